@@ -248,8 +248,7 @@ func TestAttack06PeerTags(t *testing.T) {
 	before := r.snapshot()
 	// A local program may put any tag on the bus; it must never look like our
 	// own or a peer's.
-	s, err := event.DialPull(within(t), r.path("run"))
-	must(t, err)
+	s := event.NewSender(r.path("run"))
 	defer s.Close()
 	for _, tag := range clusterTags() {
 		must(t, s.Fire(within(t), tag, value.NewMap("__peer_id", "m2", "peer", "m2")))

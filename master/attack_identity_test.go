@@ -342,7 +342,7 @@ func TestAttack32LocalUsers(t *testing.T) {
 	a.pillar()
 	r.listen()
 	for name, want := range map[string]os.FileMode{
-		"run/master_event_pull.ipc": 0o600, "run/master_event_pub.ipc": 0o660, "run/publish_pull.ipc": 0o600, "run/workers.ipc": 0o600,
+		"run/master_event_pull.ipc": 0o600, "run/master_event_ack.ipc": 0o600, "run/master_event_pub.ipc": 0o660, "run/publish_pull.ipc": 0o600, "run/workers.ipc": 0o600,
 		"cache/." + local.CurrentUser() + "_key": 0o600, "pki": 0o700, "pki/m1.pem": 0o400, "pki/minions": 0o700, "pki/minions/min1": 0o600,
 		"cache/sessions": 0o700, "cache/publish_auth": 0o700,
 	} {
@@ -376,6 +376,7 @@ func TestAttack32LocalUsers(t *testing.T) {
 		must(t, os.Chmod(r.path(name), 0o755))
 	}
 	must(t, os.Chmod(r.path("run/master_event_pull.ipc"), 0o666))
+	must(t, os.Chmod(r.path("run/master_event_ack.ipc"), 0o666))
 	exe := r.path("other")
 	b, err := os.ReadFile(os.Args[0])
 	must(t, err)
@@ -407,9 +408,18 @@ func TestOtherUser(t *testing.T) {
 		l.Close()
 		t.Error("the event socket is open to others")
 	}
-	if s, err := event.DialPull(ctx, filepath.Join(dir, "run")); err == nil {
-		s.Fire(ctx, "salt/key", value.NewMap("act", "accept")) // opened by its mode; the master must ask the kernel who it is
-		s.Close()
+	// Both sockets are opened by their mode: the master must ask the kernel who it is.
+	s := event.NewSender(filepath.Join(dir, "run"))
+	defer s.Close()
+	if err := s.Fire(ctx, "salt/key", value.NewMap("act", "accept")); err == nil {
+		t.Error("the master takes events of others")
+	}
+	pull, err := net.Dial("unix", filepath.Join(dir, "run", "master_event_pull.ipc"))
+	if err != nil {
+		t.Errorf("connect to the pull socket: %v", err)
+	} else {
+		_, _ = pull.Write(saltsFrame(t, "salt/key", value.NewMap("act", "accept")))
+		pull.Close()
 	}
 	for _, name := range []string{"cache/." + os.Getenv("SALTERN_TEST_USER") + "_key", "pki/m1.pem", "cache/.publish_key", "cache/.session_seed", "cache/publish_auth", "pki/minions"} {
 		if f, err := os.Open(filepath.Join(dir, name)); err == nil {

@@ -61,7 +61,7 @@ func (m *Master) openPublish(ctx context.Context) error {
 	return err
 }
 
-// openDoors lets in who asks: peers, the supervisor and, last, minions.
+// openDoors lets in who asks: peers, tools with events, the supervisor and, last, minions.
 func (m *Master) openDoors(ctx context.Context) error {
 	if err := m.cluster.Serve(peers.Config{
 		Secrets: m.secrets, Bus: m.bus, Fire: m.fire, Launch: m.launch, Publish: m.publisher.Publish,
@@ -70,6 +70,7 @@ func (m *Master) openDoors(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	m.sockets.Take()
 	ctl, err := event.Listen(m.cfg.SockDir, control.Socket, 0o600)
 	if err != nil {
 		return err

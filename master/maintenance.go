@@ -19,12 +19,14 @@ const (
 	quotaEvery  = 10 * time.Second // of which a crash forgets what users have put into the job cache
 )
 
-// work runs everything that goes on beside requests, until ctx ends.
-func (m *Master) work(ctx context.Context) error {
+// work runs everything that goes on beside requests, until ctx ends. Then no event of
+// another process is taken any more, before those end who act on events.
+func (m *Master) work(until context.Context) error {
 	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(until))
 	defer wg.Wait()
 	defer cancel()
+	defer m.sockets.StopTaking()
 	failed := make(chan error, 2)
 	wg.Go(func() {
 		if err := m.keys.Run(ctx); err != nil && ctx.Err() == nil {
@@ -72,7 +74,7 @@ func (m *Master) work(ctx context.Context) error {
 		}
 	})
 	select {
-	case <-ctx.Done():
+	case <-until.Done():
 		return nil
 	case err := <-failed:
 		return err

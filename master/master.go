@@ -277,7 +277,7 @@ func (m *Master) openBus(context.Context) error {
 	m.bus = event.NewBus(time.Now, m.cfg.MaxEventSize)
 	mode := os.FileMode(0o660)
 	var err error
-	m.sockets, err = event.Serve(m.bus, event.Config{Dir: m.cfg.SockDir, PubMode: mode, ReaderBuffer: m.cfg.IPCWriteBuffer}, m.log)
+	m.sockets, err = event.Serve(m.bus, event.Config{Dir: m.cfg.SockDir, PubMode: mode, ReaderBuffer: m.cfg.IPCWriteBuffer, Later: true}, m.log)
 	return err
 }
 

@@ -59,6 +59,7 @@ type Client struct {
 	cfg    Config
 	key    string
 	events *stream
+	sender *event.Sender
 }
 
 // New makes a client and reads the key of the calling user from cachedir. A
@@ -70,6 +71,11 @@ func New(cfg Config) *Client {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	c := &Client{cfg: cfg}
 	c.key = c.readKey()
+	if cfg.Shared != nil {
+		c.sender = cfg.Shared.sender
+	} else {
+		c.sender = event.NewSender(cfg.SockDir)
+	}
 	return c
 }
 
@@ -78,6 +84,9 @@ func (c *Client) Close() {
 	if c.events != nil {
 		c.events.close()
 		c.events = nil
+	}
+	if c.cfg.Shared == nil {
+		c.sender.Close()
 	}
 }
 
@@ -289,27 +298,24 @@ func (c *Client) sayLogin(load *value.Map) {
 	}
 }
 
-// Fire puts an event on the master's bus. It takes the rights of root or of
-// the master's user.
+// fireFor bounds how long an event may take to the master's bus.
+const fireFor = 5 * time.Second
+
+// Fire puts an event on the master's bus, behind all that this client, or those it
+// shares its connections with, has fired. It takes the rights of root or of the
+// master's user.
 func (c *Client) Fire(ctx context.Context, tag string, data *value.Map) error {
-	return c.onBus(ctx, func(ctx context.Context, s *event.Sender) error { return s.Fire(ctx, tag, data) })
+	ctx, cancel := context.WithTimeout(ctx, fireFor)
+	defer cancel()
+	return c.sender.Fire(ctx, tag, data)
 }
 
 // mayFire reports why Fire would fail.
 func (c *Client) mayFire(ctx context.Context) error {
-	return c.onBus(ctx, func(context.Context, *event.Sender) error { return nil })
-}
-
-// onBus opens the master's bus for do.
-func (c *Client) onBus(ctx context.Context, do func(context.Context, *event.Sender) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, fireFor)
 	defer cancel()
-	s, err := event.DialPull(ctx, c.cfg.SockDir)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	return do(ctx, s)
+	_, err := c.sender.Ready(ctx)
+	return err
 }
 
 // Answers asks the master a question without effect; the error says why it does not

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"saltern/master/event"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -16,9 +18,11 @@ const (
 )
 
 // Shared is what clients of one program have in common: connections to the master that
-// are kept for the next request, and one to its events. It is safe for concurrent use.
+// are kept for the next request, one to its events, and one for events of the program's
+// own. It is safe for concurrent use.
 type Shared struct {
-	feed *feed
+	feed   *feed
+	sender *event.Sender
 
 	mu   sync.Mutex
 	kept []kept // the latest last
@@ -31,10 +35,20 @@ type kept struct {
 
 // NewShared prepares connections to the master whose sock_dir this is; nothing is opened
 // until a client needs it. Close must be called when all clients are closed.
-func NewShared(sockDir string) *Shared { return &Shared{feed: &feed{dir: sockDir, shared: true}} }
+func NewShared(sockDir string) *Shared {
+	return &Shared{feed: &feed{dir: sockDir, shared: true}, sender: event.NewSender(sockDir)}
+}
+
+// Fire puts an event on the master's bus, as [Client.Fire] does.
+func (s *Shared) Fire(ctx context.Context, tag string, data *value.Map) error {
+	ctx, cancel := context.WithTimeout(ctx, fireFor)
+	defer cancel()
+	return s.sender.Fire(ctx, tag, data)
+}
 
 // Close hangs up.
 func (s *Shared) Close() {
+	s.sender.Close()
 	s.feed.close()
 	if s.feed.idle != nil {
 		s.feed.idle.Stop()

@@ -15,6 +15,7 @@ type reader struct {
 	uid  uint32
 	wake chan struct{}
 	gone chan struct{} // closed when the other side has hung up
+	last chan struct{} // closed when nothing comes any more
 
 	mu    sync.Mutex
 	queue [][]byte
@@ -63,18 +64,25 @@ func (r *reader) take(out [][]byte) ([][]byte, int) {
 	return out, size
 }
 
-// write sends frames until the connection ends.
+// write sends frames until the connection ends, or until all are sent and nothing
+// comes any more.
 func (r *reader) write() {
 	var room [batch][]byte
+	last := r.last
 	for {
 		frames, size := r.take(room[:0])
+		if len(frames) == 0 && last == nil {
+			return
+		}
 		if len(frames) == 0 {
 			select {
 			case <-r.wake:
-				continue
+			case <-last:
+				last = nil
 			case <-r.gone:
 				return
 			}
+			continue
 		}
 		buffers := net.Buffers(frames)
 		if _, err := buffers.WriteTo(r.conn); err != nil {

@@ -21,9 +21,12 @@ type Config struct {
 	PubPrefix    bool        // write the length prefix that tools of 3006 expect
 	ReaderBuffer int         // bytes that may wait for one reader (ipc_write_buffer), 32 MiB
 	MaxReaders   int         // connections on the pub socket, 256
-	MaxWriters   int         // connections on the pull socket, 512
+	MaxWriters   int         // connections on the sockets that take events, 512
 	MaxFrame     int         // bytes of one frame on the pull socket, twice the event size and 64 KiB
 	FrameTimeout time.Duration
+	// Later leaves the events of other processes with the kernel until Take is called:
+	// whoever acts on events has subscribed by then.
+	Later bool
 	// PullUIDs may fire events besides root and the user of this process.
 	PullUIDs []uint32
 
@@ -52,20 +55,25 @@ func (c *Config) setDefaults(maxSize int) {
 	}
 }
 
-// Server serves a bus on Salt's two Unix sockets. Start it with Serve.
+// Server serves a bus on Salt's two Unix sockets, and on one of ours. That takes
+// events in the frames of the pull socket and answers each when the bus has it, so
+// that a [Sender] knows. Start a Server with Serve.
 type Server struct {
 	bus *Bus
 	cfg Config
 	log *slog.Logger
 
-	pub, pull *net.UnixListener
-	wg        sync.WaitGroup
+	pub, pull, ack *net.UnixListener
+	// reading are the goroutines that take events, serving those of readers.
+	reading, serving sync.WaitGroup
+	accepting        sync.WaitGroup
 
 	mu      sync.Mutex
 	readers map[*reader]struct{}
 	writers map[*net.UnixConn]struct{}
 	// settling are the calls of Settle under way, by the name they connect from.
 	settling map[string]chan struct{}
+	stopped  bool // no events are taken
 	closed   bool
 
 	cut, refused, bad atomic.Uint64
@@ -86,7 +94,11 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 	if s.pub, err = Listen(cfg.Dir, pubName, cfg.PubMode); err != nil {
 		return nil, err
 	}
-	if s.pull, err = Listen(cfg.Dir, pullName, 0o600); err == nil {
+	// Before the pull socket: a Sender takes that one where there is no other.
+	if s.ack, err = Listen(cfg.Dir, ackName, 0o600); err == nil {
+		s.pull, err = Listen(cfg.Dir, pullName, 0o600)
+	}
+	if err == nil {
 		err = errors.Join(
 			marker(filepath.Join(cfg.Dir, publishMarker)),
 			marker(filepath.Join(cfg.Dir, workersMarker)))
@@ -96,40 +108,82 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	bus.attach(s)
-	s.wg.Add(2)
-	go s.accept(s.pub, pubName, s.addReader)
-	go s.accept(s.pull, pullName, s.addWriter)
+	s.accepting.Go(func() { s.accept(s.pub, pubName, s.addReader) })
+	if !cfg.Later {
+		s.Take()
+	}
 	return s, nil
+}
+
+// Take begins to take the events of other processes. It is called once, and only with
+// Config.Later.
+func (s *Server) Take() {
+	s.accepting.Go(func() { s.accept(s.pull, pullName, s.addWriter) })
+	s.accepting.Go(func() { s.accept(s.ack, ackName, s.addConfirmed) })
 }
 
 // unlisten closes the listeners and removes their paths.
 func (s *Server) unlisten() {
-	for name, l := range map[string]*net.UnixListener{pubName: s.pub, pullName: s.pull} {
-		if l != nil {
-			os.Remove(filepath.Join(s.cfg.Dir, name))
-			l.Close()
-		}
+	s.unlistenPull()
+	unlisten(s.cfg.Dir, pubName, s.pub)
+}
+
+// unlistenPull is unlisten of those that take events, the one that confirms last: a
+// Sender takes the other one where that is gone.
+func (s *Server) unlistenPull() {
+	unlisten(s.cfg.Dir, pullName, s.pull)
+	unlisten(s.cfg.Dir, ackName, s.ack)
+}
+
+func unlisten(dir, name string, l *net.UnixListener) {
+	if l != nil {
+		os.Remove(filepath.Join(dir, name))
+		l.Close()
 	}
 }
 
-// Close stops serving, removes the sockets, cuts all connections and waits
-// until every goroutine has ended. The marker files stay.
-func (s *Server) Close() {
-	s.bus.detach(s)
+// flushFor is how long readers have at the end to take what was fired before.
+const flushFor = time.Second
+
+// StopTaking takes no more events of other processes: what was confirmed to one is on the
+// bus when it returns. Whoever acts on events stops after that.
+func (s *Server) StopTaking() {
 	s.mu.Lock()
-	first := !s.closed
-	s.closed = true
-	if first {
-		s.unlisten()
-	}
-	for r := range s.readers {
-		r.conn.Close()
+	if !s.stopped {
+		s.stopped = true
+		s.unlistenPull()
 	}
 	for c := range s.writers {
 		c.Close()
 	}
 	s.mu.Unlock()
-	s.wg.Wait()
+	s.reading.Wait()
+}
+
+// Close stops serving: it takes no more events, lets readers have what was fired
+// until then, for a second at most, removes the sockets, cuts all connections and
+// waits until every goroutine has ended. The marker files stay.
+func (s *Server) Close() {
+	s.StopTaking()
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	if first {
+		unlisten(s.cfg.Dir, pubName, s.pub)
+	}
+	s.mu.Unlock()
+	s.accepting.Wait()
+
+	s.bus.detach(s)
+	s.mu.Lock()
+	if first {
+		for r := range s.readers {
+			_ = r.conn.SetWriteDeadline(time.Now().Add(flushFor))
+			close(r.last)
+		}
+	}
+	s.mu.Unlock()
+	s.serving.Wait()
 }
 
 // SocketStats are counters since the start, and connections now.
@@ -151,7 +205,6 @@ func (s *Server) Stats() SocketStats {
 }
 
 func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn) error) {
-	defer s.wg.Done()
 	for {
 		c, err := l.AcceptUnix()
 		if err == nil {
@@ -219,19 +272,14 @@ func (s *Server) addReader(c *net.UnixConn) error {
 	case len(s.readers) >= s.cfg.MaxReaders:
 		return fmt.Errorf("%d readers already", len(s.readers))
 	}
-	r := &reader{conn: c, uid: uid, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+	r := &reader{conn: c, uid: uid, wake: make(chan struct{}, 1), gone: make(chan struct{}), last: make(chan struct{})}
 	s.readers[r] = struct{}{}
 	s.bus.readers.Add(1)
-	s.wg.Add(2)
-	go func() {
-		defer s.wg.Done()
+	s.serving.Go(func() {
 		r.write()
 		s.drop(r)
-	}()
-	go func() {
-		defer s.wg.Done()
-		r.watch()
-	}()
+	})
+	s.serving.Go(r.watch)
 	return nil
 }
 

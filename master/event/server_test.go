@@ -73,10 +73,7 @@ func TestRoundTrip(t *testing.T) {
 			b, s := serve(t, Config{PubPrefix: prefix})
 			one, two := listenTo(t, s), listenTo(t, s)
 			in := b.Subscribe("in", 10, nil)
-			p, err := DialPull(within(t), s.cfg.Dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := NewSender(s.cfg.Dir)
 			defer p.Close()
 			if err := p.Fire(within(t), "salt/key", data("id", "m1", "bytes", []byte{0xff})); err != nil {
 				t.Fatal(err)
@@ -374,10 +371,7 @@ func TestAttack32OtherUser(t *testing.T) {
 				peerUID:  func(*net.UnixConn) (uint32, error) { return c.uid, c.err },
 			})
 			sub := b.Subscribe("s", 1, nil)
-			p, err := DialPull(within(t), s.cfg.Dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := NewSender(s.cfg.Dir)
 			defer p.Close()
 			p.Fire(within(t), "x", data())
 			if c.allowed {

@@ -12,11 +12,12 @@ import (
 	"saltern/localsock"
 )
 
-// Names inside sock_dir. The last two are never spoken on; Salt's tools only
-// ask whether they exist (salt/netapi/__init__.py).
+// Names inside sock_dir. The third is ours. The markers are never spoken on; Salt's
+// tools only ask whether they exist (salt/netapi/__init__.py).
 const (
 	pubName       = "master_event_pub.ipc"
 	pullName      = "master_event_pull.ipc"
+	ackName       = "master_event_ack.ipc"
 	publishMarker = "publish_pull.ipc"
 	workersMarker = "workers.ipc"
 	maxSocketPath = 107 // sun_path without its final zero
@@ -66,7 +67,7 @@ func peerUID(c *net.UnixConn) (uint32, error) {
 	return cred.Uid, nil
 }
 
-// mayFire reports whether a user may write to the pull socket: root, the user
+// mayFire reports whether a user may fire events by a socket: root, the user
 // of this process, and those that are configured.
 func (s *Server) mayFire(uid uint32) bool {
 	return uid == 0 || uid == uint32(os.Geteuid()) || slices.Contains(s.cfg.PullUIDs, uid)

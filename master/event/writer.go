@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -15,10 +16,26 @@ import (
 // connection.
 const skippable = 64 << 20
 
-// addWriter takes a connection on the pull socket. The mode of the socket
-// keeps other users away; asking the kernel for the user as well covers a
-// socket whose mode somebody has widened.
+// addWriter takes a connection on the pull socket.
 func (s *Server) addWriter(c *net.UnixConn) error {
+	return s.addSource(c, func(error) error { return nil })
+}
+
+// addConfirmed takes a connection whose events are answered, in their order.
+func (s *Server) addConfirmed(c *net.UnixConn) error {
+	return s.addSource(c, func(err error) error {
+		if e := c.SetWriteDeadline(time.Now().Add(s.cfg.FrameTimeout)); e != nil {
+			return e
+		}
+		_, e := c.Write(appendAnswer(nil, err))
+		return e
+	})
+}
+
+// addSource takes a connection whose events go on the bus; answer is told of each
+// what became of it. The mode of the sockets keeps other users away; asking the
+// kernel for the user as well covers a socket whose mode somebody has widened.
+func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 	uid, err := s.cfg.peerUID(c)
 	if err != nil {
 		return err
@@ -29,16 +46,14 @@ func (s *Server) addWriter(c *net.UnixConn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.closed:
+	case s.stopped:
 		return net.ErrClosed
 	case len(s.writers) >= s.cfg.MaxWriters:
 		return fmt.Errorf("%d writers already", len(s.writers))
 	}
 	s.writers[c] = struct{}{}
-	s.wg.Add(1)
-	go func() {
-		defer s.wg.Done()
-		err := s.read(c)
+	s.reading.Go(func() {
+		err := s.read(c, answer)
 		c.Close()
 		s.mu.Lock()
 		delete(s.writers, c)
@@ -46,7 +61,7 @@ func (s *Server) addWriter(c *net.UnixConn) error {
 		if err != nil && !errors.Is(err, net.ErrClosed) {
 			s.log.Warn("event socket: writer cut off", "uid", uid, "error", err)
 		}
-	}()
+	})
 	return nil
 }
 
@@ -54,7 +69,7 @@ func (s *Server) addWriter(c *net.UnixConn) error {
 // that is no event is counted and skipped: the length prefix says where the
 // next one starts. A writer may be silent for ever between frames but not
 // inside one.
-func (s *Server) read(c *net.UnixConn) error {
+func (s *Server) read(c *net.UnixConn, answer func(error) error) error {
 	in := bufio.NewReaderSize(c, 16<<10)
 	for {
 		if err := c.SetReadDeadline(time.Time{}); err != nil {
@@ -81,15 +96,22 @@ func (s *Server) read(c *net.UnixConn) error {
 			if _, err := io.CopyN(io.Discard, in, n); err != nil {
 				return ended(err)
 			}
+			if err := answer(fmt.Errorf("%w: %d bytes, the limit is %d", errFrame, n, s.cfg.MaxFrame)); err != nil {
+				return ended(err)
+			}
 			continue
 		}
 		var frame bytes.Buffer // grows as bytes arrive, not as they are claimed
 		if _, err := io.CopyN(&frame, in, n); err != nil {
 			return ended(err)
 		}
-		if err := s.take(frame.Bytes()); err != nil {
+		err := s.take(frame.Bytes())
+		if err != nil {
 			s.bad.Add(1)
 			s.log.Warn("event socket: bad event skipped", "error", err)
+		}
+		if err := answer(err); err != nil {
+			return ended(err)
 		}
 	}
 }
@@ -116,7 +138,7 @@ func (s *Server) take(frame []byte) error {
 
 // ended turns the ways in which a writer may hang up into nil.
 func ended(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err

@@ -4,7 +4,7 @@
 //
 //	client ── HTTPS ── (load balancer ── PROXY header ──) Server.ServeHTTP ── guard (token, budget of its source) ── read (body)
 //	  ├─ endpoint ── execute ── run (netapi_enable_clients, credentials) ── client.Client ── 4506 of the master, its event socket
-//	  ├─ /hook ── event.DialPull                                  (the right of the process, after the check)
+//	  ├─ /hook ── client.Shared.Fire                              (the right of the process, after the check)
 //	  └─ /events, /ws ── hub ── one reader of the event socket for all
 //
 // It is a program of its own beside the master and has no right that a caller has

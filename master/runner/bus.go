@@ -2,14 +2,10 @@ package runner
 
 import (
 	"context"
-	"time"
 
 	"saltern/master/event"
 	"saltern/master/value"
 )
-
-// fireTimeout bounds how long a master that does not read may hold a sender.
-const fireTimeout = 10 * time.Second
 
 // OnBus makes Events of the bus of this process. A listener that falls more
 // than 4096 events behind loses some.
@@ -35,20 +31,18 @@ func (o onBus) Listen(ctx context.Context, visit func(event.Event) bool) error {
 }
 
 // OnSockets makes Events of the sockets of the master that uses sockDir, for
-// a command in a process of its own.
-func OnSockets(sockDir string) Events { return onSockets{sockDir} }
+// a command in a process of its own, which fires by fire.
+func OnSockets(sockDir string, fire func(ctx context.Context, tag string, data *value.Map) error) Events {
+	return onSockets{sockDir, fire}
+}
 
-type onSockets struct{ dir string }
+type onSockets struct {
+	dir  string
+	fire func(ctx context.Context, tag string, data *value.Map) error
+}
 
 func (o onSockets) Fire(tag string, data *value.Map) error {
-	ctx, cancel := context.WithTimeout(context.Background(), fireTimeout)
-	defer cancel()
-	s, err := event.DialPull(ctx, o.dir)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	return s.Fire(ctx, tag, data)
+	return o.fire(context.Background(), tag, data)
 }
 
 func (o onSockets) Listen(ctx context.Context, visit func(event.Event) bool) error {

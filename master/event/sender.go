@@ -1,0 +1,331 @@
+package event
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"saltern/master/value"
+)
+
+// Sender fires events on the bus of a master on this host. It keeps one connection
+// and makes another one when the master has been started again. An event whose Fire
+// has returned is on the bus before all that are fired later. A Sender is safe for
+// concurrent use.
+//
+// Our masters confirm each event on a socket of their own (see [Server]); one of
+// Salt's, or of a version before, has only the pull socket: there an event is
+// fired when the kernel has it.
+type Sender struct {
+	dir string
+	now func() time.Time
+	// turn has one place, for the call that writes. It is a channel so that a call
+	// whose time is over need not wait for it.
+	turn chan struct{}
+
+	mu      sync.Mutex
+	link    *senderLink // nil: none
+	closed  bool
+	readers sync.WaitGroup
+}
+
+// NewSender makes a Sender to the master of sockDir. It connects with the first event,
+// which takes the rights of root or of the master's user.
+func NewSender(sockDir string) *Sender {
+	return &Sender{dir: sockDir, now: time.Now, turn: make(chan struct{}, 1)}
+}
+
+var (
+	// errSenderClosed means that the Sender was closed.
+	errSenderClosed = errors.New("event: the sender is closed")
+	// errUnconfirmed means that nobody knows whether the bus has an event.
+	errUnconfirmed = errors.New("the master hung up before it confirmed the event")
+)
+
+// Fire puts an event on the bus, with the time of now as _stamp. When it returns
+// nil, all subscribers have the event before any that is fired later. After an error
+// the event may be on the bus only if the master hung up, or ctx ended, while it was
+// being confirmed; it is never fired twice.
+func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
+	if err := CheckTag(tag); err != nil {
+		return err
+	}
+	stamped := data.Clone()
+	stamped.Set("_stamp", Stamp(s.now()))
+	frame, _, err := packFrame(tag, stamped, defaultMaxSize)
+	if err != nil {
+		return err
+	}
+	confirmed, err := s.write(ctx, frame)
+	if err == nil {
+		err = confirmed.wait(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("fire event %q: %w", tag, err)
+	}
+	return nil
+}
+
+// Ready connects, if there is no connection. Its error says why Fire would fail.
+// confirms reports whether the master is one of ours that confirms events.
+func (s *Sender) Ready(ctx context.Context) (confirms bool, err error) {
+	if err := s.enter(ctx); err != nil {
+		return false, err
+	}
+	defer func() { <-s.turn }()
+	link, _, err := s.connected(ctx)
+	if err != nil {
+		return false, err
+	}
+	return link.confirms, nil
+}
+
+// Close hangs up. Calls of Fire that wait for their confirmation end.
+func (s *Sender) Close() {
+	s.mu.Lock()
+	s.closed = true
+	link := s.link
+	s.link = nil
+	s.mu.Unlock()
+	if link != nil {
+		_ = link.conn.Close()
+	}
+	s.readers.Wait()
+}
+
+// enter waits for the turn to write.
+func (s *Sender) enter(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for other events: %w", ctx.Err())
+	}
+}
+
+// write sends a frame in its turn. A frame that did not go out whole counts for
+// nothing at the master: it goes out again on a new connection, once.
+func (s *Sender) write(ctx context.Context, frame []byte) (confirmation, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { <-s.turn }()
+	for {
+		link, fresh, err := s.connected(ctx)
+		if err != nil {
+			return nil, err
+		}
+		confirmed, err := link.write(ctx, frame)
+		if err == nil {
+			return confirmed, nil
+		}
+		s.drop(link)
+		if fresh || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// connected is the connection, and whether it was made just now. The caller has the
+// turn.
+func (s *Sender) connected(ctx context.Context) (link *senderLink, fresh bool, err error) {
+	s.mu.Lock()
+	link, closed := s.link, s.closed
+	s.mu.Unlock()
+	if closed {
+		return nil, false, errSenderClosed
+	}
+	if link != nil {
+		return link, false, nil
+	}
+	conn, confirms, err := dialBus(ctx, s.dir)
+	if err != nil {
+		return nil, false, err
+	}
+	link = &senderLink{conn: conn, confirms: confirms}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = conn.Close()
+		return nil, false, errSenderClosed
+	}
+	s.link = link
+	s.readers.Go(func() {
+		link.read()
+		s.drop(link)
+	})
+	return link, true, nil
+}
+
+// dialBus connects to the socket that confirms, or to the pull socket of a master that
+// has no such socket. A master that starts makes the one that confirms first: where a
+// pull socket answers, that one is there already, or there is none.
+func dialBus(ctx context.Context, dir string) (conn net.Conn, confirms bool, err error) {
+	conn, err = dial(ctx, dir, ackName)
+	if err == nil || !absent(err) {
+		return conn, true, err
+	}
+	pull, err := dial(ctx, dir, pullName)
+	if err != nil {
+		return nil, false, err
+	}
+	conn, err = dial(ctx, dir, ackName) // it may have started just now
+	if err != nil && absent(err) {
+		return pull, false, nil
+	}
+	_ = pull.Close()
+	return conn, true, err
+}
+
+// absent reports whether an error of a dial says that nobody serves a socket.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// drop gives up a connection.
+func (s *Sender) drop(link *senderLink) {
+	_ = link.conn.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link == link {
+		s.link = nil
+	}
+}
+
+// senderLink is one connection of a Sender.
+type senderLink struct {
+	conn     net.Conn
+	confirms bool
+
+	mu      sync.Mutex
+	waiting []confirmation // in the order of their frames
+	ended   bool
+}
+
+// confirmation gets what the master says of one event; nil is there at once.
+type confirmation chan error
+
+func (c confirmation) wait(ctx context.Context) error {
+	if c == nil {
+		return nil
+	}
+	select {
+	case err := <-c:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("wait until the master confirms: %w", ctx.Err())
+	}
+}
+
+// writeFor is how long a master that does not read may hold an event whose sender has
+// no bound of his own.
+const writeFor = 10 * time.Second
+
+// write sends a frame whole, or returns an error. Only one call may go on.
+func (l *senderLink) write(ctx context.Context, frame []byte) (confirmation, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	confirmed, err := l.expect()
+	if err != nil {
+		return nil, err
+	}
+
+	until, bounded := ctx.Deadline()
+	if !bounded {
+		until = time.Now().Add(writeFor)
+	}
+	if err := l.conn.SetWriteDeadline(until); err != nil {
+		return nil, err
+	}
+	_, err = l.conn.Write(frame)
+	return confirmed, err // after an error the caller drops the connection
+}
+
+// expect makes room for the answer to the next frame.
+func (l *senderLink) expect() (confirmation, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return nil, io.ErrClosedPipe
+	}
+	if !l.confirms {
+		return nil, nil
+	}
+	confirmed := make(confirmation, 1)
+	l.waiting = append(l.waiting, confirmed)
+	return confirmed, nil
+}
+
+// read hands out what the master answers until it hangs up.
+func (l *senderLink) read() {
+	in := bufio.NewReader(l.conn)
+	for {
+		text, err := readAnswer(in)
+		if err != nil {
+			l.end()
+			return
+		}
+		l.mu.Lock()
+		if len(l.waiting) == 0 {
+			l.mu.Unlock()
+			l.end() // it answers what nobody asked
+			return
+		}
+		next := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		l.mu.Unlock()
+		if text == "" {
+			next <- nil
+		} else {
+			next <- errors.New(text)
+		}
+	}
+}
+
+// end tells all who wait that there will be no answer.
+func (l *senderLink) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	for _, c := range l.waiting {
+		c <- errUnconfirmed
+	}
+	l.waiting = nil
+}
+
+// maxAnswer bounds the text of an answer in bytes.
+const maxAnswer = 4 << 10
+
+// An answer is the length of a text, and the text: why an event is not on the bus,
+// nothing when it is.
+func appendAnswer(b []byte, err error) []byte {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	text = text[:min(len(text), maxAnswer)]
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(text))), text...)
+}
+
+func readAnswer(in *bufio.Reader) (string, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return "", err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > maxAnswer {
+		return "", fmt.Errorf("%w: an answer of %d bytes", errFrame, n)
+	}
+	text := make([]byte, n)
+	_, err := io.ReadFull(in, text)
+	return string(text), err
+}
