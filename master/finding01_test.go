@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,6 +112,56 @@ func TestFinding01EventsOfMinions(t *testing.T) {
 		} else if i >= len(control) && a != "" {
 			t.Errorf("%q makes a master of Salt %s", asked[i-len(control)].Tag, a)
 		}
+	}
+}
+
+// TestSaltsMastersTakeNoOrders: what runners, hooks and tools fire here does nothing at a
+// master of Salt, but that a tool's change of a key and the batch that it drives are known
+// there, too (second audit, 1).
+func TestSaltsMastersTakeNoOrders(t *testing.T) {
+	type question struct{ Tag, Peer, Driver string }
+	var asked []question
+	var by []event.Origin
+	j, b := "salt/job/"+findingJID, "salt/batch/"+findingJID
+	orders := []string{j + "/publish", j + "/new", j + "/ret/web1", "salt/key", "salt/auth", "rotate_cluster_aes_key", b + "/new", b + "/stop", b + "/recover", b + "/progress", b + "/halted",
+		b + "/complete", "salt/batch/x.y/new", "salt/batch/\u2215/stop", "salt/jobs/x/publish", "salt/job//new/", "salt/key/", "salt/batch/" + strings.Repeat("9", 3000) + "/new"}
+	for _, from := range []event.Origin{event.Runner, event.Hook, event.Socket} {
+		for i, tag := range append(hostileTags("web1", 300), orders...) {
+			driver := []string{"", "master", "cli", "other"}[i%4]
+			for range 2 { // each of the orders with and without a state
+				data := value.NewMap("id", "web1", "act", "accept", "jid", findingJID)
+				if driver != "" {
+					data.Set("state", value.NewMap("driver", driver))
+				}
+				if _, salt := cluster.MayForward(event.Event{Tag: tag, Data: data, Origin: from}); salt && event.CheckTag(tag) == nil {
+					asked = append(asked, question{tag, "saltern-1", driver})
+					by = append(by, from)
+				}
+				driver = "master"
+			}
+		}
+	}
+	if len(asked) < 500 {
+		t.Errorf("only %d events are passed on", len(asked))
+	}
+	control := []question{{b + "/new", "saltern-1", "master"}, {b + "/new", "saltern-1", ""}, {b + "/stop", "saltern-1", ""}, {b + "/progress", "saltern-1", "cli"}}
+	var acts []string
+	askSalt(t, "testdata/findings/eventmonitor.py", append(control, asked...), &acts)
+	if done := acts[:len(control)]; slices.Contains(done, "") {
+		t.Fatalf("Salt does nothing where it should: %q", done)
+	}
+	acts = acts[len(control):]
+	kept := 0
+	for i, act := range acts {
+		ofTool := by[i] == event.Socket && (act == "change a key" && asked[i].Tag == "salt/key" || act == "keep a batch" && asked[i].Driver == "cli")
+		if act != "" && !ofTool {
+			t.Errorf("%q of a %s (%s) makes a master of Salt %s", asked[i].Tag, by[i], asked[i].Driver, act)
+		} else if act != "" {
+			kept++
+		}
+	}
+	if kept == 0 {
+		t.Error("what a tool has done is not known at a master of Salt")
 	}
 }
 

@@ -53,6 +53,15 @@ func (m *Master) openLaunch() {
 			return jobs.Folder(filepath.Join(c.CacheDir, "jobs"), c.HashType, jid)
 		},
 		Publish: m.launch.StartSlice, Returns: m.jobs.Returns, Fire: m.fire, Now: m.now, Log: m.log,
+		User: func(ctx context.Context, jid string) string {
+			load, err := m.jobs.Load(ctx, jid)
+			if err != nil {
+				return ""
+			}
+			return load.Str("user")
+		},
+		UserKey: userKey(c),
+		Adopted: local.BatchRecord(m.audit),
 	})
 	m.batchEvents = m.bus.Subscribe("batches", 10000, m.batches.Wants)
 }
@@ -100,6 +109,11 @@ func (m *Master) openReactor() {
 		Render: func(ctx context.Context, path string, vars *value.Map) (*value.Map, error) {
 			return m.renderers.RenderFile(ctx, c.ID, c.Renderer, path, vars, m.repos.FileOptions(ctx, ""))
 		},
-		UserKey: func() (string, error) { return local.ReadUserKey(filepath.Join(c.CacheDir, "."+c.User+"_key")) }, Log: m.log,
+		UserKey: userKey(c), Log: m.log,
 	})
+}
+
+// userKey reads the key of the master's user, by which an event proves itself.
+func userKey(c *conf.Master) func() (string, error) {
+	return func() (string, error) { return local.ReadUserKey(filepath.Join(c.CacheDir, "."+c.User+"_key")) }
 }

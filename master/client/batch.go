@@ -2,10 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"saltern/master/event"
 	"saltern/master/internal/batch"
 	"saltern/master/value"
 )
@@ -88,11 +90,16 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	for _, id := range absent {
 		down(id)
 	}
-	if err := c.mayFire(ctx); err != nil { // before anybody has the job
+	now := c.cfg.Now()
+	user := c.cfg.User
+	if name := q.Kwargs.Str("username"); name != "" {
+		user = name
+	}
+	ids, _ := b.Next(now)
+	key, err := c.mayHandOver(ctx, payload("master", b, up, q, user, now, now)) // before anybody has the job
+	if err != nil {
 		return len(up), fmt.Errorf("hand the batch to the master: %w", err)
 	}
-	now := c.cfg.Now()
-	ids, _ := b.Next(now)
 	job, err := c.Publish(ctx, q.part(ids))
 	switch err {
 	case nil:
@@ -105,14 +112,37 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 			b.TimedOut(id, now)
 		}
 	}
-	user := c.cfg.User
-	if name := q.Kwargs.Str("username"); name != "" {
-		user = name
+	data := payload("master", b, up, q, user, now, now)
+	if key != "" {
+		data.Set(event.KeyField, key)
 	}
-	if err := c.Fire(ctx, "salt/batch/"+q.JID+"/new", payload("master", b, up, q, user, now, now)); err != nil {
+	if err := c.Fire(ctx, "salt/batch/"+q.JID+"/new", data); err != nil {
 		return len(up), fmt.Errorf("hand the batch to the master: %w; only the first %d minions have the job %s", err, len(ids), q.JID)
 	}
 	return len(up), nil
+}
+
+// mayHandOver returns the key by which the master takes a batch from this client, or why
+// it would not take this one. Other masters than ours ask for no key, and would show it to
+// all who read events: for them it is "".
+func (c *Client) mayHandOver(ctx context.Context, data *value.Map) (key string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, fireFor)
+	defer cancel()
+	ours, err := c.sender.Ready(ctx)
+	if err != nil {
+		return "", err
+	}
+	if !event.Fits(data) {
+		return "", errors.New("its state is too large for an event; run it without --async, or on fewer minions")
+	}
+	if !ours {
+		return "", nil
+	}
+	key, err = ReadKey(c.cfg.CacheDir, c.cfg.User, c.cfg.MasterUser)
+	if err != nil {
+		return "", fmt.Errorf("read the key that proves it: %w", err)
+	}
+	return key, nil
 }
 
 // newBatch asks who of the target is there and makes the state of a batch of

@@ -310,14 +310,6 @@ func (c *Client) Fire(ctx context.Context, tag string, data *value.Map) error {
 	return c.sender.Fire(ctx, tag, data)
 }
 
-// mayFire reports why Fire would fail.
-func (c *Client) mayFire(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, fireFor)
-	defer cancel()
-	_, err := c.sender.Ready(ctx)
-	return err
-}
-
 // Answers asks the master a question without effect; the error says why it does not
 // answer before ctx ends.
 func (c *Client) Answers(ctx context.Context) error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"saltern/master/client"
+	"saltern/master/event"
 	"saltern/master/value"
 	"saltern/test/fakemaster"
 )
@@ -310,6 +311,13 @@ func TestHandOver(t *testing.T) {
 	if e.Tag != "salt/batch/"+q.JID+"/new" || s.Str("driver") != "master" || !s.Bool("failhard") || !slices.Equal(s.Texts("pending"), []string{"c"}) || s.Map("active").Len() != 2 {
 		t.Errorf("%s %v", e.Tag, e.Data)
 	}
+	key := func() (string, error) { return fakemaster.Key, nil }
+	if ok, err := event.MayOrderBy(e, event.BatchDrive, key); !ok || err != nil {
+		t.Errorf("the master does not take it: %v", err)
+	}
+	if _, shown := e.Data.Get(event.KeyField); shown {
+		t.Error("the key is on the bus")
+	}
 	ran := []string{<-jobs, <-jobs} // the minions are at work when HandOver returns
 	slices.Sort(ran)
 	if !slices.Equal(ran, []string{"a", "b"}) || len(jobs) > 0 {
@@ -317,6 +325,25 @@ func TestHandOver(t *testing.T) {
 	}
 	if n, err := connect(t, m, nil).HandOver(t.Context(), client.BatchRequest{Request: request("nobody", "test.ret"), Size: "2", JID: q.JID}, nil); n != 0 || err != nil {
 		t.Errorf("nobody: %d, %v", n, err)
+	}
+
+	// What the master would not understand is said before anybody has the job.
+	large := q
+	large.Arg = []any{strings.Repeat("x", 1<<20)}
+	if _, err := connect(t, m, nil).HandOver(t.Context(), large, func(string) {}); err == nil || !strings.Contains(err.Error(), "too large") || len(jobs) > 0 {
+		t.Errorf("a state that is too large: %v; the job ran on %d", err, len(jobs))
+	}
+
+	// A master that is not ours would show the key to all readers.
+	if err := os.Remove(filepath.Join(m.SockDir, "master_event_ack.ipc")); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, m, func(c *client.Config) { c.Timeout = 300 * time.Millisecond })
+	if _, err := c.HandOver(t.Context(), q, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	if ok, _ := event.MayOrderBy(<-sub.C, event.BatchDrive, key); ok {
+		t.Error("another master than ours got the key")
 	}
 }
 

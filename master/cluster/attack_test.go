@@ -241,14 +241,14 @@ func TestAttack06PeerTags(t *testing.T) {
 	sub := bus.Subscribe("t", 100, nil)
 	tags := []string{"cluster/peer/" + ids[0], "cluster/peer/discover", "cluster/event/" + ids[0] + "/x", "cluster/raft/request-vote", "cluster/saltern/state", "cluster/runner/x", "last"}
 	for _, tag := range tags {
-		must(t, bus.Relay(tag, value.NewMap(wire.PeerField, "forged"), event.Socket))
+		must(t, bus.Relay(event.Event{Tag: tag, Data: value.NewMap(wire.PeerField, "forged"), Origin: event.Socket}))
 	}
 	for range tags {
 		b.Forward(<-sub.C)
 	}
 	// Past the filter, as a hostile member would do.
-	b.spread(outgoing{tag: "cluster/peer/join", packed: []byte{0x80}, data: value.NewMap()})
-	b.spread(outgoing{tag: "after", packed: []byte{0x80}, data: value.NewMap()})
+	b.spread(outgoing{event: event.Event{Tag: "cluster/peer/join", Data: value.NewMap(), Origin: event.Peer}, packed: []byte{0x80}})
+	b.spread(outgoing{event: event.Event{Tag: "after", Data: value.NewMap(), Origin: event.Peer}, packed: []byte{0x80}})
 	until(t, "events", func() bool { return a.has(&a.events, ids[1]+" after") })
 	a.mu.Lock()
 	defer a.mu.Unlock()

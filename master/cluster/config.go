@@ -18,6 +18,7 @@ import (
 
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
+	"saltern/master/event"
 	"saltern/master/value"
 )
 
@@ -60,9 +61,9 @@ type Handler interface {
 	// Keys hands over the keys that are in force from now on: the cluster
 	// AES key and the seed of session keys (hexadecimal).
 	Keys(key crypt.Key, seed string) error
-	// Event brings an event of a peer for the local bus. It must not be
-	// forwarded again.
-	Event(ctx context.Context, peer, tag string, data *value.Map) error
+	// Event brings an event of a peer for the local bus, with Origin [event.Peer]. It
+	// must not be forwarded again.
+	Event(ctx context.Context, peer string, e event.Event) error
 	// Publish brings a job that a peer has published, to be sent to our
 	// minions with the same job id.
 	Publish(ctx context.Context, peer string, load *value.Map) error

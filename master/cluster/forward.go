@@ -35,7 +35,7 @@ func dutyOf(tag string) Duty {
 // Events of peers and of the cluster itself stay here.
 func (p *Pool) Forward(e event.Event) {
 	if own, salt := MayForward(e); !own && !salt {
-		if e.Origin == event.Minion {
+		if e.Origin != event.Internal && e.Origin != event.Peer {
 			p.count.withheld.Add(1)
 		}
 		return
@@ -49,47 +49,58 @@ func (p *Pool) Forward(e event.Event) {
 	if !ok {
 		return
 	}
-	p.spread(outgoing{tag: e.Tag, packed: packed, data: e.Data, minion: e.Minion})
+	p.spread(outgoing{event: e.AtPeer(), packed: packed})
 }
 
 // outgoing is an event on its way to the peers.
 type outgoing struct {
-	tag    string
-	packed []byte     // data as our own kind gets it
-	data   *value.Map // the same for Salt's masters
-	minion string     // that made it; "" when none did
-	acked  func()     // called for each of our own kind that has handled it; may be nil
+	event  event.Event // as a peer sees it; its data goes to Salt's masters
+	packed []byte      // data as our own kind gets it
+	acked  func()      // called for each of our own kind that has handled it; may be nil
 }
 
 // MayForward reports whether an event of the local bus goes to the other
 // masters of our kind and to Salt's.
 func MayForward(e event.Event) (own, salt bool) {
-	if e.Origin == event.Peer || strings.HasPrefix(e.Tag, "cluster/") {
+	if e.Origin == event.Peer {
 		return false, false
 	}
-	return (&outgoing{tag: e.Tag, data: e.Data, minion: e.Minion}).harmless()
+	return (&outgoing{event: e.AtPeer()}).harmless()
 }
 
-// harmless bounds what a minion's event can cause at the peers. own and salt
-// report whether our masters and Salt's may have it. A return under its own
-// name is what it says, at ours; Salt's look at other parts of its tag before,
-// so that for them the return of a minion called "publish" is a job to publish
-// and that of one called "new..." names minions of the job.
+// harmless bounds what an event can cause at the peers: own and salt report whether
+// our masters and Salt's may have it.
 func (o *outgoing) harmless() (own, salt bool) {
-	if o.minion == "" {
-		return true, true
-	}
-	act := wire.ActOf(o.tag)
-	if o.tag != event.Tag("job", o.data.Str("jid"), "ret", o.minion) || o.data.Str("id") != o.minion {
-		return dutyOf(o.tag) == Events && o.tag != wire.RotateTag, act == wire.ActNone
-	}
-	if act == wire.ActNew {
-		if _, ok := o.data.Get("minions"); ok {
-			o.data = o.data.Clone()
-			o.data.Delete("minions")
+	own = event.Travels(o.event)
+	return own, own && o.harmlessToSalt()
+}
+
+// harmlessToSalt is harmless for masters that ask for no maker. A minion's return
+// under its own name is what it says, at ours; Salt's look at other parts of its tag
+// before, so that for them the return of a minion called "publish" is a job to publish
+// and that of one called "new..." names minions of the job.
+func (o *outgoing) harmlessToSalt() bool {
+	act := wire.ActOf(o.event.Tag)
+	switch o.event.Maker {
+	case event.Internal:
+		return true
+	case event.Socket:
+		// Their masters drive a batch whoever has put its state into the event.
+		ofTool := act == wire.ActBatch && o.event.Data.Map("state").Str("driver") == "cli"
+		return act == wire.ActNone || event.MayOrder(o.event, event.KeyChange) || ofTool
+	case event.Minion:
+		if !event.MayOrder(o.event, event.JobReturn) || o.event.Data.Str("id") != o.event.Minion {
+			return act == wire.ActNone
 		}
+		if act == wire.ActNew {
+			if _, ok := o.event.Data.Get("minions"); ok {
+				o.event.Data = o.event.Data.Clone()
+				o.event.Data.Delete("minions")
+			}
+		}
+		return act == wire.ActReturn || act == wire.ActNew
 	}
-	return true, act == wire.ActReturn || act == wire.ActNew
+	return act == wire.ActNone
 }
 
 // spread puts an event into the queues of all peers and returns how many of
@@ -101,7 +112,7 @@ func (p *Pool) spread(o outgoing) int {
 	}
 	now := p.cfg.Now()
 	sealed := sync.OnceValue(func() []byte {
-		blob, err := wire.SealEvent(o.data, p.session)
+		blob, err := wire.SealEvent(o.event.Data, p.session)
 		if err != nil {
 			return nil
 		}
@@ -111,14 +122,14 @@ func (p *Pool) spread(o outgoing) int {
 		}
 		return b
 	})
-	d, n := dutyOf(o.tag), 0
+	d, n := dutyOf(o.event.Tag), 0
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.links {
 		if l.plain && !salt || !l.plain && !own {
 			continue
 		}
-		i := &item{at: now, tag: o.tag, minion: o.minion, packed: o.packed, sealed: sealed}
+		i := &item{at: now, tag: o.event.Tag, maker: makerText(o.event), packed: o.packed, sealed: sealed}
 		if !l.plain {
 			i.acked = o.acked
 		}
@@ -146,7 +157,8 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 	}
 	acked := make(chan struct{}, 1)
 	accompanied := p.accompanied()
-	if p.spread(outgoing{tag: tag, packed: packed, data: load, minion: load.Str("id"), acked: func() {
+	ret := event.Event{Tag: tag, Data: load, Origin: event.Peer, Maker: event.Minion, Minion: event.Returner(tag)}
+	if p.spread(outgoing{event: ret, packed: packed, acked: func() {
 		select {
 		case acked <- struct{}{}:
 		default:
@@ -196,51 +208,48 @@ func (p *Pool) accompanied() bool {
 	return false
 }
 
-// deliver hands an event of a peer to the master. minion is who made it, as
-// one of our own kind says; such an event is a return or nothing but an event.
-func (in *inbox) deliver(ctx context.Context, peer, minion, tag string, data *value.Map) error {
+// deliver hands an event of a peer to the master. What it would order at this master,
+// and its maker may not order, is not even put on the bus; a sender of our kind has
+// withheld it.
+func (in *inbox) deliver(ctx context.Context, peer string, e event.Event) error {
 	select {
 	case <-in.p.served:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	h := in.p.handler.Load()
-	if strings.HasPrefix(tag, "cluster/") || event.CheckTag(tag) != nil {
+	if event.CheckTag(e.Tag) != nil || strings.HasPrefix(e.Tag, "cluster/") {
 		return nil // the cluster's own tags never come as events
 	}
-	if own, _ := (&outgoing{tag: tag, data: data, minion: minion}).harmless(); !own {
+	if own, _ := (&outgoing{event: e}).harmless(); !own {
 		in.p.count.withheld.Add(1)
 		return nil
 	}
-	data.Delete(wire.PeerField)
-	switch tag {
-	case wire.RotateTag:
+	e.Data.Delete(wire.PeerField)
+	switch {
+	case event.MayOrder(e, event.KeyRotate):
 		in.p.load() // Salt's masters have changed the file
 		return nil
-	case "salt/key", "salt/auth":
-		if id, st := wire.KeyEvent(tag, data); st != wire.KeyNone {
-			(*h).KeyChanged(id, st, data.Str("pub"))
+	case event.MayOrder(e, event.KeyChange):
+		if id, st := wire.KeyEvent(e.Tag, e.Data); st != wire.KeyNone {
+			(*h).KeyChanged(id, st, e.Data.Str("pub"))
 		}
-	}
-	_, kind, _ := strings.Cut(strings.TrimPrefix(tag, "salt/job/"), "/")
-	job := strings.HasPrefix(tag, "salt/job/")
-	switch {
-	case job && kind == "publish":
-		load := data.Clone()
+	case event.MayOrder(e, event.JobPublish):
+		load := e.Data.Clone()
 		load.Delete("_stamp")
 		if err := (*h).Publish(ctx, peer, load); err != nil {
 			return err
 		}
-	case job && strings.HasPrefix(kind, "ret/"):
-		if err := (*h).Return(ctx, peer, tag, data); errors.Is(err, ErrRefused) {
+	case event.MayOrder(e, event.JobReturn):
+		if err := (*h).Return(ctx, peer, e.Tag, e.Data); errors.Is(err, ErrRefused) {
 			return nil
 		} else if err != nil {
 			return err
 		}
 	}
-	marked := data.Clone()
-	marked.Set(wire.PeerField, peer)
-	return (*h).Event(ctx, peer, tag, marked)
+	e.Data = e.Data.Clone()
+	e.Data.Set(wire.PeerField, peer)
+	return (*h).Event(ctx, peer, e)
 }
 
 // PeerStatus is one peer with what waits for it.
@@ -273,7 +282,7 @@ type Status struct {
 	Strangers     uint64 // messages of strangers beyond the rate
 	Bad           uint64 // messages that were not proven or not readable
 	Dropped       uint64 // for lack of room
-	Withheld      uint64 // events of minions on which a peer would have acted
+	Withheld      uint64 // events on which a peer would have acted, and whose maker may not order that
 	Handled       uint64
 	Repeated      uint64 // handled before
 	// Consensus is our part in that of Salt's masters; nil when there are none.

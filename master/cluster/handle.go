@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"saltern/master/cluster/wire"
+	"saltern/master/event"
 )
 
 // maxBatch is how many returns are kept at once: their records share one sync
@@ -94,7 +95,7 @@ func (in *inbox) one(ctx context.Context, peer string, a arrived) bool {
 		in.p.count.bad.Add(1)
 		return true // it would not be better the next time
 	}
-	if err := in.deliver(ctx, peer, a.minion, a.tag, data); err != nil {
+	if err := in.deliver(ctx, peer, madeBy(a.maker, event.Event{Tag: a.tag, Data: data})); err != nil {
 		if ctx.Err() == nil {
 			in.p.log.Warn("an event of a master cannot be handled now", "peer", peer, "tag", a.tag, "error", err)
 		}
@@ -137,7 +138,7 @@ func (in *inbox) event(from netip.Addr, peer, tag string, data []byte) error {
 	}
 	p.count.handled.Add(1)
 	in.prove(peer, from)
-	return in.deliver(p.ctx, peer, "", tag, load)
+	return in.deliver(p.ctx, peer, event.Event{Tag: tag, Data: load, Origin: event.Peer, Maker: event.Unknown})
 }
 
 // unpark handles what has waited for a session key.

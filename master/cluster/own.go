@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/wire"
+	"saltern/master/event"
 	"saltern/master/value"
 )
 
@@ -122,18 +124,64 @@ func parseRecord(b []byte) (node.Record, error) {
 	return r, r.Check()
 }
 
-// packItem packs a numbered message. A sixth part names the minion that made
-// the event.
+// packItem packs a numbered message. A sixth part names the maker of the event.
 func packItem(inc string, d Duty, i *item) ([]byte, error) {
 	parts := []any{inc, int64(d), i.seq, i.tag, i.packed}
-	if i.minion != "" {
-		parts = append(parts, i.minion)
+	if i.maker != "" {
+		parts = append(parts, i.maker)
 	}
 	return wire.Pack(parts)
 }
 
-// maxMinion bounds the id of a minion in bytes: it is the name of a file.
-const maxMinion = 255
+// Names of makers that are no minions. No minion is called so, since its name is that
+// of a file: a master of before sees an event of a minion, and lets it order nothing.
+const (
+	makerTool   = "/tool"
+	makerRunner = "/runner"
+	makerHook   = "/hook"
+)
+
+// makerText names who made an event, for peers: a minion by its id, others by a name
+// that no minion has. It is "" for what the master made, and for what it vouches for: a
+// change of a key by one of its tools.
+func makerText(e event.Event) string {
+	switch e.Maker {
+	case event.Internal:
+		return ""
+	case event.Minion:
+		return e.Minion
+	case event.Hook:
+		return makerHook
+	case event.Socket:
+		if event.MayOrder(e, event.KeyChange) {
+			return ""
+		}
+		return makerTool
+	}
+	return makerRunner
+}
+
+// madeBy gives an event of a peer its maker. A name that is not known here is that of
+// somebody who orders nothing.
+func madeBy(text string, e event.Event) event.Event {
+	e.Origin = event.Peer
+	switch {
+	case text == "":
+		e.Maker = event.Internal
+	case text == makerTool:
+		e.Maker = event.Socket
+	case text == makerHook:
+		e.Maker = event.Hook
+	case strings.HasPrefix(text, "/"):
+		e.Maker = event.Runner
+	default:
+		e.Maker, e.Minion = event.Minion, text
+	}
+	return e
+}
+
+// maxMaker bounds the name of a maker in bytes: that of a minion is the name of a file.
+const maxMaker = 255
 
 // arrived is a numbered message at its receiver.
 type arrived struct {
@@ -142,7 +190,7 @@ type arrived struct {
 	seq    uint64
 	tag    string
 	packed []byte
-	minion string // that made the event; "" when none did
+	maker  string // of the event, see makerText
 }
 
 func parseItem(data []byte) (arrived, error) {
@@ -154,10 +202,10 @@ func parseItem(data []byte) (arrived, error) {
 	if !ok || len(l) != 5 && len(l) != 6 {
 		return arrived{}, errOwn
 	}
-	minion, ok6 := "", true
+	maker, ok6 := "", true
 	if len(l) == 6 {
-		minion, ok6 = l[5].(string)
-		ok6 = ok6 && minion != "" && len(minion) <= maxMinion
+		maker, ok6 = l[5].(string)
+		ok6 = ok6 && maker != "" && len(maker) <= maxMaker
 	}
 	inc, ok1 := l[0].(string)
 	d, ok2 := l[1].(int64)
@@ -170,7 +218,7 @@ func parseItem(data []byte) (arrived, error) {
 	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || d < 0 || d >= int64(duties) || seq <= 0 || tag == "" || len(inc) > 64 {
 		return arrived{}, errOwn
 	}
-	return arrived{inc, Duty(d), uint64(seq), tag, packed, minion}, nil
+	return arrived{inc, Duty(d), uint64(seq), tag, packed, maker}, nil
 }
 
 func packAck(d Duty, seq uint64) ([]byte, error) { return wire.Pack([]any{int64(d), seq}) }

@@ -83,6 +83,7 @@ type member struct {
 	changed []string
 	told    []string
 	data    map[string]*value.Map
+	makers  map[string]event.Origin
 	heard   []string // data of minions, by sender and size; and who was connected
 	removed bool
 	refuse  int // so many returns fail first
@@ -108,11 +109,12 @@ func (m *member) Keys(k crypt.Key, seed string) error {
 	return nil
 }
 
-func (m *member) Event(_ context.Context, peer, tag string, data *value.Map) error {
+func (m *member) Event(_ context.Context, peer string, e event.Event) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.events = append(m.events, peer+" "+tag)
-	m.data[tag] = data
+	m.events = append(m.events, peer+" "+e.Tag)
+	m.data[e.Tag] = e.Data
+	m.makers[e.Tag] = e.Maker
 	return nil
 }
 
@@ -219,7 +221,7 @@ func start(t testing.TB, ctx context.Context, id string, port, key int, dir stri
 
 func open(t testing.TB, ctx context.Context, id string, port, key int, dir string, change func(*Config)) (*member, error) {
 	t.Helper()
-	m := &member{t: t, log: &lines{}, data: map[string]*value.Map{}}
+	m := &member{t: t, log: &lines{}, data: map[string]*value.Map{}, makers: map[string]event.Origin{}}
 	cfg := Config{ID: id, Address: id, Port: port, Dir: dir, Key: testKeys()[key], Secret: "secret of the test",
 		Logger: slog.New(slog.NewTextHandler(m.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if change != nil {
@@ -288,7 +290,7 @@ func TestPool(t *testing.T) {
 	must(t, bus.Fire("salt/job/20261121073619941881/publish", value.NewMap("jid", "20261121073619941881", "fun", "test.ping")))
 	must(t, bus.Fire("salt/key", value.NewMap("act", "accepted", "id", "m1", "result", true)))
 	must(t, bus.Fire("cluster/peer/discover", value.NewMap()))
-	must(t, bus.Relay("from/peer", value.NewMap(), event.Peer))
+	must(t, bus.Relay(event.Event{Tag: "from/peer", Data: value.NewMap(), Origin: event.Peer}))
 	for range 24 {
 		b.Forward(<-sub.C)
 	}

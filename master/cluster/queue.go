@@ -43,7 +43,7 @@ type item struct {
 	seq    uint64
 	at     time.Time
 	tag    string
-	minion string        // that made the event; "" when none did
+	maker  string        // of the event, see makerText
 	packed []byte        // data of the event, shared between peers
 	sealed func() []byte // the same for a Salt master, made on first use
 	acked  func()        // called once when it was handled there, may be nil

@@ -69,26 +69,34 @@ func (b *Bus) FireFor(minion, tag string, data *value.Map) error {
 	return b.fire(Event{Tag: tag, Data: data, Origin: Minion, Minion: minion})
 }
 
+// FireBy is Fire for an event that somebody else made in this process: by says
+// who. It is neither [Minion], which has [Bus.FireFor], nor [Peer].
+func (b *Bus) FireBy(by Origin, tag string, data *value.Map) error {
+	return b.fire(Event{Tag: tag, Data: data, Origin: by})
+}
+
 func (b *Bus) fire(e Event) error {
 	e.Data = e.Data.Clone()
 	e.Data.Set("_stamp", Stamp(b.now()))
 	return b.put(e)
 }
 
-// Relay puts an event of another origin on the bus. Its _stamp is kept; one
-// that has none is stamped now. The data is not changed.
-func (b *Bus) Relay(tag string, data *value.Map, from Origin) error {
-	if _, ok := data.Get("_stamp"); !ok {
-		data = data.Clone()
-		data.Set("_stamp", Stamp(b.now()))
+// Relay puts an event on the bus that came from elsewhere, with its origin. Its
+// _stamp is kept; one that has none is stamped now. The data is not changed.
+func (b *Bus) Relay(e Event) error {
+	if _, ok := e.Data.Get("_stamp"); !ok {
+		e.Data = e.Data.Clone()
+		e.Data.Set("_stamp", Stamp(b.now()))
 	}
-	return b.put(Event{Tag: tag, Data: orEmpty(data), Origin: from})
+	e.Data = orEmpty(e.Data)
+	return b.put(e)
 }
 
 func (b *Bus) put(e Event) error {
 	if err := CheckTag(e.Tag); err != nil {
 		return err
 	}
+	e.takeKey()
 	if e.wire == nil {
 		e.wire = &wire{maxSize: b.maxSize}
 	}

@@ -40,10 +40,10 @@ func TestFireStamps(t *testing.T) {
 	if err := b.Fire("x", d); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Relay("x", d, Peer); err != nil {
+	if err := b.Relay(Event{Tag: "x", Data: d, Origin: Peer}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Relay("x", data(), Peer); err != nil {
+	if err := b.Relay(Event{Tag: "x", Data: data(), Origin: Peer}); err != nil {
 		t.Fatal(err)
 	}
 	if e := <-s.C; e.Data.Str("_stamp") != Stamp(noon) || strings.Join(e.Data.Keys(), " ") != "a _stamp z" || e.Origin != Internal {

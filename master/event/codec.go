@@ -72,6 +72,13 @@ func packFrame(tag string, data *value.Map, maxSize int) (frame, body []byte, er
 	return seal(buf, room)
 }
 
+// Fits reports whether an event with this data reaches a master whole. A [Sender]
+// leaves long values out of larger ones.
+func Fits(data *value.Map) bool {
+	packed, err := msgpack.Marshal(orEmpty(data), msgpack.Modern)
+	return err == nil && len(packed) <= defaultMaxSize-maxTag
+}
+
 // frameBody puts a body that is packed already into a frame.
 func frameBody(body []byte) ([]byte, []byte, error) {
 	const room = prefixLen + len(frameHead) + binHead

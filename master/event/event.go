@@ -14,26 +14,42 @@ type Origin uint8
 const (
 	// Internal events were fired by this master.
 	Internal Origin = iota
-	// Socket events came through the pull socket from a local process.
+	// Socket events came through the pull socket from a process of root or of
+	// the master's account: a tool such as salt or salt-key.
 	Socket
-	// Peer events were fired by another master of the cluster.
+	// Peer events came from another master of the cluster. Event.Maker says who
+	// made them there.
 	Peer
 	// Minion events were made by the minion that Event.Minion names: it chose
 	// their data, and within the bounds of the filter their tag.
 	Minion
+	// Runner events were made by a runner for its caller, who chose their tag
+	// and data (event.send).
+	Runner
+	// Hook events were made by salt-api for a call of /hook.
+	Hook
+	// Unknown is the Maker of an event of one of Salt's own masters, which tells
+	// no maker. It is never the origin of an event.
+	Unknown
 )
 
 // String is the word for logs.
 func (o Origin) String() string {
 	switch o {
+	case Internal:
+		return "internal"
 	case Socket:
 		return "socket"
 	case Peer:
 		return "peer"
 	case Minion:
 		return "minion"
+	case Runner:
+		return "runner"
+	case Hook:
+		return "hook"
 	}
-	return "internal"
+	return "unknown"
 }
 
 // Event is one event as a subscriber gets it. Its data is shared by all
@@ -42,14 +58,18 @@ type Event struct {
 	Tag    string
 	Data   *value.Map
 	Origin Origin
-	// Minion is the id of the minion that made the event, with Origin Minion;
-	// "" otherwise.
+	// Maker says who made an event of Origin Peer at that master: Internal for the
+	// master itself. With other origins it means nothing.
+	Maker Origin
+	// Minion is the id of the minion that made the event, with Origin or Maker
+	// Minion; "" otherwise.
 	Minion string
 	// Lost is the number of events that this subscriber lost between the
 	// previous event it got and this one. Those were events that its filter
 	// had let through.
 	Lost uint64
 
+	key    string // by which the event proves itself, see MayOrder
 	wire   *wire
 	weighs int // see weight
 }

@@ -75,7 +75,8 @@ func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 }
 
 // Ready connects, if there is no connection. Its error says why Fire would fail.
-// confirms reports whether the master is one of ours that confirms events.
+// confirms reports whether the master is one of ours that confirms events; it also takes
+// the key of an event that proves itself off the bus.
 func (s *Sender) Ready(ctx context.Context) (confirms bool, err error) {
 	if err := s.enter(ctx); err != nil {
 		return false, err

@@ -119,7 +119,7 @@ func TestExactBytes(t *testing.T) {
 		until(t, func() bool { return s.Stats().Readers == 1 })
 		want := read(t, "event_salt_auth.bin")
 		e, _, _ := parseFrame(want)
-		b.Relay(e.Tag, e.Data, Internal)
+		b.Relay(e)
 		if prefix {
 			want = append(binary.BigEndian.AppendUint32(nil, uint32(len(want))), want...)
 		}

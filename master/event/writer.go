@@ -123,10 +123,10 @@ func (s *Server) take(frame []byte) error {
 	if err != nil {
 		return err
 	}
-	e.Origin = Socket
+	changed := e.fromSocket()
 	_, stamped := e.Data.Get("_stamp")
-	if !stamped || len(frame) > s.bus.maxSize {
-		return s.bus.Relay(e.Tag, e.Data, Socket)
+	if changed || !stamped || len(frame) > s.bus.maxSize {
+		return s.bus.Relay(e)
 	}
 	e.wire = &wire{}
 	e.wire.frame, e.wire.body, err = frameBody(body)

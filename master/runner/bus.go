@@ -7,13 +7,13 @@ import (
 	"saltern/master/value"
 )
 
-// OnBus makes Events of the bus of this process. A listener that falls more
-// than 4096 events behind loses some.
+// OnBus makes Events of the bus of this process. What runners fire there is theirs, not
+// the master's. A listener that falls more than 4096 events behind loses some.
 func OnBus(b *event.Bus) Events { return onBus{b} }
 
 type onBus struct{ bus *event.Bus }
 
-func (o onBus) Fire(tag string, data *value.Map) error { return o.bus.Fire(tag, data) }
+func (o onBus) Fire(tag string, data *value.Map) error { return o.bus.FireBy(event.Runner, tag, data) }
 
 func (o onBus) Listen(ctx context.Context, visit func(event.Event) bool) error {
 	sub := o.bus.Subscribe("runner", 4096, nil)

@@ -93,7 +93,11 @@ func eventSend(c *call) (any, error) {
 		}
 		data = m
 	}
-	if err := c.Events.Fire(c.text("tag"), data); err != nil {
+	tag := c.text("tag")
+	if does := event.Reserved(tag); does != "" {
+		return nil, &ArgumentError{Reason: fmt.Sprintf("the tag %s is kept for %s, on which masters act, and event.send must not order that. Use a tag of your own, such as myapp/deploy/done", printable.Line(tag), does)}
+	}
+	if err := c.Events.Fire(tag, data); err != nil {
 		return nil, err
 	}
 	return true, nil

@@ -473,9 +473,9 @@ func TestStateEvent(t *testing.T) {
 			done <- err
 		}()
 		synctest.Wait()
-		bus.Relay("other", m("_stamp", "s"), event.Internal)
-		bus.Relay("salt/job/1/new", m("b", []any{1, 2.5, nil, "ü\x1b\"<"}, "a", m(), "_stamp", "s"), event.Internal)
-		bus.Relay("salt/job/\x1b[31m", m("_stamp", "s"), event.Internal) // Attack 26
+		bus.Relay(event.Event{Tag: "other", Data: m("_stamp", "s")})
+		bus.Relay(event.Event{Tag: "salt/job/1/new", Data: m("b", []any{1, 2.5, nil, "ü\x1b\"<"}, "a", m(), "_stamp", "s")})
+		bus.Relay(event.Event{Tag: "salt/job/\x1b[31m", Data: m("_stamp", "s")}) // Attack 26
 		ok(t, <-done)
 		want := "salt/job/1/new\t{\"b\": [1, 2.5, null, \"ü\\u001b\\\"<\"], \"a\": {}, \"_stamp\": \"s\"}\n" +
 			"salt/job/?[31m\t{\"_stamp\": \"s\"}\n"

@@ -23,7 +23,7 @@ func measures() []measure {
 			return methods(all, "supervisor", "Supervisor") + methods(all, "supervisor/internal/life", "Life") + methods(all, "supervisor/internal/member", "Member")
 		}},
 		{"lines of supervisor without its folders", 820, 820, func(all []source) int { return lines(all, "supervisor") }},
-		{"lines of master without its folders", 870, 1000, func(all []source) int { return lines(all, "master") }},
+		{"lines of master without its folders", 890, 1000, func(all []source) int { return lines(all, "master") }},
 		{"methods of Master", 25, 25, func(all []source) int { return methods(all, "master", "Master") }},
 		{"structs that hold a *Master", 0, 0, holders},
 		{"decisions by the text of an error", 0, 0, func(all []source) int { return matches(all, `strings\.Contains\(err\b`) }},

@@ -94,7 +94,9 @@ type Act uint8
 
 // The acts of Salt's EventMonitor (salt/master.py of 3007 and 3008), and
 // ActHidden for a tag that Salt's parse_cluster_tag
-// (salt/channel/server.py) turns into another one.
+// (salt/channel/server.py) turns into another one, ActBatch for those of its
+// BatchManager (salt/utils/batch_manager.py of 3008), which does what the state in
+// such an event says, whoever has made it.
 const (
 	ActNone Act = iota
 	ActPublish
@@ -103,6 +105,7 @@ const (
 	ActKey
 	ActRotate
 	ActHidden
+	ActBatch
 )
 
 // ActOf tells what masters do because of a tag, Salt's or ours.
@@ -121,6 +124,8 @@ func ActOf(tag string) Act {
 		return ActKey
 	case tag == RotateTag:
 		return ActRotate
+	case strings.HasPrefix(tag, "salt/batch/"):
+		return ActBatch
 	}
 	return ActNone
 }

@@ -2,11 +2,14 @@ package batch
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
+	"saltern/durable"
 	"saltern/master/internal/datafile"
 	"saltern/master/value"
 )
@@ -22,12 +25,42 @@ const (
 // file is what a file of a batch may hold.
 var file = datafile.Bound{Bytes: maxFile}
 
+// errNotOurs means that anybody may have written the state of a batch.
+var errNotOurs = errors.New("it is not the master's or root's, or others can write it")
+
+// read returns the state of a batch. The file proves it: it has to be the master's or
+// root's.
 func (m *Manager) read(jid string) (*value.Map, error) {
 	dir, err := m.cfg.JobDir(jid)
 	if err != nil {
 		return nil, err
 	}
-	return file.ReadMap(filepath.Join(dir, stateFile))
+	path := filepath.Join(dir, stateFile)
+	packed, info, err := durable.ReadFile(path, maxFile, durable.Refuse)
+	if err != nil {
+		return nil, err
+	}
+	if !ours(info) {
+		return nil, fmt.Errorf("read %s: %w", path, errNotOurs)
+	}
+	kept, ok := file.Unpack(packed)
+	if !ok {
+		return nil, fmt.Errorf("read %s: it holds no state of a batch", path)
+	}
+	return kept, nil
+}
+
+// ours reports whether only root and the account of this process can have written a file.
+func ours(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false
+	}
+	owned := st.Uid == 0 || st.Uid == uint32(os.Geteuid())
+	ownGroup := st.Gid == 0 || st.Gid == uint32(os.Getegid())
+	groupWrites := info.Mode().Perm()&0o020 != 0
+	othersWrite := info.Mode().Perm()&0o002 != 0
+	return owned && !othersWrite && (ownGroup || !groupWrites)
 }
 
 func (m *Manager) write(jid string, kept *value.Map) error {

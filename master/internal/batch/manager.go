@@ -38,6 +38,15 @@ type Config struct {
 	Publish func(ctx context.Context, load *value.Map) error
 	// Returns are the returns of a job so far, by minion.
 	Returns func(ctx context.Context, jid string) (*value.Map, error)
+	// User is under whose name the master took the first part of a job, "" if it knows
+	// nothing of the job.
+	User func(ctx context.Context, jid string) string
+	// UserKey reads the key of the master's user, by which an event proves the state
+	// that it brings.
+	UserKey func() (string, error)
+	// Adopted is told once of a batch that this master drives from now on, or when its
+	// turn comes.
+	Adopted func(jid string, kept *value.Map)
 	Fire    func(tag string, data *value.Map)
 	Now     func() time.Time
 	Log     *slog.Logger
@@ -47,6 +56,10 @@ type Config struct {
 // job to the first minions, keeps the state of the batch in .batch.p in the folder
 // of the job or sends it along, fires salt/batch/<jid>/new and ends. For a batch that a tool drives
 // itself the Manager keeps the states that come in its events, for batch.status.
+//
+// A batch is a job that nobody is asked about any more, so the Manager adopts what is
+// proven only: by the file, which the master's account and root can write, or by the key
+// of the master's user in the event. Other states are never driven ([event.MayOrder]).
 //
 // A state is on the disk before its minions get the job: a master that dies
 // between the two runs the job on nobody twice. They are given up as late then.
@@ -139,7 +152,7 @@ func (m *Manager) adoptWaiting(ctx context.Context) {
 func (m *Manager) handle(ctx context.Context, e event.Event) {
 	if t := returnTag.FindStringSubmatch(e.Tag); t != nil {
 		b := m.batches[t[1]]
-		if b == nil {
+		if b == nil || !event.MayOrder(e, event.JobReturn) {
 			return
 		}
 		if _, at := b.Active[t[2]]; at {
@@ -149,25 +162,47 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 		return
 	}
 	t := batchTag.FindStringSubmatch(e.Tag)
-	if t == nil || e.Origin == event.Peer || e.Origin == event.Minion { // the master beside whom the tool runs drives it
+	if t == nil || e.Origin == event.Peer { // the master beside whom the tool runs drives it
 		return
 	}
 	jid, state := t[1], e.Data.Map("state")
-	switch {
-	case state != nil:
-		switch driver := state.Str("driver"); {
-		case m.batches[jid] != nil:
-		case driver == "cli":
-			m.keepOfTool(jid, state, t[2] == "complete" || t[2] == "halted")
-		case driver == "master" && t[2] == "new": // a tool that leaves the files to the master
-			m.keepOfTool(jid, state, false)
-			m.adopt(ctx, jid, false)
-		}
-	case t[2] == "new":
+	order, asked := orderOf(t[2], state)
+	if !asked || state != nil && m.batches[jid] != nil {
+		return
+	}
+	may, err := event.MayOrderBy(e, order, m.cfg.UserKey)
+	if !may {
+		m.cfg.Log.Warn("a batch event is passed over: nothing proves that who made it may order that", "jid", jid, "tag", e.Tag, "origin", e.Origin, "error", err)
+		return
+	}
+	switch order {
+	case event.BatchKeep:
+		m.keepOfTool(jid, state, t[2] == "complete" || t[2] == "halted")
+	case event.BatchDrive: // a tool that leaves the files to the master
+		m.keepOfTool(jid, state, false)
 		m.adopt(ctx, jid, false)
-	case t[2] == "stop":
+	case event.BatchAdopt:
+		m.adopt(ctx, jid, false)
+	case event.BatchStop:
 		m.halt(ctx, jid, e.Data.Str("reason"))
 	}
+}
+
+// orderOf tells what an event of a batch asks for, if it does: most of them only tell
+// how far one is. what is the last part of the tag; state is nil when there is none.
+func orderOf(what string, state *value.Map) (o event.Order, asked bool) {
+	driver := state.Str("driver")
+	switch {
+	case state == nil && what == "new":
+		return event.BatchAdopt, true
+	case state == nil && what == "stop":
+		return event.BatchStop, true
+	case driver == "cli":
+		return event.BatchKeep, what != "stop"
+	case driver == "master":
+		return event.BatchDrive, what == "new"
+	}
+	return 0, false
 }
 
 // keepOfTool keeps the state of a batch that a tool drives.
@@ -203,9 +238,16 @@ func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
 	if kept.Str("driver") != "master" {
 		return
 	}
+	if user := m.cfg.User(ctx, jid); user != "" {
+		kept.Set("user", user)
+	}
 	b := &driven{s, kept}
+	isNew := !again && !slices.Contains(m.waiting, jid)
 	if s.Halted == "" && len(m.batches) >= maxActive {
 		if m.wait(jid) {
+			if isNew {
+				m.cfg.Adopted(jid, kept)
+			}
 			return
 		}
 		s.Halted = fmt.Sprintf("the master drives %d batches already, and %d wait", len(m.batches), len(m.waiting))
@@ -221,6 +263,9 @@ func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
 		m.cfg.Log.Warn("a batch is not continued after a restart of the master", "jid", jid, "error", err)
 	}
 	m.cfg.Log.Info("batch is driven by this master", "jid", jid, "user", kept.Str("user"), "pending", len(s.Pending))
+	if isNew && s.Halted == "" {
+		m.cfg.Adopted(jid, kept)
+	}
 	m.reconcile(ctx, jid, b)
 	m.advance(ctx, jid, b)
 }

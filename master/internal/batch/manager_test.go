@@ -28,8 +28,12 @@ type world struct {
 	fired     []string
 	returns   *value.Map
 	refuse    error
-	sends     bool // the tool sends the state and writes no file
+	sends     bool   // the tool sends the state and writes no file
+	adopted   string // by whom
 }
+
+// userKey is that of the master's user.
+const userKey = "the key of root"
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, dir: t.TempDir(), now: time.Unix(1000, 0), returns: value.NewMap()}
@@ -48,6 +52,9 @@ func (w *world) again() {
 			return w.refuse
 		},
 		Returns: func(context.Context, string) (*value.Map, error) { return w.returns, nil },
+		User:    func(context.Context, string) string { return "ann" },
+		UserKey: func() (string, error) { return userKey, nil },
+		Adopted: func(_ string, kept *value.Map) { w.adopted += kept.Str("user") },
 		Fire: func(tag string, data *value.Map) {
 			w.fired = append(w.fired, strings.TrimPrefix(tag, "salt/batch/"+jid+"/"))
 		},
@@ -66,6 +73,7 @@ func (w *world) handOver(more ...any) {
 	}
 	data := value.NewMap("jid", jid, "driver", "master")
 	if w.sends {
+		data.Set("key", userKey)
 		data.Set("state", kept)
 	} else if err := w.m.write(jid, kept); err != nil {
 		w.t.Fatal(err)
@@ -73,12 +81,24 @@ func (w *world) handOver(more ...any) {
 	w.event("salt/batch/"+jid+"/new", data)
 }
 
+// event fires an event of a tool.
 func (w *world) event(tag string, data *value.Map) {
-	w.m.handle(w.t.Context(), event.Event{Tag: tag, Data: data})
+	w.handle(event.Event{Tag: tag, Data: data, Origin: event.Socket})
+}
+
+// handle has the manager handle an event as the bus gives it.
+func (w *world) handle(e event.Event) {
+	w.t.Helper()
+	bus := event.NewBus(time.Now, 0)
+	sub := bus.Subscribe("batches", 1, nil)
+	if err := bus.Relay(e); err != nil {
+		w.t.Fatal(err)
+	}
+	w.m.handle(w.t.Context(), <-sub.C)
 }
 
 func (w *world) ret(id string, code int) {
-	w.event("salt/job/"+jid+"/ret/"+id, value.NewMap("id", id, "return", true, "retcode", code))
+	w.handle(event.Event{Tag: "salt/job/" + jid + "/ret/" + id, Data: value.NewMap("id", id, "return", true, "retcode", code), Origin: event.Minion, Minion: id})
 }
 
 // want compares what was published and fired since the last call.
@@ -136,6 +156,9 @@ func drivesABatch(t *testing.T, sends bool) {
 	w.want("", "complete")
 	if w.listed() || len(w.m.batches) > 0 || w.m.Wants("salt/job/"+jid+"/ret/b") {
 		t.Error("the batch is not forgotten")
+	}
+	if w.adopted != "ann" {
+		t.Errorf("it was told to be adopted of %q", w.adopted)
 	}
 	w.event("salt/batch/"+jid+"/stop", value.NewMap())
 	w.want("", "")
@@ -233,6 +256,9 @@ func TestManagerHalts(t *testing.T) {
 		if got := w.kept(); !strings.Contains(got, "drives 256 batches already, and 10000 wait") {
 			t.Errorf("kept %s", got)
 		}
+		if w.adopted != "" {
+			t.Error("it was told to be adopted")
+		}
 	})
 }
 
@@ -270,6 +296,9 @@ func TestBatchWaitsForItsTurn(t *testing.T) {
 			w.want("c", "progress")
 			w.ret("b", 0)
 			w.want("d", "progress") // b is not late: its time began with its turn
+			if w.adopted != "ann" {
+				t.Errorf("it was told to be adopted of %q", w.adopted)
+			}
 		})
 	}
 	t.Run("stopped", func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/master/event"
 	"saltern/master/internal/username"
 	"saltern/master/value"
 	"saltern/ratelimit"
@@ -65,7 +66,7 @@ type Locked struct {
 
 // LockTag is the tag of the event that tells of a lock, to people and to the other
 // masters of a cluster.
-const LockTag = "master/login/locked"
+const LockTag = event.TagLoginLocked
 
 // Map is the data of the event.
 func (k Locked) Map() *value.Map {

@@ -106,6 +106,9 @@ func (g *gathering) until(ctx context.Context, wait time.Duration) bool {
 }
 
 func (g *gathering) take(e event.Event) {
+	if !event.MayOrder(e, event.JobReturn) {
+		return // what says so is not that minion
+	}
 	if id, ok := strings.CutPrefix(e.Tag, event.Tag("job", g.job.JID, "ret")+"/"); ok {
 		delete(g.silent, id)
 		if g.returns != nil {

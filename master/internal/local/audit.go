@@ -27,6 +27,27 @@ func AutosignRecord(log *audit.Log) func(id, rule string, st keys.State, from ne
 	}
 }
 
+// BatchRecord gives what notes the batches that the master goes on with for a tool: the
+// first minions have a record of their own, with how it was proven.
+func BatchRecord(log *audit.Log) func(jid string, kept *value.Map) {
+	return func(jid string, kept *value.Map) {
+		var funs []string
+		if fun := kept.Str("fun"); fun != "" {
+			funs = []string{fun}
+		} else {
+			funs = kept.Texts("fun")
+		}
+		waiting := len(kept.List("pending"))
+		actor := audit.Actor{User: kept.Str("user"), Proof: audit.Key, From: audit.Local}
+		if sudo, ok := strings.CutPrefix(actor.User, "sudo_"); ok {
+			actor.User, actor.As = sudo, "root"
+		}
+		log.Note(audit.Record{Actor: actor, Action: "job.publish",
+			Object: value.StrMax(kept.Value("tgt"), maxShown), Function: audit.Names(funs), JID: jid, Minions: waiting, Result: audit.Started,
+			Detail: "the rest of a batch"})
+	}
+}
+
 // origin is what a load says of its caller besides who he is, and from where it came.
 type origin struct {
 	login     string

@@ -86,36 +86,46 @@ func (h *Handler) Keys(key crypt.Key, seed string) error {
 	return nil
 }
 
-// Event puts an event of a peer on the bus. The start of a job makes it known
-// here as well.
-func (h *Handler) Event(ctx context.Context, peer, tag string, data *value.Map) error {
-	if jid := data.Str("jid"); jobs.Valid(jid) && tag == event.Tag("job", jid, "new") {
-		load := data.Clone()
-		for _, k := range []string{"_stamp", clusterwire.PeerField, "minions", "missing"} {
-			load.Delete(k)
-		}
-		// Not waited for: the job itself comes next and must not be late.
-		err := h.cfg.Launch.Learn(ctx, jid, data, func() error {
-			_, err := h.cfg.Jobs.StageCopy(ctx, peer, jid, load, data.Texts("minions"))
-			return err
-		})
-		if err != nil {
-			h.cfg.Problem(control.JobCacheFault, err)
-			h.cfg.Log.Error("the job of a peer is not kept", "jid", jid, "peer", peer, "error", err)
-		}
+// Event puts an event of a peer on the bus, and does what it orders. The start of a
+// job makes it known here as well.
+func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
+	if event.MayOrder(e, event.JobStart) {
+		h.startOf(ctx, peer, e)
 	}
-	switch tag {
-	case pillar.Cleared:
-		h.cfg.Pillars.Drop(data.Str("id"))
-	case eauth.LockTag:
-		h.cfg.Lockout.Adopt(data, time.Now())
-	case repos.Fetch, repos.Serving, repos.Reload:
-		h.cfg.Repos.Peer(peer, tag, data)
+	if event.MayOrder(e, event.PillarClear) {
+		h.cfg.Pillars.Drop(e.Data.Str("id"))
 	}
-	if err := h.cfg.Bus.Relay(tag, data, event.Peer); err != nil {
-		h.cfg.Log.Warn("event of a peer cannot be fired", "peer", peer, "tag", tag, "error", err)
+	if event.MayOrder(e, event.LoginLock) {
+		h.cfg.Lockout.Adopt(e.Data, time.Now())
+	}
+	if event.MayOrder(e, event.GitFollow) {
+		h.cfg.Repos.Peer(peer, e.Tag, e.Data)
+	}
+	if err := h.cfg.Bus.Relay(e); err != nil {
+		h.cfg.Log.Warn("event of a peer cannot be fired", "peer", peer, "tag", e.Tag, "error", err)
 	}
 	return nil
+}
+
+// startOf makes the job of a peer known.
+func (h *Handler) startOf(ctx context.Context, peer string, e event.Event) {
+	jid := e.Data.Str("jid")
+	if !jobs.Valid(jid) || e.Tag != event.Tag("job", jid, "new") {
+		return
+	}
+	load := e.Data.Clone()
+	for _, k := range []string{"_stamp", clusterwire.PeerField, "minions", "missing"} {
+		load.Delete(k)
+	}
+	// Not waited for: the job itself comes next and must not be late.
+	err := h.cfg.Launch.Learn(ctx, jid, e.Data, func() error {
+		_, err := h.cfg.Jobs.StageCopy(ctx, peer, jid, load, e.Data.Texts("minions"))
+		return err
+	})
+	if err != nil {
+		h.cfg.Problem(control.JobCacheFault, err)
+		h.cfg.Log.Error("the job of a peer is not kept", "jid", jid, "peer", peer, "error", err)
+	}
 }
 
 // Publish sends the job of a peer to our minions, under the same id.

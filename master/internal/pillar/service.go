@@ -15,6 +15,7 @@ import (
 	"saltern/control"
 	"saltern/master/cache"
 	"saltern/master/conf"
+	"saltern/master/event"
 	"saltern/master/internal/pillar/memo"
 	"saltern/master/internal/queue"
 	"saltern/master/runner"
@@ -23,7 +24,7 @@ import (
 
 // Cleared is the event by which peers learn that the pillars of minions are to
 // be compiled anew (pillar_cache): the next request may reach them.
-const Cleared = "master/pillar_cache/clear"
+const Cleared = event.TagPillarsCleared
 
 // ServiceConfig of a Service.
 type ServiceConfig struct {

@@ -1,7 +1,6 @@
 package reactor
 
 import (
-	"crypto/subtle"
 	"strings"
 
 	"saltern/master/event"
@@ -9,9 +8,8 @@ import (
 )
 
 // ManageSpace is part of the tags by which the runners reactor.* of Salt ask
-// the running reactor (salt/runners/reactor.py, salt/utils/reactor.py
-// Reactor.run). The name space of a runner's own job may be in front of it.
-const ManageSpace = "salt/reactors/manage"
+// the running reactor.
+const ManageSpace = event.ManageSpace
 
 func manages(tag string) bool { return strings.Contains(tag, ManageSpace+"/") }
 
@@ -24,8 +22,8 @@ func (r *Engine) manage(e event.Event) {
 	default:
 		return // an answer
 	}
-	if !r.mayManage(e.Data) {
-		r.cfg.Log.Error("received salt/reactors/manage event without matching master_key. discarding", "tag", e.Tag)
+	if may, err := event.MayOrderBy(e, event.ReactorManage, r.cfg.UserKey); !may {
+		r.cfg.Log.Error("received salt/reactors/manage event without matching master_key. discarding", "tag", e.Tag, "origin", e.Origin, "error", err)
 		return
 	}
 	answer := func(name string, data ...any) { r.cfg.Fire(ManageSpace+"/"+name, value.NewMap(data...)) }
@@ -56,13 +54,4 @@ func outcome(ok bool, done, not string) *value.Map {
 		return value.NewMap("status", true, "comment", done)
 	}
 	return value.NewMap("status", false, "comment", not)
-}
-
-func (r *Engine) mayManage(data *value.Map) bool {
-	key, err := r.cfg.UserKey()
-	if err != nil {
-		r.cfg.Log.Error("key of the master's user cannot be read", "error", err)
-		return false
-	}
-	return subtle.ConstantTimeCompare([]byte(key), []byte(strings.TrimSpace(data.Str("key")))) == 1
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"saltern/master/conf"
+	"saltern/master/event"
 	"saltern/master/internal/git"
 	"saltern/master/runner"
 	"saltern/master/value"
@@ -19,11 +20,11 @@ import (
 // Events among the masters of a cluster.
 const (
 	// Serving tells the commits that a master serves.
-	Serving = "master/git/serving"
+	Serving = event.TagGitServing
 	// Fetch asks all masters to fetch.
-	Fetch = "master/git/fetch"
+	Fetch = event.TagGitFetch
 	// Reload asks them to read the options of remotes again.
-	Reload = "master/git/reload"
+	Reload = event.TagGitReload
 )
 
 // Bounds of what peers tell.

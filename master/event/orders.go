@@ -1,0 +1,328 @@
+package event
+
+import (
+	"crypto/subtle"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Order is something that a master does because of an event's tag. Whoever acts
+// on a tag asks [MayOrder] first, and adds what it does to the table below: an
+// order that the table does not know is never given.
+type Order uint8
+
+// The orders.
+const (
+	JobStart      Order = iota // keep the job of a peer, and who may return for it
+	JobPublish                 // send the job of a peer to minions
+	JobReturn                  // take data as the answer of a minion to a job
+	BatchKeep                  // keep, for batch.status, the state of a batch that a tool drives
+	BatchAdopt                 // drive a batch whose state lies in the folder of its job
+	BatchDrive                 // drive a batch by the state in the event
+	BatchStop                  // halt a batch
+	ReactorManage              // list and change the rules of the reactor
+	KeyChange                  // look at a minion's key
+	KeyRotate                  // read the cluster's key again
+	KeyRotated                 // (tools: a key was rotated)
+	LoginLock                  // refuse a user's log-ins from an address
+	GitFollow                  // fetch git remotes, read their options again, compare what peers serve
+	PillarClear                // forget a minion's pillars
+	ClusterTalk                // (masters of a cluster among themselves)
+	RunResult                  // (tools: the start and the result of a runner or wheel function)
+	orders
+)
+
+// Tags that masters act on, and that have one form only.
+const (
+	TagLoginLocked    = "master/login/locked"
+	TagPillarsCleared = "master/pillar_cache/clear"
+	TagGitServing     = "master/git/serving"
+	TagGitFetch       = "master/git/fetch"
+	TagGitReload      = "master/git/reload"
+	// TagClusterKey is that by which Salt's masters tell each other of a new
+	// cluster key (salt/master.py handle_key_rotate).
+	TagClusterKey = "rotate_cluster_aes_key"
+
+	// ManageSpace is part of the tags by which the runners reactor.* of Salt ask
+	// the running reactor (salt/runners/reactor.py, salt/utils/reactor.py
+	// Reactor.run). The name space of a runner's own job may be in front of it.
+	ManageSpace = "salt/reactors/manage"
+)
+
+// rule says who may give an order.
+type rule struct {
+	tags    string // as people write them
+	does    string // what the order is, for messages
+	matches func(tag string) bool
+	here    []Origin // whose events this master obeys
+	keyed   bool     // and only with the key of the master's user
+	peers   []Origin // whose events a master obeys that come from a peer
+	stays   bool     // the event is never passed to peers
+}
+
+var rules = [orders]rule{
+	JobStart: {
+		tags:    "`salt/job/<jid>/new`",
+		does:    "the start of a job",
+		matches: ofJob("new"),
+		peers:   []Origin{Internal, Unknown},
+	},
+	JobPublish: {
+		tags:    "`salt/job/<jid>/publish`",
+		does:    "a job for minions",
+		matches: ofJob("publish"),
+		peers:   []Origin{Internal, Unknown},
+	},
+	JobReturn: {
+		tags:    "`salt/job/<jid>/ret/<id>`",
+		does:    "the return of a minion",
+		matches: func(tag string) bool { return Returner(tag) != "" },
+		here:    []Origin{Minion},
+		peers:   []Origin{Minion, Unknown},
+	},
+	BatchKeep: {
+		tags:    "`salt/batch/<jid>/new`, `progress`, `complete`, `halted`, with the state of a tool",
+		does:    "the state of a batch",
+		matches: ofBatch("new", "progress", "complete", "halted"),
+		here:    []Origin{Socket},
+	},
+	BatchAdopt: {
+		tags:    "`salt/batch/<jid>/new`, with the state in the folder of the job",
+		does:    "a batch",
+		matches: ofBatch("new"),
+		here:    []Origin{Socket},
+	},
+	BatchDrive: {
+		tags:    "`salt/batch/<jid>/new`, with a state for the master",
+		does:    "a batch",
+		matches: ofBatch("new"),
+		here:    []Origin{Socket},
+		keyed:   true,
+	},
+	BatchStop: {
+		tags:    "`salt/batch/<jid>/stop`",
+		does:    "the end of a batch",
+		matches: ofBatch("stop"),
+		here:    []Origin{Socket},
+	},
+	ReactorManage: {
+		tags:    "`salt/reactors/manage/…`, also below `salt/run/<jid>/`",
+		does:    "a change of the reactor",
+		matches: func(tag string) bool { return strings.Contains(tag, ManageSpace+"/") },
+		here:    []Origin{Internal, Socket, Runner},
+		keyed:   true,
+	},
+	KeyChange: {
+		tags:    "`salt/key`, `salt/auth`",
+		does:    "a change of a minion's key",
+		matches: exactly("salt/key", "salt/auth"),
+		peers:   []Origin{Internal, Socket, Unknown},
+	},
+	KeyRotate: {
+		tags:    "`rotate_cluster_aes_key`",
+		does:    "a new key of the cluster",
+		matches: exactly(TagClusterKey),
+		peers:   []Origin{Internal, Unknown},
+	},
+	KeyRotated: {
+		tags:    "`key`",
+		does:    "a new key of the master",
+		matches: exactly("key"),
+		stays:   true,
+	},
+	LoginLock: {
+		tags:    "`master/login/locked`",
+		does:    "a lock of a user",
+		matches: exactly(TagLoginLocked),
+		peers:   []Origin{Internal},
+	},
+	GitFollow: {
+		tags:    "`master/git/serving`, `fetch`, `reload`",
+		does:    "a request about git remotes",
+		matches: exactly(TagGitServing, TagGitFetch, TagGitReload),
+		peers:   []Origin{Internal},
+	},
+	PillarClear: {
+		tags:    "`master/pillar_cache/clear`",
+		does:    "a request to forget pillars",
+		matches: exactly(TagPillarsCleared),
+		peers:   []Origin{Internal},
+	},
+	ClusterTalk: {
+		tags:    "`cluster/…`",
+		does:    "a message between masters",
+		matches: func(tag string) bool { return strings.HasPrefix(tag, "cluster/") },
+		stays:   true,
+	},
+	RunResult: {
+		tags:    "`salt/run/<jid>/new`, `ret`, and those of `salt/wheel`",
+		does:    "the result of a runner",
+		matches: ofRun,
+	},
+}
+
+// MayOrder reports whether a master may act on an event that has come to it. For
+// orders that are proven by a key it is false: see [MayOrderBy].
+func MayOrder(e Event, o Order) bool {
+	r := rules[o]
+	return !r.keyed && r.allows(e)
+}
+
+// MayOrderBy is [MayOrder] for orders that whoever gives them has to prove by the
+// key of the master's user, which userKey reads. The bus has taken that key out of
+// the event's data, so that no reader sees it.
+func MayOrderBy(e Event, o Order, userKey func() (string, error)) (bool, error) {
+	r := rules[o]
+	if !r.allows(e) {
+		return false, nil
+	}
+	if !r.keyed {
+		return true, nil
+	}
+	key, err := userKey()
+	if err != nil {
+		return false, fmt.Errorf("read the key of the master's user, to compare that of an event: %w", err)
+	}
+	return key != "" && subtle.ConstantTimeCompare([]byte(key), []byte(e.key)) == 1, nil
+}
+
+// allows reports whether who made the event may give the order by it.
+func (r *rule) allows(e Event) bool {
+	if r.matches == nil || !r.matches(e.Tag) {
+		return false
+	}
+	maker, trusted := e.Origin, r.here
+	if e.Origin == Peer {
+		maker, trusted = e.Maker, r.peers
+	}
+	if maker == Minion && Returner(e.Tag) != e.Minion {
+		return false // it speaks for itself only
+	}
+	return slices.Contains(trusted, maker)
+}
+
+// Reserved tells what a tag would order, "" for a tag on which nobody acts: those
+// are free for everybody. The runner event.send refuses the others.
+func Reserved(tag string) string {
+	for _, r := range rules {
+		if r.matches(tag) {
+			return r.does
+		}
+	}
+	return ""
+}
+
+// Travels reports whether an event may go from one master of a cluster to another,
+// with Origin [Peer] as the other one sees it. One that would order something there
+// which its maker may not order stays where it is; so does what masters tell their
+// own tools only.
+func Travels(e Event) bool {
+	for _, r := range rules {
+		if r.matches(e.Tag) && (r.stays || len(r.peers) > 0 && !r.allows(e)) {
+			return false
+		}
+	}
+	return true
+}
+
+// AtPeer is an event of this master as a peer will see it.
+func (e Event) AtPeer() Event {
+	e.Maker, e.Origin = e.Origin, Peer
+	return e
+}
+
+// takeKey moves the key by which an event proves itself out of its data. It is
+// generous: what only looks like such an event has no key either.
+func (e *Event) takeKey() {
+	if !strings.Contains(e.Tag, ManageSpace) && !strings.HasPrefix(e.Tag, batchSpace) {
+		return
+	}
+	v, given := e.Data.Get(KeyField)
+	if !given {
+		return
+	}
+	key, _ := v.(string)
+	e.key = strings.TrimSpace(key)
+	e.Data = e.Data.Clone()
+	e.Data.Delete(KeyField)
+	e.wire, e.weighs = nil, 0
+}
+
+// KeyField is where an event has the key that proves it.
+const KeyField = "key"
+
+// RunnerMark is the field by which Python says that a runner has made an event
+// (pyrunner's shim.py). It never reaches the bus.
+const RunnerMark = "__saltern_runner"
+
+// Beginnings of tags: of web hooks (salt/netapi/rest_cherrypy/app.py Webhook), and of
+// batches.
+const (
+	hookSpace  = "salt/netapi/hook"
+	batchSpace = "salt/batch/"
+)
+
+// fromSocket gives an event that a local process has sent its origin, and reports
+// whether that has changed its data.
+func (e *Event) fromSocket() (changed bool) {
+	e.Origin = Socket
+	if _, marked := e.Data.Get(RunnerMark); marked {
+		e.Origin = Runner
+		e.Data.Delete(RunnerMark)
+		return true
+	}
+	if strings.HasPrefix(e.Tag, hookSpace) {
+		e.Origin = Hook
+	}
+	return false
+}
+
+func exactly(tags ...string) func(string) bool {
+	return func(tag string) bool { return slices.Contains(tags, tag) }
+}
+
+// ofJob matches salt/job/<jid>/<kind>.
+func ofJob(kind string) func(string) bool {
+	return func(tag string) bool {
+		_, rest, ok := cutID(tag, "salt/job/")
+		return ok && rest == kind
+	}
+}
+
+// Returner is the minion of the return salt/job/<jid>/ret/<id>; "" for other tags.
+func Returner(tag string) string {
+	_, rest, _ := cutID(tag, "salt/job/")
+	id, _ := strings.CutPrefix(rest, "ret/")
+	if id == rest {
+		return ""
+	}
+	return id
+}
+
+// ofBatch matches salt/batch/<jid>/<one of kinds>.
+func ofBatch(kinds ...string) func(string) bool {
+	return func(tag string) bool {
+		_, rest, ok := cutID(tag, batchSpace)
+		return ok && slices.Contains(kinds, rest)
+	}
+}
+
+// ofRun matches what tools believe of the functions of a master.
+func ofRun(tag string) bool {
+	for _, space := range []string{"salt/run/", "salt/wheel/"} {
+		if _, rest, ok := cutID(tag, space); ok && (rest == "new" || rest == "ret") {
+			return true
+		}
+	}
+	return false
+}
+
+// cutID splits <space><id>/<rest>.
+func cutID(tag, space string) (id, rest string, ok bool) {
+	tag, ok = strings.CutPrefix(tag, space)
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(tag, "/")
+}
