@@ -77,6 +77,7 @@ type Master struct {
 	presence    *presence.View
 	runs        *runner.Runs
 	wheel       *wheel.Service
+	reactions   *reactor.Rules
 	reactor     *reactor.Engine
 	schedule    *schedule.Schedule
 	batches     *batch.Manager

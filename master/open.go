@@ -104,12 +104,12 @@ func (m *Master) openMinions() *minion.Service {
 func (m *Master) openReactor() {
 	c := m.cfg
 	m.reactor = reactor.NewEngine(reactor.Config{
-		Rules: c.Reactor, Depth: c.ReactorWorkerHWM, Threads: c.ReactorThreads, ID: c.ID, Bus: m.bus, Fire: m.fire, Launch: m.launch, Wheel: m.wheel, Runs: m.runs,
+		Rules: m.reactions, Depth: c.ReactorWorkerHWM, Threads: c.ReactorThreads, ID: c.ID, Bus: m.bus, Fire: m.fire, Launch: m.launch, Wheel: m.wheel, Runs: m.runs,
 		Locate: m.files.Locate,
 		Render: func(ctx context.Context, path string, vars *value.Map) (*value.Map, error) {
 			return m.renderers.RenderFile(ctx, c.ID, c.Renderer, path, vars, m.repos.FileOptions(ctx, ""))
 		},
-		UserKey: userKey(c), Log: m.log,
+		Settle: m.sockets.Settle, UserKey: userKey(c), Log: m.log,
 	})
 }
 

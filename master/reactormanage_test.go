@@ -1,10 +1,12 @@
 package master
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"saltern/master/internal/reactor"
+	"saltern/master/runner"
 	"saltern/master/value"
 )
 
@@ -64,6 +66,46 @@ func TestReactorIsManaged(t *testing.T) {
 	until(t, "the reactor to react again", reacts("/nowhere/a.sls"))
 }
 
+// TestReactorRunners: the runners reactor.* answer as Salt's and fire no event with a key, nor
+// any other about the reactor (second audit, 3).
+func TestReactorRunners(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, "reactor:\n  - 'a/*': /nowhere/a.sls\n")
+	r.listen()
+	for _, c := range []struct {
+		fun  string
+		args []any
+		want string
+	}{
+		{"reactor.list", nil, `[{"a/*": ["/nowhere/a.sls"]}]`},
+		{"reactor.add", []any{"b/*", "/nowhere/b.sls"}, `{"status": true, "comment": "Reactor added."}`},
+		{"reactor.add", []any{"b/*", []any{"/nowhere/c.sls"}}, `{"status": false, "comment": "Reactor already exists."}`},
+		{"reactor.delete", []any{"a/*"}, `{"status": true, "comment": "Reactor deleted."}`},
+		{"reactor.delete", []any{"a/*"}, `{"status": false, "comment": "Reactor does not exists."}`},
+		{"reactor.list", nil, `[{"b/*": ["/nowhere/b.sls"]}]`},
+		{"reactor.is_leader", nil, `true`},
+		{"reactor.set_leader", []any{false}, `false`},
+		{"reactor.is_leader", nil, `false`},
+		{"reactor.set_leader", nil, `true`},
+	} {
+		got, err := r.m.runs.Call(within(t), c.fun, c.args, nil)
+		if text := runner.JSON(got, false); err != nil || text != c.want {
+			t.Errorf("%s %v: %s, %v", c.fun, c.args, text, err)
+		}
+	}
+	var usage *runner.ArgumentError
+	if _, err := r.m.runs.Call(within(t), "reactor.add", []any{"x"}, nil); !errors.As(err, &usage) || usage.Usage == "" {
+		t.Errorf("without files: %v", err)
+	}
+	r.m.fire("b/1", value.NewMap())
+	until(t, "the new rule to react", func() bool { return strings.Contains(r.log.String(), "path=/nowhere/b.sls") })
+	for _, e := range r.seen() {
+		if strings.Contains(e.Tag, "reactor") {
+			t.Errorf("event %s: %v", e.Tag, plainMap(e.Data))
+		}
+	}
+}
+
 // The reactor's rules lead to any command on any minion: who changes them
 // must know the master's own key.
 func TestAttack02ReactorIsManagedByTheKeyOnly(t *testing.T) {
@@ -73,7 +115,7 @@ func TestAttack02ReactorIsManagedByTheKeyOnly(t *testing.T) {
 		if got := answersOf(r, "add", value.NewMap("key", key, "event", "*", "reactors", []any{"/tmp/evil.sls"})); len(got) > 0 {
 			t.Errorf("key %s: answer %v", name, got)
 		}
-		if n := len(r.m.reactor.Rules()); n != 0 {
+		if n := len(r.m.reactions.All()); n != 0 {
 			t.Errorf("key %s: %d rules", name, n)
 		}
 		r.stop()

@@ -9,6 +9,7 @@ import (
 	"saltern/master/internal/local"
 	"saltern/master/internal/peers"
 	"saltern/master/internal/pillar"
+	"saltern/master/internal/reactor"
 	"saltern/master/pyrunner"
 	"saltern/master/runner"
 )
@@ -35,11 +36,12 @@ func (m *Master) openRunners() {
 	m.repos.AddRunners(table)
 	machines(c).AddRunners(table)
 	table.Add("audit.all", local.AllRecords(machines(c).Records, m.now))
+	m.reactions = reactor.NewRules(c.Reactor, m.log)
 	m.runs = runner.NewRuns(runner.RunsConfig{
 		Table: table, Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Layer: c.PythonLayer, Git: m.repos.ForPython, Log: m.log}),
 		Env: &runner.Env{
 			Jobs: m.jobs, Events: runner.OnBus(m.bus), Minions: m.launch, Cache: runner.OnCache(m.cache, m.pillars.Clear), Targets: m.targets,
-			Keys: runner.OnKeys(m.keys), Presence: m.presence, Files: fileserver.Runners{Server: m.files}, Pillar: pillar.Runners{Service: m.pillars},
+			Keys: runner.OnKeys(m.keys), Presence: m.presence, Files: fileserver.Runners{Server: m.files}, Pillar: pillar.Runners{Service: m.pillars}, Reactor: m.reactions,
 			Options: conf.WithoutSecrets(c.Raw), Version: saltVersion, Log: m.log,
 		},
 		ID: c.ID, Keep: c.JobCache && c.ExtJobCache == "", Fire: m.fire, NewJID: m.jids.New, Now: m.now, Log: m.log,

@@ -22,6 +22,7 @@ type Env struct {
 	Presence Presence
 	Files    Files
 	Pillar   Pillar
+	Reactor  Reactor
 	// Options is the master's configuration under Salt's names.
 	Options *value.Map
 	// Version is the version of Salt that minions are compared with.
@@ -115,6 +116,17 @@ type Files interface {
 	// ClearLists drops cached file lists of backends in the environments
 	// (nil: all) and reports the environments by backend.
 	ClearLists(ctx context.Context, backends, envs []string) (map[string][]string, error)
+}
+
+// Reactor is the running reactor: its rules, and whether it reacts.
+type Reactor interface {
+	// All lists the rules, in the form of the option reactor.
+	All() []any
+	// Add and Delete tell in Salt's words how that went. files is a text or a list.
+	Add(tag string, files any) *value.Map
+	Delete(tag string) *value.Map
+	Leads() bool
+	Lead(leads bool)
 }
 
 // Pillar renders pillars.

@@ -52,7 +52,7 @@ type Table struct{ funcs map[string]Func }
 // New makes the table of all runners in this package.
 func New() *Table {
 	t := &Table{funcs: map[string]Func{}}
-	for _, defs := range []func() map[string]def{jobsDefs, manageDefs, cacheDefs, filesDefs, showFilesDefs, pillarDefs, miscDefs} {
+	for _, defs := range []func() map[string]def{jobsDefs, manageDefs, cacheDefs, filesDefs, showFilesDefs, pillarDefs, miscDefs, reactorDefs} {
 		for name, d := range defs() {
 			t.funcs[name] = d.bound(name)
 		}

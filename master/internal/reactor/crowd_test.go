@@ -47,7 +47,7 @@ func newReacting(t *testing.T, depth, threads int) *reacting {
 		Log:    log,
 	})
 	r.Engine = NewEngine(Config{
-		Rules:   []any{value.NewMap("my/event", []any{"/dev/null"})},
+		Rules:   NewRules([]any{value.NewMap("my/event", []any{"/dev/null"})}, log),
 		Depth:   depth,
 		Threads: threads,
 		Bus:     r.bus,

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"saltern/master/event"
@@ -20,8 +19,8 @@ import (
 
 // Config of an Engine.
 type Config struct {
-	Rules []any // the option reactor
-	Depth int   // of the queues (reactor_worker_hwm); 0: 10,000
+	Rules *Rules
+	Depth int // of the queues (reactor_worker_hwm); 0: 10,000
 	// Threads is how many runners and wheel functions of Python are at work at once
 	// (reactor_worker_threads); 0: 10.
 	Threads int
@@ -35,7 +34,8 @@ type Config struct {
 	Launch *launch.Launcher
 	Wheel  *wheel.Service
 	Runs   *runner.Runs
-	// UserKey reads the key of the master's user, who may change the rules.
+	Settle func(ctx context.Context) error // waits for new readers of the event bus
+	// UserKey reads the key of the master's user, who may change the rules by events.
 	UserKey func() (string, error)
 	Log     *slog.Logger
 }
@@ -46,11 +46,9 @@ type Config struct {
 // that is full, too, the newest events are lost, counted and logged.
 type Engine struct {
 	cfg     Config
-	rules   atomic.Pointer[Map]
+	rules   *Rules
 	backlog *background.Backlog
-	// idle is set by reactor.set_leader False: events do not react.
-	idle atomic.Bool
-	sub  *event.Subscription
+	sub     *event.Subscription
 }
 
 // Salt's defaults (salt/config/__init__.py).
@@ -74,27 +72,19 @@ func (r *Engine) Stats() Stats {
 // NewEngine makes an Engine. It hears events from now on: the master's own start
 // and the first minions are events, too.
 func NewEngine(cfg Config) *Engine {
-	rules, faults := Parse(cfg.Rules)
-	for _, err := range faults {
-		cfg.Log.Error("entry of the option reactor is passed over", "error", err)
-	}
 	if cfg.Depth <= 0 {
 		cfg.Depth = defaultDepth
 	}
 	if cfg.Threads <= 0 {
 		cfg.Threads = defaultThreads
 	}
-	r := &Engine{cfg: cfg}
+	r := &Engine{cfg: cfg, rules: cfg.Rules}
 	r.backlog = background.NewBacklog(background.BacklogConfig{Workers: cfg.Threads, Depth: cfg.Depth, Now: time.Now})
-	r.rules.Store(&rules)
 	r.sub = cfg.Bus.Subscribe("reactor", cfg.Depth, func(tag string) bool {
-		return manages(tag) || !r.idle.Load() && len(r.rules.Load().Files(tag)) > 0
+		return manages(tag) || len(r.rules.Files(tag)) > 0
 	})
 	return r
 }
-
-// Rules lists the rules in force, in the form of the option.
-func (r *Engine) Rules() []any { return r.rules.Load().All() }
 
 // Run reacts until ctx ends. What waits then is lost, as in Salt, and the log says how
 // much.
@@ -129,12 +119,10 @@ func (r *Engine) Run(ctx context.Context) {
 				continue
 			}
 			if manages(e.Tag) {
-				r.manage(e)
+				r.manage(ctx, e)
 				continue
 			}
-			if !r.idle.Load() {
-				r.react(ctx, e)
-			}
+			r.react(ctx, e)
 			if ctx.Err() != nil { // it has not reacted, or not wholly
 				cut++
 				return
@@ -146,7 +134,7 @@ func (r *Engine) Run(ctx context.Context) {
 // react renders the files of a tag and executes what they ask for.
 func (r *Engine) react(ctx context.Context, e event.Event) {
 	high := value.NewMap()
-	for _, f := range r.rules.Load().Files(e.Tag) {
+	for _, f := range r.rules.Files(e.Tag) {
 		for _, path := range r.files(ctx, f, e.Tag) {
 			v, err := r.cfg.Render(ctx, path, value.NewMap("tag", e.Tag, "data", e.Data))
 			if err != nil {

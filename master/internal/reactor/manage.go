@@ -1,7 +1,9 @@
 package reactor
 
 import (
+	"context"
 	"strings"
+	"time"
 
 	"saltern/master/event"
 	"saltern/master/value"
@@ -15,7 +17,7 @@ func manages(tag string) bool { return strings.Contains(tag, ManageSpace+"/") }
 
 // manage answers a question to the reactor. What it changes lasts until the
 // master stops. Whoever asks must know the key of the master's user.
-func (r *Engine) manage(e event.Event) {
+func (r *Engine) manage(ctx context.Context, e event.Event) {
 	_, what, _ := strings.Cut(e.Tag, ManageSpace+"/")
 	switch what {
 	case "is_leader", "set_leader", "add", "delete", "list":
@@ -26,32 +28,33 @@ func (r *Engine) manage(e event.Event) {
 		r.cfg.Log.Error("received salt/reactors/manage event without matching master_key. discarding", "tag", e.Tag, "origin", e.Origin, "error", err)
 		return
 	}
+	r.heard(ctx)
 	answer := func(name string, data ...any) { r.cfg.Fire(ManageSpace+"/"+name, value.NewMap(data...)) }
 	switch what {
 	case "set_leader":
 		if v, ok := e.Data.Value("value").(bool); ok && e.Data.Str("id") == r.cfg.ID {
-			r.idle.Store(!v)
-			r.cfg.Log.Info("reactor was told whether to react", "react", v)
+			r.rules.Lead(v)
 		}
 		fallthrough
 	case "is_leader":
-		answer("leader/value", "result", !r.idle.Load())
+		answer("leader/value", "result", r.rules.Leads())
 	case "add":
-		next, ok := r.rules.Load().Added(e.Data.Str("event"), e.Data.Value("reactors"))
-		r.rules.Store(&next)
-		answer("add-complete", "reactors", next.All(), "result", outcome(ok, "Reactor added.", "Reactor already exists."))
+		result := r.rules.Add(e.Data.Str("event"), e.Data.Value("reactors"))
+		answer("add-complete", "reactors", r.rules.All(), "result", result)
 	case "delete":
-		next, ok := r.rules.Load().Removed(e.Data.Str("event"))
-		r.rules.Store(&next)
-		answer("delete-complete", "reactors", next.All(), "result", outcome(ok, "Reactor deleted.", "Reactor does not exists."))
+		result := r.rules.Delete(e.Data.Str("event"))
+		answer("delete-complete", "reactors", r.rules.All(), "result", result)
 	case "list":
-		answer("list-results", "reactors", r.rules.Load().All())
+		answer("list-results", "reactors", r.rules.All())
 	}
 }
 
-func outcome(ok bool, done, not string) *value.Map {
-	if ok {
-		return value.NewMap("status", true, "comment", done)
+// heard waits until who asks hears the answer: he has connected to the bus before he
+// asked, and the master may not have accepted that yet.
+func (r *Engine) heard(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := r.cfg.Settle(ctx); err != nil {
+		r.cfg.Log.Warn("a tool may miss the answer of the reactor", "error", err)
 	}
-	return value.NewMap("status", false, "comment", not)
 }

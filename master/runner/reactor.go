@@ -1,0 +1,28 @@
+package runner
+
+// Source: salt/runners/reactor.py. Salt's runners ask the reactor by events that carry
+// the key of the master's user; these ask it directly, so that the key is on no bus and
+// on no terminal.
+func reactorDefs() map[string]def {
+	return map[string]def{
+		"reactor.list":       {"saltenv= test=", withReactor(func(c *call) any { return c.Reactor.All() })},
+		"reactor.add":        {"event reactors saltenv= test=", withReactor(func(c *call) any { return c.Reactor.Add(c.text("event"), c.vals["reactors"]) })},
+		"reactor.delete":     {"event saltenv= test=", withReactor(func(c *call) any { return c.Reactor.Delete(c.text("event")) })},
+		"reactor.is_leader":  {"", withReactor(func(c *call) any { return c.Reactor.Leads() })},
+		"reactor.set_leader": {"value=", withReactor(setLeader)},
+	}
+}
+
+func withReactor(ask func(*call) any) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		if err := need("reactor", c.Reactor == nil); err != nil {
+			return nil, err
+		}
+		return ask(c), nil
+	}
+}
+
+func setLeader(c *call) any {
+	c.Reactor.Lead(c.flag("value", true))
+	return c.Reactor.Leads()
+}
