@@ -3,8 +3,6 @@ package renderer
 import (
 	"bytes"
 	"encoding/binary"
-	"io"
-	"log/slog"
 	"testing"
 
 	"saltern/master/msgpack"
@@ -47,15 +45,5 @@ func FuzzReply(f *testing.F) {
 				m.Map("value")
 			}
 		}
-	})
-}
-
-// FuzzLogLines reads what the renderers could write to standard error.
-func FuzzLogLines(f *testing.F) {
-	f.Add([]byte(`{"level": 40, "logger": "salt.x", "text": "no"}` + "\n"))
-	f.Add([]byte("plain\n{\"level\": \"x\"}\n"))
-	f.Add(append(bytes.Repeat([]byte{'a'}, 40000), '\n'))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		relayLog(bytes.NewReader(b), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	})
 }

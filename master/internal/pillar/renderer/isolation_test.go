@@ -35,7 +35,7 @@ func TestFinding20Nursery(t *testing.T) {
 	if b, err := os.ReadFile(mark); err == nil {
 		t.Errorf("imported from the working directory: %s", b)
 	}
-	if cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.nursery.cmd.Process.Pid), "cwd")); err != nil || cwd != "/" {
+	if cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.nursery.PID()), "cwd")); err != nil || cwd != "/" {
 		t.Errorf("the renderers work in %q, %v", cwd, err)
 	}
 }

@@ -60,12 +60,12 @@ func TestLayerRenewsWorkers(t *testing.T) {
 	if got := ask(long); got != "version 1" {
 		t.Errorf("a session that goes on: %q", got)
 	}
-	if !of.alive() {
+	if !of.Alive() {
 		t.Error("a process in use was ended")
 	}
 	long.Close()
 	select {
-	case <-of.done:
+	case <-of.Done():
 	case <-time.After(30 * time.Second):
 		t.Error("a process without use is not ended")
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"saltern/master/pyfork"
 )
 
 // Pool hands out sessions. Make it with New and Close it. All methods may be
@@ -60,7 +62,7 @@ func (p *Pool) Close() {
 	p.nursery, p.idle = nil, nil
 	p.mu.Unlock()
 	if n != nil {
-		n.stop(time.Second)
+		n.Stop(time.Second)
 	}
 }
 
@@ -86,7 +88,7 @@ func (p *Pool) SaltVersion() string {
 	if p.nursery == nil {
 		return ""
 	}
-	return p.nursery.version
+	return p.nursery.Salt
 }
 
 // Workers is how many sessions may be open at once.
@@ -122,7 +124,7 @@ func (p *Pool) Stats() Stats {
 	defer p.mu.Unlock()
 	s := p.stats
 	s.Workers = len(p.slots) + len(p.idle)
-	s.Running = p.nursery != nil && p.nursery.alive()
+	s.Running = p.nursery != nil && p.nursery.Alive()
 	return s
 }
 
@@ -153,7 +155,7 @@ func (p *Pool) acquire(ctx context.Context) (*worker, error) {
 	for _, o := range old {
 		o.discard()
 	}
-	if w == nil || !w.nursery.alive() {
+	if w == nil || !w.nursery.Alive() {
 		var err error
 		if w, err = p.fork(ctx); err != nil {
 			p.users.Done()
@@ -208,7 +210,7 @@ func (p *Pool) fork(ctx context.Context) (*worker, error) {
 		if err != nil {
 			return nil, err
 		}
-		mine, theirs, err := socketPair(unix.SOCK_STREAM)
+		mine, theirs, err := pyfork.SocketPair(unix.SOCK_STREAM)
 		if err != nil {
 			return nil, fmt.Errorf("make a renderer's socket: %w", err)
 		}
@@ -239,7 +241,7 @@ func (p *Pool) drop(n *nursery) {
 		p.nursery = nil
 	}
 	p.mu.Unlock()
-	n.stop(0)
+	n.Stop(0)
 }
 
 // running returns the nursery and starts it if need be.
@@ -258,7 +260,7 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 	if p.closed {
 		p.mu.Unlock()
 		if n != nil {
-			n.stop(0)
+			n.Stop(0)
 		}
 		return nil, errClosed
 	}
@@ -268,7 +270,7 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 		p.cfg.Log.Error("cannot start the renderers; templates and ext_pillar do not work until it is solved", "error", err)
 		return nil, err
 	}
-	p.nursery, p.failed, p.library = n, nil, n.version
+	p.nursery, p.failed, p.library = n, nil, n.Salt
 	p.stats.Starts++
 	p.users.Add(1)
 	go p.janitor(n)
@@ -285,7 +287,7 @@ func (p *Pool) current() (*nursery, error) {
 	if p.closed {
 		return nil, errClosed
 	}
-	if p.nursery != nil && p.nursery.alive() {
+	if p.nursery != nil && p.nursery.Alive() {
 		return p.nursery, nil
 	}
 	p.nursery = nil
@@ -301,7 +303,7 @@ func (p *Pool) startAny(ctx context.Context) (*nursery, error) {
 	for _, python := range p.cfg.Python {
 		n, err := startNursery(ctx, &p.cfg, python)
 		if err == nil {
-			p.cfg.Log.Info("renderers started", "python", python, "salt", n.version)
+			p.cfg.Log.Info("renderers started", "python", python, "salt", n.Salt)
 			return n, nil
 		}
 		if ctx.Err() != nil {
@@ -330,10 +332,10 @@ func (p *Pool) janitor(n *nursery) {
 			left := p.nursery != n
 			p.mu.Unlock()
 			if left {
-				n.stop(0)
+				n.Stop(0)
 			}
 			return
-		case <-n.done:
+		case <-n.Done():
 			p.mu.Lock()
 			if p.nursery == n {
 				p.nursery = nil
@@ -344,7 +346,7 @@ func (p *Pool) janitor(n *nursery) {
 		case <-tick.C:
 		}
 		if p.sweep(n) {
-			n.stop(time.Second)
+			n.Stop(time.Second)
 			return
 		}
 	}

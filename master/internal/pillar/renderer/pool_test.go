@@ -312,8 +312,8 @@ func TestNurseryKilled(t *testing.T) {
 	p.mu.Lock()
 	n := p.nursery
 	p.mu.Unlock()
-	syscall.Kill(n.cmd.Process.Pid, syscall.SIGKILL)
-	<-n.done
+	syscall.Kill(n.PID(), syscall.SIGKILL)
+	<-n.Done()
 	if v, err := render(t, p, "m", nil, "x: {{ 2 }}"); err != nil || fmt.Sprint(plain(v)) != "map[x:2]" {
 		t.Errorf("%v %v", plain(v), err)
 	}

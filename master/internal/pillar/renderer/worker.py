@@ -7,68 +7,20 @@ for each session, as Salt's own Pillar class does, so nothing of one minion is
 there when the next one comes; only what is the same for all of them (the
 master's options, the index of module files) is kept.
 
-Frames are a big-endian 32 bit length and a MessagePack map. The nursery gets
-its settings on stdin and its orders on descriptor 3.
+Frames, the settings, the orders and the log are those of pyfork's prelude.py,
+which comes before this.
 """
 
 import contextlib
 import copy
 import gc
-import json
 import logging
 import os
 import pickle
-import signal
 import socket
-import struct
-import sys
 import threading
 import time
 import traceback
-
-CONTROL = 3
-
-
-def read_exact(read, size):
-    parts = []
-    while size:
-        part = read(min(size, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def read_frame(read, limit):
-    head = read_exact(read, 4)
-    if head is None:
-        return None
-    (size,) = struct.unpack(">I", head)
-    if size > limit:
-        raise ValueError(f"a frame of {size} bytes is too long")
-    return read_exact(read, size)
-
-
-class JSONLines(logging.Handler):
-    """One line of JSON per record, short enough for the reader."""
-
-    held = None  # records that wait until it is known whether they count
-
-    def emit(self, record):
-        if self.held is not None:
-            self.held.append(record)
-            return
-        try:
-            text = self.format(record)
-            if len(text) > 4000:
-                text = text[:4000] + "..."
-            line = json.dumps(
-                {"level": record.levelno, "logger": record.name[:200], "text": text}
-            )
-            os.write(2, line.encode() + b"\n")
-        except Exception:  # pylint: disable=broad-except
-            pass
 
 
 @contextlib.contextmanager
@@ -86,15 +38,6 @@ def held_log():
             handler.held = None
         for handler, record in held:
             handler.emit(record)
-
-
-def setup_logging(level):
-    root = logging.getLogger()
-    for handler in list(root.handlers):
-        root.removeHandler(handler)
-    root.addHandler(JSONLines())
-    root.setLevel(level)
-    logging.captureWarnings(True)
 
 
 class Salt:
@@ -600,7 +543,7 @@ def serve(lib, sock, settings):
         except MemoryError:
             session = None
             out = lib.dump({"ok": False, "error": "the memory limit of a renderer is reached"})
-            sock.sendall(struct.pack(">I", len(out)) + out)
+            send_frame(sock, out)
             os._exit(3)
         except BaseException as exc:  # pylint: disable=broad-except
             if isinstance(exc, KeyboardInterrupt):
@@ -618,47 +561,12 @@ def serve(lib, sock, settings):
             exc = trace = None
         if len(out) > limit:
             out = lib.dump({"ok": False, "error": f"the result of {len(out)} bytes is too long"})
-        sock.sendall(struct.pack(">I", len(out)) + out)
+        send_frame(sock, out)
 
 
-def die_with_parent(parent):
-    try:
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-    except Exception:  # pylint: disable=broad-except
-        pass
-    if os.getppid() != parent:
-        os._exit(4)
-
-
-def adopt():
-    """Makes what workers leave running, such as gpg's agent, children of this process."""
-    try:
-        import ctypes
-
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
-    except Exception:  # pylint: disable=broad-except
-        pass
-
-
-def end_adopted(workers):
-    """Asks them to end."""
-    me = os.getpid()
-    try:
-        with open(f"/proc/{me}/task/{me}/children", encoding="ascii") as children:
-            for pid in children.read().split():
-                if int(pid) not in workers:
-                    os.kill(int(pid), signal.SIGTERM)
-    except OSError:
-        pass
-
-
-def start_worker(lib, fd, settings, control, parent):
+def start_worker(lib, fd, settings, control, wakeups, parent):
     die_with_parent(parent)
-    for sig in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
-        signal.signal(sig, signal.SIG_DFL)
-    signal.set_wakeup_fd(-1)
+    wakeups.forget()
     control.close()
     limit = settings.get("memory_limit")
     if limit:
@@ -676,30 +584,22 @@ def nursery(lib, settings, control):
     """Forks workers and kills them when told to."""
     import selectors
 
-    wake_r, wake_w = os.pipe()
-    os.set_blocking(wake_r, False)
-    os.set_blocking(wake_w, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+    wakeups = Wakeups()
     select = selectors.DefaultSelector()
     select.register(control, selectors.EVENT_READ)
-    select.register(wake_r, selectors.EVENT_READ)
+    select.register(wakeups, selectors.EVENT_READ)
     workers = {}
     me = os.getpid()
     adopt()
     while True:
         for key, _ in select.select():
-            if key.fd == wake_r:
-                try:
-                    os.read(wake_r, 4096)
-                except BlockingIOError:
-                    pass
+            if key.fileobj is wakeups:
+                wakeups.clear()
                 continue
             raw, fds, _, _ = socket.recv_fds(control, 65536, 4)
             if not raw:
-                for pid in workers.values():
-                    os.kill(pid, signal.SIGKILL)
-                end_adopted(workers.values())
+                signal_all(workers.values(), signal.SIGKILL)
+                signal_all(children() - set(workers.values()), signal.SIGTERM)
                 os._exit(0)
             order = lib.load(raw)
             if order["op"] == "fork" and fds:
@@ -707,7 +607,7 @@ def nursery(lib, settings, control):
                 if pid == 0:
                     code = 1
                     try:
-                        start_worker(lib, fds[0], settings, control, me)
+                        start_worker(lib, fds[0], settings, control, wakeups, me)
                         code = 0
                     except (BrokenPipeError, ConnectionResetError):
                         code = 0
@@ -749,15 +649,9 @@ def rehearse(lib):
 
 
 def main():
-    stdin = os.fdopen(0, "rb", buffering=0)
-    raw = read_frame(stdin.read, 1 << 26)
     control = socket.socket(fileno=CONTROL)
     try:
-        try:
-            import msgpack
-        except ImportError:
-            import salt.utils.msgpack as msgpack
-        settings = msgpack.unpackb(raw, raw=False, strict_map_key=False)
+        settings = receive_settings()
         os.umask(0o077)
         if settings.get("layer"):
             sys.path.append(settings["layer"])
@@ -770,11 +664,10 @@ def main():
         gc.collect()
         gc.freeze()
     except BaseException as exc:  # pylint: disable=broad-except
-        text = f"{type(exc).__name__}: {exc}"[:2000]
-        control.send(json.dumps({"op": "failed", "error": text}).encode())
+        tell(control, op="failed", error=f"{type(exc).__name__}: {exc}")
         os._exit(2)
     os.dup2(2, 1)
-    control.send(json.dumps({"op": "ready", "salt": lib.version}).encode())
+    tell(control, op="ready", salt=lib.version)
     nursery(lib, settings, control)
 
 
