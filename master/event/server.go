@@ -71,7 +71,7 @@ type Server struct {
 	mu      sync.Mutex
 	readers map[*reader]struct{}
 	writers map[*net.UnixConn]struct{}
-	// settling are the calls of Settle under way, by the name they connect from.
+	// settling are the calls of Settle and Drain under way, by the name they connect from.
 	settling map[string]chan struct{}
 	stopped  bool // no events are taken
 	closed   bool

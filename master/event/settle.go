@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// errSettled closes the connection of Settle; it is not a reader.
+// errSettled closes the connection of Settle or Drain; it is no reader or writer.
 var errSettled = errors.New("event: settled")
 
 // Settle returns when everybody who had connected to the pub socket before is
@@ -44,7 +44,7 @@ func (s *Server) Settle(ctx context.Context) error {
 	}
 }
 
-// settled reports whether a connection is one of Settle; s.mu is held.
+// settled reports whether a connection is one of Settle or Drain; s.mu is held.
 func (s *Server) settled(c *net.UnixConn) bool {
 	done, ok := s.settling[c.RemoteAddr().String()]
 	if ok {

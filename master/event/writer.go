@@ -48,6 +48,8 @@ func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 	switch {
 	case s.stopped:
 		return net.ErrClosed
+	case s.settled(c):
+		return errSettled
 	case len(s.writers) >= s.cfg.MaxWriters:
 		return fmt.Errorf("%d writers already", len(s.writers))
 	}

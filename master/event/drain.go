@@ -1,0 +1,84 @@
+package event
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// drainStep is how often Drain looks again.
+const drainStep = 2 * time.Millisecond
+
+// Drain returns when everything is on the bus that was written to the pull socket on
+// connections whose other side has hung up by then. The events of a process that has
+// ended are among that: who tells of its end calls Drain first.
+//
+// The listener hands connections over in the order in which they were made, so that the
+// others are known when that of Drain is.
+func (s *Server) Drain(ctx context.Context) error {
+	name := "@saltern-drain-" + rand.Text()
+	accepted := make(chan struct{})
+	s.mu.Lock()
+	s.settling[name] = accepted
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.settling, name)
+		s.mu.Unlock()
+	}()
+
+	d := net.Dialer{LocalAddr: &net.UnixAddr{Name: name, Net: "unix"}}
+	c, err := d.DialContext(ctx, "unix", filepath.Join(s.cfg.Dir, pullName))
+	if err != nil {
+		return fmt.Errorf("event socket: waiting for its writers: %w", err)
+	}
+	defer c.Close()
+	select {
+	case <-accepted:
+	case <-ctx.Done():
+		return fmt.Errorf("event socket: waiting for its writers: %w", ctx.Err())
+	}
+
+	tick := time.NewTicker(drainStep)
+	defer tick.Stop()
+	for s.hungUp() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("event socket: waiting for its writers: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// hungUp reports whether there is a writer that has hung up and is not read to its end.
+func (s *Server) hungUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.writers {
+		if hasHungUp(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasHungUp reports whether the other side of a connection has closed it.
+func hasHungUp(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	hungUp := false
+	_ = raw.Control(func(fd uintptr) {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(poll, 0)
+		hungUp = err == nil && n == 1 && poll[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0
+	})
+	return hungUp
+}

@@ -1,0 +1,58 @@
+package event
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"saltern/master/value"
+)
+
+// TestDrain: what a program has fired before it hung up is on the bus before what is fired
+// after Drain; a program that stays connected, and has nothing to say, is not waited for.
+func TestDrain(t *testing.T) {
+	b, s := serve(t, Config{})
+	connect := func() net.Conn {
+		c, err := net.Dial("unix", filepath.Join(s.cfg.Dir, pullName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	idle := connect()
+	defer idle.Close()
+	sub := b.Subscribe("test", 5000, nil)
+	defer sub.Close()
+	for round := range 20 {
+		for range 10 {
+			c := connect()
+			for n := range 10 {
+				frame, _, err := packFrame(fmt.Sprintf("own/%d/%d", round, n), value.NewMap(), 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.Write(frame); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.Close()
+		}
+		if err := s.Drain(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		if len(sub.C) != 100 {
+			t.Fatalf("%d of 100 events are on the bus", len(sub.C))
+		}
+		for range 100 {
+			<-sub.C
+		}
+	}
+	if st := s.Stats(); st.Refused != 0 || st.Writers > 1 {
+		t.Errorf("%+v", st)
+	}
+	s.Close()
+	if err := s.Drain(within(t)); err == nil {
+		t.Error("drained without a socket")
+	}
+}
