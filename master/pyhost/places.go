@@ -1,0 +1,55 @@
+package pyhost
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// places are those of workers. Who wants one waits in line until his context ends. A
+// fourth of the places is for callers whose context has a deadline: others may be
+// orchestrations that take hours, behind which a minion would wait in vain.
+type places struct {
+	all     chan struct{}
+	patient chan struct{} // of callers without a deadline
+	waiting atomic.Int64
+	waited  atomic.Int64 // nanoseconds, of all callers
+	left    atomic.Uint64
+}
+
+func newPlaces(n int) *places {
+	return &places{
+		all:     make(chan struct{}, n),
+		patient: make(chan struct{}, max(1, n-n/4)),
+	}
+}
+
+// enter waits for a place; leave gives it back.
+func (p *places) enter(ctx context.Context) (leave func(), err error) {
+	began := time.Now()
+	p.waiting.Add(1)
+	defer func() {
+		p.waiting.Add(-1)
+		p.waited.Add(int64(time.Since(began)))
+	}()
+
+	lines := []chan struct{}{p.all}
+	if _, hurries := ctx.Deadline(); !hurries {
+		lines = []chan struct{}{p.patient, p.all}
+	}
+	leave = func() {}
+	for _, line := range lines {
+		select {
+		case line <- struct{}{}:
+			before := leave
+			leave = func() { <-line; before() }
+		case <-ctx.Done():
+			leave()
+			p.left.Add(1)
+			return nil, fmt.Errorf("no Python was free within %s, %d are at work (saltern_runner_max): %w",
+				time.Since(began).Round(time.Second), cap(p.all), context.Cause(ctx))
+		}
+	}
+	return leave, nil
+}
