@@ -36,6 +36,7 @@ type Status struct {
 	PillarMemo   *PillarMemo  `json:"pillar_memo,omitempty"`       // nil: the option saltern_pillar_memo is off
 	PillarUnable uint64       `json:"pillars_unanswered"`          // questions for pillars that this master could not make
 	Waiting      Waiting      `json:"waiting"`
+	Runners      *Runners     `json:"runners,omitempty"` // nil: an older master, which does not say
 	EventsLost   uint64       `json:"events_lost"`
 	OldestMillis int64        `json:"oldest_request_ms"`
 	OpenMode     bool         `json:"open_mode"`
@@ -71,6 +72,21 @@ type PillarMemo struct {
 	Dropped uint64 `json:"dropped"` // results that made room for others
 	Results int    `json:"results"` // that are kept
 	Bytes   int64  `json:"bytes"`   // that they take
+}
+
+// Runners tells of runner and wheel functions that run in Python. Counters begin at the
+// master's start.
+type Runners struct {
+	Workers  int     `json:"workers"`  // at work
+	Waiting  int     `json:"waiting"`  // calls that wait for a place
+	Calls    uint64  `json:"calls"`    // that had a place
+	Lost     uint64  `json:"lost"`     // whose process ended without an answer
+	Left     uint64  `json:"left"`     // that did not get a place in their time
+	Seconds  float64 `json:"seconds"`  // that calls took
+	Waited   float64 `json:"waited"`   // that calls waited for a place
+	Running  bool    `json:"running"`  // whether the Python is there that starts them
+	Restarts uint64  `json:"restarts"` // of that Python after it had died
+	Renewals uint64  `json:"renewals"` // of it for changed files or packages of the library
 }
 
 // Apart is another master of the cluster to which this one has no connection of
@@ -176,6 +192,10 @@ func ParseStatus(b []byte) (*Status, error) {
 	s.PillarFaulty = max(s.PillarFaulty, 0)
 	if m := s.PillarMemo; m != nil {
 		m.Results, m.Bytes = max(m.Results, 0), max(m.Bytes, 0)
+	}
+	if r := s.Runners; r != nil {
+		r.Workers, r.Waiting = max(r.Workers, 0), max(r.Waiting, 0)
+		r.Seconds, r.Waited = max(r.Seconds, 0), max(r.Waited, 0)
 	}
 	s.OldestMillis = max(s.OldestMillis, 0)
 	for _, q := range []*Queue{&s.Waiting.Pillars, &s.Waiting.Runners, &s.Waiting.Reactions, &s.Waiting.Scheduled} {

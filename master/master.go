@@ -39,6 +39,7 @@ import (
 	"saltern/master/jobs"
 	"saltern/master/keys"
 	"saltern/master/keys/admin"
+	"saltern/master/pyhost"
 	"saltern/master/runner"
 	"saltern/master/value"
 	"saltern/master/zmtp"
@@ -74,6 +75,7 @@ type Master struct {
 	compiler    *pillar.Compiler
 	pillars     *pillar.Service
 	renderers   *renderer.Pool
+	python      *pyhost.Host // runner and wheel functions
 	presence    *presence.View
 	runs        *runner.Runs
 	wheel       *wheel.Service
@@ -314,7 +316,7 @@ func (m *Master) openServices(context.Context) error {
 	})
 	m.reporter = &health.Reporter{
 		Options: m.cfg, Keys: m.keys, Requests: m.requests, Pillars: m.pillars, Presence: m.presence, Launch: m.launch, Minions: m.minions, Reactor: m.reactor, Schedule: m.schedule, Auth: m.callers.Auth,
-		Bus: m.bus, Cluster: m.cluster.Pool, Problems: m.problems, Audit: m.audit, Signs: m.signs, Started: m.started,
+		Bus: m.bus, Python: m.python, Cluster: m.cluster.Pool, Problems: m.problems, Audit: m.audit, Signs: m.signs, Started: m.started,
 	}
 	m.keys.OnChange(m.onKeyChange)
 	return nil
@@ -384,6 +386,9 @@ func (m *Master) Close() error {
 	}
 	if m.renderers != nil {
 		m.renderers.Close()
+	}
+	if m.python != nil {
+		m.python.Close()
 	}
 	m.callers.Close()
 	m.repos.Close()

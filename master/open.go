@@ -67,7 +67,7 @@ func (m *Master) openLaunch() {
 }
 
 // openWheel makes what calls wheel functions.
-func (m *Master) openWheel(pythons []string) {
+func (m *Master) openWheel() {
 	c := m.cfg
 	m.wheel = &wheel.Service{
 		Env: &wheel.Env{
@@ -76,7 +76,8 @@ func (m *Master) openWheel(pythons []string) {
 			Values: func() *value.Map { return conf.WithoutSecrets(c.Raw) }, KeySize: c.KeySize, Machines: machines(c), Tokens: m.callers.Tokens,
 			PublicKey: func() (string, string) { return strings.TrimSuffix(c.ID, "_master") + ".pub", m.identity.Public },
 		},
-		Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Layer: c.PythonLayer, Wheel: true, Log: m.log}),
+		Python: pyrunner.New(pyrunner.Config{Host: m.python, ConfigFile: c.Path, Layer: c.PythonLayer, Wheel: true, Log: m.log}),
+		Runs:   m.runs,
 		Wait:   m.background.Wait,
 	}
 }

@@ -25,8 +25,14 @@ func machines(c *conf.Master) appliance.Appliance { return appliance.New(c.Door,
 // Python has.
 func (m *Master) openRunners() {
 	c := m.cfg
-	pythons := pyrunner.OfSaltRun(c.SaltRun, pyrunner.Pythons(c.RendererPython), m.log)
-	m.openWheel(pythons)
+	m.python = pyrunner.NewHost(pyrunner.HostConfig{
+		Pythons:    pyrunner.OfSaltRun(c.SaltRun, pyrunner.Pythons(c.RendererPython), m.log),
+		Layer:      c.PythonLayer,
+		MaxWorkers: c.RunnerMax,
+		Memory:     int64(c.RunnerMemory) << 20,
+		Idle:       c.RendererIdle,
+		Log:        m.log,
+	})
 	table := runner.New()
 	if !m.cluster.Alone() {
 		peers.AddRunners(table, m.cluster, m.now)
@@ -38,12 +44,13 @@ func (m *Master) openRunners() {
 	table.Add("audit.all", local.AllRecords(machines(c).Records, m.now))
 	m.reactions = reactor.NewRules(c.Reactor, m.log)
 	m.runs = runner.NewRuns(runner.RunsConfig{
-		Table: table, Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Layer: c.PythonLayer, Git: m.repos.ForPython, Log: m.log}),
+		Table: table, Python: pyrunner.New(pyrunner.Config{Host: m.python, ConfigFile: c.Path, Layer: c.PythonLayer, Git: m.repos.ForPython, Log: m.log}),
 		Env: &runner.Env{
 			Jobs: m.jobs, Events: runner.OnBus(m.bus), Minions: m.launch, Cache: runner.OnCache(m.cache, m.pillars.Clear), Targets: m.targets,
 			Keys: runner.OnKeys(m.keys), Presence: m.presence, Files: fileserver.Runners{Server: m.files}, Pillar: pillar.Runners{Service: m.pillars}, Reactor: m.reactions,
 			Options: conf.WithoutSecrets(c.Raw), Version: saltVersion, Log: m.log,
 		},
-		ID: c.ID, Keep: c.JobCache && c.ExtJobCache == "", Fire: m.fire, NewJID: m.jids.New, Now: m.now, Log: m.log,
+		ID: c.ID, User: c.User, Keep: c.JobCache && c.ExtJobCache == "", Fire: m.fire, Drain: m.sockets.Drain, NewJID: m.jids.New, Now: m.now, Log: m.log,
 	})
+	m.openWheel()
 }

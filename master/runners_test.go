@@ -165,32 +165,31 @@ func TestPythonRunners(t *testing.T) {
 }
 
 // A built-in runner that lacks a part of the master is left to Python, as one
-// that is not built in; so is an orchestration, which is done as before.
+// that is not built in; so is an orchestration. What it tells of its steps has its job
+// id, and the runner that it calls the name of who called it.
 func TestRunnersLeftToPython(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "salt-run")
 	must(t, os.WriteFile(script, []byte("#!"+saltPython(t)+"\n"), 0o755))
 	r := startMaster(t, "saltern_salt_run: "+script+"\n")
 	must(t, os.MkdirAll(r.path("roots"), 0o755))
-	must(t, os.WriteFile(r.path("roots", "orch.sls"), []byte("say:\n  test.succeed_without_changes: []\n"), 0o644))
+	must(t, os.WriteFile(r.path("roots", "orch.sls"), []byte("say:\n  test.succeed_without_changes: []\nask:\n  salt.runner: [{name: test.arg}]\n"), 0o644))
 	v, err := r.m.runs.Call(t.Context(), "pillar.show_top", nil, value.NewMap("minion", "web1"))
 	if m, ok := v.(*value.Map); err != nil || !ok || m.Len() != 0 {
 		t.Errorf("pillar.show_top: %v %v", v, err)
 	}
 	r.listen()
-	v, err = r.m.runs.Call(t.Context(), "state.orchestrate", []any{"orch"}, nil)
-	must(t, err)
-	var tags []string
-	for _, e := range r.seen() {
-		if strings.HasPrefix(e.Tag, "salt/run/") && e.Data.Str("fun") == "runner.state.orchestrate" {
-			tags = append(tags, e.Tag[strings.LastIndex(e.Tag, "/")+1:])
-		}
+	run := r.m.runs.Announce("state.orchestrate", "bob", []any{"orch"}, nil)
+	data := run.Do(t.Context(), func(err error) { t.Error(err) })
+	seen := r.seen()
+	if jobs := jobsOf(seen, "runner.state.orchestrate"); len(jobs) != 1 || fmt.Sprint(jobs[0].ends) != "[new args ret]" || jobs[0].tag != run.Tag {
+		t.Errorf("jobs of the orchestration: %+v", jobs)
 	}
-	if fmt.Sprint(tags) != "[new ret]" {
-		t.Errorf("events of the orchestration: %v", tags)
+	if jobs := jobsOf(seen, "runner.test.arg"); len(jobs) != 1 || jobs[0].data["ret"].Str("user") != "bob" {
+		t.Errorf("jobs of the runner that it calls: %+v", jobs)
 	}
-	ret := v.(*value.Map)
+	ret := data.Map("return")
 	states := ret.Map("data").Map(ret.Map("data").Keys()[0])
-	if ret.Str("outputter") != "highstate" || ret.Value("retcode") != int64(0) || states.Len() != 1 || !states.Map(states.Keys()[0]).Bool("result") {
+	if ret.Str("outputter") != "highstate" || ret.Value("retcode") != int64(0) || states.Len() != 2 || !states.Map(states.Keys()[0]).Bool("result") {
 		t.Errorf("state.orchestrate: %v", plainMap(ret))
 	}
 }

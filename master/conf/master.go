@@ -375,6 +375,11 @@ type Saltern struct {
 	PythonLayer string `conf:"saltern_python_layer"`
 	// RendererMax is how many renderers may run; 0 lets the master choose.
 	RendererMax int `conf:"saltern_renderer_max"`
+	// RunnerMax is how many runner and wheel functions of Python may be at work; 0 lets
+	// the master choose.
+	RunnerMax int `conf:"saltern_runner_max"`
+	// RunnerMemory is what each of them may take, in MiB; 0 lets the master choose.
+	RunnerMemory int `conf:"saltern_runner_memory"`
 	// RendererIdle is after how long an idle renderer is stopped; 0 lets the
 	// master choose.
 	RendererIdle time.Duration `conf:"saltern_renderer_idle"`

@@ -25,6 +25,7 @@ import (
 	"saltern/master/internal/request"
 	"saltern/master/internal/schedule"
 	"saltern/master/keys"
+	"saltern/master/pyhost"
 )
 
 // Status is what a master writes into its status file. Supervisors read the first
@@ -56,6 +57,7 @@ type Reporter struct {
 	Schedule *schedule.Schedule
 	Auth     *eauth.Authenticator
 	Bus      *event.Bus
+	Python   *pyhost.Host
 	Cluster  *cluster.Pool // nil alone
 	Problems *Problems
 	Audit    *audit.Log
@@ -100,6 +102,7 @@ func (r *Reporter) status() Status {
 		PillarUnable: pillars.Unable, Waiting: r.waiting(pillars.Queue),
 		EventsLost: r.Bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: r.Options.OpenMode, AutoAccept: r.Options.AutoAccept, Problems: r.Problems.List(),
 	}, NewKeys: r.Keys.Incoming(), PendingKeys: r.Keys.Pendings(), Logins: r.Auth.Stats(), Starts: starts}
+	s.Runners = r.runners()
 	if r.Cluster != nil {
 		c := r.Cluster.Status()
 		s.Cluster = &c
@@ -156,6 +159,22 @@ func (r *Reporter) watchReactions() {
 	}
 	r.lost = lost
 	r.Problems.Set(control.ReactionFault, fmt.Errorf("%d events since the start of the master found no room among those that wait (reactor_worker_hwm) and will not react", lost))
+}
+
+func (r *Reporter) runners() *control.Runners {
+	s := r.Python.Stats()
+	return &control.Runners{
+		Workers:  s.Workers,
+		Waiting:  s.Waiting,
+		Calls:    s.Tasks,
+		Lost:     s.Lost,
+		Left:     s.Left,
+		Seconds:  s.Seconds,
+		Waited:   s.Waited,
+		Running:  s.Running,
+		Restarts: s.Restarts,
+		Renewals: s.Renewals,
+	}
 }
 
 // watchPending reports a problem while a source offers more new keys than it may.

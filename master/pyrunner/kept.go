@@ -21,8 +21,12 @@ import (
 //go:embed kept.py
 var keptScript string
 
-// maxKeptStart bounds how long a Python that is kept takes to import Salt.
-const maxKeptStart = time.Minute
+const (
+	// maxKeptStart bounds how long a Python that is kept takes to import Salt.
+	maxKeptStart = time.Minute
+	// exitNoSalt is how it ends where Salt cannot be imported.
+	exitNoSalt = 3
+)
 
 // Kept is a Python that answers one request after the other, so that Salt's library is
 // imported once. It is used by one goroutine at a time. Close must be called.

@@ -1,12 +1,15 @@
 package pyrunner
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"saltern/master/pyhost"
 	"saltern/master/value"
 )
 
@@ -19,6 +22,9 @@ const (
 	// are coarse.
 	settled = 2 * time.Second
 
+	// listTakes bounds how long Python may take to load all functions.
+	listTakes = 2 * time.Minute
+
 	maxDirs      = 64
 	maxEntries   = 4096
 	maxFunctions = 20000
@@ -29,28 +35,121 @@ type listing struct {
 	names map[string]bool
 	dirs  []string
 	stamp uint64
-	sure  bool // nothing changed just before
-	at    time.Time
+	sure  bool      // nothing changed just before
+	at    time.Time // of the question
 }
 
-// learn keeps the list of functions that the shim gave.
-func (c *Caller) learn(m *value.Map) {
-	names := m.Texts("functions")
-	if len(names) == 0 {
-		return
+// exists reports a function that does not exist. When it is not known which exist Python
+// is asked, once for all who want to know.
+func (c *Caller) exists(ctx context.Context, fun string) error {
+	unknown := &UnknownError{fun}
+	if !strings.Contains(fun, ".") {
+		return unknown
 	}
-	l := &listing{names: make(map[string]bool, len(names)), at: c.cfg.Now()}
-	for _, n := range names[:min(len(names), maxFunctions)] {
-		l.names[n] = true
+	switch c.knows(fun) {
+	case yes:
+		return nil
+	case no:
+		return unknown
 	}
-	dirs := m.Texts("dirs")
+	asked := c.cfg.Now()
+	select {
+	case c.unsure <- struct{}{}:
+		defer func() { <-c.unsure }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if c.knows(fun) == unsure && !c.learnt(asked) {
+		if err := c.learn(ctx); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := c.list; l != nil && !l.names[fun] { // nil: other packages came just now
+		return unknown
+	}
+	return nil
+}
+
+// learnt reports whether the list is of a question that was asked later.
+func (c *Caller) learnt(asked time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.list != nil && c.list.at.After(asked)
+}
+
+// answer to the question whether a function exists.
+type answer int
+
+const (
+	unsure answer = iota
+	yes
+	no
+)
+
+func (c *Caller) knows(fun string) answer {
+	layer := Layer(c.cfg.Layer)
+	c.mu.Lock()
+	if layer != c.layer {
+		c.layer = layer
+		c.list = nil
+	}
+	l := c.list
+	known := l != nil && l.names[fun]
+	c.mu.Unlock()
+	switch {
+	case known:
+		return yes
+	case l != nil && l.fresh(c.cfg.Now()):
+		return no
+	}
+	return unsure
+}
+
+// forget drops a function that is not there any more.
+func (c *Caller) forget(fun string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.list != nil {
+		delete(c.list.names, fun)
+	}
+}
+
+// learn asks Python which functions there are. What loading them had to import is
+// imported by the host from then on.
+func (c *Caller) learn(ctx context.Context) error {
+	asked := c.cfg.Now()
+	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: c.request("list"), Limit: listTakes})
+	if err != nil {
+		return fmt.Errorf("ask Python for its functions: %w", err)
+	}
+	if text := reply.Str("error"); text != "" {
+		return fmt.Errorf("ask Python for its functions: %s", text)
+	}
+	c.keep(reply, asked)
+	c.cfg.Host.Warm(reply.Texts("modules"))
+	return nil
+}
+
+// keep keeps the list of functions that Python gave.
+func (c *Caller) keep(reply *value.Map, asked time.Time) {
+	names := reply.Texts("functions")
+	l := &listing{
+		names: make(map[string]bool, len(names)),
+		at:    asked,
+	}
+	for _, name := range names[:min(len(names), maxFunctions)] {
+		l.names[name] = true
+	}
+	dirs := reply.Texts("dirs")
 	l.dirs = dirs[:min(len(dirs), maxDirs)]
 	var newest time.Time
 	l.stamp, newest = stamp(l.dirs)
 	l.sure = time.Since(newest) > settled && len(names) <= maxFunctions
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.list, c.why = l, nil
+	c.list = l
 }
 
 // fresh reports whether a function that is not in the list does not exist.

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +27,11 @@ type RunsConfig struct {
 	// an administrator's own runner.
 	Python *pyrunner.Caller
 	ID     string                            // of this master
+	User   string                            // its account: who runs what nobody else has asked for
 	Keep   bool                              // results in the job cache
 	Fire   func(tag string, data *value.Map) // puts an event on the bus
+	// Drain waits until events are on the bus that processes which have ended have fired.
+	Drain  func(ctx context.Context) error
 	NewJID func() string
 	Now    func() time.Time
 	Log    *slog.Logger
@@ -49,21 +53,51 @@ func NewRuns(cfg RunsConfig) *Runs {
 	return r
 }
 
-// Call calls a runner.
+// Call calls a runner for the master itself. As with the schedule of Salt's own master, no
+// event of a runner tells of it (salt/utils/schedule.py handle_func).
 func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
+	return r.call(ctx, pyrunner.Call{
+		Fun:   fun,
+		Args:  args,
+		Named: named,
+		Job:   pyrunner.Job{JID: r.NewJID(), User: r.User},
+	})
+}
+
+// call calls a runner.
+func (r *Runs) call(ctx context.Context, c pyrunner.Call) (any, error) {
+	fun, args, named := c.Fun, c.Args, c.Named
 	if r.Table.Has(fun) {
 		ret, err := r.Table.Call(ctx, r.Env, fun, args, named)
 		if !errors.Is(err, ErrUnavailable) {
 			return ret, err
 		}
 	}
-	ret, err := r.Python.Call(ctx, fun, args, named)
+	ret, err := r.OfPython(ctx, r.Python, c)
 	var unknown *pyrunner.UnknownError
 	switch {
 	case errors.As(err, &unknown):
 		return nil, &UnknownError{Name: fun}
 	case errors.Is(err, pyrunner.ErrNoSalt):
 		return nil, fmt.Errorf("'%s' is not available: this master does not have the function itself, and %w; set saltern_renderer_python", fun, err)
+	}
+	return ret, err
+}
+
+// drainTakes bounds how long the end of a call waits for the events that it has fired.
+const drainTakes = 2 * time.Second
+
+// OfPython calls a function of Python. What the function has fired is on the bus when it
+// returns, and so before the event of its end.
+func (r *Runs) OfPython(ctx context.Context, python *pyrunner.Caller, c pyrunner.Call) (any, error) {
+	ret, err := python.Run(ctx, c)
+	if errors.As(err, new(*pyrunner.UnknownError)) || errors.Is(err, pyrunner.ErrNoSalt) {
+		return nil, err // nothing ran
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTakes)
+	defer cancel()
+	if err := r.Drain(ctx); err != nil {
+		r.Log.Warn("events of a function may come after that of its end", "fun", c.Fun, "jid", c.Job.JID, "error", err)
 	}
 	return ret, err
 }
@@ -92,24 +126,34 @@ type Run struct {
 	JID, Tag string
 	Secret   bool // what it returns is for nobody but the caller
 	runs     *Runs
-	fun      string
-	args     []any
-	named    *value.Map
+	call     pyrunner.Call
 	data     *value.Map
 }
 
 // Announce gives a run its job id and fires the event of its start.
 func (r *Runs) Announce(fun, user string, args []any, named *value.Map) *Run {
-	run := &Run{JID: r.NewJID(), Secret: secret(fun, named), runs: r, fun: fun, args: args, named: named}
+	return r.announce(pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: user}})
+}
+
+// AnnounceFor is Announce for a minion. As with Salt's own master the user is the master's
+// account, and the result is kept as the minion's (salt/daemons/masterapi.py
+// minion_runner).
+func (r *Runs) AnnounceFor(minion, fun string, args []any, named *value.Map) *Run {
+	return r.announce(pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: r.User, Minion: minion}})
+}
+
+func (r *Runs) announce(c pyrunner.Call) *Run {
+	c.Job.JID = r.NewJID()
+	run := &Run{JID: c.Job.JID, Secret: secret(c.Fun, c.Named), runs: r, call: c}
 	run.Tag = event.Tag("run", run.JID)
-	shown := slices.Clone(args)
-	if named.Len() > 0 {
-		shown = append(shown, named)
+	shown := slices.Clone(c.Args)
+	if c.Named.Len() > 0 {
+		shown = append(shown, c.Named)
 	}
 	if shown == nil {
 		shown = []any{}
 	}
-	run.data = value.NewMap("fun", "runner."+fun, "jid", run.JID, "user", user, "fun_args", shown)
+	run.data = value.NewMap("fun", "runner."+c.Fun, "jid", run.JID, "user", c.Job.User, "fun_args", shown)
 	r.Fire(run.Tag+"/new", run.data)
 	return run
 }
@@ -119,12 +163,12 @@ func (r *Runs) Announce(fun, user string, args []any, named *value.Map) *Run {
 func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	r := run.runs
 	defer r.track(run.data)()
-	ret, err := r.Call(ctx, run.fun, run.args, run.named)
+	ret, err := r.call(ctx, run.call)
 	data := run.data.Clone()
 	if err != nil {
 		failed(err)
 	}
-	result, success := Outcome("runner", run.fun, ret, err)
+	result, success := Outcome("runner", run.call.Fun, ret, err)
 	data.Set("return", result)
 	data.Set("success", success)
 	shown := data
@@ -132,7 +176,7 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 		shown = data.Clone()
 		shown.Set("return", NotForAll)
 	}
-	r.KeepResult(ctx, run.JID, shown)
+	r.KeepResult(context.WithoutCancel(ctx), run.call.Job, shown) // that his time was over is a result
 	r.Fire(run.Tag+"/ret", shown)
 	return data
 }
@@ -154,9 +198,9 @@ func (r *Runs) track(data *value.Map) (done func()) {
 }
 
 // KeepResult keeps the result of a runner or wheel function in the job cache, as
-// the return of this master (salt/client/mixins.py low, salt/utils/job.py
-// store_job).
-func (r *Runs) KeepResult(ctx context.Context, jid string, data *value.Map) {
+// the return of this master, or of the minion that asked for it
+// (salt/client/mixins.py low, salt/utils/job.py store_job).
+func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map) {
 	if !r.Keep {
 		return
 	}
@@ -164,9 +208,10 @@ func (r *Runs) KeepResult(ctx context.Context, jid string, data *value.Map) {
 		data = data.Clone()
 		data.Set("return", NotForAll)
 	}
-	load := value.NewMap("id", r.ID, "tgt", r.ID, "jid", jid, "return", data, "fun", data.Str("fun"), "user", data.Str("user"))
+	id := cmp.Or(job.Minion, r.ID)
+	load := value.NewMap("id", id, "tgt", id, "jid", job.JID, "return", data, "fun", data.Str("fun"), "user", data.Str("user"))
 	if _, err := r.Env.Jobs.SaveReturn(ctx, jobs.ReturnOf(load)); err != nil {
-		r.Log.Error("result of a runner or wheel function is not kept", "jid", jid, "fun", data.Str("fun"), "error", err)
+		r.Log.Error("result of a runner or wheel function is not kept", "jid", job.JID, "fun", data.Str("fun"), "error", err)
 	}
 }
 

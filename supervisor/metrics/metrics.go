@@ -11,6 +11,7 @@ import (
 	"io"
 	"time"
 
+	"saltern/control"
 	"saltern/prometheus"
 	"saltern/supervisor/status"
 )
@@ -128,6 +129,24 @@ func (p *page) minions(d status.Document) {
 		p.Single("saltern_master_pillar_memo_results", "gauge", "Results in the memo of pillar templates.", float64(memo.Results))
 		p.Single("saltern_master_pillar_memo_bytes", "gauge", "Memory of the memo of pillar templates, by estimate.", float64(memo.Bytes))
 	}
+	p.runners(m.Runners)
+}
+
+// runners tells of runner and wheel functions in Python; nil: nothing is known.
+func (p *page) runners(r *control.Runners) {
+	if r == nil {
+		return
+	}
+	p.Single("saltern_master_runner_workers", "gauge", "Runner and wheel functions of Python at work.", float64(r.Workers))
+	p.Single("saltern_master_runner_waiting", "gauge", "Calls of such functions that wait for a place.", float64(r.Waiting))
+	p.Single("saltern_master_runner_calls_total", "counter", "Calls of such functions that had a place, since the master's start.", float64(r.Calls))
+	p.Single("saltern_master_runner_lost_total", "counter", "Calls whose process ended without an answer.", float64(r.Lost))
+	p.Single("saltern_master_runner_left_total", "counter", "Calls that did not get a place in their time.", float64(r.Left))
+	p.Single("saltern_master_runner_seconds_total", "counter", "Time that calls took.", r.Seconds)
+	p.Single("saltern_master_runner_waited_seconds_total", "counter", "Time that calls waited for a place.", r.Waited)
+	p.Family("saltern_master_runner_python_starts_total", "counter", "New starts of the Python that starts such functions, by cause.")
+	p.Sample("saltern_master_runner_python_starts_total", float64(r.Restarts), "cause", "died")
+	p.Sample("saltern_master_runner_python_starts_total", float64(r.Renewals), "cause", "changed")
 }
 
 // waiting tells of the work of the master that waits for its turn.

@@ -197,6 +197,8 @@ type Master struct {
 	Waiting             Waiting   `json:"waiting"`
 	// PillarMemo counts the templates of pillars; nil: saltern_pillar_memo is off.
 	PillarMemo *control.PillarMemo `json:"pillarMemo,omitempty"`
+	// Runners tells of runner and wheel functions that run in Python; nil: the master does not.
+	Runners *control.Runners `json:"runners,omitempty"`
 }
 
 // Waiting tells of the work of a master that waits for its turn.

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"saltern/audit"
-	"saltern/master/conf"
-	"saltern/master/event"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/background"
 	"saltern/master/internal/eauth"
@@ -163,35 +161,22 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 		return refusal, nil
 	}
 	s.heard(ctx)
-	user, fun, jid := strings.TrimPrefix(caller.Name, "sudo_"), load.Str("fun"), s.cfg.Runs.NewJID()
+	user, fun := strings.TrimPrefix(caller.Name, "sudo_"), load.Str("fun")
+	run := s.cfg.Wheel.Prepare(fun, user, args, named)
 	record, told := s.wheelRecord(o, caller, fun, args, named)
-	if record.JID = jid; told {
+	if record.JID = run.JID; told {
 		asked := record
 		asked.Result = audit.Asked
 		s.cfg.Audit.Write(ctx, asked)
 	}
-	tag := event.Tag("wheel", jid)
-	data := value.NewMap("fun", "wheel."+fun, "jid", jid, "tag", tag, "user", user)
-	s.cfg.Fire(tag+"/new", data)
-	ret, err := s.cfg.Wheel.Call(audit.WithActor(ctx, o.actor(caller)), fun, args, named)
+	data, err := run.Do(audit.WithActor(ctx, o.actor(caller)))
 	if told {
 		s.cfg.Audit.Note(record.Ended(err))
 	}
-	data = data.Clone()
 	if err != nil {
 		s.cfg.Log.Error("wheel function failed", "fun", fun, "user", user, "error", err)
 	}
-	ret, success := runner.Outcome("wheel", fun, ret, err)
-	data.Set("return", ret)
-	data.Set("success", success)
-	shown := data.Clone()
-	shown.Set("return", conf.ShownKeys(ret)) // whom it is for has it in the answer
-	if wheel.Private(fun) && success {
-		shown.Set("return", runner.NotForAll)
-	}
-	s.cfg.Runs.KeepResult(ctx, jid, shown)
-	s.cfg.Fire(tag+"/ret", shown)
-	return value.NewMap("tag", tag, "data", data), nil
+	return value.NewMap("tag", run.Tag, "data", data), nil
 }
 
 // onRunner starts a runner and answers at once; the result comes as an event

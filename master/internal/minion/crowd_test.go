@@ -21,6 +21,7 @@ import (
 type runnerCrowd struct {
 	*Service
 	begun, running, most atomic.Int64
+	jids                 atomic.Int64
 }
 
 func newRunnerCrowd() *runnerCrowd {
@@ -44,10 +45,17 @@ func newRunnerCrowd() *runnerCrowd {
 	options.PeerRun = value.NewMap("m.*", []any{"own.slow"})
 	c.Service = New(Config{
 		Options: options,
-		Runs:    runner.NewRuns(runner.RunsConfig{Table: table, Env: &runner.Env{}, Log: log}),
-		Now:     time.Now,
-		Log:     log,
-		Quiet:   log,
+		Runs: runner.NewRuns(runner.RunsConfig{
+			Table:  table,
+			Env:    &runner.Env{},
+			Fire:   func(string, *value.Map) {},
+			NewJID: func() string { return fmt.Sprintf("2026112800000%07d", c.jids.Add(1)) },
+			Now:    time.Now,
+			Log:    log,
+		}),
+		Now:   time.Now,
+		Log:   log,
+		Quiet: log,
 	})
 	return c
 }

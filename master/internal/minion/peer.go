@@ -311,8 +311,9 @@ func (s *Service) onMinionRunner(ctx context.Context, e *target.Effort, c *reque
 func (s *Service) run(ctx context.Context, c *request.Call) (any, error) {
 	r := newJobRequest(c.Load)
 	args, named := runner.Arguments(value.NewMap("arg", r.arguments()))
-	ret, err := s.cfg.Runs.Call(ctx, r.fun, args, named)
-	if err == nil {
+	var err error
+	data := s.cfg.Runs.AnnounceFor(c.ID, r.fun, args, named).Do(ctx, func(failed error) { err = failed })
+	if ret, _ := data.Get("return"); err == nil {
 		return ret, nil
 	}
 	if cut := ctx.Err(); cut != nil {
@@ -331,5 +332,5 @@ func (s *Service) run(ctx context.Context, c *request.Call) (any, error) {
 	if usage := runner.Result(err); usage != nil {
 		return usage, nil
 	}
-	return ret, err
+	return nil, err
 }

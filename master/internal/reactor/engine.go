@@ -192,12 +192,13 @@ func (r *Engine) execute(ctx context.Context, x Reaction) error {
 		}
 		return err
 	case Wheel:
+		run := r.cfg.Wheel.Prepare(x.Fun, user, x.Args, x.Kwargs)
 		if wheel.Has(x.Fun) {
-			_, err := r.cfg.Wheel.Call(ctx, x.Fun, x.Args, x.Kwargs)
+			_, err := run.Do(ctx)
 			return err
 		}
 		return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) { // Python takes its time
-			if _, err := r.cfg.Wheel.Call(ctx, x.Fun, x.Args, x.Kwargs); err != nil {
+			if _, err := run.Do(ctx); err != nil {
 				r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute wheel '%s'", x.ID, x.Fun), "error", err)
 			}
 		})

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"saltern/master/conf"
+	"saltern/master/event"
 	"saltern/master/pyrunner"
+	"saltern/master/runner"
 	"saltern/master/value"
 )
 
@@ -14,14 +17,61 @@ import (
 type Service struct {
 	Env    *Env
 	Python *pyrunner.Caller
+	// Runs keeps results, and fires events.
+	Runs *runner.Runs
 	// Wait takes a place among the requests that wait for the work of others;
 	// leave gives it back.
 	Wait func() (leave func(), ok bool)
 }
 
-// call calls a wheel function.
-func (s *Service) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
-	ret, err := call(ctx, s.Env, fun, args, named)
+// Run is a call of a wheel function that the bus is told of.
+type Run struct {
+	JID, Tag string
+	service  *Service
+	call     pyrunner.Call
+}
+
+// Prepare gives a call its job id.
+func (s *Service) Prepare(fun, user string, args []any, named *value.Map) *Run {
+	jid := s.Runs.NewJID()
+	return &Run{
+		JID:     jid,
+		Tag:     event.Tag("wheel", jid),
+		service: s,
+		call: pyrunner.Call{
+			Fun:   fun,
+			Args:  args,
+			Named: named,
+			Job:   pyrunner.Job{JID: jid, User: user},
+		},
+	}
+}
+
+// Do fires the event of the beginning, calls the function, keeps its result, fires the
+// event of its end, and returns what that says, to the caller. err is that of the function.
+func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
+	fun, runs := r.call.Fun, r.service.Runs
+	data = value.NewMap("fun", "wheel."+fun, "jid", r.JID, "tag", r.Tag, "user", r.call.Job.User)
+	runs.Fire(r.Tag+"/new", data)
+	ret, err := r.service.do(ctx, r.call)
+
+	data = data.Clone()
+	result, success := runner.Outcome("wheel", fun, ret, err)
+	data.Set("return", result)
+	data.Set("success", success)
+	shown := data.Clone()
+	shown.Set("return", conf.ShownKeys(result)) // whom it is for has it in the answer
+	if Private(fun) && success {
+		shown.Set("return", runner.NotForAll)
+	}
+	runs.KeepResult(context.WithoutCancel(ctx), r.call.Job, shown)
+	runs.Fire(r.Tag+"/ret", shown)
+	return data, err
+}
+
+// do calls a wheel function.
+func (s *Service) do(ctx context.Context, c pyrunner.Call) (any, error) {
+	ret, err := call(ctx, s.Env, c.Fun, c.Args, c.Named)
 	if !errors.Is(err, errUnknown) {
 		return ret, err
 	}
@@ -30,7 +80,7 @@ func (s *Service) Call(ctx context.Context, fun string, args []any, named *value
 		return nil, errors.New("the master is busy with the requests of others; try again later")
 	}
 	defer leave()
-	ret, perr := s.Python.Call(ctx, fun, args, named)
+	ret, perr := s.Runs.OfPython(ctx, s.Python, c)
 	var none *pyrunner.UnknownError
 	switch {
 	case errors.As(perr, &none):

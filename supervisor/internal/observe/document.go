@@ -206,6 +206,7 @@ func masterDocument(m *control.Status) *status.Master {
 		PillarsUnanswered:   m.PillarUnable,
 		Waiting:             waiting(m.Waiting),
 		PillarMemo:          m.PillarMemo,
+		Runners:             m.Runners,
 	}
 }
 

@@ -1,0 +1,276 @@
+package pyrunner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"saltern/master/pyhost"
+	"saltern/master/value"
+)
+
+// odd is a runner and wheel module.
+const odd = `
+import os
+def back(*args, **kwargs):
+    return [list(args), kwargs]
+def spelled(*args):
+    return [repr(arg) for arg in args]
+def who():
+    return [__user__, __jid__, __tag__, __opts__["id"]]
+def code(retcode=0):
+    __context__["retcode"] = retcode
+    return retcode
+def fail(kind):
+    raise {"value": ValueError, "exit": SystemExit, "memory": MemoryError}[kind]("as asked")
+def names(folder):
+    return os.listdir(folder)
+`
+
+// setUp makes a host and a configuration with modules of an administrator.
+func setUp(t testing.TB, wheel bool) (c *Caller, dir string) {
+	python := os.Getenv("SALTERN_PYTHON")
+	if python == "" {
+		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library to test what only Python can do")
+	}
+	dir = t.TempDir()
+	put(t, filepath.Join(dir, "master"), "root_dir: "+dir+"\nid: m1\nextension_modules: "+dir+"/ext\nrunner_dirs: ["+dir+"/own]\n")
+	put(t, filepath.Join(dir, "ext/runners/odd.py"), odd)
+	put(t, filepath.Join(dir, "ext/wheel/odd.py"), odd)
+	h := NewHost(HostConfig{Pythons: []string{python}, Memory: pyhost.DefaultMemory / 4})
+	t.Cleanup(h.Close)
+	return New(Config{Host: h, ConfigFile: filepath.Join(dir, "master"), Wheel: wheel, Log: slog.New(slog.DiscardHandler)}), dir
+}
+
+// put writes a file in place, as an editor or rsync --inplace does.
+func put(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEditedFunction: 50 edits in a row of a runner, of a utility that it calls, and of an
+// option, and each call sees the last one. Sizes and whole seconds, by which Python tells
+// compiled files apart, stay the same.
+func TestEditedFunction(t *testing.T) {
+	c, dir := setUp(t, false)
+	options, err := os.ReadFile(filepath.Join(dir, "master"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 10; n < 60; n++ {
+		put(t, filepath.Join(dir, "own/edited.py"), fmt.Sprintf("def now():\n    return [%d, __utils__['own.value'](), __opts__['own_option']]\n", n))
+		put(t, filepath.Join(dir, "ext/utils/own.py"), fmt.Sprintf("def value():\n    return %d\n", n))
+		put(t, filepath.Join(dir, "master"), fmt.Sprintf("%sown_option: %d\n", options, n))
+		if v, err := c.Call(t.Context(), "edited.now", nil, nil); err != nil || fmt.Sprint(v) != fmt.Sprint([]int{n, n, n}) {
+			t.Fatalf("%v %v, want three times %d", v, err, n)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "own/edited.py")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if v, err := c.Call(t.Context(), "edited.now", nil, nil); !errors.As(err, new(*UnknownError)) {
+			t.Errorf("a function that was removed: %v %v", v, err)
+		}
+	}
+	if s := c.cfg.Host.Stats(); s.Restarts != 0 || s.Starts != 1+s.Renewals {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestJobOfFunction: the function sees the job that it is given, as a runner and as a
+// function of wheel.
+func TestJobOfFunction(t *testing.T) {
+	for form, wheel := range map[string]bool{"run": false, "wheel": true} {
+		t.Run(form, func(t *testing.T) {
+			c, _ := setUp(t, wheel)
+			var all sync.WaitGroup
+			for i := range 20 {
+				all.Go(func() {
+					job := Job{JID: fmt.Sprintf("2026112800000000%04d", i), User: fmt.Sprint("user", i), Minion: []string{"", "web1"}[i%2]}
+					v, err := c.Run(t.Context(), Call{Fun: "odd.who", Job: job})
+					want := fmt.Sprint([]any{job.User, job.JID, "salt/" + form + "/" + job.JID, []string{"m1", "web1"}[i%2]})
+					if err != nil || fmt.Sprint(v) != want {
+						t.Errorf("%v %v, want %s", v, err, want)
+					}
+				})
+			}
+			all.Wait()
+			v, err := c.Call(t.Context(), "odd.who", nil, nil)
+			if seen, _ := v.([]any); err != nil || len(seen) != 4 || len(seen[1].(string)) != 20 || seen[0] == "" {
+				t.Errorf("on nobody's behalf: %v %v", v, err)
+			}
+		})
+	}
+}
+
+// TestOutcomesOfFunctions are in the words of Salt's own master.
+func TestOutcomesOfFunctions(t *testing.T) {
+	c, _ := setUp(t, false)
+	for _, tt := range []struct {
+		fun    string
+		args   []any
+		named  *value.Map
+		part   string
+		failed bool
+	}{
+		{fun: "odd.code", part: "0"},
+		{fun: "odd.code", args: []any{2}, part: "2", failed: true},
+		{fun: "odd.code", named: value.NewMap("x", 1), part: "Passed invalid arguments: code() got an unexpected keyword argument 'x'"},
+		{fun: "odd.fail", args: []any{"value"}, part: "Exception occurred in runner odd.fail: Traceback (most recent call last):\n", failed: true},
+		{fun: "odd.fail", args: []any{"value"}, part: "\nValueError: as asked\n", failed: true},
+		{fun: "odd.fail", args: []any{"exit"}, part: "SystemExit: as asked", failed: true},
+		{fun: "odd.fail", args: []any{"memory"}, part: "MemoryError: as asked", failed: true},
+	} {
+		v, err := c.Call(t.Context(), tt.fun, tt.args, tt.named)
+		var f *Failure
+		if errors.As(err, &f) {
+			v = f.Return
+		} else if err != nil {
+			t.Error(err)
+		}
+		if text := fmt.Sprint(v); (f != nil) != tt.failed || !strings.Contains(text, tt.part) || strings.Contains(text, "in outcome") {
+			t.Errorf("%s %v: %q, failed %v", tt.fun, tt.args, text, f != nil)
+		}
+	}
+}
+
+// generated makes a value as a caller may give it, and what comes of it on the way to
+// Python and back: texts of integers beyond 64 bit, bytes for text that is none.
+func generated(r *rand.Rand, depth int) (given, back any) {
+	kinds := 9
+	if depth > 0 {
+		kinds = 11
+	}
+	switch r.IntN(kinds) {
+	case 0:
+		return nil, nil
+	case 1:
+		b := r.IntN(2) == 0
+		return b, b
+	case 2:
+		n := r.Int64() - r.Int64()
+		return n, n
+	case 3:
+		n := uint64(math.MaxInt64) + 1 + r.Uint64N(math.MaxInt64)
+		return n, n
+	case 4:
+		n := new(big.Int).Lsh(big.NewInt(r.Int64()+1), 70)
+		return n, n.String()
+	case 5:
+		f := r.NormFloat64()
+		return f, f
+	case 6:
+		b := make([]byte, r.IntN(40))
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		return b, b
+	case 7:
+		s := strings.Repeat([]string{"a=b", "ä", "\x00", "--out=x", "1", "no", "日本", "\n", "None"}[r.IntN(9)], r.IntN(50))
+		return s, s
+	case 8: // no text: a name of a file may be so
+		s := fmt.Sprintf("na\xefve%d", r.IntN(100))
+		return s, []byte(s)
+	case 9:
+		var g, b []any
+		for range r.IntN(5) {
+			x, y := generated(r, depth-1)
+			g, b = append(g, x), append(b, y)
+		}
+		return append([]any{}, g...), append([]any{}, b...)
+	}
+	g, b := value.NewMap(), value.NewMap()
+	for i := range r.IntN(5) {
+		x, y := generated(r, depth-1)
+		key := []any{nil, int64(i) + 10, fmt.Sprint("key ", i), true, float64(i) + 0.5}[r.IntN(5)]
+		g.Set(key, x)
+		b.Set(key, y)
+	}
+	return g, b
+}
+
+// spelled writes a value so that types show.
+func spelled(v any) string {
+	switch v := v.(type) {
+	case *value.Map:
+		var text []string
+		for k, x := range v.All() {
+			text = append(text, spelled(k)+": "+spelled(x))
+		}
+		return "{" + strings.Join(text, ", ") + "}"
+	case []any:
+		var text []string
+		for _, x := range v {
+			text = append(text, spelled(x))
+		}
+		return "[" + strings.Join(text, ", ") + "]"
+	}
+	return fmt.Sprintf("%T(%#v)", v, v)
+}
+
+// TestTypesComeBack: what a caller gives arrives with its types, and comes back so.
+func TestTypesComeBack(t *testing.T) {
+	c, _ := setUp(t, false)
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 1))
+	for range 40 {
+		var args, want []any
+		for range 20 {
+			g, b := generated(r, 4)
+			args, want = append(args, g), append(want, b)
+		}
+		named, back := generated(r, 4)
+		v, err := c.Call(t.Context(), "odd.back", args, value.NewMap("named", named))
+		if got, want := spelled(v), spelled([]any{want, value.NewMap("named", back)}); err != nil || got != want {
+			t.Fatalf("seed %d: %v\ngiven %s\ngot   %s\nwant  %s", seed, err, spelled(args), got, want)
+		}
+	}
+	v, err := c.Call(t.Context(), "odd.spelled", []any{nil, true, int64(1) << 62, 1.5, "1", []byte("b"), []any{}, value.NewMap(nil, "x", int64(1), "y")}, nil)
+	if got, want := fmt.Sprint(v), "[None True 4611686018427387904 1.5 '1' b'b' [] {None: 'x', 1: 'y'}]"; err != nil || got != want {
+		t.Errorf("%s %v, want %s", got, err, want)
+	}
+}
+
+// A name of a file that is no text comes as bytes.
+func TestNamesThatAreNoText(t *testing.T) {
+	c, _ := setUp(t, false)
+	folder := t.TempDir()
+	put(t, filepath.Join(folder, "na\xefve"), "")
+	v, err := c.Call(t.Context(), "odd.names", []any{folder}, nil)
+	if names, _ := v.([]any); err != nil || len(names) != 1 || !bytes.Equal(names[0].([]byte), []byte("na\xefve")) {
+		t.Errorf("%s %v", spelled(v), err)
+	}
+}
+
+// TestUnknownFunctionsStartNothing, however many ask at once.
+func TestUnknownFunctionsStartNothing(t *testing.T) {
+	c, _ := setUp(t, false)
+	var all sync.WaitGroup
+	for range 30 {
+		all.Go(func() {
+			if _, err := c.Call(context.Background(), "odd.nosuch", nil, nil); !errors.As(err, new(*UnknownError)) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if s := c.cfg.Host.Stats(); s.Tasks > 2 { // the module is young: one more asks anew
+		t.Errorf("%d processes", s.Tasks)
+	}
+}

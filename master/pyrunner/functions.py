@@ -1,0 +1,166 @@
+# Calls runner and wheel functions of Salt's library, in a worker of host.py. The options
+# are read and the functions loaded anew for each call, as Salt's own master does, so that
+# a file that was changed a moment ago counts.
+import builtins
+from collections.abc import MutableMapping
+
+# Code of Salt's that orders by events what only the master's tools may order: it keeps
+# and stops batches, and tells of changed keys. It chooses their tags itself.
+TOOLS = ("salt.cli.batch", "salt.key", "salt.loaded.int.runners.batch")
+
+held = []  # to the end of the process, which spares it the taking apart
+
+
+def load():
+    global salt
+    import salt.config
+    import salt.exceptions
+    import salt.loader
+    import salt.minion
+    import salt.payload
+    import salt.runner
+    import salt.utils.event
+    import salt.utils.jid
+    import salt.utils.msgpack
+    import salt.utils.state
+    import salt.utils.user
+    import salt.utils.verify
+    import salt.version
+    import salt.wheel
+
+    try:  # from 3008 on: it says of what is not closed that it is not
+        import salt.utils.resource_warnings
+
+        salt.utils.resource_warnings.warn_until_close = lambda *_, **__: None
+    except ImportError:
+        pass
+    salt.utils.event.SaltEvent.fire_event = of_runner(salt.utils.event.SaltEvent.fire_event)
+    return salt.version.__version__
+
+
+def of_runner(fire):
+    """
+    Has other events say that a runner made them, for somebody who may call functions and
+    no more. The master takes the mark off and no orders from them.
+    """
+
+    def fire_event(self, data, tag, *args, **kwargs):
+        if sys._getframe(1).f_globals.get("__name__") in TOOLS or not isinstance(data, MutableMapping):
+            return fire(self, data, tag, *args, **kwargs)
+        data["__saltern_runner"] = True
+        try:
+            return fire(self, data, tag, *args, **kwargs)
+        finally:
+            del data["__saltern_runner"]
+
+    return fire_event
+
+
+def unpack(raw):
+    return salt.utils.msgpack.unpackb(raw, raw=False, strict_map_key=False, unicode_errors="surrogateescape")
+
+
+def pack(value):
+    try:
+        return salt.payload.dumps(value, use_bin_type=True)
+    except UnicodeEncodeError:
+        return salt.payload.dumps(sendable(value), use_bin_type=True)
+
+
+def sendable(value):
+    """The same with bytes for texts that are none, such as odd names of files."""
+    if isinstance(value, str):
+        for errors in ("strict", "surrogateescape", "replace"):
+            try:
+                raw = value.encode(errors=errors)
+            except UnicodeEncodeError:
+                continue
+            return value if errors == "strict" else raw
+    if isinstance(value, dict):
+        return {sendable(k): sendable(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [sendable(v) for v in value]
+    return value
+
+
+def client(request):
+    """A runner or wheel client, with the options of now."""
+    opts = salt.config.client_config(request["config"])
+    if not salt.utils.verify.check_user(opts["user"]):
+        raise RuntimeError(f"this process cannot become the user {opts['user']}")
+    opts.update(request["options"])
+    if request["git_pillars"]:
+        git_pillars(opts, request["git_pillars"])
+    if request.get("id"):  # a minion's: salt/daemons/masterapi.py minion_runner
+        opts.update(id=request["id"], fun=request["fun"], arg=list(request["args"]))
+    return salt.wheel.WheelClient(opts) if request["wheel"] else salt.runner.RunnerClient(opts)
+
+
+def work(request, begun):
+    importlib.invalidate_caches()
+    if request["op"] == "list":
+        return listing(request)
+    return call(request, begun)
+
+
+def listing(request):
+    before = set(sys.modules)
+    functions = client(request).functions
+    names = [n for n in functions.keys() if "." in n]
+    return {
+        "functions": names,
+        "dirs": list(getattr(functions, "module_dirs", [])),
+        "modules": library_modules(before),
+    }
+
+
+def call(request, begun):
+    fun, args, kwargs = request["fun"], request["args"], request["kwargs"]
+    caller = client(request)
+    held.append(caller)
+    if fun not in caller.functions:
+        return {"unknown": True}
+    function = caller.functions[fun]
+    jid = request.get("jid") or salt.utils.jid.gen_jid(caller.opts)
+    user = request.get("user") or salt.utils.user.get_specific_user()
+    if not request["wheel"] and fun in ("state.orchestrate", "state.orch", "state.sls"):
+        kwargs["orchestration_jid"] = jid
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, JSONLines):
+            handler.jid = jid
+    tag = salt.utils.event.tagify(jid, prefix=caller.tag_prefix)
+    master = salt.utils.event.get_event("master", caller.opts["sock_dir"], opts=caller.opts, listen=False)
+    event = salt.utils.event.NamespacedEvent(master, tag, print_func=None)
+    # All modules of this process may ask for these. It runs this function only.
+    for name, value in {"__jid__": jid, "__user__": user, "__tag__": tag, "__jid_event__": event}.items():
+        setattr(builtins, name, value)
+        function.__globals__[name] = value
+    begun()
+    try:
+        return outcome(caller, fun, function, args, kwargs)
+    finally:
+        event.destroy()
+
+
+def outcome(caller, fun, function, args, kwargs):
+    """
+    Calls the function and says what came of it, in the words of Salt's own master
+    (salt/client/mixins.py low).
+    """
+    try:
+        try:
+            result = function(*args, **kwargs)
+        except TypeError as exc:
+            result = f"\nPassed invalid arguments: {exc}\n\nUsage:\n{function.__doc__}"
+        success = caller.context.get("retcode", 0) == 0
+        if isinstance(result, dict) and "data" in result:
+            success = salt.utils.state.check_result(result["data"])
+        return {"return": result, "success": bool(success)}
+    except salt.exceptions.NotImplemented as exc:
+        return {"return": str(exc), "success": False}
+    except (Exception, SystemExit) as exc:  # pylint: disable=broad-except
+        relieve()
+        trace = "".join(traceback.format_exception(type(exc), exc, exc.__traceback__.tb_next))
+        return {"return": f"Exception occurred in {caller.client} {fun}: {trace}", "success": False}
+
+

@@ -1,0 +1,38 @@
+package pyrunner
+
+import (
+	_ "embed"
+	"log/slog"
+	"time"
+
+	"saltern/master/internal/gitpillar"
+	"saltern/master/pyhost"
+)
+
+//go:embed functions.py
+var functions string
+
+// HostConfig says how Python is run. The zero value of a field is the default of
+// [pyhost.Config].
+type HostConfig struct {
+	Pythons    []string // interpreters to try, in this order: paths or names in PATH
+	Layer      string   // of packages, see [Layer]; empty: none
+	MaxWorkers int
+	Memory     int64
+	Idle       time.Duration
+	Log        *slog.Logger
+}
+
+// NewHost makes what runs the functions of Callers. No Python starts before the first
+// call. Close must be called.
+func NewHost(cfg HostConfig) *pyhost.Host {
+	return pyhost.New(pyhost.Config{
+		Pythons:    cfg.Pythons,
+		Program:    gitpillar.Python + functions,
+		Layer:      func() string { return Layer(cfg.Layer) },
+		MaxWorkers: cfg.MaxWorkers,
+		Memory:     cfg.Memory,
+		Idle:       cfg.Idle,
+		Log:        cfg.Log,
+	})
+}
