@@ -253,7 +253,7 @@ func (e *Event) takeKey() {
 const KeyField = "key"
 
 // RunnerMark is the field by which Python says that a runner has made an event
-// (pyrunner's shim.py). It never reaches the bus.
+// (pyrunner's functions.py). It never reaches the bus.
 const RunnerMark = "__saltern_runner"
 
 // Beginnings of tags: of web hooks (salt/netapi/rest_cherrypy/app.py Webhook), and of

@@ -38,16 +38,18 @@ def content(path):
 class Library:
     """
     The files of the modules that this process has imported. A worker knows by them
-    whether its parent is out of date.
+    whether its parent is out of date. For Python's own modules the interpreter stands.
     """
 
     def __init__(self):
         self.files = {}  # path: signature, and the content if the file was changed just before
         self.roots = ()  # the folders that Python imports from
+        self.python = ()  # those of its own modules
 
     def note(self, path):
         """Remembers a file that is about to be read. The first time counts."""
-        if path not in self.files:
+        root = max((r for r in self.roots if path.startswith(r)), key=len, default=None)
+        if path not in self.files and root not in self.python:
             found = signature(path)
             young = found and time.time() - found[3] / 1e9 < SETTLED
             self.files[path] = (found, content(path) if young else None)
@@ -60,10 +62,10 @@ class Library:
                 self.note(spec.origin)
 
     def changed(self):
-        for path, (known, text) in self.files.items():
-            if signature(path) != known or text is not None and content(path) != text:
-                return True
-        return False
+        return any(
+            signature(path) != known or text is not None and content(path) != text
+            for path, (known, text) in self.files.items()
+        )
 
     def watch(self):
         """
@@ -72,15 +74,18 @@ class Library:
         moment ago, nor for one outside of the library.
         """
         self.roots = tuple(os.path.join(folder, "") for folder in sys.path if folder)
-        for folder in sys.path:  # what is added there may be what a module did not find
-            self.files[folder] = (signature(folder), None)
+        own = os.path.dirname(os.__file__)
+        self.python = (os.path.join(own, ""), os.path.join(own, "lib-dynload", ""))
+        # What is added to a folder may be what a module did not find.
+        for path in [os.path.realpath(sys.executable), *sys.path]:
+            self.files[path] = (signature(path), None)
         stats = importlib.machinery.SourceFileLoader.path_stats
 
         def path_stats(loader, path):
             ours = path.startswith(self.roots)
             if ours:
                 self.note(path)
-            if not ours or self.files[path][1] is not None:
+            if not ours or self.files.get(path, (0, None))[1] is not None:
                 raise OSError("compile it anew")
             return stats(loader, path)
 

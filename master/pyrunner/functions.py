@@ -16,9 +16,11 @@ def load():
     import salt.config
     import salt.exceptions
     import salt.loader
+    import salt.loader.lazy
     import salt.minion
     import salt.payload
     import salt.runner
+    import salt.utils.entrypoints
     import salt.utils.event
     import salt.utils.jid
     import salt.utils.msgpack
@@ -28,14 +30,38 @@ def load():
     import salt.version
     import salt.wheel
 
-    try:  # from 3008 on: it says of what is not closed that it is not
-        import salt.utils.resource_warnings
-
-        salt.utils.resource_warnings.warn_until_close = lambda *_, **__: None
-    except ImportError:
-        pass
+    lean()
     salt.utils.event.SaltEvent.fire_event = of_runner(salt.utils.event.SaltEvent.fire_event)
     return salt.version.__version__
+
+
+def lean():
+    """Leaves out what Salt's library does for processes that live long, or twice."""
+    lazy = salt.loader.lazy.LazyLoader
+    listed = getattr(lazy, "_refresh_file_mapping", None)
+
+    def refresh(loader):
+        # A loader lists its folders twice as it is made.
+        made = vars(loader)
+        if not (made.get("initial_load") and "file_mapping" in made):
+            listed(loader)
+
+    if listed:
+        lazy._refresh_file_mapping = refresh
+    if hasattr(salt.config, "_validate_opts"):
+        salt.config._validate_opts = lambda opts: True  # the master has said what is wrong
+    # Which packages bring modules of Salt the folders tell, which the parent watches.
+    entry_points = salt.utils.entrypoints.iter_entry_points
+    bringing = entry_points("salt.loader")
+    salt.utils.entrypoints.iter_entry_points = lambda group, *args: (
+        list(bringing) if group == "salt.loader" and not args else entry_points(group, *args)
+    )
+    try:  # from 3008 on: it says of what is not closed that it is not
+        from salt.utils import resource_warnings
+
+        resource_warnings.warn_until_close = lambda *_, **__: None
+    except ImportError:
+        pass
 
 
 def of_runner(fire):
