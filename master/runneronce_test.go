@@ -99,6 +99,15 @@ func TestPythonFunctionIsOneJob(t *testing.T) {
 		if !slices.Equal(job.ends, ends) {
 			t.Errorf("%s: events %v, want %v", fun, job.ends, ends)
 		}
+		if strings.HasPrefix(fun, "runner.") { // as captured from Salt 3008.3
+			for end, want := range map[string]string{"new": "_stamp fun fun_args jid user", "ret": "_stamp fun fun_args jid return success user"} {
+				keys := job.data[end].Keys()
+				slices.Sort(keys)
+				if got := strings.Join(keys, " "); got != want {
+					t.Errorf("%s of %s has %s, want %s", end, fun, got, want)
+				}
+			}
+		}
 		for _, end := range []string{"new", "ret"} {
 			if d := job.data[end]; d.Str("user") != user || !strings.HasSuffix(job.tag, "/"+d.Str("jid")) {
 				t.Errorf("%s of %s: %s", end, job.tag, plainText(d))

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/master/pyframe"
 	"saltern/master/value"
 )
 
@@ -113,4 +114,32 @@ func TestOneAsksAtATime(t *testing.T) {
 	if err := c.exists(ctx, "nodot"); !errors.As(err, new(*UnknownError)) {
 		t.Errorf("no function: %v", err)
 	}
+}
+
+// FuzzReplies reads what a Python could answer.
+func FuzzReplies(f *testing.F) {
+	for _, m := range []*value.Map{
+		value.NewMap("functions", []any{"a.b"}, "dirs", []any{"/"}, "modules", []any{"json"}),
+		value.NewMap("return", []any{1, "x"}, "success", true),
+		value.NewMap("error", "ValueError: x"),
+	} {
+		b, err := pyframe.Pack(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte{0xdd, 0xff, 0xff, 0xff, 0xff})
+	c := New(Config{Log: slog.New(slog.DiscardHandler)})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := pyframe.Map(b)
+		if err != nil {
+			return
+		}
+		c.keep(m, time.Now())
+		c.knows("a.b")
+		if ret, err := outcome("a.b", m); err != nil && ret != nil {
+			t.Errorf("a result %v with the error %v", ret, err)
+		}
+	})
 }
