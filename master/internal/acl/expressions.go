@@ -1,6 +1,7 @@
 package acl
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -17,6 +18,9 @@ type Fault struct {
 
 // Error implements error.
 func (f Fault) Error() string { return fmt.Sprintf("expression %.100q: %v", f.Expression, f.Err) }
+
+// errWord means that a word that grants all or nothing has functions below it.
+var errWord = errors.New("it stands alone, as a text: it takes no list of functions")
 
 // Faults collects the expressions of options for permissions that cannot be
 // read. Such an expression would match nothing: a refusal would not be made,
@@ -87,7 +91,11 @@ func (f *Faults) grants(option string, v any) {
 			}
 		case *value.Map:
 			for k, funs := range g.All() {
-				if target, ok := k.(string); ok && target != "*" && !strings.HasPrefix(target, "@") {
+				target, isText := k.(string)
+				switch {
+				case target == ReadEvents, target == FireHooks:
+					f.add(option, target, errWord)
+				case isText && target != "*" && !strings.HasPrefix(target, "@"):
 					f.add(option, target, f.Target(target))
 				}
 				f.functions(option, funs)

@@ -59,6 +59,12 @@ type Config struct {
 	// Permissions collects what user and groups are granted in the section
 	// of a system (acl.FillAuthList).
 	Permissions func(section *value.Map, user string, groups []string) []any
+	// Grants reports whether permissions permit anything (acl.Grants). Who is granted
+	// nothing is refused as if his password were wrong. Nil: everybody is let in.
+	Grants func(permissions []any) bool
+	// Rights are what permissions allow that is no function, in words for the programs of
+	// this project, see [RightsField]. It may be nil: no token says any.
+	Rights func(permissions []any) []string
 	// Expand changes what was collected, by name of the system.
 	Expand map[string]func(ctx context.Context, grants []any) []any
 	// UserKeys are the contents of the key files by system user.
@@ -154,31 +160,63 @@ func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, from 
 }
 
 func (a *Authenticator) byToken(ctx context.Context, token string) (Caller, error) {
-	t, err := a.cfg.Tokens.Get(token, a.cfg.Now())
-	if err == nil {
-		if section, ok := a.section(t.Eauth); ok {
-			v := Verdict{Groups: t.Groups}
-			if a.cfg.KeepACL {
-				v.Permissions = t.Permissions
-			}
-			return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.permissions(ctx, t.Eauth, section, t.Name, v)}, nil
-		}
+	t, g, ok := a.tokenOf(token)
+	if !ok {
+		a.cfg.Log.Warn(`Authentication failure of type "token" occurred.`)
+		return Caller{}, &Failure{"TokenAuthenticationError", `Authentication failure of type "token" occurred.`}
 	}
-	a.cfg.Log.Warn(`Authentication failure of type "token" occurred.`)
-	return Caller{}, &Failure{"TokenAuthenticationError", `Authentication failure of type "token" occurred.`}
+	return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.expanded(ctx, t.Eauth, g)}, nil
 }
 
-// permissions are what the verdict says, else what external_auth grants. Salt expands them
-// for passwords only, so that ldap() targets never count with a token.
-func (a *Authenticator) permissions(ctx context.Context, system string, section *value.Map, name string, v Verdict) []any {
-	if v.Permissions != nil {
-		return v.Permissions
+// tokenOf finds a token that is good, and what its owner is granted today. A token whose
+// owner has lost all that he was granted is as good as none.
+func (a *Authenticator) tokenOf(token string) (Token, grant, bool) {
+	t, err := a.cfg.Tokens.Get(token, a.cfg.Now())
+	if err != nil {
+		return Token{}, grant{}, false
 	}
-	grants := a.cfg.Permissions(section, name, v.Groups)
-	if expand := a.cfg.Expand[system]; expand != nil {
-		grants = expand(ctx, grants)
+	section, ok := a.section(t.Eauth)
+	if !ok {
+		return Token{}, grant{}, false
 	}
-	return grants
+	g := a.ofToken(section, t)
+	return t, g, a.grants(g)
+}
+
+// ofToken is what the owner of a token is granted.
+func (a *Authenticator) ofToken(section *value.Map, t Token) grant {
+	if a.cfg.KeepACL {
+		return a.grantOf(section, t.Name, t.Groups, t.Permissions)
+	}
+	return a.grantOf(section, t.Name, t.Groups, nil)
+}
+
+// grant is what somebody is granted.
+type grant struct {
+	permissions []any
+	said        bool // by the system, a module or a token, in the place of external_auth
+}
+
+// grantOf is what was said of somebody, or what external_auth grants him and his groups
+// where nothing was said (nil).
+func (a *Authenticator) grantOf(section *value.Map, name string, groups []string, said []any) grant {
+	if said != nil {
+		return grant{permissions: said, said: true}
+	}
+	return grant{permissions: a.cfg.Permissions(section, name, groups)}
+}
+
+func (a *Authenticator) grants(g grant) bool {
+	return a.cfg.Grants == nil || a.cfg.Grants(g.permissions)
+}
+
+// expanded are the permissions of a grant. Salt expands them for passwords only, so that
+// ldap() targets never count with a token.
+func (a *Authenticator) expanded(ctx context.Context, system string, g grant) []any {
+	if expand := a.cfg.Expand[system]; expand != nil && !g.said {
+		return expand(ctx, g.permissions)
+	}
+	return g.permissions
 }
 
 // section is the part of external_auth for one system.
@@ -197,13 +235,13 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from n
 	if name != "" {
 		shown = name
 	}
-	v, section, ok := a.login(ctx, attempt{system, name, creds.Str("password"), from})
+	proven, ok := a.login(ctx, attempt{system, name, creds.Str("password"), from, false})
 	if !ok {
 		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", shown)
 		return Caller{}, &Failure{"EauthAuthenticationError",
 			fmt.Sprintf(`Authentication failure of type "eauth" occurred for user %s.`, shown)}
 	}
-	return Caller{Kind: "eauth", Name: v.Name, Eauth: system, Permissions: a.permissions(ctx, system, section, v.Name, v)}, nil
+	return Caller{Kind: "eauth", Name: proven.name, Eauth: system, Permissions: a.expanded(ctx, system, proven.grant)}, nil
 }
 
 // byKey follows authenticate_key, with a difference: who holds a key is who he
@@ -299,29 +337,45 @@ func (a *Authenticator) mayChooseExpire(system, user string) bool {
 	return all
 }
 
+// RightsField is where the master's answers about a token say what its owner may do that
+// is no function: words of acl, for salt-api. It is an addition of ours, which Salt's
+// clients ignore.
+const RightsField = "saltern_rights"
+
 // MakeToken logs a caller in for an address ([Authenticator.Source]) and gives out a token;
 // the empty text is Salt's refusal (salt/master.py mk_token).
 func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from netip.Addr) (any, error) {
 	system, user := load.Str("eauth"), load.Str("username")
-	v, section, ok := a.login(ctx, attempt{system, user, load.Str("password"), a.countsAt(from)})
+	proven, ok := a.login(ctx, attempt{system, user, load.Str("password"), a.countsAt(from), true})
 	if !ok {
 		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", user)
 		return "", nil
 	}
-	user = v.Name
+	user = proven.name
+
 	life := a.cfg.TokenExpire
 	if secs, ok := load.Int("token_expire"); ok && secs > 0 && a.mayChooseExpire(system, user) {
 		life = time.Duration(secs) * time.Second
 	}
-	who := Token{Name: user, Eauth: system, Groups: v.Groups, From: shownAddr(from)}
+	who := Token{Name: user, Eauth: system, Groups: proven.groups, From: shownAddr(from)}
 	if a.cfg.KeepACL {
-		who.Permissions = append([]any{}, a.permissions(ctx, system, section, user, v)...)
+		who.Permissions = append([]any{}, a.expanded(ctx, system, proven.grant)...)
 	}
 	t, err := a.cfg.Tokens.Make(who, life, a.cfg.Now())
 	if err != nil {
 		return nil, err
 	}
-	return t.Map(), nil
+	section, _ := a.section(system)
+	return a.describe(t, a.ofToken(section, t)), nil
+}
+
+// describe is a token as clients see it.
+func (a *Authenticator) describe(t Token, g grant) *value.Map {
+	m := t.Map()
+	if a.cfg.Rights != nil {
+		m.Set(RightsField, value.List(a.cfg.Rights(g.permissions)))
+	}
+	return m
 }
 
 // shownAddr is an address as the list of tokens shows it.
@@ -338,9 +392,9 @@ func (a *Authenticator) GetToken(load *value.Map) any {
 	if _, ok := load.Get("token"); !ok {
 		return false
 	}
-	t, err := a.cfg.Tokens.Get(load.Str("token"), a.cfg.Now())
-	if err != nil {
+	t, g, ok := a.tokenOf(load.Str("token"))
+	if !ok {
 		return value.NewMap()
 	}
-	return t.Map()
+	return a.describe(t, g)
 }

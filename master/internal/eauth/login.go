@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
-
-	"saltern/master/value"
 )
 
 // maxLogins bounds the logins that are checked at once; further ones wait for
@@ -26,25 +24,34 @@ const (
 type attempt struct {
 	system, user, password string
 	from                   netip.Addr // not valid: of nobody in particular
+	forToken               bool       // a token is wanted
 }
 
 // loginCounters are counted since the start.
-type loginCounters struct{ right, wrong, faults, busy atomic.Uint64 }
+type loginCounters struct{ right, wrong, ungranted, faults, busy atomic.Uint64 }
 
 // Stats of log-ins by name and password since the start.
 type Stats struct {
-	Right   uint64       `json:"right"`
-	Wrong   uint64       `json:"wrong"`   // the system refused name or password
-	Faults  uint64       `json:"faults"`  // the system could not be asked
-	Busy    uint64       `json:"busy"`    // refused since too many were under way
-	Lockout LockoutStats `json:"lockout"` // see Lockout
+	Right uint64 `json:"right"`
+	Wrong uint64 `json:"wrong"` // the system refused name or password
+	// Ungranted had the right password and no permission: they were refused as wrong ones are.
+	Ungranted uint64       `json:"ungranted"`
+	Faults    uint64       `json:"faults"`  // the system could not be asked
+	Busy      uint64       `json:"busy"`    // refused since too many were under way
+	Lockout   LockoutStats `json:"lockout"` // see Lockout
 	// EndedTokens are those that ended since their user had too many newer ones.
 	EndedTokens uint64 `json:"ended_tokens"`
 }
 
 // Stats counts.
 func (a *Authenticator) Stats() Stats {
-	s := Stats{Right: a.count.right.Load(), Wrong: a.count.wrong.Load(), Faults: a.count.faults.Load(), Busy: a.count.busy.Load()}
+	s := Stats{
+		Right:     a.count.right.Load(),
+		Wrong:     a.count.wrong.Load(),
+		Ungranted: a.count.ungranted.Load(),
+		Faults:    a.count.faults.Load(),
+		Busy:      a.count.busy.Load(),
+	}
 	if a.cfg.Tokens != nil {
 		s.EndedTokens = a.cfg.Tokens.limit.ended.Load()
 	}
@@ -54,14 +61,18 @@ func (a *Authenticator) Stats() Stats {
 	return s
 }
 
-func (a *Authenticator) login(ctx context.Context, t attempt) (Verdict, *value.Map, bool) {
+// proven is somebody whose password is right, and to whom something is granted.
+type proven struct {
+	grant
+	name   string // as the system has him
+	groups []string
+}
+
+func (a *Authenticator) login(ctx context.Context, t attempt) (proven, bool) {
 	section, ok := a.section(t.system)
 	if !ok {
 		a.cfg.Log.Warn("external authentication system is not enabled", "eauth", t.system)
-		return Verdict{}, nil, false
-	}
-	if a.lockedOut(t) {
-		return Verdict{}, nil, false
+		return proven{}, false
 	}
 	select {
 	case a.queue <- struct{}{}:
@@ -69,16 +80,21 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (Verdict, *value.M
 	default:
 		a.count.busy.Add(1)
 		a.cfg.Log.Warn("too many logins at once; one is refused", "eauth", t.system)
-		return Verdict{}, nil, false
+		return proven{}, false
+	}
+	if a.lockedOut(t) {
+		a.refuseSlowly(ctx)
+		return proven{}, false
 	}
 	select {
 	case a.slots <- struct{}{}:
 		defer func() { <-a.slots }()
 	case <-ctx.Done():
-		return Verdict{}, nil, false
+		return proven{}, false
 	}
 	if a.lockedOut(t) { // meanwhile: those that came at the same moment count as well
-		return Verdict{}, nil, false
+		a.refuseSlowly(ctx)
+		return proven{}, false
 	}
 	start := a.cfg.Now()
 	v, err := a.ask(ctx, t.system, t.user, t.password)
@@ -87,18 +103,33 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (Verdict, *value.M
 		a.count.faults.Add(1)
 		a.cfg.Log.Warn("external authentication failed to answer", "eauth", t.system, "error", err)
 	case v.OK:
-		a.count.right.Add(1)
-		a.cfg.Lockout.Right(t.system, t.user, t.from)
-		v.Name = cmp.Or(v.Name, t.user)
-		t.user = v.Name
-		v.Permissions = a.ofModule(ctx, t, v.Permissions)
-		return v, section, true
+		typed := t.user
+		t.user = cmp.Or(v.Name, t.user)
+		g := a.grantOf(section, t.user, v.Groups, a.ofModule(ctx, t, v.Permissions))
+		lasting := g
+		if t.forToken && !a.cfg.KeepACL { // what was said ends with the log-in
+			lasting = a.grantOf(section, t.user, v.Groups, nil)
+		}
+		if a.grants(lasting) {
+			a.count.right.Add(1)
+			a.cfg.Lockout.Right(t.system, typed, t.from)
+			return proven{grant: g, name: t.user, groups: v.Groups}, true
+		}
+		// He must not learn that the password was right, and a right password locks nobody
+		// out: it counts neither as wrong nor as right. That a lock would come later does not
+		// show, since a refusal for a lock takes as long as any other.
+		a.count.ungranted.Add(1)
+		why := "external_auth grants this account nothing"
+		if a.grants(g) {
+			why = "a token of this account would permit nothing: set keep_acl_in_token: True"
+		}
+		a.cfg.Log.Warn("a log-in is refused as if the password were wrong", "because", why, "eauth", t.system, "user", t.user, "peer", t.from)
 	default:
 		a.count.wrong.Add(1)
 		a.cfg.Lockout.Wrong(t.system, t.user, t.from, a.cfg.Now())
 	}
 	a.delay(ctx, a.cfg.Now().Sub(start), err == nil)
-	return Verdict{}, nil, false
+	return proven{}, false
 }
 
 // ofModule asks the module in eauth_acl_module, which then counts in the place of the
@@ -121,6 +152,9 @@ func (a *Authenticator) lockedOut(t attempt) bool {
 	a.cfg.Log.Warn("log-in refused after too many wrong passwords", "eauth", t.system, "user", t.user, "peer", t.from)
 	return true
 }
+
+// refuseSlowly takes the time of a wrong password.
+func (a *Authenticator) refuseSlowly(ctx context.Context) { a.delay(ctx, 0, false) }
 
 func (a *Authenticator) ask(ctx context.Context, system, user, password string) (Verdict, error) {
 	if b, ok := a.cfg.Backends[system]; ok {

@@ -1,0 +1,85 @@
+package acl
+
+import (
+	"slices"
+	"strings"
+
+	"saltern/master/value"
+)
+
+// Words of external_auth for what is no function. Salt has neither: there every log-in
+// reads all events and fires hooks.
+const (
+	ReadEvents = "@events" // reads all events of the master
+	FireHooks  = "@hook"   // fires events by the web hook of salt-api
+)
+
+// Grants reports whether permissions permit anything at all. Somebody whom nothing is
+// granted has no business with the master, and gets no log-in.
+func Grants(perms []any) bool { return slices.ContainsFunc(perms, grantsSomething) }
+
+func grantsSomething(perm any) bool {
+	switch p := perm.(type) {
+	case string:
+		return true
+	case *value.Map: // others of more than one key are read by nobody, see Publish
+		if p.Len() != 1 {
+			return false
+		}
+		for _, functions := range p.All() {
+			list, isList := functions.([]any)
+			return functions != nil && functions != "" && (!isList || len(list) > 0)
+		}
+	}
+	return false
+}
+
+// MayReadEvents reports whether permissions let somebody read all events of the master.
+func MayReadEvents(perms []any) bool {
+	return slices.Contains(perms, any(ReadEvents)) || everything(perms)
+}
+
+// MayFireHooks reports whether permissions let somebody fire events by the web hook.
+func MayFireHooks(perms []any) bool {
+	return slices.Contains(perms, any(FireHooks)) || everything(perms)
+}
+
+// everything reports whether permissions leave nothing out: all functions on all
+// minions, all runners and all of wheel. They count when they are written as people
+// write that; an expression that only happens to fit all names does not.
+func everything(perms []any) bool {
+	var functions, runners, wheel bool
+	for _, perm := range perms {
+		switch p := perm.(type) {
+		case string:
+			functions = functions || isEverything(p)
+			runners = runners || p == "@runner" || p == "@runners"
+			wheel = wheel || p == "@wheel" || p == "@wheels"
+		case *value.Map:
+			if p.Len() != 1 {
+				continue
+			}
+			functions = functions || holdsEverything(p.Value("*"))
+			runners = runners || holdsEverything(p.Value("@runner")) || holdsEverything(p.Value("@runners"))
+			wheel = wheel || holdsEverything(p.Value("@wheel")) || holdsEverything(p.Value("@wheels"))
+		}
+	}
+	return functions && runners && wheel
+}
+
+// holdsEverything reports whether one expression, or one of a list, stands for all functions.
+func holdsEverything(functions any) bool {
+	list, ok := functions.([]any)
+	if !ok {
+		list = []any{functions}
+	}
+	return slices.ContainsFunc(list, func(f any) bool {
+		expr, isText := f.(string)
+		return isText && isEverything(expr)
+	})
+}
+
+func isEverything(expr string) bool {
+	expr = strings.TrimSuffix(strings.TrimPrefix(expr, "^"), "$")
+	return expr == ".*" || expr == ".+"
+}
