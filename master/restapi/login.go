@@ -108,7 +108,7 @@ func (s *Server) enterLogin(from netip.Addr) (leave func(), err error) {
 // cookie is the session's: scripts cannot read it, other sites cannot send it, and
 // with TLS nobody sends it in the clear.
 func (s *Server) cookie(token string, age int, expires time.Time) *http.Cookie {
-	return &http.Cookie{Name: "session_id", Value: token, Path: "/", MaxAge: age, Expires: expires, HttpOnly: true,
+	return &http.Cookie{Name: sessionCookie, Value: token, Path: "/", MaxAge: age, Expires: expires, HttpOnly: true,
 		SameSite: http.SameSiteLaxMode, Secure: s.opts.Cert != ""}
 }
 

@@ -38,7 +38,7 @@ type Options struct {
 	ACL                *value.Map
 	HasACL             bool
 	IPs                []string // who may ask; none: everybody
-	Origins            []string // who may ask from a browser; none: everybody
+	Origins            []string // of other hosts, whose pages may ask from a browser
 
 	Clients  []string // netapi_enable_clients
 	RawShell bool     // netapi_allow_raw_shell

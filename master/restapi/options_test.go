@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -127,26 +128,30 @@ func TestReachable(t *testing.T) {
 		code                          int
 		allowed                       string // origin that the answer names
 	}{
-		{"root_prefix: /api", "GET", "/api/", "", 200, "*"},
-		{"root_prefix: /api", "GET", "/api/login", "", 200, "*"},
+		{"root_prefix: /api", "GET", "/api/", "", 200, ""},
+		{"root_prefix: /api", "GET", "/api/login", "", 200, ""},
 		{"root_prefix: /api", "GET", "/login", "", 404, ""},
 		{"root_prefix: /api", "GET", "/apix", "", 404, ""},
-		{"enable_sessions: false", "GET", "/login", "", 404, "*"},
-		{"enable_sessions: false", "POST", "/login", "", 404, "*"},
-		{"authorized_ips: [10.0.0.1]", "GET", "/", "", 403, "*"},
-		{"authorized_ips: [192.0.2.1]", "GET", "/", "", 200, "*"},
+		{"enable_sessions: false", "GET", "/login", "", 404, ""},
+		{"enable_sessions: false", "POST", "/login", "", 404, ""},
+		{"authorized_ips: [10.0.0.1]", "GET", "/", "", 403, ""},
+		{"authorized_ips: [192.0.2.1]", "GET", "/", "", 200, ""},
 		{"cors_origin: [https://a]", "GET", "/", "https://a", 200, "https://a"},
 		{"cors_origin: [https://a]", "GET", "/", "https://b", 200, ""},
-		{"debug: true", "GET", "/", "https://b", 200, "https://b"},
-		{"webhook_url: /in", "POST", "/hook", "", 404, "*"},
-		{"webhook_url: /in", "POST", "/in", "", 401, "*"},
-		{"stats_disable_auth: true", "GET", "/stats", "", 200, "*"},
-		{"debug: true", "GET", "/console/", "", 404, "*"},
+		{"debug: true", "GET", "/", "https://b", 200, ""},
+		{"debug: true", "GET", "/", "http://example.com", 200, "http://example.com"}, // the host that is asked
+		{"debug: true", "GET", "/", "http://example.com:1", 200, ""},
+		{"debug: true", "GET", "/", "null", 200, ""},
+		{"cors_origin: '*'", "GET", "/", "https://b", 200, "https://b"},
+		{"webhook_url: /in", "POST", "/hook", "", 404, ""},
+		{"webhook_url: /in", "POST", "/in", "", 401, ""},
+		{"stats_disable_auth: true", "GET", "/stats", "", 200, ""},
+		{"debug: true", "GET", "/console/", "", 404, ""},
 		{"console: true", "GET", "/console/", "https://a", 303, ""},
 		{"console: true", "GET", "/console/login", "", 200, ""},
 		{"console: true", "DELETE", "/console/login", "", 405, ""},
-		{"console: true", "GET", "/consolex", "", 404, "*"},
-		{"console: true", "GET", "/", "", 200, "*"},
+		{"console: true", "GET", "/consolex", "", 404, ""},
+		{"console: true", "GET", "/", "", 200, ""},
 		{"console: true, root_prefix: /api", "GET", "/api/console", "", 303, ""},
 		{"console: true, root_prefix: /api", "GET", "/console", "", 404, ""},
 		{"console: true, authorized_ips: [10.0.0.1]", "GET", "/console/login", "", 403, ""},
@@ -280,5 +285,61 @@ func TestPermissionsOfOddNames(t *testing.T) {
 		if value.Repr(got) != c.want {
 			t.Errorf("%s in %v: %s, want %s", c.name, c.groups, value.Repr(got), c.want)
 		}
+	}
+}
+
+// TestPagesOfOtherSites: a page of another site, a sibling host's too, has the browser of
+// somebody who is logged in do nothing, in none of the ways in which a page can ask. (The
+// second audit's finding 21.)
+func TestPagesOfOtherSites(t *testing.T) {
+	const refused = http.StatusForbidden
+	cookie, header := []string{"Cookie", "session_id=" + strings.Repeat("ab", 32)}, []string{"X-Auth-Token", strings.Repeat("ab", 32)}
+	sibling := []string{"Origin", "https://wiki.example.com"}
+	with := func(parts ...[]string) []string { return slices.Concat(parts...) }
+	for name, c := range map[string]struct {
+		section, method, path string
+		header                []string
+		refused               bool
+	}{
+		"text/plain":           {"", "POST", "/", with(cookie, sibling, []string{"Content-Type", "text/plain"}), true},
+		"sandboxed":            {"", "POST", "/", with(cookie, []string{"Origin", "null"}), true},
+		"another port":         {"", "POST", "/", with(cookie, []string{"Origin", "https://example.com:444"}), true},
+		"longer name":          {"", "POST", "/", with(cookie, []string{"Origin", "https://example.com.evil.example"}), true},
+		"form without Origin":  {"", "POST", "/minions", with(cookie, []string{"Sec-Fetch-Site", "same-site"}), true},
+		"image":                {"", "GET", "/minions", with(cookie, []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors"}), true},
+		"script that reads":    {"", "GET", "/jobs", with(cookie, sibling), true},
+		"log-out":              {"", "POST", "/logout", with(cookie, sibling), true},
+		"hook":                 {"", "POST", "/hook/x", with(cookie, sibling), true},
+		"log-in as another":    {"", "POST", "/login", sibling, true},
+		"not the one named":    {"cors_origin: [https://a]", "POST", "/", with(cookie, sibling), true},
+		"named":                {"cors_origin: [https://wiki.example.com]", "POST", "/", with(cookie, sibling), false},
+		"any":                  {"cors_origin: '*'", "POST", "/", with(cookie, sibling), false},
+		"own page":             {"", "POST", "/", with(cookie, []string{"Origin", "https://example.com"}), false},
+		"behind a proxy":       {"", "POST", "/", with(cookie, []string{"Origin", "https://salt.example.org", "Sec-Fetch-Site", "same-origin"}), false},
+		"program":              {"", "POST", "/", cookie, false},
+		"token in the header":  {"", "POST", "/", with(header, sibling), false},
+		"link":                 {"", "GET", "/jobs", with(cookie, []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}), false},
+		"open hook":            {"webhook_disable_auth: true", "POST", "/hook/x", sibling, false},
+		"question of a script": {"", "GET", "/", sibling, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, _, err := read(t, "{port: 1, disable_ssl: true, "+c.section+"}")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := New(&conf.Master{Raw: value.NewMap()}, o, slog.New(slog.DiscardHandler), os.Getenv)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			w, r := httptest.NewRecorder(), httptest.NewRequest(c.method, c.path, nil)
+			for i := 0; i < len(c.header); i += 2 {
+				r.Header.Set(c.header[i], c.header[i+1])
+			}
+			s.ServeHTTP(w, r)
+			if (w.Code == refused) != c.refused {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		})
 	}
 }

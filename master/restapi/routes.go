@@ -139,6 +139,11 @@ func (s *Server) serve(q *request) error {
 	if err := s.mayAsk(q); err != nil {
 		return err
 	}
+	open := name == s.opts.WebhookPath && s.opts.WebhookOpen // for anybody, and so for any page
+	if !open && s.lendsItself(r) {
+		s.quiet.Warn("a page of another site asks for something; cors_origin does not name it", "origin", r.Header.Get("Origin"), "peer", q.from)
+		return &failure{http.StatusForbidden, "Pages of this site may not ask here; cors_origin names those that may."}
+	}
 	return s.endpoint(q, e)
 }
 
@@ -326,17 +331,14 @@ func wantsPage(r *http.Request) bool {
 	return accept == ""
 }
 
-// cors sets the headers for scripts of other sites. As Salt's they let any site
-// ask, unless cors_origin names those that may; the session's cookie stays with
-// its own site (SameSite).
+// cors sets the headers for scripts of other sites, which cors_origin names. Without
+// them a browser keeps answers from those scripts. (Salt lets any site ask until
+// cors_origin names some.)
 func (s *Server) cors(q *request) {
 	h, origin := q.w.Header(), q.http.Header.Get("Origin")
 	h.Add("Vary", "Origin")
-	if len(s.opts.Origins) > 0 && !slices.Contains(s.opts.Origins, origin) && !slices.Contains(s.opts.Origins, "*") {
+	if origin == "" || !s.mayRead(q.http) {
 		return
-	}
-	if origin == "" {
-		origin = "*"
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Expose-Headers", "GET, POST")
@@ -349,4 +351,30 @@ func (s *Server) cors(q *request) {
 		h.Set("Access-Control-Allow-Headers", "Content-Type, X-Auth-Token, X-Requested-With")
 		h.Set("Access-Control-Max-Age", "1400")
 	}
+}
+
+// mayRead reports whether a request does not come from a page of a site that may not
+// ask. Browsers tell; other programs tell nothing. Where a proxy has changed the name of
+// the host, browsers of today still say that the page is of the same origin.
+func (s *Server) mayRead(r *http.Request) bool {
+	return s.ofThisSite(r) || r.Header.Get("Sec-Fetch-Site") == "same-origin"
+}
+
+// lendsItself reports whether a browser would lend the rights of its user to a page of
+// another site that cors_origin does not name. A page of a sibling host is of the same
+// site: the session's cookie goes along with what its scripts send, and a body of
+// text/plain takes no question before. Who shows a token in the header has it from
+// elsewhere, and a link that somebody follows is his own doing.
+func (s *Server) lendsItself(r *http.Request) bool {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	_, err := r.Cookie(sessionCookie)
+	if r.Header.Get("X-Auth-Token") != "" || reads && err != nil {
+		return false
+	}
+	if r.Header.Get("Origin") != "" {
+		return !s.mayRead(r)
+	}
+	site := r.Header.Get("Sec-Fetch-Site") // of a form, an image, a link
+	elsewhere := site != "" && site != "same-origin" && site != "none"
+	return elsewhere && !(reads && r.Header.Get("Sec-Fetch-Mode") == "navigate")
 }

@@ -19,6 +19,8 @@ import (
 // Salt's keeps a table in memory instead.
 
 const (
+	sessionCookie = "session_id" // of the API; the console has its own
+
 	maxKnown   = 65536 // tokens that are remembered; beyond, any one is forgotten
 	trust      = 5 * time.Second
 	maxSources = 65536 // beyond, all further sources share one budget
@@ -137,7 +139,7 @@ func shown(r *http.Request) string {
 	if t := r.Header.Get("X-Auth-Token"); t != "" {
 		return t
 	}
-	if c, err := r.Cookie("session_id"); err == nil {
+	if c, err := r.Cookie(sessionCookie); err == nil {
 		return c.Value
 	}
 	return ""
