@@ -26,7 +26,7 @@ var (
 		"_master_opts", "_master_tops", "_mine", "_mine_delete", "_mine_flush", "_mine_get", "_minion_event", "_pillar", "_register_resources",
 		"_return", "_serve_file", "_symlink_list", "_syndic_return", "minion_pub", "minion_publish", "minion_runner", "pub_ret", "revoke_auth",
 	}
-	localCommands = []string{"get_token", "mk_token", "ping", "publish", "runner", "saltern_runner_result", "wheel"}
+	localCommands = []string{"get_token", "mk_token", "ping", "publish", "runner", "saltern_job_user", "saltern_runner_result", "wheel"}
 )
 
 const attackJID = "20260102030405678901"
@@ -178,7 +178,7 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 			base = []any{"fun", "key.delete", "match", "min1"}
 		case "runner":
 			base = []any{"fun", "test.arg", "kwarg", value.NewMap()}
-		case "saltern_runner_result":
+		case "saltern_runner_result", "saltern_job_user":
 			base = []any{"jid", attackJID}
 		case "mk_token", "get_token":
 			base = nil
@@ -189,7 +189,7 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 		t.Helper()
 		switch m := v.(type) {
 		case *value.Map:
-			if m.Map("error").Str("name") == "" && (cmd != "get_token" || m.Len() != 0) {
+			if m.Map("error").Str("name") == "" && (cmd != "get_token" && cmd != "saltern_job_user" || m.Len() != 0) {
 				t.Errorf("%s, %s: %v", cmd, what, m)
 			}
 		case string, bool:
@@ -200,7 +200,7 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 			t.Errorf("%s, %s: %v", cmd, what, v)
 		}
 	}
-	for _, cmd := range []string{"publish", "wheel", "runner", "saltern_runner_result", "mk_token", "get_token"} {
+	for _, cmd := range []string{"publish", "wheel", "runner", "saltern_runner_result", "saltern_job_user", "mk_token", "get_token"} {
 		for _, c := range creds {
 			if c.slow && cmd != "mk_token" {
 				continue

@@ -176,3 +176,19 @@ func TestAttack39Tokens(t *testing.T) {
 		t.Errorf("counted: %+v", s)
 	}
 }
+
+// TestSignInWithoutGrant: who signs in with the provider and is granted nothing gets no
+// session, and is told why: who he is, the provider has told him already. (The second audit's
+// finding 8b.)
+func TestSignInWithoutGrant(t *testing.T) {
+	t.Parallel()
+	a := serveAPI(t, startMaster(t, strings.Replace(signInOptions(t), "bob: [test.ping]", "eve: [test.ping]", 1)))
+	b := a.browser()
+	code, text, _ := b.send("GET", back(t, b.begin(), "bob"), nil)
+	if code != http.StatusForbidden || !strings.Contains(text, "this account has no permission here") || b.cookies["saltern_console"] != "" {
+		t.Errorf("%d %s", code, text)
+	}
+	if s := a.m.callers.Auth.Stats(); s.Ungranted != 1 {
+		t.Errorf("counted: %+v", s)
+	}
+}

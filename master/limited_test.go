@@ -207,7 +207,7 @@ func TestRandomLoadsOfLimitedCallers(t *testing.T) {
 		kept, err := r.m.jobs.Load(within(t), pub.Str("jid"))
 		must(t, err)
 		for k := range kept.All() {
-			if !slices.Contains(append(plain, "kwargs", "only_minions", "account", "chosen_jid", "Minions"), k) {
+			if !slices.Contains(append(plain, "kwargs", "only_minions", "account", "chosen_jid", "Minions", event.EauthField), k) {
 				t.Errorf("%d: %v is kept", i, k)
 			}
 		}

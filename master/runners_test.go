@@ -178,7 +178,7 @@ func TestRunnersLeftToPython(t *testing.T) {
 		t.Errorf("pillar.show_top: %v %v", v, err)
 	}
 	r.listen()
-	run := r.m.runs.Announce("state.orchestrate", "bob", []any{"orch"}, nil)
+	run := r.m.runs.Announce("state.orchestrate", runner.Caller{User: "bob"}, []any{"orch"}, nil)
 	data := run.Do(t.Context(), func(err error) { t.Error(err) })
 	seen := r.seen()
 	if jobs := jobsOf(seen, "runner.state.orchestrate"); len(jobs) != 1 || fmt.Sprint(jobs[0].ends) != "[new args ret]" || jobs[0].tag != run.Tag {

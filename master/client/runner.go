@@ -86,6 +86,21 @@ func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred 
 	}
 }
 
+// UserOfJob asks the master who started a job, a runner or a wheel function: the fields
+// user and [event.EauthField], or nil when it does not know. It answers programs that have
+// the key of its account and ask for somebody (source.With).
+func (c *Client) UserOfJob(ctx context.Context, jid string) (*value.Map, error) {
+	reply, err := c.send(ctx, value.NewMap("cmd", "saltern_job_user", "jid", jid), c.cfg.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	m, _ := reply.(*value.Map) // a master of Salt's answers with an error in words
+	if _, ok := m.Get("user"); !ok {
+		return nil, nil
+	}
+	return m, nil
+}
+
 // untrimmed puts the result that the master has kept in the place of one that was
 // trimmed to fit an event.
 func (c *Client) untrimmed(ctx context.Context, jid string, data, cred *value.Map) *value.Map {

@@ -261,6 +261,9 @@ type Access struct {
 	PermissiveACL           bool          `conf:"permissive_acl"`
 	KeepACLInToken          bool          `conf:"keep_acl_in_token"`
 	EauthACLModule          string        `conf:"eauth_acl_module"`
+	// EventReaders is "all" where every log-in reads all events and fires hooks, see
+	// [Master.Rights].
+	EventReaders string `conf:"saltern_event_readers"`
 	// LoginFailures is after how many wrong passwords a user is locked out at an
 	// address, for LoginLock; 0 are the defaults, negative failures turn it off.
 	LoginFailures int           `conf:"saltern_login_failures"`

@@ -1,6 +1,7 @@
 package conf
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -36,6 +37,7 @@ func (a *assembly) validate(m *Master) {
 	oneOf("pillar_cache_backend", m.PillarCacheBackend, "disk", "memory")
 	oneOf("hash_type", m.HashType, "md5", "sha1", "sha224", "sha256", "sha384", "sha512")
 	oneOf("top_file_merging_strategy", m.TopFileMergingStrategy, "merge", "merge_all", "same")
+	oneOf("saltern_event_readers", cmp.Or(m.EventReaders, "granted"), "granted", everyLogin)
 	oneOf("log_level", strings.ToLower(m.LogLevel), levels...)
 	if m.LogLevelLogfile != "" {
 		oneOf("log_level_logfile", strings.ToLower(m.LogLevelLogfile), levels...)

@@ -52,6 +52,12 @@ func (o Origin) String() string {
 	return "unknown"
 }
 
+// EauthField is where the events that begin a job, a runner or a wheel function name the
+// system of external_auth that proved their user; "" where a key did. It is an addition of
+// ours: ann of a directory is not ann of the file of users, nor is an account called root
+// the root of this host. Events of Salt's masters have no such field.
+const EauthField = "saltern_eauth"
+
 // Event is one event as a subscriber gets it. Its data is shared by all
 // subscribers and must not be changed.
 type Event struct {

@@ -20,6 +20,7 @@ import (
 	"unicode"
 
 	"saltern/audit"
+	"saltern/master/conf"
 	"saltern/master/event"
 	"saltern/master/internal/eauth"
 	"saltern/master/keys"
@@ -223,8 +224,12 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 	return got, err
 }
 
-// fireHook fires an event with what was sent.
+// fireHook fires an event with what was sent, for who may do so.
 func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
+	if q.token != "" && !s.may(s.guard.session(q.token).owner, conf.Hooks) {
+		s.quiet.Warn("a hook is refused: external_auth does not grant @hook", "user", s.guard.session(q.token).owner.name, "peer", q.from)
+		return nil, &failure{http.StatusForbidden, "This account may not fire events: external_auth must grant it '@hook', or all functions, '@runner' and '@wheel'."}
+	}
 	tag := strings.Join(append([]string{"salt", "netapi", "hook"}, q.args...), "/")
 	if strings.ContainsFunc(tag, unicode.IsControl) || event.CheckTag(tag) != nil {
 		return nil, &failure{http.StatusBadRequest, "The path makes no tag of an event."}

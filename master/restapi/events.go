@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"saltern/master/conf"
 	"saltern/master/event"
 	"saltern/master/value"
 	"saltern/pause"
@@ -26,11 +28,12 @@ const (
 const firstLook = time.Second
 
 // hub reads the master's event bus once for all who want it, and not at all while
-// there is nobody.
+// there is nobody. It is where it is decided who gets which event.
 type hub struct {
-	dir string
-	log *slog.Logger
-	wg  sync.WaitGroup
+	dir    string
+	log    *slog.Logger
+	wg     sync.WaitGroup
+	owners owners // of the goroutine that reads
 
 	mu      sync.Mutex
 	readers map[*reading]struct{}
@@ -47,18 +50,40 @@ type reading struct {
 	reads <-chan struct{} // closed when the hub has reached the bus
 
 	// Of the hub's lock.
+	sees          view
 	queue         []string // that come next
 	frames, bytes int      // that have not been taken, of the queue and of the last batch
 	gone, slow    bool
 }
 
-func newHub(sockDir string, log *slog.Logger) *hub {
-	return &hub{dir: sockDir, log: log, readers: map[*reading]struct{}{}}
+// view is what a reader may see: all events, or those of his own jobs, and of one job
+// whoever started it.
+type view struct {
+	all bool
+	own owner
+	job string // "" for none
+}
+
+// sees reports whether an event may be shown: its tag, and who started the job to which
+// it belongs.
+func (v view) sees(tag string, of jobUser) bool {
+	if v.all || of.is(v.own) {
+		return true
+	}
+	jid, _ := partOf(tag)
+	return v.job != "" && jid == v.job
+}
+
+// newHub makes a hub; ask finds out who started a job, see owners.
+func newHub(sockDir string, log *slog.Logger, ask func(context.Context, string) (jobUser, error)) *hub {
+	h := &hub{dir: sockDir, log: log, readers: map[*reading]struct{}{}}
+	h.owners = owners{users: map[string]jobUser{}, ask: ask, now: time.Now}
+	return h
 }
 
 // join adds a reader; nil when the hub has ended. leave must be called for it. cut is
 // called when it is too slow, and must not block.
-func (h *hub) join(cut func()) *reading {
+func (h *hub) join(sees view, cut func()) *reading {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
@@ -70,7 +95,7 @@ func (h *hub) join(cut func()) *reading {
 		h.cancel, h.reads = cancel, reads
 		h.wg.Go(func() { h.run(ctx, sync.OnceFunc(func() { close(reads) })) })
 	}
-	r := &reading{wake: make(chan struct{}, 1), cut: cut, reads: h.reads}
+	r := &reading{wake: make(chan struct{}, 1), cut: cut, reads: h.reads, sees: sees}
 	h.readers[r] = struct{}{}
 	return r
 }
@@ -84,6 +109,20 @@ func (r *reading) begun(ctx context.Context) {
 	case <-r.reads:
 	case <-ctx.Done():
 	}
+}
+
+// turn changes what a reader may see. What waits for one that sees less than before is
+// lost to it.
+func (h *hub) turn(r *reading, sees view) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.sees.all && !sees.all {
+		for _, frame := range r.queue {
+			r.frames, r.bytes = r.frames-1, r.bytes-len(frame)
+		}
+		r.queue = nil
+	}
+	r.sees = sees
 }
 
 func (h *hub) leave(r *reading) {
@@ -160,7 +199,7 @@ func (h *hub) run(ctx context.Context, reads func()) {
 		for err == nil {
 			var e event.Event
 			if e, err = l.Next(ctx); err == nil {
-				h.send(frame(e))
+				h.send(ctx, e)
 			}
 		}
 		if l != nil {
@@ -172,12 +211,38 @@ func (h *hub) run(ctx context.Context, reads func()) {
 	}
 }
 
-// send hands a frame to all readers. One that has too much waiting is cut: its
-// client connects anew, and knows that it may have missed something.
-func (h *hub) send(frame string) {
+// send hands an event to all readers who may see it.
+func (h *hub) send(ctx context.Context, e event.Event) {
+	h.owners.hear(e)
+	var of jobUser
+	if h.limited() {
+		of = h.owners.of(ctx, e.Tag)
+	}
+	h.hand(e.Tag, of, sync.OnceValue(func() string { return frame(e) }))
+}
+
+// limited reports whether there is a reader who does not see all events.
+func (h *hub) limited() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for r := range h.readers {
+		if !r.sees.all {
+			return true
+		}
+	}
+	return false
+}
+
+// hand queues a frame for all readers who may see it. One that has too much waiting is
+// cut: its client connects anew, and knows that it may have missed something.
+func (h *hub) hand(tag string, of jobUser, text func() string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r := range h.readers {
+		if !r.sees.sees(tag, of) {
+			continue
+		}
+		frame := text()
 		r.frames, r.bytes = r.frames+1, r.bytes+len(frame)
 		if r.frames <= maxWaiting && (r.bytes <= maxWaitingBytes || r.frames == 1) {
 			r.queue = append(r.queue, frame)
@@ -208,7 +273,7 @@ func events(s *Server, ctx context.Context, q *request) (any, error) {
 	if err := s.prove(ctx, token, q.from); err != nil {
 		return nil, err
 	}
-	return nil, s.listen(ctx, q, token, func(frame string) string { return frame })
+	return nil, s.listen(ctx, q, audience{token: token}, func(frame string) string { return frame })
 }
 
 // seat takes a place among the readers of events; free gives it back.
@@ -231,16 +296,40 @@ func (s *Server) tooSlow(q *request) {
 	s.quiet.Warn("a reader of events was too slow and is cut", "peer", q.from)
 }
 
-// listen streams events to a reader with a good token. pick gives what is sent of a
-// frame, "" for nothing.
-func (s *Server) listen(ctx context.Context, q *request, token string, pick func(frame string) string) error {
+// audience is a reader of events: his token, which was proven a moment ago, and the job
+// that he follows, if it is one.
+type audience struct{ token, job string }
+
+// sees is what the owner of the token may see now.
+func (s *Server) sees(a audience) view {
+	who := s.guard.session(a.token).owner
+	v := view{all: s.may(who, conf.AllEvents), own: who}
+	if a.job != "" && s.may(who, conf.AllJobs) {
+		v.job = a.job // he may look it up, too
+	}
+	return v
+}
+
+// may reports whether somebody has a right that is no function. The master says so with
+// each answer about his token; a master of Salt's does not, and what it grants is in the
+// configuration.
+func (s *Server) may(who owner, right string) bool {
+	words := who.rights
+	if words == nil {
+		words = s.master.Rights(s.granted(who))
+	}
+	return slices.Contains(words, right)
+}
+
+// listen streams events to a reader. pick gives what is sent of a frame, "" for nothing.
+func (s *Server) listen(ctx context.Context, q *request, a audience, pick func(frame string) string) error {
 	free, err := s.seat(q)
 	if err != nil {
 		return err
 	}
 	defer free()
 	rc := http.NewResponseController(q.w)
-	r := s.hub.join(func() {
+	r := s.hub.join(s.sees(a), func() {
 		_ = rc.SetWriteDeadline(time.Unix(1, 0))
 		s.tooSlow(q)
 	})
@@ -256,13 +345,13 @@ func (s *Server) listen(ctx context.Context, q *request, token string, pick func
 	q.w.WriteHeader(http.StatusOK)
 	q.code = http.StatusOK
 	if q.http.Method != http.MethodHead {
-		s.stream(ctx, q, r, token, pick)
+		s.stream(ctx, q, r, a, pick)
 	}
 	return nil
 }
 
 // stream sends what comes for a reader as Server-Sent Events.
-func (s *Server) stream(ctx context.Context, q *request, r *reading, token string, pick func(string) string) {
+func (s *Server) stream(ctx context.Context, q *request, r *reading, a audience, pick func(string) string) {
 	rc := http.NewResponseController(q.w)
 	write := func(text string) bool {
 		_ = rc.SetWriteDeadline(time.Now().Add(writeTime))
@@ -278,7 +367,7 @@ func (s *Server) stream(ctx context.Context, q *request, r *reading, token strin
 	if !write("retry: 400\n") {
 		return
 	}
-	s.pass(ctx, q, r, token, func(frame string) bool {
+	s.pass(ctx, q, r, a, func(frame string) bool {
 		text := pick(frame)
 		if text == "" {
 			return true
@@ -289,8 +378,8 @@ func (s *Server) stream(ctx context.Context, q *request, r *reading, token strin
 }
 
 // pass hands a reader what comes for it until it leaves, is too slow, or its token is
-// not good any more.
-func (s *Server) pass(ctx context.Context, q *request, r *reading, token string, send func(frame string) bool) {
+// not good any more. It sees less, or more, when its owner's rights have changed.
+func (s *Server) pass(ctx context.Context, q *request, r *reading, a audience, send func(frame string) bool) {
 	check := time.NewTicker(trust)
 	defer check.Stop()
 	for {
@@ -298,9 +387,10 @@ func (s *Server) pass(ctx context.Context, q *request, r *reading, token string,
 		case <-ctx.Done():
 			return
 		case <-check.C:
-			if s.prove(ctx, token, q.from) != nil {
+			if s.prove(ctx, a.token, q.from) != nil {
 				return
 			}
+			s.hub.turn(r, s.sees(a))
 		case <-r.wake:
 		}
 		frames, ok, slow := s.hub.batch(r)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,12 @@ import (
 // bound of events or of bytes, and nobody else.
 func TestHub(t *testing.T) {
 	for name, frame := range map[string]string{"events": "x", "bytes": strings.Repeat("x", 64<<10)} {
-		h := newHub(t.TempDir(), slog.New(slog.DiscardHandler))
+		h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
 		cut := 0
-		good, slow := h.join(func() { t.Error("the good one is cut") }), h.join(func() { cut++ })
+		good, slow := h.join(view{all: true}, func() { t.Error("the good one is cut") }), h.join(view{all: true}, func() { cut++ })
 		sent := 0
 		for ; cut == 0 && sent < 2*maxWaiting; sent++ {
-			h.send(frame)
+			h.hand("x", jobUser{}, func() string { return frame })
 			frames, ok, _ := h.batch(good)
 			if len(frames) != 1 || !ok {
 				t.Fatalf("%s: %d frames, %t", name, len(frames), ok)
@@ -54,9 +55,9 @@ func TestHubBegun(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	synctest.Test(t, func(t *testing.T) {
-		h := newHub(dir, slog.New(slog.DiscardHandler))
+		h := newHub(dir, slog.New(slog.DiscardHandler), nil)
 		defer h.close()
-		r, began := h.join(func() { t.Error("cut") }), time.Now()
+		r, began := h.join(view{all: true}, func() { t.Error("cut") }), time.Now()
 		if r.begun(t.Context()); time.Since(began) != firstLook {
 			t.Errorf("answered after %s, where nobody listens", time.Since(began))
 		}
@@ -66,10 +67,10 @@ func TestHubBegun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer bus.Close()
-	h := newHub(dir, slog.New(slog.DiscardHandler))
+	h := newHub(dir, slog.New(slog.DiscardHandler), nil)
 	defer h.close()
 	for range 2 {
-		r := h.join(func() { t.Error("cut") })
+		r := h.join(view{all: true}, func() { t.Error("cut") })
 		r.begun(t.Context())
 		select {
 		case <-r.reads:
@@ -81,10 +82,10 @@ func TestHubBegun(t *testing.T) {
 
 // TestHubLarge: one event that is larger than the bound passes where nothing waits.
 func TestHubLarge(t *testing.T) {
-	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler))
+	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
 	defer h.close()
-	r := h.join(func() { t.Error("cut") })
-	h.send(strings.Repeat("x", maxWaitingBytes+1))
+	r := h.join(view{all: true}, func() { t.Error("cut") })
+	h.hand("x", jobUser{}, func() string { return strings.Repeat("x", maxWaitingBytes+1) })
 	if frames, ok, _ := h.batch(r); len(frames) != 1 || !ok {
 		t.Errorf("%d frames, %t", len(frames), ok)
 	}
@@ -93,7 +94,7 @@ func TestHubLarge(t *testing.T) {
 // TestHubMemory: a reader for whom nothing waits costs next to nothing, and what waits
 // for many is there once.
 func TestHubMemory(t *testing.T) {
-	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler))
+	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
 	defer h.close()
 	heap := func() int64 {
 		runtime.GC()
@@ -104,13 +105,13 @@ func TestHubMemory(t *testing.T) {
 	before := heap()
 	var all []*reading
 	for range maxReaders {
-		all = append(all, h.join(func() {}))
+		all = append(all, h.join(view{all: true}, func() {}))
 	}
 	if got := heap() - before; got > 1<<20 {
 		t.Errorf("%d idle readers hold %d bytes", maxReaders, got)
 	}
 	for range 16 {
-		h.send(strings.Repeat("x", 256<<10))
+		h.hand("x", jobUser{}, sync.OnceValue(func() string { return strings.Repeat("x", 256<<10) }))
 	}
 	if got := heap() - before; got > 8<<20 {
 		t.Errorf("%d readers of the same 4 MiB hold %d bytes", maxReaders, got)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"saltern/control"
+	"saltern/master/conf"
 	"saltern/master/internal/acl"
 	"saltern/master/pattern"
 	"saltern/master/restapi/console"
@@ -56,7 +57,8 @@ func (s *Server) serveConsole(q *request, path string) error {
 	a := s.console.Serve(ctx, console.Request{HTTP: q.http, Path: path, Master: &pages{s, q}, Form: func() (url.Values, error) { return s.form(q) }})
 	maps.Copy(q.w.Header(), a.Header)
 	if a.Events != nil {
-		return s.listen(ctx, q, a.Events.Token, func(frame string) string { return pick(frame, a.Events) })
+		reader := audience{token: a.Events.Token, job: a.Events.JID}
+		return s.listen(ctx, q, reader, func(frame string) string { return pick(frame, a.Events) })
 	}
 	s.send(q, a.Code, a.Body)
 	return nil
@@ -158,11 +160,9 @@ func (p *pages) Status() *control.Status {
 
 // consoleLogin is who has a token, and what external_auth seems to permit him.
 func (s *Server) consoleLogin(token string, who owner, expires time.Time) console.Login {
-	perms := who.permissions
-	if perms == nil {
-		perms = acl.FillAuthList(s.master.ExternalAuth.Map(who.system), who.name, who.groups, s.master.PermissiveACL)
-	}
-	return console.Login{Token: token, User: who.name, System: who.system, Expires: expires, May: func(client, fun string) bool {
+	perms := s.granted(who)
+	all := s.may(who, conf.AllEvents)
+	return console.Login{Token: token, User: who.name, System: who.system, Expires: expires, AllEvents: all, May: func(client, fun string) bool {
 		if !slices.Contains(s.opts.Clients, client) {
 			return false
 		}
@@ -171,6 +171,14 @@ func (s *Server) consoleLogin(token string, who owner, expires time.Time) consol
 		}
 		return slices.ContainsFunc(perms, ofMinions)
 	}}
+}
+
+// granted is what external_auth seems to grant somebody, or what his token says.
+func (s *Server) granted(who owner) []any {
+	if who.permissions != nil {
+		return who.permissions
+	}
+	return acl.FillAuthList(s.master.ExternalAuth.Map(who.system), who.name, who.groups, s.master.PermissiveACL)
 }
 
 // conditional reports whether a function of a runner or of wheel is permitted with

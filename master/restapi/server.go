@@ -79,7 +79,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 	s := &Server{master: m, opts: o, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: time.Now,
 		user: client.CurrentUser(getenv), guard: newGuard(), started: time.Now(),
 		workers: make(chan struct{}, o.Workers), queue: make(chan struct{}, o.Workers+o.Queue), logins: make(chan struct{}, maxLogins), formats: make(chan struct{}, maxFormatted), ending: make(chan struct{})}
-	s.hub = newHub(m.SockDir, log)
+	s.hub = newHub(m.SockDir, log, s.userOfJob)
 	s.shared = client.NewShared(m.SockDir)
 	s.routes = routes(o)
 	s.audit = audit.Open(m.Audit("salt-api"))

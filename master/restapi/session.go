@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"saltern/master/client"
+	"saltern/master/internal/eauth"
 	"saltern/master/value"
 	"saltern/ratelimit"
 )
@@ -40,10 +41,21 @@ type owner struct {
 	name, system string
 	groups       []string
 	permissions  []any // nil: those of external_auth
+	// rights are words of [conf.Master.Rights]; nil: a master of Salt's has not said them.
+	rights []string
 }
 
 func ownerOf(token *value.Map) owner {
-	return owner{token.Str("name"), token.Str("eauth"), token.Texts("groups"), token.List("auth_list")}
+	who := owner{
+		name:        token.Str("name"),
+		system:      token.Str("eauth"),
+		groups:      token.Texts("groups"),
+		permissions: token.List("auth_list"),
+	}
+	if _, said := token.Get(eauth.RightsField); said {
+		who.rights = append([]string{}, token.Texts(eauth.RightsField)...)
+	}
+	return who
 }
 
 // guard knows tokens that were proven, and who was wrong how often. Its methods

@@ -2,10 +2,12 @@ package restapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 
+	"saltern/master/internal/acl"
 	"saltern/master/internal/oidc"
 	"saltern/master/restapi/console"
 )
@@ -45,7 +47,17 @@ func (p *pages) SignIn(ctx context.Context, secret string, answer url.Values) (c
 	if err != nil {
 		return console.Login{}, err
 	}
-	return p.LogIn(ctx, who.User, who.Token, "oidc")
+	login, err := p.LogIn(ctx, who.User, who.Token, "oidc")
+	if r, refused := errors.AsType[*console.Refusal](err); refused && r.Code == http.StatusUnauthorized && !p.hasGrant(who) {
+		// The provider has told him already who he is: here it is no secret.
+		return console.Login{}, &console.Refusal{Code: http.StatusForbidden, Text: "You are signed in as " + who.User + ", but this account has no permission here. Ask an administrator of the master."}
+	}
+	return login, err
+}
+
+// hasGrant reports whether external_auth grants anything to somebody who signed in.
+func (p *pages) hasGrant(who oidc.SignIn) bool {
+	return acl.Grants(p.s.granted(owner{name: who.User, system: "oidc", groups: who.Groups}))
 }
 
 // finish gets the ID token. Who brings what is not good is counted as with passwords.

@@ -128,7 +128,8 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 		}
 	}
 	var slow atomic.Bool
-	r := s.hub.join(func() {
+	reader := audience{token: token}
+	r := s.hub.join(s.sees(reader), func() {
 		slow.Store(true)
 		cancel() // ends a write that is stuck
 		s.tooSlow(q)
@@ -141,7 +142,7 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 	if s.tell(ctx, c, socketAnswer) != nil {
 		return
 	}
-	s.pass(ctx, q, r, token, func(frame string) bool {
+	s.pass(ctx, q, r, reader, func(frame string) bool {
 		_, data, _ := strings.Cut(frame, "\n") // without the line of the tag
 		messages := []string{data}
 		if f != nil {

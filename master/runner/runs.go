@@ -121,6 +121,14 @@ func (r *Runs) At(jid string) bool {
 	return ok
 }
 
+// Began is what the event of its start says of a run that is at work; nil when there is
+// none of this job id.
+func (r *Runs) Began(jid string) *value.Map {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.running[jid]
+}
+
 // Run is a call of a runner that the bus is told of.
 type Run struct {
 	JID, Tag string
@@ -130,19 +138,27 @@ type Run struct {
 	data     *value.Map
 }
 
+// Caller is who calls a runner.
+type Caller struct {
+	User  string
+	Eauth string // the system of external_auth that proved him; "" for a key
+}
+
 // Announce gives a run its job id and fires the event of its start.
-func (r *Runs) Announce(fun, user string, args []any, named *value.Map) *Run {
-	return r.announce(pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: user}})
+func (r *Runs) Announce(fun string, by Caller, args []any, named *value.Map) *Run {
+	call := pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: by.User}}
+	return r.announce(call, by.Eauth)
 }
 
 // AnnounceFor is Announce for a minion. As with Salt's own master the user is the master's
 // account, and the result is kept as the minion's (salt/daemons/masterapi.py
 // minion_runner).
 func (r *Runs) AnnounceFor(minion, fun string, args []any, named *value.Map) *Run {
-	return r.announce(pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: r.User, Minion: minion}})
+	call := pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: r.User, Minion: minion}}
+	return r.announce(call, "")
 }
 
-func (r *Runs) announce(c pyrunner.Call) *Run {
+func (r *Runs) announce(c pyrunner.Call, system string) *Run {
 	c.Job.JID = r.NewJID()
 	run := &Run{JID: c.Job.JID, Secret: secret(c.Fun, c.Named), runs: r, call: c}
 	run.Tag = event.Tag("run", run.JID)
@@ -153,7 +169,7 @@ func (r *Runs) announce(c pyrunner.Call) *Run {
 	if shown == nil {
 		shown = []any{}
 	}
-	run.data = value.NewMap("fun", "runner."+c.Fun, "jid", run.JID, "user", c.Job.User, "fun_args", shown)
+	run.data = value.NewMap("fun", "runner."+c.Fun, "jid", run.JID, "user", c.Job.User, event.EauthField, system, "fun_args", shown)
 	r.Fire(run.Tag+"/new", run.data)
 	return run
 }
@@ -210,6 +226,9 @@ func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map
 	}
 	id := cmp.Or(job.Minion, r.ID)
 	load := value.NewMap("id", id, "tgt", id, "jid", job.JID, "return", data, "fun", data.Str("fun"), "user", data.Str("user"))
+	if system, ok := data.Get(event.EauthField); ok {
+		load.Set(event.EauthField, system)
+	}
 	if _, err := r.Env.Jobs.SaveReturn(ctx, jobs.ReturnOf(load)); err != nil {
 		r.Log.Error("result of a runner or wheel function is not kept", "jid", job.JID, "fun", data.Str("fun"), "error", err)
 	}

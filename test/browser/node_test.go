@@ -29,7 +29,9 @@ func start(t *testing.T, id, section string, tree map[string]string) site {
 	t.Helper()
 	n := lab.StartNode(t, lab.NodeConfig{
 		Options: map[string]any{"timeout": 5, "gather_job_timeout": 5, "sharedsecret": "right", "external_auth": map[string]any{"sharedsecret": map[string]any{
-			"alice": []any{".*", "@runner", "@wheel", "@jobs"}}}, "saltgui_templates": map[string]any{}},
+			"alice": []any{".*", "@runner", "@wheel", "@jobs"},
+			"otto": []any{map[string]any{"web*": []any{".*"}}, "@jobs", map[string]any{"@runner": []any{"manage.versions", "state.orchestrate_show_sls"}},
+				map[string]any{"@wheel": []any{"key.list_all", "key.finger", "config.values", "minions.connected"}}}}}, "saltgui_templates": map[string]any{}},
 		States: tree,
 		Pillar: map[string]string{"top.sls": "base: {'*': [web]}\n", "web.sls": "role: web\nusers: [anna, otto]\n"},
 	})

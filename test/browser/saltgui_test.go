@@ -41,8 +41,13 @@ const watched = `(() => {
 	window.EventSource = class extends EventSource { constructor(...args) { super(...args); window.stream = this; } };
 })()`
 
-// openGUI opens a browser and logs in at SaltGUI.
+// openGUI opens a browser and logs in at SaltGUI as somebody with all rights.
 func openGUI(t *testing.T, base string, minions ...string) *tab {
+	t.Helper()
+	return openGUIAs(t, base, "alice", minions...)
+}
+
+func openGUIAs(t *testing.T, base, user string, minions ...string) *tab {
 	t.Helper()
 	b := browse(t, base, 1280, 800)
 	if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: watched}); err != nil {
@@ -51,7 +56,7 @@ func openGUI(t *testing.T, base string, minions ...string) *tab {
 	b.see("/app", "#login-button")
 	b.has("sharedsecret")
 	get[string](b, `document.querySelector("select").value = "sharedsecret"`)
-	b.do("log in", typed("#username", "alice"), typed("#password", "right"), click("#login-button"))
+	b.do("log in", typed("#username", user), typed("#password", "right"), click("#login-button"))
 	for _, id := range minions {
 		b.has(id)
 	}
@@ -143,4 +148,44 @@ func TestSaltGUI(t *testing.T) {
 	s.Ping(t, 90*time.Second, id)
 	b := openGUI(t, s.base, id)
 	b.tour("", id)
+}
+
+// TestSaltGUIOperator has an operator, who may do all on some minions, use SaltGUI: he sees
+// the progress of the command that he runs, and on the page of events his own, and not what
+// others do.
+func TestSaltGUIOperator(t *testing.T) {
+	const id = "web1.example.com"
+	section := ""
+	for k, v := range saltGUI(t, id) {
+		section += fmt.Sprintf("  %s: %v\n", k, v)
+	}
+	s := start(t, id, section, guiTree)
+	if r := s.Key(t, "-A", "-y"); r.Code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.Ping(t, 90*time.Second, id)
+	b := openGUIAs(t, s.base, "otto", id)
+	b.gui("", "events", "")
+	b.plays()
+	if r := s.Salt(t, id, "test.arg", "by-root"); r.Code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	b.do("run a command", click("#button-manual-run"), typed("#target", "web*"), typed("#command", "test.arg by-otto"), click("#run-command"))
+	lab.Eventually(t, time.Minute, "the command's return", func() error {
+		text := get[string](b, `document.querySelector("#popup-run-command").innerText`)
+		if !strings.Contains(text, id) || !strings.Contains(text, "by-otto") || strings.Contains(text, "Waiting") {
+			return fmt.Errorf("%s", text)
+		}
+		return nil
+	})
+	events := func() string { return get[string](b, `document.querySelector("#page-events").innerText`) }
+	lab.Eventually(t, time.Minute, "the return on the page of events", func() error {
+		if text := events(); !strings.Contains(text, "/ret/"+id) {
+			return fmt.Errorf("%s", text)
+		}
+		return nil
+	})
+	if text := events(); strings.Contains(text, "by-root") {
+		t.Errorf("the events of another: %s", text)
+	}
 }

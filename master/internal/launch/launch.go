@@ -113,6 +113,7 @@ func (l *Launcher) Stats() Stats {
 type Job struct {
 	Load             *value.Map // as the client sent it, without secrets
 	Target           any
+	Eauth            string // the system that proved the user; "" for a key
 	JID              string // given by Start
 	Minions, Missing []string
 	only             bool   // goes to Minions, and to nobody else
@@ -194,13 +195,15 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	load.Set("jid", j.JID)
 	l.expected.put(j.JID, j.only, j.Minions)
 	started := value.NewMap("jid", j.JID, "tgt_type", TargetType(load), "tgt", j.Target,
-		"user", load.Str("user"), "fun", load.Value("fun"), "arg", load.Value("arg"), "minions", j.Minions, "missing", j.Missing)
+		"user", load.Str("user"), "fun", load.Value("fun"), "arg", load.Value("arg"), "minions", j.Minions, "missing", j.Missing,
+		event.EauthField, j.Eauth)
 	for _, own := range []string{jobs.AccountField, jobs.ChosenField} {
 		if v, ok := load.Get(own); ok {
 			started.Set(own, v)
 		}
 	}
 	kept := load.Clone()
+	kept.Set(event.EauthField, j.Eauth)
 	if j.only {
 		started.Set(onlyField, true)
 		kept.Set(onlyField, true)

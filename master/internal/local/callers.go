@@ -109,7 +109,7 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 		Permissions: func(s *value.Map, user string, groups []string) []any {
 			return acl.FillAuthList(s, user, groups, c.PermissiveACL)
 		},
-		Grants: acl.Grants,
+		Grants: acl.Grants, Rights: c.Rights,
 		UserKeys: known, Tokens: tokens, TokenExpire: c.TokenExpire, ExpireOverride: c.TokenExpireUserOverride,
 		Log: quiet, Now: time.Now, FailDelay: time.Second,
 	})}, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"saltern/audit"
+	"saltern/master/event"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/background"
 	"saltern/master/internal/eauth"
@@ -51,6 +52,7 @@ func (s *Service) Methods() request.Table {
 		"wheel":                 {Local: true, Do: s.onWheel},
 		"runner":                {Local: true, Do: s.onRunner},
 		"saltern_runner_result": {Local: true, Do: s.onRunnerResult},
+		"saltern_job_user":      {Local: true, Do: s.onJobUser},
 		"mk_token":              {Local: true, Do: s.onLogin},
 		"get_token":             {Local: true, Do: func(_ context.Context, c *request.Call) (any, error) { return s.cfg.Auth.GetToken(c.Load), nil }},
 	}
@@ -162,7 +164,7 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	}
 	s.heard(ctx)
 	user, fun := strings.TrimPrefix(caller.Name, "sudo_"), load.Str("fun")
-	run := s.cfg.Wheel.Prepare(fun, user, args, named)
+	run := s.cfg.Wheel.Prepare(fun, runner.Caller{User: user, Eauth: caller.Eauth}, args, named)
 	record, told := s.wheelRecord(o, caller, fun, args, named)
 	if record.JID = run.JID; told {
 		asked := record
@@ -191,7 +193,7 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	s.heard(ctx)
 	fun := load.Str("fun")
 	user := strings.TrimPrefix(caller.Name, "sudo_")
-	run := s.cfg.Runs.Announce(fun, user, args, named)
+	run := s.cfg.Runs.Announce(fun, runner.Caller{User: user, Eauth: caller.Eauth}, args, named)
 	record := o.callRecord(caller, "runner", fun)
 	record.JID, record.Result = run.JID, audit.Started
 	if fun == "pillar.show_pillar" {
@@ -208,6 +210,29 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 		return (&eauth.Failure{Name: "SaltClientError", Message: "The master is busy with other runners. Try again later."}).Map(), nil
 	}
 	return value.NewMap("tag", run.Tag, "jid", run.JID), nil
+}
+
+// onJobUser tells salt-api who started a job, so that it shows people the events of their
+// own. It asks by the key of the master's account; others learn nothing.
+func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
+	who, jid := value.NewMap(), c.Load.Str("jid")
+	_, passed := s.cfg.Auth.Source(c.Load, c.From.Addr())
+	if !passed || !jobs.Valid(jid) {
+		return who, nil
+	}
+	began := s.cfg.Runs.Began(jid)
+	if began == nil {
+		var err error
+		if began, err = s.cfg.Runs.Env.Jobs.Load(ctx, jid); err != nil {
+			return who, err
+		}
+	}
+	for _, k := range []string{"user", event.EauthField} {
+		if v, ok := began.Get(k); ok {
+			who.Set(k, v)
+		}
+	}
+	return who, nil
 }
 
 // onRunnerResult gives whole what a runner returned, to the user who started it.
@@ -229,7 +254,8 @@ func (s *Service) onRunnerResult(ctx context.Context, c *request.Call) (any, err
 		return none, err
 	}
 	data := rets.Map(s.cfg.Runs.ID).Map("return")
-	if data.Str("user") != user || !strings.HasPrefix(data.Str("fun"), "runner.") {
+	system, said := data.Get(event.EauthField) // ann of one system is not ann of another
+	if said && system != caller.Eauth || data.Str("user") != user || !strings.HasPrefix(data.Str("fun"), "runner.") {
 		return none, nil
 	}
 	ret, _ := data.Get("return")

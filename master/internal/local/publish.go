@@ -74,6 +74,7 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		return answer, nil
 	}
 
+	j.Eauth = caller.Eauth
 	s.heard(ctx)
 	err = s.cfg.Launch.Start(ctx, j)
 	if !technical(funs) {

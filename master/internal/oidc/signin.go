@@ -26,7 +26,10 @@ const (
 )
 
 // SignIn is who signed in with a browser, and the ID token that proves it.
-type SignIn struct{ User, Token string }
+type SignIn struct {
+	User, Token string
+	Groups      []string
+}
 
 // derive makes one of the values of a sign-in from the secret that the browser keeps:
 // whoever has it can finish the sign-in, at any node, and nobody else.
@@ -75,7 +78,7 @@ func (p *Provider) Finish(ctx context.Context, secret string, answer url.Values)
 		return SignIn{}, err
 	}
 	id, err := p.prove(ctx, token, derive(secret, "nonce"))
-	return SignIn{User: id.user, Token: token}, err
+	return SignIn{User: id.user, Token: token, Groups: id.groups}, err
 }
 
 // exchange gets the ID token for a code.

@@ -192,7 +192,7 @@ func (r *Engine) execute(ctx context.Context, x Reaction) error {
 		}
 		return err
 	case Wheel:
-		run := r.cfg.Wheel.Prepare(x.Fun, user, x.Args, x.Kwargs)
+		run := r.cfg.Wheel.Prepare(x.Fun, runner.Caller{User: user}, x.Args, x.Kwargs)
 		if wheel.Has(x.Fun) {
 			_, err := run.Do(ctx)
 			return err
@@ -204,7 +204,7 @@ func (r *Engine) execute(ctx context.Context, x Reaction) error {
 		})
 	case Runner:
 		return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) {
-			run := r.cfg.Runs.Announce(x.Fun, user, x.Args, x.Kwargs)
+			run := r.cfg.Runs.Announce(x.Fun, runner.Caller{User: user}, x.Args, x.Kwargs)
 			run.Do(ctx, func(err error) {
 				r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute runner '%s'", x.ID, x.Fun), "error", err)
 			})

@@ -28,21 +28,23 @@ type Service struct {
 type Run struct {
 	JID, Tag string
 	service  *Service
+	by       runner.Caller
 	call     pyrunner.Call
 }
 
 // Prepare gives a call its job id.
-func (s *Service) Prepare(fun, user string, args []any, named *value.Map) *Run {
+func (s *Service) Prepare(fun string, by runner.Caller, args []any, named *value.Map) *Run {
 	jid := s.Runs.NewJID()
 	return &Run{
 		JID:     jid,
 		Tag:     event.Tag("wheel", jid),
 		service: s,
+		by:      by,
 		call: pyrunner.Call{
 			Fun:   fun,
 			Args:  args,
 			Named: named,
-			Job:   pyrunner.Job{JID: jid, User: user},
+			Job:   pyrunner.Job{JID: jid, User: by.User},
 		},
 	}
 }
@@ -51,7 +53,7 @@ func (s *Service) Prepare(fun, user string, args []any, named *value.Map) *Run {
 // event of its end, and returns what that says, to the caller. err is that of the function.
 func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	fun, runs := r.call.Fun, r.service.Runs
-	data = value.NewMap("fun", "wheel."+fun, "jid", r.JID, "tag", r.Tag, "user", r.call.Job.User)
+	data = value.NewMap("fun", "wheel."+fun, "jid", r.JID, "tag", r.Tag, "user", r.by.User, event.EauthField, r.by.Eauth)
 	runs.Fire(r.Tag+"/new", data)
 	ret, err := r.service.do(ctx, r.call)
 

@@ -61,6 +61,8 @@ type Login struct {
 	// May reports whether a command of this client and function would be permitted;
 	// with fun "" whether any would. It is a guess that hides buttons: the master decides.
 	May func(client, fun string) bool
+	// AllEvents: he reads all events of the master, and not those of his own jobs alone.
+	AllEvents bool
 }
 
 // Refusal is an answer that is no fault of the program's: what HTTP calls it, and

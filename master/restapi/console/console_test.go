@@ -35,7 +35,7 @@ func (r *recorded) login() Login {
 	if may == nil {
 		may = func(string, string) bool { return true }
 	}
-	return Login{Token: strings.Repeat("ab", 32), User: "alice", System: "pam", Expires: now().Add(time.Hour), May: may}
+	return Login{Token: strings.Repeat("ab", 32), User: "alice", System: "pam", Expires: now().Add(time.Hour), May: may, AllEvents: true}
 }
 
 func (r *recorded) LogIn(context.Context, string, string, string) (Login, error) {

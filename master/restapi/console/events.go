@@ -8,10 +8,13 @@ import (
 	"saltern/master/jobs"
 )
 
-type eventsPage struct{ Tag, Stream string }
+type eventsPage struct {
+	Tag, Stream string
+	OwnOnly     bool // of the jobs that he started
+}
 
 func showEvents(c *Console, _ context.Context, v *visit) (Answer, error) {
-	d := eventsPage{Tag: cut(v.query.Get("tag"), maxName)}
+	d := eventsPage{Tag: cut(v.query.Get("tag"), maxName), OwnOnly: !v.login.AllEvents}
 	d.Stream = c.base + "/stream?" + url.Values{"tag": {d.Tag}}.Encode()
 	return c.render(v, "events", http.StatusOK, page{Title: "Events", Data: d})
 }

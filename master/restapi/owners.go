@@ -1,0 +1,171 @@
+package restapi
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/internal/source"
+	"saltern/master/jobs"
+	"saltern/master/value"
+	"saltern/ratelimit"
+)
+
+const (
+	// maxOwners bounds the jobs whose users are remembered. Overflow policy: the one that
+	// was heard of first is forgotten, and asked for at the master when it is needed.
+	maxOwners = 16384
+	// askTime bounds one question for the user of a job.
+	askTime = time.Second
+	// askAgain is how long nothing is asked after a question without an answer: the
+	// storage of the jobs may hang.
+	askAgain = 10 * time.Second
+)
+
+// questions bounds how many jobs nobody has heard of are asked for: minions may make up
+// numbers of jobs. Beyond it, events of such jobs go to those who read all events only.
+func questions() ratelimit.Rate { return ratelimit.Rate{Burst: 100, PerSecond: 20} }
+
+// jobUser is who started a job, a runner or a wheel function.
+type jobUser struct {
+	name, system string
+	// anySystem: a master of Salt started it, which does not say by which system its user
+	// was proven.
+	anySystem bool
+}
+
+// is reports whether the job is somebody's own.
+func (u jobUser) is(who owner) bool {
+	return u.name != "" && u.name == who.name && (u.anySystem || u.system != "" && u.system == who.system)
+}
+
+// jobUserOf reads who began it from the event of a beginning, or from the master's answer.
+func jobUserOf(data *value.Map) jobUser {
+	system, said := data.Get(event.EauthField)
+	text, _ := system.(string)
+	return jobUser{name: data.Str("user"), system: text, anySystem: !said}
+}
+
+// partOf finds the job that an event belongs to; tells reports whether the event says who
+// started it. Of returns and progress a minion chooses the data, and they tell nothing.
+func partOf(tag string) (jid string, tells bool) {
+	if jobs.Valid(tag) {
+		return tag, false // what Salt's masters fire beside the tags of today
+	}
+	rest, ok := strings.CutPrefix(tag, "salt/")
+	if !ok {
+		return "", false
+	}
+	kind, rest, _ := strings.Cut(rest, "/")
+	jid, what, _ := strings.Cut(rest, "/")
+	if !jobs.Valid(jid) {
+		return "", false
+	}
+	switch kind {
+	case "job":
+		return jid, what == "new"
+	case "run", "wheel":
+		return jid, what == "new" || what == "ret"
+	case "state_result":
+		return jid, false
+	}
+	return "", false
+}
+
+// owners knows whose jobs are under way. Its methods may be called concurrently.
+type owners struct {
+	// ask asks the master who started a job; the zero jobUser is nobody. It may be nil.
+	ask func(ctx context.Context, jid string) (jobUser, error)
+	now func() time.Time
+
+	mu    sync.Mutex
+	users map[string]jobUser
+	order []string // of users, the oldest first
+	asked ratelimit.Bucket
+	quiet time.Time // until then nothing is asked
+}
+
+// learn notes who started a job. Who was the first stays: the number of a job that runs
+// must not become that of somebody else's.
+func (o *owners) learn(jid string, u jobUser) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	known, ok := o.users[jid]
+	if ok && known.name != "" {
+		return
+	}
+	if !ok {
+		if len(o.order) >= maxOwners {
+			delete(o.users, o.order[0])
+			o.order = o.order[1:]
+		}
+		o.order = append(o.order, jid)
+	}
+	o.users[jid] = u
+}
+
+// hear takes what an event says of who started a job.
+func (o *owners) hear(e event.Event) {
+	if jid, tells := partOf(e.Tag); tells {
+		o.learn(jid, jobUserOf(e.Data))
+	}
+}
+
+// look finds who started a job; where that is not known, it counts a question.
+func (o *owners) look(jid string) (u jobUser, known, mayAsk bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if u, known = o.users[jid]; known {
+		return u, true, false
+	}
+	now := o.now()
+	if o.ask == nil || now.Before(o.quiet) {
+		return jobUser{}, false, false
+	}
+	return jobUser{}, false, o.asked.Take(now, questions(), 1)
+}
+
+// askLater ends questions for a while.
+func (o *owners) askLater() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.quiet = o.now().Add(askAgain)
+}
+
+// of is who started the job that an event belongs to; of events of no job, and of jobs
+// that nobody knows, it is nobody.
+func (o *owners) of(ctx context.Context, tag string) jobUser {
+	jid, _ := partOf(tag)
+	if jid == "" {
+		return jobUser{}
+	}
+	u, known, mayAsk := o.look(jid)
+	if known || !mayAsk {
+		return u
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	u, err := o.ask(ctx, jid)
+	if err != nil {
+		o.askLater()
+		return jobUser{}
+	}
+	o.learn(jid, u)
+	return u
+}
+
+// userOfJob asks the master who started a job, by the key of this program's account.
+func (s *Server) userOfJob(ctx context.Context, jid string) (jobUser, error) {
+	c := s.client()
+	defer c.Close()
+	ctx = source.With(ctx, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	m, err := c.UserOfJob(ctx, jid)
+	if err != nil || m == nil {
+		return jobUser{}, err
+	}
+	return jobUserOf(m), nil
+}
