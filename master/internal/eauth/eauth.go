@@ -360,6 +360,11 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 	who := Token{Name: user, Eauth: system, Groups: proven.groups, From: shownAddr(from)}
 	if a.cfg.KeepACL {
 		who.Permissions = append([]any{}, a.expanded(ctx, system, proven.grant)...)
+		if !a.grants(grant{permissions: who.Permissions, said: true}) { // such as computers, of which a directory has none
+			a.cfg.Log.Warn("a token of this account would permit nothing, and none is given", "eauth", system, "user", user)
+			a.refuseSlowly(ctx)
+			return "", nil
+		}
 	}
 	t, err := a.cfg.Tokens.Make(who, life, a.cfg.Now())
 	if err != nil {
