@@ -40,6 +40,7 @@ import (
 	"saltern/master/keys"
 	"saltern/master/keys/admin"
 	"saltern/master/pyhost"
+	"saltern/master/redact"
 	"saltern/master/runner"
 	"saltern/master/value"
 	"saltern/master/zmtp"
@@ -280,7 +281,13 @@ func (m *Master) openBus(context.Context) error {
 	m.bus = event.NewBus(time.Now, m.cfg.MaxEventSize)
 	mode := os.FileMode(0o660)
 	var err error
-	m.sockets, err = event.Serve(m.bus, event.Config{Dir: m.cfg.SockDir, PubMode: mode, ReaderBuffer: m.cfg.IPCWriteBuffer, Later: true}, m.log)
+	m.sockets, err = event.Serve(m.bus, event.Config{
+		Dir:          m.cfg.SockDir,
+		PubMode:      mode,
+		ReaderBuffer: m.cfg.IPCWriteBuffer,
+		Later:        true,
+		Clean:        redact.Event,
+	}, m.log)
 	return err
 }
 

@@ -39,6 +39,7 @@ func (m *Master) openRunners() {
 	}
 	table.Add("presence.minions", m.presence.List)
 	table.Add("audit.records", local.Records(c.Audit("salt-master"), m.now))
+	local.AddTokenRunners(table, m.callers, m.audit, m.now)
 	m.repos.AddRunners(table)
 	machines(c).AddRunners(table)
 	table.Add("audit.all", local.AllRecords(machines(c).Records, m.now))

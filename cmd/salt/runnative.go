@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"saltern/master/client"
 	"saltern/master/event"
+	"saltern/master/redact"
 	"saltern/master/runner"
 	"saltern/master/value"
 )
@@ -39,14 +41,18 @@ func splitKwargs(args []any) ([]any, *value.Map) {
 // Python.
 func (r *runCall) native(ctx context.Context, fun string) (done bool, err error) {
 	table := runner.New()
-	if !table.Has(fun) && !runner.OfMaster(fun) && !(runner.OfCluster(fun) && r.cfg.ClusterID != "") {
-		return false, nil
-	}
 	noParse := map[string]bool{}
 	for _, n := range splitNames(r.v.Str("no_parse")) {
 		noParse[n] = true
 	}
 	args, kwargs := splitKwargs(client.ParseArgs(r.args[1:], noParse))
+	known := table.Has(fun) || runner.OfMaster(fun) || runner.OfCluster(fun) && r.cfg.ClusterID != ""
+	// Python's salt-run writes arguments into the job cache as they are: a secret among
+	// them goes to the master, which does not.
+	secret := redact.Of(fun, args, kwargs).Found()
+	if !known && !secret {
+		return false, nil
+	}
 	timeout := r.cfg.Timeout
 	if r.v.Explicit("timeout") && r.v.Int("timeout") > 0 {
 		timeout = time.Duration(r.v.Int("timeout")) * time.Second
@@ -65,7 +71,11 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	switch {
 	case errors.As(err, &refused), errors.As(err, &ce) && !c.MasterIsUp():
 		r.log.Debug("left to Python", "fun", fun, "error", err)
-		if _, e := r.pythonSaltRun(); e == nil {
+		_, none := r.pythonSaltRun()
+		if none == nil && !strings.HasPrefix(fun, "auth.") { // a log-in takes the master
+			if secret {
+				fmt.Fprintln(r.stderr, "warning: the master does not run this; Python's salt-run does, and writes the secret among the arguments into the job cache")
+			}
 			return false, nil
 		}
 		fmt.Fprintln(r.stderr, err)
@@ -120,12 +130,8 @@ func (r *runCall) local(ctx context.Context, c *client.Client, table *runner.Tab
 	if jid == "" {
 		jid = newJID(time.Now())
 	}
-	data := value.NewMap("fun", "runner."+fun, "jid", jid, "user", r.user())
-	all := append([]any{}, args...)
-	if kwargs.Len() > 0 {
-		all = append(all, kwargs)
-	}
-	data.Set("fun_args", all)
+	given := redact.Of(fun, args, kwargs)
+	data := value.NewMap("fun", "runner."+fun, "jid", jid, "user", r.user(), event.EauthField, "", "fun_args", given.FunArgs())
 	tell := func(what string, data *value.Map) {
 		if !c.MasterIsUp() {
 			return
@@ -158,7 +164,9 @@ func (r *runCall) local(ctx context.Context, c *client.Client, table *runner.Tab
 		data.Set("return", err.Error())
 		data.Set("retcode", int64(1))
 	}
-	tell("ret", data)
+	told := data.Clone()
+	told.Set("return", given.Result(data.Value("return")))
+	tell("ret", told)
 	return r.result(data)
 }
 

@@ -22,16 +22,22 @@ func (e *RunnerError) Unwrap() error { return e.Err }
 // key of the calling user. A *RunnerError means that the master refused,
 // which a Python master does without external authentication.
 func (c *Client) StartRunner(ctx context.Context, fun string, arg []any, kwarg, cred *value.Map) (jid string, err error) {
-	jid, _, err = c.startRunner(ctx, fun, arg, kwarg, cred)
+	load := value.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg)
+	jid, _, err = c.startRunner(ctx, load, cred)
 	return jid, err
 }
 
+// AnswerField in the load of a runner says that its caller reads what is not for the event
+// bus in the answer. Salt's clients do not: they wait for the event of the end. The name is
+// none of an argument, to masters of before as well.
+const AnswerField = "__saltern_answer__"
+
 // startRunner also gives what the event would say of a runner that has ended
 // and whose return is not for the event bus.
-func (c *Client) startRunner(ctx context.Context, fun string, arg []any, kwarg, cred *value.Map) (jid string, data *value.Map, err error) {
-	load := c.signed(value.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg), cred)
+func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid string, data *value.Map, err error) {
+	load = c.signed(load, cred)
 	timeout := c.cfg.Timeout
-	if strings.HasPrefix(fun, "cluster.") { // answered when they have ended
+	if strings.HasPrefix(load.Str("fun"), "cluster.") { // answered when they have ended
 		timeout = max(timeout, 40*time.Second)
 	}
 	reply, err := c.send(ctx, load, timeout)
@@ -59,7 +65,8 @@ func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred 
 	if err := c.listen(ctx); err != nil {
 		return nil, err
 	}
-	jid, data, err := c.startRunner(ctx, fun, arg, kwarg, cred)
+	load := value.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg, AnswerField, true)
+	jid, data, err := c.startRunner(ctx, load, cred)
 	if err != nil || data != nil { // what is secret comes in the answer
 		return data, err
 	}

@@ -172,3 +172,12 @@ func withoutArguments(v any) any {
 	}
 	return out
 }
+
+// IsSecret reports whether an option, a field or an argument of this name holds a secret:
+// the table of options says so, or the name does.
+func IsSecret(name string) bool {
+	if o, known := builtin().options[name]; known {
+		return o.secrecy != ""
+	}
+	return secretName.MatchString(name) && !ordinaryName.MatchString(name)
+}

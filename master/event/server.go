@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"saltern/master/value"
 )
 
 // Config of the sockets. Zero fields take the defaults that are named.
@@ -27,6 +29,9 @@ type Config struct {
 	// Later leaves the events of other processes with the kernel until Take is called:
 	// whoever acts on events has subscribed by then.
 	Later bool
+	// Clean takes out of the data of an event of another process what others must not see;
+	// it gives the same map where there is nothing of that. It may be nil.
+	Clean func(tag string, data *value.Map) *value.Map
 	// PullUIDs may fire events besides root and the user of this process.
 	PullUIDs []uint32
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/test/await"
 )
 
@@ -65,6 +66,31 @@ func listenTo(t testing.TB, s *Server) *Listener {
 func until(t testing.TB, done func() bool) {
 	t.Helper()
 	await.That(t, "the expected state", done)
+}
+
+// TestCleanedEvents: what Clean takes out of an event of another process is on the bus
+// nowhere, and an event that it leaves alone is as it came.
+func TestCleanedEvents(t *testing.T) {
+	b, s := serve(t, Config{Clean: func(tag string, d *value.Map) *value.Map {
+		if tag != "dirty" {
+			return d
+		}
+		return data("secret", "gone")
+	}})
+	reader, in := listenTo(t, s), b.Subscribe("in", 10, nil)
+	p := NewSender(s.cfg.Dir)
+	defer p.Close()
+	for tag, want := range map[string]string{"dirty": "gone", "clean": "kept"} {
+		if err := p.Fire(within(t), tag, data("secret", "kept")); err != nil {
+			t.Fatal(err)
+		}
+		if e := <-in.C; e.Data.Str("secret") != want {
+			t.Errorf("%s inside: %v", tag, e.Data)
+		}
+		if e, err := reader.Next(within(t)); err != nil || e.Tag != tag || e.Data.Str("secret") != want || e.Data.Str("_stamp") == "" {
+			t.Errorf("%s on the socket: %v %v", tag, e.Data, err)
+		}
+	}
 }
 
 func TestRoundTrip(t *testing.T) {

@@ -119,13 +119,18 @@ func (s *Server) read(c *net.UnixConn, answer func(error) error) error {
 }
 
 // take puts the event of a frame on the bus. Its bytes go to the readers as
-// they came, unless they are too many or lack the time.
+// they came, unless they are too many, lack the time or were changed.
 func (s *Server) take(frame []byte) error {
 	e, body, err := parseFrame(frame)
 	if err != nil {
 		return err
 	}
 	changed := e.fromSocket()
+	if s.cfg.Clean != nil {
+		cleaned := s.cfg.Clean(e.Tag, e.Data)
+		changed = changed || cleaned != e.Data
+		e.Data = cleaned
+	}
 	_, stamped := e.Data.Get("_stamp")
 	if changed || !stamped || len(frame) > s.bus.maxSize {
 		return s.bus.Relay(e)

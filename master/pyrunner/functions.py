@@ -2,6 +2,7 @@
 # are read and the functions loaded anew for each call, as Salt's own master does, so that
 # a file that was changed a moment ago counts.
 import builtins
+import time
 from collections.abc import MutableMapping
 
 # Code of Salt's that orders by events what only the master's tools may order: it keeps
@@ -117,6 +118,9 @@ def client(request):
     opts.update(request["options"])
     if request["git_pillars"]:
         git_pillars(opts, request["git_pillars"])
+    if "hidden" in request and request["fun"].startswith("state."):
+        # Or the pillar of an orchestration would be kept, with what the caller adds to it.
+        opts["minion_data_cache"] = opts["pillar_cache"] = False
     if request.get("id"):  # a minion's: salt/daemons/masterapi.py minion_runner
         opts.update(id=request["id"], fun=request["fun"], arg=list(request["args"]))
     return salt.wheel.WheelClient(opts) if request["wheel"] else salt.runner.RunnerClient(opts)
@@ -154,6 +158,8 @@ def call(request, begun):
     for handler in logging.getLogger().handlers:
         if isinstance(handler, JSONLines):
             handler.jid = jid
+            if "hidden" in request:
+                handler.setFormatter(Discreet(request))
     tag = salt.utils.event.tagify(jid, prefix=caller.tag_prefix)
     master = salt.utils.event.get_event("master", caller.opts["sock_dir"], opts=caller.opts, listen=False)
     event = salt.utils.event.NamespacedEvent(master, tag, print_func=None)
@@ -162,10 +168,41 @@ def call(request, begun):
         setattr(builtins, name, value)
         function.__globals__[name] = value
     begun()
+    started = time.time()
     try:
         return outcome(caller, fun, function, args, kwargs)
     finally:
         event.destroy()
+        if "hidden" in request:
+            forget_states(caller.opts["cachedir"], started)
+
+
+class Discreet(logging.Formatter):
+    """Leaves the secrets among the arguments of the call out of what is logged."""
+
+    def __init__(self, request):
+        super().__init__()
+        self.all, self.hidden = request["all"], request["hidden"]
+        self.secrets = sorted(filter(lambda s: len(s) >= 5, request["secrets"]), key=len, reverse=True)
+
+    def format(self, record):
+        text = super().format(record)
+        if not self.all:
+            return self.hidden
+        for secret in self.secrets:
+            text = text.replace(secret, self.hidden)
+        return text
+
+
+def forget_states(folder, started):
+    """
+    Removes what orchestrations leave of their states since then, and do not read again
+    (salt/modules/state.py).
+    """
+    for name in ("sls.p", "highstate.cache.p"):
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and os.path.getmtime(path) >= started - 1:
+            os.remove(path)
 
 
 def outcome(caller, fun, function, args, kwargs):

@@ -24,7 +24,9 @@ import (
 	"sync"
 	"time"
 
+	"saltern/master/conf"
 	"saltern/master/pyhost"
+	"saltern/master/redact"
 	"saltern/master/value"
 	"saltern/printable"
 )
@@ -125,6 +127,12 @@ func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 	load.Set("jid", call.Job.JID)
 	load.Set("user", call.Job.User)
 	load.Set("id", call.Job.Minion)
+	if shown := redact.Of(call.Fun, call.Args, call.Named); shown.Found() {
+		secrets, all := shown.Secrets()
+		load.Set("secrets", secrets)
+		load.Set("all", all)
+		load.Set("hidden", conf.Hidden)
+	}
 	if c.cfg.Git != nil {
 		options, pillars := c.cfg.Git(ctx, call.Named.Str("saltenv"), call.Named.Str("pillarenv"))
 		load.Set("options", options)

@@ -200,28 +200,50 @@ func (s *Server) revoke(ctx context.Context, token string) error {
 	return nil
 }
 
-// makeToken gives out tokens of the master by the runner auth.mk_token.
+// makeToken logs people in as /login does, and gives their tokens as a list. (Salt's has
+// the runner auth.mk_token do it, with name, password and token in its events and in the
+// job cache.)
 func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 	l, ok := q.low().([]any)
 	if !ok {
-		return nil, errors.New("the body is no list of credentials")
+		return nil, &failure{http.StatusBadRequest, "The body is no list of credentials."}
 	}
+	var all []*value.Map
 	for _, e := range l {
 		m, _ := e.(*value.Map)
-		kwarg := value.NewMap()
+		creds := value.NewMap()
 		for _, k := range []string{"username", "password", "eauth"} {
 			v, ok := m.Get(k)
 			if !ok {
 				return nil, &failure{http.StatusBadRequest, `Require "username", "password", and "eauth" params`}
 			}
-			kwarg.Set(k, v)
+			creds.Set(k, v)
 		}
-		m.Set("client", "runner")
-		m.Set("fun", "auth.mk_token")
-		m.Set("kwarg", kwarg)
+		all = append(all, creds)
 	}
-	got, err := s.execute(ctx, q, l, "", "")
-	return got, err
+	if !s.masterIsUp() {
+		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
+	}
+
+	q.w.Header().Set("Cache-Control", "no-store")
+	tokens := []any{}
+	for _, creds := range all {
+		if !s.mayLogIn(creds.Value("username"), host(q.http)) {
+			s.loginRefused(ctx, value.StrMax(creds.Value("username"), 256), "api_acl")
+			return nil, &failure{code: http.StatusUnauthorized}
+		}
+		token, _, err := s.logIn(ctx, q, creds)
+		if f, refused := errors.AsType[*failure](err); refused && f.code == http.StatusUnauthorized {
+			who := value.StrMax(creds.Value("username"), 256) // in the words of Salt's /token
+			return nil, &failure{f.code, `Authentication failure of type "eauth" occurred for user ` + who + "."}
+		}
+		if err != nil {
+			return nil, err
+		}
+		token.Delete(eauth.RightsField) // is between us and the master
+		tokens = append(tokens, token)
+	}
+	return tokens, nil
 }
 
 // fireHook fires an event with what was sent, for who may do so.

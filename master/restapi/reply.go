@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/master/client"
+	"saltern/master/redact"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
 )
@@ -190,7 +191,7 @@ func (s *Server) fail(q *request, err error) {
 	if q.http.Context().Err() != nil {
 		return // nobody is there
 	}
-	s.log.Error("request failed", "method", q.http.Method, "path", q.http.URL.Path, "peer", q.http.RemoteAddr, "error", err)
+	s.log.Error("request failed", "method", q.http.Method, "path", q.http.URL.Path, "peer", q.http.RemoteAddr, "error", redact.Text(err.Error()))
 	text := "An unexpected error occurred"
 	if s.opts.Debug {
 		text = err.Error()

@@ -15,6 +15,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/jobs"
 	"saltern/master/pyrunner"
+	"saltern/master/redact"
 	"saltern/master/value"
 )
 
@@ -135,6 +136,7 @@ type Run struct {
 	Secret   bool // what it returns is for nobody but the caller
 	runs     *Runs
 	call     pyrunner.Call
+	shown    *redact.Call // what others may see of it
 	data     *value.Map
 }
 
@@ -160,36 +162,42 @@ func (r *Runs) AnnounceFor(minion, fun string, args []any, named *value.Map) *Ru
 
 func (r *Runs) announce(c pyrunner.Call, system string) *Run {
 	c.Job.JID = r.NewJID()
-	run := &Run{JID: c.Job.JID, Secret: secret(c.Fun, c.Named), runs: r, call: c}
+	run := &Run{
+		JID:    c.Job.JID,
+		Secret: secret(c.Fun, c.Named),
+		runs:   r,
+		call:   c,
+		shown:  redact.Of(c.Fun, c.Args, c.Named),
+	}
 	run.Tag = event.Tag("run", run.JID)
-	shown := slices.Clone(c.Args)
-	if c.Named.Len() > 0 {
-		shown = append(shown, c.Named)
-	}
-	if shown == nil {
-		shown = []any{}
-	}
-	run.data = value.NewMap("fun", "runner."+c.Fun, "jid", run.JID, "user", c.Job.User, event.EauthField, system, "fun_args", shown)
+	run.data = value.NewMap(
+		"fun", "runner."+c.Fun,
+		"jid", run.JID,
+		"user", c.Job.User,
+		event.EauthField, system,
+		"fun_args", run.shown.FunArgs(),
+	)
 	r.Fire(run.Tag+"/new", run.data)
 	return run
 }
 
 // Do calls the runner, keeps its result, fires the event of its end, and returns
-// what that event says to the caller. failed is told of an error first.
+// what that event says to the caller. failed is told of an error first. Of the secrets
+// that the caller gave, none is in what others see: see package redact.
 func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	r := run.runs
 	defer r.track(run.data)()
 	ret, err := r.call(ctx, run.call)
 	data := run.data.Clone()
 	if err != nil {
-		failed(err)
+		failed(errors.New(run.shown.Text(err.Error())))
 	}
 	result, success := Outcome("runner", run.call.Fun, ret, err)
 	data.Set("return", result)
 	data.Set("success", success)
-	shown := data
+	shown := data.Clone()
+	shown.Set("return", run.shown.Result(result))
 	if run.Secret && success {
-		shown = data.Clone()
 		shown.Set("return", NotForAll)
 	}
 	r.KeepResult(context.WithoutCancel(ctx), run.call.Job, shown) // that his time was over is a result

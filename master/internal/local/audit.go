@@ -12,6 +12,7 @@ import (
 	"saltern/master/internal/launch"
 	"saltern/master/internal/request"
 	"saltern/master/keys"
+	"saltern/master/redact"
 	"saltern/master/value"
 )
 
@@ -172,7 +173,7 @@ func (s *Service) wheelRecord(o origin, caller eauth.Caller, fun string, args []
 	if object == nil && len(args) > 0 && module == "key" { // of the others the first may be content
 		object = args[0]
 	}
-	r.Object = value.StrMax(object, maxShown)
+	r.Object = redact.Text(value.StrMax(object, maxShown))
 	if object == nil {
 		r.Object = ""
 	}

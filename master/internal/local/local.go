@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"saltern/audit"
+	"saltern/master/client"
 	"saltern/master/event"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/background"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/request"
+	"saltern/master/internal/source"
 	"saltern/master/internal/wheel"
 	"saltern/master/jobs"
 	"saltern/master/runner"
@@ -172,11 +174,12 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 		s.cfg.Audit.Write(ctx, asked)
 	}
 	data, err := run.Do(audit.WithActor(ctx, o.actor(caller)))
+	if err != nil {
+		err = errors.New(run.Shown.Text(err.Error())) // from here on it is for others
+		s.cfg.Log.Error("wheel function failed", "fun", fun, "user", user, "error", err)
+	}
 	if told {
 		s.cfg.Audit.Note(record.Ended(err))
-	}
-	if err != nil {
-		s.cfg.Log.Error("wheel function failed", "fun", fun, "user", user, "error", err)
 	}
 	return value.NewMap("tag", run.Tag, "data", data), nil
 }
@@ -190,8 +193,12 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	if refusal != nil {
 		return refusal, nil
 	}
-	s.heard(ctx)
 	fun := load.Str("fun")
+	if fun == tokenMaker && !load.Bool(client.AnswerField) {
+		return (&eauth.Failure{Name: "SaltInvocationError", Message: tokenMaker + " gives its token in the answer of the master and not in an event, " +
+			"for which this client waits. Log in by /login of salt-api instead."}).Map(), nil
+	}
+	s.heard(ctx)
 	user := strings.TrimPrefix(caller.Name, "sudo_")
 	run := s.cfg.Runs.Announce(fun, runner.Caller{User: user, Eauth: caller.Eauth}, args, named)
 	record := o.callRecord(caller, "runner", fun)
@@ -204,6 +211,7 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 		s.cfg.Audit.Note(record)
 	}
 	if run.Secret {
+		ctx = source.With(ctx, o.addr)
 		return value.NewMap("tag", run.Tag, "jid", run.JID, "data", run.Do(ctx, failed)), nil
 	}
 	if !s.cfg.Background.Go(func(ctx context.Context) { run.Do(ctx, failed) }) {

@@ -25,6 +25,7 @@ import (
 	"saltern/master/internal/share"
 	"saltern/master/jobs"
 	"saltern/master/keys"
+	"saltern/master/redact"
 	"saltern/master/value"
 )
 
@@ -101,6 +102,7 @@ func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
 	if event.MayOrder(e, event.GitFollow) {
 		h.cfg.Repos.Peer(peer, e.Tag, e.Data)
 	}
+	e.Data = redact.Event(e.Tag, e.Data)
 	if err := h.cfg.Bus.Relay(e); err != nil {
 		h.cfg.Log.Warn("event of a peer cannot be fired", "peer", peer, "tag", e.Tag, "error", err)
 	}

@@ -103,8 +103,9 @@ func TestBurstOfReactions(t *testing.T) {
 		r.fire(t, n)
 	}
 	await.That(t, "all reactions", func() bool { return r.Stats().Done == events })
+	const late = events / 10 // a busy machine may hold up one thread while the others go on
 	for i, n := range begun {
-		if n < int64(i-2*threads) || n > int64(i+2*threads) {
+		if n < int64(i-late) || n > int64(i+late) {
 			t.Fatalf("event %d was reacted to as number %d", n, i)
 		}
 	}

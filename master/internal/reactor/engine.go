@@ -13,6 +13,7 @@ import (
 	"saltern/master/internal/background"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/wheel"
+	"saltern/master/redact"
 	"saltern/master/runner"
 	"saltern/master/value"
 )
@@ -151,7 +152,7 @@ func (r *Engine) react(ctx context.Context, e event.Event) {
 	}
 	for _, x := range todo {
 		if err := r.execute(ctx, x); err != nil && ctx.Err() == nil {
-			r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute %s '%s'", x.ID, x.Kind, x.Fun), "error", err)
+			r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute %s '%s'", x.ID, x.Kind, x.Fun), "error", discreetly(x, err))
 		}
 	}
 }
@@ -177,6 +178,11 @@ func (r *Engine) files(ctx context.Context, ref, tag string) (found []string) {
 	return found
 }
 
+// discreetly is an error without the secrets among the arguments of a reaction.
+func discreetly(x Reaction, err error) string {
+	return redact.Of(x.Fun, x.Args, x.Kwargs).Text(err.Error())
+}
+
 func (r *Engine) execute(ctx context.Context, x Reaction) error {
 	switch x.Kind {
 	case local:
@@ -199,7 +205,7 @@ func (r *Engine) execute(ctx context.Context, x Reaction) error {
 		}
 		return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) { // Python takes its time
 			if _, err := run.Do(ctx); err != nil {
-				r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute wheel '%s'", x.ID, x.Fun), "error", err)
+				r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute wheel '%s'", x.ID, x.Fun), "error", discreetly(x, err))
 			}
 		})
 	case Runner:

@@ -8,6 +8,7 @@ import (
 	"saltern/master/conf"
 	"saltern/master/event"
 	"saltern/master/pyrunner"
+	"saltern/master/redact"
 	"saltern/master/runner"
 	"saltern/master/value"
 )
@@ -27,6 +28,7 @@ type Service struct {
 // Run is a call of a wheel function that the bus is told of.
 type Run struct {
 	JID, Tag string
+	Shown    *redact.Call // what others may see of it
 	service  *Service
 	by       runner.Caller
 	call     pyrunner.Call
@@ -38,6 +40,7 @@ func (s *Service) Prepare(fun string, by runner.Caller, args []any, named *value
 	return &Run{
 		JID:     jid,
 		Tag:     event.Tag("wheel", jid),
+		Shown:   redact.Of(fun, args, named),
 		service: s,
 		by:      by,
 		call: pyrunner.Call{
@@ -62,7 +65,7 @@ func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	data.Set("return", result)
 	data.Set("success", success)
 	shown := data.Clone()
-	shown.Set("return", conf.ShownKeys(result)) // whom it is for has it in the answer
+	shown.Set("return", r.Shown.Result(conf.ShownKeys(result))) // whom it is for has it in the answer
 	if Private(fun) && success {
 		shown.Set("return", runner.NotForAll)
 	}

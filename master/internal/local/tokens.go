@@ -1,0 +1,89 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"saltern/audit"
+	"saltern/master/internal/eauth"
+	"saltern/master/internal/source"
+	"saltern/master/runner"
+	"saltern/master/value"
+)
+
+// AddTokenRunners adds auth.mk_token and auth.del_token (salt/runners/auth.py). The
+// master does both itself: what Python does of them stands with all arguments in the job
+// cache. Who may call them may log others in by their passwords, with the limits of any
+// log-in.
+func AddTokenRunners(table *runner.Table, callers Callers, log *audit.Log, now func() time.Time) {
+	t := tokenRunners{callers, log, now}
+	table.Add(tokenMaker, t.make)
+	table.Add("auth.del_token", t.remove)
+}
+
+// tokenMaker is the runner that logs somebody in.
+const tokenMaker = "auth.mk_token"
+
+type tokenRunners struct {
+	callers Callers
+	audit   *audit.Log
+	now     func() time.Time
+}
+
+func (t tokenRunners) make(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
+	if len(args) > 0 {
+		return nil, &runner.ArgumentError{
+			Reason: fmt.Sprintf("mk_token() takes 0 positional arguments but %d were given", len(args)),
+			Usage:  "salt-run auth.mk_token username=NAME password=PASSWORD eauth=SYSTEM [token_expire=SECONDS]",
+		}
+	}
+	from := source.Of(ctx)
+	made, err := t.callers.Auth.MakeToken(ctx, named, from)
+	if err != nil {
+		return nil, err
+	}
+
+	record := audit.Record{
+		Actor:  audit.Actor{User: named.Str("username"), Proof: audit.Password, Eauth: named.Str("eauth"), From: audit.Local},
+		Action: "login",
+		Result: audit.OK,
+	}
+	if from.IsValid() {
+		record.From = from.Unmap().String()
+	}
+	token, ok := made.(*value.Map)
+	if !ok {
+		record.Proof, record.Result = audit.Unproven, audit.Refused
+		t.audit.Note(record)
+		return made, nil
+	}
+	record.User = token.Str("name") // as the system has him
+	t.audit.Note(record)
+	token.Delete(eauth.RightsField) // is between us and salt-api
+	return token, nil
+}
+
+// remove reports whether there was such a token.
+func (t tokenRunners) remove(_ context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
+	given, ok := named.Get("token")
+	if len(args) == 1 && !ok {
+		given, ok = args[0], true
+		args = nil
+	}
+	token, isText := given.(string)
+	if len(args) > 0 || !ok || !isText {
+		return nil, &runner.ArgumentError{Reason: "del_token() takes one token", Usage: "salt-run auth.del_token TOKEN"}
+	}
+	was, err := t.callers.Tokens.Get(token, t.now())
+	if err != nil {
+		return false, nil
+	}
+	err = t.callers.Tokens.Remove(token)
+	record := audit.Record{Actor: audit.Actor{User: was.Name, Proof: audit.Token, Eauth: was.Eauth, From: audit.Local}, Action: "token.delete", Object: was.Name}
+	t.audit.Note(record.Ended(err))
+	if err != nil {
+		return nil, err
+	}
+	return true, nil
+}

@@ -1,0 +1,292 @@
+// Package redact hides the secrets in the arguments of runners and wheel functions, and
+// in what such a call leads to, before others see them: in events, the job cache, logs
+// and the audit record. The function itself gets its arguments as they were given.
+//
+// What a secret is, its name says: that of a named argument, of a field in one at any
+// depth, of an assignment in a text ("password=x", "--token x", {"api_key": "x"}), or of
+// an option of the master that is one. Everything given to functions of the module auth
+// is a secret, but the name of the user and of the system.
+package redact
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"saltern/master/conf"
+	"saltern/master/value"
+)
+
+const (
+	// maxDepth bounds how deep arguments are looked at; what lies deeper is hidden.
+	maxDepth = 64
+	// maxSecrets bounds the secrets of a call. A call with more of them has a result that
+	// is hidden as a whole.
+	maxSecrets = 1000
+	// leastInText is the length from which a secret is looked for inside of texts, and as a
+	// number; a shorter one would take harmless letters and figures out of a result. It is
+	// hidden where a text is nothing else.
+	leastInText = 5
+)
+
+// Call is what others may see of a call.
+type Call struct {
+	// Args and Named are the arguments; secrets in them are [conf.Hidden].
+	Args  []any
+	Named *value.Map
+
+	secrets  map[string]bool
+	overflow bool              // there are more of them, or deeper ones, than are looked for
+	inTexts  *strings.Replacer // nil: no secret is long enough
+}
+
+// Of hides the secrets in the arguments of a function, which stay as they are themselves.
+func Of(fun string, args []any, named *value.Map) *Call {
+	c := &Call{secrets: map[string]bool{}}
+	module, _, _ := strings.Cut(fun, ".")
+	w := walk{call: c, module: module}
+	c.Args = make([]any, len(args))
+	for i, arg := range args {
+		c.Args[i] = w.argument(arg)
+	}
+	c.Named = w.fields(named, 0)
+
+	var pairs []string
+	for _, secret := range slices.SortedFunc(maps.Keys(c.secrets), longestFirst) {
+		if len(secret) >= leastInText {
+			pairs = append(pairs, secret, conf.Hidden)
+		}
+	}
+	if len(pairs) > 0 {
+		c.inTexts = strings.NewReplacer(pairs...)
+	}
+	return c
+}
+
+// longestFirst keeps a part of a secret from hiding the whole.
+func longestFirst(a, b string) int {
+	if d := len(b) - len(a); d != 0 {
+		return d
+	}
+	return strings.Compare(a, b)
+}
+
+// Found reports whether the arguments hold a secret.
+func (c *Call) Found() bool { return len(c.secrets) > 0 || c.overflow }
+
+// Secrets are those that were found, for who must look for them elsewhere; they are in no
+// order. all is false when there are more: then nothing that the call leads to is to be shown.
+func (c *Call) Secrets() (secrets []any, all bool) {
+	return value.List(slices.Collect(maps.Keys(c.secrets))), !c.overflow
+}
+
+// FunArgs are the arguments as events of Salt's have them: the named ones are a map at
+// the end (salt/client/mixins.py low).
+func (c *Call) FunArgs() []any {
+	if c.Named.Len() > 0 {
+		return append(slices.Clone(c.Args), c.Named)
+	}
+	return c.Args
+}
+
+// Result is what a call has returned, without the secrets that were given to it.
+func (c *Call) Result(v any) any {
+	switch {
+	case !c.Found():
+		return v
+	case c.overflow:
+		return conf.Hidden
+	}
+	return c.without(v, 0)
+}
+
+// Text is a text that a call has led to, such as an error, without the secrets that were
+// given to it and those that show by their form.
+func (c *Call) Text(text string) string {
+	if cleaned, ok := c.Result(text).(string); ok {
+		text = cleaned
+	}
+	return Text(text)
+}
+
+func (c *Call) without(v any, depth int) any {
+	if depth > maxDepth {
+		return conf.Hidden
+	}
+	switch v := v.(type) {
+	case *value.Map:
+		out := &value.Map{}
+		for k, e := range v.All() {
+			out.Set(c.without(k, depth+1), c.without(e, depth+1))
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = c.without(e, depth+1)
+		}
+		return out
+	case string:
+		return c.withoutText(v)
+	case []byte:
+		return []byte(c.withoutText(string(v)))
+	case int64, uint64, float64:
+		if text := value.Str(v); len(text) >= leastInText && c.secrets[text] {
+			return conf.Hidden
+		}
+	}
+	return v
+}
+
+func (c *Call) withoutText(text string) string {
+	switch {
+	case c.secrets[text]:
+		return conf.Hidden
+	case c.inTexts == nil:
+		return text
+	}
+	return c.inTexts.Replace(text)
+}
+
+// walk goes through the arguments of a call.
+type walk struct {
+	call   *Call
+	module string
+}
+
+// isSecret reports whether an argument or a field of this name holds a secret. A key is
+// one, but where functions take the names of things by it.
+func (w walk) isSecret(name string) bool {
+	if w.module == "auth" {
+		return name != "username" && name != "eauth" && name != "token_expire"
+	}
+	if isKey.MatchString(name) {
+		return w.module != "config" && w.module != "cache"
+	}
+	return alsoSecret.MatchString(name) || conf.IsSecret(name)
+}
+
+var (
+	isKey      = regexp.MustCompile(`(?i)^key$`)
+	alsoSecret = regexp.MustCompile(`(?i)passcode|(^|[-_.])(otp|pin)$|[-_.](key|auth)$`)
+)
+
+// argument is a positional one.
+func (w walk) argument(arg any) any {
+	if w.module == "auth" {
+		return w.hide(arg)
+	}
+	text, ok := arg.(string)
+	if !ok {
+		return w.shown("", arg, 0)
+	}
+	name, rest, assigned := strings.Cut(text, "=")
+	if assigned && plainName.MatchString(name) && w.isSecret(name) { // all of it, blanks too
+		return name + "=" + value.Str(w.hide(rest))
+	}
+	return w.text(text)
+}
+
+var plainName = regexp.MustCompile(`^[\pL_][\pL\pN_.-]*$`)
+
+func (w walk) fields(m *value.Map, depth int) *value.Map {
+	out := &value.Map{}
+	for k, v := range m.All() {
+		name, _ := k.(string)
+		out.Set(k, w.shown(name, v, depth+1))
+	}
+	return out
+}
+
+// shown is a value as others may see it; name is that of the field, "" for none.
+func (w walk) shown(name string, v any, depth int) any {
+	if name != "" && w.isSecret(name) {
+		return w.hide(v)
+	}
+	if depth > maxDepth {
+		return w.hide(v)
+	}
+	switch v := v.(type) {
+	case *value.Map:
+		return w.fields(v, depth)
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = w.shown("", e, depth+1)
+		}
+		return out
+	case string:
+		return w.text(v)
+	case []byte:
+		return []byte(w.text(string(v)))
+	}
+	return v
+}
+
+// text hides what shows by its form in a text.
+func (w walk) text(text string) string {
+	return w.eachSecret(text, w.keep)
+}
+
+// hide notes all values in a secret and gives what stands for it. Nothing, true and false
+// are none.
+func (w walk) hide(v any) any {
+	switch v := v.(type) {
+	case nil, bool:
+		return v
+	case string:
+		if v == "" {
+			return v
+		}
+	case *value.Map:
+		if v.Len() == 0 {
+			return v
+		}
+	case []any:
+		if len(v) == 0 {
+			return v
+		}
+	}
+	w.keepAll(v, 0)
+	return conf.Hidden
+}
+
+func (w walk) keepAll(v any, depth int) {
+	if depth > maxDepth {
+		w.call.overflow = true
+		return
+	}
+	switch v := v.(type) {
+	case *value.Map:
+		for _, e := range v.All() {
+			w.keepAll(e, depth+1)
+		}
+	case []any:
+		for _, e := range v {
+			w.keepAll(e, depth+1)
+		}
+	case nil, bool:
+	case []byte:
+		w.keep(string(v))
+	default:
+		w.keep(value.Str(v))
+	}
+}
+
+// keep notes a secret, in the spellings in which errors and JSON quote it.
+func (w walk) keep(secret string) {
+	if strings.TrimSpace(secret) == "" || secret == conf.Hidden {
+		return
+	}
+	quoted := strconv.Quote(secret)
+	python := value.Repr(secret)
+	for _, spelling := range []string{secret, quoted[1 : len(quoted)-1], python[1 : len(python)-1]} {
+		if len(w.call.secrets) >= maxSecrets && !w.call.secrets[spelling] {
+			w.call.overflow = true
+			return
+		}
+		w.call.secrets[spelling] = true
+	}
+}

@@ -1,0 +1,136 @@
+package redact
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"saltern/master/conf"
+	"saltern/master/value"
+)
+
+// words are parts of the names that may be those of secrets: no name is one without.
+var words = []string{"secret", "pass", "pw", "psk", "token", "credential", "auth", "cookie", "key", "otp", "pin"}
+
+// Forms of secrets in texts.
+var (
+	pemBlock = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
+	inURL    = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:)([^/\s]+)(@)`)
+	tokenURL = regexp.MustCompile(`(https?://)([^/\s:@]+)(@)`)
+	bearer   = regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)([A-Za-z0-9+/=._~-]{8,})()`)
+
+	// assigned is the beginning of an assignment, or of an option of a command, whose name
+	// may be that of a secret: password=, "api_key": , --token followed by a blank.
+	assigned = regexp.MustCompile(`(?i)([\w.-]*(?:` + strings.Join(words, "|") + `)[\w.-]*)(\\?["']?\s*(?:=>|:=|=|:)\s*|\s+)`)
+	header   = regexp.MustCompile(`(?i)(authorization|cookie)$`)
+	operand  = regexp.MustCompile(`^(?:\\"(?:[^"\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.|'')*'|["'][^\n]*|\S+)`)
+	line     = regexp.MustCompile(`^[^\n]+`)
+)
+
+// Text is a text without what shows by its form to be a secret.
+func Text(text string) string { return walk{call: &Call{}}.eachSecret(text, func(string) {}) }
+
+// eachSecret hides what shows by its form to be a secret, and tells found of each.
+func (w walk) eachSecret(text string, found func(secret string)) string {
+	lower := strings.ToLower(text)
+	has := func(part string) bool { return strings.Contains(lower, part) }
+	hidden := func(secret string) string {
+		found(secret)
+		return conf.Hidden
+	}
+	if has("private key-----") {
+		text = pemBlock.ReplaceAllStringFunc(text, hidden)
+	}
+	for _, form := range []*regexp.Regexp{inURL, tokenURL, bearer} {
+		if form == bearer && !has("bearer") && !has("basic") || form != bearer && !has("://") {
+			continue
+		}
+		text = form.ReplaceAllStringFunc(text, func(match string) string {
+			groups := form.FindStringSubmatch(match)
+			if groups[2] == conf.Hidden {
+				return match
+			}
+			return groups[1] + hidden(groups[2]) + groups[3]
+		})
+	}
+	if slices.ContainsFunc(words, has) {
+		text = w.eachAssigned(text, hidden)
+	}
+	return text
+}
+
+// eachAssigned hides what is assigned to names of secrets. It goes through the text once.
+func (w walk) eachAssigned(text string, hidden func(string) string) string {
+	var out strings.Builder
+	for {
+		at := assigned.FindStringSubmatchIndex(text)
+		if at == nil {
+			out.WriteString(text)
+			return out.String()
+		}
+		name, between := text[at[2]:at[3]], text[at[4]:at[5]]
+		out.WriteString(text[:at[1]])
+		text = text[at[1]:]
+
+		isOption := strings.HasPrefix(name, "-")
+		if strings.TrimSpace(between) == "" && !isOption || !w.isSecret(strings.TrimLeft(name, "-.")) {
+			continue
+		}
+		form := operand
+		if header.MatchString(name) && strings.Contains(between, ":") {
+			form = line
+		}
+		secret := form.FindString(text)
+		out.WriteString(unquoted(secret, hidden))
+		text = text[len(secret):]
+	}
+}
+
+// unquoted hides what is in quotes and keeps those. What is hidden already stays, and so
+// do the words that are no secrets.
+func unquoted(secret string, hidden func(string) string) string {
+	switch strings.ToLower(strings.Trim(secret, `"'`)) {
+	case "", "true", "false", "none", "null", "yes", "no", conf.Hidden:
+		return secret
+	}
+	if strings.HasPrefix(secret, conf.Hidden) {
+		return secret
+	}
+	for _, quote := range []string{`\"`, `"`, `'`} {
+		inner, begins := strings.CutPrefix(secret, quote)
+		inner, ends := strings.CutSuffix(inner, quote)
+		if begins && ends {
+			return quote + hidden(inner) + quote
+		}
+	}
+	return hidden(secret)
+}
+
+// Event is what an event of a runner or wheel function says, which Salt's own tools and
+// masters have made, without secrets. All other events are as they were.
+func Event(tag string, data *value.Map) *value.Map {
+	if !strings.HasPrefix(tag, "salt/run/") && !strings.HasPrefix(tag, "salt/wheel/") {
+		return data
+	}
+	given, ok := data.Value("fun_args").([]any)
+	if !ok {
+		return data
+	}
+	_, fun, _ := strings.Cut(data.Str("fun"), ".") // "runner.auth.mk_token"
+	var named *value.Map
+	if n := len(given); n > 0 {
+		if m, ok := given[n-1].(*value.Map); ok {
+			given, named = given[:n-1], m
+		}
+	}
+	c := Of(fun, given, named)
+	if !c.Found() {
+		return data
+	}
+	out := data.Clone()
+	out.Set("fun_args", c.FunArgs())
+	if ret, ok := data.Get("return"); ok {
+		out.Set("return", c.Result(ret))
+	}
+	return out
+}

@@ -1,0 +1,63 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/value"
+)
+
+// TestSecretsOfRuns: of the secrets that a runner is called with, none is in the events of
+// its beginning and end, in the list of runs at work (jobs.master), in the job cache, or in
+// what logs are told; and the function gets them.
+func TestSecretsOfRuns(t *testing.T) {
+	const secret = "hunter2Xyz"
+	var told []*value.Map
+	cache := lab(t)
+	table := New()
+	r := NewRuns(RunsConfig{
+		Table: table, Env: &Env{Jobs: cache}, ID: "m1", Keep: true, NewJID: func() string { return "20260101000000000000" }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Fire: func(_ string, data *value.Map) { told = append(told, data) },
+	})
+	for name, c := range map[string]struct {
+		fault   error
+		success bool
+	}{"returns": {nil, true}, "fails": {errors.New("cannot log in with " + secret), false}} {
+		t.Run(name, func(t *testing.T) {
+			told = nil
+			table.Add("own.run", func(_ context.Context, _ *Env, args []any, named *value.Map) (any, error) {
+				if named.Str("password") != secret || args[0] != "token="+secret {
+					t.Errorf("the function gets %s %s", value.Repr(args), value.Repr(named))
+				}
+				told = append(told, r.Running()...)
+				return m("said", "connected with "+secret, "password", secret), c.fault
+			})
+			run := r.Announce("own.run", Caller{User: "ann", Eauth: "pam"}, []any{"token=" + secret}, m("password", secret))
+			data := run.Do(t.Context(), func(err error) {
+				if strings.Contains(err.Error(), secret) {
+					t.Errorf("the log is told %v", err)
+				}
+			})
+			if data.Bool("success") != c.success {
+				t.Errorf("the caller gets %s", value.Repr(data))
+			}
+			rets, err := cache.Returns(t.Context(), run.JID)
+			ok(t, err)
+			load, err := cache.Load(t.Context(), run.JID)
+			ok(t, err)
+			if len(told) != 3 || rets.Len() != 1 || load.Str("user") != "ann" || load.Str(event.EauthField) != "pam" {
+				t.Errorf("%d told, %s, %s", len(told), value.Repr(rets), value.Repr(load))
+			}
+			for _, v := range append(told, rets, load) {
+				if text := value.Repr(v); strings.Contains(text, secret) {
+					t.Errorf("shown: %s", text)
+				}
+			}
+		})
+	}
+}
