@@ -150,14 +150,17 @@ func entriesOf(users *value.Map, name string) (entries []any) {
 
 // permissions are what external_auth grants the owner of a token, sorted and once each, or
 // what the token holds of the systems that say it themselves (salt/netapi/rest_cherrypy/app.py
-// Login.POST). They are what the master goes by: Salt's sum_permissions shows those of "*" also
-// to a user with an entry of his own, for whom they do not count.
+// Login.POST). As Salt's sum_permissions does they hold those of "*" also for a user with an
+// entry of his own, for whom the master does not go by them.
 func (s *Server) permissions(token *value.Map) any {
 	if kept, ok := token.Get("auth_list"); ok && slices.Contains([]string{"rest", "django"}, token.Str("eauth")) {
 		return kept
 	}
 	section := s.master.ExternalAuth.Map(token.Str("eauth"))
-	all := acl.FillAuthList(section, token.Str("name"), token.Texts("groups"), s.master.PermissiveACL)
+	all := slices.Concat(acl.Named(section, token.Str("name")), section.List("*"))
+	for _, g := range token.Texts("groups") {
+		all = append(all, section.List(g+"%")...)
+	}
 	var texts []string
 	var others []any
 	for _, p := range all {
