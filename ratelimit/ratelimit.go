@@ -1,5 +1,5 @@
 // Package ratelimit says how much of something may be done: so much at once, and so
-// much a second in the long run.
+// much a second in the long run; and how many share what there is ([Pool]).
 package ratelimit
 
 import (

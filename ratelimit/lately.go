@@ -1,0 +1,60 @@
+package ratelimit
+
+import (
+	"sync"
+	"time"
+)
+
+// Lately remembers who did something in the last day, such as proving who he is. The
+// zero value is ready. Its methods may be called concurrently.
+//
+// Overflow policy: of more than MaxLately the one of a few that did it longest ago is
+// forgotten, which makes him a stranger until the next time.
+type Lately[K comparable] struct {
+	mu sync.Mutex
+	at map[K]time.Time
+}
+
+// Bounds of a [Lately].
+const (
+	MaxLately   = 65536
+	latelyLasts = 24 * time.Hour
+	latelyLook  = 8 // of those who may be forgotten; maps are iterated in random order
+)
+
+// Note notes that k did it at now.
+func (l *Lately[K]) Note(k K, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at == nil {
+		l.at = map[K]time.Time{}
+	}
+	if _, ok := l.at[k]; !ok && len(l.at) >= MaxLately {
+		l.forgetOne()
+	}
+	l.at[k] = now
+}
+
+// forgetOne makes room. The caller holds mu.
+func (l *Lately[K]) forgetOne() {
+	var oldest K
+	var since time.Time
+	n := 0
+	for k, at := range l.at {
+		if n == 0 || at.Before(since) {
+			oldest, since = k, at
+		}
+		if n++; n == latelyLook {
+			break
+		}
+	}
+	delete(l.at, oldest)
+}
+
+// Has reports whether k did it in the day before now.
+func (l *Lately[K]) Has(k K, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, ok := l.at[k]
+	return ok && now.Sub(at) < latelyLasts
+}
