@@ -211,8 +211,8 @@ func jobOf(reply any) (Job, error) {
 	if !ok {
 		return Job{}, &Error{Kind: General, Message: fmt.Sprintf("unexpected answer of the master: %T", reply)}
 	}
-	if e, ok := m.Get("error"); ok && e != nil {
-		return Job{}, ErrorOf(e)
+	if err := ErrorIn(m); err != nil {
+		return Job{}, err
 	}
 	load := m.Map("load")
 	job := Job{JID: load.Str("jid"), Minions: load.Texts("minions"), Missing: load.Texts("missing")}

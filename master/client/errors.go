@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 
+	"saltern/master/internal/source"
 	"saltern/master/value"
 )
 
@@ -20,6 +21,8 @@ const (
 	Invocation
 	// Unavailable means that the master is not there, or does not answer in time.
 	Unavailable
+	// Busy means that the master has not looked at who asks: he may try again.
+	Busy
 )
 
 // Error is an error whose text is meant for the user, in Salt's words.
@@ -51,21 +54,35 @@ func errLate() error {
 		"in the job cache later."}
 }
 
-// ErrorOf turns the error of an answer, text or {name, message}, into an *[Error].
-func ErrorOf(v any) error {
+// ErrorIn is the error in an answer of the master, text or {name, message}, as an *[Error];
+// nil if there is none.
+func ErrorIn(answer *value.Map) error {
+	v, _ := answer.Get("error")
+	if v == nil {
+		return nil
+	}
 	m, ok := v.(*value.Map)
 	if !ok {
 		s, _ := v.(string)
 		return &Error{Kind: General, Message: s}
 	}
-	e := &Error{Kind: General, Message: m.Str("message")}
-	switch m.Str("name") {
+	return &Error{Kind: kindOf(m.Str("name"), answer), Message: m.Str("message")}
+}
+
+func kindOf(name string, answer *value.Map) Kind {
+	switch name {
 	case "AuthenticationError", "TokenAuthenticationError", "EauthAuthenticationError", "UserAuthenticationError":
-		e.Kind = Authentication
+		switch {
+		case answer.Bool(source.BusyField):
+			return Busy
+		case answer.Bool(source.ProvenField):
+			return Authorization
+		}
+		return Authentication
 	case "AuthorizationError":
-		e.Kind = Authorization
+		return Authorization
 	case "SaltInvocationError":
-		e.Kind = Invocation
+		return Invocation
 	}
-	return e
+	return General
 }

@@ -48,8 +48,8 @@ func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid st
 	if m != nil && m.Map("load") != nil {
 		m = m.Map("load")
 	}
-	if e, ok := m.Get("error"); ok {
-		return "", nil, &RunnerError{ErrorOf(e)}
+	if err := ErrorIn(m); err != nil {
+		return "", nil, &RunnerError{err}
 	}
 	if jid = m.Str("jid"); jid == "" {
 		return "", nil, &RunnerError{&Error{Message: "the master does not start runners for this user: " + value.Repr(reply)}}

@@ -120,8 +120,8 @@ func (s *Server) wheel(ctx context.Context, low *value.Map) (any, error) {
 		return nil, err
 	}
 	if m, ok := v.(*value.Map); ok {
-		if e, ok := m.Get("error"); ok {
-			return nil, client.ErrorOf(e)
+		if err := client.ErrorIn(m); err != nil {
+			return nil, err
 		}
 		return m, nil
 	}

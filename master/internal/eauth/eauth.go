@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -19,8 +20,10 @@ import (
 	"sync"
 	"time"
 
+	"saltern/master/internal/source"
 	"saltern/master/pattern"
 	"saltern/master/value"
+	"saltern/ratelimit"
 )
 
 // Verdict of a backend.
@@ -86,12 +89,13 @@ type Config struct {
 
 // Authenticator checks callers. It is safe for concurrent use.
 type Authenticator struct {
-	cfg   Config
-	slots chan struct{} // external systems are slow: bound them
-	queue chan struct{} // those at work and those that wait
-	count loginCounters
-	mu    sync.Mutex
-	worst time.Duration
+	cfg     Config
+	logins  *ratelimit.Pool[culprit]     // external systems are slow: bound them
+	people  ratelimit.Lately[culprit]    // users who proved themselves, each at an address
+	sources ratelimit.Lately[netip.Addr] // where somebody did
+	count   loginCounters
+	mu      sync.Mutex
+	worst   time.Duration
 }
 
 // New makes an Authenticator.
@@ -99,7 +103,7 @@ func New(cfg Config) *Authenticator {
 	if cfg.Here == nil {
 		cfg.Here = Here
 	}
-	return &Authenticator{cfg: cfg, slots: make(chan struct{}, maxLogins), queue: make(chan struct{}, maxQueued), worst: cfg.FailDelay}
+	return &Authenticator{cfg: cfg, logins: ratelimit.NewPool[culprit](loginsAtWork, loginsInLine), worst: cfg.FailDelay}
 }
 
 // Caller is a proven caller.
@@ -118,13 +122,26 @@ type Caller struct {
 }
 
 // Failure tells why a caller was refused, in Salt's words.
-type Failure struct{ Name, Message string }
+type Failure struct {
+	Name, Message string
+	Busy          bool // nobody has looked at who he is; see [ErrBusy]
+}
 
 func (f *Failure) Error() string { return f.Message }
 
 // Map is the answer that clients of Salt know.
 func (f *Failure) Map() *value.Map {
-	return value.NewMap("error", value.NewMap("name", f.Name, "message", f.Message))
+	m := value.NewMap("error", value.NewMap("name", f.Name, "message", f.Message))
+	if f.Busy {
+		m.Set(source.BusyField, true)
+	}
+	return m
+}
+
+// Busy is the answer of [ErrBusy]. Salt's tools show the text of this name
+// (salt/client/__init__.py pub).
+func Busy() *Failure {
+	return &Failure{Name: "AuthenticationError", Message: ErrBusy.Error(), Busy: true}
 }
 
 // ErrorName is the class Salt uses for refusals of this kind of login.
@@ -151,7 +168,11 @@ func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, from 
 		}
 	}()
 	if _, ok := creds.Get("token"); ok {
-		return a.byToken(ctx, creds.Str("token"))
+		caller, err := a.byToken(ctx, creds.Str("token"))
+		if source := ratelimit.Source(a.countsAt(from)); err == nil && source.IsValid() {
+			a.sources.Note(source, a.cfg.Now())
+		}
+		return caller, err
 	}
 	if _, ok := creds.Get("eauth"); ok {
 		return a.byPassword(ctx, creds, a.countsAt(from))
@@ -163,7 +184,7 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (Caller, erro
 	t, g, ok := a.tokenOf(token)
 	if !ok {
 		a.cfg.Log.Warn(`Authentication failure of type "token" occurred.`)
-		return Caller{}, &Failure{"TokenAuthenticationError", `Authentication failure of type "token" occurred.`}
+		return Caller{}, &Failure{Name: "TokenAuthenticationError", Message: `Authentication failure of type "token" occurred.`}
 	}
 	return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.expanded(ctx, t.Eauth, g)}, nil
 }
@@ -235,11 +256,14 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from n
 	if name != "" {
 		shown = name
 	}
-	proven, ok := a.login(ctx, attempt{system, name, creds.Str("password"), from, false})
-	if !ok {
+	proven, err := a.login(ctx, attempt{system, name, creds.Str("password"), from, false})
+	if errors.Is(err, ErrBusy) {
+		return Caller{}, Busy()
+	}
+	if err != nil {
 		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", shown)
-		return Caller{}, &Failure{"EauthAuthenticationError",
-			fmt.Sprintf(`Authentication failure of type "eauth" occurred for user %s.`, shown)}
+		return Caller{}, &Failure{Name: "EauthAuthenticationError",
+			Message: fmt.Sprintf(`Authentication failure of type "eauth" occurred for user %s.`, shown)}
 	}
 	return Caller{Kind: "eauth", Name: proven.name, Eauth: system, Permissions: a.expanded(ctx, system, proven.grant)}, nil
 }
@@ -250,7 +274,7 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from n
 // (salt/client/__init__.py __read_master_key); Salt takes any known key.
 // sudo_NAME acts as NAME with sudo_acl. Others need their own key.
 func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
-	denied := &Failure{"UserAuthenticationError", `Authentication failure of type "user" occurred`}
+	denied := &Failure{Name: "UserAuthenticationError", Message: `Authentication failure of type "user" occurred`}
 	key := load.Str("key")
 	if key == "" {
 		a.cfg.Log.Warn(`Authentication failure of type "user" occurred.`)
@@ -343,11 +367,14 @@ func (a *Authenticator) mayChooseExpire(system, user string) bool {
 const RightsField = "saltern_rights"
 
 // MakeToken logs a caller in for an address ([Authenticator.Source]) and gives out a token;
-// the empty text is Salt's refusal (salt/master.py mk_token).
+// the empty text is Salt's refusal (salt/master.py mk_token). The error may be [ErrBusy].
 func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from netip.Addr) (any, error) {
 	system, user := load.Str("eauth"), load.Str("username")
-	proven, ok := a.login(ctx, attempt{system, user, load.Str("password"), a.countsAt(from), true})
-	if !ok {
+	proven, err := a.login(ctx, attempt{system, user, load.Str("password"), a.countsAt(from), true})
+	if errors.Is(err, ErrBusy) {
+		return nil, err
+	}
+	if err != nil {
 		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", user)
 		return "", nil
 	}

@@ -4,20 +4,37 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"math/big"
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"saltern/ratelimit"
 )
 
-// maxLogins bounds the logins that are checked at once; further ones wait for
-// their turn. Each holds a worker of the request port, and refusals are slow
-// on purpose: no more than maxQueued may be under way, or strangers could take
-// all workers from the minions. Overflow policy: the newest is refused at once.
-const (
-	maxLogins = 16
-	maxQueued = 64
+// Log-ins that are checked at once, and those that wait for it. Each holds a worker of the
+// request port, and refusals are slow on purpose, so that a guesser takes what he can get:
+// strangers share a part, and one address of theirs gets as much of it as is left for
+// others. Addresses at which somebody proved himself lately have a part of their own, and so
+// have those users there.
+//
+// Overflow policy: a log-in waits, at most loginWait; beyond the bounds of the line it is
+// answered [ErrBusy] at once, which is no refusal: nobody has looked at the password.
+var (
+	loginsAtWork = ratelimit.Bounds{Strangers: 8, Familiar: 12, All: 16}
+	loginsInLine = ratelimit.Bounds{Strangers: 48, Familiar: 96, All: 128}
+)
+
+// loginWait is how long a log-in waits for its turn; tools wait for twice that.
+const loginWait = 15 * time.Second
+
+var (
+	// ErrBusy means that nobody had time to look at a password.
+	ErrBusy = errors.New("too many log-ins are under way at once; nobody has looked at the password. Try again in a few seconds")
+	// errWrong means that a log-in was refused; the log says why.
+	errWrong = errors.New("the log-in is refused")
 )
 
 // attempt is a log-in by name and password.
@@ -37,7 +54,8 @@ type Stats struct {
 	// Ungranted had the right password and no permission: they were refused as wrong ones are.
 	Ungranted uint64       `json:"ungranted"`
 	Faults    uint64       `json:"faults"`  // the system could not be asked
-	Busy      uint64       `json:"busy"`    // refused since too many were under way
+	Busy      uint64       `json:"busy"`    // sent away since too many were under way
+	Waiting   int          `json:"waiting"` // now, for those that are under way
 	Lockout   LockoutStats `json:"lockout"` // see Lockout
 	// EndedTokens are those that ended since their user had too many newer ones.
 	EndedTokens uint64 `json:"ended_tokens"`
@@ -51,6 +69,7 @@ func (a *Authenticator) Stats() Stats {
 		Ungranted: a.count.ungranted.Load(),
 		Faults:    a.count.faults.Load(),
 		Busy:      a.count.busy.Load(),
+		Waiting:   a.logins.Waiting(),
 	}
 	if a.cfg.Tokens != nil {
 		s.EndedTokens = a.cfg.Tokens.limit.ended.Load()
@@ -68,34 +87,26 @@ type proven struct {
 	groups []string
 }
 
-func (a *Authenticator) login(ctx context.Context, t attempt) (proven, bool) {
+// login checks a name and a password. The error is [ErrBusy] or errWrong.
+func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 	section, ok := a.section(t.system)
 	if !ok {
 		a.cfg.Log.Warn("external authentication system is not enabled", "eauth", t.system)
-		return proven{}, false
+		return proven{}, errWrong
 	}
-	select {
-	case a.queue <- struct{}{}:
-		defer func() { <-a.queue }()
-	default:
+
+	turn, err := a.turn(ctx, t)
+	if err != nil {
 		a.count.busy.Add(1)
-		a.cfg.Log.Warn("too many logins at once; one is refused", "eauth", t.system)
-		return proven{}, false
+		a.cfg.Log.Warn("too many log-ins at once; one is sent away", "eauth", t.system, "peer", t.from)
+		return proven{}, ErrBusy
 	}
-	if a.lockedOut(t) {
+	defer turn.Release()
+	if a.lockedOut(t) { // a refusal for a lock takes its turn and its time as any other
 		a.refuseSlowly(ctx)
-		return proven{}, false
+		return proven{}, errWrong
 	}
-	select {
-	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
-	case <-ctx.Done():
-		return proven{}, false
-	}
-	if a.lockedOut(t) { // meanwhile: those that came at the same moment count as well
-		a.refuseSlowly(ctx)
-		return proven{}, false
-	}
+
 	start := a.cfg.Now()
 	v, err := a.ask(ctx, t.system, t.user, t.password)
 	switch {
@@ -113,7 +124,9 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, bool) {
 		if a.grants(lasting) {
 			a.count.right.Add(1)
 			a.cfg.Lockout.Right(t.system, typed, t.from)
-			return proven{grant: g, name: t.user, groups: v.Groups}, true
+			a.people.Note(who(t.system, typed, t.from), start)
+			a.sources.Note(ratelimit.Source(t.from), start)
+			return proven{grant: g, name: t.user, groups: v.Groups}, nil
 		}
 		// He must not learn that the password was right, and a right password locks nobody
 		// out: it counts neither as wrong nor as right. That a lock would come later does not
@@ -129,7 +142,22 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, bool) {
 		a.cfg.Lockout.Wrong(t.system, t.user, t.from, a.cfg.Now())
 	}
 	a.delay(ctx, a.cfg.Now().Sub(start), err == nil)
-	return proven{}, false
+	return proven{}, errWrong
+}
+
+// turn waits until a log-in may be checked. The turn must be released.
+func (a *Authenticator) turn(ctx context.Context, t attempt) (*ratelimit.Share[culprit], error) {
+	ctx, cancel := context.WithTimeout(ctx, loginWait)
+	defer cancel()
+
+	now, source, person := a.cfg.Now(), ratelimit.Source(t.from), who(t.system, t.user, t.from)
+	switch {
+	case a.people.Has(person, now):
+		return a.logins.Wait(ctx, person, ratelimit.Proven, 1)
+	case !source.IsValid() || a.sources.Has(source, now): // this host is known
+		return a.logins.Wait(ctx, culprit{from: source}, ratelimit.Familiar, 1)
+	}
+	return a.logins.Wait(ctx, culprit{from: source}, ratelimit.Stranger, 1)
 }
 
 // ofModule asks the module in eauth_acl_module, which then counts in the place of the

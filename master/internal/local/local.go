@@ -106,11 +106,16 @@ func (s *Service) admit(ctx context.Context, o origin, form string, load *value.
 	fun := load.Str("fun")
 	caller, refusal = s.caller(ctx, o, load)
 	if refusal != nil {
-		s.loginRefused(o, load, load, form+" "+fun)
+		if !refusal.Bool(source.BusyField) {
+			s.loginRefused(o, load, load, form+" "+fun)
+		}
 		return caller, refusal
 	}
 	defer func() {
 		if refusal != nil {
+			if o.via != "" { // Salt's words are those for a wrong password
+				refusal.Set(source.ProvenField, true)
+			}
 			r := o.callRecord(caller, form, fun)
 			r.Result = audit.Refused
 			s.cfg.Audit.Note(r)
@@ -135,6 +140,12 @@ func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	system, user := c.Load.Str("eauth"), c.Load.Str("username")
 	v, err := s.cfg.Auth.MakeToken(ctx, c.Load, o.addr)
 	switch {
+	case errors.Is(err, eauth.ErrBusy) && o.via != "":
+		return eauth.Busy().Map(), nil
+	case errors.Is(err, eauth.ErrBusy):
+		// Salt's tools take any map for a token, and ask with the password after an empty
+		// text (salt/cli/salt.py): that is answered as it should be.
+		return "", nil
 	case v == "":
 		s.loginRefused(o, c.Load, nil, "mk_token")
 	case err == nil:

@@ -62,6 +62,9 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		return authorization(), nil
 	}
 	caller, err := s.cfg.Auth.Check(ctx, load, load.Map("kwargs"), o.addr)
+	if f, ok := errors.AsType[*eauth.Failure](err); ok && f.Busy {
+		return f.Map(), nil
+	}
 	if err != nil {
 		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs))
 		// Python's master fires an event with the whole load here. That would
