@@ -319,7 +319,7 @@ func (m *Master) openServices(context.Context) error {
 	m.requests = request.New(request.Config{
 		Nonces: m.nonces, Share: m.cluster.ShareNonce,
 		Auth: presence.Noting{Auth: m.signin, View: m.presence}, Saw: m.presence.Heard, Methods: table, Ready: m.cluster.Serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
-		Known: m.callers.Auth.Knows, Now: time.Now, Log: m.quiet,
+		Known: func(c request.Credentials) bool { return m.callers.Auth.Knows(c.Key, c.Token, c.Source) }, Now: time.Now, Log: m.quiet,
 	})
 	m.reporter = &health.Reporter{
 		Options: m.cfg, Keys: m.keys, Requests: m.requests, Pillars: m.pillars, Presence: m.presence, Launch: m.launch, Minions: m.minions, Reactor: m.reactor, Schedule: m.schedule, Auth: m.callers.Auth,

@@ -104,6 +104,13 @@ func (p *Pool[K]) Wait(ctx context.Context, key K, class Class, n int64) (*Share
 	return s, nil
 }
 
+// Held is how much it is.
+func (s *Share[K]) Held() int64 {
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	return s.n
+}
+
 // More takes n more, if there is room for it now.
 func (s *Share[K]) More(n int64) bool {
 	p := s.pool

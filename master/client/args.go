@@ -29,6 +29,16 @@ func ParseKwarg(arg string) (name, value string, ok bool) {
 	return m[1], strings.TrimSuffix(value, "\n"), true
 }
 
+// argumentLimits bound what an argument stands for: with aliases it is about twice what is
+// written there, since others than its author read it, too.
+func argumentLimits(arg string) saltyaml.Limits {
+	return saltyaml.Limits{
+		Bytes: 8 << 20,
+		Depth: 64,
+		Nodes: min(2*saltyaml.Estimate([]byte(arg))+64, 1<<20),
+	}
+}
+
 // Yamlify reads one argument as YAML where Salt does, and leaves it text
 // where Salt does (salt/utils/args.py yamlify_arg). Integers beyond 64 bits
 // are *big.Int.
@@ -44,7 +54,7 @@ func Yamlify(arg string) any {
 	case arg == "None":
 		return nil
 	}
-	v, err := saltyaml.Decode([]byte(arg), "argument")
+	v, err := saltyaml.DecodeWithin([]byte(arg), "argument", argumentLimits(arg))
 	if err != nil {
 		return arg
 	}

@@ -49,8 +49,11 @@ type Config struct {
 	SourceKey string
 	// Shared is what this client shares with others; nil: it has its own connections.
 	Shared *Shared
-	Log    *slog.Logger
-	Now    func() time.Time // nil is time.Now
+	// Answered is called once, when the master has answered for the first time, or will not;
+	// proven says that it took the token or password of the request. It may be nil.
+	Answered func(proven bool)
+	Log      *slog.Logger
+	Now      func() time.Time // nil is time.Now
 }
 
 // Client publishes jobs and gathers returns. It is for one goroutine. Close
@@ -256,6 +259,7 @@ func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duratio
 	}
 	b, err := req.Do(ctx, payload)
 	if err != nil {
+		c.answered(nil)
 		req.Close()
 		if ctx.Err() != nil {
 			return nil, c.late(ctx)
@@ -265,9 +269,25 @@ func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duratio
 	c.cfg.Shared.keep(req)
 	v, err := msgpack.Decode(b, answerLimits)
 	if err != nil {
-		return nil, &Error{Kind: General, Message: fmt.Sprintf("answer of the master: %v", err)}
+		v = nil
+		err = &Error{Kind: General, Message: fmt.Sprintf("answer of the master: %v", err)}
 	}
-	return v, nil
+	c.answered(v)
+	return v, err
+}
+
+// answered tells of the first answer.
+func (c *Client) answered(v any) {
+	tell := c.cfg.Answered
+	if tell == nil {
+		return
+	}
+	c.cfg.Answered = nil
+	m, proven := v.(*value.Map) // a refusal may be an empty text
+	if e, ok := errors.AsType[*Error](ErrorIn(m)); ok {
+		proven = e.Kind != Authentication && e.Kind != Busy
+	}
+	tell(proven)
 }
 
 func (c *Client) late(ctx context.Context) error {

@@ -70,12 +70,12 @@ func ErrorIn(answer *value.Map) error {
 }
 
 func kindOf(name string, answer *value.Map) Kind {
+	if answer.Bool(source.BusyField) {
+		return Busy
+	}
 	switch name {
 	case "AuthenticationError", "TokenAuthenticationError", "EauthAuthenticationError", "UserAuthenticationError":
-		switch {
-		case answer.Bool(source.BusyField):
-			return Busy
-		case answer.Bool(source.ProvenField):
+		if answer.Bool(source.ProvenField) {
 			return Authorization
 		}
 		return Authentication

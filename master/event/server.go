@@ -166,8 +166,8 @@ func (s *Server) StopTaking() {
 }
 
 // Close stops serving: it takes no more events, lets readers have what was fired
-// until then, for a second at most, removes the sockets, cuts all connections and
-// waits until every goroutine has ended. The marker files stay.
+// until then, for a second at most, removes the sockets and the markers by which tools know
+// that there is a master, cuts all connections and waits until every goroutine has ended.
 func (s *Server) Close() {
 	s.StopTaking()
 	s.mu.Lock()
@@ -175,6 +175,9 @@ func (s *Server) Close() {
 	s.closed = true
 	if first {
 		unlisten(s.cfg.Dir, pubName, s.pub)
+		for _, name := range []string{publishMarker, workersMarker} {
+			_ = os.Remove(filepath.Join(s.cfg.Dir, name))
+		}
 	}
 	s.mu.Unlock()
 	s.accepting.Wait()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -45,19 +44,25 @@ func behind(section, given *value.Map) string {
 }
 
 // balancers knows the load balancers by a file that changes with the cluster. Its
-// methods are called by one goroutine.
+// methods may be called concurrently.
 type balancers struct {
 	path string
+
+	mu   sync.Mutex
 	seen fs.FileInfo
 	list []netip.Prefix
 }
 
-// has reports whether a connection comes from one. Without the file there is none.
-func (b *balancers) has(c net.Conn) bool {
+// sent reports whether a connection comes from one.
+func (b *balancers) sent(c net.Conn) bool {
 	ap, err := netip.ParseAddrPort(c.RemoteAddr().String())
-	if err != nil {
-		return false
-	}
+	return err == nil && b.has(ap.Addr())
+}
+
+// has reports whether an address is that of one. Without the file there is none.
+func (b *balancers) has(a netip.Addr) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	info, err := os.Stat(b.path)
 	if err != nil {
 		return false
@@ -65,7 +70,7 @@ func (b *balancers) has(c net.Conn) bool {
 	if b.seen == nil || !os.SameFile(b.seen, info) || !b.seen.ModTime().Equal(info.ModTime()) || b.seen.Size() != info.Size() {
 		b.list, b.seen = readBalancers(b.path), info
 	}
-	a := ap.Addr().Unmap().WithZone("")
+	a = a.Unmap().WithZone("")
 	return slices.ContainsFunc(b.list, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
@@ -88,9 +93,8 @@ func (s *Server) listenBehind() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the load balancers: %w", err)
 	}
-	known := &balancers{path: s.opts.Balancers}
-	return told(localsock.Limit(ln, maxConns, func(c net.Conn) bool {
-		if known.has(c) {
+	return told(localsock.Limit(ln, maxSockets, func(c net.Conn) bool {
+		if s.balancers.sent(c) {
 			return true
 		}
 		s.count.refused.Add(1)
@@ -190,19 +194,4 @@ func (c *toldConn) CloseWrite() error {
 		return w.CloseWrite()
 	}
 	return c.Conn.Close()
-}
-
-// readyPath is where load balancers ask; it is none of Salt's.
-const readyPath = "/readyz"
-
-// readyz says if requests can be answered, and nothing else.
-func (s *Server) readyz(w http.ResponseWriter) {
-	code, text := http.StatusOK, "ready\n"
-	if !s.masterIsUp() {
-		code, text = http.StatusServiceUnavailable, "the master does not serve\n"
-	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text))
 }

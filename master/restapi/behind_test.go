@@ -18,6 +18,8 @@ import (
 	"saltern/master/conf"
 	"saltern/master/value"
 	"saltern/proxyproto"
+	"saltern/ratelimit"
+	"saltern/test/await"
 )
 
 // behindServer runs salt-api for load balancers that a file names; it knows one client.
@@ -139,19 +141,55 @@ func TestAttack50Headers(t *testing.T) {
 	}
 }
 
-// TestReadyz: load balancers learn whether the master serves, whoever may ask else.
+// TestReadyz: load balancers learn whether the master serves, whoever may ask else. What a
+// master leaves behind that was killed is no sign of life (F4), and that strangers have all
+// that they may is no reason to send nobody here any more.
 func TestReadyz(t *testing.T) {
 	s, addr, file := behindServer(t)
 	name(t, file, "127.0.0.1/32")
-	if got := get(t, addr, "127.0.0.1", proxyproto.Local, "/readyz"); got != http.StatusServiceUnavailable {
-		t.Errorf("without a master: %d", got)
+	try := func(what string, want int) {
+		t.Helper()
+		if got := get(t, addr, "127.0.0.1", proxyproto.Local, "/readyz"); got != want {
+			t.Errorf("%s: %d, want %d", what, got, want)
+		}
 	}
+	try("without a master", http.StatusServiceUnavailable)
 	if err := os.WriteFile(filepath.Join(s.master.SockDir, "workers.ipc"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := get(t, addr, "127.0.0.1", proxyproto.Local, "/readyz"); got != http.StatusOK {
-		t.Errorf("with a master: %d", got)
+	s.life.at = time.Time{}
+	try("with what a dead one has left", http.StatusServiceUnavailable)
+
+	s.life.close()
+	s.life = newLife(func(context.Context) error { return nil }, time.Now)
+	try("with a master", http.StatusOK)
+	for i := range 1000 {
+		from := holder{from: netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)})}
+		for _, p := range []*pool{s.pools.requests, s.pools.workers, s.pools.logins, s.pools.proofs} {
+			for p.Take(from, ratelimit.Stranger, 1) != nil {
+				continue
+			}
+		}
+		s.pools.memory.Take(from, ratelimit.Stranger, 1<<20)
 	}
+	try("with strangers everywhere", http.StatusOK)
+	for i := range 10 {
+		for s.pools.workers.Take(holder{name: fmt.Sprint(i)}, ratelimit.Proven, 1) != nil {
+			continue
+		}
+	}
+	try("with all workers busy", http.StatusOK) // there is a place to wait
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	for i := range 10 {
+		for range s.opts.Queue {
+			waiting.Go(func() { _, _ = s.pools.workers.Wait(ctx, holder{name: fmt.Sprint(i)}, ratelimit.Proven, 1) })
+		}
+	}
+	await.That(t, "a full line", func() bool { return s.pools.workers.Full(ratelimit.Proven, 1) })
+	try("with a full line", http.StatusServiceUnavailable)
+	cancel()
+	waiting.Wait()
 	if n := s.count.requests.Load(); n != 0 {
 		t.Errorf("checks count as %d requests", n)
 	}

@@ -1,6 +1,8 @@
 package restapi
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -12,84 +14,184 @@ import (
 	"saltern/master/client"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
+	"saltern/ratelimit"
 )
 
-// bodyTime is how long the body of a request may take.
-const bodyTime = 30 * time.Second
+// A body takes no worker while it comes. It has to come at a pace; what has arrived, and
+// what it will decode to, counts in a pool of memory, in which strangers have a small part.
 
-// maxValues bounds what a form decodes to.
-const maxValues = 200_000
+const (
+	bodyTime = 10 * time.Second // for a body, and one more for each bodyRate bytes that have come
+	bodyRate = 16 << 10
+	bodyStep = 32 << 10 // bytes that are read at once, and set aside
 
-// read takes the body of a request in: q.data is what was decoded, q.raw the text
-// (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt reads bodies without a
+	// maxStranger bounds the body of who has proved nothing where it holds nothing but who
+	// he is: an ID token has 16 KiB.
+	maxStranger = 32 << 10
+)
+
+// Bounds of what a body decodes to, whatever memory there is.
+const (
+	maxValues = 200_000
+	maxFields = 4096 // of a form
+	maxDepth  = 64
+)
+
+// kind is a content type that is read. What it decodes to takes at most each bytes for each of
+// its marks, and twice its length.
+type kind struct {
+	marks  string // bytes that begin or end a value
+	each   int64
+	decode func([]byte) (any, error)
+}
+
+// kinds are the content types that are read.
+func kinds() map[string]kind {
+	const jsonMarks, yamlMarks = ",:[{", ",:[{-?\n"
+	yaml := kind{yamlMarks, 400, decodeYAML}
+	return map[string]kind{
+		"application/json":                  {jsonMarks, 80, decodeJSON},
+		"application/x-yaml":                yaml,
+		"text/yaml":                         yaml,
+		"text/plain":                        {jsonMarks, 80, decodeText},
+		"application/x-www-form-urlencoded": {"&=,:[{", 200, decodeForm},
+	}
+}
+
+// cost is what a body and all that it decodes to take of memory at most, in bytes.
+func (k kind) cost(b []byte) int64 {
+	marks := int64(1)
+	for _, c := range b {
+		if strings.IndexByte(k.marks, c) >= 0 {
+			marks++
+		}
+	}
+	return marks*k.each + 2*int64(len(b))
+}
+
+// read takes the body of a request in, of at most so many bytes: q.data is what was decoded,
+// q.raw the bytes (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt reads bodies without a
 // Content-Length as none; here those in chunks are read.
-func (s *Server) read(q *request) error {
+func (s *Server) read(ctx context.Context, q *request, most int64) error {
 	r := q.http
 	if r.Method != http.MethodPost && r.Method != http.MethodPut || r.ContentLength == 0 {
 		return nil
 	}
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	decode := decoders()[kind]
-	if err != nil || decode == nil {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	kind, ok := kinds()[media]
+	if err != nil || !ok {
 		return &failure{http.StatusNotAcceptable, "Content type not supported"}
 	}
-	if r.ContentLength > s.opts.MaxBody {
-		s.count.large.Add(1)
-		return &failure{code: http.StatusRequestEntityTooLarge}
+	if q.raw, err = s.receive(ctx, q, most); err != nil {
+		return err
 	}
-	b, err := io.ReadAll(http.MaxBytesReader(q.w, r.Body, s.opts.MaxBody))
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		s.count.large.Add(1)
-		return &failure{code: http.StatusRequestEntityTooLarge}
+	if err := s.setAside(ctx, q, kind.cost(q.raw)); err != nil {
+		return err
 	}
-	if err != nil {
-		return &failure{http.StatusBadRequest, "The body of the request did not arrive."}
-	}
-	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{})
-	q.whole, q.raw = true, string(b)
-	q.data, err = decode(b)
+	q.data, err = kind.decode(q.raw)
 	return err
 }
 
-// decoders are the content types that are read.
-func decoders() map[string]func([]byte) (any, error) {
-	yaml := func(b []byte) (any, error) {
-		v, err := saltyaml.Decode(b, "body")
-		if err != nil {
-			return nil, &failure{http.StatusBadRequest, "Invalid YAML document"}
+// receive reads the bytes of a body.
+func (s *Server) receive(ctx context.Context, q *request, most int64) ([]byte, error) {
+	r := q.http
+	if r.ContentLength > most {
+		return nil, s.tooLarge(q)
+	}
+	body, control := http.MaxBytesReader(q.w, r.Body, most), http.NewResponseController(q.w)
+	began, got := time.Now(), []byte(nil)
+	for {
+		_ = control.SetReadDeadline(began.Add(bodyTime + time.Duration(len(got)/bodyRate)*time.Second))
+		if cap(got) == len(got) {
+			more := max(bodyStep, len(got)/4)
+			if r.ContentLength > 0 {
+				more = min(more, int(r.ContentLength)-len(got)+1)
+			}
+			if err := s.setAside(ctx, q, int64(more)); err != nil {
+				return nil, err
+			}
+			got = append(make([]byte, 0, len(got)+more), got...)
 		}
+		n, err := body.Read(got[len(got):cap(got)])
+		got = got[:len(got)+n]
+		_, large := errors.AsType[*http.MaxBytesError](err)
+		switch {
+		case errors.Is(err, io.EOF):
+			_ = control.SetReadDeadline(time.Time{})
+			q.whole = true
+			q.working()
+			return got, nil
+		case large:
+			return nil, s.tooLarge(q)
+		case err != nil:
+			return nil, &failure{http.StatusBadRequest, "The body of the request did not arrive, or too slowly."}
+		}
+	}
+}
+
+// setAside waits for memory until the request is answered.
+func (s *Server) setAside(ctx context.Context, q *request, n int64) error {
+	if q.memory == nil {
+		q.memory = s.pools.memory.Take(q.holder, q.class, 0)
+		if q.memory == nil {
+			return s.full(ctx, ratelimit.ErrFull, "There is no memory for the body now. Try again later.")
+		}
+		q.keep(q.memory)
+	}
+	if !s.pools.memory.Could(q.class, q.memory.Held()+n) {
+		return s.tooLarge(q)
+	}
+	short, cancel := context.WithTimeout(ctx, memoryTime)
+	defer cancel()
+	if err := q.memory.WaitMore(short, n); err != nil {
+		return s.full(ctx, err, "There is no memory for the body now. Try again later.")
+	}
+	return nil
+}
+
+// tooLarge refuses a body for its size, or for what it would decode to.
+func (s *Server) tooLarge(q *request) error {
+	s.count.large.Add(1)
+	if q.class != ratelimit.Proven {
+		return &failure{http.StatusRequestEntityTooLarge, "The body is larger, or has more values, than is read before a log-in. Get a token at /login, and send the body with it, to / instead of /run."}
+	}
+	return &failure{http.StatusRequestEntityTooLarge, "The body is larger, or has more values, than max_request_body_size and the memory of salt-api allow."}
+}
+
+func decodeJSON(b []byte) (any, error) {
+	v, err := value.ParseJSON(b)
+	if err != nil {
+		return nil, &failure{http.StatusBadRequest, "Invalid JSON document"}
+	}
+	return v, nil
+}
+
+// decodeYAML lets aliases make no more of a document than it would be without them.
+func decodeYAML(b []byte) (any, error) {
+	limits := saltyaml.Limits{Bytes: len(b), Depth: maxDepth, Nodes: min(2*saltyaml.Estimate(b)+maxDepth, maxValues)}
+	v, err := saltyaml.DecodeWithin(b, "body", limits)
+	if err != nil {
+		return nil, &failure{http.StatusBadRequest, "Invalid YAML document"}
+	}
+	return v, nil
+}
+
+// decodeText takes text for JSON, if it is some.
+func decodeText(b []byte) (any, error) {
+	if v, err := value.ParseJSON(b); err == nil {
 		return v, nil
 	}
-	return map[string]func([]byte) (any, error){
-		"application/json": func(b []byte) (any, error) {
-			v, err := value.ParseJSON(b)
-			if err != nil {
-				return nil, &failure{http.StatusBadRequest, "Invalid JSON document"}
-			}
-			return v, nil
-		},
-		"application/x-yaml": yaml,
-		"text/yaml":          yaml,
-		"text/plain": func(b []byte) (any, error) {
-			v, err := value.ParseJSON(b)
-			if err != nil {
-				return string(b), nil
-			}
-			return v, nil
-		},
-		"application/x-www-form-urlencoded": decodeForm,
-	}
+	return string(b), nil
 }
 
 // decodeForm reads name=value&…; names that come twice make lists, empty values
 // are left out, kwarg and each arg are read as on the command line.
 func decodeForm(b []byte) (any, error) {
+	if bytes.Count(b, []byte("&")) >= maxFields {
+		return nil, &failure{http.StatusBadRequest, "The form has too many fields."}
+	}
 	m := value.NewMap()
-	n := 0
 	for pair := range strings.SplitSeq(string(b), "&") {
-		if n++; n > maxValues {
-			return nil, &failure{http.StatusBadRequest, "Too many values."}
-		}
 		k, v, ok := strings.Cut(pair, "=")
 		if !ok || v == "" {
 			continue

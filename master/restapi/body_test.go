@@ -37,8 +37,8 @@ func FuzzBodies(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for kind, decode := range decoders() {
-			v, err := decode(b)
+		for kind, k := range kinds() {
+			v, err := k.decode(b)
 			if err == nil && len(asJSON(v)) == 0 {
 				t.Errorf("%s: %q cannot be written", kind, b)
 			}

@@ -2,8 +2,8 @@
 // (salt/netapi/rest_cherrypy/app.py of 3008.3): log-ins, commands as low data,
 // minions, jobs, keys, hooks and the event bus.
 //
-//	client ── HTTPS ── (load balancer ── PROXY header ──) Server.ServeHTTP ── guard (token, budget of its source) ── read (body)
-//	  ├─ endpoint ── execute ── run (netapi_enable_clients, credentials) ── client.Client ── 4506 of the master, its event socket
+//	client ── HTTPS ── (load balancer ── PROXY header ──) Server.ServeHTTP ── recognize (whose share) ── guard (token) ── read (body)
+//	  ├─ endpoint ── execute ── run (netapi_enable_clients, credentials) ── enter (worker) ── client.Client ── 4506 of the master, its event socket
 //	  ├─ /hook ── client.Shared.Fire                              (the right of the process, after the check)
 //	  └─ /events, /ws ── hub ── one reader of the event socket for all
 //
@@ -14,12 +14,16 @@
 //
 // # Bounds and what happens beyond them
 //
-//	connections            1,024, 256 of one address; closed
-//	header, body           32 KiB and 10 s; max_request_body_size and 30 s; 431, 413
-//	requests at work       thread_pool; socket_queue_size wait 30 s at most; 503
-//	wrong log-ins, tokens  20 of an address at once, then one in 2 s; 429
-//	log-ins at once        32; 503
-//	readers of events      512, 32 of one address; 503; 4,096 events and 8 MiB wait for each; cut
+// What requests share are pools (shares.go): strangers have a part, each address and each
+// user no more than is left for others. See docs/architecture.md#bounds.
+//
+//	connections            1,024; another one goes
+//	header, body           32 KiB and 10 s; max_request_body_size, at a pace; 431, 413
+//	memory of bodies       what they decode to as well; waits, 503; 413
+//	commands at work       thread_pool; socket_queue_size wait 30 s at most; 503
+//	log-ins, tokens        32 are looked at; others wait; 503
+//	wrong ones             20 of an address at once, then one in 2 s; 429
+//	readers of events      512; 503; 4,096 events and 8 MiB wait for each; cut
 //	messages by /ws        1 KiB; 20 at once, then one a second; cut
 //	answer                 30 s and a second for each 64 KiB; cut
 //

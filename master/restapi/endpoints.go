@@ -25,6 +25,7 @@ import (
 	"saltern/master/internal/eauth"
 	"saltern/master/keys"
 	"saltern/master/value"
+	"saltern/ratelimit"
 )
 
 func result(v any) *value.Map { return value.NewMap("return", v) }
@@ -221,7 +222,7 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 		}
 		all = append(all, creds)
 	}
-	if !s.masterIsUp() {
+	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
 	}
 
@@ -271,8 +272,8 @@ func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
 	}
 	// Who sends one hook after another finds their events in that order: each answer
 	// says that the bus has the event.
-	if err := s.shared.Fire(ctx, tag, value.NewMap("body", q.raw, "post", post, "headers", headers)); err != nil {
-		s.log.Error("the event of a hook was not fired", "tag", tag, "error", err)
+	if err := s.shared.Fire(ctx, tag, value.NewMap("body", string(q.raw), "post", post, "headers", headers)); err != nil {
+		s.quiet.Error("the event of a hook was not fired", "tag", tag, "error", err)
 		return nil, &failure{http.StatusServiceUnavailable, "The master takes no events. Is it running, and does salt-api run as its user?"}
 	}
 	return value.NewMap("success", true), nil
@@ -281,12 +282,14 @@ func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
 func stats(s *Server, _ context.Context, _ *request) (any, error) {
 	n := func(v uint64) int64 { return int64(min(v, 1<<62)) }
 	c := &s.count
+	open, refused := s.places.Counted()
 	return value.NewMap("salt-api", value.NewMap(
 		"Start Time", float64(s.started.UnixMicro())/1e6, "Uptime", s.now().Sub(s.started).Seconds(),
-		"Total Requests", n(c.requests.Load()), "Current Requests", int64(len(s.workers)),
-		"Waiting Requests", int64(max(len(s.queue)-len(s.workers), 0)), "Connections", int64(s.conns.all()), "Event Readers", int64(s.readers.all()),
+		"Total Requests", n(c.requests.Load()), "Current Requests", s.pools.workers.Used(ratelimit.Proven), "Waiting Requests", int64(s.pools.workers.Waiting()),
+		"Connections", int64(open), "Event Readers", s.pools.readers.Used(ratelimit.Proven), "Body Memory", s.pools.memory.Used(ratelimit.Proven),
+		"Current Logins", s.pools.logins.Used(ratelimit.Proven), "Waiting Logins", int64(s.pools.logins.Waiting()),
 		"Events Sent", n(c.events.Load()), "Wrong Logins", n(c.wrong.Load()), "Limited Logins", n(c.limited.Load()),
-		"Refused Busy", n(c.busy.Load()), "Refused Connections", n(c.refused.Load()), "Refused Bodies", n(c.large.Load()), "Cut Readers", n(c.cut.Load()))), nil
+		"Refused Busy", n(c.busy.Load()), "Refused Connections", n(c.refused.Load()+refused), "Refused Bodies", n(c.large.Load()), "Cut Readers", n(c.cut.Load()))), nil
 }
 
 // file sends one file of the configuration.

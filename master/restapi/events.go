@@ -270,20 +270,23 @@ func events(s *Server, ctx context.Context, q *request) (any, error) {
 			"clients) or the session cookie set by /login (for browser EventSource clients) instead."}
 	}
 	token := shown(q.http)
-	if err := s.prove(ctx, token, q.from); err != nil {
+	if err := s.prove(ctx, token, q); err != nil {
 		return nil, err
 	}
 	return nil, s.listen(ctx, q, audience{token: token}, func(frame string) string { return frame })
 }
 
-// seat takes a place among the readers of events; free gives it back.
+// seat takes a place among the readers of events, for which the request gives up that among
+// the requests; free gives it back.
 func (s *Server) seat(q *request) (free func(), err error) {
-	if !s.readers.add(q.from, maxReadersA) || s.readers.all() > maxReaders {
-		s.readers.done(q.from)
+	place := s.pools.readers.Take(q.holder, q.class, 1)
+	if place == nil {
 		s.count.busy.Add(1)
-		return nil, &failure{code: http.StatusServiceUnavailable}
+		return nil, &failure{http.StatusServiceUnavailable, "You listen to events by as many connections as there are places for you. Close other pages or programs that do."}
 	}
-	return func() { s.readers.done(q.from) }, nil
+	q.leave()
+	q.working()
+	return place.Release, nil
 }
 
 // sending counts an event that is about to be sent.
@@ -387,7 +390,7 @@ func (s *Server) pass(ctx context.Context, q *request, r *reading, a audience, s
 		case <-ctx.Done():
 			return
 		case <-check.C:
-			if s.prove(ctx, a.token, q.from) != nil {
+			if s.prove(ctx, a.token, q) != nil {
 				return
 			}
 			s.hub.turn(r, s.sees(a))

@@ -13,7 +13,6 @@ import (
 // Bounds of what one reader of formatted events has us remember, and of such readers.
 // Salt's keeps all jobs for as long as the connection lasts.
 const (
-	maxFormatted       = 8         // readers
 	maxFormattedJobs   = 100       // the newest
 	maxFormattedBytes  = 256 << 10 // of their events; the oldest jobs go
 	maxFormattedGrains = 2 << 20   // bytes of grains since they were last asked for; further minions have none
@@ -209,16 +208,17 @@ func (f *formatted) all() string {
 // formattedFor is the formatter of a connection with this token; free gives its place
 // back.
 func (s *Server) formattedFor(ctx context.Context, q *request, token string) (f *formatted, free func(), err error) {
-	select {
-	case s.formats <- struct{}{}:
-	default:
+	place := s.pools.formats.Take(q.holder, q.class, 1)
+	if place == nil {
 		s.count.busy.Add(1)
-		return nil, nil, &failure{code: http.StatusServiceUnavailable}
+		return nil, nil, &failure{http.StatusServiceUnavailable, "Too many listen to formatted events, or you do. Close other connections."}
 	}
 	return newFormatted(s.now, func(ids []string) {
 		low := value.NewMap("client", "local_async", "tgt", value.List(ids), "tgt_type", "list", "fun", "grains.items")
-		if _, err := s.execute(ctx, q, []any{low}, "", token); err != nil {
+		asks := q.fork()
+		defer asks.leave()
+		if _, err := s.execute(ctx, asks, []any{low}, "", token); err != nil {
 			s.quiet.Info("grains for a reader of formatted events were not asked for", "error", err)
 		}
-	}), func() { <-s.formats }, nil
+	}), place.Release, nil
 }

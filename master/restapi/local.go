@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"saltern/master/client"
+	"saltern/master/jobs"
 	"saltern/master/value"
 )
 
@@ -21,7 +22,7 @@ type job struct {
 
 // jobOf reads a command for minions. The names are those of LocalClient.cmd;
 // whatever else there is goes along with the job (salt/client/__init__.py).
-func jobOf(low *value.Map, own ...string) (job, error) {
+func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 	rest := low.Clone()
 	take := func(name string) any {
 		v := rest.Value(name)
@@ -34,28 +35,48 @@ func jobOf(low *value.Map, own ...string) (job, error) {
 	}
 	for _, name := range []string{"tgt", "fun"} {
 		if _, ok := rest.Get(name); !ok {
-			return j, fmt.Errorf("the command has no %s", name)
+			return j, invalid("The command has no %s.", name)
 		}
 	}
+
 	j.Target, j.Fun, j.TargetType = take("tgt"), take("fun"), "glob"
 	if s, ok := take("tgt_type").(string); ok && s != "" {
 		j.TargetType = s
 	}
 	j.Return, _ = take("ret").(string)
-	j.JID, _ = take("jid").(string)
+	if v := take("jid"); value.Truth(v) {
+		if j.JID = value.StrMax(v, 100); !jobs.Valid(j.JID) {
+			return j, invalid("jid must be a job id: 20 digits, the time in UTC to the microsecond.")
+		}
+	}
 	arg, _ := take("arg").([]any)
 	kwarg, _ := take("kwarg").(*value.Map)
 	j.Arg = condition(arg, kwarg)
-	switch t := take("timeout").(type) {
-	case int64:
-		j.Timeout = seconds(t)
-	case string:
-		if n, err := strconv.ParseInt(t, 10, 64); err == nil {
-			j.Timeout = seconds(n)
+
+	n, _ := whole(take("timeout")) // as Salt, anything else is the default (salt/client/__init__.py _get_timeout)
+	gather, _ := whole(rest.Value("gather_job_timeout"))
+	for name, n := range map[string]int64{"timeout": n, "gather_job_timeout": gather} {
+		if err := s.mayWait(name, float64(n)); err != nil {
+			return j, err
 		}
 	}
+	j.Timeout = seconds(n)
 	j.Kwargs = rest
 	return j, nil
+}
+
+// mayWait refuses to wait for longer than callers may ask for, in seconds. A shorter time
+// would look as if the minions had not answered.
+func (s *Server) mayWait(name string, n float64) error {
+	if most := s.opts.MaxTimeout; n > float64(most) {
+		return invalid("%s may be %d seconds at most here (rest_cherrypy: max_timeout): start the job by local_async or runner_async, and look for its end at /jobs or /events.", name, most)
+	}
+	return nil
+}
+
+// invalid says what a caller got wrong.
+func invalid(format string, args ...any) error {
+	return &failure{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
 // seconds is a time of at most a day.
@@ -80,12 +101,12 @@ func condition(arg []any, kwarg *value.Map) []any {
 }
 
 // local runs a command on minions and waits for them.
-func (s *Server) local(ctx context.Context, low *value.Map) (any, error) {
-	j, err := jobOf(low)
+func (s *Server) local(ctx context.Context, in call) (any, error) {
+	j, err := s.jobOf(in.low)
 	if err != nil {
 		return nil, err
 	}
-	c := s.client()
+	c := s.client(in.answered)
 	defer c.Close()
 	return gather(ctx, c, j)
 }
@@ -121,12 +142,12 @@ func shownReturn(r client.Return, full bool) any {
 }
 
 // localAsync starts a command on minions.
-func (s *Server) localAsync(ctx context.Context, low *value.Map) (any, error) {
-	j, err := jobOf(low, "listen")
+func (s *Server) localAsync(ctx context.Context, in call) (any, error) {
+	j, err := s.jobOf(in.low, "listen")
 	if err != nil {
 		return nil, err
 	}
-	c := s.client()
+	c := s.client(in.answered)
 	defer c.Close()
 	started, err := c.Publish(ctx, j.Request)
 	switch {
@@ -139,10 +160,10 @@ func (s *Server) localAsync(ctx context.Context, low *value.Map) (any, error) {
 }
 
 // localSubset runs a command on some minions that have its function.
-func (s *Server) localSubset(ctx context.Context, low *value.Map) (any, error) {
+func (s *Server) localSubset(ctx context.Context, in call) (any, error) {
 	n := int64(3)
 	for _, name := range []string{"subset", "sub"} {
-		v, ok := low.Get(name)
+		v, ok := in.low.Get(name)
 		if !ok {
 			continue
 		}
@@ -150,11 +171,11 @@ func (s *Server) localSubset(ctx context.Context, low *value.Map) (any, error) {
 			return nil, &failure{http.StatusBadRequest, "subset must be a number"}
 		}
 	}
-	j, err := jobOf(low, "subset", "sub", "cli", "progress")
+	j, err := s.jobOf(in.low, "subset", "sub", "cli", "progress")
 	if err != nil {
 		return nil, err
 	}
-	c := s.client()
+	c := s.client(in.answered)
 	defer c.Close()
 	ids, err := c.Subset(ctx, j.Request, int(min(max(n, 0), 1<<30)), rand.Shuffle)
 	switch {
@@ -180,25 +201,28 @@ func whole(v any) (int64, bool) {
 }
 
 // localBatch runs a command on some minions at a time.
-func (s *Server) localBatch(ctx context.Context, low *value.Map) ([]any, error) {
-	if value.Truth(low.Value("raw")) {
+func (s *Server) localBatch(ctx context.Context, in call) ([]any, error) {
+	if value.Truth(in.low.Value("raw")) {
 		return nil, &failure{http.StatusBadRequest, "raw is not supported with local_batch; use the returns as they are"}
 	}
 	size := "10%"
-	if v, ok := low.Get("batch"); ok {
+	if v, ok := in.low.Get("batch"); ok {
 		size = value.Str(v)
 	}
-	j, err := jobOf(low, "batch", "batch_wait", "failhard", "raw", "client")
+	j, err := s.jobOf(in.low, "batch", "batch_wait", "failhard", "raw", "client")
 	if err != nil {
 		return nil, err
 	}
-	wait, _ := whole(low.Value("batch_wait"))
+	wait, _ := whole(in.low.Value("batch_wait"))
+	if err := s.mayWait("batch_wait", float64(wait)); err != nil {
+		return nil, err
+	}
 	gatherTime := s.master.GatherJobTimeout
-	if n, ok := whole(low.Value("gather_job_timeout")); ok && n > 0 {
+	if n, ok := whole(in.low.Value("gather_job_timeout")); ok && n > 0 {
 		gatherTime = seconds(n)
 	}
-	failhard := value.Truth(low.Value("failhard"))
-	if _, ok := low.Get("failhard"); !ok {
+	failhard := value.Truth(in.low.Value("failhard"))
+	if _, ok := in.low.Get("failhard"); !ok {
 		failhard = s.master.Raw.Bool("failhard")
 	}
 	if j.Timeout == 0 {
@@ -206,9 +230,9 @@ func (s *Server) localBatch(ctx context.Context, low *value.Map) ([]any, error) 
 	}
 	out := []any{}
 	add := func(id string, v any) { out = append(out, value.NewMap(id, v)) }
-	c := s.client()
+	c := s.client(in.answered)
 	defer c.Close()
-	j.Kwargs = credentials(low)
+	j.Kwargs = credentials(in.low)
 	q := client.BatchRequest{Request: j.Request, Size: size, Wait: seconds(wait), Failhard: failhard, Gather: gatherTime, JID: newJID(s.now())}
 	q.Request.JID = ""
 	_, err = c.Batch(ctx, q, client.BatchOutput{Returned: func(r client.Return) { add(r.ID, r.Ret) }, TimedOut: func(id string) { add(id, value.NewMap()) }})

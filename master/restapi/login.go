@@ -2,7 +2,6 @@ package restapi
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -10,9 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"saltern/master/client"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/username"
 	"saltern/master/value"
+	"saltern/pause"
+	"saltern/ratelimit"
 )
 
 func askLogin(_ *Server, _ context.Context, q *request) (any, error) {
@@ -22,7 +24,7 @@ func askLogin(_ *Server, _ context.Context, q *request) (any, error) {
 
 // login gets a token from the master for a name and a password.
 func login(s *Server, ctx context.Context, q *request) (any, error) {
-	if !s.masterIsUp() {
+	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
 	}
 	low := q.low()
@@ -34,7 +36,7 @@ func login(s *Server, ctx context.Context, q *request) (any, error) {
 		creds, ok = m, true
 	}
 	if !ok {
-		return nil, errors.New("the body holds no username, password and eauth")
+		return nil, &failure{http.StatusBadRequest, "The body holds no username, password and eauth."}
 	}
 	if !s.mayLogIn(creds.Value("username"), host(q.http)) {
 		s.loginRefused(ctx, value.StrMax(creds.Value("username"), 256), "api_acl")
@@ -54,55 +56,131 @@ func login(s *Server, ctx context.Context, q *request) (any, error) {
 
 // logIn gets a token for somebody who may log in, and notes it.
 func (s *Server) logIn(ctx context.Context, q *request, creds *value.Map) (token *value.Map, expires time.Time, err error) {
-	if token, err = s.mint(ctx, q, creds); err != nil {
+	g, err := s.guess(ctx, q, creds.Str("eauth"), creds.Str("username"))
+	if err != nil {
 		return nil, expires, err
 	}
+	token, err = s.mint(ctx, creds)
+	g.looked()
+	if err != nil {
+		g.unknown()
+		return nil, expires, err
+	}
+
 	expires, ok := when(token.Value("expire"))
 	if t := token.Str("token"); !ok || t == "" {
-		s.count.wrong.Add(1)
+		if g.wrong() {
+			return nil, expires, s.tooMany(q.from)
+		}
 		return nil, expires, &failure{http.StatusUnauthorized, "Could not authenticate using provided credentials"}
 	}
-	now := s.now()
-	s.guard.right(q.from, now)
-	s.guard.learn(token.Str("token"), ownerOf(token), expires, now)
+	g.right()
+	who := ownerOf(token)
+	s.guard.learn(token.Str("token"), who, expires, s.now())
+	s.proved(q, who)
 	return token, expires, nil
 }
 
 // mint asks the master for a token; the answer is empty when it gives none.
-func (s *Server) mint(ctx context.Context, q *request, creds *value.Map) (*value.Map, error) {
-	leave, err := s.enterLogin(q.from)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
+func (s *Server) mint(ctx context.Context, creds *value.Map) (*value.Map, error) {
 	load := creds.Clone()
 	for _, k := range []string{"key", "user", "token"} {
 		load.Delete(k)
 	}
 	load.Set("cmd", "mk_token")
-	c := s.client()
+	c := s.client(nil)
 	defer c.Close()
 	v, err := c.Ask(ctx, load)
 	if err != nil {
 		return nil, err
 	}
 	m, _ := v.(*value.Map)
-	return m, nil
+	return m, client.ErrorIn(m)
 }
 
-// enterLogin takes one of the log-ins that may be under way, and counts it as wrong until
-// it proves right.
-func (s *Server) enterLogin(from netip.Addr) (leave func(), err error) {
-	if !s.guard.mayTry(from, s.now()) {
-		return nil, s.tooMany(from)
+// guess is a password, or what stands for one, that is looked at. Once it is known what it
+// was, one of right, wrong and unknown must be called. Until it is wrong it counts for
+// nothing; but an address that has been wrong too often waits before it may guess again,
+// unless it is for somebody who has logged in there before.
+type guess struct {
+	s       *Server
+	from    netip.Addr
+	who     holder // at that address
+	counted bool   // as wrong, ahead
+	turn    *share
+}
+
+// guess waits until a password may be looked at.
+func (s *Server) guess(ctx context.Context, q *request, system, user string) (*guess, error) {
+	g := &guess{s: s, from: q.from, who: holder{system: system, name: username.Fold(user), from: q.from}}
+	now, class, by := s.now(), q.class, q.holder
+	switch {
+	case user != "" && s.guard.people.Has(g.who, now):
+		class, by = ratelimit.Proven, g.who
+	case s.guard.exhausted(q.from, now):
+		if err := g.wait(ctx); err != nil {
+			return nil, err
+		}
 	}
-	select {
-	case s.logins <- struct{}{}:
-		return func() { <-s.logins }, nil
-	default:
-		s.count.busy.Add(1)
-		return nil, &failure{code: http.StatusServiceUnavailable}
+
+	short, cancel := context.WithTimeout(ctx, queueTime)
+	defer cancel()
+	turn, err := s.pools.logins.Wait(short, by, class, 1)
+	if err != nil {
+		g.unknown()
+		return nil, s.full(ctx, err, "Too many log-ins are under way. Try again in a few seconds.")
 	}
+	g.turn = turn
+	return g, nil
+}
+
+// wait lets an address that has been wrong too often guess at the pace of its budget.
+func (g *guess) wait(ctx context.Context) error {
+	wait, ok := g.s.guard.reserve(g.from, queueTime, g.s.now())
+	if !ok {
+		g.s.count.limited.Add(1)
+		return &failure{http.StatusServiceUnavailable, "Many log-ins of this address were wrong, and others wait for their turn before this one. Nobody has looked at the password. Try again later."}
+	}
+	g.counted = true
+	if err := pause.For(ctx, wait); err != nil {
+		g.unknown()
+		return err
+	}
+	return nil
+}
+
+// looked notes that the password has been looked at: the next one may be. It may be called
+// again.
+func (g *guess) looked() { g.turn.Release() }
+
+func (g *guess) right() {
+	g.unknown()
+	if g.who.name != "" {
+		g.s.guard.people.Note(g.who, g.s.now())
+	}
+}
+
+// unknown is for what nobody has looked at.
+func (g *guess) unknown() {
+	g.looked()
+	if g.counted {
+		g.counted = false
+		g.s.guard.forgive(g.from, g.s.now())
+	}
+}
+
+// wrong counts, and reports whether the address has been wrong too often now.
+func (g *guess) wrong() (tooMany bool) {
+	g.looked()
+	g.s.count.wrong.Add(1)
+	now := g.s.now()
+	if g.counted {
+		g.counted = false // it stays counted
+		return true
+	}
+	tooMany = g.s.guard.exhausted(g.from, now)
+	g.s.guard.wrong(g.from, now)
+	return tooMany
 }
 
 // cookie is the session's: scripts cannot read it, other sites cannot send it, and

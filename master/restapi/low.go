@@ -3,12 +3,11 @@ package restapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 
+	"saltern/master/client"
 	"saltern/master/value"
 )
 
@@ -18,16 +17,16 @@ func clientNames() []string {
 	return []string{"destroy", "local", "local_async", "local_batch", "local_subset", "runner", "runner_async", "ssh", "wheel", "wheel_async"}
 }
 
-// call is one command of a request: its chunk of low data, and who asks.
+// call is one command of a request: its chunk of low data.
 type call struct {
-	low  *value.Map
-	from netip.Addr
+	low      *value.Map
+	answered func(proven bool) // see [client.Config]; may be nil
 }
 
-// execute carries out the commands of a request one after another, each by client
-// unless that is "", each with the token of the session unless that is "", and
+// execute carries out the commands of a request one after another, each by the client
+// form unless that is "", each with the token of the session unless that is "", and
 // returns what they gave. An error ends it: what was done before stays done.
-func (s *Server) execute(ctx context.Context, q *request, low any, client, token string) ([]any, error) {
+func (s *Server) execute(ctx context.Context, q *request, low any, form, token string) ([]any, error) {
 	chunks, ok := low.([]any)
 	if !ok {
 		return nil, &failure{http.StatusBadRequest, "Lowstates must be a list"}
@@ -36,7 +35,7 @@ func (s *Server) execute(ctx context.Context, q *request, low any, client, token
 	for _, c := range chunks {
 		chunk, ok := c.(*value.Map)
 		if !ok {
-			return nil, fmt.Errorf("a command must be a map, not %s", value.StrMax(c, 100))
+			return nil, &failure{http.StatusBadRequest, "A command must be a map, not " + value.StrMax(c, 100) + "."}
 		}
 		if token != "" {
 			chunk.Set("token", token)
@@ -46,15 +45,15 @@ func (s *Server) execute(ctx context.Context, q *request, low any, client, token
 				return nil, &failure{http.StatusUnauthorized, "Invalid token"}
 			}
 		}
-		if client != "" {
-			chunk.Set("client", client)
+		if form != "" {
+			chunk.Set("client", form)
 		}
 		if v, ok := chunk.Get("arg"); ok {
 			if _, list := v.([]any); !list {
 				chunk.Set("arg", []any{v})
 			}
 		}
-		got, err := s.run(ctx, call{chunk, q.from}, token != "")
+		got, err := s.run(ctx, q, chunk, token != "")
 		if err != nil {
 			return nil, err
 		}
@@ -65,28 +64,52 @@ func (s *Server) execute(ctx context.Context, q *request, low any, client, token
 
 // run carries out one command (salt/netapi/__init__.py NetapiClient.run). proven
 // says that its token is good.
-func (s *Server) run(ctx context.Context, c call, proven bool) ([]any, error) {
-	if !s.masterIsUp() {
+func (s *Server) run(ctx context.Context, q *request, low *value.Map, proven bool) ([]any, error) {
+	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
 	}
-	name, err := s.allowed(c.low)
+	name, err := s.allowed(low)
 	if err != nil {
 		return nil, err
 	}
+	if token, ok := low.Get("token"); ok && !proven {
+		text, _ := token.(string)
+		err := s.prove(ctx, text, q)
+		if f, ok := errors.AsType[*failure](err); ok && f.code == http.StatusUnauthorized {
+			return nil, &failure{http.StatusUnauthorized, `Authentication failure of type "token" occurred.`}
+		}
+		if err != nil {
+			return nil, err
+		}
+		proven = true
+	}
+	if err := s.enter(ctx, q); err != nil {
+		return nil, err
+	}
 	if proven {
-		return s.dispatch(ctx, name, c)
+		return s.dispatch(ctx, name, call{low: low})
 	}
-	// A password or a token that nobody has looked at yet.
-	now := s.now()
-	if !s.guard.mayTry(c.from, now) {
-		return nil, s.tooMany(c.from)
+	return s.runByPassword(ctx, q, name, low)
+}
+
+// runByPassword carries out a command that brings a password. It is a guess until the
+// master has answered for the first time; what comes after that is the user's.
+func (s *Server) runByPassword(ctx context.Context, q *request, name string, low *value.Map) ([]any, error) {
+	who := owner{name: low.Str("username"), system: low.Str("eauth")}
+	g, err := s.guess(ctx, q, who.system, who.name)
+	if err != nil {
+		return nil, err
 	}
-	out, err := s.dispatch(ctx, name, c)
-	if f, ok := errors.AsType[*failure](refused(err)); ok && f.code == http.StatusUnauthorized {
-		s.count.wrong.Add(1)
-	} else {
-		s.guard.right(c.from, now)
+	out, err := s.dispatch(ctx, name, call{low: low, answered: func(proven bool) {
+		if g.looked(); proven {
+			g.right()
+			s.proved(q, who)
+		}
+	}})
+	if e, ok := errors.AsType[*client.Error](err); ok && e.Kind == client.Authentication && g.wrong() {
+		return nil, s.tooMany(q.from)
 	}
+	g.unknown()
 	return out, err
 }
 
@@ -120,21 +143,21 @@ func (s *Server) dispatch(ctx context.Context, name string, c call) ([]any, erro
 	}
 	switch name {
 	case "local":
-		return one(s.local(ctx, c.low))
+		return one(s.local(ctx, c))
 	case "local_async":
-		return one(s.localAsync(ctx, c.low))
+		return one(s.localAsync(ctx, c))
 	case "local_subset":
-		return one(s.localSubset(ctx, c.low))
+		return one(s.localSubset(ctx, c))
 	case "local_batch":
-		return s.localBatch(ctx, c.low)
+		return s.localBatch(ctx, c)
 	case "runner":
-		return one(s.runner(ctx, c.low))
+		return one(s.runner(ctx, c))
 	case "runner_async":
-		return one(s.runnerAsync(ctx, c.low))
+		return one(s.runnerAsync(ctx, c))
 	case "wheel":
-		return one(s.wheel(ctx, c.low))
+		return one(s.wheel(ctx, c))
 	case "wheel_async":
-		return one(s.wheelAsync(ctx, c.low))
+		return one(s.wheelAsync(ctx, c))
 	}
 	return nil, &failure{http.StatusBadRequest, "The client " + name + " is not served by this salt-api; salt-ssh is Python's, and so is the salt-api for it."}
 }

@@ -2,7 +2,6 @@ package restapi
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,9 +10,6 @@ import (
 	"saltern/master/client"
 	"saltern/master/value"
 )
-
-// maxRunner bounds what a caller may ask to wait for a runner.
-const maxRunner = 24 * time.Hour
 
 // runnerCall reads a call of a runner (salt/runner.py _reformat_low): arguments are
 // in arg, in kwarg, and at the top.
@@ -58,42 +54,48 @@ func hasFun(low *value.Map, name string) error {
 }
 
 // runner runs a function of the master and waits for it.
-func (s *Server) runner(ctx context.Context, low *value.Map) (any, error) {
-	if err := hasFun(low, "runner"); err != nil {
+func (s *Server) runner(ctx context.Context, in call) (any, error) {
+	if err := hasFun(in.low, "runner"); err != nil {
 		return nil, err
 	}
 	limit := time.Duration(s.opts.Timeout) * time.Second
-	if v, ok := low.Get("timeout"); ok && v != nil {
-		n, err := strconv.ParseFloat(value.Str(v), 64)
-		if err != nil {
-			return nil, errors.New("timeout is no number")
+	if v := in.low.Value("timeout"); v != nil {
+		n, err := strconv.ParseFloat(value.StrMax(v, 100), 64)
+		if err != nil || !(n >= 0) {
+			return nil, invalid("timeout must be a number of seconds.")
 		}
-		limit = min(time.Duration(max(n, 0)*float64(time.Second)), maxRunner)
+		if err := s.mayWait("timeout", n); err != nil {
+			return nil, err
+		}
+		limit = time.Duration(n * float64(time.Second))
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	fun, arguments := runnerCall(low, "timeout", "full_return")
-	c := s.client()
+	fun, arguments := runnerCall(in.low, "timeout", "full_return")
+	c := s.client(in.answered)
 	defer c.Close()
-	data, err := c.Runner(ctx, fun, []any{}, arguments, credentials(low), func(string, *value.Map) {})
+	data, err := c.Runner(ctx, fun, []any{}, arguments, credentials(in.low), func(string, *value.Map) {})
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, err
 	}
-	if value.Truth(low.Value("full_return")) {
+	if value.Truth(in.low.Value("full_return")) {
 		return value.NewMap("data", data, "tag", "salt/run/"+data.Str("jid")+"/ret"), nil
 	}
 	return data.Value("return"), nil
 }
 
 // runnerAsync starts a function of the master.
-func (s *Server) runnerAsync(ctx context.Context, low *value.Map) (any, error) {
-	if err := hasFun(low, "runner_async"); err != nil {
+func (s *Server) runnerAsync(ctx context.Context, in call) (any, error) {
+	if err := hasFun(in.low, "runner_async"); err != nil {
 		return nil, err
 	}
-	fun, arguments := runnerCall(low)
-	c := s.client()
+	fun, arguments := runnerCall(in.low)
+	c := s.client(in.answered)
 	defer c.Close()
-	jid, err := c.StartRunner(ctx, fun, []any{}, arguments, credentials(low))
+	jid, err := c.StartRunner(ctx, fun, []any{}, arguments, credentials(in.low))
 	if err != nil {
 		return nil, err
 	}
@@ -101,19 +103,19 @@ func (s *Server) runnerAsync(ctx context.Context, low *value.Map) (any, error) {
 }
 
 // wheel calls a function that changes the master.
-func (s *Server) wheel(ctx context.Context, low *value.Map) (any, error) {
-	if err := hasFun(low, "wheel"); err != nil {
+func (s *Server) wheel(ctx context.Context, in call) (any, error) {
+	if err := hasFun(in.low, "wheel"); err != nil {
 		return nil, err
 	}
 	load := value.NewMap()
-	for k, v := range low.All() {
+	for k, v := range in.low.All() {
 		if name, ok := k.(string); ok && (!strings.HasPrefix(name, "__") || name == "__kwarg__") {
 			load.Set(name, v)
 		}
 	}
 	load.Set("cmd", "wheel")
 	load.Delete("key") // of a system user; only those of the master's host have one
-	c := s.client()
+	c := s.client(in.answered)
 	defer c.Close()
 	v, err := c.Ask(ctx, load)
 	if err != nil {
@@ -130,11 +132,11 @@ func (s *Server) wheel(ctx context.Context, low *value.Map) (any, error) {
 
 // wheelAsync is wheel, and tells only where its end was told. These functions are
 // quick; Salt's answers at once, with a job id under which nothing ever happens.
-func (s *Server) wheelAsync(ctx context.Context, low *value.Map) (any, error) {
-	if err := hasFun(low, "wheel_async"); err != nil {
+func (s *Server) wheelAsync(ctx context.Context, in call) (any, error) {
+	if err := hasFun(in.low, "wheel_async"); err != nil {
 		return nil, err
 	}
-	v, err := s.wheel(ctx, low)
+	v, err := s.wheel(ctx, in)
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,7 @@ type Options struct {
 	ConsoleFirst       bool  // and browsers that ask for / get them
 	Workers, Queue     int   // requests that are served at once, and that wait
 	MaxBody            int64 // bytes
+	MaxTimeout         int   // what a caller may ask to wait for, in seconds
 	ACL                *value.Map
 	HasACL             bool
 	IPs                []string // who may ask; none: everybody
@@ -45,12 +46,18 @@ type Options struct {
 	Timeout  int      // rest_timeout, of runners, in seconds
 }
 
+const (
+	usualQueue = 300       // requests that wait; Salt's 30 wait in the kernel, and more beside them
+	usualWait  = 3600      // seconds that a caller may ask to wait for
+	maxWait    = 24 * 3600 // that he may be let
+)
+
 // taken are the names in rest_cherrypy that are read.
 func taken() []string {
 	return []string{"port", "host", "debug", "log_access_file", "ssl_crt", "ssl_key", "ssl_chain", "disable_ssl",
 		"webhook_disable_auth", "webhook_url", "thread_pool", "socket_queue_size", "queue_size", "max_request_body_size",
 		"stats_disable_auth", "static", "static_path", "enable_sessions", "app", "app_path", "root_prefix", "favicon",
-		"api_acl", "authorized_ips", "cors_origin", "console", "console_redirect"}
+		"api_acl", "authorized_ips", "cors_origin", "console", "console_redirect", "max_timeout"}
 }
 
 // without are the names of Salt's that change nothing here, and why.
@@ -91,13 +98,14 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 	if at != "" {
 		o.Behind, o.Balancers = at, given.Str("balancers")
 	}
-	o.Queue = r.number("socket_queue_size", r.number("queue_size", 30, 10000), 10000)
+	o.Queue = r.number("socket_queue_size", r.number("queue_size", usualQueue, 10000), 10000)
 	if v, ok := raw.Get("enable_sessions"); ok {
 		o.NoSessions = v == false
 	}
 	if n, ok := m.Raw.Int("rest_timeout"); ok && n > 0 {
-		o.Timeout = int(min(n, 24*3600))
+		o.Timeout = int(min(n, maxWait))
 	}
+	o.MaxTimeout = max(r.number("max_timeout", usualWait, maxWait), o.Timeout)
 	if _, ok := raw.Get("port"); !ok {
 		r.fault("port", "is not there: say which port to listen on, as in port: 8000")
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"mime"
 	"net/http"
@@ -21,6 +20,7 @@ import (
 	"saltern/master/pattern"
 	"saltern/master/restapi/console"
 	"saltern/master/value"
+	"saltern/ratelimit"
 	"saltern/release"
 )
 
@@ -31,7 +31,7 @@ const (
 
 func (s *Server) newConsole() (*console.Console, error) {
 	cfg := console.Config{Prefix: strings.TrimSuffix(s.opts.RootPrefix, "/"), Secure: s.opts.Cert != "", Version: release.Version(), Cluster: s.master.ClusterID != "", Nodes: s.master.Door != "",
-		Systems: slices.Sorted(slices.Values(s.master.ExternalAuth.Keys())), Log: s.log, Now: s.now}
+		Systems: slices.Sorted(slices.Values(s.master.ExternalAuth.Keys())), Log: s.quiet, Now: s.now}
 	if o, asks := s.master.OIDCOptions(); asks {
 		cfg.Systems = slices.DeleteFunc(cfg.Systems, func(name string) bool { return name == "oidc" }) // nobody types its passwords
 		if err := s.openOIDC(o, &cfg); err != nil {
@@ -47,14 +47,15 @@ func (s *Server) serveConsole(q *request, path string) error {
 		return err
 	}
 	ctx := withFrom(q.http)
-	if !console.IsStream(path) {
-		leave, err := s.enter(ctx)
-		if err != nil {
-			return err
-		}
-		defer leave()
+	if q.http.ContentLength == 0 {
+		q.working()
 	}
-	a := s.console.Serve(ctx, console.Request{HTTP: q.http, Path: path, Master: &pages{s, q}, Form: func() (url.Values, error) { return s.form(q) }})
+	a := s.console.Serve(ctx, console.Request{
+		HTTP:   q.http,
+		Path:   path,
+		Master: &pages{s: s, q: q, stays: console.IsStream(path)},
+		Form:   func() (url.Values, error) { return s.form(ctx, q) },
+	})
 	maps.Copy(q.w.Header(), a.Header)
 	if a.Events != nil {
 		reader := audience{token: a.Events.Token, job: a.Events.JID}
@@ -65,35 +66,37 @@ func (s *Server) serveConsole(q *request, path string) error {
 }
 
 // form reads the body of a form, once.
-func (s *Server) form(q *request) (url.Values, error) {
+func (s *Server) form(ctx context.Context, q *request) (url.Values, error) {
 	if form, ok := q.data.(url.Values); ok {
 		return form, nil
 	}
-	kind, _, err := mime.ParseMediaType(q.http.Header.Get("Content-Type"))
-	if err != nil || kind != "application/x-www-form-urlencoded" {
+	media, _, err := mime.ParseMediaType(q.http.Header.Get("Content-Type"))
+	if err != nil || media != "application/x-www-form-urlencoded" {
 		return nil, &console.Refusal{Code: http.StatusUnsupportedMediaType, Text: "That is not a form of the console."}
 	}
-	b, err := io.ReadAll(http.MaxBytesReader(q.w, q.http.Body, maxForm))
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		s.count.large.Add(1)
-		return nil, &console.Refusal{Code: http.StatusRequestEntityTooLarge, Text: "The form is too large."}
+	most := int64(maxStranger)
+	if q.class == ratelimit.Proven {
+		most = maxForm
 	}
-	if err != nil {
-		return nil, &console.Refusal{Code: http.StatusBadRequest, Text: "The form did not arrive whole."}
+	if q.raw, err = s.receive(ctx, q, most); err != nil {
+		return nil, refusal(err)
 	}
-	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{})
-	form, err := url.ParseQuery(string(b))
+	if err := s.setAside(ctx, q, kinds()[media].cost(q.raw)); err != nil {
+		return nil, refusal(err)
+	}
+	form, err := url.ParseQuery(string(q.raw))
 	if err != nil {
 		return nil, &console.Refusal{Code: http.StatusBadRequest, Text: "The form cannot be read."}
 	}
-	q.whole, q.data = true, form
+	q.data = form
 	return form, nil
 }
 
 // pages is the API as the console uses it for a request.
 type pages struct {
-	s *Server
-	q *request
+	s     *Server
+	q     *request
+	stays bool // the answer goes on for hours
 }
 
 // refusal is an error as the console shows it.
@@ -108,7 +111,7 @@ func refusal(err error) error {
 // LogIn implements [console.Master].
 func (p *pages) LogIn(ctx context.Context, user, password, system string) (console.Login, error) {
 	s := p.s
-	if !s.masterIsUp() {
+	if !s.masterIsUp(ctx) {
 		return console.Login{}, &console.Refusal{Code: http.StatusServiceUnavailable, Text: "Salt Master is not available."}
 	}
 	if !s.mayLogIn(user, host(p.q.http)) {
@@ -124,8 +127,13 @@ func (p *pages) LogIn(ctx context.Context, user, password, system string) (conso
 
 // Session implements [console.Master].
 func (p *pages) Session(ctx context.Context, token string) (console.Login, error) {
-	if err := p.s.prove(ctx, token, p.q.from); err != nil {
+	if err := p.s.prove(ctx, token, p.q); err != nil {
 		return console.Login{}, refusal(err)
+	}
+	if !p.stays {
+		if err := p.s.enter(ctx, p.q); err != nil {
+			return console.Login{}, refusal(err)
+		}
 	}
 	known := p.s.guard.session(token)
 	if known.expires.IsZero() {

@@ -63,7 +63,7 @@ func refused(err error) error {
 		return &failure{http.StatusUnauthorized, e.Message}
 	case client.Invocation:
 		return &failure{http.StatusBadRequest, e.Message}
-	case client.Unavailable:
+	case client.Unavailable, client.Busy:
 		return &failure{http.StatusServiceUnavailable, e.Message}
 	}
 	return err
@@ -138,7 +138,7 @@ func (s *Server) answer(q *request, code int, v any) {
 	if q.format == typeYAML {
 		b, err := saltyaml.Encode(v)
 		if err != nil {
-			s.log.Error("an answer cannot be written as YAML", "path", q.http.URL.Path, "error", err)
+			s.quiet.Error("an answer cannot be written as YAML", "path", q.http.URL.Path, "error", err)
 			s.page(q, &failure{http.StatusInternalServerError, "Could not serialize the return data from Salt."})
 			return
 		}
@@ -169,7 +169,7 @@ const writeTime = 30 * time.Second
 func (s *Server) send(q *request, code int, text string) {
 	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(writeTime + time.Duration(len(text)>>16)*time.Second))
 	q.w.Header().Set("Content-Length", strconv.Itoa(len(text)))
-	if q.http.ContentLength != 0 && !q.whole {
+	if q.http.ContentLength != 0 && !q.whole && q.http.ProtoMajor < 2 {
 		q.w.Header().Set("Connection", "close") // or the rest of the body would be waited for first
 	}
 	q.w.WriteHeader(code)
@@ -181,7 +181,8 @@ func (s *Server) send(q *request, code int, text string) {
 	}
 }
 
-// fail sends an error. What is no refusal is logged, and shown only with debug.
+// fail sends an error. What is no refusal is logged, at a limited rate since strangers may
+// cause it, and shown only with debug.
 func (s *Server) fail(q *request, err error) {
 	err = refused(err)
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -191,7 +192,7 @@ func (s *Server) fail(q *request, err error) {
 	if q.http.Context().Err() != nil {
 		return // nobody is there
 	}
-	s.log.Error("request failed", "method", q.http.Method, "path", q.http.URL.Path, "peer", q.http.RemoteAddr, "error", redact.Text(err.Error()))
+	s.quiet.Error("request failed", "method", q.http.Method, "path", q.http.URL.Path, "peer", q.http.RemoteAddr, "error", redact.Text(err.Error()))
 	text := "An unexpected error occurred"
 	if s.opts.Debug {
 		text = err.Error()

@@ -7,12 +7,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"saltern/audit"
 	"saltern/master/internal/source"
 	"saltern/master/restapi/console"
 	"saltern/master/value"
+	"saltern/ratelimit"
 )
 
 // request is one request on its way.
@@ -23,12 +23,19 @@ type request struct {
 	args   []string // parts of the path after the endpoint
 	token  string   // that of the session, proven; "" for none
 	data   any      // the body, decoded
-	raw    string   // the body
+	raw    []byte   // the body
 	whole  bool     // it was read
 	format string   // content type of the answer
 	code   int      // what was sent; 0: nothing yet
 	sent   int      // bytes
 	status int      // of a good answer; 0: 200
+
+	class  ratelimit.Class // what is known of who asks
+	holder holder          // for whom it counts
+	shares []*share        // what it has until it is answered
+	memory *share          // one of them: for the body; nil: none yet
+	enters bool            // it has a worker
+	worked func()          // ends what [httpserver.Working] began; nil: it has not arrived
 }
 
 // low is the body as low data: a map is a list of one.
@@ -51,7 +58,9 @@ type endpoint struct {
 	parts int      // parts of the path that may follow, -1 for any number
 	names []string // of the query that may be there with GET
 	raw   bool     // the handlers send their answers themselves
-	stays bool     // answers go on for hours and take no worker
+	stays bool     // answers go on for hours
+	works bool     // POST takes a worker; commands take one by themselves
+	most  int64    // bytes of a body of who has proved nothing
 }
 
 func (e endpoint) allow() string {
@@ -70,13 +79,13 @@ func (e endpoint) allow() string {
 func routes(o Options) map[string]endpoint {
 	all := map[string]endpoint{
 		"index":   {get: welcome, post: commands, auth: "post"},
-		"login":   {get: askLogin, post: login},
-		"logout":  {post: logout, auth: "all"},
-		"token":   {get: welcome, post: makeToken},
+		"login":   {get: askLogin, post: login, most: maxStranger},
+		"logout":  {post: logout, auth: "all", works: true},
+		"token":   {get: welcome, post: makeToken, most: maxStranger},
 		"minions": {get: minions, post: startJob, auth: "all", parts: 1, names: []string{"mid"}},
-		"run":     {get: welcome, post: runCommands},
+		"run":     {get: welcome, post: runCommands, most: o.MaxBody},
 		"jobs":    {get: showJobs, post: commands, auth: "all", parts: 1, names: []string{"jid", "timeout"}},
-		"keys":    {get: showKeys, post: makeKeys, auth: "read", parts: 1, names: []string{"mid"}, raw: true},
+		"keys":    {get: showKeys, post: makeKeys, auth: "read", parts: 1, names: []string{"mid"}, raw: true, most: maxStranger},
 		"events":  {get: events, raw: true, stays: true},
 		"ws":      {get: socket, raw: true, stays: true, parts: 1},
 		"stats":   {get: stats, auth: "all"},
@@ -89,9 +98,9 @@ func routes(o Options) map[string]endpoint {
 			delete(all, name)
 		}
 	}
-	hook := endpoint{post: fireHook, auth: "all", parts: -1}
+	hook := endpoint{post: fireHook, auth: "all", works: true, parts: -1}
 	if o.WebhookOpen {
-		hook.auth = ""
+		hook.auth, hook.most = "", o.MaxBody
 	}
 	all[o.WebhookPath] = hook
 	return all
@@ -174,18 +183,21 @@ func (s *Server) endpoint(q *request, e endpoint) error {
 		return &failure{code: http.StatusMethodNotAllowed}
 	}
 	ctx := withFrom(r)
-	if !e.stays {
-		leave, err := s.enter(ctx)
-		if err != nil {
-			return err
-		}
-		defer leave()
-	}
-	if err := s.read(q); err != nil {
-		return err
-	}
 	if e.parts >= 0 && len(q.args) > e.parts || r.Method != http.MethodPost && !e.stays && !known(r, e.names) {
 		return &failure{code: http.StatusNotFound}
+	}
+	most := e.most
+	if q.class == ratelimit.Proven {
+		most = s.opts.MaxBody
+	}
+	if err := s.read(ctx, q, most); err != nil {
+		return err
+	}
+	q.working()
+	if e.works && r.Method == http.MethodPost {
+		if err := s.enter(ctx, q); err != nil {
+			return err
+		}
 	}
 	if !e.raw || r.Method != http.MethodPost && !e.stays {
 		var err error
@@ -210,37 +222,12 @@ func (s *Server) loggedIn(q *request, e endpoint) error {
 	default:
 		return nil
 	}
-	if err := s.prove(withFrom(q.http), token, q.from); err != nil {
+	if err := s.prove(withFrom(q.http), token, q); err != nil {
 		return err
 	}
 	q.token = token
 	q.w.Header().Set("Cache-Control", "private")
 	return nil
-}
-
-// enter waits for a worker.
-func (s *Server) enter(ctx context.Context) (leave func(), err error) {
-	busy := func() error {
-		s.count.busy.Add(1)
-		return &failure{code: http.StatusServiceUnavailable}
-	}
-	select {
-	case s.queue <- struct{}{}:
-	default:
-		return nil, busy()
-	}
-	t := time.NewTimer(queueTime)
-	defer t.Stop()
-	select {
-	case s.workers <- struct{}{}:
-		return func() { <-s.workers; <-s.queue }, nil
-	case <-t.C:
-		<-s.queue
-		return nil, busy()
-	case <-ctx.Done():
-		<-s.queue
-		return nil, ctx.Err()
-	}
 }
 
 // below takes root_prefix off a path.

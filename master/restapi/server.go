@@ -1,16 +1,13 @@
 package restapi
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -23,21 +20,11 @@ import (
 	"saltern/master/conf"
 	"saltern/master/internal/oidc"
 	"saltern/master/internal/ratelog"
-	"saltern/master/redact"
 	"saltern/master/restapi/console"
-	"saltern/printable"
 	"saltern/ratelimit"
 )
 
-const (
-	maxConns    = 1024
-	maxOfOne    = 256 // connections of one address
-	maxHeader   = 32 << 10
-	maxLogins   = 32
-	queueTime   = 30 * time.Second
-	maxReaders  = 512 // of events
-	maxReadersA = 32  // of one address
-)
+const maxHeader = 32 << 10
 
 // Server answers requests. Its methods may be called concurrently.
 type Server struct {
@@ -49,19 +36,18 @@ type Server struct {
 	user   string
 	audit  *audit.Log
 
-	guard   *guard
-	hub     *hub
-	shared  *client.Shared // of all commands
-	workers chan struct{}  // requests at work
-	queue   chan struct{}  // those and the ones that wait
-	logins  chan struct{}
-	conns   perAddress    // connections
-	readers perAddress    // of events
-	formats chan struct{} // readers of formatted events
-	static  *os.Root      // nil: none
+	guard     *guard
+	pools     pools
+	places    *httpserver.Places // connections
+	balancers *balancers         // of the cluster
+	life      *life              // the master's
+	hub       *hub
+	shared    *client.Shared // of all commands
+
+	static  *os.Root // nil: none
 	sockets sync.WaitGroup
 	ending  chan struct{} // closed when Serve ends
-	access  *os.File      // nil: none
+	access  *accessLog    // nil: none
 	routes  map[string]endpoint
 	console *console.Console // nil: it is off
 	oidc    *oidc.Provider   // nil: browsers do not sign in with one
@@ -71,15 +57,27 @@ type Server struct {
 
 // counters are since the start; see Stats for their meaning.
 type counters struct {
-	requests, wrong, limited, busy, large, cut, refused, events atomic.Uint64
+	requests, wrong, limited, busy, large, cut, refused, events, unlogged atomic.Uint64
 }
 
 // New makes a server for the master of a configuration. getenv is os.Getenv
 // outside of tests. Close must be called in the end.
 func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string) (*Server, error) {
-	s := &Server{master: m, opts: o, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: time.Now,
-		user: client.CurrentUser(getenv), guard: newGuard(), started: time.Now(),
-		workers: make(chan struct{}, o.Workers), queue: make(chan struct{}, o.Workers+o.Queue), logins: make(chan struct{}, maxLogins), formats: make(chan struct{}, maxFormatted), ending: make(chan struct{})}
+	s := &Server{
+		master:    m,
+		opts:      o,
+		log:       log,
+		quiet:     slog.New(ratelog.New(log.Handler(), time.Now)),
+		now:       time.Now,
+		user:      client.CurrentUser(getenv),
+		guard:     newGuard(),
+		pools:     newPools(o),
+		balancers: &balancers{path: o.Balancers},
+		started:   time.Now(),
+		ending:    make(chan struct{}),
+	}
+	s.places = s.newPlaces()
+	s.life = newLife(s.answers, s.now)
 	s.hub = newHub(m.SockDir, log, s.userOfJob)
 	s.shared = client.NewShared(m.SockDir)
 	s.routes = routes(o)
@@ -97,9 +95,9 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 		}
 	}
 	if o.AccessFile != "" {
-		if s.access, err = os.OpenFile(o.AccessFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640); err != nil {
+		if s.access, err = openAccessLog(o.AccessFile); err != nil {
 			s.Close()
-			return nil, fmt.Errorf("open the file of rest_cherrypy: log_access_file: %w", err)
+			return nil, err
 		}
 	}
 	return s, nil
@@ -108,13 +106,14 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 // Close ends what New has begun. Serve must have returned.
 func (s *Server) Close() {
 	s.hub.close()
+	s.life.close()
 	s.shared.Close()
 	s.audit.Close()
 	if s.static != nil {
 		s.static.Close()
 	}
 	if s.access != nil {
-		s.access.Close()
+		_ = s.access.file.Close()
 	}
 }
 
@@ -146,7 +145,7 @@ func (s *Server) open() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on rest_cherrypy's host and port: %w", err)
 	}
-	return localsock.Limit(ln, maxConns, nil), nil
+	return localsock.Limit(ln, maxSockets, nil), nil
 }
 
 // certificate reads ssl_crt with ssl_chain, and ssl_key.
@@ -178,8 +177,15 @@ const stopTime = 10 * time.Second
 
 // Serve answers on ln until ctx ends, and closes it. It is called once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
-		ConnState: s.connState, ErrorLog: slog.NewLogLogger(s.quiet.Handler(), slog.LevelInfo)}
+	srv := &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    maxHeader,
+		ConnState:         s.places.State,
+		ConnContext:       s.places.Context,
+		ErrorLog:          slog.NewLogLogger(s.quiet.Handler(), slog.LevelInfo),
+	}
 	end := sync.OnceFunc(func() { // readers of events would never finish
 		s.hub.end()
 		close(s.ending)
@@ -191,97 +197,36 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return err
 }
 
-// connState counts connections of an address and closes those that are too many.
-func (s *Server) connState(c net.Conn, state http.ConnState) {
-	a := ratelimit.SourceOf(c.RemoteAddr().String())
-	switch state {
-	case http.StateNew:
-		if !s.conns.add(a, maxOfOne) {
-			s.count.refused.Add(1)
-			_ = c.Close()
-		}
-	case http.StateClosed, http.StateHijacked:
-		s.conns.done(a)
-	}
-}
-
-// perAddress counts what each address has. The zero value is ready.
-type perAddress struct {
-	mu sync.Mutex
-	n  map[netip.Addr]int
-	of int
-}
-
-// add counts one more and reports whether those are at most most. done must be
-// called either way.
-func (p *perAddress) add(a netip.Addr, most int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.n == nil {
-		p.n = map[netip.Addr]int{}
-	}
-	p.n[a]++
-	p.of++
-	return p.n[a] <= most
-}
-
-func (p *perAddress) done(a netip.Addr) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.of--
-	if p.n[a]--; p.n[a] <= 0 {
-		delete(p.n, a)
-	}
-}
-
-func (p *perAddress) all() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.of
-}
-
-// masterIsUp reports whether a master has served the socket directory; Salt's API
-// asks the same before it sends anything.
-func (s *Server) masterIsUp() bool {
-	_, err := os.Stat(filepath.Join(s.master.SockDir, "workers.ipc"))
-	return err == nil
-}
-
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == readyPath && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-		s.readyz(w)
+		s.readyz(w, r)
 		return
 	}
 	s.count.requests.Add(1)
 	q := &request{w: w, http: r, from: ratelimit.SourceOf(r.RemoteAddr)}
+	s.recognize(q)
+	defer q.leave()
 	defer s.logAccess(q)
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.Error("a request ended in a fault of this program", "path", r.URL.Path, "error", fmt.Sprint(p), "stack", string(debug.Stack()))
+			s.quiet.Error("a request ended in a fault of this program", "path", r.URL.Path, "error", fmt.Sprint(p), "stack", string(debug.Stack()))
 			if q.code == 0 {
 				s.page(q, &failure{code: http.StatusInternalServerError})
 			}
 		}
 	}()
-	if err := s.serve(q); err != nil {
-		s.fail(q, err)
-	}
-}
-
-// logAccess writes a line as web servers do.
-func (s *Server) logAccess(q *request) {
-	if s.access == nil {
+	place := s.pools.requests.Take(q.holder, q.class, 1)
+	if place == nil {
+		s.count.busy.Add(1)
+		s.page(q, &failure{code: http.StatusServiceUnavailable})
 		return
 	}
-	r := q.http
-	_, err := fmt.Fprintf(s.access, "%s - - [%s] \"%s %s %s\" %d %d \"%s\" \"%s\"\n", q.from, s.now().Format("02/Jan/2006:15:04:05 -0700"),
-		printable.Brief(r.Method, 16), printable.Brief(r.URL.EscapedPath(), 1024), r.Proto, q.code, q.sent,
-		printable.Brief(redact.Text(cmp.Or(r.Referer(), "-")), 256), printable.Brief(cmp.Or(r.UserAgent(), "-"), 256))
-	if err != nil {
-		s.quiet.Warn("the access log cannot be written", "path", s.opts.AccessFile, "error", err)
+	q.keep(place)
+	if err := s.serve(q); err != nil {
+		s.fail(q, err)
 	}
 }

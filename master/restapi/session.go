@@ -10,6 +10,7 @@ import (
 
 	"saltern/master/client"
 	"saltern/master/internal/eauth"
+	"saltern/master/internal/username"
 	"saltern/master/value"
 	"saltern/ratelimit"
 )
@@ -27,7 +28,7 @@ const (
 	maxSources = 65536 // beyond, all further sources share one budget
 )
 
-// attempts is what a source may get wrong.
+// attempts is what a source may get wrong. What is under way is not wrong yet.
 func attempts() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.5} }
 
 // session is a token that the master knew.
@@ -45,6 +46,8 @@ type owner struct {
 	rights []string
 }
 
+func (o owner) holder() holder { return holder{system: o.system, name: username.Fold(o.name)} }
+
 func ownerOf(token *value.Map) owner {
 	who := owner{
 		name:        token.Str("name"),
@@ -58,49 +61,74 @@ func ownerOf(token *value.Map) owner {
 	return who
 }
 
-// guard knows tokens that were proven, and who was wrong how often. Its methods
-// may be called concurrently.
+// guard knows tokens that were proven, who has proved something where, and who was wrong
+// how often. Its methods may be called concurrently.
 type guard struct {
-	mu      sync.Mutex
-	known   map[string]session
-	sources map[netip.Addr]*ratelimit.Bucket
-	others  ratelimit.Bucket
+	sources ratelimit.Lately[netip.Addr] // where somebody has proved something
+	people  ratelimit.Lately[holder]     // who has, and where
+
+	mu    sync.Mutex
+	known map[string]session
+	errs  map[netip.Addr]*ratelimit.Bucket
+	rest  ratelimit.Bucket // of the sources that are too many
 }
 
 func newGuard() *guard {
-	return &guard{known: map[string]session{}, sources: map[netip.Addr]*ratelimit.Bucket{}}
+	return &guard{known: map[string]session{}, errs: map[netip.Addr]*ratelimit.Bucket{}}
 }
 
 func (g *guard) bucket(a netip.Addr, now time.Time) *ratelimit.Bucket {
-	b := g.sources[a]
+	b := g.errs[a]
 	if b != nil {
 		return b
 	}
-	if len(g.sources) >= maxSources {
-		for k, v := range g.sources {
+	if len(g.errs) >= maxSources {
+		for k, v := range g.errs {
 			if v.Used(now, attempts()) < 1 {
-				delete(g.sources, k)
+				delete(g.errs, k)
 			}
 		}
-		if len(g.sources) >= maxSources {
-			return &g.others
+		if len(g.errs) >= maxSources {
+			return &g.rest
 		}
 	}
 	b = &ratelimit.Bucket{}
-	g.sources[a] = b
+	g.errs[a] = b
 	return b
 }
 
-// mayTry reports whether a source may show a token or password that is not known
-// to be right, and counts it as wrong until right is called.
-func (g *guard) mayTry(a netip.Addr, now time.Time) bool {
+// exhausted reports whether a source has been wrong as often as it may.
+func (g *guard) exhausted(a netip.Addr, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.bucket(a, now).Take(now, attempts(), 1)
+	return !g.bucket(a, now).Has(now, attempts(), 1)
 }
 
-// right gives back what mayTry took.
-func (g *guard) right(a netip.Addr, now time.Time) {
+// wrong counts something that a source got wrong.
+func (g *guard) wrong(a netip.Addr, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.bucket(a, now).Charge(now, attempts(), 1)
+}
+
+// reserve counts a guess of an exhausted source ahead, and gives the time after which it
+// may be made. When it proves right, forgive takes it back. With more than most to wait
+// nothing is counted.
+func (g *guard) reserve(a netip.Addr, most time.Duration, now time.Time) (wait time.Duration, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	b, rate := g.bucket(a, now), attempts()
+	missing := max(0, b.Used(now, rate)+1-rate.Burst)
+	wait = time.Duration(missing / rate.PerSecond * float64(time.Second))
+	if wait > most {
+		return wait, false
+	}
+	b.Charge(now, rate, 1)
+	return wait, true
+}
+
+// forgive takes back a guess that was counted.
+func (g *guard) forgive(a netip.Addr, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.bucket(a, now).Charge(now, attempts(), -1)
@@ -113,6 +141,14 @@ func (g *guard) look(token string, now time.Time) (good, fresh bool) {
 	defer g.mu.Unlock()
 	s, ok := g.known[token]
 	return ok && now.Before(s.expires), ok && now.Sub(s.asked) < trust
+}
+
+// owner is whose a token was that the master knew; it may have been taken back since.
+func (g *guard) owner(token string, now time.Time) (owner, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s, ok := g.known[token]
+	return s.owner, ok && now.Before(s.expires)
 }
 
 func (g *guard) learn(token string, who owner, expires, now time.Time) {
@@ -157,9 +193,9 @@ func shown(r *http.Request) string {
 	return ""
 }
 
-// prove reports whether a token is good. A token that has not been seen is asked
-// for at the master, as often as its source may err.
-func (s *Server) prove(ctx context.Context, token string, from netip.Addr) error {
+// prove reports whether a token is good; the request then counts for its owner. A token that
+// has not been seen lately is asked for at the master.
+func (s *Server) prove(ctx context.Context, token string, q *request) error {
 	denied := &failure{code: http.StatusUnauthorized}
 	if !isToken(token) {
 		return denied
@@ -167,33 +203,61 @@ func (s *Server) prove(ctx context.Context, token string, from netip.Addr) error
 	now := s.now()
 	good, fresh := s.guard.look(token, now)
 	if good && fresh {
+		s.proved(q, s.guard.session(token).owner)
 		return nil
 	}
-	if !good && !s.guard.mayTry(from, now) {
-		return s.tooMany(from)
+	if !good && s.guard.exhausted(q.from, now) && !s.isKept(token, now) {
+		return s.tooMany(q.from)
 	}
-	c := s.client()
-	defer c.Close()
-	v, err := c.Ask(ctx, value.NewMap("cmd", "get_token", "token", token))
+
+	m, err := s.askFor(ctx, token, q)
 	if err != nil {
 		return err
 	}
-	m, _ := v.(*value.Map)
+	now = s.now()
 	expires, ok := when(m.Value("expire"))
 	if !ok || !now.Before(expires) {
 		s.guard.forget(token)
+		s.guard.wrong(q.from, now)
 		s.count.wrong.Add(1)
 		s.loginRefused(ctx, "UNKNOWN", "no such token")
 		return denied
 	}
-	if !good {
-		s.guard.right(from, now)
-	}
-	s.guard.learn(token, ownerOf(m), expires, now)
+	who := ownerOf(m)
+	s.guard.learn(token, who, expires, now)
+	s.proved(q, who)
 	return nil
 }
 
-// tooMany refuses a source that has been wrong too often.
+// askFor asks the master for a token; the answer is empty for one that it does not know.
+func (s *Server) askFor(ctx context.Context, token string, q *request) (*value.Map, error) {
+	short, cancel := context.WithTimeout(ctx, proofTime)
+	defer cancel()
+	turn, err := s.pools.proofs.Wait(short, q.holder, q.class, 1)
+	if err != nil {
+		return nil, s.full(ctx, err, "Too many tokens are looked at. Try again in a few seconds.")
+	}
+	defer turn.Release()
+
+	c := s.client(nil)
+	defer c.Close()
+	v, err := c.Ask(ctx, value.NewMap("cmd", "get_token", "token", token))
+	m, _ := v.(*value.Map)
+	return m, err
+}
+
+// isKept reports whether the file of a token is there, whose owner must not be refused
+// for what others at his address got wrong. It is quick, so that guesses may be many.
+func (s *Server) isKept(token string, now time.Time) bool {
+	tokens, err := eauth.OpenTokens(s.master.TokenDir, "")
+	if err != nil {
+		return false
+	}
+	_, err = tokens.Get(token, now)
+	return err == nil
+}
+
+// tooMany refuses a source that has been wrong too often, and is wrong again.
 func (s *Server) tooMany(from netip.Addr) error {
 	s.count.limited.Add(1)
 	s.quiet.Warn("too many wrong log-ins of an address; it is refused for a while", "peer", from)
@@ -212,8 +276,9 @@ func when(v any) (time.Time, bool) {
 
 // client makes a client of the master that asks by no key of its own. The key of the
 // account, which it can read as tools of the master do, says for which address: without
-// it the master locks nobody out for wrong passwords here.
-func (s *Server) client() *client.Client {
+// it the master locks nobody out for wrong passwords here. answered is that of
+// [client.Config], and may be nil.
+func (s *Server) client(answered func(proven bool)) *client.Client {
 	m := s.master
 	key, err := client.ReadKey(m.CacheDir, s.user, m.User)
 	if err != nil {
@@ -222,6 +287,6 @@ func (s *Server) client() *client.Client {
 	return client.New(client.Config{
 		Interface: m.Interface, RetPort: m.RetPort, SockDir: m.SockDir, CacheDir: m.CacheDir, MasterUser: m.User,
 		Timeout: m.Timeout, Gather: m.GatherJobTimeout, Publish: m.PublishTimeout, HashType: m.HashType, ExtCache: m.ExtJobCache,
-		Nodegroups: m.Nodegroups, ConfFile: m.Path, User: s.user, NoKey: true, SourceKey: key, Shared: s.shared, Log: s.log, Now: s.now,
+		Nodegroups: m.Nodegroups, ConfFile: m.Path, User: s.user, NoKey: true, SourceKey: key, Shared: s.shared, Answered: answered, Log: s.quiet, Now: s.now,
 	})
 }

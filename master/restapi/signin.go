@@ -63,22 +63,21 @@ func (p *pages) hasGrant(who oidc.SignIn) bool {
 // finish gets the ID token. Who brings what is not good is counted as with passwords.
 func (p *pages) finish(ctx context.Context, secret string, answer url.Values) (oidc.SignIn, error) {
 	s := p.s
-	leave, err := s.enterLogin(p.q.from)
+	g, err := s.guess(ctx, p.q, "", "")
 	if err != nil {
 		return oidc.SignIn{}, refusal(err)
 	}
-	defer leave()
 	who, err := s.oidc.Finish(ctx, secret, answer)
 	switch {
 	case oidc.Refused(err):
-		s.count.wrong.Add(1)
+		g.wrong()
 		s.quiet.Info("a sign-in with the OpenID provider is refused", "peer", p.q.from, "error", err)
 		s.loginRefused(ctx, "UNKNOWN", "oidc")
 		return who, &console.Refusal{Code: http.StatusUnauthorized, Text: "The provider did not let you in, or the sign-in was too old or not begun in this browser. Try again."}
 	case err != nil:
-		s.guard.right(p.q.from, s.now())
+		g.unknown()
 		return who, p.away(err)
 	}
-	s.guard.right(p.q.from, s.now())
+	g.right()
 	return who, nil
 }

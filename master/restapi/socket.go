@@ -39,7 +39,7 @@ func socket(s *Server, ctx context.Context, q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.prove(ctx, token, q.from); err != nil {
+	if err := s.prove(ctx, token, q); err != nil {
 		return nil, err
 	}
 	if !s.ofThisSite(r) {
@@ -122,7 +122,7 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 		case <-s.ending:
 			return
 		case <-check.C:
-			if s.prove(ctx, token, q.from) != nil {
+			if s.prove(ctx, token, q) != nil {
 				return
 			}
 		}

@@ -48,14 +48,14 @@ func (e *Error) Unwrap() error { return e.Err }
 // Decode reads the only document of b within DefaultLimits. The name stands
 // in errors. No document at all, and an empty one, are nil. Every error is
 // an *Error.
-func Decode(b []byte, name string) (any, error) { return decodeLimited(b, name, defaultLimits()) }
+func Decode(b []byte, name string) (any, error) { return DecodeWithin(b, name, defaultLimits()) }
 
-// decodeLimited is Decode with limits of the caller's choice.
-func decodeLimited(b []byte, name string, l Limits) (any, error) {
+// DecodeWithin is Decode with limits of the caller's choice.
+func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 	if len(b) > l.Bytes {
 		return nil, &Error{name, 0, fmt.Errorf("%w: %d bytes, at most %d", errLimit, len(b), l.Bytes)}
 	}
-	if n := estimate(b); n > l.Nodes {
+	if n := Estimate(b); n > l.Nodes {
 		return nil, &Error{name, 0, fmt.Errorf("%w: about %d values, at most %d", errLimit, n, l.Nodes)}
 	}
 	root, err := parse(b)
@@ -81,9 +81,9 @@ func decodeLimited(b []byte, name string, l Limits) (any, error) {
 	return v, nil
 }
 
-// estimate is an upper bound, cheap to get, of the nodes that the parser
+// Estimate is an upper bound, cheap to get, of the nodes that the parser
 // would allocate: it takes about 200 bytes for each, whatever its text.
-func estimate(b []byte) int {
+func Estimate(b []byte) int {
 	n := 1
 	for i, c := range b {
 		switch c {

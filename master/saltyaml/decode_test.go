@@ -105,7 +105,7 @@ func FuzzDecode(f *testing.F) {
 		// Nothing this small may take seconds; the fuzzer itself has no limit.
 		watch := time.AfterFunc(5*time.Second, func() { panic(fmt.Sprintf("still busy with %d bytes: %.300q", len(b), b)) })
 		defer watch.Stop()
-		v, err := decodeLimited(b, "fuzz", l)
+		v, err := DecodeWithin(b, "fuzz", l)
 		if err != nil {
 			var e *Error
 			if !errors.As(err, &e) {

@@ -124,7 +124,7 @@ type Caller struct {
 // Failure tells why a caller was refused, in Salt's words.
 type Failure struct {
 	Name, Message string
-	Busy          bool // nobody has looked at who he is; see [ErrBusy]
+	Busy          bool // it is no refusal: he may try again; see [ErrBusy]
 }
 
 func (f *Failure) Error() string { return f.Message }
@@ -313,11 +313,17 @@ func (a *Authenticator) owner(key string) (string, bool) {
 	return found, ok
 }
 
-// Knows reports whether a key is that of a system user, or a token one that was
-// given out and has not expired. It says nothing of what its bearer may do.
-func (a *Authenticator) Knows(key, token string) bool {
+// Knows reports whether a key is that of a system user, a token one that was given out and
+// has not expired, or said what [source.Say] writes with such a key. It says nothing of what
+// their bearer may do.
+func (a *Authenticator) Knows(key, token, said string) bool {
 	if key != "" {
 		if _, ok := a.owner(key); ok {
+			return true
+		}
+	}
+	if said != "" {
+		if _, ok := a.Source(value.NewMap(source.Field, said), netip.Addr{}); ok {
 			return true
 		}
 	}

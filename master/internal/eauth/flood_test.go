@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"saltern/master/value"
+	"saltern/pause"
 )
 
 // flooded is an Authenticator whose system takes a while, and how it is asked.
@@ -20,7 +21,7 @@ func flooded(t *testing.T) (login func(user, password, from string) error, a *Au
 	a.cfg.Now, a.cfg.Here = time.Now, func(from netip.Addr) bool { return !from.IsValid() }
 	a.cfg.FailDelay, a.worst = time.Second, time.Second
 	a.cfg.Backends["sharedsecret"] = func(ctx context.Context, _, password string) (Verdict, error) {
-		time.Sleep(50 * time.Millisecond) // a directory
+		_ = pause.For(ctx, 50*time.Millisecond) // a directory
 		return Verdict{OK: password == "right"}, nil
 	}
 	return func(user, password, from string) error {

@@ -226,7 +226,7 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 		return value.NewMap("tag", run.Tag, "jid", run.JID, "data", run.Do(ctx, failed)), nil
 	}
 	if !s.cfg.Background.Go(func(ctx context.Context) { run.Do(ctx, failed) }) {
-		return (&eauth.Failure{Name: "SaltClientError", Message: "The master is busy with other runners. Try again later."}).Map(), nil
+		return (&eauth.Failure{Name: "SaltClientError", Message: "The master is busy with other runners. Try again later.", Busy: true}).Map(), nil
 	}
 	return value.NewMap("tag", run.Tag, "jid", run.JID), nil
 }

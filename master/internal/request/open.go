@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/master/internal/source"
 	"saltern/master/msgpack"
 	"saltern/master/value"
 )
@@ -178,36 +179,48 @@ func denied() *value.Map {
 	return value.NewMap("error", value.NewMap("name", "AuthenticationError", "message", "Authentication error occurred."))
 }
 
+// Credentials are what a load in the clear says of who has sent it; a field that is not
+// there is empty.
+type Credentials struct {
+	Key, Token string
+	Source     string // see package source: a program of this host passes the load on
+}
+
 // known reports whether a load in the clear holds a key or a token of this master, at
-// its top or among the kwargs of a publish; tool says that it has any. Nothing is
-// decoded for it.
+// its top or among the kwargs of a publish, or is passed on by a program that has; tool says
+// that it has any. Nothing is decoded for it.
 func (s *Server) known(raw []byte) (known, tool bool) {
-	credentials := func(raw []byte) (key, token []byte, kwargs []byte) {
-		fields, err := msgpack.Fields(raw, msgpack.DefaultLimits, maxLoadFields)
-		if err != nil {
-			return nil, nil, nil
+	c, kwargs, tool := credentialsIn(raw)
+	if kwargs != nil && c.Token == "" {
+		more, _, named := credentialsIn(kwargs)
+		c.Token, tool = more.Token, tool || named
+	}
+	return tool && s.cfg.Known != nil && s.cfg.Known(c), tool
+}
+
+// credentialsIn reads credentials, which are none if they are too long, and finds the kwargs;
+// any says that there is a field for them.
+func credentialsIn(raw []byte) (c Credentials, kwargs []byte, any bool) {
+	const longest = 4096 // of each, by far
+	fields, err := msgpack.Fields(raw, msgpack.DefaultLimits, maxLoadFields)
+	if err != nil {
+		return c, nil, false
+	}
+	for _, f := range fields {
+		text, _ := msgpack.Contents(f.Value)
+		if len(text) > longest {
+			text = nil
 		}
-		for _, f := range fields {
-			text, _ := msgpack.Contents(f.Value)
-			switch string(f.Key) {
-			case "key":
-				key = text
-			case "token":
-				token = text
-			case "kwargs":
-				kwargs = f.Value
-			}
+		switch string(f.Key) {
+		case "key":
+			c.Key, any = string(text), true
+		case "token":
+			c.Token, any = string(text), true
+		case source.Field:
+			c.Source, any = string(text), true
+		case "kwargs":
+			kwargs = f.Value
 		}
-		return key, token, kwargs
 	}
-	key, token, kwargs := credentials(raw)
-	if kwargs != nil && token == nil {
-		_, token, _ = credentials(kwargs)
-	}
-	const longest = 4096 // of both, by far
-	tool = key != nil || token != nil
-	if s.cfg.Known == nil || len(key) > longest || len(token) > longest {
-		return false, tool
-	}
-	return s.cfg.Known(string(key), string(token)), tool
+	return c, kwargs, any
 }

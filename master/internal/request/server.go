@@ -47,9 +47,9 @@ type Config struct {
 	// Ready reports whether this master can serve; nil means always. While it
 	// is false everything but a sign-in is answered by cluster_retry.
 	Ready func() bool
-	// Known reports whether a key or a token of a tool, either of which may be empty,
-	// is one of this master's; nil: none is. It must not wait.
-	Known func(key, token string) bool
+	// Known reports whether one of the credentials of a tool is good at this master; nil:
+	// none is. It must not wait.
+	Known func(Credentials) bool
 	// Saw is told of each minion whose request was proven; nil for nobody.
 	Saw func(id string, from netip.AddrPort)
 	Now func() time.Time

@@ -22,7 +22,7 @@ const maxField = 256 // bytes
 // What an answer of the master says beside the error in Salt's words, which are the same
 // for several things.
 const (
-	// BusyField: nobody has looked at who asks; he may try again.
+	// BusyField: it is no refusal, who asks may try again.
 	BusyField = "saltern_busy"
 	// ProvenField: who asks is who he says, and may not do that. It was no guess.
 	ProvenField = "saltern_proven"

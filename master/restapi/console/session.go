@@ -51,6 +51,15 @@ func (c *Console) cookieOf(v *visit, name string) string {
 	return k.Value
 }
 
+// Token is the token in the cookie of a request, which nobody has looked at; "" for none.
+func (c *Console) Token(r *http.Request) string {
+	k, err := r.Cookie(c.cookieName(sessionCookie))
+	if err != nil {
+		return ""
+	}
+	return k.Value
+}
+
 // session proves the token of a request.
 func (c *Console) session(ctx context.Context, v *visit) error {
 	l, err := v.Master.Session(ctx, c.cookieOf(v, sessionCookie))

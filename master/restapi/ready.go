@@ -1,0 +1,134 @@
+package restapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"saltern/master/client"
+	"saltern/ratelimit"
+)
+
+// readyPath is where load balancers ask; it is none of Salt's.
+const readyPath = "/readyz"
+
+const (
+	lifeTime = 3 * time.Second // for the master to give a sign of life
+	lifeHold = time.Second     // for which the last one counts
+)
+
+// life is whether the master lives, as it was found a moment ago. Its methods may be called
+// concurrently: however many ask, the master is asked one question at a time.
+type life struct {
+	ask    func(ctx context.Context) error
+	now    func() time.Time
+	ctx    context.Context // of the questions
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	asked chan struct{} // closed when the question under way is answered; nil: there is none
+	at    time.Time     // of the last answer
+	err   error         // that it was
+}
+
+func newLife(ask func(ctx context.Context) error, now func() time.Time) *life {
+	l := &life{ask: ask, now: now}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// close gives up the question under way. Nobody may look afterwards.
+func (l *life) close() {
+	l.cancel()
+	l.wg.Wait()
+}
+
+// look returns why the master does not answer, nil if it does. It waits for an answer until
+// ctx ends.
+func (l *life) look(ctx context.Context) error {
+	for {
+		l.mu.Lock()
+		if !l.at.IsZero() && l.now().Sub(l.at) < lifeHold {
+			defer l.mu.Unlock()
+			return l.err
+		}
+		if l.asked == nil {
+			asked := make(chan struct{})
+			l.asked = asked
+			l.wg.Go(func() { l.question(asked) })
+		}
+		asked := l.asked
+		l.mu.Unlock()
+
+		select {
+		case <-asked:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// question asks the master.
+func (l *life) question(asked chan struct{}) {
+	ctx, cancel := context.WithTimeout(l.ctx, lifeTime)
+	defer cancel()
+	err := l.ask(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at, l.err, l.asked = l.now(), err, nil
+	close(asked)
+}
+
+// answers asks the master for a sign of life.
+func (s *Server) answers(ctx context.Context) error {
+	if !s.isMarked() {
+		return errors.New("the master does not serve")
+	}
+	c := client.New(client.Config{Interface: s.master.Interface, RetPort: s.master.RetPort, SockDir: s.master.SockDir, NoKey: true})
+	defer c.Close()
+	return c.Answers(ctx)
+}
+
+// isMarked reports whether a master serves the socket directory, or was killed there.
+func (s *Server) isMarked() bool {
+	_, err := os.Stat(filepath.Join(s.master.SockDir, "workers.ipc"))
+	return err == nil
+}
+
+// masterIsUp reports whether a command has a chance. A master that does not answer in time may
+// be busy: the command will find out.
+func (s *Server) masterIsUp(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, lifeHold)
+	defer cancel()
+	return s.isMarked() && !errors.Is(s.life.look(ctx), syscall.ECONNREFUSED)
+}
+
+// readyz says if requests can be answered, and nothing else. That strangers have all that
+// they may is no reason not to be ready.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), lifeTime+time.Second)
+	defer cancel()
+	code, text := http.StatusServiceUnavailable, ""
+	switch err := s.life.look(ctx); {
+	case err != nil && !s.isMarked():
+		text = "the master does not serve\n"
+	case err != nil:
+		text = "the master does not answer\n"
+	case s.pools.requests.Full(ratelimit.Proven, 1) || s.pools.workers.Full(ratelimit.Proven, 1):
+		text = "all workers are busy, and so many requests wait that further ones are sent away\n"
+	case s.pools.memory.Full(ratelimit.Proven, bodyStep):
+		text = "there is no memory for the bodies of requests\n"
+	default:
+		code, text = http.StatusOK, "ready\n"
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text))
+}
