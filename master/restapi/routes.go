@@ -116,7 +116,7 @@ func (s *Server) serve(q *request) error {
 	if s.console != nil && under(path, console.Dir) {
 		return s.serveConsole(q, strings.TrimPrefix(path, console.Dir))
 	}
-	if s.console != nil && s.opts.ConsoleFirst && path == "/" && wantsPage(r) && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+	if s.console != nil && s.opts.ConsoleFirst && path == "/" && wantsPage(r) {
 		return s.serveConsole(q, "")
 	}
 	s.cors(q)
@@ -304,18 +304,15 @@ func (s *Server) loginRefused(ctx context.Context, user, why string) {
 	s.audit.Note(audit.Record{Actor: audit.Actor{User: user, Proof: audit.Unproven, From: fromOf(ctx)}, Action: "login", Result: audit.Refused, Detail: why, Stranger: true})
 }
 
-// wantsPage reports whether a browser asks for a page to show.
+// wantsPage reports whether a browser asks for a page to show. Programs that say nothing of
+// what they accept, and WebSockets, do not (salt/netapi/rest_cherrypy/app.py
+// html_override_tool gives the page to all that do not refuse it).
 func wantsPage(r *http.Request) bool {
-	accept := r.Header.Get("Accept")
-	if accept == "*/*" {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Upgrade") != "" {
 		return false
 	}
-	for _, want := range ranges(accept) {
-		if want == "text/html" || want == "text/*" || want == "*/*" {
-			return true
-		}
-	}
-	return accept == ""
+	wants := ranges(r.Header.Get("Accept"))
+	return slices.Contains(wants, "text/html") || slices.Contains(wants, "application/xhtml+xml")
 }
 
 // cors sets the headers for scripts of other sites, which cors_origin names. Without
