@@ -47,8 +47,11 @@ func startAPI(t *testing.T, section string) *api { return startAPIWith(t, "", se
 // startAPIWith is that with more options of the master.
 func startAPIWith(t *testing.T, options, section string) *api {
 	t.Helper()
-	text := "rest_cherrypy:\n  disable_ssl: true\n"
-	for l := range strings.Lines("host: 127.0.0.1\nport: 1\n" + section) {
+	text := "rest_cherrypy:\n"
+	if !strings.Contains(section, "ssl_crt:") {
+		section = "disable_ssl: true\nport: 1\n" + section
+	}
+	for l := range strings.Lines("host: 127.0.0.1\n" + section) {
 		text += "  " + l
 	}
 	dir, err := os.MkdirTemp("", "saltern") // sockets want a short path
@@ -70,6 +73,13 @@ func serveAPI(t *testing.T, r *running) *api {
 	must(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
+	scheme := "http://"
+	if o.Cert != "" {
+		ln.Close()
+		ln, err = s.Listen()
+		must(t, err)
+		scheme = "https://"
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -78,7 +88,7 @@ func serveAPI(t *testing.T, r *running) *api {
 		}
 	})
 	t.Cleanup(func() { cancel(); done.Wait(); s.Close() })
-	return &api{r, t, "http://" + ln.Addr().String()}
+	return &api{r, t, scheme + ln.Addr().String()}
 }
 
 // heard fires events with this tag until a stream shows one: what is fired after it comes

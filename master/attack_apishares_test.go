@@ -1,15 +1,21 @@
 package master
 
 import (
+	"bufio"
+	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"saltern/test/address"
+	"saltern/test/authority"
 	"saltern/test/await"
 )
 
@@ -315,6 +321,50 @@ func TestOddRequests(t *testing.T) {
 				t.Errorf("an error in the log: %s", l)
 			}
 		}
+	}
+}
+
+// TestEventsByHTTP2 (F3): as many streams of events as a browser has tabs, in one connection,
+// beside which it asks for other things.
+func TestEventsByHTTP2(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	authority.New(t).Sign(dir, "127.0.0.1", time.Now().Add(time.Hour))
+	a := startAPI(t, fmt.Sprintf("port: %d\nssl_crt: %s/cert.pem\nssl_key: %[2]s/key.pem\n", address.Free(t, "127.0.0.1").Port(), dir))
+	var dials atomic.Int64
+	tr := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}}
+	defer tr.CloseIdleConnections()
+	home := at{a, &http.Client{Transport: tr}}
+	code, body := home.post("/login", "{"+aliceCreds+"}", "")
+	_, token, _ := strings.Cut(body, `"token": "`)
+	token, _, _ = strings.Cut(token, `"`)
+	if code != 200 {
+		t.Fatal(code, body)
+	}
+	var streams []*bufio.Scanner
+	for range 20 {
+		r, err := http.NewRequest("GET", a.base+"/events", nil)
+		must(t, err)
+		r.Header.Set("X-Auth-Token", token)
+		res, err := home.client.Do(r)
+		must(t, err)
+		defer res.Body.Close()
+		if res.StatusCode != 200 || res.ProtoMajor != 2 {
+			t.Fatalf("%s by HTTP/%d", res.Status, res.ProtoMajor)
+		}
+		streams = append(streams, bufio.NewScanner(res.Body))
+	}
+	for _, lines := range streams {
+		a.heard(lines, "test/now")
+	}
+	if code, body := home.post("/", `[{"client": "wheel", "fun": "key.list_all"}]`, token); code != 200 {
+		t.Errorf("beside them: %d %s", code, body)
+	}
+	if n := dials.Load(); n != 1 {
+		t.Errorf("%d connections", n)
 	}
 }
 

@@ -125,7 +125,7 @@ func (s *Server) Listen() (net.Listener, error) {
 		if err != nil {
 			return nil, err
 		}
-		secure = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+		secure = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
 	ln, err := s.open()
 	if err != nil {
@@ -172,6 +172,23 @@ func certificate(o Options) (tls.Certificate, error) {
 	return pair, nil
 }
 
+// streams bound a connection of HTTP/2, by which a browser has one for all its tabs: streams of
+// events are cheap there. Package net/http ends one whose client resets streams faster
+// than their handlers end, or sends headers without end.
+func streams() *http.HTTP2Config {
+	return &http.HTTP2Config{
+		MaxConcurrentStreams:          100,
+		MaxDecoderHeaderTableSize:     4 << 10,
+		MaxEncoderHeaderTableSize:     4 << 10,
+		MaxReadFrameSize:              16 << 10,
+		MaxReceiveBufferPerConnection: 256 << 10,
+		MaxReceiveBufferPerStream:     64 << 10,
+		SendPingTimeout:               30 * time.Second,
+		PingTimeout:                   15 * time.Second,
+		WriteByteTimeout:              writeTime,
+	}
+}
+
 // stopTime is how long running answers may take when the program ends.
 const stopTime = 10 * time.Second
 
@@ -182,6 +199,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    maxHeader,
+		HTTP2:             streams(),
 		ConnState:         s.places.State,
 		ConnContext:       s.places.Context,
 		ErrorLog:          slog.NewLogLogger(s.quiet.Handler(), slog.LevelInfo),

@@ -27,6 +27,7 @@ type jobPage struct {
 	job
 	Rows                     []minionResult
 	OK, Failed, Waiting, All int
+	Away                     int    // of those that have not answered, not connected
 	Live                     bool   // more may come
 	Stream                   string // address of the events of the job
 	Again                    string // address of the form to run it again; "" if he may not
@@ -35,8 +36,16 @@ type jobPage struct {
 	pager
 }
 
-// liveFor is how long after its start a job is looked at again and again.
-const liveFor = time.Hour
+const (
+	// liveFor is how long after its start a job is looked at again and again.
+	liveFor = time.Hour
+	// backFor is how long a minion that is not connected may still get it: what it missed in a
+	// moment without a connection is sent again.
+	backFor = time.Minute
+	// maxAway is how many minions are looked for that have not answered: with more of them
+	// the job is in full swing.
+	maxAway = 100
+)
 
 func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	jid := v.query.Get("jid")
@@ -71,7 +80,12 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 	}
 	d.All = len(rows)
-	d.Live = d.Waiting > 0 && c.young(jid)
+	d.Live = d.Waiting > 0 && c.age(jid) < liveFor
+	if d.Live && d.Waiting <= maxAway {
+		d.Away = c.markAway(ctx, v, rows)
+		d.Waiting -= d.Away
+		d.Live = d.Waiting > 0 || c.age(jid) < backFor
+	}
 	if !d.Live {
 		for i := range rows {
 			if rows[i].Word == wordWaiting {
@@ -101,15 +115,33 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "job", http.StatusOK, p)
 }
 
-// young reports whether a job was started a little while ago. Its number is a time, in
-// UTC (salt/utils/jid.py gen_jid).
-func (c *Console) young(jid string) bool {
+// age is how long ago a job was started; an hour for one that says no time. Its number is a
+// time, in UTC (salt/utils/jid.py gen_jid).
+func (c *Console) age(jid string) time.Duration {
 	t, err := time.Parse("20060102150405", jid[:14])
 	if err != nil {
-		return false
+		return liveFor
 	}
-	age := c.cfg.Now().Sub(t)
-	return age < liveFor && age > -liveFor
+	return c.cfg.Now().Sub(t).Abs()
+}
+
+// markAway says of minions that have not answered that they are not connected, and counts
+// them. In a cluster one that is not here may be at another master.
+func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (away int) {
+	heard := heardOf(ctx, v)
+	for i := range rows {
+		r := &rows[i]
+		m, known := heard[r.ID]
+		switch {
+		case r.Word != wordWaiting || !known || m.Key != "accepted" || m.Connected:
+		case c.cfg.Cluster:
+			r.Word = "waiting; not at this master"
+		default:
+			r.Word = "not connected"
+			away++
+		}
+	}
+	return away
 }
 
 // again is the address of the form filled with what a job was.

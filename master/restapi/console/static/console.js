@@ -7,9 +7,42 @@
   const list = document.getElementById('events');
   if (list) show(list);
 
+  // listen keeps a stream open while its page can be seen. Browsers open six connections to a
+  // site by HTTP/1, for all pages together: a stream in each of seven tabs, and no page of
+  // the site comes any more. With always it stays open; hide is called when it does not.
+  function listen(address, { open, message, error, hide, always }) {
+    let source = null, over = false;
+    function start() {
+      if (source || over) return;
+      source = new EventSource(address);
+      source.onopen = open;
+      source.onmessage = message;
+      source.onerror = error || null;
+    }
+    function stop() {
+      if (source) source.close();
+      source = null;
+    }
+    document.addEventListener('visibilitychange', () => {
+      if (!document.hidden) start();
+      else if (!always && source) { stop(); if (hide) hide(); }
+    });
+    if (!document.hidden || always) start();
+    return {
+      end() { over = true; stop(); },
+      ended() { return over || (source !== null && source.readyState === EventSource.CLOSED); },
+    };
+  }
+
+  // multiplexed says whether the page came by a protocol that has room for any number of
+  // streams in one connection.
+  function multiplexed() {
+    const [page] = performance.getEntriesByType('navigation');
+    return Boolean(page) && ['h2', 'h3'].includes(page.nextHopProtocol);
+  }
+
   // follow reads the page anew when something came for it, and takes over its live part.
   function follow(live) {
-    const source = new EventSource(live.dataset.stream);
     let timer = 0, busy = false, again = false;
     async function refresh() {
       if (busy) { again = true; return; }
@@ -24,7 +57,7 @@
           const same = fresh.querySelectorAll('details').length === live.querySelectorAll('details').length;
           live.replaceChildren(...document.adoptNode(fresh).childNodes);
           if (same) live.querySelectorAll('details').forEach((d, i) => { d.open = open.has(i); });
-          if (!fresh.dataset.stream) source.close();
+          if (!fresh.dataset.stream) stream.end();
         }
       } catch (e) { /* the next event tries again */ }
       busy = false;
@@ -33,9 +66,11 @@
     function soon() {
       if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 400);
     }
-    source.onmessage = soon;
-    source.onopen = soon; // something may have come before
-    const slow = setInterval(() => (source.readyState === 2 ? clearInterval(slow) : soon()), 30000);
+    const stream = listen(live.dataset.stream, { open: soon, message: soon }); // at its beginning: something may have come before
+    const slow = setInterval(() => {
+      if (stream.ended()) clearInterval(slow);
+      else if (!document.hidden) soon();
+    }, 30000);
   }
 
   // show lists events as they come.
@@ -50,10 +85,18 @@
       if (!paused && missed) { say(missed + ' events were not shown while it was paused.'); missed = 0; }
     });
     function say(text) { state.textContent = text; }
-    const source = new EventSource(list.dataset.stream);
-    source.onopen = () => say('Listening.');
-    source.onerror = () => say('The connection was lost; trying again.');
-    source.onmessage = (m) => {
+    let hidden = false;
+    listen(list.dataset.stream, {
+      always: multiplexed(),
+      open() {
+        say(hidden ? 'Listening again. What happened while the page was hidden is not shown.' : 'Listening.');
+        hidden = false;
+      },
+      error() { say('The connection was lost; trying again.'); },
+      hide() { hidden = true; },
+      message: arrived,
+    });
+    function arrived(m) {
       if (paused) { missed++; return; }
       const e = JSON.parse(m.data);
       const item = document.createElement('li'), more = document.createElement('details');
@@ -68,6 +111,6 @@
       item.append(more);
       list.prepend(item);
       while (list.children.length > most) list.lastChild.remove();
-    };
+    }
   }
 })();

@@ -1,0 +1,59 @@
+package console
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/master/value"
+)
+
+// TestJobOfAMinionThatIsAway (F3, C4): the page of a job says at once that a minion is not
+// connected, and waits for it no longer than it may take to come back; in a cluster, where it
+// may be connected elsewhere, it waits as before.
+func TestJobOfAMinionThatIsAway(t *testing.T) {
+	answers := theAnswers()
+	answers["jobs.list_job"] = value.NewMap("jid", "20261124155900000001", "Function", "test.ping", "Target", "*", "Target-type", "glob", "User", "alice",
+		"Minions", []any{"up", "away"}, "Result", value.NewMap())
+	answers["presence.minions"] = theMinions("up", "away") // the second is not connected
+	for _, c := range []struct {
+		name    string
+		cluster bool
+		age     time.Duration
+		done    bool // the minion that is connected has answered
+		may     bool // presence may be seen
+		word    string
+		live    bool
+	}{
+		{"a moment ago", false, 10 * time.Second, true, true, "not connected", true},
+		{"minutes ago", false, 2 * time.Minute, true, true, "not connected", false},
+		{"another one works", false, 2 * time.Minute, false, true, "not connected", true},
+		{"hours ago", false, 2 * time.Hour, false, true, "no return", false},
+		{"cluster", true, 2 * time.Minute, true, true, "waiting; not at this master", true},
+		{"no right to see presence", false, 2 * time.Minute, true, false, "waiting", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			con, err := New(Config{Secure: true, Cluster: c.cluster, Systems: []string{"pam"}, Log: slog.New(slog.DiscardHandler),
+				Now: func() time.Time { return time.Date(2026, 11, 24, 15, 59, 0, 0, time.UTC).Add(c.age) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			result := value.NewMap()
+			if c.done {
+				result.Set("up", value.NewMap("return", true, "retcode", 0))
+			}
+			answers["jobs.list_job"].(*value.Map).Set("Result", result)
+			m := &recorded{answers: answers, may: func(_, fun string) bool { return c.may || fun != "presence.minions" }}
+			text := ask(t, con, m, "GET", "/job?jid=20261124155900000001", nil).Body
+			_, row, _ := strings.Cut(text, "<h2>away <span")
+			_, row, _ = strings.Cut(row, ">")
+			if word, _, _ := strings.Cut(row, "<"); word != c.word {
+				t.Errorf("the minion is %q, want %q", word, c.word)
+			}
+			if live := strings.Contains(text, "data-stream="); live != c.live {
+				t.Errorf("live: %t", live)
+			}
+		})
+	}
+}
