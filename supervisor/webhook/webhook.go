@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,12 +35,16 @@ import (
 	"saltern/ratelimit"
 )
 
-// Bounds.
+// Bounds. Of connections and bytes strangers share a half; an address from which a call was
+// proven lately is none.
 const (
 	MinSecret = 16      // bytes
 	maxSecret = 4 << 10 // bytes of its file
 	maxBody   = 2 << 20
-	maxConns  = 16
+	bodyStep  = 64 << 10 // bytes that are read at once
+	maxBodies = 32 << 20 // bytes of bodies under way
+	maxConns  = 64
+	maxClosed = 64 // connections that are about to be closed, beside those
 	maxWait   = 16 // pushes that wait for the fetch of another one
 	maxNames  = 8  // of one repository
 	workers   = 4
@@ -62,14 +67,24 @@ type Config struct {
 // hook is the handler, and what it has to do.
 type hook struct {
 	Config
-	pushes chan []string // names of a repository, any of which may be configured
+	pushes  pushes
+	bodies  *ratelimit.Pool[netip.Addr]  // bytes
+	friends ratelimit.Lately[netip.Addr] // whose calls were proven
+
+	// strangers' signatures are made one after the other: on one processor at most.
+	signing sync.Mutex
 
 	mu    sync.Mutex
 	calls map[netip.Addr]*ratelimit.Bucket // of sources whose calls were not proven
+	lines ratelimit.Bucket                 // of the log, that these have caused
+	left  int                              // lines that were left out since the last one
 }
 
-// strange is how many calls of a source that are not proven are looked at.
+// strange is how many calls of a source that are not proven count as mistakes.
 func strange() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 1} }
+
+// strangeLines are those that all such calls may cause in the log.
+func strangeLines() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.2} }
 
 // maxSources bounds the sources that are known. With more, all begin anew.
 const maxSources = 1024
@@ -86,15 +101,83 @@ func Serve(ctx context.Context, cfg Config) {
 	for range workers { // a remote that does not answer keeps no other waiting
 		worker.Go(func() { h.run(ctx) })
 	}
-	srv := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 15 * time.Second,
-		IdleTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug)}
-	if err := httpserver.Serve(ctx, srv, localsock.Limit(ln, maxConns, nil), time.Second); err != nil {
+	places := httpserver.NewPlaces(ratelimit.Shared(maxConns), h.class, cfg.Now)
+	srv := &http.Server{
+		Handler:           h.handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      15 * time.Second,
+		IdleTimeout:       10 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		ConnState:         places.State,
+		ConnContext:       places.Context,
+		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+	}
+	if err := httpserver.Serve(ctx, srv, localsock.Limit(ln, maxConns+maxClosed, nil), time.Second); err != nil {
 		cfg.Log.Error("the web hook is not served any more", "error", err)
 	}
 }
 
 func newHook(cfg Config) *hook {
-	return &hook{Config: cfg, pushes: make(chan []string, maxWait), calls: map[netip.Addr]*ratelimit.Bucket{}}
+	return &hook{
+		Config: cfg,
+		pushes: pushes{wake: make(chan struct{}, 1)},
+		bodies: ratelimit.NewPool[netip.Addr](ratelimit.Shared(maxBodies), ratelimit.Bounds{}),
+		calls:  map[netip.Addr]*ratelimit.Bucket{},
+	}
+}
+
+// class is what is known of a source.
+func (h *hook) class(source netip.Addr) ratelimit.Class {
+	if h.friends.Has(source, h.Now()) {
+		return ratelimit.Familiar
+	}
+	return ratelimit.Stranger
+}
+
+// pushes are those that wait to be fetched. Its methods may be called concurrently.
+//
+// Overflow policy: a repository that waits already waits once, and with more than
+// maxWait of them all remotes are fetched in their place: no push is lost.
+type pushes struct {
+	mu   sync.Mutex
+	list [][]string    // names of a repository, any of which may be configured
+	wake chan struct{} // something waits
+}
+
+func (p *pushes) add(names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := []string{""}
+	switch same := func(q []string) bool { return slices.Equal(q, names) || slices.Equal(q, all) }; {
+	case slices.ContainsFunc(p.list, same):
+	case slices.Equal(names, all) || len(p.list) >= maxWait:
+		p.list = [][]string{all}
+	default:
+		p.list = append(p.list, names)
+	}
+	p.wakeUp()
+}
+
+// take gives the push that has waited longest; nil: none waits.
+func (p *pushes) take() (names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.list) == 0 {
+		return nil
+	}
+	names, p.list = p.list[0], p.list[1:]
+	if len(p.list) > 0 {
+		p.wakeUp()
+	}
+	return names
+}
+
+func (p *pushes) wakeUp() {
+	select {
+	case p.wake <- struct{}{}:
+	default: // somebody will look anyway
+	}
 }
 
 // run fetches what was pushed, one after the other, until ctx ends.
@@ -103,8 +186,10 @@ func (h *hook) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case names := <-h.pushes:
-			h.fetch(ctx, names)
+		case <-h.pushes.wake:
+			if names := h.pushes.take(); names != nil {
+				h.fetch(ctx, names)
+			}
 		}
 	}
 }
@@ -145,74 +230,110 @@ func (h *hook) handler() http.Handler {
 	return mux
 }
 
-// take looks at a call.
+// take looks at a call. One that is right gets in, whatever others at its address got wrong.
 func (h *hook) take(w http.ResponseWriter, r *http.Request) (code int, text string) {
 	peer := ratelimit.SourceOf(r.RemoteAddr)
-	if !h.charge(peer, 0) {
-		return http.StatusTooManyRequests, "too many calls that were not proven"
-	}
 	secret, err := h.secret()
 	if err != nil {
-		h.charge(peer, 1)
-		h.Log.Error("a web hook is refused: its secret cannot be used", "path", h.Secret, "error", err)
+		h.wrong(peer, slog.LevelError, "a web hook is refused: its secret cannot be used", "path", h.Secret, "error", err)
 		return http.StatusServiceUnavailable, "this node has no secret for web hooks; see its log"
 	}
 	proof := proofOf(r.Header)
-	if proof == nil {
-		h.charge(peer, 1)
-		return http.StatusUnauthorized, "the signature is missing: give the web hook the secret"
+	if proof.signature == nil && proof.token == nil {
+		return h.refuse(r, "the signature is missing: give the web hook the secret")
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		h.charge(peer, 1)
-		return http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit)
+	if proof.token != nil && !proof.isToken(secret) { // for which nothing has to be read
+		return h.refuse(r, "the signature is wrong: the secrets differ")
 	}
-	if err != nil {
-		h.charge(peer, 1)
-		return http.StatusBadRequest, "the body cannot be read"
+
+	share := h.bodies.Take(peer, h.class(peer), 0)
+	defer share.Release()
+	body, code, text := h.read(w, r, share)
+	if code != 0 {
+		return code, text
 	}
-	if !proof(secret, body) {
-		h.charge(peer, 1)
-		h.Log.Warn("a web hook with a wrong signature was refused", "peer", r.RemoteAddr)
-		return http.StatusUnauthorized, "the signature is wrong: the secrets differ"
+	defer httpserver.Working(r.Context())()
+	if proof.token == nil && !h.signed(proof, secret, body, peer) {
+		return h.refuse(r, "the signature is wrong: the secrets differ")
 	}
+	h.friends.Note(peer, h.Now())
 	names, err := namesIn(body)
 	if err != nil {
 		return http.StatusBadRequest, err.Error()
 	}
-	select {
-	case h.pushes <- names:
-		return http.StatusAccepted, "all nodes fetch"
-	default:
-		h.Log.Warn("a web hook is refused: too many wait", "waiting", maxWait)
-		return http.StatusServiceUnavailable, "too many calls wait"
+	h.pushes.add(names)
+	return http.StatusAccepted, "all nodes fetch"
+}
+
+// read reads the body of a call; what has come counts in share. The code is 0 when it is
+// there.
+func (h *hook) read(w http.ResponseWriter, r *http.Request, share *ratelimit.Share[netip.Addr]) (body []byte, code int, text string) {
+	from := http.MaxBytesReader(w, r.Body, maxBody)
+	for {
+		if len(body) == cap(body) {
+			more := max(bodyStep, len(body)/2)
+			if share == nil || !share.More(int64(more)) {
+				return nil, http.StatusServiceUnavailable, "too many calls are under way"
+			}
+			body = append(make([]byte, 0, len(body)+more), body...)
+		}
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		large, isLarge := errors.AsType[*http.MaxBytesError](err)
+		switch {
+		case errors.Is(err, io.EOF):
+			return body, 0, ""
+		case isLarge:
+			return nil, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit)
+		case err != nil:
+			return nil, http.StatusBadRequest, "the body cannot be read"
+		}
 	}
 }
 
-// charge takes n of what a source may ask without a proof, and reports whether it
-// may ask once more.
-func (h *hook) charge(from netip.Addr, n float64) bool {
+// signed reports whether a body has the signature that was given.
+func (h *hook) signed(p proof, secret, body []byte, peer netip.Addr) bool {
+	if h.class(peer) == ratelimit.Stranger {
+		h.signing.Lock()
+		defer h.signing.Unlock()
+	}
+	m := hmac.New(sha256.New, secret)
+	m.Write(body)
+	return hmac.Equal(p.signature, m.Sum(nil))
+}
+
+// refuse answers a call that is not proven.
+func (h *hook) refuse(r *http.Request, text string) (int, string) {
+	if h.wrong(ratelimit.SourceOf(r.RemoteAddr), slog.LevelWarn, "a web hook without the right proof was refused", "peer", r.RemoteAddr) {
+		return http.StatusTooManyRequests, text + "; it is not the first time"
+	}
+	return http.StatusUnauthorized, text
+}
+
+// wrong counts a mistake, logs it unless there are too many lines of the kind, and reports
+// whether its source has made too many.
+func (h *hook) wrong(from netip.Addr, level slog.Level, line string, attributes ...any) (tooMany bool) {
 	now := h.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.calls[from] == nil && len(h.calls) >= maxSources {
 		maps.DeleteFunc(h.calls, func(_ netip.Addr, b *ratelimit.Bucket) bool { return b.Used(now, strange()) == 0 })
 		if len(h.calls) >= maxSources {
-			clear(h.calls) // a guess of so long a secret is worth nothing; others must not wait
+			clear(h.calls) // a guess of so long a secret is worth nothing
 		}
 	}
 	b := h.calls[from]
 	if b == nil {
-		if n == 0 {
-			return true
-		}
 		b = &ratelimit.Bucket{}
 		h.calls[from] = b
 	}
-	if n > 0 {
-		b.Take(now, strange(), n)
+	if !h.lines.Take(now, strangeLines(), 1) {
+		h.left++
+	} else {
+		h.Log.Log(context.Background(), level, line, append(attributes, "skipped", h.left)...)
+		h.left = 0
 	}
-	return b.Has(now, strange(), 1)
+	return !b.Take(now, strange(), 1)
 }
 
 // secret reads the secret. A file that others may read is none.
@@ -234,15 +355,27 @@ func (h *hook) secret() ([]byte, error) {
 	return []byte(secret), nil
 }
 
-// proofOf is the check of what a call gives as its proof; nil: it gives none.
-func proofOf(head http.Header) func(secret, body []byte) bool {
-	signed := func(given string) func(secret, body []byte) bool {
-		return func(secret, body []byte) bool {
-			want, err := hex.DecodeString(given)
-			m := hmac.New(sha256.New, secret)
-			m.Write(body)
-			return err == nil && hmac.Equal(want, m.Sum(nil))
+// proof is what a call gives to show that its sender knows the secret: one of the two, nil
+// where it is not given.
+type proof struct {
+	signature []byte // HMAC-SHA256 of the body
+	token     []byte // SHA-256 of the secret itself
+}
+
+// isToken reports whether the secret was given.
+func (p proof) isToken(secret []byte) bool {
+	sum := sha256.Sum256(secret)
+	return subtle.ConstantTimeCompare(p.token, sum[:]) == 1
+}
+
+// proofOf reads the proof of a call.
+func proofOf(head http.Header) (p proof) {
+	signed := func(given string) proof {
+		b, err := hex.DecodeString(given)
+		if err != nil || b == nil {
+			b = []byte{} // which is no signature
 		}
+		return proof{signature: b}
 	}
 	if s, ok := strings.CutPrefix(head.Get("X-Hub-Signature-256"), "sha256="); ok {
 		return signed(s)
@@ -254,12 +387,10 @@ func proofOf(head http.Header) func(secret, body []byte) bool {
 		return signed(s)
 	}
 	if s := head.Get("X-Gitlab-Token"); s != "" {
-		return func(secret, _ []byte) bool {
-			a, b := sha256.Sum256([]byte(s)), sha256.Sum256(secret)
-			return subtle.ConstantTimeCompare(a[:], b[:]) == 1
-		}
+		sum := sha256.Sum256([]byte(s))
+		return proof{token: sum[:]}
 	}
-	return nil
+	return proof{}
 }
 
 // place is where a repository is, by the names that servers give it.

@@ -16,9 +16,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"saltern/test/await"
 )
 
 const secret = "a secret of more than sixteen"
@@ -91,22 +94,20 @@ func TestAttack36Webhook(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		h.handler().ServeHTTP(w, r)
-		var got []string
-		select {
-		case got = <-h.pushes:
-		default:
-		}
+		got := h.pushes.take()
 		if w.Code != c.code || !slices.Equal(got, c.want) || strings.Contains(w.Body.String(), secret) {
 			t.Errorf("%s: %d %q %q, want %d %q", name, w.Code, w.Body, got, c.code, c.want)
 		}
 	}
 }
 
-// A source that guesses is slowed down, another one is not, and so many sources that
-// nobody can know them take no more memory.
+// TestAttack36Guesses: a source that guesses is told so, and a right call from there gets in all
+// the same; so many sources that nobody can know them take no more memory, nor lines of
+// the log.
 func TestAttack36Guesses(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	h := newHook(Config{Secret: secretFile(t, secret, 0o600), Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)})
+	var lines strings.Builder
+	h := newHook(Config{Secret: secretFile(t, secret, 0o600), Now: func() time.Time { return now }, Log: slog.New(slog.NewTextHandler(&lines, nil))})
 	call := func(from, token string) int {
 		r := httptest.NewRequest("POST", "/webhook", strings.NewReader(""))
 		r.RemoteAddr = from
@@ -120,14 +121,11 @@ func TestAttack36Guesses(t *testing.T) {
 			t.Fatalf("guess %d: %d", i, got)
 		}
 	}
-	if got := call("192.0.2.1:2", secret); got != 429 {
+	if got := call("192.0.2.1:2", "guess"); got != 429 {
 		t.Errorf("after 20 guesses: %d", got)
 	}
-	if got := call("192.0.2.2:1", secret); got != 202 {
-		t.Errorf("another source: %d", got)
-	}
-	if now = now.Add(2 * time.Second); call("192.0.2.1:3", secret) != 202 {
-		t.Error("two seconds later it is still refused")
+	if got := call("192.0.2.1:2", secret); got != 202 {
+		t.Errorf("the right one, after 20 guesses: %d", got)
 	}
 	for i := range 3 * maxSources {
 		call(fmt.Sprintf("[2001:db8:%x::1]:1", i), "guess")
@@ -135,11 +133,105 @@ func TestAttack36Guesses(t *testing.T) {
 	if len(h.calls) > maxSources+1 {
 		t.Errorf("%d sources are known", len(h.calls))
 	}
-	for range maxWait {
-		call("192.0.2.2:1", secret)
+	if n := strings.Count(lines.String(), "\n"); n > 25 {
+		t.Errorf("%d lines in the log", n)
 	}
-	if got := call("192.0.2.2:1", secret); got != 503 || len(h.pushes) != maxWait {
-		t.Errorf("a queue that is full: %d, %d wait", got, len(h.pushes))
+}
+
+// TestPushesThatWait: a repository waits once, and with too many of them all are fetched.
+func TestPushesThatWait(t *testing.T) {
+	h := newHook(Config{})
+	for range 3 {
+		h.pushes.add([]string{"a", "b"})
+	}
+	h.pushes.add([]string{"c"})
+	if got := fmt.Sprint(h.pushes.take(), h.pushes.take(), h.pushes.take()); got != "[a b] [c] []" {
+		t.Errorf("%s", got)
+	}
+	for i := range 3 * maxWait {
+		h.pushes.add([]string{fmt.Sprint(i)})
+	}
+	if got := h.pushes.take(); len(got) != 1 || got[0] != "" || h.pushes.take() != nil {
+		t.Errorf("too many wait: %q", got)
+	}
+}
+
+// TestCallsBesideStrangers (second audit, 16): whoever holds connections, or sends bodies that do not
+// come, keeps no right call out, from wherever it comes, nor does a right call that was made before
+// from where it came then.
+func TestCallsBesideStrangers(t *testing.T) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := ln.Addr().String()
+	_ = ln.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		Serve(ctx, Config{Address: address, Secret: secretFile(t, secret, 0o600), Now: time.Now, Log: slog.New(slog.DiscardHandler), NotOurs: errors.New("x"),
+			Fetch: func(context.Context, string) error { return nil }})
+	}()
+	defer func() { cancel(); <-ended }()
+	from := func(ip string) *net.Dialer { return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}} }
+	call := func(ip, body string) error {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/webhook", strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		r.Header.Set("X-Hub-Signature-256", "sha256="+sign(body))
+		res, err := (&http.Client{Transport: &http.Transport{DialContext: from(ip).DialContext, DisableKeepAlives: true}, Timeout: 10 * time.Second}).Do(r)
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		if res.StatusCode != http.StatusAccepted {
+			return fmt.Errorf("%s", res.Status)
+		}
+		return nil
+	}
+	await.That(t, "a first call", func() bool { return call("127.0.0.2", ofGitHub) == nil })
+
+	const half = "POST /webhook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: sha256=00\r\nContent-Length: 2000000\r\n\r\n{"
+	for name, strangers := range map[string]int{"one": 1, "forty": 40} {
+		t.Run(name, func(t *testing.T) {
+			var held sync.WaitGroup
+			over := make(chan struct{})
+			for i := range 80 {
+				held.Go(func() {
+					for { // as often as it is cut
+						c, err := from(fmt.Sprint("127.0.7.", 1+i%strangers)).Dial("tcp4", address)
+						if err == nil {
+							_, _ = io.WriteString(c, half)
+							stop := make(chan struct{})
+							go func() {
+								select {
+								case <-over:
+								case <-stop:
+								}
+								c.Close()
+							}()
+							_, _ = io.Copy(io.Discard, c)
+							close(stop)
+						}
+						select {
+						case <-over:
+							return
+						default:
+						}
+					}
+				})
+			}
+			for i := range 12 {
+				if err := call("127.0.0.2", ofGitHub); err != nil {
+					t.Errorf("call %d of a server that is known: %v", i, err)
+				}
+			}
+			await.That(t, "a call from elsewhere", func() bool { return call("127.0.0.3", strings.Repeat(" ", 500_000)+ofGitHub) == nil })
+			close(over)
+			held.Wait()
+		})
 	}
 }
 
@@ -163,7 +255,7 @@ func TestFetchOfAPush(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); h.run(ctx) }()
 		for _, names := range [][]string{{"away", "here", "not asked"}, {"hangs", "not asked"}, {"away"}} {
-			h.pushes <- names
+			h.pushes.add(names)
 		}
 		time.Sleep(fetchTakes + time.Second) // of the bubble
 		synctest.Wait()
