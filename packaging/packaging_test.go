@@ -104,6 +104,23 @@ func lines(t *testing.T, path string) []string {
 	return out
 }
 
+// TestUnitsBoundMemory (second audit, 7): no program of ours takes the machine's memory, whatever
+// strangers send it.
+func TestUnitsBoundMemory(t *testing.T) {
+	units, err := filepath.Glob("*.service")
+	ofImage, err2 := filepath.Glob("../image/profile/overlay/usr/lib/systemd/system/*.service")
+	if err != nil || err2 != nil || len(units) < 6 || len(ofImage) < 6 {
+		t.Fatal(units, ofImage, err, err2)
+	}
+	for _, unit := range append(units, ofImage...) {
+		all := lines(t, unit)
+		bounded := slices.ContainsFunc(all, func(l string) bool { return strings.HasPrefix(l, "MemoryMax=") })
+		if !bounded && !slices.Contains(all, "Type=oneshot") {
+			t.Errorf("%s has no MemoryMax", unit)
+		}
+	}
+}
+
 // TestCertificatesCanBeWritten: on a host GlusterFS reads the volume's certificate where
 // the unit's system is otherwise read-only.
 func TestCertificatesCanBeWritten(t *testing.T) {

@@ -47,11 +47,11 @@ var ErrFull = errors.New("there is no room, and too many wait for it")
 // wait, which is a share of a pool as well. Of those who wait the proven come first, then
 // those who hold least, then those who came first. All methods are safe for concurrent use.
 type Pool[K comparable] struct {
-	limits [classes]int64
-	greed  [classes]int64
-	line   *Pool[K] // places to wait; nil: nobody waits
+	line *Pool[K] // places to wait; nil: nobody waits
 
 	mu      sync.Mutex
+	limits  [classes]int64
+	greed   [classes]int64
 	used    [classes]int64
 	by      map[K]int64
 	waiters []*waiter[K] // in the order in which they came
@@ -66,15 +66,21 @@ type waiter[K comparable] struct {
 
 // NewPool makes a pool; room bounds those who wait, the zero value lets nobody.
 func NewPool[K comparable](b, room Bounds) *Pool[K] {
-	p := &Pool[K]{
-		limits: [classes]int64{Stranger: b.Strangers, Familiar: b.Familiar, Proven: b.All},
-		greed:  [classes]int64{Stranger: 1, Familiar: 1, Proven: max(b.Greed, 1)},
-		by:     map[K]int64{},
-	}
+	p := &Pool[K]{by: map[K]int64{}}
+	p.Resize(b)
 	if room.All > 0 {
 		p.line = NewPool[K](room, Bounds{})
 	}
 	return p
+}
+
+// Resize gives the pool other bounds. What is held beyond them stays so.
+func (p *Pool[K]) Resize(b Bounds) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limits = [classes]int64{Stranger: b.Strangers, Familiar: b.Familiar, Proven: b.All}
+	p.greed = [classes]int64{Stranger: 1, Familiar: 1, Proven: max(b.Greed, 1)}
+	p.admit()
 }
 
 // Share is what somebody holds of a pool, until Release. Its methods are for one
@@ -190,9 +196,13 @@ func (s *Share[K]) Release() {
 }
 
 // Could reports whether a share of n fits into the pool when nobody holds anything.
-func (p *Pool[K]) Could(class Class, n int64) bool { return n <= p.alone(class) }
+func (p *Pool[K]) Could(class Class, n int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return n <= p.alone(class)
+}
 
-// alone is what one holder may have at most.
+// alone is what one holder may have at most. The caller holds mu.
 func (p *Pool[K]) alone(class Class) int64 {
 	limit, greed := p.limits[class], p.greed[class]
 	return (limit*greed + greed) / (greed + 1)

@@ -85,6 +85,28 @@ func TestPoolBytes(t *testing.T) {
 	}
 }
 
+func TestPoolResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPool[string](Shared(8), Shared(8))
+		fill(p, "a", Proven)
+		fill(p, "b", Proven)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := p.Wait(t.Context(), "a", Proven, 1); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		p.Resize(Shared(2))
+		synctest.Wait()
+		if n := p.Used(Proven); n != 6 || p.Waiting() != 1 || p.Take("c", Proven, 1) != nil {
+			t.Errorf("%d are held, %d wait", n, p.Waiting())
+		}
+		p.Resize(Shared(80))
+		wg.Wait()
+	})
+}
+
 // TestPoolWaiting: the proven come first, then who holds least, then who came first;
 // who leaves does not stand in the way.
 func TestPoolWaiting(t *testing.T) {

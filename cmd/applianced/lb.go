@@ -9,12 +9,14 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"saltern/lbproxy"
+	"saltern/memlimit"
 	"saltern/printable"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
@@ -71,12 +73,27 @@ The verbs talk to the one that runs on this node through its admin socket.`,
 		if os.Getenv("GOGC") == "" {
 			debug.SetGCPercent(gcPercent)
 		}
-		return lbproxy.Serve(cmd.Context(), cfg, newLog(lossyPipe(cmd.ErrOrStderr()), level, format))
+		ctx, end := followMemory(cmd.Context())
+		defer end()
+		return lbproxy.Serve(ctx, cfg, newLog(lossyPipe(cmd.ErrOrStderr()), level, format))
 	}
 	cmd.AddCommand(l.statusCommand(), l.verb("drain", "Give a master no new minions and move its old ones slowly", (*lbproxy.Client).Drain),
 		l.verb("undrain", "Use a master again: ends drain and maint", (*lbproxy.Client).Undrain),
 		l.verb("maint", "Give a master no new minions and check it no more; those it has stay (see cut)", (*lbproxy.Client).Maint), l.cutCommand(), l.weightCommand())
 	return cmd
+}
+
+// followMemory keeps the runtime's memory within what the process may have until the context
+// ends; end ends it.
+func followMemory(ctx context.Context) (followed context.Context, end func()) {
+	ctx, stop := context.WithCancel(ctx)
+	var keeper sync.WaitGroup
+	memlimit.Apply(memlimit.Most)
+	keeper.Go(func() { memlimit.Follow(ctx, memlimit.Most, func() {}) })
+	return ctx, func() {
+		stop()
+		keeper.Wait()
+	}
 }
 
 func (l *lbFlags) client() *lbproxy.Client {

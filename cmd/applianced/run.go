@@ -90,8 +90,10 @@ takes its place and no connection is refused.`,
 				}
 			}
 		}()
-		defer f.serveMetrics(cmd.Context(), s.Status, log)()
-		return s.Run(cmd.Context())
+		ctx, end := followMemory(cmd.Context())
+		defer end()
+		defer f.serveMetrics(ctx, s.Status, log)()
+		return s.Run(ctx)
 	}
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -20,6 +21,7 @@ import (
 	"saltern/master/conf"
 	"saltern/master/restapi"
 	"saltern/master/saltlog"
+	"saltern/memlimit"
 	"saltern/release"
 )
 
@@ -129,11 +131,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func serve(ctx context.Context, m *conf.Master, section restapi.Options, log *slog.Logger, o options) error {
+	memlimit.Apply(memlimit.Most)
 	s, err := restapi.New(m, section, log, os.Getenv)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+
+	var keeper sync.WaitGroup
+	defer keeper.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	keeper.Go(func() { memlimit.Follow(ctx, memlimit.Most, s.FitMemory) })
+
 	ln, err := s.Listen()
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"saltern/master/conf"
 	"saltern/master/health"
 	"saltern/master/saltlog"
+	"saltern/memlimit"
 	"saltern/release"
 )
 
@@ -134,7 +135,7 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	var keeper sync.WaitGroup
 	defer keeper.Wait()
 	defer stop()
-	limitMemory() // the master's budgets go by it
+	memlimit.Apply(share) // the master's budgets go by it
 	keeper.Go(func() { keepMemory(ctx, log) })
 	raiseFiles(log)
 	defer profileOnSignal(log)()

@@ -4,13 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"runtime/metrics"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"saltern/memlimit"
 )
 
 const (
@@ -56,20 +54,6 @@ func (m memoryState) wasteful(before memoryState) bool {
 // group, and need some 50 MiB each.
 func share(limit int64) int64 { return max(limit*6/10, limit-1<<30) }
 
-// limitMemory tells the runtime of the limit of our control group, or of what the
-// machine has, and returns it; 0 when neither is known. GOMEMLIMIT in the
-// environment has the last word.
-func limitMemory() int64 {
-	if os.Getenv("GOMEMLIMIT") != "" {
-		return 0
-	}
-	n := lower(cgroupLimit("/proc/self/cgroup", "/sys/fs/cgroup"), machineMemory("/proc/meminfo"))
-	if n > 0 {
-		debug.SetMemoryLimit(share(n))
-	}
-	return n
-}
-
 // keepMemory adapts the collector to the heap and returns memory after
 // bursts, such as a job of all minions, until ctx ends. GOGC and GOMEMLIMIT in
 // the environment have the last word.
@@ -83,7 +67,7 @@ func keepMemory(ctx context.Context, log *slog.Logger) {
 	percent := 100
 	for {
 		// Whoever started us may put us into a group with a limit afterwards.
-		if n := limitMemory(); n > 0 && n != limit {
+		if n := memlimit.Apply(share); n > 0 && n != limit {
 			log.Debug("memory is limited", "bytes", n)
 			limit = n
 		}
@@ -104,66 +88,4 @@ func keepMemory(ctx context.Context, log *slog.Logger) {
 			return
 		}
 	}
-}
-
-// cgroupLimit is the least bound on the memory of the process's control group and
-// of those above it, in bytes; 0 when there is none. It knows both versions of
-// control groups: memory.max of the second, memory.limit_in_bytes of the first.
-func cgroupLimit(self, root string) int64 {
-	b, err := os.ReadFile(self)
-	if err != nil {
-		return 0
-	}
-	var least int64
-	for line := range strings.Lines(string(b)) {
-		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
-		controllers, group, ok := strings.Cut(rest, ":/")
-		switch {
-		case !ok:
-		case controllers == "":
-			least = lower(least, groupLimit(root, group, "memory.max"))
-		case slices.Contains(strings.Split(controllers, ","), "memory"):
-			least = lower(least, groupLimit(filepath.Join(root, "memory"), group, "memory.limit_in_bytes"))
-		}
-	}
-	return least
-}
-
-// groupLimit is the least limit of a group and of those above it.
-func groupLimit(root, group, file string) (least int64) {
-	for dir := filepath.Clean("/" + group); ; dir = filepath.Dir(dir) {
-		text, err := os.ReadFile(filepath.Join(root, dir, file))
-		if err == nil {
-			// The first version writes "none" as a number that no machine has.
-			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n < 1<<60 {
-				least = lower(least, n)
-			}
-		}
-		if dir == "/" {
-			return least
-		}
-	}
-}
-
-// lower is the lower of two limits; 0 is none.
-func lower(a, b int64) int64 {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
-}
-
-// machineMemory is what the machine has, in bytes; 0 when it does not say.
-func machineMemory(meminfo string) int64 {
-	b, err := os.ReadFile(meminfo)
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) >= 2 && f[0] == "MemTotal:" {
-			kib, _ := strconv.ParseInt(f[1], 10, 50)
-			return kib << 10
-		}
-	}
-	return 0
 }

@@ -85,6 +85,11 @@ const usualMemory = 96 << 20
 // body: a third of the limit at most.
 func memoryFor(limit, body int64) int64 { return min(limit/3, max(usualMemory, 8*body)) }
 
+// FitMemory adapts the memory of bodies to the limit of the runtime's memory.
+func (s *Server) FitMemory() {
+	s.pools.memory.Resize(ratelimit.Shared(memoryFor(debug.SetMemoryLimit(-1), s.opts.MaxBody)))
+}
+
 // recognize finds out what is known of who sends a request, by the token that it shows
 // or by its address. The token is not proven by that: it was a moment ago.
 func (s *Server) recognize(q *request) {

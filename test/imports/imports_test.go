@@ -56,7 +56,7 @@ func violation(from, to string) string {
 	if slices.Contains([]string{"master/crypt", "versioned"}, from) && to == "durable" || from == "command" && to == "printable" || from == "master/zmtp" && to == "proxyproto" {
 		return ""
 	}
-	if slices.Contains(leaves, from) || slices.Contains([]string{"command", "durable", "localsock", "prometheus", "proxyproto", "ratelimit", "versioned", "past", "printable", "master/internal/background"}, from) {
+	if slices.Contains(leaves, from) || slices.Contains([]string{"command", "durable", "localsock", "memlimit", "prometheus", "proxyproto", "ratelimit", "versioned", "past", "printable", "master/internal/background"}, from) {
 		return from + " imports nothing of ours"
 	}
 	if from == "master/msgpack" && to != "master/value" {

@@ -1,0 +1,119 @@
+// Package memlimit tells Go's runtime how much memory the process may have: what its control
+// group allows, or what the machine has. A service manager bounds the group (MemoryMax),
+// at which something in it is killed; the collector has to work harder before that.
+package memlimit
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is how often Follow looks: whoever started us may put us into a group with a
+// limit afterwards.
+const tick = 10 * time.Second
+
+// Apply sets the limit of the runtime to the share of what the process may have, and returns
+// the latter in bytes; 0 when it is not known. GOMEMLIMIT in the environment has the last word:
+// then nothing is set, and the answer is 0.
+func Apply(share func(limit int64) int64) int64 {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return 0
+	}
+	n := lower(cgroupLimit("/proc/self/cgroup", "/sys/fs/cgroup"), machineMemory("/proc/meminfo"))
+	if n > 0 {
+		debug.SetMemoryLimit(share(n))
+	}
+	return n
+}
+
+// Most is the share of a program that is alone in its group. It ends below MemoryHigh, which is
+// nine tenths in our units: what passes that is slowed down.
+func Most(limit int64) int64 { return limit / 10 * 8 }
+
+// Follow calls Apply again and again until ctx ends, and changed after it has set another
+// limit than before.
+func Follow(ctx context.Context, share func(limit int64) int64, changed func()) {
+	last := debug.SetMemoryLimit(-1)
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		Apply(share)
+		if now := debug.SetMemoryLimit(-1); now != last {
+			last = now
+			changed()
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// cgroupLimit is the least bound on the memory of the process's control group and
+// of those above it, in bytes; 0 when there is none. It knows both versions of
+// control groups: memory.max of the second, memory.limit_in_bytes of the first.
+func cgroupLimit(self, root string) int64 {
+	b, err := os.ReadFile(self)
+	if err != nil {
+		return 0
+	}
+	var least int64
+	for line := range strings.Lines(string(b)) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, ok := strings.Cut(rest, ":/")
+		switch {
+		case !ok:
+		case controllers == "":
+			least = lower(least, groupLimit(root, group, "memory.max"))
+		case slices.Contains(strings.Split(controllers, ","), "memory"):
+			least = lower(least, groupLimit(filepath.Join(root, "memory"), group, "memory.limit_in_bytes"))
+		}
+	}
+	return least
+}
+
+// groupLimit is the least limit of a group and of those above it.
+func groupLimit(root, group, file string) (least int64) {
+	for dir := filepath.Clean("/" + group); ; dir = filepath.Dir(dir) {
+		text, err := os.ReadFile(filepath.Join(root, dir, file))
+		if err == nil {
+			// The first version writes "none" as a number that no machine has.
+			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n < 1<<60 {
+				least = lower(least, n)
+			}
+		}
+		if dir == "/" {
+			return least
+		}
+	}
+}
+
+// lower is the lower of two limits; 0 is none.
+func lower(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// machineMemory is what the machine has, in bytes; 0 when it does not say.
+func machineMemory(meminfo string) int64 {
+	b, err := os.ReadFile(meminfo)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == "MemTotal:" {
+			kib, _ := strconv.ParseInt(f[1], 10, 50)
+			return kib << 10
+		}
+	}
+	return 0
+}
