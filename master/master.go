@@ -373,6 +373,7 @@ func (m *Master) Close() error {
 		m.control.Close()
 		_ = os.Remove(filepath.Join(m.cfg.SockDir, control.Socket))
 	}
+	m.callers.Stop()
 	if m.router != nil {
 		m.router.Close()
 	}

@@ -34,7 +34,8 @@ type arena struct {
 	node     *lab.Node
 	mem      *memory
 	ids      []string // of the real minions
-	near     string   // host of the real minions
+	near     string   // host of the real minions, and of users of salt-api
+	fresh    string   // another address of it, from which nobody has asked yet
 	far      string   // host of the stranger
 	sources  []string // fifty addresses of his
 	own      string   // address of scripted minions
@@ -59,8 +60,9 @@ func build(t *testing.T) *arena {
 	if os.Getuid() != 0 {
 		t.Fatal("root is needed: the stranger and the master get a namespace and a control group of their own")
 	}
-	a := &arena{form: chosen(), net: lab.NewNetwork(t, "atk", "10.77"), mem: newMemory(t), keys: map[string]*rsa.PrivateKey{}, keyFiles: lab.Dir(t)}
+	a := &arena{form: chosen(), net: lab.NewNetwork(t, "atk", "10.77"), mem: newMemory(t, "master", memoryLimit), keys: map[string]*rsa.PrivateKey{}, keyFiles: lab.Dir(t)}
 	a.near, a.far, a.own = a.net.Host(t, 2), a.net.Host(t, 66), a.net.Also(t, "", 3)
+	a.fresh = a.net.Also(t, a.near, 4)
 	for i := range 50 {
 		a.sources = append(a.sources, a.net.Also(t, a.far, 100+i))
 	}
@@ -75,7 +77,8 @@ func build(t *testing.T) *arena {
 			"log_level_logfile":  "info", // a file of its own: that of the supervisor has bounds of its own
 			"gather_job_timeout": 5, "file_recv": true,
 			"external_auth": map[string]any{"sharedsecret": map[string]any{
-				"alice": []any{map[string]any{"web*": []string{"test.ping", "cmd.run"}}}, "bob": []string{"@jobs"}}},
+				"alice": []any{map[string]any{"web*": []string{"test.ping", "cmd.run"}}}, "bob": []string{"@jobs"},
+				"carol": []string{".*", "@runner", "@wheel", "@events", "@hook"}}},
 			"sharedsecret":  secret,
 			"publisher_acl": map[string]any{"nobody": []string{"test.ping"}},
 			"peer":          map[string]any{"evil": []string{"test.ping"}},
@@ -87,7 +90,7 @@ func build(t *testing.T) *arena {
 			"plain.sls":    "plain:\n" + strings.Repeat("  - word\n", 200),
 			"rendered.sls": "{% set who = grains['id'] %}\nrendered: for {{ who }}\n",
 		},
-		Extra: map[string]any{"programs": map[string]any{"master": wrapper}},
+		Extra: map[string]any{"programs": map[string]any{"master": wrapper}, "webhook": map[string]any{"listen": net.JoinHostPort(a.net.Outside(), hookPort)}},
 	})
 	a.prepareKeys(t)
 	a.node.Launch(t)

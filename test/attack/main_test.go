@@ -17,9 +17,15 @@ import (
 // strangerEnv makes this program the stranger; its value is his orders.
 const strangerEnv = "SALTERN_ATTACK_ORDERS"
 
+// userEnv makes it a user of salt-api.
+const userEnv = "SALTERN_ATTACK_USER"
+
 func TestMain(m *testing.M) {
 	if o := os.Getenv(strangerEnv); o != "" {
 		os.Exit(strangerMain(o))
+	}
+	if o := os.Getenv(userEnv); o != "" {
+		os.Exit(userMain(o))
 	}
 	prefer(-10)
 	// A scheduler that groups by session asks for the priority of the group,

@@ -11,21 +11,23 @@ import (
 	"testing"
 )
 
-// memoryLimit is what the master may have, its Python included.
-const memoryLimit = 512 << 20
+const (
+	memoryLimit = 512 << 20 // what the master may have, its Python included
+	apiLimit    = 256 << 20 // what salt-api may have: a fourth of a machine of 1 GiB
+)
 
-// memory is the control group of the master.
+// memory is the control group of a program.
 type memory struct {
 	dir                string
 	limit, peak, kills string // names of its files
 	first              bool   // the first version of control groups
 }
 
-// newMemory makes a group with the limit. The test fails where none can be
+// newMemory makes a group with a limit for a program. The test fails where none can be
 // made: without the limit it would show nothing.
-func newMemory(t *testing.T) *memory {
+func newMemory(t *testing.T, program string, most int) *memory {
 	t.Helper()
-	name := fmt.Sprintf("saltern-attack-%d", os.Getpid())
+	name := fmt.Sprintf("saltern-attack-%s-%d", program, os.Getpid())
 	var tried []string
 	for _, m := range []*memory{
 		{dir: "/sys/fs/cgroup/" + name, limit: "memory.max", peak: "memory.peak", kills: "memory.events"},
@@ -44,14 +46,14 @@ func newMemory(t *testing.T) *memory {
 		err := os.Mkdir(m.dir, 0o755)
 		if err == nil {
 			t.Cleanup(func() { _ = os.Remove(m.dir) })
-			err = os.WriteFile(filepath.Join(m.dir, m.limit), []byte(strconv.Itoa(memoryLimit)), 0)
+			err = os.WriteFile(filepath.Join(m.dir, m.limit), []byte(strconv.Itoa(most)), 0)
 		}
 		if err != nil {
 			tried = append(tried, err.Error())
 			continue
 		}
 		for _, swap := range []string{"memory.memsw.limit_in_bytes", "memory.swap.max"} { // where there is swap
-			n := strconv.Itoa(memoryLimit)
+			n := strconv.Itoa(most)
 			if swap == "memory.swap.max" {
 				n = "0"
 			}
@@ -59,16 +61,16 @@ func newMemory(t *testing.T) *memory {
 		}
 		return m
 	}
-	t.Fatalf("the memory of the master cannot be limited here (root and the memory controller of control groups are needed): %s", strings.Join(tried, "; "))
+	t.Fatalf("the memory of programs cannot be limited here (root and the memory controller of control groups are needed): %s", strings.Join(tried, "; "))
 	return nil
 }
 
-// wrapper writes a program that runs the master in the group from its first
+// wrapper writes a program that runs another one in the group from its first
 // instruction.
 func (m *memory) wrapper(t *testing.T, dir, program string) string {
 	t.Helper()
 	text := fmt.Sprintf("#!/bin/sh\necho $$ > %s/cgroup.procs || exit 1\n", m.dir)
-	path := filepath.Join(dir, "salt-master")
+	path := filepath.Join(dir, filepath.Base(program))
 	if err := os.WriteFile(path, []byte(text+"exec "+program+` "$@"`+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}

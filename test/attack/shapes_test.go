@@ -199,6 +199,9 @@ func shapeOf(s *stranger, name string) shape {
 			}
 		}}
 	}
+	if sh, ok := httpShape(name); ok {
+		return sh
+	}
 	panic(fmt.Errorf("%w %q", errUnknownShape, name))
 }
 

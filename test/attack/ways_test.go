@@ -46,7 +46,7 @@ func ways() []way {
 
 // TestAttack runs everything, one after the other: each part wants the machine
 // for itself. SALTERN_ATTACK_ONLY chooses, with commas between: numbers of
-// findings for their ways of attack, proofs, standalone, mixed, tests.
+// findings for their ways of attack, proofs, api, standalone, mixed, tests.
 func TestAttack(t *testing.T) {
 	only := strings.FieldsFunc(os.Getenv("SALTERN_ATTACK_ONLY"), func(r rune) bool { return r == ',' })
 	wanted := func(name string, otherwise bool) bool {
@@ -62,8 +62,8 @@ func TestAttack(t *testing.T) {
 			some = append(some, w)
 		}
 	}
-	if proofs := wanted("proofs", true); proofs || len(some) > 0 {
-		t.Run("node", func(t *testing.T) { onNode(t, proofs, some) })
+	if proofs, api := wanted("proofs", true), wanted("api", true); proofs || api || len(some) > 0 {
+		t.Run("node", func(t *testing.T) { onNode(t, proofs, api, some) })
 	}
 	for _, part := range []struct {
 		name  string
@@ -81,11 +81,14 @@ func TestAttack(t *testing.T) {
 }
 
 // onNode runs what needs a node.
-func onNode(t *testing.T, proofs bool, some []way) {
+func onNode(t *testing.T, proofs, api bool, some []way) {
 	a := build(t)
 	t.Run("quiet", a.baseline)
 	if proofs {
 		a.proofs(t)
+	}
+	if api {
+		a.besideStrangers(t)
 	}
 	for _, w := range some {
 		if !a.long {

@@ -94,6 +94,8 @@ type Authenticator struct {
 	people  ratelimit.Lately[culprit]    // users who proved themselves, each at an address
 	sources ratelimit.Lately[netip.Addr] // where somebody did
 	count   loginCounters
+	ending  context.Context // ends with the master
+	end     context.CancelFunc
 	mu      sync.Mutex
 	worst   time.Duration
 }
@@ -103,8 +105,13 @@ func New(cfg Config) *Authenticator {
 	if cfg.Here == nil {
 		cfg.Here = Here
 	}
-	return &Authenticator{cfg: cfg, logins: ratelimit.NewPool[culprit](loginsAtWork, loginsInLine), worst: cfg.FailDelay}
+	a := &Authenticator{cfg: cfg, logins: ratelimit.NewPool[culprit](loginsAtWork, loginsInLine), worst: cfg.FailDelay}
+	a.ending, a.end = context.WithCancel(context.Background())
+	return a
 }
+
+// Stop sends away all log-ins that wait, and lets no refusal take its time any more.
+func (a *Authenticator) Stop() { a.end() }
 
 // Caller is a proven caller.
 type Caller struct {

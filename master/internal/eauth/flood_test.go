@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"saltern/master/internal/request"
 	"saltern/master/value"
 	"saltern/pause"
 )
@@ -113,6 +114,37 @@ func TestLoginsBesideGuesses(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLoginsAtTheEnd: log-ins that wait, and refusals that take their time, do not keep the
+// master from ending; one that nobody waits for any more is not checked.
+func TestLoginsAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		login, a := flooded(t)
+		conn, hangUp := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() { _ = login(fmt.Sprint("u", i), "guess", fmt.Sprintf("203.0.113.%d", i)) })
+		}
+		synctest.Wait()
+		wg.Go(func() {
+			_, _ = a.Check(request.Asked(conn), value.NewMap(), value.NewMap("eauth", "sharedsecret", "username", "gone", "password", "right"), netip.MustParseAddr("192.0.2.1"))
+		})
+		synctest.Wait()
+		before := a.logins.Waiting()
+		hangUp()
+		synctest.Wait()
+		if n := a.logins.Waiting(); n != before-1 {
+			t.Errorf("%d wait, after one has left of %d", n, before)
+		}
+		began := time.Now()
+		time.Sleep(200 * time.Millisecond)
+		a.Stop()
+		wg.Wait()
+		if took := time.Since(began); took > 400*time.Millisecond {
+			t.Errorf("the end takes %s", took)
+		}
+	})
 }
 
 // TestManyLoginsOfAnOffice: two hundred at once from one address wait for each other.

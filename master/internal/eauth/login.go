@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/master/internal/request"
 	"saltern/ratelimit"
 )
 
@@ -145,10 +146,14 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 	return proven{}, errWrong
 }
 
-// turn waits until a log-in may be checked. The turn must be released.
+// turn waits until a log-in may be checked, and no longer than somebody waits for its answer.
+// The turn must be released.
 func (a *Authenticator) turn(ctx context.Context, t attempt) (*ratelimit.Share[culprit], error) {
+	ctx, left := request.WhileAsked(ctx)
+	defer left()
 	ctx, cancel := context.WithTimeout(ctx, loginWait)
 	defer cancel()
+	defer context.AfterFunc(a.ending, cancel)()
 
 	now, source, person := a.cfg.Now(), ratelimit.Source(t.from), who(t.system, t.user, t.from)
 	switch {
@@ -216,5 +221,6 @@ func (a *Authenticator) delay(ctx context.Context, took time.Duration, answered 
 	select {
 	case <-t.C:
 	case <-ctx.Done():
+	case <-a.ending.Done():
 	}
 }

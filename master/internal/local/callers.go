@@ -25,6 +25,13 @@ type Callers struct {
 	python  *eauth.Python
 }
 
+// Stop sends away the log-ins that wait: they must not keep the master from ending.
+func (c Callers) Stop() {
+	if c.Auth != nil {
+		c.Auth.Stop()
+	}
+}
+
 // Close ends the programs that proved log-ins.
 func (c Callers) Close() {
 	if c.python != nil {
