@@ -272,10 +272,8 @@ func (u *users) work(ctx context.Context, known *http.Client) {
 	for i := range userReaders {
 		ready := make(chan struct{})
 		readers.Go(func() { u.read(reading, i, ready, got) })
-		select {
-		case <-ready:
-		case <-time.After(patience):
-			u.fault("reader %d does not begin within %s", i, patience)
+		if err := u.heard(known, ready); err != nil {
+			u.fault("reader %d does not begin: %v", i, err)
 			return
 		}
 	}
@@ -371,7 +369,27 @@ func (u *users) login(ctx context.Context, client *http.Client) (string, error) 
 	return answer.Return[0].Token, nil
 }
 
-// read listens to events until ctx ends, which the API must not do before.
+// heard fires events until a reader has got one: it may hear the bus a moment after it was
+// answered.
+func (u *users) heard(client *http.Client, ready <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		if _, err := u.ask(ctx, client, "POST", "/hook/begin", "{}", "true"); err != nil {
+			return err
+		}
+		select {
+		case <-ready:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// read listens to events until ctx ends, which the API must not do before. It closes ready
+// at the first one.
 func (u *users) read(ctx context.Context, number int, ready chan<- struct{}, got chan<- int) {
 	r, err := http.NewRequestWithContext(ctx, "GET", "http://"+net.JoinHostPort(u.Host, apiPort)+"/events", nil)
 	if err != nil {
@@ -387,10 +405,13 @@ func (u *users) read(ctx context.Context, number int, ready chan<- struct{}, got
 		return
 	}
 	defer res.Body.Close()
-	close(ready)
+	begun := sync.OnceFunc(func() { close(ready) })
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, 8<<20)
 	for lines.Scan() {
+		if strings.Contains(lines.Text(), "salt/netapi/hook/begin") {
+			begun()
+		}
 		text, ok := strings.CutPrefix(lines.Text(), "data: ")
 		if !ok || !strings.Contains(text, "salt/netapi/hook/attack") {
 			continue
