@@ -147,14 +147,14 @@ func TestSlowBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := bare(t)
 		here, there := net.Pipe()
-		defer there.Close()
 		srv := &http.Server{Handler: s}
 		var done sync.WaitGroup
-		done.Go(func() { _ = srv.Serve(&one{c: here}) })
+		done.Go(func() { _ = srv.Serve(newOne(here)) })
 		defer done.Wait()
+		defer there.Close()
 		defer srv.Close()
 		began := time.Now()
-		go func() {
+		done.Go(func() {
 			_, _ = io.WriteString(there, "POST /login HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 30000\r\n\r\n")
 			for {
 				time.Sleep(time.Second)
@@ -162,7 +162,7 @@ func TestSlowBodies(t *testing.T) {
 					return
 				}
 			}
-		}()
+		})
 		res, err := http.ReadResponse(bufio.NewReader(there), nil)
 		if took := time.Since(began); err != nil || res.StatusCode != http.StatusBadRequest || took > 15*time.Second {
 			t.Errorf("after %s: %v %v", took, res, err)
@@ -172,26 +172,27 @@ func TestSlowBodies(t *testing.T) {
 
 // one is a listener with one connection.
 type one struct {
-	c    net.Conn
-	used bool
-	wait chan struct{}
+	conns  chan net.Conn
+	closed chan struct{}
+	end    func()
+}
+
+func newOne(c net.Conn) *one {
+	l := &one{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
+	l.end = sync.OnceFunc(func() { close(l.closed) })
+	l.conns <- c
+	return l
 }
 
 func (l *one) Accept() (net.Conn, error) {
-	if l.used {
-		<-l.wait
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
 		return nil, net.ErrClosed
 	}
-	l.used, l.wait = true, make(chan struct{})
-	return l.c, nil
 }
-func (l *one) Close() error {
-	if l.wait != nil {
-		close(l.wait)
-		l.wait = nil
-	}
-	return nil
-}
+func (l *one) Close() error   { l.end(); return nil }
 func (l *one) Addr() net.Addr { return &net.TCPAddr{} }
 
 // bare is a server that nobody has started.
