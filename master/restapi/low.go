@@ -76,7 +76,7 @@ func (s *Server) run(ctx context.Context, q *request, low *value.Map, proven boo
 		text, _ := token.(string)
 		err := s.prove(ctx, text, q)
 		if f, ok := errors.AsType[*failure](err); ok && f.code == http.StatusUnauthorized {
-			return nil, &failure{http.StatusUnauthorized, `Authentication failure of type "token" occurred.`}
+			return nil, &failure{http.StatusUnauthorized, unknownToken(name)}
 		}
 		if err != nil {
 			return nil, err
@@ -90,6 +90,14 @@ func (s *Server) run(ctx context.Context, q *request, low *value.Map, proven boo
 		return s.dispatch(ctx, name, call{low: low})
 	}
 	return s.runByPassword(ctx, q, name, low)
+}
+
+// unknownToken is what Salt's master says of a token that it does not know, to each client.
+func unknownToken(form string) string {
+	if strings.HasPrefix(form, "local") {
+		return "Authentication error occurred."
+	}
+	return `Authentication failure of type "token" occurred.`
 }
 
 // runByPassword carries out a command that brings a password. It is a guess until the
