@@ -221,21 +221,29 @@ func TestAPIOfLostNode(t *testing.T) {
 		return err
 	}
 	lab.Eventually(t, 30*time.Second, "a job", func() error { return ping(n2) })
+	lab.Eventually(t, 30*time.Second, "the log-in is known everywhere", func() error { // it may have been at the node that dies
+		for _, n := range nodes {
+			if found, err := filepath.Glob(filepath.Join(n.Dir, "*", "cache", "tokens", token+".p")); err != nil || len(found) == 0 {
+				return fmt.Errorf("not at %s: %w", n.Name, err)
+			}
+		}
+		return nil
+	})
 	stop, asked := make(chan struct{}), make(chan error, 1)
 	go func() { // asks n1 all the time; a request that was at the node that dies may fail
-		failed := 0
+		failed, last := 0, error(nil)
 		for i := 0; ; i++ {
 			select {
 			case <-stop:
 				if failed > 2 {
-					asked <- fmt.Errorf("%d of %d requests failed", failed, i)
+					asked <- fmt.Errorf("%d of %d requests failed, at last with %w", failed, i, last)
 				}
 				close(asked)
 				return
 			default:
 			}
-			if ping(n1) != nil {
-				failed++
+			if err := ping(n1); err != nil {
+				failed, last = failed+1, err
 			}
 		}
 	}()
