@@ -38,36 +38,41 @@ const (
 )
 
 // kind is a content type that is read. What it decodes to takes at most each bytes for each of
-// its marks, and twice its length.
+// the values that count finds, and twice its length.
 type kind struct {
-	marks  string // bytes that begin or end a value
+	count  func([]byte) int
 	each   int64
 	decode func([]byte) (any, error)
 }
 
 // kinds are the content types that are read.
 func kinds() map[string]kind {
-	const jsonMarks, yamlMarks = ",:[{", ",:[{-?\n"
-	yaml := kind{yamlMarks, 400, decodeYAML}
+	json := marks(",:[{")
+	yaml := kind{saltyaml.Estimate, 600, decodeYAML} // of which most is gone when it is decoded
 	return map[string]kind{
-		"application/json":                  {jsonMarks, 80, decodeJSON},
+		"application/json":                  {json, 80, decodeJSON},
 		"application/x-yaml":                yaml,
 		"text/yaml":                         yaml,
-		"text/plain":                        {jsonMarks, 80, decodeText},
-		"application/x-www-form-urlencoded": {"&=,:[{", 200, decodeForm},
+		"text/plain":                        {json, 80, decodeText},
+		"application/x-www-form-urlencoded": {marks("&=,:[{"), 200, decodeForm},
+	}
+}
+
+// marks counts the bytes with which values may begin.
+func marks(of string) func([]byte) int {
+	return func(b []byte) int {
+		n := 1
+		for _, c := range b {
+			if strings.IndexByte(of, c) >= 0 {
+				n++
+			}
+		}
+		return n
 	}
 }
 
 // cost is what a body and all that it decodes to take of memory at most, in bytes.
-func (k kind) cost(b []byte) int64 {
-	marks := int64(1)
-	for _, c := range b {
-		if strings.IndexByte(k.marks, c) >= 0 {
-			marks++
-		}
-	}
-	return marks*k.each + 2*int64(len(b))
-}
+func (k kind) cost(b []byte) int64 { return int64(k.count(b))*k.each + 2*int64(len(b)) }
 
 // read takes the body of a request in, of at most so many bytes: q.data is what was decoded,
 // q.raw the bytes (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt reads bodies without a
