@@ -199,11 +199,17 @@ func TestAPIShares(t *testing.T) {
 				t.Errorf("%d %s at once: %v", n, what, codes)
 			}
 		}
-		ok("log-ins", 200, atOnce(200, func(int) int { code, _ := office.post("/login", "{"+aliceCreds+"}", ""); return code }))
+		post := func(path, body string) int {
+			code, text := office.post(path, body, "")
+			if code != 200 {
+				t.Logf("%s: %d %s", path, code, text)
+			}
+			return code
+		}
+		ok("log-ins", 200, atOnce(200, func(int) int { return post("/login", "{"+aliceCreds+"}") }))
 		run := func(creds string) func(int) int {
 			return func(int) int {
-				code, _ := office.post("/run", `[{"client": "local", "tgt": "webgone", "fun": "test.ping", "timeout": 1, `+creds+`}]`, "")
-				return code
+				return post("/run", `[{"client": "local", "tgt": "webgone", "fun": "test.ping", "timeout": 1, `+creds+`}]`)
 			}
 		}
 		ok("commands with a password", 30, atOnce(30, run(aliceCreds)))
@@ -271,7 +277,8 @@ func TestOddRequests(t *testing.T) {
 	try := func(path, body, token string) {
 		t.Helper()
 		code, text := home.post(path, body, token)
-		if code < 200 || code >= 500 && code != http.StatusGatewayTimeout {
+		busy := strings.Contains(text, "busy with other runners") // which is no fault, and nobody's mistake
+		if code < 200 || code >= 500 && code != http.StatusGatewayTimeout && !busy {
 			t.Errorf("%s %.200s: %d %.300s", path, body, code, text)
 		}
 	}

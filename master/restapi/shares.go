@@ -26,7 +26,7 @@ const (
 	maxFormatted = 8              // of formatted events
 	maxLogins    = 32             // passwords and ID tokens that are looked at
 	maxProofs    = 32             // tokens that the master is asked for
-	maxInLine    = 512            // log-ins, and tokens, that wait for that
+	maxInLine    = maxRequests    // log-ins, and tokens, that wait for that: they are few already
 	queueTime    = 30 * time.Second
 	proofTime    = 10 * time.Second // to wait until a token may be asked for
 	memoryTime   = 10 * time.Second // to wait for memory
