@@ -111,6 +111,19 @@ func (c *Call) Text(text string) string {
 	return Text(text)
 }
 
+// Error is an error of the call whose text others may see. What it wraps, for its caller,
+// is as it was.
+func (c *Call) Error(err error) error { return &discreet{c.Text(err.Error()), err} }
+
+type discreet struct {
+	text string
+	err  error
+}
+
+func (d *discreet) Error() string { return d.text }
+
+func (d *discreet) Unwrap() error { return d.err }
+
 func (c *Call) without(v any, depth int) any {
 	if depth > maxDepth {
 		return conf.Hidden

@@ -183,14 +183,15 @@ func (r *Runs) announce(c pyrunner.Call, system string) *Run {
 
 // Do calls the runner, keeps its result, fires the event of its end, and returns
 // what that event says to the caller. failed is told of an error first. Of the secrets
-// that the caller gave, none is in what others see: see package redact.
+// that the caller gave, none is in what others see, the text of that error included: see
+// package redact.
 func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	r := run.runs
 	defer r.track(run.data)()
 	ret, err := r.call(ctx, run.call)
 	data := run.data.Clone()
 	if err != nil {
-		failed(errors.New(run.shown.Text(err.Error())))
+		failed(run.shown.Error(err))
 	}
 	result, success := Outcome("runner", run.call.Fun, ret, err)
 	data.Set("return", result)

@@ -186,7 +186,6 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	}
 	data, err := run.Do(audit.WithActor(ctx, o.actor(caller)))
 	if err != nil {
-		err = errors.New(run.Shown.Text(err.Error())) // from here on it is for others
 		s.cfg.Log.Error("wheel function failed", "fun", fun, "user", user, "error", err)
 	}
 	if told {

@@ -19,7 +19,6 @@ import (
 	"saltern/master/internal/request"
 	"saltern/master/jobs"
 	"saltern/master/pyrunner"
-	"saltern/master/redact"
 	"saltern/master/runner"
 	"saltern/master/target"
 	"saltern/master/value"
@@ -321,7 +320,7 @@ func (s *Service) run(ctx context.Context, c *request.Call) (any, error) {
 		return nil, unanswered(cut)
 	}
 
-	s.cfg.Log.Info("runner of a minion failed", "minion", c.ID, "fun", r.fun, "error", redact.Of(r.fun, args, named).Text(err.Error()))
+	s.cfg.Log.Info("runner of a minion failed", "minion", c.ID, "fun", r.fun, "error", err)
 	var failed *pyrunner.Failure
 	var unknown *runner.UnknownError
 	switch {

@@ -205,7 +205,7 @@ func (r *Engine) execute(ctx context.Context, x Reaction) error {
 		}
 		return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) { // Python takes its time
 			if _, err := run.Do(ctx); err != nil {
-				r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute wheel '%s'", x.ID, x.Fun), "error", discreetly(x, err))
+				r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute wheel '%s'", x.ID, x.Fun), "error", err)
 			}
 		})
 	case Runner:

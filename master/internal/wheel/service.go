@@ -28,7 +28,7 @@ type Service struct {
 // Run is a call of a wheel function that the bus is told of.
 type Run struct {
 	JID, Tag string
-	Shown    *redact.Call // what others may see of it
+	shown    *redact.Call // what others may see of it
 	service  *Service
 	by       runner.Caller
 	call     pyrunner.Call
@@ -40,7 +40,7 @@ func (s *Service) Prepare(fun string, by runner.Caller, args []any, named *value
 	return &Run{
 		JID:     jid,
 		Tag:     event.Tag("wheel", jid),
-		Shown:   redact.Of(fun, args, named),
+		shown:   redact.Of(fun, args, named),
 		service: s,
 		by:      by,
 		call: pyrunner.Call{
@@ -53,7 +53,8 @@ func (s *Service) Prepare(fun string, by runner.Caller, args []any, named *value
 }
 
 // Do fires the event of the beginning, calls the function, keeps its result, fires the
-// event of its end, and returns what that says, to the caller. err is that of the function.
+// event of its end, and returns what that says, to the caller. err is that of the function,
+// in words that others may see.
 func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	fun, runs := r.call.Fun, r.service.Runs
 	data = value.NewMap("fun", "wheel."+fun, "jid", r.JID, "tag", r.Tag, "user", r.by.User, event.EauthField, r.by.Eauth)
@@ -65,12 +66,15 @@ func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	data.Set("return", result)
 	data.Set("success", success)
 	shown := data.Clone()
-	shown.Set("return", r.Shown.Result(conf.ShownKeys(result))) // whom it is for has it in the answer
+	shown.Set("return", r.shown.Result(conf.ShownKeys(result))) // whom it is for has it in the answer
 	if Private(fun) && success {
 		shown.Set("return", runner.NotForAll)
 	}
 	runs.KeepResult(context.WithoutCancel(ctx), r.call.Job, shown)
 	runs.Fire(r.Tag+"/ret", shown)
+	if err != nil {
+		err = r.shown.Error(err)
+	}
 	return data, err
 }
 
