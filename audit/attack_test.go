@@ -21,8 +21,8 @@ func TestAttack45ForeignText(t *testing.T) {
 	evil := "x\n{\"time\":\"2026-11-24T16:00:00Z\",\"action\":\"forged\",\"result\":\"ok\"}\r\n\x1b[2J\x1b]0;t\x07\u202e\x9b31m\xff" + strings.Repeat("é", 100_000)
 	l.Write(t.Context(), Record{Node: evil, Program: evil, Actor: Actor{User: evil, Proof: Proof(evil), As: evil, Eauth: evil, From: evil, Via: evil},
 		Action: evil, Object: evil, Function: evil, Minions: -1, JID: evil, Result: Result(evil), Detail: evil, Op: evil})
-	b, err := os.ReadFile(acts(dir).current())
-	if err != nil || bytes.Count(b, []byte{'\n'}) != 1 || len(b) > maxLine || bytes.ContainsAny(b, "\x1b\x07\r") {
+	b, err := os.ReadFile(bookNamed(dir, actsShelf).current())
+	if err != nil || bytes.Count(b, []byte{'\n'}) != 2 || len(b) > maxLine || bytes.ContainsAny(b, "\x1b\x07\r") {
 		t.Fatalf("%d bytes: %.300q %v", len(b), b, err)
 	}
 	p := read(t, Query{}, dir)
@@ -75,7 +75,7 @@ func TestAttack45Flood(t *testing.T) {
 	if got := objects(read(t, Query{Action: "key.*"}, dir)); len(got) != 1 || got[0] != "kept" {
 		t.Errorf("%v", got)
 	}
-	if b, _ := os.ReadFile(acts(dir).current()); bytes.Count(b, []byte{'\n'}) != 1 {
+	if b, _ := os.ReadFile(bookNamed(dir, actsShelf).current()); bytes.Count(b, []byte{'\n'}) != 2 {
 		t.Errorf("strangers among acts: %.300s", b)
 	}
 }
@@ -93,14 +93,14 @@ func TestAttack46Places(t *testing.T) {
 		"folder": func(path string) error { return os.Mkdir(path, 0o700) },
 	} {
 		dir := t.TempDir()
-		if err := place(acts(dir).current()); err != nil {
+		if err := place(bookNamed(dir, actsShelf).current()); err != nil {
 			t.Fatal(err)
 		}
 		p, err := Read(t.Context(), "n1", Query{}, dir)
 		if err == nil || len(p.Records) > 0 {
 			t.Errorf("%s is read: %+v", name, p)
 		}
-		if err := acts(dir).add([]byte("{}\n"), at); err == nil {
+		if err := bookNamed(dir, actsShelf).add([][]byte{[]byte("{}\n")}, at); err == nil {
 			t.Errorf("%s is written to", name)
 		}
 	}
@@ -110,7 +110,7 @@ func TestAttack46Places(t *testing.T) {
 	// Lines without end, and more than a file may hold.
 	dir := t.TempDir()
 	line := strings.Repeat("x", 1<<20) + "\n" + secret
-	if err := os.WriteFile(acts(dir).current(), []byte(strings.Repeat(line, 40)), 0o600); err != nil {
+	if err := os.WriteFile(bookNamed(dir, actsShelf).current(), []byte(strings.Repeat(line, 40)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if p := read(t, Query{}, dir); len(p.Records) < 10 || len(p.Records) > 16 || p.Damaged < 10 {
@@ -129,7 +129,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("null\n[]\n{\"time\":1}\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		dir := t.TempDir()
-		if err := os.WriteFile(acts(dir).current(), b, 0o600); err != nil {
+		if err := os.WriteFile(bookNamed(dir, actsShelf).current(), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		p := read(t, Query{}, dir)

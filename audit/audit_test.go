@@ -63,7 +63,7 @@ func TestRecordsAreThereAtOnceAndAfterARestart(t *testing.T) {
 	if got := objects(read(t, Query{}, dir)); !slices.Equal(got, []string{"web1", "web2", "web3"}) {
 		t.Errorf("%v", got)
 	}
-	st, err := os.Stat(acts(dir).current())
+	st, err := os.Stat(bookNamed(dir, actsShelf).current())
 	if err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", st, err)
 	}
@@ -127,11 +127,11 @@ func TestQueries(t *testing.T) {
 // A folder is bounded, and the oldest records go: by size, and by age.
 func TestBounds(t *testing.T) {
 	dir := t.TempDir()
-	b := book{dir, "acts", 2000, 10000}
-	for i := range 200 {
+	b := book{dir: dir, shelf: shelf{name: actsShelf, part: 4000, size: 20000}}
+	for i := range 400 {
 		line, err := encode(Record{Time: at, Action: "a", Object: fmt.Sprint(i)})
 		if err == nil {
-			err = b.add(line, at.Add(time.Duration(i)*time.Second))
+			err = b.add([][]byte{line}, at.Add(time.Duration(i)*time.Second))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -144,11 +144,11 @@ func TestBounds(t *testing.T) {
 		err = errors.Join(err, serr)
 		size += st.Size()
 	}
-	if err != nil || size > 10000 || size < 6000 {
+	if err != nil || size > 20000 || size < 12000 {
 		t.Errorf("%d bytes in %d files: %v", size, len(files), err)
 	}
 	got := objects(read(t, Query{}, dir))
-	if len(got) < 50 || got[len(got)-1] != "199" || got[0] != fmt.Sprint(200-len(got)) {
+	if len(got) < 50 || got[len(got)-1] != "399" || got[0] != fmt.Sprint(400-len(got)) {
 		t.Errorf("%v", got)
 	}
 	// A year later the next file that is begun takes the old ones away.
@@ -157,8 +157,8 @@ func TestBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	long := bytes.Repeat([]byte("x"), 1900)
-	if err := b.add(append(long, '\n'), at.Add(MaxAge+time.Hour)); err != nil {
+	long := bytes.Repeat([]byte("x"), 3900)
+	if err := b.add([][]byte{append(long, '\n')}, at.Add(MaxAge+time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if files, _ := b.files(); len(files) > 2 {
@@ -169,12 +169,12 @@ func TestBounds(t *testing.T) {
 // A file of a node that does little ends by age, so that its records can go.
 func TestFilesEndByAge(t *testing.T) {
 	dir := t.TempDir()
-	b := acts(dir)
+	b := bookNamed(dir, actsShelf)
 	for i, day := range []int{0, 29, 31, 60, 62} {
 		now := at.Add(time.Duration(day) * 24 * time.Hour)
 		line, err := encode(Record{Time: now, Action: "a"})
 		if err == nil {
-			err = b.add(line, now)
+			err = b.add([][]byte{line}, now)
 		}
 		files, ferr := b.files()
 		if err := errors.Join(err, ferr); err != nil || len(files) != []int{1, 1, 2, 2, 3}[i] {
@@ -245,11 +245,11 @@ func TestPrograms(t *testing.T) {
 	var all sync.WaitGroup
 	for p := range programs {
 		all.Go(func() {
-			b := book{dir, "acts", 3000, 1 << 20}
+			b := book{dir: dir, shelf: shelf{name: actsShelf, part: 3000, size: 1 << 20}}
 			for i := range each {
 				line, err := encode(Record{Time: at, Action: "a", Object: fmt.Sprint(p, " ", i)})
 				if err == nil {
-					err = b.add(line, time.Now())
+					err = b.add([][]byte{line}, time.Now())
 				}
 				if err != nil {
 					t.Error(err)
@@ -268,13 +268,13 @@ func TestPrograms(t *testing.T) {
 
 // Files that are begun at the same time, or before others, take nobody's place.
 func TestSameTime(t *testing.T) {
-	b := book{t.TempDir(), "acts", 300, 1 << 20}
+	b := book{dir: t.TempDir(), shelf: shelf{name: actsShelf, part: 900, size: 1 << 20}}
 	const each = 50
 	for i, now := range []time.Time{at, at, at.Add(-time.Hour), at.Add(time.Nanosecond)} {
 		for k := range each {
 			line, err := encode(Record{Time: at, Action: "a", Object: fmt.Sprintf("%d %02d", i, k)})
 			if err == nil {
-				err = b.add(line, now)
+				err = b.add([][]byte{line}, now)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -289,7 +289,7 @@ func TestSameTime(t *testing.T) {
 // A power cut leaves half a line; what is written next is whole.
 func TestTornLine(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(acts(dir).current(), []byte(`{"time":"2026-11-24T16:00:00Z","action":"a","object":"1","result":"ok"}`+"\n"+`{"time":"2026-`), 0o600); err != nil {
+	if err := os.WriteFile(bookNamed(dir, actsShelf).current(), []byte(`{"time":"2026-11-24T16:00:00Z","action":"a","object":"1","result":"ok"}`+"\n"+`{"time":"2026-`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	open(t, dir, nil).Write(t.Context(), act("2"))

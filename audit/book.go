@@ -16,34 +16,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what a folder keeps.
+// Bounds of what a folder keeps, beside those of [shelves].
 const (
 	// MaxAge is how long a record is kept; one whose file was begun with older ones
 	// goes up to partAge later.
-	MaxAge        = 366 * 24 * time.Hour
-	partAge       = 30 * 24 * time.Hour
-	maxFiles      = 1024 // that are read
-	actsSize      = 128 << 20
-	strangersSize = 16 << 20
-	actsPart      = 8 << 20 // of one file, after which another one begins
-	strangersPart = 2 << 20
+	MaxAge   = 366 * 24 * time.Hour
+	partAge  = 30 * 24 * time.Hour
+	maxFiles = 1024 // that are read
 )
 
 // lockTakes is how long another program may hold the lock of a file: a moment, unless
 // it was stopped in it.
 const lockTakes = 5 * time.Second
 
-// book is the files of one kind in a folder: NAME.jsonl, to which records are added,
+// book is the files of one shelf in a folder: NAME.jsonl, to which records are added,
 // and older ones, NAME.TIME.jsonl.
 type book struct {
-	dir, name  string
-	part, size int64
+	dir string
+	shelf
+	node, program string // who adds records
 }
-
-func acts(dir string) book      { return book{dir, "acts", actsPart, actsSize} }
-func strangers(dir string) book { return book{dir, "strangers", strangersPart, strangersSize} }
-
-func (b book) current() string { return filepath.Join(b.dir, b.name+".jsonl") }
 
 // files are the names of all files, the oldest first.
 func (b book) files() ([]string, error) {
@@ -61,29 +53,54 @@ func (b book) files() ([]string, error) {
 	return append(out[max(0, len(out)-maxFiles):], b.current()), nil
 }
 
-// add writes whole lines at the end of the current file, all of them or none, and
-// waits for the disk.
-func (b book) add(text []byte, now time.Time) error {
+// add links whole lines to the chain and writes them at the end of the current file, all
+// of them or none, and waits for the disk.
+func (b book) add(lines [][]byte, now time.Time) error {
 	for range 5 { // another program may begin a new file at the same moment
 		f, size, err := b.open()
 		if err != nil {
 			return err
 		}
-		if size > 0 && (size+int64(len(text)) > b.part || now.Sub(begun(f, now)) > partAge) {
-			err = b.begin(now)
-			_ = f.Close()
-			if err != nil {
-				return err
-			}
-			continue
+		again, err := b.addTo(f, size, lines, now)
+		err = errors.Join(err, f.Close())
+		if err != nil || !again {
+			return err
 		}
-		err = write(f, size, text)
-		if err == nil { // others need not wait for the disk
-			err = errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), unix.Fdatasync(int(f.Fd())))
-		}
-		return errors.Join(err, f.Close())
 	}
 	return errors.New("another program keeps beginning new files")
+}
+
+// addTo adds to the current file, whose lock we have and give back. again is true when it
+// was full and has its old name now.
+func (b book) addTo(f *os.File, size int64, lines [][]byte, now time.Time) (again bool, err error) {
+	at, chained, err := lastLink(f, size)
+	if err != nil {
+		return false, err
+	}
+	needs := int64(0)
+	for _, line := range lines {
+		needs += int64(len(line) + linkRoom)
+	}
+	full := size+needs > b.part || now.Sub(begun(f, now)) > partAge
+	if size > 0 && (full || !chained) { // a file without a chain is of a version before
+		return true, b.begin(now)
+	}
+
+	if size == 0 {
+		if size, at, err = b.start(f, now); err != nil {
+			return false, err
+		}
+	}
+	var text []byte
+	for _, line := range lines {
+		line, at = at.add(line)
+		text = append(text, line...)
+	}
+	if err := write(f, size, text); err != nil {
+		return false, err
+	}
+	// Others need not wait for the disk.
+	return false, errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), unix.Fdatasync(int(f.Fd())))
 }
 
 // open opens the current file and takes its lock, which closing it gives back.
@@ -127,9 +144,9 @@ func (b book) isCurrent(f *os.File) (int64, bool) {
 // stamp is the time in the name of an older file.
 const stamp = "20060102T150405.000000000"
 
-// begin gives the current file its old name, and removes what is too old or too much.
-// The caller has the lock. The name comes after those of all other files, also where the
-// clock was put back, or somebody who waited for the lock brings the time of before.
+// begin gives the current file its old name. The caller has the lock. The name comes after
+// those of all other files, also where the clock was put back, or somebody who waited for
+// the lock brings the time of before.
 func (b book) begin(now time.Time) error {
 	files, err := b.files()
 	if err != nil {
@@ -142,31 +159,26 @@ func (b book) begin(now time.Time) error {
 			at = last.Add(1)
 		}
 	}
-	old := filepath.Join(b.dir, b.name+"."+at.Format(stamp)+".jsonl")
-	if err := os.Rename(b.current(), old); err != nil {
-		return err
-	}
-	files[len(files)-1] = old
-	return b.prune(files, now)
+	return os.Rename(b.current(), filepath.Join(b.dir, b.name+"."+at.Format(stamp)+".jsonl"))
 }
 
-// prune removes the oldest of some files, of which the last is the newest.
-func (b book) prune(files []string, now time.Time) error {
-	var size int64
-	for _, path := range slices.Backward(files) {
+// tooMuch returns which of some files are too old or too much, the oldest first. The newest
+// stays in any case: the chain goes on from it.
+func (b book) tooMuch(files []string, now time.Time) (remove []string) {
+	size := int64(0)
+	for i, path := range slices.Backward(files) {
 		st, err := os.Lstat(path)
 		if err != nil {
 			continue // somebody else has removed it
 		}
 		size += st.Size()
-		if size > b.size-b.part || now.Sub(st.ModTime()) > MaxAge {
-			err = os.Remove(path)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		over := size > b.size-b.part || now.Sub(st.ModTime()) > MaxAge
+		if over && i < len(files)-1 {
+			remove = append(remove, path)
 		}
 	}
-	return nil
+	slices.Reverse(remove)
+	return remove
 }
 
 // begun is the time of the first record of a file; now when it cannot be told.

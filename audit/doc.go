@@ -2,10 +2,14 @@
 // was done through it to files of its node, lines of JSON, before anybody else hears
 // of it; a node answers for the others by asking them.
 //
-// A folder holds two kinds of files. acts are of who has proven who he is. strangers
-// are of what anybody can cause who reaches a port, refused log-ins above all: they
-// have a rate and room of their own, so that nobody who has proven nothing can drive
-// out an act. Both are bounded in bytes and age; the oldest go.
+// A folder holds several kinds of files ([shelf]), by who can cause what stands in them:
+// acts of administrators, jobs of root, what limited users do, what they are refused, and
+// what anybody causes who reaches a port. Each kind is bounded in bytes and age; its
+// oldest go. Limited users and strangers have rates as well, so that nobody drives out an
+// act of before.
+//
+// The records of each kind are a chain of hashes (chain.go), and where it ends is told to
+// others (heads.go). [Verify] finds what is missing or was changed.
 //
 // Several programs of one account may write to one folder at the same time (the
 // master and salt-key). The folder must be on a disk of the machine itself: locks are

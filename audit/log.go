@@ -6,32 +6,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
+	"log/slog"
 	"sync"
 	"time"
-
-	"saltern/ratelimit"
 )
 
 // Bounds of a [Log].
 const (
-	// maxWaiting records wait for the disk or are on their way to it. Overflow policy:
-	// the newest is lost and counted, and the next one that is written says so.
-	maxWaiting = 8192
+	// maxWaiting records wait for the disk or are on their way to it. The last actsReserve
+	// places are for acts of administrators. Overflow policy: the newest is lost and
+	// counted, and the next one that is written says so; a lost act goes to Config.Log.
+	maxWaiting  = 8192
+	actsReserve = 2048
 	// retryEvery is between tries while the disk takes nothing.
 	retryEvery = time.Second
 	// WriteTakes is how long [Log.Write] waits for the disk.
 	WriteTakes = time.Second
 	closeTakes = 2 * time.Second
 	hangsAfter = 5 * time.Second // a disk that takes longer is a fault
-	// maxSources of refused strangers have a rate of their own; further ones share
-	// one.
-	maxSources = 4096
 )
-
-// What strangers can have written down: of a source, and all together.
-func ofSource() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.1} }
-func ofAll() ratelimit.Rate    { return ratelimit.Rate{Burst: 500, PerSecond: 5} }
 
 // Config of a Log.
 type Config struct {
@@ -39,6 +32,9 @@ type Config struct {
 	Node    string
 	Program string
 	Now     func() time.Time // nil: time.Now
+	// Log is told of each act of an administrator that is lost, or not on the disk in
+	// time; it may be nil: nobody is told.
+	Log *slog.Logger
 }
 
 // Log writes records in the background: nobody waits for a disk who does not ask for
@@ -54,8 +50,7 @@ type Log struct {
 	fault   error
 	writing time.Time // when what is being written began; zero: nothing is
 	ended   bool
-	all     ratelimit.Bucket
-	sources map[netip.Addr]*ratelimit.Bucket
+	rates   rates
 
 	wake chan struct{}
 	stop chan struct{}
@@ -64,9 +59,10 @@ type Log struct {
 
 // waiting is a record on its way to the disk.
 type waiting struct {
-	line     []byte
-	stranger bool
-	done     chan struct{} // closed when it is written; nil: nobody waits
+	line []byte
+	book string        // its name
+	done chan struct{} // closed when it is written; nil: nobody waits
+	act  Record        // of an act only: what Config.Log is told when it is lost
 }
 
 // Open gives a log; nothing is touched before the first record. Close ends it.
@@ -74,7 +70,13 @@ func Open(cfg Config) *Log {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	l := &Log{cfg: cfg, sources: map[netip.Addr]*ratelimit.Bucket{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	l := &Log{
+		cfg:   cfg,
+		rates: newRates(),
+		wake:  make(chan struct{}, 1),
+		stop:  make(chan struct{}),
+		done:  make(chan struct{}),
+	}
 	go l.run() // Close waits for it
 	return l
 }
@@ -82,8 +84,10 @@ func Open(cfg Config) *Log {
 // Note has a record written and does not wait. A nil Log takes nothing.
 func (l *Log) Note(r Record) { l.put(r, nil) }
 
-// Write has a record written and waits for the disk, for [WriteTakes] at most; it is
-// written later then, or lost and counted, and what was to be recorded goes on.
+// Write has a record written and waits for the disk, for [WriteTakes] at most. What was to
+// be recorded goes on in any case: a full disk must keep nobody from taking out a node or
+// a key. A record that is not written by then is written later, or lost and counted.
+// Config.Log is told of an act in both cases, so that it stands in the system's log.
 func (l *Log) Write(ctx context.Context, r Record) {
 	done := make(chan struct{})
 	if !l.put(r, done) {
@@ -93,9 +97,22 @@ func (l *Log) Write(ctx context.Context, r Record) {
 	defer t.Stop()
 	select {
 	case <-done:
+		return
 	case <-t.C:
 	case <-ctx.Done():
 	}
+	if shelfOf(r) == actsShelf {
+		l.tell("an act is not in the audit record yet", r, l.Fault())
+	}
+}
+
+// tell writes an act that may be lost to the program's log.
+func (l *Log) tell(message string, r Record, fault error) {
+	if l.cfg.Log == nil {
+		return
+	}
+	r = r.clean()
+	l.cfg.Log.Error(message, "user", r.Who(), "from", r.From, "action", r.Action, "object", r.Object, "result", string(r.Result), "op", r.Op, "error", fault)
 }
 
 // put reports whether the record will be written.
@@ -103,63 +120,98 @@ func (l *Log) put(r Record, done chan struct{}) bool {
 	if l == nil {
 		return false
 	}
+	book := shelfOf(r)
+	taken, fault := l.queue(r, book, done)
+	if !taken && fault != nil && book == actsShelf {
+		l.tell("an act is lost to the audit record", r, fault)
+	}
+	return taken
+}
+
+// queue puts a record among those that wait. The fault says why one is lost; nil: it is
+// left out for its rate.
+func (l *Log) queue(r Record, book string, done chan struct{}) (taken bool, fault error) {
 	now := l.cfg.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r.Stranger && !l.mayNote(r.From, now) {
+	if r.Stranger && !l.rates.admitStranger(r.From, now) {
 		l.lost++ // whatever is written next tells of it
-		return false
+		return false, nil
 	}
-	if l.ended || len(l.waiting)+l.flying >= maxWaiting {
+	if hasRate(r) && !r.Stranger && !l.rates.admitLimited(r, shelfNamed(book), now) {
+		l.awake() // run writes down how many there were
+		return false, nil
+	}
+
+	room := maxWaiting
+	if book != actsShelf {
+		room -= actsReserve
+	}
+	if l.ended || len(l.waiting)+l.flying >= room {
 		l.lost++
 		l.missing++
 		if l.fault == nil {
-			l.fault = errors.New("records come faster than the disk takes them")
+			l.fault = errTooFast
 		}
-		return false
+		return false, l.fault
 	}
+	if err := l.append(r, book, now, done); err != nil {
+		l.lost++
+		return false, err
+	}
+	return true, nil
+}
+
+var errTooFast = errors.New("records come faster than the disk takes them")
+
+// append adds a record to those that wait. The caller has the lock.
+func (l *Log) append(r Record, book string, now time.Time, done chan struct{}) error {
 	r.Node, r.Program, r.Lost = l.cfg.Node, l.cfg.Program, l.lost
 	if r.Time.IsZero() {
 		r.Time = now
 	}
 	line, err := encode(r)
 	if err != nil {
-		l.lost++
-		return false
+		return err
+	}
+
+	w := waiting{line: line, book: book, done: done}
+	if book == actsShelf {
+		w.act = r
 	}
 	l.lost = 0
-	l.waiting = append(l.waiting, waiting{line, r.Stranger, done})
+	l.waiting = append(l.waiting, w)
+	l.awake()
+	return nil
+}
+
+// awake has run look for work. The caller has the lock, or none.
+func (l *Log) awake() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
-	return true
 }
 
-// mayNote reports whether a stranger may cause one more record.
-func (l *Log) mayNote(from string, now time.Time) bool {
-	a, err := netip.ParseAddr(from)
-	if err == nil {
-		a = ratelimit.Source(a)
-	}
-	b := l.sources[a]
-	if b == nil {
-		if len(l.sources) >= maxSources {
-			for k, v := range l.sources {
-				if v.Used(now, ofSource()) < 1 {
-					delete(l.sources, k)
-				}
-			}
-		}
-		if len(l.sources) >= maxSources {
-			a = netip.Addr{}
-		}
-		if b = l.sources[a]; b == nil {
-			b = &ratelimit.Bucket{}
-			l.sources[a] = b
+// summarize puts a record of what was left out of limited users' records among those that
+// wait. What has no room is counted on.
+func (l *Log) summarize() {
+	now := l.cfg.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	room := maxWaiting - len(l.waiting) - l.flying
+	for _, s := range l.rates.summaries(max(room, 0)) {
+		if err := l.append(s.record, s.book, now, nil); err != nil {
+			l.lost += s.record.More
 		}
 	}
-	return l.all.Has(now, ofAll(), 1) && b.Take(now, ofSource(), 1) && l.all.Take(now, ofAll(), 1)
+}
+
+// leavesOut reports whether records were left out that nothing tells of yet.
+func (l *Log) leavesOut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rates.leftOut > 0
 }
 
 // encode makes the line of a record.
@@ -208,26 +260,49 @@ func (l *Log) Close() {
 	case <-l.done:
 	case <-time.After(closeTakes):
 	}
+	if !ended {
+		l.tellLost()
+	}
+}
+
+// tellLost tells of acts that are not written when the log ends.
+func (l *Log) tellLost() {
+	l.mu.Lock()
+	left, fault := l.waiting, l.fault
+	l.mu.Unlock()
+	for _, w := range left {
+		if w.act.Action != "" {
+			l.tell("an act is lost to the audit record", w.act, fault)
+		}
+	}
 }
 
 // run writes what waits until Close.
 func (l *Log) run() {
 	defer close(l.done)
-	var retry <-chan time.Time
+	var retry, count <-chan time.Time
 	for {
 		ending := false
 		select {
 		case <-l.wake:
 		case <-retry:
+		case <-count:
+			count = nil
+			l.summarize()
 		case <-l.stop:
 			ending = true
+			l.summarize()
 		}
+
 		retry = nil
 		if err := l.flush(); err != nil && !ending {
 			retry = time.After(retryEvery)
 		}
 		if ending {
 			return
+		}
+		if count == nil && l.leavesOut() {
+			count = time.After(moreEvery)
 		}
 	}
 }
@@ -236,21 +311,33 @@ func (l *Log) run() {
 func (l *Log) flush() error {
 	l.mu.Lock()
 	list := l.waiting
-	l.waiting, l.flying, l.writing = nil, len(list), l.cfg.Now()
+	l.waiting = nil
+	l.flying = len(list)
+	l.writing = l.cfg.Now()
 	l.mu.Unlock()
-	var left []waiting
-	var errs []error
-	for _, kind := range []struct {
-		book     book
-		stranger bool
-	}{{acts(l.cfg.Dir), false}, {strangers(l.cfg.Dir), true}} {
-		rest, err := l.flushTo(kind.book, kind.stranger, list)
-		left, errs = append(left, rest...), append(errs, err)
+
+	byBook := map[string][]waiting{}
+	for _, w := range list {
+		byBook[w.book] = append(byBook[w.book], w)
 	}
-	err := errors.Join(errs...)
+	var left []waiting
+	var faults []error
+	for _, b := range books(l.cfg.Dir) {
+		if len(byBook[b.name]) == 0 {
+			continue
+		}
+		b.node, b.program = l.cfg.Node, l.cfg.Program
+		rest, err := l.flushTo(b, byBook[b.name])
+		left = append(left, rest...)
+		faults = append(faults, err)
+	}
+	err := errors.Join(faults...)
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting, l.flying, l.writing = append(left, l.waiting...), 0, time.Time{}
+	l.waiting = append(left, l.waiting...)
+	l.flying = 0
+	l.writing = time.Time{}
 	switch {
 	case err != nil:
 		l.fault = fmt.Errorf("write audit records: %w", err)
@@ -260,29 +347,28 @@ func (l *Log) flush() error {
 	return err
 }
 
-// flushTo writes the records of one kind and gives back those that are left.
-func (l *Log) flushTo(b book, stranger bool, list []waiting) ([]waiting, error) {
-	var own []waiting
-	for _, w := range list {
-		if w.stranger == stranger {
-			own = append(own, w)
+// flushTo writes records to their book and gives back those that are left.
+func (l *Log) flushTo(b book, list []waiting) ([]waiting, error) {
+	for len(list) > 0 {
+		var lines [][]byte
+		size := int64(0)
+		for _, w := range list {
+			size += int64(len(w.line) + linkRoom)
+			if len(lines) > 0 && size > b.part/2 {
+				break
+			}
+			lines = append(lines, w.line)
 		}
-	}
-	for len(own) > 0 {
-		var text []byte
-		n := 0
-		for ; n < len(own) && (n == 0 || int64(len(text)+len(own[n].line)) <= b.part/2); n++ {
-			text = append(text, own[n].line...)
+
+		if err := b.add(lines, l.cfg.Now()); err != nil {
+			return list, err
 		}
-		if err := b.add(text, l.cfg.Now()); err != nil {
-			return own, err
-		}
-		for _, w := range own[:n] {
+		for _, w := range list[:len(lines)] {
 			if w.done != nil {
 				close(w.done)
 			}
 		}
-		own = own[n:]
+		list = list[len(lines):]
 	}
 	return nil, nil
 }

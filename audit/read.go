@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"saltern/durable"
@@ -91,8 +93,19 @@ func (q Query) matches(r Record) bool {
 	if r.Time.Before(q.Since) || q.User != "" && q.User != r.User && q.User != r.As {
 		return false
 	}
-	ok, err := path.Match(q.Action, r.Action)
-	return q.Action == "" || err == nil && ok
+	forVerify := r.Action == fileAction || r.Action == headsAction
+	if forVerify && !strings.HasPrefix(q.Action, "audit.") {
+		return false
+	}
+	return q.Action == "" || q.matchesAction(r.Action) || slices.ContainsFunc(slices.Collect(maps.Keys(r.Kinds)), func(kind string) bool {
+		action, _, _ := strings.Cut(kind, " ")
+		return q.matchesAction(action)
+	})
+}
+
+func (q Query) matchesAction(action string) bool {
+	ok, err := path.Match(q.Action, action)
+	return err == nil && ok
 }
 
 // Read gives what is in folders of the node of that name, the newest of what q means.
@@ -100,7 +113,7 @@ func (q Query) matches(r Record) bool {
 func Read(ctx context.Context, node string, q Query, dirs ...string) (Page, error) {
 	var found newest
 	for _, dir := range dirs {
-		for _, b := range []book{acts(dir), strangers(dir)} {
+		for _, b := range books(dir) {
 			if err := b.read(ctx, node, q, &found); err != nil {
 				return Page{}, fmt.Errorf("read the audit records: %w", err)
 			}
@@ -143,7 +156,7 @@ func (b book) read(ctx context.Context, node string, q Query, into *newest) erro
 // scan reads the lines of a file. Of a file that somebody else may write to, no more
 // is read than a file may be large.
 func (n *newest) scan(ctx context.Context, f *os.File, node string, q Query) error {
-	lines := bufio.NewReaderSize(&bounded{f, 2 * actsPart}, 64<<10)
+	lines := bufio.NewReaderSize(&bounded{f, 2 * largestPart}, 64<<10)
 	keep := q.last() + 1 // one more shows that there are more
 	for i := 0; ; i++ {
 		line, err := lines.ReadSlice('\n')
@@ -168,14 +181,23 @@ func (n *newest) scan(ctx context.Context, f *os.File, node string, q Query) err
 	}
 }
 
+// decode reads a line; what is no record has no action.
+func decode(line []byte) Record {
+	var r Record
+	if len(line) > maxLine || json.Unmarshal(line, &r) != nil || r.Time.IsZero() {
+		return Record{}
+	}
+	return r.clean()
+}
+
 // take reads one line.
 func (n *newest) take(line []byte, node string, q Query) {
-	var r Record
-	if len(line) > maxLine || json.Unmarshal(line, &r) != nil || r.Time.IsZero() || r.Action == "" {
+	r := decode(line)
+	if r.Action == "" {
 		n.damaged++
 		return
 	}
-	if r = r.clean(); !q.matches(r) {
+	if !q.matches(r) {
 		return
 	}
 	r.Node = node // it is from the disk of this one, whatever it says

@@ -3,6 +3,8 @@ package audit
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,6 +55,9 @@ type Actor struct {
 	From string `json:"from"`
 	// Via is the program that has passed it on: salt-api.
 	Via string `json:"via,omitempty"`
+	// Limited marks an actor who may do less than everything. His records have a rate, and
+	// most of them a book of their own, see [bookOf].
+	Limited bool `json:"limited,omitempty"`
 }
 
 // Local is [Actor.From] of a process of the node.
@@ -75,6 +80,19 @@ type Record struct {
 	// Lost is how many records of this program are missing before this one: the disk
 	// did not take them, or strangers caused too many.
 	Lost uint64 `json:"lost,omitempty"`
+	// More is how many further records of this actor were left out, because they came
+	// faster than his rate. Kinds counts them by action, function and result.
+	More  uint64            `json:"more,omitempty"`
+	Kinds map[string]uint64 `json:"kinds,omitempty"`
+
+	// First and Prev stand in the record that begins a file, see chain.go: the number of
+	// the oldest record that was kept then, and the chain's value before this record.
+	First uint64 `json:"first,omitempty"`
+	Prev  string `json:"prev,omitempty"`
+	// Seq numbers the records of a book, from 1 on. Chain is the hash over this record and
+	// Chain of the one before. Both are empty in files of a version that had no chain.
+	Seq   uint64 `json:"seq,omitempty"`
+	Chain string `json:"chain,omitempty"`
 
 	// Stranger marks what somebody can cause who has proven nothing.
 	Stranger bool `json:"-"`
@@ -85,6 +103,8 @@ const (
 	maxName   = 256
 	maxObject = 512
 	maxDetail = 1024
+	maxKind   = 100 // of the text of one kind
+	maxKinds  = 16  // of one record; further ones are counted together
 	// maxLine bounds a line that is read; a record that is written is smaller.
 	maxLine = 16 << 10
 )
@@ -104,7 +124,34 @@ func (r Record) clean() Record {
 		*f.text = printable.Brief(redact(clip(*f.text, 4*f.most)), f.most)
 	}
 	r.Minions = max(r.Minions, 0)
+	r.Kinds = cleanKinds(r.Kinds)
+	r.Prev, r.Chain = cleanHash(r.Prev), cleanHash(r.Chain)
 	return r
+}
+
+// cleanKinds bounds the kinds of a record, of which a hostile file may have any number.
+func cleanKinds(kinds map[string]uint64) map[string]uint64 {
+	if len(kinds) == 0 {
+		return nil
+	}
+
+	out := map[string]uint64{}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		name := printable.Brief(clip(kind, 4*maxKind), maxKind)
+		if len(out) >= maxKinds {
+			name = otherKinds
+		}
+		out[name] += kinds[kind]
+	}
+	return out
+}
+
+// cleanHash returns a value of the chain, or "" for anything else.
+func cleanHash(s string) string {
+	if len(s) != hashLen || strings.Trim(s, "0123456789abcdef") != "" {
+		return ""
+	}
+	return s
 }
 
 // redact takes names and passwords out of addresses, such as those of git remotes.

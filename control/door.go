@@ -37,6 +37,8 @@ type By struct {
 	Eauth string `json:"eauth,omitempty"`
 	From  string `json:"from"` // address
 	Via   string `json:"via,omitempty"`
+	// Limited: he has not all rights.
+	Limited bool `json:"limited,omitempty"`
 }
 
 // Drain asks that a node gets no new minions; End, that it gets them again.

@@ -138,7 +138,7 @@ func newAt(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() t
 		cfg: cfg, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: now, started: time.Now(),
 		jids: jobs.NewIDs(time.Now), background: background.New(maxRunners),
 		problems: health.NewProblems(log, time.Now), conditions: health.NewConditions(cfg.Conditions, log), signs: health.Signs{Dir: cfg.CacheDir, Now: time.Now},
-		sources: zmtp.NewSources(time.Now), audit: audit.Open(cfg.Audit("salt-master")),
+		sources: zmtp.NewSources(time.Now), audit: audit.Open(cfg.Audit("salt-master", log)),
 	}
 	for _, open := range []func(context.Context) error{
 		m.openDirs, m.openCluster, m.openSecrets, m.openPublish, m.openKeys, m.openCallers, m.openStores, m.openBus, m.openServices, m.openDoors,

@@ -161,7 +161,7 @@ func (n *scriptedMinion) openPublish(payload []byte) *value.Map {
 
 // volatile files change while nobody attacks, or tell of attacks.
 var volatile = map[string]bool{
-	"cache/audit": true, "cache/audit/acts.jsonl": true, "cache/audit/strangers.jsonl": true, // what is refused is written down
+	"cache/audit": true, "cache/audit/acts.jsonl": true, "cache/audit/strangers.jsonl": true, "cache/audit/jobs.jsonl": true, "cache/audit/users.jsonl": true, "cache/audit/refused.jsonl": true, // what is refused is written down
 	"cache/status.json": true, "cache/status.json.new": true, "cache/health/alive": true, "cache/health/ready": true, "cache/health": true,
 }
 

@@ -38,7 +38,7 @@ func (m *Master) openRunners() {
 		peers.AddRunners(table, m.cluster, m.now)
 	}
 	table.Add("presence.minions", m.presence.List)
-	table.Add("audit.records", local.Records(c.Audit("salt-master"), m.now))
+	table.Add("audit.records", local.Records(c.Audit("salt-master", nil), m.now))
 	local.AddTokenRunners(table, m.callers, m.audit, m.now)
 	m.repos.AddRunners(table)
 	machines(c).AddRunners(table)

@@ -160,7 +160,7 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	parts := s.parts()
-	parts.Record = record(&base)
+	parts.Record = record(&base, s.opt.Log)
 	defer parts.Record.Close()
 	return s.serveAPI(ctx, cancel, s.opt.socket(&base), base.Users.Admin, parts, func(ctx context.Context) {
 		s.opt.Notify.Notify("READY=1\n" + systemd.Status(fault.Error()))
@@ -188,7 +188,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *l
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	parts := s.parts()
-	parts.Record = record(cfg)
+	parts.Record = record(cfg, s.opt.Log)
 	defer parts.Record.Close()
 	n, err := life.New(life.Config{Settings: cfg, Version: s.opt.Version, ConfigPath: s.opt.ConfigPath, Executable: s.opt.Executable, Socket: s.opt.socket(cfg),
 		Started: s.started, Board: s.board, Log: s.opt.Log, Now: s.opt.Now, Notify: s.opt.Notify, OnTrial: s.opt.OnTrial, InImage: s.opt.InImage,
@@ -228,8 +228,13 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *l
 }
 
 // record is where what is done through the supervisor of a node is written down.
-func record(cfg *settings.Settings) *audit.Log {
-	return audit.Open(audit.Config{Dir: cfg.AuditDir(), Node: cfg.Node, Program: "applianced"})
+func record(cfg *settings.Settings, log *slog.Logger) *audit.Log {
+	return audit.Open(audit.Config{
+		Dir:     cfg.AuditDir(),
+		Node:    cfg.Node,
+		Program: "applianced",
+		Log:     log,
+	})
 }
 
 // parts are what the local API serves of every machine.

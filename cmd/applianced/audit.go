@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"path"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -25,7 +28,7 @@ func auditCommand(f *flags) *cobra.Command {
 		Long: `audit prints jobs and who published them, keys that were accepted, rejected and
 deleted, what was done to nodes and configuration, log-ins and those that were
 refused. It asks all nodes; each keeps what was done through it on its own disk,
-for a year at most, 128 MiB. Times are UTC.
+for a year at most, 128 MiB of administrators' acts. Times are UTC.
 
 USER is who is behind it as far as the node can tell: whoever logged in, also after
 sudo. Arguments of jobs are not kept; the job cache has them by the job id.
@@ -73,6 +76,7 @@ send; 1 it cannot be told.`,
 		}
 		return err
 	}
+	cmd.AddCommand(auditVerifyCommand(f))
 	return cmd
 }
 
@@ -119,6 +123,8 @@ func cellText(s string) string { return printable.Brief(s, 200) }
 func auditResult(r audit.Record) string {
 	text := string(r.Result)
 	switch {
+	case r.More > 0:
+		text += ": and " + more(r)
 	case r.JID != "":
 		text += " " + r.JID
 	case r.Detail != "":
@@ -128,4 +134,13 @@ func auditResult(r audit.Record) string {
 		text += fmt.Sprintf(" (%d before it are missing)", r.Lost)
 	}
 	return text
+}
+
+// more words what was left out of a user's records.
+func more(r audit.Record) string {
+	var kinds []string
+	for _, kind := range slices.Sorted(maps.Keys(r.Kinds)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", r.Kinds[kind], kind))
+	}
+	return fmt.Sprintf("%d more of %s, faster than is written down: %s", r.More, r.User, strings.Join(kinds, ", "))
 }

@@ -23,7 +23,7 @@ func (k *keyCall) openBook(ctx context.Context, verb string, sel selection) *key
 	for _, st := range keyDirs {
 		ids = append(ids, sel[st]...)
 	}
-	b := &keyBook{k: k, log: audit.Open(k.cfg.Audit("salt-key")),
+	b := &keyBook{k: k, log: audit.Open(k.cfg.Audit("salt-key", nil)),
 		record: audit.Record{Actor: k.actor, Action: "key." + verb, Op: audit.NewOp()}}
 	asked := b.record
 	asked.Object, asked.Result = audit.Names(ids), audit.Asked

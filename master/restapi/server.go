@@ -81,7 +81,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 	s.hub = newHub(m.SockDir, log, s.userOfJob)
 	s.shared = client.NewShared(m.SockDir)
 	s.routes = routes(o)
-	s.audit = audit.Open(m.Audit("salt-api"))
+	s.audit = audit.Open(m.Audit("salt-api", log))
 	var err error
 	if o.Console {
 		if s.console, err = s.newConsole(); err != nil {

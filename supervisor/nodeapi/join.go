@@ -128,6 +128,7 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 		}
 		t, err = s.host.Admit(r.Context(), n)
 		joined := audit.Record{Actor: actor(r, n.Name, audit.Secret), Action: "node.join", Object: n.Name}
+		joined.Limited = true // it may ask again and again
 		s.host.Record(joined.Ended(err))
 		if err != nil {
 			s.log.Warn("node API: a machine was not admitted", "peer", n.Name, "address", n.Address, "error", err)

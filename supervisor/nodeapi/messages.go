@@ -120,6 +120,8 @@ type Summary struct {
 	// control.Secrets.
 	Secret     string `json:"secret,omitempty"`
 	NextSecret string `json:"nextSecret,omitempty"`
+	// Heads are those of its audit record, see [audit.ParseHeads].
+	Heads string `json:"heads,omitempty"`
 }
 
 // What went wrong with a request, for programs.

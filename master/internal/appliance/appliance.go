@@ -99,7 +99,14 @@ func by(ctx context.Context) control.By {
 	if !ok {
 		who = audit.Actor{User: "UNKNOWN", Proof: audit.Unproven, From: audit.Local}
 	}
-	return control.By{User: who.User, Proof: string(who.Proof), Eauth: who.Eauth, From: who.From, Via: who.Via}
+	return control.By{
+		User:    who.User,
+		Proof:   string(who.Proof),
+		Eauth:   who.Eauth,
+		From:    who.From,
+		Via:     who.Via,
+		Limited: who.Limited,
+	}
 }
 
 // salt makes a value of Salt's of what can be JSON.

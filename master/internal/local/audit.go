@@ -69,7 +69,7 @@ func (s *Service) originOf(c *request.Call) origin {
 
 // actor is a proven caller.
 func (o origin) actor(caller eauth.Caller) audit.Actor {
-	a := audit.Actor{User: caller.Name, Eauth: caller.Eauth, From: o.from, Via: o.via}
+	a := audit.Actor{User: caller.Name, Eauth: caller.Eauth, From: o.from, Via: o.via, Limited: !caller.All}
 	switch caller.Kind {
 	case "token":
 		a.Proof = audit.Token

@@ -48,7 +48,7 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 	if err != nil {
 		return Callers{}, err
 	}
-	tokens, err := eauth.OpenTokens(c.TokenDir, c.Audit("salt-master").Node)
+	tokens, err := eauth.OpenTokens(c.TokenDir, c.Audit("salt-master", log).Node)
 	if err != nil {
 		return Callers{}, err
 	}

@@ -113,7 +113,7 @@ func recordMap(r audit.Record) *value.Map {
 	m := value.NewMap("time", r.Time.UTC().Format(time.RFC3339Nano), "node", r.Node, "program", r.Program)
 	for _, f := range []struct{ name, text string }{
 		{"user", r.User}, {"proof", string(r.Proof)}, {"as", r.As}, {"eauth", r.Eauth}, {"from", r.From}, {"via", r.Via}, {"action", r.Action},
-		{"object", r.Object}, {"function", r.Function}, {"jid", r.JID}, {"result", string(r.Result)}, {"detail", r.Detail}, {"op", r.Op},
+		{"object", r.Object}, {"function", r.Function}, {"jid", r.JID}, {"result", string(r.Result)}, {"detail", r.Detail}, {"op", r.Op}, {"chain", r.Chain},
 	} {
 		if f.text != "" {
 			m.Set(f.name, f.text)
@@ -122,8 +122,23 @@ func recordMap(r audit.Record) *value.Map {
 	if r.Minions > 0 {
 		m.Set("minions", int64(r.Minions))
 	}
-	if r.Lost > 0 {
-		m.Set("lost", int64(min(r.Lost, 1<<53)))
+	if r.Limited {
+		m.Set("limited", true)
+	}
+	for _, f := range []struct {
+		name  string
+		count uint64
+	}{{"lost", r.Lost}, {"more", r.More}, {"seq", r.Seq}} {
+		if f.count > 0 {
+			m.Set(f.name, int64(min(f.count, 1<<53)))
+		}
+	}
+	if len(r.Kinds) > 0 {
+		kinds := value.NewMap()
+		for _, kind := range slices.Sorted(maps.Keys(r.Kinds)) {
+			kinds.Set(kind, int64(min(r.Kinds[kind], 1<<53)))
+		}
+		m.Set("kinds", kinds)
 	}
 	return m
 }

@@ -219,7 +219,15 @@ func (d *door) actor(by control.By) audit.Actor {
 	if !slices.Contains([]audit.Proof{audit.Token, audit.Password, audit.Key}, proof) {
 		proof = audit.Unproven
 	}
-	return audit.Actor{User: by.User, Proof: proof, As: cmp.Or(d.children.master.Name, "root"), Eauth: by.Eauth, From: by.From, Via: cmp.Or(by.Via, "salt-master")}
+	return audit.Actor{
+		User:    by.User,
+		Proof:   proof,
+		As:      cmp.Or(d.children.master.Name, "root"),
+		Eauth:   by.Eauth,
+		From:    by.From,
+		Via:     cmp.Or(by.Via, "salt-master"),
+		Limited: by.Limited,
+	}
 }
 
 // recorded does something that a user asked for, and writes it down before and after.

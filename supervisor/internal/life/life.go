@@ -65,6 +65,7 @@ type Life struct {
 	window    *window  // nil: nothing is installed by itself
 	packages  *packages
 	records   *records
+	heads     *heads
 	balancer  *balancer
 	door      *door
 	api       *saltAPI
@@ -109,6 +110,7 @@ func New(cfg Config) (*Life, error) {
 	n.options = newOptionsNode(n)
 	n.packages = &packages{children: c}
 	n.records = &records{settings: s, reading: newLone()}
+	n.heads = newHeads(c)
 	n.system = newSystem(c, n.observer.Document)
 	if s.Upgrade.URL != "" {
 		n.channel = newChannel(c, n.system.sys)
@@ -125,7 +127,7 @@ func New(cfg Config) (*Life, error) {
 			Removed: func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
 			OldKey:  n.master.choice.oldKey, RestartMaster: func() error { return n.manager.Restart(status.MasterService) },
 			TableChanged: n.balancer.tableChanged, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options, System: n.system,
-			Audit: n.records.own, Events: n.observer.Events, Points: n.observer.Points, RestartService: n.door.restartSoon, Record: cfg.Record,
+			Audit: n.records.own, Events: n.observer.Events, Points: n.observer.Points, RestartService: n.door.restartSoon, Heads: n.heads.own, Record: cfg.Record,
 			Tool: salttools.NewGuest(tools, c.master.Credential, s.MasterRequest()).Prepare})
 		if err != nil {
 			return nil, err
@@ -133,6 +135,7 @@ func New(cfg Config) (*Life, error) {
 		n.master.member, n.rolls.member = n.member, &member.Verbs{Member: n.member}
 		n.api.member, n.door.member = n.member, n.member
 		n.records.peers = n.member.Peers
+		n.heads.key, n.heads.others = n.member.Key(), n.member.Heads
 		n.system.member, n.upgrades.member = n.rolls.member, n.rolls.member
 		n.virtual = &virtual{children: c, member: n.member, document: n.observer.Document,
 			restart: func() error { return n.manager.Restart(status.VirtualService) }}
@@ -181,7 +184,7 @@ func (n *Life) specs() []service.Spec {
 	} else {
 		specs = append(specs, service.Loop("no API", func(ctx context.Context) { n.api.open(ctx, 0) })) // of a life in which it was enabled
 	}
-	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("system", n.system.run), service.Loop("age", n.system.watch), service.Loop("upgrades", n.upgrades.run), service.Loop("observe", n.observer.Run), service.Loop("door", n.door.run),
+	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("system", n.system.run), service.Loop("age", n.system.watch), service.Loop("upgrades", n.upgrades.run), service.Loop("heads", n.heads.run), service.Loop("observe", n.observer.Run), service.Loop("door", n.door.run),
 		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.Leave) }))
 	if n.Settings.Webhook.Listen != "" {
 		specs = append(specs, service.Loop("webhook", func(ctx context.Context) { serveWebhook(ctx, n) }))

@@ -81,6 +81,9 @@ func (h host) Summary() nodeapi.Summary {
 	}
 	names := h.m.shared.names()
 	s.Secret, s.NextSecret = names.own, names.next
+	if h.m.cfg.Heads != nil {
+		s.Heads = audit.HeadsText(h.m.cfg.Heads())
+	}
 	return s
 }
 

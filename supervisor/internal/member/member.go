@@ -63,8 +63,9 @@ type Config struct {
 	Points        func() []control.Point                                       // how it did
 	// RestartService restarts a service of this node, soon after it has returned.
 	RestartService func(name string) error
-	Record         *audit.Log   // where it does
-	System         rollout.Node // this machine's
+	Heads          func() []audit.Head // of what this node has written down; nil: it tells none
+	Record         *audit.Log          // where it does
+	System         rollout.Node        // this machine's
 	// Tool prepares a run of one of Salt's tools by this node's master; see [nodeapi.Host].
 	Tool func(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error)
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/audit"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
@@ -220,6 +221,25 @@ func (p *peers) secrets() (have map[string]secretNames, away []string, waits str
 		}
 	}
 	return have, away, waits
+}
+
+// Heads are those of a node's audit record, and its key in the table of nodes.
+type Heads struct {
+	Key   string
+	Heads []audit.Head
+}
+
+// heads gives what the other nodes said of their audit records.
+func (p *peers) heads() map[string]Heads {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[string]Heads{}
+	for name, v := range p.views {
+		if heads := audit.ParseHeads(v.summary.Heads); len(heads) > 0 {
+			out[name] = Heads{v.pin, heads}
+		}
+	}
+	return out
 }
 
 // close waits for what is under way and closes the connections.

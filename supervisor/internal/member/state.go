@@ -98,6 +98,13 @@ func (m *Member) Settings() *settings.Settings {
 // Peers are the clients of the other nodes that serve minions, by name.
 func (m *Member) Peers() map[string]*nodeapi.Client { return m.peers.serving() }
 
+// Key is this node's in the table of nodes.
+func (m *Member) Key() string { return m.id.Hash }
+
+// Heads are what the other nodes said of their audit records when they answered last, by
+// name, with their keys in the table of nodes.
+func (m *Member) Heads() map[string]Heads { return m.peers.heads() }
+
 // Authority asks the other nodes for the authority of the storage's certificates.
 func (m *Member) Authority(ctx context.Context) (storage.Authority, error) {
 	return m.peers.authority(ctx)

@@ -1,0 +1,141 @@
+package life
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"saltern/audit"
+	"saltern/pause"
+	"saltern/supervisor/internal/member"
+)
+
+// heads tells where the chains of this node's audit record are: the other nodes, which ask
+// for it every two seconds, and the system's log. It writes down what the others tell, and
+// what this node's own are: the master's account may write to files of its own, this
+// record is root's.
+type heads struct {
+	*children
+	reading lone                           // the disk may hang
+	key     string                         // of this node in the table of nodes; "": it is alone
+	others  func() map[string]member.Heads // nil: the node is alone
+
+	mu   sync.Mutex
+	told []audit.Head // of this node
+
+	// seen is what was said last, and noted what was written down last; run's alone.
+	seen  map[string][]audit.Head
+	noted map[string]notedHeads
+}
+
+type notedHeads struct {
+	text string
+	at   time.Time
+}
+
+const (
+	// headsLook is between looks at the newest records of this node.
+	headsLook = 20 * time.Second
+	// headsNote is between two records of one node's heads.
+	headsNote = 15 * time.Minute
+)
+
+func newHeads(c *children) *heads {
+	return &heads{
+		children: c,
+		reading:  newLone(),
+		seen:     map[string][]audit.Head{},
+		noted:    map[string]notedHeads{},
+	}
+}
+
+// own are the heads of this node as of the newest look.
+func (h *heads) own() []audit.Head {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.told
+}
+
+// run looks again and again until ctx ends.
+func (h *heads) run(ctx context.Context) {
+	for {
+		h.look(ctx)
+		if pause.For(ctx, headsLook) != nil {
+			return
+		}
+	}
+}
+
+// look reads this node's heads and takes those of the others.
+func (h *heads) look(ctx context.Context) {
+	folders := []audit.Folder{
+		{Name: audit.NodeFolder, Dir: h.Settings.AuditDir()},
+		{Name: audit.MasterFolder, Dir: audit.MasterDir(h.Settings.CacheDir())},
+	}
+	type answer struct {
+		list []audit.Head
+		err  error
+	}
+	got := make(chan answer, 1)
+	err := h.reading.do(ctx, "read the heads of the audit record", func() {
+		list, err := audit.Heads(folders...)
+		got <- answer{list, err}
+	})
+	if err != nil {
+		return // ctx has ended
+	}
+	a := <-got
+	if a.err != nil {
+		h.Log.Warn("the newest records of the audit record cannot be read", "error", a.err)
+	} else {
+		h.mu.Lock()
+		h.told = a.list
+		h.mu.Unlock()
+		if h.note(h.Settings.Node, h.key, a.list) {
+			h.Log.Info("heads of this node's audit record", "heads", audit.HeadsText(a.list))
+		}
+	}
+	if h.others == nil {
+		return
+	}
+	for node, said := range h.others() {
+		h.note(node, said.Key, said.Heads)
+	}
+}
+
+// note writes down what is new of a node's heads, and reports whether it did.
+func (h *heads) note(node, key string, list []audit.Head) bool {
+	h.shrunk(node, key, list)
+	// What this record is written to changes by it.
+	acts := slices.DeleteFunc(slices.Clone(list), func(head audit.Head) bool { return head.OfHeads() })
+	id, text := node+" "+key, audit.HeadsText(acts)
+	last := h.noted[id]
+	due := h.Now().Sub(last.at) >= headsNote || last.at.IsZero()
+	if text == "" || text == last.text || !due {
+		return false
+	}
+	h.noted[id] = notedHeads{text, h.Now()}
+	h.Record.Note(audit.HeadsRecord(node, key, list))
+	return true
+}
+
+// shrunk writes down that a node has fewer records than it had.
+func (h *heads) shrunk(node, key string, list []audit.Head) {
+	id := node + " " + key
+	for _, before := range h.seen[id] {
+		i := slices.IndexFunc(list, func(now audit.Head) bool { return now.Folder == before.Folder && now.Book == before.Book })
+		if i >= 0 && list[i].Seq >= before.Seq {
+			continue
+		}
+		now := "none"
+		if i >= 0 {
+			now = list[i].String()
+		}
+		err := errors.New("it was " + before.String() + ", it is " + now)
+		h.Log.Error("records are missing at the end of a node's audit record", "node", node, "error", err)
+		h.Record.Note(audit.CutRecord(node, err))
+	}
+	h.seen[id] = list
+}
