@@ -58,16 +58,24 @@ func New(pool string, random io.Reader, now time.Time) (Pair, error) {
 
 // Issue makes a certificate for a member.
 func (ca Pair) Issue(member string, random io.Reader, now time.Time) (Pair, error) {
-	parent, key, err := ca.parse()
-	if err != nil {
-		return Pair{}, fmt.Errorf("issue a certificate for %s: the authority: %w", member, err)
-	}
-	if now.After(parent.NotAfter) {
-		return Pair{}, fmt.Errorf("issue a certificate for %s: the authority expired on %s", member, parent.NotAfter.Format(time.DateOnly))
-	}
-	t, err := template(member, random, now, memberLife)
+	t, parent, key, err := ca.memberTemplate(member, random, now)
 	if err != nil {
 		return Pair{}, err
+	}
+	return sign(t, parent, key, random)
+}
+
+// memberTemplate is what is signed for a member, and with what.
+func (ca Pair) memberTemplate(member string, random io.Reader, now time.Time) (t, parent *x509.Certificate, key crypto.Signer, err error) {
+	parent, key, err = ca.parse()
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("issue a certificate for %s: the authority: %w", member, err)
+	}
+	if now.After(parent.NotAfter) {
+		return nil, nil, nil, fmt.Errorf("issue a certificate for %s: the authority expired on %s", member, parent.NotAfter.Format(time.DateOnly))
+	}
+	if t, err = template(member, random, now, memberLife); err != nil {
+		return nil, nil, nil, err
 	}
 	if t.NotAfter.After(parent.NotAfter) {
 		t.NotAfter = parent.NotAfter
@@ -75,7 +83,58 @@ func (ca Pair) Issue(member string, random io.Reader, now time.Time) (Pair, erro
 	t.DNSNames = []string{member}
 	t.KeyUsage = x509.KeyUsageDigitalSignature
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	return sign(t, parent, key, random)
+	return t, parent, key, nil
+}
+
+// Request makes a key for a member and a request for its certificate (PKCS #10), both in
+// PEM. The key is a secret and stays where it is.
+func Request(member string, random io.Reader) (request, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), random)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a key: %w", err)
+	}
+	der, err := x509.CreateCertificateRequest(random, &x509.CertificateRequest{Subject: pkix.Name{CommonName: member}}, private)
+	if err != nil {
+		return nil, nil, fmt.Errorf("request a certificate for %s: %w", member, err)
+	}
+	text, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode a key: %w", err)
+	}
+	request = pem.EncodeToMemory(&pem.Block{Type: requestBlock, Bytes: der})
+	return request, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}), nil
+}
+
+const requestBlock = "CERTIFICATE REQUEST"
+
+// SignRequest makes the certificate for a request. Of the request only the key counts: it
+// may come from anybody, and the caller knows that it is from this member.
+func (ca Pair) SignRequest(request []byte, member string, random io.Reader, now time.Time) (certificate []byte, err error) {
+	block, _ := pem.Decode(request)
+	if block == nil || block.Type != requestBlock {
+		return nil, errors.New("the request for a certificate is not PEM")
+	}
+	r, err := x509.ParseCertificateRequest(block.Bytes)
+	if err == nil {
+		err = r.CheckSignature()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the request for a certificate: %w", err)
+	}
+	public, ok := r.PublicKey.(*ecdsa.PublicKey)
+	if !ok || public.Curve != elliptic.P256() {
+		return nil, errors.New("the request for a certificate has no key on the curve P-256")
+	}
+
+	t, parent, key, err := ca.memberTemplate(member, random, now)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(random, t, parent, public, key)
+	if err != nil {
+		return nil, fmt.Errorf("sign a certificate: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
 // Lifetimes of a certificate for HTTPS, of which clients check more.

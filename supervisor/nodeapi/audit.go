@@ -12,8 +12,8 @@ import (
 )
 
 // auditRoutes are about what this node has written down.
-func (s *Server) auditRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/audit", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+func (s *Server) auditRoutes(routes routes) {
+	routes.add("GET /v1/audit", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		q, err := audit.ParseQuery(r.URL.Query())
 		if err != nil {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
@@ -21,7 +21,7 @@ func (s *Server) auditRoutes(mux *http.ServeMux) {
 		}
 		v, err := s.host.Audit(r.Context(), q)
 		answer(w, v, err)
-	}))
+	})
 }
 
 // Audit asks the node of that name what it has written down. What it says of others is

@@ -93,15 +93,6 @@ func (c *Client) SetState(ctx context.Context, s nodes.State) (nodes.Table, erro
 	return t, t.Check()
 }
 
-// StorageAuthority fetches the authority of the shared volume's certificates.
-func (c *Client) StorageAuthority(ctx context.Context) (a Authority, err error) {
-	err = c.do(ctx, http.MethodGet, "/v1/storage/authority", nil, &a)
-	if err == nil && (len(a.Cert) == 0 || len(a.Key) == 0 || len(a.Cert)+len(a.Key) > maxHello) {
-		err = errors.New("node API: the answer holds no authority")
-	}
-	return a, err
-}
-
 // Minions asks what the node's master knows of its minions; finger: with the
 // fingerprints of their keys.
 func (c *Client) Minions(ctx context.Context, finger bool) (list status.MinionView, err error) {

@@ -10,8 +10,8 @@ import (
 )
 
 // eventRoutes are about what this node saw.
-func (s *Server) eventRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/events", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+func (s *Server) eventRoutes(routes routes) {
+	routes.add("GET /v1/events", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		q, err := history.ParseQuery(r.URL.Query())
 		if err != nil {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
@@ -19,7 +19,7 @@ func (s *Server) eventRoutes(mux *http.ServeMux) {
 		}
 		events, err := s.host.Events(q)
 		answer(w, events, err)
-	}))
+	})
 }
 
 // Events asks a node what it saw. Whoever shows it bounds it: [history.List.Add].

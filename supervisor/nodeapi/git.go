@@ -15,17 +15,17 @@ type gitRequest struct {
 }
 
 // gitRoutes are about the git remotes of our own master.
-func (s *Server) gitRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/git", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+func (s *Server) gitRoutes(routes routes) {
+	routes.add("GET /v1/git", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		v, err := s.host.Git(r.Context(), false, "")
 		answer(w, v, err)
-	}))
-	mux.HandleFunc("POST /v1/git/fetch", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+	})
+	routes.add("POST /v1/git/fetch", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		take(maxHello, func(w http.ResponseWriter, r *http.Request, q gitRequest) {
 			v, err := s.host.Git(r.Context(), true, q.Remote)
 			answer(w, v, err)
 		})(w, r)
-	}))
+	})
 }
 
 // Git asks for the git remotes of the node's master; fetch: after those of that URL

@@ -12,7 +12,9 @@ import (
 )
 
 // limiter counts what strangers do, by the address (of IPv6: the /64) they come
-// from, and all together. Connections of members, by their address before they
+// from, and all together. Of what all share one source gets at most half of what is left,
+// and who has asked for nothing yet gets the last of it: whoever fills it, from a few
+// addresses, keeps nobody else from joining. Connections of members, by their address before they
 // have proven anything and by their certificate afterwards, are counted apart:
 // strangers cannot take their places.
 type limiter struct {
@@ -37,6 +39,7 @@ type held struct {
 // source is what one address did.
 type source struct {
 	hellos, failures ratelimit.Bucket
+	asked            ratelimit.Bucket // hellos of the last minutes, for who comes first
 	conns            [2]int
 }
 
@@ -64,6 +67,7 @@ func newLimiter(now func() time.Time, member func(netip.Addr) bool) *limiter {
 var (
 	hellos      = ratelimit.Rate{Burst: hellosPerMinute, PerSecond: hellosPerMinute / 60.0}
 	failures    = ratelimit.Rate{Burst: failuresPerMinute, PerSecond: failuresPerMinute / 60.0}
+	remembered  = ratelimit.Rate{PerSecond: 0.1} // how slowly hellos of a source are forgotten
 	allHellos   = ratelimit.Rate{Burst: 4 * hellosPerSecond, PerSecond: hellosPerSecond}
 	allFailures = ratelimit.Rate{Burst: maxFailures, PerSecond: maxFailures / 60.0}
 )
@@ -98,10 +102,25 @@ func (l *limiter) hello(remote string) bool {
 	defer l.mu.Unlock()
 	now := l.now()
 	s := l.source(ratelimit.SourceOf(remote), now)
-	if !s.failures.Has(now, failures, 1) || !l.wrong.Has(now, allFailures, 1) {
+	wrong := allFailures.Burst - l.wrong.Used(now, allFailures)
+	if !s.failures.Has(now, failures, 1) || !fair(s.failures.Used(now, failures), wrong) {
 		return false
 	}
-	return s.hellos.Take(now, hellos, 1) && l.all.Take(now, allHellos, 1)
+	left := allHellos.Burst - l.all.Used(now, allHellos)
+	if !fair(s.asked.Used(now, remembered), left) {
+		return false
+	}
+	if !s.hellos.Take(now, hellos, 1) || !l.all.Take(now, allHellos, 1) {
+		return false
+	}
+	s.asked.Charge(now, remembered, 1)
+	return true
+}
+
+// fair reports whether a source that has used so much of something may have one more, when
+// so much of it is left for all.
+func fair(used, left float64) bool {
+	return left >= 1 && (used < 1 || used+1 <= left/2)
 }
 
 // failed counts a wrong proof.
@@ -138,11 +157,20 @@ func (l *limiter) take(c net.Conn) bool {
 	return l.place(h)
 }
 
+// place counts a connection and reports whether there is room for it.
 func (l *limiter) place(h *held) bool {
 	s := l.source(h.source, l.now())
+	own := s.conns[h.member]
+	left := [2]int{maxStrangers, maxMembers}[h.member] - l.total[h.member]
 	s.conns[h.member]++
 	l.total[h.member]++
-	return s.conns[h.member] <= maxConnsPerSource && l.total[h.member] <= [2]int{maxStrangers, maxMembers}[h.member]
+	switch {
+	case own >= maxConnsPerSource || left < 1:
+		return false
+	case h.member == 1:
+		return true
+	}
+	return fair(float64(own), float64(left))
 }
 
 func (l *limiter) leave(h *held) {

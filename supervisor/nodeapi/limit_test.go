@@ -39,7 +39,7 @@ func TestFinding16PlacesOfMembers(t *testing.T) {
 		var all []*wire
 		taken := 0
 		for i := range 1000 {
-			w := open(fmt.Sprintf("10.%d.0.%d:9", i%50, i/50))
+			w := open(fmt.Sprintf("10.%d.%d.1:9", i%50, i/50))
 			all = append(all, w)
 			if !w.closed.Load() {
 				taken++
@@ -74,4 +74,71 @@ func TestFinding16PlacesOfMembers(t *testing.T) {
 			t.Errorf("left: %v %d", l.total, len(l.conns))
 		}
 	})
+}
+
+// One stranger, or a few, who ask as much as they can keep nobody else from joining
+// (finding 26 of the second audit).
+func TestStrangersCannotKeepOthersFromJoining(t *testing.T) {
+	nobody := func(netip.Addr) bool { return false }
+	for _, sources := range []int{1, 5, 12} {
+		t.Run(fmt.Sprint("hellos of ", sources), func(t *testing.T) {
+			now := frozen()
+			l := newLimiter(func() time.Time { return now }, nobody)
+			for second := range 120 {
+				for range 100 {
+					for i := range sources {
+						l.hello(fmt.Sprintf("10.0.0.%d:9", i))
+					}
+				}
+				if !l.hello(fmt.Sprintf("192.0.2.%d:9", second+1)) {
+					t.Fatalf("after %d s nobody else can ask", second)
+				}
+				now = now.Add(time.Second)
+			}
+		})
+		t.Run(fmt.Sprint("wrong secrets of ", sources), func(t *testing.T) {
+			now := frozen()
+			l := newLimiter(func() time.Time { return now }, nobody)
+			for second := range 120 {
+				for range 10 {
+					for i := range sources {
+						if from := fmt.Sprintf("10.0.0.%d:9", i); l.hello(from) {
+							l.failed(from)
+						}
+					}
+				}
+				if !l.hello(fmt.Sprintf("192.0.2.%d:9", second+1)) {
+					t.Fatalf("after %d s nobody else can ask", second)
+				}
+				now = now.Add(time.Second)
+			}
+		})
+		t.Run(fmt.Sprint("connections of ", sources), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLimiter(time.Now, nobody)
+				var open []*wire
+				try := func(from string) bool {
+					w := &wire{from: from}
+					l.conn(w, http.StateNew)
+					if w.closed.Load() {
+						l.conn(w, http.StateClosed)
+						return false
+					}
+					open = append(open, w)
+					return true
+				}
+				for range 200 {
+					for i := range sources {
+						try(fmt.Sprintf("10.0.0.%d:9", i))
+					}
+				}
+				if !try("192.0.2.1:9") {
+					t.Errorf("%d connections: nobody else has a place", len(open))
+				}
+				for _, w := range open {
+					l.conn(w, http.StateClosed)
+				}
+			})
+		})
+	}
 }

@@ -3,21 +3,26 @@
 //
 //	POST /v1/join/hello   a stranger asks who is there        proof.go
 //	POST /v1/join/prove   it proves the secret, and may join
-//	GET  /v1/table        the table of nodes                   members
-//	PUT  /v1/table        a newer table is offered             members
-//	GET  /v1/status       how this node does                   members
-//	POST /v1/ready, drain, leave, gone   the asking node's state in the table   members
-//	GET  /v1/minions      what its master knows of minions     members
-//	GET  /v1/git          the git remotes of its master        members, git.go
-//	POST /v1/git/fetch    its master fetches now               members
-//	GET  /v1/audit        what was done through it, by whom    members, audit.go
-//	GET  /v1/events       what it saw                          members, events.go
-//	GET  /v1/course       how it did in the last day           members, course.go
-//	POST /v1/services/restart   one of its services            members
-//	GET  /v1/options      the options of its master            members, options.go
-//	POST /v1/options/check, try, back, keep                    members
-//	POST /v1/tool         one of Salt's tools, by its master   members, tool.go
-//	GET  /v1/storage/authority   signs the volume's certificates   members
+//	GET  /v1/table        the table of nodes                   all nodes
+//	PUT  /v1/table        the next table is offered            all nodes, nodes.CheckStep
+//	GET  /v1/status       how this node does                   all nodes
+//	POST /v1/ready, drain, leave, gone   the asking node's state in the table   all nodes
+//	POST /v1/storage/certificate   one for the shared volume   all nodes, storage.go
+//	GET  /v1/storage/authority   signs the volume's certificates   serving nodes
+//	GET  /v1/minions      what its master knows of minions     serving nodes
+//	GET  /v1/git          the git remotes of its master        serving nodes, git.go
+//	POST /v1/git/fetch    its master fetches now               serving nodes
+//	GET  /v1/audit        what was done through it, by whom    serving nodes, audit.go
+//	GET  /v1/events       what it saw                          serving nodes, events.go
+//	GET  /v1/course       how it did in the last day           serving nodes, course.go
+//	POST /v1/services/restart   one of its services            serving nodes
+//	GET  /v1/options      the options of its master            serving nodes, options.go
+//	POST /v1/options/check, try, back, keep                    serving nodes
+//	GET  /v1/system       its system, for upgrades             serving nodes, system.go
+//	POST /v1/tool         one of Salt's tools, by its master   serving nodes, tool.go
+//
+// Which nodes may ask what, by role and state, is one table: access.go. An arbiter, and
+// who is only joining, have nothing to do with minions, tools, options and systems.
 //
 // Certificates are signed by nobody: the hash of each node's key stands in the
 // table of nodes, and connections are pinned to it at both ends. A stranger
@@ -96,12 +101,6 @@ type Storage struct {
 	Arbiters bool `json:"arbiters,omitempty"`
 }
 
-// Authority signs the certificates of the shared volume's servers and clients.
-type Authority struct {
-	Cert []byte `json:"cert"` // PEM
-	Key  []byte `json:"key"`  // PEM, a secret
-}
-
 // Reach is what came of dialling a port.
 type Reach struct {
 	Port  int    `json:"port"`
@@ -133,6 +132,7 @@ const (
 	codeRemoved  = "removed"
 	codeStranger = "stranger"
 	codeBusy     = "busy"
+	codeAccess   = "access"
 	codeStorage  = "storage"
 	codeRole     = "role"
 	codeRequest  = "request"
@@ -151,17 +151,19 @@ var (
 	ErrName     = errors.New("the name or address is taken")
 	ErrRemoved  = errors.New("this node was removed from the cluster")
 	errStranger = errors.New("the cluster does not know this node")
-	ErrBusy     = errors.New("too many attempts")
-	ErrStorage  = errors.New("the cluster's shared storage cannot be used now")
-	ErrRole     = errors.New("the cluster does not take this machine in that role")
-	ErrProof    = errors.New("the machine there could not prove that it is the cluster")
+	// ErrAccess means that a node of this role, or in this state, may not ask that.
+	ErrAccess  = errors.New("this node may not ask that")
+	ErrBusy    = errors.New("too many attempts")
+	ErrStorage = errors.New("the cluster's shared storage cannot be used now")
+	ErrRole    = errors.New("the cluster does not take this machine in that role")
+	ErrProof   = errors.New("the machine there could not prove that it is the cluster")
 	// ErrUnproven: it was given our confirmation and ended the talk. That is all
 	// that a guess needs, so that nothing tries again by itself.
 	ErrUnproven = errors.New("the machine there ended the connection when it had to prove that it is the cluster")
 )
 
 var codes = map[string]error{codeProtocol: ErrProtocol, codeCluster: ErrCluster, codeSecret: ErrSecret, codeName: ErrName,
-	codeRemoved: ErrRemoved, codeStranger: errStranger, codeBusy: ErrBusy, codeStorage: ErrStorage, codeRole: ErrRole,
+	codeRemoved: ErrRemoved, codeStranger: errStranger, codeBusy: ErrBusy, codeStorage: ErrStorage, codeRole: ErrRole, codeAccess: ErrAccess,
 	codeChanged: options.ErrChanged, codeTrying: options.ErrTrying, codeNotHeld: options.ErrNotHeld}
 
 // fault is an error as it goes over the wire.

@@ -45,6 +45,7 @@ type clusterNode struct {
 	events  []history.Event
 	system  rollout.Node
 	tool    func(context.Context, toolrun.Request) (func(context.Context, io.Writer), error)
+	looks   int // for a table
 }
 
 // frozen is a clock that stands, for what is counted per minute.
@@ -64,6 +65,14 @@ func (c *clusterNode) Options() options.Node { return c.options }
 func (c *clusterNode) System() rollout.Node  { return c.system }
 func (c *clusterNode) StorageAuthority() (Authority, error) {
 	return Authority{Cert: []byte("certificate"), Key: []byte("key")}, c.keyErr
+}
+func (c *clusterNode) SignStorage(request []byte, node string) (Certificate, error) {
+	return Certificate{Cert: append([]byte(node+" "), request...), Authority: []byte("certificate")}, c.keyErr
+}
+func (c *clusterNode) LookForTable() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looks++
 }
 func (c *clusterNode) Audit(_ context.Context, q audit.Query) (audit.Page, error) {
 	c.mu.Lock()
@@ -241,8 +250,8 @@ func TestJoinAndSpeak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tab.Version = 99
-	if err := cl.Offer(within(t), tab); err != nil || c.Table().Version != 99 {
+	tab.Version++
+	if err := cl.Offer(within(t), tab); err != nil || c.Table().Version != tab.Version {
 		t.Errorf("offer: %v", err)
 	}
 	for fetch, want := range map[bool]string{false: "https://h/false", true: "https://h/truex"} {

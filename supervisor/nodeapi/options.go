@@ -27,21 +27,21 @@ func (q optionsRequest) check() error {
 }
 
 // optionsRoutes are those of [options.Node].
-func (s *Server) optionsRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/options", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+func (s *Server) optionsRoutes(routes routes) {
+	routes.add("GET /v1/options", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		st, err := s.host.Options().State(r.Context(), r.URL.Query().Get("fresh") != "")
 		answer(w, st, err)
-	}))
-	mux.HandleFunc("POST /v1/options/check", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+	})
+	routes.add("POST /v1/options/check", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		f, err := s.host.Options().Check(r.Context())
 		answer(w, f, err)
-	}))
+	})
 	for verb, do := range map[string]func(context.Context, options.Node, optionsRequest) error{
 		"try":  func(ctx context.Context, n options.Node, q optionsRequest) error { return n.Try(ctx, q.Mark, q.Limit) },
 		"back": func(ctx context.Context, n options.Node, q optionsRequest) error { return n.Back(ctx, q.Mark, q.Why) },
 		"keep": func(ctx context.Context, n options.Node, q optionsRequest) error { return n.Keep(ctx, q.Mark) },
 	} {
-		mux.HandleFunc("POST /v1/options/"+verb, s.member(func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+		routes.add("POST /v1/options/"+verb, func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 			take(maxHello, func(w http.ResponseWriter, r *http.Request, q optionsRequest) {
 				err := q.check()
 				if err == nil {
@@ -52,7 +52,7 @@ func (s *Server) optionsRoutes(mux *http.ServeMux) {
 				}
 				answer(w, struct{}{}, err)
 			})(w, r)
-		}))
+		})
 	}
 }
 

@@ -41,6 +41,8 @@ type Host interface {
 	Summary() Summary
 	// Offer takes a table of another member if it is newer.
 	Offer(t nodes.Table) error
+	// LookForTable has this node look for a newer table by itself, and does not wait.
+	LookForTable()
 	// Admit puts a machine that has proven the secret into the table, as
 	// joining. It must be safe to repeat. ErrName, ErrRole and ErrRemoved refuse it.
 	Admit(ctx context.Context, n nodes.Node) (nodes.Table, error)
@@ -48,6 +50,9 @@ type Host interface {
 	SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error)
 	// StorageAuthority is the authority of the shared volume's certificates.
 	StorageAuthority() (Authority, error)
+	// SignStorage has that authority sign a node's request (PKCS #10, PEM) for its
+	// certificate.
+	SignStorage(request []byte, node string) (Certificate, error)
 	// Minions is what our own master knows of its minions.
 	Minions(ctx context.Context, finger bool) (status.MinionView, error)
 	// Git is the git remotes of our own master; fetch: after those of that URL or name
@@ -156,56 +161,80 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/join/hello", take(maxHello, s.hello))
 	mux.HandleFunc("POST /v1/join/prove", take(maxProve, s.prove))
-	mux.HandleFunc("GET /v1/table", s.member(func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Table()) }))
-	mux.HandleFunc("GET /v1/status", s.member(func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Summary()) }))
-	mux.HandleFunc("PUT /v1/table", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+
+	routes := routes{server: s, mux: mux, table: accessTable()}
+	s.tableRoutes(routes)
+	s.stateRoutes(routes)
+	s.storageRoutes(routes)
+	s.minionRoutes(routes)
+	s.optionsRoutes(routes)
+	s.systemRoutes(routes)
+	s.gitRoutes(routes)
+	s.auditRoutes(routes)
+	s.eventRoutes(routes)
+	s.toolRoute(routes)
+	s.courseRoutes(routes)
+	routes.done()
+	return mux
+}
+
+// tableRoutes are about the table of nodes, and how this node does.
+func (s *Server) tableRoutes(routes routes) {
+	routes.add("GET /v1/table", func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Table()) })
+	routes.add("GET /v1/status", func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Summary()) })
+	routes.add("PUT /v1/table", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, nodes.MaxTable))
 		var t nodes.Table
 		if err == nil {
 			t, err = nodes.Parse(b)
 		}
 		if err == nil {
-			err = s.host.Offer(t)
+			err = s.offered(r, n, t)
 		}
 		if err != nil {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
 			return
 		}
 		reply(w, struct{}{})
-	}))
-	mux.HandleFunc("POST /v1/ready", s.state(nodes.Member))
-	mux.HandleFunc("POST /v1/drain", s.state(nodes.Draining))
-	mux.HandleFunc("POST /v1/leave", s.state(nodes.Leaving))
-	mux.HandleFunc("POST /v1/gone", s.state(nodes.Removed))
-	mux.HandleFunc("GET /v1/storage/authority", s.member(func(w http.ResponseWriter, _ *http.Request, n nodes.Node) {
-		a, err := s.host.StorageAuthority()
-		if err != nil {
-			refuse(w, faultOf(err))
-			return
-		}
-		s.log.Info("a node was given the authority of the storage's certificates", "peer", n.Name)
-		reply(w, a)
-	}))
-	mux.HandleFunc("GET /v1/minions", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
-		list, err := s.host.Minions(r.Context(), r.URL.Query().Get("finger") != "")
-		if err != nil {
-			refuse(w, faultOf(err))
-			return
-		}
-		reply(w, list)
-	}))
-	s.optionsRoutes(mux)
-	s.systemRoutes(mux)
-	s.gitRoutes(mux)
-	s.auditRoutes(mux)
-	s.eventRoutes(mux)
-	s.toolRoute(mux)
-	s.courseRoutes(mux)
-	return mux
+	})
 }
 
-// member lets only present nodes of the table through, by their key.
-func (s *Server) member(next func(http.ResponseWriter, *http.Request, nodes.Node)) http.HandlerFunc {
+// offered takes the table that a node offers, if it is the next one and changes what that
+// node may change. Who has missed a table finds the newest one by itself.
+func (s *Server) offered(r *http.Request, from nodes.Node, t nodes.Table) error {
+	now := s.host.Table()
+	switch {
+	case t.Version <= now.Version:
+		return nil
+	case t.Version > now.Version+1:
+		s.host.LookForTable()
+		return fmt.Errorf("this node has version %d of the table of nodes; it looks for a newer one by itself, and does not take version %d from %s", now.Version, t.Version, from.Name)
+	}
+	if err := nodes.CheckStep(from, now, t); err != nil {
+		s.warn(r, "a node offers a table of nodes that it may not make", "node", from.Name, "error", err)
+		return err
+	}
+	return s.host.Offer(t)
+}
+
+// stateRoutes change the asking node's state in the table.
+func (s *Server) stateRoutes(routes routes) {
+	routes.add("POST /v1/ready", s.state(nodes.Member))
+	routes.add("POST /v1/drain", s.state(nodes.Draining))
+	routes.add("POST /v1/leave", s.state(nodes.Leaving))
+	routes.add("POST /v1/gone", s.state(nodes.Removed))
+}
+
+// minionRoutes are about minions.
+func (s *Server) minionRoutes(routes routes) {
+	routes.add("GET /v1/minions", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		list, err := s.host.Minions(r.Context(), r.URL.Query().Get("finger") != "")
+		answer(w, list, err)
+	})
+}
+
+// member lets only nodes of the table through, by their key, that may use the route.
+func (s *Server) member(allowed access, next memberHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		t := s.host.Table()
 		n, ok := t.ByCertificate(peerHash(r.TLS))
@@ -213,13 +242,20 @@ func (s *Server) member(next func(http.ResponseWriter, *http.Request, nodes.Node
 		case t.WasRemoved(peerHash(r.TLS)):
 			s.warn(r, "a removed node was refused", "node", n.Name)
 			refuse(w, newFault(codeRemoved, "this node was removed from cluster "+t.Cluster, http.StatusGone))
+			return
 		case !ok:
 			s.warn(r, "a stranger was refused", "path", r.URL.Path)
 			refuse(w, newFault(codeStranger, "this cluster does not know your certificate", http.StatusForbidden))
-		default:
-			s.proven(r, true)
-			next(w, r, n)
+			return
 		}
+
+		s.proven(r, true)
+		if why := allowed.refusal(n); why != "" {
+			s.warn(r, "a node asked for what it may not", "node", n.Name, "path", r.URL.Path)
+			refuse(w, newFault(codeAccess, why, http.StatusForbidden))
+			return
+		}
+		next(w, r, n)
 	}
 }
 
@@ -230,10 +266,11 @@ func (s *Server) proven(r *http.Request, member bool) {
 }
 
 // state changes the asking node's own state and gives the new table.
-func (s *Server) state(to nodes.State) http.HandlerFunc {
-	return s.member(func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+func (s *Server) state(to nodes.State) memberHandler {
+	return func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		t, err := s.host.SetState(r.Context(), n.Name, to)
 		done := audit.Record{Actor: actor(r, n.Name, audit.Peer), Action: "node." + stateVerb(to), Object: n.Name}
+		done.Limited = roleOf(n) != fullRole || n.State == nodes.Joining
 		s.host.Record(done.Ended(err))
 		if err != nil {
 			refuse(w, faultOf(err))
@@ -241,7 +278,7 @@ func (s *Server) state(to nodes.State) http.HandlerFunc {
 		}
 		s.log.Info("node changed its state", "peer", n.Name, "state", to)
 		reply(w, t)
-	})
+	}
 }
 
 // take decodes a bounded body.

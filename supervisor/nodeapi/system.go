@@ -29,19 +29,19 @@ type systemRequest struct {
 
 // systemRoutes are those of [rollout.Node]. What a member hands over counts by its
 // signature only, and the node restarts in the cluster's turn.
-func (s *Server) systemRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/system", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+func (s *Server) systemRoutes(routes routes) {
+	routes.add("GET /v1/system", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		st, err := s.host.System().State(r.Context())
 		answer(w, st, err)
-	}))
-	mux.HandleFunc("PUT /v1/system/version", s.member(func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+	})
+	routes.add("PUT /v1/system/version", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		s.log.Info("a node hands over a version of the system", "peer", n.Name)
 		c := http.NewResponseController(w)
 		_ = c.SetWriteDeadline(time.Now().Add(time.Hour)) // the connection has deadlines
 		err := s.host.System().Install(r.Context(), &paced{http.MaxBytesReader(w, r.Body, maxBundle), c})
 		answer(w, struct{}{}, err)
-	}))
-	mux.HandleFunc("POST /v1/system/restart", s.member(func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+	})
+	routes.add("POST /v1/system/restart", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		take(maxHello, func(w http.ResponseWriter, r *http.Request, q systemRequest) {
 			err := s.host.System().Restart(r.Context(), q.Version)
 			if err == nil {
@@ -49,7 +49,7 @@ func (s *Server) systemRoutes(mux *http.ServeMux) {
 			}
 			answer(w, struct{}{}, err)
 		})(w, r)
-	}))
+	})
 }
 
 // paced is a body whose sender may not be silent for long.

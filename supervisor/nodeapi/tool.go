@@ -16,11 +16,11 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// toolRoute lets a member run one of Salt's tools here, by our own master and with
-// the rights of its account. A member has no more by that: it holds the cluster's
-// key, and may order every minion anyway.
-func (s *Server) toolRoute(mux *http.ServeMux) {
-	mux.HandleFunc("POST "+toolrun.Path, s.member(func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+// toolRoute lets a node that serves run one of Salt's tools here, by our own master and
+// with the rights of its account. It has no more by that: it holds the cluster's key,
+// and may order every minion anyway.
+func (s *Server) toolRoute(routes routes) {
+	routes.add("POST "+toolrun.Path, func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		q, err := toolrun.Read(r.Body)
 		if err != nil {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
@@ -33,7 +33,7 @@ func (s *Server) toolRoute(mux *http.ServeMux) {
 		}
 		s.log.Info("a node, whose master does not answer, has a tool run here", "peer", n.Name, "tool", q.Tool, "user", q.User)
 		run(r.Context(), httpserver.Stream(w, toolrun.Stall))
-	}))
+	})
 }
 
 // ErrNotRun marks errors of [Client.RunTool] after which the tool has not run, and

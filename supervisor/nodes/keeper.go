@@ -87,8 +87,8 @@ func (k *Keeper) Changed() <-chan struct{} {
 	return k.changed
 }
 
-// Offer takes a table if it is newer and of the same cluster; it reports whether
-// it did. The table is on this node's disk then.
+// Offer takes a table if it is newer, of the same cluster, and brings no removed node
+// back; it reports whether it did. The table is on this node's disk then.
 func (k *Keeper) Offer(t Table) (bool, error) {
 	if err := t.Check(); err != nil {
 		return false, err
@@ -100,6 +100,14 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 	}
 	if k.table.Version > 0 && (t.Cluster != k.table.Cluster || !t.follows(k.table.KeyHash)) {
 		return false, fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours, %s (%.8s)", t.Cluster, t.KeyHash, k.table.Cluster, k.table.KeyHash)
+	}
+	if k.table.Version > 0 {
+		if t.Version-k.table.Version > maxLeap {
+			return false, fmt.Errorf("table of nodes: version %d cannot be true, this node has %d", t.Version, k.table.Version)
+		}
+		if err := t.keepsRemoved(k.table); err != nil {
+			return false, err
+		}
 	}
 	if err := write(k.path, t); err != nil {
 		return false, err

@@ -50,7 +50,11 @@ func (p *peer) Admit(_ context.Context, n nodes.Node) (nodes.Table, error) {
 func (p *peer) SetState(context.Context, string, nodes.State) (nodes.Table, error) {
 	return p.table, nil
 }
-func (p *peer) Options() options.Node                                  { return nil }
+func (p *peer) Options() options.Node { return nil }
+func (p *peer) LookForTable()         {}
+func (p *peer) SignStorage([]byte, string) (nodeapi.Certificate, error) {
+	return nodeapi.Certificate{}, nil
+}
 func (p *peer) StorageAuthority() (nodeapi.Authority, error)           { return nodeapi.Authority{}, nil }
 func (p *peer) Audit(context.Context, audit.Query) (audit.Page, error) { return audit.Page{}, nil }
 func (p *peer) Events(history.Query) ([]history.Event, error)          { return nil, nil }

@@ -46,9 +46,9 @@ type Config struct {
 	Form bool
 	// TwoCopies allows two nodes to hold two copies without a third that decides.
 	TwoCopies bool
-	// AskAuthority gets the authority of the storage's certificates from another
-	// node of a cluster whose table wants TLS. nil: nobody can be asked.
-	AskAuthority func(ctx context.Context) (Authority, error)
+	// Others are asked for certificates in a cluster whose table wants TLS. It may be
+	// nil: nobody can be asked.
+	Others Certifier
 	// Lead is asked before each change, beside the lease; nil: nobody is asked.
 	Lead func(ctx context.Context) error
 	// Mirrored is called when files for minions have changed in the copy; it must
@@ -73,6 +73,7 @@ type Manager struct {
 	probes  worker
 	wake    chan struct{} // something changed: look at once
 	renewed time.Time     // when the certificate was looked at; keepChanging's alone
+	asked   time.Time     // when another node was asked for the authority; keepChanging's alone
 
 	mu       sync.Mutex
 	table    nodes.Table
@@ -215,6 +216,14 @@ func (m *Manager) decidesOnly() bool {
 	defer m.mu.Unlock()
 	n, ok := m.table.Find(m.cfg.Self)
 	return ok && n.IsArbiter()
+}
+
+// serves reports whether this node serves minions, by the table.
+func (m *Manager) serves() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, ok := m.table.Find(m.cfg.Self)
+	return ok && n.Serves() && n.State != nodes.Leaving
 }
 
 // Run keeps the storage until ctx ends; the volume stays mounted then.

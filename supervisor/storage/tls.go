@@ -21,10 +21,13 @@ import (
 // With TLS every connection of the pool is encrypted and wants a certificate of
 // the pool's own authority: between clients and bricks with a name that is a
 // member's (auth.ssl-allow), between glusterds with any name. The node that forms
-// the cluster makes the authority. Every member has it on its own disk, so that
-// each can take in a new one and renew its own certificate when no other node
-// answers; one that joins gets it from a member over the node API, before its
-// glusterd starts and is taken into the pool.
+// the cluster makes the authority. A node that joins makes a key, and a node that
+// serves signs its certificate over the node API, before its glusterd starts and is
+// taken into the pool.
+//
+// Once a node serves, it gets the authority's key as well, so that each of them can take
+// in a new one and renew its own certificate when no other node answers. An arbiter never
+// has it.
 
 const (
 	tlsDir        = "tls"
@@ -81,32 +84,158 @@ func (a Authority) write(dir string) error {
 	return nil
 }
 
+// Signed is a certificate and the authority that has signed it, both PEM.
+type Signed struct{ Cert, Authority []byte }
+
+// Certifier asks the other nodes of the cluster.
+type Certifier interface {
+	// Sign has this node's request (PKCS #10, PEM) for a certificate signed.
+	Sign(ctx context.Context, request []byte) (Signed, error)
+	// Authority gets the authority, for a node that serves.
+	Authority(ctx context.Context) (Authority, error)
+}
+
+// Sign signs a node's request for its certificate.
+func (m *Manager) Sign(request []byte, node string) (Signed, error) {
+	a, err := m.Authority()
+	if err != nil {
+		return Signed{}, err
+	}
+	c, err := a.pair().SignRequest(request, node, rand.Reader, m.cfg.Now())
+	if err != nil {
+		return Signed{}, fmt.Errorf("certificate of the storage for %s: %w", node, err)
+	}
+	return Signed{Cert: c, Authority: a.Cert}, nil
+}
+
 // identify sees to it that GlusterFS of this node has a certificate, if the
 // cluster wants that.
 func (m *Manager) identify(ctx context.Context, d glusterctl.Desired) error {
 	if !d.TLS {
 		return nil
 	}
-	a, err := m.authority(ctx, d)
+	if err := m.certify(ctx, certificateDir(cert.Dir), d); err != nil {
+		return fmt.Errorf("certificate of the storage: %w", err)
+	}
+	if exists(filepath.Join(glusterctl.DaemonState, secureAccess)) {
+		return nil
+	}
+	// A glusterd that runs already was started by the package, in clear.
+	if err := os.WriteFile(m.startAnew(), nil, 0o600); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(glusterctl.DaemonState, 0o755); err != nil {
+		return err
+	}
+	return glusterctl.EncryptManagement(glusterctl.DaemonState)
+}
+
+// certify puts this node's certificate into dir, unless a good one is there: by the
+// authority of this node's disk, a new one on the node that forms the pool, or by another
+// node.
+func (m *Manager) certify(ctx context.Context, dir string, d glusterctl.Desired) error {
+	a, err := readAuthority(m.cfg.Dir)
+	if errors.Is(err, errNoAuthority) && d.Form {
+		a, err = m.makeAuthority(d)
+	}
+	switch {
+	case errors.Is(err, errNoAuthority):
+		return m.askForCertificate(ctx, dir, d)
+	case err != nil:
+		return err
+	}
+	if err := installCertificate(dir, a, d.Self, m.cfg.Now()); err != nil {
+		return err
+	}
+	if m.decidesOnly() { // of a version before, or a node that was one with data
+		return remove(filepath.Join(m.cfg.Dir, tlsDir, authorityKey))
+	}
+	return nil
+}
+
+// makeAuthority makes the authority of a new pool.
+func (m *Manager) makeAuthority(d glusterctl.Desired) (Authority, error) {
+	pair, err := cert.New(d.Volume, rand.Reader, m.cfg.Now())
+	if err != nil {
+		return Authority{}, err
+	}
+	a := Authority{Cert: pair.Cert, Key: pair.Key}
+	return a, a.write(m.cfg.Dir)
+}
+
+// askForCertificate has another node sign a certificate, unless a good one is there.
+func (m *Manager) askForCertificate(ctx context.Context, dir string, d glusterctl.Desired) error {
+	path := filepath.Join(m.cfg.Dir, tlsDir, authorityCert)
+	authority, _, err := durable.ReadFile(path, maxPEM, durable.Follow)
+	if err == nil && goodCertificate(dir, authority, d.Self, m.cfg.Now()) {
+		return nil
+	}
+	if m.cfg.Others == nil {
+		return fmt.Errorf("%w, and nobody can be asked for it", errNoAuthority)
+	}
+
+	request, key, err := cert.Request(d.Self, rand.Reader)
 	if err != nil {
 		return err
 	}
-	if !exists(filepath.Join(glusterctl.DaemonState, secureAccess)) {
-		// A glusterd that runs already was started by the package, in clear.
-		if err := os.WriteFile(m.startAnew(), nil, 0o600); err != nil {
-			return err
-		}
-		if err := os.MkdirAll(glusterctl.DaemonState, 0o755); err != nil {
-			return err
-		}
-		if err := glusterctl.EncryptManagement(glusterctl.DaemonState); err != nil {
-			return err
-		}
+	signed, err := m.cfg.Others.Sign(ctx, request)
+	if err != nil {
+		return fmt.Errorf("ask another node to sign it: %w", err)
 	}
-	if err := installCertificate(certificateDir(cert.Dir), a, d.Self, m.cfg.Now()); err != nil {
-		return fmt.Errorf("certificate of the storage: %w", err)
+	err = cert.Verify(signed.Authority, signed.Cert, d.Self, m.cfg.Now())
+	if err == nil && !cert.Matches(signed.Cert, key) {
+		err = errors.New("it is for another key")
 	}
-	return nil
+	if err != nil {
+		return fmt.Errorf("another node's answer: %w", err)
+	}
+
+	if err := place(dir, signed.Authority, cert.Pair{Cert: signed.Cert, Key: key}); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	_, err = layout.WriteFile(path, signed.Authority, 0o600)
+	return err
+}
+
+// askEvery is between questions for the authority by a node that has none yet.
+const askEvery = time.Minute
+
+// getAuthority gets the authority's key for a node that serves and has none yet. Without
+// it the node works; it is asked for again.
+func (m *Manager) getAuthority(ctx context.Context) {
+	if m.cfg.Others == nil || !m.serves() || m.cfg.Now().Sub(m.asked) < askEvery {
+		return
+	}
+	if _, err := readAuthority(m.cfg.Dir); !errors.Is(err, errNoAuthority) {
+		return
+	}
+	m.asked = m.cfg.Now()
+
+	a, err := m.cfg.Others.Authority(ctx)
+	if err == nil {
+		err = m.keepAuthority(a)
+	}
+	if err != nil {
+		m.cfg.Log.Warn("this node cannot sign certificates of the storage yet", "error", err)
+	}
+}
+
+// keepAuthority writes down the authority if it is the one that signed our certificate.
+func (m *Manager) keepAuthority(a Authority) error {
+	known, _, err := durable.ReadFile(filepath.Join(m.cfg.Dir, tlsDir, authorityCert), maxPEM, durable.Follow)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(known, a.Cert) {
+		return errors.New("another node has another authority of the storage's certificates")
+	}
+	if _, err := a.pair().Issue(m.cfg.Self, rand.Reader, m.cfg.Now()); err != nil {
+		return fmt.Errorf("another node's authority: %w", err)
+	}
+	return a.write(m.cfg.Dir)
 }
 
 // startAnew is there while glusterd has to be started anew to use TLS.
@@ -118,7 +247,11 @@ const renewEvery = time.Hour
 // renew replaces a certificate that ends soon. What runs takes it at its next
 // start. It is called by keepChanging alone.
 func (m *Manager) renew(ctx context.Context, d glusterctl.Desired) error {
-	if !d.TLS || m.cfg.Now().Sub(m.renewed) < renewEvery {
+	if !d.TLS {
+		return nil
+	}
+	m.getAuthority(ctx)
+	if m.cfg.Now().Sub(m.renewed) < renewEvery {
 		return nil
 	}
 	err := m.identify(ctx, d)
@@ -131,33 +264,6 @@ func (m *Manager) renew(ctx context.Context, d glusterctl.Desired) error {
 // secureAccess is the file that makes glusterds speak TLS with each other; see
 // glusterctl.EncryptManagement.
 const secureAccess = "secure-access"
-
-// authority gives the pool's authority: that of this node's disk, a new one on
-// the node that forms the pool, or that of another member.
-func (m *Manager) authority(ctx context.Context, d glusterctl.Desired) (Authority, error) {
-	a, err := readAuthority(m.cfg.Dir)
-	if !errors.Is(err, errNoAuthority) {
-		return a, err
-	}
-	switch {
-	case d.Form:
-		pair, err := cert.New(d.Volume, rand.Reader, m.cfg.Now())
-		if err != nil {
-			return Authority{}, err
-		}
-		a = Authority{Cert: pair.Cert, Key: pair.Key}
-	case m.cfg.AskAuthority == nil:
-		return Authority{}, fmt.Errorf("%w, and nobody can be asked for it", errNoAuthority)
-	default:
-		if a, err = m.cfg.AskAuthority(ctx); err != nil {
-			return Authority{}, fmt.Errorf("ask another node for the authority of the storage's certificates: %w", err)
-		}
-		if _, err := a.pair().Issue(d.Self, rand.Reader, m.cfg.Now()); err != nil {
-			return Authority{}, fmt.Errorf("another node's authority: %w", err)
-		}
-	}
-	return a, a.write(m.cfg.Dir)
-}
 
 func (a Authority) pair() cert.Pair { return cert.Pair{Cert: a.Cert, Key: a.Key} }
 
@@ -173,41 +279,50 @@ func certificateDir(dir string) string {
 // installCertificate issues a certificate for this node and puts it where
 // GlusterFS looks, unless a good one is there.
 func installCertificate(dir string, a Authority, self string, now time.Time) error {
-	read := func(name string) []byte {
-		b, _, _ := durable.ReadFile(filepath.Join(dir, name), maxPEM, durable.Follow) // what cannot be read is made anew
-		return b
-	}
-	have := read("glusterfs.pem")
-	end, err := cert.Expires(have)
-	if err == nil && end.Sub(now) > renewBefore && bytes.Equal(read("glusterfs.ca"), a.Cert) &&
-		cert.Verify(a.Cert, have, self, now) == nil && cert.Matches(have, read("glusterfs.key")) {
+	if goodCertificate(dir, a.Cert, self, now) {
 		return nil
 	}
 	p, err := a.pair().Issue(self, rand.Reader, now)
 	if err != nil {
 		return err
 	}
+	return place(dir, a.Cert, p)
+}
+
+// goodCertificate reports whether dir has this node's certificate of that authority, which
+// does not end soon.
+func goodCertificate(dir string, authority []byte, self string, now time.Time) bool {
+	read := func(name string) []byte {
+		b, _, _ := durable.ReadFile(filepath.Join(dir, name), maxPEM, durable.Follow) // what cannot be read is made anew
+		return b
+	}
+	have := read("glusterfs.pem")
+	end, err := cert.Expires(have)
+	return err == nil && end.Sub(now) > renewBefore && bytes.Equal(read("glusterfs.ca"), authority) &&
+		cert.Verify(authority, have, self, now) == nil && cert.Matches(have, read("glusterfs.key"))
+}
+
+// place writes a certificate where GlusterFS looks.
+func place(dir string, authority []byte, p cert.Pair) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := cert.Install(dir, a.Cert, p); err != nil {
-		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-			err = fmt.Errorf("%w; make links there to files that can be written: for f in pem key ca; do ln -s /etc/ssl/glusterfs.$f %s/; done", err, dir)
-		}
-		return err
+	err := cert.Install(dir, authority, p)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		err = fmt.Errorf("%w; make links there to files that can be written: for f in pem key ca; do ln -s /etc/ssl/glusterfs.$f %s/; done", err, dir)
 	}
-	return nil
+	return err
 }
 
 // forgetIdentity removes what makes this node a member of a pool with TLS.
 func (m *Manager) forgetIdentity() error {
-	a, err := readAuthority(m.cfg.Dir)
-	if errors.Is(err, errNoAuthority) {
+	authority, _, err := durable.ReadFile(filepath.Join(m.cfg.Dir, tlsDir, authorityCert), maxPEM, durable.Follow)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	dir := certificateDir(cert.Dir)
 	var faults []error
-	if ca, err := os.ReadFile(filepath.Join(dir, "glusterfs.ca")); err == nil && bytes.Equal(ca, a.Cert) {
+	if ca, err := os.ReadFile(filepath.Join(dir, "glusterfs.ca")); err == nil && bytes.Equal(ca, authority) {
 		for _, name := range []string{"glusterfs.pem", "glusterfs.key", "glusterfs.ca"} {
 			faults = append(faults, remove(filepath.Join(dir, name)))
 		}

@@ -16,50 +16,118 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// The node that forms the pool makes the authority, others get it from a
-// member, and keep it.
+// otherNodes are nodes of the cluster that are asked for certificates.
+type otherNodes struct {
+	sign      func(request []byte) (Signed, error)
+	authority func() (Authority, error)
+	signed    int
+}
+
+// Sign implements Certifier.
+func (o *otherNodes) Sign(_ context.Context, request []byte) (Signed, error) {
+	o.signed++
+	return o.sign(request)
+}
+
+// Authority implements Certifier.
+func (o *otherNodes) Authority(context.Context) (Authority, error) { return o.authority() }
+
+// The node that forms the pool makes the authority. One that joins has its certificate
+// signed and does not see the authority's key; it gets that when it serves, and an arbiter
+// never (finding 11 of the second audit).
 func TestAuthority(t *testing.T) {
 	ctx := t.Context()
+	now := time.Now()
 	first := New(Config{Dir: t.TempDir(), Self: "node1"})
+	dir := t.TempDir()
 	want := glusterctl.Desired{Volume: "cluster", Self: "node1", TLS: true}
-	if _, err := first.authority(ctx, want); !errors.Is(err, errNoAuthority) {
+	if err := first.certify(ctx, dir, want); !errors.Is(err, errNoAuthority) {
 		t.Errorf("nobody forms and nobody can be asked: %v", err)
 	}
 	if _, err := first.Authority(); !errors.Is(err, errNoAuthority) {
 		t.Errorf("before it is made: %v", err)
 	}
 	want.Form = true
-	a, err := first.authority(ctx, want)
-	if err != nil {
+	if err := first.certify(ctx, dir, want); err != nil {
+		t.Fatal(err)
+	}
+	a, err := first.Authority()
+	if err != nil || !goodCertificate(dir, a.Cert, "node1", now) {
 		t.Fatal(err)
 	}
 	want.Form = false
-	if again, err := first.authority(ctx, want); err != nil || string(again.Cert) != string(a.Cert) {
+	if err := first.certify(ctx, dir, want); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}
 
-	asked := 0
-	answer, fault := Authority{}, errors.New("node1 does not answer")
-	join := New(Config{Dir: t.TempDir(), Self: "node2", AskAuthority: func(context.Context) (Authority, error) { asked++; return answer, fault }})
+	fault := errors.New("node1 does not answer")
+	others := &otherNodes{
+		sign:      func([]byte) (Signed, error) { return Signed{}, fault },
+		authority: func() (Authority, error) { return Authority{}, fault },
+	}
+	joiner := New(Config{Dir: t.TempDir(), Self: "node2", Others: others})
+	theirs := t.TempDir()
 	want.Self = "node2"
-	if _, err := join.authority(ctx, want); !errors.Is(err, fault) {
-		t.Errorf("nobody answers: %v", err)
+	table := func(state nodes.State, role string) nodes.Table {
+		return nodes.Table{Version: 2, Nodes: []nodes.Node{{Name: "node1", State: nodes.Member}, {Name: "node2", State: state, Storage: role}}}
 	}
-	answer, fault = Authority{Cert: a.Cert, Key: []byte("rubbish")}, nil
-	if _, err := join.authority(ctx, want); err == nil {
-		t.Error("rubbish was taken for an authority")
-	}
-	answer, _ = first.Authority()
-	for range 2 {
-		if got, err := join.authority(ctx, want); err != nil || string(got.Key) != string(a.Key) {
-			t.Errorf("from another node: %v", err)
+	joiner.SetTable(table(nodes.Joining, "data"))
+	for name, sign := range map[string]func([]byte) (Signed, error){
+		"nobody answers":  others.sign,
+		"rubbish":         func([]byte) (Signed, error) { return Signed{Cert: []byte("x"), Authority: a.Cert}, nil },
+		"in another name": func(r []byte) (Signed, error) { return first.Sign(r, "node3") },
+		"another's request": func([]byte) (Signed, error) {
+			r, _, _ := cert.Request("node2", rand.Reader)
+			return first.Sign(r, "node2")
+		},
+	} {
+		others.sign = sign
+		if err := joiner.certify(ctx, theirs, want); err == nil || exists(filepath.Join(theirs, "glusterfs.pem")) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if asked != 3 {
-		t.Errorf("asked %d times", asked)
+	others.sign = func(r []byte) (Signed, error) { return first.Sign(r, "node2") }
+	others.signed = 0
+	for range 2 {
+		if err := joiner.certify(ctx, theirs, want); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if st, err := os.Stat(filepath.Join(join.cfg.Dir, tlsDir, authorityKey)); err != nil || st.Mode().Perm() != 0o600 {
+	key := filepath.Join(joiner.cfg.Dir, tlsDir, authorityKey)
+	if others.signed != 1 || !goodCertificate(theirs, a.Cert, "node2", now) || exists(key) {
+		t.Errorf("asked %d times; the authority's key is there: %v", others.signed, exists(key))
+	}
+
+	// The key comes when the node serves, from a node that has the same authority.
+	others.authority = first.Authority
+	joiner.getAuthority(ctx)
+	if exists(key) {
+		t.Error("a node that joins has the authority's key")
+	}
+	joiner.SetTable(table(nodes.Member, "arbiter"))
+	joiner.getAuthority(ctx)
+	if exists(key) {
+		t.Error("an arbiter has the authority's key")
+	}
+	joiner.SetTable(table(nodes.Member, "data"))
+	others.authority = func() (Authority, error) { return Authority{Cert: a.Cert, Key: []byte("rubbish")}, nil }
+	joiner.getAuthority(ctx)
+	if exists(key) {
+		t.Error("rubbish was taken for an authority")
+	}
+	others.authority, joiner.asked = first.Authority, time.Time{}
+	joiner.getAuthority(ctx)
+	if st, err := os.Stat(key); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the authority's key: %v, %v", st, err)
+	}
+	if _, err := joiner.Sign(nil, "node3"); err == nil {
+		t.Error("no request was signed")
+	}
+
+	// A node that becomes an arbiter gives the key up and keeps its certificate.
+	joiner.SetTable(table(nodes.Member, "arbiter"))
+	if err := joiner.certify(ctx, theirs, want); err != nil || exists(key) || !goodCertificate(theirs, a.Cert, "node2", now) {
+		t.Errorf("as an arbiter: %v, the key is there: %v", err, exists(key))
 	}
 }
 

@@ -107,6 +107,14 @@ func TestApplianceVolumeArbiter(t *testing.T) {
 	if got := h.bricks(t, 1); !slices.Equal(got, []string{"node1", "node2", "node3 decides"}) {
 		t.Errorf("copies: %q", got)
 	}
+	for i, has := range map[int]bool{1: true, 2: true, 3: false} { // it is asked for each minute
+		lab.Eventually(t, 90*time.Second, fmt.Sprintf("node%d has the key of the storage's authority: %v", i, has), func() error {
+			if r := h.run(t, i, "", "test", "-e", "/data/saltern/storage/tls/authority.key"); (r.Code == 0) != has {
+				return fmt.Errorf("%+v", r)
+			}
+			return nil
+		})
+	}
 	h.plain(t)
 	for _, args := range [][]string{{"minions"}, {"keys", "accept", "m3008"}, {"tokens"}} {
 		if r := h.verb(t, 3, "", args...); r.Code == 0 || !strings.Contains(r.Err, "runs no salt-master; do it on node1 or node2") {
@@ -188,6 +196,7 @@ func (h *machines) plain(t *testing.T) {
 	}{
 		{1, []string{"drain", "node3"}, "serves no minions"},
 		{3, []string{"minions"}, "do it on node1 or node2"},
+		{3, []string{"drain", "node1"}, "do it on node1 or node2"},
 		{3, []string{"keys"}, "do it on node1 or node2"},
 		{3, []string{"keys", "accept", "x"}, "do it on node1 or node2"},
 		{3, []string{"virtual-address", "10.9.9.9"}, "do it on node1 or node2"},

@@ -25,14 +25,36 @@ type volume struct {
 }
 
 // newVolume gives the volume of a node with these settings; nil when it has none.
-// authority asks other nodes for the authority of the certificates.
-func newVolume(cfg *settings.Settings, c *children, authority func(context.Context) (storage.Authority, error)) *volume {
+// others are asked for certificates; see [storage.Config].
+func newVolume(cfg *settings.Settings, c *children, others storage.Certifier) *volume {
 	if !cfg.OnVolume() {
 		return nil
 	}
 	sc := storage.FromSettings(cfg, c.Executable, c.master, c.Log)
-	sc.AskAuthority = authority
+	sc.Others = others
 	return &volume{storage.New(sc), filepath.Join(c.Settings.DataDir, nodes.File), c.Log}
+}
+
+// certifier asks the other nodes of this node's cluster. It implements
+// [storage.Certifier].
+type certifier struct{ life *Life }
+
+var errNoCluster = errors.New("this node belongs to no cluster")
+
+// Sign implements storage.Certifier.
+func (c certifier) Sign(ctx context.Context, request []byte) (storage.Signed, error) {
+	if c.life.member == nil {
+		return storage.Signed{}, errNoCluster
+	}
+	return c.life.member.SignStorage(ctx, request)
+}
+
+// Authority implements storage.Certifier.
+func (c certifier) Authority(ctx context.Context) (storage.Authority, error) {
+	if c.life.member == nil {
+		return storage.Authority{}, errNoCluster
+	}
+	return c.life.member.Authority(ctx)
 }
 
 // tablePoll is how often this node's copy of the table of nodes is looked at.

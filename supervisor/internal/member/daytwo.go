@@ -25,6 +25,9 @@ type Verbs struct{ *Member }
 
 // Drain implements api.Cluster.
 func (m Verbs) Drain(ctx context.Context, node string, end bool) error {
+	if m.cfg.Settings.Arbiter {
+		return m.peers.noMaster("drain a node")
+	}
 	from, to := nodes.Member, nodes.Draining
 	if end {
 		from, to = to, from

@@ -178,6 +178,9 @@ func (h *halves) compare(ctx context.Context) ([]nodes.Half, bool) {
 
 // finish does what is missing of a removal.
 func (h *halves) finish(ctx context.Context, f nodes.Half) error {
+	if h.cfg.Settings.Arbiter {
+		return errWhole // it changes its own entry only, and has no master; the other nodes do it
+	}
 	if f.Removal.Node == "" {
 		return h.change(ctx, func(t *nodes.Table) error {
 			if n, ok := t.ByCertificate(f.Node.Certificate); !ok || n.State == nodes.Removed || t.LastServing(n) {
@@ -185,9 +188,6 @@ func (h *halves) finish(ctx context.Context, f nodes.Half) error {
 			}
 			return t.Remove(f.Node.Certificate)
 		})
-	}
-	if h.cfg.Settings.Arbiter {
-		return errWhole // it has no master to ask; the other nodes do it
 	}
 	// The master that was seen in the record is that of the removed node only if
 	// nobody has joined at its address in between.

@@ -93,6 +93,31 @@ func (h host) Offer(t nodes.Table) error {
 	return err
 }
 
+// LookForTable implements nodeapi.Host.
+func (h host) LookForTable() {
+	h.m.shared.look.Start(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), lookTakes)
+		defer cancel()
+		_ = h.m.keeper.Look(ctx) // Run looks again
+	})
+}
+
+// lookTakes bounds a look for the table of nodes on the shared storage.
+const lookTakes = 10 * time.Second
+
+// SignStorage implements nodeapi.Host.
+func (h host) SignStorage(request []byte, node string) (nodeapi.Certificate, error) {
+	v := h.m.cfg.Volume()
+	if v == nil {
+		return nodeapi.Certificate{}, fmt.Errorf("%w: this node has no shared volume", nodeapi.ErrStorage)
+	}
+	c, err := v.Sign(request, node)
+	if err != nil {
+		return nodeapi.Certificate{}, fmt.Errorf("%w: %w", nodeapi.ErrStorage, err)
+	}
+	return nodeapi.Certificate{Cert: c.Cert, Authority: c.Authority}, nil
+}
+
 const changeTakes = 20 * time.Second
 
 // Admit implements nodeapi.Host.

@@ -92,10 +92,7 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 	s, err := v.client.Status(ctx)
 	round := time.Since(began)
 	if err == nil && s.Table > p.keeper.Table().Version {
-		var t nodes.Table
-		if t, err = v.client.Table(ctx); err == nil {
-			_, err = p.keeper.Offer(t)
-		}
+		err = p.fetchTable(ctx, v)
 	}
 	if errors.Is(err, nodeapi.ErrRemoved) {
 		p.told(name)
@@ -112,6 +109,28 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 		return
 	}
 	v.summary, v.seen, v.err, v.ahead = s, now, nil, ahead(s.Time, began, round)
+}
+
+// fetchTable takes the newer table that another node has. One that does not serve is
+// believed only what it may change; the shared storage has the rest, or another node.
+func (p *peers) fetchTable(ctx context.Context, v *peerView) error {
+	t, err := v.client.Table(ctx)
+	if err != nil {
+		return err
+	}
+	now := p.keeper.Table()
+	from, known := now.ByCertificate(v.pin)
+	if !known {
+		return nil
+	}
+	if !from.Serves() {
+		if err := nodes.CheckStep(from, now, t); err != nil {
+			p.cfg.Log.Debug("the table of a node that does not serve is not taken", "peer", from.Name, "version", t.Version, "error", err)
+			return nil
+		}
+	}
+	_, err = p.keeper.Offer(t)
+	return err
 }
 
 // change changes the table and tells the others.
@@ -137,26 +156,48 @@ func (p *peers) spread(t nodes.Table) {
 	}
 }
 
-// authority gets the authority of the storage's certificates from the first
-// node that gives it.
-func (p *peers) authority(ctx context.Context) (storage.Authority, error) {
+// authority gets the authority of the storage's certificates from the first node that
+// gives it.
+func (p *peers) authority(ctx context.Context) (a storage.Authority, err error) {
+	err = p.firstOf(ctx, func(ctx context.Context, c *nodeapi.Client) error {
+		got, err := c.StorageAuthority(ctx)
+		a = storage.Authority{Cert: got.Cert, Key: got.Key}
+		return err
+	})
+	return a, err
+}
+
+// signStorage has this node's certificate for the storage signed by the first node that
+// does so.
+func (p *peers) signStorage(ctx context.Context, request []byte) (signed storage.Signed, err error) {
+	err = p.firstOf(ctx, func(ctx context.Context, c *nodeapi.Client) error {
+		got, err := c.SignStorage(ctx, request)
+		signed = storage.Signed{Cert: got.Cert, Authority: got.Authority}
+		return err
+	})
+	return signed, err
+}
+
+// firstOf asks the other nodes one after the other until one answers without an error.
+func (p *peers) firstOf(ctx context.Context, ask func(context.Context, *nodeapi.Client) error) error {
 	t := p.keeper.Table()
-	errs := []error{errors.New("no other node is known")}
-	for i, o := range t.Peers(p.cfg.Settings.Node) {
-		if i == 0 {
-			errs = nil
-		}
+	others := t.Peers(p.cfg.Settings.Node)
+	if len(others) == 0 {
+		return errors.New("no other node is known")
+	}
+	var faults []error
+	for _, o := range others {
 		c := p.dial(o)
 		ctx, cancel := context.WithTimeout(ctx, peerTakes)
-		a, err := c.StorageAuthority(ctx)
+		err := ask(ctx, c)
 		cancel()
 		c.Close()
 		if err == nil {
-			return storage.Authority{Cert: a.Cert, Key: a.Key}, nil
+			return nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", o.Name, err))
+		faults = append(faults, fmt.Errorf("%s: %w", o.Name, err))
 	}
-	return storage.Authority{}, errors.Join(errs...)
+	return errors.Join(faults...)
 }
 
 // answers reports whether another node spoke with us just now.

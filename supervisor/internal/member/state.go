@@ -110,6 +110,11 @@ func (m *Member) Authority(ctx context.Context) (storage.Authority, error) {
 	return m.peers.authority(ctx)
 }
 
+// SignStorage has this node's certificate for the shared volume signed by another node.
+func (m *Member) SignStorage(ctx context.Context, request []byte) (storage.Signed, error) {
+	return m.peers.signStorage(ctx, request)
+}
+
 // WriteSecret writes the part of the master's configuration that holds the
 // cluster's secret, for the master alone to read.
 func (m *Member) WriteSecret() error { return m.shared.writeSecret() }

@@ -1,0 +1,133 @@
+package nodeapi
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"saltern/supervisor/nodes"
+)
+
+// role is what a node of the table is to the node API.
+type role string
+
+// The roles.
+const (
+	// fullRole serves minions: it has a copy of the data, or uses those of others. It
+	// holds the cluster's key.
+	fullRole role = "full"
+	// arbiterRole decides between two copies, and serves nobody.
+	arbiterRole role = "arbiter"
+)
+
+func roleOf(n nodes.Node) role {
+	if n.IsArbiter() {
+		return arbiterRole
+	}
+	return fullRole
+}
+
+// access says which nodes may use a route: in which states, by role. Strangers and removed
+// nodes may use none of these; strangers join, see join.go.
+type access map[role][]nodes.State
+
+// present are the states of nodes that belong to the cluster.
+func present() []nodes.State { return append(staying(), nodes.Leaving) }
+
+// staying are those of nodes that are not on their way out.
+func staying() []nodes.State { return append(serving(), nodes.Joining) }
+
+// serving are those of nodes that do their work.
+func serving() []nodes.State { return []nodes.State{nodes.Member, nodes.Draining} }
+
+// forAll is for what a node must know of the others, and for its own entry in the table.
+func forAll(states []nodes.State) access {
+	return access{fullRole: states, arbiterRole: states}
+}
+
+// forFull is for what has to do with minions, keys, tools, options, systems and records.
+func forFull() access {
+	return access{fullRole: serving()}
+}
+
+// accessTable has a row for each route of nodes of the table. A route without a row cannot
+// be registered.
+func accessTable() map[string]access {
+	return map[string]access{
+		"GET /v1/table":  forAll(present()),
+		"GET /v1/status": forAll(present()),
+		"PUT /v1/table":  forAll(present()), // what of it may change: nodes.CheckStep
+
+		"POST /v1/ready": forAll(staying()),
+		"POST /v1/drain": forAll(serving()),
+		"POST /v1/leave": forAll(present()),
+		"POST /v1/gone":  forAll(present()),
+
+		"POST /v1/storage/certificate": forAll(staying()),
+		"GET /v1/storage/authority":    forFull(),
+
+		"GET /v1/minions":           forFull(),
+		"POST /v1/tool":             forFull(),
+		"GET /v1/git":               forFull(),
+		"POST /v1/git/fetch":        forFull(),
+		"GET /v1/audit":             forFull(),
+		"GET /v1/events":            forFull(),
+		"GET /v1/course":            forFull(),
+		"POST /v1/services/restart": forFull(),
+
+		"GET /v1/options":        forFull(),
+		"POST /v1/options/check": forFull(),
+		"POST /v1/options/try":   forFull(),
+		"POST /v1/options/back":  forFull(),
+		"POST /v1/options/keep":  forFull(),
+
+		"GET /v1/system":          forFull(),
+		"PUT /v1/system/version":  forFull(),
+		"POST /v1/system/restart": forFull(),
+	}
+}
+
+// memberHandler answers a node of the table that may use the route.
+type memberHandler func(http.ResponseWriter, *http.Request, nodes.Node)
+
+// routes registers what nodes of the table may ask.
+type routes struct {
+	server *Server
+	mux    *http.ServeMux
+	table  map[string]access
+}
+
+// add registers a route. It panics when accessTable has no row for it.
+func (r routes) add(pattern string, do memberHandler) {
+	allowed, ok := r.table[pattern]
+	if !ok {
+		panic(fmt.Sprintf("node API: the route %q has no row in accessTable", pattern))
+	}
+	delete(r.table, pattern)
+	r.mux.HandleFunc(pattern, r.server.member(allowed, do))
+}
+
+// done panics when a row is of no route.
+func (r routes) done() {
+	if len(r.table) > 0 {
+		panic(fmt.Sprintf("node API: rows of accessTable without a route: %v", slices.Sorted(maps.Keys(r.table))))
+	}
+}
+
+// refusal says why a node may not use a route; "" when it may.
+func (a access) refusal(n nodes.Node) string {
+	states, ok := a[roleOf(n)]
+	switch {
+	case !ok:
+		return fmt.Sprintf("%s is the cluster's arbiter, which may not ask this: ask on a node that serves minions", n.Name)
+	case !slices.Contains(states, n.State):
+		var words []string
+		for _, s := range states {
+			words = append(words, string(s))
+		}
+		return fmt.Sprintf("%s is %s; nodes may ask this that are %s", n.Name, n.State, strings.Join(words, " or "))
+	}
+	return ""
+}

@@ -1,0 +1,67 @@
+package nodeapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"saltern/supervisor/nodes"
+)
+
+// Authority signs the certificates of the shared volume's servers and clients.
+type Authority struct {
+	Cert []byte `json:"cert"` // PEM
+	Key  []byte `json:"key"`  // PEM, a secret
+}
+
+// Certificate is one for the shared volume, and who has signed it, both PEM.
+type Certificate struct {
+	Cert      []byte `json:"cert"`
+	Authority []byte `json:"authority"`
+}
+
+// certificateRequest asks for a certificate in the name of the asking node.
+type certificateRequest struct {
+	Request []byte `json:"request"` // PKCS #10, PEM
+}
+
+// storageRoutes are about the certificates of the shared volume. Any node gets one in its
+// own name. The authority's key is for nodes that serve: each of them can take in a new
+// one when the others are lost.
+func (s *Server) storageRoutes(routes routes) {
+	routes.add("POST /v1/storage/certificate", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+		take(maxHello, func(w http.ResponseWriter, _ *http.Request, q certificateRequest) {
+			c, err := s.host.SignStorage(q.Request, n.Name)
+			if err == nil {
+				s.log.Info("a node was given a certificate for the storage", "peer", n.Name)
+			}
+			answer(w, c, err)
+		})(w, r)
+	})
+	routes.add("GET /v1/storage/authority", func(w http.ResponseWriter, _ *http.Request, n nodes.Node) {
+		a, err := s.host.StorageAuthority()
+		if err == nil {
+			s.log.Info("a node was given the authority of the storage's certificates", "peer", n.Name)
+		}
+		answer(w, a, err)
+	})
+}
+
+// StorageAuthority fetches the authority of the shared volume's certificates.
+func (c *Client) StorageAuthority(ctx context.Context) (a Authority, err error) {
+	err = c.do(ctx, http.MethodGet, "/v1/storage/authority", nil, &a)
+	if err == nil && (len(a.Cert) == 0 || len(a.Key) == 0 || len(a.Cert)+len(a.Key) > maxHello) {
+		err = errors.New("node API: the answer holds no authority")
+	}
+	return a, err
+}
+
+// SignStorage has a request (PKCS #10, PEM) for this node's certificate for the shared
+// volume signed.
+func (c *Client) SignStorage(ctx context.Context, request []byte) (signed Certificate, err error) {
+	err = c.do(ctx, http.MethodPost, "/v1/storage/certificate", certificateRequest{request}, &signed)
+	if err == nil && (len(signed.Cert) == 0 || len(signed.Authority) == 0 || len(signed.Cert)+len(signed.Authority) > maxHello) {
+		err = errors.New("node API: the answer holds no certificate")
+	}
+	return signed, orOlder(err)
+}

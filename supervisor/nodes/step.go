@@ -1,0 +1,114 @@
+package nodes
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// maxLeap is how far the version of a table may be ahead of the one that a node has: more
+// than any node has ever missed, and so little that there is always a next version.
+const maxLeap = 1 << 32
+
+// CheckStep tells what is wrong with a table that the node from offers as the one after
+// now. It is checked itself already ([Table.Check]).
+//
+// Any node may change its own entry: its state, and the directory of its copy. It may take
+// the turn when nobody has it, and give its own back. A node that serves ([Node.Serves])
+// may do all that a change does which it makes on the shared storage: take machines in, as
+// joining, change states in the order that they have, take nodes out for good, and change
+// the key and what the cluster has in common.
+func CheckStep(from Node, now, next Table) error {
+	switch {
+	case next.Version != now.Version+1:
+		return fmt.Errorf("table of nodes: version %d does not follow %d", next.Version, now.Version)
+	case next.Cluster != now.Cluster || !next.follows(now.KeyHash):
+		return fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours", next.Cluster, next.KeyHash)
+	}
+	if err := next.keepsRemoved(now); err != nil {
+		return err
+	}
+	if err := checkEntries(now, next); err != nil {
+		return err
+	}
+	if from.Serves() {
+		return nil
+	}
+	return checkOwnOnly(from, now, next)
+}
+
+// Serves reports whether the node serves minions: it is no arbiter, and has joined.
+func (n *Node) Serves() bool {
+	return !n.IsArbiter() && slices.Contains([]State{Member, Draining, Leaving}, n.State)
+}
+
+// keepsRemoved returns an error for a removed node that is back in a later table.
+func (t *Table) keepsRemoved(before Table) error {
+	for _, n := range t.Nodes {
+		if n.State != Removed && before.WasRemoved(n.Certificate) {
+			return fmt.Errorf("table of nodes: %s was removed and cannot come back", n.Name)
+		}
+	}
+	return nil
+}
+
+// checkEntries compares the entries of two tables of which one follows the other.
+func checkEntries(now, next Table) error {
+	for _, was := range now.Nodes {
+		is, ok := next.ByCertificate(was.Certificate)
+		switch {
+		case !ok && was.State == Removed && slices.Contains(next.Gone, was.Certificate):
+			continue // another machine has its name
+		case !ok:
+			return fmt.Errorf("table of nodes: %s is missing", was.Name)
+		case is.Name != was.Name || is.Address != was.Address || is.IsArbiter() != was.IsArbiter():
+			return fmt.Errorf("table of nodes: %s has become another node", was.Name)
+		case is.State != was.State && !slices.Contains(after[was.State], is.State):
+			return fmt.Errorf("table of nodes: %s is %s and cannot become %s", was.Name, was.State, is.State)
+		}
+	}
+	for _, is := range next.Nodes {
+		if _, ok := now.ByCertificate(is.Certificate); !ok && is.State != Joining {
+			return fmt.Errorf("table of nodes: %s is new and %s already", is.Name, is.State)
+		}
+	}
+	return nil
+}
+
+var errNotYours = errors.New("table of nodes: an arbiter, and who has not joined yet, may change their own entry only")
+
+// checkOwnOnly compares all but what a node may change that does not serve.
+func checkOwnOnly(from Node, now, next Table) error {
+	was, is := now.Clone(), next.Clone()
+	is.Version = was.Version
+
+	// Its own entry.
+	for i := range is.Nodes {
+		n := &is.Nodes[i]
+		if n.Certificate != from.Certificate {
+			continue
+		}
+		before, _ := was.ByCertificate(n.Certificate)
+		n.State, n.Brick = before.State, before.Brick
+	}
+
+	// The turn, when it was nobody's or its own.
+	free := was.Turn == nil || was.Turn.Node == from.Name
+	taken := is.Turn == nil || is.Turn.Node == from.Name && !is.Turn.Key
+	if free && taken {
+		was.Turn, is.Turn = nil, nil
+	}
+	before, err := encode(was)
+	if err != nil {
+		return err
+	}
+	rest, err := encode(is)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(before, rest) {
+		return errNotYours
+	}
+	return nil
+}
