@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"saltern/durable"
 	"saltern/release"
+	"saltern/room"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
@@ -84,8 +86,12 @@ backup status" shows how those are.`,
 
 // writePrivate writes a file that only we may read, whole or not at all.
 func writePrivate(path string, write func(io.Writer) (backup.Summary, error)) (sum backup.Summary, err error) {
+	watch, err := room.Guard(filepath.Dir(path), room.Usual())
+	if err != nil {
+		return sum, fmt.Errorf("backup: %w", err)
+	}
 	_, err = durable.Rename(path, func(f *os.File) (err error) {
-		sum, err = write(f)
+		sum, err = write(watch.Writer(f))
 		return err
 	})
 	return sum, err

@@ -139,7 +139,7 @@ func (m *importer) run(ctx context.Context, source string) error {
 	return m.end(p)
 }
 
-// tree opens the source; an archive is unpacked on the storage.
+// tree opens the source; an archive is unpacked first.
 func (m *importer) tree(ctx context.Context, source string) (*adopt.Tree, []adopt.Note, error) {
 	in := m.in
 	if source != "-" {
@@ -158,7 +158,7 @@ func (m *importer) tree(ctx context.Context, source string) (*adopt.Tree, []adop
 		defer f.Close()
 		in = f
 	}
-	dir, err := adopt.Stage(m.request.Settings, "tree")
+	dir, err := adopt.TreeDir(m.request.Settings)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"saltern/room"
 )
 
 // folder is an open directory below one that only root writes. The folders on
@@ -160,6 +162,11 @@ func (f folder) moveIn(from, name string) error {
 		return err
 	}
 	defer in.Close()
+	if fi, err := in.Stat(); err != nil {
+		return err
+	} else if err := room.Check(fmt.Sprintf("/proc/self/fd/%d", f.fd), fi.Size(), 1, room.Usual()); err != nil {
+		return fmt.Errorf("copy to %s: %w", f.path, err)
+	}
 	tmp := ".restoring-" + name
 	_ = unix.Unlinkat(f.fd, tmp, 0)
 	fd, err := unix.Openat(f.fd, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)

@@ -16,6 +16,7 @@ import (
 
 	"filippo.io/age"
 
+	"saltern/room"
 	"saltern/supervisor/settings"
 )
 
@@ -26,6 +27,7 @@ type extractor struct {
 	limits Limits
 	seen   map[string]bool // names of files
 	config Config
+	watch  *room.Watch // nil: nothing is written
 	digest
 	signed bool // the signature was read: nothing follows it
 }
@@ -49,6 +51,9 @@ func (x *extractor) stage(r io.Reader, dir string, identities []age.Identity) er
 			return err
 		}
 		defer root.Close()
+		if x.watch, err = room.Guard(dir, room.Usual()); err != nil {
+			return err
+		}
 	}
 	if err := x.unpack(zip, root); err != nil {
 		return err
@@ -135,7 +140,7 @@ func (x *extractor) take(root *os.Root, h *tar.Header, r io.Reader, first bool) 
 		if root == nil {
 			return nil
 		}
-		return root.MkdirAll(name, mode|0o700)
+		return x.folder(root, name, mode|0o700)
 	case tar.TypeReg:
 		return x.file(root, name, mode|0o400, h.Size, r)
 	}
@@ -183,18 +188,31 @@ func (x *extractor) file(root *os.Root, name string, mode fs.FileMode, size int6
 		_, err := io.Copy(io.Discard, r)
 		return err
 	}
-	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+	if err := x.folder(root, path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	if err := x.watch.File(); err != nil {
 		return err
 	}
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode|0o200)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, r)
+	_, err = io.Copy(x.watch.Writer(f), r)
 	if err == nil {
 		err = f.Chmod(mode)
 	}
 	return errors.Join(err, f.Close())
+}
+
+// folder makes a folder and those above it, while there is room.
+func (x *extractor) folder(root *os.Root, name string, mode fs.FileMode) error {
+	for range strings.Count(name, "/") + 1 { // at most: some may exist
+		if err := x.watch.File(); err != nil {
+			return err
+		}
+	}
+	return root.MkdirAll(name, mode)
 }
 
 // known reports whether a name lies in one of the trees, or on the way there.

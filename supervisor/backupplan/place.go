@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"saltern/durable"
+	"saltern/room"
 	"saltern/supervisor/internal/imds"
 	"saltern/supervisor/settings"
 )
@@ -91,11 +92,15 @@ func (d directory) has(_ context.Context, name string) (bool, error) {
 func (d directory) remove(_ context.Context, name string) error { return os.Remove(d.path(name)) }
 
 func (d directory) create(_ context.Context, name, partial string) (upload, error) {
+	watch, err := room.Guard(string(d), room.Usual())
+	if err != nil {
+		return nil, err
+	}
 	f, err := os.CreateTemp(string(d), partial+"*") // mode 0600
 	if err != nil {
 		return nil, err
 	}
-	return &fileUpload{f, d, name}, nil
+	return &fileUpload{file: f, out: watch.Writer(f), dir: d, name: name}, nil
 }
 
 func (d directory) sweep(_ context.Context, _, partial string) {
@@ -111,21 +116,25 @@ func (d directory) sweep(_ context.Context, _, partial string) {
 }
 
 type fileUpload struct {
-	*os.File
+	file *os.File
+	out  io.Writer // the file, while there is room
 	dir  directory
 	name string
 }
 
-func (u *fileUpload) finish() error { return errors.Join(u.Sync(), u.Close()) }
+// Write implements io.Writer.
+func (u *fileUpload) Write(b []byte) (int, error) { return u.out.Write(b) }
+
+func (u *fileUpload) finish() error { return errors.Join(u.file.Sync(), u.file.Close()) }
 
 func (u *fileUpload) put() error {
-	if err := os.Rename(u.Name(), u.dir.path(u.name)); err != nil {
+	if err := os.Rename(u.file.Name(), u.dir.path(u.name)); err != nil {
 		return err
 	}
 	return durable.SyncDir(string(u.dir))
 }
 
 func (u *fileUpload) drop() {
-	_ = u.Close()
-	_ = os.Remove(u.Name()) // it is gone, if all is well; else the next time
+	_ = u.file.Close()
+	_ = os.Remove(u.file.Name()) // it is gone, if all is well; else the next time
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"saltern/room"
 )
 
 // Current is the name of the link to the layer in service, in the folder of
@@ -106,7 +108,11 @@ func build(dir string, wheels []*wheel) error {
 		return err
 	}
 	defer root.Close()
-	left := &budget{maxUnpacked, maxFiles}
+	watch, err := room.Guard(dir, room.Usual())
+	if err != nil {
+		return err
+	}
+	left := &budget{bytes: maxUnpacked, files: maxFiles, watch: watch}
 	for _, w := range wheels {
 		if err := w.unpack(root, left); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/room"
 	"saltern/supervisor/internal/sharedfolder"
 )
 
@@ -157,6 +158,9 @@ func (p Place) put(packages []Package, fresh []*wheel) error {
 	if err := root.Mkdir(wheelsDir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("write the packages: %w", err)
 	}
+	if err := roomFor(p.Shared, fresh); err != nil {
+		return fmt.Errorf("write the packages: %w", err)
+	}
 	for _, w := range fresh {
 		if _, err := w.f.Seek(0, io.SeekStart); err != nil {
 			return fmt.Errorf("write the packages: %w", err)
@@ -178,6 +182,19 @@ func (p Place) put(packages []Package, fresh []*wheel) error {
 		return fmt.Errorf("remove wheels that are not needed: %w", err)
 	}
 	return nil
+}
+
+// roomFor returns nil when wheels have room in a folder.
+func roomFor(dir string, wheels []*wheel) error {
+	size := int64(0)
+	for _, w := range wheels {
+		fi, err := w.f.Stat()
+		if err != nil {
+			return err
+		}
+		size += fi.Size()
+	}
+	return room.Check(dir, size, int64(len(wheels)), room.Usual())
 }
 
 func write(root *os.Root, name string, content io.Reader) error {

@@ -21,6 +21,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"saltern/room"
 )
 
 // wheel is an open wheel that was looked at (PEP 427): each of its files has a
@@ -284,6 +286,7 @@ func (w *wheel) fits(tags map[string]bool) bool {
 type budget struct {
 	bytes int64
 	files int
+	watch *room.Watch
 }
 
 // unpack writes the files into a folder, each one checked against its hash.
@@ -291,6 +294,11 @@ func (w *wheel) unpack(to *os.Root, left *budget) error {
 	for _, f := range w.files {
 		if left.files--; left.files < 0 {
 			return fmt.Errorf("%s: the packages have more than %d files", w.File, maxFiles)
+		}
+		for range strings.Count(f.to, "/") + 1 { // the file, and at most so many folders
+			if err := left.watch.File(); err != nil {
+				return fmt.Errorf("unpack %s: %w", w.File, err)
+			}
 		}
 		if err := to.MkdirAll(path.Dir(f.to), 0o755); err != nil {
 			return fmt.Errorf("unpack %s: %w", w.File, err)
@@ -316,7 +324,7 @@ func (f wheelFile) unpack(to *os.Root, left *budget) error {
 		return err
 	}
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(out, sum), io.LimitReader(r, left.bytes+1))
+	n, err := io.Copy(io.MultiWriter(left.watch.Writer(out), sum), io.LimitReader(r, left.bytes+1))
 	if err == nil {
 		err = out.Chmod(0o644) // the umask does not count
 	}

@@ -14,6 +14,8 @@ import (
 	"slices"
 
 	"saltern/durable"
+
+	"saltern/room"
 )
 
 // copier makes one directory tree like another, file by file. Each file comes
@@ -106,6 +108,7 @@ type walk struct {
 	next    map[string]copied
 	vacant  map[string]emptied  // what empty is for the next pass
 	touched bool                // the index changed although no file did
+	watch   *room.Watch         // of what is written; nil until something is
 	names   map[string][]string // of each directory of the source
 }
 

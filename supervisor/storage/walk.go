@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"saltern/durable"
+	"saltern/room"
 
 	"golang.org/x/sys/unix"
 )
@@ -258,12 +259,19 @@ func (w *walk) file(rel string) error {
 // fetch copies f to tmp with the mode, owner and time of like.
 func (w *walk) fetch(f *os.File, tmp string, like fs.FileInfo) (hash string, n int64, err error) {
 	_ = w.dest.Remove(tmp)
+	watch, err := w.room()
+	if err != nil {
+		return "", 0, err
+	}
+	if err := watch.File(); err != nil {
+		return "", 0, err
+	}
 	out, err := w.dest.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return "", 0, err
 	}
 	sum := sha256.New()
-	n, err = io.Copy(io.MultiWriter(out, sum), io.LimitReader(f, mirrorMaxBytes))
+	n, err = io.Copy(io.MultiWriter(watch.Writer(out), sum), io.LimitReader(f, mirrorMaxBytes))
 	if err == nil {
 		err = w.sameOwner(tmp, like, nil)
 	}
@@ -275,6 +283,23 @@ func (w *walk) fetch(f *os.File, tmp string, like fs.FileInfo) (hash string, n i
 	}
 	return hex.EncodeToString(sum.Sum(nil)), n, err
 }
+
+// room begins to watch the room of the copy when the first file is written: a pass that
+// writes nothing, or only removes, needs none.
+func (w *walk) room() (*room.Watch, error) {
+	if w.watch != nil {
+		return w.watch, nil
+	}
+	watch, err := room.Guard(w.spec.Dest, mirrorKeep())
+	if err == nil {
+		w.watch = watch
+	}
+	return watch, err
+}
+
+// mirrorKeep is what a copy leaves free: less than is usual, since without the files for
+// minions a node cannot serve while the volume is away.
+func mirrorKeep() room.Keep { return room.Keep{Bytes: 64 << 20, Files: 2000} }
 
 // sweep removes from the copy what the source does not have.
 func (w *walk) sweep(rel string) error {

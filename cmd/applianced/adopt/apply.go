@@ -15,6 +15,7 @@ import (
 
 	"saltern/durable"
 	"saltern/printable"
+	"saltern/room"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/secrets"
@@ -24,7 +25,7 @@ import (
 const stagePrefix = ".import-"
 
 // Lock keeps other imports away, from other nodes too, until unlock is called, and
-// removes what an import that was killed has left.
+// removes what an import that was killed has left, on the storage and on this node's disk.
 func Lock(s *settings.Settings) (unlock func(), err error) {
 	if err := storageThere(s); err != nil {
 		return nil, err
@@ -46,13 +47,34 @@ func Lock(s *settings.Settings) (unlock func(), err error) {
 	}
 	_ = f.Truncate(0)
 	_, _ = fmt.Fprintf(f, "%s since %s\n", s.Node, time.Now().UTC().Format("15:04:05 UTC")) // for who is refused
-	entries, _ := os.ReadDir(storage)
+	removeStages(storage)
+	removeStages(treeParent(s))
+	return func() { _ = f.Close() }, nil
+}
+
+// removeStages removes what an import that was killed has left in a folder.
+func removeStages(dir string) {
+	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		if e.IsDir() && strings.HasPrefix(e.Name(), stagePrefix) {
-			_ = os.RemoveAll(filepath.Join(storage, e.Name()))
+			_ = os.RemoveAll(filepath.Join(dir, e.Name()))
 		}
 	}
-	return func() { _ = f.Close() }, nil
+}
+
+// treeParent is where archives are unpacked: on the node's own disk, where a large one
+// harms no other node.
+func treeParent(s *settings.Settings) string {
+	if s.Storage.Kind == settings.LocalStorage {
+		return s.StorageDir()
+	}
+	return s.DataDir
+}
+
+// TreeDir makes the folder for an archive to be unpacked, which only we can change. The
+// lock is held; the caller removes it.
+func TreeDir(s *settings.Settings) (string, error) {
+	return makeStage(treeParent(s), "tree")
 }
 
 const lockFile = ".import.lock"
@@ -69,7 +91,11 @@ func holder(storage string) string {
 // Stage makes a folder in the storage directory that only we can change. The lock is
 // held; the caller removes it.
 func Stage(s *settings.Settings, name string) (string, error) {
-	dir := filepath.Join(s.StorageDir(), stagePrefix+name)
+	return makeStage(s.StorageDir(), name)
+}
+
+func makeStage(parent, name string) (string, error) {
+	dir := filepath.Join(parent, stagePrefix+name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", fmt.Errorf("import: %w", err)
 	}
@@ -105,12 +131,8 @@ func keptIn(dir string) string {
 
 func (p *Plan) put(ctx context.Context, stamp, before string) error {
 	s := p.q.Settings
-	var st unix.Statfs_t
-	if err := unix.Statfs(s.StorageDir(), &st); err != nil {
-		return fmt.Errorf("import: %w", err)
-	}
-	if free := int64(st.Bavail) * int64(st.Bsize); free < p.bytes+room {
-		return fmt.Errorf("import: %s has %d MiB free, %d MiB are needed; nothing was changed", s.StorageDir(), free>>20, (p.bytes+room)>>20)
+	if err := room.Check(s.StorageDir(), p.bytes, int64(len(p.items)), room.Usual()); err != nil {
+		return fmt.Errorf("import: %w; nothing was changed", err)
 	}
 	stage, err := Stage(s, stamp)
 	if err != nil {

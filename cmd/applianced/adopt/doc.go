@@ -22,19 +22,18 @@ import "fmt"
 
 // Bounds of what is read.
 const (
-	maxBytes    = 64 << 30  // of all files
-	maxEntries  = 500_000   // of one tree of files, as a node copies them
-	maxKeys     = 200_000   // of minions, in all states
-	maxFile     = 4 << 30   // of one file of states or pillars
-	maxOptions  = 1 << 20   // of one file of options
-	maxConfs    = 200       // files of options
-	maxKeyFile  = 16 << 10  // of a minion's key
-	maxPrivate  = 64 << 10  // of a private key
-	maxLinks    = 40        // that lead on to each other
-	maxDepth    = 32        // folders
-	maxListed   = 1000      // notes and conflicts that are listed, each
-	maxAutosign = 1 << 20   // of a list
-	room        = 256 << 20 // that stays free on the storage
+	maxBytes    = 64 << 30 // of all files
+	maxEntries  = 500_000  // of one tree of files, as a node copies them
+	maxKeys     = 200_000  // of minions, in all states
+	maxFile     = 4 << 30  // of one file of states or pillars
+	maxOptions  = 1 << 20  // of one file of options
+	maxConfs    = 200      // files of options
+	maxKeyFile  = 16 << 10 // of a minion's key
+	maxPrivate  = 64 << 10 // of a private key
+	maxLinks    = 40       // that lead on to each other
+	maxDepth    = 32       // folders
+	maxListed   = 1000     // notes and conflicts that are listed, each
+	maxAutosign = 1 << 20  // of a list
 )
 
 // Kind is what belongs together in the summary.

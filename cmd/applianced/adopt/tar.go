@@ -14,6 +14,7 @@ import (
 	"path"
 	"strings"
 
+	"saltern/room"
 	"saltern/supervisor/backup"
 )
 
@@ -37,7 +38,8 @@ func passedOver(name string) bool {
 // Unpack reads a tar archive, compressed with gzip or not, below root, where nothing
 // is yet. Files, folders and links are made, no devices; links may lead anywhere, and
 // are followed by a [Tree] alone. A name that leads elsewhere, a file that comes twice,
-// and more than the limits end it. The notes name what is left out.
+// more than the limits, and a disk that has little room left end it. The notes name what is
+// left out; what is there after an error the caller removes.
 func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, error) {
 	if l.Bytes <= 0 {
 		l.Bytes = maxBytes
@@ -55,7 +57,11 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 	} else {
 		r = b
 	}
-	u := &unpacker{root: root, left: l.Bytes}
+	watch, err := room.Guard(root.Name(), room.Usual())
+	if err != nil {
+		return nil, fmt.Errorf("unpack the archive: %w", err)
+	}
+	u := &unpacker{root: root, left: l.Bytes, folders: map[string]bool{}, entries: l.Entries, watch: watch}
 	end := &ending{r: r}
 	in := &io.LimitedReader{R: end, N: l.Bytes + int64(l.Entries)*1536} // headers and padding too
 	for n, t := 0, tar.NewReader(in); ; n++ {
@@ -77,7 +83,10 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 			return nil, fmt.Errorf("read the archive: it holds more than %d files", l.Entries)
 		}
 		err = u.take(h, t)
-		if errors.Is(err, io.ErrUnexpectedEOF) {
+		switch {
+		case errors.Is(err, room.ErrFull):
+			return nil, fmt.Errorf("unpack the archive: %w; make room, or pack less of the other master", err)
+		case errors.Is(err, io.ErrUnexpectedEOF):
 			err = errors.New("it is cut")
 		}
 		if err != nil {
@@ -100,9 +109,12 @@ func (e *ending) Read(b []byte) (int, error) {
 }
 
 type unpacker struct {
-	root  *os.Root
-	left  int64
-	notes []Note
+	root    *os.Root
+	left    int64           // bytes of files
+	folders map[string]bool // that were made
+	entries int             // folders are made at most
+	watch   *room.Watch
+	notes   []Note
 }
 
 func (u *unpacker) skip(name, why string) {
@@ -131,9 +143,12 @@ func (u *unpacker) take(h *tar.Header, r io.Reader) error {
 		return nil
 	}
 	if h.Typeflag == tar.TypeDir {
-		return u.root.MkdirAll(name, 0o700)
+		return u.folder(name)
 	}
-	if err := u.root.MkdirAll(path.Dir(name), 0o700); err != nil {
+	if err := u.folder(path.Dir(name)); err != nil {
+		return err
+	}
+	if err := u.watch.File(); err != nil {
 		return err
 	}
 	switch h.Typeflag {
@@ -162,6 +177,34 @@ func (u *unpacker) take(h *tar.Header, r io.Reader) error {
 	return err
 }
 
+// folder makes a folder, and those above it. A single name may need many.
+func (u *unpacker) folder(name string) error {
+	if name == "." || u.folders[name] {
+		return nil
+	}
+	if err := u.folder(path.Dir(name)); err != nil {
+		return err
+	}
+	if len(u.folders) >= u.entries {
+		return fmt.Errorf("it holds more than %d folders", u.entries)
+	}
+	if err := u.watch.File(); err != nil {
+		return err
+	}
+
+	err := u.root.Mkdir(name, 0o700)
+	if errors.Is(err, fs.ErrExist) { // a link to a folder is as good
+		var fi fs.FileInfo
+		if fi, err = u.root.Stat(name); err == nil && !fi.IsDir() {
+			err = fmt.Errorf("%q is a file and a folder", name)
+		}
+	}
+	if err == nil {
+		u.folders[name] = true
+	}
+	return err
+}
+
 func (u *unpacker) file(name string, h *tar.Header, r io.Reader) error {
 	if h.Size < 0 || h.Size > maxFile || h.Size > u.left {
 		return fmt.Errorf("%q is too large: %d bytes", name, h.Size)
@@ -171,7 +214,7 @@ func (u *unpacker) file(name string, h *tar.Header, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, r)
+	_, err = io.Copy(u.watch.Writer(f), r)
 	if err == nil {
 		err = f.Chmod(fs.FileMode(h.Mode)&0o755 | 0o600)
 	}

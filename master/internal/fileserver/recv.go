@@ -16,6 +16,7 @@ import (
 
 	"saltern/master/internal/fileserver/regular"
 	"saltern/master/value"
+	"saltern/room"
 )
 
 // Limits of pushed names, and of the table of what minions use.
@@ -108,6 +109,9 @@ func (r *receiver) store(id, name string, loc int64, data []byte) error {
 	}
 	if grows > 0 && use.bytes+grows > r.cfg.Quota || use.entries+entries > r.cfg.MaxFiles {
 		return fmt.Errorf("quota of the minion (%d bytes, %d files) is used up", r.cfg.Quota, r.cfg.MaxFiles)
+	}
+	if err := room.Check(r.dir, max(grows, 0), int64(entries), room.Usual()); err != nil {
+		return err
 	}
 	if dir := path.Dir(name); dir != "." {
 		if err := root.MkdirAll(dir, 0o750); err != nil {

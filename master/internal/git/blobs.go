@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/singleflight"
+
+	"saltern/room"
 )
 
 // blobs keeps files that were read on disk, by id: what is served is then an
@@ -133,6 +135,9 @@ func writeBlob(ctx context.Context, r *Repository, id, path string, mode os.File
 			return fmt.Errorf("object %s is a %s and not a file", id, h.kind)
 		}
 		size = h.size
+		if err := room.Check(filepath.Dir(path), size, 1, room.Usual()); err != nil {
+			return err
+		}
 		_, err := io.Copy(f, body)
 		return err
 	})

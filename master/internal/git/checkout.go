@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+
+	"saltern/room"
 )
 
 // checkouts keeps whole trees on disk, by the id of the tree: what templates
@@ -105,8 +107,15 @@ func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) (
 		return 0, fmt.Errorf("check a tree out: %w", err)
 	}
 	left := c.limits.Checkout
+	watch, err := room.Guard(tmp, room.Usual())
+	if err != nil {
+		return 0, tooLarge(err.Error())
+	}
 	err = r.Walk(ctx, root, func(i Item) error {
 		to := filepath.Join(tmp, i.Path)
+		if err := watch.File(); err != nil {
+			return tooLarge(err.Error())
+		}
 		switch {
 		case i.Dir:
 			return os.Mkdir(to, 0o700)
@@ -125,7 +134,7 @@ func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) (
 		if i.Exec {
 			mode = 0o700
 		}
-		size, err := c.write(ctx, r, i.ID, to, mode, left)
+		size, err := c.write(ctx, r, i.ID, to, mode, left, watch)
 		r.miss(err)
 		if left -= (size + blockSize - 1) &^ (blockSize - 1); err == nil && left <= 0 {
 			err = tooLarge(fmt.Sprintf("the tree has more than %d MiB", c.limits.Checkout>>20))
@@ -142,14 +151,14 @@ func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) (
 	return c.limits.Checkout - left, nil
 }
 
-func (c *checkouts) write(ctx context.Context, r *Repository, id, to string, mode os.FileMode, most int64) (size int64, err error) {
+func (c *checkouts) write(ctx context.Context, r *Repository, id, to string, mode os.FileMode, most int64, watch *room.Watch) (size int64, err error) {
 	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return 0, err
 	}
 	err = r.reader.get(ctx, id, most, func(h header, body io.Reader) error {
 		size = h.size
-		_, err := io.Copy(f, body)
+		_, err := io.Copy(watch.Writer(f), body)
 		return err
 	})
 	if e := f.Close(); err == nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"saltern/command"
+	"saltern/room"
 )
 
 // maxPacks is how many packs a repository may have before they are made one.
@@ -223,6 +224,10 @@ func (r *Repository) watch(ctx context.Context, cancel context.CancelCauseFunc) 
 		size := sizeOf(filepath.Join(r.bare(), "objects"))
 		if size > r.store.limits.Size {
 			cancel(tooLarge(fmt.Sprintf("the repository has more than %d MiB", r.store.limits.Size>>20)))
+			return
+		}
+		if err := room.Check(r.bare(), 0, 0, room.Usual()); err != nil {
+			cancel(tooLarge(err.Error()))
 			return
 		}
 		if size != last {

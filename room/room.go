@@ -1,0 +1,177 @@
+// Package room keeps some of a file system free while something is written to it whose
+// size nobody has promised: an archive that unpacks to a thousand times its size, or to a
+// million empty files. Whoever fills the disk of a node stops it, and whoever fills the
+// shared volume stops all nodes.
+package room
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// Keep is how much is to stay free.
+type Keep struct {
+	Bytes int64
+	Files int64 // inodes
+}
+
+// Usual is what to keep free where nothing else is said: what a node needs to go on for a
+// while.
+func Usual() Keep { return Keep{Bytes: 256 << 20, Files: 10_000} }
+
+// smallPart is which part of a small file system is kept free instead.
+const smallPart = 20
+
+// ErrFull marks errors that say that a file system has not enough room.
+var ErrFull = errors.New("not enough room")
+
+// fullError says what is missing, for an administrator.
+type fullError struct{ text string }
+
+func (e *fullError) Error() string { return e.text }
+func (e *fullError) Unwrap() error { return ErrFull }
+
+// free is what a file system has left.
+type free struct {
+	bytes, files int64
+	hasFiles     bool // false: it makes inodes as they are needed
+	keep         Keep
+}
+
+// look asks a file system. It may hang, as any call on a network's file system.
+func look(dir string, keep Keep) (f free, err error) {
+	var st unix.Statfs_t
+	for {
+		err = unix.Statfs(dir, &st)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return free{}, fmt.Errorf("look how much room %s has: %w", dir, err)
+	}
+
+	block := int64(st.Bsize)
+	f = free{
+		bytes:    int64(st.Bavail) * block,
+		files:    int64(st.Ffree),
+		hasFiles: st.Files > 0,
+		keep:     keep,
+	}
+	f.keep.Bytes = min(keep.Bytes, int64(st.Blocks)*block/smallPart)
+	f.keep.Files = min(keep.Files, int64(st.Files)/smallPart)
+	return f, nil
+}
+
+// fault says what is missing for so much more; nil: nothing is.
+func (f free) fault(dir string, bytes, files int64) error {
+	const mib = 1 << 20
+	if f.bytes-bytes < f.keep.Bytes {
+		if bytes == 0 {
+			return &fullError{fmt.Sprintf("%s has %d MiB left, and %d MiB are to stay free", dir, f.bytes/mib, f.keep.Bytes/mib)}
+		}
+		return &fullError{fmt.Sprintf("%s has %d MiB free, %d MiB are needed", dir, f.bytes/mib, (bytes+f.keep.Bytes+mib-1)/mib)}
+	}
+	if f.hasFiles && f.files-files < f.keep.Files {
+		if files == 0 {
+			return &fullError{fmt.Sprintf("%s has room for %d more files (inodes), and %d are to stay free", dir, f.files, f.keep.Files)}
+		}
+		return &fullError{fmt.Sprintf("%s has room for %d more files (inodes), %d are needed", dir, f.files, files+f.keep.Files)}
+	}
+	return nil
+}
+
+// Check reports whether so many bytes and files have room in dir, beside what is to stay
+// free. The error is [ErrFull] and names the numbers.
+func Check(dir string, bytes, files int64, keep Keep) error {
+	f, err := look(dir, keep)
+	if err != nil {
+		return err
+	}
+	return f.fault(dir, bytes, files)
+}
+
+// How much is written before a [Watch] asks again: others write as well.
+const (
+	askBytes = 4 << 20
+	askFiles = 200
+)
+
+// Watch ends what is written below a folder before the file system is full. It is for one
+// goroutine. A nil Watch lets everything through.
+type Watch struct {
+	dir   string
+	keep  Keep
+	bytes int64 // until it asks again
+	files int64
+}
+
+// Guard begins to watch. The error is [ErrFull] when there is not enough room already.
+func Guard(dir string, keep Keep) (*Watch, error) {
+	w := &Watch{dir: dir, keep: keep}
+	return w, w.ask()
+}
+
+// ask looks how much is left, and how much may be written before the next look.
+func (w *Watch) ask() error {
+	f, err := look(w.dir, w.keep)
+	if err != nil {
+		return err
+	}
+	if err := f.fault(w.dir, 0, 0); err != nil {
+		return err
+	}
+	w.bytes = min(askBytes, f.bytes-f.keep.Bytes+1)
+	w.files = askFiles
+	if f.hasFiles {
+		w.files = min(askFiles, f.files-f.keep.Files+1)
+	}
+	return nil
+}
+
+// Bytes is called before so many bytes are written.
+func (w *Watch) Bytes(n int) error {
+	if w == nil {
+		return nil
+	}
+	w.bytes -= int64(n)
+	if w.bytes > 0 {
+		return nil
+	}
+	return w.ask()
+}
+
+// File is called before a file, a folder or a link is made.
+func (w *Watch) File() error {
+	if w == nil {
+		return nil
+	}
+	w.files--
+	w.bytes -= blockSize // a folder or a long link takes one
+	if w.files > 0 && w.bytes > 0 {
+		return nil
+	}
+	return w.ask()
+}
+
+// blockSize is what the smallest thing takes on most file systems.
+const blockSize = 4096
+
+// Writer passes on what is written while there is room.
+func (w *Watch) Writer(to io.Writer) io.Writer { return &writer{w, to} }
+
+type writer struct {
+	watch *Watch
+	to    io.Writer
+}
+
+// Write implements io.Writer.
+func (w *writer) Write(b []byte) (int, error) {
+	if err := w.watch.Bytes(len(b)); err != nil {
+		return 0, err
+	}
+	return w.to.Write(b)
+}
