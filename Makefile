@@ -260,7 +260,7 @@ test-git-twelve: deps-salt ## pillars from twelve kinds of git repositories as S
 
 .PHONY: e2e-appliance
 e2e-appliance: build deps-salt ## three machines from nothing to a cluster, ten times, power cuts at every step, day two, faults (by hand, as root, 20 minutes)
-	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^Test(Appliance(TenTimes|PowerCuts)|DayTwo$$|TwoNodesOnADirectory$$|(Leave|Tools)BesideAHungMaster$$|FaultsOf(ACluster|AHungMaster|ClocksAndVersions)$$)' -v ./test/e2e/
+	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^Test(Appliance(TenTimes|PowerCuts)|DayTwo$$|TwoNodesOnADirectory$$|(Leave|Tools)BesideAHungMaster$$|ClusterKey|FaultsOf(ACluster|AHungMaster|ClocksAndVersions)$$)' -v ./test/e2e/
 
 .PHONY: e2e-import
 e2e-import: build bench-swarm deps-salt ## a tree of ten years from Salt's master to a cluster of three and back, with 2,000 scripted minions and three real ones; imports killed at each step (by hand, as root, five minutes)
@@ -337,7 +337,8 @@ test-gluster: ## real glusterds on pretend machines: form, grow, break, heal, TL
 	$(GO) test -tags gluster -count=1 -timeout 30m -run 'TestLife|TestAttack33' -v ./glusterctl/
 
 # Images. PYTHON=0 leaves Salt's Python library out, FORMATS chooses among raw,
-# qcow2, vhd, box, ova, box-virtualbox, upgrade, upgrade-ova; SIGN=key.pem signs upgrades; LEVEL is zstd's.
+# qcow2, vhd, box, ova, box-virtualbox, upgrade, upgrade-ova; SIGN=key.pem signs upgrades, NEXT=30 promises
+# the next one within so many days; LEVEL is zstd's.
 PYTHON      ?= 1
 FORMATS     ?= qcow2,ova$(if $(SIGN),$(comma)upgrade$(comma)upgrade-ova)
 LEVEL       ?= 9
@@ -356,7 +357,7 @@ image-programs:
 .PHONY: image
 image: image-programs ## disk images into dist/ (as root; PYTHON=0, FORMATS=raw,qcow2,ova, LEVEL=15, SIGN=key.pem)
 	@scripts/deps image
-	bin/saltern-image build $(IMAGE_FLAGS) --out $(IMAGE_OUT) --format $(FORMATS) --level $(LEVEL) $(if $(SIGN),--sign $(SIGN))
+	bin/saltern-image build $(IMAGE_FLAGS) --out $(IMAGE_OUT) --format $(FORMATS) --level $(LEVEL) $(if $(SIGN),--sign $(SIGN)) $(if $(NEXT),--next $(NEXT))
 
 .PHONY: image-repro
 image-repro: image-programs ## two builds must be the same, byte for byte (by hand, as root)

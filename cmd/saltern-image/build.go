@@ -43,6 +43,7 @@ type build struct {
 	size    int
 	option  string
 	sign    string
+	next    int // days
 }
 
 func buildCommand() *cobra.Command {
@@ -71,6 +72,7 @@ It runs as root, and mounts nothing outside of mount namespaces of its own.`,
 	f.IntVar(&b.size, "size", 8, "size of the disk in GiB; the image takes only what is in it")
 	f.StringVar(&b.option, "kernel-option", "", "more options for the kernel")
 	f.StringVar(&b.sign, "sign", "", "private key (ed25519, PEM) that signs upgrades; its public half is trusted by the image")
+	f.IntVar(&b.next, "next", 0, "promise that the next upgrade is there within so many days: nodes tell when it is not (0: no promise)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return b.run(cmd) }
 	return cmd
 }
@@ -147,6 +149,15 @@ func (b *build) flavours(ctx context.Context, o tree.Options) ([]string, error) 
 }
 
 // flavour makes what is wanted with one kernel.
+// manifest is what an upgrade says of itself.
+func (b *build) manifest(o tree.Options, flavour string) bundle.Manifest {
+	m := bundle.Manifest{Version: o.Version, Flavour: flavour, Created: o.Epoch}
+	if b.next > 0 {
+		m.Next = o.Epoch.AddDate(0, 0, b.next)
+	}
+	return m
+}
+
 func (b *build) flavour(ctx context.Context, o tree.Options, name string, want []string) ([]string, error) {
 	all, err := profile.Flavours()
 	if err != nil {
@@ -196,7 +207,7 @@ func (b *build) flavour(ctx context.Context, o tree.Options, name string, want [
 		if f == "raw" {
 			continue
 		}
-		out, err := b.format(ctx, o, f, raw, bundle.Manifest{Version: o.Version, Flavour: name, Created: o.Epoch}, []string{kernel, initrd, root})
+		out, err := b.format(ctx, o, f, raw, b.manifest(o, name), []string{kernel, initrd, root})
 		if err != nil {
 			return nil, err
 		}

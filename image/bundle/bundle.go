@@ -52,8 +52,14 @@ type Manifest struct {
 	Version string    `json:"version"`
 	Flavour string    `json:"flavour"` // kernel: cloud or generic
 	Created time.Time `json:"created"` // orders versions
-	Parts   []Part    `json:"parts"`
+	// Next is when there is a newer version at the latest, as who signs promises; zero:
+	// nothing is promised. A mirror that shows an old version for ever shows by it.
+	Next  time.Time `json:"next,omitzero"`
+	Parts []Part    `json:"parts"`
 }
+
+// maxNext bounds a promise.
+const maxNext = 366 * 24 * time.Hour
 
 // Part is one file.
 type Part struct {
@@ -71,6 +77,9 @@ func (m *Manifest) Check() error {
 	}
 	if !word.MatchString(m.Version) || !word.MatchString(m.Flavour) || m.Created.IsZero() {
 		return errors.New("bundle: the manifest lacks version, flavour or time")
+	}
+	if !m.Next.IsZero() && (m.Next.Before(m.Created) || m.Next.Sub(m.Created) > maxNext) {
+		return errors.New("bundle: the manifest promises the next version before this one, or in more than a year")
 	}
 	var names []string
 	for _, p := range m.Parts {

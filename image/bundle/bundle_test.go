@@ -27,7 +27,7 @@ func make3(t *testing.T, key ed25519.PrivateKey) []byte {
 		files = append(files, path)
 	}
 	var b bytes.Buffer
-	if err := Create(&b, Manifest{Version: "1.2.3", Flavour: "cloud", Created: created}, files, key); err != nil {
+	if err := Create(&b, Manifest{Version: "1.2.3", Flavour: "cloud", Created: created, Next: created.AddDate(0, 0, 30)}, files, key); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -189,6 +189,7 @@ func TestManifestCheck(t *testing.T) {
 		"schema": func(m *Manifest) { m.Schema = 2 }, "name": func(m *Manifest) { m.Name = "x" }, "version": func(m *Manifest) { m.Version = "../1" },
 		"time": func(m *Manifest) { m.Created = time.Time{} }, "size": func(m *Manifest) { m.Parts[0].Size = -1 }, "huge": func(m *Manifest) { m.Parts[0].Size = 1 << 60 },
 		"digest": func(m *Manifest) { m.Parts[0].SHA256 = "00" }, "missing": func(m *Manifest) { m.Parts = m.Parts[:2] },
+		"a promise for before": func(m *Manifest) { m.Next = created.Add(-time.Hour) }, "a promise for some day": func(m *Manifest) { m.Next = created.AddDate(2, 0, 0) },
 	} {
 		m := good()
 		change(&m)

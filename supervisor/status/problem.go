@@ -68,6 +68,7 @@ const (
 	SystemFixed       Code = "SCA-225"
 	SystemNewer       Code = "SCA-226"
 	SystemUnasked     Code = "SCA-227"
+	SystemFrozen      Code = "SCA-228"
 	UpgradeStopped    Code = "SCA-240"
 	UpgradeUnmade     Code = "SCA-241"
 	UpgradeUnfinished Code = "SCA-242"
@@ -231,6 +232,7 @@ func upkeepKinds() []Kind {
 		{SystemFixed, Notice, "this node takes no upgrade", "put the public key of who builds the image into /etc/saltern/upgrade-keys/NAME.pem on each node, or build the image with SIGN= (docs/updates.md)", nil, 0},
 		{SystemNewer, Notice, "there is a newer version of the system", "upgrade.window installs it by itself, where it is set; else, and at once: fetch it from upgrade.url, then: applianced upgrade --all FILE", nil, 0},
 		{SystemUnasked, Notice, "whether there is a newer version of the system cannot be told", "applianced upgrade check says why; correct upgrade.url, or the proxy and firewall in front", nil, 0},
+		{SystemFrozen, Notice, "upgrade.url has no newer version, which was promised", "look at what who builds it has published; if there is something newer, the mirror is stopped, or somebody holds it back: fetch it from elsewhere, then: applianced upgrade --all FILE", nil, 0},
 		{UpgradeStopped, Warning, "the upgrade to version %s by the window has stopped", "look at the node that the cause names: applianced status, applianced upgrade status there. Version %s is not tried again by itself: fix it and run applianced upgrade --all FILE, or put a newer version at upgrade.url", nil, 0},
 		{UpgradeUnmade, Warning, "the upgrade window cannot install a newer version", "fix what the cause names; it is tried again while the window is open, and in the next one", nil, 0},
 		{UpgradeUnfinished, Notice, "the upgrade window closed before all nodes had version %s", "the next window goes on by itself; at once: applianced upgrade --all FILE. Make upgrade.window longer if this happens again", nil, 0},

@@ -61,7 +61,7 @@ func (c *channel) run(ctx context.Context) {
 			return
 		case err == nil:
 			answered, wait = c.Now(), channelEvery
-			c.say(newer(st, m))
+			c.say(append(newer(st, m), frozen(m, c.Now())...))
 		default:
 			wait = channelAgain
 			c.Log.Warn("whether there is a newer version of the system cannot be told", "error", err)
@@ -78,6 +78,19 @@ func newer(st upgrade.Status, m bundle.Manifest) []status.Finding {
 		return nil
 	}
 	return []status.Finding{{Code: status.SystemNewer, Cause: fmt.Sprintf("version %s, built %s, is offered; %s runs here", m.Version, m.Created.UTC().Format("2006-01-02"), status.Clip(st.Version))}}
+}
+
+// frozen says that what is offered should have been followed by something newer: the mirror
+// is stopped, or somebody holds it back.
+func frozen(m bundle.Manifest, now time.Time) []status.Finding {
+	if m.Next.IsZero() || now.Before(m.Next.Add(channelEvery)) { // a mirror may be a day behind
+		return nil
+	}
+	day := func(t time.Time) string { return t.UTC().Format("2006-01-02") }
+	return []status.Finding{{
+		Code:  status.SystemFrozen,
+		Cause: fmt.Sprintf("version %s, built %s, is offered, and something newer was promised for %s", m.Version, day(m.Created), day(m.Next)),
+	}}
 }
 
 func (c *channel) say(found []status.Finding) {

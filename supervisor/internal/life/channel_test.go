@@ -64,6 +64,11 @@ func TestChannel(t *testing.T) {
 		expect(48*time.Hour, 40, 60, "SCA-227 no answer since 2000-01-0")
 		answer(bundle.Manifest{Version: "1", Created: st.Created}, nil)
 		expect(2*time.Hour, 40, 62, "")
+		answer(bundle.Manifest{Version: "1", Created: st.Created, Next: began.AddDate(0, 0, 30)}, nil)
+		expect(25*24*time.Hour, 60, 90, "")
+		expect(7*24*time.Hour, 60, 100, "SCA-228 version 1, built 1999-12-31, is offered, and something newer was promised for 2000-01-31")
+		answer(bundle.Manifest{Version: "2", Created: time.Now(), Next: time.Now().AddDate(0, 0, 30)}, nil)
+		expect(25*time.Hour, 60, 110, "SCA-226 ")
 		cancel()
 		<-done
 	})
