@@ -23,7 +23,7 @@ import (
 // clusterCommands are the verbs about the cluster's nodes.
 func clusterCommands(f *flags) []*cobra.Command {
 	return []*cobra.Command{nodesCommand(f), joinStringCommand(f), joinCommand(f), leaveCommand(f), removeCommand(f), replaceCommand(f),
-		drainCommand(f, false), drainCommand(f, true), secretCommand(f), recoverCommand(f), pingCommand(f)}
+		drainCommand(f, false), drainCommand(f, true), secretCommand(f), clusterKeyCommand(f), recoverCommand(f), pingCommand(f)}
 }
 
 func (f *flags) client() *api.Client { return api.NewClient(f.apiSocket()) }

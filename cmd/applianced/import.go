@@ -16,7 +16,6 @@ import (
 	"saltern/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/nodes"
-	"saltern/supervisor/options"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
@@ -204,22 +203,12 @@ func (m *importer) roll(ctx context.Context, s *settings.Settings, p *adopt.Plan
 			return fmt.Errorf("import: all is in place, and the cluster keeps its key: %w; run the same command again", err)
 		}
 	}
-	a := &apply{q: api.ApplyRequest{Force: true, Limit: options.UsualTime}, asJSON: true, out: io.Discard, errOut: m.errOut}
-	r, err := a.run(ctx, client, false)
-	switch {
-	case err != nil:
-		return fmt.Errorf("import: all is in place: %w; next: applianced config apply", err)
-	case r.Result == nil || !r.Result.Code.Good():
-		if r.Result != nil {
-			printResult(m.errOut, *r.Result)
-			err = errors.New(printable.Clean(r.Result.Cause))
-		}
-		return fmt.Errorf("import: all is in place, and not all masters have taken it: %w; next: applianced config apply", err)
+	left, err := rollMasters(ctx, client, m.errOut)
+	if err != nil {
+		return fmt.Errorf("import: all is in place: %w", err)
 	}
-	for _, n := range r.Result.Nodes {
-		if n.State == options.Left {
-			p.Notes = append(p.Notes, adopt.Note{Text: fmt.Sprintf("node %s takes it when it starts: %s", n.Name, n.Cause)})
-		}
+	for _, n := range left {
+		p.Notes = append(p.Notes, adopt.Note{Text: fmt.Sprintf("node %s takes it when it starts: %s", n.Name, n.Cause)})
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ func acts() map[string]act {
 		"POST /v1/cluster/recover":         {"cluster.recover", true},
 		"POST /v1/cluster/rotate":          {"secret.rotate", false},
 		"POST /v1/cluster/key":             {"cluster.key", false},
+		"POST /v1/cluster/newkey":          {"cluster.newkey", false},
 		"POST /v1/cluster/virtual":         {"address.set", false},
 		"POST /v1/cluster/turn":            {"turn.take", false},
 		"POST /v1/options/apply":           {"config.apply", true},

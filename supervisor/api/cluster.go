@@ -18,6 +18,8 @@ import (
 //	POST /v1/cluster/recover       {force}: this node becomes a cluster of its own
 //	GET  /v1/cluster/recover       how far that is (Recovering)
 //	POST /v1/cluster/key           {key}: the key of that hash that an import laid beside the cluster's takes its place
+//	GET  /v1/cluster/key           the cluster's key and the one beside it (ClusterKeys)
+//	POST /v1/cluster/newkey        a new key is laid beside the cluster's; → ClusterKeys
 //	POST /v1/cluster/rotate        {force}: the cluster gets a new secret; → {without}
 type Cluster interface {
 	JoinString() (string, error)
@@ -29,6 +31,23 @@ type Cluster interface {
 	// TakeKey has the key count that lies beside the cluster's, if it has that hash, and
 	// takes the turn to restart the masters for it.
 	TakeKey(ctx context.Context, hash string) error
+	// Keys are the cluster's key and the one that lies beside it.
+	Keys() (ClusterKeys, error)
+	// NewKey lays a new key beside the cluster's, unless one lies there.
+	NewKey(ctx context.Context) (ClusterKeys, error)
+}
+
+// ClusterKeys are the public halves of the key by which minions know the cluster.
+type ClusterKeys struct {
+	Key  ClusterKey  `json:"key"`
+	Next *ClusterKey `json:"next,omitempty"` // nil: none lies beside it
+}
+
+// ClusterKey is the public half of a key.
+type ClusterKey struct {
+	Hash   string `json:"hash"`   // as in the table of nodes
+	Finger string `json:"finger"` // as in master_finger of a minion
+	Path   string `json:"path"`   // of the file, as minions keep it in minion_master.pub
 }
 
 // Recovery makes a cluster of its own of a node whose other nodes are lost.
@@ -72,6 +91,13 @@ func (s *Server) clusterRoutes(mux *http.ServeMux, n Cluster) {
 	}))
 	mux.HandleFunc("POST /v1/cluster/key", s.change(func(ctx context.Context, q clusterRequest) (any, error) {
 		return struct{}{}, n.TakeKey(ctx, q.Key)
+	}))
+	mux.HandleFunc("GET /v1/cluster/key", func(w http.ResponseWriter, _ *http.Request) {
+		keys, err := n.Keys()
+		s.answer(w, keys, err)
+	})
+	mux.HandleFunc("POST /v1/cluster/newkey", s.change(func(ctx context.Context, _ clusterRequest) (any, error) {
+		return n.NewKey(ctx)
 	}))
 	mux.HandleFunc("POST /v1/cluster/rotate", s.change(func(ctx context.Context, q clusterRequest) (any, error) {
 		without, err := n.RotateSecret(ctx, q.Force)
@@ -157,6 +183,17 @@ func (c *Client) RotateSecret(ctx context.Context, force bool) ([]string, error)
 // masters take it when they start; it may be called again after an error.
 func (c *Client) TakeKey(ctx context.Context, hash string) error {
 	return c.change(ctx, "key", clusterRequest{Key: hash}, nil)
+}
+
+// ClusterKeys returns the cluster's key and the one that lies beside it.
+func (c *Client) ClusterKeys(ctx context.Context) (keys ClusterKeys, err error) {
+	return keys, c.do(ctx, http.MethodGet, "/v1/cluster/key", nil, &keys)
+}
+
+// NewKey lays a new key beside the cluster's, unless one lies there. Nobody uses it before
+// TakeKey.
+func (c *Client) NewKey(ctx context.Context) (keys ClusterKeys, err error) {
+	return keys, c.change(ctx, "newkey", clusterRequest{}, &keys)
 }
 
 func (c *Client) change(ctx context.Context, verb string, q clusterRequest, into any) error {

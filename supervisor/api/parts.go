@@ -93,6 +93,8 @@ func (absent) ChangeKeys(context.Context, KeyChange) error          { return err
 func (absent) Storage() (storage.State, bool)                       { return storage.State{}, false }
 func (absent) Ping(context.Context, string) ([]setup.Check, error)  { return nil, errAlone }
 func (absent) TakeKey(context.Context, string) error                { return errAlone }
+func (absent) Keys() (ClusterKeys, error)                           { return ClusterKeys{}, errAlone }
+func (absent) NewKey(context.Context) (ClusterKeys, error)          { return ClusterKeys{}, errAlone }
 func (absent) RotateSecret(context.Context, bool) ([]string, error) { return nil, errAlone }
 func (absent) RunTool(context.Context, toolrun.Request) (string, io.ReadCloser, error) {
 	return "", nil, errAlone

@@ -22,7 +22,8 @@ import (
 // The cluster's key becomes another in three steps, each of which is one change on the
 // shared storage, so that whoever is interrupted goes on from there:
 //
-//  1. An import lays the new key beside the old one, as cluster-next. Nobody uses it.
+//  1. An import, or [Verbs.NewKey], lays the new key beside the old one, as cluster-next.
+//     Nobody uses it.
 //  2. The table of nodes names the new key ([Verbs.TakeKey]); from then on it counts.
 //  3. Whichever node sees that first puts cluster-next in the place of the key
 //     ([shared.lookForKey]). A master that starts waits for that, and has the new key.
@@ -80,6 +81,65 @@ func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 			return fmt.Errorf("the table of nodes names the new key, and this node still waits for %s", waits)
 		}
 	}
+}
+
+// Keys implements api.Cluster.
+func (m Verbs) Keys() (keys api.ClusterKeys, err error) {
+	key, err := host{m.Member}.ClusterKey()
+	if err != nil {
+		return keys, fmt.Errorf("%w: %w", api.ErrState, err)
+	}
+	pki := m.cfg.Settings.SharedPKIDir()
+	keys.Key = shownKey(key, filepath.Join(pki, "cluster.pub"))
+
+	text, err := durable.Read(m.shared.nextFile(".pem"), maxKey)
+	if errors.Is(err, fs.ErrNotExist) {
+		return keys, nil
+	}
+	if err != nil {
+		return keys, fmt.Errorf("read the cluster's new key: %w", err)
+	}
+	next, err := nodeapi.ParseClusterKey(text)
+	if err != nil {
+		return keys, err
+	}
+	shown := shownKey(next, m.shared.nextFile(".pub"))
+	keys.Next = &shown
+	return keys, nil
+}
+
+func shownKey(key *nodeapi.ClusterKey, path string) api.ClusterKey {
+	return api.ClusterKey{Hash: key.Hash, Finger: key.Finger(), Path: path}
+}
+
+// NewKey implements api.Cluster. The private half is in place last: who finds it finds both.
+func (m Verbs) NewKey(context.Context) (api.ClusterKeys, error) {
+	if m.cfg.Settings.Arbiter {
+		return api.ClusterKeys{}, m.peers.noMaster("make a key of the cluster")
+	}
+	keys, err := m.Keys()
+	if err != nil || keys.Next != nil {
+		return keys, err
+	}
+
+	text, err := nodeapi.NewClusterKey()
+	if err != nil {
+		return keys, err
+	}
+	key, err := nodeapi.ParseClusterKey(text)
+	if err != nil {
+		return keys, err
+	}
+	for _, half := range []struct {
+		name string
+		text []byte
+	}{{".pub", []byte(key.Public)}, {".pem", text}} {
+		if err := putOwned(m.shared.nextFile(half.name), half.text, m.cfg.Account); err != nil {
+			return keys, fmt.Errorf("lay a new key beside the cluster's: %w", err)
+		}
+	}
+	m.cfg.Log.Info("a new key lies beside the cluster's; nobody uses it yet", "key", key.Hash)
+	return m.Keys()
 }
 
 func (s *shared) nextFile(half string) string {

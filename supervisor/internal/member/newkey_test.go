@@ -264,3 +264,45 @@ func TestFollowKey(t *testing.T) {
 	stop()
 	m.keys.worker.Wait(10 * time.Second)
 }
+
+// A new key is made once, counts when it is taken, and only then.
+func TestNewKey(t *testing.T) {
+	cfg, start, old := keyed(t)
+	m := start()
+	await.That(t, "the key is found", func() bool {
+		m.shared.place(t.Context())
+		ok, _ := m.shared.ready()
+		return ok
+	})
+	keys, err := Verbs{m}.Keys()
+	if err != nil || keys.Key.Hash != old.Hash || keys.Next != nil {
+		t.Fatalf("%+v %v", keys, err)
+	}
+	for range 2 {
+		again, err := Verbs{m}.NewKey(t.Context())
+		if err != nil || again.Next == nil || keys.Next != nil && again.Next.Hash != keys.Next.Hash {
+			t.Fatalf("%+v %v", again, err)
+		}
+		keys = again
+	}
+	if keys.Next.Hash == old.Hash || onStorage(t, cfg) != old.Hash {
+		t.Errorf("%+v", keys)
+	}
+	public, err := os.ReadFile(keys.Next.Path)
+	if err != nil || nodeapi.KeyHash(string(public)) != keys.Next.Hash {
+		t.Errorf("%s: %v", keys.Next.Path, err)
+	}
+	if st, err := os.Stat(filepath.Join(cfg.SharedPKIDir(), setup.NextKey+".pem")); err != nil || st.Mode().Perm() != 0o400 {
+		t.Errorf("%v %v", st, err)
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := (Verbs{m}).TakeKey(ctx, keys.Next.Hash); err != nil {
+		t.Fatal(err)
+	}
+	now, err := Verbs{m}.Keys()
+	if err != nil || now.Key.Hash != keys.Next.Hash || now.Next != nil || onStorage(t, cfg) != now.Key.Hash {
+		t.Errorf("%+v %v", now, err)
+	}
+}
