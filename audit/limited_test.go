@@ -115,6 +115,9 @@ func TestWhatWasLeftOutIsCounted(t *testing.T) {
 	for _, n := range r.Kinds {
 		sum += n
 	}
+	if !strings.HasPrefix(r.Detail, "and 200 more of otto, faster than is written down: 185 others, 1 runner.call evil.f1") {
+		t.Errorf("%q", r.Detail)
+	}
 	if r.More != 200 || sum != 200 || len(r.Kinds) != maxKinds || r.Result != Refused || r.Kinds[otherKinds] != 200-maxKinds+1 {
 		t.Errorf("%+v", r)
 	}

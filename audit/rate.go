@@ -2,7 +2,10 @@ package audit
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -199,9 +202,19 @@ func (l *rates) summaries(most int) (out []summary) {
 		if key.who == "" {
 			r.User, r.Object = "several", "several users"
 		}
+		r.Detail = r.leftOut()
 		out = append(out, summary{key.book, r})
 		acc.more, acc.kinds, acc.last = 0, nil, Record{}
 		l.leftOut--
 	}
 	return out
+}
+
+// leftOut words what a record counts, for people.
+func (r Record) leftOut() string {
+	var kinds []string
+	for _, kind := range slices.Sorted(maps.Keys(r.Kinds)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", r.Kinds[kind], kind))
+	}
+	return fmt.Sprintf("and %d more of %s, faster than is written down: %s", r.More, r.User, strings.Join(kinds, ", "))
 }

@@ -58,6 +58,13 @@ func TestAudit(t *testing.T) {
 	if j := list[2]; j.User != "bob" || j.Proof != audit.Password || j.Result != audit.Refused || j.JID != "" {
 		t.Errorf("%+v", j)
 	}
+	// What limited users cause, and are refused, stands apart (finding 8 of the second audit).
+	for i, book := range []string{"jobs", "users", "refused"} {
+		text, err := os.ReadFile(filepath.Join(audit.MasterDir(r.path("cache")), book+".jsonl"))
+		if err != nil || !strings.Contains(string(text), `"user":"`+list[i].User+`"`) || list[i].Limited != (i > 0) {
+			t.Errorf("%s in %s: %v", list[i].User, book, err)
+		}
+	}
 
 	// Log-ins.
 	r.clear("mk_token", "eauth", "sharedsecret", "username", "eve", "password", "wrong-hush")

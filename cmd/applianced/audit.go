@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"path"
-	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -123,8 +120,6 @@ func cellText(s string) string { return printable.Brief(s, 200) }
 func auditResult(r audit.Record) string {
 	text := string(r.Result)
 	switch {
-	case r.More > 0:
-		text += ": and " + more(r)
 	case r.JID != "":
 		text += " " + r.JID
 	case r.Detail != "":
@@ -134,13 +129,4 @@ func auditResult(r audit.Record) string {
 		text += fmt.Sprintf(" (%d before it are missing)", r.Lost)
 	}
 	return text
-}
-
-// more words what was left out of a user's records.
-func more(r audit.Record) string {
-	var kinds []string
-	for _, kind := range slices.Sorted(maps.Keys(r.Kinds)) {
-		kinds = append(kinds, fmt.Sprintf("%d %s", r.Kinds[kind], kind))
-	}
-	return fmt.Sprintf("%d more of %s, faster than is written down: %s", r.More, r.User, strings.Join(kinds, ", "))
 }

@@ -3,8 +3,10 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -162,12 +164,47 @@ func TestAuditOnThreeNodes(t *testing.T) {
 	if list, r := audited(t, n1, "--action", "key.delete", "--node", "n2"); len(list) != 2 || list[1].Object != "web2" || !strings.Contains(list[1].Detail, finger) {
 		t.Errorf("%+v %+v", list, r)
 	}
+	wholeRecord(t, n1)
 	// No secret is in any file.
 	for _, n := range nodes {
 		if found := lab.Grep(t, filepath.Join(n.Dir, "data/cache/audit"), "right"); len(found) > 0 {
 			t.Errorf("%v", found)
 		}
 	}
+}
+
+// wholeRecord cuts off what a node has written down: it shows there and on the others, by what
+// these were told of its chains.
+func wholeRecord(t *testing.T, n *lab.Appliance) {
+	t.Helper()
+	lab.Eventually(t, 60*time.Second, "another node was told of its record", func() error {
+		r := n.Applianced(t, "audit", "verify")
+		if r.Code != 0 || !regexp.MustCompile(`(?m)^node/acts .* whole, .*proven .*by n[123]$`).MatchString(r.Out) || !strings.Contains(r.Out, "master/acts") {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+	t.Logf("\n%s", n.Applianced(t, "audit", "verify").Out)
+	acts := filepath.Join(n.Dir, "data/log/audit/acts.jsonl")
+	text, err := os.ReadFile(acts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	if err := os.WriteFile(acts, bytes.Join(lines[:2], nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := n.Applianced(t, "audit", "verify")
+	if r.Code != 1 || !strings.Contains(r.Out, "FAULT node/acts: record") || !strings.Contains(r.Out, "missing at the end: n") {
+		t.Errorf("%+v", r)
+	}
+	t.Logf("\n%s", r.Out)
+	lab.Eventually(t, 90*time.Second, "the other nodes have seen it at once", func() error {
+		if list, r := audited(t, n, "--action", "audit.cut"); !slices.ContainsFunc(list, func(r audit.Record) bool { return r.Node != n.Name && r.Object == n.Name }) {
+			return fmt.Errorf("%+v %+v", list, r)
+		}
+		return nil
+	})
 }
 
 // fingerOf is the fingerprint of a key that waits.
