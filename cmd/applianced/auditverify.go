@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -164,7 +165,9 @@ func (v *auditVerifier) told(ctx context.Context, s *settings.Settings, key stri
 		return told, false, nil
 	}
 	missing := notAsked(v.errOut, list.Unasked, ", what it was told is not compared")
-	return append(told, audit.HeadsOf(list.Records, s.Node, key)...), !missing, nil
+	// What others were told comes first: it is what a node's own root cannot change.
+	others := slices.DeleteFunc(audit.HeadsOf(list.Records, s.Node, key), func(h audit.Head) bool { return h.By == s.Node })
+	return append(others, told...), !missing, nil
 }
 
 // maxAgainst bounds a file with what was told.
