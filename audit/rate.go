@@ -51,8 +51,9 @@ type rates struct {
 	sources   map[netip.Addr]*ratelimit.Bucket
 	accounts  map[accountKey]*account
 	leftOut   int // accounts with more than nothing
-	// forgotten is when sources, and accounts, were last looked through for quiet ones.
-	forgotten [2]time.Time
+	// When sources, and accounts, were last looked through for quiet ones.
+	sourcesSwept  time.Time
+	accountsSwept time.Time
 }
 
 // forgetEvery bounds the work that very many sources and users make.
@@ -97,7 +98,7 @@ func (l *rates) admitStranger(from string, now time.Time) bool {
 
 // forgetSources drops sources that have been quiet, when there are many.
 func (l *rates) forgetSources(now time.Time) {
-	if len(l.sources) < maxSources || !mayForget(&l.forgotten[0], now) {
+	if len(l.sources) < maxSources || !mayForget(&l.sourcesSwept, now) {
 		return
 	}
 	for a, bucket := range l.sources {
@@ -148,7 +149,7 @@ func whoOf(r Record) string {
 
 // forgetAccounts drops users who have been quiet, when there are many.
 func (l *rates) forgetAccounts(now time.Time) {
-	if len(l.accounts) < maxAccounts || !mayForget(&l.forgotten[1], now) {
+	if len(l.accounts) < maxAccounts || !mayForget(&l.accountsSwept, now) {
 		return
 	}
 	for key, acc := range l.accounts {
