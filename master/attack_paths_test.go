@@ -28,7 +28,8 @@ func TestAttack13MinionIDs(t *testing.T) {
 	a := r.accepted("min1", "min6")
 	must(t, os.MkdirAll(r.path("pki", "minions", "dir"), 0o700))
 	before := r.snapshot()
-	outside := []string{filepath.Dir(r.dir) + "/x", "/etc/x"}
+	exists := func(path string) bool { _, err := os.Lstat(path); return err == nil }
+	outside := slices.DeleteFunc([]string{filepath.Dir(r.dir) + "/x", "/etc/x"}, exists) // another's
 	stranger := r.newMinion("", "min7")
 	for _, id := range hostileNames() {
 		if keys.ValidID(id) == nil {
@@ -75,7 +76,7 @@ func TestAttack13MinionIDs(t *testing.T) {
 		t.Error("the key of min1 is another one")
 	}
 	for _, p := range outside {
-		if _, err := os.Lstat(p); err == nil {
+		if exists(p) {
 			t.Errorf("%s appeared", p)
 		}
 	}
