@@ -16,7 +16,7 @@ export SALTERN_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/saltern
 # Seconds for each fuzz target in `make fuzz-smoke`.
 FUZZTIME    ?= 1s
 # Packages with goroutines of their own, tested with the race detector.
-RACE        ?= ./supervisor/... ./lbproxy/... ./master/... ./glusterctl/mount ./command
+RACE        ?= ./supervisor/... ./lbproxy/... ./master/... ./glusterctl/mount ./command ./tui/input
 # Of those, the ones with tests that the race detector would falsify.
 PLAIN       ?= ./master/msgpack ./master/zmtp
 # Tags of files with tests that need more than unit tests may have.
@@ -247,6 +247,10 @@ e2e-violations: build deps-salt ## ten times each: a removal that stops half way
 .PHONY: sim
 sim: ## ten thousand seeds of each simulation of the cluster's logic (SEEDS=10000; a few minutes)
 	SALTERN_SIM_SEEDS=$(or $(SEEDS),10000) $(GO) test -count=1 -timeout 60m -run Simulation -v ./master/cluster/... ./test/records
+
+.PHONY: screens
+screens: ## random keys and noise on the pages of wizard and console, on six terminals of tmux (by hand; STEPS=2000, SEED: one that a test printed)
+	SALTERN_WALK_STEPS=$(or $(STEPS),2000) SALTERN_WALK_SEED=$(SEED) $(GO) test -count=1 -timeout 60m -run '^TestWalks$$' -v ./tui
 
 .PHONY: test-memo
 test-memo: deps-salt ## random pillar trees with and without saltern_pillar_memo, and secrets of minions in it (TREES=1000 for MINIONS=200 each, SEED: random, FIRST=0; an hour of a quiet machine)

@@ -88,6 +88,7 @@ func TestFieldFaults(t *testing.T) {
 				p.keys(tt.to...)
 				before := strings.SplitN(p.screen(), "\n", 2)[0]
 				p.keys(tt.typed...)
+				p.wait(holdFor) // a join string may go on
 				p.has(tt.message, "marked with an exclamation mark")
 				if after := strings.SplitN(p.screen(), "\n", 2)[0]; after != before {
 					t.Errorf("the page changed from %s to %s", before, after)

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/huh/v2"
 
 	"saltern/supervisor/setup"
+	"saltern/tui/input"
 )
 
 // maxInput bounds what a field takes: the longest are SSH keys.
@@ -31,12 +33,16 @@ type formPage struct {
 	places map[string]string
 	// passes names faults that a later page asks about.
 	passes func(w *Wizard, field string) bool
+	// unfinished reports whether what is typed cannot be all: Enter may be the end of
+	// a line in the middle of it. It may be nil: Enter ends it.
+	unfinished func(w *Wizard) bool
 
 	form   *huh.Form
 	own    []string // the fields on the page, in their order
 	hidden map[string]*huh.Input
 	shown  bool // what is typed in hidden fields
 	faults map[string]string
+	held   int // counts Enters that wait for more to come; see hold
 }
 
 // fieldMaker makes fields that show their fault.
@@ -87,10 +93,14 @@ func (p *formPage) echo() huh.EchoMode {
 	return huh.EchoModePassword
 }
 
-// note is what is said of the hidden field with the cursor; empty elsewhere.
+// note is what is said of the line of text with the cursor; empty elsewhere.
 func (p *formPage) note(w *Wizard) string {
-	i := p.hidden[p.form.GetFocusedField().GetKey()]
+	field := p.form.GetFocusedField()
+	i := p.hidden[field.GetKey()]
 	if i == nil {
+		if text, _ := field.GetValue().(string); text != "" && w.typing() {
+			return "Ctrl-U clears this line."
+		}
 		return ""
 	}
 	v, _ := i.GetValue().(string)
@@ -156,17 +166,30 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	case tea.WindowSizeMsg:
 		p.resize(w)
 		return nil
+	case heldEnter:
+		if msg.count != p.held || w.busy != "" {
+			return nil // more has come
+		}
+		return p.complete(w)
 	case tea.KeyPressMsg:
 		if msg.String() == "esc" {
 			return w.back()
 		}
 		w.message = ""
+		p.held++
+	case tea.PasteMsg, input.Text:
+		p.held++
 	}
 	if w.busy != "" {
 		return nil
 	}
-	if key, ok := msg.(tea.KeyPressMsg); ok {
-		if cmd, taken := p.move(w, key.String()); taken {
+	switch msg := msg.(type) {
+	case tea.PasteMsg:
+		return p.pasted(w, msg)
+	case input.Text:
+		return p.insert(w, string(msg))
+	case tea.KeyPressMsg:
+		if cmd, taken := p.move(w, msg.String()); taken {
 			return cmd
 		}
 	}
@@ -189,6 +212,10 @@ func (p *formPage) move(w *Wizard, key string) (tea.Cmd, bool) {
 		}
 		_, cmd := p.form.Update(nil) // which draws it anew
 		return cmd, true
+	case key == "ctrl+v":
+		return nil, true // the field would ask a program of the desktop
+	case key == "enter" && at == last && p.unfinished != nil && p.unfinished(w):
+		return p.hold(), true
 	case key == "enter" && at == last:
 		return p.complete(w), true
 	case key == "enter", key == "tab", key == "down" && line:
@@ -203,6 +230,19 @@ func (p *formPage) move(w *Wizard, key string) (tea.Cmd, bool) {
 		return p.form.PrevField(), true
 	}
 	return nil, false
+}
+
+// heldEnter is an Enter that nothing came behind.
+type heldEnter struct{ count int }
+
+// holdFor is how long an Enter waits for more to come. Where a terminal does not tell
+// what is pasted, the end of a line is Enter, and the next line comes at once.
+const holdFor = 300 * time.Millisecond
+
+// hold waits for what may come behind an Enter.
+func (p *formPage) hold() tea.Cmd {
+	count := p.held
+	return tea.Tick(holdFor, func(time.Time) tea.Msg { return heldEnter{count} })
 }
 
 func (p *formPage) complete(w *Wizard) tea.Cmd {
@@ -249,14 +289,15 @@ func (p *formPage) show(w *Wizard, faults []setup.Fault) tea.Cmd {
 func (p *formPage) view(w *Wizard) string { return p.head(w) + p.form.View() }
 
 func (p *formPage) keys(w *Wizard) string {
-	keys, back := "Enter: next   Tab, arrows: move   ?: help   ", "Esc: page before   "
+	move := "Tab, arrows: move"
 	if w.typing() {
-		keys, back = "Enter: next   Tab: move   Ctrl-U: clear   F1: help   ", "Esc: back   "
+		move = "Tab, Up: move"
 	}
+	back := "Esc: back"
 	if w.first() {
 		back = ""
 	}
-	return keys + back + "Ctrl-C: leave"
+	return footer("Enter: next", move, helpKeys, back, "Ctrl-C: leave")
 }
 
 // about reports whether a fault of field belongs to the field named: it is the

@@ -60,6 +60,22 @@ var help = map[string][]string{
 		"salt-api as Salt calls it, rest_cherrypy: programs such as pepper, Jenkins or SaltGUI run jobs by it and hear of events. The certificate is signed by an authority of the cluster's own, unless rest_cherrypy names another one.",
 		"It can be switched on and off later, on each node: api.enabled in appliance.yaml, then applianced reload.",
 	},
+	"Network, on trial": {
+		"The new network is in force now. Enter keeps it. It is taken back when the time is over, at Esc, and when this terminal goes away: you cannot lock yourself out.",
+		"What stands below the addresses was tried with this network. A gateway, name server or time server that does not answer may be wrong, or switched off, or may answer nobody it does not know.",
+	},
+	"Checks": {
+		"pass: as it should be. warn: the set-up can go on, and what it says deserves a look. FAIL: it must be fixed first. skip: it could not be checked, for the reason given.",
+		"r checks everything again, for example after a firewall was opened. Esc goes back to the answers; none is lost.",
+	},
+	"Review": {
+		"Nothing has been changed yet, except the network if you confirmed it. s starts; Esc goes back to the answers.",
+		"Once started, the set-up goes on by itself, also when this terminal is closed or the power fails. Until other nodes know of this one, its answers can still be changed if it fails.",
+	},
+	progressTitle: {
+		"The steps are done in this order. The one under way says what it waits for. When one fails, the cause and what to check stand below; r tries it again.",
+		"When the node is ready: copy the lines for your minions and keep the join string. The console page shows both later, too.",
+	},
 	"Add an SSH key": {
 		"Type or paste the whole line of a public key, or give the https address of a page with nothing but such lines. GitHub has them at https://github.com/NAME.keys, GitLab in the same way.",
 	},
@@ -75,17 +91,26 @@ func (w *Wizard) typing() bool {
 	return line
 }
 
-// asksHelp reports whether a key asks for help; a question mark may belong to
-// what is being typed.
-func (w *Wizard) asksHelp(key string) bool {
-	return w.at >= 0 && len(help[w.pages[w.at].title()]) > 0 && (key == "f1" || key == "?" && !w.typing())
+// helpKeys name the keys that ask for help on every page. Some programs keep F1 for
+// themselves: browsers, and windows of terminals.
+const helpKeys = "F1, Ctrl-G: help"
+
+// isHelp reports whether a key asks for help; a question mark may belong to what is
+// being typed.
+func isHelp(key string, typing bool) bool {
+	return key == "f1" || key == "ctrl+g" || key == "?" && !typing
 }
 
-// helpText is the help for the page at hand.
-func (w *Wizard) helpText() string {
+// asksHelp reports whether a key asks for the help of the page at hand.
+func (w *Wizard) asksHelp(key string) bool {
+	return w.at >= 0 && len(help[w.pages[w.at].title()]) > 0 && isHelp(key, w.typing())
+}
+
+// helpText is the help for a page, in lines of at most width.
+func helpText(title string, width int) string {
 	var b strings.Builder
-	for _, text := range help[w.pages[w.at].title()] {
-		b.WriteString("\n" + paragraph("", text, w.size.body().width) + "\n")
+	for _, text := range help[title] {
+		b.WriteString("\n" + paragraph("", text, width) + "\n")
 	}
 	return b.String()
 }
@@ -95,7 +120,7 @@ func (w *Wizard) helpText() string {
 func (w *Wizard) page() (where, body, keys string) {
 	p := w.pages[w.at]
 	if w.helping {
-		return "Help: " + p.title(), w.helpText(), "any key: back to the page"
+		return "Help: " + p.title(), helpText(p.title(), w.size.body().width), "any key: back to the page"
 	}
 	return w.where(p), p.view(w), p.keys(w)
 }

@@ -23,7 +23,7 @@ func pages() []page {
 			intro: "How you get in later as admin: over SSH with a key, on the console with a password. SSH takes keys only; more can be added later with: applianced admin add-key"},
 		&formPage{name: "Cluster", fields: formFields, when: forming},
 		&formPage{name: "Cluster", fields: joinHowFields, when: func(w *Wizard) bool { return !forming(w) }},
-		&formPage{name: "Join string", fields: joinStringFields, places: map[string]string{"peers": "join", "secret": "join"}, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byString }},
+		&formPage{name: "Join string", fields: joinStringFields, unfinished: joinUnfinished, places: map[string]string{"peers": "join", "secret": "join"}, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byString }},
 		&formPage{name: "Peers and secret", fields: joinPeersFields, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byPeers }},
 		storagePage("Keys, files and pillars of the cluster are kept on every node, best on a disk of their own.", forming),
 		storagePage("The cluster decides where keys, files and pillars are: in copies on disks of its nodes, or in a directory that all nodes share. The checks say which. A disk given here is for a copy.",
@@ -187,6 +187,12 @@ func joinHowFields(w *Wizard, f *fieldMaker) []huh.Field {
 
 func joinStringFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{f.secret("join", "Join string", "begins with sca1.; not shown while you type or paste", &w.draft.joinString)}
+}
+
+// joinUnfinished reports whether more of the join string may follow.
+func joinUnfinished(w *Wizard) bool {
+	_, err := setup.ParseJoin(w.draft.joinString)
+	return err != nil && w.draft.joinString != ""
 }
 
 func joinPeersFields(w *Wizard, f *fieldMaker) []huh.Field {

@@ -115,7 +115,7 @@ func scrolled(lines []string, from *int, room int) string {
 
 func (p *preflightPage) keys(*Wizard) string {
 	if p.passed() {
-		return "Enter: next   r: check again   Esc: page before   Ctrl-C: leave"
+		return footer("Enter: next", "r: check again", helpKeys, "Esc: back", "Ctrl-C: leave")
 	}
-	return "r: check again   Esc: page before   Ctrl-C: leave"
+	return footer("r: check again", helpKeys, "Esc: back", "Ctrl-C: leave")
 }

@@ -171,11 +171,11 @@ func (p *progressPage) keys(w *Wizard) string {
 	f := w.progress.Failure
 	switch {
 	case w.Ready():
-		return "Enter: to the console page   arrows: scroll"
+		return footer("Enter: to the console page", "arrows: scroll", helpKeys)
 	case w.progress.State == status.SetupFailed && f != nil && f.Back:
-		return "r: try again   b: back to the answers   Ctrl-C: leave"
+		return footer("r: try again", "b: back to the answers", helpKeys, "Ctrl-C: leave")
 	case w.progress.State == status.SetupFailed && f != nil:
-		return "r: try again   Ctrl-C: leave"
+		return footer("r: try again", helpKeys, "Ctrl-C: leave")
 	}
-	return "The set-up goes on by itself.   Ctrl-C: leave this page"
+	return footer("The set-up continues by itself.", helpKeys, "Ctrl-C: leave")
 }

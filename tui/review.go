@@ -175,7 +175,7 @@ func keyName(k string) string {
 
 func (p *reviewPage) keys(w *Wizard) string {
 	if !p.valid {
-		return "Enter: check again   Esc: page before   Ctrl-C: leave"
+		return footer("Enter: check again", helpKeys, "Esc: back", "Ctrl-C: leave")
 	}
-	return "s: START THE SET-UP   Esc: page before   Ctrl-C: leave"
+	return footer("s: START THE SET-UP", helpKeys, "Esc: back", "Ctrl-C: leave")
 }

@@ -1,16 +1,19 @@
 package tui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
+	"sync"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/colorprofile"
 	"golang.org/x/sys/unix"
+
+	"saltern/tui/input"
 )
 
 // Terminal is where a page is drawn. Both files are usually the same tty.
@@ -18,6 +21,8 @@ type Terminal struct {
 	In  *os.File
 	Out *os.File
 	Env []string
+
+	fps int // 0: as the page needs
 }
 
 // ErrNoTerminal means that the program does not run on a terminal.
@@ -39,27 +44,55 @@ const (
 	consoleFrames = 4
 )
 
-// Run draws the model until it quits or ctx ends. It gives the last model.
+// Run draws the model until it quits or ctx ends, or the line is hung up. It returns
+// the last model.
 func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	if err := t.guardSize(); err != nil {
 		return m, err
 	}
-	fps := frames
+	modes, err := holdModes(t.In, t.Out)
+	if err != nil {
+		return m, err
+	}
+	defer modes.restore()
+
+	fps := cmp.Or(t.fps, frames)
 	if _, forEver := m.(*Console); forEver {
 		fps = consoleFrames
 	}
-	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(t.In), tea.WithOutput(&line{File: t.Out}), tea.WithEnvironment(t.env()),
-		tea.WithColorProfile(colorprofile.Ascii), tea.WithFPS(fps), tea.WithoutSignalHandler())
+	var p *tea.Program
+	repaint := repainter{send: func(msg tea.Msg) { p.Send(msg) }}
+	p = tea.NewProgram(m,
+		tea.WithContext(ctx),
+		tea.WithInput(nil), // the keys are ours: see package input
+		tea.WithOutput(t.Out),
+		tea.WithEnvironment(t.env()),
+		tea.WithColorProfile(colorprofile.Ascii),
+		tea.WithFPS(fps),
+		tea.WithFilter(repaint.filter),
+		tea.WithoutSignalHandler(),
+	)
+
+	ctx, cancel := context.WithCancel(ctx)
+	var others sync.WaitGroup
+	var heard error
+	others.Go(func() {
+		heard = input.Listen(ctx, t.In, p.Send)
+		p.Quit() // nobody can type any more
+	})
+	others.Go(func() { modes.afterStop(ctx, func() { p.Send(resumed()) }) })
+
 	last, err := p.Run()
+	stopped := ctx.Err() != nil
+	cancel()
+	others.Wait()
 	switch {
-	case ctx.Err() != nil:
+	case stopped, errors.Is(err, unix.EIO): // EIO: the line was hung up
 		return last, nil
-	case errors.Is(err, io.EOF):
-		return last, nil // the line was hung up
 	case err != nil:
 		return last, fmt.Errorf("terminal: %w", err)
 	}
-	return last, nil
+	return last, heard
 }
 
 // guardSize gives a terminal without a size, as serial lines are, one of

@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"slices"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -61,7 +62,7 @@ func frame(s size, heading, where, body, message, keys string) string {
 		inner = append(inner, "")
 	}
 	for _, l := range inner {
-		lines = append(lines, strings.TrimRight(" "+l, " "))
+		lines = append(lines, strings.TrimRight(" "+ascii(l), " "))
 	}
 	lines = append(lines, rule)
 	for _, l := range said {
@@ -69,6 +70,11 @@ func frame(s size, heading, where, body, message, keys string) string {
 	}
 	lines = append(lines, clip(" "+keys, s.width-1))
 	return strings.Join(lines, "\n")
+}
+
+// footer is a line of keys; those that are empty are left out.
+func footer(keys ...string) string {
+	return strings.Join(slices.DeleteFunc(keys, func(k string) bool { return k == "" }), "   ")
 }
 
 // tooSmall is what a terminal gets that is smaller than the pages.
@@ -83,6 +89,24 @@ func clip(l string, width int) string {
 		return l
 	}
 	return l[:max(0, width-3)] + "..."
+}
+
+// ascii replaces what is not ASCII in a line that is drawn: a question mark for each
+// column. A terminal without UTF-8 would show other columns than the drawing library
+// has in mind.
+func ascii(l string) string {
+	if strings.IndexFunc(l, func(r rune) bool { return r > '~' }) < 0 {
+		return l
+	}
+	var b strings.Builder
+	for _, r := range l {
+		if r <= '~' {
+			b.WriteRune(r)
+			continue
+		}
+		b.WriteString(strings.Repeat("?", ansi.StringWidth(string(r))))
+	}
+	return b.String()
 }
 
 // clean makes text from outside fit for the screen: one line, printable ASCII.

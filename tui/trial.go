@@ -178,9 +178,9 @@ func (p *trialPage) view(w *Wizard) string {
 func (p *trialPage) keys(*Wizard) string {
 	switch {
 	case p.trial.Active && p.confirmed == nil:
-		return "Enter: KEEP IT   Esc: take it back   Ctrl-C: leave"
+		return footer("Enter: KEEP IT", "Esc: take it back", helpKeys, "Ctrl-C: leave")
 	case p.confirmed != nil:
-		return "Enter: next   Esc: page before   Ctrl-C: leave"
+		return footer("Enter: next", helpKeys, "Esc: back", "Ctrl-C: leave")
 	}
-	return "r: try again   Esc: page before   Ctrl-C: leave"
+	return footer("r: try again", helpKeys, "Esc: back", "Ctrl-C: leave")
 }

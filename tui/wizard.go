@@ -10,6 +10,7 @@ import (
 
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
+	"saltern/tui/input"
 )
 
 // pollEvery is how often the supervisor is asked where the set-up stands, and
@@ -197,15 +198,31 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if cmd, taken := w.globalKey(msg); taken {
 			return w, cmd
 		}
-		if w.at >= 0 && w.claim.Mine && w.claim.Owner == "" && !w.leading {
-			w.leading = true // whoever types leads
-			return w, tea.Batch(w.poll(setup.Begin, false), w.pages[w.at].update(w, msg))
+		return w, w.typed(msg)
+	case tea.PasteMsg, input.Text:
+		if w.ask != nil || w.helping {
+			return w, nil
 		}
+		return w, w.typed(msg)
 	}
 	if w.at < 0 || w.following() {
 		return w, nil
 	}
 	return w, w.pages[w.at].update(w, msg)
+}
+
+// typed gives the page what somebody typed or pasted, who leads from then on if nobody
+// does.
+func (w *Wizard) typed(msg tea.Msg) tea.Cmd {
+	if w.at < 0 || w.following() {
+		return nil
+	}
+	cmd := w.pages[w.at].update(w, msg)
+	if w.claim.Owner == "" && !w.leading {
+		w.leading = true
+		return tea.Batch(w.poll(setup.Begin, false), cmd)
+	}
+	return cmd
 }
 
 func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {

@@ -1,0 +1,376 @@
+// Package input turns what a terminal sends into keys and pastes. It knows the
+// sequences of the Linux console, the vt220, xterm and their like. What it does not
+// know it drops whole, by the grammar of ECMA-48 (5.4 for control sequences, 5.6 for
+// control strings): no letter of an unknown sequence becomes a letter that was typed.
+package input
+
+import (
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// How long a sequence may pause between two of its bytes. A serial line of 9600 baud
+// sends one in a millisecond; networks on the way make longer pauses.
+const (
+	// escapeWait is how long an ESC waits for what makes it the begin of a sequence.
+	escapeWait = 300 * time.Millisecond
+	// metaWithin is how soon a character must follow an ESC to be one key with it
+	// (Alt-x sends ESC x). A person who types Escape and then x is slower.
+	metaWithin = 50 * time.Millisecond
+	// sequenceWait is how long the rest of a sequence is waited for.
+	sequenceWait = 500 * time.Millisecond
+	// pasteWait is how long the end of a paste is waited for.
+	pasteWait = 2 * time.Second
+)
+
+// What is kept of what has not ended yet. Of longer sequences the rest is dropped as
+// it comes, of longer pastes as well.
+const (
+	maxSequence = 64
+	maxPaste    = 64 << 10
+	maxEscapes  = 16
+)
+
+const esc = 0x1b
+
+// state is where the decoder is between two bytes.
+type state int
+
+const (
+	ground     state = iota
+	escape           // behind one ESC or several
+	designate        // behind ESC and an intermediate byte: up to a final byte
+	csi              // a control sequence: up to its final byte
+	linuxKey         // behind CSI [: one more byte (console_codes(4))
+	mouseX10         // behind CSI M: three characters
+	ss2              // behind SS2: one byte
+	ss3              // behind SS3: digits and one byte
+	controlStr       // OSC, DCS, APC, PM, SOS: up to ST
+	stringEsc        // behind an ESC in a control string
+	pasting          // up to the end of a bracketed paste
+)
+
+// Decoder turns bytes into messages for a bubbletea program: tea.KeyPressMsg and
+// tea.PasteMsg. The zero value is ready. It is used by one goroutine.
+type Decoder struct {
+	state   state
+	last    time.Time // of the last byte
+	escapes int       // ESCs that nothing but ESCs came behind
+	seq     []byte    // of a sequence, without what introduced it
+	skip    int       // characters of a mouse report that are still to come
+	partial []byte    // of a character in UTF-8
+	paste   []byte
+	wasCR   bool // the last byte was a CR: an LF or NUL behind it belongs to it
+
+	out []tea.Msg
+}
+
+// Feed takes what was read at now, and gives what it means.
+func (d *Decoder) Feed(p []byte, now time.Time) []tea.Msg {
+	d.out = nil
+	d.expire(now)
+	for _, b := range p {
+		d.take(b, now)
+		d.last = now
+	}
+	return d.out
+}
+
+// Deadline is when Expire is to be called, unless something is fed before; zero:
+// nothing is waited for.
+func (d *Decoder) Deadline() time.Time {
+	if wait := d.waits(); wait > 0 {
+		return d.last.Add(wait)
+	}
+	return time.Time{}
+}
+
+// Expire ends what has paused for too long at now: an ESC alone is the key Escape, a
+// sequence without an end is dropped, a paste without one is what has come of it.
+func (d *Decoder) Expire(now time.Time) []tea.Msg {
+	d.out = nil
+	d.expire(now)
+	return d.out
+}
+
+func (d *Decoder) waits() time.Duration {
+	switch {
+	case d.state == escape:
+		return escapeWait
+	case d.state == pasting:
+		return pasteWait
+	case d.state != ground, len(d.partial) > 0:
+		return sequenceWait
+	}
+	return 0
+}
+
+func (d *Decoder) expire(now time.Time) {
+	wait := d.waits()
+	if wait == 0 || now.Sub(d.last) < wait {
+		return
+	}
+	switch d.state {
+	case escape:
+		d.pressEscapes()
+	case pasting:
+		d.endPaste()
+	}
+	d.begin(ground)
+	d.partial = nil
+}
+
+// begin goes to a state in which nothing has come yet.
+func (d *Decoder) begin(s state) {
+	d.state = s
+	d.seq = d.seq[:0]
+	d.escapes = 0
+	d.skip = 0
+}
+
+func (d *Decoder) press(k tea.KeyPressMsg) { d.out = append(d.out, k) }
+
+func (d *Decoder) pressEscapes() {
+	for range d.escapes {
+		d.press(tea.KeyPressMsg{Code: tea.KeyEscape})
+	}
+}
+
+// take moves on by one byte.
+func (d *Decoder) take(b byte, now time.Time) {
+	switch d.state {
+	case pasting:
+		d.takePasted(b)
+		return
+	case controlStr:
+		d.takeString(b, now)
+		return
+	case escape:
+		d.takeEscaped(b, now)
+		return
+	case stringEsc:
+		d.begin(ground)
+		if b != '\\' { // no ST: the string ends, and another sequence begins
+			d.state, d.escapes = escape, 1
+			d.takeEscaped(b, now)
+		}
+		return
+	case mouseX10:
+		d.takeMouse(b)
+		return
+	case ground:
+		d.takeGround(b)
+		return
+	}
+
+	// Within a sequence a control character ends it (ECMA-48 5.4 has none there),
+	// and is what it is by itself.
+	if b < ' ' || b >= 0x7f {
+		d.begin(ground)
+		d.takeGround(b)
+		return
+	}
+	d.takeSequence(b)
+}
+
+// takeSequence takes one more byte, from ' ' to '~', of a sequence of known kind.
+func (d *Decoder) takeSequence(b byte) {
+	switch d.state {
+	case designate:
+		if b >= '0' {
+			d.begin(ground)
+		}
+	case ss2:
+		d.begin(ground)
+	case ss3:
+		if b >= '0' && b <= ';' {
+			d.keep(b)
+			return
+		}
+		d.pressKnown(keypad[b], d.seq)
+		d.begin(ground)
+	case linuxKey:
+		d.pressKnown(linuxKeys[b], nil)
+		d.begin(ground)
+	case csi:
+		switch {
+		case b < '@':
+			d.keep(b)
+		case b == '[' && len(d.seq) == 0:
+			d.begin(linuxKey)
+		case b == 'M' && len(d.seq) == 0:
+			d.begin(mouseX10)
+			d.skip = 3
+		default:
+			d.endControl(b)
+		}
+	}
+}
+
+// keep remembers a byte of a sequence. One that grows too long to mean anything is
+// remembered as that: maxSequence bytes are no known sequence.
+func (d *Decoder) keep(b byte) {
+	if len(d.seq) < maxSequence {
+		d.seq = append(d.seq, b)
+	}
+}
+
+// takeEscaped takes the byte behind one or more ESCs.
+func (d *Decoder) takeEscaped(b byte, now time.Time) {
+	meta := now.Sub(d.last) < metaWithin
+	switch {
+	case b == esc && meta && d.escapes < maxEscapes:
+		d.escapes++ // ESC ESC [ A is Alt and a cursor key in some terminals
+	case b == esc:
+		d.pressEscapes()
+		d.escapes = 1
+	case b == '[':
+		d.begin(csi)
+	case b == 'O':
+		d.begin(ss3)
+	case b == 'N':
+		d.begin(ss2)
+	case b == 'P', b == ']', b == '_', b == '^', b == 'X':
+		d.begin(controlStr)
+	case b == '\t':
+		d.begin(ground)
+		d.press(tea.KeyPressMsg{Code: tea.KeyTab, Mod: tea.ModShift}) // the Linux console's, by its keymaps
+	case !meta, b == ctrl('c'):
+		d.pressEscapes()
+		d.begin(ground)
+		d.takeGround(b)
+	case b >= ' ' && b < '0':
+		d.begin(designate)
+	case b >= '0' && b < 0x7f:
+		d.begin(ground)
+		d.press(tea.KeyPressMsg{Code: rune(b), Mod: tea.ModAlt})
+	case b == 0x7f, b == '\b':
+		d.begin(ground)
+		d.press(tea.KeyPressMsg{Code: tea.KeyBackspace, Mod: tea.ModAlt})
+	case b >= 0x80:
+		d.begin(ss2) // Alt and a character that is not ASCII: without its first byte nothing is left of it
+	default:
+		d.begin(ground)
+	}
+}
+
+// takeString takes a byte of a control string, of which nothing is kept. It may hold
+// what ECMA-48 5.6 allows; any other control character ends it, so that nobody who
+// brought one about by accident has to wait for its end.
+func (d *Decoder) takeString(b byte, now time.Time) {
+	switch {
+	case b == esc:
+		d.state = stringEsc
+	case b == '\a', b == 0x9c: // xterm ends OSC with BEL; ST of eight bits
+		d.begin(ground)
+	case b < ' ' && (b < '\b' || b > '\r'):
+		d.begin(ground)
+		d.takeGround(b)
+	}
+}
+
+// takeMouse drops a character of a mouse report (xterm, X10 and 1005: a byte each,
+// or a character in UTF-8).
+func (d *Decoder) takeMouse(b byte) {
+	if b < ' ' {
+		d.partial = nil
+		d.begin(ground)
+		d.takeGround(b)
+		return
+	}
+	if len(d.partial) > 0 {
+		d.partial = append(d.partial, b)
+		if !utf8.FullRune(d.partial) {
+			return
+		}
+		d.partial = nil
+	} else if b >= 0xc2 && b < 0xf5 {
+		d.partial = append(d.partial, b)
+		return
+	}
+	if d.skip--; d.skip == 0 {
+		d.begin(ground)
+	}
+}
+
+// takeGround takes a byte outside of any sequence.
+func (d *Decoder) takeGround(b byte) {
+	if len(d.partial) > 0 || b >= 0xc2 {
+		d.takeRune(b)
+		return
+	}
+	wasCR := d.wasCR
+	d.wasCR = b == '\r'
+	switch {
+	case wasCR && (b == '\n' || b == 0): // the other half of a line's end: CR LF, telnet's CR NUL
+	case b == esc:
+		d.begin(escape)
+		d.escapes = 1
+	case b >= 0x80:
+		d.takeC1(rune(b))
+	default:
+		if k, ok := single(b); ok {
+			d.press(k)
+		}
+	}
+}
+
+// takeC1 takes a control character of eight bits (ECMA-48 5.3): what its ESC of seven
+// bits would be.
+func (d *Decoder) takeC1(r rune) {
+	switch r {
+	case 0x8e:
+		d.begin(ss2)
+	case 0x8f:
+		d.begin(ss3)
+	case 0x90, 0x98, 0x9d, 0x9e, 0x9f:
+		d.begin(controlStr)
+	case 0x9b:
+		d.begin(csi)
+	}
+}
+
+// takeRune takes a byte of a character in UTF-8. Bytes that are none are dropped.
+func (d *Decoder) takeRune(b byte) {
+	d.wasCR = false
+	d.partial = append(d.partial, b)
+	if !utf8.FullRune(d.partial) {
+		return
+	}
+	all := d.partial
+	d.partial = nil
+	r, size := utf8.DecodeRune(all)
+	switch {
+	case r == utf8.RuneError && size <= 1:
+		for _, rest := range all[1:] {
+			d.takeGround(rest)
+		}
+	case r >= 0x80 && r < 0xa0:
+		d.takeC1(r)
+	case unicode.IsGraphic(r):
+		d.press(tea.KeyPressMsg{Code: r, Text: string(r)})
+	}
+}
+
+// single is the key that sends one byte.
+func single(b byte) (tea.KeyPressMsg, bool) {
+	switch {
+	case b == '\t':
+		return tea.KeyPressMsg{Code: tea.KeyTab}, true
+	case b == '\r', b == '\n':
+		return tea.KeyPressMsg{Code: tea.KeyEnter}, true
+	case b == 0x7f, b == '\b':
+		return tea.KeyPressMsg{Code: tea.KeyBackspace}, true
+	case b > 0 && b <= ctrl('z'):
+		return tea.KeyPressMsg{Code: rune(b) + 'a' - 1, Mod: tea.ModCtrl}, true
+	case b >= ' ' && b < 0x7f:
+		return tea.KeyPressMsg{Code: rune(b), Text: string(rune(b))}, true
+	}
+	return tea.KeyPressMsg{}, false // NUL and Ctrl with a sign, which mean nothing here
+}
+
+// ctrl is what Ctrl and a letter send.
+func ctrl(letter byte) byte { return letter & 0x1f }

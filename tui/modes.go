@@ -1,0 +1,92 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// modes are the modes of a terminal that a page is drawn on. Each key arrives by
+// itself and unchanged; of a line feed that is written the kernel makes CR LF, as the
+// drawing library expects where the keys are not its own. LF alone would keep the column
+// on some lines and not on others: on a serial line that ends at another terminal, such
+// as that of qemu -nographic, that one adds a CR.
+type modes struct {
+	mu     sync.Mutex
+	in     *os.File
+	out    *os.File
+	before unix.Termios // of in
+	// beforeOut are those of out.
+	beforeOut unix.Termios
+}
+
+// holdModes sets the modes of a terminal whose keys are read from in, and which is
+// written to by out.
+func holdModes(in, out *os.File) (*modes, error) {
+	m := &modes{in: in, out: out}
+	before, err := unix.IoctlGetTermios(int(in.Fd()), unix.TCGETS)
+	if err != nil {
+		return nil, fmt.Errorf("modes of the terminal: %w", err)
+	}
+	beforeOut, err := unix.IoctlGetTermios(int(out.Fd()), unix.TCGETS)
+	if err != nil {
+		return nil, fmt.Errorf("modes of the terminal: %w", err)
+	}
+	m.before, m.beforeOut = *before, *beforeOut
+	return m, m.set()
+}
+
+// set puts the modes in force.
+func (m *modes) set() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := m.beforeOut
+	drawn(&out)
+	in := m.before
+	drawn(&in) // most often the same terminal
+	in.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	in.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	in.Cc[unix.VMIN], in.Cc[unix.VTIME] = 1, 0
+	err := errors.Join(unix.IoctlSetTermios(int(m.out.Fd()), unix.TCSETS, &out), unix.IoctlSetTermios(int(m.in.Fd()), unix.TCSETS, &in))
+	if err != nil {
+		return fmt.Errorf("modes of the terminal: %w", err)
+	}
+	return nil
+}
+
+// drawn sets what is done with that what is written.
+func drawn(t *unix.Termios) {
+	t.Oflag &^= unix.OLCUC | unix.OCRNL | unix.ONOCR | unix.ONLRET
+	t.Oflag |= unix.OPOST | unix.ONLCR
+}
+
+// restore brings back the modes from before. The terminal may be gone.
+func (m *modes) restore() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_ = unix.IoctlSetTermios(int(m.out.Fd()), unix.TCSETS, &m.beforeOut)
+	_ = unix.IoctlSetTermios(int(m.in.Fd()), unix.TCSETS, &m.before)
+}
+
+// afterStop sets the modes again whenever the process goes on after a stop, and calls
+// repaint: a shell had the terminal meanwhile. It returns when ctx ends.
+func (m *modes) afterStop(ctx context.Context, repaint func()) {
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(continued)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-continued:
+			_ = m.set() // a terminal that is gone ends the program anyway
+			repaint()
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package tui
+
+import (
+	"slices"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"saltern/supervisor/setup"
+)
+
+// pastes say what becomes of line ends in what is pasted into a field: text that was
+// copied from a terminal is broken where that had no more room. Into other fields the
+// lines go with a blank between them.
+var pastes = map[string]func(string) (text, note string){
+	"join":           joinPasted,
+	"secret":         unbroken,
+	"admin.password": unbroken,
+	"again":          unbroken,
+	"password":       unbroken,
+	"admin.ssh_keys": keyPasted,
+	"key":            keyPasted,
+	"network.dns":    listPasted,
+	"network.search": listPasted,
+	"network.ntp":    listPasted,
+	"peers":          listPasted,
+}
+
+// pasted puts what was pasted into the field with the cursor.
+func (p *formPage) pasted(w *Wizard, msg tea.PasteMsg) tea.Cmd {
+	text, note := msg.Content, ""
+	if arrange := pastes[p.form.GetFocusedField().GetKey()]; arrange != nil {
+		text, note = arrange(text)
+	}
+	cmd := p.insert(w, strings.TrimSpace(text))
+	w.message = note
+	return cmd
+}
+
+// insert puts text into the line with the cursor, if there is one.
+func (p *formPage) insert(w *Wizard, text string) tea.Cmd {
+	if !w.typing() {
+		return nil
+	}
+	w.message = ""
+	_, cmd := p.form.Update(tea.PasteMsg{Content: text})
+	return cmd
+}
+
+// unbroken joins lines without anything between them.
+func unbroken(text string) (string, string) {
+	return strings.NewReplacer("\n", "", "\t", "").Replace(text), ""
+}
+
+// joinPasted takes all blanks out: a join string has none.
+func joinPasted(text string) (string, string) { return strings.Join(strings.Fields(text), ""), "" }
+
+// listPasted makes a list of lines.
+func listPasted(text string) (string, string) {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\t' }), ", "), ""
+}
+
+// keyPasted joins the lines of an SSH public key. Of several keys it takes the first:
+// the field has room for one line.
+func keyPasted(text string) (key, note string) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case key == "":
+			key = line
+		case beginsKey(line):
+			return key, "The first of these keys is taken. More can be added later: applianced admin add-key"
+		default:
+			key = joinKey(key, line)
+		}
+	}
+	return key, ""
+}
+
+// beginsKey reports whether a line begins with the type of an SSH key, as no other
+// line of one does.
+func beginsKey(line string) bool {
+	kinds := []string{"ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-"}
+	return slices.ContainsFunc(kinds, func(kind string) bool { return strings.HasPrefix(line, kind) })
+}
+
+// joinKey joins two lines of a key: with a blank where only that makes a key of them.
+func joinKey(first, second string) string {
+	whole := []string{first + second, first + " " + second}
+	i := slices.IndexFunc(whole, func(s string) bool {
+		_, err := setup.ReadKeys(strings.NewReader(s))
+		return err == nil
+	})
+	return whole[max(i, 0)]
+}
