@@ -3,6 +3,7 @@ package tui
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -62,13 +63,12 @@ func (c *Console) body() string {
 	case logs, network:
 		return scrolled(c.lines, &c.from, b.height)
 	case details:
-		return scrolled(c.statusLines(true), &c.from, b.height)
+		return scrolled(c.statusLines(0), &c.from, b.height)
 	}
-	lines := c.statusLines(false)
-	room := b.height - 3
-	shown := lines
-	if len(lines) > room {
-		shown = append(append([]string{}, lines[:room-1]...), fmt.Sprintf("  ... %d more lines: press 1", len(lines)-room+1))
+	room := b.height - strings.Count(menu, "\n") - 2
+	shown := c.statusLines(room)
+	if len(shown) > room {
+		shown = append(slices.Clone(shown[:room-1]), fmt.Sprintf("  ... %d more lines: press 1", len(shown)-room+1))
 	}
 	for len(shown) < room {
 		shown = append(shown, "")
@@ -80,52 +80,25 @@ func (c *Console) body() string {
 	return text
 }
 
-// statusLines is the status as text that fits the width: wrapped when whole,
-// else cut.
-func (c *Console) statusLines(whole bool) []string {
+// statusLines is the status in lines that fit the width: as many as there are with room
+// 0, else worded so briefly that they fit into room, where there is a status.
+func (c *Console) statusLines(room int) []string {
 	width := c.size.body().width
 	switch {
 	case !c.seen:
 		return []string{"", "Asking the supervisor ..."}
 	case errors.Is(c.err, api.ErrNotRunning):
-		return []string{"", bold.Render("UNKNOWN"), "", "The supervisor does not run. It is started by itself in a moment; if it is", "not, restart the machine (5)."}
+		text := "The supervisor does not run. It is started by itself in a moment; if it is not, restart the machine (5)."
+		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrap(text, width)...)
 	case c.err != nil:
 		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrap(c.err.Error(), width)...)
 	}
-	var text strings.Builder
-	_ = status.WriteText(&text, c.doc) // a Builder takes everything
-	var lines []string
-	login := c.accessLines(width)
-	for i, l := range strings.Split(strings.TrimRight(text.String(), "\n"), "\n") {
-		if strings.HasPrefix(l, "NODE ") {
-			lines = append(lines, login...)
-		}
-		flat := strings.TrimLeft(clean(l), " ")
-		indent := strings.Repeat(" ", len(clean(l))-len(flat))
-		switch {
-		case i == 0:
-			lines = append(lines, bold.Render(clip(clean(l), width)))
-		case strings.HasPrefix(l, status.SetupPrefix): // nothing else is of interest then
-			lines = append(lines, strings.Split(paragraph("", flat, width), "\n")...)
-		case whole && len(l) > width && strings.Count(flat, "  ") > 2:
-			lines = append(lines, foldRow(clean(l), width)...)
-		case whole && len(indent)+len(flat) > width:
-			lines = append(lines, strings.Split(paragraph(indent, flat, width), "\n")...)
-		default:
-			lines = append(lines, clip(clean(l), width))
-		}
+	lines := status.Fit(c.doc, status.Room{Width: width, Lines: room, Rest: "press 1"}, c.accessLines(width)...)
+	for i, l := range lines {
+		lines[i] = clean(l)
 	}
+	lines[0] = bold.Render(lines[0])
 	return lines
-}
-
-// foldRow breaks a row of a table between two columns, so that the rest of each
-// row stays aligned on a line of its own.
-func foldRow(row string, width int) []string {
-	at := strings.LastIndex(row[:min(width+2, len(row))], "  ")
-	if at < 0 || len(row) <= width {
-		return []string{clip(row, width)}
-	}
-	return []string{strings.TrimRight(row[:at], " "), clip("    "+strings.TrimLeft(row[at:], " "), width)}
 }
 
 func (c *Console) keys() string {

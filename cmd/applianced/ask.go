@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"saltern/pause"
 	"saltern/supervisor/api"
@@ -66,17 +64,18 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 			}
 			return err
 		}
+		every = max(every, 200*time.Millisecond)
+		if out, ok := terminalOf(cmd.OutOrStdout()); ok && !asJSON {
+			return watchOn(cmd.Context(), out, c, every)
+		}
 		var last error
 		for {
-			if !asJSON && isTerminal(cmd.OutOrStdout()) {
-				fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
-			}
 			now := printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
 			if cmd.Context().Err() != nil {
 				return last // what was interrupted tells nothing
 			}
 			last = now
-			if pause.For(cmd.Context(), max(every, 200*time.Millisecond)) != nil {
+			if pause.For(cmd.Context(), every) != nil {
 				return last
 			}
 		}
@@ -114,49 +113,30 @@ func printStatus(ctx context.Context, out, errOut io.Writer, c *api.Client, asJS
 			d = status.Unknown(time.Now())
 			_ = status.WriteJSON(out, d)
 		}
-		fmt.Fprintln(errOut, "UNKNOWN ", err)
-		if errors.Is(err, api.ErrNotRunning) {
-			fmt.Fprintln(errOut, "  next: systemctl status applianced; or start it: applianced run")
-		}
+		fmt.Fprintln(errOut, strings.Join(unknownLines(err), "\n"))
 		return exitError(status.ExitUnknown)
 	}
-	if asJSON {
+	terminal, onTerminal := terminalOf(out)
+	switch {
+	case asJSON:
 		err = status.WriteJSON(out, d)
-	} else {
-		var text strings.Builder
-		if err = status.WriteText(&text, d); err == nil {
-			_, err = io.WriteString(out, coloured(out, text.String(), d.Health))
-		}
+	case onTerminal:
+		err = writeOn(terminal, d)
+	default:
+		err = status.WriteText(out, d)
 	}
 	if err != nil {
 		return err
 	}
+	return exitOf(d)
+}
+
+// exitOf is the exit code of a status, as an error; nil is 0.
+func exitOf(d status.Document) error {
 	if d.Exit != 0 {
 		return exitError(d.Exit)
 	}
 	return nil
-}
-
-// coloured gives the answer at the beginning of a status its colour, on a terminal
-// and unless NO_COLOR is set (https://no-color.org).
-func coloured(out io.Writer, text string, h status.Health) string {
-	answer := strings.ToUpper(string(h))
-	rest, ok := strings.CutPrefix(text, answer)
-	if !ok || !isTerminal(out) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return text
-	}
-	colour := map[status.Health]string{status.Healthy: "32", status.Degraded: "33", status.NotServing: "31", status.Unconfigured: "36"}[h]
-	return "\x1b[1;" + colour + "m" + answer + "\x1b[0m" + rest
-}
-
-// isTerminal reports whether w is a terminal; /dev/null is none.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 func restartCommand(f *flags) *cobra.Command {

@@ -232,10 +232,10 @@ func TestUpgradeLine(t *testing.T) {
 		if got := u.line(now); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		var b strings.Builder
-		writeKeys(&b, Document{Time: now, Upgrade: &u})
-		if !strings.Contains(b.String(), "Upgrade  "+want+"\n") {
-			t.Errorf("no %q in %q", want, b.String())
+		words := wording{d: Document{Time: now, Upgrade: &u}}
+		words.keys()
+		if !slices.Contains(words.lines, "Upgrade  "+want) {
+			t.Errorf("no %q in %q", want, words.lines)
 		}
 	}
 }

@@ -23,26 +23,21 @@ func WriteJSON(w io.Writer, d Document) error {
 // WriteText prints the document for people: first line the answer, then the
 // nodes, then what is wrong and what to do. Nothing that came from outside can reach the terminal as a control character.
 func WriteText(w io.Writer, d Document) error {
-	var b strings.Builder
-	writeHead(&b, d)
-	if d.Health != Unconfigured {
-		writeNodes(&b, d)
-		writeServices(&b, d)
-		writeKeys(&b, d)
-	}
-	writeProblems(&b, d)
-	if d.Next != "" {
-		fmt.Fprintf(&b, "Next\n  %s\n", d.Next)
-	}
-	_, err := io.WriteString(w, clean(b.String()))
-	return err
+	return write(w, wording{d: d}.all(nil))
 }
 
 // WriteNodes prints the table of nodes alone.
 func WriteNodes(w io.Writer, d Document) error {
-	var b strings.Builder
-	writeNodes(&b, d)
-	_, err := io.WriteString(w, clean(b.String()))
+	t := wording{d: d}
+	t.nodes()
+	return write(w, t.lines)
+}
+
+func write(w io.Writer, lines []string) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	_, err := io.WriteString(w, clean(strings.Join(lines, "\n"))+"\n")
 	return err
 }
 
@@ -55,116 +50,195 @@ func clean(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// SetupPrefix begins the line of the text that tells the step under way.
-const SetupPrefix = "now: "
+// wording is a document that is being put into words: line by line, for a number of
+// columns (0: as many as it takes), and more or less briefly.
+type wording struct {
+	d     Document
+	width int
+	brief brevity
+	lines []string
+}
 
-func writeHead(b *strings.Builder, d Document) {
+// all words everything. The lines of extra stand behind the addresses.
+func (t wording) all(extra []string) []string {
+	t.head()
+	t.lines = append(t.lines, extra...)
+	if t.d.Health != Unconfigured {
+		t.nodes()
+		t.services()
+		t.keys()
+	}
+	t.problems()
+	if t.d.Next != "" {
+		t.line("Next")
+		t.paragraph("  ", t.d.Next)
+	}
+	return t.lines
+}
+
+func (t *wording) line(format string, args ...any) {
+	t.lines = append(t.lines, fmt.Sprintf(format, args...))
+}
+
+func (t *wording) head() {
+	d := t.d
 	step := d.SetupStep
 	if d.Health != NotServing && d.Health != Unconfigured {
 		step = nil // it serves already
 	}
+	t.lines = append(t.lines, t.answer(step))
 	if step != nil {
-		fmt.Fprintf(b, "SETTING UP  step %d of %d", step.Number, step.Of)
-	} else {
-		b.WriteString(strings.ToUpper(string(d.Health)))
+		text := "now: " + step.Name
+		if step.Message != "" {
+			text += ": " + step.Message
+		}
+		t.paragraph("", text)
 	}
+	ports := fmt.Sprintf("(ports %d and %d)", d.Front.PublishPort, d.Front.RequestPort)
+	if v := d.Virtual; v != nil {
+		on := "no node"
+		if len(v.Nodes) > 0 {
+			on = strings.Join(v.Nodes, " and ")
+		}
+		t.paragraph("", fmt.Sprintf("minions use %s %s, the virtual address, now on %s", v.Address, ports, on))
+	} else if len(d.Front.Addresses) > 0 {
+		t.paragraph("", fmt.Sprintf("minions use %s %s", strings.Join(d.Front.Addresses, ", "), ports))
+	}
+	if a := d.Front.API; a != nil {
+		t.paragraph("", fmt.Sprintf("Salt's API is on port %d there, %s", a.Port, a.served()))
+	}
+	if d.Console != "" {
+		t.paragraph("", "browsers use "+d.Console)
+	}
+}
+
+// answer is the first line.
+func (t *wording) answer(step *SetupStep) string {
+	d := t.d
+	text := strings.ToUpper(string(d.Health))
+	if step != nil {
+		text = fmt.Sprintf("SETTING UP  step %d of %d", step.Number, step.Of)
+	}
+	var parts []string
 	if d.Cluster != "" {
-		fmt.Fprintf(b, "  cluster %s", d.Cluster)
+		parts = append(parts, "cluster "+d.Cluster)
 	}
 	if step == nil && d.Setup != SetupReady && d.Setup != "" {
-		fmt.Fprintf(b, "  set-up %s", d.Setup)
+		parts = append(parts, "set-up "+string(d.Setup))
 	}
-	if n := len(d.Nodes); n == 1 {
-		b.WriteString("  (1 node)")
-	} else if n > 1 {
-		fmt.Fprintf(b, "  (%d nodes)", n)
+	switch n := len(d.Nodes); {
+	case n == 1:
+		parts = append(parts, "(1 node)")
+	case n > 1:
+		parts = append(parts, fmt.Sprintf("(%d nodes)", n))
 	}
 	if d.ServingSince != nil && d.Health != NotServing {
 		words := "serving"
 		if d.Arbiter() {
 			words = "arbiter, at work"
 		}
-		fmt.Fprintf(b, "  %s since %s", words, Age(d.Time.Sub(*d.ServingSince)))
+		parts = append(parts, words+" for "+Age(d.Time.Sub(*d.ServingSince)))
 	}
-	b.WriteString("\n")
-	if step != nil {
-		b.WriteString(SetupPrefix + step.Name)
-		if step.Message != "" {
-			b.WriteString(": " + step.Message)
+	for _, p := range parts {
+		if t.width == 0 || columns(text)+2+columns(p) <= t.width {
+			text += "  " + p
 		}
-		b.WriteString("\n")
 	}
-	if v := d.Virtual; v != nil {
-		on := "no node"
-		if len(v.Nodes) > 0 {
-			on = strings.Join(v.Nodes, " and ")
-		}
-		fmt.Fprintf(b, "minions use %s (ports %d and %d), the virtual address, now on %s\n", v.Address, d.Front.PublishPort, d.Front.RequestPort, on)
-	} else if len(d.Front.Addresses) > 0 {
-		fmt.Fprintf(b, "minions use %s (ports %d and %d)\n", strings.Join(d.Front.Addresses, ", "), d.Front.PublishPort, d.Front.RequestPort)
-	}
-	if a := d.Front.API; a != nil {
-		by := "no node"
-		if len(a.Nodes) > 0 {
-			by = strings.Join(a.Nodes, ", ")
-		}
-		fmt.Fprintf(b, "Salt's API is on port %d there, served by %s\n", a.Port, by)
-	}
-	if d.Console != "" {
-		fmt.Fprintf(b, "browsers use %s\n", d.Console)
-	}
+	return text
 }
 
-func table(b *strings.Builder, rows [][]string) {
-	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+// served says who serves Salt's API.
+func (a *FrontAPI) served() string {
+	if len(a.Nodes) == 0 {
+		return "served by no node"
+	}
+	return "served by " + strings.Join(a.Nodes, ", ")
+}
+
+// oneCell keeps a text in its cell.
+var oneCell = strings.NewReplacer("\t", " ", "\n", " ", "\v", " ", "\f", " ")
+
+// align makes lines of a table, one for each row.
+func align(rows [][]string) []string {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
 		for i, c := range r {
 			if i > 0 {
 				fmt.Fprint(tw, "\t")
 			}
-			fmt.Fprint(tw, strings.ReplaceAll(c, "\t", " "))
+			fmt.Fprint(tw, oneCell.Replace(c))
 		}
 		fmt.Fprint(tw, "\n")
 	}
 	_ = tw.Flush()
+	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 }
 
-func writeNodes(b *strings.Builder, d Document) {
-	if len(d.Nodes) == 0 {
+func (t *wording) nodes() {
+	if len(t.d.Nodes) == 0 {
 		return
 	}
+	well := 0 // nodes that are left out for being well
 	rows := [][]string{{"NODE", "ROLE", "STATE", "MASTER", "LB", "STORAGE", "MINIONS", "CLOCK", "ADDRESS", "VERSION"}}
-	for _, n := range d.Nodes {
-		minions := "-"
-		if n.Minions != nil {
-			minions = thousands(*n.Minions)
+	for _, n := range t.d.Nodes {
+		if t.brief >= briefNodes && n.State == "ready" && !n.This {
+			well++
+			continue
 		}
-		clock := n.Clock
-		if n.LastSeen != nil {
-			clock = "last seen " + Age(d.Time.Sub(*n.LastSeen))
-		}
-		name := n.Name
-		if n.This {
-			name += "*"
-		}
-		rows = append(rows, []string{name, n.Role, n.State, n.Master, n.Proxy, n.Storage, minions, clock, cmp.Or(n.Address, "-"), cmp.Or(n.Version, "-")})
+		rows = append(rows, nodeRow(n, t.d.Time))
 	}
-	table(b, rows)
+	rows, everywhere, missing := fitColumns(rows, t.width)
+	for _, l := range align(rows) {
+		t.lines = append(t.lines, clipWords(l, t.width)) // as a last resort
+	}
+	if well > 0 {
+		t.line("  ... %d more that are ready", well)
+	}
+	if len(everywhere) > 0 {
+		t.paragraph("  on every node: ", strings.Join(everywhere, ", "))
+	}
+	if len(missing) > 0 {
+		t.paragraph("  no room for: ", strings.Join(missing, ", ")+" (applianced nodes)")
+	}
 }
 
-func writeServices(b *strings.Builder, d Document) {
-	if len(d.Services) == 0 {
+// lastSeen stands before the time for which nothing was heard of a node.
+const lastSeen = "last seen "
+
+func nodeRow(n Node, now time.Time) []string {
+	minions := "-"
+	if n.Minions != nil {
+		minions = thousands(*n.Minions)
+	}
+	clock := n.Clock
+	if n.LastSeen != nil {
+		clock = lastSeen + Age(now.Sub(*n.LastSeen))
+	}
+	name := n.Name
+	if n.This {
+		name += "*"
+	}
+	return []string{name, n.Role, n.State, n.Master, n.Proxy, n.Storage, minions, clock, cmp.Or(n.Address, "-"), cmp.Or(n.Version, "-")}
+}
+
+func (t *wording) services() {
+	if len(t.d.Services) == 0 {
 		return
 	}
-	b.WriteString("Services\n")
 	var rows [][]string
-	for _, s := range d.Services {
+	var notes, running []string
+	for _, s := range t.d.Services {
 		note := s.Message
 		if note == s.State {
 			note = ""
 			if s.LastExit != "" {
 				note = "before that: " + s.LastExit
 			}
+		}
+		if t.brief >= briefServices && s.State == "running" {
+			running = append(running, s.Name)
+			continue
 		}
 		pid := ""
 		if s.PID > 0 {
@@ -177,34 +251,45 @@ func writeServices(b *strings.Builder, d Document) {
 		case s.Restarts > 1:
 			restarts = fmt.Sprintf("%d restarts", s.Restarts)
 		}
-		rows = append(rows, []string{"  " + s.Name, s.State, Age(d.Time.Sub(s.Since)), pid, restarts, note})
+		rows = append(rows, []string{"  " + s.Name, s.State, Age(t.d.Time.Sub(s.Since)), pid, restarts, ""})
+		notes = append(notes, note)
 	}
-	table(b, rows)
+	if len(running) > 0 {
+		t.paragraph("Services ", "running: "+strings.Join(running, ", "))
+	} else {
+		t.line("Services")
+	}
+	if len(rows) == 0 {
+		return
+	}
+	for i, l := range align(rows) {
+		t.paragraph(l, notes[i])
+	}
 }
 
-func writeKeys(b *strings.Builder, d Document) {
-	m := d.Minions
-	if !d.Arbiter() {
-		fmt.Fprintf(b, "Keys     %s accepted, %s pending, %s rejected, %s denied\n",
-			thousands(m.Accepted), thousands(m.Pending), thousands(m.Rejected), thousands(m.Denied))
+func (t *wording) keys() {
+	d := t.d
+	if m := d.Minions; !d.Arbiter() {
+		t.paragraph("Keys     ", fmt.Sprintf("%s accepted, %s pending, %s rejected, %s denied",
+			thousands(m.Accepted), thousands(m.Pending), thousands(m.Rejected), thousands(m.Denied)))
 	}
 	if m := d.Master; m != nil && m.OldestRequestMillis >= slowRequest.Milliseconds() {
-		fmt.Fprintf(b, "Requests the oldest has been at work for %s\n", Age(time.Duration(m.OldestRequestMillis)*time.Millisecond))
+		t.paragraph("Requests ", "the oldest has been at work for "+Age(time.Duration(m.OldestRequestMillis)*time.Millisecond))
 	}
 	if d.Storage.Total > 0 {
-		fmt.Fprintf(b, "Storage  %s: %s free of %s (%.0f %%)\n", d.Storage.Path, Size(d.Storage.Free), Size(d.Storage.Total), d.Storage.FreePercent)
+		t.paragraph("Storage  ", fmt.Sprintf("%s: %s free of %s (%.0f %%)", d.Storage.Path, Size(d.Storage.Free), Size(d.Storage.Total), d.Storage.FreePercent))
 	}
 	if d.Backup != nil {
-		fmt.Fprintf(b, "Backup   %s\n", d.Backup.line(d.Time))
+		t.paragraph("Backup   ", d.Backup.line(d.Time))
 	}
 	if d.Upgrade != nil {
-		fmt.Fprintf(b, "Upgrade  %s\n", d.Upgrade.line(d.Time))
+		t.paragraph("Upgrade  ", d.Upgrade.line(d.Time))
 	}
 }
 
-func writeProblems(b *strings.Builder, d Document) {
+func (t *wording) problems() {
 	heading := ""
-	for rest := d.Problems; len(rest) > 0; {
+	for rest := t.d.Problems; len(rest) > 0; {
 		// What is wrong in several places is told once, with all of them.
 		n := 1
 		for n < len(rest) && rest[n].Code == rest[0].Code && rest[n].Severity == rest[0].Severity {
@@ -218,32 +303,65 @@ func writeProblems(b *strings.Builder, d Document) {
 		}
 		if h != heading {
 			heading = h
-			b.WriteString(h + "\n")
+			t.line("%s", h)
 		}
-		lead := "  " + string(same[0].Code) + " "
-		var next []string
-		for _, p := range same {
-			fmt.Fprintf(b, "%s%s (%s)\n", lead, p.Title, lasting(d.Time, p.Since))
-			lead = strings.Repeat(" ", len(lead))
-			if p.Cause != "" {
-				for _, l := range strings.Split(p.Cause, "\n") {
-					fmt.Fprintf(b, "          %s\n", l)
-				}
-			}
-			if p.Next != "" && !slices.Contains(next, p.Next) {
-				next = append(next, p.Next)
-			}
+		if t.brief >= briefProblems || t.brief >= briefNotes && same[0].Severity == Notice {
+			t.problemInBrief(same)
+			continue
 		}
-		for _, l := range next {
-			fmt.Fprintf(b, "          next: %s\n", l)
-		}
+		t.problem(same)
 	}
 }
+
+// problem words what is wrong of one kind: each place with its cause, then what to do.
+func (t *wording) problem(same []Problem) {
+	const indent = "          "
+	lead := "  " + string(same[0].Code) + " "
+	var next []string
+	for _, p := range same {
+		t.paragraph(lead, fmt.Sprintf("%s (%s)", p.Title, lasting(t.d.Time, p.Since)))
+		lead = strings.Repeat(" ", len(lead))
+		if p.Cause != "" {
+			t.detail(indent, strings.Split(p.Cause, "\n"))
+		}
+		if p.Next != "" && !slices.Contains(next, p.Next) {
+			next = append(next, p.Next)
+		}
+	}
+	for _, l := range next {
+		t.detail(indent, []string{"next: " + l})
+	}
+}
+
+// problemInBrief words it in one line.
+func (t *wording) problemInBrief(same []Problem) {
+	more := ""
+	if len(same) > 1 {
+		more = fmt.Sprintf(", and %d more", len(same)-1)
+	}
+	p := same[0]
+	text := "  " + string(p.Code) + " " + p.Title + more
+	if since := " (" + shortly(t.d.Time, p.Since) + ")"; columns(text+since) <= t.width {
+		text += since
+	}
+	t.lines = append(t.lines, clipWords(text, t.width))
+}
+
+// shortly is lasting without the hour.
+func shortly(now, since time.Time) string {
+	if d := now.Sub(since); d >= justNow {
+		return "for " + Age(d)
+	}
+	return "just now"
+}
+
+// justNow is how long something is new.
+const justNow = 5 * time.Second
 
 // lasting says for how long something has been so.
 func lasting(now, since time.Time) string {
 	switch d := now.Sub(since); {
-	case d < 5*time.Second:
+	case d < justNow:
 		return "just now"
 	case d >= 20*time.Hour:
 		return fmt.Sprintf("for %s, since %s", Age(d), since.UTC().Format("2006-01-02 15:04 UTC"))

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/status"
+)
+
+// terminalOf is the terminal behind w, if it is one; /dev/null is none.
+func terminalOf(w io.Writer) (*os.File, bool) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return nil, false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return f, err == nil
+}
+
+// isTerminal reports whether w is a terminal.
+func isTerminal(w io.Writer) bool {
+	_, ok := terminalOf(w)
+	return ok
+}
+
+// windowOf is the size of a terminal: 80x24 where it does not tell, as serial lines do.
+func windowOf(terminal *os.File) (width, height int) {
+	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		size = &unix.Winsize{}
+	}
+	return int(cmp.Or(size.Col, 80)), int(cmp.Or(size.Row, 24))
+}
+
+// writeOn prints a status on a terminal, its lines broken between words. When it is
+// longer than the window, which scrolls, the answer is also its last line.
+func writeOn(terminal *os.File, d status.Document) error {
+	width, height := windowOf(terminal)
+	lines := status.Fit(d, status.Room{Width: width})
+	lines[0] = coloured(lines[0], d.Health)
+	if len(lines) >= height { // the shell's prompt takes a line, too
+		lines = append(lines, lines[0])
+	}
+	_, err := io.WriteString(terminal, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+// coloured gives the answer at the beginning of a status its colour, unless NO_COLOR is
+// set (https://no-color.org).
+func coloured(line string, h status.Health) string {
+	answer := strings.ToUpper(string(h))
+	rest, ok := strings.CutPrefix(line, answer)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return line
+	}
+	colour := map[status.Health]string{status.Healthy: "32", status.Degraded: "33", status.NotServing: "31", status.Unconfigured: "36"}[h]
+	return "\x1b[1;" + colour + "m" + answer + "\x1b[0m" + rest
+}
+
+// watchOn shows the status in the window of a terminal, again and again until ctx ends,
+// and whenever the size of the window changes. It returns the last exit code.
+func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.Duration) error {
+	sizes := make(chan os.Signal, 1)
+	signal.Notify(sizes, syscall.SIGWINCH, syscall.SIGCONT)
+	defer signal.Stop(sizes)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var last error
+	for {
+		d, err := c.Status(ctx)
+		if ctx.Err() != nil {
+			return last // what was interrupted tells nothing
+		}
+		last = exitOf(d)
+		if err != nil {
+			last = exitError(status.ExitUnknown)
+		}
+		if err := draw(terminal, d, err); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return last
+		case <-tick.C:
+		case <-sizes:
+		}
+	}
+}
+
+// draw puts a status into the window, over what is there. The last line is left to the
+// cursor. asked is why there is no status.
+func draw(terminal *os.File, d status.Document, asked error) error {
+	width, height := windowOf(terminal)
+	var lines []string
+	if asked != nil {
+		for _, l := range unknownLines(asked) {
+			lines = append(lines, status.Wrap(l, width)...)
+		}
+	} else {
+		lines = status.Fit(d, status.Room{Width: width, Lines: max(1, height-1), Rest: "applianced status"})
+		lines[0] = coloured(lines[0], d.Health)
+	}
+	const home, toEndOfLine, toEndOfScreen = "\x1b[H", "\x1b[K", "\x1b[J"
+	_, err := io.WriteString(terminal, home+strings.Join(lines, toEndOfLine+"\r\n")+toEndOfLine+"\r\n"+toEndOfScreen)
+	return err
+}
+
+// unknownLines are about a supervisor that could not be asked.
+func unknownLines(err error) []string {
+	lines := []string{fmt.Sprint("UNKNOWN  ", err)}
+	if errors.Is(err, api.ErrNotRunning) {
+		lines = append(lines, "  next: systemctl status applianced; or start it: applianced run")
+	}
+	return lines
+}

@@ -1,0 +1,198 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"saltern/printable"
+)
+
+// Room is what there is for a text on a terminal.
+type Room struct {
+	Width int // columns
+	Lines int // 0: as many as it takes
+	// Rest says where all of the text is to be seen, for a text that had to be cut:
+	// "press 1".
+	Rest string
+}
+
+// brevity is how briefly a document is put into words. Each step is taken besides those
+// before it; what matters least goes first, and the first line never.
+type brevity int
+
+const (
+	whole         brevity = iota
+	briefNotes            // a line for each note
+	briefServices         // one line for those that run
+	briefDetails          // a line for each cause and next step
+	briefProblems         // a line for each problem
+	briefNodes            // without other nodes that are ready
+)
+
+// Fit words the document as WriteText does, in lines that fit into room; the first one
+// is the answer. Words are not cut, unless one is longer than a line. The lines of
+// extra, which have to fit, stand behind the addresses.
+func Fit(d Document, room Room, extra ...string) []string {
+	var lines []string
+	for brief := whole; brief <= briefNodes; brief++ {
+		lines = wording{d: d, width: room.Width, brief: brief}.all(extra)
+		if brief > whole {
+			lines = append(lines, clipWords("  ... in brief; in full: "+room.Rest, room.Width))
+		}
+		if room.Lines == 0 || len(lines) <= room.Lines {
+			return cleaned(lines)
+		}
+	}
+	shown := max(1, room.Lines-1)
+	more := fmt.Sprintf("  ... %d more lines: %s", len(lines)-1-shown, room.Rest)
+	return cleaned(append(lines[:shown:shown], clipWords(more, room.Width))[:min(shown+1, room.Lines)])
+}
+
+// cleaned takes control characters and blanks at the ends out of lines. A line stays one.
+func cleaned(lines []string) (out []string) {
+	for _, l := range lines {
+		out = append(out, clean(oneCell.Replace(l)))
+	}
+	return out
+}
+
+// columns is how wide a text is shown, which is plain by then.
+func columns(s string) int { return utf8.RuneCountInString(s) }
+
+// leastText is how many columns a text needs behind something else on its line.
+const leastText = 16
+
+// paragraph adds a text behind indent, and goes on below its beginning where the line
+// has no more room.
+func (t *wording) paragraph(indent, text string) {
+	if t.width == 0 {
+		t.lines = append(t.lines, indent+text)
+		return
+	}
+	if lead := strings.TrimRight(indent, " "); text == "" || lead != "" && t.width-columns(indent) < leastText {
+		t.lines = append(t.lines, clipWords(lead, t.width))
+		indent = "    "
+	}
+	if text == "" {
+		return
+	}
+	hang := min(columns(indent), t.width/2)
+	for i, l := range wrapWords(text, t.width-columns(indent), t.width-hang) {
+		if i > 0 {
+			indent = strings.Repeat(" ", hang)
+		}
+		t.lines = append(t.lines, indent+l)
+	}
+}
+
+// detail adds lines behind an indent: all of them, or the first if that must do.
+func (t *wording) detail(indent string, lines []string) {
+	if t.brief >= briefDetails {
+		t.lines = append(t.lines, clipWords(indent+lines[0], t.width))
+		return
+	}
+	for _, l := range lines {
+		t.paragraph(indent, l)
+	}
+}
+
+// Wrap breaks a text into lines of at most width columns, between its words.
+func Wrap(text string, width int) []string { return wrapWords(text, width, width) }
+
+// wrapWords breaks a text into lines between its words: the first has room for so many
+// columns, the others for rest. A word that is longer is broken where the line ends.
+func wrapWords(text string, first, rest int) (lines []string) {
+	line, room := "", max(first, 1)
+	end := func() { lines, line, room = append(lines, line), "", max(rest, 1) }
+	for _, word := range strings.Fields(printable.Clean(text)) {
+		if line != "" && columns(line)+1+columns(word) > room {
+			end()
+		}
+		for columns(word) > room {
+			runes := []rune(word)
+			line, word = string(runes[:room]), string(runes[room:])
+			end()
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	if line != "" || len(lines) == 0 {
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// clipWords cuts a line between two words, and says so.
+func clipWords(line string, width int) string {
+	const cut = " ..."
+	line = oneCell.Replace(printable.Clean(line))
+	if width == 0 || columns(line) <= width {
+		return line
+	}
+	kept := string([]rune(line)[:max(0, width-len(cut)+1)])
+	if i := strings.LastIndex(kept, " "); i > width/2 {
+		kept = kept[:i]
+	} else {
+		kept = string([]rune(kept)[:max(0, width-len(cut))])
+	}
+	return strings.TrimRight(kept, " ") + cut
+}
+
+// fitColumns leaves columns of the table of nodes out until it fits: first those that
+// say the same everywhere, which are told in words, then those that can be had
+// elsewhere, which are named.
+func fitColumns(rows [][]string, width int) (fitting [][]string, everywhere, missing []string) {
+	tooWide := func() bool {
+		return width > 0 && slices.ContainsFunc(align(rows), func(l string) bool { return columns(strings.TrimRight(l, " ")) > width })
+	}
+	for _, name := range []string{"VERSION", "ROLE", "CLOCK", "STORAGE", "LB", "MASTER"} {
+		i := slices.Index(rows[0], name)
+		if len(rows) < 2 || !tooWide() || slices.ContainsFunc(rows[1:], func(r []string) bool { return r[i] != rows[1][i] }) {
+			continue
+		}
+		everywhere = append(everywhere, strings.ToLower(name)+" "+rows[1][i])
+		rows = without(rows, i)
+	}
+	if tooWide() {
+		for i, r := range rows {
+			rows[i] = slices.Clone(r)
+			for j := range r {
+				rows[i][j] = strings.Replace(r[j], lastSeen, "away ", 1)
+			}
+		}
+	}
+	for _, name := range []string{"ADDRESS", "CLOCK", "ROLE", "VERSION", "STORAGE", "MINIONS"} {
+		if i := slices.Index(rows[0], name); i > 0 && tooWide() {
+			missing = append(missing, strings.ToLower(name))
+			rows = without(rows, i)
+		}
+	}
+	for most := 40; most >= 8 && tooWide(); most -= 4 {
+		for _, r := range rows {
+			r[0] = shortName(r[0], most)
+		}
+	}
+	return rows, everywhere, missing
+}
+
+// without gives the rows without a column.
+func without(rows [][]string, column int) (out [][]string) {
+	for _, r := range rows {
+		out = append(out, slices.Delete(slices.Clone(r), column, column+1))
+	}
+	return out
+}
+
+// shortName leaves the middle of a name out.
+func shortName(name string, most int) string {
+	runes := []rune(name)
+	if len(runes) <= most {
+		return name
+	}
+	end := most / 2
+	return string(runes[:most-end-2]) + ".." + string(runes[len(runes)-end:])
+}
