@@ -174,7 +174,9 @@ func TestConsoleNetwork(t *testing.T) {
 	inConsole(t, s, func(p *pump, c *Console) {
 		p.keys("3", "c")
 		p.golden("77-change-network")
-		p.keys("enter", "down", "down", "enter", "=10.0.0.21/24", "enter", "=10.1.0.1", "enter", "enter", "enter", "enter")
+		p.keys("enter", "down", "down", "enter")
+		p.keys(clearFixed...)
+		p.keys("=10.0.0.21/24", "enter", "=10.1.0.1", "enter", "enter", "enter", "enter")
 		p.golden("78-change-fault")
 		p.keys("ctrl+u", "=10.0.0.1", "enter", "enter", "enter", "enter")
 		p.has("taken back in 60 seconds")

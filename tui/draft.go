@@ -26,7 +26,9 @@ type draft struct {
 	mode   string
 	layout string // of the keyboard
 
-	iface, method, address, gateway, dns, search, ntp string
+	iface, method string
+	fixed         fixedAddress
+	offered       fixedAddress // what was filled in before anybody typed
 
 	sshKey, password, again string
 
@@ -42,6 +44,9 @@ type draft struct {
 	virtual string
 	api     bool
 }
+
+// fixedAddress is the page of a fixed address as it is typed.
+type fixedAddress struct{ address, gateway, dns, search, ntp string }
 
 // newDraft starts from what the machine has.
 func newDraft(f setup.Facts) draft {
@@ -106,7 +111,10 @@ func (d *draft) network() setup.Network {
 	}
 	n.Interface, n.Method = d.iface, d.method
 	if d.method == methodStatic {
-		n.Address, n.Gateway, n.DNS, n.Search, n.NTP = trim(d.address), trim(d.gateway), setup.SplitWords(d.dns), setup.SplitWords(d.search), setup.SplitWords(d.ntp)
+		n.Address, n.Gateway = trim(d.fixed.address), trim(d.fixed.gateway)
+		n.DNS = setup.SplitWords(d.fixed.dns)
+		n.Search = setup.SplitWords(d.fixed.search)
+		n.NTP = setup.SplitWords(d.fixed.ntp)
 	}
 	return n
 }

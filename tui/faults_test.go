@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	tea "charm.land/bubbletea/v2"
 	"charm.land/huh/v2"
 
 	"saltern/supervisor/setup"
@@ -13,7 +14,7 @@ import (
 
 // The keys that lead to pages where the network is not ours.
 var (
-	toFixed   = []string{"enter", "enter", "down", "down", "enter"} // with a network that is ours
+	toFixed   = append([]string{"enter", "enter", "down", "down", "enter"}, clearFixed...) // with a network that is ours
 	toAdmin   = []string{"enter"}
 	toForm    = []string{"enter", "enter", "enter", "enter"}
 	toStorage = append(slices.Clone(toForm), "=c", "enter", "enter", "enter", "enter")
@@ -24,6 +25,9 @@ var (
 	toString  = append(slices.Clone(toHow), "enter", "enter", "enter")
 	toPeers   = append(slices.Clone(toHow), "down", "enter", "enter", "enter")
 )
+
+// clearFixed clears what the page of a fixed address has filled in.
+var clearFixed = []string{"ctrl+u", "tab", "ctrl+u", "tab", "ctrl+u", "tab", "ctrl+u", "shift+tab", "shift+tab", "shift+tab"}
 
 // fieldFaults are all wrong inputs that a field tells apart, with its words.
 var fieldFaults = []struct {
@@ -94,6 +98,32 @@ func TestFieldFaults(t *testing.T) {
 					t.Errorf("the page changed from %s to %s", before, after)
 				}
 				p.golden("faults/" + tt.name)
+			})
+		})
+	}
+}
+
+// TestAllFaultsAtOnce: a page marks everything that is wrong on it. (m3)
+func TestAllFaultsAtOnce(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		keys  []string
+		marks []string
+	}{
+		{"fixed address", append(slices.Clone(toFixed), "enter", "=10.66.0.300/24", "enter", "=x, 10.0.0.1, y", "enter", "=a_b", "enter", "=a:123", "enter"),
+			[]string{`! "" is not an address`, `! "10.66.0.300/24" is not an IP address`, `"x" is not an IP address`, `"y" is not an IP address`, `! "a_b" is not a domain`, `! "a:123" is not an address`}},
+		{"passwords", append(slices.Clone(toAdmin), "=ssh-dss AAAA", "enter", "=short", "enter", "=other", "enter"),
+			[]string{"is not a public key", "! has to have 8 to 256 characters", "! the two passwords differ"}},
+		{"cluster", append(slices.Clone(toForm), "=a b", "enter", "ctrl+u", "=-bad", "enter", "=10.0.0", "enter", "=short", "enter"),
+			[]string{`! "a b" is not a plain name`, `! "-bad" is not a host name`, `! "10.0.0" is not an IP address`, "! is shorter than 16 characters"}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			s := newScripted()
+			s.facts.Managed = x.name == "fixed address"
+			inBubble(t, s, func(p *pump) {
+				p.send(tea.WindowSizeMsg{Width: 80, Height: 50})
+				p.keys(x.keys...)
+				p.has(x.marks...)
 			})
 		})
 	}

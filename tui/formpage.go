@@ -26,9 +26,11 @@ type formPage struct {
 	facts  func(w *Wizard) []string // lines below the intro; nil: none
 	tight  bool                     // no empty lines between the fields
 	fields func(w *Wizard, f *fieldMaker) []huh.Field
-	when   func(w *Wizard) bool // nil: always
-	check  func(w *Wizard) []setup.Fault
-	done   func(w *Wizard) tea.Cmd // nil: the supervisor validates all answers
+	// prepare fills in what is known before the page is shown. It may be nil.
+	prepare func(w *Wizard)
+	when    func(w *Wizard) bool // nil: always
+	check   func(w *Wizard) []setup.Fault
+	done    func(w *Wizard) tea.Cmd // nil: the supervisor validates all answers
 	// places says at which field of this page a fault of another one is shown.
 	places map[string]string
 	// passes names faults that a later page asks about.
@@ -42,7 +44,8 @@ type formPage struct {
 	hidden map[string]*huh.Input
 	shown  bool // what is typed in hidden fields
 	faults map[string]string
-	held   int // counts Enters that wait for more to come; see hold
+	early  []setup.Fault // what check has found
+	held   int           // counts Enters that wait for more to come; see hold
 }
 
 // fieldMaker makes fields that show their fault.
@@ -83,6 +86,9 @@ func (p *formPage) applies(w *Wizard) bool { return p.when == nil || p.when(w) }
 
 func (p *formPage) enter(w *Wizard) tea.Cmd {
 	p.faults, p.shown = nil, false
+	if p.prepare != nil {
+		p.prepare(w)
+	}
 	return p.build(w)
 }
 
@@ -246,15 +252,17 @@ func (p *formPage) hold() tea.Cmd {
 }
 
 func (p *formPage) complete(w *Wizard) tea.Cmd {
+	p.early = nil
 	if p.check != nil {
-		if faults := p.check(w); len(faults) > 0 {
-			return p.show(w, faults)
-		}
+		p.early = p.check(w)
 	}
-	if p.done != nil {
-		return p.done(w)
+	switch {
+	case p.done == nil:
+		return w.validate() // all faults are shown at once
+	case len(p.early) > 0:
+		return p.show(w, p.early)
 	}
-	return w.validate()
+	return p.done(w)
 }
 
 func (p *formPage) validated(w *Wizard, msg validated) tea.Cmd {
@@ -262,7 +270,7 @@ func (p *formPage) validated(w *Wizard, msg validated) tea.Cmd {
 		w.message = "The answers could not be checked: " + clean(msg.err.Error())
 		return p.build(w)
 	}
-	return p.show(w, msg.faults)
+	return p.show(w, slices.Concat(p.early, msg.faults))
 }
 
 // show goes on when none of the faults is this page's.
@@ -272,18 +280,30 @@ func (p *formPage) show(w *Wizard, faults []setup.Fault) tea.Cmd {
 		if p.passes != nil && p.passes(w, f.Field) {
 			continue
 		}
-		for _, name := range p.own {
-			if p.faults[name] == "" && (about(f.Field, name) || p.places[f.Field] == name) {
-				p.faults[name] = f.Message
-				break
-			}
-		}
+		p.mark(f)
 	}
 	if len(p.faults) == 0 {
 		return w.forward()
 	}
 	w.message = "Please correct what is marked with an exclamation mark."
 	return p.build(w)
+}
+
+// mark notes a fault at the first field that it is about: all of those of a field
+// itself, but one of those that are shown in the place of another field's.
+func (p *formPage) mark(f setup.Fault) {
+	for _, name := range p.own {
+		own, old := about(f.Field, name), p.faults[name]
+		switch {
+		case !own && p.places[f.Field] != name:
+			continue
+		case old == "":
+			p.faults[name] = f.Message
+		case own && !strings.Contains(old, f.Message):
+			p.faults[name] = old + "; " + f.Message
+		}
+		return
+	}
 }
 
 func (p *formPage) view(w *Wizard) string { return p.head(w) + p.form.View() }

@@ -2,6 +2,8 @@ package tui
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"charm.land/huh/v2"
@@ -53,7 +55,7 @@ func networkPage() page {
 }
 
 func fixedPage() page {
-	return &formPage{name: "Fixed address", fields: staticFields, tight: true,
+	return &formPage{name: "Fixed address", fields: staticFields, tight: true, prepare: prefill,
 		when: func(w *Wizard) bool { return w.facts.Managed && w.draft.method == methodStatic }}
 }
 
@@ -125,13 +127,65 @@ func networkFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{f.choice("network.interface", "Interface", "", &w.draft.iface, options...), method}
 }
 
+// prefill offers what the interface has now as its fixed address, unless something else
+// was typed.
+func prefill(w *Wizard) {
+	d := &w.draft
+	if d.fixed != d.offered {
+		return
+	}
+	d.offered = presentAddress(w.facts, d.iface)
+	d.fixed = d.offered
+	if d.fixed.address != "" {
+		w.message = "The fields hold what this machine has now."
+	}
+}
+
+// presentAddress is what an interface has now.
+func presentAddress(f setup.Facts, iface string) (now fixedAddress) {
+	for _, i := range f.Interfaces {
+		if i.Name == iface {
+			now.address, now.gateway = mainAddress(i.Addresses), i.Gateway
+		}
+	}
+	if now.address == "" {
+		return fixedAddress{}
+	}
+	now.dns = strings.Join(slices.DeleteFunc(slices.Clone(f.DNS), isLoopback), ", ")
+	now.search = strings.Join(f.Search, ", ")
+	return now
+}
+
+// mainAddress is the first of an interface's addresses with a network, one of IPv4 if
+// there is any.
+func mainAddress(all []string) (main string) {
+	for _, s := range all {
+		p, err := netip.ParsePrefix(s)
+		if err != nil || p.IsSingleIP() || p.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		if p.Addr().Is4() {
+			return s
+		}
+		if main == "" {
+			main = s
+		}
+	}
+	return main
+}
+
+func isLoopback(address string) bool {
+	a, err := netip.ParseAddr(address)
+	return err == nil && a.IsLoopback()
+}
+
 func staticFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{
-		f.input("network.address", "Address with prefix length", "for example 10.0.0.11/24", &w.draft.address),
-		f.input("network.gateway", "Gateway", "for example 10.0.0.1; empty: none", &w.draft.gateway),
-		f.input("network.dns", "Name servers", "addresses, separated by commas; empty: none", &w.draft.dns),
-		f.input("network.search", "Search domains", "for names without dots, for example example.org; empty: none", &w.draft.search),
-		f.input("network.ntp", "Time servers", "addresses or names, separated by commas; empty: those of the image", &w.draft.ntp),
+		f.input("network.address", "Address with prefix length", "for example 10.0.0.11/24", &w.draft.fixed.address),
+		f.input("network.gateway", "Gateway", "for example 10.0.0.1; empty: none", &w.draft.fixed.gateway),
+		f.input("network.dns", "Name servers", "addresses, separated by commas; empty: none", &w.draft.fixed.dns),
+		f.input("network.search", "Search domains", "for names without dots, for example example.org; empty: none", &w.draft.fixed.search),
+		f.input("network.ntp", "Time servers", "addresses or names, separated by commas; empty: those of the image", &w.draft.fixed.ntp),
 	}
 }
 
@@ -147,15 +201,15 @@ func adminFields(w *Wizard, f *fieldMaker) []huh.Field {
 	}
 }
 
-func adminFaults(w *Wizard) []setup.Fault {
+func adminFaults(w *Wizard) (faults []setup.Fault) {
 	d := &w.draft
-	switch {
-	case d.password != d.again:
-		return []setup.Fault{{Field: "again", Message: "the two passwords differ"}}
-	case w.facts.LockedOut && d.password == "" && strings.TrimSpace(d.sshKey) == "":
-		return []setup.Fault{{Field: "admin.ssh_keys", Message: "give a key or a password: nobody could log in to this machine"}}
+	if d.password != d.again {
+		faults = append(faults, setup.Fault{Field: "again", Message: "the two passwords differ"})
 	}
-	return nil
+	if w.facts.LockedOut && d.password == "" && strings.TrimSpace(d.sshKey) == "" {
+		faults = append(faults, setup.Fault{Field: "admin.ssh_keys", Message: "give a key or a password: nobody could log in to this machine"})
+	}
+	return faults
 }
 
 func (w *Wizard) nodeFields(f *fieldMaker) []huh.Field {

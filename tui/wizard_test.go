@@ -44,6 +44,7 @@ func TestFormPages(t *testing.T) {
 		p.golden("02-network")
 		p.keys("enter", "down", "down", "enter")
 		p.golden("03-fixed")
+		p.keys(clearFixed...)
 		p.keys("=10.0.0.21/24", "enter", "=10.0.0.1", "enter", "=10.0.0.2, 10.0.0.3", "enter", "=example.org", "enter", "=ntp.example.org", "enter")
 		p.golden("04-trial")
 		p.wait(15 * time.Second)
@@ -283,6 +284,31 @@ func TestHelp(t *testing.T) {
 		room := size{minWidth, minHeight}.body()
 		if text := helpText(x.title(), room.width); text == "" || strings.Count(text, "\n") > room.height {
 			t.Errorf("%s: help of %d lines", x.title(), strings.Count(text, "\n"))
+		}
+	}
+}
+
+// TestFixedAddressIsFilledIn: who takes a fixed address is offered what the machine has
+// now, of the interface that he chose; what he types stays. (m2)
+func TestFixedAddressIsFilledIn(t *testing.T) {
+	s := newScripted()
+	s.facts.Interfaces[1].Addresses = []string{"fe80::1/64", "fd00::7/64", "10.9.0.7/16"}
+	s.facts.DNS = []string{"127.0.0.53", "10.0.0.2"}
+	inBubble(t, s, func(p *pump) {
+		p.keys("enter", "enter", "down", "down", "enter")
+		p.has("> 10.0.0.11/24", "> 10.0.0.1", "> 10.0.0.2", "> example.org", "The fields hold what this machine has now.")
+		p.keys("esc", "down", "enter", "enter")
+		p.has("> 10.9.0.7/16")
+		p.keys("ctrl+u", "=10.9.0.8/16", "esc", "up", "enter", "enter")
+		p.has("> 10.9.0.8/16")
+	})
+	for want, i := range map[string]setup.Interface{
+		"":           {Name: "e", Addresses: []string{"fe80::1/64", "10.0.0.1/32", "nonsense"}, Gateway: "10.0.0.2"},
+		"fd00::7/64": {Name: "e", Addresses: []string{"fe80::1/64", "fd00::7/64"}},
+	} {
+		got := presentAddress(setup.Facts{Interfaces: []setup.Interface{i}, DNS: []string{"::1"}}, "e")
+		if got != (fixedAddress{address: want}) {
+			t.Errorf("%v: %+v", i.Addresses, got)
 		}
 	}
 }

@@ -26,8 +26,8 @@ func ValidateHere(a Answers, f Facts, base Base) Validation {
 	var all []string
 	for _, i := range has {
 		for _, p := range i.Addresses {
-			if !p.Addr().IsLinkLocalUnicast() {
-				all = append(all, p.Addr().String())
+			if text := p.Addr().String(); !p.Addr().IsLinkLocalUnicast() && !slices.Contains(all, text) {
+				all = append(all, text)
 			}
 		}
 	}

@@ -63,19 +63,8 @@ func (m *Machine) Where() Progress {
 // done is what the last page shows.
 func (m *Machine) done() *Done {
 	l := m.cfg.World.Look()
-	d := &Done{Addresses: l.Addresses, Console: l.Console, BackUp: []string{"everything of the cluster, regularly: applianced backup"}}
-	var fronts []string
-	for _, n := range l.Table.Present() {
-		fronts = append(fronts, n.Front...)
-	}
-	if l.Table.Virtual != "" {
-		d.Addresses = append([]string{l.Table.Virtual}, d.Addresses...)
-		fronts = []string{l.Table.Virtual}
-	}
-	if len(fronts) == 0 {
-		fronts = d.Addresses
-	}
-	d.MinionConf = MinionConf(fronts, l.Finger)
+	d := &Done{Addresses: forMinions(l), Console: l.Console, BackUp: []string{"everything of the cluster, regularly: applianced backup"}}
+	d.MinionConf = MinionConf(d.Addresses, l.Finger)
 	m.mu.Lock()
 	alone := m.s.Answers.Storage.Kind == settings.LocalStorage
 	d.Arbiter = m.s.Answers.arbiter()
@@ -89,6 +78,21 @@ func (m *Machine) done() *Done {
 	d.JoinString, _ = m.JoinString()
 	d.BackUp = slices.Insert(d.BackUp, 0, "the join string: it holds the cluster's secret")
 	return d
+}
+
+// forMinions are the addresses that minions use: the virtual one, or those of all nodes,
+// each once.
+func forMinions(l NodeLook) (out []string) {
+	if l.Table.Virtual != "" {
+		return []string{l.Table.Virtual}
+	}
+	for _, n := range l.Table.Present() {
+		out = merge(out, n.Front)
+	}
+	if len(out) == 0 {
+		out = merge(nil, l.Addresses)
+	}
+	return out
 }
 
 // MinionConf gives the lines for a minion's configuration. With several

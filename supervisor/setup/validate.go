@@ -213,22 +213,7 @@ func (c *checker) network(f Facts) {
 			c.bad("network.method", "must be static for an address or gateway to be used")
 		}
 	case "static":
-		p, err := netip.ParsePrefix(n.Address)
-		if err != nil {
-			c.bad("network.address", "%.60q is not an address with a prefix length, such as 192.0.2.10/24", n.Address)
-			break
-		}
-		if !p.Addr().IsGlobalUnicast() && !p.Addr().IsLinkLocalUnicast() {
-			c.bad("network.address", "%s is not the address of one machine", n.Address)
-		}
-		if n.Gateway == "" {
-			break
-		}
-		if g, err := netip.ParseAddr(n.Gateway); err != nil {
-			c.bad("network.gateway", "%.60q is not an IP address", n.Gateway)
-		} else if !p.Contains(g) || g == p.Addr() {
-			c.bad("network.gateway", "%s is not another machine of the network %s", g, p.Masked())
-		}
+		c.fixed(n)
 	default:
 		c.bad("network.method", "%.20q is not known: dhcp or static", n.Method)
 	}
@@ -237,6 +222,26 @@ func (c *checker) network(f Facts) {
 	}
 	if n.Method != "" && !f.Managed {
 		c.bad("network.method", "the network of this machine is managed elsewhere; leave it out")
+	}
+}
+
+// fixed checks a fixed address and its gateway, each as far as it goes without the other.
+func (c *checker) fixed(n Network) {
+	p, err := netip.ParsePrefix(n.Address)
+	switch {
+	case err != nil:
+		c.bad("network.address", "%.60q is not an address with a prefix length, such as 192.0.2.10/24", n.Address)
+	case !p.Addr().IsGlobalUnicast() && !p.Addr().IsLinkLocalUnicast():
+		c.bad("network.address", "%s is not the address of one machine", n.Address)
+	}
+	if n.Gateway == "" {
+		return
+	}
+	switch g, gatewayErr := netip.ParseAddr(n.Gateway); {
+	case gatewayErr != nil:
+		c.bad("network.gateway", "%.60q is not an IP address", n.Gateway)
+	case err == nil && (!p.Contains(g) || g == p.Addr()):
+		c.bad("network.gateway", "%s is not another machine of the network %s", g, p.Masked())
 	}
 }
 
