@@ -38,7 +38,7 @@ var help = map[string][]string{
 		"What you have from the cluster: a join string is the safest, since it proves the cluster to this machine, too.",
 	},
 	"Join string": {
-		"Print it on any node of the cluster with: applianced join-string. It begins with sca1. and holds a check, the hash of the cluster's key, the secret, and addresses of nodes.",
+		"Print it on any node of the cluster with: applianced join-string. It begins with sca2. and holds a check, the hash of the cluster's key, the secret, and addresses of nodes.",
 		"Line breaks do no harm. Ctrl-T shows it. If it cannot be pasted here, go one page back and give address and secret, or make this terminal one that can: ssh, a serial line.",
 	},
 	"Peers and secret": {

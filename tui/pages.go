@@ -240,7 +240,7 @@ func joinHowFields(w *Wizard, f *fieldMaker) []huh.Field {
 }
 
 func joinStringFields(w *Wizard, f *fieldMaker) []huh.Field {
-	return []huh.Field{f.secret("join", "Join string", "begins with sca1.; not shown while you type or paste", &w.draft.joinString)}
+	return []huh.Field{f.secret("join", "Join string", "begins with sca2.; not shown while you type or paste", &w.draft.joinString)}
 }
 
 // joinUnfinished reports whether more of the join string may follow.

@@ -76,7 +76,7 @@ func TestUnmarkedPaste(t *testing.T) {
 	})
 	inBubble(t, s, func(p *pump) { // what is no join string is told, in a moment
 		p.keys(toString...)
-		p.keys("=sca1.bad", "enter")
+		p.keys("=sca2.bad", "enter")
 		p.wait(2 * holdFor)
 		p.has("is not a join string")
 	})

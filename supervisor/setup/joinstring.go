@@ -16,11 +16,12 @@ type JoinInfo struct {
 	Peers   []string
 }
 
-// A join string is sca1.CHECK.HASH.SECRET@ADDRESS,ADDRESS. CHECK has two
-// characters for each of the three parts behind it, so that somebody who types
-// it reads where he went wrong. Versions before printed none.
+// A join string is sca2.CHECK.HASH.SECRET@ADDRESS,ADDRESS. CHECK has two characters for
+// each of the three parts behind it, so that somebody who types it reads where he went
+// wrong. Strings that begin with sca1 are of before: they have another CHECK, or none.
 var (
-	joinForm   = regexp.MustCompile(`^sca1\.([a-z2-9]{6})\.([^.]*)\.(.*)@([^@]*)$`)
+	joinForm   = regexp.MustCompile(`^sca2\.([a-z2-9]{6})\.([^.]*)\.(.*)@([^@]*)$`)
+	joinHashed = regexp.MustCompile(`^sca1\.([a-z2-9]{6})\.([^.]*)\.(.*)@([^@]*)$`)
 	joinFormer = regexp.MustCompile(`^sca1\.()([0-9a-f]{64})\.(.*)@([^@]+)$`)
 	joinHash   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
@@ -31,14 +32,17 @@ const maxJoin = 2048
 // ParseJoin reads a join string.
 func ParseJoin(s string) (JoinInfo, error) {
 	s = strings.Join(strings.Fields(s), "") // copied from a terminal, it may be broken over lines
-	m := joinFormer.FindStringSubmatch(s)
+	m, check := joinForm.FindStringSubmatch(s), checkOf
 	if m == nil {
-		m = joinForm.FindStringSubmatch(s)
+		m = joinFormer.FindStringSubmatch(s)
+	}
+	if m == nil {
+		m, check = joinHashed.FindStringSubmatch(s), hashedCheckOf
 	}
 	if len(s) > maxJoin || m == nil {
-		return JoinInfo{}, errors.New("is not a join string, or is cut off: it begins with sca1., has an @ near its end, and is printed by applianced join-string on a node of the cluster")
+		return JoinInfo{}, errors.New("is not a join string, or is cut off: it begins with sca2., has an @ near its end, and is printed by applianced join-string on a node of the cluster")
 	}
-	if err := joinChecked(m[1], m[2:]); err != nil {
+	if err := joinChecked(m[1], m[2:], check); err != nil {
 		return JoinInfo{}, err
 	}
 	j := JoinInfo{KeyHash: m[2], Secret: m[3], Peers: strings.Split(m[4], ",")}
@@ -58,7 +62,7 @@ func ParseJoin(s string) (JoinInfo, error) {
 
 // joinChecked compares the parts of a join string with its checksum; "" is one of
 // before there were any.
-func joinChecked(check string, parts []string) error {
+func joinChecked(check string, parts []string, checkOf func(string) string) error {
 	if check == "" {
 		return nil
 	}
@@ -80,9 +84,28 @@ func joinChecked(check string, parts []string) error {
 // checkAlphabet has no characters that look alike.
 const checkAlphabet = "abcdefghijkmnpqrstuvwxyz23456789"
 
-// checkOf gives two characters that are others, but for one in 1024, after a
-// typing error in a part.
+// A checksum is the sum of a part's characters, each times another power of checkRoot,
+// modulo checkPrime. The prime is larger than the difference of two characters, and the
+// root's powers differ from each other up to checkPrime-1 characters: no character can
+// be typed wrong, and no two neighbours in the wrong order, without another sum.
+const (
+	checkPrime = 1021 // the largest below 32*32
+	checkRoot  = 10   // a primitive root of it
+)
+
+// checkOf gives two characters that are others after one wrong character in a part, or
+// two in the wrong order, and but for one in a thousand after any other typing error.
 func checkOf(part string) string {
+	sum, weight := 0, 1
+	for i := range len(part) {
+		weight = weight * checkRoot % checkPrime
+		sum = (sum + int(part[i])*weight) % checkPrime
+	}
+	return string([]byte{checkAlphabet[sum/32], checkAlphabet[sum%32]})
+}
+
+// hashedCheckOf is the checksum of before: one in 1024 of all typing errors had it, too.
+func hashedCheckOf(part string) string {
 	sum := sha256.Sum256([]byte(part))
 	return string([]byte{checkAlphabet[sum[0]%32], checkAlphabet[sum[1]%32]})
 }
@@ -90,7 +113,7 @@ func checkOf(part string) string {
 // String gives the join string.
 func (j JoinInfo) String() string {
 	peers := strings.Join(j.Peers, ",")
-	return "sca1." + checkOf(j.KeyHash) + checkOf(j.Secret) + checkOf(peers) + "." + j.KeyHash + "." + j.Secret + "@" + peers
+	return "sca2." + checkOf(j.KeyHash) + checkOf(j.Secret) + checkOf(peers) + "." + j.KeyHash + "." + j.Secret + "@" + peers
 }
 
 // Secrets: long enough that nobody guesses them, short enough for what masters

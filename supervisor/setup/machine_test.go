@@ -146,7 +146,7 @@ func TestForm(t *testing.T) {
 			t.Errorf("step %+v", s)
 		}
 	}
-	if s, err := m.JoinString(); err != nil || !strings.HasPrefix(s, "sca1.") {
+	if s, err := m.JoinString(); err != nil || !strings.HasPrefix(s, "sca2.") {
 		t.Errorf("the join string: %q, %v", s, err)
 	}
 	if p.Done == nil || p.Done.JoinString != "" || len(p.Done.BackUp) != 1 || p.Done.MinionConf != "master: 127.0.70.9\nmaster_alive_interval: 30\n" {

@@ -40,7 +40,7 @@ type Answers struct {
 	Peers []string `yaml:"peers" json:"peers,omitempty"`
 	// Secret of the cluster. Forming without one makes one.
 	Secret string `yaml:"secret" json:"secret,omitempty"`
-	// JoinString is "sca1.HASH.SECRET@HOST,HOST" and stands for Peers, Secret
+	// JoinString is "sca2.HASH.SECRET@HOST,HOST" and stands for Peers, Secret
 	// and the cluster's proof.
 	JoinString string `yaml:"join" json:"join,omitempty"`
 	// DataDisk is a block device for the shared volume's copy, or AutoDisk;

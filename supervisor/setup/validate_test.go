@@ -2,6 +2,7 @@ package setup
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"strings"
 	"testing"
 )
@@ -151,9 +152,16 @@ func TestJoinTypos(t *testing.T) {
 	if !strings.HasPrefix(former, "sca1."+someHash+".") {
 		t.Fatal(former)
 	}
-	for _, s := range []string{line, former} {
+	peers := strings.Join(good.Peers, ",")
+	hashed := "sca1." + hashedCheckOf(someHash) + hashedCheckOf(good.Secret) + hashedCheckOf(peers) + line[11:]
+	for _, s := range []string{line, former, hashed} {
 		if j, err := ParseJoin(s); err != nil || j.Secret != good.Secret || j.KeyHash != someHash || len(j.Peers) != 2 {
 			t.Errorf("%s: %+v %v", s, j, err)
+		}
+	}
+	for _, s := range []string{"sca2" + hashed[4:], "sca1" + line[4:], strings.Replace(hashed, "battery", "batterx", 1)} {
+		if j, err := ParseJoin(s); err == nil {
+			t.Errorf("%s: %+v", s, j)
 		}
 	}
 	for name, tt := range map[string]struct{ typed, says string }{
@@ -162,14 +170,53 @@ func TestJoinTypos(t *testing.T) {
 		"secret":          {strings.Replace(line, "battery", "batterry", 1), "typing error after the third dot (the secret)"},
 		"address":         {strings.Replace(line, "192.0.2.1", "192.0.2.11", 1), "typing error after the @ (the addresses)"},
 		"cut off":         {line[:len(line)-5], "typing error after the @ (the addresses)"},
-		"check":           {"sca1.aaaaaa" + line[11:], "after the first dot"},
+		"check":           {"sca2.aaaaaa" + line[11:], "after the first dot"},
 		"no addresses":    {line[:strings.LastIndex(line, "@")], "typing error"},
 		"two":             {strings.Replace(strings.Replace(line, "battery", "x", 1), "0123", "0", 1), "the hash), and one after the third"},
-		"neither":         {"sca1." + line[12:40], "is not a join string, or is cut off"},
+		"neither":         {"sca2." + line[12:40], "is not a join string, or is cut off"},
 		"former, too big": {former[:20] + "0" + former[20:], "is not a join string"},
 	} {
 		if _, err := ParseJoin(tt.typed); err == nil || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestEveryMistypedCharacterIsFound: a part with one wrong character, or with two in each
+// other's place, has another checksum, whatever it holds. (m12)
+func TestEveryMistypedCharacterIsFound(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	parts := []string{someHash, someSecret, "192.0.2.1,192.0.2.2,fd00::1"}
+	for _, n := range []int{1, 16, 128, 1019} {
+		part := make([]byte, n)
+		for i := range part {
+			part[i] = byte('!' + r.IntN('~'-'!'+1))
+		}
+		parts = append(parts, string(part))
+	}
+	for _, part := range parts {
+		good := checkOf(part)
+		typed := []byte(part)
+		for i := range typed {
+			for c := byte(' '); c <= '~'; c++ {
+				if typed[i] = c; c != part[i] && checkOf(string(typed)) == good {
+					t.Fatalf("seed %d: %q and %q have the same checksum", seed, part, typed)
+				}
+			}
+			typed[i] = part[i]
+		}
+		for i := range typed {
+			for j := i + 1; j < min(i+40, len(typed)); j++ {
+				typed[i], typed[j] = typed[j], typed[i]
+				if part[i] != part[j] && checkOf(string(typed)) == good {
+					t.Fatalf("seed %d: %q and %q have the same checksum", seed, part, typed)
+				}
+				typed[i], typed[j] = typed[j], typed[i]
+			}
+		}
+		if checkOf(part[:len(part)-1]) == good {
+			t.Errorf("%q without its last character has the same checksum", part)
 		}
 	}
 }

@@ -62,7 +62,7 @@ const secretName = `[A-Za-z0-9_.-]*(?:secret|passw(?:or)?d|passphrase|token|api_
 var (
 	pemBlock   = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 	ageKey     = regexp.MustCompile(`AGE-SECRET-KEY-1[0-9A-Z]+`)
-	joinString = regexp.MustCompile(`(sca1\.[0-9A-Za-z]+\.)[^@\s"']+`)
+	joinString = regexp.MustCompile(`(sca[0-9]\.[0-9A-Za-z]+\.)(?:[^\s"']*(@)|[^@\s"']+)`) // the secret may hold an @
 	cryptHash  = regexp.MustCompile(`\$(?:1|2[aby]|5|6|7|y|gy|argon2id?)\$[^\s:"']+`)
 	bearer     = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}`)
 	inURL      = regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^/\s:@]*:)[^@\s/]+@`)
@@ -75,7 +75,7 @@ func (r *Redactor) Clean(text []byte) []byte {
 	text = []byte(r.known.Replace(string(text)))
 	text = pemBlock.ReplaceAll(text, []byte(removed))
 	text = ageKey.ReplaceAll(text, []byte(removed))
-	text = joinString.ReplaceAll(text, []byte("${1}"+removed))
+	text = joinString.ReplaceAll(text, []byte("${1}"+removed+"${2}"))
 	text = cryptHash.ReplaceAll(text, []byte(removed))
 	text = inURL.ReplaceAll(text, []byte("${1}"+removed+"@"))
 	text = bearer.ReplaceAll(text, []byte("${1} "+removed))

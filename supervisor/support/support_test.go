@@ -100,7 +100,7 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 		filepath.Join(s.MasterConf(), "master"): "cluster_id: prod\ncluster_secret: " + secret + "\nrest_cherrypy: {ssl_key_password: \"" + next() + "\"}\n",
 		s.LBConf():                              "admin:\n  token: " + next() + "\n",
 		filepath.Join(s.LogDir(), "master.log"): "the secret was " + secret + "\nother " + other + "\nbase64 " + base64.StdEncoding.EncodeToString([]byte(secret)) +
-			"\nrecord " + strings.Join(keys, " ") + " of kept-member\nroot key " + root + " used\nsca1.0123abcd." + next() + "@10.0.0.1,10.0.0.2\nGET https://user:" + next() + "@example.org/x\n" +
+			"\nrecord " + strings.Join(keys, " ") + " of kept-member\nroot key " + root + " used\nsca2.0123abcd." + next() + "@10.0.0.1,10.0.0.2\nsca1.0123abcd." + next() + "@" + next() + "@10.0.0.3\nGET https://user:" + next() + "@example.org/x\n" +
 			"Authorization: Bearer " + next() + "\nadmin:$6$" + next() + "$" + next() + ":19000\n{\"password\":\"" + next() + "\",\"user\":\"kept-user\"}\n" +
 			"msg=\"login\" error=kept-error passwd=" + next() + " more\n" + pem() + "AGE-SECRET-KEY-1" + strings.ToUpper(next()) + "\nkept-line\n",
 		filepath.Join(s.LogDir(), "lb.log"): strings.Repeat("x", maxFile) + "\nkept-end\n",
@@ -133,7 +133,7 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"kept-line", "kept-member", "kept-user", "kept-error", "kept-end", "keep_jobs: 24", "cluster_id: prod", "the beginning is left out",
-		"said [removed]", "master.pem", "/does/not/exist", "sca1.0123abcd.[removed]@10.0.0.1"} {
+		"said [removed]", "master.pem", "/does/not/exist", "sca2.0123abcd.[removed]@10.0.0.1", "sca1.0123abcd.[removed]@10.0.0.3"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in the bundle", want)
 		}

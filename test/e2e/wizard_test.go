@@ -147,8 +147,8 @@ func TestWizard(t *testing.T) {
 	useVirtual(t, x, "")
 	useAPI(t, x, "yes")
 	review(t, x, "lab", "n1", n1.Addr, shared, "is made, and shown at the end", "Salt's API")
-	x.WaitFor(t, 120*time.Second, "This node is ready", "master: "+n1.Addr, "sca1.", "master_finger: ", "The cluster's secret in it: ")
-	if code := second.WaitEnd(t, step); code != 0 || strings.Contains(second.Screen(), "sca1.") {
+	x.WaitFor(t, 120*time.Second, "This node is ready", "master: "+n1.Addr, "sca2.", "master_finger: ", "The cluster's secret in it: ")
+	if code := second.WaitEnd(t, step); code != 0 || strings.Contains(second.Screen(), "sca2.") {
 		t.Errorf("the terminal that followed ended with %d and shows:\n%s", code, second.Screen())
 	}
 	join := joinString(t, x)
@@ -163,7 +163,7 @@ func TestWizard(t *testing.T) {
 	skipAdministrator(t, x)
 	x.WaitFor(t, step, "What do you have from the cluster?")
 	x.Type(t, "\r\x15n2\r"+n2.Addr+"\r")
-	x.WaitFor(t, step, "begins with sca1.")
+	x.WaitFor(t, step, "begins with sca2.")
 	x.Type(t, join[:20]+"x"+join[21:]+"\r")
 	x.WaitFor(t, step, "has a typing error after the second dot")
 	x.Type(t, "\x14")
@@ -289,7 +289,7 @@ func joinString(t *testing.T, x lab.Screen) string {
 	_, rest, _ := strings.Cut(x.Screen(), "applianced join-string):")
 	rest, _, _ = strings.Cut(rest, "The cluster's secret")
 	s := strings.Join(strings.Fields(rest), "")
-	if !strings.HasPrefix(s, "sca1.") || !strings.Contains(s, "@") {
+	if !strings.HasPrefix(s, "sca2.") || !strings.Contains(s, "@") {
 		t.Fatalf("no join string on the last page:\n%s", x.Screen())
 	}
 	return s

@@ -55,11 +55,11 @@ func TestWizardInTmux(t *testing.T) {
 	if entry == "" {
 		entry = nodes[0].Addr
 	}
-	on[0].WaitFor(t, 120*time.Second, "This node is ready", "master: "+entry, "sca1.")
+	on[0].WaitFor(t, 120*time.Second, "This node is ready", "master: "+entry, "sca2.")
 	join := joinString(t, on[0])
 
 	on[1].Type(t, "\r\x15n2\r"+nodes[1].Addr+"\r")
-	on[1].WaitFor(t, step, "begins with sca1.")
+	on[1].WaitFor(t, step, "begins with sca2.")
 	on[1].Type(t, join+"\r")
 	on[2].Type(t, down+"\r\x15n3\r"+nodes[2].Addr+"\r")
 	on[2].WaitFor(t, step, "one is enough")

@@ -101,7 +101,7 @@ func formByWizard(t *testing.T, all []*machine, virtual string) (join string) {
 	_, rest, _ := strings.Cut(all[0].Screen(), "applianced join-string):")
 	rest, _, _ = strings.Cut(rest, "The cluster's secret")
 	join = strings.Join(strings.Fields(rest), "")
-	if !strings.HasPrefix(join, "sca1.") || !strings.Contains(all[0].Screen(), "master: "+virtual) {
+	if !strings.HasPrefix(join, "sca2.") || !strings.Contains(all[0].Screen(), "master: "+virtual) {
 		t.Fatalf("the last page shows\n%s", all[0].Screen())
 	}
 	p.page("This node is ready", "\r")
@@ -120,7 +120,7 @@ func joinByWizard(t *testing.T, two []*machine, join, peer string) {
 		name := "\x15" + m.Name + "\r" + m.Address + "\r"
 		if i == 0 {
 			p.page("What do you have from the cluster?", "\r"+name)
-			p.page("begins with sca1.", join+"\r")
+			p.page("begins with sca2.", join+"\r")
 		} else {
 			p.page("What do you have from the cluster?", down+"\r"+name)
 			p.page("one is enough", "blue\r"+peer+"\r"+secret+"\r")
