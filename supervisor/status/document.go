@@ -122,6 +122,8 @@ type Front struct {
 type FrontAPI struct {
 	Port  int      `json:"port"`
 	Nodes []string `json:"nodes"` // whose salt-api answers now
+	// Starting tells that none does because this node's is only starting.
+	Starting bool `json:"starting,omitempty"`
 }
 
 // Virtual is the address that moves between the nodes.

@@ -220,6 +220,20 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// TestAPIIsServed: who serves Salt's API, and why nobody does. (m9)
+func TestAPIIsServed(t *testing.T) {
+	for want, api := range map[string]FrontAPI{
+		"served by n1, n2":   {Nodes: []string{"n1", "n2"}},
+		"served by no node":  {},
+		"and is starting":    {Starting: true},
+		"served by n2 alone": {Nodes: []string{"n2 alone"}, Starting: false},
+	} {
+		if got := api.served(); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
 func TestUpgradeLine(t *testing.T) {
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	for want, u := range map[string]Upgrade{

@@ -149,7 +149,10 @@ func (t *wording) answer(step *SetupStep) string {
 
 // served says who serves Salt's API.
 func (a *FrontAPI) served() string {
-	if len(a.Nodes) == 0 {
+	switch {
+	case len(a.Nodes) == 0 && a.Starting:
+		return "and is starting"
+	case len(a.Nodes) == 0:
 		return "served by no node"
 	}
 	return "served by " + strings.Join(a.Nodes, ", ")

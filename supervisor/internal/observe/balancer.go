@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"saltern/lbproxy"
 	"saltern/supervisor/internal/service"
@@ -116,24 +117,47 @@ func apiOf(st lbproxy.Status) *apiFront {
 }
 
 // document is what the status tells of it.
-func (a *apiFront) document(cfg *settings.Settings) *status.FrontAPI {
+func (a *apiFront) document(cfg *settings.Settings, f facts) *status.FrontAPI {
 	if a == nil {
 		return nil
 	}
-	return &status.FrontAPI{Port: cfg.Front.APIPort, Nodes: a.serving}
+	return &status.FrontAPI{Port: cfg.Front.APIPort, Nodes: a.serving, Starting: len(a.serving) == 0 && f.apiStarts()}
 }
 
 // apiFrontFindings are about the front of Salt's API of this node.
-func apiFrontFindings(cfg *settings.Settings, a *apiFront) []status.Finding {
+func apiFrontFindings(cfg *settings.Settings, f facts) []status.Finding {
+	a := f.balancer.api
 	switch {
 	case a == nil:
 		return nil
 	case !a.listens:
 		return []status.Finding{{Code: status.APIFront, Cause: fmt.Sprintf("port %d is another program's", cfg.Front.APIPort)}}
-	case a.down[cfg.Node] != "":
+	case a.down[cfg.Node] != "" && !f.apiStarts():
 		return []status.Finding{{Code: status.APIFront, Cause: status.Clip(a.down[cfg.Node])}}
 	}
 	return nil
+}
+
+// apiLags is how much later than the supervisor the load balancer may learn that
+// salt-api is up.
+const apiLags = 20 * time.Second
+
+// apiStarts reports whether this node's salt-api cannot be up yet, for the load balancer
+// at least: it starts behind the master. What keeps it from starting is another finding.
+func (f facts) apiStarts() bool {
+	i := slices.IndexFunc(f.services, func(i service.Info) bool { return i.Name == status.APIService })
+	if i < 0 {
+		return false
+	}
+	switch api := f.services[i]; api.State {
+	case service.Waiting:
+		return true
+	case service.Starting:
+		return api.Failures == 0 && f.now.Sub(api.Since) <= slowAPI
+	case service.Running:
+		return f.now.Sub(api.Since) < apiLags
+	}
+	return false
 }
 
 func balancerDown(i service.Info, blocked bool) []status.Finding {
@@ -161,7 +185,7 @@ func balancerFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 		out = append(out, status.Finding{Code: status.SourceLimited, Cause: b.limited})
 	}
 	if f.balancer != nil {
-		out = append(out, apiFrontFindings(cfg, f.balancer.api)...)
+		out = append(out, apiFrontFindings(cfg, f)...)
 	}
 	switch {
 	case f.balErr != nil:

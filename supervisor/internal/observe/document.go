@@ -59,7 +59,7 @@ func (o *Observer) compose(f facts) status.Document {
 	}
 	if f.balancer != nil {
 		d.Minions.Connected = &f.balancer.sessions
-		d.Front.API = f.balancer.api.document(o.cfg.Settings)
+		d.Front.API = f.balancer.api.document(o.cfg.Settings, f)
 	}
 	for _, i := range f.services {
 		if i.Name == status.VirtualService && f.Virtual == nil {

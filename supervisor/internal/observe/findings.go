@@ -20,6 +20,10 @@ import (
 // that is a problem.
 const slowStart = 20 * time.Second
 
+// slowAPI is how long salt-api may take to answer after its start, also on a machine
+// that does everything at once for the first time.
+const slowAPI = 2 * time.Minute
+
 // findings says what is wrong, given the facts. It is a pure function; which
 // of the findings are shown is the board's decision.
 func findings(cfg *settings.Settings, f facts) []status.Finding {
@@ -42,7 +46,7 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 				out = append(out, status.Finding{Code: status.MasterSilent, Cause: "the load balancer gives it nobody: " + why})
 			}
 		case status.APIService:
-			out = append(out, apiFindings(i)...)
+			out = append(out, apiFindings(f.now, i)...)
 		case status.BalancerService:
 			out = append(out, balancerDown(i, len(f.Blocked[i.Name]) > 0)...)
 		}
@@ -109,10 +113,12 @@ func masterFindings(now time.Time, i service.Info, blocked bool) []status.Findin
 }
 
 // apiFindings are about salt-api, which waits for the master.
-func apiFindings(i service.Info) []status.Finding {
+func apiFindings(now time.Time, i service.Info) []status.Finding {
 	switch {
 	case i.State == service.Pausing, i.State == service.Starting && i.Failures > 0:
 		return []status.Finding{{Code: status.APIDown, Cause: "salt-api: " + crash(i)}}
+	case i.State == service.Starting && now.Sub(i.Since) > slowAPI:
+		return []status.Finding{{Code: status.APIDown, Cause: "salt-api has not answered since its start " + status.Age(now.Sub(i.Since)) + " ago"}}
 	case i.State == service.Failing:
 		return []status.Finding{{Code: status.APIDown, Cause: i.Message}}
 	}

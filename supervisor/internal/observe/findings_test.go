@@ -51,6 +51,16 @@ func TestFindings(t *testing.T) {
 			change(f.master)
 		}
 	}
+	apiState := func(api service.Info) func(*facts) { // the front leads nowhere meanwhile (m9)
+		return func(f *facts) {
+			api.Name = status.APIService
+			f.services = append(f.services, api)
+			f.balancer.api = &apiFront{listens: true, down: map[string]string{"n1": "refused"}}
+			if d := f.balancer.api.document(&cfg, *f); d.Starting != f.apiStarts() {
+				t.Errorf("the status says that it starts: %v", d.Starting)
+			}
+		}
+	}
 	for _, c := range []struct {
 		name   string
 		change func(*facts)
@@ -107,6 +117,12 @@ func TestFindings(t *testing.T) {
 		{"the front does not lead to our API", func(f *facts) {
 			f.balancer.api = &apiFront{listens: true, down: map[string]string{"n1": "127.0.0.1:14507 is down: refused"}}
 		}, "SCA-230: 127.0.0.1:14507 is down: refused"},
+		{"the API starts behind the master", apiState(service.Info{State: service.Waiting, Since: now.Add(-time.Hour)}), ""},
+		{"the API starts", apiState(service.Info{State: service.Starting, Since: now.Add(-slowAPI)}), ""},
+		{"the API starts for long", apiState(service.Info{State: service.Starting, Since: now.Add(-3 * time.Minute)}), "SCA-220: salt-api has not answered since its start 3m ago | SCA-230: refused"},
+		{"the API is up, and the load balancer does not know yet", apiState(service.Info{State: service.Running, Since: now.Add(-apiLags + time.Second)}), ""},
+		{"the API is up, and the load balancer does not find it", apiState(service.Info{State: service.Running, Since: now.Add(-apiLags)}), "SCA-230: refused"},
+		{"the API starts again after a crash", apiState(service.Info{State: service.Starting, Failures: 1, LastExit: "exit code 1", Since: now}), "SCA-220: salt-api: exit code 1 | SCA-230: refused"},
 		{"a source is limited", func(f *facts) { f.balancer.limited = "203.0.113.9 has 20000 sessions" }, "SCA-305: 203.0.113.9 has 20000 sessions"},
 		{"disk low", disk(probe.Disk{Total: 1 << 30, Free: 1 << 26, FreePercent: 6, InodesPercent: 90}), "SCA-403 /var/lib/saltern: 64.0 MiB free of 1.0 GiB (6.0 %), 90.0 % of inodes free"},
 		{"disk full", disk(probe.Disk{Total: 1 << 30, FreePercent: 0, InodesPercent: 90}), "SCA-402 /var/lib/saltern: "},
