@@ -139,7 +139,10 @@ func (s *scripted) SetupNetwork(_ context.Context, action string, n setup.Networ
 	if action == "confirm" && s.confirmErr != nil {
 		return setup.Trial{}, s.confirmErr
 	}
-	s.trial = setup.Trial{Active: action == "try", Addresses: []string{"10.0.0.21/24"}}
+	s.trial = setup.Trial{Active: action == "try", Addresses: []string{"10.0.0.21/24"}, Reach: []setup.Reach{
+		{What: "gateway", Address: "10.0.0.1", Answers: true}, {What: "name server", Address: "10.0.0.2", Answers: true}, {What: "name server", Address: "10.0.0.3"},
+		{What: "time server", Address: "ntp.example.org", Detail: "no such name"},
+	}}
 	return setup.Trial{Active: action == "try", Until: time.Now().Add(setup.TrialLasts), Addresses: []string{"10.0.0.21/24"}}, s.err
 }
 

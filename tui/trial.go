@@ -100,7 +100,7 @@ func (p *trialPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		return tea.Batch(p.tick(w), p.look(w))
 	case lookMsg:
 		if msg.turn == w.turn && p.trial.Active && p.confirmed == nil && w.busy == "" {
-			p.trial.Addresses = msg.trial.Addresses
+			p.trial.Addresses, p.trial.Reach = msg.trial.Addresses, msg.trial.Reach
 			if !msg.trial.Active { // a supervisor that was started anew has taken it back
 				p.trial.Active, p.ended = false, true
 			}
@@ -160,11 +160,8 @@ func (p *trialPage) view(w *Wizard) string {
 		return "\nThe network is as you confirmed it."
 	case p.trial.Active:
 		text := "\n" + paragraph("", "The network is set as you said. The interface has now:", width) + "\n\n"
-		for _, a := range p.trial.Addresses {
-			text += "    " + clean(a) + "\n"
-		}
-		if len(p.trial.Addresses) == 0 {
-			text += "    no address\n"
+		for _, l := range append(p.addresses(), p.reach()...) {
+			text += "    " + clip(l, width-4) + "\n"
 		}
 		text += "\n" + paragraph("", fmt.Sprintf("It is taken back in %d seconds unless you press Enter.", int(p.left().Seconds())), width)
 		if p.trial.Message != "" {
@@ -173,6 +170,44 @@ func (p *trialPage) view(w *Wizard) string {
 		return text
 	}
 	return "\n" + strings.Join(wrap("The network is as it was before. Press r to try once more, or Esc to change it.", width), "\n")
+}
+
+func (p *trialPage) addresses() (lines []string) {
+	for _, a := range p.trial.Addresses {
+		lines = append(lines, clean(a))
+	}
+	if len(lines) == 0 {
+		return []string{"no address"}
+	}
+	return lines
+}
+
+// reach are lines about what of the network answers.
+func (p *trialPage) reach() (lines []string) {
+	if p.trial.Reach == nil {
+		return []string{"Trying the gateway, name servers and time servers ..."}
+	}
+	widest := 0
+	for _, r := range p.trial.Reach {
+		name := strings.TrimSpace(r.What + " " + clean(r.Address))
+		widest = max(widest, len(name))
+		lines = append(lines, name)
+	}
+	for i, r := range p.trial.Reach {
+		answer := "answers"
+		switch {
+		case r.Answers:
+		case r.Detail != "":
+			answer = "NO ANSWER: " + clean(r.Detail)
+		default:
+			answer = "NO ANSWER"
+		}
+		if r.Address == "" {
+			answer = clean(r.Detail)
+		}
+		lines[i] = fmt.Sprintf("%-*s  %s", widest, lines[i], answer)
+	}
+	return lines
 }
 
 func (p *trialPage) keys(*Wizard) string {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/command"
+	"saltern/pause"
 	"saltern/supervisor/layout"
 )
 
@@ -26,9 +27,12 @@ type Networker struct {
 	Lasts   time.Duration // of a trial; 0: TrialLasts
 	Managed func() bool
 	Log     *slog.Logger
+	// Reach finds out what of a network answers; nil: nothing is tried.
+	Reach func(context.Context, Network) []Reach
 
-	mu    sync.Mutex
-	trial *trial
+	mu     sync.Mutex
+	trial  *trial
+	trying sync.WaitGroup // for what finds out what answers
 }
 
 // trial is a configuration that was not confirmed yet.
@@ -36,6 +40,14 @@ type trial struct {
 	iface string // "": all of them
 	until time.Time
 	timer *time.Timer
+	stop  context.CancelFunc // ends the looks at what answers
+	reach []Reach            // what came of the last one; nil: none has ended
+}
+
+// end stops what goes on during a trial.
+func (t *trial) end() {
+	t.timer.Stop()
+	t.stop()
 }
 
 // Names of our file, of what it was before a trial, and of the mark that there
@@ -47,7 +59,7 @@ const (
 
 // NewNetworker gives one for this machine.
 func NewNetworker(log *slog.Logger) *Networker {
-	return &Networker{Dir: "/etc/systemd/network", Managed: managed, Log: log, Reload: func(ctx context.Context) error {
+	return &Networker{Dir: "/etc/systemd/network", Managed: managed, Log: log, Reach: reachOf, Reload: func(ctx context.Context) error {
 		if _, err := command.Do(ctx, command.Exec{Limit: time.Minute}, "networkctl", "reload"); err != nil {
 			return fmt.Errorf("networkctl reload: %w", err)
 		}
@@ -110,12 +122,33 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	lasts := w.Lasts
 	lasts = cmp.Or(lasts, TrialLasts)
 	if w.trial != nil {
-		w.trial.timer.Stop()
+		w.trial.end()
 	}
-	t := &trial{iface: n.Interface, until: time.Now().Add(lasts)}
+	looks, stop := context.WithTimeout(context.Background(), lasts)
+	t := &trial{iface: n.Interface, until: time.Now().Add(lasts), stop: stop}
 	t.timer = time.AfterFunc(lasts, func() { w.late(t) })
 	w.trial = t
+	if w.Reach != nil {
+		w.trying.Go(func() { w.keepTrying(looks, t, n) })
+	}
 	return w.state(), nil
+}
+
+// keepTrying finds out again and again what of a network answers, until ctx ends: an
+// address may come late, and a cable.
+func (w *Networker) keepTrying(ctx context.Context, t *trial, n Network) {
+	for {
+		reach := w.Reach(ctx, n)
+		if ctx.Err() != nil {
+			return
+		}
+		w.mu.Lock()
+		t.reach = reach
+		w.mu.Unlock()
+		if pause.For(ctx, reachEvery) != nil {
+			return
+		}
+	}
 }
 
 // keep puts what is in force aside; an empty file stands for none.
@@ -146,7 +179,7 @@ func (w *Networker) late(t *trial) {
 // back restores what was in force before the trial.
 func (w *Networker) back(ctx context.Context) error {
 	if w.trial != nil {
-		w.trial.timer.Stop()
+		w.trial.end()
 		w.trial = nil
 	}
 	path := filepath.Join(w.Dir, networkFile)
@@ -185,7 +218,7 @@ func (w *Networker) Confirm() (Trial, error) {
 	if err := os.Remove(filepath.Join(w.Dir, beforeFile)); err != nil {
 		return Trial{}, err
 	}
-	w.trial.timer.Stop()
+	w.trial.end()
 	w.trial = nil
 	return w.state(), nil
 }
@@ -213,6 +246,7 @@ func (w *Networker) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	_, err := w.Revert(ctx)
+	w.trying.Wait()
 	return err
 }
 
@@ -220,7 +254,7 @@ func (w *Networker) state() Trial {
 	if w.trial == nil {
 		return Trial{Addresses: addressesOf("", interfaces())}
 	}
-	return Trial{Active: true, Until: w.trial.until, Addresses: addressesOf(w.trial.iface, interfaces())}
+	return Trial{Active: true, Until: w.trial.until, Addresses: addressesOf(w.trial.iface, interfaces()), Reach: w.trial.reach}
 }
 
 // addressesOf gives those of one interface; name "": of all.

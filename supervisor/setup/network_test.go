@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -77,6 +78,41 @@ func TestNetworkTrial(t *testing.T) {
 	}
 	if _, err := w.Revert(t.Context()); err != nil || !strings.Contains(content(t, w), "192.0.2.10/24") {
 		t.Errorf("back from two tries: %v %q", err, content(t, w))
+	}
+}
+
+// TestTrialTellsWhatAnswers: as soon as it is known, and no longer than the trial goes.
+// (m5)
+func TestTrialTellsWhatAnswers(t *testing.T) {
+	w, _ := networker(t)
+	asked := make(chan Network, 10)
+	answers := []Reach{{What: "gateway", Address: "192.0.2.1", Answers: true}}
+	w.Reach = func(ctx context.Context, n Network) []Reach {
+		asked <- n
+		return answers
+	}
+	if tr, err := w.Try(t.Context(), someStatic); err != nil || tr.Reach != nil {
+		t.Fatalf("at once: %+v %v", tr, err)
+	}
+	if n := <-asked; !reflect.DeepEqual(n, someStatic) {
+		t.Errorf("asked about %+v", n)
+	}
+	await.That(t, "what answers", func() bool { return reflect.DeepEqual(w.Look().Reach, answers) })
+	if tr, err := w.Confirm(); err != nil || tr.Reach != nil {
+		t.Errorf("when it is kept: %+v %v", tr, err)
+	}
+	hangs := make(chan struct{})
+	w.Reach = func(ctx context.Context, _ Network) []Reach {
+		close(hangs)
+		<-ctx.Done()
+		return answers
+	}
+	if _, err := w.Try(t.Context(), someStatic); err != nil {
+		t.Fatal(err)
+	}
+	<-hangs
+	if err := w.Close(); err != nil { // which waits for it
+		t.Error(err)
 	}
 }
 

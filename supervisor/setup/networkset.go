@@ -34,7 +34,7 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 		}
 	}
 	if w.trial != nil {
-		w.trial.timer.Stop()
+		w.trial.end()
 		w.trial = nil
 	}
 	if err := os.Remove(filepath.Join(w.Dir, beforeFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -146,6 +146,8 @@ type Trial struct {
 	Until     time.Time `json:"until"`     // taken back then
 	Addresses []string  `json:"addresses"` // what the interface has now
 	Message   string    `json:"message,omitempty"`
+	// Reach is what of the network answers; nil: it has not been looked at yet.
+	Reach []Reach `json:"reach,omitempty"`
 }
 
 // Check is one line of the preflight.

@@ -1,0 +1,264 @@
+package setup
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/pause"
+)
+
+// Reach is whether something that a network names answers.
+type Reach struct {
+	What    string `json:"what"`    // gateway, name server, time server
+	Address string `json:"address"` // or name; empty: there is none
+	Answers bool   `json:"answers"`
+	Detail  string `json:"detail,omitempty"` // why it does not
+}
+
+const (
+	// reachTakes bounds a look at one of them; questions are asked twice in it.
+	reachTakes = 3 * time.Second
+	// reachEvery is the pause between two looks during a trial.
+	reachEvery = 5 * time.Second
+	// mostReached bounds how many of a kind are looked at.
+	mostReached = 3
+)
+
+// reachOf asks everything that the network names whether it is there, all at once. What a
+// DHCP server gave is found out as the system knows it.
+func reachOf(ctx context.Context, n Network) []Reach {
+	gateway, servers, clocks := n.Gateway, n.DNS, n.NTP
+	if n.Method != "static" {
+		gateway = gatewayOf(n.Interface, interfaces())
+		servers, _ = resolvers("/run/systemd/resolve/resolv.conf")
+	}
+	if len(clocks) == 0 {
+		clocks = timeServers("/run/systemd/netif/state", "/etc/chrony/chrony.conf")
+	}
+
+	var list []Reach
+	var asks []func(context.Context) error
+	add := func(what, address string, ask func(context.Context) error) {
+		list = append(list, Reach{What: what, Address: address})
+		asks = append(asks, ask)
+	}
+	if gateway == "" {
+		add("gateway", "", func(context.Context) error { return errors.New("there is none: only this network is reached") })
+	} else {
+		add("gateway", gateway, func(ctx context.Context) error { return neighbourAnswers(ctx, gateway) })
+	}
+	for _, s := range servers[:min(len(servers), mostReached)] {
+		add("name server", s, func(ctx context.Context) error { return nameServerAnswers(ctx, net.JoinHostPort(s, "53")) })
+	}
+	for _, s := range clocks[:min(len(clocks), mostReached)] {
+		add("time server", s, func(ctx context.Context) error { return timeServerAnswers(ctx, net.JoinHostPort(s, "123")) })
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, reachTakes)
+	defer cancel()
+	var asked sync.WaitGroup
+	for i, ask := range asks {
+		asked.Go(func() {
+			err := ask(ctx)
+			list[i].Answers = err == nil
+			if err != nil && !errors.Is(err, errSilent) {
+				list[i].Detail = err.Error()
+			}
+		})
+	}
+	asked.Wait()
+	return list
+}
+
+// errSilent means that nothing came back.
+var errSilent = errors.New("no answer")
+
+// gatewayOf is the gateway of an interface; name "": of any.
+func gatewayOf(name string, all []Interface) string {
+	i := slices.IndexFunc(all, func(i Interface) bool { return i.Gateway != "" && (name == "" || i.Name == name) })
+	if i < 0 {
+		return ""
+	}
+	return all[i].Gateway
+}
+
+// timeServers are those that the network has given, as systemd-networkd knows them,
+// else those that chrony is configured with.
+func timeServers(networkd, chrony string) (out []string) {
+	state, _ := readBounded(networkd) // not there: none
+	for line := range strings.Lines(string(state)) {
+		if list, ok := strings.CutPrefix(strings.TrimSpace(line), "NTP="); ok {
+			out = append(out, strings.Fields(list)...)
+		}
+	}
+	if len(out) > 0 {
+		return slices.DeleteFunc(out, func(s string) bool { return !hostForm(s) })
+	}
+	config, _ := readBounded(chrony)
+	for line := range strings.Lines(string(config)) {
+		if w := strings.Fields(line); len(w) > 1 && (w[0] == "server" || w[0] == "pool") && hostForm(w[1]) {
+			out = append(out, w[1])
+		}
+	}
+	return out
+}
+
+// exchange sends a question to a server over UDP, twice if need be, until check takes
+// an answer.
+func exchange(ctx context.Context, address string, question []byte, check func(answer []byte) bool) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "udp", address)
+	if err != nil {
+		return dialFault(err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	defer stop()
+	answer := make([]byte, 1500)
+	for range 2 {
+		if _, err := conn.Write(question); err != nil {
+			return dialFault(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(reachTakes / 3))
+		for {
+			size, err := conn.Read(answer)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil {
+				return dialFault(err)
+			}
+			if check(answer[:size]) {
+				return nil
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errSilent
+}
+
+// dialFault shortens an error of the network to its cause.
+func dialFault(err error) error {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		if dns.IsNotFound {
+			return errors.New("no such name")
+		}
+		return errors.New("its name cannot be resolved")
+	}
+	if code, ok := errors.AsType[syscall.Errno](err); ok {
+		return code
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return errSilent
+	}
+	return err
+}
+
+// nameServerAnswers asks a name server for the servers of the root (RFC 1035, 4.1).
+// Any answer is one, a refusal as well.
+func nameServerAnswers(ctx context.Context, address string) error {
+	question := []byte{0, 0, 1 /* recursion desired */, 0, 0, 1 /* one question */, 0, 0, 0, 0, 0, 0, 0 /* the root */, 0, 2 /* NS */, 0, 1 /* IN */}
+	_, _ = rand.Read(question[:2]) // its number
+	return exchange(ctx, address, question, func(answer []byte) bool {
+		return len(answer) >= 12 && answer[0] == question[0] && answer[1] == question[1] && answer[2]&0x80 != 0
+	})
+}
+
+// timeServerAnswers asks a time server for the time (RFC 5905, 7.3).
+func timeServerAnswers(ctx context.Context, address string) error {
+	question := make([]byte, 48)
+	question[0] = 4<<3 | 3          // version 4, client
+	_, _ = rand.Read(question[40:]) // its time of sending comes back
+	return exchange(ctx, address, question, func(answer []byte) bool {
+		return len(answer) >= 48 && answer[0]&7 == 4 && string(answer[24:32]) == string(question[40:])
+	})
+}
+
+// neighbourAnswers reports whether a machine of this network is there: the kernel looks
+// for it when something is sent to it, whether it answers that or not.
+func neighbourAnswers(ctx context.Context, address string) error {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return err
+	}
+	conn, err := net.Dial("udp", net.JoinHostPort(address, "9")) // discard
+	if err != nil {
+		return dialFault(err)
+	}
+	defer conn.Close()
+	for {
+		if _, err := conn.Write([]byte{0}); errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EADDRNOTAVAIL) {
+			return dialFault(err)
+		}
+		switch neighbourState(ip) {
+		case unix.NUD_REACHABLE, unix.NUD_PERMANENT, unix.NUD_NOARP:
+			return nil
+		}
+		if pause.For(ctx, 100*time.Millisecond) != nil {
+			break
+		}
+	}
+	switch neighbourState(ip) {
+	case unix.NUD_STALE, unix.NUD_DELAY, unix.NUD_PROBE: // it was there before, and is being asked
+		return nil
+	}
+	return errSilent
+}
+
+// neighbourState is what the kernel knows of a neighbour; 0: nothing (rtnetlink(7),
+// RTM_GETNEIGH).
+func neighbourState(ip netip.Addr) uint16 {
+	family := syscall.AF_INET
+	if ip.Is6() {
+		family = syscall.AF_INET6
+	}
+	rib, err := syscall.NetlinkRIB(syscall.RTM_GETNEIGH, family)
+	if err != nil {
+		return 0
+	}
+	list, err := syscall.ParseNetlinkMessage(rib)
+	if err != nil {
+		return 0
+	}
+	for _, m := range list {
+		if m.Header.Type == syscall.RTM_NEWNEIGH && neighbourOf(m.Data) == ip {
+			return binary.NativeEndian.Uint16(m.Data[8:])
+		}
+	}
+	return 0
+}
+
+// neighbourOf is the address in an entry of the table of neighbours: a struct ndmsg and
+// attributes behind it.
+func neighbourOf(data []byte) netip.Addr {
+	const header = unix.SizeofNdMsg
+	if len(data) < header {
+		return netip.Addr{}
+	}
+	for rest := data[header:]; len(rest) >= unix.SizeofRtAttr; {
+		size := int(binary.NativeEndian.Uint16(rest))
+		if size < unix.SizeofRtAttr || size > len(rest) {
+			break
+		}
+		if binary.NativeEndian.Uint16(rest[2:]) == unix.NDA_DST {
+			ip, _ := netip.AddrFromSlice(rest[unix.SizeofRtAttr:size])
+			return ip
+		}
+		rest = rest[min(len(rest), (size+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1)):]
+	}
+	return netip.Addr{}
+}
