@@ -17,6 +17,7 @@ type scripted struct {
 	progress setup.Progress
 	claim    setup.Claim
 	asked    []string // to lead
+	draft    setup.Draft
 	checks   []setup.Check
 	doc      status.Document
 	err      error // of every call
@@ -146,11 +147,17 @@ func (s *scripted) SetupNetwork(_ context.Context, action string, n setup.Networ
 	return setup.Trial{Active: action == "try", Until: time.Now().Add(setup.TrialLasts), Addresses: []string{"10.0.0.21/24"}}, s.err
 }
 
-func (s *scripted) SetupClaim(_ context.Context, name string, lead setup.Lead) (setup.Claim, error) {
+func (s *scripted) SetupClaim(_ context.Context, q setup.ClaimRequest) (setup.Claim, error) {
 	defer s.lock()()
-	if lead == setup.Take || lead == setup.Begin && s.claim.Owner == "" {
-		s.asked = append(s.asked, string(lead))
-		s.claim = setup.Claim{Mine: true, Owner: name, Since: time.Now()}
+	answer := s.claim
+	if q.Lead == setup.Take || q.Lead == setup.Begin && s.claim.Owner == "" {
+		s.asked = append(s.asked, string(q.Lead))
+		s.claim = setup.Claim{Mine: true, Owner: q.Name, Since: time.Now()}
+		answer = s.claim
+		answer.Draft = s.draft
 	}
-	return s.claim, s.err
+	if q.Draft != nil {
+		s.draft = q.Draft
+	}
+	return answer, s.err
 }

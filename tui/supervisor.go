@@ -22,5 +22,5 @@ type Supervisor interface {
 	SetupRetry(ctx context.Context) error
 	SetupBack(ctx context.Context) error
 	SetupNetwork(ctx context.Context, action string, n setup.Network) (setup.Trial, error)
-	SetupClaim(ctx context.Context, name string, lead setup.Lead) (setup.Claim, error)
+	SetupClaim(ctx context.Context, q setup.ClaimRequest) (setup.Claim, error)
 }

@@ -146,9 +146,13 @@ func (w *Wizard) Init() tea.Cmd { return w.poll(setup.Watch, true) }
 // poll asks for progress, claim and, at first, facts.
 func (w *Wizard) poll(lead setup.Lead, again bool) tea.Cmd {
 	first := w.at < 0
+	q := setup.ClaimRequest{Name: w.name, Lead: lead}
+	if w.claim.Mine && w.leading && !w.started() {
+		q.Draft = w.draft.handed()
+	}
 	return func() tea.Msg {
 		p := polled{again: again}
-		if p.claim, p.err = w.api.SetupClaim(w.ctx, w.name, lead); p.err != nil {
+		if p.claim, p.err = w.api.SetupClaim(w.ctx, q); p.err != nil {
 			return p
 		}
 		if p.progress, p.err = w.api.SetupProgress(w.ctx); p.err != nil || !first {
@@ -249,7 +253,7 @@ func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		return nil, true
 	case w.at >= 0 && w.following():
 		if key == "t" || key == "T" {
-			w.ask = &question{"Take over the set-up from " + clean(w.claim.Owner) + "? (y/n)", func() tea.Cmd { return w.poll(setup.Take, false) }}
+			w.ask = &question{w.takingOver(), func() tea.Cmd { return w.poll(setup.Take, false) }}
 		}
 		return nil, true
 	}
@@ -272,6 +276,14 @@ func (w *Wizard) leaving() string {
 	return "Leave the set-up? Nothing has been changed; what you typed is forgotten. (y/n)"
 }
 
+// takingOver words what taking over means now.
+func (w *Wizard) takingOver() string {
+	if w.started() {
+		return "Take over the set-up from " + clean(w.claim.Owner) + "? (y/n)"
+	}
+	return "Take over from " + clean(w.claim.Owner) + ", with its answers, but not its secrets? (y/n)"
+}
+
 // following reports whether another terminal leads.
 func (w *Wizard) following() bool { return !w.claim.Mine }
 
@@ -286,8 +298,8 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 	led := w.claim.Mine
 	told := len(w.progress.Unused)
 	w.progress, w.claim = p.progress, p.claim
-	if !w.claim.Mine {
-		w.leading = false
+	if !w.claim.Mine || w.claim.Owner != "" {
+		w.leading = w.claim.Mine
 	}
 	if w.Ready() && !w.began {
 		return tea.Quit // nobody here waits for the last page
@@ -317,7 +329,12 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 		w.at = 0
 		return w.show()
 	case w.claim.Mine && !led:
-		return w.show()
+		cmd := w.show()
+		if w.draft.take(p.claim.Draft) {
+			cmd = w.show()
+			w.message = "What was answered on the other terminal is here, but for passwords and secrets."
+		}
+		return cmd
 	case led && !w.claim.Mine:
 		w.turn++
 		w.busy, w.message = "", ""

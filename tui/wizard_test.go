@@ -409,6 +409,49 @@ func TestFollower(t *testing.T) {
 	})
 }
 
+// TestTakeOverBringsTheAnswers: who takes over finds what was answered on the other
+// terminal, but no secret, and no consent to erase a disk; what he types from then on
+// goes with him who takes it back. (m1)
+func TestTakeOverBringsTheAnswers(t *testing.T) {
+	s := newScripted()
+	s.facts.Managed = false
+	secrets := []string{"correct horse", "hidden-secret-of-many-words", join}
+	inBubble(t, s, func(p *pump) {
+		p.keys(toHow...)
+		p.keys("enter", "ctrl+u", "=n7", "enter", "=10.0.0.11", "enter", "="+join, "esc", "up", "esc", "ctrl+u", "="+someKey, "enter", "=correct horse", "enter", "=correct horse")
+		w := p.m.(*Wizard)
+		w.draft.secret, w.draft.erase, w.draft.api, w.draft.storage = secrets[1], true, true, "/dev/vdc"
+		p.wait(3 * time.Second)
+	})
+	for name, value := range s.draft {
+		for _, secret := range secrets {
+			if strings.Contains(value, secret) {
+				t.Errorf("%s is handed over: %s", name, value)
+			}
+		}
+	}
+	s.claim = setup.Claim{Owner: "tty1", Since: time.Date(2026, 11, 21, 10, 32, 0, 0, time.UTC)}
+	inBubble(t, s, func(p *pump) {
+		p.keys("t")
+		p.has("Take over from tty1, with its answers, but not its secrets? (y/n)")
+		p.keys("y")
+		p.has("> join a cluster that exists", "What was answered on the other terminal is here, but for passwords and secrets.")
+		w := p.m.(*Wizard)
+		d := w.draft
+		if d.node != "n7" || d.peerAddress != "10.0.0.11" || d.sshKey != someKey || !d.api || d.storage != "/dev/vdc" {
+			t.Errorf("taken over: %+v", d)
+		}
+		if d.erase || d.password+d.again+d.secret+d.joinString != "" {
+			t.Errorf("secrets are taken over: %+v", d)
+		}
+		w.draft.node = "n8"
+		p.wait(3 * time.Second)
+	})
+	if s.draft["node"] != "n8" {
+		t.Errorf("who takes it back finds %q", s.draft["node"])
+	}
+}
+
 // TestSecretStaysWhereItWasStarted: a terminal that only follows, or watched
 // an unattended set-up, ends when the node is ready and never shows its secret.
 func TestSecretStaysWhereItWasStarted(t *testing.T) {

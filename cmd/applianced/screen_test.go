@@ -60,8 +60,8 @@ func (shownSetup) Validate(_ context.Context, a setup.Answers) setup.Validation 
 	return setup.ValidateHere(a, setup.Facts{Hostname: "n1"}, setup.Base{})
 }
 
-func (shownSetup) Claim(_, name string, _ setup.Lead) setup.Claim {
-	return setup.Claim{Mine: true, Owner: name}
+func (shownSetup) Claim(_ string, q setup.ClaimRequest) setup.Claim {
+	return setup.Claim{Mine: true, Owner: q.Name}
 }
 
 // served gives the socket of a supervisor that ends with the test.

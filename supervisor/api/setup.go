@@ -20,7 +20,7 @@ import (
 //	POST /v1/setup/retry      what failed is tried again
 //	POST /v1/setup/back       back to the answers
 //	POST /v1/setup/network    {action: try|look|confirm|revert, network} → setup.Trial
-//	POST /v1/setup/claim      {name, take} → setup.Claim
+//	POST /v1/setup/claim      setup.ClaimRequest → setup.Claim
 //
 // Each client has a random token; who leads the set-up is told apart by it.
 // What changes something is refused to others while a claim is held.
@@ -33,7 +33,7 @@ type Setup interface {
 	Retry(token string) error
 	Back(token string) error
 	Network(ctx context.Context, token, action string, n setup.Network) (setup.Trial, error)
-	Claim(token, name string, lead setup.Lead) setup.Claim
+	Claim(token string, q setup.ClaimRequest) setup.Claim
 }
 
 // ErrState marks a request that does not fit to where the set-up stands, or
@@ -49,11 +49,6 @@ const preflightTakes = 60 * time.Second
 type networkRequest struct {
 	Action  string        `json:"action"`
 	Network setup.Network `json:"network"`
-}
-
-type claimRequest struct {
-	Name string     `json:"name"`
-	Lead setup.Lead `json:"lead,omitempty"`
 }
 
 // setupRoutes adds the routes of the set-up.
@@ -85,8 +80,8 @@ func (s *Server) setupRoutes(mux *http.ServeMux, n Setup) {
 		t, err := n.Network(r.Context(), token(r), q.Action, q.Network)
 		s.answer(w, t, err)
 	}))
-	mux.HandleFunc("POST /v1/setup/claim", withBody(func(w http.ResponseWriter, r *http.Request, q claimRequest) {
-		s.answer(w, n.Claim(token(r), q.Name, q.Lead), nil)
+	mux.HandleFunc("POST /v1/setup/claim", withBody(func(w http.ResponseWriter, r *http.Request, q setup.ClaimRequest) {
+		s.answer(w, n.Claim(token(r), q), nil)
 	}))
 }
 
@@ -157,10 +152,9 @@ func (c *Client) SetupNetwork(ctx context.Context, action string, n setup.Networ
 	return t, err
 }
 
-// SetupClaim asks who leads the set-up, or to lead it. name is shown to the
-// others ("tty1").
-func (c *Client) SetupClaim(ctx context.Context, name string, lead setup.Lead) (a setup.Claim, err error) {
-	err = c.post(ctx, "/v1/setup/claim", claimRequest{name, lead}, &a)
+// SetupClaim asks who leads the set-up, or to lead it.
+func (c *Client) SetupClaim(ctx context.Context, q setup.ClaimRequest) (a setup.Claim, err error) {
+	err = c.post(ctx, "/v1/setup/claim", q, &a)
 	return a, err
 }
 

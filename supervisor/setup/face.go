@@ -16,6 +16,7 @@ import (
 type claim struct {
 	token, name string
 	since, seen time.Time
+	draft       Draft
 }
 
 // Progress tells where the set-up stands.
@@ -223,23 +224,29 @@ func (m *Machine) alone(s saved) bool {
 	return err == nil && len(k.Table().Nodes) <= 1
 }
 
-// Claim asks to lead the set-up, or who does.
-func (m *Machine) Claim(token, name string, lead Lead) Claim {
+// Claim asks to lead the set-up, or who does. Who takes over is given what the one before
+// has answered.
+func (m *Machine) Claim(token string, q ClaimRequest) Claim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.cfg.Now()
 	if now.Sub(m.claim.seen) > claimLasts && m.claim.token != token {
 		m.claim = claim{}
 	}
-	if free := m.claim.token == ""; lead == Take && m.claim.token != token || lead == Begin && free {
-		m.claim = claim{token: token, name: name[:min(len(name), 64)], since: now}
+	var handed Draft
+	if free := m.claim.token == ""; q.Lead == Take && m.claim.token != token || q.Lead == Begin && free {
+		handed = m.claim.draft
+		m.claim = claim{token: token, name: q.Name[:min(len(q.Name), 64)], since: now, draft: handed}
 	} else if free {
 		return Claim{Mine: true}
 	}
 	if m.claim.token == token {
 		m.claim.seen = now
+		if q.Draft != nil && q.Draft.fits() {
+			m.claim.draft = q.Draft
+		}
 	}
-	return Claim{Mine: m.claim.token == token, Owner: m.claim.name, Since: m.claim.since}
+	return Claim{Mine: m.claim.token == token, Owner: m.claim.name, Since: m.claim.since, Draft: handed}
 }
 
 // May refuses a change while somebody else leads the set-up. When that is over

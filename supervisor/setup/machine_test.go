@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -392,31 +393,67 @@ func TestClaim(t *testing.T) {
 	m := NewMachine(w.config())
 	// A terminal that nobody types at leads nobody.
 	for _, name := range []string{"tty1", "ttyS0"} {
-		if c := m.Claim(name, name, Watch); !c.Mine || c.Owner != "" {
+		if c := m.Claim(name, ClaimRequest{Name: name, Lead: Watch}); !c.Mine || c.Owner != "" {
 			t.Errorf("%s, nobody has typed: %+v", name, c)
 		}
 	}
 	if err := m.May("anybody"); err != nil {
 		t.Error(err)
 	}
-	if c := m.Claim("a", "tty1", Begin); !c.Mine || c.Owner != "tty1" {
+	if c := m.Claim("a", ClaimRequest{Name: "tty1", Lead: Begin}); !c.Mine || c.Owner != "tty1" {
 		t.Errorf("the first: %+v", c)
 	}
-	if c := m.Claim("b", "ttyS0", Begin); c.Mine || c.Owner != "tty1" {
+	if c := m.Claim("b", ClaimRequest{Name: "ttyS0", Lead: Begin}); c.Mine || c.Owner != "tty1" {
 		t.Errorf("a second that begins: %+v", c)
 	}
-	if c := m.Claim("b", "ttyS0", Watch); c.Mine || c.Owner != "tty1" {
+	if c := m.Claim("b", ClaimRequest{Name: "ttyS0", Lead: Watch}); c.Mine || c.Owner != "tty1" {
 		t.Errorf("the second: %+v", c)
 	}
 	if err := m.Start(t.Context(), "b", w.answers()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "tty1") {
 		t.Errorf("a start by the second: %v", err)
 	}
-	if c := m.Claim("b", "ttyS0", Take); !c.Mine {
+	if c := m.Claim("b", ClaimRequest{Name: "ttyS0", Lead: Take}); !c.Mine {
 		t.Errorf("taken over: %+v", c)
 	}
 	now = now.Add(claimLasts + time.Second)
-	if c := m.Claim("a", "tty1", Watch); !c.Mine {
+	if c := m.Claim("a", ClaimRequest{Name: "tty1", Lead: Watch}); !c.Mine {
 		t.Errorf("after the other went away: %+v", c)
+	}
+}
+
+// TestTakeOverHandsTheDraftOn: who takes over is given what the one before has answered,
+// once; who only looks, or begins when nobody leads, is not. (m1)
+func TestTakeOverHandsTheDraftOn(t *testing.T) {
+	w := newMachine(t)
+	now := time.Unix(1e9, 0)
+	w.now = func() time.Time { return now }
+	m := NewMachine(w.config())
+	claim := func(token string, lead Lead, draft Draft) Draft {
+		t.Helper()
+		return m.Claim(token, ClaimRequest{Name: token, Lead: lead, Draft: draft}).Draft
+	}
+	mine := Draft{"node": "n7"}
+	if got := claim("a", Begin, nil); got != nil {
+		t.Errorf("who begins is given %v", got)
+	}
+	claim("a", Watch, mine)
+	claim("a", Watch, nil)                                           // keeps it
+	claim("a", Watch, Draft{"node": strings.Repeat("x", maxDraft)})  // too large: the one before stays
+	if got := claim("b", Watch, Draft{"node": "evil"}); got != nil { // leads not
+		t.Errorf("who looks is given %v", got)
+	}
+	if got := claim("b", Take, nil); !reflect.DeepEqual(got, mine) {
+		t.Errorf("who takes over is given %v", got)
+	}
+	if got := claim("b", Watch, nil); got != nil {
+		t.Errorf("afterwards it is given %v", got)
+	}
+	if got := claim("a", Take, nil); !reflect.DeepEqual(got, mine) {
+		t.Errorf("who takes it back before anything was typed is given %v", got)
+	}
+	now = now.Add(claimLasts + time.Second)
+	if got := claim("c", Begin, nil); got != nil {
+		t.Errorf("who begins after the other went away is given %v", got)
 	}
 }
 
@@ -427,9 +464,9 @@ func TestClaimAfterSetup(t *testing.T) {
 	a := w.answers()
 	w.source = &a
 	m, _ := w.boot()
-	m.Claim("wizard", "tty1", Begin)
+	m.Claim("wizard", ClaimRequest{Name: "tty1", Lead: Begin})
 	reaches(t, m, "ready", state(status.SetupReady))
-	if c := m.Claim("page", "console", Watch); c.Mine {
+	if c := m.Claim("page", ClaimRequest{Name: "console", Lead: Watch}); c.Mine {
 		t.Fatal("the wizard's claim is gone")
 	}
 	if err := m.May("page"); err != nil {

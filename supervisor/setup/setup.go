@@ -121,6 +121,33 @@ type Claim struct {
 	Mine  bool      `json:"mine"`  // this wizard leads, or may begin to
 	Owner string    `json:"owner"` // how the owner called itself: "tty1"; empty: nobody leads
 	Since time.Time `json:"since"`
+	// Draft is what the one before has answered, for who has taken over just now; nil:
+	// nothing. Secrets are not in it.
+	Draft Draft `json:"draft,omitempty"`
+}
+
+// ClaimRequest is what a wizard asks for.
+type ClaimRequest struct {
+	Name string `json:"name"` // how it calls itself: "tty1"
+	Lead Lead   `json:"lead"`
+	// Draft is what was answered there, from the one that leads; nil: as before.
+	Draft Draft `json:"draft,omitempty"`
+}
+
+// Draft is what was answered so far, by names that only the wizard knows. It goes from
+// one wizard to another by the memory of the supervisor; the wizard leaves secrets out.
+type Draft map[string]string
+
+// maxDraft bounds a draft in bytes; a larger one is not kept.
+const maxDraft = 32 << 10
+
+// fits reports whether a draft is small enough to be kept.
+func (d Draft) fits() bool {
+	size := 0
+	for name, value := range d {
+		size += len(name) + len(value) + 8
+	}
+	return size <= maxDraft
 }
 
 // Lead says what a wizard asks for.

@@ -1,0 +1,65 @@
+package tui
+
+import (
+	"strconv"
+
+	"saltern/supervisor/setup"
+)
+
+// Names of what is handed over from one terminal to another that is no text of the draft.
+const (
+	handedAPI     = "api"
+	handedFixed   = "fixed."
+	handedStorage = "storage"
+)
+
+// texts are the answers that another terminal may have, by name. Passwords, the secret and
+// the join string stay where they were typed, and so does the consent to erase a disk.
+func (d *draft) texts() map[string]*string {
+	return map[string]*string{
+		"mode":                  &d.mode,
+		"interface":             &d.iface,
+		"method":                &d.method,
+		handedFixed + "address": &d.fixed.address,
+		handedFixed + "gateway": &d.fixed.gateway,
+		handedFixed + "dns":     &d.fixed.dns,
+		handedFixed + "search":  &d.fixed.search,
+		handedFixed + "ntp":     &d.fixed.ntp,
+		"ssh_key":               &d.sshKey,
+		"cluster":               &d.cluster,
+		"node":                  &d.node,
+		"address":               &d.peerAddress,
+		"how":                   &d.how,
+		"peers":                 &d.peers,
+		handedStorage:           &d.storage,
+		"directory":             &d.sharedDir,
+		"virtual":               &d.virtual,
+	}
+}
+
+// handed is what another terminal gets that takes over.
+func (d *draft) handed() setup.Draft {
+	out := setup.Draft{handedAPI: strconv.FormatBool(d.api)}
+	for name, text := range d.texts() {
+		out[name] = *text
+	}
+	return out
+}
+
+// take puts what another terminal has handed over in the place of what was typed here.
+// It reports whether there was anything.
+func (d *draft) take(from setup.Draft) bool {
+	if len(from) == 0 {
+		return false
+	}
+	for name, text := range d.texts() {
+		if value, ok := from[name]; ok {
+			*text = value
+		}
+	}
+	if from[handedStorage] != "" {
+		d.erase = false
+	}
+	d.api = from[handedAPI] == strconv.FormatBool(true)
+	return true
+}
