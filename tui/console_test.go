@@ -128,9 +128,9 @@ func TestConsoleAddsKeys(t *testing.T) {
 		p.has("the password is wrong")
 		p.golden("83-add-key")
 		p.keys("ctrl+u", "=correct horse", "enter")
-		p.has("The key may log in now as admin.", "1 status details")
+		p.has("The key can log in now as admin.", "1 status details")
 		p.keys("8", "=https://git.example/jane.keys", "enter", "=correct horse", "enter")
-		p.has("2 keys may log in now as admin.")
+		p.has("2 keys can log in now as admin.")
 		p.keys("8", "esc")
 		p.has("Nothing was changed.", "1 status details")
 		a.proof = false

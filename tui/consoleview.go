@@ -42,7 +42,11 @@ func (c *Console) screen() string {
 		where, body, keys := w.page()
 		return frame(c.size, heading, where, body, message, keys)
 	}
-	return frame(c.size, heading, clip(clean(c.doc.Version), 36), c.body(), message, c.keys())
+	where := clip(clean(c.doc.Version), 36)
+	if c.seen && c.err == nil {
+		where += "  " + c.doc.Time.UTC().Format("15:04 UTC")
+	}
+	return frame(c.size, heading, where, c.body(), message, c.keys())
 }
 
 const menu = ` 1 status details   3 network            5 restart       7 log in
@@ -88,7 +92,7 @@ func (c *Console) statusLines(room int) []string {
 	case !c.seen:
 		return []string{"", "Asking the supervisor ..."}
 	case errors.Is(c.err, api.ErrNotRunning):
-		text := "The supervisor does not run. It is started by itself in a moment; if it is not, restart the machine (5)."
+		text := "The supervisor does not run. It starts again by itself in a moment; if it does not, restart the machine (5)."
 		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrap(text, width)...)
 	case c.err != nil:
 		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrap(c.err.Error(), width)...)

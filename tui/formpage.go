@@ -71,9 +71,22 @@ func (f *fieldMaker) secret(field, title, hint string, v *string) *huh.Input {
 	return i.EchoMode(f.p.echo())
 }
 
+// choice offers options. Of many it shows some, around the one chosen, and says how many
+// there are.
 func (f *fieldMaker) choice(field, title, hint string, v *string, options ...huh.Option[string]) *huh.Select[string] {
-	return huh.NewSelect[string]().Key(field).Title(title).Description(f.note(field, hint)).Options(options...).Value(v)
+	many := len(options) > mostOptions
+	if many && hint == "" {
+		hint = fmt.Sprintf("%d to choose from; arrows show more", len(options))
+	}
+	list := huh.NewSelect[string]().Key(field).Title(title).Description(f.note(field, hint)).Options(options...).Value(v)
+	if many {
+		return list.Height(mostOptions + 2) // and title and description
+	}
+	return list
 }
+
+// mostOptions is how many options are shown at a time.
+const mostOptions = 7
 
 func (f *fieldMaker) yesNo(field, title, hint string, v *bool) *huh.Select[bool] {
 	return huh.NewSelect[bool]().Key(field).Title(title).Description(f.note(field, hint)).

@@ -10,9 +10,9 @@ import (
 // of its fields or keys.
 var help = map[string][]string{
 	"Welcome": {
-		"Form a new cluster on the first machine. It makes the cluster's key and secret, and serves minions at once. One node alone works; a second one can join at any time.",
-		"Join on every further machine. It needs what a node of the cluster prints on: applianced join-string.",
-		"Join as arbiter on a small third machine when two nodes keep copies on their disks. It keeps no data and serves no minions; it lets the two go on when either of them is lost, for it decides which copy is right. A cluster needs one at most, and none with three nodes.",
+		"Form a new cluster on the first machine. It generates the cluster's key and secret, and serves minions at once. One node alone works; a second one can join at any time.",
+		"Join on every further machine. It needs the join string that any node of the cluster prints: applianced join-string.",
+		"Join as arbiter on a small third machine when two nodes keep copies on their disks. It keeps no data and serves no minions; it keeps the two working when either of them is lost, since it decides which copy is right. A cluster needs one at most, and none with three nodes.",
 		"Keyboard is asked for at the machine's own screen only. Over a serial line or SSH the layout is that of the machine you sit at.",
 	},
 	"Network": {
@@ -34,7 +34,7 @@ var help = map[string][]string{
 		"Name of the cluster: for people and for checks. It cannot be changed later.",
 		"Name of this node: as it stands in lists and logs. No two nodes may have the same.",
 		"Address: an address of this machine by which all other nodes reach it. It cannot be changed while the node is part of the cluster.",
-		"Secret: whoever has it can make a machine a node. Leave it empty and a good one is made; it is part of the join string.",
+		"Secret: whoever has it can make a machine a node. Leave it empty and one is generated; it is part of the join string.",
 		"What you have from the cluster: a join string is the safest, since it proves the cluster to this machine, too.",
 	},
 	"Join string": {
@@ -65,12 +65,12 @@ var help = map[string][]string{
 		"What stands below the addresses was tried with this network. A gateway, name server or time server that does not answer may be wrong, or switched off, or may answer nobody it does not know.",
 	},
 	"Checks": {
-		"pass: as it should be. warn: the set-up can go on, and what it says deserves a look. FAIL: it must be fixed first. skip: it could not be checked, for the reason given.",
+		"pass: as it should be. warn: the set-up can go on, and what it says deserves a look. fail: it must be fixed first. skip: it could not be checked, for the reason given.",
 		"r checks everything again, for example after a firewall was opened. Esc goes back to the answers; none is lost.",
 	},
 	"Review": {
 		"Nothing has been changed yet, except the network if you confirmed it. s starts; Esc goes back to the answers.",
-		"Once started, the set-up goes on by itself, also when this terminal is closed or the power fails. Until other nodes know of this one, its answers can still be changed if it fails.",
+		"Once started, the set-up continues by itself, also when this terminal is closed or the power fails. Until other nodes know of this one, its answers can still be changed if it fails.",
 	},
 	progressTitle: {
 		"The steps are done in this order. The one under way says what it waits for. When one fails, the cause and what to check stand below; r tries it again.",

@@ -44,17 +44,17 @@ func (c *Console) addKey() tea.Cmd {
 	w := NewWizard(c.ctx, c.api, "console")
 	proof := c.access.NeedsPassword()
 	w.pages, w.at, w.size = []page{&formPage{name: "Add an SSH key",
-		intro: "Who has the key's other half can log in over SSH as " + clean(c.access.Account()) + ". Keys can be fetched from the address that a Git server has for yours, where none can be pasted.",
+		intro: "Whoever has the private key can log in over SSH as " + clean(c.access.Account()) + ". Where no key can be pasted, give the https address where a Git server has yours.",
 		fields: func(w *Wizard, f *fieldMaker) []huh.Field {
 			list := []huh.Field{f.input("key", "SSH public key, or address", "a line as in ~/.ssh/id_ed25519.pub, or https://...", &w.draft.sshKey)}
 			if proof {
-				list = append(list, f.secret("password", "Password of "+clean(c.access.Account()), "nobody has logged in here", &w.draft.password))
+				list = append(list, f.secret("password", "Password of "+clean(c.access.Account()), "to prove that you may add keys", &w.draft.password))
 			}
 			return list
 		},
 		check: func(w *Wizard) []setup.Fault { return keyFaults(w.draft.sshKey) },
 		done: func(w *Wizard) tea.Cmd {
-			w.busy = "Adding it ..."
+			w.busy = "Adding the key ..."
 			key, password := trim(w.draft.sshKey), w.draft.password
 			return func() tea.Msg {
 				n, err := c.access.Add(c.ctx, key, password)
@@ -102,9 +102,9 @@ func (c *Console) added(m keysAdded) string {
 	case m.err != nil:
 		return clean(m.err.Error())
 	case m.keys == 1:
-		return "The key may log in now as " + clean(c.access.Account()) + "."
+		return "The key can log in now as " + clean(c.access.Account()) + "."
 	}
-	return fmt.Sprintf("%d keys may log in now as %s.", m.keys, clean(c.access.Account()))
+	return fmt.Sprintf("%d keys can log in now as %s.", m.keys, clean(c.access.Account()))
 }
 
 // accessLines say how to log in to this node.

@@ -58,7 +58,7 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 		if key := msg.String(); !w.helping && (key == "ctrl+c" || key == "esc" && w.first()) {
 			c.message = "Nothing was changed."
 			if p, ok := w.pages[w.at].(*trialPage); ok && p.trial.Active && p.confirmed == nil {
-				c.message = "The network is taken back."
+				c.message = "The former network is being restored."
 				return tea.Sequence(func() tea.Msg {
 					_, err := c.api.SetupNetwork(c.ctx, "revert", setup.Network{})
 					return doneMsg{"The network is as it was before.", err}

@@ -18,11 +18,11 @@ func forming(w *Wizard) bool { return w.draft.mode == string(setup.Form) }
 func pages() []page {
 	return []page{
 		&formPage{name: "Welcome", fields: modeFields, facts: unusedLines,
-			intro: "This machine becomes a node of a Salt master that goes on when a node is lost. Nothing is changed before you have seen all answers once more."},
+			intro: "This machine becomes a node of a Salt master that keeps working when a node is lost. Nothing is changed until you have seen all answers once more."},
 		networkPage(), fixedPage(),
 		&trialPage{},
 		&formPage{name: "Administrator", fields: adminFields, check: adminFaults,
-			intro: "How you get in later as admin: over SSH with a key, on the console with a password. SSH takes keys only; more can be added later with: applianced admin add-key"},
+			intro: "How you log in later as admin: over SSH with a key, on the console with a password. SSH takes keys only. More keys can be added later: applianced admin add-key"},
 		&formPage{name: "Cluster", fields: formFields, when: forming},
 		&formPage{name: "Cluster", fields: joinHowFields, when: func(w *Wizard) bool { return !forming(w) }},
 		&formPage{name: "Join string", fields: joinStringFields, unfinished: joinUnfinished, places: map[string]string{"peers": "join", "secret": "join"}, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byString }},
@@ -62,7 +62,7 @@ func fixedPage() page {
 func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
 	mode := f.choice("mode", "What shall this machine do?", "", &w.draft.mode,
 		huh.NewOption("form a new cluster (this is its first node)", string(setup.Form)),
-		huh.NewOption("join a cluster that exists", string(setup.Join)),
+		huh.NewOption("join an existing cluster", string(setup.Join)),
 		huh.NewOption("join as arbiter (no data, no minions): two nodes go on when one is lost", joinAsArbiter))
 	if w.keys == nil {
 		return []huh.Field{mode}
@@ -71,7 +71,7 @@ func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
 	for _, l := range w.keys.Layouts() {
 		layouts = append(layouts, huh.NewOption(l.Title, l.Name))
 	}
-	return []huh.Field{mode, f.choice("keyboard", "Keyboard", "the layout of this machine's keyboard; arrows change it at once", &w.draft.layout, layouts...).Height(9)}
+	return []huh.Field{mode, f.choice("keyboard", "Keyboard", fmt.Sprintf("%d layouts to choose from; arrows change it at once", len(layouts)), &w.draft.layout, layouts...)}
 }
 
 // unusedLines words the first of what was given with this machine and is not
@@ -192,7 +192,7 @@ func staticFields(w *Wizard, f *fieldMaker) []huh.Field {
 func adminFields(w *Wizard, f *fieldMaker) []huh.Field {
 	without := "may be empty when there is a key"
 	if !w.facts.LockedOut {
-		without = "all empty: nothing changes"
+		without = "all empty: no change"
 	}
 	return []huh.Field{
 		f.input("admin.ssh_keys", "SSH public key", "one line that begins with ssh-ed25519, ssh-rsa or ecdsa-...; may be empty", &w.draft.sshKey),
@@ -230,7 +230,7 @@ func (w *Wizard) defaultAddress() string {
 func formFields(w *Wizard, f *fieldMaker) []huh.Field {
 	first := f.input("cluster_id", "Name of the cluster", "letters, digits, dots and dashes, for example prod-eu; empty: saltern", &w.draft.cluster)
 	return append(append([]huh.Field{first}, w.nodeFields(f)...),
-		f.secret("secret", "Secret of the cluster", "empty: a good one is made and shown once, at the end", &w.draft.secret))
+		f.secret("secret", "Secret of the cluster", "empty: one is generated, and shown at the end", &w.draft.secret))
 }
 
 func joinHowFields(w *Wizard, f *fieldMaker) []huh.Field {
@@ -251,7 +251,7 @@ func joinUnfinished(w *Wizard) bool {
 
 func joinPeersFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{
-		f.input("cluster_id", "Name of the cluster", "as it was given on its first node; empty: whatever it is called", &w.draft.cluster),
+		f.input("cluster_id", "Name of the cluster", "as it was given on its first node; empty: any", &w.draft.cluster),
 		f.input("peers", "Nodes of the cluster", "addresses or names, separated by commas; one is enough", &w.draft.peers),
 		f.secret("secret", "Secret of the cluster", "not shown while you type", &w.draft.secret),
 	}
@@ -313,7 +313,7 @@ func eraseFields(w *Wizard, f *fieldMaker) []huh.Field {
 			why = clean(d.Why)
 		}
 	}
-	return []huh.Field{f.yesNo("erase_data_disk", "Erase "+clean(w.draft.storage)+"?", "There is on it: "+why+". All of it would be lost.", &w.draft.erase)}
+	return []huh.Field{f.yesNo("erase_data_disk", "Erase "+clean(w.draft.storage)+"?", "It has on it: "+why+". All of it would be lost.", &w.draft.erase)}
 }
 
 func sharedFields(w *Wizard, f *fieldMaker) []huh.Field {

@@ -3,6 +3,7 @@ package tui
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -56,11 +57,13 @@ func (p *preflightPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		w.busy, p.checks, p.done = "", msg.checks, msg.err == nil
 		switch {
 		case msg.err != nil:
-			w.message = "The checks could not be made: " + clean(msg.err.Error())
+			w.message = "The checks could not be run: " + clean(msg.err.Error())
+		case p.passed() && slices.ContainsFunc(p.checks, func(c setup.Check) bool { return c.Result == setup.Warn }):
+			w.message = "The set-up can go on. Look at the warnings first."
 		case p.passed():
-			w.message = "All is well enough to go on."
+			w.message = "The set-up can go on."
 		default:
-			w.message = "Something must be fixed first: see the hints."
+			w.message = "The set-up cannot go on: fix what is marked [fail], then press r."
 		}
 	case tea.KeyPressMsg:
 		switch key := msg.String(); {
@@ -82,7 +85,7 @@ func (p *preflightPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 
 func (p *preflightPage) view(w *Wizard) string {
 	if w.busy != "" {
-		return "\nChecked are clock, name, addresses, ports to and from the peers, MTU, version,\ndisk and the cluster's proof."
+		return "\nChecking clock, name, addresses, ports to and from the peers, MTU, version, disk\nand the cluster's proof."
 	}
 	b := w.size.body()
 	var lines []string

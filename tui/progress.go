@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -80,9 +81,21 @@ func (w *Wizard) steps() string {
 	return strings.Join(lines, "\n")
 }
 
+// stateWords are the states that do not say enough by their names.
+var stateWords = map[status.Setup]string{
+	status.SetupNew:       "not set up",
+	status.SetupPreflight: "checking the answers",
+	status.SetupForming:   "forming the cluster",
+	status.SetupJoining:   "joining the cluster",
+	status.SetupWaiting:   "waiting until the node serves",
+	status.SetupDegraded:  "set up, but something is wrong: applianced status",
+	status.SetupRemoved:   "removed from its cluster",
+}
+
 // ProgressLines words where the set-up stands, in lines of at most width.
 func ProgressLines(p setup.Progress, width int) []string {
-	lines := []string{"State: " + clean(string(p.State)), ""}
+	state := cmp.Or(stateWords[p.State], clean(string(p.State)))
+	lines := []string{"State: " + state, ""}
 	for _, s := range p.Steps {
 		mark, text := stepMark(s.State), s.Name
 		if s.Message != "" && s.State != "todo" {
@@ -94,7 +107,7 @@ func ProgressLines(p setup.Progress, width int) []string {
 	switch {
 	case p.State != status.SetupFailed:
 	case f == nil:
-		lines = append(lines, paragraph("", "The configuration of this node is wrong. What is wrong is told by: applianced status", width))
+		lines = append(lines, paragraph("", "The configuration of this node is wrong; applianced status says why.", width))
 	default:
 		lines = append(lines, "", paragraph("Failed: ", f.Tried, width), paragraph("Cause:  ", f.Cause, width))
 		for i, c := range f.Check {

@@ -72,7 +72,7 @@ func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 func (p *reviewPage) view(w *Wizard) string {
 	width := w.size.body().width
 	if len(p.faults) > 0 {
-		lines := []string{"", "These answers do not go together:", ""}
+		lines := []string{"", "These answers contradict each other:", ""}
 		for _, f := range p.faults {
 			lines = append(lines, paragraph("  ! ", f.Field+": "+f.Message, width))
 		}
@@ -103,7 +103,7 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	row("Name of this node", a.Node)
 	row("Address for peers", a.Address)
 	if d.arbiter() {
-		row("It will be", "the arbiter: it keeps no data and serves no minions")
+		row("Role", "arbiter: it keeps no data and serves no minions")
 	} else if front := strings.Join(a.Front, ", "); strings.Contains(front, "0.0.0.0") {
 		row("Addresses for minions", "all of this machine")
 	} else {
@@ -111,7 +111,7 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	}
 	row("Virtual address", a.Virtual)
 	if a.API {
-		row("Salt's API", "is served")
+		row("Salt's API", "served by this node")
 	}
 	switch {
 	case a.DataDisk != "" && a.EraseDisk:
@@ -127,10 +127,11 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	}
 	switch {
 	case a.Mode == setup.Form && d.secret == "":
-		row("Secret", "is made, and shown at the end")
+		row("Secret", "generated, and shown at the end")
 	default:
-		row("Secret", "as you gave it")
+		row("Secret", "as given")
 	}
+	row("Time zone", "UTC, on every node")
 	var in []string
 	if len(a.Admin.SSHKeys) > 0 {
 		in = append(in, "SSH key "+keyName(a.Admin.SSHKeys[0]))
@@ -139,7 +140,7 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 		in = append(in, "password of admin")
 	}
 	if len(in) == 0 {
-		in = []string{"as it is now"}
+		in = []string{"unchanged"}
 	}
 	row("Administrator", strings.Join(in, ", "))
 	switch a.Network.Method {

@@ -83,12 +83,18 @@ func tooSmall(s size) string {
 	return strings.Join(lines[:min(len(lines), max(1, s.height))], "\n")
 }
 
-// clip cuts a line of plain ASCII text to width.
+// clip cuts a line of plain ASCII text to width: between two words, where that keeps
+// most of it.
 func clip(l string, width int) string {
+	const cut = "..."
 	if len(l) <= width {
 		return l
 	}
-	return l[:max(0, width-3)] + "..."
+	kept := l[:max(0, width-len(cut))]
+	if i := strings.LastIndexByte(kept, ' '); i > width*2/3 {
+		kept = kept[:i+1]
+	}
+	return kept + cut
 }
 
 // ascii replaces what is not ASCII in a line that is drawn: a question mark for each

@@ -68,7 +68,7 @@ func TestArbiter(t *testing.T) {
 	for _, r := range rows {
 		text += r[0] + ": " + r[1] + "\n"
 	}
-	if !strings.Contains(text, "the arbiter: it keeps no data and serves no minions") || strings.Contains(text, "Addresses for minions") {
+	if !strings.Contains(text, "Role: arbiter: it keeps no data and serves no minions") || strings.Contains(text, "Addresses for minions") {
 		t.Error(text)
 	}
 	w.progress = setup.Progress{State: "ready", Done: &setup.Done{Arbiter: true, JoinString: "sca1", BackUp: []string{}}}

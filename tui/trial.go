@@ -50,7 +50,7 @@ func (p *trialPage) enter(w *Wizard) tea.Cmd {
 }
 
 func (p *trialPage) tell(w *Wizard, action string) tea.Cmd {
-	w.busy = map[string]string{"try": "Setting the network ...", "confirm": "Keeping it ...", "revert": "Taking it back ..."}[action]
+	w.busy = map[string]string{"try": "Setting up the network ...", "confirm": "Keeping the network ...", "revert": "Restoring the former network ..."}[action]
 	turn, n := w.turn, w.draft.network()
 	return func() tea.Msg {
 		msg := trialMsg{turn: turn, action: action}
@@ -159,7 +159,7 @@ func (p *trialPage) view(w *Wizard) string {
 	case p.confirmed != nil:
 		return "\nThe network is as you confirmed it."
 	case p.trial.Active:
-		text := "\n" + paragraph("", "The network is set as you said. The interface has now:", width) + "\n\n"
+		text := "\n" + paragraph("", "The new network is in force. The interface has now:", width) + "\n\n"
 		for _, l := range append(p.addresses(), p.reach()...) {
 			text += "    " + clip(l, width-4) + "\n"
 		}
@@ -169,7 +169,7 @@ func (p *trialPage) view(w *Wizard) string {
 		}
 		return text
 	}
-	return "\n" + strings.Join(wrap("The network is as it was before. Press r to try once more, or Esc to change it.", width), "\n")
+	return "\n" + strings.Join(wrap("The network is as it was before. Press r to try again, or Esc to change it.", width), "\n")
 }
 
 func (p *trialPage) addresses() (lines []string) {

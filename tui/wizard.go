@@ -2,6 +2,7 @@ package tui
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -87,6 +88,7 @@ func (w *Wizard) AtKeyboard(k Keyboard) { w.keys = k }
 // laidOut is what came of setting a layout.
 type laidOut struct {
 	title string
+	place string // among the layouts: "3 of 21"
 	err   error
 }
 
@@ -100,9 +102,10 @@ func (w *Wizard) layOut() tea.Cmd {
 	w.laid, w.laying = name, true
 	return func() tea.Msg {
 		m := laidOut{err: w.keys.Set(w.ctx, name)}
-		for _, l := range w.keys.Layouts() {
+		all := w.keys.Layouts()
+		for i, l := range all {
 			if l.Name == name {
-				m.title = l.Title
+				m.title, m.place = l.Title, fmt.Sprintf("%d of %d", i+1, len(all))
 			}
 		}
 		return m
@@ -192,7 +195,7 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 		w.busy, w.checked = "", msg.full
 	case laidOut:
-		w.message = "The keyboard is " + msg.title + " now."
+		w.message = fmt.Sprintf("The keyboard is %s now (%s).", msg.title, msg.place)
 		if msg.err != nil {
 			w.message = clean(msg.err.Error())
 		}
@@ -264,7 +267,7 @@ func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
 func (w *Wizard) leaving() string {
 	switch {
 	case w.at >= 0 && w.pages[w.at].title() == progressTitle && !w.Ready():
-		return "Leave this page? The set-up goes on by itself. (y/n)"
+		return "Leave this page? The set-up continues by itself. (y/n)"
 	case w.Ready():
 		return "Leave this page? (y/n)"
 	}
@@ -273,7 +276,7 @@ func (w *Wizard) leaving() string {
 			return "Leave the set-up? Nothing but the network has been changed. (y/n)"
 		}
 	}
-	return "Leave the set-up? Nothing has been changed; what you typed is forgotten. (y/n)"
+	return "Leave the set-up? Nothing has been changed; what you typed is lost. (y/n)"
 }
 
 // takingOver words what taking over means now.

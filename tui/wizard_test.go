@@ -182,7 +182,7 @@ func TestPreflightStops(t *testing.T) {
 		p.has("Checks")
 		s.set(func(s *scripted) { s.checks = good })
 		p.keys("r")
-		p.has("All is well enough")
+		p.has("The set-up can go on")
 		p.keys("esc")
 		p.has("Salt's API")
 		p.keys("enter", "enter")
@@ -245,7 +245,7 @@ func TestKeyboard(t *testing.T) {
 		p.has("Keyboard", "> English (US)")
 		p.golden("28-keyboard")
 		p.keys("enter", "down", "down")
-		p.has("> German", "The keyboard is German now.")
+		p.has("> German", "The keyboard is German now (3 of 21).")
 		k.err = errors.New("loadkeys: no such map")
 		p.keys("down")
 		p.has("loadkeys: no such map")
@@ -324,7 +324,7 @@ func TestNoVirtualAddressOnEC2(t *testing.T) {
 		p.keys("enter")
 		p.has("Salt's API")
 		p.keys("enter")
-		p.has("All is well enough to go on")
+		p.has("The set-up can go on")
 	})
 }
 
@@ -435,7 +435,7 @@ func TestTakeOverBringsTheAnswers(t *testing.T) {
 		p.keys("t")
 		p.has("Take over from tty1, with its answers, but not its secrets? (y/n)")
 		p.keys("y")
-		p.has("> join a cluster that exists", "What was answered on the other terminal is here, but for passwords and secrets.")
+		p.has("> join an existing cluster", "What was answered on the other terminal is here, but for passwords and secrets.")
 		w := p.m.(*Wizard)
 		d := w.draft
 		if d.node != "n7" || d.peerAddress != "10.0.0.11" || d.sshKey != someKey || !d.api || d.storage != "/dev/vdc" {

@@ -22,7 +22,7 @@ func (w *Wizard) screen() string {
 	case w.ask != nil:
 		message = w.ask.text
 	case w.lost != nil:
-		message = "The supervisor does not answer; it is asked again and again."
+		message = "The supervisor does not answer; still trying."
 	}
 	if w.at < 0 {
 		return frame(w.size, heading, "", "\nAsking the supervisor ...", message, "Ctrl-C: leave")
@@ -68,7 +68,7 @@ func (w *Wizard) followed() string {
 	head := "\n" + paragraph("", "The set-up is being done on "+w.claim.Owner+" since "+w.claim.Since.UTC().Format("15:04 UTC")+
 		". This terminal shows how it goes, and can take over.", w.size.body().width) + "\n\n"
 	if !w.started() {
-		return head + "Answers are being given there."
+		return head + "The questions are being answered there."
 	}
 	return head + w.steps()
 }

@@ -176,7 +176,7 @@ func storageKinds() []Kind {
 func apiKinds() []Kind {
 	return []Kind{
 		{APIDown, Warning, "Salt's API is not served by this node", "fix what the cause names, it is tried again by itself; then applianced logs api; applianced restart api", []Code{NodeRemoved, SetupStopped, MasterDown, MasterConfig, DiskFull, StorageUnusable, AccountMissing}, 5 * time.Second},
-		{APIFront, Warning, "the load balancer of this node does not lead to its salt-api", "stop the program that has the port (ss -ltnp), or say the same port in front.api_port and rest_cherrypy; 0 in front.api_port leaves the API to salt-api alone",
+		{APIFront, Warning, "the load balancer of this node cannot reach its salt-api", "stop the program that has the port (ss -ltnp), or say the same port in front.api_port and rest_cherrypy; 0 in front.api_port leaves the API to salt-api alone",
 			[]Code{NodeRemoved, SetupStopped, APIDown, MasterDown, MasterSilent, MasterConfig, BalancerDown, BalancerSilent, DiskFull, StorageUnusable, AccountMissing}, 30 * time.Second},
 	}
 }

@@ -114,7 +114,7 @@ func useAPI(t *testing.T, x lab.Screen, answer string) {
 // review goes on from a preflight that passes and starts the set-up.
 func review(t *testing.T, x lab.Screen, texts ...string) {
 	t.Helper()
-	x.WaitFor(t, 90*time.Second, "All is well enough to go on")
+	x.WaitFor(t, 90*time.Second, "The set-up can go on")
 	x.Type(t, "\r")
 	x.WaitFor(t, step, append(texts, "START THE SET-UP")...)
 	x.Type(t, "\r") // one Enter too many starts nothing
@@ -146,7 +146,7 @@ func TestWizard(t *testing.T) {
 	useShared(t, x, shared)
 	useVirtual(t, x, "")
 	useAPI(t, x, "yes")
-	review(t, x, "lab", "n1", n1.Addr, shared, "is made, and shown at the end", "Salt's API")
+	review(t, x, "lab", "n1", n1.Addr, shared, "generated, and shown at the end", "Salt's API")
 	x.WaitFor(t, 120*time.Second, "This node is ready", "master: "+n1.Addr, "sca2.", "master_finger: ", "The cluster's secret in it: ")
 	if code := second.WaitEnd(t, step); code != 0 || strings.Contains(second.Screen(), "sca2.") {
 		t.Errorf("the terminal that followed ended with %d and shows:\n%s", code, second.Screen())
@@ -184,7 +184,7 @@ func TestWizard(t *testing.T) {
 	x.Type(t, "lab\r"+n1.Addr+"\rnot-the-secret-of-it\r")
 	useShared(t, x, shared)
 	useAPI(t, x, "no")
-	x.WaitFor(t, 90*time.Second, "[fail]", "Something must be fixed first", "->")
+	x.WaitFor(t, 90*time.Second, "[fail]", "The set-up cannot go on", "->")
 	x.Type(t, "\x03")
 	x.WaitFor(t, step, "Nothing has been changed")
 	x.Type(t, "y")

@@ -171,7 +171,7 @@ func wizardStops(t *testing.T, on *lab.Appliance, node, cluster, peer, secret, s
 	x.Type(t, cluster+"\r"+peer+"\r"+secret+"\r")
 	useShared(t, x, shared)
 	useAPI(t, x, "no")
-	x.WaitFor(t, 90*time.Second, append(says, "[fail]", "Something must be fixed first")...)
+	x.WaitFor(t, 90*time.Second, append(says, "[fail]", "The set-up cannot go on")...)
 	x.Type(t, "\r") // there is no way on
 	x.WaitFor(t, step, "Checks", "[fail]")
 	x.Type(t, "\x03")

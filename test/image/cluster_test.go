@@ -93,7 +93,7 @@ func formByWizard(t *testing.T, all []*machine, virtual string) (join string) {
 		p.lead()
 		p.page("What shall this machine do?", down+"\r")
 		p.network()
-		p.page("How you get in later", somebody+"\r\r\r")
+		p.page("How you log in later", somebody+"\r\r\r")
 		p.page("What do you have from the cluster?", "")
 	}
 	p := &pages{t: t, x: all[0], wait: 4 * time.Minute, virtual: virtual}
@@ -130,7 +130,7 @@ func joinByWizard(t *testing.T, two []*machine, join, peer string) {
 	}
 	for _, m := range two {
 		p := &pages{t: t, x: m, wait: 4 * time.Minute}
-		p.page("All is well enough to go on", "\r")
+		p.page("The set-up can go on", "\r")
 		p.page("START THE SET-UP", "s")
 	}
 	for _, m := range two {

@@ -37,12 +37,12 @@ func TestWizard(t *testing.T) {
 	p = &pages{t: t, x: v.line, wait: patience}
 	p.page("What shall this machine do?", "\r")
 	p.network()
-	p.page("How you get in later", v.public+"\r\r\r")
+	p.page("How you log in later", v.public+"\r\r\r")
 	p.page("Name of the cluster", "green\r\x15vm-2\r\r\r")
 	p.page("> the system disk", "\r") // the data disk is not empty
 	p.page("Virtual address", "\r")
 	p.page("Shall this node serve", "\r")
-	p.page("All is well enough to go on", "\r")
+	p.page("The set-up can go on", "\r")
 	p.page("START THE SET-UP", "s")
 	p.page("This node is ready", "\r")
 	out := v.wait(t, "cluster green", "applianced status")

@@ -102,12 +102,12 @@ func (p *pages) form(public, node, address string) {
 		p.page("English (US)", "\r")
 	}
 	p.network()
-	p.page("How you get in later", public+"\r\r\r")
+	p.page("How you log in later", public+"\r\r\r")
 	p.page("Name of the cluster", "blue\r\x15"+node+"\r"+address+"\r\r")
 	p.page("best on a disk", "\r")
 	p.page("Virtual address", p.virtual+"\r")
 	p.page("Shall this node serve", "\r")
-	p.page("All is well enough to go on", "\r")
+	p.page("The set-up can go on", "\r")
 	p.page("START THE SET-UP", "s")
 	p.page("This node is ready", "")
 }

@@ -34,7 +34,7 @@ func (n *Life) Look() setup.NodeLook {
 func servingWaits(d status.Document) string {
 	for _, p := range d.Problems {
 		if p.Severity == status.Fatal && p.Code != status.SetupStopped {
-			return status.Clip(fmt.Sprintf("an end of %s %s (%s); next: %s", p.Code, p.Title, p.Cause, p.Next))
+			return status.Clip(fmt.Sprintf("%s to clear: %s (%s); next: %s", p.Code, p.Title, p.Cause, p.Next))
 		}
 	}
 	for _, s := range d.Services {
