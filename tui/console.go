@@ -38,6 +38,8 @@ type Console struct {
 	size    size
 	access  Access // nil: none is offered
 	locked  bool   // who stands here has not logged in, and has to for any change
+	// stranger tells that who stands here has not logged in.
+	stranger bool
 
 	doc  status.Document
 	err  error
@@ -47,6 +49,8 @@ type Console struct {
 	chain   int       // of refreshes; those of another one end
 
 	view    consoleView
+	helping bool
+	keys    pendingKeys
 	lines   []string // of the view, when it is not made from the status
 	from    int
 	busy    string
@@ -66,6 +70,9 @@ const (
 	logs
 	network
 	restarts
+	minionConf
+	keysView
+	joining
 )
 
 // NewConsole gives the console page. support writes a support bundle and
@@ -128,6 +135,17 @@ func (c *Console) pause() time.Duration {
 	return refreshEvery
 }
 
+// secretsFor is how long a view that wanted the administrator stays without a key.
+const secretsFor = 2 * time.Minute
+
+// hideSecrets leaves such a view when nobody is there any more.
+func (c *Console) hideSecrets() {
+	if (c.view == joining || c.view == keysView) && time.Since(c.pressed) >= secretsFor {
+		c.ask = nil
+		c.show(overview)
+	}
+}
+
 // touched notes a key. Somebody who comes to a page that is asked for rarely
 // sees the present.
 func (c *Console) touched() tea.Cmd {
@@ -170,6 +188,7 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 	case statusMsg:
 		c.doc, c.err, c.seen = msg.doc, msg.err, true
+		c.hideSecrets()
 		if msg.chain == c.chain {
 			return c, tea.Tick(c.pause(), func(time.Time) tea.Msg { return refreshNow{msg.chain} })
 		}
@@ -186,6 +205,12 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 	case keysAdded: // the page was left meanwhile
 		c.message = c.added(msg)
+	case passwordSet:
+		c.message = c.newPassword(msg)
+	case keysRead:
+		c.keysRead(msg)
+	case keyAccepted:
+		return c, c.keyAccepted(msg)
 	case doneMsg:
 		c.busy, c.message = "", msg.text
 		if msg.err != nil {
@@ -209,6 +234,15 @@ func (c *Console) key(key string) tea.Cmd {
 		return nil
 	}
 	c.message = ""
+	if c.helping || isHelp(key, false) {
+		c.helping = !c.helping
+		return nil
+	}
+	if c.view == keysView {
+		if cmd, taken := c.keysKey(key); taken {
+			return cmd
+		}
+	}
 	page := c.size.body().height - 2
 	switch key {
 	case "ctrl+c":
@@ -259,7 +293,7 @@ func (c *Console) network() tea.Cmd {
 	}
 }
 
-func (c *Console) show(v consoleView) { c.view, c.from, c.lines = v, 0, nil }
+func (c *Console) show(v consoleView) { c.view, c.from, c.lines, c.keys = v, 0, nil, pendingKeys{} }
 
 func (c *Console) menuKey(key string) tea.Cmd {
 	switch key {
@@ -284,13 +318,27 @@ func (c *Console) menuKey(key string) tea.Cmd {
 	case "7":
 		return c.ending(Login)()
 	case "8":
-		switch {
-		case c.access == nil:
-		case c.locked:
-			c.message = lockedText
-		default:
-			return c.addKey()
-		}
+		return c.forAccess(c.addKey)
+	case "9":
+		return c.forAccess(c.setPassword)
+	case "m":
+		return c.minionLines()
+	case "k":
+		return c.pending()
+	case "j":
+		return c.joinString()
+	}
+	return nil
+}
+
+// forAccess does what is about the administrator's account, where there is one.
+func (c *Console) forAccess(do func() tea.Cmd) tea.Cmd {
+	switch {
+	case c.access == nil:
+	case c.locked:
+		c.message = lockedText
+	default:
+		return do()
 	}
 	return nil
 }

@@ -95,17 +95,32 @@ func TestConsoleSettingUp(t *testing.T) {
 
 // fakeAccess takes keys if the password is right.
 type fakeAccess struct {
-	proof bool
-	added []string
+	proof    bool
+	added    []string
+	password string
 }
 
 func (*fakeAccess) Account() string       { return "admin" }
 func (*fakeAccess) HostKey() string       { return "SHA256:" + strings.Repeat("k", 43) }
 func (a *fakeAccess) NeedsPassword() bool { return a.proof }
-func (a *fakeAccess) Add(_ context.Context, key, password string) (int, error) {
+func (a *fakeAccess) Prove(_ context.Context, password string) error {
+	if a.proof && password != "correct horse" {
+		return ErrPassword
+	}
+	return nil
+}
+func (a *fakeAccess) SetPassword(ctx context.Context, password, fresh string) error {
+	if err := a.Prove(ctx, password); err != nil {
+		return err
+	}
+	a.password = fresh
+	return nil
+}
+func (a *fakeAccess) Add(ctx context.Context, key, password string) (int, error) {
+	if err := a.Prove(ctx, password); err != nil {
+		return 0, err
+	}
 	switch {
-	case a.proof && password != "correct horse":
-		return 0, ErrPassword
 	case strings.HasPrefix(key, "https://"):
 		a.added = append(a.added, key)
 		return 2, nil
@@ -120,7 +135,7 @@ func TestConsoleAddsKeys(t *testing.T) {
 	s, a := newScripted(), &fakeAccess{proof: true}
 	inConsole(t, s, func(p *pump, c *Console) {
 		c.Offer(a)
-		p.has("ssh admin@10.0.0.11, key SHA256:kkkk", "8 add an SSH key", "1 to 8: choose")
+		p.has("ssh admin@10.0.0.11, key SHA256:kkkk", "8 add an SSH key", "1 to 9, m, k, j: choose")
 		p.golden("82-access")
 		p.keys("8", "=ssh-rsa nonsense", "enter", "enter")
 		p.has("is not a public key")
@@ -148,8 +163,154 @@ func TestConsoleAddsKeys(t *testing.T) {
 	}
 	inConsole(t, newScripted(), func(p *pump, c *Console) {
 		p.keys("8")
-		p.has("this node has the address 10.0.0.11", "1 to 7: choose")
+		p.has("this node has the address 10.0.0.11", "1 to 7, m, k, j: choose")
 	})
+}
+
+// TestConsoleMenuOfMinions: a minion is configured and its key accepted from the console,
+// and the next node let in: for who proves that he is the administrator. (m15)
+func TestConsoleMenuOfMinions(t *testing.T) {
+	s, a := newScripted(), &fakeAccess{proof: true}
+	s.progress = readyProgress()
+	s.minions = []status.Minion{
+		{ID: "accepted", Key: "accepted", Finger: finger},
+		{ID: "web1", Key: "pending", Address: "10.0.0.31", Finger: finger},
+		{ID: "evil\x1b[2Jname", Key: "pending", Finger: strings.ToUpper(finger)},
+	}
+	inConsole(t, s, func(p *pump, c *Console) {
+		c.Offer(a)
+		c.BeforeLogin()
+		p.keys("m")
+		p.has("master: 10.0.0.20", "master_finger")
+		p.golden("84-lines-for-minions")
+
+		p.keys("esc", "j")
+		p.has("Administrator's password", "whoever has it can make a machine a node")
+		p.keys("=wrong", "enter")
+		p.has("the password is wrong")
+		p.keys("ctrl+u", "=correct horse", "enter")
+		p.has("The next node joins with this secret string:")
+		p.golden("85-join-string")
+		p.keys("esc")
+		if strings.Contains(p.screen(), "not-shown") {
+			t.Error("the join string is still shown")
+		}
+
+		p.keys("k", "=correct horse", "enter")
+		p.has("Keys that wait to be accepted: 1 of 2", "> web1", "from 10.0.0.31")
+		p.golden("86-keys")
+		p.keys("f1")
+		p.has("Compare the fingerprint with that of the minion")
+		p.keys("x", "down")
+		p.has("> evilname", "from an unknown address")
+		p.keys("up", "a")
+		p.has("Accept web1 with the key "+finger[:20], "(y/n)")
+		p.keys("n", "a", "y")
+		p.has("web1 is accepted.", "Keys that wait to be accepted: 1 of 1")
+		p.keys("enter", "y")
+		p.has("No minion waits for its key to be accepted.")
+		p.keys("a", "down", "esc")
+		p.golden("87-console-of-an-image")
+	})
+	if len(s.changes) != 2 || s.changes[0].Verb != "accept" || s.changes[0].IDs[0] != "web1" || s.changes[0].Finger != finger {
+		t.Errorf("changed: %+v", s.changes)
+	}
+}
+
+// TestConsolePassword: the administrator's password is changed from the console by who
+// knows it, or has logged in. (m15)
+func TestConsolePassword(t *testing.T) {
+	a := &fakeAccess{proof: true}
+	inConsole(t, newScripted(), func(p *pump, c *Console) {
+		c.Offer(a)
+		c.BeforeLogin()
+		p.keys("9", "=correct horse", "enter", "=short", "enter", "=other", "enter")
+		p.has("! has to have 8 to 256 characters", "! the two passwords differ")
+		p.golden("88-new-password")
+		p.keys("ctrl+u", "=battery staple", "enter", "ctrl+u", "=battery staple", "enter")
+		p.has("admin has the new password.")
+		p.keys("9", "=wrong", "enter", "=battery staple2", "enter", "=battery staple2", "enter")
+		p.has("the password is wrong")
+		p.keys("esc")
+		a.proof = false
+		p.keys("9")
+		if strings.Contains(p.screen(), "Present password") {
+			t.Error("who has logged in is asked for it")
+		}
+	})
+	if a.password != "battery staple" {
+		t.Errorf("set: %q", a.password)
+	}
+}
+
+// TestConsoleSecretsWantTheAdministrator: without an account to prove it with, and with
+// console.login, nobody who has not logged in gets at secrets or changes keys. (m15)
+func TestConsoleSecretsWantTheAdministrator(t *testing.T) {
+	for _, x := range []struct {
+		name             string
+		locked, stranger bool
+		access           Access
+		refused          bool
+	}{
+		{"console.login", true, true, &fakeAccess{}, true},
+		{"a host without the account", false, true, nil, true},
+		{"a host, logged in", false, false, nil, false},
+		{"an image, logged in", false, false, &fakeAccess{}, false},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			s := newScripted()
+			s.minions = []status.Minion{{ID: "web1", Key: "pending", Finger: finger}}
+			inConsole(t, s, func(p *pump, c *Console) {
+				if x.access != nil {
+					c.Offer(x.access)
+				}
+				if x.locked {
+					c.Lock()
+				}
+				if x.stranger {
+					c.BeforeLogin()
+				}
+				for _, key := range []string{"j", "k", "a", "y"} {
+					p.keys(key)
+				}
+				text := p.screen()
+				p.keys("esc", "j")
+				text += p.screen()
+				if shown := strings.Contains(text, "not-shown"); shown == x.refused || len(s.changes) > 0 == x.refused {
+					t.Errorf("changes %+v, and\n%s", s.changes, text)
+				}
+				if x.refused {
+					p.has("This needs the administrator.")
+				}
+			})
+		})
+	}
+}
+
+// TestConsoleHidesSecrets: a join string does not stand on a screen that nobody looks at,
+// nor does a proof last that somebody gave before he left. (m15)
+func TestConsoleHidesSecrets(t *testing.T) {
+	for key, shown := range map[string]string{"j": "The next node joins", "k": "Keys that wait"} {
+		s := newScripted()
+		s.minions = []status.Minion{{ID: "web1", Key: "pending", Finger: finger}}
+		inConsole(t, s, func(p *pump, c *Console) {
+			c.Offer(&fakeAccess{proof: true})
+			c.BeforeLogin()
+			p.keys(key, "=correct horse", "enter")
+			p.has(shown)
+			if key == "k" {
+				p.keys("a")
+			}
+			p.wait(secretsFor - 5*time.Second)
+			p.has(shown)
+			p.wait(2 * refreshCalm)
+			p.has("1 status details")
+			p.keys("y")
+			if strings.Contains(p.screen(), shown) || len(s.changes) > 0 {
+				t.Errorf("%s: changed %v, and\n%s", key, s.changes, p.screen())
+			}
+		})
+	}
 }
 
 // TestConsoleEnds: what ends the page is asked for first.
@@ -198,7 +359,7 @@ func TestConsoleNetwork(t *testing.T) {
 		p.keys("c", "enter", "enter")
 		p.has("Nothing was changed.")
 		p.keys("c", "esc", "esc")
-		p.has("1 to 7: choose")
+		p.has("1 to 7, m, k, j: choose")
 		s.set(func(s *scripted) { s.facts.Managed = false })
 		p.keys("3")
 		p.has("managed elsewhere")

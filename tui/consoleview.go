@@ -42,17 +42,24 @@ func (c *Console) screen() string {
 		where, body, keys := w.page()
 		return frame(c.size, heading, where, body, message, keys)
 	}
+	if c.helping {
+		return frame(c.size, heading, "Help", c.helpBody(), message, "any key: back to the page")
+	}
 	where := clip(clean(c.doc.Version), 36)
 	if c.seen && c.err == nil {
 		where += "  " + c.doc.Time.UTC().Format("15:04 UTC")
 	}
-	return frame(c.size, heading, where, c.body(), message, c.keys())
+	return frame(c.size, heading, where, c.body(), message, c.footer())
 }
 
-const menu = ` 1 status details   3 network            5 restart       7 log in
- 2 logs             4 support bundle     6 shut down`
+const menu = `1 status details   4 support bundle   7 log in             m lines for minions
+2 logs             5 restart                               k keys of minions
+3 network          6 shut down                             j join string`
 
-const menuOfKeys = "     8 add an SSH key"
+// menuOfAccess is the menu where the administrator's account is the appliance's.
+const menuOfAccess = `1 status details   4 support bundle   7 log in             m lines for minions
+2 logs             5 restart          8 add an SSH key     k keys of minions
+3 network          6 shut down        9 admin's password   j join string`
 
 const restartMenu = `
  1 restart salt-master          minions reconnect by themselves
@@ -64,7 +71,9 @@ func (c *Console) body() string {
 	switch c.view {
 	case restarts:
 		return restartMenu
-	case logs, network:
+	case keysView:
+		return strings.Join(c.keyLines(), "\n")
+	case logs, network, minionConf, joining:
 		return scrolled(c.lines, &c.from, b.height)
 	case details:
 		return scrolled(c.statusLines(0), &c.from, b.height)
@@ -77,11 +86,11 @@ func (c *Console) body() string {
 	for len(shown) < room {
 		shown = append(shown, "")
 	}
-	text := strings.Join(shown, "\n") + "\n\n" + menu
+	choices := menu
 	if c.access != nil {
-		text += menuOfKeys
+		choices = menuOfAccess
 	}
-	return text
+	return strings.Join(shown, "\n") + "\n\n" + choices
 }
 
 // statusLines is the status in lines that fit the width: as many as there are with room
@@ -105,21 +114,33 @@ func (c *Console) statusLines(room int) []string {
 	return lines
 }
 
-func (c *Console) keys() string {
+func (c *Console) footer() string {
+	const scroll, back = "arrows, PgUp, PgDn: scroll", "Esc: back"
 	switch c.view {
 	case logs:
-		return "1: salt-master   2: load balancer   arrows, PgUp, PgDn: scroll   Esc: back"
+		return footer("1: salt-master", "2: load balancer", scroll, back)
 	case restarts:
-		return "1, 2, 3: restart   Esc: back"
+		return footer("1, 2, 3: restart", helpKeys, back)
 	case overview:
 		if c.access != nil {
-			return "1 to 8: choose"
+			return footer("1 to 9, m, k, j: choose", helpKeys)
 		}
-		return "1 to 7: choose"
+		return footer("1 to 7, m, k, j: choose", helpKeys)
+	case keysView:
+		return footer("a: accept", "arrows: choose", "r: read again", helpKeys, back)
 	case network:
 		if c.facts.Managed {
-			return "c: change the network   arrows, PgUp, PgDn: scroll   Esc: back"
+			return footer("c: change the network", scroll, back)
 		}
 	}
-	return "arrows, PgUp, PgDn: scroll   Esc: back"
+	return footer(scroll, helpKeys, back)
+}
+
+// helpBody is the help for the view at hand.
+func (c *Console) helpBody() string {
+	var b strings.Builder
+	for _, text := range consoleHelp[c.view] {
+		b.WriteString("\n" + paragraph("", text, c.size.body().width) + "\n")
+	}
+	return b.String()
 }

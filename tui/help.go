@@ -76,6 +76,14 @@ var help = map[string][]string{
 		"The steps are done in this order. The one under way says what it waits for. When one fails, the cause and what to check stand below; r tries it again.",
 		"When the node is ready: copy the lines for your minions and keep the join string. The console page shows both later, too.",
 	},
+	"Administrator's password": {
+		"The password of the administrator's account, which was given when this machine was set up. Whoever stands at this console can restart the machine, but not act as its administrator.",
+		"Without a password, log in over SSH and use: applianced join-string, applianced keys.",
+	},
+	"New password": {
+		"It is for a login at this console, and for sudo there. Ctrl-T shows what you typed, which helps when the keyboard has another layout than you think.",
+		"Who has forgotten it and has an SSH key logs in with that, then: sudo passwd admin",
+	},
 	"Add an SSH key": {
 		"Type or paste the whole line of a public key, or give the https address of a page with nothing but such lines. GitHub has them at https://github.com/NAME.keys, GitLab in the same way.",
 	},
@@ -123,4 +131,26 @@ func (w *Wizard) page() (where, body, keys string) {
 		return "Help: " + p.title(), helpText(p.title(), w.size.body().width), "any key: back to the page"
 	}
 	return w.where(p), p.view(w), p.keys(w)
+}
+
+// consoleHelp is what the views of the console page say when they are asked for help.
+var consoleHelp = map[consoleView][]string{
+	overview: {
+		"The page shows how this node is: the answer, its addresses, the nodes of the cluster, what is wrong and what to do. It is read again by itself.",
+		"A number or letter chooses from the menu. Esc leads back here from everywhere. Ctrl-L draws the page again when something has written over it.",
+		"m shows what a minion is configured with. k accepts the keys of new minions, j shows how the next node joins: both want the administrator's password, unless you have logged in.",
+	},
+	details:  {"All of the status, with each cause and the next step. applianced status prints the same. Codes (SCA-nnn) are explained in the documentation, under Troubleshooting."},
+	logs:     {"The last lines of salt-master (1) or of the load balancer (2). All of them: applianced logs master, applianced logs lb."},
+	network:  {"The network as it is. c changes it: the change is tried first, and taken back after 60 seconds unless you confirm it."},
+	restarts: {"Minions reconnect by themselves, to another node if there is one. Nothing that was acknowledged is lost."},
+	minionConf: {
+		"Put these lines into /etc/salt/minion.d/master.conf on each minion, and restart salt-minion. With master_finger a minion trusts this cluster's key only.",
+		"Then accept the minion's key: k on this page, or applianced keys accept.",
+	},
+	keysView: {
+		"Compare the fingerprint with that of the minion before you accept its key: salt-call --local key.finger. The address proves nothing.",
+		"Keys are rejected and deleted with: applianced keys reject, applianced keys delete.",
+	},
+	joining: {"Paste or type the string on the new machine, in its wizard or with: applianced join. It changes when a node is removed and when the secret is rotated."},
 }

@@ -22,9 +22,14 @@ type Access interface {
 	// NeedsPassword reports whether whoever stands here has to prove with the
 	// account's password that he may add a key.
 	NeedsPassword() bool
+	// Prove checks the account's password, where NeedsPassword. A wrong one is an
+	// [ErrPassword].
+	Prove(ctx context.Context, password string) error
 	// Add lets a public key, or all those at an https address, log in; it gives
-	// their number. A wrong password is an [ErrPassword].
+	// their number. It proves first.
 	Add(ctx context.Context, key, password string) (int, error)
+	// SetPassword gives the account another password. It proves first.
+	SetPassword(ctx context.Context, password, fresh string) error
 }
 
 // ErrPassword says that the password of the account is another one.
@@ -41,14 +46,13 @@ func (c *Console) Offer(a Access) { c.access = a }
 
 // addKey asks for a key.
 func (c *Console) addKey() tea.Cmd {
-	w := NewWizard(c.ctx, c.api, "console")
 	proof := c.access.NeedsPassword()
-	w.pages, w.at, w.size = []page{&formPage{name: "Add an SSH key",
+	return c.askOn(&formPage{name: "Add an SSH key",
 		intro: "Whoever has the private key can log in over SSH as " + clean(c.access.Account()) + ". Where no key can be pasted, give the https address where a Git server has yours.",
 		fields: func(w *Wizard, f *fieldMaker) []huh.Field {
 			list := []huh.Field{f.input("key", "SSH public key, or address", "a line as in ~/.ssh/id_ed25519.pub, or https://...", &w.draft.sshKey)}
 			if proof {
-				list = append(list, f.secret("password", "Password of "+clean(c.access.Account()), "to prove that you may add keys", &w.draft.password))
+				list = append(list, c.proofField(w, f))
 			}
 			return list
 		},
@@ -60,8 +64,15 @@ func (c *Console) addKey() tea.Cmd {
 				n, err := c.access.Add(c.ctx, key, password)
 				return keysAdded{n, err}
 			}
-		}}}, 0, c.size
-	w.claim.Mine, w.leading = true, true
+		}})
+}
+
+// askOn shows a page with questions in the place of the console's.
+func (c *Console) askOn(p page) tea.Cmd {
+	w := NewWizard(c.ctx, c.api, "console")
+	w.pages, w.size = []page{p}, c.size
+	w.at = 0
+	w.claim.Mine, w.leading = true, true // the set-up is over: there is nothing to lead
 	c.changing = w
 	return w.show()
 }
@@ -78,17 +89,8 @@ func keyFaults(typed string) []setup.Fault {
 
 // keysAdded shows at its field what was wrong, or ends the page.
 func (c *Console) keysAdded(w *Wizard, m keysAdded) tea.Cmd {
-	p, ok := w.pages[w.at].(*formPage)
-	if !ok {
-		return nil
-	}
-	w.busy = ""
 	if m.err != nil {
-		field := "key"
-		if errors.Is(m.err, ErrPassword) {
-			field = "password"
-		}
-		return p.show(w, []setup.Fault{{Field: field, Message: m.err.Error()}})
+		return c.refused(w, "key", m.err)
 	}
 	c.changing = nil
 	c.show(overview)

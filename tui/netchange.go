@@ -47,8 +47,12 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 		return nil, false
 	}
 	switch msg := msg.(type) {
-	case refreshNow, statusMsg, linesMsg, doneMsg:
+	case refreshNow, statusMsg, linesMsg, doneMsg, keysRead, keyAccepted:
 		return nil, false
+	case proved:
+		return c.proved(w, msg), true
+	case passwordSet:
+		return c.passwordSet(w, msg), true
 	case networkChanged:
 		c.message = msg.text
 		return c.endChange(), true

@@ -151,9 +151,7 @@ func (w *Wizard) done() string {
 		lines = append(lines, "", paragraph("", "It is the cluster's arbiter: it keeps no data and serves no minions; it lets two nodes go on when one is lost.", width))
 	} else {
 		lines = append(lines, "", paragraph("Minions use  ", strings.Join(d.Addresses, ", "), width), "", "In each minion's /etc/salt/minion.d/master.conf:")
-		for _, l := range strings.Split(strings.TrimRight(d.MinionConf, "\n"), "\n") {
-			lines = append(lines, "    "+clip(clean(l), width-4))
-		}
+		lines = append(lines, confLines(d.MinionConf)...)
 	}
 	if d.Console != "" {
 		lines = append(lines, "", paragraph("Browsers use  ", clean(d.Console), width))
@@ -178,6 +176,14 @@ func (w *Wizard) done() string {
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+// confLines are lines of a file, indented.
+func confLines(text string) (lines []string) {
+	for _, l := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+		lines = append(lines, "    "+clip(clean(l), minWidth-6))
+	}
+	return lines
 }
 
 func (p *progressPage) keys(w *Wizard) string {

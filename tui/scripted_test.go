@@ -3,9 +3,11 @@ package tui
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
+	"saltern/supervisor/api"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
@@ -31,6 +33,8 @@ type scripted struct {
 	retried  int
 	restarts []string
 	restored int
+	minions  []status.Minion
+	changes  []api.KeyChange
 }
 
 func newScripted() *scripted {
@@ -75,6 +79,26 @@ func (s *scripted) Restart(_ context.Context, name string) error {
 	defer s.lock()()
 	s.restarts = append(s.restarts, name)
 	return s.err
+}
+
+func (s *scripted) Minions(_ context.Context, finger bool) (status.MinionList, error) {
+	defer s.lock()()
+	if !finger {
+		return status.MinionList{}, errors.New("fingerprints are wanted")
+	}
+	return status.MinionList{Minions: slices.Clone(s.minions)}, s.err
+}
+
+func (s *scripted) ChangeKeys(_ context.Context, q api.KeyChange) error {
+	defer s.lock()()
+	s.changes = append(s.changes, q)
+	s.minions = slices.DeleteFunc(s.minions, func(m status.Minion) bool { return slices.Contains(q.IDs, m.ID) })
+	return s.err
+}
+
+func (s *scripted) JoinString(context.Context) (string, error) {
+	defer s.lock()()
+	return join, s.err
 }
 
 func (s *scripted) SetupProgress(context.Context) (setup.Progress, error) {

@@ -3,6 +3,7 @@ package tui
 import (
 	"context"
 
+	"saltern/supervisor/api"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
@@ -13,6 +14,9 @@ type Supervisor interface {
 	Status(ctx context.Context) (status.Document, error)
 	Output(ctx context.Context, service string, lines int) ([]string, error)
 	Restart(ctx context.Context, service string) error
+	Minions(ctx context.Context, finger bool) (status.MinionList, error)
+	ChangeKeys(ctx context.Context, q api.KeyChange) error
+	JoinString(ctx context.Context) (string, error)
 
 	SetupProgress(ctx context.Context) (setup.Progress, error)
 	SetupFacts(ctx context.Context) (setup.Facts, error)

@@ -305,6 +305,14 @@ func longStatus() status.Document {
 	return d
 }
 
+// manyKeys are keys that wait.
+func manyKeys(n int) (list []status.Minion) {
+	for i := range n {
+		list = append(list, status.Minion{ID: fmt.Sprintf("minion-%d", i), Key: "pending", Finger: finger})
+	}
+	return list
+}
+
 // longLogs has longer logs than a screen.
 type longLogs struct{ *scripted }
 
@@ -321,8 +329,9 @@ func TestConsoleOnTerminals(t *testing.T) {
 	for _, o := range terminals {
 		t.Run(nameOf(o), func(t *testing.T) {
 			t.Parallel()
-			s := newScripted()
+			s, keys := newScripted(), dialects[o.Term]
 			s.doc = longStatus()
+			s.minions = manyKeys(60)
 			c := NewConsole(context.Background(), longLogs{s}, nil)
 			c.Offer(&fakeAccess{})
 			x := at(t, o, c)
@@ -344,6 +353,17 @@ func TestConsoleOnTerminals(t *testing.T) {
 			x.press("5", 1)
 			x.comes("restart salt-master")
 			x.press("0", 1)
+			x.press("m", 1)
+			x.comes("In each minion's")
+			x.press("k", 1)
+			x.comes("60")
+			for range 22 {
+				x.press(down, 1)
+			}
+			x.press(keys.f1, 1)
+			x.press("x\x1b[5~a", 3)
+			x.comes("(y/n)")
+			x.press("n0", 2)
 			x.press("8", 1)
 			x.comes("SSH public key")
 			x.text("nonsense")

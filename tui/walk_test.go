@@ -43,7 +43,7 @@ var strokes = []stroke{
 	{tab, 1}, {tab, 1}, {"\x1b[Z", 1}, {"\x1b\t", 1}, {enter, 1}, {enter, 1}, {"\r\n", 1}, {escape, 1},
 	{"\x1b[[A", 1}, {"\x1bOP", 1}, {"\x1b[11~", 1}, {"\x07", 1}, {"?", 1}, {repaintAll, 0},
 	{"\x1b[1~", 1}, {"\x1b[4~", 1}, {"\x1b[3~", 1}, {"\x7f", 1}, {"\x15", 1}, {"\x01", 1}, {"\x05", 1}, {"\x0b", 1}, {"\x14", 1},
-	{"1", 1}, {"2", 1}, {"3", 1}, {"5", 1}, {"8", 1}, {"0", 1}, {"r", 1}, {"n", 1}, {"s", 1}, {"t", 1}, {"c", 1},
+	{"1", 1}, {"2", 1}, {"3", 1}, {"5", 1}, {"8", 1}, {"9", 1}, {"0", 1}, {"m", 1}, {"k", 1}, {"j", 1}, {"r", 1}, {"n", 1}, {"s", 1}, {"t", 1}, {"c", 1},
 	{"10.0.0.9", 8}, {"/24", 3}, {"correct horse", 13}, {someKey, len(someKey)}, {"a", 1}, {"\u00e4\u20ac\u6f22", 3},
 	{"\x1b[200~two\r\nlines\x1b[201~", 1}, {"\x1b[200~\x1b[31mred \u6f22\U0001f600\x1b[201~", 1},
 }
@@ -91,6 +91,7 @@ func TestWalks(t *testing.T) {
 
 			c := NewConsole(context.Background(), longLogs{s}, func(context.Context) (string, error) { return "", nil })
 			c.Offer(&fakeAccess{})
+			s.minions = manyKeys(60)
 			x = at(t, o, c)
 			x.comes("cluster prod-eu")
 			x.walk(r, steps/2)

@@ -287,6 +287,12 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s: help of %d lines", x.title(), strings.Count(text, "\n"))
 		}
 	}
+	for view := overview; view <= joining; view++ {
+		c := Console{size: size{minWidth, minHeight}, view: view}
+		if text := c.helpBody(); text == "" || strings.Count(text, "\n") > c.size.body().height {
+			t.Errorf("view %d of the console: help of %d lines", view, strings.Count(text, "\n"))
+		}
+	}
 }
 
 // TestFixedAddressIsFilledIn: who takes a fixed address is offered what the machine has

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"io"
 	"os"
 	"os/user"
@@ -63,17 +64,37 @@ func (a access) NeedsPassword() bool { return a.before && !setup.LockedOut() }
 // wrongTakes slows down whoever guesses passwords, as a login does.
 const wrongTakes = 3 * time.Second
 
+// Prove implements tui.Access.
+func (a access) Prove(ctx context.Context, password string) error {
+	if !a.NeedsPassword() {
+		return nil
+	}
+	ok, err := setup.CheckPassword(ctx, setup.AdminAccount, password)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		_ = pause.For(ctx, wrongTakes)
+		return tui.ErrPassword
+	}
+	return nil
+}
+
+// SetPassword implements tui.Access.
+func (a access) SetPassword(ctx context.Context, password, fresh string) error {
+	if why := setup.PasswordFault(fresh); why != "" {
+		return errors.New("the new password " + why)
+	}
+	if err := a.Prove(ctx, password); err != nil {
+		return err
+	}
+	return setup.Accounts(ctx, setup.Admin{Password: fresh})
+}
+
 // Add implements tui.Access.
 func (a access) Add(ctx context.Context, key, password string) (int, error) {
-	if a.NeedsPassword() {
-		ok, err := setup.CheckPassword(ctx, setup.AdminAccount, password)
-		if err != nil {
-			return 0, err
-		}
-		if !ok {
-			_ = pause.For(ctx, wrongTakes)
-			return 0, tui.ErrPassword
-		}
+	if err := a.Prove(ctx, password); err != nil {
+		return 0, err
 	}
 	var in io.Reader = strings.NewReader(key)
 	if strings.HasPrefix(key, "https://") {

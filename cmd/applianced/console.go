@@ -22,12 +22,13 @@ func consoleCommand(f *flags) *cobra.Command {
 		Use:   "console",
 		Short: "Show the console page: status and a menu",
 		Long: `console shows how this node is, again and again, with a menu by number: status
-details, logs, network, support bundle, restart, shut down, log in, add an SSH key.
+details, logs, network, support bundle, restart, shut down, log in, add an SSH key,
+the administrator's password, lines for minions, keys of minions, the join string.
 
 It stands on the consoles of an appliance that is set up, before anybody has
 logged in. Whoever stands there can restart and shut down the machine, as he
-could with its power switch; what needs the shell asks for a login, and an SSH key
-for the administrator's password. With
+could with its power switch; what needs the shell asks for a login, and SSH keys,
+keys of minions, the join string and another password for the administrator's password. With
 console.login in appliance.yaml the page there only shows, and any change wants a
 login first: then sudo applianced console.`,
 		Example: "  applianced console",
@@ -38,6 +39,7 @@ login first: then sudo applianced console.`,
 				return f.writeBundle(ctx, "")
 			})
 			if before {
+				c.BeforeLogin()
 				// Settings that cannot be read may have said so.
 				if s, err := settings.Load(f.config, hostname()); err != nil || s.Console.Login {
 					c.Lock()

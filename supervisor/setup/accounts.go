@@ -46,6 +46,15 @@ func Accounts(ctx context.Context, a Admin) error {
 	return nil
 }
 
+// PasswordFault says what is wrong with a password that is to be the administrator's;
+// empty: nothing.
+func PasswordFault(password string) string {
+	if len(password) < 8 || len(password) > 256 || strings.ContainsAny(password, "\n\r\x00") {
+		return "has to have 8 to 256 characters on one line"
+	}
+	return ""
+}
+
 // CheckPassword reports whether an account has this password. It needs root, and
 // the helper of pam_unix (unix_chkpwd(8)), which reads the password from a pipe.
 // An account without a password has none that is right.

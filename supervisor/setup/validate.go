@@ -259,8 +259,8 @@ func (c *checker) admin() {
 			c.bad("admin.ssh_keys", "%.40q is not a public key as in ~/.ssh/id_ed25519.pub", k)
 		}
 	}
-	if a.Password != "" && (len(a.Password) < 8 || len(a.Password) > 256 || strings.ContainsAny(a.Password, "\n\r\x00")) {
-		c.bad("admin.password", "has to have 8 to 256 characters on one line")
+	if why := PasswordFault(a.Password); a.Password != "" && why != "" {
+		c.bad("admin.password", "%s", why)
 	}
 }
 

@@ -1,0 +1,187 @@
+package tui
+
+import (
+	"context"
+	"errors"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/huh/v2"
+
+	"saltern/supervisor/setup"
+)
+
+// proved ends the question for the administrator's password.
+type proved struct {
+	err  error
+	then func() tea.Cmd
+}
+
+// BeforeLogin tells that whoever uses the page has not logged in. It is called before
+// the page runs.
+func (c *Console) BeforeLogin() { c.stranger = true }
+
+// proofField asks for the administrator's password.
+func (c *Console) proofField(w *Wizard, f *fieldMaker) huh.Field {
+	account := clean(c.access.Account())
+	return f.secret("password", "Password of "+account, "because nobody has logged in at this console", &w.draft.password)
+}
+
+// afterProof does what an administrator may do alone: at once for who has logged in, else
+// after the password of the account. what says what it is for.
+func (c *Console) afterProof(what string, then func() tea.Cmd) tea.Cmd {
+	switch {
+	case c.locked, c.access == nil && c.stranger:
+		c.message = lockedText
+		return nil
+	case c.access == nil, !c.access.NeedsPassword():
+		return then()
+	}
+	return c.askOn(&formPage{
+		name:  "Administrator's password",
+		intro: what,
+		fields: func(w *Wizard, f *fieldMaker) []huh.Field {
+			return []huh.Field{c.proofField(w, f)}
+		},
+		done: func(w *Wizard) tea.Cmd {
+			w.busy = "Checking the password ..."
+			password := w.draft.password
+			return func() tea.Msg { return proved{c.access.Prove(c.ctx, password), then} }
+		},
+	})
+}
+
+// proved shows what was wrong, or goes on.
+func (c *Console) proved(w *Wizard, m proved) tea.Cmd {
+	if m.err != nil {
+		return c.refused(w, "password", m.err)
+	}
+	c.changing = nil
+	return m.then()
+}
+
+// refused shows an error at a field of the page at hand: at the password's if that was
+// wrong.
+func (c *Console) refused(w *Wizard, field string, err error) tea.Cmd {
+	p, ok := w.pages[w.at].(*formPage)
+	if !ok {
+		return nil
+	}
+	w.busy = ""
+	if errors.Is(err, ErrPassword) {
+		field = "password"
+	}
+	return p.show(w, []setup.Fault{{Field: field, Message: err.Error()}})
+}
+
+// passwordSet ends the change of the administrator's password.
+type passwordSet struct{ err error }
+
+// setPassword asks for another password of the administrator.
+func (c *Console) setPassword() tea.Cmd {
+	proof := c.access.NeedsPassword()
+	return c.askOn(&formPage{
+		name:  "New password",
+		intro: "The password of " + clean(c.access.Account()) + " is for logging in at this console, and for sudo. SSH takes keys only.",
+		fields: func(w *Wizard, f *fieldMaker) (list []huh.Field) {
+			if proof {
+				list = append(list, f.secret("password", "Present password", "because nobody has logged in at this console", &w.draft.secret))
+			}
+			return append(list,
+				f.secret("fresh", "New password", "at least 8 characters", &w.draft.password),
+				f.secret("again", "New password once more", "", &w.draft.again))
+		},
+		check: newPasswordFaults,
+		done: func(w *Wizard) tea.Cmd {
+			w.busy = "Setting the password ..."
+			present, fresh := w.draft.secret, w.draft.password
+			return func() tea.Msg { return passwordSet{c.access.SetPassword(c.ctx, present, fresh)} }
+		},
+	})
+}
+
+func newPasswordFaults(w *Wizard) (faults []setup.Fault) {
+	if why := setup.PasswordFault(w.draft.password); why != "" {
+		faults = append(faults, setup.Fault{Field: "fresh", Message: why})
+	}
+	if w.draft.password != w.draft.again {
+		faults = append(faults, setup.Fault{Field: "again", Message: "the two passwords differ"})
+	}
+	return faults
+}
+
+// passwordSet shows what was wrong, or ends the page.
+func (c *Console) passwordSet(w *Wizard, m passwordSet) tea.Cmd {
+	if m.err != nil {
+		return c.refused(w, "fresh", m.err)
+	}
+	c.changing = nil
+	c.show(overview)
+	c.message = c.newPassword(m)
+	return nil
+}
+
+// newPassword words how the change ended.
+func (c *Console) newPassword(m passwordSet) string {
+	if m.err != nil {
+		return clean(m.err.Error())
+	}
+	return clean(c.access.Account()) + " has the new password."
+}
+
+// joinString shows how the next node joins.
+func (c *Console) joinString() tea.Cmd {
+	return c.afterProof("The join string holds the cluster's secret: whoever has it can make a machine a node.", func() tea.Cmd {
+		return c.read(joining, func(ctx context.Context) ([]string, error) {
+			line, err := c.api.JoinString(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return joinLines(line), nil
+		})
+	})
+}
+
+// joinLines are a join string and what it is for.
+func joinLines(line string) []string {
+	lines := []string{"The next node joins with this secret string:", ""}
+	for s := clean(line); s != ""; {
+		n := min(len(s), minWidth-6)
+		lines = append(lines, "    "+s[:n])
+		s = s[n:]
+	}
+	lines = append(lines, "")
+	return append(lines, wrap("It is one line, broken here for the screen; line breaks do no harm. It holds the cluster's secret. Esc takes it from the screen.", minWidth-2)...)
+}
+
+// minionLines shows what a minion is configured with.
+func (c *Console) minionLines() tea.Cmd {
+	d := c.doc
+	return c.read(minionConf, func(ctx context.Context) ([]string, error) {
+		p, err := c.api.SetupProgress(ctx)
+		if err != nil {
+			return nil, err
+		}
+		conf := ""
+		switch {
+		case d.Arbiter():
+			return wrap("This node is the cluster's arbiter and serves no minions: look on another node.", minWidth-2), nil
+		case p.Done != nil:
+			conf = p.Done.MinionConf
+		case d.Virtual != nil:
+			conf = setup.MinionConf([]string{d.Virtual.Address}, "")
+		default:
+			conf = setup.MinionConf(d.Front.Addresses, "")
+		}
+		return append([]string{"In each minion's /etc/salt/minion.d/master.conf:", ""}, confLines(conf)...), nil
+	})
+}
+
+// read shows a view whose lines come from what it asks.
+func (c *Console) read(v consoleView, ask func(context.Context) ([]string, error)) tea.Cmd {
+	c.show(v)
+	c.busy = "Reading ..."
+	return func() tea.Msg {
+		lines, err := ask(c.ctx)
+		return linesMsg{v, lines, err}
+	}
+}
