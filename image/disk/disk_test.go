@@ -88,6 +88,10 @@ func TestGUID(t *testing.T) {
 // TestConfig: both versions, the ladder of tries, nothing left to fill in.
 func TestConfig(t *testing.T) {
 	text := config(guid("root-a"), guid("root-b"), "extra=1")
+	// The screen is as GRUB leaves it until the console is there, for most of a minute.
+	if said, boots := strings.Index(text, "echo \"Starting."), strings.Index(text, "\tlinux "); said < 0 || said > boots {
+		t.Errorf("nothing says that the start takes a while:\n%s", text)
+	}
 	for _, want := range []string{guid("root-a").String(), guid("root-b").String(), "extra=1", "saltern.slot=$1", "set flag=saltern.try", "save_env"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)

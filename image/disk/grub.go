@@ -53,6 +53,7 @@ set default=normal
 
 function boot_slot {
 	if [ "$1" = b ]; then set part=@B@; else set part=@A@; fi
+	echo "Starting. The console appears here in about a minute."
 	linux /$1/vmlinuz root=PARTUUID=$part rootfstype=squashfs ro @APPEND@ saltern.slot=$1 $2
 	initrd /$1/initrd
 }
