@@ -362,11 +362,12 @@ func (c *Console) ending(a Action) func() tea.Cmd {
 func (c *Console) logs(service string) tea.Cmd {
 	c.show(logs)
 	c.busy = "Reading ..."
+	width := c.size.body().width
 	return func() tea.Msg {
 		got, err := c.api.Output(c.ctx, service, 200)
 		lines := []string{"The last lines of " + service + ":"}
 		for _, l := range got {
-			lines = append(lines, wrap(l, minWidth-2)...)
+			lines = append(lines, wrap(l, width)...)
 		}
 		return linesMsg{logs, lines, err}
 	}

@@ -104,7 +104,7 @@ func (c *Console) statusLines(room int) []string {
 		text := "The supervisor does not run. It starts again by itself in a moment; if it does not, restart the machine (5)."
 		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrap(text, width)...)
 	case c.err != nil:
-		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrap(c.err.Error(), width)...)
+		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrap("The supervisor cannot be asked: "+c.err.Error(), width)...)
 	}
 	lines := status.Fit(c.doc, status.Room{Width: width, Lines: room, Rest: "press 1"}, c.accessLines(width)...)
 	for i, l := range lines {

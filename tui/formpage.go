@@ -41,11 +41,18 @@ type formPage struct {
 
 	form   *huh.Form
 	own    []string // the fields on the page, in their order
+	texts  []textField
 	hidden map[string]*huh.Input
 	shown  bool // what is typed in hidden fields
 	faults map[string]string
 	early  []setup.Fault // what check has found
 	held   int           // counts Enters that wait for more to come; see hold
+}
+
+// textField is a line of text, and where it is kept.
+type textField struct {
+	input *huh.Input
+	text  *string
 }
 
 // fieldMaker makes fields that show their fault.
@@ -59,7 +66,9 @@ func (f *fieldMaker) note(field, hint string) string {
 }
 
 func (f *fieldMaker) input(field, title, hint string, v *string) *huh.Input {
-	return huh.NewInput().Key(field).Title(title).Description(f.note(field, hint)).CharLimit(maxInput).Prompt("> ").Value(v)
+	i := huh.NewInput().Key(field).Title(title).Description(f.note(field, hint)).CharLimit(maxInput).Prompt("> ").Value(v)
+	f.p.texts = append(f.p.texts, textField{i, v})
+	return i
 }
 
 func (f *fieldMaker) secret(field, title, hint string, v *string) *huh.Input {
@@ -138,7 +147,7 @@ func (p *formPage) note(w *Wizard) string {
 // build makes the form anew from the draft, with the faults known, and puts
 // the cursor on the first faulty field.
 func (p *formPage) build(w *Wizard) tea.Cmd {
-	p.hidden = nil
+	p.hidden, p.texts = nil, nil
 	fields := p.fields(w, &fieldMaker{p})
 	p.own = nil
 	for _, f := range fields {
@@ -162,6 +171,9 @@ func (p *formPage) build(w *Wizard) tea.Cmd {
 func (p *formPage) resize(w *Wizard) {
 	b := w.size.body()
 	p.form.WithWidth(b.width).WithHeight(max(3, b.height-strings.Count(p.head(w), "\n")))
+	for _, f := range p.texts { // a line finds out what of a long text it shows when it is given it
+		f.input.Value(f.text)
+	}
 }
 
 // head is what stands above the form.
@@ -327,7 +339,7 @@ func (p *formPage) keys(w *Wizard) string {
 		move = "Tab, Up: move"
 	}
 	back := "Esc: back"
-	if w.first() {
+	if w.first() && !w.within {
 		back = ""
 	}
 	return footer("Enter: next", move, helpKeys, back, "Ctrl-C: leave")

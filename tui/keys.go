@@ -71,7 +71,7 @@ func (c *Console) addKey() tea.Cmd {
 func (c *Console) askOn(p page) tea.Cmd {
 	w := NewWizard(c.ctx, c.api, "console")
 	w.pages, w.size = []page{p}, c.size
-	w.at = 0
+	w.at, w.within = 0, true
 	w.claim.Mine, w.leading = true, true // the set-up is over: there is nothing to lead
 	c.changing = w
 	return w.show()

@@ -34,7 +34,7 @@ func (*changedPage) enter(w *Wizard) tea.Cmd {
 func (c *Console) changeNetwork(f setup.Facts) tea.Cmd {
 	w := NewWizard(c.ctx, c.api, "console")
 	w.pages, w.at, w.size, w.facts, w.draft = networkPages(), 0, c.size, f, newDraft(f)
-	w.claim.Mine, w.leading = true, true // the set-up is over: there is nothing to lead
+	w.claim.Mine, w.leading, w.within = true, true, true // the set-up is over: there is nothing to lead
 	c.changing = w
 	return w.show()
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"saltern/supervisor/setup"
 )
 
 // broken is a text broken into lines of a width, as a terminal shows it.
@@ -105,5 +107,36 @@ func TestPasteLeads(t *testing.T) {
 		if s.claim.Owner != "tty1" {
 			t.Errorf("%q leads", s.claim.Owner)
 		}
+	})
+}
+
+// TestLongLinesStayLines: a text that is longer than its line shows its end there, also
+// after a fault, on the way back, and in another size.
+func TestLongLinesStayLines(t *testing.T) {
+	long := "ssh-rsa " + strings.Repeat("AAAAB3NzaC1yc2EAAAADAQABAAACAQ", 20) + "END ops@example"
+	s := newScripted()
+	s.facts.Managed = false
+	inBubble(t, s, func(p *pump) {
+		lines := func(when string) {
+			t.Helper()
+			if n := strings.Count(p.screen(), "AAAAB3Nz"); n > 3 { // of the 75 columns of a line
+				t.Errorf("%s the key takes more than a line:\n%s", when, p.screen())
+			}
+			p.has("END ops@example")
+		}
+		p.keys(toAdmin...)
+		p.send(tea.PasteMsg{Content: long})
+		lines("typed")
+		p.keys("enter", "=short", "enter", "=short", "enter")
+		p.has("Please correct")
+		lines("after a fault")
+		p.send(tea.WindowSizeMsg{Width: 100, Height: 30})
+		p.send(tea.WindowSizeMsg{Width: 80, Height: 24})
+		lines("after a change of the size")
+		p.keys("esc", "enter")
+		lines("on the way back")
+		w := p.m.(*Wizard)
+		w.pages[w.at].(*formPage).show(w, []setup.Fault{{Field: "admin.ssh_keys", Message: "is wrong"}})
+		lines("as soon as it has a fault of its own")
 	})
 }

@@ -58,6 +58,7 @@ type Wizard struct {
 	message string
 	ask     *question
 	helping bool // help is shown in the place of the page
+	within  bool // these are pages of the console, which Esc leads back to
 }
 
 // question is asked before something that cannot be taken back.

@@ -101,7 +101,7 @@ func (c *checker) mode() {
 		a.Cluster = cmp.Or(a.Cluster, "saltern")
 		if a.Secret != "" {
 			if why := freshFault(a.Secret); why != "" {
-				c.bad("secret", "%s; leave it empty to have one made", why)
+				c.bad("secret", "%s; leave it empty and one is generated", why)
 			}
 		}
 	case Join:

@@ -26,9 +26,11 @@ const (
 	whole         brevity = iota
 	briefNotes            // a line for each note
 	briefServices         // one line for those that run
+	briefCodes            // the codes alone of notes
+	briefNodes            // many other nodes that are ready are counted
 	briefDetails          // a line for each cause and next step
 	briefProblems         // a line for each problem
-	briefNodes            // without other nodes that are ready
+	briefest      = briefProblems
 )
 
 // Fit words the document as WriteText does, in lines that fit into room; the first one
@@ -36,7 +38,7 @@ const (
 // extra, which have to fit, stand behind the addresses.
 func Fit(d Document, room Room, extra ...string) []string {
 	var lines []string
-	for brief := whole; brief <= briefNodes; brief++ {
+	for brief := whole; brief <= briefest; brief++ {
 		lines = wording{d: d, width: room.Width, brief: brief}.all(extra)
 		if brief > whole {
 			lines = append(lines, clipWords("  ... in brief; in full: "+room.Rest, room.Width))
@@ -46,7 +48,7 @@ func Fit(d Document, room Room, extra ...string) []string {
 		}
 	}
 	shown := max(1, room.Lines-1)
-	more := fmt.Sprintf("  ... %d more lines: %s", len(lines)-1-shown, room.Rest)
+	more := fmt.Sprintf("  ... more: %s", room.Rest)
 	return cleaned(append(lines[:shown:shown], clipWords(more, room.Width))[:min(shown+1, room.Lines)])
 }
 

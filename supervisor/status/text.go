@@ -183,9 +183,10 @@ func (t *wording) nodes() {
 		return
 	}
 	well := 0 // nodes that are left out for being well
+	fold := t.brief >= briefNodes && t.ready() > fewNodes
 	rows := [][]string{{"NODE", "ROLE", "STATE", "MASTER", "LB", "STORAGE", "MINIONS", "CLOCK", "ADDRESS", "VERSION"}}
 	for _, n := range t.d.Nodes {
-		if t.brief >= briefNodes && n.State == "ready" && !n.This {
+		if fold && n.State == "ready" && !n.This {
 			well++
 			continue
 		}
@@ -208,6 +209,19 @@ func (t *wording) nodes() {
 
 // lastSeen stands before the time for which nothing was heard of a node.
 const lastSeen = "last seen "
+
+// fewNodes are shown each by itself, however little room there is.
+const fewNodes = 3
+
+// ready counts the other nodes that are ready.
+func (t *wording) ready() (n int) {
+	for _, node := range t.d.Nodes {
+		if node.State == "ready" && !node.This {
+			n++
+		}
+	}
+	return n
+}
 
 func nodeRow(n Node, now time.Time) []string {
 	minions := "-"
@@ -304,6 +318,10 @@ func (t *wording) problems() {
 		if same[0].Severity == Notice {
 			h = "Notes"
 		}
+		if t.brief >= briefCodes && same[0].Severity == Notice {
+			t.codesOfNotes(append(same, rest...))
+			return
+		}
 		if h != heading {
 			heading = h
 			t.line("%s", h)
@@ -314,6 +332,17 @@ func (t *wording) problems() {
 		}
 		t.problem(same)
 	}
+}
+
+// codesOfNotes is one line about notes, which stand behind all problems.
+func (t *wording) codesOfNotes(notes []Problem) {
+	var codes []string
+	for _, p := range notes {
+		if !slices.Contains(codes, string(p.Code)) {
+			codes = append(codes, string(p.Code))
+		}
+	}
+	t.paragraph("Notes    ", strings.Join(codes, ", "))
 }
 
 // problem words what is wrong of one kind: each place with its cause, then what to do.
