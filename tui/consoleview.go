@@ -118,7 +118,7 @@ func (c *Console) footer() string {
 	const scroll, back = "arrows, PgUp, PgDn: scroll", "Esc: back"
 	switch c.view {
 	case logs:
-		return footer("1: salt-master", "2: load balancer", scroll, back)
+		return footer("1: master", "2: load balancer", "PgUp, PgDn: scroll", "Ctrl-G: help", back)
 	case restarts:
 		return footer("1, 2, 3: restart", helpKeys, back)
 	case overview:
@@ -130,7 +130,7 @@ func (c *Console) footer() string {
 		return footer("a: accept", "arrows: choose", "r: read again", helpKeys, back)
 	case network:
 		if c.facts.Managed {
-			return footer("c: change the network", scroll, back)
+			return footer("c: change the network", "PgUp, PgDn: scroll", helpKeys, back)
 		}
 	}
 	return footer(scroll, helpKeys, back)

@@ -76,6 +76,10 @@ var help = map[string][]string{
 		"The steps are done in this order. The one under way says what it waits for. When one fails, the cause and what to check stand below; r tries it again.",
 		"When the node is ready: copy the lines for your minions and keep the join string. The console page shows both later, too.",
 	},
+	followingTitle: {
+		"One terminal at a time answers the questions, so that two people do not answer them differently. The one that is typed at first leads; the others show how it goes.",
+		"t takes over, with what was answered so far, but for passwords, the secret and the join string. The other terminal can take it back in the same way.",
+	},
 	"Administrator's password": {
 		"The password of the administrator's account, which was given when this machine was set up. Whoever stands at this console can restart the machine, but not act as its administrator.",
 		"Without a password, log in over SSH and use: applianced join-string, applianced keys.",
@@ -111,7 +115,18 @@ func isHelp(key string, typing bool) bool {
 
 // asksHelp reports whether a key asks for the help of the page at hand.
 func (w *Wizard) asksHelp(key string) bool {
-	return w.at >= 0 && len(help[w.pages[w.at].title()]) > 0 && isHelp(key, w.typing())
+	return w.at >= 0 && len(help[w.helpTitle()]) > 0 && isHelp(key, !w.following() && w.typing())
+}
+
+// followingTitle is the title of the page of a terminal that does not lead.
+const followingTitle = "Following"
+
+// helpTitle is the title by which the help for the page at hand is found.
+func (w *Wizard) helpTitle() string {
+	if w.following() {
+		return followingTitle
+	}
+	return w.pages[w.at].title()
 }
 
 // helpText is the help for a page, in lines of at most width.
@@ -128,7 +143,8 @@ func helpText(title string, width int) string {
 func (w *Wizard) page() (where, body, keys string) {
 	p := w.pages[w.at]
 	if w.helping {
-		return "Help: " + p.title(), helpText(p.title(), w.size.body().width), "any key: back to the page"
+		title := w.helpTitle()
+		return "Help: " + title, helpText(title, w.size.body().width), "any key: back to the page"
 	}
 	return w.where(p), p.view(w), p.keys(w)
 }

@@ -241,6 +241,50 @@ func TestWizardOnTerminals(t *testing.T) {
 	}
 }
 
+// TestJoinOnTerminals: the pages of a node that joins, with a pasted join string, and of
+// a disk that is not empty. (B1, B3)
+func TestJoinOnTerminals(t *testing.T) {
+	for _, o := range terminals[:3] {
+		t.Run(nameOf(o), func(t *testing.T) {
+			t.Parallel()
+			s := newScripted()
+			s.facts.Managed = false
+			x := at(t, o, NewWizard(context.Background(), s, "ttyS0"))
+			x.comes("What shall this machine do?")
+			x.press(down+enter, 2)
+			x.comes("SSH public key")
+			x.press("\x1b[200~"+someKey[:40]+"\r\n"+someKey[40:]+"\r\n\x1b[201~", 1)
+			x.press(enter+enter+enter, 3)
+			x.comes("What do you have from the cluster?")
+			x.press(enter+enter+enter, 3)
+			x.comes("begins with sca2.")
+			x.press("\x14\x1b[200~"+broken(join, 30)+"z\x1b[201~", 2)
+			x.comes("110 characters") // the last of them is wrong
+			x.press(enter, 1)
+			x.comes("typing error")
+			x.press("\x7f", 1)
+			x.press(enter, 1)
+			x.comes("The cluster decides")
+			x.press(down+down+down+enter, 4)
+			x.comes("Erase /dev/vdc?")
+			x.press(enter, 1)
+			x.comes("Please correct")
+			x.press(escape, 1)
+			x.press(up+enter, 2)
+			x.comes("an absolute path")
+			x.press("srv"+enter, 4)
+			x.comes("Please correct")
+			x.press("\x01/"+enter, 3)
+			x.comes("Shall this node serve")
+			x.press(enter, 1)
+			x.comes("The set-up can go on")
+			x.press(enter, 1)
+			x.comes("that of the join string")
+			x.press(repaintAll, 0)
+		})
+	}
+}
+
 // fixed fills the page of a fixed address, with a fault first.
 func fixed(x *typist, keys dialect) {
 	x.t.Helper()

@@ -249,7 +249,7 @@ func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	case w.helping:
 		w.helping = false
 		return nil, true
-	case !w.following() && w.asksHelp(key):
+	case w.asksHelp(key):
 		w.helping = true
 		return nil, true
 	case key == "ctrl+c":

@@ -398,6 +398,9 @@ func TestFollower(t *testing.T) {
 	s.claim = setup.Claim{Owner: "ttyS0", Since: time.Date(2026, 11, 21, 10, 32, 0, 0, time.UTC)}
 	inBubble(t, s, func(p *pump) {
 		p.golden("50-follower")
+		p.keys("f1")
+		p.has("Help: Following")
+		p.keys("x")
 		p.keys("enter", "down") // nothing is answered here
 		s.set(func(s *scripted) {
 			s.progress = setup.Progress{State: status.SetupForming, Steps: []setup.Step{{Name: "make the shared volume", State: "doing"}}}

@@ -30,8 +30,8 @@ func (w *Wizard) screen() string {
 	if message == "" && !w.following() {
 		message = w.note()
 	}
-	if w.following() {
-		return frame(w.size, heading, "Following "+clean(w.claim.Owner), w.followed(), message, "t: take over   Ctrl-C: leave")
+	if w.following() && !w.helping {
+		return frame(w.size, heading, followingTitle+" "+clean(w.claim.Owner), w.followed(), message, footer("t: take over", helpKeys, "Ctrl-C: leave"))
 	}
 	where, body, keys := w.page()
 	return frame(w.size, heading, where, body, message, keys)
