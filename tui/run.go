@@ -73,21 +73,20 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 		tea.WithoutSignalHandler(),
 	)
 
-	ctx, cancel := context.WithCancel(ctx)
+	besides, cancel := context.WithCancel(ctx)
 	var others sync.WaitGroup
 	var heard error
 	others.Go(func() {
-		heard = input.Listen(ctx, t.In, p.Send)
+		heard = input.Listen(besides, t.In, p.Send)
 		p.Quit() // nobody can type any more
 	})
-	others.Go(func() { modes.afterStop(ctx, func() { p.Send(resumed()) }) })
+	others.Go(func() { modes.afterStop(besides, func() { p.Send(resumed()) }) })
 
 	last, err := p.Run()
-	stopped := ctx.Err() != nil
 	cancel()
 	others.Wait()
 	switch {
-	case stopped, errors.Is(err, unix.EIO): // EIO: the line was hung up
+	case ctx.Err() != nil, errors.Is(err, unix.EIO): // EIO: the line was hung up
 		return last, nil
 	case err != nil:
 		return last, fmt.Errorf("terminal: %w", err)
