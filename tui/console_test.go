@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"saltern/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
@@ -311,6 +312,56 @@ func TestConsoleHidesSecrets(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slowAccess takes as long as a wrong password does.
+type slowAccess struct{ *fakeAccess }
+
+func (a slowAccess) Prove(ctx context.Context, password string) error {
+	_ = pause.For(ctx, 3*time.Second)
+	return a.fakeAccess.Prove(ctx, password)
+}
+
+func (a slowAccess) Add(ctx context.Context, key, password string) (int, error) {
+	_ = pause.For(ctx, 3*time.Second)
+	return a.fakeAccess.Add(ctx, key, password)
+}
+
+// TestConsoleRepliesBelongToTheirPage: what comes of a page that was left does nothing to
+// the one that is shown by then.
+func TestConsoleRepliesBelongToTheirPage(t *testing.T) {
+	for name, asked := range map[string][]string{
+		"a right password":              {"j", "=correct horse", "enter"},
+		"a wrong password":              {"k", "=wrong", "enter"},
+		"a key with a wrong password":   {"8", "=" + someKey, "enter", "=wrong", "enter"},
+		"a key with the right password": {"8", "=" + someKey, "enter", "=correct horse", "enter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inConsole(t, newScripted(), func(p *pump, c *Console) {
+				c.Offer(slowAccess{&fakeAccess{proof: true}})
+				c.BeforeLogin()
+				p.keys(asked...)
+				p.keys("esc", "9", "=present")
+				p.wait(5 * time.Second)
+				p.has("New password once more", "> *******")
+				if text := p.screen(); strings.Contains(text, "! ") || strings.Contains(text, "not-shown") {
+					t.Errorf("the page shows what came of another:\n%s", text)
+				}
+			})
+		})
+	}
+}
+
+// TestConsoleLinesNeedAnAddress: there are no lines for minions before the node has told
+// by which address they reach it.
+func TestConsoleLinesNeedAnAddress(t *testing.T) {
+	s := newScripted()
+	inConsole(t, s, func(p *pump, c *Console) {
+		s.set(func(s *scripted) { s.doc.Front.Addresses = nil })
+		p.wait(2 * refreshEvery)
+		p.keys("m")
+		p.has("The addresses for minions are not known yet.")
+	})
 }
 
 // TestConsoleEnds: what ends the page is asked for first.

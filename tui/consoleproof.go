@@ -10,8 +10,17 @@ import (
 	"saltern/supervisor/setup"
 )
 
+// pageReply is what came of a page with questions. Another page may be shown by then.
+type pageReply interface{ askedOn() *Wizard }
+
+// askedBy is the page of a [pageReply].
+type askedBy struct{ page *Wizard }
+
+func (a askedBy) askedOn() *Wizard { return a.page }
+
 // proved ends the question for the administrator's password.
 type proved struct {
+	askedBy
 	err  error
 	then func() tea.Cmd
 }
@@ -45,7 +54,7 @@ func (c *Console) afterProof(what string, then func() tea.Cmd) tea.Cmd {
 		done: func(w *Wizard) tea.Cmd {
 			w.busy = "Checking the password ..."
 			password := w.draft.password
-			return func() tea.Msg { return proved{c.access.Prove(c.ctx, password), then} }
+			return func() tea.Msg { return proved{askedBy{w}, c.access.Prove(c.ctx, password), then} }
 		},
 	})
 }
@@ -74,7 +83,10 @@ func (c *Console) refused(w *Wizard, field string, err error) tea.Cmd {
 }
 
 // passwordSet ends the change of the administrator's password.
-type passwordSet struct{ err error }
+type passwordSet struct {
+	askedBy
+	err error
+}
 
 // setPassword asks for another password of the administrator.
 func (c *Console) setPassword() tea.Cmd {
@@ -94,7 +106,7 @@ func (c *Console) setPassword() tea.Cmd {
 		done: func(w *Wizard) tea.Cmd {
 			w.busy = "Setting the password ..."
 			present, fresh := w.draft.secret, w.draft.password
-			return func() tea.Msg { return passwordSet{c.access.SetPassword(c.ctx, present, fresh)} }
+			return func() tea.Msg { return passwordSet{askedBy{w}, c.access.SetPassword(c.ctx, present, fresh)} }
 		},
 	})
 }
@@ -169,6 +181,8 @@ func (c *Console) minionLines() tea.Cmd {
 			conf = p.Done.MinionConf
 		case d.Virtual != nil:
 			conf = setup.MinionConf([]string{d.Virtual.Address}, "")
+		case len(d.Front.Addresses) == 0:
+			return wrap("The addresses for minions are not known yet.", minWidth-2), nil
 		default:
 			conf = setup.MinionConf(d.Front.Addresses, "")
 		}

@@ -37,6 +37,7 @@ var ErrPassword = errors.New("the password is wrong, or the account has none")
 
 // keysAdded ends the adding of a key from the console page.
 type keysAdded struct {
+	askedBy
 	keys int
 	err  error
 }
@@ -62,7 +63,7 @@ func (c *Console) addKey() tea.Cmd {
 			key, password := trim(w.draft.sshKey), w.draft.password
 			return func() tea.Msg {
 				n, err := c.access.Add(c.ctx, key, password)
-				return keysAdded{n, err}
+				return keysAdded{askedBy{w}, n, err}
 			}
 		}})
 }

@@ -46,6 +46,9 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	if w == nil {
 		return nil, false
 	}
+	if reply, ok := msg.(pageReply); ok && reply.askedOn() != w {
+		return nil, false // that page was left
+	}
 	switch msg := msg.(type) {
 	case refreshNow, statusMsg, linesMsg, doneMsg, keysRead, keyAccepted:
 		return nil, false
