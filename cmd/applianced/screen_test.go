@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hinshun/vt10x"
+
 	"saltern/supervisor/api"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
@@ -186,4 +188,33 @@ func settled(s *screen.Screen, before int) {
 		n = len(s.Sent())
 		await.Within(80*time.Millisecond, func() bool { return n != len(s.Sent()) })
 	}
+}
+
+// TestWatchShowsFullLines: a line that fills the window keeps its last character: on the
+// Linux console and xterm, as on this emulator, and unlike in tmux, the cursor is still
+// on it.
+func TestWatchShowsFullLines(t *testing.T) {
+	full := 0
+	for width := 60; width < 100; width++ {
+		want := windowed(width, 24)
+		if !slices.ContainsFunc(want, func(l string) bool { return len(l) == width }) {
+			continue
+		}
+		full++
+		s := screen.New(t, screen.Options{Term: "linux", Width: width, Height: 24})
+		if err := draw(s.Tty(), shownNode{}.Status(), nil); err != nil {
+			t.Fatal(err)
+		}
+		shows(t, s, want)
+
+		vt := vt10x.New(vt10x.WithSize(width, 24))
+		_, _ = vt.Write([]byte(s.Sent()))
+		if shown := screen.Trim(vt.String()); !slices.Equal(shown, screen.Trim(strings.Join(want, "\n"))) {
+			t.Errorf("%d columns: the terminal shows\n%s", width, strings.Join(shown, "\n"))
+		}
+		if full == 3 {
+			return
+		}
+	}
+	t.Errorf("%d widths have a full line", full)
 }

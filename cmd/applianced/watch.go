@@ -107,12 +107,21 @@ func draw(terminal *os.File, d status.Document, asked error) error {
 		for _, l := range unknownLines(asked) {
 			lines = append(lines, status.Wrap(l, width)...)
 		}
+		lines = lines[:min(len(lines), max(1, height-1))]
 	} else {
 		lines = status.Fit(d, status.Room{Width: width, Lines: max(1, height-1), Rest: "applianced status"})
 		lines[0] = coloured(lines[0], d.Health)
 	}
-	const home, toEndOfLine, toEndOfScreen = "\x1b[H", "\x1b[K", "\x1b[J"
-	_, err := io.WriteString(terminal, home+strings.Join(lines, toEndOfLine+"\r\n")+toEndOfLine+"\r\n"+toEndOfScreen)
+	const home, clearLine, toEndOfScreen = "\x1b[H", "\x1b[2K", "\x1b[J"
+	var text strings.Builder
+	text.WriteString(home)
+	for _, l := range lines {
+		// Behind a line that fills the window the cursor is still on its last character,
+		// which would be cleared too: the line is cleared first.
+		text.WriteString(clearLine + l + "\r\n")
+	}
+	text.WriteString(toEndOfScreen)
+	_, err := io.WriteString(terminal, text.String())
 	return err
 }
 
