@@ -307,6 +307,7 @@ func (t *wording) keys() {
 func (t *wording) problems() {
 	heading := ""
 	for rest := t.d.Problems; len(rest) > 0; {
+		left := rest
 		// What is wrong in several places is told once, with all of them.
 		n := 1
 		for n < len(rest) && rest[n].Code == rest[0].Code && rest[n].Severity == rest[0].Severity {
@@ -319,7 +320,7 @@ func (t *wording) problems() {
 			h = "Notes"
 		}
 		if t.brief >= briefCodes && same[0].Severity == Notice {
-			t.codesOfNotes(append(same, rest...))
+			t.codesOfNotes(left)
 			return
 		}
 		if h != heading {
