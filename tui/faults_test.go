@@ -38,7 +38,7 @@ var fieldFaults = []struct {
 }{
 	{"address", "network.address", true, toFixed, []string{"=bad", "enter", "enter", "enter", "enter", "enter"}, `! "bad" is not an address with a prefix length`},
 	{"address-of-many", "network.address", true, toFixed, []string{"=224.0.0.1/24", "enter", "enter", "enter", "enter", "enter"}, "! 224.0.0.1/24 is not the address of one machine"},
-	{"no-address", "network.address", true, toFixed, []string{"enter", "enter", "enter", "enter", "enter"}, `! "" is not an address with a prefix length`},
+	{"no-address", "network.address", true, toFixed, []string{"enter", "enter", "enter", "enter", "enter"}, `! is missing: an address with a prefix length`},
 	{"gateway", "network.gateway", true, toFixed, []string{"=10.0.0.9/24", "enter", "=bad", "enter", "enter", "enter", "enter"}, `! "bad" is not an IP address`},
 	{"gateway-elsewhere", "network.gateway", true, toFixed, []string{"=10.0.0.9/24", "enter", "=10.1.0.1", "enter", "enter", "enter", "enter"}, "! 10.1.0.1 is not another machine of the network"},
 	{"dns", "network.dns", true, toFixed, []string{"=10.0.0.9/24", "enter", "enter", "=10.0.0.1, bad", "enter", "enter", "enter"}, `! "bad" is not an IP address`},
@@ -111,7 +111,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		marks []string
 	}{
 		{"fixed address", append(slices.Clone(toFixed), "enter", "=10.66.0.300/24", "enter", "=x, 10.0.0.1, y", "enter", "=a_b", "enter", "=a:123", "enter"),
-			[]string{`! "" is not an address`, `! "10.66.0.300/24" is not an IP address`, `"x" is not an IP address`, `"y" is not an IP address`, `! "a_b" is not a domain`, `! "a:123" is not an address`}},
+			[]string{`! is missing: an address`, `! "10.66.0.300/24" is not an IP address`, `"x" is not an IP address`, `"y" is not an IP address`, `! "a_b" is not a domain`, `! "a:123" is not an address`}},
 		{"passwords", append(slices.Clone(toAdmin), "=ssh-dss AAAA", "enter", "=short", "enter", "=other", "enter"),
 			[]string{"is not a public key", "! has to have 8 to 256 characters", "! the two passwords differ"}},
 		{"cluster", append(slices.Clone(toForm), "=a b", "enter", "ctrl+u", "=-bad", "enter", "=10.0.0", "enter", "=short", "enter"),

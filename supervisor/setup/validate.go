@@ -229,6 +229,8 @@ func (c *checker) network(f Facts) {
 func (c *checker) fixed(n Network) {
 	p, err := netip.ParsePrefix(n.Address)
 	switch {
+	case n.Address == "":
+		c.bad("network.address", "is missing: an address with a prefix length, such as 192.0.2.10/24")
 	case err != nil:
 		c.bad("network.address", "%.60q is not an address with a prefix length, such as 192.0.2.10/24", n.Address)
 	case !p.Addr().IsGlobalUnicast() && !p.Addr().IsLinkLocalUnicast():

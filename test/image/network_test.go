@@ -32,7 +32,8 @@ func (c *networkPage) try(t *testing.T, address, gateway string) {
 	})
 	c.page("c: change the network", "c")
 	c.page("A change is tried first", down+down+"\r") // of the only interface; fixed
-	c.page("Address with prefix length", address+"\r"+gateway+"\r\r\r\r")
+	// The fields hold what the machine has now.
+	c.page("Address with prefix length", "\x15"+address+"\r\x15"+gateway+"\r\r\r\r")
 	c.page("Network, on trial", "")
 	c.page("     "+address, "") // it has it
 }
