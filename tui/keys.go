@@ -70,9 +70,15 @@ func (c *Console) addKey() tea.Cmd {
 
 // askOn shows a page with questions in the place of the console's.
 func (c *Console) askOn(p page) tea.Cmd {
-	w := NewWizard(c.ctx, c.api, "console")
-	w.pages, w.size = []page{p}, c.size
-	w.at, w.within = 0, true
+	return c.within(NewWizard(c.ctx, c.api, "console"), p)
+}
+
+// within shows pages of w in the place of the console's.
+func (c *Console) within(w *Wizard, pages ...page) tea.Cmd {
+	w.pages = pages
+	w.at = 0
+	w.size = c.size
+	w.within = true
 	w.claim.Mine, w.leading = true, true // the set-up is over: there is nothing to lead
 	c.changing = w
 	return w.show()

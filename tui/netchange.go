@@ -33,10 +33,8 @@ func (*changedPage) enter(w *Wizard) tea.Cmd {
 // changeNetwork begins a change with what the machine has now.
 func (c *Console) changeNetwork(f setup.Facts) tea.Cmd {
 	w := NewWizard(c.ctx, c.api, "console")
-	w.pages, w.at, w.size, w.facts, w.draft = networkPages(), 0, c.size, f, newDraft(f)
-	w.claim.Mine, w.leading, w.within = true, true, true // the set-up is over: there is nothing to lead
-	c.changing = w
-	return w.show()
+	w.facts, w.draft = f, newDraft(f)
+	return c.within(w, networkPages()...)
 }
 
 // inChange gives a message to the change under way; it reports whether it took
