@@ -4,6 +4,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"golang.org/x/sys/unix"
 )
 
 // The drawing library writes what has changed since the last time. Whatever else is
@@ -31,10 +32,24 @@ type repainter struct {
 func repainted() tea.Msg { return tea.Sequence(tea.Raw(asNew), tea.ClearScreen)() }
 
 // resumed is a message that does so in the size that the terminal has now.
-func resumed() tea.Msg { return tea.Sequence(tea.Raw(asNew), tea.RequestWindowSize)() }
+func (t Terminal) resumed() tea.Msg { return tea.Sequence(tea.Raw(asNew), t.windowSize)() }
+
+// windowSize is a message with the size that the terminal has now.
+func (t Terminal) windowSize() tea.Msg {
+	size, err := unix.IoctlGetWinsize(int(t.Out.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return tea.ClearScreen() // a terminal that is gone ends the program anyway
+	}
+	return tea.WindowSizeMsg{Width: int(size.Col), Height: int(size.Row)}
+}
 
 // filter looks at the messages of a program before the page does.
 func (r *repainter) filter(_ tea.Model, msg tea.Msg) tea.Msg {
+	// Each form asks for the size of the window, which its page knows. The answer would
+	// draw everything anew, and two of them at a time race for fields of the program.
+	if msg == tea.RequestWindowSize() {
+		return nil
+	}
 	key, ok := msg.(tea.KeyPressMsg)
 	if !ok {
 		return msg

@@ -45,6 +45,9 @@ func TestRepaintAfterAWhile(t *testing.T) {
 		if got := r.filter(nil, tea.WindowSizeMsg{}); got != (tea.WindowSizeMsg{}) {
 			t.Errorf("of another message became %v", got)
 		}
+		if got := r.filter(nil, tea.RequestWindowSize()); got != nil {
+			t.Errorf("of a form's question became %v", got)
+		}
 	})
 }
 
@@ -65,8 +68,10 @@ func TestTerminalAfterAStop(t *testing.T) {
 	}
 	x.Scribble("\x1b[2J\x1b[H$ fg\r\n")
 	x.disturbed("the shell")
-	if err := syscall.Kill(syscall.Getpid(), syscall.SIGCONT); err != nil {
-		t.Fatal(err)
+	for i := range 20 { // the window may have been resized meanwhile
+		if err := syscall.Kill(syscall.Getpid(), []syscall.Signal{syscall.SIGCONT, syscall.SIGWINCH}[i%2]); err != nil {
+			t.Fatal(err)
+		}
 	}
 	x.agrees("the stop")
 	x.press(down, 1)

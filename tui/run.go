@@ -80,7 +80,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 		heard = input.Listen(besides, t.In, p.Send)
 		p.Quit() // nobody can type any more
 	})
-	others.Go(func() { modes.afterStop(besides, func() { p.Send(resumed()) }) })
+	others.Go(func() { modes.afterStop(besides, func() { p.Send(t.resumed()) }) })
 
 	last, err := p.Run()
 	cancel()
