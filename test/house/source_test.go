@@ -23,8 +23,6 @@ type source struct {
 // dir is the file's folder.
 func (s source) dir() string { return filepath.ToSlash(filepath.Dir(s.Path)) }
 
-func (s source) lines() int { return strings.Count(s.Text, "\n") }
-
 // production parses all of it.
 func production(t *testing.T) ([]source, *token.FileSet) {
 	t.Helper()
@@ -63,14 +61,6 @@ func production(t *testing.T) ([]source, *token.FileSet) {
 		t.Fatalf("only %d files found", len(all))
 	}
 	return all, set
-}
-
-// receiver is the name of the type that f is a method of, or "".
-func receiver(f *ast.FuncDecl) string {
-	if f.Recv == nil || len(f.Recv.List) != 1 {
-		return ""
-	}
-	return pointed(f.Recv.List[0].Type)
 }
 
 // pointed is the name of a type of the same package, without its star.
