@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -98,6 +99,31 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 	if t.Version <= k.table.Version {
 		return false, nil
 	}
+	return k.take(t)
+}
+
+// settle takes the table of the shared storage in the place of another one with the same
+// version. Nobody makes two of one version, but for a cluster whose machines were put
+// back to different times.
+func (k *Keeper) settle(t Table) (bool, error) {
+	if err := t.Check(); err != nil {
+		return false, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if t.Version != k.table.Version {
+		return false, nil
+	}
+	shared, err := encode(t)
+	own, err2 := encode(k.table)
+	if err := errors.Join(err, err2); err != nil || bytes.Equal(shared, own) {
+		return false, err
+	}
+	return k.take(t)
+}
+
+// take is called with mu held.
+func (k *Keeper) take(t Table) (bool, error) {
 	if k.table.Version > 0 && (t.Cluster != k.table.Cluster || !t.follows(k.table.KeyHash)) {
 		return false, fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours, %s (%.8s)", t.Cluster, t.KeyHash, k.table.Cluster, k.table.KeyHash)
 	}
@@ -157,7 +183,8 @@ func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, 
 	return next, err
 }
 
-// Look takes a newer table from the shared storage, if there is one.
+// Look takes a newer table from the shared storage, if there is one, or another one with
+// the version of ours: what is shared counts.
 func (k *Keeper) Look(ctx context.Context) error {
 	var t Table
 	err := k.onShared(ctx, func() (err error) {
@@ -170,7 +197,10 @@ func (k *Keeper) Look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = k.Offer(t)
+	taken, err := k.Offer(t)
+	if err == nil && !taken {
+		_, err = k.settle(t)
+	}
 	return err
 }
 

@@ -234,3 +234,42 @@ func TestChangeLeavesAMark(t *testing.T) {
 		}
 	}
 }
+
+// Two tables of one version exist when machines were put back to different times: each node
+// had its own, for good. That of the shared storage counts.
+func TestTablesOfOneVersionAreSettled(t *testing.T) {
+	shared := t.TempDir()
+	a, b := keeper(t, shared), keeper(t, shared)
+	if _, err := a.Offer(table(7, "a", "b")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Offer(table(6, "a", "b", "c")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Change(t.Context(), func(*Table) error { return nil }); err != nil { // 7 as well
+		t.Fatal(err)
+	}
+	changed := a.Changed()
+	for range 2 {
+		if err := a.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := a.Table(); got.Version != 7 || len(got.Nodes) != 3 {
+		t.Errorf("version %d, %d nodes", got.Version, len(got.Nodes))
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("who follows the table is not told")
+	}
+	changed = a.Changed()
+	if err := a.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+		t.Error("the same table is a change")
+	default:
+	}
+}
