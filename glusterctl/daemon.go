@@ -44,8 +44,8 @@ end-volume
 // of glusterd takes the bricks of the node down with it; brickMount is where
 // the file system of the bricks is mounted. Debian's unit is ordered before
 // network-online.target, so nothing here may come after that.
-func UnitDropIn(brickMount string) string {
-	return "[Unit]\nAfter=network.target time-sync.target\nRequiresMountsFor=" + brickMount + "\n\n" +
+func UnitDropIn(brickMount, allowed string) string {
+	return "[Unit]\nAfter=network.target time-sync.target\nRequiresMountsFor=" + brickMount + "\nConditionPathExists=" + allowed + "\n\n" +
 		"[Service]\nKillMode=process\nRestart=on-failure\nRestartSec=2\nTimeoutStartSec=180\nExecStopPost=-/bin/sh -c '" + endLeftOver + "'\n"
 }
 

@@ -134,7 +134,7 @@ func TestDaemonFiles(t *testing.T) {
 		}
 	}
 	for _, part := range []string{"KillMode=process", "RequiresMountsFor=/data/brick", "ExecStopPost=-/bin/sh -c '"} {
-		if !strings.Contains(glusterctl.UnitDropIn("/data/brick"), part) {
+		if !strings.Contains(glusterctl.UnitDropIn("/data/brick", "/run/allowed"), part) {
 			t.Errorf("no %q", part)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,14 +18,18 @@ import (
 // brick (glusterd-utils.c, glusterd_check_and_set_brick_xattr).
 var marks = [...]string{"trusted.glusterfs.volume-id", "trusted.gfid", "trusted.glusterfs.dht", "trusted.glusterfs.mdata"}
 
-// FreshBrick names a directory under root that has never been a brick:
+// FreshBrick names a directory under root that has never been a brick, is not among
+// others, and is not the beginning of another name there and a point:
 // root/volume-1, -2 and so on. It makes nothing; root must suit [CheckRoot].
-func FreshBrick(root, volume string) (string, error) {
+func FreshBrick(root, volume string, others ...string) (string, error) {
 	if err := CheckRoot(root); err != nil {
 		return "", err
 	}
 	for n := 1; n < 10_000; n++ {
 		p := filepath.Join(root, fmt.Sprintf("%s-%d", volume, n))
+		if longer, _ := filepath.Glob(p + ".*"); len(longer) > 0 || slices.Contains(others, p) {
+			continue
+		}
 		_, err := os.Lstat(p)
 		if errors.Is(err, fs.ErrNotExist) {
 			return p, nil

@@ -58,6 +58,7 @@ func accessTable() map[string]access {
 	return map[string]access{
 		"GET /v1/table":  forAll(present()),
 		"GET /v1/status": forAll(present()),
+		"GET /v1/marks":  forAll(present()),
 		"PUT /v1/table":  forAll(present()), // what of it may change: nodes.CheckStep
 
 		"POST /v1/ready": forAll(staying()),

@@ -105,7 +105,7 @@ func (a asker) ask(t *testing.T, pattern string) string {
 // arbiter and a joining node may is written down here once more (finding 11 of the second
 // audit).
 func TestRoutesByRoleAndState(t *testing.T) {
-	own := []string{"GET /v1/table", "GET /v1/status", "PUT /v1/table", "POST /v1/leave", "POST /v1/gone"}
+	own := []string{"GET /v1/table", "GET /v1/status", "GET /v1/marks", "PUT /v1/table", "POST /v1/leave", "POST /v1/gone"}
 	_, all := askers(t)
 	for pattern := range accessTable() {
 		for _, a := range all {

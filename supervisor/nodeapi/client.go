@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/printable"
+	"saltern/supervisor/marks"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
@@ -64,6 +65,22 @@ func dial(ctx context.Context, id *Identity, address, pin string) (*tls.Conn, er
 // Status asks how the node does.
 func (c *Client) Status(ctx context.Context) (s Summary, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
+}
+
+// Marks asks how far the node's disks have come, and what it remembers of others'. A node
+// of a version before knows nothing: its report is empty.
+func (c *Client) Marks(ctx context.Context) (r marks.Report, err error) {
+	err = c.within(ctx, marks.MaxReport, http.MethodGet, "/v1/marks", nil, &r)
+	if notThere(err) {
+		return marks.Report{}, nil
+	}
+	if err == nil {
+		err = r.Check()
+	}
+	if err != nil {
+		return marks.Report{}, err
+	}
+	return r, nil
 }
 
 // Table fetches the node's table, checked.

@@ -6,6 +6,7 @@
 //	GET  /v1/table        the table of nodes                   all nodes
 //	PUT  /v1/table        the next table is offered            all nodes, nodes.CheckStep
 //	GET  /v1/status       how this node does                   all nodes
+//	GET  /v1/marks        how far its disks have come          all nodes
 //	POST /v1/ready, drain, leave, gone   the asking node's state in the table   all nodes
 //	POST /v1/storage/certificate   one for the shared volume   all nodes, storage.go
 //	GET  /v1/storage/authority   signs the volume's certificates   serving nodes

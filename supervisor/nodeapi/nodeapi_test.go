@@ -20,6 +20,7 @@ import (
 	"saltern/control"
 	"saltern/control/toolrun"
 	"saltern/supervisor/history"
+	"saltern/supervisor/marks"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/options"
@@ -44,6 +45,7 @@ type clusterNode struct {
 	records []audit.Record
 	events  []history.Event
 	system  rollout.Node
+	marks   marks.Report
 	tool    func(context.Context, toolrun.Request) (func(context.Context, io.Writer), error)
 	looks   int // for a table
 }
@@ -63,6 +65,11 @@ func (c *clusterNode) Secrets() ([]string, error) {
 }
 func (c *clusterNode) Options() options.Node { return c.options }
 func (c *clusterNode) System() rollout.Node  { return c.system }
+func (c *clusterNode) Marks(asker string) marks.Report {
+	r := c.marks
+	r.Heard = &marks.Heard{Start: asker[:8]}
+	return r
+}
 func (c *clusterNode) StorageAuthority() (Authority, error) {
 	return Authority{Cert: []byte("certificate"), Key: []byte("key")}, c.keyErr
 }

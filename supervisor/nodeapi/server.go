@@ -21,6 +21,7 @@ import (
 	"saltern/httpserver"
 	"saltern/ratelimit"
 	"saltern/supervisor/history"
+	"saltern/supervisor/marks"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/options"
@@ -39,6 +40,9 @@ type Host interface {
 	ClusterKey() (*ClusterKey, error)
 	Storage() Storage
 	Summary() Summary
+	// Marks is how far this node's disks have come, and what it remembers of others', for
+	// the member with that certificate.
+	Marks(asker string) marks.Report
 	// Offer takes a table of another member if it is newer.
 	Offer(t nodes.Table) error
 	// LookForTable has this node look for a newer table by itself, and does not wait.
@@ -182,6 +186,7 @@ func (s *Server) handler() http.Handler {
 func (s *Server) tableRoutes(routes routes) {
 	routes.add("GET /v1/table", func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Table()) })
 	routes.add("GET /v1/status", func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Summary()) })
+	routes.add("GET /v1/marks", func(w http.ResponseWriter, _ *http.Request, n nodes.Node) { reply(w, s.host.Marks(n.Certificate)) })
 	routes.add("PUT /v1/table", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, nodes.MaxTable))
 		var t nodes.Table

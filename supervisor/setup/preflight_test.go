@@ -20,6 +20,7 @@ import (
 	"saltern/control/toolrun"
 	"saltern/release"
 	"saltern/supervisor/history"
+	"saltern/supervisor/marks"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/options"
@@ -42,6 +43,7 @@ func (p *peer) Secrets() ([]string, error)               { return []string{someS
 func (p *peer) ClusterKey() (*nodeapi.ClusterKey, error) { return p.key, p.keyErr }
 func (p *peer) Storage() nodeapi.Storage                 { return nodeapi.Storage{Kind: p.kind, Path: p.path} }
 func (p *peer) Summary() nodeapi.Summary                 { return nodeapi.Summary{} }
+func (p *peer) Marks(string) marks.Report                { return marks.Report{} }
 func (p *peer) Offer(nodes.Table) error                  { return nil }
 func (p *peer) Admit(_ context.Context, n nodes.Node) (nodes.Table, error) {
 	t := p.table.Clone()

@@ -98,6 +98,10 @@ const (
 	StoragePeerAway   Code = "SCA-426"
 	ClockSkew         Code = "SCA-427"
 	MirrorBehind      Code = "SCA-428"
+	CopyOld           Code = "SCA-429"
+	CopyUndecided     Code = "SCA-430"
+	CopyKept          Code = "SCA-431"
+	DiskOld           Code = "SCA-432"
 	InsecureOption    Code = "SCA-501"
 	ChildrenAsRoot    Code = "SCA-502"
 	SecretWeak        Code = "SCA-503"
@@ -156,7 +160,7 @@ func storageKinds() []Kind {
 			[]Code{VolumeStopped, VolumeNoQuorum, StorageRejected}, 0},
 		{VolumeStopped, Warning, "the shared volume does not run", "applianced storage plan shows what is missing; by hand: gluster volume start %s", nil, 3 * time.Second},
 		{VolumeNoQuorum, Warning, "too many copies of the shared volume are away", "bring a node back; the rest follows by itself; if most are lost for good: applianced recover --new-cluster", nil, 3 * time.Second},
-		{StorageDaemon, Warning, "glusterd on this node does not answer", "systemctl status glusterd; look at /var/log/glusterfs/glusterd.log", nil, 10 * time.Second},
+		{StorageDaemon, Warning, "glusterd on this node does not answer", "systemctl status glusterd; look at /var/log/glusterfs/glusterd.log", []Code{CopyUndecided}, 10 * time.Second},
 		{VolumeFull, Warning, "the shared volume is full", "delete what is not needed, or give the nodes larger disks", nil, 0},
 		{VolumeLow, Warning, "the shared volume is nearly full", "delete what is not needed, or give the nodes larger disks", []Code{VolumeFull}, 0},
 		{BrickFull, Warning, "the disk of copy %s is full", "make the disk of that node larger, or delete what is not needed", nil, 0},
@@ -169,6 +173,10 @@ func storageKinds() []Kind {
 		{StorageRejected, Warning, "the storage pool rejects node %s", "if it was removed on purpose: let it join again as a new node", nil, 10 * time.Second},
 		{StoragePeerAway, Warning, "the storage of node %s is away", "bring it back, or remove it: applianced remove %s", []Code{NodeUnreachable}, 10 * time.Second},
 		{MirrorBehind, Warning, "this node serves files for minions that may be old", "it recovers by itself when the shared volume answers again", []Code{VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, 10 * time.Second},
+		{CopyOld, Warning, "this node's disk is older than its cluster remembers: it was put back to a snapshot or a backup", "nothing, if other nodes have copies: wait until its own is filled again; otherwise look through keys, files and options (docs/backup.md, Snapshots)", nil, 0},
+		{CopyUndecided, Warning, "the copy of the shared volume on this node may be older than those of other nodes", "start the other nodes; if several were put back: docs/backup.md, Snapshots, says how one copy is chosen", nil, 0},
+		{CopyKept, Notice, "an old copy of the shared volume is kept on this node", "take from it what you need, then: rm -r %s", nil, 0},
+		{DiskOld, Notice, "this node's disk is older than its cluster remembers: it was put back to a snapshot or a backup", "nothing; what this node alone wrote down since, such as its audit record, is lost", nil, 0},
 	}
 }
 

@@ -34,7 +34,7 @@ func (m *Manager) keepChanging(ctx context.Context) {
 				return
 			}
 			text := ""
-			if err != nil && !errors.Is(err, errNotNow) && !errors.Is(err, context.Canceled) {
+			if err != nil && !errors.Is(err, errNotNow) && !errors.Is(err, errHeld) && !errors.Is(err, context.Canceled) {
 				text, wait = err.Error(), afterFault
 				m.cfg.Log.Warn("storage cannot be brought to what the table of nodes wants", "error", err)
 			}
@@ -105,6 +105,17 @@ func (m *Manager) change(ctx context.Context, leaving bool) error {
 	return err
 }
 
+// errHeld: glusterd would serve a copy of which it is not known yet whether it may be.
+var errHeld = errors.New("the copy of this node may not be served yet")
+
+// mayServe reports whether this node's copy may be served, and why it may not.
+func (m *Manager) mayServe() (bool, string) {
+	if m.cfg.MayServe == nil {
+		return true, ""
+	}
+	return m.cfg.MayServe()
+}
+
 // ownParts are what each node does for itself: names, daemon, brick directory.
 func (m *Manager) ownParts(ctx context.Context, d glusterctl.Desired) error {
 	var others []string
@@ -126,6 +137,9 @@ func (m *Manager) ownParts(ctx context.Context, d glusterctl.Desired) error {
 	down := m.obs == nil || m.obs.Daemon != ""
 	m.mu.Unlock()
 	if down {
+		if may, _ := m.mayServe(); !may {
+			return errHeld
+		}
 		m.say("start glusterd on this node")
 		return m.startDaemon(ctx)
 	}
@@ -156,6 +170,9 @@ func (m *Manager) remindDaemon(ctx context.Context) error {
 	m.mu.Unlock()
 	if why == "" {
 		return nil
+	}
+	if may, _ := m.mayServe(); !may {
+		return errHeld
 	}
 	m.cfg.Log.Warn("glusterd is started anew: "+why, "volume", m.cfg.Volume)
 	m.say("start glusterd anew: " + why)

@@ -32,7 +32,7 @@ func FromSettings(s *settings.Settings, executable string, master layout.Account
 	dir := filepath.Join(s.DataDir, "storage")
 	return Config{
 		Log: log, Self: s.Node, Volume: s.Storage.Volume, Mount: s.Storage.Path, Bricks: s.Storage.Bricks,
-		Dir: dir, Form: exists(filepath.Join(dir, formMark)), Mirror: s.MirrorDir(),
+		Dir: dir, Form: exists(filepath.Join(dir, formMark)), Mirror: s.MirrorDir(), Allowed: filepath.Join(s.RuntimeDir, "glusterd-allowed"),
 		Helper: []string{executable, "storage", "helper"},
 		UID:    master.UID, GID: master.GID, TwoCopies: s.Storage.TwoCopies,
 	}

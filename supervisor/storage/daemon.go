@@ -32,6 +32,9 @@ type daemon struct {
 	// drop is the directory of the unit's drop-ins; bricks the directory whose
 	// file system glusterd waits for.
 	bricks string
+	// allowed is a file that is gone after a reboot: without it systemd does not start
+	// glusterd, which would serve this node's copy before it is known whether that may be.
+	allowed string
 }
 
 // start configures and starts glusterd, and starts it anew when it runs with
@@ -44,6 +47,9 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 	}
 	changed = changed || fresh
 	if err := os.MkdirAll(glusterctl.DaemonState, 0o755); err != nil {
+		return fmt.Errorf("configure glusterd: %w", err)
+	}
+	if err := d.allow(); err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
 	// Not cut short by a new table of nodes, or the end of this life: one that is just
@@ -68,6 +74,17 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 	return nil
 }
 
+// allow lets systemd start glusterd until the next reboot.
+func (d *daemon) allow() error {
+	if d.allowed == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(d.allowed), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(d.allowed, nil, 0o600)
+}
+
 // startGrace is how long a start goes on that nobody waits for any more. It takes a second
 // or two; without the other nodes it may take minutes.
 const startGrace = 30 * time.Second
@@ -88,6 +105,9 @@ func outlive(ctx context.Context, limit, grace time.Duration) (context.Context, 
 
 // stop ends glusterd, not its bricks.
 func (d *daemon) stop(ctx context.Context) error {
+	if err := remove(d.allowed); err != nil {
+		return fmt.Errorf("stop glusterd: %w", err)
+	}
 	if systemdRuns() {
 		return systemd.Stop(ctx, jobLimit, daemonUnit)
 	}

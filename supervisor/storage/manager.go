@@ -13,6 +13,7 @@ import (
 
 	"saltern/command"
 	"saltern/glusterctl"
+	"saltern/glusterctl/disk"
 	"saltern/glusterctl/layout"
 	"saltern/glusterctl/mount"
 	"saltern/pause"
@@ -49,6 +50,11 @@ type Config struct {
 	// Others are asked for certificates in a cluster whose table wants TLS. It may be
 	// nil: nobody can be asked.
 	Others Certifier
+	// Allowed is a file that is there while glusterd may run, and gone after a reboot.
+	Allowed string
+	// MayServe is asked before glusterd starts, which serves this node's copy; why is what
+	// that waits for. nil: it may.
+	MayServe func() (may bool, why string)
 	// Lead is asked before each change, beside the lease; nil: nobody is asked.
 	Lead func(ctx context.Context) error
 	// Mirrored is called when files for minions have changed in the copy; it must
@@ -113,7 +119,7 @@ func New(cfg Config) *Manager {
 	}
 	prober := &mount.Prober{Mounter: m.mounter, Command: m.helper("probe"), WriteDir: probeDir(cfg.Self), Timeout: m.timers.ProbeTimeout(), Ask: m.askProbe}
 	m.keeper = &mount.Keeper{Probe: m.probe(prober), Mount: m.mounter.Mount, Unmount: m.mounter.Unmount, Log: cfg.Log, Every: 5 * time.Second, Healthy: m.healthy}
-	m.daemon = &daemon{runner: command.Exec{}, bricks: cfg.Bricks}
+	m.daemon = &daemon{runner: command.Exec{}, bricks: cfg.Bricks, allowed: cfg.Allowed}
 	m.lease.child.command = m.helper("lease", cfg.Mount, cfg.Self)
 	m.probes.command = m.helper("probes", cfg.Mount, probeDir(cfg.Self))
 	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
@@ -265,8 +271,10 @@ func (m *Manager) Forget(ctx context.Context) error {
 }
 
 // FreshBrick names a directory for a new copy on this node, one that has never
-// been one.
-func (m *Manager) FreshBrick() (string, error) { return FreshBrick(m.cfg.Bricks, m.cfg.Volume) }
+// been one, and is not among others.
+func (m *Manager) FreshBrick(others ...string) (string, error) {
+	return disk.FreshBrick(m.cfg.Bricks, m.cfg.Volume, others...)
+}
 
 func (m *Manager) startDaemon(ctx context.Context) error {
 	d := m.Desired()

@@ -90,10 +90,14 @@ func (r *Recovery) Switch(ctx context.Context, old string) (brick string, err er
 }
 
 // servants are the processes of GlusterFS that serve a brick, or heal what is on
-// it. Another brick's are left alone; healing has one process for all volumes.
+// it. Another brick's are left alone, and so are those of containers; healing has one
+// process for all volumes.
 func servants(brick string) (pids []int) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
+		if contained(d) {
+			continue
+		}
 		pid, err := strconv.Atoi(filepath.Base(d))
 		comm, err2 := os.ReadFile(filepath.Join(d, "comm"))
 		args, err3 := os.ReadFile(filepath.Join(d, "cmdline"))
@@ -113,6 +117,21 @@ func servants(brick string) (pids []int) {
 		}
 	}
 	return pids
+}
+
+// contained reports whether a process, by its folder in /proc, is in a container: it has
+// numbers in more spaces than this one (NSpid in proc_pid_status(5)).
+func contained(dir string) bool {
+	b, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
+		return false // it has ended
+	}
+	for line := range strings.Lines(string(b)) {
+		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return len(strings.Fields(numbers)) > 1
+		}
+	}
+	return false
 }
 
 // recoverMain is the child's side of Copy.

@@ -17,6 +17,7 @@ func (m *Manager) State() State {
 	held, holder := m.lease.held()
 	leads, _, why := m.leads()
 	mirrorAt, _, mirrorFault := m.mirror.get()
+	_, blocked := m.mayServe()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := State{Leads: leads, Leader: holder, Doing: m.doing, Spare: -1,
@@ -36,7 +37,7 @@ func (m *Manager) State() State {
 		s.At = m.obs.At
 		m.describe(&s, d)
 	}
-	s.Waiting = m.waiting(h, why, mirrorAt, mirrorFault)
+	s.Waiting = m.waiting(h, blocked, why, mirrorAt, mirrorFault)
 	s.Ready = s.Waiting == ""
 	s.Problems = m.findings(h, d, mirrorAt, mirrorFault)
 	return s
@@ -84,7 +85,8 @@ func (m *Manager) describe(s *State, d glusterctl.Desired) {
 }
 
 // waiting says what is missing before the storage can be used.
-func (m *Manager) waiting(h mount.Health, why string, mirrorAt time.Time, mirrorFault string) string {
+// held is why glusterd may not start; "": it may.
+func (m *Manager) waiting(h mount.Health, held, why string, mirrorAt time.Time, mirrorFault string) string {
 	because := func(s string) string {
 		switch {
 		case m.doing != "":
@@ -102,6 +104,8 @@ func (m *Manager) waiting(h mount.Health, why string, mirrorAt time.Time, mirror
 	switch {
 	case !known:
 		return "the table of nodes to list this node"
+	case held != "" && (m.obs == nil || m.obs.Daemon != ""):
+		return held
 	case m.obs == nil || m.obs.Daemon != "":
 		return because("glusterd on this node to answer")
 	case m.obs.Volume == nil:

@@ -24,7 +24,7 @@ const (
 func systemdRuns() bool { return util.IsRunningSystemd() }
 
 func (d *daemon) startUnit(ctx context.Context, restart bool) error {
-	fresh, err := configure(dropIn, []byte(glusterctl.UnitDropIn(d.bricks)))
+	fresh, err := configure(dropIn, []byte(glusterctl.UnitDropIn(d.bricks, d.allowed)))
 	if err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 // just being told. Without the line in the unit every second pair of restarts left one.
 func (m *machine) restartsDaemon(t *testing.T) {
 	t.Helper()
-	m.put(t, "/etc/systemd/system/glusterd.service.d/saltern.conf", glusterctl.UnitDropIn("/var/lib"))
+	m.put(t, "/etc/systemd/system/glusterd.service.d/saltern.conf", glusterctl.UnitDropIn("/var/lib", "/run"))
 	m.run(t, "systemctl", "daemon-reload")
 	// Systemd may say that a job was canceled for the next one, which is no fault.
 	const twice = `{ systemctl restart --no-block glusterd; sleep "$0"; systemctl restart glusterd; } >/dev/null 2>&1; echo $? $(systemctl is-active glusterd) $(pgrep -cx glusterd)`

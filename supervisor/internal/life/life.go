@@ -95,7 +95,7 @@ func New(cfg Config) (*Life, error) {
 	if cfg.Move != nil {
 		on = cfg.Move.Settings
 	}
-	n.volume = newVolume(on, c, certifier{n})
+	n.volume = newVolume(on, c, certifier{n}, n.mayServe)
 	n.master = &master{children: c, settings: n.settings, choice: newChoice(c)}
 	n.api = &saltAPI{children: c, master: n.master, settings: n.settings, lone: newLone(), restart: func() error { return n.manager.Restart(status.APIService) }}
 	n.door = &door{children: c, document: n.observer.Document, points: n.observer.Points, soon: make(chan string, maxSoon), records: func(ctx context.Context, q audit.Query) (audit.List, error) { return n.records.Audit(ctx, q) },

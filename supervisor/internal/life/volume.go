@@ -25,13 +25,14 @@ type volume struct {
 }
 
 // newVolume gives the volume of a node with these settings; nil when it has none.
-// others are asked for certificates; see [storage.Config].
-func newVolume(cfg *settings.Settings, c *children, others storage.Certifier) *volume {
+// others are asked for certificates, mayServe about this node's copy; see [storage.Config].
+func newVolume(cfg *settings.Settings, c *children, others storage.Certifier, mayServe func() (bool, string)) *volume {
 	if !cfg.OnVolume() {
 		return nil
 	}
 	sc := storage.FromSettings(cfg, c.Executable, c.master, c.Log)
 	sc.Others = others
+	sc.MayServe = mayServe
 	return &volume{storage.New(sc), filepath.Join(c.Settings.DataDir, nodes.File), c.Log}
 }
 
@@ -55,6 +56,15 @@ func (c certifier) Authority(ctx context.Context) (storage.Authority, error) {
 		return storage.Authority{}, errNoCluster
 	}
 	return c.life.member.Authority(ctx)
+}
+
+// mayServe reports whether this node's copy of the volume may be served, and what that
+// waits for.
+func (n *Life) mayServe() (may bool, why string) {
+	if n.member == nil {
+		return true, ""
+	}
+	return n.member.MayServe()
 }
 
 // tablePoll is how often this node's copy of the table of nodes is looked at.

@@ -12,6 +12,7 @@ import (
 	"saltern/control"
 	"saltern/control/toolrun"
 	"saltern/supervisor/history"
+	"saltern/supervisor/marks"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
@@ -86,6 +87,9 @@ func (h host) Summary() nodeapi.Summary {
 	}
 	return s
 }
+
+// Marks implements nodeapi.Host.
+func (h host) Marks(asker string) marks.Report { return h.m.marks.report(asker) }
 
 // Offer implements nodeapi.Host.
 func (h host) Offer(t nodes.Table) error {

@@ -100,6 +100,7 @@ type Member struct {
 	drains *drains
 	left   *leftover
 	halves *halves
+	marks  *witness
 	wall   *wall
 	api    *listener
 	keys   *keyFollower
@@ -129,7 +130,11 @@ func New(cfg Config) (*Member, error) {
 	m.left = &leftover{cfg: cfg, peers: m.peers}
 	m.halves = &halves{cfg: cfg, keeper: k, change: m.Change}
 	m.wall = &wall{cfg: cfg, keeper: k}
-	m.turns = &turns{cfg: cfg, peers: m.peers, life: rand.Text()}
+	life := rand.Text()
+	if m.marks, err = newWitness(cfg, id.Hash, life, k, m.peers); err != nil {
+		return nil, err
+	}
+	m.turns = &turns{cfg: cfg, peers: m.peers, life: life}
 	m.shared = &shared{cfg: cfg, id: id, keeper: k, waits: "the shared storage"}
 	m.keys = &keyFollower{cfg: cfg, shared: m.shared, turns: m.turns}
 	return m, nil
@@ -158,6 +163,7 @@ func (m *Member) Run(ctx context.Context) {
 		}
 		if m.Removed() == "" { // they would only say so again
 			m.peers.follow(ctx, &all)
+			m.marks.reconcile(ctx, &all)
 			m.halves.reconcile(ctx)
 		}
 		m.announce(ctx)
@@ -179,6 +185,7 @@ func (m *Member) Run(ctx context.Context) {
 			m.keys.worker.Wait(2 * time.Second)
 			m.halves.worker.Wait(2 * time.Second)
 			m.wall.worker.Wait(2 * time.Second)
+			m.marks.close()
 			m.peers.close()
 			return
 		case <-changed:

@@ -48,6 +48,7 @@ func (m *Member) State() State {
 		st.Findings = append(st.Findings, status.Finding{Code: status.NodeAPIDown, Subject: m.cfg.Settings.NodeAddress(), Cause: err.Error()})
 	}
 	st.Findings = append(st.Findings, m.halves.findings()...)
+	st.Findings = append(st.Findings, m.marks.findings()...)
 	names := m.shared.names()
 	if names.next != "" {
 		st.Findings = append(st.Findings, status.Finding{Code: status.SecretStaged, Cause: "the old one holds until all have it"})
@@ -118,6 +119,10 @@ func (m *Member) SignStorage(ctx context.Context, request []byte) (storage.Signe
 // WriteSecret writes the part of the master's configuration that holds the
 // cluster's secret, for the master alone to read.
 func (m *Member) WriteSecret() error { return m.shared.writeSecret() }
+
+// MayServe reports whether this node's copy of the shared volume may be served, and what
+// that waits for.
+func (m *Member) MayServe() (may bool, why string) { return m.marks.mayServe() }
 
 // Table is the table of nodes.
 func (m *Member) Table() nodes.Table { return m.keeper.Table() }

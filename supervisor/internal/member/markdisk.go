@@ -1,0 +1,229 @@
+package member
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"saltern/durable"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/marks"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/storage"
+)
+
+const (
+	// marksFile is in the data directory below "storage": the mark of that directory, and
+	// what is remembered of all nodes.
+	marksFile = "marks.json"
+	// copyMarkFile is beside the copies of the volume: their mark.
+	copyMarkFile = ".marks.json"
+	// putBackFile says what is being done about a disk that was put back.
+	putBackFile = "put-back.json"
+)
+
+// markDisk keeps the marks of this node on its disks. It is safe for concurrent use.
+type markDisk struct {
+	settings *settings.Settings
+	start    string
+
+	writing sync.Mutex // held while files are written, which may hang
+
+	mu     sync.Mutex
+	own    map[marks.Place]marks.History
+	opened map[marks.Place]time.Time // when the places were counted last before this start
+	copies bool
+	raised time.Time
+	memory marks.Memory // as written
+}
+
+// dataMarks is the content of marksFile.
+type dataMarks struct {
+	Own    marks.History `json:"own"`
+	Memory marks.Memory  `json:"memory"`
+}
+
+func (d *markDisk) path(name string) string {
+	return filepath.Join(d.settings.DataDir, "storage", name)
+}
+
+func (d *markDisk) copyMark() string { return filepath.Join(d.settings.Storage.Bricks, copyMarkFile) }
+
+// open reads the marks. What is damaged counts as lost: then the others' memory says
+// that the disk is old, and all is taken from them.
+func (d *markDisk) open(self string) (marks.Memory, putBack, error) {
+	if err := os.MkdirAll(filepath.Join(d.settings.DataDir, "storage"), 0o700); err != nil {
+		return nil, putBack{}, fmt.Errorf("marks of this node: %w", err)
+	}
+	var data dataMarks
+	var bricks marks.History
+	var record putBack
+	if readJSON(d.path(marksFile), &data) != nil || errors.Join(data.Own.Check(), data.Memory.Check()) != nil {
+		data = dataMarks{}
+	}
+	if readJSON(d.copyMark(), &bricks) != nil || bricks.Check() != nil {
+		bricks = marks.History{}
+	}
+	if readJSON(d.path(putBackFile), &record) != nil {
+		record = putBack{}
+	}
+	if data.Memory == nil {
+		data.Memory = marks.Memory{}
+	}
+
+	d.own = map[marks.Place]marks.History{marks.Data: data.Own, marks.Bricks: bricks}
+	d.opened = map[marks.Place]time.Time{marks.Data: data.Own.At, marks.Bricks: bricks.At}
+	d.memory = data.Memory.Clone()
+	return data.Memory, record, nil
+}
+
+// raise counts in each place.
+func (d *markDisk) raise(now time.Time) error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	copies := d.settings.OnVolume() && len(storage.Copies(d.settings.Storage.Bricks, d.settings.Storage.Volume)) > 0
+
+	d.mu.Lock()
+	d.copies, d.raised = copies, now
+	data, bricks := d.own[marks.Data].Raise(d.start, now), d.own[marks.Bricks].Raise(d.start, now)
+	d.mu.Unlock()
+
+	err := d.writeData(data)
+	if copies { // otherwise the disk of the copies may not be mounted
+		err = errors.Join(err, d.writeBricks(bricks))
+	}
+	return err
+}
+
+// raiseWhenDue is raise once in markEvery.
+func (d *markDisk) raiseWhenDue(now time.Time) error {
+	d.mu.Lock()
+	due := now.Sub(d.raised) >= markEvery
+	d.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return d.raise(now)
+}
+
+// renewBricks begins a generation: what is remembered of the copies before counts no more.
+func (d *markDisk) renewBricks(generation uint64, now time.Time) error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	copies := len(storage.Copies(d.settings.Storage.Bricks, d.settings.Storage.Volume)) > 0
+	d.mu.Lock()
+	d.copies = copies
+	d.mu.Unlock()
+	return d.writeBricks(marks.History{Generation: generation}.Raise(d.start, now))
+}
+
+// renewData does so for the data directory.
+func (d *markDisk) renewData(remembered marks.History, now time.Time) error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	return d.writeData(d.mark(marks.Data).Renew(remembered).Raise(d.start, now))
+}
+
+// remember writes what is remembered of all nodes.
+func (d *markDisk) remember(m marks.Memory) error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	d.mu.Lock()
+	d.memory = m
+	d.mu.Unlock()
+	return d.writeData(d.mark(marks.Data))
+}
+
+// writeData and writeBricks are called with writing held: first the disk has the count,
+// then whoever asks.
+func (d *markDisk) writeData(own marks.History) error {
+	d.mu.Lock()
+	memory := d.memory
+	d.mu.Unlock()
+	if err := writeJSON(d.path(marksFile), dataMarks{own, memory}); err != nil {
+		return err
+	}
+	d.set(marks.Data, own)
+	return nil
+}
+
+func (d *markDisk) writeBricks(own marks.History) error {
+	if err := writeJSON(d.copyMark(), own); err != nil {
+		return err
+	}
+	d.set(marks.Bricks, own)
+	return nil
+}
+
+func (d *markDisk) set(place marks.Place, own marks.History) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.own[place] = own
+}
+
+// mark is how far a place has come.
+func (d *markDisk) mark(place marks.Place) marks.History {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.own[place]
+}
+
+// marks are those of all places that this node has.
+func (d *markDisk) marks() map[marks.Place]marks.History {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[marks.Place]marks.History{marks.Data: d.own[marks.Data]}
+	if !d.own[marks.Bricks].IsZero() {
+		out[marks.Bricks] = d.own[marks.Bricks]
+	}
+	return out
+}
+
+// hasCopy reports whether there is a copy of the volume on this node's disk.
+func (d *markDisk) hasCopy() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.copies
+}
+
+// from is when the disk of before was counted last.
+func (d *markDisk) from(stage string) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if stage == stageData {
+		return d.opened[marks.Data]
+	}
+	return d.opened[marks.Bricks]
+}
+
+func (d *markDisk) save(p putBack) error { return writeJSON(d.path(putBackFile), p) }
+
+// forget removes the record of a disk that was put back.
+func (d *markDisk) forget() error {
+	if err := os.Remove(d.path(putBackFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func readJSON(path string, into any) error {
+	b, err := durable.Read(path, marks.MaxReport)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, into)
+}
+
+func writeJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = layout.WriteFile(path, append(b, '\n'), 0o600)
+	return err
+}

@@ -1,0 +1,237 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"saltern/supervisor/marks"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+)
+
+// Stages of what is done about a disk that was put back.
+const (
+	stageAside   = "aside"   // the copy is set aside, and the table of nodes is to name a new one
+	stageFilling = "filling" // the table does; the others fill it
+	stageFilled  = "filled"  // it is complete; the old copy is kept until it is deleted
+	stageOnly    = "only"    // nobody else has a copy: the old one counts
+	stageData    = "data"    // the data directory alone is old
+)
+
+const (
+	// onlyTold and dataTold are how long a disk that was put back is shown when there is
+	// nothing to wait for.
+	onlyTold = 7 * 24 * time.Hour
+	dataTold = 24 * time.Hour
+	// undecidedTold is how long it may take to find out about a copy before that is shown.
+	undecidedTold = 20 * time.Second
+	// twinTold is how long another machine must have answered in this one's place.
+	twinTold = 45 * time.Second
+)
+
+// putBack is what was found out about this node's disk, and how far it is that this is
+// mended. The zero value: nothing was.
+type putBack struct {
+	Stage   string    `json:"stage"`
+	From    time.Time `json:"from"`
+	Noticed time.Time `json:"noticed"`
+	// Brick is the directory of the copy that the table of nodes named.
+	Brick string `json:"brick,omitempty"`
+	// Generation is that of the marks of the copies after the old ones were set aside.
+	Generation uint64 `json:"generation,omitempty"`
+}
+
+// giveUp does the next step of what follows from a disk that was put back. What fails is
+// tried again.
+func (w *witness) giveUp(ctx context.Context) {
+	w.mu.Lock()
+	p, remembered := w.putBack, w.memory.Of(w.self, marks.Data)
+	w.mu.Unlock()
+	if p.Stage == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+
+	next, err := w.nextStage(ctx, p)
+	if err == nil && w.disk.mark(marks.Data).Behind(remembered) {
+		err = w.disk.renewData(remembered, w.cfg.Now())
+	}
+	if err == nil && next == "" {
+		err = w.disk.forget()
+	} else if err == nil && next != p.Stage {
+		p.Stage = next
+		err = w.disk.save(p)
+	}
+	if err != nil {
+		w.cfg.Log.Warn("a disk that was put back", "stage", p.Stage, "error", err)
+		return
+	}
+	kept := w.kept()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.aside = kept
+	if w.putBack.Noticed.Equal(p.Noticed) {
+		w.putBack.Stage = next
+	}
+}
+
+// nextStage does the work of a stage; "" is after the last one.
+func (w *witness) nextStage(ctx context.Context, p putBack) (string, error) {
+	age := w.cfg.Now().Sub(p.Noticed)
+	switch p.Stage {
+	case stageAside:
+		if err := w.setAside(ctx, p); err != nil {
+			return p.Stage, err
+		}
+		if done, err := w.renewBrick(ctx, p); !done || err != nil {
+			return p.Stage, err
+		}
+		return stageFilling, nil
+	case stageFilling:
+		if self, ok := w.line(); !ok || !w.filled(self) {
+			return p.Stage, nil
+		}
+		return stageFilled, nil
+	case stageFilled:
+		if len(w.kept()) > 0 {
+			return p.Stage, nil
+		}
+	case stageOnly:
+		if w.disk.mark(marks.Bricks).Generation < p.Generation {
+			if err := errors.Join(w.disk.save(p), w.disk.renewBricks(p.Generation, w.cfg.Now())); err != nil {
+				return p.Stage, err
+			}
+		}
+		if age < onlyTold {
+			return p.Stage, nil
+		}
+	case stageData:
+		if err := w.disk.save(p); err != nil || age < dataTold {
+			return p.Stage, err
+		}
+	}
+	return "", nil
+}
+
+// setAside takes the old copies out of the way, once. A crash in between repeats it.
+func (w *witness) setAside(ctx context.Context, p putBack) error {
+	if w.disk.mark(marks.Bricks).Generation >= p.Generation {
+		return nil
+	}
+	if err := w.disk.save(p); err != nil {
+		return err
+	}
+	v := w.cfg.Volume()
+	if v == nil {
+		return errors.New("the shared volume is not kept by this node")
+	}
+	if err := v.SetAside(ctx, w.cfg.Now()); err != nil {
+		return err
+	}
+	return w.disk.renewBricks(p.Generation, w.cfg.Now())
+}
+
+// renewBrick has the table of nodes name another directory for this node's copy; it
+// reports whether it does. The volume takes the change by the copies of the others.
+func (w *witness) renewBrick(ctx context.Context, p putBack) (done bool, err error) {
+	v, st := w.cfg.Volume(), w.cfg.volume()
+	self, ok := w.line()
+	switch {
+	case ok && self.Brick != p.Brick:
+		return true, nil
+	case !ok, v == nil, st == nil, !st.Mount.Writable:
+		return false, nil
+	}
+	fresh, err := v.FreshBrick(p.Brick)
+	if err != nil {
+		return false, err
+	}
+	_, err = w.peers.change(ctx, func(t *nodes.Table) error {
+		now, ok := t.ByCertificate(w.self)
+		if !ok {
+			return errors.New("this node is not in the table of nodes any more")
+		}
+		if now.Brick == p.Brick {
+			now.Brick = fresh
+			t.Put(now)
+		}
+		return nil
+	})
+	return err == nil, err
+}
+
+// line is this node's line in the table of nodes.
+func (w *witness) line() (nodes.Node, bool) {
+	t := w.keeper.Table()
+	return t.ByCertificate(w.self)
+}
+
+// filled reports whether the volume counts on the new copy, and nothing is missing there.
+func (w *witness) filled(self nodes.Node) bool {
+	st := w.cfg.volume()
+	if st == nil || !st.Done || !st.Heal.Known || st.Heal.Pending > 0 {
+		return false
+	}
+	for _, b := range st.Bricks {
+		if b.Name == self.Name+":"+self.Brick && b.Up {
+			return true
+		}
+	}
+	return !st.Holds(self.Name) // it holds none any more
+}
+
+// kept are the old copies on this node's disk.
+func (w *witness) kept() []string {
+	return storage.KeptCopies(w.cfg.Settings.Storage.Bricks, w.cfg.Settings.Storage.Volume)
+}
+
+// timeText is a time as people read it.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return "an unknown time"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// findings are what is wrong with this node's disk.
+func (w *witness) findings() []status.Finding {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	kept := strings.Join(w.aside, " ")
+	from := timeText(w.putBack.From)
+	finding := func(code status.Code, subject, format string, args ...any) []status.Finding {
+		return []status.Finding{{Code: code, Subject: subject, Cause: fmt.Sprintf(format, args...)}}
+	}
+	now := w.cfg.Now()
+	switch {
+	case w.twin && now.Sub(w.undecided) >= twinTold:
+		return finding(status.CopyUndecided, "", "another machine answers as this node, and this one's disk is from %s: it is a copy of that machine",
+			timeText(w.disk.from(stageAside)))
+	case w.twin: // it may be this machine, before it was put back
+		return nil
+	case w.verdict == marks.Hold && w.serving:
+		return finding(status.CopyUndecided, "", "several nodes were put back to different times; this one began to serve its copy before those that know more were there, and goes on")
+	case w.verdict == marks.Hold:
+		return finding(status.CopyUndecided, "", "several nodes were put back to different times, and too few copies are left that were not")
+	case w.verdict == marks.Ask && !w.undecided.IsZero() && now.Sub(w.undecided) >= undecidedTold:
+		return finding(status.CopyUndecided, "", "most of the other nodes have not answered yet%s", w.silent())
+	}
+	switch w.putBack.Stage {
+	case stageAside:
+		return finding(status.CopyOld, "", "it is from %s; its copy of the shared volume is set aside", from)
+	case stageFilling:
+		return finding(status.CopyOld, "", "it is from %s; its copy of the shared volume was set aside (%s), and is filled from the other nodes", from, kept)
+	case stageOnly:
+		return finding(status.CopyOld, "", "it is from %s, and no other node has a copy of the shared volume: what was deleted or rejected since is there again, what was added is lost", from)
+	case stageFilled:
+		return finding(status.CopyKept, kept, "this node's disk was put back to %s; its copy has been filled from the other nodes", from)
+	case stageData:
+		return finding(status.DiskOld, "", "its data directory is from %s; what the cluster shares was taken from the other nodes", from)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package marks
+
+import "time"
+
+const (
+	// settleFor is how long a node that has asked a majority waits for the rest, which may
+	// just be starting too.
+	settleFor = 15 * time.Second
+	// lonelyFor is how long one of two nodes waits for the other. Then it goes on alone: of
+	// two, the one that is left has always gone on after a restart.
+	lonelyFor = time.Minute
+)
+
+// Verdict is what becomes of a node's copy of the shared volume.
+type Verdict string
+
+// The verdicts.
+const (
+	Ask   Verdict = "ask"   // not known yet: the copy must not be served
+	Serve Verdict = "serve" // it may be served
+	Aside Verdict = "aside" // it is old: it is set aside, and filled from the others
+	Only  Verdict = "only"  // it is old, and nobody has another one: it is served
+	Hold  Verdict = "hold"  // it cannot be told which copy counts: a person has to choose
+)
+
+// Other is another member of the cluster.
+type Other struct {
+	Copy     bool // it holds a copy of the volume, or its arbiter's names
+	Answered bool // since this node has started
+	Serving  bool // its copy is being served
+	Behind   bool // more is remembered of its copy than the copy has
+}
+
+// Situation is what a node knows when it decides.
+type Situation struct {
+	// Copy tells that this node has a copy; without one there is nothing to decide.
+	Copy bool
+	// Behind tells that more is remembered of the copy than it has.
+	Behind bool
+	// Serving tells that the copy is being served already.
+	Serving bool
+	// Twin tells that another machine answers as this node does: which of the two is old
+	// cannot be told from here.
+	Twin bool
+	// Stale tells that this node does not have the newest table of nodes yet.
+	Stale bool
+	// Waited is how long this node has been asking, WaitedForRest how long a majority has
+	// answered.
+	Waited, WaitedForRest time.Duration
+	Others                []Other
+}
+
+// Peer is another member, as the table of nodes and its own answer have it.
+type Peer struct {
+	Certificate string
+	// Copy tells that the table gives it a directory for a copy.
+	Copy bool
+	// Report is its newest answer; nil: it has not answered since this node has started.
+	Report *Report
+}
+
+// Look returns what a node knows: own is its own report, memory what it and those that
+// answered remember. How long it has waited is for the caller to add.
+func Look(certificate string, own Report, memory Memory, peers []Peer) Situation {
+	s := Situation{
+		Copy:    own.Copy,
+		Behind:  own.Marks[Bricks].Behind(memory.Of(certificate, Bricks)),
+		Serving: own.Serving,
+	}
+	for _, p := range peers {
+		other := Other{Copy: p.Copy, Answered: p.Report != nil}
+		if p.Report != nil {
+			s.Twin = s.Twin || p.Report.Twin(own.Start)
+			s.Stale = s.Stale || p.Report.Table > own.Table
+		}
+		if p.Report != nil && p.Report.Start != "" { // its version knows of marks
+			other.Copy, other.Serving = p.Report.Copy, p.Report.Serving
+			other.Behind = p.Report.Marks[Bricks].Behind(memory.Of(p.Certificate, Bricks))
+		}
+		s.Others = append(s.Others, other)
+	}
+	return s
+}
+
+// Majority reports whether this node and those that answered are most of the cluster.
+func (s Situation) Majority() bool { return 2*(s.answered()+1) > len(s.Others)+1 }
+
+func (s Situation) answered() int { return s.count(func(o Other) bool { return o.Answered }) }
+
+func (s Situation) allAnswered() bool { return s.answered() == len(s.Others) }
+
+func (s Situation) count(is func(Other) bool) (n int) {
+	for _, o := range s.Others {
+		if is(o) {
+			n++
+		}
+	}
+	return n
+}
+
+// copiesElsewhere is how many other nodes hold a copy, as far as is known.
+func (s Situation) copiesElsewhere() int { return s.count(func(o Other) bool { return o.Copy }) }
+
+// goodElsewhere is how many of them are known not to be old.
+func (s Situation) goodElsewhere() int {
+	return s.count(func(o Other) bool { return o.Copy && o.Answered && !o.Behind })
+}
+
+// oldServed reports whether another node serves a copy that is old. Then it is not to
+// meet ours: what was deleted since would come back in both.
+func (s Situation) oldServed() bool {
+	return s.count(func(o Other) bool { return o.Copy && o.Answered && o.Serving && o.Behind }) > 0
+}
+
+// Decide says what becomes of this node's copy.
+//
+// An old copy is never served beside others: one answer that remembers more is enough. A
+// copy of which nobody who could know says so is served when all have answered, or when a
+// majority has and the rest stayed away; less than a majority is enough for one of two
+// nodes alone, after a longer wait.
+func Decide(s Situation) Verdict {
+	waitedLong := s.Majority() && s.WaitedForRest >= settleFor
+	waitedAlone := len(s.Others) == 1 && s.Waited >= lonelyFor
+
+	switch {
+	case !s.Copy, len(s.Others) == 0:
+		return Serve
+	case s.Behind:
+		return s.decideOld()
+	case s.Serving:
+		return Serve
+	case s.Stale:
+		return Ask
+	case s.copiesElsewhere() == 0:
+		return Serve
+	case s.oldServed():
+		return Hold
+	case s.allAnswered(), waitedLong, waitedAlone:
+		return Serve
+	}
+	return Ask
+}
+
+// decideOld says what becomes of a copy that is old. It is given up only when the
+// volume works without it: the copies that are known to be good must be most of all, or
+// the other one of two.
+func (s Situation) decideOld() Verdict {
+	elsewhere, good := s.copiesElsewhere(), s.goodElsewhere()
+	enough := 2*good > elsewhere+1 || elsewhere == 1 && good == 1
+
+	switch {
+	case s.Twin, s.Stale:
+		return Ask
+	case elsewhere == 0:
+		return Only
+	case enough:
+		return Aside
+	case s.allAnswered():
+		return Hold
+	}
+	return Ask
+}
