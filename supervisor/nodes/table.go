@@ -214,6 +214,7 @@ func (t *Table) Put(n Node) {
 var (
 	ErrTaken   = errors.New("is taken")
 	ErrRemoved = errors.New("was removed")
+	ErrCopied  = errors.New("was copied from it, or had that name and address itself")
 	ErrArbiter = errors.New("has an arbiter already")
 )
 
@@ -231,7 +232,7 @@ func Admit(t *Table, n Node) error {
 		case o.Certificate == n.Certificate && o.Name == n.Name && o.Address == n.Address:
 			return nil
 		case o.Certificate == n.Certificate:
-			return fmt.Errorf("this machine is %s at %s in the cluster already; that name or address %w", o.Name, o.Address, ErrTaken)
+			return fmt.Errorf("this machine has the key of node %s at %s: it %w", o.Name, o.Address, ErrCopied)
 		case o.State == Removed:
 		case o.Name == n.Name:
 			return fmt.Errorf("name %s %w by the node at %s", n.Name, ErrTaken, o.Address)

@@ -89,3 +89,17 @@ func TestSecondArbiter(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// A machine that was made of another one, with its key, was told to take another name,
+// which changes nothing; only a key of its own does.
+func TestCopyOfANode(t *testing.T) {
+	table := nodes.Table{Nodes: []nodes.Node{{Name: "n1", Address: "192.0.2.1", State: nodes.Member, Certificate: "a"}}}
+	c := nameCheck(Answers{Node: "n2", Address: "192.0.2.2"}, "a", &nodeapi.Met{Table: table})
+	if c.Result != Fail || !strings.Contains(c.Detail, "has the key of node n1 at 192.0.2.1") || !strings.Contains(c.Hint, "applianced reset") || strings.Contains(c.Hint, "another name") {
+		t.Errorf("%+v", c)
+	}
+	c = nameCheck(Answers{Node: "n1", Address: "192.0.2.1"}, "a", &nodeapi.Met{Table: table})
+	if c.Result != Pass {
+		t.Errorf("the node itself: %+v", c)
+	}
+}

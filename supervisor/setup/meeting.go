@@ -137,6 +137,8 @@ func nameCheck(a Answers, hash string, m *nodeapi.Met) Check {
 	case err == nil:
 	case errors.Is(err, nodes.ErrArbiter):
 		c.What, c.Result, c.Detail, c.Hint = "role of this machine", Fail, err.Error(), "or join as a node that serves minions: leave storage.role (--arbiter) out"
+	case errors.Is(err, nodes.ErrCopied):
+		c.Result, c.Detail, c.Hint = Fail, err.Error(), "applianced reset makes this a new machine, with a key of its own"
 	case errors.Is(err, nodes.ErrRemoved):
 		c.Result, c.Detail, c.Hint = Fail, err.Error(), "applianced reset makes this a new machine"
 	default:

@@ -156,7 +156,7 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 		err = fmt.Errorf("%w: %w", nodeapi.ErrRemoved, err)
 	case errors.Is(err, nodes.ErrArbiter):
 		err = fmt.Errorf("%w: %w", nodeapi.ErrRole, err)
-	case errors.Is(err, nodes.ErrTaken):
+	case errors.Is(err, nodes.ErrTaken), errors.Is(err, nodes.ErrCopied):
 		err = fmt.Errorf("%w: %w", nodeapi.ErrName, err)
 	}
 	return nodes.Table{}, err
