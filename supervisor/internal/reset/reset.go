@@ -38,7 +38,7 @@ var (
 	names = [...]string{"setup", "pki", "mirror", "node", "cache", "python", "log", "etc", "cluster", "cluster.before-volume", "cluster.recovering",
 		"storage", "support", "recover.json", "data-disk", nodes.ChangedFile, firewall.PortFile, "appliance.yaml.restored"}
 	prefixes = [...]string{python.ScratchPrefix, nodes.File, "." + nodes.File, "." + nodes.ChangedFile, "." + firewall.PortFile, ".recover.json", ".data-disk", ".appliance.yaml.restored"}
-	running  = [...]string{"master", "lb", "vip", "conditions.json", "lb.out", "lb.pid", "master.pid"} // in its runtime directory
+	running  = [...]string{"master", "lb", "vip", "conditions.json", "lb.out", "lb.pid", "master.pid", "glusterd-allowed"} // in its runtime directory
 )
 
 // system are directories that belong to nobody's data: neither they nor what
@@ -85,8 +85,7 @@ func New(s *settings.Settings, config string) (Plan, error) {
 		return Plan{}, err
 	}
 	for _, name := range list {
-		number, ok := strings.CutPrefix(name, s.Storage.Volume+"-")
-		if _, err := strconv.ParseUint(number, 10, 32); !ok || err != nil || !s.OnVolume() {
+		if !s.OnVolume() || !isCopy(name, s.Storage.Volume) && name != copyMarks {
 			continue
 		}
 		p.Bricks = append(p.Bricks, filepath.Join(bricks, name))
@@ -99,6 +98,17 @@ func New(s *settings.Settings, config string) (Plan, error) {
 		p.Keep = append(p.Keep, path+": keys, states and pillars, in a directory that you chose (storage.path)")
 	}
 	return p, nil
+}
+
+// copyMarks is beside the copies: how far they had come.
+const copyMarks = ".marks.json"
+
+// isCopy reports whether a directory is a copy of a volume, or one that was set aside.
+func isCopy(name, volume string) bool {
+	number, ok := strings.CutPrefix(name, volume+"-")
+	number, _, _ = strings.Cut(number, ".before-")
+	_, err := strconv.ParseUint(number, 10, 32)
+	return ok && err == nil
 }
 
 // Mounted gives an error when something is mounted below what is to be removed.

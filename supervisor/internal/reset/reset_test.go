@@ -69,8 +69,8 @@ func TestEverythingOfTheNode(t *testing.T) {
 // node only used.
 func TestNothingOfOthers(t *testing.T) {
 	s, dir, config := node(t, "storage: {kind: volume, bricks: DIR/disk}")
-	others := []string{dir + "/data/photos/1.jpg", dir + "/disk/cluster-old/a", dir + "/disk/cluster-1a/a", dir + "/disk/other-1/a", dir + "/conf/minion", dir + "/elsewhere/a"}
-	write(t, append(others, config, dir+"/data/cache/x", dir+"/disk/cluster-1/a", dir+"/disk/cluster-12/a")...)
+	others := []string{dir + "/data/photos/1.jpg", dir + "/disk/cluster-old/a", dir + "/disk/cluster-1a/a", dir + "/disk/other-1/a", dir + "/disk/cluster-a.before-1/a", dir + "/conf/minion", dir + "/elsewhere/a"}
+	write(t, append(others, config, dir+"/data/cache/x", dir+"/disk/cluster-1/a", dir+"/disk/cluster-12/a", dir+"/disk/cluster-2.before-20261128T090000/pki/minions/m1", dir+"/disk/.marks.json")...)
 	for _, link := range []string{dir + "/data/log", dir + "/data/cache/link"} {
 		if err := os.Symlink(dir+"/elsewhere", link); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,8 @@ func TestNothingOfOthers(t *testing.T) {
 			t.Errorf("%s was removed", path)
 		}
 	}
-	for _, path := range []string{config, dir + "/data/cache", dir + "/data/log", dir + "/disk/cluster-1", dir + "/disk/cluster-12"} {
+	for _, path := range []string{config, dir + "/data/cache", dir + "/data/log", dir + "/disk/cluster-1", dir + "/disk/cluster-12", dir + "/disk/cluster-2.before-20261128T090000",
+		dir + "/disk/.marks.json"} {
 		if there(path) {
 			t.Errorf("%s is left", path)
 		}
