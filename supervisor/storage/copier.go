@@ -28,6 +28,7 @@ type copier struct {
 	known  map[string]copied      // by path relative to both roots; nil: not loaded
 	empty  map[string]emptied     // directories of the source without an entry, in the pass before
 	skip   func(path string) bool // what is left out; nil: nothing
+	whole  bool                   // the next pass looks at everything anew
 }
 
 // copied is what is known about one file.
@@ -37,7 +38,13 @@ type copied struct {
 	CTime int64  `json:"c"` // of the source, ns
 	Hash  string `json:"h"`
 	Local int64  `json:"l"` // modification time of the copy, ns
+	// Early: it was read so soon after its last change that its times may be those of a
+	// later one, too. The next pass reads it again.
+	Early bool `json:"e,omitempty"`
 }
+
+// stageDir is the Stage of a mirror.
+const stageDir = ".staging"
 
 const indexFile = ".index.json"
 
@@ -78,12 +85,17 @@ func (c *copier) pass() (r mirrorReport, err error) {
 	}
 	defer dest.Close()
 	w := &walk{copier: c, dest: dest, r: &r, next: map[string]copied{}, vacant: map[string]emptied{}}
+	defer w.unstage()
+	w.lookAbove()
 	for _, t := range c.spec.Trees {
 		if err := w.dir(t, 0); err != nil && !(younger(t) && errors.Is(err, fs.ErrNotExist)) {
 			return r, err
 		}
 	}
 	if err := c.mounted(); err != nil { // it may have gone meanwhile: then nothing may be removed
+		return r, err
+	}
+	if err := w.place(); err != nil {
 		return r, err
 	}
 	for _, t := range c.spec.Trees {
@@ -110,6 +122,10 @@ type walk struct {
 	touched bool                // the index changed although no file did
 	watch   *room.Watch         // of what is written; nil until something is
 	names   map[string][]string // of each directory of the source
+	dirs    []foundDir          // with a stage: to be made
+	staged  []stagedFile        // with a stage: to be put into place
+	// stagedNames counts the files in the stage.
+	stagedNames int
 }
 
 // tempPrefix marks files that are being written; they are swept away.

@@ -124,7 +124,7 @@ func New(cfg Config) *Manager {
 	m.probes.command = m.helper("probes", cfg.Mount, probeDir(cfg.Self))
 	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
 	m.mirror.soon = make(chan struct{}, 1)
-	m.mirror.child.command = m.helper("mirror", mirrorSpec{Source: cfg.Mount, Dest: cfg.Mirror, Trees: mirrored(), Keys: &account{cfg.UID, cfg.GID}}.text())
+	m.mirror.child.command = m.helper("mirror", mirrorSpec{Source: cfg.Mount, Dest: cfg.Mirror, Trees: mirrored(), Keys: &account{cfg.UID, cfg.GID}, Stage: stageDir}.text())
 	m.ctl = glusterctl.New(glusterctl.Config{
 		Log: cfg.Log, Mounter: m.mounter, Prober: prober, Helper: cfg.Helper, Dial: m.dial, ClearBrick: m.clearBrick,
 		Tree:        func(nodes []string) layout.Tree { return layout.Cluster(cfg.UID, cfg.GID, nodes...) },
@@ -137,6 +137,14 @@ func New(cfg Config) *Manager {
 // Refresh returns when this node's copy of files and options is as the volume is
 // now. When the volume does not answer until ctx ends, it says so.
 func (m *Manager) Refresh(ctx context.Context) error { return m.mirror.fresh(ctx) }
+
+// Newest makes this node's copy of files and options as the volume is now, and
+// returns as of when the copy is. The error says why that is an older time: the
+// volume did not answer within some seconds, or a pass failed. Any number of callers
+// share one pass.
+func (m *Manager) Newest(ctx context.Context) (asOf time.Time, err error) {
+	return m.mirror.newest(ctx)
+}
 
 // probeDir is where on the volume the probes of a node write.
 func probeDir(node string) string { return "nodes/" + node + "/probe" }

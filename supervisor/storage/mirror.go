@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -27,6 +28,9 @@ type mirrorSpec struct {
 	Keys *account `json:"keys,omitempty"`
 	// Any allows a source that is no volume.
 	Any bool `json:"any,omitempty"`
+	// Stage is a directory of Dest, outside of the trees, where new files wait until all
+	// that has changed is there; empty: each comes into place by itself.
+	Stage string `json:"stage,omitempty"`
 }
 
 // account owns files.
@@ -97,7 +101,21 @@ const (
 	mirrorPass  = 2 * time.Minute
 	// mirrorStale is when an old copy becomes a problem.
 	mirrorStale = 30 * time.Second
+	// Who asks for the files of now waits for newestLeast, or for as long as newestPasses
+	// passes of the length of the last one take, newestMost at most.
+	newestLeast  = 5 * time.Second
+	newestPasses = 3
+	newestMost   = 30 * time.Second
 )
+
+// mirrorQuestion asks the child for a pass.
+type mirrorQuestion struct {
+	// Whole lists all directories, also those that seem to be empty still.
+	Whole bool `json:"whole,omitempty"`
+}
+
+// errAway is the outcome of a pass that was not made.
+var errAway = errors.New("the shared volume is not mounted, or does not answer")
 
 // mirrorPace is how often passes are made.
 type mirrorPace struct{ every, anyway, look time.Duration }
@@ -109,13 +127,18 @@ type mirror struct {
 	pace  mirrorPace    // zero: as above
 	soon  chan struct{} // a pass is wanted at once; nil: never
 
-	mu     sync.Mutex
-	last   time.Time // end of the newest complete pass
-	report mirrorReport
-	fault  string
-	begun  int           // passes
-	ended  int           // the newest pass that is over, as of begun
-	over   chan struct{} // closed when the pass under way is over; nil: nobody waits
+	mu      sync.Mutex
+	last    time.Time // end of the newest complete pass
+	asOf    time.Time // its begin: what was written before is in the copy
+	took    time.Duration
+	report  mirrorReport
+	fault   string
+	asked   int           // the newest pass that somebody waits for, as of begun
+	begun   int           // passes, also those that were not made
+	since   time.Time     // when the pass under way began; zero: there is none
+	ended   int           // the newest pass that is over, as of begun
+	outcome error         // of the newest pass that is over
+	over    chan struct{} // closed when the pass under way is over; nil: nobody waits
 }
 
 // rest waits for d, or until a pass is wanted, which it reports.
@@ -130,10 +153,12 @@ func (m *mirror) rest(ctx context.Context, d time.Duration) (wanted bool, err er
 	}
 }
 
-// fresh returns when a pass is over that began after it was called.
+// fresh returns when a pass is over that began after it was called. All who call it
+// during one pass share the next one.
 func (m *mirror) fresh(ctx context.Context) error {
 	m.mu.Lock()
 	next := m.begun + 1
+	m.asked = next
 	m.mu.Unlock()
 	for {
 		select {
@@ -143,8 +168,8 @@ func (m *mirror) fresh(ctx context.Context) error {
 		m.mu.Lock()
 		if m.ended >= next {
 			defer m.mu.Unlock()
-			if m.fault != "" {
-				return fmt.Errorf("copy the files from the shared volume: %s", m.fault)
+			if m.outcome != nil {
+				return fmt.Errorf("copy the files from the shared volume: %w", m.outcome)
 			}
 			return nil
 		}
@@ -156,9 +181,65 @@ func (m *mirror) fresh(ctx context.Context) error {
 		select {
 		case <-over:
 		case <-ctx.Done():
-			return fmt.Errorf("the shared volume does not answer: %w", ctx.Err())
+			return fmt.Errorf("the shared volume does not answer: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// newest is fresh within a time that suits the length of passes. It returns as of when
+// the copy is, with an error when that is not the time of the call.
+func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
+	m.mu.Lock()
+	limit := min(max(newestLeast, newestPasses*m.took), newestMost)
+	overdue := !m.since.IsZero() && time.Since(m.since) > limit
+	m.mu.Unlock()
+	if overdue {
+		err = fmt.Errorf("the shared volume does not answer: the files are being copied for more than %v", limit)
+	} else {
+		within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("its files were not copied within %v", limit))
+		defer cancel()
+		err = m.fresh(within)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.asOf, err
+}
+
+// begin counts a pass. whole reports whether somebody waits for it.
+func (m *mirror) begin(now time.Time) (limit time.Duration, whole bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begun++
+	m.since = now
+	limit = mirrorPass
+	if m.last.IsZero() {
+		limit = mirrorFirst
+	}
+	return limit, m.asked >= m.begun
+}
+
+// end tells those who wait how a pass was, and keeps what is to be reported of it.
+func (m *mirror) end(begun, now time.Time, r mirrorReport, err error) (first bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first = m.last.IsZero()
+	m.ended = m.begun
+	m.outcome = err
+	m.since = time.Time{}
+	if m.over != nil {
+		close(m.over)
+		m.over = nil
+	}
+	switch {
+	case errors.Is(err, errAway): // others say so
+	case err != nil:
+		m.fault = err.Error()
+	default:
+		m.fault, m.last, m.report = "", now, r
+		m.took = time.Since(begun)
+		m.asOf = now.Add(-m.took)
+	}
+	return first
 }
 
 // keep makes passes until ctx ends, while wanted says that the volume is there.
@@ -173,34 +254,26 @@ func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() b
 	}
 	for {
 		wait, mark := p.every, uint64(0)
+		select {
+		case <-m.soon: // whoever wants the pass that begins now
+		default:
+		}
+		begun := time.Now()
+		limit, whole := m.begin(begun)
 		if wanted() {
-			begun := time.Now()
-			limit := mirrorPass
-			if at, _, _ := m.get(); at.IsZero() {
-				limit = mirrorFirst
-			}
 			mark, _ = watched()
-			m.mu.Lock()
-			m.begun++
-			m.mu.Unlock()
 			var r mirrorReport
-			err := m.child.ask(ctx, limit, struct{}{}, &r)
+			err := m.child.ask(ctx, limit, mirrorQuestion{whole}, &r)
 			wait = min(max(wait, mirrorRest*time.Since(begun)), mirrorMost)
-			m.mu.Lock()
-			first := m.last.IsZero()
 			if err != nil {
-				m.fault, wait, mark = err.Error(), p.every, 0
-			} else {
-				m.fault, m.last, m.report = "", now(), r
+				wait, mark = p.every, 0
 			}
-			if m.ended = m.begun; m.over != nil {
-				close(m.over)
-				m.over = nil
-			}
-			m.mu.Unlock()
+			first := m.end(begun, now(), r, err)
 			if err == nil && (first || r.Copied+r.Removed > 0) {
 				changed(r)
 			}
+		} else {
+			m.end(begun, now(), mirrorReport{}, errAway)
 		}
 		again, err := m.rest(ctx, wait)
 		for end := time.Now().Add(p.anyway - wait); err == nil && !again && time.Now().Before(end); {
@@ -230,7 +303,14 @@ func mirrorChild(args []string, in io.Reader, out, errOut io.Writer) int {
 		return 2
 	}
 	c := newCopier(spec)
-	return serve(in, out, func([]byte) (any, error) { return c.pass() })
+	return serve(in, out, func(line []byte) (any, error) {
+		var q mirrorQuestion
+		if err := json.Unmarshal(line, &q); err != nil {
+			return nil, err
+		}
+		c.whole = q.Whole
+		return c.pass()
+	})
 }
 
 // text is the specification as an argument of the child.

@@ -33,7 +33,9 @@ func (w *walk) dir(rel string, depth int) error {
 	if !fi.IsDir() {
 		return fmt.Errorf("%s is not a directory", src)
 	}
-	if err := w.makeDir(rel, fi); err != nil {
+	if w.spec.Stage != "" {
+		w.dirs = append(w.dirs, foundDir{rel, fi})
+	} else if err := w.makeDir(rel, fi); err != nil {
 		return err
 	}
 	if w.names == nil {
@@ -101,7 +103,7 @@ const (
 func (w *walk) stillEmpty(rel string, fi fs.FileInfo) bool {
 	e, ok := w.empty[rel]
 	now := time.Now()
-	ok = ok && fi.ModTime().UnixNano() == e.mtime && ctime(fi) == e.ctime && now.Sub(fi.ModTime()) > emptySettled && now.Sub(e.listed) < emptyAnyway
+	ok = ok && !w.whole && fi.ModTime().UnixNano() == e.mtime && ctime(fi) == e.ctime && now.Sub(fi.ModTime()) > emptySettled && now.Sub(e.listed) < emptyAnyway
 	if ok {
 		w.vacant[rel] = e
 	}
@@ -136,18 +138,18 @@ func (w *walk) makeDir(dst string, like fs.FileInfo) error {
 	} else if err != nil {
 		return err
 	}
-	return w.sameOwner(dst, like, have)
+	return w.sameOwner(dst, dst, like, have)
 }
 
 // sameOwner gives dst the owner and mode of like, and what is in the keyring those
-// that gpg takes; have is what dst is, nil: not known.
-func (w *walk) sameOwner(dst string, like, have fs.FileInfo) error {
+// that gpg takes. rel is its place in the tree; have is what dst is, nil: not known.
+func (w *walk) sameOwner(dst, rel string, like, have fs.FileInfo) error {
 	uid, gid, ok := owner(like)
 	if !ok {
 		return nil
 	}
 	mode := like.Mode()
-	if _, in := keyPart(dst); in {
+	if _, in := keyPart(rel); in {
 		mode &^= 0o077
 		if w.spec.Keys != nil {
 			uid, gid = w.spec.Keys.UID, w.spec.Keys.GID
@@ -179,13 +181,20 @@ func (w *walk) link(rel string) error {
 	if have, err := w.dest.Readlink(dst); err == nil && have == to {
 		return nil
 	}
-	tmp := filepath.Join(filepath.Dir(dst), tempPrefix+filepath.Base(dst))
+	fi, err := os.Lstat(src)
+	if err != nil {
+		return err
+	}
+	tmp, err := w.temp(dst)
+	if err != nil {
+		return err
+	}
 	_ = w.dest.Remove(tmp)
 	if err := w.dest.Symlink(to, tmp); err != nil {
 		return err
 	}
 	w.r.Copied++
-	return w.replaceBy(tmp, dst)
+	return w.put(tmp, dst, ctime(fi))
 }
 
 // replaceBy renames tmp to dst, also where a directory was.
@@ -208,9 +217,9 @@ func (w *walk) file(rel string) error {
 	k, known := w.known[rel]
 	have, herr := w.dest.Lstat(dst)
 	intact := herr == nil && have.Mode().IsRegular() && known && have.Size() == k.Size && have.ModTime().UnixNano() == k.Local
-	if intact && fi.Size() == k.Size && fi.ModTime().UnixNano() == k.MTime && ctime(fi) == k.CTime {
+	if intact && !k.Early && fi.Size() == k.Size && fi.ModTime().UnixNano() == k.MTime && ctime(fi) == k.CTime {
 		w.next[rel] = k
-		return w.sameOwner(dst, fi, have)
+		return w.sameOwner(dst, rel, fi, have)
 	}
 	f, err := os.OpenFile(src, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -220,8 +229,12 @@ func (w *walk) file(rel string) error {
 	if fi, err = f.Stat(); err != nil || !fi.Mode().IsRegular() {
 		return errors.Join(err, fs.ErrNotExist) // replaced by something else
 	}
-	tmp := filepath.Join(filepath.Dir(dst), tempPrefix+filepath.Base(dst))
-	hash, n, err := w.fetch(f, tmp, fi)
+	tmp, err := w.temp(dst)
+	if err != nil {
+		return err
+	}
+	opened := time.Now()
+	hash, n, err := w.fetch(f, tmp, rel, fi)
 	if err != nil {
 		_ = w.dest.Remove(tmp)
 		return err
@@ -236,28 +249,39 @@ func (w *walk) file(rel string) error {
 		return nil
 	}
 	k.Size, k.MTime, k.CTime = fi.Size(), fi.ModTime().UnixNano(), ctime(fi)
+	k.Early = early(fi, opened)
 	if intact && k.Hash == hash {
 		w.touched = true
 		_ = w.dest.Remove(tmp)
 		w.next[rel] = k
-		return w.sameOwner(dst, fi, have)
+		return w.sameOwner(dst, rel, fi, have)
 	}
 	k.Hash = hash
-	if err := w.replaceBy(tmp, dst); err != nil {
-		return err
-	}
-	if have, err = w.dest.Lstat(dst); err != nil {
+	if have, err = w.dest.Lstat(tmp); err != nil {
 		return err
 	}
 	k.Local = have.ModTime().UnixNano()
+	if err := w.put(tmp, dst, k.CTime); err != nil {
+		return err
+	}
 	w.next[rel] = k
 	w.r.Copied++
 	w.r.Bytes += n
 	return nil
 }
 
-// fetch copies f to tmp with the mode, owner and time of like.
-func (w *walk) fetch(f *os.File, tmp string, like fs.FileInfo) (hash string, n int64, err error) {
+// earlyFor covers how far apart the clocks of nodes may be: the volume takes the times
+// of a change from the node that makes it, and never puts them back.
+const earlyFor = 5 * time.Second
+
+// early reports whether a file had just been changed when it was opened.
+func early(fi fs.FileInfo, opened time.Time) bool {
+	since := opened.Sub(time.Unix(0, ctime(fi)))
+	return since > -earlyFor && since < earlyFor
+}
+
+// fetch copies f to tmp with the mode, owner and time of like; rel is its place in the tree.
+func (w *walk) fetch(f *os.File, tmp, rel string, like fs.FileInfo) (hash string, n int64, err error) {
 	_ = w.dest.Remove(tmp)
 	watch, err := w.room()
 	if err != nil {
@@ -273,7 +297,7 @@ func (w *walk) fetch(f *os.File, tmp string, like fs.FileInfo) (hash string, n i
 	sum := sha256.New()
 	n, err = io.Copy(io.MultiWriter(watch.Writer(out), sum), io.LimitReader(f, mirrorMaxBytes))
 	if err == nil {
-		err = w.sameOwner(tmp, like, nil)
+		err = w.sameOwner(tmp, rel, like, nil)
 	}
 	if cerr := out.Close(); err == nil {
 		err = cerr

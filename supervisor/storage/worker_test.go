@@ -17,6 +17,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 3 && os.Args[1] == "as-helper" && os.Args[2] == "mirror" {
 		os.Exit(mirrorChild(os.Args[3:], os.Stdin, os.Stdout, os.Stderr))
 	}
+	if len(os.Args) > 2 && os.Args[1] == "as-helper" && os.Args[2] == "hangs" {
+		time.Sleep(time.Hour)
+	}
 	if len(os.Args) > 1 && os.Args[1] == "as-helper" {
 		os.Exit(serve(os.Stdin, os.Stdout, func(line []byte) (any, error) {
 			switch s := string(line); {

@@ -1,0 +1,263 @@
+package storage
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/test/await"
+)
+
+// runMirror runs a mirror until the test ends, and returns its source and its copy.
+func runMirror(t *testing.T, m *mirror) (from, to string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, to = t.TempDir(), t.TempDir()
+	for _, tree := range []string{"srv/salt", "srv/pillar"} {
+		if err := os.MkdirAll(filepath.Join(from, tree), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := mirrorSpec{Source: from, Dest: to, Trees: []string{"srv/salt", "srv/pillar"}, Any: true, Stage: stageDir}
+	if m.child.command == nil {
+		m.child.command = []string{self, "as-helper", "mirror", spec.text()}
+	}
+	m.soon = make(chan struct{}, 1)
+	m.pace = mirrorPace{time.Hour, time.Hour, time.Hour}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.keep(t.Context(), time.Now, func() bool { return true }, func() (uint64, bool) { return 0, true }, func(mirrorReport) {})
+	}()
+	t.Cleanup(func() { <-ended })
+	return from, to
+}
+
+// Finding B4: what was written before the question is in the copy after the answer,
+// whatever was done to the tree. The operations are drawn at random.
+func TestNewestCopyIsTheSource(t *testing.T) {
+	var m mirror
+	from, to := runMirror(t, &m)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	tree := changer{root: filepath.Join(from, "srv"), draw: rand.New(rand.NewPCG(seed, 1))}
+	for round := range 60 {
+		var done []string
+		for range 1 + tree.draw.IntN(6) {
+			done = append(done, tree.change(t))
+		}
+		asked := time.Now()
+		asOf, err := m.newest(t.Context())
+		if err != nil || asOf.Before(asked.Add(-time.Millisecond)) {
+			t.Fatalf("round %d: as of %v, asked at %v: %v", round, asOf, asked, err)
+		}
+		if a, b := listTree(t, filepath.Join(from, "srv")), listTree(t, filepath.Join(to, "srv")); a != b {
+			t.Fatalf("round %d, after %s: the source is\n%s\nand the copy\n%s", round, strings.Join(done, "; "), a, b)
+		}
+	}
+}
+
+// changer changes a tree as editors, rsync, git and people do.
+type changer struct {
+	root string
+	draw *rand.Rand
+	text int
+}
+
+// place draws one of a few names, so that files, directories and links meet.
+func (c *changer) place() string {
+	p := []string{c.root, []string{"salt", "pillar"}[c.draw.IntN(2)]}
+	for range c.draw.IntN(3) {
+		p = append(p, string(rune('a'+c.draw.IntN(3))))
+	}
+	return filepath.Join(append(p, string(rune('a'+c.draw.IntN(4))))...)
+}
+
+// change does one thing and says what. One that is not possible now does nothing.
+func (c *changer) change(t *testing.T) string {
+	t.Helper()
+	p, q := c.place(), c.place()
+	c.text++
+	text := fmt.Appendf(nil, "%08d", c.text) // all of one size
+	switch op := c.draw.IntN(12); op {
+	case 0:
+		_ = os.MkdirAll(filepath.Dir(p), 0o755)
+		_ = os.WriteFile(p, text, 0o644)
+		return "write " + p
+	case 1:
+		if os.WriteFile(p+".tmp", text, 0o644) == nil && os.Rename(p+".tmp", p) != nil {
+			_ = os.Remove(p + ".tmp")
+		}
+		return "rename over " + p
+	case 2: // the same size, and the time that it had
+		fi, err := os.Stat(p)
+		if err == nil && fi.Mode().IsRegular() && os.WriteFile(p, text, 0o644) == nil {
+			_ = os.Chtimes(p, fi.ModTime(), fi.ModTime())
+		}
+		return "write with the old time " + p
+	case 3:
+		_ = os.RemoveAll(p)
+		return "remove " + p
+	case 4:
+		_ = os.RemoveAll(p)
+		_ = os.MkdirAll(p, 0o755)
+		_ = os.WriteFile(filepath.Join(p, "init.sls"), text, 0o644)
+		return "a directory at " + p
+	case 5:
+		_ = os.Rename(p, q)
+		return "mv " + p + " " + q
+	case 6:
+		_ = os.Link(p, q)
+		return "link " + p + " " + q
+	case 7:
+		_ = os.Remove(p)
+		_ = os.Symlink(filepath.Base(q), p)
+		return "symlink " + p
+	case 8:
+		_ = os.Chtimes(p, time.Now(), time.Unix(1e9, 0))
+		return "touch " + p
+	case 9:
+		if fi, err := os.Lstat(p); err == nil && fi.Mode().IsRegular() {
+			_ = os.Chmod(p, 0o600+fs.FileMode(c.draw.IntN(2))*0o044)
+		}
+		return "chmod " + p
+	case 10:
+		if f, err := os.OpenFile(p, os.O_WRONLY, 0); err == nil {
+			_, _ = f.WriteAt(text[4:], 4)
+			_ = f.Close()
+		}
+		return "write into " + p
+	default:
+		if _, err := os.Lstat(p); err == nil {
+			_ = os.RemoveAll(q)
+			_ = os.Rename(p, q)
+			_ = os.Mkdir(p, 0o755)
+		}
+		return "mv and mkdir " + p
+	}
+}
+
+// listTree is a tree in one text.
+func listTree(t *testing.T, root string) string {
+	t.Helper()
+	var out bytes.Buffer
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		what := ""
+		switch {
+		case fi.Mode().IsRegular():
+			what = content(p)
+		case fi.Mode()&fs.ModeSymlink != 0:
+			what, _ = os.Readlink(p)
+		}
+		fmt.Fprintf(&out, "%s %v %s\n", strings.TrimPrefix(p, root), fi.Mode(), what)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// The volume takes the times of a change from the node that makes it: a file may change
+// and keep its size and times. What was read just after a change is read again.
+func TestSameTimesAfterAnEarlyRead(t *testing.T) {
+	c, src, dst := testCopier(t)
+	c.spec.Stage = stageDir
+	file := filepath.Join(src, "srv/salt/f")
+	put(t, file, "one")
+	pass(t, c)
+	put(t, file, "two")
+	fi, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := c.known["srv/salt/f"]
+	k.MTime, k.CTime = fi.ModTime().UnixNano(), ctime(fi) // as if they had been these already
+	c.known["srv/salt/f"] = k
+	pass(t, c)
+	if got := content(filepath.Join(dst, "srv/salt/f")); got != "two" {
+		t.Errorf("the copy has %q", got)
+	}
+	k = c.known["srv/salt/f"]
+	k.Early = false
+	c.known["srv/salt/f"] = k
+	if r := pass(t, c); r.Copied != 0 {
+		t.Errorf("nothing changed, and the pass did %+v", r)
+	}
+}
+
+// A reader of the copy sees what refers to a file no sooner than the file, and nothing
+// of what is on its way.
+func TestCopyComesInTheOrderOfChanges(t *testing.T) {
+	c, src, dst := testCopier(t)
+	c.spec.Stage = stageDir
+	pass(t, c)
+	for _, name := range []string{"z.sls", "m.sls", "a.sls"} {
+		put(t, filepath.Join(src, "srv/salt", name), name)
+		time.Sleep(10 * time.Millisecond) // the times of files are as coarse as the kernel's tick
+	}
+	dest, err := os.OpenRoot(dst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dest.Close()
+	var r mirrorReport
+	w := &walk{copier: c, dest: dest, r: &r, next: map[string]copied{}, vacant: map[string]emptied{}}
+	if err := w.dir("srv/salt", 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := listTree(t, filepath.Join(dst, "srv/salt")); strings.Count(got, "\n") != 1 {
+		t.Errorf("before all is there, the copy has\n%s", got)
+	}
+	var order []string
+	if err := w.placeEach(func(f stagedFile) { order = append(order, filepath.Base(f.to)) }); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(order, " "); got != "z.sls m.sls a.sls" {
+		t.Errorf("put into place in the order %s", got)
+	}
+	w.unstage()
+	if _, err := os.Stat(filepath.Join(dst, stageDir)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the stage is left: %v", err)
+	}
+}
+
+// A volume that hangs costs whoever asks some seconds once, then nothing, and is said.
+func TestNewestOfAHangingVolume(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := mirror{child: worker{command: []string{self, "as-helper", "hangs"}}}
+	runMirror(t, &m)
+	if !await.Within(time.Minute, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return !m.since.IsZero() }) {
+		t.Fatal("no pass began")
+	}
+	m.mu.Lock()
+	m.since = m.since.Add(-newestLeast)
+	m.mu.Unlock()
+	asked := time.Now()
+	if _, err := m.newest(t.Context()); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("a pass that hangs: %v", err)
+	}
+	if took := time.Since(asked); took > newestLeast/2 {
+		t.Errorf("it took %v to say that a pass hangs already", took)
+	}
+}
