@@ -28,6 +28,8 @@ type Supervisor interface {
 	Records(ctx context.Context, q Question) (json.RawMessage, error)
 	Drain(ctx context.Context, d Drain) error
 	Restart(ctx context.Context, r Restart) error
+	// Newest makes the files from which the master serves as they are now.
+	Newest(ctx context.Context, q NewestQuestion) (Newest, error)
 }
 
 // By is for whom a master asks. The master has decided that he may.
@@ -67,7 +69,7 @@ type Question struct {
 const MaxRecords = 500
 
 // doorHandler is the protocol: GET /v1/appliance and /v1/course, POST /v1/records,
-// /v1/drain and /v1/restart.
+// /v1/drain, /v1/restart and /v1/files/newest.
 func doorHandler(s Supervisor) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/appliance", giving(s.Appliance))
@@ -78,6 +80,7 @@ func doorHandler(s Supervisor) http.Handler {
 	}))
 	mux.HandleFunc("POST /v1/drain", taking(doorRequest, DoorTakes, func(ctx context.Context, d Drain) (any, error) { return struct{}{}, s.Drain(ctx, d) }))
 	mux.HandleFunc("POST /v1/restart", taking(doorRequest, DoorTakes, func(ctx context.Context, r Restart) (any, error) { return struct{}{}, s.Restart(ctx, r) }))
+	mux.HandleFunc("POST /v1/files/newest", taking(doorRequest, NewestTakes, func(ctx context.Context, q NewestQuestion) (any, error) { return s.Newest(ctx, q) }))
 	return mux
 }
 

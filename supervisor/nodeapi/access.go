@@ -77,6 +77,7 @@ func accessTable() map[string]access {
 		"GET /v1/events":            forFull(),
 		"GET /v1/course":            forFull(),
 		"POST /v1/services/restart": forFull(),
+		"POST /v1/files/newest":     forFull(),
 
 		"GET /v1/options":        forFull(),
 		"POST /v1/options/check": forFull(),

@@ -39,3 +39,24 @@ func TestCourse(t *testing.T) {
 		t.Errorf("%+v", c.records)
 	}
 }
+
+// Members have a node copy what is new, and are told why it could not; strangers may not.
+func TestNewest(t *testing.T) {
+	c := startNode(t)
+	cl := NewClient(c.id, c.address, c.id.Hash)
+	defer cl.Close()
+	if err := cl.Newest(within(t)); err != nil {
+		t.Error(err)
+	}
+	c.mu.Lock()
+	c.newest.Why = "the shared volume does not answer"
+	c.mu.Unlock()
+	if err := cl.Newest(within(t)); err == nil || err.Error() != c.newest.Why {
+		t.Errorf("%v", err)
+	}
+	stranger := NewClient(identity(t), c.address, c.id.Hash)
+	defer stranger.Close()
+	if err := stranger.Newest(within(t)); err == nil || err.Error() == c.newest.Why {
+		t.Errorf("a stranger: %v", err)
+	}
+}

@@ -17,6 +17,7 @@
 //	GET  /v1/events       what it saw                          serving nodes, events.go
 //	GET  /v1/course       how it did in the last day           serving nodes, course.go
 //	POST /v1/services/restart   one of its services            serving nodes
+//	POST /v1/files/newest       copies what is new on the volume  serving nodes
 //	GET  /v1/options      the options of its master            serving nodes, options.go
 //	POST /v1/options/check, try, back, keep                    serving nodes
 //	GET  /v1/system       its system, for upgrades             serving nodes, system.go

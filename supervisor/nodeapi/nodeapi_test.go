@@ -46,6 +46,7 @@ type clusterNode struct {
 	events  []history.Event
 	system  rollout.Node
 	marks   marks.Report
+	newest  control.Newest
 	tool    func(context.Context, toolrun.Request) (func(context.Context, io.Writer), error)
 	looks   int // for a table
 }
@@ -92,6 +93,12 @@ func (c *clusterNode) Events(q history.Query) ([]history.Event, error) { return 
 func (c *clusterNode) Points() []control.Point {
 	n := 3.0
 	return []control.Point{{At: frozen(), Minions: &n}}
+}
+
+func (c *clusterNode) Newest(context.Context) control.Newest {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newest
 }
 
 func (c *clusterNode) RestartService(name string) error {

@@ -68,6 +68,8 @@ type Host interface {
 	Events(q history.Query) ([]history.Event, error)
 	// Points are how this node did in the last day.
 	Points() []control.Point
+	// Newest makes the files from which this node's master serves as they are now.
+	Newest(ctx context.Context) control.Newest
 	// RestartService restarts a service of this node, soon after it has returned.
 	RestartService(name string) error
 	// Record writes down what was done through this API.
@@ -178,6 +180,7 @@ func (s *Server) handler() http.Handler {
 	s.eventRoutes(routes)
 	s.toolRoute(routes)
 	s.courseRoutes(routes)
+	s.filesRoutes(routes)
 	routes.done()
 	return mux
 }

@@ -62,6 +62,7 @@ func (p *peer) Audit(context.Context, audit.Query) (audit.Page, error) { return 
 func (p *peer) Events(history.Query) ([]history.Event, error)          { return nil, nil }
 func (p *peer) Points() []control.Point                                { return nil }
 func (p *peer) RestartService(string) error                            { return nil }
+func (p *peer) Newest(context.Context) control.Newest                  { return control.Newest{} }
 func (p *peer) Record(audit.Record)                                    {}
 func (p *peer) System() rollout.Node                                   { return nil }
 func (p *peer) Git(context.Context, bool, string) (status.GitView, error) {

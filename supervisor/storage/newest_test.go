@@ -211,7 +211,7 @@ func TestCopyComesInTheOrderOfChanges(t *testing.T) {
 	pass(t, c)
 	for _, name := range []string{"z.sls", "m.sls", "a.sls"} {
 		put(t, filepath.Join(src, "srv/salt", name), name)
-		time.Sleep(10 * time.Millisecond) // the times of files are as coarse as the kernel's tick
+		waitForTick(t)
 	}
 	dest, err := os.OpenRoot(dst)
 	if err != nil {
@@ -237,6 +237,23 @@ func TestCopyComesInTheOrderOfChanges(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dst, stageDir)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the stage is left: %v", err)
 	}
+}
+
+// waitForTick waits until files get a later time than now: they are as coarse as the
+// kernel's tick.
+func waitForTick(t *testing.T) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tick")
+	now := func() int64 {
+		put(t, file, "")
+		fi, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ctime(fi)
+	}
+	first := now()
+	await.That(t, "files get a later time", func() bool { return now() > first })
 }
 
 // A volume that hangs costs whoever asks some seconds once, then nothing, and is said.

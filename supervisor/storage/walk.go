@@ -221,14 +221,11 @@ func (w *walk) file(rel string) error {
 		w.next[rel] = k
 		return w.sameOwner(dst, rel, fi, have)
 	}
-	f, err := os.OpenFile(src, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, fi, err := openRegular(src)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if fi, err = f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return errors.Join(err, fs.ErrNotExist) // replaced by something else
-	}
 	tmp, err := w.temp(dst)
 	if err != nil {
 		return err
@@ -268,6 +265,20 @@ func (w *walk) file(rel string) error {
 	w.r.Copied++
 	w.r.Bytes += n
 	return nil
+}
+
+// openRegular opens a file that may have become something else meanwhile.
+func openRegular(path string) (*os.File, fs.FileInfo, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	fi, err := f.Stat()
+	if err == nil && fi.Mode().IsRegular() {
+		return f, fi, nil
+	}
+	_ = f.Close() // it was only read
+	return nil, nil, errors.Join(err, fs.ErrNotExist)
 }
 
 // earlyFor covers how far apart the clocks of nodes may be: the volume takes the times

@@ -35,6 +35,7 @@ type door struct {
 	exists   func(service string) error
 	restart  func(service string) error
 	records  func(ctx context.Context, q audit.Query) (audit.List, error) // of all nodes
+	newest   func(ctx context.Context) control.Newest                     // of this node
 	member   *member.Member                                               // nil: this node is alone
 	soon     chan string                                                  // services to restart
 

@@ -101,6 +101,7 @@ func New(cfg Config) (*Life, error) {
 	n.door = &door{children: c, document: n.observer.Document, points: n.observer.Points, soon: make(chan string, maxSoon), records: func(ctx context.Context, q audit.Query) (audit.List, error) { return n.records.Audit(ctx, q) },
 		exists:  func(name string) error { _, err := n.manager.Output(name, 0); return err },
 		restart: func(name string) error { return n.manager.Restart(name) }}
+	n.door.newest = n.newest
 	n.options = newOptionsNode(n)
 	n.packages = &packages{children: c}
 	n.records = &records{settings: s, reading: newLone()}
@@ -121,7 +122,7 @@ func New(cfg Config) (*Life, error) {
 			Removed: func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
 			OldKey:  n.master.choice.oldKey, RestartMaster: func() error { return n.manager.Restart(status.MasterService) },
 			TableChanged: n.balancer.tableChanged, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options, System: n.system,
-			Audit: n.records.own, Events: n.observer.Events, Points: n.observer.Points, RestartService: n.door.restartSoon, Heads: n.heads.own, Record: cfg.Record,
+			Audit: n.records.own, Events: n.observer.Events, Points: n.observer.Points, Newest: n.newest, RestartService: n.door.restartSoon, Heads: n.heads.own, Record: cfg.Record,
 			Tool: salttools.NewGuest(tools, c.master.Credential, s.MasterRequest()).Prepare})
 		if err != nil {
 			return nil, err

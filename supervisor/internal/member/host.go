@@ -188,6 +188,9 @@ func (h host) Events(q history.Query) ([]history.Event, error) { return h.m.cfg.
 // Points implements nodeapi.Host.
 func (h host) Points() []control.Point { return h.m.cfg.Points() }
 
+// Newest implements nodeapi.Host.
+func (h host) Newest(ctx context.Context) control.Newest { return h.m.cfg.Newest(ctx) }
+
 // RestartService implements nodeapi.Host.
 func (h host) RestartService(name string) error { return h.m.cfg.RestartService(name) }
 

@@ -61,6 +61,7 @@ type Config struct {
 	Audit         func(ctx context.Context, q audit.Query) (audit.Page, error) // what this node has written down
 	Events        func(q history.Query) ([]history.Event, error)               // what this node saw
 	Points        func() []control.Point                                       // how it did
+	Newest        func(ctx context.Context) control.Newest                     // its files, made as they are now
 	// RestartService restarts a service of this node, soon after it has returned.
 	RestartService func(name string) error
 	Heads          func() []audit.Head // of what this node has written down; nil: it tells none

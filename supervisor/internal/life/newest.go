@@ -1,0 +1,41 @@
+package life
+
+import (
+	"context"
+
+	"saltern/control"
+	"saltern/supervisor/internal/everynode"
+)
+
+// newest makes the files from which this node's master serves as they are now.
+func (n *Life) newest(ctx context.Context) control.Newest {
+	if n.volume == nil || n.Move != nil || n.Settings.Arbiter { // or it has no master
+		return control.Newest{Direct: true}
+	}
+	asOf, err := n.volume.Newest(ctx)
+	out := control.Newest{AsOf: asOf}
+	if err != nil {
+		out.Why = err.Error()
+	}
+	return out
+}
+
+// Newest implements [control.Supervisor]. It is not bounded by a rate: any number of
+// questions share one pass, and one pass is made at a time.
+func (d *door) Newest(ctx context.Context, q control.NewestQuestion) (control.Newest, error) {
+	if !q.All {
+		return d.newest(ctx), nil
+	}
+
+	own := make(chan control.Newest, 1)
+	go func() { own <- d.newest(ctx) }() // ends with ctx
+
+	ask := map[string]func() (struct{}, error){}
+	for name, p := range d.peers() {
+		ask[name] = func() (struct{}, error) { return struct{}{}, p.Newest(ctx) }
+	}
+	others := everynode.Ask(ask, func(string, struct{}) {})
+	out := <-own
+	out.Others = others
+	return out, nil
+}

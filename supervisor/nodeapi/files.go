@@ -1,0 +1,31 @@
+package nodeapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"saltern/control"
+	"saltern/supervisor/nodes"
+)
+
+// filesRoutes are about the files from which the node's master serves.
+func (s *Server) filesRoutes(routes routes) {
+	routes.add("POST /v1/files/newest", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		reply(w, s.host.Newest(r.Context()))
+	})
+}
+
+// Newest has the node copy what is new on the shared volume. The error says why its
+// files are older than the question, or may be.
+func (c *Client) Newest(ctx context.Context) error {
+	var n control.Newest
+	err := c.do(ctx, http.MethodPost, "/v1/files/newest", struct{}{}, &n)
+	if notThere(err) {
+		return errors.New("its version cannot be asked for its files yet; next: applianced upgrade")
+	}
+	if err == nil && n.Why != "" {
+		err = errors.New(clip(n.Why))
+	}
+	return err
+}
