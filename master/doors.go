@@ -64,7 +64,7 @@ func (m *Master) openPublish(ctx context.Context) error {
 // openDoors lets in who asks: peers, tools with events, the supervisor and, last, minions.
 func (m *Master) openDoors(ctx context.Context) error {
 	if err := m.cluster.Serve(peers.Config{
-		Secrets: m.secrets, Bus: m.bus, Fire: m.fire, Launch: m.launch, Publish: m.publisher.Publish,
+		Secrets: m.secrets, Bus: m.bus, Fire: m.fire, Launch: m.launch, Publish: m.publish,
 		KeepReturns: m.cfg.JobCache && m.cfg.ExtJobCache == "", Pillars: m.pillars, Repos: m.repos, Cache: m.cache, Keys: m.keys, Nonces: m.nonces, Lockout: m.callers.Lockout,
 		Problem: m.problems.Report, Log: m.log,
 	}); err != nil {

@@ -25,6 +25,7 @@ import (
 	"saltern/master/internal/local"
 	"saltern/master/internal/mine"
 	"saltern/master/internal/minion"
+	"saltern/master/internal/newest"
 	"saltern/master/internal/peers"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/pillar/renderer"
@@ -71,6 +72,7 @@ type Master struct {
 	jids        *jobs.IDs
 	cache       *cache.Store
 	mine        *mine.Service
+	newest      *newest.Service
 	files       *fileserver.Server
 	repos       *repos.Service
 	compiler    *pillar.Compiler
@@ -267,12 +269,14 @@ func (m *Master) openStores(ctx context.Context) error {
 	if m.repos, err = repos.Open(ctx, repos.Config{Options: c, Alone: m.cluster.Alone(), Fire: m.fire, Problem: m.problems.Report, Now: m.now, Log: m.log}); err != nil {
 		return err
 	}
+	m.openNewest()
 	m.files, err = fileserver.New(fileserver.Config{
 		Roots: c.FileRoots, Backends: c.FileserverBackend, Extra: m.repos.Backends(), IgnoreRegex: c.FileIgnoreRegex, IgnoreGlob: c.FileIgnoreGlob,
 		FollowSymlinks: c.FileserverFollowLinks, IgnoreSymlinks: c.FileserverIgnoreLinks, HashType: c.HashType, BufferSize: c.FileBufferSize,
 		Cachedir: c.CacheDir, Recv: fileserver.RecvConfig{Enabled: c.FileRecv, MaxSize: int64(c.FileRecvMaxSize) << 20}, Log: m.log,
 		MinionFS: fileserver.MinionFSConfig{Env: c.MinionFSEnv, Mountpoint: c.MinionFSMountpoint,
 			Whitelist: c.MinionFSWhitelist, Blacklist: c.MinionFSBlacklist},
+		Since: m.newest.Since,
 	})
 	return err
 }
@@ -318,7 +322,7 @@ func (m *Master) openServices(context.Context) error {
 	m.nonces = request.OpenNonces(filepath.Join(m.cfg.CacheDir, "nonces.journal"), request.NonceWindow(m.cfg.RequestServerTTL), time.Now, m.log)
 	m.requests = request.New(request.Config{
 		Nonces: m.nonces, Share: m.cluster.ShareNonce,
-		Auth: presence.Noting{Auth: m.signin, View: m.presence}, Saw: m.presence.Heard, Methods: table, Ready: m.cluster.Serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
+		Auth: newest.Noting{Auth: presence.Noting{Auth: m.signin, View: m.presence}, Service: m.newest, Known: func(id string) bool { _, ok := m.keys.Lookup(id); return ok }}, Saw: m.presence.Heard, Methods: table, Ready: m.cluster.Serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
 		Known: func(c request.Credentials) bool { return m.callers.Auth.Knows(c.Key, c.Token, c.Source) }, Now: time.Now, Log: m.quiet,
 	})
 	m.reporter = &health.Reporter{
@@ -369,6 +373,9 @@ func (m *Master) Run(ctx context.Context) error {
 // last. It may be called on a master that was opened in part.
 func (m *Master) Close() error {
 	m.background.End() // who waits for a runner or a pillar is not answered
+	if m.newest != nil {
+		m.newest.Close()
+	}
 	if m.control != nil {
 		m.control.Close()
 		_ = os.Remove(filepath.Join(m.cfg.SockDir, control.Socket))

@@ -35,7 +35,7 @@ func (m *Master) openLaunch() {
 	m.launch = launch.New(launch.Config{
 		Targets: m.targets, Jobs: m.jobs, Bus: m.bus, Fire: m.fire, Problem: m.problems.Report,
 		Publish: func(ctx context.Context, load *value.Map, minions []string) error {
-			return m.publisher.Publish(ctx, load, minions)
+			return m.publish(ctx, load, minions)
 		},
 		Running: func(jid string) bool { return m.runs.At(jid) },
 		Limits:  launch.Limits{Fields: c.UserFields, Returners: c.UserReturners, ExtJobCache: c.ExtJobCache},
@@ -95,7 +95,7 @@ func (m *Master) openLocal() *local.Service {
 // openMinions makes what answers minions.
 func (m *Master) openMinions() *minion.Service {
 	return minion.New(minion.Config{
-		Options: m.cfg, Keys: m.keys, Ring: m.ring, SignIn: m.signin, Bus: m.bus, Jobs: m.jobs, Cache: m.cache, Mine: m.mine, Files: m.files,
+		Options: m.cfg, Keys: m.keys, Ring: m.ring, SignIn: m.signin, Bus: m.bus, Jobs: m.jobs, Cache: m.cache, Mine: m.mine, Files: m.files, Newest: m.newest,
 		Pillars: m.pillars, Compiler: m.compiler, Targets: m.targets, Launch: m.launch, Runs: m.runs, Ending: m.background.Ending(), Fire: m.fire,
 		Problem: m.problems.Report, Now: m.now, Audit: m.audit, Log: m.log, Quiet: m.quiet,
 	})
@@ -106,7 +106,10 @@ func (m *Master) openReactor() {
 	c := m.cfg
 	m.reactor = reactor.NewEngine(reactor.Config{
 		Rules: m.reactions, Depth: c.ReactorWorkerHWM, Threads: c.ReactorThreads, ID: c.ID, Bus: m.bus, Fire: m.fire, Launch: m.launch, Wheel: m.wheel, Runs: m.runs,
-		Locate: m.files.Locate,
+		Locate: func(ctx context.Context, url string) (string, bool, error) {
+			m.newest.Await(ctx, m.newest.Lately())
+			return m.files.Locate(ctx, url)
+		},
 		Render: func(ctx context.Context, path string, vars *value.Map) (*value.Map, error) {
 			return m.renderers.RenderFile(ctx, c.ID, c.Renderer, path, vars, m.repos.FileOptions(ctx, ""))
 		},

@@ -48,7 +48,7 @@ func (m *Master) openRunners() {
 		Table: table, Python: pyrunner.New(pyrunner.Config{Host: m.python, ConfigFile: c.Path, Layer: c.PythonLayer, Git: m.repos.ForPython, Log: m.log}),
 		Env: &runner.Env{
 			Jobs: m.jobs, Events: runner.OnBus(m.bus), Minions: m.launch, Cache: runner.OnCache(m.cache, m.pillars.Clear), Targets: m.targets,
-			Keys: runner.OnKeys(m.keys), Presence: m.presence, Files: fileserver.Runners{Server: m.files}, Pillar: pillar.Runners{Service: m.pillars}, Reactor: m.reactions,
+			Keys: runner.OnKeys(m.keys), Presence: m.presence, Files: fileserver.Runners{Server: m.files, Newest: m.newestForRunners, All: m.newestEverywhere}, Pillar: pillar.Runners{Service: m.pillars, Newest: m.newestForRunners}, Reactor: m.reactions,
 			Options: conf.WithoutSecrets(c.Raw), Version: saltVersion, Log: m.log,
 		},
 		ID: c.ID, User: c.User, Keep: c.JobCache && c.ExtJobCache == "", Fire: m.fire, Drain: m.sockets.Drain, NewJID: m.jids.New, Now: m.now, Log: m.log,

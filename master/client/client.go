@@ -52,6 +52,10 @@ type Config struct {
 	// Answered is called once, when the master has answered for the first time, or will not;
 	// proven says that it took the token or password of the request. It may be nil.
 	Answered func(proven bool)
+	// OldFiles is told when a minion of a job is served files of before, see
+	// [event.TagOldFiles]. It is called by whoever gathers, before the minion's return. nil:
+	// nobody is told.
+	OldFiles func(OldFiles)
 	Log      *slog.Logger
 	Now      func() time.Time // nil is time.Now
 }

@@ -28,8 +28,9 @@ type feed struct {
 	idle    *time.Timer
 }
 
-// wanted are the events of jobs, batches and runners.
-var wanted = event.Prefix("salt/job/", "salt/batch/", "salt/run/")
+// wanted are the events of jobs, batches and runners, and what is said of the files that
+// minions are served.
+var wanted = event.Prefix("salt/job/", "salt/batch/", "salt/run/", event.TagOldFiles)
 
 // join adds a stream, which hears all that is fired from now on.
 func (f *feed) join(ctx context.Context) (*stream, error) {

@@ -155,7 +155,7 @@ func (c *Client) wait(ctx context.Context, ws []*watch, wake time.Time, yield fu
 	}
 	for { // whatever is there already
 		e, ok := c.events.next(func(tag string) bool {
-			return slices.ContainsFunc(ws, func(w *watch) bool { return w.wants(tag) })
+			return tag == event.TagOldFiles || slices.ContainsFunc(ws, func(w *watch) bool { return w.wants(tag) })
 		})
 		if !ok {
 			return true
@@ -167,6 +167,12 @@ func (c *Client) wait(ctx context.Context, ws []*watch, wake time.Time, yield fu
 }
 
 func (c *Client) take(ws []*watch, e event.Event, yield func(*watch, Return) bool) bool {
+	if e.Tag == event.TagOldFiles {
+		if c.cfg.OldFiles != nil {
+			c.oldFiles(ws, e)
+		}
+		return true
+	}
 	now := c.cfg.Now()
 	for _, w := range ws {
 		ret, ok := w.event(e.Tag, e.Data, now)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/master/event"
 	"saltern/master/value"
 )
 
@@ -91,7 +92,7 @@ func newWatch(jid string, minions []string, timeout, gather time.Duration, now t
 
 // tags are how the tags of all events begin that it takes in.
 func (w *watch) tags() []string {
-	out := []string{"salt/job/" + w.jid + "/"}
+	out := []string{event.TagOldFiles, "salt/job/" + w.jid + "/"}
 	for jid := range w.asks {
 		out = append(out, "salt/job/"+jid+"/")
 	}

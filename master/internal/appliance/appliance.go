@@ -33,6 +33,19 @@ func New(path string, own int) Appliance {
 	return Appliance{control.NewDoor(path, own)}
 }
 
+// Newest has this node's supervisor copy what is new on the shared volume.
+func (a Appliance) Newest(ctx context.Context, q control.NewestQuestion) (control.Newest, error) {
+	if a.door == nil {
+		return control.Newest{}, ErrNone
+	}
+	return a.door.Newest(ctx, q)
+}
+
+// NewestEverywhere has the supervisors of all nodes do so.
+func (a Appliance) NewestEverywhere(ctx context.Context) (control.Newest, error) {
+	return a.Newest(ctx, control.NewestQuestion{All: true})
+}
+
 // AddRunners adds appliance.status and appliance.course.
 func (a Appliance) AddRunners(t *runner.Table) {
 	t.Add("appliance.status", a.plain("status", func(ctx context.Context) (any, error) { return a.door.Appliance(ctx) }))

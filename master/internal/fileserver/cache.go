@@ -24,17 +24,19 @@ type listKey struct{ backend, env string }
 type cachedList struct {
 	files, dirs, emptyDirs []any
 	links                  *value.Map
-	made                   time.Time
-	known                  bool   // the backend has the environment
-	version                string // of an Updater
+	made                   time.Time  // begin of the walk
+	at                     []dirState // the directories as they were; nil: not known
+	known                  bool       // the backend has the environment
+	version                string     // of an Updater
 	used                   time.Time
+	looked                 time.Time // when the directories were found unchanged; under Server.mu
 }
 
 func (c *cachedList) names() int {
 	return len(c.files) + len(c.dirs) + len(c.emptyDirs) + c.links.Len()
 }
 
-func (s *Server) listing(ctx context.Context, b Backend, env string) (*cachedList, error) {
+func (s *Server) listing(ctx context.Context, b Backend, env string, since time.Time) (*cachedList, error) {
 	key := listKey{b.Name(), env}
 	version := ""
 	u, updates := b.(Updater)
@@ -51,18 +53,53 @@ func (s *Server) listing(ctx context.Context, b Backend, env string) (*cachedLis
 		return c, nil
 	}
 	if c != nil && !updates {
-		if age := s.cfg.Now().Sub(c.made); age >= 0 && age < s.cfg.ListCacheTime {
+		if s.stillSo(c, since) {
 			return c, nil
 		}
 	}
-	v, err, _ := s.lists.Do(key.backend+"\x00"+version+"\x00"+env, func() (any, error) {
+	for {
+		c, err := s.walkFor(ctx, b, key, version)
+		if err != nil || updates || !c.made.Before(since) {
+			return c, err
+		}
+		// It was begun for somebody who needs less.
+	}
+}
+
+// stillSo reports whether a list is of a time: it was made or looked at since then, or no
+// directory of it has changed.
+func (s *Server) stillSo(c *cachedList, since time.Time) bool {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	looked := c.looked
+	s.mu.Unlock()
+	if age := now.Sub(c.made); age < 0 || age >= s.cfg.ListCacheTime {
+		return false
+	}
+	if !c.made.Before(since) || !looked.Before(since) {
+		return true
+	}
+	if !unchanged(c.at) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.looked = now
+	return true
+}
+
+// walkFor makes a list. All who need one at the same time get one.
+func (s *Server) walkFor(ctx context.Context, b Backend, key listKey, version string) (*cachedList, error) {
+	v, err, _ := s.lists.Do(key.backend+"\x00"+version+"\x00"+key.env, func() (any, error) {
+		begun := s.cfg.Now()
 		// Others may wait for this walk, so it does not end with ctx.
-		l, err := b.List(context.WithoutCancel(ctx), env)
+		l, err := b.List(context.WithoutCancel(ctx), key.env)
 		if err != nil {
 			return nil, err
 		}
-		c := &cachedList{made: s.cfg.Now(), links: value.NewMap(), known: l != nil, version: version}
+		c := &cachedList{made: begun, links: value.NewMap(), known: l != nil, version: version}
 		if l != nil {
+			c.at = settledDirs(l.dirs, begun)
 			c.files = value.List(slices.Sorted(maps.Keys(l.Files)))
 			c.dirs = value.List(slices.Sorted(maps.Keys(l.Dirs)))
 			c.emptyDirs = value.List(slices.Sorted(maps.Keys(l.EmptyDirs)))
@@ -107,15 +144,16 @@ func (s *Server) keepList(key listKey, c *cachedList) {
 }
 
 // listed answers the three requests for lists.
-func (s *Server) listed(ctx context.Context, load *value.Map, part func(*cachedList) []any) (any, error) {
+func (s *Server) listed(ctx context.Context, id string, load *value.Map, part func(*cachedList) []any) (any, error) {
 	env, prefix, ok := listArgs(load)
 	if !ok {
 		return []any{}, nil
 	}
 	var out []any
+	since := s.cfg.Since(id)
 	back, _ := load.Get("fsbackend")
 	for _, b := range s.choose(back) {
-		c, err := s.listing(ctx, b, env)
+		c, err := s.listing(ctx, b, env, since)
 		if err != nil {
 			return nil, err
 		}
@@ -140,15 +178,16 @@ func (s *Server) listed(ctx context.Context, load *value.Map, part func(*cachedL
 	return out, nil
 }
 
-func (s *Server) symlinks(ctx context.Context, load *value.Map) (any, error) {
+func (s *Server) symlinks(ctx context.Context, id string, load *value.Map) (any, error) {
 	out := value.NewMap()
 	env, prefix, ok := listArgs(load)
 	if !ok {
 		return out, nil
 	}
+	since := s.cfg.Since(id)
 	back, _ := load.Get("fsbackend")
 	for _, b := range s.choose(back) {
-		c, err := s.listing(ctx, b, env)
+		c, err := s.listing(ctx, b, env, since)
 		if err != nil {
 			return nil, err
 		}

@@ -26,13 +26,16 @@ type Config struct {
 	IgnoreSymlinks bool                // fileserver_ignoresymlinks
 	HashType       string              // hash_type; empty: sha256
 	BufferSize     int                 // file_buffer_size in bytes; 0: 1 MiB
-	ListCacheTime  time.Duration       // fileserver_list_cache_time; 0: 20 s, negative: no cache
+	ListCacheTime  time.Duration       // how long a list is kept whose directories do not change; 0: 20 s, negative: not at all
 	Cachedir       string              // cachedir: files of minions are below <Cachedir>/minions
 	Recv           RecvConfig          // what minions may send
 	MinionFS       MinionFSConfig      // used when Backends names minionfs
 	MaxConcurrent  int                 // requests that touch the disk at once; more wait; 0: 64
-	Log            *slog.Logger        // nil: no log
-	Now            func() time.Time    // nil: time.Now
+	// Since is the time of which the lists that a minion gets have to be; "" is the master
+	// itself. nil: the time of the request.
+	Since func(minion string) time.Time
+	Log   *slog.Logger     // nil: no log
+	Now   func() time.Time // nil: time.Now
 }
 
 // RecvConfig limits what minions may store on the master with cp.push.
@@ -134,6 +137,9 @@ func (c *Config) setDefaults() {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Since == nil {
+		c.Since = func(string) time.Time { return c.Now() }
 	}
 }
 

@@ -26,11 +26,12 @@ var errTooMany = errors.New("the environment has too many files to list")
 type Listing struct {
 	Files, Dirs, EmptyDirs map[string]struct{}
 	Links                  map[string]string // link → its target as written
+	dirs                   []dirState        // what was listed; nil: not known
 }
 
 // NewListing makes an empty one.
 func NewListing() *Listing {
-	return &Listing{map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}, map[string]string{}}
+	return &Listing{map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}, map[string]string{}, nil}
 }
 
 func (r *roots) List(ctx context.Context, env string) (*Listing, error) {
@@ -49,7 +50,7 @@ func (r *roots) List(ctx context.Context, env string) (*Listing, error) {
 		w := walker{ctx: ctx, follow: r.follow, visit: func(parent string, subdirs, files []fs.DirEntry) {
 			add(out.Dirs, parent, subdirs)
 			add(out.Files, parent, files)
-		}}
+		}, listing: func(dir string, fi fs.FileInfo) { out.note(dir, fi) }}
 		if err := w.walk(root); err != nil {
 			return nil, fmt.Errorf("list environment %q: %w", env, err)
 		}
@@ -72,6 +73,10 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 	}
 	tgt[rel] = struct{}{}
 	if e.IsDir() || isLink && isDir(full) {
+		if isLink && !r.follow {
+			fi, err := os.Stat(full)
+			l.note(full, stateOr(fi, err)) // it is not entered
+		}
 		if empty(full) {
 			l.EmptyDirs[rel] = struct{}{}
 		}
@@ -107,7 +112,10 @@ type walker struct {
 	follow bool
 	prune  func(name string) bool // directories not to enter; may be nil
 	visit  func(parent string, dirs, files []fs.DirEntry)
-	seen   int
+	// listing is told of a directory before it is listed, with nil when it is not there.
+	// It may be nil.
+	listing func(dir string, fi fs.FileInfo)
+	seen    int
 }
 
 type dirID struct{ dev, ino uint64 }
@@ -120,6 +128,9 @@ func (w *walker) enter(dir string, above []dirID) error {
 		return err
 	}
 	fi, err := os.Stat(dir)
+	if w.listing != nil {
+		w.listing(dir, stateOr(fi, err))
+	}
 	if err != nil || !fi.IsDir() || len(above) >= maxWalkDepth {
 		return nil
 	}

@@ -2,15 +2,22 @@ package fileserver
 
 import (
 	"context"
+	"errors"
 
 	"saltern/master/value"
 )
 
 // Runners is what the runners fileserver.* reach of a Server.
-type Runners struct{ Server *Server }
+type Runners struct {
+	Server *Server
+	// Newest makes the files of this node as they are now, All those of all nodes.
+	Newest func(context.Context)
+	All    func(context.Context) error
+}
 
 // Call answers a request for no minion.
 func (r Runners) Call(ctx context.Context, cmd string, load *value.Map) (any, error) {
+	r.Newest(ctx)
 	return r.Server.Call(ctx, cmd, "", load)
 }
 
@@ -22,10 +29,11 @@ func (r Runners) Envs(_ context.Context, backend string) ([]string, error) {
 	return r.Server.Envs(backend), nil
 }
 
-// Update refreshes backends.
+// Update refreshes backends, on all nodes.
 func (r Runners) Update(ctx context.Context, backends []string) error {
+	copied := r.All(ctx)
 	_, err := r.Server.Update(ctx, backs(backends))
-	return err
+	return errors.Join(copied, err)
 }
 
 // ClearCache drops what one backend has cached.

@@ -92,13 +92,13 @@ func (s *Server) enter(ctx context.Context, cmd string) (leave func(), err error
 func (s *Server) call(ctx context.Context, cmd, id string, load *value.Map) (any, error) {
 	switch cmd {
 	case "_file_list":
-		return s.listed(ctx, load, func(c *cachedList) []any { return c.files })
+		return s.listed(ctx, id, load, func(c *cachedList) []any { return c.files })
 	case "_file_list_emptydirs":
-		return s.listed(ctx, load, func(c *cachedList) []any { return c.emptyDirs })
+		return s.listed(ctx, id, load, func(c *cachedList) []any { return c.emptyDirs })
 	case "_dir_list":
-		return s.listed(ctx, load, func(c *cachedList) []any { return c.dirs })
+		return s.listed(ctx, id, load, func(c *cachedList) []any { return c.dirs })
 	case "_symlink_list":
-		return s.symlinks(ctx, load)
+		return s.symlinks(ctx, id, load)
 	case "_file_find":
 		return s.find(ctx, load)
 	case "_file_hash":

@@ -14,6 +14,30 @@ import (
 	"saltern/master/value"
 )
 
+// newest does a request when the files are of the time that its minion needs, see
+// package newest. Meanwhile the request is parked.
+func (s *Service) newest(do request.Func) request.Func {
+	return func(ctx context.Context, c *request.Call) (any, error) {
+		since := s.cfg.Newest.Since(c.ID)
+		if s.cfg.Newest.Due(since) {
+			leave, err := s.cfg.Newest.Enter()
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", request.ErrSilence, err) // it asks again
+			}
+			err = c.Park(ctx, func(asked context.Context) error {
+				defer leave()
+				s.cfg.Newest.Await(asked, since)
+				return asked.Err()
+			})
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", request.ErrLeft, err)
+			}
+		}
+		s.cfg.Newest.Serve(ctx, c.ID, since)
+		return do(ctx, c)
+	}
+}
+
 func (s *Service) onFile(cmd string) request.Func {
 	if cmd == "_serve_file" {
 		return func(ctx context.Context, c *request.Call) (any, error) { return s.cfg.Files.Serve(ctx, c.Load) }

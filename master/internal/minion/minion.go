@@ -18,6 +18,7 @@ import (
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/mine"
+	"saltern/master/internal/newest"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/queue"
 	"saltern/master/internal/request"
@@ -39,6 +40,7 @@ type Config struct {
 	Cache    *cache.Store
 	Mine     *mine.Service
 	Files    *fileserver.Server
+	Newest   *newest.Service
 	Pillars  *pillar.Service
 	Compiler *pillar.Compiler // for master_tops
 	Targets  *launch.Targets
@@ -103,9 +105,9 @@ func (s *Service) Forget(id string) { s.quota.forget(id) }
 func (s *Service) Methods() request.Table {
 	empty := value.NewMap()
 	t := request.Table{
-		"_pillar":             {Requires: []string{"grains"}, Missing: false, Do: s.onPillar},
+		"_pillar":             {Requires: []string{"grains"}, Missing: false, Do: s.newest(s.onPillar)},
 		"_master_opts":        {Do: s.onMasterOpts},
-		"_master_tops":        {Do: s.onMasterTops},
+		"_master_tops":        {Do: s.newest(s.onMasterTops)},
 		"_mine":               {Requires: []string{"data"}, Missing: empty, Once: true, Do: s.onMine},
 		"_mine_get":           {Requires: []string{"tgt", "fun"}, Missing: empty, Do: s.metered(s.onMineGet)},
 		"_mine_delete":        {Requires: []string{"fun"}, Missing: empty, Once: true, Do: s.onMineDelete},
@@ -123,7 +125,7 @@ func (s *Service) Methods() request.Table {
 	}
 	for _, cmd := range []string{"_serve_file", "_file_find", "_file_hash", "_file_hash_and_stat", "_file_list",
 		"_file_list_emptydirs", "_dir_list", "_symlink_list", "_file_envs"} {
-		t[cmd] = request.Method{Do: s.onFile(cmd)}
+		t[cmd] = request.Method{Do: s.newest(s.onFile(cmd))}
 	}
 	return t
 }

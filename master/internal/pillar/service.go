@@ -344,10 +344,14 @@ func (s *Service) Stats() ServiceStats {
 }
 
 // Runners is what the runners pillar.* reach of a Service.
-type Runners struct{ Service *Service }
+type Runners struct {
+	Service *Service
+	Newest  func(context.Context) // makes the files of this node as they are now
+}
 
 // Compile compiles a pillar that is not kept.
 func (r Runners) Compile(ctx context.Context, id string, grains *value.Map, saltenv, pillarenv string) (*value.Map, error) {
+	r.Newest(ctx)
 	return r.Service.cfg.Compiler.Compile(ctx, Request{ID: id, Grains: grains, Saltenv: saltenv, Pillarenv: pillarenv})
 }
 

@@ -1,0 +1,63 @@
+package fileserver
+
+import (
+	"io/fs"
+	"os"
+	"time"
+
+	"saltern/master/internal/fileserver/regular"
+)
+
+// dirState is a directory as it was when it was listed. A new, renamed or removed entry
+// changes its times.
+type dirState struct {
+	path  string
+	there bool
+	id    regular.ID
+}
+
+// note adds a directory, with nil one that is not there.
+func (l *Listing) note(dir string, fi fs.FileInfo) {
+	d := dirState{path: dir}
+	if fi != nil {
+		d.id, d.there = regular.IDOf(fi)
+	}
+	l.dirs = append(l.dirs, d)
+}
+
+// stateOr is fi, or nil when it could not be had.
+func stateOr(fi fs.FileInfo, err error) fs.FileInfo {
+	if err != nil {
+		return nil
+	}
+	return fi
+}
+
+// settledDirs are the directories of a walk, or nil when one of them had changed so
+// shortly before that its times may not tell of the next change.
+func settledDirs(dirs []dirState, begun time.Time) []dirState {
+	for _, d := range dirs {
+		if d.there && begun.UnixNano()-d.id.Newest() <= int64(settled) {
+			return nil
+		}
+	}
+	return dirs
+}
+
+// unchanged reports whether directories are known, and as they were.
+func unchanged(dirs []dirState) bool {
+	for _, d := range dirs {
+		fi, err := os.Stat(d.path)
+		there := err == nil
+		if there != d.there {
+			return false
+		}
+		if !there {
+			continue
+		}
+		if id, ok := regular.IDOf(fi); !ok || id != d.id {
+			return false
+		}
+	}
+	return len(dirs) > 0
+}

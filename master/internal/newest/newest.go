@@ -1,0 +1,311 @@
+// Package newest sees to it that a job is served the files that were there when it began.
+//
+// On a shared volume the master serves from a copy on its own disk, so that a volume that
+// hangs stops no state runs. The supervisor makes the copy. Before the master reads it for
+// somebody, it asks whether it is of the time that he needs: a job that began, a minion
+// that signed in (salt-call does, and no job begins then), and never longer ago than a
+// bound. All who need the copy at the same time share one question, and one pass over the
+// volume. When the volume does not answer, the copy of before is served, and that is said.
+package newest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"saltern/control"
+	"saltern/master/event"
+	"saltern/master/value"
+)
+
+const (
+	// latelyLeast is how old the copy may be for whoever needs it at no given time, or
+	// latelyAsks times what the last question took, latelyMost at most: so much of the
+	// time is left to others.
+	latelyLeast = 2 * time.Second
+	latelyAsks  = 6
+	latelyMost  = 30 * time.Second
+	// askAgain is how long nobody waits again after the volume did not answer.
+	askAgain = 10 * time.Second
+	// toldAgain is when it is said once more that a minion is served the copy of before,
+	// within the same job.
+	toldAgain = 30 * time.Second
+	// maxMinions bounds each of the two memories of minions. When one is full it is
+	// forgotten: who signed in is served by the last job's time, and is told once more.
+	maxMinions = 100_000
+	// maxWaiting requests of minions wait at once. One more is not answered; its minion
+	// asks again.
+	maxWaiting = 20_000
+)
+
+var errWaiting = errors.New("too many requests wait for the newest files")
+
+// Config of a Service.
+type Config struct {
+	// Ask has the supervisor copy what is new. nil: there is no copy.
+	Ask func(ctx context.Context, q control.NewestQuestion) (control.Newest, error)
+	// Fire puts an event on the bus.
+	Fire func(tag string, data *value.Map)
+	// Node is this node's name, as administrators know it.
+	Node string
+	Now  func() time.Time
+	Log  *slog.Logger
+}
+
+// Service knows of when the copy is. It is safe for concurrent use.
+type Service struct {
+	cfg  Config
+	end  context.CancelFunc
+	ctx  context.Context
+	work sync.WaitGroup
+
+	mu       sync.Mutex
+	direct   bool                 // there is no copy
+	job      time.Time            // when the newest job began
+	signedIn map[string]time.Time // minions
+	asOf     time.Time            // of the copy
+	took     time.Duration        // the last question
+	asking   *question            // under way; nil: none
+	old      *Old                 // why the copy is not newer; nil: the last question was answered
+	failed   time.Time            // when that was found
+	waiting  int                  // requests of minions
+	told     map[string]time.Time // minions of which was said that they are served an old copy
+	stats    Stats
+}
+
+// question is one that is under way.
+type question struct {
+	begun time.Time
+	over  chan struct{}
+}
+
+// Old says that somebody is served files of before.
+type Old struct {
+	AsOf time.Time // of which time the files are; zero: not known
+	Why  string
+}
+
+// Stats are counters since the start.
+type Stats struct {
+	Asked uint64 `json:"asked"` // questions to the supervisor
+	Full  uint64 `json:"full"`  // requests not answered because too many wait
+	Old   uint64 `json:"old"`   // requests served from a copy that is older than they need
+}
+
+// New makes a Service.
+func New(cfg Config) *Service {
+	s := &Service{cfg: cfg, direct: cfg.Ask == nil, signedIn: map[string]time.Time{}, told: map[string]time.Time{}}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// Close ends the question under way.
+func (s *Service) Close() {
+	s.end()
+	s.work.Wait()
+}
+
+// Stats returns the counters.
+func (s *Service) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats
+}
+
+// readsNothing are functions that the tools call again and again while they wait for a
+// job. They read no files.
+func readsNothing(fun string) bool {
+	return fun == "saltutil.find_job" || fun == "saltutil.running" || fun == "test.ping"
+}
+
+// JobBegan notes that a job goes out to minions, from this master or another one.
+func (s *Service) JobBegan(fun string) {
+	if readsNothing(fun) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.job = s.cfg.Now()
+}
+
+// SignedIn notes that a minion, or a tool on it, began to speak with this master.
+func (s *Service) SignedIn(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.signedIn) >= maxMinions {
+		clear(s.signedIn)
+	}
+	s.signedIn[id] = s.cfg.Now()
+}
+
+// Since is the time of which a minion's files have to be: of the newest job, of its own
+// sign-in, or Lately. For the master itself, "", it is Now.
+func (s *Service) Since(minion string) time.Time {
+	if minion == "" {
+		return s.Now()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since(minion)
+}
+
+func (s *Service) since(minion string) time.Time {
+	since := s.lately()
+	if s.job.After(since) {
+		since = s.job
+	}
+	if in := s.signedIn[minion]; in.After(since) {
+		since = in
+	}
+	return since
+}
+
+// Lately is the time of which files have to be for what happens all the time, such as
+// reactions.
+func (s *Service) Lately() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lately()
+}
+
+func (s *Service) lately() time.Time {
+	return s.cfg.Now().Add(-min(max(latelyLeast, latelyAsks*s.took), latelyMost))
+}
+
+// Now is the time of which files have to be for a person who waits for them.
+func (s *Service) Now() time.Time { return s.cfg.Now() }
+
+// Due reports whether Await would have to wait.
+func (s *Service) Due(since time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.known(since)
+	return !known
+}
+
+// known returns what Await returns when nothing has to be asked.
+func (s *Service) known(since time.Time) (old *Old, known bool) {
+	switch {
+	case s.direct, s.ctx.Err() != nil, !s.asOf.Before(since):
+		return nil, true
+	case s.old != nil && s.cfg.Now().Sub(s.failed) < askAgain:
+		return s.old, true
+	}
+	return nil, false
+}
+
+// Await returns when the copy is of a time, or why it is older. It waits as long as the
+// supervisor needs, see [control.NewestTakes], and until ctx ends.
+func (s *Service) Await(ctx context.Context, since time.Time) *Old {
+	for {
+		s.mu.Lock()
+		old, known := s.known(since)
+		if known {
+			s.mu.Unlock()
+			return old
+		}
+		q := s.asking
+		if q == nil {
+			q = s.ask()
+		}
+		s.mu.Unlock()
+
+		select {
+		case <-q.over:
+		case <-ctx.Done():
+			return nil // who asked has gone
+		}
+	}
+}
+
+// Enter takes a place among the requests that wait, until leave is called.
+func (s *Service) Enter() (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting >= maxWaiting {
+		s.stats.Full++
+		return nil, errWaiting
+	}
+	s.waiting++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.waiting--
+	}, nil
+}
+
+// ask begins a question; with mu held.
+func (s *Service) ask() *question {
+	q := &question{begun: s.cfg.Now(), over: make(chan struct{})}
+	s.asking = q
+	s.stats.Asked++
+	s.work.Go(func() {
+		answer, err := s.cfg.Ask(s.ctx, control.NewestQuestion{})
+		s.answered(q, answer, err)
+	})
+	return q
+}
+
+func (s *Service) answered(q *question, answer control.Newest, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asking = nil
+	close(q.over)
+
+	before := s.old
+	switch {
+	case err != nil:
+		s.old = &Old{AsOf: s.asOf, Why: err.Error()}
+	case answer.Why != "":
+		s.old = &Old{AsOf: answer.AsOf, Why: answer.Why}
+		if s.old.AsOf.IsZero() {
+			s.old.AsOf = s.asOf
+		}
+	default:
+		s.old = nil
+		s.direct = answer.Direct
+		s.asOf = q.begun
+		s.took = s.cfg.Now().Sub(q.begun)
+	}
+	switch {
+	case s.old != nil:
+		s.failed = s.cfg.Now()
+		if before == nil && s.ctx.Err() == nil {
+			s.cfg.Log.Warn("minions are served files of before: what is new cannot be copied", "as_of", s.old.AsOf, "error", s.old.Why)
+		}
+	case before != nil:
+		s.cfg.Log.Info("minions are served the newest files again")
+	}
+}
+
+// Serve is Await for a request of a minion. When its files are old, the event
+// [event.TagOldFiles] says so, once for each job.
+func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
+	old := s.Await(ctx, since)
+	if old == nil {
+		return
+	}
+
+	s.mu.Lock()
+	s.stats.Old++
+	last, now := s.told[minion], s.cfg.Now()
+	again := last.Before(s.job) || last.Before(s.signedIn[minion]) || now.Sub(last) >= toldAgain
+	if again {
+		if len(s.told) >= maxMinions {
+			clear(s.told)
+		}
+		s.told[minion] = now
+	}
+	s.mu.Unlock()
+	if !again {
+		return
+	}
+
+	data := value.NewMap("id", minion, "node", s.cfg.Node, "why", old.Why, "as_of", "")
+	if !old.AsOf.IsZero() {
+		data.Set("as_of", old.AsOf.UTC().Format(time.RFC3339))
+	}
+	s.cfg.Fire(event.TagOldFiles, data)
+}

@@ -1,0 +1,201 @@
+package newest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"saltern/control"
+	"saltern/master/value"
+)
+
+// supervisor answers after some time.
+type supervisor struct {
+	mu    sync.Mutex
+	takes time.Duration
+	why   string
+	err   error
+	asked int
+	fired []*value.Map
+}
+
+func (s *supervisor) newest(ctx context.Context, _ control.NewestQuestion) (control.Newest, error) {
+	s.mu.Lock()
+	s.asked++
+	takes, why, err := s.takes, s.why, s.err
+	s.mu.Unlock()
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		return control.Newest{}, ctx.Err()
+	}
+	return control.Newest{AsOf: time.Now().Add(-takes), Why: why}, err
+}
+
+func (s *supervisor) questions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+func start(t *testing.T, s *supervisor) *Service {
+	svc := New(Config{
+		Ask: s.newest, Node: "n1", Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Fire: func(_ string, data *value.Map) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.fired = append(s.fired, data)
+		},
+	})
+	t.Cleanup(svc.Close)
+	return svc
+}
+
+// Three thousand minions of one job share one question.
+func TestOneQuestionForAJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sup := &supervisor{takes: 300 * time.Millisecond}
+		s := start(t, sup)
+		s.JobBegan("state.apply")
+		var all sync.WaitGroup
+		for i := range 3000 {
+			all.Go(func() {
+				for range 5 { // pillar, lists, files
+					minion := fmt.Sprint("m", i)
+					s.Serve(t.Context(), minion, s.Since(minion))
+				}
+			})
+		}
+		all.Wait()
+		if n := sup.questions(); n != 1 {
+			t.Errorf("%d questions", n)
+		}
+	})
+}
+
+// What the files have to be of: a job, a sign-in, and a bound without them.
+func TestOfWhatTimeFilesAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sup := &supervisor{takes: 100 * time.Millisecond}
+		s := start(t, sup)
+		asks := func(minion string) bool {
+			before := sup.questions()
+			s.Serve(t.Context(), minion, s.Since(minion))
+			return sup.questions() > before
+		}
+		for _, c := range []struct {
+			name   string
+			do     func()
+			minion string
+			want   bool
+		}{
+			{"the first of all", func() {}, "a", true},
+			{"at once again", func() {}, "a", false},
+			{"a job began", func() { s.JobBegan("state.apply") }, "a", true},
+			{"another minion of that job", func() {}, "b", false},
+			{"a tool waits for a job", func() { s.JobBegan("saltutil.find_job") }, "b", false},
+			{"salt-call signed in", func() { s.SignedIn("a") }, "a", true},
+			{"that of another minion", func() { s.SignedIn("a") }, "b", false},
+			{"a while later", func() { time.Sleep(latelyLeast + 200*time.Millisecond) }, "b", true},
+		} {
+			time.Sleep(time.Millisecond)
+			c.do()
+			if got := asks(c.minion); got != c.want {
+				t.Errorf("%s: asked %v, want %v", c.name, got, c.want)
+			}
+		}
+	})
+}
+
+// A question that was under way when a job began is not enough for it.
+func TestQuestionOfBeforeIsNotEnough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sup := &supervisor{takes: time.Second}
+		s := start(t, sup)
+		go s.Await(t.Context(), time.Now())
+		time.Sleep(500 * time.Millisecond)
+		s.JobBegan("state.apply")
+		begun := time.Now()
+		s.Serve(t.Context(), "a", s.Since("a"))
+		if n, took := sup.questions(), time.Since(begun); n != 2 || took != 1500*time.Millisecond {
+			t.Errorf("%d questions, %v", n, took)
+		}
+	})
+}
+
+// With a volume that hangs a job waits once, is served the files of before, and that is
+// said once for each of its minions.
+func TestOldFilesAreSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, fault := range map[string]func(*supervisor){
+			"the volume":     func(s *supervisor) { s.why = "the shared volume does not answer" },
+			"the supervisor": func(s *supervisor) { s.err = errors.New("no answer") },
+		} {
+			sup := &supervisor{}
+			s := start(t, sup)
+			s.Serve(t.Context(), "a", s.Since("a"))
+			good := time.Now()
+
+			time.Sleep(time.Minute)
+			sup.mu.Lock()
+			sup.takes = 5 * time.Second
+			fault(sup)
+			sup.mu.Unlock()
+			s.JobBegan("state.apply")
+			begun := time.Now()
+			for range 4 {
+				s.Serve(t.Context(), "a", s.Since("a"))
+				s.Serve(t.Context(), "b", s.Since("b"))
+			}
+			if took := time.Since(begun); took != 5*time.Second {
+				t.Errorf("%s: the job waited for %v", name, took)
+			}
+			time.Sleep(time.Millisecond)
+			s.JobBegan("state.apply")
+			s.Serve(t.Context(), "a", s.Since("a"))
+			var got []string
+			for _, f := range sup.fired {
+				got = append(got, f.Str("id"))
+				if f.Str("why") == "" || f.Str("node") != "n1" || name == "the supervisor" && f.Str("as_of") != good.UTC().Format(time.RFC3339) {
+					t.Errorf("%s: %v", name, f)
+				}
+			}
+			if fmt.Sprint(got) != "[a b a]" {
+				t.Errorf("%s: said for %v", name, got)
+			}
+
+			sup.mu.Lock()
+			sup.why, sup.err, sup.takes = "", nil, 0
+			sup.mu.Unlock()
+			time.Sleep(askAgain)
+			s.Serve(t.Context(), "a", s.Since("a"))
+			if n := len(sup.fired); n != 3 {
+				t.Errorf("%s: said %d times, also when the files are new", name, n)
+			}
+			s.Close()
+		}
+	})
+}
+
+// Requests that wait are bounded.
+func TestWaitingIsBounded(t *testing.T) {
+	s := start(t, &supervisor{})
+	for range maxWaiting {
+		if _, err := s.Enter(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave, err := s.Enter()
+	if err == nil {
+		leave()
+		t.Error("one more than may wait")
+	}
+	if s.Stats().Full != 1 {
+		t.Errorf("%+v", s.Stats())
+	}
+}

@@ -1,0 +1,25 @@
+package newest
+
+import (
+	"context"
+	"net/netip"
+
+	"saltern/master/internal/request"
+	"saltern/master/value"
+)
+
+// Noting notes who signs in.
+type Noting struct {
+	request.Auth
+	Service *Service
+	Known   func(minion string) bool // it has a key
+}
+
+// SignIn implements request.Auth.
+func (n Noting) SignIn(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) any {
+	answer := n.Auth.SignIn(ctx, load, version, from)
+	if id := load.Str("id"); n.Known(id) {
+		n.Service.SignedIn(id)
+	}
+	return answer
+}

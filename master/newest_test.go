@@ -1,0 +1,162 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"saltern/control"
+	"saltern/localsock"
+	"saltern/master/client"
+	"saltern/master/event"
+	"saltern/master/internal/local"
+	"saltern/master/value"
+)
+
+// copying is a supervisor whose master serves from a copy that is made when somebody asks.
+type copying struct {
+	supervised
+	from, to string
+
+	mu    sync.Mutex
+	why   string
+	asked int
+}
+
+func (c *copying) Newest(_ context.Context, q control.NewestQuestion) (control.Newest, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	if c.why != "" {
+		return control.Newest{Why: c.why}, nil
+	}
+	err := os.CopyFS(filepath.Join(c.to, fmt.Sprint(c.asked)), os.DirFS(c.from))
+	if err == nil {
+		next := filepath.Join(c.to, "next")
+		err = os.Symlink(fmt.Sprint(c.asked), next)
+		if err == nil {
+			err = os.Rename(next, filepath.Join(c.to, "now"))
+		}
+	}
+	n := control.Newest{}
+	if q.All {
+		n.Others = map[string]string{"n2": "the shared volume does not answer"}
+	}
+	return n, err
+}
+
+// startCopying runs a master with such a supervisor.
+func startCopying(t *testing.T) (*running, *copying) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "door") // short: the path of a socket
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	ln, err := localsock.Listen(filepath.Join(dir, "door"), 0o600, -1)
+	must(t, err)
+	c := &copying{from: t.TempDir(), to: t.TempDir()}
+	door := control.ServeDoor(ln, os.Geteuid(), c, slog.New(slog.DiscardHandler))
+	t.Cleanup(door.Close)
+	for _, tree := range []string{"salt", "pillar"} {
+		must(t, os.MkdirAll(filepath.Join(c.from, tree), 0o755))
+	}
+	must(t, os.WriteFile(filepath.Join(c.from, "pillar/top.sls"), []byte("base: {'*': [x]}\n"), 0o644))
+	now := filepath.Join(c.to, "now")
+	return startMaster(t, "saltern_door: "+filepath.Join(dir, "door")+"\nsaltern_node: n1\nfile_roots: {base: ["+now+"/salt]}\npillar_roots: {base: ["+now+"/pillar]}\n"), c
+}
+
+// change writes text to a state file, a pillar, and a file of its own name.
+func (c *copying) change(t *testing.T, text string) {
+	t.Helper()
+	for name, text := range map[string]string{"salt/a.sls": text, "salt/" + text: text, "pillar/x.sls": "v: " + text + "\n"} {
+		must(t, os.WriteFile(filepath.Join(c.from, name), []byte(text), 0o644))
+	}
+}
+
+// served is what a minion is given of them.
+func (n *scriptedMinion) served() string {
+	n.r.t.Helper()
+	file := n.ask("_serve_file", "path", "a.sls", "saltenv", "base", "loc", 0).(*value.Map)
+	list := n.ask("_file_list", "saltenv", "base").([]any)
+	return fmt.Sprint(file.Str("data"), " ", list[len(list)-1], " ", n.pillar().Str("v"))
+}
+
+// Finding B4: a job is served what was written before it began, twenty times in a row, and
+// so is salt-call, for which no job begins. When that is not possible, it is said.
+func TestJobIsServedWhatWasWritten(t *testing.T) {
+	r, c := startCopying(t)
+	n := r.accepted("web1", "min6")
+	r.listen()
+	for i := range 20 {
+		text := fmt.Sprintf("z%03d", i)
+		c.change(t, text)
+		if i%2 == 0 {
+			r.job("web1", "state.apply")
+		} else {
+			n.signIn()
+		}
+		if got, want := n.served(), strings.TrimSpace(strings.Repeat(text+" ", 3)); got != want {
+			t.Fatalf("round %d: served %q, want %q", i, got, want)
+		}
+	}
+	if c.asked > 30 {
+		t.Errorf("the supervisor was asked %d times for 20 jobs", c.asked)
+	}
+	r.quiet("files that are new", "salt/job", "salt/auth", "minion/refresh")
+
+	c.change(t, "zz")
+	if _, err := r.m.runs.Call(t.Context(), "fileserver.update", nil, value.NewMap()); err == nil || !strings.Contains(err.Error(), "n2: the shared volume does not answer") {
+		t.Errorf("an update that another node did not make: %v", err)
+	}
+	if list := fmt.Sprint(r.run("fileserver.file_list")); !strings.Contains(list, "zz") {
+		t.Errorf("a runner lists %s", list)
+	}
+
+	c.mu.Lock()
+	c.why = "the shared volume does not answer"
+	c.mu.Unlock()
+	c.change(t, "zzz")
+	r.job("web1", "state.apply")
+	r.seen()
+	if got := n.served(); got != "zz zz zz" {
+		t.Errorf("while the volume hangs, served %q", got)
+	}
+	said := 0
+	for _, e := range r.seen() {
+		if e.Tag == event.TagOldFiles {
+			said++
+			if e.Data.Str("id") != "web1" || e.Data.Str("node") != "n1" || e.Data.Str("why") != c.why || e.Data.Str("as_of") == "" {
+				t.Errorf("said: %v", e.Data)
+			}
+		}
+	}
+	if said != 1 {
+		t.Errorf("it was said %d times that files are of before", said)
+	}
+
+	// Whoever waits for a job is told before the return of the minion.
+	var heard []string
+	tool := client.New(client.Config{
+		Interface: r.host, RetPort: r.m.cfg.RetPort, SockDir: r.path("run"), CacheDir: r.path("cache"),
+		MasterUser: local.CurrentUser(), User: local.CurrentUser(), Timeout: 20 * time.Second, Log: slog.New(slog.DiscardHandler),
+		OldFiles: func(o client.OldFiles) {
+			heard = append(heard, fmt.Sprint(o.Minion, " ", o.Node, " ", !o.AsOf.IsZero(), " ", o.Why))
+		},
+	})
+	defer tool.Close()
+	err := tool.Run(t.Context(), client.Request{Target: "web1", TargetType: "glob", Fun: "state.apply"}, func(j client.Job) {
+		n.served()
+		n.ask("_return", "jid", j.JID, "fun", "state.apply", "return", "done", "success", true)
+	}, func(ret client.Return) bool {
+		heard = append(heard, fmt.Sprint(ret.Ret))
+		return true
+	})
+	if want := "[web1 n1 true the shared volume does not answer done]"; err != nil || fmt.Sprint(heard) != want {
+		t.Errorf("the tool hears %v (%v), want %s", heard, err, want)
+	}
+}

@@ -1,0 +1,57 @@
+package master
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/internal/newest"
+	"saltern/master/value"
+)
+
+// openNewest makes what asks for the newest files.
+func (m *Master) openNewest() {
+	cfg := newest.Config{Fire: m.fire, Node: cmp.Or(m.cfg.Node, m.cfg.ID), Now: time.Now, Log: m.log}
+	if m.cfg.Door != "" {
+		cfg.Ask = machines(m.cfg).Newest
+	}
+	m.newest = newest.New(cfg)
+}
+
+// publish sends a job, of this master or of a peer, to the minions that subscribe here.
+func (m *Master) publish(ctx context.Context, load *value.Map, minions []string) error {
+	fun, _ := load.Value("fun").(string)
+	m.newest.JobBegan(fun)
+	return m.publisher.Publish(ctx, load, minions)
+}
+
+// newestForRunners makes the files of this node as they are now. When that is not
+// possible, the log says so, and what is there has to do.
+func (m *Master) newestForRunners(ctx context.Context) { m.newest.Await(ctx, m.newest.Now()) }
+
+// newestEverywhere makes the files of all nodes as they are now (fileserver.update).
+func (m *Master) newestEverywhere(ctx context.Context) error {
+	if m.cfg.Door == "" {
+		return nil
+	}
+	n, err := machines(m.cfg).NewestEverywhere(ctx)
+	if err != nil {
+		return fmt.Errorf("ask for the newest files: %w", err)
+	}
+	var old []string
+	if n.Why != "" {
+		old = append(old, "this node: "+n.Why)
+	}
+	for _, node := range slices.Sorted(maps.Keys(n.Others)) {
+		old = append(old, node+": "+n.Others[node])
+	}
+	if len(old) > 0 {
+		return errors.New("minions may be served files of before, because not every node could copy what is new: " + strings.Join(old, "; "))
+	}
+	return nil
+}
