@@ -291,7 +291,7 @@ e2e-storage: build ## the shared volume on three pretend machines with real glus
 	$(GOTEST) -tags e2e -count=1 -timeout 20m -run '^TestVolume' ./test/storage/
 
 .PHONY: e2e-storage-long
-e2e-storage-long: build ## the same: replace, remove, interrupt every step, every fault by its code, move a directory to a volume, what two nodes survive, the cost when idle (by hand, three quarters of an hour)
+e2e-storage-long: build ## the same: replace, remove, interrupt every step, every fault by its code, move a directory to a volume, what two nodes survive, what was written is copied, the cost when idle (by hand, three quarters of an hour)
 	$(GO) test -tags e2e -count=1 -timeout 60m -run '^TestLong' -v ./test/storage/
 
 .PHONY: test-peer

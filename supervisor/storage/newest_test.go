@@ -239,6 +239,32 @@ func TestCopyComesInTheOrderOfChanges(t *testing.T) {
 	}
 }
 
+// What becomes something else after it was listed is in the copy as one or the other, and
+// never missing.
+func TestEntryReplacedDuringAPass(t *testing.T) {
+	for _, staged := range []string{"", stageDir} {
+		c, src, dst := testCopier(t)
+		c.spec.Stage = staged
+		at := filepath.Join(src, "srv/salt/a")
+		put(t, at, "a file")
+		pass(t, c)
+		c.skip = func(p string) bool {
+			if p == "srv/salt/a" {
+				if err := os.Remove(at); err != nil {
+					t.Fatal(err)
+				}
+				put(t, filepath.Join(at, "init.sls"), "of a directory")
+				c.skip = nil
+			}
+			return false
+		}
+		pass(t, c)
+		if got := content(filepath.Join(dst, "srv/salt/a/init.sls")); got != "of a directory" {
+			t.Errorf("stage %q: %s", staged, got)
+		}
+	}
+}
+
 // waitForTick waits until files get a later time than now: they are as coarse as the
 // kernel's tick.
 func waitForTick(t *testing.T) {

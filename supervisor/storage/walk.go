@@ -31,7 +31,7 @@ func (w *walk) dir(rel string, depth int) error {
 		return err
 	}
 	if !fi.IsDir() {
-		return fmt.Errorf("%s is not a directory", src)
+		return fmt.Errorf("%s: %w", src, unix.ENOTDIR)
 	}
 	if w.spec.Stage != "" {
 		w.dirs = append(w.dirs, foundDir{rel, fi})
@@ -59,29 +59,69 @@ func (w *walk) dir(rel string, depth int) error {
 			return fmt.Errorf("more than %d files or %d GiB: this is not copied", mirrorMaxEntries, mirrorMaxBytes>>30)
 		}
 		p := path.Join(rel, e.Name())
-		switch kind := e.Type(); {
-		case w.skip != nil && w.skip(p), foreign(p):
-			continue
-		case kind.IsDir():
-			err = w.dir(p, depth+1)
-		case kind&fs.ModeSymlink != 0:
-			err = w.link(p)
-		case kind.IsRegular():
-			err = w.file(p)
-		default:
-			w.r.Skipped++
+		if w.skip != nil && w.skip(p) || foreign(p) {
 			continue
 		}
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESTALE) {
-			continue // removed or replaced since the listing
+		taken, err := w.entry(p, e.Type(), depth)
+		if changed(err) {
+			taken, err = w.again(p, depth)
 		}
 		if err != nil {
 			return err
 		}
-		names = append(names, e.Name())
+		if taken {
+			names = append(names, e.Name())
+		}
 	}
 	w.names[rel] = names
 	return nil
+}
+
+// entry copies one entry of a directory, and reports whether the copy has it.
+func (w *walk) entry(p string, kind fs.FileMode, depth int) (taken bool, err error) {
+	switch {
+	case kind.IsDir():
+		err = w.dir(p, depth+1)
+	case kind&fs.ModeSymlink != 0:
+		err = w.link(p)
+	case kind.IsRegular():
+		err = w.file(p)
+	default:
+		w.r.Skipped++
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// changed reports whether an entry was removed, or replaced, since it was listed.
+func changed(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTDIR)
+}
+
+// again copies an entry that has changed since it was listed, when a new list has it
+// still. What changes once more stays as it is in the copy until the next pass.
+func (w *walk) again(p string, depth int) (taken bool, err error) {
+	entries, err := readDir(filepath.Join(w.spec.Source, path.Dir(p)))
+	if changed(err) {
+		return false, nil // with its directory
+	}
+	if err != nil {
+		return false, err
+	}
+	i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return e.Name() == path.Base(p) })
+	if i < 0 {
+		return false, nil
+	}
+
+	taken, err = w.entry(p, entries[i].Type(), depth)
+	if !changed(err) {
+		return taken, err
+	}
+	w.r.Changing++
+	if k, known := w.known[p]; known {
+		w.next[p] = k
+	}
+	return true, nil
 }
 
 // emptied is a directory of the source that had no entry.
@@ -210,6 +250,9 @@ func (w *walk) replaceBy(tmp, dst string) error {
 
 func (w *walk) file(rel string) error {
 	src, dst := filepath.Join(w.spec.Source, rel), rel
+	if w.whole {
+		askAttributes(src)
+	}
 	fi, err := os.Lstat(src) // first: an open is dear on a volume
 	if err != nil {
 		return err
@@ -265,6 +308,14 @@ func (w *walk) file(rel string) error {
 	w.r.Copied++
 	w.r.Bytes += n
 	return nil
+}
+
+// askAttributes has the kernel ask the volume for the attributes of a file, which it
+// otherwise believes for a second. A list of the directory brings them, but not those of
+// a file that this node has just written itself.
+func askAttributes(path string) {
+	var st unix.Statx_t
+	_ = unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st) // what fails here fails again in Lstat
 }
 
 // openRegular opens a file that may have become something else meanwhile.
