@@ -77,13 +77,14 @@ func TestEventSendIsNoOrder(t *testing.T) {
 	const jid = "20260102030405678901"
 	for _, tag := range []string{"salt/batch/" + jid + "/new", "salt/batch/" + jid + "/stop", "salt/job/" + jid + "/ret/min1", "salt/job/" + jid + "/publish", "salt/job/" + jid + "/new",
 		"salt/key", "salt/auth", "key", eauth.LockTag, "master/git/fetch", "master/pillar_cache/clear", "salt/reactors/manage/add", "salt/run/" + jid + "/salt/reactors/manage/add", "cluster/peer/join",
-		"rotate_cluster_aes_key", "salt/run/" + jid + "/ret"} {
+		"rotate_cluster_aes_key", "salt/run/" + jid + "/ret", "salt/run/" + jid + "/ret/x", // tools look at the beginning
+		"salt/job/" + jid + "/error", "salt/job/" + jid + "/note", "syndic/s1/" + jid, jid, "salt/batch/" + jid + "/note", "salt/batch/x/y/halted"} {
 		ret := r.send(tag, value.NewMap("state", batchState(jid, "master"), "jid", jid, "id", "min1", "key", "x"))
 		if text, _ := ret.Value("return").(string); ret.Bool("success") || !strings.Contains(text, tag) || !strings.Contains(text, "myapp/") {
 			t.Errorf("%s: %v", tag, ret)
 		}
 	}
-	for _, tag := range []string{"my/deploy/done", "salt/my/deploy", "salt/batch/" + jid + "/note", "master/git/pushed", "salt/job/" + jid + "/note", "salty", "keys"} {
+	for _, tag := range []string{"my/deploy/done", "salt/my/deploy", "salt/minion/web1/start", "master/git/pushed", "salt/jobs", "salty", "keys"} {
 		if ret := r.send(tag, value.NewMap("x", 1)); !ret.Bool("success") || ret.Value("return") != true {
 			t.Errorf("%s: %v", tag, ret)
 		}

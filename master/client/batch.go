@@ -296,11 +296,7 @@ func (r *batchRun) show() {
 // halt is no watch of returns: it notices that the master's batch.stop halted
 // this batch.
 func (r *batchRun) halt() *watch {
-	return &watch{onHalt: func(jid, reason string) {
-		if jid == r.q.JID {
-			r.b.Halted = reason
-		}
-	}}
+	return &watch{jid: r.q.JID, onHalt: func(reason string) { r.b.Halted = reason }}
 }
 
 // fire tells the master how far the batch is. That is for batch.status only:

@@ -75,7 +75,7 @@ type watch struct {
 	strict bool
 	all    []string // whom the job was published to
 	// onHalt, when set, makes this a watch for salt/batch/<jid>/halted only.
-	onHalt func(jid, reason string)
+	onHalt func(reason string)
 }
 
 func newWatch(jid string, minions []string, timeout, gather time.Duration, now time.Time) *watch {
@@ -102,7 +102,7 @@ func (w *watch) tags() []string {
 // wants reports whether it takes in an event.
 func (w *watch) wants(tag string) bool {
 	if w.onHalt != nil {
-		return strings.HasPrefix(tag, "salt/batch/")
+		return tag == event.Tag("batch", w.jid, "halted")
 	}
 	jid, _, ok := cutTag(tag)
 	return ok && (jid == w.jid || w.asks[jid])
@@ -111,10 +111,8 @@ func (w *watch) wants(tag string) bool {
 // event takes in one event of the bus. A return of the job comes out once.
 func (w *watch) event(tag string, data *value.Map, now time.Time) (Return, bool) {
 	if w.onHalt != nil {
-		if rest, ok := strings.CutPrefix(tag, "salt/batch/"); ok && strings.HasSuffix(rest, "/halted") {
-			reason := data.Str("reason")
-			reason = cmp.Or(reason, "stop")
-			w.onHalt(data.Str("jid"), reason)
+		if w.wants(tag) {
+			w.onHalt(cmp.Or(data.Str("reason"), "stop"))
 		}
 		return Return{}, false
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/master/internal/batch"
 	"saltern/master/msgpack"
 	"saltern/master/value"
 )
@@ -152,4 +153,21 @@ func FuzzWatch(f *testing.F) {
 		w.step(at(2))
 		w.lost()
 	})
+}
+
+// TestHaltOfABatch: a batch ends by the event of its own end, whatever else looks like it.
+func TestHaltOfABatch(t *testing.T) {
+	const jid = "20260102030405678901"
+	run := batchRun{b: &batch.State{}, q: BatchRequest{JID: jid}}
+	w := run.halt()
+	for _, tag := range []string{"salt/batch/x/y/halted", "salt/batch/" + jid + "/x/halted", "salt/batch/" + jid + "/haltedx", "salt/batch/halted", "salt/job/" + jid + "/halted"} {
+		w.event(tag, value.NewMap("jid", jid, "reason", "forged"), at(0))
+		if run.b.Halted != "" {
+			t.Fatalf("%s ends it", tag)
+		}
+	}
+	w.event("salt/batch/"+jid+"/halted", value.NewMap("jid", jid), at(0))
+	if run.b.Halted != "stop" {
+		t.Errorf("ended by %q", run.b.Halted)
+	}
 }

@@ -29,6 +29,8 @@ const (
 	GitFollow                  // fetch git remotes, read their options again, compare what peers serve
 	PillarClear                // forget a minion's pillars
 	ClusterTalk                // (masters of a cluster among themselves)
+	JobTalk                    // (tools: what else is said of a job)
+	BatchTalk                  // (tools: what else is said of a batch)
 	RunResult                  // (tools: the start and the result of a runner or wheel function)
 	orders
 )
@@ -152,13 +154,23 @@ var rules = [orders]rule{
 	ClusterTalk: {
 		tags:    "`cluster/…`",
 		does:    "a message between masters",
-		matches: func(tag string) bool { return strings.HasPrefix(tag, "cluster/") },
+		matches: below("cluster/"),
 		stays:   true,
 	},
+	JobTalk: {
+		tags:    "`salt/job/<jid>/…`, `syndic/…`, `<jid>…`",
+		does:    "the course of a job",
+		matches: aboutJob,
+	},
+	BatchTalk: {
+		tags:    "`salt/batch/<jid>/…`",
+		does:    "the course of a batch",
+		matches: below(batchSpace),
+	},
 	RunResult: {
-		tags:    "`salt/run/<jid>/new`, `ret`, and those of `salt/wheel`",
+		tags:    "`salt/run/<jid>/…`, `salt/wheel/<jid>/…`",
 		does:    "the result of a runner",
-		matches: ofRun,
+		matches: below("salt/run/", "salt/wheel/"),
 	},
 }
 
@@ -203,7 +215,10 @@ func (r *rule) allows(e Event) bool {
 }
 
 // Reserved tells what a tag would order, "" for a tag on which nobody acts: those
-// are free for everybody. The runner event.send refuses the others.
+// are free for everybody. The runner event.send refuses the others. Tools take whatever
+// stands below a job, a batch or a run for a word of it: they look at the beginning of a
+// tag, and by its data they end, wait for others, or show a return (salt/client/__init__.py
+// get_iter_returns, get_cli_static_event_returns; salt/client/mixins.py cmd_sync).
 func Reserved(tag string) string {
 	for _, r := range rules {
 		if r.matches(tag) {
@@ -308,14 +323,21 @@ func ofBatch(kinds ...string) func(string) bool {
 	}
 }
 
-// ofRun matches what tools believe of the functions of a master.
-func ofRun(tag string) bool {
-	for _, space := range []string{"salt/run/", "salt/wheel/"} {
-		if _, rest, ok := cutID(tag, space); ok && (rest == "new" || rest == "ret") {
-			return true
-		}
+// aboutJob matches what tools take for a word of a job: of this master, of one below it, or
+// in the form of old.
+func aboutJob(tag string) bool {
+	ofOld := len(tag) >= jidDigits && strings.Trim(tag[:jidDigits], "0123456789") == ""
+	return ofOld || below("salt/job/", "syndic/")(tag)
+}
+
+// jidDigits are those that a job id begins with.
+const jidDigits = 20
+
+// below matches all tags that begin so.
+func below(spaces ...string) func(string) bool {
+	return func(tag string) bool {
+		return slices.ContainsFunc(spaces, func(space string) bool { return strings.HasPrefix(tag, space) })
 	}
-	return false
 }
 
 // cutID splits <space><id>/<rest>.

@@ -29,7 +29,9 @@ var tagOf = [orders][]string{
 	GitFollow:     {"master/git/serving", "master/git/fetch", "master/git/reload"},
 	PillarClear:   {"master/pillar_cache/clear"},
 	ClusterTalk:   {"cluster/peer/join"},
-	RunResult:     {"salt/run/" + orderJID + "/ret", "salt/wheel/" + orderJID + "/new"},
+	JobTalk:       {"salt/job/" + orderJID + "/error", "salt/job/" + orderJID + "/prog/web1/0", "salt/job/" + orderJID + "/x", "syndic/s1/salt/job/" + orderJID + "/ret/web1", orderJID},
+	BatchTalk:     {"salt/batch/" + orderJID + "/note", "salt/batch/" + orderJID + "/x/halted"},
+	RunResult:     {"salt/run/" + orderJID + "/ret", "salt/run/" + orderJID + "/retx", "salt/run/" + orderJID + "/ret/x", "salt/wheel/" + orderJID + "/new"},
 }
 
 // spellings are a tag, and what somebody tries who wants it to be taken for it.
@@ -83,6 +85,8 @@ func TestOrders(t *testing.T) {
 		{order: GitFollow, by: []string{"peer's internal"}},
 		{order: PillarClear, by: []string{"peer's internal"}},
 		{order: ClusterTalk},
+		{order: JobTalk},
+		{order: BatchTalk},
 		{order: RunResult},
 	} {
 		for _, tag := range tagOf[g.order] {
@@ -129,8 +133,8 @@ func TestNoKeyNoOrder(t *testing.T) {
 
 // TestFreeTags: on these nobody acts, so that everybody may use them.
 func TestFreeTags(t *testing.T) {
-	for _, tag := range []string{"my/deploy/done", "salt/my/deploy", "salt/minion/web1/start", "salt/beacon/web1/load", "salt/netapi/hook/x", "salt/cloud/web1/created", "salt/batch/x/note",
-		"salt/run/" + orderJID + "/progress", "salt/job/" + orderJID + "/prog/web1/0", "salt/job/new", "salt/job", "master/git/pushed", "master", "keys", "key/x", "clusters/x", "salt/keys", "new", "ret"} {
+	for _, tag := range []string{"my/deploy/done", "salt/my/deploy", "salt/minion/web1/start", "salt/beacon/web1/load", "salt/netapi/hook/x", "salt/cloud/web1/created", "salt/batch",
+		"salt/runs/x", "salt/jobs/" + orderJID + "/new", "salt/job", "syndic", orderJID[:19], "master/git/pushed", "master", "keys", "key/x", "clusters/x", "salt/keys", "new", "ret"} {
 		if does := Reserved(tag); does != "" {
 			t.Errorf("%s is kept for %s", tag, does)
 		}
