@@ -1,8 +1,10 @@
 package master
 
 import (
+	"strings"
 	"testing"
 
+	"saltern/master/event"
 	"saltern/master/value"
 )
 
@@ -45,5 +47,44 @@ func TestFinding27EventData(t *testing.T) {
 	}
 	if found != 9 {
 		t.Errorf("%d events", found)
+	}
+}
+
+// TestMinionsSayNothingForTheMaster: by no event of a job, nor by its return, has a minion
+// tools wait for others, or take the job for refused.
+func TestMinionsSayNothingForTheMaster(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, "")
+	n := r.accepted("web1", "min8")
+	r.listen()
+	jid := r.job("web1", "test.ping").Str("jid")
+	said := []any{"minions", []any{"ghost"}, "missing", []any{"ghost"}, "error", "x", "syndic", []any{"ghost"}, "resource_id", "db1", "return", true}
+	prog, start := event.Tag("job", jid, "prog", "web1", "0"), event.Tag("job", jid, "start", "web1")
+	n.ask("_minion_event", append([]any{"tag", prog, "data", value.NewMap(said...)}, said...)...)
+	n.ask("_minion_event", "events", []any{value.NewMap("tag", start, "data", value.NewMap(said...))})
+	n.ask("_minion_event", "tag", "my/free", "data", value.NewMap(), "minions", []any{"a"})
+	n.ask("_return", append([]any{"jid", jid, "fun", "test.ping"}, said...)...)
+
+	found := map[string]bool{}
+	for _, e := range r.seen() {
+		kind, ok := strings.CutPrefix(e.Tag, event.Tag("job", jid)+"/")
+		if e.Tag == "my/free" {
+			found[e.Tag] = e.Data.Value("minions") != nil
+		}
+		if !ok || kind == "new" || kind == "publish" {
+			continue
+		}
+		found[kind] = true
+		for i := 0; i < len(said); i += 2 {
+			field := said[i].(string)
+			if _, ok := e.Data.Get(field); ok && (field != "return" || !strings.HasPrefix(kind, "ret/")) {
+				t.Errorf("%s has %s", kind, field)
+			}
+		}
+	}
+	for _, kind := range []string{"prog/web1/0", "start/web1", "ret/web1", "my/free"} {
+		if !found[kind] {
+			t.Errorf("%s is not on the bus: %v", kind, found)
+		}
 	}
 }

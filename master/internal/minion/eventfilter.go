@@ -131,16 +131,40 @@ func isNumber(s string) bool {
 // listen to tags of this form.
 func startsJID(s string) bool { return len(s) >= 20 && strings.Trim(s[:20], "0123456789") == "" }
 
-// ownData makes sure that an event's data does not speak for another minion:
-// an id at its top is the sender's.
-func ownData(id string, data any) *value.Map {
+// mastersFields are fields of an event below salt/job/ by which tools take it for one of a
+// master: that a job went to further minions, was refused, or came to another name
+// (salt/client/__init__.py get_iter_returns).
+var mastersFields = []string{"minions", "missing", "error", "syndic", "resource_id"}
+
+// ownData makes sure that an event's data does not speak for another minion: an id at its
+// top is the sender's. Of a job it tells neither what a master says nor, beside its return,
+// a result.
+func ownData(id, tag string, data any) *value.Map {
 	m, ok := data.(*value.Map)
 	if !ok {
 		return value.NewMap("data", data, "id", id)
 	}
-	if v, ok := m.Get("id"); ok && v != id {
-		m = m.Clone()
+
+	said, names := m.Get("id")
+	forged := names && said != any(id)
+	ofJob := strings.HasPrefix(tag, "salt/job/")
+	if !forged && !ofJob {
+		return m
+	}
+
+	m = m.Clone()
+	if forged {
 		m.Set("id", id)
 	}
+	if ofJob {
+		deleteAll(m, mastersFields)
+		m.Delete("return")
+	}
 	return m
+}
+
+func deleteAll(m *value.Map, fields []string) {
+	for _, field := range fields {
+		m.Delete(field)
+	}
 }

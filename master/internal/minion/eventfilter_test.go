@@ -44,10 +44,10 @@ func TestAttack05EventTags(t *testing.T) {
 
 func TestAttack04EventData(t *testing.T) {
 	m := value.NewMap("id", "db1", "x", int64(1))
-	if got := ownData("web1", m); got.Str("id") != "web1" || m.Str("id") != "db1" {
+	if got := ownData("web1", "my/tag", m); got.Str("id") != "web1" || m.Str("id") != "db1" {
 		t.Errorf("data speaks for %q, the original for %q", got.Str("id"), m.Str("id"))
 	}
-	if got := ownData("web1", "text"); got.Str("id") != "web1" || got.Str("data") != "text" {
+	if got := ownData("web1", "my/tag", "text"); got.Str("id") != "web1" || got.Str("data") != "text" {
 		t.Errorf("text data became %v", got)
 	}
 }

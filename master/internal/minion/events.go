@@ -27,7 +27,7 @@ func (s *Service) fireFor(id, tag string, data any) {
 		s.cfg.Quiet.Warn(fmt.Sprintf("Filtering blacklisted event tag %.100q", tag), "minion", id)
 		return
 	}
-	s.fireOf(id, tag, ownData(id, data))
+	s.fireOf(id, tag, ownData(id, tag, data))
 }
 
 // fireOf puts an event on the bus that a minion made.

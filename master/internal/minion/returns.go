@@ -24,7 +24,7 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	}
 	// A resource's return would be stored under the name that the minion
 	// chose; only the proven id counts.
-	load.Delete("resource_id")
+	deleteAll(load, mastersFields)
 	if _, ok := load.Get("return"); !ok {
 		return nil, nil
 	}
