@@ -48,8 +48,13 @@ rest_cherrypy:
 `
 
 const discreetWheel = `
+import logging
 def fail(password):
+    logging.getLogger(__name__).error("log in\nwith %s", password)
+    __jid_event__.fire_event({"asked": [{"as": password}, b"x" + password.encode()], "message": "with " + password}, "progress")
     raise ValueError("cannot log in with " + password)
+def end(password):
+    raise BaseException("cannot log in with " + password)
 `
 
 // marks are texts that stand nowhere but where a test puts them.
@@ -87,7 +92,7 @@ func TestNoSecretWhereItDoesNotBelong(t *testing.T) {
 	write("admin:"+password+"\n", "users")
 	write(discreetWheel, "ext", "wheel", "discreet.py")
 	write("", "log", "master")
-	write("say:\n  test.configurable_test_state:\n    - changes: False\n    - result: True\n    - comment: {{ pillar['db']['password'] }}\n", "roots", "orch.sls")
+	write("say:\n  test.configurable_test_state:\n    - changes: False\n    - result: True\n    - comment: {{ pillar['db']['password'] }}\n    - fire_event: True\n", "roots", "orch.sls")
 	write("x:\n  runner.test.arg:\n    - kwarg:\n        password: "+m.next("a reaction")+"\n", "react.sls")
 	options := secretsOptions + "sharedsecret: " + shared + "\n"
 	python := os.Getenv("SALTERN_PYTHON")
@@ -230,6 +235,7 @@ func TestNoSecretWhereItDoesNotBelong(t *testing.T) {
 	if python != "" {
 		post("/", "an orchestration", `[{"client": "runner", "fun": "state.orchestrate", "arg": ["orch"], "kwarg": {"pillar": {"db": {"password": "MARK"}}}}]`)
 		post("/", "wheel in Python", `[{"client": "wheel", "fun": "discreet.fail", "kwarg": {"password": "MARK"}}]`)
+		post("/", "wheel in Python that ends", `[{"client": "wheel", "fun": "discreet.end", "kwarg": {"password": "MARK"}}]`)
 	}
 	_, gen, _ := a.do("POST", "/", `[{"client": "wheel", "fun": "key.gen"}]`, "X-Auth-Token", token)
 	if _, pem, ok := strings.Cut(gen, `PRIVATE KEY-----\n`); ok {
@@ -261,7 +267,11 @@ func TestNoSecretWhereItDoesNotBelong(t *testing.T) {
 	if len(m.all) < 40 {
 		t.Errorf("only %d secrets went in", len(m.all))
 	}
-	lookFor(t, a, m, append(events, a.seen()...))
+	events = append(events, a.seen()...)
+	if python != "" && !slices.ContainsFunc(events, func(e event.Event) bool { return strings.HasSuffix(e.Tag, "/progress") }) {
+		t.Error("no event of a function in Python was looked at")
+	}
+	lookFor(t, a, m, events)
 }
 
 // lookFor looks for marks in all that others may read.

@@ -199,7 +199,7 @@ class Task:
             reply = work(unpack(raw), self.begun)
         except BaseException as exc:  # pylint: disable=broad-except
             relieve()
-            traceback.print_exc()
+            logging.getLogger("host").warning("a task has failed", exc_info=True)
             reply = {"error": describe(exc)}
         if os.getpid() != me:  # the task has forked, and both have come back
             return

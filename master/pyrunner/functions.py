@@ -3,13 +3,14 @@
 # a file that was changed a moment ago counts.
 import builtins
 import time
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
 # Code of Salt's that orders by events what only the master's tools may order: it keeps
 # and stops batches, and tells of changed keys. It chooses their tags itself.
 TOOLS = ("salt.cli.batch", "salt.key", "salt.loaded.int.runners.batch")
 
 held = []  # to the end of the process, which spares it the taking apart
+secrets = None  # of the call, once it is known
 
 
 def load():
@@ -68,12 +69,15 @@ def lean():
 def of_runner(fire):
     """
     Has other events say that a runner made them, for somebody who may call functions and
-    no more. The master takes the mark off and no orders from them.
+    no more. The master takes the mark off and no orders from them. Secrets among the
+    arguments of the call are not for all who read events.
     """
 
     def fire_event(self, data, tag, *args, **kwargs):
         if sys._getframe(1).f_globals.get("__name__") in TOOLS or not isinstance(data, MutableMapping):
             return fire(self, data, tag, *args, **kwargs)
+        if secrets:
+            data = secrets.hide(data)
         data["__saltern_runner"] = True
         try:
             return fire(self, data, tag, *args, **kwargs)
@@ -145,6 +149,7 @@ def listing(request):
 
 
 def call(request, begun):
+    global secrets
     fun, args, kwargs = request["fun"], request["args"], request["kwargs"]
     caller = client(request)
     held.append(caller)
@@ -155,11 +160,13 @@ def call(request, begun):
     user = request.get("user") or salt.utils.user.get_specific_user()
     if not request["wheel"] and fun in ("state.orchestrate", "state.orch", "state.sls"):
         kwargs["orchestration_jid"] = jid
+    if "hidden" in request:
+        secrets = Secrets(request)
     for handler in logging.getLogger().handlers:
         if isinstance(handler, JSONLines):
             handler.jid = jid
-            if "hidden" in request:
-                handler.setFormatter(Discreet(request))
+            if secrets:
+                handler.setFormatter(Discreet())
     tag = salt.utils.event.tagify(jid, prefix=caller.tag_prefix)
     master = salt.utils.event.get_event("master", caller.opts["sock_dir"], opts=caller.opts, listen=False)
     event = salt.utils.event.NamespacedEvent(master, tag, print_func=None)
@@ -177,21 +184,44 @@ def call(request, begun):
             forget_states(caller.opts["cachedir"], started)
 
 
-class Discreet(logging.Formatter):
-    """Leaves the secrets among the arguments of the call out of what is logged."""
+class Secrets:
+    """Those among the arguments of the call (package redact): what others see is without them."""
+
+    deepest = 64
 
     def __init__(self, request):
-        super().__init__()
-        self.all, self.hidden = request["all"], request["hidden"]
-        self.secrets = sorted(filter(lambda s: len(s) >= 5, request["secrets"]), key=len, reverse=True)
+        self.all, self.hidden, self.known = request["all"], request["hidden"], set(request["secrets"])
+        self.parts = sorted(filter(lambda s: len(s) >= 5, self.known), key=len, reverse=True)
 
-    def format(self, record):
-        text = super().format(record)
-        if not self.all:
+    def text(self, text):
+        if not self.all or text in self.known:
             return self.hidden
-        for secret in self.secrets:
+        for secret in self.parts:
             text = text.replace(secret, self.hidden)
         return text
+
+    def hide(self, value, depth=0):
+        """A copy of the value. The names of its own fields stay."""
+        if depth > self.deepest:
+            return self.hidden
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, bytes):
+            return self.text(value.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+        if isinstance(value, Mapping):
+            return {k if depth == 0 else self.hide(k, depth + 1): self.hide(v, depth + 1) for k, v in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self.hide(v, depth + 1) for v in value]
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and str(value) in self.parts:
+            return self.hidden
+        return value
+
+
+class Discreet(logging.Formatter):
+    """Leaves the secrets out of what is logged."""
+
+    def format(self, record):
+        return secrets.text(super().format(record))
 
 
 def forget_states(folder, started):
