@@ -57,7 +57,9 @@ def tell(control, **message):
 
 
 class JSONLines(logging.Handler):
-    """One line of JSON per record, short enough for the reader."""
+    """One line of JSON per record, short enough to be written in one piece (PIPE_BUF)."""
+
+    longest = 4096  # bytes; an escaped character has up to twelve
 
     held = None  # records that wait until it is known whether they count
     jid = ""  # of the job for which this process works
@@ -67,15 +69,20 @@ class JSONLines(logging.Handler):
             self.held.append(record)
             return
         try:
-            text = self.format(record)
-            if len(text) > 4000:
-                text = text[:4000] + "..."
-            line = {"level": record.levelno, "logger": record.name[:200], "text": text}
-            if self.jid:
-                line["jid"] = self.jid
-            os.write(2, json.dumps(line).encode() + b"\n")
+            os.write(2, self.line(record))
         except Exception:  # pylint: disable=broad-except
             pass
+
+    def line(self, record):
+        text = self.format(record)
+        line = {"level": record.levelno, "logger": record.name[:200], "text": text}
+        if self.jid:
+            line["jid"] = self.jid
+        cut = self.longest
+        while len(packed := json.dumps(line).encode() + b"\n") > self.longest:
+            line["text"] = text[:cut] + "..."
+            cut = cut * 3 // 4
+        return packed
 
 
 def setup_logging(level):
