@@ -216,8 +216,9 @@ func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 }
 
 // keyword is a named argument that is written as text (KWARG_REGEX of
-// salt/utils/args.py).
-var keyword = regexp.MustCompile(`^[\pL_][\pL\pN_.-]*=([^=]|$)`)
+// salt/utils/args.py). Which characters are letters and figures depends on the minion's
+// Python: whatever is not ASCII counts as one.
+var keyword = regexp.MustCompile(`^[A-Za-z_\x{80}-\x{10FFFF}][\w.\x{80}-\x{10FFFF}-]*=([^=]|$)`)
 
 // hidden reports whether positional arguments hold named ones, which minions
 // take out of any place (salt/minion.py load_args_and_kwargs): a condition

@@ -21,7 +21,9 @@ func TestFinding27Arguments(t *testing.T) {
 		{"wrong", []any{"uptime", kw("cwd", "/")}, false}, {"missing", []any{"uptime"}, false},
 		{"named as text", []any{"uptime", "cmd=id", kw("cwd", "/tmp")}, false}, {"named as bytes", []any{"uptime", []byte("cmd=id"), kw("cwd", "/tmp")}, false},
 		{"empty", []any{"uptime", "cmd=", kw("cwd", "/tmp")}, false}, {"two maps", []any{"uptime", kw("cmd", "id"), kw("cwd", "/tmp")}, false},
-		{"letters of others", []any{"uptime", "é=1", kw("cwd", "/tmp")}, false},
+		{"letters of others", []any{"uptime", "é=1", kw("cwd", "/tmp")}, false}, {"a figure", []any{"uptime", "²=1", kw("cwd", "/tmp")}, false},
+		{"a number", []any{"uptime", "Ⅷ=1", kw("cwd", "/tmp")}, false}, {"a letter of a later Python", []any{"uptime", "\U0001df25=1", kw("cwd", "/tmp")}, false},
+		{"a figure inside", []any{"uptime", "x²=1", kw("cwd", "/tmp")}, false}, {"no name", []any{"uptime", "2=1", kw("cwd", "/tmp")}, true},
 	} {
 		if got := Publish(perms, Request{Funs: []string{"cmd.run"}, Args: []any{x.args}, Minions: []string{"web1"}}, nil); got != x.want {
 			t.Errorf("%s: %v", x.name, got)
