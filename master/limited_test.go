@@ -13,6 +13,7 @@ import (
 
 	"saltern/master/cache"
 	"saltern/master/event"
+	"saltern/master/internal/local"
 	"saltern/master/keys"
 	"saltern/master/value"
 	"saltern/test/slapd"
@@ -120,6 +121,36 @@ func TestFieldsOfLimitedCallers(t *testing.T) {
 	r.job("web1", "test.ping", "ret", "rawfile_json", "kwargs", value.NewMap("ret_kwargs", meta, "module_executors", []any{"sudo"}))
 	if pub := web.openPublish(sub.published()[0]); pub.Str("ret") != "rawfile_json" || pub.Value("ret_kwargs") == nil || pub.Value("module_executors") == nil {
 		t.Errorf("of root's fields are left: %v", plainMap(pub))
+	}
+}
+
+// TestWordsForWrongLoads: who sends a job id that is none, or a target that nobody can read,
+// is told so, and a target as Python writes it.
+func TestWordsForWrongLoads(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, limitedUser)
+	r.accepted("web1", "min8")
+	for _, jid := range []string{" 20270101000000000009", "../../x", "1", "2027010100000000000\u0669", "20270101000000000009/x"} {
+		for who, a := range map[string]*value.Map{
+			"alice": r.answer("alice", value.NewMap(), "jid", jid),
+			"root":  r.answer("alice", value.NewMap(), "jid", jid, "user", local.CurrentUser(), "key", r.key, "kwargs", value.NewMap()),
+		} {
+			if !strings.Contains(sentence(a), "is no job id") {
+				t.Errorf("%s, %q: %v", who, jid, a)
+			}
+		}
+	}
+	for want, tgt := range map[string]any{
+		"['web1', ['x']]": []any{"web1", []any{"x"}},
+		"{'web1': 1}":     value.NewMap("web1", 1),
+	} {
+		a := r.answer("alice", value.NewMap(), "tgt", tgt, "tgt_type", "list")
+		if text := a.Map("load").Str("error"); !strings.HasSuffix(text, "for target "+want) {
+			t.Errorf("%s: %q", want, text)
+		}
+	}
+	if strings.Contains(r.log.String(), "Some exception") {
+		t.Error("a wrong job id is an error in the log")
 	}
 }
 

@@ -141,7 +141,7 @@ func (l *Launcher) NewWithin(e *target.Effort, load *value.Map) (*Job, error) {
 	tgt := load.Value("tgt")
 	minions, missing, err := l.cfg.Targets.Resolve(e, tgt, TargetType(load), Delimiter(load))
 	if err != nil {
-		return nil, fmt.Errorf("resolve the target %.100q: %w", fmt.Sprint(tgt), err)
+		return nil, fmt.Errorf("resolve the target %.100q: %w", value.StrMax(tgt, 100), err)
 	}
 	return &Job{Load: load, Target: tgt, Minions: minions, Missing: missing}, nil
 }
@@ -236,7 +236,7 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err error) {
 	asked, nocache := j.Load.Str("jid"), j.Load.Map("kwargs").Bool("nocache")
 	if asked != "" && !jobs.Valid(asked) {
-		return nil, fmt.Errorf("start a job: %w: %.40q", jobs.ErrJID, asked)
+		return nil, refuse("%.40q is no job id: leave it out and the master makes one", asked)
 	}
 	if j.account != "" {
 		j.Load.Set(jobs.AccountField, j.account)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"saltern/audit"
 	"saltern/master/event"
@@ -159,7 +158,7 @@ func (s *Service) refused(ctx context.Context, caller eauth.Caller, load *value.
 // nobody is the answer when a target selects no minion.
 func nobody(tgt any) *value.Map {
 	return value.NewMap("enc", "clear", "load", value.NewMap("jid", nil, "minions", []any{},
-		"error", fmt.Sprintf("Master could not resolve minions for target %s", shown(tgt))))
+		"error", fmt.Sprintf("Master could not resolve minions for target %s", value.Str(tgt))))
 }
 
 // fireJobError tells the tool that has chosen a job id that there will be no job. Whoever
@@ -178,21 +177,4 @@ func (s *Service) fireJobError(ctx context.Context, load *value.Map, name, messa
 	}
 	ev.Set("error", value.NewMap("name", name, "message", message))
 	s.cfg.Fire(event.Tag("job", jid, "error"), ev)
-}
-
-// shown writes a target as Python would.
-func shown(tgt any) string {
-	if l, ok := tgt.([]any); ok {
-		var s strings.Builder
-		s.WriteByte('[')
-		for i, v := range l {
-			if i > 0 {
-				s.WriteString(", ")
-			}
-			fmt.Fprintf(&s, "'%v'", v)
-		}
-		s.WriteByte(']')
-		return s.String()
-	}
-	return fmt.Sprint(tgt)
 }
