@@ -302,10 +302,19 @@ func TestJobIDIsNotTaken(t *testing.T) {
 		}
 	}
 	refused("a limited caller", root, r.answer("alice", value.NewMap(), "jid", root))
-	heard := r.m.bus.Subscribe("test", 100, event.Prefix("salt/job/"+root+"/error"))
+	heard := r.m.bus.Subscribe("test", 100, func(tag string) bool {
+		return strings.HasPrefix(tag, "salt/job/"+root) && strings.HasSuffix(tag, "/error")
+	})
 	defer heard.Close()
 	if a := r.answer("bob", value.NewMap(), "jid", root, "fun", "cmd.run", "minions", []any{"nosuch"}); a.Map("error").Str("name") != "AuthorizationError" || len(heard.C) > 0 {
 		t.Errorf("who waits for root's job hears of bob's: %v, %d events", a, len(heard.C))
+	}
+	for _, longer := range []string{root + "_1", root + "_1234567890"} { // Salt's tools take its events for those of root's
+		refused("an id that begins with that of a job", root, r.answer("alice", value.NewMap(), "jid", longer))
+		r.answer("bob", value.NewMap(), "jid", longer, "fun", "cmd.run")
+		if len(heard.C) > 0 {
+			t.Error("who waits for root's job hears of bob's with a longer id")
+		}
 	}
 	refused("the same function of another caller", root, r.answer("alice", value.NewMap(), "jid", root, "fun", "cmd.run", "arg", []any{"id"}))
 	refused("another function of root", root, r.ofRoot(root, "test.ping"))

@@ -57,6 +57,18 @@ func Valid(jid string) bool {
 	return false
 }
 
+// Beginnings are the job ids that a job id begins with, itself left out. Salt's tools take
+// events of a job for those of one whose id its id begins with (salt/client/__init__.py
+// get_returns_no_block), such as of 20260102030405678901_7 for 20260102030405678901.
+func Beginnings(jid string) (shorter []string) {
+	for n := jidDigits; n < len(jid); n++ {
+		if Valid(jid[:n]) {
+			shorter = append(shorter, jid[:n])
+		}
+	}
+	return shorter
+}
+
 func digits(s string) bool {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {

@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"saltern/master/jobs"
@@ -102,7 +103,8 @@ func (l *Launcher) looked(ctx context.Context, jid string, load *value.Map) (kno
 	if err != nil {
 		return false, fmt.Errorf("look whether job %s is known: %w", jid, err)
 	}
-	if l.cfg.Running(jid) || kept != nil && !jobs.Continues(load, kept) {
+	another := l.cfg.Running(jid) || kept != nil && !jobs.Continues(load, kept)
+	if another || !l.allUnknown(ctx, jobs.Beginnings(jid)) {
 		l.refused.taken.Add(1)
 		l.cfg.Quiet.Warn("job refused: its id is that of another job", "jid", jid, "user", load.Str("user"))
 		return false, errTaken(jid)
@@ -110,10 +112,17 @@ func (l *Launcher) looked(ctx context.Context, jid string, load *value.Map) (kno
 	return kept != nil, nil
 }
 
-// Free reports whether a job id is that of no job which is known here.
+// Free reports whether no job is known here to whose tools a job id could be that of their
+// job: it is that of none, and begins with that of none.
 func (l *Launcher) Free(ctx context.Context, jid string) bool {
-	kept, err := l.cfg.Jobs.Load(ctx, jid)
-	return err == nil && kept == nil && !l.cfg.Running(jid)
+	return l.allUnknown(ctx, append(jobs.Beginnings(jid), jid))
+}
+
+func (l *Launcher) allUnknown(ctx context.Context, jids []string) bool {
+	return !slices.ContainsFunc(jids, func(jid string) bool {
+		kept, err := l.cfg.Jobs.Load(ctx, jid)
+		return err != nil || kept != nil || l.cfg.Running(jid)
+	})
 }
 
 // Learn makes the job of a peer known: who may return for it, and by stage what is kept of
