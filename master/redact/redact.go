@@ -47,10 +47,7 @@ func Of(fun string, args []any, named *value.Map) *Call {
 	c := &Call{secrets: map[string]bool{}}
 	module, _, _ := strings.Cut(fun, ".")
 	w := walk{call: c, module: module}
-	c.Args = make([]any, len(args))
-	for i, arg := range args {
-		c.Args[i] = w.argument(arg)
-	}
+	c.Args = w.list(args, w.argument)
 	c.Named = w.fields(named, 0)
 
 	var pairs []string
@@ -225,17 +222,35 @@ func (w walk) shown(name string, v any, depth int) any {
 	case *value.Map:
 		return w.fields(v, depth)
 	case []any:
-		out := make([]any, len(v))
-		for i, e := range v {
-			out[i] = w.shown("", e, depth+1)
-		}
-		return out
+		return w.list(v, func(e any) any { return w.shown("", e, depth+1) })
 	case string:
 		return w.text(v)
 	case []byte:
 		return []byte(w.text(string(v)))
 	}
 	return v
+}
+
+// list is a list as others may see it: shown says what is seen of one of it. What follows
+// the option of a command is its value, as in ["mysql", "--password", "x"].
+func (w walk) list(list []any, shown func(any) any) []any {
+	out := make([]any, len(list))
+	for i, e := range list {
+		if i > 0 && w.isOptionOf(list[i-1], e) {
+			out[i] = w.hide(e)
+		} else {
+			out[i] = shown(e)
+		}
+	}
+	return out
+}
+
+// isOptionOf reports whether a text is the option of a command whose value is a secret.
+func (w walk) isOptionOf(option, value any) bool {
+	text, _ := option.(string)
+	name := strings.TrimLeft(text, "-")
+	next, _ := value.(string)
+	return name != text && plainName.MatchString(name) && w.isSecret(name) && !strings.HasPrefix(next, "--")
 }
 
 // text hides what shows by its form in a text.

@@ -38,6 +38,8 @@ func TestSecretArguments(t *testing.T) {
 		"assignment in a text":   {"x.y", l("mysql --password=" + mark + " -e x"), nil},
 		"option in a text":       {"salt.cmd", l("test.arg", "tool --api-token "+mark+" run"), nil},
 		"short option in a text": {"x.y", l("tool -password '" + mark + " y'"), nil},
+		"option in a list":       {"salt.cmd", l("cmd.run", l("mysql", "--password", mark, "-e", "x")), nil},
+		"option as an argument":  {"x.y", l("-token", mark), nil},
 		"JSON in a text":         {"x.y", l(`{"a": {"password": "` + mark + ` \" z"}}`), nil},
 		"JSON in JSON":           {"x.y", l(`{"x": "{\"password\": \"` + mark + ` y\"}"}`), nil},
 		"YAML in a text":         {"x.y", l("a: 1\npassword: " + mark + "\nb: 2\n"), nil},
@@ -93,6 +95,7 @@ func TestHarmlessArguments(t *testing.T) {
 		named *value.Map
 	}{
 		{"test.arg", l("a", int64(1), nil, true, 1.5, "x=y", "key value", "the token expires"), m("b", l(m("c", "d")))},
+		{"x.y", l(l("tool", "--no-password", "--verbose", "-x", "y"), "--tokens", "--", "password", "z"), nil},
 		{"jobs.list_jobs", nil, m("search_function", "test.*", "token_expire", int64(5))},
 		{"config.get", l("file_roots"), m("key", "file_roots")},
 		{"cache.fetch", l("grains"), m("bank", "x", "key", "y")},
