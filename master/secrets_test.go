@@ -165,7 +165,7 @@ func TestNoSecretWhereItDoesNotBelong(t *testing.T) {
 	}
 	post("/", "referer", `[]`)
 	ways.Go(func() {
-		a.do("GET", "/", "", "Referer", "https://x/?token="+m.next("a Referer"), "Cookie", "session_id="+m.next("a cookie"))
+		a.do("GET", "/", "", "Referer", "https://x/?token="+m.next("a Referer"), "User-Agent", "x --token "+m.next("a User-Agent"), "Cookie", "session_id="+m.next("a cookie"))
 	})
 	ways.Go(func() {
 		b := a.browser()

@@ -49,7 +49,7 @@ func (s *Server) logAccess(q *request) {
 	r := q.http
 	_, err := fmt.Fprintf(s.access.file, "%s - - [%s] \"%s %s %s\" %d %d \"%s\" \"%s\"\n", q.from, s.now().Format("02/Jan/2006:15:04:05 -0700"),
 		printable.Brief(r.Method, 16), printable.Brief(r.URL.EscapedPath(), 1024), r.Proto, q.code, q.sent,
-		printable.Brief(redact.Text(cmp.Or(r.Referer(), "-")), 256), printable.Brief(cmp.Or(r.UserAgent(), "-"), 256))
+		printable.Brief(redact.Text(cmp.Or(r.Referer(), "-")), 256), printable.Brief(redact.Text(cmp.Or(r.UserAgent(), "-")), 256))
 	if err != nil {
 		s.quiet.Warn("the access log cannot be written", "path", s.opts.AccessFile, "error", err)
 	}
