@@ -52,6 +52,7 @@ type hub struct {
 	cfg    Listen
 	own    string // socket type
 	out    outLimits
+	pings  *pings
 	pools  *pools
 	memory pool // bytes of messages: of who has proved himself,
 	// of strangers, and their connections
@@ -101,7 +102,7 @@ func newHub(ctx context.Context, ln net.Listener, own string, cfg Listen, maxMes
 	cfg.Heartbeat = cfg.Heartbeat.withDefaults()
 	def(&cfg.Linger, time.Second)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	h := &hub{cfg: cfg, own: own, out: out, pools: newPools(), ln: ln,
+	h := &hub{cfg: cfg, own: own, out: out, pings: newPings(cfg.Heartbeat.TTL), pools: newPools(), ln: ln,
 		closing: make(chan struct{}), sources: map[netip.Addr]int{}}
 	h.cfg.Sources = cmp.Or(h.cfg.Sources, NewSources(time.Now))
 	h.memory.max, h.memory.times = cfg.Limits.MaxInflight, 8
@@ -363,7 +364,6 @@ func (h *hub) heartbeat() {
 	step := h.cfg.Heartbeat.Interval / slots
 	t := time.NewTimer(step)
 	defer t.Stop()
-	ping := pingFrame(h.cfg.Heartbeat.TTL)
 	var batch []*member
 	rested := false // for a whole interval
 	for i := 0; ; {
@@ -382,7 +382,8 @@ func (h *hub) heartbeat() {
 		} else {
 			t.Reset(step)
 		}
-		for now := time.Now(); visits > 0; visits-- {
+		now := time.Now()
+		for ping := h.pings.frame(now); visits > 0; visits-- {
 			batch = h.slots[i].copy(batch[:0])
 			for _, m := range batch {
 				h.tend(m, now, ping)

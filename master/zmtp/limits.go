@@ -105,6 +105,10 @@ type Peer struct {
 	// when that one was last heard: what it sent since then may not have come. It is the
 	// zero value for all others.
 	Missing time.Time
+	// Answered is, of a subscriber that is sent PINGs with a TTL, when the last one was made
+	// that it has answered, or it has come: what was published before has reached it. It is
+	// the zero value for all others.
+	Answered time.Time
 	// SocketType is what the peer calls itself: REQ, DEALER, SUB, …
 	SocketType string
 	// Identity is the routing id that the peer asked for. It is not verified

@@ -31,6 +31,8 @@ type link struct {
 	deaf atomic.Bool
 	// expire takes the TTL of a PING; nil ignores it.
 	expire func(ttl time.Duration)
+	// onPong takes the context of a PONG; nil ignores it.
+	onPong func(context []byte)
 	// onCommand handles what is neither PING nor PONG; nil refuses.
 	onCommand func(name, body []byte) error
 
@@ -259,6 +261,9 @@ func (k *link) command(h header, p *pace) error {
 		}
 		return nil
 	case "PONG":
+		if k.onPong != nil {
+			k.onPong(body)
+		}
 		return nil
 	case "READY", "ERROR", "HELLO", "WELCOME", "INITIATE":
 		return violation("command %q after the handshake", name)

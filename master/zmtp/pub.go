@@ -42,7 +42,6 @@ type PubConfig struct {
 type Pub struct {
 	hub    *hub
 	cfg    PubConfig
-	ping   []byte // follows every message; nil without a TTL
 	shards []*shard
 
 	mu     sync.Mutex // one publisher at a time: all see the same order
@@ -69,11 +68,8 @@ func ListenPub(ctx context.Context, ln net.Listener, cfg PubConfig) *Pub {
 	p.hub = newHub(ctx, ln, "PUB", cfg.Listen, 4096,
 		outLimits{items: cfg.MaxQueue, bytes: cfg.MaxQueueBytes, stall: cfg.WriteStall})
 	p.hub.serve = p.serve
-	if ttl := cfg.Heartbeat.TTL; ttl > 0 {
-		p.ping = pingFrame(ttl)
-	}
 	for range cfg.Shards {
-		s := &shard{count: &p.hub.count, ping: p.ping, queue: make(chan *publication, shardQueue), drained: make(chan struct{})}
+		s := &shard{count: &p.hub.count, pings: p.hub.pings, queue: make(chan *publication, shardQueue), drained: make(chan struct{})}
 		p.shards = append(p.shards, s)
 		p.hub.loops.Go(s.run)
 	}
@@ -85,7 +81,9 @@ func ListenPub(ctx context.Context, ln net.Listener, cfg PubConfig) *Pub {
 // subscriptions, as messages (ZMTP 3.0) or commands (3.1).
 func (p *Pub) serve(m *member) error {
 	sub := &subscriber{m: m}
+	sub.answered.Store(int64(time.Since(p.hub.pings.born)))
 	m.role = sub
+	m.onPong = func(context []byte) { p.hub.pings.answers(sub, context) }
 	m.onCommand = func(name, body []byte) error {
 		switch string(name) {
 		case "SUBSCRIBE":
@@ -106,7 +104,7 @@ func (p *Pub) serve(m *member) error {
 	s.remove(sub)
 	if p.cfg.OnDisconnect != nil {
 		m.fail(err)
-		p.cfg.OnDisconnect(m.peer, public(m.why(err)))
+		p.cfg.OnDisconnect(p.hub.pings.seen(sub), public(m.why(err)))
 	}
 	return err
 }
@@ -163,12 +161,13 @@ func (p *Pub) Addr() net.Addr { return p.hub.ln.Addr() }
 // is for processor time), never for a subscriber. The error is ctx's, or says
 // that the Pub is closed.
 func (p *Pub) Publish(ctx context.Context, frames ...[]byte) error {
-	size := len(p.ping)
+	ping := p.hub.pings.following()
+	size := len(ping)
 	for _, f := range frames {
 		size += maxHeader + len(f)
 	}
 	wire := appendMessage(make([]byte, 0, size), frames...)
-	m := &publication{wire: wire, pinged: append(wire, p.ping...)}
+	m := &publication{wire: wire, pinged: append(wire, ping...)}
 	if len(frames) > 0 {
 		m.topic = append([]byte(nil), frames[0][:min(len(frames[0]), maxTopic)]...)
 	}
@@ -230,10 +229,15 @@ func (p *Pub) Subscribers() []Subscriber {
 // must not be changed.
 func (p *Pub) Each(yield func(Subscriber) bool) {
 	for m := range p.hub.all {
-		if !yield(Subscriber{Peer: m.peer, Topics: m.role.(*subscriber).topics.list(), Queued: m.out.queued()}) {
+		if !yield(p.subscriber(m)) {
 			return
 		}
 	}
+}
+
+func (p *Pub) subscriber(m *member) Subscriber {
+	sub := m.role.(*subscriber)
+	return Subscriber{Peer: p.hub.pings.seen(sub), Topics: sub.topics.list(), Queued: m.out.queued()}
 }
 
 // SendTo sends a message to the connection with this Peer.ID alone, whatever

@@ -3,6 +3,7 @@ package zmtp
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 )
 
 const (
@@ -18,16 +19,19 @@ const (
 type subscriber struct {
 	m      *member
 	topics topics
-	index  int // in shard.subs; guarded by shard.mu
+	// answered is how long after the listener's birth the last PING was made that
+	// the subscriber has answered, or it has come; in nanoseconds.
+	answered atomic.Int64
+	index    int // in shard.subs; guarded by shard.mu
 }
 
 // shard writes to its part of the subscribers.
 type shard struct {
 	count *counters
-	// ping follows every message when it has a TTL: libzmq forgets the TTL of
+	// A PING follows every message when it has a TTL: libzmq forgets the TTL of
 	// the PING before at each message. It goes out in one write with the message,
 	// so that a host that vanishes leaves nobody with the message alone.
-	ping    []byte
+	pings   *pings
 	queue   chan *publication
 	drained chan struct{} // closed when run is over
 
@@ -95,17 +99,18 @@ func (s *shard) fan(burst []*publication) {
 	if len(burst) == 0 {
 		return
 	}
-	whole := wires(burst, s.ping)
+	whole, ping := s.wires(burst)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.subs {
 		if sub.topics.everything() {
-			s.send(sub, burst, whole)
+			s.send(sub, burst, whole, ping)
 			continue
 		}
 		s.some = sub.topics.matches(s.some[:0], burst)
 		if len(s.some) > 0 {
-			s.send(sub, s.some, wires(s.some, s.ping))
+			whole, ping := s.wires(s.some)
+			s.send(sub, s.some, whole, ping)
 		}
 	}
 	clear(s.some)
@@ -117,17 +122,18 @@ func (s *shard) sendOne(id uint64, b []byte) bool {
 	defer s.mu.Unlock()
 	for _, sub := range s.subs {
 		if sub.m.peer.ID == id {
-			return sub.m.out.send(packet{b: append(b, s.pingOf(sub)...)}) == nil
+			return sub.m.out.send(packet{b: append(b, pingOf(sub, s.pings.following())...)}) == nil
 		}
 	}
 	return false
 }
 
-// wires joins the bytes of a burst and the PING behind it.
-func wires(ms []*publication, ping []byte) []byte {
+// wires joins the bytes of a burst and the PING behind it, which it returns as well.
+func (s *shard) wires(ms []*publication) (whole, ping []byte) {
 	if len(ms) == 1 {
-		return ms[0].pinged
+		return ms[0].pinged, ms[0].pinged[len(ms[0].wire):]
 	}
+	ping = s.pings.following()
 	size := len(ping)
 	for _, m := range ms {
 		size += len(m.wire)
@@ -136,22 +142,23 @@ func wires(ms []*publication, ping []byte) []byte {
 	for _, m := range ms {
 		b = append(b, m.wire...)
 	}
-	return append(b, ping...)
+	return append(b, ping...), ping
 }
 
 // pingOf is the PING for a subscriber that understands it, nil for any other.
-func (s *shard) pingOf(sub *subscriber) []byte {
+func pingOf(sub *subscriber, ping []byte) []byte {
 	if sub.m.minor > 0 {
-		return s.ping
+		return ping
 	}
 	return nil
 }
 
 // send gives messages to one subscriber; whole is their joined bytes and those of the
 // PING.
-func (s *shard) send(sub *subscriber, ms []*publication, whole []byte) {
-	ping := s.pingOf(sub)
-	whole = whole[:len(whole)-len(s.ping)+len(ping)]
+func (s *shard) send(sub *subscriber, ms []*publication, whole, ping []byte) {
+	whole = whole[:len(whole)-len(ping)]
+	ping = pingOf(sub, ping)
+	whole = whole[:len(whole)+len(ping)]
 	sent, size, err := sub.m.out.publish(ms, whole, ping)
 	s.count.sent.Add(uint64(sent))
 	s.count.bytes.Add(uint64(size))

@@ -1,0 +1,70 @@
+package zmtp
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"time"
+)
+
+// pings makes the PINGs of a listener. With a TTL they are dated: the context, which the
+// PONG repeats (RFC 37, "Heartbeating"; libzmq zmtp_engine.cpp process_heartbeat_message),
+// names the listener and the time. TCP keeps the order, so a PONG proves that the peer has
+// got all that was written before its PING.
+type pings struct {
+	ttl  time.Duration
+	born time.Time
+	// mark names the listener: a proxy that moves a connection here may bring the
+	// PONG to a PING of another one.
+	mark [8]byte
+}
+
+func newPings(ttl time.Duration) *pings {
+	p := &pings{ttl: ttl, born: time.Now()}
+	_, _ = rand.Read(p.mark[:]) // never fails
+	return p
+}
+
+// frame is the PING of now. All frames of one listener are equally long.
+func (p *pings) frame(now time.Time) []byte {
+	body := binary.BigEndian.AppendUint16(make([]byte, 0, 2+maxPingContext), uint16(p.ttl/(100*time.Millisecond)))
+	if p.ttl > 0 {
+		body = append(body, p.mark[:]...)
+		body = binary.BigEndian.AppendUint64(body, uint64(max(now.Sub(p.born), 0)))
+	}
+	return appendCommand(nil, "PING", body)
+}
+
+// following is the PING that goes out behind a message; nil without a TTL.
+func (p *pings) following() []byte {
+	if p.ttl == 0 {
+		return nil
+	}
+	return p.frame(time.Now())
+}
+
+// sent returns when the PING was made that a PONG with this context answers. It is false
+// for the answer to somebody else's PING, and for a time that has not come yet.
+func (p *pings) sent(context []byte, now time.Time) (time.Time, bool) {
+	if len(context) != maxPingContext || string(context[:len(p.mark)]) != string(p.mark[:]) {
+		return time.Time{}, false
+	}
+	at := p.born.Add(time.Duration(binary.BigEndian.Uint64(context[len(p.mark):]) & (1<<63 - 1)))
+	return at, !at.After(now)
+}
+
+// answers notes what a subscriber has answered.
+func (p *pings) answers(sub *subscriber, context []byte) {
+	at, ok := p.sent(context, time.Now())
+	if since := int64(at.Sub(p.born)); ok && since > sub.answered.Load() {
+		sub.answered.Store(since)
+	}
+}
+
+// seen returns the peer of a subscriber with what is known of its answers.
+func (p *pings) seen(sub *subscriber) Peer {
+	peer := sub.m.peer
+	if p.ttl > 0 && sub.m.minor > 0 {
+		peer.Answered = p.born.Add(time.Duration(sub.answered.Load()))
+	}
+	return peer
+}
