@@ -3,6 +3,8 @@ package auth
 import (
 	"context"
 	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"net/netip"
@@ -17,6 +19,18 @@ type answer struct {
 	payload any
 	act     string // event, "" for none
 	in      bool   // with the keys
+	process Process
+}
+
+// Process tells the processes of a minion apart. A minion draws its token when it starts and
+// shows it at each sign-in (salt/crypt.py AsyncAuth.__singleton_init__), so one who signs in
+// anew shows the one of before. It is a digest of the token; 0: there was none.
+type Process uint64
+
+// processOf is the digest of a token in the clear.
+func processOf(token []byte) Process {
+	sum := sha256.Sum256(append([]byte("process "), token...))
+	return Process(binary.BigEndian.Uint64(sum[:]))
 }
 
 // answer makes the payload for a verdict. It holds the RSA work, so it passes
@@ -39,7 +53,7 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 	if v.act != ActAccept {
 		return &answer{payload: s.verdictReply(r, v.ret), act: v.act}
 	}
-	m, err := s.acceptedMap(r, v, from)
+	m, process, err := s.acceptedMap(r, v, from)
 	if errors.Is(err, crypt.ErrAlgorithm) {
 		s.log.Info("sign-in with an unsupported encryption algorithm", "minion", r.id, "peer", from)
 		return &answer{payload: unsigned("bad enc algo")}
@@ -49,10 +63,10 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 		return &answer{payload: s.verdictReply(r, false)}
 	}
 	if r.version < 2 {
-		return &answer{m, v.act, true}
+		return &answer{m, v.act, true, process}
 	}
 	m.Set("nonce", r.nonce)
-	return &answer{s.signed(m, r.sigAlgo), v.act, true}
+	return &answer{s.signed(m, r.sigAlgo), v.act, true, process}
 }
 
 // proven reports whether an id last proved itself from this address. When
@@ -87,18 +101,18 @@ func (s *Service) signed(m *value.Map, algo string) any {
 }
 
 // acceptedMap holds the keys for a minion (master.py _auth_impl).
-func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (*value.Map, error) {
+func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *value.Map, p Process, err error) {
 	if _, err := crypt.EncryptionHash(r.encAlgo); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	sec := s.cfg.Secrets
-	m := value.NewMap("enc", "pub", "pub_key", sec.Public(), "publish_port", s.cfg.PublishPort)
+	m = value.NewMap("enc", "pub", "pub_key", sec.Public(), "publish_port", s.cfg.PublishPort)
 	if sig := sec.pubSigs[r.sigAlgo]; sig != "" {
 		m.Set("pub_sig", sig)
 	}
 	if r.token != nil {
-		token, err := s.returnToken(r, v.pub)
-		if err != nil {
+		var token []byte
+		if token, p, err = s.returnToken(r, v.pub); err != nil {
 			// As in Salt the answer goes out without a token, and a minion
 			// that knows the master refuses it.
 			s.badTokens.log(s.log, slog.LevelWarn, "token of a sign-in does not open", "minion", r.id, "peer", from)
@@ -109,20 +123,20 @@ func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (*value
 	key, digest := sec.current()
 	shared, err := crypt.Encrypt(v.pub, r.encAlgo, []byte(key.String()))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	own, err := sec.newSession(r.id, v.pem)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	session, err := crypt.Encrypt(v.pub, r.encAlgo, []byte(own.String()))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	m.Set("aes", shared)
 	m.Set("session", session)
 	m.Set("sig", digest)
-	return m, nil
+	return m, p, nil
 }
 
 var errToken = errors.New("token has not the form of a key")
@@ -131,13 +145,14 @@ var errToken = errors.New("token has not the form of a key")
 // minion, by which the master proves itself. Only what looks like a token, the
 // text of a symmetric key, is given back: otherwise an accepted minion could
 // have other ciphertexts opened for it.
-func (s *Service) returnToken(r request, pub *rsa.PublicKey) ([]byte, error) {
+func (s *Service) returnToken(r request, pub *rsa.PublicKey) ([]byte, Process, error) {
 	plain, err := crypt.Decrypt(s.cfg.Secrets.cfg.Identity.Key, r.encAlgo, r.token)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if _, err := crypt.ParseKey(string(plain)); err != nil || len(plain) != crypt.KeyLen {
-		return nil, errToken
+		return nil, 0, errToken
 	}
-	return crypt.Encrypt(pub, r.encAlgo, plain)
+	token, err := crypt.Encrypt(pub, r.encAlgo, plain)
+	return token, processOf(plain), err
 }

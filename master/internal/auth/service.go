@@ -68,6 +68,10 @@ type Config struct {
 	EventGrains []string
 	// Events takes the events; it must not block. nil drops them.
 	Events func(tag string, data *value.Map)
+	// Admit is asked before a minion gets its keys, and told which of its processes
+	// signs in, see [Process]. With an error the minion is told to come back. It may wait.
+	// nil admits all.
+	Admit func(ctx context.Context, id string, p Process) error
 	// Workers is how many sign-ins do RSA work at once, 0 for one per
 	// processor. Queue and MaxWait bound those that wait; 0 for defaults.
 	Workers int
@@ -246,6 +250,12 @@ func (s *Service) SignInEvent(ctx context.Context, load *value.Map, version int6
 	a := v.ready
 	if a == nil {
 		a = s.answer(ctx, r, v, from)
+	}
+	if a.in && s.cfg.Admit != nil {
+		if err := s.cfg.Admit(ctx, r.id, a.process); err != nil {
+			s.log.Warn("sign-in is put off", "minion", r.id, "peer", from, "error", err)
+			return busyText, Event{ID: r.id}
+		}
 	}
 	if a.in {
 		s.stats.accepted.Add(1)
