@@ -235,6 +235,17 @@ func (p *Pub) Each(yield func(Subscriber) bool) {
 	}
 }
 
+// Silent yields the subscribers that have answered nothing that was sent since a time, of those
+// that are sent PINGs with a TTL.
+func (p *Pub) Silent(since time.Time, yield func(Peer) bool) {
+	for m := range p.hub.all {
+		peer := p.hub.pings.seen(m.role.(*subscriber))
+		if !peer.Answered.IsZero() && peer.Answered.Before(since) && !yield(peer) {
+			return
+		}
+	}
+}
+
 func (p *Pub) subscriber(m *member) Subscriber {
 	sub := m.role.(*subscriber)
 	return Subscriber{Peer: p.hub.pings.seen(sub), Topics: sub.topics.list(), Queued: m.out.queued()}
