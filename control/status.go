@@ -114,8 +114,9 @@ const (
 	AuditFault       Fault = "audit record"
 	CacheDirFault    Fault = "cache directory"
 	ClusterFault     Fault = "cluster"
-	GitPillarFault   Fault = "git pillars"    // this master's copy, or the program git
-	GitFilesFault    Fault = "files from git" // the same
+	DeliveryFault    Fault = "jobs were not delivered" // to minions of another master
+	GitPillarFault   Fault = "git pillars"             // this master's copy, or the program git
+	GitFilesFault    Fault = "files from git"          // the same
 	GitAwayFault     Fault = "git remotes are unreachable"
 	GitLoginFault    Fault = "git remotes refuse the login"
 	GitHostKeyFault  Fault = "git remotes are not trusted"

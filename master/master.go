@@ -179,7 +179,8 @@ func (m *Master) openCluster(ctx context.Context) error {
 		return err
 	}
 	m.cluster, err = peers.Join(ctx, peers.JoinConfig{
-		Options: c, Identity: m.identity, Publisher: func() *publish.Publisher { return m.publisher }, Problem: m.problems.Report, Now: m.now, Log: m.log,
+		Options: c, Identity: m.identity, Publisher: func() *publish.Publisher { return m.publisher }, Pub: func() *zmtp.Pub { return m.pub }, Fire: m.fire,
+		Problem: m.problems.Report, Failed: m.problems.Set, Now: m.now, Log: m.log,
 	})
 	if err == nil && !m.cluster.Alone() {
 		m.identity = m.cluster.Pool.Identity()
@@ -229,7 +230,7 @@ func (m *Master) openKeys(context.Context) error {
 	m.signin, err = auth.New(auth.Config{
 		Keys: m.keys, Secrets: m.secrets, Autosign: autosign, PublishPort: port, OpenMode: c.OpenMode, MaxMinions: c.MaxMinions,
 		Connected: m.presence.CountWith, NoEvents: !c.AuthEvents, EventGrains: c.AuthEventsAutosignGrains, ClusterEvents: !m.cluster.Alone(), Events: m.fire, Logger: m.quiet,
-		Trouble: m.conditions.Reason, Decided: local.AutosignRecord(m.audit),
+		Admit: m.cluster.Admit, Trouble: m.conditions.Reason, Decided: local.AutosignRecord(m.audit),
 		Proven: func(id string) (netip.Addr, bool) { a, _, ok := m.presence.Last(id); return a, ok },
 	})
 	return err
@@ -340,6 +341,7 @@ func (m *Master) onKeyChange(c keys.Change) {
 		return
 	}
 	m.presence.Forget(c.ID)
+	m.cluster.Forget(c.ID)
 	m.minions.Forget(c.ID)
 	m.pillars.ForgetFault(c.ID)
 	if m.cfg.PreserveMinionCache {

@@ -27,8 +27,8 @@ func (s *subscriber) arrived(n *scriptedMinion, jid string) {
 }
 
 // TestMissedJob: a minion whose master is lost gets the job that was published
-// until it is back at another one. A minion that comes for the first time does
-// not, and one that was connected all the time does not get it twice.
+// until it is back at another one. So does whoever else comes from there: a minion ignores
+// what it has had. One that was connected all the time does not get it twice.
 func TestMissedJob(t *testing.T) {
 	t.Parallel()
 	ms := masters(t, 2)
@@ -49,11 +49,9 @@ func TestMissedJob(t *testing.T) {
 	back := a.subscribe()
 	back.arrived(n, jid)
 	fresh := a.subscribe()
+	fresh.arrived(n, jid)
 	second := a.job("*", "test.ping").Str("jid")
 	fresh.arrived(n, second)
-	for _, p := range fresh.payloads() {
-		t.Errorf("also %v", n.openPublish(p))
-	}
 	var got []string
 	for _, p := range staying.payloads() {
 		got = append(got, n.openPublish(p).Str("jid"))

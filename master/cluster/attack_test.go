@@ -8,6 +8,8 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -280,12 +282,20 @@ func TestAttack08Replay(t *testing.T) {
 
 // FuzzOwn reads Saltern's own messages.
 func FuzzOwn(f *testing.F) {
-	for _, m := range []any{node.Beat{Inc: "x", Version: 3}, node.Want{}, node.Refused{ReturnToken: "t", Reason: "r"}, node.Gone{}, node.State{}, takenMsg{{1}, {2}}} {
+	for _, m := range []any{node.Beat{Inc: "x", Version: 3}, node.Want{}, node.Refused{ReturnToken: "t", Reason: "r"}, node.Gone{}, node.State{}, takenMsg{{1}, {2}}, startedMsg{starts: []Start{{ID: "m1", Process: 3}}, number: 2}, subsMsg{Subs{netip.IPv6Loopback(): 2}}} {
 		tag, data, err := packOwn(m)
 		must(f, err)
 		b, err := msgpack.Marshal(data, msgpack.Modern)
 		must(f, err)
 		f.Add(strings.TrimPrefix(tag, wire.OwnPrefix), b)
+	}
+	for kind, m := range map[string]*value.Map{
+		ownCut:  cutMsg{[]Cut{{From: netip.IPv6Loopback(), Since: time.Now(), Until: time.Now().Add(time.Minute), Crowd: 3}}}.pack(time.Now()),
+		ownLate: value.NewMap("seq", 3, "age", 70000, "passed", 5),
+	} {
+		b, err := msgpack.Marshal(m, msgpack.Modern)
+		must(f, err)
+		f.Add(kind, b)
 	}
 	b, err := packItem("inc", Returns, &item{seq: 7, tag: "a/b", packed: []byte{0x80}})
 	must(f, err)
@@ -302,6 +312,21 @@ func FuzzOwn(f *testing.F) {
 		case ownAck:
 			if d, _, err := parseAck(data); err == nil && d >= duties {
 				t.Fatal(d)
+			}
+		case ownCut:
+			now := time.Now()
+			if cuts, err := parseCuts(data, now); err == nil && slices.ContainsFunc(cuts, func(c Cut) bool {
+				return c.Since.Before(now.Add(-maxAge)) || c.Until.After(now.Add(maxAge)) || c.Crowd < 0 || c.Crowd > maxSubs
+			}) {
+				t.Fatal(cuts)
+			}
+		case ownStarted:
+			if l, _, err := parseStarts(data); err == nil && len(l) > startMessage {
+				t.Fatal(len(l))
+			}
+		case ownLate:
+			if _, late, err := parseLate(data); err == nil && (late.Age < 0 || late.Age > 2*jobFor || late.Passed < 0 || late.Passed > maxJobsPassed) {
+				t.Fatalf("%+v", late)
 			}
 		case ownTaken:
 			if l, err := parseTaken(data); err == nil && len(l) > maxTaken {

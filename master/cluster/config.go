@@ -65,8 +65,14 @@ type Handler interface {
 	// must not be forwarded again.
 	Event(ctx context.Context, peer string, e event.Event) error
 	// Publish brings a job that a peer has published, to be sent to our
-	// minions with the same job id.
-	Publish(ctx context.Context, peer string, load *value.Map) error
+	// minions with the same job id. It may come late.
+	Publish(ctx context.Context, peer string, load *value.Map, late Late) error
+	// SentLate says that a job of this master has reached a peer only now; Lost jobs have never
+	// reached one that was there all the time. Passed counts what was published here within an
+	// age. They must be quick.
+	SentLate(load *value.Map, age time.Duration)
+	LostJob(peer string, load *value.Map)
+	Passed(age time.Duration) int
 	// Return brings the return of a job. It must be durable before Return
 	// returns; an error has it sent again.
 	Return(ctx context.Context, peer, tag string, load *value.Map) error
@@ -74,12 +80,14 @@ type Handler interface {
 	// state; pub is empty where the event does not have it. The truth is on the
 	// folder. It must not block.
 	KeyChanged(id string, st wire.KeyState, pub string)
-	// Subscribed brings who listens at a peer, and its address; CutOff whose subscriptions were
-	// cut there, and within which time they may miss something; Back who of them is back there. They must be
-	// quick.
+	// Subscribed brings who listens at a peer, and its address; CutOff what minions may miss
+	// by what was seen there. They must be quick.
 	Subscribed(peer string, from netip.Addr, s Subs)
-	CutOff(peer string, s Subs, age time.Duration)
-	Back(peer string, s Subs)
+	CutOff(peer string, cuts []Cut)
+	// Started brings processes of minions that a peer has seen or was told of, and returns
+	// those that were not known; AllStarted gives all, at most so many. They must be quick.
+	Started(peer string, starts []Start) (fresh []Start)
+	AllStarted(most int) []Start
 	// Taken brings requests of minions that a peer has taken, as Pool.Taken
 	// names them; AllTaken gives those that were taken here, at most so many.
 	Taken(requests [][16]byte)

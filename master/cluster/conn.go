@@ -14,6 +14,7 @@ import (
 
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/wire"
+	"saltern/master/value"
 )
 
 // conn is one incoming connection.
@@ -28,8 +29,10 @@ type conn struct {
 	class   int         // 0 stranger, 1 member; of inbox.add and belongs, under its lock
 	was     atomic.Bool // it has been a member
 
+	out     net.Conn // what is written to the other end goes through it
 	writeMu sync.Mutex
 	work    [duties]chan arrived
+	late    map[uint64]Late // by the number of a job that comes next; of read's goroutine
 }
 
 // serve finds out what the other end speaks and reads its frames.
@@ -96,6 +99,7 @@ func (p peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
 // read takes frames until the connection ends.
 func (k *conn) read(br *bufio.Reader, w net.Conn) {
 	p := k.in.p
+	k.out = w
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(p.ctx)
@@ -140,16 +144,28 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 				p.count.bad.Add(1)
 				return
 			}
+			if a.duty == Jobs {
+				a.late = k.late[a.seq]
+				clear(k.late)
+			}
 			if !started {
 				started = true
 				for d := range duties {
-					wg.Go(func() { k.handle(ctx, d, w) })
+					wg.Go(func() { k.handle(ctx, d) })
 				}
 			}
 			select {
 			case k.work[a.duty] <- a:
 			case <-ctx.Done():
 				return
+			}
+			continue
+		}
+		if kind == wire.KindOwn && rest == ownLate && !k.plain && member {
+			if seq, late, err := parseLate(f.Data); err == nil {
+				k.late = map[uint64]Late{seq: late}
+			} else {
+				p.count.bad.Add(1)
 			}
 			continue
 		}
@@ -313,14 +329,30 @@ func (k *conn) own(from node.Source, rest string, data []byte) error {
 		}
 		return p.heardData(from.ID, data)
 	}
-	if rest == ownSubs || rest == ownCut || rest == ownBack {
+	if rest == ownSubs || rest == ownCut || rest == ownStarted {
 		if from.ID == "" {
 			return wire.ErrProof
 		}
-		return p.told(from.ID, k.from, rest, data)
+		if err := p.told(from.ID, k.from, rest, data); err != nil || rest != ownStarted {
+			return err
+		}
+		return k.heard(data)
 	}
 	m, err := parseOwn(rest, data)
 	return p.verified(from, m, err)
+}
+
+// heard answers a message about starts: it has been taken.
+func (k *conn) heard(data []byte) error {
+	_, number, err := parseStarts(data)
+	if err != nil {
+		return err
+	}
+	b, err := wire.AppendFrame(nil, wire.OwnPrefix+ownHeard, value.NewMap("number", number))
+	if err != nil {
+		return err
+	}
+	return k.answer(b)
 }
 
 func (p *Pool) verified(from node.Source, msg any, err error) error {

@@ -31,6 +31,16 @@ func dutyOf(tag string) Duty {
 	return Events
 }
 
+// isJob reports whether an event is a job to publish.
+func isJob(tag string) bool {
+	rest, ok := strings.CutPrefix(tag, "salt/job/")
+	if !ok {
+		return false
+	}
+	_, kind, _ := strings.Cut(rest, "/")
+	return kind == "publish"
+}
+
 // Forward sends an event of the local bus to all peers. It never blocks.
 // Events of peers and of the cluster itself stay here.
 func (p *Pool) Forward(e event.Event) {
@@ -123,15 +133,25 @@ func (p *Pool) spread(o outgoing) int {
 		return b
 	})
 	d, n := dutyOf(o.event.Tag), 0
+	job := isJob(o.event.Tag)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.links {
+	watch, queued := func(string, *item) {}, func() {}
+	if job {
+		watch, queued = p.watchSpread(o.event.Tag)
+	}
+	defer queued()
+	for id, l := range p.links {
 		if l.plain && !salt || !l.plain && !own {
 			continue
 		}
-		i := &item{at: now, tag: o.event.Tag, maker: makerText(o.event), packed: o.packed, sealed: sealed}
+		i := &item{at: now, tag: o.event.Tag, maker: makerText(o.event), packed: o.packed, sealed: sealed, job: job}
+		if d == Jobs && !strings.HasPrefix(o.event.Tag, "salt/job/") {
+			i.keep = keyFor
+		}
 		if !l.plain {
 			i.acked = o.acked
+			watch(id, i)
 		}
 		if l.put(d, i) && !l.plain && l.up.Load() {
 			n++
@@ -211,7 +231,7 @@ func (p *Pool) accompanied() bool {
 // deliver hands an event of a peer to the master. What it would order at this master,
 // and its maker may not order, is not even put on the bus; a sender of our kind has
 // withheld it.
-func (in *inbox) deliver(ctx context.Context, peer string, e event.Event) error {
+func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Event) error {
 	select {
 	case <-in.p.served:
 	case <-ctx.Done():
@@ -237,7 +257,7 @@ func (in *inbox) deliver(ctx context.Context, peer string, e event.Event) error 
 	case event.MayOrder(e, event.JobPublish):
 		load := e.Data.Clone()
 		load.Delete("_stamp")
-		if err := (*h).Publish(ctx, peer, load); err != nil {
+		if err := (*h).Publish(ctx, peer, load, late); err != nil || late.Retold {
 			return err
 		}
 	case event.MayOrder(e, event.JobReturn):
@@ -282,6 +302,7 @@ type Status struct {
 	Strangers     uint64 // messages of strangers beyond the rate
 	Bad           uint64 // messages that were not proven or not readable
 	Dropped       uint64 // for lack of room
+	Unspread      uint64 // jobs whose callers were answered before all peers that were there had them
 	Withheld      uint64 // events on which a peer would have acted, and whose maker may not order that
 	Handled       uint64
 	Repeated      uint64 // handled before
@@ -297,7 +318,7 @@ func (p *Pool) Status() Status {
 	n := p.node.Status(now)
 	s := Status{ID: p.cfg.ID, Phase: n.Phase.String(), Version: n.Version, KeyGen: n.KeyGen, SeedGen: n.SeedGen, Owner: n.Owner, Fence: n.Token,
 		Owns: n.Owns, SecretChanged: p.view.Load().rec.Secret != "", Refused: p.count.refused.Load(), Strangers: p.count.strangers.Load(),
-		Bad: p.count.bad.Load(), Dropped: p.count.dropped.Load(), Withheld: p.count.withheld.Load(), Handled: p.count.handled.Load(), Repeated: p.count.repeated.Load()}
+		Bad: p.count.bad.Load(), Dropped: p.count.dropped.Load(), Withheld: p.count.withheld.Load(), Unspread: p.count.unspread.Load(), Handled: p.count.handled.Load(), Repeated: p.count.repeated.Load()}
 	if p.consensus != nil {
 		s.Consensus = p.consensus.status.Load()
 	}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -16,7 +15,7 @@ import (
 const maxBatch = 128
 
 // handle works off one duty of a connection and acknowledges.
-func (k *conn) handle(ctx context.Context, d Duty, w net.Conn) {
+func (k *conn) handle(ctx context.Context, d Duty) {
 	for a := range k.work[d] {
 		batch := []arrived{a}
 		for d == Returns && len(batch) < maxBatch && len(k.work[d]) > 0 {
@@ -29,13 +28,13 @@ func (k *conn) handle(ctx context.Context, d Duty, w net.Conn) {
 			continue
 		}
 		n := k.in.batch(ctx, m.ID, d, batch)
-		if n > 0 && !k.ack(w, d, batch[n-1].seq) || n < len(batch) {
+		if n > 0 && !k.ack(d, batch[n-1].seq) || n < len(batch) {
 			_ = k.Close() // the rest is sent again on the next connection
 		}
 	}
 }
 
-func (k *conn) ack(w net.Conn, d Duty, seq uint64) bool {
+func (k *conn) ack(d Duty, seq uint64) bool {
 	packed, err := packAck(d, seq)
 	if err != nil {
 		return false
@@ -44,11 +43,16 @@ func (k *conn) ack(w net.Conn, d Duty, seq uint64) bool {
 	if err != nil {
 		return false
 	}
+	return k.answer(b) == nil
+}
+
+// answer writes to the other end.
+func (k *conn) answer(b []byte) error {
 	k.writeMu.Lock()
 	defer k.writeMu.Unlock()
 	_ = k.SetWriteDeadline(time.Now().Add(writeWait))
-	_, err = w.Write(b)
-	return err == nil
+	_, err := k.out.Write(b)
+	return err
 }
 
 // batch handles numbered messages of one duty that were not handled before,
@@ -95,7 +99,7 @@ func (in *inbox) one(ctx context.Context, peer string, a arrived) bool {
 		in.p.count.bad.Add(1)
 		return true // it would not be better the next time
 	}
-	if err := in.deliver(ctx, peer, madeBy(a.maker, event.Event{Tag: a.tag, Data: data})); err != nil {
+	if err := in.deliver(ctx, peer, a.late, madeBy(a.maker, event.Event{Tag: a.tag, Data: data})); err != nil {
 		if ctx.Err() == nil {
 			in.p.log.Warn("an event of a master cannot be handled now", "peer", peer, "tag", a.tag, "error", err)
 		}
@@ -138,7 +142,7 @@ func (in *inbox) event(from netip.Addr, peer, tag string, data []byte) error {
 	}
 	p.count.handled.Add(1)
 	in.prove(peer, from)
-	return in.deliver(p.ctx, peer, event.Event{Tag: tag, Data: load, Origin: event.Peer, Maker: event.Unknown})
+	return in.deliver(p.ctx, peer, Late{}, event.Event{Tag: tag, Data: load, Origin: event.Peer, Maker: event.Unknown})
 }
 
 // unpark handles what has waited for a session key.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"saltern/master/cluster/node"
@@ -44,11 +45,15 @@ type link struct {
 	mu      sync.Mutex
 	pending []any // control messages
 	taken   [][16]byte
+	starts  starts
 	data    dataQueue
 	lost    uint64
 	leaving bool
 
+	lostJobs lostJobs // of Pool.findLost, under the pool's lock
+
 	up      atomic.Bool
+	gone    atomic.Bool            // the last try was refused: no such process runs
 	by      atomic.Pointer[string] // see via
 	dead    atomic.Bool
 	dials   atomic.Uint64
@@ -56,7 +61,7 @@ type link struct {
 }
 
 func newLink(p *Pool, id, pub string, plain bool) *link {
-	l := &link{p: p, id: id, pub: pub, plain: plain, wake: make(chan struct{}, 1)}
+	l := &link{p: p, id: id, pub: pub, plain: plain, wake: make(chan struct{}, 1), starts: starts{change: make(chan struct{})}}
 	for d := range l.queues {
 		l.queues[d].b = dutyBounds[d]
 	}
@@ -85,6 +90,11 @@ func (l *link) poke() {
 // control queues a message of package node.
 func (l *link) control(msg any) {
 	l.mu.Lock()
+	if l.joins(msg) {
+		l.mu.Unlock()
+		l.poke()
+		return
+	}
 	if len(l.pending) >= maxControl {
 		l.lost++
 	} else {
@@ -100,15 +110,30 @@ func (l *link) control(msg any) {
 	l.poke()
 }
 
+// joins adds a message to one of its kind that waits, and reports whether it could; mu is held.
+func (l *link) joins(msg any) bool {
+	m, ok := msg.(cutMsg)
+	if !ok {
+		return false
+	}
+	for i, old := range l.pending {
+		if o, ok := old.(cutMsg); ok && len(o.cuts)+len(m.cuts) <= maxSubs {
+			l.pending[i] = cutMsg{append(o.cuts[:len(o.cuts):len(o.cuts)], m.cuts...)}
+			return true
+		}
+	}
+	return false
+}
+
 // replaces tells of which messages only the newest counts.
 func replaces(msg, old any) bool {
-	switch m := msg.(type) {
+	switch msg.(type) {
 	case node.Beat:
 		_, ok := old.(node.Beat)
 		return ok
 	case subsMsg:
-		o, ok := old.(subsMsg)
-		return ok && m.kind == ownSubs && o.kind == ownSubs
+		_, ok := old.(subsMsg)
+		return ok
 	}
 	return false
 }
@@ -167,6 +192,7 @@ var errPin = errors.New("the other end has another key than the member")
 func (l *link) dial() (c net.Conn, plain bool, by string, err error) {
 	between := l.p.between(l)
 	l.dials.Add(1)
+	defer func() { l.gone.Store(errors.Is(err, syscall.ECONNREFUSED)) }()
 	limit := dialWait
 	if len(between) > 0 {
 		limit = directWait
@@ -240,10 +266,12 @@ func (l *link) once() error {
 		}
 		if !plain {
 			l.allTaken()
+			l.beginStarts(true)
 			l.connected()
 		}
 		defer func() {
 			l.up.Store(false)
+			l.beginStarts(false)
 			l.p.step(node.Unlinked{Peer: l.id})
 		}()
 	}
@@ -266,6 +294,12 @@ func (l *link) listen(c net.Conn, plain bool) {
 			l.p.step(node.Message{From: node.Source{ID: l.id}, Msg: node.Gone{}})
 			continue
 		}
+		if rest == ownHeard {
+			if m, err := unpackOwnMap(f.Data); err == nil {
+				l.heardStarts(uintOf(m, "number"))
+			}
+			continue
+		}
 		if rest != ownAck {
 			continue
 		}
@@ -273,7 +307,9 @@ func (l *link) listen(c net.Conn, plain bool) {
 		if err != nil {
 			return
 		}
-		l.queues[d].ack(seq)
+		for _, i := range l.queues[d].ack(seq) {
+			l.sentLate(i)
+		}
 		l.poke()
 	}
 }
@@ -282,6 +318,9 @@ func (l *link) listen(c net.Conn, plain bool) {
 func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 	idle := time.NewTimer(strayFor)
 	defer idle.Stop()
+	connected := l.p.cfg.Now()
+	held := time.AfterFunc(returnsFirst, l.poke)
+	defer held.Stop()
 	var buf []byte
 	flush := func() error {
 		if len(buf) == 0 {
@@ -302,6 +341,9 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 		if t := l.takeTaken(); len(t) > 0 && !plain {
 			msgs = append(msgs, t)
 		}
+		if !l.stray && !plain {
+			msgs = append(msgs, l.takeStarts(l.p.cfg.Now())...)
+		}
 		for _, m := range msgs {
 			busy = true
 			next, err := l.pack(buf, m, plain)
@@ -320,6 +362,9 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 		}
 		if !l.stray {
 			for d := range duties {
+				if d == Jobs && !plain && l.holdJobs(l.p.cfg.Now(), connected) {
+					continue
+				}
 				// A few of each, so that none waits for another.
 				for range 32 {
 					i := l.queues[d].next(l.p.cfg.Now(), !plain)
@@ -369,6 +414,9 @@ func (l *link) packItem(buf []byte, d Duty, i *item, plain bool) ([]byte, error)
 	if err != nil {
 		return buf, err
 	}
+	if buf, err = l.announceLate(buf, i, l.p.cfg.Now()); err != nil {
+		return buf, err
+	}
 	return wire.AppendPacked(buf, wire.OwnPrefix+ownItem, packed)
 }
 
@@ -411,6 +459,11 @@ func (l *link) pack(buf []byte, msg any, plain bool) ([]byte, error) {
 			return buf, err
 		}
 		tag, data = wire.AnnounceTag(p.cfg.ID), wire.Announce{PeerID: p.cfg.ID, Entries: []wire.AnnounceEntry{e}}.Pack()
+	case cutMsg:
+		if plain {
+			return buf, nil
+		}
+		tag, data = wire.OwnPrefix+ownCut, m.pack(p.cfg.Now())
 	case wire.Raft:
 		tag, data = wire.RaftTag(m.Kind), m.Pack()
 	default:

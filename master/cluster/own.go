@@ -24,7 +24,9 @@ const (
 	ownSubs    = "subs"    // who listens at the sender
 	ownCut     = "cut"     // whose subscriptions were cut there
 	ownTaken   = "taken"   // which requests of minions the sender has taken
-	ownBack    = "back"    // of those that were cut, who is back there
+	ownStarted = "started" // which minions have started anew, see Pool.Announce
+	ownHeard   = "heard"   // that this has come
+	ownLate    = "late"    // which of the numbered messages that follow come late
 	ownData    = "data"    // of minions, see Pool.SendData
 	ownThrough = "through" // the rest of the connection is for another master
 )
@@ -70,10 +72,12 @@ func packOwn(msg any) (string, *value.Map, error) {
 		return wire.OwnPrefix + ownRefused, value.NewMap("return_token", m.ReturnToken, "reason", m.Reason), nil
 	case node.Gone:
 		return wire.OwnPrefix + ownGone, value.NewMap(), nil
+	case startedMsg:
+		return wire.OwnPrefix + ownStarted, packStarts(m), nil
 	case takenMsg:
 		return wire.OwnPrefix + ownTaken, packTaken(m), nil
 	case subsMsg:
-		return wire.OwnPrefix + m.kind, value.NewMap("subs", packSubs(m.subs), "age", m.age.Milliseconds()), nil
+		return wire.OwnPrefix + ownSubs, value.NewMap("subs", packSubs(m.subs)), nil
 	}
 	return "", nil, fmt.Errorf("%w: %T", errOwn, msg)
 }
@@ -191,6 +195,7 @@ type arrived struct {
 	tag    string
 	packed []byte
 	maker  string // of the event, see makerText
+	late   Late
 }
 
 func parseItem(data []byte) (arrived, error) {
@@ -218,7 +223,7 @@ func parseItem(data []byte) (arrived, error) {
 	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || d < 0 || d >= int64(duties) || seq <= 0 || tag == "" || len(inc) > 64 {
 		return arrived{}, errOwn
 	}
-	return arrived{inc, Duty(d), uint64(seq), tag, packed, maker}, nil
+	return arrived{inc: inc, duty: Duty(d), seq: uint64(seq), tag: tag, packed: packed, maker: maker}, nil
 }
 
 func packAck(d Duty, seq uint64) ([]byte, error) { return wire.Pack([]any{int64(d), seq}) }

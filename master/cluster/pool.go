@@ -46,19 +46,22 @@ type Pool struct {
 	inc       string
 	ln        net.Listener
 
-	ctx  context.Context
-	stop context.CancelFunc
-	wg   sync.WaitGroup
+	ctx    context.Context
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+	opened time.Time
 
 	mu       sync.Mutex // guards what follows; outputs are carried under it
 	node     *node.Node
 	links    map[string]*link
 	strays   map[string]*link // to masters that are no members
 	commands map[uint64]chan error
-	lastCmd  uint64
-	refusal  string
-	closed   bool
-	early    takenMsg // what peers had taken before there was a handler
+	// spreadings are jobs whose events are about to come, by id; see Spread.
+	spreadings map[string]*spreading
+	lastCmd    uint64
+	refusal    string
+	closed     bool
+	early      takenMsg // what peers had taken before there was a handler
 
 	view    atomic.Pointer[view]
 	here    map[string]bool // members that were there at the last look, of ticks
@@ -71,7 +74,8 @@ type Pool struct {
 
 	folderBusy atomic.Bool
 	inbox      *inbox
-	consensus  *consensus // nil without PlainPeers
+	consensus  *consensus   // nil without PlainPeers
+	patient    atomic.Int64 // sign-ins that wait until peers know of them
 	count      counters
 }
 
@@ -84,8 +88,8 @@ type view struct {
 }
 
 type counters struct {
-	refused, strangers, bad, dropped, withheld, handled, repeated atomic.Uint64
-	passed                                                        atomic.Int64 // connections of others that go through us
+	refused, strangers, bad, dropped, withheld, unspread, handled, repeated atomic.Uint64
+	passed                                                                  atomic.Int64 // connections of others that go through us
 }
 
 // ErrRemoved says that this master was removed from the cluster.
@@ -98,8 +102,8 @@ func Open(ctx context.Context, cfg Config) (*Pool, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	p := &Pool{cfg: cfg, log: cfg.Logger, folder: folder{dir: cfg.Dir, salt: cfg.PlainPeers}, folderLog: newFolderLog(cfg.Logger), links: map[string]*link{}, strays: map[string]*link{},
-		commands: map[uint64]chan error{}, here: map[string]bool{}, changed: make(chan struct{}, 1), state: make(chan struct{}), served: make(chan struct{})}
+	p := &Pool{cfg: cfg, log: cfg.Logger, opened: cfg.Now(), folder: folder{dir: cfg.Dir, salt: cfg.PlainPeers}, folderLog: newFolderLog(cfg.Logger), links: map[string]*link{}, strays: map[string]*link{},
+		commands: map[uint64]chan error{}, spreadings: map[string]*spreading{}, here: map[string]bool{}, changed: make(chan struct{}, 1), state: make(chan struct{}), served: make(chan struct{})}
 	if err := p.open(ctx); err != nil {
 		return nil, fmt.Errorf("open the cluster: %w", err)
 	}
@@ -245,6 +249,7 @@ func (p *Pool) Serve(h Handler) error {
 	for _, l := range links {
 		if !l.plain && l.up.Load() {
 			l.allTaken()
+			l.poke() // starts wait for the handler
 			h.Connected(l.id)
 		}
 	}
@@ -317,13 +322,16 @@ func (p *Pool) ticks() {
 	defer t.Stop()
 	for {
 		var gone map[string]time.Time
+		var lost []lostJobs
 		p.mu.Lock()
 		if !p.closed {
 			p.perform(p.node.Tick(p.cfg.Now()))
 			gone = p.watch(p.cfg.Now())
+			lost = p.findLost(p.cfg.Now())
 		}
 		p.mu.Unlock()
 		p.lost(gone)
+		p.tellLost(lost)
 		select {
 		case <-t.C:
 		case <-p.ctx.Done():

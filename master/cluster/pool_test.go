@@ -79,6 +79,9 @@ type member struct {
 	seeds   []string
 	events  []string
 	jobs    []string
+	late    []string // jobs that came late, were sent late, or were never sent
+	retold  []string // jobs that it had before, or was brought
+	starts  []Start
 	returns []string
 	changed []string
 	told    []string
@@ -118,10 +121,17 @@ func (m *member) Event(_ context.Context, peer string, e event.Event) error {
 	return nil
 }
 
-func (m *member) Publish(_ context.Context, _ string, load *value.Map) error {
+func (m *member) Publish(_ context.Context, _ string, load *value.Map, late Late) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if late.Retold {
+		m.retold = append(m.retold, fmt.Sprint(load.Str("jid"), " ", late.Brought))
+		return nil
+	}
 	m.jobs = append(m.jobs, load.Str("jid"))
+	if late.Age > 0 {
+		m.late = append(m.late, fmt.Sprint(load.Str("jid"), " ", late.Age.Round(time.Second), " ", late.Passed))
+	}
 	return nil
 }
 
@@ -147,10 +157,45 @@ func (m *member) KeyChanged(id string, _ wire.KeyState, _ string) {
 type hears struct{ *member }
 
 func (m hears) Subscribed(peer string, _ netip.Addr, s Subs) { m.note("subs", peer, s) }
-func (m hears) CutOff(peer string, s Subs, age time.Duration) {
-	m.note("cut "+age.String(), peer, s)
+func (m hears) CutOff(peer string, cuts []Cut) {
+	for _, c := range cuts {
+		now := time.Now()
+		m.note(fmt.Sprint("cut ", now.Sub(c.Since).Round(time.Second), " ", c.Until.Sub(now).Round(time.Second)), peer, Subs{c.From: c.Crowd})
+	}
 }
-func (m hears) Back(peer string, s Subs)      { m.note("back", peer, s) }
+
+func (m hears) Started(_ string, starts []Start) (fresh []Start) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range starts {
+		if !slices.ContainsFunc(m.starts, func(o Start) bool { return o.ID == s.ID && o.Process == s.Process }) {
+			m.starts = append(m.starts, s)
+			fresh = append(fresh, s)
+		}
+	}
+	return fresh
+}
+
+func (m hears) AllStarted(int) []Start {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.starts)
+}
+
+func (m hears) SentLate(load *value.Map, age time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.late = append(m.late, "sent "+load.Str("jid"))
+}
+
+func (m hears) LostJob(peer string, load *value.Map) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.late = append(m.late, "lost "+load.Str("jid")+" "+peer)
+}
+
+func (m hears) Passed(time.Duration) int { return 7 }
+
 func (m hears) Lost(peer string, _ time.Time) { m.note("lost", peer, nil) }
 
 func (m hears) Taken(list [][16]byte) {
@@ -540,26 +585,27 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 	a.Subscribed(Subs{addr: 2})
 	b, err := open(t, within(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
 	must(t, err)
-	waits := func(kind string) func() bool {
+	waits := func(like any) func() bool {
 		return func() bool {
 			b.news.mu.Lock()
 			defer b.news.mu.Unlock()
-			return slices.ContainsFunc(b.news.waiting, func(n news) bool { return n.msg.kind == kind })
+			return slices.ContainsFunc(b.news.waiting, func(n news) bool { return fmt.Sprintf("%T", n.msg) == fmt.Sprintf("%T", like) })
 		}
 	}
-	until(t, "the first report", waits(ownSubs))
+	until(t, "the first report", waits(subsMsg{}))
 	until(t, "a look at a", func() bool { b.Pool.mu.Lock(); defer b.Pool.mu.Unlock(); return b.here[a.cfg.ID] })
 	cut := time.Now()
-	a.CutOff(Subs{addr: 1}, time.Minute)
-	until(t, "a cut", waits(ownCut))
+	a.CutOff([]Cut{{From: addr, Since: cut.Add(-20 * time.Second), Until: cut.Add(40 * time.Second), Crowd: 1}})
+	until(t, "a cut", waits(cutMsg{}))
 	a.Subscribed(Subs{addr: 9})
 	until(t, "the last report", func() bool {
 		b.news.mu.Lock()
 		defer b.news.mu.Unlock()
-		return b.news.waiting[len(b.news.waiting)-1].msg.subs[addr] == 9
+		m, _ := b.news.waiting[len(b.news.waiting)-1].msg.(subsMsg)
+		return m.subs[addr] == 9
 	})
 	a.Close()
-	until(t, "the loss", waits(""))
+	until(t, "the loss", waits(nil))
 	if b.count(&b.told) != 0 {
 		t.Errorf("told before it serves: %v", b.told)
 	}
@@ -568,18 +614,22 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 	if len(b.told) != 3 || b.told[1] != "subs "+id+" 9" || b.told[2] != "lost "+id+" 0" {
 		t.Fatalf("told %v", b.told)
 	}
-	f := strings.Fields(b.told[0]) // cut, its age, by whom, how many
-	if age, err := time.ParseDuration(f[1]); err != nil || age <= time.Minute || age > time.Minute+time.Since(cut) || f[0] != "cut" || f[2] != id || f[3] != "1" {
+	f := strings.Fields(b.told[0]) // cut, its age, what is left of it, by whom, how many
+	age, err1 := time.ParseDuration(f[1])
+	left, err2 := time.ParseDuration(f[2])
+	waited := time.Since(cut) + time.Second // they are rounded
+	if err1 != nil || err2 != nil || f[0] != "cut" || f[3] != id || f[4] != "1" ||
+		age < 20*time.Second || age > 20*time.Second+waited || left > 40*time.Second || left < 40*time.Second-waited {
 		t.Errorf("told %q, %s after the cut", b.told[0], time.Since(cut))
 	}
 
 	var d newsDesk // the bound
 	p := &Pool{}
 	for i := range 2 * maxNews {
-		d.give(p, news{peer: id, msg: subsMsg{kind: ownCut}})
-		d.give(p, news{peer: id, msg: subsMsg{kind: ownSubs, subs: Subs{addr: i}}})
+		d.give(p, news{peer: id, msg: cutMsg{}})
+		d.give(p, news{peer: id, msg: subsMsg{Subs{addr: i}}})
 	}
-	if last := d.waiting[len(d.waiting)-1]; len(d.waiting) > maxNews+1 || last.msg.subs[addr] != 2*maxNews-1 {
+	if last := d.waiting[len(d.waiting)-1]; len(d.waiting) > maxNews+1 || last.msg.(subsMsg).subs[addr] != 2*maxNews-1 {
 		t.Errorf("%d wait, the last is %+v", len(d.waiting), last)
 	}
 }
@@ -592,11 +642,11 @@ func TestSubscriptionsAreTold(t *testing.T) {
 	a, b, c := ms[0], ms[1], ms[2]
 	s := Subs{netip.MustParseAddr("10.0.0.1"): 2, netip.MustParseAddr("2001:db8::1"): 5}
 	a.Subscribed(s)
-	a.CutOff(Subs{netip.MustParseAddr("10.0.0.1"): 1}, 7*time.Second)
-	a.Back(Subs{netip.MustParseAddr("10.0.0.1"): 3})
+	now := time.Now()
+	a.CutOff([]Cut{{From: netip.MustParseAddr("10.0.0.1"), Since: now.Add(-7 * time.Second), Until: now.Add(50 * time.Second), Crowd: 4}})
 	for _, m := range []*member{b, c} {
 		until(t, "what a tells", func() bool {
-			return m.has(&m.told, "subs "+a.cfg.ID+" 7") && m.has(&m.told, "cut 7s "+a.cfg.ID+" 1") && m.has(&m.told, "back "+a.cfg.ID+" 3")
+			return m.has(&m.told, "subs "+a.cfg.ID+" 7") && m.has(&m.told, "cut 7s 50s "+a.cfg.ID+" 4")
 		})
 	}
 	if a.count(&a.told) != 0 {
@@ -612,8 +662,11 @@ func TestSubscriptionsAreTold(t *testing.T) {
 	for _, bad := range []any{value.NewMap("subs", make([]byte, 19)), value.NewMap(), []any{}, value.NewMap("subs", append(make([]byte, 16), 0xff, 0xff, 0xff, 0xff))} {
 		packed, err := msgpack.Marshal(bad, msgpack.Modern)
 		must(t, err)
-		if s, _, err := parseSubs(packed); err == nil {
+		if s, err := parseSubs(packed); err == nil {
 			t.Errorf("%v gave %v", bad, s)
+		}
+		if cuts, err := parseCuts(packed, time.Now()); err == nil {
+			t.Errorf("%v gave %v", bad, cuts)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 )
@@ -26,8 +28,15 @@ type bounds struct {
 	dropOldest   bool
 }
 
+// jobFor is how long a job waits for a peer, which gives it then to those minions that have
+// not done it. A job of so long ago nobody expects any more.
+const jobFor = 10 * time.Minute
+
+// keyFor is how long news of keys waits that goes with the jobs.
+const keyFor = 30 * time.Second
+
 var dutyBounds = [duties]bounds{
-	Jobs:    {1024, 16 << 20, 30 * time.Second, true},
+	Jobs:    {4096, 16 << 20, jobFor, true},
 	Returns: {8192, 64 << 20, 10 * time.Minute, true},
 	Events:  {8192, 16 << 20, time.Minute, false},
 }
@@ -40,14 +49,27 @@ const (
 
 // item is one message for one peer.
 type item struct {
-	seq    uint64
-	at     time.Time
-	tag    string
-	maker  string        // of the event, see makerText
-	packed []byte        // data of the event, shared between peers
-	sealed func() []byte // the same for a Salt master, made on first use
-	acked  func()        // called once when it was handled there, may be nil
+	seq     uint64
+	at      time.Time
+	tag     string
+	maker   string        // of the event, see makerText
+	packed  []byte        // data of the event, shared between peers
+	sealed  func() []byte // the same for a Salt master, made on first use
+	acked   func()        // called once when it was handled there, may be nil
+	job     bool          // a job to publish
+	keep    time.Duration // how long it may wait, if that is less than for its duty
+	again   bool          // it was sent on a connection of before, too
+	late    bool          // it was sent late: see lateAfter
+	retold  bool          // it has been there before, see link.sentLate
+	brought bool          // see Late
 }
+
+// lateAfter is after how long a job is late: its minions may have been given it elsewhere, or
+// be others.
+const lateAfter = time.Second
+
+// isLate reports whether a message is sent late now.
+func (i *item) isLate(now time.Time) bool { return i.job && (i.again || now.Sub(i.at) > lateAfter) }
 
 func (i *item) size() int { return len(i.tag) + len(i.packed) + 64 }
 
@@ -63,24 +85,86 @@ type queue struct {
 	seq    uint64
 	lost   uint64
 	handed uint64
+	// lostJobs are the last jobs that were never sent.
+	lostJobs []*item
 }
+
+// maxLostJobs bounds the jobs of which it can be said that they were lost.
+const maxLostJobs = 64
 
 // put adds a message and reports whether it has room.
 func (q *queue) put(i *item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.items) >= q.b.count || len(q.items) > 0 && q.bytes+i.size() > q.b.bytes {
-		q.lost++
+	full := func() bool {
+		return len(q.items) >= q.b.count || len(q.items) > 0 && q.bytes+i.size() > q.b.bytes
+	}
+	if full() {
+		q.expire(i.at)
+	}
+	for full() {
 		if !q.b.dropOldest {
+			q.lost++
 			return false
 		}
-		q.remove(0)
+		q.lose(q.leastDear())
 	}
 	q.seq++
 	i.seq = q.seq
 	q.items = append(q.items, i)
 	q.bytes += i.size()
 	return true
+}
+
+// old reports whether a message has waited for too long.
+func (q *queue) old(i *item, now time.Time) bool { return now.Sub(i.at) > cmp.Or(i.keep, q.b.age) }
+
+// expire drops what has waited for too long and is not under way.
+func (q *queue) expire(now time.Time) {
+	for at := q.sent; at < len(q.items); {
+		if q.old(q.items[at], now) {
+			q.lose(at)
+		} else {
+			at++
+		}
+	}
+}
+
+// leastDear is the message that goes first when there is no room: the oldest that is kept for a
+// short time only, else the oldest.
+func (q *queue) leastDear() int {
+	for at := q.sent; at < len(q.items); at++ {
+		if q.items[at].keep > 0 {
+			return at
+		}
+	}
+	return 0
+}
+
+// waits reports whether a message with a tag has not been handled.
+func (q *queue) waits(tag string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.ContainsFunc(q.items, func(i *item) bool { return i.tag == tag })
+}
+
+// lose drops a message that the peer will not get.
+func (q *queue) lose(at int) {
+	q.lost++
+	if i := q.items[at]; i.job && !i.retold {
+		q.lostJobs = append(q.lostJobs[max(0, len(q.lostJobs)-maxLostJobs+1):], i)
+	}
+	q.remove(at)
+}
+
+// takeLost returns the jobs that were lost since the last call.
+func (q *queue) takeLost(now time.Time) []*item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.expire(now)
+	lost := q.lostJobs
+	q.lostJobs = nil
+	return lost
 }
 
 func (q *queue) remove(at int) {
@@ -103,9 +187,8 @@ func (q *queue) next(now time.Time, reliable bool) *item {
 	defer q.mu.Unlock()
 	for q.sent < len(q.items) {
 		i := q.items[q.sent]
-		if now.Sub(i.at) > q.b.age {
-			q.lost++
-			q.remove(q.sent)
+		if q.old(i, now) {
+			q.lose(q.sent)
 			continue
 		}
 		if !reliable {
@@ -117,6 +200,7 @@ func (q *queue) next(now time.Time, reliable bool) *item {
 			return nil
 		}
 		q.sent++
+		i.late = i.isLate(now)
 		return i
 	}
 	return nil
@@ -130,10 +214,9 @@ func (q *queue) sentBytes() int {
 	return n
 }
 
-// ack takes out what was handled.
-func (q *queue) ack(seq uint64) {
+// ack takes out what was handled, and returns it.
+func (q *queue) ack(seq uint64) (done []*item) {
 	q.mu.Lock()
-	var done []*item
 	for q.sent > 0 && q.items[0].seq <= seq {
 		done = append(done, q.items[0])
 		q.handed++
@@ -145,13 +228,31 @@ func (q *queue) ack(seq uint64) {
 			i.acked()
 		}
 	}
+	return done
 }
 
 // again marks everything unsent, after a break.
 func (q *queue) again() {
 	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, i := range q.items[:q.sent] {
+		i.again = true
+	}
 	q.sent = 0
-	q.mu.Unlock()
+}
+
+// lateFirst reports whether the next message comes late.
+func (q *queue) lateFirst(now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.sent < len(q.items) && q.items[q.sent].isLate(now)
+}
+
+// empty reports whether all was handled.
+func (q *queue) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items) == 0
 }
 
 // QueueStatus is what waits for a peer in one duty.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -13,13 +14,22 @@ import (
 // Subs counts subscriptions of minions by their address.
 type Subs map[netip.Addr]int
 
-// subsMsg is a message about subscriptions: those that a master has, those
-// that it has seen cut, or those of the cut ones that it has again.
-type subsMsg struct {
-	kind string
-	subs Subs
-	age  time.Duration // what was published since then may be missing; of those that were cut
+// Cut says what may be missing to minions that come from an address, since subscriptions
+// from there were cut, lost, or answer no more.
+type Cut struct {
+	From netip.Addr
+	// Since is from when on publishes may be missing, Until when it is over with: by the
+	// clock of whoever has the Cut. The end is that of the first who saw it, however often
+	// it is passed on.
+	Since, Until time.Time
+	Crowd        int // so many listened from there
 }
+
+// subsMsg tells who listens at a master.
+type subsMsg struct{ subs Subs }
+
+// cutMsg tells of cuts. On the way times are ages, since clocks differ.
+type cutMsg struct{ cuts []Cut }
 
 // maxSubs bounds the addresses in one message. Of more only so many are told.
 const maxSubs = 1 << 16
@@ -53,49 +63,106 @@ func ownBytes(data []byte, name string, size, most int) (*value.Map, []byte, err
 	return m, b, nil
 }
 
-// maxAge bounds how long ago subscriptions were cut: recent publishes are not kept for longer.
+// maxAge bounds how long ago subscriptions were cut, and for how long that counts: recent
+// publishes are not kept for longer.
 const maxAge = 2 * time.Minute
 
-func parseSubs(data []byte) (Subs, time.Duration, error) {
-	m, b, err := ownBytes(data, "subs", subBytes, maxSubs)
-	if err != nil {
-		return nil, 0, err
+// packDuration writes milliseconds, at most maxAge.
+func packDuration(b []byte, d time.Duration) []byte {
+	return binary.BigEndian.AppendUint32(b, uint32(min(max(d, 0), maxAge)/time.Millisecond))
+}
+
+func unpackDuration(b []byte) time.Duration {
+	return min(time.Duration(binary.BigEndian.Uint32(b))*time.Millisecond, maxAge)
+}
+
+// cutBytes are an address, two durations and a count.
+const cutBytes = 16 + 4 + 4 + 4
+
+// pack writes cuts as of now. Masters of before read the addresses in "subs" and one age for
+// all.
+func (m cutMsg) pack(now time.Time) *value.Map {
+	cuts := m.cuts[:min(len(m.cuts), maxSubs)]
+	b := make([]byte, 0, len(cuts)*cutBytes)
+	subs, oldest := Subs{}, now
+	for _, c := range cuts {
+		ip := c.From.As16()
+		b = append(b, ip[:]...)
+		b = packDuration(b, now.Sub(c.Since))
+		b = packDuration(b, c.Until.Sub(now))
+		b = binary.BigEndian.AppendUint32(b, uint32(min(max(c.Crowd, 0), maxSubs)))
+		subs[c.From]++
+		if c.Since.Before(oldest) {
+			oldest = c.Since
+		}
 	}
-	age := time.Duration(min(uintOf(m, "age"), uint64(maxAge/time.Millisecond))) * time.Millisecond
+	return value.NewMap("subs", packSubs(subs), "age", min(now.Sub(oldest), maxAge).Milliseconds(), "cuts", b)
+}
+
+// returnWithin is for how long a cut counts that a master of before tells of.
+const returnWithin = time.Minute
+
+func parseCuts(data []byte, now time.Time) ([]Cut, error) {
+	m, err := unpackOwnMap(data)
+	if err != nil {
+		return nil, err
+	}
+	var out []Cut
+	if _, has := m.Get("cuts"); !has {
+		subs, err := parseSubs(data)
+		age := min(time.Duration(min(uintOf(m, "age"), uint64(maxAge)))*time.Millisecond, maxAge)
+		for from, n := range subs {
+			out = append(out, Cut{From: from, Since: now.Add(-age), Until: now.Add(returnWithin - age), Crowd: n})
+		}
+		return out, err
+	}
+	_, b, err := ownBytes(data, "cuts", cutBytes, maxSubs)
+	if err != nil {
+		return nil, err
+	}
+	for ; len(b) > 0; b = b[cutBytes:] {
+		out = append(out, Cut{
+			From:  netip.AddrFrom16([16]byte(b)).Unmap(),
+			Since: now.Add(-unpackDuration(b[16:])),
+			Until: now.Add(unpackDuration(b[20:])),
+			Crowd: int(min(binary.BigEndian.Uint32(b[24:]), maxSubs)),
+		})
+	}
+	return out, nil
+}
+
+func parseSubs(data []byte) (Subs, error) {
+	_, b, err := ownBytes(data, "subs", subBytes, maxSubs)
+	if err != nil {
+		return nil, err
+	}
 	s := make(Subs, len(b)/subBytes)
 	for ; len(b) > 0; b = b[subBytes:] {
 		n := binary.BigEndian.Uint32(b[16:])
 		if n > maxSubs {
-			return nil, 0, errOwn
+			return nil, errOwn
 		}
 		s[netip.AddrFrom16([16]byte(b)).Unmap()] = int(n)
 	}
-	return s, age, nil
+	return s, nil
 }
 
 // Subscribed tells the peers who listens at this master, in full. They hear it
 // again when they come back.
 func (p *Pool) Subscribed(s Subs) {
-	m := subsMsg{kind: ownSubs, subs: s}
+	m := subsMsg{s}
 	p.subs.Store(&m)
 	p.tell("", m)
 }
 
-// CutOff tells the peers whose subscriptions were cut, and not by the minions, and that these
-// may miss what was published within age.
-func (p *Pool) CutOff(s Subs, age time.Duration) { p.tell("", subsMsg{ownCut, s, age}) }
+// CutOff tells the peers what minions may miss.
+func (p *Pool) CutOff(cuts []Cut) { p.tell("", cutMsg{cuts}) }
 
 // CutBefore is CutOff for a peer that has just been connected.
-func (p *Pool) CutBefore(peer string, s Subs, age time.Duration) {
-	p.tell(peer, subsMsg{ownCut, s, age})
-}
-
-// Back tells the peers which of the minions that were cut off are back here,
-// so that no other waits for them.
-func (p *Pool) Back(s Subs) { p.tell("", subsMsg{kind: ownBack, subs: s}) }
+func (p *Pool) CutBefore(peer string, cuts []Cut) { p.tell(peer, cutMsg{cuts}) }
 
 // tell sends to a peer, "" to all.
-func (p *Pool) tell(peer string, m subsMsg) {
+func (p *Pool) tell(peer string, m any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, l := range p.links {
@@ -107,34 +174,59 @@ func (p *Pool) tell(peer string, m subsMsg) {
 
 // told takes such a message of a member.
 func (p *Pool) told(peer string, from netip.Addr, kind string, data []byte) error {
-	s, age, err := parseSubs(data)
-	if err != nil {
-		return err
-	}
 	if a, err := netip.ParseAddr(peer); err == nil {
 		from = a.Unmap() // it may have come through another master
 	}
-	p.news.give(p, news{peer: peer, from: from, at: p.cfg.Now(), msg: subsMsg{kind, s, age}})
+	n := news{peer: peer, from: from}
+	switch kind {
+	case ownSubs:
+		subs, err := parseSubs(data)
+		if err != nil {
+			return err
+		}
+		n.msg = subsMsg{subs}
+	case ownCut:
+		cuts, err := parseCuts(data, p.cfg.Now())
+		if err != nil {
+			return err
+		}
+		n.msg = cutMsg{cuts}
+	case ownStarted:
+		starts, _, err := parseStarts(data)
+		if err != nil {
+			return err
+		}
+		n.msg, n.at = startedMsg{starts: starts}, p.cfg.Now()
+	}
+	if !p.news.give(p, n) {
+		return errNews
+	}
 	return nil
 }
 
-// news is what is known of the subscriptions of a peer: a message of it, or that it was lost.
+var errNews = errors.New("too much news waits for the start of this master")
+
+// news is what is known of a peer and its minions: a message of it, or that it was lost.
 type news struct {
 	peer string
 	from netip.Addr
-	at   time.Time // of a peer that was lost: when it was last heard
-	msg  subsMsg   // without a kind: it was lost
+	at   time.Time // when it came; of a peer that was lost: when it was last heard
+	msg  any       // nil: it was lost
 }
 
-func (n *news) tell(h Handler) {
-	switch n.msg.kind {
-	case ownSubs:
-		h.Subscribed(n.peer, n.from, n.msg.subs)
-	case ownCut:
-		h.CutOff(n.peer, n.msg.subs, n.msg.age)
-	case ownBack:
-		h.Back(n.peer, n.msg.subs)
-	default:
+func (n *news) tell(p *Pool, h Handler) {
+	switch m := n.msg.(type) {
+	case subsMsg:
+		h.Subscribed(n.peer, n.from, m.subs)
+	case cutMsg:
+		h.CutOff(n.peer, m.cuts)
+	case startedMsg:
+		waited := p.cfg.Now().Sub(n.at)
+		for i := range m.starts {
+			m.starts[i].Age += waited
+		}
+		p.relay(n.peer, h.Started(n.peer, m.starts))
+	case nil:
 		h.Lost(n.peer, n.at)
 	}
 }
@@ -149,19 +241,23 @@ type newsDesk struct {
 
 const maxNews = 256
 
-func (d *newsDesk) give(p *Pool, n news) {
+func (d *newsDesk) give(p *Pool, n news) (taken bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if h := p.handler.Load(); h != nil {
-		n.tell(*h)
-		return
+		n.tell(p, *h)
+		return true
 	}
-	if n.msg.kind == ownSubs {
-		d.waiting = slices.DeleteFunc(d.waiting, func(o news) bool { return o.peer == n.peer && o.msg.kind == ownSubs })
+	if _, report := n.msg.(subsMsg); report {
+		d.waiting = slices.DeleteFunc(d.waiting, func(o news) bool {
+			_, report := o.msg.(subsMsg)
+			return report && o.peer == n.peer
+		})
 	} else if len(d.waiting) >= maxNews {
-		return
+		return false
 	}
 	d.waiting = append(d.waiting, n)
+	return true
 }
 
 // serve makes h the handler and hands it what waits. It reports whether there was none before.
@@ -171,10 +267,8 @@ func (d *newsDesk) serve(p *Pool, h Handler) bool {
 	if !p.handler.CompareAndSwap(nil, &h) {
 		return false
 	}
-	now := p.cfg.Now()
 	for _, n := range d.waiting {
-		n.msg.age += now.Sub(n.at)
-		n.tell(h)
+		n.tell(p, h)
 	}
 	d.waiting = nil
 	return true

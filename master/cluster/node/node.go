@@ -378,6 +378,7 @@ type MemberStatus struct {
 	Heard   time.Time
 	Version uint64 // newest record it knows
 	KeyGen  uint64
+	Inc     string // its incarnation, as far as it is known
 }
 
 // Status returns the state for people.
@@ -393,6 +394,7 @@ func (n *Node) Status(now time.Time) Status {
 			ms.Linked, ms.Alive, ms.Heard, ms.Version, ms.KeyGen = true, true, now, n.rec.Version, n.rec.KeyGen
 		} else if p := n.peers[m.ID]; p != nil {
 			ms.Linked, ms.Alive, ms.Heard, ms.Version, ms.KeyGen = p.linked, n.alive(now, m), p.heard, p.version, p.keyGen
+			ms.Inc = p.inc
 		}
 		s.Members = append(s.Members, ms)
 	}

@@ -50,8 +50,11 @@ type Config struct {
 	Problem func(what control.Fault, err error)
 	Log     *slog.Logger
 
-	share    *share.Share
-	peerBack func() // a peer is connected
+	share       *share.Share
+	peerBack    func() // a peer is connected
+	started     *presence.Started
+	undelivered *undelivered
+	now         func() time.Time
 }
 
 // Handler is what peers reach of this master. It implements cluster.Handler.
@@ -130,8 +133,9 @@ func (h *Handler) startOf(ctx context.Context, peer string, e event.Event) {
 	}
 }
 
-// Publish sends the job of a peer to our minions, under the same id.
-func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map) error {
+// Publish sends the job of a peer to our minions, under the same id. One that comes late goes
+// to those only that have not done it.
+func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map, late cluster.Late) error {
 	if !jobs.Valid(load.Str("jid")) {
 		h.cfg.Log.Warn("the job of a peer has no valid id", "peer", peer)
 		return nil
@@ -141,10 +145,38 @@ func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map) err
 		h.cfg.Log.Warn("the target of a peer's job cannot be read", "peer", peer, "jid", load.Str("jid"), "error", err)
 		j = &launch.Job{}
 	}
-	if err := h.cfg.Publish(ctx, load, j.Minions); err != nil {
+	if late.Brought && h.cfg.Missed.Has(load.Str("jid"), late.Age) {
+		return nil
+	}
+	if late.Age > 0 {
+		err = h.cfg.Missed.Late(ctx, load, j.Minions, late.Age, late.Passed)
+	} else {
+		err = h.cfg.Publish(ctx, load, j.Minions)
+	}
+	if err != nil {
 		return fmt.Errorf("publish job %s of a peer: %w", load.Str("jid"), err)
 	}
 	return nil
+}
+
+// SentLate gives a job of ours again that has reached a peer late: minions may have come from
+// there before it did.
+func (h *Handler) SentLate(load *value.Map, age time.Duration) {
+	load = load.Clone()
+	load.Delete("_stamp")
+	var minions []string
+	if j, err := h.cfg.Launch.New(context.Background(), load); err == nil {
+		minions = j.Minions
+	}
+	h.cfg.Missed.OwnLate(load, minions, age)
+}
+
+// LostJob tells of a job of ours that has never reached a peer.
+func (h *Handler) LostJob(peer string, load *value.Map) { h.cfg.undelivered.lost(peer, load) }
+
+// Passed counts what was published here within an age.
+func (h *Handler) Passed(age time.Duration) int {
+	return h.cfg.Missed.Passed(h.cfg.now().Add(-age))
 }
 
 // Return keeps a return that a peer has taken.
@@ -170,14 +202,22 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 	return nil
 }
 
-// Subscribed, CutOff and Back tell who may have missed a job.
+// Subscribed and CutOff tell who may have missed a job.
 func (h *Handler) Subscribed(peer string, from netip.Addr, s cluster.Subs) {
 	h.cfg.Missed.PeerHas(peer, from, s)
 }
-func (h *Handler) CutOff(_ string, s cluster.Subs, age time.Duration) {
-	h.cfg.Missed.PeerCut(s, age)
+func (h *Handler) CutOff(_ string, cuts []cluster.Cut) { h.cfg.Missed.PeerCut(cuts) }
+
+// Started learns of new processes of minions, and AllStarted tells of them, so that no job is
+// given to one that the process before may have run.
+func (h *Handler) Started(_ string, starts []cluster.Start) []cluster.Start {
+	return h.cfg.started.Learn(starts, h.cfg.now())
 }
-func (h *Handler) Back(_ string, s cluster.Subs) { h.cfg.Missed.PeerBack(s) }
+
+// AllStarted implements cluster.Handler.
+func (h *Handler) AllStarted(most int) []cluster.Start {
+	return h.cfg.started.All(most, h.cfg.now())
+}
 
 // Lost has who listened there get what it missed, and the jobs that a peer took
 // handed to the shared folder.

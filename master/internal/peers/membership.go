@@ -21,6 +21,7 @@ import (
 	"saltern/master/internal/request"
 	"saltern/master/internal/share"
 	"saltern/master/jobs"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -39,6 +40,9 @@ const (
 	// for the reply to a return that nobody got.
 	RequestTTL = 6 * time.Second
 	PublishTTL = RequestTTL + pingEvery
+	// silentFor is how long a minion may answer no PING until its subscription counts as
+	// cut: before the minion itself gives it up.
+	silentFor = PublishTTL - pingEvery + pingEvery/4
 )
 
 // Membership is a master's place in its cluster. One without a Pool is that of a
@@ -48,13 +52,17 @@ type Membership struct {
 	Pool    *cluster.Pool // nil: alone
 	Jobs    *jobs.Cluster
 	Missed  *presence.Resender
+	Started *presence.Started
 
 	link    *Link
 	handler *Handler
 	share   *share.Share
 	problem func(control.Fault, error)
+	now     func() time.Time
 	log     *slog.Logger
-	lonely  atomic.Bool // the last return found no other master that could keep it
+
+	undelivered *undelivered
+	lonely      atomic.Bool // the last return found no other master that could keep it
 }
 
 // degraded tells how returns are kept.
@@ -76,16 +84,20 @@ type JoinConfig struct {
 	Options   *conf.Master
 	Identity  auth.Identity
 	Publisher func() *publish.Publisher // asked when minions have missed something
+	Pub       func() *zmtp.Pub
+	Fire      func(tag string, data *value.Map)
 	Problem   func(control.Fault, error)
-	Now       func() time.Time
-	Log       *slog.Logger
+	// Failed reports what has happened, and lasts for an hour.
+	Failed func(control.Fault, error)
+	Now    func() time.Time
+	Log    *slog.Logger
 }
 
 // Join joins the cluster of the options, or forms it. It returns when this master
 // belongs to it; at once, when the options name none.
 func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	c := cfg.Options
-	m := &Membership{Options: c, problem: cfg.Problem, log: cfg.Log}
+	m := &Membership{Options: c, problem: cfg.Problem, now: cfg.Now, log: cfg.Log}
 	if c.ClusterID == "" {
 		return m, nil
 	}
@@ -109,21 +121,40 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 		return m, err
 	}
 	m.link = &Link{Pool: m.Pool, Now: cfg.Now, Log: cfg.Log}
+	m.Started = presence.NewStarted()
+	m.Missed = presence.NewResender(m.resending(cfg))
+	return m, nil
+}
+
+// resending is how what minions have missed is sent again.
+func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
+	c := cfg.Options
+	u := &undelivered{fire: cfg.Fire, failed: cfg.Failed, log: cfg.Log}
 	rc := presence.ResenderConfig{
 		Recent: func(since time.Time) []publish.Recent { return cfg.Publisher().Recent(since) },
 		Resend: func(ctx context.Context, id uint64, r publish.Recent) error {
 			return cfg.Publisher().Resend(ctx, id, r)
 		},
-		Peers: m.Pool, Now: cfg.Now, Log: cfg.Log,
+		Again:  func(ctx context.Context, r, as publish.Recent) error { return cfg.Publisher().Again(ctx, r, as) },
+		Passed: func(since time.Time) int { return cfg.Publisher().Passed(since) },
+		Aim: func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error) {
+			return cfg.Publisher().Aim(r, tgt, typ, ids)
+		},
+		Silent:      func(since time.Time, yield func(zmtp.Peer) bool) { cfg.Pub().Silent(since, yield) },
+		SilentFor:   silentFor,
+		Undelivered: u.missed,
+		Peers:       m.Pool,
+		Now:         cfg.Now,
+		Log:         cfg.Log,
+	}
+	if !c.OrderMasters { // else lower masters have minions of which we know nothing
+		rc.Started = m.Started
 	}
 	if c.JobCache && c.ExtJobCache == "" && !c.OrderMasters { // returns are kept, and all minions are ours
 		rc.Returned = func(ctx context.Context, jid string) (map[string]bool, error) { return m.Jobs.Returned(ctx, jid) }
-		rc.Narrow = func(r publish.Recent, ids []string) (publish.Recent, error) {
-			return cfg.Publisher().Narrow(r, ids)
-		}
 	}
-	m.Missed = presence.NewResender(rc)
-	return m, nil
+	m.undelivered = u
+	return rc
 }
 
 // Alone reports whether this master belongs to no cluster.
@@ -207,6 +238,36 @@ func (m *Membership) ShareNonce(k request.NonceKey) {
 	}
 }
 
+// Admit lets a process of a minion in, once the others know of it if it is a new one. A
+// minion that was started anew must not be given again what its last process may have run.
+// What another master has told of it is not enough: that one may not have reached all.
+func (m *Membership) Admit(ctx context.Context, id string, p auth.Process) error {
+	if m.Pool == nil {
+		return nil
+	}
+	now := m.now()
+	since, _ := m.Started.Saw(id, uint64(p), now)
+	if now.Sub(since) > presence.KnownFor {
+		return nil
+	}
+	return m.Pool.Announce(ctx, cluster.Start{ID: id, Process: uint64(p), Age: now.Sub(since)})
+}
+
+// Spread prepares for the event that publishes a job, see [cluster.Pool.Spread].
+func (m *Membership) Spread(jid string) (wait func(context.Context), done func()) {
+	if m.Pool == nil {
+		return func(context.Context) {}, func() {}
+	}
+	return m.Pool.Spread(jid)
+}
+
+// Forget drops what is known of a minion whose key is gone.
+func (m *Membership) Forget(id string) {
+	if m.Started != nil {
+		m.Started.Forget(id)
+	}
+}
+
 // Rotate replaces the cluster key when a tool asks for it. The owner watches its
 // age, see package node.
 func (m *Membership) Rotate(ctx context.Context, secrets *auth.Secrets) {
@@ -231,6 +292,7 @@ func (m *Membership) Serve(cfg Config) error {
 		return err
 	}
 	cfg.Key, cfg.Jobs, cfg.Missed, cfg.share, cfg.peerBack = m.Pool.ClusterKey(), m.Jobs, m.Missed, m.share, m.peerBack
+	cfg.started, cfg.undelivered, cfg.now = m.Started, m.undelivered, m.now
 	m.handler = newHandler(cfg)
 	return m.Pool.Serve(m.handler)
 }

@@ -5,182 +5,209 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"saltern/master/cluster"
 )
 
 // bounds of Missed.
 const (
-	// returnWithin is how soon a minion that was cut off is back.
+	// returnWithin is how soon a minion that was cut off is back. It counts from the
+	// cut, wherever that was seen, and nobody prolongs it by passing it on.
 	returnWithin = time.Minute
 	// arrivalFor is how long a new subscription is remembered: it may come
 	// before it is known that its last one was cut.
 	arrivalFor  = 20 * time.Second
-	maxCuts     = 1 << 16
+	maxMarks    = 1 << 16 // Overflow policy: who comes from there misses what it misses
 	maxArrivals = 1 << 16
+	// markStep is how finely marks are told apart in time.
+	markStep = 500 * time.Millisecond
+	// minRounds is how often a minute what was missed is given at least to who comes
+	// from an address, and twice as often as so many were cut there. Further ones get
+	// nothing: somebody who is no minion may subscribe again and again.
+	minRounds = 16
 )
 
-// Missed matches subscriptions that were cut by us, by a load balancer or by
-// the loss of a node, with new ones from the same address, so that these can
-// be given what was published meanwhile. A subscription that its minion ended
-// is no matter of it: such a minion was stopped or is starting its machine
-// anew, and must not be given a job a second time.
+// Missed says what a new subscription may have missed. A mark is made when subscriptions from
+// an address have ended, were lost, or answer no more: what was published since then may be
+// missing to who comes from there within a minute.
 //
-// A subscription bears no minion's name, so minions behind one address are
-// counted: as many new subscriptions match as were cut. One that a load balancer
-// has moved here says so itself, and is counted only so that no other matches in its
-// place. Overflow policy: what
-// has no room is forgotten, and that minion misses what it misses.
+// A subscription bears no minion's name, and minions may share an address. So a mark is for
+// everybody from there, and the earliest counts: that somebody is given what it has had
+// already does no harm, since a minion knows its last jobs, and who has been started anew is
+// left out by its name, see [Resender]. Marks are the same in any order and however often
+// they are told.
+//
+// A subscription that a load balancer has moved here says itself what it has missed. It takes
+// no mark.
 type Missed struct {
 	mu       sync.Mutex
-	cuts     map[netip.Addr][]cutOff
+	base     time.Time // from which steps count
+	marks    map[netip.Addr][]Mark
 	arrivals map[netip.Addr][]Arrival
-	nCuts    int
+	rounds   map[netip.Addr]rounds
+	nMarks   int
 	nArrive  int
+	refused  uint64
 }
 
-type cutOff struct {
-	since, until time.Time
-	n            int
+// Mark says what may be missing to who comes from an address.
+type Mark struct {
+	Since, Until time.Time // what was published from then on; who comes until then
+	Crowd        int       // so many listened from there at about that time
 }
 
-// Arrival is a new subscription that takes the place of one that was cut.
+// rounds counts what was given to an address within a minute.
+type rounds struct {
+	from time.Time
+	n    int
+}
+
+// Arrival is a new subscription that may have missed something.
 type Arrival struct {
 	ID    uint64    // of the connection
-	At    time.Time // when it came
+	At    time.Time // what was published later it gets as everybody does
 	Since time.Time // what was published from then on may be missing
-	Moved bool      // it said so itself
 }
 
 // newMissed makes an empty Missed.
 func newMissed() *Missed {
-	return &Missed{cuts: map[netip.Addr][]cutOff{}, arrivals: map[netip.Addr][]Arrival{}}
+	return &Missed{marks: map[netip.Addr][]Mark{}, arrivals: map[netip.Addr][]Arrival{}, rounds: map[netip.Addr]rounds{}}
 }
 
-// Arrive tells of a new subscription, and whether it takes the place of one
-// that was cut. since is the zero value but of one that was moved here.
-func (m *Missed) Arrive(from netip.Addr, id uint64, since, now time.Time) (Arrival, bool) {
+// Arrive tells of a new subscription, and whether it may have missed something.
+func (m *Missed) Arrive(from netip.Addr, id uint64, now time.Time) (Arrival, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pruneCuts(from, now)
-	a := Arrival{ID: id, At: now, Since: since, Moved: !since.IsZero()}
-	if list := m.cuts[from]; len(list) > 0 {
-		if !a.Moved || list[0].since.Before(since) {
-			a.Since = list[0].since
-		}
-		if list[0].n--; list[0].n == 0 {
-			m.setCuts(from, list[1:])
-		}
-		return a, true
+	m.pruneMarks(from, now)
+	a := Arrival{ID: id, At: now, Since: now}
+	if list := m.marks[from]; len(list) > 0 {
+		a.Since = list[0].Since
 	}
-	if m.nArrive < maxArrivals {
+	if m.nArrive < maxArrivals { // an earlier mark may come
 		m.arrivals[from] = append(m.arrivals[from], a)
 		m.nArrive++
 	}
-	return a, false
+	return a, a.Since.Before(now) && m.allow(from, now)
 }
 
-// Cut tells that n subscriptions from an address were cut, at a time or a
-// little later; what was published in a margin before it may be missing, too.
-// Those that have come again already are returned.
-func (m *Missed) Cut(from netip.Addr, n int, at time.Time, margin time.Duration, now time.Time) (back []Arrival) {
-	since := at.Add(-margin)
+// Mark makes a mark, and returns who has come from there since and may lack more by it than
+// was known.
+func (m *Missed) Mark(from netip.Addr, mark Mark, now time.Time) (back []Arrival) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	list := m.arrivals[from]
-	for len(list) > 0 && n > 0 {
-		a := list[0]
-		list = list[1:]
-		m.nArrive--
-		if a.At.Before(at) || now.Sub(a.At) > arrivalFor {
-			continue // it came before
+	if !now.Before(mark.Until) || !m.put(from, mark) {
+		return nil
+	}
+	for i, a := range m.arrivals[from] {
+		if now.Sub(a.At) > arrivalFor || a.At.Before(mark.Since) || !mark.Since.Before(a.Since) || !m.allow(from, now) {
+			continue
 		}
-		a.Since = since
-		back = append(back, a)
-		n--
+		again := a
+		again.At, again.Since = minTime(a.At, a.Since), mark.Since
+		back = append(back, again)
+		m.arrivals[from][i].Since = mark.Since
 	}
-	if len(list) == 0 {
-		delete(m.arrivals, from)
-	} else {
-		m.arrivals[from] = list
-	}
-	m.pruneCuts(from, now)
-	if n <= 0 || m.nCuts >= maxCuts {
-		return back
-	}
-	cuts := append(slices.Clone(m.cuts[from]), cutOff{since, now.Add(returnWithin), n})
-	slices.SortFunc(cuts, func(a, b cutOff) int { return a.since.Compare(b.since) })
-	m.setCuts(from, cuts)
 	return back
 }
 
-// Back tells that n of the subscriptions that were cut came again elsewhere.
-func (m *Missed) Back(from netip.Addr, n int, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.pruneCuts(from, now)
-	list := slices.Clone(m.cuts[from])
-	for len(list) > 0 && n > 0 {
-		k := min(n, list[0].n)
-		n -= k
-		if list[0].n -= k; list[0].n == 0 {
-			list = list[1:]
-		}
+func minTime(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
 	}
-	m.setCuts(from, list)
+	return a
 }
 
-// Pending returns how many of those that were cut are not back, and for how long the first of
-// them has been away at most.
-func (m *Missed) Pending(now time.Time) (n cluster.Subs, age time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n = cluster.Subs{}
-	for from, list := range m.cuts {
-		for _, c := range list {
-			if now.Before(c.until) {
-				n[from] += c.n
-				age = max(age, now.Sub(c.since))
-			}
-		}
+// put adds a mark, or makes one of the same moment last as long; m.mu is held.
+func (m *Missed) put(from netip.Addr, mark Mark) bool {
+	if m.base.IsZero() {
+		m.base = mark.Since
 	}
-	return n, age
+	step := mark.Since.Sub(m.base) / markStep
+	if mark.Since.Before(m.base) {
+		step-- // down, in both directions
+	}
+	mark.Since = m.base.Add(step * markStep)
+	list := m.marks[from]
+	i, same := slices.BinarySearchFunc(list, mark, func(a, b Mark) int { return a.Since.Compare(b.Since) })
+	if same {
+		list[i].Crowd = max(list[i].Crowd, mark.Crowd)
+		if mark.Until.After(list[i].Until) {
+			list[i].Until = mark.Until
+		}
+		return true
+	}
+	if m.nMarks >= maxMarks {
+		m.refused++
+		return false
+	}
+	m.nMarks++
+	m.marks[from] = slices.Insert(list, i, mark)
+	return true
 }
 
-func (m *Missed) setCuts(from netip.Addr, list []cutOff) {
-	m.nCuts += len(list) - len(m.cuts[from])
+// allow counts a round, and reports whether there may be one; m.mu is held.
+func (m *Missed) allow(from netip.Addr, now time.Time) bool {
+	crowd := 0
+	for _, x := range m.marks[from] {
+		crowd = max(crowd, x.Crowd)
+	}
+	r := m.rounds[from]
+	if now.Sub(r.from) >= returnWithin {
+		r = rounds{from: now}
+	}
+	r.n++
+	m.rounds[from] = r
+	if r.n > minRounds+2*crowd {
+		m.refused++
+		return false
+	}
+	return true
+}
+
+// Pending returns the marks that are in force.
+func (m *Missed) Pending(now time.Time) map[netip.Addr][]Mark {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.prune(now)
+	out := make(map[netip.Addr][]Mark, len(m.marks))
+	for from, list := range m.marks {
+		out[from] = slices.Clone(list)
+	}
+	return out
+}
+
+func (m *Missed) pruneMarks(from netip.Addr, now time.Time) {
+	before := m.marks[from]
+	list := slices.DeleteFunc(before, func(x Mark) bool { return !now.Before(x.Until) })
+	m.nMarks += len(list) - len(before)
 	if len(list) == 0 {
-		delete(m.cuts, from)
+		delete(m.marks, from)
 		return
 	}
-	m.cuts[from] = list
-}
-
-func (m *Missed) pruneCuts(from netip.Addr, now time.Time) {
-	m.setCuts(from, slices.DeleteFunc(slices.Clone(m.cuts[from]), func(c cutOff) bool { return now.After(c.until) }))
+	m.marks[from] = list
 }
 
 // Prune forgets what is over. Call it now and then.
 func (m *Missed) Prune(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pruneAll(now)
+	m.prune(now)
 }
 
-func (m *Missed) pruneAll(now time.Time) {
-	for from := range m.cuts {
-		m.pruneCuts(from, now)
+func (m *Missed) prune(now time.Time) {
+	for from := range m.marks {
+		m.pruneMarks(from, now)
 	}
 	for from, list := range m.arrivals {
-		i := 0
-		for i < len(list) && now.Sub(list[i].At) > arrivalFor {
-			i++
-		}
-		m.nArrive -= i
-		if i == len(list) {
+		kept := slices.DeleteFunc(list, func(a Arrival) bool { return now.Sub(a.At) > arrivalFor })
+		m.nArrive -= len(list) - len(kept)
+		if len(kept) == 0 {
 			delete(m.arrivals, from)
 		} else {
-			m.arrivals[from] = list[i:]
+			m.arrivals[from] = kept
+		}
+	}
+	for from, r := range m.rounds {
+		if now.Sub(r.from) >= returnWithin {
+			delete(m.rounds, from)
 		}
 	}
 }

@@ -1,88 +1,155 @@
 package presence
 
 import (
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
+
+	"saltern/master/cluster"
 )
 
+var (
+	began    = time.Unix(1_700_000_000, 0)
+	addressA = netip.MustParseAddr("10.0.0.1")
+	addressB = netip.MustParseAddr("10.0.0.2")
+)
+
+// at is a time in seconds after the beginning.
+func at(s float64) time.Time { return began.Add(time.Duration(s * float64(time.Second))) }
+
+// TestMissed: who comes from an address within a minute after a cut there may have missed what was
+// published since, whoever was cut, and whichever is known first.
 func TestMissed(t *testing.T) {
-	t0 := time.Unix(1000, 0)
-	at := func(s float64) time.Time { return t0.Add(time.Duration(s * float64(time.Second))) }
-	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-	m := newMissed()
-	// Minions that come for the first time miss nothing.
-	if _, ok := m.Arrive(a, 1, time.Time{}, at(0)); ok {
-		t.Error("the first subscription")
-	}
-	// Cut, then back: as many as were cut.
-	if back := m.Cut(a, 2, at(32), 2*time.Second, at(32)); len(back) != 0 {
-		t.Errorf("back: %v", back)
-	}
-	if _, ok := m.Arrive(b, 2, time.Time{}, at(32)); ok {
-		t.Error("another address")
-	}
-	for i, want := range []bool{true, true, false} {
-		got, ok := m.Arrive(a, uint64(10+i), time.Time{}, at(33))
-		if ok != want || ok && (!got.Since.Equal(at(30)) || got.ID != uint64(10+i)) {
-			t.Errorf("%d: %v %v", i, got, ok)
-		}
-	}
-	// Back before it is known that it was cut; not one that came before.
-	m.Arrive(b, 20, time.Time{}, at(40))
-	m.Arrive(b, 21, time.Time{}, at(43))
-	back := m.Cut(b, 3, at(42), 0, at(45))
-	if len(back) != 1 || back[0].ID != 21 || !back[0].Since.Equal(at(42)) || !back[0].At.Equal(at(43)) {
-		t.Errorf("back: %v", back)
-	}
-	// The earlier cut first.
-	m.Cut(b, 1, at(41), 0, at(46))
-	if got, ok := m.Arrive(b, 22, time.Time{}, at(47)); !ok || !got.Since.Equal(at(41)) {
-		t.Errorf("%v %v", got, ok)
-	}
-	// Who came back elsewhere is not waited for.
-	m.Cut(a, 2, at(50), 0, at(50))
-	m.Cut(a, 2, at(51), 0, at(51))
-	m.Back(a, 3, at(52))
-	m.Back(b, 3, at(52))
-	for i, want := range []bool{true, false} {
-		if got, ok := m.Arrive(a, uint64(30+i), time.Time{}, at(53)); ok != want || ok && !got.Since.Equal(at(51)) {
-			t.Errorf("%d: %v %v", i, got, ok)
-		}
-	}
-	// One that was moved here says so; the earlier of two times counts.
-	if got, ok := m.Arrive(a, 40, at(54), at(55)); ok || !got.Moved || !got.Since.Equal(at(54)) {
-		t.Errorf("moved here before it is known why: %v %v", got, ok)
-	}
-	if back := m.Cut(a, 2, at(55), time.Second, at(56)); len(back) != 1 || !back[0].Moved {
-		t.Errorf("moved here: %v", back)
-	}
-	if got, ok := m.Arrive(a, 41, at(52), at(57)); !ok || !got.Since.Equal(at(52)) {
-		t.Errorf("moved here, long unheard: %v %v", got, ok)
-	}
-	// Who comes back too late missed too much.
-	if _, ok := m.Arrive(b, 23, time.Time{}, at(46+61)); ok {
-		t.Error("after more than a minute")
-	}
-	m.Prune(at(1000))
-	if len(m.cuts)+len(m.arrivals)+m.nCuts+m.nArrive != 0 {
-		t.Errorf("left: %+v", m)
+	minute := Mark{Since: at(30), Until: at(90), Crowd: 2}
+	for name, tt := range map[string]struct {
+		from  netip.Addr
+		came  float64 // 0: it comes after the mark
+		comes float64
+		since time.Time // zero: nothing is missing
+	}{
+		"for the first time":           {from: addressB, comes: 40},
+		"after the cut":                {from: addressA, comes: 40, since: at(30)},
+		"too late":                     {from: addressA, comes: 90},
+		"before the cut is known":      {from: addressA, came: 31, since: at(30)},
+		"before it":                    {from: addressA, came: 29},
+		"long before the cut is known": {from: addressA, came: 30.5, comes: 0, since: at(30)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMissed()
+			var since time.Time
+			if tt.came > 0 {
+				if a, missed := m.Arrive(tt.from, 1, at(tt.came)); missed {
+					t.Errorf("%+v", a)
+				}
+			}
+			if back := m.Mark(addressA, minute, at(35)); len(back) > 0 {
+				since = back[0].Since
+			}
+			if tt.came == 0 {
+				if a, missed := m.Arrive(tt.from, 1, at(tt.comes)); missed {
+					since = a.Since
+				}
+			}
+			if !since.Equal(tt.since) {
+				t.Errorf("what is missing: since %v, not %v", since, tt.since)
+			}
+		})
 	}
 }
 
+// TestCutEndsWithItsMinute: what two masters tell each other of cuts, at each of their
+// reconnects, ends with the minute of the cut (S3). It went on for as long as there were
+// reconnects, and a job ran a second time two minutes later.
+func TestCutEndsWithItsMinute(t *testing.T) {
+	a, b := newDesk(nil), newDesk(nil)
+	a.PeerCut([]cluster.Cut{{From: addressA, Since: at(0), Until: at(0).Add(returnWithin), Crowd: 3}})
+	for second := 10.0; second < 200; second += 7 {
+		a.now, b.now = at(second), at(second)
+		b.PeerCut(a.pending())
+		a.PeerCut(b.pending())
+		for name, d := range map[string]*desk{"a": a, "b": b} {
+			d.come(addressA, time.Time{})
+			if missed, want := len(d.due()) > 0, second < returnWithin.Seconds(); missed != want {
+				t.Fatalf("%s after %v s: something is missing: %v", name, second, missed)
+			}
+		}
+	}
+}
+
+// TestMarksAreTheSameInAnyOrder: masters that hear the same marks, in any order and however often,
+// give the same to who comes.
+func TestMarksAreTheSameInAnyOrder(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var told []Mark
+		for range 1 + r.IntN(8) {
+			since := at(r.Float64() * 20)
+			told = append(told, Mark{Since: since, Until: since.Add(returnWithin), Crowd: r.IntN(5)})
+		}
+		one, other := newMissed(), newMissed()
+		one.base, other.base = began, began
+		for _, m := range told {
+			one.Mark(addressA, m, at(20))
+		}
+		for _, i := range append(r.Perm(len(told)), r.Perm(len(told))...) {
+			other.Mark(addressA, told[i], at(21))
+		}
+		for _, second := range []float64{25, 61, 70, 80, 81} {
+			x, missed := one.Arrive(addressA, 1, at(second))
+			y, also := other.Arrive(addressA, 1, at(second))
+			if missed != also || !x.Since.Equal(y.Since) {
+				t.Fatalf("at %v: %+v %v, and %+v %v; of %v", second, x, missed, y, also, told)
+			}
+		}
+	}
+}
+
+// TestMissedBounds: what comes from outside in any number is bounded, and goes with its time.
 func TestMissedBounds(t *testing.T) {
 	m := newMissed()
-	now := time.Unix(1000, 0)
+	now := began
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
-	for i := range maxCuts + 100 {
-		m.Cut(addr(i), 1, now, 0, now)
-		m.Arrive(addr(1<<20+i), uint64(i), time.Time{}, now)
+	mark := Mark{Since: now.Add(-time.Second), Until: now.Add(returnWithin), Crowd: 1}
+	for i := range maxMarks + 100 {
+		m.Mark(addr(i), mark, now)
+		m.Arrive(addr(1<<20+i), uint64(i), now)
 	}
-	if m.nCuts != maxCuts || m.nArrive != maxArrivals {
-		t.Errorf("%d cuts, %d arrivals", m.nCuts, m.nArrive)
+	if m.nMarks != maxMarks || m.nArrive != maxArrivals || m.refused != 100 {
+		t.Errorf("%d marks, %d arrivals, %d refused", m.nMarks, m.nArrive, m.refused)
+	}
+	given := 0
+	for i := range 1000 { // somebody who subscribes again and again
+		if _, missed := m.Arrive(addr(7), uint64(i), now); missed {
+			given++
+		}
+	}
+	if given != minRounds+2 {
+		t.Errorf("given %d times", given)
+	}
+	for i := range 1000 { // within a moment there is one mark, however often it is told
+		m.Mark(addr(7), Mark{Since: mark.Since.Add(time.Duration(i)), Until: mark.Until}, now)
+	}
+	if n := len(m.marks[addr(7)]); n > 2 {
+		t.Errorf("%d marks of one moment", n)
 	}
 	m.Prune(now.Add(time.Hour))
-	if m.nCuts != 0 || m.nArrive != 0 {
-		t.Errorf("%d cuts, %d arrivals after an hour", m.nCuts, m.nArrive)
+	if m.nMarks != 0 || m.nArrive != 0 || len(m.marks)+len(m.arrivals)+len(m.rounds) != 0 {
+		t.Errorf("left after an hour: %+v", m)
+	}
+}
+
+// TestMarksAreSorted: the earliest mark counts.
+func TestMarksAreSorted(t *testing.T) {
+	m := newMissed()
+	for _, s := range []float64{30, 10, 20, -5} {
+		m.Mark(addressA, Mark{Since: at(s), Until: at(s).Add(returnWithin)}, at(31))
+	}
+	if !slices.IsSortedFunc(m.marks[addressA], func(a, b Mark) int { return a.Since.Compare(b.Since) }) {
+		t.Errorf("%v", m.marks[addressA])
+	}
+	if a, missed := m.Arrive(addressA, 1, at(32)); !missed || a.Since.After(at(-5)) || a.Since.Before(at(-5).Add(-markStep)) {
+		t.Errorf("%+v %v", a, missed)
 	}
 }

@@ -2,88 +2,100 @@ package presence
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"maps"
 	"net/netip"
-	"slices"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"saltern/master/cluster"
 	"saltern/master/internal/publish"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
-// times of what minions may have missed.
+// times of what minions may have missed. The margins may be generous: a minion that gets
+// what it has had already ignores it, and one that was started anew is left out.
 const (
 	tellEvery  = 500 * time.Millisecond // who listens here, to the peers
 	gatherCuts = 20 * time.Millisecond  // subscriptions that are cut at once are told at once
-	// lossMargin is how long before a node was last heard its last publishes
-	// may have been lost on the way.
-	lossMargin = 2 * time.Second
-	// cutMargin is how long before its master saw a subscription cut the last publishes
-	// may have been lost: a load balancer that cuts throws away what it has not passed on,
-	// and it waits for a second, or a little more, before it cuts the sessions to a virtual
-	// address that has gone elsewhere (lbproxy, settleFor): nothing of them gets through.
-	cutMargin = 3 * time.Second
-	// deathMargin is the same where a load balancer has died, which is taken from the end of
-	// all its sessions. It is short: a job that restarts all minions looks alike.
-	deathMargin = 500 * time.Millisecond
-	toldWithin  = cutMargin + 500*time.Millisecond // of a cut, to the peers
+	// lossMargin is how long before a node, or a master by its load balancer, was last
+	// heard its last publishes may have been lost on the way.
+	lossMargin = 5 * time.Second
+	// cutMargin is how long before its end the last publishes to a subscription may have
+	// been lost that answers no PING: a load balancer that cuts throws away what it has not
+	// passed on, and it waits for a second, or a little more, before it cuts the sessions to
+	// a virtual address that has gone elsewhere (lbproxy, settleFor).
+	cutMargin = 5 * time.Second
+	// answerMargin is how long before a PING was made a publish may have been on its way
+	// to the same connection that went out behind it.
+	answerMargin = time.Second
+	// backFor is how long after its return a node's load balancer may bring sessions that
+	// have missed what was published in its absence.
+	backFor     = 15 * time.Second
 	maxComeBack = 1 << 16
 )
 
 // Peers are the other masters of the cluster.
 type Peers interface {
 	Subscribed(cluster.Subs)
-	CutOff(s cluster.Subs, age time.Duration)
-	CutBefore(peer string, s cluster.Subs, age time.Duration)
-	Back(cluster.Subs)
+	CutOff([]cluster.Cut)
+	CutBefore(peer string, cuts []cluster.Cut)
+	Bring(peer string, jobs []cluster.Job)
 }
 
-// ResenderConfig of a Resender.
+// ResenderConfig of a Resender. All fields but those that say so are required.
 type ResenderConfig struct {
-	// Recent are the last publications since a time, Resend gives one to a subscriber.
+	// Recent are the last publications since a time, Resend gives one to a subscriber,
+	// Again publishes one to all, as another one if that is to be narrower, and remembers it.
 	Recent func(since time.Time) []publish.Recent
 	Resend func(ctx context.Context, subscriber uint64, r publish.Recent) error
-	// Narrow is a publication for some of its minions, Returned are those whose
-	// returns of a job are kept; nil: that is not known.
-	Narrow   func(r publish.Recent, ids []string) (publish.Recent, error)
+	Again  func(ctx context.Context, r, as publish.Recent) error
+	// Passed counts the publications since a time, Aim is one for other minions.
+	Passed func(since time.Time) int
+	Aim    func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error)
+	// Returned are those whose returns of a job are kept; nil: that is not known.
 	Returned func(ctx context.Context, jid string) (map[string]bool, error)
-	Peers    Peers
-	Now      func() time.Time
-	Log      *slog.Logger
+	// Started knows the minions that have been started anew; nil: that is not known, and
+	// nobody is left out for it.
+	Started *Started
+	// Silent yields the subscribers that have answered nothing since a time.
+	Silent func(since time.Time, yield func(zmtp.Peer) bool)
+	// SilentFor is how long that may be until they count as cut.
+	SilentFor time.Duration
+	// Undelivered hears of a job that is not given to minions that may have missed it, and
+	// why. It must not block. nil: nobody does.
+	Undelivered func(load *value.Map, minions []string, why string)
+	Peers       Peers
+	Now         func() time.Time
+	Log         *slog.Logger
 }
 
-// Resender gives minions whose subscription was cut by us, by a load balancer or
-// by the loss of a node what was published until they were back. It knows
-// who listens here, and by the peers' reports who listened at a node that was
-// lost. It is safe for concurrent use.
+// Resender gives minions what was published while their subscription was cut, whoever cut
+// it, or while it answered no more. It knows who listens here, and by the peers'
+// reports who listened at a node that was lost. It is safe for concurrent use.
 type Resender struct {
 	cfg    ResenderConfig
 	match  *Missed
 	resent chan Arrival
+	late   chan publish.Recent
+	aims   aims
 
 	mu    sync.Mutex
-	here  map[uint64]listener
-	via   map[netip.Addr]int // subscriptions by load balancer
+	here  map[uint64]*listener
+	crowd map[netip.Addr]int // subscriptions by address
 	peers map[string]peerReport
-	dirty bool         // here has changed since the peers were told
-	cut   cluster.Subs // not told yet
-	back  cluster.Subs // not told yet
-	ended []ending     // without a reason, lately
-	greet []string     // peers that have just been connected
+	lost  map[netip.Addr]absence // load balancers, by the nodes that are lost
+	dirty bool                   // here has changed since the peers were told
+	cut   []cluster.Cut          // not told yet
+	greet []string               // peers that have just been connected
 	wake  chan struct{}
-
-	narrowed map[string]narrowed // by jid; of Run's goroutine
-	asking   atomic.Bool         // who has returned
 }
 
 // listener is a subscription: where its minion is, and its load balancer.
-type listener struct{ from, via netip.Addr }
+type listener struct {
+	from, via netip.Addr
+	silent    bool // it counts as cut already
+}
 
 // peerReport is who listens at a peer, and where its load balancer is.
 type peerReport struct {
@@ -91,15 +103,29 @@ type peerReport struct {
 	subs cluster.Subs
 }
 
-type ending struct {
-	listener
-	at time.Time
+// absence is that of a node.
+type absence struct {
+	peer        string
+	heard, back time.Time // back is zero as long as it is away
 }
 
 // NewResender makes a Resender.
 func NewResender(cfg ResenderConfig) *Resender {
-	return &Resender{cfg: cfg, match: newMissed(), resent: make(chan Arrival, maxComeBack), here: map[uint64]listener{},
-		via: map[netip.Addr]int{}, peers: map[string]peerReport{}, wake: make(chan struct{}, 1), narrowed: map[string]narrowed{}}
+	if cfg.Undelivered == nil {
+		cfg.Undelivered = func(*value.Map, []string, string) {}
+	}
+	return &Resender{
+		cfg:    cfg,
+		match:  newMissed(),
+		resent: make(chan Arrival, maxComeBack),
+		late:   make(chan publish.Recent, maxLate),
+		aims:   aims{kept: map[string]keptAim{}, told: map[string]int{}},
+		here:   map[uint64]*listener{},
+		crowd:  map[netip.Addr]int{},
+		peers:  map[string]peerReport{},
+		lost:   map[netip.Addr]absence{},
+		wake:   make(chan struct{}, 1),
+	}
 }
 
 // OnSubscribe is a hook of the publish port. The other topics of a connection
@@ -108,34 +134,39 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	if topic != "" && topic != "broadcast" {
 		return
 	}
-	l := listener{p.Remote.Addr().Unmap(), p.Via.Unmap()}
+	l := &listener{from: p.Remote.Addr().Unmap(), via: p.Via.Unmap()}
+	now := k.cfg.Now()
 	k.mu.Lock()
 	_, again := k.here[p.ID]
 	if !again {
 		k.here[p.ID] = l
-		k.via[l.via]++
+		k.crowd[l.from]++
 		k.dirty = true
 	}
+	away, absent := k.lost[l.via]
 	k.mu.Unlock()
 	if again {
 		return
 	}
-	var since time.Time
-	if !p.Missing.IsZero() {
-		since = p.Missing.Add(-lossMargin)
+
+	var a Arrival
+	missed := !p.Missing.IsZero()
+	if missed {
+		a = Arrival{ID: p.ID, At: now, Since: p.Missing.Add(-lossMargin)}
+	} else {
+		a, missed = k.match.Arrive(l.from, p.ID, now)
 	}
-	a, ok := k.match.Arrive(l.from, p.ID, since, k.cfg.Now())
-	if ok || a.Moved {
+	if heard := away.heard.Add(-lossMargin); absent && heard.Before(a.Since) {
+		a.Since, missed = heard, true // its load balancer did not hear us either
+	}
+	if missed {
 		k.again(a)
-	}
-	if ok {
-		k.isBack(l.from, 1)
 	}
 }
 
-// OnDisconnect is a hook of the publish port. A load balancer resets what it
-// cuts; a minion that ends says so in good order.
-func (k *Resender) OnDisconnect(p zmtp.Peer, err error) {
+// OnDisconnect is a hook of the publish port. It does not matter who has ended a
+// subscription: a minion that is started anew is known by its sign-in.
+func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 	now := k.cfg.Now()
 	k.mu.Lock()
 	l, ok := k.here[p.ID]
@@ -143,38 +174,36 @@ func (k *Resender) OnDisconnect(p zmtp.Peer, err error) {
 		k.mu.Unlock()
 		return
 	}
+	crowd := k.crowd[l.from]
 	delete(k.here, p.ID)
-	if k.via[l.via]--; k.via[l.via] <= 0 {
-		delete(k.via, l.via)
+	if k.crowd[l.from]--; k.crowd[l.from] <= 0 {
+		delete(k.crowd, l.from)
 	}
 	k.dirty = true
-	wasCut := isReset(err) && l.via.IsValid()
-	if wasCut {
-		k.addCut(l.from)
-	} else if err == nil && l.via.IsValid() && len(k.ended) < maxComeBack {
-		k.ended = append(k.ended, ending{l, now})
-	}
 	k.mu.Unlock()
-	if wasCut {
-		k.came(l.from, k.match.Cut(l.from, 1, now, cutMargin, now)...)
+	since := now.Add(-cutMargin)
+	if !p.Answered.IsZero() {
+		since = p.Answered.Add(-answerMargin)
 	}
+	k.mark(l.from, Mark{Since: since, Until: now.Add(returnWithin), Crowd: crowd}, now)
 }
 
-// isReset reports whether the other end has reset a connection: which of the two errors it is
-// depends on whether it was being read or written.
-func isReset(err error) bool {
-	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-}
-
-// addCut has the peers told of a subscription that was cut here; mu is held.
-func (k *Resender) addCut(from netip.Addr) { k.add(&k.cut, from, 1) }
-
-func (k *Resender) add(to *cluster.Subs, from netip.Addr, n int) {
-	if *to == nil {
-		*to = cluster.Subs{}
+// mark makes a mark here and at the peers.
+func (k *Resender) mark(from netip.Addr, m Mark, now time.Time) {
+	k.mu.Lock()
+	if len(k.cut) < maxMarks {
+		k.cut = append(k.cut, cluster.Cut{From: from, Since: m.Since, Until: m.Until, Crowd: m.Crowd})
 	}
-	(*to)[from] += n
 	k.poke()
+	k.mu.Unlock()
+	k.note(from, m, now)
+}
+
+// note makes a mark here, and gives what is missing by it to who has come already.
+func (k *Resender) note(from netip.Addr, m Mark, now time.Time) {
+	for _, a := range k.match.Mark(from, m, now) {
+		k.again(a)
+	}
 }
 
 func (k *Resender) poke() {
@@ -182,27 +211,6 @@ func (k *Resender) poke() {
 	case k.wake <- struct{}{}:
 	default:
 	}
-}
-
-// came has subscriptions that were here before it was known why given what they missed, but
-// for those that were moved, which have been given it.
-func (k *Resender) came(from netip.Addr, back ...Arrival) {
-	if len(back) == 0 {
-		return
-	}
-	k.isBack(from, len(back))
-	for _, a := range back {
-		if !a.Moved {
-			k.again(a)
-		}
-	}
-}
-
-// isBack has the peers told that n subscriptions that were cut are here.
-func (k *Resender) isBack(from netip.Addr, n int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.add(&k.back, from, n)
 }
 
 // again has a subscription given what it missed. Overflow policy: it misses it.
@@ -222,6 +230,8 @@ func (k *Resender) Run(ctx context.Context) {
 		select {
 		case a := <-k.resent:
 			k.resend(ctx, a)
+		case r := <-k.late:
+			k.publishLate(ctx, r)
 		case <-ctx.Done():
 			return
 		}
@@ -233,81 +243,14 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 		if r.At.After(a.At) {
 			return // that and what follows it has got
 		}
-		r, needed := k.narrow(ctx, r)
-		if !needed {
+		as, given := k.aim(ctx, r)
+		if !given {
 			continue
 		}
-		if k.cfg.Resend(ctx, a.ID, r) != nil {
+		if k.cfg.Resend(ctx, a.ID, as) != nil {
 			return // it has gone again
 		}
 		k.cfg.Log.Debug("job sent again to a minion that was cut off", "jid", r.JID)
-	}
-}
-
-// bounds of narrowing.
-const (
-	narrowFor = time.Second // how long what has returned is not looked at again
-	maxNarrow = 500         // minions; a publication for more is sent as it was
-	slowDisk  = 500 * time.Millisecond
-)
-
-// narrowed is a publication as it is to be sent now, for those that have not returned.
-type narrowed struct {
-	until  time.Time
-	recent publish.Recent
-	needed bool
-}
-
-// narrow leaves out of a publication whoever has returned its job, and reports whether
-// anybody is left: a minion that was restarted meanwhile does not know any more what it
-// has done, and a subscription does not say whose it is. Only ids can be left out: of
-// other targets the list of minions may lack some. It is called by Run's goroutine.
-func (k *Resender) narrow(ctx context.Context, r publish.Recent) (publish.Recent, bool) {
-	now := k.cfg.Now()
-	if n, ok := k.narrowed[r.JID]; ok && now.Before(n.until) {
-		return n.recent, n.needed
-	}
-	maps.DeleteFunc(k.narrowed, func(_ string, n narrowed) bool { return !now.Before(n.until) })
-	n := narrowed{until: now.Add(narrowFor), recent: r, needed: true}
-	typ := r.Load.Str("tgt_type")
-	if k.cfg.Returned != nil && len(r.Matched) > 0 && slices.Contains([]string{"glob", "list", "pcre"}, typ) {
-		done, err := k.returned(ctx, r.JID)
-		left := slices.DeleteFunc(slices.Clone(r.Matched), func(id string) bool { return done[id] })
-		n.needed = len(left) > 0
-		if err == nil && n.needed && len(left) < len(r.Matched) && len(left) <= maxNarrow {
-			n.recent, err = k.cfg.Narrow(r, left)
-		}
-		if err != nil {
-			n.recent, n.needed = r, true
-			k.cfg.Log.Warn("job is sent again also to those that have returned", "jid", r.JID, "error", err)
-		}
-	}
-	k.narrowed[r.JID] = n
-	return n.recent, n.needed
-}
-
-var errSlow = errors.New("the job cache does not answer")
-
-// returned asks for the returns of a job, and gives up on a disk that hangs.
-func (k *Resender) returned(ctx context.Context, jid string) (done map[string]bool, err error) {
-	if !k.asking.CompareAndSwap(false, true) {
-		return nil, errSlow
-	}
-	answer := make(chan struct{})
-	var late map[string]bool
-	var lateErr error
-	go func() { // on a disk that hangs nobody waits for it
-		late, lateErr = k.cfg.Returned(ctx, jid)
-		k.asking.Store(false) // before the answer: the next job is asked about at once
-		close(answer)
-	}()
-	select {
-	case <-answer:
-		return late, lateErr
-	case <-time.After(slowDisk):
-		return nil, errSlow
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }
 
@@ -323,32 +266,58 @@ func (k *Resender) tell(ctx context.Context) {
 				return
 			}
 		case <-t.C:
-			k.balancers()
-			k.match.Prune(k.cfg.Now())
+			k.look()
 		case <-ctx.Done():
 			return
 		}
-		k.mu.Lock()
-		cut, back, subs, greet := k.cut, k.back, k.report(), k.greet
-		k.cut, k.back, k.greet = nil, nil, nil
-		k.mu.Unlock()
-		if len(greet) > 0 {
-			if out, age := k.match.Pending(k.cfg.Now()); len(out) > 0 {
-				for _, peer := range greet {
-					k.cfg.Peers.CutBefore(peer, out, age)
-				}
+		k.tellPeers()
+	}
+}
+
+// tellPeers tells what the peers do not know yet.
+func (k *Resender) tellPeers() {
+	k.mu.Lock()
+	cut, subs, greet := k.cut, k.report(), k.greet
+	k.cut, k.greet = nil, nil
+	k.mu.Unlock()
+	if len(greet) > 0 {
+		if out := k.pending(); len(out) > 0 {
+			jobs := k.since(out)
+			for _, peer := range greet {
+				k.cfg.Peers.CutBefore(peer, out)
+				k.cfg.Peers.Bring(peer, jobs)
 			}
 		}
-		if cut != nil {
-			k.cfg.Peers.CutOff(cut, toldWithin)
-		}
-		if back != nil {
-			k.cfg.Peers.Back(back)
-		}
-		if subs != nil {
-			k.cfg.Peers.Subscribed(subs)
+	}
+	if cut != nil {
+		k.cfg.Peers.CutOff(cut)
+	}
+	if subs != nil {
+		k.cfg.Peers.Subscribed(subs)
+	}
+}
+
+// pending is what a peer is told that has just come.
+func (k *Resender) pending() (out []cluster.Cut) {
+	for from, list := range k.match.Pending(k.cfg.Now()) {
+		for _, m := range list {
+			out = append(out, cluster.Cut{From: from, Since: m.Since, Until: m.Until, Crowd: m.Crowd})
 		}
 	}
+	return out
+}
+
+// since are the jobs that may be missing by cuts.
+func (k *Resender) since(cuts []cluster.Cut) (jobs []cluster.Job) {
+	now := k.cfg.Now()
+	first := now
+	for _, c := range cuts {
+		first = minTime(first, c.Since)
+	}
+	for _, r := range k.cfg.Recent(first) {
+		jobs = append(jobs, cluster.Job{Load: r.Load, Age: now.Sub(r.Born)})
+	}
+	return jobs
 }
 
 // report is who listens here, nil when the peers know; mu is held.
@@ -358,40 +327,50 @@ func (k *Resender) report() cluster.Subs {
 	}
 	k.dirty = false
 	s := cluster.Subs{}
-	for _, l := range k.here {
-		s[l.from]++
+	for from, n := range k.crowd {
+		s[from] = n
 	}
 	return s
 }
 
-// balancers finds load balancers that have died: several of their
-// connections ended within a moment, and none is left.
-func (k *Resender) balancers() {
+// look finds subscriptions that answer no more: their load balancer is frozen, or their
+// minion cannot be reached. The connection stays, so that nobody else tells.
+func (k *Resender) look() {
 	now := k.cfg.Now()
+	k.match.Prune(now)
+	k.aims.prune(now)
 	k.mu.Lock()
-	count := map[netip.Addr]int{}
-	for _, e := range k.ended {
-		count[e.via]++
-	}
-	cut := map[netip.Addr]time.Time{}
-	n := cluster.Subs{}
-	rest := k.ended[:0]
-	for _, e := range k.ended {
-		switch {
-		case count[e.via] > 1 && k.via[e.via] == 0:
-			if at, ok := cut[e.from]; !ok || e.at.Before(at) {
-				cut[e.from] = e.at
-			}
-			n[e.from]++
-			k.addCut(e.from)
-		case now.Sub(e.at) < 2*tellEvery:
-			rest = append(rest, e)
+	for via, a := range k.lost {
+		if !a.back.IsZero() && now.Sub(a.back) > backFor {
+			delete(k.lost, via)
 		}
 	}
-	k.ended = rest
 	k.mu.Unlock()
-	for from, at := range cut {
-		k.came(from, k.match.Cut(from, n[from], at, deathMargin, now)...)
+	if k.cfg.Silent == nil {
+		return
+	}
+
+	silent := map[uint64]time.Time{}
+	k.cfg.Silent(now.Add(-k.cfg.SilentFor), func(p zmtp.Peer) bool {
+		silent[p.ID] = p.Answered
+		return true
+	})
+	marks := map[netip.Addr]Mark{}
+	k.mu.Lock()
+	for id, l := range k.here {
+		answered, is := silent[id]
+		if is && !l.silent {
+			m := Mark{Since: answered.Add(-answerMargin), Until: now.Add(returnWithin), Crowd: k.crowd[l.from]}
+			if old, ok := marks[l.from]; ok && old.Since.Before(m.Since) {
+				m.Since = old.Since
+			}
+			marks[l.from] = m
+		}
+		l.silent = is
+	}
+	k.mu.Unlock()
+	for from, m := range marks {
+		k.mark(from, m, now)
 	}
 }
 
@@ -414,60 +393,58 @@ func (k *Resender) HeldBy(peer string, from netip.Addr) int {
 func (k *Resender) PeerConnected(peer string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !slices.Contains(k.greet, peer) {
+	found := false
+	for _, p := range k.greet {
+		found = found || p == peer
+	}
+	if !found {
 		k.greet = append(k.greet, peer)
+	}
+	for via, a := range k.lost {
+		if a.peer == peer && a.back.IsZero() {
+			a.back = k.cfg.Now()
+			k.lost[via] = a
+		}
 	}
 	k.poke()
 }
 
-// PeerCut takes what a peer has seen cut, and within which time something may be missing.
-func (k *Resender) PeerCut(s cluster.Subs, age time.Duration) {
+// PeerCut takes the marks of a peer.
+func (k *Resender) PeerCut(cuts []cluster.Cut) {
 	now := k.cfg.Now()
-	for from, n := range s {
-		k.came(from, k.match.Cut(from, n, now.Add(-age), 0, now)...)
+	for _, c := range cuts {
+		k.note(c.From.Unmap(), Mark{Since: c.Since, Until: c.Until, Crowd: c.Crowd}, now)
 	}
 }
 
-// PeerBack takes who of those that were cut off is back at a peer.
-func (k *Resender) PeerBack(s cluster.Subs) {
-	for from, n := range s {
-		k.match.Back(from, n, k.cfg.Now())
-	}
-}
-
-// PeerLost has those come back that listened at a node, or here by way of its
-// load balancer.
+// PeerLost makes marks for those that listened at a node, or here by way of its load
+// balancer, which may still have some.
 func (k *Resender) PeerLost(peer string, heard time.Time) {
 	now := k.cfg.Now()
 	k.mu.Lock()
 	report := k.peers[peer]
-	there := report.subs
 	delete(k.peers, peer)
 	here := cluster.Subs{}
 	if report.from.IsValid() {
+		k.lost[report.from] = absence{peer: peer, heard: heard}
 		for _, l := range k.here {
 			if l.via == report.from {
 				here[l.from]++
 			}
 		}
-		k.ended = slices.DeleteFunc(k.ended, func(e ending) bool { // with it, not by the minion
-			if e.via != report.from {
-				return false
-			}
-			here[e.from]++
-			return true
-		})
 	}
 	k.mu.Unlock()
+	mark := Mark{Since: heard.Add(-lossMargin), Until: heard.Add(returnWithin)}
 	all := 0
-	for _, s := range []cluster.Subs{there, here} {
-		for from, n := range s {
-			all += n
-			k.came(from, k.match.Cut(from, n, heard, lossMargin, now)...)
-		}
+	for from, n := range report.subs {
+		mark.Crowd = n
+		k.note(from, mark, now) // the others know it as well
+		all += n
 	}
-	if len(here) > 0 {
-		k.cfg.Peers.CutOff(here, now.Sub(heard)+lossMargin)
+	for from, n := range here {
+		mark.Crowd = n
+		k.mark(from, mark, now)
+		all += n
 	}
 	if all > 0 {
 		k.cfg.Log.Info("minions of a node that was lost get what they miss when they are back", "peer", peer, "minions", all)

@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,270 +19,266 @@ import (
 	"saltern/master/zmtp"
 )
 
-// nobody are peers that need not be told.
-type nobody struct{}
-
-func (nobody) Subscribed(cluster.Subs)                       {}
-func (nobody) CutOff(cluster.Subs, time.Duration)            {}
-func (nobody) CutBefore(string, cluster.Subs, time.Duration) {}
-func (nobody) Back(cluster.Subs)                             {}
-
-// cuts are peers that note what they are told of cuts.
-type cuts struct {
-	nobody
-	subs cluster.Subs
-	age  time.Duration
-	met  string
+// noted are peers that note what they are told.
+type noted struct {
+	cuts    []cluster.Cut
+	before  []cluster.Cut
+	met     string
+	brought []cluster.Job
 }
 
-func (c *cuts) CutBefore(peer string, s cluster.Subs, age time.Duration) {
-	c.met, c.subs, c.age = peer, s, age
+func (*noted) Subscribed(cluster.Subs)     {}
+func (n *noted) CutOff(cuts []cluster.Cut) { n.cuts = append(n.cuts, cuts...) }
+func (n *noted) CutBefore(peer string, cuts []cluster.Cut) {
+	n.met, n.before = peer, cuts
+}
+func (n *noted) Bring(_ string, jobs []cluster.Job) { n.brought = jobs }
+
+// desk is a Resender with a clock of its own, and jobs that were published lately.
+type desk struct {
+	*Resender
+	now    time.Time
+	id     uint64
+	peers  noted
+	recent []publish.Recent
+	silent map[uint64]time.Time
+	told   []string
+	sent   []string
 }
 
-func (c *cuts) CutOff(s cluster.Subs, age time.Duration) { c.subs, c.age = s, age }
+var balancer = netip.MustParseAddr("10.9.0.1")
 
-// TestWhoWasCut: what counts as cut is what a load balancer reset, or all
-// connections of a load balancer that died; not what a minion ended.
-func TestWhoWasCut(t *testing.T) {
-	var told cuts
-	k := NewResender(ResenderConfig{Peers: &told, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
-	lb, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-	from := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}) }
-	id := uint64(0)
-	come := func(i int, via netip.Addr) zmtp.Peer {
-		id++
-		p := zmtp.Peer{ID: id, Remote: netip.AddrPortFrom(from(i), 1), Via: via}
-		k.OnSubscribe(p, "")
-		return p
-	}
-	due := func() int { return len(k.resent) }
-	p := come(1, lb)
-	k.OnDisconnect(p, nil)
-	come(1, lb)
-	if due() != 0 {
-		t.Error("a minion that went by itself")
-	}
-	k.OnDisconnect(come(2, lb), syscall.ECONNRESET)
-	come(2, other)
-	if due() != 1 || k.cut[from(2)] != 1 {
-		t.Errorf("cut by the load balancer: %d due, told %v", due(), k.cut)
-	}
-	k.OnDisconnect(come(3, netip.Addr{}), syscall.ECONNRESET) // its own kernel, without a load balancer
-	come(3, lb)
-	if due() != 1 {
-		t.Error("a minion that was reset by its host")
-	}
-	// All connections by way of one load balancer end: it has died.
-	p, q := come(4, other), come(5, other)
-	for i := range uint64(5) { // the others that came by way of it
-		k.OnDisconnect(zmtp.Peer{ID: i + 1}, nil)
-	}
-	k.OnDisconnect(p, nil)
-	k.OnDisconnect(q, nil)
-	k.balancers()
-	come(4, lb)
-	come(5, lb)
-	if due() != 3 {
-		t.Errorf("a load balancer that died: %d due", due())
-	}
-	// By way of a node that is lost.
-	come(6, other)
-	k.PeerHas("b", other, nil)
-	k.PeerLost("b", time.Now().Add(-5*time.Second))
-	come(6, lb)
-	if due() != 4 {
-		t.Errorf("a node that was lost: %d due", due())
-	}
-	if told.age < 5*time.Second+lossMargin || told.subs[from(6)] != 1 {
-		t.Errorf("the peers were told %+v", told)
-	}
-	// The one minion that came by way of its load balancer ended with that, not by itself.
-	third := netip.MustParseAddr("10.0.0.3")
-	k.OnDisconnect(come(8, third), nil)
-	k.PeerHas("c", third, nil)
-	k.PeerLost("c", time.Now().Add(-time.Second))
-	come(8, lb)
-	if due() != 5 || told.subs[from(8)] != 1 {
-		t.Errorf("the last one of a load balancer: %d due, told %+v", due(), told)
-	}
-	<-k.resent
-	k.OnDisconnect(come(9, lb), fmt.Errorf("write: %w", syscall.EPIPE)) // in the middle of a publish
-	come(9, lb)
-	if due() != 5 || k.cut[from(9)] != 1 {
-		t.Errorf("cut while it was written to: %d due, told %v", due(), k.cut)
-	}
-	<-k.resent
-	// With zmq_filtering a connection has several topics, and counts once.
-	k.PeerCut(cluster.Subs{from(7): 2}, time.Second)
-	p = come(7, lb)
-	k.OnSubscribe(p, "broadcast")
-	k.OnSubscribe(p, "0123456789012345678901234567890123456789")
-	if due() != 5 {
-		t.Errorf("%d due", due())
-	}
-}
-
-// TestMovedHere: a subscription that a load balancer has moved here is given what it missed
-// once, whether it is counted or not and whichever is known first; only when it has been
-// counted do the peers hear that it is back.
-func TestMovedHere(t *testing.T) {
-	from, peer := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.0.0.2")
-	now := time.Unix(1_700_000_000, 0)
-	heard := now.Add(-4 * time.Second)
-	for name, c := range map[string]struct {
-		lost []bool // the peer is known to be lost, before and after
-		back int
-	}{"never counted": {[]bool{false, false}, 0}, "lost before": {[]bool{true, false}, 1}, "lost after": {[]bool{false, true}, 1}} {
-		k := NewResender(ResenderConfig{Peers: &cuts{}, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)})
-		k.PeerHas("b", peer, cluster.Subs{from: 1})
-		for i, lost := range c.lost {
-			if lost {
-				k.PeerLost("b", now.Add(-time.Second))
+func newDesk(change func(*ResenderConfig)) *desk {
+	d := &desk{now: at(0), silent: map[uint64]time.Time{}}
+	cfg := ResenderConfig{
+		Recent: func(since time.Time) (out []publish.Recent) {
+			for _, r := range d.recent {
+				if !r.At.Before(since) {
+					out = append(out, r)
+				}
 			}
-			if i == 0 {
-				k.OnSubscribe(zmtp.Peer{ID: 1, Remote: netip.AddrPortFrom(from, 1), Via: netip.MustParseAddr("10.0.0.1"), Missing: heard}, "")
+			return out
+		},
+		Resend: func(_ context.Context, _ uint64, r publish.Recent) error {
+			d.sent = append(d.sent, fmt.Sprint(r.JID, " ", r.Load.Str("tgt_type"), " ", r.Matched))
+			return nil
+		},
+		Again: func(_ context.Context, r, as publish.Recent) error {
+			d.sent = append(d.sent, fmt.Sprint("all ", as.JID, " ", as.Load.Str("tgt_type"), " ", as.Matched))
+			return nil
+		},
+		Passed: func(time.Time) int { return 0 },
+		Aim: func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error) {
+			return publish.Recent{JID: r.JID, Load: value.NewMap("tgt", tgt, "tgt_type", typ), Matched: ids}, nil
+		},
+		Silent: func(since time.Time, yield func(zmtp.Peer) bool) {
+			for id, answered := range d.silent {
+				if answered.Before(since) {
+					yield(zmtp.Peer{ID: id, Answered: answered})
+				}
 			}
-		}
-		if len(k.resent) != 1 || k.back[from] != c.back {
-			t.Errorf("%s: %d due, %d are back", name, len(k.resent), k.back[from])
-			continue
-		}
-		if a := <-k.resent; a.Since.After(heard.Add(-lossMargin)) {
-			t.Errorf("%s: what was published %s after it was last heard", name, a.Since.Sub(heard))
-		}
+		},
+		SilentFor: 6500 * time.Millisecond,
+		Undelivered: func(load *value.Map, minions []string, why string) {
+			d.told = append(d.told, fmt.Sprint(minions, " ", why))
+		},
+		Peers: &d.peers,
+		Now:   func() time.Time { return d.now },
+		Log:   slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	d.Resender = NewResender(cfg)
+	return d
+}
+
+func (d *desk) job(second float64, jid string) {
+	load := value.NewMap("jid", jid, "tgt", "*", "tgt_type", "glob")
+	d.recent = append(d.recent, publish.Recent{At: at(second), Born: at(second), JID: jid, Load: load, Matched: []string{"a", "b", "c"}})
+}
+
+// come makes a subscription; missing is what its load balancer says, if it has moved it.
+func (d *desk) come(from netip.Addr, missing time.Time) zmtp.Peer {
+	d.id++
+	p := zmtp.Peer{ID: d.id, Remote: netip.AddrPortFrom(from, 1), Via: balancer, Missing: missing}
+	d.OnSubscribe(p, "")
+	return p
+}
+
+// due is what is to be given to subscriptions, since when.
+func (d *desk) due() (out []time.Time) {
+	for len(d.resent) > 0 {
+		out = append(out, (<-d.resent).Since)
+	}
+	return out
+}
+
+// TestMovedTakesNoMark: a session that a load balancer has moved is given what it missed by
+// its own word, never what another one from its address has missed (S3: a job ran again two
+// minutes later on a minion that was connected all the time).
+func TestMovedTakesNoMark(t *testing.T) {
+	d := newDesk(nil)
+	d.OnDisconnect(d.come(addressA, time.Time{}), nil)
+	d.due() // it has gone itself
+	d.now = at(50)
+	d.come(addressA, at(48))
+	if due := d.due(); len(due) != 1 || !due[0].Equal(at(48).Add(-lossMargin)) {
+		t.Errorf("one that was moved: %v", due)
+	}
+	d.come(addressA, time.Time{})
+	if due := d.due(); len(due) != 1 || due[0].After(at(-2)) {
+		t.Errorf("one that comes by itself: %v", due)
 	}
 }
 
-// TestCutLate: a load balancer cuts the sessions to a virtual address a second after it has
-// gone; what was published since is sent again, here and by the peers. When all minions of a
-// load balancer end, it may be by a job that restarts them, and they must not get that again.
-func TestCutLate(t *testing.T) {
-	var told cuts
-	now := time.Unix(1_700_000_000, 0)
-	k := NewResender(ResenderConfig{Peers: &told, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)})
-	lb, minion := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.1.0.1")
-	id := uint64(0)
-	come := func() zmtp.Peer {
-		id++
-		p := zmtp.Peer{ID: id, Remote: netip.AddrPortFrom(minion, 1), Via: lb}
-		k.OnSubscribe(p, "")
-		return p
+// TestFrozenBalancer: subscriptions that answer no PING count as cut, though their connection
+// stays, once and from their last answer on; who comes back by another way is given what was
+// published meanwhile (S5).
+func TestFrozenBalancer(t *testing.T) {
+	d := newDesk(nil)
+	var subs []zmtp.Peer
+	for range 3 {
+		subs = append(subs, d.come(addressA, time.Time{}))
 	}
-	back := func() Arrival {
-		t.Helper()
-		select {
-		case a := <-k.resent:
-			return a
-		default:
-			t.Fatal("nothing is sent again")
-			return Arrival{}
-		}
+	other := d.come(addressB, time.Time{})
+	for _, p := range subs {
+		d.silent[p.ID] = at(10)
 	}
-	p := come()
-	published := now
-	now = now.Add(1700 * time.Millisecond)
-	k.OnDisconnect(p, syscall.ECONNRESET)
-	now = now.Add(7 * time.Second)
-	come()
-	if a := back(); a.Since.After(published) {
-		t.Errorf("sent again is what was published %s after the address had gone", a.Since.Sub(published))
+	d.silent[other.ID] = at(10)
+	for second := 11.0; second < 30; second++ {
+		d.now = at(second)
+		d.silent[other.ID] = d.now // it answers
+		d.look()
+		d.tellPeers()
 	}
-	k.PeerCut(cluster.Subs{minion: 1}, toldWithin)
-	if a, ok := k.match.Arrive(minion, 100, time.Time{}, now); !ok || a.Since.After(now.Add(-cutMargin)) {
-		t.Errorf("by a peer: %+v %v", a, ok)
+	if n := len(d.peers.cuts); n != 1 || d.peers.cuts[0].Crowd != 3 || d.peers.cuts[0].From != addressA {
+		t.Errorf("told: %+v", d.peers.cuts)
 	}
-	p, q := come(), come()
-	published = now
-	now = now.Add(time.Second)
-	for i := range id {
-		k.OnDisconnect(zmtp.Peer{ID: i}, nil)
+	d.come(addressA, time.Time{})
+	d.come(addressB, time.Time{})
+	if due := d.due(); len(due) != 1 || due[0].After(at(10).Add(-answerMargin)) {
+		t.Errorf("due: %v", due)
 	}
-	k.OnDisconnect(p, nil)
-	k.OnDisconnect(q, nil)
-	k.balancers()
-	come()
-	if a := back(); !a.Since.After(published) {
-		t.Error("what may have restarted the minions is sent to them again")
+	d.now = at(31) // they answer again, and stop once more
+	for _, p := range subs {
+		d.silent[p.ID] = d.now
+	}
+	d.look()
+	d.now = at(40)
+	d.silent[other.ID] = d.now
+	d.look()
+	d.tellPeers()
+	if len(d.peers.cuts) != 2 {
+		t.Errorf("a second time: %+v", d.peers.cuts)
 	}
 }
 
-// TestSentAgain: what is sent again is for those that have not returned, if ids say who
-// that is.
-func TestSentAgain(t *testing.T) {
+// TestRestartedMinion: a job is not given again to a minion that was started anew since, nor
+// when that cannot be told, and this is said (S6).
+func TestRestartedMinion(t *testing.T) {
 	for name, tt := range map[string]struct {
-		typ      string
-		returned []string
-		err      error
-		want     string
+		returned, started []string
+		passed            int
+		age               time.Duration
+		sent, told        string
 	}{
-		"nobody has returned":       {"glob", nil, nil, "glob [a b c]"},
-		"some have":                 {"glob", []string{"a", "c"}, nil, "list [b]"},
-		"all have":                  {"list", []string{"a", "b", "c", "d"}, nil, ""},
-		"the target is no list":     {"grain", []string{"a", "b", "c"}, nil, "grain [a b c]"},
-		"the job cache is not read": {"pcre", []string{"a"}, errors.New("gone"), "pcre [a b c]"},
+		"none was":                 {sent: "1 glob [a b c]"},
+		"one was":                  {started: []string{"b"}, sent: "1 list [a c]", told: "[b] " + whyStarted},
+		"one was, and returned":    {started: []string{"b"}, returned: []string{"b"}, sent: "1 list [a c]"},
+		"all were":                 {started: []string{"a", "b", "c"}, told: "[a b c] " + whyStarted},
+		"after many others":        {passed: maxPassed + 1, returned: []string{"a"}, told: "[b c] " + whyPassed},
+		"longer ago than is known": {age: 2 * startedFor, told: "[a b c] " + whyUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, looks := "", 0
-			r := publish.Recent{JID: "20261123212926088739", Load: value.NewMap("tgt_type", tt.typ), Matched: []string{"a", "b", "c"}}
-			k := NewResender(ResenderConfig{
-				Peers: nobody{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-				Recent: func(time.Time) []publish.Recent { return []publish.Recent{r} },
-				Resend: func(_ context.Context, _ uint64, r publish.Recent) error {
-					got = fmt.Sprint(r.Load.Str("tgt_type"), " ", r.Matched)
-					return nil
-				},
-				Narrow: func(r publish.Recent, ids []string) (publish.Recent, error) {
-					return publish.Recent{JID: r.JID, Load: value.NewMap("tgt_type", "list"), Matched: ids}, nil
-				},
-				Returned: func(context.Context, string) (map[string]bool, error) {
-					looks++
-					out := map[string]bool{}
-					for _, id := range tt.returned {
-						out[id] = true
-					}
-					return out, tt.err
-				},
+			started := NewStarted()
+			d := newDesk(func(c *ResenderConfig) {
+				c.Started = started
+				c.Passed = func(time.Time) int { return tt.passed }
+				c.Returned = func(context.Context, string) (map[string]bool, error) { return set(tt.returned...), nil }
 			})
-			for range 3 {
-				k.resend(t.Context(), Arrival{At: time.Now()})
+			d.now = at(10).Add(tt.age)
+			for _, id := range tt.started {
+				started.Saw(id, 1, at(5))
 			}
-			if got != tt.want || looks > 1 {
-				t.Errorf("sent %q, not %q; %d looks at the job cache", got, tt.want, looks)
+			d.job(1, "1")
+			for range 3 { // three that come give one message
+				d.resend(t.Context(), Arrival{At: d.now, Since: at(0)})
+			}
+			sent := slices.Compact(d.sent)
+			if fmt.Sprint(sent) != "["+tt.sent+"]" || fmt.Sprint(d.told) != "["+tt.told+"]" {
+				t.Errorf("sent %q, told %q", sent, d.told)
 			}
 		})
 	}
 }
 
-// many is a Resender of jobs for one minion, whose returns are looked for.
-func many(jobs int, returned func() map[string]bool) (k *Resender, sent *int) {
-	sent = new(int)
-	return NewResender(ResenderConfig{
-		Peers: nobody{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		Recent: func(time.Time) (out []publish.Recent) {
-			for i := range jobs {
-				out = append(out, publish.Recent{JID: fmt.Sprintf("20261123212926%06d", i), Load: value.NewMap("tgt_type", "list"), Matched: []string{"a"}})
-			}
-			return out
-		},
-		Resend:   func(context.Context, uint64, publish.Recent) error { *sent++; return nil },
-		Returned: func(context.Context, string) (map[string]bool, error) { return returned(), nil },
-	}), sent
+// TestLateJobOfAPeer: a job that comes late goes to all but who has returned it or was started
+// since; one that is too late to nobody, which is told (S7).
+func TestLateJobOfAPeer(t *testing.T) {
+	started := NewStarted()
+	started.Saw("c", 9, at(20))
+	d := newDesk(func(c *ResenderConfig) {
+		c.Started = started
+		c.Returned = func(context.Context, string) (map[string]bool, error) { return set("a"), nil }
+	})
+	d.now = at(60)
+	load := value.NewMap("jid", "1", "tgt", "*", "tgt_type", "glob")
+	for _, age := range []time.Duration{55 * time.Second, lateFor + time.Second} {
+		if err := d.Late(t.Context(), load, []string{"a", "b", "c"}, age, 3); err != nil {
+			t.Error(err)
+		}
+	}
+	want := []string{"[c] " + whyStarted, "[a b c] " + whyTooLate}
+	if !slices.Equal(d.sent, []string{"all 1 list [b]"}) || !slices.Equal(d.told, want) {
+		t.Errorf("sent %q, told %q", d.sent, d.told)
+	}
+}
+
+// TestSentAgainWithoutReturns: when it cannot be known who has returned, the job is sent as it
+// was: minions know their last jobs.
+func TestSentAgainWithoutReturns(t *testing.T) {
+	looks := 0
+	d := newDesk(func(c *ResenderConfig) {
+		c.Returned = func(context.Context, string) (map[string]bool, error) {
+			looks++
+			return set("a"), errors.New("gone")
+		}
+	})
+	d.job(0, "1")
+	for range 3 {
+		d.resend(t.Context(), Arrival{At: d.now})
+	}
+	if len(d.sent) != 3 || looks != 1 {
+		t.Errorf("sent %q after %d looks", d.sent, looks)
+	}
+}
+
+// many is a desk with jobs whose returns are looked for.
+func many(jobs int, returned func() map[string]bool) *desk {
+	d := newDesk(func(c *ResenderConfig) {
+		c.Returned = func(context.Context, string) (map[string]bool, error) { return returned(), nil }
+	})
+	for i := range jobs {
+		d.job(0, fmt.Sprintf("20261123212926%06d", i))
+	}
+	return d
 }
 
 // TestManySentAgain: the returns of many jobs are looked for on the disk one right
 // after the other, and none is sent to who has returned it.
 func TestManySentAgain(t *testing.T) {
 	dir := t.TempDir()
-	k, sent := many(1000, func() map[string]bool {
+	d := many(1000, func() map[string]bool {
 		_, err := os.ReadDir(dir)
-		return map[string]bool{"a": err == nil}
+		return map[string]bool{"a": err == nil, "b": true, "c": true}
 	})
-	k.resend(t.Context(), Arrival{At: time.Now()})
-	if *sent > 0 {
-		t.Errorf("%d of 1000 jobs were sent again", *sent)
+	d.resend(t.Context(), Arrival{At: d.now})
+	if len(d.sent) > 0 {
+		t.Errorf("%d of 1000 jobs were sent again", len(d.sent))
 	}
 	for range 10000 { // without a pause
-		if _, err := k.returned(t.Context(), "20261123212926088739"); err != nil {
+		if _, err := d.returned(t.Context(), "20261123212926088739"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -292,39 +288,55 @@ func TestManySentAgain(t *testing.T) {
 func TestJobCacheHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
-		k, sent := many(200, func() map[string]bool { <-answers; return nil })
+		d := many(200, func() map[string]bool { <-answers; return nil })
 		began := time.Now()
-		k.resend(t.Context(), Arrival{At: time.Now()})
-		if took := time.Since(began); *sent != 200 || took != slowDisk {
-			t.Errorf("%d of 200 sent after %v", *sent, took)
+		d.resend(t.Context(), Arrival{At: d.now})
+		if took := time.Since(began); len(d.sent) != 200 || took != slowDisk {
+			t.Errorf("%d of 200 sent after %v", len(d.sent), took)
 		}
 		close(answers)
 	})
 }
 
-// TestNewcomer: a master that comes while minions are on their way is told how many, and
-// what they may lack.
+// TestNewcomer: a master that comes while minions are on their way is told who they are, what they
+// may lack, and the jobs, which it may not know.
 func TestNewcomer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told cuts
-		k := NewResender(ResenderConfig{Peers: &told, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-			Recent: func(time.Time) []publish.Recent { return nil }})
+		d := newDesk(nil)
+		d.job(-20, "1")
+		d.job(-3, "2")
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		wg.Go(func() { k.Run(ctx) })
-		a := netip.MustParseAddr("10.1.0.1")
-		k.PeerHas("b", netip.Addr{}, cluster.Subs{a: 3})
-		k.PeerLost("b", time.Now().Add(-4*time.Second))
-		k.OnSubscribe(zmtp.Peer{ID: 1, Remote: netip.AddrPortFrom(a, 1)}, "") // one is back
-		time.Sleep(time.Second)
-		k.PeerConnected("c")
+		wg.Go(func() { d.Run(ctx) })
+		d.PeerHas("b", netip.Addr{}, cluster.Subs{addressA: 3})
+		d.PeerLost("b", at(-4))
+		d.PeerConnected("c")
 		synctest.Wait()
 		time.Sleep(gatherCuts)
 		synctest.Wait()
 		cancel()
 		wg.Wait()
-		if told.met != "c" || told.subs[a] != 2 || told.age < 5*time.Second+lossMargin || told.age > 6*time.Second+lossMargin {
-			t.Errorf("it was told %+v", told)
+		cut := d.peers.before
+		if d.peers.met != "c" || len(cut) != 1 || cut[0].Crowd != 3 || !cut[0].Until.Equal(at(-4).Add(returnWithin)) || !cut[0].Since.Equal(at(-4).Add(-lossMargin)) {
+			t.Errorf("it was told %+v", d.peers)
+		}
+		if jobs := d.peers.brought; len(jobs) != 1 || jobs[0].Load.Str("jid") != "2" || jobs[0].Age != 3*time.Second {
+			t.Errorf("it was brought %+v", jobs)
+		}
+		if !d.Has("2", 3*time.Second) || d.Has("1", 3*time.Second) || d.Has("3", time.Minute) {
+			t.Error("what it has")
 		}
 	})
+}
+
+// TestTopicsOfOneSubscription: with zmq_filtering a connection has several topics, and counts once.
+func TestTopicsOfOneSubscription(t *testing.T) {
+	d := newDesk(nil)
+	d.PeerCut([]cluster.Cut{{From: addressA, Since: at(-1), Until: at(59), Crowd: 2}})
+	p := d.come(addressA, time.Time{})
+	d.OnSubscribe(p, "broadcast")
+	d.OnSubscribe(p, "0123456789012345678901234567890123456789")
+	if due := d.due(); len(due) != 1 {
+		t.Errorf("%d due", len(due))
+	}
 }

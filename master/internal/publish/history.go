@@ -12,7 +12,9 @@ import (
 // Recent is a publish that is remembered. Its parts are shared and must not be
 // changed.
 type Recent struct {
-	At      time.Time
+	At      time.Time // when it was published here, the last time
+	Born    time.Time // when it was published first, here or by another master
+	Passed  int       // other publications between the two, where it came late
 	JID     string
 	Load    *value.Map // as it was given to Publish
 	Matched []string

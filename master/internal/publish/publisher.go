@@ -60,6 +60,10 @@ type Publisher struct {
 	mu   sync.Mutex
 	last chan struct{} // closed when the load drawn last has been sent
 
+	timesMu sync.Mutex
+	times   [maxTimes]time.Time // of the last publications, in a ring
+	nTimes  int                 // all that were ever put there
+
 	published, resent, failed atomic.Uint64
 }
 
@@ -95,12 +99,31 @@ type Stats struct {
 // another master has, is replaced by our own. When Publish returns, the load
 // is with the shards of the socket: no minion is waited for.
 func (p *Publisher) Publish(ctx context.Context, load *value.Map, matched []string) error {
-	topics := p.topics(load, matched)
-	err := p.send(ctx, Recent{Load: load}, func(payload []byte, key crypt.Key, serial int64) (err error) {
+	kept := Recent{JID: load.Str("jid"), Load: load.Clone(), Matched: matched}
+	return p.publish(ctx, kept, kept)
+}
+
+// Again publishes as to all, and remembers r as published now. r is a publication of before
+// for whom it may still concern, as is r or what [Publisher.Aim] made of it.
+func (p *Publisher) Again(ctx context.Context, r, as Recent) error {
+	r.payload = nil
+	return p.publish(ctx, r, as)
+}
+
+// publish sends a load to all and remembers kept for it.
+func (p *Publisher) publish(ctx context.Context, kept, as Recent) error {
+	topics := p.topics(as.Load, as.Matched)
+	err := p.send(ctx, as, func(payload []byte, key crypt.Key, serial int64) (err error) {
 		// Remembered first: a minion that comes while this is going out must
 		// find it in one place or the other. It ignores a second copy.
-		r := Recent{At: p.cfg.Now(), JID: load.Str("jid"), Load: load.Clone(), Matched: matched, size: len(payload)}
-		if serial == 0 {
+		r := kept
+		r.At = p.cfg.Now()
+		r.size = len(payload)
+		if r.Born.IsZero() {
+			r.Born = r.At
+		}
+		p.note(r.At)
+		if serial == 0 && kept.Load == as.Load {
 			r.payload, r.key, r.size = payload, key, 2*len(payload)
 		}
 		forget := p.keep.add(r)
@@ -124,6 +147,29 @@ func (p *Publisher) Publish(ctx context.Context, load *value.Map, matched []stri
 	}
 	p.published.Add(1)
 	return nil
+}
+
+// maxTimes is how many publications Passed can count.
+const maxTimes = 128
+
+func (p *Publisher) note(at time.Time) {
+	p.timesMu.Lock()
+	defer p.timesMu.Unlock()
+	p.times[p.nTimes%maxTimes] = at
+	p.nTimes++
+}
+
+// Passed counts what was published after a time, up to maxTimes.
+func (p *Publisher) Passed(since time.Time) int {
+	p.timesMu.Lock()
+	defer p.timesMu.Unlock()
+	n := 0
+	for _, at := range p.times[:min(p.nTimes, maxTimes)] {
+		if at.After(since) {
+			n++
+		}
+	}
+	return n
 }
 
 // errGone says that the connection to send to does not exist any more, or has
@@ -152,11 +198,12 @@ func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) err
 	return err
 }
 
-// Narrow is a recent publish for these minions only. It may be sent again as often as r.
-func (p *Publisher) Narrow(r Recent, ids []string) (Recent, error) {
+// Aim is a recent publish for another target, which ids match. It may be sent again as often
+// as r.
+func (p *Publisher) Aim(r Recent, tgt any, typ string, ids []string) (Recent, error) {
 	load := r.Load.Clone()
-	load.Set("tgt", ids)
-	load.Set("tgt_type", "list")
+	load.Set("tgt", tgt)
+	load.Set("tgt_type", typ)
 	r.Load, r.Matched, r.payload = load, ids, nil
 	key, serial, err := p.cfg.Keys()
 	if err == nil && serial == 0 {
@@ -164,7 +211,7 @@ func (p *Publisher) Narrow(r Recent, ids []string) (Recent, error) {
 		r.payload, err = p.wrap(load, key, 0)
 	}
 	if err != nil {
-		return r, fmt.Errorf("narrow a publish: %w", err)
+		return r, fmt.Errorf("aim a publish at others: %w", err)
 	}
 	return r, nil
 }

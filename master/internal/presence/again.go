@@ -1,0 +1,209 @@
+package presence
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/internal/publish"
+	"saltern/master/value"
+)
+
+// bounds of what is sent again.
+const (
+	aimFor   = time.Second // how long what has returned is not looked at again
+	slowDisk = 500 * time.Millisecond
+	// maxPassed is how many other jobs may have passed since a job until it is not sent
+	// again: a minion knows its last hundred (minion_jid_queue_hwm), so that it would run
+	// an earlier one a second time.
+	maxPassed = 80
+	maxLate   = 1024
+	maxTold   = 4096
+	// lateFor is how late a job may be given that a peer could not send.
+	lateFor = 10 * time.Minute
+)
+
+// reasons for which a job is not given again.
+const (
+	whyStarted  = "they have been started anew since, and may have run it before"
+	whyUnknown  = "it cannot be told by name which minions have been started anew since"
+	whyPassed   = "so many other jobs have passed since that minions may not remember whether they have run it"
+	whyTooLate  = "it came too late"
+	whyNotTaken = "too many jobs came late at once"
+)
+
+// aims are publications as they are to be sent again.
+type aims struct {
+	mu     sync.Mutex
+	kept   map[string]keptAim // by jid
+	told   map[string]int     // minions by jid, of whom it was told that they are not given it
+	asking atomic.Bool        // who has returned
+}
+
+type keptAim struct {
+	until  time.Time
+	starts uint64 // that were known
+	recent publish.Recent
+	given  bool
+}
+
+func (a *aims) prune(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for jid, x := range a.kept {
+		if !now.Before(x.until) {
+			delete(a.kept, jid)
+		}
+	}
+}
+
+// aim is a publication as it is to be sent again now, and reports whether it is to be. Who is
+// not given a job although it may have missed it is told to Undelivered.
+func (k *Resender) aim(ctx context.Context, r publish.Recent) (as publish.Recent, given bool) {
+	a := &k.aims
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := k.cfg.Now()
+	starts := k.cfg.Started.Count()
+	if x, ok := a.kept[r.JID]; ok && now.Before(x.until) && x.starts == starts && x.recent.At.Equal(r.At) {
+		return x.recent, x.given
+	}
+	as, given = k.aimNow(ctx, r)
+	a.kept[r.JID] = keptAim{until: now.Add(aimFor), starts: starts, recent: as, given: given}
+	return as, given
+}
+
+// aimNow looks who has returned and who has started; aims.mu is held.
+func (k *Resender) aimNow(ctx context.Context, r publish.Recent) (as publish.Recent, given bool) {
+	var returned, started map[string]bool
+	sure := true
+	if k.cfg.Started != nil {
+		started, sure = k.cfg.Started.After(r.Born, k.cfg.Now())
+	}
+	if k.cfg.Returned != nil {
+		var err error
+		if returned, err = k.returned(ctx, r.JID); err != nil {
+			k.cfg.Log.Warn("job is sent again also to those that have returned", "jid", r.JID, "error", err)
+		}
+	}
+	to := aim(r.Load, r.Matched, returned, started)
+	missing := func(of func(string) bool) (out []string) {
+		for _, id := range r.Matched {
+			if !returned[id] && of(id) {
+				out = append(out, id)
+			}
+		}
+		return out
+	}
+	all := func(string) bool { return true }
+	switch {
+	case to.nobody:
+		k.leave(r, missing(func(id string) bool { return started[id] }), whyStarted)
+		return r, false
+	case to.doubt || !sure:
+		k.leave(r, missing(all), whyUnknown)
+		return r, false
+	case r.Passed+k.cfg.Passed(r.At) > maxPassed:
+		k.leave(r, missing(all), whyPassed)
+		return r, false
+	}
+	k.leave(r, missing(func(id string) bool { return started[id] }), whyStarted)
+	if to.same {
+		return r, true
+	}
+	as, err := k.cfg.Aim(r, to.tgt, to.typ, to.ids)
+	if err != nil {
+		k.cfg.Log.Warn("job cannot be sent again", "jid", r.JID, "error", err)
+		return r, false
+	}
+	as.At = r.At
+	return as, true
+}
+
+// leave tells of minions that are not given a job, each time when there are more; aims.mu
+// is held.
+func (k *Resender) leave(r publish.Recent, minions []string, why string) {
+	told := k.aims.told
+	if len(minions) <= told[r.JID] {
+		return
+	}
+	if len(told) >= maxTold {
+		clear(told)
+	}
+	told[r.JID] = len(minions)
+	k.cfg.Undelivered(r.Load, minions, why)
+}
+
+var errSlow = errors.New("the job cache does not answer")
+
+// returned asks for the returns of a job, and gives up on a disk that hangs.
+func (k *Resender) returned(ctx context.Context, jid string) (done map[string]bool, err error) {
+	if !k.aims.asking.CompareAndSwap(false, true) {
+		return nil, errSlow
+	}
+	answer := make(chan struct{})
+	var late map[string]bool
+	var lateErr error
+	go func() { // on a disk that hangs nobody waits for it
+		late, lateErr = k.cfg.Returned(ctx, jid)
+		k.aims.asking.Store(false) // before the answer: the next job is asked about at once
+		close(answer)
+	}()
+	select {
+	case <-answer:
+		return late, lateErr
+	case <-time.After(slowDisk):
+		return nil, errSlow
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Late takes a job that was published elsewhere so long ago that minions may have been given
+// it by another master meanwhile, or have been started anew; passed is how many others were
+// published there since. It goes to all that listen here and have not done it.
+func (k *Resender) Late(ctx context.Context, load *value.Map, matched []string, age time.Duration, passed int) error {
+	now := k.cfg.Now()
+	r := publish.Recent{At: now, Born: now.Add(-age), JID: load.Str("jid"), Load: load, Matched: matched}
+	r.Passed = max(passed, k.cfg.Passed(r.Born))
+	if age > lateFor {
+		k.cfg.Undelivered(load, matched, whyTooLate)
+		return nil
+	}
+	return k.publishLate(ctx, r)
+}
+
+// Has reports whether a job of that age is remembered here: whoever comes and has missed it is
+// given it.
+func (k *Resender) Has(jid string, age time.Duration) bool {
+	recent := k.cfg.Recent(k.cfg.Now().Add(-age - time.Second))
+	return slices.ContainsFunc(recent, func(r publish.Recent) bool { return r.JID == jid })
+}
+
+// Passed counts what was published here since a time.
+func (k *Resender) Passed(since time.Time) int { return k.cfg.Passed(since) }
+
+// OwnLate is Late for a job that was published here and has reached a peer only now: who has
+// come from there in between has it neither from there nor from here.
+func (k *Resender) OwnLate(load *value.Map, matched []string, age time.Duration) {
+	now := k.cfg.Now()
+	r := publish.Recent{At: now, Born: now.Add(-age), JID: load.Str("jid"), Load: load, Matched: matched}
+	r.Passed = k.cfg.Passed(r.Born)
+	select {
+	case k.late <- r:
+	default:
+		k.cfg.Undelivered(load, matched, whyNotTaken)
+	}
+}
+
+func (k *Resender) publishLate(ctx context.Context, r publish.Recent) error {
+	as, given := k.aim(ctx, r)
+	if !given {
+		return nil
+	}
+	k.cfg.Log.Info("job published late", "jid", r.JID, "age", r.At.Sub(r.Born).Round(time.Millisecond))
+	return k.cfg.Again(ctx, r, as)
+}
