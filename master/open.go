@@ -37,6 +37,7 @@ func (m *Master) openLaunch() {
 		Publish: func(ctx context.Context, load *value.Map, minions []string) error {
 			return m.publish(ctx, load, minions)
 		},
+		Spread:  m.cluster.Spread,
 		Running: func(jid string) bool { return m.runs.At(jid) },
 		Limits:  launch.Limits{Fields: c.UserFields, Returners: c.UserReturners, ExtJobCache: c.ExtJobCache},
 		Quota:   c.UserJobQuota, Keep: c.KeepJobs, QuotaFile: filepath.Join(c.CacheDir, "user-quotas.json"), Now: m.now,

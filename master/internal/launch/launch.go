@@ -38,6 +38,9 @@ type Config struct {
 	Now       func() time.Time
 	// Publish sends a load to its minions.
 	Publish func(ctx context.Context, load *value.Map, minions []string) error
+	// Spread prepares for the event that publishes a job: wait returns when the other masters
+	// that are there have it, or after a moment; done ends it. It may be nil: there are none.
+	Spread func(jid string) (wait func(context.Context), done func())
 	// Problem reports a lasting fault; nil ends it.
 	Problem func(what control.Fault, err error)
 	// User is the one of the master, in whose name its own jobs run.
@@ -66,6 +69,9 @@ type Launcher struct {
 func New(cfg Config) *Launcher {
 	if cfg.Running == nil {
 		cfg.Running = func(string) bool { return false }
+	}
+	if cfg.Spread == nil {
+		cfg.Spread = func(string) (func(context.Context), func()) { return func(context.Context) {}, func() {} }
 	}
 	l := &Launcher{
 		cfg:      cfg,
@@ -216,6 +222,8 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	}
 	leave() // whoever asks for the job finds it now
 
+	spread, done := l.cfg.Spread(j.JID)
+	defer done()
 	pub := l.Publication(j)
 	l.cfg.Fire(event.Tag("job", j.JID, "publish"), pub)
 	l.jobs.Add(1)
@@ -228,6 +236,7 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 		return fmt.Errorf("keep job %s: %w", j.JID, err)
 	}
 	l.cfg.Problem(control.JobCacheFault, nil)
+	spread(ctx) // the minions here have it
 	return nil
 }
 
