@@ -96,6 +96,9 @@ func (d *Daemon) Run(ctx context.Context, started func(pid int)) error {
 		return d.runUnit(ctx, started)
 	}
 	p, err := d.process()
+	if err == nil {
+		err = d.forgetProcesses()
+	}
 	if err != nil {
 		return err
 	}
@@ -123,8 +126,24 @@ func (d *Daemon) process() (*service.Process, error) {
 		return nil, err
 	}
 	return &service.Process{Path: program, Args: []string{"--dont-fork", "--vrrp", "--log-console", "--no-syslog", "--use-file", d.Conf(),
-		"--pid", filepath.Join(d.Dir, "keepalived.pid"), "--vrrp_pid", filepath.Join(d.Dir, "vrrp.pid")},
+		"--pid", filepath.Join(d.Dir, pidFiles[0]), "--vrrp_pid", filepath.Join(d.Dir, pidFiles[1])},
 		Env: d.Env, Dir: "/", PIDFile: filepath.Join(d.Dir, "child"), StopTimeout: stopTimeout, Log: d.Log}, nil
+}
+
+// pidFiles are keepalived's own, of its first process and of the one for VRRP. Of an earlier life
+// they may name a process that is somebody else's by now: keepalived takes that for itself, and does not
+// start (lib/pidfile.c, kill with signal 0). With the unit they lie in its RuntimeDirectory, which
+// systemd removes at each end.
+var pidFiles = [...]string{"keepalived.pid", "vrrp.pid"}
+
+// forgetProcesses removes the pid files of an earlier life: [Daemon.KillStale] has ended it.
+func (d *Daemon) forgetProcesses() error {
+	for _, name := range pidFiles {
+		if err := os.Remove(filepath.Join(d.Dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the pid file of an earlier keepalived: %w", err)
+		}
+	}
+	return nil
 }
 
 // KillStale ends a child of an earlier life.
