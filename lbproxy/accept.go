@@ -107,14 +107,23 @@ func (l *loop) admit(fe *frontend, fd int, from netip.AddrPort) {
 	}
 	fe.sessions.Add(1)
 	s := &session{fe: fe, client: pack(from), peer: pack(from), start: l.now, fd: [2]int32{int32(fd), -1}, altFD: -1, counts: !fe.behind(from.Addr())}
-	to := l.p.emptiest(l)
-	if to == l {
+	s.local = from.Addr().IsLoopback() || from.Addr() == localAddr(fd).Addr()
+	l.heard(s)
+	at := l.p.emptiest(l)
+	if at == l {
 		l.begin(s)
 		return
 	}
 	// Bounded by the descriptor budget, which this session has taken from.
-	if !to.post(func() { s.start = max(s.start, to.now); to.begin(s) }) {
+	if !at.post(func() { s.start = max(s.start, at.now); at.begin(s) }) {
 		l.begin(s)
+	}
+}
+
+// heard notes that a client's machine has sent something.
+func (l *loop) heard(s *session) {
+	if !s.local {
+		l.lastHeard.Store(l.now)
 	}
 }
 

@@ -72,9 +72,10 @@ type loop struct {
 	keeps          []*keep // spare ones
 	stop           bool
 
-	sessions atomic.Int64 // for other goroutines
-	busy     atomic.Int64 // nanoseconds not parked
-	pendNow  atomic.Int64
+	sessions  atomic.Int64 // for other goroutines
+	lastHeard atomic.Int64 // clock of the last byte or connection from another machine; 0: none
+	busy      atomic.Int64 // nanoseconds not parked
+	pendNow   atomic.Int64
 
 	mu    sync.Mutex
 	inbox []func() // by any goroutine

@@ -77,6 +77,9 @@ func (l *loop) took(s *session, h *half, d int, b []byte, n int) {
 	}
 	h.bytes += uint64(n)
 	h.last = l.now
+	if d == 0 {
+		l.heard(s)
+	}
 	if d == 0 && !l.p.cfg.Move.Off {
 		l.remember(s, b)
 	}

@@ -148,6 +148,7 @@ type session struct {
 	counts bool // among the sessions of its source
 	moved  bool // given to another backend once
 	fled   bool // because the last one ended it
+	local  bool // its client is on this machine
 }
 
 func (l *loop) insert(s *session) bool {

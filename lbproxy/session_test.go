@@ -475,3 +475,17 @@ func TestSessionSize(t *testing.T) {
 		t.Errorf("a session takes %d bytes, not 256", n)
 	}
 }
+
+// TestHeard: what this machine's own clients send is no sign that anybody reaches it.
+func TestHeard(t *testing.T) {
+	var l loop
+	l.now = 7
+	l.heard(&session{local: true})
+	if l.lastHeard.Load() != 0 {
+		t.Error("a client of this machine counts")
+	}
+	l.heard(&session{})
+	if l.lastHeard.Load() != 7 {
+		t.Error("a client of another machine does not count")
+	}
+}

@@ -8,19 +8,21 @@ import (
 // Status is what the admin API tells: everything as of one moment, counters
 // since start.
 type Status struct {
-	Version   int              `json:"version"` // of this document: 1
-	Started   time.Time        `json:"started"`
-	Loops     int              `json:"loops"`
-	Sessions  int64            `json:"sessions"`
-	FDs       Descriptors      `json:"descriptors"`
-	Pending   int64            `json:"pending_bytes"`
-	LogDrops  uint64           `json:"log_lines_dropped"`
-	Hedges    uint64           `json:"hedged_connects"`
-	Moved     uint64           `json:"sessions_rebalanced"`
-	Given     uint64           `json:"sessions_moved"` // to another backend, their clients kept
-	Kept      int64            `json:"kept_bytes"`     // of requests that wait for their answers
-	Unkept    uint64           `json:"requests_not_kept"`
-	Known     int              `json:"known_sources"` // with minions that a master has accepted
+	Version  int         `json:"version"` // of this document: 1
+	Started  time.Time   `json:"started"`
+	Loops    int         `json:"loops"`
+	Sessions int64       `json:"sessions"`
+	FDs      Descriptors `json:"descriptors"`
+	Pending  int64       `json:"pending_bytes"`
+	LogDrops uint64      `json:"log_lines_dropped"`
+	Hedges   uint64      `json:"hedged_connects"`
+	Moved    uint64      `json:"sessions_rebalanced"`
+	Given    uint64      `json:"sessions_moved"` // to another backend, their clients kept
+	Kept     int64       `json:"kept_bytes"`     // of requests that wait for their answers
+	Unkept   uint64      `json:"requests_not_kept"`
+	Known    int         `json:"known_sources"` // with minions that a master has accepted
+	// Heard is when a client of another machine last connected or sent something; zero: never.
+	Heard     time.Time        `json:"heard,omitzero"`
 	Frontends []FrontendStatus `json:"frontends"`
 	Backends  []BackendStatus  `json:"backends"`
 }
@@ -87,10 +89,17 @@ func (s *Status) ForAPI(p PortStatus) bool {
 func (p *Proxy) Status() Status {
 	st := Status{Version: 1, Started: p.base, LogDrops: p.sessionLog.dropped.Load(), Hedges: p.count.hedges.Load(),
 		Moved: p.count.rebalanced.Load(), Given: p.count.transferred.Load(), Kept: p.count.kept.Load(), Unkept: p.count.unkept.Load(), Known: p.known.count(), FDs: Descriptors{p.budget.size.Load(), p.budget.left.Load()}}
+	heard := int64(0)
 	for _, l := range p.allLoops() {
 		st.Loops++
 		st.Sessions += l.sessions.Load()
 		st.Pending += l.pendNow.Load()
+		if at := l.lastHeard.Load(); at > 0 {
+			heard = max(heard, at)
+		}
+	}
+	if heard > 0 {
+		st.Heard = p.base.Add(time.Duration(heard))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -173,6 +173,15 @@ func TestVirtualAddress(t *testing.T) {
 			t.Errorf("%s took the address back from %s", again.Name, now.Name)
 		}
 	})
+	t.Run("hears nobody", func(t *testing.T) { // S1: it can send, so that VRRP alone never notices
+		h := holder(t, nodes)
+		began := time.Now()
+		net.Deafen(t, h.Addr)
+		moved(t, h, began)
+		net.Unbar(t, h.Addr)
+		h.WaitReady(t, 3)
+		holder(t, nodes)
+	})
 	t.Run("another address", func(t *testing.T) {
 		h := holder(t, nodes)
 		if r := h.Applianced(t, "virtual-address", others(h)[0].Addr); r.Code == 0 || !strings.Contains(r.Err, "is the address of a node") {

@@ -126,14 +126,41 @@ func (n *Network) Bar(t testing.TB, host, other string, port int) {
 			rules += fmt.Sprintf("chain %s { ip %s %s tcp %s %d drop; }\n", hook, end, other, side, port)
 		}
 	}
+	n.filter(t, host, rules+"}\n")
+}
+
+// filter loads rules of nftables into a host.
+func (n *Network) filter(t testing.TB, host, rules string) {
+	t.Helper()
 	cmd := exec.Command("ip", "netns", "exec", n.hosts[host], "nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(rules + "}\n")
+	cmd.Stdin = strings.NewReader(rules)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("nft: %v: %s", err, out)
 	}
 }
 
-// Unbar ends Bar.
+// Deafen has a host receive nothing, while it can send. Unbar ends that.
+func (n *Network) Deafen(t testing.TB, host string) {
+	t.Helper()
+	n.filter(t, host, `table inet lab { chain input { type filter hook input priority 0; iif != "lo" drop; }; }`+"\n")
+}
+
+// Mute has a host send nothing, while it receives. Unbar ends that.
+func (n *Network) Mute(t testing.TB, host string) {
+	t.Helper()
+	n.filter(t, host, `table inet lab { chain output { type filter hook output priority 0; oif != "lo" drop; }; }`+"\n")
+}
+
+// Apart drops all that a host and these others send each other; minions reach it. Unbar ends that.
+func (n *Network) Apart(t testing.TB, host string, others ...string) {
+	t.Helper()
+	list := strings.Join(others, ", ")
+	n.filter(t, host, fmt.Sprintf("table inet lab {\n"+
+		"chain input { type filter hook input priority 0; ip saddr { %[1]s } drop; }\n"+
+		"chain output { type filter hook output priority 0; ip daddr { %[1]s } drop; }\n}\n", list))
+}
+
+// Unbar ends Bar, Deafen, Mute and Apart.
 func (n *Network) Unbar(t testing.TB, host string) {
 	t.Helper()
 	n.must(t, "netns", "exec", n.hosts[host], "nft", "delete", "table", "inet", "lab")

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"saltern/supervisor/api"
@@ -34,7 +35,11 @@ type virtual struct {
 	daemon   *vip.Daemon
 	member   *member.Member
 	document func() status.Document
-	restart  func() error // of the service
+	heard    func() time.Time // when a client of another machine was last heard
+	restart  func() error     // of the service
+
+	hearingMu sync.Mutex
+	hearing   hearing
 }
 
 // address is the cluster's virtual address; invalid: it has none.
@@ -189,7 +194,17 @@ func (v *virtual) Fit() error {
 	if v.Settings.Arbiter {
 		return member.NoMaster("have the virtual address", v.member.Table())
 	}
-	return fit(v.document(), v.Now())
+	now := v.Now()
+	if err := fit(v.document(), now); err != nil {
+		return err
+	}
+	others, last := v.member.Heard()
+	if at := v.heard(); at.After(last) {
+		last = at
+	}
+	v.hearingMu.Lock()
+	defer v.hearingMu.Unlock()
+	return v.hearing.fit(vip.Held(v.address()), others, last, now)
 }
 
 // fit tells from a node's status whether it may have the virtual address: it

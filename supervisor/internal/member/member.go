@@ -263,6 +263,10 @@ func (m *Member) Self() (nodes.Node, bool) {
 	return t.ByCertificate(m.id.Hash)
 }
 
+// Heard tells of how many other nodes there are, and when the machine of one of them last sent
+// anything; zero: never in this life.
+func (m *Member) Heard() (others int, last time.Time) { return m.peers.heard() }
+
 // Removed tells who says that this node was removed; empty: it belongs to its
 // cluster.
 func (m *Member) Removed() string {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"saltern/audit"
@@ -44,6 +45,7 @@ type peerView struct {
 	err     error     // of the newest question; nil: it answered
 	asking  bool
 	since   time.Time     // of err
+	heard   time.Time     // when its machine last sent anything, be it that nobody listens
 	ahead   time.Duration // of its clock, as of summary; 0 as well when that is within how exactly it can be told
 }
 
@@ -101,6 +103,9 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	v.asking = false
+	if err == nil || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, nodeapi.ErrRemoved) {
+		v.heard = now
+	}
 	if err != nil {
 		if v.err == nil {
 			v.since = now
@@ -206,6 +211,19 @@ func (p *peers) answers(node string) bool {
 	defer p.mu.Unlock()
 	v := p.views[node]
 	return v != nil && v.err == nil && !v.seen.IsZero()
+}
+
+// heard tells of how many other nodes there are, and when the machine of one of them last sent
+// anything; zero: never.
+func (p *peers) heard() (others int, last time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, v := range p.views {
+		if v.heard.After(last) {
+			last = v.heard
+		}
+	}
+	return len(p.views), last
 }
 
 // askOut asks the other nodes, one after the other, to take this one out. They

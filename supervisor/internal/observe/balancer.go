@@ -23,7 +23,8 @@ type balancerFacts struct {
 	fdFree   int64
 	// down are the masters that it gives nobody because they fail its checks, and why.
 	down    map[string]string
-	limited string // the source that was refused most, "" for none
+	heard   time.Time // when a client of another machine last sent something
+	limited string    // the source that was refused most, "" for none
 	api     *apiFront
 }
 
@@ -46,7 +47,7 @@ func askBalancer(ctx context.Context, c *lbproxy.Client) (*balancerFacts, error)
 // fromBalancer picks what the node's status needs. A backend counts as up
 // when it is up on all of its ports.
 func fromBalancer(st lbproxy.Status) *balancerFacts {
-	f := &balancerFacts{backends: len(st.Backends), fdBudget: st.FDs.Budget, fdFree: st.FDs.Free, down: map[string]string{}}
+	f := &balancerFacts{backends: len(st.Backends), fdBudget: st.FDs.Budget, fdFree: st.FDs.Free, heard: st.Heard, down: map[string]string{}}
 	var why []string
 	for _, b := range st.Backends {
 		up, down := len(b.Ports) > 0, ""
