@@ -110,7 +110,7 @@ func printStatus(ctx context.Context, out, errOut io.Writer, c *api.Client, asJS
 		return exitError(status.ExitUnknown)
 	case err != nil:
 		if asJSON {
-			d = status.Unknown(time.Now())
+			d = status.Unknown(time.Now(), err.Error())
 			_ = status.WriteJSON(out, d)
 		}
 		fmt.Fprintln(errOut, strings.Join(unknownLines(err), "\n"))

@@ -39,7 +39,7 @@ func nodesCommand(f *flags) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		d, err := f.client().Status(cmd.Context())
 		if err != nil {
-			return err
+			return unanswered(cmd, asJSON, []status.Node{}, err)
 		}
 		if asJSON {
 			err = writeJSON(cmd.OutOrStdout(), d.Nodes)

@@ -159,7 +159,7 @@ func (l *lbFlags) statusCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		st, err := l.client().Status(cmd.Context())
 		if err != nil {
-			return err
+			return unanswered(cmd, asJSON, map[string]any{"version": 1, "health": status.Unasked, "frontends": []any{}, "backends": []any{}, "problems": []string{err.Error()}}, err)
 		}
 		if asJSON {
 			err = writeJSON(cmd.OutOrStdout(), st)

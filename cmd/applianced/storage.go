@@ -57,7 +57,8 @@ Exit codes: 0 ready, 1 cannot tell, 2 ready with problems, 3 not ready.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := api.NewClient(f.apiSocket()).Storage(cmd.Context())
 		if err != nil {
-			return err
+			silent := []status.Finding{{Code: status.SupervisorSilent, Cause: err.Error()}}
+			return unanswered(cmd, asJSON, map[string]any{"health": status.Unasked, "ready": nil, "done": nil, "bricks": []any{}, "members": []any{}, "problems": silent}, err)
 		}
 		out := cmd.OutOrStdout()
 		if asJSON {
@@ -115,7 +116,7 @@ Exit codes: 0 nothing to do, 1 cannot tell, 2 there is something to do.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := api.NewClient(f.apiSocket()).Storage(cmd.Context())
 		if err != nil {
-			return err
+			return unanswered(cmd, asJSON, map[string]any{"health": status.Unasked, "done": nil, "doing": "", "leader": "", "plan": "", "problems": []string{err.Error()}}, err)
 		}
 		out := cmd.OutOrStdout()
 		switch {
@@ -288,6 +289,15 @@ func storageHelperCommand() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// unanswered prints the whole document of a question that nobody has answered, so that a program that
+// reads it finds the fields that it knows, and gives the error.
+func unanswered(cmd *cobra.Command, asJSON bool, document any, err error) error {
+	if asJSON && cmd.Context().Err() == nil {
+		_ = writeJSON(cmd.OutOrStdout(), document)
+	}
+	return err
 }
 
 func writeJSON(out io.Writer, v any) error {

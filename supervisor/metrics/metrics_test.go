@@ -70,7 +70,7 @@ func TestText(t *testing.T) {
 		t.Errorf("differs (%v):\n%s", err, b.String())
 	}
 	b.Reset()
-	if err := write(&b, status.Unknown(time.Now())); err != nil || !strings.Contains(b.String(), "saltern_serving 0") {
+	if err := write(&b, status.Unknown(time.Now(), "")); err != nil || !strings.Contains(b.String(), "saltern_serving 0") {
 		t.Errorf("an empty document: %v\n%s", err, b.String())
 	}
 }

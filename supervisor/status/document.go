@@ -24,6 +24,7 @@ const (
 	Degraded     Health = "degraded"       // serving, but something needs attention
 	NotServing   Health = "not serving"    // minions cannot work with this node
 	Unconfigured Health = "not configured" // set-up has not been done
+	Unasked      Health = "unknown"        // the supervisor could not be asked
 )
 
 // Exit codes of `applianced status`.
@@ -235,11 +236,6 @@ type Storage struct {
 // Clock says whether the kernel's clock is disciplined.
 type Clock struct {
 	Synchronised *bool `json:"synchronised"` // null: cannot be told
-}
-
-// Unknown is the document of a node whose supervisor could not be asked.
-func Unknown(now time.Time) Document {
-	return Document{Schema: Schema, Time: now, Exit: ExitUnknown}
 }
 
 // The names of the services, as in [Service].

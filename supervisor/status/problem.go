@@ -28,6 +28,7 @@ const (
 	ConfigWrong       Code = "SCA-002"
 	SetupStopped      Code = "SCA-003"
 	ResetStopped      Code = "SCA-004"
+	SupervisorSilent  Code = "SCA-005"
 	NodeRemoved       Code = "SCA-101"
 	NodeMasterDown    Code = "SCA-102"
 	SecretStaged      Code = "SCA-103"
@@ -196,6 +197,7 @@ func Kinds() []Kind {
 		{ConfigWrong, Fatal, "the configuration is wrong", "fix %s, then: applianced config check", nil, 0},
 		{SetupStopped, Fatal, "the set-up of this node has stopped", "fix the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
 		{ResetStopped, Fatal, "the reset of this node has stopped; it serves no more", "correct the cause, then: applianced reset --yes", nil, 0},
+		{SupervisorSilent, Fatal, "the supervisor of this node does not answer", "systemctl status applianced; or start it: applianced run", nil, 0},
 		{NodeRemoved, Fatal, "this node was removed from the cluster", "applianced reset makes it a new machine; then it may join again", nil, 0},
 		{NodeMasterDown, Warning, "the master of node %s does not serve", "applianced status on %s", []Code{NodeUnreachable, NodeNotServing}, 10 * time.Second},
 		{SecretStaged, Notice, "the cluster's secret is being changed, and not every node has the new one", "applianced secret rotate goes on with it", nil, 2 * time.Minute},

@@ -17,6 +17,9 @@ import (
 func WriteJSON(w io.Writer, d Document) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
+	if d.Health == Unasked {
+		return enc.Encode(unasked{Document: d, Front: unknownFront{Addresses: []string{}}})
+	}
 	return enc.Encode(d)
 }
 

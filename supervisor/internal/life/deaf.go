@@ -32,7 +32,7 @@ type hearing struct {
 	pause time.Duration // until it is tried again
 }
 
-// fit tells whether the node may have the address. holds is whether it has it, others the number
+// fit returns why the node may not have the address; nil: it may. holds is whether it has it, others the number
 // of other nodes, heard when anybody was last heard.
 func (h *hearing) fit(holds bool, others int, heard, now time.Time) error {
 	switch {
