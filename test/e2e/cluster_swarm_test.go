@@ -28,6 +28,7 @@ import (
 type swarm struct {
 	c       *lab.Cluster
 	h       *history
+	front   string // an address that all use; empty: those of the members
 	minions []*swarmer
 	wg      sync.WaitGroup
 	stop    context.CancelFunc
@@ -95,7 +96,7 @@ func enroll(t *testing.T, c *lab.Cluster, count int) *swarm {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := minion.New(minion.Config{ID: fmt.Sprintf("s%03d", i), Key: key})
+		m, err := minion.New(minion.Config{ID: fmt.Sprintf("s%03d", i), Key: key, Token: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,6 +136,9 @@ func (m *swarmer) turn(by int) {
 	members := m.s.c.Members[:m.s.c.Config.Nodes]
 	m.at += by
 	a := members[m.at%len(members)].Addr
+	if m.s.front != "" {
+		a = m.s.front
+	}
 	m.Request, m.Publish = fmt.Sprintf("%s:%d", a, lab.FrontRequest), fmt.Sprintf("%s:%d", a, lab.FrontPublish)
 }
 
@@ -176,7 +180,7 @@ func (m *swarmer) live(ctx context.Context) {
 		case err == nil:
 			jid, fun := job.Str("jid"), job.Str("fun")
 			m.note("job %s at %s", jid, m.Publish)
-			if tgt := job.Str("tgt"); m.seen[jid] || tgt != "s*" && tgt != "*" && tgt != "role:web" && !slices.Contains(job.List("tgt"), any(m.ID)) {
+			if m.seen[jid] || !m.meant(job) {
 				continue // as minions do
 			}
 			m.seen[jid] = true
@@ -195,6 +199,17 @@ func (m *swarmer) live(ctx context.Context) {
 			pause(ctx, 300*time.Millisecond)
 		}
 	}
+}
+
+// meant reports whether a job is for the minion.
+func (m *swarmer) meant(job *value.Map) bool {
+	words := job.Texts("tgt")
+	if job.Str("tgt_type") == "compound" && len(words) > 0 { // one that is sent again, see package presence
+		out, _ := strings.CutPrefix(words[len(words)-1], "L@")
+		return !slices.Contains(strings.Split(out, ","), m.ID)
+	}
+	tgt := job.Str("tgt")
+	return tgt == "s*" || tgt == "*" || tgt == "role:web" || slices.Contains(words, m.ID)
 }
 
 func sleeps(arg []any) (time.Duration, bool) {
@@ -217,13 +232,12 @@ func send(ctx context.Context, to chan answerTo, a answerTo) {
 // answer sends returns on a connection of its own, as the processes of jobs
 // do, one after another.
 func (m *swarmer) answer(ctx context.Context, answers chan answerTo) {
-	other, err := minion.New(m.Config)
+	other, err := m.Child()
 	if err != nil {
 		return
 	}
 	o := &swarmer{Minion: other, s: m.s, at: m.at, diary: m.diary}
 	defer o.Close()
-	o.Session = m.Session
 	for {
 		select {
 		case a := <-answers:

@@ -151,6 +151,13 @@ func (n *Network) Mute(t testing.TB, host string) {
 	n.filter(t, host, `table inet lab { chain output { type filter hook output priority 0; oif != "lo" drop; }; }`+"\n")
 }
 
+// Lose drops so many of a hundred packets that a host receives. Unbar ends that.
+func (n *Network) Lose(t testing.TB, host string, percent int) {
+	t.Helper()
+	n.filter(t, host, fmt.Sprintf("table inet lab { chain input { type filter hook input priority 0; "+
+		"iif != \"lo\" numgen random mod 100 < %d drop; }; }\n", percent))
+}
+
 // Apart drops all that a host and these others send each other; minions reach it. Unbar ends that.
 func (n *Network) Apart(t testing.TB, host string, others ...string) {
 	t.Helper()
@@ -160,7 +167,7 @@ func (n *Network) Apart(t testing.TB, host string, others ...string) {
 		"chain output { type filter hook output priority 0; ip daddr { %[1]s } drop; }\n}\n", list))
 }
 
-// Unbar ends Bar, Deafen, Mute and Apart.
+// Unbar ends Bar, Deafen, Mute, Lose and Apart.
 func (n *Network) Unbar(t testing.TB, host string) {
 	t.Helper()
 	n.must(t, "netns", "exec", n.hosts[host], "nft", "delete", "table", "inet", "lab")

@@ -33,7 +33,7 @@ type Config struct {
 	// milliseconds.
 	Proof []byte
 	// Token makes sign-ins carry a token for the master to decrypt, as those of
-	// minions do that know the master's key.
+	// minions do that know the master's key: the same one each time.
 	Token bool
 	// Grains are sent with the question for the pillar; nil: the id alone.
 	Grains *value.Map
@@ -49,9 +49,10 @@ type Minion struct {
 	Session crypt.Key // from the last sign-in
 	Publics crypt.Key // opens publishes; from the last sign-in
 
-	conn *zmtp.Req
-	sub  *zmtp.Sub
-	last []byte // publish
+	token []byte // of this minion's life; nil: it has shown none
+	conn  *zmtp.Req
+	sub   *zmtp.Sub
+	last  []byte // publish
 }
 
 // connectWait bounds connecting: a host may have vanished.
@@ -76,6 +77,17 @@ func New(c Config) (*Minion, error) {
 		}
 	}
 	return &Minion{Config: c}, nil
+}
+
+// Child is a process that the minion has started, as for a job: it has its keys and its token.
+func (m *Minion) Child() (*Minion, error) {
+	child, err := New(m.Config)
+	if err != nil {
+		return nil, err
+	}
+	child.Session = m.Session
+	child.token = m.token
+	return child, nil
 }
 
 // Prove signs what every request of a minion carries to prove its key

@@ -42,11 +42,14 @@ func (m *Minion) PackSignIn() (payload []byte, c Challenge, err error) {
 	c.nonce = Nonce()
 	load := value.NewMap("cmd", "_auth", "id", m.ID, "nonce", c.nonce, "enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1, "pub", pem)
 	if m.Token && m.Master != nil {
-		token, err := crypt.NewKey(nil) // it has the form of a key
-		if err != nil {
-			return nil, c, err
+		if m.token == nil {
+			token, err := crypt.NewKey(nil) // it has the form of a key
+			if err != nil {
+				return nil, c, err
+			}
+			m.token = []byte(token.String())
 		}
-		c.token = []byte(token.String())
+		c.token = m.token
 		sealed, err := crypt.Encrypt(m.Master, crypt.OAEPSHA1, c.token)
 		if err != nil {
 			return nil, c, err
