@@ -823,8 +823,7 @@ func simulate(seed uint64) (wrong []string, diary []string) {
 	for i := range simMinions {
 		w.minions = append(w.minions, &simMinion{id: fmt.Sprint("m", i), addr: netip.AddrFrom4([4]byte{10, 1, 0, byte(i / 3)}), returns: map[string]int{}})
 	}
-	type restart struct{ at, until time.Time }
-	downs := map[string][]restart{}
+	downs := map[string][]time.Time{} // when a minion was started anew
 	var mends []func()
 	var mendAt []time.Time
 	var what []string
@@ -837,7 +836,7 @@ func simulate(seed uint64) (wrong []string, diary []string) {
 		w.step()
 		for _, k := range w.minions {
 			if k.process != was[k.id] {
-				downs[k.id] = append(downs[k.id], restart{at: w.now})
+				downs[k.id] = append(downs[k.id], w.now)
 				was[k.id] = k.process
 			}
 		}
@@ -872,7 +871,7 @@ func simulate(seed uint64) (wrong []string, diary []string) {
 			n := w.ran[jid][k.id]
 			excused := w.told[jid][k.id] || w.died[jid]
 			for _, d := range downs[k.id] { // it was started anew at or after the job, or a moment before it was let in
-				excused = excused || d.at.After(at.Add(-15*time.Second)) && d.at.After(w.start.Add(time.Second))
+				excused = excused || d.After(at.Add(-15*time.Second)) && d.After(w.start.Add(time.Second))
 			}
 			if n > 1 {
 				wrong = append(wrong, fmt.Sprintf("%s of %.1f ran %d times on %s", jid, at.Sub(w.start).Seconds(), n, k.id))
