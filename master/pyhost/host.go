@@ -145,7 +145,7 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	}
 	if err != nil {
 		leave()
-		return nil, err
+		return nil, h.orClosed(err)
 	}
 	reply, err := h.converse(ctx, cancel, w, frame)
 	if err != nil {
@@ -159,9 +159,17 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 		h.mu.Unlock()
 	case errors.Is(err, errLost):
 		h.lost.Add(1)
-		return nil, w.reason()
+		return nil, h.orClosed(w.reason())
 	}
 	return reply, err
+}
+
+// orClosed is err, unless it may be what Close does to a parent or a worker.
+func (h *Host) orClosed(err error) error {
+	if h.ctx.Err() != nil {
+		return errClosed
+	}
+	return err
 }
 
 func pack(request *value.Map) ([]byte, error) {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -240,6 +241,9 @@ func TestValuesInWhatIsWritten(t *testing.T) {
 func checkSecret(t *testing.T, value string) {
 	t.Helper()
 	secret := value + "-Marble.oxide-42"
+	if strings.ContainsFunc(secret, unicode.IsSpace) {
+		return // refused where it is given; a join string takes blanks for broken lines
+	}
 	join := setup.JoinInfo{KeyHash: strings.Repeat("0a", 32), Secret: secret, Peers: []string{"192.0.2.1"}}.String()
 	parsed, err := setup.ParseJoin(join)
 	if err != nil {
