@@ -150,7 +150,24 @@ func typed(at, text string) chromedp.Action[chromedp.Void] {
 // see opens a page and waits until something is on it.
 func (b *tab) see(path, selector string) {
 	b.t.Helper()
-	b.do("see "+path, chromedp.Navigate(b.base+path), there(selector))
+	b.do("see "+path, visit(b.base+path), there(selector))
+}
+
+// visit opens an address. Chromium gives up what it loads when a network of this host comes
+// or goes, as those of other tests do: it is asked again.
+func visit(address string) chromedp.Action[chromedp.Void] {
+	return func(ctx context.Context, t *chromedp.Target) (v chromedp.Void, err error) {
+		for {
+			v, err = chromedp.Navigate(address)(ctx, t)
+			if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "ERR_NETWORK_CHANGED") {
+				return v, err
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}
 }
 
 // has waits for a text on the page.

@@ -98,7 +98,7 @@ func (b *tab) logIn(user string) {
 func (b *tab) until(path, selector, want string) {
 	b.t.Helper()
 	lab.Eventually(b.t, 90*time.Second, fmt.Sprintf("%q on %s", want, path), func() error {
-		if err := b.try(10*time.Second, chromedp.Navigate(b.base+path), there(selector)); err != nil {
+		if err := b.try(10*time.Second, visit(b.base+path), there(selector)); err != nil {
 			return err
 		}
 		if s := get[string](b, shown); !strings.Contains(s, want) {

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
 	"saltern/lbproxy"
 	"saltern/test/lab"
 )
@@ -105,7 +103,7 @@ func (s *site3) lose(b *tab, n *lab.Appliance) {
 	b.t.Logf("the stream has ended after %.1f s", time.Since(began).Seconds())
 	b.cut(s.net.Virtual())
 	lab.Eventually(b.t, time.Minute, "SaltGUI is there again", func() error {
-		return b.try(10*time.Second, chromedp.Navigate(b.base+"/app?again="+n.Name+"#events"), there("#page-events"))
+		return b.try(10*time.Second, visit(b.base+"/app?again="+n.Name+"#events"), there("#page-events"))
 	})
 	b.t.Logf("the page was there again after %.1f s", time.Since(began).Seconds())
 	b.plays()

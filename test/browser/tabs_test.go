@@ -33,7 +33,7 @@ func TestManyTabs(t *testing.T) {
 		if err := chromedp.Do(ctx); err != nil { // as with the first tab: without a deadline
 			t.Fatal(err)
 		}
-		if err := x.try(20*time.Second, chromedp.Navigate(b.base+"/events"), there("#events")); err != nil {
+		if err := x.try(20*time.Second, visit(b.base+"/events"), there("#events")); err != nil {
 			t.Fatalf("tab %d: %v", len(tabs), err)
 		}
 		x.has("Listening.")
