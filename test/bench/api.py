@@ -12,6 +12,7 @@ import argparse, http.client, json, os, shutil, signal, socket, statistics, subp
 
 from master import Master
 
+READING_USERS = 10  # one gets half of the places for readers that are left
 PYTHON_READERS = 200  # each has a reader of its own at the master, which takes 256
 
 
@@ -46,8 +47,8 @@ class API(Master):
             raise RuntimeError("%s: %s %d %s" % (self.name, path, r.status, text[:300]))
         return json.loads(text)["return"][0]
 
-    def login(self, c):
-        return self.post(c, "/login", {"username": "ann", "password": "right", "eauth": "sharedsecret"})["token"]
+    def login(self, c, user="ann"):
+        return self.post(c, "/login", {"username": user, "password": "right", "eauth": "sharedsecret"})["token"]
 
     def pss(self):
         """MiB of the tree."""
@@ -82,16 +83,17 @@ class API(Master):
             raise faults[0]
         return sum(done) / wall, 1000 * (self.rest() - before) / sum(done)
 
-    def readers(self, n, token, fire):
+    def readers(self, n, fire):
         """PSS per reader of events, and seconds until all have an event."""
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        tokens = [self.login(c, "reader%d" % i) for i in range(READING_USERS)]
         before, all = self.pss(), []
         try:
             for i in range(n):
                 s = socket.socket()
                 s.settimeout(60)
-                s.bind(("127.0.%d.%d" % (1 + i // 25 // 250, 1 + i // 25 % 250), 0))  # 32 of one address
                 s.connect(("127.0.0.1", self.port))
-                s.sendall(b"GET /events HTTP/1.1\r\nHost: x\r\nX-Auth-Token: %s\r\n\r\n" % token.encode())
+                s.sendall(b"GET /events HTTP/1.1\r\nHost: x\r\nX-Auth-Token: %s\r\n\r\n" % tokens[i % len(tokens)].encode())
                 all.append(s)
             for s in all:
                 if b" 200 " not in s.recv(4096).split(b"\r\n")[0]:
@@ -119,11 +121,11 @@ def main():
     ap.add_argument("--swarm", required=True)
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--seconds", type=float, default=5)
-    ap.add_argument("--readers", type=int, default=500)
+    ap.add_argument("--readers", type=int, default=400)
     o = ap.parse_args()
     work = tempfile.mkdtemp(prefix="saltern-bench-")
     master = Master("go", os.path.abspath(os.path.join(o.bin, "salt-master")), work, 27805,
-                    "timeout: 5\nexternal_auth: {sharedsecret: {ann: ['.*']}}\nsharedsecret: right\n", o)
+                    "timeout: 5\nexternal_auth: {sharedsecret: {'*': ['.*', '@events']}}\nsharedsecret: right\n", o)
     apis = [API("go", os.path.abspath(os.path.join(o.bin, "salt-api")), master, 27810), API("python", os.path.join(o.venv, "bin/salt-api"), master, 27811)]
     minion = None
 
@@ -160,11 +162,14 @@ def main():
                     got[a.name].append(a.load(what, clients, o.seconds))
             row(name, "a second", [v[0] for v in got["go"]], [v[0] for v in got["python"]], True)
             row(name, "CPU ms each", [v[1] for v in got["go"]], [v[1] for v in got["python"]], False)
+        # Of the many log-ins the newest thousand of a user are kept.
+        tokens = {a.name: a.login(http.client.HTTPConnection("127.0.0.1", a.port, timeout=60)) for a in apis}
+
         def fire():
             call(apis[0], http.client.HTTPConnection("127.0.0.1", apis[0].port, timeout=60))
 
         n = {"go": o.readers, "python": min(o.readers, PYTHON_READERS)}
-        r = {a.name: a.readers(n[a.name], tokens[a.name], fire) for a in apis}
+        r = {a.name: a.readers(n[a.name], fire) for a in apis}
         note = "%d and %d readers" % (n["go"], n["python"])
         row("reader of `/events`", "KiB PSS each", [r["go"][0]], [r["python"][0]], False, note + "; from %.1f to %.1f MiB, from %.0f to %.0f MiB" % (r["go"][1:3] + r["python"][1:3]))
         row("a job's events to all readers", "s", [r["go"][3]], [r["python"][3]], False, note)
