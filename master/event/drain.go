@@ -2,10 +2,8 @@ package event
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"net"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,31 +15,9 @@ const drainStep = 2 * time.Millisecond
 // Drain returns when everything is on the bus that was written to the pull socket on
 // connections whose other side has hung up by then. The events of a process that has
 // ended are among that: who tells of its end calls Drain first.
-//
-// The listener hands connections over in the order in which they were made, so that the
-// others are known when that of Drain is.
 func (s *Server) Drain(ctx context.Context) error {
-	name := "@saltern-drain-" + rand.Text()
-	accepted := make(chan struct{})
-	s.mu.Lock()
-	s.settling[name] = accepted
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		delete(s.settling, name)
-		s.mu.Unlock()
-	}()
-
-	d := net.Dialer{LocalAddr: &net.UnixAddr{Name: name, Net: "unix"}}
-	c, err := d.DialContext(ctx, "unix", filepath.Join(s.cfg.Dir, pullName))
-	if err != nil {
+	if err := s.passed(ctx, pullName); err != nil {
 		return fmt.Errorf("event socket: waiting for its writers: %w", err)
-	}
-	defer c.Close()
-	select {
-	case <-accepted:
-	case <-ctx.Done():
-		return fmt.Errorf("event socket: waiting for its writers: %w", ctx.Err())
 	}
 
 	tick := time.NewTicker(drainStep)

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// errSettled closes the connection of Settle or Drain; it is no reader or writer.
+// errSettled closes the connection of passed; it is no reader or writer.
 var errSettled = errors.New("event: settled")
 
 // Settle returns when everybody who had connected to the pub socket before is
@@ -17,34 +17,42 @@ var errSettled = errors.New("event: settled")
 // connection waits to be accepted, so that what is fired at its request could
 // be missed: who starts something that a client waits for calls Settle first.
 // An error says that this is not certain.
-//
-// It connects to the socket itself, which accepts in the order of arrival.
 func (s *Server) Settle(ctx context.Context) error {
+	if err := s.passed(ctx, pubName); err != nil {
+		return fmt.Errorf("event socket: waiting for its readers: %w", err)
+	}
+	return nil
+}
+
+// passed returns when a socket has accepted all connections of before, known by one of its
+// own: it accepts them in the order in which they were made.
+func (s *Server) passed(ctx context.Context, socket string) error {
 	name := "@saltern-settle-" + rand.Text()
-	done := make(chan struct{})
+	accepted := make(chan struct{})
 	s.mu.Lock()
-	s.settling[name] = done
+	s.settling[name] = accepted
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		delete(s.settling, name)
 		s.mu.Unlock()
 	}()
+
 	d := net.Dialer{LocalAddr: &net.UnixAddr{Name: name, Net: "unix"}}
-	c, err := d.DialContext(ctx, "unix", filepath.Join(s.cfg.Dir, pubName))
+	c, err := d.DialContext(ctx, "unix", filepath.Join(s.cfg.Dir, socket))
 	if err != nil {
-		return fmt.Errorf("event socket: waiting for its readers: %w", err)
+		return err
 	}
 	defer c.Close()
 	select {
-	case <-done:
+	case <-accepted:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("event socket: waiting for its readers: %w", ctx.Err())
+		return ctx.Err()
 	}
 }
 
-// settled reports whether a connection is one of Settle or Drain; s.mu is held.
+// settled reports whether a connection is one of passed; s.mu is held.
 func (s *Server) settled(c *net.UnixConn) bool {
 	done, ok := s.settling[c.RemoteAddr().String()]
 	if ok {
