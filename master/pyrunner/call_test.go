@@ -19,6 +19,11 @@ import (
 	"saltern/master/value"
 )
 
+// Call calls a function on nobody's behalf.
+func (c *Caller) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
+	return c.Run(ctx, Call{Fun: fun, Args: args, Named: named})
+}
+
 // odd is a runner and wheel module.
 const odd = `
 import os

@@ -104,11 +104,8 @@ type Call struct {
 	Args  []any
 	Named *value.Map
 	Job   Job
-}
-
-// Call calls a function on nobody's behalf, see Run.
-func (c *Caller) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
-	return c.Run(ctx, Call{Fun: fun, Args: args, Named: named})
+	// Shown is what others may see of the arguments; nil: Run finds out.
+	Shown *redact.Call
 }
 
 // Run calls a function and returns its result, with the types that MessagePack keeps. A
@@ -127,7 +124,11 @@ func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 	load.Set("jid", call.Job.JID)
 	load.Set("user", call.Job.User)
 	load.Set("id", call.Job.Minion)
-	if shown := redact.Of(call.Fun, call.Args, call.Named); shown.Found() {
+	shown := call.Shown
+	if shown == nil {
+		shown = redact.Of(call.Fun, call.Args, call.Named)
+	}
+	if shown.Found() {
 		secrets, all := shown.Secrets()
 		load.Set("secrets", secrets)
 		load.Set("all", all)

@@ -136,7 +136,6 @@ type Run struct {
 	Secret   bool // what it returns is for nobody but the caller
 	runs     *Runs
 	call     pyrunner.Call
-	shown    *redact.Call // what others may see of it
 	data     *value.Map
 }
 
@@ -162,20 +161,15 @@ func (r *Runs) AnnounceFor(minion, fun string, args []any, named *value.Map) *Ru
 
 func (r *Runs) announce(c pyrunner.Call, system string) *Run {
 	c.Job.JID = r.NewJID()
-	run := &Run{
-		JID:    c.Job.JID,
-		Secret: secret(c.Fun, c.Named),
-		runs:   r,
-		call:   c,
-		shown:  redact.Of(c.Fun, c.Args, c.Named),
-	}
+	c.Shown = redact.Of(c.Fun, c.Args, c.Named)
+	run := &Run{JID: c.Job.JID, Secret: secret(c.Fun, c.Named), runs: r, call: c}
 	run.Tag = event.Tag("run", run.JID)
 	run.data = value.NewMap(
 		"fun", "runner."+c.Fun,
 		"jid", run.JID,
 		"user", c.Job.User,
 		event.EauthField, system,
-		"fun_args", run.shown.FunArgs(),
+		"fun_args", run.call.Shown.FunArgs(),
 	)
 	r.Fire(run.Tag+"/new", run.data)
 	return run
@@ -191,13 +185,13 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	ret, err := r.call(ctx, run.call)
 	data := run.data.Clone()
 	if err != nil {
-		failed(run.shown.Error(err))
+		failed(run.call.Shown.Error(err))
 	}
 	result, success := Outcome("runner", run.call.Fun, ret, err)
 	data.Set("return", result)
 	data.Set("success", success)
 	shown := data.Clone()
-	shown.Set("return", run.shown.Result(result))
+	shown.Set("return", run.call.Shown.Result(result))
 	if run.Secret && success {
 		shown.Set("return", NotForAll)
 	}

@@ -152,7 +152,7 @@ func (r *Engine) react(ctx context.Context, e event.Event) {
 	}
 	for _, x := range todo {
 		if err := r.execute(ctx, x); err != nil && ctx.Err() == nil {
-			r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute %s '%s'", x.ID, x.Kind, x.Fun), "error", discreetly(x, err))
+			r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute %s '%s'", x.ID, x.Kind, x.Fun), "error", redact.Of(x.Fun, x.Args, x.Kwargs).Error(err))
 		}
 	}
 }
@@ -176,11 +176,6 @@ func (r *Engine) files(ctx context.Context, ref, tag string) (found []string) {
 		r.cfg.Log.Error("Can not render SLS for reaction: file is missing", "path", ref, "tag", tag, "error", err)
 	}
 	return found
-}
-
-// discreetly is an error without the secrets among the arguments of a reaction.
-func discreetly(x Reaction, err error) string {
-	return redact.Of(x.Fun, x.Args, x.Kwargs).Text(err.Error())
 }
 
 func (r *Engine) execute(ctx context.Context, x Reaction) error {

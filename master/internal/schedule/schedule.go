@@ -147,7 +147,7 @@ func (s *Schedule) begin(ctx context.Context, e *entry) {
 	e.running.Add(1)
 	err := s.backlog.Put(ctx, event.Weight(value.NewMap("args", e.args, "kwargs", e.kwargs)), func(ctx context.Context) {
 		if _, err := s.cfg.Call(ctx, e.fun, e.args, e.kwargs); err != nil && ctx.Err() == nil {
-			s.cfg.Log.Error("scheduled runner failed", "name", e.name, "fun", e.fun, "error", redact.Of(e.fun, e.args, e.kwargs).Text(err.Error()))
+			s.cfg.Log.Error("scheduled runner failed", "name", e.name, "fun", e.fun, "error", redact.Of(e.fun, e.args, e.kwargs).Error(err))
 		}
 		e.running.Add(-1)
 

@@ -28,7 +28,6 @@ type Service struct {
 // Run is a call of a wheel function that the bus is told of.
 type Run struct {
 	JID, Tag string
-	shown    *redact.Call // what others may see of it
 	service  *Service
 	by       runner.Caller
 	call     pyrunner.Call
@@ -40,7 +39,6 @@ func (s *Service) Prepare(fun string, by runner.Caller, args []any, named *value
 	return &Run{
 		JID:     jid,
 		Tag:     event.Tag("wheel", jid),
-		shown:   redact.Of(fun, args, named),
 		service: s,
 		by:      by,
 		call: pyrunner.Call{
@@ -48,6 +46,7 @@ func (s *Service) Prepare(fun string, by runner.Caller, args []any, named *value
 			Args:  args,
 			Named: named,
 			Job:   pyrunner.Job{JID: jid, User: by.User},
+			Shown: redact.Of(fun, args, named),
 		},
 	}
 }
@@ -66,14 +65,14 @@ func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	data.Set("return", result)
 	data.Set("success", success)
 	shown := data.Clone()
-	shown.Set("return", r.shown.Result(conf.ShownKeys(result))) // whom it is for has it in the answer
+	shown.Set("return", r.call.Shown.Result(conf.ShownKeys(result))) // whom it is for has it in the answer
 	if Private(fun) && success {
 		shown.Set("return", runner.NotForAll)
 	}
 	runs.KeepResult(context.WithoutCancel(ctx), r.call.Job, shown)
 	runs.Fire(r.Tag+"/ret", shown)
 	if err != nil {
-		err = r.shown.Error(err)
+		err = r.call.Shown.Error(err)
 	}
 	return data, err
 }
