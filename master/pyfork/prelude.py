@@ -114,6 +114,20 @@ def adopt():
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
+def work_and_exit(work, name):
+    """The life of a forked worker; nothing of its parent's follows."""
+    code = 1
+    try:
+        work()
+        code = 0
+    except (BrokenPipeError, ConnectionResetError):
+        code = 0
+    except BaseException:  # pylint: disable=broad-except
+        logging.getLogger(name).exception("a worker ends")
+    finally:
+        os._exit(code)
+
+
 def children():
     """The processes whose parent this one is, zombies included."""
     found, me = set(), os.getpid()

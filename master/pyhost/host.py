@@ -284,16 +284,7 @@ class Parent:
         if pid:
             self.live[pid] = number
             return
-        code = 1
-        try:
-            start_worker(fd, self.settings, self.control, self.wakeups, self.me, check)
-            code = 0
-        except (BrokenPipeError, ConnectionResetError):
-            code = 0
-        except BaseException:  # pylint: disable=broad-except
-            logging.getLogger("host").exception("a worker ends")
-        finally:
-            os._exit(code)
+        work_and_exit(lambda: start_worker(fd, self.settings, self.control, self.wakeups, self.me, check), "host")
 
     def kill(self, pid):
         signal_all([pid], signal.SIGKILL)

@@ -605,16 +605,7 @@ def nursery(lib, settings, control):
             if order["op"] == "fork" and fds:
                 pid = os.fork()
                 if pid == 0:
-                    code = 1
-                    try:
-                        start_worker(lib, fds[0], settings, control, wakeups, me)
-                        code = 0
-                    except (BrokenPipeError, ConnectionResetError):
-                        code = 0
-                    except BaseException:  # pylint: disable=broad-except
-                        logging.getLogger("renderer").exception("a worker ends")
-                    finally:
-                        os._exit(code)
+                    work_and_exit(lambda: start_worker(lib, fds[0], settings, control, wakeups, me), "renderer")
                 workers[order["worker"]] = pid
             elif order["op"] == "kill" and order["worker"] in workers:
                 os.kill(workers[order["worker"]], signal.SIGKILL)
