@@ -121,14 +121,14 @@ func newPasswordFaults(w *Wizard) (faults []setup.Fault) {
 	return faults
 }
 
-// passwordSet shows what was wrong, or ends the page.
-func (c *Console) passwordSet(w *Wizard, m passwordSet) tea.Cmd {
-	if m.err != nil {
-		return c.refused(w, "fresh", m.err)
+// changed shows at its field what was wrong, or ends the page and says how it ended.
+func (c *Console) changed(w *Wizard, field string, err error, said string) tea.Cmd {
+	if err != nil {
+		return c.refused(w, field, err)
 	}
 	c.changing = nil
 	c.show(overview)
-	c.message = c.newPassword(m)
+	c.message = said
 	return nil
 }
 

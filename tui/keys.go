@@ -94,17 +94,6 @@ func keyFaults(typed string) []setup.Fault {
 	return nil
 }
 
-// keysAdded shows at its field what was wrong, or ends the page.
-func (c *Console) keysAdded(w *Wizard, m keysAdded) tea.Cmd {
-	if m.err != nil {
-		return c.refused(w, "key", m.err)
-	}
-	c.changing = nil
-	c.show(overview)
-	c.message = c.added(m)
-	return nil
-}
-
 // added words how the adding of keys ended.
 func (c *Console) added(m keysAdded) string {
 	switch {

@@ -53,12 +53,12 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	case proved:
 		return c.proved(w, msg), true
 	case passwordSet:
-		return c.passwordSet(w, msg), true
+		return c.changed(w, "fresh", msg.err, c.newPassword(msg)), true
 	case networkChanged:
 		c.message = msg.text
 		return c.endChange(), true
 	case keysAdded:
-		return c.keysAdded(w, msg), true
+		return c.changed(w, "key", msg.err, c.added(msg)), true
 	case tea.KeyPressMsg:
 		if key := msg.String(); !w.helping && (key == "ctrl+c" || key == "esc" && w.first()) {
 			c.message = "Nothing was changed."
