@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"saltern/test/await"
+	"saltern/test/smalldisk"
 )
 
 var at = time.Date(2026, 11, 24, 16, 0, 0, 0, time.UTC)
@@ -298,13 +299,13 @@ func TestTornLine(t *testing.T) {
 	}
 }
 
+// bookNamed returns a book of a folder.
+func bookNamed(dir, name string) book { return book{dir: dir, shelf: shelfNamed(name)} }
+
 // A disk that is full: whoever acts goes on, it is told, and told how much is missing.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
-		t.Skipf("LOUD: a small file system cannot be mounted: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	smalldisk.MountOn(t, dir, "size=64k")
 	filler := filepath.Join(dir, "filler")
 	f, err := os.Create(filler)
 	if err != nil {

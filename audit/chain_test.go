@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"saltern/test/smalldisk"
 )
 
 // smallBook has files of few records.
@@ -393,10 +395,7 @@ func TestChainAfterACrashBetweenFiles(t *testing.T) {
 // A full disk: what is written after it continues the chain.
 func TestChainOfAFullDisk(t *testing.T) {
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
-		t.Skipf("LOUD: a small file system cannot be mounted: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	smalldisk.MountOn(t, dir, "size=64k")
 	b := smallBook(dir)
 	b.size = 1 << 20
 	i := 1

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,11 +9,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"saltern/test/await"
+	"saltern/test/logged"
+	"saltern/test/smalldisk"
 )
 
 // otto may do little.
@@ -186,14 +186,11 @@ func TestManyCallersAtOnce(t *testing.T) {
 // on the disk yet, stands in the system's log.
 func TestActsAreNotLostSilently(t *testing.T) {
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"); err != nil {
-		t.Skipf("LOUD: a small file system cannot be mounted: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	smalldisk.MountOn(t, dir, "size=16k")
 	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 16<<10), 0o600); err != nil && !strings.Contains(err.Error(), "no space") {
 		t.Fatal(err)
 	}
-	var said lockedBuffer
+	var said logged.Buffer
 	l := Open(Config{Dir: dir, Node: "n1", Program: "test", Log: slog.New(slog.NewTextHandler(&said, nil))})
 	job := Record{Actor: Actor{User: "root", Proof: Key}, Action: "job.publish", Result: Started}
 	for range maxWaiting + 100 {
@@ -217,21 +214,4 @@ func TestActsAreNotLostSilently(t *testing.T) {
 	if n := strings.Count(said.String(), "object=more"); n < actsReserve-1 {
 		t.Errorf("%d of the lost acts are told of", n)
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

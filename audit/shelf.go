@@ -123,9 +123,6 @@ func administers(action string) bool {
 	return false
 }
 
-// bookNamed returns a book of a folder.
-func bookNamed(dir, name string) book { return book{dir: dir, shelf: shelfNamed(name)} }
-
 // books are all of a folder.
 func books(dir string) (out []book) {
 	for _, s := range shelves() {

@@ -31,18 +31,6 @@ func Append(dst []byte, v any) ([]byte, error) {
 	return dst, err
 }
 
-// Split splits the first frame off b, if it is there as a whole.
-func Split(b []byte) (packed, rest []byte, ok bool) {
-	if len(b) < head {
-		return nil, b, false
-	}
-	size := int64(binary.BigEndian.Uint32(b))
-	if size > int64(len(b)-head) {
-		return nil, b, false
-	}
-	return b[head : head+size], b[head+size:], true
-}
-
 // Map reads packed data that must be a map.
 func Map(packed []byte) (*value.Map, error) {
 	v, err := msgpack.Decode(packed, limits)

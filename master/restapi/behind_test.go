@@ -22,17 +22,10 @@ import (
 	"saltern/test/await"
 )
 
-// behindServer runs salt-api for load balancers that a file names; it knows one client.
-func behindServer(t *testing.T) (s *Server, addr, file string) {
+// serving runs salt-api for a master of which there is only the folder of its sockets.
+func serving(t *testing.T, o Options, sockets string) (s *Server, addr string) {
 	t.Helper()
-	dir := t.TempDir()
-	o, _, err := read(t, "{port: 1, disable_ssl: true, authorized_ips: [203.0.113.9]}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	file = filepath.Join(dir, "balancers")
-	o.Behind, o.Balancers = "127.0.0.1:0", file
-	s, err = New(&conf.Master{Raw: value.NewMap(), Paths: conf.Paths{SockDir: dir}}, o, slog.New(slog.DiscardHandler), os.Getenv)
+	s, err := New(&conf.Master{Raw: value.NewMap(), Paths: conf.Paths{SockDir: sockets}}, o, slog.New(slog.DiscardHandler), os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +41,21 @@ func behindServer(t *testing.T) (s *Server, addr, file string) {
 		}
 	})
 	t.Cleanup(func() { cancel(); done.Wait(); s.Close() })
-	return s, ln.Addr().String(), file
+	return s, ln.Addr().String()
+}
+
+// behindServer runs salt-api for load balancers that a file names; it knows one client.
+func behindServer(t *testing.T) (s *Server, addr, file string) {
+	t.Helper()
+	dir := t.TempDir()
+	o, _, err := read(t, "{port: 1, disable_ssl: true, authorized_ips: [203.0.113.9]}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(dir, "balancers")
+	o.Behind, o.Balancers = "127.0.0.1:0", file
+	s, addr = serving(t, o, dir)
+	return s, addr, file
 }
 
 func name(t *testing.T, file string, balancers ...string) {

@@ -2,23 +2,18 @@ package restapi
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
 	"testing"
 	"time"
 
-	"saltern/master/conf"
-	"saltern/master/value"
 	"saltern/test/address"
 	"saltern/test/authority"
 	"saltern/test/await"
@@ -38,23 +33,7 @@ func secureServer(t *testing.T) (s *Server, addr string) {
 	if err != nil {
 		t.Fatal(err, certs)
 	}
-	s, err = New(&conf.Master{Raw: value.NewMap(), Paths: conf.Paths{SockDir: dir}}, o, slog.New(slog.DiscardHandler), os.Getenv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := s.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() {
-		if err := s.Serve(ctx, ln); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(func() { cancel(); done.Wait(); s.Close() })
-	return s, ln.Addr().String()
+	return serving(t, o, dir)
 }
 
 // TestHTTP2 (F3): browsers and programs that can speak HTTP/2, and use one connection for all

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"filippo.io/age"
-	"golang.org/x/sys/unix"
 
 	"saltern/supervisor/backup"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
+	"saltern/test/smalldisk"
 )
 
 var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
@@ -342,14 +342,8 @@ func TestTargetAway(t *testing.T) {
 // A full disk: the backups of before stay, nothing half is left, and the reason is
 // said.
 func TestDiskFull(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("LOUD: needs root to mount a small file system")
-	}
 	s := newSite(t)
-	if err := unix.Mount("tmpfs", s.to, "tmpfs", 0, "size=96k"); err != nil {
-		t.Skip("LOUD: a file system cannot be mounted here:", err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(s.to, unix.MNT_DETACH) })
+	smalldisk.MountOn(t, s.to, "size=96k")
 	first := s.made(t, "n1")
 	noise := make([]byte, 256<<10)
 	rand.New(rand.NewSource(1)).Read(noise)

@@ -113,17 +113,7 @@ func TestHostileWheels(t *testing.T) {
 
 // A file that says it is small and is not ends at the bound of the layer.
 func TestBudget(t *testing.T) {
-	path := made.Wheel{Name: "m", Version: "1.0", Files: map[string]string{"m/big.txt": strings.Repeat("0", 1<<20), "m/two.txt": ""}}.Write(t, t.TempDir())
-	root, err := os.OpenRoot(filepath.Dir(path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	w, err := openWheel(root, filepath.Base(path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.close()
+	w := opened(t, made.Wheel{Name: "m", Version: "1.0", Files: map[string]string{"m/big.txt": strings.Repeat("0", 1<<20), "m/two.txt": ""}})
 	for _, left := range []budget{{bytes: 1 << 19, files: 100}, {bytes: 1 << 30, files: 2}} {
 		to, err := os.OpenRoot(t.TempDir())
 		if err != nil {
@@ -134,6 +124,23 @@ func TestBudget(t *testing.T) {
 		}
 		to.Close()
 	}
+}
+
+// opened writes a wheel and opens it until the test ends.
+func opened(t *testing.T, m made.Wheel) *wheel {
+	t.Helper()
+	path := m.Write(t, t.TempDir())
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	w, err := openWheel(root, filepath.Base(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.close() })
+	return w
 }
 
 func FuzzWheel(f *testing.F) {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade/rollout"
+	"saltern/test/smalldisk"
 )
 
 // peer is a node of a cluster as a machine that joins meets it.
@@ -310,10 +310,7 @@ func TestPreflightNamesFree(t *testing.T) {
 // TestPreflightFullDisk needs root for a small file system.
 func TestPreflightFullDisk(t *testing.T) {
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("NOT TESTED: no file system of its own can be mounted here: %v", err)
-	}
-	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
+	smalldisk.MountOn(t, dir, "size=1m")
 	if err := os.WriteFile(filepath.Join(dir, "full"), make([]byte, 1<<19), 0o600); err != nil {
 		t.Fatal(err)
 	}

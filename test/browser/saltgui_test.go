@@ -133,10 +133,9 @@ func (b *tab) gui(round, page, query string) {
 	b.clean(where)
 }
 
-// TestSaltGUI has SaltGUI log in at the salt-api of one node and show its pages: nothing
-// may go wrong in the browser.
-func TestSaltGUI(t *testing.T) {
-	const id = "web1.example.com"
+// startGUI makes a site whose salt-api serves SaltGUI, with one minion.
+func startGUI(t *testing.T, id string) site {
+	t.Helper()
 	section := ""
 	for k, v := range saltGUI(t, id) {
 		section += fmt.Sprintf("  %s: %v\n", k, v)
@@ -146,6 +145,14 @@ func TestSaltGUI(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	s.Ping(t, 90*time.Second, id)
+	return s
+}
+
+// TestSaltGUI has SaltGUI log in at the salt-api of one node and show its pages: nothing
+// may go wrong in the browser.
+func TestSaltGUI(t *testing.T) {
+	const id = "web1.example.com"
+	s := startGUI(t, id)
 	b := openGUI(t, s.base, id)
 	b.tour("", id)
 }
@@ -155,15 +162,7 @@ func TestSaltGUI(t *testing.T) {
 // others do.
 func TestSaltGUIOperator(t *testing.T) {
 	const id = "web1.example.com"
-	section := ""
-	for k, v := range saltGUI(t, id) {
-		section += fmt.Sprintf("  %s: %v\n", k, v)
-	}
-	s := start(t, id, section, guiTree)
-	if r := s.Key(t, "-A", "-y"); r.Code != 0 {
-		t.Fatalf("%+v", r)
-	}
-	s.Ping(t, 90*time.Second, id)
+	s := startGUI(t, id)
 	b := openGUIAs(t, s.base, "otto", id)
 	b.gui("", "events", "")
 	b.plays()

@@ -8,11 +8,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"saltern/test/lab"
+	"saltern/test/smalldisk"
 )
 
 // TestWizardInTmux takes three machines at once from nothing to a serving
@@ -134,10 +134,7 @@ func TestWizardStops(t *testing.T) {
 	if err := os.Mkdir(data, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("tmpfs", data, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skipf("NOT TESTED: no file system of its own can be mounted here: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(data, syscall.MNT_DETACH) })
+	smalldisk.MountOn(t, data, "size=2m")
 	full.Launch(t)
 	nobody := strings.TrimSuffix(n1.Addr, "1") + "77"
 	for _, c := range []struct {

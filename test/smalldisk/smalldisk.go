@@ -14,11 +14,17 @@ import (
 func Mount(t testing.TB, mib, files int) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm,nr_inodes=%d", mib, files)); err != nil {
+	MountOn(t, dir, fmt.Sprintf("size=%dm,nr_inodes=%d", mib, files))
+	return dir
+}
+
+// MountOn is Mount on a folder that is there, with options of tmpfs(5).
+func MountOn(t testing.TB, dir, options string) {
+	t.Helper()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
 		t.Skipf("LOUD: a small file system cannot be mounted: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	return dir
 }
 
 // Free returns how many bytes and files the file system of a folder has left.

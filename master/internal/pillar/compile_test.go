@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/logged"
 )
 
 // tree writes files below a new directory: path → content.
@@ -79,29 +79,6 @@ func jsonText(t testing.TB, v any) string {
 		t.Fatal(err)
 	}
 	return b.String()
-}
-
-type capture struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (c *capture) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.b.Write(p)
-}
-
-func (c *capture) reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.b.Reset()
-}
-
-func (c *capture) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.b.String()
 }
 
 // plainText prints a pillar without order, for short expectations.
@@ -169,7 +146,7 @@ func TestNative(t *testing.T) {
 func TestWithoutRenderers(t *testing.T) {
 	root := tree(t, map[string]string{"top.sls": "base: {'*': [plain, jinja, py]}", "plain.sls": "a: '{ {'", "jinja.sls": "b: {{ grains.id }}", "py.sls": "#!py\ndef run(): return {}\n"})
 	for _, pool := range []*renderer.Pool{nil, renderer.New(renderer.Config{Python: []string{"/nonexistent/python"}})} {
-		logs := &capture{}
+		logs := &logged.Buffer{}
 		c := New(Config{Roots: base(root), Renderers: pool, Log: slog.New(slog.NewTextHandler(logs, nil))})
 		p := compile(t, c, Request{})
 		if p.Str("a") != "{ {" || len(p.List("_errors")) != 2 || !strings.Contains(plainText(p), "Rendering SLS 'jinja' failed: it needs Salt's Python renderers") {
@@ -201,7 +178,7 @@ func TestAttack16Pillarenv(t *testing.T) {
 
 func TestAttack17OthersPillar(t *testing.T) {
 	root := tree(t, map[string]string{"top.sls": "base:\n  victim: [secret]\n  'id:victim': [{match: grain}, secret]\n  'attacker': [own]\n", "secret.sls": "secret: 1", "own.sls": "own: 1"})
-	logs := &capture{}
+	logs := &logged.Buffer{}
 	c := New(Config{Roots: base(root), Log: slog.New(slog.NewTextHandler(logs, nil))})
 	sent := value.NewMap("id", "victim", "fqdn", "victim")
 	p := compile(t, c, Request{ID: "attacker", Grains: sent, Ext: value.NewMap("git", []any{"--upload-pack=id ssh://x"})})

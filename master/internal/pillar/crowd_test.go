@@ -18,6 +18,7 @@ import (
 	"saltern/master/internal/queue"
 	"saltern/master/value"
 	"saltern/test/await"
+	"saltern/test/logged"
 )
 
 // crowded is a Service with one renderer over a tree of pillars.
@@ -25,7 +26,7 @@ type crowded struct {
 	*Service
 	root   string
 	cache  *cache.Store
-	log    *capture
+	log    *logged.Buffer
 	writes int
 	unable []string // what Config.Unable was told
 	mu     sync.Mutex
@@ -33,7 +34,7 @@ type crowded struct {
 
 func newCrowded(t *testing.T, files map[string]string, change func(*renderer.Config, *Config, *ServiceConfig)) *crowded {
 	t.Helper()
-	c := &crowded{root: tree(t, files), log: &capture{}}
+	c := &crowded{root: tree(t, files), log: &logged.Buffer{}}
 	log := slog.New(slog.NewTextHandler(c.log, nil))
 	rc := renderer.Config{
 		Python:     []string{python(t)},

@@ -14,6 +14,7 @@ import (
 	"saltern/master/internal/pillar/memo"
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/value"
+	"saltern/test/logged"
 )
 
 // otherPythons are those of older releases of Salt beside SALTERN_PYTHON, with
@@ -40,7 +41,7 @@ func TestMemoShares(t *testing.T) {
 }
 
 func testMemoShares(t *testing.T, program string) {
-	var log capture
+	var log logged.Buffer
 	root := t.TempDir()
 	m := &treeMaker{Rand: rand.New(rand.NewPCG(1, 1))}
 	files := m.files()
@@ -60,7 +61,7 @@ func testMemoShares(t *testing.T, program string) {
 	t.Cleanup(pool.Close)
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	for _, name := range names {
-		log.reset()
+		log.Reset()
 		store := memo.New(memo.Config{})
 		c := New(Config{Roots: base(root + "/p"), Renderers: pool, ExtPillarFirst: true, Memo: store, Log: logger})
 		if err := os.WriteFile(filepath.Join(root, "p/top.sls"), []byte("base:\n  '*': ["+name+"]\n"), 0o644); err != nil {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
+	"saltern/test/smalldisk"
 )
 
 // asked is a master that writes down what it is asked for.
@@ -185,10 +185,7 @@ func TestLeftover(t *testing.T) {
 	m, _ := withArbiter(t, "n3")
 	volume := storage.New(storage.Config{Self: "n3", Volume: "cluster", Bricks: m.cfg.Settings.Storage.Bricks, Dir: t.TempDir(), Mount: t.TempDir()})
 	m.left.cfg.Volume = func() *storage.Manager { return volume }
-	if err := syscall.Mount("tmpfs", m.cfg.Settings.Storage.Bricks, "tmpfs", 0, "size=1m"); err != nil { // no brick is on the root file system
-		t.Skipf("NOT TESTED: no file system of its own can be mounted here: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(m.cfg.Settings.Storage.Bricks, syscall.MNT_DETACH) })
+	smalldisk.MountOn(t, m.cfg.Settings.Storage.Bricks, "size=1m") // no brick is on the root file system
 	self, _ := find(m, "n3")
 	if err := os.MkdirAll(filepath.Join(self.Brick, ".glusterfs"), 0o700); err != nil {
 		t.Fatal(err)

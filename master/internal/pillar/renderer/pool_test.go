@@ -1,7 +1,6 @@
 package renderer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 
 	"saltern/master/value"
 	"saltern/test/await"
+	"saltern/test/logged"
 )
 
 // python returns a Python with Salt. Without one most of this package cannot
@@ -26,23 +26,6 @@ func python(t testing.TB) string {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library to test the renderers")
 	}
 	return p
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // pool makes a pool over a tree of files; name → content.
@@ -228,7 +211,7 @@ func TestPyRendererAndNewModules(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
-	logs := &safeBuffer{}
+	logs := &logged.Buffer{}
 	p, _ := pool(t, nil, func(c *Config) {
 		c.MaxWorkers = 1
 		c.RequestTimeout = 3 * time.Second
