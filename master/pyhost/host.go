@@ -41,6 +41,7 @@ type Stats struct {
 type Host struct {
 	cfg    Config
 	places *places
+	obeys  time.Duration   // obeyTakes; tests wait for less
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
 	owned  sync.WaitGroup // goroutines, of parents and starts
@@ -76,7 +77,7 @@ type start struct {
 // New makes a host; no process is started yet.
 func New(cfg Config) *Host {
 	cfg.setDefaults()
-	h := &Host{cfg: cfg, places: newPlaces(cfg.MaxWorkers)}
+	h := &Host{cfg: cfg, places: newPlaces(cfg.MaxWorkers), obeys: obeyTakes}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	return h
 }
@@ -208,6 +209,10 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 				continue
 			}
 			return nil, err
+		}
+		if !w.over(w.made, h.obeys) {
+			h.cfg.Log.Error("the Python that starts others hangs; it is replaced", "pid", p.PID())
+			p.Stop(0)
 		}
 		hello, err := h.hello(ctx, w)
 		if err == nil && !hello.Bool("stale") {

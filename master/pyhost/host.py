@@ -283,6 +283,7 @@ class Parent:
             return
         if pid:
             self.live[pid] = number
+            tell(self.control, op="forked", worker=number)
             return
         work_and_exit(lambda: start_worker(fd, self.settings, self.control, self.wakeups, self.me, check), "host")
 

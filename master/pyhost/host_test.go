@@ -443,6 +443,37 @@ func TestParentKilled(t *testing.T) {
 	}
 }
 
+// TestParentHangs: who asks a parent that does not run any more is served by another one.
+func TestParentHangs(t *testing.T) {
+	h := startHost(t, nil)
+	if _, err := do(t.Context(), h, "echo"); err != nil {
+		t.Fatal(err)
+	}
+	h.obeys = 200 * time.Millisecond
+	h.mu.Lock()
+	parent := h.current
+	h.mu.Unlock()
+	if err := syscall.Kill(parent.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+
+	errs := make(chan error, 10)
+	for range cap(errs) {
+		go func() {
+			_, err := do(t.Context(), h, "echo")
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if s := h.Stats(); s.Restarts != 1 || s.Starts != 2 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestChangedLibrary: no task is done with a module of the library that was read before
 // the file changed, also when neither its size nor its time shows it, while tasks of
 // before go on.

@@ -35,6 +35,7 @@ type worker struct {
 	conn   *net.UnixConn
 	check  bool           // it compares the parent's files with those on disk
 	forked time.Time      // not before then
+	made   chan struct{}  // closed when the parent has forked it
 	asked  chan struct{}  // closed when the parent has killed it
 	ended  chan struct{}  // closed when it has ended, with all that it has started
 	how    pyfork.Message // it has ended
@@ -54,6 +55,7 @@ func (p *parent) fork(number int64, asked time.Time) (*worker, error) {
 		number: number,
 		conn:   ours,
 		forked: time.Now(),
+		made:   make(chan struct{}),
 		asked:  make(chan struct{}),
 		ended:  make(chan struct{}),
 	}
@@ -91,12 +93,24 @@ func (p *parent) listen(threads func(names string)) {
 		p.mu.Unlock()
 		switch {
 		case w == nil:
+		case m.Op == "forked":
+			closeOnce(w.made)
 		case m.Op == "ended":
 			w.how = m
 			close(w.ended)
 		case m.Op == "killing":
-			close(w.asked)
+			closeOnce(w.asked)
 		}
+	}
+}
+
+// closeOnce closes a channel that only the caller's goroutine closes, unless it did so
+// before: what a parent says is not trusted to be said once.
+func closeOnce(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+		close(c)
 	}
 }
 
@@ -148,23 +162,24 @@ func (w *worker) write(ctx context.Context, frame []byte) error {
 // end ends the worker, with all that it has started. One that is lost gets a moment to end
 // by itself, for the sake of its exit status. A parent that does not obey is killed.
 func (w *worker) end(lost bool) {
-	if lost && w.over(lostTakes) {
+	if lost && w.over(w.asked, lostTakes) {
 		return
 	}
 	w.killed = true
 	_ = w.parent.Order(value.NewMap("op", "kill", "worker", w.number), nil) // it is told, or gone
-	if !w.over(obeyTakes) {
+	if !w.over(w.asked, obeyTakes) {
 		w.parent.Stop(0)
 	}
 }
 
-// over waits until the worker has ended, was killed, or has lost its parent.
-func (w *worker) over(most time.Duration) bool {
+// over waits until the parent has done what it was told, the worker has ended, or has lost
+// its parent.
+func (w *worker) over(told <-chan struct{}, most time.Duration) bool {
 	t := time.NewTimer(most)
 	defer t.Stop()
 	select {
+	case <-told:
 	case <-w.ended:
-	case <-w.asked:
 	case <-w.parent.gone:
 	case <-t.C:
 		return false

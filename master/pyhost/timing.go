@@ -16,9 +16,9 @@ const (
 	lastPause  = 30 * time.Second
 	// lostTakes is how long a worker whose answer ends too early gets to end by itself.
 	lostTakes = time.Second
-	// obeyTakes is how long a parent may take to kill a worker. One that takes longer
-	// hangs, and is killed.
-	obeyTakes = 10 * time.Second
+	// obeyTakes is how long a parent may take to fork a worker, or to kill one. One that
+	// takes longer hangs, and is killed.
+	obeyTakes = 20 * time.Second
 	// endTakes is how long a task that is over waits for the end of its worker. What the
 	// kernel does not let go of in that time keeps its place among the workers.
 	endTakes = 10 * time.Second
