@@ -35,6 +35,7 @@ type soak struct {
 	times    []time.Time
 	jobs     []soakJob
 	refused  int
+	starting sync.Mutex             // held while a real minion is started anew
 	restarts map[string][]time.Time // of real minions
 	killed   map[string][]time.Time // nodes
 }
@@ -145,10 +146,34 @@ func (s *soak) job(n *lab.Appliance, number int) {
 
 // restart ends a real minion, as its host does when it is started anew.
 func (s *soak) restart(m *lab.Minion) {
+	s.starting.Lock()
+	defer s.starting.Unlock()
 	s.note("minion %s is started anew", m.ID)
 	s.restarts[m.ID] = append(s.restarts[m.ID], time.Now())
 	m.Restart(s.t)
 	s.restarts[m.ID] = append(s.restarts[m.ID], time.Now())
+}
+
+// serve does for real minions what their service manager does: one that ends by itself is
+// started again.
+func (s *soak) serve(end <-chan struct{}) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-end:
+			return
+		case <-tick.C:
+		}
+		s.starting.Lock()
+		for _, m := range s.real {
+			if at := time.Now(); m.Untangle(s.t) {
+				s.note("minion %s had ended, or was deaf, by a fault of Salt's", m.ID)
+				s.restarts[m.ID] = append(s.restarts[m.ID], at)
+			}
+		}
+		s.starting.Unlock()
+	}
 }
 
 // cycle breaks one or two things for a while, and waits until the cluster is whole.
@@ -301,6 +326,9 @@ func TestSoakCluster(t *testing.T) {
 	}
 	complete(t, c.Members[0], append(s.swarm.ids(), ids...))
 
+	var served sync.WaitGroup
+	over := make(chan struct{})
+	served.Go(func() { s.serve(over) })
 	s.began = time.Now()
 	end := s.began.Add(time.Duration(minutes) * time.Minute)
 	var wg sync.WaitGroup
@@ -319,6 +347,8 @@ func TestSoakCluster(t *testing.T) {
 	}
 	wg.Wait()
 	time.Sleep(time.Minute) // what is late
+	close(over)
+	served.Wait()
 	s.judge()
 	s.swarm.stop()
 	s.swarm.h.judgeCluster(t, c, c.Members, ids)

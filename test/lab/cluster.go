@@ -361,7 +361,7 @@ func (c *Cluster) StartMinion(t testing.TB, id, version, address string, options
 func (m *Member) Untangle(t testing.TB) {
 	t.Helper()
 	for _, minion := range m.c.minions {
-		minion.untangle(t)
+		minion.Untangle(t)
 	}
 }
 

@@ -61,9 +61,9 @@ func (m *Minion) quit(t testing.TB) bool {
 	return !m.Running() && m.err == nil && m.SaidAgain(t, "Trying to tune in to next master")
 }
 
-// untangle restarts a minion that Salt's own fault has made deaf or ended, so that tests
-// do not fail for it. What it owed a job is lost with it.
-func (m *Minion) untangle(t testing.TB) {
+// Untangle restarts a minion that Salt's own fault has made deaf or ended, so that tests
+// do not fail for it, and reports whether it did. What the minion owed a job is lost with it.
+func (m *Minion) Untangle(t testing.TB) bool {
 	t.Helper()
 	switch {
 	case m.SaidAgain(t, tangled):
@@ -71,10 +71,11 @@ func (m *Minion) untangle(t testing.TB) {
 	case m.quit(t):
 		t.Logf("NOTE: minion %s (%s) has ended when it lost its master twice and is restarted", m.ID, m.Version)
 	default:
-		return
+		return false
 	}
 	m.faults++
 	m.Restart(t)
+	return true
 }
 
 // SaidAgain reports whether the minion has printed a text since it was last asked for it.
@@ -107,7 +108,7 @@ func (m *Minion) Restart(t testing.TB) {
 func (n *Node) untangle(t testing.TB, id string) {
 	t.Helper()
 	if m, ok := n.minions.Load(id); ok {
-		m.(*Minion).untangle(t)
+		m.(*Minion).Untangle(t)
 	}
 }
 
