@@ -15,6 +15,7 @@ import (
 	"saltern/master/internal/local"
 	"saltern/master/internal/mine"
 	"saltern/master/internal/minion"
+	"saltern/master/internal/pillar/renderer"
 	"saltern/master/internal/reactor"
 	"saltern/master/internal/wheel"
 	"saltern/master/jobs"
@@ -111,9 +112,10 @@ func (m *Master) openReactor() {
 			m.newest.Await(ctx, m.newest.Lately())
 			return m.files.Locate(ctx, url)
 		},
-		Render: func(ctx context.Context, path string, vars *value.Map) (*value.Map, error) {
-			return m.renderers.RenderFile(ctx, c.ID, c.Renderer, path, vars, m.repos.FileOptions(ctx, ""))
-		},
+		Compiler: m.renderers.Reactions(renderer.ReactionsConfig{
+			Options: func(ctx context.Context) *value.Map { return m.repos.FileOptions(ctx, "") },
+			Renew:   c.ReactorRefresh,
+		}),
 		Settle: m.sockets.Settle, UserKey: userKey(c), Log: m.log,
 	})
 }

@@ -44,7 +44,7 @@ func TestReactorIsManaged(t *testing.T) {
 		t.Errorf("add: %v", got)
 	}
 	reacts := func(file string) func() bool {
-		return func() bool { return strings.Contains(r.log.String(), "path="+file) }
+		return func() bool { return strings.Contains(r.log.String(), file) }
 	}
 	r.m.fire("b/1", value.NewMap())
 	until(t, "the new rule to react", reacts("/nowhere/b.sls"))
@@ -98,7 +98,7 @@ func TestReactorRunners(t *testing.T) {
 		t.Errorf("without files: %v", err)
 	}
 	r.m.fire("b/1", value.NewMap())
-	until(t, "the new rule to react", func() bool { return strings.Contains(r.log.String(), "path=/nowhere/b.sls") })
+	until(t, "the new rule to react", func() bool { return strings.Contains(r.log.String(), "/nowhere/b.sls") })
 	for _, e := range r.seen() {
 		if strings.Contains(e.Tag, "reactor") {
 			t.Errorf("event %s: %v", e.Tag, plainMap(e.Data))

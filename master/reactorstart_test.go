@@ -15,7 +15,7 @@ import (
 func TestReactorHearsTheStart(t *testing.T) {
 	t.Parallel()
 	r := startMaster(t, "reactor:\n  - 'salt/master/*/start': /nowhere/start.sls\n")
-	until(t, "reaction to the start", func() bool { return strings.Contains(r.log.String(), "path=/nowhere/start.sls") })
+	until(t, "reaction to the start", func() bool { return strings.Contains(r.log.String(), "/nowhere/start.sls") })
 }
 
 // TestReactorFromFileServer: a reaction's file may be one of the file server, in
@@ -27,7 +27,7 @@ func TestReactorFromFileServer(t *testing.T) {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python with Salt's library")
 	}
 	srv := t.TempDir()
-	for path, text := range map[string]string{"base/reactor/r.sls": "x:\n  runner.no.such_a: []\n", "dev/r2.sls": "y:\n  runner.no.such_b: []\n"} {
+	for path, text := range map[string]string{"base/reactor/r.sls": "x:\n  runner.no.such_a: [{args: {a: 1}}]\n", "dev/r2.sls": "y:\n  runner.no.such_b: [{args: {a: 1}}]\n"} {
 		full := filepath.Join(srv, path)
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"saltern/master/conf"
+	"saltern/master/event"
 	"saltern/master/internal/appliance"
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/local"
@@ -12,6 +13,7 @@ import (
 	"saltern/master/internal/reactor"
 	"saltern/master/pyrunner"
 	"saltern/master/runner"
+	"saltern/master/value"
 )
 
 // saltVersion is the release of Salt whose protocol and formats this master
@@ -43,7 +45,11 @@ func (m *Master) openRunners() {
 	m.repos.AddRunners(table)
 	machines(c).AddRunners(table)
 	table.Add("audit.all", local.AllRecords(machines(c).Records, m.now))
-	m.reactions = reactor.NewRules(c.Reactor, m.log)
+	rules := reactor.RulesConfig{Entries: c.Reactor.Rules, File: c.Reactor.File, Log: m.log}
+	if !m.cluster.Alone() {
+		rules.Tell = func(change *value.Map) { m.fire(event.TagReactorRules, change) }
+	}
+	m.reactions = reactor.NewRules(rules)
 	m.runs = runner.NewRuns(runner.RunsConfig{
 		Table: table, Python: pyrunner.New(pyrunner.Config{Host: m.python, ConfigFile: c.Path, Layer: c.PythonLayer, Git: m.repos.ForPython, Log: m.log}),
 		Env: &runner.Env{

@@ -32,7 +32,7 @@ func TestBadOptions(t *testing.T) {
 		{"interface: [a]", "option interface: expected text, found a list"},
 		{"file_roots: /srv", "option file_roots: expected a map, found the text"},
 		{"file_roots: {base: [{a: b}]}", "option file_roots: environment base: item 1: expected text, found a map"},
-		{"reactor: {a: b}", "option reactor: expected a list, found a map"},
+		{"reactor: {a: b}", "option reactor: expected a list or text, found a map"},
 		{"timeout: soon", "option timeout: expected a number, found the text"},
 		{"transport: tcp", `option transport: "tcp" is not one of zeromq`},
 		{"saltern_minion_event_prefixes: myapp", "option saltern_minion_event_prefixes: expected a list"},

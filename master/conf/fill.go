@@ -46,6 +46,16 @@ func set(f reflect.Value, v any, unit string) error {
 		}
 		*p = d
 		return nil
+	case *ReactorRules:
+		switch v := v.(type) {
+		case []any:
+			p.Rules = v
+		case string:
+			p.File = v
+		default:
+			return misfit("a list or text")
+		}
+		return nil
 	case *[]netip.Prefix:
 		l, err := prefixes(v)
 		*p = l

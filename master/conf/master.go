@@ -189,10 +189,17 @@ type Jobs struct {
 	ExtJobCache      string        `conf:"ext_job_cache"`
 	MinionDataCache  bool          `conf:"minion_data_cache"`
 	EnforceMineCache bool          `conf:"enforce_mine_cache"`
-	Reactor          []any         `conf:"reactor"`
+	Reactor          ReactorRules  `conf:"reactor"`
 	ReactorWorkerHWM int           `conf:"reactor_worker_hwm"`
 	ReactorThreads   int           `conf:"reactor_worker_threads"`
+	ReactorRefresh   time.Duration `conf:"reactor_refresh_interval"`
 	Schedule         *value.Map    `conf:"schedule"`
+}
+
+// ReactorRules are the rules of the reactor, or the file that holds them.
+type ReactorRules struct {
+	Rules []any
+	File  string
 }
 
 // Files says what the file server serves.

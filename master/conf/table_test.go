@@ -58,8 +58,9 @@ func TestSaltsOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Salt's own modules take seconds with fractions, and "dynamic" for memory.
-	wider := map[string]string{"gather_job_timeout": "float", "ipc_write_buffer": "int str"}
+	// Salt's own modules take seconds with fractions, "dynamic" for memory, and the name of a
+	// file with the reactor's rules.
+	wider := map[string]string{"gather_job_timeout": "float", "ipc_write_buffer": "int str", "reactor": "list str"}
 	for name, salt := range saltOptions(t) {
 		o, has := builtin().options[name]
 		if !has {

@@ -28,6 +28,7 @@ const (
 	LoginLock                  // refuse a user's log-ins from an address
 	GitFollow                  // fetch git remotes, read their options again, compare what peers serve
 	PillarClear                // forget a minion's pillars
+	ReactorRules               // follow a change of the reactor at another master
 	ClusterTalk                // (masters of a cluster among themselves)
 	JobTalk                    // (tools: what else is said of a job)
 	BatchTalk                  // (tools: what else is said of a batch)
@@ -39,6 +40,7 @@ const (
 const (
 	TagLoginLocked    = "master/login/locked"
 	TagPillarsCleared = "master/pillar_cache/clear"
+	TagReactorRules   = "master/reactor/rules"
 	TagGitServing     = "master/git/serving"
 	TagGitFetch       = "master/git/fetch"
 	TagGitReload      = "master/git/reload"
@@ -149,6 +151,12 @@ var rules = [orders]rule{
 		tags:    "`master/pillar_cache/clear`",
 		does:    "a request to forget pillars",
 		matches: exactly(TagPillarsCleared),
+		peers:   []Origin{Internal},
+	},
+	ReactorRules: {
+		tags:    "`master/reactor/rules`",
+		does:    "a change of the reactor at another master",
+		matches: exactly(TagReactorRules),
 		peers:   []Origin{Internal},
 	},
 	ClusterTalk: {

@@ -27,6 +27,16 @@ type reacting struct {
 	end  func()
 }
 
+// noting compiles each event to a call of own.note.
+type noting struct{}
+
+func (noting) Compile(_ context.Context, _ string, data *value.Map, _ []string) (calls, faults []*value.Map, err error) {
+	call := value.NewMap("id", "r", "kind", "runner", "fun", "own.note", "kwarg", value.NewMap("n", data.Value("n")))
+	return []*value.Map{call}, nil, nil
+}
+
+func (noting) Close() {}
+
 func newReacting(t *testing.T, depth, threads int) *reacting {
 	t.Helper()
 	r := &reacting{bus: event.NewBus(time.Now, 1<<20)}
@@ -47,16 +57,13 @@ func newReacting(t *testing.T, depth, threads int) *reacting {
 		Log:    log,
 	})
 	r.Engine = NewEngine(Config{
-		Rules:   NewRules([]any{value.NewMap("my/event", []any{"/dev/null"})}, log),
-		Depth:   depth,
-		Threads: threads,
-		Bus:     r.bus,
-		Runs:    runs,
-		Render: func(_ context.Context, _ string, vars *value.Map) (*value.Map, error) {
-			n := vars.Map("data").Value("n")
-			return value.NewMap("r", value.NewMap("runner.own.note", []any{value.NewMap("args", []any{value.NewMap("n", n)})})), nil
-		},
-		Log: log,
+		Rules:    NewRules(RulesConfig{Entries: []any{value.NewMap("my/event", []any{"/dev/null"})}, Log: log}),
+		Depth:    depth,
+		Threads:  threads,
+		Bus:      r.bus,
+		Runs:     runs,
+		Compiler: noting{},
+		Log:      log,
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})

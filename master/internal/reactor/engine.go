@@ -1,19 +1,18 @@
 package reactor
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"io/fs"
 	"log/slog"
-	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"saltern/master/event"
 	"saltern/master/internal/background"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/wheel"
-	"saltern/master/redact"
 	"saltern/master/runner"
 	"saltern/master/value"
 )
@@ -28,8 +27,8 @@ type Config struct {
 	ID      string
 	Bus     *event.Bus
 	Fire    func(tag string, data *value.Map)
-	// Render renders the file of a reaction.
-	Render func(ctx context.Context, path string, vars *value.Map) (*value.Map, error)
+	// Compiler reads the files of reactions. The engine closes it.
+	Compiler Compiler
 	// Locate finds a file of the file server.
 	Locate func(ctx context.Context, ref string) (path string, ok bool, err error)
 	Launch *launch.Launcher
@@ -82,7 +81,7 @@ func NewEngine(cfg Config) *Engine {
 	r := &Engine{cfg: cfg, rules: cfg.Rules}
 	r.backlog = background.NewBacklog(background.BacklogConfig{Workers: cfg.Threads, Depth: cfg.Depth, Now: time.Now})
 	r.sub = cfg.Bus.Subscribe("reactor", cfg.Depth, func(tag string) bool {
-		return manages(tag) || len(r.rules.Files(tag)) > 0
+		return tag == event.TagReactorRules || manages(tag) || len(r.rules.Files(tag)) > 0
 	})
 	return r
 }
@@ -91,9 +90,15 @@ func NewEngine(cfg Config) *Engine {
 // much.
 func (r *Engine) Run(ctx context.Context) {
 	cut := 0
+	following, stop := context.WithCancel(ctx)
+	var followed sync.WaitGroup
+	followed.Go(func() { r.rules.Follow(following) })
 	defer func() {
+		stop()
+		followed.Wait()
 		events := r.sub.Waiting() + cut
 		r.sub.Close()
+		r.cfg.Compiler.Close()
 		if left := r.backlog.Close(); left+events > 0 {
 			r.cfg.Log.Warn("reactions that waited are lost, since the master stops", "runners", left, "events", events)
 		}
@@ -113,11 +118,15 @@ func (r *Engine) Run(ctx context.Context) {
 			if e.Lost > 0 {
 				r.cfg.Log.Error("reactor is too slow; events were lost", "lost", e.Lost)
 			}
+			if event.MayOrder(e, event.ReactorRules) {
+				r.rules.Obey(e.Data)
+				continue
+			}
 			if e.Origin == event.Peer {
 				continue // the master that fired it reacts; others would react again
 			}
-			if e.Data.Str("user") == user || e.Data.Str("__user__") == user {
-				continue
+			if e.Data.Str("user") == user {
+				continue // it is of a reaction (salt/utils/reactor.py Reactor.run)
 			}
 			if manages(e.Tag) {
 				r.manage(ctx, e)
@@ -132,84 +141,23 @@ func (r *Engine) Run(ctx context.Context) {
 	}
 }
 
-// react renders the files of a tag and executes what they ask for.
-func (r *Engine) react(ctx context.Context, e event.Event) {
-	high := value.NewMap()
-	for _, f := range r.rules.Files(e.Tag) {
-		for _, path := range r.files(ctx, f, e.Tag) {
-			v, err := r.cfg.Render(ctx, path, value.NewMap("tag", e.Tag, "data", e.Data))
-			if err != nil {
-				r.cfg.Log.Error("reaction cannot be rendered", "path", path, "tag", e.Tag, "error", err)
-				continue
-			}
-			high.Update(v)
+// files are the patterns of a rule as Salt's reactor reads them: a file that the file
+// server has is on this disk (salt/utils/reactor.py render_reaction).
+func (r *Engine) files(ctx context.Context, refs []string, tag string) (found []string) {
+	for _, ref := range refs {
+		if !strings.HasPrefix(ref, "salt://") {
+			found = append(found, ref)
+			continue
 		}
-	}
-	todo, err := compile(high)
-	if err != nil {
-		r.cfg.Log.Error("reactions cannot be read", "tag", e.Tag, "error", err)
-		return
-	}
-	for _, x := range todo {
-		if err := r.execute(ctx, x); err != nil && ctx.Err() == nil {
-			r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute %s '%s'", x.ID, x.Kind, x.Fun), "error", redact.Of(x.Fun, x.Args, x.Kwargs).Error(err))
+		path, ok, err := r.cfg.Locate(ctx, ref)
+		if err != nil || !ok {
+			r.cfg.Log.Error("Can not render SLS for reaction: file is missing", "path", ref, "tag", tag, "error", cmp.Or(err, fs.ErrNotExist))
+			continue
 		}
-	}
-}
-
-// files finds the files of a rule: those on disk that match a pattern, or one that
-// the file server has (salt/utils/reactor.py render_reaction).
-func (r *Engine) files(ctx context.Context, ref, tag string) (found []string) {
-	var err error
-	if strings.HasPrefix(ref, "salt://") {
-		path, ok, lerr := r.cfg.Locate(ctx, ref)
-		if err = lerr; ok {
-			found = []string{path}
-		}
-	} else {
-		found, err = filepath.Glob(ref)
-	}
-	if err == nil && len(found) == 0 {
-		err = fs.ErrNotExist
-	}
-	if err != nil {
-		r.cfg.Log.Error("Can not render SLS for reaction: file is missing", "path", ref, "tag", tag, "error", err)
+		found = append(found, literal.Replace(path))
 	}
 	return found
 }
 
-func (r *Engine) execute(ctx context.Context, x Reaction) error {
-	switch x.Kind {
-	case local:
-		arg := append([]any{}, x.Args...)
-		if x.Kwargs.Len() > 0 {
-			kw := x.Kwargs.Clone()
-			kw.Set("__kwarg__", true)
-			arg = append(arg, kw)
-		}
-		found, err := r.cfg.Launch.StartOwn(ctx, r.cfg.Launch.Own(x.Fun, arg, x.Target, x.TargetType, x.Ret))
-		if err == nil && !found {
-			err = fmt.Errorf("no minion matches the target %v", x.Target)
-		}
-		return err
-	case Wheel:
-		run := r.cfg.Wheel.Prepare(x.Fun, runner.Caller{User: user}, x.Args, x.Kwargs)
-		if wheel.Has(x.Fun) {
-			_, err := run.Do(ctx)
-			return err
-		}
-		return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) { // Python takes its time
-			if _, err := run.Do(ctx); err != nil {
-				r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute wheel '%s'", x.ID, x.Fun), "error", err)
-			}
-		})
-	case Runner:
-		return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) {
-			run := r.cfg.Runs.Announce(x.Fun, runner.Caller{User: user}, x.Args, x.Kwargs)
-			run.Do(ctx, func(err error) {
-				r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute runner '%s'", x.ID, x.Fun), "error", err)
-			})
-		})
-	}
-	return fmt.Errorf("%s reactions run on a minion and are not executed by this master; use local.%s", x.Kind, x.Fun)
-}
+// literal makes a path a pattern that matches it only.
+var literal = strings.NewReplacer("[", "[[]", "*", "[*]", "?", "[?]")

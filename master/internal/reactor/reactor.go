@@ -1,6 +1,6 @@
 // Package reactor turns events into reactions: Map knows which files react to a
-// tag, Compile reads what such a file, once rendered, asks for, and Engine has it
-// rendered and executes it.
+// tag, a Compiler has Salt's own reactor read them, and Engine executes what they
+// ask for.
 //
 // Source: salt/utils/reactor.py (Reactor.list_reactors, ReactWrap.run).
 package reactor
@@ -8,9 +8,7 @@ package reactor
 import (
 	"fmt"
 	"slices"
-	"strings"
 
-	"saltern/master/event"
 	"saltern/master/pattern"
 	"saltern/master/value"
 )
@@ -40,10 +38,13 @@ func Parse(option []any) (Map, []error) {
 		}
 		for k, v := range entry.All() {
 			tag, ok := k.(string)
-			files := texts(v)
+			files, all := texts(v)
 			if !ok || len(files) == 0 {
 				faults = append(faults, fmt.Errorf("reactor: entry %d names no files", i+1))
 				continue
+			}
+			if !all {
+				faults = append(faults, fmt.Errorf("reactor: entry %d names something that is no file; the others count", i+1))
 			}
 			m.rules = append(m.rules, rule{tag, files})
 		}
@@ -51,20 +52,20 @@ func Parse(option []any) (Map, []error) {
 	return m, faults
 }
 
-func texts(v any) []string {
+// texts returns the texts in v, one or a list; all is false when there is something else.
+func texts(v any) (found []string, all bool) {
 	switch v := v.(type) {
 	case string:
-		return []string{v}
+		return []string{v}, true
 	case []any:
-		var out []string
 		for _, e := range v {
 			if s, ok := e.(string); ok {
-				out = append(out, s)
+				found = append(found, s)
 			}
 		}
-		return out
+		return found, len(found) == len(v)
 	}
-	return nil
+	return nil, false
 }
 
 // All lists the rules in the form of the option.
@@ -79,8 +80,8 @@ func (m Map) All() []any {
 // Added returns the rules with one more at the end; false when the tag has
 // one already or no files are named.
 func (m Map) Added(tag string, files any) (Map, bool) {
-	list := texts(files)
-	if m.has(tag) || tag == "" || len(list) == 0 {
+	list, all := texts(files)
+	if m.has(tag) || tag == "" || len(list) == 0 || !all {
 		return m, false
 	}
 	return Map{append(slices.Clone(m.rules), rule{tag, list})}, true
@@ -109,164 +110,4 @@ func (m Map) Files(tag string) (out []string) {
 		}
 	}
 	return out
-}
-
-// Kind says who executes a reaction.
-type Kind string
-
-// The kinds.
-const (
-	local  Kind = "local"
-	Runner Kind = "runner"
-	Wheel  Kind = "wheel"
-	caller Kind = "caller"
-)
-
-// aliases are names of kinds from older releases.
-var aliases = map[string]Kind{"cmd": local, "local": local, "runner": Runner, "wheel": Wheel, "caller": caller}
-
-// Reaction is one thing to do.
-type Reaction struct {
-	ID   string
-	Kind Kind
-	Fun  string
-	// Target, TargetType and Ret are for Local.
-	Target     any
-	TargetType string
-	Ret        string
-	Args       []any
-	Kwargs     *value.Map
-}
-
-// weight is about how many bytes a reaction holds while it waits.
-func (x *Reaction) weight() int {
-	return event.Weight(value.NewMap("args", x.Args, "kwargs", x.Kwargs))
-}
-
-// internal keys of a reaction, which are no arguments of its function.
-var internal = map[string]bool{
-	"__id__": true, "__sls__": true, "name": true, "order": true, "fun": true, "key": true, "state": true, "tgt": true, "tgt_type": true,
-	"ret": true, "arg": true, "args": true, "kwarg": true, "kwargs": true, "expr_form": true, "timeout": true,
-}
-
-// compile reads a rendered file: names mapped to {kind.function: arguments}.
-// One faulty reaction makes the whole file fail, as in Salt.
-func compile(high *value.Map) (out []Reaction, err error) {
-	for k, v := range high.All() {
-		id, ok := k.(string)
-		if !ok {
-			return nil, fmt.Errorf("reaction %v: its name is not text", k)
-		}
-		if strings.HasPrefix(id, "__") {
-			continue
-		}
-		body, ok := v.(*value.Map)
-		if !ok {
-			return nil, fmt.Errorf("reaction %s: it is not a map", id)
-		}
-		for k, v := range body.All() {
-			name, _ := k.(string)
-			if strings.HasPrefix(name, "__") {
-				continue
-			}
-			r, err := one(id, name, v)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, r)
-		}
-	}
-	return out, nil
-}
-
-func one(id, name string, v any) (Reaction, error) {
-	prefix, fun, ok := strings.Cut(name, ".")
-	kind, known := aliases[prefix]
-	if !ok || !known || fun == "" {
-		return Reaction{}, fmt.Errorf("reaction %s: %q is none of local.FUNCTION, runner.FUNCTION, wheel.FUNCTION, caller.FUNCTION", id, name)
-	}
-	low, err := merge(v)
-	if err != nil {
-		return Reaction{}, fmt.Errorf("reaction %s: %w", id, err)
-	}
-	r := Reaction{ID: id, Kind: kind, Fun: fun, Ret: low.Str("ret"), TargetType: low.Str("tgt_type"), Kwargs: value.NewMap()}
-	r.Target, _ = low.Get("tgt")
-	if r.TargetType == "" {
-		if r.TargetType = low.Str("expr_form"); r.TargetType == "" {
-			r.TargetType = "glob"
-		}
-	}
-	if kind == local && r.Target == nil {
-		return Reaction{}, fmt.Errorf("reaction %s: local.%s has no tgt", id, fun)
-	}
-	if args, ok := low.Get("args"); ok {
-		return r, r.newStyle(args)
-	}
-	r.Args = low.List("arg")
-	kwarg, ok := low.Get("kwarg")
-	if ok {
-		if r.Kwargs, ok = asMap(kwarg); !ok {
-			return Reaction{}, fmt.Errorf("reaction %s: kwarg is not a map", id)
-		}
-	} else if kind != local {
-		for k, v := range low.All() {
-			if s, ok := k.(string); ok && !internal[s] {
-				r.Kwargs.Set(s, v)
-			}
-		}
-	}
-	return r, nil
-}
-
-// newStyle reads args: a list of maps with one key each, or a map; for caller
-// a plain list holds positional arguments.
-func (r *Reaction) newStyle(args any) error {
-	if m, ok := asMap(args); ok {
-		r.Kwargs = m
-		return nil
-	}
-	if l, ok := args.([]any); ok && (r.Kind == caller || len(l) == 0) {
-		r.Args = l
-		return nil
-	}
-	return fmt.Errorf("reaction %s: args is neither a map nor a list of maps with one key each", r.ID)
-}
-
-// merge joins a list of maps with one key each, as states are written.
-func merge(v any) (*value.Map, error) {
-	switch v := v.(type) {
-	case nil:
-		return value.NewMap(), nil
-	case *value.Map:
-		return v, nil
-	case []any:
-		out := value.NewMap()
-		for _, e := range v {
-			m, ok := e.(*value.Map)
-			if !ok {
-				return nil, fmt.Errorf("an argument is not written as name: value")
-			}
-			out.Update(m)
-		}
-		return out, nil
-	}
-	return nil, fmt.Errorf("its arguments are neither a list nor a map")
-}
-
-func asMap(v any) (*value.Map, bool) {
-	switch v := v.(type) {
-	case *value.Map:
-		return v, true
-	case []any:
-		out := value.NewMap()
-		for _, e := range v {
-			m, ok := e.(*value.Map)
-			if !ok || m.Len() != 1 {
-				return nil, false
-			}
-			out.Update(m)
-		}
-		return out, len(v) > 0
-	}
-	return nil, false
 }

@@ -2,7 +2,6 @@ package reactor
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"saltern/master/saltyaml"
@@ -26,8 +25,9 @@ reactor:
   - broken
   - {a: x, b: y}
   - empty: []
+  - 'salt/other': [/srv/other.sls, 5]
 `).List("reactor"))
-	if len(faults) != 3 || m.Empty() {
+	if len(faults) != 4 || m.Empty() {
 		t.Errorf("faults: %v", faults)
 	}
 	if got := m.Files("salt/minion/web1/start"); !slices.Equal(got, []string{"/srv/start.sls", "/srv/more.sls", "/srv/web.sls"}) {
@@ -60,66 +60,5 @@ func TestRulesChange(t *testing.T) {
 	}
 	if first, _ := left.All()[0].(*value.Map); first.List("b") == nil {
 		t.Errorf("list of rules: %v", left.All())
-	}
-}
-
-func TestCompile(t *testing.T) {
-	got, err := compile(parse(t, `
-new:
-  local.state.apply:
-    - tgt: web1
-    - args:
-      - mods: apache
-legacy:
-  cmd.cmd.run:
-    - tgt: 'os:Debian'
-    - tgt_type: grain
-    - arg: [rm -rf /tmp/x]
-    - kwarg: {shell: /bin/sh}
-run:
-  runner.event.send:
-    - args:
-        tag: my/tag
-        data: {a: 1}
-old_run:
-  runner.manage.up:
-    - timeout: 5
-    - show_jid: True
-accept:
-  wheel.key.accept:
-    - match: web1
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(got) != 5 {
-		t.Fatalf("%d reactions", len(got))
-	}
-	if r := got[0]; r.Kind != local || r.Fun != "state.apply" || r.Target != "web1" || r.TargetType != "glob" || r.Kwargs.Str("mods") != "apache" {
-		t.Errorf("new style: %+v", r)
-	}
-	if r := got[1]; r.Kind != local || r.Fun != "cmd.run" || r.TargetType != "grain" || len(r.Args) != 1 || r.Kwargs.Str("shell") != "/bin/sh" {
-		t.Errorf("legacy: %+v", r)
-	}
-	if r := got[2]; r.Kind != Runner || r.Kwargs.Str("tag") != "my/tag" {
-		t.Errorf("runner: %+v", r)
-	}
-	if r := got[3]; r.Kwargs.Len() != 1 || !r.Kwargs.Bool("show_jid") {
-		t.Errorf("old runner: %v", r.Kwargs)
-	}
-	if r := got[4]; r.Kind != Wheel || r.Kwargs.Str("match") != "web1" {
-		t.Errorf("wheel: %+v", r)
-	}
-}
-
-func TestCompileFaults(t *testing.T) {
-	for name, text := range map[string]string{
-		"unknown kind": "a: {shell.run: [{tgt: x}]}", "no function": "a: {local: [{tgt: x}]}", "no target": "a: {local.test.ping: []}",
-		"not a map": "a: [x]", "bare argument": "a: {local.test.ping: [x]}", "bad args": "a: {local.test.ping: [{tgt: x}, {args: 5}]}",
-		"bad kwarg": "a: {local.test.ping: [{tgt: x}, {kwarg: 5}]}", "name is a number": "1: {local.test.ping: [{tgt: x}]}",
-	} {
-		if r, err := compile(parse(t, text)); err == nil || !strings.Contains(err.Error(), "reaction") {
-			t.Errorf("%s: %v, %v", name, r, err)
-		}
 	}
 }

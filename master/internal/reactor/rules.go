@@ -1,34 +1,128 @@
 package reactor
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"saltern/master/saltyaml"
 	"saltern/master/value"
 )
 
-// Rules are the rules in force, and whether this master reacts. What is changed lasts
-// until the master stops. It is safe for concurrent use.
+// RulesConfig of Rules.
+type RulesConfig struct {
+	Entries []any  // the option reactor, as a list
+	File    string // the file that holds such a list, if the option is text
+	// Tell lets the other masters of a cluster know of a change. It may be nil: there are none.
+	Tell func(change *value.Map)
+	Log  *slog.Logger
+}
+
+// Rules are the rules in force, and whether this master reacts. What is changed by Add and
+// Delete counts at all masters of a cluster that run, until they stop. It is safe for
+// concurrent use.
 type Rules struct {
-	log *slog.Logger
+	cfg RulesConfig
 
 	mu   sync.Mutex // held by whoever changes the rules
+	text []byte     // of the file, as last read
 	list atomic.Pointer[Map]
 	// idle is set by reactor.set_leader False: events do not react.
 	idle atomic.Bool
 }
 
+const (
+	// lookEvery is how soon a change of the file counts.
+	lookEvery = time.Second
+	// maxRules bounds the file, in bytes.
+	maxRules = 4 << 20
+)
+
 // NewRules begins with the option reactor. Entries that Salt would pass over are logged
 // and passed over.
-func NewRules(option []any, log *slog.Logger) *Rules {
-	list, faults := Parse(option)
-	for _, err := range faults {
-		log.Error("entry of the option reactor is passed over", "error", err)
+func NewRules(cfg RulesConfig) *Rules {
+	r := &Rules{cfg: cfg}
+	r.list.Store(&Map{})
+	if cfg.File == "" {
+		r.replace(cfg.Entries)
+		return r
 	}
-	r := &Rules{log: log}
-	r.list.Store(&list)
+	r.read()
 	return r
+}
+
+func (r *Rules) replace(entries []any) {
+	list, faults := Parse(entries)
+	for _, err := range faults {
+		r.cfg.Log.Error("entry of the option reactor is passed over", "path", r.cfg.File, "error", err)
+	}
+	r.list.Store(&list)
+}
+
+// Follow reads the file of the rules again when it changes, until ctx ends. Salt reads it
+// at each event; here a change counts a moment later, so that no event waits for a disk.
+func (r *Rules) Follow(ctx context.Context) {
+	if r.cfg.File == "" {
+		return
+	}
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			r.read()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// read reads the file. A faulty one is logged once, and leaves the rules as they are.
+func (r *Rules) read() {
+	text, err := readFile(r.cfg.File)
+	if err != nil {
+		text = []byte(err.Error())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.text != nil && bytes.Equal(text, r.text) {
+		return
+	}
+
+	r.text = text
+	var entries any
+	if err == nil {
+		entries, err = saltyaml.Decode(text, r.cfg.File)
+	}
+	list, ok := entries.([]any)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s holds no list of rules", r.cfg.File)
+	}
+	if err != nil {
+		r.cfg.Log.Error("rules of the reactor cannot be read; those of before go on", "path", r.cfg.File, "error", err)
+		return
+	}
+	r.replace(list)
+	r.cfg.Log.Info("rules of the reactor were read", "path", r.cfg.File)
+}
+
+func readFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxRules+1))
+	if err == nil && len(text) > maxRules {
+		err = fmt.Errorf("%s has more than %d bytes", path, maxRules)
+	}
+	return text, err
 }
 
 // All lists the rules, in the form of the option.
@@ -42,22 +136,58 @@ func (r *Rules) Files(tag string) []string {
 	return r.list.Load().Files(tag)
 }
 
+// Fields of a change of the rules, as masters of a cluster tell it each other.
+const (
+	addedField   = "added"   // a tag
+	filesField   = "files"   // of the tag that was added
+	deletedField = "deleted" // a tag
+)
+
 // Add adds a rule and tells in Salt's words how that went.
 func (r *Rules) Add(tag string, files any) *value.Map {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	next, ok := r.list.Load().Added(tag, files)
-	r.list.Store(&next)
-	return outcome(ok, "Reactor added.", "Reactor already exists.")
+	if r.cfg.File != "" {
+		return r.written()
+	}
+	change := value.NewMap(addedField, tag, filesField, files)
+	return r.change(change, "Reactor added.", "Reactor already exists.")
 }
 
 // Delete removes a rule and tells in Salt's words how that went.
 func (r *Rules) Delete(tag string) *value.Map {
+	if r.cfg.File != "" {
+		return r.written()
+	}
+	return r.change(value.NewMap(deletedField, tag), "Reactor deleted.", "Reactor does not exists.")
+}
+
+// written refuses a change of rules that a file holds.
+func (r *Rules) written() *value.Map {
+	return value.NewMap("status", false, "comment", "The rules of the reactor are in "+r.cfg.File+": change them there.")
+}
+
+func (r *Rules) change(change *value.Map, done, not string) *value.Map {
+	if !r.Obey(change) {
+		return value.NewMap("status", false, "comment", not)
+	}
+	if r.cfg.Tell != nil {
+		r.cfg.Tell(change)
+	}
+	return value.NewMap("status", true, "comment", done)
+}
+
+// Obey changes the rules as another master of the cluster has done, and reports whether
+// that changes anything.
+func (r *Rules) Obey(change *value.Map) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next, ok := r.list.Load().Removed(tag)
+	next, changes := *r.list.Load(), false
+	if tag, ok := change.Value(deletedField).(string); ok {
+		next, changes = next.Removed(tag)
+	} else {
+		next, changes = next.Added(change.Str(addedField), change.Value(filesField))
+	}
 	r.list.Store(&next)
-	return outcome(ok, "Reactor deleted.", "Reactor does not exists.")
+	return changes
 }
 
 // Leads reports whether this master reacts.
@@ -66,12 +196,5 @@ func (r *Rules) Leads() bool { return !r.idle.Load() }
 // Lead sets whether this master reacts.
 func (r *Rules) Lead(leads bool) {
 	r.idle.Store(!leads)
-	r.log.Info("reactor was told whether to react", "react", leads)
-}
-
-func outcome(ok bool, done, not string) *value.Map {
-	if ok {
-		return value.NewMap("status", true, "comment", done)
-	}
-	return value.NewMap("status", false, "comment", not)
+	r.cfg.Log.Info("reactor was told whether to react", "react", leads)
 }

@@ -18,6 +18,7 @@ import (
 type Pool struct {
 	cfg    Config
 	slots  chan struct{}   // one per worker in use; who waits for one gets it in his turn
+	own    chan struct{}   // the place of the worker of reactions
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	users  sync.WaitGroup // sessions and the janitor
@@ -45,7 +46,7 @@ type Stats struct {
 // New makes a pool; no process is started yet.
 func New(cfg Config) *Pool {
 	cfg.setDefaults()
-	p := &Pool{cfg: cfg, slots: make(chan struct{}, cfg.MaxWorkers)}
+	p := &Pool{cfg: cfg, slots: make(chan struct{}, cfg.MaxWorkers), own: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -123,15 +124,24 @@ func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.stats
-	s.Workers = len(p.slots) + len(p.idle)
+	s.Workers = len(p.slots) + len(p.own) + len(p.idle)
 	s.Running = p.nursery != nil && p.nursery.Alive()
 	return s
 }
 
+// places are those of the workers of reactions (own), or of all others.
+func (p *Pool) places(own bool) chan struct{} {
+	if own {
+		return p.own
+	}
+	return p.slots
+}
+
 // acquire returns a worker for one session. release gives it back.
-func (p *Pool) acquire(ctx context.Context) (*worker, error) {
+func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
+	places := p.places(own)
 	select {
-	case p.slots <- struct{}{}:
+	case places <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-p.ctx.Done():
@@ -141,7 +151,7 @@ func (p *Pool) acquire(ctx context.Context) (*worker, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		<-p.slots
+		<-places
 		return nil, errClosed
 	}
 	p.users.Add(1)
@@ -159,7 +169,7 @@ func (p *Pool) acquire(ctx context.Context) (*worker, error) {
 		var err error
 		if w, err = p.fork(ctx); err != nil {
 			p.users.Done()
-			<-p.slots
+			<-places
 			return nil, err
 		}
 	}
@@ -177,15 +187,15 @@ func (p *Pool) renew(layer string) (old []*worker) {
 	return old
 }
 
-// release takes a worker back; a broken one is ended.
-func (p *Pool) release(w *worker, broken bool) {
+// release takes a worker back; a broken one is ended, and one of reactions.
+func (p *Pool) release(w *worker, broken, own bool) {
 	defer p.users.Done()
-	defer func() { <-p.slots }()
+	defer func() { <-p.places(own) }()
 	w.sessions++
 	w.idle = time.Now()
 	w.nursery.last.Store(w.idle.UnixNano())
 	p.mu.Lock()
-	keep := !broken && !p.closed && w.nursery == p.nursery && w.sessions < p.cfg.SessionsPerWorker
+	keep := !broken && !own && !p.closed && w.nursery == p.nursery && w.sessions < p.cfg.SessionsPerWorker
 	if keep {
 		p.idle = append(p.idle, w)
 	} else if broken {
@@ -364,7 +374,7 @@ func (p *Pool) sweep(n *nursery) bool {
 		}
 	}
 	p.idle = keep
-	end := len(p.slots) == 0 && len(p.idle) == 0 && time.Since(time.Unix(0, n.last.Load())) >= p.cfg.IdleStop
+	end := len(p.slots) == 0 && len(p.own) == 0 && len(p.idle) == 0 && time.Since(time.Unix(0, n.last.Load())) >= p.cfg.IdleStop
 	if end && p.nursery == n {
 		p.nursery = nil
 	}

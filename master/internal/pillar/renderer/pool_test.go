@@ -401,16 +401,18 @@ func TestPythonThatCannotBeStartedNow(t *testing.T) {
 	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p, root := pool(t, map[string]string{"r.sls": "x: {{ tag }}\n"}, func(c *Config) {
+	p, root := pool(t, map[string]string{"r.sls": "x:\n  runner.{{ tag }}: []\n"}, func(c *Config) {
 		c.Python = []string{filepath.Join(dir, "missing"), program}
 		c.RetryStart = 50 * time.Millisecond
 	})
 	if _, err := p.Session(t.Context(), Minion{ID: "m"}); !Unable(err) || errors.Is(err, ErrNoSalt) {
 		t.Errorf("a session: %v", err)
 	}
-	v, err := p.RenderFile(t.Context(), "m", "jinja|yaml", root+"/r.sls", value.NewMap("tag", "t"), nil)
-	if err != nil || v.Str("x") != "t" {
-		t.Errorf("%v, %v", v, err)
+	reactions := p.Reactions(ReactionsConfig{})
+	defer reactions.Close()
+	calls, faults, err := reactions.Compile(t.Context(), "t", value.NewMap(), []string{root + "/r.sls"})
+	if err != nil || len(faults) != 0 || len(calls) != 1 || calls[0].Str("fun") != "t" {
+		t.Errorf("%v, %v, %v", calls, faults, err)
 	}
 	if p.Stats().Starts != 1 {
 		t.Errorf("%+v", p.Stats())
@@ -450,10 +452,6 @@ func TestExtPillarDecryptTopsRender(t *testing.T) {
 		if got := fmt.Sprint(plain(m)); err != nil || got != "map[base:["+id+" v]]" || len(errs) != 1 {
 			t.Errorf("tops: %v %v %v", got, errs, err)
 		}
-	}
-	v, err := p.Render(t.Context(), Minion{Grains: value.NewMap("id", "themaster")}, Template{Text: "run:\n  local.test.ping:\n    - tgt: {{ data['id'] }}-{{ tag }}-{{ opts.id }}\n", Context: value.NewMap("data", value.NewMap("id", "m9"), "tag", "a/b")})
-	if got := fmt.Sprint(plain(v)); err != nil || got != "map[run:map[local.test.ping:[map[tgt:m9-a/b-themaster]]]]" {
-		t.Errorf("reactor: %v %v", got, err)
 	}
 }
 

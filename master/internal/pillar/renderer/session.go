@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"saltern/master/internal/pillar/memo"
 	"saltern/master/value"
@@ -19,7 +18,7 @@ type Minion struct {
 	Pillarenv any         // text or nil
 	Pillar    *value.Map  // what templates see as pillar; nil: empty
 	Opts      *value.Map  // options that differ for this session, such as pillar_roots
-	Master    bool        // render as the master itself: reactor, orchestration, tops
+	Master    bool        // render as the master itself: tops
 	Watch     bool        // for Session.Altered
 	Needed    func() bool // asked when there is a worker: false is ErrNotNeeded; nil: true
 }
@@ -28,6 +27,7 @@ type Minion struct {
 // and must be closed.
 type Session struct {
 	pool   *Pool
+	own    bool // of reactions: it waits for no other session, and its worker serves no other
 	begin  *value.Map
 	pillar *value.Map // as last set
 	worker *worker
@@ -45,20 +45,28 @@ func (p *Pool) Session(ctx context.Context, m Minion) (*Session, error) {
 	}
 	s := &Session{pool: p, begin: value.NewMap("op", "begin", "kind", kind, "id", m.ID, "grains", m.Grains.Clone(), "saltenv", m.Saltenv,
 		"pillarenv", m.Pillarenv, "pillar", m.Pillar.Clone(), "opts", m.Opts.Clone(), "watch", m.Watch)}
-	w, err := p.acquire(ctx)
+	w, err := p.acquire(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	s.worker = w
 	if m.Needed != nil && !m.Needed() {
-		s.once.Do(func() { p.release(w, false) })
+		s.once.Do(func() { p.release(w, false, false) })
 		return nil, ErrNotNeeded
 	}
-	if _, err := s.call(ctx, nil); err != nil {
-		s.Close()
-		return nil, fmt.Errorf("begin a renderer session: %w", err)
+	if err := s.prepare(ctx); err != nil {
+		return nil, err
 	}
 	return s, nil
+}
+
+// prepare sets the worker up. After an error the session is closed.
+func (s *Session) prepare(ctx context.Context) error {
+	if _, err := s.call(ctx, nil); err != nil {
+		s.Close()
+		return fmt.Errorf("begin a renderer session: %w", err)
+	}
+	return nil
 }
 
 // Close gives the worker back.
@@ -69,7 +77,7 @@ func (s *Session) Close() {
 				s.broken = true
 			}
 		}
-		s.pool.release(s.worker, s.broken)
+		s.pool.release(s.worker, s.broken, s.own)
 	})
 }
 
@@ -230,43 +238,4 @@ func (p *Pool) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map, []s
 	}
 	defer s.Close()
 	return s.mapResult(ctx, value.NewMap("op", "tops", "minion_opts", minionOpts.Clone()))
-}
-
-// Render is a session of a single template, rendered as the master: what the
-// reactor needs. m.Grains are the master's.
-func (p *Pool) Render(ctx context.Context, m Minion, t Template) (any, error) {
-	m.Master = true
-	s, err := p.Session(ctx, m)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	return s.Render(ctx, t)
-}
-
-// RenderFile renders an SLS on the master's own behalf: reactions. Nobody asks for one
-// again, so that it waits until a Python can be started, or ctx ends.
-func (p *Pool) RenderFile(ctx context.Context, id, renderer, path string, vars, opts *value.Map) (*value.Map, error) {
-	render := func() (any, error) {
-		return p.Render(ctx, Minion{ID: id, Master: true, Opts: opts}, Template{Path: path, Renderer: renderer, Context: vars})
-	}
-	v, err := render()
-	for errors.Is(err, errStart) {
-		select {
-		case <-time.After(p.cfg.RetryStart):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		v, err = render()
-	}
-	if err != nil {
-		return nil, err
-	}
-	switch v := v.(type) {
-	case nil:
-		return value.NewMap(), nil
-	case *value.Map:
-		return v, nil
-	}
-	return nil, fmt.Errorf("%s gives a %T instead of a map", path, v)
 }

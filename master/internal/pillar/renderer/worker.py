@@ -14,6 +14,7 @@ which comes before this.
 import contextlib
 import copy
 import gc
+import importlib
 import logging
 import os
 import pickle
@@ -82,6 +83,9 @@ class Salt:
         self.index_module_files()
         self.quick_truth()
         self.keep_decrypted()
+        if opts.get("reactor"):
+            for name in REACTOR_MODULES:
+                importlib.import_module(name)
 
     def master_opts(self):
         """A copy of the master's options that nobody else holds."""
@@ -498,6 +502,8 @@ class Session:
 
 
 METHODS = {
+    "react": Reactions.react,
+    "grains": Reactions.grains,
     "render": Session.render,
     "pillar": Session.set_pillar,
     "ext_pillar": Session.ext_pillar,
@@ -520,7 +526,8 @@ def show_plain_pillar():
 def handle(lib, session, request):
     op = request["op"]
     if op == "begin":
-        return Session(lib, request), {}
+        kind = Reactions if request["kind"] == "reactor" else Session
+        return kind(lib, request), {}
     if op == "end":
         return None, {}
     if session is None:

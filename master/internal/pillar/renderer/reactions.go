@@ -1,0 +1,165 @@
+package renderer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"saltern/master/value"
+)
+
+// Reactions reads the files of reactions by Salt's own reactor, in a worker of its own: one
+// that is not among the workers that pillars wait for. The worker starts with the first
+// event, and is replaced when packages or options are others, and after a time, so that it
+// finds modules that were changed. Make it with Pool.Reactions and Close it. Compile is
+// called by one goroutine at a time.
+type Reactions struct {
+	pool *Pool
+	cfg  ReactionsConfig
+
+	mu      sync.Mutex
+	session *Session // nil: none is open
+	layer   string   // of packages, with which session was opened
+	options *value.Map
+	since   time.Time   // when session was opened
+	idle    *time.Timer // closes session
+	// grains are the master's own. They are found out once, as by Salt's master.
+	grains *value.Map
+}
+
+// ReactionsConfig of Reactions.
+type ReactionsConfig struct {
+	// Options returns those of now that differ from the configuration, such as file_roots
+	// for what comes from git. It may be nil: there are none.
+	Options func(ctx context.Context) *value.Map
+	// Renew is how long a worker is used (reactor_refresh_interval); 0: one minute.
+	Renew time.Duration
+}
+
+// Reactions makes what reads the files of reactions; no process is started yet.
+func (p *Pool) Reactions(cfg ReactionsConfig) *Reactions {
+	def(&cfg.Renew, time.Minute)
+	return &Reactions{pool: p, cfg: cfg}
+}
+
+// Compile renders and compiles the files of an event, in Salt's order. calls has a map for
+// each function to call: id and file of the reaction, kind (local, runner, wheel, caller),
+// fun, arg, kwarg; of local also load, with what a publication has besides; of runner and
+// wheel also unknown, true when Salt does not have the function and kwarg therefore holds
+// all that the reaction says. faults has a map for each thing that is wrong: text, error
+// (or else a warning), and, if known, file and line.
+//
+// Nobody fires an event again, so that Compile waits until a Python can be started, or ctx
+// ends.
+func (r *Reactions) Compile(ctx context.Context, tag string, data *value.Map, files []string) (calls, faults []*value.Map, err error) {
+	request := value.NewMap("op", "react", "tag", tag, "data", data, "files", value.List(files))
+	reply, err := r.ask(ctx, request)
+	for errors.Is(err, errStart) {
+		select {
+		case <-time.After(r.pool.cfg.RetryStart):
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+		reply, err = r.ask(ctx, request)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return onlyMaps(reply.List("calls")), onlyMaps(reply.List("faults")), nil
+}
+
+func onlyMaps(list []any) (out []*value.Map) {
+	for _, v := range list {
+		if m, ok := v.(*value.Map); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// ask sends a request to the worker of now.
+func (r *Reactions) ask(ctx context.Context, request *value.Map) (*value.Map, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.open(ctx); err != nil {
+		return nil, err
+	}
+
+	reply, err := r.session.call(ctx, request)
+	if err != nil && r.session.broken {
+		r.end()
+	}
+	return reply, err
+}
+
+// open makes a session, unless the one of before is still right; r.mu is held.
+func (r *Reactions) open(ctx context.Context) error {
+	layer := r.pool.cfg.Layer()
+	options := value.NewMap()
+	if r.cfg.Options != nil {
+		options = r.cfg.Options(ctx)
+	}
+	fits := r.session != nil && r.layer == layer && value.Equal(r.options, options) && time.Since(r.since) < r.cfg.Renew
+	if fits {
+		r.idle.Reset(r.rests())
+		return nil
+	}
+
+	r.end()
+	s, err := r.start(ctx, options)
+	if err != nil {
+		return fmt.Errorf("start Salt's reactor: %w", err)
+	}
+	r.session = s
+	r.layer = layer
+	r.options = options
+	r.since = time.Now()
+	r.idle = time.AfterFunc(r.rests(), r.Close) // stopped by end
+	return nil
+}
+
+// rests is how long a worker without work stays.
+func (r *Reactions) rests() time.Duration { return min(r.cfg.Renew, r.pool.cfg.IdleStop) }
+
+// start opens a session.
+func (r *Reactions) start(ctx context.Context, options *value.Map) (*Session, error) {
+	w, err := r.pool.acquire(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{
+		pool:   r.pool,
+		own:    true,
+		begin:  value.NewMap("op", "begin", "kind", "reactor", "opts", options.Clone(), "grains", r.grains.Clone()),
+		worker: w,
+	}
+	if err := s.prepare(ctx); err != nil || r.grains != nil {
+		return s, err
+	}
+	reply, err := s.call(ctx, value.NewMap("op", "grains"))
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	r.grains = reply.Map("value")
+	return s, nil
+}
+
+// end closes the session; r.mu is held.
+func (r *Reactions) end() {
+	if r.session == nil {
+		return
+	}
+	r.idle.Stop()
+	r.session.Close()
+	r.session = nil
+}
+
+// Close ends the worker. The next Compile starts another one.
+func (r *Reactions) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end()
+}

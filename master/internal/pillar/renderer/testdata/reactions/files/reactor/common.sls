@@ -1,0 +1,3 @@
+common:
+  runner.own.every:
+    - tgt: common

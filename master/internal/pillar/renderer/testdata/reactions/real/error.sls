@@ -1,0 +1,4 @@
+complain:
+  runner.error.error:
+    - name: Exception
+    - message: "{{ data['id'] }} has failed"

@@ -1,0 +1,5 @@
+forward:
+  runner.event.send:
+    - args:
+      - tag: my/{{ tag }}
+      - data: {{ data | tojson }}

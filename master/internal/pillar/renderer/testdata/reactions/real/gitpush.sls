@@ -1,0 +1,4 @@
+update_fileserver:
+  runner.fileserver.update
+update_pillars:
+  runner.git_pillar.update: []

@@ -1,0 +1,4 @@
+highstate_run:
+  cmd.state.apply:
+    - tgt: {{ data['id'] }}
+    - kwarg: {queue: True}

@@ -1,0 +1,2 @@
+ping:
+  local: [test.ping, {tgt: "{{ data['id'] }}"}]

@@ -1,0 +1,166 @@
+package reactor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"saltern/master/event"
+	"saltern/master/internal/wheel"
+	"saltern/master/redact"
+	"saltern/master/runner"
+	"saltern/master/value"
+)
+
+// Compiler reads the files of reactions (renderer.Reactions, which says what calls and
+// faults hold).
+type Compiler interface {
+	Compile(ctx context.Context, tag string, data *value.Map, files []string) (calls, faults []*value.Map, err error)
+	Close()
+}
+
+// Kind says who executes a reaction.
+type Kind string
+
+// The kinds.
+const (
+	local  Kind = "local"
+	Runner Kind = "runner"
+	Wheel  Kind = "wheel"
+	caller Kind = "caller"
+)
+
+// Reaction is one call of a function.
+type Reaction struct {
+	ID     string
+	File   string
+	Kind   Kind
+	Fun    string
+	Args   []any
+	Kwargs *value.Map
+	// Load is what a publication has besides: of local.
+	Load *value.Map
+	// Unknown is set when Salt does not have the function: Kwargs then holds all that the
+	// reaction says.
+	Unknown bool
+}
+
+func newReaction(call *value.Map) Reaction {
+	return Reaction{
+		ID:      call.Str("id"),
+		File:    call.Str("file"),
+		Kind:    Kind(call.Str("kind")),
+		Fun:     call.Str("fun"),
+		Args:    call.List("arg"),
+		Kwargs:  call.Map("kwarg"),
+		Load:    call.Map("load"),
+		Unknown: call.Bool("unknown"),
+	}
+}
+
+// weight is about how many bytes a reaction holds while it waits.
+func (x *Reaction) weight() int {
+	return event.Weight(value.NewMap("args", x.Args, "kwargs", x.Kwargs))
+}
+
+// react has the files of a tag compiled and executes what they ask for.
+func (r *Engine) react(ctx context.Context, e event.Event) {
+	files := r.files(ctx, r.rules.Files(e.Tag), e.Tag)
+	if len(files) == 0 {
+		return
+	}
+	calls, faults, err := r.cfg.Compiler.Compile(ctx, e.Tag, e.Data, files)
+	if err != nil {
+		if ctx.Err() == nil {
+			r.cfg.Log.Error("reactions cannot be read", "tag", e.Tag, "files", files, "error", err)
+		}
+		return
+	}
+
+	for _, f := range faults {
+		r.logFault(e.Tag, f)
+	}
+	for _, call := range calls {
+		x := newReaction(call)
+		if err := r.execute(ctx, x); err != nil && ctx.Err() == nil {
+			r.logFailure(x, redact.Of(x.Fun, x.Args, x.Kwargs).Error(err))
+		}
+	}
+}
+
+// logFault logs what is wrong with a file.
+func (r *Engine) logFault(tag string, fault *value.Map) {
+	attrs := []any{"tag", tag}
+	if file := fault.Str("file"); file != "" {
+		attrs = append(attrs, "path", file)
+	}
+	if line, _ := fault.Int("line"); line > 0 {
+		attrs = append(attrs, "line", line)
+	}
+	log := r.cfg.Log.Warn
+	if fault.Bool("error") {
+		log = r.cfg.Log.Error
+	}
+	log("reaction: "+fault.Str("text"), attrs...)
+}
+
+func (r *Engine) logFailure(x Reaction, err error) {
+	r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute %s '%s'", x.ID, x.Kind, x.Fun), "path", x.File, "error", err)
+}
+
+// errNotAvailable is in the words of Salt's reactor.
+var errNotAvailable = errors.New("function not available")
+
+// execute does what a reaction asks for, or lets it wait for its turn.
+func (r *Engine) execute(ctx context.Context, x Reaction) error {
+	switch x.Kind {
+	case local:
+		return r.publish(ctx, x)
+	case Wheel:
+		return r.callWheel(ctx, x)
+	case Runner:
+		return r.callRunner(ctx, x)
+	}
+	return fmt.Errorf("%s reactions run on a minion and are not executed by this master; use local.%s", x.Kind, x.Fun)
+}
+
+// publish starts a job on minions.
+func (r *Engine) publish(ctx context.Context, x Reaction) error {
+	load := r.cfg.Launch.Own(x.Fun, x.Args, x.Load.Value("tgt"), x.Load.Str("tgt_type"), x.Load.Str("ret"))
+	load.Set("kwargs", x.Load.Map("kwargs"))
+	if jid := x.Load.Str("jid"); jid != "" {
+		load.Set("jid", jid)
+	}
+	found, err := r.cfg.Launch.StartOwn(ctx, load)
+	if err == nil && !found {
+		err = fmt.Errorf("no minion matches the target %v", x.Load.Value("tgt"))
+	}
+	return err
+}
+
+func (r *Engine) callWheel(ctx context.Context, x Reaction) error {
+	own := wheel.Has(x.Fun)
+	if x.Unknown && !own {
+		return errNotAvailable
+	}
+	run := r.cfg.Wheel.Prepare(x.Fun, runner.Caller{User: user}, x.Args, x.Kwargs)
+	if own {
+		_, err := run.Do(ctx)
+		return err
+	}
+	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) { // Python takes its time
+		if _, err := run.Do(ctx); err != nil {
+			r.logFailure(x, err)
+		}
+	})
+}
+
+func (r *Engine) callRunner(ctx context.Context, x Reaction) error {
+	if x.Unknown && !r.cfg.Runs.Table.Has(x.Fun) {
+		return errNotAvailable
+	}
+	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) {
+		run := r.cfg.Runs.Announce(x.Fun, runner.Caller{User: user}, x.Args, x.Kwargs)
+		run.Do(ctx, func(err error) { r.logFailure(x, err) })
+	})
+}
