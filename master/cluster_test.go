@@ -165,6 +165,24 @@ func TestCluster(t *testing.T) {
 	if err != nil || load.Str("fun") != "test.ping" || len(load.List("Minions"))+len(load.Texts("Minions")) == 0 {
 		t.Errorf("the job on c: %v, %v", load, err)
 	}
+	// Rules of the reactor are those of all masters; who changes one may ask any of them.
+	for _, x := range []struct {
+		at   *running
+		fun  string
+		args []any
+		left int
+	}{
+		{a, "reactor.add", []any{"one/*", "/nowhere/one.sls"}, 1},
+		{b, "reactor.add", []any{"two/*", []any{"/nowhere/two.sls"}}, 2},
+		{c, "reactor.delete", []any{"one/*"}, 1},
+	} {
+		if ret, err := x.at.m.runs.Call(within(t), x.fun, x.args, nil); err != nil || !ret.(*value.Map).Bool("status") {
+			t.Errorf("%s: %v, %v", x.fun, ret, err)
+		}
+		for _, r := range ms {
+			until(t, "a change of the reactor", func() bool { return len(r.m.reactions.All()) == x.left })
+		}
+	}
 	// Rotation, asked for by a tool beside one master.
 	key := a.m.secrets.PublishKey().String()
 	must(t, b.m.ring.Rotate())

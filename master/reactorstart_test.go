@@ -1,6 +1,7 @@
 package master
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,8 +9,64 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/runner"
 	"saltern/master/value"
 )
+
+// TestReactionsAreCalledAsBySalt: forms of reactions that a reader of our own refused, dropped
+// or gave other arguments (findings M1, M2, M3). What is wanted is what Salt 3008.3 does.
+func TestReactionsAreCalledAsBySalt(t *testing.T) {
+	t.Parallel()
+	python := os.Getenv("SALTERN_PYTHON")
+	if python == "" {
+		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python with Salt's library")
+	}
+	srv := t.TempDir()
+	tests := []struct{ name, file, want string }{
+		{"short form", "x:\n  runner.fileserver.envs\n", `runner.fileserver.envs [{"sources": false, "backend": null}]`},
+		{"list", "x: {runner: [test.arg, {a: 1}]}\n", `runner.test.arg [{"a": 1}]`},
+		{"tgt", "clear: {runner.cache.clear_grains: [{tgt: m6}]}\n", `runner.cache.clear_grains [{"tgt_type": "glob", "tgt": "m6"}]`},
+		{"timeout", "x: {runner.manage.up: [{timeout: 2}, {tgt: m6}]}\n", `runner.manage.up [{"gather_job_timeout": null, "timeout": 2, "tgt_type": "glob", "tgt": "m6"}]`},
+		{"name", "x: {runner.error.error: [{name: Exception}, {message: x}]}\n", `runner.error.error [{"message": "x", "name": "Exception"}]`},
+		{"kwargs", "x: {runner.test.arg: [{kwargs: {a: 1}}]}\n", `runner.test.arg [{"kwargs": {"a": 1}}]`},
+		{"wheel", "x: {wheel.key.print: [{match: m6}]}\n", `wheel.key.print`},
+		{"own function of this master", "x: {runner.presence.minions: [{name: y}]}\n", `runner.presence.minions`},
+		{"import", "{% import_yaml 'reactor/d.yaml' as d %}\n{% from 'reactor/map.jinja' import v %}\nx: {runner.test.arg: [{args: {a: {{ d.a }}, v: {{ v }}}}]}\n", `runner.test.arg [{"a": 5, "v": "map"}]`},
+		{"grains", "x: {runner.test.arg: [{args: {id: {{ grains.id }}, kernel: {{ grains.kernel }}}}]}\n", `runner.test.arg [{"id": "m1", "kernel": "Linux"}]`},
+	}
+	for path, text := range map[string]string{"base/reactor/d.yaml": "a: 5\n", "base/reactor/map.jinja": "{% set v = 'map' %}\n"} {
+		full := filepath.Join(srv, path)
+		must(t, os.MkdirAll(filepath.Dir(full), 0o755))
+		must(t, os.WriteFile(full, []byte(text), 0o600))
+	}
+	rules := ""
+	for i, tt := range tests {
+		must(t, os.WriteFile(fmt.Sprintf("%s/%d.sls", srv, i), []byte(tt.file), 0o600))
+		rules += fmt.Sprintf("- 'my/%d': %s/%d.sls\n", i, srv, i)
+	}
+	must(t, os.WriteFile(srv+"/rules", []byte(rules), 0o600))
+	r := startMaster(t, "saltern_renderer_python: "+python+"\nfile_roots: {base: ["+srv+"/base]}\nreactor: "+srv+"/rules\n")
+
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			sub := r.m.bus.Subscribe("test", 100, func(tag string) bool { return strings.HasSuffix(tag, "/new") })
+			defer sub.Close()
+			r.m.fire(fmt.Sprint("my/", i), value.NewMap())
+			select {
+			case e := <-sub.C:
+				got := e.Data.Str("fun")
+				if args, ok := e.Data.Get("fun_args"); ok {
+					got += " " + runner.JSON(args, false)
+				}
+				if !strings.HasPrefix(got, tt.want) || e.Data.Str("user") != "Reactor" {
+					t.Errorf("got  %s, by %s\nwant %s", got, e.Data.Str("user"), tt.want)
+				}
+			case <-within(t).Done():
+				t.Errorf("nothing is called; the log: %s", r.log)
+			}
+		})
+	}
+}
 
 // The reactor hears what happens before its goroutine runs.
 func TestReactorHearsTheStart(t *testing.T) {
