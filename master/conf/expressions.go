@@ -2,12 +2,23 @@ package conf
 
 import (
 	"log/slog"
+	"os"
 
 	"saltern/master/internal/acl"
 	"saltern/master/internal/ldap"
 	"saltern/master/target"
 	"saltern/master/value"
 )
+
+// reactorFile notes that the reactor has no rules now: its file may still come.
+func (a *assembly) reactorFile(m *Master) {
+	if m.Reactor.File == "" || a.loader.Tool {
+		return
+	}
+	if _, err := os.ReadFile(m.Reactor.File); err != nil {
+		a.remark(slog.LevelWarn, "reactor", "no event reacts before the file can be read: %v", err)
+	}
+}
 
 // expressions refuses options for permissions with expressions that cannot be
 // read: they would match nothing.

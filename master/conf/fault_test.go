@@ -3,6 +3,7 @@ package conf
 import (
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -111,6 +112,23 @@ func TestPeerOfOtherTypes(t *testing.T) {
 		}
 		if raw, ok := m.Raw.Get("peer"); strings.Contains(want, "expected a map") && (m.Peer.Len()+m.PeerRun.Len() > 0 || !ok || raw == true) {
 			t.Errorf("%q grants %v %v, %v", in, m.Peer, m.PeerRun, raw)
+		}
+	}
+}
+
+// A file of rules that is missing is noted (findings m6, F9); the master starts.
+func TestReactorFile(t *testing.T) {
+	here := filepath.Join(t.TempDir(), "reactor.conf")
+	if err := os.WriteFile(here, []byte("[]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{here: "", here + ".missing": "option reactor: no event reacts before the file can be read"} {
+		m, err := loader().Load(write(t, map[string]string{"master": "reactor: " + path + "\n"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := notes(m); m.Reactor.File != path || !strings.Contains(n, want) || want == "" && strings.Contains(n, "option reactor:") {
+			t.Errorf("%q; notes:\n%s", m.Reactor.File, n)
 		}
 	}
 }

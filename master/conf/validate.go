@@ -66,6 +66,7 @@ func (a *assembly) validate(m *Master) {
 	}
 	a.ignoreRegex(m)
 	a.expressions(m)
+	a.reactorFile(m)
 	a.ldap(m)
 	a.oidc(m)
 	a.logins(m)
