@@ -17,10 +17,7 @@ import (
 // or gave other arguments (findings M1, M2, M3). What is wanted is what Salt 3008.3 does.
 func TestReactionsAreCalledAsBySalt(t *testing.T) {
 	t.Parallel()
-	python := os.Getenv("SALTERN_PYTHON")
-	if python == "" {
-		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python with Salt's library")
-	}
+	python := saltPython(t)
 	srv := t.TempDir()
 	tests := []struct{ name, file, want string }{
 		{"short form", "x:\n  runner.fileserver.envs\n", `runner.fileserver.envs [{"sources": false, "backend": null}]`},
@@ -68,6 +65,30 @@ func TestReactionsAreCalledAsBySalt(t *testing.T) {
 	}
 }
 
+// TestReactionIsPublished: all that Salt's client makes of a reaction gets to minions, at any
+// place of its arguments.
+func TestReactionIsPublished(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, "saltern_renderer_python: "+saltPython(t)+"\nreactor: [{my/event: %DIR%/r.sls}]\n")
+	r.accepted("min1", "min6")
+	r.file("r.sls", "x:\n  cmd: [state.single, {ret: r1}, {tgt: 'min1,min2'}, {tgt_type: list}, {metadata: {a: 1}}, {ret_config: other}, {arg: [one, 2]}, {kwarg: {name: n}}]\n")
+	sub := r.m.bus.Subscribe("test", 100, func(tag string) bool { return strings.HasPrefix(tag, "salt/job/") && strings.HasSuffix(tag, "/publish") })
+	defer sub.Close()
+	r.m.fire("my/event", value.NewMap())
+	select {
+	case e := <-sub.C:
+		e.Data.Delete("jid")
+		e.Data.Delete("_stamp")
+		e.Data.Delete("user")
+		const want = `{"fun": "state.single", "arg": ["one", 2, {"__kwarg__": true, "name": "n"}], "tgt": "min1,min2", "ret": "r1", "tgt_type": "list", "ret_config": "other", "metadata": {"a": 1}}`
+		if got := runner.JSON(e.Data, false); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	case <-within(t).Done():
+		t.Errorf("no job is published; the log: %s", r.log)
+	}
+}
+
 // The reactor hears what happens before its goroutine runs.
 func TestReactorHearsTheStart(t *testing.T) {
 	t.Parallel()
@@ -79,10 +100,7 @@ func TestReactorHearsTheStart(t *testing.T) {
 // base or in another environment, as with Salt (cp.cache_file).
 func TestReactorFromFileServer(t *testing.T) {
 	t.Parallel()
-	python := os.Getenv("SALTERN_PYTHON")
-	if python == "" {
-		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python with Salt's library")
-	}
+	python := saltPython(t)
 	srv := t.TempDir()
 	for path, text := range map[string]string{"base/reactor/r.sls": "x:\n  runner.no.such_a: [{args: {a: 1}}]\n", "dev/r2.sls": "y:\n  runner.no.such_b: [{args: {a: 1}}]\n"} {
 		full := filepath.Join(srv, path)
