@@ -96,14 +96,14 @@ def executor(lib, opts):
                     "Reactor '%s' asks for '%s.%s': write local, runner, wheel or caller", low["__id__"], low["state"], low["fun"]
                 )
 
-        def note(self, kind, fun, arg, kwarg=None, **other):
+        def note(self, kind, fun, arg, kwarg, **other):
             call = {
                 "id": self.low["__id__"],
                 "file": self.low.get("__sls__"),
                 "kind": kind,
                 "fun": fun,
                 "arg": list(arg),
-                "kwarg": {**(kwarg or {})},
+                "kwarg": {**kwarg},
                 **other,
             }
             lib.dump(call)  # or the other calls would fail with it
@@ -136,7 +136,7 @@ def executor(lib, opts):
 
         def pub(self, tgt, fun, arg=(), tgt_type="glob", ret="", jid="", timeout=5, listen=False, **kwargs):
             load = {"tgt": tgt, "tgt_type": tgt_type, "ret": ret, "jid": jid, "kwargs": kwargs}
-            noted.note("local", fun, arg, load=load)
+            noted.note("local", fun, arg, {}, load=load)
             return {"jid": jid, "minions": []}
 
         def _check_pub_data(self, pub_data, listen=True):

@@ -102,7 +102,7 @@ func reacts(t testing.TB, r *Reactions, c reactorCase) (out reacted) {
 	t.Helper()
 	calls, faults, err := r.Compile(t.Context(), c.Tag, fromGo(c.Data).(*value.Map), c.Files)
 	if err != nil {
-		t.Fatalf("%v: %v", c, err)
+		out.Errors = append(out.Errors, err.Error())
 	}
 	for _, call := range calls {
 		if call.Bool("unknown") { // what the master does not have either is refused by it
@@ -217,7 +217,7 @@ func TestReactionsAreSalts(t *testing.T) {
 		reactorCase{"all", data, []string{root + "/real/*.sls"}},
 	)
 
-	generated, seed := 150, uint64(1)
+	generated, seed := 100, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("SALTERN_REACTIONS")); err == nil {
 		generated, seed = n, uint64(time.Now().UnixNano())
 	}

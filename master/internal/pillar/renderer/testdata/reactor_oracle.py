@@ -50,8 +50,8 @@ class Pool:
     def fire_async(self, function, args=()):
         try:
             function(*args)
-        except Exception:  # pylint: disable=broad-except
-            pass  # in its thread
+        except Exception as exc:  # pylint: disable=broad-except
+            errors.append(repr(exc))  # the result of the function
         return True
 
 
