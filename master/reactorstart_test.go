@@ -41,6 +41,8 @@ func TestReactionsAreCalledAsBySalt(t *testing.T) {
 		must(t, os.WriteFile(fmt.Sprintf("%s/%d.sls", srv, i), []byte(tt.file), 0o600))
 		rules += fmt.Sprintf("- 'my/%d': %s/%d.sls\n", i, srv, i)
 	}
+	must(t, os.WriteFile(srv+"/caller.sls", []byte("x:\n  caller.file.write: [{args: ["+srv+"/called, text]}]\n"), 0o600))
+	rules += "- my/caller: " + srv + "/caller.sls\n"
 	must(t, os.WriteFile(srv+"/rules", []byte(rules), 0o600))
 	r := startMaster(t, "saltern_renderer_python: "+python+"\nfile_roots: {base: ["+srv+"/base]}\nreactor: "+srv+"/rules\n")
 
@@ -63,6 +65,8 @@ func TestReactionsAreCalledAsBySalt(t *testing.T) {
 			}
 		})
 	}
+	r.m.fire("my/caller", value.NewMap())
+	until(t, "a function on this host", func() bool { _, err := os.Stat(srv + "/called"); return err == nil })
 }
 
 // TestReactionIsPublished: all that Salt's client makes of a reaction gets to minions, at any

@@ -120,8 +120,10 @@ func (r *Engine) execute(ctx context.Context, x Reaction) error {
 		return r.callWheel(ctx, x)
 	case Runner:
 		return r.callRunner(ctx, x)
+	case caller:
+		return r.callHere(ctx, x)
 	}
-	return fmt.Errorf("%s reactions run on a minion and are not executed by this master; use local.%s", x.Kind, x.Fun)
+	return fmt.Errorf("%q is none of local, runner, wheel, caller", x.Kind)
 }
 
 // publish starts a job on minions.
@@ -162,5 +164,19 @@ func (r *Engine) callRunner(ctx context.Context, x Reaction) error {
 	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) {
 		run := r.cfg.Runs.Announce(x.Fun, runner.Caller{User: user}, x.Args, x.Kwargs)
 		run.Do(ctx, func(err error) { r.logFailure(x, err) })
+	})
+}
+
+// ofMaster is the runner that calls an execution module on the master's own host.
+const ofMaster = "salt.cmd"
+
+// callHere calls an execution module on this host, of which no event tells. Salt sets up a
+// minion for it, by the master's configuration; without file_client: local it waits for a
+// master to let it in.
+func (r *Engine) callHere(ctx context.Context, x Reaction) error {
+	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) {
+		if _, err := r.cfg.Runs.Call(ctx, ofMaster, append([]any{x.Fun}, x.Args...), x.Kwargs); err != nil {
+			r.logFailure(x, redact.Of(x.Fun, x.Args, x.Kwargs).Error(err))
+		}
 	})
 }
