@@ -47,15 +47,9 @@ func set(f reflect.Value, v any, unit string) error {
 		*p = d
 		return nil
 	case *ReactorRules:
-		switch v := v.(type) {
-		case []any:
-			p.Rules = v
-		case string:
-			p.File = v
-		default:
-			return misfit("a list or text")
-		}
-		return nil
+		p.Rules, _ = v.([]any)
+		p.File, _ = v.(string)
+		return nil // the table of options has no other types
 	case *[]netip.Prefix:
 		l, err := prefixes(v)
 		*p = l

@@ -1,6 +1,7 @@
 # Reactions, by Salt's own reactor (salt/utils/reactor.py): it renders the files for an
 # event, compiles them, and puts the arguments of each call together. What it would then
 # call goes to the master as plain data.
+EXCERPT = "\n---\n"  # salt/utils/stringutils.py get_context
 REACTOR_MODULES = ("salt.client", "salt.minion", "salt.runner", "salt.utils.reactor", "salt.wheel")
 
 
@@ -53,7 +54,8 @@ class Faults(logging.Handler):
             # It ends with the argument that does not count, which may be a secret.
             text = record.msg % (record.args[:-1] + ("...",))
         if record.exc_info and record.exc_info[1] is not None:
-            text = f"{text.rstrip(': ')}: {record.exc_info[1]}"
+            # Below the line is an excerpt of the file, which may have secrets.
+            text = f"{text.rstrip(': ')}: {str(record.exc_info[1]).partition(EXCERPT)[0].strip()}"
         fault = {"text": text[:4096], "error": record.levelno >= logging.ERROR}
         if self.low:
             fault["file"], fault["line"] = self.place()

@@ -398,7 +398,7 @@ func TestReactionFaultsAreNamed(t *testing.T) {
 		calls int
 		want  []string
 	}{
-		"jinja":          {"x:\n  {{ a\n", 1, []string{"bad.sls", "line 2"}},
+		"jinja":          {"# hunter2\nx:\n  {{ a\n", 1, []string{"bad.sls", "line 3"}},
 		"yaml":           {"x:\n  - a\n b: c\n", 1, []string{"bad.sls", "line 3"}},
 		"undefined":      {"x: {{ nosuch.y }}\n", 1, []string{"bad.sls", "nosuch"}},
 		"whole event":    {"x:\n  runner.own.any: null\n", 0, []string{"bad.sls", "'x'"}},
