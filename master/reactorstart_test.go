@@ -73,11 +73,19 @@ func TestReactionsAreCalledAsBySalt(t *testing.T) {
 // place of its arguments.
 func TestReactionIsPublished(t *testing.T) {
 	t.Parallel()
-	r := startMaster(t, "saltern_renderer_python: "+saltPython(t)+"\nreactor: [{my/event: %DIR%/r.sls}]\n")
+	r := startMaster(t, "saltern_renderer_python: "+saltPython(t)+"\nreactor: [{my/event: %DIR%/r.sls}, {my/odd: %DIR%/odd.sls}]\n")
 	r.accepted("min1", "min6")
 	r.file("r.sls", "x:\n  cmd: [state.single, {ret: r1}, {tgt: 'min1,min2'}, {tgt_type: list}, {metadata: {a: 1}}, {ret_config: other}, {arg: [one, 2]}, {kwarg: {name: n}}]\n")
 	sub := r.m.bus.Subscribe("test", 100, func(tag string) bool { return strings.HasPrefix(tag, "salt/job/") && strings.HasSuffix(tag, "/publish") })
 	defer sub.Close()
+	// By these nobody is reached, and the log says why.
+	odd := []string{"tgt: null", "tgt: 5", "tgt: {a: b}", "tgt: ''", "{tgt: '*'}, {tgt_type: null}", "{tgt: '*'}, {tgt_type: [glob]}", "{tgt: '*'}, {tgt_type: nosuch}", "{tgt: '*'}, {jid: none}"}
+	text := ""
+	for n, arguments := range odd {
+		text += fmt.Sprintf("x%d:\n  local.test.ping: [%s]\n", n, arguments)
+	}
+	r.file("odd.sls", text)
+	r.m.fire("my/odd", value.NewMap())
 	r.m.fire("my/event", value.NewMap())
 	select {
 	case e := <-sub.C:
@@ -90,6 +98,11 @@ func TestReactionIsPublished(t *testing.T) {
 		}
 	case <-within(t).Done():
 		t.Errorf("no job is published; the log: %s", r.log)
+	}
+	for n := range odd {
+		if !strings.Contains(r.log.String(), fmt.Sprintf("Reactor 'x%d' failed to execute local", n)) {
+			t.Errorf("of %q the log says nothing: %s", odd[n], r.log)
+		}
 	}
 }
 

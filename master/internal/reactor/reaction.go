@@ -128,11 +128,13 @@ func (r *Engine) execute(ctx context.Context, x Reaction) error {
 
 // publish starts a job on minions.
 func (r *Engine) publish(ctx context.Context, x Reaction) error {
-	load := r.cfg.Launch.Own(x.Fun, x.Args, x.Load.Value("tgt"), x.Load.Str("tgt_type"), x.Load.Str("ret"))
-	load.Set("kwargs", x.Load.Map("kwargs"))
-	if jid := x.Load.Str("jid"); jid != "" {
-		load.Set("jid", jid)
+	kind, ok := x.Load.Value("tgt_type").(string)
+	if !ok {
+		return fmt.Errorf("tgt_type is %v, which is not text", x.Load.Value("tgt_type"))
 	}
+
+	load := r.cfg.Launch.Own(x.Fun, x.Args, x.Load.Value("tgt"), kind, "")
+	load.Update(x.Load)
 	found, err := r.cfg.Launch.StartOwn(ctx, load)
 	if err == nil && !found {
 		err = fmt.Errorf("no minion matches the target %v", x.Load.Value("tgt"))
