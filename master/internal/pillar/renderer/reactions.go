@@ -135,13 +135,17 @@ func (r *Reactions) start(ctx context.Context, options *value.Map) (*Session, er
 		begin:  value.NewMap("op", "begin", "kind", "reactor", "opts", options.Clone(), "grains", r.grains.Clone()),
 		worker: w,
 	}
-	if err := s.prepare(ctx); err != nil || r.grains != nil {
-		return s, err
+	if err := s.prepare(ctx); err != nil {
+		return nil, err
 	}
+	if r.grains != nil {
+		return s, nil
+	}
+
 	reply, err := s.call(ctx, value.NewMap("op", "grains"))
 	if err != nil {
 		s.Close()
-		return nil, err
+		return nil, fmt.Errorf("read the grains of the master: %w", err)
 	}
 	r.grains = reply.Map("value")
 	return s, nil

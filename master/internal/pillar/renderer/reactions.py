@@ -150,12 +150,13 @@ def executor(lib, opts):
 
 class Signatures:
     """
-    Functions, for the names of their arguments. One that Salt does not have may be one of
-    the master's: it is given all arguments, by name.
+    The functions of a client, for the names of their arguments. One that Salt does not have
+    may be one of the master's: it is given all arguments, by name.
     """
 
     def __init__(self, loader):
-        self.functions, self.loader, self.unknown = self, loader, {}
+        self.loader, self.unknown = loader, {}
+        self.functions = self  # where Salt's executor looks in a client
 
     def get(self, name):
         found = self.loader.get(name)
