@@ -76,7 +76,9 @@ func TestReactionIsPublished(t *testing.T) {
 	r := startMaster(t, "saltern_renderer_python: "+saltPython(t)+"\nreactor: [{my/event: %DIR%/r.sls}, {my/odd: %DIR%/odd.sls}]\n")
 	r.accepted("min1", "min6")
 	r.file("r.sls", "x:\n  cmd: [state.single, {ret: r1}, {tgt: 'min1,min2'}, {tgt_type: list}, {metadata: {a: 1}}, {ret_config: other}, {arg: [one, 2]}, {kwarg: {name: n}}]\n")
-	sub := r.m.bus.Subscribe("test", 100, func(tag string) bool { return strings.HasPrefix(tag, "salt/job/") && strings.HasSuffix(tag, "/publish") })
+	sub := r.m.bus.Subscribe("test", 100, func(tag string) bool {
+		return strings.HasPrefix(tag, "salt/job/") && strings.HasSuffix(tag, "/publish")
+	})
 	defer sub.Close()
 	// By these nobody is reached, and the log says why.
 	odd := []string{"tgt: null", "tgt: 5", "tgt: {a: b}", "tgt: ''", "{tgt: '*'}, {tgt_type: null}", "{tgt: '*'}, {tgt_type: [glob]}", "{tgt: '*'}, {tgt_type: nosuch}", "{tgt: '*'}, {jid: none}"}
