@@ -94,6 +94,21 @@ def setup_logging(level):
     logging.captureWarnings(True)
 
 
+def silence(salt):
+    """
+    Keeps Salt's library from saying again what the master has said of its options, and
+    that something is not closed which ends with the process.
+    """
+    if hasattr(salt.config, "_validate_opts"):
+        salt.config._validate_opts = lambda opts: True
+    try:  # from 3008 on
+        from salt.utils import resource_warnings
+
+        resource_warnings.warn_until_close = lambda *_, **__: None
+    except ImportError:
+        pass
+
+
 def prctl(option, value):
     try:
         import ctypes

@@ -50,20 +50,13 @@ def lean():
 
     if listed:
         lazy._refresh_file_mapping = refresh
-    if hasattr(salt.config, "_validate_opts"):
-        salt.config._validate_opts = lambda opts: True  # the master has said what is wrong
+    silence(salt)
     # Which packages bring modules of Salt the folders tell, which the parent watches.
     entry_points = salt.utils.entrypoints.iter_entry_points
     bringing = entry_points("salt.loader")
     salt.utils.entrypoints.iter_entry_points = lambda group, *args: (
         list(bringing) if group == "salt.loader" and not args else entry_points(group, *args)
     )
-    try:  # from 3008 on: it says of what is not closed that it is not
-        from salt.utils import resource_warnings
-
-        resource_warnings.warn_until_close = lambda *_, **__: None
-    except ImportError:
-        pass
 
 
 def of_runner(fire):

@@ -14,6 +14,7 @@ class Reactions:
         for name in REACTOR_MODULES:
             importlib.import_module(name)
         salt = lib.salt
+        silence(salt)
         opts = lib.master_opts()
         opts.update(request["opts"])
         grains, load = request.get("grains"), salt.loader.grains
