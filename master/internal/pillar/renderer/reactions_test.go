@@ -347,7 +347,7 @@ func TestReactionsOfALostWorker(t *testing.T) {
 		c.MaxWorkers = 1
 	})
 	options := value.NewMap()
-	r := p.Reactions(ReactionsConfig{Options: func(context.Context) *value.Map { return options }})
+	r := p.Reactions(ReactionsConfig{Options: func(context.Context) *value.Map { return options }, Renew: time.Hour})
 	defer r.Close()
 	pillar, err := p.Session(t.Context(), Minion{ID: "m"}) // takes the only place
 	if err != nil {
@@ -361,10 +361,15 @@ func TestReactionsOfALostWorker(t *testing.T) {
 			t.Fatalf("%v, %v, %v", calls, faults, err)
 		}
 	}
+	session := func() *Session {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.session
+	}
 	want(1)
-	before := r.session
+	before := session()
 	want(1)
-	if r.session != before {
+	if session() != before {
 		t.Error("each event starts a worker")
 	}
 	dies := root + "/dies.sls"
@@ -378,10 +383,12 @@ func TestReactionsOfALostWorker(t *testing.T) {
 	want(1)
 	options = value.NewMap("file_roots", value.NewMap("base", []any{root + "/other"}))
 	want(2)
+	before = session()
+	r.mu.Lock()
 	r.cfg.Renew = time.Millisecond
-	before = r.session
+	r.mu.Unlock()
 	want(2)
-	if r.session == before {
+	if session() == before {
 		t.Error("a worker is used for longer than it may")
 	}
 	await.That(t, "the end of an idle worker", func() bool { return p.Stats().Workers == 1 })
