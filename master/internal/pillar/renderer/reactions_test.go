@@ -199,7 +199,8 @@ func sameReaction(t *testing.T, c reactorCase, got, want reacted) {
 
 // TestReactionsAreSalts: files as administrators write them, and generated ones of all forms,
 // ask for the same calls, in the same order, as with Salt's reactor, or are refused as by it
-// (findings M1, M2, M3). SALTERN_REACTIONS sets how many are generated.
+// (findings M1, M2, M3). SALTERN_REACTIONS sets how many are generated, from a random seed
+// or SALTERN_REACTIONS_SEED (make test-reactions).
 func TestReactionsAreSalts(t *testing.T) {
 	t.Parallel()
 	r, config, root := reactorMaster(t)
@@ -219,7 +220,11 @@ func TestReactionsAreSalts(t *testing.T) {
 
 	generated, seed := 100, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("SALTERN_REACTIONS")); err == nil {
-		generated, seed = n, uint64(time.Now().UnixNano())
+		generated = n
+		seed = uint64(time.Now().UnixNano())
+	}
+	if n, err := strconv.ParseUint(os.Getenv("SALTERN_REACTIONS_SEED"), 10, 64); err == nil {
+		seed = n
 	}
 	t.Logf("seed %d", seed)
 	g := generator{rand.New(rand.NewPCG(seed, 0))}
