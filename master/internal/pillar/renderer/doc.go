@@ -8,11 +8,14 @@
 // and options are made anew for it, so that no minion sees what belongs to
 // another.
 //
+// Reactions is such a session that stays open, of the master's own: Salt's reactor
+// reads there what events ask for.
+//
 // Session.Record also says what a template read, see reads.py and package memo.
 //
 // A worker that dies costs the request that ran in it one retry; one that
 // takes too long is killed. Bounded are messages, memory of a worker, and the log
 // lines it may write. Callers wait for a worker in the order in which they came; how
 // many there may be is their own affair: the questions of minions have a queue
-// (pillar.Service), runners and reactions are few.
+// (pillar.Service), runners are few, and reactions have a worker besides.
 package renderer

@@ -129,13 +129,12 @@ func (s *Session) attempt(ctx context.Context, req *value.Map, begin bool) (*val
 
 // Template is one render request: a file, or a text.
 type Template struct {
-	Path     string // file; empty: Text
-	Text     string
-	SLS      string // dotted name, for sls and the tpl… variables
-	Saltenv  string
-	Renderer string     // pipe; empty: the option renderer; a #! line goes first
-	Pillar   bool       // imports come from pillar_roots
-	Context  *value.Map // further variables
+	Path    string // file; empty: Text
+	Text    string
+	SLS     string // dotted name, for sls and the tpl… variables
+	Saltenv string
+	Pillar  bool       // imports come from pillar_roots
+	Context *value.Map // further variables
 }
 
 // Render compiles a template (salt/template.py compile_template). A template
@@ -149,7 +148,7 @@ func (s *Session) Render(ctx context.Context, t Template) (any, error) {
 }
 
 func (t Template) request() *value.Map {
-	req := value.NewMap("op", "render", "sls", t.SLS, "saltenv", t.Saltenv, "renderer", t.Renderer, "pillar_rend", t.Pillar, "context", t.Context.Clone())
+	req := value.NewMap("op", "render", "sls", t.SLS, "saltenv", t.Saltenv, "pillar_rend", t.Pillar, "context", t.Context.Clone())
 	if t.Path != "" {
 		req.Set("path", t.Path)
 	} else {

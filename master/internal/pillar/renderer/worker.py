@@ -2,7 +2,7 @@
 
 The first process (the nursery) imports Salt once, without any minion's data,
 and forks workers on request. A worker serves one session at a time: a session
-is one minion's pillar. All loaders, options and file clients are made anew
+is one minion's pillar, or the master's reactions (reactions.py). All loaders, options and file clients are made anew
 for each session, as Salt's own Pillar class does, so nothing of one minion is
 there when the next one comes; only what is the same for all of them (the
 master's options, the index of module files) is kept.
@@ -388,7 +388,7 @@ class Session:
         value = compile_template(
             path,
             self.rend,
-            request.get("renderer") or self.opts["renderer"],
+            self.opts["renderer"],
             self.opts["renderer_blacklist"],
             self.opts["renderer_whitelist"],
             saltenv=request.get("saltenv") or "base",
