@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -206,6 +207,49 @@ func TestJoiningMaster(t *testing.T) {
 	ready := pong
 	b.answer.Store(&ready)
 	eventually(t, "shared", func() bool { n := held(p, "front"); return n[0] <= 6 && n[0]+n[1] == 10 })
+}
+
+// TestUnwellMaster: a master that can keep no jobs loses its minions to one that is well, whole
+// frames and all, and has its share again afterwards. While all are unwell they share the minions.
+func TestUnwellMaster(t *testing.T) {
+	t.Parallel()
+	a, b := newSalt(t), newSalt(t)
+	p, addr := start(t, clusterConfig(a, b))
+	upPorts(t, p, 4)
+	ms := herd(t, addr, 10)
+	spread := func() bool { n := held(p, "front"); return n[0] >= 4 && n[1] >= 4 && n[0]+n[1] == 10 }
+	eventually(t, "minions on both", spread)
+
+	well, ill := pong, unwell
+	b.answer.Store(&ill)
+	eventually(t, "all on the one that is well", func() bool { n := held(p, "front"); return n[0] == 10 && n[1] == 0 })
+	if st := state(p, "m1", "request"); st != Unwell {
+		t.Errorf("m1 is %v", st)
+	}
+	why := ""
+	for _, port := range p.Status().Backends[1].Ports {
+		why += port.LastError
+	}
+	if !strings.Contains(why, "this master cannot keep jobs: input/output error") {
+		t.Errorf("the status says %q", why)
+	}
+
+	a.answer.Store(&ill)
+	eventually(t, "both unwell", func() bool { return state(p, "m0", "request") == Unwell })
+	more := herd(t, addr, 10)
+	eventually(t, "new minions on both", func() bool { n := held(p, "front"); return n[1] >= 4 && n[0]+n[1] == 20 })
+	if n := held(p, "front"); n[0] < 10 {
+		t.Errorf("minions have left one unwell master for another: %v", n)
+	}
+
+	a.answer.Store(&well)
+	b.answer.Store(&well)
+	eventually(t, "shared", func() bool { n := held(p, "front"); return min(n[0], n[1]) >= 8 && n[0]+n[1] == 20 })
+	for i, m := range append(ms, more...) {
+		if m.broken.Load() > 0 {
+			t.Errorf("minion %d was cut inside a frame", i)
+		}
+	}
 }
 
 // TestDrain moves everybody and loses no request.

@@ -104,12 +104,12 @@ func (f *frontend) tier(m *member) int {
 		// Subscribers are better off where requests are answered too, and so is the
 		// API, whose commands go to the master beside it.
 		for _, o := range m.be.members {
-			if st := o.State(); f.mode != Request && o != m && o.fe.mode == Request && (st == Down || st == Joining) {
+			if st := o.State(); f.mode != Request && o != m && o.fe.mode == Request && (st == Down || st == Joining || st == Unwell) {
 				return 1
 			}
 		}
 		return 0
-	case Unknown:
+	case Unknown, Unwell:
 		return 2
 	}
 	return 3
@@ -182,12 +182,15 @@ func (f *frontend) pick(tried uint64, now int64, client netip.Addr) *member {
 }
 
 // another says whether pick would find a member worth hedging to.
-func (f *frontend) another(tried uint64) bool {
+func (f *frontend) another(tried uint64) bool { return f.betterThan(3, tried) }
+
+// betterThan reports whether a member that is not in tried is of a better tier.
+func (f *frontend) betterThan(tier int, tried uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, m := range f.members {
 		if m != nil && tried&(1<<m.idx) == 0 {
-			if t := f.tier(m); t >= 0 && t < 3 {
+			if t := f.tier(m); t >= 0 && t < tier {
 				return true
 			}
 		}

@@ -26,11 +26,11 @@ var errStarved = errors.New("check set aside: this machine is starved")
 type verdict struct {
 	rise, fall int
 
-	state   State
-	good    int // results in a row like the last one
-	bad     int
-	joining int
-	grade   grade // of the last bad result
+	state  State
+	good   int // results in a row like the last one
+	bad    int
+	passed int   // in a row that answer, and want nobody now
+	grade  grade // of the last bad result
 }
 
 // apply takes one result and says whether the state changed.
@@ -38,18 +38,21 @@ func (v *verdict) apply(g grade) bool {
 	was := v.state
 	switch g {
 	case gradeUp:
-		v.good, v.bad, v.joining = v.good+1, 0, 0
+		v.good, v.bad, v.passed = v.good+1, 0, 0
 		// The first result ever counts at once: nobody waits for a rise then.
 		if v.good >= v.rise || v.state == Unknown {
 			v.state = Up
 		}
-	case gradeJoining:
-		v.good, v.bad, v.joining = 0, 0, v.joining+1
-		if v.joining >= v.fall || v.state != Up {
+	case gradeJoining, gradeUnwell:
+		v.good, v.bad, v.passed = 0, 0, v.passed+1
+		if v.passed >= v.fall || v.state != Up {
 			v.state = Joining
+			if g == gradeUnwell {
+				v.state = Unwell
+			}
 		}
 	default:
-		v.good, v.joining, v.grade = 0, 0, g
+		v.good, v.passed, v.grade = 0, 0, g
 		v.bad++
 		if v.bad >= v.fall || v.state == Unknown || v.state == Joining {
 			v.state = Down
@@ -62,9 +65,11 @@ func (v *verdict) apply(g grade) bool {
 func (v *verdict) changing() bool {
 	switch v.state {
 	case Up:
-		return v.bad > 0 || v.joining > 0
+		return v.bad > 0 || v.passed > 0
 	case Down, Joining:
 		return v.good > 0
+	case Unwell:
+		return v.good > 0 || v.bad > 0
 	}
 	return true
 }
@@ -166,7 +171,7 @@ func (c *checker) one(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", errStarved, err)
 	}
 	c.starved = 0
-	if (err == nil || gradeOf(err) == gradeJoining) && (c.short == nil || !c.short()) {
+	if (err == nil || gradeOf(err) == gradeJoining || gradeOf(err) == gradeUnwell) && (c.short == nil || !c.short()) {
 		if c.srtt == 0 {
 			c.srtt = took
 		}

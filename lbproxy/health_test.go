@@ -16,6 +16,7 @@ func TestVerdict(t *testing.T) {
 	const (
 		u = gradeUp
 		j = gradeJoining
+		w = gradeUnwell
 		s = gradeSilent
 		g = gradeGone
 	)
@@ -33,6 +34,9 @@ func TestVerdict(t *testing.T) {
 		{"joining after down", []grade{g, j, u, u}, []State{Down, Joining, Joining, Up}},
 		{"joining while up needs two", []grade{u, j, u, j, j}, []State{Up, Up, Up, Up, Joining}},
 		{"joining then gone", []grade{j, g}, []State{Joining, Down}},
+		{"unwell while up needs two", []grade{u, w, u, w, w, u, u}, []State{Up, Up, Up, Up, Unwell, Unwell, Up}},
+		{"unwell then gone needs two", []grade{w, g, g}, []State{Unwell, Unwell, Down}},
+		{"unwell after down", []grade{g, w}, []State{Down, Unwell}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := verdict{rise: 2, fall: 2}

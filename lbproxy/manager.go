@@ -96,10 +96,15 @@ func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 	}
 }
 
-// drainTick moves sessions off members that are drained or removed.
+// drainTick moves sessions off members that are drained or removed, and off those
+// of an unwell master while another is well.
 func (p *Proxy) drainTick(fe *frontend) {
 	for _, m := range fe.list() {
-		if !m.be.drain.Load() && !m.be.removing.Load() {
+		leaving := m.be.drain.Load() || m.be.removing.Load()
+		if !leaving && m.be.unwell() && !p.cfg.Health.KeepSessions {
+			leaving = fe.betterThan(1, 1<<m.idx)
+		}
+		if !leaving {
 			continue
 		}
 		if m.conns.Load() == 0 {

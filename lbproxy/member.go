@@ -2,6 +2,7 @@ package lbproxy
 
 import (
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,15 +13,18 @@ import (
 type State int32
 
 // A port starts Unknown, which counts as up for choosing only when nothing
-// else is up. Joining is a master that answers but is not ready yet.
+// else is up. Joining is a master that answers but is not ready yet. Unwell is one
+// that answers and says that it can keep no jobs: its sessions are moved to others, and
+// new ones come to it only while no other is up.
 const (
 	Unknown State = iota
 	Up
 	Joining
 	Down
+	Unwell
 )
 
-var stateNames = [...]string{"unknown", "up", "joining", "down"}
+var stateNames = [...]string{"unknown", "up", "joining", "down", "unwell"}
 
 func (s State) String() string { return stateNames[s] }
 
@@ -53,6 +57,11 @@ type backend struct {
 
 // closedTo says that an administrator wants no new sessions here.
 func (b *backend) closedTo() bool { return b.drain.Load() || b.maint.Load() || b.removing.Load() }
+
+// unwell reports whether the master says that it can keep no jobs.
+func (b *backend) unwell() bool {
+	return slices.ContainsFunc(b.members, func(m *member) bool { return m.State() == Unwell })
+}
 
 // member is one backend in one frontend. All fields are atomic or fixed.
 type member struct {

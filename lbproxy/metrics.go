@@ -59,7 +59,7 @@ func writeMetrics(w io.Writer, st *Status) error {
 	ports("saltern_lb_backend_up", "gauge", "1 when up and open to new sessions.", func(bs *BackendStatus, p *PortStatus) any {
 		return bit(p.State == Up && !bs.Drain && !bs.Maint && !bs.Removing)
 	})
-	ports("saltern_lb_backend_state", "gauge", "0 unknown, 1 up, 2 joining, 3 down.", func(_ *BackendStatus, p *PortStatus) any { return int(p.State) })
+	ports("saltern_lb_backend_state", "gauge", "0 unknown, 1 up, 2 joining, 3 down, 4 unwell.", func(_ *BackendStatus, p *PortStatus) any { return int(p.State) })
 	ports("saltern_lb_backend_weight", "gauge", "Configured weight.", func(bs *BackendStatus, _ *PortStatus) any { return bs.Weight })
 	ports("saltern_lb_backend_sessions", "gauge", "Sessions now.", func(_ *BackendStatus, p *PortStatus) any { return p.Sessions })
 	ports("saltern_lb_backend_sessions_total", "counter", "Sessions connected.", func(_ *BackendStatus, p *PortStatus) any { return p.Total })

@@ -12,8 +12,10 @@ import (
 	"os"
 	"syscall"
 
+	"saltern/control"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/printable"
 	"saltern/proxyproto"
 )
 
@@ -25,9 +27,13 @@ const maxProbeFrame = 16 << 10
 // it waits for the one it wants.
 const maxProbeFrames = 16
 
+// maxTrouble bounds what a master says of itself, in bytes.
+const maxTrouble = 200
+
 var (
 	errSilent   = errors.New("no answer in time")
 	errJoining  = errors.New("master is not ready yet")
+	errUnwell   = errors.New("master is unwell")
 	errFull     = errors.New("master takes no more connections")
 	errShut     = errors.New("closed before a greeting")
 	errProtocol = errors.New("unexpected answer")
@@ -41,6 +47,7 @@ const (
 	gradeJoining       // lives, and is not ready or full
 	gradeSilent        // too late, or not what was expected: weak evidence
 	gradeGone          // connect refused, no route: strong evidence
+	gradeUnwell        // lives, and says what is wrong with it
 )
 
 // shut marks the error of a connection that was closed right after it was made.
@@ -67,6 +74,8 @@ func gradeOf(err error) grade {
 		return gradeUp
 	case errors.Is(err, errJoining), errors.Is(err, errFull):
 		return gradeJoining
+	case errors.Is(err, errUnwell):
+		return gradeUnwell
 	case errors.As(err, &ce) && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) ||
 		errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTDOWN) || errors.Is(err, syscall.ECONNRESET)):
 		return gradeGone
@@ -312,7 +321,7 @@ func pingRequest() []byte {
 
 // pingAnswer judges the answer: the load itself comes back, in the envelope
 // of a clear reply or bare. A cluster member that is not ready says
-// cluster_retry instead.
+// cluster_retry instead, and one of ours says so with what is wrong with it.
 func pingAnswer(b []byte) error {
 	v, err := msgpack.Decode(b, msgpack.Limits{Depth: 8, Nodes: 256})
 	if err != nil {
@@ -324,6 +333,9 @@ func pingAnswer(b []byte) error {
 	}
 	if load := m.Map("load"); load != nil {
 		m = load
+	}
+	if trouble := m.Str(control.PingFault); trouble != "" {
+		return fmt.Errorf("%w: %s", errUnwell, printable.Brief(trouble, maxTrouble))
 	}
 	if m.Bool("cluster_retry") {
 		return errJoining

@@ -45,6 +45,7 @@ const (
 	// What a 3008 master answers to the check: the load comes back.
 	pong      = "\x81\xa3cmd\xa4ping"
 	pongEnv   = "\x82\xa3enc\xa5clear\xa4load\x81\xa3cmd\xa4ping"
+	unwell    = "\x83\xa3ret\xc2\xadcluster_retry\xc3\xadsaltern_fault\xd9\x33this master cannot keep jobs: input/output error\n\x00\x1b"
 	notReady  = "\x82\xa3enc\xa5clear\xa4load\x82\xa3ret\xc2\xadcluster_retry\xc3"
 	badLoad   = "\xa8bad load"
 	routingER = "\x81\xa5error\xadRouting error"
@@ -67,6 +68,7 @@ func TestProbeGrades(t *testing.T) {
 		{"pong", master([]byte(pong)), "", CheckPing, gradeUp},
 		{"pong in an envelope", master([]byte(pongEnv)), "", CheckPing, gradeUp},
 		{"not ready", master([]byte(notReady)), "", CheckPing, gradeJoining},
+		{"unwell", master([]byte(unwell)), "", CheckPing, gradeUnwell},
 		{"bad load", master([]byte(badLoad)), "", CheckPing, gradeSilent},
 		{"routing error", master([]byte(routingER)), "", CheckPing, gradeSilent},
 		{"not msgpack", master([]byte("\xc1")), "", CheckPing, gradeSilent},
@@ -131,7 +133,7 @@ func TestProbeDoesNotPipeline(t *testing.T) {
 
 func FuzzProbe(f *testing.F) {
 	ready := appendFrame(greeting(), flagCommand, appendReady(nil, "ROUTER"))
-	for _, answer := range []string{pong, pongEnv, notReady, badLoad} {
+	for _, answer := range []string{pong, pongEnv, notReady, unwell, badLoad} {
 		f.Add(appendFrame(appendFrame(bytes.Clone(ready), flagMore, nil), 0, []byte(answer)))
 	}
 	f.Add(append(bytes.Clone(ready), flagLong, 255, 255, 255, 255, 255, 255, 255, 255))

@@ -72,7 +72,7 @@ func (h *reuse) again(ctx context.Context, mode Mode, ping bool) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		h.off = !h.proven
 		return fmt.Errorf("%w: %w", errSilent, err)
-	case errors.Is(err, errJoining):
+	case errors.Is(err, errJoining), errors.Is(err, errUnwell):
 		return err
 	}
 	return errAnew

@@ -54,6 +54,7 @@ func (m *Master) work(until context.Context) error {
 	every(rotateEvery, m.rotate)
 	every(statusEvery, func(context.Context) { m.reporter.Write() })
 	every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
+	wg.Go(func() { m.writes.Run(ctx) })
 	every(cleanInterval(m.cfg.KeepJobs, loop), m.clean)
 	every(cleanEvery, m.presence.Record)
 	every(quotaEvery, m.launch.SaveQuota)

@@ -101,6 +101,7 @@ type Master struct {
 	problems   *health.Problems
 	signs      health.Signs
 	conditions *health.Conditions
+	writes     *health.Writes
 	reporter   *health.Reporter
 	started    time.Time
 	targets    *launch.Targets
@@ -252,6 +253,7 @@ func (m *Master) openStores(ctx context.Context) error {
 		return err
 	}
 	m.jobs, m.closeJobs = local, local.Close
+	m.writes = health.NewWrites(filepath.Join(local.JournalDir(), ".try"), m.problems)
 	if !m.cluster.Alone() {
 		if err := m.cluster.OpenJobs(local); err != nil {
 			return err

@@ -90,7 +90,7 @@ func (m *Master) openLocal() *local.Service {
 	return local.New(local.Config{
 		Auth: m.callers.Auth, Blacklist: acl.Blacklist{Users: c.PublisherACLBlacklist.Texts("users"), Modules: c.PublisherACLBlacklist.Texts("modules")},
 		Launch: m.launch, OrderMasters: c.OrderMasters, Runs: m.runs, Wheel: m.wheel, Background: m.background, Look: m.keys.Look,
-		Settle: m.sockets.Settle, Fire: m.fire, Audit: m.audit, Log: m.log, Quiet: m.quiet,
+		Settle: m.sockets.Settle, Fire: m.fire, Trouble: m.writes.Reason, Audit: m.audit, Log: m.log, Quiet: m.quiet,
 	})
 }
 

@@ -2,10 +2,12 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"testing"
 	"time"
 
+	"saltern/control"
 	"saltern/master/client"
 	"saltern/master/value"
 	"saltern/test/fakemaster"
@@ -28,6 +30,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		"echo":       {nil, nil, true},
 		"joining":    {value.NewMap("cluster_retry", true), nil, false},
+		"unwell":     {value.NewMap("ret", false, "cluster_retry", true, control.PingFault, "its disk"), nil, false},
 		"overloaded": {"bad load", nil, false},
 		"silent":     {nil, func(c *client.Config) { c.RetPort = port }, false},
 		"refused":    {nil, func(c *client.Config) { c.RetPort = 1 }, false},
@@ -44,6 +47,9 @@ func TestAnswers(t *testing.T) {
 		cancel()
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: %v", name, err)
+		}
+		if errors.Is(err, client.ErrUnwell) != (name == "unwell") {
+			t.Errorf("%s: is it unwell? %v", name, err)
 		}
 	}
 }

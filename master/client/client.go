@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"saltern/audit"
+	"saltern/control"
 	"saltern/durable"
 	"saltern/master/event"
 	"saltern/master/internal/source"
@@ -334,6 +335,9 @@ func (c *Client) Fire(ctx context.Context, tag string, data *value.Map) error {
 	return c.sender.Fire(ctx, tag, data)
 }
 
+// ErrUnwell means that the master answers, and says that it can keep no jobs.
+var ErrUnwell = errors.New("the master is unwell")
+
 // Answers asks the master a question without effect; the error says why it does not
 // answer before ctx ends.
 func (c *Client) Answers(ctx context.Context) error {
@@ -357,7 +361,11 @@ func (c *Client) Answers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("answer of the master: %w", err)
 	}
-	if m, _ := v.(*value.Map); m.Str("cmd") != "ping" { // its echo (salt/master.py ClearFuncs.ping)
+	m, _ := v.(*value.Map)
+	if trouble := m.Str(control.PingFault); trouble != "" {
+		return fmt.Errorf("%w: %.200q", ErrUnwell, trouble)
+	}
+	if m.Str("cmd") != "ping" { // its echo (salt/master.py ClearFuncs.ping)
 		return fmt.Errorf("the master answers %.100q to a ping", value.Repr(v))
 	}
 	return nil

@@ -64,12 +64,15 @@ func (p *Problems) Clear(what control.Fault) {
 	}
 }
 
-// quiet reports whether a problem stands that has not occurred for d.
-func (p *Problems) quiet(what control.Fault, d time.Duration) bool {
+// clearQuiet ends a problem that has not occurred for d.
+func (p *Problems) clearQuiet(what control.Fault, d time.Duration) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	v, ok := p.m[what]
-	return ok && p.now().Sub(v.Last) > d
+	quiet := ok && p.now().Sub(v.Last) > d
+	p.mu.Unlock()
+	if quiet {
+		p.Clear(what)
+	}
 }
 
 // List returns the problems that stand, by name.

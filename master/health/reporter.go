@@ -71,7 +71,6 @@ type Reporter struct {
 
 // Write writes the status as it is now.
 func (r *Reporter) Write() {
-	r.Problems.RetryJobCache(filepath.Join(r.Options.CacheDir, "jobs"))
 	r.watchPending()
 	r.watchReactions()
 	r.Problems.Report(control.AuditFault, r.Audit.Fault())

@@ -3,12 +3,8 @@ package health
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
-	"time"
 
-	"saltern/control"
 	"saltern/durable"
 )
 
@@ -44,34 +40,4 @@ func overwrite(path string, data []byte) error {
 	}
 	_, err = f.WriteAt(data, 0)
 	return err
-}
-
-// jobCacheQuiet is how long after the last failure writing is tried without a
-// return.
-const jobCacheQuiet = 5 * time.Second
-
-// RetryJobCache ends the problem of a job cache that nobody writes to any more
-// when the disk of dir takes data again.
-func (p *Problems) RetryJobCache(dir string) {
-	if !p.quiet(control.JobCacheFault, jobCacheQuiet) {
-		return
-	}
-	p.Report(control.JobCacheFault, tryWriting(dir))
-}
-
-// tryWriting writes as much as a job needs, down to the disk.
-func tryWriting(dir string) error {
-	f, err := os.CreateTemp(dir, ".try-*")
-	if err != nil {
-		return fmt.Errorf("try to write to %s: %w", dir, err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(make([]byte, 256<<10))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("try to write to %s: %w", filepath.Clean(dir), err)
-	}
-	return nil
 }

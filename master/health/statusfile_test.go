@@ -2,12 +2,10 @@ package health
 
 import (
 	"encoding/json"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"saltern/control"
 )
@@ -42,37 +40,6 @@ func TestWriteStatusFile(t *testing.T) {
 	must(t, os.Remove(path))
 	if err := writeFile(path, long); err == nil {
 		t.Error("no file could be written, and no error")
-	}
-}
-
-// A job cache that could not be written to is well again when the disk is,
-// also when no minion returns anything.
-func TestJobCacheProblemEnds(t *testing.T) {
-	now, dir := time.Now(), t.TempDir()
-	p := NewProblems(slog.New(slog.DiscardHandler), func() time.Time { return now })
-	p.Set(control.JobCacheFault, os.ErrInvalid)
-	p.RetryJobCache(dir)
-	if len(p.List()) != 1 {
-		t.Error("ended at once")
-	}
-	now = now.Add(jobCacheQuiet + time.Second)
-	p.RetryJobCache(filepath.Join(dir, "gone"))
-	if len(p.List()) != 1 {
-		t.Error("ended although the disk takes nothing")
-	}
-	now = now.Add(jobCacheQuiet + time.Second)
-	p.RetryJobCache(dir)
-	if len(p.List()) != 0 {
-		t.Error("does not end")
-	}
-	if left, _ := os.ReadDir(dir); len(left) != 0 {
-		t.Errorf("%d files are left behind", len(left))
-	}
-	// What nothing meets again is forgotten.
-	p.Set(control.MinionCacheFault, os.ErrInvalid)
-	now = now.Add(ProblemFor + time.Second)
-	if l := p.List(); len(l) != 0 {
-		t.Errorf("%+v", l)
 	}
 }
 

@@ -78,6 +78,9 @@ type Local struct {
 
 var _ Cache = (*Local)(nil)
 
+// JournalDir is the folder of the journal: every job and return is first written there.
+func (c *Local) JournalDir() string { return c.cfg.JournalDir }
+
 // Open opens the cache, makes files from what an earlier run left in the
 // journal, and starts the two goroutines that Close ends.
 func Open(cfg Config, log *slog.Logger) (*Local, error) {

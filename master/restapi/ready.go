@@ -118,6 +118,8 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	switch err := s.life.look(ctx); {
 	case err != nil && !s.isMarked():
 		text = "the master does not serve\n"
+	case errors.Is(err, client.ErrUnwell):
+		text = "the master can keep no jobs\n"
 	case err != nil:
 		text = "the master does not answer\n"
 	case s.pools.requests.Full(ratelimit.Proven, 1) || s.pools.workers.Full(ratelimit.Proven, 1):

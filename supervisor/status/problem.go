@@ -138,7 +138,7 @@ func masterKinds() []Kind {
 		{PillarsUnanswered, Warning, "salt-master cannot make pillars now", "nothing, if it ends: minions keep the pillar they have and ask again; else look at what the cause names, and at applianced logs master", []Code{MasterDown}, 0},
 		{ReactionsLost, Warning, "events did not react", "look at what the runners of reactions wait for (applianced logs master); reactor_worker_threads has more of them at work", []Code{MasterDown}, 0},
 		{ProgramMissing, Fatal, "program %s is missing", "install it again, or set programs in appliance.yaml", nil, 0},
-		{ReturnsNotKept, Fatal, "salt-master cannot keep returns", "fix what the cause names; minions send their returns again for a while",
+		{ReturnsNotKept, Fatal, "salt-master cannot keep jobs and returns", "fix what the cause names; it serves again by itself. Meanwhile other masters serve its minions, and minions send their returns again for a while",
 			[]Code{MasterDown, DiskFull, StorageUnusable}, 0},
 		{MasterProblem, Warning, "salt-master has trouble: %s", "applianced logs master", []Code{MasterDown, DiskFull, StorageUnusable}, 5 * time.Second},
 		{MasterUnreported, Warning, "salt-master does not report how it is", "applianced logs master; look at its cache directory",
@@ -213,7 +213,7 @@ func Kinds() []Kind {
 		{RemovalHalf, Warning, "the removal of node %s has stopped half way", "the nodes finish it by themselves, as soon as the shared storage takes writes and a master answers; if it stays, the cause says why; all of it: journalctl -u applianced", nil, 3 * time.Second},
 		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
 		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
-			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 3 * time.Second},
+			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, ReturnsNotKept, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 3 * time.Second},
 		{BalancerSilent, Warning, "the load balancer does not answer on its admin socket", "applianced logs lb; applianced restart lb",
 			[]Code{NodeRemoved, SetupStopped, BalancerDown, PortInUse, ProgramMissing, AccountMissing}, 3 * time.Second},
 		{VirtualUnable, Warning, "this node cannot take the virtual address %s", "fix the cause; it is tried again by itself. Another address: applianced virtual-address ADDRESS", []Code{NodeRemoved, SetupStopped}, 5 * time.Second},
@@ -379,7 +379,7 @@ func hideConsequences(held []Problem) []Problem {
 // ofMaster tells of faults that keep this node's own master from serving, and
 // nothing else.
 func ofMaster(p Problem) bool {
-	return p.Severity == Fatal && slices.Contains([]Code{MasterDown, MasterConfig, MasterSilent, KeyUnreadable, PortInUse, ProgramMissing, AccountMissing}, p.Code)
+	return p.Severity == Fatal && slices.Contains([]Code{MasterDown, MasterConfig, MasterSilent, ReturnsNotKept, KeyUnreadable, PortInUse, ProgramMissing, AccountMissing}, p.Code)
 }
 
 // ServedElsewhere is Worst for a node whose minions are answered, by the

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"saltern/audit"
+	"saltern/control"
 	"saltern/master/client"
 	"saltern/master/event"
 	"saltern/master/internal/acl"
@@ -35,6 +36,7 @@ type Config struct {
 	Look         func() error                      // reads the minion keys anew
 	Settle       func(ctx context.Context) error   // waits for new readers of the event bus
 	Fire         func(tag string, data *value.Map) // puts an event on the bus
+	Trouble      func() string                     // why this master can keep no jobs, "": it can; strangers are told it
 	Audit        *audit.Log                        // nil: no record is kept
 	Log, Quiet   *slog.Logger                      // Quiet is for lines that strangers can cause
 }
@@ -49,7 +51,7 @@ func New(cfg Config) *Service { return &Service{cfg} }
 // Methods are the commands.
 func (s *Service) Methods() request.Table {
 	return request.Table{
-		"ping":                  {Local: true, Do: func(_ context.Context, c *request.Call) (any, error) { return pong(c.Load), nil }},
+		"ping":                  {Local: true, Do: s.onPing},
 		"publish":               {Local: true, Do: s.onPublish},
 		"wheel":                 {Local: true, Do: s.onWheel},
 		"runner":                {Local: true, Do: s.onRunner},
@@ -58,6 +60,14 @@ func (s *Service) Methods() request.Table {
 		"mk_token":              {Local: true, Do: s.onLogin},
 		"get_token":             {Local: true, Do: func(_ context.Context, c *request.Call) (any, error) { return s.cfg.Auth.GetToken(c.Load), nil }},
 	}
+}
+
+// onPing answers a ping, by which load balancers ask whether minions may be sent here.
+func (s *Service) onPing(_ context.Context, c *request.Call) (any, error) {
+	if trouble := s.cfg.Trouble(); trouble != "" {
+		return value.NewMap("ret", false, "cluster_retry", true, control.PingFault, trouble), nil
+	}
+	return pong(c.Load), nil
 }
 
 // maxPong bounds an echo, in bytes of its texts and in fields.

@@ -253,6 +253,7 @@ func (n *Life) known() observe.Node {
 	defer n.mu.Unlock()
 	k.Blocked, k.Unbounded = maps.Clone(n.blocked), maps.Clone(n.unbounded)
 	k.LastGood = n.master.fallback
+	k.Trouble = n.master.trouble
 	for _, u := range n.master.insecure {
 		k.Insecure = append(k.Insecure, u.Option)
 	}

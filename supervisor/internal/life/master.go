@@ -33,6 +33,7 @@ type master struct {
 	choice   *choice                   // which options it has
 	insecure []*layout.UserFault       // allowed insecure options; under mu
 	fallback string                    // why it runs with its last good options; "": it does not; under mu
+	trouble  string                    // what it says is wrong with itself; under mu
 }
 
 // program lies beside our own executable unless the settings name it.
@@ -74,7 +75,7 @@ func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) servic
 			return m.block(status.MasterService, m.prepare(ctx))
 		},
 		Health: &service.Health{Interval: 2 * time.Second, Fall: 3, Check: func(ctx context.Context) error {
-			if err := probe.Ping(ctx, m.Settings.MasterRequest()); err != nil {
+			if err := m.noteTrouble(probe.Ping(ctx, m.Settings.MasterRequest())); err != nil {
 				return fmt.Errorf("master to answer ping on %s: %w", m.Settings.MasterRequest(), err)
 			}
 			if err := probe.Subscribable(ctx, m.Settings.MasterPublish()); err != nil {
@@ -86,6 +87,19 @@ func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) servic
 			Alive:  spoke,
 		}},
 	}
+}
+
+// noteTrouble keeps what the master says is wrong with itself, which is no reason to call it
+// silent: it answers. Other errors of a ping are returned.
+func (m *master) noteTrouble(err error) error {
+	unwell, ok := errors.AsType[probe.UnwellError](err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trouble = string(unwell)
+	if ok {
+		return nil
+	}
+	return err
 }
 
 // prepare makes what the master needs.

@@ -22,7 +22,10 @@ type balancerFacts struct {
 	fdBudget int64  // descriptors for sessions
 	fdFree   int64
 	// down are the masters that it gives nobody because they fail its checks, and why.
-	down    map[string]string
+	down map[string]string
+	// unwell are those that say of themselves that they can keep no jobs, and why. While no
+	// other is up, minions are sent to them nevertheless.
+	unwell  map[string]string
 	heard   time.Time // when a client of another machine last sent something
 	limited string    // the source that was refused most, "" for none
 	api     *apiFront
@@ -47,10 +50,10 @@ func askBalancer(ctx context.Context, c *lbproxy.Client) (*balancerFacts, error)
 // fromBalancer picks what the node's status needs. A backend counts as up
 // when it is up on all of its ports.
 func fromBalancer(st lbproxy.Status) *balancerFacts {
-	f := &balancerFacts{backends: len(st.Backends), fdBudget: st.FDs.Budget, fdFree: st.FDs.Free, heard: st.Heard, down: map[string]string{}}
+	f := &balancerFacts{backends: len(st.Backends), fdBudget: st.FDs.Budget, fdFree: st.FDs.Free, heard: st.Heard, down: map[string]string{}, unwell: map[string]string{}}
 	var why []string
 	for _, b := range st.Backends {
-		up, down := len(b.Ports) > 0, ""
+		up, down, unwell := len(b.Ports) > 0, "", ""
 		for _, p := range b.Ports {
 			if st.ForAPI(p) {
 				continue // minions do without; see apiOf
@@ -63,8 +66,11 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 			if p.LastError != "" {
 				reason += ": " + p.LastError
 			}
-			if p.State == lbproxy.Down {
+			switch p.State {
+			case lbproxy.Down:
 				down = reason
+			case lbproxy.Unwell:
+				unwell = reason
 			}
 			why = append(why, reason)
 		}
@@ -73,6 +79,8 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 			f.up++
 		case down != "" && !b.Maint && !b.Removing:
 			f.down[b.Name] = down
+		case unwell != "" && !b.Maint && !b.Removing:
+			f.unwell[b.Name] = unwell
 		}
 	}
 	worst, others := uint64(0), 0
@@ -195,7 +203,7 @@ func balancerFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 			out = append(out, status.Finding{Code: status.NoBackend, Cause: "ping through the front: " + f.front.Error()})
 		}
 		return out
-	case f.balancer != nil && f.balancer.up == 0:
+	case f.balancer != nil && f.balancer.up == 0 && len(f.balancer.unwell) == 0:
 		return append(out, status.Finding{Code: status.NoBackend, Cause: fmt.Sprintf("0 of %d up; %s", f.balancer.backends, f.balancer.why)})
 	case f.front != nil:
 		return append(out, status.Finding{Code: status.NoBackend, Cause: "ping through the front: " + f.front.Error()})

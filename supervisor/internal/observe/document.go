@@ -92,9 +92,10 @@ func (o *Observer) compose(f facts) status.Document {
 		d.Front.Addresses = slices.DeleteFunc(d.Front.Addresses, func(a string) bool { return a == entry })
 	}
 	d.Console = reached(f.Console, entry)
-	if serving && !o.cfg.Settings.Arbiter && d.Minions.Accepted+d.Minions.Pending == 0 {
+	serves := serving && d.Health != status.NotServing
+	if serves && !o.cfg.Settings.Arbiter && d.Minions.Accepted+d.Minions.Pending == 0 {
 		d.Next = "point minions here: master: " + entry + "; then: applianced keys"
-	} else if serving && d.Minions.Pending > 0 {
+	} else if serves && d.Minions.Pending > 0 {
 		d.Next = "applianced keys shows the keys that wait for you; applianced keys accept MINION takes one"
 	}
 	return d
@@ -113,7 +114,7 @@ func (o *Observer) hiccup(f facts, now time.Time) bool {
 	if !o.cfg.Settings.LB.Enabled {
 		return word(f, status.MasterService) == "ok"
 	}
-	return f.balErr == nil && f.balancer != nil && f.balancer.up > 0
+	return f.balErr == nil && f.balancer != nil && f.balancer.up+len(f.balancer.unwell) > 0
 }
 
 // reached is the address of a page, with one of this node's own addresses for the

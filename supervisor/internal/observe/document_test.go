@@ -68,6 +68,17 @@ func TestScenarios(t *testing.T) {
 		"master-hangs": func(f *facts) { // the load balancer knows first
 			f.balancer.backends, f.balancer.up, f.balancer.down = 3, 2, map[string]string{"sca-1": "sca-1 publish is down: no answer in time"}
 		},
+		"master-of-another-node-is-unwell": func(f *facts) {
+			f.balancer.backends, f.balancer.up, f.balancer.unwell = 3, 2, map[string]string{"sca-2": "sca-2 request is unwell: this master cannot keep jobs: input/output error"}
+		},
+		"master-unwell": func(f *facts) { // it serves files and pillars, as far as it can
+			f.Others = nil
+			f.Trouble, f.balancer.up = "this master cannot keep jobs: no space left on device", 0
+			f.balancer.unwell = map[string]string{"sca-1": "sca-1 request is unwell"}
+		},
+		"master-unwell-others-serve": func(f *facts) {
+			f.Trouble, f.balancer.backends, f.balancer.up = "this master cannot keep jobs: no space left on device", 3, 2
+		},
 		"master-of-another-node-hangs": func(f *facts) {
 			f.balancer.backends, f.balancer.up, f.balancer.down = 3, 2, map[string]string{"sca-2": "sca-2 publish is down: no answer in time"}
 		},

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"time"
 
 	"saltern/control"
@@ -15,6 +16,7 @@ type Node struct {
 	Blocked  map[string][]status.Finding // why a service is not started, by service
 	Insecure []string                    // allowed insecure options that are on, with their place
 	LastGood string                      // why the master runs with its last good options; "": it does not
+	Trouble  string                      // what the master says is wrong with itself; "": nothing
 	Audit    string                      // why what is done is not written down; "": it is
 	Packages string                      // why the Python packages are not in service; "": they are
 	// Unbounded are children without a bound on their memory, and why.
@@ -80,7 +82,7 @@ func pidOf(f facts, name string) int {
 // whether it runs, the load balancer more quickly whether it answers.
 func masterWord(f facts, name string) string {
 	w := word(f, status.MasterService)
-	if w == "ok" && f.unanswered(name) != "" {
+	if w == "ok" && (f.Trouble != "" || f.unanswered(name) != "") {
 		return string(service.Failing)
 	}
 	return w
@@ -97,7 +99,16 @@ func (f facts) unanswered(name string) string {
 			return ""
 		}
 	}
-	return f.balancer.down[name]
+	return cmp.Or(f.balancer.down[name], f.balancer.unwell[name])
+}
+
+// cannotKeep is why the master of this node, which has that name, can keep no jobs, by its
+// own words to us or to the load balancer; "": it can.
+func (f facts) cannotKeep(name string) string {
+	if f.Trouble == "" && f.balancer != nil {
+		return f.balancer.unwell[name]
+	}
+	return f.Trouble
 }
 
 // judgeOthers corrects what other nodes say of their masters by what this node's

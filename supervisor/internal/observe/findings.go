@@ -42,7 +42,12 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 		switch i.Name {
 		case status.MasterService:
 			out = append(out, masterFindings(f.now, i, len(f.Blocked[i.Name]) > 0)...)
-			if why := f.unanswered(cfg.Node); why != "" && i.State == service.Running {
+			if i.State != service.Running {
+				continue
+			}
+			if why := f.cannotKeep(cfg.Node); why != "" {
+				out = append(out, status.Finding{Code: status.ReturnsNotKept, Cause: why})
+			} else if why := f.unanswered(cfg.Node); why != "" {
 				out = append(out, status.Finding{Code: status.MasterSilent, Cause: "the load balancer gives it nobody: " + why})
 			}
 		case status.APIService:

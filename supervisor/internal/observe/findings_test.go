@@ -144,6 +144,17 @@ func TestFindings(t *testing.T) {
 		{"master's problems", said(func(m *control.Status) {
 			m.Problems = []control.Problem{{What: control.JobCacheFault, Text: "disk quota exceeded"}, {What: control.KeyRotationFault, Text: "permission denied"}}
 		}), "SCA-208: disk quota exceeded | SCA-209 key rotation: permission denied"},
+		// Finding F4: a master whose disk has died was "silent", or nothing at all.
+		{"master can keep no jobs, by its own words", func(f *facts) { f.Trouble = "input/output error" }, "SCA-208: input/output error"},
+		{"the same, and the load balancer knows", func(f *facts) {
+			f.Trouble, f.balancer.up, f.balancer.unwell = "input/output error", 0, map[string]string{"n1": "n1 request is unwell: it says why"}
+			f.services[0].Since = now.Add(-time.Hour)
+		}, "SCA-208: input/output error"},
+		{"the load balancer knows first", func(f *facts) {
+			f.balancer.up, f.balancer.unwell = 0, map[string]string{"n1": "n1 request is unwell: it says why"}
+			f.services[0].Since = now.Add(-time.Hour)
+		}, "SCA-208: n1 request is unwell: it says why"},
+		{"another master can keep no jobs", func(f *facts) { f.balancer.unwell = map[string]string{"n2": "n2 request is unwell: it says why"} }, ""},
 		{"faults of git", said(func(m *control.Status) {
 			for i, what := range []control.Fault{control.GitPillarFault, control.GitFilesFault, control.GitAwayFault, control.GitLoginFault, control.GitHostKeyFault, control.GitRefFault, control.GitSizeFault} {
 				m.Problems = append(m.Problems, control.Problem{What: what, Text: fmt.Sprint("text ", i)})
@@ -235,14 +246,16 @@ func TestFromBalancerAPI(t *testing.T) {
 func TestFromBalancer(t *testing.T) {
 	up := lbproxy.PortStatus{Frontend: "publish", State: lbproxy.Up}
 	down := lbproxy.PortStatus{Frontend: "request", State: lbproxy.Down, LastError: "timeout"}
+	unwell := lbproxy.PortStatus{Frontend: "request", State: lbproxy.Unwell, LastError: "it says why"}
 	got := fromBalancer(lbproxy.Status{
 		FDs: lbproxy.Descriptors{Budget: 5, Free: 4},
 		Frontends: []lbproxy.FrontendStatus{{Mode: lbproxy.Publish, Sessions: 7}, {Mode: lbproxy.Request, Sessions: 9, LimitedSources: 2,
 			Limited: []lbproxy.LimitedSource{{Source: "203.0.113.9", Sessions: 4, Refused: 5}, {Source: "203.0.113.10", Refused: 1}}}},
 		Backends: []lbproxy.BackendStatus{{Name: "a", Ports: []lbproxy.PortStatus{up}}, {Name: "b", Ports: []lbproxy.PortStatus{up, down}}, {Name: "c"},
-			{Name: "d", Maint: true, Ports: []lbproxy.PortStatus{down}}},
+			{Name: "d", Maint: true, Ports: []lbproxy.PortStatus{down}}, {Name: "e", Ports: []lbproxy.PortStatus{up, unwell}}},
 	})
-	want := balancerFacts{backends: 4, down: map[string]string{"b": "b request is down: timeout"}, up: 1, why: "b request is down: timeout; d request is down: timeout", sessions: 7, fdBudget: 5, fdFree: 4,
+	want := balancerFacts{backends: 5, down: map[string]string{"b": "b request is down: timeout"}, up: 1, why: "b request is down: timeout; d request is down: timeout; e request is unwell: it says why",
+		unwell: map[string]string{"e": "e request is unwell: it says why"}, sessions: 7, fdBudget: 5, fdFree: 4,
 		limited: "203.0.113.9 has 4 sessions on the request port and was refused 5 times; 1 more"}
 	if !reflect.DeepEqual(*got, want) {
 		t.Errorf("%+v", *got)

@@ -7,6 +7,7 @@ package observe
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -168,15 +169,25 @@ func (o *Observer) look(ctx context.Context) facts {
 // pingFront asks for a ping where minions would ask.
 func pingFront(ctx context.Context, cfg *settings.Settings) error {
 	if !cfg.LB.Enabled {
-		return probe.Ping(ctx, cfg.MasterRequest())
+		return answers(ctx, cfg.MasterRequest())
 	}
 	var last error
 	for _, a := range cfg.FrontRequest() {
-		if last = probe.Ping(ctx, reachable(a)); last == nil {
+		if last = answers(ctx, reachable(a)); last == nil {
 			return nil
 		}
 	}
 	return last
+}
+
+// answers asks for a ping at an address. A master that says what is wrong with it answers:
+// its trouble is a finding of its own.
+func answers(ctx context.Context, address string) error {
+	err := probe.Ping(ctx, address)
+	if _, unwell := errors.AsType[probe.UnwellError](err); unwell {
+		return nil
+	}
+	return err
 }
 
 // reachable turns a wildcard listening address into one that can be dialled.

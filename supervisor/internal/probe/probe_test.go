@@ -67,6 +67,7 @@ func TestPing(t *testing.T) {
 	}{
 		{"echo", []string{readyFrame, reply(echo)}, ""},
 		{"heartbeat before the echo", []string{readyFrame, pingFrame, reply(echo)}, ""},
+		{"unwell", []string{readyFrame, reply("\x82\xadcluster_retry\xc3\xadsaltern_fault\xa6no\x1bdis")}, "nois"},
 		{"joining", []string{readyFrame, reply("\x81\xadcluster_retry\xc3")}, errJoining.Error()},
 		{"refusal", []string{readyFrame, reply("\xa8bad load")}, "not an echo"},
 		{"no READY", []string{"\x04\x06\x05ERROR"}, "refused the handshake"},

@@ -13,11 +13,20 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"saltern/control"
 )
 
 // errJoining is returned by [Ping] for a master that answers but says that it
 // is not ready to serve (a cluster member that is still joining).
 var errJoining = errors.New("master is still joining its cluster")
+
+// UnwellError is returned by [Ping] for a master that answers and says what is wrong with
+// it: the text is its own.
+type UnwellError string
+
+// Error implements error.
+func (e UnwellError) Error() string { return string(e) }
 
 // ErrSilent is returned for a peer that took the connection and then said nothing
 // in time. A connection that was not made, refused or closed is not silence.
@@ -62,7 +71,10 @@ func Ping(ctx context.Context, address string) error {
 }
 
 func judge(body []byte) error {
+	trouble := control.PingTrouble(body)
 	switch {
+	case trouble != "":
+		return UnwellError(trouble)
 	case bytes.Contains(body, []byte("cluster_retry")):
 		return errJoining
 	case bytes.Contains(body, []byte("\xa3cmd\xa4ping")):

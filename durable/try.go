@@ -1,0 +1,53 @@
+package durable
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// tryBytes is what [Try] writes: a block of most file systems.
+const tryBytes = 4 << 10
+
+// Try shows that new files can be kept where path is: it makes the file, syncs it,
+// reads it back from the disk, and removes it. The folder must exist, and the name be
+// this caller's alone; a file of that name, of a process that was killed, is removed
+// first. statfs(2) shows none of this: it works on a file system that has shut down.
+//
+// Try blocks for as long as the disk does. Its error wraps the errno.
+func Try(path string) (err error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	// With O_EXCL the last part of path is no link of somebody who may write there.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(path)) }()
+
+	written := make([]byte, tryBytes)
+	rand.Read(written)
+	if _, err := f.Write(written); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+
+	// Without this the kernel answers from its memory.
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+	read := make([]byte, tryBytes)
+	if _, err := f.ReadAt(read, 0); err != nil {
+		return err
+	}
+	if !bytes.Equal(read, written) {
+		return fmt.Errorf("read %s: it is not what was written", path)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"saltern/control"
+	"saltern/test/await"
+	"saltern/test/baddisk"
+)
+
+func newProblems() *Problems { return NewProblems(slog.New(slog.DiscardHandler), time.Now) }
+
+// runs runs w until the test ends.
+func runs(t *testing.T, w *Writes) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+// TestWritesOfBadDisk: a master whose disk has died knows it, says why, and knows when it is
+// over. (Finding F4: it answered load balancers as if it were well.)
+func TestWritesOfBadDisk(t *testing.T) {
+	for _, c := range []struct {
+		name, kind string
+		harm, mend func(*baddisk.Disk)
+		want       string
+	}{
+		{"XFS has shut down", baddisk.XFS, (*baddisk.Disk).Break, (*baddisk.Disk).Repair, "input/output error"},
+		{"ext4 is read-only", baddisk.Ext4, (*baddisk.Disk).ReadOnly, (*baddisk.Disk).Repair, "read-only file system"},
+		{"hangs", baddisk.XFS, (*baddisk.Disk).Freeze, (*baddisk.Disk).Thaw, "the disk does not answer"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			disk := baddisk.New(t, c.kind)
+			problems := newProblems()
+			w := NewWrites(filepath.Join(disk.Dir, ".try"), problems)
+			w.every = 20 * time.Millisecond
+			w.takes = 500 * time.Millisecond
+			tried := make(chan struct{}, 1000)
+			try := w.try
+			w.try = func(path string) error {
+				defer func() { tried <- struct{}{} }()
+				return try(path)
+			}
+			runs(t, w)
+			<-tried
+			c.harm(disk)
+			await.That(t, "its reason", func() bool { return w.Reason() == "this master cannot keep jobs: "+c.want })
+			if l := problems.List(); len(l) != 1 || l[0].What != control.JobCacheFault {
+				t.Errorf("%+v", l)
+			}
+			c.mend(disk)
+			await.That(t, "the end", func() bool { return w.Reason() == "" })
+		})
+	}
+}
+
+// TestWritesHang: a try that hangs is told of in time, no second one is begun beside it, and
+// the master can end meanwhile.
+func TestWritesHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewWrites("/x/.try", newProblems())
+		hangs, under, tries := make(chan struct{}), atomic.Int32{}, atomic.Int32{}
+		w.try = func(string) error {
+			if under.Add(1) > 1 {
+				t.Error("two at once")
+			}
+			defer under.Add(-1)
+			if tries.Add(1) == 2 {
+				<-hangs
+			}
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			w.Run(ctx)
+		}()
+
+		time.Sleep(tryEvery + tryTakes - time.Second)
+		if s := w.Reason(); s != "" {
+			t.Errorf("too early: %q", s)
+		}
+		time.Sleep(2 * time.Second)
+		if s := w.Reason(); s != "this master cannot keep jobs: the disk does not answer" {
+			t.Errorf("too late: %q", s)
+		}
+		time.Sleep(time.Minute)
+		if l := w.problems.List(); len(l) != 1 || !strings.Contains(l[0].Text, "/x/.try was not written in 6") {
+			t.Errorf("%+v", l)
+		}
+
+		hangs <- struct{}{}
+		synctest.Wait()
+		if s := w.Reason(); s != "" {
+			t.Errorf("it answers again: %q", s)
+		}
+		tries.Store(1) // the next one hangs
+		time.Sleep(2 * tryEvery)
+		cancel()
+		<-ended
+		close(hangs)
+	})
+}
+
+// TestWritesProblemEnds: a job cache that could not be written to is well again when the disk is,
+// also when no minion returns anything.
+func TestWritesProblemEnds(t *testing.T) {
+	now, dir := time.Now(), t.TempDir()
+	p := NewProblems(slog.New(slog.DiscardHandler), func() time.Time { return now })
+	w := NewWrites(filepath.Join(dir, ".try"), p)
+	p.Set(control.JobCacheFault, os.ErrInvalid)
+	w.note(nil)
+	if len(p.List()) != 1 {
+		t.Error("ended at once")
+	}
+	now = now.Add(jobCacheQuiet + time.Second)
+	w.note(syscall.ENOSPC)
+	w.note(nil)
+	if len(p.List()) != 1 {
+		t.Error("ended although the disk took nothing a moment ago")
+	}
+	now = now.Add(jobCacheQuiet + time.Second)
+	w.note(nil)
+	if len(p.List()) != 0 {
+		t.Error("does not end")
+	}
+	// What nothing meets again is forgotten.
+	p.Set(control.MinionCacheFault, os.ErrInvalid)
+	now = now.Add(ProblemFor + time.Second)
+	if l := p.List(); len(l) != 0 {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestReasonNamesNoPath: strangers may ask for a ping. Whatever the error is, they read its
+// cause and nothing of this machine.
+func TestReasonNamesNoPath(t *testing.T) {
+	w := NewWrites("/secret/place/.try", newProblems())
+	for errno := syscall.Errno(1); errno < 134; errno++ {
+		for _, err := range []error{
+			errno,
+			&os.PathError{Op: "write", Path: w.path, Err: errno},
+			errors.Join(fmt.Errorf("try: %w", &os.LinkError{Op: "rename", Old: w.path, New: w.path, Err: errno}), io.EOF),
+		} {
+			w.note(err)
+			if got, want := w.Reason(), "this master cannot keep jobs: "+errno.Error(); got != want {
+				t.Errorf("%v: %q, want %q", err, got, want)
+			}
+		}
+	}
+	w.note(fmt.Errorf("read %s: it is not what was written", w.path))
+	if got := w.Reason(); strings.Contains(got, "secret") || !strings.HasSuffix(got, ": what is written is not what is read") {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,181 @@
+// Package baddisk mounts real file systems that a test can break as disks break, and
+// mend again.
+package baddisk
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// The file systems.
+const (
+	Ext4 = "ext4"
+	XFS  = "xfs"
+)
+
+// Requests to a file system: linux/fs.h, and xfs_fs.h for the last.
+const (
+	freeze    = 0xc0045877 // FIFREEZE
+	thaw      = 0xc0045878 // FITHAW
+	goingDown = 0x8004587d // XFS_IOC_GOINGDOWN
+)
+
+// size is what mkfs.xfs wants at least. The file has holes.
+const size = 320 << 20
+
+// Disk is a file system on a file, mounted until the test ends.
+type Disk struct {
+	Dir   string
+	t     testing.TB
+	kind  string
+	image string
+}
+
+// New mounts a file system of that kind. Without root, loop devices or its mkfs the test
+// is skipped.
+func New(t testing.TB, kind string) *Disk {
+	t.Helper()
+	folder := t.TempDir()
+	d := &Disk{Dir: filepath.Join(folder, "mounted"), t: t, kind: kind, image: filepath.Join(folder, "image")}
+	if err := errors.Join(os.Mkdir(d.Dir, 0o755), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, size)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs."+kind, "-q", d.image).CombinedOutput(); err != nil {
+		t.Skipf("NOT TESTED: mkfs.%s: %v %s", kind, err, out)
+	}
+	if err := d.mount(); err != nil {
+		t.Skipf("NOT TESTED: a disk cannot be made of a file here: %v", err)
+	}
+	t.Cleanup(d.unmount)
+	return d
+}
+
+func (d *Disk) mount() error {
+	options := "loop"
+	if d.kind == Ext4 {
+		options += ",errors=remount-ro"
+	}
+	out, err := exec.Command("mount", "-o", options, "-t", d.kind, d.image, d.Dir).CombinedOutput()
+	if err != nil {
+		return errors.New(strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+func (d *Disk) unmount() {
+	_ = d.ioctl(thaw, 0) // most are not frozen
+	if err := syscall.Unmount(d.Dir, syscall.MNT_DETACH); err != nil {
+		d.t.Errorf("unmount %s: %v", d.Dir, err)
+	}
+}
+
+// Repair unmounts the file system and mounts it again, as a restart of the machine does.
+// Nothing on it may be open.
+func (d *Disk) Repair() {
+	d.t.Helper()
+	err := syscall.Unmount(d.Dir, 0)
+	if err == nil {
+		err = d.mount()
+	}
+	if err != nil {
+		d.t.Fatalf("mount %s again: %v", d.Dir, err)
+	}
+}
+
+// ReadOnly mounts the file system read-only from now on.
+func (d *Disk) ReadOnly() {
+	d.t.Helper()
+	if out, err := exec.Command("mount", "-o", "remount,ro", d.Dir).CombinedOutput(); err != nil {
+		d.t.Fatalf("remount: %v %s", err, out)
+	}
+}
+
+// Break has the kernel give the file system up after an error: XFS shuts down, ext4
+// takes no writes any more.
+func (d *Disk) Break() {
+	d.t.Helper()
+	if d.kind == Ext4 {
+		trigger, err := filepath.EvalSymlinks(filepath.Join("/sys/fs/ext4", filepath.Base(d.device())))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(trigger, "trigger_fs_error"), []byte("1"), 0)
+		}
+		if err != nil {
+			d.t.Fatalf("break ext4: %v", err)
+		}
+		return
+	}
+	const withoutLog = 2 // XFS_FSOP_GOING_FLAGS_NOLOGFLUSH
+	if err := d.ioctl(goingDown, withoutLog); err != nil {
+		d.t.Fatalf("break XFS: %v", err)
+	}
+}
+
+// device is what is mounted.
+func (d *Disk) device() string {
+	d.t.Helper()
+	out, err := exec.Command("findmnt", "-n", "-o", "SOURCE", d.Dir).Output()
+	if err != nil {
+		d.t.Fatalf("findmnt: %v", err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Freeze makes all writes hang until Thaw.
+func (d *Disk) Freeze() {
+	d.t.Helper()
+	if err := d.ioctl(freeze, 0); err != nil {
+		d.t.Fatalf("freeze: %v", err)
+	}
+}
+
+// Thaw ends Freeze.
+func (d *Disk) Thaw() {
+	d.t.Helper()
+	if err := d.ioctl(thaw, 0); err != nil {
+		d.t.Fatalf("thaw: %v", err)
+	}
+}
+
+// Fill takes all the room; Empty gives it back.
+func (d *Disk) Fill() {
+	d.t.Helper()
+	f, err := os.Create(d.filler())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	end := int64(0)
+	for part := int64(size); part >= 512; part /= 2 {
+		for syscall.Fallocate(int(f.Fd()), 0, end, part) == nil {
+			end += part
+		}
+	}
+}
+
+// Empty ends Fill.
+func (d *Disk) Empty() {
+	d.t.Helper()
+	if err := os.Remove(d.filler()); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *Disk) filler() string { return filepath.Join(d.Dir, "filler") }
+
+func (d *Disk) ioctl(request uintptr, flag uint32) error {
+	f, err := os.Open(d.Dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), request, uintptr(unsafe.Pointer(&flag))); errno != 0 {
+		return errno
+	}
+	return nil
+}
