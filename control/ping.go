@@ -5,6 +5,7 @@ import "bytes"
 // PingFault is the field of an answer to a ping in which a master says why it can keep
 // no jobs. Beside it stands cluster_retry, by which Salt's masters of a cluster say that
 // they cannot serve yet (salt/channel/server.py): who does not know PingFault reads that.
+// The load balancer has a constant of its own for it.
 const PingFault = "saltern_fault"
 
 // PingTrouble finds the text of PingFault in an answer that is packed with msgpack; "":

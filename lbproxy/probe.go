@@ -12,7 +12,6 @@ import (
 	"os"
 	"syscall"
 
-	"saltern/control"
 	"saltern/master/msgpack"
 	"saltern/master/value"
 	"saltern/printable"
@@ -27,8 +26,13 @@ const maxProbeFrame = 16 << 10
 // it waits for the one it wants.
 const maxProbeFrames = 16
 
-// maxTrouble bounds what a master says of itself, in bytes.
-const maxTrouble = 200
+const (
+	// pingFault is the field of an answer to a ping in which a master of ours says what is
+	// wrong with it: control.PingFault, which this package does not import.
+	pingFault = "saltern_fault"
+	// maxTrouble bounds what it says, in bytes.
+	maxTrouble = 200
+)
 
 var (
 	errSilent   = errors.New("no answer in time")
@@ -334,7 +338,7 @@ func pingAnswer(b []byte) error {
 	if load := m.Map("load"); load != nil {
 		m = load
 	}
-	if trouble := m.Str(control.PingFault); trouble != "" {
+	if trouble := m.Str(pingFault); trouble != "" {
 		return fmt.Errorf("%w: %s", errUnwell, printable.Brief(trouble, maxTrouble))
 	}
 	if m.Bool("cluster_retry") {

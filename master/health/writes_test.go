@@ -9,10 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"saltern/control"
@@ -53,13 +51,13 @@ func TestWritesOfBadDisk(t *testing.T) {
 			disk := baddisk.New(t, c.kind)
 			problems := newProblems()
 			w := NewWrites(filepath.Join(disk.Dir, ".try"), problems)
-			w.every = 20 * time.Millisecond
-			w.takes = 500 * time.Millisecond
+			w.Every = 20 * time.Millisecond
+			w.Takes = 500 * time.Millisecond
 			tried := make(chan struct{}, 1000)
-			try := w.try
-			w.try = func(path string) error {
+			try := w.Try
+			w.Try = func() error {
 				defer func() { tried <- struct{}{} }()
-				return try(path)
+				return try()
 			}
 			runs(t, w)
 			<-tried
@@ -72,55 +70,6 @@ func TestWritesOfBadDisk(t *testing.T) {
 			await.That(t, "the end", func() bool { return w.Reason() == "" })
 		})
 	}
-}
-
-// TestWritesHang: a try that hangs is told of in time, no second one is begun beside it, and
-// the master can end meanwhile.
-func TestWritesHang(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := NewWrites("/x/.try", newProblems())
-		hangs, under, tries := make(chan struct{}), atomic.Int32{}, atomic.Int32{}
-		w.try = func(string) error {
-			if under.Add(1) > 1 {
-				t.Error("two at once")
-			}
-			defer under.Add(-1)
-			if tries.Add(1) == 2 {
-				<-hangs
-			}
-			return nil
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			w.Run(ctx)
-		}()
-
-		time.Sleep(tryEvery + tryTakes - time.Second)
-		if s := w.Reason(); s != "" {
-			t.Errorf("too early: %q", s)
-		}
-		time.Sleep(2 * time.Second)
-		if s := w.Reason(); s != "this master cannot keep jobs: the disk does not answer" {
-			t.Errorf("too late: %q", s)
-		}
-		time.Sleep(time.Minute)
-		if l := w.problems.List(); len(l) != 1 || !strings.Contains(l[0].Text, "/x/.try was not written in 6") {
-			t.Errorf("%+v", l)
-		}
-
-		hangs <- struct{}{}
-		synctest.Wait()
-		if s := w.Reason(); s != "" {
-			t.Errorf("it answers again: %q", s)
-		}
-		tries.Store(1) // the next one hangs
-		time.Sleep(2 * tryEvery)
-		cancel()
-		<-ended
-		close(hangs)
-	})
 }
 
 // TestWritesProblemEnds: a job cache that could not be written to is well again when the disk is,
@@ -156,21 +105,29 @@ func TestWritesProblemEnds(t *testing.T) {
 // TestReasonNamesNoPath: strangers may ask for a ping. Whatever the error is, they read its
 // cause and nothing of this machine.
 func TestReasonNamesNoPath(t *testing.T) {
-	w := NewWrites("/secret/place/.try", newProblems())
+	const path = "/secret/place/.try"
+	reason := func(err error) string {
+		w := NewWrites(path, newProblems())
+		w.Every = time.Hour
+		w.Try = func() error { return err }
+		noted := make(chan struct{})
+		w.Note = func(error) { close(noted) }
+		runs(t, w)
+		<-noted
+		return w.Reason()
+	}
 	for errno := syscall.Errno(1); errno < 134; errno++ {
 		for _, err := range []error{
 			errno,
-			&os.PathError{Op: "write", Path: w.path, Err: errno},
-			errors.Join(fmt.Errorf("try: %w", &os.LinkError{Op: "rename", Old: w.path, New: w.path, Err: errno}), io.EOF),
+			&os.PathError{Op: "write", Path: path, Err: errno},
+			errors.Join(fmt.Errorf("try: %w", &os.LinkError{Op: "rename", Old: path, New: path, Err: errno}), io.EOF),
 		} {
-			w.note(err)
-			if got, want := w.Reason(), "this master cannot keep jobs: "+errno.Error(); got != want {
+			if got, want := reason(err), "this master cannot keep jobs: "+errno.Error(); got != want {
 				t.Errorf("%v: %q, want %q", err, got, want)
 			}
 		}
 	}
-	w.note(fmt.Errorf("read %s: it is not what was written", w.path))
-	if got := w.Reason(); strings.Contains(got, "secret") || !strings.HasSuffix(got, ": what is written is not what is read") {
+	if got := reason(fmt.Errorf("read %s: it is not what was written", path)); strings.Contains(got, "secret") || !strings.HasSuffix(got, ": what is written is not what is read") {
 		t.Error(got)
 	}
 }

@@ -4,6 +4,7 @@ package baddisk
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"saltern/test/await"
 )
 
 // The file systems.
@@ -76,24 +79,28 @@ func (d *Disk) unmount() {
 }
 
 // Repair unmounts the file system and mounts it again, as a restart of the machine does.
-// Nothing on it may be open.
+// It waits until nothing on it is open, here and in mount namespaces that others have made
+// meanwhile: until then the kernel goes on with what it has.
 func (d *Disk) Repair() {
 	d.t.Helper()
-	err := syscall.Unmount(d.Dir, 0)
-	if err == nil {
-		err = d.mount()
-	}
-	if err != nil {
-		d.t.Fatalf("mount %s again: %v", d.Dir, err)
-	}
+	mark := filepath.Join(d.Dir, "mended")
+	mounted := true
+	await.That(d.t, "the file system of "+d.Dir+" to be mended", func() bool {
+		if mounted && syscall.Unmount(d.Dir, 0) != nil {
+			return false
+		}
+		mounted = d.mount() == nil
+		return mounted && os.WriteFile(mark, nil, 0o600) == nil
+	})
 }
 
-// ReadOnly mounts the file system read-only from now on.
+// ReadOnly mounts the file system read-only from now on. It waits until nothing on it is
+// open for writing.
 func (d *Disk) ReadOnly() {
 	d.t.Helper()
-	if out, err := exec.Command("mount", "-o", "remount,ro", d.Dir).CombinedOutput(); err != nil {
-		d.t.Fatalf("remount: %v %s", err, out)
-	}
+	await.That(d.t, "nobody to write to "+d.Dir, func() bool {
+		return exec.Command("mount", "-o", "remount,ro", d.Dir).Run() == nil
+	})
 }
 
 // Break has the kernel give the file system up after an error: XFS shuts down, ext4
@@ -142,15 +149,19 @@ func (d *Disk) Thaw() {
 	}
 }
 
-// Fill takes all the room; Empty gives it back.
+// Fill takes all the room there is, also what others have given back since the last Fill;
+// Empty gives it back.
 func (d *Disk) Fill() {
 	d.t.Helper()
-	f, err := os.Create(d.filler())
+	f, err := os.OpenFile(d.filler(), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	defer f.Close()
-	end := int64(0)
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		d.t.Fatal(err)
+	}
 	for part := int64(size); part >= 512; part /= 2 {
 		for syscall.Fallocate(int(f.Fd()), 0, end, part) == nil {
 			end += part

@@ -50,7 +50,8 @@ type facts struct {
 	balancer *balancerFacts
 	balErr   error
 	slowAnswer
-	clock *bool
+	unwritable map[string]error // folders that take no writes, and why
+	clock      *bool
 }
 
 // slowAnswer is what the file systems said when they were last asked.

@@ -175,7 +175,7 @@ func diskFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 			continue
 		}
 		if d.err != nil {
-			out = append(out, status.Finding{Code: status.StorageUnusable, Subject: path, Cause: d.err.Error()})
+			out = append(out, status.Finding{Code: status.StorageUnusable, Subject: path, Cause: probe.DiskCause(d.err)})
 			continue
 		}
 		if seen[d.Disk] {
@@ -192,8 +192,11 @@ func diskFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 			out = append(out, status.Finding{Code: status.DiskLow, Subject: path, Cause: cause})
 		}
 	}
+	for _, path := range slices.Sorted(maps.Keys(f.unwritable)) {
+		out = append(out, writeFinding(path, f.unwritable[path]))
+	}
 	if f.keysErr != nil {
-		out = append(out, status.Finding{Code: status.StorageUnusable, Subject: cfg.PKIDir(), Cause: f.keysErr.Error()})
+		out = append(out, status.Finding{Code: status.StorageUnusable, Subject: cfg.PKIDir(), Cause: probe.DiskCause(f.keysErr)})
 	}
 	return out
 }

@@ -47,6 +47,7 @@ type Observer struct {
 	cfg    Config
 	slow   *slowFacts
 	clock  clock
+	tries  []*folders
 	events *history.Recorder
 	course *history.Course
 	doc    atomic.Pointer[status.Document]
@@ -61,7 +62,7 @@ type Observer struct {
 
 // New gives an observer; nothing is looked at before Run.
 func New(cfg Config) *Observer {
-	o := &Observer{cfg: cfg, slow: newSlowFacts(cfg.Settings), events: history.NewRecorder(filepath.Join(cfg.Settings.LogDir(), "events.jsonl"), cfg.Log),
+	o := &Observer{cfg: cfg, slow: newSlowFacts(cfg.Settings), tries: newFolders(cfg.Settings), events: history.NewRecorder(filepath.Join(cfg.Settings.LogDir(), "events.jsonl"), cfg.Log),
 		course: history.NewCourse(filepath.Join(cfg.Settings.LogDir(), "course.json"), cfg.Log)}
 	d := o.compose(facts{})
 	o.doc.Store(&d)
@@ -104,9 +105,10 @@ const (
 // Run observes until ctx ends. It is also the heartbeat towards the watchdog:
 // nothing in it can block for longer than a few seconds.
 func (o *Observer) Run(ctx context.Context) {
-	var clock sync.WaitGroup
-	clock.Go(func() { o.clock.keep(ctx, probe.ClockSynchronised) })
-	defer clock.Wait()
+	var beside sync.WaitGroup
+	beside.Go(func() { o.clock.keep(ctx, probe.ClockSynchronised) })
+	beside.Go(func() { runFolders(ctx, o.tries) })
+	defer beside.Wait()
 	defer o.events.Wait()
 	defer o.course.Wait()
 	told := conditions{path: o.cfg.Settings.ConditionsFile()}
@@ -157,6 +159,7 @@ func (o *Observer) look(ctx context.Context) facts {
 		tasks.Go(func() { f.balancer, f.balErr = askBalancer(ctx, o.cfg.Balancer) })
 	}
 	f.slowAnswer = o.slow.get(o.cfg.Now())
+	f.unwritable = unwritable(o.tries)
 	f.Node = o.cfg.Node()
 	f.clock = o.clock.Load()
 	tasks.Wait()

@@ -1,4 +1,7 @@
-package durable
+// Package writable reports whether folders take writes: a small file is written, synced and
+// read back, again and again. statfs(2) does not tell: it works on a file system that has
+// shut down.
+package writable
 
 import (
 	"bytes"
@@ -17,7 +20,7 @@ const tryBytes = 4 << 10
 // Try shows that new files can be kept where path is: it makes the file, syncs it,
 // reads it back from the disk, and removes it. The folder must exist, and the name be
 // this caller's alone; a file of that name, of a process that was killed, is removed
-// first. statfs(2) shows none of this: it works on a file system that has shut down.
+// first.
 //
 // Try blocks for as long as the disk does. Its error wraps the errno.
 func Try(path string) (err error) {

@@ -1,4 +1,4 @@
-package durable_test
+package writable
 
 import (
 	"errors"
@@ -7,7 +7,6 @@ import (
 	"syscall"
 	"testing"
 
-	"saltern/durable"
 	"saltern/test/baddisk"
 )
 
@@ -32,7 +31,7 @@ func TestTry(t *testing.T) {
 			if err := c.put(); err != nil {
 				t.Fatal(err)
 			}
-			if err := durable.Try(path); err != nil {
+			if err := Try(path); err != nil {
 				t.Error(err)
 			}
 			if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
@@ -43,7 +42,7 @@ func TestTry(t *testing.T) {
 			}
 		})
 	}
-	if err := durable.Try(filepath.Join(dir, "none", ".try")); !errors.Is(err, os.ErrNotExist) {
+	if err := Try(filepath.Join(dir, "none", ".try")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("in a folder that is not there: %v", err)
 	}
 }
@@ -64,7 +63,7 @@ func TestTryOfBadDisks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			disk := baddisk.New(t, c.kind)
 			path := filepath.Join(disk.Dir, ".try")
-			if err := durable.Try(path); err != nil {
+			if err := Try(path); err != nil {
 				t.Fatal(err)
 			}
 			c.harm(disk)
@@ -72,7 +71,7 @@ func TestTryOfBadDisks(t *testing.T) {
 			if err := syscall.Statfs(disk.Dir, &st); err != nil {
 				t.Errorf("statfs shows it, too: %v", err)
 			}
-			err := durable.Try(path)
+			err := Try(path)
 			found := false
 			for _, errno := range c.want {
 				found = found || errors.Is(err, errno)
@@ -81,7 +80,7 @@ func TestTryOfBadDisks(t *testing.T) {
 				t.Errorf("got %v, want one of %v", err, c.want)
 			}
 			c.mend(disk)
-			if err := durable.Try(path); err != nil {
+			if err := Try(path); err != nil {
 				t.Errorf("when it is mended: %v", err)
 			}
 		})

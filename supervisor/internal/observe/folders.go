@@ -1,0 +1,123 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"saltern/supervisor/internal/probe"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+	"saltern/writable"
+)
+
+const (
+	// tryFolders is how often a file system is tried, tryShared how often one that all nodes
+	// of the cluster use.
+	tryFolders = 5 * time.Second
+	tryShared  = 15 * time.Second
+	// folderTakes is how long a try may take until the disk counts as hung.
+	folderTakes = 4 * time.Second
+)
+
+// folders are those on one file system that the supervisor writes to. What the master and
+// salt-api write, the master tries itself, by its own account; how the shared volume is, its
+// manager knows.
+type folders struct {
+	writable.Watch
+	paths  []string // the first names them all
+	turn   int      // try's alone, as failed is
+	failed map[string]bool
+}
+
+// newFolders lists the folders of a node by file system. It asks no file system, which might
+// hang.
+func newFolders(cfg *settings.Settings) []*folders {
+	node := newWatch(tryFolders, cfg.DataDir, cfg.NodeDir(), cfg.LogDir(), cfg.AuditDir())
+	list := []*folders{node, newWatch(tryFolders, cfg.RuntimeDir)}
+
+	other, every := cfg.SharedNodesDir(), tryShared
+	if cfg.OnVolume() {
+		other, every = cfg.Storage.Bricks, tryFolders
+	}
+	if strings.HasPrefix(other, cfg.DataDir+"/") {
+		node.paths = append(node.paths, other)
+	} else {
+		list = append(list, newWatch(every, other))
+	}
+	return list
+}
+
+func newWatch(every time.Duration, paths ...string) *folders {
+	f := &folders{paths: paths, failed: map[string]bool{}}
+	f.Every = every
+	f.Takes = folderTakes
+	f.Try = f.try
+	return f
+}
+
+// try writes to one of the folders, in turn, and to those that took no write the last time:
+// a disk that fails is found with any of them. Folders that do not exist are passed over.
+func (f *folders) try() error {
+	f.turn++
+	var faults []error
+	for i, path := range f.paths {
+		if i != f.turn%len(f.paths) && !f.failed[path] {
+			continue
+		}
+		err := writable.Try(filepath.Join(path, ".try-applianced"))
+		f.failed[path] = err != nil && !ofThisProcess(err)
+		if f.failed[path] {
+			faults = append(faults, err)
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return faults[0]
+}
+
+// ofThisProcess reports whether err says nothing of the disk: the folder was never made, or
+// this process has too little of something.
+func ofThisProcess(err error) bool {
+	for _, target := range []error{fs.ErrNotExist, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EAGAIN} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// runFolders runs the watches until ctx ends, and waits for them.
+func runFolders(ctx context.Context, list []*folders) {
+	var wg sync.WaitGroup
+	for _, f := range list {
+		wg.Go(func() { f.Run(ctx) })
+	}
+	wg.Wait()
+}
+
+// unwritable returns what the watches found, by the name of the folders.
+func unwritable(list []*folders) map[string]error {
+	found := map[string]error{}
+	for _, f := range list {
+		if err := f.Err(); err != nil {
+			found[f.paths[0]] = err
+		}
+	}
+	return found
+}
+
+// writeFinding is the finding for folders that take no writes.
+func writeFinding(path string, err error) status.Finding {
+	code := status.StorageUnusable
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		code = status.DiskFull
+	}
+	return status.Finding{Code: code, Subject: path, Cause: probe.DiskCause(err)}
+}
