@@ -29,8 +29,8 @@ const (
 	goingDown = 0x8004587d // XFS_IOC_GOINGDOWN
 )
 
-// size is what mkfs.xfs wants at least. The file has holes.
-const size = 320 << 20
+// smallest is what mkfs.xfs wants at least, in bytes.
+const smallest = 320 << 20
 
 // Disk is a file system on a file, mounted until the test ends.
 type Disk struct {
@@ -38,14 +38,21 @@ type Disk struct {
 	t     testing.TB
 	kind  string
 	image string
+	size  int64
 }
 
-// New mounts a file system of that kind. Without root, loop devices or its mkfs the test
-// is skipped.
+// New mounts a small file system of that kind. Without root, loop devices or its mkfs the
+// test is skipped.
 func New(t testing.TB, kind string) *Disk {
 	t.Helper()
-	folder := t.TempDir()
-	d := &Disk{Dir: filepath.Join(folder, "mounted"), t: t, kind: kind, image: filepath.Join(folder, "image")}
+	return On(t, filepath.Join(t.TempDir(), "mounted"), kind, smallest)
+}
+
+// On is New for a file system of so many bytes, none of which it takes before they are
+// written, on a folder that it makes.
+func On(t testing.TB, dir, kind string, size int64) *Disk {
+	t.Helper()
+	d := &Disk{Dir: dir, t: t, kind: kind, image: filepath.Join(t.TempDir(), "image"), size: size}
 	if err := errors.Join(os.Mkdir(d.Dir, 0o755), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, size)); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +169,7 @@ func (d *Disk) Fill() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	for part := int64(size); part >= 512; part /= 2 {
+	for part := d.size; part >= 512; part /= 2 {
 		for syscall.Fallocate(int(f.Fd()), 0, end, part) == nil {
 			end += part
 		}

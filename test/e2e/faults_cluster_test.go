@@ -3,9 +3,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/supervisor/status"
+	"saltern/test/baddisk"
 	"saltern/test/lab"
 )
 
@@ -106,7 +107,8 @@ func TestFaultsOfACluster(t *testing.T) {
 		}
 	}
 	nodes[1].Change(t, "settings.programs", map[string]any{"master": filepath.Join(prog, "salt-master")})
-	data := ownDisk(t, filepath.Join(nodes[1].Dir, "data"))
+	disk := baddisk.On(t, filepath.Join(nodes[1].Dir, "data"), baddisk.Ext4, 2<<30)
+	data := disk.Dir
 	for _, n := range nodes {
 		n.Launch(t)
 	}
@@ -189,19 +191,30 @@ func TestFaultsOfACluster(t *testing.T) {
 		mendedAll(t, n2, status.MasterConfig, status.MasterLastGood)
 	})
 	t.Run("a disk is full", func(t *testing.T) {
-		filler := filepath.Join(data, "filler")
-		fillDisk(t, filler)
+		disk.Fill()
 		tells(t, n2, clusterFault{"NOT SERVING  cluster lab", status.ExitNotServing, status.DiskFull, "the file system of " + data + " is full", "free of"})
 		tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeNotServing, "node n2", "SCA-402"})
 		n1.Ping(t, 120*time.Second, "m1")
-		if err := os.Remove(filler); err != nil { // make room there
-			t.Fatal(err)
-		}
+		disk.Empty() // make room there
 		mendedAll(t, n2, status.DiskFull, status.ReturnsNotKept, status.MasterProblem)
 		mendedAll(t, n1, status.NodeNotServing)
 		n2.Ping(t, 120*time.Second, "m1")
 	})
 	all := t
+	t.Run("a disk hangs", func(t *testing.T) {
+		disk.Freeze()
+		unwell(t, nodes, 15*time.Second)
+		tells(t, n2, clusterFault{"NOT SERVING  cluster lab", status.ExitNotServing, status.StorageUnusable, "storage " + data + " cannot be used", "the disk does not answer"})
+		for _, n := range []*lab.Appliance{n1, n3} {
+			tells(t, n, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeMasterDown, "the master of node n2", "SCA-401"})
+			n.Ping(t, 120*time.Second, "m1")
+		}
+		disk.Thaw()
+		for _, n := range nodes {
+			mendedAll(t, n, status.StorageUnusable, status.ReturnsNotKept, status.NodeMasterDown, status.NodeNotServing, status.NodeUnreachable)
+		}
+		n2.Ping(t, 120*time.Second, "m1")
+	})
 	t.Run("two of three are gone", func(t *testing.T) {
 		n2.Kill()
 		n3.Kill()
@@ -243,6 +256,28 @@ func TestFaultsOfACluster(t *testing.T) {
 		}
 		n2.Ping(t, 120*time.Second, "m1")
 	})
+	t.Run("a disk has died", func(t *testing.T) { // finding F4: all nodes looked well
+		disk.Break()
+		unwell(t, []*lab.Appliance{n1, n2}, 15*time.Second)
+		tells(t, n2, clusterFault{"NOT SERVING  cluster lab", status.ExitNotServing, status.StorageUnusable, "storage " + data + " cannot be used", "journalctl -k"})
+		tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeMasterDown, "the master of node n2", "SCA-401"})
+		n1.Ping(t, 120*time.Second, "m1")
+	})
+}
+
+// unwell waits until the load balancers of all nodes know that a master can keep no jobs.
+func unwell(t *testing.T, nodes []*lab.Appliance, limit time.Duration) {
+	t.Helper()
+	began := time.Now()
+	for _, n := range nodes {
+		lab.Eventually(t, limit, "the load balancer of "+n.Name+" knows an unwell master", func() error {
+			if r := n.Applianced(t, "lb", "status"); !strings.Contains(r.Out, "unwell") {
+				return errors.New(r.Out)
+			}
+			return nil
+		})
+	}
+	t.Logf("all load balancers knew after %v", time.Since(began))
 }
 
 // strike sends a signal to a service of a node.
@@ -261,38 +296,4 @@ func strike(t *testing.T, n *lab.Appliance, service string, sig syscall.Signal) 
 		}
 	}
 	t.Fatalf("%s of %s does not run: %+v", service, n.Name, d.Services)
-}
-
-// ownDisk mounts a file system of its own, large enough for a node, until the
-// end of the test.
-func ownDisk(t *testing.T, dir string) string {
-	t.Helper()
-	image := filepath.Join(lab.Dir(t), "disk")
-	for _, c := range [][]string{{"mkdir", dir}, {"truncate", "-s", "2G", image}, {"mkfs.ext4", "-q", "-m", "0", image}, {"mount", "-o", "loop", image, dir}} {
-		if out, err := exec.CommandContext(t.Context(), c[0], c[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v: %s", c, err, out)
-		}
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Errorf("unmount %s: %v", dir, err)
-		}
-	})
-	return dir
-}
-
-// fillDisk takes all the room of a file system, without writing it.
-func fillDisk(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	end := int64(0)
-	for part := int64(1 << 30); part >= 4<<10; part /= 2 {
-		for syscall.Fallocate(int(f.Fd()), 0, end, part) == nil {
-			end += part
-		}
-	}
 }
