@@ -18,6 +18,7 @@ type frontend struct {
 	accepted atomic.Uint64
 	refused  [refusals]atomic.Uint64
 	ended    [endings]atomic.Uint64
+	unheard  atomic.Pointer[error] // why a listener of the API is not open yet; nil: all are
 
 	mu      sync.Mutex
 	members []*member // nil where one was removed; the place is its idx

@@ -369,6 +369,7 @@ func (p *Proxy) openListeners() error {
 				err = fmt.Errorf("frontend %s: %w", fe.cfg.Name, err)
 				if fe.mode == API && !inherited { // minions do not wait for it
 					p.log.Warn("the API is not served there yet", "addr", s, "error", err)
+					fe.unheard.Store(&err)
 					p.missing = append(p.missing, &listener{fe: fe, addr: ap})
 					continue
 				}
@@ -392,6 +393,7 @@ func (p *Proxy) listenAgain() {
 	p.missing = slices.DeleteFunc(p.missing, func(ln *listener) bool {
 		fd, err := listenTCP(ln.addr, p.cfg.Limits.Backlog, p.cfg.Keepalive)
 		if err != nil {
+			ln.fe.unheard.Store(&err)
 			return false
 		}
 		open := &listener{fe: ln.fe, fd: fd, addr: localAddr(fd)}
@@ -402,6 +404,7 @@ func (p *Proxy) listenAgain() {
 		p.mu.Lock()
 		p.lns = append(p.lns, open)
 		p.mu.Unlock()
+		ln.fe.unheard.Store(nil)
 		p.log.Info("listening", "frontend", ln.fe.cfg.Name, "addr", open.addr.String())
 		return true
 	})

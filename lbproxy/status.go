@@ -38,6 +38,7 @@ type FrontendStatus struct {
 	Name     string            `json:"name"`
 	Mode     Mode              `json:"mode"`
 	Listen   []string          `json:"listen"`
+	Unheard  string            `json:"unheard,omitempty"` // why it does not listen where it should, as far as it may do without
 	Sessions int64             `json:"sessions"`
 	Accepted uint64            `json:"accepted"`
 	Refused  map[string]uint64 `json:"refused,omitempty"`
@@ -121,6 +122,9 @@ func (p *Proxy) Status() Status {
 			if ln.fe == fe {
 				fs.Listen = append(fs.Listen, ln.addr.String())
 			}
+		}
+		if err := fe.unheard.Load(); err != nil {
+			fs.Unheard = (*err).Error()
 		}
 		for _, m := range fe.list() {
 			fs.Serving = fs.Serving || (m.State() == Up && !m.be.closedTo())

@@ -132,6 +132,7 @@ func WriteSecret(path string, content []byte, reader Account) (bool, error) {
 type KeyFault struct {
 	Path   string
 	Reason string
+	Err    error // what reading it met; nil: its content, owner or mode is wrong
 }
 
 // Error words the fault.
@@ -146,7 +147,7 @@ func CheckKeys(pki string, reader Account) error {
 	var faults *multierror.Error
 	entries, err := os.ReadDir(pki)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return &KeyFault{pki, err.Error()}
+		return &KeyFault{Path: pki, Reason: err.Error(), Err: err}
 	}
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), ".pem") || strings.HasPrefix(e.Name(), ".") {
@@ -156,21 +157,22 @@ func CheckKeys(pki string, reader Account) error {
 		if to, err := filepath.EvalSymlinks(path); err == nil && to != path && filepath.Dir(to) == filepath.Clean(pki) && strings.HasSuffix(to, ".pem") {
 			continue // master.pem stands for a file that is looked at itself
 		}
-		if reason := keyFault(path, reader); reason != "" {
-			faults = multierror.Append(faults, &KeyFault{path, reason})
+		b, _, err := durable.ReadFile(path, maxKeyFile, durable.Follow)
+		if err != nil {
+			reason := err.Error()
+			if pe, ok := errors.AsType[*fs.PathError](err); ok {
+				reason = pe.Err.Error()
+			}
+			faults = multierror.Append(faults, &KeyFault{Path: path, Reason: reason, Err: err})
+		} else if reason := keyFault(path, b, reader); reason != "" {
+			faults = multierror.Append(faults, &KeyFault{Path: path, Reason: reason})
 		}
 	}
 	return faults.ErrorOrNil()
 }
 
-func keyFault(path string, reader Account) string {
-	b, _, err := durable.ReadFile(path, maxKeyFile, durable.Follow)
-	if err != nil {
-		if pe, ok := errors.AsType[*fs.PathError](err); ok {
-			return pe.Err.Error()
-		}
-		return err.Error()
-	}
+// keyFault is what is wrong with a key file of that content; "": nothing.
+func keyFault(path string, b []byte, reader Account) string {
 	if block, _ := pem.Decode(b); block == nil {
 		return "does not hold a PEM key (empty or cut short)"
 	}

@@ -167,6 +167,7 @@ func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 	const what = "ports of this node"
 	c := Check{Name: "port", What: what, Result: Pass, passing: true}
 	var taken []string
+	var used bool
 	listen := []string{s.NodeAddress()}
 	if !s.Arbiter {
 		pool := net.JoinHostPort(s.Peering.Address, strconv.Itoa(s.Peering.PoolPort))
@@ -180,8 +181,9 @@ func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 			continue
 		}
 		if err := probe.PortFree(a); err != nil {
-			taken = append(taken, err.Error())
+			taken = append(taken, probe.ListenCause(err))
 			c.passing = c.passing && errors.Is(err, syscall.EADDRNOTAVAIL)
+			used = used || probe.IsTaken(err)
 		}
 	}
 	switch {
@@ -192,9 +194,13 @@ func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 		return c
 	}
 	c.Result, c.Detail = Fail, strings.Join(taken, "; ")
-	c.Hint = "stop the program that has the port (an installed salt-master, perhaps), or choose other ports under settings"
-	if c.passing {
+	switch {
+	case c.passing:
 		c.Hint = "check the network, or give addresses that the machine has: ip addr"
+	case used:
+		c.Hint = "stop the program that has the port (an installed salt-master, perhaps), or choose other ports under settings"
+	default:
+		c.Hint = "correct what stands against it, or choose other addresses or ports under settings"
 	}
 	return c
 }

@@ -112,6 +112,9 @@ const (
 	ClockUnsynced     Code = "SCA-601"
 	DescriptorsShort  Code = "SCA-602"
 	SupervisorStopped Code = "SCA-603"
+	AddressMissing    Code = "SCA-604"
+	PortRefused       Code = "SCA-605"
+	NetworkDown       Code = "SCA-606"
 )
 
 // Kind is what is fixed about a code: the table of kinds is the manual.
@@ -185,7 +188,7 @@ func storageKinds() []Kind {
 func apiKinds() []Kind {
 	return []Kind{
 		{APIDown, Warning, "Salt's API is not served by this node", "fix what the cause names, it is tried again by itself; then applianced logs api; applianced restart api", []Code{NodeRemoved, SetupStopped, MasterDown, MasterConfig, DiskFull, StorageUnusable, AccountMissing}, 5 * time.Second},
-		{APIFront, Warning, "the load balancer of this node cannot reach its salt-api", "stop the program that has the port (ss -ltnp), or say the same port in front.api_port and rest_cherrypy; 0 in front.api_port leaves the API to salt-api alone",
+		{APIFront, Warning, "the load balancer of this node cannot reach its salt-api", "fix what the cause names: ss -ltnp says which program has a port; front.api_port and rest_cherrypy may name the same one; 0 in front.api_port leaves the API to salt-api alone",
 			[]Code{NodeRemoved, SetupStopped, APIDown, MasterDown, MasterSilent, MasterConfig, BalancerDown, BalancerSilent, DiskFull, StorageUnusable, AccountMissing}, 30 * time.Second},
 	}
 }
@@ -201,9 +204,9 @@ func Kinds() []Kind {
 		{NodeRemoved, Fatal, "this node was removed from the cluster", "applianced reset makes it a new machine; then it may join again", nil, 0},
 		{NodeMasterDown, Warning, "the master of node %s does not serve", "applianced status on %s", []Code{NodeUnreachable, NodeNotServing}, 10 * time.Second},
 		{SecretStaged, Notice, "the cluster's secret is being changed, and not every node has the new one", "applianced secret rotate goes on with it", nil, 2 * time.Minute},
-		{NodeUnreachable, Warning, "node %s is unreachable", "applianced ping %s; if it is gone for good: applianced remove %s", nil, 10 * time.Second},
+		{NodeUnreachable, Warning, "node %s is unreachable", "applianced ping %s; if it is gone for good, and the other nodes say the same: applianced remove %s", nil, 10 * time.Second},
 		{NodeNotServing, Warning, "node %s does not serve minions", "applianced status on %s", []Code{NodeUnreachable}, 10 * time.Second},
-		{NodeAPIDown, Warning, "other nodes cannot speak with this one: %s is not ours", "stop the program that has the port: ss -ltnp", nil, 3 * time.Second},
+		{NodeAPIDown, Warning, "other nodes cannot speak with this one: it does not listen on %s", "fix what the cause names; which program has a port says ss -ltnp. It is tried again by itself", nil, 3 * time.Second},
 		{VirtualNobody, Warning, "no node has the virtual address %s", "applianced status on each node says why it does not take it",
 			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, NoBackend, VirtualUnable}, 15 * time.Second},
 		{VirtualTwice, Warning, "more than one node has the virtual address %s", "let VRRP (IP protocol 112) through between the nodes; applianced ping NODE looks at the rest", nil, 15 * time.Second},
@@ -228,9 +231,27 @@ func Kinds() []Kind {
 		{ClockUnsynced, Notice, "the clock is not synchronised", "check the time service: timedatectl", nil, 30 * time.Second},
 		{DescriptorsShort, Warning, "few file descriptors are left for minions", "raise LimitNOFILE of the unit", nil, 0},
 		{SupervisorStopped, Fatal, "the supervisor is stopping", "", nil, 0},
+		{AddressMissing, Fatal, "this machine does not have its address %s", "give it back: a reservation in DHCP, or a fixed address; all goes on by itself then. If the node is to have another one for good: applianced leave, applianced reset, and let it join with that; those in front and master of appliance.yaml are corrected there", nil, 3 * time.Second},
+		{PortRefused, Fatal, "nothing can listen on address %s", "fix what the cause names; it is tried again by itself", nil, 0},
+		{NetworkDown, Fatal, "this node has no network", "look at the cable, the virtual switch or the bond: ip link, networkctl; all goes on by itself then", nil, 3 * time.Second},
 	}...)
+	for i := range all {
+		if slices.Contains(needNetwork(), all[i].Code) {
+			all[i].DependsOn = append(slices.Clip(all[i].DependsOn), AddressMissing, PortRefused, NetworkDown)
+		}
+	}
 	slices.SortFunc(all, func(a, b Kind) int { return cmp.Compare(a.Code, b.Code) })
 	return all
+}
+
+// needNetwork are the problems that follow when a node does not have its address, may not listen
+// on it, or has no network.
+func needNetwork() []Code {
+	return []Code{
+		NodeMasterDown, NodeUnreachable, NodeNotServing, NodeAPIDown, VirtualNobody, MastersApart, ArbiterUnwell, RemovalHalf,
+		MasterDown, MasterSilent, MasterUnreported, MasterProblem, APIDown, APIFront, BalancerDown, BalancerSilent, NoBackend, VirtualUnable,
+		VolumeAbsent, VolumeHangs, VolumeNoQuorum, StorageDaemon, BrickDown, HealStuck, StorageBlocked, StoragePeerAway, MirrorBehind, ClockSkew,
+	}
 }
 
 // upkeepKinds are those of what is done now and then.
@@ -379,7 +400,7 @@ func hideConsequences(held []Problem) []Problem {
 // ofMaster tells of faults that keep this node's own master from serving, and
 // nothing else.
 func ofMaster(p Problem) bool {
-	return p.Severity == Fatal && slices.Contains([]Code{MasterDown, MasterConfig, MasterSilent, ReturnsNotKept, KeyUnreadable, PortInUse, ProgramMissing, AccountMissing}, p.Code)
+	return p.Severity == Fatal && slices.Contains([]Code{MasterDown, MasterConfig, MasterSilent, ReturnsNotKept, KeyUnreadable, PortInUse, PortRefused, ProgramMissing, AccountMissing}, p.Code)
 }
 
 // ServedElsewhere is Worst for a node whose minions are answered, by the

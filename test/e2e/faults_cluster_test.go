@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -121,6 +122,7 @@ func TestFaultsOfACluster(t *testing.T) {
 
 	t.Run("a node is unreachable", func(t *testing.T) {
 		net.Cut(t, n3.Addr)
+		tells(t, n3, clusterFault{"NOT SERVING  cluster lab", status.ExitNotServing, status.NetworkDown, "this node has no network", "eth0, which has " + n3.Addr})
 		next := tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeUnreachable, "node n3 is unreachable", n3.Addr})
 		if r := typed(t, n1, next, "ping"); r.Code != status.ExitNotServing || !strings.Contains(r.Out, "fail") || !strings.Contains(r.Out, "check: ") {
 			t.Errorf("%+v", r)
@@ -229,6 +231,42 @@ func TestFaultsOfACluster(t *testing.T) {
 		n3.Launch(all)
 		for _, n := range nodes {
 			mendedAll(t, n, status.NodeUnreachable, status.NodeNotServing, status.NodeMasterDown)
+		}
+	})
+	t.Run("an address is lost", func(t *testing.T) { // finding F7: a port was said to be taken
+		ip := func(args ...string) {
+			t.Helper()
+			if out, err := exec.Command("nsenter", append([]string{"--net=" + net.Namespace(n3.Addr), "ip"}, args...)...).CombinedOutput(); err != nil {
+				t.Fatalf("ip %v: %v: %s", args, err, out)
+			}
+		}
+		lost := clusterFault{"NOT SERVING  cluster lab", status.ExitNotServing, status.AddressMissing, "this machine does not have its address " + n3.Addr, "this machine has " + n3.Addr + "3 on eth0"}
+		alone := func() {
+			t.Helper()
+			lab.Eventually(t, 30*time.Second, "the one problem of n3", func() error {
+				d, err := n3.Status(t)
+				others := slices.DeleteFunc(d.Problems, func(p status.Problem) bool {
+					return p.Code == status.AddressMissing || p.Severity != status.Fatal && !slices.Contains([]status.Code{status.NodeUnreachable, status.NodeMasterDown, status.MastersApart, status.NodeAPIDown, status.NodeNotServing}, p.Code)
+				})
+				if err == nil && len(others) > 0 {
+					err = fmt.Errorf("%+v", others)
+				}
+				return err
+			})
+		}
+		ip("addr", "flush", "dev", "eth0")
+		ip("addr", "add", n3.Addr+"3/24", "dev", "eth0")
+		tells(t, n3, lost) // while it runs
+		alone()
+		n3.Kill()
+		n3.Launch(all)
+		tells(t, n3, lost) // after a start
+		alone()
+		tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeUnreachable, "node n3 is unreachable", ""})
+		ip("addr", "flush", "dev", "eth0")
+		ip("addr", "add", n3.Addr+"/24", "dev", "eth0")
+		for _, n := range nodes {
+			mendedAll(t, n, status.AddressMissing, status.PortInUse, status.MasterDown, status.MasterSilent, status.NodeUnreachable, status.NodeNotServing, status.NodeMasterDown)
 		}
 	})
 	t.Run("a port is taken", func(t *testing.T) {

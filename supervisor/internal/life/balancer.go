@@ -17,6 +17,7 @@ import (
 
 	"saltern/lbproxy"
 	"saltern/supervisor/internal/confine"
+	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
@@ -108,7 +109,7 @@ func (b *balancer) prepare(runs bool) error {
 	}
 	found := blockers(programFindings(b.program()))
 	if !runs {
-		found = append(found, portFindings(append(b.Settings.FrontRequest(), b.Settings.FrontPublish()...)...)...)
+		found = append(found, probe.PortFindings(append(b.Settings.FrontRequest(), b.Settings.FrontPublish()...)...)...)
 	}
 	if len(found) > 0 {
 		return found

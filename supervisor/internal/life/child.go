@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"saltern/supervisor/internal/childlog"
 	"saltern/supervisor/internal/confine"
+	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/internal/vip"
 	"saltern/supervisor/layout"
@@ -51,12 +53,7 @@ func pidFile(s *settings.Settings, name string) string {
 }
 
 // make makes the directories of the master and of the load balancer.
-func (c *children) make() error {
-	if err := layout.Make(c.Settings, c.master, c.lb); err != nil {
-		return blockers{{Code: status.StorageUnusable, Subject: c.Settings.StorageDir(), Cause: settings.OneLine(err)}}
-	}
-	return nil
-}
+func (c *children) make() error { return layout.Make(c.Settings, c.master, c.lb) }
 
 // accountThere refuses to run a child as root in the image because its account
 // is missing. Elsewhere that is shown (SCA-502).
@@ -104,12 +101,38 @@ func (b blockers) Error() string {
 func (c *children) block(name string, err error) error {
 	var b blockers
 	if err != nil && !errors.As(err, &b) {
-		b = blockers{{Code: status.StorageUnusable, Subject: c.Settings.DataDir, Cause: err.Error()}}
+		b = blockers{c.unprepared(name, err)}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.blocked[name] = b
 	return err
+}
+
+// unprepared is the finding for a service that could not be prepared: a file that could not be
+// read or written, or anything else.
+func (c *children) unprepared(name string, err error) status.Finding {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return probe.FileFinding(c.folderOf(pe.Path), pe)
+	}
+	if le, ok := errors.AsType[*os.LinkError](err); ok {
+		return probe.FileFinding(c.folderOf(le.New), le)
+	}
+	code := status.MasterDown
+	if name == status.BalancerService {
+		code = status.BalancerDown
+	}
+	return status.Finding{Code: code, Cause: "it cannot be started: " + settings.OneLine(err)}
+}
+
+// folderOf is the folder of the settings in which a file is; the file itself if it is in none.
+func (c *children) folderOf(path string) string {
+	for _, dir := range []string{c.Settings.StorageDir(), c.Settings.DataDir, c.Settings.RuntimeDir} {
+		if path == dir || strings.HasPrefix(path, dir+"/") {
+			return dir
+		}
+	}
+	return path
 }
 
 // confine bounds a child that was just started; what was not possible is shown.

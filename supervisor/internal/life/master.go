@@ -110,14 +110,14 @@ func (m *master) prepare(ctx context.Context) error {
 	var b blockers
 	b = append(b, keyFindings(layout.CheckKeys(m.Settings.PKIDir(), m.master))...)
 	b = append(b, programFindings(m.program())...)
-	b = append(b, portFindings(m.Settings.MasterRequest(), m.Settings.MasterPublish())...)
+	b = append(b, probe.PortFindings(m.Settings.MasterRequest(), m.Settings.MasterPublish())...)
 	if len(b) > 0 {
 		now, _ := m.choice.now()
 		return append(b, m.faultsOf(now)...)
 	}
 	if m.member != nil {
 		if err := m.member.WriteSecret(); err != nil {
-			return blockers{{Code: status.StorageUnusable, Subject: m.Settings.ClusterConf(), Cause: err.Error()}}
+			return err
 		}
 	}
 	return m.configure(ctx)
@@ -237,6 +237,10 @@ func keyFindings(err error) blockers {
 	var b blockers
 	for _, e := range list {
 		if kf, ok := errors.AsType[*layout.KeyFault](e); ok {
+			if probe.IsOfDisk(kf.Err) {
+				b = append(b, probe.FileFinding(kf.Path, kf.Err))
+				continue
+			}
 			b = append(b, status.Finding{Code: status.KeyUnreadable, Subject: kf.Path, Cause: kf.Reason})
 		}
 	}
@@ -246,19 +250,12 @@ func keyFindings(err error) blockers {
 func programFindings(path string) []status.Finding {
 	fi, err := os.Stat(path)
 	switch {
+	case probe.IsOfDisk(err):
+		return []status.Finding{probe.FileFinding(path, err)}
 	case err != nil:
 		return []status.Finding{{Code: status.ProgramMissing, Subject: path, Cause: err.Error()}}
 	case !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0:
 		return []status.Finding{{Code: status.ProgramMissing, Subject: path, Cause: path + " is not an executable file"}}
 	}
 	return nil
-}
-
-func portFindings(addresses ...string) (out []status.Finding) {
-	for _, a := range addresses {
-		if err := probe.PortFree(a); err != nil {
-			out = append(out, status.Finding{Code: status.PortInUse, Subject: a, Cause: err.Error()})
-		}
-	}
-	return out
 }

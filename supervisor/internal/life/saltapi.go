@@ -24,6 +24,7 @@ import (
 	"saltern/proxyproto"
 	"saltern/supervisor/firewall"
 	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
@@ -125,7 +126,7 @@ func (a *saltAPI) prepare(ctx context.Context) error {
 		return errors.New(why)
 	}
 	if _, err := netip.ParseAddrPort(at.listens()); err == nil {
-		if found := blockers(portFindings(at.listens())); len(found) > 0 {
+		if found := blockers(probe.PortFindings(at.listens())); len(found) > 0 {
 			return found
 		}
 	}

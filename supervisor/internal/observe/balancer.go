@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -34,6 +35,7 @@ type balancerFacts struct {
 // apiFront is the front of Salt's API.
 type apiFront struct {
 	listens bool
+	unheard string            // why it does not listen everywhere
 	serving []string          // nodes whose salt-api is up
 	down    map[string]string // why the others are not
 }
@@ -110,7 +112,7 @@ func apiOf(st lbproxy.Status) *apiFront {
 	if i < 0 {
 		return nil
 	}
-	a := &apiFront{listens: len(st.Frontends[i].Listen) > 0, serving: []string{}, down: map[string]string{}}
+	a := &apiFront{listens: len(st.Frontends[i].Listen) > 0, unheard: st.Frontends[i].Unheard, serving: []string{}, down: map[string]string{}}
 	for _, b := range st.Backends {
 		for _, p := range b.Ports {
 			switch {
@@ -140,7 +142,7 @@ func apiFrontFindings(cfg *settings.Settings, f facts) []status.Finding {
 	case a == nil:
 		return nil
 	case !a.listens:
-		return []status.Finding{{Code: status.APIFront, Cause: fmt.Sprintf("port %d is another program's", cfg.Front.APIPort)}}
+		return []status.Finding{{Code: status.APIFront, Cause: fmt.Sprintf("nothing listens on port %d: %s", cfg.Front.APIPort, cmp.Or(a.unheard, "the load balancer does not say why"))}}
 	case a.down[cfg.Node] != "" && !f.apiStarts():
 		return []status.Finding{{Code: status.APIFront, Cause: status.Clip(a.down[cfg.Node])}}
 	}

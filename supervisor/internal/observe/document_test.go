@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -103,6 +105,22 @@ func TestScenarios(t *testing.T) {
 			down(f, 1, service.Info{State: service.Waiting, Message: "waiting"})
 			f.Blocked = map[string][]status.Finding{status.BalancerService: {{Code: status.PortInUse, Subject: "10.0.0.1:4506", Cause: "address in use: 10.0.0.1:4506 is held by salt-master (pid 7)"}}}
 			f.balancer, f.balErr = nil, errors.New("connection refused")
+		},
+		"address-lost": func(f *facts) { // finding F7: it was a port in use, four times
+			f.network = []status.Finding{{Code: status.AddressMissing, Subject: "10.0.0.1", Cause: "this machine has 10.0.0.63 on eth0"}}
+			f.front = errors.New("connection refused")
+			for i := range f.Others {
+				f.Others[i].State = "unreachable"
+				f.Cluster = append(f.Cluster, status.Finding{Code: status.NodeUnreachable, Subject: f.Others[i].Name, Cause: "no route to host"})
+			}
+			down(f, 0, service.Info{State: service.Waiting, Message: "waiting"})
+			f.Blocked = map[string][]status.Finding{status.MasterService: {{Code: status.AddressMissing, Subject: "10.0.0.1", Cause: "this machine has 10.0.0.63 on eth0"}}}
+			f.balancer.up, f.balErr = 0, errors.New("connection refused")
+		},
+		"disk-died": func(f *facts) { // finding F4
+			f.Trouble, f.balancer.backends, f.balancer.up = "this master cannot keep jobs: input/output error", 3, 2
+			f.unwritable = map[string]error{"/data": &fs.PathError{Op: "open", Path: "/data/.try", Err: syscall.EIO}}
+			f.Audit = "write /data/log/audit: input/output error"
 		},
 		"balancer-down": func(f *facts) {
 			f.front = errors.New("connection refused")

@@ -51,6 +51,7 @@ type facts struct {
 	balErr   error
 	slowAnswer
 	unwritable map[string]error // folders that take no writes, and why
+	network    []status.Finding // about this node's address in the cluster
 	clock      *bool
 }
 

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"saltern/supervisor/internal/probe"
@@ -56,6 +55,7 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 			out = append(out, balancerDown(i, len(f.Blocked[i.Name]) > 0)...)
 		}
 	}
+	out = append(out, f.network...)
 	out = append(out, balancerFindings(cfg, f)...)
 	out = append(out, diskFindings(cfg, f)...)
 	if f.Volume != nil {
@@ -146,24 +146,6 @@ func crash(i service.Info) string {
 	return s
 }
 
-// fromLastLine finds the cause of a crash in what the child said last.
-func fromLastLine(i service.Info) []status.Finding {
-	l := strings.ToLower(i.LastLine)
-	switch {
-	case i.Name == status.MasterService && i.LastExit == exitConfig:
-		return []status.Finding{{Code: status.MasterConfig, Cause: status.Clip(i.LastLine)}}
-	case strings.Contains(l, "address already in use"):
-		return []status.Finding{{Code: status.PortInUse, Subject: i.Name, Cause: status.Clip(i.LastLine)}}
-	case strings.Contains(l, "no space left on device"):
-		return []status.Finding{{Code: status.DiskFull, Subject: i.Name, Cause: status.Clip(i.LastLine)}}
-	case strings.Contains(l, ".pem") && (strings.Contains(l, "permission denied") || strings.Contains(l, "key")):
-		return []status.Finding{{Code: status.KeyUnreadable, Subject: "of the master", Cause: status.Clip(i.LastLine)}}
-	case strings.Contains(l, "config") && (strings.Contains(l, "error") || strings.Contains(l, "invalid") || strings.Contains(l, "expected")):
-		return []status.Finding{{Code: status.MasterConfig, Cause: status.Clip(i.LastLine)}}
-	}
-	return nil
-}
-
 func diskFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 	for path, d := range f.hang {
 		out = append(out, status.Finding{Code: status.StorageUnusable, Subject: path, Cause: fmt.Sprintf("has not answered for %s", status.Age(d))})
@@ -193,7 +175,7 @@ func diskFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(f.unwritable)) {
-		out = append(out, writeFinding(path, f.unwritable[path]))
+		out = append(out, probe.FileFinding(path, f.unwritable[path]))
 	}
 	if f.keysErr != nil {
 		out = append(out, status.Finding{Code: status.StorageUnusable, Subject: cfg.PKIDir(), Cause: probe.DiskCause(f.keysErr)})

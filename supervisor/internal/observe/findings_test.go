@@ -89,7 +89,7 @@ func TestFindings(t *testing.T) {
 		{"crash: exit code", func(f *facts) {
 			f.services[0] = service.Info{Name: status.MasterService, State: service.Pausing, Failures: 1, LastExit: "exit code 78", LastLine: "/etc/x: nonsense"}
 		}, "SCA-202: /etc/x: nonsense | SCA-201: "},
-		{"crash: disk", crashed("write /x: no space left on device"), "SCA-402 master: write /x: no space left on device | SCA-201: "},
+		{"crash: disk", crashed("write /x: no space left on device"), "SCA-402 /x: write /x: no space left on device | SCA-201: "},
 		{"between two crashes", func(f *facts) {
 			f.services[0] = service.Info{Name: status.MasterService, State: service.Starting, Failures: 1, LastExit: "killed by SIGSEGV", Since: now}
 		}, "SCA-201: killed by SIGSEGV"},
@@ -110,7 +110,11 @@ func TestFindings(t *testing.T) {
 		{"no master behind it", func(f *facts) { f.balancer.up, f.balancer.why, f.front = 0, "n1 request is down", refused }, "SCA-302: 0 of 1 up; n1 request is down"},
 		{"front does not answer", func(f *facts) { f.front = refused }, "SCA-302: ping through the front: connection refused"},
 		{"descriptors", func(f *facts) { f.balancer.fdFree = 10 }, "SCA-602: 10 of 1000 are free"},
-		{"another program has the API's port", func(f *facts) { f.balancer.api = &apiFront{} }, "SCA-230: port 8000 is another program's"},
+		{"another program has the API's port", func(f *facts) { f.balancer.api = &apiFront{} }, "SCA-230: nothing listens on port 8000: the load balancer does not say why"},
+		{"the API's address is not there", func(f *facts) {
+			f.balancer.api = &apiFront{unheard: "listen tcp 10.0.0.1:8000: cannot assign requested address"}
+		},
+			"SCA-230: nothing listens on port 8000: listen tcp 10.0.0.1:8000: cannot assign requested address"},
 		{"another node has no API", func(f *facts) {
 			f.balancer.api = &apiFront{listens: true, serving: []string{"n1"}, down: map[string]string{"other": "refused"}}
 		}, ""},

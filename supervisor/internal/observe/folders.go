@@ -10,9 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/settings"
-	"saltern/supervisor/status"
 	"saltern/writable"
 )
 
@@ -111,13 +109,4 @@ func unwritable(list []*folders) map[string]error {
 		}
 	}
 	return found
-}
-
-// writeFinding is the finding for folders that take no writes.
-func writeFinding(path string, err error) status.Finding {
-	code := status.StorageUnusable
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		code = status.DiskFull
-	}
-	return status.Finding{Code: code, Subject: path, Cause: probe.DiskCause(err)}
 }

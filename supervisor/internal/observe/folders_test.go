@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/settings"
-	"saltern/supervisor/status"
 	"saltern/test/await"
 	"saltern/test/baddisk"
 )
@@ -54,7 +53,7 @@ func watched(t *testing.T, cfg *settings.Settings) (found func() string) {
 	return func() string {
 		var words []string
 		for path, err := range unwritable(list) {
-			f := writeFinding(path, err)
+			f := probe.FileFinding(path, err)
 			words = append(words, fmt.Sprintf("%s %s: %s", f.Code, f.Subject, f.Cause))
 		}
 		return strings.Join(words, " | ")
@@ -160,20 +159,5 @@ func TestFoldersByFileSystem(t *testing.T) {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
-	}
-}
-
-// TestEveryErrnoOfAFolder: a disk that is full is one thing, all else is another, and the cause
-// names the errno.
-func TestEveryErrnoOfAFolder(t *testing.T) {
-	for errno := syscall.Errno(1); errno < 134; errno++ {
-		f := writeFinding("/d", &fs.PathError{Op: "write", Path: "/d/x", Err: errno})
-		want := status.StorageUnusable
-		if errno == syscall.ENOSPC || errno == syscall.EDQUOT {
-			want = status.DiskFull
-		}
-		if f.Code != want || !strings.HasPrefix(f.Cause, "write /d/x: "+errno.Error()) {
-			t.Errorf("%d: %+v", errno, f)
-		}
 	}
 }

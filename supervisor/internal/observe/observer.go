@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -162,11 +163,30 @@ func (o *Observer) look(ctx context.Context) facts {
 	f.unwritable = unwritable(o.tries)
 	f.Node = o.cfg.Node()
 	f.clock = o.clock.Load()
+	f.network = networkFindings(cfg, f.Cluster)
 	tasks.Wait()
 	if cfg.Arbiter {
 		f.front = arbiterFault(f.Volume)
 	}
 	return f
+}
+
+// networkFindings are about this node's address in its cluster.
+func networkFindings(cfg *settings.Settings, cluster []status.Finding) []status.Finding {
+	if !cfg.Peering.Enabled {
+		return nil
+	}
+	if f := probe.AddressFinding(cfg.Peering.Address); f != nil {
+		return []status.Finding{*f}
+	}
+	away := func(f status.Finding) bool { return f.Code == status.NodeUnreachable }
+	if !slices.ContainsFunc(cluster, away) {
+		return nil
+	}
+	if fault := probe.LinkFault(cfg.Peering.Address); fault != "" {
+		return []status.Finding{{Code: status.NetworkDown, Cause: fault}}
+	}
+	return nil
 }
 
 // pingFront asks for a ping where minions would ask.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"saltern/supervisor/status"
 )
 
 // explanation is what an errno means for whoever has to mend it.
@@ -30,6 +32,30 @@ func diskExplanations() []explanation {
 // DiskCause says what an error of a file means: its text, and for an errno that has a known
 // cause that one.
 func DiskCause(err error) string { return explained(err, diskExplanations()) }
+
+// FileFinding is the finding for files below path that could not be read or written: there is no
+// room, or something else stands against it.
+func FileFinding(path string, err error) status.Finding {
+	code := status.StorageUnusable
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		code = status.DiskFull
+	}
+	return status.Finding{Code: code, Subject: path, Cause: DiskCause(err)}
+}
+
+// IsOfDisk reports whether err is about a disk or its file system, whatever was done there, and
+// not about the file.
+func IsOfDisk(err error) bool {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	return ok && slices.Contains(diskErrnos(), errno)
+}
+
+func diskErrnos() []syscall.Errno {
+	return []syscall.Errno{
+		syscall.EIO, syscall.ENXIO, syscall.EUCLEAN, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT,
+		syscall.ESTALE, syscall.ENOTCONN, syscall.ESHUTDOWN, syscall.EREMOTEIO,
+	}
+}
 
 func explained(err error, list []explanation) string {
 	text := strings.ReplaceAll(err.Error(), "\n", "; ")

@@ -113,6 +113,11 @@ func PortFree(address string) error {
 // errPortInUse is what [PortFree] wraps when somebody else listens.
 var errPortInUse = errors.New("address in use")
 
+// IsTaken reports whether an error of [PortFree] says that another program has the port.
+func IsTaken(err error) bool {
+	return errors.Is(err, errPortInUse) || errors.Is(err, syscall.EADDRINUSE)
+}
+
 // holder finds the process that listens where address would: its inode in
 // /proc/net/tcp*, then the process with that socket open. Empty when it
 // cannot be told.

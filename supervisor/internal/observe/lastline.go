@@ -1,0 +1,76 @@
+package observe
+
+import (
+	"net/netip"
+	"strings"
+	"syscall"
+
+	"saltern/supervisor/internal/probe"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/status"
+)
+
+// fromLastLine finds the cause of a crash in what the child said last.
+func fromLastLine(i service.Info) []status.Finding {
+	l := strings.ToLower(i.LastLine)
+	clipped := status.Clip(i.LastLine)
+	if f, ok := errnoFinding(i.Name, l); ok {
+		f.Cause = clipped
+		return []status.Finding{f}
+	}
+	switch {
+	case i.Name == status.MasterService && i.LastExit == exitConfig:
+		return []status.Finding{{Code: status.MasterConfig, Cause: clipped}}
+	case strings.Contains(l, ".pem") && (strings.Contains(l, "permission denied") || strings.Contains(l, "key")):
+		return []status.Finding{{Code: status.KeyUnreadable, Subject: "of the master", Cause: clipped}}
+	case strings.Contains(l, "config") && (strings.Contains(l, "error") || strings.Contains(l, "invalid") || strings.Contains(l, "expected")):
+		return []status.Finding{{Code: status.MasterConfig, Cause: clipped}}
+	}
+	return nil
+}
+
+// errnoFinding is the finding for a line, in lower case, that ends with the text of an errno: of
+// an address that could not be listened on, or of a disk. false: it is neither.
+func errnoFinding(child, line string) (f status.Finding, ok bool) {
+	errno := errnoIn(line)
+	listens := errno == syscall.EADDRINUSE || errno == syscall.EADDRNOTAVAIL || strings.Contains(line, "bind:") || strings.Contains(line, "listen ")
+	switch {
+	case errno == 0:
+		return f, false
+	case listens:
+		return probe.PortFinding(wordIn(line, child, isAddress), errno), true
+	case probe.IsOfDisk(errno):
+		return probe.FileFinding(wordIn(line, child, func(word string) bool { return strings.HasPrefix(word, "/") }), errno), true
+	}
+	return f, false
+}
+
+// maxErrno is the largest of Linux.
+const maxErrno = syscall.Errno(133)
+
+// errnoIn is the errno whose text a line holds, the longest if there are several; 0: none.
+func errnoIn(line string) (found syscall.Errno) {
+	length := 0
+	for errno := syscall.Errno(1); errno <= maxErrno; errno++ {
+		text := strings.ToLower(errno.Error())
+		if len(text) > length && strings.Contains(line, text) {
+			found, length = errno, len(text)
+		}
+	}
+	return found
+}
+
+// wordIn is the first word of a line that is wanted, without what punctuation is around it.
+func wordIn(line, otherwise string, wanted func(string) bool) string {
+	for word := range strings.FieldsSeq(line) {
+		if word = strings.Trim(word, `:,;"'()`); wanted(word) {
+			return word
+		}
+	}
+	return otherwise
+}
+
+func isAddress(word string) bool {
+	_, err := netip.ParseAddrPort(word)
+	return err == nil
+}

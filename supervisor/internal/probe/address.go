@@ -1,0 +1,128 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+
+	"saltern/supervisor/status"
+)
+
+// AddressFinding is the finding for an address that this machine does not have, so that nothing
+// can listen there and nobody reaches it; nil: it has it, or that cannot be told.
+func AddressFinding(ip string) *status.Finding {
+	if _, err := netip.ParseAddr(ip); err != nil {
+		return nil
+	}
+	c, err := net.ListenPacket("udp", net.JoinHostPort(ip, "0"))
+	if err == nil {
+		_ = c.Close() // it was asked for, not used
+		return nil
+	}
+	if !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return nil
+	}
+	return &status.Finding{Code: status.AddressMissing, Subject: ip, Cause: "this machine has " + ownAddresses()}
+}
+
+// maxOwn bounds how many addresses a cause names.
+const maxOwn = 8
+
+// ownAddresses lists the machine's addresses but those of the loopback, with their interfaces.
+func ownAddresses() string {
+	var have []string
+	all, err := net.Interfaces()
+	if err != nil {
+		return "addresses that cannot be told: " + err.Error()
+	}
+	for _, one := range all {
+		list, err := one.Addrs()
+		if err != nil || one.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		for _, a := range list {
+			p, err := netip.ParsePrefix(a.String())
+			if err == nil && !p.Addr().IsLinkLocalUnicast() {
+				have = append(have, p.Addr().String()+" on "+one.Name)
+			}
+		}
+	}
+	if len(have) == 0 {
+		return "no address but those of the loopback"
+	}
+	more := ""
+	if n := len(have) - maxOwn; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(have[:min(len(have), maxOwn)], ", ") + more
+}
+
+// LinkFault is what is wrong with the interface that has an address; "": nothing, or none has it.
+func LinkFault(ip string) string {
+	want, err := netip.ParseAddr(ip)
+	if err != nil {
+		return ""
+	}
+	all, _ := net.Interfaces() // without them nothing is known
+	for _, one := range all {
+		list, _ := one.Addrs()
+		for _, a := range list {
+			p, err := netip.ParsePrefix(a.String())
+			switch {
+			case err != nil || p.Addr() != want:
+			case one.Flags&net.FlagUp == 0:
+				return one.Name + ", which has " + ip + ", is down"
+			case one.Flags&net.FlagRunning == 0:
+				return one.Name + ", which has " + ip + ", has no carrier"
+			}
+		}
+	}
+	return ""
+}
+
+// PortFindings are the findings for addresses (ip:port) of this node that cannot be listened on.
+// Each errno has its own: a program that has the port, an address that the machine has not, and
+// what else stands against it.
+func PortFindings(addresses ...string) (out []status.Finding) {
+	for _, a := range addresses {
+		if err := PortFree(a); err != nil {
+			out = append(out, PortFinding(a, err))
+		}
+	}
+	return out
+}
+
+// PortFinding is the finding for an address (ip:port) on which listening met err.
+func PortFinding(address string, err error) status.Finding {
+	switch {
+	case IsTaken(err):
+		return status.Finding{Code: status.PortInUse, Subject: address, Cause: err.Error()}
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		ip, _, err := net.SplitHostPort(address)
+		if err != nil {
+			ip = address // a child did not say which
+		}
+		return status.Finding{Code: status.AddressMissing, Subject: ip, Cause: "this machine has " + ownAddresses()}
+	}
+	return status.Finding{Code: status.PortRefused, Subject: address, Cause: ListenCause(err)}
+}
+
+// listenExplanations are about listening.
+func listenExplanations() []explanation {
+	return []explanation{
+		{[]syscall.Errno{syscall.EADDRINUSE}, "another program has the port: ss -ltnp"},
+		{[]syscall.Errno{syscall.EADDRNOTAVAIL}, "this machine does not have the address: ip addr"},
+		{[]syscall.Errno{syscall.EACCES, syscall.EPERM}, "what confines the service forbids it, or the port is below net.ipv4.ip_unprivileged_port_start"},
+		{[]syscall.Errno{syscall.EAFNOSUPPORT, syscall.EPROTONOSUPPORT}, "the kernel of this machine has no such network, as with IPv6 switched off"},
+		{[]syscall.Errno{syscall.ENETDOWN, syscall.ENETUNREACH, syscall.ENODEV, syscall.ENXIO}, "the network interface is down or gone: ip link"},
+		{[]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, "the machine or the process has too few open files or too little memory"},
+		{[]syscall.Errno{syscall.EINVAL}, "nothing can listen on an address of that kind"},
+	}
+}
+
+// ListenCause says what an error of listening means: its text, and for an errno that has a
+// known cause that one.
+func ListenCause(err error) string { return explained(err, listenExplanations()) }
