@@ -38,7 +38,7 @@ func (t *tool) user() string {
 }
 
 // elsewhere has another master of the cluster asked if that of this node does not
-// answer, by the same tool on another node. done is false when the call is to go on
+// answer, or can keep no jobs, by the same tool on another node. done is false when the call is to go on
 // here, and nothing was done elsewhere. It must be called before anything is sent
 // that has an effect.
 func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
@@ -53,7 +53,11 @@ func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 	if silent == nil || ctx.Err() != nil {
 		return false, nil
 	}
-	t.log.Debug("this node's master does not answer", "error", silent)
+	fault := "does not answer"
+	if errors.Is(silent, client.ErrUnwell) {
+		fault = "can keep no jobs"
+	}
+	t.log.Debug("this node's master "+fault, "error", silent)
 	body, err := t.forAnother()
 	var resp *http.Response
 	if err == nil {
@@ -61,7 +65,7 @@ func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 		defer cancel()
 		if resp, err = askSupervisor(ctx, t.cfg.Supervisor, body); err == nil {
 			defer resp.Body.Close()
-			fmt.Fprintf(t.stderr, "this node's master does not answer; asked %s\n", printable.Brief(resp.Header.Get(toolrun.AskedHeader), 120))
+			fmt.Fprintf(t.stderr, "this node's master %s; asked %s\n", fault, printable.Brief(resp.Header.Get(toolrun.AskedHeader), 120))
 			return true, t.relay(ctx, cancel, resp.Body)
 		}
 	}
@@ -71,7 +75,7 @@ func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 		}
 		return true, err
 	}
-	fmt.Fprintf(t.stderr, "this node's master does not answer, and no other one can be asked: %s\n", printable.Brief(err.Error(), 400))
+	fmt.Fprintf(t.stderr, "this node's master %s, and no other one can be asked: %s\n", fault, printable.Brief(err.Error(), 400))
 	return false, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	op "saltern/cmd/salt/optparse"
+	"saltern/control"
 	"saltern/control/toolrun"
 	"saltern/master/value"
 	"saltern/test/fakemaster"
@@ -171,6 +172,33 @@ func TestNotElsewhere(t *testing.T) {
 	h.want(h.run("salt", "a", "test.ping"), 0, "a:\n    True\n", "")
 	if len(n.asked) > 0 {
 		t.Errorf("asked %+v", n.asked)
+	}
+}
+
+// TestElsewhereOfUnwell: a master that says that it can keep no jobs is told none, and another one
+// is asked. (Finding F4: each call on a node whose disk had died failed.)
+func TestElsewhereOfUnwell(t *testing.T) {
+	well := fakemaster.New(t, "a")
+	asUser(t, well)
+	down, _ := besides(t, well)
+	conf, err := os.ReadFile(filepath.Join(down.dir, "master"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, supervisor, _ := strings.Cut(string(conf), "saltern_supervisor: ")
+	supervisor, _, _ = strings.Cut(supervisor, "\n")
+
+	unwell := fakemaster.New(t, "a")
+	asUser(t, unwell)
+	unwell.Clear = func(*value.Map) any {
+		return value.NewMap("ret", false, "cluster_retry", true, control.PingFault, "this master cannot keep jobs: input/output error")
+	}
+	h := newHouse(t, unwell, "saltern_supervisor: "+supervisor+"\n")
+	h.want(h.run("salt", "a", "test.ping"), 0, "a:\n    True\n", "this node's master can keep no jobs; asked n2 (10.0.0.12)\n")
+	for _, l := range unwell.Loads() {
+		if cmd := l.Str("cmd"); cmd != "ping" {
+			t.Errorf("the unwell master was told to %s", cmd)
+		}
 	}
 }
 

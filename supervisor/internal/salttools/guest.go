@@ -52,6 +52,9 @@ func (g *Guest) Prepare(ctx context.Context, r toolrun.Request) (run func(contex
 	defer cancel()
 	if err := probe.Ping(ctx, g.master); err != nil {
 		<-g.slots
+		if _, unwell := errors.AsType[probe.UnwellError](err); unwell {
+			return nil, fmt.Errorf("its master cannot either: %w", err)
+		}
 		return nil, fmt.Errorf("its master does not answer either: %w", err)
 	}
 	return func(ctx context.Context, w io.Writer) {
