@@ -189,7 +189,7 @@ func apiKinds() []Kind {
 	return []Kind{
 		{APIDown, Warning, "Salt's API is not served by this node", "fix what the cause names, it is tried again by itself; then applianced logs api; applianced restart api", []Code{NodeRemoved, SetupStopped, MasterDown, MasterConfig, DiskFull, StorageUnusable, AccountMissing}, 5 * time.Second},
 		{APIFront, Warning, "the load balancer of this node cannot reach its salt-api", "fix what the cause names: ss -ltnp says which program has a port; front.api_port and rest_cherrypy may name the same one; 0 in front.api_port leaves the API to salt-api alone",
-			[]Code{NodeRemoved, SetupStopped, APIDown, MasterDown, MasterSilent, MasterConfig, BalancerDown, BalancerSilent, DiskFull, StorageUnusable, AccountMissing}, 30 * time.Second},
+			[]Code{NodeRemoved, SetupStopped, APIDown, MasterDown, MasterSilent, ReturnsNotKept, MasterConfig, BalancerDown, BalancerSilent, DiskFull, StorageUnusable, AccountMissing}, 30 * time.Second},
 	}
 }
 

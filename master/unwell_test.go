@@ -1,0 +1,36 @@
+package master
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"saltern/master/client"
+	"saltern/test/await"
+	"saltern/test/baddisk"
+)
+
+// TestMasterOfDeadDisk: a master whose disk dies under it tells so whoever asks for a ping, within
+// seconds and without a job. (Finding F4.)
+func TestMasterOfDeadDisk(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "saltern") // the path of a socket must be short
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	disk := baddisk.On(t, filepath.Join(dir, "d"), baddisk.Ext4, 1<<30)
+	r := startMasterIn(t, disk.Dir, "")
+	c := client.New(client.Config{Interface: r.host, RetPort: r.m.cfg.RetPort, SockDir: r.path("run"), NoKey: true})
+	defer c.Close()
+	must(t, c.Answers(t.Context()))
+
+	disk.Break()
+	await.That(t, "the master to say so", func() bool {
+		err = c.Answers(t.Context())
+		return errors.Is(err, client.ErrUnwell)
+	})
+	if !strings.Contains(err.Error(), "this master cannot keep jobs: ") || strings.Contains(err.Error(), disk.Dir) {
+		t.Error(err)
+	}
+}
