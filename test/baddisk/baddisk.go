@@ -86,19 +86,22 @@ func (d *Disk) unmount() {
 }
 
 // Repair unmounts the file system and mounts it again, as a restart of the machine does.
-// It waits until nothing on it is open, here and in mount namespaces that others have made
-// meanwhile: until then the kernel goes on with what it has.
+// It mounts a copy of it: mount namespaces that others have made meanwhile hold the broken
+// one, and the kernel would go on with that.
 func (d *Disk) Repair() {
 	d.t.Helper()
-	mark := filepath.Join(d.Dir, "mended")
-	mounted := true
-	await.That(d.t, "the file system of "+d.Dir+" to be mended", func() bool {
-		if mounted && syscall.Unmount(d.Dir, 0) != nil {
-			return false
-		}
-		mounted = d.mount() == nil
-		return mounted && os.WriteFile(mark, nil, 0o600) == nil
-	})
+	broken := d.image
+	d.image += "-mended"
+	err := syscall.Unmount(d.Dir, syscall.MNT_DETACH)
+	if err == nil {
+		err = exec.Command("cp", "--sparse=always", broken, d.image).Run()
+	}
+	if err == nil {
+		err = d.mount()
+	}
+	if err != nil {
+		d.t.Fatalf("mount %s again: %v", d.Dir, err)
+	}
 }
 
 // ReadOnly mounts the file system read-only from now on. It waits until nothing on it is
