@@ -185,7 +185,7 @@ func (f *frontend) pick(tried uint64, now int64, client netip.Addr) *member {
 // another says whether pick would find a member worth hedging to.
 func (f *frontend) another(tried uint64) bool { return f.betterThan(3, tried) }
 
-// betterThan reports whether a member that is not in tried is of a better tier.
+// betterThan reports whether a member that is not in tried is of a better tier than that.
 func (f *frontend) betterThan(tier int, tried uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -38,9 +38,9 @@ func (t *tool) user() string {
 }
 
 // elsewhere has another master of the cluster asked if that of this node does not
-// answer, or can keep no jobs, by the same tool on another node. done is false when the call is to go on
-// here, and nothing was done elsewhere. It must be called before anything is sent
-// that has an effect.
+// answer, or can keep no jobs, by the same tool on another node. done is false when
+// the call is to go on here, and nothing was done elsewhere. It must be called before
+// anything is sent that has an effect.
 func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 	if t.other != nil || t.cfg.Supervisor == "" {
 		return false, nil

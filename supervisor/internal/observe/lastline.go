@@ -14,7 +14,7 @@ import (
 func fromLastLine(i service.Info) []status.Finding {
 	l := strings.ToLower(i.LastLine)
 	clipped := status.Clip(i.LastLine)
-	if f, ok := errnoFinding(i.Name, l); ok {
+	if f, ok := errnoFinding(i.Name, i.LastLine); ok {
 		f.Cause = clipped
 		return []status.Finding{f}
 	}
@@ -29,10 +29,10 @@ func fromLastLine(i service.Info) []status.Finding {
 	return nil
 }
 
-// errnoFinding is the finding for a line, in lower case, that ends with the text of an errno: of
-// an address that could not be listened on, or of a disk. false: it is neither.
+// errnoFinding is the finding for a line with the text of an errno: of an address that could not
+// be listened on, or of a disk. false: it is neither.
 func errnoFinding(child, line string) (f status.Finding, ok bool) {
-	errno := errnoIn(line)
+	errno := errnoIn(strings.ToLower(line))
 	listens := errno == syscall.EADDRINUSE || errno == syscall.EADDRNOTAVAIL || strings.Contains(line, "bind:") || strings.Contains(line, "listen ")
 	switch {
 	case errno == 0:
@@ -48,7 +48,7 @@ func errnoFinding(child, line string) (f status.Finding, ok bool) {
 // maxErrno is the largest of Linux.
 const maxErrno = syscall.Errno(133)
 
-// errnoIn is the errno whose text a line holds, the longest if there are several; 0: none.
+// errnoIn is the errno whose text a line in lower case holds, the longest if there are several; 0: none.
 func errnoIn(line string) (found syscall.Errno) {
 	length := 0
 	for errno := syscall.Errno(1); errno <= maxErrno; errno++ {

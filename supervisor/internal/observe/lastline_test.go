@@ -38,7 +38,7 @@ func TestEveryErrnoOfALastLine(t *testing.T) {
 			t.Errorf("%q: %s %s, want %s %s", line, c, s, want, subject)
 		}
 
-		line = fmt.Sprintf("read configuration: open /data/etc/master: %v", errno)
+		line = fmt.Sprintf("read configuration: open /Data/etc/master: %v", errno)
 		want = status.MasterConfig
 		switch {
 		case errno == syscall.ENOSPC || errno == syscall.EDQUOT:
@@ -50,8 +50,9 @@ func TestEveryErrnoOfALastLine(t *testing.T) {
 		case errno == syscall.EADDRNOTAVAIL:
 			want = status.AddressMissing
 		}
-		if c, _ := code(line, exitConfig); c != want {
-			t.Errorf("%q: %s, want %s", line, c, want)
+		c, s := code(line, exitConfig)
+		if c != want || probe.IsOfDisk(errno) && s != "/Data/etc/master" {
+			t.Errorf("%q: %s %s, want %s", line, c, s, want)
 		}
 	}
 	for _, line := range []string{"", "panic: no", "listen to this: bind: nothing", "exit"} {
