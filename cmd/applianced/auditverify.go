@@ -144,7 +144,7 @@ func nodeKey(s *settings.Settings) (string, error) {
 	if !s.Peering.Enabled {
 		return "", nil
 	}
-	id, err := nodeapi.LoadIdentity(s.NodeDir())
+	id, err := nodeapi.ReadIdentity(s.NodeDir())
 	if err != nil {
 		return "", err
 	}

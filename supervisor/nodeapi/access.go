@@ -20,6 +20,9 @@ const (
 	fullRole role = "full"
 	// arbiterRole decides between two copies, and serves nobody.
 	arbiterRole role = "arbiter"
+	// copyRole is a machine that uses the key of a node and may not act for it: it reads
+	// what it needs to find that out, whatever the node is.
+	copyRole role = "copy"
 )
 
 func roleOf(n nodes.Node) role {
@@ -47,6 +50,11 @@ func forAll(states []nodes.State) access {
 	return access{fullRole: states, arbiterRole: states}
 }
 
+// forCopies is for what other machines with the key of a node may ask too.
+func forCopies(states []nodes.State) access {
+	return access{fullRole: states, arbiterRole: states, copyRole: states}
+}
+
 // forFull is for what has to do with minions, keys, tools, options, systems and records.
 func forFull() access {
 	return access{fullRole: serving()}
@@ -56,9 +64,9 @@ func forFull() access {
 // be registered.
 func accessTable() map[string]access {
 	return map[string]access{
-		"GET /v1/table":  forAll(present()),
-		"GET /v1/status": forAll(present()),
-		"GET /v1/marks":  forAll(present()),
+		"GET /v1/table":  forCopies(present()),
+		"GET /v1/status": forCopies(present()),
+		"GET /v1/marks":  forCopies(present()),
 		"PUT /v1/table":  forAll(present()), // what of it may change: nodes.CheckStep
 
 		"POST /v1/ready": forAll(staying()),
@@ -118,8 +126,13 @@ func (r routes) done() {
 	}
 }
 
-// refusal says why a node may not use a route; "" when it may.
-func (a access) refusal(n nodes.Node) string {
+// refusal says why a node may not use a route; "" when it may. copied says why the machine
+// that asks may not act for the node, "" when it may.
+func (a access) refusal(n nodes.Node, copied string) string {
+	if _, ok := a[copyRole]; copied != "" && !ok {
+		return copied
+	}
+
 	states, ok := a[roleOf(n)]
 	switch {
 	case !ok:

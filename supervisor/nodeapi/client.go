@@ -38,7 +38,7 @@ func NewClient(id *Identity, address, pin string) *Client {
 		},
 		MaxIdleConns: 1, MaxConnsPerHost: 4, IdleConnTimeout: 45 * time.Second, DisableCompression: true,
 	}
-	return &Client{http: &http.Client{Transport: t, Timeout: 4 * answerTakes, CheckRedirect: noRedirect}}
+	return &Client{http: &http.Client{Transport: speaking(t, id), Timeout: 4 * answerTakes, CheckRedirect: noRedirect}}
 }
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

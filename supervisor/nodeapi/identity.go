@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"saltern/supervisor/keyuse"
 	"saltern/supervisor/layout"
 )
 
@@ -25,9 +26,19 @@ import (
 // signed itself. Others know it by Hash.
 type Identity struct {
 	cert tls.Certificate
+	pem  []byte // as on the disk
 	// Hash is the SHA-256 of the public key (SubjectPublicKeyInfo) in
 	// hexadecimal, as in the table of nodes.
 	Hash string
+	// speaker says what this machine is; nil: nothing is said.
+	speaker func() keyuse.Speaker
+}
+
+// Speaking returns the identity of a machine that says with each request what it is.
+func (i *Identity) Speaking(speaker func() keyuse.Speaker) *Identity {
+	speaking := *i
+	speaking.speaker = speaker
+	return &speaking
 }
 
 const identityFile = "identity.pem"
@@ -35,16 +46,44 @@ const identityFile = "identity.pem"
 // LoadIdentity reads the key in dir, and makes it when there is none. dir must
 // exist and be readable by us alone.
 func LoadIdentity(dir string) (*Identity, error) {
+	id, err := ReadIdentity(dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return id, err
+	}
+	if id, err = NewIdentity(); err != nil {
+		return nil, err
+	}
+	return id, id.Save(dir)
+}
+
+// ReadIdentity reads the key in dir; the error is [fs.ErrNotExist] when there is none.
+func ReadIdentity(dir string) (*Identity, error) {
 	path := filepath.Join(dir, identityFile)
 	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if b, err = newIdentity(); err == nil {
-			_, err = layout.WriteFile(path, b, 0o600)
-		}
-	}
 	if err != nil {
 		return nil, fmt.Errorf("node's own key: %w", err)
 	}
+	return parseIdentity(b, path)
+}
+
+// NewIdentity makes a key, which is kept nowhere until it is saved.
+func NewIdentity() (*Identity, error) {
+	b, err := newIdentity()
+	if err != nil {
+		return nil, fmt.Errorf("make the node's own key: %w", err)
+	}
+	return parseIdentity(b, identityFile)
+}
+
+// Save writes the key to dir, as [LoadIdentity] does.
+func (i *Identity) Save(dir string) error {
+	if _, err := layout.WriteFile(filepath.Join(dir, identityFile), i.pem, 0o600); err != nil {
+		return fmt.Errorf("node's own key: %w", err)
+	}
+	return nil
+}
+
+func parseIdentity(b []byte, path string) (*Identity, error) {
 	cert, err := tls.X509KeyPair(b, b)
 	if err != nil {
 		return nil, fmt.Errorf("node's own key %s: %w; restore it from a backup, or remove it and join again", path, err)
@@ -53,7 +92,7 @@ func LoadIdentity(dir string) (*Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node's own key %s: %w", path, err)
 	}
-	return &Identity{cert: cert, Hash: hashOf(leaf)}, nil
+	return &Identity{cert: cert, pem: b, Hash: hashOf(leaf)}, nil
 }
 
 func newIdentity() ([]byte, error) {

@@ -26,6 +26,9 @@
 // Which nodes may ask what, by role and state, is one table: access.go. An arbiter, and
 // who is only joining, have nothing to do with minions, tools, options and systems.
 //
+// A machine says with each request what it is (Saltern-Machine, keyuse.go): one that has the
+// key of a node and is not in its place may read table, status and marks, and nothing else.
+//
 // Certificates are signed by nobody: the hash of each node's key stands in the
 // table of nodes, and connections are pinned to it at both ends. A stranger
 // reaches the two join routes and nothing else, within a rate (limit.go); a
@@ -36,6 +39,7 @@ import (
 	"errors"
 	"time"
 
+	"saltern/supervisor/keyuse"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/options"
 	"saltern/supervisor/status"
@@ -123,6 +127,11 @@ type Summary struct {
 	NextSecret string `json:"nextSecret,omitempty"`
 	// Heads are those of its audit record, see [audit.ParseHeads].
 	Heads string `json:"heads,omitempty"`
+	// Life is the running start of its supervisor.
+	Life string `json:"life,omitempty"`
+	// Uses are the keys that are not used by their nodes alone, as far as it was asked by
+	// those machines. A caller checks them: [keyuse.Report.Check].
+	Uses []keyuse.Report `json:"uses,omitempty"`
 }
 
 // What went wrong with a request, for programs.

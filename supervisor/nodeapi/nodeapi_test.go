@@ -20,6 +20,7 @@ import (
 	"saltern/control"
 	"saltern/control/toolrun"
 	"saltern/supervisor/history"
+	"saltern/supervisor/keyuse"
 	"saltern/supervisor/marks"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
@@ -70,6 +71,12 @@ func (c *clusterNode) Marks(asker string) marks.Report {
 	r := c.marks
 	r.Heard = &marks.Heard{Start: asker[:8]}
 	return r
+}
+func (c *clusterNode) Used(n nodes.Node, s keyuse.Speaker, source string) string {
+	if s.Life != "copy" {
+		return ""
+	}
+	return fmt.Sprintf("two machines use the key of %s: %s and %s", n.Name, n.Address, source)
 }
 func (c *clusterNode) StorageAuthority() (Authority, error) {
 	return Authority{Cert: []byte("certificate"), Key: []byte("key")}, c.keyErr

@@ -21,6 +21,7 @@ import (
 	"saltern/httpserver"
 	"saltern/ratelimit"
 	"saltern/supervisor/history"
+	"saltern/supervisor/keyuse"
 	"saltern/supervisor/marks"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
@@ -43,6 +44,10 @@ type Host interface {
 	// Marks is how far this node's disks have come, and what it remembers of others', for
 	// the member with that certificate.
 	Marks(asker string) marks.Report
+	// Used notes that a machine at the address source makes a request with the key of a
+	// node, and what it says about itself. It returns why that machine may not act for the
+	// node, "" when it may.
+	Used(n nodes.Node, s keyuse.Speaker, source string) (refusal string)
 	// Offer takes a table of another member if it is newer.
 	Offer(t nodes.Table) error
 	// LookForTable has this node look for a newer table by itself, and does not wait.
@@ -258,8 +263,13 @@ func (s *Server) member(allowed access, next memberHandler) http.HandlerFunc {
 		}
 
 		s.proven(r, true)
-		if why := allowed.refusal(n); why != "" {
-			s.warn(r, "a node asked for what it may not", "node", n.Name, "path", r.URL.Path)
+		copied, err := s.used(r, n)
+		if err != nil {
+			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
+			return
+		}
+		if why := allowed.refusal(n, copied); why != "" {
+			s.warn(r, "a node asked for what it may not", "node", n.Name, "path", r.URL.Path, "reason", why)
 			refuse(w, newFault(codeAccess, why, http.StatusForbidden))
 			return
 		}

@@ -19,6 +19,7 @@ import (
 	"saltern/control/toolrun"
 	"saltern/release"
 	"saltern/supervisor/history"
+	"saltern/supervisor/keyuse"
 	"saltern/supervisor/marks"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
@@ -45,6 +46,9 @@ func (p *peer) Storage() nodeapi.Storage                 { return nodeapi.Storag
 func (p *peer) Summary() nodeapi.Summary                 { return nodeapi.Summary{} }
 func (p *peer) Marks(string) marks.Report                { return marks.Report{} }
 func (p *peer) Offer(nodes.Table) error                  { return nil }
+func (p *peer) Used(nodes.Node, keyuse.Speaker, string) (refusal string) {
+	return ""
+}
 func (p *peer) Admit(_ context.Context, n nodes.Node) (nodes.Table, error) {
 	t := p.table.Clone()
 	return t, nodes.Admit(&t, n)

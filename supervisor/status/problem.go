@@ -40,6 +40,8 @@ const (
 	MastersApart      Code = "SCA-109"
 	ArbiterUnwell     Code = "SCA-110"
 	RemovalHalf       Code = "SCA-111"
+	KeyTwice          Code = "SCA-114"
+	NotTheNode        Code = "SCA-115"
 	MasterDown        Code = "SCA-201"
 	MasterConfig      Code = "SCA-202"
 	MasterSilent      Code = "SCA-203"
@@ -136,7 +138,7 @@ func masterKinds() []Kind {
 		{MasterSilent, Fatal, "salt-master does not answer", "applianced logs master; applianced restart master",
 			[]Code{MasterDown, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 0},
 		{KeyUnreadable, Fatal, "key file %s cannot be used", "give it back its owner and mode, or restore it from a backup", nil, 0},
-		{PortInUse, Fatal, "address %s is in use by another program", "stop that program, or choose another port in appliance.yaml", nil, 0},
+		{PortInUse, Fatal, "address %s is in use by another program", "stop that program, or choose another port in appliance.yaml", []Code{NotTheNode}, 0},
 		{PillarErrors, Warning, "pillars do not render", "applianced logs master; salt-run pillar.show_pillar MINION", []Code{StorageUnusable}, 0},
 		{PillarsUnanswered, Warning, "salt-master cannot make pillars now", "nothing, if it ends: minions keep the pillar they have and ask again; else look at what the cause names, and at applianced logs master", []Code{MasterDown, StorageUnusable}, 0},
 		{ReactionsLost, Warning, "events did not react", "look at what the runners of reactions wait for (applianced logs master); reactor_worker_threads has more of them at work", []Code{MasterDown}, 0},
@@ -202,11 +204,11 @@ func Kinds() []Kind {
 		{ResetStopped, Fatal, "the reset of this node has stopped; it serves no more", "correct the cause, then: applianced reset --yes", nil, 0},
 		{SupervisorSilent, Fatal, "the supervisor of this node does not answer", "systemctl status applianced; or start it: applianced run", nil, 0},
 		{NodeRemoved, Fatal, "this node was removed from the cluster", "applianced reset makes it a new machine; then it may join again", nil, 0},
-		{NodeMasterDown, Warning, "the master of node %s does not serve", "applianced status on %s", []Code{NodeUnreachable, NodeNotServing}, 10 * time.Second},
+		{NodeMasterDown, Warning, "the master of node %s does not serve", "applianced status on %s", []Code{NotTheNode, NodeUnreachable, NodeNotServing}, 10 * time.Second},
 		{SecretStaged, Notice, "the cluster's secret is being changed, and not every node has the new one", "applianced secret rotate goes on with it", nil, 2 * time.Minute},
 		{NodeUnreachable, Warning, "node %s is unreachable", "applianced ping %s; if it is gone for good, and the other nodes say the same: applianced remove %s", nil, 10 * time.Second},
 		{NodeNotServing, Warning, "node %s does not serve minions", "applianced status on %s", []Code{NodeUnreachable}, 10 * time.Second},
-		{NodeAPIDown, Warning, "other nodes cannot speak with this one: it does not listen on %s", "fix what the cause names; which program has a port says ss -ltnp. It is tried again by itself", nil, 3 * time.Second},
+		{NodeAPIDown, Warning, "other nodes cannot speak with this one: it does not listen on %s", "fix what the cause names; which program has a port says ss -ltnp. It is tried again by itself", []Code{NotTheNode}, 3 * time.Second},
 		{VirtualNobody, Warning, "no node has the virtual address %s", "applianced status on each node says why it does not take it",
 			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, NoBackend, VirtualUnable}, 15 * time.Second},
 		{VirtualTwice, Warning, "more than one node has the virtual address %s", "let VRRP (IP protocol 112) through between the nodes; applianced ping NODE looks at the rest", nil, 15 * time.Second},
@@ -214,6 +216,8 @@ func Kinds() []Kind {
 		{ArbiterUnwell, Warning, "the arbiter %s does not decide between the copies", "applianced status and applianced storage status on %s; until then the loss of a copy may stop the volume",
 			[]Code{NodeRemoved, SetupStopped, NodeUnreachable, VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum, StorageDaemon, StorageRejected}, 10 * time.Second},
 		{RemovalHalf, Warning, "the removal of node %s has stopped half way", "the nodes finish it by themselves, as soon as the shared storage takes writes and a master answers; if it stays, the cause says why; all of it: journalctl -u applianced", nil, 3 * time.Second},
+		{KeyTwice, Warning, "another machine uses the key of node %s", "find that machine, often a copy that was made for a test or as a backup, and run applianced reset --yes on it: it becomes a new machine, and %s goes on. The copy itself says SCA-115. Which one is to stay after a restore: docs/backup.md, Clones and restored machines", []Code{NotTheNode}, 5 * time.Second},
+		{NotTheNode, Fatal, "this machine has the key of node %s and is not in its place", "if this is a copy of %s: applianced reset --yes makes it a new machine, and changes nothing in the cluster. If it is %s itself, restored or moved: give it the address of %s, and switch the other machine off", []Code{NodeRemoved}, 5 * time.Second},
 		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
 		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
 			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, ReturnsNotKept, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 3 * time.Second},

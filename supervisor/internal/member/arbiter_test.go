@@ -47,7 +47,7 @@ func withArbiter(t *testing.T, self string) (*Member, *recordMaster) {
 	}
 	table := nodes.Table{Version: 1, Cluster: "c", KeyHash: fmt.Sprintf("%064d", 0)}
 	for i, role := range []string{"data", "data", nodes.ArbiterStorage} {
-		n := nodes.Node{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("10.0.0.%d", i+1), State: nodes.Member, Certificate: fmt.Sprintf("%064d", i+1),
+		n := nodes.Node{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.0.74.%d", i+1), State: nodes.Member, Certificate: fmt.Sprintf("%064d", i+1),
 			Storage: role, Brick: filepath.Join(cfg.Storage.Bricks, "cluster-1")}
 		if n.Name == self {
 			n.Certificate = id.Hash
@@ -64,7 +64,7 @@ func withArbiter(t *testing.T, self string) (*Member, *recordMaster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"version": 1, "members": [{"id": "10.0.0.1", "own": true}, {"id": "10.0.0.2", "own": true}]}`), 0o600); err != nil {
+	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"version": 1, "members": [{"id": "127.0.74.1", "own": true}, {"id": "127.0.74.2", "own": true}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	master := &recordMaster{path: cfg.ClusterRecord()}
@@ -129,7 +129,7 @@ func TestArbiterIsRemoved(t *testing.T) {
 			t.Errorf("%s is %s", name, n.State)
 		}
 	}
-	if got := strings.Join(master.calls, ", "); got != "remove 10.0.0.3 3 none, remove 10.0.0.2 2" {
+	if got := strings.Join(master.calls, ", "); got != "remove 127.0.74.3 3 none, remove 127.0.74.2 2" {
 		t.Errorf("asked for: %s", got)
 	}
 }
@@ -153,7 +153,7 @@ func TestArbiterRefuses(t *testing.T) {
 // TestArbiterIsAdmitted once, and by a cluster with a volume.
 func TestArbiterIsAdmitted(t *testing.T) {
 	m, _ := withArbiter(t, "n1")
-	next := nodes.Node{Name: "n4", Address: "10.0.0.4", State: nodes.Joining, Certificate: fmt.Sprintf("%064d", 4), Storage: nodes.ArbiterStorage}
+	next := nodes.Node{Name: "n4", Address: "127.0.74.4", State: nodes.Joining, Certificate: fmt.Sprintf("%064d", 4), Storage: nodes.ArbiterStorage}
 	if _, err := (host{m}).Admit(t.Context(), next); !errors.Is(err, nodeapi.ErrRole) || !strings.Contains(err.Error(), "node n3") {
 		t.Errorf("a second one: %v", err)
 	}

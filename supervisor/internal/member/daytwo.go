@@ -95,6 +95,9 @@ func (m *Member) Drop(ctx context.Context, node string) error {
 	case m.cfg.Settings.Arbiter:
 		return m.peers.noMaster("take a node out")
 	}
+	if err := m.uses.mayAct(); err != nil {
+		return fmt.Errorf("take %s out: %w", node, err)
+	}
 	r, err := control.ReadRecord(m.cfg.Settings.ClusterRecord())
 	if _, in := r.Member(n.Address); err == nil && in && !n.IsArbiter() {
 		err = takeOut(ctx, m.cfg.Master, control.Removal{ID: n.Address, Node: n.Certificate})
@@ -138,6 +141,9 @@ func (m Verbs) Leave(ctx context.Context) error {
 	}
 	if self.State == nodes.Removed {
 		return fmt.Errorf("%w: this node was removed already", api.ErrState)
+	}
+	if err := m.uses.settled(ctx); err != nil {
+		return fmt.Errorf("take %s out: %w", self.Name, err)
 	}
 	leaving := func(t *nodes.Table) error {
 		if n, ok := t.ByCertificate(self.Certificate); !ok || n.State == nodes.Removed {

@@ -76,7 +76,7 @@ func pair(t *testing.T, now func() time.Time) (members [2]*Member, masters [2]*r
 	table := nodes.Table{Version: 1, Cluster: "c", KeyHash: fmt.Sprintf("%064d", 0)}
 	var cfgs [2]settings.Settings
 	for i := range 3 {
-		n := nodes.Node{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("10.0.0.%d", i+1), State: nodes.Member, Certificate: fmt.Sprintf("%064d", i+1)}
+		n := nodes.Node{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.0.74.%d", i+1), State: nodes.Member, Certificate: fmt.Sprintf("%064d", i+1)}
 		if i < 2 {
 			cfg := settings.Default(n.Name)
 			cfg.DataDir, cfg.RuntimeDir = filepath.Join(dir, n.Name), filepath.Join(dir, n.Name, "run")
@@ -199,7 +199,7 @@ func TestRecordIsBehind(t *testing.T) {
 		ms[1].halves.look(t.Context())
 	}
 	r, err := control.ReadRecord(masters[0].path)
-	if _, still := r.Member("10.0.0.3"); err != nil || still || told(ms[1]) != "" {
+	if _, still := r.Member("127.0.74.3"); err != nil || still || told(ms[1]) != "" {
 		t.Errorf("%+v %v %q", r, err, told(ms[1]))
 	}
 	fresh.Certificate = strings.Repeat("5", 64)
@@ -222,7 +222,7 @@ func TestMasterTakenOutByHand(t *testing.T) {
 	whole, err := control.ReadRecord(masters[0].path)
 	must(t, err)
 	without := whole
-	without.Version, without.Members, without.Removed = 7, whole.Members[:2], []control.RecordMaster{{ID: "10.0.0.3", Pub: "pub n3"}}
+	without.Version, without.Members, without.Removed = 7, whole.Members[:2], []control.RecordMaster{{ID: "127.0.74.3", Pub: "pub n3"}}
 	look := func(after time.Duration, want nodes.State, tells bool) {
 		t.Helper()
 		now = now.Add(after)

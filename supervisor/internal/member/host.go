@@ -12,6 +12,7 @@ import (
 	"saltern/control"
 	"saltern/control/toolrun"
 	"saltern/supervisor/history"
+	"saltern/supervisor/keyuse"
 	"saltern/supervisor/marks"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
@@ -80,6 +81,7 @@ func (h host) Summary() nodeapi.Summary {
 			s.Node = n
 		}
 	}
+	s.Life, s.Uses = h.m.uses.life, h.m.uses.reports()
 	names := h.m.shared.names()
 	s.Secret, s.NextSecret = names.own, names.next
 	if h.m.cfg.Heads != nil {
@@ -90,6 +92,11 @@ func (h host) Summary() nodeapi.Summary {
 
 // Marks implements nodeapi.Host.
 func (h host) Marks(asker string) marks.Report { return h.m.marks.report(asker) }
+
+// Used implements nodeapi.Host.
+func (h host) Used(n nodes.Node, s keyuse.Speaker, source string) string {
+	return h.m.uses.used(n, s, source)
+}
 
 // Offer implements nodeapi.Host.
 func (h host) Offer(t nodes.Table) error {

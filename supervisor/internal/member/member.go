@@ -102,6 +102,7 @@ type Member struct {
 	left   *leftover
 	halves *halves
 	marks  *witness
+	uses   *keyWatch
 	wall   *wall
 	api    *listener
 	keys   *keyFollower
@@ -126,12 +127,13 @@ func New(cfg Config) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{cfg: cfg, id: id, keeper: k, api: &listener{cfg: cfg}, drains: &drains{cfg: cfg, drained: map[string]bool{}}}
-	m.peers = &peers{cfg: cfg, id: id, keeper: k, told: m.setRemoved, views: map[string]*peerView{}}
+	life := rand.Text()
+	uses := newKeyWatch(cfg, id, life, k)
+	m := &Member{cfg: cfg, id: id, keeper: k, uses: uses, api: &listener{cfg: cfg}, drains: &drains{cfg: cfg, drained: map[string]bool{}}}
+	m.peers = &peers{cfg: cfg, id: uses.id, keeper: k, uses: uses, told: m.setRemoved, views: map[string]*peerView{}}
 	m.left = &leftover{cfg: cfg, peers: m.peers}
 	m.halves = &halves{cfg: cfg, keeper: k, change: m.Change}
 	m.wall = &wall{cfg: cfg, keeper: k}
-	life := rand.Text()
 	if m.marks, err = newWitness(cfg, id.Hash, life, k, m.peers); err != nil {
 		return nil, err
 	}
@@ -163,6 +165,7 @@ func (m *Member) Run(ctx context.Context) {
 			m.shared.place(ctx)
 		}
 		if m.Removed() == "" { // they would only say so again
+			m.uses.reconcile(ctx)
 			m.peers.follow(ctx, &all)
 			m.marks.reconcile(ctx, &all)
 			m.halves.reconcile(ctx)
@@ -187,6 +190,7 @@ func (m *Member) Run(ctx context.Context) {
 			m.halves.worker.Wait(2 * time.Second)
 			m.wall.worker.Wait(2 * time.Second)
 			m.marks.close()
+			m.uses.close()
 			m.peers.close()
 			return
 		case <-changed:
@@ -233,7 +237,7 @@ var errNotJoining = errors.New("this node is not joining any more")
 // masters' record: of a member that is not there it is known that it was removed.
 func (m *Member) announce(ctx context.Context) {
 	self, ok := m.Self()
-	if !ok || self.State != nodes.Joining || !m.cfg.Serving() {
+	if !ok || self.State != nodes.Joining || !m.cfg.Serving() || m.uses.mayAct() != nil {
 		return
 	}
 	m.saying.Start(func() {

@@ -28,6 +28,7 @@ type peers struct {
 	cfg    Config
 	id     *nodeapi.Identity
 	keeper *nodes.Keeper
+	uses   *keyWatch
 	told   func(name string) // a node says that this one was removed
 	side   sync.WaitGroup    // tables under way to other nodes
 
@@ -99,6 +100,10 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 	if errors.Is(err, nodeapi.ErrRemoved) {
 		p.told(name)
 	}
+	if t := p.keeper.Table(); err == nil {
+		from, _ := t.ByCertificate(v.pin)
+		p.uses.hear(from, s.Uses)
+	}
 	now := p.cfg.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,8 +143,12 @@ func (p *peers) fetchTable(ctx context.Context, v *peerView) error {
 	return err
 }
 
-// change changes the table and tells the others.
+// change changes the table and tells the others, unless this machine may not act for its
+// node.
 func (p *peers) change(ctx context.Context, f func(*nodes.Table) error) (nodes.Table, error) {
+	if err := p.uses.mayAct(); err != nil {
+		return nodes.Table{}, err
+	}
 	t, err := p.keeper.Change(ctx, f)
 	if err == nil {
 		p.spread(t)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/supervisor/keyuse"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 )
@@ -20,6 +21,9 @@ type liar struct {
 	mu    sync.Mutex
 	calls int
 }
+
+// Used implements nodeapi.Host.
+func (l *liar) Used(nodes.Node, keyuse.Speaker, string) (refusal string) { return "" }
 
 // Table is asked for about the connection, about who asks, and for the answer.
 func (l *liar) Table() nodes.Table {

@@ -31,6 +31,9 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 	if m.cfg.Settings.Arbiter {
 		return nil, m.peers.noMaster("change the secret")
 	}
+	if err := m.uses.mayAct(); err != nil {
+		return nil, fmt.Errorf("change the secret: %w", err)
+	}
 	if err := m.LookForSecret(); err != nil {
 		return nil, fmt.Errorf("read the present secret: %w", err)
 	}

@@ -49,6 +49,7 @@ func (m *Member) State() State {
 	}
 	st.Findings = append(st.Findings, m.halves.findings()...)
 	st.Findings = append(st.Findings, m.marks.findings()...)
+	st.Findings = append(st.Findings, m.uses.findings()...)
 	names := m.shared.names()
 	if names.next != "" {
 		st.Findings = append(st.Findings, status.Finding{Code: status.SecretStaged, Cause: "the old one holds until all have it"})
@@ -122,7 +123,12 @@ func (m *Member) WriteSecret() error { return m.shared.writeSecret() }
 
 // MayServe reports whether this node's copy of the shared volume may be served, and what
 // that waits for.
-func (m *Member) MayServe() (may bool, why string) { return m.marks.mayServe() }
+func (m *Member) MayServe() (may bool, why string) {
+	if s := m.uses.standing(); s.copied {
+		return false, "this machine to be the node's own: " + s.refusal
+	}
+	return m.marks.mayServe()
+}
 
 // Table is the table of nodes.
 func (m *Member) Table() nodes.Table { return m.keeper.Table() }

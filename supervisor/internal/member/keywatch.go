@@ -1,0 +1,348 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"saltern/pause"
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/probe"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/keyuse"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/status"
+)
+
+const (
+	// addressLook is between two looks at this machine's addresses.
+	addressLook = 2 * time.Second
+	// ownAsk is between two questions to whoever answers at this node's address, while this
+	// machine does not have it.
+	ownAsk = 5 * time.Second
+	// heardUses is how long it counts what another node said about the uses of keys.
+	heardUses = 20 * time.Second
+	// maxUsesTold bounds the reports that one node tells, and that are taken from it.
+	maxUsesTold = 8
+)
+
+// machinesFile is in the node's directory: the facts by which nodes are known.
+const machinesFile = "machines.json"
+
+// keyWatch finds out which machines use the keys of nodes (package keyuse), and whether
+// this one may act for its own node.
+type keyWatch struct {
+	cfg    Config
+	id     *nodeapi.Identity // says with each request what this machine is
+	keeper *nodes.Keeper
+	ledger *keyuse.Ledger
+	life   string
+	facts  keyuse.Facts
+	began  time.Time
+	saving service.Worker // writes the facts by which nodes are known
+	asking service.Worker // asks who answers at this node's address
+
+	mu       sync.Mutex
+	held     bool // this machine has the node's address
+	looked   time.Time
+	asked    time.Time
+	answered time.Time           // when another machine answered at the node's address
+	told     map[string]toldUses // by the hash of the certificate of who said so
+}
+
+// toldUses is what another node said about the uses of keys.
+type toldUses struct {
+	reports []keyuse.Report
+	at      time.Time
+}
+
+// newKeyWatch reads by which facts nodes are known, and looks at this machine.
+func newKeyWatch(cfg Config, id *nodeapi.Identity, life string, keeper *nodes.Keeper) *keyWatch {
+	known := map[string]keyuse.Facts{}
+	path := filepath.Join(cfg.Settings.NodeDir(), machinesFile)
+	if readJSON(path, &known) != nil { // there is none, or it is damaged: it is learnt again
+		known = nil
+	}
+	for _, facts := range known {
+		if facts.Check() != nil {
+			known = nil
+			break
+		}
+	}
+
+	k := &keyWatch{
+		cfg:    cfg,
+		keeper: keeper,
+		ledger: keyuse.NewLedger(known),
+		life:   life,
+		began:  cfg.Now(),
+		held:   true,
+		told:   map[string]toldUses{},
+	}
+	k.id = id.Speaking(k.speaker)
+	machine := probe.LookAtMachine("/", cfg.Settings.DataDir, cfg.Settings.Peering.Address)
+	k.facts = machine.Facts(id.Hash)
+	k.lookAtAddress(cfg.Now())
+	return k
+}
+
+// self is this node's line in the table of nodes.
+func (k *keyWatch) self() (nodes.Node, bool) {
+	t := k.keeper.Table()
+	return t.ByCertificate(k.id.Hash)
+}
+
+// speaker is what this machine says about itself.
+func (k *keyWatch) speaker() keyuse.Speaker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return keyuse.Speaker{Life: k.life, Held: k.held, Facts: k.facts}
+}
+
+// reconcile is called again and again, by one goroutine.
+func (k *keyWatch) reconcile(ctx context.Context) {
+	now := k.cfg.Now()
+	k.lookAtAddress(now)
+	self, there := k.self()
+	if there {
+		k.ledger.Note(self.Certificate, k.speaker(), self.Address, now)
+	}
+
+	t := k.keeper.Table()
+	var present []string
+	for _, n := range t.Present() {
+		present = append(present, n.Certificate)
+	}
+	k.ledger.Keep(present)
+	k.saving.Start(k.save)
+
+	k.mu.Lock()
+	due := there && !k.held && now.Sub(k.asked) >= ownAsk
+	if due {
+		k.asked = now
+	}
+	k.mu.Unlock()
+	if due {
+		k.asking.Start(func() { k.askOwn(ctx, self) })
+	}
+}
+
+// lookAtAddress finds out whether this machine has the node's address. What cannot be told
+// changes nothing.
+func (k *keyWatch) lookAtAddress(now time.Time) {
+	k.mu.Lock()
+	due := k.looked.IsZero() || now.Sub(k.looked) >= addressLook
+	k.mu.Unlock()
+	self, there := k.self()
+	if !due || !there {
+		return
+	}
+
+	held, err := probe.HasAddress(self.Address)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.looked = now
+	if err != nil || held == k.held {
+		return
+	}
+	k.held = held
+	k.cfg.Log.Warn("this machine's addresses have changed", "node", self.Name, "address", self.Address, "held", held)
+}
+
+// save writes by which facts nodes are known, when they have changed.
+func (k *keyWatch) save() {
+	known, changed := k.ledger.Known()
+	if !changed {
+		return
+	}
+	if err := writeJSON(filepath.Join(k.cfg.Settings.NodeDir(), machinesFile), known); err != nil {
+		k.cfg.Log.Warn("by which facts nodes are known cannot be written down", "error", err)
+	}
+}
+
+// askOwn asks who answers at this node's address. With the same key it is the machine of
+// which this one is a copy, or a copy of this one.
+func (k *keyWatch) askOwn(ctx context.Context, self nodes.Node) {
+	ctx, cancel := context.WithTimeout(ctx, peerTakes)
+	defer cancel()
+	client := nodeapi.NewClient(k.id, address(k.cfg.Settings, self), self.Certificate)
+	defer client.Close()
+	s, err := client.Status(ctx)
+	if err != nil || s.Life == k.life {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.answered = k.cfg.Now()
+}
+
+// used notes a request of a machine with the key of a node, and returns why that machine
+// may not act for it; "" when it may.
+func (k *keyWatch) used(n nodes.Node, s keyuse.Speaker, source string) string {
+	if s.Life == "" { // a version before does not say whether it has the address
+		s.Held = source == n.Address
+	}
+	now := k.cfg.Now()
+	k.ledger.Note(n.Certificate, s, source, now)
+	report, strange := k.ledger.Report(n.Certificate, now)
+	if !strange {
+		return ""
+	}
+	if m, ok := report.Of(s.Life); ok && m.May {
+		return ""
+	}
+	return report.Text(n.Name, n.Address)
+}
+
+// reports are the uses that this node tells the others.
+func (k *keyWatch) reports() (out []keyuse.Report) {
+	t := k.keeper.Table()
+	for _, n := range t.Present() {
+		if r, strange := k.ledger.Report(n.Certificate, k.cfg.Now()); strange && len(out) < maxUsesTold {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// hear takes what another node says about the uses of keys. One that does not serve is not
+// believed: by that it would keep others from acting.
+func (k *keyWatch) hear(from nodes.Node, reports []keyuse.Report) {
+	if !from.Serves() || len(reports) > maxUsesTold {
+		reports = nil
+	}
+	for _, r := range reports {
+		if err := r.Check(); err != nil {
+			k.cfg.Log.Debug("what a node says about the uses of keys is not taken", "peer", from.Name, "error", err)
+			reports = nil
+			break
+		}
+	}
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.told, from.Certificate)
+	if len(reports) > 0 {
+		k.told[from.Certificate] = toldUses{reports, k.cfg.Now()}
+	}
+}
+
+// known are the reports about one key: this node's own, if it has one, and those of others.
+func (k *keyWatch) known(certificate string) (out []keyuse.Report) {
+	now := k.cfg.Now()
+	if own, strange := k.ledger.Report(certificate, now); strange {
+		out = append(out, own)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, told := range k.told {
+		if now.Sub(told.at) > heardUses {
+			continue
+		}
+		for _, r := range told.reports {
+			if r.Certificate == certificate {
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+// standing is what this machine is to the node whose key it has.
+type standing struct {
+	refusal string // why it may not act for the node; "": it may
+	copied  bool   // it is not the node's machine, as far as that can be told
+}
+
+// standing finds that out. Who says that this machine may act outweighs who cannot tell,
+// and is outweighed by who says that another one may.
+func (k *keyWatch) standing() standing {
+	self, there := k.self()
+	if !there {
+		return standing{}
+	}
+	k.mu.Lock()
+	held := k.held
+	answers := !k.answered.IsZero() && k.cfg.Now().Sub(k.answered) <= heardUses
+	k.mu.Unlock()
+	if !held {
+		why := fmt.Sprintf("the table of nodes has %s at %s, and this machine does not have that address", self.Name, self.Address)
+		if answers {
+			why += ", at which another machine answers with the same key"
+		}
+		return standing{why, true}
+	}
+
+	var undecided standing
+	may := false
+	for _, r := range k.known(k.id.Hash) {
+		mine, ok := r.Of(k.life)
+		switch {
+		case !ok:
+		case mine.May:
+			may = true
+		case r.Decided():
+			return standing{r.Text(self.Name, self.Address) + ": that is this one", true}
+		default:
+			undecided.refusal = r.Text(self.Name, self.Address)
+		}
+	}
+	if may {
+		return standing{}
+	}
+	return undecided
+}
+
+// mayAct returns an error when this machine may not act for its node.
+func (k *keyWatch) mayAct() error {
+	s := k.standing()
+	if s.refusal == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s; if this machine is a copy, applianced reset --yes makes it a new one and changes nothing in the cluster; if it is the node itself, applianced status says what to do", api.ErrState, s.refusal)
+}
+
+// settled waits until the other nodes would have noticed another machine, and returns an
+// error when this one may not act for its node.
+func (k *keyWatch) settled(ctx context.Context) error {
+	if rest := keyuse.SettledAfter - k.cfg.Now().Sub(k.began); rest > 0 {
+		if err := pause.For(ctx, rest); err != nil {
+			return err
+		}
+	}
+	return k.mayAct()
+}
+
+// findings are the nodes whose keys are used by other machines.
+func (k *keyWatch) findings() (out []status.Finding) {
+	t := k.keeper.Table()
+	for _, n := range t.Present() {
+		if n.Certificate == k.id.Hash {
+			if s := k.standing(); s.copied {
+				out = append(out, status.Finding{Code: status.NotTheNode, Subject: n.Name, Cause: s.refusal})
+				continue
+			}
+		}
+		reports := k.known(n.Certificate)
+		if len(reports) == 0 {
+			continue
+		}
+		worst := reports[0]
+		for _, r := range reports {
+			if r.Two && !worst.Two {
+				worst = r
+			}
+		}
+		out = append(out, status.Finding{Code: status.KeyTwice, Subject: n.Name, Cause: worst.Text(n.Name, n.Address)})
+	}
+	return out
+}
+
+// close waits for what is under way.
+func (k *keyWatch) close() {
+	k.saving.Wait(2 * time.Second)
+	k.asking.Wait(peerTakes)
+}

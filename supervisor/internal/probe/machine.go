@@ -1,0 +1,157 @@
+package probe
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/supervisor/keyuse"
+)
+
+// Machine is what a machine knows about itself, in clear; see [keyuse.Kind].
+type Machine map[keyuse.Kind]string
+
+// LookAtMachine reads what the machine is, below root ("" or "/"). dataDir is the node's
+// data directory, address the node's. What cannot be read is missing.
+func LookAtMachine(root, dataDir, address string) Machine {
+	m := Machine{
+		keyuse.MachineID: firstLine(filepath.Join(root, "etc/machine-id")),
+		keyuse.Board:     boardUUID(root),
+		keyuse.Disk:      diskSerial(root, dataDir),
+		keyuse.Cards:     cards(root, address),
+	}
+	if m[keyuse.MachineID] == "uninitialized" { // machine-id(5): the first boot
+		m[keyuse.MachineID] = ""
+	}
+	for kind, fact := range m {
+		if fact == "" {
+			delete(m, kind)
+		}
+	}
+	return m
+}
+
+// Facts are the digests of what a machine is, for the key with that hash.
+func (m Machine) Facts(certificate string) keyuse.Facts {
+	facts := keyuse.Facts{}
+	for kind, fact := range m {
+		facts[kind] = keyuse.Digest(certificate, kind, fact)
+	}
+	return facts
+}
+
+// firstLine is that of a small file; "" when it cannot be read.
+func firstLine(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.Trim(line, " \t\x00")
+}
+
+// sameForMany are UUIDs that firmware has which was never given one.
+var sameForMany = []string{"", "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff", "03000200-0400-0500-0006-000700080009"}
+
+// boardUUID is what the firmware calls the machine (SMBIOS, System Information).
+func boardUUID(root string) string {
+	uuid := strings.ToLower(firstLine(filepath.Join(root, DMI, "product_uuid")))
+	if slices.Contains(sameForMany, uuid) {
+		return ""
+	}
+	return uuid
+}
+
+// diskSerial is the serial number of the disk with a directory; "" when it says none, or
+// the file system is on no single disk.
+func diskSerial(root, dir string) string {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return ""
+	}
+	number := fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
+	disk, err := filepath.EvalSymlinks(filepath.Join(root, "sys/dev/block", number))
+	if err != nil {
+		return ""
+	}
+	if _, err := os.Stat(filepath.Join(disk, "partition")); err == nil {
+		disk = filepath.Dir(disk)
+	}
+	for _, name := range []string{"serial", "device/serial", "wwid", "device/wwid"} {
+		if serial := firstLine(filepath.Join(disk, name)); serial != "" {
+			return serial
+		}
+	}
+	return ""
+}
+
+// cards are the hardware addresses of the network cards that are a device; of a machine
+// that has none, such as a container, that of the interface with the node's address.
+func cards(root, address string) string {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return ""
+	}
+	var devices []string
+	holder := ""
+	for _, i := range interfaces {
+		if len(i.HardwareAddr) == 0 {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(root, "sys/class/net", i.Name, "device")); err == nil {
+			devices = append(devices, i.HardwareAddr.String())
+		}
+		if own, err := i.Addrs(); err == nil && slices.ContainsFunc(own, func(a net.Addr) bool { return addressOf(a).Addr().String() == address }) {
+			holder = i.HardwareAddr.String()
+		}
+	}
+	if len(devices) == 0 {
+		return holder
+	}
+	slices.Sort(devices)
+	return strings.Join(slices.Compact(devices), " ")
+}
+
+// HasAddress reports whether an address is on one of this machine's interfaces. All of a
+// network that is on the loopback interface is (ip-address(8)).
+func HasAddress(address string) (bool, error) {
+	want, err := netip.ParseAddr(address)
+	if err != nil {
+		return false, err
+	}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return false, err
+	}
+	for _, i := range interfaces {
+		own, err := i.Addrs()
+		if err != nil {
+			return false, err
+		}
+		for _, a := range own {
+			has := addressOf(a)
+			whole := i.Flags&net.FlagLoopback != 0
+			if has.Addr() == want || whole && has.Masked().Contains(want) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// addressOf is an address of an interface with its network; the zero value for others.
+func addressOf(a net.Addr) netip.Prefix {
+	n, ok := a.(*net.IPNet)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip, _ := netip.AddrFromSlice(n.IP)
+	ones, _ := n.Mask.Size()
+	return netip.PrefixFrom(ip.Unmap(), ones)
+}

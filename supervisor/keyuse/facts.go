@@ -1,0 +1,138 @@
+package keyuse
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+)
+
+// Kind is a kind of fact about a machine.
+type Kind string
+
+// The kinds of facts.
+const (
+	MachineID Kind = "machine" // what its system calls itself: machine-id(5)
+	Board     Kind = "board"   // what its firmware says: the UUID of DMI
+	Disk      Kind = "disk"    // the serial number of the disk with the node's data
+	Cards     Kind = "cards"   // the addresses of its network cards
+)
+
+func kinds() []Kind { return []Kind{MachineID, Board, Disk, Cards} }
+
+// Facts are what a machine knows about itself, as digests. What it cannot tell is missing.
+type Facts map[Kind]string
+
+// digestBytes is how much of a hash a digest keeps.
+const digestBytes = 8
+
+// Digest hides a fact: machine-id(5) asks that it does not leave the machine. Digests of
+// the same fact are equal for the same key only.
+func Digest(certificate string, kind Kind, fact string) string {
+	sum := sha256.Sum256([]byte(certificate + "\x00" + string(kind) + "\x00" + fact))
+	return hex.EncodeToString(sum[:digestBytes])
+}
+
+// Likeness says whether two machines are the same one, by their facts.
+type Likeness string
+
+// The likenesses.
+const (
+	Unknown Likeness = "unknown"
+	Same    Likeness = "same"
+	Other   Likeness = "other"
+)
+
+// Compare returns whether facts are those of the machine that has the facts known. One fact
+// alone decides nothing: a card is replaced, a hypervisor gives another UUID, and the copy
+// of a disk has the machine-id of its original.
+func (f Facts) Compare(known Facts) Likeness {
+	equal, different := 0, 0
+	for kind, fact := range f {
+		switch other, told := known[kind]; {
+		case !told:
+		case fact == other:
+			equal++
+		default:
+			different++
+		}
+	}
+	switch {
+	case different > equal:
+		return Other
+	case equal > different:
+		return Same
+	}
+	return Unknown
+}
+
+var digestForm = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
+// Check returns what is wrong with facts that came from elsewhere.
+func (f Facts) Check() error {
+	for kind, fact := range f {
+		if !slices.Contains(kinds(), kind) || !digestForm.MatchString(fact) {
+			return fmt.Errorf("use of a key: %.20q is no fact about a machine", kind)
+		}
+	}
+	return nil
+}
+
+// MaxSpeaker bounds the text of a speaker.
+const MaxSpeaker = 512
+
+// Speaker is what a machine says about itself with each request. The zero value is that
+// of a version before, which says nothing.
+type Speaker struct {
+	// Life is the running start of its supervisor.
+	Life string
+	// Held tells that the machine has the address that the table of nodes has for the node.
+	Held  bool
+	Facts Facts
+}
+
+// String is the speaker as a header has it.
+func (s Speaker) String() string {
+	values := url.Values{"life": {s.Life}}
+	if s.Held {
+		values.Set("held", "yes")
+	}
+	for kind, fact := range s.Facts {
+		values.Set(string(kind), fact)
+	}
+	return values.Encode()
+}
+
+var lifeForm = regexp.MustCompile(`^[A-Za-z0-9]{1,40}$`)
+
+// ParseSpeaker reads the text of a speaker; "" is the zero value. What a later version says
+// beyond that is passed over.
+func ParseSpeaker(text string) (Speaker, error) {
+	if text == "" {
+		return Speaker{}, nil
+	}
+	if len(text) > MaxSpeaker {
+		return Speaker{}, fmt.Errorf("use of a key: %d bytes about a machine, at most %d", len(text), MaxSpeaker)
+	}
+	values, err := url.ParseQuery(text)
+	if err != nil {
+		return Speaker{}, fmt.Errorf("use of a key: what a machine says about itself: %w", err)
+	}
+
+	s := Speaker{
+		Life:  values.Get("life"),
+		Held:  values.Get("held") == "yes",
+		Facts: Facts{},
+	}
+	for _, kind := range kinds() {
+		if fact := values.Get(string(kind)); fact != "" {
+			s.Facts[kind] = fact
+		}
+	}
+	if !lifeForm.MatchString(s.Life) {
+		return Speaker{}, fmt.Errorf("use of a key: start %.40q is no id", s.Life)
+	}
+	return s, s.Facts.Check()
+}

@@ -1,0 +1,192 @@
+package keyuse
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxUses bounds the machines that are remembered for one key. Overflow policy: the one
+	// that has been silent for longest is forgotten.
+	maxUses = 4
+	// maxTurns bounds the turns that are remembered. Overflow policy: the oldest is forgotten.
+	maxTurns = 16
+	// maxKeys bounds the keys: all nodes of a table. Overflow policy: a further one is not
+	// noted; [Ledger.Keep] makes room.
+	maxKeys = 128
+)
+
+// Ledger notes who uses the keys of nodes. It is safe for concurrent use.
+type Ledger struct {
+	mu      sync.Mutex
+	keys    map[string]*key // by the hash of the certificate
+	changed bool            // known facts have, since they were asked for
+}
+
+// key is what is known about one key.
+type key struct {
+	uses []use
+	all  turns // of all machines
+	held turns // of those with the node's address
+
+	known Facts // of the machine that may act for the node when there are two
+	facts Facts // of the newest request from the node's address
+	since time.Time
+}
+
+// use is one machine, or one start of it.
+type use struct {
+	speaker Speaker
+	source  string // where it asked from
+	last    time.Time
+}
+
+// turns are those in which a life spoke again after another one had.
+type turns struct {
+	speaking string // the life of the newest request
+	taken    []turn
+}
+
+type turn struct {
+	life string
+	at   time.Time
+}
+
+// note notes a request of a life, which was heard before or not.
+func (t *turns) note(life string, before bool, now time.Time) {
+	t.taken = slices.DeleteFunc(t.taken, func(taken turn) bool { return now.Sub(taken.at) > recent })
+	again := before && life != t.speaking
+	t.speaking = life
+	if !again || len(t.taken) > 0 && now.Sub(t.taken[len(t.taken)-1].at) < turnApart {
+		return
+	}
+	t.taken = append(t.taken, turn{life, now})
+	t.taken = t.taken[max(0, len(t.taken)-maxTurns):]
+}
+
+// two reports whether two machines took turns.
+func (t *turns) two(now time.Time) bool {
+	count := map[string]int{}
+	machines := 0
+	for _, taken := range t.taken {
+		if now.Sub(taken.at) > recent {
+			continue
+		}
+		count[taken.life]++
+		if count[taken.life] == turnsEach {
+			machines++
+		}
+	}
+	return machines >= 2
+}
+
+// NewLedger returns a ledger with the facts that were known when the last one ended, by
+// the hash of certificates; nil: none.
+func NewLedger(known map[string]Facts) *Ledger {
+	l := &Ledger{keys: map[string]*key{}}
+	for certificate, facts := range known {
+		if len(l.keys) < maxKeys {
+			l.keys[certificate] = &key{known: facts}
+		}
+	}
+	return l
+}
+
+// Note notes a request that a machine made with a key. Of a version before, which says
+// nothing, held tells that it came from the node's address.
+func (l *Ledger) Note(certificate string, s Speaker, source string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.keys[certificate]
+	if k == nil {
+		if len(l.keys) >= maxKeys {
+			return
+		}
+		k = &key{}
+		l.keys[certificate] = k
+	}
+	k.note(s, source, now)
+	if k.learn(s, now) {
+		l.changed = true
+	}
+}
+
+func (k *key) note(s Speaker, source string, now time.Time) {
+	k.uses = slices.DeleteFunc(k.uses, func(u use) bool { return now.Sub(u.last) > recent })
+	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.Life == s.Life })
+	before := i >= 0
+	k.all.note(s.Life, before, now)
+	if s.Held {
+		k.held.note(s.Life, before, now)
+	}
+
+	spoken := use{s, source, now}
+	if before {
+		k.uses[i] = spoken
+		return
+	}
+	k.uses = append(k.uses, spoken)
+	slices.SortStableFunc(k.uses, func(a, b use) int { return b.last.Compare(a.last) })
+	k.uses = k.uses[:min(len(k.uses), maxUses)]
+}
+
+// learn notes how long a machine has been alone with the key at the node's address, and
+// reports whether its facts have become those that are known.
+func (k *key) learn(s Speaker, now time.Time) bool {
+	if !s.Held || len(s.Facts) == 0 {
+		return false
+	}
+	if !maps.Equal(k.facts, s.Facts) {
+		k.facts, k.since = s.Facts, now
+	}
+	if k.held.two(now) {
+		k.since = now
+	}
+
+	after := learnAfter
+	if len(k.known) > 0 {
+		after = adoptAfter
+	}
+	if maps.Equal(k.known, s.Facts) || now.Sub(k.since) < after {
+		return false
+	}
+	k.known = s.Facts
+	return true
+}
+
+// Known returns the facts by which nodes are known, and reports whether they have changed
+// since they were asked for last.
+func (l *Ledger) Known() (known map[string]Facts, changed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known = map[string]Facts{}
+	for certificate, k := range l.keys {
+		if len(k.known) > 0 {
+			known[certificate] = maps.Clone(k.known)
+		}
+	}
+	changed = l.changed
+	l.changed = false
+	return known, changed
+}
+
+// Keep forgets the keys that are not among certificates.
+func (l *Ledger) Keep(certificates []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.keys, func(certificate string, _ *key) bool { return !slices.Contains(certificates, certificate) })
+}
+
+// Report returns who uses a key now; false when nobody but the node does.
+func (l *Ledger) Report(certificate string, now time.Time) (Report, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.keys[certificate]
+	if k == nil {
+		return Report{}, false
+	}
+	uses := slices.DeleteFunc(slices.Clone(k.uses), func(u use) bool { return now.Sub(u.last) > recent })
+	return judge(certificate, uses, k.all.two(now), k.held.two(now), k.known)
+}

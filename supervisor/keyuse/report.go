@@ -1,0 +1,132 @@
+package keyuse
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Report says which machines use one key, when it is not the node alone, and which of
+// them may act for it. Nodes tell each other.
+type Report struct {
+	Certificate string `json:"certificate"` // the hash of the node's
+	// Two tells that two machines were heard in turns.
+	Two      bool      `json:"two,omitempty"`
+	Machines []Machine `json:"machines"`
+}
+
+// Machine is one that uses a key.
+type Machine struct {
+	Life string `json:"life,omitempty"` // "": of a version before, which does not say
+	// Source is the address that it asked from.
+	Source string `json:"source"`
+	// Held tells that it has the node's address.
+	Held bool `json:"held,omitempty"`
+	// Likeness says whether its hardware is that by which the node is known.
+	Likeness Likeness `json:"likeness"`
+	// May tells that it may act for the node.
+	May bool `json:"may,omitempty"`
+}
+
+// judge decides which machines may act for a node. Without the node's address none may. Of
+// two that have it (twoHeld) only the one by whose facts the node is known may, when the
+// other one's differ. When that cannot be told neither may: a person has to switch one off.
+//
+// A version before says nothing, and may act while it is alone.
+func judge(certificate string, uses []use, two, twoHeld bool, known Facts) (Report, bool) {
+	r := Report{Certificate: certificate, Two: two}
+	held := map[Likeness]int{}
+	for _, u := range uses {
+		m := Machine{
+			Life:     u.speaker.Life,
+			Source:   u.source,
+			Held:     u.speaker.Held,
+			Likeness: u.speaker.Facts.Compare(known),
+		}
+		r.Machines = append(r.Machines, m)
+		if m.Held {
+			held[m.Likeness]++
+		}
+	}
+
+	decided := held[Same] > 0 && held[Other] > 0 && held[Unknown] == 0
+	strange := two
+	for i := range r.Machines {
+		m := &r.Machines[i]
+		switch {
+		case m.Held:
+			m.May = !twoHeld || decided && m.Likeness == Same
+		case m.Life == "":
+			m.May = !two
+		}
+		strange = strange || !m.May
+	}
+	return r, strange
+}
+
+// Of returns the machine with that life.
+func (r Report) Of(life string) (Machine, bool) {
+	i := slices.IndexFunc(r.Machines, func(m Machine) bool { return m.Life == life })
+	if i < 0 {
+		return Machine{}, false
+	}
+	return r.Machines[i], true
+}
+
+// Decided reports whether one of the machines may act for the node.
+func (r Report) Decided() bool {
+	return slices.ContainsFunc(r.Machines, func(m Machine) bool { return m.May })
+}
+
+// Text says which machines use the key of a node that has that address.
+func (r Report) Text(node, address string) string {
+	held := 0
+	var elsewhere []string
+	for _, m := range r.Machines {
+		switch {
+		case m.Held:
+			held++
+		case !slices.Contains(elsewhere, m.Source):
+			elsewhere = append(elsewhere, m.Source)
+		}
+	}
+	slices.Sort(elsewhere)
+	places := strings.Join(elsewhere, " and ")
+
+	switch {
+	case places == "" && r.Decided():
+		return fmt.Sprintf("two machines at %s use the key of %s; one of them has other hardware than %s had", address, node, node)
+	case places == "":
+		return fmt.Sprintf("two machines at %s use the key of %s; which one is the copy cannot be told, and neither may change the cluster until one is switched off", address, node)
+	case held > 0:
+		return fmt.Sprintf("two machines use the key of %s: %s and %s", node, address, places)
+	}
+	return fmt.Sprintf("a machine at %s uses the key of %s, which has the address %s", places, node, address)
+}
+
+var certificateForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// Check returns what is wrong with a report that came from elsewhere.
+func (r Report) Check() error {
+	if !certificateForm.MatchString(r.Certificate) {
+		return errors.New("use of a key: no hash of a certificate")
+	}
+	if len(r.Machines) == 0 || len(r.Machines) > maxUses {
+		return fmt.Errorf("use of a key: %d machines, 1 to %d are possible", len(r.Machines), maxUses)
+	}
+	for _, m := range r.Machines {
+		if m.Life != "" && !lifeForm.MatchString(m.Life) {
+			return errors.New("use of a key: a start is no id")
+		}
+		if _, err := netip.ParseAddr(m.Source); err != nil {
+			return fmt.Errorf("use of a key: source: %w", err)
+		}
+		if !slices.Contains([]Likeness{Unknown, Same, Other}, m.Likeness) {
+			return fmt.Errorf("use of a key: likeness %.20q is not known", m.Likeness)
+		}
+	}
+	return nil
+}
