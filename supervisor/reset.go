@@ -18,6 +18,7 @@ import (
 	"saltern/supervisor/internal/life"
 	"saltern/supervisor/internal/reset"
 	"saltern/supervisor/layout"
+	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
@@ -154,7 +155,7 @@ func (r *resetter) toReset() ([]byte, *settings.Settings, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: it is not known which directories are this node's: %w; correct that first: applianced config check", api.ErrState, err)
 	}
-	return text, cfg, nil
+	return text, nodeapi.FollowTable(cfg), nil
 }
 
 // mayReset finds what is to be removed, and refuses what others would lose.
@@ -223,6 +224,7 @@ func (r *resetter) erase(ctx context.Context, o *order) error {
 	if err != nil {
 		return err
 	}
+	cfg = nodeapi.FollowTable(cfg)
 	_, t, err := r.mayReset(cfg)
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"saltern/supervisor/internal/observe"
 	"saltern/supervisor/internal/recovery"
 	"saltern/supervisor/layout"
+	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
@@ -124,7 +125,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		case err != nil:
 			err = s.runWithout(ctx, read, err)
 		default:
-			err = s.runNode(ctx, cfg)
+			differs := nodeapi.CheckRecorded(cfg, s.opt.ConfigPath)
+			err = s.runNode(ctx, nodeapi.FollowTable(cfg), differs)
 		}
 		if ctx.Err() != nil || !errors.Is(err, life.ErrReload) && !errors.Is(err, errAnew) {
 			s.opt.Notify.Notify("STOPPING=1")
@@ -183,8 +185,8 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 }
 
 // runNodeAs runs a configured node until ctx ends or a reload is asked for; m
-// is what is copied meanwhile, nil: nothing.
-func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *life.Move) error {
+// is what is copied meanwhile, nil: nothing. differs is what of the file is not followed.
+func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, differs error, m *life.Move) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	parts := s.parts()
@@ -192,7 +194,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *l
 	defer parts.Record.Close()
 	n, err := life.New(life.Config{Settings: cfg, Version: s.opt.Version, ConfigPath: s.opt.ConfigPath, Executable: s.opt.Executable, Socket: s.opt.socket(cfg),
 		Started: s.started, Board: s.board, Log: s.opt.Log, Now: s.opt.Now, Notify: s.opt.Notify, OnTrial: s.opt.OnTrial, InImage: s.opt.InImage,
-		Setup: s.setup, Recovery: s.recovery, Record: parts.Record, Move: m, Leave: func() { cancel(life.ErrReload) }})
+		Setup: s.setup, Recovery: s.recovery, Record: parts.Record, Differs: differs, Move: m, Leave: func() { cancel(life.ErrReload) }})
 	if err != nil {
 		return err
 	}
@@ -285,7 +287,11 @@ func (s *Supervisor) Status() status.Document {
 // Reload implements api.Node: the file is checked first, and the running node
 // goes on if it is wrong.
 func (s *Supervisor) Reload() error {
-	if _, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname); err != nil {
+	cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
+	if err == nil {
+		err = nodeapi.CheckRecorded(cfg, s.opt.ConfigPath)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", api.ErrConfig, err)
 	}
 	s.leave(life.ErrReload)
@@ -322,7 +328,12 @@ func (s *Supervisor) Config() ([]byte, error) {
 
 // CheckConfig implements api.Node.
 func (s *Supervisor) CheckConfig(text []byte) error {
-	if _, err := settings.Parse(text, filepath.Base(s.opt.ConfigPath), s.opt.Hostname); err != nil {
+	name := filepath.Base(s.opt.ConfigPath)
+	cfg, err := settings.Parse(text, name, s.opt.Hostname)
+	if err == nil {
+		err = nodeapi.CheckRecorded(cfg, name)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", api.ErrConfig, err)
 	}
 	return nil

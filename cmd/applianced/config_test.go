@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-multierror"
+
+	"saltern/supervisor/nodeapi"
 )
 
 // configCheck runs `applianced config check` and gives what it prints and its
@@ -195,6 +197,36 @@ func TestConfigCheckKnowsTheOptionsOfAnswers(t *testing.T) {
 	put(t, path, head+"      timeout: 9\n")
 	if out, faults := configCheck(t, dir, path); out != "DIR/answers.yaml is right: answers to form cluster prod\n" || faults != nil {
 		t.Errorf("%q %q", out, faults)
+	}
+}
+
+// TestConfigCheckComparesWithTheTable: the node's own file is compared with the table of
+// nodes on its disk; another file may be that of another node (F9).
+func TestConfigCheckComparesWithTheTable(t *testing.T) {
+	dir := t.TempDir()
+	own, other := filepath.Join(dir, "appliance.yaml"), filepath.Join(dir, "of-another-node.yaml")
+	text := "node: salt-three\ncluster: other\ndata_dir: " + dir + "/data\nruntime_dir: " + dir + "/run\npeering: {enabled: true, address: 127.0.70.3}\nmaster: {address: 127.0.70.3}\n"
+	put(t, own, text)
+	put(t, other, text)
+	if err := os.MkdirAll(dir+"/data/node", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	id, err := nodeapi.LoadIdentity(dir + "/data/node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir+"/data/nodes.json", `{"version":1,"cluster":"lab","keyHash":"`+strings.Repeat("ab", 32)+`","nodes":[
+		{"name":"n3","address":"127.0.70.3","state":"member","certificate":"`+id.Hash+`","storage":"client"}]}`)
+
+	for _, args := range [][]string{{"--config", own}, {"--config", own, own}} {
+		out, faults := configCheck(t, dir, args...)
+		if len(faults) != 2 || !strings.HasPrefix(faults[0], "DIR/appliance.yaml: node: salt-three is not what the table of nodes has for this node, n3; write node: n3.") ||
+			!strings.HasPrefix(faults[1], "DIR/appliance.yaml: cluster: other is not what the table of nodes has for this node, lab") {
+			t.Errorf("%q %q", out, faults)
+		}
+	}
+	if out, faults := configCheck(t, dir, "--config", own, other); faults != nil {
+		t.Errorf("another file: %q %q", out, faults)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"saltern/master/conf"
 	"saltern/supervisor/layout"
+	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/options"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
@@ -31,7 +32,8 @@ func checkCommand(f *flags) *cobra.Command {
 		Short: "Check appliance.yaml, or a file of answers, and print all faults",
 		Long: `check reads appliance.yaml, or a file of answers for the set-up, and the options of
 Salt's master in it by the rules of the master itself; with appliance.yaml also the
-administrator's own files of options. It prints all faults with file and line, and
+administrator's own files of options, and whether it names the node as the table of
+nodes does. It prints all faults with file and line, and
 what has no effect. It changes nothing. A file of Salt's master alone is checked by
 salt-master --check. The options of all nodes are checked by applianced config apply
 --dry-run.`,
@@ -48,6 +50,9 @@ salt-master --check. The options of all nodes are checked by applianced config a
 			}
 		}
 		s, notes, err := checkFile(path, cmd.ErrOrStderr())
+		if err == nil && sameFile(path, f.config) { // another one may be that of another node
+			err = nodeapi.CheckRecorded(s, path)
+		}
 		if asJSON {
 			return printFindings(cmd.OutOrStdout(), err, notes)
 		}
@@ -63,6 +68,12 @@ salt-master --check. The options of all nodes are checked by applianced config a
 		return nil
 	}
 	return cmd
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(x, y)
 }
 
 // checkFile checks appliance.yaml and what the master of the node will be given.

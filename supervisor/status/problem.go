@@ -29,6 +29,7 @@ const (
 	SetupStopped      Code = "SCA-003"
 	ResetStopped      Code = "SCA-004"
 	SupervisorSilent  Code = "SCA-005"
+	ConfigDiffers     Code = "SCA-006"
 	NodeRemoved       Code = "SCA-101"
 	NodeMasterDown    Code = "SCA-102"
 	SecretStaged      Code = "SCA-103"
@@ -203,6 +204,7 @@ func Kinds() []Kind {
 		{SetupStopped, Fatal, "the set-up of this node has stopped", "fix the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
 		{ResetStopped, Fatal, "the reset of this node has stopped; it serves no more", "correct the cause, then: applianced reset --yes", nil, 0},
 		{SupervisorSilent, Fatal, "the supervisor of this node does not answer", "systemctl status applianced; or start it: applianced run", nil, 0},
+		{ConfigDiffers, Warning, "appliance.yaml names this node otherwise than the table of nodes, which counts", "correct %s as the cause says, then: applianced config check; applianced reload", nil, 0},
 		{NodeRemoved, Fatal, "this node was removed from the cluster", "applianced reset makes it a new machine; then it may join again", nil, 0},
 		{NodeMasterDown, Warning, "the master of node %s does not serve", "applianced status on %s", []Code{NotTheNode, NodeUnreachable, NodeNotServing}, 10 * time.Second},
 		{SecretStaged, Notice, "the cluster's secret is being changed, and not every node has the new one", "applianced secret rotate goes on with it", nil, 2 * time.Minute},

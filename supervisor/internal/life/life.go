@@ -46,6 +46,7 @@ type Config struct {
 	Setup      *setup.Machine
 	Recovery   *recovery.Recovery
 	Record     *audit.Log // of what is done through this node
+	Differs    error      // what of appliance.yaml the table of nodes says otherwise; nil: nothing
 	Move       *Move      // what is moved to the shared volume meanwhile; nil: nothing
 	Leave      func()     // ends this life, another one follows
 }
@@ -248,6 +249,9 @@ func (n *Life) known() observe.Node {
 	k.Backup, k.Own = n.backups.facts()
 	upgrade, found := n.window.facts()
 	k.Upgrade = upgrade
+	if n.Differs != nil {
+		k.Own = append(k.Own, status.Finding{Code: status.ConfigDiffers, Subject: n.ConfigPath, Cause: settings.OneLine(n.Differs)})
+	}
 	k.Own = slices.Concat(k.Own, n.system.findings(), n.channel.findings(), found)
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,0 +1,76 @@
+package nodeapi
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/hashicorp/go-multierror"
+
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+)
+
+// recorded is this node's line in the table of nodes on its own disk, found by its key, and
+// the name of the cluster; false when there is none: it has not joined, was removed, or is
+// alone. What cannot be read counts as none: the node tells of that when it starts.
+func recorded(s *settings.Settings) (cluster string, n nodes.Node, ok bool) {
+	if !s.Peering.Enabled {
+		return "", nodes.Node{}, false
+	}
+	id, err := ReadIdentity(s.NodeDir())
+	if err != nil {
+		return "", nodes.Node{}, false
+	}
+	k, err := nodes.OpenKeeper(s.DataDir, "")
+	if err != nil {
+		return "", nodes.Node{}, false
+	}
+	t := k.Table()
+	n, ok = t.ByCertificate(id.Hash)
+	return t.Cluster, n, ok && n.State != nodes.Removed
+}
+
+// CheckRecorded returns what the settings of a node, from the file with that name, say about
+// it that the table of nodes does not. The table counts: other nodes know the node by it.
+func CheckRecorded(s *settings.Settings, name string) error {
+	cluster, n, ok := recorded(s)
+	if !ok {
+		return nil
+	}
+
+	var faults *multierror.Error
+	differs := func(key, have, want, next string) {
+		faults = multierror.Append(faults, fmt.Errorf("%s: %s: %s is not what the table of nodes has for this node, %s; write %s: %s. %s", name, key, have, want, key, want, next))
+	}
+	const again = "It cannot be changed later: to change it, take the node out (applianced leave), then applianced reset, and let it join anew"
+	if s.Node != n.Name {
+		differs("node", s.Node, n.Name, again+" (without the key node the host name counts)")
+	}
+	if s.Cluster != cluster {
+		differs("cluster", s.Cluster, cluster, "The name of a cluster cannot be changed later")
+	}
+	if !sameAddress(s.Peering.Address, n.Address) {
+		differs("peering.address", s.Peering.Address, n.Address, again)
+	}
+	return faults.ErrorOrNil()
+}
+
+func sameAddress(a, b string) bool {
+	x, err := netip.ParseAddr(a)
+	y, err2 := netip.ParseAddr(b)
+	return err == nil && err2 == nil && x.Unmap() == y.Unmap()
+}
+
+// FollowTable returns the settings with what the table of nodes says about the node.
+func FollowTable(s *settings.Settings) *settings.Settings {
+	cluster, n, ok := recorded(s)
+	if !ok {
+		return s
+	}
+	followed := *s
+	followed.Node = n.Name
+	followed.Cluster = cluster
+	followed.Peering.Address = n.Address
+	followed.Master.Address = n.Address // settings that are right have one for both
+	return &followed
+}
