@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
@@ -89,6 +90,7 @@ type Machine struct {
 	doing   string // words for the step under way
 	looking bool   // for answers given with the machine
 	claim   claim
+	draft   *nodeapi.Identity // nil: none was needed yet; see draftIdentity
 	broken  error    // the state on disk cannot be read
 	sourced bool     // answers given with the machine were looked for
 	unused  []string // what was found then and is not used
@@ -209,6 +211,7 @@ func (m *Machine) Anew(answers bool, forget func() error) error {
 	m.load()
 	m.mu.Lock()
 	m.away, m.sourced, m.doing = false, !answers, ""
+	m.draft = nil
 	m.mu.Unlock()
 	m.nudge()
 	return nil
@@ -438,7 +441,7 @@ func hints(err error) []string {
 
 // preflight makes the checks again with what the machine has now.
 func (m *Machine) preflight(ctx context.Context, a Answers) ([]Check, error) {
-	id, err := m.identity()
+	id, err := m.draftIdentity()
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -107,11 +108,32 @@ const (
 	joinedStorage = "storage.yaml"
 )
 
+// identity is this node's key, which is on its disk from then on.
 func (m *Machine) identity() (*nodeapi.Identity, error) {
 	if err := m.mkNodeDir(); err != nil {
 		return nil, fmt.Errorf("node's own key: %w", err)
 	}
-	return nodeapi.LoadIdentity(m.cfg.NodeDir)
+	id, err := m.draftIdentity()
+	if err != nil {
+		return nil, err
+	}
+	return id, id.Save(m.cfg.NodeDir)
+}
+
+// draftIdentity is the key that is on the disk, or else the one that this node is going to
+// have. It is for checks: a machine that is copied before it is set up has no key.
+func (m *Machine) draftIdentity() (*nodeapi.Identity, error) {
+	id, err := nodeapi.ReadIdentity(m.cfg.NodeDir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return id, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.draft == nil {
+		m.draft, err = nodeapi.NewIdentity()
+		return m.draft, err
+	}
+	return m.draft, nil
 }
 
 func (m *Machine) doNetwork(ctx context.Context, a Answers) error {
