@@ -40,12 +40,14 @@ type key struct {
 type use struct {
 	speaker Speaker
 	source  string // where it asked from
+	first   time.Time
 	last    time.Time
 }
 
 // turns are those in which a life spoke again after another one had.
 type turns struct {
-	speaking string // the life of the newest request
+	speaking string    // the life whose turn it is
+	since    time.Time // when that was heard first
 	taken    []turn
 }
 
@@ -54,32 +56,36 @@ type turn struct {
 	at   time.Time
 }
 
-// note notes a request of a life, which was heard before or not.
-func (t *turns) note(life string, before bool, now time.Time) {
+// note notes a request of a life that was heard first at that time. A life that comes back
+// soon after another one has begun says nothing: requests of a start that is over may be late.
+func (t *turns) note(life string, first, now time.Time) {
 	t.taken = slices.DeleteFunc(t.taken, func(taken turn) bool { return now.Sub(taken.at) > recent })
-	again := before && life != t.speaking
-	t.speaking = life
-	if !again || len(t.taken) > 0 && now.Sub(t.taken[len(t.taken)-1].at) < turnApart {
+	again := first.Before(now)
+	if life == t.speaking || again && now.Sub(t.since) < lateFor {
 		return
 	}
-	t.taken = append(t.taken, turn{life, now})
-	t.taken = t.taken[max(0, len(t.taken)-maxTurns):]
+	t.speaking, t.since = life, first
+	if again {
+		t.taken = append(t.taken, turn{life, now})
+		t.taken = t.taken[max(0, len(t.taken)-maxTurns):]
+	}
 }
 
 // two reports whether two machines took turns.
 func (t *turns) two(now time.Time) bool {
-	count := map[string]int{}
-	machines := 0
+	first := ""
 	for _, taken := range t.taken {
 		if now.Sub(taken.at) > recent {
 			continue
 		}
-		count[taken.life]++
-		if count[taken.life] == turnsEach {
-			machines++
+		if first == "" {
+			first = taken.life
+		}
+		if taken.life != first {
+			return true
 		}
 	}
-	return machines >= 2
+	return false
 }
 
 // NewLedger returns a ledger with the facts that were known when the last one ended, by
@@ -115,21 +121,21 @@ func (l *Ledger) Note(certificate string, s Speaker, source string, now time.Tim
 
 func (k *key) note(s Speaker, source string, now time.Time) {
 	k.uses = slices.DeleteFunc(k.uses, func(u use) bool { return now.Sub(u.last) > recent })
+	spoken := use{s, source, now, now}
 	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.Life == s.Life })
-	before := i >= 0
-	k.all.note(s.Life, before, now)
-	if s.Held {
-		k.held.note(s.Life, before, now)
+	if i >= 0 {
+		spoken.first = k.uses[i].first
+		k.uses[i] = spoken
+	} else {
+		k.uses = append(k.uses, spoken)
+		slices.SortStableFunc(k.uses, func(a, b use) int { return b.last.Compare(a.last) })
+		k.uses = k.uses[:min(len(k.uses), maxUses)]
 	}
 
-	spoken := use{s, source, now}
-	if before {
-		k.uses[i] = spoken
-		return
+	k.all.note(s.Life, spoken.first, now)
+	if s.Held {
+		k.held.note(s.Life, spoken.first, now)
 	}
-	k.uses = append(k.uses, spoken)
-	slices.SortStableFunc(k.uses, func(a, b use) int { return b.last.Compare(a.last) })
-	k.uses = k.uses[:min(len(k.uses), maxUses)]
 }
 
 // learn notes how long a machine has been alone with the key at the node's address, and
@@ -187,6 +193,11 @@ func (l *Ledger) Report(certificate string, now time.Time) (Report, bool) {
 	if k == nil {
 		return Report{}, false
 	}
-	uses := slices.DeleteFunc(slices.Clone(k.uses), func(u use) bool { return now.Sub(u.last) > recent })
-	return judge(certificate, uses, k.all.two(now), k.held.two(now), k.known)
+	two := k.all.two(now)
+	runs := recent
+	if !two { // a machine is asked every few seconds
+		runs = quiet
+	}
+	uses := slices.DeleteFunc(slices.Clone(k.uses), func(u use) bool { return now.Sub(u.last) > runs })
+	return judge(certificate, uses, two, k.held.two(now), k.known)
 }

@@ -3,15 +3,16 @@ package keyuse
 import "time"
 
 const (
-	// recent is how long a machine that spoke counts as running.
+	// recent is how long what was heard counts. Two machines at one address keep each other
+	// from being heard for tens of seconds.
 	recent = time.Minute
-	// turnApart is between two turns of speakers that both count: requests of a start that
-	// is over may wait in a socket, and are read in one moment.
-	turnApart = time.Second
-	// turnsEach is how many turns each of two starts takes within recent when both run. One
-	// machine takes a turn with a start that is over when requests of that are late, or when
-	// its memory is put back; no start of it takes two.
-	turnsEach = 2
+	// quiet is how long a machine is silent that does not run, when no other one has kept it
+	// from being heard: each asks every two seconds.
+	quiet = 20 * time.Second
+	// lateFor is how long requests of a start that is over may wait in a socket. A start that
+	// speaks later than that after the next one has begun runs. One machine comes back so when
+	// its memory is put back; only two machines do so both.
+	lateFor = 5 * time.Second
 
 	// learnAfter is how long a machine must have been alone with a key until its facts are
 	// known, adoptAfter how long when those of another one are.

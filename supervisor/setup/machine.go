@@ -91,10 +91,10 @@ type Machine struct {
 	looking bool   // for answers given with the machine
 	claim   claim
 	draft   *nodeapi.Identity // nil: none was needed yet; see draftIdentity
-	broken  error    // the state on disk cannot be read
-	sourced bool     // answers given with the machine were looked for
-	unused  []string // what was found then and is not used
-	away    bool     // all that was made is being removed: no step may begin
+	broken  error             // the state on disk cannot be read
+	sourced bool              // answers given with the machine were looked for
+	unused  []string          // what was found then and is not used
+	away    bool              // all that was made is being removed: no step may begin
 	// turn counts what people decided; a step that began before is worth
 	// nothing. stop ends the step under way.
 	turn int

@@ -61,6 +61,13 @@ func TestAppliance(t *testing.T) {
 		nodes[2].WaitReady(t, 3)
 		nodes[2].Ping(t, 150*time.Second, ids...)
 	})
+	t.Run("clone", func(t *testing.T) {
+		nodes[2].Kill()
+		clone := nodes[2].Clone(all, 33)
+		nodes[2].Launch(all)
+		clone.Launch(all)
+		cloneElsewhere(t, nodes, clone)
+	})
 	var n4 *lab.Appliance
 	t.Run("join string", func(t *testing.T) {
 		r := nodes[1].Applianced(t, "join-string")

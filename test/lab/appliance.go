@@ -1,10 +1,12 @@
 package lab
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -44,6 +46,39 @@ func NewAppliance(t testing.TB, net *Network, number int, shared string, answers
 	maps.Copy(all, answers)
 	a.Answer(t, all)
 	return a
+}
+
+// Clone copies the disk of a node, which is off, to a new host with an address of its own,
+// and starts nothing. The copy keeps the name and the settings of the node.
+func (a *Appliance) Clone(t testing.TB, number int) *Appliance {
+	t.Helper()
+	c := &Appliance{
+		Name:     a.Name + " (copy)",
+		Addr:     a.net.Host(t, number),
+		Dir:      Dir(t),
+		Shared:   a.Shared,
+		Programs: a.Programs,
+		net:      a.net,
+	}
+	if out, err := exec.Command("cp", "-a", filepath.Join(a.Dir, "data"), c.Dir).CombinedOutput(); err != nil {
+		t.Fatalf("copy a disk: %v: %s", err, out)
+	}
+	text, err := os.ReadFile(a.Config())
+	if err == nil {
+		err = os.WriteFile(c.Config(), bytes.ReplaceAll(text, []byte(a.Dir), []byte(c.Dir)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TakeAddress gives the host of a node the address of another one in the place of its own.
+func (a *Appliance) TakeAddress(t testing.TB, of *Appliance) {
+	t.Helper()
+	ns := a.net.hosts[a.Addr]
+	a.net.must(t, "-n", ns, "addr", "flush", "dev", "eth0")
+	a.net.must(t, "-n", ns, "addr", "add", of.Addr+"/24", "dev", "eth0")
 }
 
 // Answer replaces the file with the answers.

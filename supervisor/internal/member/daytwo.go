@@ -142,7 +142,7 @@ func (m Verbs) Leave(ctx context.Context) error {
 	if self.State == nodes.Removed {
 		return fmt.Errorf("%w: this node was removed already", api.ErrState)
 	}
-	if err := m.uses.settled(ctx); err != nil {
+	if err := m.beOnly(ctx); err != nil {
 		return fmt.Errorf("take %s out: %w", self.Name, err)
 	}
 	leaving := func(t *nodes.Table) error {

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"saltern/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/service"
@@ -303,17 +302,6 @@ func (k *keyWatch) mayAct() error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s; if this machine is a copy, applianced reset --yes makes it a new one and changes nothing in the cluster; if it is the node itself, applianced status says what to do", api.ErrState, s.refusal)
-}
-
-// settled waits until the other nodes would have noticed another machine, and returns an
-// error when this one may not act for its node.
-func (k *keyWatch) settled(ctx context.Context) error {
-	if rest := keyuse.SettledAfter - k.cfg.Now().Sub(k.began); rest > 0 {
-		if err := pause.For(ctx, rest); err != nil {
-			return err
-		}
-	}
-	return k.mayAct()
 }
 
 // findings are the nodes whose keys are used by other machines.

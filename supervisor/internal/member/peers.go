@@ -222,6 +222,19 @@ func (p *peers) answers(node string) bool {
 	return v != nil && v.err == nil && !v.seen.IsZero()
 }
 
+// answeredSince reports whether another node that serves has answered since that time.
+func (p *peers) answeredSince(at time.Time) bool {
+	t := p.keeper.Table()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range t.Peers(p.cfg.Settings.Node) {
+		if v := p.views[n.Name]; v != nil && n.Serves() && v.err == nil && v.seen.After(at) {
+			return true
+		}
+	}
+	return false
+}
+
 // heard tells of how many other nodes there are, and when the machine of one of them last sent
 // anything; zero: never.
 func (p *peers) heard() (others int, last time.Time) {

@@ -269,6 +269,23 @@ func (w *witness) found(now time.Time, stage string) {
 	w.cfg.Log.Error("this node's disk is older than the cluster remembers: it was put back", "from", w.putBack.From, "what", stage)
 }
 
+// doubt says what speaks for another machine that has this node's disk; "": nothing does. A
+// machine that was put back is one for a while, until the other one has been heard, if it runs.
+func (w *witness) doubt() string {
+	now := w.cfg.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.reports {
+		if now.Sub(h.at) <= heardUses && h.report.Twin(w.start) {
+			return "another machine answered as this node just now"
+		}
+	}
+	if w.putBack.Stage != "" && now.Sub(w.putBack.Noticed) < putBackAlone {
+		return "this node's disk is older than the cluster remembers"
+	}
+	return ""
+}
+
 // mayServe reports whether glusterd may start, and why not.
 func (w *witness) mayServe() (bool, string) {
 	w.mu.Lock()
