@@ -277,6 +277,10 @@ test-git-twelve: deps-salt ## pillars from twelve kinds of git repositories as S
 e2e-revert: build deps-salt ## machines put back to snapshots: one, two, all, the arbiter (by hand, as root, 20 minutes)
 	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^TestReverted' -v ./test/e2e/
 
+.PHONY: e2e-clone
+e2e-clone: build deps-salt ## copies of a node: beside it with another address and with its own, while it is off, in its place (by hand, as root, six minutes)
+	$(GO) test -tags 'e2e appliance' -count=1 -timeout 20m -run '^TestCloneOfANode$$' -v ./test/e2e/
+
 .PHONY: e2e-appliance
 e2e-appliance: build deps-salt ## three machines from nothing to a cluster, ten times, power cuts at every step, day two, faults (by hand, as root, 20 minutes)
 	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^Test(Appliance(TenTimes|PowerCuts)|DayTwo$$|TwoNodesOnADirectory$$|(Leave|Tools)BesideAHungMaster$$|ClusterKey|FaultsOf(ACluster|AHungMaster|ClocksAndVersions)$$)' -v ./test/e2e/

@@ -22,6 +22,11 @@ const (
 	// ownAsk is between two questions to whoever answers at this node's address, while this
 	// machine does not have it.
 	ownAsk = 5 * time.Second
+	// isolatedAfter is how long no other machine has sent anything until this one announces
+	// its address, announceEvery between two of these, and announceLater after a while.
+	isolatedAfter = peerTakes + peerAsk
+	announceEvery = 5 * time.Second
+	announceLater = time.Minute
 	// heardUses is how long it counts what another node said about the uses of keys.
 	heardUses = 20 * time.Second
 	// maxUsesTold bounds the reports that one node tells, and that are taken from it.
@@ -44,12 +49,13 @@ type keyWatch struct {
 	saving service.Worker // writes the facts by which nodes are known
 	asking service.Worker // asks who answers at this node's address
 
-	mu       sync.Mutex
-	held     bool // this machine has the node's address
-	looked   time.Time
-	asked    time.Time
-	answered time.Time           // when another machine answered at the node's address
-	told     map[string]toldUses // by the hash of the certificate of who said so
+	mu        sync.Mutex
+	held      bool // this machine has the node's address
+	looked    time.Time
+	asked     time.Time
+	announced time.Time
+	answered  time.Time           // when another machine answered at the node's address
+	told      map[string]toldUses // by the hash of the certificate of who said so
 }
 
 // toldUses is what another node said about the uses of keys.
@@ -149,6 +155,34 @@ func (k *keyWatch) lookAtAddress(now time.Time) {
 	}
 	k.held = held
 	k.cfg.Log.Warn("this machine's addresses have changed", "node", self.Name, "address", self.Address, "held", held)
+}
+
+// announce has the other nodes learn anew which machine has this node's address, when this
+// one hears nobody: another machine with that address keeps it from being heard, and none of
+// them would notice. It ends when this one knows.
+func (k *keyWatch) announce(now, heard time.Time) {
+	if heard.IsZero() {
+		heard = k.began
+	}
+	self, there := k.self()
+	silence := now.Sub(heard)
+	every := announceEvery
+	if silence > announceLater {
+		every = announceLater
+	}
+
+	k.mu.Lock()
+	due := there && k.held && silence >= isolatedAfter && now.Sub(k.announced) >= every
+	if due {
+		k.announced = now
+	}
+	k.mu.Unlock()
+	if !due || len(k.known(k.id.Hash)) > 0 {
+		return
+	}
+	if err := probe.Announce(self.Address); err != nil {
+		k.cfg.Log.Debug("this node's address cannot be announced", "address", self.Address, "error", err)
+	}
 }
 
 // save writes by which facts nodes are known, when they have changed.

@@ -166,6 +166,9 @@ func (m *Member) Run(ctx context.Context) {
 		}
 		if m.Removed() == "" { // they would only say so again
 			m.uses.reconcile(ctx)
+			if others, heard := m.peers.heard(); others > 0 {
+				m.uses.announce(m.cfg.Now(), heard)
+			}
 			m.peers.follow(ctx, &all)
 			m.marks.reconcile(ctx, &all)
 			m.halves.reconcile(ctx)

@@ -1,7 +1,9 @@
 package probe
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -143,6 +145,63 @@ func HasAddress(address string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// Announce has the other machines of an IPv4 network learn anew which machine has an address
+// of this one. The kernel asks the whole network for a neighbour that it does not know, with
+// this machine's hardware address, and whoever hears that takes it over (RFC 826). There is
+// no address to ask for in the smallest networks, and nothing is done for IPv6, where an
+// address that another machine has is not used (RFC 4862, 5.4).
+func Announce(address string) error {
+	own, err := netip.ParseAddr(address)
+	if err != nil || !own.Is4() {
+		return err
+	}
+	network, err := networkOf(own)
+	if err != nil || !network.IsValid() || network.Bits() > 30 {
+		return err
+	}
+	conn, err := net.DialUDP("udp4", &net.UDPAddr{IP: own.AsSlice()}, net.UDPAddrFromAddrPort(netip.AddrPortFrom(strangerIn(network, own), discardPort)))
+	if err != nil {
+		return fmt.Errorf("announce %s on its network: %w", address, err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte{0}); err != nil {
+		return fmt.Errorf("announce %s on its network: %w", address, err)
+	}
+	return nil
+}
+
+// discardPort is that of a service which answers nothing (RFC 863).
+const discardPort = 9
+
+// networkOf is the network of an address of this machine; the zero value when it has none.
+func networkOf(own netip.Addr) (netip.Prefix, error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	for _, a := range list {
+		if p := addressOf(a); p.Addr() == own && p.Bits() < own.BitLen() {
+			return p.Masked(), nil
+		}
+	}
+	return netip.Prefix{}, nil
+}
+
+// strangerIn draws an address of a network that is neither own, nor the network's, nor its
+// broadcast address.
+func strangerIn(network netip.Prefix, own netip.Addr) netip.Addr {
+	base := network.Addr().As4()
+	hosts := uint32(1)<<(32-network.Bits()) - 2
+	for {
+		number := binary.BigEndian.Uint32(base[:]) + 1 + rand.Uint32N(hosts)
+		var b [4]byte
+		binary.BigEndian.PutUint32(b[:], number)
+		if a := netip.AddrFrom4(b); a != own {
+			return a
+		}
+	}
 }
 
 // addressOf is an address of an interface with its network; the zero value for others.
