@@ -50,6 +50,8 @@ type resetter struct {
 	opt   Options
 	setup *setup.Machine
 	leave func(why error) // ends the life of the node
+	// copied says why this machine may not act for its node, "" when it may.
+	copied func() string
 
 	mu    sync.Mutex
 	fault string // why a reset has stopped; empty: it has not
@@ -89,7 +91,15 @@ func (r *resetter) PlanReset() (api.ResetPlan, error) {
 	if err != nil {
 		return api.ResetPlan{}, err
 	}
-	out := api.ResetPlan{Remove: slices.Concat(p.Bricks, p.Remove), Keep: p.Keep, Cluster: t.Cluster}
+	out := api.ResetPlan{
+		Remove:  slices.Concat(p.Bricks, p.Remove),
+		Keep:    p.Keep,
+		Cluster: t.Cluster,
+		Copied:  r.copied(),
+	}
+	if out.Copied != "" {
+		return out, nil
+	}
 	if self, ok := t.Find(cfg.Node); ok && self.State != nodes.Removed {
 		for _, n := range t.Peers(cfg.Node) {
 			out.Others = append(out.Others, n.Name)

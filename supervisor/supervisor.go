@@ -90,7 +90,7 @@ func New(opt Options) *Supervisor {
 	s.network = setup.NewNetworker(opt.Log)
 	s.recovery = recovery.New(opt.Executable, opt.Log)
 	s.setup = s.newSetup()
-	s.reset = &resetter{opt: opt, setup: s.setup, leave: s.leave}
+	s.reset = &resetter{opt: opt, setup: s.setup, leave: s.leave, copied: s.copied}
 	return s
 }
 
@@ -296,6 +296,17 @@ func (s *Supervisor) Reload() error {
 	}
 	s.leave(life.ErrReload)
 	return nil
+}
+
+// copied says why this machine may not act for its node, "" when it may or there is none.
+func (s *Supervisor) copied() string {
+	s.mu.Lock()
+	n := s.node
+	s.mu.Unlock()
+	if n == nil {
+		return ""
+	}
+	return n.Copied()
 }
 
 // leave ends the life of the node, unless that is under way. What was asked for

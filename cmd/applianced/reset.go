@@ -27,7 +27,8 @@ func resetCommand(f *flags) *cobra.Command {
 		Use: "reset", Short: "Forget everything of this node, to begin anew", Args: cobra.NoArgs,
 		Example: "  applianced leave && applianced reset --yes\n  applianced reset          what would be removed on a host of your own",
 		Long: `reset removes settings, keys, logs and data of this node; the set-up begins anew.
-Take the node out of its cluster first (applianced leave).
+Take the node out of its cluster first (applianced leave); not from a copy of its
+machine, which applianced status calls one (SCA-115): its reset changes nothing there.
 
 On the appliance's image the next boot does so, with passwords and the whole state
 of the system's disk; a data disk of its own is not touched.
@@ -109,6 +110,9 @@ func writeResetPlan(w io.Writer, p api.ResetPlan) {
 	}
 	for _, k := range p.Keep {
 		fmt.Fprintln(w, "would stay:", printable.Clean(k))
+	}
+	if p.Copied != "" {
+		fmt.Fprintf(w, "this machine is not the node whose key it has (%s): nothing changes in the cluster %s\n", printable.Clean(p.Copied), printable.Clean(p.Cluster))
 	}
 	if len(p.Others) > 0 {
 		fmt.Fprintf(w, "this node is one of the cluster %s, with %s: take it out first (applianced leave)\n", printable.Clean(p.Cluster), printable.Clean(strings.Join(p.Others, ", ")))

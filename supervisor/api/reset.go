@@ -23,6 +23,9 @@ type ResetPlan struct {
 	// Cluster is its name, Others the nodes that would go on without this one.
 	Cluster string   `json:"cluster,omitempty"`
 	Others  []string `json:"others,omitempty"`
+	// Copied says why this machine may not act for the node whose key it has; "": it may. The
+	// node goes on whatever becomes of this machine, and Others is empty.
+	Copied string `json:"copied,omitempty"`
 }
 
 // Resetting is how far a reset is.

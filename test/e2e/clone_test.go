@@ -73,7 +73,10 @@ func cloneElsewhere(t *testing.T, nodes []*lab.Appliance, clone *lab.Appliance) 
 		n.WaitReady(t, 3)
 	}
 
-	if r := clone.Applianced(t, "reset", "--yes"); r.Code != 0 || !strings.Contains(r.Out, "this machine is new") {
+	if r := clone.Applianced(t, "reset"); !strings.Contains(r.Err, "this machine is not the node whose key it has") || strings.Contains(r.Err, "leave") {
+		t.Errorf("what a reset of the copy would do: %+v", r)
+	}
+	if r := clone.Applianced(t, "reset", "--yes"); r.Code != 0 || !strings.Contains(r.Out, "this machine is new") || strings.Contains(r.Out, "applianced remove") {
 		t.Errorf("reset of the copy: %+v", r)
 	}
 	clone.Kill()

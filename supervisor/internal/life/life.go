@@ -223,6 +223,14 @@ func (n *Life) Close() {
 // Document is the newest status.
 func (n *Life) Document() status.Document { return n.observer.Document() }
 
+// Copied says why this machine may not act for the node whose key it has, "" when it may.
+func (n *Life) Copied() string {
+	if n.member == nil {
+		return ""
+	}
+	return n.member.Copied()
+}
+
 // settings are those of the node with the members of its cluster, if it has one.
 func (n *Life) settings() *settings.Settings {
 	if n.member == nil {

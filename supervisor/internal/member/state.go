@@ -121,6 +121,9 @@ func (m *Member) SignStorage(ctx context.Context, request []byte) (storage.Signe
 // cluster's secret, for the master alone to read.
 func (m *Member) WriteSecret() error { return m.shared.writeSecret() }
 
+// Copied says why this machine may not act for the node whose key it has, "" when it may.
+func (m *Member) Copied() string { return m.uses.standing().refusal }
+
 // MayServe reports whether this node's copy of the shared volume may be served, and what
 // that waits for.
 func (m *Member) MayServe() (may bool, why string) {
