@@ -24,6 +24,9 @@ type Newest struct {
 	AsOf time.Time `json:"as_of,omitzero"`
 	// Why says why AsOf is not the time of the question; empty: it is.
 	Why string `json:"why,omitempty"`
+	// Except says which files are older than AsOf all the same, because they are being
+	// written; empty: none.
+	Except string `json:"except,omitempty"`
 	// Others are the other nodes whose files are older, each with the reason. Only
 	// when all were asked.
 	Others map[string]string `json:"others,omitempty"`
@@ -32,6 +35,7 @@ type Newest struct {
 // clean bounds what the other side says and makes it fit for one line each.
 func (n Newest) clean() Newest {
 	n.Why = line(n.Why)
+	n.Except = line(n.Except)
 	others := map[string]string{}
 	for node, why := range n.Others {
 		if len(others) < maxNodes {

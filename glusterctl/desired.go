@@ -226,12 +226,18 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 		// timeout ends them; its default is half an hour.
 		"network.frame-timeout": "30",
 		// How often the self-heal daemon looks by itself; its default is 10 minutes.
-		"cluster.heal-timeout":          "60",
-		"diagnostics.client-log-level":  "WARNING",
-		"cluster.quorum-type":           "auto",
-		"cluster.server-quorum-type":    "none",
-		"cluster.favorite-child-policy": "none",
-		"auth.allow":                    strings.Join(allow, ","),
+		"cluster.heal-timeout": "60",
+		// A client believes attributes and contents of files that it has seen for a second,
+		// even when a list of their directory has just brought other ones: a file that two
+		// nodes write in turn would be as its first writer left it. See mdc_inode_iatt_get
+		// and __qr_cache_is_fresh in GlusterFS's xlators/performance.
+		"performance.md-cache-timeout":         "0",
+		"performance.quick-read-cache-timeout": "0",
+		"diagnostics.client-log-level":         "WARNING",
+		"cluster.quorum-type":                  "auto",
+		"cluster.server-quorum-type":           "none",
+		"cluster.favorite-child-policy":        "none",
+		"auth.allow":                           strings.Join(allow, ","),
 	}
 	if poolSize >= 3 {
 		o["cluster.server-quorum-type"] = "server"

@@ -44,8 +44,8 @@ func (m *Master) newestEverywhere(ctx context.Context) error {
 		return fmt.Errorf("ask for the newest files: %w", err)
 	}
 	var old []string
-	if n.Why != "" {
-		old = append(old, "this node: "+n.Why)
+	if why := cmp.Or(n.Why, n.Except); why != "" {
+		old = append(old, "this node: "+why)
 	}
 	for _, node := range slices.Sorted(maps.Keys(n.Others)) {
 		old = append(old, node+": "+n.Others[node])

@@ -1,6 +1,7 @@
 package nodeapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -24,8 +25,8 @@ func (c *Client) Newest(ctx context.Context) error {
 	if notThere(err) {
 		return errors.New("its version cannot be asked for its files yet; next: applianced upgrade")
 	}
-	if err == nil && n.Why != "" {
-		err = errors.New(clip(n.Why))
+	if why := cmp.Or(n.Why, n.Except); err == nil && why != "" {
+		err = errors.New(clip(why))
 	}
 	return err
 }

@@ -29,6 +29,7 @@ type copier struct {
 	empty  map[string]emptied     // directories of the source without an entry, in the pass before
 	skip   func(path string) bool // what is left out; nil: nothing
 	whole  bool                   // the next pass looks at everything anew
+	each   bool                   // it asks the volume for each file, whatever lists say
 }
 
 // copied is what is known about one file.

@@ -124,6 +124,7 @@ func New(cfg Config) *Manager {
 	m.probes.command = m.helper("probes", cfg.Mount, probeDir(cfg.Self))
 	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
 	m.mirror.soon = make(chan struct{}, 1)
+	m.mirror.unsure = func() bool { return !m.calm() }
 	m.mirror.child.command = m.helper("mirror", mirrorSpec{Source: cfg.Mount, Dest: cfg.Mirror, Trees: mirrored(), Keys: &account{cfg.UID, cfg.GID}, Stage: stageDir}.text())
 	m.ctl = glusterctl.New(glusterctl.Config{
 		Log: cfg.Log, Mounter: m.mounter, Prober: prober, Helper: cfg.Helper, Dial: m.dial, ClearBrick: m.clearBrick,
@@ -140,8 +141,8 @@ func (m *Manager) Refresh(ctx context.Context) error { return m.mirror.fresh(ctx
 
 // Newest makes this node's copy of files and options as the volume is now, and
 // returns as of when the copy is. The error says why that is an older time: the
-// volume did not answer within some seconds, or a pass failed. Any number of callers
-// share one pass.
+// volume did not answer within some seconds, or a pass failed; or, as [Unsteady], which
+// files are older all the same. Any number of callers share one pass.
 func (m *Manager) Newest(ctx context.Context) (asOf time.Time, err error) {
 	return m.mirror.newest(ctx)
 }

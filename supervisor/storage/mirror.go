@@ -79,6 +79,8 @@ type mirrorReport struct {
 	// Changing are files that changed while they were read; they are taken in
 	// the next pass.
 	Changing int `json:"changing,omitempty"`
+	// Example is one of them.
+	Example string `json:"example,omitempty"`
 	// Skipped are files that are neither regular, directory nor link, and those
 	// beyond the limits.
 	Skipped int `json:"skipped,omitempty"`
@@ -112,6 +114,22 @@ const (
 type mirrorQuestion struct {
 	// Whole lists all directories, also those that seem to be empty still.
 	Whole bool `json:"whole,omitempty"`
+	// Each asks the volume for the attributes of each file: lists may lack them.
+	Each bool `json:"each,omitempty"`
+}
+
+// Unsteady is in the chain when a pass copied all that is new but for files that are being
+// written: they are in the copy as they were before.
+type Unsteady struct {
+	Files   int
+	Example string // one of them
+}
+
+func (u *Unsteady) Error() string {
+	if u.Files == 1 {
+		return u.Example + " is being written, and is served as it was before"
+	}
+	return fmt.Sprintf("%d files are being written, such as %s, and are served as they were before", u.Files, u.Example)
 }
 
 // errAway is the outcome of a pass that was not made.
@@ -123,9 +141,10 @@ type mirrorPace struct{ every, anyway, look time.Duration }
 // mirror is the parent's side: it keeps this node's copy of what the volume
 // holds for minions, so that a volume that hangs does not stop state runs.
 type mirror struct {
-	child worker
-	pace  mirrorPace    // zero: as above
-	soon  chan struct{} // a pass is wanted at once; nil: never
+	child  worker
+	pace   mirrorPace    // zero: as above
+	soon   chan struct{} // a pass is wanted at once; nil: never
+	unsure func() bool   // whether lists may lack attributes of files; nil: never
 
 	mu      sync.Mutex
 	last    time.Time // end of the newest complete pass
@@ -187,7 +206,8 @@ func (m *mirror) fresh(ctx context.Context) error {
 }
 
 // newest is fresh within a time that suits the length of passes. It returns as of when
-// the copy is, with an error when that is not the time of the call.
+// the copy is, with an error when that is not the time of the call, or not for all files
+// ([Unsteady]).
 func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
 	m.mu.Lock()
 	limit := min(max(newestLeast, newestPasses*m.took), newestMost)
@@ -225,6 +245,9 @@ func (m *mirror) end(begun, now time.Time, r mirrorReport, err error) (first boo
 	first = m.last.IsZero()
 	m.ended = m.begun
 	m.outcome = err
+	if err == nil && r.Changing > 0 {
+		m.outcome = &Unsteady{r.Changing, r.Example}
+	}
 	m.since = time.Time{}
 	if m.over != nil {
 		close(m.over)
@@ -263,7 +286,7 @@ func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() b
 		if wanted() {
 			mark, _ = watched()
 			var r mirrorReport
-			err := m.child.ask(ctx, limit, mirrorQuestion{whole}, &r)
+			err := m.child.ask(ctx, limit, m.question(whole), &r)
 			wait = min(max(wait, mirrorRest*time.Since(begun)), mirrorMost)
 			if err != nil {
 				wait, mark = p.every, 0
@@ -288,6 +311,14 @@ func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() b
 	}
 }
 
+// question asks the child for a pass; whole: somebody waits for it.
+func (m *mirror) question(whole bool) mirrorQuestion {
+	return mirrorQuestion{
+		Whole: whole,
+		Each:  whole && m.unsure != nil && m.unsure(),
+	}
+}
+
 // get gives the end of the newest pass, what it did, and why there is no newer.
 func (m *mirror) get() (time.Time, mirrorReport, string) {
 	m.mu.Lock()
@@ -309,6 +340,7 @@ func mirrorChild(args []string, in io.Reader, out, errOut io.Writer) int {
 			return nil, err
 		}
 		c.whole = q.Whole
+		c.each = q.Each
 		return c.pass()
 	})
 }

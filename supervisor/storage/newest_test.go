@@ -8,7 +8,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -302,5 +304,76 @@ func TestNewestOfAHangingVolume(t *testing.T) {
 	}
 	if took := time.Since(asked); took > newestLeast/2 {
 		t.Errorf("it took %v to say that a pass hangs already", took)
+	}
+}
+
+// Finding B4: whoever waits for a pass while somebody writes into a file is served what had
+// been written before he asked, or is told that this file is older.
+func TestFileWrittenWhileItIsCopied(t *testing.T) {
+	var m mirror
+	from, to := runMirror(t, &m)
+	file := filepath.Join(from, "srv/salt/f")
+	var written atomic.Int64
+	write := func(n int64) {
+		if err := os.WriteFile(file, fmt.Appendf(nil, "%0200000d", n), 0o644); err != nil {
+			t.Error(err)
+		}
+		written.Store(n)
+	}
+	write(1)
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for n := int64(2); ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+				write(n)
+			}
+		}
+	}()
+
+	said := 0
+	for range 100 {
+		before := written.Load()
+		asked := time.Now()
+		asOf, err := m.newest(t.Context())
+		var unsteady *Unsteady
+		if errors.As(err, &unsteady) {
+			said++
+			if unsteady.Example != "srv/salt/f" || asOf.Before(asked.Add(-time.Millisecond)) {
+				t.Errorf("as of %v, asked at %v: %v", asOf, asked, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := content(filepath.Join(to, "srv/salt/f"))
+		n, err := strconv.ParseInt(text, 10, 64)
+		if n < before && len(text) == 200000 { // a shorter one was there while it was written
+			t.Errorf("the copy is of change %d (%v), and change %d was made before it was asked for", n, err, before)
+		}
+	}
+	close(stop)
+	<-ended
+	if _, err := m.newest(t.Context()); err != nil || content(filepath.Join(to, "srv/salt/f")) != content(file) {
+		t.Errorf("when nobody writes any more: %v", err)
+	}
+	t.Logf("of %d changes, 100 questions met %d", written.Load(), said)
+}
+
+// While copies are healed, each file is asked for: lists of directories lack some.
+func TestPassAsksForEachFileWhenListsMayLackThem(t *testing.T) {
+	for _, unsure := range []bool{false, true} {
+		m := mirror{unsure: func() bool { return unsure }}
+		if got, want := m.question(true), (mirrorQuestion{Whole: true, Each: unsure}); got != want {
+			t.Errorf("unsure %v, for somebody who waits: %+v", unsure, got)
+		}
+		if got := m.question(false); got != (mirrorQuestion{}) {
+			t.Errorf("unsure %v, nobody waits: %+v", unsure, got)
+		}
 	}
 }

@@ -118,6 +118,7 @@ func (w *walk) again(p string, depth int) (taken bool, err error) {
 		return taken, err
 	}
 	w.r.Changing++
+	w.r.Example = p
 	if k, known := w.known[p]; known {
 		w.next[p] = k
 	}
@@ -249,8 +250,8 @@ func (w *walk) replaceBy(tmp, dst string) error {
 }
 
 func (w *walk) file(rel string) error {
-	src, dst := filepath.Join(w.spec.Source, rel), rel
-	if w.whole {
+	src := filepath.Join(w.spec.Source, rel)
+	if w.each {
 		askAttributes(src)
 	}
 	fi, err := os.Lstat(src) // first: an open is dear on a volume
@@ -258,64 +259,103 @@ func (w *walk) file(rel string) error {
 		return err
 	}
 	k, known := w.known[rel]
-	have, herr := w.dest.Lstat(dst)
+	have, herr := w.dest.Lstat(rel)
 	intact := herr == nil && have.Mode().IsRegular() && known && have.Size() == k.Size && have.ModTime().UnixNano() == k.Local
 	if intact && !k.Early && fi.Size() == k.Size && fi.ModTime().UnixNano() == k.MTime && ctime(fi) == k.CTime {
 		w.next[rel] = k
-		return w.sameOwner(dst, rel, fi, have)
+		return w.sameOwner(rel, rel, fi, have)
 	}
-	f, fi, err := openRegular(src)
+
+	times := readTimes
+	if fi.Size() > readAgainMost {
+		times = 1
+	}
+	for range times {
+		whole, err := w.read(rel, k, intact)
+		if whole || err != nil {
+			return err
+		}
+	}
+
+	w.r.Changing++
+	w.r.Example = rel
+	if known && herr == nil { // the old one stays for now
+		w.next[rel] = k
+	}
+	return nil
+}
+
+const (
+	// readTimes is how often a file is read in one pass, at most, because it changes meanwhile.
+	readTimes = 3
+	// readAgainMost is up to which size: a larger one takes long to write as well.
+	readAgainMost = 64 << 20
+)
+
+// read copies a file, and reports whether it stayed as it was meanwhile. k is what is
+// known of the copy, which is intact or not.
+func (w *walk) read(rel string, k copied, intact bool) (whole bool, err error) {
+	f, fi, err := openRegular(filepath.Join(w.spec.Source, rel))
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer f.Close()
-	tmp, err := w.temp(dst)
+	forgetPages(f)
+	tmp, err := w.temp(rel)
 	if err != nil {
-		return err
+		return false, err
 	}
+
 	opened := time.Now()
 	hash, n, err := w.fetch(f, tmp, rel, fi)
 	if err != nil {
 		_ = w.dest.Remove(tmp)
-		return err
+		return false, err
 	}
 	after, err := f.Stat()
 	if err != nil || n != fi.Size() || after.Size() != fi.Size() || after.ModTime() != fi.ModTime() {
 		_ = w.dest.Remove(tmp)
-		w.r.Changing++
-		if known && herr == nil { // the old one stays for now
-			w.next[rel] = k
-		}
-		return nil
+		return false, nil
 	}
+
 	k.Size, k.MTime, k.CTime = fi.Size(), fi.ModTime().UnixNano(), ctime(fi)
 	k.Early = early(fi, opened)
 	if intact && k.Hash == hash {
 		w.touched = true
 		_ = w.dest.Remove(tmp)
 		w.next[rel] = k
-		return w.sameOwner(dst, rel, fi, have)
+		return true, w.sameOwner(rel, rel, fi, nil)
 	}
+
 	k.Hash = hash
-	if have, err = w.dest.Lstat(tmp); err != nil {
-		return err
+	have, err := w.dest.Lstat(tmp)
+	if err != nil {
+		return false, err
 	}
 	k.Local = have.ModTime().UnixNano()
-	if err := w.put(tmp, dst, k.CTime); err != nil {
-		return err
+	if err := w.put(tmp, rel, k.CTime); err != nil {
+		return false, err
 	}
 	w.next[rel] = k
 	w.r.Copied++
 	w.r.Bytes += n
-	return nil
+	return true, nil
 }
 
 // askAttributes has the kernel ask the volume for the attributes of a file, which it
-// otherwise believes for a second. A list of the directory brings them, but not those of
-// a file that this node has just written itself.
+// otherwise believes for a second. A list of the directory brings them, but while copies
+// are healed not those of all files (afr_readdir_transform_entries in GlusterFS's
+// xlators/cluster/afr/src/afr-dir-read.c).
 func askAttributes(path string) {
 	var st unix.Statx_t
 	_ = unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st) // what fails here fails again in Lstat
+}
+
+// forgetPages has the kernel forget what it knows of the contents of a file. GlusterFS lets
+// it keep that from one open to the next while it knows of no change (fuse_fd_cbk in
+// xlators/mount/fuse/src/fuse-bridge.c), and it may hear of a change too late.
+func forgetPages(f *os.File) {
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // advice: nothing follows from a refusal
 }
 
 // openRegular opens a file that may have become something else meanwhile.

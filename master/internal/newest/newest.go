@@ -69,6 +69,7 @@ type Service struct {
 	took     time.Duration        // the last question
 	asking   *question            // under way; nil: none
 	old      *Old                 // why the copy is not newer; nil: the last question was answered
+	except   *Old                 // which files of it are older all the same; nil: none
 	failed   time.Time            // when that was found
 	waiting  int                  // requests of minions
 	told     map[string]time.Time // minions of which was said that they are served an old copy
@@ -188,16 +189,18 @@ func (s *Service) Due(since time.Time) bool {
 // known returns what Await returns when nothing has to be asked.
 func (s *Service) known(since time.Time) (old *Old, known bool) {
 	switch {
-	case s.direct, s.ctx.Err() != nil, !s.asOf.Before(since):
+	case s.direct, s.ctx.Err() != nil:
 		return nil, true
+	case !s.asOf.Before(since):
+		return s.except, true
 	case s.old != nil && s.cfg.Now().Sub(s.failed) < askAgain:
 		return s.old, true
 	}
 	return nil, false
 }
 
-// Await returns when the copy is of a time, or why it is older. It waits as long as the
-// supervisor needs, see [control.NewestTakes], and until ctx ends.
+// Await returns when the copy is of a time, or why it, or a file of it, is older. It waits as
+// long as the supervisor needs, see [control.NewestTakes], and until ctx ends.
 func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 	for {
 		s.mu.Lock()
@@ -265,6 +268,10 @@ func (s *Service) answered(q *question, answer control.Newest, err error) {
 		}
 	default:
 		s.old = nil
+		s.except = nil
+		if answer.Except != "" {
+			s.except = &Old{AsOf: answer.AsOf, Why: answer.Except}
+		}
 		s.direct = answer.Direct
 		s.asOf = q.begun
 		s.took = s.cfg.Now().Sub(q.begun)

@@ -16,25 +16,26 @@ import (
 
 // supervisor answers after some time.
 type supervisor struct {
-	mu    sync.Mutex
-	takes time.Duration
-	why   string
-	err   error
-	asked int
-	fired []*value.Map
+	mu     sync.Mutex
+	takes  time.Duration
+	why    string
+	except string
+	err    error
+	asked  int
+	fired  []*value.Map
 }
 
 func (s *supervisor) newest(ctx context.Context, _ control.NewestQuestion) (control.Newest, error) {
 	s.mu.Lock()
 	s.asked++
-	takes, why, err := s.takes, s.why, s.err
+	takes, why, except, err := s.takes, s.why, s.except, s.err
 	s.mu.Unlock()
 	select {
 	case <-time.After(takes):
 	case <-ctx.Done():
 		return control.Newest{}, ctx.Err()
 	}
-	return control.Newest{AsOf: time.Now().Add(-takes), Why: why}, err
+	return control.Newest{AsOf: time.Now().Add(-takes), Why: why, Except: except}, err
 }
 
 func (s *supervisor) questions() int {
@@ -198,4 +199,33 @@ func TestWaitingIsBounded(t *testing.T) {
 	if s.Stats().Full != 1 {
 		t.Errorf("%+v", s.Stats())
 	}
+}
+
+// Files that are being written are served as they were: that is said, and the next job asks
+// anew at once.
+func TestFilesBeingWrittenAreSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sup := &supervisor{takes: 100 * time.Millisecond, except: "srv/salt/f is being written"}
+		s := start(t, sup)
+		for range 3 {
+			time.Sleep(time.Millisecond)
+			s.JobBegan("state.apply")
+			for range 4 {
+				s.Serve(t.Context(), "a", s.Since("a"))
+			}
+		}
+		if n := sup.questions(); n != 3 || len(sup.fired) != 3 {
+			t.Errorf("three jobs: %d questions, said %d times", n, len(sup.fired))
+		}
+
+		sup.mu.Lock()
+		sup.except = ""
+		sup.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		s.JobBegan("state.apply")
+		s.Serve(t.Context(), "a", s.Since("a"))
+		if len(sup.fired) != 3 {
+			t.Errorf("it is written no more, and said: %v", sup.fired)
+		}
+	})
 }

@@ -2,9 +2,11 @@ package life
 
 import (
 	"context"
+	"errors"
 
 	"saltern/control"
 	"saltern/supervisor/internal/everynode"
+	"saltern/supervisor/storage"
 )
 
 // newest makes the files from which this node's master serves as they are now.
@@ -14,7 +16,11 @@ func (n *Life) newest(ctx context.Context) control.Newest {
 	}
 	asOf, err := n.volume.Newest(ctx)
 	out := control.Newest{AsOf: asOf}
-	if err != nil {
+	var unsteady *storage.Unsteady
+	switch {
+	case errors.As(err, &unsteady):
+		out.Except = unsteady.Error()
+	case err != nil:
 		out.Why = err.Error()
 	}
 	return out
