@@ -20,6 +20,10 @@ type NewestQuestion struct {
 type Newest struct {
 	// Direct: they are served from where they are written. AsOf means nothing then.
 	Direct bool `json:"direct,omitempty"`
+	// Copy is the node's copy, and Source what it is a copy of: what is below one is below
+	// the other.
+	Copy   string `json:"copy,omitempty"`
+	Source string `json:"source,omitempty"`
 	// AsOf is the time of which the node's copy is.
 	AsOf time.Time `json:"as_of,omitzero"`
 	// Why says why AsOf is not the time of the question; empty: it is.

@@ -44,7 +44,7 @@ func (c *copying) Newest(_ context.Context, q control.NewestQuestion) (control.N
 			err = os.Rename(next, filepath.Join(c.to, "now"))
 		}
 	}
-	n := control.Newest{}
+	n := control.Newest{Copy: filepath.Join(c.to, "now"), Source: c.from}
 	if q.All {
 		n.Others = map[string]string{"n2": "the shared volume does not answer"}
 	}
@@ -158,5 +158,53 @@ func TestJobIsServedWhatWasWritten(t *testing.T) {
 	})
 	if want := "[web1 n1 true the shared volume does not answer done]"; err != nil || fmt.Sprint(heard) != want {
 		t.Errorf("the tool hears %v (%v), want %s", heard, err, want)
+	}
+}
+
+// What the wheel functions write below the roots is written on the shared storage, where a pass
+// finds it, and never into the copy; without the storage it is refused with the cause.
+func TestRootsAreWrittenOnTheSharedStorage(t *testing.T) {
+	r, c := startCopying(t)
+	write := func(fun, data, path string) (string, bool) {
+		t.Helper()
+		m, ok := r.clear("wheel", "fun", fun, "data", data, "path", path, "key", r.key, "user", local.CurrentUser()).(*value.Map)
+		if !ok {
+			t.Fatalf("no answer to %s", fun)
+		}
+		d := m.Map("data")
+		return fmt.Sprint(d.Value("return")), d.Bool("success")
+	}
+	for fun, tree := range map[string]string{"file_roots": "salt", "pillar_roots": "pillar"} {
+		for i := range 3 {
+			name, text := fmt.Sprintf("w/%d.sls", i%2), fmt.Sprintf("text %d", i)
+			dest := filepath.Join(c.from, tree, name)
+			if got, ok := write(fun+".write", text, name); !ok || got != "Wrote data to file "+dest {
+				t.Fatalf("%s.write: %v %s", fun, ok, got)
+			}
+			for _, at := range []string{c.from, filepath.Join(c.to, "now")} {
+				if b, err := os.ReadFile(filepath.Join(at, tree, name)); string(b) != text {
+					t.Errorf("%s.write: below %s is %q %v", fun, at, b, err)
+				}
+			}
+		}
+	}
+
+	c.mu.Lock()
+	c.why = "the shared volume does not answer"
+	c.mu.Unlock()
+	for _, fun := range []string{"file_roots.write", "pillar_roots.write"} {
+		if got, ok := write(fun, "late", "late.sls"); ok || !strings.Contains(got, c.why) {
+			t.Errorf("%s without the storage: %v %s", fun, ok, got)
+		}
+	}
+	for _, at := range []string{"salt/late.sls", "now/salt/late.sls", "pillar/late.sls", "now/pillar/late.sls"} {
+		for _, top := range []string{c.from, c.to} {
+			if _, err := os.Lstat(filepath.Join(top, at)); err == nil {
+				t.Errorf("%s was written all the same", at)
+			}
+		}
+	}
+	if m := r.clear("wheel", "fun", "config.update_config", "file_name", "x", "yaml_contents", value.NewMap("timeout", 7), "key", r.key, "user", local.CurrentUser()).(*value.Map); m.Map("data").Bool("success") {
+		t.Errorf("options that nobody reads were written: %s", plainText(m))
 	}
 }

@@ -71,10 +71,17 @@ func (m *Master) openLaunch() {
 // openWheel makes what calls wheel functions.
 func (m *Master) openWheel() {
 	c := m.cfg
+	configDir := filepath.Dir(c.Path)
+	if c.Door != "" {
+		configDir = "" // it is its supervisor's
+	}
+	shared := func(roots map[string][]string) wheel.Roots {
+		return fileserver.NewShared(fileserver.Tree{Roots: roots}, m.newest.Source, m.newest.Renew)
+	}
 	m.wheel = &wheel.Service{
 		Env: &wheel.Env{
-			Keys: m.ring, FileRoots: fileserver.Tree{Roots: c.FileRoots}, PillarRoots: fileserver.Tree{Roots: c.PillarRoots}, Connected: m.presence.IDs,
-			ConfigDir: filepath.Dir(c.Path), DefaultInclude: c.DefaultInclude,
+			Keys: m.ring, FileRoots: shared(c.FileRoots), PillarRoots: shared(c.PillarRoots), Newest: m.newestForRunners, Connected: m.presence.IDs,
+			ConfigDir: configDir, DefaultInclude: c.DefaultInclude,
 			Values: func() *value.Map { return conf.WithoutSecrets(c.Raw) }, KeySize: c.KeySize, Machines: machines(c), Tokens: m.callers.Tokens,
 			PublicKey: func() (string, string) { return strings.TrimSuffix(c.ID, "_master") + ".pub", m.identity.Public },
 		},

@@ -447,8 +447,8 @@ func TestTree(t *testing.T) {
 		{"/etc/x", "base", 0, "The path passed in /etc/x is not relative to the environment base"},
 		{"x", "base", 2, "Specified index 2 in environment base is not present"}, {"x", "qa", 0, "Named environment qa is not present"},
 	} {
-		if got := tr.Write("data", c.path, c.env, c.index); got != c.want {
-			t.Errorf("%q: %s", c.path, got)
+		if got, err := tr.Write(t.Context(), "data", c.path, c.env, c.index); got != c.want || err != nil {
+			t.Errorf("%q: %s %v", c.path, got, err)
 		}
 	}
 	if got, _ := os.ReadFile(b + "/n/new"); string(got) != "data" {

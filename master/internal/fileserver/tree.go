@@ -74,33 +74,44 @@ func (t Tree) read(root, rel string) (full string, data []byte, ok bool) {
 	return full, data[:n], true
 }
 
-// Write replaces a file below root number index of an environment and
-// returns Salt's sentence about the outcome.
-func (t Tree) Write(data, rel, env string, index int) string {
+// Write replaces a file below root number index of an environment and returns Salt's
+// sentence about the outcome, also when that was refused. The error says why the file could
+// not be written.
+func (t Tree) Write(_ context.Context, data, rel, env string, index int) (string, error) {
+	dir, refusal := t.root(data, rel, env, index)
+	if refusal != "" {
+		return refusal, nil
+	}
+	dest := filepath.Join(dir, rel)
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = replaceBelow(dir, filepath.Clean(rel), data)
+	}
+	if err != nil {
+		return "", fmt.Errorf("write %s: %w", dest, err)
+	}
+	return "Wrote data to file " + dest, nil
+}
+
+// root returns the directory below which Write writes, or why it does not, in Salt's words.
+func (t Tree) root(data, rel, env string, index int) (dir, refusal string) {
 	dirs, ok := t.Roots[env]
 	switch {
 	case !ok:
-		return fmt.Sprintf("Named environment %s is not present", env)
+		return "", fmt.Sprintf("Named environment %s is not present", env)
 	case index < 0 || index >= len(dirs):
-		return fmt.Sprintf("Specified index %d in environment %s is not present", index, env)
+		return "", fmt.Sprintf("Specified index %d in environment %s is not present", index, env)
 	case filepath.IsAbs(rel):
-		return fmt.Sprintf("The path passed in %s is not relative to the environment %s", rel, env)
+		return "", fmt.Sprintf("The path passed in %s is not relative to the environment %s", rel, env)
 	case !filepath.IsLocal(rel) || filepath.Clean(rel) == "." || len(data) > maxEdit:
-		return "Invalid path: " + rel
+		return "", "Invalid path: " + rel
 	}
-	dest := filepath.Join(dirs[index], rel)
-	if err := t.write(dirs[index], filepath.Clean(rel), data); err != nil {
-		return fmt.Sprintf("Unable to write file %s: %v", dest, err)
-	}
-	return "Wrote data to file " + dest
+	return dirs[index], ""
 }
 
-// write puts the data into a new file and renames it, so that no minion is
+// replaceBelow puts the data into a new file below dir and renames it, so that no minion is
 // served half of it.
-func (Tree) write(dir, rel, data string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
+func replaceBelow(dir, rel, data string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -66,6 +67,8 @@ type Service struct {
 	job      time.Time            // when the newest job began
 	signedIn map[string]time.Time // minions
 	asOf     time.Time            // of the copy
+	copy     string               // where it is; empty: not known
+	source   string               // of what it is a copy
 	took     time.Duration        // the last question
 	asking   *question            // under way; nil: none
 	old      *Old                 // why the copy is not newer; nil: the last question was answered
@@ -86,6 +89,7 @@ type question struct {
 type Old struct {
 	AsOf time.Time // of which time the files are; zero: not known
 	Why  string
+	Few  bool // only the files that Why names are older
 }
 
 // Stats are counters since the start.
@@ -223,6 +227,33 @@ func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 	}
 }
 
+// Renew makes the copy as the shared volume is now. The error says why that is not possible.
+func (s *Service) Renew(ctx context.Context) error {
+	old := s.Await(ctx, s.Now())
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case old != nil && !old.Few:
+		return errors.New(old.Why)
+	}
+	return nil
+}
+
+// Source returns where a directory of the copy is on the shared volume, and what is not in the
+// copy as it is. The error says why the volume does not answer.
+func (s *Service) Source(ctx context.Context, dir string) (string, error) {
+	if err := s.Renew(ctx); err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rel, err := filepath.Rel(s.copy, dir)
+	if s.copy == "" || err != nil || !filepath.IsLocal(rel) {
+		return dir, nil
+	}
+	return filepath.Join(s.source, rel), nil
+}
+
 // Enter takes a place among the requests that wait, until leave is called.
 func (s *Service) Enter() (leave func(), err error) {
 	s.mu.Lock()
@@ -257,6 +288,10 @@ func (s *Service) answered(q *question, answer control.Newest, err error) {
 	s.asking = nil
 	close(q.over)
 
+	if filepath.IsAbs(answer.Copy) && filepath.IsAbs(answer.Source) {
+		s.copy = filepath.Clean(answer.Copy)
+		s.source = filepath.Clean(answer.Source)
+	}
 	before := s.old
 	switch {
 	case err != nil:
@@ -270,7 +305,7 @@ func (s *Service) answered(q *question, answer control.Newest, err error) {
 		s.old = nil
 		s.except = nil
 		if answer.Except != "" {
-			s.except = &Old{AsOf: answer.AsOf, Why: answer.Except}
+			s.except = &Old{AsOf: answer.AsOf, Why: answer.Except, Few: true}
 		}
 		s.direct = answer.Direct
 		s.asOf = q.begun

@@ -31,11 +31,17 @@ func updateConfig(_ context.Context, e *Env, a args) (any, error) {
 	if !confName.MatchString(name) {
 		return "Invalid path", nil // the answer that callers of Salt's function look for
 	}
+	if e.ConfigDir == "" {
+		return nil, errors.New("applianced keeps the options of this master, for all nodes: write them below etc/master.d on the shared storage, then run `applianced config apply`")
+	}
 	text, err := saltyaml.Encode(a["yaml_contents"])
 	if err != nil {
 		return nil, fmt.Errorf("write a configuration file: %w", err)
 	}
-	dir := filepath.Join(e.ConfigDir, filepath.Dir(e.DefaultInclude))
+	dir := filepath.Dir(e.DefaultInclude)
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(e.ConfigDir, dir)
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("write a configuration file: %w", err)
 	}
@@ -53,6 +59,9 @@ func rootsFunctions(prefix string, pick func(*Env) Roots) map[string]function {
 			if r == nil {
 				return nil, fmt.Errorf("%s are not served by this master", prefix)
 			}
+			if e.Newest != nil {
+				e.Newest(ctx)
+			}
 			return f(ctx, r, a)
 		}
 	}
@@ -67,7 +76,7 @@ func rootsFunctions(prefix string, pick func(*Env) Roots) map[string]function {
 		prefix + ".read": {path, 1, with(func(_ context.Context, r Roots, a args) (any, error) {
 			return r.Read(a.text("path", ""), env(a)), nil
 		})},
-		prefix + ".write": {[]string{"data", "path", "saltenv", "index"}, 2, with(func(_ context.Context, r Roots, a args) (any, error) {
+		prefix + ".write": {[]string{"data", "path", "saltenv", "index"}, 2, with(func(ctx context.Context, r Roots, a args) (any, error) {
 			data, ok := a["data"].(string)
 			if b, isBytes := a["data"].([]byte); isBytes {
 				data, ok = string(b), true
@@ -75,7 +84,7 @@ func rootsFunctions(prefix string, pick func(*Env) Roots) map[string]function {
 			if !ok {
 				return nil, errors.New("data must be text")
 			}
-			return r.Write(data, a.text("path", ""), env(a), a.number("index", 0)), nil
+			return r.Write(ctx, data, a.text("path", ""), env(a), a.number("index", 0))
 		})},
 	}
 }

@@ -21,7 +21,7 @@ type Roots interface {
 	ListEnv(ctx context.Context, saltenv string) (*value.Map, error)
 	ListRoots(ctx context.Context) (*value.Map, error)
 	Read(path, saltenv string) []any
-	Write(data, path, saltenv string, index int) string
+	Write(ctx context.Context, data, path, saltenv string, index int) (string, error)
 }
 
 // Machines do what an administrator may ask of them through the master.
@@ -35,9 +35,12 @@ type Env struct {
 	Keys *admin.Ring
 	// FileRoots and PillarRoots may be nil; their functions are refused then.
 	FileRoots, PillarRoots Roots
+	// Newest makes the roots as they are now, before they are read. It may be nil: they are.
+	Newest func(ctx context.Context)
 	// Connected returns the ids of connected minions.
 	Connected func() []string
-	// ConfigDir is the folder whose master.d takes config.update_config.
+	// ConfigDir is the folder whose master.d takes config.update_config; "": somebody else
+	// keeps the configuration, and it is refused.
 	ConfigDir string
 	// DefaultInclude is the option of that name ("master.d/*.conf").
 	DefaultInclude string

@@ -15,7 +15,7 @@ func (n *Life) newest(ctx context.Context) control.Newest {
 		return control.Newest{Direct: true}
 	}
 	asOf, err := n.volume.Newest(ctx)
-	out := control.Newest{AsOf: asOf}
+	out := control.Newest{AsOf: asOf, Copy: n.Settings.MirrorDir(), Source: n.Settings.Storage.Path}
 	var unsteady *storage.Unsteady
 	switch {
 	case errors.As(err, &unsteady):
