@@ -37,12 +37,28 @@ type Status struct {
 	PillarUnable uint64       `json:"pillars_unanswered"`          // questions for pillars that this master could not make
 	Waiting      Waiting      `json:"waiting"`
 	Runners      *Runners     `json:"runners,omitempty"` // nil: an older master, which does not say
+	Files        *Files       `json:"files,omitempty"`   // nil: the master serves from where files are written
 	EventsLost   uint64       `json:"events_lost"`
 	OldestMillis int64        `json:"oldest_request_ms"`
 	OpenMode     bool         `json:"open_mode"`
 	AutoAccept   bool         `json:"auto_accept"`
 	Problems     []Problem    `json:"problems"`
 	Apart        []Apart      `json:"apart,omitempty"`
+}
+
+// Files tells of a master that serves from a copy of the shared volume. The counters begin at
+// the master's start.
+type Files struct {
+	// AsOf is the time of which the copy is: whoever needs a later one has it made.
+	AsOf time.Time `json:"asOf,omitzero"`
+	// Old says why the copy, or a file of it, is older than somebody needed; "": it is not.
+	Old       string  `json:"old,omitempty"`
+	Questions uint64  `json:"questions"` // to the supervisor, for the newest files
+	Late      uint64  `json:"late"`      // questions after which the copy was no newer
+	Seconds   float64 `json:"seconds"`   // that questions took
+	Waits     uint64  `json:"waits"`     // that waited for a question; many share one
+	ServedOld uint64  `json:"servedOld"` // requests of minions that were served older files than they need
+	Refused   uint64  `json:"refused"`   // requests not answered because too many wait; minions ask again
 }
 
 // Waiting tells of the work that waits for its turn.

@@ -329,7 +329,7 @@ func (m *Master) openServices(context.Context) error {
 		Known: func(c request.Credentials) bool { return m.callers.Auth.Knows(c.Key, c.Token, c.Source) }, Now: time.Now, Log: m.quiet,
 	})
 	m.reporter = &health.Reporter{
-		Options: m.cfg, Keys: m.keys, Requests: m.requests, Pillars: m.pillars, Presence: m.presence, Launch: m.launch, Minions: m.minions, Reactor: m.reactor, Schedule: m.schedule, Auth: m.callers.Auth,
+		Options: m.cfg, Files: m.newest.Stats, Keys: m.keys, Requests: m.requests, Pillars: m.pillars, Presence: m.presence, Launch: m.launch, Minions: m.minions, Reactor: m.reactor, Schedule: m.schedule, Auth: m.callers.Auth,
 		Bus: m.bus, Python: m.python, Cluster: m.cluster.Pool, Problems: m.problems, Audit: m.audit, Signs: m.signs, Started: m.started,
 	}
 	m.keys.OnChange(m.onKeyChange)

@@ -58,6 +58,7 @@ type Reporter struct {
 	Auth     *eauth.Authenticator
 	Bus      *event.Bus
 	Python   *pyhost.Host
+	Files    func() *control.Files
 	Cluster  *cluster.Pool // nil alone
 	Problems *Problems
 	Audit    *audit.Log
@@ -102,6 +103,7 @@ func (r *Reporter) status() Status {
 		EventsLost: r.Bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: r.Options.OpenMode, AutoAccept: r.Options.AutoAccept, Problems: r.Problems.List(),
 	}, NewKeys: r.Keys.Incoming(), PendingKeys: r.Keys.Pendings(), Logins: r.Auth.Stats(), Starts: starts}
 	s.Runners = r.runners()
+	s.Files = r.Files()
 	if r.Cluster != nil {
 		c := r.Cluster.Status()
 		s.Cluster = &c

@@ -129,7 +129,23 @@ func (p *page) minions(d status.Document) {
 		p.Single("saltern_master_pillar_memo_results", "gauge", "Results in the memo of pillar templates.", float64(memo.Results))
 		p.Single("saltern_master_pillar_memo_bytes", "gauge", "Memory of the memo of pillar templates, by estimate.", float64(memo.Bytes))
 	}
+	p.files(m.Files)
 	p.runners(m.Runners)
+}
+
+// files tells of the copy of the shared volume from which the master serves; nil: there is none.
+func (p *page) files(f *control.Files) {
+	if f == nil {
+		return
+	}
+	p.Single("saltern_master_files_time_seconds", "gauge", "Of which time the files are that the master last had copied.", seconds(f.AsOf))
+	p.Single("saltern_master_files_old", "gauge", "1 while the files, or some of them, are older than somebody needed.", truth(f.Old != ""))
+	p.Single("saltern_master_files_questions_total", "counter", "Questions to the supervisor for the newest files, since the master's start.", float64(f.Questions))
+	p.Single("saltern_master_files_late_total", "counter", "Questions after which the files were no newer.", float64(f.Late))
+	p.Single("saltern_master_files_seconds_total", "counter", "Time that questions took.", f.Seconds)
+	p.Single("saltern_master_files_waits_total", "counter", "Requests and runners that waited for a question; many share one.", float64(f.Waits))
+	p.Single("saltern_master_files_served_old_total", "counter", "Requests of minions that were served older files than they need.", float64(f.ServedOld))
+	p.Single("saltern_master_files_refused_total", "counter", "Requests not answered because too many wait; minions ask again.", float64(f.Refused))
 }
 
 // runners tells of runner and wheel functions in Python; nil: nothing is known.

@@ -32,6 +32,7 @@ func document() status.Document {
 		Minions:  status.Minions{Accepted: 14, Pending: 1, Connected: &connected},
 		Master: &status.Master{Written: now, Requests: 100, Returns: 50, Jobs: 3, OldestRequestMillis: 1500, PillarErrorMinions: 2,
 			PillarMemo: &control.PillarMemo{Hits: 900, Misses: 20, Alone: 5, Dropped: 1, Results: 19, Bytes: 40000},
+			Files:      &control.Files{AsOf: time.Unix(1_800_000_000, 0), Old: "the shared volume does not answer", Questions: 40, Late: 2, Seconds: 7.5, Waits: 900, ServedOld: 12, Refused: 1},
 			Runners:    &control.Runners{Workers: 4, Waiting: 2, Calls: 321, Lost: 1, Left: 3, Seconds: 12.5, Waited: 0.25, Running: true, Restarts: 1, Renewals: 6}},
 		Storage: status.Storage{Total: 1000, Free: 250, InodesFree: 50}, Clock: status.Clock{Synchronised: &synced},
 		Backup: &status.Backup{Last: &status.BackupFile{Time: now.Add(-time.Hour), Bytes: 4096}, Failure: &status.BackupFailure{Cause: "secret details stay out"}},

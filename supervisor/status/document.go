@@ -200,6 +200,8 @@ type Master struct {
 	Waiting             Waiting   `json:"waiting"`
 	// PillarMemo counts the templates of pillars; nil: saltern_pillar_memo is off.
 	PillarMemo *control.PillarMemo `json:"pillarMemo,omitempty"`
+	// Files tells of the copy of the shared volume from which the master serves; nil: there is none.
+	Files *control.Files `json:"files,omitempty"`
 	// Runners tells of runner and wheel functions that run in Python; nil: the master does not.
 	Runners *control.Runners `json:"runners,omitempty"`
 }

@@ -9,6 +9,7 @@
 package newest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -76,7 +77,7 @@ type Service struct {
 	failed   time.Time            // when that was found
 	waiting  int                  // requests of minions
 	told     map[string]time.Time // minions of which was said that they are served an old copy
-	stats    Stats
+	stats    control.Files        // but for AsOf and Old
 }
 
 // question is one that is under way.
@@ -92,13 +93,6 @@ type Old struct {
 	Few  bool // only the files that Why names are older
 }
 
-// Stats are counters since the start.
-type Stats struct {
-	Asked uint64 `json:"asked"` // questions to the supervisor
-	Full  uint64 `json:"full"`  // requests not answered because too many wait
-	Old   uint64 `json:"old"`   // requests served from a copy that is older than they need
-}
-
 // New makes a Service.
 func New(cfg Config) *Service {
 	s := &Service{cfg: cfg, direct: cfg.Ask == nil, signedIn: map[string]time.Time{}, told: map[string]time.Time{}}
@@ -112,11 +106,19 @@ func (s *Service) Close() {
 	s.work.Wait()
 }
 
-// Stats returns the counters.
-func (s *Service) Stats() Stats {
+// Stats tells of the copy; nil: there is none.
+func (s *Service) Stats() *control.Files {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stats
+	if s.direct {
+		return nil
+	}
+	stats := s.stats
+	stats.AsOf = s.asOf
+	if old := cmp.Or(s.old, s.except); old != nil {
+		stats.Old = old.Why
+	}
+	return &stats
 }
 
 // readsNothing are functions that the tools call again and again while they wait for a
@@ -206,7 +208,7 @@ func (s *Service) known(since time.Time) (old *Old, known bool) {
 // Await returns when the copy is of a time, or why it, or a file of it, is older. It waits as
 // long as the supervisor needs, see [control.NewestTakes], and until ctx ends.
 func (s *Service) Await(ctx context.Context, since time.Time) *Old {
-	for {
+	for waits := uint64(1); ; waits = 0 {
 		s.mu.Lock()
 		old, known := s.known(since)
 		if known {
@@ -217,6 +219,7 @@ func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 		if q == nil {
 			q = s.ask()
 		}
+		s.stats.Waits += waits
 		s.mu.Unlock()
 
 		select {
@@ -259,7 +262,7 @@ func (s *Service) Enter() (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waiting >= maxWaiting {
-		s.stats.Full++
+		s.stats.Refused++
 		return nil, errWaiting
 	}
 	s.waiting++
@@ -274,7 +277,7 @@ func (s *Service) Enter() (leave func(), err error) {
 func (s *Service) ask() *question {
 	q := &question{begun: s.cfg.Now(), over: make(chan struct{})}
 	s.asking = q
-	s.stats.Asked++
+	s.stats.Questions++
 	s.work.Go(func() {
 		answer, err := s.cfg.Ask(s.ctx, control.NewestQuestion{})
 		s.answered(q, answer, err)
@@ -287,6 +290,7 @@ func (s *Service) answered(q *question, answer control.Newest, err error) {
 	defer s.mu.Unlock()
 	s.asking = nil
 	close(q.over)
+	s.stats.Seconds += s.cfg.Now().Sub(q.begun).Seconds()
 
 	if filepath.IsAbs(answer.Copy) && filepath.IsAbs(answer.Source) {
 		s.copy = filepath.Clean(answer.Copy)
@@ -313,6 +317,7 @@ func (s *Service) answered(q *question, answer control.Newest, err error) {
 	}
 	switch {
 	case s.old != nil:
+		s.stats.Late++
 		s.failed = s.cfg.Now()
 		if before == nil && s.ctx.Err() == nil {
 			s.cfg.Log.Warn("minions are served files of before: what is new cannot be copied", "as_of", s.old.AsOf, "error", s.old.Why)
@@ -331,7 +336,7 @@ func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 	}
 
 	s.mu.Lock()
-	s.stats.Old++
+	s.stats.ServedOld++
 	last, now := s.told[minion], s.cfg.Now()
 	again := last.Before(s.job) || last.Before(s.signedIn[minion]) || now.Sub(last) >= toldAgain
 	if again {

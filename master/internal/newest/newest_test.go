@@ -76,6 +76,9 @@ func TestOneQuestionForAJob(t *testing.T) {
 		if n := sup.questions(); n != 1 {
 			t.Errorf("%d questions", n)
 		}
+		if f := s.Stats(); f.Questions != 1 || f.Waits != 3000 || f.Seconds != 0.3 || f.AsOf.IsZero() || f.Old != "" {
+			t.Errorf("counted: %+v", f)
+		}
 	})
 }
 
@@ -169,6 +172,9 @@ func TestOldFilesAreSaid(t *testing.T) {
 			if fmt.Sprint(got) != "[a b a]" {
 				t.Errorf("%s: said for %v", name, got)
 			}
+			if f := s.Stats(); f.Late != 1 || f.ServedOld != 9 || f.Old == "" || f.AsOf.After(good) {
+				t.Errorf("%s: counted: %+v", name, f)
+			}
 
 			sup.mu.Lock()
 			sup.why, sup.err, sup.takes = "", nil, 0
@@ -196,7 +202,7 @@ func TestWaitingIsBounded(t *testing.T) {
 		leave()
 		t.Error("one more than may wait")
 	}
-	if s.Stats().Full != 1 {
+	if s.Stats().Refused != 1 {
 		t.Errorf("%+v", s.Stats())
 	}
 }

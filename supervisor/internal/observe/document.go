@@ -207,6 +207,7 @@ func masterDocument(m *control.Status) *status.Master {
 		PillarsUnanswered:   m.PillarUnable,
 		Waiting:             waiting(m.Waiting),
 		PillarMemo:          m.PillarMemo,
+		Files:               m.Files,
 		Runners:             m.Runners,
 	}
 }
