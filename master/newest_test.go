@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/internal/local"
 	"saltern/master/value"
+	"saltern/test/await"
 )
 
 // copying is a supervisor whose master serves from a copy that is made when somebody asks.
@@ -51,8 +53,8 @@ func (c *copying) Newest(_ context.Context, q control.NewestQuestion) (control.N
 	return n, err
 }
 
-// startCopying runs a master with such a supervisor.
-func startCopying(t *testing.T) (*running, *copying) {
+// startCopying runs a master with such a supervisor, and with more options.
+func startCopying(t *testing.T, options string) (*running, *copying) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "door") // short: the path of a socket
 	must(t, err)
@@ -67,7 +69,7 @@ func startCopying(t *testing.T) (*running, *copying) {
 	}
 	must(t, os.WriteFile(filepath.Join(c.from, "pillar/top.sls"), []byte("base: {'*': [x]}\n"), 0o644))
 	now := filepath.Join(c.to, "now")
-	return startMaster(t, "saltern_door: "+filepath.Join(dir, "door")+"\nsaltern_node: n1\nfile_roots: {base: ["+now+"/salt]}\npillar_roots: {base: ["+now+"/pillar]}\n"), c
+	return startMaster(t, "saltern_door: "+filepath.Join(dir, "door")+"\nsaltern_node: n1\nfile_roots: {base: ["+now+"/salt]}\npillar_roots: {base: ["+now+"/pillar]}\n"+options), c
 }
 
 // change writes text to a state file, a pillar, and a file of its own name.
@@ -89,7 +91,7 @@ func (n *scriptedMinion) served() string {
 // Finding B4: a job is served what was written before it began, twenty times in a row, and
 // so is salt-call, for which no job begins. When that is not possible, it is said.
 func TestJobIsServedWhatWasWritten(t *testing.T) {
-	r, c := startCopying(t)
+	r, c := startCopying(t, "")
 	n := r.accepted("web1", "min6")
 	r.listen()
 	for i := range 20 {
@@ -164,7 +166,7 @@ func TestJobIsServedWhatWasWritten(t *testing.T) {
 // What the wheel functions write below the roots is written on the shared storage, where a pass
 // finds it, and never into the copy; without the storage it is refused with the cause.
 func TestRootsAreWrittenOnTheSharedStorage(t *testing.T) {
-	r, c := startCopying(t)
+	r, c := startCopying(t, "")
 	write := func(fun, data, path string) (string, bool) {
 		t.Helper()
 		m, ok := r.clear("wheel", "fun", fun, "data", data, "path", path, "key", r.key, "user", local.CurrentUser()).(*value.Map)
@@ -206,5 +208,61 @@ func TestRootsAreWrittenOnTheSharedStorage(t *testing.T) {
 	}
 	if m := r.clear("wheel", "fun", "config.update_config", "file_name", "x", "yaml_contents", value.NewMap("timeout", 7), "key", r.key, "user", local.CurrentUser()).(*value.Map); m.Map("data").Bool("success") {
 		t.Errorf("options that nobody reads were written: %s", plainText(m))
+	}
+}
+
+// Who orders a job by the API reads in a header of the answer that its minions were served
+// files of before. The body stays as Salt's.
+func TestAPISaysThatFilesAreOld(t *testing.T) {
+	r, c := startCopying(t, apiOptions+"rest_cherrypy: {host: 127.0.0.1, port: 1, disable_ssl: true}\n")
+	a := serveAPI(t, r)
+	n := r.accepted("web1", "min6")
+	token := a.token("alice")
+	apply := func() (body string, old []string) {
+		t.Helper()
+		r.listen()
+		defer r.bus.close()
+		type answer struct {
+			code   int
+			body   string
+			header http.Header
+		}
+		answers := make(chan answer, 1)
+		go func() {
+			code, body, header := a.do("POST", "/", `[{"client": "local", "tgt": "web1", "fun": "state.apply"}]`, "X-Auth-Token", token)
+			answers <- answer{code, body, header}
+		}()
+		var jid string
+		await.That(t, "the job begins", func() bool {
+			for _, e := range r.seen() {
+				if e.Data.Str("fun") == "state.apply" && strings.HasSuffix(e.Tag, "/new") {
+					jid = e.Data.Str("jid")
+				}
+			}
+			return jid != ""
+		})
+		n.served()
+		n.ask("_return", "jid", jid, "fun", "state.apply", "return", "done", "success", true)
+		got := <-answers
+		if got.code != 200 {
+			t.Fatalf("%d %s", got.code, got.body)
+		}
+		return got.body, got.header["X-Saltern-Old-Files"]
+	}
+
+	c.change(t, "one")
+	fresh, said := apply()
+	if len(said) > 0 {
+		t.Errorf("of new files: %s", said)
+	}
+	c.mu.Lock()
+	c.why = "the volume \"cluster\"\r\ndoes not answer"
+	c.mu.Unlock()
+	stale, said := apply()
+	if len(said) != 1 || !strings.HasPrefix(said[0], `node="n1"; as_of="20`) || !strings.Contains(said[0], "does not answer") {
+		t.Errorf("of files of before: %q", said)
+	}
+	if stale != fresh {
+		t.Errorf("the body is %s, and was %s", stale, fresh)
 	}
 }

@@ -106,7 +106,7 @@ func (s *Server) local(ctx context.Context, in call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := s.client(in.answered)
+	c := s.client(in)
 	defer c.Close()
 	return gather(ctx, c, j)
 }
@@ -147,7 +147,7 @@ func (s *Server) localAsync(ctx context.Context, in call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := s.client(in.answered)
+	c := s.client(in)
 	defer c.Close()
 	started, err := c.Publish(ctx, j.Request)
 	switch {
@@ -175,7 +175,7 @@ func (s *Server) localSubset(ctx context.Context, in call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := s.client(in.answered)
+	c := s.client(in)
 	defer c.Close()
 	ids, err := c.Subset(ctx, j.Request, int(min(max(n, 0), 1<<30)), rand.Shuffle)
 	switch {
@@ -230,7 +230,7 @@ func (s *Server) localBatch(ctx context.Context, in call) ([]any, error) {
 	}
 	out := []any{}
 	add := func(id string, v any) { out = append(out, value.NewMap(id, v)) }
-	c := s.client(in.answered)
+	c := s.client(in)
 	defer c.Close()
 	j.Kwargs = credentials(in.low)
 	q := client.BatchRequest{Request: j.Request, Size: size, Wait: seconds(wait), Failhard: failhard, Gather: gatherTime, JID: newJID(s.now())}

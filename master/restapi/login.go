@@ -88,7 +88,7 @@ func (s *Server) mint(ctx context.Context, creds *value.Map) (*value.Map, error)
 		load.Delete(k)
 	}
 	load.Set("cmd", "mk_token")
-	c := s.client(nil)
+	c := s.client(call{})
 	defer c.Close()
 	v, err := c.Ask(ctx, load)
 	if err != nil {

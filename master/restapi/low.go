@@ -21,6 +21,7 @@ func clientNames() []string {
 type call struct {
 	low      *value.Map
 	answered func(proven bool) // see [client.Config]; may be nil
+	oldFiles func(client.OldFiles)
 }
 
 // execute carries out the commands of a request one after another, each by the client
@@ -87,7 +88,7 @@ func (s *Server) run(ctx context.Context, q *request, low *value.Map, proven boo
 		return nil, err
 	}
 	if proven {
-		return s.dispatch(ctx, name, call{low: low})
+		return s.dispatch(ctx, name, call{low: low, oldFiles: q.noteOldFiles})
 	}
 	return s.runByPassword(ctx, q, name, low)
 }
@@ -108,7 +109,7 @@ func (s *Server) runByPassword(ctx context.Context, q *request, name string, low
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.dispatch(ctx, name, call{low: low, answered: func(proven bool) {
+	out, err := s.dispatch(ctx, name, call{low: low, oldFiles: q.noteOldFiles, answered: func(proven bool) {
 		if g.looked(); proven {
 			g.right()
 			s.proved(q, who)

@@ -72,7 +72,7 @@ func (s *Server) runner(ctx context.Context, in call) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	fun, arguments := runnerCall(in.low, "timeout", "full_return")
-	c := s.client(in.answered)
+	c := s.client(in)
 	defer c.Close()
 	data, err := c.Runner(ctx, fun, []any{}, arguments, credentials(in.low), func(string, *value.Map) {})
 	if err != nil && ctx.Err() != nil {
@@ -93,7 +93,7 @@ func (s *Server) runnerAsync(ctx context.Context, in call) (any, error) {
 		return nil, err
 	}
 	fun, arguments := runnerCall(in.low)
-	c := s.client(in.answered)
+	c := s.client(in)
 	defer c.Close()
 	jid, err := c.StartRunner(ctx, fun, []any{}, arguments, credentials(in.low))
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Server) wheel(ctx context.Context, in call) (any, error) {
 	}
 	load.Set("cmd", "wheel")
 	load.Delete("key") // of a system user; only those of the master's host have one
-	c := s.client(in.answered)
+	c := s.client(in)
 	defer c.Close()
 	v, err := c.Ask(ctx, load)
 	if err != nil {

@@ -160,7 +160,7 @@ func (o *owners) of(ctx context.Context, tag string) jobUser {
 
 // userOfJob asks the master who started a job, by the key of this program's account.
 func (s *Server) userOfJob(ctx context.Context, jid string) (jobUser, error) {
-	c := s.client(nil)
+	c := s.client(call{})
 	defer c.Close()
 	ctx = source.With(ctx, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 	m, err := c.UserOfJob(ctx, jid)

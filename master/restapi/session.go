@@ -239,7 +239,7 @@ func (s *Server) askFor(ctx context.Context, token string, q *request) (*value.M
 	}
 	defer turn.Release()
 
-	c := s.client(nil)
+	c := s.client(call{})
 	defer c.Close()
 	v, err := c.Ask(ctx, value.NewMap("cmd", "get_token", "token", token))
 	m, _ := v.(*value.Map)
@@ -276,9 +276,8 @@ func when(v any) (time.Time, bool) {
 
 // client makes a client of the master that asks by no key of its own. The key of the
 // account, which it can read as tools of the master do, says for which address: without
-// it the master locks nobody out for wrong passwords here. answered is that of
-// [client.Config], and may be nil.
-func (s *Server) client(answered func(proven bool)) *client.Client {
+// it the master locks nobody out for wrong passwords here.
+func (s *Server) client(in call) *client.Client {
 	m := s.master
 	key, err := client.ReadKey(m.CacheDir, s.user, m.User)
 	if err != nil {
@@ -287,6 +286,6 @@ func (s *Server) client(answered func(proven bool)) *client.Client {
 	return client.New(client.Config{
 		Interface: m.Interface, RetPort: m.RetPort, SockDir: m.SockDir, CacheDir: m.CacheDir, MasterUser: m.User,
 		Timeout: m.Timeout, Gather: m.GatherJobTimeout, Publish: m.PublishTimeout, HashType: m.HashType, ExtCache: m.ExtJobCache,
-		Nodegroups: m.Nodegroups, ConfFile: m.Path, User: s.user, NoKey: true, SourceKey: key, Shared: s.shared, Answered: answered, Log: s.quiet, Now: s.now,
+		Nodegroups: m.Nodegroups, ConfFile: m.Path, User: s.user, NoKey: true, SourceKey: key, Shared: s.shared, Answered: in.answered, OldFiles: in.oldFiles, Log: s.quiet, Now: s.now,
 	})
 }

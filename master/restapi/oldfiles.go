@@ -1,0 +1,34 @@
+package restapi
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"saltern/master/client"
+)
+
+const (
+	// oldFilesHeader is in the answer to a command whose minions were served files of before:
+	// one for each node and state of its files.
+	oldFilesHeader = "X-Saltern-Old-Files"
+	// maxOldFiles bounds these headers; further ones are left out.
+	maxOldFiles = 16
+)
+
+// noteOldFiles says in the answer that minions of a command are served files of before.
+func (q *request) noteOldFiles(old client.OldFiles) {
+	if q.w == nil || q.code != 0 {
+		return
+	}
+	asOf := ""
+	if !old.AsOf.IsZero() {
+		asOf = old.AsOf.UTC().Format(time.RFC3339)
+	}
+	text := fmt.Sprintf("node=%+q; as_of=%+q; why=%+q", old.Node, asOf, old.Why)
+
+	said := q.w.Header()[oldFilesHeader]
+	if len(said) < maxOldFiles && !slices.Contains(said, text) {
+		q.w.Header().Add(oldFilesHeader, text)
+	}
+}
