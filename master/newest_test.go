@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -264,5 +265,55 @@ func TestAPISaysThatFilesAreOld(t *testing.T) {
 	}
 	if stale != fresh {
 		t.Errorf("the body is %s, and was %s", stale, fresh)
+	}
+}
+
+// A runner that only Python has reads what was written before it was called, and an event of
+// it says when that is not possible.
+func TestPythonRunnerReadsTheNewestFiles(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "see.py"), []byte("def saw():\n    return open(__opts__['file_roots']['base'][0] + '/a.sls').read()\n"), 0o644))
+	old := time.Now().Add(-time.Minute)
+	must(t, os.Chtimes(filepath.Join(dir, "see.py"), old, old))
+	r, c := startCopying(t, "saltern_renderer_python: "+saltPython(t)+"\nrunner_dirs: ["+dir+"]\n")
+	r.listen()
+	saw := func() any {
+		t.Helper()
+		v, err := r.m.runs.Call(t.Context(), "see.saw", nil, nil)
+		must(t, err)
+		return v
+	}
+	for i := range 5 {
+		text := fmt.Sprintf("z%03d", i)
+		c.change(t, text)
+		if got := saw(); got != text {
+			t.Fatalf("round %d: it saw %v", i, got)
+		}
+	}
+
+	r.seen()
+	c.mu.Lock()
+	c.why = "the shared volume does not answer"
+	c.mu.Unlock()
+	c.change(t, "zz")
+	saw()
+	said := slices.DeleteFunc(r.seen(), func(e event.Event) bool { return !strings.HasSuffix(e.Tag, "/"+event.OldFilesOfRun) })
+	if len(said) != 1 || !strings.HasPrefix(said[0].Tag, "salt/run/") || said[0].Data.Str("why") != c.why || said[0].Data.Str("node") != "n1" {
+		t.Errorf("said: %v", said)
+	}
+
+	var heard []client.OldFiles
+	tool := client.New(client.Config{
+		Interface: r.host, RetPort: r.m.cfg.RetPort, SockDir: r.path("run"), CacheDir: r.path("cache"),
+		MasterUser: local.CurrentUser(), User: local.CurrentUser(), Timeout: 20 * time.Second, Log: slog.New(slog.DiscardHandler),
+		OldFiles: func(o client.OldFiles) { heard = append(heard, o) },
+	})
+	defer tool.Close()
+	for _, fun := range []string{"see.saw", "fileserver.file_list", "pillar.show_pillar"} {
+		heard = nil
+		_, err := tool.Runner(t.Context(), fun, nil, value.NewMap(), value.NewMap(), func(what string, _ *value.Map) { t.Errorf("%s: progress %s", fun, what) })
+		if err != nil || len(heard) != 1 || heard[0].Node != "n1" || heard[0].Minion != "" || heard[0].Why != c.why {
+			t.Errorf("%s: its caller heard %v %v", fun, heard, err)
+		}
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"saltern/master/event"
 	"saltern/master/internal/newest"
+	"saltern/master/runner"
 	"saltern/master/value"
 )
 
@@ -31,8 +33,13 @@ func (m *Master) publish(ctx context.Context, load *value.Map, minions []string)
 }
 
 // newestForRunners makes the files of this node as they are now. When that is not
-// possible, the log says so, and what is there has to do.
-func (m *Master) newestForRunners(ctx context.Context) { m.newest.Await(ctx, m.newest.Now()) }
+// possible, what is there has to do: an event of the runner says so, and the log.
+func (m *Master) newestForRunners(ctx context.Context) {
+	old := m.newest.Await(ctx, m.newest.Now())
+	if jid := runner.JobOf(ctx); old != nil && jid != "" {
+		m.fire(event.Tag("run", jid, event.OldFilesOfRun), m.newest.Data(old, ""))
+	}
+}
 
 // newestEverywhere makes the files of all nodes as they are now (fileserver.update).
 func (m *Master) newestEverywhere(ctx context.Context) error {

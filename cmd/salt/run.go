@@ -56,7 +56,7 @@ func (r *runCall) run(ctx context.Context) error {
 		return op.Error("'" + jid + "' is not a valid JID")
 	}
 	if r.v.Bool("doc") || len(r.args) == 0 {
-		return r.python()
+		return r.python(ctx)
 	}
 	if err := r.emptyOutputFile(); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (r *runCall) run(ctx context.Context) error {
 	if done {
 		return err
 	}
-	return r.python()
+	return r.python(ctx)
 }
 
 func isJID(s string) bool {
@@ -75,7 +75,7 @@ func isJID(s string) bool {
 
 // python hands the command line over to Python's salt-run, which takes the
 // place of this process.
-func (r *runCall) python() error {
+func (r *runCall) python(ctx context.Context) error {
 	path, err := r.pythonSaltRun()
 	if err != nil {
 		fun := ""
@@ -85,6 +85,7 @@ func (r *runCall) python() error {
 		fmt.Fprintf(r.stderr, "'%s' is not available: %v\n", fun, err)
 		return exit(exitUnavailable)
 	}
+	r.renewFiles(ctx)
 	env := os.Environ()
 	if layer := pyrunner.Layer(r.cfg.PythonLayer); layer != "" {
 		env = append(slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "PYTHONPATH=") }),

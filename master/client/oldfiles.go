@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
-// OldFiles says that a minion of a job is served files and pillars of before: what is new
-// could not be copied to its node.
+// OldFiles says that a minion of a job is served files and pillars of before, or that a runner
+// reads them: what is new could not be copied to its node.
 type OldFiles struct {
-	Minion string
+	Minion string // empty: a runner
 	Node   string
 	AsOf   time.Time // of when the files are; zero: not known
 	Why    string
@@ -26,15 +27,20 @@ func (c *Client) oldFiles(ws []*watch, e event.Event) {
 		if !w.expected[minion] {
 			continue
 		}
-		old := OldFiles{
-			Minion: printable.Brief(minion, maxOldText),
-			Node:   printable.Brief(e.Data.Str("node"), maxOldText),
-			Why:    printable.Brief(e.Data.Str("why"), maxOldText),
-		}
-		if at, err := time.Parse(time.RFC3339, e.Data.Str("as_of")); err == nil {
-			old.AsOf = at
-		}
-		c.cfg.OldFiles(old)
+		c.cfg.OldFiles(readOldFiles(e.Data))
 		return
 	}
+}
+
+// readOldFiles reads the data of an event.
+func readOldFiles(data *value.Map) OldFiles {
+	old := OldFiles{
+		Minion: printable.Brief(data.Str("id"), maxOldText),
+		Node:   printable.Brief(data.Str("node"), maxOldText),
+		Why:    printable.Brief(data.Str("why"), maxOldText),
+	}
+	if at, err := time.Parse(time.RFC3339, data.Str("as_of")); err == nil {
+		old.AsOf = at
+	}
+	return old
 }

@@ -58,7 +58,7 @@ func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid st
 }
 
 // Runner starts a runner, hands every event of it to progress, the last
-// part of the tag first ("new" and "ret" are left out), and returns what the
+// part of the tag first ("new", "ret" and [event.OldFilesOfRun] are left out), and returns what the
 // ret event carries, with the whole result if that was too large for an event.
 // There is no time-out but that of ctx.
 func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred *value.Map, progress func(suffix string, data *value.Map)) (*value.Map, error) {
@@ -84,6 +84,10 @@ func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred 
 			suffix, ok := strings.CutPrefix(e.Tag, prefix)
 			switch {
 			case !ok || suffix == "new":
+			case suffix == event.OldFilesOfRun:
+				if c.cfg.OldFiles != nil {
+					c.cfg.OldFiles(readOldFiles(e.Data))
+				}
 			case suffix == "ret":
 				return c.untrimmed(ctx, jid, e.Data, cred), nil
 			default:

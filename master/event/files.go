@@ -4,3 +4,7 @@ package event
 // volume could not be copied to the node that serves it. The data has id (the minion),
 // node, as_of (of when its files are; empty: not known) and why.
 const TagOldFiles = "master/files/old"
+
+// OldFilesOfRun is the last part of the tag of the same event about a runner, below
+// salt/run/<jid>. It has no id.
+const OldFilesOfRun = "old_files"

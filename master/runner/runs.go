@@ -32,7 +32,10 @@ type RunsConfig struct {
 	Keep   bool                              // results in the job cache
 	Fire   func(tag string, data *value.Map) // puts an event on the bus
 	// Drain waits until events are on the bus that processes which have ended have fired.
-	Drain  func(ctx context.Context) error
+	Drain func(ctx context.Context) error
+	// Newest makes the files of this master as they are now, before a function of Python reads
+	// them. It may be nil: they are.
+	Newest func(ctx context.Context)
 	NewJID func() string
 	Now    func() time.Time
 	Log    *slog.Logger
@@ -65,8 +68,18 @@ func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Ma
 	})
 }
 
+// jobKey is where a context has the job id of the runner that works in it.
+type jobKey struct{}
+
+// JobOf returns the job id of the runner that works in a context; "": none does.
+func JobOf(ctx context.Context) string {
+	jid, _ := ctx.Value(jobKey{}).(string)
+	return jid
+}
+
 // call calls a runner.
 func (r *Runs) call(ctx context.Context, c pyrunner.Call) (any, error) {
+	ctx = context.WithValue(ctx, jobKey{}, c.Job.JID)
 	fun, args, named := c.Fun, c.Args, c.Named
 	if r.Table.Has(fun) {
 		ret, err := r.Table.Call(ctx, r.Env, fun, args, named)
@@ -91,6 +104,9 @@ const drainTakes = 2 * time.Second
 // OfPython calls a function of Python. What the function has fired is on the bus when it
 // returns, and so before the event of its end.
 func (r *Runs) OfPython(ctx context.Context, python *pyrunner.Caller, c pyrunner.Call) (any, error) {
+	if r.Newest != nil {
+		r.Newest(ctx)
+	}
 	ret, err := python.Run(ctx, c)
 	if errors.As(err, new(*pyrunner.UnknownError)) || errors.Is(err, pyrunner.ErrNoSalt) {
 		return nil, err // nothing ran

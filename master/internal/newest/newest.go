@@ -350,9 +350,18 @@ func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 		return
 	}
 
-	data := value.NewMap("id", minion, "node", s.cfg.Node, "why", old.Why, "as_of", "")
+	s.cfg.Fire(event.TagOldFiles, s.Data(old, minion))
+}
+
+// Data is what an event says of old files; minion is who is served them, "": a runner reads
+// them.
+func (s *Service) Data(old *Old, minion string) *value.Map {
+	data := value.NewMap("node", s.cfg.Node, "why", old.Why, "as_of", "")
+	if minion != "" {
+		data.Set("id", minion)
+	}
 	if !old.AsOf.IsZero() {
 		data.Set("as_of", old.AsOf.UTC().Format(time.RFC3339))
 	}
-	s.cfg.Fire(event.TagOldFiles, data)
+	return data
 }
