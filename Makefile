@@ -290,7 +290,7 @@ e2e-import: build bench-swarm deps-salt ## a tree of ten years from Salt's maste
 	SALTERN_STRICT=1 $(GO) test -tags 'e2e appliance' -count=1 -timeout 20m -run '^TestImport(OldTree|Killed)$$' -v ./test/e2e/
 
 .PHONY: e2e-volume
-e2e-volume: build deps-salt ## whole nodes on a real shared volume with real minions: replace, leave, remove, recover, an arbiter, backup and restore, an import, what 303 minions tell (by hand, as root)
+e2e-volume: build deps-salt ## whole nodes on a real shared volume with real minions: replace, leave, remove, recover, an arbiter, backup and restore, an import, what 303 minions tell, 200 changes applied at once (SALTERN_ROUNDS) (by hand, as root)
 	$(GO) test -tags 'e2e appliance' -count=1 -timeout 95m -parallel 1 -run '^TestApplianceVolume' -v ./test/e2e/
 
 .PHONY: e2e-mixed

@@ -102,6 +102,7 @@ func TestVolumeLife(t *testing.T) {
 		})
 		h.serving(t, i)
 	}
+	h.newestCopies(t, 20)
 
 	// 200 records a second, from before the first loss until well after the last.
 	program := h.writer(t)
