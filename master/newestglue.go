@@ -32,12 +32,20 @@ func (m *Master) publish(ctx context.Context, load *value.Map, minions []string)
 	return m.publisher.Publish(ctx, load, minions)
 }
 
-// newestForRunners makes the files of this node as they are now. When that is not
-// possible, what is there has to do: an event of the runner says so, and the log.
+// newestForRunners makes the files of this node as new as a runner or a wheel function needs
+// them: as they are now for a person, as for its job for a minion, and a little old for
+// reactions and the schedule, which may come without end. When that is not possible, what is
+// there has to do: an event of the runner says so, and the log.
 func (m *Master) newestForRunners(ctx context.Context) {
-	old := m.newest.Await(ctx, m.newest.Now())
-	if jid := runner.JobOf(ctx); old != nil && jid != "" {
-		m.fire(event.Tag("run", jid, event.OldFilesOfRun), m.newest.Data(old, ""))
+	order := runner.OrderOf(ctx)
+	since := m.newest.Since(order.Minion)
+	if order.JID != "" && order.Minion == "" && !order.Person {
+		since = m.newest.Lately()
+	}
+
+	old := m.newest.Await(ctx, since)
+	if old != nil && order.JID != "" {
+		m.fire(event.Tag("run", order.JID, event.OldFilesOfRun), m.newest.Data(old, order.Minion))
 	}
 }
 

@@ -60,26 +60,32 @@ func NewRuns(cfg RunsConfig) *Runs {
 // Call calls a runner for the master itself. As with the schedule of Salt's own master, no
 // event of a runner tells of it (salt/utils/schedule.py handle_func).
 func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
-	return r.call(ctx, pyrunner.Call{
+	job := pyrunner.Job{JID: r.NewJID(), User: r.User}
+	return r.call(context.WithValue(ctx, orderKey{}, Order{JID: job.JID}), pyrunner.Call{
 		Fun:   fun,
 		Args:  args,
 		Named: named,
-		Job:   pyrunner.Job{JID: r.NewJID(), User: r.User},
+		Job:   job,
 	})
 }
 
-// jobKey is where a context has the job id of the runner that works in it.
-type jobKey struct{}
+// Order is for whom a runner works.
+type Order struct {
+	JID    string
+	Minion string // that called it; "": no minion did
+	Person bool   // somebody waits for it, who may have written files just before
+}
 
-// JobOf returns the job id of the runner that works in a context; "": none does.
-func JobOf(ctx context.Context) string {
-	jid, _ := ctx.Value(jobKey{}).(string)
-	return jid
+type orderKey struct{}
+
+// OrderOf returns the order of the runner that works in a context; zero: none does.
+func OrderOf(ctx context.Context) Order {
+	o, _ := ctx.Value(orderKey{}).(Order)
+	return o
 }
 
 // call calls a runner.
 func (r *Runs) call(ctx context.Context, c pyrunner.Call) (any, error) {
-	ctx = context.WithValue(ctx, jobKey{}, c.Job.JID)
 	fun, args, named := c.Fun, c.Args, c.Named
 	if r.Table.Has(fun) {
 		ret, err := r.Table.Call(ctx, r.Env, fun, args, named)
@@ -150,6 +156,7 @@ func (r *Runs) Began(jid string) *value.Map {
 type Run struct {
 	JID, Tag string
 	Secret   bool // what it returns is for nobody but the caller
+	person   bool // see Caller
 	runs     *Runs
 	call     pyrunner.Call
 	data     *value.Map
@@ -159,12 +166,16 @@ type Run struct {
 type Caller struct {
 	User  string
 	Eauth string // the system of external_auth that proved him; "" for a key
+	// Person: he waits for the runner, and may have written files just before.
+	Person bool
 }
 
 // Announce gives a run its job id and fires the event of its start.
 func (r *Runs) Announce(fun string, by Caller, args []any, named *value.Map) *Run {
 	call := pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: by.User}}
-	return r.announce(call, by.Eauth)
+	run := r.announce(call, by.Eauth)
+	run.person = by.Person
+	return run
 }
 
 // AnnounceFor is Announce for a minion. As with Salt's own master the user is the master's
@@ -198,7 +209,12 @@ func (r *Runs) announce(c pyrunner.Call, system string) *Run {
 func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	r := run.runs
 	defer r.track(run.data)()
-	ret, err := r.call(ctx, run.call)
+	order := Order{
+		JID:    run.JID,
+		Minion: run.call.Job.Minion,
+		Person: run.person,
+	}
+	ret, err := r.call(context.WithValue(ctx, orderKey{}, order), run.call)
 	data := run.data.Clone()
 	if err != nil {
 		failed(run.call.Shown.Error(err))

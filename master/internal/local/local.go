@@ -220,7 +220,7 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	}
 	s.heard(ctx)
 	user := strings.TrimPrefix(caller.Name, "sudo_")
-	run := s.cfg.Runs.Announce(fun, runner.Caller{User: user, Eauth: caller.Eauth}, args, named)
+	run := s.cfg.Runs.Announce(fun, runner.Caller{User: user, Eauth: caller.Eauth, Person: true}, args, named)
 	record := o.callRecord(caller, "runner", fun)
 	record.JID, record.Result = run.JID, audit.Started
 	if fun == "pillar.show_pillar" {
