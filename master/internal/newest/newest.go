@@ -250,8 +250,15 @@ func (s *Service) Source(ctx context.Context, dir string) (string, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	switch {
+	case s.direct:
+		return dir, nil
+	case s.copy == "":
+		return "", errors.New("applianced of this node does not say where the files are copied from; next: applianced upgrade")
+	}
+
 	rel, err := filepath.Rel(s.copy, dir)
-	if s.copy == "" || err != nil || !filepath.IsLocal(rel) {
+	if err != nil || !filepath.IsLocal(rel) {
 		return dir, nil
 	}
 	return filepath.Join(s.source, rel), nil

@@ -235,3 +235,34 @@ func TestFilesBeingWrittenAreSaid(t *testing.T) {
 		}
 	})
 }
+
+// Where a directory of the copy is on the shared volume, and that nobody writes into a copy
+// whose source is not known.
+func TestSourceOfTheCopy(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer    control.Newest
+		dir, want string
+	}{
+		"in the copy":      {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster"}, "/data/mirror/srv/salt", "/srv/cluster/srv/salt"},
+		"the copy":         {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster"}, "/data/mirror", "/srv/cluster"},
+		"beside it":        {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster"}, "/data/mirror2/salt", "/data/mirror2/salt"},
+		"above it":         {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster"}, "/data", "/data"},
+		"no copy":          {control.Newest{Direct: true}, "/srv/salt", "/srv/salt"},
+		"not said":         {control.Newest{}, "/data/mirror/srv/salt", ""},
+		"said wrongly":     {control.Newest{Copy: "mirror", Source: "cluster"}, "/data/mirror/srv/salt", ""},
+		"without a volume": {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster", Why: "it hangs"}, "/data/mirror/srv/salt", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(Config{
+				Ask:  func(context.Context, control.NewestQuestion) (control.Newest, error) { return c.answer, nil },
+				Fire: func(string, *value.Map) {},
+				Now:  time.Now,
+				Log:  slog.New(slog.DiscardHandler),
+			})
+			defer s.Close()
+			if got, err := s.Source(t.Context(), c.dir); got != c.want || (err != nil) != (c.want == "") {
+				t.Errorf("%q %v", got, err)
+			}
+		})
+	}
+}
