@@ -2,57 +2,112 @@ package main
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"saltern/pause"
 	"saltern/supervisor/firewall"
+	"saltern/supervisor/guards"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 )
 
+// firewallTakes bounds the work on the sets, ownRulesTake that on rules of the
+// administrator's own, which may wait for a name server.
+const (
+	firewallTakes = 30 * time.Second
+	ownRulesTake  = time.Minute
+)
+
 func firewallCommand(f *flags) *cobra.Command {
 	var dry bool
+	var own, report, note string
 	cmd := &cobra.Command{
 		Use: "firewall", Short: "Let the cluster's nodes through the system's firewall", Args: cobra.NoArgs,
 		Example: "  applianced firewall --dry-run",
 		Long: `firewall puts the addresses of the cluster's nodes into the sets "peers" and
 "peers6" of the table "inet saltern" of nftables, and takes all others out, and the port
 of Salt's API, while this node serves it, into the set "api". The appliance runs it when
-the table of nodes or that port changes. It changes no rule.`,
+the table of nodes or that port changes, and every minute. It changes no rule of the
+system's.
+
+On the image it also fills the chain "own" of that table with the files that nft accepts
+of the directory that --own names, and writes down what is wrong: applianced status
+shows it.`,
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what nft would be told")
+	cmd.Flags().StringVar(&own, "own", "", "`directory` with rules of the administrator's own; needs --report")
+	cmd.Flags().StringVar(&report, "report", "", "`directory` for what is found")
+	cmd.Flags().StringVar(&note, "note-rules", "", "only write into this `directory` what the rules are now")
+	_ = cmd.Flags().MarkHidden("note-rules")
+	cmd.MarkFlagsRequiredTogether("own", "report")
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "report", "note-rules")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := settings.Load(f.config, hostname())
-		if err != nil {
-			d := settings.Default(hostname())
-			s = &d
-		}
-		ctx, stop := context.WithTimeout(cmd.Context(), 30*time.Second)
+		ctx, stop := context.WithTimeout(cmd.Context(), firewallTakes+ownRulesTake)
 		defer stop()
+		if note != "" {
+			return guards.NoteRules(ctx, note)
+		}
+
+		dir := dataDir(f)
 		if !dry {
-			if err := nodes.Seen(s.DataDir); err != nil {
+			if err := nodes.Seen(dir); err != nil {
 				_ = pause.For(ctx, 10*time.Second) // systemd starts this again at once
 				return err
 			}
 		}
-		k, err := nodes.OpenKeeper(s.DataDir, "")
+		peers, err := peersOf(dir)
 		if err != nil {
 			return err
 		}
-		peers, err := firewall.Peers(k.Table())
-		if err != nil {
+		port := firewall.ReadPort(dir)
+
+		switch {
+		case dry:
+			_, err := cmd.OutOrStdout().Write([]byte(firewall.Script(peers) + firewall.PortScript(port)))
 			return err
-		}
-		if dry {
-			_, err = cmd.OutOrStdout().Write([]byte(firewall.Script(peers) + firewall.PortScript(firewall.ReadPort(s.DataDir))))
-			return err
+		case report != "":
+			return guards.Wall{Dir: report, Own: own, Peers: peers, Port: port}.Keep(ctx)
 		}
 		if err := firewall.Apply(ctx, peers); err != nil {
 			return err
 		}
-		return firewall.Open(ctx, firewall.ReadPort(s.DataDir))
+		return firewall.Open(ctx, port)
 	}
+	return cmd
+}
+
+// dataDir is the node's, or where it will be.
+func dataDir(f *flags) string {
+	s, err := settings.Load(f.config, hostname())
+	if err != nil {
+		return settings.Default(hostname()).DataDir
+	}
+	return s.DataDir
+}
+
+// peersOf reads the table of nodes in a data directory; before the set-up it is empty.
+func peersOf(dir string) ([]netip.Addr, error) {
+	k, err := nodes.OpenKeeper(dir, "")
+	if err != nil {
+		return nil, err
+	}
+	return firewall.Peers(k.Table())
+}
+
+// guardsCommand looks at what guards the machine besides the firewall; a timer of
+// systemd's starts it.
+func guardsCommand() *cobra.Command {
+	var report string
+	cmd := &cobra.Command{
+		Use: "guards", Short: "Look at what guards the machine (not for people)", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			found := guards.Machine().Look(cmd.Context())
+			return guards.Write(report, guards.SystemFile, guards.Report{At: time.Now(), Findings: found})
+		},
+	}
+	cmd.Flags().StringVar(&report, "report", guards.Dir, "`directory` for what is found")
 	return cmd
 }

@@ -29,7 +29,7 @@ print(os.strerror(s.connect_ex((sys.argv[2],int(sys.argv[3])))))`
 ip link set lo up
 ip address add 169.254.169.254/32 dev lo
 ip address add fd00:ec2::254/128 dev lo 2>/dev/null || true
-nft -f overlay/etc/nftables.conf
+nft -f overlay/usr/lib/saltern/nftables.conf
 for uid in 0 801 65534; do for port in 80 53; do
 echo "$uid $port $(python3 -c "$1" $uid 169.254.169.254 $port)"
 done; done`

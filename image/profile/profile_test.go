@@ -28,7 +28,7 @@ func TestProfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	modes := map[string]fs.FileMode{"usr/lib/systemd/system/saltern-keyboard.service": 0o644, "usr/libexec/saltern/console": 0o755, "etc/sudoers.d/saltern": 0o440, "etc/nftables.conf": 0o644, "etc/initramfs-tools/scripts/init-bottom/saltern": 0o755}
+	modes := map[string]fs.FileMode{"usr/lib/systemd/system/saltern-keyboard.service": 0o644, "usr/libexec/saltern/console": 0o755, "etc/sudoers.d/saltern": 0o440, "usr/lib/saltern/nftables.conf": 0o644, "usr/libexec/saltern/rules": 0o755, "etc/initramfs-tools/scripts/init-bottom/saltern": 0o755}
 	for _, f := range files {
 		if want, ok := modes[f.Path]; ok && f.Mode != want {
 			t.Errorf("%s has mode %v", f.Path, f.Mode)

@@ -112,12 +112,19 @@ const (
 	AccountMissing    Code = "SCA-504"
 	MemoryUnbounded   Code = "SCA-505"
 	NobodyCanLogIn    Code = "SCA-506"
+	FirewallWrong     Code = "SCA-507"
+	FirewallOwn       Code = "SCA-508"
+	ProfileOff        Code = "SCA-509"
+	SSHConfig         Code = "SCA-510"
+	GuardsUnseen      Code = "SCA-511"
 	ClockUnsynced     Code = "SCA-601"
 	DescriptorsShort  Code = "SCA-602"
 	SupervisorStopped Code = "SCA-603"
 	AddressMissing    Code = "SCA-604"
 	PortRefused       Code = "SCA-605"
 	NetworkDown       Code = "SCA-606"
+	TimeAway          Code = "SCA-607"
+	JournalConfig     Code = "SCA-608"
 )
 
 // Kind is what is fixed about a code: the table of kinds is the manual.
@@ -198,7 +205,7 @@ func apiKinds() []Kind {
 
 // Kinds gives the table, ordered by code.
 func Kinds() []Kind {
-	all := append(slices.Concat(masterKinds(), gitKinds(), storageKinds(), upkeepKinds(), apiKinds()), []Kind{
+	all := append(slices.Concat(masterKinds(), gitKinds(), storageKinds(), upkeepKinds(), apiKinds(), guardKinds()), []Kind{
 		{NotConfigured, Fatal, "this node has not been set up", "applianced setup asks, or shows how it goes; or write %s", nil, 0},
 		{ConfigWrong, Fatal, "the configuration is wrong", "fix %s, then: applianced config check", nil, 0},
 		{SetupStopped, Fatal, "the set-up of this node has stopped", "fix the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
@@ -257,6 +264,47 @@ func needNetwork() []Code {
 		NodeMasterDown, NodeUnreachable, NodeNotServing, NodeAPIDown, VirtualNobody, MastersApart, ArbiterUnwell, RemovalHalf,
 		MasterDown, MasterSilent, MasterUnreported, MasterProblem, APIDown, APIFront, BalancerDown, BalancerSilent, NoBackend, VirtualUnable,
 		VolumeAbsent, VolumeHangs, VolumeNoQuorum, StorageDaemon, BrickDown, HealStuck, StorageBlocked, StoragePeerAway, MirrorBehind, ClockSkew,
+	}
+}
+
+// guardKinds are about what guards a machine made from the image.
+func guardKinds() []Kind {
+	return []Kind{
+		{
+			Code: FirewallWrong, Severity: Warning, Visible: 10 * time.Second,
+			Title: "the firewall's rules are not those of this node",
+			Next:  "sudo systemctl restart nftables loads them; if they are gone again, find the program that takes them away. Rules of your own belong into /etc/nftables.d",
+		},
+		{
+			Code: FirewallOwn, Severity: Warning,
+			Title: "the firewall leaves out your rules in %s",
+			Next:  "correct the file; it is tried again every minute. A name in it has to be known to a name server when it is loaded: an address is safer",
+		},
+		{
+			Code: ProfileOff, Severity: Warning,
+			Title: "the AppArmor profile %s is not enforced",
+			Next:  "sudo systemctl reload apparmor loads it, or says what is wrong with it; sudo aa-status shows all",
+		},
+		{
+			Code: SSHConfig, Severity: Warning,
+			Title: "sshd refuses its configuration: its next start fails, and nobody can log in by SSH then",
+			Next:  "correct the file that the cause names, most often in /etc/ssh/sshd_config.d; sudo sshd -t looks at it",
+		},
+		{
+			Code: GuardsUnseen, Severity: Warning, Visible: 2 * time.Minute,
+			Title: "nothing looks at what guards this node (%s)",
+			Next:  "systemctl status saltern-firewall.timer saltern-guards.timer, and the services of the same names",
+		},
+		{
+			Code: TimeAway, Severity: Notice, DependsOn: []Code{ClockUnsynced}, Visible: 10 * time.Minute,
+			Title: "no time server answers",
+			Next:  "name one that the node reaches (network.ntp in the answers, or DHCP); chronyc -n sources shows them",
+		},
+		{
+			Code: JournalConfig, Severity: Notice,
+			Title: "journald leaves out a line of %s",
+			Next:  "correct the file, then: sudo systemctl restart systemd-journald",
+		},
 	}
 }
 

@@ -197,7 +197,7 @@ func TestPorts(t *testing.T) {
 		t.Fatal("docs/network.md has no section Ports with one behind it")
 	}
 	n := 0
-	for _, source := range []string{read("image/profile/overlay/etc/nftables.conf"), read("supervisor/settings/settings.go")} {
+	for _, source := range []string{read("image/profile/overlay/usr/lib/saltern/nftables.conf"), read("supervisor/settings/settings.go")} {
 		for _, m := range port.FindAllStringSubmatch(source, -1) {
 			for p := range strings.FieldsFuncSeq(m[1]+m[2], func(r rune) bool { return r == ',' || r == ' ' || r == '{' || r == '}' }) {
 				n++

@@ -81,6 +81,10 @@ func TestGivenByProperties(t *testing.T) {
 	if out := v.run(t, "sudo nft list tables; applianced status || true"); !strings.Contains(out, "inet saltern") {
 		t.Errorf("a wrong rule of one's own took the firewall away: %s", out)
 	}
+	v.wait(t, "SCA-508", "applianced status || true")
+	if out := v.run(t, "applianced status || true"); !strings.Contains(out, "10-own.nft") || !strings.Contains(out, "line 1") || strings.Contains(out, "SCA-507") {
+		t.Errorf("the wrong rule is not named, or the firewall is said to be another: %s", out)
+	}
 }
 
 // TestGivenPacked: user-data that is packed sets the machine up (F6).

@@ -174,7 +174,7 @@ func TestTreeSettings(t *testing.T) {
 		}
 	}
 	enabled := strings.Fields(chroot("sh", "-c", "systemctl list-unit-files --state=enabled --no-legend | cut -d' ' -f1"))
-	for _, u := range []string{"applianced.service", "nftables.service", "ssh.service", "saltern-firewall.path", "saltern-pam.socket", "systemd-networkd.service", "chrony.service"} {
+	for _, u := range []string{"applianced.service", "nftables.service", "ssh.service", "saltern-firewall.path", "saltern-firewall.timer", "saltern-guards.timer", "saltern-pam.socket", "systemd-networkd.service", "chrony.service"} {
 		if !slices.Contains(enabled, u) {
 			t.Errorf("%s is off", u)
 		}

@@ -67,7 +67,7 @@ func firewall(t *testing.T, chain string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(files, func(f profile.File) bool { return f.Path == "etc/nftables.conf" })
+	i := slices.IndexFunc(files, func(f profile.File) bool { return f.Path == "usr/lib/saltern/nftables.conf" })
 	_, text, found := strings.Cut(string(files[i].Content), "chain "+chain+" {")
 	if !found {
 		t.Fatalf("the firewall has no chain %s", chain)

@@ -50,6 +50,7 @@ func (m *Member) State() State {
 	st.Findings = append(st.Findings, m.halves.findings()...)
 	st.Findings = append(st.Findings, m.marks.findings()...)
 	st.Findings = append(st.Findings, m.uses.findings()...)
+	st.Findings = append(st.Findings, m.wall.findings()...)
 	names := m.shared.names()
 	if names.next != "" {
 		st.Findings = append(st.Findings, status.Finding{Code: status.SecretStaged, Cause: "the old one holds until all have it"})

@@ -9,6 +9,7 @@ import (
 	"saltern/supervisor/firewall"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/status"
 )
 
 // wall lets the nodes of the table through a firewall of ours, on a host where this
@@ -17,17 +18,26 @@ type wall struct {
 	cfg    Config
 	keeper *nodes.Keeper
 	done   atomic.Uint64 // the version of the table that it was filled with
+	seen   atomic.Bool   // there was a firewall of ours in this life
+	gone   atomic.Bool   // and there is none any more
+	looked time.Time     // when the last look began; reconcile's alone
 	worker service.Worker
 }
+
+// wallEvery is how often the sets are compared with the table of nodes: somebody may
+// have flushed them, or loaded the rules again.
+const wallEvery = time.Minute
 
 // again is the pause after the firewall could not be changed.
 const again = 10 * time.Second
 
 // reconcile is called again and again, by one goroutine.
 func (w *wall) reconcile(ctx context.Context) {
-	if w.keeper.Table().Version == w.done.Load() {
+	filled := w.keeper.Table().Version == w.done.Load()
+	if filled && time.Since(w.looked) < wallEvery {
 		return
 	}
+	w.looked = time.Now()
 	w.worker.Start(func() {
 		if t := w.keeper.Table(); w.fill(ctx, t) {
 			w.done.Store(t.Version)
@@ -41,9 +51,16 @@ func (w *wall) reconcile(ctx context.Context) {
 func (w *wall) fill(ctx context.Context, t nodes.Table) bool {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	if !firewall.There(ctx) {
-		return ctx.Err() == nil
+	there := firewall.There(ctx)
+	if ctx.Err() != nil {
+		return false
 	}
+	w.gone.Store(!there && w.seen.Load())
+	if !there {
+		return true
+	}
+	w.seen.Store(true)
+
 	peers, err := firewall.Peers(t)
 	if err == nil {
 		err = firewall.Apply(ctx, peers)
@@ -52,4 +69,12 @@ func (w *wall) fill(ctx context.Context, t nodes.Table) bool {
 		w.cfg.Log.Error("other nodes may be shut out by the firewall", "error", err)
 	}
 	return err == nil
+}
+
+// findings say that a firewall of ours has been taken away.
+func (w *wall) findings() []status.Finding {
+	if !w.gone.Load() {
+		return nil
+	}
+	return []status.Finding{{Code: status.FirewallWrong, Cause: firewall.ErrNoTable.Error() + " any more"}}
 }

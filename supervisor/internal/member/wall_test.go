@@ -50,4 +50,16 @@ func TestWall(t *testing.T) {
 	if !w.fill(t.Context(), table) || !strings.Contains(nft("list", "ruleset"), "10.0.0.2") {
 		t.Errorf("not filled: %s", nft("list", "ruleset"))
 	}
+
+	// Somebody flushes it, and loads it again.
+	nft("flush", "ruleset")
+	if w.fill(t.Context(), table); len(w.findings()) != 1 {
+		t.Errorf("nobody hears that the firewall is gone: %+v", w.findings())
+	}
+	nft("add", "table", "inet", firewall.Table)
+	nft("add", "set", "inet", firewall.Table, "peers", "{ type ipv4_addr; }")
+	nft("add", "set", "inet", firewall.Table, "peers6", "{ type ipv6_addr; }")
+	if !w.fill(t.Context(), table) || len(w.findings()) != 0 || !strings.Contains(nft("list", "ruleset"), "10.0.0.2") {
+		t.Errorf("not filled again: %+v %s", w.findings(), nft("list", "ruleset"))
+	}
 }

@@ -1,0 +1,235 @@
+package firewall
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/command"
+	"saltern/durable"
+)
+
+// OwnDir holds the administrator's rules on the image: statements of the chain
+// "own", which the input chain asks last.
+const OwnDir = "/etc/nftables.d"
+
+const (
+	ownChain = "own"
+	// Bounds of OwnDir. A file past them is left out, with a fault.
+	maxOwnFiles = 64
+	maxOwnSize  = 64 << 10
+	// ownTakes bounds the check of one file: a name in it may wait for a name
+	// server that is away.
+	ownTakes = 5 * time.Second
+)
+
+// A Fault says why a file of the administrator's rules is left out.
+type Fault struct {
+	File  string // its path
+	Cause string // with the line, where there is one
+}
+
+// LoadOwn fills the chain "own" with those files of dir that nft accepts, in the
+// order of their names, in one change, and returns why the others are left out. A
+// file can do nothing but add statements to that chain. The chain is left alone
+// when it holds what LoadOwn gave it before, so that counters go on: loaded says
+// what that was ("" the first time), and the result is to be given to the next call.
+func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Fault, err error) {
+	files, faults, err := ownFiles(dir)
+	if err != nil {
+		return loaded, nil, err
+	}
+
+	good, refused := acceptedFiles(ctx, files)
+	faults = append(faults, refused...)
+
+	want := contents(good)
+	if held, err := listOwn(ctx); err == nil && loaded == want+held {
+		return loaded, faults, nil
+	}
+	if err := run(ctx, ownScript(good)); err != nil {
+		return "", faults, err
+	}
+	held, err := listOwn(ctx)
+	return want + held, faults, err
+}
+
+// An ownFile is one file of the administrator's rules, as it was read.
+type ownFile struct {
+	path string
+	text []byte
+}
+
+// ownName is what a file is called that nft can be told of.
+var ownName = regexp.MustCompile(`^[A-Za-z0-9_.+-]+\.nft$`)
+
+// ownFiles reads the files of dir that may be loaded.
+func ownFiles(dir string) (files []ownFile, faults []Fault, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("firewall: own rules: %w", err)
+	}
+
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if !strings.HasSuffix(e.Name(), ".nft") {
+			continue
+		}
+		if !ownName.MatchString(e.Name()) {
+			faults = append(faults, Fault{path, "its name has characters other than letters, digits and . _ + -"})
+			continue
+		}
+		if len(files) == maxOwnFiles {
+			faults = append(faults, Fault{path, fmt.Sprintf("there are more than %d files", maxOwnFiles)})
+			continue
+		}
+		text, err := durable.Read(path, maxOwnSize)
+		if err == nil {
+			err = staysInChain(text)
+		}
+		if err != nil {
+			faults = append(faults, Fault{path, err.Error()})
+			continue
+		}
+		files = append(files, ownFile{path, text})
+	}
+	return files, faults, nil
+}
+
+// acceptedFiles divides files into those that nft accepts together and the others.
+// It asks nft once when all are right.
+func acceptedFiles(ctx context.Context, files []ownFile) (good []ownFile, faults []Fault) {
+	if checkOwn(ctx, files) == nil {
+		return files, nil
+	}
+	for _, f := range files {
+		if err := checkOwn(ctx, append(slices.Clone(good), f)); err != nil {
+			faults = append(faults, Fault{f.path, ownCause(f.path, err)})
+			continue
+		}
+		good = append(good, f)
+	}
+	return good, faults
+}
+
+// checkOwn has nft look at files without loading them.
+func checkOwn(ctx context.Context, files []ownFile) error {
+	out, err := command.Exec{Limit: ownTakes, Cut: true, Stdin: ownScript(files)}.Run(ctx, []string{"nft", "-c", "-f", "-"})
+	if err == nil && out.Exit != 0 {
+		err = errors.New(string(out.Stderr))
+	}
+	return err
+}
+
+// ownScript gives the commands that put files into the chain "own", and nothing else.
+func ownScript(files []ownFile) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "flush chain inet %s %s\n", Table, ownChain)
+	for _, f := range files {
+		fmt.Fprintf(&b, "table inet %s {\nchain %s {\ninclude \"%s\"\n}\n}\n", Table, ownChain, f.path)
+	}
+	return b.String()
+}
+
+// ownCause is the line of what nft says that speaks of a file: with its place.
+func ownCause(path string, err error) string {
+	if errors.Is(err, command.ErrTimeout) {
+		return fmt.Sprintf("nft did not end within %s: a name in it, perhaps, and no name server that answers", ownTakes)
+	}
+	text := strings.TrimSpace(err.Error())
+	for line := range strings.Lines(text) {
+		place, ok := strings.CutPrefix(strings.TrimSpace(line), path+":")
+		if !ok {
+			continue
+		}
+		if number, rest, ok := strings.Cut(place, ":"); ok {
+			_, cause, _ := strings.Cut(rest, ": ") // after the columns
+			return "line " + number + ": " + strings.TrimPrefix(cause, "Error: ")
+		}
+	}
+	first, _, _ := strings.Cut(text, "\n")
+	return first
+}
+
+// contents tells one set of files from another.
+func contents(files []ownFile) string {
+	var b strings.Builder
+	for _, f := range files {
+		fmt.Fprintf(&b, "%s\x00%s\x00", f.path, f.text)
+	}
+	return digest([]byte(b.String()))
+}
+
+// listOwn tells one content of the chain "own" from another, counters aside.
+func listOwn(ctx context.Context) (string, error) {
+	out, err := command.Do(ctx, command.Exec{Limit: nftTakes}, "nft", "-s", "-n", "list", "chain", "inet", Table, ownChain)
+	if err != nil {
+		return "", fmt.Errorf("firewall: nft: %w", err)
+	}
+	return digest(out), nil
+}
+
+// staysInChain refuses text that could end the block that it is included in, or bring
+// in another file that does: everything in it is a statement of the chain then, or
+// refused by nft. It reads as nft's scanner does: comments to the end of a line,
+// strings in double quotes, over several lines if need be.
+func staysInChain(text []byte) error {
+	const (
+		code = iota
+		comment
+		quoted
+	)
+	state := code
+	depth := 0
+	line := 1
+	for i, c := range text {
+		if c == '\n' {
+			line++
+		}
+		switch {
+		case state == comment && c == '\n', state == quoted && c == '"':
+			state = code
+		case state != code:
+		case c == '#':
+			state = comment
+		case c == '"':
+			state = quoted
+		case c == '{':
+			depth++
+		case c == '}':
+			depth--
+		case c == 'i' && isWord(text, i, "include"):
+			return fmt.Errorf("line %d: include is not taken here: write the rules into this file", line)
+		}
+		if depth < 0 {
+			return fmt.Errorf("line %d: } ends more than was begun: the file is to hold statements of the chain %q", line, ownChain)
+		}
+	}
+	switch {
+	case state == quoted:
+		return fmt.Errorf("line %d: a string has no end", line)
+	case depth > 0:
+		return fmt.Errorf("line %d: %d { without }", line, depth)
+	}
+	return nil
+}
+
+// isWord reports whether word stands at text[i:] by itself.
+func isWord(text []byte, i int, word string) bool {
+	letter := func(c byte) bool {
+		return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+	}
+	after := i + len(word)
+	return bytes.HasPrefix(text[i:], []byte(word)) && (i == 0 || !letter(text[i-1])) && (after == len(text) || !letter(text[after]))
+}

@@ -1,0 +1,112 @@
+package guards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"saltern/durable"
+	"saltern/supervisor/firewall"
+	"saltern/supervisor/status"
+)
+
+// What the loader of the rules leaves in [Dir] (image/profile, usr/libexec/saltern/rules).
+const (
+	// rulesFile has the digest of the rules as they were loaded; [NoteRules] writes it.
+	rulesFile = "rules"
+	// refusedFile has what nft said of /etc/nftables.conf, when the image's own rules
+	// were loaded in its place.
+	refusedFile = "rules.refused"
+)
+
+// NoteRules writes down what the rules are, right after they were loaded.
+func NoteRules(ctx context.Context, dir string) error {
+	now, err := firewall.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	return durable.Swap(filepath.Join(dir, rulesFile), []byte(now), 0o644)
+}
+
+// A Wall is the firewall of a machine made from the image.
+type Wall struct {
+	Dir   string // of the reports
+	Own   string // of the administrator's rules
+	Peers []netip.Addr
+	Port  uint16 // of Salt's API; 0: it is not served
+}
+
+// Keep fills the sets and the chain of the administrator's rules, looks whether all
+// is as it should be, and writes the report. The error is for systemd's journal.
+func (w Wall) Keep(ctx context.Context) error {
+	before, _ := read(w.Dir, FirewallFile) // a broken one: the rules are loaded again
+	r := Report{At: time.Now(), Loaded: before.Loaded}
+
+	err := w.fill(ctx, &r)
+	wrong := err
+	if wrong == nil {
+		wrong = w.compare(ctx)
+	}
+	if wrong != nil {
+		r.Findings = append(r.Findings, status.Finding{Code: status.FirewallWrong, Cause: wrong.Error()})
+	}
+	if text, err := durable.Read(filepath.Join(w.Dir, refusedFile), maxReport); err == nil && len(text) > 0 {
+		r.Findings = append(r.Findings, status.Finding{Code: status.FirewallWrong,
+			Cause: "/etc/nftables.conf is refused, the image's own rules are loaded in its place: " + string(text)})
+	}
+	return errors.Join(err, Write(w.Dir, FirewallFile, r))
+}
+
+// fill returns why the sets and the administrator's chain cannot be filled; what is
+// wrong with the administrator's rules is in the report.
+func (w Wall) fill(ctx context.Context, r *Report) error {
+	if _, err := firewall.Rules(ctx); err != nil {
+		r.Loaded = ""
+		return err
+	}
+
+	// The sets first: other nodes need them, and a name server may take its time below.
+	if err := firewall.Apply(ctx, w.Peers); err != nil {
+		return err
+	}
+	if err := firewall.Open(ctx, w.Port); err != nil {
+		return err
+	}
+
+	var err error
+	var faults []firewall.Fault
+	r.Loaded, faults, err = firewall.LoadOwn(ctx, w.Own, r.Loaded)
+	for _, f := range faults {
+		r.Findings = append(r.Findings, status.Finding{Code: status.FirewallOwn, Subject: f.File, Cause: f.Cause})
+	}
+	return err
+}
+
+// compare returns how the rules differ from those that were loaded, and the sets from
+// the table of nodes.
+func (w Wall) compare(ctx context.Context) error {
+	if holds, err := firewall.Holds(ctx, w.Peers); err != nil || !holds {
+		return errors.Join(errors.New("the sets of the cluster's nodes do not hold the addresses of its table"), err)
+	}
+
+	rules, err := firewall.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	noted, err := os.ReadFile(filepath.Join(w.Dir, rulesFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // they were loaded by hand
+	}
+	if err != nil {
+		return fmt.Errorf("read what the rules were: %w", err)
+	}
+	if string(noted) != rules {
+		return errors.New("somebody has changed the rules of the table inet " + firewall.Table + " since they were loaded")
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package guards
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/command"
+	"saltern/supervisor/status"
+)
+
+// answers are what programs say, by their names; a missing one is not installed.
+type answers map[string]command.Output
+
+func (a answers) Run(_ context.Context, argv []string) (command.Output, error) {
+	out, ok := a[argv[0]]
+	if !ok {
+		return command.Output{}, exec.ErrNotFound
+	}
+	return out, nil
+}
+
+// TestLook: each guard that is down is named, with what it says itself.
+func TestLook(t *testing.T) {
+	const source = "^,*,192.0.2.1,2,6,377,33,0.000012,0.000012,0.0001\n"
+	said := func(text string) command.Output { return command.Output{Stdout: []byte(text)} }
+	well := answers{"sshd": {}, "chronyc": said(source), "systemctl": said("300\n"), "journalctl": said("Journal started\n")}
+	all := "salt-master (enforce)\nsalt-api (enforce)\n/usr/bin/other (complain)\n"
+	for _, c := range []struct {
+		name, profiles string
+		program        string // that answers otherwise
+		says           command.Output
+		want           []status.Code
+		cause          string
+	}{
+		{name: "all well", profiles: all},
+		{name: "complains", profiles: strings.Replace(all, "salt-api (enforce)", "salt-api (complain)", 1), want: []status.Code{status.ProfileOff}, cause: "complain"},
+		{name: "not loaded", profiles: "salt-api (enforce)\n", want: []status.Code{status.ProfileOff}, cause: "not loaded"},
+		{name: "off", want: []status.Code{status.ProfileOff, status.ProfileOff}, cause: "off in the kernel"},
+		{name: "sshd", profiles: all, program: "sshd", says: command.Output{Exit: 255, Stderr: []byte("/etc/ssh/sshd_config.d/9.conf: line 3: Bad configuration option: Prot")}, want: []status.Code{status.SSHConfig}, cause: "9.conf: line 3"},
+		{name: "no source", profiles: all, program: "chronyc", want: []status.Code{status.TimeAway}, cause: "no source"},
+		{name: "deaf", profiles: all, program: "chronyc", says: said(strings.Replace(source, "377", "0", 1) + "^,?,192.0.2.2,0,6,0,4294967295,0,0,0\n"), want: []status.Code{status.TimeAway}, cause: "none of 2 sources"},
+		{name: "one of two hears", profiles: all, program: "chronyc", says: said(source + "^,?,192.0.2.2,0,6,0,4294967295,0,0,0\n")},
+		{name: "chrony is down", profiles: all, program: "chronyc", says: command.Output{Exit: 1, Stdout: []byte("506 Cannot talk to daemon")}, want: []status.Code{status.TimeAway}, cause: "506"},
+		{name: "journald", profiles: all, program: "journalctl", says: said("Journal started\n/etc/systemd/journald.conf.d/x.conf:2: Unknown key name 'Storge' in section 'Journal', ignoring.\n"), want: []status.Code{status.JournalConfig}, cause: "line 2: Unknown key"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, name := range []string{"salt-master", "salt-api"} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte("# text\nprofile "+name+" /usr/bin/"+name+" {\n}\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := System{Profiles: dir, Loaded: filepath.Join(dir, "loaded"), Program: well}
+			if c.profiles != "" {
+				if err := os.WriteFile(s.Loaded, []byte(c.profiles), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.program != "" {
+				one := answers{c.program: c.says}
+				for name, out := range well {
+					if name != c.program {
+						one[name] = out
+					}
+				}
+				s.Program = one
+			}
+			found := s.Look(t.Context())
+			var codes []status.Code
+			text := ""
+			for _, f := range found {
+				codes = append(codes, f.Code)
+				text += f.Subject + ": " + f.Cause + "\n"
+			}
+			if !slices.Equal(codes, c.want) || !strings.Contains(text, c.cause) {
+				t.Errorf("%v, want %v with %q:\n%s", codes, c.want, c.cause, text)
+			}
+		})
+	}
+	if found := (System{Profiles: t.TempDir(), Program: answers{}}).Look(t.Context()); len(found) != 0 {
+		t.Errorf("a machine without any of it: %+v", found)
+	}
+}
+
+// TestFindings: a report that is missing, old, broken or of a strange code is no
+// clean bill.
+func TestFindings(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	booted := now.Add(-time.Hour)
+	wrong := []status.Finding{{Code: status.FirewallWrong, Cause: "gone"}}
+	for _, c := range []struct {
+		name   string
+		report Report
+		text   string // of the file, instead
+		start  time.Time
+		want   status.Code
+	}{
+		{name: "well", report: Report{At: now}, start: booted},
+		{name: "wrong", report: Report{At: now, Findings: wrong}, start: booted, want: status.FirewallWrong},
+		{name: "old", report: Report{At: now.Add(-time.Hour), Findings: wrong}, start: booted, want: status.GuardsUnseen},
+		{name: "of a clock that was put back", report: Report{At: now.Add(time.Hour)}, start: booted, want: status.GuardsUnseen},
+		{name: "none yet", start: now.Add(-time.Minute)},
+		{name: "none", start: booted, want: status.GuardsUnseen},
+		{name: "broken", text: "{", start: booted, want: status.GuardsUnseen},
+		{name: "large", text: strings.Repeat(" ", maxReport+1), start: booted, want: status.GuardsUnseen},
+		{name: "another's code", report: Report{At: now, Findings: []status.Finding{{Code: status.MasterDown}}}, start: booted},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := Write(dir, SystemFile, Report{At: now}); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			switch {
+			case c.text != "":
+				err = os.WriteFile(filepath.Join(dir, FirewallFile), []byte(c.text), 0o600)
+			case !c.report.At.IsZero():
+				err = Write(dir, FirewallFile, c.report)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := status.Code("")
+			for _, f := range Findings(dir, now, c.start) {
+				got = f.Code
+			}
+			if got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+	if found := Findings(filepath.Join(t.TempDir(), "none"), now, booted); found != nil {
+		t.Errorf("a host of one's own: %+v", found)
+	}
+}
+
+// TestWallReports: the report says that the table is gone, which rules were left out
+// and what refused them, and nothing when all is well.
+func TestWallReports(t *testing.T) {
+	const inside = "SALTERN_TEST_GUARDS"
+	for _, tool := range []string{"nft", "unshare"} {
+		if _, err := exec.LookPath(tool); err != nil || os.Geteuid() != 0 {
+			t.Skipf("SKIPPED: needs root and %s", tool)
+		}
+	}
+	if os.Getenv(inside) == "" {
+		cmd := exec.Command("unshare", "--net", os.Args[0], "-test.run", "^TestWallReports$", "-test.v")
+		cmd.Env = append(os.Environ(), inside+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestWallReports") {
+			t.Fatalf("in a namespace: %v\n%s", err, out)
+		}
+		return
+	}
+
+	ctx := t.Context()
+	dir := t.TempDir()
+	w := Wall{Dir: dir, Own: t.TempDir()}
+	look := func() (string, error) {
+		t.Helper()
+		err := w.Keep(ctx)
+		r, broken := read(dir, FirewallFile)
+		if broken != nil {
+			t.Fatal(broken)
+		}
+		text := ""
+		for _, f := range r.Findings {
+			text += string(f.Code) + " " + f.Subject + " " + f.Cause + "\n"
+		}
+		return text, err
+	}
+	nft := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("nft", args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v %s", args, err, out)
+		}
+	}
+	if text, err := look(); err == nil || !strings.Contains(text, "SCA-507") || !strings.Contains(text, "not there") {
+		t.Errorf("no table: %v %s", err, text)
+	}
+	nft("-f", "../../image/profile/overlay/usr/lib/saltern/nftables.conf")
+	if err := NoteRules(ctx, dir); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := look(); err != nil || text != "" {
+		t.Errorf("all well: %v %s", err, text)
+	}
+	if err := os.WriteFile(filepath.Join(w.Own, "x.nft"), []byte("acept\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := look(); err != nil || !strings.Contains(text, "SCA-508 "+w.Own+"/x.nft line 1: syntax error") {
+		t.Errorf("own rule: %v %s", err, text)
+	}
+	nft("add", "rule", "inet", "saltern", "input", "accept")
+	if text, err := look(); err != nil || !strings.Contains(text, "SCA-507") || !strings.Contains(text, "changed the rules") {
+		t.Errorf("changed: %v %s", err, text)
+	}
+	if err := os.WriteFile(filepath.Join(dir, refusedFile), []byte("/etc/nftables.conf:3: syntax error"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := look(); !strings.Contains(text, "is refused") {
+		t.Errorf("refused: %s", text)
+	}
+	nft("flush", "ruleset")
+	if text, err := look(); err == nil || !strings.Contains(text, "not there") {
+		t.Errorf("flushed: %v %s", err, text)
+	}
+}

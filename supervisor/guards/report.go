@@ -1,0 +1,117 @@
+// Package guards looks at what guards a machine made from the image: the firewall,
+// AppArmor's profiles, and the configurations of sshd, chrony and journald. It looks
+// as root, in services of systemd that timers start; the supervisor, which may not,
+// reads their reports and shows what they found.
+package guards
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"saltern/durable"
+	"saltern/printable"
+	"saltern/supervisor/status"
+)
+
+// Dir is where the reports are; the services make it.
+const Dir = "/run/saltern-guards"
+
+// The reports.
+const (
+	FirewallFile = "firewall.json"
+	SystemFile   = "system.json"
+)
+
+// containerFile is there in a container (systemd.exec, container interface), whose
+// host has AppArmor and the clock: saltern-guards.service is not started in it.
+const containerFile = "/run/systemd/container"
+
+const (
+	// every is how often the timers start a look, of systemd's units.
+	every = 5 * time.Minute
+	// silentFor is how old a report may be: two looks may be missed.
+	silentFor = 2*every + 2*time.Minute
+
+	maxReport   = 256 << 10
+	maxFindings = 40
+	maxCause    = 400
+)
+
+// A Report is what one service found.
+type Report struct {
+	At       time.Time        `json:"at"`
+	Findings []status.Finding `json:"findings"`
+	Loaded   string           `json:"loaded,omitempty"` // of the administrator's rules; see [firewall.LoadOwn]
+}
+
+// Write replaces a report.
+func Write(dir, name string, r Report) error {
+	r.Findings = r.Findings[:min(len(r.Findings), maxFindings)]
+	for i := range r.Findings {
+		r.Findings[i].Cause = printable.Brief(r.Findings[i].Cause, maxCause)
+	}
+	text, err := json.Marshal(r)
+	if err == nil {
+		err = durable.Swap(filepath.Join(dir, name), text, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write the report on what guards this node: %w", err)
+	}
+	return nil
+}
+
+// read returns a report; a missing one is empty.
+func read(dir, name string) (Report, error) {
+	text, err := durable.Read(filepath.Join(dir, name), maxReport)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Report{}, nil
+	}
+	if err != nil {
+		return Report{}, err
+	}
+	var r Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		return Report{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}
+
+// codes are those that a report may have.
+var codes = []status.Code{status.FirewallWrong, status.FirewallOwn, status.ProfileOff, status.SSHConfig, status.TimeAway, status.JournalConfig}
+
+// Findings returns what the reports in dir say, and that nothing looks when they are
+// missing or old, for a machine that has run since started. Without dir nothing guards
+// this machine in our name, and nothing is found. It reads files in memory only and
+// does not block.
+func Findings(dir string, now, started time.Time) []status.Finding {
+	if _, err := os.Stat(dir); err != nil {
+		return nil
+	}
+
+	reports := []string{FirewallFile}
+	if _, err := os.Stat(containerFile); err != nil {
+		reports = append(reports, SystemFile)
+	}
+	var out []status.Finding
+	for _, name := range reports {
+		r, err := read(dir, name)
+		age := min(now.Sub(r.At).Abs(), now.Sub(started))
+		switch {
+		case err != nil:
+			out = append(out, status.Finding{Code: status.GuardsUnseen, Subject: name, Cause: err.Error()})
+		case age > silentFor:
+			out = append(out, status.Finding{Code: status.GuardsUnseen, Subject: name, Cause: "there has been no report for " + status.Age(age)})
+		default:
+			out = append(out, r.Findings...)
+		}
+	}
+	return slices.DeleteFunc(out, func(f status.Finding) bool {
+		return f.Code != status.GuardsUnseen && !slices.Contains(codes, f.Code)
+	})
+}
