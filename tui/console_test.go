@@ -139,7 +139,7 @@ func TestConsoleAddsKeys(t *testing.T) {
 		p.has("ssh admin@10.0.0.11, key SHA256:kkkk", "8 add an SSH key", "1 to 9, m, k, j: choose")
 		p.golden("82-access")
 		p.keys("8", "=ssh-rsa nonsense", "enter", "enter")
-		p.has("is not a public key")
+		p.has("is damaged")
 		p.keys("ctrl+u", "="+someKey, "enter", "=wrong", "enter")
 		p.has("the password is wrong")
 		p.golden("83-add-key")

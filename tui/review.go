@@ -132,17 +132,15 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 		row("Secret", "as given")
 	}
 	row("Time zone", "UTC, on every node")
-	var in []string
-	if len(a.Admin.SSHKeys) > 0 {
-		in = append(in, "SSH key "+keyName(a.Admin.SSHKeys[0]))
+	for _, k := range a.Admin.SSHKeys {
+		row("SSH key of admin", keyName(k))
 	}
 	if d.password != "" {
-		in = append(in, "password of admin")
+		row("Password of admin", "as given")
 	}
-	if len(in) == 0 {
-		in = []string{"unchanged"}
+	if len(a.Admin.SSHKeys) == 0 && d.password == "" {
+		row("Administrator", "unchanged")
 	}
-	row("Administrator", strings.Join(in, ", "))
 	switch a.Network.Method {
 	case methodDHCP:
 		row("Network", a.Network.Interface+" by DHCP")
@@ -162,16 +160,13 @@ func sized(path string, f setup.Facts) string {
 	return path
 }
 
-// keyName is the type and comment of an SSH public key.
-func keyName(k string) string {
-	parts := strings.Fields(k)
-	switch len(parts) {
-	case 0:
-		return ""
-	case 1, 2:
-		return parts[0]
+// keyName is the fingerprint and comment of an SSH public key.
+func keyName(line string) string {
+	k, err := setup.ParseSSHKey(line)
+	if err != nil {
+		return clip(err.Error(), 48)
 	}
-	return clip(parts[0]+" "+strings.Join(parts[2:], " "), 48)
+	return strings.TrimSpace(k.Fingerprint + " " + clip(k.Comment, 24))
 }
 
 func (p *reviewPage) keys(w *Wizard) string {

@@ -32,7 +32,7 @@ var join = setup.JoinInfo{KeyHash: strings.Repeat("0123456789abcdef", 4), Secret
 // finger is the fingerprint of a key.
 var finger = strings.Repeat("0a:1b:2c:3d:", 7) + "0a:1b:2c:3d"
 
-const someKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0 ops@example"
+const someKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJuTbTKBmIvNxBWyBfNZ2ycUmO7TN0CPGUdR4qWmrcHW ops@example"
 
 // TestFormPages walks the way of a first node, with a fixed address, and
 // compares every screen.

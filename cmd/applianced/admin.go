@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/printable"
 	"saltern/supervisor/setup"
 )
 
@@ -49,11 +50,25 @@ key cannot be pasted. Keys that are there already change nothing. It needs root.
 		if err := setup.Accounts(cmd.Context(), setup.Admin{SSHKeys: keys}); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d keys may log in as %s\n", len(keys), setup.AdminAccount)
-		return err
+		return sayKeys(cmd.OutOrStdout(), keys)
 	}
 	cmd.AddCommand(add)
 	return cmd
+}
+
+// sayKeys names the keys that were added, so that they can be compared with
+// ssh-keygen -l.
+func sayKeys(w io.Writer, keys []string) error {
+	text := fmt.Sprintf("%d keys may log in as %s:\n", len(keys), setup.AdminAccount)
+	for _, line := range keys {
+		k, err := setup.ParseSSHKey(line)
+		if err != nil {
+			return err
+		}
+		text += fmt.Sprintf("  %s %s %s\n", k.Fingerprint, k.Type, printable.Line(k.Comment))
+	}
+	_, err := io.WriteString(w, text)
+	return err
 }
 
 // fetchTakes bounds the request for keys.

@@ -80,7 +80,7 @@ func lockedOut(etc, name, home string) bool {
 			return false // not known
 		}
 		for line := range strings.Lines(string(text)) {
-			if l := strings.TrimSpace(line); l != "" && !strings.HasPrefix(l, "#") {
+			if letsIn(line) {
 				return false
 			}
 		}
@@ -111,16 +111,14 @@ func ReadKeys(r io.Reader) ([]string, error) {
 	if len(text) > maxKeys {
 		return nil, fmt.Errorf("read SSH public keys: there are more than %d bytes", maxKeys)
 	}
-	var keys []string
-	for line := range strings.Lines(string(text)) {
-		if l := strings.TrimSpace(line); l != "" && !strings.HasPrefix(l, "#") {
-			keys = append(keys, l)
-		}
+	keys := SplitKeys(string(text))
+	if len(keys) > maxSSHKeys {
+		return nil, fmt.Errorf("read SSH public keys: there are more than %d", maxSSHKeys)
 	}
-	c := &checker{a: Answers{Admin: Admin{SSHKeys: keys}}}
-	c.admin()
-	if err := Faults(c.faults); err != nil {
-		return nil, fmt.Errorf("read SSH public keys: %w", err)
+	for _, k := range keys {
+		if _, err := ParseSSHKey(k); err != nil {
+			return nil, fmt.Errorf("%.40q %w", k, err)
+		}
 	}
 	if len(keys) == 0 {
 		return nil, errors.New("read SSH public keys: there is none; give a line as in ~/.ssh/id_ed25519.pub")

@@ -21,6 +21,8 @@ func TestLockedOut(t *testing.T) {
 		{"locked password", "admin:!$y$j9T$abc$def:1::::::\n", "", "", true},
 		{"key", "admin:!:1::::::\n", key, "", false},
 		{"comment only", "admin:!:1::::::\n", "# none yet\n\n", "", true},
+		{"broken key", "admin:!:1::::::\n", "ssh-rsa AAAAB3nonsense x\n", "", true},
+		{"key with options", "admin:!:1::::::\n", "from=\"10.0.0.0/8\" " + key, "", false},
 		{"key of the machine", "admin:!:1::::::\n", "", key, false},
 	} {
 		etc, home := t.TempDir(), t.TempDir()

@@ -52,6 +52,9 @@ func (m *Machine) Where() Progress {
 			case under:
 				v.State, v.Message, under = "doing", doing, false
 			}
+			if st.id == stepAdmin && v.Message == "" {
+				v.Message = fingerprints(s.Answers.Admin.SSHKeys)
+			}
 			p.Steps = append(p.Steps, v)
 		}
 	}

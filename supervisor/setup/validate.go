@@ -247,18 +247,20 @@ func (c *checker) fixed(n Network) {
 	}
 }
 
-var keyTypes = []string{"ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
-	"sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com"}
-
 func (c *checker) admin() {
-	a := c.a.Admin
-	if len(a.SSHKeys) > 32 {
-		c.bad("admin.ssh_keys", "at most 32")
+	a := &c.a.Admin
+	var keys []string
+	for _, text := range a.SSHKeys { // a whole file, perhaps
+		keys = append(keys, SplitKeys(text)...)
 	}
-	for _, k := range a.SSHKeys {
-		words := strings.Fields(k)
-		if len(k) > 8192 || strings.ContainsAny(k, "\n\r\x00") || len(words) < 2 || !slices.Contains(keyTypes, words[0]) || !strings.HasPrefix(words[1], "AAAA") {
-			c.bad("admin.ssh_keys", "%.40q is not a public key as in ~/.ssh/id_ed25519.pub", k)
+	a.SSHKeys = keys
+	if len(keys) > maxSSHKeys {
+		c.bad("admin.ssh_keys", "at most %d", maxSSHKeys)
+		return
+	}
+	for _, k := range keys {
+		if _, err := ParseSSHKey(k); err != nil {
+			c.bad("admin.ssh_keys", "%.40q %s", k, err.Error())
 		}
 	}
 	if why := PasswordFault(a.Password); a.Password != "" && why != "" {

@@ -99,7 +99,7 @@ func TestFaults(t *testing.T) {
 		"ntp":               {func(a *Answers) { a.Network.NTP = []string{"-x"} }, "network.ntp", "host name"},
 		"hostname":          {func(a *Answers) { a.Network.Hostname = "a b" }, "network.hostname", "host name"},
 		"ssh key":           {func(a *Answers) { a.Admin.SSHKeys = []string{"ssh-ed25519"} }, "admin.ssh_keys", "public key"},
-		"private key":       {func(a *Answers) { a.Admin.SSHKeys = []string{"-----BEGIN OPENSSH PRIVATE KEY-----"} }, "admin.ssh_keys", "public key"},
+		"private key":       {func(a *Answers) { a.Admin.SSHKeys = []string{"-----BEGIN OPENSSH PRIVATE KEY-----"} }, "admin.ssh_keys", "private key"},
 		"password":          {func(a *Answers) { a.Admin.Password = "short" }, "admin.password", "8 to 256"},
 		"unknown setting":   {func(a *Answers) { a.Settings = map[string]any{"wrong": 1} }, "settings", "wrong"},
 		"two bad settings":  {func(a *Answers) { a.Settings = map[string]any{"log": map[string]any{"level": "x", "format": "y"}} }, "settings", "log.level"},

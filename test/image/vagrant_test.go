@@ -24,7 +24,7 @@ func TestVagrantfile(t *testing.T) {
 	}
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")
-	for path, text := range map[string][]byte{"Vagrantfile": text, "key": nil, "key.pub": []byte("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExampleExampleExampleExampleExampleExampleExampl admin\n")} {
+	for path, text := range map[string][]byte{"Vagrantfile": text, "key": nil, "key.pub": []byte("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExampleExampleExampleExampleExampleExampleE admin\n")} {
 		if err := os.WriteFile(filepath.Join(dir, path), text, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -47,7 +47,7 @@ func TestAnswers(t *testing.T) {
 	if faults.HasErrors() {
 		t.Fatal(faults)
 	}
-	const key = `ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExampleExampleExampleExampleExampleExampleExampl "my: laptop"`
+	const key = `ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExampleExampleExampleExampleExampleExampleE "my: laptop"`
 	values := map[string]cty.Value{
 		"cluster_id": cty.StringVal("blue"), "node": cty.StringVal("blue-1"), "address": cty.StringVal("10.0.0.11"), "peer": cty.StringVal("10.0.0.10"),
 		"secret": cty.StringVal("an-unusual:secret#of-9-words"), "api": cty.True, "ssh_keys": cty.ListVal([]cty.Value{cty.StringVal(key)}), "first": cty.True,
