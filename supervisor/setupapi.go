@@ -41,6 +41,7 @@ func (s *Supervisor) newSetup() *setup.Machine {
 		Dir: filepath.Join(b.DataDir, "setup"), DataDir: b.DataDir, NodeDir: b.NodeDir(), Base: s.opt.Base, World: world{s},
 		Facts:  s.facts,
 		Source: s.opt.Source, Version: s.opt.Version, Log: s.opt.Log, Now: s.opt.Now, Accounts: setup.Accounts, Network: s.network.Set,
+		Hostname: setup.SetHostname, Ours: s.opt.InImage,
 	})
 }
 

@@ -202,6 +202,9 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 	if err := os.MkdirAll(cfg.RuntimeDir, 0o755); err != nil {
 		return fmt.Errorf("runtime directory: %w", err)
 	}
+	if err := layout.LinkFiles(cfg); err != nil {
+		s.opt.Log.Error("/srv/salt and /srv/pillar do not lead to states and pillars", "error", err)
+	}
 	if err := datadisk.Mount(ctx, cfg); err != nil {
 		s.opt.Log.Error("the data disk cannot be mounted", "error", err) // the volume's own problems show in the status
 	}

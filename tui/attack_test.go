@@ -50,7 +50,7 @@ func TestAttack26TerminalEscapes(t *testing.T) {
 		for _, progress := range []setup.Progress{
 			{State: evil, Steps: []setup.Step{{Name: evil, State: evil, Message: evil}, {Name: evil, State: "doing", Message: evil}}},
 			{State: status.SetupFailed, Failure: &setup.Failure{Tried: evil, Cause: evil, Check: []string{evil, evil}}},
-			{State: status.SetupReady, Done: &setup.Done{Addresses: []string{evil}, MinionConf: evil + "\n" + evil, JoinString: evil, Console: evil, BackUp: []string{evil}}},
+			{State: status.SetupReady, Done: &setup.Done{Addresses: []string{evil}, MinionConf: evil + "\n" + evil, States: evil, Pillars: evil, JoinString: evil, Console: evil, BackUp: []string{evil}}},
 		} {
 			p.m.(*Wizard).began = true // the last page too
 			s.set(func(s *scripted) { s.progress = progress })

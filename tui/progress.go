@@ -153,6 +153,9 @@ func (w *Wizard) done() string {
 		lines = append(lines, "", paragraph("Minions use  ", strings.Join(d.Addresses, ", "), width), "", "In each minion's /etc/salt/minion.d/master.conf:")
 		lines = append(lines, confLines(d.MinionConf)...)
 	}
+	if d.States != "" {
+		lines = append(lines, "", paragraph("States go to  ", clean(d.States)+", pillars to "+clean(d.Pillars), width))
+	}
 	if d.Console != "" {
 		lines = append(lines, "", paragraph("Browsers use  ", clean(d.Console), width))
 	}

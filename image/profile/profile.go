@@ -116,8 +116,8 @@ func Requirements() ([]byte, error) {
 }
 
 // Overlay lists the files that are laid over the tree, sorted by path. Modes
-// follow from the place, not from the checkout: programs below libexec and
-// scripts of the initial RAM disk are executable, sudo's files are 0440.
+// follow from the place, not from the checkout: programs below libexec, scripts of the
+// initial RAM disk and of the greeting are executable, sudo's files are 0440.
 func Overlay() (out []File, err error) {
 	err = fs.WalkDir(files, "overlay", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -150,7 +150,7 @@ func Overlay() (out []File, err error) {
 func mode(p string) fs.FileMode {
 	dir := path.Dir(p)
 	switch {
-	case strings.HasPrefix(p, "usr/libexec/"), strings.HasPrefix(p, "etc/initramfs-tools/hooks/"),
+	case strings.HasPrefix(p, "usr/libexec/"), strings.HasPrefix(p, "etc/update-motd.d/"), strings.HasPrefix(p, "etc/initramfs-tools/hooks/"),
 		strings.HasPrefix(p, "etc/initramfs-tools/scripts/"):
 		return 0o755
 	case dir == "etc/sudoers.d":

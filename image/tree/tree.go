@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"saltern/image/profile"
+	"saltern/supervisor/layout"
 )
 
 // Options of a build.
@@ -182,10 +183,9 @@ func (b *builder) write(p, text string, mode fs.FileMode) error {
 	return os.Chmod(full, mode)
 }
 
-// motd greets who logs in by SSH; it takes the version.
+// motd greets who logs in by SSH, behind what etc/update-motd.d says; it takes the version.
 const motd = `Saltern %s
   applianced status    how this node is, and what to do next
-  applianced setup     set it up, or see how that goes
   man applianced       the manual; applianced VERB --help; Tab completes
 `
 
@@ -216,6 +216,7 @@ func (b *builder) overlay(ctx context.Context) error {
 		b.write("etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n", 0o644),
 		b.write("etc/issue", "Saltern \\n \\l\n\n", 0o644),
 		b.write("etc/motd", fmt.Sprintf(motd, b.Version), 0o644),
+		b.write("etc/default/locale", "LANG=C.UTF-8\n", 0o644),
 		b.write("etc/fstab", "# The state partition is mounted by the initial RAM disk.\n", 0o644),
 		b.chroot(ctx, "systemd-sysusers"),
 	)
@@ -313,6 +314,8 @@ func (b *builder) identity(context.Context) error {
 	return errors.Join(
 		b.write("etc/machine-id", "", 0o444),
 		os.Symlink("/var/home", b.path("home")),
+		os.Symlink(layout.Files+"/salt", b.path("srv/salt")),
+		os.Symlink(layout.Files+"/pillar", b.path("srv/pillar")),
 		link("/etc/machine-id", b.path("var/lib/dbus/machine-id")),
 		link("../run/systemd/resolve/stub-resolv.conf", b.path("etc/resolv.conf")),
 		link("../proc/self/mounts", b.path("etc/mtab")),

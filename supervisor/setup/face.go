@@ -3,6 +3,7 @@ package setup
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -70,11 +71,13 @@ func (m *Machine) done() *Done {
 	d := &Done{Addresses: forMinions(l), Console: l.Console, BackUp: []string{"everything of the cluster, regularly: applianced backup"}}
 	d.MinionConf = MinionConf(d.Addresses, l.Finger)
 	m.mu.Lock()
-	alone := m.s.Answers.Storage.Kind == settings.LocalStorage
-	d.Arbiter = m.s.Answers.arbiter()
+	answers := m.s.Answers
 	m.mu.Unlock()
+	alone := answers.Storage.Kind == settings.LocalStorage
+	d.Arbiter = answers.arbiter()
+	d.States, d.Pillars = m.folders(answers)
 	if d.Arbiter {
-		d.Addresses, d.MinionConf = nil, ""
+		d.Addresses, d.MinionConf, d.States, d.Pillars = nil, "", "", ""
 	}
 	if alone { // the cluster would refuse whoever came with it
 		return d
@@ -82,6 +85,19 @@ func (m *Machine) done() *Done {
 	d.JoinString, _ = m.JoinString()
 	d.BackUp = slices.Insert(d.BackUp, 0, "the join string: it holds the cluster's secret")
 	return d
+}
+
+// folders are where an administrator writes states and pillars: the image has links
+// where Salt's masters have them.
+func (m *Machine) folders(a Answers) (states, pillars string) {
+	if m.cfg.Ours {
+		return "/srv/salt", "/srv/pillar"
+	}
+	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
+	if err != nil {
+		return "", ""
+	}
+	return filepath.Join(s.StorageDir(), "srv/salt"), filepath.Join(s.StorageDir(), "srv/pillar")
 }
 
 // forMinions are the addresses that minions use: the virtual one, or those of all nodes,

@@ -73,6 +73,10 @@ type Config struct {
 	Accounts func(context.Context, Admin) error
 	// Network puts the answers' network in force; nil: it is left out.
 	Network func(context.Context, Network) error
+	// Hostname gives the machine a host name; nil: it keeps its own.
+	Hostname func(ctx context.Context, name string) error
+	// Ours says that the machine is the appliance's: it is called as its node is.
+	Ours bool
 }
 
 // ErrState marks a request that does not fit to where the set-up stands.

@@ -1,10 +1,14 @@
 package setup
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
+	"saltern/command"
 	"saltern/supervisor/nodes"
 )
 
@@ -25,6 +29,40 @@ func NodeName(f Facts) string {
 		}
 	}
 	return f.Hostname
+}
+
+// hostnameTakes bounds the change of the host name: systemd may have to start the
+// service that makes it.
+const hostnameTakes = 30 * time.Second
+
+// SetHostname gives this machine a host name, now and for later starts. It asks
+// systemd-hostnamed, and needs no right but to be root.
+func SetHostname(ctx context.Context, name string) error {
+	_, err := command.Do(ctx, command.Exec{Limit: hostnameTakes}, "hostnamectl", "--no-ask-password", "set-hostname", name)
+	if err != nil {
+		return fmt.Errorf("set the host name %s: %w", name, err)
+	}
+	return nil
+}
+
+// nameMachine gives the machine the host name of the answers, or that of its node
+// where the machine is the appliance's: prompts, the journal and DHCP's leases then
+// tell the nodes apart. The name of the node never follows a host name.
+func (m *Machine) nameMachine(ctx context.Context, a Answers) error {
+	given := a.Network.Hostname
+	if m.cfg.Hostname == nil || given == "" && !m.cfg.Ours {
+		return nil
+	}
+
+	err := m.cfg.Hostname(ctx, cmp.Or(given, a.Node))
+	switch {
+	case err == nil:
+		return nil
+	case given == "": // nobody asked for it
+		m.cfg.Log.Warn("the machine keeps its host name", "error", err)
+		return nil
+	}
+	return hint(err, "look at systemd-hostnamed: systemctl status systemd-hostnamed", "leave network.hostname out of the answers: applianced setup back")
 }
 
 // freeName is a name that no node of the cluster has or had.

@@ -1,6 +1,9 @@
 package setup
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -44,5 +47,35 @@ func TestImageHostname(t *testing.T) {
 	text, err := os.ReadFile("../../image/tree/tree.go")
 	if err != nil || !strings.Contains(string(text), `"etc/hostname", "`+imageHostname+`\n"`) {
 		t.Errorf("the image has another host name than %s (%v)", imageHostname, err)
+	}
+}
+
+// TestMachineIsCalledAsItsNode: a machine of the appliance's takes the name of its node,
+// and any machine the host name that the answers give it; a name that was given and
+// cannot be set stops the set-up (M3 of the second hunt).
+func TestMachineIsCalledAsItsNode(t *testing.T) {
+	refused := errors.New("no such service")
+	for _, c := range []struct {
+		name, given string
+		ours        bool
+		fails       error
+		want        string
+		stops       bool
+	}{
+		{name: "image", ours: true, want: "n1"},
+		{name: "image, another name", ours: true, given: "salt.example.org", want: "salt.example.org"},
+		{name: "host of one's own"},
+		{name: "host of one's own, a name", given: "salt", want: "salt"},
+		{name: "refused", ours: true, want: "n1", fails: refused},
+		{name: "given and refused", ours: true, given: "salt", want: "salt", fails: refused, stops: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := ""
+			m := &Machine{cfg: Config{Ours: c.ours, Log: slog.New(slog.DiscardHandler), Hostname: func(_ context.Context, name string) error { got = name; return c.fails }}}
+			err := m.nameMachine(t.Context(), Answers{Node: "n1", Network: Network{Hostname: c.given}})
+			if got != c.want || (err != nil) != c.stops {
+				t.Errorf("called %q, want %q; %v", got, c.want, err)
+			}
+		})
 	}
 }

@@ -67,6 +67,19 @@ func NewNetworker(log *slog.Logger) *Networker {
 	}}
 }
 
+// dhcpText is also in the network before the set-up (image/profile, 80-saltern-default).
+// Servers that know machines by the addresses of their cards, such as reservations of
+// Windows, do not match the identifier that systemd makes, and clones share that one.
+// The host name is the node's.
+const dhcpText = `
+[DHCPv4]
+ClientIdentifier=mac
+UseHostname=no
+
+[DHCPv6]
+UseHostname=no
+`
+
 // networkText gives the configuration of systemd-networkd for a network.
 func networkText(n Network) []byte {
 	var b strings.Builder
@@ -94,6 +107,7 @@ func networkText(n Network) []byte {
 	for _, s := range n.NTP {
 		fmt.Fprintf(&b, "NTP=%s\n", s)
 	}
+	b.WriteString(dhcpText)
 	return []byte(b.String())
 }
 

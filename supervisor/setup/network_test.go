@@ -34,12 +34,16 @@ func content(t *testing.T, w *Networker) string {
 var someStatic = Network{Interface: "eth0", Method: "static", Address: "192.0.2.10/24", Gateway: "192.0.2.1", DNS: []string{"192.0.2.53"}, Search: []string{"example.org", "lan"}, NTP: []string{"ntp.example.org"}}
 
 func TestNetworkText(t *testing.T) {
-	want := "# Written by the set-up.\n[Match]\nName=eth0\n\n[Network]\nAddress=192.0.2.10/24\nGateway=192.0.2.1\nDNS=192.0.2.53\nDomains=example.org lan\nNTP=ntp.example.org\n"
+	want := "# Written by the set-up.\n[Match]\nName=eth0\n\n[Network]\nAddress=192.0.2.10/24\nGateway=192.0.2.1\nDNS=192.0.2.53\nDomains=example.org lan\nNTP=ntp.example.org\n" + dhcpText
 	if got := string(networkText(someStatic)); got != want {
 		t.Errorf("%s", got)
 	}
-	if got := string(networkText(Network{Method: "dhcp"})); !strings.Contains(got, "Type=ether") || !strings.Contains(got, "DHCP=yes") {
+	if got := string(networkText(Network{Method: "dhcp"})); !strings.Contains(got, "Type=ether") || !strings.Contains(got, "DHCP=yes") || !strings.Contains(got, "ClientIdentifier=mac\n") {
 		t.Errorf("%s", got)
+	}
+	before, err := os.ReadFile("../../image/profile/overlay/etc/systemd/network/80-saltern-default.network")
+	if err != nil || !strings.Contains(string(before), "ClientIdentifier=mac\nUseHostname=no\n") {
+		t.Errorf("before the set-up: %v\n%s", err, before)
 	}
 }
 

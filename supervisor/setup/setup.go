@@ -289,9 +289,11 @@ type Failure struct {
 type Done struct {
 	Addresses  []string `json:"addresses"`         // for minions
 	MinionConf string   `json:"minionConf"`        // the lines for /etc/salt/minion.d
+	States     string   `json:"states,omitempty"`  // the folder of states
+	Pillars    string   `json:"pillars,omitempty"` // the folder of pillars
 	JoinString string   `json:"joinString"`        // for the next node; secret. Empty: none can join
 	BackUp     []string `json:"backUp"`            // what to keep elsewhere
 	Console    string   `json:"console,omitempty"` // address of the pages for browsers; empty: there are none
-	// Arbiter: this node serves no minions, so that Addresses and MinionConf are empty.
+	// Arbiter: this node serves no minions, so that Addresses, MinionConf, States and Pillars are empty.
 	Arbiter bool `json:"arbiter,omitempty"`
 }

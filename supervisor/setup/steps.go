@@ -357,7 +357,10 @@ func (m *Machine) admitted(a Answers, met *nodeapi.Met) error {
 	return err
 }
 
-func (m *Machine) doConfig(_ context.Context, a Answers) error {
+func (m *Machine) doConfig(ctx context.Context, a Answers) error {
+	if err := m.nameMachine(ctx, a); err != nil {
+		return err
+	}
 	if a.Mode == Join {
 		k, err := nodes.OpenKeeper(m.cfg.DataDir, "")
 		if err != nil {

@@ -68,6 +68,8 @@ func TestGivenByProperties(t *testing.T) {
 		`printf '%s\0' '` + password + `' | sudo unix_chkpwd admin nonull && echo right`: "right",
 		"journalctl -u applianced --no-pager | grep 'is not used'":                       "(gzip, MIME, 2 parts)",
 		"ls /run/saltern-seed; [ ! -e /run/never ] && echo 'nothing was run'":            "nothing was run",
+		"hostname; cat /etc/hostname":                                                    "0010\n0010",
+		"sudo touch /srv/salt/x.sls && sudo ls /var/lib/saltern/cluster/srv/salt":        "x.sls",
 		"curl -sk https://127.0.0.1:8000/ -o /dev/null && echo up":                       "up",
 	} {
 		if out := v.run(t, command); !strings.Contains(out, want) {

@@ -58,7 +58,7 @@ func TestTreeHasNoIdentity(t *testing.T) {
 // TestTreeHelps: who logs in is told where to begin, has the manual, and Tab
 // completes.
 func TestTreeHelps(t *testing.T) {
-	if motd := read(t, "etc/motd"); strings.Count(motd, "\n") != 4 || !strings.Contains(motd, "applianced status") {
+	if motd := read(t, "etc/motd"); strings.Count(motd, "\n") != 3 || !strings.Contains(motd, "applianced status") {
 		t.Errorf("motd: %q", motd)
 	}
 	for path, want := range map[string]string{"usr/share/bash-completion/completions/applianced": "__start_applianced", "usr/share/man/man8/applianced-reset.8": ".SH"} {

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"saltern/supervisor/firewall"
+	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/python"
 	"saltern/supervisor/settings"
@@ -38,7 +39,7 @@ var (
 	names = [...]string{"setup", "pki", "mirror", "node", "cache", "python", "log", "etc", "cluster", "cluster.before-volume", "cluster.recovering",
 		"storage", "support", "recover.json", "data-disk", nodes.ChangedFile, firewall.PortFile, "appliance.yaml.restored"}
 	prefixes = [...]string{python.ScratchPrefix, nodes.File, "." + nodes.File, "." + nodes.ChangedFile, "." + firewall.PortFile, ".recover.json", ".data-disk", ".appliance.yaml.restored"}
-	running  = [...]string{"master", "lb", "vip", "conditions.json", "lb.out", "lb.pid", "master.pid", "glusterd-allowed"} // in its runtime directory
+	running  = [...]string{"master", "lb", "vip", "conditions.json", "lb.out", "lb.pid", "master.pid", layout.FilesLink, "glusterd-allowed"} // in its runtime directory
 )
 
 // system are directories that belong to nobody's data: neither they nor what
