@@ -368,7 +368,7 @@ LEVEL       ?= 9
 IMAGE_OUT   ?= dist
 IMAGE_VERSION ?= $(VERSION)
 comma       := ,
-IMAGE_FLAGS  = --programs bin/image --cache $(SALTERN_CACHE)/image --python=$(if $(filter 0,$(PYTHON)),false,true) --version $(IMAGE_VERSION)
+IMAGE_FLAGS  = --programs bin/image --cache $(SALTERN_CACHE)/image --python=$(if $(filter 0,$(PYTHON)),false,true) --version $(IMAGE_VERSION) --commit-time $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 .PHONY: image-programs
 image-programs: VERSION := $(IMAGE_VERSION)

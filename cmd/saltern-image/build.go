@@ -101,6 +101,9 @@ func (b *build) run(cmd *cobra.Command) error {
 		return fmt.Errorf("build: %w", err)
 	}
 	began := time.Now()
+	if o, err = b.dated(cmd, o); err != nil {
+		return err
+	}
 	if _, err := tree.Build(ctx, o); err != nil {
 		return err
 	}
@@ -116,6 +119,7 @@ func (b *build) run(cmd *cobra.Command) error {
 		fmt.Fprintf(cmd.OutOrStdout(), "%6.1f MB  %s\n", float64(fi.Size())/1e6, path)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%d s\n", int(time.Since(began).Seconds()))
+	fmt.Fprintf(cmd.OutOrStdout(), "version %s of %s: upgrades compare that time\n", o.Version, o.Epoch.Format(time.RFC3339))
 	if b.sign == "" {
 		fmt.Fprintln(cmd.OutOrStdout(), unsigned)
 	}
@@ -294,23 +298,41 @@ func (c *common) add(cmd *cobra.Command) {
 	c.at.add(cmd)
 }
 
-// epoch is the time of everything inside, in seconds since 1970.
-type epoch int64
-
-func (e *epoch) add(cmd *cobra.Command) {
-	n, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
-	if err != nil {
-		n = 1750000000
-	}
-	cmd.Flags().Int64Var((*int64)(e), "epoch", n, "time of everything inside, in seconds since 1970 (default: SOURCE_DATE_EPOCH)")
+// epoch is the time of everything inside. Programs and packages have one each, and the
+// whole is as old as its newest part: the same parts give the same bytes.
+type epoch struct {
+	given  int64 // in seconds since 1970; 0: none
+	commit int64 // of the programs, likewise
 }
 
-func (e *epoch) time() time.Time { return time.Unix(int64(*e), 0).UTC() }
+func (e *epoch) add(cmd *cobra.Command) {
+	given, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
+	if err != nil {
+		given = 0
+	}
+	f := cmd.Flags()
+	f.Int64Var(&e.given, "epoch", given, "time of everything inside, in seconds since 1970 (default: SOURCE_DATE_EPOCH, else that of the commit or of the newest package)")
+	f.Int64Var(&e.commit, "commit-time", 0, "time of the commit that the programs are made from, in seconds since 1970")
+}
+
+// time returns the time of everything inside, where newest is that of the newest package
+// (zero: there is none, or it is not known), and in words what it comes from.
+func (e *epoch) time(newest time.Time) (at time.Time, from string, err error) {
+	commit := time.Unix(e.commit, 0).UTC()
+	switch {
+	case e.given != 0:
+		return time.Unix(e.given, 0).UTC(), "as given", nil
+	case e.commit == 0 && newest.IsZero():
+		return time.Time{}, "", errors.New("how new this is cannot be told: say the time of the commit (--commit-time), or a time (--epoch, SOURCE_DATE_EPOCH)")
+	case e.commit == 0 || newest.After(commit):
+		return newest, "of the newest package", nil
+	}
+	return commit, "of the commit", nil
+}
 
 // options completes the flags; the function removes a temporary folder.
 func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 	o := c.o
-	o.Epoch = c.at.time()
 	o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	done := func() {}
 	if o.Work == "" {
@@ -330,5 +352,22 @@ func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 		}
 		*p = abs
 	}
-	return o, done, os.MkdirAll(o.Work, 0o755)
+	if err := os.MkdirAll(o.Work, 0o755); err != nil {
+		return o, done, fmt.Errorf("work folder: %w", err)
+	}
+	return o, done, nil
+}
+
+// dated gives options the time of everything inside, and says which it is.
+func (c *common) dated(cmd *cobra.Command, o tree.Options) (tree.Options, error) {
+	newest, err := tree.Packages(cmd.Context(), o)
+	if err != nil {
+		return o, err
+	}
+	at, from, err := c.at.time(newest)
+	o.Epoch = at
+	if err == nil {
+		o.Log.Info("time of everything inside", "time", at.Format(time.RFC3339), "from", from)
+	}
+	return o, err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +43,10 @@ needs root, mmdebstrap and Debian 12.`,
 	f.StringVar(&archive, "archive", "", "also write the layout as one file (oci-archive)")
 	c.at.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		o.Created = c.at.time()
+		var err error
+		if o.Created, _, err = c.at.time(time.Time{}); err != nil {
+			return err
+		}
 		if python {
 			if !cmd.Flags().Changed("arch") {
 				o.Arch = []string{runtime.GOARCH}
@@ -56,6 +60,7 @@ needs root, mmdebstrap and Debian 12.`,
 			if err != nil {
 				return err
 			}
+			options.Epoch = o.Created
 			if o.Below, err = tree.Container(cmd.Context(), options); err != nil {
 				return err
 			}

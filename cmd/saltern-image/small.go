@@ -31,6 +31,9 @@ func treeCommand() *cobra.Command {
 			return err
 		}
 		o.NoKernels = true
+		if o, err = c.dated(cmd, o); err != nil {
+			return err
+		}
 		dir, err := tree.Build(cmd.Context(), o)
 		if err == nil {
 			fmt.Fprintln(cmd.OutOrStdout(), dir)

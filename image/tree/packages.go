@@ -7,9 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,25 +64,103 @@ func (b *builder) storeOf(list []string, flavours map[string]profile.Flavour) st
 	}
 	sort.Strings(kernels)
 	recipe := strings.Join([]string{strings.Join(list, ","), strings.Join(b.sources(), "\n"), strings.Join(leftOut, "\n"), strings.Join(kernels, ","),
-		fmt.Sprint(b.Epoch.Unix())}, "\n\n")
+		fmt.Sprint(packagesEpoch)}, "\n\n")
 	sum := sha256.Sum256([]byte(recipe))
 	base := b.Cache
 	base = cmp.Or(base, b.Work)
 	return filepath.Join(base, "packages-"+hex.EncodeToString(sum[:8]))
 }
 
+// packagesEpoch is the time in the tar file of packages, in seconds since 1970. It is
+// always the same, so that one cache serves all builds: times in a tree are those of its
+// build all the same.
+const packagesEpoch = 1750000000
+
+// newestFile is beside the tar file of packages and says when the newest package was
+// built, in seconds since 1970.
+const newestFile = "newest"
+
+// Packages fetches the packages, unless the cache has them, and returns when the newest
+// of them was built; zero: that was not noted when they were fetched.
+func Packages(ctx context.Context, o Options) (time.Time, error) {
+	b, err := newBuilder(o, "tree")
+	if err != nil {
+		return time.Time{}, err
+	}
+	dir, err := b.fetch(ctx)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("tree: packages: %w", err)
+	}
+	return newestPackage(dir)
+}
+
+// newestPackage reads what debstrap noted, and the times in the kernels' packages.
+func newestPackage(dir string) (time.Time, error) {
+	text, err := os.ReadFile(filepath.Join(dir, newestFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("age of the packages: %w", err)
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("age of the packages in %s: %w", dir, err)
+	}
+
+	newest := time.Unix(seconds, 0).UTC()
+	debs, err := filepath.Glob(filepath.Join(dir, "kernel-*", "*.deb"))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("age of the packages: %w", err)
+	}
+	for _, deb := range debs {
+		at, err := debTime(deb)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if at.After(newest) {
+			newest = at
+		}
+	}
+	return newest, nil
+}
+
+// debTime returns when a package was built: the time of the first member of its archive
+// (deb(5), and the common format of ar).
+func debTime(path string) (time.Time, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("age of a package: %w", err)
+	}
+	defer f.Close()
+
+	const magic, member = "!<arch>\n", "debian-binary   "
+	head := make([]byte, len(magic)+len(member)+12)
+	if _, err := io.ReadFull(f, head); err != nil || !strings.HasPrefix(string(head), magic+member) {
+		return time.Time{}, errors.Join(fmt.Errorf("%s is no package of Debian's", path), err)
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(string(head[len(magic)+len(member):])), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("age of %s: %w", path, err)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
+}
+
+// noteNewest is a hook of mmdebstrap's that writes into a file when the newest package
+// was built: dpkg-deb gives no file a later time than that. Files that scripts of
+// packages have changed since the hook's stamp was made are left out.
+func noteNewest(stamp, file string) string {
+	return `--customize-hook=sed "s|^|$1|" "$1"/var/lib/dpkg/info/*.list | grep /usr/ | xargs -d "\n" stat -c "%F:%Y" 2>/dev/null | ` +
+		`awk -F: -v before=$(stat -c %Y '` + stamp + `') '$1 ~ /^regular/ && $2 < before && $2 > n { n = $2 } END { print n + 0 }' >'` + file + `'`
+}
+
 // packages unpacks the packages into the tree. They come from a tar file that
 // is kept in Cache under the hash of its recipe, with the kernels' packages
 // beside it; remove the cache for newer ones.
 func (b *builder) packages(ctx context.Context) error {
-	dir, list, flavours, err := b.store()
+	dir, err := b.fetch(ctx)
 	if err != nil {
 		return err
-	}
-	if _, err := os.Stat(filepath.Join(dir, "base.tar")); err != nil {
-		if err := b.debstrap(ctx, dir, list, flavours); err != nil {
-			return err
-		}
 	}
 	b.tellAge(dir)
 	if err := os.RemoveAll(b.dir); err != nil {
@@ -89,6 +170,18 @@ func (b *builder) packages(ctx context.Context) error {
 		return err
 	}
 	return b.run(ctx, "tar", "-xpf", filepath.Join(dir, "base.tar"), "-C", b.dir, "--numeric-owner", "--xattrs", "--xattrs-include=*")
+}
+
+// fetch returns the folder of the packages, after they were fetched.
+func (b *builder) fetch(ctx context.Context) (string, error) {
+	dir, list, flavours, err := b.store()
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "base.tar")); err == nil {
+		return dir, nil
+	}
+	return dir, b.debstrap(ctx, dir, list, flavours)
 }
 
 // oldPackages is when those kept in the cache lack security updates for sure.
@@ -132,8 +225,13 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 		}
 		args = append(args, "--customize-hook=APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get -q -y --download-only -o Dir::Cache::archives='"+debs+"' -o APT::Sandbox::User=root install "+f.Package+" "+strings.Join(f.More, " "))
 	}
-	args = append(args, profile.Suite, filepath.Join(part, "base.tar"))
-	if err := b.run(ctx, "mmdebstrap", append(args, b.sources()...)...); err != nil {
+	stamp := filepath.Join(part, "stamp")
+	if err := os.WriteFile(stamp, nil, 0o600); err != nil {
+		return err
+	}
+	args = append(args, noteNewest(stamp, filepath.Join(part, newestFile)), profile.Suite, filepath.Join(part, "base.tar"))
+	command := append([]string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", packagesEpoch), "mmdebstrap"}, args...)
+	if err := b.run(ctx, "env", append(command, b.sources()...)...); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(dir); err != nil {

@@ -31,6 +31,9 @@ const (
 	// oldAfter is when packages of a system are old; it is looked at every ageLook.
 	oldAfter = 90 * 24 * time.Hour
 	ageLook  = time.Hour
+	// noKeyAfter is how long a new node may be tried out before it says that it takes no
+	// upgrade.
+	noKeyAfter = 7 * 24 * time.Hour
 )
 
 // system is this machine's system, as one of an upgrade of all nodes. It implements
@@ -185,7 +188,7 @@ func (s *system) watch(ctx context.Context) {
 		if err != nil {
 			s.Log.Warn("how old the system is cannot be told", "error", err)
 		}
-		found := aged(st, s.Now())
+		found := aged(st, s.Now(), s.setUpSince())
 		s.mu.Lock()
 		s.found = found
 		s.mu.Unlock()
@@ -196,8 +199,8 @@ func (s *system) watch(ctx context.Context) {
 }
 
 // aged says what is to be known about a system that runs from the image: it gets no
-// packages but by an upgrade.
-func aged(st rollout.State, now time.Time) (out []status.Finding) {
+// packages but by an upgrade. since is when the node was set up; zero: long ago.
+func aged(st rollout.State, now, since time.Time) (out []status.Finding) {
 	if !st.Image {
 		return nil
 	}
@@ -205,13 +208,21 @@ func aged(st rollout.State, now time.Time) (out []status.Finding) {
 		out = append(out, status.Finding{Code: status.SystemOld, Cause: fmt.Sprintf("version %s was built %s, %d days ago: security fixes of since then are missing",
 			st.Version, st.Created.UTC().Format("2006-01-02"), int(age.Hours()/24))})
 	}
-	if st.Keys == 0 {
+	if st.Keys == 0 && now.Sub(since) > noKeyAfter {
 		out = append(out, status.Finding{Code: status.SystemFixed, Cause: "it trusts no key: the image was built without one, and none was added"})
 	}
 	if st.Window != "" && st.WentBack() {
 		out = append(out, status.Finding{Code: status.UpgradeStopped, Subject: st.Left, Cause: fmt.Sprintf("this node went back from version %s to %s", status.Clip(st.Left), status.Clip(st.Version))})
 	}
 	return out
+}
+
+// setUpSince is when this node was set up; zero: it is not known.
+func (s *system) setUpSince() time.Time {
+	if s.Setup == nil {
+		return time.Time{}
+	}
+	return s.Setup.Where().Since
 }
 
 // findings say what is wrong with the system.

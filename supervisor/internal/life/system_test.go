@@ -221,23 +221,25 @@ func TestAged(t *testing.T) {
 	now := time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)
 	old := now.AddDate(0, -4, 0)
 	for name, c := range map[string]struct {
-		st   rollout.State
-		want string
+		st    rollout.State
+		want  string
+		since time.Time
 	}{
-		"a host":        {rollout.State{Created: old}, ""},
-		"new":           {rollout.State{Image: true, Keys: 1, Created: now.AddDate(0, 0, -89)}, ""},
-		"old":           {rollout.State{Image: true, Keys: 1, Created: old, Version: "1"}, "SCA-224 version 1 was built 2026-07-24, 123 days ago: security fixes of since then are missing;"},
-		"age not known": {rollout.State{Image: true, Keys: 1}, ""},
-		"without a key": {rollout.State{Image: true, Created: now}, "SCA-225 it trusts no key: the image was built without one, and none was added;"},
-		"of tomorrow":   {rollout.State{Image: true, Keys: 1, Created: now.AddDate(0, 0, 1)}, ""},
-		"went back": {rollout.State{Image: true, Keys: 1, Window: "02:00-04:00", Version: "1", Created: now.AddDate(0, 0, -9), Left: "2", LeftCreated: now.AddDate(0, 0, -2)},
-			"SCA-240 this node went back from version 2 to 1;"},
-		"went back, no window": {rollout.State{Image: true, Keys: 1, Version: "1", Created: now.AddDate(0, 0, -9), Left: "2", LeftCreated: now.AddDate(0, 0, -2)}, ""},
-		"the one of before":    {rollout.State{Image: true, Keys: 1, Window: "02:00-04:00", Version: "2", Created: now.AddDate(0, 0, -2), Left: "1", LeftCreated: now.AddDate(0, 0, -9)}, ""},
-		"a clock at 197":       {rollout.State{Image: true, Keys: 1, Created: now.AddDate(50, 0, 1)}, ""},
+		"new, no key":   {st: rollout.State{Image: true, Created: now}, since: now.AddDate(0, 0, -6)},
+		"a host":        {st: rollout.State{Created: old}},
+		"new":           {st: rollout.State{Image: true, Keys: 1, Created: now.AddDate(0, 0, -89)}, want: ""},
+		"old":           {st: rollout.State{Image: true, Keys: 1, Created: old, Version: "1"}, want: "SCA-224 version 1 was built 2026-07-24, 123 days ago: security fixes of since then are missing;"},
+		"age not known": {st: rollout.State{Image: true, Keys: 1}, want: ""},
+		"without a key": {st: rollout.State{Image: true, Created: now}, want: "SCA-225 it trusts no key: the image was built without one, and none was added;"},
+		"of tomorrow":   {st: rollout.State{Image: true, Keys: 1, Created: now.AddDate(0, 0, 1)}, want: ""},
+		"went back": {st: rollout.State{Image: true, Keys: 1, Window: "02:00-04:00", Version: "1", Created: now.AddDate(0, 0, -9), Left: "2", LeftCreated: now.AddDate(0, 0, -2)},
+			want: "SCA-240 this node went back from version 2 to 1;"},
+		"went back, no window": {st: rollout.State{Image: true, Keys: 1, Version: "1", Created: now.AddDate(0, 0, -9), Left: "2", LeftCreated: now.AddDate(0, 0, -2)}, want: ""},
+		"the one of before":    {st: rollout.State{Image: true, Keys: 1, Window: "02:00-04:00", Version: "2", Created: now.AddDate(0, 0, -2), Left: "1", LeftCreated: now.AddDate(0, 0, -9)}, want: ""},
+		"a clock at 197":       {st: rollout.State{Image: true, Keys: 1, Created: now.AddDate(50, 0, 1)}, want: ""},
 	} {
 		got := ""
-		for _, f := range aged(c.st, now) {
+		for _, f := range aged(c.st, now, c.since) {
 			got += string(f.Code) + " " + f.Cause + ";"
 		}
 		if got != c.want {
