@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"time"
 
 	"saltern/release"
@@ -155,35 +154,43 @@ func masterPorts(s *settings.Settings) []int {
 	return []int{s.Peering.PoolPort, s.Master.PublishPort, s.Master.RequestPort}
 }
 
-// reach looks at ports in both directions.
+// gluster's management port; bricks choose theirs.
+const glusterPort = 24007
+
+// reach looks at ports in both directions. The node port of this machine has to be open
+// now. The others are opened by the appliance's own firewalls when this machine has been
+// admitted, and are tried again then ([Machine.triesPorts]).
 func (p *Preflight) reach(ctx context.Context, via string, s *settings.Settings, m *nodeapi.Met) []Check {
-	// The node port must be open both ways. Others are opened by the appliance's
-	// own firewall when this machine has been admitted, so they only warn.
+	node := Check{Name: "port", What: fmt.Sprintf("port %d/tcp of this machine, from %s", s.Peering.NodePort, via), Result: Pass, Detail: "can be reached"}
+	later := Check{Name: "port", What: "ports between the nodes", Result: Pass, Detail: "can be reached"}
+
 	ports := masterPorts(s)
 	if m.Storage.Kind == settings.VolumeStorage {
-		ports = append(ports, 24007)
+		ports = append(ports, glusterPort)
 	}
-	one := func(what, hint string, list []nodeapi.Reach) Check {
-		c := Check{Name: "port", What: what, Result: Pass, Detail: "can be reached"}
-		var bad []string
-		for _, r := range list {
-			if r.Error == "" {
-				continue
-			}
-			bad = append(bad, fmt.Sprintf("%d/tcp: %s", r.Port, r.Error))
-			if r.Port == s.Peering.NodePort {
-				c.Result, c.passing = Fail, true
-			} else if c.Result == Pass {
-				c.Result = Warn
-			}
+	shut := closed(via, nodeapi.TryPorts(ctx, via, ports))
+	for _, r := range m.Reach {
+		switch {
+		case r.Error == "":
+		case r.Port == s.Peering.NodePort:
+			node.Result, node.passing = Fail, true
+			node.Detail, node.Hint = r.Error, "let this port through to this machine"
+		default:
+			shut = append(shut, closed("this machine", []nodeapi.Reach{r})...)
 		}
-		if len(bad) > 0 {
-			c.Detail, c.Hint = strings.Join(bad, "; "), hint
+	}
+	if len(shut) > 0 {
+		later.Result, later.Detail = Later, "opened by the firewalls of the nodes when this machine is admitted, and tried again then; a firewall between the nodes has to let them through"
+	}
+	return []Check{node, later}
+}
+
+// closed words the ports of a machine that could not be reached.
+func closed(machine string, tried []nodeapi.Reach) (out []string) {
+	for _, r := range tried {
+		if r.Error != "" {
+			out = append(out, fmt.Sprintf("%d/tcp of %s (%s)", r.Port, machine, r.Error))
 		}
-		return c
 	}
-	return []Check{
-		one("other ports of "+via, "let these ports through to "+via+" (a firewall of ours does so when this machine is admitted)", nodeapi.TryPorts(ctx, via, ports)),
-		one("ports of this machine, from "+via, "let these ports through to this machine (a firewall of ours does so when it is admitted)", m.Reach),
-	}
+	return out
 }

@@ -197,6 +197,8 @@ const (
 	Warn Result = "warn"
 	Fail Result = "fail"
 	Skip Result = "skip" // could not be tried, Detail says why
+	// Later is for what can only be right when the machine has been admitted.
+	Later Result = "later"
 )
 
 // Facts are what the machine has, for the wizard to offer.

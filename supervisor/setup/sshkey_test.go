@@ -81,7 +81,7 @@ func TestSSHKeysAreParsed(t *testing.T) {
 			start := strings.Index(line, "AAAA")
 			end := start + strings.Index(line[start:], " ")
 			for range 60 {
-				at := start + random.IntN(end-start)
+				at := start + 1 + random.IntN(end-start-1)
 				for _, broken := range []string{line[:at] + line[at+1:], line[:at] + "x" + line[at:], line[:at], line[:at] + " " + line[at:]} {
 					if k, err := ParseSSHKey(broken); err == nil {
 						t.Errorf("taken: %q as %+v", broken, k)

@@ -421,8 +421,67 @@ func (m *Machine) doServe(ctx context.Context, _ Answers) error {
 }
 
 func (m *Machine) doMember(ctx context.Context, a Answers) error {
-	return m.until(ctx, func(l NodeLook) (bool, string) {
+	err := m.until(ctx, func(l NodeLook) (bool, string) {
 		n, ok := l.Table.Find(a.Node)
 		return ok && n.State != nodes.Joining, "the other nodes to take note"
 	})
+	if err != nil {
+		return err
+	}
+	return m.triesPorts(ctx, a)
+}
+
+// portsTake is for the other nodes' firewalls to let this one in: their supervisors hear
+// of it, and write the sets.
+const portsTake = 30 * time.Second
+
+// triesPorts looks whether the ports of the other nodes are open now that this one has
+// been admitted. What stays closed is told and does not stop the set-up: the node
+// serves, and its status says what it lacks.
+func (m *Machine) triesPorts(ctx context.Context, a Answers) error {
+	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
+	if err != nil {
+		return err
+	}
+	k, err := nodes.OpenKeeper(m.cfg.DataDir, "")
+	if err != nil {
+		return err
+	}
+	s.Arbiter = a.arbiter()
+
+	for began := m.cfg.Now(); ; {
+		shut := shutPorts(ctx, k.Table(), a.Node, masterPorts(s))
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case len(shut) == 0:
+			return nil
+		case m.cfg.Now().Sub(began) > portsTake:
+			m.cfg.Log.Warn("ports of other nodes are closed to this one: let them through, both ways; applianced ping NODE tries them", "ports", strings.Join(shut, ", "))
+			return nil
+		}
+		m.say("waits for ports to be open: %s", strings.Join(shut, ", "))
+		if err := pause.For(ctx, look); err != nil {
+			return err
+		}
+	}
+}
+
+// shutPorts are ports of the other nodes that this one does not reach: those of their
+// masters, and that of the shared volume.
+func shutPorts(ctx context.Context, t nodes.Table, self string, masters []int) (shut []string) {
+	for _, n := range t.Present() {
+		if n.Name == self || n.State == nodes.Joining {
+			continue
+		}
+		var ports []int
+		if !n.IsArbiter() {
+			ports = append(ports, masters...)
+		}
+		if n.Brick != "" {
+			ports = append(ports, glusterPort)
+		}
+		shut = append(shut, closed(n.Address, nodeapi.TryPorts(ctx, n.Address, ports))...)
+	}
+	return shut
 }
