@@ -208,6 +208,9 @@ func upgradeStatusCommand(sys *upgrade.System) *cobra.Command {
 				if slot == st.Next && slot != st.Running {
 					notes = append(notes, "tried at the next boot")
 				}
+				if slot == st.GaveUp {
+					notes = append(notes, "tried from "+st.GaveUpAt.UTC().Format("2006-01-02 15:04 UTC")+" on, left by itself: not well in ten minutes, or it did not boot")
+				}
 				fmt.Fprintf(cmd.OutOrStdout(), "slot %s  %-20s %s\n", slot, v, strings.Join(notes, ", "))
 			}
 			return tellKeys(cmd.OutOrStdout(), upgrade.KeyDirs())

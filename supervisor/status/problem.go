@@ -76,6 +76,7 @@ const (
 	UpgradeStopped    Code = "SCA-240"
 	UpgradeUnmade     Code = "SCA-241"
 	UpgradeUnfinished Code = "SCA-242"
+	UpgradeGaveUp     Code = "SCA-243"
 	BalancerDown      Code = "SCA-301"
 	NoBackend         Code = "SCA-302"
 	BalancerSilent    Code = "SCA-303"
@@ -321,6 +322,7 @@ func upkeepKinds() []Kind {
 		{UpgradeStopped, Warning, "the upgrade to version %s by the window has stopped", "look at the node that the cause names: applianced status, applianced upgrade status there. Version %s is not tried again by itself: fix it and run applianced upgrade --all FILE, or put a newer version at upgrade.url", nil, 0},
 		{UpgradeUnmade, Warning, "the upgrade window cannot install a newer version", "fix what the cause names; it is tried again while the window is open, and in the next one", nil, 0},
 		{UpgradeUnfinished, Notice, "the upgrade window closed before all nodes had version %s", "the next window goes on by itself; at once: applianced upgrade --all FILE. Make upgrade.window longer if this happens again", nil, 0},
+		{UpgradeGaveUp, Notice, "this node went back from version %s by itself", "journalctl -b -1 may say why; install a newer version, or the same again: applianced upgrade FILE", nil, 0},
 	}
 }
 

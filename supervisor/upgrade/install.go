@@ -42,11 +42,14 @@ func (s *System) Install(ctx context.Context, r io.Reader, keys []ed25519.Public
 		return m, err
 	}
 	slot := Other(st.Running)
+	if err := s.onOneDisk(st.Running, slot); err != nil {
+		return m, err
+	}
 	dir := filepath.Join(s.esp(), slot)
 	if err := s.change(map[string]string{"next": "", "tries": ""}); err != nil {
 		return m, err
 	}
-	if err := errors.Join(remove(filepath.Join(dir, "version")), remove(filepath.Join(dir, "created")), remove(filepath.Join(dir, "initrd"))); err != nil {
+	if err := errors.Join(remove(filepath.Join(dir, "version")), remove(filepath.Join(dir, "created")), remove(filepath.Join(dir, "initrd")), remove(s.trial(slot))); err != nil {
 		return m, err
 	}
 	for {

@@ -37,6 +37,8 @@ type System struct {
 	Devices string // folder of partitions by label: /dev/disk/by-partlabel
 	Cmdline string // the kernel's options: /proc/cmdline
 	Release string // /etc/os-release
+	Data    string // a folder on the partition "data": /var/lib/saltern
+	Sysfs   string // /sys
 	// Older lets a version in that is older than the one that runs.
 	Older bool
 }
@@ -56,9 +58,14 @@ type Status struct {
 	Next     string               // slot that is tried at the next boot; empty: none
 	Versions map[string]string    // by slot; a slot that was never filled is missing
 	Built    map[string]time.Time // by slot, of those that an upgrade has filled
-	Flavour  string               // of the kernel: cloud or generic
-	Version  string               // of what runs
-	Created  time.Time            // of what runs; zero: not known, the version was built before this was noted
+	// GaveUp is the slot whose version was tried and is left, without anybody's doing: it
+	// was not known to be good after its tries. GaveUpAt is when it was to be tried.
+	// Empty: none; until the slot is filled anew.
+	GaveUp   string
+	GaveUpAt time.Time
+	Flavour  string    // of the kernel: cloud or generic
+	Version  string    // of what runs
+	Created  time.Time // of what runs; zero: not known, the version was built before this was noted
 }
 
 // ErrNoSlots means that this machine was not made from the image.
@@ -105,6 +112,13 @@ func (s *System) Status() (Status, error) {
 			}
 		}
 	}
+	if other := Other(st.Running); st.Next != other && st.Versions[other] != "" {
+		if text, err := small(s.trial(other)); err == nil {
+			if t, err := time.Parse(time.RFC3339, strings.TrimSpace(text)); err == nil {
+				st.GaveUp, st.GaveUpAt = other, t
+			}
+		}
+	}
 	if release, err := small(or(s.Release, "/etc/os-release")); err == nil {
 		for l := range strings.Lines(release) {
 			name, v, _ := strings.Cut(strings.TrimSpace(l), "=")
@@ -126,6 +140,10 @@ func hasWord(line, word string) bool { return slices.Contains(strings.Fields(lin
 
 func (s *System) esp() string { return or(s.ESP, "/efi") }
 func (s *System) env() string { return filepath.Join(s.esp(), "grub", "grubenv") }
+
+// trial is a file that is there from when a version is to be tried until it is known to
+// be good, or left by somebody's doing.
+func (s *System) trial(slot string) string { return filepath.Join(s.esp(), slot, "trial") }
 
 func (s *System) device(slot string) string {
 	return filepath.Join(or(s.Devices, "/dev/disk/by-partlabel"), "root-"+slot)
@@ -156,12 +174,21 @@ func (s *System) Good() error {
 	if err != nil {
 		return err
 	}
-	return s.change(map[string]string{"slot": st.Running, "next": "", "tries": ""})
+	if err := s.change(map[string]string{"slot": st.Running, "next": "", "tries": ""}); err != nil {
+		return err
+	}
+	return remove(s.trial(st.Running))
 }
 
 // Try has the boot loader try a slot from the next boot on.
 func (s *System) Try(slot string) error {
-	return s.change(map[string]string{"next": slot, "tries": tries})
+	if err := s.change(map[string]string{"next": slot, "tries": tries}); err != nil {
+		return err
+	}
+	// The trial is on. Without this file nobody hears if it is given up; that is no reason
+	// to say that the version was not installed.
+	_ = os.WriteFile(s.trial(slot), []byte(time.Now().UTC().Format(time.RFC3339)+"\n"), 0o600)
+	return nil
 }
 
 // Back makes the other slot the good one, if it holds a version.
@@ -174,7 +201,10 @@ func (s *System) Back() error {
 	if st.Versions[other] == "" {
 		return errors.New("upgrade: the other slot holds no version to go back to")
 	}
-	return s.change(map[string]string{"slot": other, "next": "", "tries": ""})
+	if err := s.change(map[string]string{"slot": other, "next": "", "tries": ""}); err != nil {
+		return err
+	}
+	return remove(s.trial(st.Running))
 }
 
 // small reads a file of at most 64 KiB.

@@ -35,7 +35,7 @@ func machine(t *testing.T, cmdline string, env grubenv.Env) *System {
 			t.Fatal(err)
 		}
 	}
-	return &System{ESP: dir + "/esp", Devices: dir + "/dev", Cmdline: dir + "/cmdline", Release: dir + "/os-release"}
+	return &System{ESP: dir + "/esp", Devices: dir + "/dev", Cmdline: dir + "/cmdline", Release: dir + "/os-release", Data: dir, Sysfs: dir + "/sys"}
 }
 
 func version(t *testing.T, flavour string) ([]byte, ed25519.PublicKey) {

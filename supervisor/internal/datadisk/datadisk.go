@@ -10,10 +10,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"saltern/command"
+	"saltern/durable"
 	"saltern/glusterctl/disk"
 	"saltern/pause"
 	"saltern/supervisor/layout"
@@ -23,11 +27,46 @@ import (
 // bricksLabel is that of the file system for this node's copy of the volume.
 const bricksLabel = "sca-bricks"
 
-var byLabel = filepath.Join("/dev/disk/by-label", bricksLabel)
+var (
+	byLabel = filepath.Join("/dev/disk/by-label", bricksLabel)
+	byUUID  = "/dev/disk/by-uuid"
+)
 
-// diskMark is in the data directory of a node that has a data disk. A disk with
-// our label but no mark is one of a life before: the machine was reset.
+// diskMark is in the data directory of a node that has a data disk: its device, and
+// the identity of its file system, by which it is known from another node's disk with the
+// same label. A disk with our label but no mark is one of a life before: the machine was
+// reset.
 const diskMark = "data-disk"
+
+// plainUUID is what blkid prints for a file system of ours, and a name in byUUID.
+var plainUUID = regexp.MustCompile(`^[0-9A-Fa-f-]{8,36}$`)
+
+// markDisk writes down which disk is this node's.
+func markDisk(ctx context.Context, cfg *settings.Settings, dev string) error {
+	text := dev + "\n"
+	out, err := command.Do(ctx, privileged(), "blkid", "-o", "value", "-s", "UUID", dev)
+	if uuid := strings.TrimSpace(string(out)); err == nil && plainUUID.MatchString(uuid) {
+		text += uuid + "\n"
+	}
+	_, err = layout.WriteFile(filepath.Join(cfg.DataDir, diskMark), []byte(text), 0o600)
+	return err
+}
+
+// device returns the data disk of this node: by the identity that was written down, else
+// by its label. The error is fs.ErrNotExist when the node has none, or it is not there.
+func device(cfg *settings.Settings) (string, error) {
+	text, err := durable.Read(filepath.Join(cfg.DataDir, diskMark), maxMark)
+	if err != nil {
+		return "", err
+	}
+	path := byLabel
+	if _, uuid, ok := strings.Cut(strings.TrimSpace(string(text)), "\n"); ok && plainUUID.MatchString(uuid) {
+		path = filepath.Join(byUUID, uuid)
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+const maxMark = 4 << 10
 
 // Prepare makes a file system on a data disk and mounts it where the copy
 // of the volume goes. A disk that this set-up has prepared before is left as it
@@ -54,7 +93,7 @@ func Prepare(ctx context.Context, cfg *settings.Settings, dev string, erase bool
 			return err
 		}
 	}
-	if _, err := layout.WriteFile(mark, []byte(dev+"\n"), 0o600); err != nil {
+	if err := markDisk(ctx, cfg, dev); err != nil {
 		return err
 	}
 	return mountBricks(ctx, cfg, dev)
@@ -89,10 +128,10 @@ func mounted(dir string) (bool, error) {
 // Mount mounts the data disk that the set-up has prepared, at each
 // start of the node; a machine without one has nothing to mount.
 func Mount(ctx context.Context, cfg *settings.Settings) error {
-	if _, err := os.Stat(filepath.Join(cfg.DataDir, diskMark)); err != nil || !cfg.OnVolume() {
+	if !cfg.OnVolume() {
 		return nil
 	}
-	dev, err := filepath.EvalSymlinks(byLabel)
+	dev, err := device(cfg)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -104,6 +104,9 @@ func (s *system) State(context.Context) (rollout.State, error) {
 	} else {
 		out.Left, out.LeftCreated = st.Versions[other], st.Built[other]
 	}
+	if st.GaveUp != "" {
+		out.GaveUp = st.GaveUpAt
+	}
 	return out, nil
 }
 
@@ -211,8 +214,12 @@ func aged(st rollout.State, now, since time.Time) (out []status.Finding) {
 	if st.Keys == 0 && now.Sub(since) > noKeyAfter {
 		out = append(out, status.Finding{Code: status.SystemFixed, Cause: "it trusts no key: the image was built without one, and none was added"})
 	}
-	if st.Window != "" && st.WentBack() {
+	switch {
+	case st.Window != "" && st.WentBack():
 		out = append(out, status.Finding{Code: status.UpgradeStopped, Subject: st.Left, Cause: fmt.Sprintf("this node went back from version %s to %s", status.Clip(st.Left), status.Clip(st.Version))})
+	case !st.GaveUp.IsZero():
+		out = append(out, status.Finding{Code: status.UpgradeGaveUp, Subject: st.Left, Cause: fmt.Sprintf("it was to be tried from %s on, and was not known to be good after its tries; version %s runs",
+			st.GaveUp.UTC().Format("2006-01-02 15:04 UTC"), status.Clip(st.Version))})
 	}
 	return out
 }

@@ -235,8 +235,10 @@ func TestAged(t *testing.T) {
 		"went back": {st: rollout.State{Image: true, Keys: 1, Window: "02:00-04:00", Version: "1", Created: now.AddDate(0, 0, -9), Left: "2", LeftCreated: now.AddDate(0, 0, -2)},
 			want: "SCA-240 this node went back from version 2 to 1;"},
 		"went back, no window": {st: rollout.State{Image: true, Keys: 1, Version: "1", Created: now.AddDate(0, 0, -9), Left: "2", LeftCreated: now.AddDate(0, 0, -2)}, want: ""},
-		"the one of before":    {st: rollout.State{Image: true, Keys: 1, Window: "02:00-04:00", Version: "2", Created: now.AddDate(0, 0, -2), Left: "1", LeftCreated: now.AddDate(0, 0, -9)}, want: ""},
-		"a clock at 197":       {st: rollout.State{Image: true, Keys: 1, Created: now.AddDate(50, 0, 1)}, want: ""},
+		"gave a version up": {st: rollout.State{Image: true, Keys: 1, Version: "1", Created: now, Left: "2", GaveUp: now.AddDate(0, 0, -1)},
+			want: "SCA-243 it was to be tried from 2026-11-23 00:00 UTC on, and was not known to be good after its tries; version 1 runs;"},
+		"the one of before": {st: rollout.State{Image: true, Keys: 1, Window: "02:00-04:00", Version: "2", Created: now.AddDate(0, 0, -2), Left: "1", LeftCreated: now.AddDate(0, 0, -9)}, want: ""},
+		"a clock at 197":    {st: rollout.State{Image: true, Keys: 1, Created: now.AddDate(50, 0, 1)}, want: ""},
 	} {
 		got := ""
 		for _, f := range aged(c.st, now, c.since) {

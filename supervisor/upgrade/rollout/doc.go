@@ -37,6 +37,9 @@ type State struct {
 	// the one before, or one that the node went back from.
 	Left        string    `json:"left,omitempty"`
 	LeftCreated time.Time `json:"leftCreated,omitzero"`
+	// GaveUp is when the other slot's version was to be tried, if it was left by itself;
+	// zero: it was not.
+	GaveUp time.Time `json:"gaveUp,omitzero"`
 	// Window is its upgrade.window; empty: it installs nothing by itself.
 	Window string `json:"window,omitempty"`
 
