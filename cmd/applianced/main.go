@@ -14,6 +14,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/settings"
+	"saltern/supervisor/sharedfault"
 	"saltern/supervisor/status"
 )
 
@@ -39,11 +43,27 @@ func run(ctx context.Context, args []string) int {
 	case errors.As(err, &code):
 		return int(code)
 	}
-	fmt.Fprintln(os.Stderr, "applianced:", withAdvice(err, os.Geteuid()))
+	fmt.Fprintln(os.Stderr, "applianced:", withAdvice(sharedWords(cmd, err), os.Geteuid()))
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		return exitUsage
 	}
 	return status.ExitUnknown
+}
+
+// sharedWords words an error of a verb that works on the shared storage itself.
+func sharedWords(cmd *cobra.Command, err error) error {
+	path, failed := cmd.PersistentFlags().GetString("config")
+	if failed != nil {
+		return err
+	}
+	s, failed := settings.Load(path, hostname())
+	if failed != nil {
+		return err
+	}
+	if text, is := sharedfault.Words(err, s); is {
+		return errors.New(text)
+	}
+	return err
 }
 
 // withAdvice words an error; to who may not read a file it says who may.

@@ -269,7 +269,8 @@ func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duratio
 		if ctx.Err() != nil {
 			return nil, c.late(ctx)
 		}
-		return nil, &Error{Kind: Unavailable, Message: fmt.Sprintf("the master hung up: %v", err)}
+		c.cfg.Log.Error("the master ended the connection before it answered", "error", err)
+		return nil, errHungUp()
 	}
 	c.cfg.Shared.keep(req)
 	v, err := msgpack.Decode(b, answerLimits)

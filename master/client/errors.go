@@ -2,6 +2,8 @@ package client
 
 import (
 	"errors"
+	"io/fs"
+	"syscall"
 
 	"saltern/master/internal/source"
 	"saltern/master/value"
@@ -42,6 +44,26 @@ var (
 
 func errContact() error {
 	return &Error{Kind: Unavailable, Message: "The salt master could not be contacted. Is master running?"}
+}
+
+// errEvents is for who does not hear the master's events, and so no return.
+func errEvents(err error) error {
+	const what = "cannot listen to the master's events: "
+	text := what + err.Error()
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		text = what + "this user may not; run it as root: sudo salt ..."
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		text = what + "the master of this node does not run (on a node: applianced status)"
+	}
+	return &Error{Kind: Unavailable, Message: text}
+}
+
+// errHungUp is for a master that ended, or was held up for so long that the connection
+// was given up.
+func errHungUp() error {
+	return &Error{Kind: Unavailable, Message: "The Salt master of this node does not answer at the moment. What was asked may have been done: " +
+		"look before you try again (on a node: applianced status)"}
 }
 
 func errLate() error {

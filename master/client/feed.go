@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -45,14 +44,14 @@ func (f *feed) join(ctx context.Context) (*stream, error) {
 		}
 		l, err := event.DialPub(ctx, f.dir)
 		if err != nil {
-			return nil, &Error{Kind: Unavailable, Message: fmt.Sprintf("cannot listen to the master's events: %v", err)}
+			return nil, errEvents(err)
 		}
 		if f.begin(s, l) {
 			return s, nil
 		}
 		l.Close() // the pump connects by itself, in a moment
 		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
-			return nil, &Error{Kind: Unavailable, Message: fmt.Sprintf("cannot listen to the master's events: %v", err)}
+			return nil, errEvents(err)
 		}
 	}
 }

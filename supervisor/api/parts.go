@@ -12,6 +12,7 @@ import (
 	"saltern/supervisor/history"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/options"
+	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
@@ -40,6 +41,9 @@ type Parts struct {
 	Git      Git
 	Tools    Tools
 	Audit    Audit
+	// Settings are the node's; nil: it has none. Faults of its shared storage are worded
+	// by them.
+	Settings *settings.Settings
 	// Record is where what callers ask for is written down; nil: nowhere.
 	Record *audit.Log
 }

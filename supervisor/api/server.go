@@ -49,6 +49,7 @@ import (
 	"saltern/httpserver"
 	"saltern/localsock"
 	"saltern/supervisor/internal/service"
+	"saltern/supervisor/sharedfault"
 	"saltern/supervisor/status"
 )
 
@@ -213,14 +214,25 @@ func (s *Server) answer(w http.ResponseWriter, v any, err error) {
 			s.log.Debug("local API: answer not sent", "error", err)
 		}
 	case errors.Is(err, service.ErrUnknown):
-		fail(w, http.StatusNotFound, err.Error())
+		fail(w, http.StatusNotFound, s.words(err))
 	case errors.Is(err, ErrConfig):
-		fail(w, http.StatusUnprocessableEntity, err.Error())
+		fail(w, http.StatusUnprocessableEntity, s.words(err))
 	case errors.Is(err, ErrState):
-		fail(w, http.StatusConflict, err.Error())
+		fail(w, http.StatusConflict, s.words(err))
 	default:
-		fail(w, http.StatusInternalServerError, err.Error())
+		fail(w, http.StatusInternalServerError, s.words(err))
 	}
+}
+
+// words are what the caller reads of an error; what the shared storage said goes to the
+// log.
+func (s *Server) words(err error) string {
+	text, is := sharedfault.Words(err, s.parts.Settings)
+	if !is {
+		return err.Error()
+	}
+	s.log.Warn("the shared storage failed a request of the local API", "error", err)
+	return text
 }
 
 func fail(w http.ResponseWriter, code int, msg string) {

@@ -16,6 +16,7 @@ import (
 // Parts adds what this life serves by the local API to p.
 func (n *Life) Parts(p api.Parts) api.Parts {
 	p.Services, p.Logs, p.Events, p.Recovery = services{n.manager, n.master.choice}, logs{n.manager, n.children.logs}, histories{n.observer, n.Settings.Node, n.records.peers}, n.recoverer
+	p.Settings = n.Settings
 	p.Options, p.Audit, p.Upgrades = n.rolls, n.records, n.upgrades
 	minions := mastersOf(n)
 	if n.volume != nil {

@@ -1,0 +1,112 @@
+// Package sharedfault words errors of the storage that the nodes of a cluster share:
+// what a person reads names the cause, the code of the problem in the status, and the next
+// step, and no file that only programs know.
+package sharedfault
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// away are what a file system says whose servers are away, or whose client has died.
+var away = []error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.ECONNABORTED, unix.ECONNRESET, unix.ECONNREFUSED, unix.ETIMEDOUT, unix.EHOSTDOWN, unix.EHOSTUNREACH,
+	unix.ENETUNREACH, unix.ENODEV, unix.ENXIO, unix.EBADFD}
+
+// Words returns what is to be said of an error that comes from the shared storage of a
+// node with these settings; false: it has another cause. Whether something was changed
+// is not known: another node may see a change whose answer did not come back.
+func Words(err error, s *settings.Settings) (text string, is bool) {
+	if err == nil || s == nil || s.Storage.Kind == settings.LocalStorage {
+		return "", false
+	}
+	what, code, next := "the shared directory", status.StorageUnusable, "check its server and the mount"
+	if s.OnVolume() {
+		what, code, next = "the shared volume", status.VolumeHangs, "applianced storage status shows what is away"
+	}
+	say := func(how string, code status.Code) (string, bool) {
+		return fmt.Sprintf("%s %s (%s): it may not be done. %s; when it is back, look, and try again", what, how, code, next), true
+	}
+	if errors.Is(err, nodes.ErrShared) {
+		return say("does not answer", code)
+	}
+	if !concerns(err, s.StorageDir()) {
+		return "", false
+	}
+
+	switch {
+	case isAny(err, away):
+		return say("does not answer", code)
+	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
+		if s.OnVolume() {
+			code = status.VolumeFull
+		}
+		next = "make room there"
+		return say("is full", code)
+	case errors.Is(err, unix.EROFS):
+		if s.OnVolume() {
+			code = status.VolumeNoQuorum
+		}
+		return say("takes no writes", code)
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR):
+		if !hidden(err, s.StorageDir()) {
+			return "", false // a file that somebody named
+		}
+		if s.OnVolume() {
+			code = status.VolumeAbsent
+		}
+		return say("is not there", code)
+	}
+	return "", false
+}
+
+func isAny(err error, list []error) bool {
+	for _, e := range list {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// paths are the files that an error names.
+func paths(err error) (out []string) {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		out = append(out, e.Path)
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		out = append(out, e.Old, e.New)
+	}
+	return out
+}
+
+// concerns reports whether an error is about a file below dir. Files without a folder are
+// those of an [os.Root], which nodes open on the shared storage.
+func concerns(err error, dir string) bool {
+	dir = filepath.Clean(dir)
+	for _, p := range paths(err) {
+		if p == dir || strings.HasPrefix(p, dir+"/") || p != "" && !filepath.IsAbs(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// hidden reports whether an error is about dir itself, or a file that only programs know.
+func hidden(err error, dir string) bool {
+	for _, p := range paths(err) {
+		if filepath.Clean(p) == filepath.Clean(dir) || strings.HasPrefix(filepath.Base(p), ".") {
+			return true
+		}
+	}
+	return false
+}
