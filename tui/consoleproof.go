@@ -174,17 +174,18 @@ func (c *Console) minionLines() tea.Cmd {
 			return nil, err
 		}
 		conf := ""
+		ports := setup.Ports{Publish: d.Front.PublishPort, Request: d.Front.RequestPort}
 		switch {
 		case d.Arbiter():
 			return wrap("This node is the cluster's arbiter and serves no minions: look on another node.", minWidth-2), nil
 		case p.Done != nil:
 			conf = p.Done.MinionConf
 		case d.Virtual != nil:
-			conf = setup.MinionConf([]string{d.Virtual.Address}, "")
+			conf = setup.MinionConf([]string{d.Virtual.Address}, "", ports)
 		case len(d.Front.Addresses) == 0:
 			return wrap("The addresses for minions are not known yet.", minWidth-2), nil
 		default:
-			conf = setup.MinionConf(d.Front.Addresses, "")
+			conf = setup.MinionConf(d.Front.Addresses, "", ports)
 		}
 		return append([]string{"In each minion's /etc/salt/minion.d/master.conf:", ""}, confLines(conf)...), nil
 	})

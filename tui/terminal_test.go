@@ -331,7 +331,7 @@ func readyProgress() setup.Progress {
 	return setup.Progress{State: status.SetupReady, Done: &setup.Done{
 		Addresses:  []string{"10.0.0.20", "10.0.0.21"},
 		Console:    "https://10.0.0.20:8000/console/",
-		MinionConf: setup.MinionConf([]string{"10.0.0.20"}, finger),
+		MinionConf: setup.MinionConf([]string{"10.0.0.20"}, finger, setup.Ports{}),
 		JoinString: join,
 		BackUp:     []string{"the join string above", "what applianced backup writes"},
 	}}

@@ -75,7 +75,7 @@ func TestFormPages(t *testing.T) {
 		p.golden("11-progress")
 		s.set(func(s *scripted) {
 			s.progress = setup.Progress{State: status.SetupReady, Done: &setup.Done{Addresses: []string{"10.0.0.20", "10.0.0.21"}, Console: "https://10.0.0.20:8000/console/",
-				MinionConf: setup.MinionConf([]string{"10.0.0.20"}, finger), States: "/srv/salt", Pillars: "/srv/pillar", JoinString: setup.JoinInfo{KeyHash: strings.Repeat("0123456789abcdef", 4), Secret: strings.Repeat("s", 32), Peers: []string{"10.0.0.21"}}.String(),
+				MinionConf: setup.MinionConf([]string{"10.0.0.20"}, finger, setup.Ports{}), States: "/srv/salt", Pillars: "/srv/pillar", JoinString: setup.JoinInfo{KeyHash: strings.Repeat("0123456789abcdef", 4), Secret: strings.Repeat("s", 32), Peers: []string{"10.0.0.21"}}.String(),
 				BackUp: []string{"the join string above", "what applianced backup writes"}}}
 		})
 		p.wait(3 * time.Second)

@@ -50,6 +50,7 @@ verb exits with 64 when its command line makes no sense.`,
 	root.AddCommand(terminalCommands(&f)...)
 	root.AddCommand(systemCommands(&f)...)
 	audited(&f, root)
+	helped(root)
 	grouped(root)
 	strict(root)
 	return root

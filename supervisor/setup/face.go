@@ -69,13 +69,14 @@ func (m *Machine) Where() Progress {
 func (m *Machine) done() *Done {
 	l := m.cfg.World.Look()
 	d := &Done{Addresses: forMinions(l), Console: l.Console, BackUp: []string{"everything of the cluster, regularly: applianced backup"}}
-	d.MinionConf = MinionConf(d.Addresses, l.Finger)
+	d.Finger = l.Finger
 	m.mu.Lock()
 	answers := m.s.Answers
 	m.mu.Unlock()
 	alone := answers.Storage.Kind == settings.LocalStorage
 	d.Arbiter = answers.arbiter()
 	d.States, d.Pillars = m.folders(answers)
+	d.MinionConf = MinionConf(d.Addresses, l.Finger, m.frontPorts(answers))
 	if d.Arbiter {
 		d.Addresses, d.MinionConf, d.States, d.Pillars = nil, "", "", ""
 	}
@@ -100,6 +101,16 @@ func (m *Machine) folders(a Answers) (states, pillars string) {
 	return filepath.Join(s.StorageDir(), "srv/salt"), filepath.Join(s.StorageDir(), "srv/pillar")
 }
 
+// frontPorts are those of the front that minions use; the usual ones where the answers
+// say nothing else.
+func (m *Machine) frontPorts(a Answers) Ports {
+	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
+	if err != nil {
+		return Ports{}
+	}
+	return Ports{Publish: s.Front.PublishPort, Request: s.Front.RequestPort}
+}
+
 // forMinions are the addresses that minions use: the virtual one, or those of all nodes,
 // each once.
 func forMinions(l NodeLook) (out []string) {
@@ -117,8 +128,9 @@ func forMinions(l NodeLook) (out []string) {
 
 // MinionConf gives the lines for a minion's configuration. With several
 // addresses a minion moves on to the next when one does not answer. finger is
-// that of the masters' key; empty: the minion trusts the first that it meets.
-func MinionConf(addresses []string, finger string) string {
+// that of the masters' key; empty: the minion trusts the first that it meets. Ports are
+// named when they are not Salt's usual ones.
+func MinionConf(addresses []string, finger string, ports Ports) string {
 	var b strings.Builder
 	if len(addresses) == 1 {
 		b.WriteString("master: " + addresses[0] + "\nmaster_alive_interval: 30\n")
@@ -132,8 +144,23 @@ func MinionConf(addresses []string, finger string) string {
 	if half := len(finger) / 2; half > 0 { // the backslash joins the two: a console has 80 columns
 		fmt.Fprintf(&b, "master_finger: \"%s\\\n  %s\"\n", finger[:half+1], finger[half+1:])
 	}
+	if ports.Request != 0 && ports.Request != usualRequest {
+		fmt.Fprintf(&b, "master_port: %d\n", ports.Request)
+	}
+	if ports.Publish != 0 && ports.Publish != usualPublish {
+		fmt.Fprintf(&b, "publish_port: %d\n", ports.Publish)
+	}
 	return b.String()
 }
+
+// Ports are those of a front; zero: not known.
+type Ports struct{ Publish, Request int }
+
+// What a minion takes without master_port and publish_port (salt/config/__init__.py).
+const (
+	usualPublish = 4505
+	usualRequest = 4506
+)
 
 // JoinString gives the line with which another node joins; it is a secret.
 func (m *Machine) JoinString() (string, error) {

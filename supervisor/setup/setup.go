@@ -291,6 +291,7 @@ type Failure struct {
 type Done struct {
 	Addresses  []string `json:"addresses"`         // for minions
 	MinionConf string   `json:"minionConf"`        // the lines for /etc/salt/minion.d
+	Finger     string   `json:"finger,omitempty"`  // of the masters' key
 	States     string   `json:"states,omitempty"`  // the folder of states
 	Pillars    string   `json:"pillars,omitempty"` // the folder of pillars
 	JoinString string   `json:"joinString"`        // for the next node; secret. Empty: none can join

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// minionConfig is what a minion is configured with, for machines.
+type minionConfig struct {
+	Masters     []string `json:"masters"`
+	Finger      string   `json:"masterFinger,omitempty"` // empty: not known on this node
+	PublishPort int      `json:"publishPort"`
+	RequestPort int      `json:"requestPort"`
+	Text        string   `json:"text"` // the lines
+}
+
+func minionConfigCommand(f *flags) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "minion-config", Short: "Print the lines with which a minion finds this cluster", Args: cobra.NoArgs,
+		Long: `minion-config prints the addresses of the masters, the fingerprint of their key,
+and the ports when they are not Salt's usual ones, as lines for a minion's
+/etc/salt/minion.d/master.conf. Nothing of it is secret.`,
+		Example: `  applianced minion-config
+  applianced minion-config --json | jq -r .masterFinger`,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print it for machines")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c := f.client()
+		doc, err := c.Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		progress, err := c.SetupProgress(cmd.Context())
+		if err != nil {
+			return err
+		}
+		conf, err := configOfMinions(doc, progress.Done)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return writeJSON(cmd.OutOrStdout(), conf)
+		}
+		if conf.Finger == "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), "the fingerprint of the masters' key is not known here: a minion trusts the first master that it meets (sudo salt-key -F master prints it)")
+		}
+		_, err = io.WriteString(cmd.OutOrStdout(), conf.Text)
+		return err
+	}
+	return cmd
+}
+
+// configOfMinions takes what the set-up knows, else what the status of a node does that
+// was configured by hand. done may be nil: the node was not set up by answers.
+func configOfMinions(d status.Document, done *setup.Done) (minionConfig, error) {
+	out := minionConfig{Masters: d.Front.Addresses, PublishPort: d.Front.PublishPort, RequestPort: d.Front.RequestPort}
+	switch {
+	case d.Arbiter() || done != nil && done.Arbiter:
+		return out, errors.New("this node is the cluster's arbiter and serves no minions: ask another node")
+	case done != nil:
+		out.Masters, out.Finger = done.Addresses, done.Finger
+	case d.Virtual != nil:
+		out.Masters = []string{d.Virtual.Address}
+	}
+	if len(out.Masters) == 0 {
+		return out, errors.New("the addresses for minions are not known yet: applianced status says how far this node is")
+	}
+	out.Text = setup.MinionConf(out.Masters, out.Finger, setup.Ports{Publish: out.PublishPort, Request: out.RequestPort})
+	return out, nil
+}
