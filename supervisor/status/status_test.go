@@ -268,3 +268,24 @@ func TestBackupLine(t *testing.T) {
 		}
 	}
 }
+
+// TestRemovedNodeServesNobody: a node that was removed names no address for minions (m30
+// of the second hunt).
+func TestRemovedNodeServesNobody(t *testing.T) {
+	d := Document{Health: NotServing, Node: "n2", Front: Front{Addresses: []string{"10.0.0.2"}, PublishPort: 4505, RequestPort: 4506}}
+	written := func() string {
+		t.Helper()
+		var b strings.Builder
+		if err := WriteText(&b, d); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	if text := written(); !strings.Contains(text, "minions use 10.0.0.2") {
+		t.Errorf("a node that serves:\n%s", text)
+	}
+	d.Problems = []Problem{{Code: NodeRemoved, Severity: Fatal, Title: "this node was removed from the cluster"}}
+	if text := written(); strings.Contains(text, "minions use") {
+		t.Errorf("a removed one:\n%s", text)
+	}
+}

@@ -83,6 +83,28 @@ func (t *wording) line(format string, args ...any) {
 	t.lines = append(t.lines, fmt.Sprintf(format, args...))
 }
 
+// front says where minions and programs reach this node; nobody uses one that was removed.
+func (t *wording) front() {
+	d := t.d
+	if slices.ContainsFunc(d.Problems, func(p Problem) bool { return p.Code == NodeRemoved }) {
+		return
+	}
+
+	ports := fmt.Sprintf("(ports %d and %d)", d.Front.PublishPort, d.Front.RequestPort)
+	if v := d.Virtual; v != nil {
+		on := "no node"
+		if len(v.Nodes) > 0 {
+			on = strings.Join(v.Nodes, " and ")
+		}
+		t.paragraph("", fmt.Sprintf("minions use %s %s, the virtual address, now on %s", v.Address, ports, on))
+	} else if len(d.Front.Addresses) > 0 {
+		t.paragraph("", fmt.Sprintf("minions use %s %s", strings.Join(d.Front.Addresses, ", "), ports))
+	}
+	if a := d.Front.API; a != nil {
+		t.paragraph("", fmt.Sprintf("Salt's API is on port %d there, %s", a.Port, a.served()))
+	}
+}
+
 func (t *wording) head() {
 	d := t.d
 	step := d.SetupStep
@@ -97,19 +119,7 @@ func (t *wording) head() {
 		}
 		t.paragraph("", text)
 	}
-	ports := fmt.Sprintf("(ports %d and %d)", d.Front.PublishPort, d.Front.RequestPort)
-	if v := d.Virtual; v != nil {
-		on := "no node"
-		if len(v.Nodes) > 0 {
-			on = strings.Join(v.Nodes, " and ")
-		}
-		t.paragraph("", fmt.Sprintf("minions use %s %s, the virtual address, now on %s", v.Address, ports, on))
-	} else if len(d.Front.Addresses) > 0 {
-		t.paragraph("", fmt.Sprintf("minions use %s %s", strings.Join(d.Front.Addresses, ", "), ports))
-	}
-	if a := d.Front.API; a != nil {
-		t.paragraph("", fmt.Sprintf("Salt's API is on port %d there, %s", a.Port, a.served()))
-	}
+	t.front()
 	if d.Console != "" {
 		t.paragraph("", "browsers use "+d.Console)
 	}

@@ -70,12 +70,13 @@ func TestGivenByProperties(t *testing.T) {
 		"ls /run/saltern-seed; [ ! -e /run/never ] && echo 'nothing was run'":            "nothing was run",
 		"hostname; cat /etc/hostname":                                                    "0010\n0010",
 		"sudo touch /srv/salt/x.sls && sudo ls /var/lib/saltern/cluster/srv/salt":        "x.sls",
-		"curl -sk https://127.0.0.1:8000/ -o /dev/null && echo up":                       "up",
 	} {
 		if out := v.run(t, command); !strings.Contains(out, want) {
 			t.Errorf("%s: no %q in %s", command, want, out)
 		}
 	}
+
+	v.wait(t, "up", "timeout 5 bash -c ': </dev/tcp/127.0.0.1/8000' && echo up")
 
 	v.run(t, `echo 'tcp dport 9100 ip saddr monitor.example.org acept' | sudo tee /etc/nftables.d/10-own.nft`)
 	v.away("sudo systemctl reboot")
