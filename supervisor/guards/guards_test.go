@@ -29,7 +29,7 @@ func (a answers) Run(_ context.Context, argv []string) (command.Output, error) {
 func TestLook(t *testing.T) {
 	const source = "^,*,192.0.2.1,2,6,377,33,0.000012,0.000012,0.0001\n"
 	said := func(text string) command.Output { return command.Output{Stdout: []byte(text)} }
-	well := answers{"sshd": {}, "chronyc": said(source), "systemctl": said("300\n"), "journalctl": said("Journal started\n")}
+	well := answers{sshd: {}, "chronyc": said(source), "systemctl": said("300\n"), "journalctl": said("Journal started\n")}
 	all := "salt-master (enforce)\nsalt-api (enforce)\n/usr/bin/other (complain)\n"
 	for _, c := range []struct {
 		name, profiles string
@@ -42,7 +42,7 @@ func TestLook(t *testing.T) {
 		{name: "complains", profiles: strings.Replace(all, "salt-api (enforce)", "salt-api (complain)", 1), want: []status.Code{status.ProfileOff}, cause: "complain"},
 		{name: "not loaded", profiles: "salt-api (enforce)\n", want: []status.Code{status.ProfileOff}, cause: "not loaded"},
 		{name: "off", want: []status.Code{status.ProfileOff, status.ProfileOff}, cause: "off in the kernel"},
-		{name: "sshd", profiles: all, program: "sshd", says: command.Output{Exit: 255, Stderr: []byte("/etc/ssh/sshd_config.d/9.conf: line 3: Bad configuration option: Prot")}, want: []status.Code{status.SSHConfig}, cause: "9.conf: line 3"},
+		{name: "sshd", profiles: all, program: sshd, says: command.Output{Exit: 255, Stderr: []byte("/etc/ssh/sshd_config.d/9.conf: line 3: Bad configuration option: Prot")}, want: []status.Code{status.SSHConfig}, cause: "9.conf: line 3"},
 		{name: "no source", profiles: all, program: "chronyc", want: []status.Code{status.TimeAway}, cause: "no source"},
 		{name: "deaf", profiles: all, program: "chronyc", says: said(strings.Replace(source, "377", "0", 1) + "^,?,192.0.2.2,0,6,0,4294967295,0,0,0\n"), want: []status.Code{status.TimeAway}, cause: "none of 2 sources"},
 		{name: "one of two hears", profiles: all, program: "chronyc", says: said(source + "^,?,192.0.2.2,0,6,0,4294967295,0,0,0\n")},

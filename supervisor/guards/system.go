@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,10 +83,18 @@ func (s System) profiles() (out []status.Finding) {
 	return out
 }
 
+// sshd wants to be called by its whole path.
+const sshd = "/usr/sbin/sshd"
+
+// notInstalled reports whether a program could not be run since it is not there.
+func notInstalled(err error) bool {
+	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
+}
+
 // ssh has sshd read its configuration, as its next start will.
 func (s System) ssh(ctx context.Context) []status.Finding {
-	out, err := s.Program.Run(ctx, []string{"sshd", "-t"})
-	if errors.Is(err, exec.ErrNotFound) {
+	out, err := s.Program.Run(ctx, []string{sshd, "-t"})
+	if notInstalled(err) {
 		return nil
 	}
 	if err == nil {
@@ -100,7 +109,7 @@ func (s System) ssh(ctx context.Context) []status.Finding {
 // clock asks chrony whether it hears a source of the time.
 func (s System) clock(ctx context.Context) []status.Finding {
 	out, err := s.Program.Run(ctx, []string{"chronyc", "-n", "-c", "-h", "/run/chrony/chronyd.sock", "sources"})
-	if errors.Is(err, exec.ErrNotFound) {
+	if notInstalled(err) {
 		return nil
 	}
 	if err == nil {

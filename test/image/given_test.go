@@ -88,6 +88,14 @@ func TestGivenByProperties(t *testing.T) {
 	if out := v.run(t, "applianced status || true"); !strings.Contains(out, "10-own.nft") || !strings.Contains(out, "line 1") || strings.Contains(out, "SCA-507") {
 		t.Errorf("the wrong rule is not named, or the firewall is said to be another: %s", out)
 	}
+	v.wait(t, `"at"`, "cat /run/saltern-guards/system.json")
+	looked := v.run(t, "cat /run/saltern-guards/system.json")
+	t.Log("what guards the machine: ", looked)
+	for _, code := range []string{"SCA-509", "SCA-510", "SCA-605"} {
+		if strings.Contains(looked, code) {
+			t.Errorf("a new machine has %s: %s", code, looked)
+		}
+	}
 }
 
 // TestGivenPacked: user-data that is packed sets the machine up (F6).

@@ -56,8 +56,14 @@ func TestNode(t *testing.T) {
 		}
 	})
 
-	wizard.form("ssh-ed25519 "+strings.Repeat("A", 68)+" ops", "node1", m.Address)
+	wizard.form(somebody, "node1", m.Address)
 	m.wait(t, 120*time.Second, "HEALTHY", "applianced", "status")
+	if out := m.run(t, "sh", "-c", "hostname; cat /etc/hostname; echo x: >/srv/salt/x.sls; ls /var/lib/saltern/cluster/srv/salt /srv/cluster/srv/salt 2>/dev/null; ls -d /srv/pillar/."); !strings.HasPrefix(out, "node1\nnode1\n") || !strings.Contains(out, "x.sls") {
+		t.Errorf("host name, states and pillars: %s", out)
+	}
+	if out := m.run(t, "/etc/update-motd.d/10-uname"); !strings.Contains(out, "node1: healthy") || !strings.Contains(out, "/srv/salt") {
+		t.Errorf("who logs in reads: %s", out)
+	}
 	wizard.page("This node is ready", "\r")
 	wizard.page("minions use", "") // the console page
 	console := &networkPage{pages: wizard, m: m}
