@@ -21,6 +21,7 @@ type Options struct {
 	Host, RootPrefix   string
 	Port               int
 	Cert, Key, Chain   string // PEM files; Cert is "" with disable_ssl
+	MinionConf         string // the file that is served to everybody as /minion.conf; "" for none
 	Behind, Balancers  string // where the load balancers come, and the file that names them; "" for none
 	Debug              bool   // errors say what went wrong
 	AccessFile         string // "" for none
@@ -95,6 +96,7 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 		IPs: r.texts("authorized_ips"), Origins: r.texts("cors_origin"),
 		Clients: m.Raw.Texts("netapi_enable_clients"), RawShell: value.Truth(m.Raw.Value("netapi_allow_raw_shell")), Timeout: 300,
 	}
+	o.MinionConf = given.Str("minion_conf")
 	if at != "" {
 		o.Behind, o.Balancers = at, given.Str("balancers")
 	}
@@ -162,7 +164,7 @@ func complete(section, given *value.Map) *value.Map {
 	}
 	own = own || value.Truth(section.Value("disable_ssl"))
 	for _, k := range given.Keys() {
-		if _, said := section.Get(k); !said && !(own && strings.HasPrefix(k, "ssl_")) && k != "behind" && k != "balancers" {
+		if _, said := section.Get(k); !said && !(own && strings.HasPrefix(k, "ssl_")) && k != "behind" && k != "balancers" && k != "minion_conf" {
 			out.Set(k, given.Value(k))
 		}
 	}

@@ -17,6 +17,10 @@ import (
 // readyPath is where load balancers ask; it is none of Salt's.
 const readyPath = "/readyz"
 
+// minionConfPath is where everybody gets the lines with which a minion finds the cluster;
+// it is none of Salt's.
+const minionConfPath = "/minion.conf"
+
 const (
 	lifeTime = 3 * time.Second // for the master to give a sign of life
 	lifeHold = time.Second     // for which the last one counts

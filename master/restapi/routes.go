@@ -124,6 +124,8 @@ func (s *Server) serve(q *request) error {
 		return s.file(q, s.opts.App)
 	}
 	switch {
+	case s.opts.MinionConf != "" && path == minionConfPath:
+		return s.file(q, s.opts.MinionConf)
 	case s.opts.App != "" && under(path, s.opts.AppPath):
 		return s.file(q, s.opts.App)
 	case s.static != nil && under(path, s.opts.StaticPath):

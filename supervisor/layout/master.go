@@ -144,7 +144,7 @@ const defaultAPIPort = 8000
 
 // apiOptions are what salt-api takes where rest_cherrypy says nothing.
 func apiOptions(s *settings.Settings) map[string]any {
-	opts := map[string]any{"host": apiHost(s), "port": cmp.Or(s.Front.APIPort, defaultAPIPort), "ssl_crt": s.APICert(), "ssl_key": s.APICert(), "console": true}
+	opts := map[string]any{"host": apiHost(s), "port": cmp.Or(s.Front.APIPort, defaultAPIPort), "ssl_crt": s.APICert(), "ssl_key": s.APICert(), "console": true, "minion_conf": s.APIMinionConf()}
 	if s.APIBehind() {
 		opts["behind"], opts["balancers"] = s.MasterAPI(), s.APIBalancers()
 	}

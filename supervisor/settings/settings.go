@@ -385,6 +385,9 @@ func (s *Settings) MasterAPI() string { return join(s.Master.Address, s.Master.A
 // APIBalancers is the file with the addresses of the load balancers, for salt-api.
 func (s *Settings) APIBalancers() string { return filepath.Join(s.APIDir(), "balancers") }
 
+// APIMinionConf is the file with the lines for minions, which salt-api serves to everybody.
+func (s *Settings) APIMinionConf() string { return filepath.Join(s.APIDir(), "minion.conf") }
+
 func (s *Settings) front(port int) (out []string) {
 	for _, a := range s.Front.Addresses {
 		out = append(out, join(a, port))

@@ -143,6 +143,20 @@ func (a *saltAPI) nameBalancers() error {
 	return err
 }
 
+// writeMinionConf writes down for salt-api what minions are configured with, once the
+// set-up knows it. A node that was configured by hand has no such file.
+func (a *saltAPI) writeMinionConf() error {
+	if a.Setup == nil {
+		return nil
+	}
+	done := a.Setup.Progress().Done
+	if done == nil || done.MinionConf == "" {
+		return nil
+	}
+	_, err := layout.WriteFile(a.Settings.APIMinionConf(), []byte(done.MinionConf), 0o644)
+	return err
+}
+
 // mark stands for the options that the master was last configured with, and for the
 // certificate.
 func (a *saltAPI) mark() string {
@@ -226,6 +240,9 @@ func (a *saltAPI) follow(ctx context.Context, began string) {
 	for round := 0; ; round++ {
 		if round%apiOpens == 0 {
 			a.open(ctx, port(a.at.Load().URL))
+			if err := a.writeMinionConf(); err != nil {
+				a.Log.Warn("salt-api does not serve the lines for minions, or old ones", "error", err)
+			}
 		}
 		if pause.About(ctx, apiLook) != nil {
 			return
