@@ -94,6 +94,10 @@ func (m *Machine) folders(a Answers) (states, pillars string) {
 	if m.cfg.Ours {
 		return "/srv/salt", "/srv/pillar"
 	}
+	a, err := m.completed(a)
+	if err != nil {
+		return "", ""
+	}
 	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
 	if err != nil {
 		return "", ""

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
 )
 
 // TestNodeName: machines that all have the image's name get different ones.
@@ -75,6 +77,37 @@ func TestMachineIsCalledAsItsNode(t *testing.T) {
 			err := m.nameMachine(t.Context(), Answers{Node: "n1", Network: Network{Hostname: c.given}})
 			if got != c.want || (err != nil) != c.stops {
 				t.Errorf("called %q, want %q; %v", got, c.want, err)
+			}
+		})
+	}
+}
+
+// TestFoldersOfStates: the place of states is that of the storage that the machine has
+// got, also where the cluster said which (M2 of the second hunt).
+func TestFoldersOfStates(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, joinedStorage), []byte("kind: volume\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	answers := func(mode Mode, s Storage) Answers {
+		return Answers{Mode: mode, Cluster: "c", Node: "n1", Address: "10.0.0.1", Front: []string{"0.0.0.0"}, Storage: s}
+	}
+	for _, c := range []struct {
+		name    string
+		ours    bool
+		answers Answers
+		want    string
+	}{
+		{name: "image", ours: true, answers: answers(Join, Storage{}), want: "/srv/salt"},
+		{name: "joined a volume", answers: answers(Join, Storage{}), want: "/srv/cluster/srv/salt"},
+		{name: "alone", answers: answers(Form, Storage{Kind: settings.LocalStorage}), want: dir + "/cluster/srv/salt"},
+		{name: "shared directory", answers: answers(Form, Storage{Kind: settings.DirectoryStorage, Path: "/mnt/nfs"}), want: "/mnt/nfs/srv/salt"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := &Machine{cfg: Config{Ours: c.ours, DataDir: dir, NodeDir: dir, Base: Base{DataDir: dir}}}
+			states, pillars := m.folders(c.answers)
+			if states != c.want || pillars != strings.TrimSuffix(c.want, "salt")+"pillar" {
+				t.Errorf("%q %q, want %q", states, pillars, c.want)
 			}
 		})
 	}

@@ -357,28 +357,39 @@ func (m *Machine) admitted(a Answers, met *nodeapi.Met) error {
 	return err
 }
 
+// completed adds to the answers of a machine that joins what its cluster said when
+// it was admitted.
+func (m *Machine) completed(a Answers) (Answers, error) {
+	if a.Mode != Join {
+		return a, nil
+	}
+	k, err := nodes.OpenKeeper(m.cfg.DataDir, "")
+	if err != nil {
+		return a, err
+	}
+	a.Cluster = k.Table().Cluster
+	b, err := readBounded(filepath.Join(m.cfg.NodeDir, joinedStorage))
+	if err != nil {
+		return a, fmt.Errorf("what the cluster said about its storage: %w", err)
+	}
+	var st Storage
+	if err := yaml.Unmarshal(b, &st); err != nil {
+		return a, fmt.Errorf("what the cluster said about its storage: %w", err)
+	}
+	a.Storage.Kind = st.Kind
+	if a.Storage.Path == "" && st.Kind == settings.DirectoryStorage {
+		a.Storage.Path = st.Path
+	}
+	return a, nil
+}
+
 func (m *Machine) doConfig(ctx context.Context, a Answers) error {
 	if err := m.nameMachine(ctx, a); err != nil {
 		return err
 	}
-	if a.Mode == Join {
-		k, err := nodes.OpenKeeper(m.cfg.DataDir, "")
-		if err != nil {
-			return err
-		}
-		a.Cluster = k.Table().Cluster
-		b, err := readBounded(filepath.Join(m.cfg.NodeDir, joinedStorage))
-		if err != nil {
-			return fmt.Errorf("what the cluster said about its storage: %w", err)
-		}
-		var st Storage
-		if err := yaml.Unmarshal(b, &st); err != nil {
-			return fmt.Errorf("what the cluster said about its storage: %w", err)
-		}
-		a.Storage.Kind = st.Kind
-		if a.Storage.Path == "" && st.Kind == settings.DirectoryStorage {
-			a.Storage.Path = st.Path
-		}
+	a, err := m.completed(a)
+	if err != nil {
+		return err
 	}
 	text, err := Render(a, m.cfg.Base)
 	if err != nil {
