@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"strconv"
@@ -103,10 +104,32 @@ func ask(ctx context.Context, socket localsock.Client, whom, method, what string
 		return &refused
 	}
 	if err != nil {
-		return fmt.Errorf("ask the %s: %w", whom, err)
+		return unheard(whom, err)
 	}
 	if err := json.Unmarshal(b, out); err != nil {
 		return fmt.Errorf("the %s's answer cannot be read: %w", whom, err)
 	}
 	return nil
 }
+
+// unheard words why a program was not heard, for whoever asked for something: that it
+// does not run, or does not answer, and nothing of sockets.
+func unheard(whom string, err error) error {
+	op, dialed := errors.AsType[*net.OpError](err)
+	switch {
+	case errors.Is(err, errStranger), errors.Is(err, fs.ErrPermission), errors.Is(err, context.Canceled):
+		return fmt.Errorf("ask the %s: %w", whom, err)
+	case dialed && op.Op == "dial":
+		return &silence{whom + " of this node does not run", err}
+	}
+	return &silence{whom + " of this node does not answer", err}
+}
+
+// silence is an error with words of its own; what happened is in its chain.
+type silence struct {
+	text string
+	err  error
+}
+
+func (s *silence) Error() string { return "the " + s.text }
+func (s *silence) Unwrap() error { return s.err }

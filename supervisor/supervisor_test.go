@@ -25,6 +25,7 @@ import (
 	"saltern/supervisor/api"
 	"saltern/supervisor/history"
 	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/test/await"
 )
@@ -149,6 +150,7 @@ type run struct {
 	client *api.Client
 	notes  *notes
 	stop   func() error
+	base   setup.Base // where a node that is not set up has its folders
 }
 
 func newRun(t *testing.T) (*run, map[string]any) {
@@ -191,7 +193,7 @@ func (r *run) write(conf map[string]any) {
 func (r *run) start() {
 	r.t.Helper()
 	s := New(Options{ConfigPath: r.path, Hostname: "host", Version: "test", Executable: "/nowhere/applianced", Socket: r.dir + "/api.sock",
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Notify: r.notes})
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Notify: r.notes, Base: r.base})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

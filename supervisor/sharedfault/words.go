@@ -34,7 +34,7 @@ func Words(err error, s *settings.Settings) (text string, is bool) {
 		what, code, next = "the shared volume", status.VolumeHangs, "applianced storage status shows what is away"
 	}
 	say := func(how string, code status.Code) (string, bool) {
-		return fmt.Sprintf("%s %s (%s): it may not be done. %s; when it is back, look, and try again", what, how, code, next), true
+		return fmt.Sprintf("%s %s (%s), and what was asked may not have been done; next: %s; then look, and try again", what, how, code, next), true
 	}
 	if errors.Is(err, nodes.ErrShared) {
 		return say("does not answer", code)
@@ -57,10 +57,9 @@ func Words(err error, s *settings.Settings) (text string, is bool) {
 			code = status.VolumeNoQuorum
 		}
 		return say("takes no writes", code)
-	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR):
-		if !hidden(err, s.StorageDir()) {
-			return "", false // a file that somebody named
-		}
+	case errors.Is(err, unix.ENOENT) && !hidden(err, s.StorageDir()):
+		return "", false // a file that somebody named
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		if s.OnVolume() {
 			code = status.VolumeAbsent
 		}
