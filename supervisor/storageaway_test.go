@@ -56,7 +56,7 @@ func calls(c *api.Client) map[string]func(context.Context) error {
 
 // TestVerbsWhileStorageIsAway asks everything of a node that was set up and whose shared
 // folder has gone, and later is something else; its master runs and takes no questions. What people read has no word that only
-// programs know (M5 of the second hunt).
+// programs know (M5).
 func TestVerbsWhileStorageIsAway(t *testing.T) {
 	r, conf := newRun(t)
 	shared := filepath.Join(r.dir, "shared")

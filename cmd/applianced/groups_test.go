@@ -27,8 +27,7 @@ func TestVerbsAreGrouped(t *testing.T) {
 	}
 }
 
-// TestShortHelp: help fits a screen, and says how all of it is had (m23 of the second
-// hunt).
+// TestShortHelp: help fits a screen, and says how all of it is had (m23).
 func TestShortHelp(t *testing.T) {
 	help := func(args ...string) string {
 		t.Helper()

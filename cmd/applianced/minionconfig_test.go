@@ -8,7 +8,7 @@ import (
 )
 
 // TestMinionConfig: the lines that a minion needs, with ports when they are not Salt's
-// (m6 of the second hunt).
+// (m6).
 func TestMinionConfig(t *testing.T) {
 	front := status.Front{Addresses: []string{"10.0.0.1"}, PublishPort: 4505, RequestPort: 4506}
 	other := status.Front{Addresses: []string{"10.0.0.1"}, PublishPort: 14605, RequestPort: 14606}

@@ -8,8 +8,7 @@ import (
 )
 
 // TestImageIsAsOldAsItsNewestPart: not older, so that a new image is not said to lack
-// months of fixes, and not newer, so that the same parts give the same bytes (B2 of the
-// second hunt).
+// months of fixes, and not newer, so that the same parts give the same bytes (B2).
 func TestImageIsAsOldAsItsNewestPart(t *testing.T) {
 	const commit, older, newer = 1795000000, 1794000000, 1796000000
 	for _, c := range []struct {

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// TestNewestPackage: a tree is as new as its newest package, wherever that is (B2 of the
-// second hunt). Files that are not a package's, and those that its scripts have changed,
-// say nothing.
+// TestNewestPackage: a tree is as new as its newest package, wherever that is (B2). Files
+// that are not a package's, and those that its scripts have changed, say nothing.
 func TestNewestPackage(t *testing.T) {
 	root, dir := t.TempDir(), t.TempDir()
 	stamp, file := filepath.Join(dir, "stamp"), filepath.Join(dir, newestFile)

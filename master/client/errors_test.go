@@ -11,7 +11,7 @@ import (
 )
 
 // TestErrorsForPeople: who has no right, or whose master does not run, reads that and the
-// next step, and nothing of sockets (M5 and m20 of the second hunt).
+// next step, and nothing of sockets (M5 and m20).
 func TestErrorsForPeople(t *testing.T) {
 	internals := []string{"ipc", "dial", "unix", "zmtp", "socket", "errno", "no such file"}
 	check := func(t *testing.T, err error, want string) {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestMinionConf: everybody gets the lines for minions where the appliance has written
-// them, by reading alone, and no other file (m6 of the second hunt).
+// them, by reading alone, and no other file (m6).
 func TestMinionConf(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "minion.conf")
 	ask := func(s *Server, method, url string) *httptest.ResponseRecorder {

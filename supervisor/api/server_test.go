@@ -25,8 +25,7 @@ func (n *awayNode) SetConfig([]byte) error               { return fmt.Errorf("%w
 func (n *awayNode) Output(string, int) ([]string, error) { return nil, n.err }
 
 // TestStorageAwayInWords: an answer of the local API names the cause and its code, and
-// no file that only programs know, whatever kind of error it is in (M5 of the second
-// hunt).
+// no file that only programs know, whatever kind of error it is in (M5).
 func TestStorageAwayInWords(t *testing.T) {
 	s := settings.Default("n1")
 	s.Storage.Kind, s.Storage.Path = settings.VolumeStorage, "/srv/cluster"

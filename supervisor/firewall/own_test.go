@@ -14,7 +14,7 @@ import (
 
 // TestOwnRulesTakeNothingDown: whatever stands in the folder of the administrator's
 // rules, the image's rules hold, right files are loaded, and each wrong one is named
-// with its line (F3 of the second hunt).
+// with its line (F3).
 func TestOwnRulesTakeNothingDown(t *testing.T) {
 	if !inNamespace(t) {
 		return

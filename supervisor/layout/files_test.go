@@ -9,7 +9,7 @@ import (
 )
 
 // TestLinkFiles: the link leads to the storage of now, also after a move and after a
-// link that was half made (M2 of the second hunt).
+// link that was half made (M2).
 func TestLinkFiles(t *testing.T) {
 	s := settings.Default("n1")
 	s.RuntimeDir = t.TempDir()

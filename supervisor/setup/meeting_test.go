@@ -11,7 +11,7 @@ import (
 )
 
 // TestPortsThatOpenLater: what the nodes' own firewalls open when a machine is admitted
-// is one line, and no warning; the node port has to be open now (M4 of the second hunt).
+// is one line, and no warning; the node port has to be open now (M4).
 // 255.255.255.255 is no machine, and says so at once.
 func TestPortsThatOpenLater(t *testing.T) {
 	const nobody, here = "255.255.255.255", "127.0.0.1"

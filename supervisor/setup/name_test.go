@@ -54,7 +54,7 @@ func TestImageHostname(t *testing.T) {
 
 // TestMachineIsCalledAsItsNode: a machine of the appliance's takes the name of its node,
 // and any machine the host name that the answers give it; a name that was given and
-// cannot be set stops the set-up (M3 of the second hunt).
+// cannot be set stops the set-up (M3).
 func TestMachineIsCalledAsItsNode(t *testing.T) {
 	refused := errors.New("no such service")
 	for _, c := range []struct {
@@ -83,7 +83,7 @@ func TestMachineIsCalledAsItsNode(t *testing.T) {
 }
 
 // TestFoldersOfStates: the place of states is that of the storage that the machine has
-// got, also where the cluster said which (M2 of the second hunt).
+// got, also where the cluster said which (M2).
 func TestFoldersOfStates(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, joinedStorage), []byte("kind: volume\n"), 0o600); err != nil {

@@ -49,8 +49,8 @@ func sshKeys(t *testing.T) map[string]string {
 }
 
 // TestSSHKeysAreParsed: a key that sshd could not use is refused where it is given,
-// also when one letter of it was lost; whoever has nothing else could not log in (M1
-// of the second hunt). ssh-keygen is the judge of those that are taken.
+// also when one letter of it was lost; whoever has nothing else could not log in (M1).
+// ssh-keygen is the judge of those that are taken.
 func TestSSHKeysAreParsed(t *testing.T) {
 	keygen, err := exec.LookPath("ssh-keygen")
 	if err != nil {

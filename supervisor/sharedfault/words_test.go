@@ -17,7 +17,7 @@ import (
 )
 
 // TestWords: whatever the shared storage says, people read the cause with its code and
-// the next step, and no name of a temporary file or error number (M5 of the second hunt).
+// the next step, and no name of a temporary file or error number (M5).
 func TestWords(t *testing.T) {
 	const dir = "/srv/cluster"
 	s := settings.Default("n1")

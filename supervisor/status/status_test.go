@@ -269,8 +269,7 @@ func TestBackupLine(t *testing.T) {
 	}
 }
 
-// TestRemovedNodeServesNobody: a node that was removed names no address for minions (m30
-// of the second hunt).
+// TestRemovedNodeServesNobody: a node that was removed names no address for minions (m30).
 func TestRemovedNodeServesNobody(t *testing.T) {
 	d := Document{Health: NotServing, Node: "n2", Front: Front{Addresses: []string{"10.0.0.2"}, PublishPort: 4505, RequestPort: 4506}}
 	written := func() string {

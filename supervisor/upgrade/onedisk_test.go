@@ -40,7 +40,7 @@ func fakePartitions(t *testing.T, disks map[uint64]string) string {
 }
 
 // TestUpgradeWritesToItsOwnDisk: with the disk of another machine attached a label may
-// lead there (F13 of the second hunt).
+// lead there (F13).
 func TestUpgradeWritesToItsOwnDisk(t *testing.T) {
 	one, two, other, mapped := unix.Mkdev(254, 1), unix.Mkdev(254, 2), unix.Mkdev(254, 17), unix.Mkdev(253, 0)
 	sysfs := fakePartitions(t, map[uint64]string{one: "vda", two: "vda", other: "vdb", mapped: "dm-0"})
@@ -64,7 +64,7 @@ func TestUpgradeWritesToItsOwnDisk(t *testing.T) {
 
 // TestGivenUpVersionIsTold: a version that was tried and left by itself is told until its
 // slot is filled anew; one that somebody took back, or that waits for its first boot, is
-// not (F15 of the second hunt).
+// not (F15).
 func TestGivenUpVersionIsTold(t *testing.T) {
 	b, key := version(t, "cloud")
 	s := machine(t, "saltern.slot=a", grubenv.Env{"slot": "a"})

@@ -11,7 +11,7 @@ import (
 )
 
 // TestDataDiskIsKnownByItsIdentity: a disk of another node with the same label is not
-// taken for this node's (F13 of the second hunt).
+// taken for this node's (F13).
 func TestDataDiskIsKnownByItsIdentity(t *testing.T) {
 	dir := t.TempDir()
 	oldLabel, oldUUID := byLabel, byUUID
