@@ -91,7 +91,7 @@ func TestGivenByProperties(t *testing.T) {
 	v.wait(t, `"at"`, "cat /run/saltern-guards/system.json")
 	looked := v.run(t, "cat /run/saltern-guards/system.json")
 	t.Log("what guards the machine: ", looked)
-	for _, code := range []string{"SCA-509", "SCA-510", "SCA-605"} {
+	for _, code := range []string{"SCA-509", "SCA-510", "SCA-608"} {
 		if strings.Contains(looked, code) {
 			t.Errorf("a new machine has %s: %s", code, looked)
 		}
