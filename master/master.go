@@ -314,7 +314,7 @@ func (m *Master) openServices(context.Context) error {
 	m.openPillar()
 	m.openRunners()
 	m.openReactor()
-	m.schedule = schedule.New(schedule.Config{Entries: m.cfg.Schedule, Call: m.runs.Call, Workers: m.cfg.ReactorThreads, MayAct: m.cluster.MayAct, Log: m.log})
+	m.openSchedule()
 	m.minions = m.openMinions()
 	table := m.minions.Methods()
 	maps.Copy(table, m.openLocal().Methods())

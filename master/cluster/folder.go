@@ -30,6 +30,9 @@ const (
 	clusterPub = "cluster.pub"
 )
 
+// ScheduleFile is what masters have run of the schedule; see package schedule.
+const ScheduleFile = "schedule.saltern"
+
 // JobsDir is where masters hand over the records of jobs; see package jobs.
 const JobsDir = "jobs"
 

@@ -50,7 +50,7 @@ func (l *Loader) Load(path string) (*Master, error) {
 	if err != nil {
 		return nil, fmt.Errorf("built-in defaults: %w", err)
 	}
-	r := &reader{origins: make(map[string]origin)}
+	r := &reader{origins: make(map[string]origin), places: make(map[string]origin)}
 	a := &assembly{loader: l, reader: r, opts: opts, over: r.overrides(path, opts.Str("default_include")), known: builtin().options}
 	opts.Set("user", l.user())
 	a.check()

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"saltern/master/internal/schedule/plan"
 	"saltern/master/value"
 )
 
@@ -27,6 +28,9 @@ type Master struct {
 	// Set are the options that the files set, in the order of the files and their lines;
 	// of one that several set, where it was set last.
 	Set []Setting
+	// Plan is what is obeyed of the option schedule, and PlanProblems what is not.
+	Plan         *plan.Plan
+	PlanProblems []plan.Problem
 
 	Identity
 	Paths

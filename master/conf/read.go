@@ -30,6 +30,7 @@ type origin struct {
 // reader collects the options of all files.
 type reader struct {
 	origins  map[string]origin
+	places   map[string]origin // of keys in maps of options, by saltyaml.Below
 	notes    []Note
 	settings []Setting
 	faults   []*Fault
@@ -58,9 +59,20 @@ func (r *reader) overrides(path, defaultInclude string) *value.Map {
 	}
 	include, _ := opts.Get("include")
 	for _, part := range []*value.Map{r.include(defaultInclude, path, false, 0), r.include(include, path, true, 0)} {
+		r.noteReplaced(opts, part)
 		opts.Update(part)
 	}
 	return opts
+}
+
+// noteReplaced notes that files of an include replace the schedule of the main file, as with
+// Salt; those of several includes are joined.
+func (r *reader) noteReplaced(opts, part *value.Map) {
+	if _, also := part.Get(scheduleOption); also && opts.Map(scheduleOption).Len() > 0 {
+		o := r.origins[scheduleOption]
+		text := "this schedule replaces that of the file before, as with Salt"
+		r.notes = append(r.notes, Note{Level: slog.LevelWarn, Option: scheduleOption, Path: o.path, Line: o.line, Text: text})
+	}
 }
 
 // file reads one file. Option names that are not text become text.
@@ -94,6 +106,9 @@ func (r *reader) file(path string) (*value.Map, *Fault) {
 		} else {
 			r.note(slog.LevelWarn, path, "option name %v is not text, ignored", k)
 		}
+	}
+	for name, line := range saltyaml.LinesBelow(b, scheduleOption, 2) {
+		r.places[name] = origin{path, line}
 	}
 	if v, ok := m.Get("id"); ok && v != nil {
 		if c, ok := convert(v, "str"); ok {

@@ -127,7 +127,27 @@ def work(request, begun):
     importlib.invalidate_caches()
     if request["op"] == "list":
         return listing(request)
+    if request["op"] == "return":
+        begun()
+        return give(request)
     return call(request, begun)
+
+
+def give(request):
+    """Hands a result to returners, as salt/utils/schedule.py handle_func does."""
+    opts = salt.config.client_config(request["config"])
+    returners = salt.loader.returners(opts, {})
+    failed = []
+    for name in request["returners"]:
+        function = f"{name}.returner"
+        if function not in returners:
+            failed.append(f"there is no returner {name}")
+            continue
+        try:
+            returners[function](request["result"])
+        except Exception as exc:  # pylint: disable=broad-except
+            failed.append(f"{name}: {exc}")
+    return {"failed": failed}
 
 
 def listing(request):

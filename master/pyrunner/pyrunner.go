@@ -16,6 +16,7 @@
 package pyrunner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,6 +149,22 @@ func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 		c.forget(call.Fun)
 	}
 	return ret, err
+}
+
+// Return hands the result of a job to returners, one after the other. The error names those
+// that do not exist or have failed.
+func (c *Caller) Return(ctx context.Context, returners []string, result *value.Map) error {
+	load := c.request("return")
+	load.Set("returners", value.List(returners))
+	load.Set("result", result)
+	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: load, Limit: maxTime})
+	if err != nil {
+		return fmt.Errorf("hand a result to the returners %s: %w", strings.Join(returners, ", "), err)
+	}
+	if text := cmp.Or(reply.Str("error"), strings.Join(reply.Texts("failed"), "; ")); text != "" {
+		return fmt.Errorf("hand a result to returners: %s", text)
+	}
+	return nil
 }
 
 // request is what all requests to functions.py have.

@@ -104,6 +104,19 @@ func (r *Runs) call(ctx context.Context, c pyrunner.Call) (any, error) {
 	return ret, err
 }
 
+// Public returns a result of a function as everybody may see it who reads events.
+func (r *Runs) Public(fun string, named *value.Map, result any) any {
+	if secret(fun, named) || Private(fun) {
+		return NotForAll
+	}
+	return result
+}
+
+// Return hands a result to returners, which are Salt's or the administrator's and run in Python.
+func (r *Runs) Return(ctx context.Context, returners []string, result *value.Map) error {
+	return r.Python.Return(ctx, returners, result)
+}
+
 // drainTakes bounds how long the end of a call waits for the events that it has fired.
 const drainTakes = 2 * time.Second
 

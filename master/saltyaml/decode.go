@@ -191,13 +191,50 @@ func Lines(b []byte) map[string]int {
 		return nil
 	}
 	lines := make(map[string]int, len(root.Content)/2)
+	addLines(lines, root, "", 1)
+	return lines
+}
+
+// LinesBelow gives the lines of the keys in the map that is the value of a key of the map
+// b, and of those in its maps, down to so many levels: as [Below] names them.
+func LinesBelow(b []byte, key string, levels int) map[string]int {
+	root, err := parse(b)
+	if err != nil || root == nil || root.Kind != yaml.MappingNode {
+		return nil
+	}
+	lines := map[string]int{}
 	for i := 0; i+1 < len(root.Content); i += 2 {
-		k := root.Content[i]
-		if _, seen := lines[k.Value]; !seen && k.Kind == yaml.ScalarNode {
-			lines[k.Value] = k.Line
+		if root.Content[i].Value == key {
+			addLines(lines, root.Content[i+1], key, levels)
 		}
 	}
 	return lines
+}
+
+// Below names a key in the map that another key has, and so on.
+func Below(keys ...string) string { return strings.Join(keys, "\x00") }
+
+func addLines(lines map[string]int, node *yaml.Node, above string, levels int) {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	if node.Kind != yaml.MappingNode || levels == 0 {
+		return
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		k := node.Content[i]
+		if k.Kind != yaml.ScalarNode {
+			continue
+		}
+		name := k.Value
+		if above != "" {
+			name = Below(above, k.Value)
+		}
+		if _, seen := lines[name]; !seen {
+			lines[name] = k.Line
+		}
+		addLines(lines, node.Content[i+1], name, levels-1)
+	}
 }
 
 // fromZero knows the faults whose lines the library counts from zero, leaving

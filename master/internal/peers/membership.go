@@ -214,6 +214,22 @@ func (m *Membership) MayAct() bool {
 	return ok
 }
 
+// Own is MayAct with the term since which it is so: it grows with each owner.
+func (m *Membership) Own() (term uint64, ok bool) {
+	if m.Pool == nil {
+		return 1, true
+	}
+	return m.Pool.Own()
+}
+
+// ScheduleRecord is where the masters of a cluster note what they run of the schedule; "" alone.
+func (m *Membership) ScheduleRecord() string {
+	if m.Pool == nil {
+		return ""
+	}
+	return filepath.Join(m.Options.ClusterPKIDir, cluster.ScheduleFile)
+}
+
 // Heartbeat is how connections with minions are watched; Salt's way alone.
 func (m *Membership) Heartbeat(ttl time.Duration) zmtp.Heartbeat {
 	if m.Pool == nil {

@@ -1,165 +1,342 @@
 // Package schedule runs the master's own scheduled runners (option schedule).
+//
+// Each second it has package plan look at every entry. What is due is noted for the other
+// masters of the cluster, then waits for a worker, runs, and is told on the bus.
 package schedule
 
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"saltern/master/event"
 	"saltern/master/internal/background"
+	"saltern/master/internal/schedule/plan"
 	"saltern/master/redact"
 	"saltern/master/value"
+	"saltern/versioned"
 )
 
 // Config of a Schedule.
 type Config struct {
-	Entries *value.Map // the option schedule
+	Plan     *plan.Plan
+	Problems []plan.Problem // of the option; what is refused is listed
 	// Call calls a runner.
 	Call func(ctx context.Context, fun string, args []any, named *value.Map) (any, error)
+	// Fire puts an event on the bus; nil: nobody is told of results.
+	Fire func(tag string, data *value.Map)
+	// Return hands a result to returners of Salt's library.
+	Return func(ctx context.Context, returners []string, result *value.Map) error
+	// Public returns a result as everybody may see it who reads events.
+	Public func(fun string, named *value.Map, result any) any
+	NewJID func() string
+	ID     string // of this master
+	// Returners take the result of each run (schedule_returner).
+	Returners []string
 	// Workers is how many runs are at work at once; 0: 10, as reactor_worker_threads.
 	Workers int
-	// MayAct reports whether this master does what only one of a cluster may do.
-	MayAct func() bool
-	Log    *slog.Logger
+	// Own reports whether this master does what only one of a cluster may do, and since
+	// which term.
+	Own func() (term uint64, ok bool)
+	// Records is what the masters of the cluster know together; nil: this one is alone.
+	Records *Records
+	Now     func() time.Time // local, with a monotonic clock
+	Log     *slog.Logger
 }
 
-// Schedule runs entries with seconds, minutes, hours or days. Entries with
-// cron, when or once are reported as not supported.
+// Schedule runs the entries of a plan.
 //
 // Overflow policy: a run that finds all workers busy waits for one. One that is due while
-// as many runs of its entry as it allows wait or are at work (maxrunning, 1;
-// salt/utils/schedule.py _check_max_running) begins when one of them has ended; of
-// several only one does, and the log says how many were left out.
+// as many runs of its entry as it allows wait or are at work (maxrunning, 1) is left out,
+// as Salt does, and the log says how many were.
 type Schedule struct {
 	cfg     Config
 	entries []*entry
 	backlog *background.Backlog
+
+	mu     sync.Mutex
+	states []plan.State // of entries
+	failed string       // why runs could not be noted, as the log has it
+	// lastTime is of the look before, and lastCivil what the clock showed then; zero: none yet.
+	lastTime  time.Time
+	lastCivil time.Time
+	version   uint64 // of the record
+	term      uint64 // in which the states are known; 0: they are not
 }
 
 const (
 	defaultWorkers = 10
 	maxWaiting     = 10_000 // runs
+
+	// catchUp is how late a run may begin that nobody was there for: longer than another
+	// master needs to take over.
+	catchUp = 10 * time.Minute
+	// maxShift is how far the clock may be put forward for what it skips to run, late.
+	maxShift = 3 * time.Hour
+	// slack is how much the clock may differ from the time that has passed.
+	slack = 2 * time.Second
 )
 
+// entry is an entry with its runs.
 type entry struct {
-	name   string
-	fun    string
-	every  time.Duration
-	args   []any
-	kwargs *value.Map
-	start  bool
-	most   int64 // runs at once
-
+	*plan.Entry
 	running atomic.Int64  // that wait or are at work
 	missed  atomic.Uint64 // that were due while it was so
 }
 
-// New reads the entries.
-func New(cfg Config) *Schedule {
-	s := &Schedule{cfg: cfg}
-	s.backlog = background.NewBacklog(background.BacklogConfig{Workers: cmp.Or(cfg.Workers, defaultWorkers), Depth: maxWaiting, Now: time.Now})
-	for k, v := range cfg.Entries.All() {
-		name := fmt.Sprint(k)
-		e, ok := v.(*value.Map)
-		if !ok {
-			continue // enabled, splay and other settings of the whole
-		}
-		every := span(e, "seconds", time.Second) + span(e, "minutes", time.Minute) + span(e, "hours", time.Hour) + span(e, "days", 24*time.Hour)
-		enabled, set := e.Get("enabled")
-		if set && enabled == false {
-			continue
-		}
-		if every <= 0 || e.Str("function") == "" {
-			cfg.Log.Error("scheduled job is not supported: it needs a function and seconds, minutes, hours or days", "name", name)
-			continue
-		}
-		run, set := e.Get("run_on_start")
-		most, several := e.Int("maxrunning")
-		if !several || most < 1 {
-			most = 1
-		}
-		s.entries = append(s.entries, &entry{
-			name:   name,
-			fun:    e.Str("function"),
-			every:  every,
-			args:   e.List("args"),
-			kwargs: e.Map("kwargs"),
-			start:  !set || run != false,
-			most:   most,
-		})
-	}
-	return s
+// due is a run that is to begin.
+type due struct {
+	entry *entry
+	fun   string
 }
 
-func span(m *value.Map, key string, unit time.Duration) time.Duration {
-	v, _ := m.Get(key)
-	switch v := v.(type) {
-	case int64:
-		return time.Duration(v) * unit
-	case float64:
-		return time.Duration(v * float64(unit))
+// New makes a Schedule.
+func New(cfg Config) *Schedule {
+	s := &Schedule{cfg: cfg, states: make([]plan.State, len(cfg.Plan.Entries))}
+	s.backlog = background.NewBacklog(background.BacklogConfig{
+		Workers: cmp.Or(cfg.Workers, defaultWorkers),
+		Depth:   maxWaiting,
+		Now:     time.Now,
+	})
+	for _, e := range cfg.Plan.Entries {
+		s.entries = append(s.entries, &entry{Entry: e})
 	}
-	return 0
+	return s
 }
 
 // Stats returns the counters of runs.
 func (s *Schedule) Stats() background.BacklogStats { return s.backlog.Stats() }
 
-// Run calls each entry in its turn until ctx ends. What is at work then is cancelled.
+// Run looks at the entries each second until ctx ends. What is at work then is cancelled.
 func (s *Schedule) Run(ctx context.Context) {
-	var wg sync.WaitGroup
-	for _, e := range s.entries {
-		wg.Go(func() { s.loop(ctx, e) })
+	t := time.NewTicker(plan.Tick)
+	defer t.Stop()
+	for len(s.entries) > 0 {
+		for _, d := range s.look() {
+			s.begin(ctx, d)
+		}
+		select {
+		case <-t.C:
+			continue
+		case <-ctx.Done():
+		}
+		break
 	}
-	wg.Wait()
 	if left := s.backlog.Close(); left > 0 {
 		s.cfg.Log.Warn("scheduled runners that waited are lost, since the master stops", "runners", left)
 	}
 }
 
-func (s *Schedule) loop(ctx context.Context, e *entry) {
-	t := time.NewTicker(e.every)
-	defer t.Stop()
-	for first := true; ; first = false {
-		if (!first || e.start) && s.cfg.MayAct() {
-			s.begin(ctx, e)
-		}
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
+// look finds what is due now. In a cluster it is noted there when look returns.
+func (s *Schedule) look() []due {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	term, own := s.cfg.Own()
+	if !own {
+		s.term = 0
+		return nil
+	}
+	now := s.cfg.Now()
+	took := s.cfg.Records != nil && s.term != term
+	if took {
+		if err := s.takeOver(now); err != nil {
+			s.fault(err)
+			return nil
 		}
 	}
+
+	states, dues := s.walk(now)
+	if s.cfg.Records != nil && (took || len(dues) > 0) {
+		err := s.cfg.Records.save(s.record(term, states, now))
+		if errors.Is(err, versioned.ErrConflict) {
+			s.term = 0 // another master owns it, or did: its record counts
+		}
+		if err != nil {
+			s.fault(err)
+			return nil // they are due at the next look again
+		}
+		s.version++
+	}
+	s.fault(nil)
+	s.states = states
+	s.lastTime = now
+	s.lastCivil = plan.Civil(now).Truncate(plan.Tick)
+	s.term = term
+	return dues
+}
+
+// fault logs what keeps runs from being noted, once.
+func (s *Schedule) fault(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != s.failed {
+		s.cfg.Log.Error("scheduled runners wait, since other masters cannot be told of them", "error", err)
+	}
+	s.failed = text
+}
+
+// takeOver reads what the masters have run so far.
+func (s *Schedule) takeOver(now time.Time) error {
+	r, err := s.cfg.Records.load()
+	if err != nil {
+		return err
+	}
+	s.states = s.statesOf(r)
+	s.version = r.Version
+	s.lastTime = time.Time{}
+	s.lastCivil = r.Looked
+	if r.Version > 0 && r.Looked.After(plan.Civil(now)) {
+		s.lastCivil = time.Time{} // by another clock
+	}
+	return nil
+}
+
+func (s *Schedule) statesOf(r record) []plan.State {
+	states := make([]plan.State, len(s.entries))
+	for i, e := range s.entries {
+		if known := r.Entries[e.Key]; known.Digest == e.Digest {
+			states[i] = known.State
+		}
+	}
+	return states
+}
+
+func (s *Schedule) record(term uint64, states []plan.State, now time.Time) record {
+	r := record{
+		Version: s.version + 1,
+		Term:    term,
+		Looked:  plan.Civil(now).Truncate(plan.Tick),
+		Entries: map[string]entryRecord{},
+	}
+	for i, e := range s.entries {
+		r.Entries[e.Key] = entryRecord{e.Digest, states[i]}
+	}
+	return r
+}
+
+// walk looks at all entries from the look before until now. Of an entry that was due several
+// times meanwhile the last run is left.
+func (s *Schedule) walk(now time.Time) (states []plan.State, dues []due) {
+	civil := plan.Civil(now).Truncate(plan.Tick)
+	from, shift, gap := s.since(now, civil)
+	look := plan.Look{Enabled: s.cfg.Plan.Enabled, Splay: plan.SameSplay}
+	states = slices.Clone(s.states)
+	for i, e := range s.entries {
+		state := states[i]
+		if shift != 0 {
+			state = e.Shift(state, shift)
+		}
+		if gap {
+			state = e.Resume(state, from)
+		}
+		look.Running = int(e.running.Load())
+		fun := ""
+		state = e.Walk(state, from, civil, look, func(_ time.Time, due string) bool {
+			fun = due
+			return true
+		})
+		if state.Skipped == plan.SkipRunning && state.SkippedTime.After(from) {
+			e.missed.Add(1)
+		}
+		states[i] = state
+		if fun != "" {
+			dues = append(dues, due{e, fun})
+		}
+	}
+	return states, dues
+}
+
+// since returns the time from which on entries have not been looked at, by how much the
+// clock was put forward since the look before, and whether from is later than that look.
+func (s *Schedule) since(now, civil time.Time) (from time.Time, shift time.Duration, gap bool) {
+	if s.lastCivil.IsZero() {
+		return civil.Add(-plan.Tick), 0, false
+	}
+	from = s.lastCivil
+	if !s.lastTime.IsZero() {
+		shift = plan.Civil(now).Sub(plan.Civil(s.lastTime)) - now.Sub(s.lastTime)
+		if shift.Abs() < slack {
+			shift = 0
+		}
+	}
+	if shift != 0 && civil.After(from) && civil.Sub(from) <= maxShift {
+		return from, shift, false
+	}
+	if shift < 0 {
+		return civil.Add(-plan.Tick), shift, false
+	}
+	if oldest := civil.Add(-catchUp); from.Before(oldest) {
+		return oldest, shift, true
+	}
+	return from, shift, false
 }
 
 // begin has an entry run as soon as there is a worker.
-func (s *Schedule) begin(ctx context.Context, e *entry) {
-	if e.running.Load() >= e.most {
-		e.missed.Add(1)
+func (s *Schedule) begin(ctx context.Context, d due) {
+	if d.entry.DryRun {
 		return
 	}
-
-	e.running.Add(1)
-	err := s.backlog.Put(ctx, event.Weight(value.NewMap("args", e.args, "kwargs", e.kwargs)), func(ctx context.Context) {
-		if _, err := s.cfg.Call(ctx, e.fun, e.args, e.kwargs); err != nil && ctx.Err() == nil {
-			s.cfg.Log.Error("scheduled runner failed", "name", e.name, "fun", e.fun, "error", redact.Of(e.fun, e.args, e.kwargs).Error(err))
-		}
-		e.running.Add(-1)
-
-		missed := e.missed.Swap(0)
-		if missed > 1 {
-			s.cfg.Log.Warn("scheduled runner took longer than its interval; runs were left out", "name", e.name, "fun", e.fun, "runs", missed-1)
-		}
-		if missed > 0 && ctx.Err() == nil && s.cfg.MayAct() {
-			s.begin(ctx, e)
+	d.entry.running.Add(1)
+	weight := event.Weight(value.NewMap("args", d.entry.Args, "kwargs", d.entry.Kwargs))
+	err := s.backlog.Put(ctx, weight, func(ctx context.Context) {
+		s.run(ctx, d)
+		d.entry.running.Add(-1)
+		if missed := d.entry.missed.Swap(0); missed > 0 {
+			s.cfg.Log.Warn("scheduled runner was at work when it was due again; runs were left out", "name", d.entry.Name, "fun", d.fun, "runs", missed)
 		}
 	})
 	if err != nil {
-		e.running.Add(-1) // the master stops
+		d.entry.running.Add(-1) // the master stops
 	}
+}
+
+// run calls the function and tells of the result (salt/utils/schedule.py handle_func).
+func (s *Schedule) run(ctx context.Context, d due) {
+	e := d.entry
+	shown := redact.Of(d.fun, e.Args, e.Kwargs)
+	jid := s.cfg.NewJID()
+	result, err := s.cfg.Call(ctx, d.fun, e.Args, e.Kwargs)
+	if err != nil && ctx.Err() == nil {
+		s.cfg.Log.Error("scheduled runner failed", "name", e.Name, "fun", d.fun, "error", shown.Error(err))
+	}
+
+	data := e.result(s.cfg.ID, jid, d.fun, shown.FunArgs(), s.cfg.Now())
+	if err != nil {
+		data.Set("return", "Unhandled exception running "+d.fun)
+		data.Set("success", false)
+		data.Set("retcode", int64(254))
+	} else {
+		data.Set("return", s.cfg.Public(d.fun, e.Kwargs, shown.Result(result)))
+		data.Set("success", true)
+		data.Set("retcode", int64(0))
+	}
+	returners := slices.Clone(e.Returners)
+	for _, name := range s.cfg.Returners {
+		if !slices.Contains(returners, name) {
+			returners = append(returners, name)
+		}
+	}
+	if len(returners) > 0 && err == nil {
+		if err := s.cfg.Return(ctx, returners, e.toReturners(data)); err != nil && ctx.Err() == nil {
+			s.cfg.Log.Error("result of a scheduled runner is not with its returners", "name", e.Name, "fun", d.fun, "error", err)
+		}
+	}
+	if e.Silent || s.cfg.Fire == nil {
+		return
+	}
+	data.Set("cmd", "_return")
+	if len(returners) == 0 {
+		data.Set("jid", "req")
+		if e.Uncached {
+			data.Set("jid", "nocache")
+		}
+	}
+	s.cfg.Fire("__schedule_return", data)
 }

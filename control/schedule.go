@@ -1,0 +1,50 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// MaxScheduled is how many entries of a schedule are shown.
+const MaxScheduled = 1000
+
+// Schedule is the option schedule of a master, and when its entries run.
+type Schedule struct {
+	Enabled bool `json:"enabled"`
+	// Owner: this master runs it; in a cluster one does.
+	Owner   bool              `json:"owner"`
+	Entries []ScheduleEntry   `json:"entries"`           // the first [MaxScheduled]
+	Refused []ScheduleProblem `json:"refused,omitempty"` // do not run
+}
+
+// ScheduleEntry is one entry.
+type ScheduleEntry struct {
+	Name     string      `json:"name"`
+	Function string      `json:"function"`
+	Trigger  string      `json:"trigger"` // every 1m0s, cron, when, once
+	Enabled  bool        `json:"enabled"`
+	DryRun   bool        `json:"dry_run,omitempty"`
+	Running  int         `json:"running"` // runs that wait or are at work, on the owner
+	Next     []time.Time `json:"next"`    // the next runs; none: it does not run any more
+	LastRun  time.Time   `json:"last_run,omitzero"`
+	// Skipped is why it did not run when it was due last, in Salt's words (_skip_reason).
+	Skipped string `json:"skipped,omitempty"`
+}
+
+// ScheduleProblem is why an entry does not run.
+type ScheduleProblem struct {
+	Entry string `json:"entry"`         // "": all of them
+	Key   string `json:"key,omitempty"` // "": the entry as a whole
+	Text  string `json:"text"`
+}
+
+// Schedule returns the schedule of the master.
+func (c *Client) Schedule(ctx context.Context) (s Schedule, err error) {
+	if err := c.do(ctx, http.MethodGet, "schedule", nil, &s); err != nil {
+		return Schedule{}, err
+	}
+	s.Entries = s.Entries[:min(len(s.Entries), MaxScheduled)]
+	s.Refused = s.Refused[:min(len(s.Refused), MaxScheduled)]
+	return s, nil
+}

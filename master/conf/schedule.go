@@ -1,0 +1,56 @@
+package conf
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+
+	"saltern/master/internal/schedule/plan"
+	"saltern/master/saltyaml"
+)
+
+const scheduleOption = "schedule"
+
+// schedule reads the schedule, that in the option pillar included
+// (salt/utils/schedule.py _get_schedule), and notes what of it is not obeyed.
+func (a *assembly) schedule(m *Master) {
+	pillar := a.opts.Map("pillar")
+	entries := pillar.Map(scheduleOption).Clone()
+	entries.Update(m.Schedule)
+	whens := a.opts.Map("grains").Map("whens").Clone()
+	whens.Update(pillar.Map("whens"))
+
+	m.Plan, m.PlanProblems = plan.Read(entries, whens)
+	for _, p := range m.PlanProblems {
+		text := p.Text
+		if p.Key != "" {
+			text = p.Key + ": " + text
+		}
+		level := slog.LevelWarn
+		if p.Refused {
+			level = slog.LevelError
+		}
+		switch {
+		case p.Entry == "" && p.Refused:
+			text = "the schedule does not run: " + text
+		case p.Refused:
+			text = fmt.Sprintf("entry %s does not run: %s", p.Entry, text)
+		case p.Entry != "":
+			text = fmt.Sprintf("entry %s: %s", p.Entry, text)
+		}
+		o := a.placeIn(scheduleOption, p.Entry, p.Key)
+		a.notes = append(a.notes, Note{Level: level, Option: scheduleOption, Path: o.path, Line: o.line, Text: text})
+	}
+}
+
+// placeIn is where a key of an entry of an option was set; the entry, else the option, when
+// that is not known.
+func (a *assembly) placeIn(option, entry, key string) origin {
+	o := a.origins[option]
+	if entry == "" {
+		o = cmp.Or(a.places[saltyaml.Below(option, key)], o)
+		return o
+	}
+	o = cmp.Or(a.places[saltyaml.Below(option, entry)], o)
+	return cmp.Or(a.places[saltyaml.Below(option, entry, key)], o)
+}

@@ -1,0 +1,142 @@
+package schedule
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"saltern/master/value"
+)
+
+// masters is who owns the schedule of a cluster, as each master sees it.
+type masters struct {
+	mu    sync.Mutex
+	terms map[int]uint64 // of those that take themselves for the owner
+}
+
+func (m *masters) own(node int) func() (uint64, bool) {
+	return func() (uint64, bool) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		term, ok := m.terms[node]
+		return term, ok
+	}
+}
+
+func (m *masters) set(node int, term uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if term == 0 {
+		delete(m.terms, node)
+		return
+	}
+	m.terms[node] = term
+}
+
+// TestScheduleRunsOnceInCluster has three masters share a schedule while their owner is
+// killed, started again, or goes on in the belief that it still owns the schedule, at
+// generated moments: each run is begun exactly once, by whoever is there.
+func TestScheduleRunsOnceInCluster(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "schedule")
+			synctest.Test(t, func(t *testing.T) { changeOwners(t, seed, path) })
+		})
+	}
+}
+
+func changeOwners(t *testing.T, seed uint64, path string) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	b := newBench(t)
+	m := &masters{terms: map[int]uint64{}}
+	option := value.NewMap(
+		"cron", entryOf("a.cron", "cron", "* * * * *"),
+		"spread", entryOf("a.spread", "cron", "* * * * *", "splay", int64(20)),
+		"interval", entryOf("a.interval", "seconds", int64(20)),
+		"daily", entryOf("a.daily", "when", "00:10:30"),
+		"start", entryOf("a.start", "days", int64(1)),
+	)
+	start := func(node int) (stop func()) {
+		cfg := b.config(option)
+		cfg.Now = func() time.Time { return time.Now().UTC() }
+		cfg.Own = m.own(node)
+		cfg.Records = OpenRecords(path)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			New(cfg).Run(ctx)
+			close(ended)
+		}()
+		return func() {
+			cancel()
+			<-ended
+		}
+	}
+	var stops [3]func()
+	for node := range stops {
+		stops[node] = start(node)
+	}
+
+	owner := 0
+	m.set(owner, 1)
+	for term := uint64(2); time.Since(b.began) < 20*time.Minute; term++ {
+		time.Sleep(time.Duration(10_000+r.IntN(80_000))*time.Millisecond + time.Millisecond)
+		last := owner
+		owner = (owner + 1 + r.IntN(2)) % 3
+		switch r.IntN(3) {
+		case 0: // killed, and started again
+			stops[last]()
+			m.set(last, 0)
+			stops[last] = start(last)
+			time.Sleep(time.Duration(r.IntN(9_000)) * time.Millisecond)
+			m.set(owner, term)
+		case 1: // gives the schedule up
+			m.set(last, 0)
+			time.Sleep(time.Duration(r.IntN(9_000)) * time.Millisecond)
+			m.set(owner, term)
+		default: // does not see yet that another one owns it
+			m.set(owner, term)
+			time.Sleep(time.Duration(r.IntN(9_000)) * time.Millisecond)
+			m.set(last, 0)
+		}
+	}
+	for _, stop := range stops {
+		stop()
+	}
+
+	for _, c := range []struct {
+		fun    string
+		period time.Duration
+		late   time.Duration // at most: nobody was there for 9 s, and the splay
+		first  int
+	}{
+		{"a.cron", time.Minute, 11 * time.Second, 1},
+		{"a.spread", time.Minute, 31 * time.Second, 1},
+		{"a.interval", 20 * time.Second, 11 * time.Second, 0},
+	} {
+		runs := map[int]int{} // by period
+		for _, d := range b.calls[c.fun] {
+			runs[int(d/c.period)]++
+			if d%c.period > c.late {
+				t.Errorf("%s ran after %v", c.fun, d)
+			}
+		}
+		for i := c.first; i < int(20*time.Minute/c.period); i++ {
+			if runs[i] != 1 {
+				t.Errorf("%s ran %d times in period %d", c.fun, runs[i], i)
+			}
+		}
+	}
+	if len(b.calls["a.start"]) != 1 || len(b.calls["a.daily"]) != 1 {
+		t.Errorf("at the start %v, daily %v", b.calls["a.start"], b.calls["a.daily"])
+	}
+	if text := b.log.String(); strings.Contains(text, "ERROR") && !strings.Contains(text, "another version has come first") {
+		t.Errorf("log:\n%s", text)
+	}
+}

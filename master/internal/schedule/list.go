@@ -1,0 +1,71 @@
+package schedule
+
+import (
+	"slices"
+	"time"
+
+	"saltern/control"
+	"saltern/master/internal/schedule/plan"
+)
+
+// maxListed bounds the runs to come that are listed of an entry.
+const maxListed = 100
+
+// List returns the entries with their next runs, at most so many of each.
+func (s *Schedule) List(most int) (control.Schedule, error) {
+	states, own, err := s.known()
+	if err != nil {
+		return control.Schedule{}, err
+	}
+
+	now := s.cfg.Now()
+	list := control.Schedule{
+		Enabled: s.cfg.Plan.Enabled,
+		Owner:   own,
+		Entries: []control.ScheduleEntry{},
+	}
+	for i, e := range s.entries {
+		item := control.ScheduleEntry{
+			Name:     e.Name,
+			Function: e.Fun,
+			Trigger:  e.Trigger(),
+			Enabled:  e.Enabled && s.cfg.Plan.Enabled,
+			DryRun:   e.DryRun,
+			Running:  int(e.running.Load()),
+			LastRun:  local(states[i].LastRun, now),
+			Skipped:  states[i].Skipped,
+			Next:     []time.Time{},
+		}
+		for _, run := range s.cfg.Plan.Upcoming(e.Entry, states[i], plan.Civil(now), min(most, maxListed)) {
+			item.Next = append(item.Next, local(run.At, now))
+		}
+		list.Entries = append(list.Entries, item)
+	}
+	for _, p := range s.cfg.Problems {
+		if p.Refused {
+			list.Refused = append(list.Refused, control.ScheduleProblem{Entry: p.Entry, Key: p.Key, Text: p.Text})
+		}
+	}
+	return list, nil
+}
+
+// known returns what is known of the entries: where another master owns the schedule, what
+// that one has noted.
+func (s *Schedule) known() (states []plan.State, own bool, err error) {
+	_, own = s.cfg.Own()
+	if s.cfg.Records != nil && !own {
+		r, err := s.cfg.Records.load()
+		return s.statesOf(r), false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.states), own, nil
+}
+
+// local returns the time at which a clock on the wall shows civil, in the zone of now.
+func local(civil, now time.Time) time.Time {
+	if civil.IsZero() {
+		return civil
+	}
+	return time.Date(civil.Year(), civil.Month(), civil.Day(), civil.Hour(), civil.Minute(), civil.Second(), 0, now.Location())
+}

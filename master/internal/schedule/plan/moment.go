@@ -1,0 +1,234 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// moment is a time as an administrator writes it. Parts of the date that he leaves out are
+// those of the day on which it is looked at.
+//
+// Salt reads such text with dateutil.parser.parse. The spellings that are taken here mean
+// what they mean there; text that dateutil understands in other ways is refused.
+type moment struct {
+	year    int // 0: this year
+	month   time.Month
+	day     int // 0: today, or the next such weekday
+	weekday time.Weekday
+	named   bool // weekday was given
+	clock   time.Duration
+}
+
+var (
+	momentWords   = regexp.MustCompile(`[\s,]+`)
+	isoDate       = regexp.MustCompile(`^(\d{4})[-/](\d{1,2})[-/](\d{1,2})$`)
+	isoBoth       = regexp.MustCompile(`^(\d{4}-\d{2}-\d{2})t(\d{2}:.*)$`)
+	slashDate     = regexp.MustCompile(`^(\d{1,2})[-/](\d{1,2})[-/](\d{4})$`)
+	ordinal       = regexp.MustCompile(`^(\d{1,2})(?:st|nd|rd|th)?$`)
+	fourDigits    = regexp.MustCompile(`^\d{4}$`)
+	clockText     = regexp.MustCompile(`^(\d{1,2})(?::(\d{2}))?(?::(\d{2}))?(am|pm)?$`)
+	zonedText     = regexp.MustCompile(`(?i)(\d([+-]\d{2}:?\d{2}|z)|\b(utc|gmt))\s*$`)
+	errNotAMoment = errors.New("it is none of: 17:00, 5:00pm, Monday 5pm, 2027-01-31, 2027-01-31 17:00, 2027-01-31T17:00:00, 1/31/2027 5:00pm, January 31, 2027 5pm")
+)
+
+var (
+	monthNames   = monthsByName()
+	weekdayNames = weekdaysByName()
+)
+
+func monthsByName() map[string]time.Month {
+	names := map[string]time.Month{"sept": time.September}
+	for m := time.January; m <= time.December; m++ {
+		name := strings.ToLower(m.String())
+		names[name] = m
+		names[name[:3]] = m
+	}
+	return names
+}
+
+func weekdaysByName() map[string]time.Weekday {
+	names := map[string]time.Weekday{}
+	for d := time.Sunday; d <= time.Saturday; d++ {
+		name := strings.ToLower(d.String())
+		names[name] = d
+		names[name[:3]] = d
+	}
+	return names
+}
+
+// maxMoment bounds the text of a moment, in bytes.
+const maxMoment = 200
+
+// parseMoment reads a moment.
+func parseMoment(text string) (m moment, err error) {
+	if len(text) > maxMoment {
+		return m, fmt.Errorf("more than %d bytes", maxMoment)
+	}
+	if zonedText.MatchString(text) {
+		return m, errors.New("a time zone is not possible; times are those of this master's clock")
+	}
+	lower := strings.ToLower(strings.TrimSpace(text))
+	if both := isoBoth.FindStringSubmatch(lower); both != nil {
+		lower = both[1] + " " + both[2]
+	}
+
+	p := momentParser{words: momentWords.Split(lower, -1)}
+	for len(p.words) > 0 && err == nil {
+		err = p.word()
+	}
+	if err == nil {
+		err = p.finish()
+	}
+	return p.moment, err
+}
+
+// momentParser reads words from the left.
+type momentParser struct {
+	words   []string
+	moment  moment
+	hasDate bool
+	hasTime bool
+}
+
+// take returns the first word and drops it; "" when none is left.
+func (p *momentParser) take() string {
+	if len(p.words) == 0 {
+		return ""
+	}
+	w := p.words[0]
+	p.words = p.words[1:]
+	return w
+}
+
+func (p *momentParser) peek() string {
+	if len(p.words) == 0 {
+		return ""
+	}
+	return p.words[0]
+}
+
+// word reads what the next word begins: a weekday, a date or a time.
+func (p *momentParser) word() error {
+	w := p.take()
+	if w == "at" || w == "on" {
+		return nil
+	}
+	if d, ok := weekdayNames[w]; ok && !p.moment.named {
+		p.moment.weekday, p.moment.named = d, true
+		return nil
+	}
+	if m, ok := monthNames[w]; ok && !p.hasDate {
+		day := ordinal.FindStringSubmatch(p.take())
+		if day == nil {
+			return errNotAMoment
+		}
+		return p.date(p.yearBehind(), m, day[1])
+	}
+	if m := isoDate.FindStringSubmatch(w); m != nil && !p.hasDate {
+		return p.date(m[1], monthOf(m[2]), m[3])
+	}
+	if m := slashDate.FindStringSubmatch(w); m != nil && !p.hasDate {
+		if first, _ := strconv.Atoi(m[1]); first > 12 {
+			return p.date(m[3], monthOf(m[2]), m[1])
+		}
+		return p.date(m[3], monthOf(m[1]), m[2])
+	}
+	if month, ok := monthNames[p.peek()]; ok && !p.hasDate {
+		if day := ordinal.FindStringSubmatch(w); day != nil {
+			p.take()
+			return p.date(p.yearBehind(), month, day[1])
+		}
+	}
+	return p.clock(w)
+}
+
+// yearBehind takes a year that follows; "" when none does.
+func (p *momentParser) yearBehind() string {
+	if !fourDigits.MatchString(p.peek()) {
+		return ""
+	}
+	return p.take()
+}
+
+func monthOf(text string) time.Month {
+	n, _ := strconv.Atoi(text)
+	return time.Month(n)
+}
+
+// date notes a date; year may be "": this year.
+func (p *momentParser) date(year string, month time.Month, day string) error {
+	p.hasDate = true
+	d, _ := strconv.Atoi(day)
+	y := 2001 // no leap year: a day that only some years have wants one
+	if year != "" {
+		y, _ = strconv.Atoi(year)
+		p.moment.year = y
+	}
+	if month < 1 || month > 12 || d < 1 || y < 1 || d > daysIn(y, month) {
+		return errors.New("there is no such day")
+	}
+	p.moment.month, p.moment.day = month, d
+	return nil
+}
+
+// clock notes a time of day.
+func (p *momentParser) clock(w string) error {
+	m := clockText.FindStringSubmatch(w)
+	if m == nil || p.hasTime {
+		return errNotAMoment
+	}
+	half := m[4]
+	if next := p.peek(); half == "" && (next == "am" || next == "pm") {
+		half = p.take()
+	}
+	if half == "" && m[2] == "" {
+		return errNotAMoment
+	}
+
+	hour, _ := strconv.Atoi(m[1])
+	minute, _ := strconv.Atoi("0" + m[2])
+	second, _ := strconv.Atoi("0" + m[3])
+	if half != "" && hour > 12 || hour > 23 || minute > 59 || second > 59 {
+		return errors.New("there is no such time of day")
+	}
+	switch {
+	case half == "am" && hour == 12:
+		hour = 0
+	case half == "pm" && hour < 12:
+		hour += 12
+	}
+	p.hasTime = true
+	p.moment.clock = time.Duration(hour*3600+minute*60+second) * time.Second
+	return nil
+}
+
+func (p *momentParser) finish() error {
+	if !p.hasDate && !p.hasTime && !p.moment.named {
+		return errNotAMoment
+	}
+	return nil
+}
+
+// absolute reports whether the moment is the same on whatever day it is looked at.
+func (m moment) absolute() bool { return m.year != 0 }
+
+// daily reports whether the moment is a time of day alone.
+func (m moment) daily() bool { return m.day == 0 && !m.named }
+
+// on returns the moment as it is meant on the day of now.
+func (m moment) on(now time.Time) time.Time {
+	year, month, day := now.Date()
+	if m.day != 0 {
+		month, day = m.month, m.day
+		if m.year != 0 {
+			year = m.year
+		}
+	} else if m.named {
+		day += (int(m.weekday) - int(now.Weekday()) + 7) % 7
+	}
+	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Add(m.clock)
+}

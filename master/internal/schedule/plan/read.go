@@ -1,0 +1,594 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/master/value"
+)
+
+const (
+	maxInterval = 100 * 365 * 24 * time.Hour
+	maxEntries  = 10_000
+	maxTimes    = 1000 // in one list of an entry
+)
+
+// Settings of the whole schedule, which stand beside its entries.
+const (
+	enabledKey = "enabled"
+	splayKey   = "splay"
+	skipKey    = "skip_during_range"
+	skipFunKey = "skip_function"
+)
+
+// IsSetting reports whether a key of the option is a setting of the whole schedule.
+func IsSetting(key string) bool {
+	return slices.Contains([]string{enabledKey, splayKey, skipKey, skipFunKey}, key)
+}
+
+// unitOf is a key of an interval, and what its number counts.
+type unitOf struct {
+	key  string
+	unit time.Duration
+}
+
+// units are the keys of an interval.
+var units = []unitOf{
+	{"seconds", time.Second},
+	{"minutes", time.Minute},
+	{"hours", time.Hour},
+	{"days", 24 * time.Hour},
+}
+
+// keys are those of an entry: how each is read.
+var keys = map[string]func(*reader, any){
+	"name":                 (*reader).name,
+	"function":             nil, // see readFun
+	"func":                 nil,
+	"fun":                  nil,
+	"args":                 (*reader).args,
+	"kwargs":               (*reader).kwargs,
+	"seconds":              nil, // see readTrigger
+	"minutes":              nil,
+	"hours":                nil,
+	"days":                 nil,
+	"when":                 nil,
+	"once":                 nil,
+	"once_fmt":             nil,
+	"cron":                 nil,
+	"run_on_start":         nil,
+	enabledKey:             func(r *reader, v any) { r.entry.Enabled = r.flag(enabledKey, v) },
+	"dry_run":              func(r *reader, v any) { r.entry.DryRun = r.flag("dry_run", v) },
+	"jid_include":          func(r *reader, v any) { r.entry.Unlimited = !r.flag("jid_include", v) },
+	"maxrunning":           (*reader).maxRunning,
+	splayKey:               func(r *reader, v any) { r.entry.splay = r.splay(v) },
+	"range":                (*reader).within,
+	skipKey:                func(r *reader, v any) { r.entry.skip = r.span(skipKey, v) },
+	"run_after_skip_range": func(r *reader, v any) { r.entry.runAfterSkip = r.flag("run_after_skip_range", v) },
+	"until":                func(r *reader, v any) { r.entry.until = r.limit("until", v) },
+	"after":                func(r *reader, v any) { r.entry.after = r.limit("after", v) },
+	"skip_explicit":        func(r *reader, v any) { r.entry.skipAt = r.times("skip_explicit", v) },
+	"run_explicit":         func(r *reader, v any) { r.entry.runAt = r.times("run_explicit", v) },
+	"return_job":           (*reader).returnJob,
+	"returner":             (*reader).returner,
+	"return_config":        func(r *reader, v any) { r.entry.ReturnConfig = v },
+	"return_kwargs":        func(r *reader, v any) { r.entry.ReturnKwargs = v },
+	"metadata":             (*reader).metadata,
+}
+
+// Keys lists the keys that an entry may have.
+func Keys() []string {
+	var names []string
+	for k := range keys {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Read reads the option schedule. whens are the moments that entries may name (when);
+// nil: none. What cannot be obeyed is in problems, and does not run.
+func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
+	p = &Plan{Enabled: true}
+	if option.Len() > maxEntries {
+		return p, []Problem{{Refused: true, Text: fmt.Sprintf("there are more than %d entries", maxEntries)}}
+	}
+
+	whole := reader{whens: whens}
+	common := whole.settings(option, p)
+	problems = whole.problems
+	broken := slices.ContainsFunc(problems, func(p Problem) bool { return p.Refused })
+	for k, v := range option.All() {
+		key := fmt.Sprint(k)
+		if IsSetting(key) {
+			continue
+		}
+		r := reader{entry: &Entry{}, key: key, whens: whens}
+		r.read(v, common)
+		if !r.refused && !broken {
+			p.Entries = append(p.Entries, r.entry)
+		}
+		problems = append(problems, r.problems...)
+	}
+	return p, problems
+}
+
+// reader reads one entry.
+type reader struct {
+	entry    *Entry
+	key      string // of the entry; "" for settings of the whole
+	whens    *value.Map
+	problems []Problem
+	refused  bool
+}
+
+func (r *reader) refuse(key, format string, args ...any) {
+	r.refused = true
+	r.problems = append(r.problems, Problem{r.key, key, true, fmt.Sprintf(format, args...)})
+}
+
+func (r *reader) warn(key, format string, args ...any) {
+	r.problems = append(r.problems, Problem{r.key, key, false, fmt.Sprintf(format, args...)})
+}
+
+// settings reads what concerns the whole schedule. What an entry may have itself is in the
+// Entry that it returns.
+func (r *reader) settings(option *value.Map, p *Plan) (common Entry) {
+	for _, key := range []string{splayKey, skipKey, skipFunKey} {
+		common.Digest += value.Repr(option.Value(key)) + "\n"
+	}
+	if v, ok := option.Get(enabledKey); ok {
+		p.Enabled = r.flag(enabledKey, v)
+	}
+	if v, ok := option.Get(splayKey); ok {
+		common.splay = r.splay(v)
+	}
+	if v, ok := option.Get(skipKey); ok && value.Truth(v) {
+		common.skip = r.span(skipKey, v)
+	}
+	if v, ok := option.Get(skipFunKey); ok && value.Truth(v) {
+		if common.skipFun, ok = v.(string); !ok {
+			r.refuse(skipFunKey, "it is not the name of a function")
+		}
+	}
+	return common
+}
+
+// read reads the entry.
+func (r *reader) read(v any, common Entry) {
+	m, ok := v.(*value.Map)
+	if !ok {
+		r.refuse("", "an entry is a map with a function and a time; settings of the whole schedule are %s",
+			strings.Join([]string{enabledKey, splayKey, skipKey, skipFunKey}, ", "))
+		return
+	}
+
+	*r.entry = common
+	r.entry.Key = r.key
+	r.entry.Name = r.key
+	r.entry.Digest = fmt.Sprintf("%x", sha256.Sum256([]byte(common.Digest+value.Repr(v))))
+	r.entry.Enabled = true
+	r.entry.Max = 1
+	for k, v := range m.All() {
+		key := fmt.Sprint(k)
+		read, known := keys[key]
+		if !known {
+			r.unknown(key)
+		}
+		if read != nil {
+			read(r, v)
+		}
+	}
+	r.readFun(m)
+	r.readTrigger(m)
+	r.checkLimits(m)
+}
+
+// unknown refuses a key. One that is meant to limit the entry, and is misspelt, would
+// leave it without its limit.
+func (r *reader) unknown(key string) {
+	r.refuse(key, "an entry has no such key; there are: %s", strings.Join(Keys(), ", "))
+}
+
+func (r *reader) name(v any) {
+	if name, ok := v.(string); ok && name != "" {
+		r.entry.Name = name
+		return
+	}
+	r.refuse("name", "it is not a text")
+}
+
+// readFun takes the first of the three names of the function, as Salt does.
+func (r *reader) readFun(m *value.Map) {
+	for _, key := range []string{"function", "func", "fun"} {
+		v, set := m.Get(key)
+		if !set {
+			continue
+		}
+		fun, ok := v.(string)
+		if !ok || !strings.Contains(fun, ".") {
+			r.refuse(key, "it is not the name of a runner function, such as state.orchestrate")
+			return
+		}
+		r.entry.Fun = fun
+		return
+	}
+	r.refuse("", "it has no function")
+}
+
+func (r *reader) args(v any) {
+	list, ok := v.([]any)
+	if !ok {
+		r.refuse("args", "it is not a list")
+	}
+	r.entry.Args = list
+}
+
+func (r *reader) kwargs(v any) {
+	m, ok := v.(*value.Map)
+	if !ok {
+		r.refuse("kwargs", "it is not a map")
+		return
+	}
+	r.entry.Kwargs = m
+}
+
+// flag reads True or False.
+func (r *reader) flag(key string, v any) bool {
+	switch v := v.(type) {
+	case bool:
+		return v
+	case nil:
+		return false
+	case int64:
+		if v == 0 || v == 1 {
+			return v == 1
+		}
+	}
+	r.refuse(key, "%s is neither True nor False", spell(v))
+	return false
+}
+
+func (r *reader) maxRunning(v any) {
+	n, ok := v.(int64)
+	if !ok {
+		r.refuse("maxrunning", "%s is not a whole number", spell(v))
+		return
+	}
+	r.entry.Max = int(min(max(n, 1), math.MaxInt32))
+	if n < 1 {
+		r.warn("maxrunning", "%d is read as 1, as Salt does", n)
+	}
+}
+
+func (r *reader) returnJob(v any) {
+	if v == "nocache" {
+		r.entry.Uncached = true
+		return
+	}
+	r.entry.Silent = !r.flag("return_job", v)
+}
+
+func (r *reader) returner(v any) {
+	switch v := v.(type) {
+	case nil:
+	case string:
+		r.entry.Returners = []string{v}
+	case []any:
+		for _, name := range v {
+			text, ok := name.(string)
+			if !ok {
+				r.refuse("returner", "%s is not the name of a returner", spell(name))
+				return
+			}
+			r.entry.Returners = append(r.entry.Returners, text)
+		}
+	default:
+		r.refuse("returner", "it is neither a name nor a list of names")
+	}
+}
+
+func (r *reader) metadata(v any) {
+	m, ok := v.(*value.Map)
+	if !ok {
+		r.warn("metadata", "it is not a map and left out, as Salt does")
+		return
+	}
+	r.entry.Metadata = m
+}
+
+// splay reads SECONDS, or {start: SECONDS, end: SECONDS}.
+func (r *reader) splay(v any) (s splay) {
+	if !value.Truth(v) {
+		return s
+	}
+	s.low = 1
+	high, ok := v.(int64)
+	if m, isMap := v.(*value.Map); isMap {
+		var low bool
+		s.low, low = m.Int("start")
+		high, ok = m.Int("end")
+		ok = ok && low
+	}
+	if s.high = high; !ok {
+		r.refuse(splayKey, "%s is neither a whole number of seconds nor {start: SECONDS, end: SECONDS}", spell(v))
+		return splay{}
+	}
+	if s.low < 0 || s.high < s.low || s.high > int64(maxInterval/time.Second) {
+		r.refuse(splayKey, "%s is no span of seconds", spell(v))
+		return splay{}
+	}
+	return s
+}
+
+func (r *reader) within(v any) {
+	r.entry.within = r.span("range", v)
+	m, _ := v.(*value.Map)
+	if invert, ok := m.Get("invert"); ok {
+		r.entry.invert = r.flag("range", invert)
+	}
+}
+
+// span reads {start: TIME, end: TIME}; nil: it cannot.
+func (r *reader) span(key string, v any) *span {
+	m, ok := v.(*value.Map)
+	if !ok {
+		r.refuse(key, "it is not a map of start and end")
+		return nil
+	}
+	for k := range m.All() {
+		if !slices.Contains([]string{"start", "end", "invert"}, fmt.Sprint(k)) || k == "invert" && key != "range" {
+			r.refuse(key, "it has no key %v", k)
+		}
+	}
+	var s span
+	for _, part := range []struct {
+		name string
+		at   *moment
+	}{{"start", &s.start}, {"end", &s.end}} {
+		at, err := readMoment(m.Value(part.name))
+		if err != nil {
+			r.refuse(key, "%s: %v", part.name, err)
+			return nil
+		}
+		*part.at = at
+	}
+
+	comparable := s.start.absolute() && s.end.absolute() || s.start.daily() && s.end.daily()
+	if _, _, ok := s.on(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)); comparable && !ok {
+		r.refuse(key, "the end is not after the start; a range over midnight is the inverted one of the day: {start: END, end: START, invert: True}")
+		return nil
+	}
+	return &s
+}
+
+func (r *reader) limit(key string, v any) *moment {
+	at, err := readMoment(v)
+	if err != nil {
+		r.refuse(key, "%v", err)
+		return nil
+	}
+	return &at
+}
+
+// readMoment reads a moment as YAML has it.
+func readMoment(v any) (moment, error) {
+	switch v := v.(type) {
+	case string:
+		m, err := parseMoment(v)
+		if err != nil {
+			return m, fmt.Errorf("%q: %w", v, err)
+		}
+		return m, nil
+	case nil:
+		return moment{}, errors.New("it is missing")
+	case int64:
+		return moment{}, fmt.Errorf("YAML makes the number %d of it; put it into quotes", v)
+	}
+	return moment{}, fmt.Errorf("%s is not a time", spell(v))
+}
+
+// times reads a list of {time: TEXT, time_fmt: FORMAT}.
+func (r *reader) times(key string, v any) (out []time.Time) {
+	list, ok := v.([]any)
+	if !ok || len(list) > maxTimes {
+		r.refuse(key, "it is not a list of at most %d times", maxTimes)
+		return nil
+	}
+	for _, item := range list {
+		m, _ := item.(*value.Map)
+		at, err := strptime(m.Str("time"), m.Str("time_fmt"))
+		if err != nil || m.Str("time_fmt") == "" {
+			r.refuse(key, "%s is not {time: TIME, time_fmt: FORMAT}", spell(item))
+			return nil
+		}
+		out = append(out, at)
+	}
+	return out
+}
+
+// readTrigger reads what makes the entry due.
+func (r *reader) readTrigger(m *value.Map) {
+	has := func(key string) bool { _, ok := m.Get(key); return ok }
+	byInterval := slices.ContainsFunc(units, func(u unitOf) bool { return has(u.key) })
+	var others []string
+	for _, key := range []string{"once", "when", "cron"} {
+		if has(key) {
+			others = append(others, key)
+		}
+	}
+
+	r.entry.runOnStart = byInterval
+	if v, ok := m.Get("run_on_start"); ok {
+		r.entry.runOnStart = r.flag("run_on_start", v)
+	}
+	switch {
+	case len(others) > 1:
+		r.refuse(others[1], "%s do not go together", strings.Join(others, " and "))
+	case byInterval:
+		r.interval(m)
+		if len(others) == 1 {
+			r.refuse(others[0], "it does not go with seconds, minutes, hours or days")
+		}
+	case len(others) == 0:
+		r.refuse("", "it has no time: none of seconds, minutes, hours, days, cron, when, once")
+	case others[0] == "once":
+		r.once(m)
+	case others[0] == "when":
+		r.when(m.Value("when"))
+	default:
+		r.cron(m.Value("cron"))
+	}
+	if has("once_fmt") && !has("once") {
+		r.warn("once_fmt", "it has no effect without once")
+	}
+}
+
+func (r *reader) interval(m *value.Map) {
+	var sum time.Duration
+	for _, u := range units {
+		v, set := m.Get(u.key)
+		if !set {
+			continue
+		}
+		n, err := wholeNumber(v)
+		if err != nil || n < 0 || n > int64(maxInterval/u.unit) {
+			r.refuse(u.key, "%s is not a whole number that is possible", spell(v))
+			return
+		}
+		if f, ok := v.(float64); ok && f != math.Trunc(f) {
+			r.warn(u.key, "%s is read as %d, as Salt does", spell(v), n)
+		}
+		sum += time.Duration(n) * u.unit
+	}
+	if sum < time.Second || sum > maxInterval {
+		r.refuse("", "an interval is at least a second and at most 100 years")
+		return
+	}
+	r.entry.interval = sum
+}
+
+// wholeNumber is Python's int().
+func wholeNumber(v any) (int64, error) {
+	switch v := v.(type) {
+	case int64:
+		return v, nil
+	case float64:
+		if math.IsNaN(v) || math.Abs(v) > math.MaxInt32*1000 {
+			return 0, errors.New("too large")
+		}
+		return int64(v), nil
+	case string:
+		return strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+	}
+	return 0, errors.New("not a number")
+}
+
+func (r *reader) once(m *value.Map) {
+	format := onceFormat
+	if v, ok := m.Get("once_fmt"); ok {
+		format, _ = v.(string)
+	}
+	text, ok := m.Value("once").(string)
+	if !ok {
+		r.refuse("once", "%s is not a time", spell(m.Value("once")))
+		return
+	}
+	at, err := strptime(text, format)
+	if err != nil {
+		r.refuse("once", "%v", err)
+		return
+	}
+	r.entry.once = at
+	if r.entry.splay != (splay{}) {
+		r.warn(splayKey, "once runs without a delay, as in Salt")
+	}
+}
+
+func (r *reader) when(v any) {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	if len(list) == 0 || len(list) > maxTimes {
+		r.refuse("when", "it names no time, or more than %d", maxTimes)
+		return
+	}
+	r.entry.byWhen = true
+	for _, item := range list {
+		if named, ok := r.whens.GetAny(item); ok {
+			item = named
+		}
+		at, err := readMoment(item)
+		if err != nil {
+			r.refuse("when", "%v", err)
+			return
+		}
+		r.entry.when = append(r.entry.when, at)
+	}
+}
+
+func (r *reader) cron(v any) {
+	text, ok := v.(string)
+	if !ok {
+		r.refuse("cron", "%s is not a text of five, six or seven fields", spell(v))
+		return
+	}
+	c, err := parseCron(text)
+	if err != nil {
+		r.refuse("cron", "%q: %v", text, err)
+		return
+	}
+	if _, ok := c.next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)); !ok {
+		r.refuse("cron", "%q: there is no such time in the next %d years", text, cronSearch)
+		return
+	}
+	r.entry.cron = c
+}
+
+// checkLimits names limits that do nothing. Salt asks them one after the other, and each
+// answer replaces the one before.
+func (r *reader) checkLimits(m *value.Map) {
+	limits := []struct {
+		key  string
+		here bool
+	}{
+		{"range", r.entry.within != nil},
+		{skipKey, r.entry.skip != nil},
+		{"skip_explicit", len(r.entry.skipAt) > 0},
+		{"until", r.entry.until != nil},
+		{"after", r.entry.after != nil},
+	}
+	last := -1
+	for i, l := range limits {
+		if !l.here {
+			continue
+		}
+		if last >= 0 {
+			r.warn(limits[last].key, "it has no effect beside %s, as in Salt; put them into two entries", l.key)
+		}
+		last = i
+	}
+	if r.entry.runAfterSkip && r.entry.skip == nil {
+		r.warn("run_after_skip_range", "it has no effect without skip_during_range")
+	}
+	if m.Len() > 0 && r.entry.Silent && (r.entry.ReturnConfig != nil || r.entry.ReturnKwargs != nil) && len(r.entry.Returners) == 0 {
+		r.warn("return_config", "it has no effect without returner")
+	}
+}
+
+// spell shows a value in a message.
+func spell(v any) string {
+	const most = 80 // bytes
+	text := value.Repr(v)
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return text
+}

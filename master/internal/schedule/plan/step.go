@@ -1,0 +1,360 @@
+package plan
+
+import (
+	"hash/fnv"
+	"slices"
+	"time"
+)
+
+// State is what is to be remembered of an entry from one look at it to the next. The zero
+// State is that of an entry which was never looked at.
+type State struct {
+	Next    time.Time `json:"next,omitzero"`    // when it is due; zero: not known
+	Delayed time.Time `json:"delayed,omitzero"` // Next with its splay; zero: not chosen yet
+	LastRun time.Time `json:"last_run,omitzero"`
+	// Started: run_on_start does not count any more.
+	Started bool `json:"started,omitempty"`
+	// Aimed: Armed is known (when).
+	Aimed bool `json:"aimed,omitempty"`
+	// Armed: the moment in Next has not been used yet (when).
+	Armed bool `json:"armed,omitempty"`
+	// RunAt are times that run_after_skip_range has added.
+	RunAt []time.Time `json:"run_at,omitempty"`
+
+	// Why it did not run when it was due last; "" when it did.
+	Skipped     string    `json:"skipped,omitempty"`
+	SkippedTime time.Time `json:"skipped_time,omitzero"`
+}
+
+// Reasons for which an entry that is due does not run; those of Salt's _skip_reason.
+const (
+	SkipDisabled   = "disabled"
+	SkipRunning    = "maxrunning"
+	SkipNotInRange = "not_in_range"
+	SkipInRange    = "in_skip_range"
+	SkipExplicit   = "skip_explicit"
+	SkipUntil      = "until_passed"
+	SkipAfter      = "after_not_passed"
+)
+
+// Splay chooses a delay from low to high seconds.
+type Splay func(e *Entry, due time.Time, low, high int64) int64
+
+// SameSplay chooses one that is the same on every master for this entry and this run, and
+// another one for each.
+func SameSplay(e *Entry, due time.Time, low, high int64) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(e.Name))
+	_, _ = h.Write(due.AppendFormat(nil, time.RFC3339))
+	return low + int64(h.Sum64()%uint64(high-low+1))
+}
+
+// Look is one look at an entry.
+type Look struct {
+	Now     time.Time     // civil
+	Window  time.Duration // in which a moment counts as now
+	Running int           // runs of this entry that are not over
+	Enabled bool          // the schedule as a whole
+	Splay   Splay
+}
+
+// Step looks at an entry. It returns the function to run now, "" for none, and the State
+// for the next look.
+func (e *Entry) Step(s State, look Look) (fun string, next State) {
+	w := step{entry: e, state: s, look: look, fun: e.Fun}
+	w.state.Skipped = ""
+	w.state.SkippedTime = time.Time{}
+
+	run := w.explicit()
+	if !w.due(run) {
+		return "", w.state
+	}
+	run, seconds := w.delay(run)
+	run = w.reached(run, seconds)
+	start := e.runOnStart && !s.Started
+	w.state.Started = true
+	if run && !start {
+		var failed bool
+		if run, failed = w.allowed(); failed {
+			return "", w.state
+		}
+	}
+	return w.end(run || start), w.state
+}
+
+// step is a Step under way.
+type step struct {
+	entry   *Entry
+	state   State
+	look    Look
+	fun     string
+	skipped bool // counts as served until it is due again
+}
+
+func (w *step) missed(t time.Time) bool { return t.Before(w.look.Now.Add(-w.look.Window)) }
+
+// atMoment reports whether now is t or at most a window later.
+func (w *step) atMoment(t time.Time) bool {
+	return !w.look.Now.Before(t) && !w.look.Now.After(t.Add(w.look.Window))
+}
+
+// explicit reports whether the entry runs now because of run_explicit or
+// run_after_skip_range (_handle_run_explicit).
+func (w *step) explicit() bool {
+	w.state.RunAt = slices.DeleteFunc(slices.Clone(w.state.RunAt), w.missed)
+	for _, t := range append(slices.Clone(w.entry.runAt), w.state.RunAt...) {
+		if w.missed(t) {
+			continue
+		}
+		if w.look.Now.Before(t) || !w.look.Now.Before(t.Add(w.look.Window)) {
+			return false
+		}
+		w.state.Next = t
+		return true
+	}
+	return false
+}
+
+// due finds out when the entry is due; false: there is nothing to do for it at this look.
+func (w *step) due(run bool) bool {
+	e, now := w.entry, w.look.Now
+	switch {
+	case e.interval > 0:
+		if w.state.Next.IsZero() {
+			w.state.Next = now.Add(e.interval)
+		}
+		return true
+	case !e.once.IsZero():
+		return w.dueOnce()
+	case e.byWhen:
+		return w.dueWhen(run)
+	}
+	if !w.state.Next.IsZero() {
+		return true
+	}
+	t, ok := e.cron.next(now)
+	w.state.Next = t
+	return ok
+}
+
+// dueOnce is _handle_once.
+func (w *step) dueOnce() bool {
+	if !w.state.Next.IsZero() {
+		waits := w.state.Next.After(w.look.Now) && w.state.Delayed.IsZero()
+		return !waits && !w.missed(w.state.Next)
+	}
+	if w.state.Delayed.IsZero() {
+		w.state.Next = w.entry.once
+	}
+	return !w.missed(w.state.Next)
+}
+
+// dueWhen is _handle_when.
+func (w *step) dueWhen(run bool) bool {
+	var times []time.Time
+	for _, m := range w.entry.when {
+		times = append(times, m.on(w.look.Now))
+	}
+	if !w.state.Delayed.IsZero() {
+		times = append(times, w.state.Delayed)
+	}
+	if len(times) == 0 {
+		return false
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	for len(times) > 1 && w.missed(times[0]) {
+		times = times[1:]
+	}
+
+	when := times[0]
+	if w.missed(when) && !w.state.Armed && !run && w.state.Delayed.IsZero() {
+		w.state.Next = time.Time{}
+		return false
+	}
+	if !w.state.Aimed {
+		w.state.Aimed = true
+		w.state.Armed = !w.missed(when)
+	}
+	if w.state.Next.IsZero() {
+		w.state.Next = when
+	}
+	if w.state.Next.Before(when) && !run && !w.state.Armed {
+		w.state.Next = when
+		w.state.Armed = true
+	}
+	return true
+}
+
+// delay adds the splay. It returns the seconds until the entry is due, and whether it runs
+// now in any case.
+func (w *step) delay(run bool) (bool, float64) {
+	now := w.look.Now
+	seconds := float64(int64(w.state.Next.Truncate(time.Second).Sub(now.Truncate(time.Second)) / time.Second))
+	s := w.entry.splay
+	if s == (splay{}) {
+		return run, seconds
+	}
+
+	if w.state.Delayed.IsZero() {
+		d := time.Duration(w.look.Splay(w.entry, w.state.Next, s.low, s.high)) * time.Second
+		if now.Before(w.state.Next.Add(d)) {
+			w.state.Delayed = w.state.Next.Add(d)
+			if w.entry.byWhen {
+				w.state.Armed = true
+			}
+		} else {
+			run = true
+		}
+	}
+	if !w.state.Delayed.IsZero() {
+		seconds = w.state.Delayed.Sub(now).Seconds()
+		if w.entry.byWhen {
+			w.state.Next = w.state.Delayed
+		}
+	}
+	return run, seconds
+}
+
+// reached reports whether the time of the entry has come.
+func (w *step) reached(run bool, seconds float64) bool {
+	e := w.entry
+	switch {
+	case e.interval > 0:
+		return run || seconds <= 0
+	case e.byWhen && w.state.Armed:
+		if !w.atMoment(w.state.Next) {
+			return run
+		}
+		w.state.Armed = false
+		return true
+	case e.cron != nil:
+		if seconds > 0 {
+			return run
+		}
+		w.state.Next = time.Time{}
+		return true
+	case !e.once.IsZero():
+		return run || w.atMoment(w.state.Next)
+	}
+	return run || seconds == 0
+}
+
+// allowed asks the limits of the entry in Salt's order. Each of them overrules those
+// before it, which Read warns of. failed: a span ends before it begins on this day.
+func (w *step) allowed() (run, failed bool) {
+	e, now := w.entry, w.look.Now
+	run = true
+	if e.within != nil {
+		start, end, ok := e.within.on(now)
+		if !ok {
+			return false, true
+		}
+		run = w.inRange(start, end)
+	}
+	if e.skip != nil {
+		start, end, ok := e.skip.on(now)
+		if e.runAfterSkip {
+			w.addRun(end.Add(w.look.Window + time.Nanosecond))
+		}
+		if !ok {
+			return false, true
+		}
+		run = now.Before(start) || now.After(end) || w.skip(SkipInRange, true)
+	}
+	if len(e.skipAt) > 0 {
+		run = w.notSkipped()
+	}
+	if e.until != nil {
+		run = e.until.on(now).After(now) || w.skip(SkipUntil, false)
+	}
+	if e.after != nil {
+		run = e.after.on(now).Before(now) || w.skip(SkipAfter, false)
+	}
+	return run, false
+}
+
+// inRange is _handle_range. An entry that is not in its range stays due.
+func (w *step) inRange(start, end time.Time) bool {
+	now := w.look.Now
+	if w.entry.invert {
+		if now.After(start) && now.Before(end) {
+			w.note(SkipInRange)
+			return false
+		}
+		return true
+	}
+	if !now.Before(start) && !now.After(end) {
+		return true
+	}
+	if w.entry.skipFun != "" {
+		w.fun = w.entry.skipFun
+		return true
+	}
+	w.note(SkipNotInRange)
+	return false
+}
+
+// notSkipped is _handle_skip_explicit: a time to skip that is still to come keeps the
+// entry from running at all.
+func (w *step) notSkipped() bool {
+	for _, t := range w.entry.skipAt {
+		if w.missed(t) {
+			continue
+		}
+		if w.atMoment(t) {
+			return w.skip(SkipExplicit, true)
+		}
+		return false
+	}
+	return true
+}
+
+// skip notes that the entry does not run; true: skip_function runs in its place.
+func (w *step) skip(why string, instead bool) bool {
+	if instead && w.entry.skipFun != "" {
+		w.fun = w.entry.skipFun
+		return true
+	}
+	w.note(why)
+	w.skipped = true
+	return false
+}
+
+func (w *step) note(why string) {
+	w.state.Skipped = why
+	w.state.SkippedTime = w.look.Now
+}
+
+func (w *step) addRun(t time.Time) {
+	t = t.Truncate(time.Second)
+	if !slices.Contains(w.state.RunAt, t) {
+		w.state.RunAt = append(w.state.RunAt, t)
+	}
+}
+
+// end decides about a run that is due, and when the entry is due again. It returns the
+// function to run.
+func (w *step) end(run bool) string {
+	e, now := w.entry, w.look.Now
+	if !w.look.Enabled || !e.Enabled {
+		w.skip(SkipDisabled, false)
+		run = false
+	}
+	if run && !e.Unlimited && w.look.Running >= e.Max {
+		w.skip(SkipRunning, false)
+		run = false
+	}
+
+	if run {
+		w.state.LastRun = now
+		w.state.Delayed = time.Time{}
+	}
+	again := run || w.skipped && !w.state.Next.After(now)
+	if e.interval > 0 && again {
+		w.state.Next = now.Add(e.interval)
+	}
+	if !run {
+		return ""
+	}
+	return w.fun
+}

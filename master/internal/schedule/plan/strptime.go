@@ -1,0 +1,120 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// strptimeParts are the directives of Python's strptime that once_fmt may have, as
+// expressions of the same preference (Lib/_strptime.py TimeRE).
+var strptimeParts = map[byte]string{
+	'Y': `(?P<Y>\d\d\d\d)`,
+	'y': `(?P<y>\d\d)`,
+	'm': `(?P<m>1[0-2]|0[1-9]|[1-9])`,
+	'd': `(?P<d>3[0-1]|[1-2]\d|0[1-9]|[1-9]| [1-9])`,
+	'H': `(?P<H>2[0-3]|[0-1]\d|\d)`,
+	'I': `(?P<I>1[0-2]|0[1-9]|[1-9]| [1-9])`,
+	'M': `(?P<M>[0-5]\d|\d)`,
+	'S': `(?P<S>6[0-1]|[0-5]\d|\d)`,
+	'p': `(?P<p>am|pm)`,
+	'B': `(?P<B>january|february|march|april|may|june|july|august|september|october|november|december)`,
+	'b': `(?P<b>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)`,
+	'A': `(?P<A>monday|tuesday|wednesday|thursday|friday|saturday|sunday)`,
+	'a': `(?P<a>mon|tue|wed|thu|fri|sat|sun)`,
+	'%': `%`,
+}
+
+// onceFormat is the default of once_fmt.
+const onceFormat = "%Y-%m-%dT%H:%M:%S"
+
+// strptime reads a time by a format of Python's. What the format leaves out is of
+// 1900-01-01, midnight.
+func strptime(text, format string) (t time.Time, err error) {
+	if len(text) > maxMoment || len(format) > maxMoment {
+		return t, fmt.Errorf("more than %d bytes", maxMoment)
+	}
+	expression, err := strptimeExpression(format)
+	if err != nil {
+		return t, err
+	}
+	m := expression.FindStringSubmatch(text)
+	if m == nil {
+		return t, fmt.Errorf("%q is not of the form %s", text, format)
+	}
+
+	number := func(part string, missing int) int {
+		i := expression.SubexpIndex(part)
+		if i < 0 {
+			return missing
+		}
+		n, _ := strconv.Atoi(strings.TrimSpace(m[i]))
+		return n
+	}
+	word := func(part string) string {
+		if i := expression.SubexpIndex(part); i >= 0 {
+			return strings.ToLower(m[i])
+		}
+		return ""
+	}
+	year := number("Y", 1900)
+	if short := number("y", -1); short >= 0 {
+		year = 1900 + short
+		if short < 69 {
+			year += 100
+		}
+	}
+	month := time.Month(number("m", 1))
+	if name := word("B") + word("b"); name != "" {
+		month = monthNames[name[:3]]
+	}
+	hour := number("H", 0)
+	if half := number("I", -1); half >= 0 {
+		hour = half % 12
+		if word("p") == "pm" {
+			hour += 12
+		}
+	}
+	day := number("d", 1)
+	second := number("S", 0)
+	if year < 1 || day > daysIn(year, month) || second > 59 {
+		return t, errors.New("there is no such time")
+	}
+	return time.Date(year, month, day, hour, number("M", 0), second, 0, time.UTC), nil
+}
+
+func strptimeExpression(format string) (*regexp.Regexp, error) {
+	var b strings.Builder
+	b.WriteString(`(?i)^`)
+	seen := map[byte]bool{}
+	for i := 0; i < len(format); i++ {
+		switch c := format[i]; {
+		case c == '%':
+			i++
+			if i == len(format) {
+				return nil, errors.New("the format ends with %")
+			}
+			part, known := strptimeParts[format[i]]
+			if !known {
+				return nil, fmt.Errorf("%%%c is not possible in a format; possible are %%Y %%y %%m %%d %%H %%I %%M %%S %%p %%B %%b %%A %%a", format[i])
+			}
+			if seen[format[i]] && format[i] != '%' {
+				return nil, fmt.Errorf("%%%c stands twice in the format", format[i])
+			}
+			seen[format[i]] = true
+			b.WriteString(part)
+		case strings.IndexByte(" \t\n\r\f\v", c) >= 0:
+			if strings.HasSuffix(b.String(), `\s+`) {
+				continue
+			}
+			b.WriteString(`\s+`)
+		default:
+			b.WriteString(regexp.QuoteMeta(format[i : i+1]))
+		}
+	}
+	b.WriteString(`$`)
+	return regexp.Compile(b.String())
+}

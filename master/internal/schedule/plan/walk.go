@@ -1,0 +1,121 @@
+package plan
+
+import (
+	"slices"
+	"time"
+)
+
+// maxSteps bounds how many looks a Walk takes.
+const maxSteps = 20_000
+
+// Walk takes the looks at an entry after from, up to to, and tells visit of each run until
+// that returns false. It returns the State after them. It leaves out looks, one a Tick, that
+// would find nothing. Meanwhile nothing runs or ends: look.Running stays.
+func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.Time, fun string) bool) State {
+	look.Window = window
+	at := from.Truncate(Tick).Add(Tick)
+	for range maxSteps {
+		if at.IsZero() || at.After(to) {
+			return s
+		}
+		look.Now = at
+		fun, next := e.Step(s, look)
+		if fun != "" && !visit(at, fun) {
+			return next
+		}
+		if s.settled(next) {
+			at = e.wake(next, at)
+		} else {
+			at = at.Add(Tick)
+		}
+		s = next
+	}
+	return s
+}
+
+// settled reports whether a look has found nothing: without an event the next one would
+// find nothing either.
+func (s State) settled(next State) bool {
+	same := s.Next.Equal(next.Next) && s.Delayed.Equal(next.Delayed) && s.LastRun.Equal(next.LastRun)
+	return same && s.Armed == next.Armed && s.Aimed == next.Aimed && s.Started == next.Started && len(s.RunAt) == len(next.RunAt)
+}
+
+// Resume returns the State from which to go on after a time in which nobody looked, up to
+// from. A calendar entry that was due meanwhile is not any more, as after a start of Salt's
+// master; an interval that is over is due at once.
+func (e *Entry) Resume(s State, from time.Time) State {
+	if e.interval > 0 || s.Next.IsZero() || !s.Next.Before(from) {
+		return s
+	}
+	return State{Started: s.Started, LastRun: s.LastRun, RunAt: s.RunAt}
+}
+
+// Shift returns the State after somebody has put the clock forward by so much: intervals
+// are lengths of time, the calendar is what the clock shows.
+func (e *Entry) Shift(s State, by time.Duration) State {
+	if e.interval == 0 {
+		return s
+	}
+	if !s.Next.IsZero() {
+		s.Next = s.Next.Add(by)
+	}
+	if !s.Delayed.IsZero() {
+		s.Delayed = s.Delayed.Add(by)
+	}
+	return s
+}
+
+// wake returns the next time after at at which a look may find something; zero: none.
+func (e *Entry) wake(s State, at time.Time) time.Time {
+	soon := at.Truncate(Tick).Add(Tick)
+	times := append([]time.Time{s.Next, s.Delayed}, e.runAt...)
+	times = append(times, s.RunAt...)
+	for _, t := range e.skipAt {
+		times = append(times, t, t.Add(Tick), t.Add(2*Tick))
+	}
+	moments := slices.Clone(e.when)
+	for _, m := range []*moment{e.until, e.after} {
+		if m != nil {
+			moments = append(moments, *m)
+		}
+	}
+	for _, s := range []*span{e.within, e.skip} {
+		if s != nil {
+			moments = append(moments, s.start, s.end)
+		}
+	}
+	for _, m := range moments {
+		t := m.on(at)
+		times = append(times, t, t.Add(Tick), t.Add(2*Tick))
+		if !m.absolute() {
+			times = append(times, at.Truncate(24*time.Hour).Add(24*time.Hour))
+		}
+	}
+
+	var first time.Time
+	for _, t := range times {
+		if t = t.Truncate(Tick); t.Before(soon) {
+			continue
+		}
+		if first.IsZero() || t.Before(first) {
+			first = t
+		}
+	}
+	return first
+}
+
+// Run is a run to come.
+type Run struct {
+	At  time.Time
+	Fun string
+}
+
+// Upcoming returns the next runs after now, at most so many.
+func (p *Plan) Upcoming(e *Entry, s State, now time.Time, most int) (runs []Run) {
+	look := Look{Enabled: p.Enabled, Splay: SameSplay}
+	e.Walk(s, now, now.AddDate(cronSearch, 0, 0), look, func(at time.Time, fun string) bool {
+		runs = append(runs, Run{at, fun})
+		return len(runs) < most
+	})
+	return runs
+}

@@ -1,0 +1,82 @@
+package schedule
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"saltern/master/internal/schedule/plan"
+	"saltern/versioned"
+)
+
+// maxRecord bounds the record, in bytes: 10,000 entries have some 3 MiB.
+const maxRecord = 8 << 20
+
+// record is what the masters of a cluster know together of the schedule.
+type record struct {
+	Version uint64    `json:"version"`
+	Term    uint64    `json:"term"`   // of the master that wrote it
+	Looked  time.Time `json:"looked"` // up to when, civil
+	// Entries by their keys.
+	Entries map[string]entryRecord `json:"entries"`
+}
+
+type entryRecord struct {
+	Digest string     `json:"digest"` // of what the option says; another one begins anew
+	State  plan.State `json:"state"`
+}
+
+// Records keeps the record of a cluster in a file that all masters share. Who begins a run
+// notes it there first, and only one master can replace a version: so a run is begun by
+// nobody twice, whoever owns the schedule when.
+type Records struct{ file versioned.File }
+
+// OpenRecords returns the Records at path.
+func OpenRecords(path string) *Records {
+	return &Records{versioned.File{
+		Path:  path,
+		Mode:  0o600,
+		Limit: maxRecord,
+		Version: func(content []byte) (uint64, error) {
+			r, err := parseRecord(content)
+			return r.Version, err
+		},
+	}}
+}
+
+func parseRecord(content []byte) (r record, err error) {
+	if err := json.Unmarshal(content, &r); err != nil {
+		return record{}, fmt.Errorf("read the record of the schedule: %w", err)
+	}
+	if r.Version == 0 {
+		return record{}, errors.New("the record of the schedule has no version")
+	}
+	return r, nil
+}
+
+// load returns the newest record; one of version 0 when there is none yet.
+func (r *Records) load() (record, error) {
+	content, _, err := r.file.Read()
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, nil
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("read what other masters have run of the schedule: %w", err)
+	}
+	return parseRecord(content)
+}
+
+// save replaces the record that has the version before next's. The error matches
+// [versioned.ErrConflict] when another master has done so.
+func (r *Records) save(next record) error {
+	content, err := json.Marshal(next)
+	if err == nil {
+		err = r.file.Write(next.Version-1, content)
+	}
+	if err != nil {
+		return fmt.Errorf("note runs of the schedule for the other masters: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package schedule
+
+import (
+	"os"
+	"time"
+
+	"saltern/master/value"
+)
+
+// result is what an event says of a run, but for how it ended.
+func (e *entry) result(id, jid, fun string, args []any, now time.Time) *value.Map {
+	data := value.NewMap(
+		"id", id,
+		"fun", fun,
+		"fun_args", args,
+		"schedule", e.Name,
+		"jid", jid,
+		"pid", int64(os.Getpid()),
+	)
+	if e.Metadata != nil {
+		metadata := e.Metadata.Clone()
+		metadata.Set("_TOS", "0000") // no runner function knows the offset of the time zone
+		metadata.Set("_TS", now.Format(time.ANSIC))
+		metadata.Set("_TT", now.UTC().Format("2006 January 02 Mon 15 01"))
+		data.Set("metadata", metadata)
+	}
+	return data
+}
+
+// toReturners completes a result with what returners want to know.
+func (e *entry) toReturners(data *value.Map) *value.Map {
+	if e.ReturnConfig != nil {
+		data.Set("ret_config", e.ReturnConfig)
+	}
+	if e.ReturnKwargs != nil {
+		data.Set("ret_kwargs", e.ReturnKwargs)
+	}
+	return data
+}

@@ -1,0 +1,40 @@
+package master
+
+import (
+	"saltern/master/internal/schedule"
+	"saltern/master/value"
+)
+
+// openSchedule makes what runs the option schedule.
+func (m *Master) openSchedule() {
+	c := m.cfg
+	var records *schedule.Records
+	if path := m.cluster.ScheduleRecord(); path != "" {
+		records = schedule.OpenRecords(path)
+	}
+	m.schedule = schedule.New(schedule.Config{
+		Plan:      c.Plan,
+		Problems:  c.PlanProblems,
+		Call:      m.runs.Call,
+		Fire:      m.fire,
+		Return:    m.runs.Return,
+		Public:    m.runs.Public,
+		NewJID:    m.jids.New,
+		ID:        c.ID,
+		Returners: scheduleReturners(c.Raw),
+		Workers:   c.ReactorThreads,
+		Own:       m.cluster.Own,
+		Records:   records,
+		Now:       m.now,
+		Log:       m.log,
+	})
+	m.schedule.AddRunners(m.runs.Table)
+}
+
+// scheduleReturners reads the option schedule_returner: a name, or a list of names.
+func scheduleReturners(options *value.Map) []string {
+	if name := options.Str("schedule_returner"); name != "" {
+		return []string{name}
+	}
+	return options.Texts("schedule_returner")
+}
