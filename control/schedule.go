@@ -6,8 +6,12 @@ import (
 	"time"
 )
 
-// MaxScheduled is how many entries of a schedule are shown.
-const MaxScheduled = 1000
+const (
+	// MaxScheduled is how many entries of a schedule are shown.
+	MaxScheduled = 1000
+	// NextRuns is how many runs to come a master shows of each.
+	NextRuns = 5
+)
 
 // Schedule is the option schedule of a master, and when its entries run.
 type Schedule struct {
@@ -44,7 +48,26 @@ func (c *Client) Schedule(ctx context.Context) (s Schedule, err error) {
 	if err := c.do(ctx, http.MethodGet, "schedule", nil, &s); err != nil {
 		return Schedule{}, err
 	}
+	return s.clean(), nil
+}
+
+// clean bounds what the other side says and makes it fit for one line each.
+func (s Schedule) clean() Schedule {
 	s.Entries = s.Entries[:min(len(s.Entries), MaxScheduled)]
 	s.Refused = s.Refused[:min(len(s.Refused), MaxScheduled)]
-	return s, nil
+	for i := range s.Entries {
+		e := &s.Entries[i]
+		e.Name = line(e.Name)
+		e.Function = line(e.Function)
+		e.Trigger = line(e.Trigger)
+		e.Skipped = line(e.Skipped)
+		e.Next = e.Next[:min(len(e.Next), NextRuns)]
+	}
+	for i := range s.Refused {
+		p := &s.Refused[i]
+		p.Entry = line(p.Entry)
+		p.Key = line(p.Key)
+		p.Text = line(p.Text)
+	}
+	return s
 }

@@ -38,6 +38,7 @@ type Master interface {
 	CommitSecret(ctx context.Context, finger string) error
 	Git() Git
 	FetchGit(ctx context.Context, remote string) (Git, error)
+	Schedule() (Schedule, error)
 	LogIns() (Tokens, error)
 	EndLogIns(r Revocation) (Revoked, error)
 }
@@ -49,7 +50,7 @@ type verb struct {
 	Finger string `json:"finger,omitempty"`
 }
 
-// handler is the protocol: GET /v1/minions[?finger=true], /v1/git and /v1/tokens, and
+// handler is the protocol: GET /v1/minions[?finger=true], /v1/git, /v1/schedule and /v1/tokens, and
 // POST to /v1/cluster/{remove,secret_next,secret_commit}, /v1/git/fetch and
 // /v1/tokens/revoke, answered when it is done.
 func handler(m Master) http.Handler {
@@ -65,6 +66,7 @@ func handler(m Master) http.Handler {
 	post("secret_next", func(ctx context.Context, _ verb) error { return m.StageSecret(ctx) })
 	post("secret_commit", func(ctx context.Context, v verb) error { return m.CommitSecret(ctx, v.Finger) })
 	mux.HandleFunc("POST /v1/git/fetch", taking(maxRequest, verbTakes, func(ctx context.Context, q gitRequest) (any, error) { return m.FetchGit(ctx, q.Remote) }))
+	mux.HandleFunc("GET /v1/schedule", giving(func(context.Context) (Schedule, error) { return m.Schedule() }))
 	mux.HandleFunc("GET /v1/tokens", giving(func(context.Context) (Tokens, error) { return m.LogIns() }))
 	mux.HandleFunc("POST /v1/tokens/revoke", taking(maxRequest, verbTakes, func(_ context.Context, r Revocation) (any, error) { return m.EndLogIns(r) }))
 	return mux

@@ -48,6 +48,14 @@ func (f *fakeMaster) CommitSecret(_ context.Context, finger string) error {
 	return f.err
 }
 
+func (f *fakeMaster) Schedule() (Schedule, error) {
+	s := Schedule{Enabled: true, Entries: []ScheduleEntry{{Name: "a\x1b[2J", Function: "test.sleep", Trigger: "cron", Next: []time.Time{}}}}
+	for range 2 * MaxScheduled {
+		s.Refused = append(s.Refused, ScheduleProblem{Entry: "b", Text: "as\nasked"})
+	}
+	return s, nil
+}
+
 func (f *fakeMaster) Git() Git {
 	r := GitRemote{URL: "https://h/x", Files: true, Refs: []GitRef{}, State: "ab", Next: time.Unix(1764000000, 0).UTC()}
 	for i := range MaxGitRefs {
@@ -145,6 +153,19 @@ func TestTokensOfAMaster(t *testing.T) {
 }
 
 // What is told of git remotes is bounded, and fit for a terminal.
+// TestScheduleOfAMaster: what a master shows is bounded and fit for one line each.
+func TestScheduleOfAMaster(t *testing.T) {
+	_, path := serveFake(t)
+	c := NewClient(path, os.Geteuid())
+	got, err := c.Schedule(t.Context())
+	if err != nil || !got.Enabled || len(got.Entries) != 1 || len(got.Refused) != MaxScheduled {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if name, text := got.Entries[0].Name, got.Refused[0].Text; strings.ContainsAny(name+text, "\x1b\n") {
+		t.Errorf("%q, %q", name, text)
+	}
+}
+
 func TestGitOfAMaster(t *testing.T) {
 	f, path := serveFake(t)
 	c := NewClient(path, os.Geteuid())

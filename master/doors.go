@@ -75,7 +75,7 @@ func (m *Master) openDoors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.control = control.Serve(ctl, peers.Controlled{Pool: m.cluster.Pool, View: m.presence, Repos: m.repos, Tokens: m.callers.Tokens}, m.log)
+	m.control = control.Serve(ctl, peers.Controlled{Pool: m.cluster.Pool, View: m.presence, Repos: m.repos, Scheduled: m.schedule, Tokens: m.callers.Tokens}, m.log)
 	ln, err := listen(ctx, m.cfg.Interface, m.cfg.RetPort)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 func TestVerbsAreAudited(t *testing.T) {
 	asks := []string{"config apply", "drain", "git fetch", "join", "join-string", "keys accept", "keys delete", "keys reject", "leave", "recover", "reload", "remove",
 		"replace", "reset", "restart", "secret rotate", "cluster-key new", "cluster-key take", "setup", "setup back", "setup retry", "setup start", "tokens revoke", "undrain", "backup now", "virtual-address", "console"}
-	looks := []string{"audit", "audit verify", "backup list", "backup status", "config", "config check", "config schema", "events", "git", "history", "keys", "keys list", "lb status", "logs", "man", "minions", "minion-config", "nodes", "ping", "python", "python list", "secret", "cluster-key", "secrets",
+	looks := []string{"audit", "audit verify", "backup list", "backup status", "config", "config check", "config schema", "events", "git", "history", "keys", "keys list", "lb status", "logs", "man", "minions", "minion-config", "nodes", "ping", "python", "python list", "schedule", "secret", "cluster-key", "secrets",
 		"secrets encrypt", "secrets list", "secrets public", "setup progress", "setup schema", "status", "storage", "storage plan", "storage status", "tokens", "tokens list", "upgrade check", "upgrade status", "version", "admin", "help"}
 	others := []string{"run", "lb", "backup helper", "storage helper", "pam-helper", "upgrade confirm", "firewall", "guards"} // for systemd
 	verbs := auditedVerbs()

@@ -5,7 +5,7 @@ package runner
 // audit.records and audit.all, auth.mk_token and auth.del_token, those about git repositories, and those about the machines.
 func OfMaster(name string) bool {
 	switch name {
-	case minions, records, "audit.all", "auth.mk_token", "auth.del_token", "git.status", "git.fetch", "git.reload", "git_pillar.update", "cache.clear_git_lock", "appliance.status", "appliance.course":
+	case minions, records, "schedule.list", "audit.all", "auth.mk_token", "auth.del_token", "git.status", "git.fetch", "git.reload", "git_pillar.update", "cache.clear_git_lock", "appliance.status", "appliance.course":
 		return true
 	}
 	return false

@@ -39,6 +39,7 @@ type Parts struct {
 	Backups  Backups
 	Upgrades Upgrades
 	Git      Git
+	Schedule Schedule
 	Tools    Tools
 	Audit    Audit
 	// Settings are the node's; nil: it has none. Faults of its shared storage are worded
@@ -55,6 +56,7 @@ func (p Parts) filled() Parts {
 	p.Virtual, p.Minions, p.Storage = cmp.Or[Virtual](p.Virtual, absent{}), cmp.Or[Minions](p.Minions, absent{}), cmp.Or[StorageNode](p.Storage, absent{})
 	p.Backups, p.Upgrades = cmp.Or[Backups](p.Backups, absent{}), cmp.Or[Upgrades](p.Upgrades, absent{})
 	p.Options, p.Git, p.Tools = cmp.Or[Options](p.Options, absent{}), cmp.Or[Git](p.Git, absent{}), cmp.Or[Tools](p.Tools, absent{})
+	p.Schedule = cmp.Or[Schedule](p.Schedule, absent{})
 	p.Audit, p.LogIns = cmp.Or[Audit](p.Audit, absent{}), cmp.Or[LogIns](p.LogIns, absent{})
 	return p
 }
@@ -121,6 +123,7 @@ func (absent) Upgrade(context.Context, UpgradeRequest) error { return errNew }
 func (absent) Upgrading() rollout.Progress                   { return rollout.Progress{Schema: rollout.Schema} }
 func (absent) MakeBackup() error                             { return errNoBackups }
 
+func (absent) Schedule(context.Context) (status.Schedule, error) { return status.Schedule{}, errNew }
 func (absent) Git(context.Context, bool, string) (status.GitList, error) {
 	return status.GitList{}, errNew
 }

@@ -170,6 +170,7 @@ func (s *Server) handler() http.Handler {
 	s.upgradeRoutes(mux, s.parts.Upgrades)
 	s.minionRoutes(mux, s.parts.Minions)
 	s.gitRoutes(mux, s.parts.Git)
+	s.scheduleRoutes(mux, s.parts.Schedule)
 	s.tokenRoutes(mux, s.parts.LogIns)
 	s.toolRoutes(mux, s.parts.Tools)
 	if s.parts.Setup != nil {

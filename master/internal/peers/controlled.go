@@ -10,19 +10,24 @@ import (
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/presence"
 	"saltern/master/internal/repos"
+	"saltern/master/internal/schedule"
 )
 
 // Controlled is a master as its supervisor asks it, on the control socket. It
 // implements control.Master.
 type Controlled struct {
-	Pool  *cluster.Pool // nil: alone
-	View  *presence.View
-	Repos *repos.Service
+	Pool      *cluster.Pool // nil: alone
+	View      *presence.View
+	Repos     *repos.Service
+	Scheduled *schedule.Schedule
 	*eauth.Tokens
 }
 
 // Minions implements control.Master.
 func (c Controlled) Minions(finger bool) control.Minions { return c.View.Minions(finger) }
+
+// Schedule implements control.Master.
+func (c Controlled) Schedule() (control.Schedule, error) { return c.Scheduled.List(control.NextRuns) }
 
 // Git implements control.Master.
 func (c Controlled) Git() control.Git { return c.Repos.Git() }

@@ -9,9 +9,6 @@ import (
 	"saltern/master/value"
 )
 
-// listed is how many runs to come schedule.list shows without count.
-const listed = 5
-
 // AddRunners adds schedule.list to a table. Salt has no such runner.
 func (s *Schedule) AddRunners(t *runner.Table) {
 	t.Add("schedule.list", func(_ context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
@@ -29,7 +26,7 @@ func (s *Schedule) AddRunners(t *runner.Table) {
 
 func countOf(args []any, named *value.Map) (int, error) {
 	if named.Len() == 0 && len(args) == 0 {
-		return listed, nil
+		return control.NextRuns, nil
 	}
 	count, ok := named.Int("count")
 	if len(args) == 1 && named.Len() == 0 {

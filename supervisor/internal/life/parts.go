@@ -28,6 +28,7 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 		p.Cluster = clusterVerbs{verbs, n.Setup.JoinString}
 	}
 	p.Minions, p.LogIns, p.Git = minions, minions, minions
+	p.Schedule = minions
 	if n.backups != nil {
 		p.Backups = n.backups
 	}
