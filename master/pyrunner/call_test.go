@@ -292,3 +292,22 @@ func TestUnknownFunctionsStartNothing(t *testing.T) {
 		t.Errorf("%d processes", n)
 	}
 }
+
+// TestResultsToReturners (M4): a result gets to returners of the administrator, in order, and
+// those that fail or do not exist are named.
+func TestResultsToReturners(t *testing.T) {
+	c, dir := setUp(t, false)
+	put(t, filepath.Join(dir, "ext/returners/mine.py"), "def returner(ret):\n    with open("+fmt.Sprintf("%q", dir+"/got")+", 'a') as f:\n        f.write(ret['fun'] + ' ' + ret['jid'] + '\\n')\n")
+	put(t, filepath.Join(dir, "ext/returners/bad.py"), "def returner(ret):\n    raise ValueError('as asked')\n")
+	result := value.NewMap("fun", "a.b", "jid", "1")
+	if err := c.Return(t.Context(), []string{"mine"}, result); err != nil {
+		t.Error(err)
+	}
+	err := c.Return(t.Context(), []string{"bad", "none", "mine"}, result)
+	if err == nil || !strings.Contains(err.Error(), "bad: as asked; there is no returner none") {
+		t.Errorf("%v", err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "got")); err != nil || string(got) != "a.b 1\na.b 1\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
