@@ -51,6 +51,30 @@ func TestScheduleRunsOnceInCluster(t *testing.T) {
 	}
 }
 
+// TestRecordOfAnotherClock: a record of a clock that was years ahead keeps nothing from running.
+func TestRecordOfAnotherClock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "schedule")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for _, ahead := range []time.Duration{20 * 365 * 24 * time.Hour, 0} {
+			clear(b.calls)
+			cfg := b.config(value.NewMap(
+				"interval", entryOf("a.interval", "minutes", int64(1)),
+				"cron", entryOf("a.cron", "cron", "*/2 * * * *"),
+				"daily", entryOf("a.daily", "when", []any{"00:03", "00:06", "00:09", "00:12"}),
+			))
+			cfg.Now = func() time.Time { return time.Now().UTC().Add(ahead) }
+			cfg.Records = OpenRecords(path)
+			b.runFor(New(cfg), 5*time.Minute)
+			for fun, least := range map[string]int{"a.interval": 4, "a.cron": 2, "a.daily": 1} {
+				if n := len(b.calls[fun]); n < least {
+					t.Errorf("clock ahead by %v: %s ran %d times", ahead, fun, n)
+				}
+			}
+		}
+	})
+}
+
 func changeOwners(t *testing.T, seed uint64, path string) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	b := newBench(t)

@@ -114,21 +114,26 @@ func (s *Schedule) Stats() background.BacklogStats { return s.backlog.Stats() }
 
 // Run looks at the entries each second until ctx ends. What is at work then is cancelled.
 func (s *Schedule) Run(ctx context.Context) {
+	if len(s.entries) > 0 {
+		s.lookUntil(ctx)
+	}
+	if left := s.backlog.Close(); left > 0 {
+		s.cfg.Log.Warn("scheduled runners that waited are lost, since the master stops", "runners", left)
+	}
+}
+
+func (s *Schedule) lookUntil(ctx context.Context) {
 	t := time.NewTicker(plan.Tick)
 	defer t.Stop()
-	for len(s.entries) > 0 {
+	for {
 		for _, d := range s.look() {
 			s.begin(ctx, d)
 		}
 		select {
 		case <-t.C:
-			continue
 		case <-ctx.Done():
+			return
 		}
-		break
-	}
-	if left := s.backlog.Close(); left > 0 {
-		s.cfg.Log.Warn("scheduled runners that waited are lost, since the master stops", "runners", left)
 	}
 }
 
@@ -192,8 +197,11 @@ func (s *Schedule) takeOver(now time.Time) error {
 	s.version = r.Version
 	s.lastTime = time.Time{}
 	s.lastCivil = r.Looked
-	if r.Version > 0 && r.Looked.After(plan.Civil(now)) {
-		s.lastCivil = time.Time{} // by another clock
+	if ahead := r.Looked.Sub(plan.Civil(now)); r.Version > 0 && ahead > 0 {
+		s.lastCivil = time.Time{} // it is by a clock that is ahead of ours
+		for i, e := range s.entries {
+			s.states[i] = e.Shift(s.states[i], -ahead.Truncate(plan.Tick))
+		}
 	}
 	return nil
 }

@@ -319,9 +319,9 @@ func (c *cron) next(now time.Time) (time.Time, bool) {
 
 	// Either may match. Occurrences and nearest weekdays are no part of the two fields and
 	// restrict both searches (croniter _calc_next).
-	any := cronField{all: true}
-	byDay, ok1 := c.search(start, day, any)
-	byWeekday, ok2 := c.search(start, any, weekday)
+	anyDay := cronField{all: true}
+	byDay, ok1 := c.search(start, day, anyDay)
+	byWeekday, ok2 := c.search(start, anyDay, weekday)
 	restricted := len(c.nth) > 0 || len(c.nearest) > 0
 	switch {
 	case restricted && !(ok1 && ok2):

@@ -50,9 +50,16 @@ func (e *Entry) Resume(s State, from time.Time) State {
 	return State{Started: s.Started, LastRun: s.LastRun, RunAt: s.RunAt}
 }
 
+// maxBack is how far the clock may go back for what was due to count as having been due:
+// longer than that of summer time.
+const maxBack = 3 * time.Hour
+
 // Shift returns the State after somebody has put the clock forward by so much: intervals
 // are lengths of time, the calendar is what the clock shows.
 func (e *Entry) Shift(s State, by time.Duration) State {
+	if e.interval == 0 && by < -maxBack {
+		return State{Started: s.Started, LastRun: s.LastRun}
+	}
 	if e.interval == 0 {
 		return s
 	}
