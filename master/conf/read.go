@@ -107,8 +107,13 @@ func (r *reader) file(path string) (*value.Map, *Fault) {
 			r.note(slog.LevelWarn, path, "option name %v is not text, ignored", k)
 		}
 	}
-	for name, line := range saltyaml.LinesBelow(b, scheduleOption, 2) {
-		r.places[name] = origin{path, line}
+	for _, option := range []string{scheduleOption, "external_auth", "nodegroups"} {
+		if _, set := m.Get(option); !set {
+			continue
+		}
+		for name, line := range saltyaml.LinesBelow(b, option, 2) {
+			r.places[name] = origin{path, line}
+		}
 	}
 	if v, ok := m.Get("id"); ok && v != nil {
 		if c, ok := convert(v, "str"); ok {
