@@ -51,6 +51,51 @@ func TestScheduleRunsOnceInCluster(t *testing.T) {
 	}
 }
 
+// TestNoteOfUnknownEnd: a write to the volume that ended with an error, and was taken all the
+// same, loses no run and doubles none.
+func TestNoteOfUnknownEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "schedule")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		cfg := b.config(value.NewMap("e", entryOf("a.b", "minutes", int64(1))))
+		cfg.Now = func() time.Time { return time.Now().UTC() }
+		cfg.Records = OpenRecords(path)
+		s := New(cfg)
+		if n := len(s.look()); n != 1 {
+			t.Fatalf("%d runs at the start", n)
+		}
+
+		// What the look of the next minute writes.
+		time.Sleep(time.Minute)
+		states, dues := s.walk(time.Now().UTC())
+		err := s.cfg.Records.save(record{
+			Version: s.version + 1,
+			Term:    s.term,
+			Looked:  time.Now().UTC(),
+			Entries: s.entryRecords(states),
+		})
+		if err != nil || len(dues) != 1 {
+			t.Fatalf("%d runs, %v", len(dues), err)
+		}
+
+		runs := []int{}
+		for range 61 {
+			time.Sleep(time.Second)
+			runs = append(runs, len(s.look()))
+		}
+		if runs[0] != 1 || runs[59] != 1 || total(runs) != 2 {
+			t.Errorf("runs of each second: %v", runs)
+		}
+	})
+}
+
+func total(numbers []int) (sum int) {
+	for _, n := range numbers {
+		sum += n
+	}
+	return sum
+}
+
 // TestRecordOfAnotherClock: a record of a clock that was years ahead keeps nothing from running.
 func TestRecordOfAnotherClock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "schedule")

@@ -156,22 +156,56 @@ func (s *Schedule) look() []due {
 	}
 
 	states, dues := s.walk(now)
+	looked := plan.Civil(now).Truncate(plan.Tick)
 	if s.cfg.Records != nil && (took || len(dues) > 0) {
-		err := s.cfg.Records.save(s.record(term, states, now))
-		if errors.Is(err, versioned.ErrConflict) {
-			s.term = 0 // another master owns it, or did: its record counts
-		}
+		noted, err := s.note(record{
+			Version: s.version + 1,
+			Term:    term,
+			Looked:  looked,
+			Entries: s.entryRecords(states),
+		})
 		if err != nil {
 			s.fault(err)
 			return nil // they are due at the next look again
+		}
+		if !noted.Looked.Equal(looked) {
+			looked = noted.Looked
+			states = s.statesOf(noted)
+			dues = s.begunIn(states)
 		}
 		s.version++
 	}
 	s.fault(nil)
 	s.states = states
 	s.lastTime = now
-	s.lastCivil = plan.Civil(now).Truncate(plan.Tick)
+	s.lastCivil = looked
 	s.term = term
+	return dues
+}
+
+// note notes what is about to run. It returns the record that counts: a write that failed may
+// have been taken all the same, and then a record of this term is that of a look before.
+func (s *Schedule) note(next record) (record, error) {
+	err := s.cfg.Records.save(next)
+	if err == nil {
+		return next, nil
+	}
+	if taken, readErr := s.cfg.Records.load(); readErr == nil && taken.Version == next.Version && taken.Term == next.Term {
+		return taken, nil
+	}
+	if errors.Is(err, versioned.ErrConflict) {
+		s.term = 0 // another master owns it, or did: its record counts
+	}
+	return record{}, err
+}
+
+// begunIn returns the runs that states have, and those of the look before have not.
+func (s *Schedule) begunIn(states []plan.State) (dues []due) {
+	for i, e := range s.entries {
+		if states[i].LastRun.After(s.states[i].LastRun) {
+			dues = append(dues, due{e, e.Fun})
+		}
+	}
 	return dues
 }
 
@@ -216,17 +250,12 @@ func (s *Schedule) statesOf(r record) []plan.State {
 	return states
 }
 
-func (s *Schedule) record(term uint64, states []plan.State, now time.Time) record {
-	r := record{
-		Version: s.version + 1,
-		Term:    term,
-		Looked:  plan.Civil(now).Truncate(plan.Tick),
-		Entries: map[string]entryRecord{},
-	}
+func (s *Schedule) entryRecords(states []plan.State) map[string]entryRecord {
+	records := map[string]entryRecord{}
 	for i, e := range s.entries {
-		r.Entries[e.Key] = entryRecord{e.Digest, states[i]}
+		records[e.Key] = entryRecord{e.Digest, states[i]}
 	}
-	return r
+	return records
 }
 
 // walk looks at all entries from the look before until now. Of an entry that was due several
