@@ -27,8 +27,8 @@ const (
 	skipFunKey = "skip_function"
 )
 
-// IsSetting reports whether a key of the option is a setting of the whole schedule.
-func IsSetting(key string) bool {
+// isSetting reports whether a key of the option is a setting of the whole schedule.
+func isSetting(key string) bool {
 	return slices.Contains([]string{enabledKey, splayKey, skipKey, skipFunKey}, key)
 }
 
@@ -82,8 +82,8 @@ var keys = map[string]func(*reader, any){
 	"metadata":             (*reader).metadata,
 }
 
-// Keys lists the keys that an entry may have.
-func Keys() []string {
+// keyNames lists the keys that an entry may have.
+func keyNames() []string {
 	var names []string
 	for k := range keys {
 		names = append(names, k)
@@ -106,7 +106,7 @@ func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
 	broken := slices.ContainsFunc(problems, func(p Problem) bool { return p.Refused })
 	for k, v := range option.All() {
 		key := fmt.Sprint(k)
-		if IsSetting(key) {
+		if isSetting(key) {
 			continue
 		}
 		r := reader{entry: &Entry{}, key: key, whens: whens}
@@ -187,13 +187,13 @@ func (r *reader) read(v any, common Entry) {
 	}
 	r.readFun(m)
 	r.readTrigger(m)
-	r.checkLimits(m)
+	r.checkLimits()
 }
 
 // unknown refuses a key. One that is meant to limit the entry, and is misspelt, would
 // leave it without its limit.
 func (r *reader) unknown(key string) {
-	r.refuse(key, "an entry has no such key; there are: %s", strings.Join(Keys(), ", "))
+	r.refuse(key, "an entry has no such key; there are: %s", strings.Join(keyNames(), ", "))
 }
 
 func (r *reader) name(v any) {
@@ -554,7 +554,7 @@ func (r *reader) cron(v any) {
 
 // checkLimits names limits that do nothing. Salt asks them one after the other, and each
 // answer replaces the one before.
-func (r *reader) checkLimits(m *value.Map) {
+func (r *reader) checkLimits() {
 	limits := []struct {
 		key  string
 		here bool
@@ -577,9 +577,6 @@ func (r *reader) checkLimits(m *value.Map) {
 	}
 	if r.entry.runAfterSkip && r.entry.skip == nil {
 		r.warn("run_after_skip_range", "it has no effect without skip_during_range")
-	}
-	if m.Len() > 0 && r.entry.Silent && (r.entry.ReturnConfig != nil || r.entry.ReturnKwargs != nil) && len(r.entry.Returners) == 0 {
-		r.warn("return_config", "it has no effect without returner")
 	}
 }
 
