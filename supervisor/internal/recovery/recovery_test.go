@@ -80,7 +80,7 @@ func survivor(t *testing.T, kind string) *world {
 		if i == 0 {
 			cert = id.Hash
 		}
-		table.Nodes = append(table.Nodes, nodes.Node{Name: name, Address: "10.0.0." + string(rune('1'+i)), State: nodes.Member, Certificate: cert, Storage: "data", Brick: "/brick/cluster-1"})
+		table.Nodes = append(table.Nodes, nodes.Node{Name: name, Address: "127.0.74." + string(rune('1'+i)), State: nodes.Member, Certificate: cert, Storage: "data", Brick: "/brick/cluster-1"})
 	}
 	k, err := nodes.OpenKeeper(cfg.DataDir, cfg.SharedNodesDir())
 	if err != nil {
@@ -89,7 +89,7 @@ func survivor(t *testing.T, kind string) *world {
 	if _, err := k.Offer(table); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"version": 1, "members": [{"id": "10.0.0.2"}, {"id": "10.0.0.3"}]}`), 0o600); err != nil {
+	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"version": 1, "members": [{"id": "127.0.74.2"}, {"id": "127.0.74.3"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
@@ -117,7 +117,7 @@ func TestRecoverOnADirectory(t *testing.T) {
 	if p := table.Present(); len(p) != 1 || p[0].Name != "n1" || !table.WasRemoved(strings.Repeat("3", 64)) {
 		t.Errorf("%+v", table)
 	}
-	for _, want := range []string{"remove 10.0.0.2", "remove 10.0.0.3"} {
+	for _, want := range []string{"remove 127.0.74.2", "remove 127.0.74.3"} {
 		if !slices.Contains(w.calls, want) {
 			t.Errorf("no %s in %q", want, w.calls)
 		}
@@ -214,7 +214,7 @@ func TestRecoverOnAVolume(t *testing.T) {
 	w.serving = true
 	step()
 	stage("")
-	if !slices.Contains(w.calls, "remove 10.0.0.3") {
+	if !slices.Contains(w.calls, "remove 127.0.74.3") {
 		t.Errorf("calls: %q", w.calls)
 	}
 }
