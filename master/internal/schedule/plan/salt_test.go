@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -319,9 +320,9 @@ func onceAsStrptime(t *testing.T, s *salt) {
 	values := []string{"2027", "27", "1", "01", "12", "13", "31", "30", "0", "59", "23", "am", "PM", "January", "feb", "Monday", "tue", "%", "99"}
 	layouts := map[string]string{"%Y-%m-%dT%H:%M:%S": "2006-01-02T15:04:05", "%b %d %Y %I:%M%p": "Jan 02 2006 03:04PM", "%A, %d %B %Y %H:%M": "Monday, 02 January 2006 15:04"}
 	var rows [][2]string
-	for format, layout := range layouts {
+	for _, format := range slices.Sorted(maps.Keys(layouts)) {
 		for range 50 {
-			rows = append(rows, [2]string{time.Unix(r.Int64N(4e9), 0).UTC().Format(layout), format})
+			rows = append(rows, [2]string{time.Unix(r.Int64N(4e9), 0).UTC().Format(layouts[format]), format})
 		}
 	}
 	for range 6000 {

@@ -46,44 +46,56 @@ func strptime(text, format string) (t time.Time, err error) {
 		return t, fmt.Errorf("%q is not of the form %s", text, format)
 	}
 
-	number := func(part string, missing int) int {
-		i := expression.SubexpIndex(part)
-		if i < 0 {
-			return missing
-		}
-		n, _ := strconv.Atoi(strings.TrimSpace(m[i]))
-		return n
+	f := strptimeFields{year: 1900, month: time.January, day: 1}
+	afternoon := false
+	if i := expression.SubexpIndex("p"); i >= 0 {
+		afternoon = strings.EqualFold(m[i], "pm")
 	}
-	word := func(part string) string {
-		if i := expression.SubexpIndex(part); i >= 0 {
-			return strings.ToLower(m[i])
-		}
-		return ""
+	for i, name := range expression.SubexpNames() {
+		f.set(name, m[i], afternoon)
 	}
-	year := number("Y", 1900)
-	if short := number("y", -1); short >= 0 {
-		year = 1900 + short
-		if short < 69 {
-			year += 100
-		}
-	}
-	month := time.Month(number("m", 1))
-	if name := word("B") + word("b"); name != "" {
-		month = monthNames[name[:3]]
-	}
-	hour := number("H", 0)
-	if half := number("I", -1); half >= 0 {
-		hour = half % 12
-		if word("p") == "pm" {
-			hour += 12
-		}
-	}
-	day := number("d", 1)
-	second := number("S", 0)
-	if year < 1 || day > daysIn(year, month) || second > 59 {
+	if f.year < 1 || f.day > daysIn(f.year, f.month) || f.second > 59 {
 		return t, errors.New("there is no such time")
 	}
-	return time.Date(year, month, day, hour, number("M", 0), second, 0, time.UTC), nil
+	return time.Date(f.year, f.month, f.day, f.hour, f.minute, f.second, 0, time.UTC), nil
+}
+
+// strptimeFields are the parts of a time that was read. Of directives for the same part the
+// last one counts.
+type strptimeFields struct {
+	year, day, hour, minute, second int
+	month                           time.Month
+}
+
+// set takes what a directive has matched; afternoon is what %p says, wherever it stands.
+func (f *strptimeFields) set(directive, matched string, afternoon bool) {
+	number, _ := strconv.Atoi(strings.TrimSpace(matched)) // of names it does not count
+	switch directive {
+	case "Y":
+		f.year = number
+	case "y":
+		f.year = 1900 + number
+		if number < 69 {
+			f.year += 100
+		}
+	case "m":
+		f.month = time.Month(number)
+	case "B", "b":
+		f.month = monthNames[strings.ToLower(matched[:3])]
+	case "d":
+		f.day = number
+	case "H":
+		f.hour = number
+	case "I":
+		f.hour = number % 12
+		if afternoon {
+			f.hour += 12
+		}
+	case "M":
+		f.minute = number
+	case "S":
+		f.second = number
+	}
 }
 
 func strptimeExpression(format string) (*regexp.Regexp, error) {
