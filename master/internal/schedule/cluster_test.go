@@ -2,11 +2,15 @@ package schedule
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,6 +122,120 @@ func TestRecordOfAnotherClock(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRunThatWaitsOutlivesItsMaster: what a delay or a range puts off for longer than a master
+// may be away runs on the next one, once; and what had run by a clock that is a little ahead
+// does not run again.
+func TestRunThatWaitsOutlivesItsMaster(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		entry  *value.Map
+		ahead  time.Duration // of the first master's clock
+		change time.Duration // when the second takes over
+		want   []time.Duration
+	}{
+		{
+			name:   "splay",
+			entry:  entryOf("a.b", "cron", "0,30 * * * *", "splay", value.NewMap("start", int64(1200), "end", int64(1200))),
+			change: 75 * time.Minute,
+			want:   []time.Duration{50 * time.Minute, 80 * time.Minute},
+		},
+		{
+			name:   "range",
+			entry:  entryOf("a.b", "cron", "10 0 * * *", "skip_during_range", value.NewMap("start", "00:05", "end", "00:40"), "run_after_skip_range", true),
+			change: 30 * time.Minute,
+			want:   []time.Duration{40*time.Minute + time.Second},
+		},
+		{
+			name:   "clock ahead",
+			entry:  entryOf("a.b", "cron", "1 0 * * *"),
+			ahead:  5 * time.Second,
+			change: 57 * time.Second,
+			want:   []time.Duration{55 * time.Second},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "schedule")
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				for i, lasts := range []time.Duration{c.change, 90*time.Minute - c.change} {
+					cfg := b.config(value.NewMap("e", c.entry))
+					cfg.Now = func() time.Time { return time.Now().UTC().Add(c.ahead) }
+					cfg.Own = func() (uint64, bool) { return uint64(i + 1), true }
+					cfg.Records = OpenRecords(path)
+					b.runFor(New(cfg), lasts)
+					c.ahead = 0
+				}
+				if !slices.Equal(b.calls["a.b"], c.want) {
+					t.Errorf("ran after %v, not %v", b.calls["a.b"], c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestRunThatLapsesIsNamed: a run that cannot be noted waits for ten minutes, and is then left
+// out, in the log; a shorter one runs late.
+func TestRunThatLapsesIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		away time.Duration
+		runs int
+		log  int
+	}{
+		{8 * time.Minute, 1, 0},
+		{15 * time.Minute, 0, 1},
+	} {
+		t.Run(c.away.String(), func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "volume")
+			if err := os.Mkdir(folder, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			away := func() error { // its files answer with an error
+				return errors.Join(os.Rename(folder, folder+".away"), os.WriteFile(folder, nil, 0o600))
+			}
+			back := func() error { return errors.Join(os.Remove(folder), os.Rename(folder+".away", folder)) }
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				cfg := b.config(value.NewMap("e", entryOf("a.b", "cron", "1 0 * * *")))
+				cfg.Now = func() time.Time { return time.Now().UTC() }
+				cfg.Records = OpenRecords(filepath.Join(folder, "schedule"))
+				time.AfterFunc(30*time.Second, func() {
+					if err := away(); err != nil {
+						t.Error(err)
+					}
+				})
+				time.AfterFunc(30*time.Second+c.away, func() {
+					if err := back(); err != nil {
+						t.Error(err)
+					}
+				})
+				b.runFor(New(cfg), 20*time.Minute)
+				if n := len(b.calls["a.b"]); n != c.runs {
+					t.Errorf("ran %d times", n)
+				}
+				if text := b.log.String(); strings.Count(text, "is left out") != c.log || strings.Contains(text, "is left out") && !strings.Contains(text, `due="2000-01-01 00:01:00"`) {
+					t.Errorf("log:\n%s", text)
+				}
+			})
+		})
+	}
+}
+
+// TestFaultIsLoggedOnce: what keeps runs from being noted is one line in the log, though the
+// file that cannot be made has another name each second.
+func TestFaultIsLoggedOnce(t *testing.T) {
+	b := newBench(t)
+	s := New(b.config(value.NewMap()))
+	for i := range 5 {
+		s.fault(fmt.Errorf("note runs: %w", &os.PathError{Op: "open", Path: fmt.Sprint("/volume/.schedule.after-tmp-", i), Err: syscall.EROFS}))
+	}
+	s.fault(nil)
+	s.fault(&os.PathError{Op: "open", Path: "/volume/x", Err: syscall.EROFS})
+	s.fault(&os.PathError{Op: "open", Path: "/volume/x", Err: syscall.ENOSPC})
+	if n := strings.Count(b.log.String(), "level=ERROR"); n != 3 {
+		t.Errorf("%d lines:\n%s", n, &b.log)
+	}
 }
 
 func changeOwners(t *testing.T, seed uint64, path string) {

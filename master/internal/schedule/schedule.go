@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"sync"
@@ -60,8 +61,10 @@ type Schedule struct {
 	backlog *background.Backlog
 
 	mu     sync.Mutex
-	states []plan.State // of entries
-	failed string       // why runs could not be noted, as the log has it
+	states []plan.State // of entries; changed by look only, which reads them without mu
+
+	// What follows is look's.
+	failed string // why runs could not be noted, as the log has it
 	// lastTime is of the look before, and lastCivil what the clock showed then; zero: none yet.
 	lastTime  time.Time
 	lastCivil time.Time
@@ -87,6 +90,8 @@ type entry struct {
 	*plan.Entry
 	running atomic.Int64  // that wait or are at work
 	missed  atomic.Uint64 // that were due while it was so
+	// lapsed is when a run was due that is left out, since nobody looked for so long; look's.
+	lapsed time.Time
 }
 
 // due is a run that is to begin.
@@ -137,10 +142,9 @@ func (s *Schedule) lookUntil(ctx context.Context) {
 	}
 }
 
-// look finds what is due now. In a cluster it is noted there when look returns.
+// look finds what is due now. In a cluster it is noted there when look returns. One
+// goroutine calls it; it waits for the volume, and holds nothing meanwhile.
 func (s *Schedule) look() []due {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	term, own := s.cfg.Own()
 	if !own {
 		s.term = 0
@@ -157,7 +161,7 @@ func (s *Schedule) look() []due {
 
 	states, dues := s.walk(now)
 	looked := plan.Civil(now).Truncate(plan.Tick)
-	if s.cfg.Records != nil && (took || len(dues) > 0) {
+	if s.cfg.Records != nil && (took || len(dues) > 0 || s.tells(states)) {
 		noted, err := s.note(record{
 			Version: s.version + 1,
 			Term:    term,
@@ -176,11 +180,39 @@ func (s *Schedule) look() []due {
 		s.version++
 	}
 	s.fault(nil)
-	s.states = states
+	s.tellLapsed()
+	s.keep(states)
 	s.lastTime = now
 	s.lastCivil = looked
 	s.term = term
 	return dues
+}
+
+// keep makes states those of the entries.
+func (s *Schedule) keep(states []plan.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states = states
+}
+
+// tellLapsed logs the runs that are left out.
+func (s *Schedule) tellLapsed() {
+	for _, e := range s.entries {
+		if !e.lapsed.IsZero() {
+			s.cfg.Log.Warn("scheduled runner was due while the schedule could not go on for long, and is left out", "name", e.Name, "fun", e.Fun, "due", e.lapsed.Format(time.DateTime))
+			e.lapsed = time.Time{}
+		}
+	}
+}
+
+// tells reports whether states hold what other masters have to know though nothing is due.
+func (s *Schedule) tells(states []plan.State) bool {
+	for i, e := range s.entries {
+		if e.Tells(s.states[i], states[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // note notes what is about to run. It returns the record that counts: a write that failed may
@@ -209,11 +241,15 @@ func (s *Schedule) begunIn(states []plan.State) (dues []due) {
 	return dues
 }
 
-// fault logs what keeps runs from being noted, once.
+// fault logs what keeps runs from being noted, once: files that are made on the way have
+// another name each time.
 func (s *Schedule) fault(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		text = e.Err.Error()
 	}
 	if text != "" && text != s.failed {
 		s.cfg.Log.Error("scheduled runners wait, since other masters cannot be told of them", "error", err)
@@ -227,16 +263,17 @@ func (s *Schedule) takeOver(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	s.states = s.statesOf(r)
+	states := s.statesOf(r)
 	s.version = r.Version
 	s.lastTime = time.Time{}
 	s.lastCivil = r.Looked
 	if ahead := r.Looked.Sub(plan.Civil(now)); r.Version > 0 && ahead > 0 {
 		s.lastCivil = time.Time{} // it is by a clock that is ahead of ours
 		for i, e := range s.entries {
-			s.states[i] = e.Shift(s.states[i], -ahead.Truncate(plan.Tick))
+			states[i] = e.Shift(states[i], -ahead.Truncate(plan.Tick))
 		}
 	}
+	s.keep(states)
 	return nil
 }
 
@@ -271,7 +308,7 @@ func (s *Schedule) walk(now time.Time) (states []plan.State, dues []due) {
 			state = e.Shift(state, shift)
 		}
 		if gap {
-			state = e.Resume(state, from)
+			state = s.resume(e, state, from)
 		}
 		look.Running = int(e.running.Load())
 		fun := ""
@@ -288,6 +325,21 @@ func (s *Schedule) walk(now time.Time) (states []plan.State, dues []due) {
 		}
 	}
 	return states, dues
+}
+
+// resume goes on with an entry after a gap, and notes a run that is left out. After a takeover
+// that is not known: the master of before may have had its reasons.
+func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State {
+	next := e.Resume(state, from)
+	due := state.Next
+	if state.Delayed.After(due) {
+		due = state.Delayed
+	}
+	runs := e.Enabled && s.cfg.Plan.Enabled && !s.lastTime.IsZero()
+	if runs && due.After(s.lastCivil) && next.Next.IsZero() {
+		e.lapsed = due
+	}
+	return next
 }
 
 // since returns the time from which on entries have not been looked at, by how much the

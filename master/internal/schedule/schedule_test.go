@@ -302,3 +302,60 @@ func TestScheduleClock(t *testing.T) {
 		})
 	}
 }
+
+// TestClockPutBackRepeatsNothing: the end of summer time, or a step of a second, has nothing
+// of the calendar run twice, and what is due later runs.
+func TestClockPutBackRepeatsNothing(t *testing.T) {
+	for _, back := range []time.Duration{time.Hour, 10 * time.Second, 1500 * time.Millisecond} {
+		t.Run(back.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				at := func(text string) []any { return []any{value.NewMap("time", text, "time_fmt", "%Y-%m-%dT%H:%M:%S")} }
+				cfg := b.config(value.NewMap(
+					"cron", entryOf("a.cron", "cron", "1 0 * * *"),
+					"once", entryOf("a.once", "once", "2000-01-01T00:01:00"),
+					"when", entryOf("a.when", "when", "00:01"),
+					"delayed", entryOf("a.delayed", "when", "00:00:50", "splay", value.NewMap("start", int64(10), "end", int64(10))),
+					"explicit", entryOf("a.explicit", "cron", "0 12 * * *", "run_explicit", at("2000-01-01T00:01:00")),
+					"later cron", entryOf("a.laterCron", "cron", "2 0 * * *"),
+					"later once", entryOf("a.laterOnce", "once", "2000-01-01T00:02:00"),
+					"later when", entryOf("a.laterWhen", "when", "00:02"),
+				))
+				cfg.Now = func() time.Time {
+					now := time.Now().UTC()
+					if now.Sub(b.began) > time.Minute {
+						now = now.Add(-back)
+					}
+					return now
+				}
+				b.runFor(New(cfg), 90*time.Minute)
+				for _, fun := range []string{"a.cron", "a.once", "a.when", "a.delayed", "a.explicit", "a.laterCron", "a.laterOnce", "a.laterWhen"} {
+					if len(b.calls[fun]) != 1 {
+						t.Errorf("%s after %v", fun, b.calls[fun])
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestListWaitsForNoLook: whoever asks what runs next is answered while a look waits, for the
+// volume as a rule.
+func TestListWaitsForNoLook(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config(value.NewMap("e", entryOf("a.b", "minutes", int64(1))))
+	waits := make(chan struct{})
+	cfg.Own = func() (uint64, bool) {
+		waits <- struct{}{}
+		<-waits
+		return 1, true
+	}
+	s := New(cfg)
+	go s.look()
+	<-waits
+	defer close(waits)
+	if !s.mu.TryLock() {
+		t.Fatal("a look that waits holds what List needs")
+	}
+	s.mu.Unlock()
+}

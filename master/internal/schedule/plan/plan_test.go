@@ -93,6 +93,31 @@ func TestUpcoming(t *testing.T) {
 	}
 }
 
+// TestNothingIsUpcoming: no run is listed where none is asked for, or none comes; and a schedule
+// that is switched off is not searched for years.
+func TestNothingIsUpcoming(t *testing.T) {
+	now := time.Date(2026, 11, 28, 16, 0, 0, 0, time.UTC)
+	option := value.NewMap()
+	for i := range 200 {
+		option.Set(fmt.Sprint("e", i), value.NewMap("function", "a.b", "cron", "30 3 * * mon-fri"))
+	}
+	on, _ := Read(option, nil)
+	option.Set("enabled", false)
+	off, _ := Read(option, nil)
+	began := time.Now()
+	for i := range on.Entries {
+		if runs := on.Upcoming(on.Entries[i], State{}, now, 0); runs != nil {
+			t.Fatalf("none was asked for: %v", runs)
+		}
+		if runs := off.Upcoming(off.Entries[i], State{}, now, 5); runs != nil {
+			t.Fatalf("the schedule is switched off: %v", runs)
+		}
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("that took %v", took)
+	}
+}
+
 // refusals are entries that cannot be obeyed, and the key that is to blame.
 var refusals = []struct {
 	key   string

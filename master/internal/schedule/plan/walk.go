@@ -11,8 +11,14 @@ const maxSteps = 20_000
 // Walk takes the looks at an entry after from, up to to, and tells visit of each run until
 // that returns false. It returns the State after them. It leaves out looks, one a Tick, that
 // would find nothing. Meanwhile nothing runs or ends: look.Running stays.
+//
+// On a clock that was put back a calendar entry is not looked at again up to its last run:
+// what was due until then counts as having been due.
 func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.Time, fun string) bool) State {
 	look.Window = window
+	if back := s.LastRun.Sub(from); e.interval == 0 && back > 0 && back <= maxBack {
+		from = s.LastRun
+	}
 	at := from.Truncate(Tick).Add(Tick)
 	for range maxSteps {
 		if at.IsZero() || at.After(to) {
@@ -44,10 +50,23 @@ func (s State) settled(next State) bool {
 // from. A calendar entry that was due meanwhile is not any more, as after a start of Salt's
 // master; an interval that is over is due at once.
 func (e *Entry) Resume(s State, from time.Time) State {
-	if e.interval > 0 || s.Next.IsZero() || !s.Next.Before(from) {
+	due := s.Next
+	if s.Delayed.After(due) {
+		due = s.Delayed
+	}
+	if e.interval > 0 || due.IsZero() || !due.Before(from) {
 		return s
 	}
 	return State{Started: s.Started, LastRun: s.LastRun, RunAt: s.RunAt}
+}
+
+// Tells reports whether next holds what s does not, and nobody finds out later who goes on
+// from s: a run that is delayed, and will have been due long before, or one that
+// run_after_skip_range has added.
+func (e *Entry) Tells(s, next State) bool {
+	delayed := e.interval == 0 && !next.Delayed.IsZero() && !next.Delayed.Equal(s.Delayed)
+	added := slices.ContainsFunc(next.RunAt, func(t time.Time) bool { return !slices.Contains(s.RunAt, t) })
+	return delayed || added
 }
 
 // maxBack is how far the clock may go back for what was due to count as having been due:
@@ -119,6 +138,9 @@ type Run struct {
 
 // Upcoming returns the next runs after now, at most so many.
 func (p *Plan) Upcoming(e *Entry, s State, now time.Time, most int) (runs []Run) {
+	if most <= 0 || !p.Enabled || !e.Enabled {
+		return nil
+	}
 	look := Look{Enabled: p.Enabled, Splay: SameSplay}
 	e.Walk(s, now, now.AddDate(cronSearch, 0, 0), look, func(at time.Time, fun string) bool {
 		runs = append(runs, Run{at, fun})
