@@ -48,17 +48,21 @@ func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Faul
 		return loaded, nil, err
 	}
 
+	held, failed := listOwn(ctx)
+	if failed == nil && loaded == contents(files)+held {
+		return loaded, faults, nil // nft would ask for their names again, and name servers may be away
+	}
 	good, refused := acceptedFiles(ctx, files)
 	faults = append(faults, refused...)
 
 	want := contents(good)
-	if held, err := listOwn(ctx); err == nil && loaded == want+held {
+	if failed == nil && loaded == want+held {
 		return loaded, faults, nil
 	}
 	if err := run(ctx, ownScript(good)); err != nil {
 		return "", faults, err
 	}
-	held, err := listOwn(ctx)
+	held, err = listOwn(ctx)
 	return want + held, faults, err
 }
 

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestOwnRulesTakeNothingDown: whatever stands in the folder of the administrator's
@@ -59,6 +61,7 @@ func TestOwnRulesTakeNothingDown(t *testing.T) {
 		})
 	}
 	t.Run("again", func(t *testing.T) { loadsAgainWhatBecameRight(ctx, t) })
+	t.Run("names", func(t *testing.T) { keepsNamesThatAreAway(ctx, t) })
 	t.Run("generated", func(t *testing.T) { generatedRules(ctx, t, base) })
 }
 
@@ -86,6 +89,31 @@ func loadsAgainWhatBecameRight(ctx context.Context, t *testing.T) {
 	nft(t, "flush", "chain", "inet", Table, "own")
 	if _, _, err := LoadOwn(ctx, dir, loaded); err != nil || !strings.Contains(handles(), "9200") {
 		t.Errorf("a flushed chain stays empty: %v\n%s", err, handles())
+	}
+}
+
+// keepsNamesThatAreAway: a rule that was loaded stays while no name server knows its name.
+func keepsNamesThatAreAway(ctx context.Context, t *testing.T) {
+	hosts := filepath.Join(t.TempDir(), "hosts")
+	if err := os.WriteFile(hosts, []byte("192.0.2.55 monitor.example.org\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(hosts, "/etc/hosts", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount("/etc/hosts", unix.MNT_DETACH)
+	dir := ownDir(t, map[string]string{"a.nft": "tcp dport 9100 ip saddr monitor.example.org accept\n"})
+	loaded, faults, err := LoadOwn(ctx, dir, "")
+	if err != nil || len(faults) != 0 {
+		t.Fatalf("%+v %v", faults, err)
+	}
+
+	if err := os.Truncate(hosts, 0); err != nil {
+		t.Fatal(err)
+	}
+	again, faults, err := LoadOwn(ctx, dir, loaded)
+	if own := nft(t, "list", "chain", "inet", Table, "own"); err != nil || len(faults) != 0 || again != loaded || !strings.Contains(own, "192.0.2.55") {
+		t.Errorf("taken away with the name server: %+v %v\n%s", faults, err, own)
 	}
 }
 
@@ -230,7 +258,7 @@ func inNamespace(t *testing.T) bool {
 			t.Skipf("SKIPPED: needs root and %s", tool)
 		}
 	}
-	cmd := exec.Command("unshare", "--net", os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd := exec.Command("unshare", "--net", "--mount", os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), inside+"=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
