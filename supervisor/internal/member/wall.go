@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,11 @@ func (w *wall) fill(ctx context.Context, t nodes.Table) bool {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	there := firewall.There(ctx)
+	if !there && w.seen.Load() {
+		if _, err := firewall.Rules(ctx); !errors.Is(err, firewall.ErrNoTable) {
+			return false // whatever keeps nft from telling: the table may be there
+		}
+	}
 	if ctx.Err() != nil {
 		return false
 	}

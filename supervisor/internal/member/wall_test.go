@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -61,5 +62,15 @@ func TestWall(t *testing.T) {
 	nft("add", "set", "inet", firewall.Table, "peers6", "{ type ipv6_addr; }")
 	if !w.fill(t.Context(), table) || len(w.findings()) != 0 || !strings.Contains(nft("list", "ruleset"), "10.0.0.2") {
 		t.Errorf("not filled again: %+v %s", w.findings(), nft("list", "ruleset"))
+	}
+
+	// nft cannot tell, for want of memory or of a disk.
+	broken := t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, "nft"), []byte("#!/bin/sh\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", broken)
+	if w.fill(t.Context(), table) || len(w.findings()) != 0 {
+		t.Errorf("said to be gone, or filled, when nobody knows: %+v", w.findings())
 	}
 }
