@@ -105,7 +105,7 @@ func guardsCommand() *cobra.Command {
 		Use: "guards", Short: "Look at what guards the machine (not for people)", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			found := guards.Machine().Look(cmd.Context())
-			return guards.Write(report, guards.SystemFile, guards.Report{At: time.Now(), Findings: found})
+			return guards.Write(report, guards.SystemFile, guards.Report{Findings: found})
 		},
 	}
 	cmd.Flags().StringVar(&report, "report", guards.Dir, "`directory` for what is found")

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
 
 	"saltern/durable"
 	"saltern/supervisor/firewall"
@@ -19,8 +18,8 @@ import (
 const (
 	// rulesFile has the digest of the rules as they were loaded; [NoteRules] writes it.
 	rulesFile = "rules"
-	// refusedFile has what nft said of /etc/nftables.conf, when the image's own rules
-	// were loaded in its place.
+	// refusedFile has what nft said of /etc/nftables.conf, when the rules of before, or
+	// the image's own, hold in its place.
 	refusedFile = "rules.refused"
 )
 
@@ -45,20 +44,22 @@ type Wall struct {
 // is as it should be, and writes the report. The error is for systemd's journal.
 func (w Wall) Keep(ctx context.Context) error {
 	before, _ := read(w.Dir, FirewallFile) // a broken one: the rules are loaded again
-	r := Report{At: time.Now(), Loaded: before.Loaded}
+	r := Report{Loaded: before.Loaded}
 
 	err := w.fill(ctx, &r)
 	wrong := err
 	if wrong == nil {
 		wrong = w.compare(ctx)
 	}
+	var first []status.Finding // a report ends after so many, and files of the administrator may be many
 	if wrong != nil {
-		r.Findings = append(r.Findings, status.Finding{Code: status.FirewallWrong, Cause: wrong.Error()})
+		first = append(first, status.Finding{Code: status.FirewallWrong, Cause: wrong.Error()})
 	}
 	if text, err := durable.Read(filepath.Join(w.Dir, refusedFile), maxReport); err == nil && len(text) > 0 {
-		r.Findings = append(r.Findings, status.Finding{Code: status.FirewallWrong,
-			Cause: "/etc/nftables.conf is refused, the image's own rules are loaded in its place: " + string(text)})
+		first = append(first, status.Finding{Code: status.FirewallWrong,
+			Cause: "/etc/nftables.conf is refused, and the rules of before, or the image's own, hold in its place: " + string(text)})
 	}
+	r.Findings = append(first, r.Findings...)
 	return errors.Join(err, Write(w.Dir, FirewallFile, r))
 }
 

@@ -2,6 +2,7 @@ package guards
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,45 +90,47 @@ func TestLook(t *testing.T) {
 }
 
 // TestFindings: a report that is missing, old, broken or of a strange code is no
-// clean bill.
+// clean bill; one is not old because the machine was suspended, or its clock was set.
 func TestFindings(t *testing.T) {
-	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
-	booted := now.Add(-time.Hour)
+	const booted = time.Hour
+	now := uptime()
+	old := now - booted
 	wrong := []status.Finding{{Code: status.FirewallWrong, Cause: "gone"}}
 	for _, c := range []struct {
-		name   string
-		report Report
-		text   string // of the file, instead
-		start  time.Time
-		want   status.Code
+		name    string
+		report  *Report // nil: none
+		text    string  // of the file, instead
+		running time.Duration
+		want    status.Code
 	}{
-		{name: "well", report: Report{At: now}, start: booted},
-		{name: "wrong", report: Report{At: now, Findings: wrong}, start: booted, want: status.FirewallWrong},
-		{name: "old", report: Report{At: now.Add(-time.Hour), Findings: wrong}, start: booted, want: status.GuardsUnseen},
-		{name: "of a clock that was put back", report: Report{At: now.Add(time.Hour)}, start: booted, want: status.GuardsUnseen},
-		{name: "none yet", start: now.Add(-time.Minute)},
-		{name: "none", start: booted, want: status.GuardsUnseen},
-		{name: "broken", text: "{", start: booted, want: status.GuardsUnseen},
-		{name: "large", text: strings.Repeat(" ", maxReport+1), start: booted, want: status.GuardsUnseen},
-		{name: "another's code", report: Report{At: now, Findings: []status.Finding{{Code: status.MasterDown}}}, start: booted},
+		{name: "well", report: &Report{Ran: now}, running: booted},
+		{name: "wrong", report: &Report{Ran: now, Findings: wrong}, running: booted, want: status.FirewallWrong},
+		{name: "old", report: &Report{Ran: old, Findings: wrong}, running: booted, want: status.GuardsUnseen},
+		{name: "after a long sleep", report: &Report{At: time.Now().AddDate(0, 0, -7), Ran: now}, running: booted},
+		{name: "of a clock that was put back", report: &Report{At: time.Now().AddDate(7, 0, 0), Ran: now}, running: booted},
+		{name: "none yet", running: time.Minute},
+		{name: "none", running: booted, want: status.GuardsUnseen},
+		{name: "broken", text: "{", running: booted, want: status.GuardsUnseen},
+		{name: "large", text: strings.Repeat(" ", maxReport+1), running: booted, want: status.GuardsUnseen},
+		{name: "another's code", report: &Report{Ran: now, Findings: []status.Finding{{Code: status.MasterDown}}}, running: booted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := Write(dir, SystemFile, Report{At: now}); err != nil {
+			if err := Write(dir, SystemFile, Report{}); err != nil {
 				t.Fatal(err)
 			}
 			var err error
 			switch {
 			case c.text != "":
 				err = os.WriteFile(filepath.Join(dir, FirewallFile), []byte(c.text), 0o600)
-			case !c.report.At.IsZero():
-				err = Write(dir, FirewallFile, c.report)
+			case c.report != nil:
+				err = put(dir, FirewallFile, *c.report)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := status.Code("")
-			for _, f := range Findings(dir, now, c.start) {
+			for _, f := range Findings(dir, c.running) {
 				got = f.Code
 			}
 			if got != c.want {
@@ -135,7 +138,7 @@ func TestFindings(t *testing.T) {
 			}
 		})
 	}
-	if found := Findings(filepath.Join(t.TempDir(), "none"), now, booted); found != nil {
+	if found := Findings(filepath.Join(t.TempDir(), "none"), booted); found != nil {
 		t.Errorf("a host of one's own: %+v", found)
 	}
 }
@@ -197,6 +200,11 @@ func TestWallReports(t *testing.T) {
 		t.Errorf("own rule: %v %s", err, text)
 	}
 	nft("add", "rule", "inet", "saltern", "input", "accept")
+	for i := range maxFindings {
+		if err := os.WriteFile(filepath.Join(w.Own, fmt.Sprint("not a name ", i, ".nft")), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if text, err := look(); err != nil || !strings.Contains(text, "SCA-507") || !strings.Contains(text, "changed the rules") {
 		t.Errorf("changed: %v %s", err, text)
 	}

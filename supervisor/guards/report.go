@@ -14,6 +14,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"saltern/durable"
 	"saltern/printable"
 	"saltern/supervisor/status"
@@ -46,12 +48,19 @@ const (
 // A Report is what one service found.
 type Report struct {
 	At       time.Time        `json:"at"`
+	Ran      time.Duration    `json:"ran"` // how long the machine had run by then; see uptime
 	Findings []status.Finding `json:"findings"`
 	Loaded   string           `json:"loaded,omitempty"` // of the administrator's rules; see [firewall.LoadOwn]
 }
 
-// Write replaces a report.
+// Write replaces a report by one of now.
 func Write(dir, name string, r Report) error {
+	r.At = time.Now()
+	r.Ran = uptime()
+	return put(dir, name, r)
+}
+
+func put(dir, name string, r Report) error {
 	r.Findings = r.Findings[:min(len(r.Findings), maxFindings)]
 	for i := range r.Findings {
 		r.Findings[i].Cause = printable.Brief(r.Findings[i].Cause, maxCause)
@@ -64,6 +73,17 @@ func Write(dir, name string, r Report) error {
 		return fmt.Errorf("write the report on what guards this node: %w", err)
 	}
 	return nil
+}
+
+// uptime is how long this machine has run, without the time for which it was suspended, and
+// whatever somebody does to its clock: as the timers count that start a look
+// (systemd.timer, CLOCK_MONOTONIC).
+func uptime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
 
 // read returns a report; a missing one is empty.
@@ -86,10 +106,9 @@ func read(dir, name string) (Report, error) {
 var codes = []status.Code{status.FirewallWrong, status.FirewallOwn, status.ProfileOff, status.SSHConfig, status.TimeAway, status.JournalConfig}
 
 // Findings returns what the reports in dir say, and that nothing looks when they are
-// missing or old, for a machine that has run since started. Without dir nothing guards
-// this machine in our name, and nothing is found. It reads files in memory only and
-// does not block.
-func Findings(dir string, now, started time.Time) []status.Finding {
+// missing or old, for who has run for so long. Without dir nothing guards this machine in
+// our name, and nothing is found. It reads files in memory only and does not block.
+func Findings(dir string, running time.Duration) []status.Finding {
 	if _, err := os.Stat(dir); err != nil {
 		return nil
 	}
@@ -101,7 +120,7 @@ func Findings(dir string, now, started time.Time) []status.Finding {
 	var out []status.Finding
 	for _, name := range reports {
 		r, err := read(dir, name)
-		age := min(now.Sub(r.At).Abs(), now.Sub(started))
+		age := min(uptime()-r.Ran, running)
 		switch {
 		case err != nil:
 			out = append(out, status.Finding{Code: status.GuardsUnseen, Subject: name, Cause: err.Error()})

@@ -123,7 +123,7 @@ func (s System) clock(ctx context.Context) []status.Finding {
 	case sources == 0:
 		return []status.Finding{{Code: status.TimeAway, Cause: "chrony has no source"}}
 	case heard == 0:
-		return []status.Finding{{Code: status.TimeAway, Cause: fmt.Sprintf("none of %d sources has answered eight times in a row", sources)}}
+		return []status.Finding{{Code: status.TimeAway, Cause: fmt.Sprintf("none of %d sources has answered any of the last eight questions", sources)}}
 	}
 	return nil
 }

@@ -261,7 +261,7 @@ func (n *Life) known() observe.Node {
 	if n.Differs != nil {
 		k.Own = append(k.Own, status.Finding{Code: status.ConfigDiffers, Subject: n.ConfigPath, Cause: settings.OneLine(n.Differs)})
 	}
-	k.Own = slices.Concat(k.Own, n.system.findings(), n.channel.findings(), found, guards.Findings(guards.Dir, n.Now(), n.Started))
+	k.Own = slices.Concat(k.Own, n.system.findings(), n.channel.findings(), found, guards.Findings(guards.Dir, n.Now().Sub(n.Started)))
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	k.Blocked, k.Unbounded = maps.Clone(n.blocked), maps.Clone(n.unbounded)
