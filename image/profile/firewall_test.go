@@ -3,6 +3,7 @@ package profile_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,5 +51,47 @@ done; done`
 	}
 	if strings.Count(string(out), "\n") != 6 {
 		t.Errorf("%s", out)
+	}
+}
+
+// TestRefusedRulesLeaveAFirewall: with a fault in /etc/nftables.conf a reload fails and changes
+// nothing; at a start, when nothing is loaded, the image's own rules are.
+func TestRefusedRulesLeaveAFirewall(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: only root makes networks")
+	}
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("NOT TESTED: ", err)
+	}
+	text, err := os.ReadFile("overlay/usr/libexec/saltern/rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, err := filepath.Abs("overlay/usr/lib/saltern/nftables.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	own := filepath.Join(dir, "nftables.conf")
+	rules := strings.NewReplacer("/run/saltern-guards", filepath.Join(dir, "run"), "/etc/nftables.conf", own,
+		"/usr/lib/saltern/nftables.conf", images, "/usr/bin/applianced", "true").Replace(string(text))
+
+	const script = `load() { sh -c "$1" 2>/dev/null; echo "exit $?, $(nft list ruleset | grep -c -e 'dport 2222' -e 'jump own')"; }
+echo 'acept' >$2; load "$1"; ls $3
+printf 'include "%s"\nadd rule inet saltern input tcp dport 2222 accept\n' $4 >$2; load "$1"; ls $3
+echo 'acept' >>$2; load "$1"; ls $3
+nft flush ruleset; load "$1"`
+	cmd := exec.Command("sh", "-c", script, "sh", rules, own, filepath.Join(dir, "run"), images)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	out, err := cmd.CombinedOutput()
+	const want = `exit 0, 1
+rules.refused
+exit 0, 2
+exit 1, 2
+rules.refused
+exit 0, 1
+`
+	if err != nil || string(out) != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
 	}
 }
