@@ -107,14 +107,15 @@ def library_modules(before):
     return names
 
 
-def warm(names):
+def warm(name):
     """Imports what workers had to import by themselves."""
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except BaseException:  # pylint: disable=broad-except
-            pass
-    settle()
+    if name in sys.modules:
+        return
+    try:
+        importlib.import_module(name)
+    except BaseException:  # pylint: disable=broad-except
+        pass
+    library.note_rest()
 
 
 def settle():
@@ -238,6 +239,7 @@ class Parent:
         self.live = {}  # pid: number of the worker
         self.over = []  # numbers and statuses of workers whose end is not told yet
         self.waits = 0.0  # since when, for what they have left
+        self.cold = []  # modules to import, one at a time, while there are no orders
         self.me = os.getpid()
         adopt()
 
@@ -246,7 +248,10 @@ class Parent:
         select.register(self.control, selectors.EVENT_READ)
         select.register(self.wakeups, selectors.EVENT_READ)
         while True:
-            for key, _ in select.select(0.02 if self.over else None):
+            events = select.select(0 if self.cold else 0.02 if self.over else None)
+            if self.cold and not events:
+                self.warm()
+            for key, _ in events:
                 if key.fileobj is self.wakeups:
                     self.wakeups.clear()
                 elif not self.obey():
@@ -269,11 +274,18 @@ class Parent:
                     self.kill(pid)
             tell(self.control, op="killing", worker=number)
         elif order["op"] == "warm":
-            warm(order["modules"])
-            self.count_threads()
+            self.cold = order["modules"]
         for fd in fds:
             os.close(fd)
         return True
+
+    def warm(self):
+        """Imports a module: who waits for a fork waits for no more than one."""
+        warm(self.cold.pop(0))
+        if self.count_threads():
+            self.cold = []
+        if not self.cold:
+            settle()
 
     def fork(self, number, fd, check):
         try:
@@ -331,10 +343,12 @@ class Parent:
                 break
 
     def count_threads(self):
-        """A fork would leave threads behind, and locks that they hold."""
+        """A fork would leave threads behind, and locks that they hold: says so if there are any."""
         names = [t.name for t in threading.enumerate()[1:]]
-        if names or len(os.listdir("/proc/self/task")) > 1:
+        found = bool(names) or len(os.listdir("/proc/self/task")) > 1
+        if found:
             tell(self.control, op="threads", error=", ".join(names))
+        return found
 
 
 def host():

@@ -558,14 +558,49 @@ func TestWarmModules(t *testing.T) {
 		t.Errorf("at first: %s", got)
 	}
 	h.Warm([]string{"saltern_calm", "saltern_nothing", strings.Repeat("x", 1000)})
-	if got := modules(); got != "[saltern_calm] 1" {
-		t.Errorf("warm: %s", got)
-	}
+	await.That(t, "a warm parent", func() bool { return modules() == "[saltern_calm] 1" })
 	h.Warm([]string{"saltern_threads"})
 	await.That(t, "another parent", func() bool { return h.Stats().Renewals == 1 })
 	h.Warm([]string{"saltern_threads"})
 	if got := modules(); got != "[] 1" {
 		t.Errorf("after threads: %s", got)
+	}
+}
+
+// TestImportsHoldNobodyUp: a parent that imports many modules from a slow disk is not taken for
+// one that hangs, which would end the tasks that are at work.
+func TestImportsHoldNobodyUp(t *testing.T) {
+	layer := t.TempDir()
+	var modules []string
+	for i := range 12 {
+		name := fmt.Sprint("saltern_slow", i)
+		modules = append(modules, name)
+		if err := os.WriteFile(filepath.Join(layer, name+".py"), []byte("import time\ntime.sleep(0.2)\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := startHost(t, func(c *Config) { c.Layer = func() string { return layer } })
+	h.obeys = 1500 * time.Millisecond
+	dir := t.TempDir()
+	long := make(chan error, 1)
+	go func() {
+		_, err := do(t.Context(), h, "wait", "arg", dir)
+		long <- err
+	}()
+	await.That(t, "a task at work", func() bool { files, _ := os.ReadDir(dir); return len(files) == 1 })
+
+	h.Warm(modules)
+	if _, err := do(t.Context(), h, "echo"); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-long; err != nil {
+		t.Error(err)
+	}
+	if s := h.Stats(); s.Restarts != 0 || s.Starts != 1 || s.Lost != 0 {
+		t.Errorf("%+v", s)
 	}
 }
 
