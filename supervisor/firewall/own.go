@@ -213,6 +213,8 @@ func staysInChain(text []byte) error {
 			depth++
 		case c == '}':
 			depth--
+		case c == '@' && changesSet.Match(text[:i]):
+			return fmt.Errorf("line %d: the sets of the image's rules are not changed here", line)
 		case c == 'i' && isWord(text, i, "include"):
 			return fmt.Errorf("line %d: include is not taken here: write the rules into this file", line)
 		}
@@ -228,6 +230,10 @@ func staysInChain(text []byte) error {
 	}
 	return nil
 }
+
+// changesSet is what stands before the name of a set that a statement changes: who is a
+// node would be said by whoever sends a packet.
+var changesSet = regexp.MustCompile(`\b(add|update|delete)\s+$`)
 
 // isWord reports whether word stands at text[i:] by itself.
 func isWord(text []byte, i int, word string) bool {

@@ -39,6 +39,8 @@ func TestOwnRulesTakeNothingDown(t *testing.T) {
 		{"flush after the end", "}\n}\nflush ruleset\ntable inet saltern {\nchain own {\n", "line 1: } ends more"},
 		{"delete after the end", "tcp dport 1 accept }; }; delete table inet saltern; table inet x { chain own {\n", "line 1: } ends more"},
 		{"end behind a string", "tcp dport 1 accept comment \"#\" }\n", "line 1: } ends more"},
+		{"set of the nodes", "tcp dport 1 accept\nct state new add @peers { ip saddr } accept\n", "line 2: the sets"},
+		{"set, after a line", "update\n@api { tcp dport }\n", "line 2: the sets"},
 		{"other file", "include \"/tmp/x\"\n", "line 1: include"},
 		{"open string", "tcp dport 1 accept comment \"a\n", "a string has no end"},
 		{"open block", "tcp dport { 1,\n", "without }"},
