@@ -136,8 +136,15 @@ func New(cfg Config) *Manager {
 }
 
 // Refresh returns when this node's copy of files and options is as the volume is
-// now. When the volume does not answer until ctx ends, it says so.
-func (m *Manager) Refresh(ctx context.Context) error { return m.mirror.fresh(ctx) }
+// now, but for files that are being written: these are as they were before. When the
+// volume does not answer until ctx ends, it says so.
+func (m *Manager) Refresh(ctx context.Context) error {
+	err := m.mirror.fresh(ctx)
+	if _, unsteady := errors.AsType[*Unsteady](err); unsteady {
+		return nil
+	}
+	return err
+}
 
 // Newest makes this node's copy of files and options as the volume is now, and
 // returns as of when the copy is. The error says why that is an older time: the

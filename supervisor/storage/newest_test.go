@@ -365,6 +365,33 @@ func TestFileWrittenWhileItIsCopied(t *testing.T) {
 	t.Logf("of %d changes, 100 questions met %d", written.Load(), said)
 }
 
+// TestRefreshWhileAFileIsWritten: options are applied, whatever somebody writes into the
+// files for minions meanwhile.
+func TestRefreshWhileAFileIsWritten(t *testing.T) {
+	fault := errors.New("input/output error")
+	for name, row := range map[string]struct{ pass, want error }{
+		"all is well": {nil, nil},
+		"it failed":   {fault, fault},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var m Manager
+			m.mirror.soon = make(chan struct{}, 1)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				<-m.mirror.soon
+				now := time.Now()
+				m.mirror.begin(now)
+				m.mirror.end(now, now, mirrorReport{Changing: 1, Example: "srv/salt/big.iso"}, row.pass)
+			}()
+			if err := m.Refresh(t.Context()); !errors.Is(err, row.want) {
+				t.Errorf("got %v, want %v", err, row.want)
+			}
+			<-ended
+		})
+	}
+}
+
 // While copies are healed, each file is asked for: lists of directories lack some.
 func TestPassAsksForEachFileWhenListsMayLackThem(t *testing.T) {
 	for _, unsure := range []bool{false, true} {
