@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// sharedWrite bounds a write to shared storage, and the wait for the one before it.
+// sharedWrite bounds a write to shared storage, and the wait for those before it.
 const sharedWrite = 10 * time.Second
 
 // Shared is a Tree that this node reads from a copy. It is written on the storage from which all
@@ -61,14 +61,16 @@ func (s *Shared) Write(ctx context.Context, data, rel, env string, index int) (s
 // write replaces a file, one at a time: a storage that hangs holds one goroutine, which ends
 // when the supervisor takes the mount away.
 func (s *Shared) write(ctx context.Context, dir, rel, data string) error {
-	ctx, cancel := context.WithTimeout(ctx, sharedWrite)
+	wait, cancel := context.WithTimeout(ctx, sharedWrite)
 	defer cancel()
 	select {
 	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return errors.New("a write of before has not ended: the shared storage does not answer")
+	case <-wait.Done():
+		return errors.New("a write of before has not ended, or many of them: the shared storage is slow, or does not answer; nothing was written")
 	}
 
+	within, cancel := context.WithTimeout(ctx, sharedWrite)
+	defer cancel()
 	written := make(chan error, 1)
 	go func() {
 		err := replaceBelow(dir, rel, data)
@@ -78,7 +80,7 @@ func (s *Shared) write(ctx context.Context, dir, rel, data string) error {
 	select {
 	case err := <-written:
 		return err
-	case <-ctx.Done():
+	case <-within.Done():
 		return errors.New("the shared storage does not answer; the file may be written still")
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 )
@@ -55,6 +57,33 @@ func TestSharedTreeIsWrittenAtItsSource(t *testing.T) {
 	}
 	if _, err := os.Stat(source); err == nil {
 		t.Error("a root was made where nothing is mounted")
+	}
+}
+
+// TestWritersOfOneFile: of two requests for one file, on one node or on two that share it, one
+// is in it afterwards, whole, and both have been carried out.
+func TestWritersOfOneFile(t *testing.T) {
+	dir := t.TempDir()
+	texts := []string{strings.Repeat("a", 300_000), "b"}
+	var all sync.WaitGroup
+	for _, text := range texts {
+		all.Go(func() {
+			for range 30 {
+				tree := Tree{map[string][]string{"base": {dir}}}
+				if _, err := tree.Write(t.Context(), text, "top.sls", "base", 0); err != nil {
+					t.Error(err)
+					return
+				}
+				if b, err := os.ReadFile(filepath.Join(dir, "top.sls")); err != nil || !slices.Contains(texts, string(b)) {
+					t.Errorf("%d bytes are in it: %v", len(b), err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if l, _ := os.ReadDir(dir); len(l) != 1 {
+		t.Errorf("left behind: %v", l)
 	}
 }
 

@@ -2,6 +2,7 @@ package fileserver
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -9,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"unicode/utf8"
 
 	"saltern/master/value"
@@ -127,8 +127,9 @@ func replaceBelow(dir, rel, data string) error {
 		}
 		mode = fi.Mode().Perm()
 	}
-	tmp := filepath.Join(filepath.Dir(rel), fmt.Sprintf(".%s.%d.tmp", filepath.Base(rel), os.Getpid()))
-	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, mode)
+	// Another request, or another node, may write the same file at the same moment.
+	tmp := filepath.Join(filepath.Dir(rel), "."+rand.Text()+".tmp")
+	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
