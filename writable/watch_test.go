@@ -1,13 +1,20 @@
 package writable
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"saltern/test/await"
 )
 
 // TestWatchHangs: a try that hangs is told of in time, no second one is begun beside it, and
@@ -57,4 +64,74 @@ func TestWatchHangs(t *testing.T) {
 		<-ended
 		close(hangs)
 	})
+}
+
+// stoppedEnv is set in the process that [TestWatchOfAStoppedProcess] stops.
+const stoppedEnv = "SALTERN_TEST_STOPPED"
+
+// TestWatchOfAStoppedProcess: a machine that is stopped while a try is under way, as for a
+// snapshot, has no disk that hangs.
+func TestWatchOfAStoppedProcess(t *testing.T) {
+	if os.Getenv(stoppedEnv) != "" {
+		watchStdin()
+		return
+	}
+	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), stoppedEnv+"=1")
+	in, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	})
+
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != "trying" {
+		t.Fatalf("it says %q: %v", lines.Text(), lines.Err())
+	}
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		if err := child.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	await.Holds(t, 2*stoppedTakes, "it is stopped", func() bool { return true })
+	if _, err := in.Write([]byte{1}); err != nil { // the disk has answered meanwhile
+		t.Fatal(err)
+	}
+	signal(syscall.SIGCONT)
+	if !lines.Scan() || lines.Text() != "<nil>" {
+		t.Errorf("it says %q: %v", lines.Text(), lines.Err())
+	}
+}
+
+const stoppedTakes = 400 * time.Millisecond
+
+// watchStdin has a byte of standard input for each try, and says what a Watch notes.
+func watchStdin() {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &Watch{
+		Every: time.Hour,
+		Takes: stoppedTakes,
+		Try: func() error {
+			fmt.Println("trying")
+			_, err := os.Stdin.Read(make([]byte, 1))
+			return err
+		},
+		Note: func(err error) {
+			fmt.Println(err)
+			cancel()
+		},
+	}
+	w.Run(ctx)
 }
