@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
+	"os"
+	"slices"
 	"strconv"
+	"syscall"
 
 	"saltern/localsock"
 )
@@ -115,14 +119,24 @@ func ask(ctx context.Context, socket localsock.Client, whom, method, what string
 // unheard words why a program was not heard, for whoever asked for something: that it
 // does not run, or does not answer, and nothing of sockets.
 func unheard(whom string, err error) error {
-	op, dialed := errors.AsType[*net.OpError](err)
+	is := func(target error) bool { return errors.Is(err, target) }
+	op, ok := errors.AsType[*net.OpError](err)
 	switch {
-	case errors.Is(err, errStranger), errors.Is(err, fs.ErrPermission), errors.Is(err, context.Canceled):
-		return fmt.Errorf("ask the %s: %w", whom, err)
-	case dialed && op.Op == "dial":
+	case ok && op.Op == "dial" && (is(syscall.ECONNREFUSED) || is(fs.ErrNotExist)):
 		return &silence{whom + " of this node does not run", err}
+	case slices.ContainsFunc(silences(), is):
+		return &silence{whom + " of this node does not answer", err}
 	}
-	return &silence{whom + " of this node does not answer", err}
+	return fmt.Errorf("ask the %s: %w", whom, err)
+}
+
+// silences are the errors of asking a program that runs and says nothing, or ended meanwhile.
+// EAGAIN: it takes no connections, and as many wait as may (unix(7)).
+func silences() []error {
+	return []error{
+		context.DeadlineExceeded, os.ErrDeadlineExceeded, io.EOF, io.ErrUnexpectedEOF,
+		syscall.EAGAIN, syscall.ECONNRESET, syscall.EPIPE,
+	}
 }
 
 // silence is an error with words of its own; what happened is in its chain.

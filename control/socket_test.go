@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -152,7 +153,6 @@ func TestTokensOfAMaster(t *testing.T) {
 	}
 }
 
-// What is told of git remotes is bounded, and fit for a terminal.
 // TestScheduleOfAMaster: what a master shows is bounded and fit for one line each.
 func TestScheduleOfAMaster(t *testing.T) {
 	_, path := serveFake(t)
@@ -166,6 +166,7 @@ func TestScheduleOfAMaster(t *testing.T) {
 	}
 }
 
+// What is told of git remotes is bounded, and fit for a terminal.
 func TestGitOfAMaster(t *testing.T) {
 	f, path := serveFake(t)
 	c := NewClient(path, os.Geteuid())
@@ -240,5 +241,73 @@ func TestPeersOfTheSocket(t *testing.T) {
 	}
 	if _, err := NewClient(path+"x", 0).Minions(t.Context(), false); !errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), "http://") {
 		t.Errorf("nobody listens: %v", err)
+	}
+}
+
+// TestWhoIsNotHeard: a program that does not run is told from one that hangs, and from one
+// whose answer cannot be taken.
+func TestWhoIsNotHeard(t *testing.T) {
+	dir := t.TempDir()
+	listen := func(name string) *net.UnixListener {
+		t.Helper()
+		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, name), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ln.Close() })
+		return ln
+	}
+	killed := listen("killed")
+	killed.SetUnlinkOnClose(false)
+	_ = killed.Close()
+	listen("hangs")
+	fillBacklog(t, filepath.Join(dir, "hangs for long"))
+	_, talks := serveFake(t)
+
+	for _, row := range []struct {
+		name, path string
+		most       int64
+		want       string
+	}{
+		{"none", filepath.Join(dir, "none"), maxAnswer, "the master of this node does not run"},
+		{"killed", filepath.Join(dir, "killed"), maxAnswer, "the master of this node does not run"},
+		{"hangs", filepath.Join(dir, "hangs"), maxAnswer, "the master of this node does not answer"},
+		{"hangs for long", filepath.Join(dir, "hangs for long"), maxAnswer, "the master of this node does not answer"},
+		{"says too much", talks, 10, "ask the master: the answer has more than 10 bytes"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			c := &Client{newSocket(row.path, os.Geteuid(), row.most)}
+			if _, err := c.Schedule(ctx); err == nil || err.Error() != row.want {
+				t.Errorf("%v, want %s", err, row.want)
+			}
+		})
+	}
+}
+
+// fillBacklog has a program listen at path that takes no connections, and as many wait there
+// as may.
+func fillBacklog(t *testing.T, path string) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err == nil {
+		t.Cleanup(func() { _ = syscall.Close(fd) })
+		err = syscall.Bind(fd, &syscall.SockaddrUnix{Name: path})
+	}
+	if err == nil {
+		err = syscall.Listen(fd, 0)
+	}
+	for range 10 {
+		if err != nil {
+			break
+		}
+		var c net.Conn
+		if c, err = net.Dial("unix", path); err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+		}
+	}
+	if !errors.Is(err, syscall.EAGAIN) {
+		t.Fatalf("the backlog is not full: %v", err)
 	}
 }
