@@ -58,6 +58,11 @@ func (p *Problems) Set(what control.Fault, err error) {
 func (p *Problems) Clear(what control.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.end(what)
+}
+
+// end ends a problem, if it stands. mu is held.
+func (p *Problems) end(what control.Fault) {
 	if old, ok := p.m[what]; ok {
 		p.log.Info("problem is over", "what", what, "lasted", p.now().Sub(old.Since).Round(time.Second))
 		delete(p.m, what)
@@ -67,11 +72,9 @@ func (p *Problems) Clear(what control.Fault) {
 // clearQuiet ends a problem that has not occurred for d.
 func (p *Problems) clearQuiet(what control.Fault, d time.Duration) {
 	p.mu.Lock()
-	v, ok := p.m[what]
-	quiet := ok && p.now().Sub(v.Last) > d
-	p.mu.Unlock()
-	if quiet {
-		p.Clear(what)
+	defer p.mu.Unlock()
+	if p.now().Sub(p.m[what].Last) > d {
+		p.end(what)
 	}
 }
 
