@@ -29,6 +29,7 @@ const (
 type folders struct {
 	writable.Watch
 	paths  []string // the first names them all
+	file   string   // what is written there: this node's alone, where others write as well
 	turn   int      // try's alone, as failed is
 	failed map[string]bool
 }
@@ -36,8 +37,9 @@ type folders struct {
 // newFolders lists the folders of a node by file system. It asks no file system, which might
 // hang.
 func newFolders(cfg *settings.Settings) []*folders {
-	node := newWatch(tryFolders, cfg.DataDir, cfg.NodeDir(), cfg.LogDir(), cfg.AuditDir())
-	list := []*folders{node, newWatch(tryFolders, cfg.RuntimeDir)}
+	file := ".try-applianced-" + cfg.Node
+	node := newWatch(tryFolders, file, cfg.DataDir, cfg.NodeDir(), cfg.LogDir(), cfg.AuditDir())
+	list := []*folders{node, newWatch(tryFolders, file, cfg.RuntimeDir)}
 
 	other, every := cfg.SharedNodesDir(), tryShared
 	if cfg.OnVolume() {
@@ -46,13 +48,13 @@ func newFolders(cfg *settings.Settings) []*folders {
 	if strings.HasPrefix(other, cfg.DataDir+"/") {
 		node.paths = append(node.paths, other)
 	} else {
-		list = append(list, newWatch(every, other))
+		list = append(list, newWatch(every, file, other))
 	}
 	return list
 }
 
-func newWatch(every time.Duration, paths ...string) *folders {
-	f := &folders{paths: paths, failed: map[string]bool{}}
+func newWatch(every time.Duration, file string, paths ...string) *folders {
+	f := &folders{paths: paths, file: file, failed: map[string]bool{}}
 	f.Every = every
 	f.Takes = folderTakes
 	f.Try = f.try
@@ -68,7 +70,7 @@ func (f *folders) try() error {
 		if i != f.turn%len(f.paths) && !f.failed[path] {
 			continue
 		}
-		err := writable.Try(filepath.Join(path, ".try-applianced"))
+		err := writable.Try(filepath.Join(path, f.file))
 		f.failed[path] = err != nil && !ofThisProcess(err)
 		if f.failed[path] {
 			faults = append(faults, err)

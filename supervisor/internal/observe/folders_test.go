@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -128,6 +129,35 @@ func TestFoldersTakeTurns(t *testing.T) {
 	if len(left) != 0 {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
+}
+
+// TestFoldersThatNodesShare: nodes that try a directory of all of them at one moment do not
+// find a fault with it.
+func TestFoldersThatNodesShare(t *testing.T) {
+	shared := t.TempDir()
+	var all sync.WaitGroup
+	for _, name := range []string{"n1", "n2", "n3"} {
+		cfg := nodeOn(t, t.TempDir())
+		cfg.Node = name
+		cfg.Storage.Path = shared
+		if err := os.MkdirAll(cfg.SharedNodesDir(), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		list := newFolders(cfg)
+		f := list[len(list)-1]
+		if f.paths[0] != cfg.SharedNodesDir() {
+			t.Fatalf("it is tried in %q", f.paths)
+		}
+		all.Go(func() {
+			for range 200 {
+				if err := f.try(); err != nil {
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // TestFoldersByFileSystem: the shared volume is never touched by this process, and what may hang
