@@ -11,21 +11,28 @@ import (
 	"saltern/supervisor/status"
 )
 
-// AddressFinding is the finding for an address that this machine does not have, so that nothing
-// can listen there and nobody reaches it; nil: it has it, or that cannot be told.
+// AddressFinding is the finding for an address that this machine does not have, or may not use,
+// so that nobody reaches it there; nil: it has it, or that cannot be told. That one may listen on
+// it all the same (ip_nonlocal_bind in ip(7)) makes no difference.
 func AddressFinding(ip string) *status.Finding {
-	if _, err := netip.ParseAddr(ip); err != nil {
+	address, err := netip.ParseAddr(ip)
+	if err != nil || address.IsUnspecified() {
 		return nil
 	}
-	c, err := net.ListenPacket("udp", net.JoinHostPort(ip, "0"))
-	if err == nil {
-		_ = c.Close() // it was asked for, not used
-		return nil
-	}
-	if !errors.Is(err, syscall.EADDRNOTAVAIL) {
+	if has, err := HasAddress(ip); err != nil || has && usable(ip) {
 		return nil
 	}
 	return &status.Finding{Code: status.AddressMissing, Subject: ip, Cause: "this machine has " + ownAddresses()}
+}
+
+// usable reports whether the kernel lets an address of this machine be used: not one of IPv6
+// that another machine has (RFC 4862, 5.4).
+func usable(ip string) bool {
+	c, err := net.ListenPacket("udp", net.JoinHostPort(ip, "0"))
+	if err == nil {
+		_ = c.Close() // it was asked for, not used
+	}
+	return !errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
 // maxOwn bounds how many addresses a cause names.
@@ -66,6 +73,7 @@ func LinkFault(ip string) string {
 	if err != nil {
 		return ""
 	}
+	want = want.Unmap()
 	all, _ := net.Interfaces() // without them nothing is known
 	for _, one := range all {
 		list, _ := one.Addrs()

@@ -136,6 +136,19 @@ func TestLostAddress(t *testing.T) {
 		t.Errorf("got %q", fault)
 	}
 	ip("addr", "del", given+"/24", "dev", "d0")
+	nonlocal := func(value string) error { // of this network
+		return os.WriteFile("/proc/sys/net/ipv4/ip_nonlocal_bind", []byte(value), 0o600)
+	}
+	if err := nonlocal("1"); err != nil {
+		t.Logf("NOT TESTED: where programs may listen on any address: %v", err)
+	} else {
+		if AddressFinding(given) == nil {
+			t.Error("an address is not missed where programs may listen on any")
+		}
+		if err := nonlocal("0"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	ip("addr", "add", other+"/24", "dev", "d0")
 	for _, f := range append(PortFindings(given+":14505"), *AddressFinding(given)) {
 		if f.Code != status.AddressMissing || f.Subject != given || f.Cause != "this machine has "+other+" on d0" {

@@ -127,21 +127,29 @@ func HasAddress(address string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	want = want.Unmap()
+	own, err := net.InterfaceAddrs() // one question to the kernel, which is enough most often
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(own, func(a net.Addr) bool { return addressOf(a).Addr() == want }) {
+		return true, nil
+	}
+
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return false, err
 	}
 	for _, i := range interfaces {
-		own, err := i.Addrs()
+		if i.Flags&net.FlagLoopback == 0 {
+			continue
+		}
+		networks, err := i.Addrs()
 		if err != nil {
 			return false, err
 		}
-		for _, a := range own {
-			has := addressOf(a)
-			whole := i.Flags&net.FlagLoopback != 0
-			if has.Addr() == want || whole && has.Masked().Contains(want) {
-				return true, nil
-			}
+		if slices.ContainsFunc(networks, func(a net.Addr) bool { return addressOf(a).Masked().Contains(want) }) {
+			return true, nil
 		}
 	}
 	return false, nil

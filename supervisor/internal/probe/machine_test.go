@@ -54,7 +54,7 @@ func TestLookAtMachine(t *testing.T) {
 // TestHasAddress: addresses of interfaces, and all of the loopback network, are this
 // machine's; others are not, and what is no address is an error.
 func TestHasAddress(t *testing.T) {
-	own := map[string]bool{"127.0.0.1": true, "127.9.8.7": true, "192.0.2.77": false, "2001:db8::77": false, "128.0.0.1": false}
+	own := map[string]bool{"127.0.0.1": true, "127.9.8.7": true, "::ffff:127.0.0.1": true, "192.0.2.77": false, "2001:db8::77": false, "128.0.0.1": false}
 	list, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)
