@@ -50,7 +50,7 @@ func CheckRecorded(s *settings.Settings, name string) error {
 		differs("cluster", s.Cluster, cluster, "The name of a cluster cannot be changed later")
 	}
 	if !sameAddress(s.Peering.Address, n.Address) {
-		differs("peering.address", s.Peering.Address, n.Address, again)
+		differs("peering.address", s.Peering.Address, n.Address, again+". A machine that does not have "+n.Address+" any more cannot leave: applianced remove "+n.Name+" on another node takes it out")
 	}
 	return faults.ErrorOrNil()
 }

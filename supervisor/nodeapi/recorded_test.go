@@ -61,7 +61,7 @@ func TestSettingsThatDifferFromTheTable(t *testing.T) {
 		}
 		if chance.IntN(2) == 0 {
 			s.Peering.Address = []string{"127.0.70.33", "2001:db8::3", "127.0.70.1"}[chance.IntN(3)]
-			want = append(want, "appliance.yaml: peering.address: "+s.Peering.Address+" ", "write peering.address: 127.0.70.3.")
+			want = append(want, "appliance.yaml: peering.address: "+s.Peering.Address+" ", "write peering.address: 127.0.70.3.", "applianced remove n3 on another node")
 		}
 
 		err := CheckRecorded(&s, "appliance.yaml")

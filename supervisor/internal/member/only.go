@@ -32,7 +32,7 @@ func (m *Member) beOnly(ctx context.Context) error {
 			return nil
 		}
 		if m.cfg.Now().Sub(asked) >= onlyTakes {
-			return fmt.Errorf("%w: whether another machine uses this node's key cannot be told yet: %s; try again in two minutes", api.ErrState, why)
+			return fmt.Errorf("%w: whether another machine uses this node's key cannot be told yet: %s; try again when that has changed", api.ErrState, why)
 		}
 		if err := pause.For(ctx, time.Second); err != nil {
 			return fmt.Errorf("wait until it is known that no other machine uses this node's key (%s): %w", why, err)
