@@ -104,7 +104,11 @@ func (r Report) Text(node, address string) string {
 	case held > 0:
 		return fmt.Sprintf("two machines use the key of %s: %s and %s", node, address, places)
 	}
-	return fmt.Sprintf("a machine at %s uses the key of %s, which has the address %s", places, node, address)
+	text := fmt.Sprintf("a machine at %s uses the key of %s, which has the address %s", places, node, address)
+	if len(r.Machines) == 1 && r.Machines[0].Likeness == Same {
+		text += fmt.Sprintf("; its hardware is that of %s, which may have got another address", node)
+	}
+	return text
 }
 
 var certificateForm = regexp.MustCompile(`^[0-9a-f]{64}$`)

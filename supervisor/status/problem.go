@@ -226,7 +226,7 @@ func Kinds() []Kind {
 		{ArbiterUnwell, Warning, "the arbiter %s does not decide between the copies", "applianced status and applianced storage status on %s; until then the loss of a copy may stop the volume",
 			[]Code{NodeRemoved, SetupStopped, NodeUnreachable, VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum, StorageDaemon, StorageRejected}, 10 * time.Second},
 		{RemovalHalf, Warning, "the removal of node %s has stopped half way", "the nodes finish it by themselves, as soon as the shared storage takes writes and a master answers; if it stays, the cause says why; all of it: journalctl -u applianced", nil, 3 * time.Second},
-		{KeyTwice, Warning, "another machine uses the key of node %s", "find that machine, often a copy that was made for a test or as a backup, and run applianced reset --yes on it: it becomes a new machine, and %s goes on. The copy itself says SCA-115. Which one is to stay after a restore: docs/backup.md, Clones and restored machines", []Code{NotTheNode}, 5 * time.Second},
+		{KeyTwice, Warning, "another machine uses the key of node %s", "find that machine, often a copy that was made for a test or as a backup, and run applianced reset --yes on it: it becomes a new machine, and %s goes on. The copy itself says SCA-115. If it is %s itself, which has got another address and says SCA-604, give it its own back. Which one is to stay after a restore: docs/backup.md, Clones and restored machines", []Code{NotTheNode}, 5 * time.Second},
 		{NotTheNode, Fatal, "this machine has the key of node %s and is not in its place", "if this is a copy of %s: applianced reset --yes makes it a new machine, and changes nothing in the cluster. If it is %s itself, restored or moved: give it the address of %s, and switch the other machine off", []Code{NodeRemoved}, 5 * time.Second},
 		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
 		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
@@ -245,7 +245,7 @@ func Kinds() []Kind {
 		{ClockUnsynced, Notice, "the clock is not synchronised", "check the time service: timedatectl", nil, 30 * time.Second},
 		{DescriptorsShort, Warning, "few file descriptors are left for minions", "raise LimitNOFILE of the unit", nil, 0},
 		{SupervisorStopped, Fatal, "the supervisor is stopping", "", nil, 0},
-		{AddressMissing, Fatal, "this machine does not have its address %s", "give it back: a reservation in DHCP, or a fixed address; all goes on by itself then. If the node is to have another one for good: applianced leave, applianced reset, and let it join with that; those in front and master of appliance.yaml are corrected there", nil, 3 * time.Second},
+		{AddressMissing, Fatal, "this machine does not have its address %s", "give it back: a reservation in DHCP, or a fixed address; all goes on by itself then. If the node is to have another one for good: applianced remove NODE on another node, applianced reset --yes here, and let it join with that; those in front and master of appliance.yaml are corrected there. If this is a copy of the node: applianced reset --yes", []Code{NotTheNode}, 3 * time.Second},
 		{PortRefused, Fatal, "nothing can listen on address %s", "fix what the cause names; it is tried again by itself", nil, 0},
 		{NetworkDown, Fatal, "this node has no network", "look at the cable, the virtual switch or the bond: ip link, networkctl; all goes on by itself then", nil, 3 * time.Second},
 	}...)

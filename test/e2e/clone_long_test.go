@@ -44,10 +44,11 @@ func TestCloneOfANode(t *testing.T) {
 		for _, n := range nodes[:2] {
 			tellsOf(t, n, status.KeyTwice, "a machine at "+clone.Addr+" uses the key of n3, which has the address "+nodes[2].Addr, false)
 		}
-		tellsOf(t, clone, status.NotTheNode, "this machine does not have that address", true)
+		tellsOf(t, clone, status.AddressMissing, "this machine has "+clone.Addr, false) // its hardware is that of n3 here
 		refuses(t, clone)
 		nodes[2].Launch(all) // an hour later, say
 		whole()
+		tellsOf(t, clone, status.NotTheNode, "another machine answers with the same key", true)
 		tellsOf(t, nodes[2], status.KeyTwice, "two machines use the key of n3", false)
 		clone.Kill()
 	})

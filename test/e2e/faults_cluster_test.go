@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"saltern/supervisor/status"
+	"saltern/test/await"
 	"saltern/test/baddisk"
 	"saltern/test/lab"
 )
@@ -254,6 +255,13 @@ func TestFaultsOfACluster(t *testing.T) {
 				return err
 			})
 		}
+		notCopy := func() { // which would be told some seconds later
+			t.Helper()
+			await.Holds(t, 8*time.Second, "n3 is not told that it is a copy", func() bool {
+				d, err := n3.Status(t)
+				return err != nil || !slices.ContainsFunc(d.Problems, func(p status.Problem) bool { return p.Code == status.NotTheNode })
+			})
+		}
 		ip("addr", "flush", "dev", "eth0")
 		ip("addr", "add", n3.Addr+"3/24", "dev", "eth0")
 		tells(t, n3, lost) // while it runs
@@ -262,6 +270,7 @@ func TestFaultsOfACluster(t *testing.T) {
 		n3.Launch(all)
 		tells(t, n3, lost) // after a start
 		alone()
+		notCopy()
 		tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeUnreachable, "node n3 is unreachable", ""})
 		ip("addr", "flush", "dev", "eth0")
 		ip("addr", "add", n3.Addr+"/24", "dev", "eth0")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -288,6 +289,9 @@ func (k *keyWatch) known(certificate string) (out []keyuse.Report) {
 type standing struct {
 	refusal string // why it may not act for the node; "": it may
 	copied  bool   // it is not the node's machine, as far as that can be told
+	// lost tells that nothing but an address speaks for that: nobody knows of another machine
+	// with the key, or of other hardware. What is missing then is [status.AddressMissing].
+	lost bool
 }
 
 // standing finds that out. Who says that this machine may act outweighs who cannot tell,
@@ -306,7 +310,11 @@ func (k *keyWatch) standing() standing {
 		if answers {
 			why += ", at which another machine answers with the same key"
 		}
-		return standing{why, true}
+		return standing{
+			refusal: why,
+			copied:  true,
+			lost:    !answers && !slices.ContainsFunc(k.known(self.Certificate), k.ofCopy),
+		}
 	}
 
 	var undecided standing
@@ -318,7 +326,7 @@ func (k *keyWatch) standing() standing {
 		case mine.May:
 			may = true
 		case r.Decided():
-			return standing{r.Text(self.Name, self.Address) + ": that is this one", true}
+			return standing{refusal: r.Text(self.Name, self.Address) + ": that is this one", copied: true}
 		default:
 			undecided.refusal = r.Text(self.Name, self.Address)
 		}
@@ -327,6 +335,13 @@ func (k *keyWatch) standing() standing {
 		return standing{}
 	}
 	return undecided
+}
+
+// ofCopy reports whether a report about this node's key speaks for this machine as a copy:
+// there is another one, or the node has other hardware.
+func (k *keyWatch) ofCopy(r keyuse.Report) bool {
+	mine, _ := r.Of(k.life)
+	return r.Two || mine.Likeness == keyuse.Other
 }
 
 // mayAct returns an error when this machine may not act for its node.
@@ -343,8 +358,11 @@ func (k *keyWatch) findings() (out []status.Finding) {
 	t := k.keeper.Table()
 	for _, n := range t.Present() {
 		if n.Certificate == k.id.Hash {
-			if s := k.standing(); s.copied {
+			s := k.standing()
+			if s.copied && !s.lost {
 				out = append(out, status.Finding{Code: status.NotTheNode, Subject: n.Name, Cause: s.refusal})
+			}
+			if s.copied {
 				continue
 			}
 		}

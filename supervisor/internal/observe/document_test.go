@@ -117,6 +117,14 @@ func TestScenarios(t *testing.T) {
 			f.Blocked = map[string][]status.Finding{status.MasterService: {{Code: status.AddressMissing, Subject: "10.0.0.1", Cause: "this machine has 10.0.0.63 on eth0"}}}
 			f.balancer.up, f.balErr = 0, errors.New("connection refused")
 		},
+		"copy-elsewhere": func(f *facts) { // another machine answers in its place: to give it that address would disturb both
+			f.network = []status.Finding{{Code: status.AddressMissing, Subject: "10.0.0.1", Cause: "this machine has 10.0.0.63 on eth0"}}
+			f.Cluster = []status.Finding{{Code: status.NotTheNode, Subject: "sca-1", Cause: "the table of nodes has sca-1 at 10.0.0.1, and this machine does not have that address, at which another machine answers with the same key"}}
+			f.front = errors.New("connection refused")
+			down(f, 0, service.Info{State: service.Waiting, Message: "waiting"})
+			f.Blocked = map[string][]status.Finding{status.MasterService: {{Code: status.AddressMissing, Subject: "10.0.0.1", Cause: "this machine has 10.0.0.63 on eth0"}}}
+			f.balancer.up, f.balErr = 0, errors.New("connection refused")
+		},
 		"disk-died": func(f *facts) { // finding F4
 			f.Trouble, f.balancer.backends, f.balancer.up = "this master cannot keep jobs: input/output error", 3, 2
 			f.unwritable = map[string]error{"/data": &fs.PathError{Op: "open", Path: "/data/.try", Err: syscall.EIO}}
