@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,6 +36,7 @@ type soak struct {
 	jobs     []soakJob
 	refused  int
 	starting sync.Mutex // held while a real minion is started anew
+	away     map[string][]*absence
 }
 
 // soakJob is one whose caller was told that it has started.
@@ -42,6 +44,10 @@ type soakJob struct {
 	jid, token, from string
 	at               time.Time
 }
+
+// absence is a time in which a real minion did not listen: from the end of its process until
+// the next one says that it does.
+type absence struct{ from, to time.Time }
 
 func (s *soak) note(format string, args ...any) {
 	s.mu.Lock()
@@ -145,8 +151,12 @@ func (s *soak) restart(m *lab.Minion) {
 	s.starting.Lock()
 	defer s.starting.Unlock()
 	s.note("minion %s is started anew", m.ID)
+	s.isAway(m.ID)
 	m.Restart(s.t)
 }
+
+// isAway notes that a minion's process ends; starting is held.
+func (s *soak) isAway(id string) { s.away[id] = append(s.away[id], &absence{from: time.Now()}) }
 
 // serve does for real minions what their service manager does: one that ends by itself is
 // started again.
@@ -163,6 +173,11 @@ func (s *soak) serve(end <-chan struct{}) {
 		for _, m := range s.real {
 			if m.Untangle(s.t) {
 				s.note("minion %s had ended, or was deaf, by a fault of Salt's", m.ID)
+				s.isAway(m.ID)
+			}
+			if away := s.away[m.ID]; m.SaidAgain(s.t, "Minion is ready to receive requests") && len(away) > 0 && away[len(away)-1].to.IsZero() {
+				away[len(away)-1].to = time.Now()
+				s.note("minion %s listens again", m.ID)
 			}
 		}
 		s.starting.Unlock()
@@ -236,6 +251,14 @@ func (s *soak) toldMissed() map[string]bool {
 	return told
 }
 
+// wasAway reports whether a minion did not listen when a job was published, or was ended just
+// after: Salt promises nothing to one that is not there.
+func (s *soak) wasAway(id string, at time.Time) bool {
+	return slices.ContainsFunc(s.away[id], func(a *absence) bool {
+		return at.After(a.from.Add(-2*time.Second)) && (a.to.IsZero() || at.Before(a.to))
+	})
+}
+
 // judge looks what became of all jobs.
 func (s *soak) judge() {
 	text, err := os.ReadFile(s.marks)
@@ -244,7 +267,7 @@ func (s *soak) judge() {
 	}
 	marks := strings.Split(string(text), "\n")
 	told := s.toldMissed()
-	twice, lost, missed := 0, 0, 0
+	twice, lost, missed, absent := 0, 0, 0, 0
 	for _, j := range s.jobs {
 		var wrong []string
 		runs := s.runs(j.token, marks)
@@ -253,6 +276,8 @@ func (s *soak) judge() {
 			case n > 1:
 				twice++
 				wrong = append(wrong, fmt.Sprintf("%s ran it %d times", m.ID, n))
+			case n == 0 && s.wasAway(m.ID, j.at):
+				absent++
 			case n == 0 && told[j.jid]:
 				missed++
 			case n == 0:
@@ -276,7 +301,7 @@ func (s *soak) judge() {
 			s.t.Errorf("job %s (%s) of %s at %.1f: %s\n\t%s", j.jid, j.token, j.from, j.at.Sub(s.began).Seconds(), strings.Join(wrong, ", "), s.around(j.at))
 		}
 	}
-	s.t.Logf("%d jobs acknowledged, %d refused; %d run twice, %d lost, %d told as missed by a minion that was started anew", len(s.jobs), s.refused, twice, lost, missed)
+	s.t.Logf("%d jobs acknowledged, %d refused; %d run twice, %d lost, %d told as missed by a minion that was started anew, %d for one that did not listen", len(s.jobs), s.refused, twice, lost, missed, absent)
 	jobs, acked, again := s.swarm.h.count()
 	s.t.Logf("returns: of %d jobs, %d acknowledged to scripted minions, %d after more than one try", jobs, acked, again)
 }
@@ -297,6 +322,7 @@ func TestSoakCluster(t *testing.T) {
 	shared, virtual, open := lab.Dir(t), net.Virtual(), []string{"0.0.0.0"}
 	s := &soak{
 		t:     t,
+		away:  map[string][]*absence{},
 		net:   net,
 		r:     rand.New(rand.NewPCG(seed, 1)),
 		marks: filepath.Join(lab.Dir(t), "marks"),
