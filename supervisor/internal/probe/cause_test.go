@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/supervisor/status"
+	"saltern/test/await"
 )
 
 // everyErrno is each errno of Linux.
@@ -128,13 +129,9 @@ func TestLostAddress(t *testing.T) {
 	}
 	ip("link", "set", "d0", "up")
 	ip("link", "set", "d1", "up")
-	if f, fault := AddressFinding(given), LinkFault(given); f != nil || fault != "" {
-		t.Errorf("all is well: %+v, %q", f, fault)
-	}
+	await.That(t, "that all is well", func() bool { return AddressFinding(given) == nil && LinkFault(given) == "" })
 	ip("link", "set", "d1", "down")
-	if fault := LinkFault(given); fault != "d0, which has 10.99.3.3, has no carrier" {
-		t.Errorf("got %q", fault)
-	}
+	await.That(t, "the loss of the carrier", func() bool { return LinkFault(given) == "d0, which has 10.99.3.3, has no carrier" })
 	ip("addr", "del", given+"/24", "dev", "d0")
 	nonlocal := func(value string) error { // of this network
 		return os.WriteFile("/proc/sys/net/ipv4/ip_nonlocal_bind", []byte(value), 0o600)
