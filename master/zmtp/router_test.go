@@ -273,9 +273,10 @@ func TestParkedRequestsLeaveTheirWorkers(t *testing.T) {
 	gone.send(appendMessage(nil, nil, []byte("wait")))
 	eventually(t, "all wait", func() bool { return waiting.Load() == parked+1 })
 	wantEcho(t, dialReq(t, r.Addr()), "another")
-	if s := r.Stats(); s.Parked != parked+1 || s.Working != 0 || r.hub.memory.inUse() != 0 {
-		t.Errorf("while they wait: %+v, %d bytes", s, r.hub.memory.inUse())
-	}
+	eventually(t, "all wait, and hold nothing", func() bool {
+		s := r.Stats()
+		return s.Parked == parked+1 && s.Working == 0 && r.hub.memory.inUse() == 0
+	})
 	gone.Close()
 	eventually(t, "the end of who has hung up", func() bool { return left.Load() == 1 })
 	close(hold)
