@@ -93,14 +93,8 @@ func notInstalled(err error) bool {
 
 // ssh has sshd read its configuration, as its next start will.
 func (s System) ssh(ctx context.Context) []status.Finding {
-	out, err := s.Program.Run(ctx, []string{sshd, "-t"})
-	if notInstalled(err) {
-		return nil
-	}
-	if err == nil {
-		err = out.Err()
-	}
-	if err == nil {
+	_, err := command.Do(ctx, s.Program, sshd, "-t")
+	if err == nil || notInstalled(err) {
 		return nil
 	}
 	return []status.Finding{{Code: status.SSHConfig, Cause: err.Error()}}
@@ -108,17 +102,14 @@ func (s System) ssh(ctx context.Context) []status.Finding {
 
 // clock asks chrony whether it hears a source of the time.
 func (s System) clock(ctx context.Context) []status.Finding {
-	out, err := s.Program.Run(ctx, []string{"chronyc", "-n", "-c", "-h", "/run/chrony/chronyd.sock", "sources"})
+	list, err := command.Do(ctx, s.Program, "chronyc", "-n", "-c", "-h", "/run/chrony/chronyd.sock", "sources")
 	if notInstalled(err) {
 		return nil
-	}
-	if err == nil {
-		err = out.Err()
 	}
 	if err != nil {
 		return []status.Finding{{Code: status.TimeAway, Cause: "chronyc: " + err.Error()}}
 	}
-	sources, heard := chronySources(string(out.Stdout))
+	sources, heard := chronySources(string(list))
 	switch {
 	case sources == 0:
 		return []status.Finding{{Code: status.TimeAway, Cause: "chrony has no source"}}
