@@ -331,10 +331,7 @@ func (s *Schedule) walk(now time.Time) (states []plan.State, dues []due) {
 // that is not known: the master of before may have had its reasons.
 func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State {
 	next := e.Resume(state, from)
-	due := state.Next
-	if state.Delayed.After(due) {
-		due = state.Delayed
-	}
+	due := state.Due()
 	runs := e.Enabled && s.cfg.Plan.Enabled && !s.lastTime.IsZero()
 	if runs && due.After(s.lastCivil) && next.Next.IsZero() {
 		e.lapsed = due

@@ -26,6 +26,14 @@ type State struct {
 	SkippedTime time.Time `json:"skipped_time,omitzero"`
 }
 
+// Due is when the entry runs next, its splay included; zero: not known.
+func (s State) Due() time.Time {
+	if s.Delayed.After(s.Next) {
+		return s.Delayed
+	}
+	return s.Next
+}
+
 // Reasons for which an entry that is due does not run; those of Salt's _skip_reason.
 const (
 	SkipDisabled   = "disabled"

@@ -50,10 +50,7 @@ func (s State) settled(next State) bool {
 // from. A calendar entry that was due meanwhile is not any more, as after a start of Salt's
 // master; an interval that is over is due at once.
 func (e *Entry) Resume(s State, from time.Time) State {
-	due := s.Next
-	if s.Delayed.After(due) {
-		due = s.Delayed
-	}
+	due := s.Due()
 	if e.interval > 0 || due.IsZero() || !due.Before(from) {
 		return s
 	}
