@@ -196,7 +196,7 @@ func TestCluster(t *testing.T) {
 	until(t, "one owner", func() bool {
 		owners := 0
 		for _, r := range ms {
-			if r.m.cluster.MayAct() {
+			if _, owns := r.m.cluster.Own(); owns {
 				owners++
 			}
 		}

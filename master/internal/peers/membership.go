@@ -205,16 +205,8 @@ func (m *Membership) OpenJobs(local *jobs.Local) (err error) {
 // Serving reports whether minions may be served.
 func (m *Membership) Serving() bool { return m.Pool == nil || m.Pool.Serving() }
 
-// MayAct reports whether this master does what only one of a cluster may do.
-func (m *Membership) MayAct() bool {
-	if m.Pool == nil {
-		return true
-	}
-	_, ok := m.Pool.Own()
-	return ok
-}
-
-// Own is MayAct with the term since which it is so: it grows with each owner.
+// Own reports whether this master does what only one of a cluster may do, and the term since
+// which it is so: it grows with each owner.
 func (m *Membership) Own() (term uint64, ok bool) {
 	if m.Pool == nil {
 		return 1, true
