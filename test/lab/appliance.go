@@ -151,6 +151,16 @@ func (a *Appliance) bin(t testing.TB, name string) string {
 	return Bin(t, name)
 }
 
+// Data is the folder with all that the node keeps.
+func (a *Appliance) Data() string { return filepath.Join(a.Dir, "data") }
+
+// OwnDisk gives a node that was never launched a file system of its own, of such a size as
+// "256m", for what it keeps. It needs root.
+func (a *Appliance) OwnDisk(t testing.TB, size string) {
+	t.Helper()
+	mountDisk(t, a.Data(), size)
+}
+
 // Launch starts the node, for the first time or again, and does not wait.
 func (a *Appliance) Launch(t testing.TB) {
 	t.Helper()
