@@ -371,7 +371,7 @@ func TestSoakCluster(t *testing.T) {
 		s.nodes = append(s.nodes, lab.NewAppliance(t, net, i, shared, answers))
 	}
 	for _, n := range s.nodes {
-		n.OwnDisk(t, "256m")
+		n.OwnDisk(t, "2g") // the set-up takes none of less than 1 GiB
 		n.Launch(t)
 	}
 	for _, n := range s.nodes {
