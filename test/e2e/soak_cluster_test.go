@@ -233,7 +233,7 @@ func (s *soak) cycle() {
 	}
 	began := time.Now()
 	for _, n := range s.nodes {
-		n.WaitReady(s.t, 3)
+		lab.Eventually(s.t, 120*time.Second, n.Name+" is ready", func() error { return s.ready(n) })
 	}
 	took := time.Since(began)
 	s.whole = append(s.whole, took)
@@ -242,6 +242,16 @@ func (s *soak) cycle() {
 		s.t.Errorf("the cluster was whole after %v, not within %v:\n\t%s", took.Round(100*time.Millisecond), limit, s.around(began))
 	}
 	time.Sleep(10 * time.Second)
+}
+
+// ready says why the cluster is not whole in the eyes of a node, and notes it.
+func (s *soak) ready(n *lab.Appliance) error {
+	asked := time.Now()
+	err := n.Ready(s.t, 3)
+	if err != nil {
+		s.note("to %s the cluster is not whole: %v (asked for %.1f s)", n.Name, err, time.Since(asked).Seconds())
+	}
+	return err
 }
 
 // runs counts the marks of a job by minion.

@@ -193,24 +193,28 @@ func (a *Appliance) Status(t testing.TB) (status.Document, error) {
 // WaitReady waits until the node is set up and sees so many nodes, all ready.
 func (a *Appliance) WaitReady(t testing.TB, nodes int) {
 	t.Helper()
-	Eventually(t, 120*time.Second, a.Name+" is ready", func() error {
-		if !a.Running() {
-			t.Fatalf("applianced of %s ended", a.Name)
+	Eventually(t, 120*time.Second, a.Name+" is ready", func() error { return a.Ready(t, nodes) })
+}
+
+// Ready says why the node is not set up or does not see so many nodes, all ready.
+func (a *Appliance) Ready(t testing.TB, nodes int) error {
+	t.Helper()
+	if !a.Running() {
+		t.Fatalf("applianced of %s ended", a.Name)
+	}
+	d, err := a.Status(t)
+	if err != nil {
+		return err
+	}
+	if d.Setup != status.SetupReady || len(d.Nodes) != nodes {
+		return fmt.Errorf("set-up %s, %d nodes: %s", d.Setup, len(d.Nodes), headline(d))
+	}
+	for _, n := range d.Nodes {
+		if n.State != "ready" {
+			return fmt.Errorf("%s is %s", n.Name, n.State)
 		}
-		d, err := a.Status(t)
-		if err != nil {
-			return err
-		}
-		if d.Setup != status.SetupReady || len(d.Nodes) != nodes {
-			return fmt.Errorf("set-up %s, %d nodes: %s", d.Setup, len(d.Nodes), headline(d))
-		}
-		for _, n := range d.Nodes {
-			if n.State != "ready" {
-				return fmt.Errorf("%s is %s", n.Name, n.State)
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // Tool runs one of Salt's tools on the node.
