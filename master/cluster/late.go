@@ -10,7 +10,8 @@ import (
 
 // A job that could not be sent to a peer waits for it, and is late then: its minions may have
 // been given it by another master meanwhile, or have been started anew. The peer is told so
-// before the job itself, and what its minions have returned to us goes first.
+// before the job itself, and what its minions have returned to us goes first. What the peer
+// knows of minions that were started anew comes first as well.
 
 // Late says that a job comes late. The zero value: it does not.
 type Late struct {
@@ -47,9 +48,14 @@ func parseLate(data []byte) (seq uint64, late Late, err error) {
 // maxJobsPassed bounds the count of jobs that have passed.
 const maxJobsPassed = 1 << 16
 
-// holdJobs reports whether jobs wait for returns.
+// holdJobs reports whether jobs wait for returns, or for what the other end knows.
 func (l *link) holdJobs(now, connected time.Time) bool {
-	return now.Sub(connected) < returnsFirst && l.queues[Jobs].lateFirst(now) && !l.queues[Returns].empty()
+	published, late := l.queues[Jobs].lateFirst(now)
+	if !late {
+		return false
+	}
+	forReturns := now.Sub(connected) < returnsFirst && !l.queues[Returns].empty()
+	return forReturns || l.holdForStarts(published, now, connected)
 }
 
 // announceLate writes before a job that it is late, if it is.

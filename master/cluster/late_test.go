@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,62 @@ func severed(t *testing.T) (ms [3]*member, cut func(bool)) {
 
 func job(from *member, jid string) {
 	from.Forward(event.Event{Tag: "salt/job/" + jid + "/publish", Data: value.NewMap("jid", jid, "fun", "test.ping")})
+}
+
+// TestStartsComeBeforeLateJobs: a job that a master could not be sent is given to minions that
+// have come from there, when it has it; which of them were started anew meanwhile only that master
+// knows. Its own connections are made later than those to it.
+func TestStartsComeBeforeLateJobs(t *testing.T) {
+	t.Parallel()
+	var severed, slow atomic.Bool
+	first := ""
+	ms, _, _ := three(t, func(c *Config) {
+		id := c.ID
+		first = cmp.Or(first, id)
+		c.control = func(network, address string, s syscall.RawConn) error {
+			host, _, _ := net.SplitHostPort(address)
+			if severed.Load() && id != host && (id == first || host == first) || slow.Load() && id == first && host != first {
+				return errors.New("the way is cut")
+			}
+			return hangUp(network, address, s)
+		}
+	})
+	a, b, c := ms[0], ms[1], ms[2]
+	severed.Store(true)
+	for i, m := range ms {
+		m.inbox.mu.Lock()
+		for k := range m.inbox.conns {
+			if i == 0 || k.id == first {
+				_ = k.Close()
+			}
+		}
+		m.inbox.mu.Unlock()
+	}
+	until(t, "the cut", func() bool { s := a.Status(); return !s.Peers[0].Connected && !s.Peers[1].Connected })
+
+	job(b, "20260101000000000001")
+	a.mu.Lock()
+	a.starts = []Start{{ID: "m1", Process: 7}}
+	a.mu.Unlock()
+	b.Pool.mu.Lock()
+	l := b.links[a.cfg.ID] // all of it is a minute ago
+	for _, i := range l.queues[Jobs].items {
+		i.at = i.at.Add(-time.Minute)
+	}
+	l.mu.Lock()
+	l.starts.came = l.starts.came.Add(-time.Minute)
+	l.mu.Unlock()
+	b.Pool.mu.Unlock()
+	slow.Store(true)
+	severed.Store(false)
+	time.AfterFunc(500*time.Millisecond, func() { slow.Store(false) })
+	until(t, "the job is given again", func() bool { return b.has(&b.late, "sent 20260101000000000001") })
+	until(t, "it is told", func() bool { return a.count(&a.jobs) == 1 && c.count(&c.jobs) == 1 })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.knowing[0] != 1 {
+		t.Error("minions were given a job before it was known which of them had been started anew")
+	}
 }
 
 // TestLateJob: what a master that is cut off publishes reaches the others when the way is

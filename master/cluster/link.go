@@ -319,8 +319,10 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 	idle := time.NewTimer(strayFor)
 	defer idle.Stop()
 	connected := l.p.cfg.Now()
-	held := time.AfterFunc(returnsFirst, l.poke)
-	defer held.Stop()
+	for _, hold := range []time.Duration{returnsFirst, lostFor} {
+		held := time.AfterFunc(hold, l.poke)
+		defer held.Stop()
+	}
 	var buf []byte
 	flush := func() error {
 		if len(buf) == 0 {

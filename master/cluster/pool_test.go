@@ -82,6 +82,7 @@ type member struct {
 	late    []string // jobs that came late, were sent late, or were never sent
 	retold  []string // jobs that it had before, or was brought
 	starts  []Start
+	knowing []int // starts that were known as a job was sent late
 	returns []string
 	changed []string
 	told    []string
@@ -186,6 +187,7 @@ func (m hears) SentLate(load *value.Map, age time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.late = append(m.late, "sent "+load.Str("jid"))
+	m.knowing = append(m.knowing, len(m.starts))
 }
 
 func (m hears) LostJob(peer string, load *value.Map) {

@@ -241,11 +241,14 @@ func (q *queue) again() {
 	q.sent = 0
 }
 
-// lateFirst reports whether the next message comes late.
-func (q *queue) lateFirst(now time.Time) bool {
+// lateFirst reports whether the next message comes late, and of when it is.
+func (q *queue) lateFirst(now time.Time) (at time.Time, late bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.sent < len(q.items) && q.items[q.sent].isLate(now)
+	if q.sent >= len(q.items) || !q.items[q.sent].isLate(now) {
+		return time.Time{}, false
+	}
+	return q.items[q.sent].at, true
 }
 
 // empty reports whether all was handled.

@@ -105,6 +105,7 @@ type starts struct {
 	heard   uint64        // of the last one that the other end has heard
 	knows   bool          // the other end has answered on this connection
 	since   time.Time     // when the connection was made
+	came    time.Time     // when the other end last told its own, on a connection of its own
 	change  chan struct{} // closed and replaced when heard or the connection changes
 }
 
@@ -136,6 +137,33 @@ func (l *link) beginStarts(up bool) {
 	if up {
 		l.poke()
 	}
+}
+
+// cameStarts notes that a peer has told what it knows up to now.
+func (p *Pool) cameStarts(peer string, now time.Time) {
+	p.mu.Lock()
+	l := p.links[peer]
+	p.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	l.starts.came = now
+	l.mu.Unlock()
+	l.poke()
+}
+
+// holdForStarts reports whether a job of a time waits until the other end has told which
+// minions have started since: when it has the job, minions of ours are given it that may have
+// come from there. One that does not answer what we tell it of starts tells none itself.
+func (l *link) holdForStarts(published, now, connected time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	hold := returnsFirst
+	if l.starts.knows {
+		hold = lostFor
+	}
+	return now.Sub(connected) < hold && l.starts.came.Before(published)
 }
 
 // changed wakes who waits; the link's mu is held.
