@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,6 +77,38 @@ func put(t testing.TB, path, text string) {
 	}
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestGrainsAreCollectedOnce: the minions that a call makes of the master, as the steps of an
+// orchestration do, share its machine's grains, each in a copy of its own. The next call has
+// those of then.
+func TestGrainsAreCollectedOnce(t *testing.T) {
+	c, dir := setUp(t, false)
+	put(t, filepath.Join(dir, "ext/grains/counted.py"), "def counted():\n    with open('"+dir+"/collected', 'a') as f:\n        f.write('.')\n    return {'color': open('"+dir+"/color').read()}\n")
+	put(t, filepath.Join(dir, "own/paint.py"), `
+import salt.minion
+def colors():
+    return [spill(salt.minion.MasterMinion(__opts__, states=False, rend=False).opts["grains"]) for step in range(6)]
+def spill(grains):
+    was = grains["color"]
+    grains["color"] = "spilled"
+    return was
+`)
+	for _, color := range []string{"red", "blue"} {
+		put(t, filepath.Join(dir, "color"), color)
+		put(t, filepath.Join(dir, "collected"), "")
+		v, err := c.Call(t.Context(), "paint.colors", nil, nil)
+		if want := fmt.Sprint(slices.Repeat([]string{color}, 6)); err != nil || fmt.Sprint(v) != want {
+			t.Errorf("%v %v, want %s", v, err, want)
+		}
+		collected, err := os.ReadFile(filepath.Join(dir, "collected"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(collected) == 0 || len(collected) == 6 { // more than once on a slow machine
+			t.Errorf("grains were collected %d times", len(collected))
+		}
 	}
 }
 

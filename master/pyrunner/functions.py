@@ -2,12 +2,15 @@
 # are read and the functions loaded anew for each call, as Salt's own master does, so that
 # a file that was changed a moment ago counts.
 import builtins
+import copy
 import time
 from collections.abc import Mapping, MutableMapping
 
 # Code of Salt's that orders by events what only the master's tools may order: it keeps
 # and stops batches, and tells of changed keys. It chooses their tags itself.
 TOOLS = ("salt.cli.batch", "salt.key", "salt.loaded.int.runners.batch")
+
+GRAINS_HOLD = 10.0  # seconds
 
 held = []  # to the end of the process, which spares it the taking apart
 secrets = None  # of the call, once it is known
@@ -51,12 +54,33 @@ def lean():
     if listed:
         lazy._refresh_file_mapping = refresh
     silence(salt)
+    salt.loader.grains = Grains(salt.loader.grains)
     # Which packages bring modules of Salt the folders tell, which the parent watches.
     entry_points = salt.utils.entrypoints.iter_entry_points
     bringing = entry_points("salt.loader")
     salt.utils.entrypoints.iter_entry_points = lambda group, *args: (
         list(bringing) if group == "salt.loader" and not args else entry_points(group, *args)
     )
+
+
+class Grains:
+    """
+    The grains of this machine for the minions that Salt's library makes of a master: an
+    orchestration makes one for each of its steps, and collecting grains is most of a
+    step's time. Each gets a copy. What was collected some seconds ago is collected anew.
+    """
+
+    def __init__(self, collect):
+        self.collect = collect
+        self.known = {}  # configuration file: when collected, and the grains
+
+    def __call__(self, opts, *args, **kwargs):
+        if args or kwargs:
+            return self.collect(opts, *args, **kwargs)
+        of = opts.get("conf_file")
+        if of not in self.known or time.monotonic() - self.known[of][0] > GRAINS_HOLD:
+            self.known[of] = (time.monotonic(), self.collect(opts))
+        return copy.deepcopy(self.known[of][1])
 
 
 def of_runner(fire):
