@@ -1,7 +1,11 @@
 package master
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -9,14 +13,24 @@ import (
 	"saltern/master/value"
 )
 
-// BenchmarkReactionOfPython fires events to each of which a runner of the administrator's
-// own reacts, all at once: a crowd of minions that start. It reports the processor time of
-// all processes.
+// BenchmarkReactionOfPython fires events to each of which a reaction calls Python, all at
+// once: a crowd of minions that start. It reports the processor time of all processes, how
+// many of Python's worked at once, and the memory that they had in the worst moment.
 func BenchmarkReactionOfPython(b *testing.B) {
-	r := startMaster(b, "saltern_renderer_python: "+saltPython(b)+"\nextension_modules: %DIR%/ext\nreactor: [{salt/minion/*/start: %DIR%/r.sls}]\n")
+	for _, reaction := range []struct{ name, text string }{
+		{"runner", "x:\n  runner.own.note:\n    - id: {{ data['id'] }}\n    - tgt: {{ grains['id'] }}\n"},
+		{"orchestration", "x:\n  runner.state.orchestrate:\n    - mods: welcome\n    - pillar: {id: {{ data['id'] }}}\n"},
+	} {
+		b.Run(reaction.name, func(b *testing.B) { benchmarkReaction(b, reaction.text) })
+	}
+}
+
+func benchmarkReaction(b *testing.B, reaction string) {
+	r := startMaster(b, "saltern_renderer_python: "+saltPython(b)+"\nextension_modules: %DIR%/ext\nfile_roots: {base: [%DIR%/srv]}\nreactor: [{salt/minion/*/start: %DIR%/r.sls}]\n")
 	for path, text := range map[string]string{
 		"ext/runners/own.py": "def note(id, tgt=None):\n    return id\n",
-		"r.sls":              "x:\n  runner.own.note:\n    - id: {{ data['id'] }}\n    - tgt: {{ grains['id'] }}\n",
+		"srv/welcome.sls":    "greet:\n  salt.runner:\n    - name: own.note\n    - id: {{ pillar.id }}\n",
+		"r.sls":              reaction,
 	} {
 		r.file(path, text)
 	}
@@ -31,11 +45,48 @@ func BenchmarkReactionOfPython(b *testing.B) {
 		n++
 		fire(n)
 	}
+	workers, memory := 0, int64(0)
 	for got := done(); got <= uint64(n); got = done() {
-		until(b, "further reactions, none of which is lost", func() bool { return done() > got })
+		until(b, "further reactions, none of which is lost", func() bool {
+			workers = max(workers, r.m.python.Stats().Workers)
+			memory = max(memory, childrenMemory(b))
+			return done() > got
+		})
 	}
 	r.stop() // the processes count when they have ended
 	b.ReportMetric(float64((processorTime(b)-before).Milliseconds())/float64(n), "cpu-ms/op")
+	b.ReportMetric(float64(workers), "workers")
+	b.ReportMetric(float64(memory>>20), "MiB")
+}
+
+// childrenMemory is the memory of the processes below this one, shared parts of it by their
+// shares (proc(5), Pss).
+func childrenMemory(b *testing.B) (sum int64) {
+	below := map[int]bool{os.Getpid(): true}
+	entries, err := filepath.Glob("/proc/[0-9]*/stat")
+	must(b, err)
+	for grown := true; grown; {
+		grown = false
+		for _, path := range entries {
+			stat, err := os.ReadFile(path)
+			if err != nil {
+				continue // it has ended
+			}
+			var pid, parent int
+			if _, err := fmt.Sscanf(string(stat[:bytes.IndexByte(stat, ' ')])+string(stat[bytes.LastIndexByte(stat, ')')+3:]), "%d %d", &pid, &parent); err == nil && below[parent] && !below[pid] {
+				below[pid], grown = true, true
+			}
+		}
+	}
+	for pid := range below {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		_, pss, found := strings.Cut(string(text), "\nPss:")
+		var kib int64
+		if _, scanned := fmt.Sscan(pss, &kib); pid != os.Getpid() && err == nil && found && scanned == nil {
+			sum += kib << 10
+		}
+	}
+	return sum
 }
 
 // processorTime is that of this process and of all of its children that have ended.
