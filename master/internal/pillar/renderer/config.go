@@ -46,6 +46,7 @@ type Config struct {
 	SessionsPerWorker int           // then it is replaced; 0: 1000
 	MaxMessage        int           // bytes of one request or reply; 0: 64 MiB
 	RetryStart        time.Duration // after a failed start, fail at once for this long; 0: 30 s
+	FreshCode         bool          // make the code of each template anew, as Salt does: for comparison
 	Log               *slog.Logger  // nil: no log
 }
 

@@ -11,6 +11,8 @@
 // Reactions is such a session that stays open, of the master's own: Salt's reactor
 // reads there what events ask for.
 //
+// The code that Jinja makes of a template's text is kept by the worker, see jinjacode.py.
+//
 // Session.Record also says what a template read, see reads.py and package memo.
 //
 // A worker that dies costs the request that ran in it one retry; one that

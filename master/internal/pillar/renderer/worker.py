@@ -80,6 +80,8 @@ class Salt:
         setup_logging(settings.get("log_level", logging.WARNING))
         self.opts = pickle.dumps(dict(opts), protocol=pickle.HIGHEST_PROTOCOL)
         self.recording = environment()
+        if not settings.get("fresh_code"):
+            JinjaCode().install()
         self.index_module_files()
         self.quick_truth()
         self.keep_decrypted()
