@@ -218,6 +218,64 @@ func TestSlowBrick(t *testing.T) {
 	}
 }
 
+// A self-heal daemon that has ended is started, as a brick is: of any node that is there, of
+// several at once and beside a brick. That of a node that is off is left alone.
+func TestSelfHealDaemonIsStarted(t *testing.T) {
+	for name, test := range map[string]struct {
+		healers []string
+		brick   string // of this node
+		off     string // this node
+		starts  int
+	}{
+		"none":                 {starts: 0},
+		"of the node itself":   {healers: []string{"node1"}, starts: 1},
+		"of another":           {healers: []string{"node3"}, starts: 1},
+		"of all":               {healers: []string{"node1", "node2", "node3"}, starts: 1},
+		"with its brick":       {healers: []string{"node2"}, brick: "node2", starts: 1},
+		"beside another brick": {healers: []string{"node2"}, brick: "node3", starts: 1},
+		"of a node that is off": {
+			healers: []string{"node2"},
+			off:     "node2",
+			starts:  0,
+		},
+		"beside a node that is off": {
+			healers: []string{"node1"},
+			off:     "node2",
+			starts:  1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, d := form(t, 3), want("node1", "1", "2", "3")
+			for _, n := range test.healers {
+				r.pool.KillHealer(n)
+			}
+			if test.brick != "" {
+				r.pool.KillBrick(test.brick)
+			}
+			if test.off != "" {
+				r.pool.Kill(test.off, false)
+			}
+			r.pool.Calls = nil
+
+			_, _ = r.try(t, d) // that a node is off may be said
+			starts := 0
+			for _, call := range r.pool.Calls {
+				if strings.HasPrefix(call, "volume start") {
+					starts++
+				}
+			}
+			if starts != test.starts {
+				t.Errorf("%d starts, not %d: %q", starts, test.starts, r.pool.Calls)
+			}
+			for _, step := range r.plan(t, d).Steps {
+				if step.Kind == glusterctl.StartBricks {
+					t.Errorf("still to be done: %+v", step)
+				}
+			}
+		})
+	}
+}
+
 func TestTroubleThatStays(t *testing.T) {
 	pool := fakegluster.New(1)
 	pool.Hook = func(_ string, args []string, _ bool) error {

@@ -59,19 +59,44 @@ func (p *planner) start() {
 		}
 		return
 	}
-	var lazy []string
+	bricks, processes := p.idle()
+	if len(processes) == 0 || !p.upOK {
+		return
+	}
+	what := strings.Join(processes, ", ")
+	p.step(Step{
+		ID:      "start-bricks " + what,
+		Kind:    StartBricks,
+		What:    "start " + what,
+		Why:     "the node is there, what serves its copy does not run",
+		Command: []string{"volume", "start", p.d.Volume, "force"},
+		Targets: processes,
+	})
+	for _, b := range bricks {
+		delete(p.down, b)
+	}
+}
+
+// idle returns the bricks of members that take part and that do not run, and all processes of
+// these members that do not run, as people read them: their self-heal daemons as well. Nobody
+// but the command that starts bricks starts one of those that has ended.
+func (p *planner) idle() (bricks, processes []string) {
 	for _, b := range p.vol.Bricks {
 		m := p.owner(b)
 		_, path, _ := cli.SplitBrick(b.Name)
 		if p.down[b.Name] && m != nil && p.alive[m.Name] && path == m.Brick {
-			lazy = append(lazy, b.Name)
+			bricks = append(bricks, b.Name)
 		}
 	}
-	if len(lazy) == 0 || !p.upOK {
-		return
+	processes = slices.Clone(bricks)
+
+	for _, process := range p.obs.Processes {
+		if process.Name != "" || process.Online {
+			continue
+		}
+		if m := p.member(process.HostUUID, ""); m != nil && p.alive[m.Name] {
+			processes = append(processes, "the self-heal daemon of "+m.Name)
+		}
 	}
-	p.step(Step{ID: "start-bricks " + strings.Join(lazy, ","), Kind: StartBricks, What: "start " + strings.Join(lazy, ", "), Why: "the node is there, the brick does not run", Command: []string{"volume", "start", p.d.Volume, "force"}, Targets: lazy})
-	for _, b := range lazy {
-		delete(p.down, b)
-	}
+	return bricks, processes
 }

@@ -114,7 +114,11 @@ func (p *Pool) status(n *Node, v *volume, detail bool) command.Output {
 			if o == n {
 				path = "localhost"
 			}
-			fmt.Fprintf(&b, "        <node>\n          <hostname>Self-heal Daemon</hostname>\n          <path>%s</path>\n          <peerid>%s</peerid>\n          <status>1</status>\n          <port>N/A</port>\n          <pid>99</pid>\n        </node>\n", path, o.UUID)
+			pid := 99
+			if o.healerDown {
+				pid = -1
+			}
+			fmt.Fprintf(&b, "        <node>\n          <hostname>Self-heal Daemon</hostname>\n          <path>%s</path>\n          <peerid>%s</peerid>\n          <status>%d</status>\n          <port>N/A</port>\n          <pid>%d</pid>\n        </node>\n", path, o.UUID, flag(!o.healerDown), pid)
 		}
 	}
 	return ok(fmt.Sprintf("  <volStatus>\n    <volumes>\n      <volume>\n        <volName>%s</volName>\n        <nodeCount>%d</nodeCount>\n%s        <tasks/>\n      </volume>\n    </volumes>\n  </volStatus>\n", v.name, nodes, b.String()))

@@ -60,9 +60,10 @@ type Node struct {
 	Layout           int
 	LayoutNodes      []string
 
-	joining int
-	disk    map[string]*brick // by path: survives everything but LoseDisk
-	marked  map[string]bool   // paths with a volume's mark
+	healerDown bool // its self-heal daemon does not run
+	joining    int
+	disk       map[string]*brick // by path: survives everything but LoseDisk
+	marked     map[string]bool   // paths with a volume's mark
 }
 
 type brick struct {
@@ -135,7 +136,7 @@ func (p *Pool) Kill(name string, vanish bool) {
 func (p *Pool) Revive(name string) {
 	p.Do(func() {
 		n := p.Node(name)
-		n.Up, n.Vanished = true, false
+		n.Up, n.Vanished, n.healerDown = true, false, false
 		for _, b := range n.disk {
 			b.up = !b.lost
 		}
@@ -149,6 +150,11 @@ func (p *Pool) KillBrick(name string) {
 			b.up = false
 		}
 	})
+}
+
+// KillHealer stops the self-heal daemon of a machine only.
+func (p *Pool) KillHealer(name string) {
+	p.Do(func() { p.Node(name).healerDown = true })
 }
 
 // LoseDisk empties the disk of a machine.

@@ -150,6 +150,9 @@ func (p *Pool) change(n *Node, args []string) command.Output {
 			}
 			b.up = b.node.Up && !b.lost
 		}
+		for _, o := range append(p.peers(n), n) {
+			o.healerDown = o.healerDown && !o.Up
+		}
 	case "stop":
 		v.state = 2
 	case "set":
