@@ -3,6 +3,7 @@ package mount
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,11 +12,11 @@ import (
 
 // clients gives the processes that serve the mount at point: glusterfs with
 // the point as its last argument.
-func clients(proc, point string) []int {
+func clients(proc, point string) ([]int, error) {
 	proc = cmp.Or(proc, "/proc")
 	entries, err := os.ReadDir(proc)
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("look for the client of %s: %w", point, err)
 	}
 	var out []int
 	for _, e := range entries {
@@ -32,13 +33,20 @@ func clients(proc, point string) []int {
 			out = append(out, pid)
 		}
 	}
-	return out
+	return out, nil
+}
+
+// clientEnded reports whether it is known that no process serves this mount.
+func (m *Mounter) clientEnded() bool {
+	found, err := clients(m.Processes, m.Point)
+	return err == nil && len(found) == 0
 }
 
 // killClients ends the client of this mount, and with it every call that waits
 // for it.
 func (m *Mounter) killClients() {
-	for _, pid := range clients(m.Processes, m.Point) {
+	found, _ := clients(m.Processes, m.Point) // the mount's connection is aborted as well
+	for _, pid := range found {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
 	}
 }

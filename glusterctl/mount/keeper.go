@@ -18,7 +18,7 @@ type Keeper struct {
 	// Every is the time between probes; 0 means 5 s.
 	Every time.Duration
 	// Patience is how long a mount may be stale or hung before it is made again;
-	// 0 means 30 s. A mount that hangs because the volume lost its quorum comes
+	// 0 means 30 s. One whose client has ended is made again at once. A mount that hangs because the volume lost its quorum comes
 	// back by itself, so Healthy is asked first. A new mount that hangs as well has
 	// twice the time, and so on, up to ten times: on a machine that is merely slow
 	// each new mount is more work.
@@ -87,7 +87,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			// One that hangs for very long is taken away whatever the volume says: every
 			// look at it leaves a process behind that cannot end.
 			bad := now.Sub(badSince)
-			due := h.State == Absent || bad >= limit && (k.Healthy == nil || k.Healthy() || bad >= 10*patience)
+			due := h.State == Absent || h.Ended || bad >= limit && (k.Healthy == nil || k.Healthy() || bad >= 10*patience)
 			if due && !now.Before(notBefore) {
 				if k.remake(ctx, h.State) && h.State == Hung {
 					badSince, hung = time.Time{}, min(2*hung, 10*patience)

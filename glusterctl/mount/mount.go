@@ -47,6 +47,9 @@ const (
 type Health struct {
 	State State  `json:"state"`
 	Text  string `json:"text,omitempty"`
+	// Ended reports of a stale mount that its client process is gone: it does not
+	// come back by itself.
+	Ended bool `json:"ended,omitempty"`
 	// Latency of a lookup, a write, a rename and a removal together.
 	Latency time.Duration `json:"latency,omitempty"`
 	// Total and Free in bytes, Inodes likewise; 0 when unknown.

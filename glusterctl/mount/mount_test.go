@@ -171,6 +171,13 @@ func TestProbe(t *testing.T) {
 	if h := p.Probe(t.Context()); h.State != Failed || !strings.Contains(h.Text, "nothing of use") {
 		t.Errorf("%+v", h)
 	}
+	m.Processes = t.TempDir() // nobody serves it
+	for state, ended := range map[State]bool{OK: false, Failed: false, Stale: true} {
+		p.Ask = func(context.Context, time.Duration) (Health, error) { return Health{State: state}, nil }
+		if h := p.Probe(t.Context()); h.State != state || h.Ended != ended {
+			t.Errorf("%s: %+v", state, h)
+		}
+	}
 	synctest.Test(t, func(t *testing.T) {
 		p := &Prober{Mounter: m, Command: []string{"probe"}, Runner: hang{}, Timeout: 4 * time.Second}
 		start := time.Now()
@@ -194,16 +201,20 @@ func TestKeeper(t *testing.T) {
 		states  []State // one for each probe, the last one repeated
 		healthy bool
 		want    string // actions with the second in which they happened
+		ended   bool   // the client of a stale mount
 	}{
-		{"fine", []State{OK}, true, ""},
-		{"lost", []State{OK, Absent, OK}, true, "5 mount"},
-		{"stale for a moment", []State{OK, Stale, Stale, OK}, true, ""},
-		{"stale", []State{OK, Stale}, true, "35 unmount, 35 mount, 40 unmount, 40 mount, 50 unmount, 50 mount, 70 unmount, 70 mount, 110 unmount, 110 mount"},
-		{"hung, no quorum", []State{OK, Hung}, false, ""},
-		{"hung", []State{Hung, Hung, Hung, Hung, Hung, Hung, Hung, OK}, true, "30 unmount, 30 mount"},
-		{"hung, and each new one", []State{Hung}, true, "30 unmount, 30 mount, 95 unmount, 95 mount"},
-		{"hung, good for a moment", []State{Hung, Hung, Hung, Hung, Hung, Hung, Hung, OK, OK, Hung}, true, "30 unmount, 30 mount, 105 unmount, 105 mount"},
-		{"foreign", []State{Foreign}, true, ""},
+		{"fine", []State{OK}, true, "", false},
+		{"lost", []State{OK, Absent, OK}, true, "5 mount", false},
+		{"stale for a moment", []State{OK, Stale, Stale, OK}, true, "", false},
+		{"stale", []State{OK, Stale}, true, "35 unmount, 35 mount, 40 unmount, 40 mount, 50 unmount, 50 mount, 70 unmount, 70 mount, 110 unmount, 110 mount", false},
+		{"hung, no quorum", []State{OK, Hung}, false, "", false},
+		{"hung", []State{Hung, Hung, Hung, Hung, Hung, Hung, Hung, OK}, true, "30 unmount, 30 mount", false},
+		{"hung, and each new one", []State{Hung}, true, "30 unmount, 30 mount, 95 unmount, 95 mount", false},
+		{"hung, good for a moment", []State{Hung, Hung, Hung, Hung, Hung, Hung, Hung, OK, OK, Hung}, true, "30 unmount, 30 mount, 105 unmount, 105 mount", false},
+		{"foreign", []State{Foreign}, true, "", false},
+		{"its client ended", []State{OK, Stale, OK}, true, "5 unmount, 5 mount", true},
+		{"its client ended, no quorum", []State{OK, Stale, OK}, false, "5 unmount, 5 mount", true},
+		{"its client ends again and again", []State{OK, Stale}, true, "5 unmount, 5 mount, 10 unmount, 10 mount, 20 unmount, 20 mount, 40 unmount, 40 mount, 80 unmount, 80 mount", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -216,7 +227,7 @@ func TestKeeper(t *testing.T) {
 					Probe: func(context.Context) Health {
 						s := tt.states[min(n, len(tt.states)-1)]
 						n++
-						return Health{State: s}
+						return Health{State: s, Ended: tt.ended && s == Stale}
 					},
 					Mount:   func(context.Context) error { act("mount"); return nil },
 					Unmount: func(context.Context, bool) error { act("unmount"); return nil },
@@ -253,7 +264,22 @@ func TestClients(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := clients(proc, "/srv/cluster"); len(got) != 1 || got[0] != 10 {
-		t.Errorf("clients %v", got)
+	if got, err := clients(proc, "/srv/cluster"); err != nil || len(got) != 1 || got[0] != 10 {
+		t.Errorf("clients %v, %v", got, err)
+	}
+
+	for name, test := range map[string]struct {
+		processes, point string
+		want             bool
+	}{
+		"served":                    {proc, "/srv/cluster", false},
+		"served elsewhere":          {proc, "/srv/third", true},
+		"below another":             {proc, "/srv/cluster/srv", true},
+		"processes cannot be known": {filepath.Join(proc, "none"), "/srv/third", false},
+	} {
+		m := &Mounter{Processes: test.processes, Point: test.point}
+		if got := m.clientEnded(); got != test.want {
+			t.Errorf("%s: the client has ended: %v", name, got)
+		}
 	}
 }

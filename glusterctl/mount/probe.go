@@ -151,6 +151,9 @@ func (p *Prober) Probe(ctx context.Context) Health {
 	p.now = one
 	p.mu.Unlock()
 	one.health = p.probe(ctx)
+	if one.health.State == Stale {
+		one.health.Ended = p.Mounter.clientEnded()
+	}
 	p.mu.Lock()
 	p.now = nil
 	p.mu.Unlock()
