@@ -240,8 +240,8 @@ e2e-cluster: build deps-salt ## what 303 minions tell is the same on all nodes, 
 # How often each of them.
 ROUNDS ?= 10
 .PHONY: soak-cluster
-soak-cluster: build deps-salt ## three nodes with a virtual address, 200 scripted and three real minions, a job each two seconds, faults one and two at a time: none run twice, none lost (by hand, as root; MINUTES=30 SEED=1)
-	SALTERN_SOAK_MINUTES=$(or $(MINUTES),30) SALTERN_SOAK_SEED=$(SEED) $(GO) test -tags 'e2e appliance' -count=1 -timeout 0 -run '^TestSoakCluster$$' -v ./test/e2e/
+soak-cluster: build deps-salt ## three nodes with a virtual address, 200 scripted and three real minions, a job each two seconds, faults one and two at a time: none run twice, none lost (by hand, as root; MINUTES=30 SEED=1; KIND=volume: on machines with a real glusterd each)
+	SALTERN_SOAK_KIND=$(KIND) SALTERN_SOAK_MINUTES=$(or $(MINUTES),30) SALTERN_SOAK_SEED=$(SEED) $(GO) test -tags 'e2e appliance' -count=1 -timeout 0 -run '^TestSoakCluster$$' -v ./test/e2e/
 
 .PHONY: e2e-violations
 e2e-violations: build deps-salt ## ten times each: a removal that stops half way, masters that do not hear each other, a minion restarted while its node is lost, a full disk, a frozen leader (by hand, as root, an hour; ROUNDS=10)

@@ -31,7 +31,9 @@ import (
 // test/gluster/lab). Nodes are on 1 to 3, minions on the last.
 type machines struct {
 	dir, script string
-	disks       string // of the machines
+	name        string   // begins those of their namespaces
+	disks       string   // of the machines
+	settings    []string // of the script
 	env         []string
 	net         string
 	answers     map[int]map[string]any
@@ -53,9 +55,10 @@ func newMachines(t *testing.T, n int) *machines {
 		t.Fatal(err)
 	}
 	h := &machines{dir: lab.Dir(t), script: script, net: cmp.Or(os.Getenv("LAB_NET"), "10.73.1"), answers: map[int]map[string]any{}, runs: map[int]*exec.Cmd{}, minions: n}
-	name := cmp.Or(os.Getenv("LAB_NAME"), "day") // two runs at once need names and networks of their own
-	h.disks = filepath.Join(os.TempDir(), "lab-"+name)
-	h.env = append(os.Environ(), "LAB_NAME="+name, "LAB_DIR="+h.disks, "LAB_NET="+h.net, "LAB_DISK_MB=4096")
+	h.name = cmp.Or(os.Getenv("LAB_NAME"), "day") // two runs at once need names and networks of their own
+	h.disks = filepath.Join(os.TempDir(), "lab-"+h.name)
+	h.settings = []string{"LAB_NAME=" + h.name, "LAB_DIR=" + h.disks, "LAB_NET=" + h.net, "LAB_DISK_MB=4096"}
+	h.env = append(os.Environ(), h.settings...)
 	h.must(t, "down")
 	t.Cleanup(func() {
 		for i := range h.runs {
@@ -103,7 +106,7 @@ func (h *machines) exec(ctx context.Context, i int, args ...string) *exec.Cmd {
 }
 
 // begin starts a program on machine i that lasts until off or a crash.
-func (h *machines) begin(t *testing.T, i int, log string, args ...string) *exec.Cmd {
+func (h *machines) begin(t testing.TB, i int, log string, args ...string) *exec.Cmd {
 	t.Helper()
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -119,7 +122,7 @@ func (h *machines) begin(t *testing.T, i int, log string, args ...string) *exec.
 }
 
 // launch starts applianced with the answers for machine i.
-func (h *machines) launch(t *testing.T, i int, answers map[string]any) {
+func (h *machines) launch(t testing.TB, i int, answers map[string]any) {
 	t.Helper()
 	all := map[string]any{"cluster_id": "lab", "node": fmt.Sprintf("node%d", i), "address": h.addr(i), "front": []string{h.addr(i)},
 		"settings": map[string]any{"data_dir": "/data/saltern", "runtime_dir": "/run/saltern", "allow_insecure": []string{"auto_accept"},
@@ -163,12 +166,12 @@ func (h *machines) lost(t *testing.T, i int) {
 }
 
 // verb runs applianced on machine i.
-func (h *machines) verb(t *testing.T, i int, in string, args ...string) lab.Result {
+func (h *machines) verb(t testing.TB, i int, in string, args ...string) lab.Result {
 	t.Helper()
 	return h.run(t, i, in, append([]string{lab.Bin(t, "applianced"), "--config", "/data/appliance.yaml", "--socket", "/run/saltern/applianced.sock"}, args...)...)
 }
 
-func (h *machines) run(t *testing.T, i int, in string, args ...string) lab.Result {
+func (h *machines) run(t testing.TB, i int, in string, args ...string) lab.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -202,24 +205,31 @@ func (h *machines) ready(t *testing.T, i, nodes int) {
 				return fmt.Errorf("%s is %s%s", n.Name, n.State, problems)
 			}
 		}
-		var s storage.State
-		r = h.verb(t, i, "", "storage", "status", "--json")
-		if err := json.Unmarshal([]byte(r.Out), &s); err != nil {
-			return fmt.Errorf("%w: %s%s", err, r.Out, r.Err)
-		}
-		up := 0
-		for _, b := range s.Bricks {
-			if b.Up {
-				up++
-			}
-		}
-		// Two nodes have one copy, or two of what were three: no third decides.
-		if !s.Ready || !s.Done || up == 0 || up != len(s.Bricks) || nodes == 3 && up != 3 || up > 1 && (!s.Heal.Known || s.Heal.Pending > 0) {
-			return fmt.Errorf("volume: %s %s %s %+v %+v", s.Waiting, s.Doing, s.Plan, s.Bricks, s.Heal)
-		}
-		return nil
+		return h.volumeWhole(t, i, nodes)
 	})
 	t.Logf("node%d is ready as one of %d after %.0f s", i, nodes, time.Since(began).Seconds())
+}
+
+// volumeWhole returns what the volume lacks, as node i of so many sees it, of being ready with
+// a whole copy on each brick.
+func (h *machines) volumeWhole(t *testing.T, i, nodes int) error {
+	t.Helper()
+	var s storage.State
+	r := h.verb(t, i, "", "storage", "status", "--json")
+	if err := json.Unmarshal([]byte(r.Out), &s); err != nil {
+		return fmt.Errorf("%w: %s%s", err, r.Out, r.Err)
+	}
+	up := 0
+	for _, b := range s.Bricks {
+		if b.Up {
+			up++
+		}
+	}
+	// Two nodes have one copy, or two of what were three: no third decides.
+	if !s.Ready || !s.Done || up == 0 || up != len(s.Bricks) || nodes == 3 && up != 3 || up > 1 && (!s.Heal.Known || s.Heal.Pending > 0) {
+		return fmt.Errorf("volume: %s %s %s %+v %+v", s.Waiting, s.Doing, s.Plan, s.Bricks, s.Heal)
+	}
+	return nil
 }
 
 // minion starts a minion that knows these addresses, or that of all three nodes, and
@@ -257,7 +267,7 @@ func (h *machines) minion(t *testing.T, id, version string, masters ...string) *
 }
 
 // salt runs one of Salt's tools on node i.
-func (h *machines) salt(t *testing.T, i int, tool string, args ...string) lab.Result {
+func (h *machines) salt(t testing.TB, i int, tool string, args ...string) lab.Result {
 	t.Helper()
 	return h.run(t, i, "", append([]string{lab.Bin(t, tool), "-c", "/data/saltern/etc/salt"}, args...)...)
 }

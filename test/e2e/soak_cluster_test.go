@@ -20,12 +20,47 @@ import (
 	"saltern/test/lab"
 )
 
+// soakNode is a node of the cluster that a soak breaks: see directoryNode and volumeNode.
+type soakNode interface {
+	statusTeller
+	Launch(t testing.TB)
+	Kill() // the node's programs, not its host
+	Tool(t testing.TB, name string, args ...string) lab.Result
+
+	name() string
+	address() string
+	log() string
+	signal(pid int, s syscall.Signal) // a process as the node numbers it; it may have ended
+	fill(t *testing.T)                // the disk that has the node's data
+	empty(t *testing.T)               // ends fill
+}
+
+// soakCluster is what a soak breaks.
+type soakCluster struct {
+	net     *lab.Network
+	nodes   []soakNode
+	cluster *lab.Cluster // the same, for Salt's tools
+	virtual string       // the address that minions use
+	faults  []soakFault  // of its storage, beside those of every cluster
+	limits  soakLimits
+
+	// mended returns what the storage lacks of all its copies. It may be nil: there is
+	// nothing to be mended.
+	mended func(t *testing.T) error
+}
+
+// soakLimits are those of the time that a cluster takes after a fault.
+type soakLimits struct {
+	ready      time.Duration // until all nodes are ready
+	afterHosts time.Duration // the same, when a host had vanished for the others
+	mended     time.Duration // from then on, until the storage has all its copies
+}
+
 // soak is a run of faults beside jobs.
 type soak struct {
+	soakCluster
 	t     *testing.T
-	net   *lab.Network
 	r     *rand.Rand
-	nodes []*lab.Appliance
 	real  []*lab.Minion
 	swarm *swarm
 	marks string // a line for each run of a job by a real minion
@@ -38,8 +73,12 @@ type soak struct {
 	refused  int
 	starting sync.Mutex // held while a real minion is started anew
 	away     map[string][]*absence
-	whole    []time.Duration // how long the cluster took after each cycle
+	whole    []soakCycle
 }
+
+// soakCycle is how long the cluster took after the faults of a cycle: until all nodes were
+// ready, and from then on until the storage had all its copies.
+type soakCycle struct{ ready, mended time.Duration }
 
 // soakJob is one whose caller was told that it has started.
 type soakJob struct {
@@ -70,88 +109,8 @@ func (s *soak) around(at time.Time) string {
 	return strings.Join(out, "\n\t")
 }
 
-// Limits of the time that a cluster takes after a fault until it is whole.
-const (
-	wholeWithin     = 15 * time.Second
-	wholeAfterHosts = 20 * time.Second // when a host had vanished
-)
-
-// soakFault breaks something on a node and returns what mends it.
-type soakFault struct {
-	name string
-	do   func(s *soak, n *lab.Appliance) (mend func())
-	host bool // for the others the host has vanished
-}
-
-// signalled sends a signal to a service and gives what ends it.
-func (s *soak) signalled(n *lab.Appliance, service string, sig syscall.Signal) func() {
-	pid := serviceOf(s.t, n, service)
-	_ = syscall.Kill(pid, sig) // it may just have ended
-	return func() {
-		if sig == syscall.SIGSTOP {
-			_ = syscall.Kill(pid, syscall.SIGCONT)
-		}
-	}
-}
-
-// filtered has a rule for a node that Unbar takes away.
-func filtered(rule func(s *soak, n *lab.Appliance)) func(*soak, *lab.Appliance) func() {
-	return func(s *soak, n *lab.Appliance) func() {
-		rule(s, n)
-		return func() { s.net.Unbar(s.t, n.Addr) }
-	}
-}
-
-func service(name string, sig syscall.Signal) func(*soak, *lab.Appliance) func() {
-	return func(s *soak, n *lab.Appliance) func() { return s.signalled(n, name, sig) }
-}
-
-func (s *soak) must(err error) {
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s *soak) others(n *lab.Appliance) (out []string) {
-	for _, o := range s.nodes {
-		if o != n {
-			out = append(out, o.Addr)
-		}
-	}
-	return out
-}
-
-// faults of a node.
-func soakFaults() []soakFault {
-	return []soakFault{
-		{name: "master killed", do: service("master", syscall.SIGKILL)},
-		{name: "master stopped", do: service("master", syscall.SIGTERM)},
-		{name: "master frozen", do: service("master", syscall.SIGSTOP)},
-		{name: "load balancer killed", do: service("lb", syscall.SIGKILL)},
-		{name: "load balancer frozen", do: service("lb", syscall.SIGSTOP)},
-		{name: "cable", do: func(s *soak, n *lab.Appliance) func() {
-			s.net.Cut(s.t, n.Addr)
-			return func() { s.net.Mend(s.t, n.Addr) }
-		}, host: true},
-		{name: "node killed", do: func(s *soak, n *lab.Appliance) func() {
-			n.Kill()
-			return func() { n.Launch(s.t) }
-		}, host: true},
-		{name: "disk full", do: func(s *soak, n *lab.Appliance) func() {
-			filler := filepath.Join(n.Data(), "filler")
-			fill(s.t, filler)
-			return func() { s.must(os.Remove(filler)) }
-		}},
-		{name: "deaf", do: filtered(func(s *soak, n *lab.Appliance) { s.net.Deafen(s.t, n.Addr) })},
-		{name: "mute", do: filtered(func(s *soak, n *lab.Appliance) { s.net.Mute(s.t, n.Addr) })},
-		{name: "apart", do: filtered(func(s *soak, n *lab.Appliance) { s.net.Apart(s.t, n.Addr, s.others(n)...) })},
-		{name: "apart from one", do: filtered(func(s *soak, n *lab.Appliance) { s.net.Apart(s.t, n.Addr, s.others(n)[0]) })},
-		{name: "30 % loss", do: filtered(func(s *soak, n *lab.Appliance) { s.net.Lose(s.t, n.Addr, 30) })},
-	}
-}
-
 // job starts one for all minions at a node: real ones leave a mark for each run.
-func (s *soak) job(n *lab.Appliance, number int) {
+func (s *soak) job(n soakNode, number int) {
 	token := fmt.Sprintf("token-%d-", number)
 	command := fmt.Sprintf("echo %s $(tr '\\0' ' ' < /proc/$PPID/cmdline) >> %s", token, s.marks)
 	at := time.Now()
@@ -163,7 +122,7 @@ func (s *soak) job(n *lab.Appliance, number int) {
 		s.refused++
 		return
 	}
-	s.jobs = append(s.jobs, soakJob{jid: jid, token: token, from: n.Name, at: at})
+	s.jobs = append(s.jobs, soakJob{jid: jid, token: token, from: n.name(), at: at})
 }
 
 // restart ends a real minion, as its host does when it is started anew.
@@ -206,10 +165,11 @@ func (s *soak) serve(end <-chan struct{}) {
 
 // cycle breaks one or two things for a while, and waits until the cluster is whole.
 func (s *soak) cycle() {
-	all := soakFaults()
+	all := append(soakFaults(), s.faults...)
 	var mends []func()
-	hit := map[*lab.Appliance]bool{}
-	limit := wholeWithin
+	var names []string
+	hit := map[soakNode]bool{}
+	limit := s.limits.ready
 	for range 1 + s.r.IntN(2) {
 		f, n := all[s.r.IntN(len(all))], s.nodes[s.r.IntN(len(s.nodes))]
 		if hit[n] {
@@ -217,11 +177,13 @@ func (s *soak) cycle() {
 		}
 		hit[n] = true
 		if f.host {
-			limit = wholeAfterHosts
+			limit = s.limits.afterHosts
 		}
-		s.note("%s: %s", n.Name, f.name)
+		what := n.name() + ": " + f.name
+		names = append(names, what)
+		s.note("%s", what)
 		mend := f.do(s, n)
-		mends = append(mends, func() { mend(); s.note("%s: %s is mended", n.Name, f.name) })
+		mends = append(mends, func() { mend(); s.note("%s is mended", what) })
 		time.Sleep(time.Duration(s.r.IntN(5)) * time.Second)
 	}
 	if s.r.IntN(3) == 0 {
@@ -231,27 +193,78 @@ func (s *soak) cycle() {
 	for _, mend := range mends {
 		mend()
 	}
-	began := time.Now()
-	for _, n := range s.nodes {
-		lab.Eventually(s.t, 120*time.Second, n.Name+" is ready", func() error { return s.ready(n) })
-	}
-	took := time.Since(began)
-	s.whole = append(s.whole, took)
-	s.note("all nodes are ready after %.1f s", took.Seconds())
-	if took > limit {
-		s.t.Errorf("the cluster was whole after %v, not within %v:\n\t%s", took.Round(100*time.Millisecond), limit, s.around(began))
-	}
+
+	s.awaitWhole(strings.Join(names, ", "), limit)
 	time.Sleep(10 * time.Second)
 }
 
+// awaitWhole waits until all nodes are ready, and then until the storage has all its copies.
+func (s *soak) awaitWhole(faults string, limit time.Duration) {
+	began := time.Now()
+	for _, n := range s.nodes {
+		s.awaitReady(n)
+	}
+	took := soakCycle{ready: time.Since(began)}
+	s.note("all nodes are ready after %.1f s, at a load of %s", took.ready.Seconds(), loadAverage())
+	if took.ready > limit {
+		s.t.Errorf("all nodes were ready after %v, not within %v:\n\t%s", took.ready.Round(100*time.Millisecond), limit, s.around(began))
+	}
+
+	if s.mended != nil {
+		lab.Eventually(s.t, 10*time.Minute, "the storage has all its copies", func() error { return s.mended(s.t) })
+		took.mended = time.Since(began) - took.ready
+		s.note("the storage has all its copies after another %.1f s", took.mended.Seconds())
+		if took.mended > s.limits.mended {
+			s.t.Errorf("the storage had all its copies after another %v, not within %v:\n\t%s", took.mended.Round(100*time.Millisecond), s.limits.mended, s.around(began))
+		}
+	}
+	s.whole = append(s.whole, took)
+	s.t.Logf("%7.1f %s: ready after %.1f s, all copies after another %.1f s; load %s",
+		time.Since(s.began).Seconds(), faults, took.ready.Seconds(), took.mended.Seconds(), loadAverage())
+}
+
+// awaitReady waits until a node sees all nodes, and all of them ready.
+func (s *soak) awaitReady(n soakNode) {
+	lab.Eventually(s.t, 4*time.Minute, n.name()+" is ready", func() error { return s.ready(n) })
+}
+
 // ready says why the cluster is not whole in the eyes of a node, and notes it.
-func (s *soak) ready(n *lab.Appliance) error {
+func (s *soak) ready(n soakNode) error {
 	asked := time.Now()
-	err := n.Ready(s.t, 3)
+	d, err := n.Status(s.t)
+	if err == nil {
+		err = lab.AllReady(d, len(s.nodes))
+	}
 	if err != nil {
-		s.note("to %s the cluster is not whole: %v (asked for %.1f s)", n.Name, err, time.Since(asked).Seconds())
+		s.note("to %s the cluster is not whole: %v (asked for %.1f s)", n.name(), err, time.Since(asked).Seconds())
 	}
 	return err
+}
+
+// awaitVirtual waits until all nodes see that one of them has the virtual address.
+func (s *soak) awaitVirtual() {
+	lab.Eventually(s.t, time.Minute, "one node has the virtual address", func() error {
+		for _, n := range s.nodes {
+			d, err := n.Status(s.t)
+			switch {
+			case err != nil:
+				return err
+			case d.Virtual == nil || len(d.Virtual.Nodes) != 1:
+				return fmt.Errorf("%s sees %+v; %s", n.name(), d.Virtual, problems(d))
+			}
+		}
+		return nil
+	})
+}
+
+// loadAverage is what the machine had to do on average in the last minute.
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return err.Error()
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
 }
 
 // runs counts the marks of a job by minion.
@@ -280,7 +293,7 @@ var notGivenAgain = regexp.MustCompile(`job is not given again to minions that m
 func (s *soak) toldMissed() map[string]bool {
 	told := map[string]bool{}
 	for _, n := range s.nodes {
-		text, err := os.ReadFile(n.Log)
+		text, err := os.ReadFile(n.log())
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -344,14 +357,27 @@ func (s *soak) judge() {
 		}
 	}
 	s.t.Logf("%d jobs acknowledged, %d refused; %d run twice, %d lost, %d told as missed by a minion that was started anew, %d for one that did not listen", len(s.jobs), s.refused, twice, lost, missed, absent)
-	slices.Sort(s.whole)
-	s.t.Logf("%d cycles; whole after a median of %.1f s, %.1f s at most", len(s.whole), s.whole[len(s.whole)/2].Seconds(), s.whole[len(s.whole)-1].Seconds())
+	s.judgeTimes()
 	jobs, acked, again := s.swarm.h.count()
 	s.t.Logf("returns: of %d jobs, %d acknowledged to scripted minions, %d after more than one try", jobs, acked, again)
 }
 
+// judgeTimes prints how long the cluster took to be whole.
+func (s *soak) judgeTimes() {
+	var ready, mended []time.Duration
+	for _, c := range s.whole {
+		ready = append(ready, c.ready)
+		mended = append(mended, c.mended)
+	}
+	slices.Sort(ready)
+	slices.Sort(mended)
+	half, last := len(ready)/2, len(ready)-1
+	s.t.Logf("%d cycles; ready after a median of %.1f s, %.1f s at most; all copies after another %.1f s, %.1f s at most",
+		len(s.whole), ready[half].Seconds(), ready[last].Seconds(), mended[half].Seconds(), mended[last].Seconds())
+}
+
 // TestSoakCluster breaks everything of a cluster, one or two things at a time, while jobs run (S3,
-// S5, S6, S7): make soak-cluster MINUTES=30 SEED=1.
+// S5, S6, S7): make soak-cluster KIND=volume MINUTES=30 SEED=1.
 func TestSoakCluster(t *testing.T) {
 	minutes, _ := strconv.Atoi(os.Getenv("SALTERN_SOAK_MINUTES"))
 	if minutes <= 0 {
@@ -362,43 +388,35 @@ func TestSoakCluster(t *testing.T) {
 		seed = uint64(time.Now().UnixNano()) % 100000
 	}
 	t.Logf("seed %d, %d minutes", seed, minutes)
-	net := lab.NewNetwork(t, "sok", "10.83")
-	shared, virtual, open := lab.Dir(t), net.Virtual(), []string{"0.0.0.0"}
 	s := &soak{
 		t:     t,
 		away:  map[string][]*absence{},
-		net:   net,
 		r:     rand.New(rand.NewPCG(seed, 1)),
 		marks: filepath.Join(lab.Dir(t), "marks"),
 		began: time.Now(),
 	}
-	for i := 1; i <= 3; i++ {
-		answers := map[string]any{"mode": "form", "secret": lab.ApplianceSecret, "front": open, "virtual_address": virtual}
-		if i > 1 {
-			answers["mode"] = "join"
-			answers["peers"] = []string{s.nodes[0].Addr}
-		}
-		s.nodes = append(s.nodes, lab.NewAppliance(t, net, i, shared, answers))
+	switch kind := cmp.Or(os.Getenv("SALTERN_SOAK_KIND"), "directory"); kind {
+	case "directory":
+		s.soakCluster = directoryCluster(t)
+	case "volume":
+		s.soakCluster = volumeCluster(t)
+	default:
+		t.Fatalf("KIND=%s: it is directory or volume", kind)
 	}
 	for _, n := range s.nodes {
-		n.OwnDisk(t, "2g") // the set-up takes none of less than 1 GiB
-		n.Launch(t)
+		s.awaitReady(n)
 	}
-	for _, n := range s.nodes {
-		n.WaitReady(t, 3)
-	}
-	holder(t, s.nodes)
-	c := lab.ClusterOf(net, s.nodes...)
-	s.swarm = enroll(t, c, 200)
-	s.swarm.front = virtual
+	s.awaitVirtual()
+	s.swarm = enroll(t, s.cluster, 200)
+	s.swarm.front = s.virtual
 	s.swarm.start(t)
 	var ids []string
 	for _, v := range lab.Versions() {
 		id := "m" + strings.ReplaceAll(v, ".", "-")
 		ids = append(ids, id)
-		s.real = append(s.real, lab.StartMinionWith(t, id, v, map[string]any{"master": virtual, "master_alive_interval": 15}))
+		s.real = append(s.real, lab.StartMinionWith(t, id, v, map[string]any{"master": s.virtual, "master_alive_interval": 15}))
 	}
-	complete(t, c.Members[0], append(s.swarm.ids(), ids...))
+	complete(t, s.cluster.Members[0], append(s.swarm.ids(), ids...))
 
 	var served sync.WaitGroup
 	over := make(chan struct{})
@@ -425,5 +443,5 @@ func TestSoakCluster(t *testing.T) {
 	served.Wait()
 	s.judge()
 	s.swarm.stop()
-	s.swarm.h.judgeCluster(t, c, c.Members, ids)
+	s.swarm.h.judgeCluster(t, s.cluster, s.cluster.Members, ids)
 }

@@ -278,9 +278,15 @@ func positions(all, some []string) (at []int) {
 }
 
 // serviceOf is the process of a service of a node.
-func serviceOf(t *testing.T, n *lab.Appliance, name string) (pid int) {
+// statusTeller is a node of any kind that tells its status.
+type statusTeller interface {
+	Status(t testing.TB) (status.Document, error)
+}
+
+// serviceOf waits until a service of a node runs and gives its process, as the node numbers it.
+func serviceOf(t *testing.T, n statusTeller, name string) (pid int) {
 	t.Helper()
-	lab.Eventually(t, 30*time.Second, name+" of "+n.Name+" runs", func() error {
+	lab.Eventually(t, 30*time.Second, name+" runs", func() error {
 		d, err := n.Status(t)
 		if err != nil {
 			return err

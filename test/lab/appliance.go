@@ -206,6 +206,12 @@ func (a *Appliance) Ready(t testing.TB, nodes int) error {
 	if err != nil {
 		return err
 	}
+	return AllReady(d, nodes)
+}
+
+// AllReady returns what a status lacks of that of a node that is set up and sees so many
+// nodes, all ready.
+func AllReady(d status.Document, nodes int) error {
 	if d.Setup != status.SetupReady || len(d.Nodes) != nodes {
 		return fmt.Errorf("set-up %s, %d nodes: %s", d.Setup, len(d.Nodes), headline(d))
 	}

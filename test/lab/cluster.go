@@ -59,7 +59,28 @@ type Member struct {
 	Master *Proc
 	LB     *Proc
 	c      *Cluster
-	conf   string // the folder for Salt's tools
+	conf   string   // the folder for Salt's tools
+	enter  []string // words before a command that run it on the member's host; empty: those of the network
+}
+
+// ForeignMember is a node that others run. It is asked by Salt's tools with the configuration
+// in the folder conf; enter are the words before a command that run it on the node.
+func ForeignMember(addr, conf string, enter ...string) *Member {
+	return &Member{
+		Addr:  addr,
+		conf:  conf,
+		enter: enter,
+	}
+}
+
+// ForeignCluster gives nodes that others run as a cluster: it starts and stops nothing.
+// shared is their folder as the test sees it.
+func ForeignCluster(shared string, members ...*Member) *Cluster {
+	c := &Cluster{Shared: shared, Members: members, Config: ClusterConfig{Nodes: len(members)}}
+	for _, m := range members {
+		m.c = c
+	}
+	return c
 }
 
 // StartCluster starts the members one after another and waits until each
@@ -299,9 +320,18 @@ func (c *Cluster) WaitWhole(t testing.TB) {
 	})
 }
 
+// wrap gives the command line that runs a program on the member's host.
+func (m *Member) wrap(path string, args []string) (string, []string) {
+	if len(m.enter) == 0 {
+		return m.c.Config.Network.wrap(m.Addr, path, args)
+	}
+	words := slices.Concat(m.enter, []string{path}, args)
+	return words[0], words[1:]
+}
+
 func (m *Member) cli(t testing.TB, name string, args []string) Result {
 	t.Helper()
-	path, argv := m.c.Config.Network.wrap(m.Addr, CLI(t, name), append([]string{"-c", m.conf}, args...))
+	path, argv := m.wrap(CLI(t, name), append([]string{"-c", m.conf}, args...))
 	return Run(t, 90*time.Second, path, argv...)
 }
 

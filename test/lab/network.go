@@ -17,6 +17,20 @@ type Network struct {
 	bridge string
 	net    string // "10.50.7."
 	hosts  map[string]string
+	links  map[string]string // the end of each host's cable at the bridge
+	space  string            // the namespace of the bridge; empty: the test's
+}
+
+// AdoptNetwork gives hosts that others have made as a network, for Cut, Deafen and their like.
+// net begins their addresses ("10.50.7."); space is the namespace of their bridge; hosts are
+// their namespaces and links the ends of their cables at the bridge, by address.
+func AdoptNetwork(net, space string, hosts, links map[string]string) *Network {
+	return &Network{
+		net:   net,
+		space: space,
+		hosts: hosts,
+		links: links,
+	}
 }
 
 // NewNetwork makes a network. prefix begins the names of what it makes (three
@@ -27,7 +41,7 @@ func NewNetwork(t testing.TB, prefix, base string) *Network {
 	if os.Getuid() != 0 {
 		t.Skip("NOT TESTED: namespaces need root")
 	}
-	n := &Network{hosts: map[string]string{}}
+	n := &Network{hosts: map[string]string{}, links: map[string]string{}}
 	var last error
 	for range 50 { // until the addresses are free: the bridge is named after them
 		k := rand.IntN(250)
@@ -74,6 +88,7 @@ func (n *Network) Host(t testing.TB, number int) string {
 	veth := fmt.Sprintf("%sv%d", n.prefix, number)
 	n.must(t, "netns", "add", ns)
 	n.hosts[addr] = ns
+	n.links[addr] = veth
 	n.must(t, "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", ns)
 	n.must(t, "link", "set", veth, "master", n.bridge, "up")
 	n.must(t, "-n", ns, "addr", "add", addr+"/24", "dev", "eth0")
@@ -98,21 +113,27 @@ func (n *Network) Elsewhere(t testing.TB) string {
 	return addr
 }
 
-func (n *Network) link(addr string) string {
-	return n.prefix + "v" + addr[strings.LastIndex(addr, ".")+1:]
+// setLink sets the end of a host's cable at the bridge up or down.
+func (n *Network) setLink(t testing.TB, addr, state string) {
+	t.Helper()
+	args := []string{"link", "set", n.links[addr], state}
+	if n.space != "" {
+		args = append([]string{"-n", n.space}, args...)
+	}
+	n.must(t, args...)
 }
 
 // Cut pulls the cable of a host: no reset and no end of stream tells the
 // others. Mend puts it back.
 func (n *Network) Cut(t testing.TB, addr string) {
 	t.Helper()
-	n.must(t, "link", "set", n.link(addr), "down")
+	n.setLink(t, addr, "down")
 }
 
 // Mend ends Cut.
 func (n *Network) Mend(t testing.TB, addr string) {
 	t.Helper()
-	n.must(t, "link", "set", n.link(addr), "up")
+	n.setLink(t, addr, "up")
 }
 
 // Bar drops what two hosts send each other from or to a TCP port, as a firewall
