@@ -1,0 +1,240 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Reader gets the records of a spool in their order. It is for one goroutine; Waiting and
+// Lost may be called concurrently.
+type Reader struct {
+	spool *Spool
+	path  string // of the file of its place
+	ready chan struct{}
+
+	// Under the lock of the spool.
+	next uint64 // number of the next record
+	lost uint64
+	file *os.File // of its place; nil: not open yet
+}
+
+// Reader adds a reader, or finds the place of one of an earlier life. A new one begins with
+// what is appended from now on.
+func (s *Spool) Reader(name string) (*Reader, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &Reader{
+		spool: s,
+		path:  filepath.Join(s.cfg.Dir, url.PathEscape(name)+placeSuffix),
+		ready: make(chan struct{}, 1),
+	}
+	text, err := os.ReadFile(r.path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		r.next = s.next
+		if err := r.note(); err != nil {
+			return nil, fmt.Errorf("note the place of a reader of the spool: %w", err)
+		}
+	case err != nil:
+		return nil, fmt.Errorf("read the place of a reader of the spool: %w", err)
+	default:
+		r.next = parsePlace(string(text)) // 0, and so all there is, when it was not written whole
+	}
+	if len(s.segments) > 0 {
+		r.next = max(r.next, s.segments[0].first)
+	}
+	s.next = max(s.next, r.next) // a power cut may have taken records that were read
+	s.readers = append(s.readers, r)
+	r.wake()
+	return r, nil
+}
+
+// Forget removes the places of all readers but those that are open, whom nobody will advance
+// any more, and what only they had not read.
+func (s *Spool) Forget() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	places, err := filepath.Glob(filepath.Join(s.cfg.Dir, "*"+placeSuffix))
+	if err != nil {
+		return err
+	}
+	for _, path := range places {
+		if !slices.ContainsFunc(s.readers, func(r *Reader) bool { return r.path == path }) {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	s.tidy()
+	return err
+}
+
+// place is the text of a place: of one length, so that it is written over in one piece.
+func place(number uint64) string {
+	text := fmt.Sprintf("%020d", number)
+	return fmt.Sprintf("%s %08x\n", text, crc32.Checksum([]byte(text), castagnoli))
+}
+
+func parsePlace(text string) (number uint64) {
+	if _, err := fmt.Sscanf(text, "%020d", &number); err != nil || !strings.HasPrefix(text, place(number)) {
+		return 0
+	}
+	return number
+}
+
+// note writes the place down; the lock is held.
+func (r *Reader) note() error {
+	if r.file == nil {
+		file, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		r.file = file
+	}
+	_, err := r.file.WriteAt([]byte(place(r.next)), 0)
+	return err
+}
+
+func (r *Reader) wake() {
+	select {
+	case r.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Ready receives when there may be records that were not there at the last Read.
+func (r *Reader) Ready() <-chan struct{} { return r.ready }
+
+// Waiting is the number of records that were not read.
+func (r *Reader) Waiting() uint64 {
+	r.spool.mu.Lock()
+	defer r.spool.mu.Unlock()
+	return r.spool.next - r.next
+}
+
+// Lost is the number of records that made room for others before they were read, or were
+// damaged, since the spool was opened.
+func (r *Reader) Lost() uint64 {
+	r.spool.mu.Lock()
+	defer r.spool.mu.Unlock()
+	return r.lost
+}
+
+// Read returns the next records, at most so many, until there are so many bytes, and the number that Advance takes when they are done with. None: nobody has appended
+// any.
+func (r *Reader) Read(most int, bytes int64) (records [][]byte, end uint64, err error) {
+	return r.ReadFrom(0, most, bytes)
+}
+
+// ReadFrom is Read from the record of a number on; of one that is read already: from the next.
+func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byte, end uint64, err error) {
+	s := r.spool
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, 0, os.ErrClosed
+	}
+
+	at := max(number, r.next)
+	for at < s.next && len(records) < most && bytes > 0 {
+		g := s.segmentAt(at)
+		if g == nil || g.first > at {
+			if len(records) > 0 {
+				break // the next call skips what is not there
+			}
+			at = r.skip(at, g)
+			continue
+		}
+		found, err := s.read(g, at, most-len(records), bytes)
+		for _, record := range found {
+			bytes -= int64(len(record))
+		}
+		records = append(records, found...)
+		at += uint64(len(found))
+		switch {
+		case err == nil:
+		case len(records) > 0:
+			return records, at, nil
+		case errors.Is(err, errRecord):
+			r.lost += g.end() - at
+			at = g.end()
+			r.next = max(r.next, at)
+		default:
+			return nil, 0, fmt.Errorf("read the spool: %w", err)
+		}
+	}
+	return records, at, nil
+}
+
+// skip leaves out records that are in no segment: a power cut may take some. g is the segment
+// that follows, nil: none does. The lock is held.
+func (r *Reader) skip(number uint64, g *segment) (next uint64) {
+	next = r.spool.next
+	if g != nil {
+		next = g.first
+	}
+	r.lost += next - number
+	r.next = max(r.next, next)
+	return next
+}
+
+// segmentAt finds the segment of a record, or the first one after it; nil: there is none. The
+// lock is held.
+func (s *Spool) segmentAt(number uint64) *segment {
+	i := slices.IndexFunc(s.segments, func(g *segment) bool { return number < g.end() })
+	if i < 0 {
+		return nil
+	}
+	return s.segments[i]
+}
+
+// read reads records of one segment, one at least. Those before an error are good.
+func (s *Spool) read(g *segment, number uint64, most int, bytes int64) (records [][]byte, err error) {
+	file, err := os.Open(s.path(g.first))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, errRecord
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	for _, offset := range g.offsets[number-g.first:] {
+		record, err := readRecord(file, int64(offset), largestRecord)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errRecord
+		}
+		if err != nil {
+			return records, err
+		}
+		records = append(records, record)
+		bytes -= int64(len(record))
+		if len(records) == most || bytes <= 0 {
+			break
+		}
+	}
+	return records, nil
+}
+
+// Advance notes that all records before the number are done with.
+func (r *Reader) Advance(end uint64) error {
+	s := r.spool
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return os.ErrClosed
+	}
+	if end <= r.next {
+		return nil // they made room for others meanwhile
+	}
+	r.next = end
+	s.tidy()
+	if err := r.note(); err != nil {
+		return fmt.Errorf("note the place of a reader of the spool: %w", err)
+	}
+	return nil
+}

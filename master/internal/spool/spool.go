@@ -1,0 +1,328 @@
+// Package spool keeps records on disk for readers that may be away for hours.
+//
+// Promises:
+//
+//   - Append writes the record before it returns, so that the end of the process does not
+//     take it; with Config.Durable it is synced as well, one sync for all who wait.
+//   - Every reader gets all records in their order, from where it was when it was last
+//     advanced. A process that ends between reading and Advance reads them once more.
+//   - What the spool holds is bounded. Overflow policy: the oldest segment goes, and each
+//     reader counts what it lost (Reader.Lost). Append never waits for a reader.
+//
+// A record is a big-endian length, a CRC-32C and its bytes. A segment is a file named by the
+// number of its first record; records are numbered through all segments. The place of a reader
+// is the number of the next record, in a file of its own.
+package spool
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"saltern/durable"
+)
+
+// ErrTooLarge means that a record is over the bound.
+var ErrTooLarge = errors.New("it is too large for the spool")
+
+var errRecord = errors.New("it is damaged")
+
+const (
+	headSize = 8
+	// segments are how many there are, at least, when the spool is full: with the oldest goes
+	// this part of what waits.
+	segments       = 16
+	largestSegment = 8 << 20
+	segmentSuffix  = ".records"
+	placeSuffix    = ".place"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Config of a Spool.
+type Config struct {
+	Dir     string // made if need be
+	Bytes   int64  // bound of all segments together
+	Durable bool   // Append syncs
+}
+
+// Spool is open. All methods may be called concurrently.
+type Spool struct {
+	cfg     Config
+	syncing sync.Mutex // is taken before mu
+
+	mu       sync.Mutex
+	segments []*segment // oldest first; the last is written to
+	active   *os.File   // nil: the next Append begins a segment
+	next     uint64     // number of the next record
+	synced   uint64     // records before this number are
+	bytes    int64
+	readers  []*Reader
+	closed   bool
+}
+
+type segment struct {
+	first   uint64
+	offsets []uint32 // of the records
+	size    int64
+}
+
+// end is the number after that of its last record.
+func (g *segment) end() uint64 { return g.first + uint64(len(g.offsets)) }
+
+// add notes a record of so many bytes, its head included.
+func (g *segment) add(size int64) {
+	g.offsets = append(g.offsets, uint32(g.size))
+	g.size += size
+}
+
+// Open opens the spool in a folder, which no other process may have open.
+func Open(cfg Config) (*Spool, error) {
+	s := &Spool{cfg: cfg}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create the folder of the spool: %w", err)
+	}
+	entries, err := os.ReadDir(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("list the spool: %w", err)
+	}
+	for _, entry := range entries { // in the order of their names, which is that of the numbers
+		number, ok := strings.CutSuffix(entry.Name(), segmentSuffix)
+		first, err := strconv.ParseUint(number, 10, 64)
+		if !ok || err != nil {
+			continue
+		}
+		g, err := scan(s.path(first), first)
+		if err != nil {
+			return nil, fmt.Errorf("read the spool: %w", err)
+		}
+		s.segments = append(s.segments, g)
+		s.bytes += g.size
+		s.next = max(s.next, g.end())
+	}
+	s.synced = s.next
+	return s, nil
+}
+
+// scan counts the whole records of a segment.
+func scan(path string, first uint64) (*segment, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	g := &segment{first: first}
+	for {
+		record, err := readRecord(file, g.size, largestRecord)
+		switch {
+		case err == nil:
+		case errors.Is(err, errRecord), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return g, nil // a write that was cut short
+		default:
+			return nil, err
+		}
+		g.add(headSize + int64(len(record)))
+	}
+}
+
+// largestRecord bounds a record in bytes.
+const largestRecord = 64 << 20
+
+func readRecord(file io.ReaderAt, offset, most int64) ([]byte, error) {
+	var head [headSize]byte
+	if _, err := file.ReadAt(head[:], offset); err != nil {
+		return nil, err
+	}
+	size := int64(binary.BigEndian.Uint32(head[:4]))
+	if size > most {
+		return nil, errRecord
+	}
+	record := make([]byte, size)
+	if _, err := file.ReadAt(record, offset+headSize); err != nil && size > 0 {
+		return nil, err
+	}
+	if crc32.Checksum(record, castagnoli) != binary.BigEndian.Uint32(head[4:]) {
+		return nil, errRecord
+	}
+	return record, nil
+}
+
+func (s *Spool) path(first uint64) string {
+	return filepath.Join(s.cfg.Dir, fmt.Sprintf("%020d%s", first, segmentSuffix))
+}
+
+// Append adds a record. After an error it may or may not be there.
+func (s *Spool) Append(record []byte) error {
+	if int64(len(record)) > min(largestRecord, s.cfg.Bytes/2) {
+		return fmt.Errorf("%w: %d bytes", ErrTooLarge, len(record))
+	}
+	packed := make([]byte, headSize, headSize+len(record))
+	binary.BigEndian.PutUint32(packed[:4], uint32(len(record)))
+	binary.BigEndian.PutUint32(packed[4:], crc32.Checksum(record, castagnoli))
+	packed = append(packed, record...)
+
+	number, err := s.write(packed)
+	if err != nil {
+		return fmt.Errorf("write to the spool: %w", err)
+	}
+	if !s.cfg.Durable {
+		return nil
+	}
+	if err := s.sync(number + 1); err != nil {
+		return fmt.Errorf("sync the spool: %w", err)
+	}
+	return nil
+}
+
+func (s *Spool) write(packed []byte) (number uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, os.ErrClosed
+	}
+	size := min(largestSegment, s.cfg.Bytes/segments)
+	if s.active != nil && s.last().size > 0 && s.last().size+int64(len(packed)) > size {
+		if err := s.finish(); err != nil {
+			return 0, err
+		}
+	}
+	if s.active == nil {
+		if err := s.begin(); err != nil {
+			return 0, err
+		}
+	}
+
+	g := s.last()
+	if _, err := s.active.WriteAt(packed, g.size); err != nil {
+		_ = s.active.Truncate(g.size) // what stays is no whole record
+		return 0, err
+	}
+	number = s.next
+	s.next++
+	g.add(int64(len(packed)))
+	s.bytes += int64(len(packed))
+	for s.bytes > s.cfg.Bytes && len(s.segments) > 1 {
+		s.drop(true)
+	}
+	for _, r := range s.readers {
+		r.wake()
+	}
+	return number, nil
+}
+
+func (s *Spool) last() *segment { return s.segments[len(s.segments)-1] }
+
+// begin makes a segment; mu is held.
+func (s *Spool) begin() error {
+	file, err := os.OpenFile(s.path(s.next), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if s.cfg.Durable {
+		if err := durable.SyncDir(s.cfg.Dir); err != nil {
+			file.Close()
+			return err
+		}
+	}
+	s.active = file
+	if n := len(s.segments); n > 0 && s.segments[n-1].first == s.next { // an empty one, truncated now
+		s.segments = s.segments[:n-1]
+	}
+	s.segments = append(s.segments, &segment{first: s.next})
+	return nil
+}
+
+// finish ends the segment that is written to; mu is held.
+func (s *Spool) finish() error {
+	if s.cfg.Durable {
+		if err := s.active.Sync(); err != nil {
+			return err
+		}
+		s.synced = max(s.synced, s.next)
+	}
+	err := s.active.Close()
+	s.active = nil
+	return err
+}
+
+// sync returns when all records before the number are on disk.
+func (s *Spool) sync(number uint64) error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	s.mu.Lock()
+	if s.synced >= number || s.active == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	upto, first := s.next, s.last().first
+	s.mu.Unlock()
+
+	// By its name: another Append may end the segment, and close the file, meanwhile.
+	file, err := os.OpenFile(s.path(first), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it was dropped, or all have read it
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.synced = max(s.synced, upto)
+	return nil
+}
+
+// drop removes the oldest segment; mu is held. Readers that have not read it lose it.
+func (s *Spool) drop(overflow bool) {
+	g := s.segments[0]
+	s.segments = s.segments[1:]
+	s.bytes -= g.size
+	_ = os.Remove(s.path(g.first)) // one that stays is removed when all have read it, after the next start
+	for _, r := range s.readers {
+		if overflow && r.next < g.end() {
+			r.lost += g.end() - r.next
+			r.next = g.end()
+		}
+	}
+}
+
+// tidy removes segments that all readers have read; mu is held.
+func (s *Spool) tidy() {
+	for len(s.segments) > 1 {
+		end := s.segments[0].end()
+		if slices.ContainsFunc(s.readers, func(r *Reader) bool { return r.next < end }) {
+			return
+		}
+		s.drop(false)
+	}
+}
+
+// Close ends all use. Readers keep their places.
+func (s *Spool) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	for _, r := range s.readers {
+		if r.file != nil {
+			r.file.Close()
+		}
+	}
+	if s.active == nil {
+		return nil
+	}
+	return s.finish()
+}

@@ -1,0 +1,210 @@
+package spool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+)
+
+func open(t testing.TB, cfg Config) *Spool {
+	t.Helper()
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func reader(t testing.TB, s *Spool, name string) *Reader {
+	t.Helper()
+	r, err := s.Reader(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// next reads and advances over some records.
+func next(t testing.TB, r *Reader, most int) []string {
+	t.Helper()
+	records, end, err := r.Read(most, 1<<20)
+	if err == nil {
+		err = r.Advance(end)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for _, record := range records {
+		texts = append(texts, string(record))
+	}
+	return texts
+}
+
+// TestReadersGetAllInOrder, whatever their pace, over starts of the process that end without a
+// word, and with records of all sizes.
+func TestReadersGetAllInOrder(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	cfg := Config{Dir: t.TempDir(), Bytes: 1 << 20}
+	var want []string
+	got := map[string][]string{}
+	for range 8 {
+		s := open(t, cfg) // the last one was not closed
+		readers := map[string]*Reader{"fast": reader(t, s, "fast"), "a/../slow": reader(t, s, "a/../slow")}
+		for range 60 {
+			record := bytes.Repeat([]byte{byte(random.IntN(256))}, random.IntN(300))
+			record = fmt.Appendf(record, "%d", len(want))
+			if err := s.Append(record); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, string(record))
+			got["fast"] = append(got["fast"], next(t, readers["fast"], 10)...)
+			if random.IntN(3) == 0 {
+				got["a/../slow"] = append(got["a/../slow"], next(t, readers["a/../slow"], 2)...)
+			}
+		}
+		if err := s.Forget(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	r := reader(t, open(t, cfg), "a/../slow")
+	for more := next(t, r, 50); more != nil; more = next(t, r, 50) {
+		got["a/../slow"] = append(got["a/../slow"], more...)
+	}
+	for name, texts := range got {
+		if !slices.Equal(texts, want) {
+			t.Errorf("seed %d: %s has read %d records, not the %d in their order", seed, name, len(texts), len(want))
+		}
+	}
+	if r.Lost() != 0 || r.Waiting() != 0 {
+		t.Errorf("%d lost, %d wait", r.Lost(), r.Waiting())
+	}
+}
+
+// TestOverflowDropsTheOldest, and each reader counts what it has lost.
+func TestOverflowDropsTheOldest(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Config{Dir: dir, Bytes: 16 << 10})
+	away := reader(t, s, "away")
+	record := bytes.Repeat([]byte("x"), 92) // 100 bytes with its head
+	const appended = 1000
+	for range appended {
+		if err := s.Append(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if away.Lost()+away.Waiting() != appended || away.Waiting() < 140 || away.Waiting() > 164 {
+		t.Errorf("%d lost, %d wait", away.Lost(), away.Waiting())
+	}
+	if n := len(next(t, away, appended)); uint64(n) != appended-away.Lost() {
+		t.Errorf("%d read, %d lost", n, away.Lost())
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 2 {
+		t.Errorf("%d files stay of what all have read: %v", len(files), err)
+	}
+	if err := s.Append(make([]byte, 9<<10)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a record of more than half the spool: %v", err)
+	}
+}
+
+// TestDamageIsSkipped: no file that was cut or changed keeps a spool from being opened and
+// read, nor gives a record that nobody has written.
+func TestDamageIsSkipped(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 20 {
+		cfg := Config{Dir: t.TempDir(), Bytes: 8 << 10}
+		s := open(t, cfg)
+		reader(t, s, "r")
+		written := map[string]bool{}
+		for i := range 60 {
+			text := fmt.Sprintf("record %d %x", i, random.Uint64())
+			written[text] = true
+			if err := s.Append([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Close()
+
+		files, err := filepath.Glob(filepath.Join(cfg.Dir, "*"))
+		if err != nil || len(files) < 2 {
+			t.Fatal(files, err)
+		}
+		for range 1 + random.IntN(3) {
+			path := files[random.IntN(len(files))]
+			content, err := os.ReadFile(path)
+			if err != nil {
+				continue // removed by this loop
+			}
+			switch at := random.IntN(len(content) + 1); random.IntN(3) {
+			case 0:
+				content = content[:at]
+			case 1:
+				content = append(content[:at:at], fmt.Sprint(random.Uint64())...)
+			case 2:
+				content = nil
+				os.Remove(path)
+				continue
+			}
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		s = open(t, cfg)
+		r := reader(t, s, "r")
+		if err := s.Append([]byte("after")); err != nil {
+			t.Fatal(err)
+		}
+		var read []string
+		for more := next(t, r, 20); more != nil; more = next(t, r, 20) {
+			read = append(read, more...)
+		}
+		if len(read) == 0 || read[len(read)-1] != "after" {
+			t.Errorf("seed %d: what was appended afterwards is not read: %q", seed, read)
+		}
+		for _, text := range read {
+			if !written[text] && text != "after" {
+				t.Errorf("seed %d: nobody has written %q", seed, text)
+			}
+		}
+		s.Close()
+	}
+}
+
+// TestManyAppendAtOnce: each record is there once.
+func TestManyAppendAtOnce(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir(), Bytes: 1 << 20, Durable: true})
+	r := reader(t, s, "r")
+	const all = 100
+	var appends sync.WaitGroup
+	for i := range all {
+		appends.Go(func() {
+			if err := s.Append(fmt.Appendf(nil, "%0200d", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	found := map[string]bool{}
+	for len(found) < all {
+		for _, text := range next(t, r, 20) {
+			if found[text] {
+				t.Errorf("%s comes twice", text)
+			}
+			found[text] = true
+		}
+		if len(found) < all && r.Waiting() == 0 {
+			<-r.Ready()
+		}
+	}
+	appends.Wait()
+}
