@@ -25,6 +25,7 @@ type Task struct {
 // Stats are figures for metrics: counters since the start, and what is now.
 type Stats struct {
 	Workers  int     // at work
+	Sessions int     // that are open
 	Waiting  int     // tasks that wait for a place
 	Tasks    uint64  // that were begun
 	Lost     uint64  // whose process ended without an answer
@@ -47,6 +48,7 @@ type Host struct {
 	owned  sync.WaitGroup // goroutines, of parents and starts
 
 	number   atomic.Int64 // of the last worker
+	sessions atomic.Int64
 	tasks    atomic.Uint64
 	lost     atomic.Uint64
 	nanos    atomic.Int64
@@ -101,6 +103,7 @@ func (h *Host) Stats() Stats {
 	h.mu.Unlock()
 	return Stats{
 		Workers:  len(h.places.all),
+		Sessions: int(h.sessions.Load()),
 		Waiting:  int(h.places.waiting.Load()),
 		Tasks:    h.tasks.Load(),
 		Lost:     h.lost.Load(),

@@ -1,8 +1,9 @@
 # A parent that forks a worker for each task (pyhost.Host). What follows in the program
 # defines load(), which imports what workers need and returns the version of Salt's
-# library, and work(request, begun), which does one task in a worker. The parent holds
-# imported modules only: no options, and nothing of an administrator's own modules, so
-# that no task finds what an earlier one or an older file has left.
+# library, and work(request, begun), which does one task in a worker; for sessions, whose
+# requests have the field stay, also stay(request, task). The parent holds imported modules
+# only: no options, and nothing of an administrator's own modules, so that no task finds what
+# an earlier one or an older file has left.
 import gc
 import importlib
 import importlib.machinery
@@ -187,6 +188,11 @@ class Task:
         die_with_parent(self.parent)  # another user's process forgets it
         self.send({"begun": True})
 
+    def receive(self):
+        """Waits for the next message of a session; None: there will be none."""
+        raw = read_frame(self.sock.recv, self.settings["max_request"])
+        return None if raw is None else unpack(raw)
+
     def run(self):
         if self.check and library.changed():
             self.send({"stale": True})
@@ -197,7 +203,8 @@ class Task:
             return
         me = os.getpid()
         try:
-            reply = work(unpack(raw), self.begun)
+            request = unpack(raw)
+            reply = stay(request, self) if request.get("stay") else work(request, self.begun)
         except BaseException as exc:  # pylint: disable=broad-except
             relieve()
             logging.getLogger("host").warning("a task has failed", exc_info=True)
@@ -273,6 +280,8 @@ class Parent:
                 if known == number:
                     self.kill(pid)
             tell(self.control, op="killing", worker=number)
+        elif order["op"] == "terminate":
+            signal_all([pid for pid, known in self.live.items() if known == number], signal.SIGTERM)
         elif order["op"] == "warm":
             self.cold = order["modules"]
         for fd in fds:

@@ -12,6 +12,9 @@ import (
 //go:embed functions.py
 var functions string
 
+//go:embed services.py
+var services string
+
 // HostConfig says how Python is run. The zero value of a field is the default of
 // [pyhost.Config].
 type HostConfig struct {
@@ -28,7 +31,7 @@ type HostConfig struct {
 func NewHost(cfg HostConfig) *pyhost.Host {
 	return pyhost.New(pyhost.Config{
 		Pythons:    cfg.Pythons,
-		Program:    gitpillar.Python + functions,
+		Program:    gitpillar.Python + functions + services,
 		Layer:      func() string { return Layer(cfg.Layer) },
 		MaxWorkers: cfg.MaxWorkers,
 		Memory:     cfg.Memory,

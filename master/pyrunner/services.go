@@ -1,0 +1,27 @@
+package pyrunner
+
+import (
+	"context"
+
+	"saltern/master/pyhost"
+	"saltern/master/value"
+)
+
+// OpenReturner opens a session that calls functions of returners: it is asked with the orders
+// that services.py describes.
+func (c *Caller) OpenReturner(ctx context.Context) (*pyhost.Session, error) {
+	return c.cfg.Host.Open(ctx, c.request("returner"))
+}
+
+// OpenEngine starts an engine: the function start of a module, with its arguments by name. The
+// session ends when the function does.
+func (c *Caller) OpenEngine(ctx context.Context, module string, arguments *value.Map) (*pyhost.Session, error) {
+	request := c.request("engine")
+	request.Set("module", module)
+	request.Set("arguments", arguments.Clone())
+	if c.cfg.Git != nil {
+		options, _ := c.cfg.Git(ctx, "", "")
+		request.Set("options", options)
+	}
+	return c.cfg.Host.Open(ctx, request)
+}
