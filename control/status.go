@@ -37,7 +37,9 @@ type Status struct {
 	PillarUnable uint64       `json:"pillars_unanswered"`          // questions for pillars that this master could not make
 	Waiting      Waiting      `json:"waiting"`
 	Runners      *Runners     `json:"runners,omitempty"` // nil: an older master, which does not say
-	Files        *Files       `json:"files,omitempty"`   // nil: the master serves from where files are written
+	Returners    []Returner   `json:"returners,omitempty"`
+	Engines      []Engine     `json:"engines,omitempty"`
+	Files        *Files       `json:"files,omitempty"` // nil: the master serves from where files are written
 	EventsLost   uint64       `json:"events_lost"`
 	OldestMillis int64        `json:"oldest_request_ms"`
 	OpenMode     bool         `json:"open_mode"`
@@ -105,6 +107,25 @@ type Runners struct {
 	Renewals uint64  `json:"renewals"` // of it for changed files or packages of the library
 }
 
+// Returner tells of the events that the master hands to a returner (event_return). The counters begin at the master's start.
+type Returner struct {
+	Name    string `json:"name"`
+	Waiting uint64 `json:"waiting"`         // on the disk of this node
+	Done    uint64 `json:"done"`            // that it has taken
+	Lost    uint64 `json:"lost"`            // that made room for later ones
+	Refused uint64 `json:"refused"`         // that it did not take, but took later ones
+	Error   string `json:"error,omitempty"` // of the last try; "": it succeeded
+}
+
+// Engine tells of an entry of the option engines.
+type Engine struct {
+	Name   string    `json:"name"`
+	State  string    `json:"state"` // "running", "starting", "waiting" for its next start, or "elsewhere"
+	Since  time.Time `json:"since"` // of the state
+	Starts uint64    `json:"starts"`
+	Error  string    `json:"error,omitempty"` // of its last end
+}
+
 // Apart is another master of the cluster to which this one has no connection of
 // its own.
 type Apart struct {
@@ -130,6 +151,8 @@ const (
 	AuditFault       Fault = "audit record"
 	CacheDirFault    Fault = "cache directory"
 	ClusterFault     Fault = "cluster"
+	EngineFault      Fault = "engines"
+	ReturnerFault    Fault = "returners"               // one does not take what it is to get, or has lost some
 	DeliveryFault    Fault = "jobs were not delivered" // to minions of another master
 	GitPillarFault   Fault = "git pillars"             // this master's copy, or the program git
 	GitFilesFault    Fault = "files from git"          // the same
@@ -167,6 +190,8 @@ const (
 	// MaxProblems bounds the problems, and the masters apart, that are read from a
 	// status.
 	MaxProblems = 20
+	// maxEngines bounds the engines that are.
+	maxEngines = 64
 )
 
 // errStatus says that a status cannot be used.
@@ -202,6 +227,16 @@ func ParseStatus(b []byte) (*Status, error) {
 	for i := range s.Apart {
 		a := &s.Apart[i]
 		a.Peer, a.Through, a.Error = line(a.Peer), line(a.Through), line(a.Error)
+	}
+	s.Returners = s.Returners[:min(len(s.Returners), MaxProblems)]
+	for i := range s.Returners {
+		r := &s.Returners[i]
+		r.Name, r.Error = line(r.Name), line(r.Error)
+	}
+	s.Engines = s.Engines[:min(len(s.Engines), maxEngines)]
+	for i := range s.Engines {
+		e := &s.Engines[i]
+		e.Name, e.State, e.Error = line(e.Name), line(e.State), line(e.Error)
 	}
 	if e := s.PillarError; e != nil {
 		e.Minion, e.Text = line(e.Minion), line(e.Text)

@@ -64,6 +64,10 @@ func (m *Master) work(until context.Context) error {
 	}
 	wg.Go(func() { m.reactor.Run(ctx) })
 	wg.Go(func() { m.schedule.Run(ctx) })
+	wg.Go(func() { m.engines.Run(ctx) })
+	if m.eventReturn != nil {
+		wg.Go(func() { m.eventReturn.Run(ctx) })
+	}
 	wg.Go(func() {
 		defer m.batchEvents.Close()
 		m.batches.Run(ctx, m.batchEvents.C)

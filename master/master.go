@@ -20,6 +20,7 @@ import (
 	"saltern/master/internal/auth"
 	"saltern/master/internal/background"
 	"saltern/master/internal/batch"
+	"saltern/master/internal/engine"
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/local"
@@ -35,6 +36,7 @@ import (
 	"saltern/master/internal/reactor"
 	"saltern/master/internal/repos"
 	"saltern/master/internal/request"
+	"saltern/master/internal/returner"
 	"saltern/master/internal/schedule"
 	"saltern/master/internal/wheel"
 	"saltern/master/jobs"
@@ -86,6 +88,8 @@ type Master struct {
 	reactor     *reactor.Engine
 	schedule    *schedule.Schedule
 	batches     *batch.Manager
+	engines     *engine.Service
+	eventReturn *returner.Events // nil: the option event_return is empty
 	batchEvents *event.Subscription
 
 	cluster   *peers.Membership
@@ -315,6 +319,9 @@ func (m *Master) openServices(context.Context) error {
 	m.openRunners()
 	m.openReactor()
 	m.openSchedule()
+	if err := m.openReturners(); err != nil {
+		return err
+	}
 	m.minions = m.openMinions()
 	table := m.minions.Methods()
 	maps.Copy(table, m.openLocal().Methods())
@@ -330,7 +337,7 @@ func (m *Master) openServices(context.Context) error {
 	})
 	m.reporter = &health.Reporter{
 		Options: m.cfg, Files: m.newest.Stats, Keys: m.keys, Requests: m.requests, Pillars: m.pillars, Presence: m.presence, Launch: m.launch, Minions: m.minions, Reactor: m.reactor, Schedule: m.schedule, Auth: m.callers.Auth,
-		Bus: m.bus, Python: m.python, Cluster: m.cluster.Pool, Problems: m.problems, Audit: m.audit, Signs: m.signs, Started: m.started,
+		Bus: m.bus, Python: m.python, Engines: m.engines, EventReturn: m.eventReturn, Cluster: m.cluster.Pool, Problems: m.problems, Audit: m.audit, Signs: m.signs, Started: m.started,
 	}
 	m.keys.OnChange(m.onKeyChange)
 	return nil

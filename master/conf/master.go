@@ -198,6 +198,13 @@ type Jobs struct {
 	ReactorThreads   int           `conf:"reactor_worker_threads"`
 	ReactorRefresh   time.Duration `conf:"reactor_refresh_interval"`
 	Schedule         *value.Map    `conf:"schedule"`
+	Engines          []any         `conf:"engines"`
+
+	EventReturn                []string `conf:"event_return"`
+	EventReturnQueue           int      `conf:"event_return_queue"`
+	EventReturnQueueMaxSeconds int      `conf:"event_return_queue_max_seconds"`
+	EventReturnWhitelist       []string `conf:"event_return_whitelist"`
+	EventReturnBlacklist       []string `conf:"event_return_blacklist"`
 }
 
 // ReactorRules are the rules of the reactor, or the file that holds them.
@@ -392,6 +399,8 @@ type Saltern struct {
 	// RunnerMax is how many runner and wheel functions of Python may be at work; 0 lets
 	// the master choose.
 	RunnerMax int `conf:"saltern_runner_max"`
+	// ReturnerSpool is how many MiB may wait on the disk for returners; 0 is the default.
+	ReturnerSpool int `conf:"saltern_returner_spool"`
 	// RunnerMemory is what each of them may take, in MiB; 0 lets the master choose.
 	RunnerMemory int `conf:"saltern_runner_memory"`
 	// RendererIdle is after how long an idle renderer is stopped; 0 lets the

@@ -13,8 +13,8 @@ func TestUnusedOptions(t *testing.T) {
 		level      slog.Level
 		noted      bool
 	}{
-		{"event_return: [mysql]", "event_return", slog.LevelWarn, true},
-		{"engines: [slack: {}]", "engines", slog.LevelWarn, true},
+		{"event_return: [mysql]", "event_return", 0, false},
+		{"engines: [slack: {}]", "engines", 0, false},
 		{"master_job_cache: redis", "master_job_cache", slog.LevelWarn, true},
 		{"worker_threads: 20", "worker_threads", slog.LevelInfo, true},
 		{"log_rotate_max_bytes: 1000", "log_rotate_max_bytes", slog.LevelWarn, true},
@@ -22,7 +22,7 @@ func TestUnusedOptions(t *testing.T) {
 		{"yaml_utf8: True", "yaml_utf8", slog.LevelInfo, true},
 		{"mine_interval: 5", "mine_interval", slog.LevelInfo, true},
 		{"svnfs_remotes: [https://h/x]", "svnfs_remotes", slog.LevelInfo, true},
-		{"engines: sdb://x/y", "engines", slog.LevelWarn, true},
+		{"master_job_cache: sdb://x/y", "master_job_cache", slog.LevelWarn, true},
 		{"ssh_user: anna", "ssh_user", 0, false},
 		{"gpg_cache: True", "gpg_cache", 0, false},
 		{"cli_summary: True", "cli_summary", 0, false},

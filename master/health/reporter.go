@@ -16,6 +16,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/internal/background"
 	"saltern/master/internal/eauth"
+	"saltern/master/internal/engine"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/minion"
 	"saltern/master/internal/pillar"
@@ -23,6 +24,7 @@ import (
 	"saltern/master/internal/queue"
 	"saltern/master/internal/reactor"
 	"saltern/master/internal/request"
+	"saltern/master/internal/returner"
 	"saltern/master/internal/schedule"
 	"saltern/master/keys"
 	"saltern/master/pyhost"
@@ -58,22 +60,30 @@ type Reporter struct {
 	Auth     *eauth.Authenticator
 	Bus      *event.Bus
 	Python   *pyhost.Host
-	Files    func() *control.Files
-	Cluster  *cluster.Pool // nil alone
-	Problems *Problems
-	Audit    *audit.Log
-	Signs    Signs
-	Started  time.Time
+	Engines  *engine.Service
+	// EventReturn may be nil: no returner gets events.
+	EventReturn *returner.Events
+	Files       func() *control.Files
+	Cluster     *cluster.Pool // nil alone
+	Problems    *Problems
+	Audit       *audit.Log
+	Signs       Signs
+	Started     time.Time
 
 	untimely uint64 // requests refused for their age, at the last look
 	limited  uint64 // keys refused or evicted for their source, at the last look
 	lost     uint64 // reactions, at the last look
+	unhanded uint64 // records that returners did not get, at the last look
+
+	returnersFail bool // one took nothing, at the last look
 }
 
 // Write writes the status as it is now.
 func (r *Reporter) Write() {
 	r.watchPending()
 	r.watchReactions()
+	r.watchReturners()
+	r.watchEngines()
 	r.Problems.Report(control.AuditFault, r.Audit.Fault())
 	b, err := json.Marshal(r.status())
 	if err == nil {
@@ -103,6 +113,8 @@ func (r *Reporter) status() Status {
 		EventsLost: r.Bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: r.Options.OpenMode, AutoAccept: r.Options.AutoAccept, Problems: r.Problems.List(),
 	}, NewKeys: r.Keys.Incoming(), PendingKeys: r.Keys.Pendings(), Logins: r.Auth.Stats(), Starts: starts}
 	s.Runners = r.runners()
+	s.Returners = r.returners()
+	s.Engines = r.engines()
 	s.Files = r.Files()
 	if r.Cluster != nil {
 		c := r.Cluster.Status()

@@ -1,0 +1,72 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+
+	"saltern/control"
+)
+
+// textMost bounds the text of an error in the status, in bytes.
+const textMost = 300
+
+func shortened(text string) string { return text[:min(len(text), textMost)] }
+
+func (r *Reporter) returners() (list []control.Returner) {
+	for _, s := range r.EventReturn.Stats() {
+		list = append(list, control.Returner{
+			Name:    s.Returner,
+			Waiting: s.Waiting,
+			Done:    s.Done,
+			Lost:    s.Lost,
+			Refused: s.Refused,
+			Error:   shortened(s.Error),
+		})
+	}
+	return list
+}
+
+func (r *Reporter) engines() (list []control.Engine) {
+	for _, s := range r.Engines.Stats() {
+		list = append(list, control.Engine{
+			Name:   s.Name,
+			State:  string(s.State),
+			Since:  s.Since,
+			Starts: s.Starts,
+			Error:  shortened(s.Error),
+		})
+	}
+	return list
+}
+
+// watchReturners reports a problem while a returner takes nothing, and when one did not get
+// what it should have.
+func (r *Reporter) watchReturners() {
+	var faults []error
+	var unhanded uint64
+	for _, s := range r.returners() {
+		unhanded += s.Lost + s.Refused
+		if s.Error != "" {
+			faults = append(faults, fmt.Errorf("%s takes no events, %d wait on the disk: %s", s.Name, s.Waiting, s.Error))
+		}
+	}
+	if len(faults) > 0 || r.returnersFail {
+		r.Problems.Report(control.ReturnerFault, errors.Join(faults...))
+	}
+	r.returnersFail = len(faults) > 0
+	if unhanded != r.unhanded {
+		r.Problems.Set(control.ReturnerFault, fmt.Errorf("%d events did not get to a returner since the start of the master: they made room for later ones (saltern_returner_spool), or it refused them; the log names it", unhanded))
+	}
+	r.unhanded = unhanded
+}
+
+// watchEngines reports a problem while an engine does not run.
+func (r *Reporter) watchEngines() {
+	var faults []error
+	for _, s := range r.engines() {
+		if s.Error != "" {
+			faults = append(faults, fmt.Errorf("%s has ended, and is started again: %s", s.Name, s.Error))
+		}
+	}
+	r.Problems.Report(control.EngineFault, errors.Join(faults...))
+}

@@ -1,0 +1,276 @@
+package returner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"saltern/master/internal/spool"
+	"saltern/master/value"
+)
+
+const (
+	// firstPause is the pause after an order that failed; it doubles up to lastPause.
+	firstPause = 500 * time.Millisecond
+	lastPause  = 15 * time.Second
+	// triesAlone is how often an order is tried until the one after it is, to tell a returner
+	// that is away from an order that it refuses.
+	triesAlone = 5
+	// orderTakes bounds one order: a call that hangs is ended with its process.
+	orderTakes = 5 * time.Minute
+	// stopTakes is how long an order that is under way may take when the master stops.
+	stopTakes = 5 * time.Second
+	// orderBytes bounds the records of one order together, one alone excepted.
+	orderBytes = 16 << 20
+)
+
+// errMissing means that Python does not have a function of the returner.
+var errMissing = errors.New("there is no such returner of events")
+
+// Worker is a session of Python that takes orders (pyhost.Session).
+type Worker interface {
+	Ask(ctx context.Context, order *value.Map) (*value.Map, error)
+	Stale() bool
+	Close()
+}
+
+// Stats of one returner. Counters begin at the master's start.
+type Stats struct {
+	Returner string
+	Waiting  uint64 // records
+	Done     uint64
+	Lost     uint64 // that made room for others
+	Refused  uint64 // that failed while later ones succeeded
+	Error    string // of the last try; "": it succeeded
+}
+
+// feed hands the records of a spool to one returner.
+type feed struct {
+	name     string
+	reader   *spool.Reader
+	batch    int           // records in an order
+	patience time.Duration // after which fewer are an order; 0: never
+	pause    time.Duration // after the first failure
+	open     func(ctx context.Context) (Worker, error)
+	log      *slog.Logger
+
+	worker   Worker // nil: none; for run
+	failures int    // of calls, ever; for run
+
+	mu    sync.Mutex
+	stats Stats
+}
+
+// order is what is handed over at once.
+type order struct {
+	records [][]byte
+	end     uint64 // number of the record after them
+}
+
+// run hands over until ctx ends.
+func (f *feed) run(ctx context.Context) {
+	defer func() {
+		if f.worker != nil {
+			f.worker.Close()
+		}
+	}()
+	tries := 0
+	for {
+		next, ok := f.next(ctx)
+		if !ok {
+			return
+		}
+		err := f.hand(ctx, next)
+		tries++
+		if err != nil && ctx.Err() == nil && tries > triesAlone {
+			next, err = f.look(ctx, next, err)
+		}
+		if err == nil {
+			f.advance(ctx, next)
+			tries = 0
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if tries == 1 {
+			f.log.Warn("a returner has failed; it is tried again, and what it is to get waits on the disk", "returner", f.name, "error", err)
+		}
+		f.note(err)
+		if !pause(ctx, min(lastPause, f.pause<<min(tries-1, 10))) {
+			return
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// next waits for the next order.
+func (f *feed) next(ctx context.Context) (order, bool) {
+	var late <-chan time.Time
+	for {
+		records, end, err := f.reader.Read(f.batch, orderBytes)
+		switch {
+		case err != nil:
+			f.note(err)
+			if !pause(ctx, lastPause) {
+				return order{}, false
+			}
+			continue
+		case len(records) == f.batch || size(records) >= orderBytes:
+			return order{records: records, end: end}, true
+		case len(records) > 0 && f.patience > 0 && late == nil:
+			t := time.NewTimer(f.patience)
+			defer t.Stop()
+			late = t.C
+		}
+		select {
+		case <-f.reader.Ready():
+		case <-late:
+			return order{records: records, end: end}, true
+		case <-ctx.Done():
+			return order{}, false
+		}
+	}
+}
+
+func size(records [][]byte) (bytes int64) {
+	for _, record := range records {
+		bytes += int64(len(record))
+	}
+	return bytes
+}
+
+// hand makes the call of an order.
+func (f *feed) hand(ctx context.Context, o order) error {
+	ctx, cancel := orderContext(ctx)
+	defer cancel()
+	if f.worker != nil && f.worker.Stale() {
+		f.drop()
+	}
+	if f.worker == nil {
+		worker, err := f.open(ctx)
+		if err != nil {
+			return err
+		}
+		f.worker = worker
+	}
+
+	items := make([]any, len(o.records))
+	for i, record := range o.records {
+		items[i] = record
+	}
+	reply, err := f.worker.Ask(ctx, value.NewMap("returner", f.name, "items", items))
+	if err != nil {
+		f.drop()
+		return err
+	}
+	if text := reply.Str("error"); text != "" {
+		if f.failures++; f.failures%2 == 0 {
+			f.drop() // another one has no broken connection, and reads the options and modules of then
+		}
+		if reply.Bool("missing") {
+			return fmt.Errorf("%w: %s", errMissing, text)
+		}
+		return errors.New(text)
+	}
+	return nil
+}
+
+// orderContext outlives the master's a little, so that a call is not made again only since it
+// was under way at the end.
+func orderContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderTakes)
+	stop := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(stopTakes)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel()
+		case <-patient.Done():
+		}
+	})
+	return patient, func() { stop(); cancel() }
+}
+
+func (f *feed) drop() {
+	f.worker.Close()
+	f.worker = nil
+}
+
+// look finds out whether an order that fails is refused: the one after it succeeds, and it
+// fails once more. It returns what was handed over, or left out.
+func (f *feed) look(ctx context.Context, failed order, why error) (order, error) {
+	if errors.Is(why, errMissing) {
+		return failed, why
+	}
+	records, end, err := f.reader.ReadFrom(failed.end, f.batch, orderBytes)
+	if err != nil || len(records) == 0 {
+		return failed, why
+	}
+	following := order{records: records, end: end}
+	if f.hand(ctx, following) != nil {
+		return failed, why // it is away
+	}
+	if err := f.hand(ctx, failed); err != nil && ctx.Err() == nil {
+		f.log.Error("a returner refuses what it got, again and again, but takes what comes after it; it is left out",
+			"returner", f.name, "records", len(failed.records), "error", err)
+		f.mu.Lock()
+		f.stats.Refused += uint64(len(failed.records))
+		f.mu.Unlock()
+	}
+	return following, nil
+}
+
+// advance notes that an order, and all before it, was handed over.
+func (f *feed) advance(ctx context.Context, o order) {
+	f.mu.Lock()
+	f.stats.Done += uint64(len(o.records))
+	f.mu.Unlock()
+	f.note(nil)
+	for {
+		err := f.reader.Advance(o.end)
+		if err == nil {
+			return
+		}
+		// Now the next start would hand it over again. More calls would make it worse.
+		f.note(err)
+		if !pause(ctx, lastPause) {
+			return
+		}
+	}
+}
+
+// note keeps the outcome of the last try.
+func (f *feed) note(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Error = ""
+	if err != nil {
+		f.stats.Error = err.Error()
+	}
+}
+
+// Stats returns the figures.
+func (f *feed) Stats() Stats {
+	waiting, lost := f.reader.Waiting(), f.reader.Lost()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.stats
+	s.Returner = f.name
+	s.Waiting = waiting
+	s.Lost = lost
+	return s
+}

@@ -1,0 +1,66 @@
+package master
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"time"
+
+	"saltern/master/internal/engine"
+	"saltern/master/internal/returner"
+	"saltern/master/pyrunner"
+)
+
+// defaultSpool is how many MiB wait for returners, without saltern_returner_spool.
+const defaultSpool = 256
+
+// spools is where what returners are to get waits, on this node's own disk.
+func (m *Master) spools() (dir string, bytes int64) {
+	return filepath.Join(m.cfg.CacheDir, "returners"), int64(cmp.Or(max(m.cfg.ReturnerSpool, 0), defaultSpool)) << 20
+}
+
+// services calls what goes on in Python as long as this master lives.
+func (m *Master) services() *pyrunner.Caller {
+	return pyrunner.New(pyrunner.Config{
+		Host:       m.python,
+		ConfigFile: m.cfg.Path,
+		Layer:      m.cfg.PythonLayer,
+		Git:        m.repos.ForPython,
+		Log:        m.log,
+	})
+}
+
+// openReturners makes what hands events to returners, and runs engines.
+func (m *Master) openReturners() error {
+	c := m.cfg
+	python := m.services()
+	specs, err := engine.Parse(c.Engines)
+	if err != nil {
+		m.log.Error("not all engines run", "error", err)
+	}
+	m.engines = engine.New(engine.Config{
+		Specs: specs,
+		Own:   m.cluster.Own,
+		Open: func(ctx context.Context, s engine.Spec) (engine.Process, error) {
+			return python.OpenEngine(ctx, s.Module, s.Arguments)
+		},
+		Log: m.log,
+	})
+	if len(c.EventReturn) == 0 {
+		return nil
+	}
+	dir, bytes := m.spools()
+	m.eventReturn, err = returner.OpenEvents(returner.EventsConfig{
+		Dir:       dir,
+		Bytes:     bytes,
+		Returners: c.EventReturn,
+		Whitelist: c.EventReturnWhitelist,
+		Blacklist: c.EventReturnBlacklist,
+		Queue:     c.EventReturnQueue,
+		MaxWait:   time.Duration(c.EventReturnQueueMaxSeconds) * time.Second,
+		Bus:       m.bus,
+		Open:      func(ctx context.Context) (returner.Worker, error) { return python.OpenReturner(ctx) },
+		Log:       m.log,
+	})
+	return err
+}
