@@ -14,9 +14,11 @@ import (
 
 // Sources: salt/runners/jobs.py, salt/utils/jid.py.
 func jobsDefs() map[string]def {
-	return map[string]def{
-		"jobs.active":           {"display_progress=", jobsActive},
-		"jobs.master":           {"", jobsMaster},
+	defs := map[string]def{
+		"jobs.active": {"display_progress=", jobsActive},
+		"jobs.master": {"", jobsMaster},
+	}
+	for name, d := range map[string]def{
 		"jobs.lookup_jid":       {"jid ext_source= returned= missing= display_progress=", jobsLookup},
 		"jobs.list_job":         {"jid ext_source= display_progress=", func(c *call) (any, error) { return c.job(c.text("jid")) }},
 		"jobs.print_job":        {"jid ext_source=", func(c *call) (any, error) { return c.printJob(c.text("jid")) }},
@@ -24,6 +26,25 @@ func jobsDefs() map[string]def {
 		"jobs.list_jobs_filter": {"count filter_find_job= ext_source= outputter= display_progress= filter_runs=", jobsFilter},
 		"jobs.exit_success":     {"jid ext_source=", jobsExitSuccess},
 		"jobs.last_run":         {"ext_source= outputter= metadata= function= target= display_progress=", jobsLastRun},
+	} {
+		defs[name] = def{d.params, ofCache(d.do)}
+	}
+	return defs
+}
+
+// ofCache leaves a look-up to Salt's own function when it is to ask a returner: that of the
+// argument ext_source, or, before it, that of the option ext_job_cache (salt/runners/jobs.py
+// _get_returner). Salt's function does not have filter_runs, by which our own pages ask.
+func ofCache(look func(*call) (any, error)) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		source := c.Options.Str("ext_job_cache")
+		if source == "" {
+			source = c.text("ext_source")
+		}
+		if source != "" && source != "local_cache" && c.vals["filter_runs"] == nil {
+			return nil, ErrUnavailable
+		}
+		return look(c)
 	}
 }
 
