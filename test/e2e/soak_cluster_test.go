@@ -134,6 +134,10 @@ func (s *soak) restart(m *lab.Minion) {
 	m.Restart(s.t)
 }
 
+// hangsAfter is after how long a real minion that prints nothing counts as one whose loop
+// hangs: it looks for its master every fifteen seconds, and says so.
+const hangsAfter = time.Minute
+
 // isAway notes that a minion's process ends; starting is held.
 func (s *soak) isAway(id string) { s.away[id] = append(s.away[id], &absence{from: time.Now()}) }
 
@@ -153,6 +157,11 @@ func (s *soak) serve(end <-chan struct{}) {
 			if m.Untangle(s.t) {
 				s.note("minion %s had ended, or was deaf, by a fault of Salt's", m.ID)
 				s.isAway(m.ID)
+			}
+			if since := m.SilentSince(s.t); time.Since(since) > hangsAfter {
+				s.note("minion %s hangs since %.1f, by a fault of Salt's, and is started anew", m.ID, since.Sub(s.began).Seconds())
+				s.away[m.ID] = append(s.away[m.ID], &absence{from: since})
+				m.Restart(s.t)
 			}
 			if away := s.away[m.ID]; m.SaidAgain(s.t, "Minion is ready to receive requests") && len(away) > 0 && away[len(away)-1].to.IsZero() {
 				away[len(away)-1].to = time.Now()

@@ -78,6 +78,17 @@ func (m *Minion) Untangle(t testing.TB) bool {
 	return true
 }
 
+// SilentSince is when the minion last printed something. One with master_alive_interval prints
+// a line at each look, so that only one whose loop hangs is silent for longer.
+func (m *Minion) SilentSince(t testing.TB) time.Time {
+	t.Helper()
+	st, err := os.Stat(m.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.ModTime()
+}
+
 // SaidAgain reports whether the minion has printed a text since it was last asked for it.
 func (m *Minion) SaidAgain(t testing.TB, text string) bool {
 	t.Helper()
