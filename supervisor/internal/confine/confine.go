@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -83,7 +84,26 @@ func scope(ctx context.Context, child string, pid, percent int) error {
 	if e, ok := errors.AsType[godbus.Error](err); ok && e.Name == unitExists {
 		return nil
 	}
+	// systemd may have done it and be too busy to say so in time.
+	if err != nil && inScope("/proc", pid, name) {
+		return nil
+	}
 	return err
+}
+
+// inScope reports whether a process is in a scope. It has the scope's bounds then: systemd
+// sets them before it moves processes there. proc is /proc.
+func inScope(proc string, pid int, scope string) bool {
+	b, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))
+	if err != nil {
+		return false // it has ended
+	}
+	for line := range strings.Lines(string(b)) {
+		if strings.HasSuffix(strings.TrimSpace(line), "/"+scope) {
+			return true
+		}
+	}
+	return false
 }
 
 // unitExists is systemd's answer when the child has its scope: an earlier life made it,

@@ -81,3 +81,37 @@ func TestScopeProperties(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// TestInScope: a scope that systemd made after the time for its answer is seen, whatever
+// the hierarchies of control groups, and that of another process is not taken for it.
+func TestInScope(t *testing.T) {
+	const scope = "saltern-lb-42.scope"
+	for name, c := range map[string]struct {
+		cgroup string
+		want   bool
+	}{
+		"unified":                 {"0::/system.slice/" + scope + "\n", true},
+		"hybrid":                  {"9:memory:/system.slice/" + scope + "\n1:name=systemd:/system.slice/" + scope + "\n", true},
+		"still in the service":    {"0::/system.slice/applianced.service\n", false},
+		"another process's scope": {"0::/system.slice/saltern-lb-4.scope\n", false},
+		"a longer name":           {"0::/system.slice/x-" + scope + "\n", false},
+		"a group below":           {"0::/system.slice/" + scope + "/more\n", false},
+		"empty":                   {"", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proc := t.TempDir()
+			if err := os.Mkdir(filepath.Join(proc, "42"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(proc, "42", "cgroup"), []byte(c.cgroup), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := inScope(proc, 42, scope); got != c.want {
+				t.Errorf("%q: %v", c.cgroup, got)
+			}
+		})
+	}
+	if inScope(t.TempDir(), 42, scope) {
+		t.Error("a process that has ended is in its scope")
+	}
+}

@@ -8,9 +8,11 @@ import (
 	"saltern/pause"
 )
 
-// confineAgain is the pause after a process could not be confined, as while the
-// machine starts and systemd is busy.
-const confineAgain = 30 * time.Second
+// confineAgain gives the pauses after a process could not be confined: short ones while
+// the machine starts and systemd is busy, then half a minute.
+func confineAgain() Backoff {
+	return Backoff{Min: 2 * time.Second, Max: 30 * time.Second, Factor: 2}
+}
 
 // keepConfined confines a process; what fails is tried again until it is done or the
 // function that is returned is called, which waits for the try under way. When ctx has
@@ -22,7 +24,8 @@ func keepConfined(ctx context.Context, confine func(context.Context, int) error,
 	ctx, cancel := context.WithCancel(ctx)
 	var tries sync.WaitGroup
 	tries.Go(func() {
-		for pause.For(ctx, confineAgain) == nil && confine(ctx, pid) != nil {
+		pauses := newPauser(confineAgain())
+		for pause.For(ctx, pauses.ended(0)) == nil && confine(ctx, pid) != nil {
 		}
 	})
 	return func() {

@@ -11,8 +11,9 @@ import (
 func TestKeepConfined(t *testing.T) {
 	for name, c := range map[string]struct{ failures, lives, tries int }{
 		"at once":            {0, 300, 1},
+		"soon":               {1, 3, 2},
 		"at the third try":   {2, 300, 3},
-		"ends before it was": {100, 100, 4},
+		"ends before it was": {100, 100, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -37,7 +37,7 @@ type Lasting struct {
 	Credential  *syscall.Credential // nil: run as ourselves
 	StopTimeout time.Duration       // default 20 s
 	Log         io.Writer           // gets stdout and stderr; must not block for long
-	// Confine is called with each process that is started or adopted, and then every
+	// Confine is called with each process that is started or adopted, and then at most every
 	// half minute as long as it fails; nil: nothing.
 	Confine func(ctx context.Context, pid int) error
 	// PIDFile remembers the processes, Pipe is the named pipe. Their directory

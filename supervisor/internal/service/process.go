@@ -33,7 +33,7 @@ type Process struct {
 	Credential  *syscall.Credential // nil: run as ourselves
 	StopTimeout time.Duration       // default 20 s
 	Log         io.Writer           // gets stdout and stderr; must not block for long
-	// Confine is called with each child right after its start, and then every half
+	// Confine is called with each child right after its start, and then at most every half
 	// minute as long as it fails; nil: nothing.
 	Confine func(ctx context.Context, pid int) error
 	// PIDFile remembers the child across our own death, for KillStale. Empty:
