@@ -153,7 +153,7 @@ func restartCommand(f *flags) *cobra.Command {
 func reloadCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use: "reload", Short: "Start this node anew with its configuration as it is now", Args: cobra.NoArgs,
-		Example: "  applianced config check && applianced reload",
+		Example: "  sudo applianced config check && applianced reload",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.checkOptions(cmd.ErrOrStderr()); err != nil {
 				return fmt.Errorf("nothing is changed: %w", err)

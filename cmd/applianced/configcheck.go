@@ -20,7 +20,7 @@ import (
 
 func configCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration, and have all nodes take it", Args: cobra.NoArgs,
-		Example: "  applianced config check\n  applianced config apply"}
+		Example: "  sudo applianced config check\n  applianced config apply"}
 	cmd.AddCommand(checkCommand(f), applyCommand(f), schemaCommand())
 	return cmd
 }
@@ -37,7 +37,7 @@ nodes does. It prints all faults with file and line, and
 what has no effect. It changes nothing. A file of Salt's master alone is checked by
 salt-master --check. The options of all nodes are checked by applianced config apply
 --dry-run.`,
-		Example: "  applianced config check\n  applianced config check ./appliance.yaml\n  applianced config check ./answers.yaml",
+		Example: "  sudo applianced config check\n  applianced config check ./appliance.yaml\n  applianced config check ./answers.yaml",
 		Args:    cobra.MaximumNArgs(1),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print faults and notes for machines")

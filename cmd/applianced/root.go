@@ -32,7 +32,7 @@ does not answer), 2 degraded but serving, 3 not serving, 4 not configured. Every
 verb exits with 64 when its command line makes no sense.`,
 		Example: `  applianced status                 how is this node, and what to do next
   applianced status --watch         the same, again and again
-  applianced config check           is appliance.yaml right?
+  sudo applianced config check      is appliance.yaml right?
   applianced logs master -n 100     what salt-master wrote
   applianced lb status              masters and sessions of the load balancer`,
 		SilenceUsage:  true,

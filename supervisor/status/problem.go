@@ -208,11 +208,11 @@ func apiKinds() []Kind {
 func Kinds() []Kind {
 	all := append(slices.Concat(masterKinds(), gitKinds(), storageKinds(), upkeepKinds(), apiKinds(), guardKinds()), []Kind{
 		{NotConfigured, Fatal, "this node has not been set up", "applianced setup asks, or shows how it goes; or write %s", nil, 0},
-		{ConfigWrong, Fatal, "the configuration is wrong", "fix %s, then: applianced config check", nil, 0},
+		{ConfigWrong, Fatal, "the configuration is wrong", "fix %s, then: sudo applianced config check", nil, 0},
 		{SetupStopped, Fatal, "the set-up of this node has stopped", "fix the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
 		{ResetStopped, Fatal, "the reset of this node has stopped; it serves no more", "correct the cause, then: applianced reset --yes", nil, 0},
 		{SupervisorSilent, Fatal, "the supervisor of this node does not answer", "systemctl status applianced; or start it: applianced run", nil, 0},
-		{ConfigDiffers, Warning, "appliance.yaml names this node otherwise than the table of nodes, which counts", "correct %s as the cause says, then: applianced config check; applianced reload", nil, 0},
+		{ConfigDiffers, Warning, "appliance.yaml names this node otherwise than the table of nodes, which counts", "correct %s as the cause says, then: sudo applianced config check; applianced reload", nil, 0},
 		{NodeRemoved, Fatal, "this node was removed from the cluster", "applianced reset makes it a new machine; then it may join again", nil, 0},
 		{NodeMasterDown, Warning, "the master of node %s does not serve", "applianced status on %s", []Code{NotTheNode, NodeUnreachable, NodeNotServing}, 10 * time.Second},
 		{SecretStaged, Notice, "the cluster's secret is being changed, and not every node has the new one", "applianced secret rotate goes on with it", nil, 2 * time.Minute},
@@ -289,7 +289,7 @@ func guardKinds() []Kind {
 		{
 			Code: SSHConfig, Severity: Warning,
 			Title: "sshd refuses its configuration: its next start fails, and nobody can log in by SSH then",
-			Next:  "correct the file that the cause names, most often in /etc/ssh/sshd_config.d; sudo sshd -t looks at it",
+			Next:  "correct the file that the cause names, most often in /etc/ssh/sshd_config.d; sudo sshd -t looks at it. A name in ListenAddress has to be known whenever sshd starts: an address is safer",
 		},
 		{
 			Code: GuardsUnseen, Severity: Warning, Visible: 2 * time.Minute,
