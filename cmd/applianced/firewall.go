@@ -18,7 +18,7 @@ import (
 // administrator's own, which may wait for a name server.
 const (
 	firewallTakes = 30 * time.Second
-	ownRulesTake  = time.Minute
+	ownRulesTake  = firewall.OwnRulesTake
 )
 
 func firewallCommand(f *flags) *cobra.Command {

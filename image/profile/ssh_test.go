@@ -3,6 +3,7 @@ package profile_test
 import (
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -41,5 +42,20 @@ func TestSSHAlgorithms(t *testing.T) {
 	}
 	if found != 5 {
 		t.Errorf("%d lists, want 5", found)
+	}
+}
+
+// TestUnitsThatAskNameServers: sshd -t and nft ask name servers for the names in what they
+// read, and would refuse it without a network.
+func TestUnitsThatAskNameServers(t *testing.T) {
+	for _, name := range []string{"saltern-guards.service", "saltern-firewall.service"} {
+		text, err := os.ReadFile("overlay/usr/lib/systemd/system/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		families := regexp.MustCompile(`(?m)^RestrictAddressFamilies=.*\bAF_INET AF_INET6`)
+		if strings.Contains(string(text), "PrivateNetwork=yes") || !families.Match(text) {
+			t.Errorf("%s cannot ask a name server", name)
+		}
 	}
 }

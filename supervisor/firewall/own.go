@@ -29,7 +29,15 @@ const (
 	// ownTakes bounds the check of one file: a name in it may wait for a name
 	// server that is away.
 	ownTakes = 5 * time.Second
+	// ownTakesTogether bounds the checks of all files, one by one. Each may take its share
+	// of what is left: many names that no name server knows cost others no time.
+	ownTakesTogether = 40 * time.Second
+	// ownTakesLeast is for a file without names, whatever is left.
+	ownTakesLeast = 100 * time.Millisecond
 )
+
+// OwnRulesTake bounds [LoadOwn]: the check of all files in one and of each alone, and the load.
+const OwnRulesTake = ownTakes + ownTakesTogether + 3*nftTakes
 
 // A Fault says why a file of the administrator's rules is left out.
 type Fault struct {
@@ -52,7 +60,7 @@ func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Faul
 	if failed == nil && loaded == contents(files)+held {
 		return loaded, faults, nil // nft would ask for their names again, and name servers may be away
 	}
-	good, refused := acceptedFiles(ctx, files)
+	good, refused := acceptedFiles(ctx, files, ownTakesTogether)
 	faults = append(faults, refused...)
 
 	want := contents(good)
@@ -112,13 +120,17 @@ func ownFiles(dir string) (files []ownFile, faults []Fault, err error) {
 }
 
 // acceptedFiles divides files into those that nft accepts together and the others.
-// It asks nft once when all are right.
-func acceptedFiles(ctx context.Context, files []ownFile) (good []ownFile, faults []Fault) {
-	if checkOwn(ctx, files) == nil {
+// It asks nft once when all are right, else for within at most.
+func acceptedFiles(ctx context.Context, files []ownFile, within time.Duration) (good []ownFile, faults []Fault) {
+	if checkOwn(ctx, files, min(within, ownTakes)) == nil {
 		return files, nil
 	}
-	for _, f := range files {
-		if err := checkOwn(ctx, append(slices.Clone(good), f)); err != nil {
+
+	deadline := time.Now().Add(within)
+	for i, f := range files {
+		share := time.Until(deadline) / time.Duration(len(files)-i)
+		limit := max(min(share, ownTakes), ownTakesLeast)
+		if err := checkOwn(ctx, append(slices.Clone(good), f), limit); err != nil {
 			faults = append(faults, Fault{f.path, ownCause(f.path, err)})
 			continue
 		}
@@ -127,9 +139,9 @@ func acceptedFiles(ctx context.Context, files []ownFile) (good []ownFile, faults
 	return good, faults
 }
 
-// checkOwn has nft look at files without loading them.
-func checkOwn(ctx context.Context, files []ownFile) error {
-	out, err := command.Exec{Limit: ownTakes, Cut: true, Stdin: ownScript(files)}.Run(ctx, []string{"nft", "-c", "-f", "-"})
+// checkOwn has nft look at files without loading them, for limit at most.
+func checkOwn(ctx context.Context, files []ownFile, limit time.Duration) error {
+	out, err := command.Exec{Limit: limit, Cut: true, Stdin: ownScript(files)}.Run(ctx, []string{"nft", "-c", "-f", "-"})
 	if err == nil && out.Exit != 0 {
 		err = errors.New(string(out.Stderr))
 	}
@@ -149,7 +161,7 @@ func ownScript(files []ownFile) string {
 // ownCause is the line of what nft says that speaks of a file: with its place.
 func ownCause(path string, err error) string {
 	if errors.Is(err, command.ErrTimeout) {
-		return fmt.Sprintf("nft did not end within %s: a name in it, perhaps, and no name server that answers", ownTakes)
+		return "nft did not end in time: a name in it, perhaps, and no name server that answers"
 	}
 	text := strings.TrimSpace(err.Error())
 	for line := range strings.Lines(text) {

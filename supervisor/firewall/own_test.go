@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -64,6 +66,7 @@ func TestOwnRulesTakeNothingDown(t *testing.T) {
 	}
 	t.Run("again", func(t *testing.T) { loadsAgainWhatBecameRight(ctx, t) })
 	t.Run("names", func(t *testing.T) { keepsNamesThatAreAway(ctx, t) })
+	t.Run("many names", func(t *testing.T) { manyNamesThatHang(ctx, t) })
 	t.Run("generated", func(t *testing.T) { generatedRules(ctx, t, base) })
 }
 
@@ -116,6 +119,58 @@ func keepsNamesThatAreAway(ctx context.Context, t *testing.T) {
 	again, faults, err := LoadOwn(ctx, dir, loaded)
 	if own := nft(t, "list", "chain", "inet", Table, "own"); err != nil || len(faults) != 0 || again != loaded || !strings.Contains(own, "192.0.2.55") {
 		t.Errorf("taken away with the name server: %+v %v\n%s", faults, err, own)
+	}
+}
+
+// manyNamesThatHang: rules whose names no name server answers for take no others with them,
+// however many they are, and no more time than all may.
+func manyNamesThatHang(ctx context.Context, t *testing.T) {
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	silent, err := net.ListenPacket("udp", "127.0.0.153:53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	resolver := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(resolver, []byte("nameserver 127.0.0.153\noptions timeout:30\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(resolver, "/etc/resolv.conf", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount("/etc/resolv.conf", unix.MNT_DETACH)
+
+	rules := map[string]string{"z.nft": "tcp dport 9200 accept\n"}
+	const hanging = 6
+	for i := range hanging {
+		rules[fmt.Sprintf("a%d.nft", i)] = fmt.Sprintf("ip saddr host%d.example.org accept\n", i)
+	}
+	files, _, err := ownFiles(ownDir(t, rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var good []ownFile
+	var faults []Fault
+	within := 2 * time.Second
+	for ; within <= 32*time.Second; within *= 4 { // nft itself takes seconds on a machine that does much else
+		began := time.Now()
+		good, faults = acceptedFiles(ctx, files, within)
+		if took := time.Since(began); took > 2*within+ownTakes {
+			t.Errorf("the checks took %s, and may take %s", took, within)
+		}
+		if len(good) == 1 {
+			break
+		}
+	}
+	if len(good) != 1 || filepath.Base(good[0].path) != "z.nft" || len(faults) != hanging {
+		t.Errorf("%d files are good, left out: %+v", len(good), faults)
+	}
+	for _, f := range faults {
+		if !strings.Contains(f.Cause, "no name server that answers") {
+			t.Errorf("%+v", f)
+		}
 	}
 }
 

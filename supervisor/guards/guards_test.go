@@ -6,7 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +46,7 @@ func TestLook(t *testing.T) {
 		{name: "not loaded", profiles: "salt-api (enforce)\n", want: []status.Code{status.ProfileOff}, cause: "not loaded"},
 		{name: "off", want: []status.Code{status.ProfileOff, status.ProfileOff}, cause: "off in the kernel"},
 		{name: "sshd", profiles: all, program: sshd, says: command.Output{Exit: 255, Stderr: []byte("/etc/ssh/sshd_config.d/9.conf: line 3: Bad configuration option: Prot")}, want: []status.Code{status.SSHConfig}, cause: "9.conf: line 3"},
+		{name: "sshd, and no name server", profiles: all, program: sshd, says: command.Output{Exit: 255, Stderr: []byte("bad addr or host: node.example.org (Temporary failure in name resolution)")}, want: []status.Code{status.SSHConfig}, cause: "an address in ListenAddress needs none"},
 		{name: "no source", profiles: all, program: "chronyc", want: []status.Code{status.TimeAway}, cause: "no source"},
 		{name: "deaf", profiles: all, program: "chronyc", says: said(strings.Replace(source, "377", "0", 1) + "^,?,192.0.2.2,0,6,0,4294967295,0,0,0\n"), want: []status.Code{status.TimeAway}, cause: "none of 2 sources"},
 		{name: "one of two hears", profiles: all, program: "chronyc", says: said(source + "^,?,192.0.2.2,0,6,0,4294967295,0,0,0\n")},
@@ -86,6 +89,42 @@ func TestLook(t *testing.T) {
 	}
 	if found := (System{Profiles: t.TempDir(), Program: answers{}}).Look(t.Context()); len(found) != 0 {
 		t.Errorf("a machine without any of it: %+v", found)
+	}
+}
+
+// busyJournal is a journal that journald has written many lines into. It keeps to what
+// journalctl(1) says of -n, the last lines, and --grep, lines that match.
+type busyJournal struct{ lines []string }
+
+func (j busyJournal) Run(_ context.Context, argv []string) (command.Output, error) {
+	if argv[0] != "journalctl" {
+		return command.Output{Stdout: []byte("300\n")}, nil
+	}
+	lines := j.lines
+	if at := slices.Index(argv, "--grep"); at >= 0 {
+		pattern := regexp.MustCompile(argv[at+1])
+		lines = slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !pattern.MatchString(line) })
+	}
+	if at := slices.Index(argv, "-n"); at >= 0 {
+		number, err := strconv.Atoi(argv[at+1])
+		if err != nil {
+			return command.Output{}, err
+		}
+		lines = lines[max(0, len(lines)-number):]
+	}
+	return command.Output{Stdout: []byte(strings.Join(lines, "\n"))}, nil
+}
+
+// TestJournalComplaintIsFound: what journald said of its configuration at its start is found
+// behind whatever it has said since.
+func TestJournalComplaintIsFound(t *testing.T) {
+	j := busyJournal{lines: []string{"/etc/systemd/journald.conf.d/x.conf:2: Unknown key name 'Storge' in section 'Journal', ignoring."}}
+	for i := range 10 * maxComplaints {
+		j.lines = append(j.lines, fmt.Sprintf("Suppressed %d messages from web.service", i))
+	}
+	found := System{Program: j}.journal(t.Context())
+	if len(found) != 1 || found[0].Subject != "/etc/systemd/journald.conf.d/x.conf" || !strings.Contains(found[0].Cause, "line 2: Unknown key") {
+		t.Errorf("%+v", found)
 	}
 }
 

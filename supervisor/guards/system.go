@@ -86,6 +86,10 @@ func (s System) profiles() (out []status.Finding) {
 // sshd wants to be called by its whole path.
 const sshd = "/usr/sbin/sshd"
 
+// unknownForNow is what the C library says of a name when no name server answers
+// (gai_strerror(3), EAI_AGAIN).
+const unknownForNow = "Temporary failure in name resolution"
+
 // notInstalled reports whether a program could not be run since it is not there.
 func notInstalled(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
@@ -97,7 +101,11 @@ func (s System) ssh(ctx context.Context) []status.Finding {
 	if err == nil || notInstalled(err) {
 		return nil
 	}
-	return []status.Finding{{Code: status.SSHConfig, Cause: err.Error()}}
+	cause := err.Error()
+	if strings.Contains(cause, unknownForNow) {
+		cause += "; no name server answered: an address in ListenAddress needs none"
+	}
+	return []status.Finding{{Code: status.SSHConfig, Cause: cause}}
 }
 
 // clock asks chrony whether it hears a source of the time.
@@ -136,16 +144,21 @@ func chronySources(list string) (sources, heard int) {
 }
 
 // complaint is how systemd's readers of configurations speak of a line that they
-// leave out.
-var complaint = regexp.MustCompile(`^/\S+\.conf(\.d/\S+\.conf)?:\d+: `)
+// leave out. journalctl is to find it, too, and has other classes of characters.
+var complaint = regexp.MustCompile(`^/[^ ]+\.conf(\.d/[^ ]+\.conf)?:[0-9]+: `)
 
-// journal finds lines of its configuration that journald, as it runs, has left out.
+// maxComplaints bounds the lines that are read.
+const maxComplaints = 200
+
+// journal finds lines of its configuration that journald, as it runs, has left out. It says
+// so at its start, and much else later: lines of other kinds are not counted.
 func (s System) journal(ctx context.Context) (out []status.Finding) {
 	pid, err := command.Do(ctx, s.Program, "systemctl", "show", "-P", "MainPID", "systemd-journald.service")
 	if err != nil {
 		return nil // no systemd
 	}
-	lines, err := command.Do(ctx, s.Program, "journalctl", "-q", "-b", "-o", "cat", "-n", "200", "_PID="+strings.TrimSpace(string(pid)), "_COMM=systemd-journal")
+	lines, err := command.Do(ctx, s.Program, "journalctl", "-q", "-b", "-o", "cat", "-n", strconv.Itoa(maxComplaints), "--case-sensitive=yes", "--grep", complaint.String(),
+		"_PID="+strings.TrimSpace(string(pid)), "_COMM=systemd-journal")
 	if err != nil {
 		return nil
 	}
