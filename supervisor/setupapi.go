@@ -30,7 +30,9 @@ func (s *Supervisor) base() settings.Settings {
 
 // facts looks at the machine.
 func (s *Supervisor) facts(ctx context.Context) setup.Facts {
-	return setup.Look(ctx, s.opt.Hostname, s.opt.Version, filepath.Join(s.base().DataDir, "bricks"))
+	f := setup.Look(ctx, s.opt.Hostname, s.opt.Version, filepath.Join(s.base().DataDir, "bricks"))
+	f.Appliance = s.opt.InImage
+	return f
 }
 
 // newSetup makes the state machine. Its state is where the node's data is, as

@@ -33,6 +33,7 @@ type draft struct {
 	sshKey, password, again string
 
 	cluster, node, peerAddress string
+	hostname                   string
 	how, joinString            string
 	peers, secret              string
 
@@ -72,6 +73,7 @@ func (d *draft) answers() setup.Answers {
 	a.Admin.Password = d.password
 	a.Admin.SSHKeys = setup.SplitKeys(d.sshKey)
 	a.Network = d.network()
+	a.Network.Hostname = trim(d.hostname)
 	switch {
 	case d.mode == string(setup.Form):
 		a.Mode = setup.Form

@@ -24,7 +24,7 @@ type formPage struct {
 	name   string
 	intro  string
 	facts  func(w *Wizard) []string // lines below the intro; nil: none
-	tight  bool                     // no empty lines between the fields
+	tight  func(w *Wizard) bool     // no empty lines between the fields; nil: there are some
 	fields func(w *Wizard, f *fieldMaker) []huh.Field
 	// prepare fills in what is known before the page is shown. It may be nil.
 	prepare func(w *Wizard)
@@ -154,7 +154,7 @@ func (p *formPage) build(w *Wizard) tea.Cmd {
 		p.own = append(p.own, f.GetKey())
 	}
 	p.form = huh.NewForm(huh.NewGroup(fields...)).WithShowHelp(false).WithShowErrors(false).
-		WithTheme(plainTheme(p.tight)).WithKeyMap(formKeys())
+		WithTheme(plainTheme(p.tight != nil && p.tight(w))).WithKeyMap(formKeys())
 	p.resize(w)
 	cmds := []tea.Cmd{p.form.Init()}
 	for i, name := range p.own {

@@ -29,6 +29,7 @@ func (d *draft) texts() map[string]*string {
 		"cluster":               &d.cluster,
 		"node":                  &d.node,
 		"address":               &d.peerAddress,
+		"hostname":              &d.hostname,
 		"how":                   &d.how,
 		"peers":                 &d.peers,
 		handedStorage:           &d.storage,

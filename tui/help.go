@@ -34,6 +34,7 @@ var help = map[string][]string{
 		"Name of the cluster: for people and for checks. It cannot be changed later.",
 		"Name of this node: as it stands in lists and logs. No two nodes may have the same.",
 		"Address: an address of this machine by which all other nodes reach it. It cannot be changed while the node is part of the cluster.",
+		"Host name: what the machine calls itself in prompts, in the system's log and towards the DHCP server. It can be changed later: sudo hostnamectl set-hostname NAME",
 		"Secret: whoever has it can make a machine a node. Leave it empty and one is generated; it is part of the join string.",
 		"What you have from the cluster: a join string is the safest, since it proves the cluster to this machine, too.",
 	},

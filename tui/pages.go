@@ -14,6 +14,12 @@ import (
 
 func forming(w *Wizard) bool { return w.draft.mode == string(setup.Form) }
 
+// namesMachine reports whether the machine gets a host name here: that of an appliance
+// is its node's unless another one is typed.
+func namesMachine(w *Wizard) bool { return w.facts.Appliance }
+
+func always(*Wizard) bool { return true }
+
 // pages are the wizard's, in their order.
 func pages() []page {
 	return []page{
@@ -23,7 +29,7 @@ func pages() []page {
 		&trialPage{},
 		&formPage{name: "Administrator", fields: adminFields, check: adminFaults,
 			intro: "How you log in later as admin: over SSH with a key, on the console with a password. SSH takes keys only. More keys can be added later: applianced admin add-key"},
-		&formPage{name: "Cluster", fields: formFields, when: forming},
+		&formPage{name: "Cluster", fields: formFields, tight: namesMachine, when: forming},
 		&formPage{name: "Cluster", fields: joinHowFields, when: func(w *Wizard) bool { return !forming(w) }},
 		&formPage{name: "Join string", fields: joinStringFields, unfinished: joinUnfinished, places: map[string]string{"peers": "join", "secret": "join"}, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byString }},
 		&formPage{name: "Peers and secret", fields: joinPeersFields, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byPeers }},
@@ -55,7 +61,7 @@ func networkPage() page {
 }
 
 func fixedPage() page {
-	return &formPage{name: "Fixed address", fields: staticFields, tight: true, prepare: prefill,
+	return &formPage{name: "Fixed address", fields: staticFields, tight: always, prepare: prefill,
 		when: func(w *Wizard) bool { return w.facts.Managed && w.draft.method == methodStatic }}
 }
 
@@ -213,10 +219,14 @@ func adminFaults(w *Wizard) (faults []setup.Fault) {
 }
 
 func (w *Wizard) nodeFields(f *fieldMaker) []huh.Field {
-	return []huh.Field{
+	fields := []huh.Field{
 		f.input("node", "Name of this node", "unique in the cluster, for example sca-1; it cannot be changed later", &w.draft.node),
 		f.input("address", "Address for the other nodes", "an IP address of this machine; empty: "+w.defaultAddress(), &w.draft.peerAddress),
 	}
+	if namesMachine(w) {
+		fields = append(fields, f.input("network.hostname", "Host name of this machine", "empty: the name of this node", &w.draft.hostname))
+	}
+	return fields
 }
 
 // defaultAddress words what is taken when no address is given.

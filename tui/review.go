@@ -101,6 +101,7 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 		row("through", strings.Join(a.Peers, ", "))
 	}
 	row("Name of this node", a.Node)
+	row("Host name", a.Network.Hostname)
 	row("Address for peers", a.Address)
 	if d.arbiter() {
 		row("Role", "arbiter: it keeps no data and serves no minions")

@@ -148,7 +148,9 @@ func TestJoinPages(t *testing.T) {
 func TestImageNode(t *testing.T) {
 	for _, mode := range []string{"form", "join"} {
 		s := newScripted()
-		s.facts.Managed, s.facts.Hostname = false, "saltern"
+		s.facts.Managed = false
+		s.facts.Hostname = "saltern"
+		s.facts.Appliance = true
 		inBubble(t, s, func(p *pump) {
 			if mode == "join" {
 				p.keys("down")
@@ -158,6 +160,11 @@ func TestImageNode(t *testing.T) {
 			p.golden("26-image-" + mode)
 			p.keys("ctrl+u", "=n7")
 			p.has("> n7")
+			p.keys("enter", "enter", "=rack-7.example.org")
+			p.has("> rack-7.example.org")
+			if a := p.m.(*Wizard).draft.answers(); a.Node != "n7" || a.Network.Hostname != "rack-7.example.org" || a.Network.Method != "" {
+				t.Errorf("%s: %+v", mode, a)
+			}
 		})
 	}
 }

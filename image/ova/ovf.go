@@ -53,7 +53,7 @@ var categories = []Category{
 		{Key: "network_dns", Label: "Name servers", Description: "IPv4 or IPv6 addresses, with commas."},
 		{Key: "network_search", Label: "Search domains", Description: "For names without dots, with commas, as example.org."},
 		{Key: "network_ntp", Label: "Time servers", Description: "Names or addresses, with commas, beside those of DHCP and Debian's pool."},
-		{Key: "network_hostname", Label: "Host name", Description: "Empty: as it is. Without a name of this machine above it is that name, too."},
+		{Key: "network_hostname", Label: "Host name", Description: "What the machine calls itself in prompts and towards the DHCP server; empty: the name of this machine above. When that is empty, this is the name of this machine, too."},
 		{Key: "address", Label: "Address for the other nodes", Description: "Of several addresses the one by which the other nodes reach this machine; empty: that of the default route."},
 	}},
 	{"Administrator", []Property{

@@ -220,6 +220,9 @@ type Facts struct {
 	NoBricks string `json:"noBricks,omitempty"`
 	// LockedOut tells that nobody can log in to this machine yet.
 	LockedOut bool `json:"lockedOut,omitempty"`
+	// Appliance is true on a machine that was made from the image: it is called as its
+	// node is, unless the answers give it a host name.
+	Appliance bool `json:"appliance,omitempty"`
 	// EC2 is true on Amazon's machines, where a virtual address has no effect.
 	EC2 bool `json:"ec2,omitempty"`
 }

@@ -38,7 +38,7 @@ func TestWizard(t *testing.T) {
 	p.page("What shall this machine do?", "\r")
 	p.network()
 	p.page("How you log in later", v.public+"\r\r\r")
-	p.page("Name of the cluster", "green\r\x15vm-2\r\r\r")
+	p.page("Name of the cluster", "green\r\x15vm-2\r\rgreen-host\r\r")
 	p.page("> the system disk", "\r") // the data disk is not empty
 	p.page("Virtual address", "\r")
 	p.page("Shall this node serve", "\r")
@@ -46,6 +46,9 @@ func TestWizard(t *testing.T) {
 	p.page("START THE SET-UP", "s")
 	p.page("This node is ready", "\r")
 	out := v.wait(t, "cluster green", "applianced status")
+	if name := v.run(t, "hostname"); strings.TrimSpace(name) != "green-host" {
+		t.Errorf("the machine is called %q, not as it was typed", name)
+	}
 	after := v.run(t, "cat /etc/ssh/ssh_host_ed25519_key.pub /etc/machine-id; sudo ls -A /var/lib/saltern")
 	if after == before || strings.Contains(out, "blue") {
 		t.Errorf("after a reset: %s%s, before: %s", out, after, before)

@@ -103,7 +103,7 @@ func (p *pages) form(public, node, address string) {
 	}
 	p.network()
 	p.page("How you log in later", public+"\r\r\r")
-	p.page("Name of the cluster", "blue\r\x15"+node+"\r"+address+"\r\r")
+	p.page("Name of the cluster", "blue\r\x15"+node+"\r"+address+"\r\r\r")
 	p.page("best on a disk", "\r")
 	p.page("Virtual address", p.virtual+"\r")
 	p.page("Shall this node serve", "\r")
