@@ -30,6 +30,8 @@ type vmOptions struct {
 	data    string // size of a second, empty disk; empty: none
 	segment string // a network that it shares with others, see newSegment; empty: none
 	cpus    int    // 0: 2
+	copyOf  string // the disk of another machine, which is off; empty: the built one
+	uuid    string // the firmware's; empty: none
 	// anew: when the machine restarts, QEMU does. Without KVM the firmware of
 	// UEFI has hung in a restart, before anything of the disk was read. What it
 	// says after that is in the log of the serial line only.
@@ -68,7 +70,11 @@ func newVM(t testing.TB, o vmOptions) *vm {
 	t.Helper()
 	dir := t.TempDir()
 	v := &vm{vmOptions: o, dir: dir, disk: dir + "/disk.qcow2", key: dir + "/key"}
-	tool(t, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", dist(t, "saltern-cloud.qcow2"), v.disk, "10G")
+	of := o.copyOf
+	if of == "" {
+		of = dist(t, "saltern-cloud.qcow2")
+	}
+	tool(t, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", of, v.disk, "10G")
 	v.devices = []string{"-drive", "file=" + v.disk + ",format=qcow2,if=virtio,cache=writeback"}
 	tool(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", v.key)
 	b, err := os.ReadFile(v.key + ".pub")
@@ -155,6 +161,9 @@ func (v *vm) start(t testing.TB) {
 	args := append([]string{"qemu-system-x86_64", "-accel", accel, "-cpu", model, "-m", "1024", "-smp", fmt.Sprint(cpus), "-nodefaults", "-display", "none", "-vga", "std", "-device", "virtio-rng-pci",
 		"-chardev", "socket,id=s0,path=" + serial + ",server=on,wait=" + wait + ",logfile=" + v.dir + "/serial.log,logappend=on", "-serial", "chardev:s0",
 		"-monitor", "unix:" + monitor + ",server=on,wait=off"}, v.devices...)
+	if v.uuid != "" {
+		args = append(args, "-uuid", v.uuid)
+	}
 	if anew { // the shell dies with the test, QEMU with the shell
 		args = append([]string{"sh", "-c", `while setpriv --pdeathsig KILL "$@" -no-reboot; do :; done`, "sh"}, args...)
 	}
