@@ -168,6 +168,10 @@ const (
 	NewKeysFault     Fault = "new keys" // a source offers too many
 	PillarFault      Fault = "pillars"  // this master could not make one
 	ReactionFault    Fault = "reactions were lost"
+	// ScheduleFault: scheduled runners wait, since their runs cannot be noted for other masters.
+	ScheduleFault Fault = "schedule"
+	// ScheduleRecordFault: a broken record was set aside.
+	ScheduleRecordFault Fault = "record of the schedule"
 )
 
 // PillarError is a pillar that could not be compiled whole: the latest try of

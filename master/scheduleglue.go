@@ -26,6 +26,7 @@ func (m *Master) openSchedule() {
 		Own:       m.cluster.Own,
 		Records:   records,
 		Now:       m.now,
+		Problem:   m.problems.Report,
 		Log:       m.log,
 	})
 	m.schedule.AddRunners(m.runs.Table)

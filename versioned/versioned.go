@@ -33,6 +33,10 @@ import (
 // ErrConflict means that somebody else has replaced the version.
 var ErrConflict = errors.New("another version has come first")
 
+// ErrContent means that a content has no version: it is damaged, or not a content of this
+// file. [File.SetAside] moves it out of the way.
+var ErrContent = errors.New("the content cannot be understood")
+
 const (
 	keepVersions = 64
 	keepFor      = 10 * time.Minute
@@ -112,7 +116,7 @@ func (f File) one(path string) (b []byte, v uint64, err error) {
 		err = errors.New("it has no version")
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", path, err)
+		return nil, 0, fmt.Errorf("%s: %w: %w", path, ErrContent, err)
 	}
 	return b, v, nil
 }

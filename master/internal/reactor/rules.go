@@ -101,7 +101,8 @@ func (r *Rules) read() {
 		entries, err = saltyaml.Decode(text, r.cfg.File)
 	}
 	list, ok := entries.([]any)
-	if err == nil && !ok {
+	empty := entries == nil // an emptied file, or one of comments
+	if err == nil && !ok && !empty {
 		err = fmt.Errorf("%s holds no list of rules", r.cfg.File)
 	}
 	if err != nil {
@@ -109,6 +110,10 @@ func (r *Rules) read() {
 		return
 	}
 	r.replace(list)
+	if len(list) == 0 {
+		r.cfg.Log.Warn("the file of the reactor's rules has none; nothing reacts", "path", r.cfg.File)
+		return
+	}
 	r.cfg.Log.Info("rules of the reactor were read", "path", r.cfg.File)
 }
 

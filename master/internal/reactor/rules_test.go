@@ -40,6 +40,11 @@ func TestRulesOfAFile(t *testing.T) {
 			{"gone", "", []string{"/c.sls", "/d.sls"}, 1},
 			{"empty list", "[]\n", nil, 0},
 			{"again", "- 'my/*': /a.sls\n", []string{"/a.sls"}, 0},
+			{"emptied", "\n", nil, 0},
+			{"a second time", "- 'my/*': /a.sls\n", []string{"/a.sls"}, 0},
+			{"comments", "# - 'my/*': /a.sls\n", nil, 0},
+			{"a third time", "- 'my/*': /a.sls\n", []string{"/a.sls"}, 0},
+			{"nothing but null", "~\n", nil, 0},
 		} {
 			if tt.text == "" {
 				_ = os.Remove(path)

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"saltern/control"
 	"saltern/master/value"
 )
 
@@ -326,4 +328,110 @@ func changeOwners(t *testing.T, seed uint64, path string) {
 	if text := b.log.String(); strings.Contains(text, "ERROR") && !strings.Contains(text, "another version has come first") {
 		t.Errorf("log:\n%s", text)
 	}
+}
+
+// TestBrokenRecordStopsNothing: a record that cannot be understood is set aside and named. What
+// its whole parts say counts on, and nothing runs twice.
+func TestBrokenRecordStopsNothing(t *testing.T) {
+	whole := func(path string) map[string]any {
+		content, err := os.ReadFile(path)
+		var r map[string]any
+		if err = errors.Join(err, json.Unmarshal(content, &r)); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	for _, c := range []struct {
+		name   string
+		damage func(path string) []byte
+		aside  bool
+		again  int // runs of a.first that begin anew
+	}{
+		{"no JSON", func(string) []byte { return []byte("\x00\x00\x00") }, true, 0},
+		{"empty", func(string) []byte { return nil }, true, 0},
+		{"version of another kind", func(string) []byte { return []byte(`{"version":"7","entries":{}}`) }, true, 0},
+		{"entries of another kind", func(string) []byte { return []byte(`{"version":7,"entries":[1]}`) }, true, 0},
+		{"one entry of another kind", func(path string) []byte {
+			r := whole(path)
+			r["version"] = r["version"].(float64) + 1 // what a stranger wrote
+			r["entries"].(map[string]any)["first"] = []any{"x"}
+			content, _ := json.Marshal(r)
+			return content
+		}, false, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			folder := t.TempDir()
+			path := filepath.Join(folder, "schedule")
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				problems := map[control.Fault]error{}
+				start := func(term uint64) *Schedule {
+					cfg := b.config(value.NewMap(
+						"first", entryOf("a.first", "minutes", int64(10)),
+						"second", entryOf("a.second", "minutes", int64(10)),
+					))
+					cfg.Now = func() time.Time { return time.Now().UTC() }
+					cfg.Records = OpenRecords(path)
+					cfg.Own = func() (uint64, bool) { return term, true }
+					cfg.Problem = func(what control.Fault, err error) { problems[what] = err }
+					return New(cfg)
+				}
+				b.runFor(start(1), time.Minute)
+				if err := os.WriteFile(path, c.damage(path), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				b.runFor(start(2), time.Minute)
+				if first, second := len(b.calls["a.first"]), len(b.calls["a.second"]); first != 1+c.again || second != 1 {
+					t.Errorf("%d and %d runs\n%s", first, second, &b.log)
+				}
+				b.runFor(start(3), 10*time.Minute)
+				if n := len(b.calls["a.second"]); n != 2 {
+					t.Errorf("%d runs after ten minutes more\n%s", n, &b.log)
+				}
+				aside, _ := filepath.Glob(path + ".broken-*")
+				if got := len(aside) == 1 && problems[control.ScheduleRecordFault] != nil; got != c.aside {
+					t.Errorf("set aside: %v, problems: %v", aside, problems)
+				}
+				if err := problems[control.ScheduleFault]; err != nil {
+					t.Errorf("still: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestNoteOfUnknownEndOfSkipFunction: where skip_function was due, it is what runs after a write
+// of unknown end, too.
+func TestNoteOfUnknownEndOfSkipFunction(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "schedule")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		cfg := b.config(value.NewMap(
+			"skip_function", "a.skip",
+			"skip_during_range", value.NewMap("start", "00:00:30", "end", "23:00:00"),
+			"e", entryOf("a.b", "minutes", int64(1)),
+		))
+		cfg.Now = func() time.Time { return time.Now().UTC() }
+		cfg.Records = OpenRecords(path)
+		s := New(cfg)
+		if dues := s.look(); len(dues) != 1 || dues[0].fun != "a.b" {
+			t.Fatalf("at the start: %v", dues)
+		}
+
+		time.Sleep(time.Minute)
+		states, dues := s.walk(time.Now().UTC())
+		err := s.cfg.Records.save(record{
+			Version: s.version + 1,
+			Term:    s.term,
+			Looked:  time.Now().UTC(),
+			Entries: s.entryRecords(states),
+		})
+		if err != nil || len(dues) != 1 || dues[0].fun != "a.skip" {
+			t.Fatalf("after a minute: %v, %v", dues, err)
+		}
+		time.Sleep(time.Second)
+		if dues := s.look(); len(dues) != 1 || dues[0].fun != "a.skip" {
+			t.Errorf("after a note of unknown end: %v", dues)
+		}
+	})
 }

@@ -16,11 +16,30 @@ const maxRecord = 8 << 20
 
 // record is what the masters of a cluster know together of the schedule.
 type record struct {
-	Version uint64    `json:"version"`
-	Term    uint64    `json:"term"`   // of the master that wrote it
-	Looked  time.Time `json:"looked"` // up to when, civil
-	// Entries by their keys.
-	Entries map[string]entryRecord `json:"entries"`
+	Version uint64       `json:"version"`
+	Term    uint64       `json:"term"`   // of the master that wrote it
+	Looked  time.Time    `json:"looked"` // up to when, civil
+	Entries entryRecords `json:"entries"`
+}
+
+// entryRecords are entries by their keys. One that cannot be understood is left out, so that
+// the others go on; it begins anew.
+type entryRecords map[string]entryRecord
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *entryRecords) UnmarshalJSON(text []byte) error {
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return err
+	}
+	*r = entryRecords{}
+	for key, text := range raw {
+		var known entryRecord
+		if json.Unmarshal(text, &known) == nil {
+			(*r)[key] = known
+		}
+	}
+	return nil
 }
 
 type entryRecord struct {
@@ -67,6 +86,10 @@ func (r *Records) load() (record, error) {
 	}
 	return parseRecord(content)
 }
+
+// setAside moves what cannot be understood out of the way, so that the newest whole record
+// counts, and returns its new names.
+func (r *Records) setAside() ([]string, error) { return r.file.SetAside() }
 
 // save replaces the record that has the version before next's. The error matches
 // [versioned.ErrConflict] when another master has done so.

@@ -8,13 +8,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"saltern/control"
 	"saltern/master/event"
 	"saltern/master/internal/background"
 	"saltern/master/internal/schedule/plan"
@@ -47,6 +50,8 @@ type Config struct {
 	// Records is what the masters of the cluster know together; nil: this one is alone.
 	Records *Records
 	Now     func() time.Time // local, with a monotonic clock
+	// Problem notes what an administrator has to know for a while. It may be nil.
+	Problem func(what control.Fault, err error)
 	Log     *slog.Logger
 }
 
@@ -235,15 +240,20 @@ func (s *Schedule) note(next record) (record, error) {
 func (s *Schedule) begunIn(states []plan.State) (dues []due) {
 	for i, e := range s.entries {
 		if states[i].LastRun.After(s.states[i].LastRun) {
-			dues = append(dues, due{e, e.Fun})
+			dues = append(dues, due{e, e.RunOf(states[i])})
 		}
 	}
 	return dues
 }
 
-// fault logs what keeps runs from being noted, once: files that are made on the way have
-// another name each time.
+// fault reports what keeps runs from being noted, and logs it once: files that are made on
+// the way have another name each time. A record that cannot be understood is set aside.
 func (s *Schedule) fault(err error) {
+	if errors.Is(err, versioned.ErrContent) {
+		err = s.setAside(err)
+	}
+	s.report(control.ScheduleFault, err)
+
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -257,11 +267,35 @@ func (s *Schedule) fault(err error) {
 	s.failed = text
 }
 
+// setAside moves a broken record out of the way, for cause. The next look goes on with the
+// newest record that is whole.
+func (s *Schedule) setAside(cause error) error {
+	aside, err := s.cfg.Records.setAside()
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	s.term = 0
+	text := strings.Join(aside, ", ")
+	s.cfg.Log.Error("record of the schedule is broken and set aside", "aside", text, "error", cause)
+	s.report(control.ScheduleRecordFault, fmt.Errorf("%w; it is kept as %s, and the newest whole record counts: entries that are not in it begin anew", cause, text))
+	return nil
+}
+
+func (s *Schedule) report(what control.Fault, err error) {
+	if s.cfg.Problem != nil {
+		s.cfg.Problem(what, err)
+	}
+}
+
 // takeOver reads what the masters have run so far.
 func (s *Schedule) takeOver(now time.Time) error {
 	r, err := s.cfg.Records.load()
 	if err != nil {
 		return err
+	}
+	if r.Version == 0 && s.version > 0 { // the record is gone: what this master knows is the newest
+		s.version = 0
+		return nil
 	}
 	states := s.statesOf(r)
 	s.version = r.Version
@@ -287,8 +321,8 @@ func (s *Schedule) statesOf(r record) []plan.State {
 	return states
 }
 
-func (s *Schedule) entryRecords(states []plan.State) map[string]entryRecord {
-	records := map[string]entryRecord{}
+func (s *Schedule) entryRecords(states []plan.State) entryRecords {
+	records := entryRecords{}
 	for i, e := range s.entries {
 		records[e.Key] = entryRecord{e.Digest, states[i]}
 	}

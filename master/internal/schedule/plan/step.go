@@ -12,6 +12,8 @@ type State struct {
 	Next    time.Time `json:"next,omitzero"`    // when it is due; zero: not known
 	Delayed time.Time `json:"delayed,omitzero"` // Next with its splay; zero: not chosen yet
 	LastRun time.Time `json:"last_run,omitzero"`
+	// SkipRun: skip_function ran then, in place of the entry's own function.
+	SkipRun bool `json:"skip_run,omitempty"`
 	// Started: run_on_start does not count any more.
 	Started bool `json:"started,omitempty"`
 	// Aimed: Armed is known (when).
@@ -32,6 +34,14 @@ func (s State) Due() time.Time {
 		return s.Delayed
 	}
 	return s.Next
+}
+
+// RunOf returns the function that the last run of state called.
+func (e *Entry) RunOf(state State) string {
+	if state.SkipRun {
+		return e.skipFun
+	}
+	return e.Fun
 }
 
 // Reasons for which an entry that is due does not run; those of Salt's _skip_reason.
@@ -355,6 +365,7 @@ func (w *step) end(run bool) string {
 
 	if run {
 		w.state.LastRun = now
+		w.state.SkipRun = w.fun != e.Fun
 		w.state.Delayed = time.Time{}
 	}
 	again := run || w.skipped && !w.state.Next.After(now)
