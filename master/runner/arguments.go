@@ -6,10 +6,11 @@ import (
 	"saltern/master/value"
 )
 
-// envelopeFields are those of a wheel or runner load, which are no arguments.
+// envelopeFields are those at the top of a wheel or runner load that are no arguments: who
+// asks, and CLIENT_INTERNAL_KEYWORDS of salt/client/mixins.py. Below kwarg no name is taken away.
 var envelopeFields = map[string]bool{
 	"cmd": true, "fun": true, "arg": true, "kwarg": true, "key": true, "user": true, "token": true, "eauth": true, "username": true,
-	"password": true, "client": true, "full_return": true, "print_event": true, "timeout": true, "ts": true, "id": true,
+	"password": true, "client": true, "full_return": true, "print_event": true,
 }
 
 // Arguments collects the arguments of a wheel function from arg, kwarg and the top of the load

@@ -28,5 +28,43 @@ func TestRunnerArguments(t *testing.T) {
 	}
 }
 
+// TestArgumentsKeepTheirNames (M2's kind): what a function may call its argument reaches it from
+// every place of a load; only who asks, and what the client wants, is taken from the top.
+func TestArgumentsKeepTheirNames(t *testing.T) {
+	names := []string{"id", "timeout", "ts", "tgt", "tgt_type", "ret", "name", "match", "jid", "tag", "data", "nonce", "tok", "load", "é"}
+	below := append([]string{"user", "key", "username", "client", "cmd", "eauth", "full_return", "print_event"}, names...)
+	for _, c := range []struct {
+		place string
+		names []string
+		load  func(named *value.Map) *value.Map
+	}{
+		{"top", names, func(named *value.Map) *value.Map {
+			load := value.NewMap("cmd", "wheel", "fun", "a.b", "user", "root", "key", "k", "print_event", false, "full_return", true)
+			load.Update(named)
+			return load
+		}},
+		{"kwarg", below, func(named *value.Map) *value.Map { return value.NewMap("fun", "a.b", "kwarg", named) }},
+		{"kwarg in kwarg", below, func(named *value.Map) *value.Map {
+			return value.NewMap("fun", "a.b", "kwarg", value.NewMap("arg", []any{}, "kwarg", named))
+		}},
+		{"end of arg", below, func(named *value.Map) *value.Map {
+			named = named.Clone()
+			named.Set("__kwarg__", true)
+			return value.NewMap("fun", "a.b", "arg", []any{named})
+		}},
+	} {
+		t.Run(c.place, func(t *testing.T) {
+			want := value.NewMap()
+			for i, name := range c.names {
+				want.Set(name, int64(i))
+			}
+			args, got := LowArguments(c.load(want))
+			if len(args) != 0 || !maps.Equal(plainMap(got), plainMap(want)) {
+				t.Errorf("%v, %v, want %v", args, plainMap(got), plainMap(want))
+			}
+		})
+	}
+}
+
 // plainMap is a map that fmt prints by its values.
 func plainMap(m *value.Map) map[any]any { return maps.Collect(m.All()) }
