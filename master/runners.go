@@ -57,7 +57,7 @@ func (m *Master) openRunners() {
 			Keys: runner.OnKeys(m.keys), Presence: m.presence, Files: fileserver.Runners{Server: m.files, Newest: m.newestForRunners, All: m.newestEverywhere}, Pillar: pillar.Runners{Service: m.pillars, Newest: m.newestForRunners}, Reactor: m.reactions,
 			Options: conf.WithoutSecrets(c.Raw), Version: saltVersion, Log: m.log,
 		},
-		ID: c.ID, User: c.User, Keep: c.JobCache && c.ExtJobCache == "", Fire: m.fire, Drain: m.sockets.Drain, Newest: m.newestForRunners, NewJID: m.jids.New, Now: m.now, Log: m.log,
+		ID: c.ID, User: c.User, Keep: c.JobCache && c.ExtJobCache == "", Forget: !c.RunnerReturns, Fire: m.fire, Drain: m.sockets.Drain, Newest: m.newestForRunners, NewJID: m.jids.New, Now: m.now, Log: m.log,
 	})
 	m.openWheel()
 }

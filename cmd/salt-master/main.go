@@ -34,8 +34,8 @@ const (
 )
 
 type options struct {
-	configDir, logLevel, logFile, logFileLevel, pidFile, user string
-	daemon, version, help, check                              bool
+	configDir, logLevel, logFile, logFileLevel, pidFile, user, saltfile string
+	daemon, version, versions, help, check                              bool
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -53,6 +53,9 @@ func parse(args []string, stderr io.Writer) (options, *pflag.FlagSet, error) {
 	f.StringVarP(&o.user, "user", "u", "", "refused unless it is the user that runs the program; start it as that user")
 	f.BoolVar(&o.check, "check", false, "check the configuration with all that it includes, say what becomes of each option, start nothing and leave")
 	f.BoolVar(&o.version, "version", false, "print the version and leave")
+	f.BoolVarP(&o.versions, "versions-report", "V", false, "print the versions of the master and of what it is built with, and leave")
+	f.StringVar(&o.saltfile, "saltfile", "", "file with defaults of these options; without it, a file named Saltfile in the working directory is read")
+	f.Bool("disable-keepalive", false, "accepted for Salt's sake: there are no processes to start anew")
 	f.BoolVarP(&o.help, "help", "h", false, "print this help and leave")
 	f.Usage = func() {}
 	if err := f.Parse(args); err != nil {
@@ -61,7 +64,7 @@ func parse(args []string, stderr io.Writer) (options, *pflag.FlagSet, error) {
 	if f.NArg() > 0 {
 		return o, f, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	return o, f, nil
+	return o, f, takeSaltfile(f, o.saltfile)
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
@@ -77,6 +80,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	case o.version:
 		fmt.Fprintln(stdout, "salt-master", release.Version())
+		return exitOK
+	case o.versions:
+		fmt.Fprint(stdout, versionsReport())
 		return exitOK
 	}
 	if err := sameUser(o.user); err != nil {

@@ -19,11 +19,30 @@ func TestExitCodes(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "master"), []byte("publish_port: 70000\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	saltfile := filepath.Join(dir, "file of options")
+	if err := os.WriteFile(saltfile, []byte("salt-master:\n  config_dir: "+dir+"\n  log_level: debug\nsalt:\n  nosuch: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := filepath.Join(dir, "elsewhere")
+	if err := os.WriteFile(elsewhere, []byte("salt-master: {config_dir: /nosuch, check: true}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	foreign := filepath.Join(dir, "foreign")
+	if err := os.WriteFile(foreign, []byte("salt-master:\n  worker_threads: 3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args      []string
 		code      int
 		out, errs string
 	}{
+		{[]string{"--versions-report"}, exitOK, "          Salt: 3008.3\n", ""},
+		{[]string{"-V"}, exitOK, "            Go: ", ""},
+		{[]string{"--saltfile", saltfile}, exitConfig, "", "70000 is not a port"},               // of the folder that it names
+		{[]string{"--saltfile=" + elsewhere, "-c", dir}, exitConfig, "", "70000 is not a port"}, // the command line counts
+		{[]string{"--saltfile", foreign}, exitUsage, "", "worker_threads is no option"},
+		{[]string{"--saltfile", "/nosuch/file"}, exitUsage, "", "read the Saltfile"},
+		{[]string{"--disable-keepalive", "-c", dir}, exitConfig, "", "70000 is not a port"},
 		{[]string{"--help"}, exitOK, "Usage: salt-master", ""},
 		{[]string{"--version"}, exitOK, "salt-master ", ""},
 		{[]string{"--nonsense"}, exitUsage, "", "unknown flag"},

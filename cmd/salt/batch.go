@@ -57,8 +57,9 @@ func (s *saltCall) batch(ctx context.Context, size string) error {
 		s.println(client.ErrNoMinions.Error())
 		if !s.static {
 			s.println("No minions matched the target.")
+			return s.nothing()
 		}
-		return s.nothing()
+		return s.empty()
 	case s.static:
 		if err := s.display(all, "", 0, o); err != nil {
 			return err

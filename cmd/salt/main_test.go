@@ -110,7 +110,7 @@ func TestSalt(t *testing.T) {
 	m := fakemaster.New(t, "a", "b")
 	m.Minion = answers
 	asUser(t, m)
-	h := newHouse(t, m, "nodegroups: {g: 'a'}\n")
+	h := newHouse(t, m, "nodegroups: {g: 'a', far: ['N@g and not b'], loop: 'N@loop'}\n")
 	const bad = "ERROR: Minions returned with non-zero exit code\n"
 	for _, c := range []struct {
 		args []string
@@ -136,6 +136,9 @@ func TestSalt(t *testing.T) {
 		{[]string{"-b", "1", "*", "test.fail"}, 3, "\nExecuting run on ['a']\n\n\nExecuting run on ['b']\n\na:\n    bad\njid:\n    JID\nretcode:\n    3\nb:\n    bad\njid:\n    JID\nretcode:\n    3\n", ""},
 		{[]string{"-b", "1", "--failhard", "*", "test.fail"}, 3, "\nExecuting run on ['a']\n\na:\n    bad\njid:\n    JID\nretcode:\n    3\n", "[ERROR   ] Batch run stopped due to failhard\n"},
 		{[]string{"-b", "1", "nobody", "test.ping"}, 2, client.ErrNoMinions.Error() + "\nNo minions matched the target.\n", "ERROR: No return received\n"},
+		{[]string{"-s", "nobody", "test.ping", "--out=json"}, 2, client.ErrNoMinions.Error() + "\n{}\n", "ERROR: No return received\n"}, // m2
+		{[]string{"-N", "far", "test.ping"}, 2, client.ErrNoMinions.Error() + "\n", unexpanded(`unknown nodegroup "g and not b"`)},      // m3
+		{[]string{"-N", "loop", "test.ping"}, 2, client.ErrNoMinions.Error() + "\n", unexpanded(`illegal nested nodegroup "loop"`)},     // m3
 		{[]string{"-b", "x", "*", "test.ping"}, 1, "Invalid batch specification 'x': must be an integer or percentage string like '10' or '25%'.\n", ""},
 		{[]string{"--subset=2", "*", "test.ping", "--out=txt"}, 0, "a: True\nb: True\n", ""},
 		{[]string{"-d", "a", "test.ping"}, 0, "test.ping:\nPing.\n\n\n", ""},
@@ -161,6 +164,11 @@ func TestSalt(t *testing.T) {
 			t.Errorf("%v: %d %q", args, code, h.out)
 		}
 	}
+}
+
+// unexpanded is what is said of a node group that comes out empty.
+func unexpanded(why string) string {
+	return "[ERROR   ] Failed nodegroup expansion: " + why + "\nERROR: No return received\n"
 }
 
 // sorted allows for the one case in which two minions answer in any order.

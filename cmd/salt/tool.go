@@ -204,6 +204,7 @@ func (t *tool) client(timeout time.Duration) *client.Client {
 		Interface: t.cfg.Interface, RetPort: t.cfg.RetPort, SockDir: t.cfg.SockDir, CacheDir: t.cfg.CacheDir,
 		MasterUser: t.cfg.User, Timeout: timeout, Gather: t.cfg.GatherJobTimeout, Publish: t.cfg.PublishTimeout,
 		HashType: t.cfg.HashType, ExtCache: t.cfg.ExtJobCache, Nodegroups: t.cfg.Nodegroups, ConfFile: t.cfg.Path,
+		LowerMasters: t.cfg.OrderMasters, SyndicWait: t.cfg.SyndicWait,
 		User: t.user(), OldFiles: t.oldFiles(), Log: t.log,
 	})
 }

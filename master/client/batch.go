@@ -46,7 +46,7 @@ func (c *Client) Ping(ctx context.Context, r Request) (up, down []string, err er
 	}
 	slices.Sort(up)
 	for _, id := range expected {
-		if !slices.Contains(up, id) {
+		if !slices.Contains(up, id) && !c.isSyndic(id) {
 			down = append(down, id)
 		}
 	}
@@ -108,7 +108,7 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 		return len(up), err
 	}
 	for _, id := range ids {
-		if !slices.Contains(job.Minions, id) {
+		if !slices.Contains(job.Minions, id) && !c.cfg.LowerMasters {
 			b.TimedOut(id, now)
 		}
 	}
@@ -235,6 +235,9 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 		return nil
 	default:
 		return err
+	}
+	if r.c.cfg.LowerMasters {
+		job.Minions = ids // all of them have answered before
 	}
 	w := newWatch(job.JID, job.Minions, r.c.timeout(req), r.q.Gather, now)
 	w.strict = true

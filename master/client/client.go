@@ -39,6 +39,10 @@ type Config struct {
 	ExtCache   string        // ext_job_cache, a returner for all jobs
 	Nodegroups *value.Map    // nodegroups: name to text or list
 	ConfFile   string        // the file to name in messages
+	// LowerMasters (order_masters): minions that the master does not know may answer, by syndics.
+	LowerMasters bool
+	// SyndicWait (syndic_wait) is how long syndics have to say whom they have given a job.
+	SyndicWait time.Duration
 
 	User  string // who asks; see CurrentUser
 	Token string // a saved token of mk_token, "" for none
@@ -174,9 +178,9 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	}
 	load.Set("user", c.cfg.User)
 	c.sayLogin(load)
-	timeout := r.Timeout
-	if timeout <= 0 {
-		timeout = c.cfg.Timeout
+	timeout := c.timeout(r)
+	if c.cfg.LowerMasters { // how long a syndic waits for its minions
+		load.Set("to", int64(timeout/time.Second))
 	}
 	reply, err := c.send(ctx, load, timeout)
 	if err != nil {
@@ -194,7 +198,7 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 			return Job{}, err
 		}
 	}
-	return jobOf(reply)
+	return c.jobOf(reply)
 }
 
 // jobError is the error for an empty answer: text means that we are not let
@@ -208,7 +212,7 @@ func jobError(reply any) error {
 	return ErrNoJob
 }
 
-func jobOf(reply any) (Job, error) {
+func (c *Client) jobOf(reply any) (Job, error) {
 	if !value.Truth(reply) {
 		return Job{}, jobError(reply)
 	}
@@ -224,10 +228,11 @@ func jobOf(reply any) (Job, error) {
 	}
 	load := m.Map("load")
 	job := Job{JID: load.Str("jid"), Minions: load.Texts("minions"), Missing: load.Texts("missing")}
-	if len(job.Minions) == 0 {
+	begun := job.JID != "" && job.JID != "0"
+	if len(job.Minions) == 0 && !(begun && c.cfg.LowerMasters) {
 		return Job{}, ErrNoMinions
 	}
-	if job.JID == "" || job.JID == "0" {
+	if !begun {
 		return Job{}, ErrNoJob
 	}
 	return job, nil

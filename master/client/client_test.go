@@ -123,6 +123,68 @@ func TestRunLostEvent(t *testing.T) {
 	expect(t, got, err, "a=True", "ghost!")
 }
 
+// TestMinionsOfSyndics (F4): with order_masters a job for minions that the master does not know is
+// a job: they are waited for, counted, asked, and run in batches as others are.
+func TestMinionsOfSyndics(t *testing.T) {
+	m := fakemaster.New(t, fakemaster.Syndic, "a")
+	m.Lower = []string{"low1", "low2", "low3"}
+	m.Minion = func(id, _ string, _ *value.Map) fakemaster.Answer {
+		answer := fakemaster.Answer{Reply: id != fakemaster.Syndic, Return: id}
+		switch id {
+		case "low2":
+			answer.After = 500 * time.Millisecond // it says that it runs
+			answer.Running = 99
+		case "low3":
+			answer.Reply = false
+		}
+		return answer
+	}
+	if err := os.MkdirAll(filepath.Join(m.CacheDir, client.SyndicsFolder), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(m.CacheDir, client.SyndicsFolder, fakemaster.Syndic), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	below := func(cfg *client.Config) {
+		cfg.LowerMasters = true
+		cfg.SyndicWait = 200 * time.Millisecond
+	}
+
+	for _, c := range []struct {
+		target any
+		want   []string
+	}{
+		{"low1", []string{"low1=low1"}},
+		{"low*", []string{"low1=low1", "low2=low2", "low3!"}},
+		{[]any{"low1", "a"}, []string{"a=a", "low1=low1"}},
+		{"*", []string{"a=a", "low1=low1", "low2=low2", "low3!"}}, // the syndic itself is no minion
+		{"nobody", nil},
+	} {
+		t.Run(value.Repr(c.target), func(t *testing.T) {
+			got, err := run(t, connect(t, m, below), request(c.target, "test.ping"))
+			expect(t, got, err, c.want...)
+		})
+	}
+	if to, _ := m.Loads()[0].Int("to"); len(m.Loads()) == 0 || to < 0 {
+		t.Errorf("no time for syndics in %s", value.Repr(m.Loads()[0]))
+	}
+	t.Run("batch", func(t *testing.T) {
+		var returned []string
+		c := connect(t, m, below)
+		q := client.BatchRequest{Request: request("low*", "test.ping"), Size: "1", Gather: 400 * time.Millisecond, JID: "20261121000000000099"}
+		n, err := c.Batch(t.Context(), q, client.BatchOutput{Returned: func(r client.Return) { returned = append(returned, r.ID) }})
+		slices.Sort(returned)
+		if err != nil || n != 2 || !slices.Equal(returned, []string{"low1", "low2"}) {
+			t.Errorf("%d minions, %v returned, %v", n, returned, err)
+		}
+	})
+	t.Run("without order_masters", func(t *testing.T) {
+		if _, err := run(t, connect(t, m, nil), request("low1", "test.ping")); err != client.ErrNoMinions {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestErrors(t *testing.T) {
 	m := fakemaster.New(t, "a")
 	t.Run("no match", func(t *testing.T) {

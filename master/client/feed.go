@@ -29,7 +29,7 @@ type feed struct {
 
 // wanted are the events of jobs, batches and runners, and what is said of the files that
 // minions are served.
-var wanted = event.Prefix("salt/job/", "salt/batch/", "salt/run/", event.TagOldFiles)
+var wanted = event.Prefix("salt/job/", "salt/batch/", "salt/run/", syndicSpace, event.TagOldFiles)
 
 // join adds a stream, which hears all that is fired from now on.
 func (f *feed) join(ctx context.Context) (*stream, error) {

@@ -2,10 +2,13 @@ package client
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/keys"
 	"saltern/master/value"
 )
 
@@ -25,6 +28,9 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 		started(job)
 	}
 	w := newWatch(job.JID, job.Minions, c.timeout(r), c.gather(r), c.cfg.Now())
+	if c.cfg.LowerMasters {
+		w.awaitSyndics(c.cfg.SyndicWait, c.cfg.Now())
+	}
 	w.miss(job.Missing) // the event that says so may be lost
 	c.events.only(w.tags()...)
 	stopped := false
@@ -35,7 +41,7 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 	if err != nil || stopped {
 		return err
 	}
-	for _, id := range w.lost() {
+	for _, id := range c.lost(w) {
 		// The bus may have lost the event of a return, the job cache not.
 		ret, ok := c.cached(job.JID, id)
 		if !ok {
@@ -47,6 +53,24 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 	}
 	return nil
 }
+
+// lost are those who did not answer, without syndics: these are no minions unless they answer
+// as such.
+func (c *Client) lost(w *watch) []string {
+	return slices.DeleteFunc(w.lost(), c.isSyndic)
+}
+
+// isSyndic reports whether id has handed on returns of minions below it.
+func (c *Client) isSyndic(id string) bool {
+	if !c.cfg.LowerMasters || keys.ValidID(id) != nil {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(c.cfg.CacheDir, SyndicsFolder, id))
+	return err == nil
+}
+
+// SyndicsFolder below cachedir has an empty file for each syndic (salt/master.py _syndic_return).
+const SyndicsFolder = "syndics"
 
 func (c *Client) timeout(r Request) time.Duration {
 	if r.Timeout > 0 {

@@ -59,17 +59,25 @@ func (c *Client) nodegroup(name string) ([]string, error) {
 		file = cmp.Or(file, "the master config file")
 		return nil, &Error{Kind: Invocation, Message: fmt.Sprintf("Node group %s unavailable in %s", name, file)}
 	}
-	return expandNodegroup(name, c.cfg.Nodegroups, nil, true), nil
+	unable := func(reason, group string) {
+		c.cfg.Log.Error(fmt.Sprintf("Failed nodegroup expansion: %s nodegroup %q", reason, group))
+	}
+	return expandNodegroup(name, c.cfg.Nodegroups, nil, true, unable), nil
 }
 
 var operators = []string{"and", "or", "not", "(", ")"}
 
 // expandNodegroup is the compound expression of a nodegroup, with those
-// inside it in parentheses. Unknown and circular groups come out empty
+// inside it in parentheses. Unknown and circular groups come out empty; unable is told why
 // (salt/utils/minions.py nodegroup_comp).
-func expandNodegroup(name string, groups *value.Map, above []string, first bool) []string {
+func expandNodegroup(name string, groups *value.Map, above []string, first bool, unable func(reason, group string)) []string {
 	v, ok := groups.Get(name)
-	if !ok || slices.Contains(above, name) {
+	switch {
+	case slices.Contains(above, name):
+		unable("illegal nested", name)
+		return nil
+	case !ok:
+		unable("unknown", name)
 		return nil
 	}
 	var words []string
@@ -89,7 +97,7 @@ func expandNodegroup(name string, groups *value.Map, above []string, first bool)
 	for _, w := range words {
 		if strings.HasPrefix(w, "N@") && len(w) > 2 {
 			expanded = true
-			ret = append(ret, expandNodegroup(w[2:], groups, above, false)...)
+			ret = append(ret, expandNodegroup(w[2:], groups, above, false, unable)...)
 			continue
 		}
 		ret = append(ret, w)

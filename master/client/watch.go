@@ -74,6 +74,9 @@ type watch struct {
 	// the returns of the minions given at the start count.
 	strict bool
 	all    []string // whom the job was published to
+	// syndics is how long syndics are waited for, syndicsUntil when that ends; 0: there are none.
+	syndics      time.Duration
+	syndicsUntil time.Time
 	// onHalt, when set, makes this a watch for salt/batch/<jid>/halted only.
 	onHalt func(reason string)
 }
@@ -90,11 +93,21 @@ func newWatch(jid string, minions []string, timeout, gather time.Duration, now t
 	return w
 }
 
+// awaitSyndics waits for minions that syndics have given the job, for which the master
+// expects nobody.
+func (w *watch) awaitSyndics(wait time.Duration, now time.Time) {
+	w.syndics = max(wait, time.Millisecond)
+	w.syndicsUntil = now.Add(w.syndics)
+}
+
 // tags are how the tags of all events begin that it takes in.
 func (w *watch) tags() []string {
 	out := []string{event.TagOldFiles, "salt/job/" + w.jid + "/"}
 	for jid := range w.asks {
 		out = append(out, "salt/job/"+jid+"/")
+	}
+	if w.syndics > 0 {
+		out = append(out, syndicSpace)
 	}
 	return out
 }
@@ -105,7 +118,7 @@ func (w *watch) wants(tag string) bool {
 		return tag == event.Tag("batch", w.jid, "halted")
 	}
 	jid, _, ok := cutTag(tag)
-	return ok && (jid == w.jid || w.asks[jid])
+	return ok && (jid == w.jid || w.asks[jid]) || w.ofSyndic(tag)
 }
 
 // event takes in one event of the bus. A return of the job comes out once.
@@ -118,6 +131,10 @@ func (w *watch) event(tag string, data *value.Map, now time.Time) (Return, bool)
 	}
 	jid, rest, ok := cutTag(tag)
 	switch {
+	case w.ofSyndic(tag):
+		for _, id := range list(data.Value("minions")) {
+			w.expect(id, now)
+		}
 	case !ok:
 	case w.asks[jid]:
 		w.answer(rest, data, now)
@@ -125,6 +142,15 @@ func (w *watch) event(tag string, data *value.Map, now time.Time) (Return, bool)
 		return w.ret(rest, data, now)
 	}
 	return Return{}, false
+}
+
+// syndicSpace is where syndics say whom they have given a job: syndic/<its id>/<jid>.
+const syndicSpace = "syndic/"
+
+func (w *watch) ofSyndic(tag string) bool {
+	rest, ok := strings.CutPrefix(tag, syndicSpace)
+	_, jid, _ := strings.Cut(rest, "/")
+	return ok && w.syndics > 0 && !w.strict && jid == w.jid
 }
 
 // cutTag splits "salt/job/<jid>/<rest>".
@@ -250,13 +276,17 @@ func (w *watch) open() (ids []string) {
 // waiting, or come back at wake at the latest.
 func (w *watch) step(now time.Time) (ask []string, done bool, wake time.Time) {
 	open := w.open()
-	if len(open) == 0 {
+	if len(open) == 0 && w.syndics == 0 {
+		return nil, true, now
+	}
+	complete := len(open) == 0 && len(w.expected)+len(w.found) > 0
+	if complete && now.After(w.syndicsUntil) {
 		return nil, true, now
 	}
 	if now.After(w.askAt) && w.running {
 		w.running = false
-		w.askAt = now.Add(w.gather)
-		return open, false, now
+		w.askAt = now.Add(w.gather + w.syndics)
+		return open, false, w.askAt.Add(time.Millisecond)
 	}
 	if now.After(w.askAt) {
 		last := w.askAt
@@ -270,7 +300,11 @@ func (w *watch) step(now time.Time) (ask []string, done bool, wake time.Time) {
 		}
 		return nil, false, last.Add(time.Millisecond)
 	}
-	return nil, false, w.askAt.Add(time.Millisecond)
+	wake = w.askAt
+	if complete && w.syndicsUntil.Before(wake) {
+		wake = w.syndicsUntil
+	}
+	return nil, false, wake.Add(time.Millisecond)
 }
 
 // lost are those who did not answer: the expected ones and the targeted ones

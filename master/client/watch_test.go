@@ -37,65 +37,98 @@ func TestWatch(t *testing.T) {
 		{"missing", "1 gone z; 2 ret a; 2 ret b; 2 step; 2 lost", "a b done lost(z)"},
 		{"lost", "2 ret b; 2 lost", "b lost(a)"},
 		{"resource", "2 resource r1; 2 ret a; 2 ret b; 2 step", "r1 a b done"},
+		{"without order_masters syndics say nothing", "1 below c; 2 ret a; 2 ret b; 2 step", "a b done"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWatch("1", []string{"a", "b"}, time.Second, 2*time.Second, at(0))
-			var got []string
-			ask := ""
-			for line := range strings.SplitSeq(c.script, ";") {
-				var when int
-				var what, arg string
-				fmt.Sscan(line, &when, &what, &arg)
-				var tag string
-				var data *value.Map
-				switch what {
-				case "ret":
-					tag, data = retEvent("1", arg, true)
-				case "ret2":
-					tag, data = retEvent("2", arg, true)
-				case "resource":
-					tag, data = retEvent("1", "a", true)
-					data.Set("resource_id", arg)
-				case "idle":
-					tag, data = retEvent(ask, arg, value.NewMap())
-				case "busy":
-					tag, data = retEvent(ask, arg, value.NewMap("pid", 1))
-				case "broken":
-					tag, data = retEvent(ask, arg, "traceback")
-					data.Set("retcode", 1)
-				case "more":
-					tag, data = "salt/job/1/new", value.NewMap("minions", []any{"a", arg, int64(3)})
-				case "gone":
-					tag, data = "salt/job/1/new", value.NewMap("minions", []any{"a"}, "missing", []any{arg})
-				case "asked":
-					w.asked(arg)
-					ask = arg
-				case "lost":
-					got = append(got, "lost("+strings.Join(w.lost(), ",")+")")
-				case "step":
-					ids, done, wake := w.step(at(when))
-					switch {
-					case done:
-						got = append(got, "done")
-					case len(ids) > 0:
-						got = append(got, "ask("+strings.Join(ids, ",")+")")
-					default:
-						got = append(got, "wait")
-						if !wake.After(at(when)) {
-							t.Errorf("at %d: would spin, wake is %v", when, wake.Sub(at(0)))
-						}
-					}
-				}
-				if tag != "" {
-					if r, ok := w.event(tag, data, at(when)); ok {
-						got = append(got, r.ID)
-					}
-				}
-			}
-			if s := strings.Join(got, " "); s != c.want {
-				t.Errorf("got  %s\nwant %s", s, c.want)
-			}
+			playScript(t, w, c.script, c.want)
 		})
+	}
+}
+
+// TestWatchAwaitsSyndics (F4): with order_masters nobody is done before syndics have had their
+// time, whomever the master itself expects: timeout 1 s, gather 2 s, syndic_wait 0.5 s.
+func TestWatchAwaitsSyndics(t *testing.T) {
+	for _, c := range []struct {
+		name, minions, script, want string
+	}{
+		{"nobody is expected, one answers", "", "1 step; 3 ret c; 3 step; 6 step", "wait c wait done"},
+		{"a syndic names one", "", "1 below c; 6 step; 7 ret c; 7 step", "wait c done"},
+		{"it does not answer", "", "1 below c; 6 step; 11 step; 11 asked 9; 30 step; 37 step; 37 lost", "wait ask(c) wait done lost(c)"},
+		{"it runs", "", "1 below c; 11 step; 11 asked 9; 12 busy c; 12 step; 37 step; 37 asked 8; 40 ret c; 40 step", "ask(c) wait ask(c) c done"},
+		{"nobody at all", "", "1 step; 6 step; 11 step; 30 step; 37 step", "wait wait wait wait done"},
+		{"own and lower ones", "a", "1 ret a; 1 step; 2 below c; 6 step; 7 ret c; 7 step", "a wait wait c done"},
+		{"another job", "", "1 below2 c; 3 ret d; 6 step", "d done"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWatch("1", strings.Fields(c.minions), time.Second, 2*time.Second, at(0))
+			w.awaitSyndics(500*time.Millisecond, at(0))
+			playScript(t, w, c.script, c.want)
+		})
+	}
+}
+
+// playScript plays lines of "time action" and compares what comes of them.
+func playScript(t *testing.T, w *watch, script, want string) {
+	t.Helper()
+	var got []string
+	ask := ""
+	for line := range strings.SplitSeq(script, ";") {
+		var when int
+		var what, arg string
+		fmt.Sscan(line, &when, &what, &arg)
+		var tag string
+		var data *value.Map
+		switch what {
+		case "ret":
+			tag, data = retEvent("1", arg, true)
+		case "ret2":
+			tag, data = retEvent("2", arg, true)
+		case "resource":
+			tag, data = retEvent("1", "a", true)
+			data.Set("resource_id", arg)
+		case "idle":
+			tag, data = retEvent(ask, arg, value.NewMap())
+		case "busy":
+			tag, data = retEvent(ask, arg, value.NewMap("pid", 1))
+		case "broken":
+			tag, data = retEvent(ask, arg, "traceback")
+			data.Set("retcode", 1)
+		case "more":
+			tag, data = "salt/job/1/new", value.NewMap("minions", []any{"a", arg, int64(3)})
+		case "below":
+			tag, data = "syndic/s1/1", value.NewMap("minions", []any{arg})
+		case "below2":
+			tag, data = "syndic/s1/2", value.NewMap("minions", []any{arg})
+		case "gone":
+			tag, data = "salt/job/1/new", value.NewMap("minions", []any{"a"}, "missing", []any{arg})
+		case "asked":
+			w.asked(arg)
+			ask = arg
+		case "lost":
+			got = append(got, "lost("+strings.Join(w.lost(), ",")+")")
+		case "step":
+			ids, done, wake := w.step(at(when))
+			switch {
+			case done:
+				got = append(got, "done")
+			case len(ids) > 0:
+				got = append(got, "ask("+strings.Join(ids, ",")+")")
+			default:
+				got = append(got, "wait")
+				if !wake.After(at(when)) {
+					t.Errorf("at %d: would spin, wake is %v", when, wake.Sub(at(0)))
+				}
+			}
+		}
+		if tag != "" && w.wants(tag) {
+			if r, ok := w.event(tag, data, at(when)); ok {
+				got = append(got, r.ID)
+			}
+		}
+	}
+	if s := strings.Join(got, " "); s != want {
+		t.Errorf("got  %s\nwant %s", s, want)
 	}
 }
 

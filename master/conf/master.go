@@ -128,6 +128,7 @@ type Network struct {
 	IPCWriteBuffer        int           `conf:"ipc_write_buffer"` // bytes; 0: no limit of Salt's own
 	MaxEventSize          int           `conf:"max_event_size"`   // bytes
 	OrderMasters          bool          `conf:"order_masters"`
+	SyndicWait            time.Duration `conf:"syndic_wait"`
 	PresenceEvents        bool          `conf:"presence_events"`
 	LoopInterval          time.Duration `conf:"loop_interval"`
 	AuthEvents            bool          `conf:"auth_events"`
@@ -189,6 +190,7 @@ type Jobs struct {
 	PublishTimeout   time.Duration `conf:"publish_timeout"`
 	GatherJobTimeout time.Duration `conf:"gather_job_timeout"`
 	KeepJobs         time.Duration `conf:"keep_jobs_seconds"`
+	RunnerReturns    bool          `conf:"runner_returns"`
 	JobCache         bool          `conf:"job_cache"`
 	ExtJobCache      string        `conf:"ext_job_cache"`
 	MinionDataCache  bool          `conf:"minion_data_cache"`

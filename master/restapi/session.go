@@ -286,6 +286,6 @@ func (s *Server) client(in call) *client.Client {
 	return client.New(client.Config{
 		Interface: m.Interface, RetPort: m.RetPort, SockDir: m.SockDir, CacheDir: m.CacheDir, MasterUser: m.User,
 		Timeout: m.Timeout, Gather: m.GatherJobTimeout, Publish: m.PublishTimeout, HashType: m.HashType, ExtCache: m.ExtJobCache,
-		Nodegroups: m.Nodegroups, ConfFile: m.Path, User: s.user, NoKey: true, SourceKey: key, Shared: s.shared, Answered: in.answered, OldFiles: in.oldFiles, Log: s.quiet, Now: s.now,
+		Nodegroups: m.Nodegroups, ConfFile: m.Path, LowerMasters: m.OrderMasters, SyndicWait: m.SyndicWait, User: s.user, NoKey: true, SourceKey: key, Shared: s.shared, Answered: in.answered, OldFiles: in.oldFiles, Log: s.quiet, Now: s.now,
 	})
 }

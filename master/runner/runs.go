@@ -30,6 +30,7 @@ type RunsConfig struct {
 	ID     string                            // of this master
 	User   string                            // its account: who runs what nobody else has asked for
 	Keep   bool                              // results in the job cache
+	Forget bool                              // runner_returns is off: results of runners are not kept, those of wheel functions are
 	Fire   func(tag string, data *value.Map) // puts an event on the bus
 	// Drain waits until events are on the bus that processes which have ended have fired.
 	Drain func(ctx context.Context) error
@@ -240,7 +241,9 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	if run.Secret && success {
 		shown.Set("return", NotForAll)
 	}
-	r.KeepResult(context.WithoutCancel(ctx), run.call.Job, shown) // that his time was over is a result
+	if !r.Forget {
+		r.KeepResult(context.WithoutCancel(ctx), run.call.Job, shown) // that his time was over is a result
+	}
 	r.Fire(run.Tag+"/ret", shown)
 	return data
 }

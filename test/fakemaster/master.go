@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +25,9 @@ import (
 
 // Key is the only key that the master takes.
 const Key = "the key of root"
+
+// Syndic is the id of the master between this one and the minions in Lower.
+const Syndic = "syndic1"
 
 // Answer is what a minion does with a job. Without Reply it says nothing.
 type Answer struct {
@@ -53,6 +57,9 @@ type Master struct {
 	Reconnect bool
 	Uncached  bool // returns are not kept in the job cache
 	Lose      bool // jobs and returns are kept but not told on the bus
+	// Lower, when set, are minions that a syndic named Syndic gives the jobs: the answer to a job
+	// does not name them (order_masters).
+	Lower []string
 
 	t       testing.TB
 	server  *event.Server
@@ -154,18 +161,26 @@ func (m *Master) answer(load *value.Map) any {
 	if load.Str("key") != Key {
 		return failure("AuthenticationError", "Authentication error occurred.")
 	}
-	var ids, missing []any
+	var ids, lower, missing []any
 	tgt, _ := load.Get("tgt")
 	known := map[string]bool{}
 	for _, id := range m.ids {
 		known[id] = true
 	}
+	below := map[string]bool{}
+	for _, id := range m.Lower {
+		below[id] = true
+	}
 	switch tgt := tgt.(type) {
 	case []any:
 		for _, id := range tgt {
-			if known[id.(string)] {
+			switch name := id.(string); {
+			case known[name]:
 				ids = append(ids, id)
-			} else {
+			case below[name]:
+				lower = append(lower, id)
+				fallthrough
+			default:
 				missing = append(missing, id)
 			}
 		}
@@ -175,8 +190,13 @@ func (m *Master) answer(load *value.Map) any {
 				ids = append(ids, id)
 			}
 		}
+		for _, id := range m.Lower {
+			if pattern.Glob(tgt, id) {
+				lower = append(lower, id)
+			}
+		}
 	}
-	if len(ids) == 0 {
+	if len(ids) == 0 && m.Lower == nil {
 		return value.NewMap("enc", "clear", "load", value.NewMap("jid", nil, "minions", []any{}, "error", "Master could not resolve minions"))
 	}
 	m.mu.Lock()
@@ -195,7 +215,10 @@ func (m *Master) answer(load *value.Map) any {
 		m.server.Close()
 		m.serve()
 	}
-	for _, id := range ids {
+	if len(lower) > 0 {
+		m.fire("syndic/"+Syndic+"/"+jid, value.NewMap("minions", lower))
+	}
+	for _, id := range append(slices.Clone(ids), lower...) {
 		m.wg.Go(func() { m.minion(id.(string), jid, load) })
 	}
 	return value.NewMap("enc", "clear", "load", value.NewMap("jid", jid, "minions", ids, "missing", missing))

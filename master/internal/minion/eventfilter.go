@@ -21,6 +21,8 @@ const maxEventTag = 512
 type EventFilter struct {
 	// Prefixes, when set, are the only ones for tags outside "salt/".
 	Prefixes []string
+	// Syndics (order_masters): events below syndic/<own id>/ are those of a master below.
+	Syndics bool
 }
 
 // reserved first parts of a tag, compared without regard to case and to
@@ -79,6 +81,9 @@ func (f EventFilter) Allowed(id, tag string) bool {
 		if actingParts[strings.ToLower(strings.TrimSpace(p))] {
 			return false
 		}
+	}
+	if f.Syndics && len(parts) >= 3 && parts[0] == "syndic" && parts[1] == id {
+		return true
 	}
 	first := strings.ToLower(strings.TrimSpace(parts[0]))
 	if parts[0] == "salt" {

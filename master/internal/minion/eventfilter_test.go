@@ -51,3 +51,31 @@ func TestAttack04EventData(t *testing.T) {
 		t.Errorf("text data became %v", got)
 	}
 }
+
+// TestEventsOfSyndics: with order_masters a syndic hands on the events of its master below its own
+// name, and nobody's else; without it that space is the master's.
+func TestEventsOfSyndics(t *testing.T) {
+	above := EventFilter{Syndics: true, Prefixes: []string{"myco"}}
+	for tag, want := range map[string]bool{
+		"syndic/s1/20261121000000000001":                true,
+		"syndic/s1/start":                               true,
+		"syndic/s1/salt/minion/low1/start":              true,
+		"syndic/s2/20261121000000000001":                false,
+		"syndic/s1":                                     false,
+		"syndic//20261121000000000001":                  false,
+		"Syndic/s1/20261121000000000001":                false,
+		"syndic/s1/salt/job/20261121000000000001/new":   false,
+		"syndic/s1/cluster/event/x":                     false,
+		"syndic/s1/20261121000000000001/ret/low1":       false,
+		"salt/job/20261121000000000001/ret/low1":        false,
+		"syndic/s1/" + strings.Repeat("x", maxEventTag): false,
+		"syndic/s1/../s2/20261121000000000001\x00":      false,
+	} {
+		if above.Allowed("s1", tag) != want {
+			t.Errorf("with order_masters %.60q: %v", tag, !want)
+		}
+		if (EventFilter{}).Allowed("s1", tag) {
+			t.Errorf("without order_masters %.60q is allowed", tag)
+		}
+	}
+}

@@ -76,7 +76,7 @@ type Service struct {
 func New(cfg Config) *Service {
 	return &Service{
 		cfg:       cfg,
-		events:    EventFilter{Prefixes: cfg.Options.EventPrefixes},
+		events:    EventFilter{Prefixes: cfg.Options.EventPrefixes, Syndics: cfg.Options.OrderMasters},
 		allowance: newAllowance(),
 		runners:   newQueue(max(minRunners, runnersPerCPU*runtime.NumCPU())),
 		waiters:   newQueue(maxWaiters),

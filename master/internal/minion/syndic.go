@@ -2,8 +2,11 @@ package minion
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 
+	"saltern/master/client"
 	"saltern/master/internal/request"
 	"saltern/master/keys"
 	"saltern/master/value"
@@ -17,6 +20,9 @@ func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, err
 		s.cfg.Quiet.Warn("returns of a syndic are refused: order_masters is off", "minion", c.ID)
 		return nil, nil
 	}
+	if err := s.noteSyndic(c.ID); err != nil {
+		s.cfg.Log.Warn("a syndic cannot be noted; tools say that it does not answer", "syndic", c.ID, "error", err)
+	}
 	for _, l := range c.Load.List("load") {
 		load, _ := l.(*value.Map)
 		ids := load.Map("return").Keys()
@@ -26,6 +32,19 @@ func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, err
 		}
 	}
 	return nil, nil
+}
+
+// noteSyndic makes the file by which tools, Salt's too, know a syndic.
+func (s *Service) noteSyndic(id string) error {
+	folder := filepath.Join(s.cfg.Options.CacheDir, client.SyndicsFolder)
+	path := filepath.Join(folder, id)
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(path, nil, 0o600)
 }
 
 func (s *Service) syndicReturn(ctx context.Context, c *request.Call, load *value.Map, ids []string) error {
