@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -57,6 +58,38 @@ func TestSecretsOfRuns(t *testing.T) {
 				if text := value.Repr(v); strings.Contains(text, secret) {
 					t.Errorf("shown: %s", text)
 				}
+			}
+		})
+	}
+}
+
+// TestRunnerReturns (F6): with runner_returns off a runner's caller and the bus are told of the
+// result, and the job cache keeps none.
+func TestRunnerReturns(t *testing.T) {
+	for _, keeps := range []bool{true, false} {
+		t.Run(fmt.Sprint(keeps), func(t *testing.T) {
+			cache := lab(t)
+			fired := 0
+			r := NewRuns(RunsConfig{
+				Table:  New(),
+				Env:    &Env{Jobs: cache},
+				ID:     "m1",
+				Keep:   true,
+				Forget: !keeps,
+				NewJID: func() string { return "20260101000000000000" },
+				Now:    time.Now,
+				Log:    slog.New(slog.DiscardHandler),
+				Fire:   func(string, *value.Map) { fired++ },
+			})
+			run := r.Announce("test.arg", Caller{User: "root"}, []any{"secretvalue"}, m())
+			data := run.Do(t.Context(), func(err error) { t.Error(err) })
+			if text := value.Repr(data); fired != 2 || !strings.Contains(text, "secretvalue") {
+				t.Errorf("%d events, the caller gets %s", fired, text)
+			}
+			rets, err := cache.Returns(t.Context(), run.JID)
+			ok(t, err)
+			if kept := rets.Len() > 0; kept != keeps {
+				t.Errorf("kept: %s", value.Repr(rets))
 			}
 		})
 	}
