@@ -762,3 +762,30 @@ func TestWaitEndsWithoutFiles(t *testing.T) {
 	broken.Store(false)
 	flushed(t, c)
 }
+
+// TestBrokenLoadHidesNoReturns (m5): a load that a power cut under another master left empty or
+// torn is taken for a load that is missing, as by Salt; the returns of the job are there.
+func TestBrokenLoadHidesNoReturns(t *testing.T) {
+	for name, text := range map[string]string{"empty": "", "torn": "\x83\xa3fun\xa9test.", "no map": "\x93\x01\x02\x03", "text": "hello"} {
+		t.Run(name, func(t *testing.T) {
+			const jid = "20261121000000000001"
+			c := open(t, Config{})
+			folder := c.files.job(jid)
+			if err := os.MkdirAll(filepath.Join(folder, "m1"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for path, content := range map[string]string{loadFile: text, "jid": jid, filepath.Join("m1", "return.p"): "\x81\xa6return\xc3"} {
+				if err := os.WriteFile(filepath.Join(folder, path), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			load, err := c.Load(t.Context(), jid)
+			if err != nil || load != nil {
+				t.Errorf("load: %v, %v", load, err)
+			}
+			if rets, err := c.Returns(t.Context(), jid); err != nil || rets.Len() != 1 {
+				t.Errorf("returns: %v, %v", rets, err)
+			}
+		})
+	}
+}

@@ -2,7 +2,9 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -26,13 +28,18 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 		v, err = msgpack.Decode(open.load.a, msgpack.DefaultLimits)
 	} else {
 		v, ok, err = readValue(dir + "/" + loadFile)
+		if _, unread := errors.AsType[*fs.PathError](err); err != nil && !unread {
+			c.log.Warn("load of a job is broken; its returns are there", "jid", jid, "error", err)
+			return nil, nil
+		}
 	}
 	if err != nil || !ok {
 		return nil, err
 	}
 	load, isMap := v.(*value.Map)
 	if !isMap {
-		return nil, fmt.Errorf("job cache: load of %s is not a map", jid)
+		c.log.Warn("load of a job is no map; its returns are there", "jid", jid)
+		return nil, nil
 	}
 	var lists []any
 	names, err := readNames(dir)
