@@ -172,7 +172,7 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	if err != nil {
 		return err
 	}
-	if len(j.Minions) == 0 {
+	if len(j.Minions) == 0 && !l.cfg.OrderMasters { // lower masters may have them
 		return errNobody
 	}
 	j.slice = true
