@@ -4,63 +4,25 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 
 	"saltern/master/value"
 )
 
-// sectionKeys are the settings that Salt's systems of external_auth read beside users and
-// groups (salt/auth/file.py, rest.py). They begin with "^". What an administrator's own
-// system reads is not known.
-var sectionKeys = map[string][]string{
-	"auto":         nil,
-	"file":         {"^filename", "^filetype", "^hashtype", "^realm", "^field_separator", "^username_field", "^password_field"},
-	"ldap":         nil,
-	"pam":          nil,
-	"rest":         {"^url"},
-	"sharedsecret": nil,
-}
-
-// composites notes what is not obeyed in options whose values are maps of maps, or lists of
-// maps, and that no other check looks into.
+// composites notes what is not obeyed in options whose values are maps, or lists of maps:
+// keys by the table of parts, and the forms of values that a table does not say.
 func (a *assembly) composites(m *Master) {
 	if a.loader.Tool {
 		return
 	}
-	a.authSections(m.ExternalAuth)
+	a.parts()
 	a.groups(m.Nodegroups)
 	a.reactions(m.Reactor.Rules)
 }
 
-// partRemark notes what is not obeyed of an entry of an option, or of a key of the entry.
-func (a *assembly) partRemark(option, entry, key, format string, args ...any) {
-	o := a.placeIn(option, entry, key)
+// partRemark notes what is not obeyed of an entry of an option; "" stands for the option.
+func (a *assembly) partRemark(option, entry, format string, args ...any) {
+	o := a.placeIn(option, entry)
 	a.notes = append(a.notes, Note{Level: slog.LevelWarn, Option: option, Path: o.path, Line: o.line, Text: fmt.Sprintf(format, args...)})
-}
-
-func (a *assembly) authSections(systems *value.Map) {
-	for name, v := range systems.All() {
-		system := fmt.Sprint(name)
-		section, ok := v.(*value.Map)
-		if !ok {
-			a.partRemark("external_auth", system, "", "%s: expected users and groups with what they may do, found %s; nobody is granted anything", system, typeName(v))
-			continue
-		}
-		known, salts := sectionKeys[system]
-		if !salts {
-			continue
-		}
-		for _, key := range section.Keys() {
-			if !strings.HasPrefix(key, "^") || slices.Contains(known, key) {
-				continue
-			}
-			reads := "it reads no settings"
-			if len(known) > 0 {
-				reads = "it reads " + strings.Join(known, ", ")
-			}
-			a.partRemark("external_auth", system, key, "%s: nobody reads %s: %s", system, key, reads)
-		}
-	}
 }
 
 // groups looks at nodegroups: an expression, or a list of its words.
@@ -70,7 +32,7 @@ func (a *assembly) groups(groups *value.Map) {
 		_, text := v.(string)
 		wrong := slices.ContainsFunc(words, func(w any) bool { _, ok := w.(string); return !ok })
 		if !text && !list || wrong {
-			a.partRemark("nodegroups", fmt.Sprint(name), "", "group %v: expected an expression, or a list of texts, found %s; it has no minions", name, value.Repr(v))
+			a.partRemark("nodegroups", fmt.Sprint(name), "group %v: expected an expression, or a list of texts, found %s; it has no minions", name, value.Repr(v))
 		}
 	}
 }
@@ -81,7 +43,7 @@ func (a *assembly) reactions(option []any) {
 	for i, v := range option {
 		entry, ok := v.(*value.Map)
 		if !ok || entry.Len() != 1 {
-			a.partRemark("reactor", "", "", "entry %d is not a map of one tag to its files, and is passed over", i+1)
+			a.partRemark("reactor", "", "entry %d is not a map of one tag to its files, and is passed over", i+1)
 			continue
 		}
 		for tag, files := range entry.All() {
@@ -91,7 +53,7 @@ func (a *assembly) reactions(option []any) {
 			}
 			wrong := slices.ContainsFunc(list, func(f any) bool { _, ok := f.(string); return !ok })
 			if !isList || len(list) == 0 || wrong {
-				a.partRemark("reactor", "", "", "entry %d, tag %v: expected the paths of files, found %s", i+1, tag, value.Repr(files))
+				a.partRemark("reactor", "", "entry %d, tag %v: expected the paths of files, found %s", i+1, tag, value.Repr(files))
 			}
 		}
 	}

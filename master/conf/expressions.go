@@ -7,7 +7,6 @@ import (
 	"saltern/master/internal/acl"
 	"saltern/master/internal/ldap"
 	"saltern/master/target"
-	"saltern/master/value"
 )
 
 // reactorFile notes that the reactor has no rules now: its file may still come.
@@ -37,14 +36,8 @@ func (a *assembly) expressions(m *Master) {
 	f.Publisher("publisher_acl", m.PublisherACL)
 	f.Names("publisher_acl_blacklist", m.PublisherACLBlacklist.List("users"))
 	f.Names("publisher_acl_blacklist", m.PublisherACLBlacklist.List("modules"))
-	for option, of := range map[string]*value.Map{"peer": m.Peer, "peer_run": m.PeerRun} {
-		f.Minions(option, of)
-		for minions, v := range of.All() {
-			if _, ok := v.([]any); !ok {
-				a.remark(slog.LevelWarn, option, "%v: expected a list of functions, found %s; it grants nothing", minions, typeName(v))
-			}
-		}
-	}
+	f.Minions("peer", m.Peer)
+	f.Minions("peer_run", m.PeerRun)
 	f.Minions("mine_get", m.MineGet)
 	for _, x := range f.List {
 		a.bad(x.Option, x)

@@ -90,6 +90,9 @@ func (m *Master) Report(ctx context.Context, log *slog.Logger) {
 		if n.Path != "" {
 			args = append(args, "path", n.Path)
 		}
+		if n.Line > 0 {
+			args = append(args, "line", n.Line)
+		}
 		log.Log(ctx, n.Level, n.Text, args...)
 	}
 }

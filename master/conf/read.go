@@ -19,6 +19,7 @@ const (
 	maxFile    = 8 << 20 // bytes of one file
 	maxInclude = 16      // files that include files
 	maxFiles   = 1000    // files in all
+	maxPlaces  = 8       // maps and lists in each other, of whose keys lines are known
 )
 
 // origin is where an option was set.
@@ -107,13 +108,9 @@ func (r *reader) file(path string) (*value.Map, *Fault) {
 			r.note(slog.LevelWarn, path, "option name %v is not text, ignored", k)
 		}
 	}
-	for _, option := range []string{scheduleOption, "external_auth", "nodegroups"} {
-		if _, set := m.Get(option); !set {
-			continue
-		}
-		for name, line := range saltyaml.LinesBelow(b, option, 2) {
-			r.places[name] = origin{path, line}
-		}
+	options := append(builtinParts().names(), scheduleOption, "nodegroups")
+	for name, line := range saltyaml.LinesBelow(b, maxPlaces, options...) {
+		r.places[name] = origin{path, line}
 	}
 	if v, ok := m.Get("id"); ok && v != nil {
 		if c, ok := convert(v, "str"); ok {

@@ -1,9 +1,9 @@
 package conf
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"saltern/master/internal/schedule/plan"
 	"saltern/master/saltyaml"
@@ -43,14 +43,15 @@ func (a *assembly) schedule(m *Master) {
 	}
 }
 
-// placeIn is where a key of an entry of an option was set; the entry, else the option, when
-// that is not known.
-func (a *assembly) placeIn(option, entry, key string) origin {
-	o := a.origins[option]
-	if entry == "" {
-		o = cmp.Or(a.places[saltyaml.Below(option, key)], o)
-		return o
+// placeIn is where a key in the value of an option was set, which the keys lead to: the
+// innermost of them that is known, else the option.
+func (a *assembly) placeIn(option string, keys ...string) origin {
+	keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return key == "" })
+	for n := len(keys); n > 0; n-- {
+		path := append([]string{option}, keys[:n]...)
+		if o, known := a.places[saltyaml.Below(path...)]; known {
+			return o
+		}
 	}
-	o = cmp.Or(a.places[saltyaml.Below(option, entry)], o)
-	return cmp.Or(a.places[saltyaml.Below(option, entry, key)], o)
+	return a.origins[option]
 }

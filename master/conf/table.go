@@ -73,12 +73,7 @@ func readTable(text string) (*table, error) {
 		if line == "" || line[0] == '#' && !heading {
 			continue
 		}
-		line = strings.ReplaceAll(line, "| |", "|  |") // an empty cell is as wide as its author likes
-		cells := strings.Split(strings.TrimPrefix(line, "## "), " | ")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		cells = append(cells, make([]string, max(0, 5-len(cells)))...)
+		cells := cellsOf(strings.TrimPrefix(line, "## "), 5)
 		if heading {
 			t.groups = append(t.groups, group{title: cells[0], page: cells[1]})
 			use, remark = cells[2], cells[3]
@@ -102,6 +97,18 @@ func readTable(text string) (*table, error) {
 		last.names = append(last.names, o.name)
 	}
 	return t, nil
+}
+
+// cellsOf returns the cells of a line of a table, at least so many.
+func cellsOf(line string, least int) []string {
+	for strings.Contains(line, "| |") { // an empty cell is as wide as its author likes
+		line = strings.ReplaceAll(line, "| |", "|  |")
+	}
+	cells := strings.Split(line, " | ")
+	for i := range cells {
+		cells[i] = strings.TrimSpace(cells[i])
+	}
+	return append(cells, make([]string, max(0, least-len(cells)))...)
 }
 
 // check reports what is wrong with a row.

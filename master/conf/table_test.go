@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -108,6 +109,76 @@ func TestManual(t *testing.T) {
 	if got, err := os.ReadFile(page); err != nil || string(got) != want {
 		t.Errorf("%s is not what options.txt says (%v): go test ./master/conf -update", page, err)
 	}
+}
+
+// TestNotObeyed: docs/configuration.md lists what is not obeyed, as the tables have it.
+func TestNotObeyed(t *testing.T) {
+	const page = "../../docs/configuration.md"
+	const begin, end = "<!-- Made from master/conf: go test ./master/conf -update -->\n", "<!-- End of what is made. -->\n"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatalf("%s has no place for the list", page)
+	}
+	want := before + begin + notObeyed() + end + after
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if string(text) != want {
+		t.Errorf("%s is not what the tables say: go test ./master/conf -update", page)
+	}
+}
+
+// notObeyed is the table of options, and of keys inside of them, upon which nobody acts, by
+// the reason.
+func notObeyed() string {
+	names := map[string][]string{}
+	var reasons []string
+	add := func(name string, o option) {
+		reason := o.remark
+		if o.use == "warn" {
+			reason = "**" + reason + "**"
+		}
+		if names[reason] == nil {
+			reasons = append(reasons, reason)
+		}
+		names[reason] = append(names[reason], "`"+name+"`")
+	}
+
+	t := builtin()
+	for _, g := range t.groups {
+		for _, name := range g.names {
+			if o := t.options[name]; o.use == "info" || o.use == "warn" {
+				add(name, o)
+			}
+		}
+	}
+	var below func(row *part, name string)
+	below = func(row *part, name string) {
+		if row.use == "info" || row.use == "warn" {
+			add(name, row.option)
+		}
+		for _, key := range slices.Sorted(maps.Keys(row.keys)) {
+			below(row.keys[key], name+" > "+key)
+		}
+	}
+	for _, name := range builtinParts().names() {
+		below(builtinParts().keys[name], name)
+	}
+
+	var b strings.Builder
+	b.WriteString("| why | options |\n| --- | --- |\n")
+	for _, reason := range reasons {
+		fmt.Fprintf(&b, "| %s | %s |\n", reason, strings.Join(names[reason], ", "))
+	}
+	return b.String()
 }
 
 // manual is the page about all options.

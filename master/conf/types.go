@@ -54,13 +54,31 @@ func coerce(v any, types []string) (any, error) {
 			return c, nil
 		}
 	}
+	return nil, fmt.Errorf("expected %s, found %s", wantedWords(types), typeName(v))
+}
+
+// wantedWords says what values of some types are.
+func wantedWords(types []string) string {
 	words := make([]string, 0, len(types))
 	for _, t := range types {
 		if t != "null" {
 			words = append(words, wanted[t])
 		}
 	}
-	return nil, fmt.Errorf("expected %s, found %s", strings.Join(words, " or "), typeName(v))
+	return strings.Join(words, " or ")
+}
+
+// kindOf is as typeName, without the value.
+func kindOf(v any) string {
+	switch v.(type) {
+	case bool:
+		return "a boolean"
+	case int64, uint64, *big.Int, float64:
+		return "a number"
+	case string:
+		return "text"
+	}
+	return typeName(v)
 }
 
 func is(v any, t string) bool {

@@ -53,23 +53,6 @@ const (
 	maxWait    = 24 * 3600 // that he may be let
 )
 
-// taken are the names in rest_cherrypy that are read.
-func taken() []string {
-	return []string{"port", "host", "debug", "log_access_file", "ssl_crt", "ssl_key", "ssl_chain", "disable_ssl",
-		"webhook_disable_auth", "webhook_url", "thread_pool", "socket_queue_size", "queue_size", "max_request_body_size",
-		"stats_disable_auth", "static", "static_path", "enable_sessions", "app", "app_path", "root_prefix", "favicon",
-		"api_acl", "authorized_ips", "cors_origin", "console", "console_redirect", "max_timeout"}
-}
-
-// without are the names of Salt's that change nothing here, and why.
-func without() map[string]string {
-	return map[string]string{
-		"expire_responses": "answers have their own limits of time",
-		"collect_stats":    "statistics are always there",
-		"log_error_file":   "errors are in api_logfile",
-	}
-}
-
 // Read takes the options from a configuration. The error lists all that is wrong
 // with them.
 func Read(m *conf.Master, log *slog.Logger) (Options, error) {
@@ -199,11 +182,13 @@ func (o *Options) ConsoleURL() string {
 // remarks logs what is not as its author may think.
 func (o *Options) remarks(raw *value.Map, log *slog.Logger) {
 	for _, k := range raw.Keys() {
-		switch why := without()[k]; {
-		case why != "":
-			log.Info("option of rest_cherrypy changes nothing", "option", k, "because", why)
-		case !slices.Contains(taken(), k):
+		use, why := conf.PartUse("rest_cherrypy", k)
+		switch use {
+		case "used":
+		case "":
 			log.Warn("option of rest_cherrypy is not known", "option", k)
+		default:
+			log.Info("option of rest_cherrypy changes nothing", "option", k, "because", why)
 		}
 	}
 	if o.Cert == "" {

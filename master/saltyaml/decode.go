@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -195,16 +196,17 @@ func Lines(b []byte) map[string]int {
 	return lines
 }
 
-// LinesBelow gives the lines of the keys in the map that is the value of a key of the map
-// b, and of those in its maps, down to so many levels: as [Below] names them.
-func LinesBelow(b []byte, key string, levels int) map[string]int {
+// LinesBelow gives the lines of the keys inside of some keys of the map b, down to so many
+// levels, as [Below] names them. A list stands for what is in it: of two keys of one name in
+// it the first counts.
+func LinesBelow(b []byte, levels int, keys ...string) map[string]int {
 	root, err := parse(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {
 		return nil
 	}
 	lines := map[string]int{}
 	for i := 0; i+1 < len(root.Content); i += 2 {
-		if root.Content[i].Value == key {
+		if key := root.Content[i].Value; slices.Contains(keys, key) {
 			addLines(lines, root.Content[i+1], key, levels)
 		}
 	}
@@ -218,7 +220,16 @@ func addLines(lines map[string]int, node *yaml.Node, above string, levels int) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
-	if node.Kind != yaml.MappingNode || levels == 0 {
+	if levels == 0 {
+		return
+	}
+	if node.Kind == yaml.SequenceNode {
+		for _, item := range node.Content {
+			addLines(lines, item, above, levels-1)
+		}
+		return
+	}
+	if node.Kind != yaml.MappingNode {
 		return
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {

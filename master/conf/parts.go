@@ -1,0 +1,224 @@
+package conf
+
+import (
+	_ "embed"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"saltern/master/value"
+)
+
+// partsText is the table of the keys inside of options; its head explains the columns.
+//
+//go:embed parts.txt
+var partsText string
+
+// anyName is the key of a row for all names.
+const anyName = "*"
+
+// shownKeys is how many of the keys that exist a note names.
+const shownKeys = 16
+
+// builtinParts is the table of the keys inside of options. That it can be read is tested.
+var builtinParts = sync.OnceValue(func() *part {
+	root, err := readParts(partsText)
+	if err != nil {
+		panic("parts.txt: " + err.Error())
+	}
+	return root
+})
+
+// part is one key inside of an option, or the option.
+type part struct {
+	option // types is empty for any
+	keys   map[string]*part
+}
+
+// below returns the row of a key: that of its name, else that of the longest beginning of
+// its name. It is nil when there is none.
+func (p *part) below(name string) *part {
+	if exact := p.keys[name]; exact != nil {
+		return exact
+	}
+	for n := len(name); n >= 0; n-- {
+		if row := p.keys[name[:n]+anyName]; row != nil {
+			return row
+		}
+	}
+	return nil
+}
+
+// names lists the keys that have a name.
+func (p *part) names() []string {
+	names := make([]string, 0, len(p.keys))
+	for name := range p.keys {
+		if !strings.HasSuffix(name, anyName) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// PartUse says what becomes of a key inside of an option, as [Use] does of an option; ""
+// when the table does not have it. Where an administrator chooses a name, any name does.
+func PartUse(option string, keys ...string) (use, remark string) {
+	p := builtinParts().keys[option]
+	for _, key := range keys {
+		if p == nil {
+			return "", ""
+		}
+		p = p.below(key)
+	}
+	if p == nil {
+		return "", ""
+	}
+	return p.use, p.remark
+}
+
+// readParts reads the form of parts.txt. What it returns has the options as its keys.
+func readParts(text string) (*part, error) {
+	root := &part{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		cells := cellsOf(line, 4)
+
+		row := root.at(strings.Split(cells[0], " > "))
+		if row.name != "" {
+			return nil, fmt.Errorf("%s is listed twice", cells[0])
+		}
+		row.name = cells[0]
+		row.types = strings.Fields(cells[1])
+		row.remark = cells[3]
+		if cells[2] != "" {
+			row.use = cells[2]
+		}
+		checked := row.option
+		if len(checked.types) == 0 {
+			checked.types = []string{"any"}
+		}
+		if err := checked.check(); err != nil {
+			return nil, err
+		}
+	}
+	return root, nil
+}
+
+// at returns the row of a path, with those above it. One that no line has is used.
+func (p *part) at(path []string) *part {
+	for _, name := range path {
+		row := p.keys[name]
+		if row == nil {
+			row = &part{option: option{use: "used"}}
+			if p.keys == nil {
+				p.keys = map[string]*part{}
+			}
+			p.keys[name] = row
+		}
+		p = row
+	}
+	return p
+}
+
+// parts notes the keys inside of options that nobody reads, and those with a value of a
+// wrong type.
+func (a *assembly) parts() {
+	all := builtinParts()
+	for _, name := range all.names() {
+		set, given := a.over.Get(name)
+		if !given || a.known[name].ignored() {
+			continue
+		}
+		a.lookInto(all.keys[name], set, []string{name})
+	}
+}
+
+// lookInto looks at the value of a row; path are the keys that lead to it. What lies in a
+// list has the row of the list.
+func (a *assembly) lookInto(row *part, v any, path []string) {
+	if len(row.keys) == 0 {
+		return
+	}
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			a.lookInto(row, item, path)
+		}
+	case *value.Map:
+		for k, below := range v.All() {
+			name := text(k)
+			if converted, ok := convert(k, "str"); ok {
+				name = text(converted)
+			}
+			a.lookAt(row, name, below, path)
+		}
+	}
+}
+
+// lookAt looks at one key of the map that a row is for.
+func (a *assembly) lookAt(above *part, name string, v any, path []string) {
+	path = append(slices.Clone(path), name)
+	row := above.below(name)
+	if row == nil {
+		a.partNote(slog.LevelWarn, path, "nobody reads it; there are %s", commaList(above.names()))
+		return
+	}
+	if v == nil {
+		return // as if it was not there
+	}
+
+	if row.ignored() {
+		level := slog.LevelWarn
+		if row.use == "info" {
+			level = slog.LevelInfo
+		}
+		a.partNote(level, path, "not used by this master: %s", row.remark)
+		return
+	}
+	if len(row.types) > 0 {
+		if _, err := coerce(v, row.types); err != nil {
+			why := fmt.Sprintf("expected %s, found %s", wantedWords(row.types), kindOf(v))
+			if row.remark != "" {
+				why += ": " + row.remark
+			}
+			a.partNote(slog.LevelWarn, path, "%s", why)
+			return
+		}
+	}
+	a.lookInto(row, v, path)
+}
+
+// partNote notes something about a key inside of an option. Of the value it says nothing,
+// which may be a secret.
+func (a *assembly) partNote(level slog.Level, path []string, format string, args ...any) {
+	shown := make([]string, 0, len(path))
+	for _, name := range path[1:] {
+		name, _ = Shown(name).(string)
+		shown = append(shown, fmt.Sprintf("%.80s", name))
+	}
+	o := a.placeIn(path[0], path[1:]...)
+	a.notes = append(a.notes, Note{
+		Level:  level,
+		Option: path[0],
+		Path:   o.path,
+		Line:   o.line,
+		Text:   strings.Join(shown, " > ") + ": " + fmt.Sprintf(format, args...),
+	})
+}
+
+// commaList is a list of names for a message.
+func commaList(names []string) string {
+	if len(names) == 0 {
+		return "no keys"
+	}
+	if more := len(names) - shownKeys; more > 1 {
+		names = append(slices.Clip(names[:shownKeys]), fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
