@@ -177,13 +177,12 @@ func text(flag string, m *conf.Master, option, preset string) string {
 
 // openLog opens the log file and the console, each at its level.
 func openLog(m *conf.Master, o options, stderr io.Writer) (*slog.Logger, func(), error) {
-	path := text(o.logFile, m, "api_logfile", defaultLog)
+	flags := conf.LogFlags{Level: o.logLevel, File: o.logFile, FileLevel: o.logFileLevel}
+	c := m.LogConfig("salt.api", text(o.logFile, m, "api_logfile", defaultLog), flags, stderr)
 	if o.check {
-		path = ""
+		c.Path = ""
 	}
-	log, f, err := saltlog.Open("salt.api", stderr,
-		saltlog.Output{Levels: []string{o.logLevel, m.LogLevel}, Format: m.LogFmtConsole, DateFmt: m.LogDatefmt}, path,
-		saltlog.Output{Levels: []string{o.logFileLevel, m.LogLevelLogfile, o.logLevel, m.LogLevel}, Format: m.LogFmtLogfile, DateFmt: m.LogDatefmtLogfile})
+	log, f, err := saltlog.Open(c)
 	if f == nil {
 		return log, func() {}, err
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,18 +169,17 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 }
 
 // openLog opens the log file and the console, each at its level. SIGHUP opens
-// the file anew.
+// the file anew; one that was moved away is opened anew without it.
 func openLog(cfg *conf.Master, o options, stderr io.Writer) (*slog.Logger, func(), error) {
-	log, f, err := saltlog.Open("salt.master", stderr,
-		saltlog.Output{Levels: []string{o.logLevel, cfg.LogLevel}, Format: cfg.LogFmtConsole, DateFmt: cfg.LogDatefmt}, cmp.Or(o.logFile, cfg.LogFile),
-		saltlog.Output{Levels: []string{o.logFileLevel, cfg.LogLevelLogfile, o.logLevel, cfg.LogLevel}, Format: cfg.LogFmtLogfile, DateFmt: cfg.LogDatefmtLogfile})
+	flags := conf.LogFlags{Level: o.logLevel, File: o.logFile, FileLevel: o.logFileLevel}
+	log, f, err := saltlog.Open(cfg.LogConfig("salt.master", cfg.LogFile, flags, stderr))
 	if f == nil {
 		return log, func() {}, err
 	}
 	return log, reopenOnHangup(f, stderr), nil
 }
 
-func reopenOnHangup(f *saltlog.File, stderr io.Writer) (stop func()) {
+func reopenOnHangup(f saltlog.Target, stderr io.Writer) (stop func()) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	done := make(chan struct{})

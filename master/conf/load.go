@@ -15,6 +15,9 @@ import (
 	"saltern/master/value"
 )
 
+// defaultLogFile is Salt's.
+const defaultLogFile = "/var/log/salt/master"
+
 // DefaultDir is where Load looks when it is given no path.
 const DefaultDir = "/etc/salt"
 
@@ -167,6 +170,9 @@ func text(v any) string {
 // apply_master_config.
 func (a *assembly) apply() {
 	o := a.opts
+	if o.Str("log_file") == "" { // as Salt's process_log_file in salt/utils/parsers.py
+		o.Set("log_file", defaultLogFile)
+	}
 	a.formerNames()
 	if l := o.List("fileserver_backend"); l != nil {
 		l = slices.Clone(l)

@@ -147,6 +147,10 @@ type Logs struct {
 	LogDatefmtLogfile string `conf:"log_datefmt_logfile"`
 	LogFmtConsole     string `conf:"log_fmt_console"`
 	LogFmtLogfile     string `conf:"log_fmt_logfile"`
+	LogFmtJID         string `conf:"log_fmt_jid"`
+	LogFmtMinionID    string `conf:"log_fmt_minion_id"`
+	// LogGranular are levels by the names of loggers.
+	LogGranular *value.Map `conf:"log_granular_levels"`
 }
 
 // Keys says how minion keys are accepted and how the master's are made.

@@ -71,6 +71,7 @@ func (a *assembly) validate(m *Master) {
 	a.oidc(m)
 	a.logins(m)
 	a.schedule(m)
+	a.log(m)
 	a.composites(m)
 	// A Unix socket path holds 107 bytes and the longest name is known.
 	if n := len(m.SockDir + "/master_event_pull.ipc"); n > 107 && !a.loader.Tool {

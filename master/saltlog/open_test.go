@@ -20,32 +20,168 @@ func TestOpen(t *testing.T) {
 		"nothing said":       {nil, nil, path, [2]string{"warn", "warn"}, ""},
 		"first that is said": {[]string{"", "info", "debug"}, []string{"", "", "error"}, path, [2]string{"info warn", ""}, ""},
 		"quiet file":         {[]string{"info"}, []string{"quiet"}, path, [2]string{"info warn", ""}, ""},
-		"no file":            {nil, []string{"info"}, "udp://log:514", [2]string{"warn", ""}, ""},
+		"no file":            {nil, []string{"info"}, "", [2]string{"warn", ""}, ""},
 		"wrong console":      {[]string{"loud"}, nil, path, [2]string{}, "loud"},
 		"wrong file":         {nil, []string{"loud"}, path, [2]string{}, "loud"},
 		"no folder":          {nil, nil, "/dev/null/logs/master", [2]string{}, "folder"},
+		"no such facility":   {nil, nil, "udp://log/LOG_X", [2]string{}, "LOG_X"},
 	} {
-		_ = os.Remove(path)
-		var console bytes.Buffer
-		log, f, err := Open("salt.test", &console, Output{Levels: tt.console, Format: "%(message)s"}, tt.path, Output{Levels: tt.file, Format: "%(message)s"})
-		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err != nil {
-			continue
-		}
-		log.Log(t.Context(), slog.LevelInfo, "info")
-		log.Log(t.Context(), slog.LevelWarn, "warn")
-		var text []byte
-		if f != nil {
-			text, err = os.ReadFile(path)
-			if cerr := f.Close(); err != nil || cerr != nil {
-				t.Errorf("%s: %v, %v", name, err, cerr)
+		t.Run(name, func(t *testing.T) {
+			_ = os.Remove(path)
+			var console bytes.Buffer
+			log, f, err := Open(Config{
+				Name:    "salt.test",
+				Stderr:  &console,
+				Console: Output{Levels: tt.console, Format: "%(message)s"},
+				File:    Output{Levels: tt.file, Format: "%(message)s"},
+				Path:    tt.path,
+			})
+			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Fatal(err)
 			}
+			if err != nil {
+				return
+			}
+			log.Log(t.Context(), slog.LevelInfo, "info")
+			log.Log(t.Context(), slog.LevelWarn, "warn")
+			var text []byte
+			if f != nil {
+				text, err = os.ReadFile(path)
+				if cerr := f.Close(); err != nil || cerr != nil {
+					t.Errorf("%v, %v", err, cerr)
+				}
+			}
+			got := [2]string{strings.Join(strings.Fields(console.String()), " "), strings.Join(strings.Fields(string(text)), " ")}
+			if got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestRelativeLogFile (M5's kind): a path that is not absolute is a file, too.
+func TestRelativeLogFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	log, f, err := Open(Config{Name: "salt.test", Stderr: os.Stderr, Console: Output{Levels: []string{"quiet"}}, Path: "logs/master"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	log.Warn("here")
+	if b, err := os.ReadFile("logs/master"); err != nil || !strings.Contains(string(b), "here") {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// TestMovedLogFile (M5): after logrotate moved or removed the file, the next line is in a new
+// one, without a signal; where no new one can be, lines go on into the old one, said once.
+func TestMovedLogFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	path := filepath.Join(dir, "master")
+	var stderr bytes.Buffer
+	log, f, err := Open(Config{
+		Name:    "salt.test",
+		Stderr:  &stderr,
+		Console: Output{Levels: []string{"quiet"}},
+		File:    Output{Format: "%(message)s"},
+		Path:    path,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	move := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
 		}
-		got := [2]string{strings.Join(strings.Fields(console.String()), " "), strings.Join(strings.Fields(string(text)), " ")}
-		if got != tt.want {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
+	}
+	holds := func(path, want string) {
+		t.Helper()
+		if b, err := os.ReadFile(path); err != nil || string(b) != want {
+			t.Errorf("%s holds %q, %v, not %q", path, b, err, want)
+		}
+	}
+
+	log.Warn("one")
+	move(path, path+".1")
+	log.Warn("two")
+	if err := os.WriteFile(path+".new", nil, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	move(path+".new", path) // logrotate's create
+	log.Warn("three")
+	holds(path+".1", "one\n")
+	holds(path, "three\n")
+
+	move(dir, dir+".away")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // no folder can be there
+		t.Fatal(err)
+	}
+	log.Warn("four")
+	log.Warn("five")
+	if n := strings.Count(stderr.String(), "lines go on into the file that was moved away"); n > 1 {
+		t.Errorf("said %d times: %s", n, &stderr)
+	}
+	holds(dir+".away/master", "three\nfour\nfive\n")
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	log.Warn("six")
+	holds(path, "six\n")
+}
+
+// TestGranularLevels: a level of a logger holds for what is below it, beside that of the
+// place that lines go to.
+func TestGranularLevels(t *testing.T) {
+	g := granularLevels{}
+	for logger, level := range map[string]any{"salt": "error", "salt.auth": "debug", "salt.auth.file": int64(20), "salt.key": "all", "": "critical"} {
+		if err := g.set(logger, level); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for logger, want := range map[string]slog.Level{
+		"salt.master": slog.LevelError, "salt": slog.LevelError, "salt.auth": slog.LevelDebug, "salt.auth.ldap": slog.LevelDebug,
+		"salt.auth.file": slog.LevelInfo, "salt.authx": slog.LevelError, "salt.key": slog.LevelError, "other.auth": LevelCritical,
+	} {
+		if got := g.of(logger); got != want {
+			t.Errorf("%s: %v, want %v", logger, got, want)
+		}
+	}
+	for _, bad := range []any{"loud", 1.5, nil, []any{}} {
+		if CheckGranular("salt", bad) == nil {
+			t.Errorf("%v is a level", bad)
+		}
+	}
+
+	var out bytes.Buffer
+	log, _, err := Open(Config{
+		Name:     "salt.test",
+		Stderr:   &out,
+		Console:  Output{Levels: []string{"info"}, Format: "%(name)s %(message)s"},
+		Granular: map[string]any{"salt.test": "error", "wrong": "loud"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Warn("left out")
+	log.Error("there")
+	if out.String() != "salt.test there\n" {
+		t.Errorf("%q", out.String())
+	}
+}
+
+// TestLoggersAreSalts: lines have the logger of Salt's module by the package that logs.
+func TestLoggersAreSalts(t *testing.T) {
+	for function, want := range map[string]string{
+		"saltern/master.(*Master).Run":                        "salt.master",
+		"saltern/master/internal/reactor.(*Engine).run.func1": "salt.utils.reactor",
+		"saltern/master/internal/gitfs.New":                   "salt.utils.gitfs",
+		"saltern/master/keys.(*Store).Accept":                 "salt.key",
+		"main.serve":                                          "salt.master",
+	} {
+		if got := loggerOf(function, "salt.master"); got != want {
+			t.Errorf("%s: %s, want %s", function, got, want)
 		}
 	}
 }

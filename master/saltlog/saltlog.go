@@ -3,10 +3,12 @@
 // log_file in log_fmt_logfile, standard error in log_fmt_console, each with a
 // level of its own.
 //
-// The fields asctime, msecs, name, lineno, levelname, process, processName
-// and message of Python's formats are known; attributes follow the message as
-// key=value. Control characters in messages and values are escaped, so that a
-// stranger's text cannot start a line of its own.
+// Attributes follow the message as key=value. Control characters in messages
+// and values are escaped, so that a stranger's text cannot start a line of its
+// own. The name of the logger is that of Salt's module which does what the
+// package of ours does that logs: log_granular_levels goes by it.
+//
+// log_file may be a socket of syslog: [Syslog].
 package saltlog
 
 import (
@@ -15,9 +17,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,7 +29,7 @@ import (
 const (
 	LevelGarbage  = slog.Level(-16)
 	LevelTrace    = slog.Level(-12)
-	LevelProfile  = slog.Level(-6)
+	LevelProfile  = slog.Level(-2)
 	LevelCritical = slog.Level(12)
 	LevelQuiet    = slog.Level(100)
 )
@@ -59,6 +58,8 @@ func levelName(l slog.Level) string {
 		return "WARNING"
 	case l >= slog.LevelInfo:
 		return "INFO"
+	case l >= LevelProfile:
+		return "PROFILE"
 	case l >= slog.LevelDebug:
 		return "DEBUG"
 	case l >= LevelTrace:
@@ -67,41 +68,47 @@ func levelName(l slog.Level) string {
 	return "GARBAGE"
 }
 
-// Sink is one place that lines go to.
+// Sink is one place that lines go to. Its Writer may be a *Syslog, which is told the level
+// of each line.
 type Sink struct {
 	Writer  io.Writer
 	Level   slog.Level
-	Format  string // Python's, e.g. log_fmt_logfile
+	Format  string // Python's, e.g. log_fmt_logfile; one that is wrong, or "", is Salt's default
 	DateFmt string // strftime's, e.g. log_datefmt_logfile
 }
 
 // Handler is a slog.Handler for Salt's format. It is safe for concurrent use.
 type Handler struct {
-	mu    *sync.Mutex
-	sinks []sink
-	name  string
-	attrs string
-	group string
+	mu       *sync.Mutex
+	sinks    []sink
+	name     string
+	granular granularLevels
+	jid      format // of %(jid)s
+	minion   format // of %(minion_id)s
+	attrs    string
+	ids      ids // among attrs
+	group    string
 }
+
+// ids are the values of attributes that have fields of their own.
+type ids struct{ jid, minion string }
 
 type sink struct {
 	Sink
-	date string // layout of time
+	format format
 }
 
-// New makes a handler. name is the logger that lines show ("salt.master").
+// New makes a handler. name is the logger of lines whose package has none of its own
+// ("salt.master").
 func New(name string, sinks ...Sink) *Handler {
 	h := &Handler{mu: &sync.Mutex{}, name: name}
 	for _, s := range sinks {
-		h.sinks = append(h.sinks, sink{s, layout(s.DateFmt)})
+		if s.DateFmt == "" {
+			s.DateFmt = DefaultFileDate
+		}
+		h.sinks = append(h.sinks, sink{s, compileOr(s.Format, DefaultFile)})
 	}
 	return h
-}
-
-// layout turns a strftime format into one of Go; unknown fields stay.
-func layout(strftime string) string {
-	return strings.NewReplacer("%Y", "2006", "%m", "01", "%d", "02", "%H", "15", "%M", "04", "%S", "05", "%y", "06",
-		"%b", "Jan", "%a", "Mon", "%z", "-0700", "%Z", "MST", "%I", "03", "%p", "PM", "%%", "%").Replace(strftime)
 }
 
 // Enabled implements slog.Handler.
@@ -115,6 +122,7 @@ func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	var b strings.Builder
 	for _, a := range attrs {
 		appendAttr(&b, h.group, a)
+		c.ids.note(a)
 	}
 	c.attrs += b.String()
 	return &c
@@ -129,21 +137,64 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 
 // Handle implements slog.Handler.
 func (h *Handler) Handle(_ context.Context, r slog.Record) error {
+	line := newLine(r, h.name)
+	if r.Level < h.granular.of(line.logger) {
+		return nil
+	}
+
 	var b strings.Builder
 	b.WriteString(escape(cut(r.Message, maxMessage)))
 	b.WriteString(h.attrs)
-	r.Attrs(func(a slog.Attr) bool { appendAttr(&b, h.group, a); return true })
-	message := b.String()
+	known := h.ids
+	r.Attrs(func(a slog.Attr) bool {
+		appendAttr(&b, h.group, a)
+		known.note(a)
+		return true
+	})
+	line.message = b.String()
+	line.jid = idText(h.jid, known.jid)
+	line.minion = idText(h.minion, known.minion)
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var errs []error
 	for _, s := range h.sinks {
 		if r.Level >= s.Level {
-			_, err := io.WriteString(s.Writer, s.line(h.name, r, message)+"\n")
-			errs = append(errs, err)
+			errs = append(errs, s.write(line))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// write writes one line to the sink.
+func (s sink) write(l *line) error {
+	text := s.format.apply(l, s.DateFmt)
+	if syslog, ok := s.Writer.(*Syslog); ok {
+		syslog.queue(l.level, text)
+		return nil
+	}
+	_, err := io.WriteString(s.Writer, text+"\n")
+	return err
+}
+
+// note keeps the value of an attribute that has a field of its own.
+func (i *ids) note(a slog.Attr) {
+	switch a.Key {
+	case "jid":
+		i.jid = a.Value.String()
+	case "minion":
+		i.minion = a.Value.String()
+	}
+}
+
+// idText is a value as its format has it; "" without a value (salt/_logging/impl.py
+// makeRecord).
+func idText(f format, id string) string {
+	if id == "" {
+		return ""
+	}
+	id = escape(cut(id, maxValue))
+	return f.apply(&line{jid: id, minion: id}, "")
 }
 
 func appendAttr(b *strings.Builder, group string, a slog.Attr) {
@@ -216,129 +267,4 @@ func escape(s string) string {
 	}
 	q := strconv.Quote(s)
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
-}
-
-// field is one %(name)… of a Python format.
-var field = regexp.MustCompile(`%\((\w+)\)(-?)(0?)(\d*)(?:\.\d+)?([sdf])`)
-
-func (s sink) line(name string, r slog.Record, message string) string {
-	return field.ReplaceAllStringFunc(s.Format, func(f string) string {
-		p := field.FindStringSubmatch(f)
-		var v string
-		switch p[1] {
-		case "asctime":
-			v = r.Time.Format(s.date)
-		case "msecs":
-			v = strconv.Itoa(r.Time.Nanosecond() / 1e6)
-		case "name":
-			v = name
-		case "levelname", "colorlevel":
-			v = levelName(r.Level)
-		case "process":
-			v = strconv.Itoa(os.Getpid())
-		case "processName":
-			v = "MainProcess"
-		case "message", "colormsg":
-			v = message
-		case "lineno":
-			v = "0"
-		default:
-			return ""
-		}
-		width, _ := strconv.Atoi(p[4])
-		for pad := width - len(v); pad > 0; pad-- {
-			switch {
-			case p[2] == "-":
-				v += " "
-			case p[3] == "0":
-				v = "0" + v
-			default:
-				v = " " + v
-			}
-		}
-		return v
-	})
-}
-
-// Output is how lines are written to a place, and which: Levels are names of levels,
-// of which the first that is not "" counts; without one it is warning.
-type Output struct {
-	Levels          []string
-	Format, DateFmt string // as in Sink
-}
-
-func (o Output) level() (slog.Level, error) {
-	for _, n := range o.Levels {
-		if n != "" {
-			return ParseLevel(n)
-		}
-	}
-	return slog.LevelWarn, nil
-}
-
-// Open makes the logger of a program with a console and a file. A path that is not
-// absolute is no file, as one at the level quiet is none: then the File is nil.
-func Open(name string, stderr io.Writer, console Output, path string, file Output) (*slog.Logger, *File, error) {
-	level, err := console.level()
-	if err != nil {
-		return nil, nil, err
-	}
-	sinks := []Sink{{stderr, level, console.Format, console.DateFmt}}
-	if level, err = file.level(); err != nil {
-		return nil, nil, err
-	}
-	var f *File
-	if filepath.IsAbs(path) && level < LevelQuiet {
-		if f, err = OpenFile(path); err != nil {
-			return nil, nil, err
-		}
-		sinks = append(sinks, Sink{f, level, file.Format, file.DateFmt})
-	}
-	return slog.New(New(name, sinks...)), f, nil
-}
-
-// File is a log file that can be opened anew after it was moved away.
-type File struct {
-	path string
-	mu   sync.Mutex
-	f    *os.File
-}
-
-// OpenFile opens a log file for appending, mode 0600 as Salt makes it, with
-// its folder.
-func OpenFile(path string) (*File, error) {
-	l := &File{path: path}
-	return l, l.Reopen()
-}
-
-// Reopen closes the file and opens the path again, for logrotate.
-func (l *File) Reopen() error {
-	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
-		return fmt.Errorf("create the folder of the log file: %w", err)
-	}
-	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("open the log file: %w", err)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.f != nil {
-		_ = l.f.Close()
-	}
-	l.f = f
-	return nil
-}
-
-// Write implements io.Writer.
-func (l *File) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.f.Write(b)
-}
-
-// Close closes the file.
-func (l *File) Close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.f.Close()
 }

@@ -11,11 +11,9 @@ import (
 	"time"
 )
 
-const format = "%(asctime)s,%(msecs)03d [%(name)-17s:%(lineno)-4d][%(levelname)-8s][%(process)d] %(message)s"
-
 func TestFormat(t *testing.T) {
 	var b strings.Builder
-	h := New("salt.master", Sink{&b, slog.LevelInfo, format, "%Y-%m-%d %H:%M:%S"})
+	h := New("salt.master", Sink{&b, slog.LevelInfo, DefaultFile, "%Y-%m-%d %H:%M:%S"})
 	r := slog.NewRecord(time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC), slog.LevelWarn, "minion signed in", 0)
 	r.AddAttrs(slog.String("minion", "web1"), slog.String("why", "two words"))
 	if err := h.WithAttrs([]slog.Attr{slog.Int("port", 4506)}).Handle(context.Background(), r); err != nil {
@@ -60,7 +58,7 @@ func TestAttack25LogInjection(t *testing.T) {
 
 func TestReopen(t *testing.T) {
 	p := filepath.Join(t.TempDir(), "log", "master")
-	f, err := OpenFile(p)
+	f, err := OpenFile(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,126 @@
+package saltlog
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+)
+
+// loggers are the modules of Salt that do what packages of ours do, by the beginning of the
+// package's path.
+var loggers = []struct{ pkg, logger string }{
+	{"saltern/master/cache", "salt.cache"},
+	{"saltern/master/cluster", "salt.cluster"},
+	{"saltern/master/conf", "salt.config"},
+	{"saltern/master/event", "salt.utils.event"},
+	{"saltern/master/internal/acl", "salt.acl"},
+	{"saltern/master/internal/auth", "salt.channel.server"},
+	{"saltern/master/internal/eauth", "salt.auth"},
+	{"saltern/master/internal/fileserver", "salt.fileserver"},
+	{"saltern/master/internal/git", "salt.utils.gitfs"},
+	{"saltern/master/internal/ldap", "salt.auth.ldap"},
+	{"saltern/master/internal/oidc", "salt.auth"},
+	{"saltern/master/internal/pillar", "salt.pillar"},
+	{"saltern/master/internal/reactor", "salt.utils.reactor"},
+	{"saltern/master/internal/schedule", "salt.utils.schedule"},
+	{"saltern/master/internal/userfile", "salt.auth.file"},
+	{"saltern/master/internal/wheel", "salt.wheel"},
+	{"saltern/master/jobs", "salt.utils.job"},
+	{"saltern/master/keys", "salt.key"},
+	{"saltern/master/pyfork", "salt.runner"},
+	{"saltern/master/pyhost", "salt.runner"},
+	{"saltern/master/pyrunner", "salt.runner"},
+	{"saltern/master/restapi", "salt.netapi.rest_cherrypy"},
+	{"saltern/master/runner", "salt.runner"},
+	{"saltern/master/zmtp", "salt.transport.zeromq"},
+}
+
+// loggerOf is the logger of a function, else that of the program.
+func loggerOf(function, program string) string {
+	for _, l := range loggers {
+		if strings.HasPrefix(function, l.pkg) {
+			return l.logger
+		}
+	}
+	return program
+}
+
+// granularLevels are the option log_granular_levels: the least level of loggers, and of what
+// is below them. They hold beside the levels of sinks (Python's logging.getEffectiveLevel).
+type granularLevels map[string]slog.Level
+
+// of is the least level of a logger: that of the nearest one above it.
+func (g granularLevels) of(logger string) slog.Level {
+	if len(g) == 0 {
+		return LevelGarbage
+	}
+	for {
+		if level, set := g[logger]; set {
+			return level
+		}
+		dot := strings.LastIndexByte(logger, '.')
+		if dot < 0 {
+			break
+		}
+		logger = logger[:dot]
+	}
+	if level, set := g[rootLogger]; set {
+		return level
+	}
+	return LevelGarbage
+}
+
+// rootLogger is the one above all.
+const rootLogger = "root"
+
+// set adds a level as an option has it: a name, or a number of Python's logging. "all" and 0
+// are those of the logger above.
+func (g granularLevels) set(logger string, level any) error {
+	if logger == "" {
+		logger = rootLogger
+	}
+	switch level := level.(type) {
+	case string:
+		l, err := ParseLevel(level)
+		if err != nil {
+			return fmt.Errorf("%.80s: %w", logger, err)
+		}
+		if strings.EqualFold(level, "all") {
+			return nil
+		}
+		g[logger] = l
+	case int64:
+		if level != 0 {
+			g[logger] = pythonLevel(level)
+		}
+	default:
+		return fmt.Errorf("%.80s: a level is a name or a number", logger)
+	}
+	return nil
+}
+
+// pythonLevel is the least of our levels that lines with at least a level of Python's have.
+func pythonLevel(n int64) slog.Level {
+	switch {
+	case n <= 1:
+		return LevelGarbage
+	case n <= 5:
+		return LevelTrace
+	case n <= 10:
+		return slog.LevelDebug
+	case n <= 15:
+		return LevelProfile
+	case n <= 20:
+		return slog.LevelInfo
+	case n <= 30:
+		return slog.LevelWarn
+	case n <= 40:
+		return slog.LevelError
+	case n <= 50:
+		return LevelCritical
+	}
+	return LevelQuiet
+}
+
+// CheckGranular reports what is wrong with an entry of log_granular_levels.
+func CheckGranular(logger string, level any) error { return granularLevels{}.set(logger, level) }

@@ -1,0 +1,370 @@
+package saltlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Bounds and times of a syslog.
+const (
+	maxWaiting  = 8192    // lines that wait for it
+	maxBytes    = 8 << 20 // of these lines
+	dialTimeout = 5 * time.Second
+	sendTimeout = 5 * time.Second
+	firstRetry  = 200 * time.Millisecond
+	lastRetry   = 10 * time.Second
+	flushFor    = time.Second // what waits at the end
+	syslogPort  = "514"
+)
+
+// facilities are those of Python's SysLogHandler, without LOG_.
+var facilities = map[string]int{
+	"KERN":     0,
+	"USER":     1,
+	"MAIL":     2,
+	"DAEMON":   3,
+	"AUTH":     4,
+	"SYSLOG":   5,
+	"LPR":      6,
+	"NEWS":     7,
+	"UUCP":     8,
+	"CRON":     9,
+	"AUTHPRIV": 10,
+	"FTP":      11,
+	"NTP":      12,
+	"SECURITY": 13,
+	"CONSOLE":  14,
+	"SOLCRON":  15,
+	"LOCAL0":   16,
+	"LOCAL1":   17,
+	"LOCAL2":   18,
+	"LOCAL3":   19,
+	"LOCAL4":   20,
+	"LOCAL5":   21,
+	"LOCAL6":   22,
+	"LOCAL7":   23,
+}
+
+// Address is where a syslog listens.
+type Address struct {
+	Networks []string // of package net, tried in this order
+	Address  string
+	Facility int
+	text     string // as configured
+}
+
+// ParseAddress reads a log file's name that is a URL of a syslog, as Salt does
+// (salt/_logging/impl.py setup_logfile_handler):
+//
+//	file:///dev/log  file:///dev/log/LOG_DAEMON  udp://host:port/LOG_USER  tcp://host
+//
+// It returns nil for the path of a file.
+func ParseAddress(name string) (*Address, error) {
+	scheme, _, isURL := strings.Cut(name, "://")
+	if !isURL || strings.ContainsAny(scheme, "/ ") {
+		return nil, nil
+	}
+	u, err := url.Parse(name)
+	if err != nil {
+		return nil, fmt.Errorf("%.200q is no URL of a syslog: %w", name, errors.Unwrap(err))
+	}
+	facility := strings.ToUpper(strings.TrimSuffix(path.Base(u.Path), path.Ext(u.Path)))
+	isFacility := strings.HasPrefix(facility, "LOG_")
+
+	a := &Address{text: name}
+	switch strings.ToLower(scheme) {
+	case "file":
+		a.Networks = []string{"unixgram", "unix"}
+		a.Address = path.Clean(u.Path)
+		if isFacility {
+			a.Address = path.Dir(a.Address)
+		} else {
+			facility = "LOG_USER"
+		}
+		if u.Host != "" || a.Address == "." || a.Address == "/" {
+			return nil, fmt.Errorf("%.200q names no socket: write file:///dev/log, with three slashes", name)
+		}
+	case "udp", "tcp":
+		if u.Hostname() == "" {
+			return nil, fmt.Errorf("%.200q names no host", name)
+		}
+		if port := u.Port(); port != "" {
+			if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+				return nil, fmt.Errorf("%.200q: %s is not a port", name, port)
+			}
+		}
+		a.Networks = []string{strings.ToLower(scheme)}
+		a.Address = net.JoinHostPort(u.Hostname(), orDefault(u.Port(), syslogPort))
+		if u.Path == "" {
+			facility = "LOG_USER"
+		}
+	default:
+		return nil, fmt.Errorf("%.200q: there are file://, udp:// and tcp:// for a syslog, and paths of files", name)
+	}
+
+	number, known := facilities[strings.TrimPrefix(facility, "LOG_")]
+	if !known || !strings.HasPrefix(facility, "LOG_") {
+		return nil, fmt.Errorf("%.200q: there is no facility %.40q; there are LOG_USER, LOG_DAEMON, LOG_LOCAL0 and others", name, facility)
+	}
+	a.Facility = number
+	return a, nil
+}
+
+func orDefault(text, preset string) string {
+	if text == "" {
+		return preset
+	}
+	return text
+}
+
+// Syslog sends lines to a syslog, in the form of Python's SysLogHandler: the priority, the
+// line, a NUL. It never blocks who logs: lines wait in a queue. While the syslog is away it is
+// dialled again; when the queue is full the newest line is dropped and counted, and a line
+// says how many these were. A line that a connection had taken when it broke may be lost.
+// It is safe for concurrent use.
+type Syslog struct {
+	to    Address
+	say   func(string) // writes a line where no syslog is needed
+	lines chan []byte
+	bytes atomic.Int64 // of what waits
+	lost  atomic.Int64 // lines
+	told  int64        // lost lines that a line has named; of the sender
+
+	stop   context.CancelFunc
+	closed atomic.Bool
+	done   sync.WaitGroup
+}
+
+// OpenSyslog starts to send. say is told when the syslog is away and when it is back. Close
+// ends it.
+func OpenSyslog(to *Address, say func(string)) *Syslog {
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Syslog{
+		to:    *to,
+		say:   say,
+		lines: make(chan []byte, maxWaiting),
+		stop:  stop,
+	}
+	s.done.Go(func() { s.send(ctx) })
+	return s
+}
+
+// Lost is how many lines were dropped until now.
+func (s *Syslog) Lost() int64 { return s.lost.Load() }
+
+// Write implements io.Writer: a line at the level error.
+func (s *Syslog) Write(b []byte) (int, error) {
+	s.queue(slog.LevelError, strings.TrimSuffix(string(b), "\n"))
+	return len(b), nil
+}
+
+// Reopen does nothing: a connection that breaks is dialled again.
+func (s *Syslog) Reopen() error { return nil }
+
+// Close sends what waits, for a second at most, and ends.
+func (s *Syslog) Close() error {
+	s.closed.Store(true)
+	s.stop()
+	s.done.Wait()
+	if rest := len(s.lines); rest > 0 {
+		s.lost.Add(int64(rest))
+	}
+	if n := s.Lost() - s.told; n > 0 {
+		s.say(fmt.Sprintf("%s was not reached at the end: %d lines are lost", s.to.text, n))
+	}
+	return nil
+}
+
+// queue has a line sent, or drops it.
+func (s *Syslog) queue(level slog.Level, text string) {
+	if s.closed.Load() {
+		s.lost.Add(1)
+		return
+	}
+	b := s.packet(level, text)
+	size := int64(len(b))
+	fits := s.bytes.Add(size) <= maxBytes
+	if fits {
+		select {
+		case s.lines <- b:
+			return
+		default:
+		}
+	}
+	s.bytes.Add(-size)
+	s.lost.Add(1)
+}
+
+// packet is a line as syslog reads it. Levels that Python does not know by name are warnings,
+// as with SysLogHandler.mapPriority.
+func (s *Syslog) packet(level slog.Level, text string) []byte {
+	severity := map[string]int{
+		"CRITICAL": 2,
+		"ERROR":    3,
+		"WARNING":  4,
+		"INFO":     6,
+		"DEBUG":    7,
+	}[levelName(level)]
+	if severity == 0 {
+		severity = 4
+	}
+	return fmt.Appendf(nil, "<%d>%s\x00", s.to.Facility<<3|severity, text)
+}
+
+// send sends lines until ctx ends, and then what waits.
+func (s *Syslog) send(ctx context.Context) {
+	var conn *connection
+	defer func() { conn.close() }()
+	for {
+		var b []byte
+		select {
+		case b = <-s.lines:
+		case <-ctx.Done():
+			s.flush(conn)
+			return
+		}
+		sent := false
+		if conn, sent = s.deliver(ctx, conn, b); !sent { // ctx has ended
+			s.lost.Add(1)
+		}
+		s.bytes.Add(-int64(len(b)))
+		if sent {
+			s.tellLost(conn)
+		}
+	}
+}
+
+// deliver sends one line, however often it must dial. It reports false when ctx ended before.
+func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*connection, bool) {
+	away := false
+	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
+		var err error
+		if conn == nil {
+			conn, err = s.dial(ctx)
+		}
+		if err == nil {
+			err = conn.send(b)
+		}
+		if errors.Is(err, syscall.EMSGSIZE) { // no retry helps
+			s.lost.Add(1)
+			err = nil
+		}
+		if err == nil {
+			if away {
+				s.say(s.to.text + " is back")
+			}
+			return conn, true
+		}
+
+		conn.close()
+		conn = nil
+		if !away {
+			away = true
+			s.say(fmt.Sprintf("%s is away, lines wait for it: %v", s.to.text, err))
+		}
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+// tellLost sends a line about lines that were lost since the last one about that.
+func (s *Syslog) tellLost(conn *connection) {
+	lost := s.lost.Load()
+	if lost == s.told {
+		return
+	}
+	text := fmt.Sprintf("%d lines of this log are lost: too many waited for the syslog", lost-s.told)
+	if conn.send(s.packet(slog.LevelWarn, text)) == nil {
+		s.told = lost
+	}
+}
+
+// flush sends what waits, once, for a bounded time.
+func (s *Syslog) flush(conn *connection) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushFor)
+	defer cancel()
+	for len(s.lines) > 0 && ctx.Err() == nil {
+		if conn == nil {
+			var err error
+			if conn, err = s.dial(ctx); err != nil {
+				return
+			}
+			defer conn.close()
+		}
+		if conn.send(<-s.lines) != nil {
+			s.lost.Add(1)
+			return
+		}
+	}
+}
+
+func (s *Syslog) dial(ctx context.Context) (*connection, error) {
+	var errs []error
+	for _, network := range s.to.Networks {
+		d := net.Dialer{Timeout: dialTimeout}
+		c, err := d.DialContext(ctx, network, s.to.Address)
+		if err == nil {
+			return connect(c, network), nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errs[len(errs)-1]
+}
+
+// connection is one to a syslog. A nil connection can be closed.
+type connection struct {
+	net.Conn
+	packets bool
+	reader  sync.WaitGroup
+}
+
+// connect takes a connection. Of one that is a stream the other end's closing is noticed at
+// once, for a send would succeed once more.
+func connect(c net.Conn, network string) *connection {
+	conn := &connection{Conn: c, packets: network == "udp" || network == "unixgram"}
+	if !conn.packets {
+		conn.reader.Go(func() {
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		})
+	}
+	return conn
+}
+
+func (c *connection) send(b []byte) error {
+	if err := c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return fmt.Errorf("set a deadline: %w", err)
+	}
+	_, err := c.Write(b)
+	if c.packets && errors.Is(err, syscall.ECONNREFUSED) && c.RemoteAddr().Network() == "udp" {
+		_, err = c.Write(b) // the refusal was of the packet before
+	}
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("send a line: %w", err)
+	}
+	return err
+}
+
+func (c *connection) close() {
+	if c == nil {
+		return
+	}
+	_ = c.Close()
+	c.reader.Wait()
+}
