@@ -134,7 +134,7 @@ func New(cfg Config) (*Life, error) {
 		n.records.peers = n.member.Peers
 		n.heads.key, n.heads.others = n.member.Key(), n.member.Heads
 		n.system.member, n.upgrades.member = n.rolls.member, n.rolls.member
-		n.virtual = &virtual{children: c, member: n.member, document: n.observer.Document, heard: n.observer.Heard,
+		n.virtual = &virtual{children: c, member: n.member, document: n.observer.Document, balancer: n.balancer.admin,
 			restart: func() error { return n.manager.Restart(status.VirtualService) }}
 	}
 	if n.backups, err = newBackups(c, n.observer.Document); err != nil {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/lbproxy"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/observe"
@@ -27,6 +28,7 @@ const (
 	// supervisor hangs.
 	staleStatus = 10 * time.Second
 	vipLook     = 5 * time.Second // at interfaces and the table
+	frontTakes  = time.Second     // for the load balancer to say when it heard somebody
 )
 
 // virtual keeps this node ready to have the cluster's virtual address.
@@ -35,8 +37,8 @@ type virtual struct {
 	daemon   *vip.Daemon
 	member   *member.Member
 	document func() status.Document
-	heard    func() time.Time // when a client of another machine was last heard
-	restart  func() error     // of the service
+	balancer *lbproxy.Client
+	restart  func() error // of the service
 
 	hearingMu sync.Mutex
 	hearing   hearing
@@ -198,13 +200,26 @@ func (v *virtual) Fit() error {
 	if err := fit(v.document(), now); err != nil {
 		return err
 	}
-	others, last := v.member.Heard()
-	if at := v.heard(); at.After(last) {
-		last = at
-	}
+	others, nodes := v.member.Heard()
 	v.hearingMu.Lock()
 	defer v.hearingMu.Unlock()
-	return v.hearing.fit(vip.Held(v.address()), others, last, now)
+	heard := lastHeard{nodes: nodes, front: v.hearing.last.front}
+	if others > 0 && now.Sub(nodes) >= hearEvery {
+		heard.front = v.heardAtFront()
+	}
+	return v.hearing.fit(vip.Held(v.address()), others, heard, v.Now())
+}
+
+// heardAtFront returns when a client of another machine was last heard at the front. A load balancer
+// that does not answer is no sign of deafness: that minions are not served is found otherwise.
+func (v *virtual) heardAtFront() time.Time {
+	ctx, cancel := context.WithTimeout(context.Background(), frontTakes)
+	defer cancel()
+	st, err := v.balancer.Status(ctx)
+	if err != nil {
+		return v.Now()
+	}
+	return st.Heard
 }
 
 // fit tells from a node's status whether it may have the virtual address: it

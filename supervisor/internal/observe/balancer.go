@@ -27,8 +27,7 @@ type balancerFacts struct {
 	// unwell are those that say of themselves that they can keep no jobs, and why. While no
 	// other is up, minions are sent to them nevertheless.
 	unwell  map[string]string
-	heard   time.Time // when a client of another machine last sent something
-	limited string    // the source that was refused most, "" for none
+	limited string // the source that was refused most, "" for none
 	api     *apiFront
 }
 
@@ -52,7 +51,7 @@ func askBalancer(ctx context.Context, c *lbproxy.Client) (*balancerFacts, error)
 // fromBalancer picks what the node's status needs. A backend counts as up
 // when it is up on all of its ports.
 func fromBalancer(st lbproxy.Status) *balancerFacts {
-	f := &balancerFacts{backends: len(st.Backends), fdBudget: st.FDs.Budget, fdFree: st.FDs.Free, heard: st.Heard, down: map[string]string{}, unwell: map[string]string{}}
+	f := &balancerFacts{backends: len(st.Backends), fdBudget: st.FDs.Budget, fdFree: st.FDs.Free, down: map[string]string{}, unwell: map[string]string{}}
 	var why []string
 	for _, b := range st.Backends {
 		up, down, unwell := len(b.Ports) > 0, "", ""

@@ -52,7 +52,6 @@ type Observer struct {
 	events *history.Recorder
 	course *history.Course
 	doc    atomic.Pointer[status.Document]
-	heard  atomic.Pointer[time.Time]
 	ready  bool // READY=1 was sent; Run's alone
 
 	mu       sync.Mutex
@@ -72,14 +71,6 @@ func New(cfg Config) *Observer {
 
 // Document is the newest status.
 func (o *Observer) Document() status.Document { return *o.doc.Load() }
-
-// Heard returns when a client of another machine was last heard at the front; zero: never.
-func (o *Observer) Heard() time.Time {
-	if at := o.heard.Load(); at != nil {
-		return *at
-	}
-	return time.Time{}
-}
 
 // Serving reports whether minions are answered.
 func (o *Observer) Serving() bool { return o.doc.Load().ServingSince != nil }
@@ -118,9 +109,6 @@ func (o *Observer) Run(ctx context.Context) {
 		f := o.look(ctx)
 		d := o.compose(f)
 		o.doc.Store(&d)
-		if f.balancer != nil && !f.balancer.heard.IsZero() {
-			o.heard.Store(&f.balancer.heard)
-		}
 		o.notify(d)
 		o.events.Note(d)
 		o.course.Note(sample(f, d))

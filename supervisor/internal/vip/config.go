@@ -16,7 +16,11 @@ import (
 // announcements; one that says itself that it is unfit is replaced within two
 // checks.
 const (
-	checkEvery = 2 * time.Second
+	// CheckEvery is how often keepalived asks whether this node is fit, Fall how many answers in
+	// a row that say no make it give the address up.
+	CheckEvery = 2 * time.Second
+	Fall       = 2
+
 	checkTakes = 5 * time.Second
 )
 
@@ -69,7 +73,7 @@ vrrp_script fit {
     script "{{.Check}}"
     interval {{.Every}}
     timeout {{.Takes}}
-    fall 2
+    fall {{.Fall}}
     rise 1
     init_fail
 }
@@ -126,7 +130,7 @@ func Render(c Config) ([]byte, error) {
 			return nil, fmt.Errorf("virtual address: %q cannot be written into keepalived's configuration", w)
 		}
 	}
-	d := map[string]any{"Node": c.Node, "Check": strings.Join(c.Check, " "), "Every": int(checkEvery.Seconds()), "Takes": int(checkTakes.Seconds()),
+	d := map[string]any{"Node": c.Node, "Check": strings.Join(c.Check, " "), "Every": int(CheckEvery.Seconds()), "Fall": Fall, "Takes": int(checkTakes.Seconds()),
 		"Interface": c.Where.Interface, "Device": c.Where.Device, "ID": routerID(c.Cluster), "Priority": priority(c.Rank), "Own": c.Own, "Peers": c.Peers,
 		"Virtual": c.Virtual, "Bits": c.Virtual.BitLen(), "Version": 2, "Password": password(c.Cluster)}
 	if c.Virtual.Is6() { // RFC 5798 has no passwords
