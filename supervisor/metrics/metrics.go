@@ -35,7 +35,7 @@ func write(w io.Writer, d status.Document) error {
 		p.Single("saltern_serving", "gauge", "1 while minions can work with this node.", truth(serving(d)))
 	}
 	p.Single("saltern_start_time_seconds", "gauge", "When the supervisor started.", seconds(d.Started))
-	if d.ServingSince != nil && !d.Arbiter() {
+	if d.Serves() && !d.Arbiter() {
 		p.Single("saltern_serving_since_seconds", "gauge", "Since when this node serves.", seconds(*d.ServingSince))
 	}
 	p.problems(d)
@@ -52,7 +52,7 @@ func write(w io.Writer, d status.Document) error {
 
 // serving is the answer of /readyz.
 func serving(d status.Document) bool {
-	return (d.Health == status.Healthy || d.Health == status.Degraded) && !d.Arbiter() && d.Setup != status.SetupDraining && d.Setup != status.SetupRemoved
+	return d.Serves() && !d.Arbiter() && d.Setup != status.SetupDraining && d.Setup != status.SetupRemoved
 }
 
 func (p *page) problems(d status.Document) {

@@ -113,7 +113,8 @@ func TestServe(t *testing.T) {
 		{status.Healthy, status.SetupReady, 200}, {status.Degraded, status.SetupDegraded, 200}, {status.NotServing, status.SetupReady, 503},
 		{status.Unconfigured, status.SetupNew, 503}, {status.Healthy, status.SetupDraining, 503}, {"", "", 503},
 	} {
-		d = status.Document{Health: tt.health, Setup: tt.setup}
+		since := time.Unix(1_800_000_000, 0)
+		d = status.Document{Health: tt.health, Setup: tt.setup, ServingSince: &since}
 		if code, text := get(t, base+"/readyz"); code != tt.code {
 			t.Errorf("%s %s: %d %s", tt.health, tt.setup, code, text)
 		}

@@ -459,6 +459,12 @@ func ofMaster(p Problem) bool {
 	return p.Severity == Fatal && slices.Contains([]Code{MasterDown, MasterConfig, MasterSilent, ReturnsNotKept, KeyUnreadable, PortInUse, PortRefused, ProgramMissing, AccountMissing}, p.Code)
 }
 
+// Serves reports whether minions can work with this node: it answers, and no problem says otherwise. All
+// that calls a node ready, serving or well asks this.
+func (d Document) Serves() bool {
+	return d.ServingSince != nil && (d.Health == Healthy || d.Health == Degraded)
+}
+
 // ServedElsewhere is Worst for a node whose minions are answered, by the
 // masters of other nodes if not by its own: what is wrong with its own one
 // alone degrades it then.

@@ -145,7 +145,7 @@ func (t *wording) answer(step *SetupStep) string {
 	case n > 1:
 		parts = append(parts, fmt.Sprintf("(%d nodes)", n))
 	}
-	if d.ServingSince != nil && d.Health != NotServing {
+	if d.Serves() {
 		words := "serving"
 		if d.Arbiter() {
 			words = "arbiter, at work"

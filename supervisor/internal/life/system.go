@@ -74,7 +74,7 @@ func (s *system) State(context.Context) (rollout.State, error) {
 		return rollout.State{}, err
 	}
 	d := s.document()
-	out := rollout.State{Serving: d.ServingSince != nil}
+	out := rollout.State{Serving: d.Serves()}
 	if d.Minions.Connected != nil {
 		out.Minions = *d.Minions.Connected
 	}

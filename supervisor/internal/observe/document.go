@@ -92,7 +92,7 @@ func (o *Observer) compose(f facts) status.Document {
 		d.Front.Addresses = slices.DeleteFunc(d.Front.Addresses, func(a string) bool { return a == entry })
 	}
 	d.Console = reached(f.Console, entry)
-	serves := serving && d.Health != status.NotServing
+	serves := d.Serves()
 	if serves && !o.cfg.Settings.Arbiter && d.Minions.Accepted+d.Minions.Pending == 0 {
 		d.Next = "point minions here: master: " + entry + "; then: applianced keys"
 	} else if serves && d.Minions.Pending > 0 {
@@ -148,7 +148,7 @@ func summary(f facts, d status.Document) status.Node {
 		s.State = "stopping"
 	case f.Setup == status.SetupRemoved:
 		s.State = "removed"
-	case d.ServingSince != nil:
+	case d.Serves():
 		s.State = "ready"
 	case slices.ContainsFunc(d.Problems, func(p status.Problem) bool { return p.Severity == status.Fatal }):
 		s.State = "not serving"

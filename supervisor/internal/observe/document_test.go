@@ -212,8 +212,13 @@ func TestScenarios(t *testing.T) {
 			o.compose(f)
 			clock = now.Add(time.Minute) // long enough to be shown
 			f.now = clock
+			d := o.compose(f)
+			// What is called ready in the table of nodes, by metrics and by others is what health says.
+			if ready := d.Nodes[0].State == "ready"; ready != d.Serves() {
+				t.Errorf("health is %s, and the node %s", d.Health, d.Nodes[0].State)
+			}
 			var b bytes.Buffer
-			if err := status.WriteText(&b, o.compose(f)); err != nil {
+			if err := status.WriteText(&b, d); err != nil {
 				t.Fatal(err)
 			}
 			if i := strings.IndexFunc(b.String(), func(r rune) bool { return r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 }); i >= 0 {
