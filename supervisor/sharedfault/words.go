@@ -13,14 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
-
-// away are what a file system says whose servers are away, or whose client has died.
-var away = []error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.ECONNABORTED, unix.ECONNRESET, unix.ECONNREFUSED, unix.ETIMEDOUT, unix.EHOSTDOWN, unix.EHOSTUNREACH,
-	unix.ENETUNREACH, unix.ENODEV, unix.ENXIO, unix.EBADFD}
 
 // Words returns what is to be said of an error that comes from the shared storage of a
 // node with these settings; false: it has another cause. Whether something was changed
@@ -43,16 +40,16 @@ func Words(err error, s *settings.Settings) (text string, is bool) {
 		return "", false
 	}
 
-	switch {
-	case isAny(err, away):
+	switch fault := probe.FaultOfDisk(err); {
+	case fault == probe.ServerAway, fault == probe.DiskFails:
 		return say("does not answer", code)
-	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
+	case fault == probe.DiskIsFull, fault == probe.QuotaIsUsed:
 		if s.OnVolume() {
 			code = status.VolumeFull
 		}
 		next = "make room there"
 		return say("is full", code)
-	case errors.Is(err, unix.EROFS):
+	case fault == probe.DiskReadOnly:
 		if s.OnVolume() {
 			code = status.VolumeNoQuorum
 		}
@@ -66,15 +63,6 @@ func Words(err error, s *settings.Settings) (text string, is bool) {
 		return say("is not there", code)
 	}
 	return "", false
-}
-
-func isAny(err error, list []error) bool {
-	for _, e := range list {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
 }
 
 // paths are the files that an error names.

@@ -33,12 +33,14 @@ func fromLastLine(i service.Info) []status.Finding {
 // be listened on, or of a disk. false: it is neither.
 func errnoFinding(child, line string) (f status.Finding, ok bool) {
 	errno := errnoIn(strings.ToLower(line))
-	listens := errno == syscall.EADDRINUSE || errno == syscall.EADDRNOTAVAIL || strings.Contains(line, "bind:") || strings.Contains(line, "listen ")
+	ofAddress := errno == syscall.EADDRINUSE || errno == syscall.EADDRNOTAVAIL
+	address := wordIn(line, child, isAddress)
+	listened := address != child && (strings.Contains(line, "bind:") || strings.Contains(line, "listen "))
 	switch {
 	case errno == 0:
 		return f, false
-	case listens:
-		return probe.PortFinding(wordIn(line, child, isAddress), errno), true
+	case ofAddress, listened && probe.IsOfListening(errno):
+		return probe.PortFinding(address, errno), true
 	case probe.IsOfDisk(errno):
 		return probe.FileFinding(wordIn(line, child, func(word string) bool { return strings.HasPrefix(word, "/") }), errno), true
 	}

@@ -177,7 +177,11 @@ func enterNetwork(t *testing.T) {
 
 // TestIsOfDisk: what is of a disk is explained as such.
 func TestIsOfDisk(t *testing.T) {
-	for _, errno := range diskErrnos() {
+	var all []syscall.Errno
+	for _, row := range diskErrnos() {
+		all = append(all, row.errnos...)
+	}
+	for _, errno := range all {
 		if err := (&fs.PathError{Op: "read", Path: "/x", Err: errno}); !IsOfDisk(err) || DiskCause(err) == err.Error() {
 			t.Errorf("%v: %q", errno, DiskCause(err))
 		}

@@ -1,0 +1,112 @@
+package probe
+
+import (
+	"errors"
+	"slices"
+	"syscall"
+)
+
+// DiskFault is what an errno of a file says about the disk below it.
+type DiskFault int
+
+// The faults of disks; NoDiskFault: the errno is about something else.
+const (
+	NoDiskFault DiskFault = iota
+	DiskFails
+	DiskReadOnly
+	DiskIsFull
+	QuotaIsUsed
+	DiskForbids
+	DiskMisplaced
+	ServerAway
+)
+
+// diskErrno are the errnos of one fault, and its explanation.
+type diskErrno struct {
+	fault         DiskFault
+	errnos        []syscall.Errno
+	alsoElsewhere []syscall.Errno
+	text          string
+}
+
+// diskErrnos is the one table of errnos of files: who judges an error of a disk asks it. Those that are
+// alsoElsewhere speak of sockets and of single files as well: alone they say nothing of a disk.
+func diskErrnos() []diskErrno {
+	return []diskErrno{
+		{
+			fault:         DiskFails,
+			errnos:        []syscall.Errno{syscall.EIO, syscall.ENXIO, syscall.EUCLEAN},
+			alsoElsewhere: []syscall.Errno{syscall.ENODEV},
+			text:          "the disk, or the way to it, fails, or its file system has shut down after an error; the kernel says more: journalctl -k",
+		},
+		{
+			fault:  DiskReadOnly,
+			errnos: []syscall.Errno{syscall.EROFS},
+			text:   "it is mounted so, or the kernel has stopped all writes after an error of the disk: journalctl -k",
+		},
+		{
+			fault:  DiskIsFull,
+			errnos: []syscall.Errno{syscall.ENOSPC},
+			text:   "a new file finds no room, whatever is said to be free: look at df -i, too, and at a thin pool below",
+		},
+		{
+			fault:  QuotaIsUsed,
+			errnos: []syscall.Errno{syscall.EDQUOT},
+			text:   "the quota of the account or the project is used up; the disk itself may have room",
+		},
+		{
+			fault:         DiskForbids,
+			alsoElsewhere: []syscall.Errno{syscall.EACCES, syscall.EPERM},
+			text:          "owner, mode or attributes (lsattr) of the folder forbid it, or what confines the service",
+		},
+		{
+			fault:         DiskMisplaced,
+			alsoElsewhere: []syscall.Errno{syscall.ENOTDIR, syscall.ELOOP, syscall.EISDIR},
+			text:          "something else lies where the folder belongs",
+		},
+		{
+			fault:  ServerAway,
+			errnos: []syscall.Errno{syscall.ESTALE, syscall.ENOTCONN, syscall.ESHUTDOWN, syscall.EREMOTEIO},
+			alsoElsewhere: []syscall.Errno{
+				syscall.ECONNABORTED, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
+				syscall.ENETUNREACH, syscall.ETIMEDOUT, syscall.EBADFD,
+			},
+			text: "whoever serves this file system has gone away; it has to be mounted anew",
+		},
+	}
+}
+
+// FaultOfDisk returns what an error of a file says about its disk.
+func FaultOfDisk(err error) DiskFault {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		return NoDiskFault
+	}
+	for _, row := range diskErrnos() {
+		if slices.Contains(row.errnos, errno) || slices.Contains(row.alsoElsewhere, errno) {
+			return row.fault
+		}
+	}
+	return NoDiskFault
+}
+
+// IsOfDisk reports whether err is about a disk or its file system, whatever was done there, and
+// not about the file.
+func IsOfDisk(err error) bool {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		return false
+	}
+	for _, row := range diskErrnos() {
+		if slices.Contains(row.errnos, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsOfListening reports whether err is an errno of bind and listen that is explained.
+func IsOfListening(err error) bool {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	return ok && slices.ContainsFunc(listenExplanations(), func(e explanation) bool { return slices.Contains(e.errnos, errno) })
+}
