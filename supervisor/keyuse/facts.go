@@ -88,6 +88,9 @@ const MaxSpeaker = 512
 type Speaker struct {
 	// Life is the running start of its supervisor.
 	Life string
+	// Beat is drawn anew every [BeatEvery], and Before is the one before it. A machine whose memory was copied
+	// while it ran has its original's Life, and what each of the two draws next is its own. "": of a version before.
+	Beat, Before string
 	// Held tells that the machine has the address that the table of nodes has for the node.
 	Held  bool
 	Facts Facts
@@ -96,6 +99,10 @@ type Speaker struct {
 // String is the speaker as a header has it.
 func (s Speaker) String() string {
 	values := url.Values{"life": {s.Life}}
+	if s.Beat != "" {
+		values.Set("beat", s.Beat)
+		values.Set("before", s.Before)
+	}
 	if s.Held {
 		values.Set("held", "yes")
 	}
@@ -122,9 +129,11 @@ func ParseSpeaker(text string) (Speaker, error) {
 	}
 
 	s := Speaker{
-		Life:  values.Get("life"),
-		Held:  values.Get("held") == "yes",
-		Facts: Facts{},
+		Life:   values.Get("life"),
+		Beat:   values.Get("beat"),
+		Before: values.Get("before"),
+		Held:   values.Get("held") == "yes",
+		Facts:  Facts{},
 	}
 	for _, kind := range kinds() {
 		if fact := values.Get(string(kind)); fact != "" {
@@ -133,6 +142,11 @@ func ParseSpeaker(text string) (Speaker, error) {
 	}
 	if !lifeForm.MatchString(s.Life) {
 		return Speaker{}, fmt.Errorf("use of a key: start %.40q is no id", s.Life)
+	}
+	for _, beat := range []string{s.Beat, s.Before} {
+		if beat != "" && !lifeForm.MatchString(beat) {
+			return Speaker{}, fmt.Errorf("use of a key: beat %.40q is no id", beat)
+		}
 	}
 	return s, s.Facts.Check()
 }

@@ -27,7 +27,7 @@ type host struct {
 func (h host) asks(l *Ledger, at time.Time) (may bool) {
 	l.Note(certificate, Speaker{Life: h.life, Held: h.held, Facts: h.facts}, h.source, at)
 	r, strange := l.Report(certificate, at)
-	m, _ := r.Of(h.life)
+	m, _ := r.Of(h.life, h.held)
 	return !strange || m.May
 }
 

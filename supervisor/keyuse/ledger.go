@@ -13,6 +13,9 @@ const (
 	maxUses = 4
 	// maxTurns bounds the turns that are remembered. Overflow policy: the oldest is forgotten.
 	maxTurns = 16
+	// maxBeats bounds the beats that are known to be over. Overflow policy: the oldest is forgotten; a request that
+	// has waited for longer than that counts as another machine's.
+	maxBeats = 32
 	// maxKeys bounds the keys: all nodes of a table. Overflow policy: a further one is not
 	// noted; [Ledger.Keep] makes room.
 	maxKeys = 128
@@ -31,6 +34,8 @@ type key struct {
 	all  turns // of all machines
 	held turns // of those with the node's address
 
+	over []string // beats after which their machines have drawn the next one, the oldest first
+
 	known Facts // of the machine that may act for the node when there are two
 	facts Facts // of the newest request from the node's address
 	since time.Time
@@ -44,7 +49,7 @@ type use struct {
 	last    time.Time
 }
 
-// turns are those in which a life spoke again after another one had.
+// turns are those in which a life, with its beat, spoke again after another one had.
 type turns struct {
 	speaking string    // the life whose turn it is
 	since    time.Time // when that was heard first
@@ -68,6 +73,13 @@ func (t *turns) note(life string, first, now time.Time) {
 	if again {
 		t.taken = append(t.taken, turn{life, now})
 		t.taken = t.taken[max(0, len(t.taken)-maxTurns):]
+	}
+}
+
+// rename has the life whose turn it is go on under another name.
+func (t *turns) rename(from, to string) {
+	if t.speaking == from {
+		t.speaking = to
 	}
 }
 
@@ -121,10 +133,12 @@ func (l *Ledger) Note(certificate string, s Speaker, source string, now time.Tim
 
 func (k *key) note(s Speaker, source string, now time.Time) {
 	k.uses = slices.DeleteFunc(k.uses, func(u use) bool { return now.Sub(u.last) > recent })
-	spoken := use{s, source, now, now}
-	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.Life == s.Life })
+	if s.Beat != "" && slices.Contains(k.over, s.Beat) {
+		return // it was late, or comes from a copy that will draw a beat of its own
+	}
+	spoken := use{s, source, k.first(s, now), now}
+	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turn() == s.turn() })
 	if i >= 0 {
-		spoken.first = k.uses[i].first
 		k.uses[i] = spoken
 	} else {
 		k.uses = append(k.uses, spoken)
@@ -132,11 +146,40 @@ func (k *key) note(s Speaker, source string, now time.Time) {
 		k.uses = k.uses[:min(len(k.uses), maxUses)]
 	}
 
-	k.all.note(s.Life, spoken.first, now)
+	k.all.note(s.turn(), spoken.first, now)
 	if s.Held {
-		k.held.note(s.Life, spoken.first, now)
+		k.held.note(s.turn(), spoken.first, now)
 	}
 }
+
+// first returns when the machine that speaks was heard first, be it with the beat before this one, which is over
+// then. What goes on with a beat that was over already is another machine, heard first now.
+func (k *key) first(s Speaker, now time.Time) time.Time {
+	for _, u := range k.uses {
+		if u.speaker.turn() == s.turn() {
+			return u.first
+		}
+	}
+	if s.Before == "" || slices.Contains(k.over, s.Before) {
+		return now
+	}
+
+	k.over = append(k.over, s.Before)
+	k.over = k.over[max(0, len(k.over)-maxBeats):]
+	before := Speaker{Life: s.Life, Beat: s.Before}.turn()
+	k.all.rename(before, s.turn())
+	k.held.rename(before, s.turn())
+	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turn() == before })
+	if i < 0 {
+		return now
+	}
+	first := k.uses[i].first
+	k.uses = slices.Delete(k.uses, i, i+1)
+	return first
+}
+
+// turn is the name under which a machine takes turns with another one.
+func (s Speaker) turn() string { return s.Life + s.Beat }
 
 // learn notes how long a machine has been alone with the key at the node's address, and
 // reports whether its facts have become those that are known.

@@ -67,13 +67,16 @@ func judge(certificate string, uses []use, two, twoHeld bool, known Facts) (Repo
 	return r, strange
 }
 
-// Of returns the machine with that life.
-func (r Report) Of(life string) (Machine, bool) {
-	i := slices.IndexFunc(r.Machines, func(m Machine) bool { return m.Life == life })
-	if i < 0 {
-		return Machine{}, false
+// Of returns the machine with that life. A copy of its memory has the same one: if one of the two has
+// the node's address and the other has not, held tells which is meant.
+func (r Report) Of(life string, held bool) (found Machine, ok bool) {
+	for _, m := range r.Machines {
+		if m.Life == life && (!ok || m.Held == held) {
+			found = m
+			ok = true
+		}
 	}
-	return r.Machines[i], true
+	return found, ok
 }
 
 // Decided reports whether one of the machines may act for the node.

@@ -19,6 +19,10 @@ const (
 	learnAfter = time.Minute
 	adoptAfter = 10 * time.Minute
 
+	// BeatEvery is how often a machine draws an id that a copy of its memory does not have: well
+	// within the time for which what was heard counts.
+	BeatEvery = 10 * time.Second
+
 	// SettledAfter is how long a machine runs before it takes itself out of its cluster:
 	// until then the others have found out whether there is another one. Each asks every two
 	// seconds.

@@ -2,6 +2,9 @@ package member
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -52,6 +55,9 @@ type keyWatch struct {
 
 	mu        sync.Mutex
 	held      bool // this machine has the node's address
+	beat      string
+	before    string // the beat before that
+	drawn     time.Time
 	looked    time.Time
 	asked     time.Time
 	announced time.Time
@@ -91,6 +97,7 @@ func newKeyWatch(cfg Config, id *nodeapi.Identity, life string, keeper *nodes.Ke
 	k.id = id.Speaking(k.speaker)
 	machine := probe.LookAtMachine("/", cfg.Settings.DataDir, cfg.Settings.Peering.Address)
 	k.facts = machine.Facts(id.Hash)
+	k.draw(cfg.Now())
 	k.lookAtAddress(cfg.Now())
 	return k
 }
@@ -105,13 +112,20 @@ func (k *keyWatch) self() (nodes.Node, bool) {
 func (k *keyWatch) speaker() keyuse.Speaker {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return keyuse.Speaker{Life: k.life, Held: k.held, Facts: k.facts}
+	return keyuse.Speaker{
+		Life:   k.life,
+		Beat:   k.beat,
+		Before: k.before,
+		Held:   k.held,
+		Facts:  k.facts,
+	}
 }
 
 // reconcile is called again and again, by one goroutine.
 func (k *keyWatch) reconcile(ctx context.Context) {
 	now := k.cfg.Now()
 	k.lookAtAddress(now)
+	k.draw(now)
 	self, there := k.self()
 	if there {
 		k.ledger.Note(self.Certificate, k.speaker(), self.Address, now)
@@ -134,6 +148,21 @@ func (k *keyWatch) reconcile(ctx context.Context) {
 	if due {
 		k.asking.Start(func() { k.askOwn(ctx, self) })
 	}
+}
+
+// draw draws the next beat when it is time. The time is part of it: two copies of a memory may have the same
+// random numbers ahead of them.
+func (k *keyWatch) draw(now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	passed := now.Sub(k.drawn)
+	if !k.drawn.IsZero() && passed >= 0 && passed < keyuse.BeatEvery {
+		return
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", rand.Text(), time.Now().UnixNano()))
+	k.before = k.beat
+	k.beat = hex.EncodeToString(sum[:8])
+	k.drawn = now
 }
 
 // lookAtAddress finds out whether this machine has the node's address. What cannot be told
@@ -225,7 +254,7 @@ func (k *keyWatch) used(n nodes.Node, s keyuse.Speaker, source string) string {
 	if !strange {
 		return ""
 	}
-	if m, ok := report.Of(s.Life); ok && m.May {
+	if m, ok := report.Of(s.Life, s.Held); ok && m.May {
 		return ""
 	}
 	return report.Text(n.Name, n.Address)
@@ -320,7 +349,7 @@ func (k *keyWatch) standing() standing {
 	var undecided standing
 	may := false
 	for _, r := range k.known(k.id.Hash) {
-		mine, ok := r.Of(k.life)
+		mine, ok := r.Of(k.life, true)
 		switch {
 		case !ok:
 		case mine.May:
@@ -340,7 +369,7 @@ func (k *keyWatch) standing() standing {
 // ofCopy reports whether a report about this node's key speaks for this machine as a copy:
 // there is another one, or the node has other hardware.
 func (k *keyWatch) ofCopy(r keyuse.Report) bool {
-	mine, _ := r.Of(k.life)
+	mine, _ := r.Of(k.life, false)
 	return r.Two || mine.Likeness == keyuse.Other
 }
 

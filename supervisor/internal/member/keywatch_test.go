@@ -259,6 +259,31 @@ func TestCloneAtTheAddress(t *testing.T) {
 	}
 }
 
+// TestCopyOfRunningMemory: a machine that goes on with the memory of a node has its start, its facts and its
+// address, and is noticed all the same; neither changes anything until one is off (F5).
+func TestCopyOfRunningMemory(t *testing.T) {
+	c := newCloned(t, true, ownHardware(), ownHardware())
+	c.alone(t, 2*time.Minute)
+	node, copied := c.n2.uses, c.clone.uses
+	copied.life, copied.beat, copied.before, copied.drawn = node.life, node.beat, node.before, node.drawn
+
+	refusedNode, refusedCopy := c.together(t, 30*time.Second)
+	if refusedNode == "" || refusedCopy == "" {
+		t.Errorf("n1 refuses n2 for %q, the copy for %q", refusedNode, refusedCopy)
+	}
+	if found := causes(c.n1)[status.KeyTwice]; !strings.Contains(found, "which one is the copy cannot be told") {
+		t.Errorf("n1: %q", found)
+	}
+	changesNothing(t, c.clone, c.master)
+	changesNothing(t, c.n2, c.master)
+
+	c.now = c.now.Add(2 * time.Minute)
+	c.alone(t, time.Minute)
+	if len(causes(c.n1))+len(causes(c.n2)) > 0 {
+		t.Errorf("after the copy is off: %v %v", causes(c.n1), causes(c.n2))
+	}
+}
+
 // TestLeaveWaitsUntilItIsNoticed: a copy that leaves as soon as it runs is refused all the
 // same, since it waits until the others have found out about it.
 func TestLeaveWaitsUntilItIsNoticed(t *testing.T) {
