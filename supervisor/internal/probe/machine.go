@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -86,12 +87,16 @@ func diskSerial(root, dir string) string {
 		disk = filepath.Dir(disk)
 	}
 	for _, name := range []string{"serial", "device/serial", "wwid", "device/wwid"} {
-		if serial := firstLine(filepath.Join(disk, name)); serial != "" {
+		if serial := firstLine(filepath.Join(disk, name)); serial != "" && !everyonesSerial.MatchString(serial) {
 			return serial
 		}
 	}
 	return ""
 }
+
+// everyonesSerial are the serial numbers that hypervisors give the disks of each machine, the
+// copy's as well: QEMU's (hw/ide/core.c), and the names of drives that Proxmox gives it.
+var everyonesSerial = regexp.MustCompile(`(^|[^0-9A-Za-z])(QM[0-9]{5}|drive-[a-z]+[0-9]+)$`)
 
 // cards are the hardware addresses of the network cards that are a device; of a machine
 // that has none, such as a container, that of the interface with the node's address.

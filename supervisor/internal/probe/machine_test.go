@@ -97,3 +97,29 @@ func TestAnnounce(t *testing.T) {
 		t.Error("a name is taken")
 	}
 }
+
+// TestSerialOfEveryMachine: a serial number that QEMU gives each machine says nothing about this one: with it
+// the copy of a machine had as much in common with its original as not (F5).
+func TestSerialOfEveryMachine(t *testing.T) {
+	for serial, everyones := range map[string]bool{
+		"QM00001": true,
+		"t10.ATA     QEMU HARDDISK                           QM00013": true,
+		"drive-scsi0": true,
+		"t10.QEMU    QEMU HARDDISK   drive-scsi12": true,
+		"S3Z2NB0K123456":              false,
+		"naa.600508b1001c4d5aQM00001": false,
+		"eui.0025385b71b0a1c2":        false,
+		"WD-QM000012":                 false,
+		"":                            false,
+	} {
+		if got := everyonesSerial.MatchString(serial); got != everyones {
+			t.Errorf("%q: %t", serial, got)
+		}
+	}
+
+	known := keyuse.Facts{keyuse.MachineID: "1", keyuse.Board: "2", keyuse.Cards: "3"}
+	clone := keyuse.Facts{keyuse.MachineID: "1", keyuse.Board: "4", keyuse.Cards: "5"}
+	if got := clone.Compare(known); got != keyuse.Other {
+		t.Errorf("a copy with another board and card is %s", got)
+	}
+}
