@@ -58,6 +58,7 @@ func newWeb(t *testing.T, name string, secure, header bool) *web {
 	w.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" {
 			rw.WriteHeader(int(w.code.Load()))
+			fmt.Fprintln(rw, "the disk is full")
 			return
 		}
 		fmt.Fprint(rw, name, " ", r.RemoteAddr)
@@ -208,7 +209,7 @@ func TestAPIPortTaken(t *testing.T) {
 	})
 }
 
-// TestWebProbe: what the answers of /readyz mean, and that TLS may come and go.
+// TestWebProbe: what the answers of /readyz mean, why salt-api is not ready, and that TLS may come and go.
 func TestWebProbe(t *testing.T) {
 	for _, secure := range []bool{true, false} {
 		for _, header := range []bool{true, false} {
@@ -219,8 +220,12 @@ func TestWebProbe(t *testing.T) {
 			for code, want := range map[int]grade{200: gradeUp, 503: gradeJoining, 404: gradeSilent} {
 				w.code.Store(int64(code))
 				for range 2 * readyzStays {
-					if err := pr.probe(t.Context()); gradeOf(err) != want {
+					err := pr.probe(t.Context())
+					if gradeOf(err) != want {
 						t.Errorf("TLS %t, header %t, %d: %v", secure, header, code, err)
+					}
+					if code == 503 && err.Error() != "salt-api is not ready: the disk is full" {
+						t.Errorf("TLS %t, header %t: the cause is %q", secure, header, err)
 					}
 				}
 			}

@@ -35,12 +35,14 @@ const (
 )
 
 var (
-	errSilent   = errors.New("no answer in time")
-	errJoining  = errors.New("master is not ready yet")
-	errUnwell   = errors.New("master is unwell")
-	errFull     = errors.New("master takes no more connections")
-	errShut     = errors.New("closed before a greeting")
-	errProtocol = errors.New("unexpected answer")
+	errSilent  = errors.New("no answer in time")
+	errJoining = errors.New("master is not ready yet")
+	errUnwell  = errors.New("master is unwell")
+
+	errAPIUnready = errors.New("salt-api is not ready")
+	errFull       = errors.New("master takes no more connections")
+	errShut       = errors.New("closed before a greeting")
+	errProtocol   = errors.New("unexpected answer")
 )
 
 // grade is the outcome of a check.
@@ -76,7 +78,7 @@ func gradeOf(err error) grade {
 	switch {
 	case err == nil:
 		return gradeUp
-	case errors.Is(err, errJoining), errors.Is(err, errFull):
+	case errors.Is(err, errJoining), errors.Is(err, errAPIUnready), errors.Is(err, errFull):
 		return gradeJoining
 	case errors.Is(err, errUnwell):
 		return gradeUnwell

@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
+	"saltern/printable"
 	"saltern/proxyproto"
 )
 
@@ -87,13 +89,13 @@ func (w *webProbe) ask(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask /readyz: %w", shut(err))
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxReadyz))
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxReadyz))
 	_ = res.Body.Close()
 	switch res.StatusCode {
 	case http.StatusOK:
 		return nil
 	case http.StatusServiceUnavailable:
-		return fmt.Errorf("%w: /readyz answers %d", errJoining, res.StatusCode)
+		return fmt.Errorf("%w: %s", errAPIUnready, printable.Brief(strings.TrimSpace(string(text)), maxTrouble))
 	}
 	return fmt.Errorf("%w: /readyz answers %d", errProtocol, res.StatusCode)
 }

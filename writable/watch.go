@@ -5,10 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"saltern/pause"
 )
+
+// Cause words what a try found in words that strangers may read: it names the error and no path.
+func Cause(err error) string {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	if errors.Is(err, ErrHangs) {
+		return ErrHangs.Error()
+	}
+	return "what is written is not what is read"
+}
 
 // ErrHangs means that a try has not come back in time.
 var ErrHangs = errors.New("the disk does not answer")

@@ -1,8 +1,6 @@
 package health
 
 import (
-	"errors"
-	"syscall"
 	"time"
 
 	"saltern/control"
@@ -54,11 +52,5 @@ func (w *Writes) Reason() string {
 	if err == nil {
 		return ""
 	}
-	cause := "what is written is not what is read"
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		cause = errno.Error()
-	} else if errors.Is(err, writable.ErrHangs) {
-		cause = writable.ErrHangs.Error()
-	}
-	return "this master cannot keep jobs: " + cause
+	return "this master cannot keep jobs: " + writable.Cause(err)
 }

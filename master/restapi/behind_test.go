@@ -25,7 +25,7 @@ import (
 // serving runs salt-api for a master of which there is only the folder of its sockets.
 func serving(t *testing.T, o Options, sockets string) (s *Server, addr string) {
 	t.Helper()
-	s, err := New(&conf.Master{Raw: value.NewMap(), Paths: conf.Paths{SockDir: sockets}}, o, slog.New(slog.DiscardHandler), os.Getenv)
+	s, err := New(&conf.Master{Raw: value.NewMap(), Paths: conf.Paths{SockDir: sockets, TokenDir: filepath.Join(sockets, "tokens")}}, o, slog.New(slog.DiscardHandler), os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"saltern/master/client"
 	"saltern/ratelimit"
+	"saltern/writable"
 )
 
 // readyPath is where load balancers ask; it is none of Salt's.
@@ -78,6 +79,13 @@ func (l *life) look(ctx context.Context) error {
 	}
 }
 
+// last returns what look found when it was last asked; it asks nothing.
+func (l *life) last() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
 // question asks the master.
 func (l *life) question(asked chan struct{}) {
 	ctx, cancel := context.WithTimeout(l.ctx, lifeTime)
@@ -113,12 +121,49 @@ func (s *Server) masterIsUp(ctx context.Context) bool {
 	return s.isMarked() && !errors.Is(s.life.look(ctx), syscall.ECONNREFUSED)
 }
 
+const (
+	// trySessions is how often the folder of sessions is tried, sessionsTake how long that may take until
+	// the disk counts as hung.
+	trySessions  = 5 * time.Second
+	sessionsTake = 4 * time.Second
+)
+
+// watchSessions returns a watch of the folder in which log-ins are kept.
+func watchSessions(dir string) *writable.Watch {
+	return &writable.Watch{
+		Every: trySessions,
+		Takes: sessionsTake,
+		Try: func() error {
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				return err
+			}
+			return writable.Try(filepath.Join(dir, ".try-salt-api"))
+		},
+	}
+}
+
+// unkept returns why log-ins cannot be kept on this node; "": they can, or it is not known yet.
+func (s *Server) unkept() string {
+	if err := s.sessions.Err(); err != nil {
+		return "the folder of sessions takes no writes: " + writable.Cause(err)
+	}
+	return ""
+}
+
+// turnsAway reports whether clients do better on another node: this one keeps no log-ins, or its master
+// no jobs. A balancer passes bytes and sees no requests in them, so it ends only those connections that were silent for
+// ten seconds. On one that is in use each answer says that it is the last.
+func (s *Server) turnsAway() bool {
+	return s.unkept() != "" || errors.Is(s.life.last(), client.ErrUnwell)
+}
+
 // readyz says if requests can be answered, and nothing else. That strangers have all that
 // they may is no reason not to be ready.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), lifeTime+time.Second)
 	defer cancel()
 	code, text := http.StatusServiceUnavailable, ""
+	unkept := s.unkept()
 	switch err := s.life.look(ctx); {
 	case err != nil && !s.isMarked():
 		text = "the master does not serve\n"
@@ -126,6 +171,8 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		text = "the master can keep no jobs\n"
 	case err != nil:
 		text = "the master does not answer\n"
+	case unkept != "":
+		text = unkept + "\n"
 	case s.pools.requests.Full(ratelimit.Proven, 1) || s.pools.workers.Full(ratelimit.Proven, 1):
 		text = "all workers are busy, and so many requests wait that further ones are sent away\n"
 	case s.pools.memory.Full(ratelimit.Proven, bodyStep):

@@ -22,6 +22,7 @@ import (
 	"saltern/master/internal/ratelog"
 	"saltern/master/restapi/console"
 	"saltern/ratelimit"
+	"saltern/writable"
 )
 
 const maxHeader = 32 << 10
@@ -41,6 +42,7 @@ type Server struct {
 	places    *httpserver.Places // connections
 	balancers *balancers         // of the cluster
 	life      *life              // the master's
+	sessions  *writable.Watch    // of the folder of log-ins
 	hub       *hub
 	shared    *client.Shared // of all commands
 
@@ -78,6 +80,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 	}
 	s.places = s.newPlaces()
 	s.life = newLife(s.answers, s.now)
+	s.sessions = watchSessions(m.TokenDir)
 	s.hub = newHub(m.SockDir, log, s.userOfJob)
 	s.shared = client.NewShared(m.SockDir)
 	s.routes = routes(o)
@@ -209,8 +212,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		close(s.ending)
 	})
 	srv.RegisterOnShutdown(end)
+	var beside sync.WaitGroup
+	beside.Go(func() { s.sessions.Run(ctx) })
 	err := httpserver.Serve(ctx, srv, ln, stopTime)
 	end()
+	beside.Wait()
 	s.sockets.Wait() // the server of HTTP has forgotten them
 	return err
 }
@@ -220,6 +226,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == readyPath && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		s.readyz(w, r)
 		return
+	}
+	if s.turnsAway() {
+		w.Header().Set("Connection", "close")
 	}
 	s.count.requests.Add(1)
 	q := &request{w: w, http: r, from: ratelimit.SourceOf(r.RemoteAddr)}
