@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"time"
 
 	"saltern/master/event"
@@ -20,14 +21,17 @@ type OldFiles struct {
 // maxOldText bounds each text of OldFiles, in bytes.
 const maxOldText = 300
 
-// oldFiles tells of an event about a minion of one of the jobs.
+// oldFiles tells of an event about minions when one of the jobs waits for one of them.
 func (c *Client) oldFiles(ws []*watch, e event.Event) {
-	minion := e.Data.Str("id")
+	minions := append(e.Data.Texts("minions"), e.Data.Str("id"))
 	for _, w := range ws {
-		if !w.expected[minion] {
+		i := slices.IndexFunc(minions, func(minion string) bool { return w.expected[minion] })
+		if i < 0 {
 			continue
 		}
-		c.cfg.OldFiles(readOldFiles(e.Data))
+		old := readOldFiles(e.Data)
+		old.Minion = printable.Brief(minions[i], maxOldText)
+		c.cfg.OldFiles(old)
 		return
 	}
 }

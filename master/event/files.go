@@ -1,8 +1,9 @@
 package event
 
-// TagOldFiles says that a minion is served files of before: what is new on the shared
-// volume could not be copied to the node that serves it. The data has id (the minion),
-// node, as_of (of when its files are; empty: not known) and why.
+// TagOldFiles says that minions are served files of before: what is new on the shared
+// volume could not be copied to the node that serves them. The data has minions (1,000 at
+// most), id (the first of them), node, as_of (of when their files are; empty: not known) and
+// why.
 const TagOldFiles = "master/files/old"
 
 // OldFilesOfRun is the last part of the tag of the same event about a runner, below

@@ -19,21 +19,22 @@ import (
 func (s *Service) newest(do request.Func) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
 		since := s.cfg.Newest.Since(c.ID)
-		if s.cfg.Newest.Due(since) {
+		if s.cfg.Newest.Due(c.ID, since) {
 			leave, err := s.cfg.Newest.Enter()
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", request.ErrSilence, err) // it asks again
 			}
 			err = c.Park(ctx, func(asked context.Context) error {
 				defer leave()
-				s.cfg.Newest.Await(asked, since)
+				s.cfg.Newest.Serve(asked, c.ID, since)
 				return asked.Err()
 			})
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", request.ErrLeft, err)
 			}
+		} else {
+			s.cfg.Newest.Serve(ctx, c.ID, since) // counts it
 		}
-		s.cfg.Newest.Serve(ctx, c.ID, since)
 		return do(ctx, c)
 	}
 }

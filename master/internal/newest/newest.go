@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"saltern/control"
-	"saltern/master/event"
 	"saltern/master/value"
 )
 
@@ -77,7 +76,8 @@ type Service struct {
 	failed   time.Time            // when that was found
 	waiting  int                  // requests of minions
 	told     map[string]time.Time // minions of which was said that they are served an old copy
-	stats    control.Files        // but for AsOf and Old
+	warnings warnings
+	stats    control.Files // but for AsOf and Old
 }
 
 // question is one that is under way.
@@ -100,9 +100,11 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// Close ends the question under way.
+// Close ends the question under way, and fires the warnings that wait.
 func (s *Service) Close() {
+	s.mu.Lock()
 	s.end()
+	s.mu.Unlock()
 	s.work.Wait()
 }
 
@@ -184,12 +186,12 @@ func (s *Service) lately() time.Time {
 // Now is the time of which files have to be for a person who waits for them.
 func (s *Service) Now() time.Time { return s.cfg.Now() }
 
-// Due reports whether Await would have to wait.
-func (s *Service) Due(since time.Time) bool {
+// Due reports whether Serve would have to wait.
+func (s *Service) Due(minion string, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, known := s.known(since)
-	return !known
+	old, known := s.known(since)
+	return !known || old != nil && s.untold(minion)
 }
 
 // known returns what Await returns when nothing has to be asked.
@@ -335,7 +337,8 @@ func (s *Service) answered(q *question, answer control.Newest, err error) {
 }
 
 // Serve is Await for a request of a minion. When its files are old, the event
-// [event.TagOldFiles] says so, once for each job.
+// [event.TagOldFiles] says so before Serve returns, once for each job. One event tells of
+// all minions that were found within warnEvery.
 func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 	old := s.Await(ctx, since)
 	if old == nil {
@@ -344,24 +347,35 @@ func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 
 	s.mu.Lock()
 	s.stats.ServedOld++
-	last, now := s.told[minion], s.cfg.Now()
-	again := last.Before(s.job) || last.Before(s.signedIn[minion]) || now.Sub(last) >= toldAgain
-	if again {
-		if len(s.told) >= maxMinions {
-			clear(s.told)
-		}
-		s.told[minion] = now
-	}
-	s.mu.Unlock()
-	if !again {
+	if !s.untold(minion) {
+		s.mu.Unlock()
 		return
 	}
+	if len(s.told) >= maxMinions {
+		clear(s.told)
+	}
+	s.told[minion] = s.cfg.Now()
+	w, due := s.warn(old, minion)
+	s.mu.Unlock()
 
-	s.cfg.Fire(event.TagOldFiles, s.Data(old, minion))
+	if due {
+		s.fireWarnings()
+	}
+	select {
+	case <-w.fired:
+	case <-ctx.Done():
+	}
+}
+
+// untold reports whether nobody was told yet that a minion is served old files for the
+// newest job; with mu held.
+func (s *Service) untold(minion string) bool {
+	last := s.told[minion]
+	return last.Before(s.job) || last.Before(s.signedIn[minion]) || s.cfg.Now().Sub(last) >= toldAgain
 }
 
 // Data is what an event says of old files; minion is who is served them, "": a runner reads
-// them.
+// them. The event about minions has more of them in "minions", see warnings.
 func (s *Service) Data(old *Old, minion string) *value.Map {
 	data := value.NewMap("node", s.cfg.Node, "why", old.Why, "as_of", "")
 	if minion != "" {

@@ -156,7 +156,7 @@ func TestOldFilesAreSaid(t *testing.T) {
 				s.Serve(t.Context(), "a", s.Since("a"))
 				s.Serve(t.Context(), "b", s.Since("b"))
 			}
-			if took := time.Since(begun); took != 5*time.Second {
+			if took := time.Since(begun); took != 5*time.Second+warnEvery {
 				t.Errorf("%s: the job waited for %v", name, took)
 			}
 			time.Sleep(time.Millisecond)
@@ -185,6 +185,76 @@ func TestOldFilesAreSaid(t *testing.T) {
 				t.Errorf("%s: said %d times, also when the files are new", name, n)
 			}
 			s.Close()
+		}
+	})
+}
+
+// A file that goes on changing, or a volume that hangs, is said in few events, however many
+// minions are served old files. Each job hears of its own before they return.
+func TestWarningsDoNotGrowWithMinions(t *testing.T) {
+	const jobs, minions = 3, 3000
+	for name, sup := range map[string]*supervisor{
+		"a file is written": {takes: 100 * time.Millisecond, except: "srv/salt/f is being written"},
+		"the volume hangs":  {takes: 5 * time.Second, why: "the shared volume does not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t, sup)
+				for job := range jobs {
+					time.Sleep(time.Millisecond)
+					s.JobBegan("state.apply")
+					var all sync.WaitGroup
+					for i := range minions {
+						all.Go(func() {
+							minion := fmt.Sprint("m", i)
+							s.Serve(t.Context(), minion, s.Since(minion))
+							if s.Due(minion, s.Since(minion)) {
+								t.Errorf("%s would wait once more", minion)
+							}
+						})
+					}
+					all.Wait()
+
+					said := map[string]int{}
+					for _, f := range sup.fired {
+						if f.Str("id") != f.Texts("minions")[0] {
+							t.Errorf("the first minion is %s of %s", f.Str("id"), f.Texts("minions")[0])
+						}
+						for _, minion := range f.Texts("minions") {
+							said[minion]++
+						}
+					}
+					if len(said) != minions || said["m0"] != job+1 || said["m2999"] != job+1 {
+						t.Errorf("job %d: said of %d minions, of one %d times", job, len(said), said["m0"])
+					}
+				}
+				if most := jobs * (2 + minions/warnMost); len(sup.fired) > most {
+					t.Errorf("%d events for %d jobs of %d minions, want %d at most", len(sup.fired), jobs, minions, most)
+				}
+			})
+		})
+	}
+}
+
+// Who asks and goes is not waited for, and what was not said is said when the service ends.
+func TestWarningOfOneWhoWent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sup := &supervisor{except: "srv/salt/f is being written"}
+		s := start(t, sup)
+		s.Serve(t.Context(), "a", s.Since("a"))
+
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		s.mu.Lock()
+		s.asOf = time.Now().Add(time.Hour)
+		s.mu.Unlock()
+		s.Serve(gone, "b", s.Since("b"))
+		if len(sup.fired) != 1 {
+			t.Errorf("said %d times at once", len(sup.fired))
+		}
+		s.Close()
+		if len(sup.fired) != 2 || sup.fired[1].Str("id") != "b" {
+			t.Errorf("said: %v", sup.fired)
 		}
 	})
 }

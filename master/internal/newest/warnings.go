@@ -1,0 +1,91 @@
+package newest
+
+import (
+	"slices"
+	"time"
+
+	"saltern/master/event"
+)
+
+const (
+	// warnEvery is the least time between two events about the same fault: their number
+	// does not grow with the minions that meet it. The first one comes at once.
+	warnEvery = 250 * time.Millisecond
+	// warnMost bounds the minions of one event; further ones follow in the next.
+	warnMost = 1000
+)
+
+// warnings collects which minions are served old files, for few events about many.
+type warnings struct {
+	waiting []*warning // one for each fault
+	fired   time.Time  // when the last ones were; zero: never
+	timed   bool       // a goroutine fires those that wait
+}
+
+// warning is an event that is not fired yet.
+type warning struct {
+	old     *Old // with the oldest time of all
+	minions []any
+	fired   chan struct{} // closed when it was
+}
+
+// warn has an event tell that a minion is served old files. due: the caller fires it, with
+// fireWarnings; otherwise that happens by itself. mu is held.
+func (s *Service) warn(old *Old, minion string) (w *warning, due bool) {
+	w = s.warnings.of(old)
+	w.minions = append(w.minions, minion)
+	if s.warnings.timed {
+		return w, false
+	}
+
+	rest := warnEvery - s.cfg.Now().Sub(s.warnings.fired)
+	if rest <= 0 || s.ctx.Err() != nil {
+		return w, true
+	}
+	s.warnings.timed = true
+	s.work.Go(func() {
+		timer := time.NewTimer(rest)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-s.ctx.Done():
+		}
+		s.fireWarnings()
+	})
+	return w, false
+}
+
+// of returns the warning about a fault.
+func (ws *warnings) of(old *Old) *warning {
+	for _, w := range ws.waiting {
+		if w.old.Why != old.Why {
+			continue
+		}
+		if old.AsOf.Before(w.old.AsOf) {
+			w.old = old
+		}
+		return w
+	}
+
+	w := &warning{old: old, fired: make(chan struct{})}
+	ws.waiting = append(ws.waiting, w)
+	return w
+}
+
+// fireWarnings fires what waits.
+func (s *Service) fireWarnings() {
+	s.mu.Lock()
+	waiting := s.warnings.waiting
+	s.warnings = warnings{fired: s.cfg.Now()}
+	s.mu.Unlock()
+
+	for _, w := range waiting {
+		for some := range slices.Chunk(w.minions, warnMost) {
+			first, _ := some[0].(string)
+			data := s.Data(w.old, first)
+			data.Set("minions", some)
+			s.cfg.Fire(event.TagOldFiles, data)
+		}
+		close(w.fired)
+	}
+}
