@@ -94,6 +94,26 @@ func readClock(path string) (time.Time, error) {
 	return t, json.Unmarshal(b, &t)
 }
 
+// clockKept is for how long a difference counts for the copy of files: as long as times
+// that a node with another clock left may be taken for those of a later change.
+const clockKept = 10 * time.Minute
+
+// apart returns how far the clocks of nodes, this one's too, are known to differ; 0: within
+// bounds.
+func (m *Manager) apart() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var first, last time.Duration
+	for _, c := range m.ahead {
+		if m.cfg.Now().Sub(c.at) > clockKept {
+			continue
+		}
+		first = max(first, skew(c.ahead))
+		last = min(last, skew(c.ahead))
+	}
+	return first - last
+}
+
 // skew judges the newest difference to a node: 0 when it is within bounds.
 // A stamp is up to clocksEvery old when it is read, so being behind by that
 // much is normal.

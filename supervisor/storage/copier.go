@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"saltern/durable"
 
@@ -30,6 +31,7 @@ type copier struct {
 	skip   func(path string) bool // what is left out; nil: nothing
 	whole  bool                   // the next pass looks at everything anew
 	each   bool                   // it asks the volume for each file, whatever lists say
+	apart  time.Duration          // how far clocks of nodes are known to differ
 }
 
 // copied is what is known about one file.
@@ -39,9 +41,8 @@ type copied struct {
 	CTime int64  `json:"c"` // of the source, ns
 	Hash  string `json:"h"`
 	Local int64  `json:"l"` // modification time of the copy, ns
-	// Early: it was read so soon after its last change that its times may be those of a
-	// later one, too. The next pass reads it again.
-	Early bool `json:"e,omitempty"`
+	// Read is when it was read, by this node's clock, ns; zero: not known. See early.
+	Read int64 `json:"r,omitempty"`
 }
 
 // stageDir is the Stage of a mirror.
@@ -131,6 +132,10 @@ type walk struct {
 
 // tempPrefix marks files that are being written; they are swept away.
 const tempPrefix = ".mirror-"
+
+// tempFile is the one that is being written without a stage. It lies outside of the trees:
+// no name there can be too long for a prefix, or be the same.
+const tempFile = tempPrefix + "new"
 
 // verify reads every file that was copied and compares it with what was read at
 // the source.

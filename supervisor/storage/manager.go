@@ -125,6 +125,7 @@ func New(cfg Config) *Manager {
 	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
 	m.mirror.soon = make(chan struct{}, 1)
 	m.mirror.unsure = func() bool { return !m.calm() }
+	m.mirror.apart = m.apart
 	m.mirror.child.command = m.helper("mirror", mirrorSpec{Source: cfg.Mount, Dest: cfg.Mirror, Trees: mirrored(), Keys: &account{cfg.UID, cfg.GID}, Stage: stageDir}.text())
 	m.ctl = glusterctl.New(glusterctl.Config{
 		Log: cfg.Log, Mounter: m.mounter, Prober: prober, Helper: cfg.Helper, Dial: m.dial, ClearBrick: m.clearBrick,

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/printable"
 	"saltern/supervisor/python"
 	"saltern/supervisor/secrets"
 )
@@ -116,6 +117,8 @@ type mirrorQuestion struct {
 	Whole bool `json:"whole,omitempty"`
 	// Each asks the volume for the attributes of each file: lists may lack them.
 	Each bool `json:"each,omitempty"`
+	// Apart is how far the clocks of nodes are known to differ.
+	Apart time.Duration `json:"apart,omitempty"`
 }
 
 // Unsteady is in the chain when a pass copied all that is new but for files that are being
@@ -126,11 +129,15 @@ type Unsteady struct {
 }
 
 func (u *Unsteady) Error() string {
+	example := printable.Brief(u.Example, maxExample)
 	if u.Files == 1 {
-		return u.Example + " is being written, and is served as it was before"
+		return example + " is being written, and is served as it was before"
 	}
-	return fmt.Sprintf("%d files are being written, such as %s, and are served as they were before", u.Files, u.Example)
+	return fmt.Sprintf("%d files are being written, such as %s, and are served as they were before", u.Files, example)
 }
+
+// maxExample bounds the name of a file in a message, in bytes.
+const maxExample = 200
 
 // errAway is the outcome of a pass that was not made.
 var errAway = errors.New("the shared volume is not mounted, or does not answer")
@@ -142,9 +149,10 @@ type mirrorPace struct{ every, anyway, look time.Duration }
 // holds for minions, so that a volume that hangs does not stop state runs.
 type mirror struct {
 	child  worker
-	pace   mirrorPace    // zero: as above
-	soon   chan struct{} // a pass is wanted at once; nil: never
-	unsure func() bool   // whether lists may lack attributes of files; nil: never
+	pace   mirrorPace           // zero: as above
+	soon   chan struct{}        // a pass is wanted at once; nil: never
+	unsure func() bool          // whether lists may lack attributes of files; nil: never
+	apart  func() time.Duration // how far clocks of nodes differ; nil: not at all
 
 	mu      sync.Mutex
 	last    time.Time // end of the newest complete pass
@@ -313,10 +321,14 @@ func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() b
 
 // question asks the child for a pass; whole: somebody waits for it.
 func (m *mirror) question(whole bool) mirrorQuestion {
-	return mirrorQuestion{
+	q := mirrorQuestion{
 		Whole: whole,
 		Each:  whole && m.unsure != nil && m.unsure(),
 	}
+	if m.apart != nil {
+		q.Apart = m.apart()
+	}
+	return q
 }
 
 // get gives the end of the newest pass, what it did, and why there is no newer.
@@ -341,6 +353,7 @@ func mirrorChild(args []string, in io.Reader, out, errOut io.Writer) int {
 		}
 		c.whole = q.Whole
 		c.each = q.Each
+		c.apart = q.Apart
 		return c.pass()
 	})
 }

@@ -76,13 +76,23 @@ type changer struct {
 	text int
 }
 
+// hostileNames are names that files may have. Two are those of the copier's own files.
+var hostileNames = []string{
+	"\n", "a\nb.sls", "\xff.sls", "-rf", " ", "\\", "\x1b[31m",
+	strings.Repeat("n", 255), tempPrefix + "a", tempFile,
+}
+
 // place draws one of a few names, so that files, directories and links meet.
 func (c *changer) place() string {
 	p := []string{c.root, []string{"salt", "pillar"}[c.draw.IntN(2)]}
 	for range c.draw.IntN(3) {
 		p = append(p, string(rune('a'+c.draw.IntN(3))))
 	}
-	return filepath.Join(append(p, string(rune('a'+c.draw.IntN(4))))...)
+	name := string(rune('a' + c.draw.IntN(4)))
+	if c.draw.IntN(8) == 0 {
+		name = hostileNames[c.draw.IntN(len(hostileNames))]
+	}
+	return filepath.Join(append(p, name)...)
 }
 
 // change does one thing and says what. One that is not possible now does nothing.
@@ -91,7 +101,7 @@ func (c *changer) change(t *testing.T) string {
 	p, q := c.place(), c.place()
 	c.text++
 	text := fmt.Appendf(nil, "%08d", c.text) // all of one size
-	switch op := c.draw.IntN(12); op {
+	switch op := c.draw.IntN(15); op {
 	case 0:
 		_ = os.MkdirAll(filepath.Dir(p), 0o755)
 		_ = os.WriteFile(p, text, 0o644)
@@ -139,6 +149,22 @@ func (c *changer) change(t *testing.T) string {
 			_ = f.Close()
 		}
 		return "write into " + p
+	case 11: // as rsync -t does, with the size and the time that it had
+		fi, err := os.Stat(p)
+		if err == nil && os.WriteFile(q+".tmp", text, 0o644) == nil {
+			_ = os.Chtimes(q+".tmp", fi.ModTime(), fi.ModTime())
+			_ = os.Rename(q+".tmp", p)
+			_ = os.Remove(q + ".tmp")
+		}
+		return "rsync -t " + p
+	case 12: // as git checkout does
+		_ = os.Remove(p)
+		_ = os.WriteFile(p, text, 0o644)
+		return "git checkout " + p
+	case 13:
+		_ = os.Remove(p)
+		_ = os.Symlink([]string{".", filepath.Base(p)}[c.draw.IntN(2)], p)
+		return "symlink loop " + p
 	default:
 		if _, err := os.Lstat(p); err == nil {
 			_ = os.RemoveAll(q)
@@ -197,11 +223,118 @@ func TestSameTimesAfterAnEarlyRead(t *testing.T) {
 	if got := content(filepath.Join(dst, "srv/salt/f")); got != "two" {
 		t.Errorf("the copy has %q", got)
 	}
-	k = c.known["srv/salt/f"]
-	k.Early = false
-	c.known["srv/salt/f"] = k
 	if r := pass(t, c); r.Copied != 0 {
 		t.Errorf("nothing changed, and the pass did %+v", r)
+	}
+}
+
+// The clocks of nodes may differ by minutes: a file may keep its times for as long, whatever is
+// written into it. Then it is read again.
+func TestSameTimesWithClocksApart(t *testing.T) {
+	now := time.Now()
+	for name, row := range map[string]struct {
+		changed time.Duration // ago, by its writer's clock
+		read    time.Duration // ago, by this node's clock
+		apart   time.Duration // how far clocks are known to differ
+		early   bool
+	}{
+		"it had just changed":                 {changed: time.Minute, read: 59 * time.Second, early: true},
+		"its writer is ahead by minutes":      {changed: -3 * time.Minute, early: true},
+		"its writer is ahead by a year":       {changed: -365 * 24 * time.Hour, early: true},
+		"a later writer is behind, noticed":   {changed: 3 * time.Minute, apart: 5 * time.Minute, early: true},
+		"this node was ahead, and is no more": {changed: time.Minute, read: -time.Hour, early: true},
+		"when it was read is not known":       {changed: time.Hour, read: now.Sub(time.Unix(0, 0)), early: true},
+		"all clocks agree":                    {changed: 3 * time.Minute, early: false},
+		"clocks differ, and it is long ago":   {changed: time.Hour, apart: 5 * time.Minute, early: false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := copied{
+				CTime: now.Add(-row.changed).UnixNano(),
+				Read:  now.Add(-row.read).UnixNano(),
+			}
+			if got := k.early(now, row.apart); got != row.early {
+				t.Errorf("early: %v, want %v", got, row.early)
+			}
+		})
+	}
+}
+
+// A file whose time of change lies in the future is read in each pass: it may change and keep
+// its times.
+func TestSameTimesFromTheFuture(t *testing.T) {
+	c, src, dst := testCopier(t)
+	c.spec.Stage = stageDir
+	file := filepath.Join(src, "srv/salt/f")
+	put(t, file, "one")
+	pass(t, c)
+	put(t, file, "two")
+	fi, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	k := c.known["srv/salt/f"]
+	k.MTime = fi.ModTime().UnixNano()
+	k.CTime = ctime(fi)
+	k.Read = k.CTime - int64(3*time.Minute)
+	c.known["srv/salt/f"] = k
+	pass(t, c)
+	if got := content(filepath.Join(dst, "srv/salt/f")); got != "two" {
+		t.Errorf("the copy has %q", got)
+	}
+}
+
+// How far clocks of nodes are apart, as the copy of files takes it.
+func TestClocksApart(t *testing.T) {
+	now := time.Now()
+	m := Manager{cfg: Config{Now: func() time.Time { return now }}}
+	for name, row := range map[string]struct {
+		ahead []clockDiff
+		want  time.Duration
+	}{
+		"alone":         {nil, 0},
+		"within bounds": {[]clockDiff{{2 * time.Second, now}, {-12 * time.Second, now}}, 0},
+		"one is ahead":  {[]clockDiff{{3 * time.Minute, now}, {-time.Second, now}}, 3 * time.Minute},
+		"both ways":     {[]clockDiff{{3 * time.Minute, now}, {-2 * time.Minute, now}}, 5 * time.Minute},
+		"long ago":      {[]clockDiff{{3 * time.Minute, now.Add(-2 * clockKept)}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m.ahead = map[string]clockDiff{}
+			for i, c := range row.ahead {
+				m.ahead[fmt.Sprint(i)] = c
+			}
+			if got := m.apart(); got != row.want {
+				t.Errorf("%v, want %v", got, row.want)
+			}
+		})
+	}
+}
+
+// Whatever a file is called, it is in the copy, with a stage and without; and a message that
+// names it stays one line.
+func TestNamesOfFilesInTheCopy(t *testing.T) {
+	for _, stage := range []string{"", stageDir} {
+		c, src, dst := testCopier(t)
+		c.spec.Stage = stage
+		for round := range 2 {
+			for _, name := range hostileNames {
+				put(t, filepath.Join(src, "srv/salt/"+name, name), fmt.Sprint(name, round))
+			}
+			pass(t, c)
+			if a, b := listTree(t, filepath.Join(src, "srv")), listTree(t, filepath.Join(dst, "srv")); a != b {
+				t.Fatalf("stage %q, round %d: the source is\n%q\nand the copy\n%q", stage, round, a, b)
+			}
+		}
+		if _, err := os.Lstat(filepath.Join(dst, tempFile)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("stage %q: a temporary file is left: %v", stage, err)
+		}
+	}
+
+	for _, files := range []int{1, 2} {
+		text := (&Unsteady{files, "srv/salt/a\nb\x1b[31m" + strings.Repeat("n", 4000)}).Error()
+		if strings.ContainsAny(text, "\n\x1b") || len(text) > 2*maxExample {
+			t.Errorf("said: %q", text)
+		}
 	}
 }
 
@@ -392,14 +525,18 @@ func TestRefreshWhileAFileIsWritten(t *testing.T) {
 	}
 }
 
-// While copies are healed, each file is asked for: lists of directories lack some.
+// While copies are healed, each file is asked for: lists of directories lack some. How far clocks
+// differ is told to each pass.
 func TestPassAsksForEachFileWhenListsMayLackThem(t *testing.T) {
 	for _, unsure := range []bool{false, true} {
-		m := mirror{unsure: func() bool { return unsure }}
-		if got, want := m.question(true), (mirrorQuestion{Whole: true, Each: unsure}); got != want {
+		m := mirror{
+			unsure: func() bool { return unsure },
+			apart:  func() time.Duration { return time.Minute },
+		}
+		if got, want := m.question(true), (mirrorQuestion{Whole: true, Each: unsure, Apart: time.Minute}); got != want {
 			t.Errorf("unsure %v, for somebody who waits: %+v", unsure, got)
 		}
-		if got := m.question(false); got != (mirrorQuestion{}) {
+		if got := m.question(false); got != (mirrorQuestion{Apart: time.Minute}) {
 			t.Errorf("unsure %v, nobody waits: %+v", unsure, got)
 		}
 	}

@@ -25,10 +25,10 @@ type stagedFile struct {
 	changed  int64 // at the source, ns
 }
 
-// temp names a place for a new version of dst.
-func (w *walk) temp(dst string) (string, error) {
+// temp names a place for a new version of a file or link.
+func (w *walk) temp() (string, error) {
 	if w.spec.Stage == "" {
-		return filepath.Join(filepath.Dir(dst), tempPrefix+filepath.Base(dst)), nil
+		return tempFile, nil
 	}
 	if w.stagedNames == 0 {
 		if err := w.dest.RemoveAll(w.spec.Stage); err != nil {
@@ -74,7 +74,10 @@ func (w *walk) placeEach(placed func(stagedFile)) error {
 
 // unstage removes what is left of the stage; what cannot be removed is when it is used next.
 func (w *walk) unstage() {
-	if w.stagedNames > 0 {
+	switch {
+	case w.spec.Stage == "":
+		_ = w.dest.Remove(tempFile)
+	case w.stagedNames > 0:
 		_ = w.dest.RemoveAll(w.spec.Stage)
 	}
 }

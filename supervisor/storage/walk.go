@@ -226,7 +226,7 @@ func (w *walk) link(rel string) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := w.temp(dst)
+	tmp, err := w.temp()
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,8 @@ func (w *walk) file(rel string) error {
 	k, known := w.known[rel]
 	have, herr := w.dest.Lstat(rel)
 	intact := herr == nil && have.Mode().IsRegular() && known && have.Size() == k.Size && have.ModTime().UnixNano() == k.Local
-	if intact && !k.Early && fi.Size() == k.Size && fi.ModTime().UnixNano() == k.MTime && ctime(fi) == k.CTime {
+	unchanged := fi.Size() == k.Size && fi.ModTime().UnixNano() == k.MTime && ctime(fi) == k.CTime
+	if intact && unchanged && !k.early(time.Now(), w.apart) {
 		w.next[rel] = k
 		return w.sameOwner(rel, rel, fi, have)
 	}
@@ -301,7 +302,7 @@ func (w *walk) read(rel string, k copied, intact bool) (whole bool, err error) {
 	}
 	defer f.Close()
 	forgetPages(f)
-	tmp, err := w.temp(rel)
+	tmp, err := w.temp()
 	if err != nil {
 		return false, err
 	}
@@ -319,7 +320,7 @@ func (w *walk) read(rel string, k copied, intact bool) (whole bool, err error) {
 	}
 
 	k.Size, k.MTime, k.CTime = fi.Size(), fi.ModTime().UnixNano(), ctime(fi)
-	k.Early = early(fi, opened)
+	k.Read = opened.UnixNano()
 	if intact && k.Hash == hash {
 		w.touched = true
 		_ = w.dest.Remove(tmp)
@@ -372,14 +373,19 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	return nil, nil, errors.Join(err, fs.ErrNotExist)
 }
 
-// earlyFor covers how far apart the clocks of nodes may be: the volume takes the times
-// of a change from the node that makes it, and never puts them back.
-const earlyFor = 5 * time.Second
+// earlyFor covers how far apart the clocks of nodes are although nobody notices; what is
+// noticed is added.
+const earlyFor = skewLimit
 
-// early reports whether a file had just been changed when it was opened.
-func early(fi fs.FileInfo, opened time.Time) bool {
-	since := opened.Sub(time.Unix(0, ctime(fi)))
-	return since > -earlyFor && since < earlyFor
+// early reports whether a file was read so soon after its last change that its times may be
+// those of a later one, too, so that it has to be read again. The volume takes the times of a
+// change from the node that makes it, and never puts them back: a change by a node whose clock
+// is behind leaves those of the change before, for as long as the clocks differ.
+// apart is how far clocks are known to differ.
+func (k copied) early(now time.Time, apart time.Duration) bool {
+	settled := time.Duration(k.Read - k.CTime)
+	clockPutBack := k.Read > now.UnixNano() // this node's: when it was read is not known
+	return settled < earlyFor+apart || clockPutBack
 }
 
 // fetch copies f to tmp with the mode, owner and time of like; rel is its place in the tree.
@@ -427,9 +433,19 @@ func (w *walk) room() (*room.Watch, error) {
 // minions a node cannot serve while the volume is away.
 func mirrorKeep() room.Keep { return room.Keep{Bytes: 64 << 20, Files: 2000} }
 
+// readCopy lists a directory of the copy. Its name may be any bytes, which fs.ReadDir refuses.
+func (w *walk) readCopy(rel string) ([]fs.DirEntry, error) {
+	dir, err := w.dest.Open(rel)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return dir.ReadDir(-1)
+}
+
 // sweep removes from the copy what the source does not have.
 func (w *walk) sweep(rel string) error {
-	entries, err := fs.ReadDir(w.dest.FS(), rel)
+	entries, err := w.readCopy(rel)
 	if err != nil {
 		return err
 	}
