@@ -124,6 +124,7 @@ type walk struct {
 	touched bool                // the index changed although no file did
 	watch   *room.Watch         // of what is written; nil until something is
 	names   map[string][]string // of each directory of the source
+	here    copyDir             // that of the directory that is listed
 	dirs    []foundDir          // with a stage: to be made
 	staged  []stagedFile        // with a stage: to be put into place
 	// stagedNames counts the files in the stage.

@@ -45,6 +45,8 @@ func (w *walk) dir(rel string, depth int) error {
 		w.names[rel] = nil
 		return nil
 	}
+	leave := w.enter(rel)
+	defer leave()
 	listed := time.Now()
 	entries, err := readDir(src)
 	if err != nil {
@@ -259,7 +261,7 @@ func (w *walk) file(rel string) error {
 		return err
 	}
 	k, known := w.known[rel]
-	have, herr := w.dest.Lstat(rel)
+	have, herr := w.lookAtCopy(rel)
 	intact := herr == nil && have.Mode().IsRegular() && known && have.Size() == k.Size && have.ModTime().UnixNano() == k.Local
 	unchanged := fi.Size() == k.Size && fi.ModTime().UnixNano() == k.MTime && ctime(fi) == k.CTime
 	if intact && unchanged && !k.early(time.Now(), w.apart) {
@@ -432,6 +434,37 @@ func (w *walk) room() (*room.Watch, error) {
 // mirrorKeep is what a copy leaves free: less than is usual, since without the files for
 // minions a node cannot serve while the volume is away.
 func mirrorKeep() room.Keep { return room.Keep{Bytes: 64 << 20, Files: 2000} }
+
+// copyDir is a directory of the copy.
+type copyDir struct {
+	rel  string
+	root *os.Root // nil: the copy does not have it
+}
+
+// enter opens a directory of the copy until leave is called, for lookAtCopy.
+func (w *walk) enter(rel string) (leave func()) {
+	above := w.here
+	w.here = copyDir{rel: rel}
+	if root, err := w.dest.OpenRoot(rel); err == nil {
+		w.here.root = root
+	}
+
+	return func() {
+		if w.here.root != nil {
+			_ = w.here.root.Close() // it was only read
+		}
+		w.here = above
+	}
+}
+
+// lookAtCopy is Lstat in the copy. From its directory that is one step: a path is opened
+// directory by directory, which for each file was most of what a pass costs on this node.
+func (w *walk) lookAtCopy(rel string) (fs.FileInfo, error) {
+	if w.here.root != nil && w.here.rel == path.Dir(rel) {
+		return w.here.root.Lstat(path.Base(rel))
+	}
+	return w.dest.Lstat(rel)
+}
 
 // readCopy lists a directory of the copy. Its name may be any bytes, which fs.ReadDir refuses.
 func (w *walk) readCopy(rel string) ([]fs.DirEntry, error) {
