@@ -99,7 +99,7 @@ func (c *Console) statusLines(room int) []string {
 	width := c.size.body().width
 	switch {
 	case !c.seen:
-		return []string{"", "Asking the supervisor ..."}
+		return []string{"", "Reading how this node is ..."}
 	case errors.Is(c.err, api.ErrNotRunning):
 		text := "The supervisor does not run. It starts again by itself in a moment; if it does not, restart the machine (5)."
 		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrap(text, width)...)

@@ -16,7 +16,7 @@ var help = map[string][]string{
 		"Keyboard is asked for at the machine's own screen only. Over a serial line or SSH the layout is that of the machine you sit at.",
 	},
 	"Network": {
-		"Leave the network as it is when the address shown above will stay: it is fixed, or the DHCP server always gives the same one. Nodes know each other by their addresses.",
+		"Leave the network as it is when the address that the page shows will stay: it is fixed, or the DHCP server always gives the same one. Nodes know each other by their addresses.",
 		"Fixed asks for address, gateway, name servers and time servers on the next page.",
 		"Every change is tried first. If you do not confirm it within 60 seconds, because the terminal is cut off for example, the machine goes back by itself.",
 	},
@@ -42,7 +42,7 @@ var help = map[string][]string{
 		"Print it on any node of the cluster with: applianced join-string. It begins with sca2. and holds a check, the hash of the cluster's key, the secret, and addresses of nodes.",
 		"Line breaks do no harm. Ctrl-T shows it. If it cannot be pasted here, go one page back and give address and secret, or make this terminal one that can: ssh, a serial line.",
 	},
-	"Peers and secret": {
+	"Nodes and secret": {
 		"Nodes of the cluster: the address of one node that runs is enough.",
 		"Secret: the part of a join string from the third dot to the @. Without the join string's hash the secret alone proves the cluster.",
 	},
@@ -58,6 +58,7 @@ var help = map[string][]string{
 		"Leave it empty when minions know the addresses of all nodes, or when a load balancer or DNS of yours points to the nodes. It can be set later: applianced virtual-address.",
 	},
 	"Salt's API": {
+		"The console shows keys, minions, jobs and nodes. Who may log in is said in external_auth of the master's configuration, after the set-up; the page of the log-in shows the lines for admin.",
 		"salt-api as Salt calls it, rest_cherrypy: programs such as pepper, Jenkins or SaltGUI run jobs by it and hear of events. The certificate is signed by an authority of the cluster's own, unless rest_cherrypy names another one.",
 		"It can be switched on and off later, on each node: api.enabled in appliance.yaml, then applianced reload.",
 	},

@@ -28,11 +28,11 @@ func pages() []page {
 		networkPage(), fixedPage(),
 		&trialPage{},
 		&formPage{name: "Administrator", fields: adminFields, check: adminFaults,
-			intro: "How you log in later as admin: over SSH with a key, on the console with a password. SSH takes keys only. More keys can be added later: applianced admin add-key"},
+			intro: "How you log in later as admin: over SSH with a key, on the console with a password. SSH takes keys only. Where no key can be pasted, give a password: the console page adds keys later, from a web address, too."},
 		&formPage{name: "Cluster", fields: formFields, tight: namesMachine, when: forming},
 		&formPage{name: "Cluster", fields: joinHowFields, when: func(w *Wizard) bool { return !forming(w) }},
 		&formPage{name: "Join string", fields: joinStringFields, unfinished: joinUnfinished, places: map[string]string{"peers": "join", "secret": "join"}, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byString }},
-		&formPage{name: "Peers and secret", fields: joinPeersFields, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byPeers }},
+		&formPage{name: "Nodes and secret", fields: joinPeersFields, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byPeers }},
 		storagePage("Keys, files and pillars of the cluster are kept on every node, best on a disk of their own.", forming),
 		storagePage("The cluster decides where keys, files and pillars are: in copies on disks of its nodes, or in a directory that all nodes share. The checks say which. A disk given here is for a copy.",
 			func(w *Wizard) bool { return !forming(w) && !w.draft.arbiter() }),
@@ -43,7 +43,7 @@ func pages() []page {
 		&formPage{name: "Virtual address", fields: virtualFields, when: func(w *Wizard) bool { return forming(w) && !w.facts.EC2 },
 			intro: "An address that moves to another node when the one that has it is lost. Leave it empty when minions know all nodes, or when a load balancer or DNS of yours points to them."},
 		&formPage{name: "Salt's API", fields: apiFields, when: func(w *Wizard) bool { return !w.draft.arbiter() },
-			intro: "Programs and web pages can use Salt over HTTPS, on port 8000 of this node. Nobody can log in there before external_auth says who may."},
+			intro: "A console for your browser, and Salt's API for programs, over HTTPS at port 8000 of this node. Nobody can log in there before the master's external_auth says who may."},
 		&preflightPage{},
 		&reviewPage{},
 		&progressPage{},
@@ -57,7 +57,7 @@ func storagePage(intro string, when func(w *Wizard) bool) page {
 
 func networkPage() page {
 	return &formPage{name: "Network", fields: networkFields, facts: presentNetwork, when: func(w *Wizard) bool { return w.facts.Managed },
-		intro: "A change is tried first, and taken back after 60 seconds unless you confirm it."}
+		intro: "A change is tried first, and taken back after 60 seconds if not confirmed."}
 }
 
 func fixedPage() page {
@@ -67,7 +67,7 @@ func fixedPage() page {
 
 func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
 	mode := f.choice("mode", "What shall this machine do?", "", &w.draft.mode,
-		huh.NewOption("form a new cluster (this is its first node)", string(setup.Form)),
+		huh.NewOption("form a new cluster (this is its first node, or its only one)", string(setup.Form)),
 		huh.NewOption("join an existing cluster", string(setup.Join)),
 		huh.NewOption("join as arbiter (no data, no minions): two nodes go on when one is lost", joinAsArbiter))
 	if w.keys == nil {
@@ -268,7 +268,11 @@ func joinPeersFields(w *Wizard, f *fieldMaker) []huh.Field {
 }
 
 func storageFields(w *Wizard, f *fieldMaker) []huh.Field {
-	return []huh.Field{f.choice("data_disk", "Where", "", &w.draft.storage, storageChoices(w)...)}
+	hint := ""
+	if len(w.facts.Disks) == 0 {
+		hint = "no further disk was found; attach one and begin anew (Ctrl-C) to use it"
+	}
+	return []huh.Field{f.choice("data_disk", "Where", hint, &w.draft.storage, storageChoices(w)...)}
 }
 
 func storageChoices(w *Wizard) []huh.Option[string] {
@@ -335,5 +339,5 @@ func virtualFields(w *Wizard, f *fieldMaker) []huh.Field {
 }
 
 func apiFields(w *Wizard, f *fieldMaker) []huh.Field {
-	return []huh.Field{f.yesNo("api", "Shall this node serve Salt's API (salt-api)?", "", &w.draft.api)}
+	return []huh.Field{f.yesNo("api", "Shall this node serve them (salt-api)?", "", &w.draft.api)}
 }

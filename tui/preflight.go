@@ -83,9 +83,17 @@ func (p *preflightPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	return nil
 }
 
+// looksAt says what the checks are about.
+func looksAt(w *Wizard) string {
+	if forming(w) {
+		return "Looking at this machine's memory, disks, clock, addresses and ports."
+	}
+	return "Looking at this machine's memory, disks, clock, addresses and ports, at the way to the other nodes, and at the cluster's version and proof."
+}
+
 func (p *preflightPage) view(w *Wizard) string {
 	if w.busy != "" {
-		return "\nChecking clock, name, addresses, ports to and from the peers, MTU, version, disk\nand the cluster's proof."
+		return "\n" + paragraph("", looksAt(w), w.size.body().width)
 	}
 	b := w.size.body()
 	var lines []string

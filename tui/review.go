@@ -102,7 +102,7 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	}
 	row("Name of this node", a.Node)
 	row("Host name", a.Network.Hostname)
-	row("Address for peers", a.Address)
+	row("Address for nodes", a.Address)
 	if d.arbiter() {
 		row("Role", "arbiter: it keeps no data and serves no minions")
 	} else if front := strings.Join(a.Front, ", "); strings.Contains(front, "0.0.0.0") {

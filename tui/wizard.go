@@ -283,9 +283,9 @@ func (w *Wizard) leaving() string {
 // takingOver words what taking over means now.
 func (w *Wizard) takingOver() string {
 	if w.started() {
-		return "Take over the set-up from " + clean(w.claim.Owner) + "? (y/n)"
+		return "Take over the set-up from " + terminalName(w.claim.Owner) + "? (y/n)"
 	}
-	return "Take over from " + clean(w.claim.Owner) + ", with its answers, but not its secrets? (y/n)"
+	return "Take over, with the answers given there, but not the secrets? (y/n)"
 }
 
 // following reports whether another terminal leads.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"saltern/supervisor/keyboard"
 	"saltern/supervisor/setup"
@@ -415,7 +416,7 @@ func TestFollower(t *testing.T) {
 		p.wait(3 * time.Second)
 		p.golden("51-follower-progress")
 		p.keys("t")
-		p.has("Take over the set-up from ttyS0? (y/n)")
+		p.has("Take over the set-up from the serial line (ttyS0)? (y/n)")
 		p.keys("n", "t", "y")
 		p.wait(3 * time.Second)
 		p.has("continues by itself")
@@ -449,7 +450,7 @@ func TestTakeOverBringsTheAnswers(t *testing.T) {
 	s.claim = setup.Claim{Owner: "tty1", Since: time.Date(2026, 11, 21, 10, 32, 0, 0, time.UTC)}
 	inBubble(t, s, func(p *pump) {
 		p.keys("t")
-		p.has("Take over from tty1, with its answers, but not its secrets? (y/n)")
+		p.has("Take over, with the answers given there, but not the secrets? (y/n)")
 		p.keys("y")
 		p.has("> join an existing cluster", "What was answered on the other terminal is here, but for passwords and secrets.")
 		w := p.m.(*Wizard)
@@ -616,5 +617,25 @@ func TestUnusedIsTold(t *testing.T) {
 	lines := strings.Join(ProgressLines(setup.Progress{State: status.SetupNew, Unused: []string{"vendor-data is not read"}}, 79), "\n")
 	if !strings.Contains(lines, "Given with this machine and not used:\n  - vendor-data is not read") {
 		t.Errorf("%s", lines)
+	}
+}
+
+// TestChecksSayWhatTheyLookAt: no line is longer than the screen, which would cut it in
+// the middle of a word, and a first node is told nothing of other nodes.
+func TestChecksSayWhatTheyLookAt(t *testing.T) {
+	for mode, others := range map[setup.Mode]bool{setup.Form: false, setup.Join: true} {
+		t.Run(string(mode), func(t *testing.T) {
+			w := &Wizard{busy: "Checking ...", size: size{80, 24}}
+			w.draft.mode = string(mode)
+			text := (&preflightPage{}).view(w)
+			for l := range strings.Lines(text) {
+				if got := ansi.StringWidth(strings.TrimRight(l, "\n")); got > w.size.body().width {
+					t.Errorf("%d columns: %q", got, l)
+				}
+			}
+			if got := strings.Contains(text, "other nodes"); got != others {
+				t.Errorf("other nodes: %t\n%s", got, text)
+			}
+		})
 	}
 }

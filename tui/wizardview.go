@@ -1,6 +1,10 @@
 package tui
 
-import tea "charm.land/bubbletea/v2"
+import (
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+)
 
 // View implements tea.Model.
 func (w *Wizard) View() tea.View {
@@ -25,7 +29,7 @@ func (w *Wizard) screen() string {
 		message = "The supervisor does not answer; still trying."
 	}
 	if w.at < 0 {
-		return frame(w.size, heading, "", "\nAsking the supervisor ...", message, "Ctrl-C: leave")
+		return frame(w.size, heading, "", "\nReading what this machine has ...", message, "Ctrl-C: leave")
 	}
 	if message == "" && !w.following() {
 		message = w.note()
@@ -63,9 +67,21 @@ func (w *Wizard) where(p page) string {
 	return p.title() + pageOf(n, all)
 }
 
+// terminalName words the device of a terminal for people who do not know such names.
+func terminalName(device string) string {
+	device = clean(device)
+	switch {
+	case strings.HasPrefix(device, "ttyS"):
+		return "the serial line (" + device + ")"
+	case strings.HasPrefix(device, "tty"):
+		return "the machine's screen (" + device + ")"
+	}
+	return device
+}
+
 // followed is what a terminal shows that does not lead.
 func (w *Wizard) followed() string {
-	head := "\n" + paragraph("", "The set-up is being done on "+w.claim.Owner+" since "+w.claim.Since.UTC().Format("15:04 UTC")+
+	head := "\n" + paragraph("", "The set-up is being done on "+terminalName(w.claim.Owner)+" since "+w.claim.Since.UTC().Format("15:04 UTC")+
 		". This terminal shows how it goes, and can take over.", w.size.body().width) + "\n\n"
 	if !w.started() {
 		return head + "The questions are being answered there."
