@@ -1,6 +1,7 @@
 package glusterctl
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -46,7 +47,11 @@ func (p *planner) options() {
 	if len(why) == 0 {
 		why = []string{"they are not set"}
 	}
-	p.step(Step{ID: "set " + strings.Join(pairs, " "), Kind: SetOption, What: "set " + strings.Join(pairs, " "), Why: strings.Join(why, ", "), Command: cmd})
+	what := fmt.Sprintf("set %d options of volume %s", len(pairs), p.d.Volume)
+	if len(pairs) == 1 {
+		what = "set " + pairs[0]
+	}
+	p.step(Step{ID: "set " + strings.Join(pairs, " "), Kind: SetOption, What: what, Why: strings.Join(why, ", "), Command: cmd})
 }
 
 func (p *planner) start() {

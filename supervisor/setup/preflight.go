@@ -214,7 +214,7 @@ func (p *Preflight) clock(ctx context.Context) Check {
 	case err != nil:
 		c.Result, c.Detail = Skip, err.Error()
 	case !ok:
-		c.Result, c.Detail, c.Hint = Warn, "not synchronised", "check the time service: timedatectl, chronyc sources"
+		c.Result, c.Detail, c.Hint = Warn, "not synchronised", "after a start this takes a minute or two: check again, or go on; if it stays so: timedatectl, chronyc sources"
 	}
 	return c
 }

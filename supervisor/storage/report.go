@@ -90,7 +90,7 @@ func (m *Manager) waiting(h mount.Health, held, why string, mirrorAt time.Time, 
 	because := func(s string) string {
 		switch {
 		case m.doing != "":
-			s += " (" + m.doing + ")"
+			s += "; under way: " + m.doing // by itself: nobody has to do it
 		case m.fault != "":
 			s += " (" + m.fault + ")"
 		case len(m.plan.Refused) > 0:

@@ -129,7 +129,7 @@ func TestWaiting(t *testing.T) {
 		{"no table", func(m *Manager) { m.table = nodes.Table{} }, "the table of nodes"},
 		{"no daemon", func(m *Manager) { m.obs.Daemon = "x" }, "glusterd on this node"},
 		{"not taken in", func(m *Manager) { m.obs.Volume = nil }, "the shared volume"},
-		{"a step under way", func(m *Manager) { m.obs.Volume, m.doing = nil, "create volume cluster" }, "the shared volume (create volume cluster)"},
+		{"a step under way", func(m *Manager) { m.obs.Volume, m.doing = nil, "create volume cluster" }, "the shared volume; under way: create volume cluster"},
 		{"not mounted", func(m *Manager) { m.obs.Mount.State = mount.Absent }, "mounted at /srv/cluster"},
 		{"hangs", func(m *Manager) { m.obs.Mount.State = mount.Hung }, "to answer (hung)"},
 		{"no tree", func(m *Manager) { m.obs.Mount.Layout = 0 }, "directories of the shared volume"},

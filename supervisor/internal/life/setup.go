@@ -3,6 +3,7 @@ package life
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/observe"
@@ -30,9 +31,16 @@ func (n *Life) Look() setup.NodeLook {
 	return l
 }
 
+// startsWithin is how long salt-master may take to answer after its start before a set-up
+// calls that a fault.
+const startsWithin = time.Minute
+
 // servingWaits says what a node that does not serve yet waits for.
 func servingWaits(d status.Document) string {
 	for _, p := range d.Problems {
+		if p.Code == status.MasterSilent && d.Time.Sub(p.Since) < startsWithin {
+			return "salt-master, which is starting, to answer"
+		}
 		if p.Severity == status.Fatal && p.Code != status.SetupStopped {
 			return status.Clip(fmt.Sprintf("%s to clear: %s (%s); next: %s", p.Code, p.Title, p.Cause, p.Next))
 		}
