@@ -406,3 +406,19 @@ func FuzzState(f *testing.F) {
 		}
 	})
 }
+
+// TestLogInOfNobody: where external_auth lets nobody in, the page says how to change that.
+func TestLogInOfNobody(t *testing.T) {
+	c, err := New(Config{Secure: true, Log: slog.New(slog.DiscardHandler), Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "https://salt:8000/console/login", nil)
+	text := c.Serve(t.Context(), Request{HTTP: r, Path: "/login", Master: &recorded{}}).Body
+	for _, want := range []string{"Nobody can log in yet", "external_auth:\n  pam:\n    admin: [", "applianced config apply"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not on the page", want)
+		}
+	}
+}
