@@ -47,7 +47,7 @@ func put(t *testing.T, path, text string) {
 func newMachine(t *testing.T, name, keys string) *machine {
 	t.Helper()
 	m := &machine{dir: t.TempDir()}
-	m.d.ServingSince = new(time.Time)
+	m.d.ServingSince, m.d.Health = new(time.Time), status.Healthy
 	env, err := grubenv.Env{"slot": "a"}.Bytes()
 	if err != nil {
 		t.Fatal(err)
