@@ -336,6 +336,7 @@ func (k *conn) own(from node.Source, rest string, data []byte) error {
 		if err := p.told(from.ID, k.from, rest, data); err != nil || rest != ownStarted {
 			return err
 		}
+		p.cameStarts(from.ID, k)
 		return k.heard(data)
 	}
 	m, err := parseOwn(rest, data)

@@ -150,6 +150,7 @@ func (in *inbox) belongs(k *conn) {
 
 func (in *inbox) drop(k *conn) {
 	_ = k.Close()
+	in.p.tellers.ended(k)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	delete(in.conns, k)

@@ -88,24 +88,22 @@ func TestStartsComeBeforeLateJobs(t *testing.T) {
 	}
 	until(t, "the cut", func() bool { s := a.Status(); return !s.Peers[0].Connected && !s.Peers[1].Connected })
 
+	until(t, "minions may start there unheard", b.Unheard)
 	job(b, "20260101000000000001")
 	a.mu.Lock()
 	a.starts = []Start{{ID: "m1", Process: 7}}
 	a.mu.Unlock()
 	b.Pool.mu.Lock()
-	l := b.links[a.cfg.ID] // all of it is a minute ago
-	for _, i := range l.queues[Jobs].items {
+	for _, i := range b.links[a.cfg.ID].queues[Jobs].items {
 		i.at = i.at.Add(-time.Minute)
 	}
-	l.mu.Lock()
-	l.starts.came = l.starts.came.Add(-time.Minute)
-	l.mu.Unlock()
 	b.Pool.mu.Unlock()
 	slow.Store(true)
 	severed.Store(false)
 	time.AfterFunc(500*time.Millisecond, func() { slow.Store(false) })
 	until(t, "the job is given again", func() bool { return b.has(&b.late, "sent 20260101000000000001") })
 	until(t, "it is told", func() bool { return a.count(&a.jobs) == 1 && c.count(&c.jobs) == 1 })
+	until(t, "all is heard", func() bool { return !a.Unheard() && !b.Unheard() && !c.Unheard() })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.knowing[0] != 1 {

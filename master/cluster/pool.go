@@ -69,6 +69,7 @@ type Pool struct {
 	changed chan struct{} // the view is another one
 	handler atomic.Pointer[Handler]
 	news    newsDesk
+	tellers tellers
 	served  chan struct{} // closed when there is a handler
 	state   chan struct{} // closed and replaced at each change of phase, under mu
 

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 	"time"
 
 	"saltern/master/value"
@@ -105,7 +107,6 @@ type starts struct {
 	heard   uint64        // of the last one that the other end has heard
 	knows   bool          // the other end has answered on this connection
 	since   time.Time     // when the connection was made
-	came    time.Time     // when the other end last told its own, on a connection of its own
 	change  chan struct{} // closed and replaced when heard or the connection changes
 }
 
@@ -139,18 +140,72 @@ func (l *link) beginStarts(up bool) {
 	}
 }
 
+// tellers are the peers that tell what they know, by connections of their own. A peer may tell
+// before there is a link to it.
+type tellers struct {
+	mu sync.Mutex
+	of map[string]teller
+}
+
+type teller struct {
+	by *conn
+	at time.Time // when it last told
+}
+
+// told notes that a peer has told what it knows up to now.
+func (t *tellers) told(peer string, by *conn, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil {
+		t.of = map[string]teller{}
+	}
+	t.of[peer] = teller{by, now}
+}
+
+// ended notes that a connection has ended: by it nothing more is told.
+func (t *tellers) ended(by *conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.of, func(_ string, of teller) bool { return of.by == by })
+}
+
+// last is when a peer last told by a connection that there still is.
+func (t *tellers) last(peer string) (at time.Time, tells bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of, tells := t.of[peer]
+	return of.at, tells
+}
+
 // cameStarts notes that a peer has told what it knows up to now.
-func (p *Pool) cameStarts(peer string, now time.Time) {
+func (p *Pool) cameStarts(peer string, by *conn) {
+	p.tellers.told(peer, by, p.cfg.Now())
 	p.mu.Lock()
 	l := p.links[peer]
 	p.mu.Unlock()
-	if l == nil {
-		return
+	if l != nil {
+		l.poke() // jobs may have waited for it
 	}
-	l.mu.Lock()
-	l.starts.came = now
-	l.mu.Unlock()
-	l.poke()
+}
+
+// Unheard reports whether minions may have started at another master of which we have not heard:
+// at one that cannot be reached, and whose host does not say that none runs there, or that is
+// reached again and has not told yet.
+func (p *Pool) Unheard() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		if l.plain || l.ended() || l.gone.Load() {
+			continue
+		}
+		l.mu.Lock()
+		could := l.starts.knows
+		l.mu.Unlock()
+		if _, tells := p.tellers.last(l.id); could && !tells || !l.up.Load() {
+			return true
+		}
+	}
+	return false
 }
 
 // holdForStarts reports whether a job of a time waits until the other end has told which
@@ -158,12 +213,14 @@ func (p *Pool) cameStarts(peer string, now time.Time) {
 // come from there. One that does not answer what we tell it of starts tells none itself.
 func (l *link) holdForStarts(published, now, connected time.Time) bool {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	could := l.starts.knows
+	l.mu.Unlock()
 	hold := returnsFirst
-	if l.starts.knows {
+	if could {
 		hold = lostFor
 	}
-	return now.Sub(connected) < hold && l.starts.came.Before(published)
+	told, _ := l.p.tellers.last(l.id)
+	return now.Sub(connected) < hold && told.Before(published)
 }
 
 // changed wakes who waits; the link's mu is held.

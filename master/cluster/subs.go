@@ -226,7 +226,6 @@ func (n *news) tell(p *Pool, h Handler) {
 			m.starts[i].Age += waited
 		}
 		p.relay(n.peer, h.Started(n.peer, m.starts))
-		p.cameStarts(n.peer, p.cfg.Now())
 	case nil:
 		h.Lost(n.peer, n.at)
 	}

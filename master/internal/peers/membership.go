@@ -149,6 +149,7 @@ func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 	}
 	if !c.OrderMasters { // else lower masters have minions of which we know nothing
 		rc.Started = m.Started
+		rc.Unheard = m.Pool.Unheard
 	}
 	if c.JobCache && c.ExtJobCache == "" && !c.OrderMasters { // returns are kept, and all minions are ours
 		rc.Returned = func(ctx context.Context, jid string) (map[string]bool, error) { return m.Jobs.Returned(ctx, jid) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +32,12 @@ const (
 	answerMargin = time.Second
 	// backFor is how long after its return a node's load balancer may bring sessions that
 	// have missed what was published in its absence.
-	backFor     = 15 * time.Second
+	backFor = 15 * time.Second
+	// earlyFor is how long who comes is not given what it missed while minions may have
+	// started at another master of which nothing is known here, and earlyLook how often
+	// that is looked at.
+	earlyFor    = 3 * time.Second
+	earlyLook   = 100 * time.Millisecond
 	maxComeBack = 1 << 16
 )
 
@@ -58,6 +64,9 @@ type ResenderConfig struct {
 	// Started knows the minions that have been started anew; nil: that is not known, and
 	// nobody is left out for it.
 	Started *Started
+	// Unheard reports whether minions may have started anew of which Started has not heard;
+	// nil: never.
+	Unheard func() bool
 	// Silent yields the subscribers that have answered nothing since a time.
 	Silent func(since time.Time, yield func(zmtp.Peer) bool)
 	// SilentFor is how long that may be until they count as cut.
@@ -226,16 +235,47 @@ func (k *Resender) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { k.tell(ctx) })
+	var early []Arrival
+	look := time.NewTimer(earlyLook)
+	defer look.Stop()
 	for {
 		select {
 		case a := <-k.resent:
-			k.resend(ctx, a)
+			if !k.early(a) || len(early) >= maxComeBack {
+				k.resend(ctx, a)
+				continue
+			}
+			early = append(early, a)
+			look.Reset(earlyLook)
+		case <-look.C:
+			early = k.resendSome(ctx, early)
+			if len(early) > 0 {
+				look.Reset(earlyLook)
+			}
 		case r := <-k.late:
 			k.publishLate(ctx, r)
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// early reports whether a subscription is not given yet what it missed. It may be one of a
+// minion that was started anew at a master that was cut off, and is the first to come from
+// there: that master tells of it a moment later. In vain we wait for a host that has vanished.
+func (k *Resender) early(a Arrival) bool {
+	return k.cfg.Unheard != nil && k.cfg.Now().Sub(a.At) < earlyFor && k.cfg.Unheard()
+}
+
+// resendSome gives what they missed to those that need not wait any more, and returns the others.
+func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
+	return slices.DeleteFunc(early, func(a Arrival) bool {
+		if k.early(a) {
+			return false
+		}
+		k.resend(ctx, a)
+		return true
+	})
 }
 
 func (k *Resender) resend(ctx context.Context, a Arrival) {

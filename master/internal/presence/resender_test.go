@@ -340,3 +340,54 @@ func TestTopicsOfOneSubscription(t *testing.T) {
 		t.Errorf("%d due", len(due))
 	}
 }
+
+// TestFirstFromAnIsland: a minion that was started anew at a master that was cut off may come here
+// before that master tells of it. It is not given what the process before may have run; nor does
+// anybody wait for long for a master that is gone.
+func TestFirstFromAnIsland(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		back time.Duration // until the island is heard
+		told bool          // which process is new
+		want string
+		took time.Duration
+	}{
+		{"comes back", time.Second, true, "1 list [b c]", time.Second},
+		{"is gone", time.Hour, false, "1 glob [a b c]", earlyFor},
+		{"is heard", 0, true, "1 list [b c]", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				started := NewStarted()
+				d := newDesk(func(cfg *ResenderConfig) {
+					cfg.Started = started
+					cfg.Now = func() time.Time { return at(0).Add(time.Since(began)) }
+					cfg.Unheard = func() bool { return time.Since(began) < c.back }
+				})
+				d.job(-4, "1")
+				time.AfterFunc(c.back-time.Millisecond, func() {
+					if c.told {
+						started.Learn([]cluster.Start{{ID: "a", Process: 7, Age: time.Since(began) + 2*time.Second}}, d.cfg.Now())
+					}
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var wg sync.WaitGroup
+				wg.Go(func() { d.Run(ctx) })
+				defer wg.Wait()
+				defer cancel()
+				synctest.Wait()
+				d.come(addressA, at(-5))
+				for len(d.sent) == 0 && time.Since(began) < time.Minute {
+					time.Sleep(earlyLook)
+					synctest.Wait()
+				}
+				took := time.Since(began)
+				if len(d.sent) != 1 || d.sent[0] != c.want || took < c.took || took > c.took+3*earlyLook {
+					t.Errorf("%q after %v, want %s after %v", d.sent, took, c.want, c.took)
+				}
+			})
+		})
+	}
+}
