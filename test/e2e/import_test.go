@@ -24,7 +24,7 @@ func oldSite(t *testing.T) (s *lab.Site, m *lab.Minion, out string) {
 		"srv/pillar/word.sls": "word: of {{ grains['id'] }}\n",
 	})
 	s.Python = true
-	s.Options = map[string]any{"nodegroups": map[string]any{"web": "L@one"}, "open_mode": false, "log_granular_levels": map[string]any{"salt": "info"}}
+	s.Options = map[string]any{"nodegroups": map[string]any{"web": "L@one"}, "open_mode": false, "log_rotate_max_bytes": 1000}
 	s.Launch(t)
 	m = lab.SiteMinion(t, "one", lab.Newest, []*lab.Site{s}, nil)
 	s.Accept(t, m.ID)
@@ -50,7 +50,7 @@ func TestImport(t *testing.T) {
 	}
 	before := key()
 	r := n.Applianced(t, "import", "--dry-run", "--config-dir", conf, "/")
-	if r.Code != 2 || !strings.Contains(r.Out, "nothing was changed") || !strings.Contains(r.Out, "/master:") || !strings.Contains(r.Out, "option log_granular_levels: option is not used by this master") {
+	if r.Code != 2 || !strings.Contains(r.Out, "nothing was changed") || !strings.Contains(r.Out, "/master:") || !strings.Contains(r.Out, "option log_rotate_max_bytes: option is not used by this master") {
 		t.Fatalf("import --dry-run: %+v", r)
 	}
 	if key() != before {
