@@ -117,7 +117,7 @@ func joinByWizard(t *testing.T, two []*machine, join, peer string) {
 	secret := front[strings.LastIndex(front, ".")+1:]
 	for i, m := range two {
 		p := &pages{t: t, x: m, wait: 4 * time.Minute}
-		name := "\x15" + m.Name + "\r" + m.Address + "\r"
+		name := "\x15" + m.Name + "\r" + m.Address + "\r\r" // the host name is that of the node
 		if i == 0 {
 			p.page("What do you have from the cluster?", "\r"+name)
 			p.page("begins with sca2.", join+"\r")
