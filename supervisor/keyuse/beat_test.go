@@ -130,6 +130,70 @@ func TestBeatsOfOneMachine(t *testing.T) {
 	}
 }
 
+// TestRequestThatOutlastsAnOutage: what a node sent when its network failed comes when the network is back, after
+// requests of now: TCP sends it again at ever longer intervals, also when the program has given up. That is no second machine.
+func TestRequestThatOutlastsAnOutage(t *testing.T) {
+	for seed := range uint64(500) {
+		chance := rand.New(rand.NewPCG(seed, 1))
+		at := time.Unix(1e9, 0)
+		l := NewLedger(nil)
+		node := newRunning("a", at)
+		hears := func(s Speaker) {
+			t.Helper()
+			l.Note(certificate, s, nodeAddress, at)
+			if r, strange := l.Report(certificate, at); strange {
+				t.Fatalf("seed %d, %s: %+v", seed, at.UTC().Format(time.TimeOnly), r)
+			}
+		}
+		for range 15 + chance.IntN(10) {
+			at = at.Add(2 * time.Second)
+			hears(node.says(at))
+		}
+
+		sent := node.says(at.Add(2 * time.Second))
+		for range 10 + chance.IntN(45) {
+			at = at.Add(time.Second)
+			node.says(at) // in vain
+		}
+		late := 1 + chance.IntN(20)
+		for i := range 60 {
+			at = at.Add(2 * time.Second)
+			hears(node.says(at))
+			if i == late {
+				hears(sent)
+			}
+		}
+	}
+}
+
+// TestCopyAfterAStandstill: a machine that stood still, so that its next beat came late, and a copy of its memory are
+// told apart as others are.
+func TestCopyAfterAStandstill(t *testing.T) {
+	for still := range 90 {
+		at := time.Unix(1e9, 0)
+		l := NewLedger(nil)
+		node := newRunning("a", at)
+		for range 20 {
+			at = at.Add(2 * time.Second)
+			l.Note(certificate, node.says(at), nodeAddress, at)
+		}
+		at = at.Add(time.Duration(still) * time.Second)
+		for range 20 {
+			at = at.Add(2 * time.Second)
+			l.Note(certificate, node.says(at), nodeAddress, at)
+		}
+
+		machines := []*running{node, node.copied("b")}
+		for i := range 30 {
+			at = at.Add(time.Second)
+			l.Note(certificate, machines[i%2].says(at), nodeAddress, at)
+		}
+		if r, _ := l.Report(certificate, at); !r.Two {
+			t.Errorf("after %d s: not noticed", still)
+		}
+	}
+}
+
 // TestSpeakerOfBeats: beats come back out of the header, within its bound, and none but ids.
 func TestSpeakerOfBeats(t *testing.T) {
 	said := Speaker{Life: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Beat: "0123456789abcdef", Before: "fedcba9876543210", Held: true, Facts: ownFacts()}

@@ -47,6 +47,9 @@ type use struct {
 	source  string // where it asked from
 	first   time.Time
 	last    time.Time
+	// until is when its beat is over at the latest. A request with it that comes later was under way for long, as
+	// one that was sent when a network failed, and does not say that its machine runs.
+	until time.Time
 }
 
 // turns are those in which a life, with its beat, spoke again after another one had.
@@ -136,7 +139,8 @@ func (k *key) note(s Speaker, source string, now time.Time) {
 	if s.Beat != "" && slices.Contains(k.over, s.Beat) {
 		return // it was late, or comes from a copy that will draw a beat of its own
 	}
-	spoken := use{s, source, k.first(s, now), now}
+	first, until := k.began(s, now)
+	spoken := use{s, source, first, now, until}
 	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turn() == s.turn() })
 	if i >= 0 {
 		k.uses[i] = spoken
@@ -146,22 +150,28 @@ func (k *key) note(s Speaker, source string, now time.Time) {
 		k.uses = k.uses[:min(len(k.uses), maxUses)]
 	}
 
+	if s.Beat != "" && !now.Before(until) {
+		return
+	}
 	k.all.note(s.turn(), spoken.first, now)
 	if s.Held {
 		k.held.note(s.turn(), spoken.first, now)
 	}
 }
 
-// first returns when the machine that speaks was heard first, be it with the beat before this one, which is over
-// then. What goes on with a beat that was over already is another machine, heard first now.
-func (k *key) first(s Speaker, now time.Time) time.Time {
+// began returns when the machine that speaks was heard first, be it with the beat before this one, which is over
+// then, and until when its beat is not over. What goes on with a beat that was over already is another machine,
+// heard first now.
+func (k *key) began(s Speaker, now time.Time) (first, until time.Time) {
 	for _, u := range k.uses {
 		if u.speaker.turn() == s.turn() {
-			return u.first
+			return u.first, u.until
 		}
 	}
+	until = now.Add(BeatEvery + lateFor)
 	if s.Before == "" || slices.Contains(k.over, s.Before) {
-		return now
+		k.overtake(s.Life, now)
+		return now, until
 	}
 
 	k.over = append(k.over, s.Before)
@@ -171,11 +181,26 @@ func (k *key) first(s Speaker, now time.Time) time.Time {
 	k.held.rename(before, s.turn())
 	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turn() == before })
 	if i < 0 {
-		return now
+		k.overtake(s.Life, now)
+		return now, until
 	}
-	first := k.uses[i].first
+	last := k.uses[i]
 	k.uses = slices.Delete(k.uses, i, i+1)
-	return first
+	if now.After(last.until.Add(BeatEvery + lateFor)) {
+		until = now // its machine must have drawn the one after this as well
+	}
+	return last.first, until
+}
+
+// overtake ends the beats of a start when one begins that follows none of them: their machine has drawn others in
+// vain, or will draw the next one if it is another.
+func (k *key) overtake(life string, now time.Time) {
+	for i := range k.uses {
+		u := &k.uses[i]
+		if u.speaker.Life == life && now.Before(u.until) {
+			u.until = now
+		}
+	}
 }
 
 // turn is the name under which a machine takes turns with another one.
