@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -334,6 +335,35 @@ func TestNamesOfFilesInTheCopy(t *testing.T) {
 		text := (&Unsteady{files, "srv/salt/a\nb\x1b[31m" + strings.Repeat("n", 4000)}).Error()
 		if strings.ContainsAny(text, "\n\x1b") || len(text) > 2*maxExample {
 			t.Errorf("said: %q", text)
+		}
+	}
+}
+
+// What lies in the copy in the place of a directory, be it a pipe that nobody writes to, gives way to it.
+func TestPipeInTheCopy(t *testing.T) {
+	for _, stage := range []string{"", stageDir} {
+		c, src, dst := testCopier(t)
+		c.spec.Stage = stage
+		pass(t, c)
+		put(t, filepath.Join(src, "srv/salt/sub/a.sls"), "text")
+		if err := syscall.Mkfifo(filepath.Join(dst, "srv/salt/sub"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.pass()
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatalf("stage %q: %v", stage, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("stage %q: the pass waits for a writer", stage)
+		}
+		if b, err := os.ReadFile(filepath.Join(dst, "srv/salt/sub/a.sls")); string(b) != "text" {
+			t.Errorf("stage %q: the copy is %q, %v", stage, b, err)
 		}
 	}
 }

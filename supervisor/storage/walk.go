@@ -441,12 +441,15 @@ type copyDir struct {
 	root *os.Root // nil: the copy does not have it
 }
 
-// enter opens a directory of the copy until leave is called, for lookAtCopy.
+// enter opens a directory of the copy until leave is called, for lookAtCopy. What else may lie there
+// is not opened: a pipe would wait for a writer.
 func (w *walk) enter(rel string) (leave func()) {
 	above := w.here
 	w.here = copyDir{rel: rel}
-	if root, err := w.dest.OpenRoot(rel); err == nil {
-		w.here.root = root
+	if fi, err := w.dest.Lstat(rel); err == nil && fi.IsDir() {
+		if root, err := w.dest.OpenRoot(rel); err == nil {
+			w.here.root = root
+		}
 	}
 
 	return func() {
