@@ -25,6 +25,9 @@ const minionConfPath = "/minion.conf"
 const (
 	lifeTime = 3 * time.Second // for the master to give a sign of life
 	lifeHold = time.Second     // for which the last one counts
+	// lifeLast is for how long what was found tells what to do with connections: a balancer asks more often.
+	// Without one it may be long ago.
+	lifeLast = 20 * time.Second
 )
 
 // life is whether the master lives, as it was found a moment ago. Its methods may be called
@@ -79,10 +82,13 @@ func (l *life) look(ctx context.Context) error {
 	}
 }
 
-// last returns what look found when it was last asked; it asks nothing.
+// last returns what look found when it was last asked, a moment ago; it asks nothing.
 func (l *life) last() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.now().Sub(l.at) > lifeLast {
+		return nil
+	}
 	return l.err
 }
 
@@ -128,8 +134,10 @@ const (
 	sessionsTake = 4 * time.Second
 )
 
-// watchSessions returns a watch of the folder in which log-ins are kept.
-func watchSessions(dir string) *writable.Watch {
+// watchSessions returns a watch of the folder in which log-ins are kept. The file is this machine's
+// alone: others may keep theirs in the same folder.
+func watchSessions(dir, machine string) *writable.Watch {
+	file := filepath.Join(dir, ".try-salt-api-"+machine)
 	return &writable.Watch{
 		Every: trySessions,
 		Takes: sessionsTake,
@@ -137,7 +145,7 @@ func watchSessions(dir string) *writable.Watch {
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return err
 			}
-			return writable.Try(filepath.Join(dir, ".try-salt-api"))
+			return writable.Try(file)
 		},
 	}
 }

@@ -2,6 +2,7 @@ package restapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -71,4 +72,38 @@ func TestSessionsOnABadDisk(t *testing.T) {
 	master = client.ErrUnwell
 	s.life = newLife(func(context.Context) error { return master }, time.Now)
 	says("the master can keep no jobs")
+}
+
+// TestConnectionsAfterAFault: a master that could keep no jobs when somebody last asked ends no connections
+// for ever: nobody may ask again.
+func TestConnectionsAfterAFault(t *testing.T) {
+	now := time.Now()
+	l := newLife(func(context.Context) error { return client.ErrUnwell }, func() time.Time { return now })
+	defer l.close()
+	if err := l.look(t.Context()); !errors.Is(err, client.ErrUnwell) || !errors.Is(l.last(), client.ErrUnwell) {
+		t.Errorf("look says %v, then last %v", err, l.last())
+	}
+	now = now.Add(time.Minute)
+	if err := l.last(); err != nil {
+		t.Errorf("a minute later: %v", err)
+	}
+}
+
+// TestSessionsInOneFolder: machines that keep their log-ins in the same folder do not take each other's
+// tries for faults of the disk.
+func TestSessionsInOneFolder(t *testing.T) {
+	dir := t.TempDir()
+	var machines sync.WaitGroup
+	for _, machine := range []string{"n1", "n2", "n3"} {
+		watch := watchSessions(dir, machine)
+		machines.Go(func() {
+			for range 50 {
+				if err := watch.Try(); err != nil {
+					t.Errorf("%s: %v", machine, err)
+					return
+				}
+			}
+		})
+	}
+	machines.Wait()
 }
