@@ -73,17 +73,21 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 	var last string    // step that just ran
 	var failing string // step that is being tried again
 	var since time.Time
+	var healers error // why self-heal daemons that do not start are left as they are; nil: none is
 	for {
 		obs, err := c.observe(ctx, d, look{running: true})
 		if err != nil {
 			return fmt.Errorf("observe the pool: %w", err)
+		}
+		if healers != nil {
+			obs.Processes = slices.DeleteFunc(obs.Processes, func(p cli.Process) bool { return p.Name == "" && !p.Online })
 		}
 		now := NewPlan(obs, d)
 		if len(now.Steps) == 0 {
 			if len(now.Refused) > 0 {
 				return &RefusedError{now.Refused}
 			}
-			return nil
+			return healers
 		}
 		s := now.Steps[0]
 		if s.ID == last {
@@ -114,7 +118,12 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 		if err == nil {
 			failing, last = "", s.ID
 			if runs[s.ID]++; runs[s.ID] > maxRuns {
-				return &StepError{s, errors.New("it ran several times without an effect"), nextFor(s, cli.Refused)}
+				failed := &StepError{s, errors.New("it ran several times without an effect"), nextFor(s, cli.Refused)}
+				if startsBricks(s, obs) {
+					return failed
+				}
+				healers = failed
+				continue
 			}
 			progress(Event{s, "done", ""})
 			continue
@@ -124,7 +133,12 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 			failing, since = s.ID, c.cfg.Now()
 		}
 		if !c.again(ctx, d, s, kind, since) {
-			return &StepError{s, err, nextFor(s, kind)}
+			failed := &StepError{s, err, nextFor(s, kind)}
+			if startsBricks(s, obs) {
+				return failed
+			}
+			healers = failed
+			continue
 		}
 		progress(Event{s, "retry", err.Error()})
 		c.cfg.Log.Info("storage step is tried again", "step", s.ID, "error", err)
@@ -132,6 +146,12 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 			return stopped(s, err)
 		}
 	}
+}
+
+// startsBricks reports whether a step does more than to start self-heal daemons. One that does not
+// start must not keep nodes from coming, from leaving, and from getting another disk.
+func startsBricks(s Step, obs *Observation) bool {
+	return s.Kind != StartBricks || slices.ContainsFunc(obs.Volume.Bricks, func(b cli.Brick) bool { return slices.Contains(s.Targets, b.Name) })
 }
 
 // again reports whether a step that failed is tried once more. Whatever glusterd
@@ -173,7 +193,7 @@ func nextFor(s Step, k cli.Kind) string {
 	}
 	switch s.Kind {
 	case StartBricks:
-		return "look at /var/log/glusterfs/bricks on that node; if its disk is lost, give the member a fresh brick directory"
+		return "look at /var/log/glusterfs on that node, at bricks and glustershd.log; if the disk of its copy is lost, give the member a fresh brick directory"
 	case WaitHeal:
 		return "look at what does not heal: 'gluster volume heal " + s.volume() + " info'"
 	case Mount:

@@ -218,6 +218,30 @@ func TestSlowBrick(t *testing.T) {
 	}
 }
 
+// A self-heal daemon that does not start, or whose start glusterd refuses, is told of, and keeps no node from
+// coming into the volume.
+func TestSelfHealDaemonThatDoesNotStart(t *testing.T) {
+	for name, answer := range map[string]error{"without a word": nil, "with an error": errors.New("commit failed on node2")} {
+		t.Run(name, func(t *testing.T) {
+			r := form(t, 2)
+			r.pool.KillHealer("node2")
+			r.pool.Node("node2").HealerBroken = true
+			r.pool.Hook = func(_ string, args []string, applied bool) error {
+				if applied || args[0] != "volume" || args[1] != "start" {
+					return nil
+				}
+				return answer
+			}
+
+			_, err := r.try(t, want("node1", "1", "2", "3"))
+			if err == nil || !strings.Contains(err.Error(), "the self-heal daemon of node2") {
+				t.Errorf("told: %v", err)
+			}
+			wantBricks(t, r, "1", "2", "3")
+		})
+	}
+}
+
 // A self-heal daemon that has ended is started, as a brick is: of any node that is there, of
 // several at once and beside a brick. That of a node that is off is left alone.
 func TestSelfHealDaemonIsStarted(t *testing.T) {

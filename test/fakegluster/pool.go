@@ -60,6 +60,8 @@ type Node struct {
 	Layout           int
 	LayoutNodes      []string
 
+	HealerBroken bool // its self-heal daemon does not start
+
 	healerDown bool // its self-heal daemon does not run
 	joining    int
 	disk       map[string]*brick // by path: survives everything but LoseDisk

@@ -151,7 +151,7 @@ func (p *Pool) change(n *Node, args []string) command.Output {
 			b.up = b.node.Up && !b.lost
 		}
 		for _, o := range append(p.peers(n), n) {
-			o.healerDown = o.healerDown && !o.Up
+			o.healerDown = o.healerDown && (!o.Up || o.HealerBroken)
 		}
 	case "stop":
 		v.state = 2
