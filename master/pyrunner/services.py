@@ -24,11 +24,11 @@ def perform(returners, order):
     function = order["returner"] + ".event_return"
     if function not in returners:
         return {"missing": True, "error": returners.missing_fun_string(function)}
-    events = []
-    for raw in order["items"]:
-        tag, data = salt.utils.event.SaltEvent.unpack(raw)
-        events.append({"data": data, "tag": tag})
     try:
+        events = []
+        for raw in order["items"]:
+            tag, data = salt.utils.event.SaltEvent.unpack(raw)
+            events.append({"data": data, "tag": tag})
         returners[function](events)
     except BaseException as exc:  # pylint: disable=broad-except
         return {"error": describe(exc)}

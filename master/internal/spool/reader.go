@@ -125,8 +125,31 @@ func (r *Reader) Lost() uint64 {
 	return r.lost
 }
 
-// Read returns the next records, at most so many, until there are so many bytes, and the number that Advance takes when they are done with. None: nobody has appended
-// any.
+// Enough reports whether so many records wait, or so many bytes, or half of what the spool
+// holds: for more, older ones might have to make room.
+func (r *Reader) Enough(records int, bytes int64) bool {
+	s := r.spool
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next-r.next >= uint64(records) {
+		return true
+	}
+	var waiting int64
+	for _, g := range s.segments {
+		if r.next >= g.end() {
+			continue
+		}
+		waiting += g.size
+		if r.next > g.first {
+			waiting -= int64(g.offsets[r.next-g.first])
+		}
+	}
+	return waiting >= min(bytes, s.cfg.Bytes/2)
+}
+
+// Read returns the next records, at most so many, until there are so many bytes, and the number
+// that Advance takes when they are done with. There may be fewer before records that are lost.
+// None: nobody has appended any.
 func (r *Reader) Read(most int, bytes int64) (records [][]byte, end uint64, err error) {
 	return r.ReadFrom(0, most, bytes)
 }
@@ -161,9 +184,9 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 		case len(records) > 0:
 			return records, at, nil
 		case errors.Is(err, errRecord):
-			r.lost += g.end() - at
-			at = g.end()
-			r.next = max(r.next, at)
+			if err := s.cut(g, at); err != nil {
+				return nil, 0, fmt.Errorf("leave out what is damaged: %w", err)
+			}
 		default:
 			return nil, 0, fmt.Errorf("read the spool: %w", err)
 		}
@@ -172,15 +195,40 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 }
 
 // skip leaves out records that are in no segment: a power cut may take some. g is the segment
-// that follows, nil: none does. The lock is held.
+// that follows, nil: none does. Those behind others that are not done with are counted later, by
+// Advance. The lock is held.
 func (r *Reader) skip(number uint64, g *segment) (next uint64) {
 	next = r.spool.next
 	if g != nil {
 		next = g.first
 	}
-	r.lost += next - number
-	r.next = max(r.next, next)
+	if number == r.next {
+		r.lost += next - number
+		r.next = next
+	}
 	return next
+}
+
+// cut takes the records from a number on, which are damaged, out of a segment. The lock is held.
+func (s *Spool) cut(g *segment, number uint64) error {
+	if g == s.last() && s.active != nil { // what is written next goes to another one
+		if err := s.finish(); err != nil {
+			return err
+		}
+	}
+	g.offsets = g.offsets[:number-g.first]
+	return nil
+}
+
+// missing counts the records of a range that are in no segment. The lock is held.
+func (s *Spool) missing(from, end uint64) uint64 {
+	missing := end - from
+	for _, g := range s.segments {
+		if low, high := max(from, g.first), min(end, g.end()); low < high {
+			missing -= high - low
+		}
+	}
+	return missing
 }
 
 // segmentAt finds the segment of a record, or the first one after it; nil: there is none. The
@@ -231,6 +279,7 @@ func (r *Reader) Advance(end uint64) error {
 	if end <= r.next {
 		return nil // they made room for others meanwhile
 	}
+	r.lost += s.missing(r.next, end)
 	r.next = end
 	s.tidy()
 	if err := r.note(); err != nil {

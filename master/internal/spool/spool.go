@@ -9,7 +9,7 @@
 //   - What the spool holds is bounded. Overflow policy: the oldest segment goes, and each
 //     reader counts what it lost (Reader.Lost). Append never waits for a reader.
 //
-// A record is a big-endian length, a CRC-32C and its bytes. A segment is a file named by the
+// A record is a big-endian length, a CRC-32C of the length and the bytes, and the bytes. A segment is a file named by the
 // number of its first record; records are numbered through all segments. The place of a reader
 // is the number of the next record, in a file of its own.
 package spool
@@ -149,10 +149,16 @@ func readRecord(file io.ReaderAt, offset, most int64) ([]byte, error) {
 	if _, err := file.ReadAt(record, offset+headSize); err != nil && size > 0 {
 		return nil, err
 	}
-	if crc32.Checksum(record, castagnoli) != binary.BigEndian.Uint32(head[4:]) {
+	if checksum(head[:4], record) != binary.BigEndian.Uint32(head[4:]) {
 		return nil, errRecord
 	}
 	return record, nil
+}
+
+// checksum is that of a record. With its length: of zeros, which a power cut leaves at the end
+// of a file, that of no bytes would be right.
+func checksum(length, record []byte) uint32 {
+	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, record)
 }
 
 func (s *Spool) path(first uint64) string {
@@ -166,7 +172,7 @@ func (s *Spool) Append(record []byte) error {
 	}
 	packed := make([]byte, headSize, headSize+len(record))
 	binary.BigEndian.PutUint32(packed[:4], uint32(len(record)))
-	binary.BigEndian.PutUint32(packed[4:], crc32.Checksum(record, castagnoli))
+	binary.BigEndian.PutUint32(packed[4:], checksum(packed[:4], record))
 	packed = append(packed, record...)
 
 	number, err := s.write(packed)
