@@ -3,10 +3,12 @@ package master
 import (
 	"cmp"
 	"context"
+	"errors"
 	"path/filepath"
 	"time"
 
 	"saltern/master/internal/engine"
+	"saltern/master/internal/engine/entry"
 	"saltern/master/internal/returner"
 	"saltern/master/pyrunner"
 )
@@ -34,15 +36,15 @@ func (m *Master) services() *pyrunner.Caller {
 func (m *Master) openReturners() error {
 	c := m.cfg
 	python := m.services()
-	specs, err := engine.Parse(c.Engines)
-	if err != nil {
-		m.log.Error("not all engines run", "error", err)
+	entries, faults := entry.Parse(c.Engines)
+	if len(faults) > 0 {
+		m.log.Error("not all engines run", "error", errors.Join(faults...))
 	}
 	m.engines = engine.New(engine.Config{
-		Specs: specs,
-		Own:   m.cluster.Own,
-		Open: func(ctx context.Context, s engine.Spec) (engine.Process, error) {
-			return python.OpenEngine(ctx, s.Module, s.Arguments)
+		Entries: entries,
+		Own:     m.cluster.Own,
+		Open: func(ctx context.Context, e entry.Entry) (engine.Process, error) {
+			return python.OpenEngine(ctx, e.Module, e.Arguments)
 		},
 		Log: m.log,
 	})
@@ -50,6 +52,7 @@ func (m *Master) openReturners() error {
 		return nil
 	}
 	dir, bytes := m.spools()
+	var err error
 	m.eventReturn, err = returner.OpenEvents(returner.EventsConfig{
 		Dir:       dir,
 		Bytes:     bytes,

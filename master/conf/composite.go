@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"saltern/master/internal/engine/entry"
 	"saltern/master/value"
 )
 
@@ -17,6 +18,7 @@ func (a *assembly) composites(m *Master) {
 	a.parts()
 	a.groups(m.Nodegroups)
 	a.reactions(m.Reactor.Rules)
+	a.engines(m.Engines)
 }
 
 // partRemark notes what is not obeyed of an entry of an option; "" stands for the option.
@@ -56,5 +58,13 @@ func (a *assembly) reactions(option []any) {
 				a.partRemark("reactor", "", "entry %d, tag %v: expected the paths of files, found %s", i+1, tag, value.Repr(files))
 			}
 		}
+	}
+}
+
+// engines looks at the entries of engines that do not run.
+func (a *assembly) engines(option any) {
+	_, faults := entry.Parse(option)
+	for _, fault := range faults {
+		a.partRemark("engines", "", "%v", fault)
 	}
 }

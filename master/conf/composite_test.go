@@ -37,6 +37,11 @@ func TestPartsOfOptions(t *testing.T) {
 			[]string{"3 publisher_acl_blacklist: functions: nobody reads it; there are modules, users"}},
 		{"API", "rest_cherrypy:\n  port: 8000\n  disable_ssl: True\n  ssl_keys: x\n  host: [a]\n  collect_stats: True\n",
 			[]string{"4 rest_cherrypy: ssl_keys: nobody reads it", "5 rest_cherrypy: host: expected text, found a list", "6 rest_cherrypy: collect_stats: not used by this master: statistics"}},
+		{"engines", "engines:\n  - thorium\n  - webhook: {port: 5000, saltern_each_node: true, prot: 1}\n  - script: {cmd: x, saltern_each_node: everywhere}\n  - second: {engine_module: script, cmd: y}\n" +
+			"  - own:\n    saltern_each_node: true\n  - 7\n  - slack: [x]\n  - quiet:\n",
+			[]string{"1 engines: entry 5 does not run: ", "1 engines: entry 6 does not run: ", "1 engines: entry 7 does not run: ",
+				"3 engines: webhook > prot: nobody reads it; there are address, ", "4 engines: script > saltern_each_node: expected true or false, found text: it runs on one master"}},
+		{"engines as a map", "engines:\n  webhook: {port: 5000, saltern_each_node: true}\n  thorium:\n", nil},
 		{"templates", "jinja_env:\n  trim_blocks: True\n  trim_block: True\n", []string{"3 jinja_env: trim_block: nobody reads it"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -207,7 +207,7 @@ type Jobs struct {
 	ReactorThreads   int           `conf:"reactor_worker_threads"`
 	ReactorRefresh   time.Duration `conf:"reactor_refresh_interval"`
 	Schedule         *value.Map    `conf:"schedule"`
-	Engines          []any         `conf:"engines"`
+	Engines          any           `conf:"engines"`
 
 	EventReturn                []string `conf:"event_return"`
 	EventReturnQueue           int      `conf:"event_return_queue"`

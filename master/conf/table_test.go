@@ -60,8 +60,8 @@ func TestSaltsOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Salt's own modules take seconds with fractions, "dynamic" for memory, and the name of a
-	// file with the reactor's rules.
-	wider := map[string]string{"gather_job_timeout": "float", "ipc_write_buffer": "int str", "reactor": "list str"}
+	// file with the reactor's rules, and engines by their names.
+	wider := map[string]string{"engines": "list dict", "gather_job_timeout": "float", "ipc_write_buffer": "int str", "reactor": "list str"}
 	for name, salt := range saltOptions(t) {
 		o, has := builtin().options[name]
 		if !has {

@@ -11,13 +11,11 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"saltern/master/value"
+	"saltern/master/internal/engine/entry"
 )
 
 const (
@@ -28,62 +26,7 @@ const (
 	firstPause  = time.Second
 	lastPause   = time.Minute
 	steadyAfter = time.Minute
-	// maxEngines bounds the processes.
-	maxEngines = 64
-
-	moduleKey   = "engine_module"
-	eachNodeKey = "saltern_each_node"
 )
-
-// Spec is one entry of the option engines.
-type Spec struct {
-	Name      string
-	Module    string     // Salt's engine_module; the name without it
-	Arguments *value.Map // of its function start
-	EachNode  bool       // runs on all masters of a cluster, not on one
-}
-
-// Parse reads the option engines. Entries that are none are in the error, the others are good.
-func Parse(entries []any) (specs []Spec, err error) {
-	for i, entry := range entries {
-		spec, bad := parse(entry)
-		if bad == nil && len(specs) == maxEngines {
-			bad = fmt.Errorf("%d are the most", maxEngines)
-		}
-		if bad != nil {
-			err = errors.Join(err, fmt.Errorf("entry %d of engines: %w", i+1, bad))
-			continue
-		}
-		specs = append(specs, spec)
-	}
-	return specs, err
-}
-
-func parse(entry any) (Spec, error) {
-	if name, ok := entry.(string); ok && name != "" {
-		return Spec{Name: name, Module: name, Arguments: value.NewMap()}, nil
-	}
-	named, ok := entry.(*value.Map)
-	if !ok || named.Len() != 1 {
-		return Spec{}, errors.New("it is neither a name nor a map of one name to its settings")
-	}
-	for key, settings := range named.All() {
-		name, text := key.(string)
-		arguments, isMap := settings.(*value.Map)
-		if !text || name == "" || !isMap && settings != nil {
-			break
-		}
-		s := Spec{Name: name, Module: name, Arguments: arguments.Clone()}
-		if module := arguments.Str(moduleKey); module != "" {
-			s.Module = module
-		}
-		s.EachNode = arguments.Bool(eachNodeKey)
-		s.Arguments.Delete(moduleKey)
-		s.Arguments.Delete(eachNodeKey)
-		return s, nil
-	}
-	return Spec{}, errors.New("its settings are no map")
-}
 
 // Process is an engine that runs (pyhost.Session).
 type Process interface {
@@ -95,10 +38,10 @@ type Process interface {
 
 // Config of a Service.
 type Config struct {
-	Specs []Spec
+	Entries []entry.Entry
 	// Own reports whether this master does what only one of a cluster may do.
 	Own  func() (term uint64, ok bool)
-	Open func(ctx context.Context, s Spec) (Process, error)
+	Open func(ctx context.Context, e entry.Entry) (Process, error)
 	Log  *slog.Logger
 }
 
@@ -129,7 +72,7 @@ type Service struct {
 }
 
 type engine struct {
-	Spec
+	entry.Entry
 	cfg Config
 
 	mu    sync.Mutex
@@ -139,11 +82,11 @@ type engine struct {
 // New makes a Service. Run starts the engines.
 func New(cfg Config) *Service {
 	s := &Service{cfg: cfg}
-	for _, spec := range cfg.Specs {
+	for _, configured := range cfg.Entries {
 		s.engines = append(s.engines, &engine{
-			Spec:  spec,
+			Entry: configured,
 			cfg:   cfg,
-			stats: Stats{Name: spec.Name, State: Elsewhere, Since: time.Now()},
+			stats: Stats{Name: configured.Name, State: Elsewhere, Since: time.Now()},
 		})
 	}
 	return s
@@ -224,7 +167,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // once runs the engine until it ends, which is an error, or is to end here.
 func (e *engine) once(ctx context.Context) error {
-	process, err := e.cfg.Open(ctx, e.Spec)
+	process, err := e.cfg.Open(ctx, e.Entry)
 	if err != nil {
 		return err
 	}

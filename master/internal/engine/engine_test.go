@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/internal/engine/entry"
 	"saltern/master/pyhost"
 	"saltern/master/pyrunner"
-	"saltern/master/saltyaml"
 	"saltern/master/value"
 	"saltern/test/await"
 )
@@ -37,26 +37,6 @@ def start(word="none"):
         for event in bus.iter_events(tag="my/ask", full=True):
             bus.fire_event({"word": word, "n": event["data"]["n"]}, "my/answer", timeout=60000)
 `
-
-// TestParse (F3): each form that Salt takes, and what is none is named while the others run.
-func TestParse(t *testing.T) {
-	option, err := saltyaml.Decode([]byte("[webhook, {script: {cmd: 'a b', saltern_each_node: true}}, {second: {engine_module: script, cmd: c}}, thorium: , 7, {a: 1, b: 2}, {c: [x]}, '']"), "engines")
-	if err != nil {
-		t.Fatal(err)
-	}
-	specs, err := Parse(option.([]any))
-	var got []string
-	for _, s := range specs {
-		got = append(got, fmt.Sprint(s.Name, s.Module, s.EachNode, value.Repr(s.Arguments)))
-	}
-	want := []string{"webhookwebhookfalse{}", "scriptscripttrue{'cmd': 'a b'}", "secondscriptfalse{'cmd': 'c'}", "thoriumthoriumfalse{}"}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if err == nil || strings.Count(err.Error(), "\n") != 3 || !strings.Contains(err.Error(), "entry 5 of engines") {
-		t.Errorf("what is said of entries that are none: %v", err)
-	}
-}
 
 // TestEngineRunsWhereItIsToRun: an engine hears and fires events, is started again when it is
 // killed, ends where another master owns the cluster's work and begins when this one does.
@@ -98,10 +78,10 @@ func TestEngineRunsWhereItIsToRun(t *testing.T) {
 	var owner atomic.Bool
 	owner.Store(true)
 	s := New(Config{
-		Specs: []Spec{{Name: "own", Module: "own", Arguments: value.NewMap("word", "hello")}, {Name: "none", Module: "none", Arguments: value.NewMap()}},
-		Own:   func() (uint64, bool) { return 1, owner.Load() },
-		Open: func(ctx context.Context, s Spec) (Process, error) {
-			return caller.OpenEngine(ctx, s.Module, s.Arguments)
+		Entries: []entry.Entry{{Name: "own", Module: "own", Arguments: value.NewMap("word", "hello")}, {Name: "none", Module: "none", Arguments: value.NewMap()}},
+		Own:     func() (uint64, bool) { return 1, owner.Load() },
+		Open: func(ctx context.Context, e entry.Entry) (Process, error) {
+			return caller.OpenEngine(ctx, e.Module, e.Arguments)
 		},
 		Log: log,
 	})
