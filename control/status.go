@@ -152,7 +152,8 @@ const (
 	CacheDirFault    Fault = "cache directory"
 	ClusterFault     Fault = "cluster"
 	EngineFault      Fault = "engines"
-	ReturnerFault    Fault = "returners"               // one does not take what it is to get, or has lost some
+	ReturnerFault    Fault = "returners"               // one does not take what it is to get
+	ReturnerLoss     Fault = "events for returners"    // some did not get to one
 	DeliveryFault    Fault = "jobs were not delivered" // to minions of another master
 	GitPillarFault   Fault = "git pillars"             // this master's copy, or the program git
 	GitFilesFault    Fault = "files from git"          // the same

@@ -319,9 +319,7 @@ func (m *Master) openServices(context.Context) error {
 	m.openRunners()
 	m.openReactor()
 	m.openSchedule()
-	if err := m.openReturners(); err != nil {
-		return err
-	}
+	m.openReturners()
 	m.minions = m.openMinions()
 	table := m.minions.Methods()
 	maps.Copy(table, m.openLocal().Methods())

@@ -33,7 +33,7 @@ func (m *Master) services() *pyrunner.Caller {
 }
 
 // openReturners makes what hands events to returners, and runs engines.
-func (m *Master) openReturners() error {
+func (m *Master) openReturners() {
 	c := m.cfg
 	python := m.services()
 	entries, faults := entry.Parse(c.Engines)
@@ -49,11 +49,10 @@ func (m *Master) openReturners() error {
 		Log: m.log,
 	})
 	if len(c.EventReturn) == 0 {
-		return nil
+		return
 	}
 	dir, bytes := m.spools()
-	var err error
-	m.eventReturn, err = returner.OpenEvents(returner.EventsConfig{
+	m.eventReturn = returner.NewEvents(returner.EventsConfig{
 		Dir:       dir,
 		Bytes:     bytes,
 		Returners: c.EventReturn,
@@ -65,5 +64,4 @@ func (m *Master) openReturners() error {
 		Open:      func(ctx context.Context) (returner.Worker, error) { return python.OpenReturner(ctx) },
 		Log:       m.log,
 	})
-	return err
 }

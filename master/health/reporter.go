@@ -74,8 +74,6 @@ type Reporter struct {
 	limited  uint64 // keys refused or evicted for their source, at the last look
 	lost     uint64 // reactions, at the last look
 	unhanded uint64 // records that returners did not get, at the last look
-
-	returnersFail bool // one took nothing, at the last look
 }
 
 // Write writes the status as it is now.

@@ -50,12 +50,9 @@ func (r *Reporter) watchReturners() {
 			faults = append(faults, fmt.Errorf("%s takes no events, %d wait on the disk: %s", s.Name, s.Waiting, s.Error))
 		}
 	}
-	if len(faults) > 0 || r.returnersFail {
-		r.Problems.Report(control.ReturnerFault, errors.Join(faults...))
-	}
-	r.returnersFail = len(faults) > 0
-	if unhanded != r.unhanded {
-		r.Problems.Set(control.ReturnerFault, fmt.Errorf("%d events did not get to a returner since the start of the master: they made room for later ones (saltern_returner_spool), or it refused them; the log names it", unhanded))
+	r.Problems.Report(control.ReturnerFault, errors.Join(faults...))
+	if unhanded > r.unhanded {
+		r.Problems.Set(control.ReturnerLoss, fmt.Errorf("%d events did not get to a returner since the start of the master: they made room for later ones (saltern_returner_spool), found no room on the disk, or it refused them; the log names it", unhanded))
 	}
 	r.unhanded = unhanded
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,41 +43,81 @@ type EventsConfig struct {
 // event.py EventReturn).
 type Events struct {
 	cfg   EventsConfig
-	spool *spool.Spool
 	sub   *event.Subscription
-	feeds []*feed
+	spool *spool.Spool // for Run
 
-	unkept atomic.Uint64 // events that did not get to the spool
+	unkept  atomic.Uint64 // events that did not get to the spool
+	failing bool          // the last one did not; for Run
+
+	mu    sync.Mutex
+	feeds []*feed // one for each returner
+	fault string  // why the spool cannot be opened
 }
 
-// OpenEvents begins to keep events. Run must be called.
-func OpenEvents(cfg EventsConfig) (*Events, error) {
+// NewEvents takes events from now on. Run must be called.
+func NewEvents(cfg EventsConfig) *Events {
 	e := &Events{cfg: cfg}
-	var err error
-	if e.spool, err = spool.Open(spool.Config{Dir: filepath.Join(cfg.Dir, "events"), Bytes: cfg.Bytes}); err != nil {
-		return nil, fmt.Errorf("open the spool of event_return: %w", err)
-	}
+	e.cfg.Returners = nil
 	for _, name := range cfg.Returners {
-		reader, err := e.spool.Reader(name)
-		if err != nil {
-			e.spool.Close()
-			return nil, fmt.Errorf("open the spool of event_return: %w", err)
+		if !slices.Contains(e.cfg.Returners, name) { // each gets an event once
+			e.cfg.Returners = append(e.cfg.Returners, name)
 		}
-		e.feeds = append(e.feeds, &feed{
-			name:     name,
-			reader:   reader,
-			batch:    max(cfg.Queue, 1),
-			patience: cfg.MaxWait,
-			pause:    cmp.Or(cfg.pause, firstPause),
-			open:     cfg.Open,
-			log:      cfg.Log,
-		})
-	}
-	if err := e.spool.Forget(); err != nil {
-		cfg.Log.Warn("what returners of before have not read stays in the spool", "error", err)
 	}
 	e.sub = cfg.Bus.Subscribe("event_return", eventDepth, e.wants)
-	return e, nil
+	return e
+}
+
+// openSpool opens the spool, when its disk has room for it and answers; until then events wait in
+// the subscription. It reports false when ctx ended before.
+func (e *Events) openSpool(ctx context.Context) bool {
+	for {
+		err := e.tryOpen()
+		if err == nil {
+			return true
+		}
+		e.mu.Lock()
+		first := e.fault == ""
+		e.fault = err.Error()
+		e.mu.Unlock()
+		if first {
+			e.cfg.Log.Error("the spool of event_return cannot be opened; it is tried again", "error", err)
+		}
+		if !pause(ctx, lastPause) {
+			return false
+		}
+	}
+}
+
+func (e *Events) tryOpen() error {
+	opened, err := spool.Open(spool.Config{Dir: filepath.Join(e.cfg.Dir, "events"), Bytes: e.cfg.Bytes})
+	if err != nil {
+		return fmt.Errorf("open the spool of event_return: %w", err)
+	}
+	var feeds []*feed
+	for _, name := range e.cfg.Returners {
+		reader, err := opened.Reader(name)
+		if err != nil {
+			opened.Close()
+			return fmt.Errorf("open the spool of event_return: %w", err)
+		}
+		feeds = append(feeds, &feed{
+			name:     name,
+			reader:   reader,
+			batch:    max(e.cfg.Queue, 1),
+			patience: e.cfg.MaxWait,
+			pause:    cmp.Or(e.cfg.pause, firstPause),
+			open:     e.cfg.Open,
+			log:      e.cfg.Log,
+		})
+	}
+	if err := opened.Forget(); err != nil {
+		e.cfg.Log.Warn("what returners of before have not read stays in the spool", "error", err)
+	}
+	e.spool = opened
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.feeds = feeds
+	return nil
 }
 
 func (e *Events) wants(tag string) bool {
@@ -92,14 +133,16 @@ func (e *Events) wants(tag string) bool {
 
 // Run hands events over until ctx ends. What was fired until then is kept for the next start.
 func (e *Events) Run(ctx context.Context) {
+	stop := context.AfterFunc(ctx, e.sub.Close)
+	defer stop()
+	_ = e.cfg.Bus.Fire("salt/event_listen/start", value.NewMap()) // as EventReturn does
+	if !e.openSpool(ctx) {
+		return
+	}
 	var feeds sync.WaitGroup
 	for _, f := range e.feeds {
 		feeds.Go(func() { f.run(ctx) })
 	}
-	_ = e.cfg.Bus.Fire("salt/event_listen/start", value.NewMap()) // as EventReturn does
-
-	stop := context.AfterFunc(ctx, e.sub.Close)
-	defer stop()
 	for event := range e.sub.C { // what waits in it comes after Close, too
 		e.keep(event)
 	}
@@ -119,12 +162,24 @@ func (e *Events) keep(next event.Event) {
 		}
 		if err != nil {
 			lost++
-			e.cfg.Log.Error("an event will not get to returners", "tag", next.Tag, "error", err)
 		}
+		e.tell(next.Tag, err)
 	}
 	if lost > 0 {
 		e.unkept.Add(lost)
 	}
+}
+
+// tell logs the first event of those in a row that do not get to the spool, and the end of it: a
+// full disk is told in one line, not in one for each event.
+func (e *Events) tell(tag string, err error) {
+	switch {
+	case err != nil && !e.failing:
+		e.cfg.Log.Error("an event will not get to returners, nor will those after it until a line says so", "tag", tag, "error", err)
+	case err == nil && e.failing:
+		e.cfg.Log.Info("events get to returners again", "lost", e.unkept.Load())
+	}
+	e.failing = err != nil
 }
 
 // Stats returns the figures of the returners. Events that did not get to the spool are lost to
@@ -133,11 +188,20 @@ func (e *Events) Stats() []Stats {
 	if e == nil {
 		return nil
 	}
+	e.mu.Lock()
+	feeds, fault := e.feeds, e.fault
+	e.mu.Unlock()
 	var all []Stats
-	for _, f := range e.feeds {
-		s := f.Stats()
-		s.Lost += e.unkept.Load()
-		all = append(all, s)
+	if feeds == nil { // the spool is not open
+		for _, name := range e.cfg.Returners {
+			all = append(all, Stats{Returner: name, Error: fault})
+		}
+	}
+	for _, f := range feeds {
+		all = append(all, f.Stats())
+	}
+	for i := range all {
+		all[i].Lost += e.unkept.Load()
 	}
 	return all
 }

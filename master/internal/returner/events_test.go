@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,10 +74,10 @@ func (s *site) put(t *testing.T, name, text string) {
 // start begins to return events until stop.
 func (s *site) start(t *testing.T, queue int) (e *Events, stop func()) {
 	t.Helper()
-	e, err := OpenEvents(EventsConfig{
+	e = NewEvents(EventsConfig{
 		Dir:       filepath.Join(s.dir, "spools"),
 		Bytes:     1 << 20,
-		Returners: []string{"one", "two"},
+		Returners: []string{"one", "two", "one"},
 		Whitelist: []string{"my/*"},
 		Blacklist: []string{"*/hidden"},
 		Queue:     queue,
@@ -85,9 +86,6 @@ func (s *site) start(t *testing.T, queue int) (e *Events, stop func()) {
 		pause:     10 * time.Millisecond,
 		Log:       slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { e.Run(ctx); close(done) }() // until stop
@@ -176,4 +174,58 @@ func TestQueueOfEventReturn(t *testing.T) {
 	if got := s.got("one"); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+}
+
+// TestRefusedInARow: many events that a returner refuses, one behind the other, do not keep it from
+// those that come after them.
+func TestRefusedInARow(t *testing.T) {
+	s := newSite(t)
+	e, _ := s.start(t, 0)
+	const refused = 9
+	for n := range refused {
+		s.fire(t, "my/bad", n)
+		if n == 4 {
+			s.fire(t, "my/event", n)
+		}
+	}
+	s.fire(t, "my/event", refused)
+	await.That(t, "all is settled", func() bool {
+		stats := e.Stats()
+		return stats[0].Refused == refused && stats[0].Waiting == 0 && stats[1].Refused == refused && stats[1].Waiting == 0
+	})
+	for i, stats := range e.Stats() {
+		if stats.Refused != refused || stats.Done != 2 || stats.Lost != 0 {
+			t.Errorf("%+v, want %d refused, 2 done", stats, refused)
+		}
+		got := s.got([]string{"one", "two"}[i])
+		slices.Sort(got)
+		if want := "[my/event=4 my/event=9]"; fmt.Sprint(got) != want {
+			t.Errorf("%s has got %v, want %s in some order", stats.Returner, got, want)
+		}
+	}
+}
+
+// TestSpoolThatCannotBeOpened: what returners are to get does not keep the master from its start,
+// and the status says why they get nothing.
+func TestSpoolThatCannotBeOpened(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "events"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := NewEvents(EventsConfig{
+		Dir:       dir,
+		Bytes:     1 << 20,
+		Returners: []string{"one"},
+		Bus:       event.NewBus(time.Now, 0),
+		Log:       slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { e.Run(ctx); close(done) }() // until cancel
+	await.That(t, "the status says so", func() bool {
+		stats := e.Stats()
+		return len(stats) == 1 && strings.Contains(stats[0].Error, "open the spool of event_return")
+	})
+	cancel()
+	<-done
 }

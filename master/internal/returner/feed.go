@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,9 @@ const (
 	// triesAlone is how often an order is tried until the one after it is, to tell a returner
 	// that is away from an order that it refuses.
 	triesAlone = 5
+	// farthest is how many orders after the one that fails are passed over, at most, to find one
+	// that succeeds: each look goes twice as far as the one before.
+	farthest = 4096
 	// orderTakes bounds one order: a call that hangs is ended with its process.
 	orderTakes = 5 * time.Minute
 	// stopTakes is how long an order that is under way may take when the master stops.
@@ -57,8 +61,8 @@ type feed struct {
 	open     func(ctx context.Context) (Worker, error)
 	log      *slog.Logger
 
-	worker   Worker // nil: none; for run
-	failures int    // of calls, ever; for run
+	worker Worker // nil: none; for run
+	passed int    // orders that the next look passes over; for run
 
 	mu    sync.Mutex
 	stats Stats
@@ -91,6 +95,7 @@ func (f *feed) run(ctx context.Context) {
 		if err == nil {
 			f.advance(ctx, next)
 			tries = 0
+			f.passed = 0
 			continue
 		}
 		if ctx.Err() != nil {
@@ -100,6 +105,9 @@ func (f *feed) run(ctx context.Context) {
 			f.log.Warn("a returner has failed; it is tried again, and what it is to get waits on the disk", "returner", f.name, "error", err)
 		}
 		f.note(err)
+		if tries%2 == 0 && f.worker != nil {
+			f.drop() // another one has no broken connection, and reads the options and modules of then
+		}
 		if !pause(ctx, min(lastPause, f.pause<<min(tries-1, 10))) {
 			return
 		}
@@ -120,18 +128,23 @@ func pause(ctx context.Context, d time.Duration) bool {
 // next waits for the next order.
 func (f *feed) next(ctx context.Context) (order, bool) {
 	var late <-chan time.Time
+	overdue := false
 	for {
-		records, end, err := f.reader.Read(f.batch, orderBytes)
-		switch {
-		case err != nil:
-			f.note(err)
-			if !pause(ctx, lastPause) {
-				return order{}, false
+		if overdue || f.reader.Enough(f.batch, orderBytes) {
+			records, end, err := f.reader.Read(f.batch, orderBytes)
+			if len(records) > 0 {
+				return order{records: records, end: end}, true
 			}
-			continue
-		case len(records) == f.batch || size(records) >= orderBytes:
-			return order{records: records, end: end}, true
-		case len(records) > 0 && f.patience > 0 && late == nil:
+			overdue = false
+			if err != nil {
+				f.note(err)
+				if !pause(ctx, lastPause) {
+					return order{}, false
+				}
+				continue
+			}
+		}
+		if f.patience > 0 && late == nil && f.reader.Waiting() > 0 {
 			t := time.NewTimer(f.patience)
 			defer t.Stop()
 			late = t.C
@@ -139,18 +152,12 @@ func (f *feed) next(ctx context.Context) (order, bool) {
 		select {
 		case <-f.reader.Ready():
 		case <-late:
-			return order{records: records, end: end}, true
+			overdue = true
+			late = nil
 		case <-ctx.Done():
 			return order{}, false
 		}
 	}
-}
-
-func size(records [][]byte) (bytes int64) {
-	for _, record := range records {
-		bytes += int64(len(record))
-	}
-	return bytes
 }
 
 // hand makes the call of an order.
@@ -178,9 +185,6 @@ func (f *feed) hand(ctx context.Context, o order) error {
 		return err
 	}
 	if text := reply.Str("error"); text != "" {
-		if f.failures++; f.failures%2 == 0 {
-			f.drop() // another one has no broken connection, and reads the options and modules of then
-		}
 		if reply.Bool("missing") {
 			return fmt.Errorf("%w: %s", errMissing, text)
 		}
@@ -210,35 +214,81 @@ func (f *feed) drop() {
 	f.worker = nil
 }
 
-// look finds out whether an order that fails is refused: the one after it succeeds, and it
-// fails once more. It returns what was handed over, or left out.
+// look finds out whether an order that fails is refused: a later one succeeds, and it fails once
+// more. What lies between the two is handed over too, or refused for the same reason. It returns
+// up to where all is settled.
 func (f *feed) look(ctx context.Context, failed order, why error) (order, error) {
 	if errors.Is(why, errMissing) {
 		return failed, why
 	}
-	records, end, err := f.reader.ReadFrom(failed.end, f.batch, orderBytes)
-	if err != nil || len(records) == 0 {
+	later, between, err := f.after(failed)
+	if err != nil || len(later.records) == 0 {
 		return failed, why
 	}
-	following := order{records: records, end: end}
-	if f.hand(ctx, following) != nil {
-		return failed, why // it is away
+	if f.hand(ctx, later) != nil {
+		f.passed = min(2*f.passed+1, farthest)
+		return failed, why // it is away, or refuses this one too
 	}
-	if err := f.hand(ctx, failed); err != nil && ctx.Err() == nil {
-		f.log.Error("a returner refuses what it got, again and again, but takes what comes after it; it is left out",
-			"returner", f.name, "records", len(failed.records), "error", err)
-		f.mu.Lock()
-		f.stats.Refused += uint64(len(failed.records))
-		f.mu.Unlock()
+
+	refusal := ""
+	for o := failed; ; {
+		err := f.hand(ctx, o)
+		switch {
+		case err == nil:
+			f.count(len(o.records), 0)
+		case ctx.Err() != nil:
+			return failed, why
+		case refusal == "" && o.end == failed.end, kindOf(err) == refusal:
+			refusal = kindOf(err)
+			f.count(0, len(o.records))
+			f.log.Error("a returner refuses what it got, again and again, but takes what comes after it; it is left out",
+				"returner", f.name, "records", len(o.records), "error", err)
+		default: // it may be away again
+			return order{end: failed.end}, nil
+		}
+		failed.end = o.end
+		if between--; between < 0 {
+			return later, nil
+		}
+		if o.records, o.end, err = f.reader.ReadFrom(o.end, f.batch, orderBytes); err != nil {
+			return order{end: failed.end}, nil
+		}
 	}
-	return following, nil
+}
+
+// after returns the order behind those that are passed over after one, and how many these are:
+// fewer when there are no more.
+func (f *feed) after(o order) (later order, between int, err error) {
+	for between = -1; between < f.passed; between++ {
+		records, end, err := f.reader.ReadFrom(max(later.end, o.end), f.batch, orderBytes)
+		if err != nil {
+			return order{}, 0, err
+		}
+		if len(records) == 0 {
+			break
+		}
+		later = order{records: records, end: end}
+	}
+	return later, max(between, 0), nil
+}
+
+// kindOf is what an error of a returner begins with: the class of the exception.
+func kindOf(err error) string {
+	kind, _, _ := strings.Cut(err.Error(), ":")
+	return kind
+}
+
+// count adds to the records that were handed over, and to those that were refused.
+func (f *feed) count(done, refused int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Done += uint64(done)
+	f.stats.Refused += uint64(refused)
 }
 
 // advance notes that an order, and all before it, was handed over.
 func (f *feed) advance(ctx context.Context, o order) {
-	f.mu.Lock()
-	f.stats.Done += uint64(len(o.records))
-	f.mu.Unlock()
+	f.count(len(o.records), 0)
 	f.note(nil)
 	for {
 		err := f.reader.Advance(o.end)
