@@ -131,6 +131,8 @@ func (p *page) minions(d status.Document) {
 	}
 	p.files(m.Files)
 	p.runners(m.Runners)
+	p.returners(m.Returners)
+	p.engines(m.Engines)
 }
 
 // files tells of the copy of the shared volume from which the master serves; nil: there is none.
@@ -163,6 +165,52 @@ func (p *page) runners(r *control.Runners) {
 	p.Family("saltern_master_runner_python_starts_total", "counter", "New starts of the Python that starts such functions, by cause.")
 	p.Sample("saltern_master_runner_python_starts_total", float64(r.Restarts), "cause", "died")
 	p.Sample("saltern_master_runner_python_starts_total", float64(r.Renewals), "cause", "changed")
+}
+
+// returners tells of what returners of events get.
+func (p *page) returners(all []control.Returner) {
+	for _, f := range []struct {
+		name, kind, help string
+		of               func(control.Returner) float64
+	}{
+		{"saltern_master_returner_waiting", "gauge", "Events that wait on the disk for a returner.",
+			func(r control.Returner) float64 { return float64(r.Waiting) }},
+		{"saltern_master_returner_failing", "gauge", "1 while a returner takes nothing.",
+			func(r control.Returner) float64 { return truth(r.Error != "") }},
+		{"saltern_master_returner_events_total", "counter", "Events that a returner has taken, since the master's start.",
+			func(r control.Returner) float64 { return float64(r.Done) }},
+		{"saltern_master_returner_lost_total", "counter", "Events that a returner did not get, as they found no room or made room for later ones.",
+			func(r control.Returner) float64 { return float64(r.Lost) }},
+		{"saltern_master_returner_refused_total", "counter", "Events that a returner has refused.",
+			func(r control.Returner) float64 { return float64(r.Refused) }},
+	} {
+		if len(all) == 0 {
+			return
+		}
+		p.Family(f.name, f.kind, f.help)
+		for _, r := range all {
+			p.Sample(f.name, f.of(r), "returner", r.Name)
+		}
+	}
+}
+
+// engines tells where engines run.
+func (p *page) engines(all []control.Engine) {
+	if len(all) == 0 {
+		return
+	}
+	p.Family("saltern_master_engine_running", "gauge", "1 for an engine that runs on this node.")
+	for _, e := range all {
+		p.Sample("saltern_master_engine_running", truth(e.State == "running"), "engine", e.Name)
+	}
+	p.Family("saltern_master_engine_failing", "gauge", "1 for an engine that has ended by itself, until it has run for a minute.")
+	for _, e := range all {
+		p.Sample("saltern_master_engine_failing", truth(e.Error != ""), "engine", e.Name)
+	}
+	p.Family("saltern_master_engine_starts_total", "counter", "Starts of an engine on this node, since the master's start.")
+	for _, e := range all {
+		p.Sample("saltern_master_engine_starts_total", float64(e.Starts), "engine", e.Name)
+	}
 }
 
 // waiting tells of the work of the master that waits for its turn.

@@ -204,6 +204,9 @@ type Master struct {
 	Files *control.Files `json:"files,omitempty"`
 	// Runners tells of runner and wheel functions that run in Python; nil: the master does not.
 	Runners *control.Runners `json:"runners,omitempty"`
+	// Returners tells of the returners of events, Engines of the engines, as far as there are any.
+	Returners []control.Returner `json:"returners,omitempty"`
+	Engines   []control.Engine   `json:"engines,omitempty"`
 }
 
 // Waiting tells of the work of a master that waits for its turn.

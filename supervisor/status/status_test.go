@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"saltern/control"
 )
 
 var update = flag.Bool("update", false, "rewrite the recorded files")
@@ -230,6 +232,24 @@ func TestAPIIsServed(t *testing.T) {
 	} {
 		if got := api.served(); got != want {
 			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
+// TestReturnersAndEngines: each is shown; where room is short, those with trouble.
+func TestReturnersAndEngines(t *testing.T) {
+	d := Document{Master: &Master{
+		Returners: []control.Returner{{Name: "rawfile_json", Waiting: 3000, Lost: 20, Refused: 1, Error: "no space"}, {Name: "own"}},
+		Engines:   []control.Engine{{Name: "webhook", State: "running"}, {Name: "thorium", State: "elsewhere"}, {Name: "script", State: "waiting", Error: "killed"}},
+	}}
+	for brief, want := range map[brevity]string{
+		whole:         "Returners rawfile_json, 3,000 events wait, takes none, did not get 21; own, 0 events wait\nEngines  webhook running; thorium not on this node; script waiting, has ended before",
+		briefServices: "Returners rawfile_json, 3,000 events wait, takes none, did not get 21\nEngines  script waiting, has ended before",
+	} {
+		text := wording{d: d, brief: brief}
+		text.python(d.Master)
+		if got := strings.Join(text.lines, "\n"); got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
 		}
 	}
 }

@@ -306,6 +306,9 @@ func (t *wording) keys() {
 	if m := d.Master; m != nil && m.OldestRequestMillis >= slowRequest.Milliseconds() {
 		t.paragraph("Requests ", "the oldest has been at work for "+Age(time.Duration(m.OldestRequestMillis)*time.Millisecond))
 	}
+	if d.Master != nil {
+		t.python(d.Master)
+	}
 	if d.Storage.Total > 0 {
 		t.paragraph("Storage  ", fmt.Sprintf("%s: %s free of %s (%.0f %%)", d.Storage.Path, Size(d.Storage.Free), Size(d.Storage.Total), d.Storage.FreePercent))
 	}

@@ -209,6 +209,8 @@ func masterDocument(m *control.Status) *status.Master {
 		PillarMemo:          m.PillarMemo,
 		Files:               m.Files,
 		Runners:             m.Runners,
+		Returners:           m.Returners,
+		Engines:             m.Engines,
 	}
 }
 

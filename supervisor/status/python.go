@@ -1,0 +1,52 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+
+	"saltern/control"
+)
+
+// python says what returners of events and engines do; in brief, only of those that have
+// trouble.
+func (t *wording) python(m *Master) {
+	var returners, engines []string
+	for _, r := range m.Returners {
+		if t.brief < briefServices || r.Error != "" {
+			returners = append(returners, returnerLine(r))
+		}
+	}
+	for _, e := range m.Engines {
+		if t.brief < briefServices || e.Error != "" {
+			engines = append(engines, engineLine(e))
+		}
+	}
+	if len(returners) > 0 {
+		t.paragraph("Returners ", strings.Join(returners, "; "))
+	}
+	if len(engines) > 0 {
+		t.paragraph("Engines  ", strings.Join(engines, "; "))
+	}
+}
+
+func returnerLine(r control.Returner) string {
+	text := fmt.Sprintf("%s, %s events wait", r.Name, thousands(int(r.Waiting)))
+	if r.Error != "" {
+		text += ", takes none"
+	}
+	if lost := r.Lost + r.Refused; lost > 0 {
+		text += fmt.Sprintf(", did not get %s", thousands(int(lost)))
+	}
+	return text
+}
+
+func engineLine(e control.Engine) string {
+	text := e.Name + " " + e.State
+	if e.State == "elsewhere" {
+		text = e.Name + " not on this node"
+	}
+	if e.Error != "" {
+		text += ", has ended before"
+	}
+	return text
+}
