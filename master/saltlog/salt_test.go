@@ -56,6 +56,7 @@ func TestFormatAsSalt(t *testing.T) {
 		ask.Formats = append(ask.Formats, randomFormat(random))
 		ask.Dates = append(ask.Dates, randomDate(random))
 	}
+	ask.Dates = append(ask.Dates, "%-d.%-m.%Y %-H:%M", "%_d %_H %-k %_j %-j %-y %_U", "%^a %^b %^p %-a", "%é %-é", "%", "%-", "%-%")
 	ask.Formats = append(ask.Formats, DefaultConsole, DefaultFile, "100%% %(message)s", "%(message)", "%s", "text", "%")
 
 	in, err := json.Marshal(ask)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// strftime writes a time by a format of C's strftime, in the locale C. A directive that does
-// not exist stays.
+// strftime writes a time by a format of C's strftime, in the locale C. A directive that does not
+// exist stays.
 func strftime(t time.Time, format string) string {
 	if len(format) > maxFormat {
 		format = format[:maxFormat]
@@ -19,12 +19,38 @@ func strftime(t time.Time, format string) string {
 		if !found {
 			return b.String()
 		}
-		if rest == "" {
-			return b.String() + "%"
+		plain := strings.TrimLeft(rest, "-_^")
+		flags := rest[:len(rest)-len(plain)]
+		if plain == "" {
+			return b.String() + "%" + flags
 		}
-		b.WriteString(directive(t, rest[0]))
-		format = rest[1:]
+		text := directive(t, plain[0])
+		if strings.HasPrefix(text, "%") && plain[0] != '%' {
+			text = "%" + flags + text[1:]
+		} else {
+			text = flagged(text, flags, plain[0])
+		}
+		b.WriteString(text)
+		format = plain[1:]
 	}
+}
+
+// flagged is what a directive has written, with the flags of the GNU C library: the sign - takes
+// the zeros away that fill up a number, _ has blanks instead, ^ has capitals.
+func flagged(text, flags string, d byte) string {
+	if strings.Contains(flags, "^") {
+		text = strings.ToUpper(text)
+	}
+	fills := strings.LastIndexAny(flags, "-_")
+	if fills < 0 || strings.IndexByte("CdegHIjklmMSuUVwWy", d) < 0 {
+		return text
+	}
+	last := len(text) - 1
+	number := strings.TrimLeft(text[:last], "0 ") + text[last:]
+	if flags[fills] == '-' {
+		return number
+	}
+	return strings.Repeat(" ", len(text)-len(number)) + number
 }
 
 // layouts are the directives that Go's layouts say.
@@ -95,5 +121,5 @@ func directive(t time.Time, d byte) string {
 	case 'W':
 		return fmt.Sprintf("%02d", (t.YearDay()+6-(weekday+6)%7)/7)
 	}
-	return "%" + string(rune(d))
+	return "%" + string([]byte{d})
 }
