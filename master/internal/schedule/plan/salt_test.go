@@ -192,6 +192,39 @@ func compare(t *testing.T, s *salt, sc scenario) (runs, crashed int) {
 	return len(want), 0
 }
 
+// TestOverruledSkips: after lets an entry run that skip_during_range has skipped. It ran with
+// an old splay then, between two times at which it was due: the interval goes on as it was.
+func TestOverruledSkips(t *testing.T) {
+	t.Parallel()
+	entry := value.NewMap(
+		"function", "f.n",
+		"seconds", int64(10),
+		"run_on_start", false,
+		"splay", int64(1),
+		"skip_during_range", value.NewMap("start", "09:00", "end", "12:00"),
+		"after", "10:00:25",
+	)
+	sc := scenario{Schedule: value.NewMap("e", entry), Start: "2026-11-28T10:00:00", Tick: 1, Looks: 60}
+	want := []string{"e 26 f.n", "e 32 f.n", "e 43 f.n", "e 54 f.n"}
+	if got, _ := play(t, sc); !slices.Equal(got, want) {
+		t.Errorf("%q, not %q", got, want)
+	}
+	t.Run("as Salt", func(t *testing.T) {
+		if got := startSalt(t).play(t, sc).Ran; !slices.Equal(got, want) {
+			t.Errorf("Salt: %q, not %q", got, want)
+		}
+	})
+	t.Run("what ran was not skipped", func(t *testing.T) {
+		p, _ := Read(sc.Schedule, nil)
+		begin := time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)
+		look := Look{Enabled: true, Splay: SameSplay}
+		state := p.Entries[0].Walk(State{}, begin, begin.Add(time.Minute), look, func(time.Time, string) bool { return false })
+		if state.LastRun.IsZero() || state.Skipped != "" {
+			t.Errorf("skipped as %q at the look that ran: %+v", state.Skipped, state)
+		}
+	})
+}
+
 // play runs a scenario through Salt's evaluator.
 func (s *salt) play(t *testing.T, sc scenario) (out outcomeOf) {
 	t.Helper()

@@ -367,13 +367,23 @@ func (w *step) end(run bool) string {
 		w.state.LastRun = now
 		w.state.SkipRun = w.fun != e.Fun
 		w.state.Delayed = time.Time{}
+		w.state.Skipped = "" // a limit may have been overruled
+		w.state.SkippedTime = time.Time{}
 	}
-	again := run || w.skipped && !w.state.Next.After(now)
-	if e.interval > 0 && again {
+	if e.interval > 0 && w.served(run) {
 		w.state.Next = now.Add(e.interval)
 	}
 	if !run {
 		return ""
 	}
 	return w.fun
+}
+
+// served reports whether an interval begins anew. Where one limit has skipped the entry, that
+// is so when it was due, even if a later limit lets it run all the same.
+func (w *step) served(run bool) bool {
+	if w.skipped {
+		return !w.state.Next.After(w.look.Now)
+	}
+	return run
 }
