@@ -7,8 +7,30 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 )
+
+// numbers returns a file of versions up to last, whose first claim is swept away as it is after
+// some time.
+func numbers(t *testing.T, last uint64) File {
+	t.Helper()
+	f := File{
+		Path:    filepath.Join(t.TempDir(), "numbers"),
+		Mode:    0o600,
+		Limit:   1000,
+		Version: func(b []byte) (uint64, error) { return strconv.ParseUint(string(b), 10, 64) },
+	}
+	for v := range last {
+		if err := f.Write(v, strconv.AppendUint(nil, v+1, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(f.successor(0, nil)); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
 
 // TestBrokenContentIsSetAside: whatever becomes of the file itself, or of its last successor,
 // the newest whole version is found again, and writing goes on from there.
@@ -34,17 +56,7 @@ func TestBrokenContentIsSetAside(t *testing.T) {
 		}, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := File{
-				Path:    filepath.Join(t.TempDir(), "numbers"),
-				Mode:    0o600,
-				Limit:   1000,
-				Version: func(b []byte) (uint64, error) { return strconv.ParseUint(string(b), 10, 64) },
-			}
-			for v := range uint64(5) {
-				if err := f.Write(v, strconv.AppendUint(nil, v+1, 10)); err != nil {
-					t.Fatal(err)
-				}
-			}
+			f := numbers(t, 5)
 			if err := c.damage(f, []byte("5")); err != nil {
 				t.Fatal(err)
 			}
@@ -69,5 +81,69 @@ func TestBrokenContentIsSetAside(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSettingAsideIsSeenByNobody: machines that look at a broken file, and set it aside, all at
+// once, find it broken or the newest whole version, and never that there is none.
+func TestSettingAsideIsSeenByNobody(t *testing.T) {
+	const machines, times = 4, 20
+	f := numbers(t, 5)
+	for range times {
+		if err := os.WriteFile(f.Path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range machines {
+			wg.Go(func() {
+				for {
+					b, _, err := f.Read()
+					if err == nil && string(b) == "5" {
+						return
+					}
+					if !errors.Is(err, ErrContent) {
+						t.Errorf("read: %q, %v", b, err)
+						return
+					}
+					_, _ = f.SetAside() // another machine may have been faster
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if n, _ := filepath.Glob(f.Path + ".broken-*"); len(n) < times {
+		t.Errorf("%d broken files are kept, of %d", len(n), times)
+	}
+}
+
+// TestNothingIsSetAsideBlindly: while a successor cannot be read, an older one could be taken for
+// the newest.
+func TestNothingIsSetAsideBlindly(t *testing.T) {
+	f := numbers(t, 5)
+	unread := f.successor(4, []byte("4"))
+	err := errors.Join(os.Remove(unread), os.Mkdir(unread, 0o700), os.WriteFile(f.Path, []byte("x"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if aside, err := f.SetAside(); err == nil || len(aside) > 0 {
+		t.Errorf("set aside: %v, %v", aside, err)
+	}
+	if b, err := os.ReadFile(f.Path); err != nil || string(b) != "x" {
+		t.Errorf("then: %q, %v", b, err)
+	}
+}
+
+// TestWholeGoesBack: what another machine has put in the place of a broken successor stays there.
+func TestWholeGoesBack(t *testing.T) {
+	f := numbers(t, 5)
+	path := f.successor(4, []byte("4")) // it was broken when this machine read it
+	if name, err := f.moveBroken(path); err != nil || name != "" {
+		t.Errorf("moved: %q, %v", name, err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "5" {
+		t.Errorf("then: %q, %v", b, err)
+	}
+	if name, err := f.moveBroken(path + "0"); err != nil || name != "" {
+		t.Errorf("what is gone: %q, %v", name, err)
 	}
 }
