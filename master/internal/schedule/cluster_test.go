@@ -400,6 +400,47 @@ func TestBrokenRecordStopsNothing(t *testing.T) {
 	}
 }
 
+// TestLostRecordsRepeatNothing: where the last records are broken, all that were written since a run,
+// the master that has begun it knows better than the newest whole one.
+func TestLostRecordsRepeatNothing(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "schedule")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		cfg := b.config(value.NewMap(
+			"rare", entryOf("a.rare", "minutes", int64(5), "run_on_start", false),
+			"often", entryOf("a.often", "minutes", int64(1), "run_on_start", false),
+		))
+		cfg.Now = func() time.Time { return time.Now().UTC() }
+		cfg.Records = OpenRecords(path)
+		ended := make(chan struct{})
+		go func() {
+			b.runFor(New(cfg), 11*time.Minute+30*time.Second)
+			close(ended)
+		}()
+
+		time.Sleep(4*time.Minute + 30*time.Second)
+		whole, err := filepath.Glob(filepath.Join(folder, ".schedule.after-*"))
+		if err != nil || len(whole) < 3 {
+			t.Fatalf("%v, %v", whole, err)
+		}
+		time.Sleep(3 * time.Minute)
+		all, _ := filepath.Glob(filepath.Join(folder, ".schedule.after-*"))
+		for _, broken := range append(all, path) {
+			if slices.Contains(whole, broken) {
+				continue
+			}
+			if err := os.WriteFile(broken, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-ended
+		if rare, often := len(b.calls["a.rare"]), len(b.calls["a.often"]); rare != 2 || often != 11 {
+			t.Errorf("%d and %d runs in eleven minutes\n%s", rare, often, &b.log)
+		}
+	})
+}
+
 // TestNoteOfUnknownEndOfSkipFunction: where skip_function was due, it is what runs after a write
 // of unknown end, too.
 func TestNoteOfUnknownEndOfSkipFunction(t *testing.T) {

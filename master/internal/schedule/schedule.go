@@ -74,6 +74,7 @@ type Schedule struct {
 	lastTime  time.Time
 	lastCivil time.Time
 	version   uint64 // of the record
+	wrote     uint64 // the term of who wrote that
 	term      uint64 // in which the states are known; 0: they are not
 }
 
@@ -183,6 +184,7 @@ func (s *Schedule) look() []due {
 			dues = s.begunIn(states)
 		}
 		s.version++
+		s.wrote = term
 	}
 	s.fault(nil)
 	s.tellLapsed()
@@ -293,12 +295,13 @@ func (s *Schedule) takeOver(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if r.Version == 0 && s.version > 0 { // the record is gone: what this master knows is the newest
-		s.version = 0
+	if r.Version < s.version && r.Term <= s.wrote { // the last records are gone: what this master knows is the newest
+		s.version = r.Version
 		return nil
 	}
 	states := s.statesOf(r)
 	s.version = r.Version
+	s.wrote = r.Term
 	s.lastTime = time.Time{}
 	s.lastCivil = r.Looked
 	if ahead := r.Looked.Sub(plan.Civil(now)); r.Version > 0 && ahead > 0 {
