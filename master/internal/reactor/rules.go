@@ -31,7 +31,8 @@ type Rules struct {
 	cfg RulesConfig
 
 	mu   sync.Mutex // held by whoever changes the rules
-	text []byte     // of the file, as last read
+	text []byte     // of the file, as last obeyed
+	seen []byte     // of the file at the last look; Follow's
 	list atomic.Pointer[Map]
 	// idle is set by reactor.set_leader False: events do not react.
 	idle atomic.Bool
@@ -53,7 +54,7 @@ func NewRules(cfg RulesConfig) *Rules {
 		r.replace(cfg.Entries)
 		return r
 	}
-	r.read()
+	r.obey(readFile(cfg.File))
 	return r
 }
 
@@ -66,7 +67,8 @@ func (r *Rules) replace(entries []any) {
 }
 
 // Follow reads the file of the rules again when it changes, until ctx ends. Salt reads it
-// at each event; here a change counts a moment later, so that no event waits for a disk.
+// at each event; here a change counts a moment later, so that no event waits for a disk: when
+// two looks find the same, since who writes in place empties the file first.
 func (r *Rules) Follow(ctx context.Context) {
 	if r.cfg.File == "" {
 		return
@@ -76,19 +78,20 @@ func (r *Rules) Follow(ctx context.Context) {
 	for {
 		select {
 		case <-look.C:
-			r.read()
+			text, err := readFile(r.cfg.File)
+			if settled := r.seen != nil && bytes.Equal(text, r.seen); settled {
+				r.obey(text, err)
+			}
+			r.seen = text
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// read reads the file. A faulty one is logged once, and leaves the rules as they are.
-func (r *Rules) read() {
-	text, err := readFile(r.cfg.File)
-	if err != nil {
-		text = []byte(err.Error())
-	}
+// obey takes the rules of a text; err is why there are none. What is faulty is logged once, and
+// leaves the rules as they are.
+func (r *Rules) obey(text []byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.text != nil && bytes.Equal(text, r.text) {
@@ -117,13 +120,19 @@ func (r *Rules) read() {
 	r.cfg.Log.Info("rules of the reactor were read", "path", r.cfg.File)
 }
 
-func readFile(path string) ([]byte, error) {
+// readFile reads a file. With an error the text is that of the error.
+func readFile(path string) (text []byte, err error) {
+	defer func() {
+		if err != nil {
+			text = []byte(err.Error())
+		}
+	}()
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxRules+1))
+	text, err = io.ReadAll(io.LimitReader(file, maxRules+1))
 	if err == nil && len(text) > maxRules {
 		err = fmt.Errorf("%s has more than %d bytes", path, maxRules)
 	}

@@ -69,6 +69,40 @@ func TestRulesOfAFile(t *testing.T) {
 	})
 }
 
+// TestRulesWhileTheirFileIsWritten: who writes the file in place empties it first and fills it part
+// by part. No event meets the half of the rules.
+func TestRulesWhileTheirFileIsWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "reactor.conf")
+	parts := []string{"", "- 'other': /b.sls\n", "- 'other': /b.sls\n- 'my/*': /a.sls\n"}
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("- 'my/*': /a.sls\n")
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRules(RulesConfig{File: path, Log: slog.New(slog.DiscardHandler)})
+		go r.Follow(t.Context())
+		time.Sleep(lookEvery / 2)
+		for range 20 {
+			for _, text := range parts {
+				write(text)
+				time.Sleep(lookEvery)
+				synctest.Wait()
+				if got := r.Files("my/event"); !slices.Equal(got, []string{"/a.sls"}) {
+					t.Fatalf("after %q: %v", text, got)
+				}
+			}
+		}
+		write("")
+		time.Sleep(2 * lookEvery)
+		synctest.Wait()
+		if got := r.Files("my/event"); len(got) > 0 {
+			t.Errorf("the file is empty, and stays so: %v", got)
+		}
+	})
+}
+
 // A change of the rules is told to the other masters, which obey a master and nobody else.
 func TestRulesOfOtherMasters(t *testing.T) {
 	r := newReacting(t, 100, 1)
