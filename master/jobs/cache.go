@@ -14,6 +14,9 @@ var (
 	ErrJID = errors.New("jobs: bad job id")
 	// errMinion means that a minion or syndic id cannot be a file name.
 	errMinion = errors.New("jobs: bad minion id")
+	// ErrBrokenLoad means that a load cannot be understood: a power cut left it empty or torn. It
+	// is known of no caller then whether the job is his.
+	ErrBrokenLoad = errors.New("jobs: the load of the job is broken")
 	// ErrTooLarge means that a load or return is over the bound.
 	ErrTooLarge = errors.New("jobs: too large")
 	// errClosed means that the cache was closed.
@@ -49,7 +52,8 @@ type Cache interface {
 	UpdateEndtime(ctx context.Context, jid, text string) error
 
 	// Load returns the load of a job with the sorted expected minions added
-	// as "Minions"; nil when there is no such job.
+	// as "Minions"; nil when there is no such job. The error is [ErrBrokenLoad] when there is
+	// one, and its returns.
 	Load(ctx context.Context, jid string) (*value.Map, error)
 	// Returns gives the returns of a job so far, by minion: maps with
 	// return, retcode, success and out as far as they were sent.

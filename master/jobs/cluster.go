@@ -357,7 +357,7 @@ func (c *Cluster) take1(ctx context.Context, r *record) error {
 		return err
 	case kindLoad, kindMinions:
 		load, err := c.Load(ctx, r.jid)
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrBrokenLoad) {
 			return err
 		}
 		_, fromReturn := load.Get("return")

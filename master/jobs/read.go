@@ -29,8 +29,7 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 	} else {
 		v, ok, err = readValue(dir + "/" + loadFile)
 		if _, unread := errors.AsType[*fs.PathError](err); err != nil && !unread {
-			c.log.Warn("load of a job is broken; its returns are there", "jid", jid, "error", err)
-			return nil, nil
+			return nil, fmt.Errorf("%w: %s: %w", ErrBrokenLoad, jid, err)
 		}
 	}
 	if err != nil || !ok {
@@ -38,8 +37,7 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 	}
 	load, isMap := v.(*value.Map)
 	if !isMap {
-		c.log.Warn("load of a job is no map; its returns are there", "jid", jid)
-		return nil, nil
+		return nil, fmt.Errorf("%w: %s: it is no map", ErrBrokenLoad, jid)
 	}
 	var lists []any
 	names, err := readNames(dir)

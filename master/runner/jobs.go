@@ -123,6 +123,10 @@ func (c *call) jobBody(jid string) (*value.Map, error) {
 		out.Set("Result", &value.Map{})
 		return out, nil
 	}
+	if errors.Is(err, jobs.ErrBrokenLoad) { // as Salt's, which takes it for one that is missing
+		c.Log.Warn("load of a job is broken; its returns are shown", "jid", jid, "error", err)
+		err = nil
+	}
 	if err != nil {
 		return nil, err
 	}

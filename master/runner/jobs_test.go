@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"saltern/master/jobs"
@@ -54,5 +56,30 @@ func TestLookUpsAskReturners(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestLookUpOfABrokenLoad: the returns of a job whose load a power cut has left broken are shown.
+func TestLookUpOfABrokenLoad(t *testing.T) {
+	const jid = "20261121000000000001"
+	dir := t.TempDir()
+	folder, err := jobs.Folder(dir, "", jid)
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(folder, "m1"), 0o700)
+	}
+	for path, content := range map[string]string{".load.p": "", "jid": jid, filepath.Join("m1", "return.p"): "\x81\xa6return\xc3"} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(folder, path), []byte(content), 0o600))
+	}
+	cache, opened := jobs.Open(jobs.Config{Dir: dir}, slog.New(slog.DiscardHandler))
+	if err = errors.Join(err, opened); err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close(context.Background())
+
+	env := environment(nil)
+	env.Jobs = cache
+	out, err := New().Call(t.Context(), env, "jobs.lookup_jid", []any{jid}, nil)
+	if m, ok := out.(*value.Map); err != nil || !ok || m.Value("m1") != true {
+		t.Errorf("%s, %v", value.Repr(out), err)
 	}
 }

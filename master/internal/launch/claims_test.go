@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -18,8 +19,14 @@ import (
 // launcher makes one above a job cache on the disk, whose jobs go to nobody.
 func launcher(t *testing.T) *Launcher {
 	t.Helper()
+	return launcherOn(t, filepath.Join(t.TempDir(), "jobs"))
+}
+
+// launcherOn makes one above the job cache of a folder.
+func launcherOn(t *testing.T, folder string) *Launcher {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	cache, err := jobs.Open(jobs.Config{Dir: filepath.Join(t.TempDir(), "jobs")}, log)
+	cache, err := jobs.Open(jobs.Config{Dir: folder}, log)
 	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -151,6 +158,30 @@ func TestClaimThatIsRefused(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
+}
+
+// TestIDOfABrokenLoad: a job whose load a power cut has left broken keeps its id. Who could
+// take that would have the returns for his own.
+func TestIDOfABrokenLoad(t *testing.T) {
+	for name, text := range map[string]string{"empty": "", "torn": "\x83\xa3fun\xa9test.", "no map": "\x93\x01\x02\x03"} {
+		t.Run(name, func(t *testing.T) {
+			cache := t.TempDir()
+			folder, err := jobs.Folder(cache, "", aJID)
+			must(t, err)
+			must(t, os.MkdirAll(folder, 0o700))
+			must(t, os.WriteFile(filepath.Join(folder, ".load.p"), []byte(text), 0o600))
+			l := launcherOn(t, cache)
+			if l.begin(t, "bob", "a.a", aJID, true) == nil {
+				t.Error("bob has the id of a job that may be alice's")
+			}
+			if l.Free(t.Context(), aJID) {
+				t.Error("the id counts as free")
+			}
+			if !l.MayReturn(t.Context(), aJID, "web1") {
+				t.Error("a return is refused")
+			}
+		})
+	}
 }
 
 // TestNoCacheOfAnothersJob: who may have no record of his own job cannot take that of

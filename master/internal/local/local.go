@@ -251,7 +251,7 @@ func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
 	began := s.cfg.Runs.Began(jid)
 	if began == nil {
 		var err error
-		if began, err = s.cfg.Runs.Env.Jobs.Load(ctx, jid); err != nil {
+		if began, err = s.cfg.Runs.Env.Jobs.Load(ctx, jid); err != nil && !errors.Is(err, jobs.ErrBrokenLoad) {
 			return who, err
 		}
 	}
