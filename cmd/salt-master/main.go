@@ -53,7 +53,7 @@ func parse(args []string, stderr io.Writer) (options, *pflag.FlagSet, error) {
 	f.BoolVar(&o.check, "check", false, "check the configuration with all that it includes, say what becomes of each option, start nothing and leave")
 	f.BoolVar(&o.version, "version", false, "print the version and leave")
 	f.BoolVarP(&o.versions, "versions-report", "V", false, "print the versions of the master and of what it is built with, and leave")
-	f.StringVar(&o.saltfile, "saltfile", "", "file with defaults of these options; without it, a file named Saltfile in the working directory is read")
+	f.StringVar(&o.saltfile, "saltfile", "", "file with defaults of these options; without it that of SALT_SALTFILE, ./Saltfile or ~/.salt/Saltfile is read")
 	f.Bool("disable-keepalive", false, "accepted for Salt's sake: there are no processes to start anew")
 	f.BoolVarP(&o.help, "help", "h", false, "print this help and leave")
 	f.Usage = func() {}

@@ -58,6 +58,47 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// TestSaltfilesAreFound where Salt looks for them, in its order.
+func TestSaltfilesAreFound(t *testing.T) {
+	home, work := t.TempDir(), t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("SALT_SALTFILE", "")
+	t.Chdir(work)
+	write := func(path, option string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("salt-master: {pidfile: /run/x, log_level_logfile: debug, "+option+": x}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	named := filepath.Join(home, "named")
+	write(named, "of_the_environment")
+	for _, c := range []struct {
+		name string
+		set  func()
+		errs string
+	}{
+		{"a folder of that name", func() { write(filepath.Join(work, "Saltfile", "x"), "x") }, "70000 is not a port"},
+		{"of the user", func() { write(filepath.Join(home, ".salt", "Saltfile"), "of_the_user") }, "of_the_user is no option"},
+		{"of the working directory", func() {
+			_ = os.RemoveAll(filepath.Join(work, "Saltfile"))
+			write(filepath.Join(work, "Saltfile"), "of_the_folder")
+		}, "of_the_folder is no option"},
+		{"of the environment", func() { t.Setenv("SALT_SALTFILE", named) }, "of_the_environment is no option"},
+	} {
+		c.set()
+		if err := os.WriteFile(filepath.Join(work, "master"), []byte("publish_port: 70000\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out, errs bytes.Buffer
+		if code := run([]string{"-c", work}, &out, &errs); code == exitOK || !strings.Contains(errs.String(), c.errs) {
+			t.Errorf("%s: code %d\n%s%s", c.name, code, &out, &errs)
+		}
+	}
+}
+
 // The first step of a move: nothing is started, everything is said at once.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
-	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -13,21 +13,36 @@ import (
 	"saltern/master/value"
 )
 
-// saltfileName is looked for in the working directory.
-const saltfileName = "Saltfile"
+// saltfile returns the path of the Saltfile to read, in Salt's order: the one of the command
+// line, of the environment, of the working directory, of the user. "": there is none.
+func saltfile(given string) string {
+	if path := cmp.Or(given, os.Getenv("SALT_SALTFILE")); path != "" {
+		return path
+	}
+	paths := []string{"Saltfile"}
+	if home, err := os.UserHomeDir(); err == nil {
+		paths = append(paths, filepath.Join(home, ".salt", "Saltfile"))
+	}
+	for _, path := range paths {
+		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
+			return path
+		}
+	}
+	return ""
+}
+
+// saltNames are options that a Saltfile calls otherwise than the command line does.
+var saltNames = map[string]string{"pidfile": "pid-file", "log_level_logfile": "log-file-level"}
 
 // takeSaltfile sets the flags that the command line does not give to what a Saltfile says of
 // salt-master (salt/utils/parsers.py SaltfileMixIn). What is no flag is refused: an option of
 // the master belongs into its configuration.
 func takeSaltfile(flags *pflag.FlagSet, path string) error {
-	named := path != ""
-	if !named {
-		path = saltfileName
-	}
-	text, err := os.ReadFile(path)
-	if !named && errors.Is(err, fs.ErrNotExist) {
+	path = saltfile(path)
+	if path == "" {
 		return nil
 	}
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("read the Saltfile: %w", err)
 	}
@@ -38,7 +53,7 @@ func takeSaltfile(flags *pflag.FlagSet, path string) error {
 
 	whole, _ := decoded.(*value.Map)
 	for key, v := range whole.Map("salt-master").All() {
-		name := strings.ReplaceAll(value.Str(key), "_", "-")
+		name := cmp.Or(saltNames[value.Str(key)], strings.ReplaceAll(value.Str(key), "_", "-"))
 		flag := flags.Lookup(name)
 		if flag == nil {
 			return fmt.Errorf("%s: %s is no option of the command salt-master; options of the master belong into its configuration", path, value.Str(key))
