@@ -112,6 +112,37 @@ def spill(grains):
 	}
 }
 
+// TestGrainsAfterAStep: what a step of a call has changed of this machine's own grains, as
+// saltutil.sync_grains and grains.setval do, the next step sees.
+func TestGrainsAfterAStep(t *testing.T) {
+	c, dir := setUp(t, false)
+	put(t, filepath.Join(dir, "ext/grains/own.py"), "def own():\n    return {'color': 'red'}\n")
+	put(t, filepath.Join(dir, "own/steps.py"), `
+import os
+import salt.minion
+def seen():
+    grains = salt.minion.MasterMinion(__opts__, states=False, rend=False).opts["grains"]
+    return [grains.get("color"), grains.get("shape"), grains.get("size")]
+def write(path, text):
+    path = os.path.join(os.path.dirname(__opts__["conf_file"]), path)
+    with open(path, "w") as f:
+        f.write(text)
+    return seen()
+def take():
+    return [
+        seen(),
+        write("ext/grains/own.py", "def own():\n    return {'color': 'bright blue'}\n"),
+        write("ext/grains/other.py", "def other():\n    return {'shape': 'round'}\n"),
+        write("grains", "size: large\n"),
+    ]
+`)
+	v, err := c.Call(t.Context(), "steps.take", nil, nil)
+	want := "[[red <nil> <nil>] [bright blue <nil> <nil>] [bright blue round <nil>] [bright blue round large]]"
+	if got := fmt.Sprint(v); err != nil || got != want {
+		t.Errorf("%s %v, want %s", got, err, want)
+	}
+}
+
 // TestEditedFunction: 50 edits in a row of a runner, of a utility that it calls, and of an
 // option, and each call sees the last one. Sizes and whole seconds, by which Python tells
 // compiled files apart, stay the same.

@@ -3,6 +3,7 @@
 # a file that was changed a moment ago counts.
 import builtins
 import copy
+import os
 import time
 from collections.abc import Mapping, MutableMapping
 
@@ -67,20 +68,41 @@ class Grains:
     """
     The grains of this machine for the minions that Salt's library makes of a master: an
     orchestration makes one for each of its steps, and collecting grains is most of a
-    step's time. Each gets a copy. What was collected some seconds ago is collected anew.
+    step's time. Each gets a copy. What was collected some seconds ago is collected anew, and
+    after a step that has changed modules or the file of grains.
     """
 
     def __init__(self, collect):
         self.collect = collect
-        self.known = {}  # configuration file: when collected, and the grains
+        self.known = {}  # configuration file: when collected, of which files, and the grains
 
     def __call__(self, opts, *args, **kwargs):
         if args or kwargs:
             return self.collect(opts, *args, **kwargs)
         of = opts.get("conf_file")
-        if of not in self.known or time.monotonic() - self.known[of][0] > GRAINS_HOLD:
-            self.known[of] = (time.monotonic(), self.collect(opts))
-        return copy.deepcopy(self.known[of][1])
+        began, files = time.monotonic(), self.files(opts)
+        known = self.known.get(of)
+        if not known or began - known[0] > GRAINS_HOLD or files != known[1]:
+            known = self.known[of] = (began, files, self.collect(opts))
+        return copy.deepcopy(known[2])
+
+    def files(self, opts):
+        """The states of the files by which an administrator gives this machine grains."""
+        folders = [os.path.join(opts.get("extension_modules") or "", "grains"), *(opts.get("grains_dirs") or ())]
+        paths = [os.path.join(os.path.dirname(opts.get("conf_file") or ""), "grains")]
+        for folder in folders:
+            try:
+                paths += sorted(entry.path for entry in os.scandir(folder) if entry.is_file())
+            except OSError:
+                pass
+        states = []
+        for path in paths:
+            try:
+                st = os.stat(path)
+            except OSError:
+                continue
+            states.append((path, st.st_ino, st.st_size, st.st_mtime_ns))
+        return states
 
 
 def of_runner(fire):
