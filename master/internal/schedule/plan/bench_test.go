@@ -12,7 +12,7 @@ import (
 // BenchmarkLook1000 looks at a thousand entries, as the master does each second.
 func BenchmarkLook1000(b *testing.B) {
 	now := time.Date(2026, 11, 28, 16, 0, 0, 0, time.UTC)
-	g := generator{rand.New(rand.NewPCG(1, 1)), now, 60}
+	g := generator{rand.New(rand.NewPCG(1, 1)), now, 60, 1}
 	option := value.NewMap()
 	for i := range 1000 {
 		option.Set(fmt.Sprint("e", i), g.entry(i))

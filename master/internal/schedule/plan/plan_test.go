@@ -19,7 +19,7 @@ func TestWalkFindsEachLook(t *testing.T) {
 	runs := 0
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		sc := generate(r, 12)
+		sc := generate(r, 12, 1)
 		p, _ := Read(sc.Schedule, nil)
 		begin, err := time.Parse(time.RFC3339, sc.Start+"Z")
 		if err != nil {

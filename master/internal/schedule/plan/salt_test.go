@@ -144,16 +144,18 @@ func TestScheduleRunsWhenSaltDoes(t *testing.T) {
 		name  string
 		tick  int
 		looks int
+		crowd int
 	}{
-		{"each hour of a year", 3600, yearly},
-		{"each minute", 60, 400},
-		{"each second", 1, 400},
+		{"each hour of a year", 3600, yearly, 1},
+		{"each minute", 60, 400, 1},
+		{"each second", 1, 400, 1},
+		{"each hour, with many limits", 3600, 200, 3},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			runs, crashes := 0, 0
 			for i := range schedules {
 				r := rand.New(rand.NewPCG(seed, uint64(i*100+kind.tick)))
-				sc := generate(r, kind.tick)
+				sc := generate(r, kind.tick, kind.crowd)
 				sc.Looks = kind.looks
 				n, crashed := compare(t, s, sc)
 				runs += n
@@ -296,7 +298,7 @@ func momentsAsDateutil(t *testing.T, s *salt) {
 // refused, and the others have the same next times.
 func cronsAsCroniter(t *testing.T, s *salt) {
 	r := rand.New(rand.NewPCG(4, 4))
-	g := generator{r, time.Time{}, 1}
+	g := generator{r, time.Time{}, 1, 1}
 	pieces := []string{"*", "*/5", "5", "0", "7", "31", "1-5", "5-1", "5-1/2", "10/3", "59/15", "mon", "fri-sun", "sun-sun", "jan", "dec-feb", "l", "l5", "l7", "2#1", "sun#5", "mon-wed#2", "15w", "w1", "31w", "?", "h", "r", "1,15", "29-31", "10-l", "0-6", "0-7", "1-7", "1-31", "*,5", "", "-3", "3-", "1/0", "60", "99", "a", "7-7", "6/2", "2027", "2027-2030", "1-1"}
 	var texts []string
 	for range 400 {
@@ -383,10 +385,10 @@ func onceAsStrptime(t *testing.T, s *salt) {
 	}
 }
 
-// generate makes a scenario.
-func generate(r *rand.Rand, tick int) scenario {
+// generate makes a scenario. Limits of an entry are crowd times as likely as in a plain one.
+func generate(r *rand.Rand, tick, crowd int) scenario {
 	begin := time.Date(2026, time.Month(1+r.IntN(12)), 1+r.IntN(28), r.IntN(24), r.IntN(60), r.IntN(60), 0, time.UTC)
-	g := generator{r, begin, tick}
+	g := generator{r, begin, tick, crowd}
 	sc := scenario{
 		Schedule: value.NewMap(),
 		Start:    begin.Format("2006-01-02T15:04:05"),
@@ -415,6 +417,7 @@ type generator struct {
 	*rand.Rand
 	begin time.Time
 	tick  int
+	crowd int
 }
 
 // one is true once in n times.
@@ -436,20 +439,20 @@ func (g generator) entry(i int) *value.Map {
 	optional(12, "dry_run", flag)
 	optional(5, "maxrunning", func() any { return int64(g.IntN(4)) })
 	optional(8, "jid_include", flag)
-	optional(4, "splay", g.splay)
-	optional(4, "range", func() any {
+	optional(4/g.crowd, "splay", g.splay)
+	optional(4/g.crowd, "range", func() any {
 		s := g.span()
 		if g.one(2) {
 			s.Set("invert", g.one(2))
 		}
 		return s
 	})
-	optional(5, "skip_during_range", func() any { return g.span() })
-	optional(4, "run_after_skip_range", flag)
-	optional(6, "until", g.moment)
-	optional(6, "after", g.moment)
-	optional(10, "skip_explicit", g.explicit)
-	optional(10, "run_explicit", g.explicit)
+	optional(5/g.crowd, "skip_during_range", func() any { return g.span() })
+	optional(4/g.crowd, "run_after_skip_range", flag)
+	optional(6/g.crowd, "until", g.moment)
+	optional(6/g.crowd, "after", g.moment)
+	optional(10/g.crowd, "skip_explicit", g.explicit)
+	optional(10/g.crowd, "run_explicit", g.explicit)
 	return e
 }
 
