@@ -91,7 +91,8 @@ type Resender struct {
 
 	mu    sync.Mutex
 	here  map[uint64]*listener
-	crowd map[netip.Addr]int // subscriptions by address
+	crowd map[netip.Addr]int   // subscriptions by address
+	owed  map[uint64]time.Time // since when a subscription misses something that it is to be given
 	peers map[string]peerReport
 	lost  map[netip.Addr]absence // load balancers, by the nodes that are lost
 	dirty bool                   // here has changed since the peers were told
@@ -131,6 +132,7 @@ func NewResender(cfg ResenderConfig) *Resender {
 		aims:   aims{kept: map[string]keptAim{}, told: map[string]int{}},
 		here:   map[uint64]*listener{},
 		crowd:  map[netip.Addr]int{},
+		owed:   map[uint64]time.Time{},
 		peers:  map[string]peerReport{},
 		lost:   map[netip.Addr]absence{},
 		wake:   make(chan struct{}, 1),
@@ -189,10 +191,15 @@ func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 		delete(k.crowd, l.from)
 	}
 	k.dirty = true
+	owed, owes := k.owed[p.ID]
+	delete(k.owed, p.ID)
 	k.mu.Unlock()
 	since := now.Add(-cutMargin)
 	if !p.Answered.IsZero() {
 		since = p.Answered.Add(-answerMargin)
+	}
+	if owes {
+		since = minTime(since, owed) // it has gone before it was given that
 	}
 	k.mark(l.from, Mark{Since: since, Until: now.Add(returnWithin), Crowd: crowd}, now)
 }
@@ -224,9 +231,24 @@ func (k *Resender) poke() {
 
 // again has a subscription given what it missed. Overflow policy: it misses it.
 func (k *Resender) again(a Arrival) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.here[a.ID] == nil {
+		return // it has gone
+	}
 	select {
 	case k.resent <- a:
+		k.owed[a.ID] = a.Since
 	default:
+	}
+}
+
+// paid notes that a subscription was given what it missed.
+func (k *Resender) paid(a Arrival) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.owed[a.ID].Equal(a.Since) {
+		delete(k.owed, a.ID)
 	}
 }
 
@@ -281,17 +303,18 @@ func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
 func (k *Resender) resend(ctx context.Context, a Arrival) {
 	for _, r := range k.cfg.Recent(a.Since) {
 		if r.At.After(a.At) {
-			return // that and what follows it has got
+			break // that and what follows it has got
 		}
 		as, given := k.aim(ctx, r)
 		if !given {
 			continue
 		}
 		if k.cfg.Resend(ctx, a.ID, as) != nil {
-			return // it has gone again
+			return // it has gone again: OnDisconnect remembers what it is owed
 		}
 		k.cfg.Log.Debug("job sent again to a minion that was cut off", "jid", r.JID)
 	}
+	k.paid(a)
 }
 
 func (k *Resender) tell(ctx context.Context) {

@@ -341,6 +341,28 @@ func TestTopicsOfOneSubscription(t *testing.T) {
 	}
 }
 
+// TestGoneBeforeItIsGiven: a subscription that goes before it was given what it missed is owed that
+// when it is back, and one that was given it is not.
+func TestGoneBeforeItIsGiven(t *testing.T) {
+	for _, given := range []bool{false, true} {
+		d := newDesk(nil)
+		d.job(-20, "1")
+		p := d.come(addressA, at(-30))
+		a := <-d.resent
+		if given {
+			d.resend(t.Context(), a)
+		}
+		d.now = at(2)
+		d.OnDisconnect(p, nil)
+		d.now = at(3)
+		d.come(addressA, time.Time{})
+		due := d.due()
+		if len(due) != 1 || due[0].After(at(-30)) == !given {
+			t.Errorf("given %v, and owed since %v", given, due)
+		}
+	}
+}
+
 // TestFirstFromAnIsland: a minion that was started anew at a master that was cut off may come here
 // before that master tells of it. It is not given what the process before may have run; nor does
 // anybody wait for long for a master that is gone.
