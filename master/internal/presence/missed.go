@@ -20,9 +20,11 @@ const (
 	// markStep is how finely marks are told apart in time.
 	markStep = 500 * time.Millisecond
 	// minRounds is how often a minute what was missed is given at least to who comes
-	// from an address, and twice as often as so many were cut there. Further ones get
-	// nothing: somebody who is no minion may subscribe again and again.
-	minRounds = 16
+	// from an address, and roundsEach times as often as so many were cut there: all of
+	// them come anew each time a node, its network or the virtual address changes.
+	// Further ones get nothing: somebody who is no minion may subscribe again and again.
+	minRounds  = 16
+	roundsEach = 8
 )
 
 // Missed says what a new subscription may have missed. A mark is made when subscriptions from
@@ -155,7 +157,7 @@ func (m *Missed) allow(from netip.Addr, now time.Time) bool {
 	}
 	r.n++
 	m.rounds[from] = r
-	if r.n > minRounds+2*crowd {
+	if r.n > minRounds+roundsEach*crowd {
 		m.refused++
 		return false
 	}

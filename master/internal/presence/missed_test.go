@@ -106,6 +106,22 @@ func TestMarksAreTheSameInAnyOrder(t *testing.T) {
 	}
 }
 
+// TestThreeStormsInAMinute: a crowd behind one address comes anew with each change of the nodes, and all of
+// it is given what it missed each time.
+func TestThreeStormsInAMinute(t *testing.T) {
+	const crowd = 200
+	m := newMissed()
+	for storm := range 4 {
+		now := at(float64(15 * storm))
+		m.Mark(addressA, Mark{Since: now.Add(-5 * time.Second), Until: now.Add(returnWithin), Crowd: crowd}, now)
+		for i := range crowd {
+			if _, missed := m.Arrive(addressA, uint64(storm*crowd+i), now.Add(time.Second)); !missed {
+				t.Fatalf("storm %d: minion %d is given nothing", storm, i)
+			}
+		}
+	}
+}
+
 // TestMissedBounds: what comes from outside in any number is bounded, and goes with its time.
 func TestMissedBounds(t *testing.T) {
 	m := newMissed()
@@ -125,7 +141,7 @@ func TestMissedBounds(t *testing.T) {
 			given++
 		}
 	}
-	if given != minRounds+2 {
+	if given != minRounds+roundsEach {
 		t.Errorf("given %d times", given)
 	}
 	for i := range 1000 { // within a moment there is one mark, however often it is told
