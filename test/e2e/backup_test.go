@@ -83,7 +83,7 @@ func TestSupportBundle(t *testing.T) {
 		t.Fatalf("bundle: %v %v", fi, err)
 	}
 	r := lab.Run(t, 20*time.Second, "/bin/tar", "-xzOf", path)
-	if r.Code != 0 || !strings.Contains(r.Out, "HEALTHY") || !strings.Contains(r.Out, "master.pem") {
+	if r.Code != 0 || !strings.Contains(r.Out, "serving for") || !strings.Contains(r.Out, "master.pem") {
 		t.Fatalf("tar: code %d, %d bytes, %s", r.Code, len(r.Out), r.Err)
 	}
 	secrets, err := filepath.Glob(filepath.Join(n.Settings.CacheDir(), ".*key"))
