@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"saltern/master/internal/engine/entry"
+	"saltern/pause"
 )
 
 const (
@@ -113,12 +114,12 @@ func (s *Service) Stats() []Stats {
 }
 
 func (e *engine) run(ctx context.Context) {
-	pause := firstPause
+	next := firstPause
 	for {
 		if !e.due() {
 			e.set(Elsewhere, nil)
-			pause = firstPause
-			if !sleep(ctx, lookEvery) {
+			next = firstPause
+			if pause.For(ctx, lookEvery) != nil {
 				return
 			}
 			continue
@@ -134,14 +135,14 @@ func (e *engine) run(ctx context.Context) {
 		}
 
 		if time.Since(began) > steadyAfter {
-			pause = firstPause
+			next = firstPause
 		}
-		e.cfg.Log.Error("an engine has ended; it is started again", "engine", e.Name, "in", pause, "error", err)
+		e.cfg.Log.Error("an engine has ended; it is started again", "engine", e.Name, "in", next, "error", err)
 		e.set(Waiting, err)
-		if !sleep(ctx, pause) {
+		if pause.For(ctx, next) != nil {
 			return
 		}
-		pause = min(2*pause, lastPause)
+		next = min(2*next, lastPause)
 	}
 }
 
@@ -152,17 +153,6 @@ func (e *engine) due() bool {
 	}
 	_, own := e.cfg.Own()
 	return own
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // once runs the engine until it ends, which is an error, or is to end here.

@@ -15,6 +15,7 @@ import (
 	"saltern/master/internal/spool"
 	"saltern/master/pattern"
 	"saltern/master/value"
+	"saltern/pause"
 )
 
 // eventDepth bounds the events that wait to be written to the spool.
@@ -82,7 +83,7 @@ func (e *Events) openSpool(ctx context.Context) bool {
 		if first {
 			e.cfg.Log.Error("the spool of event_return cannot be opened; it is tried again", "error", err)
 		}
-		if !pause(ctx, lastPause) {
+		if pause.For(ctx, lastPause) != nil {
 			return false
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"saltern/master/internal/spool"
 	"saltern/master/value"
+	"saltern/pause"
 )
 
 const (
@@ -108,20 +109,9 @@ func (f *feed) run(ctx context.Context) {
 		if tries%2 == 0 && f.worker != nil {
 			f.drop() // another one has no broken connection, and reads the options and modules of then
 		}
-		if !pause(ctx, min(lastPause, f.pause<<min(tries-1, 10))) {
+		if pause.For(ctx, min(lastPause, f.pause<<min(tries-1, 10))) != nil {
 			return
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -138,7 +128,7 @@ func (f *feed) next(ctx context.Context) (order, bool) {
 			overdue = false
 			if err != nil {
 				f.note(err)
-				if !pause(ctx, lastPause) {
+				if pause.For(ctx, lastPause) != nil {
 					return order{}, false
 				}
 				continue
@@ -198,12 +188,8 @@ func (f *feed) hand(ctx context.Context, o order) error {
 func orderContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderTakes)
 	stop := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(stopTakes)
-		defer t.Stop()
-		select {
-		case <-t.C:
+		if pause.For(patient, stopTakes) == nil {
 			cancel()
-		case <-patient.Done():
 		}
 	})
 	return patient, func() { stop(); cancel() }
@@ -297,7 +283,7 @@ func (f *feed) advance(ctx context.Context, o order) {
 		}
 		// Now the next start would hand it over again. More calls would make it worse.
 		f.note(err)
-		if !pause(ctx, lastPause) {
+		if pause.For(ctx, lastPause) != nil {
 			return
 		}
 	}
