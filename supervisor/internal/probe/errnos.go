@@ -78,31 +78,32 @@ func diskErrnos() []diskErrno {
 
 // FaultOfDisk returns what an error of a file says about its disk.
 func FaultOfDisk(err error) DiskFault {
-	errno, ok := errors.AsType[syscall.Errno](err)
-	if !ok {
-		return NoDiskFault
-	}
-	for _, row := range diskErrnos() {
-		if slices.Contains(row.errnos, errno) || slices.Contains(row.alsoElsewhere, errno) {
-			return row.fault
-		}
-	}
-	return NoDiskFault
+	fault, _ := faultOf(err)
+	return fault
 }
 
 // IsOfDisk reports whether err is about a disk or its file system, whatever was done there, and
 // not about the file.
 func IsOfDisk(err error) bool {
+	_, ofDisk := faultOf(err)
+	return ofDisk
+}
+
+// faultOf looks an error up in the table; ofDisk tells that it speaks of nothing else.
+func faultOf(err error) (fault DiskFault, ofDisk bool) {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	if !ok {
-		return false
+		return NoDiskFault, false
 	}
 	for _, row := range diskErrnos() {
 		if slices.Contains(row.errnos, errno) {
-			return true
+			return row.fault, true
+		}
+		if slices.Contains(row.alsoElsewhere, errno) {
+			return row.fault, false
 		}
 	}
-	return false
+	return NoDiskFault, false
 }
 
 // IsOfListening reports whether err is an errno of bind and listen that is explained.
