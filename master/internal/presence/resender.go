@@ -286,13 +286,18 @@ func (k *Resender) Run(ctx context.Context) {
 // minion that was started anew at a master that was cut off, and is the first to come from
 // there: that master tells of it a moment later. In vain we wait for a host that has vanished.
 func (k *Resender) early(a Arrival) bool {
-	return k.cfg.Unheard != nil && k.cfg.Now().Sub(a.At) < earlyFor && k.cfg.Unheard()
+	return k.young(a) && k.unheard()
 }
+
+func (k *Resender) young(a Arrival) bool { return k.cfg.Now().Sub(a.At) < earlyFor }
+
+func (k *Resender) unheard() bool { return k.cfg.Unheard != nil && k.cfg.Unheard() }
 
 // resendSome gives what they missed to those that need not wait any more, and returns the others.
 func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
+	unheard := k.unheard()
 	return slices.DeleteFunc(early, func(a Arrival) bool {
-		if k.early(a) {
+		if unheard && k.young(a) {
 			return false
 		}
 		k.resend(ctx, a)
