@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"saltern/test/await"
+	"saltern/test/logged"
 )
 
 func TestParseAddress(t *testing.T) {
@@ -161,9 +162,9 @@ func listen(t *testing.T, network, address string) (*sinkOf, string) {
 }
 
 // openSyslog opens a log at the level info that goes to a syslog.
-func openSyslog(t *testing.T, path string) (*slog.Logger, *Syslog, *lockedBuffer) {
+func openSyslog(t *testing.T, path string) (*slog.Logger, *Syslog, *logged.Buffer) {
 	t.Helper()
-	stderr := &lockedBuffer{}
+	stderr := &logged.Buffer{}
 	log, target, err := Open(Config{
 		Name:    "salt.test",
 		Stderr:  stderr,
@@ -176,23 +177,6 @@ func openSyslog(t *testing.T, path string) (*slog.Logger, *Syslog, *lockedBuffer
 	}
 	t.Cleanup(func() { _ = target.Close() })
 	return log, target.(*Syslog), stderr
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // TestSyslog (M5): lines reach a syslog by each kind of socket, in their order, with the

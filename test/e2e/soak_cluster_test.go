@@ -35,6 +35,21 @@ type soakNode interface {
 	empty(t *testing.T)               // ends fill
 }
 
+// soakAnswers are those of a node that joins the cluster of peers, or forms one when there are none.
+func soakAnswers(virtual string, peers []string) map[string]any {
+	answers := map[string]any{
+		"mode":            "form",
+		"secret":          lab.ApplianceSecret,
+		"front":           []string{"0.0.0.0"},
+		"virtual_address": virtual,
+	}
+	if len(peers) > 0 {
+		answers["mode"] = "join"
+		answers["peers"] = peers
+	}
+	return answers
+}
+
 // soakCluster is what a soak breaks.
 type soakCluster struct {
 	net     *lab.Network

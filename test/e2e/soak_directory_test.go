@@ -51,19 +51,11 @@ func directoryCluster(t *testing.T) soakCluster {
 
 	shared := lab.Dir(t)
 	var nodes []*lab.Appliance
+	var peers []string
 	for i := 1; i <= 3; i++ {
-		answers := map[string]any{
-			"mode":            "form",
-			"secret":          lab.ApplianceSecret,
-			"front":           []string{"0.0.0.0"},
-			"virtual_address": c.virtual,
-		}
-		if i > 1 {
-			answers["mode"] = "join"
-			answers["peers"] = []string{nodes[0].Addr}
-		}
-		n := lab.NewAppliance(t, net, i, shared, answers)
+		n := lab.NewAppliance(t, net, i, shared, soakAnswers(c.virtual, peers))
 		nodes = append(nodes, n)
+		peers = []string{nodes[0].Addr}
 		c.nodes = append(c.nodes, directoryNode{n})
 	}
 	for _, n := range nodes {

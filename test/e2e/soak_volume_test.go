@@ -147,18 +147,10 @@ func volumeCluster(t *testing.T) soakCluster {
 		limits:  volumeLimits(),
 	}
 
+	var peers []string
 	for i := 1; i <= 3; i++ {
-		answers := map[string]any{
-			"mode":            "form",
-			"secret":          lab.ApplianceSecret,
-			"front":           []string{"0.0.0.0"},
-			"virtual_address": c.virtual,
-		}
-		if i > 1 {
-			answers["mode"] = "join"
-			answers["peers"] = []string{h.addr(1)}
-		}
-		h.launch(t, i, answers)
+		h.launch(t, i, soakAnswers(c.virtual, peers))
+		peers = []string{h.addr(1)}
 		h.ready(t, i, i)
 		c.nodes = append(c.nodes, volumeNode{h: h, number: i})
 	}
