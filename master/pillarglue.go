@@ -11,6 +11,7 @@ import (
 	"saltern/master/internal/repos"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
+	"saltern/release"
 )
 
 // Check reports what is wrong with options that reading them does not show.
@@ -46,7 +47,7 @@ func (m *Master) openPillar() {
 		IncludesOverride: c.PillarIncludesOverride, ShowRenderErrors: !c.PillarSafeRenderError, EnvOrder: c.EnvOrder,
 		Pillarenv: c.PillarEnv, Saltenv: c.SaltEnv, PillarenvFromEnv: c.PillarenvFromSaltenv, Nodegroups: c.Nodegroups,
 		ExtPillar: c.ExtPillar, ExtPillarFirst: c.ExtPillarFirst, Git: m.repos.Pillars(), GitIncludes: c.GitPillarIncludes, Decrypt: len(c.DecryptPillar) > 0, MasterTops: c.MasterTops.Len() > 0,
-		PillarOpts: c.PillarOpts, Opts: conf.WithoutSecrets(c.Raw), SaltVersion: saltVersion,
+		PillarOpts: c.PillarOpts, Opts: conf.WithoutSecrets(c.Raw), SaltVersion: release.Salt,
 		Ignore: fileserver.NewIgnore(c.FileIgnoreRegex, c.FileIgnoreGlob, m.log), Renderers: m.renderers, Memo: results, Log: m.log,
 	})
 	sc := pillar.ServiceConfig{

@@ -14,11 +14,8 @@ import (
 	"saltern/master/pyrunner"
 	"saltern/master/runner"
 	"saltern/master/value"
+	"saltern/release"
 )
-
-// saltVersion is the release of Salt whose protocol and formats this master
-// speaks; minions are compared with it (manage.versions).
-const saltVersion = "3008.3"
 
 // machines are those that the master runs on.
 func machines(c *conf.Master) appliance.Appliance { return appliance.New(c.Door, os.Geteuid()) }
@@ -55,7 +52,7 @@ func (m *Master) openRunners() {
 		Env: &runner.Env{
 			Jobs: m.jobs, Events: runner.OnBus(m.bus), Minions: m.launch, Cache: runner.OnCache(m.cache, m.pillars.Clear), Targets: m.targets,
 			Keys: runner.OnKeys(m.keys), Presence: m.presence, Files: fileserver.Runners{Server: m.files, Newest: m.newestForRunners, All: m.newestEverywhere}, Pillar: pillar.Runners{Service: m.pillars, Newest: m.newestForRunners}, Reactor: m.reactions,
-			Options: conf.WithoutSecrets(c.Raw), Version: saltVersion, Log: m.log,
+			Options: conf.WithoutSecrets(c.Raw), Version: release.Salt, Log: m.log,
 		},
 		ID: c.ID, User: c.User, Keep: c.JobCache && c.ExtJobCache == "", Forget: !c.RunnerReturns, Fire: m.fire, Drain: m.sockets.Drain, Newest: m.newestForRunners, NewJID: m.jids.New, Now: m.now, Log: m.log,
 	})

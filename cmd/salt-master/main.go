@@ -81,7 +81,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, "salt-master", release.Version())
 		return exitOK
 	case o.versions:
-		fmt.Fprint(stdout, versionsReport())
+		fmt.Fprint(stdout, release.VersionsReport())
 		return exitOK
 	}
 	if err := sameUser(o.user); err != nil {

@@ -4,32 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"saltern/cmd/internal/saltfile"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
 )
-
-// saltfile returns the path of the Saltfile to read, in Salt's order: the one of the command
-// line, of the environment, of the working directory, of the user. "": there is none.
-func saltfile(given string) string {
-	if path := cmp.Or(given, os.Getenv("SALT_SALTFILE")); path != "" {
-		return path
-	}
-	paths := []string{"Saltfile"}
-	if home, err := os.UserHomeDir(); err == nil {
-		paths = append(paths, filepath.Join(home, ".salt", "Saltfile"))
-	}
-	for _, path := range paths {
-		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
-			return path
-		}
-	}
-	return ""
-}
 
 // saltNames are options that a Saltfile calls otherwise than the command line does.
 var saltNames = map[string]string{"pidfile": "pid-file", "log_level_logfile": "log-file-level"}
@@ -38,7 +20,7 @@ var saltNames = map[string]string{"pidfile": "pid-file", "log_level_logfile": "l
 // salt-master (salt/utils/parsers.py SaltfileMixIn). What is no flag is refused: an option of
 // the master belongs into its configuration.
 func takeSaltfile(flags *pflag.FlagSet, path string) error {
-	path = saltfile(path)
+	path = saltfile.Find(path, os.Getenv("SALT_SALTFILE"), os.Getenv("HOME"))
 	if path == "" {
 		return nil
 	}

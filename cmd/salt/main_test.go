@@ -17,6 +17,7 @@ import (
 
 	"saltern/master/client"
 	"saltern/master/value"
+	"saltern/release"
 	"saltern/test/fakemaster"
 )
 
@@ -156,7 +157,7 @@ func TestSalt(t *testing.T) {
 		})
 	}
 	h.t = t
-	if code := h.run("salt", "--version"); code != 0 || !strings.HasPrefix(h.out, "salt "+saltVersion) {
+	if code := h.run("salt", "--version"); code != 0 || !strings.HasPrefix(h.out, "salt "+release.Salt) {
 		t.Errorf("version: %d %q", code, h.out)
 	}
 	for _, args := range [][]string{{}, {"a"}} {

@@ -12,6 +12,7 @@ import (
 	"saltern/master/redact"
 	"saltern/master/runner"
 	"saltern/master/value"
+	"saltern/release"
 )
 
 // here are the runners that need no more than the configuration, the event
@@ -141,7 +142,7 @@ func (r *runCall) local(ctx context.Context, c *client.Client, table *runner.Tab
 		}
 	}
 	tell("new", data)
-	env := &runner.Env{Events: runner.OnSockets(r.cfg.SockDir, c.Fire), Options: r.raw, Version: saltVersion, Out: r.stdout, Log: r.log,
+	env := &runner.Env{Events: runner.OnSockets(r.cfg.SockDir, c.Fire), Options: r.raw, Version: release.Salt, Out: r.stdout, Log: r.log,
 		Progress: func(d *value.Map) {
 			d = d.Clone()
 			d.Set("_stamp", event.Stamp(time.Now()))

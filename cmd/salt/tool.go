@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/cmd/internal/saltfile"
 	op "saltern/cmd/salt/optparse"
 	"saltern/control"
 	"saltern/durable"
@@ -21,6 +23,7 @@ import (
 	"saltern/master/saltyaml"
 	"saltern/master/value"
 	"saltern/printable"
+	"saltern/release"
 )
 
 // tool is one call of a tool: its command line and configuration.
@@ -71,7 +74,7 @@ func (e *env) start(p *op.Parser, words []string, stdinArgs bool) (*tool, int) {
 		fmt.Fprintln(e.stdout, p.Prog+" "+version())
 		return nil, exitOK
 	case t.v.Bool("versions_report"):
-		fmt.Fprint(e.stdout, versionsReport())
+		fmt.Fprint(e.stdout, release.VersionsReport())
 		return nil, exitOK
 	}
 	if err := t.saltfile(); err != nil {
@@ -162,18 +165,7 @@ func (t *tool) saltfile() error {
 	if t.other != nil {
 		return nil
 	}
-	path := t.v.Str("saltfile")
-	if path == "" {
-		path = t.getenv("SALT_SALTFILE")
-	}
-	if path == "" {
-		for _, p := range []string{"Saltfile", filepath.Join(t.getenv("HOME"), ".salt", "Saltfile")} {
-			if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() {
-				path = p
-				break
-			}
-		}
-	}
+	path := saltfile.Find(t.v.Str("saltfile"), t.getenv("SALT_SALTFILE"), cmp.Or(t.getenv("HOME"), "."))
 	if path == "" {
 		return nil
 	}

@@ -1,21 +1,5 @@
 package main
 
-import (
-	"runtime"
-	"strings"
+import "saltern/release"
 
-	"saltern/release"
-)
-
-// saltVersion is the release of Salt whose protocol, options and output these
-// tools follow.
-const saltVersion = "3008.3"
-
-func version() string { return saltVersion + " (Saltern " + release.Version() + ")" }
-
-func versionsReport() string {
-	return "Salt Version:\n          Salt: " + saltVersion +
-		"\n\nSaltern Version:\n       Saltern: " + release.Version() +
-		"\n            Go: " + strings.TrimPrefix(runtime.Version(), "go") +
-		"\n\nSystem Versions:\n            os: " + runtime.GOOS + "\n       machine: " + runtime.GOARCH + "\n"
-}
+func version() string { return release.Salt + " (Saltern " + release.Version() + ")" }
