@@ -5,12 +5,11 @@ import (
 	"fmt"
 
 	"saltern/control"
+	"saltern/printable"
 )
 
 // textMost bounds the text of an error in the status, in bytes.
 const textMost = 300
-
-func shortened(text string) string { return text[:min(len(text), textMost)] }
 
 func (r *Reporter) returners() (list []control.Returner) {
 	for _, s := range r.EventReturn.Stats() {
@@ -20,7 +19,7 @@ func (r *Reporter) returners() (list []control.Returner) {
 			Done:    s.Done,
 			Lost:    s.Lost,
 			Refused: s.Refused,
-			Error:   shortened(s.Error),
+			Error:   printable.Clip(s.Error, textMost),
 		})
 	}
 	return list
@@ -33,7 +32,7 @@ func (r *Reporter) engines() (list []control.Engine) {
 			State:  string(s.State),
 			Since:  s.Since,
 			Starts: s.Starts,
-			Error:  shortened(s.Error),
+			Error:  printable.Clip(s.Error, textMost),
 		})
 	}
 	return list
