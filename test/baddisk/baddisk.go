@@ -3,14 +3,16 @@
 package baddisk
 
 import (
+	"context"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"saltern/test/await"
@@ -32,6 +34,9 @@ const (
 // smallest is what mkfs.xfs wants at least, in bytes.
 const smallest = 320 << 20
 
+// refill is the pause between two looks of Fill for room that others gave back.
+const refill = 10 * time.Millisecond
+
 // Disk is a file system on a file, mounted until the test ends.
 type Disk struct {
 	Dir   string
@@ -39,6 +44,8 @@ type Disk struct {
 	kind  string
 	image string
 	size  int64
+
+	endFill func() // stops what Fill began, and waits for it
 }
 
 // New mounts a small file system of that kind. Without root, loop devices or its mkfs the
@@ -159,29 +166,50 @@ func (d *Disk) Thaw() {
 	}
 }
 
-// Fill takes all the room there is, also what others have given back since the last Fill;
-// Empty gives it back.
+// Fill takes all the room there is, and until Empty also what others give back: a try that was
+// on the disk when Fill came would otherwise leave room for all tries after it.
 func (d *Disk) Fill() {
 	d.t.Helper()
-	f, err := os.OpenFile(d.filler(), os.O_CREATE|os.O_WRONLY, 0o600)
+	filler, err := os.OpenFile(d.filler(), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	defer f.Close()
-	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		d.t.Fatal(err)
+
+	ctx, cancel := context.WithCancel(d.t.Context())
+	var filling sync.WaitGroup
+	d.endFill = func() {
+		cancel()
+		filling.Wait()
 	}
+	d.t.Cleanup(d.endFill)
+
+	end := d.allocate(filler, 0)
+	filling.Go(func() {
+		defer filler.Close()
+		for ctx.Err() == nil {
+			end = d.allocate(filler, end)
+			select {
+			case <-ctx.Done():
+			case <-time.After(refill):
+			}
+		}
+	})
+}
+
+// allocate has the file take all the room there is behind end, and returns the new end.
+func (d *Disk) allocate(filler *os.File, end int64) int64 {
 	for part := d.size; part >= 512; part /= 2 {
-		for syscall.Fallocate(int(f.Fd()), 0, end, part) == nil {
+		for syscall.Fallocate(int(filler.Fd()), 0, end, part) == nil {
 			end += part
 		}
 	}
+	return end
 }
 
 // Empty ends Fill.
 func (d *Disk) Empty() {
 	d.t.Helper()
+	d.endFill()
 	if err := os.Remove(d.filler()); err != nil {
 		d.t.Fatal(err)
 	}
