@@ -9,7 +9,12 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
 # Says at the end which tests were skipped, and why. `make lint` vets all packages, and
 # nobody debugs the programs of the tests.
-GOTEST      = $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg --no-color -- -vet=off -ldflags=-w
+# What failed is tried once more, alone, and said in the summary: a busy machine can explain one
+# failure. It explains no race, and not more than three failures.
+# $(call gotest,PACKAGES,FLAGS)
+gotest      = $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg --no-color \
+	--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test \
+	--packages="$(1)" -- -vet=off -ldflags=-w $(2)
 SALT        := 3006.28 3007.15 3008.3
 # Where the Salt releases for tests are kept; shared by all checkouts.
 export SALTERN_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/saltern
@@ -188,7 +193,7 @@ lint: ## gofmt, vet and staticcheck of all files, shell syntax
 
 .PHONY: unit
 unit: packages-parts ## unit tests
-	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GOTEST) ./...
+	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(call gotest,./...)
 
 .PHONY: test-index
 test-index: build ## by hand: Python packages from the index that pip is configured for; downloads some
@@ -199,7 +204,7 @@ test-index: build ## by hand: Python packages from the index that pip is configu
 .PHONY: unit-rest
 unit-rest: packages-parts ## those that race does not run
 	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} \
-	  $(GOTEST) $(PLAIN) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")
+	  $(call gotest,$(PLAIN) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))"))
 
 .PHONY: check
 check: ## lint and unit tests of what was changed since BASE, a minute (BASE=main)
@@ -208,7 +213,7 @@ check: ## lint and unit tests of what was changed since BASE, a minute (BASE=mai
 .PHONY: race
 race: ## unit tests with the race detector (RACEP=4: so many packages at a time, for they mostly wait)
 	@# Without GORACE each process of a test sleeps a second at its end.
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GOTEST) -race $(if $(RACEP),-p $(RACEP)) $(RACE)
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(call gotest,$(RACE),-race $(if $(RACEP),-p $(RACEP)))
 
 .PHONY: fuzz-smoke
 fuzz-smoke: ## each fuzz target for a second, beside its seeds (FUZZTIME=30s for more, FUZZ=changed: of packages that changed)
@@ -217,7 +222,7 @@ fuzz-smoke: ## each fuzz target for a second, beside its seeds (FUZZTIME=30s for
 .PHONY: e2e
 e2e: build deps-salt ## real minions of three Salt releases against a real node
 	@# Parallel tests start with those of the last file: there the longest one lies.
-	$(GOTEST) -tags e2e -count=1 -timeout 20m -parallel 4 ./test/e2e/...
+	$(call gotest,./test/e2e/...,-tags e2e -count=1 -timeout 20m -parallel 4)
 
 .PHONY: attack-short
 attack-short: build deps-salt ## a node under attack in every way that the audit found, a few seconds each (as root; SALTERN_ATTACK_ONLY=2,7,proofs)
@@ -303,7 +308,7 @@ bench-storage: bench-swarm build ## three masters on the shared volume and on a 
 
 .PHONY: e2e-storage
 e2e-storage: build ## the shared volume on three pretend machines with real glusterds (as root)
-	$(GOTEST) -tags e2e -count=1 -timeout 20m -run '^TestVolume' ./test/storage/
+	$(call gotest,./test/storage/,-tags e2e -count=1 -timeout 20m -run '^TestVolume')
 
 .PHONY: e2e-storage-long
 e2e-storage-long: build ## the same: replace, remove, interrupt every step, every fault by its code, move a directory to a volume, what two nodes survive, what was written is copied, the cost when idle (by hand, three quarters of an hour)
