@@ -72,7 +72,7 @@ type systemClient struct{ c *Client }
 // State implements rollout.Node.
 func (s systemClient) State(ctx context.Context) (st rollout.State, err error) {
 	err = old(s.c.within(ctx, maxSystem, http.MethodGet, "/v1/system", nil, &st))
-	for _, text := range []*string{&st.Version, &st.Next, &st.Flavour, &st.Boot, &st.Busy, &st.Fault, &st.Drives, &st.Left, &st.Window} {
+	for _, text := range []*string{&st.Version, &st.Next, &st.Flavour, &st.Boot, &st.Busy, &st.Fault, &st.Drives, &st.Left, &st.Window, &st.Trouble} {
 		*text = clip(*text)
 	}
 	return st, err

@@ -51,6 +51,8 @@ const (
 	freshTakes  = 20 * time.Second
 	trialTakes  = 10 * time.Second // for a start that is under way
 	checkTakes  = 45 * time.Second
+	mendTakes   = time.Minute // for a node beside the one in hand to serve again
+	mendEvery   = 2 * time.Second
 	giveTakes   = 10 * time.Second
 	// backTakes is what a node may need beyond the limit: to stop two masters.
 	backTakes = 30 * time.Second
@@ -311,20 +313,10 @@ func (u *run) roll(ctx context.Context, n *node) (Code, string) {
 	if ctx.Err() != nil {
 		return Interrupted, ""
 	}
-	if u.Turn != nil {
-		if err := u.Turn.Take(ctx, u.until()); err != nil {
-			return Lost, "the turn was taken by another one: " + printable.Brief(err.Error(), maxText)
-		}
+	if cause := u.allServe(ctx, n); cause != "" {
+		return Lost, cause
 	}
-	errs := u.each(ctx, stateTakes, func(ctx context.Context, n *node) (err error) {
-		n.state, err = n.Node.State(ctx, false)
-		return err
-	})
-	for _, o := range u.taking() {
-		if errs[o] != nil || !o.state.Serving {
-			return Lost, o.Name + " serves no more; no further master is restarted before it does"
-		}
-	}
+
 	n.tried = true
 	u.Tell(n.Name + ": its master restarts with the new options")
 	began := u.Now()
@@ -340,6 +332,49 @@ func (u *run) roll(ctx context.Context, n *node) (Code, string) {
 	n.line.State = New
 	u.Tell(fmt.Sprintf("%s: serves with the new options, after %s", n.Name, u.Now().Sub(began).Round(100*time.Millisecond)))
 	return "", ""
+}
+
+// allServe takes the turn, again while it waits, until all nodes serve. It returns "", or
+// what still stands against the restart of n after mendTakes.
+func (u *run) allServe(ctx context.Context, n *node) string {
+	end := u.Now().Add(mendTakes)
+	told := ""
+	for {
+		if u.Turn != nil {
+			if err := u.Turn.Take(ctx, u.until()); err != nil {
+				return "the turn was taken by another one: " + printable.Brief(err.Error(), maxText)
+			}
+		}
+		bad := u.silent(ctx)
+		if bad == "" {
+			return ""
+		}
+
+		if u.Now().After(end) {
+			return fmt.Sprintf("%s serves no more, for %s; no further master is restarted before it does", bad, mendTakes)
+		}
+		if bad != told {
+			told = bad
+			u.Tell(fmt.Sprintf("waiting up to %s, before the master of %s restarts: %s does not serve", mendTakes, n.Name, bad))
+		}
+		if pause.For(ctx, mendEvery) != nil {
+			return bad + " serves no more; no further master is restarted before it does"
+		}
+	}
+}
+
+// silent is the name of the first node that does not serve or answer; "": all do.
+func (u *run) silent(ctx context.Context) string {
+	errs := u.each(ctx, stateTakes, func(ctx context.Context, n *node) (err error) {
+		n.state, err = n.Node.State(ctx, false)
+		return err
+	})
+	for _, o := range u.taking() {
+		if errs[o] != nil || !o.state.Serving {
+			return o.Name
+		}
+	}
+	return ""
 }
 
 // try has a node try its options and waits for its decision.

@@ -25,6 +25,9 @@ type fake struct {
 	before  string
 	decide  time.Time
 	limit   time.Duration
+	// For a moment it does not serve, or cannot be asked.
+	dipFrom, dipUntil time.Time
+	dipErr            error
 }
 
 func (f *fake) note(format string, args ...any) {
@@ -47,6 +50,11 @@ func (f *fake) state() (State, error) {
 	f.settle()
 	if f.files != nil {
 		f.State.Files = f.files()
+	}
+	if now := time.Now(); now.Before(f.dipUntil) && !now.Before(f.dipFrom) {
+		st := f.State
+		st.Serving = false
+		return st, f.dipErr
 	}
 	return f.State, f.awayFor
 }
@@ -95,11 +103,16 @@ type turn struct {
 	taken int
 	given int
 	until time.Time
+	// lapses counts how often it had ended before it was taken again.
+	lapses int
 }
 
 func (t *turn) Take(_ context.Context, until time.Time) error {
 	if t.taken++; t.held != nil && t.taken > t.from {
 		return t.held
+	}
+	if !t.until.IsZero() && time.Now().After(t.until) {
+		t.lapses++
 	}
 	t.until = until
 	return nil
@@ -211,6 +224,52 @@ func TestRoll(t *testing.T) {
 				}
 				if had := !r.Dry && c.turn.taken > 0 && (c.turn.held == nil || c.turn.from > 0); had != (c.turn.given == 1) {
 					t.Errorf("the turn: %+v", c.turn)
+				}
+			})
+		})
+	}
+}
+
+// A node that does not serve or answer for a moment holds up a roll, which says what it
+// waits for and keeps the turn; a problem that stays ends it.
+func TestRollWaitsForMomentaryProblems(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes time.Duration
+		err   error
+		code  Code
+		log   string
+		cause string
+	}{
+		"does not serve":  {takes: 50 * time.Second, code: Applied, log: "n1 try new-n1, n2 try new-n2, n3 try new-n3, n1 keep, n2 keep, n3 keep"},
+		"cannot be asked": {takes: 50 * time.Second, err: errors.New("no route"), code: Applied, log: "n1 try new-n1, n2 try new-n2, n3 try new-n3, n1 keep, n2 keep, n3 keep"},
+		"it stays":        {takes: time.Hour, code: Lost, log: "n1 try new-n1", cause: "n3 serves no more, for 1m0s; no further master is restarted before it does"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				targets, log := three(func(n map[string]*fake) {
+					n["n3"].dipFrom = time.Now().Add(2 * time.Second)
+					n["n3"].dipUntil = n["n3"].dipFrom.Add(c.takes)
+					n["n3"].dipErr = c.err
+				})
+				held := &turn{}
+				var told []string
+				r := Roll{Targets: targets, Turn: held, Limit: MinLimit, Tell: func(line string) {
+					told = append(told, line)
+				}}
+
+				got := r.Run(t.Context())
+
+				if got.Code != c.code || !strings.Contains(got.Cause, c.cause) {
+					t.Errorf("%s: %s", got.Code, got.Cause)
+				}
+				if l := strings.Join(*log, ", "); l != c.log {
+					t.Errorf("asked: %s", l)
+				}
+				if lines := strings.Join(told, "\n"); strings.Count(lines, "waiting up to 1m0s, before the master of n2 restarts: n3 does not serve") != 1 {
+					t.Errorf("told: %s", lines)
+				}
+				if late := held.lapses; late != 0 || held.given != 1 {
+					t.Errorf("the turn had ended %d times before it was taken again", late)
 				}
 			})
 		})

@@ -15,6 +15,7 @@ import (
 	"saltern/pause"
 	"saltern/printable"
 	"saltern/supervisor/internal/member"
+	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade"
 	"saltern/supervisor/upgrade/rollout"
@@ -75,6 +76,9 @@ func (s *system) State(context.Context) (rollout.State, error) {
 	}
 	d := s.document()
 	out := rollout.State{Serving: d.Serves()}
+	if !out.Serving && len(d.Problems) > 0 {
+		out.Trouble = nodeapi.Summary{Problems: d.Problems}.Cause()
+	}
 	if d.Minions.Connected != nil {
 		out.Minions = *d.Minions.Connected
 	}

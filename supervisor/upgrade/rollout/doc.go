@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"saltern/image/bundle"
+	"saltern/printable"
 )
 
 // State is what a node says of its system.
@@ -43,16 +44,25 @@ type State struct {
 	// Window is its upgrade.window; empty: it installs nothing by itself.
 	Window string `json:"window,omitempty"`
 
-	Boot    string `json:"boot"`    // tells one start of the machine from another
-	Serving bool   `json:"serving"` // it does its work
-	Turn    bool   `json:"turn"`    // it has the cluster's turn to restart
-	Minions int    `json:"minions"` // connected to it
+	Boot    string `json:"boot"`              // tells one start of the machine from another
+	Serving bool   `json:"serving"`           // it does its work
+	Trouble string `json:"trouble,omitempty"` // why it does not; empty: not known
+	Turn    bool   `json:"turn"`              // it has the cluster's turn to restart
+	Minions int    `json:"minions"`           // connected to it
 	// Busy is what it does about an upgrade at this moment, Fault why it did not restart
 	// when it was asked last; empty: nothing.
 	Busy  string `json:"busy,omitempty"`
 	Fault string `json:"fault,omitempty"`
 	// Drives is the upgrade of all nodes that it drives; empty: none.
 	Drives string `json:"drives,omitempty"`
+}
+
+// trouble says of a node that does not serve why.
+func (s State) trouble() string {
+	if s.Trouble == "" {
+		return "does not serve"
+	}
+	return "does not serve (" + printable.Brief(s.Trouble, maxText) + ")"
 }
 
 // has reports whether the node runs that version, known to be good or not.

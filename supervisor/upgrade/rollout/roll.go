@@ -19,6 +19,12 @@ const (
 	stateTakes   = 10 * time.Second
 	installTakes = time.Hour
 	lookEvery    = 2 * time.Second
+	// momentTakes is for a node to be asked and to serve before the roll begins: nothing
+	// was done yet, and somebody waits for the answer.
+	momentTakes = 20 * time.Second
+	// mendTakes is the same for the nodes beside the one that is to restart: a master
+	// that is started again, a volume that hangs for its ping-timeout.
+	mendTakes = 2 * time.Minute
 	// RestartTakes is for a node to get the turn, to restart, and to be well: boots that
 	// fail, and the trial of ten minutes, included.
 	RestartTakes = 90 * time.Minute
@@ -123,7 +129,7 @@ func (u *run) do(ctx context.Context) (Code, string) {
 	for _, step := range []func(context.Context, *node) (Code, string){u.write, u.restart} {
 		for _, n := range todo {
 			if !u.May() {
-				return Closed, "the window closed before " + n.Name + " had version " + u.Manifest.Version
+				return u.closed(n)
 			}
 			if code, cause := step(ctx, n); code != "" {
 				return code, cause
@@ -133,8 +139,30 @@ func (u *run) do(ctx context.Context) (Code, string) {
 	return Upgraded, ""
 }
 
-// look asks all nodes. A code ends the roll before anything was done.
+// look asks all nodes, and waits for those that are away for a moment. A code ends the
+// roll before anything was done.
 func (u *run) look(ctx context.Context) (Code, string) {
+	end := time.Now().Add(momentTakes)
+	told := ""
+	for {
+		code, cause, passes := u.judge(ctx)
+		if !passes || time.Now().After(end) {
+			return code, cause
+		}
+
+		if cause != told {
+			told = cause
+			u.Tell("waiting: " + printable.Brief(cause, maxText))
+		}
+		if pause.For(ctx, lookEvery) != nil {
+			return code, cause
+		}
+	}
+}
+
+// judge asks all nodes once. A code says why the roll cannot begin, passes whether that
+// may go by itself.
+func (u *run) judge(ctx context.Context) (code Code, cause string, passes bool) {
 	errs := make([]error, len(u.nodes))
 	var all sync.WaitGroup
 	for i, n := range u.nodes {
@@ -147,13 +175,16 @@ func (u *run) look(ctx context.Context) (Code, string) {
 		why[code] = append(why[code], n.Name+" "+text)
 	}
 	images := 0
+	old := false
 	for i, n := range u.nodes {
 		s := n.state
+		n.line.Cause = ""
 		if errs[i] == nil {
 			n.line.Where = Before
 		}
 		switch {
 		case errs[i] != nil:
+			old = old || errors.Is(errs[i], ErrOld)
 			add(n, Away, "cannot be asked: "+errs[i].Error())
 		case !s.Image:
 			n.line.Where, n.line.Cause = Host, Hosts
@@ -173,19 +204,19 @@ func (u *run) look(ctx context.Context) (Code, string) {
 		case s.Trying:
 			add(n, Busy, "has version "+s.Version+" on trial; applianced upgrade status there")
 		case !s.Serving:
-			add(n, Away, "does not serve: applianced status there")
+			add(n, Away, s.trouble()+": applianced status there")
 		}
 		images++
 	}
 	for _, code := range []Code{Busy, Stopped, Refused, Away} {
 		if len(why[code]) > 0 {
-			return code, strings.Join(why[code], "; ")
+			return code, strings.Join(why[code], "; "), code == Away && !old
 		}
 	}
 	if images == 0 {
-		return Refused, "no node of this cluster runs from the appliance's image: packages are upgraded by the package manager (apt or dnf), node by node"
+		return Refused, "no node of this cluster runs from the appliance's image: packages are upgraded by the package manager (apt or dnf), node by node", false
 	}
-	return "", ""
+	return "", "", false
 }
 
 func otherWindow(has, want string) string {
@@ -230,15 +261,13 @@ func (u *run) hand(ctx context.Context, n *node) error {
 // restart has a node restart, and waits until it serves with the version and the next
 // one may.
 func (u *run) restart(ctx context.Context, n *node) (Code, string) {
-	for _, o := range u.nodes {
-		if err := o.look(ctx); err != nil || o != n && o.line.Where != Host && !o.state.Serving {
-			o.line.Cause = "does not serve"
-			if err != nil {
-				o.line.Cause = err.Error()
-			}
-			return Stopped, fmt.Sprintf("%s serves no more (%s); no further node is restarted before it does", o.Name, o.line.Cause)
-		}
+	if why := u.othersServe(ctx, n); why != "" {
+		return Stopped, why + "; no further node is restarted before it does"
 	}
+	if !u.May() { // it may have closed meanwhile
+		return u.closed(n)
+	}
+
 	before := n.state.Boot
 	if !n.state.has(u.Manifest) { // else it is on trial, since a roll before this one
 		ask, cancel := context.WithTimeout(ctx, stateTakes)
@@ -262,6 +291,55 @@ func (u *run) restart(ctx context.Context, n *node) (Code, string) {
 	n.line.Where = New
 	u.Tell(fmt.Sprintf("%s: serves with version %s, %d minions are connected to it", n.Name, u.Manifest.Version, n.state.Minions))
 	return "", ""
+}
+
+func (u *run) closed(n *node) (Code, string) {
+	return Closed, "the window closed before " + n.Name + " had version " + u.Manifest.Version
+}
+
+// othersServe waits until all nodes but n serve, and n can be asked. It returns "", or what
+// still stands against it after mendTakes.
+func (u *run) othersServe(ctx context.Context, n *node) string {
+	end := time.Now().Add(mendTakes)
+	told := ""
+	for {
+		bad := u.unwell(ctx, n)
+		if bad == nil {
+			return ""
+		}
+
+		if time.Now().After(end) {
+			return fmt.Sprintf("%s serves no more, for %s (%s)", bad.Name, mendTakes, bad.line.Cause)
+		}
+		if text := bad.Name + ": " + printable.Brief(bad.line.Cause, maxText); text != told {
+			told = text
+			u.Tell(fmt.Sprintf("waiting up to %s, before %s restarts, for %s", mendTakes, n.Name, text))
+		}
+		if pause.For(ctx, lookEvery) != nil {
+			return fmt.Sprintf("%s serves no more (%s)", bad.Name, bad.line.Cause)
+		}
+	}
+}
+
+// unwell is the first node that cannot be asked, or that does not serve and is not n. Its
+// line has the cause. It is nil if there is none.
+func (u *run) unwell(ctx context.Context, n *node) *node {
+	for _, o := range u.nodes {
+		err := o.look(ctx)
+		idle := o != n && o.line.Where != Host && !o.state.Serving
+
+		switch {
+		case err != nil:
+			o.line.Cause = "cannot be asked: " + err.Error()
+			return o
+		case idle:
+			o.line.Cause = o.state.trouble()
+			return o
+		case o.line.Where != Host:
+			o.line.Cause = ""
+		}
+	}
+	return nil
 }
 
 // serves waits until a node does its work with the version.

@@ -35,6 +35,9 @@ type fake struct {
 	downUntil  time.Time
 	trialUntil time.Time
 	turnUntil  time.Time
+	// For a moment it does not serve, or cannot be asked.
+	dipFrom, dipUntil time.Time
+	dipErr            error
 }
 
 func (f *fake) note(what string) { *f.log = append(*f.log, f.name+" "+what) }
@@ -51,6 +54,11 @@ func (n fakeNode) State(context.Context) (State, error) {
 		return State{}, errors.New("no route to host")
 	}
 	f.Serving = !f.downUntil.IsZero() || f.Serving
+	if now.Before(f.dipUntil) && !now.Before(f.dipFrom) {
+		st := f.State
+		st.Serving, st.Trouble = false, "SCA-404 the volume hangs"
+		return st, f.dipErr
+	}
 	f.Trying, f.Turn = now.Before(f.trialUntil), now.Before(f.turnUntil)
 	return f.State, nil
 }
@@ -177,6 +185,76 @@ func TestRoll(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node that does not serve or answer for a moment holds up a roll, which says what it
+// waits for; a problem that stays ends it.
+func TestRollWaitsForMomentaryProblems(t *testing.T) {
+	gone := errors.New("no route to host")
+	for name, c := range map[string]struct {
+		who      string
+		from     time.Duration // after the begin of the roll
+		takes    time.Duration
+		err      error
+		code     Code
+		told     string
+		cause    string
+		restarts int
+	}{
+		"at the begin":             {who: "n2", takes: 15 * time.Second, code: Upgraded, told: "waiting: n2 does not serve (SCA-404 the volume hangs): applianced status there", restarts: 3},
+		"away at the begin":        {who: "n2", takes: 15 * time.Second, err: gone, code: Upgraded, told: "waiting: n2 cannot be asked: no route to host", restarts: 3},
+		"it stays at the begin":    {who: "n2", takes: time.Hour, code: Away, cause: "n2 does not serve (SCA-404 the volume hangs)"},
+		"an old one is no moment":  {who: "n2", takes: 5 * time.Second, err: ErrOld, code: Away},
+		"one beside":               {who: "n3", from: 3 * time.Minute, takes: 100 * time.Second, code: Upgraded, told: "waiting up to 2m0s, before n2 restarts, for n3: does not serve (SCA-404 the volume hangs)", restarts: 3},
+		"one before":               {who: "n1", from: 350 * time.Second, takes: 100 * time.Second, code: Upgraded, told: "before n3 restarts, for n1: does not serve", restarts: 3},
+		"the next cannot be asked": {who: "n2", from: 3 * time.Minute, takes: 100 * time.Second, err: gone, code: Upgraded, told: "for n2: cannot be asked: no route to host", restarts: 3},
+		"it stays":                 {who: "n3", from: 3 * time.Minute, takes: time.Hour, code: Stopped, cause: "n3 serves no more, for 2m0s (does not serve (SCA-404 the volume hangs)); no further node is restarted", restarts: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				targets, log := three(func(n map[string]*fake) {
+					f := n[c.who]
+					f.dipFrom = time.Now().Add(c.from)
+					f.dipUntil = f.dipFrom.Add(c.takes)
+					f.dipErr = c.err
+				})
+				var told []string
+				r := Roll{Targets: targets, Manifest: version, Open: open, Tell: func(line string) { told = append(told, line) }}
+
+				got := r.Run(t.Context())
+
+				if got.Code != c.code || !strings.Contains(got.Cause, c.cause) {
+					t.Errorf("%s: %s", got.Code, got.Cause)
+				}
+				if lines := strings.Join(told, "\n"); !strings.Contains(lines, c.told) {
+					t.Errorf("told: %s", lines)
+				}
+				if n := strings.Count(strings.Join(*log, ", "), "restart"); n != c.restarts {
+					t.Errorf("%d restarts: %q", n, *log)
+				}
+				for _, n := range got.Nodes {
+					if got.Code == Upgraded && n.Cause != "" {
+						t.Errorf("%s: a cause that has gone: %s", n.Name, n.Cause)
+					}
+				}
+			})
+		})
+	}
+}
+
+// No node is touched after the window has closed while the roll waited for another one.
+func TestRollThatWaitedMindsTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		targets, log := three(func(n map[string]*fake) {
+			n["n3"].dipFrom = time.Now().Add(3 * time.Minute)
+			n["n3"].dipUntil = n["n3"].dipFrom.Add(100 * time.Second)
+		})
+		closes := time.Now().Add(230 * time.Second)
+		r := Roll{Targets: targets, Manifest: version, Open: open, May: func() bool { return time.Now().Before(closes) }}
+		if got := r.Run(t.Context()); got.Code != Closed || places(got) != "new, written, written" {
+			t.Errorf("%s (%s): %s, %q", got.Code, places(got), got.Cause, *log)
+		}
+	})
 }
 
 // A roll that the window makes wants the same window of each node, leaves a version alone
