@@ -23,6 +23,7 @@ import (
 	"saltern/master/saltlog"
 	"saltern/memlimit"
 	"saltern/release"
+	"saltern/writable"
 )
 
 // Exit statuses, as salt-master's.
@@ -98,7 +99,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	log, closeLog, err := openLog(m, o, stderr)
 	if err != nil {
-		fmt.Fprintf(stderr, "salt-api: %v\n", err)
+		fmt.Fprintf(stderr, "salt-api: %v\n", writable.Advise(err))
 		return exitConfig
 	}
 	defer closeLog()
@@ -122,6 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	if err := serve(ctx, m, section, log, o); err != nil {
+		err = writable.Advise(err)
 		log.Error("salt-api stops", "error", err)
 		fmt.Fprintf(stderr, "salt-api: %v\n", err)
 		return exitFailure

@@ -22,6 +22,7 @@ import (
 	"saltern/master/saltlog"
 	"saltern/memlimit"
 	"saltern/release"
+	"saltern/writable"
 )
 
 // Exit statuses, as Salt's (salt/defaults/exitcodes.py).
@@ -111,7 +112,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	log, closeLog, err := openLog(cfg, o, stderr)
 	if err != nil {
-		fmt.Fprintf(stderr, "salt-master: %v\n", err)
+		fmt.Fprintf(stderr, "salt-master: %v\n", writable.Advise(err))
 		return exitConfig
 	}
 	defer closeLog()
@@ -157,6 +158,7 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 		}
 	}
 	if err != nil {
+		err = writable.Advise(err)
 		log.Error("salt-master stops", "error", err)
 		fmt.Fprintf(stderr, "salt-master: %v\n", err)
 		if errors.Is(err, health.ErrCacheShared) {

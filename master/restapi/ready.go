@@ -3,6 +3,7 @@ package restapi
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -134,11 +135,21 @@ const (
 	sessionsTake = 4 * time.Second
 )
 
-// watchSessions returns a watch of the folder in which log-ins are kept. The file is this machine's
-// alone: others may keep theirs in the same folder.
-func watchSessions(dir, machine string) *writable.Watch {
+// watchSessions returns a watch of the folder in which log-ins are kept. It logs when that
+// takes no writes, and when it does again. The file is this machine's alone: others may keep
+// theirs in the same folder.
+func watchSessions(dir, machine string, log *slog.Logger) *writable.Watch {
 	file := filepath.Join(dir, ".try-salt-api-"+machine)
+	unkept := false
 	return &writable.Watch{
+		Note: func(err error) {
+			if err != nil && !unkept {
+				log.Error("log-ins cannot be kept: the folder of sessions takes no writes", "path", dir, "error", writable.Advise(err))
+			} else if err == nil && unkept {
+				log.Info("log-ins can be kept again", "path", dir)
+			}
+			unkept = err != nil
+		},
 		Every: trySessions,
 		Takes: sessionsTake,
 		Try: func() error {

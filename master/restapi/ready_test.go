@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"saltern/master/value"
 	"saltern/test/await"
 	"saltern/test/baddisk"
+	"saltern/test/logged"
 )
 
 // TestSessionsOnABadDisk: a node that can keep no log-ins is not ready for the API, says why, and ends
@@ -30,7 +32,8 @@ func TestSessionsOnABadDisk(t *testing.T) {
 	}
 	sockets := t.TempDir()
 	m := &conf.Master{Raw: value.NewMap(), Paths: conf.Paths{SockDir: sockets, TokenDir: filepath.Join(disk.Dir, "tokens")}}
-	s, err := New(m, o, slog.New(slog.DiscardHandler), os.Getenv)
+	var lines logged.Buffer
+	s, err := New(m, o, slog.New(slog.NewTextHandler(&lines, nil)), os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +70,11 @@ func TestSessionsOnABadDisk(t *testing.T) {
 	says("the folder of sessions takes no writes: no space left on device")
 	disk.Empty()
 	says("ready")
+	for _, once := range []string{"the folder of sessions takes no writes", "log-ins can be kept again"} {
+		if text := lines.String(); strings.Count(text, once) != 1 {
+			t.Errorf("not logged once: %s\n%s", once, text)
+		}
+	}
 
 	s.life.close()
 	master = client.ErrUnwell
@@ -95,7 +103,7 @@ func TestSessionsInOneFolder(t *testing.T) {
 	dir := t.TempDir()
 	var machines sync.WaitGroup
 	for _, machine := range []string{"n1", "n2", "n3"} {
-		watch := watchSessions(dir, machine)
+		watch := watchSessions(dir, machine, slog.New(slog.DiscardHandler))
 		machines.Go(func() {
 			for range 50 {
 				if err := watch.Try(); err != nil {

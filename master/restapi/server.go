@@ -81,7 +81,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 	s.places = s.newPlaces()
 	s.life = newLife(s.answers, s.now)
 	machine, _ := os.Hostname() // without a name: all such machines have one file
-	s.sessions = watchSessions(m.TokenDir, machine)
+	s.sessions = watchSessions(m.TokenDir, machine, log)
 	s.hub = newHub(m.SockDir, log, s.userOfJob)
 	s.shared = client.NewShared(m.SockDir)
 	s.routes = routes(o)

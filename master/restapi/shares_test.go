@@ -201,7 +201,7 @@ func bare(t *testing.T) *Server {
 	s := &Server{guard: newGuard(), now: time.Now, log: slog.New(slog.DiscardHandler), opts: Options{RootPrefix: "/", MaxBody: 1 << 20, Workers: 10, Queue: 10}}
 	s.quiet, s.pools, s.routes = s.log, newPools(s.opts), routes(s.opts)
 	s.life = newLife(func(context.Context) error { return nil }, time.Now)
-	s.sessions = watchSessions(t.TempDir(), "n1")
+	s.sessions = watchSessions(t.TempDir(), "n1", slog.New(slog.DiscardHandler))
 	return s
 }
 

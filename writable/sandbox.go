@@ -1,0 +1,100 @@
+package writable
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Advise adds the next step to an error of a write that failed because the sandbox of this
+// process' systemd unit keeps the folder from it (systemd.exec(5), ProtectSystem), while
+// the disk itself takes writes. It returns every other error as it is. What it adds names
+// paths: it is for logs and terminals.
+func Advise(err error) error {
+	if text := advice(err); text != "" {
+		return fmt.Errorf("%w; %s", err, text)
+	}
+	return err
+}
+
+// advice returns the next step, "" when the sandbox is not the cause.
+func advice(err error) string {
+	failed, ok := errors.AsType[*fs.PathError](err)
+	if !ok || !errors.Is(err, syscall.EROFS) {
+		return ""
+	}
+	folder := failed.Path
+	if failed.Op != "mkdir" {
+		folder = filepath.Dir(folder)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || !sealed(string(mounts), folder) {
+		return ""
+	}
+
+	cgroup, _ := os.ReadFile("/proc/self/cgroup")
+	unit := unitOf(string(cgroup))
+	if unit == "" {
+		return fmt.Sprintf("%s is read-only for this process alone: mount it for writing into its container or name space", folder)
+	}
+	return fmt.Sprintf("the unit %[1]s may not write to %[2]s. Make that folder for the unit's user, then: sudo systemctl edit %[1]s, with the lines [Service] and ReadWritePaths=%[2]s; sudo systemctl restart %[1]s", unit, folder)
+}
+
+// sealed reports whether the mount that holds the folder is read-only and its file system
+// is not. The table is that of proc_pid_mountinfo(5): the options of a mount are its sixth
+// field, those of its file system the third after "-".
+func sealed(table, folder string) bool {
+	folder = existing(folder)
+	longest := ""
+	found := false
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		separator := slices.Index(fields, "-")
+		if separator < 6 || len(fields) < separator+4 {
+			continue
+		}
+		point := unescapeMount.Replace(fields[4])
+		below := point == "/" || folder == point || strings.HasPrefix(folder, point+"/")
+		if !below || len(point) < len(longest) {
+			continue
+		}
+
+		longest = point // of two at one place the later one lies above
+		found = has(fields[5], "ro") && has(fields[separator+3], "rw")
+	}
+	return found
+}
+
+// existing returns the folder, or the nearest one above that exists, without links.
+func existing(folder string) string {
+	for {
+		if real, err := filepath.EvalSymlinks(folder); err == nil {
+			return real
+		}
+		above := filepath.Dir(folder)
+		if above == folder {
+			return folder
+		}
+		folder = above
+	}
+}
+
+var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+func has(options, option string) bool { return slices.Contains(strings.Split(options, ","), option) }
+
+// unitOf returns the service of systemd that a table of cgroups (cgroups(7)) is of, or "".
+func unitOf(table string) string {
+	for line := range strings.Lines(table) {
+		if unit := path.Base(strings.TrimSpace(line)); strings.HasSuffix(unit, ".service") {
+			return unit
+		}
+	}
+	return ""
+}
