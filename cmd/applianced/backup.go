@@ -62,6 +62,9 @@ backup status" shows how those are.`,
 		o := backup.Options{Settings: s, ConfigPath: f.config, Version: release.Version(), Now: time.Now(), Jobs: jobs, From: from}
 		if out == "-" {
 			sum, err := backup.Write(cmd.Context(), cmd.OutOrStdout(), o, to...)
+			for _, l := range sum.Skipped {
+				fmt.Fprintln(cmd.ErrOrStderr(), "left out:", l)
+			}
 			if err == nil && sum.Signer != "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "signed by %s\n", sum.Signer)
 			}

@@ -26,12 +26,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"filippo.io/age"
 
+	"saltern/printable"
 	"saltern/supervisor/python"
 	"saltern/supervisor/secrets"
 	"saltern/supervisor/settings"
@@ -61,7 +63,8 @@ type Summary struct {
 	// signed.
 	Signer string
 	// Skipped are things in the trees that a backup does not take (links,
-	// sockets, devices) with the reason, at most maxSkipped of them.
+	// sockets, devices, names with control characters) with the reason, at most maxSkipped of
+	// them; one more says that there are others. They are fit for a terminal.
 	Skipped []string
 }
 
@@ -197,7 +200,7 @@ func (b *writer) all(o Options, from *settings.Settings, key *signKey) error {
 
 // header begins an entry; what is written to the writer given back is signed.
 func (b *writer) header(h *tar.Header) (io.Writer, error) {
-	b.entry(h)
+	b.digest.entry(h)
 	return io.MultiWriter(b.tar, b.digest), b.tar.WriteHeader(h)
 }
 
@@ -224,34 +227,68 @@ func (b *writer) tree(t tree) error {
 		return err
 	}
 	defer root.Close()
-	return fs.WalkDir(root.FS(), ".", func(rel string, e fs.DirEntry, err error) error {
-		switch {
-		case b.ctx.Err() != nil:
-			return b.ctx.Err()
-		case errors.Is(err, fs.ErrNotExist): // gone since
-			return nil
-		case err != nil:
-			return err
-		case rel == ".":
-			return nil
-		case t.skip != nil && t.skip(rel):
-			if e.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		case e.IsDir():
-			return b.dir(t.name+"/"+rel, e)
-		case !e.Type().IsRegular():
-			b.skipped(t.name+"/"+rel, "is not a regular file")
-			return nil
-		}
-		return b.file(root, rel, t.name+"/"+rel)
-	})
+	return b.walk(root, t, ".")
 }
 
+// walk writes what lies in a folder of a tree. It is not fs.WalkDir, which ends at a folder
+// whose name is no UTF-8.
+func (b *writer) walk(root *os.Root, t tree, folder string) error {
+	f, err := root.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
+		return nil // gone since, or another thing
+	}
+	if err != nil {
+		return err
+	}
+	entries, err := f.ReadDir(-1)
+	_ = f.Close()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range entries {
+		if b.ctx.Err() != nil {
+			return b.ctx.Err()
+		}
+		if err := b.entry(root, t, path.Join(folder, e.Name()), e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry writes one thing of a tree, with all below it.
+func (b *writer) entry(root *os.Root, t tree, rel string, e fs.DirEntry) error {
+	name := t.name + "/" + rel
+	if t.skip != nil && t.skip(rel) {
+		return nil
+	}
+	if err := checkName(name); err != nil { // of a folder too: a restore takes no such entry
+		b.skipped(name, err.Error())
+		return nil
+	}
+
+	switch {
+	case e.IsDir():
+		if err := b.dir(name, e); err != nil {
+			return err
+		}
+		return b.walk(root, t, rel)
+	case !e.Type().IsRegular():
+		b.skipped(name, "is not a regular file")
+		return nil
+	}
+	return b.file(root, rel, name)
+}
+
+// skipped notes a thing that is not taken. A name may come from anybody who writes there.
 func (b *writer) skipped(name, why string) {
-	if len(b.sum.Skipped) < maxSkipped {
-		b.sum.Skipped = append(b.sum.Skipped, name+" "+why)
+	switch n := len(b.sum.Skipped); {
+	case n < maxSkipped:
+		b.sum.Skipped = append(b.sum.Skipped, printable.Line(name)+" "+why)
+	case n == maxSkipped:
+		b.sum.Skipped = append(b.sum.Skipped, "and more")
 	}
 }
 
@@ -268,10 +305,6 @@ func (b *writer) dir(name string, e fs.DirEntry) error {
 // file writes one file; it opens it again when it changed its length
 // meanwhile.
 func (b *writer) file(root *os.Root, rel, name string) error {
-	if err := checkName(name); err != nil {
-		b.skipped(name, err.Error())
-		return nil
-	}
 	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -177,6 +177,43 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestNamesOfAnyBytes: names that are no UTF-8 (Latin-1 of old trees), and those of systemd's units with a backslash,
+// come back; what cannot be kept is named, and the archive is one that a restore takes.
+func TestNamesOfAnyBytes(t *testing.T) {
+	s := full(t)
+	kept := []string{"caf\xe9.sls", "B\xfccher/top.sls", "B\xfccher/deep/\xff\xfe", "units/dev-disk-by\\x2did.mount", "units\\x2d/a", "\u65e5\u672c/x"}
+	lost := []string{"a\nb.sls", "new\nline/x", "esc\x1b[2J", strings.Repeat("d/", maxDepth) + "x"}
+	for _, name := range append(kept, lost...) {
+		write(t, filepath.Join(s.FileRoot(), name), "content of "+name, 0o644)
+	}
+	var archive bytes.Buffer
+	r, i := passphrase(t, "correct horse")
+
+	sum, err := Write(t.Context(), &archive, options(s, false), r)
+
+	if err != nil {
+		t.Fatal(err)
+	}
+	if named := strings.Join(sum.Skipped, " "); strings.Count(named, "lies more than") == 0 || !strings.Contains(named, `new\nline`) || !strings.Contains(named, `a\nb.sls`) {
+		t.Errorf("not named: %q", sum.Skipped)
+	}
+	for _, text := range sum.Skipped {
+		if strings.ContainsAny(text, "\n\x1b") {
+			t.Errorf("raw: %q", text)
+		}
+	}
+
+	to := node(t)
+	if _, _, err := Restore(t.Context(), &archive, Target{Settings: to, Stamp: "one"}, i); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range kept {
+		if b, err := os.ReadFile(filepath.Join(to.FileRoot(), name)); err != nil || string(b) != "content of "+name {
+			t.Errorf("%q: %q %v", name, b, err)
+		}
+	}
+}
+
 // TestFromBrick: the volume is lost, and this node's copy of it is read.
 func TestFromBrick(t *testing.T) {
 	s := full(t)

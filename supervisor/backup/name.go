@@ -2,9 +2,8 @@ package backup
 
 import (
 	"fmt"
-	"io/fs"
+	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // Bounds of an archive.
@@ -35,17 +34,39 @@ func (l Limits) filled() Limits {
 // slashes, of ordinary components. The error goes on from the name ("has a name ...").
 func CheckName(name string) error { return checkName(name) }
 
-// checkName accepts relative slash-separated names of ordinary components.
+// checkName accepts relative slash-separated names of ordinary components, of any bytes but
+// control characters: names of old trees are Latin-1, and those of systemd's units have
+// backslashes. fs.ValidPath asks for UTF-8.
 func checkName(name string) error {
 	switch {
 	case len(name) > maxName:
 		return fmt.Errorf("has a name of more than %d bytes", maxName)
-	case !utf8.ValidString(name) || strings.ContainsAny(name, "\x00\\\n\r\x1b"):
+	case strings.ContainsFunc(name, isControl):
 		return fmt.Errorf("has a name with characters that are not taken: %q", name)
-	case !fs.ValidPath(name) || name == ".":
+	case !Plain(name) || leadsUp(name):
 		return fmt.Errorf("has a name that is not a plain relative one: %q", name)
 	case strings.Count(name, "/") >= maxDepth:
 		return fmt.Errorf("lies more than %d directories deep", maxDepth)
 	}
 	return nil
+}
+
+// Plain reports whether a name is relative, and clean: no component is empty, "." or "..".
+// It is fs.ValidPath for names of any bytes, without ".".
+func Plain(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part == "." || part == ".." {
+			return false
+		}
+	}
+	return true
+}
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
+
+// leadsUp reports whether a name has a part ".." for a program that takes backslashes for
+// slashes.
+func leadsUp(name string) bool {
+	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '/' || r == '\\' })
+	return slices.Contains(parts, "..")
 }

@@ -46,7 +46,7 @@ func findRoots(t *Tree, c *confs, s *settings.Settings) (roots []*root, options 
 		envs := &value.Map{}
 		for k, v := range given.All() {
 			env, ok := k.(string)
-			if !ok || env == "__env__" || backup.CheckName(env) != nil || strings.ContainsAny(env, "/ ") {
+			if !ok || env == "__env__" || backup.CheckName(env) != nil || strings.ContainsAny(env, `/\ `) {
 				notes = append(notes, c.note(o.name, "the environment %.60q is left out: bring its files by hand", fmt.Sprint(k)))
 				continue
 			}

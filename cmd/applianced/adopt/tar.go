@@ -127,7 +127,7 @@ func (u *unpacker) skip(name, why string) {
 func plain(name string) (string, error) {
 	name = strings.TrimLeft(strings.TrimPrefix(name, "./"), "/")
 	name = strings.TrimSuffix(name, "/")
-	if name != "" && !fs.ValidPath(name) {
+	if name != "" && name != "." && !backup.Plain(name) {
 		return "", fmt.Errorf("it has a name that is not plain: %q", name)
 	}
 	return name, nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -65,7 +66,13 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 		return
 	}
 	rel, err := filepath.Rel(root, full)
-	if err != nil || !utf8.ValidString(rel) || r.ignore.Match(rel) {
+	if err != nil || r.ignore.Match(rel) {
+		return
+	}
+	if !utf8.ValidString(rel) {
+		r.unlisted.Do(func() {
+			r.log.Warn("names that are no UTF-8 are not listed: minions cannot ask for them; this is the first", "path", strconv.QuoteToASCII(full))
+		})
 		return
 	}
 	if !isLink && !e.IsDir() && !e.Type().IsRegular() {

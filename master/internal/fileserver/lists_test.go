@@ -2,14 +2,41 @@ package fileserver
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"saltern/master/value"
 	"saltern/test/await"
+	"saltern/test/logged"
 )
+
+// Names that are no UTF-8 are left out of lists, since no minion can ask for them, and the first is logged.
+func TestListsNameWhatTheyLeaveOut(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"caf\xe9", "b\xfc", "plain", "\u00fc"} {
+		if err := os.WriteFile(filepath.Join(root, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var lines logged.Buffer
+	s, err := New(Config{Roots: map[string][]string{"base": {root}}, Log: slog.New(slog.NewTextHandler(&lines, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		list, err := s.backends[0].List(t.Context(), "base")
+		if err != nil || len(list.Files) != 2 {
+			t.Errorf("%q %v", list.Files, err)
+		}
+	}
+	if text := lines.String(); strings.Count(text, "no UTF-8") != 1 || !strings.Contains(text, `b\\xfc`) {
+		t.Errorf("logged: %s", text)
+	}
+}
 
 // A list is never of before the time that a minion's files have to be of, and as long as no
 // directory changes it is not made again.

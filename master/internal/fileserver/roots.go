@@ -3,11 +3,13 @@ package fileserver
 import (
 	"context"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"saltern/master/internal/fileserver/regular"
 )
@@ -22,10 +24,12 @@ type roots struct {
 	ignore         *Ignore
 	follow         bool
 	ignoreSymlinks bool
+	log            *slog.Logger
+	unlisted       sync.Once // logs the first name that no minion can ask for
 }
 
 func newRoots(c *Config, ig *Ignore) *roots {
-	return &roots{dirs: c.Roots, ignore: ig, follow: c.FollowSymlinks, ignoreSymlinks: c.IgnoreSymlinks}
+	return &roots{dirs: c.Roots, ignore: ig, follow: c.FollowSymlinks, ignoreSymlinks: c.IgnoreSymlinks, log: c.Log}
 }
 
 func (*roots) Name() string { return "roots" }
