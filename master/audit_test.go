@@ -2,6 +2,7 @@ package master
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,7 +34,17 @@ func (r *running) recorded(n int, action string) []audit.Record {
 // that is known, and without what is secret.
 func TestAudit(t *testing.T) {
 	t.Parallel()
-	r := startMaster(t, apiOptions+"autosign_file: %DIR%/autosign\nautoreject_file: %DIR%/autoreject\n")
+	socket := filepath.Join(t.TempDir(), "pam")
+	helper, err := net.Listen("unix", socket)
+	must(t, err)
+	defer helper.Close()
+	go func() { // a helper that dies at each password
+		for c, err := helper.Accept(); err == nil; c, err = helper.Accept() {
+			c.Close()
+		}
+	}()
+	pam := "saltern_pam: " + socket + "\n" + strings.Replace(apiOptions, "external_auth:\n", "external_auth:\n  pam: {ann: [test.ping]}\n", 1)
+	r := startMaster(t, pam+"autosign_file: %DIR%/autosign\nautoreject_file: %DIR%/autoreject\n")
 	must(t, os.WriteFile(r.path("autosign"), []byte("auto*\n"), 0o600))
 	must(t, os.WriteFile(r.path("autoreject"), []byte("bad*\n"), 0o600))
 	r.accepted("min1", "min6")
@@ -70,7 +81,25 @@ func TestAudit(t *testing.T) {
 	r.clear("mk_token", "eauth", "sharedsecret", "username", "eve", "password", "wrong-hush")
 	r.clear("publish", "tgt", "*", "fun", "test.ping", "key", "hush", "user", "root")
 	r.clear("wheel", "fun", "key.delete", "match", "*", "key", "hush", "user", "root")
-	logins := r.recorded(4, "login")
+	ann := func() []any { return []any{"eauth", "pam", "username", "ann", "password", "hush"} }
+	if v := r.clear("mk_token", ann()...); v != "" {
+		t.Errorf("a log-in that nobody looks at: %v", v)
+	}
+	r.clear("publish", "tgt", "*", "fun", "test.ping", "kwargs", value.NewMap(ann()...))
+	r.clear("runner", append(ann(), "fun", "jobs.list_jobs")...)
+	logins := r.recorded(7, "login")
+	logins = slices.DeleteFunc(logins, func(l audit.Record) bool {
+		if l.User == "ann" && (l.Result != audit.Refused || !strings.Contains(l.Detail, "nobody has looked at the password: external_auth pam does not answer: ask the helper")) {
+			t.Errorf("a log-in that nobody looked at: %+v", l)
+		}
+		if l.User != "ann" && l.Detail != "" {
+			t.Errorf("a log-in that was refused: %+v", l)
+		}
+		return l.User == "ann"
+	})
+	if len(logins) != 4 {
+		t.Errorf("%d log-ins of others", len(logins))
+	}
 	var got []string
 	for _, l := range logins {
 		got = append(got, strings.Join([]string{l.User, string(l.Proof), l.Function, string(l.Result)}, "|"))

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 )
 
@@ -42,6 +43,7 @@ type Answer struct {
 // Ask has the helper at socket check a password. The error wraps fs.ErrNotExist where there is
 // no socket.
 func Ask(ctx context.Context, socket, user, password string) (Answer, error) {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, Time)
 	defer cancel()
 	var d net.Dialer
@@ -54,6 +56,9 @@ func Ask(ctx context.Context, socket, user, password string) (Answer, error) {
 	var a Answer
 	if err = send(c, request{user, password}, maxRequest); err == nil {
 		err = receive(c, &a, maxAnswer)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("it has not answered in %s: %w", time.Since(began).Round(time.Second), context.Cause(ctx))
 	}
 	if err != nil {
 		return Answer{}, fmt.Errorf("ask the helper for passwords of local accounts (journalctl -u 'saltern-pam@*'): %w", err)

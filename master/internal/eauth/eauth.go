@@ -132,7 +132,12 @@ type Caller struct {
 type Failure struct {
 	Name, Message string
 	Busy          bool // it is no refusal: he may try again; see [ErrBusy]
+	// Cause is why nobody has looked at the password, an [Unanswered]; nil: it was refused.
+	// It is not for the caller.
+	Cause error
 }
+
+func (f *Failure) Unwrap() error { return f.Cause }
 
 func (f *Failure) Error() string { return f.Message }
 
@@ -269,8 +274,14 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from n
 	}
 	if err != nil {
 		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", shown)
-		return Caller{}, &Failure{Name: "EauthAuthenticationError",
-			Message: fmt.Sprintf(`Authentication failure of type "eauth" occurred for user %s.`, shown)}
+		failure := &Failure{
+			Name:    "EauthAuthenticationError",
+			Message: fmt.Sprintf(`Authentication failure of type "eauth" occurred for user %s.`, shown),
+		}
+		if unanswered, ok := errors.AsType[*Unanswered](err); ok {
+			failure.Cause = unanswered
+		}
+		return Caller{}, failure
 	}
 	return Caller{Kind: "eauth", Name: proven.name, Eauth: system, Permissions: a.expanded(ctx, system, proven.grant)}, nil
 }
@@ -380,7 +391,8 @@ func (a *Authenticator) mayChooseExpire(system, user string) bool {
 const RightsField = "saltern_rights"
 
 // MakeToken logs a caller in for an address ([Authenticator.Source]) and gives out a token;
-// the empty text is Salt's refusal (salt/master.py mk_token). The error may be [ErrBusy].
+// the empty text is Salt's refusal (salt/master.py mk_token). The error may be [ErrBusy], or
+// beside the empty text an [Unanswered].
 func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from netip.Addr) (any, error) {
 	system, user := load.Str("eauth"), load.Str("username")
 	proven, err := a.login(ctx, attempt{system, user, load.Str("password"), a.countsAt(from), true})
@@ -389,6 +401,9 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 	}
 	if err != nil {
 		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", user)
+		if unanswered, ok := errors.AsType[*Unanswered](err); ok {
+			return "", unanswered
+		}
 		return "", nil
 	}
 	user = proven.name

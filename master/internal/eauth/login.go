@@ -38,6 +38,19 @@ var (
 	errWrong = errors.New("the log-in is refused")
 )
 
+// Unanswered means that the system of a log-in could not be asked, so that nobody has looked
+// at the password. Its text is for log and audit: the caller gets Salt's refusal.
+type Unanswered struct {
+	System string
+	Err    error
+}
+
+func (u *Unanswered) Error() string {
+	return fmt.Sprintf("nobody has looked at the password: external_auth %s does not answer: %v", u.System, u.Err)
+}
+
+func (u *Unanswered) Unwrap() error { return u.Err }
+
 // attempt is a log-in by name and password.
 type attempt struct {
 	system, user, password string
@@ -88,7 +101,7 @@ type proven struct {
 	groups []string
 }
 
-// login checks a name and a password. The error is [ErrBusy] or errWrong.
+// login checks a name and a password. The error is [ErrBusy], errWrong or an [Unanswered].
 func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 	section, ok := a.section(t.system)
 	if !ok {
@@ -113,7 +126,7 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 	switch {
 	case err != nil:
 		a.count.faults.Add(1)
-		a.cfg.Log.Warn("external authentication failed to answer", "eauth", t.system, "error", err)
+		a.cfg.Log.Warn("external authentication failed to answer; nobody has looked at the password", "eauth", t.system, "user", t.user, "peer", t.from, "error", err)
 	case v.OK:
 		typed := t.user
 		t.user = cmp.Or(v.Name, t.user)
@@ -143,6 +156,9 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 		a.cfg.Lockout.Wrong(t.system, t.user, t.from, a.cfg.Now())
 	}
 	a.delay(ctx, a.cfg.Now().Sub(start), err == nil)
+	if err != nil {
+		return proven{}, &Unanswered{System: t.system, Err: err}
+	}
 	return proven{}, errWrong
 }
 

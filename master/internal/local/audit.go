@@ -14,6 +14,7 @@ import (
 	"saltern/master/keys"
 	"saltern/master/redact"
 	"saltern/master/value"
+	"saltern/printable"
 )
 
 // AutosignRecord gives what notes the keys that a rule has accepted or rejected.
@@ -93,11 +94,20 @@ func (o origin) stranger(user, system string) audit.Actor {
 }
 
 // loginRefused notes that somebody has not proven who he is; what is what he asked for.
-// creds may be nil.
-func (s *Service) loginRefused(o origin, load, creds *value.Map, what string) {
+// creds may be nil, and so may err, the refusal.
+func (s *Service) loginRefused(o origin, load, creds *value.Map, what string, err error) {
 	user := cmp.Or(creds.Str("username"), load.Str("username"), load.Str("user"))
 	s.cfg.Audit.Note(audit.Record{Actor: o.stranger(user, cmp.Or(creds.Str("eauth"), load.Str("eauth"))), Action: "login", Function: what,
-		Result: audit.Refused, Stranger: true})
+		Result: audit.Refused, Detail: unanswered(err), Stranger: true})
+}
+
+// unanswered says of a refusal that nobody has looked at the password, and why; "": somebody
+// has, or it was no password.
+func unanswered(err error) string {
+	if cause, ok := errors.AsType[*eauth.Unanswered](err); ok {
+		return printable.Brief(cause.Error(), maxShown)
+	}
+	return ""
 }
 
 // maxShown bounds the work that the text of a foreign value makes, in bytes.

@@ -98,26 +98,27 @@ func pong(load *value.Map) *value.Map {
 	return load
 }
 
-// caller proves who sent a command; the answer is nil when he is who he says.
-func (s *Service) caller(ctx context.Context, o origin, load *value.Map) (eauth.Caller, *value.Map) {
+// caller proves who sent a command; the answer and the error are nil when he is who he says.
+// The error may say more than the answer, which is for the caller.
+func (s *Service) caller(ctx context.Context, o origin, load *value.Map) (eauth.Caller, *value.Map, error) {
 	caller, err := s.cfg.Auth.Check(ctx, load, load, o.addr)
 	if f, ok := errors.AsType[*eauth.Failure](err); ok {
-		return eauth.Caller{}, f.Map()
+		return eauth.Caller{}, f.Map(), err
 	}
 	if err != nil {
-		return eauth.Caller{}, (&eauth.Failure{Name: "EauthAuthenticationError", Message: "Authentication failure."}).Map()
+		return eauth.Caller{}, (&eauth.Failure{Name: "EauthAuthenticationError", Message: "Authentication failure."}).Map(), err
 	}
-	return caller, nil
+	return caller, nil, nil
 }
 
 // admit proves the caller of a wheel or runner command and checks that he may
 // call it. The answer is nil when he may.
 func (s *Service) admit(ctx context.Context, o origin, form string, load *value.Map, args []any, named *value.Map) (caller eauth.Caller, refusal *value.Map) {
 	fun := load.Str("fun")
-	caller, refusal = s.caller(ctx, o, load)
+	caller, refusal, err := s.caller(ctx, o, load)
 	if refusal != nil {
 		if !refusal.Bool(source.BusyField) {
-			s.loginRefused(o, load, load, form+" "+fun)
+			s.loginRefused(o, load, load, form+" "+fun, err)
 		}
 		return caller, refusal
 	}
@@ -157,7 +158,8 @@ func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 		// text (salt/cli/salt.py): that is answered as it should be.
 		return "", nil
 	case v == "":
-		s.loginRefused(o, c.Load, nil, "mk_token")
+		s.loginRefused(o, c.Load, nil, "mk_token", err)
+		return "", nil
 	case err == nil:
 		if t, ok := v.(*value.Map); ok {
 			user = t.Str("name") // as the system has him
@@ -269,7 +271,7 @@ func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
 // has no "return" when the result is not kept, or is somebody else's.
 func (s *Service) onRunnerResult(ctx context.Context, c *request.Call) (any, error) {
 	none, jid := value.NewMap(), c.Load.Str("jid")
-	caller, refusal := s.caller(ctx, s.originOf(c), c.Load)
+	caller, refusal, _ := s.caller(ctx, s.originOf(c), c.Load)
 	if refusal != nil {
 		return refusal, nil
 	}

@@ -57,7 +57,7 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	}
 	if s.cfg.Blacklist.Refuses(load.Str("user"), funs) {
 		s.cfg.Quiet.Error("function or user is on publisher_acl_blacklist", "user", load.Str("user"), "fun", funs)
-		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs))
+		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs), nil)
 		return authorization(), nil
 	}
 	caller, err := s.cfg.Auth.Check(ctx, load, load.Map("kwargs"), o.addr)
@@ -65,7 +65,7 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		return f.Map(), nil
 	}
 	if err != nil {
-		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs))
+		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs), err)
 		// Python's master fires an event with the whole load here. That would
 		// let anyone who reaches the port write on the bus.
 		return (&eauth.Failure{Name: "AuthenticationError", Message: "Authentication error occurred."}).Map(), nil

@@ -40,7 +40,8 @@ func (t tokenRunners) make(ctx context.Context, _ *runner.Env, args []any, named
 	}
 	from := source.Of(ctx)
 	made, err := t.callers.Auth.MakeToken(ctx, named, from)
-	if err != nil {
+	why := unanswered(err)
+	if err != nil && why == "" {
 		return nil, err
 	}
 
@@ -54,7 +55,7 @@ func (t tokenRunners) make(ctx context.Context, _ *runner.Env, args []any, named
 	}
 	token, ok := made.(*value.Map)
 	if !ok {
-		record.Proof, record.Result = audit.Unproven, audit.Refused
+		record.Proof, record.Result, record.Detail = audit.Unproven, audit.Refused, why
 		t.audit.Note(record)
 		return made, nil
 	}
