@@ -69,28 +69,35 @@ func TestPeerProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+
 	// Start returns while the kernel still loads the program, and its
 	// environment is empty until then. What it copies shows that it runs.
 	if _, err := in.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
+
 	uid := os.Getuid()
 	if _, ok := loginUID("/proc/self"); !ok && uid == 0 {
 		if a := PeerProcess(cmd.Process.Pid, 0); a.User != "carol" || a.Proof != Sudo || a.As != "root" {
 			t.Errorf("%+v", a)
 		}
 	}
+
 	for _, pid := range []int{cmd.Process.Pid, 0, -1, 1 << 30} {
 		if a := PeerProcess(pid, 61234); a.User != strconv.Itoa(61234) || a.Proof != Process || *a.UID != 61234 {
 			t.Errorf("%d: %+v", pid, a)

@@ -47,31 +47,42 @@ func objects(p Page) (out []string) {
 }
 
 func act(object string) Record {
-	return Record{Actor: Actor{User: "alice", As: "root", Proof: Login, From: Local}, Action: "key.accept", Object: object, Result: OK}
+	return Record{
+		Actor:  Actor{User: "alice", As: "root", Proof: Login, From: Local},
+		Action: "key.accept",
+		Object: object,
+		Result: OK,
+	}
 }
 
 func TestRecordsAreThereAtOnceAndAfterARestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
 	l := open(t, dir, nil)
 	l.Write(t.Context(), act("web1"))
-	if p := read(t, Query{}, dir); len(p.Records) != 1 || p.Records[0].Program != "test" || p.Records[0].Time.IsZero() || p.Records[0].User != "alice" {
+	if p := read(t, Query{}, dir); len(p.Records) != 1 || p.Records[0].Program != "test" ||
+		p.Records[0].Time.IsZero() || p.Records[0].User != "alice" {
 		t.Fatalf("%+v", p)
 	}
+
 	l.Note(act("web2"))
 	l.Close()
 	l.Note(act("too late"))
 	open(t, dir, nil).Write(t.Context(), act("web3"))
+
 	if got := objects(read(t, Query{}, dir)); !slices.Equal(got, []string{"web1", "web2", "web3"}) {
 		t.Errorf("%v", got)
 	}
+
 	st, err := os.Stat(bookNamed(dir, actsShelf).current())
 	if err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", st, err)
 	}
+
 	var none *Log
 	none.Note(act("x"))
 	none.Write(t.Context(), act("x"))
 	none.Close()
+
 	if none.Fault() != nil {
 		t.Error("no log has a fault")
 	}
@@ -83,12 +94,16 @@ func TestQueries(t *testing.T) {
 		r := act(fmt.Sprint(i))
 		r.Time = at.Add(time.Duration(i) * time.Minute)
 		if i%4 == 3 {
-			r.User, r.As, r.Action = "bob", "", "job.publish"
+			r.User = "bob"
+			r.As = ""
+			r.Action = "job.publish"
 		}
+
 		l := open(t, dirs[i%2], nil)
 		l.Write(t.Context(), r)
 		l.Close()
 	}
+
 	for _, c := range []struct {
 		q    Query
 		n    int
@@ -109,16 +124,25 @@ func TestQueries(t *testing.T) {
 		if err != nil || !q.Since.Equal(c.q.Since) {
 			t.Fatalf("%+v: %+v %v", c.q, q, err)
 		}
+
 		p := read(t, q, dirs...)
 		got := objects(p)
 		if len(got) != c.n || p.More != c.more || c.n > 0 && got[c.n-1] != c.last {
 			t.Errorf("%+v: %v, more %v", c.q, got, p.More)
 		}
+
 		if !slices.IsSortedFunc(p.Records, func(a, b Record) int { return a.Time.Compare(b.Time) }) {
 			t.Errorf("%+v: out of order", c.q)
 		}
 	}
-	for _, bad := range []url.Values{{"since": {"yesterday"}}, {"last": {"-1"}}, {"last": {"x"}}, {"action": {"[a"}}, {"user": {strings.Repeat("x", 4000)}}} {
+
+	for _, bad := range []url.Values{
+		{"since": {"yesterday"}},
+		{"last": {"-1"}},
+		{"last": {"x"}},
+		{"action": {"[a"}},
+		{"user": {strings.Repeat("x", 4000)}},
+	} {
 		if _, err := ParseQuery(bad); err == nil {
 			t.Errorf("%v is taken", bad)
 		}
@@ -138,6 +162,7 @@ func TestBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	files, err := b.files()
 	var size int64
 	for _, f := range files {
@@ -145,23 +170,28 @@ func TestBounds(t *testing.T) {
 		err = errors.Join(err, serr)
 		size += st.Size()
 	}
+
 	if err != nil || size > 20000 || size < 12000 {
 		t.Errorf("%d bytes in %d files: %v", size, len(files), err)
 	}
+
 	got := objects(read(t, Query{}, dir))
 	if len(got) < 50 || got[len(got)-1] != "399" || got[0] != fmt.Sprint(400-len(got)) {
 		t.Errorf("%v", got)
 	}
+
 	// A year later the next file that is begun takes the old ones away.
 	for _, f := range files {
 		if err := os.Chtimes(f, at, at); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	long := bytes.Repeat([]byte("x"), 3900)
 	if err := b.add([][]byte{append(long, '\n')}, at.Add(MaxAge+time.Hour)); err != nil {
 		t.Fatal(err)
 	}
+
 	if files, _ := b.files(); len(files) > 2 {
 		t.Errorf("left: %v", files)
 	}
@@ -207,6 +237,7 @@ func TestKilled(t *testing.T) {
 			fmt.Println("written", i)
 		}
 	}
+
 	for round := range 5 {
 		dir := t.TempDir()
 		cmd := exec.Command(os.Args[0], "-test.run", "^TestKilled$")
@@ -215,15 +246,18 @@ func TestKilled(t *testing.T) {
 		if err == nil {
 			err = cmd.Start()
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		last := -1
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			if _, err := fmt.Sscanf(lines.Text(), "written %d", &last); err == nil && last == 20+7*round {
 				_ = cmd.Process.Kill()
 			}
 		}
+
 		_ = cmd.Wait() // it was killed
 		p := read(t, Query{}, dir)
 		n := 0
@@ -232,6 +266,7 @@ func TestKilled(t *testing.T) {
 				n++
 			}
 		}
+
 		if last < 20 || n <= last || p.Damaged > 0 {
 			t.Errorf("%d were said to be written, %d are, %d are torn", last+1, n, p.Damaged)
 		}
@@ -258,10 +293,12 @@ func TestPrograms(t *testing.T) {
 			}
 		})
 	}
+
 	all.Wait()
 	p := read(t, Query{}, dir)
 	got := objects(p)
 	slices.Sort(got)
+
 	if len(got) != programs*each || len(slices.Compact(got)) != programs*each || p.Damaged > 0 {
 		t.Errorf("%d records, %d damaged", len(got), p.Damaged)
 	}
@@ -282,6 +319,7 @@ func TestSameTime(t *testing.T) {
 			}
 		}
 	}
+
 	if got := objects(read(t, Query{}, b.dir)); len(got) != 4*each || !slices.IsSorted(got) {
 		t.Errorf("%d records: %v", len(got), got)
 	}
@@ -290,7 +328,9 @@ func TestSameTime(t *testing.T) {
 // A power cut leaves half a line; what is written next is whole.
 func TestTornLine(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(bookNamed(dir, actsShelf).current(), []byte(`{"time":"2026-11-24T16:00:00Z","action":"a","object":"1","result":"ok"}`+"\n"+`{"time":"2026-`), 0o600); err != nil {
+	if err := os.WriteFile(bookNamed(dir, actsShelf).current(),
+		[]byte(`{"time":"2026-11-24T16:00:00Z","action":"a","object":"1","result":"ok"}`+"\n"+`{"time":"2026-`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	open(t, dir, nil).Write(t.Context(), act("2"))
@@ -311,6 +351,7 @@ func TestFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	l := open(t, dir, nil)
 	l.Write(t.Context(), act("first"))
 	for {
@@ -318,6 +359,7 @@ func TestFullDisk(t *testing.T) {
 			break
 		}
 	}
+
 	f.Close()
 	r := act("until it is full")
 	r.Detail = strings.Repeat("x", 1000)
@@ -326,21 +368,26 @@ func TestFullDisk(t *testing.T) {
 	for range notes {
 		l.Note(r)
 	}
+
 	if d := time.Since(began); d > 30*time.Second {
 		t.Errorf("%d notes took %s", notes, d)
 	}
+
 	await.That(t, "the fault is told", func() bool {
 		err := l.Fault()
 		return errors.Is(err, syscall.ENOSPC) && strings.Contains(err.Error(), "are lost")
 	})
+
 	// A record that is just being written and taken back again may be seen half.
 	await.That(t, "records are whole", func() bool {
 		page := read(t, Query{}, dir)
 		return page.Damaged == 0 && len(page.Records) > 0
 	})
+
 	if err := errors.Join(os.Remove(filler), syscall.Mount("", dir, "", syscall.MS_REMOUNT, "size=64m")); err != nil {
 		t.Fatal(err)
 	}
+
 	await.That(t, "it is written on", func() bool { return l.Fault() == nil })
 	l.Write(t.Context(), act("last"))
 	p := read(t, Query{}, dir)
@@ -348,6 +395,7 @@ func TestFullDisk(t *testing.T) {
 	for _, r := range p.Records {
 		lost += int(r.Lost)
 	}
+
 	if p.More || kept+lost != notes+2 || lost < 1000 || p.Records[kept-1].Object != "last" {
 		t.Errorf("%d kept, %d said to be missing, last %+v", kept, lost, p.Records[kept-1])
 	}
@@ -357,20 +405,29 @@ func TestFullDisk(t *testing.T) {
 // at most, and is told.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &Log{cfg: Config{Now: time.Now}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+		l := &Log{
+			cfg:  Config{Now: time.Now},
+			wake: make(chan struct{}, 1),
+			stop: make(chan struct{}),
+			done: make(chan struct{}),
+		}
+
 		began := time.Now()
 		l.writing = began // and never ends
 		l.Write(t.Context(), act("x"))
 		if d := time.Since(began); d != WriteTakes {
 			t.Errorf("it took %s", d)
 		}
+
 		if l.Fault() != nil {
 			t.Error("told too early")
 		}
+
 		time.Sleep(hangsAfter)
 		if err := l.Fault(); err == nil || !strings.Contains(err.Error(), "has not answered for 6s") {
 			t.Errorf("%v", err)
 		}
+
 		l.Close()
 		if d := time.Since(began); d != WriteTakes+hangsAfter+closeTakes {
 			t.Errorf("Close ended after %s", d)

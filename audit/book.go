@@ -77,10 +77,12 @@ func (b book) addTo(f *os.File, size int64, lines [][]byte, now time.Time) (agai
 	if err != nil {
 		return false, err
 	}
+
 	needs := int64(0)
 	for _, line := range lines {
 		needs += int64(len(line) + linkRoom)
 	}
+
 	full := size+needs > b.part || now.Sub(begun(f, now)) > partAge
 	if size > 0 && (full || !chained) { // a file without a chain is of a version before
 		return true, b.begin(now)
@@ -91,14 +93,17 @@ func (b book) addTo(f *os.File, size int64, lines [][]byte, now time.Time) (agai
 			return false, err
 		}
 	}
+
 	var text []byte
 	for _, line := range lines {
 		line, at = at.add(line)
 		text = append(text, line...)
 	}
+
 	if err := write(f, size, text); err != nil {
 		return false, err
 	}
+
 	// Others need not wait for the disk.
 	return false, errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), unix.Fdatasync(int(f.Fd())))
 }
@@ -108,18 +113,22 @@ func (b book) open() (f *os.File, size int64, err error) {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return nil, 0, err
 	}
+
 	until := time.Now().Add(lockTakes)
 	for {
-		f, err := os.OpenFile(b.current(), os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+		f, err := os.OpenFile(b.current(),
+			os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 		if err != nil {
 			return nil, 0, err
 		}
+
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			if size, ok := b.isCurrent(f); ok {
 				return f, size, nil
 			}
 		}
+
 		_ = f.Close()
 		switch {
 		case err != nil && !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
@@ -127,6 +136,7 @@ func (b book) open() (f *os.File, size int64, err error) {
 		case time.Now().After(until):
 			return nil, 0, fmt.Errorf("lock %s: another program holds it", b.current())
 		}
+
 		time.Sleep(time.Millisecond + rand.N(4*time.Millisecond))
 	}
 }
@@ -171,12 +181,14 @@ func (b book) tooMuch(files []string, now time.Time) (remove []string) {
 		if err != nil {
 			continue // somebody else has removed it
 		}
+
 		size += st.Size()
 		over := size > b.size-b.part || now.Sub(st.ModTime()) > MaxAge
 		if over && i < len(files)-1 {
 			remove = append(remove, path)
 		}
 	}
+
 	slices.Reverse(remove)
 	return remove
 }

@@ -82,15 +82,18 @@ func readLink(line []byte) (hashed []byte, l link, ok bool) {
 	if !ok || len(rest) != hashLen+2 || string(rest[hashLen:]) != `"}` {
 		return nil, link{}, false
 	}
+
 	_, digits, ok := cutLast(hashed, `,"seq":`)
 	if !ok {
 		return nil, link{}, false
 	}
+
 	seq, err := strconv.ParseUint(string(digits), 10, 64)
 	l = link{seq, cleanHash(string(rest[:hashLen]))}
 	if err != nil || seq == 0 || seq > maxSeq || l.chain == "" {
 		return nil, link{}, false
 	}
+
 	return hashed, l, true
 }
 
@@ -112,6 +115,7 @@ func lastLink(f io.ReaderAt, size int64) (l link, ok bool, err error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return link{}, false, err
 		}
+
 		b = b[:n]
 
 		// The first line counts only when the file begins with it. The last one may lack its
@@ -124,8 +128,10 @@ func lastLink(f io.ReaderAt, size int64) (l link, ok bool, err error) {
 					return l, true, nil
 				}
 			}
+
 			b = b[:begin]
 		}
+
 		if tail == size || tail == 2*largestPart {
 			return link{}, false, nil
 		}
@@ -146,6 +152,7 @@ func spanOf(path string) (s span, err error) {
 		return span{}, err
 	}
 	defer f.Close()
+
 	end, ok, err := lastLink(f, st.Size())
 	if err != nil || !ok {
 		return span{}, err
@@ -156,12 +163,14 @@ func spanOf(path string) (s span, err error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return span{}, err
 	}
+
 	line, _, _ := bytes.Cut(head[:n], []byte("\n"))
 	s = span{last: end.seq, end: end}
 	if _, begin, ok := readLink(line); ok {
 		s.first = begin.seq
 		s.kept = decode(line).First
 	}
+
 	return s, nil
 }
 
@@ -179,6 +188,7 @@ func (b book) newHead(now time.Time) (fileHead, error) {
 	if err != nil {
 		return fileHead{}, err
 	}
+
 	files = files[:len(files)-1]
 	h := fileHead{remove: b.tooMuch(files, now)}
 
@@ -188,9 +198,11 @@ func (b book) newHead(now time.Time) (fileHead, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fileHead{}, err
 		}
+
 		if h.before.seq == 0 {
 			h.before = s.end
 		}
+
 		kept = s.kept
 	}
 
@@ -203,6 +215,7 @@ func (b book) newHead(now time.Time) (fileHead, error) {
 			kept = s.last + 1
 		}
 	}
+
 	h.record = Record{
 		Time:    now,
 		Node:    b.node,
@@ -214,6 +227,7 @@ func (b book) newHead(now time.Time) (fileHead, error) {
 		First:   kept,
 		Prev:    h.before.value(),
 	}
+
 	return h, nil
 }
 
@@ -224,10 +238,12 @@ func (b book) start(f *os.File, now time.Time) (size int64, at link, err error) 
 	if err != nil {
 		return 0, link{}, err
 	}
+
 	line, err := encode(h.record)
 	if err != nil {
 		return 0, link{}, err
 	}
+
 	text, at := h.before.add(line)
 
 	err = write(f, 0, text)
@@ -236,12 +252,15 @@ func (b book) start(f *os.File, now time.Time) (size int64, at link, err error) 
 			err = write(f, 0, text)
 		}
 	}
+
 	if err == nil && len(h.remove) > 0 {
 		err = unix.Fdatasync(int(f.Fd())) // else they are missing after a power cut
 	}
+
 	if err == nil {
 		err = removeAll(h.remove)
 	}
+
 	return int64(len(text)), at, err
 }
 

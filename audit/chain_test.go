@@ -43,10 +43,17 @@ func fill(t testing.TB, b book, from, to int) {
 	t.Helper()
 	for i := from; i <= to; i++ {
 		now := at.Add(time.Duration(i) * time.Second)
-		line, err := encode(Record{Time: now, Actor: Actor{User: "alice", Proof: Login, From: Local}, Action: "key.accept", Object: fmt.Sprint("web", i), Result: OK})
+		line, err := encode(Record{
+			Time:   now,
+			Actor:  Actor{User: "alice", Proof: Login, From: Local},
+			Action: "key.accept",
+			Object: fmt.Sprint("web", i),
+			Result: OK,
+		})
 		if err == nil {
 			err = b.add([][]byte{line}, now)
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,16 +201,20 @@ func TestChainShowsChanges(t *testing.T) {
 						if r.Object == "web12" {
 							r.User = "mallory"
 						}
+
 						if r.Action == fileAction {
 							r.Prev = l.value()
 						}
+
 						text, err := encode(r)
 						if err != nil {
 							t.Fatal(err)
 						}
+
 						text, l = l.add(text)
 						out = append(out, text)
 					}
+
 					put(t, files[i], out...)
 				}
 			},
@@ -229,6 +240,7 @@ func TestChainShowsChanges(t *testing.T) {
 			want: "records 5 to 55 are missing at the end",
 		},
 	}
+
 	filled := memoryDir(t)
 	fill(t, smallBook(filled), 1, 50)
 	for _, row := range rows {
@@ -237,6 +249,7 @@ func TestChainShowsChanges(t *testing.T) {
 			if err := os.CopyFS(dir, os.DirFS(filled)); err != nil {
 				t.Fatal(err)
 			}
+
 			b := smallBook(dir)
 			head := told(t, b)
 			files, err := b.files()
@@ -247,11 +260,13 @@ func TestChainShowsChanges(t *testing.T) {
 			row.do(t, b, files)
 			v := verifyBook(t, b, head)
 			if row.want == "" {
-				if !v.Whole() || v.Records != 55 || v.First != 1 || v.Last != 55 || v.Told == nil || v.Unchained+v.Torn > 0 {
+				if !v.Whole() || v.Records != 55 || v.First != 1 || v.Last != 55 || v.Told == nil ||
+					v.Unchained+v.Torn > 0 {
 					t.Errorf("%+v", v)
 				}
 				return
 			}
+
 			if len(v.Faults) != 1 || !strings.Contains(v.Faults[0].String(), row.want) {
 				t.Errorf("%v, want %q", v.Faults, row.want)
 			}
@@ -277,11 +292,13 @@ func TestChainShowsAnyChange(t *testing.T) {
 		if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 			t.Fatal(err)
 		}
+
 		b := smallBook(copied)
 		files, err := b.files()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		path := files[random.IntN(len(files))]
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -308,6 +325,7 @@ func TestChainShowsAnyChange(t *testing.T) {
 			what = "a piece put in"
 			text = slices.Insert(text, place, text[max(0, place-random.IntN(600)-1):place+1]...)
 		}
+
 		put(t, path, text)
 		if v := verifyBook(t, b, head); v.Whole() && v.Torn+v.Unchained == 0 {
 			t.Errorf("round %d, %s at %d of %s: not seen", round, what, place, path)
@@ -324,6 +342,7 @@ func TestChainOfOldFilesThatGo(t *testing.T) {
 			t.Fatalf("after %d: %v", 10*i+10, v.Faults)
 		}
 	}
+
 	v := verifyBook(t, b)
 	if v.First < 100 || v.Last < 400 {
 		t.Errorf("nothing went: %+v", v)
@@ -334,9 +353,11 @@ func TestChainOfOldFilesThatGo(t *testing.T) {
 	for _, path := range files {
 		err = errors.Join(err, os.Chtimes(path, at, at))
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	fill(t, b, 2*366*86400, 2*366*86400+3)
 	late := verifyBook(t, b)
 	if !late.Whole() || late.Files != 2 || late.Last != v.Last+5 {
@@ -359,6 +380,7 @@ func TestChainAfterACrash(t *testing.T) {
 		if cut == 1 { // the line only lacks its end
 			torn, next = 0, 9
 		}
+
 		if v := verifyBook(t, b); !v.Whole() || v.Torn != torn || v.Last != next {
 			t.Fatalf("cut by %d: %+v", cut, v)
 		}
@@ -381,9 +403,11 @@ func TestChainAfterACrashBetweenFiles(t *testing.T) {
 			if err := left(b); err != nil {
 				t.Fatal(err)
 			}
+
 			if v := verifyBook(t, b, head); !v.Whole() {
 				t.Errorf("at once: %v", v.Faults)
 			}
+
 			fill(t, b, 4, 6)
 			if v := verifyBook(t, b, head); !v.Whole() || v.Last != 8 {
 				t.Errorf("%+v", v)
@@ -410,8 +434,10 @@ func TestChainOfAFullDisk(t *testing.T) {
 		if !errors.Is(err, syscall.ENOSPC) {
 			t.Fatal(err)
 		}
+
 		break
 	}
+
 	if i < 50 {
 		t.Fatalf("full after %d", i)
 	}
@@ -437,16 +463,19 @@ func TestChainOfSeveralPrograms(t *testing.T) {
 				return
 			default:
 			}
+
 			if v, err := b.verify(t.Context(), nil); err != nil || !v.Whole() {
 				t.Errorf("%v %v", v.Faults, err)
 				return
 			}
 		}
 	})
+
 	var programs sync.WaitGroup
 	for range 4 {
 		programs.Go(func() { fill(t, b, 1, 60) })
 	}
+
 	programs.Wait()
 	close(stop)
 	all.Wait()
@@ -468,6 +497,7 @@ func TestChainAfterAVersionWithout(t *testing.T) {
 		}
 		old = append(old, line...)
 	}
+
 	put(t, b.current(), old)
 	if v := verifyBook(t, b); !v.Whole() || v.Unchained != 3 || v.Records != 0 {
 		t.Errorf("before: %+v", v)
@@ -478,7 +508,9 @@ func TestChainAfterAVersionWithout(t *testing.T) {
 	if !v.Whole() || len(v.Warnings) > 0 || v.Unchained != 3 || v.Records != 4 || v.Files != 2 {
 		t.Errorf("%+v", v)
 	}
-	if got := objects(read(t, Query{}, dir)); !slices.Equal(got, []string{"old0", "old1", "old2", "web1", "web2", "web3"}) {
+
+	if got := objects(read(t, Query{}, dir)); !slices.Equal(got,
+		[]string{"old0", "old1", "old2", "web1", "web2", "web3"}) {
 		t.Errorf("%v", got)
 	}
 
@@ -488,12 +520,15 @@ func TestChainAfterAVersionWithout(t *testing.T) {
 		_, err = f.Write(old[:bytes.IndexByte(old, '\n')+1])
 		err = errors.Join(err, f.Close())
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	fill(t, b, 4, 5)
 	v = verifyBook(t, b)
-	if !v.Whole() || len(v.Warnings) != 1 || !strings.Contains(v.Warnings[0].String(), "acts.jsonl:5: a record without a place in the chain") {
+	if !v.Whole() || len(v.Warnings) != 1 ||
+		!strings.Contains(v.Warnings[0].String(), "acts.jsonl:5: a record without a place in the chain") {
 		t.Errorf("%+v", v)
 	}
 }
@@ -503,7 +538,8 @@ func TestHeads(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, nil)
 	l.Write(t.Context(), act("web1"))
-	l.Write(t.Context(), Record{Actor: Actor{User: "bob", Proof: Token, Limited: true}, Action: "job.publish", Result: Started})
+	l.Write(t.Context(),
+		Record{Actor: Actor{User: "bob", Proof: Token, Limited: true}, Action: "job.publish", Result: Started})
 	heads, err := Heads(Folder{NodeFolder, dir}, Folder{MasterFolder, filepath.Join(dir, "none")})
 	if err != nil || len(heads) != 2 || heads[0].Book != actsShelf || heads[0].Seq != 2 {
 		t.Fatalf("%v %v", heads, err)
@@ -514,13 +550,16 @@ func TestHeads(t *testing.T) {
 	witness.Write(t.Context(), HeadsRecord("n1", strings.Repeat("ab", 32), heads))
 	witness.Write(t.Context(), HeadsRecord("n1", strings.Repeat("cd", 32), heads))
 	witness.Close()
+
 	if p := read(t, Query{}, other); len(p.Records) > 0 {
 		t.Errorf("heads among acts: %+v", p.Records)
 	}
+
 	page, err := Read(t.Context(), "n2", HeadsQuery(), other)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	said := HeadsOf(page.Records, "n1", strings.Repeat("ab", 32))
 	if len(said) != 2 || said[0].By != "n2" || said[0].String() != heads[0].String() {
 		t.Fatalf("%+v", said)
@@ -530,9 +569,11 @@ func TestHeads(t *testing.T) {
 	if err != nil || len(list) != len(shelves()) || !list[0].Whole() || list[0].Told == nil {
 		t.Fatalf("%+v %v", list, err)
 	}
+
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
+
 	if list, err = Verify(t.Context(), Folder{NodeFolder, dir}, said); err != nil || list[0].Whole() {
 		t.Fatalf("%+v %v", list, err)
 	}
@@ -567,18 +608,22 @@ func FuzzVerify(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	f.Add(good)
 	f.Add(good[100:])
 	f.Add([]byte("{\"time\":\"2026-11-24T16:00:00Z\",\"action\":\"audit.file\",\"first\":18446744073709551615,\"seq\":9007199254740992,\"chain\":\"" + strings.Repeat("f", hashLen) + "\"}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		b := smallBook(memoryDir(t))
 		put(t, b.current(), text)
-		v := verifyBook(t, b, Head{Folder: NodeFolder, Book: b.name, Seq: 4, Chain: strings.Repeat("0", hashLen), By: "n2"})
+		v := verifyBook(t, b,
+			Head{Folder: NodeFolder, Book: b.name, Seq: 4, Chain: strings.Repeat("0", hashLen), By: "n2"})
 		if len(v.Faults) > maxFaults || len(v.Warnings) > maxFaults {
 			t.Error(len(v.Faults), len(v.Warnings))
 		}
+
 		fill(t, b, 1, 2) // the log goes on after anything
-		if got := objects(read(t, Query{Action: "key.accept"}, b.dir)); len(got) < 2 || got[len(got)-1] != "web2" && !slices.Contains(got, "web2") {
+		if got := objects(read(t, Query{Action: "key.accept"}, b.dir)); len(got) < 2 ||
+			got[len(got)-1] != "web2" && !slices.Contains(got, "web2") {
 			t.Errorf("%v", got)
 		}
 	})
@@ -590,12 +635,14 @@ func BenchmarkRecord(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	b.Run("link", func(b *testing.B) {
 		var l link
 		for b.Loop() {
 			_, l = l.add(line)
 		}
 	})
+
 	b.Run("written", func(b *testing.B) {
 		book := bookNamed(b.TempDir(), actsShelf)
 		for b.Loop() {
@@ -604,6 +651,7 @@ func BenchmarkRecord(b *testing.B) {
 			}
 		}
 	})
+
 	b.Run("hundred", func(b *testing.B) {
 		book := bookNamed(b.TempDir(), actsShelf)
 		hundred := slices.Repeat([][]byte{line}, 100)

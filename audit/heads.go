@@ -58,7 +58,8 @@ func (h Head) String() string {
 // changes.
 func (h Head) OfHeads() bool { return h.Book == headsShelf }
 
-var headForm = regexp.MustCompile(fmt.Sprintf(`\b(%s|%s)/([a-z]{1,16}):([0-9]{1,16}):([0-9a-f]{%d})\b`, MasterFolder, NodeFolder, hashLen))
+var headForm = regexp.MustCompile(fmt.Sprintf(`\b(%s|%s)/([a-z]{1,16}):([0-9]{1,16}):([0-9a-f]{%d})\b`,
+	MasterFolder, NodeFolder, hashLen))
 
 // maxHeads bounds the heads of one text.
 const maxHeads = 32
@@ -89,9 +90,11 @@ func ReadHeads(r io.Reader, node string) (out []Head, err error) {
 			out = slices.Delete(out, 0, len(out)-maxToldHeads/2) // the newest come last
 		}
 	}
+
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read the heads of an audit record: %w", err)
 	}
+
 	return out, nil
 }
 
@@ -123,6 +126,7 @@ func Heads(folders ...Folder) ([]Head, error) {
 			}
 		}
 	}
+
 	return out, errors.Join(faults...)
 }
 
@@ -132,6 +136,7 @@ func (b book) head() (link, error) {
 	if err != nil {
 		return link{}, err
 	}
+
 	for _, path := range slices.Backward(files) {
 		f, _, err := durable.Open(path, durable.Refuse)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -146,14 +151,17 @@ func (b book) head() (link, error) {
 		if err == nil {
 			l, _, err = lastLink(f, st.Size())
 		}
+
 		if err == nil && l.seq > 0 {
 			err = unix.Fdatasync(int(f.Fd())) // after it was read: all of that is on the disk now
 		}
+
 		err = errors.Join(err, f.Close())
 		if err != nil || l.seq > 0 {
 			return l, err
 		}
 	}
+
 	return link{}, nil
 }
 

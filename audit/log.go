@@ -93,6 +93,7 @@ func (l *Log) Write(ctx context.Context, r Record) {
 	if !l.put(r, done) {
 		return
 	}
+
 	t := time.NewTimer(WriteTakes)
 	defer t.Stop()
 	select {
@@ -101,6 +102,7 @@ func (l *Log) Write(ctx context.Context, r Record) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
+
 	if shelfOf(r) == actsShelf {
 		l.tell("an act is not in the audit record yet", r, l.Fault())
 	}
@@ -112,7 +114,8 @@ func (l *Log) tell(message string, r Record, fault error) {
 		return
 	}
 	r = r.clean()
-	l.cfg.Log.Error(message, "user", r.Who(), "from", r.From, "action", r.Action, "object", r.Object, "result", string(r.Result), "op", r.Op, "error", fault)
+	l.cfg.Log.Error(message, "user", r.Who(), "from", r.From, "action", r.Action, "object", r.Object,
+		"result", string(r.Result), "op", r.Op, "error", fault)
 }
 
 // put reports whether the record will be written.
@@ -134,6 +137,7 @@ func (l *Log) queue(r Record, book string, done chan struct{}) (taken bool, faul
 	now := l.cfg.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if r.Stranger && !l.rates.admitStranger(r.From, now) {
 		l.lost++ // whatever is written next tells of it
 		return false, nil
@@ -147,6 +151,7 @@ func (l *Log) queue(r Record, book string, done chan struct{}) (taken bool, faul
 	if book != actsShelf {
 		room -= actsReserve
 	}
+
 	if l.ended || len(l.waiting)+l.flying >= room {
 		l.lost++
 		l.missing++
@@ -155,10 +160,12 @@ func (l *Log) queue(r Record, book string, done chan struct{}) (taken bool, faul
 		}
 		return false, l.fault
 	}
+
 	if err := l.append(r, book, now, done); err != nil {
 		l.lost++
 		return false, err
 	}
+
 	return true, nil
 }
 
@@ -166,10 +173,13 @@ var errTooFast = errors.New("records come faster than the disk takes them")
 
 // append adds a record to those that wait. The caller has the lock.
 func (l *Log) append(r Record, book string, now time.Time, done chan struct{}) error {
-	r.Node, r.Program, r.Lost = l.cfg.Node, l.cfg.Program, l.lost
+	r.Node = l.cfg.Node
+	r.Program = l.cfg.Program
+	r.Lost = l.lost
 	if r.Time.IsZero() {
 		r.Time = now
 	}
+
 	line, err := encode(r)
 	if err != nil {
 		return err
@@ -179,6 +189,7 @@ func (l *Log) append(r Record, book string, now time.Time, done chan struct{}) e
 	if book == actsShelf {
 		w.act = r
 	}
+
 	l.lost = 0
 	l.waiting = append(l.waiting, w)
 	l.awake()
@@ -249,17 +260,21 @@ func (l *Log) Close() {
 	if l == nil {
 		return
 	}
+
 	l.mu.Lock()
 	ended := l.ended
 	l.ended = true
 	l.mu.Unlock()
+
 	if !ended {
 		close(l.stop)
 	}
+
 	select {
 	case <-l.done:
 	case <-time.After(closeTakes):
 	}
+
 	if !ended {
 		l.tellLost()
 	}
@@ -298,9 +313,11 @@ func (l *Log) run() {
 		if err := l.flush(); err != nil && !ending {
 			retry = time.After(retryEvery)
 		}
+
 		if ending {
 			return
 		}
+
 		if count == nil && l.leavesOut() {
 			count = time.After(moreEvery)
 		}
@@ -320,6 +337,7 @@ func (l *Log) flush() error {
 	for _, w := range list {
 		byBook[w.book] = append(byBook[w.book], w)
 	}
+
 	var left []waiting
 	var faults []error
 	for _, b := range books(l.cfg.Dir) {
@@ -331,6 +349,7 @@ func (l *Log) flush() error {
 		left = append(left, rest...)
 		faults = append(faults, err)
 	}
+
 	err := errors.Join(faults...)
 
 	l.mu.Lock()
@@ -338,12 +357,14 @@ func (l *Log) flush() error {
 	l.waiting = append(left, l.waiting...)
 	l.flying = 0
 	l.writing = time.Time{}
+
 	switch {
 	case err != nil:
 		l.fault = fmt.Errorf("write audit records: %w", err)
 	case len(list) > 0 || l.fault != nil:
 		l.fault, l.missing = nil, 0
 	}
+
 	return err
 }
 
@@ -363,12 +384,15 @@ func (l *Log) flushTo(b book, list []waiting) ([]waiting, error) {
 		if err := b.add(lines, l.cfg.Now()); err != nil {
 			return list, err
 		}
+
 		for _, w := range list[:len(lines)] {
 			if w.done != nil {
 				close(w.done)
 			}
 		}
+
 		list = list[len(lines):]
 	}
+
 	return nil, nil
 }

@@ -88,11 +88,13 @@ func (l *rates) admitStranger(from string, now time.Time) bool {
 		if len(l.sources) >= maxSources {
 			a = netip.Addr{}
 		}
+
 		if bucket = l.sources[a]; bucket == nil {
 			bucket = &ratelimit.Bucket{}
 			l.sources[a] = bucket
 		}
 	}
+
 	return l.strangers.Has(now, ofAll(), 1) && bucket.Take(now, ofSource(), 1) && l.strangers.Take(now, ofAll(), 1)
 }
 
@@ -118,11 +120,13 @@ func (l *rates) admitLimited(r Record, of shelf, now time.Time) bool {
 		if len(l.accounts) >= maxAccounts {
 			key.who = ""
 		}
+
 		if acc = l.accounts[key]; acc == nil {
 			acc = &account{}
 			l.accounts[key] = acc
 		}
 	}
+
 	if acc.taken.Take(now, of.ofUser, 1) {
 		return true
 	}
@@ -131,6 +135,7 @@ func (l *rates) admitLimited(r Record, of shelf, now time.Time) bool {
 	if acc.more == 1 {
 		l.leftOut++
 	}
+
 	return false
 }
 
@@ -192,6 +197,7 @@ func (l *rates) summaries(most int) (out []summary) {
 		if len(out) >= most {
 			break // the counts are kept for the next time
 		}
+
 		r := Record{
 			Actor:  acc.last.Actor,
 			Action: moreAction,
@@ -200,14 +206,19 @@ func (l *rates) summaries(most int) (out []summary) {
 			More:   acc.more,
 			Kinds:  acc.kinds,
 		}
+
 		if key.who == "" {
 			r.User, r.Object = "several", "several users"
 		}
+
 		r.Detail = r.leftOut()
 		out = append(out, summary{key.book, r})
-		acc.more, acc.kinds, acc.last = 0, nil, Record{}
+		acc.more = 0
+		acc.kinds = nil
+		acc.last = Record{}
 		l.leftOut--
 	}
+
 	return out
 }
 

@@ -70,19 +70,23 @@ func ParseQuery(v url.Values) (q Query, err error) {
 	if len(q.User)+len(q.Action)+len(q.Node) > 3*maxName {
 		return q, errors.New("the question is too long")
 	}
+
 	if t := v.Get("since"); t != "" {
 		if q.Since, err = time.Parse(time.RFC3339Nano, t); err != nil {
 			return q, errors.New("since is not a time of RFC 3339")
 		}
 	}
+
 	if t := v.Get("last"); t != "" {
 		if q.Last, err = strconv.Atoi(t); err != nil || q.Last < 0 {
 			return q, errors.New("last is not a number of records")
 		}
 	}
+
 	if _, err := path.Match(q.Action, ""); err != nil {
 		return q, fmt.Errorf("action is not a pattern: %.40q", q.Action)
 	}
+
 	return q, nil
 }
 
@@ -97,10 +101,11 @@ func (q Query) matches(r Record) bool {
 	if forVerify && !strings.HasPrefix(q.Action, "audit.") {
 		return false
 	}
-	return q.Action == "" || q.matchesAction(r.Action) || slices.ContainsFunc(slices.Collect(maps.Keys(r.Kinds)), func(kind string) bool {
-		action, _, _ := strings.Cut(kind, " ")
-		return q.matchesAction(action)
-	})
+	return q.Action == "" || q.matchesAction(r.Action) || slices.ContainsFunc(slices.Collect(maps.Keys(r.Kinds)),
+		func(kind string) bool {
+			action, _, _ := strings.Cut(kind, " ")
+			return q.matchesAction(action)
+		})
 }
 
 func (q Query) matchesAction(action string) bool {
@@ -133,6 +138,7 @@ func (b book) read(ctx context.Context, node string, q Query, into *newest) erro
 	if err != nil {
 		return err
 	}
+
 	own := newest{}
 	for _, name := range files {
 		f, st, err := durable.Open(name, durable.Refuse)
@@ -142,14 +148,18 @@ func (b book) read(ctx context.Context, node string, q Query, into *newest) erro
 		if err != nil {
 			return err
 		}
+
 		if !st.ModTime().Before(q.Since) {
 			err = own.scan(ctx, f, node, q)
 		}
+
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}
 	}
-	into.records, into.damaged = append(into.records, own.records...), into.damaged+own.damaged
+
+	into.records = append(into.records, own.records...)
+	into.damaged += own.damaged
 	return nil
 }
 
@@ -163,6 +173,7 @@ func (n *newest) scan(ctx context.Context, f *os.File, node string, q Query) err
 		if i%1000 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
+
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
 			n.damaged++
@@ -172,9 +183,11 @@ func (n *newest) scan(ctx context.Context, f *os.File, node string, q Query) err
 		case len(bytes.TrimSpace(line)) > 0:
 			n.take(line, node, q)
 		}
+
 		if len(n.records) >= 2*keep {
 			n.records = slices.Delete(n.records, 0, len(n.records)-keep)
 		}
+
 		if err != nil { // the end, or all that may be read
 			return nil
 		}

@@ -104,6 +104,7 @@ func shelfOf(r Record) string {
 	case r.Action == "job.publish", r.Action == "runner.call":
 		return jobsShelf
 	}
+
 	return actsShelf
 }
 

@@ -80,13 +80,16 @@ func Verify(ctx context.Context, folder Folder, told []Head) ([]Verified, error)
 				heads = append(heads, h)
 			}
 		}
+
 		v, err := b.verify(ctx, heads)
 		if err != nil {
 			return nil, fmt.Errorf("verify the audit records in %s: %w", folder.Dir, err)
 		}
+
 		v.Folder, v.Book = folder.Name, b.name
 		out = append(out, v)
 	}
+
 	return out, nil
 }
 
@@ -109,19 +112,23 @@ func (b book) openAll() ([]openFile, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		out, err := openFiles(files)
 		if err != nil {
 			return nil, err
 		}
+
 		now, err := b.files()
 		if err == nil && slices.Equal(files, now) { // a file that was begun meanwhile has added a name
 			return out, nil
 		}
+
 		closeAll(out)
 		if err != nil {
 			return nil, err
 		}
 	}
+
 	return nil, errors.New("new files are begun all the time")
 }
 
@@ -153,6 +160,7 @@ func (b book) verify(ctx context.Context, told []Head) (Verified, error) {
 	for _, h := range told {
 		c.heads[h.Seq] = append(c.heads[h.Seq], h)
 	}
+
 	for _, o := range files {
 		c.file = filepath.Base(o.path)
 		if err := c.scan(ctx, o.f); err != nil {
@@ -160,6 +168,7 @@ func (b book) verify(ctx context.Context, told []Head) (Verified, error) {
 		}
 		c.v.Files++
 	}
+
 	c.finish(told)
 	return c.v, nil
 }
@@ -196,6 +205,7 @@ func (c *checker) scan(ctx context.Context, f *os.File) error {
 		if c.line%1000 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
+
 		line, err := lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
 			for errors.Is(err, bufio.ErrBufferFull) {
@@ -203,9 +213,11 @@ func (c *checker) scan(ctx context.Context, f *os.File) error {
 			}
 			line = []byte("too long")
 		}
+
 		if len(bytes.TrimSpace(line)) > 0 {
 			c.take(line)
 		}
+
 		if err != nil { // the end, or all that may be read
 			return nil
 		}
@@ -233,13 +245,16 @@ func (c *checker) take(line []byte) {
 	if r.Action == fileAction {
 		c.kept = max(c.kept, r.First)
 	}
+
 	c.follow(hashed, l, r)
 	c.at = l
 	c.v.Records++
 	c.v.Last, c.v.Till = l.seq, r.Time
+
 	if c.v.Records == 1 {
 		c.v.First, c.v.Since = l.seq, r.Time
 	}
+
 	for _, h := range c.heads[l.seq] {
 		c.compare(h)
 	}
@@ -251,6 +266,7 @@ func (c *checker) follow(hashed []byte, l link, r Record) {
 	if c.v.Records == 0 && l.seq > 1 { // what was before is gone; the head of the file says where the chain was
 		before = r.Prev
 	}
+
 	next := c.at.seq + 1
 	if c.v.Records == 0 {
 		next = l.seq
@@ -260,7 +276,8 @@ func (c *checker) follow(hashed []byte, l link, r Record) {
 	case l.seq > next:
 		c.fault(c.line, "%s missing before this line", numbers(next, l.seq-1))
 	case l.seq < next:
-		c.fault(c.line, "record %d stands after record %d: it was put in, or the chain was begun anew here", l.seq, c.at.seq)
+		c.fault(c.line, "record %d stands after record %d: it was put in, or the chain was begun anew here",
+			l.seq, c.at.seq)
 	case chainHash(before, hashed) == l.chain:
 	case r.Action == fileAction && r.Prev != before && chainHash(r.Prev, hashed) == l.chain:
 		c.fault(c.line, "the end of the file before was changed: this file continues another record %d", l.seq-1)
@@ -283,7 +300,8 @@ func numbers(from, to uint64) string {
 func (c *checker) compare(h Head) {
 	if h.Chain != c.at.chain {
 		if !c.anew { // all later ones differ as well
-			c.fault(c.line, "record %d is not the one that %s was told of at %s: the chain was made anew", h.Seq, h.By, when(h.Time))
+			c.fault(c.line, "record %d is not the one that %s was told of at %s: the chain was made anew",
+				h.Seq, h.By, when(h.Time))
 		}
 		c.anew = true
 		return
@@ -304,14 +322,16 @@ func when(t time.Time) string {
 func (c *checker) finish(told []Head) {
 	c.file, c.line = "", 0
 	if c.v.First > c.kept && c.kept > 0 {
-		c.fault(0, "%s missing at the beginning: they did not go by age or for want of room", numbers(c.kept, c.v.First-1))
+		c.fault(0, "%s missing at the beginning: they did not go by age or for want of room",
+			numbers(c.kept, c.v.First-1))
 	}
 
 	told = slices.Clone(told)
 	slices.SortFunc(told, func(a, b Head) int { return b.Time.Compare(a.Time) })
 	for _, h := range told {
 		if h.Seq > c.v.Last {
-			c.fault(0, "%s missing at the end: %s was told of record %d at %s", numbers(c.v.Last+1, h.Seq), h.By, h.Seq, when(h.Time))
+			c.fault(0, "%s missing at the end: %s was told of record %d at %s", numbers(c.v.Last+1, h.Seq),
+				h.By, h.Seq, when(h.Time))
 			return // older ones say the same
 		}
 	}

@@ -80,7 +80,8 @@ var ErrOutput = errors.New("wrote more than is accepted")
 func PythonEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
-		return name == "NOTIFY_SOCKET" || strings.HasPrefix(name, "LISTEN_") || strings.HasPrefix(name, "WATCHDOG_") || strings.HasPrefix(name, "PYTHON")
+		return name == "NOTIFY_SOCKET" || strings.HasPrefix(name, "LISTEN_") ||
+			strings.HasPrefix(name, "WATCHDOG_") || strings.HasPrefix(name, "PYTHON")
 	})
 }
 
@@ -118,31 +119,38 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	if len(argv) == 0 {
 		return Output{}, errors.New("no command")
 	}
+
 	if e.Limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, e.Limit)
 		defer cancel()
 	}
+
 	limit := e.MaxOutput
 	if limit <= 0 {
 		limit = 8 << 20
 	}
+
 	full := make(chan struct{}, 1)
 	stdout, stderr := &bounded{left: limit, full: full}, &bounded{left: min(limit, 64<<10)}
 	if e.Cut {
 		stdout.full = nil
 	}
+
 	cmd := e.command(argv)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	if e.Tee != nil {
 		cmd.Stdout = io.MultiWriter(stdout, e.Tee)
 	}
+
 	if e.TeeErr != nil {
 		cmd.Stderr = io.MultiWriter(stderr, e.TeeErr)
 	}
+
 	if err := cmd.Start(); err != nil {
 		return Output{}, fmt.Errorf("start %s: %w", argv[0], err)
 	}
+
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 
@@ -162,6 +170,7 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 		cause = ErrOutput
 		kill(cmd, done)
 	}
+
 	out := Output{Stdout: stdout.taken(), Stderr: stderr.taken(), Exit: -1}
 	var exit *exec.ExitError
 	switch {
@@ -172,6 +181,7 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 		out.Exit = cmd.ProcessState.ExitCode()
 		return out, nil
 	}
+
 	return out, fmt.Errorf("run %s: %w", strings.Join(argv, " "), cause)
 }
 
@@ -189,19 +199,23 @@ func (e Exec) command(argv []string) *exec.Cmd {
 	if path == "" {
 		path = argv[0]
 	}
+
 	env := e.Env
 	if env == nil {
 		env = []string{"PATH=" + searchPath(), "HOME=" + os.Getenv("HOME")}
 	}
+
 	cmd := exec.Command(path)
 	cmd.Args = argv
 	cmd.Env = append(append(slices.Clone(env), "LC_ALL=C"), e.Add...)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: e.Credential}
 	cmd.WaitDelay = time.Second // a grandchild may hold the pipes open
+
 	if e.Stdin != "" {
 		cmd.Stdin = strings.NewReader(e.Stdin)
 	}
+
 	return cmd
 }
 
@@ -240,6 +254,8 @@ func (b *bounded) taken() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	text := b.text
-	b.text, b.left, b.full = nil, 0, nil
+	b.text = nil
+	b.left = 0
+	b.full = nil
 	return text
 }

@@ -21,13 +21,17 @@ func TestRun(t *testing.T) {
 	if err != nil || string(out.Stdout) != "C\n/\n" || string(out.Stderr) != "no\n" || out.Exit != 3 {
 		t.Errorf("%+v %v", out, err)
 	}
-	out, err = Exec{Stdin: "asked", Env: []string{"WORD=said"}, Path: "/bin/sh"}.Run(t.Context(), []string{"name", "-c", `/bin/cat; echo " $WORD $0"`})
+
+	out, err = Exec{Stdin: "asked", Env: []string{"WORD=said"}, Path: "/bin/sh"}.Run(t.Context(),
+		[]string{"name", "-c", `/bin/cat; echo " $WORD $0"`})
 	if err != nil || string(out.Stdout) != "asked said name\n" {
 		t.Errorf("%+v %v", out, err)
 	}
+
 	if _, err := (Exec{}).Run(t.Context(), []string{"/no/such/program"}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a program that does not exist: %v", err)
 	}
+
 	if _, err := (Exec{}).Run(t.Context(), nil); err == nil {
 		t.Error("no command ran")
 	}
@@ -42,18 +46,22 @@ func TestErr(t *testing.T) {
 		{Output{Exit: -1, Stdout: []byte(" \n")}, "ended by a signal"},
 		{Output{Exit: 2, Stderr: []byte("no room\n")}, "no room (exit status 2)"},
 		{Output{Exit: 2, Stdout: []byte("line 1\n"), Stderr: []byte("refused")}, "refused line 1 (exit status 2)"},
-		{Output{Exit: 2, Stderr: []byte(strings.Repeat("ä", maxText))}, strings.Repeat("ä", maxText/2) + "… (exit status 2)"},
+		{Output{Exit: 2, Stderr: []byte(strings.Repeat("ä", maxText))},
+			strings.Repeat("ä", maxText/2) + "… (exit status 2)"},
 	} {
 		if err := tt.out.Err(); err == nil || err.Error() != tt.want {
 			t.Errorf("%q, want %q", err, tt.want)
 		}
 	}
+
 	if err := (Output{Stderr: []byte("a warning")}).Err(); err != nil {
 		t.Error(err)
 	}
+
 	if out, err := Do(t.Context(), Exec{}, sh("echo said; exit 1")...); err == nil || string(out) != "said\n" {
 		t.Errorf("%q %v", out, err)
 	}
+
 	if out, err := Do(t.Context(), Exec{}, "echo", "said"); err != nil || string(out) != "said\n" {
 		t.Errorf("%q %v", out, err)
 	}
@@ -67,19 +75,23 @@ func TestStopsTheWholeGroup(t *testing.T) {
 		defer cancel()
 		await.Within(time.Minute, func() bool { _, err := os.Stat(pid); return err == nil || ctx.Err() != nil })
 	}()
+
 	// The grandchild keeps the output open.
 	out, err := Exec{}.Run(ctx, sh(`echo began; sleep 600 & echo $! >"$0.new"; mv "$0.new" "$0"; sleep 600`, pid))
 	if !errors.Is(err, context.Canceled) || out.Exit != -1 || string(out.Stdout) != "began\n" {
 		t.Errorf("%+v %v", out, err)
 	}
+
 	text, err := os.ReadFile(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	await.That(t, "the end of what it started", func() bool { return gone(n) })
 }
 
@@ -99,14 +111,17 @@ func TestEndsWithItsContext(t *testing.T) {
 	if _, err := (Exec{}).Run(ctx, []string{"sleep", "600"}); !errors.Is(err, context.Canceled) || errors.Is(err, ErrTimeout) {
 		t.Errorf("without its caller: %v", err)
 	}
+
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := (Exec{Limit: time.Hour}).Run(ctx, []string{"sleep", "600"}); !errors.Is(err, ErrTimeout) {
 		t.Errorf("at its deadline: %v", err)
 	}
+
 	if _, err := (Exec{Limit: 50 * time.Millisecond}).Run(t.Context(), []string{"sleep", "600"}); !errors.Is(err, ErrTimeout) {
 		t.Errorf("after its time: %v", err)
 	}
+
 	if d := time.Since(began); d > time.Minute {
 		t.Errorf("it took %v", d)
 	}
@@ -117,15 +132,19 @@ func TestBoundsOutput(t *testing.T) {
 	if _, err := (Exec{MaxOutput: 1000}).Run(t.Context(), sh(endless)); !errors.Is(err, ErrOutput) {
 		t.Errorf("endless output: %v", err)
 	}
+
 	for range 20 { // it may have ended when that is seen
 		if out, err := (Exec{MaxOutput: 4}).Run(t.Context(), sh("echo 0123456789")); !errors.Is(err, ErrOutput) {
 			t.Fatalf("%+v %v", out, err)
 		}
 	}
+
 	if out, err := (Exec{MaxOutput: 11}).Run(t.Context(), sh("echo 0123456789")); err != nil || len(out.Stdout) != 11 {
 		t.Errorf("as much as is accepted: %+v %v", out, err)
 	}
-	out, err := Exec{MaxOutput: 1000, Cut: true}.Run(t.Context(), sh("yes | head -n 100000; echo lost; yes no | head -n 100000 >&2"))
+
+	out, err := Exec{MaxOutput: 1000, Cut: true}.Run(t.Context(),
+		sh("yes | head -n 100000; echo lost; yes no | head -n 100000 >&2"))
 	if err != nil || len(out.Stdout) != 1000 || len(out.Stderr) != 1000 || out.Exit != 0 {
 		t.Errorf("%d %d bytes, %v", len(out.Stdout), len(out.Stderr), err)
 	}

@@ -100,20 +100,24 @@ func (a Appliance) Clean() Appliance {
 	for i := range a.Holders {
 		lines(&a.Holders[i])
 	}
+
 	a.Nodes = a.Nodes[:min(len(a.Nodes), maxNodes)]
 	for i := range a.Nodes {
 		n := &a.Nodes[i]
 		lines(&n.Name, &n.Address, &n.Version, &n.Role, &n.State, &n.Master, &n.Proxy, &n.Storage)
 	}
+
 	a.Services = a.Services[:min(len(a.Services), maxServices)]
 	for i := range a.Services {
 		lines(&a.Services[i].Name, &a.Services[i].State, &a.Services[i].Message)
 	}
+
 	a.Findings = a.Findings[:min(len(a.Findings), maxFindings)]
 	for i := range a.Findings {
 		p := &a.Findings[i]
 		lines(&p.Code, &p.Severity, &p.Title, &p.Subject, &p.Cause, &p.Next)
 	}
+
 	return a
 }
 
@@ -125,12 +129,14 @@ func (c Course) Clean() Course {
 		lines(&s.Node)
 		s.Points = s.Points[max(0, len(s.Points)-MaxPoints):]
 	}
+
 	unasked := map[string]string{}
 	for name, why := range c.Unasked {
 		if len(unasked) < maxNodes {
 			unasked[line(name)] = line(why)
 		}
 	}
+
 	c.Unasked = unasked
 	return c
 }

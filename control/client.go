@@ -48,17 +48,24 @@ func newSocket(path string, uid int, most int64) localsock.Client {
 		if err != nil {
 			return nil, err
 		}
+
 		who, err := peerUID(c)
 		if err == nil && who != uid && who != 0 {
 			err = fmt.Errorf("%w: user %d listens", errStranger, who)
 		}
+
 		if err != nil {
 			_ = c.Close()
 			return nil, err
 		}
+
 		return c, nil
 	}
-	return localsock.Client{HTTP: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}, MaxAnswer: most}
+
+	return localsock.Client{
+		HTTP:      &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}},
+		MaxAnswer: most,
+	}
 }
 
 // Minions returns what the master knows of its minions, with the fingerprints
@@ -100,6 +107,7 @@ func ask(ctx context.Context, socket localsock.Client, whom, method, what string
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
+
 	b, err := socket.Do(ctx, method, whom+"/v1/"+what, nil, body)
 	if no, ok := errors.AsType[*localsock.Refusal](err); ok {
 		refused := Error{Code: CodeFailed, Text: no.Status}
@@ -107,12 +115,15 @@ func ask(ctx context.Context, socket localsock.Client, whom, method, what string
 		refused.Text = line(refused.Text)
 		return &refused
 	}
+
 	if err != nil {
 		return unheard(whom, err)
 	}
+
 	if err := json.Unmarshal(b, out); err != nil {
 		return fmt.Errorf("the %s's answer cannot be read: %w", whom, err)
 	}
+
 	return nil
 }
 

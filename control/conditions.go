@@ -52,14 +52,17 @@ func ReadConditions(path string, now time.Time) ([]Condition, error) {
 	if err != nil || now.Sub(fi.ModTime()) > ConditionsOld {
 		return nil, err
 	}
+
 	var doc conditionsFile
 	if err := json.Unmarshal(b, &doc); err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
+
 	list := doc.Conditions[:min(len(doc.Conditions), MaxConditions)]
 	for i := range list {
 		c := &list[i]
 		c.Code, c.Title, c.Cause, c.Next = line(c.Code), line(c.Title), line(c.Cause), line(c.Next)
 	}
+
 	return list, nil
 }

@@ -17,13 +17,18 @@ func TestStatusOfAnEarlierMaster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if s.Accepted != 1 || s.Pending != 1 || s.Requests == 0 || s.PID == 0 || s.Written.IsZero() || s.PillarFaulty != 1 {
 		t.Errorf("%+v", s)
 	}
-	if e := s.PillarError; e == nil || e.Minion != "web1" || !strings.Contains(e.Text, "Rendering SLS 'broken' failed") || e.At.IsZero() {
+
+	if e := s.PillarError; e == nil || e.Minion != "web1" ||
+		!strings.Contains(e.Text, "Rendering SLS 'broken' failed") || e.At.IsZero() {
 		t.Errorf("%+v", e)
 	}
-	if len(s.Problems) != 1 || s.Problems[0].What != JobCacheFault || !strings.Contains(s.Problems[0].Text, "no space left on device") {
+
+	if len(s.Problems) != 1 || s.Problems[0].What != JobCacheFault ||
+		!strings.Contains(s.Problems[0].Text, "no space left on device") {
 		t.Errorf("%+v", s.Problems)
 	}
 }
@@ -57,6 +62,7 @@ func TestStatusOfAHostileMaster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	write("secret", `{"schema":1,"pid":1}`)
 	write("huge", `{"schema":1,"id":"`+strings.Repeat("x", MaxStatus)+`"}`)
 	write("half", `{"schema":1,"pi`)
@@ -64,9 +70,12 @@ func TestStatusOfAHostileMaster(t *testing.T) {
 	write("types", `{"schema":1,"pid":"root"}`)
 	write("text", "root:$6$hash")
 	write("deep", strings.Repeat("[", MaxStatus))
-	if err := errors.Join(os.Symlink("secret", path("link")), syscall.Mkfifo(path("pipe"), 0o600), os.Mkdir(path("folder"), 0o700)); err != nil {
+
+	if err := errors.Join(os.Symlink("secret", path("link")), syscall.Mkfifo(path("pipe"), 0o600),
+		os.Mkdir(path("folder"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range []string{"huge", "half", "other", "types", "text", "deep", "link", "pipe", "folder", "none"} {
 		s, err := ReadStatus(path(name))
 		if err == nil || s != nil {
@@ -74,19 +83,24 @@ func TestStatusOfAHostileMaster(t *testing.T) {
 		} else if strings.Contains(err.Error(), "hash") || len(err.Error()) > 300 {
 			t.Errorf("%s: %v", name, err)
 		}
+
 		if (name == "none") != errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	write("wild", `{"schema":1,"oldest_request_ms":-5,"pillar_error_minions":-1,"problems":[`+strings.Repeat(`{"what":"a\u001b[2J\nb","text":"`+strings.Repeat("y", 1000)+`"},`, 40)+`{}],
 		"last_pillar_error":{"minion":"\u009bm","text":"one\n  two\u202e"}}`)
 	s, err := ReadStatus(path("wild"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Problems) != MaxProblems || s.Problems[0].What != "a b" || len(s.Problems[0].Text) > 310 || s.OldestMillis != 0 || s.PillarFaulty != 0 {
+
+	if len(s.Problems) != MaxProblems || s.Problems[0].What != "a b" || len(s.Problems[0].Text) > 310 ||
+		s.OldestMillis != 0 || s.PillarFaulty != 0 {
 		t.Errorf("%d problems, first %+v, %d %d", len(s.Problems), s.Problems[0], s.OldestMillis, s.PillarFaulty)
 	}
+
 	if e := s.PillarError; e.Minion != "?m" || e.Text != "one two?" {
 		t.Errorf("%+v", e)
 	}
@@ -97,6 +111,7 @@ func FuzzStatus(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	f.Add(b)
 	f.Add([]byte(`{"schema":1,"last_pillar_error":{"text":"\u001b[2J"},"problems":[{}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -104,11 +119,13 @@ func FuzzStatus(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		for _, p := range s.Problems {
 			if strings.ContainsAny(string(p.What)+p.Text, "\x1b\n\r") || len(p.Text) > 310 {
 				t.Errorf("%+v", p)
 			}
 		}
+
 		if s.PillarError != nil && strings.ContainsAny(s.PillarError.Text, "\x1b\n\r") {
 			t.Errorf("%+v", s.PillarError)
 		}

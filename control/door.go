@@ -74,13 +74,22 @@ func doorHandler(s Supervisor) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/appliance", giving(s.Appliance))
 	mux.HandleFunc("GET /v1/course", giving(s.Course))
-	mux.HandleFunc("POST /v1/records", taking(doorRequest, DoorTakes, func(ctx context.Context, q Question) (any, error) {
-		q.Last = min(max(q.Last, 1), MaxRecords)
-		return s.Records(ctx, q)
-	}))
-	mux.HandleFunc("POST /v1/drain", taking(doorRequest, DoorTakes, func(ctx context.Context, d Drain) (any, error) { return struct{}{}, s.Drain(ctx, d) }))
-	mux.HandleFunc("POST /v1/restart", taking(doorRequest, DoorTakes, func(ctx context.Context, r Restart) (any, error) { return struct{}{}, s.Restart(ctx, r) }))
-	mux.HandleFunc("POST /v1/files/newest", taking(doorRequest, NewestTakes, func(ctx context.Context, q NewestQuestion) (any, error) { return s.Newest(ctx, q) }))
+	mux.HandleFunc("POST /v1/records",
+		taking(doorRequest, DoorTakes, func(ctx context.Context, q Question) (any, error) {
+			q.Last = min(max(q.Last, 1), MaxRecords)
+			return s.Records(ctx, q)
+		}))
+
+	mux.HandleFunc("POST /v1/drain",
+		taking(doorRequest, DoorTakes,
+			func(ctx context.Context, d Drain) (any, error) { return struct{}{}, s.Drain(ctx, d) }))
+	mux.HandleFunc("POST /v1/restart",
+		taking(doorRequest, DoorTakes,
+			func(ctx context.Context, r Restart) (any, error) { return struct{}{}, s.Restart(ctx, r) }))
+	mux.HandleFunc("POST /v1/files/newest",
+		taking(doorRequest, NewestTakes,
+			func(ctx context.Context, q NewestQuestion) (any, error) { return s.Newest(ctx, q) }))
+
 	return mux
 }
 

@@ -83,10 +83,12 @@ func (g Git) clean() Git {
 		for k := range r.Refs {
 			r.Refs[k].Name, r.Refs[k].Commit = line(r.Refs[k].Name), line(r.Refs[k].Commit)
 		}
+
 		r.More = max(r.More, 0)
 		if f := r.Fault; f != nil {
 			f.What, f.Kind, f.Text = Fault(line(string(f.What))), line(f.Kind), line(f.Text)
 		}
 	}
+
 	return g
 }

@@ -15,6 +15,7 @@ func PingTrouble(answer []byte) string {
 	if !ok || len(rest) < 1 {
 		return ""
 	}
+
 	const fixstr, str8, str16 = 0b101, 0xd9, 0xda
 	size, text := 0, rest
 	switch {
@@ -25,5 +26,6 @@ func PingTrouble(answer []byte) string {
 	case rest[0] == str16 && len(rest) > 2:
 		size, text = int(rest[1])<<8|int(rest[2]), rest[3:]
 	}
+
 	return line(string(text[:min(size, len(text))]))
 }

@@ -6,7 +6,9 @@ import (
 )
 
 func FuzzPingTrouble(f *testing.F) {
-	for _, s := range []string{"", PingFault, PingFault + "\xa3", PingFault + "\xa3abc", PingFault + "\xd9", PingFault + "\xd9\xff", PingFault + "\xd9\x02ab", PingFault + "\xda\x00\x01a", PingFault + "\xa2\n\x1b"} {
+	for _, s := range []string{"", PingFault, PingFault + "\xa3", PingFault + "\xa3abc", PingFault + "\xd9",
+		PingFault + "\xd9\xff", PingFault + "\xd9\x02ab", PingFault + "\xda\x00\x01a",
+		PingFault + "\xa2\n\x1b"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

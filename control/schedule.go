@@ -63,11 +63,13 @@ func (s Schedule) clean() Schedule {
 		e.Skipped = line(e.Skipped)
 		e.Next = e.Next[:min(len(e.Next), NextRuns)]
 	}
+
 	for i := range s.Refused {
 		p := &s.Refused[i]
 		p.Entry = line(p.Entry)
 		p.Key = line(p.Key)
 		p.Text = line(p.Text)
 	}
+
 	return s
 }

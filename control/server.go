@@ -60,15 +60,22 @@ func handler(m Master) http.Handler {
 	})
 	mux.HandleFunc("GET /v1/git", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, m.Git()) })
 	post := func(name string, f func(context.Context, verb) error) {
-		mux.HandleFunc("POST /v1/cluster/"+name, taking(maxRequest, verbTakes, func(ctx context.Context, v verb) (any, error) { return struct{}{}, f(ctx, v) }))
+		mux.HandleFunc("POST /v1/cluster/"+name,
+			taking(maxRequest, verbTakes,
+				func(ctx context.Context, v verb) (any, error) { return struct{}{}, f(ctx, v) }))
 	}
+
 	post("remove", func(ctx context.Context, v verb) error { return m.RemoveMember(ctx, v.Removal) })
 	post("secret_next", func(ctx context.Context, _ verb) error { return m.StageSecret(ctx) })
 	post("secret_commit", func(ctx context.Context, v verb) error { return m.CommitSecret(ctx, v.Finger) })
-	mux.HandleFunc("POST /v1/git/fetch", taking(maxRequest, verbTakes, func(ctx context.Context, q gitRequest) (any, error) { return m.FetchGit(ctx, q.Remote) }))
+	mux.HandleFunc("POST /v1/git/fetch",
+		taking(maxRequest, verbTakes,
+			func(ctx context.Context, q gitRequest) (any, error) { return m.FetchGit(ctx, q.Remote) }))
 	mux.HandleFunc("GET /v1/schedule", giving(func(context.Context) (Schedule, error) { return m.Schedule() }))
 	mux.HandleFunc("GET /v1/tokens", giving(func(context.Context) (Tokens, error) { return m.LogIns() }))
-	mux.HandleFunc("POST /v1/tokens/revoke", taking(maxRequest, verbTakes, func(_ context.Context, r Revocation) (any, error) { return m.EndLogIns(r) }))
+	mux.HandleFunc("POST /v1/tokens/revoke",
+		taking(maxRequest, verbTakes, func(_ context.Context, r Revocation) (any, error) { return m.EndLogIns(r) }))
+
 	return mux
 }
 
@@ -121,9 +128,23 @@ func Serve(ln *net.UnixListener, m Master, log *slog.Logger) *Server {
 }
 
 // serve answers on ln for these users. takes bounds what is done for a request.
-func serve(ln *net.UnixListener, h http.Handler, conns int, takes time.Duration, users []int, log *slog.Logger) *Server {
-	s := &Server{http: &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: takes + 20*time.Second, IdleTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}}
+func serve(
+	ln *net.UnixListener,
+	h http.Handler,
+	conns int,
+	takes time.Duration,
+	users []int,
+	log *slog.Logger,
+) *Server {
+	s := &Server{http: &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      takes + 20*time.Second,
+		IdleTimeout:       10 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+	}}
+
 	s.done.Go(func() {
 		err := s.http.Serve(localsock.Limit(ln, conns, func(c net.Conn) bool {
 			uid, err := peerUID(c)
@@ -137,6 +158,7 @@ func serve(ln *net.UnixListener, h http.Handler, conns int, takes time.Duration,
 			log.Error("the control socket is not served any more", "error", err)
 		}
 	})
+
 	return s
 }
 

@@ -27,10 +27,21 @@ type fakeMaster struct {
 }
 
 func (f *fakeMaster) Minions(finger bool) Minions {
-	m := Minions{Minions: []Minion{{ID: "web1", Key: "accepted", Connected: true, Address: "10.0.0.7", Seen: 1764000000.25}}, Subscriptions: map[string]int{"10.0.0.9": 2}}
+	m := Minions{
+		Minions: []Minion{{
+			ID:        "web1",
+			Key:       "accepted",
+			Connected: true,
+			Address:   "10.0.0.7",
+			Seen:      1764000000.25,
+		}},
+		Subscriptions: map[string]int{"10.0.0.9": 2},
+	}
+
 	if finger {
 		m.Minions[0].Finger = "aa:bb"
 	}
+
 	return m
 }
 
@@ -50,7 +61,10 @@ func (f *fakeMaster) CommitSecret(_ context.Context, finger string) error {
 }
 
 func (f *fakeMaster) Schedule() (Schedule, error) {
-	s := Schedule{Enabled: true, Entries: []ScheduleEntry{{Name: "a\x1b[2J", Function: "test.sleep", Trigger: "cron", Next: []time.Time{}}}}
+	s := Schedule{
+		Enabled: true,
+		Entries: []ScheduleEntry{{Name: "a\x1b[2J", Function: "test.sleep", Trigger: "cron", Next: []time.Time{}}},
+	}
 	for range 2 * MaxScheduled {
 		s.Refused = append(s.Refused, ScheduleProblem{Entry: "b", Text: "as\nasked"})
 	}
@@ -69,14 +83,26 @@ func (f *fakeMaster) Git() Git {
 func (f *fakeMaster) FetchGit(_ context.Context, remote string) (Git, error) {
 	f.asked = append(f.asked, "fetch "+remote)
 	g := f.Git()
-	g.Remotes[0].URL, g.Remotes[0].Fault.Text, g.Remotes[0].More = "https://h/x\x1b[2J", "a\n"+strings.Repeat("b", 1000), -1
+	g.Remotes[0].URL, g.Remotes[0].Fault.Text, g.Remotes[0].More = "https://h/x\x1b[2J", "a\n"+
+		strings.Repeat("b", 1000), -1
 	g.Remotes[0].Refs = append(g.Remotes[0].Refs, GitRef{Name: "one more"})
 	return g, f.err
 }
 
 func (f *fakeMaster) LogIns() (Tokens, error) {
 	at := time.Unix(1764000000, 0).UTC()
-	return Tokens{Tokens: []Token{{Name: TokenName("ab"), User: "ann", Eauth: "pam", From: "10.0.0.7", Node: "n1\x1b[2J", Start: at, Until: at}}, More: -1}, f.err
+	return Tokens{
+		Tokens: []Token{{
+			Name:  TokenName("ab"),
+			User:  "ann",
+			Eauth: "pam",
+			From:  "10.0.0.7",
+			Node:  "n1\x1b[2J",
+			Start: at,
+			Until: at,
+		}},
+		More: -1,
+	}, f.err
 }
 
 func (f *fakeMaster) EndLogIns(r Revocation) (Revoked, error) {
@@ -90,12 +116,14 @@ func serveFake(t *testing.T) (*fakeMaster, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	path := filepath.Join(dir, Socket)
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f := &fakeMaster{}
 	s := Serve(ln, f, slog.New(slog.DiscardHandler))
 	t.Cleanup(s.Close)
@@ -110,28 +138,36 @@ func TestClientAndServer(t *testing.T) {
 			t.Errorf("%+v %v", got, err)
 		}
 	}
+
 	at := time.Unix(1764000000, 250e6).UTC()
 	if h := f.Minions(false).Minions[0].Heard(); h == nil || !h.Equal(at) {
 		t.Errorf("%v", h)
 	}
+
 	if (Minion{}).Heard() != nil || (Minion{Seen: 1e300}).Heard() != nil {
 		t.Error("heard at no time")
 	}
-	if err := errors.Join(c.RemoveMember(t.Context(), Removal{ID: "10.0.0.2", Key: "ab", Node: "cd"}), c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")); err != nil {
+
+	if err := errors.Join(c.RemoveMember(t.Context(), Removal{ID: "10.0.0.2", Key: "ab", Node: "cd"}),
+		c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")); err != nil {
 		t.Fatal(err)
 	}
+
 	if got := strings.Join(f.asked, ", "); got != "remove 10.0.0.2 ab cd, stage, commit k12" {
 		t.Error(got)
 	}
+
 	// What is refused keeps its code; the text is made safe.
 	f.err = fmt.Errorf("later: %w", &Error{Code: CodeNoSuchMember, Text: "there is no\x1b[2J\n10.0.0.9"})
 	err := c.RemoveMember(t.Context(), Removal{ID: "10.0.0.9"})
 	if !errors.Is(err, ErrNoSuchMember) || err.Error() != "there is no 10.0.0.9" {
 		t.Errorf("%v", err)
 	}
+
 	f.err = errors.New("no such member of the disk")
 	var refused *Error
-	if err := c.StageSecret(t.Context()); !errors.As(err, &refused) || refused.Code != CodeFailed || errors.Is(err, ErrNoSuchMember) {
+	if err := c.StageSecret(t.Context()); !errors.As(err, &refused) || refused.Code != CodeFailed ||
+		errors.Is(err, ErrNoSuchMember) {
 		t.Errorf("a text is no code: %v", err)
 	}
 }
@@ -141,12 +177,18 @@ func TestTokensOfAMaster(t *testing.T) {
 	f, path := serveFake(t)
 	c := NewClient(path, os.Geteuid())
 	got, err := c.Tokens(t.Context())
-	if err != nil || got.More != 0 || len(got.Tokens) != 1 || got.Tokens[0].Name != TokenName("ab") || strings.Contains(got.Tokens[0].Node, "\x1b") || got.Tokens[0].Start.Unix() != 1764000000 {
+	if err != nil || got.More != 0 || len(got.Tokens) != 1 || got.Tokens[0].Name != TokenName("ab") ||
+		strings.Contains(got.Tokens[0].Node, "\x1b") || got.Tokens[0].Start.Unix() != 1764000000 {
 		t.Errorf("%+v %v", got, err)
 	}
-	if n, err := c.RevokeTokens(t.Context(), Revocation{User: "ann", Eauth: "pam"}); err != nil || n.Count != 2 || len(f.asked) != 1 || f.asked[0] != "end ann pam" {
+
+	if n, err := c.RevokeTokens(t.Context(), Revocation{
+		User:  "ann",
+		Eauth: "pam",
+	}); err != nil || n.Count != 2 || len(f.asked) != 1 || f.asked[0] != "end ann pam" {
 		t.Errorf("%+v %v %q", n, err, f.asked)
 	}
+
 	f.err = ErrNoSuchToken
 	if _, err := c.RevokeTokens(t.Context(), Revocation{User: "ann"}); !errors.Is(err, ErrNoSuchToken) {
 		t.Errorf("%v", err)
@@ -173,13 +215,17 @@ func TestGitOfAMaster(t *testing.T) {
 	if got, err := c.Git(t.Context()); err != nil || !reflect.DeepEqual(got, f.Git()) {
 		t.Errorf("%+v %v", got, err)
 	}
+
 	got, err := c.FetchGit(t.Context(), "x")
 	if err != nil || len(f.asked) != 1 || f.asked[0] != "fetch x" || len(got.Remotes) != 1 {
 		t.Fatalf("%+v %v %v", got, err, f.asked)
 	}
-	if r := got.Remotes[0]; r.URL != "https://h/x" && strings.Contains(r.URL, "\x1b") || len(r.Refs) != MaxGitRefs || r.More != 0 || len(r.Fault.Text) > 310 || strings.Contains(r.Fault.Text, "\n") {
+
+	if r := got.Remotes[0]; r.URL != "https://h/x" && strings.Contains(r.URL, "\x1b") ||
+		len(r.Refs) != MaxGitRefs || r.More != 0 || len(r.Fault.Text) > 310 || strings.Contains(r.Fault.Text, "\n") {
 		t.Errorf("%+v", r)
 	}
+
 	f.err = &Error{Code: CodeNoSuchRemote, Text: "none"}
 	if _, err := c.FetchGit(t.Context(), "y"); !errors.Is(err, ErrNoSuchRemote) {
 		t.Errorf("%v", err)
@@ -192,6 +238,7 @@ func asNobody(t *testing.T, f func() error) {
 	if os.Geteuid() != 0 {
 		t.Skip("LOUD: another user needs root")
 	}
+
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread is not used again
@@ -202,6 +249,7 @@ func asNobody(t *testing.T, f func() error) {
 		}
 		done <- f()
 	}()
+
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -214,32 +262,41 @@ func TestPeersOfTheSocket(t *testing.T) {
 	if err := errors.Join(os.Chmod(filepath.Dir(path), 0o777), os.Chmod(path, 0o777)); err != nil {
 		t.Fatal(err)
 	}
+
 	asNobody(t, func() error {
 		c, err := net.Dial("unix", path)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
+
 		_, _ = io.WriteString(c, "POST /v1/cluster/secret_next HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}")
 		if b, err := io.ReadAll(c); len(b) > 0 {
 			return fmt.Errorf("a stranger is answered: %q %v", b, err)
 		}
+
 		return nil
 	})
+
 	if len(f.asked) > 0 {
 		t.Errorf("a stranger gave orders: %v", f.asked)
 	}
+
 	if _, err := NewClient(path, 65533).Minions(t.Context(), false); err != nil {
 		t.Errorf("root listens: %v", err)
 	}
+
 	var ln net.Listener
 	other := filepath.Join(filepath.Dir(path), "other")
 	asNobody(t, func() (err error) { ln, err = net.Listen("unix", other); return err })
 	defer ln.Close()
+
 	if _, err := NewClient(other, 65533).Minions(t.Context(), false); !errors.Is(err, errStranger) {
 		t.Errorf("a stranger listens: %v", err)
 	}
-	if _, err := NewClient(path+"x", 0).Minions(t.Context(), false); !errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), "http://") {
+
+	if _, err := NewClient(path+"x", 0).Minions(t.Context(), false); !errors.Is(err, fs.ErrNotExist) ||
+		strings.Contains(err.Error(), "http://") {
 		t.Errorf("nobody listens: %v", err)
 	}
 }
@@ -257,6 +314,7 @@ func TestWhoIsNotHeard(t *testing.T) {
 		t.Cleanup(func() { _ = ln.Close() })
 		return ln
 	}
+
 	killed := listen("killed")
 	killed.SetUnlinkOnClose(false)
 	_ = killed.Close()
@@ -298,6 +356,7 @@ func fillBacklog(t *testing.T, path string) {
 	if err == nil {
 		err = syscall.Listen(fd, 0)
 	}
+
 	for range 10 {
 		if err != nil {
 			break
@@ -307,6 +366,7 @@ func fillBacklog(t *testing.T, path string) {
 			t.Cleanup(func() { _ = c.Close() })
 		}
 	}
+
 	if !errors.Is(err, syscall.EAGAIN) {
 		t.Fatalf("the backlog is not full: %v", err)
 	}

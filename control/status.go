@@ -34,18 +34,19 @@ type Status struct {
 	PillarError  *PillarError `json:"last_pillar_error,omitempty"` // nil: every pillar compiles
 	PillarFaulty int          `json:"pillar_error_minions"`        // minions whose last pillar had errors
 	PillarMemo   *PillarMemo  `json:"pillar_memo,omitempty"`       // nil: the option saltern_pillar_memo is off
-	PillarUnable uint64       `json:"pillars_unanswered"`          // questions for pillars that this master could not make
-	Waiting      Waiting      `json:"waiting"`
-	Runners      *Runners     `json:"runners,omitempty"` // nil: an older master, which does not say
-	Returners    []Returner   `json:"returners,omitempty"`
-	Engines      []Engine     `json:"engines,omitempty"`
-	Files        *Files       `json:"files,omitempty"` // nil: the master serves from where files are written
-	EventsLost   uint64       `json:"events_lost"`
-	OldestMillis int64        `json:"oldest_request_ms"`
-	OpenMode     bool         `json:"open_mode"`
-	AutoAccept   bool         `json:"auto_accept"`
-	Problems     []Problem    `json:"problems"`
-	Apart        []Apart      `json:"apart,omitempty"`
+	// questions for pillars that this master could not make
+	PillarUnable uint64     `json:"pillars_unanswered"`
+	Waiting      Waiting    `json:"waiting"`
+	Runners      *Runners   `json:"runners,omitempty"` // nil: an older master, which does not say
+	Returners    []Returner `json:"returners,omitempty"`
+	Engines      []Engine   `json:"engines,omitempty"`
+	Files        *Files     `json:"files,omitempty"` // nil: the master serves from where files are written
+	EventsLost   uint64     `json:"events_lost"`
+	OldestMillis int64      `json:"oldest_request_ms"`
+	OpenMode     bool       `json:"open_mode"`
+	AutoAccept   bool       `json:"auto_accept"`
+	Problems     []Problem  `json:"problems"`
+	Apart        []Apart    `json:"apart,omitempty"`
 }
 
 // Files tells of a master that serves from a copy of the shared volume. The counters begin at
@@ -107,7 +108,8 @@ type Runners struct {
 	Renewals uint64  `json:"renewals"` // of it for changed files or packages of the library
 }
 
-// Returner tells of the events that the master hands to a returner (event_return). The counters begin at the master's start.
+// Returner tells of the events that the master hands to a returner (event_return). The counters begin at
+// the master's start.
 type Returner struct {
 	Name    string `json:"name"`
 	Waiting uint64 `json:"waiting"`         // on the disk of this node
@@ -222,38 +224,46 @@ func ParseStatus(b []byte) (*Status, error) {
 	if s.Schema != Schema {
 		return nil, fmt.Errorf("%w: schema %d, known is %d", errStatus, s.Schema, Schema)
 	}
+
 	s.ID = line(s.ID)
 	s.Problems = s.Problems[:min(len(s.Problems), MaxProblems)]
 	for i := range s.Problems {
 		p := &s.Problems[i]
 		p.What, p.Text = Fault(line(string(p.What))), line(p.Text)
 	}
+
 	s.Apart = s.Apart[:min(len(s.Apart), MaxProblems)]
 	for i := range s.Apart {
 		a := &s.Apart[i]
 		a.Peer, a.Through, a.Error = line(a.Peer), line(a.Through), line(a.Error)
 	}
+
 	s.Returners = s.Returners[:min(len(s.Returners), MaxProblems)]
 	for i := range s.Returners {
 		r := &s.Returners[i]
 		r.Name, r.Error = line(r.Name), line(r.Error)
 	}
+
 	s.Engines = s.Engines[:min(len(s.Engines), maxEngines)]
 	for i := range s.Engines {
 		e := &s.Engines[i]
 		e.Name, e.State, e.Error = line(e.Name), line(e.State), line(e.Error)
 	}
+
 	if e := s.PillarError; e != nil {
 		e.Minion, e.Text = line(e.Minion), line(e.Text)
 	}
+
 	s.PillarFaulty = max(s.PillarFaulty, 0)
 	if m := s.PillarMemo; m != nil {
 		m.Results, m.Bytes = max(m.Results, 0), max(m.Bytes, 0)
 	}
+
 	if r := s.Runners; r != nil {
 		r.Workers, r.Waiting = max(r.Workers, 0), max(r.Waiting, 0)
 		r.Seconds, r.Waited = max(r.Seconds, 0), max(r.Waited, 0)
 	}
+
 	s.OldestMillis = max(s.OldestMillis, 0)
 	for _, q := range []*Queue{&s.Waiting.Pillars, &s.Waiting.Runners, &s.Waiting.Reactions, &s.Waiting.Scheduled} {
 		q.Waiting = max(q.Waiting, 0)
@@ -261,6 +271,7 @@ func ParseStatus(b []byte) (*Status, error) {
 		q.OldestMillis = max(q.OldestMillis, 0)
 		q.Waited = max(q.Waited, 0)
 	}
+
 	return &s, nil
 }
 

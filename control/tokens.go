@@ -60,7 +60,10 @@ func (r Revocation) Check() error {
 	case (r.Name == "") == (r.User == ""):
 		return &Error{Code: CodeBadRequest, Text: "either the name of a log-in or a user is needed"}
 	case err != nil || r.Name != "" && len(name) != 8:
-		return &Error{Code: CodeBadRequest, Text: "the name of a log-in has 16 hexadecimal digits, as the list shows it"}
+		return &Error{
+			Code: CodeBadRequest,
+			Text: "the name of a log-in has 16 hexadecimal digits, as the list shows it",
+		}
 	case len(r.User) > maxUser || len(r.Eauth) > maxUser:
 		return &Error{Code: CodeBadRequest, Text: "the name of a user or system is too long"}
 	}

@@ -35,6 +35,7 @@ func Rename(path string, write func(*os.File) error) (st fs.FileInfo, err error)
 	if err != nil {
 		return nil, err
 	}
+
 	err = write(f)
 	if err == nil {
 		err = f.Sync()
@@ -42,12 +43,15 @@ func Rename(path string, write func(*os.File) error) (st fs.FileInfo, err error)
 	if err == nil {
 		st, err = f.Stat()
 	}
+
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
+
 	if err != nil {
 		_ = os.Remove(f.Name())
 	}
+
 	return st, err
 }
 

@@ -20,6 +20,7 @@ func TestReplaceKeepsOldContentUntilTheNewIsWhole(t *testing.T) {
 	if err := durable.Replace(path, []byte("old"), 0o640); err != nil {
 		t.Fatal(err)
 	}
+
 	err := durable.ReplaceWith(path, func(f *os.File) error {
 		if _, err := f.WriteString("half"); err != nil {
 			return err
@@ -29,20 +30,25 @@ func TestReplaceKeepsOldContentUntilTheNewIsWhole(t *testing.T) {
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("got %v, want the error of the writer", err)
 	}
+
 	if b, _ := os.ReadFile(path); string(b) != "old" {
 		t.Errorf("the file holds %q", b)
 	}
+
 	st, err := durable.Rename(path, func(f *os.File) error { return durable.Fill(f, []byte("new one"), 0o400) })
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	now, err := os.Stat(path)
 	if err != nil || !os.SameFile(st, now) || st.Size() != 7 || now.Mode() != 0o400 {
 		t.Errorf("%v, %v, %v", st, now, err)
 	}
+
 	if err := durable.Swap(path, []byte("swapped"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
 		t.Errorf("left over: %v", left)
 	}
@@ -76,9 +82,11 @@ func TestSwapLeavesNothingBehind(t *testing.T) {
 func TestReadTakesOnlyRegularFiles(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(os.WriteFile(in("file"), []byte("12345"), 0o600), os.Symlink("file", in("link")), syscall.Mkfifo(in("pipe"), 0o600), os.Mkdir(in("dir"), 0o700)); err != nil {
+	if err := errors.Join(os.WriteFile(in("file"), []byte("12345"), 0o600), os.Symlink("file", in("link")),
+		syscall.Mkfifo(in("pipe"), 0o600), os.Mkdir(in("dir"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tt := range []struct {
 		name  string
 		limit int64
@@ -100,14 +108,18 @@ func TestReadTakesOnlyRegularFiles(t *testing.T) {
 			}
 			continue
 		}
-		if pe := (*fs.PathError)(nil); !errors.As(err, &pe) || pe.Path != in(tt.name) || !strings.Contains(err.Error(), tt.want) || b != nil {
+
+		if pe := (*fs.PathError)(nil); !errors.As(err, &pe) || pe.Path != in(tt.name) ||
+			!strings.Contains(err.Error(), tt.want) || b != nil {
 			t.Errorf("%+v: %q, %v", tt, b, err)
 		}
 	}
+
 	// Files of /proc have no size.
 	if b, _, err := durable.ReadFile("/proc/self/stat", 1<<16, durable.Refuse); err != nil || len(b) == 0 {
 		t.Errorf("/proc: %q, %v", b, err)
 	}
+
 	if _, err := durable.Read("/proc/self/stat", 10); err == nil {
 		t.Error("a file without a size passed its limit")
 	}
@@ -127,7 +139,8 @@ func TestRetryStale(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			calls, began := 0, time.Now()
 			err := durable.RetryStale(50*time.Millisecond, func() error {
-				if calls++; calls <= tt.fails {
+				calls++
+				if calls <= tt.fails {
 					return fmt.Errorf("read: %w", tt.err)
 				}
 				return nil
@@ -135,6 +148,7 @@ func TestRetryStale(t *testing.T) {
 			if !errors.Is(err, tt.want) || calls != tt.calls {
 				t.Errorf("%+v: %v after %d calls", tt, err, calls)
 			}
+
 			if waited := time.Since(began); waited > 62*time.Millisecond {
 				t.Errorf("%+v: waited %v", tt, waited)
 			}

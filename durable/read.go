@@ -53,17 +53,21 @@ func ReadFile(path string, limit int64, links Links) ([]byte, fs.FileInfo, error
 		return nil, nil, err
 	}
 	defer f.Close()
+
 	var b bytes.Buffer
 	if st.Size() <= limit {
 		b.Grow(int(st.Size()) + bytes.MinRead)
 		_, err = b.ReadFrom(io.LimitReader(f, limit+1)) // it may grow
 	}
+
 	if err == nil && max(st.Size(), int64(b.Len())) > limit {
 		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d bytes", limit)}
 	}
+
 	if err != nil {
 		return nil, nil, err
 	}
+
 	return b.Bytes(), st, nil
 }
 

@@ -64,11 +64,13 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 	if progress == nil {
 		progress = func(Event) {}
 	}
+
 	d := plan.Desired
 	approved := map[string]bool{}
 	for _, s := range plan.Steps {
 		approved[s.ID] = true
 	}
+
 	runs := map[string]int{}
 	var last string    // step that just ran
 	var failing string // step that is being tried again
@@ -79,9 +81,12 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 		if err != nil {
 			return fmt.Errorf("observe the pool: %w", err)
 		}
+
 		if healers != nil {
-			obs.Processes = slices.DeleteFunc(obs.Processes, func(p cli.Process) bool { return p.Name == "" && !p.Online })
+			obs.Processes = slices.DeleteFunc(obs.Processes,
+				func(p cli.Process) bool { return p.Name == "" && !p.Online })
 		}
+
 		now := NewPlan(obs, d)
 		if len(now.Steps) == 0 {
 			if len(now.Refused) > 0 {
@@ -89,6 +94,7 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 			}
 			return healers
 		}
+
 		s := now.Steps[0]
 		if s.ID == last {
 			// glusterd says "done" before a brick that it started has reported to
@@ -99,25 +105,31 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 			}
 			continue
 		}
+
 		if s.Destructive && !approved[s.ID] {
 			return &StepError{s, ErrNotApproved, "look at the new plan and approve it"}
 		}
+
 		if c.cfg.Lead != nil {
 			if err := c.cfg.Lead(ctx); err != nil {
 				return fmt.Errorf("this node may not change the pool now: %w", err)
 			}
 		}
+
 		if s.ID != failing {
 			progress(Event{s, "start", ""})
 			c.cfg.Log.Info("storage step", "step", s.ID, "what", s.What, "why", s.Why)
 		}
+
 		err = c.run(ctx, d, s, progress)
 		if ctx.Err() != nil {
 			return stopped(s, ctx.Err())
 		}
+
 		if err == nil {
 			failing, last = "", s.ID
-			if runs[s.ID]++; runs[s.ID] > maxRuns {
+			runs[s.ID]++
+			if runs[s.ID] > maxRuns {
 				failed := &StepError{s, errors.New("it ran several times without an effect"), nextFor(s, cli.Refused)}
 				if startsBricks(s, obs) {
 					return failed
@@ -125,13 +137,16 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 				healers = failed
 				continue
 			}
+
 			progress(Event{s, "done", ""})
 			continue
 		}
+
 		kind := cli.KindOf(err)
 		if s.ID != failing {
 			failing, since = s.ID, c.cfg.Now()
 		}
+
 		if !c.again(ctx, d, s, kind, since) {
 			failed := &StepError{s, err, nextFor(s, kind)}
 			if startsBricks(s, obs) {
@@ -140,6 +155,7 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 			healers = failed
 			continue
 		}
+
 		progress(Event{s, "retry", err.Error()})
 		c.cfg.Log.Info("storage step is tried again", "step", s.ID, "error", err)
 		if err := c.pause(ctx); err != nil {
@@ -151,7 +167,8 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 // startsBricks reports whether a step does more than to start self-heal daemons. One that does not
 // start must not keep nodes from coming, from leaving, and from getting another disk.
 func startsBricks(s Step, obs *Observation) bool {
-	return s.Kind != StartBricks || slices.ContainsFunc(obs.Volume.Bricks, func(b cli.Brick) bool { return slices.Contains(s.Targets, b.Name) })
+	return s.Kind != StartBricks || slices.ContainsFunc(obs.Volume.Bricks,
+		func(b cli.Brick) bool { return slices.Contains(s.Targets, b.Name) })
 }
 
 // again reports whether a step that failed is tried once more. Whatever glusterd
@@ -191,6 +208,7 @@ func nextFor(s Step, k cli.Kind) string {
 	case cli.RootDisk:
 		return "the brick directory is on the root file system: give the member a data disk"
 	}
+
 	switch s.Kind {
 	case StartBricks:
 		return "look at /var/log/glusterfs on that node, at bricks and glustershd.log; if the disk of its copy is lost, give the member a fresh brick directory"
@@ -199,6 +217,7 @@ func nextFor(s Step, k cli.Kind) string {
 	case Mount:
 		return "look at the client's log in /var/log/glusterfs on this node"
 	}
+
 	return "look at /var/log/glusterfs/glusterd.log on the nodes named, then run this again"
 }
 

@@ -22,7 +22,8 @@ func TestAssess(t *testing.T) {
 		{"healthy", nil, nil, ""},
 		{"node lost", func(r *rig) { r.pool.Kill("node3", false) }, nil, "peer_down no_spare"},
 		{"node silent", func(r *rig) { r.pool.Kill("node3", true) }, nil, "peer_silent status_unknown"},
-		{"two lost", func(r *rig) { r.pool.Kill("node3", false); r.pool.Kill("node2", false) }, nil, "peer_down peer_down !no_quorum"},
+		{"two lost", func(r *rig) { r.pool.Kill("node3", false); r.pool.Kill("node2", false) }, nil,
+			"peer_down peer_down !no_quorum"},
 		{"brick dead", func(r *rig) { r.pool.KillBrick("node2") }, nil, "no_spare brick_down"},
 		{"daemon dead", func(r *rig) { r.pool.Kill("node1", false) }, nil, "!mount_absent !daemon_down"},
 		{"stopped", nil, func(o *glusterctl.Observation) { o.Volume.State = cli.Stopped }, "!volume_stopped"},
@@ -35,8 +36,11 @@ func TestAssess(t *testing.T) {
 			o.Mount.Writable, o.Mount.Text = false, "write: no space left on device"
 		}, "!volume_full"},
 		{"low", nil, func(o *glusterctl.Observation) { o.Mount.Total, o.Mount.Free = 1000, 90 }, "volume_low"},
-		{"brick full of inodes", nil, func(o *glusterctl.Observation) { o.Processes[1].InodesFree = 10 }, "!brick_full"},
-		{"brick low", nil, func(o *glusterctl.Observation) { o.Processes[1].Free = o.Processes[1].Total / 20 }, "brick_low"},
+		{"brick full of inodes", nil, func(o *glusterctl.Observation) { o.Processes[1].InodesFree = 10 },
+			"!brick_full"},
+		{"brick low", nil,
+			func(o *glusterctl.Observation) { o.Processes[1].Free = o.Processes[1].Total / 20 },
+			"brick_low"},
 		{"split-brain", nil, func(o *glusterctl.Observation) { o.Heal[0].SplitBrain.N = 2 }, "!split_brain"},
 		{"no self-heal daemon", nil, func(o *glusterctl.Observation) { o.Processes[4].Online = false }, "healing_off"},
 		{"open", nil, func(o *glusterctl.Observation) { delete(o.Volume.Options, "auth.allow") }, "auth_open"},
@@ -47,25 +51,31 @@ func TestAssess(t *testing.T) {
 			if tt.setup != nil {
 				tt.setup(r)
 			}
+
 			d := want("node1", "1", "2", "3")
 			o, err := r.Observe(t.Context(), d)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if tt.edit != nil {
 				tt.edit(o)
 			}
+
 			var got []string
 			for _, p := range glusterctl.Assess(o, d) {
 				s := strings.TrimPrefix(p.Code, "storage.")
 				if p.Severity == glusterctl.Critical {
 					s = "!" + s
 				}
+
 				if p.What == "" || p.Next == "" {
 					t.Errorf("%+v", p)
 				}
+
 				got = append(got, s)
 			}
+
 			if s := strings.Join(got, " "); s != tt.want {
 				t.Errorf("got %q, want %q", s, tt.want)
 			}
@@ -83,25 +93,30 @@ func TestQuorum(t *testing.T) {
 		}
 		return o.Quorum()
 	}
+
 	d := want("node1", "1", "2")
 	d.TwoCopies = true
 	if q := quorum(r, d); q.Up != 1 || q.Spare != 0 {
 		t.Errorf("alone: %+v", q)
 	}
+
 	r.reach(t, d)
 	if q := quorum(r, d); q.Up != 2 || q.Spare != 0 {
 		t.Errorf("two: %+v", q)
 	}
+
 	r.pool.Kill("node2", false)
 	if q := quorum(r, d); q.Up != 1 || q.Spare != 0 {
 		t.Errorf("the second of two is lost: %+v", q)
 	}
+
 	r.pool.Revive("node2")
 	r.pool.Kill("node1", false)
 	d.Self = "node2"
 	if q := quorum(newRig(r.pool, "node2"), d); q.Up != 1 || q.Spare >= 0 {
 		t.Errorf("the first of two is lost: %+v", q)
 	}
+
 	if q := quorum(form(t, 3), want("node1", "1", "2", "3")); q.Up != 3 || q.Spare != 1 {
 		t.Errorf("three: %+v", q)
 	}
@@ -117,6 +132,7 @@ func TestHealTracker(t *testing.T) {
 		}
 		return []cli.Heal{h, {Brick: "b:/b", Connected: up}}
 	}
+
 	var tr glusterctl.HealTracker
 	for _, tt := range []struct {
 		after time.Duration
@@ -136,6 +152,7 @@ func TestHealTracker(t *testing.T) {
 		for _, s := range tr.Update(now, tt.list) {
 			got = append(got, s.Path)
 		}
+
 		if s := strings.Join(got, " "); s != tt.want {
 			t.Errorf("at %v: %q, want %q", now, s, tt.want)
 		}
@@ -156,9 +173,11 @@ func TestSplitBrains(t *testing.T) {
 			t.Errorf("%q: %+v %v", tt.path, got, err)
 			continue
 		}
+
 		if !strings.HasSuffix(got[0].Resolve[0], tt.want) {
 			t.Errorf("%q: %q, want %q", tt.path, got[0].Resolve[0], tt.want)
 		}
+
 		for _, s := range got[0].Resolve {
 			if strings.ContainsAny(s, "\x1b\n") {
 				t.Errorf("%q", s)
@@ -173,7 +192,9 @@ type splitBrain string
 func (s splitBrain) Run(context.Context, []string) (command.Output, error) {
 	path := strings.NewReplacer("<", "&lt;", "&", "&amp;").Replace(string(s))
 	brick := func(n string) string {
-		return "<brick><name>" + n + ":/b</name><file gfid=\"G1\">" + path + "</file><status>Connected</status><numberOfEntries>1</numberOfEntries></brick>"
+		return "<brick><name>" + n + ":/b</name><file gfid=\"G1\">" + path +
+			"</file><status>Connected</status><numberOfEntries>1</numberOfEntries></brick>"
 	}
-	return command.Output{Stdout: []byte("<cliOutput><healInfo><bricks>" + brick("node1") + brick("node2") + "</bricks></healInfo><opRet>0</opRet></cliOutput>")}, nil
+	return command.Output{Stdout: []byte("<cliOutput><healInfo><bricks>" + brick("node1") + brick("node2") +
+		"</bricks></healInfo><opRet>0</opRet></cliOutput>")}, nil
 }

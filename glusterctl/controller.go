@@ -77,20 +77,25 @@ func New(cfg Config) *Controller {
 	if cfg.Dial == nil {
 		cfg.Dial = dial
 	}
+
 	if cfg.Alive == nil {
 		cfg.Alive = alive
 	}
+
 	cfg.RetryFor = cmp.Or(cfg.RetryFor, 200*time.Second)
 	cfg.HealFor = cmp.Or(cfg.HealFor, 30*time.Minute)
 	if cfg.Sleep == nil {
 		cfg.Sleep = pause.For
 	}
+
 	if cfg.Jitter == nil {
 		cfg.Jitter = rand.Float64
 	}
+
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+
 	client := &cli.Client{Runner: cfg.Runner} // it has a default of its own
 	cfg.Runner = cmp.Or[command.Runner](cfg.Runner, command.Exec{})
 	return &Controller{cfg: cfg, client: client}

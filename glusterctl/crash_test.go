@@ -30,10 +30,12 @@ func life(p *fakegluster.Pool) []struct {
 			p.Write("node1")
 		}
 	}
+
 	leave := func(d glusterctl.Desired, names ...string) glusterctl.Desired {
 		d.Leaving = names
 		return d
 	}
+
 	formed := want("node1", "1")
 	formed.Form = true
 	return []struct {
@@ -44,9 +46,12 @@ func life(p *fakegluster.Pool) []struct {
 		{nil, formed, []string{"1"}},
 		{write, want("node1", "1", "2", "3a"), []string{"1", "2", "3a"}},
 		{write, want("node1", "1", "2", "3a", "4"), []string{"1", "2", "4"}},
-		{func() { write(); p.Kill("node2", false); write() }, leave(want("node1", "1", "3/2", "4"), "node2"), []string{"1", "3/2", "4"}},
-		{func() { write(); p.LoseDisk("node4"); write() }, want("node1", "1", "3/2", "4/2"), []string{"1", "3/2", "4/2"}},
-		{func() { write(); p.Kill("node3", false); write() }, leave(want("node1", "1", "4/2"), "node3"), []string{"1", "4/2"}},
+		{func() { write(); p.Kill("node2", false); write() }, leave(want("node1", "1", "3/2", "4"), "node2"),
+			[]string{"1", "3/2", "4"}},
+		{func() { write(); p.LoseDisk("node4"); write() }, want("node1", "1", "3/2", "4/2"),
+			[]string{"1", "3/2", "4/2"}},
+		{func() { write(); p.Kill("node3", false); write() }, leave(want("node1", "1", "4/2"), "node3"),
+			[]string{"1", "4/2"}},
 		{write, leave(want("node1", "1"), "node4"), []string{"1"}},
 	}
 }
@@ -64,43 +69,52 @@ func TestKilledAtEveryCommand(t *testing.T) {
 			if stage.before != nil {
 				stage.before()
 			}
+
 			r := newRig(pool, "node1")
 			plan := r.plan(t, stage.d)
 			ctx, cancel := context.WithCancel(t.Context())
 			pool.Hook = func(string, []string, bool) error {
-				if n++; n == kill {
+				n++
+				if n == kill {
 					died = true
 					cancel()
 					return context.Canceled
 				}
 				return nil
 			}
+
 			err := r.Apply(ctx, plan, nil)
 			cancel()
 			if died && err != nil {
 				r = newRig(pool, "node1")
 				err = r.Apply(t.Context(), r.plan(t, stage.d), nil)
 			}
+
 			pool.Hook = nil
 			if err != nil {
 				t.Fatalf("killed at command %d: %v\n%s", kill, err, strings.Join(pool.Calls, "\n"))
 			}
+
 			wantBricks(t, r, stage.bricks...)
 			if len(pool.Lost) > 0 {
 				t.Fatalf("killed at command %d: lost %v\n%s", kill, pool.Lost, strings.Join(pool.Calls, "\n"))
 			}
+
 			if p := r.plan(t, stage.d); !p.Done() {
 				t.Fatalf("killed at command %d: not done: %+v", kill, p)
 			}
 		}
+
 		if !died && kill > 0 {
 			total = kill
 			break
 		}
 	}
+
 	if total < 50 {
 		t.Errorf("only %d commands", total)
 	}
+
 	t.Logf("killed at each of %d points", total-1)
 }
 
@@ -117,7 +131,10 @@ func (l *late) Run(ctx context.Context, argv []string) (command.Output, error) {
 		return out, err
 	}
 	l.done = true
-	return command.Output{Exit: 1, Stdout: []byte("<cliOutput><opRet>-1</opRet><opErrno>0</opErrno><opErrstr>Pre Validation failed. /data/brick/cluster-1 is already part of a volume</opErrstr></cliOutput>")}, nil
+	return command.Output{
+		Exit:   1,
+		Stdout: []byte("<cliOutput><opRet>-1</opRet><opErrno>0</opErrno><opErrstr>Pre Validation failed. /data/brick/cluster-1 is already part of a volume</opErrstr></cliOutput>"),
+	}, nil
 }
 
 // A directory that another node has made a copy in the meantime is not cleared.
@@ -135,15 +152,18 @@ func TestMarkOfAnothersChangeStays(t *testing.T) {
 			return nil
 		},
 	})
+
 	d := want("node2", "1", "2")
 	d.TwoCopies, d.Mount = true, ""
 	obs, err := c.Observe(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := c.Apply(t.Context(), c.Plan(obs, d), nil); err != nil {
 		t.Fatal(err)
 	}
+
 	wantBricks(t, r, "1", "2")
 	if !other.done || len(cleared) > 0 {
 		t.Errorf("refused once: %v, cleared %q", other.done, cleared)
@@ -156,8 +176,14 @@ func TestTroubleThatPasses(t *testing.T) {
 	for name, trouble := range map[string]func(try int, applied bool) error{
 		"busy": func(try int, applied bool) error {
 			if try%3 != 0 && !applied {
-				return &cli.Error{Ret: -1, Errno: 30802, Text: "Another transaction is in progress for cluster. Please try again after some time.", Kind: cli.Busy}
+				return &cli.Error{
+					Ret:   -1,
+					Errno: 30802,
+					Text:  "Another transaction is in progress for cluster. Please try again after some time.",
+					Kind:  cli.Busy,
+				}
 			}
+
 			return nil
 		},
 		"late answer": func(try int, applied bool) error {
@@ -182,6 +208,7 @@ func TestTroubleThatPasses(t *testing.T) {
 				}
 				return trouble(try, applied)
 			}
+
 			r := newRig(pool, "node1")
 			d := want("node1", "1", "2", "3")
 			d.Form = true
@@ -213,6 +240,7 @@ func TestSlowBrick(t *testing.T) {
 			starts++
 		}
 	}
+
 	if starts > 3 {
 		t.Errorf("started %d times: %q", starts, pool.Calls)
 	}
@@ -221,7 +249,10 @@ func TestSlowBrick(t *testing.T) {
 // A self-heal daemon that does not start, or whose start glusterd refuses, is told of, and keeps no node from
 // coming into the volume.
 func TestSelfHealDaemonThatDoesNotStart(t *testing.T) {
-	for name, answer := range map[string]error{"without a word": nil, "with an error": errors.New("commit failed on node2")} {
+	for name, answer := range map[string]error{
+		"without a word": nil,
+		"with an error":  errors.New("commit failed on node2"),
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := form(t, 2)
 			r.pool.KillHealer("node2")
@@ -237,6 +268,7 @@ func TestSelfHealDaemonThatDoesNotStart(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "the self-heal daemon of node2") {
 				t.Errorf("told: %v", err)
 			}
+
 			wantBricks(t, r, "1", "2", "3")
 		})
 	}
@@ -273,12 +305,15 @@ func TestSelfHealDaemonIsStarted(t *testing.T) {
 			for _, n := range test.healers {
 				r.pool.KillHealer(n)
 			}
+
 			if test.brick != "" {
 				r.pool.KillBrick(test.brick)
 			}
+
 			if test.off != "" {
 				r.pool.Kill(test.off, false)
 			}
+
 			r.pool.Calls = nil
 
 			_, _ = r.try(t, d) // that a node is off may be said
@@ -288,9 +323,11 @@ func TestSelfHealDaemonIsStarted(t *testing.T) {
 					starts++
 				}
 			}
+
 			if starts != test.starts {
 				t.Errorf("%d starts, not %d: %q", starts, test.starts, r.pool.Calls)
 			}
+
 			for _, step := range r.plan(t, d).Steps {
 				if step.Kind == glusterctl.StartBricks {
 					t.Errorf("still to be done: %+v", step)
@@ -304,10 +341,18 @@ func TestTroubleThatStays(t *testing.T) {
 	pool := fakegluster.New(1)
 	pool.Hook = func(_ string, args []string, _ bool) error {
 		if args[1] == "start" {
-			return &cli.Error{Command: []string{"gluster", "volume", "start"}, Ret: -1, Errno: 30802, Text: "Another transaction is in progress", Kind: cli.Busy}
+			return &cli.Error{
+				Command: []string{"gluster", "volume", "start"},
+				Ret:     -1,
+				Errno:   30802,
+				Text:    "Another transaction is in progress",
+				Kind:    cli.Busy,
+			}
 		}
+
 		return nil
 	}
+
 	r := newRig(pool, "node1")
 	d := want("node1", "1")
 	d.Form = true
@@ -317,20 +362,25 @@ func TestTroubleThatStays(t *testing.T) {
 	if !errors.As(err, &step) || step.Step.Kind != glusterctl.StartVolume {
 		t.Fatalf("got %v", err)
 	}
-	for _, part := range []string{"start volume cluster", "gluster volume start", "Another transaction", "next: another change"} {
+
+	for _, part := range []string{"start volume cluster", "gluster volume start", "Another transaction",
+		"next: another change"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not tell %q", err, part)
 		}
 	}
+
 	if d := r.now.Sub(start); d < 30*time.Second || d > time.Minute {
 		t.Errorf("given up after %v", d)
 	}
+
 	// A refusal that nobody expects is not repeated.
 	n := 0
 	pool.Hook = func(string, []string, bool) error {
 		n++
 		return &cli.Error{Ret: -1, Errno: 30800, Text: "something else", Kind: cli.Refused}
 	}
+
 	if _, err := r.try(t, d); err == nil || n != 1 {
 		t.Errorf("%d tries, %v", n, err)
 	}
@@ -344,6 +394,7 @@ func TestRandomLivesLoseNothing(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("GLUSTERCTL_LIVES")); err == nil {
 		lives = n // more, by hand
 	}
+
 	done, stopped := 0, 0
 	for seed := range lives {
 		l := newRandomLife(t, int64(seed))
@@ -356,11 +407,13 @@ func TestRandomLivesLoseNothing(t *testing.T) {
 			case tried:
 				stopped++
 			}
+
 			if len(l.pool.Lost) > 0 {
 				t.Fatalf("seed %d: lost %v\n%s", seed, l.pool.Lost, strings.Join(l.log, "\n"))
 			}
 		}
 	}
+
 	t.Logf("%d plans carried out, %d stopped", done, stopped)
 	if done < lives*5 || stopped < lives {
 		t.Errorf("%d plans carried out, %d stopped: the test does not try enough", done, stopped)
@@ -379,7 +432,13 @@ type randomLife struct {
 const randomNodes = 4
 
 func newRandomLife(t *testing.T, seed int64) *randomLife {
-	l := &randomLife{Rand: rand.New(rand.NewSource(seed)), pool: fakegluster.New(randomNodes), members: []string{"1"}, dirs: map[string]int{}, dead: map[string]bool{}}
+	l := &randomLife{
+		Rand:    rand.New(rand.NewSource(seed)),
+		pool:    fakegluster.New(randomNodes),
+		members: []string{"1"},
+		dirs:    map[string]int{},
+		dead:    map[string]bool{},
+	}
 	l.pool.HealSpeed = []int{0, 2, 1 << 30}[l.Intn(3)]
 	d := want("node1", "1")
 	d.Form = true
@@ -416,6 +475,7 @@ func (l *randomLife) event() {
 			l.dirs[n]++
 		}
 	}
+
 	for range l.Intn(4) {
 		for i := 1; i <= randomNodes; i++ {
 			if !l.dead[fmt.Sprint(i)] && l.pool.Write(fmt.Sprintf("node%d", i)) {
@@ -437,6 +497,7 @@ func (l *randomLife) step(t *testing.T) (ok, tried bool) {
 		l.members = slices.Delete(l.members, at, at+1)
 		defer func() { l.dirs[n]++ }() // what comes back gets a fresh directory
 	}
+
 	var words, leaving []string
 	self := ""
 	for _, m := range l.members {
@@ -446,30 +507,38 @@ func (l *randomLife) step(t *testing.T) (ok, tried bool) {
 			self = "node" + bare
 		}
 	}
+
 	for i := 1; i <= randomNodes; i++ {
 		if s := fmt.Sprint(i); !slices.Contains(l.members, s) && !slices.Contains(l.members, s+"a") {
 			leaving = append(leaving, "node"+s)
 		}
 	}
+
 	if self == "" {
 		return false, false
 	}
+
 	d := want(self, words...)
 	d.Leaving, d.TwoCopies = leaving, l.Intn(4) > 0
 	r := newRig(l.pool, self)
 	plan := r.plan(t, d)
+
 	if l.Intn(4) == 0 {
 		calls := 0
 		l.pool.Hook = func(string, []string, bool) error {
-			if calls++; calls == 3 {
+			calls++
+			if calls == 3 {
 				return command.ErrTimeout
 			}
 			return nil
 		}
 	}
+
 	before := len(l.pool.Calls)
 	err := r.Apply(t.Context(), plan, nil)
 	l.pool.Hook = nil
-	l.note("%s wants %v without %v: %v\n    %s\n    bricks %v", self, words, leaving, err, strings.Join(l.pool.Calls[before:], "\n    "), l.pool.Bricks(self))
+	l.note("%s wants %v without %v: %v\n    %s\n    bricks %v", self, words, leaving, err,
+		strings.Join(l.pool.Calls[before:], "\n    "), l.pool.Bricks(self))
+
 	return err == nil, true
 }

@@ -45,7 +45,8 @@ end-volume
 // the file system of the bricks is mounted. Debian's unit is ordered before
 // network-online.target, so nothing here may come after that.
 func UnitDropIn(brickMount, allowed string) string {
-	return "[Unit]\nAfter=network.target time-sync.target\nRequiresMountsFor=" + brickMount + "\nConditionPathExists=" + allowed + "\n\n" +
+	return "[Unit]\nAfter=network.target time-sync.target\nRequiresMountsFor=" + brickMount +
+		"\nConditionPathExists=" + allowed + "\n\n" +
 		"[Service]\nKillMode=process\nRestart=on-failure\nRestartSec=2\nTimeoutStartSec=180\nExecStopPost=-/bin/sh -c '" + endLeftOver + "'\n"
 }
 
@@ -71,15 +72,18 @@ func ResetDaemon(state string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reset glusterd: %w", err)
 	}
+
 	var faults []error
 	for _, e := range entries {
 		if !slices.Contains(keepOnReset[:], e.Name()) {
 			faults = append(faults, os.RemoveAll(filepath.Join(state, e.Name())))
 		}
 	}
+
 	if err := errors.Join(faults...); err != nil {
 		return fmt.Errorf("reset glusterd: %w", err)
 	}
+
 	return nil
 }
 

@@ -66,7 +66,13 @@ type Timers struct {
 // is on its way, keepalive an idle one; both ask the other side's kernel, which
 // answers under load as well.
 func DefaultTimers() Timers {
-	return Timers{Ping: 5 * time.Second, UserTimeout: 6 * time.Second, KeepaliveTime: 3 * time.Second, KeepaliveInterval: time.Second, KeepaliveCount: 3}
+	return Timers{
+		Ping:              5 * time.Second,
+		UserTimeout:       6 * time.Second,
+		KeepaliveTime:     3 * time.Second,
+		KeepaliveInterval: time.Second,
+		KeepaliveCount:    3,
+	}
 }
 
 // maxReplica is the largest number of copies: each write goes to all of them,
@@ -120,9 +126,11 @@ func (d Desired) Validate() error {
 	if !volumeRE.MatchString(d.Volume) {
 		bad("volume name %q", d.Volume)
 	}
+
 	if len(d.Members) == 0 || len(d.Members) > 64 {
 		bad("%d members: 1 to 64 are possible", len(d.Members))
 	}
+
 	seen := map[string]string{}
 	unique := func(v, whose string) {
 		if other, ok := seen[v]; ok {
@@ -130,18 +138,23 @@ func (d Desired) Validate() error {
 		}
 		seen[v] = whose
 	}
+
 	arbiters := 0
 	for _, m := range d.Members {
 		if !hostRE.MatchString(m.Name) || m.Name == "localhost" {
 			bad("member name %q", m.Name)
 		}
-		if a, err := netip.ParseAddr(m.Address); err != nil || a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.Zone() != "" {
+
+		if a, err := netip.ParseAddr(m.Address); err != nil || a.IsLoopback() || a.IsUnspecified() ||
+			a.IsMulticast() || a.Zone() != "" {
 			bad("address %q of member %s", m.Address, m.Name)
 		}
+
 		unique(m.Name, m.Name)
 		if m.Address != m.Name {
 			unique(m.Address, m.Name)
 		}
+
 		switch m.Role {
 		case Arbiter:
 			arbiters++
@@ -149,16 +162,21 @@ func (d Desired) Validate() error {
 		default:
 			bad("role %q of member %s", m.Role, m.Name)
 		}
-		if m.Role != Client && (!path.IsAbs(m.Brick) || path.Clean(m.Brick) != m.Brick || m.Brick == "/" || strings.ContainsFunc(m.Brick, unsafePath)) {
+
+		if m.Role != Client && (!path.IsAbs(m.Brick) || path.Clean(m.Brick) != m.Brick || m.Brick == "/" ||
+			strings.ContainsFunc(m.Brick, unsafePath)) {
 			bad("brick %q of member %s: an absolute path of plain characters is needed", m.Brick, m.Name)
 		}
 	}
+
 	if arbiters > 1 {
 		bad("%d arbiters: one at most", arbiters)
 	}
+
 	if d.self().Name == "" {
 		bad("this node (%q) is not a member", d.Self)
 	}
+
 	for _, l := range d.Leaving {
 		if !hostRE.MatchString(l) {
 			bad("leaving member %q", l)
@@ -167,17 +185,22 @@ func (d Desired) Validate() error {
 			bad("%s is both a member and leaving", w)
 		}
 	}
+
 	for k, v := range d.Options {
-		if !optionRE.MatchString(k) || v == "" || len(v) > 512 || strings.HasPrefix(v, "-") || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		if !optionRE.MatchString(k) || v == "" || len(v) > 512 || strings.HasPrefix(v, "-") ||
+			strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			bad("option %q=%q", k, v)
 		}
 	}
+
 	if d.Mount != "" && (!path.IsAbs(d.Mount) || path.Clean(d.Mount) != d.Mount || d.Mount == "/") {
 		bad("mount point %q", d.Mount)
 	}
+
 	if d.Timers.Ping < time.Second {
 		bad("ping timeout %v: use DefaultTimers", d.Timers.Ping)
 	}
+
 	return errors.Join(faults...)
 }
 
@@ -239,9 +262,11 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 		"cluster.favorite-child-policy":        "none",
 		"auth.allow":                           strings.Join(allow, ","),
 	}
+
 	if poolSize >= 3 {
 		o["cluster.server-quorum-type"] = "server"
 	}
+
 	if replica >= 3 {
 		// A node that loses its cable while it replaces a file may leave another file
 		// by that name on its own copy, which nobody was told is stored. With 10.3
@@ -251,13 +276,16 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 		// copies have; they win. An arbiter has a vote as well, but gives no content.
 		o["cluster.favorite-child-policy"] = "majority"
 	}
+
 	if replica > 1 {
 		o[granularOption] = "enable"
 	}
+
 	if d.TLS {
 		o["client.ssl"], o["server.ssl"] = "on", "on"
 		o["auth.ssl-allow"] = strings.Join(names, ",")
 	}
+
 	maps.Copy(o, d.Options)
 	return o
 }

@@ -20,30 +20,37 @@ func (c *Controller) Glance(ctx context.Context, d Desired, o *Observation, h mo
 	if o.Daemon != "" || o.Mount == nil || o.Mount.State != h.State {
 		return nil, false
 	}
+
 	self := d.self().Address
 	now := *o
-	now.At, now.Mount, now.Reachable = c.cfg.Now(), &h, map[string]bool{}
+	now.At = c.cfg.Now()
+	now.Mount = &h
+	now.Reachable = map[string]bool{}
 	addresses := []string{self}
 	for a := range o.Reachable {
 		if a != self {
 			addresses = append(addresses, a)
 		}
 	}
+
 	c.reach(ctx, addresses, &now)
 	if ctx.Err() != nil || !now.Reachable[self] {
 		return nil, false
 	}
+
 	for a, was := range o.Reachable {
 		if now.Reachable[a] != was {
 			return nil, false
 		}
 	}
+
 	uuid := o.selfUUID()
 	for _, p := range o.Processes {
 		if p.HostUUID == uuid && p.Online && p.PID > 0 && !c.cfg.Alive(p) {
 			return nil, false
 		}
 	}
+
 	return &now, true
 }
 

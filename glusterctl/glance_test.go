@@ -26,21 +26,26 @@ func TestGlance(t *testing.T) {
 			if err != nil || o.Mount == nil || len(o.Processes) < 3 {
 				t.Fatalf("%v %+v", err, o)
 			}
+
 			for i := range o.Processes {
 				o.Processes[i].PID = 100 + i
 			}
+
 			tt.spoil(r)
 			ran := r.ran.Load()
 			now, same := r.Glance(t.Context(), d, o, *o.Mount)
 			if same != tt.same {
 				t.Errorf("the same: %v", same)
 			}
+
 			if same && (now.Volume != o.Volume || now.Mount.State != mount.OK || !now.Reachable["10.0.0.3"]) {
 				t.Errorf("%+v", now)
 			}
+
 			if _, same := r.Glance(t.Context(), d, o, mount.Health{State: mount.Hung}); same {
 				t.Error("a mount that hangs is not seen")
 			}
+
 			if r.ran.Load() != ran {
 				t.Errorf("%d commands were run", r.ran.Load()-ran)
 			}

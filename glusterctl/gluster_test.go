@@ -47,11 +47,13 @@ func onMachine(verb string, args []string) int {
 	case "install-cert":
 		return installCert(args)
 	}
+
 	var d glusterctl.Desired
 	if err := json.NewDecoder(os.Stdin).Decode(&d); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
+
 	self, _ := os.Executable()
 	helper := []string{self, "on-machine", "helper"}
 	var others []string
@@ -60,13 +62,20 @@ func onMachine(verb string, args []string) int {
 			others = append(others, m.Name)
 		}
 	}
+
 	mnt := &mount.Mounter{Volume: d.Volume, Point: d.Mount, Server: d.Self, Others: others}
 	c := glusterctl.New(glusterctl.Config{
 		Mounter: mnt,
-		Prober:  &mount.Prober{Mounter: mnt, Command: append(slices.Clone(helper), "probe"), WriteDir: "nodes/" + d.Self + "/probe", Timeout: d.Timers.ProbeTimeout()},
-		Tree:    func(nodes []string) layout.Tree { return layout.Cluster(0, 0, nodes...) },
-		Helper:  helper,
+		Prober: &mount.Prober{
+			Mounter:  mnt,
+			Command:  append(slices.Clone(helper), "probe"),
+			WriteDir: "nodes/" + d.Self + "/probe",
+			Timeout:  d.Timers.ProbeTimeout(),
+		},
+		Tree:   func(nodes []string) layout.Tree { return layout.Cluster(0, 0, nodes...) },
+		Helper: helper,
 	})
+
 	obs, err := c.Observe(ctx, d)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -76,25 +85,30 @@ func onMachine(verb string, args []string) int {
 		_ = json.NewEncoder(os.Stdout).Encode(obs)
 		return 0
 	}
+
 	if verb == "remount" { // what a mount.Keeper does to a mount that hangs
 		fmt.Println("before:", obs.Mount.State)
 		if err := mnt.Unmount(ctx, true); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
+
 		if err := mnt.Mount(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
+
 		o, _ := c.ObserveQuick(ctx, d)
 		fmt.Println("after:", o.Mount.State)
 		return 0
 	}
+
 	plan := c.Plan(obs, d)
 	_ = plan.Text(os.Stdout)
 	if verb == "plan" {
 		return 0
 	}
+
 	start := time.Now()
 	err = c.Apply(ctx, plan, func(e glusterctl.Event) {
 		fmt.Printf("%6.1fs %-5s %s %s\n", time.Since(start).Seconds(), e.State, e.Step.What, e.Text)
@@ -103,6 +117,7 @@ func onMachine(verb string, args []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+
 	return 0
 }
 
@@ -110,17 +125,20 @@ func onMachine(verb string, args []string) int {
 // GlusterFS of this machine looks, and makes its glusterd use it.
 func installCert(args []string) int {
 	ca := cert.Pair{}
-	err := errors.Join(read(filepath.Join(args[0], "ca.pem"), &ca.Cert), read(filepath.Join(args[0], "ca.key"), &ca.Key))
+	err := errors.Join(read(filepath.Join(args[0], "ca.pem"), &ca.Cert),
+		read(filepath.Join(args[0], "ca.key"), &ca.Key))
 	if err == nil {
 		var m cert.Pair
 		if m, err = ca.Issue(args[1], rand.Reader, time.Now()); err == nil {
 			err = errors.Join(cert.Install(cert.Dir, ca.Cert, m), glusterctl.EncryptManagement(glusterctl.DaemonState))
 		}
 	}
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+
 	return 0
 }
 
@@ -154,13 +172,16 @@ func writeFiles(args []string) int {
 		if err == nil {
 			err = os.Rename(name+".tmp", name)
 		}
+
 		longest = max(longest, time.Since(start))
 		if err != nil {
 			faults++
 			continue
 		}
+
 		fmt.Println(filepath.Base(name))
 	}
+
 	fmt.Printf("longest %d ms, %d faults\n", longest.Milliseconds(), faults)
 	return 0
 }
@@ -177,12 +198,15 @@ func newLab(t *testing.T) *lab {
 	if os.Getuid() != 0 {
 		t.Fatal("these tests need root")
 	}
+
 	script, err := filepath.Abs("../test/gluster/lab")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	l := &lab{t: t, script: script, net: "10.239.5"}
-	l.env = append(os.Environ(), "LAB_NAME=gctest", "LAB_DIR="+filepath.Join(os.TempDir(), "gctest-lab"), "LAB_NET="+l.net)
+	l.env = append(os.Environ(), "LAB_NAME=gctest", "LAB_DIR="+filepath.Join(os.TempDir(), "gctest-lab"),
+		"LAB_NET="+l.net)
 	l.must("down")
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -191,6 +215,7 @@ func newLab(t *testing.T) *lab {
 		}
 		l.must("down")
 	})
+
 	return l
 }
 
@@ -198,7 +223,9 @@ func (l *lab) run(limit time.Duration, in io.Reader, args ...string) (string, er
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, l.script, args...)
-	cmd.Env, cmd.Stdin, cmd.WaitDelay = l.env, in, 5*time.Second
+	cmd.Env = l.env
+	cmd.Stdin = in
+	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -223,7 +250,8 @@ func (l *lab) machine(i int) {
 
 func (l *lab) configure(n string) {
 	l.t.Helper()
-	if out, err := l.run(time.Minute, bytes.NewReader(glusterctl.DaemonConfig(0)), "exec", n, "tee", "/etc/glusterfs/glusterd.vol"); err != nil {
+	if out, err := l.run(time.Minute, bytes.NewReader(glusterctl.DaemonConfig(0)), "exec", n, "tee",
+		"/etc/glusterfs/glusterd.vol"); err != nil {
 		l.t.Fatalf("write glusterd.vol: %v\n%s", err, out)
 	}
 }
@@ -243,7 +271,8 @@ func (l *lab) onMachine(verb string, d glusterctl.Desired) (string, error) {
 		l.t.Fatal(err)
 	}
 	b, _ := json.Marshal(d)
-	return l.run(8*time.Minute, bytes.NewReader(b), "exec", strings.TrimPrefix(d.Self, "node"), self, "on-machine", verb)
+	return l.run(8*time.Minute, bytes.NewReader(b), "exec", strings.TrimPrefix(d.Self, "node"), self,
+		"on-machine", verb)
 }
 
 func (l *lab) apply(d glusterctl.Desired) string {
@@ -298,16 +327,19 @@ func (l *lab) shMust(i int, script string) string {
 func (l *lab) writing(i, seconds, rate int, after time.Duration, do func()) []string {
 	l.t.Helper()
 	self, _ := os.Executable()
-	w := exec.Command(l.script, "exec", strconv.Itoa(i), self, "on-machine", "write", "/srv/cluster/nodes/node"+strconv.Itoa(i), strconv.Itoa(seconds), strconv.Itoa(rate))
+	w := exec.Command(l.script, "exec", strconv.Itoa(i), self, "on-machine", "write",
+		"/srv/cluster/nodes/node"+strconv.Itoa(i), strconv.Itoa(seconds), strconv.Itoa(rate))
 	w.Env = l.env
 	out, err := w.StdoutPipe()
 	if err != nil {
 		l.t.Fatal(err)
 	}
+
 	if err := w.Start(); err != nil {
 		l.t.Fatal(err)
 	}
 	defer time.AfterFunc(after, do).Stop()
+
 	var acked []string
 	longest := ""
 	for s := bufio.NewScanner(out); s.Scan(); {
@@ -317,14 +349,18 @@ func (l *lab) writing(i, seconds, rate int, after time.Duration, do func()) []st
 			acked = append(acked, s.Text())
 		}
 	}
+
 	if err := w.Wait(); err != nil {
 		l.t.Fatal(err)
 	}
+
 	l.t.Logf("%d files acknowledged, %s", len(acked), longest)
 	var ms, faults int
-	if _, err := fmt.Sscanf(longest, "longest %d ms, %d faults", &ms, &faults); err != nil || faults > 0 || ms > 8000 || len(acked) == 0 {
+	if _, err := fmt.Sscanf(longest, "longest %d ms, %d faults", &ms, &faults); err != nil || faults > 0 ||
+		ms > 8000 || len(acked) == 0 {
 		l.t.Errorf("writes: %q", longest)
 	}
+
 	return acked
 }
 
@@ -335,10 +371,12 @@ func TestLife(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		l.machine(i)
 	}
+
 	l.apply(l.want("node1", "1"))
 	l.shMust(1, "for i in $(seq 50); do echo $i > /srv/cluster/nodes/node1/a$i; done")
 	three := func(self string) glusterctl.Desired { return l.want(self, "1", "2", "3") }
 	l.apply(three("node1"))
+
 	for i := 2; i <= 3; i++ {
 		l.apply(three(fmt.Sprintf("node%d", i)))
 		if got := l.shMust(i, "cat /srv/cluster/nodes/node1/a* | wc -l"); strings.TrimSpace(got) != "50" {
@@ -357,6 +395,7 @@ func TestLife(t *testing.T) {
 			}
 		}
 	}
+
 	all(2)
 	o := l.observe(three("node1"))
 	if h := o.HealState(); h.Pending.Known || len(h.Away) != 1 {
@@ -370,6 +409,7 @@ func TestLife(t *testing.T) {
 		o := l.observe(three("node1"))
 		return o.HealState().Pending.Zero()
 	})
+
 	all(3)
 	if got := strings.Fields(l.shMust(3, "ls /data/brick/cluster-1/nodes/node1")); len(got) < len(acked) {
 		t.Errorf("the brick of node3 has %d of %d files", len(got), len(acked))
@@ -383,9 +423,11 @@ func TestLife(t *testing.T) {
 	l.apply(fresh)
 	fresh.Self, fresh.Form = "node2", false
 	l.apply(fresh)
+
 	if got := strings.Fields(l.shMust(2, "ls /data/brick/cluster-2/nodes/node1")); len(got) < len(acked) {
 		t.Errorf("the new brick of node2 has %d of %d files", len(got), len(acked))
 	}
+
 	all(2)
 
 	t.Log("node3 dies and leaves")
@@ -396,7 +438,8 @@ func TestLife(t *testing.T) {
 	all(1)
 	o = l.observe(two)
 	if len(o.Pool) != 2 || len(o.Volume.Bricks) != 2 || !o.HealState().Pending.Zero() {
-		t.Errorf("after node3 left: %d pool members, bricks %v, healing %+v", len(o.Pool), o.Volume.Bricks, o.HealState())
+		t.Errorf("after node3 left: %d pool members, bricks %v, healing %+v", len(o.Pool), o.Volume.Bricks,
+			o.HealState())
 	}
 
 	t.Log("node3 comes back and believes that it is a member")
@@ -405,6 +448,7 @@ func TestLife(t *testing.T) {
 		o := l.observe(three("node3"))
 		return len(o.Disowned) > 0
 	})
+
 	if out, err := l.onMachine("apply", three("node3")); err == nil || !strings.Contains(out, "storage.disowned") {
 		t.Errorf("apply on the node that was let go: %v\n%s", err, out)
 	}
@@ -425,13 +469,17 @@ func TestAttack33OutsiderCannotMount(t *testing.T) {
 		dir := t.TempDir()
 		ca, err := cert.New(name, rand.Reader, time.Now())
 		if err == nil {
-			err = errors.Join(os.WriteFile(filepath.Join(dir, "ca.pem"), ca.Cert, 0o600), os.WriteFile(filepath.Join(dir, "ca.key"), ca.Key, 0o600))
+			err = errors.Join(os.WriteFile(filepath.Join(dir, "ca.pem"), ca.Cert, 0o600),
+				os.WriteFile(filepath.Join(dir, "ca.key"), ca.Key, 0o600))
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return dir
 	}
+
 	ours, theirs := authority("pool"), authority("another pool")
 	for _, i := range []string{"1", "2"} {
 		l.must("boot", i)
@@ -439,6 +487,7 @@ func TestAttack33OutsiderCannotMount(t *testing.T) {
 		l.must("exec", i, self, "on-machine", "install-cert", ours, "node"+i)
 		l.must("glusterd", i)
 	}
+
 	d := l.want("node1", "1", "2")
 	d.TLS, d.TwoCopies = true, true
 	l.apply(d)
@@ -453,16 +502,19 @@ func TestAttack33OutsiderCannotMount(t *testing.T) {
 		if out, err := l.sh(3, mountIt); err == nil {
 			t.Errorf("%s: mounted: %s", what, out)
 		}
+
 		_, _ = l.sh(3, "umount -l /mnt/x; true")
 		if out, err := l.sh(3, "timeout 20 gluster --mode=script --remote-host=node1 volume info"); err == nil && strings.Contains(out, "cluster-1") {
 			t.Errorf("%s: learned about the volume: %s", what, out)
 		}
 	}
+
 	l.must("boot", "3")
 	outside("no certificate")
 	l.must("exec", "3", self, "on-machine", "install-cert", theirs, "node1")
 	outside("certificate of another authority in a member's name")
 	l.must("exec", "3", self, "on-machine", "install-cert", ours, "node9")
+
 	if out, err := l.sh(3, mountIt); err == nil {
 		t.Errorf("certificate of ours in a name that is no member's: mounted: %s", out)
 	}
@@ -488,6 +540,7 @@ func TestAttack33OutsiderCannotMount(t *testing.T) {
 		noticed = time.Since(start)
 		return o.StatusError == "" && o.Quorum().Known && o.Quorum().Up == 2
 	})
+
 	t.Logf("all of it observed %v after the writing", noticed.Round(time.Second))
 	l.must("uncut", "3")
 	l.until(3*time.Minute, "everything healed", func() bool { return l.observe(three).HealState().Pending.Zero() })
@@ -503,8 +556,10 @@ func TestAttack33OutsiderCannotMount(t *testing.T) {
 	began := time.Now()
 	out, err := l.onMachine("remount", three)
 	t.Logf("%.1f s: %s", time.Since(began).Seconds(), out)
+
 	if err != nil || !strings.Contains(out, "before: hung") || !strings.Contains(out, "after: ok") {
 		t.Errorf("remount: %v\n%s", err, out)
 	}
+
 	l.shMust(1, "grep -q secret /srv/cluster/nodes/node1/x")
 }

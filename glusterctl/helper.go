@@ -30,6 +30,7 @@ func HelperMain(args []string, out, errOut io.Writer) int {
 		fmt.Fprintln(errOut, "usage: probe PATH [DIR] | layout SPEC | names VOLUME PATH | clear DIR")
 		return 2
 	}
+
 	switch args[0] {
 	case "probe":
 		return mount.Main(args[1:], out)
@@ -44,26 +45,32 @@ func HelperMain(args []string, out, errOut io.Writer) int {
 			fmt.Fprintln(errOut, "usage: names VOLUME PATH")
 			return 2
 		}
+
 		r, err := namesOf(args[1], args[2])
 		if err == nil {
 			err = json.NewEncoder(out).Encode(r)
 		}
+
 		if err != nil {
 			fmt.Fprintln(errOut, err)
 			return 1
 		}
+
 		return 0
 	case "clear":
 		if len(args) != 2 {
 			fmt.Fprintln(errOut, "usage: clear DIR")
 			return 2
 		}
+
 		if err := disk.ClearBrick(args[1]); err != nil {
 			fmt.Fprintln(errOut, err)
 			return 1
 		}
+
 		return 0
 	}
+
 	fmt.Fprintf(errOut, "unknown helper %q\n", args[0])
 	return 2
 }
@@ -72,10 +79,12 @@ func makeTree(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("layout: one argument is needed, got %d", len(args))
 	}
+
 	var spec layoutSpec
 	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
 		return fmt.Errorf("layout: %w", err)
 	}
+
 	// The mount may have gone since the plan was made; then the tree would land
 	// on the local disk.
 	m := mount.Mounter{Volume: spec.Volume, Point: spec.Root}
@@ -86,5 +95,6 @@ func makeTree(args []string) error {
 	if !ok || e.Type != mount.FSType {
 		return fmt.Errorf("layout: no volume is mounted at %s", spec.Root)
 	}
+
 	return layout.Make(spec.Root, spec.Tree)
 }

@@ -47,9 +47,17 @@ func (c counted) Run(ctx context.Context, argv []string) (command.Output, error)
 func newRig(pool *fakegluster.Pool, node string) *rig {
 	r := &rig{pool: pool, node: node, now: time.Unix(1e9, 0)}
 	run := pool.Runner(node)
-	m := &mount.Mounter{Runner: run, Volume: "cluster", Point: point, Server: node, Prepare: func(string) error { return nil }, Table: func() (io.ReadCloser, error) {
-		return io.NopCloser(strings.NewReader(pool.MountInfo(node, point))), nil
-	}}
+	m := &mount.Mounter{
+		Runner:  run,
+		Volume:  "cluster",
+		Point:   point,
+		Server:  node,
+		Prepare: func(string) error { return nil },
+		Table: func() (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader(pool.MountInfo(node, point))), nil
+		},
+	}
+
 	r.Controller = glusterctl.New(glusterctl.Config{
 		Runner:  counted{run, &r.ran},
 		Alive:   func(p cli.Process) bool { return p.PID != r.dead },
@@ -67,6 +75,7 @@ func newRig(pool *fakegluster.Pool, node string) *rig {
 		HealFor:  30 * time.Second,
 		Now:      func() time.Time { return r.now },
 	})
+
 	return r
 }
 
@@ -79,16 +88,19 @@ func want(self string, members ...string) glusterctl.Desired {
 		if !ok {
 			dir = "1"
 		}
+
 		m := glusterctl.Member{Role: glusterctl.Data}
 		if s, ok := strings.CutSuffix(n, "a"); ok {
 			n, m.Role = s, glusterctl.Arbiter
 		} else if s, ok := strings.CutSuffix(n, "c"); ok {
 			n, m.Role = s, glusterctl.Client
 		}
+
 		m.Name, m.Address = "node"+n, "10.0.0."+n
 		m.Brick = "/data/brick/cluster-" + dir
 		d.Members = append(d.Members, m)
 	}
+
 	return d
 }
 
@@ -101,12 +113,14 @@ func (r *rig) reach(t *testing.T, d glusterctl.Desired) glusterctl.Plan {
 		_ = plan.Text(&b)
 		t.Fatalf("apply: %v\nplan:\n%s\ndone:\n%s", err, b.String(), strings.Join(r.log, "\n"))
 	}
+
 	if again := r.plan(t, d); !again.Done() {
 		t.Fatalf("after Apply there is more to do: %+v %+v", again.Steps, again.Refused)
 	}
 	if len(r.pool.Lost) > 0 {
 		t.Fatalf("lost: %v", r.pool.Lost)
 	}
+
 	return plan
 }
 
@@ -169,6 +183,7 @@ func form(t *testing.T, n int) *rig {
 		r.reach(t, want("node1", members...))
 		r.write(t, 5)
 	}
+
 	return r
 }
 
@@ -181,16 +196,20 @@ func wantBricks(t *testing.T, r *rig, want ...string) {
 		if !ok {
 			dir = "1"
 		}
+
 		arb := ""
 		if s, ok := strings.CutSuffix(n, "a"); ok {
 			n, arb = s, "(arbiter)"
 		}
+
 		s := "node" + n + ":/data/brick/cluster-" + dir + arb
 		if down {
 			s = "-" + s
 		}
+
 		full = append(full, s)
 	}
+
 	if got := r.pool.Bricks(r.node); !slices.Equal(got, full) {
 		t.Fatalf("bricks %v, want %v\n%s", got, full, strings.Join(r.log, "\n"))
 	}
@@ -202,13 +221,20 @@ func TestFormAlone(t *testing.T) {
 	if p := r.plan(t, d); codes(p.Refused) != "no_volume" || len(p.Steps) != 0 {
 		t.Fatalf("without Form: %+v", p)
 	}
+
 	d.Form = true
 	p := r.reach(t, d)
 	if got := kinds(p); got != "create start-volume mount make-layout" {
 		t.Errorf("plan: %s", got)
 	}
+
 	wantBricks(t, r, "1")
-	for k, v := range map[string]string{"network.ping-timeout": "5", "auth.allow": "10.0.0.1", "cluster.quorum-type": "auto", "server.keepalive-count": "3"} {
+	for k, v := range map[string]string{
+		"network.ping-timeout":   "5",
+		"auth.allow":             "10.0.0.1",
+		"cluster.quorum-type":    "auto",
+		"server.keepalive-count": "3",
+	} {
 		if got := r.pool.Option("node1", k); got != v {
 			t.Errorf("%s is %q, want %q", k, got, v)
 		}
@@ -222,20 +248,25 @@ func TestGrow(t *testing.T) {
 	if codes(p.Warnings) != "standby" {
 		t.Errorf("two nodes: warnings %q", codes(p.Warnings))
 	}
+
 	p = r.reach(t, want("node1", "1", "2", "3"))
 	wantBricks(t, r, "1", "2", "3")
 	if got := kinds(p); got != "probe wait-peers make-layout record add-brick wait-heal record add-brick wait-heal record" {
 		t.Errorf("plan: %s", got)
 	}
+
 	if got := r.pool.Option("node1", "cluster.server-quorum-type"); got != "server" {
 		t.Errorf("server quorum %q", got)
 	}
+
 	if got := r.pool.Option("node1", "cluster.granular-entry-heal"); got != "enable" {
 		t.Errorf("granular entry heal %q", got)
 	}
+
 	if got := r.pool.Option("node1", "auth.allow"); got != "10.0.0.1,10.0.0.2,10.0.0.3" {
 		t.Errorf("auth.allow %q", got)
 	}
+
 	r.reach(t, want("node1", "1", "2", "3", "4"))
 	wantBricks(t, r, "1", "2", "3")
 	if got := r.pool.Peers("node1"); !slices.Equal(got, []string{"node2", "node3", "node4"}) {
@@ -263,9 +294,12 @@ func TestGrowWhileAFileIsReplacedUnnoticed(t *testing.T) {
 	r.pool.Torn = []string{"/nodes/table", "/pki/master.pub"}
 	r.reach(t, want("node1", "1", "2", "3"))
 	wantBricks(t, r, "1", "2", "3")
-	if want := []string{"node1:/data/brick/cluster-1 /nodes/table", "node1:/data/brick/cluster-1 /pki/master.pub"}; !slices.Equal(r.pool.Settled, want) {
+
+	if want := []string{"node1:/data/brick/cluster-1 /nodes/table",
+		"node1:/data/brick/cluster-1 /pki/master.pub"}; !slices.Equal(r.pool.Settled, want) {
 		t.Errorf("settled %q, want %q", r.pool.Settled, want)
 	}
+
 	// Where all copies are recorded as complete nothing says which is right.
 	r.pool.Torn = []string{"/pki/master.pub"}
 	r.reach(t, want("node1", "1", "2"))
@@ -312,18 +346,22 @@ func TestArbiterOutlivesACopy(t *testing.T) {
 			r.reach(t, want("node1", "1", "2", "3a"))
 			r.write(t, 3)
 			stays := map[string]string{"1": "2", "2": "1"}[gone]
+
 			if dead {
 				r.pool.Kill("node"+gone, false)
 			}
+
 			s := newRig(r.pool, "node"+stays)
 			s.write(t, 3)
 			d := want("node"+stays, stays, "3a")
 			d.Leaving = []string{"node" + gone}
 			p := s.reach(t, d)
 			wantBricks(t, s, stays)
+
 			if got := strings.Replace(kinds(p), "mount ", "", 1); got != "remove-brick detach" {
 				t.Errorf("node%s, dead: %v: plan: %s", gone, dead, got)
 			}
+
 			s.write(t, 3)
 			s.reach(t, want("node"+stays, stays, "3a/2", "4"))
 			wantBricks(t, s, stays, "4", "3a/2")
@@ -359,18 +397,23 @@ func TestReplaceDeadNode(t *testing.T) {
 	r := form(t, 3)
 	r.pool.Kill("node3", false)
 	r.write(t, 10)
+
 	// Away, not leaving: its brick stays.
 	p := r.plan(t, want("node1", "1", "2", "3", "4"))
-	if got := kinds(p); got != "probe wait-peers make-layout" && !strings.HasPrefix(got, "probe wait-peers") || strings.Contains(got, "brick") {
+	if got := kinds(p); got != "probe wait-peers make-layout" &&
+		!strings.HasPrefix(got, "probe wait-peers") || strings.Contains(got, "brick") {
 		t.Errorf("plan while node3 is away: %s", got)
 	}
+
 	d := want("node1", "1", "2", "4")
 	d.Leaving = []string{"node3"}
 	p = r.reach(t, d)
 	wantBricks(t, r, "1", "2", "4")
+
 	if got := kinds(p); got != "probe wait-peers make-layout replace-brick wait-heal record detach" {
 		t.Errorf("plan: %s", got)
 	}
+
 	if got := r.pool.Peers("node1"); !slices.Equal(got, []string{"node2", "node4"}) {
 		t.Errorf("peers %v", got)
 	}
@@ -381,7 +424,8 @@ func TestLostDisk(t *testing.T) {
 	r.pool.LoseDisk("node2")
 	r.write(t, 10)
 	r.log = nil
-	if _, err := r.try(t, want("node1", "1", "2", "3")); err == nil || !strings.Contains(err.Error(), "fresh brick directory") {
+	if _, err := r.try(t, want("node1", "1", "2", "3")); err == nil ||
+		!strings.Contains(err.Error(), "fresh brick directory") {
 		t.Fatalf("a brick that does not start: %v", err)
 	}
 	p := r.reach(t, want("node1", "1", "2/2", "3"))
@@ -399,16 +443,20 @@ func TestRemoveNode(t *testing.T) {
 				r.pool.Kill("node3", false)
 				r.write(t, 4)
 			}
+
 			d := want("node1", "1", "2")
 			d.Leaving = []string{"node3"}
 			r.reach(t, d)
 			wantBricks(t, r, "1", "2")
+
 			if got := r.pool.Peers("node1"); !slices.Equal(got, []string{"node2"}) {
 				t.Errorf("peers %v", got)
 			}
+
 			if got := r.pool.Option("node1", "cluster.server-quorum-type"); got != "none" {
 				t.Errorf("server quorum %q", got)
 			}
+
 			d = want("node1", "1")
 			d.Leaving = []string{"node2"}
 			r.reach(t, d)
@@ -462,14 +510,17 @@ func TestRefused(t *testing.T) {
 			r.reach(t, want("node1", "1", "2c", "3c", "4c"))
 			d := want("node1", "1", "2", "3c")
 			d.TwoCopies = true
+
 			if _, err := r.try(t, d); err == nil {
 				t.Fatal("healing did not happen, and Apply says that it did")
 			}
+
 			wantBricks(t, r, "1", "2")
 			r2 := newRig(r.pool, "node2")
 			r.pool.Kill("node1", false)
 			d = want("node2", "2", "3c", "4")
 			d.Leaving = []string{"node1"}
+
 			return r2, d
 		}, "unsafe_removal", "never recorded"},
 		{"first of two", func(t *testing.T) (*rig, glusterctl.Desired) {
@@ -480,6 +531,7 @@ func TestRefused(t *testing.T) {
 			r.pool.Kill("node1", false)
 			d = want("node2", "2")
 			d.Leaving = []string{"node1"}
+
 			return newRig(r.pool, "node2"), d
 		}, "unsafe_removal", "first brick of two"},
 		{"arbiter blames the copy that stays", func(t *testing.T) (*rig, glusterctl.Desired) {
@@ -492,6 +544,7 @@ func TestRefused(t *testing.T) {
 			r.pool.Revive("node2")
 			d := want("node2", "2", "3a", "4")
 			d.Leaving = []string{"node1"}
+
 			return newRig(r.pool, "node2"), d
 		}, "unsafe_removal", "same pending entries"},
 		{"foreign volume", func(t *testing.T) (*rig, glusterctl.Desired) {
@@ -514,12 +567,15 @@ func TestRefused(t *testing.T) {
 			if !errors.As(err, &refused) {
 				t.Fatalf("got %v", err)
 			}
+
 			if !strings.Contains(codes(refused.Findings), tt.code) || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("got %v, want %s %q", err, tt.code, tt.text)
 			}
+
 			if after := strings.Join(r.pool.Bricks(r.node), " "); after != before {
 				t.Errorf("bricks were %s, are %s", before, after)
 			}
+
 			if len(r.pool.Lost) > 0 {
 				t.Errorf("lost %v", r.pool.Lost)
 			}
@@ -539,6 +595,7 @@ func TestAcceptedLoss(t *testing.T) {
 	d.AcceptLoss = []string{"node1:/data/brick/cluster-1"}
 	p := r.reach(t, d)
 	wantBricks(t, r, "2")
+
 	if !strings.Contains(codes(p.Warnings), "accepted_loss") {
 		t.Errorf("warnings %q", codes(p.Warnings))
 	}
@@ -566,11 +623,14 @@ func TestVanishedPeerIsWaitedFor(t *testing.T) {
 	if got := kinds(plan); got != "wait-pool" {
 		t.Fatalf("plan: %s", got)
 	}
+
 	r.pool.Notice()
+
 	// What was not in the plan is not done.
 	if err := r.Apply(t.Context(), plan, nil); !errors.Is(err, glusterctl.ErrNotApproved) {
 		t.Fatalf("got %v", err)
 	}
+
 	r.reach(t, d)
 	wantBricks(t, r, "1", "2")
 }

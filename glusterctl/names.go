@@ -43,16 +43,19 @@ func (c *Controller) torn(ctx context.Context, d Desired) ([]string, error) {
 	if d.Mount == "" || len(c.cfg.Helper) == 0 {
 		return nil, nil
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, namesLimit)
 	defer cancel()
 	out, err := command.Do(ctx, c.cfg.Runner, append(slices.Clone(c.cfg.Helper), "names", d.Volume, d.Mount)...)
 	if err != nil {
 		return nil, fmt.Errorf("look names up: %w", err)
 	}
+
 	var r namesReply
 	if err := json.Unmarshal(out, &r); err != nil {
 		return nil, fmt.Errorf("look names up: %w", err)
 	}
+
 	return r.Torn, nil
 }
 
@@ -83,12 +86,15 @@ func lookUp(root string, rest time.Duration, lstat func(string) error) (r namesR
 		case !errors.Is(err, syscall.EIO):
 			return err
 		}
+
 		name := strings.TrimPrefix(path, root)
 		if len(r.Torn) < mostSettled && !slices.Contains(r.Torn, name) {
 			r.Torn = append(r.Torn, name)
 		}
+
 		return nil
 	}
+
 	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			if err = note(path, err); err == nil && e != nil && e.IsDir() {
@@ -96,22 +102,27 @@ func lookUp(root string, rest time.Duration, lstat func(string) error) (r namesR
 			}
 			return err
 		}
+
 		if path != root {
 			all = append(all, path)
 		}
+
 		if len(all) >= mostNames {
 			return fs.SkipAll
 		}
+
 		return nil
 	})
 	if err != nil {
 		return r, fmt.Errorf("names: %w", err)
 	}
+
 	time.Sleep(rest)
 	type answer struct {
 		path string
 		err  error
 	}
+
 	paths, answers := make(chan string), make(chan answer)
 	var wg sync.WaitGroup
 	for range namesAtOnce {
@@ -121,6 +132,7 @@ func lookUp(root string, rest time.Duration, lstat func(string) error) (r namesR
 			}
 		})
 	}
+
 	go func() {
 		for _, p := range all {
 			paths <- p
@@ -129,6 +141,7 @@ func lookUp(root string, rest time.Duration, lstat func(string) error) (r namesR
 		wg.Wait()
 		close(answers)
 	}()
+
 	var fault error
 	for a := range answers {
 		r.Looked++
@@ -136,6 +149,7 @@ func lookUp(root string, rest time.Duration, lstat func(string) error) (r namesR
 			fault = fmt.Errorf("names: %w", err)
 		}
 	}
+
 	slices.Sort(r.Torn)
 	return r, fault
 }

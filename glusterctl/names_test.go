@@ -25,6 +25,7 @@ func TestLookUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	var mu sync.Mutex
 	seen := map[string]int{}
 	look := func(fault func(string) error) (namesReply, error) {
@@ -39,6 +40,7 @@ func TestLookUp(t *testing.T) {
 			return nil
 		})
 	}
+
 	r, err := look(func(name string) error {
 		switch name {
 		case "f7", "f8":
@@ -51,12 +53,15 @@ func TestLookUp(t *testing.T) {
 	if err != nil || r.Looked != 103 || len(seen) != 103 {
 		t.Fatalf("%+v %v, %d seen", r, err, len(seen))
 	}
+
 	if want := []string{"/d1/f7", "/d2/f8"}; !slices.Equal(r.Torn, want) {
 		t.Errorf("torn %q, want %q", r.Torn, want)
 	}
+
 	if r, err = look(func(string) error { return syscall.EIO }); err != nil || len(r.Torn) != mostSettled {
 		t.Errorf("%d torn, %v", len(r.Torn), err)
 	}
+
 	if _, err = look(func(string) error { return syscall.ENOTCONN }); err == nil {
 		t.Error("a volume that is gone is taken for a good one")
 	}

@@ -70,20 +70,25 @@ func (o *Observation) HealState() (s HealState) {
 	if o.Volume == nil || o.Heal == nil {
 		return s
 	}
-	s.Pending.Known, s.SplitBrain.Known = len(o.Heal) == len(o.Volume.Bricks), len(o.Heal) == len(o.Volume.Bricks)
+
+	s.Pending.Known = len(o.Heal) == len(o.Volume.Bricks)
+	s.SplitBrain.Known = len(o.Heal) == len(o.Volume.Bricks)
 	for _, h := range o.Heal {
 		s.Pending.N += h.Total.N
 		s.SplitBrain.N += h.SplitBrain.N
 		if !h.Connected {
 			s.Away = append(s.Away, h.Brick)
 		}
+
 		if !h.Connected || !h.Total.Known {
 			s.Pending.Known = false
 		}
+
 		if !h.Connected || !h.SplitBrain.Known {
 			s.SplitBrain.Known = false
 		}
 	}
+
 	return s
 }
 

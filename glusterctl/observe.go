@@ -42,6 +42,7 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 		h := c.cfg.Prober.Probe(ctx)
 		o.Mount = &h
 	}
+
 	var err error
 	if o.Pool, err = c.client.PoolList(ctx); err != nil {
 		o.Pool = nil
@@ -51,15 +52,19 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 		}
 		o.PoolError = err.Error()
 	}
+
 	addresses := []string{}
 	for _, m := range d.others() {
 		addresses = append(addresses, m.Address)
 	}
+
 	for _, p := range o.Pool {
-		if !p.Self && !slices.ContainsFunc(d.others(), func(m Member) bool { return m.Name == p.Hostname || m.Address == p.Hostname }) {
+		if !p.Self && !slices.ContainsFunc(d.others(),
+			func(m Member) bool { return m.Name == p.Hostname || m.Address == p.Hostname }) {
 			addresses = append(addresses, p.Hostname)
 		}
 	}
+
 	// Each question is a process of its own; on a busy machine they add up.
 	var vols []cli.Volume
 	var wg sync.WaitGroup
@@ -67,10 +72,12 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 	c.reach(ctx, addresses, o)
 	c.askOthers(ctx, d, o)
 	wg.Wait()
+
 	if err != nil {
 		o.VolumeError = err.Error()
 		return o, ctx.Err()
 	}
+
 	for _, v := range vols {
 		if v.Name == d.Volume {
 			o.Volume = &v
@@ -78,12 +85,15 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 			o.Others = append(o.Others, v.Name)
 		}
 	}
+
 	if o.Volume == nil {
 		c.askForVolume(ctx, d, o)
 	}
+
 	if more.running && o.Volume != nil && o.Volume.State == cli.Started {
 		c.running(ctx, d, o, more.sizes)
 	}
+
 	return o, ctx.Err()
 }
 
@@ -104,6 +114,7 @@ func (c *Controller) reach(ctx context.Context, addresses []string, o *Observati
 			mu.Unlock()
 		})
 	}
+
 	wg.Wait()
 }
 
@@ -114,10 +125,12 @@ func (c *Controller) askOthers(ctx context.Context, d Desired, o *Observation) {
 	if self == "" {
 		return
 	}
+
 	var ours []string
 	for _, p := range o.Pool {
 		ours = append(ours, p.UUID)
 	}
+
 	others := d.others()
 	lists, faults := make([][]cli.Peer, len(others)), make([]error, len(others))
 	var wg sync.WaitGroup
@@ -126,17 +139,20 @@ func (c *Controller) askOthers(ctx context.Context, d Desired, o *Observation) {
 			wg.Go(func() { lists[i], faults[i] = c.client.PoolListOf(ctx, m.Name) })
 		}
 	}
+
 	wg.Wait()
 	for i, m := range others {
 		peer, known := o.peer(m.Name, m.Address)
 		if !known || !o.Reachable[m.Address] {
 			continue
 		}
+
 		theirs, err := lists[i], faults[i]
 		if err != nil {
 			o.Unsure = append(o.Unsure, m.Name)
 			continue
 		}
+
 		uuids := map[string]bool{}
 		settled := true
 		for _, t := range theirs {
@@ -148,11 +164,13 @@ func (c *Controller) askOthers(ctx context.Context, d Desired, o *Observation) {
 				settled = false
 			}
 		}
+
 		for _, u := range ours {
 			if !uuids[u] {
 				settled = false
 			}
 		}
+
 		if !uuids[self] {
 			o.Disowned = append(o.Disowned, m.Name)
 		} else if !settled {
@@ -165,7 +183,8 @@ func (c *Controller) askOthers(ctx context.Context, d Desired, o *Observation) {
 // that we lack.
 func (c *Controller) askForVolume(ctx context.Context, d Desired, o *Observation) {
 	for _, m := range d.others() {
-		if peer, known := o.peer(m.Name, m.Address); !known || peer.State != cli.PeerInCluster || !o.Reachable[m.Address] {
+		if peer, known := o.peer(m.Name, m.Address); !known || peer.State != cli.PeerInCluster ||
+			!o.Reachable[m.Address] {
 			continue
 		}
 		vols, err := c.client.VolumesOf(ctx, m.Name)
@@ -181,12 +200,14 @@ func (c *Controller) running(ctx context.Context, d Desired, o *Observation, siz
 		if p.Self || !p.Connected {
 			continue
 		}
+
 		names := append([]string{p.Hostname}, p.Names...)
 		for _, m := range d.Members {
 			if slices.Contains(names, m.Name) {
 				names = append(names, m.Address)
 			}
 		}
+
 		for _, n := range names {
 			if ok, tried := o.Reachable[n]; tried && !ok {
 				o.StatusError = p.Hostname + " does not answer and glusterd has not noticed yet"
@@ -195,11 +216,14 @@ func (c *Controller) running(ctx context.Context, d Desired, o *Observation, siz
 			}
 		}
 	}
+
 	ps, err := c.client.Status(ctx, d.Volume)
 	if err != nil {
-		o.StatusError, o.HealError = err.Error(), "not asked, because it is not known which bricks run"
+		o.StatusError = err.Error()
+		o.HealError = "not asked, because it is not known which bricks run"
 		return
 	}
+
 	if !sizes {
 		// not asked
 	} else if detail, err := c.client.StatusDetail(ctx, d.Volume); err == nil {
@@ -207,21 +231,27 @@ func (c *Controller) running(ctx context.Context, d Desired, o *Observation, siz
 		for _, p := range detail {
 			sized[p.Name] = p
 		}
+
 		for i, p := range ps {
 			if s, ok := sized[p.Name]; ok && p.Name != "" {
-				s.Online, s.Port, s.PID = p.Online, p.Port, p.PID
+				s.Online = p.Online
+				s.Port = p.Port
+				s.PID = p.PID
 				ps[i] = s
 			}
 		}
 	}
+
 	o.Processes = ps
 	if o.Volume.Replica == 1 {
 		return
 	}
+
 	if o.Heal, err = c.client.HealSummary(ctx, d.Volume); err != nil {
 		o.Heal, o.HealError = nil, err.Error()
 		return
 	}
+
 	if o.Volume.Arbiters > 0 && len(o.HealState().Away) > 0 {
 		o.SameEntries = c.sameEntries(ctx, d.Volume)
 	}
@@ -233,6 +263,7 @@ func (c *Controller) sameEntries(ctx context.Context, volume string) bool {
 	if err != nil {
 		return false
 	}
+
 	var first map[string]bool
 	for _, h := range hs {
 		if !h.Connected {
@@ -241,23 +272,27 @@ func (c *Controller) sameEntries(ctx context.Context, volume string) bool {
 		if !h.Total.Known || h.Total.N != len(h.Entries) {
 			return false
 		}
+
 		set := map[string]bool{}
 		for _, e := range h.Entries {
 			set[e.GFID+" "+e.Path] = true
 		}
+
 		if first == nil {
 			first = set
 		} else if !maps.Equal(first, set) {
 			return false
 		}
 	}
+
 	return first != nil
 }
 
 // quote makes a path one word of a shell, and harmless on a terminal.
 func quote(s string) string {
 	plain := !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+@%:,", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("/._-+@%:,", r))
 	})
 	if plain && s != "" {
 		return s
@@ -265,6 +300,7 @@ func quote(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r >= 0x7f }) {
 		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
+
 	var b strings.Builder
 	b.WriteString("$'")
 	for _, c := range []byte(s) {
@@ -278,5 +314,6 @@ func quote(s string) string {
 			b.WriteByte(c)
 		}
 	}
+
 	return b.String() + "'"
 }

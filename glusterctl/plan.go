@@ -48,16 +48,20 @@ func (p *planner) warn(code, next, format string, args ...any) {
 
 func (p *planner) run() {
 	if err := p.d.Validate(); err != nil {
-		p.refuse("storage.invalid", "correct the configuration", "the desired state is not valid: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		p.refuse("storage.invalid", "correct the configuration", "the desired state is not valid: %s",
+			strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
+
 	if !p.daemon() || !p.pool() {
 		return
 	}
 	if p.obs.VolumeError != "" {
-		p.refuse("storage.volume_unknown", "look at the log of glusterd, then try again", "the configuration of volume %s cannot be read: %s", p.d.Volume, p.obs.VolumeError)
+		p.refuse("storage.volume_unknown", "look at the log of glusterd, then try again",
+			"the configuration of volume %s cannot be read: %s", p.d.Volume, p.obs.VolumeError)
 		return
 	}
+
 	if p.obs.Volume == nil {
 		if !p.form() {
 			return
@@ -65,22 +69,27 @@ func (p *planner) run() {
 	} else if !p.adopt() {
 		return
 	}
+
 	if !p.quorum() {
 		return
 	}
+
 	p.options()
 	p.start()
+
 	// Copies may take long to move. Where the volume is mounted new members get
 	// their directories before that, and can use it meanwhile.
 	mounted := p.obs.Mount != nil && p.obs.Mount.State == mount.OK
 	if mounted {
 		p.mount()
 	}
+
 	p.bricks()
 	p.options()
 	if !mounted {
 		p.mount()
 	}
+
 	p.detach()
 }
 
@@ -88,7 +97,13 @@ func (p *planner) daemon() bool {
 	if p.obs.Daemon == "" {
 		return true
 	}
-	p.step(Step{ID: "start-daemon", Kind: StartDaemon, What: "start glusterd on this node", Why: "it does not answer: " + p.obs.Daemon, Targets: []string{p.d.Self}})
+	p.step(Step{
+		ID:      "start-daemon",
+		Kind:    StartDaemon,
+		What:    "start glusterd on this node",
+		Why:     "it does not answer: " + p.obs.Daemon,
+		Targets: []string{p.d.Self},
+	})
 	p.plan.Incomplete = true
 	return false
 }
@@ -97,9 +112,11 @@ func (p *planner) daemon() bool {
 // members that answer, under the rules of [planner.choose].
 func (p *planner) form() bool {
 	if !p.d.Form {
-		p.refuse("storage.no_volume", "join this node to its cluster again, or form a new one", "volume %s does not exist on this node", p.d.Volume)
+		p.refuse("storage.no_volume", "join this node to its cluster again, or form a new one",
+			"volume %s does not exist on this node", p.d.Volume)
 		return false
 	}
+
 	var bricks []cli.Brick
 	arbiters := 0
 	for _, m := range p.choose(nil) {
@@ -108,25 +125,49 @@ func (p *planner) form() bool {
 		}
 		bricks = append(bricks, cli.Brick{Name: m.BrickName(), Arbiter: m.Role == Arbiter})
 	}
+
 	if len(bricks) == 0 {
 		p.refuse("storage.no_brick", "give at least one member the role data", "no member can hold the data")
 		return false
 	}
+
 	args := []string{"volume", "create", p.d.Volume}
 	if len(bricks) > 1 {
 		args = append(args, "replica", fmt.Sprint(len(bricks)))
 	}
+
 	if arbiters > 0 {
 		args = append(args, "arbiter", "1")
 	}
+
 	args = append(args, "transport", "tcp")
 	names := brickNames(bricks)
-	p.step(Step{ID: "create " + p.d.Volume, Kind: Create, What: fmt.Sprintf("create volume %s with %s", p.d.Volume, copies(len(bricks)-arbiters, arbiters)), Why: "it does not exist yet", Command: append(args, names...), Targets: names})
-	p.vol = &cli.Volume{Name: p.d.Volume, State: cli.Created, Dist: 1, Replica: len(bricks), Arbiters: arbiters, Bricks: bricks, Options: map[string]string{}}
+	p.step(Step{
+		ID:      "create " + p.d.Volume,
+		Kind:    Create,
+		What:    fmt.Sprintf("create volume %s with %s", p.d.Volume, copies(len(bricks)-arbiters, arbiters)),
+		Why:     "it does not exist yet",
+		Command: append(args, names...),
+		Targets: names,
+	})
+
+	p.vol = &cli.Volume{
+		Name:     p.d.Volume,
+		State:    cli.Created,
+		Dist:     1,
+		Replica:  len(bricks),
+		Arbiters: arbiters,
+		Bricks:   bricks,
+		Options:  map[string]string{},
+	}
+
 	if len(bricks) > 1 {
 		p.vol.Options[granularOption] = "on"
 	}
-	p.down, p.upOK, p.healed = map[string]bool{}, true, true
+
+	p.down = map[string]bool{}
+	p.upOK = true
+	p.healed = true
 	return true
 }
 
@@ -137,13 +178,17 @@ func (p *planner) adopt() bool {
 	if v.Options == nil {
 		v.Options = map[string]string{}
 	}
+
 	p.vol = &v
 	plain := v.Type == "Distribute" && len(v.Bricks) == 1
 	replicated := v.Type == "Replicate" && v.Dist == 1 && v.Replica == len(v.Bricks) && v.Replica <= maxReplica
 	if !plain && !replicated {
-		p.refuse("storage.foreign_volume", "this volume was not made by the appliance; nothing is changed on it", "volume %s is %s with %d bricks (replica %d)", v.Name, v.Type, len(v.Bricks), v.Replica)
+		p.refuse("storage.foreign_volume",
+			"this volume was not made by the appliance; nothing is changed on it",
+			"volume %s is %s with %d bricks (replica %d)", v.Name, v.Type, len(v.Bricks), v.Replica)
 		return false
 	}
+
 	p.down = map[string]bool{}
 	p.upOK = v.State == cli.Started
 	for _, b := range v.Bricks {
@@ -154,6 +199,7 @@ func (p *planner) adopt() bool {
 			p.down[b.Name] = true
 		}
 	}
+
 	p.healed = p.upOK && len(p.down) == 0 && p.obs.HealState().Pending.Zero() && p.obs.HealState().SplitBrain.Zero()
 	return true
 }

@@ -39,6 +39,7 @@ func TestPlanText(t *testing.T) {
 			r.pool.Kill("node1", false)
 			d = want("node2", "2", "3")
 			d.Leaving = []string{"node1"}
+
 			return newRig(r.pool, "node2"), d
 		},
 		"done": func(t *testing.T) (*rig, glusterctl.Desired) { return form(t, 3), want("node1", "1", "2", "3") },
@@ -50,23 +51,28 @@ func TestPlanText(t *testing.T) {
 			if err := p.Text(&b); err != nil {
 				t.Fatal(err)
 			}
+
 			file := filepath.Join("testdata", "plan-"+name+".txt")
 			if *update {
 				if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			golden, err := os.ReadFile(file)
 			if err != nil || b.String() != string(golden) {
 				t.Errorf("%v; got\n%s", err, b.String())
 			}
+
 			// As JSON it can be kept and carried out later.
 			j, err := json.Marshal(p)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			var back glusterctl.Plan
-			if err := json.Unmarshal(j, &back); err != nil || len(back.Steps) != len(p.Steps) || back.Desired.Self != d.Self {
+			if err := json.Unmarshal(j, &back); err != nil || len(back.Steps) != len(p.Steps) ||
+				back.Desired.Self != d.Self {
 				t.Errorf("%v %+v", err, back)
 			}
 		})
@@ -81,6 +87,7 @@ func TestPlanIsPure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	before, _ := json.Marshal(o)
 	first, _ := json.Marshal(glusterctl.NewPlan(o, d))
 	second, _ := json.Marshal(glusterctl.NewPlan(o, d))
@@ -95,6 +102,7 @@ func TestValidate(t *testing.T) {
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, edit := range map[string]func(d *glusterctl.Desired){
 		"volume":           func(d *glusterctl.Desired) { d.Volume = "-x" },
 		"no members":       func(d *glusterctl.Desired) { d.Members = nil },
@@ -128,19 +136,23 @@ func TestValidate(t *testing.T) {
 }
 
 func TestDaemonFiles(t *testing.T) {
-	for _, part := range []string{"option ping-timeout 10", "option transport.tcp-user-timeout 10", "option max-port 49251", "end-volume"} {
+	for _, part := range []string{"option ping-timeout 10", "option transport.tcp-user-timeout 10",
+		"option max-port 49251", "end-volume"} {
 		if !strings.Contains(string(glusterctl.DaemonConfig(49251)), part) {
 			t.Errorf("no %q", part)
 		}
 	}
+
 	for _, part := range []string{"KillMode=process", "RequiresMountsFor=/data/brick", "ExecStopPost=-/bin/sh -c '"} {
 		if !strings.Contains(glusterctl.UnitDropIn("/data/brick", "/run/allowed"), part) {
 			t.Errorf("no %q", part)
 		}
 	}
+
 	if got := glusterctl.HostsBlock(want("node1", "1", "2").Members); got != "10.0.0.1\tnode1\n10.0.0.2\tnode2\n" {
 		t.Errorf("hosts %q", got)
 	}
+
 	dir := t.TempDir()
 	for _, f := range []string{"glusterd.info", "peers/x", "vols/cluster/info", "hooks/1/start/x", "groups/virt"} {
 		p := filepath.Join(dir, f)
@@ -151,23 +163,29 @@ func TestDaemonFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if has, err := glusterctl.HasIdentity(dir); err != nil || !has {
 		t.Errorf("%v %v", has, err)
 	}
+
 	if err := glusterctl.EncryptManagement(dir); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := glusterctl.ResetDaemon(dir); err != nil {
 		t.Fatal(err)
 	}
+
 	left, _ := os.ReadDir(dir)
 	var names []string
 	for _, e := range left {
 		names = append(names, e.Name())
 	}
+
 	if got := strings.Join(names, " "); got != "groups hooks secure-access" {
 		t.Errorf("left: %s", got)
 	}
+
 	if has, err := glusterctl.HasIdentity(dir); err != nil || has {
 		t.Errorf("%v %v", has, err)
 	}
@@ -181,22 +199,27 @@ func TestPlanWithoutStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	obs.Processes, obs.StatusError = nil, "another transaction is in progress"
 	if p := r.Plan(obs, d); !p.Done() {
 		t.Errorf("recorded, and not done: %+v", p)
 	}
+
 	const complete = "user.glusterctl-complete"
 	names := strings.Split(obs.Volume.Options[complete], ",")
 	if len(names) != 3 {
 		t.Fatalf("recorded is %v", names)
 	}
+
 	obs.Volume.Options[complete] = strings.Join(names[:2], ",")
 	p := r.Plan(obs, d)
 	if p.Done() || len(p.Steps) != 0 || len(p.Refused) != 0 {
 		t.Errorf("the third is not recorded: %+v", p)
 	}
+
 	var b strings.Builder
-	if err := p.Text(&b); err != nil || !strings.Contains(b.String(), "not known yet which bricks run") || strings.Contains(b.String(), "nothing to do") {
+	if err := p.Text(&b); err != nil || !strings.Contains(b.String(), "not known yet which bricks run") ||
+		strings.Contains(b.String(), "nothing to do") {
 		t.Errorf("%v, %s", err, b.String())
 	}
 }

@@ -17,12 +17,14 @@ func (p *planner) choose(has func(Member) bool) []Member {
 	if has == nil {
 		has = func(Member) bool { return false }
 	}
+
 	var data, arbiter []Member
 	for _, first := range []bool{true, false} {
 		for _, m := range p.d.Members {
 			if has(m) != first || !first && !p.alive[m.Name] {
 				continue
 			}
+
 			switch m.Role {
 			case Data:
 				data = append(data, m)
@@ -31,6 +33,7 @@ func (p *planner) choose(has func(Member) bool) []Member {
 			}
 		}
 	}
+
 	held := len(slices.DeleteFunc(slices.Clone(data), func(m Member) bool { return !has(m) }))
 	switch {
 	case len(data) >= maxReplica:
@@ -38,13 +41,19 @@ func (p *planner) choose(has func(Member) bool) []Member {
 	case len(data) == 2 && len(arbiter) > 0:
 		return append(data, arbiter[0])
 	case len(data) == 2 && p.d.TwoCopies:
-		p.warn("storage.two_nodes", "add a third node, or a small one as arbiter", "two copies without an arbiter: when %s is lost the volume stops until it is back", data[0].Name)
+		p.warn("storage.two_nodes", "add a third node, or a small one as arbiter",
+			"two copies without an arbiter: when %s is lost the volume stops until it is back",
+			data[0].Name)
 	case len(data) == 2 && held < 2:
-		p.warn("storage.standby", "add a third node, or a small one as arbiter; or ask for two copies", "%s holds the only copy; %s holds none, because two copies cannot tell which of them is right", data[0].Name, data[1].Name)
+		p.warn("storage.standby", "add a third node, or a small one as arbiter; or ask for two copies",
+			"%s holds the only copy; %s holds none, because two copies cannot tell which of them is right",
+			data[0].Name, data[1].Name)
 		return data[:1]
 	case len(data) == 2:
-		p.warn("storage.two_nodes", "add a third node, or a small one as arbiter", "two copies are left: when %s is lost the volume stops until it is back", data[0].Name)
+		p.warn("storage.two_nodes", "add a third node, or a small one as arbiter",
+			"two copies are left: when %s is lost the volume stops until it is back", data[0].Name)
 	}
+
 	return data
 }
 
@@ -61,6 +70,7 @@ func (p *planner) bricks() {
 			kept[m.Name] = path == m.Brick
 		}
 	}
+
 	target := p.choose(func(m Member) bool { return holder[m.Name] })
 	var add []Member
 	for _, m := range target {
@@ -71,15 +81,18 @@ func (p *planner) bricks() {
 			add = append(add, m)
 		}
 	}
+
 	for _, b := range p.vol.Bricks {
 		m := p.owner(b)
 		if m == nil || !kept[m.Name] || !slices.ContainsFunc(target, func(t Member) bool { return t.Name == m.Name }) {
 			remove = append(remove, b)
 		}
 	}
+
 	if p.plan.Incomplete && (len(add) > 0 || len(remove) > 0) {
 		return // the volume has to be seen running first
 	}
+
 	// Arbiters go first and come last: there is no volume of one copy and an arbiter.
 	slices.SortStableFunc(remove, func(a, b cli.Brick) int { return order(b.Arbiter) - order(a.Arbiter) })
 	slices.SortStableFunc(add, func(a, b Member) int { return order(a.Role == Arbiter) - order(b.Role == Arbiter) })
@@ -102,12 +115,15 @@ func (p *planner) bricks() {
 			ok = p.remove(remove[0])
 			remove = remove[1:]
 		default:
-			p.refuse("storage.last_copy", "add a data member that takes the data over first", "%s holds the only copy and cannot move it to another directory of its own", add[0].Name)
+			p.refuse("storage.last_copy", "add a data member that takes the data over first",
+				"%s holds the only copy and cannot move it to another directory of its own", add[0].Name)
 		}
+
 		if !ok {
 			return
 		}
 	}
+
 	p.record(false)
 }
 
@@ -153,18 +169,32 @@ func (p *planner) replace(old cli.Brick, m Member) bool {
 	if !ok {
 		return false
 	}
+
 	why := "its node is to leave"
 	if o := p.owner(old); o != nil {
 		why = o.Name + " has a new brick directory"
 	}
+
 	if p.down[old.Name] {
 		why += " and the brick does not run"
 	}
-	p.step(Step{ID: "replace-brick " + old.Name + " " + m.BrickName(), Kind: ReplaceBrick, What: "replace " + old.Name + " by " + m.BrickName(), Why: why, Command: []string{"volume", "replace-brick", p.d.Volume, old.Name, m.BrickName(), "commit", "force"}, Destructive: true, Proof: proof, Targets: []string{old.Name, m.BrickName()}})
+
+	p.step(Step{
+		ID:          "replace-brick " + old.Name + " " + m.BrickName(),
+		Kind:        ReplaceBrick,
+		What:        "replace " + old.Name + " by " + m.BrickName(),
+		Why:         why,
+		Command:     []string{"volume", "replace-brick", p.d.Volume, old.Name, m.BrickName(), "commit", "force"},
+		Destructive: true,
+		Proof:       proof,
+		Targets:     []string{old.Name, m.BrickName()},
+	})
+
 	i := slices.IndexFunc(p.vol.Bricks, func(b cli.Brick) bool { return b.Name == old.Name })
 	p.vol.Bricks[i] = cli.Brick{Name: m.BrickName(), Arbiter: old.Arbiter}
 	delete(p.down, old.Name)
 	p.changed()
+
 	return true
 }
 
@@ -176,6 +206,7 @@ func (p *planner) add(m Member) bool {
 		p.refuse("storage.no_brick", "add a second data member", "an arbiter needs two data members")
 		return false
 	}
+
 	p.waitHealed("the new copy is made from complete ones")
 	p.record(true)
 	n := p.vol.Replica + 1
@@ -185,7 +216,16 @@ func (p *planner) add(m Member) bool {
 		cmd = append(cmd, "arbiter", "1")
 		what = "add " + m.BrickName() + " as arbiter"
 	}
-	p.step(Step{ID: "add-brick " + m.BrickName(), Kind: AddBrick, What: what, Why: m.Name + " is to hold a brick and does not", Command: append(cmd, m.BrickName()), Targets: []string{m.BrickName()}})
+
+	p.step(Step{
+		ID:      "add-brick " + m.BrickName(),
+		Kind:    AddBrick,
+		What:    what,
+		Why:     m.Name + " is to hold a brick and does not",
+		Command: append(cmd, m.BrickName()),
+		Targets: []string{m.BrickName()},
+	})
+
 	p.vol.Bricks = append(p.vol.Bricks, cli.Brick{Name: m.BrickName(), Arbiter: m.Role == Arbiter})
 	p.vol.Replica = n
 	p.changed()
@@ -198,29 +238,45 @@ func (p *planner) remove(b cli.Brick) bool {
 		return false
 	}
 	if p.vol.Arbiters > 0 && !b.Arbiter {
-		p.refuse("storage.unsafe_removal", "add a data member that replaces it, or let the arbiter go first", "%s cannot go while an arbiter decides between it and the other copy", b.Name)
+		p.refuse("storage.unsafe_removal", "add a data member that replaces it, or let the arbiter go first",
+			"%s cannot go while an arbiter decides between it and the other copy", b.Name)
 		return false
 	}
+
 	proof, ok := p.safe(b, "remove")
 	if !ok {
 		return false
 	}
+
 	n := p.vol.Replica - 1
 	why := "its node is to leave and nobody takes its place"
 	if b.Arbiter {
 		why = "it is not needed any more"
 	}
-	p.step(Step{ID: "remove-brick " + b.Name, Kind: RemoveBrick, What: fmt.Sprintf("give up %s; %s stay", b.Name, copies(n-p.vol.Arbiters+order(b.Arbiter), 0)), Why: why, Command: []string{"volume", "remove-brick", p.d.Volume, "replica", fmt.Sprint(n), b.Name, "force"}, Destructive: true, Proof: proof, Targets: []string{b.Name}})
+
+	p.step(Step{
+		ID:          "remove-brick " + b.Name,
+		Kind:        RemoveBrick,
+		What:        fmt.Sprintf("give up %s; %s stay", b.Name, copies(n-p.vol.Arbiters+order(b.Arbiter), 0)),
+		Why:         why,
+		Command:     []string{"volume", "remove-brick", p.d.Volume, "replica", fmt.Sprint(n), b.Name, "force"},
+		Destructive: true,
+		Proof:       proof,
+		Targets:     []string{b.Name},
+	})
+
 	p.vol.Bricks = slices.DeleteFunc(p.vol.Bricks, func(x cli.Brick) bool { return x.Name == b.Name })
 	p.vol.Replica = n
 	if b.Arbiter {
 		p.vol.Arbiters = 0
 	}
+
 	wasDown := p.down[b.Name]
 	delete(p.down, b.Name)
 	if wasDown {
 		p.changed() // what was waiting for the brick is to be forgotten
 	}
+
 	return true
 }
 
@@ -232,13 +288,25 @@ func (p *planner) removeBoth(arbiter, b cli.Brick) bool {
 	if !ok {
 		return false
 	}
+
 	names := []string{b.Name, arbiter.Name}
-	p.step(Step{ID: "remove-brick " + strings.Join(names, ","), Kind: RemoveBrick, What: "give up " + b.Name + " and the arbiter " + arbiter.Name + "; 1 copy stays",
-		Why: "its node is to leave, and an arbiter needs two copies", Command: []string{"volume", "remove-brick", p.d.Volume, "replica", "1", names[0], names[1], "force"},
-		Destructive: true, Proof: proof, Targets: names})
+	p.step(Step{
+		ID:          "remove-brick " + strings.Join(names, ","),
+		Kind:        RemoveBrick,
+		What:        "give up " + b.Name + " and the arbiter " + arbiter.Name + "; 1 copy stays",
+		Why:         "its node is to leave, and an arbiter needs two copies",
+		Command:     []string{"volume", "remove-brick", p.d.Volume, "replica", "1", names[0], names[1], "force"},
+		Destructive: true,
+		Proof:       proof,
+		Targets:     names,
+	})
+
 	p.vol.Bricks = slices.DeleteFunc(p.vol.Bricks, func(x cli.Brick) bool { return slices.Contains(names, x.Name) })
-	p.vol.Replica, p.vol.Arbiters, p.healed = 1, 0, true
+	p.vol.Replica = 1
+	p.vol.Arbiters = 0
+	p.healed = true
 	delete(p.down, b.Name)
+
 	return true
 }
 
@@ -254,18 +322,26 @@ func (p *planner) waitHealed(why string) {
 	if p.healed || p.vol.Replica == 1 {
 		return
 	}
-	p.step(Step{ID: "wait-heal " + strings.Join(brickNames(p.vol.Bricks), ","), Kind: WaitHeal, What: "wait until all copies are equal", Why: why, Targets: brickNames(p.vol.Bricks)})
+	p.step(Step{
+		ID:      "wait-heal " + strings.Join(brickNames(p.vol.Bricks), ","),
+		Kind:    WaitHeal,
+		What:    "wait until all copies are equal",
+		Why:     why,
+		Targets: brickNames(p.vol.Bricks),
+	})
 	p.healed = len(p.down) == 0
 }
 
 // needAllUp refuses when a brick is down, or when that is not known.
 func (p *planner) needAllUp(what string) bool {
 	if !p.upOK {
-		p.refuse("storage.status_unknown", "try again when all nodes answer", "%s has to wait: it is not known which bricks run (%s)", what, p.obs.StatusError)
+		p.refuse("storage.status_unknown", "try again when all nodes answer",
+			"%s has to wait: it is not known which bricks run (%s)", what, p.obs.StatusError)
 		return false
 	}
 	if len(p.down) > 0 {
-		p.refuse("storage.brick_down", "bring the brick back, or let its node go, first", "%s has to wait: %s does not run", what, strings.Join(slices.Sorted(maps.Keys(p.down)), ", "))
+		p.refuse("storage.brick_down", "bring the brick back, or let its node go, first",
+			"%s has to wait: %s does not run", what, strings.Join(slices.Sorted(maps.Keys(p.down)), ", "))
 		return false
 	}
 	return true
@@ -277,17 +353,28 @@ func (p *planner) record(growing bool) {
 	if p.vol.Replica == 1 && !growing || len(p.down) > 0 {
 		return
 	}
+
 	now := slices.Sorted(slices.Values(brickNames(p.vol.Bricks)))
 	if value := strings.Join(now, ","); p.vol.Options[completeOption] != value {
 		if !p.upOK {
 			p.plan.Incomplete = true
 			return
 		}
+
 		p.waitHealed("only then is it known that every copy is complete")
 		if !p.healed {
 			return
 		}
-		p.step(Step{ID: "record " + value, Kind: Record, What: "remember that " + strings.Join(now, ", ") + " are complete", Why: "when one of them is lost, this proves that the others have everything", Command: []string{"volume", "set", p.d.Volume, completeOption, value}, Targets: now})
+
+		p.step(Step{
+			ID:      "record " + value,
+			Kind:    Record,
+			What:    "remember that " + strings.Join(now, ", ") + " are complete",
+			Why:     "when one of them is lost, this proves that the others have everything",
+			Command: []string{"volume", "set", p.d.Volume, completeOption, value},
+			Targets: now,
+		})
+
 		p.vol.Options[completeOption] = value
 	}
 }

@@ -16,6 +16,7 @@ func (p *planner) options() {
 	for _, m := range p.d.Members {
 		allow, names = append(allow, m.Address), append(names, m.Name)
 	}
+
 	want := p.d.options(p.vol.Replica, len(p.joined), allow, names)
 	cmd := []string{"volume", "set", p.d.Volume}
 	var pairs, why []string
@@ -25,49 +26,81 @@ func (p *planner) options() {
 			continue
 		}
 		if (k == "client.ssl" || k == "server.ssl") && p.vol.State == cli.Started {
-			p.refuse("storage.tls_late", "TLS is decided when the cluster is formed; to change it, stop the volume by hand", "%s is %q and cannot be set while volume %s runs", k, have, p.vol.Name)
+			p.refuse("storage.tls_late",
+				"TLS is decided when the cluster is formed; to change it, stop the volume by hand",
+				"%s is %q and cannot be set while volume %s runs", k, have, p.vol.Name)
 			continue
 		}
+
 		if k == granularOption {
 			if p.vol.State == cli.Started && p.healed { // its command wants both
 				p.vol.Options[k] = want[k]
-				p.step(Step{ID: "set " + k, Kind: SetOption, What: "heal directories name by name", Why: "it is not set", Command: []string{"volume", "heal", p.d.Volume, "granular-entry-heal", want[k]}})
+				p.step(Step{
+					ID:      "set " + k,
+					Kind:    SetOption,
+					What:    "heal directories name by name",
+					Why:     "it is not set",
+					Command: []string{"volume", "heal", p.d.Volume, "granular-entry-heal", want[k]},
+				})
 			}
+
 			continue
 		}
+
 		if set {
 			why = append(why, k+" is "+have)
 		}
+
 		pairs, cmd = append(pairs, k+"="+want[k]), append(cmd, k, want[k])
 		p.vol.Options[k] = want[k]
 	}
+
 	if len(pairs) == 0 {
 		return
 	}
+
 	if len(why) == 0 {
 		why = []string{"they are not set"}
 	}
+
 	what := fmt.Sprintf("set %d options of volume %s", len(pairs), p.d.Volume)
 	if len(pairs) == 1 {
 		what = "set " + pairs[0]
 	}
-	p.step(Step{ID: "set " + strings.Join(pairs, " "), Kind: SetOption, What: what, Why: strings.Join(why, ", "), Command: cmd})
+
+	p.step(Step{
+		ID:      "set " + strings.Join(pairs, " "),
+		Kind:    SetOption,
+		What:    what,
+		Why:     strings.Join(why, ", "),
+		Command: cmd,
+	})
 }
 
 func (p *planner) start() {
 	if p.vol.State != cli.Started {
-		p.step(Step{ID: "start " + p.d.Volume, Kind: StartVolume, What: "start volume " + p.d.Volume, Why: "it is " + p.vol.State.String(), Command: []string{"volume", "start", p.d.Volume}})
+		p.step(Step{
+			ID:      "start " + p.d.Volume,
+			Kind:    StartVolume,
+			What:    "start volume " + p.d.Volume,
+			Why:     "it is " + p.vol.State.String(),
+			Command: []string{"volume", "start", p.d.Volume},
+		})
+
 		wasStopped := p.vol.State == cli.Stopped
 		p.vol.State = cli.Started
 		if wasStopped { // which bricks come up, and what they lack, is seen then
 			p.plan.Incomplete = true
 		}
+
 		return
 	}
+
 	bricks, processes := p.idle()
 	if len(processes) == 0 || !p.upOK {
 		return
 	}
+
 	what := strings.Join(processes, ", ")
 	p.step(Step{
 		ID:      "start-bricks " + what,
@@ -77,6 +110,7 @@ func (p *planner) start() {
 		Command: []string{"volume", "start", p.d.Volume, "force"},
 		Targets: processes,
 	})
+
 	for _, b := range bricks {
 		delete(p.down, b)
 	}
@@ -93,6 +127,7 @@ func (p *planner) idle() (bricks, processes []string) {
 			bricks = append(bricks, b.Name)
 		}
 	}
+
 	processes = slices.Clone(bricks)
 
 	for _, process := range p.obs.Processes {
@@ -103,5 +138,6 @@ func (p *planner) idle() (bricks, processes []string) {
 			processes = append(processes, "the self-heal daemon of "+m.Name)
 		}
 	}
+
 	return bricks, processes
 }

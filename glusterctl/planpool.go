@@ -10,25 +10,43 @@ import (
 // planned before the pool has changed.
 func (p *planner) pool() bool {
 	if p.obs.PoolError != "" {
-		p.step(Step{ID: "wait-pool", Kind: WaitPool, What: "wait until the list of pool members is settled", Why: p.obs.PoolError})
+		p.step(Step{
+			ID:   "wait-pool",
+			Kind: WaitPool,
+			What: "wait until the list of pool members is settled",
+			Why:  p.obs.PoolError,
+		})
+
 		p.plan.Incomplete = true
 		return false
 	}
+
 	// A machine that went away without a word holds up every command that needs
 	// the lock of the pool until glusterd has noticed.
 	for _, peer := range p.obs.Pool {
 		if !peer.Self && peer.Connected && p.unreachable(peer) {
-			p.step(Step{ID: "wait-pool " + peer.Hostname, Kind: WaitPool, What: "wait until glusterd has noticed that " + peer.Hostname + " is away", Why: "its port does not answer although glusterd counts it as connected; a change would hang", Targets: []string{peer.Hostname}})
+			p.step(Step{
+				ID:      "wait-pool " + peer.Hostname,
+				Kind:    WaitPool,
+				What:    "wait until glusterd has noticed that " + peer.Hostname + " is away",
+				Why:     "its port does not answer although glusterd counts it as connected; a change would hang",
+				Targets: []string{peer.Hostname},
+			})
+
 			p.plan.Incomplete = true
 		}
 	}
+
 	if p.plan.Incomplete {
 		return false
 	}
+
 	if n := len(p.obs.Disowned); n > 0 && !slices.ContainsFunc(p.d.others(), func(m Member) bool {
 		return p.obs.Reachable[m.Address] && !slices.Contains(p.obs.Disowned, m.Name)
 	}) {
-		p.refuse("storage.disowned", "if this node was removed on purpose, reset its storage daemon and let it join as a new one", "%s no longer count(s) this node as a member", strings.Join(p.obs.Disowned, ", "))
+		p.refuse("storage.disowned",
+			"if this node was removed on purpose, reset its storage daemon and let it join as a new one",
+			"%s no longer count(s) this node as a member", strings.Join(p.obs.Disowned, ", "))
 		return false
 	}
 
@@ -39,7 +57,9 @@ func (p *planner) pool() bool {
 		reach := p.obs.Reachable[m.Address]
 		switch {
 		case known && peer.State == cli.PeerRejected:
-			p.refuse("storage.peer_rejected", "on "+m.Name+", if it holds no copy that is needed: reset its storage daemon and let it join as a new node", "%s is rejected: its configuration differs from the pool's", m.Name)
+			p.refuse("storage.peer_rejected",
+				"on "+m.Name+", if it holds no copy that is needed: reset its storage daemon and let it join as a new node",
+				"%s is rejected: its configuration differs from the pool's", m.Name)
 		case known && peer.State == cli.PeerInCluster && peer.Connected:
 			p.joined[m.Name], p.alive[m.Name] = true, true
 			if slices.Contains(p.obs.Unsure, m.Name) {
@@ -50,23 +70,44 @@ func (p *planner) pool() bool {
 			wait = append(wait, m.Name)
 		case known:
 			p.joined[m.Name] = true
-			p.warn("storage.peer_down", "bring it back, or remove it", "%s is away: its glusterd does not answer", m.Name)
+			p.warn("storage.peer_down", "bring it back, or remove it",
+				"%s is away: its glusterd does not answer", m.Name)
 		case reach:
 			p.joined[m.Name], p.alive[m.Name] = true, true
-			p.step(Step{ID: "probe " + m.Name, Kind: Probe, What: "take " + m.Name + " into the pool", Why: "it is a member of the cluster and not in the pool yet", Command: []string{"peer", "probe", m.Name}, Targets: []string{m.Name, m.Address}})
+			p.step(Step{
+				ID:      "probe " + m.Name,
+				Kind:    Probe,
+				What:    "take " + m.Name + " into the pool",
+				Why:     "it is a member of the cluster and not in the pool yet",
+				Command: []string{"peer", "probe", m.Name},
+				Targets: []string{m.Name, m.Address},
+			})
+
 			wait = append(wait, m.Name)
 		default:
-			p.warn("storage.member_unreachable", "check that the machine is on, that glusterd runs on it, and that port 24007 is open between the nodes", "%s (%s) is not in the pool and does not answer", m.Name, m.Address)
+			p.warn("storage.member_unreachable",
+				"check that the machine is on, that glusterd runs on it, and that port 24007 is open between the nodes",
+				"%s (%s) is not in the pool and does not answer", m.Name, m.Address)
 		}
 	}
+
 	for _, peer := range p.obs.Pool {
 		if !peer.Self && p.member(peer.UUID, peer.Hostname) == nil && !p.leaving(peer) {
-			p.warn("storage.unknown_peer", "if it should not be there: name it as leaving", "the pool has a member that is not in the configuration: %s", peer.Hostname)
+			p.warn("storage.unknown_peer", "if it should not be there: name it as leaving",
+				"the pool has a member that is not in the configuration: %s", peer.Hostname)
 		}
 	}
+
 	if len(wait) > 0 {
-		p.step(Step{ID: "wait-peers " + strings.Join(wait, ","), Kind: WaitPeers, What: "wait until " + strings.Join(wait, ", ") + " and all others count each other as members", Why: "commands are refused before that", Targets: wait})
+		p.step(Step{
+			ID:      "wait-peers " + strings.Join(wait, ","),
+			Kind:    WaitPeers,
+			What:    "wait until " + strings.Join(wait, ", ") + " and all others count each other as members",
+			Why:     "commands are refused before that",
+			Targets: wait,
+		})
 	}
+
 	return true
 }
 
@@ -100,6 +141,7 @@ func (p *planner) member(uuid, host string) *Member {
 		if uuid == "" {
 			continue
 		}
+
 		if m.Name == p.d.Self {
 			if uuid == p.obs.selfUUID() {
 				return &p.d.Members[i]
@@ -108,6 +150,7 @@ func (p *planner) member(uuid, host string) *Member {
 			return &p.d.Members[i]
 		}
 	}
+
 	return nil
 }
 
@@ -123,6 +166,7 @@ func (p *planner) quorum() bool {
 	if p.vol.Options["cluster.server-quorum-type"] != "server" {
 		return true
 	}
+
 	up, away := 0, []string{}
 	for _, peer := range p.obs.Pool {
 		if peer.Self || peer.Connected {
@@ -131,10 +175,14 @@ func (p *planner) quorum() bool {
 			away = append(away, peer.Hostname)
 		}
 	}
+
 	if 2*up > len(p.obs.Pool) {
 		return true
 	}
-	p.refuse("storage.no_quorum", "bring at least one of them back; the rest follows by itself", "only %d of %d pool members are there (%s away): the volume has stopped and cannot be changed", up, len(p.obs.Pool), strings.Join(away, ", "))
+
+	p.refuse("storage.no_quorum", "bring at least one of them back; the rest follows by itself",
+		"only %d of %d pool members are there (%s away): the volume has stopped and cannot be changed", up,
+		len(p.obs.Pool), strings.Join(away, ", "))
 	return false
 }
 
@@ -149,6 +197,16 @@ func (p *planner) detach() {
 		}) {
 			continue // why its brick stays has been said
 		}
-		p.step(Step{ID: "detach " + peer.Hostname, Kind: Detach, What: "let " + peer.Hostname + " go from the pool", Why: "it is to leave", Command: []string{"peer", "detach", peer.Hostname}, Destructive: true, Proof: "it holds no brick of the volume", Targets: []string{peer.Hostname}})
+
+		p.step(Step{
+			ID:          "detach " + peer.Hostname,
+			Kind:        Detach,
+			What:        "let " + peer.Hostname + " go from the pool",
+			Why:         "it is to leave",
+			Command:     []string{"peer", "detach", peer.Hostname},
+			Destructive: true,
+			Proof:       "it holds no brick of the volume",
+			Targets:     []string{peer.Hostname},
+		})
 	}
 }

@@ -37,27 +37,33 @@ import (
 func (p *planner) safe(x cli.Brick, verb string) (string, bool) {
 	unsafe := func(next, format string, args ...any) (string, bool) {
 		if slices.Contains(p.d.AcceptLoss, x.Name) {
-			p.warn("storage.accepted_loss", "none: this was accepted", "to "+verb+" "+x.Name+" may lose data: "+format, args...)
+			p.warn("storage.accepted_loss", "none: this was accepted",
+				"to "+verb+" "+x.Name+" may lose data: "+format, args...)
 			return "NONE: the loss of " + x.Name + " was accepted by name", true
 		}
 		p.refuse("storage.unsafe_removal", next, "to "+verb+" "+x.Name+" may lose data: "+format, args...)
 		return "", false
 	}
+
 	if !p.upOK {
 		return unsafe("try again when all nodes answer", "it is not known which bricks run (%s)", p.obs.StatusError)
 	}
+
 	var rest []cli.Brick
 	for _, b := range p.vol.Bricks {
 		if b.Name == x.Name {
 			continue
 		}
-		if rest = append(rest, b); p.down[b.Name] {
+		rest = append(rest, b)
+		if p.down[b.Name] {
 			return unsafe("bring "+b.Name+" back first", "%s does not run either", b.Name)
 		}
 	}
+
 	if len(rest) == 0 {
 		return unsafe("add a data member that takes the data over first", "it is the only copy")
 	}
+
 	if s := p.obs.HealState(); s.SplitBrain.N > 0 {
 		return unsafe("resolve the split-brain first", "%d entries are in split-brain", s.SplitBrain.N)
 	}
@@ -69,12 +75,15 @@ func (p *planner) safe(x cli.Brick, verb string) (string, bool) {
 	known := p.obs.complete()
 	for _, b := range rest {
 		if !slices.Contains(known, b.Name) {
-			return unsafe("bring "+x.Name+" back and wait until all copies are equal", "it was never recorded that %s is complete", b.Name)
+			return unsafe("bring "+x.Name+" back and wait until all copies are equal",
+				"it was never recorded that %s is complete", b.Name)
 		}
 	}
+
 	if q := p.obs.Volume.Options["cluster.quorum-type"]; p.vol.Replica > 1 && q != "auto" {
 		return unsafe("bring it back", "cluster.quorum-type was %q, so that one copy alone could be written", q)
 	}
+
 	switch {
 	case p.vol.Replica == 3 && p.vol.Arbiters == 0:
 		return "the other two were recorded as complete, both run, and no write was answered by one copy alone", true
@@ -82,11 +91,14 @@ func (p *planner) safe(x cli.Brick, verb string) (string, bool) {
 		return "it holds no data, and both copies run", true
 	case p.vol.Replica == 3:
 		if !p.obs.SameEntries {
-			return unsafe("wait a minute and try again", "the arbiter and the remaining copy do not list the same pending entries")
+			return unsafe("wait a minute and try again",
+				"the arbiter and the remaining copy do not list the same pending entries")
 		}
 		return "the remaining copy was recorded as complete and the arbiter blames it for nothing", true
 	case p.vol.Bricks[0].Name != x.Name:
 		return p.vol.Bricks[0].Name + " is the first brick: no write was answered without it", true
 	}
-	return unsafe("bring it back; or accept the loss by name", "it is the first brick of two: the other one may lack writes")
+
+	return unsafe("bring it back; or accept the loss by name",
+		"it is the first brick of two: the other one may lack writes")
 }

@@ -37,7 +37,8 @@ func (c *Controller) run(ctx context.Context, d Desired, s Step, progress func(E
 		}
 		return c.client.Change(ctx, s.Command...)
 	case WaitPeers:
-		return c.poll(ctx, s, progress, c.cfg.RetryFor, func() (bool, string) { return c.peersSettled(ctx, d, s.Targets) })
+		return c.poll(ctx, s, progress, c.cfg.RetryFor,
+			func() (bool, string) { return c.peersSettled(ctx, d, s.Targets) })
 	case WaitHeal:
 		return c.waitHeal(ctx, d, s, progress)
 	case Mount:
@@ -72,20 +73,29 @@ var errTakesLong = errors.New("it takes too long")
 
 // poll asks until done says so; text is what is waited for. The last text is
 // in the error.
-func (c *Controller) poll(ctx context.Context, s Step, progress func(Event), limit time.Duration, done func() (bool, string)) error {
+func (c *Controller) poll(
+	ctx context.Context,
+	s Step,
+	progress func(Event),
+	limit time.Duration,
+	done func() (bool, string),
+) error {
 	start, last := c.cfg.Now(), ""
 	for {
 		ok, text := done()
 		if ok {
 			return nil
 		}
+
 		if text != last {
 			progress(Event{s, "wait", text})
 			last = text
 		}
+
 		if c.cfg.Now().Sub(start) > limit {
 			return fmt.Errorf("%w (%v): %s", errTakesLong, limit, text)
 		}
+
 		if err := c.cfg.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
@@ -116,6 +126,7 @@ func (c *Controller) peersSettled(ctx context.Context, d Desired, names []string
 	if o.PoolError != "" || o.Daemon != "" {
 		return false, o.PoolError + o.Daemon
 	}
+
 	for _, m := range d.others() {
 		if !slices.Contains(names, m.Name) {
 			continue
@@ -125,29 +136,39 @@ func (c *Controller) peersSettled(ctx context.Context, d Desired, names []string
 			return false, m.Name + " is not a full member yet"
 		}
 	}
+
 	if len(o.Unsure) > 0 {
 		return false, strings.Join(o.Unsure, ", ") + " do(es) not count all others as members yet"
 	}
+
 	return true, ""
 }
 
 // waitHeal starts healing and watches it. It gives up when nothing moves for
 // HealFor, when a brick goes away, or at a split-brain.
 func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress func(Event)) error {
-	best, since, last := -1, c.cfg.Now(), ""
+	best := -1
+	since := c.cfg.Now()
+	last := ""
 	for i := 0; ; i++ {
 		if i%20 == 1 { // not at once: mostly it is done by itself
 			_ = c.client.Change(ctx, "volume", "heal", d.Volume) // refused while a self-heal daemon is missing
 		}
+
 		if i%10 == 9 { // it lasts
 			c.settle(ctx, d, s.Targets)
 		}
+
 		hs, err := c.client.HealSummary(ctx, d.Volume)
 		text := ""
 		if err != nil {
 			text = err.Error()
 		} else {
-			o := Observation{Volume: &cli.Volume{Replica: len(s.Targets), Bricks: make([]cli.Brick, len(s.Targets))}, Heal: hs}
+			o := Observation{
+				Volume: &cli.Volume{Replica: len(s.Targets), Bricks: make([]cli.Brick, len(s.Targets))},
+				Heal:   hs,
+			}
+
 			h := o.HealState()
 			switch {
 			case h.SplitBrain.N > 0:
@@ -165,14 +186,17 @@ func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress f
 				}
 			}
 		}
+
 		if text != last {
 			progress(Event{s, "wait", text})
 			last = text
 		}
+
 		waited := c.cfg.Now().Sub(since)
 		if best < 0 && waited > c.cfg.RetryFor || waited > c.cfg.HealFor {
 			return fmt.Errorf("%w (%v without progress): %s", errTakesLong, waited.Round(time.Second), text)
 		}
+
 		if err := c.cfg.Sleep(ctx, 1500*time.Millisecond); err != nil {
 			return err
 		}
@@ -188,25 +212,31 @@ func (c *Controller) clearLeftover(ctx context.Context, d Desired, s Step) bool 
 	if !slices.Contains(s.Targets, self.BrickName()) || self.Brick == "" {
 		return false
 	}
+
 	obs, err := c.ObserveQuick(ctx, d)
 	if err != nil || obs.Daemon != "" || obs.VolumeError != "" || len(obs.Others) > 0 {
 		return false
 	}
+
 	if obs.Volume != nil {
 		for _, b := range obs.Volume.Bricks {
-			if _, path, _ := cli.SplitBrick(b.Name); path == self.Brick && (b.HostUUID == "" || b.HostUUID == obs.selfUUID()) {
+			if _, path, _ := cli.SplitBrick(b.Name); path == self.Brick &&
+				(b.HostUUID == "" || b.HostUUID == obs.selfUUID()) {
 				return false
 			}
 		}
 	}
+
 	clear := c.cfg.ClearBrick
 	if clear == nil {
 		clear = func(_ context.Context, dir string) error { return disk.ClearBrick(dir) }
 	}
+
 	if err := clear(ctx, self.Brick); err != nil {
 		c.cfg.Log.Warn("brick directory cannot be used again", "path", self.Brick, "error", err)
 		return false
 	}
+
 	c.cfg.Log.Info("brick directory was cleared of a mark that was left behind", "path", self.Brick)
 	return true
 }
@@ -216,18 +246,22 @@ func (c *Controller) makeLayout(ctx context.Context, d Desired) error {
 	if c.cfg.Tree == nil || len(c.cfg.Helper) == 0 {
 		return errNoHelper
 	}
+
 	var nodes []string
 	for _, m := range d.Members {
 		nodes = append(nodes, m.Name)
 	}
+
 	spec, err := json.Marshal(layoutSpec{Root: d.Mount, Volume: d.Volume, Tree: c.cfg.Tree(nodes)})
 	if err != nil {
 		return fmt.Errorf("make the directories of the volume: %w", err)
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	if _, err := command.Do(ctx, c.cfg.Runner, append(slices.Clone(c.cfg.Helper), "layout", string(spec))...); err != nil {
 		return fmt.Errorf("make the directories of the volume: %w", err)
 	}
+
 	return nil
 }

@@ -35,14 +35,17 @@ func (c *Controller) settle(ctx context.Context, d Desired, bricks []string) {
 	if source == "" {
 		return
 	}
+
 	hs, err := c.client.HealEntries(ctx, d.Volume)
 	if err != nil {
 		return
 	}
+
 	var tried []string
 	for _, h := range hs {
 		for _, e := range h.Entries {
-			if slices.Contains(known, h.Brick) && strings.HasPrefix(e.Path, "/") && !slices.Contains(tried, e.Path) && len(tried) < mostSettled {
+			if slices.Contains(known, h.Brick) && strings.HasPrefix(e.Path, "/") &&
+				!slices.Contains(tried, e.Path) && len(tried) < mostSettled {
 				tried = append(tried, e.Path)
 				c.take(ctx, d, source, e.Path)
 			}
@@ -70,7 +73,8 @@ func (c *Controller) source(ctx context.Context, d Desired, bricks []string) (st
 // waits to be healed.
 func (c *Controller) take(ctx context.Context, d Desired, source, path string) {
 	if err := c.client.TakeFrom(ctx, d.Volume, source, path); err == nil {
-		c.cfg.Log.Info("a new copy of the volume had another file by this name; the older copies win", "path", path, "brick", source)
+		c.cfg.Log.Info("a new copy of the volume had another file by this name; the older copies win",
+			"path", path, "brick", source)
 	}
 }
 
@@ -82,10 +86,12 @@ func (c *Controller) agree(ctx context.Context, d Desired, s Step, progress func
 	if source == "" {
 		return nil
 	}
+
 	progress(Event{s, "wait", "every name is looked up on all copies"})
 	if err := c.cfg.Sleep(ctx, graphRest); err != nil {
 		return err
 	}
+
 	torn, err := c.torn(ctx, d)
 	if err != nil {
 		return waiting{err}
@@ -93,8 +99,10 @@ func (c *Controller) agree(ctx context.Context, d Desired, s Step, progress func
 	if len(torn) == 0 {
 		return nil
 	}
+
 	for _, path := range torn {
 		c.take(ctx, d, source, path)
 	}
+
 	return waiting{fmt.Errorf("the copies hold different files by the name of %s", quote(torn[0]))}
 }

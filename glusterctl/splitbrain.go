@@ -23,6 +23,7 @@ func (c *Controller) SplitBrains(ctx context.Context, volume string) ([]SplitBra
 	if err != nil {
 		return nil, err
 	}
+
 	byGFID := map[string]*SplitBrain{}
 	var out []*SplitBrain
 	for _, h := range hs {
@@ -33,25 +34,31 @@ func (c *Controller) SplitBrains(ctx context.Context, volume string) ([]SplitBra
 				byGFID[e.GFID] = s
 				out = append(out, s)
 			}
+
 			if !slices.Contains(s.Bricks, h.Brick) {
 				s.Bricks = append(s.Bricks, h.Brick)
 			}
+
 			if strings.HasPrefix(s.Path, "<gfid:") && !strings.HasPrefix(e.Path, "<gfid:") {
 				s.Path = e.Path
 			}
 		}
 	}
+
 	list := make([]SplitBrain, 0, len(out))
 	for _, s := range out {
 		what := quote(s.Path)
 		if strings.HasPrefix(s.Path, "<gfid:") {
 			what = "gfid:" + s.GFID
 		}
+
 		s.Resolve = append(s.Resolve, "gluster volume heal "+volume+" split-brain latest-mtime "+what)
 		for _, b := range s.Bricks {
 			s.Resolve = append(s.Resolve, "gluster volume heal "+volume+" split-brain source-brick "+b+" "+what)
 		}
+
 		list = append(list, *s)
 	}
+
 	return list, nil
 }

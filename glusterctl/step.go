@@ -82,26 +82,33 @@ func (p Plan) Text(w io.Writer) error {
 	case p.Done():
 		fmt.Fprintf(&b, "Volume %s is as it should be: nothing to do.\n", p.Desired.Volume)
 	case p.Incomplete && len(p.Steps) == 0:
-		fmt.Fprintf(&b, "Volume %s: it is not known yet which bricks run, and so not whether every copy is complete.\n", p.Desired.Volume)
+		fmt.Fprintf(&b,
+			"Volume %s: it is not known yet which bricks run, and so not whether every copy is complete.\n",
+			p.Desired.Volume)
 	default:
 		fmt.Fprintf(&b, "Volume %s: %d step(s).\n", p.Desired.Volume, len(p.Steps))
 	}
+
 	for i, s := range p.Steps {
 		mark := ""
 		if s.Destructive {
 			mark = " [takes something away]"
 		}
+
 		fmt.Fprintf(&b, "%3d. %s%s\n     why:  %s\n", i+1, s.What, mark, s.Why)
 		if s.Proof != "" {
 			fmt.Fprintf(&b, "     safe: %s\n", s.Proof)
 		}
+
 		if len(s.Command) > 0 {
 			fmt.Fprintf(&b, "     run:  gluster %s\n", strings.Join(s.Command, " "))
 		}
 	}
+
 	if p.Incomplete && len(p.Steps) > 0 {
 		b.WriteString("     …    more will be known then\n")
 	}
+
 	for _, l := range []struct {
 		head string
 		list []Finding
@@ -110,6 +117,7 @@ func (p Plan) Text(w io.Writer) error {
 			fmt.Fprintf(&b, "%s (%s): %s\n     next: %s\n", l.head, f.Code, f.What, f.Next)
 		}
 	}
+
 	_, err := io.WriteString(w, b.String())
 	return err
 }

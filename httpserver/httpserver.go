@@ -47,12 +47,15 @@ func Serve(ctx context.Context, srv *http.Server, ln net.Listener, grace time.Du
 			_ = srv.Close()
 		}
 	})
+
 	err := srv.Serve(ln)
 	if !stop() {
 		<-ended
 	}
+
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
+
 	return err
 }

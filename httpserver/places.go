@@ -55,7 +55,13 @@ type place struct {
 
 // NewPlaces makes places. classOf says what is known of a source whose connection is new.
 func NewPlaces(b ratelimit.Bounds, classOf func(netip.Addr) ratelimit.Class, now func() time.Time) *Places {
-	return &Places{bounds: b, classOf: classOf, now: now, all: map[net.Conn]*place{}, by: map[holder]int{}}
+	return &Places{
+		bounds:  b,
+		classOf: classOf,
+		now:     now,
+		all:     map[net.Conn]*place{},
+		by:      map[holder]int{},
+	}
 }
 
 // State is for [http.Server.ConnState].
@@ -85,9 +91,11 @@ func (p *Places) enter(c net.Conn) {
 			closeNow(c)
 			return
 		}
+
 		p.drop(victim)
 		closeNow(victim.conn)
 	}
+
 	p.all[c] = at
 	p.count(at, 1)
 }

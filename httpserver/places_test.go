@@ -30,10 +30,12 @@ func served(t *testing.T, p *Places, hold <-chan struct{}) string {
 				<-hold
 			}
 		})}
+
 	ln, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -41,6 +43,7 @@ func served(t *testing.T, p *Places, hold <-chan struct{}) string {
 			t.Error(err)
 		}
 	})
+
 	t.Cleanup(func() { cancel(); done.Wait() })
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	return "127.0.0.1:" + port
@@ -114,6 +117,7 @@ func TestPlacesOfOneStranger(t *testing.T) {
 		held = append(held, dial(t, address, "127.0.0.66"))
 		await.That(t, "the connection being counted", func() bool { n, _ := p.Counted(); return n == len(held) })
 	}
+
 	for i := range 3 {
 		if !dial(t, address, fmt.Sprintf("127.0.0.%d", 2+i)).asks("/") {
 			t.Fatalf("honest client %d is not answered", i)
@@ -122,6 +126,7 @@ func TestPlacesOfOneStranger(t *testing.T) {
 			t.Errorf("the stranger's connection %d stays", i)
 		}
 	}
+
 	if !held[7].asks("/") {
 		t.Error("the stranger's newest connection is closed")
 	}
@@ -137,18 +142,21 @@ func TestPlacesOfMany(t *testing.T) {
 		}
 		return ratelimit.Stranger
 	}, time.Now)
+
 	hold := make(chan struct{})
 	address := served(t, p, hold)
 	var old []*call
 	for i := range 8 {
 		old = append(old, dial(t, address, fmt.Sprintf("127.0.2.%d", 1+i)))
 	}
+
 	await.That(t, "all places being held", func() bool { n, _ := p.Counted(); return n == 8 })
 	old[0].send("/work")
 	atWork(t, p, 1)
 	if !dial(t, address, known.String()).asks("/") {
 		t.Error("who is known is not answered")
 	}
+
 	await.That(t, "a new stranger being answered", func() bool { return dial(t, address, "127.0.0.2").asks("/") })
 	close(hold)
 	if !old[0].answered() {
@@ -170,14 +178,17 @@ func TestPlacesOfTheProven(t *testing.T) {
 		}
 		anns = append(anns, c)
 	}
+
 	for _, c := range anns[1:] {
 		c.send("/work")
 	}
+
 	atWork(t, p, 7)
 	bob := dial(t, address, "127.0.0.3")
 	if !bob.asks("/proven/bob") || !anns[0].closed() {
 		t.Error("no place for bob beside ann's idle connection")
 	}
+
 	bob.send("/work")
 	atWork(t, p, 8)
 	await.That(t, "a stranger being turned away", func() bool {
@@ -187,18 +198,22 @@ func TestPlacesOfTheProven(t *testing.T) {
 		if !c.closed() {
 			t.Error("a ninth connection")
 		}
+
 		_, after := p.Counted()
 		return after == before+1
 	})
+
 	close(hold)
 	for _, c := range append(anns[1:], bob) {
 		if !c.answered() {
 			t.Error("a request at work was cut")
 		}
 	}
+
 	for _, c := range append(anns, bob) {
 		c.Close()
 	}
+
 	await.That(t, "nothing being left", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()

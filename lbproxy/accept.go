@@ -99,14 +99,25 @@ func (l *loop) admit(fe *frontend, fd int, from netip.AddrPort) {
 			l.p.budget.give(2)
 		}
 	}
+
 	if why != refusals {
 		fe.refused[why].Add(1)
 		l.p.sessionLog.refused(fe, from, why)
 		closeSocket(fd)
 		return
 	}
+
 	fe.sessions.Add(1)
-	s := &session{fe: fe, client: pack(from), peer: pack(from), start: l.now, fd: [2]int32{int32(fd), -1}, altFD: -1, counts: !fe.behind(from.Addr())}
+	s := &session{
+		fe:     fe,
+		client: pack(from),
+		peer:   pack(from),
+		start:  l.now,
+		fd:     [2]int32{int32(fd), -1},
+		altFD:  -1,
+		counts: !fe.behind(from.Addr()),
+	}
+
 	s.local = from.Addr().IsLoopback() || from.Addr() == localAddr(fd).Addr()
 	l.heard(s)
 	at := l.p.emptiest(l)
@@ -114,6 +125,7 @@ func (l *loop) admit(fe *frontend, fd int, from netip.AddrPort) {
 		l.begin(s)
 		return
 	}
+
 	// Bounded by the descriptor budget, which this session has taken from.
 	if !at.post(func() { s.start = max(s.start, at.now); at.begin(s) }) {
 		l.begin(s)
@@ -136,6 +148,7 @@ func (p *Proxy) judge(fe *frontend, fd int, a netip.Addr, now int64) refusal {
 	if fe.sources == nil {
 		return refusals
 	}
+
 	st := standing{local: a.IsLoopback()}
 	if !st.local {
 		st.known = p.known.has(a, now)
@@ -150,8 +163,10 @@ func (p *Proxy) judge(fe *frontend, fd int, a netip.Addr, now int64) refusal {
 			return refusedReserve
 		}
 	}
+
 	if !fe.sources.open(a, now, st) {
 		return refusedSource
 	}
+
 	return refusals
 }

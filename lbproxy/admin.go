@@ -44,8 +44,10 @@ type adminReply struct {
 // decides who may use it; the proxy's own socket checks peer credentials.
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.Status()) })
-	mux.HandleFunc("GET /v1/known", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.known.list(p.clock())) })
+	mux.HandleFunc("GET /v1/status",
+		func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.Status()) })
+	mux.HandleFunc("GET /v1/known",
+		func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.known.list(p.clock())) })
 	mux.HandleFunc("GET /metrics", p.serveMetrics)
 	post := func(name string, f func(*adminRequest) (int, error)) {
 		mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, r *http.Request) {
@@ -56,6 +58,7 @@ func (p *Proxy) Handler() http.Handler {
 				writeJSON(w, http.StatusBadRequest, adminReply{Error: fmt.Sprintf("read request: %v", err)})
 				return
 			}
+
 			n, err := f(&req)
 			if err != nil {
 				code := http.StatusBadRequest
@@ -65,12 +68,15 @@ func (p *Proxy) Handler() http.Handler {
 				case errors.Is(err, errExists):
 					code = http.StatusConflict
 				}
+
 				writeJSON(w, code, adminReply{Error: err.Error(), Cut: n})
 				return
 			}
+
 			writeJSON(w, http.StatusOK, adminReply{Cut: n})
 		})
 	}
+
 	post("drain", func(r *adminRequest) (int, error) { return 0, p.Drain(r.Backend) })
 	post("undrain", func(r *adminRequest) (int, error) { return 0, p.Undrain(r.Backend) })
 	post("maint", func(r *adminRequest) (int, error) { return 0, p.Maint(r.Backend) })
@@ -83,6 +89,7 @@ func (p *Proxy) Handler() http.Handler {
 		}
 		return 0, p.AddBackend(*r.Add)
 	})
+
 	return mux
 }
 
@@ -106,15 +113,19 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 			f()
 		}
 	}
+
 	serve := func(ln net.Listener, h http.Handler) {
 		srv := adminServer(h)
 		wg.Go(func() {
-			if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) &&
+				!errors.Is(err, net.ErrClosed) {
 				p.log.Error("serve admin", "error", err)
 			}
 		})
+
 		closers = append(closers, func() { _ = srv.Close() })
 	}
+
 	a := &p.cfg.Admin
 	if a.Socket != "" {
 		ln, err := listenUnix(a.Socket, os.FileMode(a.Mode), p.heir)
@@ -123,6 +134,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 		}
 		serve(p.guarded(ln, maxAdminConns, a.UIDs...), p.Handler())
 	}
+
 	if a.Metrics != "" {
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /metrics", p.serveMetrics)
@@ -138,6 +150,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 			return nil, fmt.Errorf("listen for metrics: %w", err)
 		}
 	}
+
 	if a.Handover != "" {
 		ln, err := listenUnix(a.Handover, 0o600, p.heir)
 		if err != nil {
@@ -147,12 +160,19 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 		wg.Go(func() { p.serveHandover(ctx, p.guarded(ln, 1)) })
 		closers = append(closers, func() { _ = ln.Close() })
 	}
+
 	return closeAll, nil
 }
 
 func adminServer(h http.Handler) *http.Server {
-	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 30 * time.Second, IdleTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       30 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+	}
 }
 
 // metricsLater serves metrics as soon as the earlier process has let go of the
@@ -162,18 +182,24 @@ func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
 		if pause.For(ctx, 100*time.Millisecond) != nil {
 			return
 		}
+
 		ln, err := net.Listen("tcp", addr)
 		if err != nil {
 			continue
 		}
+
 		srv := adminServer(h)
 		stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 		defer stop()
-		if err := srv.Serve(localsock.Limit(ln, maxAdminConns, nil)); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+
+		if err := srv.Serve(localsock.Limit(ln, maxAdminConns, nil)); err != nil &&
+			!errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			p.log.Error("serve metrics", "error", err)
 		}
+
 		return
 	}
+
 	p.log.Error("metrics are not served: the address stays in use", "addr", addr)
 }
 

@@ -40,6 +40,7 @@ func (h headed) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		ap, err := proxyproto.Read(c)
 		switch {
 		case err != nil:
@@ -63,15 +64,18 @@ func newWeb(t *testing.T, name string, secure, header bool) *web {
 		}
 		fmt.Fprint(rw, name, " ", r.RemoteAddr)
 	}))
+
 	w.Config.ErrorLog = nil
 	if header {
 		w.Listener = headed{w.Listener}
 	}
+
 	if secure {
 		w.StartTLS()
 	} else {
 		w.Start()
 	}
+
 	t.Cleanup(w.Close)
 	return w
 }
@@ -92,8 +96,11 @@ func apiConfig(webs ...*web) Config {
 // getFrom asks a front over TLS from an address of this machine.
 func getFrom(addr, source string) (string, error) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
-	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	c := &http.Client{
+		Timeout: 10 * time.Second,
+		Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true,
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+	}
 	res, err := c.Get("https://" + addr + "/")
 	if err != nil {
 		return "", err
@@ -117,15 +124,18 @@ func TestAPISource(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if host, _, _ := net.SplitHostPort(said[2:]); host != source {
 				t.Fatalf("%s is %q at the server", source, said)
 			}
 			if at[source] != 0 && at[source] != said[0] {
 				t.Fatalf("%s went from %c to %c", source, at[source], said[0])
 			}
+
 			at[source] = said[0]
 		}
 	}
+
 	gone := at["127.0.1.1"]
 	webs[gone-'a'].Close()
 	moved := map[byte]int{}
@@ -137,9 +147,11 @@ func TestAPISource(t *testing.T) {
 		}
 		moved[said[0]]++
 	}
+
 	if len(moved) != 2 {
 		t.Errorf("the others have %v", moved)
 	}
+
 	if err := p.Drain(fmt.Sprint("b", at["127.0.1.1"]-'a')); err != nil {
 		t.Fatal(err)
 	}
@@ -170,12 +182,14 @@ func TestAPIBesideMaster(t *testing.T) {
 	for i, m := range masters {
 		cfg.Backends[i].RequestPort = m.req.addr.Port
 	}
+
 	p, addr := start(t, cfg)
 	upPorts(t, p, 4)
 	said, err := getFrom(addr, "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	masters[said[0]-'a'].req.stop()
 	upPorts(t, p, 3)
 	if now, err := getFrom(addr, "127.0.0.1"); err != nil || now[0] == said[0] {
@@ -191,6 +205,7 @@ func TestAPIPortTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
+
 	a := newWeb(t, "a", true, true)
 	cfg := apiConfig(a)
 	cfg.Frontends[0].Name, cfg.Frontends[0].Bind = "api", []string{other.Addr().String()}
@@ -198,9 +213,11 @@ func TestAPIPortTaken(t *testing.T) {
 	cfg.Backends[0].RequestPort = newSalt(t).req.addr.Port
 	p, _ := start(t, cfg)
 	upPorts(t, p, 2)
+
 	if n := len(p.Status().Frontends[0].Listen); n != 0 {
 		t.Errorf("the API listens on %d addresses", n)
 	}
+
 	addr := other.Addr().String()
 	other.Close()
 	eventually(t, "the API's port is taken", func() bool {
@@ -215,8 +232,10 @@ func TestWebProbe(t *testing.T) {
 		for _, header := range []bool{true, false} {
 			w := newWeb(t, "a", secure, header)
 			var d net.Dialer
-			pr := newWebProbe(w.Listener.Addr().String(), header, func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) })
+			pr := newWebProbe(w.Listener.Addr().String(), header,
+				func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) })
 			defer pr.close()
+
 			for code, want := range map[int]grade{200: gradeUp, 503: gradeJoining, 404: gradeSilent} {
 				w.code.Store(int64(code))
 				for range 2 * readyzStays {
@@ -229,12 +248,14 @@ func TestWebProbe(t *testing.T) {
 					}
 				}
 			}
+
 			pr.plain = !pr.plain // as if the other had been spoken before
 			w.code.Store(200)
 			pr.tr.CloseIdleConnections()
 			if err := pr.probe(t.Context()); err != nil {
 				t.Errorf("TLS %t, header %t, guessed wrongly: %v", secure, header, err)
 			}
+
 			w.Close()
 			if err := pr.probe(t.Context()); gradeOf(err) != gradeGone {
 				t.Errorf("TLS %t, header %t, gone: %v", secure, header, err)
@@ -247,7 +268,8 @@ func TestWebProbe(t *testing.T) {
 func TestWebProbeSilent(t *testing.T) {
 	f := newFake(t, "127.0.0.1:0", func(c net.Conn) { io.Copy(io.Discard, c) })
 	var d net.Dialer
-	pr := newWebProbe(f.addr.String(), true, func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) })
+	pr := newWebProbe(f.addr.String(), true,
+		func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) })
 	defer pr.close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -269,6 +291,7 @@ func TestAffinity(t *testing.T) {
 		}
 		return at
 	}
+
 	const sources = 8192
 	var have [3]int
 	for i := range sources {
@@ -279,11 +302,13 @@ func TestAffinity(t *testing.T) {
 			t.Fatalf("source %d moved from %d to %d", i, all, left)
 		}
 	}
+
 	for i, w := range weights {
 		if want := float64(sources) * float64(w) / 400; math.Abs(float64(have[i])-want) > want/8 {
 			t.Errorf("%s has %d sources of %v", names[i], have[i], want)
 		}
 	}
+
 	a, b := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::ffff:1")
 	if sourceHash(a) != sourceHash(b) || sourceHash(a) == sourceHash(netip.MustParseAddr("2001:db8:0:1::1")) {
 		t.Error("a network of IPv6 is not one source")

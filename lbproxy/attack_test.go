@@ -25,6 +25,7 @@ func TestAttack20ManyStrangers(t *testing.T) {
 		c.Frontends[0].Stall = 2 * time.Second
 		c.Connect.Header = time.Second
 	})
+
 	minion := mustAsk(t, addr, "198.51.100.7", "sealed")
 	before := fds(t)
 	var conns []net.Conn
@@ -35,16 +36,20 @@ func TestAttack20ManyStrangers(t *testing.T) {
 			t.Error(err)
 			return nil
 		}
+
 		mu.Lock()
 		conns = append(conns, c)
 		mu.Unlock()
 		return c
 	}
+
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	head := func(i int) []byte {
-		return proxyproto.Append(nil, netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), 1), netip.MustParseAddrPort("127.0.0.1:2"))
+		return proxyproto.Append(nil, netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), 1),
+			netip.MustParseAddrPort("127.0.0.1:2"))
 	}
+
 	hand := appendFrame(greeting(), flagCommand, appendReady(nil, "REQ"))
 	request := func(text string) []byte { return appendFrame(appendFrame(nil, flagMore, nil), 0, []byte(text)) }
 	again := func(c net.Conn, b []byte, pause time.Duration) { // until the end, or until it is cut
@@ -55,18 +60,21 @@ func TestAttack20ManyStrangers(t *testing.T) {
 					return
 				case <-time.After(pause):
 				}
+
 				if _, err := c.Write(b); err != nil {
 					return
 				}
 			}
 		})
 	}
+
 	for i := range each {
 		for kind := range 6 {
 			c := raw()
 			if c == nil {
 				continue
 			}
+
 			switch kind {
 			case 0: // a PROXY header that never ends
 				c.Write([]byte(proxyproto.Signature + "\x21\x11\x04\x00")[:14+i%2])
@@ -86,6 +94,7 @@ func TestAttack20ManyStrangers(t *testing.T) {
 			}
 		}
 	}
+
 	var worst time.Duration
 	asked, pending := 0, int64(0)
 	await.Holds(t, lasts, "a minion is served", func() bool {
@@ -94,22 +103,29 @@ func TestAttack20ManyStrangers(t *testing.T) {
 			t.Errorf("after %d requests: %v", asked, err)
 			return false
 		}
+
 		asked++
 		worst, pending = max(worst, time.Since(began)), max(pending, p.Status().Pending)
 		return true
 	})
-	t.Logf("%d requests, the worst took %v; at most %d KiB held; %v", asked, worst, pending>>10, p.Status().Frontends[0].Ended)
+
+	t.Logf("%d requests, the worst took %v; at most %d KiB held; %v", asked, worst, pending>>10,
+		p.Status().Frontends[0].Ended)
 	if worst > 10*time.Second { // it takes some tens of milliseconds
 		t.Errorf("a minion waited %v", worst)
 	}
+
 	if pending > 8<<20 {
 		t.Errorf("%d bytes held", pending)
 	}
-	eventually(t, "headers that did not come", func() bool { return p.Status().Frontends[0].Ended["header-timeout"] >= each })
+
+	eventually(t, "headers that did not come",
+		func() bool { return p.Status().Frontends[0].Ended["header-timeout"] >= each })
 	close(stop)
 	for _, c := range conns {
 		c.Close()
 	}
+
 	wg.Wait()
 	eventually(t, "nothing is left", func() bool {
 		st := p.Status() // a session is counted out a moment before what it held
@@ -123,23 +139,32 @@ func TestFinding08Proxy(t *testing.T) {
 	var lines countingWriter
 	s := newSalt(t)
 	cfg := Config{
-		Frontends: []Frontend{{Name: "front", Mode: Request, Bind: []string{"127.0.0.1:0"}, ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}},
-		Backends:  []Backend{s.backend("a")},
+		Frontends: []Frontend{{
+			Name:      "front",
+			Mode:      Request,
+			Bind:      []string{"127.0.0.1:0"},
+			ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		}},
+		Backends: []Backend{s.backend("a")},
 	}
+
 	_, addr := start(t, cfg, func(p *Proxy) { p.sessionLog.log = slog.New(slog.NewTextHandler(&lines, nil)) })
 	mustAsk(t, addr, "198.51.100.7", "sealed")
 	for range strangeBurst + 500 {
 		if c, err := net.Dial("tcp", addr); err == nil {
-			c.Write(proxyproto.Append(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2")))
+			c.Write(proxyproto.Append(nil, netip.MustParseAddrPort("203.0.113.9:1"),
+				netip.MustParseAddrPort("127.0.0.1:2")))
 			c.(*net.TCPConn).CloseWrite()
 			io.Copy(io.Discard, c)
 			c.Close()
 		}
 	}
+
 	for range 20 {
 		c := mustAsk(t, addr, "198.51.100.7", "ping")
 		c.Close()
 	}
+
 	eventually(t, "minions are in the log", func() bool { return lines.minions.Load() >= 20 })
 	if n := lines.strangers.Load(); n < strangeBurst || n > strangeBurst+450 {
 		t.Errorf("%d lines about a stranger", n)

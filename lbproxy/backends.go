@@ -13,20 +13,30 @@ func (p *Proxy) AddBackend(cfg Backend) error {
 	if errs := cfg.faults(); len(errs) > 0 {
 		return fmt.Errorf("add backend: %w", errs[0])
 	}
+
 	b := &backend{name: cfg.Name, cfg: cfg}
 	b.weight.Store(int32(cfg.Weight))
 	ip := netip.MustParseAddr(cfg.Address).Unmap()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	for _, o := range p.backends {
 		if o.name == cfg.Name {
 			return fmt.Errorf("add backend %s: %w", cfg.Name, errExists)
 		}
 	}
+
 	for _, fe := range p.frontends {
-		b.members = append(b.members, &member{fe: fe, be: b, addr: netip.AddrPortFrom(ip, uint16(cfg.port(fe.mode))),
-			header: cfg.ProxyV2 || fe.cfg.ProxyV2, seed: seedOf(cfg.Name), kick: make(chan passive, 16)})
+		b.members = append(b.members, &member{
+			fe:     fe,
+			be:     b,
+			addr:   netip.AddrPortFrom(ip, uint16(cfg.port(fe.mode))),
+			header: cfg.ProxyV2 || fe.cfg.ProxyV2,
+			seed:   seedOf(cfg.Name),
+			kick:   make(chan passive, 16),
+		})
 	}
+
 	for i, m := range b.members {
 		if !m.fe.add(m) {
 			for _, done := range b.members[:i] {
@@ -35,10 +45,12 @@ func (p *Proxy) AddBackend(cfg Backend) error {
 			return fmt.Errorf("add backend %s: more than %d backends", cfg.Name, maxBackends)
 		}
 	}
+
 	p.backends = append(p.backends, b)
 	if p.ctx != nil {
 		p.watchBackend(b)
 	}
+
 	return nil
 }
 
@@ -57,10 +69,19 @@ func (p *Proxy) watchBackend(b *backend) {
 	if p.ctx.Err() != nil {
 		return
 	}
+
 	for _, m := range b.members {
 		ctx, cancel := context.WithCancel(p.ctx)
 		h := &p.cfg.Health
-		pr := &prober{check: h.Check, send: h.Send, expect: h.Expect, header: m.header, dial: p.dialer, reuse: reuse{off: h.Inter > holdInter || m.fe.mode != Request}}
+		pr := &prober{
+			check:  h.Check,
+			send:   h.Send,
+			expect: h.Expect,
+			header: m.header,
+			dial:   p.dialer,
+			reuse:  reuse{off: h.Inter > holdInter || m.fe.mode != Request},
+		}
+
 		addr := m.addr.String()
 		probe := func(ctx context.Context) error { return pr.probe(ctx, addr, m.fe.mode) }
 		closeProbe := pr.reuse.close
@@ -68,12 +89,19 @@ func (p *Proxy) watchBackend(b *backend) {
 			web := newWebProbe(addr, m.header, p.dialer)
 			probe, closeProbe = web.probe, web.close
 		}
-		c := &checker{m: m, cfg: h, log: p.log, clock: p.clock, v: verdict{rise: h.Rise, fall: h.Fall},
+
+		c := &checker{
+			m:       m,
+			cfg:     h,
+			log:     p.log,
+			clock:   p.clock,
+			v:       verdict{rise: h.Rise, fall: h.Fall},
 			probe:   probe,
 			short:   func() bool { return pr.reuse.used },
 			moved:   func(from, to State, g grade, since int64) { p.stateMoved(m, to, g, since) },
 			trouble: func(g grade, since int64) { p.cutFailed(m, g, since) },
 		}
+
 		p.checkers[m] = &watch{checker: c, cancel: cancel}
 		p.wg.Go(func() {
 			c.run(ctx)
@@ -157,11 +185,13 @@ func (p *Proxy) takeRemoved() (names []string) {
 		if !b.removing.Load() {
 			return false
 		}
+
 		for _, m := range b.members {
 			if m.conns.Load() > 0 {
 				return false
 			}
 		}
+
 		for _, m := range b.members {
 			m.fe.remove(m)
 			if w := p.checkers[m]; w != nil {
@@ -169,9 +199,11 @@ func (p *Proxy) takeRemoved() (names []string) {
 				delete(p.checkers, m)
 			}
 		}
+
 		names = append(names, b.name)
 		return true
 	})
+
 	return names
 }
 
@@ -182,19 +214,23 @@ func (p *Proxy) Cut(name, frontend string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	n, found := 0, false
 	for _, m := range b.members {
 		if frontend == "" || m.fe.cfg.Name == frontend {
 			found = true
 			k, err := p.cutWhere(endCut, -1, func(s *session, _ int64) bool { return s.m == m })
-			if n += k; err != nil {
+			n += k
+			if err != nil {
 				return n, err
 			}
 		}
 	}
+
 	if !found {
 		return 0, fmt.Errorf("frontend %q: %w", frontend, errNoFrontend)
 	}
+
 	p.log.Info("sessions cut", "backend", name, "sessions", n)
 	return n, nil
 }
@@ -222,5 +258,6 @@ func (p *Proxy) cutWhere(why ending, limit int, f func(s *session, now int64) bo
 			return n, errStopped
 		}
 	}
+
 	return n, nil
 }

@@ -17,16 +17,20 @@ func pool(t *testing.T, b Balance, weights ...int) (*frontend, []*member) {
 	cfg := testConfig(Request)
 	cfg.Frontends[0].Balance = b
 	for i, w := range weights {
-		cfg.Backends = append(cfg.Backends, Backend{Name: string(rune('a' + i)), Address: "127.0.0.1", Weight: w, RequestPort: 1000 + i})
+		cfg.Backends = append(cfg.Backends,
+			Backend{Name: string(rune('a' + i)), Address: "127.0.0.1", Weight: w, RequestPort: 1000 + i})
 	}
+
 	p, err := New(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ms := p.frontends[0].list()
 	for _, m := range ms {
 		m.state.Store(int32(Up))
 	}
+
 	return p.frontends[0], ms
 }
 
@@ -88,31 +92,38 @@ func TestPickTiers(t *testing.T) {
 				return i
 			}
 		}
+
 		return -1
 	}
+
 	ms[0].state.Store(int32(Down))
 	ms[1].state.Store(int32(Joining))
 	if n := pick(0); n != 2 {
 		t.Errorf("picked %d beside one that is up", n)
 	}
+
 	if n := pick(1 << 2); n == 2 || n < 0 {
 		t.Errorf("picked %d after the one that is up was tried", n)
 	}
+
 	ms[2].state.Store(int32(Down))
 	ms[0].last.Store(5)
 	ms[2].last.Store(9)
 	if n := pick(0); n != 2 {
 		t.Errorf("picked %d instead of the last known good", n)
 	}
+
 	ms[2].be.drain.Store(true)
 	if n := pick(0); n != 0 {
 		t.Errorf("picked %d instead of the last known good that is not drained", n)
 	}
+
 	ms[0].be.maint.Store(true)
 	ms[1].be.removing.Store(true)
 	if n := pick(0); n != -1 {
 		t.Errorf("picked %d though all are closed", n)
 	}
+
 	if f.another(0) {
 		t.Error("another, though all are closed")
 	}
@@ -135,12 +146,14 @@ func TestPickWhileStatesChange(t *testing.T) {
 			}
 		}
 	})
+
 	for i := range 200000 {
 		if f.pick(0, 0, netip.Addr{}) == nil {
 			t.Errorf("nobody, pick %d", i)
 			break
 		}
 	}
+
 	close(stop)
 	wg.Wait()
 }
@@ -180,27 +193,34 @@ func TestSlowStart(t *testing.T) {
 func TestSourcesRate(t *testing.T) {
 	s := newSources(&Frontend{Rate: 2, Burst: 4}, false)
 	a, sec := netip.MustParseAddr("2001:db8::1"), int64(time.Second)
-	same, other := netip.MustParseAddr("2001:db8::ffff"), netip.MustParseAddr("2001:db8:0:1::1")
+	same := netip.MustParseAddr("2001:db8::ffff")
+	other := netip.MustParseAddr("2001:db8:0:1::1")
+
 	for i := range 4 {
 		if !s.open(a, sec, standing{}) {
 			t.Fatalf("refused %d of the burst", i)
 		}
 	}
+
 	if s.open(same, sec, standing{}) {
 		t.Error("another address of the same /64 has a bucket of its own")
 	}
+
 	if !s.open(other, sec, standing{}) {
 		t.Error("another /64 is refused")
 	}
+
 	n := 0
 	for range 5 {
 		if s.open(a, 2*sec, standing{}) {
 			n++
 		}
 	}
+
 	if n != 2 {
 		t.Errorf("%d let in a second later, want 2", n)
 	}
+
 	if ratelimit.Source(netip.MustParseAddr("::ffff:10.0.0.1")) != netip.MustParseAddr("10.0.0.1") {
 		t.Error("mapped IPv4 is not IPv4")
 	}
@@ -217,12 +237,15 @@ func TestSourcesBound(t *testing.T) {
 			s.done(a)
 		}
 	}
+
 	if len(s.table) != 100 || s.shared != 900 {
 		t.Errorf("%d entries, overflow used %d times", len(s.table), s.shared)
 	}
+
 	if s.overflow.open != 0 {
 		t.Errorf("%d left open in the overflow", s.overflow.open)
 	}
+
 	s.sweep(int64(time.Minute))
 	if len(s.table) != 0 {
 		t.Errorf("%d entries after a minute", len(s.table))

@@ -36,12 +36,15 @@ func BenchmarkConnection(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		if _, err := c.Write(head); err != nil {
 			b.Fatal(err)
 		}
+
 		if _, err := io.ReadFull(c, buf); err != nil {
 			b.Fatal(err)
 		}
+
 		c.(*net.TCPConn).SetLinger(0)
 		c.Close()
 	}

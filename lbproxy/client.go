@@ -22,10 +22,16 @@ type Client struct {
 // until a method is called.
 func NewClient(path string) *Client {
 	var d net.Dialer
-	return &Client{path: path, socket: localsock.Client{MaxAnswer: 16 << 20, HTTP: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", path) },
-		DisableKeepAlives: true,
-	}}}}
+	return &Client{
+		path: path,
+		socket: localsock.Client{
+			MaxAnswer: 16 << 20,
+			HTTP: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+				DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", path) },
+				DisableKeepAlives: true,
+			}},
+		},
+	}
 }
 
 // Status fetches the state of the proxy.
@@ -94,12 +100,14 @@ func (c *Client) do(ctx context.Context, method, what string, in, out any) error
 	if err != nil {
 		return fmt.Errorf("encode request: %w", err)
 	}
+
 	b, err := c.send(ctx, method, "v1/"+what, body)
 	if no, ok := errors.AsType[*localsock.Refusal](err); ok {
 		var r adminReply
 		if json.Unmarshal(no.Body, &r) != nil || r.Error == "" {
 			r.Error = no.Status
 		}
+
 		// The two that a caller branches on keep their identity.
 		switch no.Code {
 		case http.StatusNotFound:
@@ -107,14 +115,18 @@ func (c *Client) do(ctx context.Context, method, what string, in, out any) error
 		case http.StatusConflict:
 			return remoteError{r.Error, errExists}
 		}
+
 		return errors.New(r.Error)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if err := json.Unmarshal(b, out); err != nil {
 		return fmt.Errorf("decode answer of the load balancer: %w", err)
 	}
+
 	return nil
 }
 

@@ -63,15 +63,18 @@ func TestMasterDiesAndReturns(t *testing.T) {
 		n := held(p, "front")
 		return max(n[0], n[1], n[2]) <= 11 && n[0]+n[1]+n[2] == 30
 	}
+
 	eventually(t, "30 minions on three masters", even)
 	var before int64
 	for _, m := range ms {
 		before += m.cuts.Load()
 	}
+
 	pubAddr, reqAddr := b.pub.addr.String(), b.req.addr.String()
 	b.pub.stop()
 	b.req.stop()
-	eventually(t, "all minions on two masters", func() bool { n := held(p, "front"); return n[1] == 0 && n[0]+n[2] == 30 })
+	eventually(t, "all minions on two masters",
+		func() bool { n := held(p, "front"); return n[1] == 0 && n[0]+n[2] == 30 })
 	eventually(t, "down", func() bool { return state(p, "m1", "front") == Down && state(p, "m1", "request") == Down })
 
 	// Publishes go on while it returns, in two pieces each, so that a cut at
@@ -83,6 +86,7 @@ func TestMasterDiesAndReturns(t *testing.T) {
 			for _, m := range []*salt{a, c} {
 				m.castPieces(msg[:10], msg[10:])
 			}
+
 			select {
 			case <-stop:
 				return
@@ -90,9 +94,11 @@ func TestMasterDiesAndReturns(t *testing.T) {
 			}
 		}
 	})
+
 	if err := errors.Join(b.pub.start(pubAddr), b.req.start(reqAddr)); err != nil {
 		t.Fatal(err)
 	}
+
 	eventually(t, "balanced again", even)
 	close(stop)
 	casts.Wait()
@@ -101,6 +107,7 @@ func TestMasterDiesAndReturns(t *testing.T) {
 	if moved < 8 || moved > 15 {
 		t.Errorf("%d sessions cut to balance 30", moved)
 	}
+
 	for i, m := range ms {
 		if m.broken.Load() > 0 {
 			t.Errorf("minion %d was cut inside a frame", i)
@@ -131,6 +138,7 @@ func TestStalledMaster(t *testing.T) {
 	if _, err := io.ReadAll(c); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
+
 	b.stalled.Store(false)
 	eventually(t, "minions on the one that lives again", func() bool { return held(p, "front")[1] >= 10 })
 }
@@ -144,7 +152,8 @@ func TestStalledAlone(t *testing.T) {
 	cfg := clusterConfig(a, b)
 	cfg.Rebalance.Off = true
 	p, addr := start(t, cfg)
-	eventually(t, "one up, one down", func() bool { return state(p, "m0", "front") == Up && state(p, "m1", "front") == Down })
+	eventually(t, "one up, one down",
+		func() bool { return state(p, "m0", "front") == Up && state(p, "m1", "front") == Down })
 	ms := herd(t, addr, 10)
 	eventually(t, "minions on one", func() bool { return held(p, "front")[0] == 10 })
 	a.stalled.Store(true)
@@ -176,6 +185,7 @@ func TestLateChecksKeepLiveSessions(t *testing.T) {
 			}
 		}
 	})
+
 	eventually(t, "publishes arrive", func() bool {
 		n := 0
 		for _, m := range ms {
@@ -183,9 +193,11 @@ func TestLateChecksKeepLiveSessions(t *testing.T) {
 		}
 		return n == 5
 	})
+
 	b.stalled.Store(true)
 	eventually(t, "down", func() bool { return state(p, "m1", "front") == Down })
-	await.Holds(t, time.Second, "held while publishes arrive", func() bool { return held(p, "front")[1] == 5 && !anyCut(ms) })
+	await.Holds(t, time.Second, "held while publishes arrive",
+		func() bool { return held(p, "front")[1] == 5 && !anyCut(ms) })
 	close(stop)
 	casts.Wait()
 }
@@ -200,7 +212,8 @@ func TestJoiningMaster(t *testing.T) {
 	joining := notReady
 	b.answer.Store(&joining)
 	p, addr := start(t, clusterConfig(a, b))
-	eventually(t, "joining", func() bool { return state(p, "m1", "request") == Joining && state(p, "m0", "request") == Up })
+	eventually(t, "joining",
+		func() bool { return state(p, "m1", "request") == Joining && state(p, "m0", "request") == Up })
 	upPorts(t, p, 3)
 	herd(t, addr, 10)
 	eventually(t, "all on the ready one", func() bool { return held(p, "front")[0] == 10 })
@@ -226,10 +239,12 @@ func TestUnwellMaster(t *testing.T) {
 	if st := state(p, "m1", "request"); st != Unwell {
 		t.Errorf("m1 is %v", st)
 	}
+
 	why := ""
 	for _, port := range p.Status().Backends[1].Ports {
 		why += port.LastError
 	}
+
 	if !strings.Contains(why, "this master cannot keep jobs: input/output error") {
 		t.Errorf("the status says %q", why)
 	}
@@ -238,6 +253,7 @@ func TestUnwellMaster(t *testing.T) {
 	eventually(t, "both unwell", func() bool { return state(p, "m0", "request") == Unwell })
 	more := herd(t, addr, 10)
 	eventually(t, "new minions on both", func() bool { n := held(p, "front"); return n[1] >= 4 && n[0]+n[1] == 20 })
+
 	if n := held(p, "front"); n[0] < 10 {
 		t.Errorf("minions have left one unwell master for another: %v", n)
 	}
@@ -269,39 +285,48 @@ func TestDrain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		asking.Go(func() {
 			c.Write(appendFrame(appendFrame(nil, flagMore, nil), 0, []byte("slow")))
 			if got, err := readReply(c, r); err != nil || string(got) != "slow" {
 				t.Errorf("request lost by drain: %q, %v", got, err)
 			}
+
 			// Between requests it is moved, as a minion's idle connection would be.
 			if _, err := r.ReadByte(); err == nil {
 				t.Error("bytes after the answer")
 			}
+
 			c.Close()
 		})
 	}
+
 	eventually(t, "requests under way", func() bool { return a.slow.Load()+b.slow.Load() == 4 })
 	if err := errors.Join(p.Drain("m0"), p.Drain("m1")); err != nil {
 		t.Fatal(err)
 	}
+
 	asking.Wait()
 	if err := p.Undrain("m1"); err != nil {
 		t.Fatal(err)
 	}
+
 	eventually(t, "all on m1", func() bool { n := held(p, "front"); return n[0] == 0 && n[1] == 10 })
 	for i, m := range ms {
 		if m.broken.Load() > 0 {
 			t.Errorf("minion %d was cut inside a frame", i)
 		}
 	}
+
 	if err := p.RemoveBackend("m0", false); err != nil {
 		t.Fatal(err)
 	}
+
 	eventually(t, "removed", func() bool { return len(p.Status().Backends) == 1 })
 	if err := p.AddBackend(a.backend("m2")); err != nil {
 		t.Fatal(err)
 	}
+
 	eventually(t, "m2 has its share", func() bool { n := held(p, "front"); return len(n) == 2 && n[1] >= 4 })
 }
 
@@ -315,10 +340,12 @@ func TestFlap(t *testing.T) {
 	upPorts(t, p, 2)
 	keep := dial(t, addr)
 	ask(t, keep, "x")
+
 	for p.Status().Backends[0].Ports[0].Sessions == 0 {
 		keep = dial(t, addr)
 		ask(t, keep, "x")
 	}
+
 	before := fds(t)
 	at := flappy.addr.String()
 	failed := 0
@@ -332,14 +359,18 @@ func TestFlap(t *testing.T) {
 			}
 			c.Close()
 		}
+
 		if err := flappy.start(at); err != nil {
 			t.Fatal(err)
 		}
+
 		time.Sleep(30 * time.Millisecond)
 	}
+
 	if failed > 0 {
 		t.Errorf("%d of 150 requests failed while another master was well", failed)
 	}
+
 	upPorts(t, p, 2)
 	eventually(t, "sessions gone", func() bool { return p.Status().Sessions <= 2 })
 	eventually(t, "descriptors back", func() bool { return fds(t) <= before+4 })
@@ -372,6 +403,7 @@ func TestBigFramesThroughSplice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	eventually(t, "subscribed", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return len(a.subs) > 0 })
 	const frames, size = 12, 3<<20 + 17
 	go func() {
@@ -379,6 +411,7 @@ func TestBigFramesThroughSplice(t *testing.T) {
 			a.cast(appendFrame(nil, 0, make([]byte, size)))
 		}
 	}()
+
 	for i := range frames {
 		head := make([]byte, 9)
 		if _, err := io.ReadFull(r, head); err != nil || head[0] != flagLong {
@@ -388,6 +421,7 @@ func TestBigFramesThroughSplice(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	var tr tracker
 	l := p.allLoops()[0]
 	eventually(t, "all seen", func() bool {
@@ -408,11 +442,13 @@ func TestSeveralLoops(t *testing.T) {
 		cs[i] = dial(t, addr)
 		ask(t, cs[i], "x")
 	}
+
 	for _, l := range p.allLoops() {
 		if n := l.sessions.Load(); n < 15 || n > 25 {
 			t.Errorf("loop %d has %d of 40", l.id, n)
 		}
 	}
+
 	if n, err := p.Cut("b0", "front"); n != 40 || err != nil {
 		t.Errorf("cut %d, %v", n, err)
 	}

@@ -15,25 +15,32 @@ func TestLoadConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	req := cfg.Frontends[1]
-	if req.Idle != time.Hour || req.Outstanding != 15*time.Minute || req.Burst != 2000 || req.Balance != leastConn || cfg.Frontends[0].Idle != 0 {
+	if req.Idle != time.Hour || req.Outstanding != 15*time.Minute || req.Burst != 2000 ||
+		req.Balance != leastConn || cfg.Frontends[0].Idle != 0 {
 		t.Errorf("%+v", cfg.Frontends)
 	}
+
 	if cfg.Backends[0].Weight != 100 || cfg.Backends[1].Weight != 50 || !cfg.Backends[1].ProxyV2 {
 		t.Errorf("%+v", cfg.Backends)
 	}
+
 	if cfg.Health.Check != CheckPing || cfg.Connect.Hedge != 250*time.Millisecond || cfg.Admin.Mode != 0o600 {
 		t.Errorf("%+v", cfg)
 	}
+
 	// What a program writes can be read again.
 	b, err := yaml.Marshal(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	again, err := ParseConfig(b)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if c, _ := yaml.Marshal(again); string(c) != string(b) {
 		t.Errorf("changed on the way:\n%s\n%s", b, c)
 	}
@@ -54,6 +61,7 @@ func TestConfigFaults(t *testing.T) {
 	if !errors.As(err, &all) {
 		t.Fatalf("%T: %v", err, err)
 	}
+
 	for _, want := range []string{
 		"field colour not found",
 		"frontends[0]: idle: a publish frontend must not have an idle limit",
@@ -77,13 +85,19 @@ func TestConfigFaults(t *testing.T) {
 			t.Errorf("missing: %s", want)
 		}
 	}
+
 	if n := len(all.Errors); n != 17 {
 		t.Errorf("%d faults:\n%v", n, err)
 	}
 }
 
 func TestConfigNotReadable(t *testing.T) {
-	for name, b := range map[string]string{"empty": "", "a list": "- a", "not YAML": "a: [", "too long": strings.Repeat("#", maxConfigSize+1)} {
+	for name, b := range map[string]string{
+		"empty":    "",
+		"a list":   "- a",
+		"not YAML": "a: [",
+		"too long": strings.Repeat("#", maxConfigSize+1),
+	} {
 		if _, err := ParseConfig([]byte(b)); err == nil {
 			t.Errorf("%s: taken", name)
 		}

@@ -54,6 +54,7 @@ func (l *loop) dial(s *session) {
 			}
 			return
 		}
+
 		s.tried |= 1 << m.idx
 		fd, err := newTCP(m.addr)
 		if err != nil {
@@ -64,11 +65,13 @@ func (l *loop) dial(s *session) {
 			}
 			return
 		}
+
 		noDelay(fd)
 		e := l.k.connect(fd, m.addr)
 		for e == unix.EINTR {
 			e = unix.EINPROGRESS // connect(2): it goes on by itself
 		}
+
 		switch e {
 		case 0, unix.EINPROGRESS:
 		case unix.EADDRNOTAVAIL, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.EPERM, unix.EACCES:
@@ -83,13 +86,17 @@ func (l *loop) dial(s *session) {
 			m.refused(e)
 			continue
 		}
+
 		side := int8(sideDialA)
 		if s.fd[1] >= 0 {
 			side = sideDialA + sideDialB - s.side
 			s.altFD, s.alt = int32(fd), m
 		} else {
-			s.fd[1], s.m, s.side = int32(fd), m, side
+			s.fd[1] = int32(fd)
+			s.m = m
+			s.side = side
 		}
+
 		if err := l.watch(fd, s.slot, int32(side), s.gen, edges); err != nil {
 			l.close(s, endLocal)
 			return
@@ -98,9 +105,11 @@ func (l *loop) dial(s *session) {
 			l.connected(s, side)
 			return
 		}
+
 		if h := int64(l.p.cfg.Connect.Hedge); h > 0 {
 			l.later(&l.hedges, s, h)
 		}
+
 		return
 	}
 }
@@ -111,6 +120,7 @@ func (l *loop) dialEvent(s *session, side int8, ev uint32) {
 	if side != s.side {
 		fd = s.altFD
 	}
+
 	if fd < 0 {
 		return
 	}
@@ -122,12 +132,15 @@ func (l *loop) dialEvent(s *session, side int8, ev uint32) {
 			}
 			l.connected(s, side)
 		}
+
 		return
 	}
+
 	e := sockErr(int(fd))
 	if e == 0 {
 		e = unix.ECONNRESET // it answered and went within one turn
 	}
+
 	m := l.dropDial(s, side)
 	m.refused(e)
 	l.dial(s)
@@ -139,16 +152,20 @@ func (l *loop) dropDial(s *session, side int8) (m *member) {
 	if side == s.side {
 		closeSocket(int(s.fd[1]))
 		m = s.m
-		s.fd[1], s.m, s.side = s.altFD, s.alt, sideDialA+sideDialB-s.side
+		s.fd[1] = s.altFD
+		s.m = s.alt
+		s.side = sideDialA + sideDialB - s.side
 	} else {
 		closeSocket(int(s.altFD))
 		m = s.alt
 	}
+
 	s.altFD, s.alt = -1, nil
 	if s.hedge {
 		s.hedge = false
 		l.p.budget.give(1)
 	}
+
 	m.left(0, 0)
 	return m
 }
@@ -159,15 +176,18 @@ func (l *loop) hedge(s *session) {
 	if s.state != stateDialing || s.fd[1] < 0 {
 		return
 	}
+
 	if s.altFD >= 0 {
 		if !s.fe.another(s.tried) {
 			return // nobody else: wait for these two
 		}
 		l.dropDial(s, s.side).lostRace()
 	}
+
 	if !s.fe.another(s.tried) || !l.p.budget.take(1) {
 		return
 	}
+
 	s.hedge = true
 	l.p.count.hedges.Add(1)
 	l.dial(s)
@@ -191,11 +211,13 @@ func (l *loop) limit(s *session) {
 		l.another(s)
 		return
 	}
+
 	for _, m := range [2]*member{s.m, s.alt} {
 		if m != nil {
 			m.lostRace()
 		}
 	}
+
 	l.close(s, endConnectTimeout)
 }
 
@@ -208,15 +230,18 @@ func (l *loop) connected(s *session, side int8) {
 		}
 		l.dropDial(s, loser).lostRace()
 	}
+
 	s.m.won()
 	if s.keep != nil && s.keep.moving {
 		l.introduced(s)
 		return
 	}
+
 	s.state, s.opened = stateOpen, l.now
 	s.half[0].writable = true
 	s.half[1].writable = true
 	s.half[0].last, s.half[1].last = l.now, l.now
+
 	switch s.fe.mode {
 	case Publish:
 		s.half[0].track.state = trackLost // nobody asks about minions' PONGs
@@ -224,9 +249,11 @@ func (l *loop) connected(s *session, side int8) {
 		s.half[0].track.state, s.half[1].track.state = trackLost, trackLost
 		s.pre = strange
 	}
+
 	if s.m.header {
 		l.hold(&s.half[0], s.header(make([]byte, 0, 64), 0))
 	}
+
 	l.p.sessionLog.opened(s, l)
 	l.move(s)
 }
@@ -237,6 +264,7 @@ func (l *loop) readHeader(s *session) {
 		b := make([]byte, 0, proxyproto.Fixed)
 		s.hdr = &b
 	}
+
 	hdr := s.hdr
 	for {
 		want := proxyproto.Fixed
@@ -248,9 +276,11 @@ func (l *loop) readHeader(s *session) {
 			}
 			want += n
 		}
+
 		if len(*hdr) == want {
 			break
 		}
+
 		n, e := l.k.recv(int(s.fd[0]), l.buf[:want-len(*hdr)], 0)
 		switch {
 		case e == unix.EINTR:
@@ -261,13 +291,16 @@ func (l *loop) readHeader(s *session) {
 			l.close(s, endHeader)
 			return
 		}
+
 		*hdr = append(*hdr, l.buf[:n]...)
 	}
+
 	ap, err := proxyproto.Parse(*hdr)
 	if err != nil {
 		l.close(s, endHeader)
 		return
 	}
+
 	s.hdr = nil
 	if ap.IsValid() {
 		s.client = pack(ap)
@@ -275,14 +308,17 @@ func (l *loop) readHeader(s *session) {
 			l.close(s, endHeader)
 			return
 		}
+
 		if why := l.p.judge(s.fe, int(s.fd[0]), ap.Addr(), l.now); why != refusals {
 			s.fe.refused[why].Add(1)
 			l.p.sessionLog.refused(s.fe, ap, why)
 			l.close(s, endSource)
 			return
 		}
+
 		s.peer, s.counts = s.client, true
 	}
+
 	s.half[0].readable = true // the header hid what came behind it
 	s.start = l.now
 	l.startDial(s)

@@ -54,15 +54,18 @@ func (s *salt) request(c net.Conn) {
 		io.Copy(io.Discard, c)
 		return
 	}
+
 	r, err := hello(c, "ROUTER")
 	if err != nil {
 		return
 	}
+
 	for {
 		body, err := readReply(c, r)
 		if err != nil {
 			return
 		}
+
 		switch string(body) {
 		case "slow":
 			s.slow.Add(1)
@@ -74,6 +77,7 @@ func (s *salt) request(c net.Conn) {
 		default:
 			body = []byte(*s.answer.Load())
 		}
+
 		if _, err := c.Write(appendFrame(appendFrame(nil, flagMore, nil), 0, body)); err != nil {
 			return
 		}
@@ -85,16 +89,20 @@ func (s *salt) publish(c net.Conn) {
 		io.Copy(io.Discard, c)
 		return
 	}
+
 	r, err := hello(c, "PUB")
 	if err != nil {
 		return
 	}
+
 	s.mu.Lock()
 	s.subs[c] = true
 	s.mu.Unlock()
+
 	for err == nil {
 		_, err = readReply(c, r) // answers PINGs
 	}
+
 	s.mu.Lock()
 	delete(s.subs, c)
 	s.mu.Unlock()
@@ -152,6 +160,7 @@ func herd(t testing.TB, addr string, n int) []*minion {
 			}
 		})
 	}
+
 	eventually(t, "minions greeted", func() bool {
 		return !slices.ContainsFunc(ms, func(m *minion) bool { return !m.greeted.Load() })
 	})
@@ -164,6 +173,7 @@ func (m *minion) hold(addr string, stop chan struct{}) {
 		return
 	}
 	defer c.Close()
+
 	done := make(chan struct{})
 	defer close(done)
 	go func() {
@@ -173,21 +183,25 @@ func (m *minion) hold(addr string, stop chan struct{}) {
 		case <-done:
 		}
 	}()
+
 	r, err := hello(c, "SUB")
 	if err != nil {
 		return
 	}
+
 	m.greeted.Store(true)
 	for {
 		if _, err := r.ReadByte(); err != nil {
 			return
 		}
+
 		r.UnreadByte()
 		flags, _, err := readFrame(r)
 		if err != nil {
 			m.broken.Add(1)
 			return
 		}
+
 		if flags&flagCommand == 0 {
 			m.msgs.Add(1)
 		}

@@ -24,14 +24,25 @@ func front(t *testing.T, change ...func(*Config)) (*Proxy, string, *salt) {
 	t.Helper()
 	s := newSalt(t)
 	cfg := Config{
-		Frontends: []Frontend{{Name: "front", Mode: Request, Bind: []string{"127.0.0.1:0"}, ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}},
-		Backends:  []Backend{s.backend("a")},
-		Health:    Health{Inter: 50 * time.Millisecond, FastInter: 20 * time.Millisecond, DownInter: 20 * time.Millisecond},
-		Stop:      100 * time.Millisecond,
+		Frontends: []Frontend{{
+			Name:      "front",
+			Mode:      Request,
+			Bind:      []string{"127.0.0.1:0"},
+			ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		}},
+		Backends: []Backend{s.backend("a")},
+		Health: Health{
+			Inter:     50 * time.Millisecond,
+			FastInter: 20 * time.Millisecond,
+			DownInter: 20 * time.Millisecond,
+		},
+		Stop: 100 * time.Millisecond,
 	}
+
 	for _, f := range change {
 		f(&cfg)
 	}
+
 	p, addr := start(t, cfg, func(p *Proxy) { p.tick = 10 * time.Millisecond })
 	eventually(t, "master up", func() bool { return p.Status().Frontends[0].Serving })
 	return p, addr, s
@@ -49,10 +60,13 @@ func from(addr, source string) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	head := []byte(proxyproto.Local)
 	if source != "" {
-		head = proxyproto.Append(nil, netip.AddrPortFrom(netip.MustParseAddr(source), 4711), netip.MustParseAddrPort("127.0.0.1:4506"))
+		head = proxyproto.Append(nil, netip.AddrPortFrom(netip.MustParseAddr(source), 4711),
+			netip.MustParseAddrPort("127.0.0.1:4506"))
 	}
+
 	c.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := c.Write(head); err == nil {
 		r, err := hello(c, "REQ")
@@ -62,6 +76,7 @@ func from(addr, source string) (*client, error) {
 		c.Close()
 		return nil, err
 	}
+
 	c.Close()
 	return nil, errors.New("closed")
 }
@@ -103,24 +118,30 @@ func TestFinding09OneStranger(t *testing.T) {
 			continue
 		}
 		defer c.Close()
+
 		if c.ask("ping") == nil {
 			in++
 		}
 	}
+
 	if in == 0 || in > sessions/2 {
 		t.Errorf("one stranger holds %d of %d sessions", in, sessions)
 	}
+
 	if err := minion.ask("sealed"); err != nil {
 		t.Errorf("session of a minion: %v", err)
 	}
+
 	if err := pending.ask("_auth"); err != nil {
 		t.Errorf("session of another source: %v", err)
 	}
+
 	mustAsk(t, addr, "192.0.2.77", "_auth")
 	mustAsk(t, addr, "2001:db8::1", "_auth")
 	for range sessions / 5 { // minions come back behind one address
 		mustAsk(t, addr, "198.51.100.7", "sealed")
 	}
+
 	mustAsk(t, addr, "", "ping")
 	if st := p.Status(); st.Backends[0].Ports[0].State != Up || st.Backends[0].Ports[0].Failed != 0 {
 		t.Errorf("%+v", st.Backends[0].Ports[0])
@@ -138,27 +159,34 @@ func TestFinding09ManyStrangers(t *testing.T) {
 			defer c.Close()
 		}
 	}
+
 	for range sessions / 10 {
 		mustAsk(t, addr, "198.51.100.7", "sealed")
 	}
+
 	mustAsk(t, addr, "", "ping")
 	if err := minion.ask("sealed"); err != nil {
 		t.Error(err)
 	}
+
 	if _, err := from(addr, "203.0.113.1"); err == nil {
 		t.Error("the reserve is open to everyone")
 	}
+
 	for range 40 {
 		if c, err := from(addr, "2001:db8:0:1::2"); err == nil {
 			defer c.Close()
 		}
 	}
+
 	st := p.Status()
 	if n := st.Frontends[0].Refused["reserve"]; n == 0 || st.Known != 1 {
 		t.Errorf("%d refused for the reserve, %d known", n, st.Known)
 	}
+
 	var text strings.Builder
-	if err := writeMetrics(&text, &st); err != nil || !strings.Contains(text.String(), `saltern_lb_frontend_refused_total{frontend="front",reason="reserve"}`) ||
+	if err := writeMetrics(&text, &st); err != nil ||
+		!strings.Contains(text.String(), `saltern_lb_frontend_refused_total{frontend="front",reason="reserve"}`) ||
 		!strings.Contains(text.String(), "saltern_lb_known_sources 1\n") {
 		t.Error(text.String())
 	}
@@ -173,7 +201,8 @@ func TestFinding09Shown(t *testing.T) {
 		}
 	}
 	st := p.Status().Frontends[0]
-	if len(st.Limited) != 1 || st.LimitedSources != 1 || st.Limited[0].Source != "2001:db8:0:7::/64" || st.Limited[0].Refused != 2 || st.Limited[0].Sessions != 3 {
+	if len(st.Limited) != 1 || st.LimitedSources != 1 || st.Limited[0].Source != "2001:db8:0:7::/64" ||
+		st.Limited[0].Refused != 2 || st.Limited[0].Sessions != 3 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -191,21 +220,26 @@ func TestFinding09Gateway(t *testing.T) {
 		}
 		return in
 	}
+
 	if in := n(standing{}, 9000); in != 9000 {
 		t.Errorf("%d of 9000 let in", in)
 	}
+
 	now += int64(time.Minute)
 	if in := n(standing{}, 30000); in != defaultBurst {
 		t.Errorf("%d more within the burst", in)
 	}
+
 	now += int64(time.Minute)
 	if in := n(standing{}, 30000); in != defaultPerSource-9000-defaultBurst {
 		t.Errorf("%d more, at most %d in all", in, defaultPerSource)
 	}
+
 	now += int64(time.Minute)
 	if in := n(standing{known: true}, 30000); in != 30000 {
 		t.Errorf("known: %d of 30000", in)
 	}
+
 	if in := n(standing{local: true}, 300000); in != 300000 {
 		t.Errorf("this machine: %d", in)
 	}
@@ -214,7 +248,11 @@ func TestFinding09Gateway(t *testing.T) {
 // TestFinding09NothingProven: connections that never prove anything end; those
 // of minions and of this machine stay.
 func TestFinding09NothingProven(t *testing.T) {
-	p, addr, _ := front(t, func(c *Config) { c.Connect.Unproven, c.Connect.Handshake = 500*time.Millisecond, 300*time.Millisecond })
+	p, addr, _ := front(t, func(c *Config) {
+		c.Connect.Unproven = 500 * time.Millisecond
+		c.Connect.Handshake = 300 * time.Millisecond
+	})
+
 	minion := mustAsk(t, addr, "198.51.100.7", "sealed")
 	quiet := mustAsk(t, addr, "198.51.100.7", "_auth") // another minion behind the same address
 	own := mustAsk(t, addr, "", "ping")
@@ -224,17 +262,22 @@ func TestFinding09NothingProven(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	if _, err := silent.Write(proxyproto.Append(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2"))); err != nil {
+
+	if _, err := silent.Write(proxyproto.Append(nil, netip.MustParseAddrPort("203.0.113.9:1"),
+		netip.MustParseAddrPort("127.0.0.1:2"))); err != nil {
 		t.Fatal(err)
 	}
+
 	for who, c := range map[string]io.Reader{"stranger": stranger, "silent": silent} {
 		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: %v", who, err)
 		}
 	}
+
 	if e := p.Status().Frontends[0].Ended; e["unproven"] != 1 || e["handshake-timeout"] != 1 {
 		t.Errorf("%v", e)
 	}
+
 	for who, c := range map[string]*client{"minion": minion, "neighbour": quiet, "this machine": own} {
 		if err := c.ask("ping"); err != nil {
 			t.Errorf("%s: %v", who, err)
@@ -254,7 +297,12 @@ func TestFinding09FullMaster(t *testing.T) {
 		}
 		s.request(c)
 	})
-	p, addr, _ := front(t, func(c *Config) { c.Backends[0].RequestPort, c.Rebalance.Off = b.addr.Port, true })
+
+	p, addr, _ := front(t, func(c *Config) {
+		c.Backends[0].RequestPort = b.addr.Port
+		c.Rebalance.Off = true
+	})
+
 	minion := mustAsk(t, addr, "198.51.100.7", "sealed")
 	full.Store(true)
 	port := func() PortStatus { return p.Status().Backends[0].Ports[0] }
@@ -263,16 +311,20 @@ func TestFinding09FullMaster(t *testing.T) {
 		if err := minion.ask("sealed"); err != nil {
 			t.Fatalf("the session ended: %v", err)
 		}
+
 		for range 5 { // new ones find it full
 			if c, err := from(addr, "203.0.113.9"); err == nil {
 				c.Close()
 			}
 		}
+
 		return port().Failed > before+5
 	})
+
 	if st := port(); st.State != Joining || st.Cuts != 0 || !strings.Contains(st.LastError, errFull.Error()) {
 		t.Errorf("%+v", st)
 	}
+
 	full.Store(false)
 	eventually(t, "up again", func() bool { return port().State == Up })
 	if err := minion.ask("sealed"); err != nil {
@@ -287,26 +339,32 @@ func TestFinding09SealedAnswers(t *testing.T) {
 	if err != nil || len(files) < 60 {
 		t.Fatalf("%d captures, %v", len(files), err)
 	}
+
 	n := 0
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		// What is not sealed is a map, a text, or the one of the tcp transport.
 		sealed := b[0] == 0xda
 		if sealed {
 			n++
 		}
+
 		if got := sealedAnswer(b, uint64(len(b))); got != sealed {
 			t.Errorf("%s: %v", filepath.Base(f), got)
 		}
 	}
+
 	if n < 30 {
 		t.Errorf("%d sealed", n)
 	}
+
 	long := strings.Repeat("the master cannot store the key ", 5)
-	for _, text := range []string{"", "\xda", "\xda\x00\x60", "\xda\x00" + string(rune(len(long)/2)) + long, "\xc5\x00\xa0" + long} {
+	for _, text := range []string{"", "\xda", "\xda\x00\x60", "\xda\x00" + string(rune(len(long)/2)) + long,
+		"\xc5\x00\xa0" + long} {
 		if sealedAnswer([]byte(text), 500) {
 			t.Errorf("%q proves a minion", text)
 		}
@@ -323,7 +381,8 @@ func TestFinding09HandedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	next.follow(t.Context(), NewClient(socket))
-	if a := netip.MustParseAddr("198.51.100.7"); !next.known.has(a, next.clock()) || next.known.has(a, next.clock()+int64(knownFor)) {
+	if a := netip.MustParseAddr("198.51.100.7"); !next.known.has(a, next.clock()) ||
+		next.known.has(a, next.clock()+int64(knownFor)) {
 		t.Errorf("%v", next.known.list(next.clock()))
 	}
 }
@@ -338,7 +397,8 @@ func TestFinding09KnownIsBounded(t *testing.T) {
 	if k.count() != 100 {
 		t.Errorf("%d entries", k.count())
 	}
-	if k.sweep(int64(knownFor) + 2); k.count() != 0 {
+	k.sweep(int64(knownFor) + 2)
+	if k.count() != 0 {
 		t.Errorf("%d entries after a week", k.count())
 	}
 }
@@ -349,6 +409,7 @@ func FuzzSealedAnswer(f *testing.F) {
 	if err != nil || len(files) == 0 {
 		f.Fatal("no captures")
 	}
+
 	for _, name := range files {
 		b, err := os.ReadFile(name)
 		if err != nil {
@@ -356,13 +417,16 @@ func FuzzSealedAnswer(f *testing.F) {
 		}
 		f.Add(b, uint64(len(b)))
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte, size uint64) {
 		if !sealedAnswer(b, size) {
 			return
 		}
+
 		if size < 64 || len(b) < 26 {
 			t.Errorf("%d of %d bytes prove a minion", len(b), size)
 		}
+
 		// The same head in front of plain text.
 		if sealedAnswer(append([]byte{b[0], 'a', 'a', 'a', 'a'}, strings.Repeat("master is busy ", 5)...), size) {
 			t.Errorf("a text behind %#x proves a minion", b[0])
@@ -379,24 +443,31 @@ func TestFinding09QuietSubscriber(t *testing.T) {
 		if err != nil {
 			return
 		}
+
 		_, err = r.ReadByte()
 		if !errors.Is(err, io.EOF) { // checks go by themselves
 			ends <- err
 		}
 	})
+
 	_, addr, _ := front(t, func(c *Config) {
 		c.Frontends[0].Mode, c.Backends[0].PublishPort = Publish, pub.addr.Port
-		c.Connect.Unproven, c.Rebalance.Quiet, c.Rebalance.Off = 20*time.Millisecond, time.Millisecond, true
+		c.Connect.Unproven = 20 * time.Millisecond
+		c.Rebalance.Quiet = time.Millisecond
+		c.Rebalance.Off = true
 	})
+
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
+
 	c.Write(proxyproto.Append(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2")))
 	if _, err := hello(c, "SUB"); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := <-ends; !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the master sees %v", err)
 	}

@@ -65,6 +65,7 @@ func (f *frontend) closed(s *session) {
 func (f *frontend) add(m *member) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	// Whose turn is first among equals is left to chance: several proxies with
 	// few sessions each would else all begin with the same master.
 	m.deal = rand.Int64N(int64(m.be.weight.Load()) * 1000)
@@ -75,9 +76,11 @@ func (f *frontend) add(m *member) bool {
 			return true
 		}
 	}
+
 	if len(f.members) >= maxBackends {
 		return false
 	}
+
 	m.idx = uint(len(f.members))
 	f.members = append(f.members, m)
 	return true
@@ -97,15 +100,18 @@ func (f *frontend) tier(m *member) int {
 	if m.be.closedTo() {
 		return -1
 	}
+
 	if limit := m.be.cfg.MaxSessions; limit > 0 && m.conns.Load() >= int64(limit) {
 		return -1
 	}
+
 	switch m.State() {
 	case Up:
 		// Subscribers are better off where requests are answered too, and so is the
 		// API, whose commands go to the master beside it.
 		for _, o := range m.be.members {
-			if st := o.State(); f.mode != Request && o != m && o.fe.mode == Request && (st == Down || st == Joining || st == Unwell) {
+			if st := o.State(); f.mode != Request && o != m && o.fe.mode == Request &&
+				(st == Down || st == Joining || st == Unwell) {
 				return 1
 			}
 		}
@@ -113,6 +119,7 @@ func (f *frontend) tier(m *member) int {
 	case Unknown, Unwell:
 		return 2
 	}
+
 	return 3
 }
 
@@ -121,6 +128,7 @@ func (f *frontend) tier(m *member) int {
 func (f *frontend) pick(tried uint64, now int64, client netip.Addr) *member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	// Each is judged once: a state that changes meanwhile must not leave the
 	// client with nobody.
 	level := 4
@@ -135,19 +143,23 @@ func (f *frontend) pick(tried uint64, now int64, client netip.Addr) *member {
 			}
 		}
 	}
+
 	if level == 4 {
 		return nil
 	}
+
 	best := (*member)(nil)
 	var score, total int64
 	fit, own := 0.0, uint64(0)
 	if f.cfg.Balance == bySource {
 		own = sourceHash(client)
 	}
+
 	for i, m := range f.members {
 		if m == nil || int(tiers[i]) != level {
 			continue
 		}
+
 		w := m.effective(now)
 		total += w
 		m.deal += w
@@ -172,12 +184,14 @@ func (f *frontend) pick(tried uint64, now int64, client netip.Addr) *member {
 			}
 		}
 	}
+
 	best.deal = max(best.deal-total, -8*total)
 	for _, m := range f.members {
 		if m != nil {
 			m.deal = min(m.deal, 8*total) // what it was not given does not pile up
 		}
 	}
+
 	best.conns.Add(1)
 	return best
 }

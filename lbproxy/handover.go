@@ -49,29 +49,35 @@ func (h *Handover) receive() error {
 	if err := h.conn.SetDeadline(time.Now().Add(handoverLimit)); err != nil {
 		return err
 	}
+
 	oob := make([]byte, unix.CmsgSpace(4*maxListeners))
 	b := make([]byte, 16)
 	n, on, flags, _, err := h.conn.ReadMsgUnix(b, oob)
 	if err != nil {
 		return err
 	}
+
 	msgs, err := unix.ParseSocketControlMessage(oob[:on])
 	if err != nil {
 		return err
 	}
+
 	for i := range msgs {
 		fds, err := unix.ParseUnixRights(&msgs[i])
 		if err != nil {
 			return err
 		}
+
 		for _, fd := range fds {
 			unix.CloseOnExec(fd)
 			h.Files = append(h.Files, os.NewFile(uintptr(fd), "listener"))
 		}
 	}
+
 	if string(b[:n]) != "listeners" || flags&unix.MSG_CTRUNC != 0 || len(h.Files) == 0 {
 		return errors.New("the running load balancer sent no listeners")
 	}
+
 	return nil
 }
 
@@ -82,17 +88,21 @@ func (h *Handover) Done() error {
 	if err := h.conn.SetDeadline(time.Now().Add(handoverLimit)); err != nil {
 		return fmt.Errorf("finish hand-over: %w", err)
 	}
+
 	if _, err := h.conn.Write([]byte("serving")); err != nil {
 		return fmt.Errorf("finish hand-over: %w", err)
 	}
+
 	b := make([]byte, 16)
 	n, err := h.conn.Read(b)
 	if err == nil && string(b[:n]) != "retiring" {
 		err = fmt.Errorf("it says %q", b[:n])
 	}
+
 	if err != nil {
 		return fmt.Errorf("finish hand-over: no answer from the old load balancer: %w", err)
 	}
+
 	return nil
 }
 
@@ -112,13 +122,16 @@ func (p *Proxy) serveHandover(ctx context.Context, ln net.Listener) {
 		if err != nil {
 			return
 		}
+
 		stop := context.AfterFunc(ctx, func() { c.Close() })
 		ok, err := p.handOver(localsock.Unix(c))
 		stop()
 		c.Close()
+
 		if err != nil {
 			p.log.Warn("hand-over not finished", "error", err)
 		}
+
 		if ok {
 			p.log.Info("listeners handed over")
 			once.Do(func() { close(p.retire) })
@@ -130,6 +143,7 @@ func (p *Proxy) handOver(c *net.UnixConn) (bool, error) {
 	if err := c.SetDeadline(time.Now().Add(handoverLimit)); err != nil {
 		return false, err
 	}
+
 	files, err := p.Listeners()
 	if err != nil {
 		return false, err
@@ -137,22 +151,27 @@ func (p *Proxy) handOver(c *net.UnixConn) (bool, error) {
 	if len(files) == 0 || len(files) > maxListeners {
 		return false, fmt.Errorf("%d listeners to hand over", len(files))
 	}
+
 	var fds []int
 	for _, f := range files {
 		defer f.Close()
 		fds = append(fds, int(f.Fd()))
 	}
+
 	if _, _, err := c.WriteMsgUnix([]byte("listeners"), unix.UnixRights(fds...), nil); err != nil {
 		return false, err
 	}
+
 	b := make([]byte, 16)
 	n, err := c.Read(b)
 	if err == nil && string(b[:n]) != "serving" {
 		err = fmt.Errorf("it says %q", b[:n])
 	}
+
 	if err != nil {
 		return false, fmt.Errorf("the new process did not begin to serve: %w", err)
 	}
+
 	_, err = c.Write([]byte("retiring"))
 	return err == nil, err
 }

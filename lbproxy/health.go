@@ -38,13 +38,17 @@ func (v *verdict) apply(g grade) bool {
 	was := v.state
 	switch g {
 	case gradeUp:
-		v.good, v.bad, v.passed = v.good+1, 0, 0
+		v.good++
+		v.bad = 0
+		v.passed = 0
 		// The first result ever counts at once: nobody waits for a rise then.
 		if v.good >= v.rise || v.state == Unknown {
 			v.state = Up
 		}
 	case gradeJoining, gradeUnwell:
-		v.good, v.bad, v.passed = 0, 0, v.passed+1
+		v.good = 0
+		v.bad = 0
+		v.passed++
 		if v.passed >= v.fall || v.state != Up {
 			v.state = Joining
 			if g == gradeUnwell {
@@ -52,12 +56,15 @@ func (v *verdict) apply(g grade) bool {
 			}
 		}
 	default:
-		v.good, v.passed, v.grade = 0, 0, g
+		v.good = 0
+		v.passed = 0
+		v.grade = g
 		v.bad++
 		if v.bad >= v.fall || v.state == Unknown || v.state == Joining {
 			v.state = Down
 		}
 	}
+
 	return v.state != was
 }
 
@@ -110,9 +117,11 @@ func (c *checker) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
+
 			if badSince == 0 || err == nil {
 				badSince = began
 			}
+
 			switch {
 			case errors.Is(err, errStarved):
 				c.log.Debug("check set aside", "backend", c.m.be.name, "frontend", c.m.fe.cfg.Name, "error", err)
@@ -123,6 +132,7 @@ func (c *checker) run(ctx context.Context) {
 				c.apply(err, badSince, false)
 			}
 		}
+
 		wait := time.NewTimer(c.wait())
 	sleep:
 		for {
@@ -136,10 +146,12 @@ func (c *checker) run(ctx context.Context) {
 				if p.plain {
 					plain++
 				}
+
 				if plain >= passiveFall && c.m.State() == Up {
 					c.force(p.err)
 					plain = 0
 				}
+
 				if c.m.State() == Up {
 					// Look soon; a burst of evidence must not become a burst of checks.
 					wait.Reset(max(0, c.cfg.FastInter-time.Duration(c.clock()-began)))
@@ -154,6 +166,7 @@ func (c *checker) one(ctx context.Context) error {
 	c.mu.Lock()
 	limit := min(max(c.cfg.Timeout, 4*c.srtt), 5*c.cfg.Timeout)
 	c.mu.Unlock()
+
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := c.clock()
@@ -162,14 +175,17 @@ func (c *checker) one(ctx context.Context) error {
 		// It serves the sessions it has: it is at its bound, not gone.
 		err = fmt.Errorf("%w: %w", errFull, err)
 	}
+
 	took := time.Duration(c.clock() - began)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	c.checks++
 	if gradeOf(err) == gradeSilent && took > limit+max(limit/4, 100*time.Millisecond) && c.starved < maxStarved {
 		c.starved++
 		return fmt.Errorf("%w: %w", errStarved, err)
 	}
+
 	c.starved = 0
 	if (err == nil || gradeOf(err) == gradeJoining || gradeOf(err) == gradeUnwell) && (c.short == nil || !c.short()) {
 		if c.srtt == 0 {
@@ -177,6 +193,7 @@ func (c *checker) one(ctx context.Context) error {
 		}
 		c.srtt += (took - c.srtt) / 8
 	}
+
 	return err
 }
 
@@ -191,6 +208,7 @@ func (c *checker) apply(err error, badSince int64, force bool) {
 	if force {
 		c.v.bad = max(c.v.bad, c.v.fall-1)
 	}
+
 	changed := c.v.apply(g)
 	now := c.v.state
 	if err != nil {
@@ -199,6 +217,7 @@ func (c *checker) apply(err error, badSince int64, force bool) {
 	} else {
 		c.lastErr = ""
 	}
+
 	at := c.clock()
 	if changed {
 		c.since = at
@@ -214,19 +233,23 @@ func (c *checker) apply(err error, badSince int64, force bool) {
 			c.m.lost.Store(0)
 		}
 	}
+
 	c.m.state.Store(int32(now))
 	if changed {
 		level := slog.LevelInfo
 		if now == Down {
 			level = slog.LevelWarn
 		}
+
 		attrs := []any{"backend", c.m.be.name, "frontend", c.m.fe.cfg.Name, "from", was.String(), "to", now.String()}
 		if err != nil {
 			attrs = append(attrs, "error", err)
 		}
+
 		c.log.Log(context.Background(), level, "backend state", attrs...)
 		c.moved(was, now, g, badSince)
 	}
+
 	if now == Down && !changed {
 		c.trouble(g, badSince)
 	}

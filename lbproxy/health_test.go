@@ -20,6 +20,7 @@ func TestVerdict(t *testing.T) {
 		s = gradeSilent
 		g = gradeGone
 	)
+
 	for _, c := range []struct {
 		name string
 		in   []grade
@@ -45,6 +46,7 @@ func TestVerdict(t *testing.T) {
 				v.apply(r)
 				got = append(got, v.state)
 			}
+
 			if !slices.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
@@ -69,6 +71,7 @@ func newRig() *rig {
 	if err := cfg.Validate(); err != nil {
 		panic(err)
 	}
+
 	fe := &frontend{p: &Proxy{cfg: cfg}, cfg: cfg.Frontends[0], mode: Request}
 	m := &member{fe: fe, be: &backend{name: "b"}, kick: make(chan passive, 16)}
 	r.checker = &checker{m: m, cfg: &cfg.Health, log: slog.New(slog.DiscardHandler), v: verdict{rise: 2, fall: 2},
@@ -78,15 +81,18 @@ func newRig() *rig {
 			r.probes++
 			err, hang := r.err, r.hang
 			r.mu.Unlock()
+
 			if hang {
 				<-ctx.Done()
 				return errSilent
 			}
+
 			return err
 		},
 		moved:   func(_, to State, _ grade, _ int64) { r.note(to.String()) },
 		trouble: func(grade, int64) {},
 	}
+
 	return r
 }
 
@@ -131,14 +137,17 @@ func TestCheckerPace(t *testing.T) {
 		if n := r.checksIn(10 * time.Second); n != 10 {
 			t.Errorf("%d checks in 10 s while up", n)
 		}
+
 		r.set(connectError{syscall.ECONNREFUSED}, false)
 		time.Sleep(1800 * time.Millisecond)
 		if r.m.State() != Down {
 			t.Errorf("after refusals: %v", r.m.State())
 		}
+
 		if n := r.checksIn(10 * time.Second); n != 10 {
 			t.Errorf("%d checks in 10 s while down", n)
 		}
+
 		r.set(nil, false)
 		time.Sleep(1800 * time.Millisecond)
 		if r.m.State() != Up {
@@ -164,20 +173,25 @@ func TestCheckerPassiveEvidence(t *testing.T) {
 		r.m.tell(passive{err: errSilent})
 		synctest.Wait()
 		time.Sleep(time.Millisecond)
+
 		if r.probes != 2 {
 			t.Errorf("evidence asked for %d checks", r.probes-1)
 		}
+
 		// A burst of evidence is not a burst of checks.
 		for range 100 {
 			r.m.tell(passive{err: errSilent})
 			time.Sleep(time.Millisecond)
 		}
+
 		if r.probes > 3 {
 			t.Errorf("%d checks in 100 ms", r.probes)
 		}
+
 		for range passiveFall {
 			r.m.tell(passive{err: connectError{syscall.ECONNREFUSED}, plain: true})
 		}
+
 		synctest.Wait()
 		if r.m.State() != Down {
 			t.Errorf("after %d refused dials: %v", passiveFall, r.m.State())
@@ -204,9 +218,11 @@ func TestCheckerAdaptiveLimit(t *testing.T) {
 			if !ok {
 				return errors.New("no limit")
 			}
+
 			if left := time.Until(dl); left > 5*time.Second {
 				return errors.New("limit above five times the least")
 			}
+
 			select {
 			case <-time.After(800 * time.Millisecond):
 				return nil
@@ -214,11 +230,13 @@ func TestCheckerAdaptiveLimit(t *testing.T) {
 				return errSilent
 			}
 		}
+
 		for range 5 {
 			if err := r.one(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		slow := func(ctx context.Context) error {
 			select {
 			case <-time.After(2900 * time.Millisecond):
@@ -227,6 +245,7 @@ func TestCheckerAdaptiveLimit(t *testing.T) {
 				return errSilent
 			}
 		}
+
 		r.probe = slow
 		if err := r.one(t.Context()); err != nil {
 			t.Errorf("a check of 2.9 s after some of 0.8 s: %v", err)
@@ -244,11 +263,13 @@ func TestCheckerStarved(t *testing.T) {
 			time.Sleep(3 * time.Second) // the limit is one second
 			return errSilent
 		}
+
 		for i := range maxStarved {
 			if err := r.one(t.Context()); !errors.Is(err, errStarved) {
 				t.Fatalf("check %d: %v", i, err)
 			}
 		}
+
 		if err := r.one(t.Context()); errors.Is(err, errStarved) || err == nil {
 			t.Errorf("set aside for ever: %v", err)
 		}

@@ -40,23 +40,28 @@ func (l *loop) remember(s *session, b []byte) {
 		l.release(s)
 		return
 	}
+
 	k := s.keep
 	if k == nil {
 		k = l.newKeep()
 		s.keep = k
 	}
+
 	if k.lost {
 		return
 	}
+
 	room := b != nil && len(k.up)+len(b) <= l.p.cfg.Move.Request
 	if room && l.p.count.kept.Add(int64(len(b))) > l.p.cfg.Move.Total {
 		l.p.count.kept.Add(-int64(len(b)))
 		room = false
 	}
+
 	if !room {
 		l.overflow(s)
 		return
 	}
+
 	k.up = append(k.up, b...)
 	if s.pre == nil {
 		n, ok := preludeLen(k.up)
@@ -67,11 +72,13 @@ func (l *loop) remember(s *session, b []byte) {
 		if n == 0 {
 			return
 		}
+
 		l.introduce(s, n)
 		if s.pre == strange {
 			return
 		}
 	}
+
 	switch {
 	case !request:
 		l.subscriptions(s)
@@ -89,6 +96,7 @@ func (l *loop) introduce(s *session, n int) {
 	if s.pre != nil {
 		said = s.pre.said + said
 	}
+
 	l.unpin(s)
 	p := l.preludes[said]
 	switch {
@@ -100,6 +108,7 @@ func (l *loop) introduce(s *session, n int) {
 		l.preludes[said] = p
 		l.preludeBytes += len(said)
 	}
+
 	p.uses++
 	s.pre = p
 	k.up = k.up[:copy(k.up, k.up[n:])]
@@ -113,7 +122,8 @@ func (l *loop) unpin(s *session) {
 	if p == nil || p.said == "" {
 		return
 	}
-	if p.uses--; p.uses == 0 {
+	p.uses--
+	if p.uses == 0 {
 		delete(l.preludes, p.said)
 		l.preludeBytes -= len(p.said)
 	}
@@ -154,6 +164,7 @@ func (l *loop) subscriptions(s *session) {
 		if n == 0 {
 			return
 		}
+
 		flags := k.up[0]
 		switch {
 		case flags&flagCommand != 0 && (command(body, "SUBSCRIBE") || command(body, "CANCEL")),
@@ -170,6 +181,7 @@ func (l *loop) subscriptions(s *session) {
 			return
 		}
 	}
+
 	l.release(s)
 }
 
@@ -205,6 +217,7 @@ func preludeLen(b []byte) (n int, ok bool) {
 	if b[0] != 0xff || b[9] != 0x7f || b[10] != versionMajor || string(b[12:17]) != "NULL\x00" {
 		return 0, false
 	}
+
 	body, n, ok := firstFrame(b[greetingLen:])
 	if !ok || n == 0 {
 		return 0, ok
@@ -212,6 +225,7 @@ func preludeLen(b []byte) (n int, ok bool) {
 	if b[greetingLen]&flagCommand == 0 || !command(body, "READY") {
 		return 0, false
 	}
+
 	return greetingLen + n, true
 }
 
@@ -242,14 +256,18 @@ func repeatable(request []byte) bool {
 	if at < 0 {
 		return false
 	}
+
 	word, found := bytes.CutPrefix(request[at+3:], []byte{0xa3}) // fixstr
 	if !found {
 		word, found = bytes.CutPrefix(request[at+3:], []byte{0xc4, 3}) // bin 8
 	}
+
 	if found && bytes.HasPrefix(word, []byte("aes")) {
 		return true
 	}
-	signIn := bytes.Contains(request, []byte("\xa3cmd\xa5_auth")) || bytes.Contains(request, []byte("\xc4\x03cmd\xc4\x05_auth"))
+
+	signIn := bytes.Contains(request, []byte("\xa3cmd\xa5_auth")) ||
+		bytes.Contains(request, []byte("\xc4\x03cmd\xc4\x05_auth"))
 	return signIn && !bytes.Contains(request, []byte("publish"))
 }
 

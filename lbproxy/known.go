@@ -106,6 +106,7 @@ func sealedAnswer(b []byte, size uint64) bool {
 	if len(b) == 0 || size < 64 {
 		return false
 	}
+
 	head := 0
 	switch b[0] {
 	case 0xc4, 0xd9:
@@ -117,13 +118,16 @@ func sealedAnswer(b []byte, size uint64) bool {
 	default:
 		return false
 	}
+
 	if len(b) < head+24 {
 		return false
 	}
+
 	for _, c := range b[head : head+24] {
 		if c >= 0x80 || c < 0x20 && c != '\n' && c != '\r' && c != '\t' {
 			return true
 		}
 	}
+
 	return false
 }

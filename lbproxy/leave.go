@@ -46,6 +46,7 @@ func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.A
 		_ = f.Close()
 		<-ended
 	}()
+
 	go func() {
 		defer close(ended)
 		b := make([]byte, 4<<10) // what the messages say does not count, only that there are some
@@ -57,34 +58,41 @@ func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.A
 				}
 				return
 			}
+
 			select {
 			case events <- struct{}{}:
 			default:
 			}
 		}
 	}()
+
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-events:
 		}
+
 		if pause.For(ctx, settleFor) != nil {
 			return
 		}
+
 		select { // what was told meanwhile is seen now
 		case <-events:
 		default:
 		}
+
 		now, err := hostAddresses()
 		if err != nil {
 			p.fault("list addresses", err)
 			continue
 		}
+
 		maps.DeleteFunc(had, func(a netip.Addr, _ bool) bool { return now[a] })
 		if len(had) > 0 {
 			p.cutLocal(had)
 		}
+
 		had = now
 	}
 }
@@ -96,7 +104,11 @@ func addressEvents() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR}); err != nil {
+	if err := unix.Bind(fd,
+		&unix.SockaddrNetlink{
+			Family: unix.AF_NETLINK,
+			Groups: unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR,
+		}); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("bind netlink socket: %w", err)
 	}
@@ -128,12 +140,14 @@ func (p *Proxy) cutLocal(gone map[netip.Addr]bool) {
 		if err != nil {
 			return false // it is ending
 		}
+
 		switch a := sa.(type) {
 		case *unix.SockaddrInet4:
 			return gone[netip.AddrFrom4(a.Addr)]
 		case *unix.SockaddrInet6:
 			return gone[netip.AddrFrom16(a.Addr).Unmap()]
 		}
+
 		return false
 	})
 	if n > 0 {
@@ -142,6 +156,7 @@ func (p *Proxy) cutLocal(gone map[netip.Addr]bool) {
 		}
 		p.log.Info("sessions to addresses that are gone cut", "sessions", n)
 	}
+
 	if err != nil && !errors.Is(err, errStopped) {
 		p.fault("cut sessions", err)
 	}

@@ -18,22 +18,31 @@ func ownNetwork(t *testing.T) bool {
 	if os.Getenv(mark) != "" {
 		return true
 	}
+
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skipf("NOT TESTED: %v", err)
 	}
+
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), mark+"=1")
 	own := func(id int) []syscall.SysProcIDMap {
 		return []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET, UidMappings: own(os.Getuid()), GidMappings: own(os.Getgid())}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: own(os.Getuid()),
+		GidMappings: own(os.Getgid()),
+	}
+
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
 		t.Skipf("NOT TESTED: no network of its own: %v", err)
 	}
+
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+
 	return false
 }
 
@@ -44,16 +53,19 @@ func TestAddressLeaves(t *testing.T) {
 	if !ownNetwork(t) {
 		return
 	}
+
 	ip := func(args string) {
 		t.Helper()
 		if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(args)...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %s: %v %s", args, err, out)
 		}
 	}
+
 	ip("link set lo up")
 	for _, a := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
 		ip("addr add " + a + "/32 dev lo")
 	}
+
 	b := newFake(t, "127.0.0.1:0", echo)
 	cfg := testConfig(Publish, b)
 	cfg.Frontends[0].Bind = []string{"0.0.0.0:0"}
@@ -63,10 +75,12 @@ func TestAddressLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	stays, goes, flaps := dial(t, "192.0.2.1:"+port), dial(t, "192.0.2.2:"+port), dial(t, "192.0.2.3:"+port)
 	for _, c := range []net.Conn{stays, goes, flaps} {
 		ask(t, c, "x")
 	}
+
 	ip("addr del 192.0.2.3/32 dev lo")
 	ip("addr add 192.0.2.3/32 dev lo")
 	ip("addr del 192.0.2.2/32 dev lo")

@@ -20,7 +20,8 @@ func TestHandover(t *testing.T) {
 	b := newFake(t, "127.0.0.1:0", echo)
 	dir := t.TempDir()
 	cfg := testConfig(Publish, b)
-	cfg.Admin.Handover, cfg.Admin.Socket = filepath.Join(dir, "handover"), filepath.Join(dir, "admin")
+	cfg.Admin.Handover = filepath.Join(dir, "handover")
+	cfg.Admin.Socket = filepath.Join(dir, "admin")
 	cfg.Rebalance.Rate, cfg.Rebalance.Quiet = 1, time.Millisecond
 	old, addr := start(t, cfg)
 	held := dial(t, addr)
@@ -30,12 +31,14 @@ func TestHandover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	h.Abort() // the old one must go on after a failed attempt
 	ask(t, dial(t, addr), "x")
 
 	if h, err = takeOver(t.Context(), cfg.Admin.Handover); err != nil {
 		t.Fatal(err)
 	}
+
 	next := testConfig(Publish, b)
 	next.Frontends[0].Bind, next.Admin = []string{addr}, cfg.Admin
 	_, again := start(t, next, func(p *Proxy) {
@@ -43,20 +46,25 @@ func TestHandover(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+
 	if st, err := NewClient(cfg.Admin.Socket).Status(t.Context()); err != nil || st.Sessions != 0 {
 		t.Errorf("the admin socket is not the new proxy's: %+v, %v", st, err)
 	}
+
 	if again != addr {
 		t.Fatalf("new proxy listens on %s, not %s", again, addr)
 	}
+
 	if err := h.Done(); err != nil {
 		t.Fatal(err)
 	}
+
 	eventually(t, "old proxy has let go", func() bool { _, err := old.Listeners(); return errors.Is(err, errStopped) })
 	ask(t, held, "x") // held sessions are not broken by the hand-over itself
 	for range 20 {
 		ask(t, dial(t, addr), "x")
 	}
+
 	if n := old.Status().Frontends[0].Accepted; n > 4 {
 		t.Errorf("old proxy accepted %d", n)
 	}
@@ -87,13 +95,16 @@ func TestPortInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	before := fds(t)
 	if err := p.Run(t.Context()); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("run: %v", err)
 	}
+
 	if n := fds(t); n > before {
 		t.Errorf("%d descriptors left", n-before)
 	}
+
 	if err := p.Run(t.Context()); err == nil {
 		t.Error("ran twice")
 	}
@@ -110,12 +121,14 @@ func TestStopLetsRequestsFinish(t *testing.T) {
 			io.Copy(io.Discard, c)
 		}
 	})
+
 	cfg := testConfig(Request, b)
 	cfg.Stop = time.Minute
 	p, err := New(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	before := fds(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -133,26 +146,32 @@ func TestStopLetsRequestsFinish(t *testing.T) {
 		}
 		return err != nil
 	})
+
 	close(answer)
 	buf := make([]byte, 1)
 	if _, err := io.ReadFull(c, buf); err != nil {
 		t.Errorf("answer lost: %v", err)
 	}
+
 	c.Close()
 	began := time.Now()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+
 	if d := time.Since(began); d > 30*time.Second {
 		t.Errorf("stopped %v after the last answer", d)
 	}
+
 	if _, err := net.Dial("tcp", addr); err == nil {
 		t.Error("still listening")
 	}
+
 	eventually(t, "descriptors back", func() bool { return fds(t) <= before+1 })
 	if err := p.Drain("b0"); err != nil {
 		t.Errorf("drain after the end: %v", err)
 	}
+
 	if _, err := p.Cut("b0", ""); !errors.Is(err, errStopped) {
 		t.Errorf("cut after the end: %v", err)
 	}
@@ -166,15 +185,24 @@ func TestServeTakesOver(t *testing.T) {
 	a, b := newSalt(t), newSalt(t)
 	dir := t.TempDir()
 	cfg := Config{Backends: []Backend{a.backend("a"), b.backend("b")},
-		Frontends: []Frontend{{Name: "pub", Mode: Publish, Bind: []string{freeAddr(t)}}, {Name: "req", Mode: Request, Bind: []string{freeAddr(t)}}},
-		Admin:     Admin{Socket: filepath.Join(dir, "admin"), Handover: filepath.Join(dir, "handover"), Metrics: freeAddr(t)},
+		Frontends: []Frontend{
+			{Name: "pub", Mode: Publish, Bind: []string{freeAddr(t)}},
+			{Name: "req", Mode: Request, Bind: []string{freeAddr(t)}},
+		},
+		Admin: Admin{
+			Socket:   filepath.Join(dir, "admin"),
+			Handover: filepath.Join(dir, "handover"),
+			Metrics:  freeAddr(t),
+		},
 		Rebalance: Rebalance{Rate: 1, Quiet: time.Second}, Stop: time.Minute}
+
 	serve := func() (context.CancelFunc, chan error) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- Serve(ctx, cfg, nil) }()
 		return cancel, done
 	}
+
 	client := NewClient(cfg.Admin.Socket)
 	status := func() Status {
 		st, err := client.Status(t.Context())
@@ -183,6 +211,7 @@ func TestServeTakesOver(t *testing.T) {
 		}
 		return st
 	}
+
 	metrics := func() bool {
 		resp, err := http.Get("http://" + cfg.Admin.Metrics + "/metrics")
 		if err != nil {
@@ -198,9 +227,11 @@ func TestServeTakesOver(t *testing.T) {
 		st := status()
 		return len(st.Frontends) == 2 && st.Frontends[0].Serving && st.Frontends[1].Serving
 	})
+
 	if err := errors.Join(client.Drain(t.Context(), "b"), client.Weight(t.Context(), "a", 7)); err != nil {
 		t.Fatal(err)
 	}
+
 	minions := herd(t, cfg.Frontends[0].Bind[0], 20)
 	ctx, cancel := context.WithCancel(t.Context())
 	var lost, answered atomic.Int64
@@ -216,6 +247,7 @@ func TestServeTakesOver(t *testing.T) {
 			}
 		})
 	}
+
 	eventually(t, "load", func() bool { return status().Frontends[0].Sessions == 20 && answered.Load() > 100 })
 
 	stopNew, next := serve()
@@ -228,31 +260,40 @@ func TestServeTakesOver(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the old proxy does not end")
 	}
+
 	before := answered.Load()
-	eventually(t, "all minions are back", func() bool { return status().Frontends[0].Sessions == 20 && answered.Load() > before+100 })
+	eventually(t, "all minions are back",
+		func() bool { return status().Frontends[0].Sessions == 20 && answered.Load() > before+100 })
 	cancel()
 	asking.Wait()
+
 	if lost.Load() > 0 {
 		t.Errorf("%d of %d requests lost", lost.Load(), answered.Load())
 	}
+
 	for i, m := range minions {
 		if m.broken.Load() > 0 {
 			t.Errorf("minion %d was cut inside a frame", i)
 		}
 	}
+
 	st := status()
 	if len(st.Backends) != 2 || st.Backends[0].Weight != 7 || st.Backends[0].Drain || !st.Backends[1].Drain {
 		t.Errorf("what was set is lost: %+v", st.Backends)
 	}
+
 	eventually(t, "metrics", metrics)
 	stopNew()
 	if err := <-next; err != nil {
 		t.Error(err)
 	}
+
 	// The sockets are left over, and nobody is behind them: an ordinary start.
 	stopLast, last := serve()
-	eventually(t, "serves again", func() bool { st := status(); return len(st.Frontends) == 2 && st.Frontends[1].Serving })
+	eventually(t, "serves again",
+		func() bool { st := status(); return len(st.Frontends) == 2 && st.Frontends[1].Serving })
 	stopLast()
+
 	if err := <-last; err != nil {
 		t.Error(err)
 	}
@@ -265,10 +306,12 @@ func asks(addr string, n int) error {
 		return err
 	}
 	defer c.Close()
+
 	r, err := hello(c, "REQ")
 	if err != nil {
 		return err
 	}
+
 	for range n {
 		if _, err := c.Write(appendFrame(appendFrame(nil, flagMore, nil), 0, []byte("ask"))); err != nil {
 			return err
@@ -278,6 +321,7 @@ func asks(addr string, n int) error {
 		}
 		time.Sleep(time.Millisecond)
 	}
+
 	return nil
 }
 
@@ -299,6 +343,7 @@ func TestServeBesideAHungOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
+
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -308,11 +353,13 @@ func TestServeBesideAHungOne(t *testing.T) {
 			c.Close() // no listeners
 		}
 	}()
+
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+
 	cfg := Config{Frontends: []Frontend{{Name: "req", Mode: Request, Bind: []string{taken.Addr().String()}}},
 		Admin: Admin{Handover: filepath.Join(dir, "handover")}}
 	if err := Serve(t.Context(), cfg, nil); !errors.Is(err, syscall.EADDRINUSE) {

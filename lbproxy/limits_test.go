@@ -24,21 +24,25 @@ func TestIdleLimits(t *testing.T) {
 		ask(t, idle, "x")
 		gone := make(chan error, 1)
 		go func() { _, err := idle.Read(make([]byte, 1)); gone <- err }()
+
 		for cut := false; !cut; {
 			ask(t, busy, "x")
 			select {
 			case err := <-gone:
-				if cut = true; err == nil {
+				cut = true
+				if err == nil {
 					t.Error("idle session was told something")
 				}
 			case <-time.After(20 * time.Millisecond):
 			}
 		}
+
 		ask(t, busy, "x")
 		if e := p.Status().Frontends[0].Ended; e["idle"] != 1 {
 			t.Errorf("%v", e)
 		}
 	})
+
 	t.Run("not while a request is outstanding", func(t *testing.T) {
 		slow := newFake(t, "127.0.0.1:0", func(c net.Conn) {
 			buf := make([]byte, 1)
@@ -48,11 +52,13 @@ func TestIdleLimits(t *testing.T) {
 				io.Copy(io.Discard, c)
 			}
 		})
+
 		cfg := testConfig(Request, slow)
 		cfg.Frontends[0].Idle = 100 * time.Millisecond
 		_, addr := start(t, cfg, func(p *Proxy) { p.tick = 10 * time.Millisecond })
 		ask(t, dial(t, addr), "x")
 	})
+
 	t.Run("never on a publish frontend", func(t *testing.T) {
 		cfg := testConfig(Publish, b)
 		p, addr := start(t, cfg, func(p *Proxy) { p.tick = 5 * time.Millisecond })
@@ -61,6 +67,7 @@ func TestIdleLimits(t *testing.T) {
 		await.Holds(t, 400*time.Millisecond, "the session", func() bool { return p.Status().Sessions == 1 })
 		ask(t, c, "x")
 	})
+
 	t.Run("half-closed", func(t *testing.T) {
 		deaf := newFake(t, "127.0.0.1:0", func(c net.Conn) { io.Copy(io.Discard, c); <-t.Context().Done() })
 		cfg := testConfig(Publish, deaf)
@@ -96,7 +103,9 @@ func TestAttack34Spoof(t *testing.T) {
 			got <- string(buf)
 		}
 	})
-	spoof := string(proxyproto.Append(nil, netip.MustParseAddrPort("203.0.113.9:99"), netip.MustParseAddrPort("127.0.0.1:4506")))
+
+	spoof := string(proxyproto.Append(nil, netip.MustParseAddrPort("203.0.113.9:99"),
+		netip.MustParseAddrPort("127.0.0.1:4506")))
 	send := func(t *testing.T, addr, text string) {
 		c := dial(t, addr)
 		for i := range text { // byte by byte: headers come in any pieces
@@ -104,9 +113,11 @@ func TestAttack34Spoof(t *testing.T) {
 				break
 			}
 		}
+
 		c.CloseWrite()
 		io.Copy(io.Discard, c)
 	}
+
 	t.Run("from a stranger it is payload", func(t *testing.T) {
 		_, addr := start(t, testConfig(Request, b))
 		send(t, addr, spoof+"payload")
@@ -114,6 +125,7 @@ func TestAttack34Spoof(t *testing.T) {
 			t.Errorf("backend got %q", s)
 		}
 	})
+
 	t.Run("from a balancer it is taken, and passed on", func(t *testing.T) {
 		cfg := testConfig(Request, b)
 		cfg.Frontends[0].ProxyFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -124,13 +136,16 @@ func TestAttack34Spoof(t *testing.T) {
 		if len(s) < 28 {
 			t.Fatalf("backend got %q", s)
 		}
+
 		ap, err := proxyproto.Parse([]byte(s[:28]))
 		if err != nil || ap.String() != "203.0.113.9:99" || s[28:] != "payload" {
 			t.Errorf("%v %v %q", ap, err, s)
 		}
+
 		send(t, addr, "no header at all, but long enough")
 		eventually(t, "refused", func() bool { return p.Status().Frontends[0].Ended["bad-header"] == 1 })
 	})
+
 	t.Run("deny applies to the address in the header", func(t *testing.T) {
 		cfg := testConfig(Request, b)
 		cfg.Frontends[0].ProxyFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -139,6 +154,7 @@ func TestAttack34Spoof(t *testing.T) {
 		send(t, addr, spoof+"payload")
 		eventually(t, "refused", func() bool { return p.Status().Frontends[0].Ended["bad-header"] == 1 })
 	})
+
 	t.Run("a header that does not come", func(t *testing.T) {
 		cfg := testConfig(Request, b)
 		cfg.Frontends[0].ProxyFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -157,34 +173,41 @@ func TestSourceLimits(t *testing.T) {
 		for range n {
 			ask(t, dial(t, addr), "x")
 		}
+
 		if _, err := dial(t, addr).Read(make([]byte, 1)); err == nil {
 			t.Error("served")
 		}
+
 		if p.Status().Frontends[0].Refused[why] != 1 {
 			t.Errorf("%v", p.Status().Frontends[0].Refused)
 		}
 	}
+
 	cfg := func() Config { return testConfig(Request, b) }
 	t.Run("deny", func(t *testing.T) {
 		c := cfg()
 		c.Frontends[0].Deny = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 		refused(t, c, 0, "acl")
 	})
+
 	t.Run("allow", func(t *testing.T) {
 		c := cfg()
 		c.Frontends[0].Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 		refused(t, c, 0, "acl")
 	})
+
 	t.Run("max sessions", func(t *testing.T) {
 		c := cfg()
 		c.Frontends[0].MaxSessions = 2
 		refused(t, c, 2, "max-sessions")
 	})
+
 	t.Run("max per source", func(t *testing.T) {
 		c := cfg()
 		c.Frontends[0].MaxPerSource = 3
 		refused(t, c, 3, "source-limit")
 	})
+
 	t.Run("rate", func(t *testing.T) {
 		c := cfg()
 		c.Frontends[0].Rate, c.Frontends[0].Burst = 0.01, 4
@@ -203,6 +226,7 @@ func TestSocketOptions(t *testing.T) {
 		l.call(func() { l.each(func(s *session) { tuned = s.tuned }) })
 		return tuned
 	})
+
 	l.call(func() {
 		l.each(func(s *session) {
 			for side, fd := range s.fd {

@@ -84,31 +84,49 @@ type loop struct {
 }
 
 func newLoop(p *Proxy, id int) (*loop, error) {
-	l := &loop{p: p, id: id, k: p.kernel, ep: -1, gate: gate{fd: -1}, wake: -1, tfd: -1, buf: make([]byte, bufSize), preludes: map[string]*prelude{},
-		events: make([]unix.EpollEvent, 256)}
+	l := &loop{
+		p:        p,
+		id:       id,
+		k:        p.kernel,
+		ep:       -1,
+		gate:     gate{fd: -1},
+		wake:     -1,
+		tfd:      -1,
+		buf:      make([]byte, bufSize),
+		preludes: map[string]*prelude{},
+		events:   make([]unix.EpollEvent, 256),
+	}
+
 	fail := func(what string, err error) (*loop, error) {
 		l.closeOwn()
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
+
 	var err error
 	if l.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fail("create epoll descriptor", err)
 	}
+
 	if l.gate, err = newGate(l.ep); err != nil {
 		return fail("prepare to park", err)
 	}
+
 	if l.wake, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
 		return fail("create event descriptor", err)
 	}
+
 	if l.tfd, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC); err != nil {
 		return fail("create timer descriptor", err)
 	}
+
 	if err = l.watch(l.wake, specialWake, sideSpecial, 0, unix.EPOLLIN|unix.EPOLLET); err != nil {
 		return fail("watch event descriptor", err)
 	}
+
 	if err = l.watch(l.tfd, specialTime, sideSpecial, 0, unix.EPOLLIN|unix.EPOLLET); err != nil {
 		return fail("watch timer descriptor", err)
 	}
+
 	return l, nil
 }
 
@@ -122,6 +140,7 @@ func (l *loop) run() error {
 	if err != nil {
 		return fmt.Errorf("park: %w", err)
 	}
+
 	l.now = l.p.clock()
 	l.nextSweep = l.now + int64(l.p.tick)
 	l.arm()
@@ -131,21 +150,26 @@ func (l *loop) run() error {
 			if _, fault = l.gate.set(l.ep, false); fault == nil {
 				fault = l.work()
 			}
-			if again = false; fault == nil && !l.stop {
+			again = false
+			if fault == nil && !l.stop {
 				again, fault = l.gate.set(l.ep, true)
 			}
 		}
+
 		return l.stop || fault != nil
 	})
+
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
+
 	l.drainInbox() // callers may wait, and other loops give sessions
 	for i := range l.slots {
 		if s := l.slots[i].s; s != nil {
 			l.close(s, endStop)
 		}
 	}
+
 	return errors.Join(fault, err)
 }
 
@@ -162,22 +186,27 @@ func (l *loop) work() error {
 			l.pace.waited(time.Duration(l.now-began), n)
 			began = l.now
 		}
+
 		if e == unix.EINTR {
 			continue
 		}
 		if e != 0 {
 			return fmt.Errorf("wait for events: %w", e)
 		}
+
 		for i := range ev[:n] {
 			l.event(&ev[i])
 		}
+
 		idle := n == 0 && len(l.ready) == 0
 		if len(l.ready) > 0 {
 			l.again()
 		}
+
 		if l.stop || (idle && (wait > 0 || l.gate.linger == 0)) {
 			break
 		}
+
 		l.now = l.p.clock()
 		wait = 0
 		if n < len(ev) && len(l.ready) == 0 && l.gate.linger > 0 {
@@ -191,6 +220,7 @@ func (l *loop) work() error {
 			runtime.Gosched()
 		}
 	}
+
 	l.rested(began)
 	return nil
 }
@@ -219,8 +249,10 @@ func (l *loop) event(ev *unix.EpollEvent) {
 				l.acceptFrom(l.lns[i])
 			}
 		}
+
 		return
 	}
+
 	if sl := &l.slots[at]; sl.s != nil && sl.gen == ev.Pad {
 		l.sessionEvent(sl.s, int(side), ev.Events)
 	}
@@ -307,7 +339,8 @@ func (l *loop) drainInbox() {
 func (l *loop) watch(fd int, at, side int32, gen int32, events uint32) error {
 	ev := unix.EpollEvent{Events: events, Fd: at<<2 | side, Pad: gen}
 	// Adding never blocks, so the raw form is right here as well.
-	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(l.ep), unix.EPOLL_CTL_ADD, uintptr(fd), uintptr(unsafe.Pointer(&ev)), 0, 0)
+	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(l.ep), unix.EPOLL_CTL_ADD, uintptr(fd),
+		uintptr(unsafe.Pointer(&ev)), 0, 0)
 	if e != 0 {
 		return e
 	}
@@ -320,12 +353,15 @@ func (l *loop) arm() {
 	if len(l.hedges) > 0 {
 		next = min(next, l.hedges[0].at)
 	}
+
 	if len(l.limits) > 0 {
 		next = min(next, l.limits[0].at)
 	}
+
 	if l.armed != 0 && l.armed <= next {
 		return
 	}
+
 	l.armed = next
 	wait := max(next-l.p.clock(), 1)
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(wait)}
@@ -371,10 +407,12 @@ func (l *loop) closeOwn() {
 			*fd = -1
 		}
 	}
+
 	l.gate.close()
 	if l.ep >= 0 {
 		unix.Close(l.ep)
 	}
+
 	l.ep = -1
 	l.pipes.close()
 }

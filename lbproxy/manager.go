@@ -24,15 +24,18 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 			return err
 		case <-t.C:
 		}
+
 		now := p.clock()
 		for _, fe := range p.frontends {
 			fe.sources.sweep(now)
 			p.drainTick(fe)
 			p.rebalanceTick(fe, now)
 		}
+
 		p.known.sweep(now)
 		p.dropRemoved()
 		p.listenAgain()
+
 		// A second loop only for lasting load: two loops from the start cost more
 		// per message than one.
 		any := false
@@ -41,10 +44,13 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 			any = any || float64(b-busy[l]) > 0.6*float64(now-last)
 			busy[l] = b
 		}
+
 		last = now
-		if hot++; !any {
+		hot++
+		if !any {
 			hot = 0
 		}
+
 		if hot >= 10 && len(p.allLoops()) < p.cfg.MaxLoops {
 			hot = 0
 			if err := p.addLoop(faults); err != nil {
@@ -77,6 +83,7 @@ func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 	if p.cfg.Health.KeepSessions || m.conns.Load() == 0 {
 		return
 	}
+
 	// Bytes may have come while the first bad check was already waiting.
 	fresh := since + int64(p.cfg.Health.FastInter)
 	all := g == gradeGone || m.rx.Load() < fresh
@@ -89,10 +96,12 @@ func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 			// A connect proves a kernel, not a master; give it a moment to speak.
 			return all && now-s.opened > int64(p.cfg.Health.Timeout)
 		}
+
 		return (all && elsewhere && s.half[1].last < fresh) || now-s.half[1].last > int64(p.cfg.Health.Silence)
 	})
 	if n > 0 {
-		p.log.Warn("sessions of a failed backend moved or cut", "backend", m.be.name, "frontend", m.fe.cfg.Name, "sessions", n)
+		p.log.Warn("sessions of a failed backend moved or cut", "backend", m.be.name, "frontend",
+			m.fe.cfg.Name, "sessions", n)
 	}
 }
 
@@ -104,16 +113,19 @@ func (p *Proxy) drainTick(fe *frontend) {
 		if !leaving && m.be.unwell() && !p.cfg.Health.KeepSessions {
 			leaving = fe.betterThan(1, 1<<m.idx)
 		}
+
 		if !leaving {
 			continue
 		}
 		if m.conns.Load() == 0 {
 			continue
 		}
+
 		limit := -1
 		if fe.mode == Publish {
 			limit = p.perTick(fe.sessions.Load())
 		}
+
 		p.cutOldest(m, limit, endDrain)
 	}
 }
@@ -130,6 +142,7 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 	if p.cfg.Rebalance.Off || fe.mode != Publish {
 		return
 	}
+
 	var members []*member
 	var total, weights int64
 	for _, m := range fe.list() {
@@ -140,12 +153,15 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 		if now-m.upAt.Load() < int64(p.cfg.Rebalance.Delay) && m.upAt.Load() > 0 {
 			return // let it settle
 		}
+
 		members = append(members, m)
 		weights += m.effective(now)
 	}
+
 	if len(members) < 2 || total == 0 {
 		return
 	}
+
 	over, excess := (*member)(nil), 0.0
 	under := false
 	for _, m := range members {
@@ -154,13 +170,16 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 		if have < share-0.5 {
 			under = true
 		}
+
 		if e := have - share*(1+p.cfg.Rebalance.Excess); e > 0.5 && e > excess && have-share >= 1 {
 			over, excess = m, e
 		}
 	}
+
 	if over == nil || !under {
 		return
 	}
+
 	n := p.cutOldest(over, min(p.perTick(total), int(excess)+1), endRebalance)
 	p.count.rebalanced.Add(uint64(n))
 }
@@ -174,6 +193,7 @@ func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 		n, _ := p.cutWhere(why, -1, mine)
 		return n
 	}
+
 	// First find how old the oldest are, then cut those.
 	var opened []int64
 	for _, l := range p.allLoops() {
@@ -186,9 +206,11 @@ func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 			})
 		})
 	}
+
 	if len(opened) == 0 {
 		return 0
 	}
+
 	slices.Sort(opened)
 	edge := opened[min(limit, len(opened))-1]
 	n, _ := p.cutWhere(why, limit, func(s *session, now int64) bool { return s.opened <= edge && mine(s, now) })
@@ -210,6 +232,7 @@ func (p *Proxy) windDown(ctx context.Context) {
 	step := min(p.tick, 100*time.Millisecond)
 	t := time.NewTicker(step)
 	defer t.Stop()
+
 	var deadline int64
 	began := p.clock()
 	quiet := int64(p.cfg.Rebalance.Quiet)
@@ -219,14 +242,18 @@ func (p *Proxy) windDown(ctx context.Context) {
 		for _, l := range p.allLoops() {
 			left += l.sessions.Load()
 		}
+
 		if left == 0 {
 			return
 		}
+
 		if ctx.Err() != nil {
 			done = nil
 			deadline = cmp.Or(deadline, p.clock()+int64(p.cfg.Stop))
 		}
+
 		pace := p.cfg.Rebalance.Rate * step.Seconds() * float64(left)
+
 		// Who asks comes back at once, unlike subscribers, who take seconds.
 		requests := int(10*pace) + 1
 		if deadline != 0 {
@@ -237,12 +264,14 @@ func (p *Proxy) windDown(ctx context.Context) {
 			pace = float64(left) / remain
 			requests = -1
 		}
+
 		// A request may be on its way to a session that is just being cut. While
 		// there is time, those are chosen that have been quiet for longer.
 		need := quiet
 		if deadline != 0 || p.clock()-began > int64(patientFor) {
 			need = min(quiet, int64(step))
 		}
+
 		_, err := p.cutWhere(endStop, requests, func(s *session, now int64) bool {
 			if s.fe.mode == API && now-began > int64(streamsFor) {
 				return !s.outstanding()
@@ -252,6 +281,7 @@ func (p *Proxy) windDown(ctx context.Context) {
 		if err != nil {
 			return
 		}
+
 		_, _ = p.cutWhere(endStop, int(pace)+1, func(s *session, now int64) bool {
 			return s.fe.mode == Publish && s.still(now, min(quiet, int64(step)))
 		})

@@ -31,14 +31,18 @@ func yamlKeys(typ reflect.Type, prefix string) []string {
 		key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		inner := f.Type
 		key = prefix + key
-		if inner.Kind() == reflect.Slice && inner.Elem().Kind() == reflect.Struct && inner.Elem().PkgPath() == typ.PkgPath() {
+		if inner.Kind() == reflect.Slice && inner.Elem().Kind() == reflect.Struct &&
+			inner.Elem().PkgPath() == typ.PkgPath() {
 			inner, key = inner.Elem(), key+"[]"
 		}
+
 		if inner.Kind() == reflect.Struct && inner.PkgPath() == typ.PkgPath() {
 			out = append(out, yamlKeys(inner, key+".")...)
 			continue
 		}
+
 		out = append(out, key)
 	}
+
 	return out
 }

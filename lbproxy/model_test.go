@@ -39,6 +39,7 @@ func (k *model) recv(_ int, p []byte, flags int) (int, unix.Errno) {
 		k.src = k.src[n:]
 		return n, 0
 	}
+
 	switch k.rng.IntN(12) {
 	case 0:
 		return -1, unix.EINTR
@@ -46,14 +47,17 @@ func (k *model) recv(_ int, p []byte, flags int) (int, unix.Errno) {
 		k.dry = true
 		return -1, unix.EAGAIN
 	}
+
 	if len(k.src) == 0 {
 		return 0, 0
 	}
+
 	n := min(k.some(len(p)), len(k.src))
 	copy(p, k.src[:n])
 	if flags&unix.MSG_PEEK == 0 {
 		k.src = k.src[n:]
 	}
+
 	// Less than asked for means that there is no more now.
 	k.dry = n < len(p)
 	return n, 0
@@ -89,6 +93,7 @@ func (k *model) splice(in, out, n int) (int, unix.Errno) {
 			return -1, unix.EINVAL
 		}
 	}
+
 	if in < 0 { // from the source
 		n = min(k.some(n), len(k.src), 64<<10)
 		if n == 0 {
@@ -98,6 +103,7 @@ func (k *model) splice(in, out, n int) (int, unix.Errno) {
 		k.src = k.src[n:]
 		return n, 0
 	}
+
 	n = k.some(min(n, len(k.pipe)))
 	k.dst = append(k.dst, k.pipe[:n]...)
 	k.pipe = k.pipe[n:]
@@ -112,6 +118,7 @@ func TestPumpModel(t *testing.T) {
 	if testing.Short() {
 		rounds = 20
 	}
+
 	spliced := 0
 	for seed := range rounds {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -119,6 +126,7 @@ func TestPumpModel(t *testing.T) {
 		for i := range data {
 			data[i] = byte(i*7 + i>>9)
 		}
+
 		if seed%2 == 0 { // as ZMTP, with frames of all sizes
 			b := greeting()
 			for rest := data; len(rest) > 0; {
@@ -128,6 +136,7 @@ func TestPumpModel(t *testing.T) {
 			}
 			data = b
 		}
+
 		cfg := testConfig(Publish)
 		cfg.Backends = []Backend{{Name: "b", Address: "127.0.0.1", PublishPort: 1, RequestPort: 2}}
 		cfg.Limits.Pending = 2 * bufSize
@@ -135,52 +144,73 @@ func TestPumpModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		l, err := newLoop(p, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		k := &model{rng: rng, src: data}
 		l.k = k
 		if seed%3 == 0 {
 			l.pending = bufSize + 1 // others hold much: nothing more may be held
 		}
+
 		others := l.pending
-		s := &session{fe: p.frontends[0], m: p.frontends[0].list()[0], fd: [2]int32{-1, -1}, altFD: -1, state: stateOpen}
+		s := &session{
+			fe:    p.frontends[0],
+			m:     p.frontends[0].list()[0],
+			fd:    [2]int32{-1, -1},
+			altFD: -1,
+			state: stateOpen,
+		}
+
 		l.slots = []slot{{s: s}}
 		h := &s.half[1]
-		h.readable, h.writable, h.rdhup = true, true, seed%5 == 0
+		h.readable = true
+		h.writable = true
+		h.rdhup = seed%5 == 0
 		steps := 0
 		for more := true; !h.shut; steps++ {
 			if steps > 200000 {
 				t.Fatalf("seed %d: stands still: %+v, %d of %d bytes", seed, *h, len(k.dst), len(data))
 			}
+
 			// Without work left an event must come, and does if the kernel owes one.
 			if !more || rng.IntN(4) == 0 {
 				if !more && !k.dry && !k.full {
-					t.Fatalf("seed %d: nothing will come and it waits: %+v, %d of %d bytes", seed, *h, len(k.dst), len(data))
+					t.Fatalf("seed %d: nothing will come and it waits: %+v, %d of %d bytes", seed, *h,
+						len(k.dst), len(data))
 				}
+
 				if k.dry {
 					k.dry, h.readable = false, true
 					h.rdhup = h.rdhup || len(k.src) == 0
 				}
+
 				if k.full && (h.writable || rng.IntN(2) == 0 || !more) {
 					k.full, h.writable = false, true
 				}
 			}
+
 			more = l.pump(s, 1)
 			if h.splicing {
 				spliced++
 			}
 		}
+
 		if !bytes.Equal(k.dst, data) {
 			t.Fatalf("seed %d: %s", seed, difference(k.dst, data))
 		}
+
 		if l.pending != others || h.store != nil || l.pipes.total != len(l.pipes.idle) || h.bytes != uint64(len(data)) {
 			t.Errorf("seed %d: left %d bytes, %+v, %d pipes of %d; counted %d of %d", seed, l.pending-others, h.store,
 				len(l.pipes.idle), l.pipes.total, h.bytes, len(data))
 		}
+
 		l.closeOwn()
 	}
+
 	if spliced == 0 {
 		t.Error("nothing was spliced: the test has lost its use")
 	}

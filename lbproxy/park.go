@@ -67,7 +67,8 @@ func (g *gate) set(ep int, open bool) (again bool, err error) {
 		return false, nil
 	}
 	fds := [1]unix.PollFd{{Fd: int32(ep), Events: unix.POLLIN}}
-	n, _, e := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), 1, uintptr(unsafe.Pointer(&unix.Timespec{})), 0, 0, 0)
+	n, _, e := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), 1,
+		uintptr(unsafe.Pointer(&unix.Timespec{})), 0, 0, 0)
 	return (e == 0 && n > 0) || e == unix.EINTR, nil
 }
 
@@ -76,7 +77,8 @@ func (g *gate) turn(ep int, open bool) error {
 	if open {
 		ev.Events = unix.EPOLLIN
 	}
-	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(g.fd), unix.EPOLL_CTL_MOD, uintptr(ep), uintptr(unsafe.Pointer(&ev)), 0, 0)
+	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(g.fd), unix.EPOLL_CTL_MOD, uintptr(ep),
+		uintptr(unsafe.Pointer(&ev)), 0, 0)
 	if e != 0 {
 		return fmt.Errorf("switch gate: %w", e)
 	}
@@ -132,12 +134,15 @@ func (p *pace) waited(d time.Duration, n int) {
 	case p.paused:
 		p.paused = false
 		if n < gatherLeast {
-			p.active, p.quick, p.rest = false, 0, gatherRest
+			p.active = false
+			p.quick = 0
+			p.rest = gatherRest
 		}
 	case p.rest > 0:
 		p.rest--
 	case n > 0 && d < gatherGap:
-		if p.quick++; p.quick >= gatherAfter {
+		p.quick++
+		if p.quick >= gatherAfter {
 			p.active = true
 		}
 	default:

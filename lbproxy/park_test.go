@@ -19,6 +19,7 @@ func TestPace(t *testing.T) {
 		n    int
 		many int
 	}
+
 	quick, slow := 10*time.Microsecond, time.Millisecond
 	for _, c := range []struct {
 		name  string
@@ -42,6 +43,7 @@ func TestPace(t *testing.T) {
 				p.waited(s.d, s.n)
 			}
 		}
+
 		if got := p.gather(); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
@@ -56,24 +58,30 @@ func TestGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(ep)
+
 	ev, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(ev)
-	if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, ev, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}); err != nil {
+
+	if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, ev,
+		&unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}); err != nil {
 		t.Fatal(err)
 	}
+
 	g, err := newGate(ep)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.close()
+
 	ring := func() {
 		if _, err := unix.Write(ev, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	shows := func() bool {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(g.fd), Events: unix.POLLIN}}, 0)
 		if err != nil {
@@ -81,30 +89,37 @@ func TestGate(t *testing.T) {
 		}
 		return n == 1
 	}
+
 	set := func(open bool) {
 		if _, err := g.set(ep, open); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	ring()
 	if shows() {
 		t.Error("shut from the start, and shows an event")
 	}
+
 	set(true)
 	if !shows() {
 		t.Error("opened, and hides what came before")
 	}
+
 	set(false)
 	if shows() {
 		t.Error("shut, and shows an event")
 	}
+
 	if n, e := (linux{}).epollWait(ep, make([]unix.EpollEvent, 4), 0); n != 1 || e != 0 {
 		t.Errorf("the loop's own wait: %d, %v", n, e)
 	}
+
 	set(true)
 	if shows() {
 		t.Error("open, and shows an event that was taken")
 	}
+
 	ring()
 	if !shows() {
 		t.Error("open, and hides a new event")
@@ -123,12 +138,15 @@ func TestGateMissesNothing(t *testing.T) {
 		t.Cleanup(func() { unix.Close(fd) })
 		return fd
 	}
-	ep, poller := fd(unix.EpollCreate1(unix.EPOLL_CLOEXEC)), fd(unix.EpollCreate1(unix.EPOLL_CLOEXEC))
+
+	ep := fd(unix.EpollCreate1(unix.EPOLL_CLOEXEC))
+	poller := fd(unix.EpollCreate1(unix.EPOLL_CLOEXEC))
 	ev := fd(unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC))
 	g, err := newGate(ep)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(g.close)
 	for _, w := range []struct {
 		in, fd int
@@ -138,15 +156,18 @@ func TestGateMissesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	ring := func() {
 		if _, err := unix.Write(ev, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	ready := func(fd int) bool {
 		n, e := (linux{}).epollWait(fd, make([]unix.EpollEvent, 4), 0)
 		return e == 0 && n > 0
 	}
+
 	set := func(open bool) bool {
 		again, err := g.set(ep, open)
 		if err != nil {
@@ -157,14 +178,17 @@ func TestGateMissesNothing(t *testing.T) {
 	if set(true) {
 		t.Fatal("opening tells of an event before there was one")
 	}
+
 	ring()
 	if !ready(poller) {
 		t.Fatal("the open gate does not wake the poller")
 	}
+
 	set(false)
 	if _, err := unix.Read(ev, make([]byte, 8)); err != nil || ready(ep) {
 		t.Fatal("the event was not taken", err)
 	}
+
 	ring() // after the loop has looked for the last time
 	if again := set(true); !again && !ready(poller) {
 		t.Fatal("the event is lost: opening does not tell, and the poller sleeps")
@@ -192,6 +216,7 @@ func TestLingerLeavesRoom(t *testing.T) {
 			}
 		}
 	}()
+
 	began := time.Now()
 	for n := 0; n < 50 || answers.Load() < 100; n++ {
 		runtime.GC()
@@ -199,6 +224,7 @@ func TestLingerLeavesRoom(t *testing.T) {
 			t.Fatalf("%d collections and %d answers in %v", n, answers.Load(), time.Since(began))
 		}
 	}
+
 	cancel()
 	<-done
 }

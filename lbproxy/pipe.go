@@ -30,13 +30,16 @@ func (pp *pipePool) get() *pipe {
 		pp.idle = pp.idle[:n-1]
 		return p
 	}
+
 	if pp.total >= pipesMax {
 		return nil
 	}
+
 	var fd [2]int
 	if unix.Pipe2(fd[:], unix.O_NONBLOCK|unix.O_CLOEXEC) != nil {
 		return nil
 	}
+
 	// The size is a wish: without the right to it the pipe keeps 64 KiB.
 	_, _ = unix.FcntlInt(uintptr(fd[0]), unix.F_SETPIPE_SZ, pipeSize)
 	pp.total++

@@ -120,23 +120,27 @@ func (pr *prober) anew(ctx context.Context, addr string, mode Mode) error {
 		}
 		return connectError{shut(err)}
 	}
+
 	kept := false
 	defer func() {
 		if !kept {
 			_ = c.Close()
 		}
 	}()
+
 	free, err := limitTo(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer free()
+
 	if pr.header {
 		// LOCAL: a check has no client (proxy-protocol.txt, 2.2).
 		if _, err := io.WriteString(c, proxyproto.Local); err != nil {
 			return fmt.Errorf("send PROXY header: %w", shut(err))
 		}
 	}
+
 	switch pr.check {
 	case CheckTCP:
 		return nil
@@ -148,9 +152,11 @@ func (pr *prober) anew(ctx context.Context, addr string, mode Mode) error {
 			kept = pr.reuse.keep(c, r)
 		}
 	}
+
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = fmt.Errorf("%w: %w", errSilent, err)
 	}
+
 	return err
 }
 
@@ -158,6 +164,7 @@ func exchange(c io.ReadWriter, send, expect string) error {
 	if _, err := io.WriteString(c, send); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
+
 	b := make([]byte, len(expect))
 	if n, err := io.ReadFull(c, b); err != nil {
 		if n > 0 && errors.Is(err, io.ErrUnexpectedEOF) {
@@ -165,9 +172,11 @@ func exchange(c io.ReadWriter, send, expect string) error {
 		}
 		return fmt.Errorf("receive: %w", err)
 	}
+
 	if string(b) != expect {
 		return fmt.Errorf("%w: %.32q", errProtocol, b)
 	}
+
 	return nil
 }
 
@@ -179,16 +188,23 @@ func zmtpProbe(c io.Writer, r *bufio.Reader, mode Mode, ping bool) error {
 	if mode == Request {
 		kind = "REQ"
 	}
+
 	hello := make([]byte, greetingLen, 160)
-	hello[0], hello[8], hello[9], hello[10], hello[11] = 0xff, 1, 0x7f, 3, 1
+	hello[0] = 0xff
+	hello[8] = 1
+	hello[9] = 0x7f
+	hello[10] = 3
+	hello[11] = 1
 	copy(hello[12:], "NULL")
 	hello = appendFrame(hello, flagCommand, appendReady(nil, kind))
 	if _, err := c.Write(hello); err != nil {
 		return fmt.Errorf("send greeting: %w", shut(err))
 	}
+
 	if err := readGreeting(r); err != nil {
 		return err
 	}
+
 	flags, body, err := readFrame(r)
 	if err != nil {
 		return fmt.Errorf("read READY: %w", err)
@@ -196,12 +212,14 @@ func zmtpProbe(c io.Writer, r *bufio.Reader, mode Mode, ping bool) error {
 	if flags&flagCommand == 0 || len(body) < 6 || string(body[:6]) != "\x05READY" {
 		return fmt.Errorf("%w: no READY but %.16q", errProtocol, body)
 	}
+
 	if got := socketType(body[6:]); !serves(got, mode) {
 		return fmt.Errorf("%w: a %.16q socket", errProtocol, got)
 	}
 	if !ping {
 		return nil
 	}
+
 	return askPing(c, r)
 }
 
@@ -213,6 +231,7 @@ func socketType(b []byte) string {
 		if len(b) < 1+n+4 {
 			return ""
 		}
+
 		name, v := b[1:1+n], uint64(binary.BigEndian.Uint32(b[1+n:]))
 		b = b[1+n+4:]
 		if v > uint64(len(b)) {
@@ -221,8 +240,10 @@ func socketType(b []byte) string {
 		if bytes.EqualFold(name, []byte("Socket-Type")) {
 			return string(b[:v])
 		}
+
 		b = b[v:]
 	}
+
 	return ""
 }
 
@@ -245,9 +266,11 @@ func readGreeting(r *bufio.Reader) error {
 		}
 		return fmt.Errorf("read greeting: %w", err)
 	}
+
 	if g[0] != 0xff || g[9] != 0x7f || g[10] < 3 || string(g[12:17]) != "NULL\x00" {
 		return fmt.Errorf("%w: greeting %x", errProtocol, g[:17])
 	}
+
 	return nil
 }
 
@@ -259,6 +282,7 @@ func readReply(w io.Writer, r *bufio.Reader) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		switch {
 		case flags&flagCommand != 0:
 			if err := answerPing(w, body); err != nil {
@@ -268,6 +292,7 @@ func readReply(w io.Writer, r *bufio.Reader) ([]byte, error) {
 			return body, nil
 		}
 	}
+
 	return nil, fmt.Errorf("%w: more than %d frames", errProtocol, maxProbeFrames)
 }
 
@@ -279,6 +304,7 @@ func readFrame(r *bufio.Reader) (flags byte, body []byte, err error) {
 	if flags&^(flagMore|flagLong|flagCommand) != 0 {
 		return 0, nil, fmt.Errorf("%w: frame flags %#x", errProtocol, flags)
 	}
+
 	var n uint64
 	if flags&flagLong != 0 {
 		var b [8]byte
@@ -293,9 +319,11 @@ func readFrame(r *bufio.Reader) (flags byte, body []byte, err error) {
 		}
 		n = uint64(b)
 	}
+
 	if n > maxProbeFrame {
 		return 0, nil, fmt.Errorf("%w: frame of %d bytes", errProtocol, n)
 	}
+
 	body = make([]byte, n)
 	_, err = io.ReadFull(r, body)
 	return flags, body, err
@@ -333,13 +361,16 @@ func pingAnswer(b []byte) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
+
 	m, ok := v.(*value.Map)
 	if !ok {
 		return fmt.Errorf("%w: %.64q", errProtocol, fmt.Sprint(v))
 	}
+
 	if load := m.Map("load"); load != nil {
 		m = load
 	}
+
 	if trouble := m.Str(pingFault); trouble != "" {
 		return fmt.Errorf("%w: %s", errUnwell, printable.Brief(trouble, maxTrouble))
 	}
@@ -349,5 +380,6 @@ func pingAnswer(b []byte) error {
 	if m.Str("cmd") != "ping" {
 		return fmt.Errorf("%w: a map without the ping", errProtocol)
 	}
+
 	return nil
 }

@@ -21,12 +21,14 @@ func master(answer []byte) func(net.Conn) {
 		if _, err := io.ReadFull(c, make([]byte, greetingLen)); err != nil {
 			return
 		}
+
 		c.Write(g[10:])
 		c.Write(appendFrame(nil, flagCommand, appendReady(nil, "ROUTER")))
 		ready := make([]byte, 2+len(appendReady(nil, "REQ")))
 		if _, err := io.ReadFull(c, ready); err != nil {
 			return
 		}
+
 		c.Write(appendFrame(nil, flagCommand, []byte("\x04PING\x00\x00ctx")))
 		want := appendFrame(appendFrame(nil, flagMore, nil), 0, pingRequest())
 		got := make([]byte, len(want))
@@ -37,6 +39,7 @@ func master(answer []byte) func(net.Conn) {
 				c.Write([]byte("bad pong"))
 			}
 		}
+
 		io.Copy(io.Discard, c)
 	}
 }
@@ -56,6 +59,7 @@ func TestProbeGrades(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dead.Close()
 	silent := newFake(t, "127.0.0.1:0", func(c net.Conn) { io.Copy(io.Discard, c) })
 	for _, c := range []struct {
@@ -97,10 +101,15 @@ func TestProbeGrades(t *testing.T) {
 			if c.serve != nil {
 				addr = newFake(t, "127.0.0.1:0", c.serve).addr.String()
 			}
+
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			var d net.Dialer
-			pr := &prober{check: c.check, dial: func(ctx context.Context, a string) (net.Conn, error) { return d.DialContext(ctx, "tcp", a) }}
+			pr := &prober{
+				check: c.check,
+				dial:  func(ctx context.Context, a string) (net.Conn, error) { return d.DialContext(ctx, "tcp", a) },
+			}
+
 			err := pr.probe(ctx, addr, Request)
 			if g := gradeOf(err); g != c.want {
 				t.Errorf("grade %d, want %d: %v", g, c.want, err)
@@ -121,10 +130,12 @@ func TestProbeDoesNotPipeline(t *testing.T) {
 	if n, err := b.Read(buf); err != nil || n != hello {
 		t.Fatalf("first write %d bytes, want %d, %v", n, hello, err)
 	}
+
 	b.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if n, err := b.Read(buf); err == nil {
 		t.Fatalf("%d bytes before READY was answered", n)
 	}
+
 	b.Close()
 	if err := <-done; !errors.Is(err, io.EOF) {
 		t.Errorf("probe: %v", err)
@@ -136,6 +147,7 @@ func FuzzProbe(f *testing.F) {
 	for _, answer := range []string{pong, pongEnv, notReady, unwell, badLoad} {
 		f.Add(appendFrame(appendFrame(bytes.Clone(ready), flagMore, nil), 0, []byte(answer)))
 	}
+
 	f.Add(append(bytes.Clone(ready), flagLong, 255, 255, 255, 255, 255, 255, 255, 255))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var out bytes.Buffer
@@ -179,42 +191,51 @@ func TestProbeReuses(t *testing.T) {
 				return last, err
 			}}
 			defer pr.reuse.close()
+
 			check := func(limit time.Duration) error {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				return pr.probe(ctx, f.addr.String(), mode)
 			}
+
 			for i := range 20 {
 				if err := check(20 * time.Second); err != nil {
 					t.Fatalf("check %d: %v", i, err)
 				}
 			}
+
 			if dials > 7 {
 				t.Errorf("%d connections for 20 checks", dials)
 			}
+
 			for pr.reuse.conn == nil {
 				if err := check(20 * time.Second); err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			last.Close() // as a master that was started anew
 			before := dials
 			if err := check(20 * time.Second); err != nil || dials != before+1 {
 				t.Errorf("after the connection ended: %v, %d connections more", err, dials-before)
 			}
+
 			for pr.reuse.conn == nil {
 				if err := check(20 * time.Second); err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			own, other := net.Pipe() // nobody answers
 			defer other.Close()
 			go io.Copy(io.Discard, other) // ends with the pipe
 			_ = pr.reuse.conn.Close()
 			pr.reuse.conn, pr.reuse.r = own, bufio.NewReader(own)
+
 			if g := gradeOf(check(100 * time.Millisecond)); g != gradeSilent {
 				t.Errorf("grade %d of a master that is silent", g)
 			}
+
 			if pr.reuse.off {
 				t.Error("it has answered before")
 			}
@@ -229,20 +250,28 @@ func TestProbeReuseNotWanted(t *testing.T) {
 			io.Copy(io.Discard, c)
 		}
 	})
+
 	var d net.Dialer
-	pr := &prober{check: CheckReady, dial: func(ctx context.Context, a string) (net.Conn, error) { return d.DialContext(ctx, "tcp", a) }}
+	pr := &prober{
+		check: CheckReady,
+		dial:  func(ctx context.Context, a string) (net.Conn, error) { return d.DialContext(ctx, "tcp", a) },
+	}
+
 	bad := 0
 	for range 12 {
 		limit := 20 * time.Second
 		if pr.reuse.conn != nil {
 			limit = 100 * time.Millisecond
 		}
+
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		if pr.probe(ctx, mute.addr.String(), Publish) != nil {
 			bad++
 		}
+
 		cancel()
 	}
+
 	if bad != 1 {
 		t.Errorf("%d checks failed, want one", bad)
 	}

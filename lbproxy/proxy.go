@@ -84,21 +84,36 @@ func New(cfg Config, log *slog.Logger) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("load balancer's configuration: %w", err)
 	}
+
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
-	p := &Proxy{cfg: cfg, log: log, base: time.Now(), kernel: linux{}, tick: time.Second, spare: -1,
-		ready: make(chan struct{}), retire: make(chan struct{}), checkers: map[*member]*watch{}}
+	p := &Proxy{
+		cfg:      cfg,
+		log:      log,
+		base:     time.Now(),
+		kernel:   linux{},
+		tick:     time.Second,
+		spare:    -1,
+		ready:    make(chan struct{}),
+		retire:   make(chan struct{}),
+		checkers: map[*member]*watch{},
+	}
+
 	p.known = newKnown()
 	var d net.Dialer
 	p.dialer = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
 	p.sessionLog = newSessionLog(log, p.base, cfg.Log.Sessions)
+
 	for _, f := range cfg.Frontends {
-		p.frontends = append(p.frontends, &frontend{p: p, cfg: f, mode: f.Mode, sources: newSources(&f, cfg.Health.salt())})
+		p.frontends = append(p.frontends,
+			&frontend{p: p, cfg: f, mode: f.Mode, sources: newSources(&f, cfg.Health.salt())})
 	}
+
 	for _, b := range cfg.Backends {
 		if err := p.AddBackend(b); err != nil {
 			return nil, err
 		}
 	}
+
 	none := []*loop{}
 	p.loops.Store(&none)
 	return p, nil
@@ -113,15 +128,18 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return errors.New("run the load balancer: it ran before")
 	}
 	defer p.state.Store(stateStopped)
+
 	defer p.closeSpare()
 	p.setBudget()
 	if err := p.openListeners(); err != nil {
 		p.closeListeners()
 		return err
 	}
+
 	side, stopSide := context.WithCancel(context.WithoutCancel(ctx))
 	var sides sync.WaitGroup
 	defer sides.Wait()
+
 	defer stopSide()
 	sides.Go(func() { p.sessionLog.run(side) })
 	watch := p.watchAddresses()
@@ -141,6 +159,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 			return err
 		}
 	}
+
 	first := p.allLoops()[0]
 	var listenErr error
 	first.call(func() {
@@ -148,11 +167,13 @@ func (p *Proxy) Run(ctx context.Context) error {
 			listenErr = errors.Join(listenErr, first.listen(ln))
 		}
 	})
+
 	if listenErr != nil {
 		p.closeListeners()
 		p.stopLoops()
 		return fmt.Errorf("watch listeners: %w", listenErr)
 	}
+
 	checks, stopChecks := context.WithCancel(side)
 	p.startCheckers(checks)
 	close(p.ready)
@@ -164,13 +185,16 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.retired = true
 	p.mu.Unlock()
+
 	first.call(first.unlisten)
 	if p.metrics != nil {
 		_ = p.metrics.Close() // the heir waits for the address
 	}
+
 	if err == nil {
 		p.windDown(ctx)
 	}
+
 	stopChecks()
 	p.stopLoops()
 	return err
@@ -188,15 +212,18 @@ func (p *Proxy) addLoop(faults chan<- error) error {
 	if err != nil {
 		return fmt.Errorf("start event loop: %w", err)
 	}
+
 	now := append(append([]*loop{}, old...), l)
 	linger := time.Duration(0)
 	if mayLinger(len(now)) {
 		linger = lingerFor
 	}
+
 	l.gate.linger = linger
 	for _, o := range old {
 		o.post(func() { o.gate.linger = linger })
 	}
+
 	p.loops.Store(&now)
 	p.wg.Go(func() {
 		if err := l.run(); err != nil {
@@ -207,6 +234,7 @@ func (p *Proxy) addLoop(faults chan<- error) error {
 			}
 		}
 	})
+
 	return nil
 }
 
@@ -249,11 +277,14 @@ func (p *Proxy) setBudget() {
 				_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
 			}
 		}
+
 		size = int64(min(lim.Cur, 1<<30))
 	}
+
 	if d := int64(p.cfg.Limits.Descriptors); d > 0 {
 		size = min(size, d)
 	}
+
 	p.budget.set(max(size-reservedFDs, 2))
 	p.openSpare()
 }
@@ -309,8 +340,10 @@ func (p *Proxy) Inherit(files []*os.File) error {
 			p.inherit = append(p.inherit, fd)
 			p.heir = true
 		}
+
 		f.Close()
 	}
+
 	return errs
 }
 
@@ -322,11 +355,13 @@ func (p *Proxy) Listeners() ([]*os.File, error) {
 	default:
 		return nil, nil
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.retired {
 		return nil, errStopped
 	}
+
 	var files []*os.File
 	for _, ln := range p.lns {
 		fd, err := unix.FcntlInt(uintptr(ln.fd), unix.F_DUPFD_CLOEXEC, 3)
@@ -336,8 +371,10 @@ func (p *Proxy) Listeners() ([]*os.File, error) {
 			}
 			return nil, fmt.Errorf("duplicate listener %s: %w", ln.addr, err)
 		}
+
 		files = append(files, os.NewFile(uintptr(fd), ln.addr.String()))
 	}
+
 	return files, nil
 }
 
@@ -349,6 +386,7 @@ func (p *Proxy) openListeners() error {
 		_ = unix.SetNonblock(fd, true)
 		have[localAddr(fd)] = fd
 	}
+
 	p.inherit = nil
 	var errs error
 	for _, fe := range p.frontends {
@@ -362,10 +400,12 @@ func (p *Proxy) openListeners() error {
 			} else {
 				fd, err = listenTCP(ap, p.cfg.Limits.Backlog, p.cfg.Keepalive)
 			}
+
 			if err != nil {
 				if inherited {
 					unix.Close(fd)
 				}
+
 				err = fmt.Errorf("frontend %s: %w", fe.cfg.Name, err)
 				if fe.mode == API && !inherited { // minions do not wait for it
 					p.log.Warn("the API is not served there yet", "addr", s, "error", err)
@@ -373,16 +413,20 @@ func (p *Proxy) openListeners() error {
 					p.missing = append(p.missing, &listener{fe: fe, addr: ap})
 					continue
 				}
+
 				errs = errors.Join(errs, err)
 				continue
 			}
+
 			p.lns = append(p.lns, &listener{fe: fe, fd: fd, addr: localAddr(fd)})
 		}
 	}
+
 	for ap, fd := range have {
 		p.log.Warn("inherited listener is not configured", "addr", ap.String())
 		unix.Close(fd)
 	}
+
 	return errs
 }
 
@@ -396,14 +440,17 @@ func (p *Proxy) listenAgain() {
 			ln.fe.unheard.Store(&err)
 			return false
 		}
+
 		open := &listener{fe: ln.fe, fd: fd, addr: localAddr(fd)}
 		if !first.call(func() { err = first.listen(open) }) || err != nil {
 			unix.Close(fd)
 			return false
 		}
+
 		p.mu.Lock()
 		p.lns = append(p.lns, open)
 		p.mu.Unlock()
+
 		ln.fe.unheard.Store(nil)
 		p.log.Info("listening", "frontend", ln.fe.cfg.Name, "addr", open.addr.String())
 		return true

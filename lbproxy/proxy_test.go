@@ -60,6 +60,7 @@ func (f *fake) start(addr string) error {
 	if err != nil {
 		return err
 	}
+
 	f.ln, f.addr = ln, ln.Addr().(*net.TCPAddr)
 	f.wg.Go(func() {
 		for {
@@ -67,9 +68,11 @@ func (f *fake) start(addr string) error {
 			if err != nil {
 				return
 			}
+
 			f.mu.Lock()
 			f.conns[c] = true
 			f.mu.Unlock()
+
 			f.wg.Go(func() {
 				f.serve(c)
 				c.Close()
@@ -79,6 +82,7 @@ func (f *fake) start(addr string) error {
 			})
 		}
 	})
+
 	return nil
 }
 
@@ -125,10 +129,12 @@ func start(t testing.TB, cfg Config, change ...func(*Proxy)) (*Proxy, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p.tick = 50 * time.Millisecond
 	for _, f := range change {
 		f(p)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
@@ -142,18 +148,21 @@ func start(t testing.TB, cfg Config, change ...func(*Proxy)) (*Proxy, string) {
 		case <-time.After(time.Minute):
 			t.Error("proxy does not stop")
 		}
+
 		if t.Failed() {
 			mu.Lock()
 			t.Logf("log:\n%s", log.String())
 			mu.Unlock()
 		}
 	})
+
 	select {
 	case <-p.Ready():
 	case err := <-done:
 		done <- err
 		t.Fatalf("run: %v", err)
 	}
+
 	return p, p.Addrs("front")[0].String()
 }
 
@@ -236,6 +245,7 @@ func TestBulkIntact(t *testing.T) {
 				c.Write(data)
 				c.CloseWrite()
 			}()
+
 			h := sha256.New()
 			n, err := io.Copy(h, c)
 			if err != nil || n != int64(size) || !bytes.Equal(h.Sum(nil), sumOf(data)) {
@@ -254,14 +264,17 @@ func TestHalfClose(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			fmt.Fprint(c, "got ", n)
 		})
+
 		_, addr := start(t, testConfig(Request, b))
 		c := dial(t, addr)
 		c.Write(make([]byte, 1<<20))
 		c.CloseWrite()
+
 		if got, err := io.ReadAll(c); err != nil || string(got) != "got 1048576" {
 			t.Fatalf("%q, %v", got, err)
 		}
 	})
+
 	t.Run("backend ends first", func(t *testing.T) {
 		got := make(chan string, 4)
 		b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
@@ -272,11 +285,13 @@ func TestHalfClose(t *testing.T) {
 				got <- string(b)
 			}
 		})
+
 		_, addr := start(t, testConfig(Request, b))
 		c := dial(t, addr)
 		if s, err := io.ReadAll(c); err != nil || string(s) != "bye" {
 			t.Fatalf("%q, %v", s, err)
 		}
+
 		io.WriteString(c, "still here")
 		c.CloseWrite()
 		if s := <-got; s != "still here" {
@@ -291,6 +306,7 @@ func TestHeldSessionsLeaveNothingBehind(t *testing.T) {
 	upPorts(t, p, 1)
 	time.Sleep(20 * time.Millisecond)
 	before := fds(t)
+
 	for range 3 {
 		var cs []*net.TCPConn
 		for range 200 {
@@ -298,17 +314,21 @@ func TestHeldSessionsLeaveNothingBehind(t *testing.T) {
 			ask(t, c, "x")
 			cs = append(cs, c)
 		}
+
 		if st := p.Status(); st.Sessions != 200 {
 			t.Fatalf("%d sessions", st.Sessions)
 		}
+
 		for i, c := range cs {
 			if i%2 == 0 {
 				c.SetLinger(0)
 			}
 			c.Close()
 		}
+
 		eventually(t, "sessions gone", func() bool { return p.Status().Sessions == 0 })
 	}
+
 	eventually(t, "descriptors back", func() bool { return fds(t) <= before+2 })
 	if st := p.Status(); st.FDs.Free != st.FDs.Budget {
 		t.Errorf("budget %+v", st.FDs)
@@ -321,51 +341,67 @@ func TestAdmin(t *testing.T) {
 	cfg.Admin.Socket = filepath.Join(t.TempDir(), "lb.sock")
 	p, addr := start(t, cfg)
 	upPorts(t, p, 1)
+
 	if st, err := os.Stat(cfg.Admin.Socket); err != nil || st.Mode().Perm() != 0o600 {
 		t.Fatalf("socket mode %v, %v", st.Mode(), err)
 	}
+
 	c, ctx := NewClient(cfg.Admin.Socket), t.Context()
-	if err := c.Add(ctx, Backend{Name: "b1", Address: "127.0.0.1", PublishPort: b1.addr.Port, RequestPort: b1.addr.Port}); err != nil {
+	if err := c.Add(ctx,
+		Backend{Name: "b1", Address: "127.0.0.1", PublishPort: b1.addr.Port, RequestPort: b1.addr.Port}); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := c.Add(ctx, Backend{Name: "b1", Address: "127.0.0.1"}); !errors.Is(err, errExists) {
 		t.Errorf("second add: %v", err)
 	}
+
 	upPorts(t, p, 2)
 	if err := c.Drain(ctx, "b0"); err != nil {
 		t.Fatal(err)
 	}
+
 	for range 5 {
 		ask(t, dial(t, addr), "x")
 	}
+
 	st, err := c.Status(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if st.Backends[0].Ports[0].Sessions != 0 || st.Backends[1].Ports[0].Sessions != 5 || !st.Backends[0].Drain {
 		t.Errorf("drain: %+v", st.Backends)
 	}
+
 	if n, err := c.Cut(ctx, "b1", ""); err != nil || n != 5 {
 		t.Errorf("cut %d, %v", n, err)
 	}
+
 	if _, err := c.Cut(ctx, "b1", "none"); !errors.Is(err, errNoBackend) {
 		t.Errorf("cut of unknown frontend: %v", err)
 	}
+
 	if err := c.Undrain(ctx, "b0"); err != nil {
 		t.Error(err)
 	}
+
 	if err := c.Weight(ctx, "b0", 7); err != nil || p.Status().Backends[0].Weight != 7 {
 		t.Errorf("weight: %v", err)
 	}
+
 	if err := c.Weight(ctx, "b0", 0); err == nil {
 		t.Error("weight 0 taken")
 	}
+
 	if err := c.Maint(ctx, "nobody"); !errors.Is(err, errNoBackend) {
 		t.Errorf("maint of nobody: %v", err)
 	}
+
 	if err := c.Remove(ctx, "b0", true); err != nil {
 		t.Error(err)
 	}
+
 	eventually(t, "b0 gone", func() bool { return len(p.Status().Backends) == 1 })
 	m, err := c.Metrics(ctx)
 	if err != nil || !bytes.Contains(m, []byte(`saltern_lb_backend_up{backend="b1",frontend="front"} 1`)) {

@@ -21,6 +21,7 @@ func (l *loop) pump(s *session, d int) bool {
 	if h.shut {
 		return false
 	}
+
 	src, dst := int(s.fd[d]), int(s.fd[1-d])
 	for moved := 0; moved < turnBytes; {
 		if h.waiting() {
@@ -29,6 +30,7 @@ func (l *loop) pump(s *session, d int) bool {
 			}
 			continue
 		}
+
 		if h.eof {
 			l.finish(s, d)
 			return false
@@ -36,6 +38,7 @@ func (l *loop) pump(s *session, d int) bool {
 		if !h.readable || !h.writable {
 			break
 		}
+
 		n := 0
 		switch {
 		case h.splicing:
@@ -45,26 +48,32 @@ func (l *loop) pump(s *session, d int) bool {
 		default:
 			n = l.copy(s, h, d, src, dst)
 		}
+
 		if s.state != stateOpen {
 			return false
 		}
+
 		moved += n
 		if h.waiting() {
 			continue // what is held goes first, and keeps its place
 		}
+
 		if h.slow && moved >= turnBytes/2 {
 			h.slow = false // it keeps up again
 		}
+
 		if moved >= spliceAfter && !h.splicing && !h.slow && h.readable && h.track.unseen() >= spliceLeast {
 			if p := l.pipes.get(); p != nil {
 				h.store, h.splicing = &store{pipe: p}, true
 			}
 		}
 	}
+
 	if h.eof && !h.waiting() {
 		l.finish(s, d)
 		return false
 	}
+
 	return h.readable && h.writable && !h.shut
 }
 
@@ -75,21 +84,26 @@ func (l *loop) took(s *session, h *half, d int, b []byte, n int) {
 	} else if h.track.state == trackBody {
 		h.track.body(uint64(n))
 	}
+
 	h.bytes += uint64(n)
 	h.last = l.now
 	if d == 0 {
 		l.heard(s)
 	}
+
 	if d == 0 && !l.p.cfg.Move.Off {
 		l.remember(s, b)
 	}
+
 	if d == 1 {
 		if h.bytes == uint64(n) {
 			s.fled = false // from one that had said nothing; this one serves it
 		}
+
 		if s.keep != nil && s.fe.mode == Request && s.pre != nil && !s.outstanding() {
 			l.release(s) // it has its answer
 		}
+
 		s.m.heard(l.now)
 		if h.track.marks.has(markSeal) {
 			l.proven(s, h)
@@ -131,20 +145,24 @@ func (l *loop) sourceEnd(s *session, h *half, d int, e unix.Errno) {
 			return
 		}
 	}
+
 	h.readable, h.eof = false, true
 	if d == 1 && s.half[0].gone {
 		defer l.abandon(s, 0)
 	}
+
 	if e == 0 {
 		s.end(ending(d)) // endClient or endBackend
 		return
 	}
+
 	if d == 0 {
 		s.end(endClientReset)
 	} else {
 		s.end(endBackendReset)
 		s.m.reset()
 	}
+
 	l.abandon(s, 1-d)
 }
 
@@ -153,7 +171,9 @@ func (l *loop) sourceEnd(s *session, h *half, d int, e unix.Errno) {
 func (l *loop) abandon(s *session, d int) {
 	h := &s.half[d]
 	l.drop(h)
-	h.eof, h.shut, h.readable = true, true, false
+	h.eof = true
+	h.shut = true
+	h.readable = false
 	s.broken = true
 	if s.half[1-d].shut {
 		l.close(s, s.why)
@@ -183,15 +203,18 @@ func (l *loop) sendFailed(s *session, d int) {
 		s.half[1].readable, s.half[1].rdhup = true, true
 		return
 	}
+
 	if d == 0 {
 		s.end(endBackendReset)
 	} else {
 		s.end(endClientReset)
 	}
+
 	// It may have sent an answer before it went: read that to its end.
 	if o := &s.half[1-d]; !o.eof {
 		o.readable, o.rdhup = true, true
 	}
+
 	l.abandon(s, d)
 }
 
@@ -222,6 +245,7 @@ func (l *loop) flush(s *session, h *half, d, dst int) bool {
 			return false
 		}
 	}
+
 	st.pend = nil
 	for st.piped() {
 		n, e := l.k.splice(st.pipe.r, dst, st.pipe.n)
@@ -238,9 +262,11 @@ func (l *loop) flush(s *session, h *half, d, dst int) bool {
 			h.stuck = 0
 		}
 	}
+
 	if st.pipe == nil {
 		h.store = nil
 	}
+
 	return true
 }
 
@@ -257,9 +283,11 @@ func (l *loop) copy(s *session, h *half, d, src, dst int) int {
 		l.sourceEnd(s, h, d, e)
 		return 0
 	}
+
 	if n < len(l.buf) && !h.rdhup {
 		h.readable = false // a stream gives all it has (epoll(7)); more is a new edge
 	}
+
 	b := l.buf[:n]
 	l.took(s, h, d, b, n)
 	for len(b) > 0 {
@@ -279,6 +307,7 @@ func (l *loop) copy(s *session, h *half, d, src, dst int) int {
 			return n
 		}
 	}
+
 	return n
 }
 
@@ -298,6 +327,7 @@ func (l *loop) peek(s *session, h *half, d, src, dst int) int {
 		l.sourceEnd(s, h, d, e)
 		return 0
 	}
+
 	k, e := l.k.send(dst, l.buf[:n])
 	switch e {
 	case 0:
@@ -311,6 +341,7 @@ func (l *loop) peek(s *session, h *half, d, src, dst int) int {
 		l.sendFailed(s, d)
 		return 0
 	}
+
 	h.stuck = 0
 	l.took(s, h, d, l.buf[:k], k)
 	for left := k; left > 0; {
@@ -325,6 +356,7 @@ func (l *loop) peek(s *session, h *half, d, src, dst int) int {
 			left -= m
 		}
 	}
+
 	return k
 }
 
@@ -335,6 +367,7 @@ func (l *loop) spliceIn(s *session, h *half, d, src int) int {
 		l.drop(h) // a frame's head comes next and must be read
 		return 0
 	}
+
 	n, e := l.k.splice(src, h.store.pipe.w, int(want))
 	switch {
 	case e == unix.EINTR:
@@ -351,6 +384,7 @@ func (l *loop) spliceIn(s *session, h *half, d, src int) int {
 		l.sourceEnd(s, h, d, e)
 		return 0
 	}
+
 	h.store.pipe.n = n
 	l.took(s, h, d, nil, n)
 	return n

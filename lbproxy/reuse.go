@@ -48,6 +48,7 @@ func (h *reuse) again(ctx context.Context, mode Mode, ping bool) error {
 	if c == nil {
 		return errAnew
 	}
+
 	h.conn, h.r = nil, nil
 	free, err := limitTo(ctx, c)
 	if err == nil {
@@ -57,14 +58,17 @@ func (h *reuse) again(ctx context.Context, mode Mode, ping bool) error {
 			err = askPong(c, r)
 		}
 	}
+
 	if err == nil && free() {
 		h.proven = true
-		if h.left--; h.left > 0 {
+		h.left--
+		if h.left > 0 {
 			h.conn, h.r = c, r
 			return nil
 		}
 		return c.Close()
 	}
+
 	_ = c.Close()
 	switch {
 	case err == nil:
@@ -75,15 +79,19 @@ func (h *reuse) again(ctx context.Context, mode Mode, ping bool) error {
 	case errors.Is(err, errJoining), errors.Is(err, errUnwell):
 		return err
 	}
+
 	return errAnew
 }
 
 // keep takes the connection of a check that was good; it reports whether it did.
 func (h *reuse) keep(c net.Conn, r *bufio.Reader) bool {
-	if h.good++; h.off || h.good < holdAfter {
+	h.good++
+	if h.off || h.good < holdAfter {
 		return false
 	}
-	h.conn, h.r, h.left = c, r, holdFor
+	h.conn = c
+	h.r = r
+	h.left = holdFor
 	return true
 }
 
@@ -123,6 +131,7 @@ func askPong(w io.Writer, r *bufio.Reader) error {
 	if _, err := w.Write(appendFrame(nil, flagCommand, []byte("\x04PING\x00\x00lb"))); err != nil {
 		return fmt.Errorf("send PING: %w", err)
 	}
+
 	for range maxProbeFrames {
 		flags, body, err := readFrame(r)
 		if err != nil {
@@ -134,10 +143,12 @@ func askPong(w io.Writer, r *bufio.Reader) error {
 		if string(body) == "\x04PONGlb" {
 			return nil
 		}
+
 		if err := answerPing(w, body); err != nil {
 			return err
 		}
 	}
+
 	return fmt.Errorf("%w: more than %d frames", errProtocol, maxProbeFrames)
 }
 

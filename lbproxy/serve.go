@@ -25,6 +25,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if p.cfg.Admin.Handover == "" {
 		return p.Run(ctx)
 	}
+
 	h, err := takeOver(ctx, p.cfg.Admin.Handover)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
@@ -33,13 +34,16 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 		p.log.Warn("no hand-over from the running load balancer", "error", err)
 		return p.Run(ctx)
 	}
+
 	if p.cfg.Admin.Socket != "" {
 		p.follow(ctx, NewClient(p.cfg.Admin.Socket))
 	}
+
 	if err := p.Inherit(h.Files); err != nil {
 		h.Abort()
 		return err
 	}
+
 	ended := make(chan struct{})
 	told := make(chan struct{})
 	go func() {
@@ -53,6 +57,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 			h.Abort()
 		}
 	}()
+
 	err = p.Run(ctx)
 	close(ended)
 	<-told
@@ -66,16 +71,20 @@ func (p *Proxy) follow(ctx context.Context, c *Client) {
 		p.log.Warn("ask the running load balancer for what was set there", "error", err)
 		return
 	}
+
 	var list []knownSource
 	if err := c.do(ctx, http.MethodGet, "known", nil, &list); err != nil {
-		p.log.Info("the running load balancer does not tell which sources are known", "error", err) // an earlier release
+		// an earlier release
+		p.log.Info("the running load balancer does not tell which sources are known", "error", err)
 	}
+
 	p.known.inherit(list, p.clock())
 	for _, b := range st.Backends {
 		own, err := p.backend(b.Name)
 		if err != nil || b.Removing {
 			continue // it is not configured any more
 		}
+
 		own.drain.Store(b.Drain)
 		own.maint.Store(b.Maint)
 		if b.Weight >= 1 && b.Weight <= 1000 {

@@ -159,14 +159,17 @@ func (l *loop) insert(s *session) bool {
 		s.slot = int32(len(l.slots))
 		l.slots = append(l.slots, slot{})
 	}
+
 	sl := &l.slots[s.slot]
 	sl.gen++
 	sl.s, s.gen = s, sl.gen
 	l.sessions.Add(1)
+
 	if err := l.watch(int(s.fd[0]), s.slot, sideClient, s.gen, edges); err != nil {
 		l.close(s, endLocal)
 		return false
 	}
+
 	return true
 }
 
@@ -180,9 +183,11 @@ func (l *loop) sessionEvent(s *session, side int, ev uint32) {
 			up.readable = true
 			up.rdhup = up.rdhup || ev&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
 		}
+
 		if ev&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 			s.half[1].writable = true
 		}
+
 		switch s.state {
 		case stateHeader:
 			l.readHeader(s)
@@ -193,8 +198,10 @@ func (l *loop) sessionEvent(s *session, side int, ev uint32) {
 		case stateOpen:
 			l.move(s)
 		}
+
 		return
 	}
+
 	if s.state == stateDialing {
 		l.dialEvent(s, int8(side), ev)
 		return
@@ -202,18 +209,22 @@ func (l *loop) sessionEvent(s *session, side int, ev uint32) {
 	if s.state < stateGreeting || int8(side) != s.side {
 		return
 	}
+
 	down := &s.half[1]
 	if ev&in != 0 {
 		down.readable = true
 		down.rdhup = down.rdhup || ev&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
 	}
+
 	if ev&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		s.half[0].writable = true
 	}
+
 	if s.state == stateGreeting {
 		l.greet(s)
 		return
 	}
+
 	l.move(s)
 }
 
@@ -264,17 +275,21 @@ func (s *session) still(now, quiet int64) bool {
 			return false
 		}
 	}
+
 	if s.fe.mode != Publish && s.outstanding() {
 		return false
 	}
+
 	down := &s.half[1]
 	if !down.track.between() {
 		quiet = max(10*quiet, 10e9)
 	}
+
 	last := max(down.last, s.opened)
 	if s.fe.mode != Publish {
 		last = max(last, s.half[0].last)
 	}
+
 	return (down.track.between() || !down.track.known()) && now-last >= quiet
 }
 
@@ -291,34 +306,43 @@ func (l *loop) close(s *session, why ending) {
 	if s.state == stateClosed {
 		return
 	}
+
 	was := s.state
-	if s.end(why); why >= endNoBackend {
+	s.end(why)
+	if why >= endNoBackend {
 		s.why = why // our own decision, whoever ended a stream before
 	}
+
 	s.state = stateClosed
 	for d := range s.half {
 		l.drop(&s.half[d])
 	}
+
 	l.release(s)
 	l.unpin(s)
 	l.slots[s.slot].s = nil
 	l.free = append(l.free, s.slot)
 	l.sessions.Add(-1)
+
 	if s.m != nil {
 		s.m.left(s.half[0].bytes, s.half[1].bytes)
 	}
+
 	if s.alt != nil {
 		s.alt.left(0, 0)
 	}
+
 	s.fe.closed(s)
 	l.p.sessionLog.closed(s, l, was)
 	s.tellCut(s.why)
+
 	// Last, so that whoever sees the connection end finds it counted.
 	for _, fd := range [3]int32{s.fd[0], s.fd[1], s.altFD} {
 		if fd >= 0 {
 			closeSocket(int(fd))
 		}
 	}
+
 	l.p.budget.give(2)
 	if s.hedge {
 		l.p.budget.give(1)

@@ -92,11 +92,13 @@ func TestRoughKernel(t *testing.T) {
 			for i := range data {
 				data[i] = byte(r0(i))
 			}
+
 			c := dial(t, addr)
 			go func() {
 				c.Write(data)
 				c.CloseWrite()
 			}()
+
 			if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, data) {
 				t.Fatalf("seed %d: %d of %d bytes, %v", seed, len(got), size, err)
 			}
@@ -131,10 +133,12 @@ func TestOutOfDescriptors(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Fatal("served")
 	}
+
 	ask(t, dial(t, addr), "x")
 	if n := p.Status().Frontends[0].Refused["descriptors"]; n != 1 {
 		t.Errorf("%d refused", n)
 	}
+
 	p.spareMu.Lock()
 	defer p.spareMu.Unlock()
 	if p.spare < 0 {
@@ -153,9 +157,11 @@ func TestDescriptorBudget(t *testing.T) {
 		ask(t, c, "x")
 		cs = append(cs, c)
 	}
+
 	if _, err := dial(t, addr).Read(make([]byte, 1)); err == nil {
 		t.Fatal("served above the budget")
 	}
+
 	cs[0].Close()
 	eventually(t, "room again", func() bool { return p.budget.left.Load() == 2 })
 	ask(t, dial(t, addr), "x")
@@ -180,18 +186,22 @@ func TestResets(t *testing.T) {
 			_, err := c.Read(buf)
 			gone <- err
 		})
+
 		p, addr := start(t, testConfig(Publish, b))
 		c := dial(t, addr)
 		ask(t, c, "x")
 		reset(c)
+
 		if err := <-gone; err == nil {
 			t.Error("backend still hears")
 		}
+
 		eventually(t, "closed", func() bool { return p.Status().Sessions == 0 })
 		if st := p.Status(); st.Frontends[0].Ended["client-reset"] != 1 {
 			t.Errorf("%v", st.Frontends[0].Ended)
 		}
 	})
+
 	t.Run("backend resets, what it sent before arrives", func(t *testing.T) {
 		heard := make(chan struct{})
 		b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
@@ -203,6 +213,7 @@ func TestResets(t *testing.T) {
 			<-heard
 			reset(c)
 		})
+
 		p, addr := start(t, testConfig(Request, b))
 		c := dial(t, addr)
 		io.WriteString(c, "x")
@@ -210,12 +221,15 @@ func TestResets(t *testing.T) {
 		if _, err := io.ReadFull(c, got); err != nil || string(got) != "last words" {
 			t.Errorf("got %q, %v", got, err)
 		}
+
 		close(heard)
 		if more, _ := io.ReadAll(c); len(more) > 0 {
 			t.Errorf("then %q", more)
 		}
+
 		eventually(t, "closed", func() bool { return p.Status().Frontends[0].Ended["backend-reset"] == 1 })
 	})
+
 	t.Run("client resets while no backend answers", func(t *testing.T) {
 		hole := newHole(t)
 		cfg := testConfig(Request)
@@ -226,6 +240,7 @@ func TestResets(t *testing.T) {
 		reset(c)
 		eventually(t, "closed", func() bool { return p.Status().Sessions == 0 })
 	})
+
 	t.Run("client resets after its half-close", func(t *testing.T) {
 		ended, gone := make(chan struct{}), make(chan struct{})
 		b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
@@ -234,6 +249,7 @@ func TestResets(t *testing.T) {
 				<-gone
 			}
 		})
+
 		p, addr := start(t, testConfig(Request, b))
 		c := dial(t, addr)
 		io.WriteString(c, "x")
@@ -243,6 +259,7 @@ func TestResets(t *testing.T) {
 		close(gone)
 		eventually(t, "closed", func() bool { return p.Status().Sessions == 0 })
 	})
+
 	t.Run("client resets inside a PROXY header", func(t *testing.T) {
 		b := newFake(t, "127.0.0.1:0", echo)
 		cfg := testConfig(Request, b)
@@ -254,9 +271,14 @@ func TestResets(t *testing.T) {
 		reset(c)
 		settles(t, p)
 	})
+
 	t.Run("client resets while two dials go on", func(t *testing.T) {
 		cfg := testConfig(Request)
-		cfg.Backends = []Backend{{Name: "a", Address: "127.0.0.1", RequestPort: newHole(t)}, {Name: "b", Address: "127.0.0.1", RequestPort: newHole(t)}}
+		cfg.Backends = []Backend{
+			{Name: "a", Address: "127.0.0.1", RequestPort: newHole(t)},
+			{Name: "b", Address: "127.0.0.1", RequestPort: newHole(t)},
+		}
+
 		cfg.Connect = Connect{Hedge: 10 * time.Millisecond, Timeout: time.Minute}
 		p, addr := start(t, cfg)
 		c := dial(t, addr)
@@ -264,6 +286,7 @@ func TestResets(t *testing.T) {
 		reset(c)
 		settles(t, p)
 	})
+
 	// Much is under way: bytes in a pipe, held here, left in the kernel.
 	for _, who := range []string{"client", "backend"} {
 		t.Run(who+" resets in the middle of much", func(t *testing.T) {
@@ -278,6 +301,7 @@ func TestResets(t *testing.T) {
 					}
 				}
 			})
+
 			p, addr := start(t, testConfig(Request, b))
 			for i := range 8 {
 				c := dial(t, addr)
@@ -287,17 +311,21 @@ func TestResets(t *testing.T) {
 				} else if m, _ := io.Copy(io.Discard, struct{ io.Reader }{c}); n+m > 41*256<<10 {
 					t.Errorf("%d bytes of %d", n+m, 41*256<<10)
 				}
+
 				c.Close()
 			}
+
 			settles(t, p)
 		})
 	}
+
 	t.Run("backend resets with client bytes under way", func(t *testing.T) {
 		b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
 			if n, _ := c.Read(make([]byte, 10)); n > 0 {
 				reset(c)
 			}
 		})
+
 		p, addr := start(t, testConfig(Request, b))
 		c := dial(t, addr)
 		for {
@@ -305,6 +333,7 @@ func TestResets(t *testing.T) {
 				break
 			}
 		}
+
 		eventually(t, "closed", func() bool { return p.Status().Sessions == 0 })
 	})
 }
@@ -316,10 +345,13 @@ func newHole(t testing.TB) int {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { unix.Close(fd) })
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
+		unix.Listen(fd, 0)); err != nil {
 		t.Fatal(err)
 	}
+
 	addr := localAddr(fd)
 	for range 8 {
 		c, err := net.DialTimeout("tcp", addr.String(), 50*time.Millisecond)
@@ -328,6 +360,7 @@ func newHole(t testing.TB) int {
 		}
 		t.Cleanup(func() { c.Close() })
 	}
+
 	t.Fatal("the accept queue does not fill")
 	return 0
 }
@@ -347,6 +380,7 @@ func TestHedge(t *testing.T) {
 	for _, m := range p.frontends[0].list() {
 		m.state.Store(int32(Up)) // it was, and nobody has noticed yet
 	}
+
 	for range 6 {
 		began := time.Now()
 		ask(t, dial(t, addr), "x")
@@ -354,10 +388,12 @@ func TestHedge(t *testing.T) {
 			t.Errorf("waited %v", d)
 		}
 	}
+
 	st := p.Status()
 	if st.Hedges == 0 || st.Backends[0].Ports[0].Sessions != 6 || st.Backends[1].Ports[0].Sessions != 0 {
 		t.Errorf("%+v", st)
 	}
+
 	eventually(t, "losing dials closed", func() bool { return p.budget.size.Load()-p.budget.left.Load() == 12 })
 }
 
@@ -368,15 +404,19 @@ func TestConnectTimeout(t *testing.T) {
 	cfg.Connect.Timeout = 200 * time.Millisecond
 	p, addr := start(t, cfg)
 	began := time.Now()
+
 	if _, err := dial(t, addr).Read(make([]byte, 1)); err == nil {
 		t.Fatal("served")
 	}
+
 	if d := time.Since(began); d < 150*time.Millisecond || d > 30*time.Second {
 		t.Errorf("refused after %v", d)
 	}
+
 	if e := p.Status().Frontends[0].Ended; e["connect-timeout"] != 1 {
 		t.Errorf("%v", e)
 	}
+
 	eventually(t, "budget given back", func() bool { return p.budget.left.Load() == p.budget.size.Load() })
 }
 
@@ -395,6 +435,7 @@ func TestAttack24SlowReader(t *testing.T) {
 			echo(c)
 			return
 		}
+
 		n := 0
 		chunk := make([]byte, 64<<10)
 		for {
@@ -406,6 +447,7 @@ func TestAttack24SlowReader(t *testing.T) {
 			}
 		}
 	})
+
 	cfg := testConfig(Publish, b)
 	cfg.Frontends[0].Stall = time.Second
 	cfg.Rebalance.Off = true
@@ -419,9 +461,11 @@ func TestAttack24SlowReader(t *testing.T) {
 	for range 50 {
 		ask(t, good, "x")
 	}
+
 	if !bounded() {
 		t.Errorf("%d bytes held", p.Status().Pending)
 	}
+
 	select {
 	case n := <-sent:
 		if n > 64<<20 {
@@ -430,6 +474,7 @@ func TestAttack24SlowReader(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("slow reader is not cut")
 	}
+
 	ask(t, good, "still served")
 	if e := p.Status().Frontends[0].Ended; e["stall"] != 1 {
 		t.Errorf("%v", e)
@@ -450,6 +495,7 @@ func TestAttack24PendingBound(t *testing.T) {
 			}
 		}
 	})
+
 	cfg := testConfig(Request, b)
 	cfg.Limits.Pending = 2 * bufSize
 	cfg.Health.Timeout = 20 * time.Second
@@ -460,6 +506,7 @@ func TestAttack24PendingBound(t *testing.T) {
 		io.WriteString(c, "x")
 		cs = append(cs, c)
 	}
+
 	await.Holds(t, 200*time.Millisecond, "little is held", func() bool { return p.Status().Pending <= 2*bufSize })
 	for i, c := range cs {
 		if got, err := io.Copy(io.Discard, struct{ io.Reader }{c}); err != nil || got != size {

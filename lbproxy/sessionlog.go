@@ -62,8 +62,14 @@ type sessionLog struct {
 }
 
 func newSessionLog(log *slog.Logger, base time.Time, which string) *sessionLog {
-	return &sessionLog{log: log, base: base, all: which == "all", publish: which != "none", poke: make(chan struct{}, 1),
-		faults: map[string]int64{}}
+	return &sessionLog{
+		log:     log,
+		base:    base,
+		all:     which == "all",
+		publish: which != "none",
+		poke:    make(chan struct{}, 1),
+		faults:  map[string]int64{},
+	}
 }
 
 // Lines about sessions of sources that are not known: so many a second, and so
@@ -79,12 +85,16 @@ func (g *sessionLog) takes(s *session, l *loop) (bool, uint64) {
 	if a := s.client.addr(); s.proof != 0 || a.IsLoopback() || !l.p.cfg.Health.salt() || l.p.known.has(a, l.now) {
 		return true, 0
 	}
+
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := &g.strange
 	if b.open == 0 { // the first one
-		b.open, b.tokens, b.at = 1, strangeBurst, l.now
+		b.open = 1
+		b.tokens = strangeBurst
+		b.at = l.now
 	}
+
 	b.tokens = min(strangeBurst, b.tokens+float64(max(l.now-b.at, 0))/1e9*strangeRate)
 	b.at = max(b.at, l.now)
 	if b.tokens < 1 {
@@ -92,6 +102,7 @@ func (g *sessionLog) takes(s *session, l *loop) (bool, uint64) {
 		g.dropped.Add(1)
 		return false, 0
 	}
+
 	b.tokens--
 	n := g.skipped
 	g.skipped = 0
@@ -107,9 +118,11 @@ func (g *sessionLog) put(r *logRecord) {
 		g.dropped.Add(1)
 		return
 	}
+
 	g.lines = append(g.lines, *r)
 	first := len(g.lines) == 1
 	g.mu.Unlock()
+
 	if first {
 		select {
 		case g.poke <- struct{}{}:
@@ -129,26 +142,50 @@ func (g *sessionLog) here(s *session, l *loop, kind recordKind) {
 	if s.fe.mode != Publish || !g.publish {
 		return
 	}
+
 	ok, skipped := g.takes(s, l)
 	if !ok {
 		return
 	}
-	g.put(&logRecord{at: l.now, client: s.client.addrPort(), fe: s.fe.cfg.Name, backend: s.m.be.name, kind: kind, connect: s.connecting(), hits: skipped})
+
+	g.put(&logRecord{
+		at:      l.now,
+		client:  s.client.addrPort(),
+		fe:      s.fe.cfg.Name,
+		backend: s.m.be.name,
+		kind:    kind,
+		connect: s.connecting(),
+		hits:    skipped,
+	})
 }
 
 func (g *sessionLog) closed(s *session, l *loop, was sessionState) {
 	if !g.wanted(s.fe.mode) {
 		return
 	}
+
 	ok, skipped := g.takes(s, l)
 	if !ok {
 		return
 	}
-	r := logRecord{at: l.now, hits: skipped, client: s.client.addrPort(), fe: s.fe.cfg.Name, kind: recordClose, why: s.why,
-		up: s.half[0].bytes, down: s.half[1].bytes, connect: -1, total: l.now - s.start}
+
+	r := logRecord{
+		at:      l.now,
+		hits:    skipped,
+		client:  s.client.addrPort(),
+		fe:      s.fe.cfg.Name,
+		kind:    recordClose,
+		why:     s.why,
+		up:      s.half[0].bytes,
+		down:    s.half[1].bytes,
+		connect: -1,
+		total:   l.now - s.start,
+	}
+
 	if s.m != nil && was == stateOpen {
 		r.backend, r.connect = s.m.be.name, s.connecting()
 	}
+
 	g.put(&r)
 }
 
@@ -169,10 +206,19 @@ func (g *sessionLog) refused(fe *frontend, from netip.AddrPort, why refusal) {
 		g.mu.Unlock()
 		return
 	}
+
 	n := g.denied[why]
 	g.lastDeny[why], g.denied[why] = now, 0
 	g.mu.Unlock()
-	g.put(&logRecord{at: now, client: from, fe: fe.cfg.Name, kind: recordRefused, refusal: why, hits: n})
+
+	g.put(&logRecord{
+		at:      now,
+		client:  from,
+		fe:      fe.cfg.Name,
+		kind:    recordRefused,
+		refusal: why,
+		hits:    n,
+	})
 }
 
 // maxFaults bounds the table of faults; kinds carry a backend's name at most.
@@ -218,12 +264,15 @@ func (g *sessionLog) write() {
 	g.lines = g.spare[:0]
 	g.spare = nil
 	g.mu.Unlock()
+
 	for i := range lines {
 		g.line(&lines[i])
 	}
+
 	if cap(lines) > 512 {
 		lines = nil
 	}
+
 	g.mu.Lock()
 	g.spare = lines[:0]
 	g.mu.Unlock()
@@ -238,6 +287,7 @@ func (g *sessionLog) line(r *logRecord) {
 	if !g.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
+
 	msg := "session open"
 	switch r.kind {
 	case recordMoved:
@@ -247,6 +297,7 @@ func (g *sessionLog) line(r *logRecord) {
 	case recordRefused:
 		msg = "session refused"
 	}
+
 	// The time is that of the event, not of the writing.
 	rec := slog.NewRecord(g.base.Add(time.Duration(r.at)), slog.LevelInfo, msg, 0)
 	rec.AddAttrs(slog.String("client", r.client.String()), slog.String("frontend", r.fe))
@@ -258,12 +309,15 @@ func (g *sessionLog) line(r *logRecord) {
 			rec.AddAttrs(slog.Int64("connect_us", r.connect/1000))
 		}
 	}
+
 	if r.kind != recordRefused && r.hits > 0 {
 		rec.AddAttrs(slog.Uint64("not_logged", r.hits))
 	}
+
 	if r.kind == recordClose {
 		rec.AddAttrs(slog.Uint64("up", r.up), slog.Uint64("down", r.down),
 			slog.Int64("ms", r.total/1e6), slog.String("reason", r.why.String()))
 	}
+
 	_ = g.log.Handler().Handle(ctx, rec) // nowhere to report it to
 }

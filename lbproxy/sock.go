@@ -128,7 +128,8 @@ func sockErr(fd int) unix.Errno {
 func localAddr(fd int) netip.AddrPort {
 	var sa unix.RawSockaddrAny
 	l := uint32(unix.SizeofSockaddrAny)
-	if _, _, e := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&sa)), uintptr(unsafe.Pointer(&l))); e != 0 {
+	if _, _, e := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&sa)),
+		uintptr(unsafe.Pointer(&l))); e != 0 {
 		return netip.AddrPort{}
 	}
 	return addrOf(&sa)
@@ -139,7 +140,8 @@ func newTCP(ap netip.AddrPort) (int, error) {
 	if ap.Addr().Is4() {
 		family = unix.AF_INET
 	}
-	fd, _, e := unix.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	fd, _, e := unix.RawSyscall(unix.SYS_SOCKET, uintptr(family),
+		unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 	if e != 0 {
 		return -1, e
 	}
@@ -149,7 +151,8 @@ func newTCP(ap netip.AddrPort) (int, error) {
 // noDelay cannot fail on a TCP socket.
 func noDelay(fd int) {
 	one := int32(1)
-	_, _, _ = unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, uintptr(unsafe.Pointer(&one)), 4, 0)
+	_, _, _ = unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY,
+		uintptr(unsafe.Pointer(&one)), 4, 0)
 }
 
 // endStream passes an end of stream on. ENOTCONN says that the other side is
@@ -187,33 +190,41 @@ func listenTCP(ap netip.AddrPort, backlog int, k Keepalive) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open socket for %s: %w", ap, err)
 	}
+
 	fail := func(what string, err error) (int, error) {
 		unix.Close(fd)
 		return -1, fmt.Errorf("%s %s: %w", what, ap, err)
 	}
+
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return fail("set address reuse on", err)
 	}
+
 	if ap.Addr().Is6() {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
 			return fail("set IPv6 only on", err)
 		}
 	}
+
 	if err := tuneListener(fd, k); err != nil {
 		return fail("prepare", err)
 	}
+
 	var sa unix.Sockaddr
 	if ap.Addr().Is4() {
 		sa = &unix.SockaddrInet4{Port: int(ap.Port()), Addr: ap.Addr().As4()}
 	} else {
 		sa = &unix.SockaddrInet6{Port: int(ap.Port()), Addr: ap.Addr().As16()}
 	}
+
 	if err := unix.Bind(fd, sa); err != nil {
 		return fail("bind", err)
 	}
+
 	if err := unix.Listen(fd, backlog); err != nil {
 		return fail("listen on", err)
 	}
+
 	return fd, nil
 }
 

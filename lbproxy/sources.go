@@ -62,7 +62,14 @@ type sources struct {
 // gave hold for every source. The defaults adapt, and salt says whether there
 // are any: of other protocols it cannot be known who is proven.
 func newSources(f *Frontend, salt bool) *sources {
-	s := &sources{rate: f.Rate, burst: max(f.Burst, 1), max: f.MaxPerSource, fixed: f.Rate > 0 || f.MaxPerSource > 0, table: map[netip.Addr]*source{}, limit: maxSources}
+	s := &sources{
+		rate:  f.Rate,
+		burst: max(f.Burst, 1),
+		max:   f.MaxPerSource,
+		fixed: f.Rate > 0 || f.MaxPerSource > 0,
+		table: map[netip.Addr]*source{},
+		limit: maxSources,
+	}
 	if salt && !s.fixed {
 		if s.max == 0 {
 			s.max = defaultPerSource
@@ -71,10 +78,12 @@ func newSources(f *Frontend, salt bool) *sources {
 			s.rate, s.burst = defaultRate, defaultBurst
 		}
 	}
+
 	s.rate, s.max = max(s.rate, 0), max(s.max, 0)
 	if s.rate == 0 && s.max == 0 {
 		return nil
 	}
+
 	return s
 }
 
@@ -104,18 +113,24 @@ func (s *sources) open(a netip.Addr, now int64, st standing) bool {
 }
 
 func (s *sources) fits(e *source, now int64, st standing) bool {
-	most, rate, burst := s.max, s.rate, s.burst
+	most := s.max
+	rate := s.rate
+	burst := s.burst
 	if !s.fixed {
 		switch {
 		case st.local:
 			return true
 		case st.known:
-			most, rate, burst = most*knownFactor, rate*knownFactor, burst*knownFactor
+			most *= knownFactor
+			rate *= knownFactor
+			burst *= knownFactor
 		}
 	}
+
 	if st.share > 0 && int64(e.open) >= st.share || most > 0 && e.open >= most {
 		return false
 	}
+
 	if rate > 0 {
 		e.tokens = min(burst, e.tokens+float64(now-e.at)/1e9*rate)
 		e.at = now
@@ -124,6 +139,7 @@ func (s *sources) fits(e *source, now int64, st standing) bool {
 		}
 		e.tokens--
 	}
+
 	return true
 }
 
@@ -189,6 +205,7 @@ func (s *sources) limited(now int64, base time.Time) (list []LimitedSource, n in
 	if s == nil {
 		return nil, 0
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	add := func(name string, e *source) {
@@ -196,6 +213,7 @@ func (s *sources) limited(now int64, base time.Time) (list []LimitedSource, n in
 			list = append(list, LimitedSource{name, e.open, e.refused, base.Add(time.Duration(e.last))})
 		}
 	}
+
 	for k, e := range s.table {
 		if e.limited(now) {
 			name := k.String()
@@ -205,10 +223,12 @@ func (s *sources) limited(now int64, base time.Time) (list []LimitedSource, n in
 			add(name, e)
 		}
 	}
+
 	add("others", &s.overflow)
 	slices.SortFunc(list, func(a, b LimitedSource) int {
 		return cmp.Or(-cmp.Compare(a.Refused, b.Refused), cmp.Compare(a.Source, b.Source))
 	})
+
 	return list[:min(len(list), maxLimited)], len(list)
 }
 

@@ -35,10 +35,11 @@ type Descriptors struct {
 
 // FrontendStatus is one service.
 type FrontendStatus struct {
-	Name     string            `json:"name"`
-	Mode     Mode              `json:"mode"`
-	Listen   []string          `json:"listen"`
-	Unheard  string            `json:"unheard,omitempty"` // why it does not listen where it should, as far as it may do without
+	Name   string   `json:"name"`
+	Mode   Mode     `json:"mode"`
+	Listen []string `json:"listen"`
+	// why it does not listen where it should, as far as it may do without
+	Unheard  string            `json:"unheard,omitempty"`
 	Sessions int64             `json:"sessions"`
 	Accepted uint64            `json:"accepted"`
 	Refused  map[string]uint64 `json:"refused,omitempty"`
@@ -83,13 +84,25 @@ type PortStatus struct {
 
 // ForAPI reports whether a port is one of Salt's API: minions do not need it.
 func (s *Status) ForAPI(p PortStatus) bool {
-	return slices.ContainsFunc(s.Frontends, func(fe FrontendStatus) bool { return fe.Name == p.Frontend && fe.Mode == API })
+	return slices.ContainsFunc(s.Frontends,
+		func(fe FrontendStatus) bool { return fe.Name == p.Frontend && fe.Mode == API })
 }
 
 // Status gathers the state of the proxy.
 func (p *Proxy) Status() Status {
-	st := Status{Version: 1, Started: p.base, LogDrops: p.sessionLog.dropped.Load(), Hedges: p.count.hedges.Load(),
-		Moved: p.count.rebalanced.Load(), Given: p.count.transferred.Load(), Kept: p.count.kept.Load(), Unkept: p.count.unkept.Load(), Known: p.known.count(), FDs: Descriptors{p.budget.size.Load(), p.budget.left.Load()}}
+	st := Status{
+		Version:  1,
+		Started:  p.base,
+		LogDrops: p.sessionLog.dropped.Load(),
+		Hedges:   p.count.hedges.Load(),
+		Moved:    p.count.rebalanced.Load(),
+		Given:    p.count.transferred.Load(),
+		Kept:     p.count.kept.Load(),
+		Unkept:   p.count.unkept.Load(),
+		Known:    p.known.count(),
+		FDs:      Descriptors{p.budget.size.Load(), p.budget.left.Load()},
+	}
+
 	heard := int64(0)
 	for _, l := range p.allLoops() {
 		st.Loops++
@@ -99,54 +112,92 @@ func (p *Proxy) Status() Status {
 			heard = max(heard, at)
 		}
 	}
+
 	if heard > 0 {
 		st.Heard = p.base.Add(time.Duration(heard))
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, fe := range p.frontends {
-		fs := FrontendStatus{Name: fe.cfg.Name, Mode: fe.mode, Sessions: fe.sessions.Load(), Accepted: fe.accepted.Load(),
-			Refused: map[string]uint64{}, Ended: map[string]uint64{}}
+		fs := FrontendStatus{
+			Name:     fe.cfg.Name,
+			Mode:     fe.mode,
+			Sessions: fe.sessions.Load(),
+			Accepted: fe.accepted.Load(),
+			Refused:  map[string]uint64{},
+			Ended:    map[string]uint64{},
+		}
+
 		fs.Limited, fs.LimitedSources = fe.sources.limited(p.clock(), p.base)
 		for i := range fe.refused {
 			if n := fe.refused[i].Load(); n > 0 {
 				fs.Refused[refusal(i).String()] = n
 			}
 		}
+
 		for i := range fe.ended {
 			if n := fe.ended[i].Load(); n > 0 {
 				fs.Ended[ending(i).String()] = n
 			}
 		}
+
 		for _, ln := range p.lns {
 			if ln.fe == fe {
 				fs.Listen = append(fs.Listen, ln.addr.String())
 			}
 		}
+
 		if err := fe.unheard.Load(); err != nil {
 			fs.Unheard = (*err).Error()
 		}
+
 		for _, m := range fe.list() {
 			fs.Serving = fs.Serving || (m.State() == Up && !m.be.closedTo())
 		}
+
 		st.Frontends = append(st.Frontends, fs)
 	}
+
 	for _, b := range p.backends {
-		bs := BackendStatus{Name: b.name, Address: b.cfg.Address, Weight: int(b.weight.Load()), Drain: b.drain.Load(),
-			Maint: b.maint.Load(), Removing: b.removing.Load()}
+		bs := BackendStatus{
+			Name:     b.name,
+			Address:  b.cfg.Address,
+			Weight:   int(b.weight.Load()),
+			Drain:    b.drain.Load(),
+			Maint:    b.maint.Load(),
+			Removing: b.removing.Load(),
+		}
+
 		for _, m := range b.members {
-			ps := PortStatus{Frontend: m.fe.cfg.Name, Address: m.addr.String(), State: m.State(), Sessions: m.conns.Load(),
-				Total: m.total.Load(), BytesUp: m.up.Load(), BytesDown: m.down.Load(), Refusals: m.refusals.Load(),
-				Resets: m.resets.Load(), Cuts: m.cuts.Load(), Since: p.base}
+			ps := PortStatus{
+				Frontend:  m.fe.cfg.Name,
+				Address:   m.addr.String(),
+				State:     m.State(),
+				Sessions:  m.conns.Load(),
+				Total:     m.total.Load(),
+				BytesUp:   m.up.Load(),
+				BytesDown: m.down.Load(),
+				Refusals:  m.refusals.Load(),
+				Resets:    m.resets.Load(),
+				Cuts:      m.cuts.Load(),
+				Since:     p.base,
+			}
+
 			if w := p.checkers[m]; w != nil {
 				w.mu.Lock()
-				ps.Since, ps.LastError, ps.CheckTime = p.base.Add(time.Duration(w.since)), w.lastErr, w.srtt
+				ps.Since = p.base.Add(time.Duration(w.since))
+				ps.LastError = w.lastErr
+				ps.CheckTime = w.srtt
 				ps.Checks, ps.Failed = w.checks, w.failed
 				w.mu.Unlock()
 			}
+
 			bs.Ports = append(bs.Ports, ps)
 		}
+
 		st.Backends = append(st.Backends, bs)
 	}
+
 	return st
 }

@@ -26,6 +26,7 @@ func (l *loop) check(s *session) {
 			l.p.fault("set keepalive", err)
 		}
 	}
+
 	f := &s.fe.cfg
 	over := func(since int64, limit time.Duration) bool { return limit > 0 && l.now-since >= int64(limit) }
 	for d := range s.half {
@@ -34,11 +35,13 @@ func (l *loop) check(s *session) {
 			return
 		}
 	}
+
 	// Who asks the API proves himself to it, which sends away who does not.
 	if why := l.unproven(s); s.fe.mode != API && why != endings {
 		l.close(s, why)
 		return
 	}
+
 	last := max(s.half[0].last, s.half[1].last)
 	switch {
 	case s.half[0].shut || s.half[1].shut:
@@ -71,8 +74,10 @@ func (l *loop) unproven(s *session) ending {
 	if c.Unproven <= 0 || s.proof != 0 || s.fe.sources == nil || !s.counts {
 		return endings
 	}
+
 	limit := int64(c.Unproven)
 	silent := s.fe.mode == Request && l.now-max(s.half[0].last, s.half[1].last) >= limit
+
 	// Spread, or a herd that came at once would be cut at once.
 	old := l.now-s.opened >= limit*unprovenAge+limit*int64(s.slot%64)/16
 	switch a := s.peer.addr(); {
@@ -85,6 +90,7 @@ func (l *loop) unproven(s *session) ending {
 	case !s.still(l.now, int64(l.p.cfg.Rebalance.Quiet)):
 		return endings
 	}
+
 	return endUnproven
 }
 

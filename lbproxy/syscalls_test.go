@@ -98,12 +98,14 @@ func TestSyscallAccept(t *testing.T) {
 		_, addr := start(t, testConfig(Request, b), func(p *Proxy) { p.kernel = k })
 		ask(t, dial(t, addr), "x")
 	}
+
 	for _, e := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
 		k := &faulty{kernel: linux{}, acceptE: once(e)}
 		p, addr := start(t, testConfig(Request, b), func(p *Proxy) { p.kernel = k })
 		if _, err := dial(t, addr).Read(make([]byte, 1)); err == nil {
 			t.Errorf("%v: served", e)
 		}
+
 		ask(t, dial(t, addr), "x")
 		if n := p.Status().Frontends[0].Refused["descriptors"]; n != 1 {
 			t.Errorf("%v: %d refused", e, n)
@@ -116,8 +118,18 @@ func TestSyscallAccept(t *testing.T) {
 func TestSyscallConnect(t *testing.T) {
 	t.Parallel()
 	a, b := newFake(t, "127.0.0.1:0", echo), newFake(t, "127.0.0.1:0", echo)
-	for e, marks := range map[unix.Errno]uint64{unix.EINTR: 0, unix.EADDRNOTAVAIL: 0, unix.EAGAIN: 0, unix.ENOBUFS: 0, unix.EPERM: 0,
-		unix.ECONNREFUSED: 1, unix.ENETUNREACH: 1, unix.EHOSTUNREACH: 1, unix.ETIMEDOUT: 1, unix.ECONNRESET: 1} {
+	for e, marks := range map[unix.Errno]uint64{
+		unix.EINTR:         0,
+		unix.EADDRNOTAVAIL: 0,
+		unix.EAGAIN:        0,
+		unix.ENOBUFS:       0,
+		unix.EPERM:         0,
+		unix.ECONNREFUSED:  1,
+		unix.ENETUNREACH:   1,
+		unix.EHOSTUNREACH:  1,
+		unix.ETIMEDOUT:     1,
+		unix.ECONNRESET:    1,
+	} {
 		k := &faulty{kernel: linux{}}
 		k.connectE = func(n int64) unix.Errno {
 			if n > 1 {
@@ -128,6 +140,7 @@ func TestSyscallConnect(t *testing.T) {
 			}
 			return e
 		}
+
 		p, addr := start(t, testConfig(Request, a, b), func(p *Proxy) { p.kernel = k })
 		c := dial(t, addr)
 		ask(t, c, "x")
@@ -135,18 +148,22 @@ func TestSyscallConnect(t *testing.T) {
 		for _, be := range p.Status().Backends {
 			refusals += be.Ports[0].Refusals
 		}
+
 		if refusals != marks {
 			t.Errorf("%v: %d marks, want %d", e, refusals, marks)
 		}
+
 		c.Close()
 		settles(t, p)
 	}
+
 	// With nobody left the client is told.
 	k := &faulty{kernel: linux{}, connectE: func(int64) unix.Errno { return unix.EADDRNOTAVAIL }}
 	p, addr := start(t, testConfig(Request, a, b), func(p *Proxy) { p.kernel = k })
 	if _, err := dial(t, addr).Read(make([]byte, 1)); err == nil {
 		t.Error("served")
 	}
+
 	settles(t, p)
 }
 
@@ -163,9 +180,11 @@ func TestSyscallRecvSend(t *testing.T) {
 			if _, err := io.WriteString(c, "x"); err != nil {
 				t.Fatal(err)
 			}
+
 			if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil {
 				t.Errorf("%v: answered", e)
 			}
+
 			c.Close()
 			settles(t, p)
 			ask(t, dial(t, addr), "x")
@@ -183,6 +202,7 @@ func TestSyscallSplice(t *testing.T) {
 		c.Write(data)
 		io.Copy(io.Discard, struct{ io.Reader }{c})
 	})
+
 	fetch := func(k *faulty) ([]byte, error) {
 		k.kernel = linux{}
 		p, addr := start(t, testConfig(Request, b), func(p *Proxy) { p.kernel = k })
@@ -192,8 +212,10 @@ func TestSyscallSplice(t *testing.T) {
 		_, err := io.CopyN(&got, struct{ io.Reader }{c}, int64(len(data)))
 		c.Close()
 		settles(t, p)
+
 		return got.Bytes(), err
 	}
+
 	for _, e := range []unix.Errno{unix.EINTR, unix.EINVAL} {
 		if got, err := fetch(&faulty{spliceE: func(n int64) unix.Errno {
 			if n%2 == 1 && (e == unix.EINTR || n == 1) {
@@ -204,6 +226,7 @@ func TestSyscallSplice(t *testing.T) {
 			t.Errorf("%v: %d of %d bytes, %v", e, len(got), len(data), err)
 		}
 	}
+
 	k := &faulty{spliceE: func(int64) unix.Errno { return unix.ENOMEM }}
 	if got, err := fetch(k); k.splices.Load() > 0 && err == nil {
 		t.Errorf("ENOMEM: all of %d bytes arrived", len(got))
@@ -223,24 +246,28 @@ func TestSyscallWait(t *testing.T) {
 			return 0
 		}}
 	})
+
 	ask(t, dial(t, addr), "x")
 
 	p, err := New(testConfig(Request, b), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p.kernel = &faulty{kernel: linux{}, waitE: func(n int64) unix.Errno {
 		if n > 5 {
 			return unix.EBADF
 		}
 		return 0
 	}}
+
 	done := make(chan error, 1)
 	go func() { done <- p.Run(t.Context()) }()
 	<-p.Ready()
 	if c, err := net.Dial("tcp", p.Addrs("front")[0].String()); err == nil {
 		defer c.Close()
 	}
+
 	select {
 	case err := <-done:
 		if !errors.Is(err, unix.EBADF) {
@@ -265,6 +292,7 @@ func TestAttack20SlowGreetings(t *testing.T) {
 	for range 300 {
 		cs = append(cs, dial(t, addr))
 	}
+
 	for i := range 20 {
 		for j, c := range cs {
 			b := g[i : i+1]
@@ -274,12 +302,15 @@ func TestAttack20SlowGreetings(t *testing.T) {
 			c.Write(b)
 		}
 	}
+
 	if err := asks(addr, 3); err != nil {
 		t.Errorf("beside 300 slow greetings: %v", err)
 	}
+
 	if n := p.Status().Pending; n != 0 {
 		t.Errorf("%d bytes held", n)
 	}
+
 	for i, c := range cs {
 		if i%2 == 0 {
 			reset(c)
@@ -287,5 +318,6 @@ func TestAttack20SlowGreetings(t *testing.T) {
 			c.Close()
 		}
 	}
+
 	settles(t, p)
 }

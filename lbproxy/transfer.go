@@ -34,6 +34,7 @@ func (s *session) movable() bool {
 	if !s.unheard() && (s.pre == nil || !down.track.between() || down.track.marks.has(markMinorOther)) {
 		return false
 	}
+
 	k := s.keep
 	switch {
 	case k == nil:
@@ -43,6 +44,7 @@ func (s *session) movable() bool {
 	case s.fe.mode == Publish || up.track.msgs == down.track.msgs:
 		return true // no whole message of the client is kept
 	}
+
 	return repeatable(k.up)
 }
 
@@ -55,21 +57,30 @@ func (l *loop) transfer(s *session, why ending) bool {
 	if l.p.cfg.Move.Off || !s.movable() || !s.fe.another(1<<s.m.idx) {
 		return false
 	}
+
 	byMaster := why == endBackend || why == endBackendReset
 	if byMaster && s.m.State() != Down && l.now-s.opened < int64(restFor) && s.fled {
 		return false
 	}
+
 	if s.keep == nil {
 		s.keep = l.newKeep()
 	}
-	s.keep.moving, s.moved, s.fled = true, true, byMaster
+
+	s.keep.moving = true
+	s.moved = true
+	s.fled = byMaster
 	l.drop(&s.half[0]) // it is kept
-	s.half[0].slow, s.half[0].stuck, s.half[0].gone = false, 0, false
+	s.half[0].slow = false
+	s.half[0].stuck = 0
+	s.half[0].gone = false
 	s.tried = 1 << s.m.idx
 	s.opened = l.now
+
 	if why == endBackendReset {
 		s.m.reset()
 	}
+
 	s.tellCut(why)
 	return l.leave(s)
 }
@@ -79,15 +90,20 @@ func (l *loop) transfer(s *session, why ending) bool {
 func (l *loop) leave(s *session) bool {
 	closeSocket(int(s.fd[1]))
 	s.m.left(0, 0) // the bytes are counted where the session ends
-	s.fd[1], s.m, s.state = -1, nil, stateDialing
+	s.fd[1] = -1
+	s.m = nil
+	s.state = stateDialing
+
 	if !l.renew(s) {
 		l.close(s, endLocal)
 		return true
 	}
+
 	if !s.queued {
 		s.queued = true
 		l.ready = append(l.ready, s)
 	}
+
 	return true
 }
 
@@ -101,21 +117,29 @@ func (l *loop) resume(s *session) {
 // introduced begins the conversation with the new master.
 func (l *loop) introduced(s *session) {
 	k := s.keep
-	s.state, s.opened, s.tuned = stateGreeting, l.now, false
+	s.state = stateGreeting
+	s.opened = l.now
+	s.tuned = false
 	up, down := &s.half[0], &s.half[1]
-	up.writable, down.readable, down.rdhup, down.eof = true, true, false, false
+	up.writable = true
+	down.readable = true
+	down.rdhup = false
+	down.eof = false
 	k.hello, k.out = k.hello[:0], k.out[:0]
 	if s.m.header {
 		k.out = s.header(k.out, time.Duration(l.now-down.last))
 	}
+
 	if s.pre != nil {
 		k.out = append(k.out, s.pre.said...)
 	}
+
 	k.out = append(k.out, k.up...)
 	if s.unheard() {
 		l.taken(s)
 		return
 	}
+
 	l.later(&l.limits, s, int64(l.p.cfg.Connect.Timeout))
 	l.greet(s)
 }
@@ -147,6 +171,7 @@ func (l *loop) greet(s *session) {
 			return
 		}
 	}
+
 	for {
 		want, ok := helloRest(k.hello)
 		if !ok {
@@ -156,6 +181,7 @@ func (l *loop) greet(s *session) {
 		if want == 0 {
 			break
 		}
+
 		n, e := l.k.recv(int(s.fd[1]), l.buf[:want], 0)
 		switch {
 		case e == unix.EINTR:
@@ -166,12 +192,15 @@ func (l *loop) greet(s *session) {
 			l.another(s)
 			return
 		}
+
 		k.hello = append(k.hello, l.buf[:n]...)
 	}
+
 	if minor(k.hello[11]) != s.half[1].track.marks&(markMinorOne|markMinorOther) {
 		l.another(s) // the client speaks to it as to a master of another version
 		return
 	}
+
 	l.taken(s)
 }
 
@@ -194,14 +223,19 @@ func helloRest(b []byte) (n int, ok bool) {
 
 // taken lets the bytes pass again.
 func (l *loop) taken(s *session) {
-	k, up, down := s.keep, &s.half[0], &s.half[1]
+	k := s.keep
+	up := &s.half[0]
+	down := &s.half[1]
 	k.moving = false
+
 	if len(k.out) > 0 {
 		l.hold(up, append([]byte(nil), k.out...))
 	}
+
 	if len(k.up) == 0 {
 		l.release(s)
 	}
+
 	s.state, s.opened = stateOpen, l.now
 	up.last, down.last = l.now, l.now
 	l.p.count.transferred.Add(1)

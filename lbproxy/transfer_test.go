@@ -38,17 +38,20 @@ func (d *desk) talk(c net.Conn, kind string) {
 	if err != nil {
 		return
 	}
+
 	for {
 		body, err := readReply(c, r)
 		if err != nil {
 			return
 		}
+
 		d.mu.Lock()
 		if kind == "PUB" {
 			d.subs = append(d.subs, string(body))
 		} else {
 			d.asked = append(d.asked, string(body))
 		}
+
 		act := d.act
 		d.mu.Unlock()
 		if !act(d, c, body) {
@@ -151,6 +154,7 @@ func TestPendingRequest(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		return false
 	}
+
 	for _, c := range []struct {
 		name, body string
 		first      func(*desk, net.Conn, []byte) bool
@@ -160,7 +164,9 @@ func TestPendingRequest(t *testing.T) {
 		{"sealed", sealed + "1234", ends, nil, true},
 		{"sealed, strings as bytes", "\x82\xc4\x03enc\xc4\x03aes\xc4\x04load", ends, nil, true},
 		{"a sign-in", "\x82\xa3enc\xa5clear\xa4load\x82\xa3cmd\xa5_auth\xa2id\xa2m1", ends, nil, true},
-		{"a tool's job", "\x82\xa3enc\xa5clear\xa4load\x82\xa3cmd\xa7publish\xa3fun\xa8test.arg\xa3arg\x91\xaa\xa3cmd\xa5_auth", ends, nil, false},
+		{"a tool's job",
+			"\x82\xa3enc\xa5clear\xa4load\x82\xa3cmd\xa7publish\xa3fun\xa8test.arg\xa3arg\x91\xaa\xa3cmd\xa5_auth",
+			ends, nil, false},
 		{"a tool's wheel", "\x82\xa3enc\xa5clear\xa4load\x81\xa3cmd\xa5wheel", ends, nil, false},
 		{"no request of Salt", "abc", ends, nil, false},
 		{"half an answer", sealed + "1234", halfAnswer, nil, false},
@@ -174,18 +180,22 @@ func TestPendingRequest(t *testing.T) {
 			if c.change == nil {
 				c.change = func(*Config) {}
 			}
+
 			p, addr := two(t, Request, a, b, c.change)
 			conn, r := asking(t, addr)
 			if _, err := conn.Write(request("first")); err != nil {
 				t.Fatal(err)
 			}
+
 			gets(t, conn, r, "to first")
 			a.mu.Lock()
 			a.act = c.first
 			a.mu.Unlock()
+
 			if _, err := conn.Write(request(c.body)); err != nil {
 				t.Fatal(err)
 			}
+
 			if !c.again {
 				closes(t, conn, r)
 				if b.list() != "" {
@@ -196,11 +206,13 @@ func TestPendingRequest(t *testing.T) {
 				if _, err := conn.Write(request("and more")); err != nil {
 					t.Fatal(err)
 				}
+
 				gets(t, conn, r, "to and more")
 				if b.list() != c.body+"|and more" || a.list() != "first|"+c.body {
 					t.Errorf("asked: %.80q, %.80q", a.list(), b.list())
 				}
 			}
+
 			conn.Close()
 			eventually(t, "nothing is kept", func() bool { return p.Status().Kept == 0 && p.Status().Sessions == 0 })
 		})
@@ -218,12 +230,14 @@ func TestHalfRequest(t *testing.T) {
 	if _, err := conn.Write(msg[:7]); err != nil {
 		t.Fatal(err)
 	}
+
 	eventually(t, "it is on its way", func() bool { return p.Status().Kept > 0 })
 	a.stop()
 	eventually(t, "moved", func() bool { return p.Status().Given == 1 })
 	if _, err := conn.Write(msg[7:]); err != nil {
 		t.Fatal(err)
 	}
+
 	gets(t, conn, r, "to publish this")
 }
 
@@ -251,18 +265,22 @@ func TestSubscriberMoves(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			a, b := newDesk(t, "PUB", says), newDesk(t, "PUB", says)
-			p, addr := two(t, Publish, a, b, func(c *Config) { c.Rebalance = Rebalance{Off: true, Rate: 1, Quiet: 20 * time.Millisecond} })
+			p, addr := two(t, Publish, a, b,
+				func(c *Config) { c.Rebalance = Rebalance{Off: true, Rate: 1, Quiet: 20 * time.Millisecond} })
 			c := dial(t, addr)
 			r, err := hello(c, "SUB")
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, f := range [][]byte{appendFrame(nil, 0, []byte("\x01one")), appendFrame(nil, flagCommand, []byte("\x04PONG")),
+
+			for _, f := range [][]byte{appendFrame(nil, 0, []byte("\x01one")),
+				appendFrame(nil, flagCommand, []byte("\x04PONG")),
 				appendFrame(nil, 0, []byte("\x01two"))} {
 				if _, err := c.Write(f); err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			gets(t, c, r, "job for \x01one")
 			gets(t, c, r, "job for \x01two")
 			if how == "lost" {
@@ -270,11 +288,13 @@ func TestSubscriberMoves(t *testing.T) {
 			} else if err := p.Drain("b0"); err != nil {
 				t.Fatal(err)
 			}
+
 			gets(t, c, r, "job for \x01one")
 			gets(t, c, r, "job for \x01two")
 			if b.list() != "\x01one|\x01two" {
 				t.Errorf("%q", b.list())
 			}
+
 			if st := p.Status(); st.Given != 1 || len(st.Frontends[0].Ended) != 0 {
 				t.Errorf("%d moved, ended: %v", st.Given, st.Frontends[0].Ended)
 			}
@@ -296,20 +316,25 @@ func TestMovedIsTold(t *testing.T) {
 			if err != nil {
 				return
 			}
+
 			if src.IsValid() {
 				age, moved := proxyproto.Moved(b.Bytes())
 				told <- fmt.Sprintf("moved %t, silent %t", moved, age >= silent && age < silent+20*time.Second)
 			}
+
 			d.talk(c, "PUB")
 		})
+
 		return d
 	}
+
 	a, b := behind(), behind()
 	_, addr := two(t, Publish, a, b, func(c *Config) { c.Frontends[0].ProxyV2 = true })
 	c, r := subscribed(t, addr)
 	await.Holds(t, silent, "no word of the move", func() bool { return len(told) == 1 })
 	a.stop()
 	gets(t, c, r, "job for \x01one")
+
 	for _, want := range []string{"moved false, silent false", "moved true, silent true"} {
 		if got := <-told; got != want {
 			t.Errorf("told %q, not %q", got, want)
@@ -322,15 +347,19 @@ func TestMovedIsTold(t *testing.T) {
 func TestMovesAtOnce(t *testing.T) {
 	t.Parallel()
 	a, b := newDesk(t, "PUB", says), newDesk(t, "PUB", says)
-	p, addr := two(t, Publish, a, b, func(c *Config) { c.Rebalance = Rebalance{Off: true, Rate: 1, Quiet: 20 * time.Millisecond} })
+	p, addr := two(t, Publish, a, b,
+		func(c *Config) { c.Rebalance = Rebalance{Off: true, Rate: 1, Quiet: 20 * time.Millisecond} })
 	c, r := subscribed(t, addr)
+
 	if err := p.Drain("b0"); err != nil {
 		t.Fatal(err)
 	}
+
 	gets(t, c, r, "job for \x01one")
 	if err := p.Undrain("b0"); err != nil {
 		t.Fatal(err)
 	}
+
 	b.stop()
 	gets(t, c, r, "job for \x01one")
 	if st := p.Status(); st.Given != 2 || a.list() != "\x01one|\x01one" {
@@ -354,33 +383,41 @@ func TestUnheard(t *testing.T) {
 						a.talk(c, "ROUTER")
 						return
 					}
+
 					_, _ = io.CopyN(io.Discard, c, int64(said))
 					if reset {
 						_ = c.(*net.TCPConn).SetLinger(0)
 					}
 				})
+
 				p, addr := two(t, Request, a, b)
 				mute.Store(true)
 				c := dial(t, addr)
 				if _, err := c.Write(whole[:said]); err != nil {
 					t.Fatal(err)
 				}
+
 				r := bufio.NewReader(c)
 				_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 				if err := readGreeting(r); err != nil {
 					t.Fatal(err)
 				}
+
 				if _, err := c.Write(slices.Concat(whole[said:], request(sealed+"1234"))); err != nil {
 					t.Fatal(err)
 				}
+
 				if _, _, err := readFrame(r); err != nil {
 					t.Fatal(err)
 				}
+
 				gets(t, c, r, "to "+sealed+"1234")
+
 				// A reset at once may be seen as that of the dial.
 				if st := p.Status(); (st.Given != 1 && said > 0) || len(st.Frontends[0].Ended) != 0 {
 					t.Errorf("%d moved, ended: %v", st.Given, st.Frontends[0].Ended)
 				}
+
 				// From now on it is a session like any other.
 				mute.Store(false)
 				lastly(t, c, r, p, b)
@@ -411,11 +448,13 @@ func TestOtherVersion(t *testing.T) {
 		_, _ = c.Write(appendFrame(g, flagCommand, appendReady(nil, "ROUTER")))
 		_, _ = io.Copy(io.Discard, c)
 	})}
+
 	p, addr := two(t, Request, a, b)
 	conn, r := asking(t, addr)
 	if _, err := conn.Write(request("first")); err != nil {
 		t.Fatal(err)
 	}
+
 	gets(t, conn, r, "to first")
 	a.stop()
 	closes(t, conn, r)
@@ -433,7 +472,8 @@ func TestMastersComeAndGo(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 7))
-			desks := []*desk{newDesk(t, "ROUTER", answers), newDesk(t, "ROUTER", answers), newDesk(t, "ROUTER", answers)}
+			desks := []*desk{newDesk(t, "ROUTER", answers), newDesk(t, "ROUTER", answers),
+				newDesk(t, "ROUTER", answers)}
 			cfg := testConfig(Request, desks[0].fake, desks[1].fake, desks[2].fake)
 			p, addr := start(t, cfg, func(p *Proxy) {
 				p.kernel = &rough{kernel: linux{}, rng: rand.New(rand.NewPCG(seed, 2))}
@@ -451,6 +491,7 @@ func TestMastersComeAndGo(t *testing.T) {
 							t.Error(err)
 							return
 						}
+
 						r, err := hello(conn, "REQ")
 						for err == nil {
 							n++
@@ -458,6 +499,7 @@ func TestMastersComeAndGo(t *testing.T) {
 							if _, err = conn.Write(request(text)); err != nil {
 								break
 							}
+
 							_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 							var body []byte
 							if body, err = readReply(conn, r); err == nil && string(body) != "to "+text {
@@ -465,12 +507,15 @@ func TestMastersComeAndGo(t *testing.T) {
 								conn.Close()
 								return
 							}
+
 							if ne, ok := err.(net.Error); ok && ne.Timeout() {
 								t.Errorf("request %d of %d: no answer", n, i)
 							}
+
 							mu.Lock()
 							done++
 							mu.Unlock()
+
 							select {
 							case <-stop:
 								conn.Close()
@@ -478,10 +523,12 @@ func TestMastersComeAndGo(t *testing.T) {
 							default:
 							}
 						}
+
 						conn.Close()
 						mu.Lock()
 						broken++
 						mu.Unlock()
+
 						select {
 						case <-stop:
 							return
@@ -490,23 +537,29 @@ func TestMastersComeAndGo(t *testing.T) {
 					}
 				})
 			}
+
 			for range 10 {
 				d := desks[rng.IntN(3)]
 				at := d.addr.String()
 				d.stop()
 				time.Sleep(time.Duration(50+rng.IntN(150)) * time.Millisecond)
+
 				if err := d.start(at); err != nil {
 					t.Fatal(err)
 				}
+
 				upPorts(t, p, 3)
 			}
+
 			close(stop)
 			clients.Wait()
 			given := p.Status().Given
 			t.Logf("%d answers, %d moved, %d connections ended", done, given, broken)
+
 			if given == 0 {
 				t.Error("no session was moved")
 			}
+
 			eventually(t, "nothing is kept", func() bool { return p.Status().Kept == 0 && p.Status().Sessions == 0 })
 		})
 	}
@@ -525,12 +578,14 @@ func FuzzPrelude(f *testing.F) {
 		if n < 0 || n > len(b) || n > 0 && n < greetingLen {
 			t.Fatalf("%d of %d", n, len(b))
 		}
+
 		for i := range b {
 			m, fine := preludeLen(b[:i])
 			if m > 0 && (m != n || !ok) || !fine && ok {
 				t.Fatalf("%d bytes: %d %v; all: %d %v", i, m, fine, n, ok)
 			}
 		}
+
 		if want, fine := helloRest(b); fine && want < 0 {
 			t.Fatalf("%d to come", want)
 		}

@@ -32,14 +32,17 @@ func LoadConfig(path string) (Config, error) {
 		return Config{}, fmt.Errorf("open the load balancer's configuration: %w", err)
 	}
 	defer f.Close()
+
 	b, err := io.ReadAll(io.LimitReader(f, maxConfigSize+1))
 	if err != nil {
 		return Config{}, fmt.Errorf("read the load balancer's configuration: %w", err)
 	}
+
 	cfg, err := ParseConfig(b)
 	if err != nil {
 		return Config{}, fmt.Errorf("load balancer's configuration %s: %w", path, err)
 	}
+
 	return cfg, nil
 }
 
@@ -48,6 +51,7 @@ func ParseConfig(b []byte) (cfg Config, err error) {
 	if len(b) > maxConfigSize {
 		return cfg, fmt.Errorf("larger than %d bytes", maxConfigSize)
 	}
+
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	dec.KnownFields(true)
 	var all *multierror.Error
@@ -60,9 +64,11 @@ func ParseConfig(b []byte) (cfg Config, err error) {
 			all = multierror.Append(all, errors.New(s))
 		}
 	}
+
 	if err := cfg.Validate(); err != nil {
 		all = multierror.Append(all, err)
 	}
+
 	return cfg, all.ErrorOrNil()
 }
 
@@ -82,25 +88,31 @@ func (c *Config) Validate() error {
 	if len(c.Frontends) == 0 {
 		bad("frontends: at least one is needed")
 	}
+
 	names, binds := map[string]bool{}, map[netip.AddrPort]string{}
 	for i := range c.Frontends {
 		c.Frontends[i].check(fmt.Sprintf("frontends[%d]", i), names, binds, bad)
 	}
+
 	names = map[string]bool{}
 	if len(c.Backends) > maxBackends {
 		bad("backends: %d given, at most %d", len(c.Backends), maxBackends)
 	}
+
 	for i := range c.Backends {
 		b := &c.Backends[i]
 		at := fmt.Sprintf("backends[%d]", i)
 		for _, err := range b.faults() {
 			bad("%s: %w", at, err)
 		}
+
 		if names[b.Name] {
 			bad("%s: name %q is used twice", at, b.Name)
 		}
+
 		names[b.Name] = true
 	}
+
 	c.checkRest(bad)
 	return all.ErrorOrNil()
 }
@@ -112,18 +124,22 @@ func (c *Config) setDefaults() {
 		if f.Mode == Request {
 			def(&f.Idle, time.Hour)
 		}
+
 		if f.Mode != API {
 			def(&f.Outstanding, 15*time.Minute)
 		}
+
 		def(&f.HalfClosed, 5*time.Minute)
 		def(&f.Stall, time.Minute)
 		if f.Rate > 0 {
 			def(&f.Burst, 10*f.Rate)
 		}
 	}
+
 	for i := range c.Backends {
 		c.Backends[i].setDefaults()
 	}
+
 	def(&c.Limits.Pending, 64<<20)
 	def(&c.Limits.Backlog, 4096)
 	def(&c.Connect.Timeout, 2*time.Second)
@@ -131,10 +147,12 @@ func (c *Config) setDefaults() {
 	def(&c.Connect.Header, 3*time.Second)
 	h := &c.Health
 	h.Check = cmp.Or(h.Check, CheckPing)
+
 	if h.salt() {
 		def(&c.Connect.Handshake, 30*time.Second)
 		def(&c.Connect.Unproven, 5*time.Minute)
 	}
+
 	def(&h.Inter, time.Second)
 	def(&h.FastInter, 250*time.Millisecond)
 	def(&h.DownInter, time.Second)
@@ -169,39 +187,50 @@ func (f *Frontend) check(at string, names map[string]bool, binds map[netip.AddrP
 	if !nameRE.MatchString(f.Name) {
 		bad("%s: name %q is not a plain word", at, f.Name)
 	}
+
 	if names[f.Name] {
 		bad("%s: name %q is used twice", at, f.Name)
 	}
+
 	names[f.Name] = true
 	if f.Mode != Publish && f.Mode != Request && f.Mode != API {
 		bad("%s: mode %q is none of publish, request, api", at, f.Mode)
 	}
+
 	if f.Balance != leastConn && f.Balance != roundRobin && f.Balance != bySource {
 		bad("%s: balance %q is none of leastconn, roundrobin, source", at, f.Balance)
 	}
+
 	if len(f.Bind) == 0 {
 		bad("%s: bind: at least one address is needed", at)
 	}
+
 	for _, s := range f.Bind {
 		ap, err := netip.ParseAddrPort(s)
 		if err != nil {
 			bad("%s: bind %q: %w", at, s, err)
 			continue
 		}
+
 		if other, ok := binds[ap]; ok && ap.Port() != 0 {
 			bad("%s: bind %q is already used by %s", at, s, other)
 		}
+
 		binds[ap] = at
 	}
+
 	if f.Mode == Publish && f.Idle > 0 {
 		bad("%s: idle: a publish frontend must not have an idle limit", at)
 	}
+
 	if f.HalfClosed < 0 || f.Stall < 0 {
 		bad("%s: half_closed and stall must be positive", at)
 	}
+
 	if f.MaxSessions < 0 || f.MaxPerSource < -1 || f.Rate < 0 && f.Rate != -1 || f.Burst < 0 {
 		bad("%s: limits must not be negative (max_per_source and rate may be -1: none)", at)
 	}
+
 	for _, list := range []struct {
 		name string
 		p    []netip.Prefix
@@ -236,20 +265,25 @@ func (b *Backend) faults() (errs []error) {
 	if !nameRE.MatchString(b.Name) {
 		bad("name %q is not a plain word", b.Name)
 	}
+
 	if _, err := netip.ParseAddr(b.Address); err != nil {
 		bad("address %q is not an IP address", b.Address)
 	}
+
 	if b.Weight < 1 || b.Weight > 1000 {
 		bad("weight %d is not within 1 to 1000", b.Weight)
 	}
+
 	for _, m := range []Mode{Publish, Request, API} {
 		if p := b.port(m); p < 1 || p > 65535 {
 			bad("%s_port %d is not within 1 to 65535", m, p)
 		}
 	}
+
 	if b.MaxSessions < 0 {
 		bad("max_sessions must not be negative")
 	}
+
 	return errs
 }
 
@@ -259,6 +293,7 @@ func (c *Config) checkRest(bad func(string, ...any)) {
 			bad("%s must be positive", name)
 		}
 	}
+
 	positive("connect.timeout", c.Connect.Timeout)
 	positive("connect.header", c.Connect.Header)
 	h := &c.Health
@@ -271,43 +306,54 @@ func (c *Config) checkRest(bad func(string, ...any)) {
 	default:
 		bad("health: check %q is none of tcp, ready, ping, exchange", h.Check)
 	}
+
 	positive("health.inter", h.Inter)
 	positive("health.fastinter", h.FastInter)
 	positive("health.downinter", h.DownInter)
 	positive("health.timeout", h.Timeout)
 	positive("health.silence", h.Silence)
+
 	if h.Rise < 1 || h.Fall < 1 {
 		bad("health: rise and fall must be at least 1")
 	}
+
 	r := &c.Rebalance
 	if r.Excess < 0 || r.Rate < 0 || r.Rate > 1 || r.Delay < 0 || r.Quiet < 0 {
 		bad("rebalance: values must not be negative, rate at most 1")
 	}
+
 	if c.Move.Request < maxPrelude || c.Move.Total < int64(c.Move.Request) {
 		bad("move: request at least %d, total at least request", maxPrelude)
 	}
+
 	k := &c.Keepalive
 	if k.Idle < time.Second || k.Interval < time.Second || k.Count < 1 || k.Count > 127 || k.UserTimeout < 0 {
 		bad("keepalive: idle and interval at least 1s, count 1 to 127")
 	}
+
 	switch c.Log.Sessions {
 	case "all", "publish", "none":
 	default:
 		bad("log: sessions %q is none of all, publish, none", c.Log.Sessions)
 	}
+
 	if c.Limits.Pending < 2*bufSize || c.Limits.Backlog < 1 || c.Limits.Descriptors < 0 {
 		bad("limits: pending at least %d, backlog at least 1, descriptors not negative", 2*bufSize)
 	}
+
 	if c.Limits.Descriptors > 0 && c.Limits.Descriptors < reservedFDs+2 {
 		bad("limits: descriptors must be at least %d", reservedFDs+2)
 	}
+
 	if c.Loops < 1 || c.Loops > 64 || c.MaxLoops < c.Loops || c.MaxLoops > 64 {
 		bad("loops must be 1 to 64 and max_loops not below it")
 	}
+
 	positive("stop", c.Stop)
 	if c.Admin.Mode > 0o777 {
 		bad("admin: mode %#o is not a permission", c.Admin.Mode)
 	}
+
 	if m := c.Admin.Metrics; m != "" {
 		ap, err := netip.ParseAddrPort(m)
 		if err != nil {

@@ -32,38 +32,51 @@ const (
 )
 
 func newWebProbe(addr string, header bool, dial func(ctx context.Context, addr string) (net.Conn, error)) *webProbe {
-	return &webProbe{addr: addr, tr: &http.Transport{MaxIdleConns: 1, IdleConnTimeout: 10 * time.Second, MaxResponseHeaderBytes: maxReadyz,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ClientSessionCache: tls.NewLRUClientSessionCache(1)},
+	return &webProbe{addr: addr, tr: &http.Transport{
+		MaxIdleConns:           1,
+		IdleConnTimeout:        10 * time.Second,
+		MaxResponseHeaderBytes: maxReadyz,
+		TLSClientConfig: &tls.Config{
+			InsecureSkipVerify: true,
+			ClientSessionCache: tls.NewLRUClientSessionCache(1),
+		},
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			c, err := dial(ctx, addr)
 			if err != nil {
 				return nil, connectError{err}
 			}
+
 			if header {
 				if _, err := io.WriteString(c, proxyproto.Local); err != nil {
 					_ = c.Close()
 					return nil, fmt.Errorf("send PROXY header: %w", shut(err))
 				}
 			}
+
 			return c, nil
-		}}}
+		},
+	}}
 }
 
 func (w *webProbe) close() { w.tr.CloseIdleConnections() }
 
 func (w *webProbe) probe(ctx context.Context) error {
-	if w.asked++; w.asked >= readyzStays {
+	w.asked++
+	if w.asked >= readyzStays {
 		w.asked = 0
 		w.tr.CloseIdleConnections()
 	}
+
 	err := w.ask(ctx)
 	if w.mistaken(err) { // somebody has changed disable_ssl
 		w.plain = !w.plain
 		err = w.ask(ctx)
 	}
+
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("%w: %w", errSilent, err)
 	}
+
 	return err
 }
 
@@ -81,14 +94,17 @@ func (w *webProbe) ask(ctx context.Context) error {
 	if w.plain {
 		scheme = "http"
 	}
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+w.addr+"/readyz", nil)
 	if err != nil {
 		return fmt.Errorf("ask /readyz: %w", err)
 	}
+
 	res, err := w.tr.RoundTrip(req)
 	if err != nil {
 		return fmt.Errorf("ask /readyz: %w", shut(err))
 	}
+
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxReadyz))
 	_ = res.Body.Close()
 	switch res.StatusCode {
@@ -97,5 +113,6 @@ func (w *webProbe) ask(ctx context.Context) error {
 	case http.StatusServiceUnavailable:
 		return fmt.Errorf("%w: %s", errAPIUnready, printable.Brief(strings.TrimSpace(string(text)), maxTrouble))
 	}
+
 	return fmt.Errorf("%w: /readyz answers %d", errProtocol, res.StatusCode)
 }

@@ -66,18 +66,22 @@ func (t *tracker) feed(b []byte) {
 			if t.left == 0 {
 				t.left = greetingLen
 			}
+
 			at := greetingLen - int(t.left)
 			for at < greetingLen && len(b) > 0 {
 				if (at == 0 && b[0] != 0xff) || (at == 9 && b[0] != 0x7f) || (at == 10 && b[0] != versionMajor) {
 					t.lose()
 					return
 				}
+
 				if at == 11 {
 					t.marks |= minor(b[0])
 				}
+
 				at++
 				b = b[1:]
 			}
+
 			if t.left = uint64(greetingLen - at); t.left == 0 {
 				t.state = trackFlags
 			}
@@ -88,7 +92,12 @@ func (t *tracker) feed(b []byte) {
 				t.lose()
 				return
 			}
-			t.flags, t.left, t.need, t.state = f, 0, 1, trackLen
+
+			t.flags = f
+			t.left = 0
+			t.need = 1
+			t.state = trackLen
+
 			if f&flagLong != 0 {
 				t.need = 8
 			}
@@ -101,6 +110,7 @@ func (t *tracker) feed(b []byte) {
 				b = b[1:]
 				t.need--
 			}
+
 			if t.need == 0 {
 				if t.left > 1<<62 {
 					t.lose()
@@ -117,10 +127,12 @@ func (t *tracker) feed(b []byte) {
 					t.marks.set(markSeal, true)
 				}
 			}
+
 			n := uint64(len(b))
 			if n > t.left {
 				n = t.left
 			}
+
 			b = b[n:]
 			t.body(n)
 		}
@@ -147,13 +159,16 @@ func (t *tracker) body(n uint64) {
 	if n > 0 {
 		t.marks.set(markFresh, false)
 	}
+
 	if t.left > 0 {
 		return
 	}
+
 	t.state = trackFlags
 	if t.flags&flagCommand != 0 {
 		return
 	}
+
 	t.marks.set(markMore, t.flags&flagMore != 0)
 	if !t.marks.has(markMore) {
 		t.msgs++

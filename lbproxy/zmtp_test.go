@@ -10,7 +10,11 @@ import (
 // greeting is what libzmq 4.3 sends, NULL mechanism.
 func greeting() []byte {
 	g := make([]byte, greetingLen)
-	g[0], g[8], g[9], g[10], g[11] = 0xff, 1, 0x7f, 3, 1
+	g[0] = 0xff
+	g[8] = 1
+	g[9] = 0x7f
+	g[10] = 3
+	g[11] = 1
 	copy(g[12:], "NULL")
 	return g
 }
@@ -53,12 +57,14 @@ func TestTrackerBoundaries(t *testing.T) {
 			at = append(at, i+1)
 		}
 	}
+
 	ready := greetingLen + 2 + len(appendReady(nil, "PUB"))
 	ping := ready + 2 + 7
 	want := []int{greetingLen, ready, ping, ping + 7 + 102, len(all)}
 	if len(at) != len(want) {
 		t.Fatalf("boundaries %v, want %v", at, want)
 	}
+
 	for i := range at {
 		if at[i] != want[i] {
 			t.Fatalf("boundaries %v, want %v", at, want)
@@ -94,6 +100,7 @@ func FuzzTracker(f *testing.F) {
 		k := min(int(cut), len(b))
 		c.feed(b[:k])
 		c.feed(b[k:])
+
 		for r := b; len(r) > 0; {
 			if n := min(d.unseen(), uint64(len(r))); n > 0 && d.state == trackBody {
 				d.body(n)
@@ -103,9 +110,11 @@ func FuzzTracker(f *testing.F) {
 			d.feed(r[:1])
 			r = r[1:]
 		}
+
 		for _, tr := range []*tracker{&a, &c, &d} { // evidence may be missed in pieces, boundaries may not
 			tr.marks.set(markSeal|markFresh, false)
 		}
+
 		if a != c || a != d {
 			t.Fatalf("whole %+v, split at %d %+v, unseen %+v", a, k, c, d)
 		}

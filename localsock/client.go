@@ -33,9 +33,11 @@ func (c Client) Do(ctx context.Context, method, target string, header http.Heade
 	if err != nil {
 		return nil, fmt.Errorf("prepare the request: %w", err)
 	}
+
 	if header != nil {
 		req.Header = header
 	}
+
 	resp, err := c.HTTP.Do(req)
 	if err != nil {
 		if named := (*url.Error)(nil); errors.As(err, &named) {
@@ -44,6 +46,7 @@ func (c Client) Do(ctx context.Context, method, target string, header http.Heade
 		return nil, err
 	}
 	defer resp.Body.Close()
+
 	b, err := io.ReadAll(io.LimitReader(resp.Body, c.MaxAnswer+1))
 	switch {
 	case err != nil:
@@ -53,5 +56,6 @@ func (c Client) Do(ctx context.Context, method, target string, header http.Heade
 	case resp.StatusCode != http.StatusOK:
 		return nil, &Refusal{resp.StatusCode, resp.Status, b}
 	}
+
 	return b, nil
 }

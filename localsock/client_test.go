@@ -22,20 +22,27 @@ func TestClient(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
+
 	host := strings.TrimPrefix(srv.URL, "http://")
 	c := Client{HTTP: srv.Client(), MaxAnswer: 100}
-	if b, err := c.Do(t.Context(), http.MethodPut, host+"/x", http.Header{"X-A": {"1"}}, []byte("in")); string(b) != "PUT1" || err != nil {
+	if b, err := c.Do(t.Context(), http.MethodPut, host+
+		"/x", http.Header{"X-A": {"1"}}, []byte("in")); string(b) != "PUT1" || err != nil {
 		t.Errorf("%s %v", b, err)
 	}
+
 	if _, err := c.Do(t.Context(), http.MethodGet, host+"/long", nil, nil); err == nil {
 		t.Error("a long answer was taken")
 	}
+
 	var no *Refusal
-	if _, err := c.Do(t.Context(), http.MethodGet, host+"/no", nil, nil); !errors.As(err, &no) || no.Code != http.StatusConflict || string(no.Body) != "because\n" {
+	if _, err := c.Do(t.Context(), http.MethodGet, host+
+		"/no", nil, nil); !errors.As(err, &no) || no.Code != http.StatusConflict || string(no.Body) != "because\n" {
 		t.Errorf("refused: %v", err)
 	}
+
 	c.HTTP = &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }}}
-	if _, err := c.Do(t.Context(), http.MethodGet, host+"/x", nil, nil); !errors.Is(err, net.ErrClosed) || strings.Contains(err.Error(), host) {
+	if _, err := c.Do(t.Context(), http.MethodGet, host+
+		"/x", nil, nil); !errors.Is(err, net.ErrClosed) || strings.Contains(err.Error(), host) {
 		t.Errorf("no connection: %v", err)
 	}
 }

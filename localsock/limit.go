@@ -28,6 +28,7 @@ func (l *limited) Accept() (net.Conn, error) {
 			_ = c.Close()
 			continue
 		}
+
 		select {
 		case l.room <- struct{}{}:
 			return &conn{c, sync.OnceFunc(func() { <-l.room })}, nil

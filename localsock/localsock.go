@@ -31,10 +31,12 @@ func Free(path string) error {
 	if st.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("there is something that is not a socket (%s)", st.Mode().Type())
 	}
+
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
 		return nil // a leftover
 	}
+
 	_ = c.Close()
 	return ErrInUse
 }
@@ -49,23 +51,28 @@ func Listen(path string, mode fs.FileMode, gid int) (*net.UnixListener, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+
 	fresh := filepath.Join(dir, "s")
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
+
 	ln.SetUnlinkOnClose(false)
 	err = os.Chmod(fresh, mode)
 	if err == nil && gid >= 0 {
 		err = os.Chown(fresh, -1, gid)
 	}
+
 	if err == nil {
 		err = os.Rename(fresh, path)
 	}
+
 	if err != nil {
 		_ = ln.Close()
 		return nil, err
 	}
+
 	return ln, nil
 }
 
@@ -76,6 +83,7 @@ func Peer(c net.Conn) (cred unix.Ucred, err error) {
 	if u == nil {
 		return cred, errors.New("peer credentials: not a unix connection")
 	}
+
 	raw, err := u.SyscallConn()
 	if err == nil {
 		var got *unix.Ucred
@@ -87,5 +95,6 @@ func Peer(c net.Conn) (cred unix.Ucred, err error) {
 			return *got, nil
 		}
 	}
+
 	return cred, fmt.Errorf("peer credentials: %w", err)
 }

@@ -80,6 +80,7 @@ func serveAPI(t *testing.T, r *running) *api {
 		must(t, err)
 		scheme = "https://"
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -87,6 +88,7 @@ func serveAPI(t *testing.T, r *running) *api {
 			t.Error(err)
 		}
 	})
+
 	t.Cleanup(func() { cancel(); done.Wait(); s.Close() })
 	return &api{r, t, scheme + ln.Addr().String()}
 }
@@ -105,12 +107,14 @@ func (a *api) heard(lines *bufio.Scanner, tag string) {
 		}
 	})
 	defer fires.Wait()
+
 	defer stop()
 	for lines.Scan() {
 		if lines.Text() == "tag: "+tag {
 			return
 		}
 	}
+
 	a.t.Fatalf("the stream ended before %s", tag)
 }
 
@@ -122,12 +126,15 @@ func (a *api) do(method, path, body string, header ...string) (int, string, http
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
+
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
+
 	res, err := http.DefaultClient.Do(r)
 	must(a.t, err)
 	defer res.Body.Close()
+
 	b, err := io.ReadAll(res.Body)
 	must(a.t, err)
 	return res.StatusCode, string(b), res.Header
@@ -157,12 +164,17 @@ func TestAttack37NothingWithoutALogin(t *testing.T) {
 			}
 		}
 	}
+
 	must(t, err)
 	sub := a.m.bus.Subscribe("test", 1000, nil)
 	defer sub.Close()
-	for _, client := range []string{"local", "local_async", "local_batch", "local_subset", "runner", "runner_async", "wheel", "wheel_async", "ssh"} {
-		for _, cred := range []string{`"key": "` + string(key) + `", "user": "root"`, `"key": "` + string(key) + `", "user": "root", "token": "` + strings.Repeat("ab", 32) + `"`,
-			`"token": null`, `"eauth": "sharedsecret", "username": "alice", "password": "wrong", "key": "` + string(key) + `"`} {
+
+	for _, client := range []string{"local", "local_async", "local_batch", "local_subset", "runner",
+		"runner_async", "wheel", "wheel_async", "ssh"} {
+		for _, cred := range []string{`"key": "` + string(key) + `", "user": "root"`,
+			`"key": "` + string(key) + `", "user": "root", "token": "` + strings.Repeat("ab", 32) + `"`,
+			`"token": null`, `"eauth": "sharedsecret", "username": "alice", "password": "wrong", "key": "` +
+				string(key) + `"`} {
 			fun := map[bool]string{true: "key.list_all", false: "test.ping"}[strings.HasPrefix(client, "wheel")]
 			code, body, _ := a.do("POST", "/run", `[{"client": "`+client+`", "tgt": "*", "fun": "`+fun+`", `+cred+`}]`)
 			if code != 401 && code != 429 && !(client == "ssh" && code == 400) {
@@ -170,19 +182,24 @@ func TestAttack37NothingWithoutALogin(t *testing.T) {
 			}
 		}
 	}
-	for _, p := range []string{"POST /", "GET /minions", "POST /minions", "GET /jobs", "GET /keys", "GET /stats", "GET /events", "POST /hook/x", "POST /logout"} {
+
+	for _, p := range []string{"POST /", "GET /minions", "POST /minions", "GET /jobs", "GET /keys",
+		"GET /stats", "GET /events", "POST /hook/x", "POST /logout"} {
 		method, path, _ := strings.Cut(p, " ")
 		if code, body, h := a.do(method, path, "", "X-Auth-Token", "x", "Cookie", "session_id=../../x"); code != 401 || h.Get("Set-Cookie") != "" {
 			t.Errorf("%s: %d %s %s", p, code, body, h.Get("Set-Cookie"))
 		}
 	}
+
 	for len(sub.C) > 0 {
 		if e := <-sub.C; !strings.HasPrefix(e.Tag, "salt/auth") && !strings.HasPrefix(e.Tag, "minion_start") {
 			t.Errorf("event %s", e.Tag)
 		}
 	}
+
 	token := a.token("alice") // that it was not the budget alone
-	if code, body, _ := a.do("POST", "/", `[{"client": "wheel", "fun": "key.list_all"}]`, "X-Auth-Token", token); code != 200 || !strings.Contains(body, "minions_pre") {
+	if code, body, _ := a.do("POST", "/", `[{"client": "wheel", "fun": "key.list_all"}]`, "X-Auth-Token",
+		token); code != 200 || !strings.Contains(body, "minions_pre") {
 		t.Errorf("with a token: %d %s", code, body)
 	}
 }
@@ -193,9 +210,11 @@ func TestAttack37RawShell(t *testing.T) {
 	t.Parallel()
 	a := startAPI(t, "")
 	token := a.token("alice")
-	for _, low := range []string{`"client": "ssh", "raw_shell": true`, `"client": "ssh", "ssh_priv": "|id"`, `"client": "local", "raw_shell": 1`,
+	for _, low := range []string{`"client": "ssh", "raw_shell": true`, `"client": "ssh", "ssh_priv": "|id"`,
+		`"client": "local", "raw_shell": 1`,
 		`"client": "_prep_auth_info"`, `"client": ["local"]`, `"client": null`, `"client": "destroy"`, `"client": "run"`} {
-		if code, body, _ := a.do("POST", "/", `[{"tgt": "*", "fun": "test.ping", `+low+`}]`, "X-Auth-Token", token); code != 400 && code != 401 {
+		if code, body, _ := a.do("POST", "/", `[{"tgt": "*", "fun": "test.ping", `+low+`}]`, "X-Auth-Token",
+			token); code != 400 && code != 401 {
 			t.Errorf("%s: %d %s", low, code, body)
 		}
 	}
@@ -207,9 +226,11 @@ func TestAttack37Rights(t *testing.T) {
 	t.Parallel()
 	a := startAPI(t, "")
 	bob, alice := a.token("bob"), a.token("alice")
-	for _, low := range []string{`"client": "local", "tgt": "*", "fun": "cmd.run", "arg": ["id"]`, `"client": "runner", "fun": "jobs.list_jobs"`,
+	for _, low := range []string{`"client": "local", "tgt": "*", "fun": "cmd.run", "arg": ["id"]`,
+		`"client": "runner", "fun": "jobs.list_jobs"`,
 		`"client": "runner_async", "fun": "jobs.list_jobs"`, `"client": "wheel", "fun": "key.list_all"`, `"client": "wheel_async", "fun": "key.list_all"`} {
-		for _, more := range []string{"", `, "token": "` + alice + `"`, `, "user": "alice", "username": "alice"`, `, "eauth": "sharedsecret"`, `, "__user__": "root"`} {
+		for _, more := range []string{"", `, "token": "` + alice + `"`,
+			`, "user": "alice", "username": "alice"`, `, "eauth": "sharedsecret"`, `, "__user__": "root"`} {
 			if code, body, _ := a.do("POST", "/", `[{`+low+more+`}]`, "X-Auth-Token", bob); code != 401 {
 				t.Errorf("%s%s: %d %s", low, more, code, body)
 			}
@@ -223,35 +244,45 @@ func TestAttack37Sessions(t *testing.T) {
 	t.Parallel()
 	a := startAPI(t, "")
 	chosen := strings.Repeat("cd", 32)
-	code, _, h := a.do("POST", "/login", `{"username": "alice", "password": "right", "eauth": "sharedsecret"}`, "Cookie", "session_id="+chosen, "X-Auth-Token", chosen)
+	code, _, h := a.do("POST", "/login",
+		`{"username": "alice", "password": "right", "eauth": "sharedsecret"}`, "Cookie",
+		"session_id="+chosen, "X-Auth-Token", chosen)
 	token := h.Get("X-Auth-Token")
 	if code != 200 || token == chosen || strings.Contains(h.Get("Set-Cookie"), chosen) {
 		t.Fatalf("log-in: %d %s", code, h)
 	}
+
 	for _, want := range []string{"session_id=" + token, "HttpOnly", "SameSite=Lax"} {
 		if !strings.Contains(h.Get("Set-Cookie"), want) {
 			t.Errorf("cookie without %s: %s", want, h.Get("Set-Cookie"))
 		}
 	}
+
 	if code, _, _ := a.do("POST", "/", "[]", "X-Auth-Token", chosen); code != 401 {
 		t.Errorf("the chosen session: %d", code)
 	}
+
 	if code, _, _ := a.do("POST", "/logout", "", "X-Auth-Token", token); code != 200 {
 		t.Errorf("log-out: %d", code)
 	}
+
 	if v, _ := a.clear("get_token", "token", token).(*value.Map); v.Len() != 0 {
 		t.Errorf("the master still knows the token: %v", v)
 	}
+
 	limited := 0
 	for range 60 {
 		if code, _, _ := a.do("POST", "/", "[]", "X-Auth-Token", chosen); code == 429 {
 			limited++
 		}
 	}
+
 	if limited < 20 {
 		t.Errorf("of 60 guesses %d were refused at once", limited)
 	}
-	if code, _, _ := a.do("POST", "/login", `{"username": "alice", "password": "wrong", "eauth": "sharedsecret"}`); code != 429 {
+
+	if code, _, _ := a.do("POST", "/login",
+		`{"username": "alice", "password": "wrong", "eauth": "sharedsecret"}`); code != 429 {
 		t.Errorf("a log-in after that: %d", code)
 	}
 }
@@ -268,10 +299,11 @@ func TestAttack37Bodies(t *testing.T) {
 		want int
 		kind string
 	}{
-		"large":       {strings.Repeat(" ", 65537), 413, "application/json"},
-		"deep":        {deep, 400, "application/json"},
-		"deep yaml":   {deep, 400, "application/x-yaml"},
-		"aliases":     {"a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f]\nh: [*g,*g,*g,*g,*g,*g,*g,*g]\n", 400, "text/yaml"},
+		"large":     {strings.Repeat(" ", 65537), 413, "application/json"},
+		"deep":      {deep, 400, "application/json"},
+		"deep yaml": {deep, 400, "application/x-yaml"},
+		"aliases": {"a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f]\nh: [*g,*g,*g,*g,*g,*g,*g,*g]\n",
+			400, "text/yaml"},
 		"python":      {"!!python/object/apply:os.system [id]", 400, "text/yaml"},
 		"large whole": {"[123456789012345678901234567890]", 400, "application/json"},
 	} {
@@ -279,6 +311,7 @@ func TestAttack37Bodies(t *testing.T) {
 			t.Errorf("%s: %d %.200s", name, code, body)
 		}
 	}
+
 	r, w := io.Pipe()
 	defer w.Close()
 	req, err := http.NewRequest("POST", a.base+"/", r)
@@ -288,6 +321,7 @@ func TestAttack37Bodies(t *testing.T) {
 	if err == nil {
 		res.Body.Close()
 	}
+
 	if err != nil || res.StatusCode != 401 {
 		t.Errorf("a stranger's body: %v %v", res, err)
 	}
@@ -300,12 +334,15 @@ func TestAttack37Static(t *testing.T) {
 	if code, _, _ := a.do("GET", "/static/a.txt", ""); code != 404 { // made below
 		t.Errorf("static: %d", code)
 	}
+
 	must(t, os.WriteFile(a.path("static", "a.txt"), []byte("hello"), 0o644))
 	must(t, os.Symlink(a.path("master"), a.path("static", "link")))
 	if code, body, _ := a.do("GET", "/static/a.txt", ""); code != 200 || body != "hello" {
 		t.Errorf("a file: %d %s", code, body)
 	}
-	for _, p := range []string{"/static/../master", "/static/%2e%2e/master", "/static/%2e%2e%2fmaster", "/static/..%5cmaster", "/static/link", "/static//" + a.path("master"),
+
+	for _, p := range []string{"/static/../master", "/static/%2e%2e/master", "/static/%2e%2e%2fmaster",
+		"/static/..%5cmaster", "/static/link", "/static//" + a.path("master"),
 		"/static/x/../../master", "/static/a.txt%00", "/static/.", "/static/"} {
 		if code, body, _ := a.do("GET", p, ""); code != 403 && code != 404 || strings.Contains(body, "ret_port") {
 			t.Errorf("%s: %d %s", p, code, body)
@@ -325,35 +362,45 @@ func TestAttack37Lines(t *testing.T) {
 	res, err := http.DefaultClient.Do(req)
 	must(t, err)
 	defer res.Body.Close()
+
 	if ct := res.Header.Get("Content-Type"); res.StatusCode != 200 || ct != "text/event-stream;charset=utf-8" {
 		t.Fatalf("events: %d %s", res.StatusCode, ct)
 	}
+
 	lines := bufio.NewScanner(res.Body)
 	if !lines.Scan() || lines.Text() != "retry: 400" {
 		t.Fatalf("first line %q", lines.Text())
 	}
-	for _, p := range []string{"/hook/a%0atag:%20x", "/hook/a%0d%0ab", "/hook/%00", "/hook/" + strings.Repeat("x", 5000)} {
+
+	for _, p := range []string{"/hook/a%0atag:%20x", "/hook/a%0d%0ab", "/hook/%00",
+		"/hook/" + strings.Repeat("x", 5000)} {
 		if code, _, _ := a.do("POST", p, ""); code != 400 {
 			t.Errorf("%.30s: %d", p, code)
 		}
 	}
+
 	a.heard(lines, "test/begin")
 	must(t, a.m.bus.Fire("evil\ndata: {\"forged\": 1}", value.NewMap("x", "a\n\ndata: forged\r\n")))
-	if code, _, _ := a.do("POST", "/hook/last", `{"a": "b\nc"}`, "X-Auth-Token", token, "Cookie", "session_id="+token); code != 200 {
+	if code, _, _ := a.do("POST", "/hook/last", `{"a": "b\nc"}`, "X-Auth-Token", token, "Cookie",
+		"session_id="+token); code != 200 {
 		t.Errorf("hook: %d", code)
 	}
+
 	for lines.Scan() {
 		l := lines.Text()
 		if l != "" && !strings.HasPrefix(l, "tag: ") && !strings.HasPrefix(l, `data: {"tag": `) {
 			t.Errorf("line %q", l)
 		}
+
 		if strings.Contains(l, token) {
 			t.Errorf("the token is in an event: %s", l)
 		}
+
 		if strings.HasPrefix(l, "data: ") && strings.Contains(l, "salt/netapi/hook/last") {
 			return
 		}
 	}
+
 	t.Error("the stream ended before the last event")
 }
 
@@ -371,6 +418,7 @@ func TestAttack37SlowReader(t *testing.T) {
 		must(t, err)
 		return c
 	}
+
 	slow, good := dial(), dial()
 	must(t, slow.(*net.TCPConn).SetReadBuffer(4096))
 	seen := make(chan struct{}, 1)
@@ -390,20 +438,24 @@ func TestAttack37SlowReader(t *testing.T) {
 			}
 		}
 	}()
+
 	until(t, "a reader of events", func() bool {
 		must(t, a.m.bus.Fire("salt/test/begin", value.NewMap()))
 		return begun.Load() > 0
 	})
+
 	stat := func(name string) string {
 		_, body, _ := a.do("GET", "/stats", "", "X-Auth-Token", token)
 		_, rest, _ := strings.Cut(body, `"`+name+`": `)
 		n, _, _ := strings.Cut(rest, ",")
 		return strings.TrimRight(n, "}")
 	}
+
 	until(t, "both readers", func() bool { return stat("Event Readers") == "2" })
 	big := strings.Repeat("x", 256<<10)
 	sub := a.m.bus.Subscribe("test", 10, event.Prefix("never"))
 	defer sub.Close()
+
 	fired := int64(0)
 	until(t, "the slow one being cut", func() bool {
 		for range 4 {
@@ -414,6 +466,7 @@ func TestAttack37SlowReader(t *testing.T) {
 		until(t, "the other reader having them", func() bool { return got.Load() == fired })
 		return stat("Cut Readers") != "0"
 	})
+
 	must(t, a.m.bus.Fire("salt/test/end", value.NewMap()))
 	select {
 	case <-seen:

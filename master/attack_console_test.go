@@ -30,16 +30,20 @@ func (b *browser) send(method, path string, form url.Values, header ...string) (
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
+
 	for k, v := range b.cookies {
 		r.AddCookie(&http.Cookie{Name: k, Value: v})
 	}
+
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
+
 	c := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	res, err := c.Do(r)
 	must(b.t, err)
 	defer res.Body.Close()
+
 	text, err := io.ReadAll(res.Body)
 	must(b.t, err)
 	for _, k := range res.Cookies() {
@@ -49,6 +53,7 @@ func (b *browser) send(method, path string, form url.Values, header ...string) (
 			b.cookies[k.Name] = k.Value
 		}
 	}
+
 	return res.StatusCode, string(text), res.Header
 }
 
@@ -74,7 +79,8 @@ func (b *browser) form(path string) string {
 // logIn logs in by the form.
 func (b *browser) logIn(user string) *browser {
 	b.t.Helper()
-	code, text, h := b.send("POST", "/login", url.Values{"form": {b.form("/login")}, "username": {user}, "password": {"right"}, "eauth": {"sharedsecret"}})
+	code, text, h := b.send("POST", "/login",
+		url.Values{"form": {b.form("/login")}, "username": {user}, "password": {"right"}, "eauth": {"sharedsecret"}})
 	if code != 303 || h.Get("Location") != "/console/" || b.cookies["saltern_console"] == "" {
 		b.t.Fatalf("log-in of %s: %d %s", user, code, text)
 	}
@@ -108,11 +114,15 @@ func TestAttack40CSRF(t *testing.T) {
 		for k, v := range good {
 			f[k] = v
 		}
-		if f.Set(name, text); text == "" {
+
+		f.Set(name, text)
+		if text == "" {
 			f.Del(name)
 		}
+
 		return f
 	}
+
 	for what, c := range map[string]struct {
 		form   url.Values
 		header []string
@@ -130,36 +140,56 @@ func TestAttack40CSRF(t *testing.T) {
 		"as JSON":                {good, []string{"Content-Type", "application/json"}, 415},
 	} {
 		for _, path := range []string{"/keys", "/run", "/logout"} {
-			if code, text, h := alice.send("POST", path, c.form, c.header...); code != c.want || h.Get("Location") != "" {
+			if code, text, h := alice.send("POST", path, c.form, c.header...); code != c.want ||
+				h.Get("Location") != "" {
 				t.Errorf("%s with %s: %d %.300s", path, what, code, text)
 			}
 		}
 	}
-	for _, path := range []string{"/keys?" + good.Encode(), "/logout", "/run?tgt=*&fun=test.ping&form=" + good.Get("form")} {
+
+	for _, path := range []string{"/keys?" + good.Encode(), "/logout",
+		"/run?tgt=*&fun=test.ping&form=" + good.Get("form")} {
 		if code, _ := alice.get(path); code >= 500 {
 			t.Errorf("GET %s: %d", path, code)
 		}
 	}
+
 	if e, _ := a.m.keys.Lookup("web1"); e.State != keys.Pending {
 		t.Errorf("the key is %v", e.State)
 	}
+
 	stranger := a.browser()
-	form := url.Values{"form": {stranger.form("/login")}, "username": {"bob"}, "password": {"right"}, "eauth": {"sharedsecret"}}
-	if code, _, h := a.browser().send("POST", "/login", form); code != 403 || strings.Contains(h.Get("Set-Cookie"), "saltern_console") {
+	form := url.Values{
+		"form":     {stranger.form("/login")},
+		"username": {"bob"},
+		"password": {"right"},
+		"eauth":    {"sharedsecret"},
+	}
+
+	if code, _, h := a.browser().send("POST", "/login", form); code != 403 ||
+		strings.Contains(h.Get("Set-Cookie"), "saltern_console") {
 		t.Errorf("a log-in with somebody else's form: %d", code)
 	}
+
 	if code, _, _ := stranger.send("POST", "/login", form, "Origin", "https://evil.example"); code != 403 {
 		t.Errorf("a log-in from another site: %d", code)
 	}
-	if code, body, _ := a.do("POST", "/", `[{"client": "wheel", "fun": "key.accept", "match": "web1"}]`, "Cookie", "saltern_console="+alice.cookies["saltern_console"]); code != 401 {
+
+	if code, body, _ := a.do("POST", "/", `[{"client": "wheel", "fun": "key.accept", "match": "web1"}]`,
+		"Cookie", "saltern_console="+alice.cookies["saltern_console"]); code != 401 {
 		t.Errorf("the API takes the console's cookie: %d %s", code, body)
 	}
-	if code, _, h := a.browser().send("GET", "/", nil, "Cookie", "session_id="+alice.cookies["saltern_console"], "X-Auth-Token", alice.cookies["saltern_console"]); code != 303 || h.Get("Location") != "/console/login" {
+
+	if code, _, h := a.browser().send("GET", "/", nil, "Cookie",
+		"session_id="+alice.cookies["saltern_console"], "X-Auth-Token", alice.cookies["saltern_console"]); code != 303 || h.Get("Location") != "/console/login" {
 		t.Errorf("the console takes the API's cookie: %d", code)
 	}
-	if code, text, h := alice.send("POST", "/keys", good, "Origin", a.base, "Sec-Fetch-Site", "same-origin"); code != 303 {
+
+	if code, text, h := alice.send("POST", "/keys", good, "Origin", a.base, "Sec-Fetch-Site",
+		"same-origin"); code != 303 {
 		t.Errorf("the right form: %d %s %s", code, text, h)
 	}
+
 	if e, _ := a.m.keys.Lookup("web1"); e.State != keys.Accepted {
 		t.Errorf("after the right form the key is %v", e.State)
 	}
@@ -171,7 +201,8 @@ const hostile = `<img src=x onerror=alert(1)>"'&lt;`
 
 // scripts are the ways in which it would have an effect.
 func scripts(text string) bool {
-	return strings.Contains(text, "<img") || strings.Contains(text, `onerror=alert(1)>"`) || strings.Contains(text, "<script>") || strings.Contains(text, `="javascript:`)
+	return strings.Contains(text, "<img") || strings.Contains(text, `onerror=alert(1)>"`) ||
+		strings.Contains(text, "<script>") || strings.Contains(text, `="javascript:`)
 }
 
 // TestAttack41Scripts: what minions and others say is text on every page.
@@ -180,31 +211,48 @@ func TestAttack41Scripts(t *testing.T) {
 	a := startAPI(t, "console: true\n")
 	a.waiting("p" + hostile)
 	n := a.accepted(hostile, "min7")
-	n.pillar("grains", value.NewMap("id", hostile, "os", hostile, "saltversion", "<script>alert(2)</script>", "ipv4", []any{hostile}, "url", "javascript:alert(3)", hostile, hostile))
+	n.pillar("grains",
+		value.NewMap("id", hostile, "os", hostile, "saltversion", "<script>alert(2)</script>", "ipv4",
+			[]any{hostile}, "url", "javascript:alert(3)", hostile, hostile))
 	job := a.job("*", "test.echo", "arg", []any{hostile, "<script>alert(4)</script>"})
 	jid := job.Str("jid")
-	state := value.NewMap("result", false, "changes", value.NewMap("diff", "+"+hostile, hostile, hostile), "comment", "<script>alert(5)</script>", "duration", hostile, "__run_num__", 0, "warnings", []any{hostile})
-	n.ask("_return", "jid", jid, "fun", "test.echo", "fun_args", []any{}, "return", value.NewMap("file_|-"+hostile+"_|-<script>alert(6)</script>_|-managed", state), "retcode", 2, "success", false)
+	state := value.NewMap("result", false, "changes", value.NewMap("diff", "+"+hostile, hostile, hostile),
+		"comment", "<script>alert(5)</script>", "duration", hostile, "__run_num__", 0, "warnings",
+		[]any{hostile})
+	n.ask("_return", "jid", jid, "fun", "test.echo", "fun_args", []any{}, "return",
+		value.NewMap("file_|-"+hostile+"_|-<script>alert(6)</script>_|-managed", state), "retcode", 2,
+		"success", false)
 	b := a.browser().logIn("alice")
 	id := url.QueryEscape(hostile)
-	for _, path := range []string{"/", "/keys", "/keys?state=minions_pre", "/keys?q=" + id, "/keys/confirm?do=delete&state=minions&id=" + id, "/minions", "/minions?tgt=" + id, "/minions?type=pcre&tgt=" + id,
-		"/minion?id=" + id, "/jobs?all=1", "/jobs?fun=" + id + "&who=" + id, "/job?jid=" + jid, "/job?jid=" + id, "/run?look=1&tgt=*&arg=" + id + "&fun=" + id, "/run?look=1&type=" + id + "&tgt=" + id,
-		"/events?tag=" + id, "/nothing/" + id, "/login?" + id, "/keys/confirm?do=" + id + "&state=" + id + "&id=" + id} {
+	for _, path := range []string{"/", "/keys", "/keys?state=minions_pre", "/keys?q=" + id,
+		"/keys/confirm?do=delete&state=minions&id=" + id, "/minions", "/minions?tgt=" + id,
+		"/minions?type=pcre&tgt=" + id,
+		"/minion?id=" + id, "/jobs?all=1", "/jobs?fun=" + id + "&who=" +
+			id, "/job?jid=" + jid, "/job?jid=" +
+			id, "/run?look=1&tgt=*&arg=" + id + "&fun=" + id, "/run?look=1&type=" + id + "&tgt=" + id,
+		"/events?tag=" + id, "/nothing/" +
+			id, "/login?" + id, "/keys/confirm?do=" + id + "&state=" + id + "&id=" + id} {
 		_, text := b.get(path)
 		if scripts(text) {
 			t.Errorf("%s: %s", path, text)
 		}
-		if i := strings.Index(text, "&lt;img src=x onerror=alert(1)&gt;"); i < 0 && slices.Contains([]string{"/keys", "/minions", "/jobs?all=1", "/job?jid=" + jid, "/minion?id=" + id}, path) {
+
+		if i := strings.Index(text, "&lt;img src=x onerror=alert(1)&gt;"); i < 0 &&
+			slices.Contains([]string{"/keys", "/minions", "/jobs?all=1", "/job?jid=" + jid, "/minion?id=" + id}, path) {
 			t.Errorf("%s does not show it at all: %s", path, text)
 		}
 	}
-	if code, text := b.get("/job?jid=" + jid); code != 200 || !strings.Contains(text, "failed") || !strings.Contains(text, "&lt;script&gt;alert(5)") {
+
+	if code, text := b.get("/job?jid=" +
+		jid); code != 200 || !strings.Contains(text, "failed") || !strings.Contains(text, "&lt;script&gt;alert(5)") {
 		t.Errorf("the job: %d %s", code, text)
 	}
+
 	_, text, _ := a.browser().send("POST", "/login", url.Values{"username": {hostile}, "eauth": {"<script>"}})
 	if scripts(text) {
 		t.Errorf("log-in: %s", text)
 	}
+
 	// An event is data of a stream, and its tag no line of its own.
 	r, err := http.NewRequest("GET", a.base+"/console/stream?tag=evil*", nil)
 	must(t, err)
@@ -212,23 +260,30 @@ func TestAttack41Scripts(t *testing.T) {
 	res, err := http.DefaultClient.Do(r)
 	must(t, err)
 	defer res.Body.Close()
-	if kind := res.Header.Get("Content-Type"); res.StatusCode != 200 || !strings.HasPrefix(kind, "text/event-stream") || res.Header.Get("X-Content-Type-Options") != "nosniff" {
+
+	if kind := res.Header.Get("Content-Type"); res.StatusCode != 200 ||
+		!strings.HasPrefix(kind, "text/event-stream") || res.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Fatalf("stream: %d %s", res.StatusCode, kind)
 	}
+
 	lines := bufio.NewScanner(res.Body)
 	a.heard(lines, "evil/begin")
 	must(t, a.m.bus.Fire("other/tag", value.NewMap("x", "not wanted")))
 	must(t, a.m.bus.Fire("evil/"+hostile+"\ndata: {}", value.NewMap("x", hostile+"\n\ndata: forged")))
 	must(t, a.m.bus.Fire("evil/end", nil))
+
 	for lines.Scan() {
 		l := lines.Text()
-		if strings.Contains(l, "forged") && !strings.HasPrefix(l, `data: {"tag": "evil/`) || l == "data: {}" || strings.Contains(l, "not wanted") {
+		if strings.Contains(l, "forged") && !strings.HasPrefix(l, `data: {"tag": "evil/`) ||
+			l == "data: {}" || strings.Contains(l, "not wanted") {
 			t.Errorf("line %q", l)
 		}
+
 		if l == "tag: evil/end" {
 			return
 		}
 	}
+
 	t.Error("the stream ended before the last event")
 }
 
@@ -240,49 +295,66 @@ func TestAttack42Sessions(t *testing.T) {
 	chosen := strings.Repeat("cd", 32)
 	b := a.browser()
 	b.cookies["saltern_console"] = chosen
-	if code, _, h := b.send("GET", "/", nil); code != 303 || h.Get("Location") != "/console/login" || b.cookies["saltern_console"] != "" {
+	if code, _, h := b.send("GET", "/", nil); code != 303 || h.Get("Location") != "/console/login" ||
+		b.cookies["saltern_console"] != "" {
 		t.Errorf("a chosen session: %d %v", code, b.cookies)
 	}
+
 	b.cookies["saltern_console"] = chosen
 	first := b.logIn("alice").cookies["saltern_console"]
 	if first == chosen {
 		t.Fatal("the chosen session is the one of the log-in")
 	}
+
 	known := func(token string) bool {
 		m, _ := a.clear("get_token", "token", token).(*value.Map)
 		return m.Len() > 0
 	}
+
 	form := b.form("/")
 	other := a.browser() // the same browser, with its cookie, logs in once more
 	other.form("/login")
 	other.cookies["saltern_console"] = first
-	login := url.Values{"form": {formOf(t, other)}, "username": {"bob"}, "password": {"right"}, "eauth": {"sharedsecret"}}
+	login := url.Values{
+		"form":     {formOf(t, other)},
+		"username": {"bob"},
+		"password": {"right"},
+		"eauth":    {"sharedsecret"},
+	}
+
 	code, text, h := other.send("POST", "/login", login)
 	second := other.cookies["saltern_console"]
 	if code != 303 || second == first || known(first) || !known(second) {
 		t.Errorf("a second log-in: %d %s, the first session is known: %t", code, text, known(first))
 	}
+
 	for _, want := range []string{"HttpOnly", "SameSite=Strict", "Path=/console"} {
 		if !strings.Contains(h.Get("Set-Cookie"), want) {
 			t.Errorf("the cookie is without %s: %s", want, h.Get("Set-Cookie"))
 		}
 	}
+
 	b.cookies["saltern_console"] = first
 	if code, _, _ := b.send("POST", "/keys", url.Values{"form": {form}}); code != 303 && code != 403 {
 		t.Errorf("the first session: %d", code)
 	}
+
 	r, err := http.NewRequest("GET", a.base+"/console/stream", nil)
 	must(t, err)
 	r.AddCookie(&http.Cookie{Name: "saltern_console", Value: second})
 	res, err := http.DefaultClient.Do(r)
 	must(t, err)
 	defer res.Body.Close()
-	if code, _, _ := other.send("POST", "/logout", url.Values{"form": {other.form("/")}}); code != 303 || known(second) || other.cookies["saltern_console"] != "" {
+
+	if code, _, _ := other.send("POST", "/logout", url.Values{"form": {other.form("/")}}); code != 303 ||
+		known(second) || other.cookies["saltern_console"] != "" {
 		t.Errorf("log-out: %d, known: %t", code, known(second))
 	}
+
 	if _, err := io.Copy(io.Discard, res.Body); err != nil { // it ends
 		t.Error(err)
 	}
+
 	limited := 0
 	for range 60 {
 		b.cookies["saltern_console"] = chosen
@@ -290,6 +362,7 @@ func TestAttack42Sessions(t *testing.T) {
 			limited++
 		}
 	}
+
 	if limited < 20 {
 		t.Errorf("of 60 guesses %d were refused at once", limited)
 	}
@@ -312,18 +385,28 @@ func TestAttack43Frames(t *testing.T) {
 	b := a.browser().logIn("alice")
 	const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 	for _, who := range []*browser{b, a.browser()} {
-		for _, path := range []string{"", "/", "/login", "/keys", "/minions", "/jobs", "/run", "/events", "/job?jid=x", "/nothing", "/logout", "/console.css", "/console.js", "/icon.svg", "/keys/confirm"} {
+		for _, path := range []string{"", "/", "/login", "/keys", "/minions", "/jobs", "/run", "/events",
+			"/job?jid=x", "/nothing", "/logout", "/console.css", "/console.js", "/icon.svg",
+			"/keys/confirm"} {
 			_, text, h := who.send("GET", path, nil, "Origin", "https://evil.example")
-			if h.Get("Content-Security-Policy") != policy || h.Get("X-Frame-Options") != "DENY" || h.Get("X-Content-Type-Options") != "nosniff" ||
+			if h.Get("Content-Security-Policy") != policy || h.Get("X-Frame-Options") != "DENY" ||
+				h.Get("X-Content-Type-Options") != "nosniff" ||
 				h.Get("Access-Control-Allow-Origin") != "" || h.Get("Referrer-Policy") != "same-origin" {
 				t.Errorf("%s: %v", path, h)
 			}
-			if !strings.Contains(path, "console.") && !strings.Contains(path, "icon") && h.Get("Cache-Control") != "no-store" {
+
+			if !strings.Contains(path, "console.") && !strings.Contains(path, "icon") &&
+				h.Get("Cache-Control") != "no-store" {
 				t.Errorf("%s may be kept: %s", path, h.Get("Cache-Control"))
 			}
-			if strings.Contains(text, "style=") || strings.Contains(text, " on") && regexp.MustCompile(`<[^>]* on[a-z]+=`).MatchString(text) || strings.Contains(text, "<style") || regexp.MustCompile(`<script[^>]*>[^<]`).MatchString(text) {
+
+			if strings.Contains(text, "style=") ||
+				strings.Contains(text, " on") &&
+					regexp.MustCompile(`<[^>]* on[a-z]+=`).MatchString(text) || strings.Contains(text,
+				"<style") || regexp.MustCompile(`<script[^>]*>[^<]`).MatchString(text) {
 				t.Errorf("%s has what the policy does not run: %s", path, text)
 			}
+
 			if m := regexp.MustCompile(`(?:href|src|action)="([^"]*)"`).FindAllStringSubmatch(text, -1); path != "/console.js" {
 				for _, l := range m {
 					if !strings.HasPrefix(l[1], "/console") && l[1] != "#main" {
@@ -347,15 +430,19 @@ func TestAttack44Headers(t *testing.T) {
 	check := func(what string, h http.Header) {
 		t.Helper()
 		at := h.Get("Location")
-		if h.Get("X-Evil") != "" || strings.Contains(strings.Join(h.Values("Set-Cookie"), " "), "evil") || at != "" && !strings.HasPrefix(at, "/console/") || strings.ContainsAny(at, "\r\n") {
+		if h.Get("X-Evil") != "" || strings.Contains(strings.Join(h.Values("Set-Cookie"), " "), "evil") ||
+			at != "" && !strings.HasPrefix(at, "/console/") || strings.ContainsAny(at, "\r\n") {
 			t.Errorf("%s: %v", what, h)
 		}
 	}
-	for _, path := range []string{"/" + evil, "/keys?state=" + evil + "&q=" + evil + "&page=" + evil, "/job?jid=" + evil, "/run?tgt=" + evil + "&look=1", "/events?tag=" + evil, "/stream?jid=" + evil,
+
+	for _, path := range []string{"/" + evil, "/keys?state=" + evil + "&q=" + evil + "&page=" + evil,
+		"/job?jid=" + evil, "/run?tgt=" + evil + "&look=1", "/events?tag=" + evil, "/stream?jid=" + evil,
 		"/login?next=//evil.example", "//evil.example", "/..//evil.example", "/%2f%2fevil.example"} {
 		_, _, h := b.send("GET", path, nil)
 		check(path, h)
 	}
+
 	form := b.form("/")
 	for path, f := range map[string]url.Values{
 		"/run":    {"tgt": {"*"}, "fun": {"test.ping"}, "arg": {inject}},
@@ -366,8 +453,10 @@ func TestAttack44Headers(t *testing.T) {
 		_, _, h := b.send("POST", path, f, "Referer", "https://evil.example/", "X-Forwarded-Host", "evil.example")
 		check(path, h)
 	}
+
 	s := a.browser()
-	_, _, h := s.send("POST", "/login", url.Values{"form": {s.form("/login")}, "username": {inject}, "password": {inject}, "eauth": {inject}})
+	_, _, h := s.send("POST", "/login",
+		url.Values{"form": {s.form("/login")}, "username": {inject}, "password": {inject}, "eauth": {inject}})
 	check("/login", h)
 	r, err := http.NewRequest("GET", a.base+"/", nil)
 	must(t, err)
@@ -376,7 +465,9 @@ func TestAttack44Headers(t *testing.T) {
 	res, err := http.DefaultTransport.RoundTrip(r)
 	must(t, err)
 	res.Body.Close()
-	if check("/", res.Header); res.StatusCode != 303 {
+	check("/", res.Header)
+
+	if res.StatusCode != 303 {
 		t.Errorf("/ for a browser: %d", res.StatusCode)
 	}
 }

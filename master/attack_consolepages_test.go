@@ -22,43 +22,56 @@ func TestAttack55AuditRecords(t *testing.T) {
 	a.recorded(1, "login")
 	heard := a.m.bus.Subscribe("test", 1000, event.Prefix("salt/run/"))
 	defer heard.Close()
+
 	b := a.browser().logIn("alice")
-	for _, path := range []string{"/audit", "/audit?user=" + url.QueryEscape(hostile) + "&since=1h&kind=login", "/audit?since=" + url.QueryEscape(hostile)} {
+	for _, path := range []string{"/audit",
+		"/audit?user=" + url.QueryEscape(hostile) + "&since=1h&kind=login",
+		"/audit?since=" + url.QueryEscape(hostile)} {
 		code, text := b.get(path)
 		if code != 200 || scripts(text) || !strings.Contains(text, "&lt;img src=x onerror=alert(1)&gt;") {
 			t.Errorf("%s: %d %s", path, code, text)
 		}
 	}
+
 	bob := a.browser().logIn("bob")
 	if code, text := bob.get("/audit"); code != 401 || strings.Contains(text, "mk_token") {
 		t.Errorf("bob reads the audit record: %d %s", code, text)
 	}
+
 	if _, text := bob.get("/"); strings.Contains(text, "/console/audit") {
 		t.Errorf("bob is shown the page")
 	}
-	if code, body, _ := a.do("POST", "/run", `[{"client": "runner", "fun": "audit.records", "username": "bob", "password": "right", "eauth": "sharedsecret"}]`); code != 401 || strings.Contains(body, "mk_token") {
+
+	if code, body, _ := a.do("POST", "/run",
+		`[{"client": "runner", "fun": "audit.records", "username": "bob", "password": "right", "eauth": "sharedsecret"}]`); code != 401 || strings.Contains(body, "mk_token") {
 		t.Errorf("bob by the API: %d %s", code, body)
 	}
+
 	for _, c := range a.recorded(5, "runner.call") { // three of alice, and two that were refused
 		if c.Function != "audit.records" || (c.User == "alice") != (c.Result == audit.Started) {
 			t.Errorf("%+v", c)
 		}
+
 		if c.JID == "" {
 			continue
 		}
+
 		got, err := a.m.jobs.Returns(t.Context(), c.JID)
 		must(t, err)
 		if strings.Contains(value.Repr(got), "mk_token") {
 			t.Errorf("the job cache has it: %s", value.Repr(got))
 		}
 	}
+
 	n := 0
 	for len(heard.C) > 0 {
 		e := <-heard.C
-		if n++; strings.Contains(value.Repr(e.Data), "mk_token") {
+		n++
+		if strings.Contains(value.Repr(e.Data), "mk_token") {
 			t.Errorf("%s is for all: %s", e.Tag, value.Repr(e.Data))
 		}
 	}
+
 	if n < 6 {
 		t.Errorf("%d events of three calls", n)
 	}
@@ -71,17 +84,19 @@ func withFiles(t *testing.T) (*api, *browser, *browser) {
 	a := startAPI(t, "console: true\n")
 	for name, text := range map[string]string{
 		"roots/" + hostile + "/" + hostile + ".sls": "x: " + hostile + "\n<script>alert(7)</script>\n\u202e\x1b[2J",
-		"roots/top.sls":                "base: {'*': [secret]}\n",
-		"roots/binary":                 "\x7fELF\x00<script>alert(8)</script>",
-		"roots/big":                    strings.Repeat("é<script>\n", 20_000),
-		"pillar/top.sls":               "base: {'*': [secret]}\n",
-		"pillar/secret.sls":            "hush: opensesame\n" + `"` + strings.ReplaceAll(hostile, `"`, `\"`) + `": "<script>alert(9)</script>"` + "\n",
+		"roots/top.sls":  "base: {'*': [secret]}\n",
+		"roots/binary":   "\x7fELF\x00<script>alert(8)</script>",
+		"roots/big":      strings.Repeat("é<script>\n", 20_000),
+		"pillar/top.sls": "base: {'*': [secret]}\n",
+		"pillar/secret.sls": "hush: opensesame\n" + `"` + strings.ReplaceAll(hostile, `"`, `\"`) +
+			`": "<script>alert(9)</script>"` + "\n",
 		"outside/secret":               "opensesame",
 		"roots-of-somebody-else/other": "opensesame",
 	} {
 		must(t, os.MkdirAll(filepath.Dir(a.path(name)), 0o755))
 		must(t, os.WriteFile(a.path(name), []byte(text), 0o644))
 	}
+
 	a.accepted("web1", "min7")
 	return a, a.browser().logIn("alice"), a.browser().logIn("vera")
 }
@@ -98,12 +113,14 @@ func TestAttack56FileTexts(t *testing.T) {
 		"/file?env=base&path=" + url.QueryEscape(hostile+"/"+hostile+".sls"): {"&lt;script&gt;alert(7)", "x: &lt;img"},
 		"/file?env=base&path=binary":                                         {"It is not text."},
 		"/file?env=base&path=big":                                            {"more bytes are not shown here"},
-		"/pillar?id=web1":                                                    {"&lt;script&gt;alert(9)", "opensesame", "&lt;img src=x onerror=alert(1)&gt;"},
+		"/pillar?id=web1": {"&lt;script&gt;alert(9)",
+			"opensesame", "&lt;img src=x onerror=alert(1)&gt;"},
 	} {
 		code, text := alice.get(path)
 		if code != 200 || scripts(text) || strings.ContainsAny(text, "\u202e\x1b") || len(text) > 200_000 {
 			t.Errorf("%s: %d %.3000s", path, code, text)
 		}
+
 		for _, want := range wants {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q in %.3000s", path, want, text)
@@ -121,17 +138,23 @@ func TestAttack57FilePaths(t *testing.T) {
 		if code, text := b.get("/file?env=base&path=top.sls"); code != 200 || !strings.Contains(text, "secret") {
 			t.Errorf("a good one: %d %s", code, text)
 		}
-		for _, p := range []string{"../outside/secret", "..//outside/secret", "x/../../outside/secret", "/etc/passwd", "//etc/passwd", "|/etc/passwd", "|../outside/secret", "|||../outside/secret",
+
+		for _, p := range []string{"../outside/secret", "..//outside/secret", "x/../../outside/secret",
+			"/etc/passwd", "//etc/passwd", "|/etc/passwd", "|../outside/secret", "|||../outside/secret",
 			"%2e%2e/outside/secret", "..%2foutside/secret", "..\\outside\\secret", "top.sls/../../outside/secret", "../roots-of-somebody-else/other", "salt://../outside/secret",
 			"secret?saltenv=../pillar", "secret.sls?saltenv=__env__", "../pillar/secret.sls", "top.sls\x00", ".", "..", "", strings.Repeat("../", 1000) + "etc/passwd", strings.Repeat("a/", 4000)} {
-			for _, env := range []string{"base", "../outside", "/", "..", "__env__", "../pillar", "\x00", "base\x00/../outside"} {
+			for _, env := range []string{"base", "../outside", "/", "..", "__env__", "../pillar", "\x00",
+				"base\x00/../outside"} {
 				code, text := b.get("/file?" + url.Values{"env": {env}, "path": {p}}.Encode())
-				if code < 400 || code >= 500 || strings.Contains(text, "opensesame") || strings.Contains(text, "root:x:") {
+				if code < 400 || code >= 500 || strings.Contains(text, "opensesame") ||
+					strings.Contains(text, "root:x:") {
 					t.Errorf("%.100q of %q: %d %.3000s", p, env, code, text)
 				}
+
 				code, text = b.get("/files?" + url.Values{"env": {env}, "dir": {p}}.Encode())
 				_, list, _ := strings.Cut(text, `<ul class="files">`)
-				if code >= 500 || strings.Contains(list, "passwd") || strings.Contains(list, "secret") || len(text) > 150_000 {
+				if code >= 500 || strings.Contains(list, "passwd") || strings.Contains(list, "secret") ||
+					len(text) > 150_000 {
 					t.Errorf("folder %.100q of %q: %d %.3000s", p, env, code, text)
 				}
 			}
@@ -146,27 +169,35 @@ func TestAttack58Pillar(t *testing.T) {
 	a, alice, vera := withFiles(t)
 	heard := a.m.bus.Subscribe("test", 1000, nil)
 	defer heard.Close()
+
 	if code, text := alice.get("/pillar?id=web1"); code != 200 || !strings.Contains(text, "opensesame") {
 		t.Fatalf("alice: %d %s", code, text)
 	}
+
 	for _, path := range []string{"/pillar?id=web1", "/pillar?id=*", "/files", "/minion?id=web1", "/"} {
 		code, text := vera.get(path)
-		if strings.Contains(text, "opensesame") || strings.Contains(text, "/console/pillar") || strings.HasPrefix(path, "/pillar") && code < 400 {
+		if strings.Contains(text, "opensesame") || strings.Contains(text, "/console/pillar") ||
+			strings.HasPrefix(path, "/pillar") && code < 400 {
 			t.Errorf("%s for vera: %d %s", path, code, text)
 		}
 	}
+
 	calls := a.recorded(4, "runner.call") // of alice, two of vera that were refused, and cache.grains
-	if c := calls[0]; c.User != "alice" || c.Function != "pillar.show_pillar" || c.Object != "web1" || c.Result != audit.Started {
+	if c := calls[0]; c.User != "alice" || c.Function != "pillar.show_pillar" || c.Object != "web1" ||
+		c.Result != audit.Started {
 		t.Errorf("%+v", c)
 	}
+
 	if c := calls[1]; c.User != "vera" || c.Result != audit.Refused {
 		t.Errorf("%+v", c)
 	}
+
 	for _, path := range []string{"/jobs?all=1", "/job?jid=" + calls[0].JID} {
 		if code, text := vera.get(path); code != 200 || strings.Contains(text, "opensesame") {
 			t.Errorf("%s for vera: %d %s", path, code, text)
 		}
 	}
+
 	n := 0
 	for len(heard.C) > 0 {
 		if e := <-heard.C; strings.Contains(value.Repr(e.Data), "opensesame") {
@@ -175,6 +206,7 @@ func TestAttack58Pillar(t *testing.T) {
 			n++
 		}
 	}
+
 	if n != 2 {
 		t.Errorf("%d events of the call", n)
 	}

@@ -38,7 +38,8 @@ func TestAttack17PillarOfOthers(t *testing.T) {
 	t.Parallel()
 	r := startMaster(t, "")
 	const theirs, mine = "canary-of-min2", "canary-of-min1"
-	r.file("pillar/top.sls", "base:\n  'min1':\n    - own\n  'min2':\n    - other\n  'G@id:min2':\n    - match: compound\n    - byid\n  'id:min2':\n    - match: grain\n    - byid\n  'E@min2':\n    - match: compound\n    - other\n  'L@min2,min9':\n    - match: compound\n    - other\n")
+	r.file("pillar/top.sls",
+		"base:\n  'min1':\n    - own\n  'min2':\n    - other\n  'G@id:min2':\n    - match: compound\n    - byid\n  'id:min2':\n    - match: grain\n    - byid\n  'E@min2':\n    - match: compound\n    - other\n  'L@min2,min9':\n    - match: compound\n    - other\n")
 	r.file("pillar/own.sls", "secret: "+mine+"\n")
 	r.file("pillar/other.sls", "secret: "+theirs+"\n")
 	r.file("pillar/byid.sls", "byid: "+theirs+"\n")
@@ -47,7 +48,10 @@ func TestAttack17PillarOfOthers(t *testing.T) {
 	if p := b.pillar(); p.Str("secret") != theirs {
 		t.Fatalf("pillar of min2: %v", p)
 	}
-	ext := []any{value.NewMap("cmd_yaml", "echo secret: "+theirs), value.NewMap("git", []any{value.NewMap("x", "ext::sh -c touch% "+r.path("pwned"))}), value.NewMap("file_tree", value.NewMap("root_dir", r.dir))}
+
+	ext := []any{value.NewMap("cmd_yaml", "echo secret: "+theirs),
+		value.NewMap("git", []any{value.NewMap("x", "ext::sh -c touch% "+r.path("pwned"))}),
+		value.NewMap("file_tree", value.NewMap("root_dir", r.dir))}
 	for _, fields := range [][]any{
 		nil,
 		{"grains", value.NewMap("id", "min2")},
@@ -69,15 +73,19 @@ func TestAttack17PillarOfOthers(t *testing.T) {
 			t.Errorf("own pillar: %v", p)
 		}
 	}
+
 	if _, err := os.Stat(r.path("pwned")); err == nil {
 		t.Error("ext ran a command")
 	}
+
 	if g, _ := r.m.cache.Get(cache.Grains, "min1"); g.Str("id") != "min1" {
 		t.Errorf("grains of min1 are kept with id %v", g.Value("id"))
 	}
+
 	if g, _ := r.m.cache.Get(cache.Pillar, "min2"); g.Str("secret") != theirs {
 		t.Errorf("pillar of min2 in the cache: %v", g)
 	}
+
 	b.refused("foreign pillar", a.sealed("min1", a.session, b.load("_pillar", "grains", value.NewMap("id", "min2"))))
 }
 
@@ -92,6 +100,7 @@ func TestAttack17PillarGuessing(t *testing.T) {
 	b.pillar()
 	b.ask("_mine", "data", value.NewMap("f", "value"))
 	r.listen()
+
 	for _, c := range [][2]string{
 		{"pillar", "secret:tr*"}, {"pillar", "secret:*"}, {"PILLAR", "secret:tr*"}, {"pillar_pcre", "secret:tr.*"}, {"Pillar_PCRE", "secret:^t"}, {"compound", "I@secret:tr*"}, {"compound", "J@secret:tr.*"},
 		{"COMPOUND", "I@secret:tr*"}, {"compound", "* and I@secret:t*"}, {"compound", "not I@secret:x* and J@secret:t.*"}, {"compound", "( J@secret:t.* )"}, {"compound", "min2 and J@secret:^tr"},
@@ -100,13 +109,17 @@ func TestAttack17PillarGuessing(t *testing.T) {
 		if got.Len() != 0 {
 			t.Errorf("mine of %s %q: %v", c[0], c[1], got)
 		}
+
 		if got, _ = a.ask("_mine_get", "tgt", c[1], "fun", "f", "expr_form", c[0]).(*value.Map); got.Len() != 0 {
 			t.Errorf("mine of old form %s %q: %v", c[0], c[1], got)
 		}
-		if got, _ = a.ask("minion_pub", "tgt", c[1], "fun", "test.ping", "arg", []any{}, "ret", "", "tgt_type", c[0]).(*value.Map); got.Len() != 0 {
+
+		if got, _ = a.ask("minion_pub", "tgt", c[1], "fun", "test.ping", "arg", []any{}, "ret", "",
+			"tgt_type", c[0]).(*value.Map); got.Len() != 0 {
 			t.Errorf("publish to %s %q: %v", c[0], c[1], got)
 		}
 	}
+
 	r.quiet("guesses")
 	if got, _ := a.ask("_mine_get", "tgt", "secret:tree-frog", "fun", "f", "tgt_type", "pillar").(*value.Map); got.Str("min2") != "value" {
 		t.Errorf("who knows the value finds it: %v", got)
@@ -115,7 +128,10 @@ func TestAttack17PillarGuessing(t *testing.T) {
 
 // publicPEM makes a public key of any numbers.
 func publicPEM(n *big.Int, e int) string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY", Bytes: x509.MarshalPKCS1PublicKey(&rsa.PublicKey{N: n, E: e})}))
+	return string(pem.EncodeToMemory(&pem.Block{
+		Type:  "RSA PUBLIC KEY",
+		Bytes: x509.MarshalPKCS1PublicKey(&rsa.PublicKey{N: n, E: e}),
+	}))
 }
 
 func modulus(bits int) *big.Int {
@@ -130,6 +146,7 @@ func TestAttack18KeysAtSignIn(t *testing.T) {
 	t.Parallel()
 	r := startMaster(t, "auto_accept: True\n")
 	good := r.accepted("good", "min6")
+
 	// Meanwhile a second client must not feel anything of it.
 	ctx, stop := context.WithCancel(context.Background())
 	worst := make(chan time.Duration, 1)
@@ -142,14 +159,18 @@ func TestAttack18KeysAtSignIn(t *testing.T) {
 			if _, err := good.send(good.payload(l)); err != nil {
 				t.Error(err)
 			}
+
 			if d := time.Since(start); d > max {
 				max = d
 			}
+
 			asked.Add(1)
 			time.Sleep(time.Millisecond)
 		}
+
 		worst <- max
 	}()
+
 	before := r.snapshot()
 	ok := pemOf(t, pair(t, "min7"))
 	even := modulus(2048)
@@ -162,7 +183,8 @@ func TestAttack18KeysAtSignIn(t *testing.T) {
 		"512": publicPEM(modulus(512), 65537), "1024": publicPEM(modulus(1024), 65537), "2047": publicPEM(modulus(2047), 65537), "8192": publicPEM(modulus(8192), 65537), "16384": publicPEM(modulus(16384), 65537), "32768": publicPEM(modulus(32768), 65537),
 		"even modulus": publicPEM(even, 65537), "exponent 1": publicPEM(modulus(2048), 1), "exponent 2": publicPEM(modulus(2048), 2), "even exponent": publicPEM(modulus(2048), 65536),
 		"truncated": ok[:len(ok)/2], "cut line": strings.Replace(ok, "\n", "", 2), "empty": "", "spaces": "   \n", "nul": ok + "\x00", "two keys": ok + "\n" + ok, "private key": string(priv), "other kind": ec,
-		"text": "ssh-rsa AAAAB3NzaC1yc2E x@y", "long": ok + strings.Repeat("\n", 1<<20), "nil": nil, "number": int64(7), "list": []any{ok}, "map": value.NewMap("a", ok), "not UTF-8": []byte("\xff\xfe"),
+		"text": "ssh-rsa AAAAB3NzaC1yc2E x@y", "long": ok +
+			strings.Repeat("\n", 1<<20), "nil": nil, "number": int64(7), "list": []any{ok}, "map": value.NewMap("a", ok), "not UTF-8": []byte("\xff\xfe"),
 	} {
 		load := stranger.signInLoad()
 		if pub == nil {
@@ -170,24 +192,29 @@ func TestAttack18KeysAtSignIn(t *testing.T) {
 		} else {
 			load.Set("pub", pub)
 		}
+
 		start := time.Now()
 		v := r.rawValue(value.NewMap("enc", "clear", "load", load, "version", 3))
 		if d := time.Since(start); d > 3*time.Second {
 			t.Errorf("%s took %s", name, d)
 		}
+
 		if m, isMap := v.(*value.Map); isMap {
 			if s := stranger.readSignIn(load, m); s.Value("ret") != false || s.Str("enc") != "" {
 				t.Errorf("%s: %v", name, s)
 			}
 		}
+
 		if _, known := r.m.keys.Lookup("stranger"); known {
 			t.Fatalf("%s was stored", name)
 		}
 	}
+
 	r.unchanged("bad keys", before)
 	if s := stranger.signIn(); s.Str("enc") != "pub" {
 		t.Errorf("a good key: %v", s)
 	}
+
 	until(t, "ten requests of the other client", func() bool { return asked.Load() >= 10 })
 	stop()
 	if d := <-worst; d > time.Second || asked.Load() < 10 {
@@ -197,7 +224,8 @@ func TestAttack18KeysAtSignIn(t *testing.T) {
 
 func TestAttack29Expiry(t *testing.T) {
 	t.Parallel()
-	r := startMaster(t, "publish_session: 1\ntoken_expire: 1\nexternal_auth:\n  auto:\n    alice: [.*, '@wheel', '@jobs']\n")
+	r := startMaster(t,
+		"publish_session: 1\ntoken_expire: 1\nexternal_auth:\n  auto:\n    alice: [.*, '@wheel', '@jobs']\n")
 	a := r.accepted("min1", "min6")
 	v, _ := r.clear("mk_token", "eauth", "auto", "username", "alice", "password", "x").(*value.Map)
 	token := v.Str("token")
@@ -208,18 +236,24 @@ func TestAttack29Expiry(t *testing.T) {
 	if token == "" || !list() {
 		t.Fatalf("token: %v", v)
 	}
+
 	request := a.payload(a.load("_file_envs"))
 	if v, err := a.send(request); err != nil || string(v) == string(pack(t, "bad load")) {
 		t.Fatal("fresh session", err)
 	}
+
 	until(t, "the token's end", func() bool { return !list() })
-	until(t, "the session's end", func() bool { v, err := a.send(request); return err == nil && string(v) == string(pack(t, "bad load")) })
+	until(t, "the session's end",
+		func() bool { v, err := a.send(request); return err == nil && string(v) == string(pack(t, "bad load")) })
 	if v, _ := r.clear("get_token", "token", token).(*value.Map); v.Len() != 0 {
 		t.Errorf("get_token of an expired one: %v", v)
 	}
-	if v, _ := r.clear("publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "kwargs", value.NewMap("token", token)).(*value.Map); v.Map("error") == nil {
+
+	if v, _ := r.clear("publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret",
+		"", "jid", "", "kwargs", value.NewMap("token", token)).(*value.Map); v.Map("error") == nil {
 		t.Errorf("publish with an expired token: %v", v)
 	}
+
 	a.refused("expired session, recorded", request)
 	a.refused("expired session", a.payload(a.load("_file_envs")))
 	a.signIn()
@@ -232,23 +266,28 @@ func TestAttack30NewKeyForOldID(t *testing.T) {
 	const secret = "canary-of-the-old"
 	r.file("pillar/top.sls", "base:\n  '*': [all]\n")
 	r.file("pillar/all.sls", "a: 1\n")
+
 	for _, how := range []string{"wheel", "file", "revoke", "other node"} {
 		t.Run(how, func(t *testing.T) {
 			id := "min-" + strings.ReplaceAll(how, " ", "-")
 			a, witness := r.accepted(id, "min6"), r.accepted("witness", "min8")
 			a.pillar("grains", value.NewMap("id", id, "serial", secret), "pillar_override", value.NewMap("x", secret))
 			a.ask("_mine", "data", value.NewMap("f", secret))
-			pub, _ := a.ask("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "*", "ret", "", "tgt_type", "glob").(*value.Map)
+			pub, _ := a.ask("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "*", "ret", "",
+				"tgt_type", "glob").(*value.Map)
 			jid := pub.Str("jid")
 			witness.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", secret, "retcode", 0)
+
 			if v, _ := a.ask("pub_ret", "jid", jid).(*value.Map); v.Len() == 0 {
 				t.Fatalf("pub_ret for the owner: %v", v)
 			}
+
 			recorded := a.payload(a.load("_mine_get", "tgt", id, "fun", "f"))
 			event := a.payload(a.load("_minion_event", "tag", "custom/x", "data", value.NewMap("a", 1)))
 			switch how {
 			case "wheel":
-				v, _ := r.clear("wheel", "fun", "key.delete", "match", id, "user", local.CurrentUser(), "key", r.key).(*value.Map)
+				v, _ := r.clear("wheel", "fun", "key.delete", "match", id, "user", local.CurrentUser(),
+					"key", r.key).(*value.Map)
 				if !v.Map("data").Bool("success") {
 					t.Fatalf("key.delete: %v", v)
 				}
@@ -261,16 +300,19 @@ func TestAttack30NewKeyForOldID(t *testing.T) {
 				}
 				until(t, "deletion seen", func() bool { _, ok := r.m.keys.Lookup(id); return !ok })
 			}
+
 			a.refused("recorded request", recorded)
 			a.refused("new request", a.payload(a.load("_file_envs")))
 			if s := a.signIn(); s.Value("ret") != true || s.Str("enc") != "" {
 				t.Errorf("the old key signs in: %v", s)
 			}
+
 			must(t, r.m.keys.Delete(id))
 			b := r.accepted(id, "min7")
 			if b.session.String() == a.session.String() {
 				t.Error("the new key has the session key of the old one")
 			}
+
 			b.refused("old session", a.payload(a.load("_file_envs")))
 			b.refused("old event", event)
 			b.refused("old session with the new token", b.sealed(id, a.session, b.load("_file_envs")))
@@ -279,9 +321,11 @@ func TestAttack30NewKeyForOldID(t *testing.T) {
 					t.Errorf("mine: %q", s)
 				}
 			}
+
 			if v, _ := b.ask("pub_ret", "jid", jid).(*value.Map); v.Len() != 0 {
 				t.Errorf("returns of a job of the old one: %v", v)
 			}
+
 			// Nothing is left on disk or in memory but the history of jobs.
 			until(t, "cache cleared", func() bool {
 				for name, text := range r.snapshot() {
@@ -291,11 +335,13 @@ func TestAttack30NewKeyForOldID(t *testing.T) {
 				}
 				return true
 			})
+
 			for _, bank := range []cache.Bank{cache.Grains, cache.Pillar, cache.Mine} {
 				if v, ok := r.m.cache.Get(bank, id); ok {
 					t.Errorf("%s: %v", bank, v)
 				}
 			}
+
 			minions, _, err := r.m.targets.Resolve(nil, "serial:"+secret, "grain", ":")
 			if err != nil || len(minions) != 0 {
 				t.Errorf("grain target finds %q, %v", minions, err)
@@ -315,22 +361,28 @@ func TestAttack31OpenDoors(t *testing.T) {
 		if got := n.signIn().Str("enc") == "pub"; got != (c.open || c.auto) {
 			t.Errorf("%q: a stranger is accepted: %v", c.options, got)
 		}
+
 		// Another key for the same id.
 		n.key = pair(t, "min7")
 		if got := n.signIn().Str("enc") == "pub"; got != c.open {
 			t.Errorf("%q: another key is accepted: %v", c.options, got)
 		}
+
 		var s health.Status
 		until(t, "status", func() bool {
 			b, err := os.ReadFile(r.path("cache", "status.json"))
 			return err == nil && json.Unmarshal(b, &s) == nil
 		})
+
 		if s.OpenMode != c.open || s.AutoAccept != c.auto {
 			t.Errorf("%q: status %+v", c.options, s)
 		}
-		if got := strings.Contains(r.log.String(), "_mode is on") || strings.Contains(r.log.String(), "_accept is on"); got != (c.open || c.auto) {
+
+		if got := strings.Contains(r.log.String(), "_mode is on") ||
+			strings.Contains(r.log.String(), "_accept is on"); got != (c.open || c.auto) {
 			t.Errorf("%q: warning in the log: %v", c.options, got)
 		}
+
 		r.stop()
 	}
 }
@@ -341,9 +393,11 @@ func TestAttack32LocalUsers(t *testing.T) {
 	a := r.accepted("min1", "min6")
 	a.pillar()
 	r.listen()
+
 	for name, want := range map[string]os.FileMode{
 		"run/master_event_pull.ipc": 0o600, "run/master_event_ack.ipc": 0o600, "run/master_event_pub.ipc": 0o660, "run/publish_pull.ipc": 0o600, "run/workers.ipc": 0o600,
-		"cache/." + local.CurrentUser() + "_key": 0o600, "pki": 0o700, "pki/m1.pem": 0o400, "pki/minions": 0o700, "pki/minions/min1": 0o600,
+		"cache/." + local.CurrentUser() +
+			"_key": 0o600, "pki": 0o700, "pki/m1.pem": 0o400, "pki/minions": 0o700, "pki/minions/min1": 0o600,
 		"cache/sessions": 0o700, "cache/publish_auth": 0o700,
 	} {
 		info, err := os.Lstat(r.path(name))
@@ -351,30 +405,36 @@ func TestAttack32LocalUsers(t *testing.T) {
 			t.Error(err)
 			continue
 		}
+
 		if got := info.Mode().Perm(); got&^want != 0 {
 			t.Errorf("%s has mode %o, more than %o", name, got, want)
 		}
 	}
+
 	// No file with a secret is open to others.
 	for name, text := range r.snapshot() {
 		info, err := os.Lstat(r.path(name))
 		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o007 == 0 {
 			continue
 		}
+
 		for _, s := range []string{r.key, a.aes.String(), a.session.String(), "PRIVATE KEY"} {
 			if strings.Contains(text, s) {
 				t.Errorf("%s with mode %o holds a secret", name, info.Mode().Perm())
 			}
 		}
 	}
+
 	if os.Getuid() != 0 {
 		t.Log("not root: what another user can reach is not tried")
 		return
 	}
+
 	// Another user, also when an administrator has opened the folders.
 	for _, name := range []string{".", "run", "cache"} {
 		must(t, os.Chmod(r.path(name), 0o755))
 	}
+
 	must(t, os.Chmod(r.path("run/master_event_pull.ipc"), 0o666))
 	must(t, os.Chmod(r.path("run/master_event_ack.ipc"), 0o666))
 	exe := r.path("other")
@@ -389,6 +449,7 @@ func TestAttack32LocalUsers(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestOtherUser") {
 		t.Errorf("as another user: %v\n%s", err, out)
 	}
+
 	r.quiet("another user")
 }
 
@@ -402,18 +463,21 @@ func TestOtherUser(t *testing.T) {
 	if os.Getuid() != 65534 {
 		t.Fatal("not another user")
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if l, err := event.DialPub(ctx, filepath.Join(dir, "run")); err == nil {
 		l.Close()
 		t.Error("the event socket is open to others")
 	}
+
 	// Both sockets are opened by their mode: the master must ask the kernel who it is.
 	s := event.NewSender(filepath.Join(dir, "run"))
 	defer s.Close()
 	if err := s.Fire(ctx, "salt/key", value.NewMap("act", "accept")); err == nil {
 		t.Error("the master takes events of others")
 	}
+
 	pull, err := net.Dial("unix", filepath.Join(dir, "run", "master_event_pull.ipc"))
 	if err != nil {
 		t.Errorf("connect to the pull socket: %v", err)
@@ -421,15 +485,19 @@ func TestOtherUser(t *testing.T) {
 		_, _ = pull.Write(saltsFrame(t, "salt/key", value.NewMap("act", "accept")))
 		pull.Close()
 	}
-	for _, name := range []string{"cache/." + os.Getenv("SALTERN_TEST_USER") + "_key", "pki/m1.pem", "cache/.publish_key", "cache/.session_seed", "cache/publish_auth", "pki/minions"} {
+
+	for _, name := range []string{"cache/." + os.Getenv("SALTERN_TEST_USER") + "_key", "pki/m1.pem",
+		"cache/.publish_key", "cache/.session_seed", "cache/publish_auth", "pki/minions"} {
 		if f, err := os.Open(filepath.Join(dir, name)); err == nil {
 			f.Close()
 			t.Errorf("%s can be read", name)
 		}
 	}
+
 	if c, err := net.Dial("unix", filepath.Join(dir, "run", "workers.ipc")); err == nil {
 		c.Close()
 		t.Error("workers.ipc answers")
 	}
+
 	fmt.Println("done")
 }

@@ -39,6 +39,7 @@ func (n *scriptedMinion) bearWitness() witness {
 				return
 			default:
 			}
+
 			start := time.Now()
 			l := n.load("_mine_get", "tgt", "x", "fun", "f")
 			b, err := n.send(n.payload(l))
@@ -46,14 +47,17 @@ func (n *scriptedMinion) bearWitness() witness {
 				n.r.t.Errorf("witness: %v", err)
 				return
 			}
+
 			if v, err := msgpack.Decode(b, msgpack.DefaultLimits); err != nil || v == "bad load" {
 				n.r.t.Errorf("witness is answered %v, %v", v, err)
 			}
+
 			took = append(took, time.Since(start))
 			asked.Add(1)
 			time.Sleep(2 * time.Millisecond)
 		}
 	}()
+
 	return witness{&asked, func() []time.Duration {
 		close(done)
 		<-stopped
@@ -85,7 +89,8 @@ func bombs() map[string][]byte {
 		"array of 2^32": {0xdd, 0xff, 0xff, 0xff, 0xff}, "map of 2^32": {0xdf, 0xff, 0xff, 0xff, 0xff}, "text of 2^32": {0xdb, 0xff, 0xff, 0xff, 0xff}, "bytes of 2^32": {0xc6, 0xff, 0xff, 0xff, 0xff},
 		"ext of 2^32": {0xc9, 0xff, 0xff, 0xff, 0xff, 1}, "array of 2^16": {0xdc, 0xff, 0xff}, "deep": append(rep("\x91", 1000000), 0xc0), "deep maps": append(deepMap, 0xc0), "deep unfinished": rep("\x91", 3000000),
 		"many nils": append([]byte{0xdd, 0, 0x3d, 0x09, 0}, rep("\xc0", 4000000)...), "many empty maps": append([]byte{0xdd, 0, 0x1e, 0x84, 0x80}, rep("\x80", 2000000)...),
-		"twins": {0x82, 0xa3, 'e', 'n', 'c', 0xa5, 'c', 'l', 'e', 'a', 'r', 0xa3, 'e', 'n', 'c', 0xa3, 'a', 'e', 's'}, "trailing": append([]byte{0x80}, 0x80), "never used": {0xc1}, "nothing": {}, "nil": {0xc0}, "int": {1},
+		"twins": {0x82, 0xa3, 'e', 'n', 'c', 0xa5, 'c', 'l', 'e', 'a', 'r', 0xa3, 'e', 'n', 'c', 0xa3, 'a',
+			'e', 's'}, "trailing": append([]byte{0x80}, 0x80), "never used": {0xc1}, "nothing": {}, "nil": {0xc0}, "int": {1},
 		"map key is a map": {0x81, 0x80, 0x80}, "map key is nil": {0x81, 0xc0, 0x80}, "ext key": {0x81, 0xd4, 1, 0, 0xc0}, "large int": {0x81, 0xa2, 'i', 'd', 0xcf, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
 		"invalid UTF-8": {0x81, 0xa2, 'i', 'd', 0xa2, 0xff, 0xfe}, "ext 78": {0x81, 0xa1, 'a', 0xc7, 3, 78, 'x', 'y', 'z'}, "NaN": {0x81, 0xa1, 'a', 0xcb, 0x7f, 0xf8, 0, 0, 0, 0, 0, 1},
 	}
@@ -97,6 +102,7 @@ func TestAttack19MsgpackBombs(t *testing.T) {
 	a, w := r.accepted("min1", "min6"), r.accepted("witness", "min7")
 	wit := w.bearWitness()
 	r.listen()
+
 	for name, b := range bombs() {
 		inClear := slices.Concat([]byte("\x83\xa3enc\xa5clear\xa7version\x03\xa4load"), b)
 		auth := slices.Concat([]byte("\x83\xa3enc\xa5clear\xa7version\x03\xa4load\x82\xa3cmd\xa5_auth\xa5token"), b)
@@ -108,29 +114,40 @@ func TestAttack19MsgpackBombs(t *testing.T) {
 			data = append(data, pack(t, f.k)...)
 			data = append(data, pack(t, f.v)...)
 		}
+
 		sealed := func(body []byte) []byte {
 			return pack(t, value.NewMap("enc", "aes", "load", a.session.Seal(body, ""), "version", 3, "id", "min1"))
 		}
-		for form, payload := range map[string][]byte{"bare": b, "in a clear load": inClear, "in a sign-in": auth, "sealed": sealed(b), "in a return": sealed(data)} {
+		for form, payload := range map[string][]byte{
+			"bare":            b,
+			"in a clear load": inClear,
+			"in a sign-in":    auth,
+			"sealed":          sealed(b),
+			"in a return":     sealed(data),
+		} {
 			start := time.Now()
 			got, err := r.raw(payload)
 			if err != nil {
 				t.Errorf("%s %s: %v", name, form, err)
 				continue
 			}
+
 			if d := time.Since(start); d > 20*time.Second { // with the race detector, on a slow machine
 				t.Errorf("%s %s took %s", name, form, d)
 			}
+
 			if len(got) > 4096 {
 				t.Errorf("%s %s: answer of %d bytes", name, form, len(got))
 			}
 		}
 	}
+
 	a.ask("_file_envs")
 	wit.fine(t, 2*time.Second)
 	if s := r.m.router.Stats(); s.Panics != 0 {
 		t.Errorf("%d panics", s.Panics)
 	}
+
 	if strings.Contains(r.log.String(), "panic") {
 		t.Error("something panicked")
 	}
@@ -139,7 +156,10 @@ func TestAttack19MsgpackBombs(t *testing.T) {
 // greeting is the start of ZMTP 3.1 with the NULL mechanism.
 func greeting() []byte {
 	b := make([]byte, 64)
-	b[0], b[9], b[10], b[11] = 0xff, 0x7f, 3, 1
+	b[0] = 0xff
+	b[9] = 0x7f
+	b[10] = 3
+	b[11] = 1
 	copy(b[12:], "NULL")
 	return b
 }
@@ -153,11 +173,15 @@ func TestAttack20HostileZMTP(t *testing.T) {
 	long := func(flags byte, n uint64) []byte { return binary.BigEndian.AppendUint64([]byte{flags}, n) }
 	var wg sync.WaitGroup
 	for name, b := range map[string][]byte{
-		"nothing": {}, "half a greeting": greeting()[:20], "http": []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "tls": {0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3}, "zeros": make([]byte, 4096), "ff": bytes.Repeat([]byte{0xff}, 4096),
-		"2^42 before READY": append(greeting(), long(2, 1<<42)...), "2^63 command": append(greeting(), long(6, 1<<63)...), "2^42 after READY": append(bytes.Clone(ready), long(2, 1<<42)...), "2^63 message": append(bytes.Clone(ready), long(3, 1<<63)...),
+		"nothing": {}, "half a greeting": greeting()[:20], "http": []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "tls": {
+			0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3}, "zeros": make([]byte, 4096), "ff": bytes.Repeat([]byte{0xff}, 4096),
+		"2^42 before READY": append(greeting(), long(2, 1<<42)...), "2^63 command": append(greeting(),
+			long(6, 1<<63)...), "2^42 after READY": append(bytes.Clone(ready), long(2, 1<<42)...), "2^63 message": append(bytes.Clone(ready), long(3, 1<<63)...),
 		"endless MORE": append(bytes.Clone(ready), bytes.Repeat([]byte{1, 0}, 100000)...), "reserved flags": append(bytes.Clone(ready), 0xf0, 1, 0), "READY twice": append(bytes.Clone(ready), ready[64:]...), "huge READY": slices.Concat(greeting(), long(6, 1<<20), make([]byte, 1<<20)),
 		"curve": func() []byte { g := greeting(); copy(g[12:], "CURVE"); return g }(), "message first": append(greeting(), 0, 1, 'x'), "no delimiter": append(bytes.Clone(ready), 0, 1, 'x'), "part of a message": append(bytes.Clone(ready), 1, 0, 0, 200, 'x'),
-		"PROXY from a stranger": append([]byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\x01\x02\x03\x04\x05\x06\x07\x08\x00\x01\x00\x02"), ready...), "ping flood": append(bytes.Clone(ready), bytes.Repeat(append([]byte{4, 7, 4}, "PING\x00\x00"...), 20000)...),
+		"PROXY from a stranger": append([]byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\x01\x02\x03\x04\x05\x06\x07\x08\x00\x01\x00\x02"),
+			ready...), "ping flood": append(bytes.Clone(ready),
+			bytes.Repeat(append([]byte{4, 7, 4}, "PING\x00\x00"...), 20000)...),
 	} {
 		for _, addr := range []string{r.req, r.pub} {
 			wg.Go(func() {
@@ -167,9 +191,11 @@ func TestAttack20HostileZMTP(t *testing.T) {
 					return
 				}
 				defer c.Close()
+
 				c.SetDeadline(time.Now().Add(8 * time.Second))
 				go c.Write(b)
 				n, err := io.Copy(io.Discard, c)
+
 				// Those that said READY and no more may stay.
 				if ne, ok := err.(net.Error); ok && ne.Timeout() && !bytes.HasPrefix(b, ready) {
 					t.Errorf("%s at %s: still open (%d bytes came)", name, addr, n)
@@ -177,6 +203,7 @@ func TestAttack20HostileZMTP(t *testing.T) {
 			})
 		}
 	}
+
 	// Many that never say READY.
 	var half []net.Conn
 	for i := range 500 {
@@ -185,16 +212,20 @@ func TestAttack20HostileZMTP(t *testing.T) {
 		c.Write(greeting()[:i%64])
 		half = append(half, c)
 	}
+
 	if len(r.job("*", "test.ping").List("minions")) != 1 {
 		t.Error("publish during the attack")
 	}
+
 	wg.Wait()
 	until(t, "half-open connections closed", func() bool {
 		return r.m.router.Stats().Handshakes == 0 && r.m.pub.Stats().Handshakes == 0
 	})
+
 	for _, c := range half {
 		c.Close()
 	}
+
 	wit.fine(t, 2*time.Second)
 }
 
@@ -215,17 +246,22 @@ func TestAttack22SignInFlood(t *testing.T) {
 				return
 			}
 			defer q.Close()
+
 			for i := c; i < newIDs; i += clients {
-				l := value.NewMap("cmd", "_auth", "id", fmt.Sprintf("flood%05d", i), "nonce", newNonce(), "enc_algo", "OAEP-SHA1", "sig_algo", "PKCS1v15-SHA1", "pub", pub)
-				if _, err := q.Do(t.Context(), mustPack(value.NewMap("enc", "clear", "load", l, "version", 3))); err != nil {
+				l := value.NewMap("cmd", "_auth", "id", fmt.Sprintf("flood%05d", i), "nonce", newNonce(),
+					"enc_algo", "OAEP-SHA1", "sig_algo", "PKCS1v15-SHA1", "pub", pub)
+				if _, err := q.Do(t.Context(),
+					mustPack(value.NewMap("enc", "clear", "load", l, "version", 3))); err != nil {
 					t.Error(err)
 					return
 				}
 			}
 		})
 	}
+
 	wg.Wait()
 	t.Logf("%d sign-ins in %s", newIDs, time.Since(start))
+
 	// The same id with many keys: one denied key is kept.
 	for _, k := range []string{"min7", "min8", "minsha", "minsign", "minfilt", "mingrain"} {
 		n := r.newMinion("min1", k)
@@ -233,21 +269,27 @@ func TestAttack22SignInFlood(t *testing.T) {
 			t.Errorf("another key for min1: %v", s)
 		}
 	}
+
 	if n := r.m.keys.Count(keys.Denied); n != 1 {
 		t.Errorf("%d denied keys", n)
 	}
+
 	if e, _ := r.m.keys.Lookup("min1"); e.PEM != pemOf(t, a.key) || e.State != keys.Accepted {
 		t.Error("min1 lost its key")
 	}
+
 	if n := r.m.keys.Count(keys.Pending); n > newIDs {
 		t.Errorf("%d pending keys", n)
 	}
+
 	if s := a.r.newMinion("min1", "min6").signIn(); s.Str("enc") != "pub" {
 		t.Errorf("min1 cannot sign in: %v", s)
 	}
+
 	if entries, err := os.ReadDir(r.path("cache", "sessions")); err != nil || len(entries) > 1 {
 		t.Errorf("session files of strangers: %d, %v", len(entries), err)
 	}
+
 	wit.fine(t, time.Second)
 }
 
@@ -258,9 +300,12 @@ func TestAttack23BadPackets(t *testing.T) {
 	r := startMaster(t, "external_auth:\n  sharedsecret:\n    alice: [.*]\nsharedsecret: right\n")
 	a := r.accepted("min1", "min6")
 	wit := a.bearWitness()
-	bad := [][]byte{{}, {0xc1}, pack(t, "x"), pack(t, value.NewMap("enc", "aes", "load", []byte("\xffx"), "version", 3, "id", "min1")), pack(t, value.NewMap("enc", "aes", "version", 3)),
+	bad := [][]byte{{}, {0xc1}, pack(t, "x"),
+		pack(t, value.NewMap("enc", "aes", "load", []byte("\xffx"), "version", 3, "id", "min1")),
+		pack(t, value.NewMap("enc", "aes", "version", 3)),
 		pack(t, value.NewMap("enc", "clear", "load", value.NewMap("cmd", "_auth"), "version", 3)), pack(t, value.NewMap("enc", "pub", "load", value.NewMap(), "version", 3)),
 		pack(t, value.NewMap("enc", "aes", "load", a.session.Seal([]byte{0xc1}, ""), "version", 3, "id", "min1"))}
+
 	const attackers = 600 // the router has 256 workers
 	flood := func(payload func(i int) []byte, rounds int) {
 		var wg sync.WaitGroup
@@ -272,6 +317,7 @@ func TestAttack23BadPackets(t *testing.T) {
 					return
 				}
 				defer c.Close()
+
 				for j := range rounds {
 					if _, err := c.Do(t.Context(), payload(i+j)); err != nil {
 						return // cut off is fine
@@ -279,21 +325,29 @@ func TestAttack23BadPackets(t *testing.T) {
 				}
 			})
 		}
+
 		wg.Wait()
 	}
+
 	flood(func(i int) []byte { return bad[i%len(bad)] }, 15)
 	wit.fine(t, 2*time.Second)
 	wit = a.bearWitness()
-	login := pack(t, value.NewMap("enc", "clear", "load", value.NewMap("cmd", "mk_token", "eauth", "sharedsecret", "username", "alice", "password", "wrong"), "version", 3))
+	login := pack(t,
+		value.NewMap("enc", "clear", "load",
+			value.NewMap("cmd", "mk_token", "eauth", "sharedsecret", "username", "alice", "password", "wrong"),
+			"version", 3))
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		flood(func(int) []byte { return login }, 1)
 	}()
+
 	until(t, "many questions", func() bool { return wit.asked.Load() >= 300 })
 	wit.fine(t, 2*time.Second)
 	<-done
 	a.ask("_file_envs")
+
 	if v, _ := r.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password", "right").(*value.Map); v.Str("token") == "" {
 		t.Errorf("the right password: %v", v)
 	}
@@ -308,19 +362,23 @@ func TestAttack23SlowRequests(t *testing.T) {
 	jobs := r.m.launch.Stats().Jobs
 	var wg sync.WaitGroup
 	for range 400 {
-		payload := b.payload(b.load("minion_publish", "fun", "test.ping", "arg", []any{}, "tgt", "min2", "ret", "", "tgt_type", "glob", "tmo", 4))
+		payload := b.payload(b.load("minion_publish", "fun", "test.ping", "arg", []any{}, "tgt", "min2",
+			"ret", "", "tgt_type", "glob", "tmo", 4))
 		wg.Go(func() {
 			_, _ = r.raw(payload) // one minion that asks so much is not answered at all after some
 		})
 	}
+
 	until(t, "jobs", func() bool { return r.m.launch.Stats().Jobs-jobs >= 20 })
 	wit := a.bearWitness()
 	until(t, "many questions", func() bool { return wit.asked.Load() >= 300 })
 	wit.fine(t, 2*time.Second)
 	wg.Wait()
+
 	// The places are free again.
 	b.ask("_return", "jid", attackJID, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0)
-	rets, _ := b.ask("minion_publish", "fun", "test.ping", "arg", []any{}, "tgt", "nobody", "ret", "", "tgt_type", "glob", "tmo", 1).(*value.Map)
+	rets, _ := b.ask("minion_publish", "fun", "test.ping", "arg", []any{}, "tgt", "nobody", "ret", "",
+		"tgt_type", "glob", "tmo", 1).(*value.Map)
 	if rets == nil {
 		t.Error("no place is free after the flood")
 	}
@@ -337,9 +395,11 @@ func TestAttack24StalledSubscriber(t *testing.T) {
 		must(t, err)
 		defer c.Close()
 		c.(*net.TCPConn).SetReadBuffer(4096)
-		c.Write(slices.Concat(greeting(), []byte{4, 25, 5}, []byte("READY\x0bSocket-Type\x00\x00\x00\x03SUB"), []byte{4, 10, 9}, []byte("SUBSCRIBE")))
+		c.Write(slices.Concat(greeting(), []byte{4, 25, 5},
+			[]byte("READY\x0bSocket-Type\x00\x00\x00\x03SUB"), []byte{4, 10, 9}, []byte("SUBSCRIBE")))
 		stuck = append(stuck, c)
 	}
+
 	until(t, "subscriptions", func() bool { return len(r.m.pub.Subscribers()) == 1+len(stuck) })
 	big := strings.Repeat("x", 200<<10)
 	var worst time.Duration
@@ -352,17 +412,21 @@ func TestAttack24StalledSubscriber(t *testing.T) {
 		}
 		worst = max(worst, time.Since(start))
 	}
+
 	s := r.m.pub.Stats()
 	t.Logf("worst publish %s; %+v", worst, s)
 	if s.Slow == 0 || s.Dropped == 0 {
 		t.Error("nobody is slow: the test tests nothing")
 	}
+
 	if worst > 3*time.Second {
 		t.Errorf("a publish took %s", worst)
 	}
+
 	if s.Queued > int64(len(stuck))*(17<<20) {
 		t.Errorf("%d bytes in queues", s.Queued)
 	}
+
 	a.ask("_file_envs")
 	if _, err := os.Stat(filepath.Join(r.dir, "cache", "health", "alive")); err != nil {
 		t.Error(err)

@@ -29,21 +29,27 @@ func (r *running) loginFrom(user, password string, from netip.Addr) string {
 // at his address and nowhere else; the event says so, and no minion can make one.
 func TestAttack39Cluster(t *testing.T) {
 	t.Parallel()
-	ms := masters(t, 2, "external_auth: {sharedsecret: {ann: ['.*']}}\nsharedsecret: right\nsaltern_login_failures: 2\nsaltern_login_lock: 60\n")
+	ms := masters(t, 2,
+		"external_auth: {sharedsecret: {ann: ['.*']}}\nsharedsecret: right\nsaltern_login_failures: 2\nsaltern_login_lock: 60\n")
 	joined(t, ms)
 	a, b := ms[0], ms[1]
 	b.listen()
 	guesser, home := netip.MustParseAddr("192.0.2.66"), netip.MustParseAddr("192.0.2.1")
 	n := b.accepted("min1", "min6")
-	n.ask("_minion_event", "tag", eauth.LockTag, "data", value.NewMap("eauth", "sharedsecret", "user", "ann", "address", home.String(), "until", time.Now().Add(time.Hour).Unix()))
+	n.ask("_minion_event", "tag", eauth.LockTag, "data",
+		value.NewMap("eauth", "sharedsecret", "user", "ann", "address", home.String(), "until",
+			time.Now().Add(time.Hour).Unix()))
+
 	if b.loginFrom("ann", "right", home) == "" {
 		t.Fatal("a minion locks a user out")
 	}
+
 	for range 2 {
 		if a.loginFrom("ann", "wrong", guesser) != "" {
 			t.Fatal("a wrong password is taken")
 		}
 	}
+
 	until(t, "the event of the lock at the other master", func() bool {
 		for _, e := range b.seen() {
 			if e.Tag == eauth.LockTag && e.Data.Str("user") == "ann" && e.Data.Str("address") == guesser.String() {
@@ -52,6 +58,7 @@ func TestAttack39Cluster(t *testing.T) {
 		}
 		return false
 	})
+
 	for name, r := range map[string]*running{"a": a, "b": b} {
 		if r.loginFrom("ann", "right", guesser) != "" {
 			t.Errorf("master %s: not locked out", name)
@@ -60,6 +67,7 @@ func TestAttack39Cluster(t *testing.T) {
 			t.Errorf("master %s: locked out at another address", name)
 		}
 	}
+
 	if s := b.m.callers.Auth.Stats().Lockout; s.Refused != 1 || s.Locked != 1 || s.Locks != 0 {
 		t.Errorf("counted at b: %+v", s)
 	}
@@ -72,23 +80,31 @@ func TestAttack39FalseSource(t *testing.T) {
 	a := startAPI(t, "")
 	victim := netip.MustParseAddr("192.0.2.1")
 	for range 2 * eauth.DefaultFailures {
-		a.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password", "wrong", source.Field, victim.String()+" "+strings.Repeat("0", 64))
+		a.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password", "wrong", source.Field,
+			victim.String()+" "+strings.Repeat("0", 64))
 		if s := a.m.callers.Auth.Stats(); s.Wrong >= 3 {
 			break // each is slow on purpose
 		}
 	}
-	code, _, _ := a.do("POST", "/run", `[{"client": "local", "tgt": "*", "fun": "test.ping", "username": "alice", "password": "wrong", "eauth": "sharedsecret", "saltern_source": "192.0.2.1 0"}]`)
+
+	code, _, _ := a.do("POST", "/run",
+		`[{"client": "local", "tgt": "*", "fun": "test.ping", "username": "alice", "password": "wrong", "eauth": "sharedsecret", "saltern_source": "192.0.2.1 0"}]`)
 	if code != 401 {
 		t.Errorf("a wrong password: %d", code)
 	}
+
 	if s := a.m.callers.Auth.Stats().Lockout; s.Locks != 0 || s.Refused != 0 {
 		t.Errorf("%+v", s)
 	}
-	code, body, _ := a.do("POST", "/run", `[{"client": "local_async", "tgt": "*", "fun": "test.ping", "username": "alice", "password": "right", "eauth": "sharedsecret", "saltern_source": "192.0.2.1 0"}]`)
+
+	code, body, _ := a.do("POST", "/run",
+		`[{"client": "local_async", "tgt": "*", "fun": "test.ping", "username": "alice", "password": "right", "eauth": "sharedsecret", "saltern_source": "192.0.2.1 0"}]`)
 	if code != 200 || strings.Contains(body, source.Field) {
 		t.Errorf("the right password: %d %s", code, body)
 	}
-	code, body, _ = a.do("POST", "/run", `[{"client": "wheel", "fun": "key.list_all", "username": "alice", "password": "right", "eauth": "sharedsecret"}]`)
+
+	code, body, _ = a.do("POST", "/run",
+		`[{"client": "wheel", "fun": "key.list_all", "username": "alice", "password": "right", "eauth": "sharedsecret"}]`)
 	if code != 200 || !strings.Contains(body, `"minions"`) || strings.Contains(body, source.Field) {
 		t.Errorf("wheel: %d %s", code, body)
 	}
@@ -111,29 +127,37 @@ external_auth:
     ann:
       - 'ldap(ou=Servers,`+slapd.Suffix+`)': [test.ping]
 `)
+
 	for _, id := range []string{"web1", "web2", "other"} {
 		r.accepted(id, map[string]string{"web1": "min8", "web2": "min6", "other": "min7"}[id])
 	}
+
 	creds := []any{"eauth", "ldap", "username", "ann", "password", "secret of ann"}
 	m, _ := r.clear("mk_token", creds...).(*value.Map)
 	if m.Str("token") == "" || strings.Join(m.Texts("groups"), ",") != "all hands,ops" {
 		t.Fatalf("token of ann: %v", plainMap(m))
 	}
+
 	for _, kwargs := range []*value.Map{value.NewMap(creds...), value.NewMap("token", m.Str("token"))} {
 		for tgt, ok := range map[string]bool{"web1": true, "web1,web2": true, "web1,other": false, "other": false} {
-			v := r.clear("publish", "tgt", strings.Split(tgt, ","), "fun", "test.ping", "arg", []any{}, "tgt_type", "list", "ret", "", "jid", "", "kwargs", kwargs.Clone())
+			v := r.clear("publish", "tgt", strings.Split(tgt, ","), "fun", "test.ping", "arg", []any{},
+				"tgt_type", "list", "ret", "", "jid", "", "kwargs", kwargs.Clone())
 			load := v.(*value.Map).Map("load")
 			if got := len(load.List("minions")); ok != (load != nil && got == len(strings.Split(tgt, ","))) {
 				t.Errorf("a job for %s with %v: %v", tgt, kwargs.Keys(), plainMap(v.(*value.Map)))
 			}
 		}
 	}
-	if v := r.clear("runner", "fun", "test.arg", "eauth", "ldap", "username", "bob", "password", "secret of bob"); v.(*value.Map).Str("jid") == "" {
+
+	if v := r.clear("runner", "fun", "test.arg", "eauth", "ldap", "username", "bob", "password",
+		"secret of bob"); v.(*value.Map).Str("jid") == "" {
 		t.Errorf("a group's right: %v", v)
 	}
+
 	if v := r.clear("runner", append([]any{"fun", "test.arg"}, creds...)...); v.(*value.Map).Map("error") == nil {
 		t.Errorf("a right of a group without the user: %v", v)
 	}
+
 	if v := r.clear("mk_token", "eauth", "ldap", "username", "ann", "password", ""); v != "" {
 		t.Errorf("no password: %v", v)
 	}

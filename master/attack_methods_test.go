@@ -26,7 +26,8 @@ var (
 		"_master_opts", "_master_tops", "_mine", "_mine_delete", "_mine_flush", "_mine_get", "_minion_event", "_pillar", "_register_resources",
 		"_return", "_serve_file", "_symlink_list", "_syndic_return", "minion_pub", "minion_publish", "minion_runner", "pub_ret", "revoke_auth",
 	}
-	localCommands = []string{"get_token", "mk_token", "ping", "publish", "runner", "saltern_job_user", "saltern_runner_result", "wheel"}
+	localCommands = []string{"get_token", "mk_token", "ping", "publish", "runner", "saltern_job_user",
+		"saltern_runner_result", "wheel"}
 )
 
 const attackJID = "20260102030405678901"
@@ -45,9 +46,12 @@ func plausible(cmd, id string) []any {
 	case "_minion_event":
 		return []any{"tag", "attack/event", "data", value.NewMap("a", 1), "pretag", nil}
 	case "_return":
-		return []any{"jid", attackJID, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true}
+		return []any{"jid", attackJID, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0,
+			"success", true}
 	case "_syndic_return":
-		return []any{"load", []any{value.NewMap("jid", attackJID, "fun", "test.ping", "id", id, "return", value.NewMap("ghost", value.NewMap("return", true)))}}
+		return []any{"load",
+			[]any{value.NewMap("jid", attackJID, "fun", "test.ping", "id", id, "return",
+				value.NewMap("ghost", value.NewMap("return", true)))}}
 	case "_register_resources":
 		return []any{"resources", value.NewMap("ssh", []any{"r1"}), "resource_grains", value.NewMap()}
 	case "minion_pub", "minion_publish":
@@ -61,6 +65,7 @@ func plausible(cmd, id string) []any {
 	case "revoke_auth":
 		return []any{"preserve_minion_cache", false}
 	}
+
 	return []any{"path", "top.sls", "saltenv", "base", "loc", 0, "prefix", "", "opts", value.NewMap()}
 }
 
@@ -95,18 +100,23 @@ func TestAttack01UnlistedMethods(t *testing.T) {
 	if len(names) < 100 {
 		t.Fatalf("only %d names", len(names))
 	}
+
 	r := startMaster(t, loud)
 	n := r.accepted("min1", "min6")
 	r.listen()
 	sub := r.subscribe()
 	before := r.snapshot()
 	const secret = "canary-4711"
-	names = append(names, "", "Publish", "publish ", "ping\x00", "_auth\x00", "../publish", "ClearFuncs.publish", "__init__", "Do", "_AUTH", strings.Repeat("a", 5000), "_auth.__class__")
-	args := []any{"path", "x", "jid", attackJID, "data", secret, "fun", "test.ping", "tgt", "*", "arg", []any{}, "key", "x", "ret", "", "tag", "salt/x", "return", secret, "grains", value.NewMap("a", secret), "clear", true}
+	names = append(names, "", "Publish", "publish ", "ping\x00", "_auth\x00", "../publish",
+		"ClearFuncs.publish", "__init__", "Do", "_AUTH", strings.Repeat("a", 5000), "_auth.__class__")
+	args := []any{"path", "x", "jid", attackJID, "data", secret, "fun", "test.ping", "tgt", "*", "arg",
+		[]any{}, "key", "x", "ret", "", "tag", "salt/x", "return", secret, "grains",
+		value.NewMap("a", secret), "clear", true}
 	var cmds []any
 	for _, name := range names {
 		cmds = append(cmds, name)
 	}
+
 	cmds = append(cmds, nil, int64(1), true, []any{"publish"}, value.NewMap("publish", 1), []byte{0xff, 0xfe})
 	for _, cmd := range cmds {
 		name, _ := cmd.(string)
@@ -120,6 +130,7 @@ func TestAttack01UnlistedMethods(t *testing.T) {
 				}
 			}
 		}
+
 		if !slices.Contains(minionCommands, name) {
 			l := n.load("", args...)
 			l.Set("cmd", cmd)
@@ -128,14 +139,17 @@ func TestAttack01UnlistedMethods(t *testing.T) {
 			}
 		}
 	}
+
 	// Without any cmd.
 	if v, ok := r.rawValue(value.NewMap("enc", "clear", "load", value.NewMap("a", 1), "version", 3)).(*value.Map); !ok || v.Len() != 0 {
 		t.Errorf("no cmd: %v", v)
 	}
+
 	r.quiet("unlisted methods")
 	if p := sub.published(); len(p) > 0 {
 		t.Errorf("%d publishes", len(p))
 	}
+
 	r.unchanged("unlisted methods", before)
 	if v := n.ask("_file_envs"); fmt.Sprint(v) != "[base]" {
 		t.Errorf("afterwards: %v", v)
@@ -144,7 +158,8 @@ func TestAttack01UnlistedMethods(t *testing.T) {
 
 func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 	t.Parallel()
-	r := startMaster(t, "sharedsecret: right-password\nexternal_auth:\n  sharedsecret:\n    alice: [.*, '@wheel', '@runner', '@jobs']\npublisher_acl:\n  bob: [test.ping]\nclient_acl_verify: False\n")
+	r := startMaster(t,
+		"sharedsecret: right-password\nexternal_auth:\n  sharedsecret:\n    alice: [.*, '@wheel', '@runner', '@jobs']\npublisher_acl:\n  bob: [test.ping]\nclient_acl_verify: False\n")
 	n := r.accepted("min1", "min6")
 	r.listen()
 	sub := r.subscribe()
@@ -159,6 +174,7 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 		fields []any
 		slow   bool // password logins are delayed on purpose
 	}
+
 	creds := []cred{
 		{"nothing", nil, false}, {"user only", []any{"user", "root"}, false}, {"empty key", []any{"user", "root", "key", ""}, false},
 		{"wrong key", []any{"user", "root", "key", string(wrong)}, false}, {"part of the key", []any{"user", "root", "key", r.key[:75]}, false},
@@ -171,6 +187,7 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 		{"eauth that is off", []any{"eauth", "auto", "username", "root", "password", "x"}, false}, {"eauth pam", []any{"eauth", "pam", "username", "root", "password", ""}, false}, {"eauth nil", []any{"eauth", nil}, false},
 		{"wrong password", []any{"eauth", "sharedsecret", "username", "alice", "password", "wrong"}, true},
 	}
+
 	forms := func(cmd string, c cred) []any {
 		base := []any{"tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", attackJID}
 		switch cmd {
@@ -183,8 +200,10 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 		case "mk_token", "get_token":
 			base = nil
 		}
+
 		return append(base, c.fields...)
 	}
+
 	refused := func(cmd, what string, v any) {
 		t.Helper()
 		switch m := v.(type) {
@@ -200,39 +219,57 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 			t.Errorf("%s, %s: %v", cmd, what, v)
 		}
 	}
-	for _, cmd := range []string{"publish", "wheel", "runner", "saltern_runner_result", "saltern_job_user", "mk_token", "get_token"} {
+
+	for _, cmd := range []string{"publish", "wheel", "runner", "saltern_runner_result", "saltern_job_user",
+		"mk_token", "get_token"} {
 		for _, c := range creds {
 			if c.slow && cmd != "mk_token" {
 				continue
 			}
+
 			refused(cmd, c.name, r.clear(cmd, forms(cmd, c)...))
 			if cmd == "publish" && len(c.fields) > 0 { // tokens and passwords travel in kwargs
-				refused(cmd, c.name+" in kwargs", r.clear(cmd, append(forms(cmd, cred{}), "kwargs", value.NewMap(c.fields...))...))
+				refused(cmd, c.name+" in kwargs",
+					r.clear(cmd, append(forms(cmd, cred{}), "kwargs", value.NewMap(c.fields...))...))
 			}
 		}
 	}
+
 	// Bob's key does not make him somebody else, nor let him do more.
-	for _, c := range [][]any{{"user", "mallory"}, {"user", "bob", "fun", "test.arg"}, {"user", "bob", "fun", "cmd.run"}} {
-		f := append([]any{"tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "key", string(bobKey)}, c...)
+	for _, c := range [][]any{
+		{"user", "mallory"},
+		{"user", "bob", "fun", "test.arg"},
+		{"user", "bob", "fun", "cmd.run"},
+	} {
+		f := append([]any{"tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "",
+			"jid", "", "key", string(bobKey)},
+			c...)
 		refused("publish", fmt.Sprint("bob's key with ", c), r.clear("publish", f...))
 	}
-	refused("wheel", "bob", r.clear("wheel", "fun", "key.delete", "match", "min1", "user", "bob", "key", string(bobKey)))
+
+	refused("wheel", "bob",
+		r.clear("wheel", "fun", "key.delete", "match", "min1", "user", "bob", "key", string(bobKey)))
 	r.quiet("refused callers")
 	if p := sub.published(); len(p) > 0 {
 		t.Errorf("%d publishes", len(p))
 	}
+
 	r.unchanged("refused callers", before)
+
 	// The right key, password and token do work.
 	jid := r.job("*", "test.ping").Str("jid")
 	p := sub.published()
 	if len(p) != 1 || n.openPublish(p[0]).Str("jid") != jid {
 		t.Fatalf("%d publishes", len(p))
 	}
-	if v := r.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password", "right-password"); v.(*value.Map).Str("token") == "" {
+
+	if v := r.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password",
+		"right-password"); v.(*value.Map).Str("token") == "" {
 		t.Errorf("mk_token: %v", v)
 	} else if v := r.clear("wheel", "fun", "key.list_all", "token", v.(*value.Map).Str("token")); !v.(*value.Map).Map("data").Bool("success") {
 		t.Errorf("wheel: %v", v)
 	}
+
 	for _, secret := range []string{r.key, string(bobKey), "right-password", n.session.String(), n.aes.String()} {
 		if strings.Contains(r.log.String(), secret) {
 			t.Error("a secret is in the log")
@@ -246,6 +283,7 @@ func TestAttack03NotProven(t *testing.T) {
 	t.Parallel()
 	r := startMaster(t, loud)
 	a, b := r.accepted("min1", "min6"), r.accepted("min2", "min7")
+
 	// A third had another key before.
 	old := r.accepted("min3", "min8")
 	oldSession, oldTok := old.session, old.tok
@@ -253,6 +291,7 @@ func TestAttack03NotProven(t *testing.T) {
 	renewed := r.accepted("min3", "minsha")
 	pending := r.newMinion("min4", "minsign")
 	pending.signIn()
+
 	// Two more were accepted, and have the sessions and tokens of that time.
 	rejected, demoted := r.accepted("min5", "mingrain"), r.accepted("min6", "minfilt")
 	rejected.ask("_file_envs")
@@ -264,6 +303,7 @@ func TestAttack03NotProven(t *testing.T) {
 	r.listen()
 	sub := r.subscribe()
 	before := r.snapshot()
+
 	for _, cmd := range minionCommands {
 		load := func(n *scriptedMinion, more ...any) *value.Map {
 			return n.load(cmd, append(plausible(cmd, n.id), more...)...)
@@ -273,6 +313,7 @@ func TestAttack03NotProven(t *testing.T) {
 			l.Delete(field)
 			return l
 		}
+
 		for _, c := range []struct {
 			name    string
 			payload []byte
@@ -307,14 +348,17 @@ func TestAttack03NotProven(t *testing.T) {
 			a.refused(cmd+", "+c.name, c.payload)
 		}
 	}
+
 	r.quiet("unproven requests")
 	if p := sub.published(); len(p) > 0 {
 		t.Errorf("%d publishes", len(p))
 	}
+
 	r.unchanged("unproven requests", before)
 	if e, ok := r.m.keys.Lookup("min1"); !ok || e.State != keys.Accepted {
 		t.Error("min1 lost its key")
 	}
+
 	// Proven, all of them are answered.
 	for _, cmd := range minionCommands {
 		if cmd == "_pillar" || cmd == "revoke_auth" || cmd == "minion_publish" {
@@ -322,10 +366,12 @@ func TestAttack03NotProven(t *testing.T) {
 		}
 		a.ask(cmd, plausible(cmd, "min1")...)
 	}
+
 	a.pillar()
 	if a.ask("revoke_auth") != true {
 		t.Error("revoke_auth")
 	}
+
 	a.refused("after revoke_auth", a.payload(a.load("_file_envs")))
 	until(t, "rotation", func() bool { return slices.Contains(tagsOf(r.seen()), "key") })
 }
@@ -345,7 +391,8 @@ func TestAttack07OldVersions(t *testing.T) {
 	r.listen()
 	before := r.snapshot()
 	stranger := r.newMinion("new1", "min7")
-	for _, v := range []any{nil, int64(0), int64(1), int64(2), int64(-1), "3", "three", 3.0, true, []any{int64(3)}, value.NewMap()} {
+	for _, v := range []any{nil, int64(0), int64(1), int64(2), int64(-1), "3", "three", 3.0, true,
+		[]any{int64(3)}, value.NewMap()} {
 		sealed := unpack(t, n.payload(n.load("_return", plausible("_return", "min1")...))).(*value.Map)
 		clear := value.NewMap("enc", "clear", "load", stranger.signInLoad(), "version", int64(3))
 		ping := value.NewMap("enc", "clear", "load", value.NewMap("cmd", "ping"), "version", int64(3))
@@ -355,18 +402,22 @@ func TestAttack07OldVersions(t *testing.T) {
 			} else {
 				env.Set("version", v)
 			}
+
 			start := time.Now()
 			if got := r.rawValue(env); got != "bad load" {
 				t.Errorf("%s with version %v: %.80v", name, v, got)
 			}
+
 			if d := time.Since(start); d > 5*time.Second {
 				t.Errorf("%s with version %v took %s", name, v, d)
 			}
 		}
 	}
+
 	r.quiet("old versions")
 	r.unchanged("old versions", before)
-	if log := r.log.String(); !strings.Contains(log, "minimum_auth_version") || !strings.Contains(log, "from="+strings.Split(r.host, ":")[0][:4]) {
+	if log := r.log.String(); !strings.Contains(log, "minimum_auth_version") ||
+		!strings.Contains(log, "from="+strings.Split(r.host, ":")[0][:4]) {
 		t.Error("refusals are not logged with their source")
 	}
 }

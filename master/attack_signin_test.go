@@ -43,7 +43,8 @@ func (b *browser) begin() string {
 	if code != 303 || strings.Contains(h.Get("Location"), "evil") {
 		b.t.Fatalf("%d %q %s", code, h.Get("Location"), text)
 	}
-	if k := h.Get("Set-Cookie"); !strings.Contains(k, "HttpOnly") || !strings.Contains(k, "SameSite=Lax") || !strings.Contains(k, "Path=/console/oidc;") {
+	if k := h.Get("Set-Cookie"); !strings.Contains(k, "HttpOnly") || !strings.Contains(k, "SameSite=Lax") ||
+		!strings.Contains(k, "Path=/console/oidc;") {
 		b.t.Errorf("cookie of the sign-in: %s", k)
 	}
 	return h.Get("Location")
@@ -74,14 +75,18 @@ func TestSignInElsewhere(t *testing.T) {
 	if code != 200 || !strings.Contains(text, `http-equiv="refresh" content="0; url=/console/"`) {
 		t.Fatalf("%d %s", code, text)
 	}
+
 	for _, k := range h.Values("Set-Cookie") {
-		if strings.HasPrefix(k, "saltern_console=") && (!strings.Contains(k, "SameSite=Strict") || !strings.Contains(k, "HttpOnly")) {
+		if strings.HasPrefix(k, "saltern_console=") &&
+			(!strings.Contains(k, "SameSite=Strict") || !strings.Contains(k, "HttpOnly")) {
 			t.Errorf("cookie of the session: %s", k)
 		}
 	}
+
 	if b.cookies["saltern_signin"] != "" {
 		t.Error("the browser keeps the secret of the sign-in")
 	}
+
 	session := b.cookies["saltern_console"]
 	for name, a := range map[string]*api{"one": one, "other": other} {
 		b.api = a
@@ -91,13 +96,16 @@ func TestSignInElsewhere(t *testing.T) {
 			return code == 200 && strings.Contains(text, "ann <small>(admin)</small>")
 		})
 	}
+
 	if r := other.recorded(1, "login"); r[0].User != "ann" || r[0].Result != audit.OK {
 		t.Errorf("audit record: %+v", r)
 	}
+
 	b.api = one
 	if code, _, _ := b.send("GET", path, nil); code != 401 {
 		t.Errorf("the same answer again: %d", code)
 	}
+
 	if code, _, h := b.send("GET", "/oidc", nil); code != 303 || h.Get("Location") != "/console/" {
 		t.Errorf("a sign-in of somebody who is there: %d %s", code, h.Get("Location"))
 	}
@@ -113,6 +121,7 @@ func TestAttack70SignIn(t *testing.T) {
 	path := back(t, attacker.begin(), "bob")
 	answer, err := url.ParseQuery(strings.TrimPrefix(path, "/oidc/done?"))
 	must(t, err)
+
 	for name, try := range map[string]struct {
 		b    *browser
 		path string
@@ -122,23 +131,29 @@ func TestAttack70SignIn(t *testing.T) {
 		"without a state":               {victim, "/oidc/done?code=" + answer.Get("code")},
 		"another provider":              {attacker, path + "&iss=https%3A%2F%2Fevil.example.com"},
 		"nothing":                       {attacker, "/oidc/done"},
-		"a refusal with a page":         {attacker, "/oidc/done?error=x&error_description=%3Cscript%3E&state=" + answer.Get("state")},
+		"a refusal with a page": {attacker,
+			"/oidc/done?error=x&error_description=%3Cscript%3E&state=" + answer.Get("state")},
 	} {
 		before := try.b.cookies["saltern_signin"]
 		code, text, h := try.b.send("GET", try.path, nil)
-		if code != http.StatusUnauthorized || try.b.cookies["saltern_console"] != "" || h.Get("Location") != "" || strings.Contains(text, "<script>") {
+		if code != http.StatusUnauthorized || try.b.cookies["saltern_console"] != "" ||
+			h.Get("Location") != "" || strings.Contains(text, "<script>") {
 			t.Errorf("%s: %d %q %s", name, code, h.Get("Location"), text)
 		}
+
 		if before != "" && try.b.cookies["saltern_signin"] == "" {
 			try.b.cookies["saltern_signin"] = before // as if it had been planted again
 		}
 	}
+
 	if code, _, _ := attacker.send("POST", path, nil); code != http.StatusMethodNotAllowed {
 		t.Errorf("as a form: %d", code)
 	}
+
 	if r := a.recorded(6, "login"); r[0].Result != audit.Refused {
 		t.Errorf("audit record: %+v", r)
 	}
+
 	if code, _, _ := attacker.send("GET", path, nil); code != 200 {
 		t.Errorf("his own: %d", code)
 	}
@@ -147,16 +162,19 @@ func TestAttack70SignIn(t *testing.T) {
 // TestAttack74Away: while the provider is away the page says so, and passwords work.
 func TestAttack74Away(t *testing.T) {
 	t.Parallel()
-	options := strings.Replace(signInOptions(t), "auth.oidc.issuer: http://127.0.0.1:", "auth.oidc.issuer: http://127.0.0.1:1/", 1)
+	options := strings.Replace(signInOptions(t), "auth.oidc.issuer: http://127.0.0.1:",
+		"auth.oidc.issuer: http://127.0.0.1:1/", 1)
 	a := serveAPI(t, startMaster(t, options))
 	b := a.browser()
 	if code, text := b.get("/oidc"); code != 503 || !strings.Contains(text, "cannot be asked") {
 		t.Errorf("%d %s", code, text)
 	}
+
 	b.logIn("alice")
 	if code, _, _ := a.do("POST", "/login", `{"username": "ann", "password": "x.y.z", "eauth": "oidc"}`); code != 401 {
 		t.Errorf("an ID token: %d", code)
 	}
+
 	if s := a.m.callers.Auth.Stats(); s.Faults != 1 || s.Wrong != 0 {
 		t.Errorf("counted: %+v", s)
 	}
@@ -168,7 +186,8 @@ func TestAttack39Tokens(t *testing.T) {
 	r := startMaster(t, signInOptions(t)+"saltern_login_failures: 2\n")
 	a := serveAPI(t, r)
 	for range 2 {
-		if code, _, _ := a.do("POST", "/login", `{"username": "ann", "password": "x.y.z", "eauth": "oidc"}`); code != 401 {
+		if code, _, _ := a.do("POST", "/login",
+			`{"username": "ann", "password": "x.y.z", "eauth": "oidc"}`); code != 401 {
 			t.Fatalf("%d", code)
 		}
 	}
@@ -185,7 +204,8 @@ func TestSignInWithoutGrant(t *testing.T) {
 	a := serveAPI(t, startMaster(t, strings.Replace(signInOptions(t), "bob: [test.ping]", "eve: [test.ping]", 1)))
 	b := a.browser()
 	code, text, _ := b.send("GET", back(t, b.begin(), "bob"), nil)
-	if code != http.StatusForbidden || !strings.Contains(text, "this account has no permission here") || b.cookies["saltern_console"] != "" {
+	if code != http.StatusForbidden || !strings.Contains(text, "this account has no permission here") ||
+		b.cookies["saltern_console"] != "" {
 		t.Errorf("%d %s", code, text)
 	}
 	if s := a.m.callers.Auth.Stats(); s.Ungranted != 1 {

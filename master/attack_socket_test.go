@@ -23,6 +23,7 @@ func (a *api) socket(path string, header ...string) (c *websocket.Conn, code int
 	for i := 0; i < len(header); i += 2 {
 		h.Set(header[i], header[i+1])
 	}
+
 	c, res, err := websocket.Dial(a.t.Context(), a.base+path, &websocket.DialOptions{HTTPHeader: h})
 	if err != nil {
 		if res == nil {
@@ -30,6 +31,7 @@ func (a *api) socket(path string, header ...string) (c *websocket.Conn, code int
 		}
 		return nil, res.StatusCode
 	}
+
 	a.t.Cleanup(func() { _ = c.CloseNow() })
 	c.SetReadLimit(4 << 20)
 	return c, res.StatusCode
@@ -83,11 +85,13 @@ func TestSocket(t *testing.T) {
 		if c == nil {
 			t.Fatalf("%s: %d", path, code)
 		}
+
 		must(t, a.m.bus.Fire("salt/test/early", value.NewMap()))
 		says(t, c, "hello")
 		if got := hears(t, c, ""); got != "server received message" {
 			t.Errorf("the first answer is %q", got)
 		}
+
 		says(t, c, "websocket client ready")
 		hears(t, c, "server received message")
 		got, first := "", make(chan string, 1)
@@ -95,6 +99,7 @@ func TestSocket(t *testing.T) {
 			_, b, err := c.Read(t.Context())
 			first <- fmt.Sprint(string(b), strings.TrimPrefix(fmt.Sprint(err), "<nil>"))
 		}()
+
 		until(t, "an event", func() bool { // the bus takes in its reader a moment after it has connected
 			must(t, a.m.bus.Fire("salt/test/now", value.NewMap("x", "y\n")))
 			select {
@@ -103,7 +108,9 @@ func TestSocket(t *testing.T) {
 			}
 			return got != ""
 		})
-		if !strings.HasPrefix(got, `data: {"tag": "salt/test/now", "data": {"x": "y\n"`) || !strings.HasSuffix(got, "}\n\n") {
+
+		if !strings.HasPrefix(got, `data: {"tag": "salt/test/now", "data": {"x": "y\n"`) ||
+			!strings.HasSuffix(got, "}\n\n") {
 			t.Errorf("%q", got)
 		}
 	}
@@ -119,6 +126,7 @@ func TestFormattedSocket(t *testing.T) {
 	if c == nil {
 		t.Fatal(code)
 	}
+
 	says(t, c, "websocket client ready")
 	hears(t, c, "server received message")
 	first := make(chan string, 1)
@@ -126,6 +134,7 @@ func TestFormattedSocket(t *testing.T) {
 		_, b, err := c.Read(t.Context())
 		first <- fmt.Sprint(string(b), strings.TrimPrefix(fmt.Sprint(err), "<nil>"))
 	}()
+
 	got := ""
 	until(t, "the minions", func() bool {
 		must(t, a.m.bus.Fire("salt/test/now", value.NewMap("x", "y")))
@@ -136,18 +145,22 @@ func TestFormattedSocket(t *testing.T) {
 		}
 		return got != ""
 	})
+
 	if got != `{"minions": [{"id": "web1"}]}` {
 		t.Errorf("%q", got)
 	}
+
 	more := 0
 	for range 8 {
 		if c, _ := a.socket("/ws/"+token+"?format_events", "Origin", a.base); c != nil {
 			more++
 		}
 	}
+
 	if more != 3 { // of eight places one user has a half
 		t.Errorf("%d more for the same user", more)
 	}
+
 	if c, code := a.socket("/ws/"+a.token("bob")+"?format_events", "Origin", a.base); c == nil {
 		t.Errorf("another user: %d", code)
 	}
@@ -179,12 +192,15 @@ func TestAttack51WhoMayOpen(t *testing.T) {
 			t.Errorf("%+v: %d", c, code)
 		}
 	}
+
 	if code, _, _ := a.do("GET", "/ws", "", "X-Auth-Token", token); code != 400 {
 		t.Errorf("without an upgrade: %d", code)
 	}
+
 	if code, _, _ := a.do("POST", "/ws", "", "X-Auth-Token", token); code != 405 {
 		t.Errorf("POST: %d", code)
 	}
+
 	text, err := os.ReadFile(log)
 	must(t, err)
 	if !bytes.Contains(text, []byte("GET /ws/- ")) || bytes.Contains(text, []byte(token)) {
@@ -207,13 +223,16 @@ func TestAttack51Floods(t *testing.T) {
 			break
 		}
 	}
+
 	ends(t, "many messages", many)
 	out, _ := a.socket("/ws/" + token)
 	says(t, out, "websocket client ready")
 	hears(t, out, "server received")
+
 	if code, _, _ := a.do("POST", "/logout", "", "X-Auth-Token", token); code != 200 {
 		t.Errorf("log-out: %d", code)
 	}
+
 	ends(t, "a log-out", out)
 	token = a.token("alice")
 	for i := range 40 { // as many tabs in an office, which share an address
@@ -221,6 +240,7 @@ func TestAttack51Floods(t *testing.T) {
 			t.Fatalf("reader %d: %d", i, code)
 		}
 	}
+
 	if _, body, _ := a.do("GET", "/stats", "", "X-Auth-Token", token); !strings.Contains(body, `"Event Readers": 40`) {
 		t.Errorf("readers do not count: %s", body)
 	}

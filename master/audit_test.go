@@ -38,37 +38,49 @@ func TestAudit(t *testing.T) {
 	helper, err := net.Listen("unix", socket)
 	must(t, err)
 	defer helper.Close()
+
 	go func() { // a helper that dies at each password
 		for c, err := helper.Accept(); err == nil; c, err = helper.Accept() {
 			c.Close()
 		}
 	}()
-	pam := "saltern_pam: " + socket + "\n" + strings.Replace(apiOptions, "external_auth:\n", "external_auth:\n  pam: {ann: [test.ping]}\n", 1)
+
+	pam := "saltern_pam: " + socket + "\n" +
+		strings.Replace(apiOptions, "external_auth:\n", "external_auth:\n  pam: {ann: [test.ping]}\n", 1)
 	r := startMaster(t, pam+"autosign_file: %DIR%/autosign\nautoreject_file: %DIR%/autoreject\n")
 	must(t, os.WriteFile(r.path("autosign"), []byte("auto*\n"), 0o600))
 	must(t, os.WriteFile(r.path("autoreject"), []byte("bad*\n"), 0o600))
 	r.accepted("min1", "min6")
 
 	// Jobs: by root's key under another name, by a token, and one that may not.
-	load := r.job("*", "test.arg", "arg", []any{"--password=hush", value.NewMap("__kwarg__", true, "pillar", "hush")}, "user", "sudo_carol", audit.LoginField, "dora")
+	load := r.job("*", "test.arg", "arg",
+		[]any{"--password=hush", value.NewMap("__kwarg__", true, "pillar", "hush")}, "user", "sudo_carol",
+		audit.LoginField, "dora")
 	r.job("min*", "saltutil.find_job")
 	tok, _ := r.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password", "right").(*value.Map)
 	creds := value.NewMap("token", tok.Str("token"))
 	if v, _ := r.clear("publish", "tgt", "min1", "fun", "test.ping", "arg", []any{}, "kwargs", creds).(*value.Map); v.Map("load").Str("jid") == "" {
 		t.Fatalf("a job by token: %v", v)
 	}
-	r.clear("publish", "tgt", "min1", "fun", "cmd.run", "arg", []any{"hush"}, "kwargs", value.NewMap("eauth", "sharedsecret", "username", "bob", "password", "right"))
+
+	r.clear("publish", "tgt", "min1", "fun", "cmd.run", "arg", []any{"hush"}, "kwargs",
+		value.NewMap("eauth", "sharedsecret", "username", "bob", "password", "right"))
 	list := r.recorded(3, "job.publish")
-	if j := list[0]; j.User != "dora" || j.As != "root" && j.As != "carol" || j.Proof != audit.Key || j.Object != "*" || j.Function != "test.arg" || j.Minions != 1 ||
+	if j := list[0]; j.User != "dora" || j.As != "root" && j.As != "carol" || j.Proof != audit.Key ||
+		j.Object != "*" || j.Function != "test.arg" || j.Minions != 1 ||
 		j.JID != load.Str("jid") || j.Result != audit.Started || j.From != "127.0.0.1" || j.Program != "salt-master" {
 		t.Errorf("%+v", j)
 	}
-	if j := list[1]; j.User != "alice" || j.Proof != audit.Token || j.Eauth != "sharedsecret" || j.Result != audit.Started {
+
+	if j := list[1]; j.User != "alice" || j.Proof != audit.Token || j.Eauth != "sharedsecret" ||
+		j.Result != audit.Started {
 		t.Errorf("%+v", j)
 	}
+
 	if j := list[2]; j.User != "bob" || j.Proof != audit.Password || j.Result != audit.Refused || j.JID != "" {
 		t.Errorf("%+v", j)
 	}
+
 	// What limited users cause, and are refused, stands apart (finding 8 of the second audit).
 	for i, book := range []string{"jobs", "users", "refused"} {
 		text, err := os.ReadFile(filepath.Join(audit.MasterDir(r.path("cache")), book+".jsonl"))
@@ -85,27 +97,35 @@ func TestAudit(t *testing.T) {
 	if v := r.clear("mk_token", ann()...); v != "" {
 		t.Errorf("a log-in that nobody looks at: %v", v)
 	}
+
 	r.clear("publish", "tgt", "*", "fun", "test.ping", "kwargs", value.NewMap(ann()...))
 	r.clear("runner", append(ann(), "fun", "jobs.list_jobs")...)
 	logins := r.recorded(7, "login")
 	logins = slices.DeleteFunc(logins, func(l audit.Record) bool {
-		if l.User == "ann" && (l.Result != audit.Refused || !strings.Contains(l.Detail, "nobody has looked at the password: external_auth pam does not answer: ask the helper")) {
+		if l.User == "ann" && (l.Result != audit.Refused ||
+			!strings.Contains(l.Detail,
+				"nobody has looked at the password: external_auth pam does not answer: ask the helper")) {
 			t.Errorf("a log-in that nobody looked at: %+v", l)
 		}
+
 		if l.User != "ann" && l.Detail != "" {
 			t.Errorf("a log-in that was refused: %+v", l)
 		}
+
 		return l.User == "ann"
 	})
 	if len(logins) != 4 {
 		t.Errorf("%d log-ins of others", len(logins))
 	}
+
 	var got []string
 	for _, l := range logins {
 		got = append(got, strings.Join([]string{l.User, string(l.Proof), l.Function, string(l.Result)}, "|"))
 	}
+
 	slices.Sort(got)
-	if want := []string{"alice|password||ok", "eve|none|mk_token|refused", "root|none|publish test.ping|refused", "root|none|wheel key.delete|refused"}; !slices.Equal(got, want) {
+	if want := []string{"alice|password||ok", "eve|none|mk_token|refused",
+		"root|none|publish test.ping|refused", "root|none|wheel key.delete|refused"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 
@@ -115,32 +135,41 @@ func TestAudit(t *testing.T) {
 		t.Helper()
 		r.clear("wheel", append([]any{"fun", fun, "key", r.key, "user", "root"}, more...)...)
 	}
+
 	wheel("key.list_all")
 	wheel("key.accept", "match", "min2")
 	wheel("config.update_config", "file_name", "x", "yaml_contents", value.NewMap("a", "hush"))
 	accept := r.recorded(2, "key.accept")
-	if a, b := accept[0], accept[1]; a.Result != audit.Asked || b.Result != audit.OK || a.Op == "" || a.Op != b.Op || b.Object != "min2" || b.Detail != "min2" || b.JID == "" {
+	if a, b := accept[0], accept[1]; a.Result != audit.Asked || b.Result != audit.OK || a.Op == "" ||
+		a.Op != b.Op || b.Object != "min2" || b.Detail != "min2" || b.JID == "" {
 		t.Errorf("%+v", accept)
 	}
+
 	if c := r.recorded(2, "wheel.call"); c[1].Function != "config.update_config" || c[1].Object != "x" {
 		t.Errorf("%+v", c)
 	}
+
 	r.newMinion("auto1", "min6").signIn()
 	r.newMinion("bad1", "min6").signIn()
 	auto := r.recorded(2, "key.autosign")
-	if a, b := auto[0], auto[1]; a.Object != "auto1" || a.Result != audit.OK || b.Object != "bad1" || b.Result != audit.Refused || a.Proof != audit.Autosign {
+	if a, b := auto[0], auto[1]; a.Object != "auto1" || a.Result != audit.OK || b.Object != "bad1" ||
+		b.Result != audit.Refused || a.Proof != audit.Autosign {
 		t.Errorf("%+v", auto)
 	}
 
 	// Runners.
-	r.clear("runner", "fun", "test.arg", "kwarg", value.NewMap("arg", []any{"hush"}, "kwarg", value.NewMap()), "key", r.key, "user", "root")
-	if c := r.recorded(1, "runner.call"); c[0].Function != "test.arg" || c[0].JID == "" || c[0].Result != audit.Started {
+	r.clear("runner", "fun", "test.arg", "kwarg",
+		value.NewMap("arg", []any{"hush"}, "kwarg", value.NewMap()), "key", r.key, "user", "root")
+	if c := r.recorded(1, "runner.call"); c[0].Function != "test.arg" || c[0].JID == "" ||
+		c[0].Result != audit.Started {
 		t.Errorf("%+v", c)
 	}
+
 	files, err := filepath.Glob(filepath.Join(audit.MasterDir(r.path("cache")), "*"))
 	must(t, err)
 	for _, f := range files {
-		if b, err := os.ReadFile(f); err != nil || strings.Contains(string(b), "hush") || strings.Contains(string(b), tok.Str("token")) || strings.Contains(string(b), r.key) {
+		if b, err := os.ReadFile(f); err != nil || strings.Contains(string(b), "hush") ||
+			strings.Contains(string(b), tok.Str("token")) || strings.Contains(string(b), r.key) {
 			t.Errorf("a secret in %s: %s %v", f, b, err)
 		}
 	}
@@ -153,22 +182,29 @@ func TestAttack45Minions(t *testing.T) {
 	r := startMaster(t, loud)
 	n := r.accepted("min1", "min6")
 	line := "x\n{\"time\":\"2026-11-24T16:00:00Z\",\"action\":\"key.accept\",\"result\":\"ok\"}\n"
-	n.ask("_minion_event", "tag", "salt/key", "data", value.NewMap("act", "accept", "id", line, "result", true), "pretag", nil)
+	n.ask("_minion_event", "tag", "salt/key", "data",
+		value.NewMap("act", "accept", "id", line, "result", true), "pretag", nil)
+
 	for _, cmd := range minionCommands { // the last one revokes its key
-		load := n.load(cmd, append(slices.Clone(plausible(cmd, "min1")), "user", line, audit.LoginField, line, source.Field, "192.0.2.1")...)
+		load := n.load(cmd,
+			append(slices.Clone(plausible(cmd, "min1")), "user", line, audit.LoginField, line, source.Field,
+				"192.0.2.1")...)
 		if _, err := n.send(n.payload(load)); err != nil {
 			t.Errorf("%s: %v", cmd, err)
 		}
 	}
+
 	r.clear("publish", "tgt", line, "fun", line, "user", line, "key", line, source.Field, line, audit.LoginField, line)
 	l := r.recorded(1, "login")
 	if l[0].From != "127.0.0.1" || strings.ContainsAny(l[0].User, "\n") || l[0].Result != audit.Refused {
 		t.Errorf("%+v", l[0])
 	}
+
 	// The one thing of a minion's that is written down: its own key is gone.
 	if k := r.recorded(1, "key.revoke")[0]; k.User != "min1" || k.Object != "min1" || k.Proof != audit.Minion {
 		t.Errorf("%+v", k)
 	}
+
 	r.recorded(2, "*")
 }
 
@@ -186,10 +222,13 @@ func TestAuditOfTheAPI(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
+
 	if code, body, _ := a.do("POST", "/logout", "", "X-Auth-Token", token); code != 200 {
 		t.Fatalf("%d %s", code, body)
 	}
-	if d := a.recorded(1, "token.delete")[0]; d.User != "alice" || d.Eauth != "sharedsecret" || d.Result != audit.OK || d.Program != "salt-api" {
+
+	if d := a.recorded(1, "token.delete")[0]; d.User != "alice" || d.Eauth != "sharedsecret" ||
+		d.Result != audit.OK || d.Program != "salt-api" {
 		t.Errorf("%+v", d)
 	}
 }

@@ -10,7 +10,11 @@ import (
 // auth_events_autosign_grains puts the grains that a minion shows at its sign-in
 // into the event salt/auth, of the acts that the option names.
 func TestGrainsInAuthEvents(t *testing.T) {
-	for options, want := range map[string]string{"": "", "auth_events_autosign_grains: [pend]\n": "web", "auth_events_autosign_grains: [accept]\n": ""} {
+	for options, want := range map[string]string{
+		"":                                      "",
+		"auth_events_autosign_grains: [pend]\n": "web",
+		"auth_events_autosign_grains: [accept]\n": "",
+	} {
 		r := startMaster(t, options)
 		r.listen()
 		n := r.newMinion("new1", "min6")
@@ -26,6 +30,7 @@ func TestGrainsInAuthEvents(t *testing.T) {
 			}
 			return data != nil
 		})
+
 		if got := data.Map("autosign_grains").Str("role"); got != want || data.Str("act") != "pend" {
 			t.Errorf("%q: event %s", strings.TrimSpace(options), plainText(data))
 		}

@@ -52,12 +52,14 @@ func (a *api) stream(path string, header ...string) *stream {
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
+
 	res, err := http.DefaultClient.Do(r)
 	must(a.t, err)
 	a.t.Cleanup(func() { res.Body.Close() })
 	if res.StatusCode != 200 {
 		a.t.Fatalf("%s: %d", path, res.StatusCode)
 	}
+
 	s := &stream{a: a, lines: bufio.NewScanner(res.Body)}
 	s.lines.Buffer(nil, 4<<20)
 	return s
@@ -104,19 +106,38 @@ func nobodyLogsIn(t *testing.T, a *api) {
 		}
 		ways := map[string]func() string{"console": func() string {
 			b := a.browser()
-			code, text, _ := b.send("POST", "/login", url.Values{"form": {b.form("/login")}, "username": {who.user}, "password": {who.password}, "eauth": {who.system}})
+			code, text, _ := b.send("POST", "/login",
+				url.Values{
+					"form":     {b.form("/login")},
+					"username": {who.user},
+					"password": {who.password},
+					"eauth":    {who.system},
+				})
+
 			return fmt.Sprint(code, formField.ReplaceAllString(text, ""))
 		}}
-		for path, body := range map[string]string{"/login": "{" + creds + "}", "/token": "[{" + creds + "}]", "/run": `[{"client": "local", "tgt": "*", "fun": "test.ping", ` + creds + `}]`} {
+
+		for path, body := range map[string]string{
+			"/login": "{" + creds + "}",
+			"/token": "[{" + creds + "}]",
+			"/run":   `[{"client": "local", "tgt": "*", "fun": "test.ping", ` + creds + `}]`,
+		} {
 			ways[path] = func() string {
 				code, text, h := a.do("POST", path, body)
 				return fmt.Sprint(code, text, h.Get("X-Auth-Token"), h.Get("Set-Cookie"))
 			}
 		}
-		for cmd, fields := range map[string][]any{"mk_token": load(), "runner": load("fun", "test.arg", "kwarg", value.NewMap()), "wheel": load("fun", "key.list_all"),
-			"publish": {"tgt", "*", "fun", "saltutil.find_job", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "kwargs", value.NewMap(load()...)}} {
+
+		for cmd, fields := range map[string][]any{
+			"mk_token": load(),
+			"runner":   load("fun", "test.arg", "kwarg", value.NewMap()),
+			"wheel":    load("fun", "key.list_all"),
+			"publish": {"tgt", "*", "fun", "saltutil.find_job", "arg", []any{}, "tgt_type", "glob", "ret",
+				"", "jid", "", "kwargs", value.NewMap(load()...)},
+		} {
 			ways[cmd] = func() string { return value.Repr(a.clear(cmd, fields...)) }
 		}
+
 		var mu sync.Mutex
 		var asks sync.WaitGroup
 		answers := map[string]string{}
@@ -128,28 +149,40 @@ func nobodyLogsIn(t *testing.T, a *api) {
 				answers[what] = answer
 			})
 		}
+
 		asks.Wait()
 		return answers
 	}
+
 	// Each refusal takes a second: people are asked side by side. More than these would be
 	// too many wrong log-ins of one address.
-	people := []person{{"sharedsecret", "nora", "right"}, {"sharedsecret", "nora", "wrong"}, {"file", "nils", "his"}, {"file", "nils", "wrong"}}
+	people := []person{
+		{"sharedsecret", "nora", "right"},
+		{"sharedsecret", "nora", "wrong"},
+		{"file", "nils", "his"},
+		{"file", "nils", "wrong"},
+	}
+
 	all := make([]map[string]string, len(people))
 	var asks sync.WaitGroup
 	for i, who := range people {
 		asks.Go(func() { all[i] = ask(who) })
 	}
+
 	asks.Wait()
 	for i, wrong := range map[int]int{0: 1, 2: 3} {
 		for what, answer := range all[i] {
 			if answer != all[wrong][what] || what == "/login" && !strings.HasPrefix(answer, "401") {
-				t.Errorf("%s of %s: %.300s\nand with a wrong password %.300s", what, people[i].user, answer, all[wrong][what])
+				t.Errorf("%s of %s: %.300s\nand with a wrong password %.300s", what, people[i].user, answer,
+					all[wrong][what])
 			}
 		}
 	}
+
 	if log := a.log.String(); !strings.Contains(log, "external_auth grants this account nothing") {
 		t.Error("the log does not tell the administrator")
 	}
+
 	if s := a.m.callers.Auth.Stats(); s.Ungranted == 0 || s.Lockout.Locked != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -160,50 +193,73 @@ func ownEvents(t *testing.T, a *api) {
 	web := a.accepted("web1", "min8")
 	db := a.accepted("db1", "min6")
 	login := func(system, user, password string) string {
-		code, body, h := a.do("POST", "/login", fmt.Sprintf(`{"username": %q, "password": %q, "eauth": %q}`, user, password, system))
+		code, body, h := a.do("POST", "/login",
+			fmt.Sprintf(`{"username": %q, "password": %q, "eauth": %q}`, user, password, system))
 		if code != 200 {
 			t.Fatalf("log-in of %s: %d %s", user, code, body)
 		}
 		return h.Get("X-Auth-Token")
 	}
-	tokens := map[string]string{"alice": login("sharedsecret", "alice", "right"), "otto": login("sharedsecret", "otto", "right"), "other": login("file", "otto", "his"),
-		"vera": login("sharedsecret", "vera", "right"), "eva": login("sharedsecret", "eva", "right")}
+
+	tokens := map[string]string{
+		"alice": login("sharedsecret", "alice", "right"),
+		"otto":  login("sharedsecret", "otto", "right"),
+		"other": login("file", "otto", "his"),
+		"vera":  login("sharedsecret", "vera", "right"),
+		"eva":   login("sharedsecret", "eva", "right"),
+	}
+
 	streams := map[string]*stream{"alice": a.stream("/events", "X-Auth-Token", tokens["alice"])}
 	a.heard(streams["alice"].lines, "test/begin")
 	for _, who := range []string{"otto", "other", "vera", "eva"} {
 		streams[who] = a.stream("/events", "X-Auth-Token", tokens[who])
 	}
+
 	job := func(who, target, arg string) (jid string) {
-		code, body, _ := a.do("POST", "/minions", `{"tgt": "`+target+`", "fun": "cmd.run", "arg": ["`+arg+`"]}`, "X-Auth-Token", tokens[who])
+		code, body, _ := a.do("POST", "/minions",
+			`{"tgt": "`+target+`", "fun": "cmd.run", "arg": ["`+arg+`"]}`, "X-Auth-Token", tokens[who])
 		_, rest, ok := strings.Cut(body, `"jid": "`)
 		if code != 202 || !ok {
 			t.Fatalf("a job of %s: %d %s", who, code, body)
 		}
 		return rest[:20]
 	}
+
 	runner := func(who, arg string) {
-		if code, body, _ := a.do("POST", "/", `[{"client": "runner", "fun": "test.arg", "arg": ["`+arg+`"]}]`, "X-Auth-Token", tokens[who]); code != 200 {
+		if code, body, _ := a.do("POST", "/",
+			`[{"client": "runner", "fun": "test.arg", "arg": ["`+arg+`"]}]`, "X-Auth-Token", tokens[who]); code != 200 {
 			t.Fatalf("a runner of %s: %d %s", who, code, body)
 		}
 	}
+
 	// A job that ran before its owner's stream is known by the master.
-	alices, ottos := job("alice", "db1", "echo password=hunter3"), job("otto", "web1", "echo ottos")
-	db.ask("_return", "jid", alices, "fun", "cmd.run", "fun_args", []any{}, "return", "output-of-alice", "retcode", 0, "success", true)
-	web.ask("_minion_event", "tag", "salt/job/"+ottos+"/prog/web1/0", "data", value.NewMap("progress-of-otto", 1), "pretag", nil)
-	web.ask("_return", "jid", ottos, "fun", "cmd.run", "fun_args", []any{}, "return", "output-of-otto", "retcode", 0, "success", true)
+	alices := job("alice", "db1", "echo password=hunter3")
+	ottos := job("otto", "web1", "echo ottos")
+	db.ask("_return", "jid", alices, "fun", "cmd.run", "fun_args", []any{}, "return", "output-of-alice",
+		"retcode", 0, "success", true)
+	web.ask("_minion_event", "tag", "salt/job/"+ottos+"/prog/web1/0", "data",
+		value.NewMap("progress-of-otto", 1), "pretag", nil)
+	web.ask("_return", "jid", ottos, "fun", "cmd.run", "fun_args", []any{}, "return", "output-of-otto",
+		"retcode", 0, "success", true)
 	must(t, a.m.bus.Fire("salt/key", value.NewMap("act", "accept", "id", "some-key")))
+
 	if code, _, _ := a.do("POST", "/hook/x", `{"hook-body": 1}`, "X-Auth-Token", tokens["alice"]); code != 200 {
 		t.Fatalf("hook: %d", code)
 	}
+
 	root := a.job("web1", "test.ping", "user", "otto", "arg", []any{"roots-argument"}) // by root's key, under his name
 	if root.Str("jid") == "" {
 		t.Fatal("no job of root")
 	}
+
 	for _, who := range []string{"alice", "otto", "other", "vera", "eva"} {
 		runner(who, "runner-of-"+who)
 		runner(who, "end-of-"+who)
 	}
-	all := []string{"hunter3", "output-of-alice", "echo ottos", "progress-of-otto", "output-of-otto", "some-key", "hook-body", "roots-argument", "runner-of-alice", "runner-of-otto", "runner-of-other", "runner-of-vera", "runner-of-eva"}
+
+	all := []string{"hunter3", "output-of-alice", "echo ottos", "progress-of-otto", "output-of-otto",
+		"some-key", "hook-body", "roots-argument", "runner-of-alice", "runner-of-otto", "runner-of-other",
+		"runner-of-vera", "runner-of-eva"}
 	for who, sees := range map[string][]string{
 		"otto":  {"echo ottos", "progress-of-otto", "output-of-otto", "runner-of-otto"},
 		"other": {"runner-of-other"},
@@ -216,24 +272,31 @@ func ownEvents(t *testing.T, a *api) {
 		} else {
 			text = streams[who].until(last)
 		}
+
 		for _, what := range all {
 			if want := strings.Contains(fmt.Sprint(sees), what); strings.Contains(text, what) != want {
 				t.Errorf("%s sees %s: %v", who, what, !want)
 			}
 		}
 	}
+
 	jobStarted := job("otto", "web1", "echo later") // before anybody listens anew
 	b := a.browser().logIn("vera")
 	if _, text := b.get("/events"); !strings.Contains(text, "@events") {
 		t.Errorf("the page of events does not say whose they are: %s", text)
 	}
+
 	cookie := "saltern_console=" + b.cookies["saltern_console"]
-	page, job2 := a.stream("/console/stream?tag=*", "Cookie", cookie), a.stream("/console/stream?jid="+jobStarted, "Cookie", cookie)
+	page := a.stream("/console/stream?tag=*", "Cookie", cookie)
+	job2 := a.stream("/console/stream?jid="+jobStarted, "Cookie", cookie)
 	mine := a.stream("/events", "X-Auth-Token", tokens["otto"])
-	web.ask("_return", "jid", jobStarted, "fun", "cmd.run", "fun_args", []any{}, "return", "output-later", "retcode", 0, "success", true)
+	web.ask("_return", "jid", jobStarted, "fun", "cmd.run", "fun_args", []any{}, "return", "output-later",
+		"retcode", 0, "success", true)
+
 	if text := job2.until("/ret/web1"); strings.Contains(text, "output-later") {
 		t.Errorf("the page of a job that vera may look up is told more than that it went on: %s", text)
 	}
+
 	mine.until("output-later")
 	runner("vera", "end-of-page")
 	if text := page.until("end-of-page"); strings.Contains(text, "output-later") {
@@ -256,12 +319,15 @@ func siblingsPage(t *testing.T, a *api) {
 	token := a.token("alice")
 	command := `[{"client": "runner", "fun": "test.arg", "arg": ["by-a-sibling"]}]`
 	for _, origin := range []string{"http://wiki.example.com", a.base + "1", "null"} {
-		code, body, h := a.do("POST", "/", command, "Content-Type", "text/plain", "Cookie", "session_id="+token, "Origin", origin)
+		code, body, h := a.do("POST", "/", command, "Content-Type", "text/plain", "Cookie",
+			"session_id="+token, "Origin", origin)
 		if code != 403 || strings.Contains(body, "by-a-sibling") || h.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("a page of %s: %d %s %s", origin, code, body, h.Get("Access-Control-Allow-Origin"))
 		}
 	}
-	if code, body, h := a.do("POST", "/", command, "Content-Type", "text/plain", "Cookie", "session_id="+token, "Origin", a.base); code != 200 || h.Get("Access-Control-Allow-Origin") != a.base {
+
+	if code, body, h := a.do("POST", "/", command, "Content-Type", "text/plain", "Cookie",
+		"session_id="+token, "Origin", a.base); code != 200 || h.Get("Access-Control-Allow-Origin") != a.base {
 		t.Errorf("a page of salt-api's own host: %d %s", code, body)
 	}
 }

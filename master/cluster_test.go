@@ -43,15 +43,20 @@ func startMember(t *testing.T, shared, host, net string, port, i int, more ...st
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r := &running{t: t, dir: dir, log: &logLines{}, host: host}
 	must(t, os.MkdirAll(r.path("pki"), 0o700))
+
 	// Keys of the captures, since making them is slow.
-	own, err := crypt.LoadPrivate(filepath.Join("testdata/cluster/keys", []string{"10.27.12.13", "10.27.7.126", "10.27.3.73"}[i]+".pem"), "")
+	own, err := crypt.LoadPrivate(filepath.Join("testdata/cluster/keys",
+		[]string{"10.27.12.13", "10.27.7.126", "10.27.3.73"}[i]+".pem"),
+		"")
 	must(t, err)
 	must(t, crypt.SavePrivate(r.path("pki", host+".pem"), own, ""))
 	must(t, crypt.SavePublic(r.path("pki", host+".pub"), &own.PublicKey))
-	options := fmt.Sprintf("id: %s\ncluster_id: test\ncluster_pki_dir: %s\ncluster_pool_port: %d\ncluster_secret: a secret of the test\n", host, shared, port)
+	options := fmt.Sprintf("id: %s\ncluster_id: test\ncluster_pki_dir: %s\ncluster_pool_port: %d\ncluster_secret: a secret of the test\n",
+		host, shared, port)
 	if i > 0 {
 		options += fmt.Sprintf("cluster_peers: [%s%d]\n", net, i)
 	}
+
 	must(t, r.start(options+strings.Join(more, "")))
 	t.Cleanup(r.stop)
 	return r
@@ -66,12 +71,14 @@ func joined(t *testing.T, ms []*running) {
 			if len(s.Peers) != len(ms)-1 {
 				return false
 			}
+
 			for _, p := range s.Peers {
 				if !p.Alive || !p.Connected {
 					return false
 				}
 			}
 		}
+
 		return true
 	})
 }
@@ -81,38 +88,47 @@ func TestCluster(t *testing.T) {
 	ms := masters(t, 3)
 	joined(t, ms)
 	a, b, c := ms[0], ms[1], ms[2]
+
 	// A minion signs in at one master, with the key that was accepted on
 	// another, and talks to all of them with the same session key.
 	n := b.newMinion("min1", "min6")
 	if s := n.signIn(); s.Str("enc") == "pub" {
 		t.Fatal("an unknown minion was let in")
 	}
+
 	until(t, "the pending key on a", func() bool { e, _ := a.m.keys.Lookup("min1"); return e.State == keys.Pending })
 	began := time.Now()
 	must(t, a.m.ring.Store.Move("min1", keys.Accepted))
 	a.m.fire("salt/key", value.NewMap("result", true, "act", "accepted", "id", "min1"))
+
 	for _, r := range ms {
 		until(t, "the accepted key", func() bool { e, _ := r.m.keys.Lookup("min1"); return e.State == keys.Accepted })
 	}
+
 	if d := time.Since(began); d > 2*time.Second {
 		t.Errorf("a key took %v", d)
 	}
+
 	if s := n.signIn(); s.Str("enc") != "pub" {
 		t.Fatal("the minion was not let in")
 	}
+
 	other := c.accepted("min2", "min7")
 	until(t, "min2 everywhere", func() bool {
 		return len(a.m.keys.Accepted()) == 2 && len(b.m.keys.Accepted()) == 2 && len(c.m.keys.Accepted()) == 2
 	})
 	subB, subC := b.subscribe(), c.subscribe()
+
 	// A job published on a reaches the minions of b and c, with one id.
 	cli := a.m.bus.Subscribe("cli", 1000, event.Prefix("salt/job/"))
 	defer cli.Close()
 	job := a.job("*", "test.ping")
 	jid := job.Str("jid")
+
 	if len(job.List("minions")) != 2 {
 		t.Fatalf("job for %v", job.List("minions"))
 	}
+
 	for _, x := range []struct {
 		s *subscriber
 		n *scriptedMinion
@@ -124,16 +140,20 @@ func TestCluster(t *testing.T) {
 			}
 			return got != nil
 		})
+
 		if got.Str("jid") != jid || got.Str("fun") != "test.ping" {
 			t.Errorf("job %v", got)
 		}
+
 		if _, has := got.Get("serial"); has {
 			t.Error("a publish of a cluster has a serial")
 		}
 	}
+
 	// The returns go to b and c; the CLI waits on a.
 	n.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true)
-	other.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", "from two", "retcode", 0, "success", true)
+	other.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", "from two",
+		"retcode", 0, "success", true)
 	want := map[string]bool{event.Tag("job", jid, "ret", "min1"): true, event.Tag("job", jid, "ret", "min2"): true}
 	for len(want) > 0 {
 		select {
@@ -148,6 +168,7 @@ func TestCluster(t *testing.T) {
 			t.Fatalf("without %v", want)
 		}
 	}
+
 	// An acknowledged return is in the cache of its master and of another.
 	for _, id := range []string{"min1", "min2"} {
 		until(t, "returns everywhere", func() bool {
@@ -158,13 +179,16 @@ func TestCluster(t *testing.T) {
 					return false
 				}
 			}
+
 			return true
 		})
 	}
+
 	load, err := c.m.jobs.Load(within(t), jid)
 	if err != nil || load.Str("fun") != "test.ping" || len(load.List("Minions"))+len(load.Texts("Minions")) == 0 {
 		t.Errorf("the job on c: %v, %v", load, err)
 	}
+
 	// Rules of the reactor are those of all masters; who changes one may ask any of them.
 	for _, x := range []struct {
 		at   *running
@@ -183,6 +207,7 @@ func TestCluster(t *testing.T) {
 			until(t, "a change of the reactor", func() bool { return len(r.m.reactions.All()) == x.left })
 		}
 	}
+
 	// Rotation, asked for by a tool beside one master.
 	key := a.m.secrets.PublishKey().String()
 	must(t, b.m.ring.Rotate())
@@ -192,6 +217,7 @@ func TestCluster(t *testing.T) {
 			return k != key && k == a.m.secrets.PublishKey().String()
 		})
 	}
+
 	n.ask("_mine", "data", value.NewMap("f", "x")) // its session is good still
 	until(t, "one owner", func() bool {
 		owners := 0
@@ -202,34 +228,43 @@ func TestCluster(t *testing.T) {
 		}
 		return owners == 1
 	})
+
 	v, err := a.m.runs.Call(within(t), "cluster.members", nil, nil)
 	if m, ok := v.(*value.Map); err != nil || !ok || m.Map("peers").Len() != 2 || m.Str("state") != "active" {
 		t.Errorf("cluster.members: %v, %v", v, err)
 	}
+
 	supervisor := control.NewClient(filepath.Join(a.m.cfg.SockDir, control.Socket), os.Geteuid())
-	if err := supervisor.RemoveMember(within(t), control.Removal{ID: "127.255.255.254"}); !errors.Is(err, control.ErrNoSuchMember) {
+	if err := supervisor.RemoveMember(within(t), control.Removal{ID: "127.255.255.254"}); !errors.Is(err,
+		control.ErrNoSuchMember) {
 		t.Errorf("remove a master that is not there: %v", err)
 	}
+
 	if err := errors.Join(supervisor.StageSecret(within(t)), supervisor.StageSecret(within(t))); err != nil {
 		t.Errorf("the next secret: %v", err)
 	}
+
 	if err := supervisor.CommitSecret(within(t), "k0"); !errors.Is(err, &control.Error{Code: control.CodeNotStaged}) {
 		t.Errorf("another secret than the next: %v", err)
 	}
+
 	until(t, "the status file", func() bool {
 		b, err := os.ReadFile(a.path("cache", "status.json"))
 		return err == nil && strings.Contains(string(b), `"cluster":{"ID":"`+a.host)
 	})
+
 	// Without the others a return is kept by one.
 	b.stop()
 	c.stop()
 	other.at(a)
 	other.signIn()
-	other.ask("_return", "jid", "req", "fun", "test.ping", "fun_args", []any{}, "return", "alone", "retcode", 0, "success", true)
+	other.ask("_return", "jid", "req", "fun", "test.ping", "fun_args", []any{}, "return", "alone", "retcode",
+		0, "success", true)
 	found := false
 	for v := range allReturns(t, a) {
 		found = found || v == "alone"
 	}
+
 	if !found {
 		t.Error("a return to the last master is missing")
 	}

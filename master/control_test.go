@@ -23,13 +23,15 @@ func TestRecordedStatus(t *testing.T) {
 	r.accepted("web1", "min6")
 	must(t, r.m.keys.Put("web2", keys.Pending, pemOf(t, pair(t, "min7"))))
 	r.m.pillars.NoteFault("web1", "Rendering SLS 'broken' failed. Please see master log for details.")
-	r.m.problems.Set(control.JobCacheFault, errors.New("write /var/lib/saltern/cache/jobs.journal: no space left on device"))
+	r.m.problems.Set(control.JobCacheFault,
+		errors.New("write /var/lib/saltern/cache/jobs.journal: no space left on device"))
 	var text []byte
 	until(t, "the status tells of the problem", func() bool {
 		text, _ = os.ReadFile(r.path("cache", control.StatusFile))
 		s, err := control.ParseStatus(text)
 		return err == nil && s.PillarFaulty == 1 && len(s.Problems) == 1 && s.Accepted == 1 && s.Pending == 1
 	})
+
 	text = regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]*"`).ReplaceAll(text, []byte(`"2026-11-23T12:00:00Z"`))
 	text = regexp.MustCompile(`"(pid)":\d+`).ReplaceAll(text, []byte(`"$1":7`))
 	text = regexp.MustCompile(`"id":"[^"]*"`).ReplaceAll(text, []byte(`"id":"m1"`))
@@ -42,7 +44,13 @@ func TestRecordedConditions(t *testing.T) {
 	file, err := os.Stat(path)
 	must(t, err)
 	list, err := control.ReadConditions(path, file.ModTime())
-	if err != nil || len(list) != 2 || list[0] != (control.Condition{Code: "SCA-416", Title: "the shared volume is full", Cause: "0.1 %", Next: "delete", NoWrites: true}) ||
+	if err != nil || len(list) != 2 || list[0] != (control.Condition{
+		Code:     "SCA-416",
+		Title:    "the shared volume is full",
+		Cause:    "0.1 %",
+		Next:     "delete",
+		NoWrites: true,
+	}) ||
 		list[1].Code != "SCA-427" || list[1].NoWrites {
 		t.Errorf("%+v %v", list, err)
 	}
@@ -62,21 +70,25 @@ func TestControlSocket(t *testing.T) {
 		got, err = c.Minions(t.Context(), true)
 		return err == nil
 	})
+
 	for i := range got.Minions {
 		if got.Minions[i].Seen > 0 {
 			got.Minions[i].Seen = 1764000000.25
 		}
 	}
+
 	if got.Began() == nil {
 		t.Error("there is no record of who was heard")
 	}
+
 	got.Since = 1763000000
 	got.Subscriptions["10.0.0.9"] = 2
 	b, err := json.Marshal(got)
 	must(t, err)
 	controltest.Recorded(t, "minions.json", b, *update)
 	var refused *control.Error
-	for _, err := range []error{c.RemoveMember(t.Context(), control.Removal{ID: "10.0.0.2"}), c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")} {
+	for _, err := range []error{c.RemoveMember(t.Context(), control.Removal{ID: "10.0.0.2"}),
+		c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")} {
 		if !errors.As(err, &refused) || refused.Code != control.CodeNoCluster {
 			t.Errorf("alone: %v", err)
 		}

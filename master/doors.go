@@ -19,22 +19,35 @@ import (
 
 // listen opens a port of the master.
 func listen(ctx context.Context, host string, port int) (net.Listener, error) {
-	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 3}}
+	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
+		Enable:   true,
+		Idle:     60 * time.Second,
+		Interval: 15 * time.Second,
+		Count:    3,
+	}}
+
 	network := "tcp"
 	if a, err := netip.ParseAddr(host); err == nil && a.Is4() {
 		network = "tcp4"
 	}
+
 	ln, err := lc.Listen(ctx, network, net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
-		return nil, fmt.Errorf("listen on port %d: %w; another master or program holds it, or interface is not an address of this host", port, err)
+		return nil, fmt.Errorf("listen on port %d: %w; another master or program holds it, or interface is not an address of this host",
+			port, err)
 	}
+
 	return ln, nil
 }
 
 // listening is what both ports have in common.
 func (m *Master) listening(ttl time.Duration) zmtp.Listen {
 	return zmtp.Listen{
-		ProxyFrom: m.cfg.ProxyFrom, ProxyMember: m.cluster.ProxyMember(), Heartbeat: m.cluster.Heartbeat(ttl), Sources: m.sources, Log: m.quiet,
+		ProxyFrom:   m.cfg.ProxyFrom,
+		ProxyMember: m.cluster.ProxyMember(),
+		Heartbeat:   m.cluster.Heartbeat(ttl),
+		Sources:     m.sources,
+		Log:         m.quiet,
 	}
 }
 
@@ -45,18 +58,27 @@ func (m *Master) openPublish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	pc := zmtp.PubConfig{Listen: m.listening(peers.PublishTTL), MaxQueue: m.cfg.PubHWM}
 	if !m.cluster.Alone() {
-		pc.OnSubscribe, pc.OnDisconnect = m.cluster.Missed.OnSubscribe, m.cluster.Missed.OnDisconnect
+		pc.OnSubscribe = m.cluster.Missed.OnSubscribe
+		pc.OnDisconnect = m.cluster.Missed.OnDisconnect
 	}
+
 	m.pub = zmtp.ListenPub(context.WithoutCancel(ctx), ln, pc)
 	c := publish.Config{
-		Keys: m.secrets.NextPublish, Algorithm: m.cfg.PublishSigningAlgorithm, Pub: m.pub,
-		Filtering: m.cfg.ZMQFiltering, OrderMasters: m.cfg.OrderMasters, Now: time.Now,
+		Keys:         m.secrets.NextPublish,
+		Algorithm:    m.cfg.PublishSigningAlgorithm,
+		Pub:          m.pub,
+		Filtering:    m.cfg.ZMQFiltering,
+		OrderMasters: m.cfg.OrderMasters,
+		Now:          time.Now,
 	}
+
 	if m.cfg.SignPubMessages {
 		c.Sign = m.secrets.Sign
 	}
+
 	m.publisher, err = publish.New(c)
 	return err
 }
@@ -64,37 +86,66 @@ func (m *Master) openPublish(ctx context.Context) error {
 // openDoors lets in who asks: peers, tools with events, the supervisor and, last, minions.
 func (m *Master) openDoors(ctx context.Context) error {
 	if err := m.cluster.Serve(peers.Config{
-		Secrets: m.secrets, Bus: m.bus, Fire: m.fire, Launch: m.launch, Publish: m.publish,
-		KeepReturns: m.cfg.JobCache && m.cfg.ExtJobCache == "", Pillars: m.pillars, Repos: m.repos, Cache: m.cache, Keys: m.keys, Nonces: m.nonces, Lockout: m.callers.Lockout,
-		Problem: m.problems.Report, Log: m.log,
+		Secrets:     m.secrets,
+		Bus:         m.bus,
+		Fire:        m.fire,
+		Launch:      m.launch,
+		Publish:     m.publish,
+		KeepReturns: m.cfg.JobCache && m.cfg.ExtJobCache == "",
+		Pillars:     m.pillars,
+		Repos:       m.repos,
+		Cache:       m.cache,
+		Keys:        m.keys,
+		Nonces:      m.nonces,
+		Lockout:     m.callers.Lockout,
+		Problem:     m.problems.Report,
+		Log:         m.log,
 	}); err != nil {
 		return err
 	}
+
 	m.sockets.Take()
 	ctl, err := event.Listen(m.cfg.SockDir, control.Socket, 0o600)
 	if err != nil {
 		return err
 	}
-	m.control = control.Serve(ctl, peers.Controlled{Pool: m.cluster.Pool, View: m.presence, Repos: m.repos, Scheduled: m.schedule, Tokens: m.callers.Tokens}, m.log)
+
+	m.control = control.Serve(ctl, peers.Controlled{
+		Pool:      m.cluster.Pool,
+		View:      m.presence,
+		Repos:     m.repos,
+		Scheduled: m.schedule,
+		Tokens:    m.callers.Tokens,
+	}, m.log)
+
 	ln, err := listen(ctx, m.cfg.Interface, m.cfg.RetPort)
 	if err != nil {
 		return err
 	}
+
 	l := m.listening(peers.RequestTTL)
 	l.Limits.ProveIn = proveIn
 	l.Limits.MaxInflight, l.Limits.MaxStrange = memoryBudgets(debug.SetMemoryLimit(-1))
+
 	// What was asked is finished although the asker may be gone: a return that was
 	// taken must be kept.
 	handle := func(ctx context.Context, p zmtp.Peer, payload []byte) ([]byte, bool) {
 		answer := m.requests.Handle(request.Asked(ctx), p.Remote, payload, p.Account)
 		return answer, answer != nil
 	}
+
 	m.router, err = zmtp.ListenRouter(context.WithoutCancel(ctx), ln, zmtp.RouterConfig{
-		Listen: l, Busy: request.Busy, Concurrency: maxRequests, Strangers: maxStrangers, Handler: handle, Free: m.requests.Recycle,
+		Listen:      l,
+		Busy:        request.Busy,
+		Concurrency: maxRequests,
+		Strangers:   maxStrangers,
+		Handler:     handle,
+		Free:        m.requests.Recycle,
 	})
 	if err != nil {
 		return err
 	}
+
 	return m.signs.Ready(m.cfg.PidFile)
 }
 

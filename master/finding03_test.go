@@ -19,7 +19,10 @@ const limitedUser = "sharedsecret: right\nexternal_auth:\n  sharedsecret:\n    a
 // as publishes for a user of the external system.
 func (r *running) as(user string, tgt any, typ, fun string, more ...any) *value.Map {
 	r.t.Helper()
-	fields := append([]any{"tgt", tgt, "fun", fun, "arg", []any{}, "tgt_type", typ, "ret", "", "jid", "", "kwargs", value.NewMap("delimiter", ":", "eauth", "sharedsecret", "username", user, "password", "right")}, more...)
+	fields := append([]any{"tgt", tgt, "fun", fun, "arg", []any{}, "tgt_type", typ, "ret", "", "jid", "",
+		"kwargs",
+		value.NewMap("delimiter", ":", "eauth", "sharedsecret", "username", user, "password", "right")},
+		more...)
 	v, _ := r.clear("publish", fields...).(*value.Map)
 	return v.Map("load")
 }
@@ -51,12 +54,14 @@ func TestFinding03Publication(t *testing.T) {
 				}
 				continue
 			}
+
 			if load.Str("jid") == "" {
 				continue // selects nobody, or is none
 			}
 			if len(out) != 1 {
 				t.Fatalf("%s %v: %d publications", x.typ, x.tgt, len(out))
 			}
+
 			pub := web.openPublish(out[0])
 			if user == "bob" && x.tgt == "*" { // he is permitted on all minions
 				if pub.Str("tgt_type") != "glob" || pub.Str("tgt") != "*" {
@@ -64,9 +69,12 @@ func TestFinding03Publication(t *testing.T) {
 				}
 				continue
 			}
-			if pub.Str("tgt_type") != "list" || !slices.Equal(pub.List("tgt"), load.List("minions")) || user == "alice" && !slices.Equal(pub.List("tgt"), x.want) {
+
+			if pub.Str("tgt_type") != "list" || !slices.Equal(pub.List("tgt"), load.List("minions")) ||
+				user == "alice" && !slices.Equal(pub.List("tgt"), x.want) {
 				t.Errorf("%s %v of %s went to %s %v", x.typ, x.tgt, user, pub.Str("tgt_type"), pub.Value("tgt"))
 			}
+
 			kept, err := r.m.jobs.Load(within(t), load.Str("jid"))
 			must(t, err)
 			if fmt.Sprint(kept.Value("tgt")) != fmt.Sprint(x.tgt) || kept.Str("tgt_type") != x.typ {
@@ -74,13 +82,17 @@ func TestFinding03Publication(t *testing.T) {
 			}
 		}
 	}
+
 	// A minion's job.
-	if v, _ := web.ask("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "web1|d{,1}b9", "tgt_type", "pcre", "ret", "").(*value.Map); v.Str("jid") == "" {
+	if v, _ := web.ask("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "web1|d{,1}b9", "tgt_type",
+		"pcre", "ret", "").(*value.Map); v.Str("jid") == "" {
 		t.Errorf("minion_pub: %v", v)
 	}
+
 	if out := sub.published(); len(out) != 1 || db.openPublish(out[0]).Str("tgt_type") != "list" {
 		t.Errorf("%d publications of a minion, or not as a list", len(out))
 	}
+
 	// Root's targets go out as they are.
 	r.job("w*", "test.ping")
 	if out := sub.published(); len(out) != 1 || db.openPublish(out[0]).Str("tgt") != "w*" {
@@ -103,41 +115,50 @@ func TestFinding03Returns(t *testing.T) {
 		must(t, err)
 		got := m.Keys()
 		slices.Sort(got)
+
 		if !slices.Equal(got, want) {
 			t.Errorf("returns of %v, want %v", got, want)
 		}
 	}
+
 	limited := r.as("alice", "web*", "glob", "test.ping").Str("jid")
 	all := r.job("web*", "test.ping").Str("jid")
 	unknown := "20261123011500123456"
 	r.listen()
+
 	for _, jid := range []string{limited, all, unknown} {
 		ret(web, jid)
 		ret(db, jid)
 	}
+
 	for _, e := range r.seen() {
 		if e.Tag == "salt/job/"+limited+"/ret/db1" {
 			t.Error("the event of a refused return was fired")
 		}
 	}
+
 	has(limited, "web1")
 	has(all, "db1", "web1")
 	has(unknown, "db1", "web1")
 	if n := r.m.launch.Stats().Unlisted; n != 1 {
 		t.Errorf("%d refused", n)
 	}
+
 	second := r.as("alice", "web*", "glob", "test.ping").Str("jid")
 	third := r.job("web*", "test.ping").Str("jid")
 	r = r.again(limitedUser)
 	web, db = web.at(r), db.at(r)
 	web.signIn()
 	db.signIn()
+
 	for _, jid := range []string{second, third} {
 		ret(web, jid)
 		ret(db, jid)
 	}
+
 	has(second, "web1")
 	has(third, "db1", "web1")
+
 	// A batch publishes one job several times.
 	jid := r.as("alice", "web1", "glob", "test.ping").Str("jid")
 	must(t, r.m.keys.Put("web2", keys.Accepted, pemOf(t, pair(t, "min6"))))
@@ -152,11 +173,17 @@ func TestFinding03Returns(t *testing.T) {
 func hostileTargets(n int) (out []struct{ typ, tgt string }) {
 	r := rand.New(rand.NewPCG(3, 2026))
 	pick := func(l []string) string { return l[r.IntN(len(l))] }
-	ids := []string{"web1", "web2", "web1x", "db1", "db2", "mail,1", ",db9", "wéb3", "W1", "nosuch", "*", "web*", "d?1", "[wd]*", "[!w]*", "[[]x*", "we{b,c}1"}
-	exprs := []string{"web1", "web", "d{,1}b1", "d{,}b1", "x{,2}db1", "[[:alnum:]]", "[[:alpha:]]+1", "[]x]", "[^]]", "(?i)WEB1", "(?=db)", "(?!web).*", ".*", "\\w+1", "\\d", "[\\w]+", "\\Z", "web1\\Z", "\\z", "\\Qdb1\\E", "\\pL+",
+	ids := []string{"web1", "web2", "web1x", "db1", "db2", "mail,1", ",db9", "wéb3", "W1", "nosuch", "*",
+		"web*", "d?1", "[wd]*", "[!w]*", "[[]x*", "we{b,c}1"}
+	exprs := []string{"web1", "web", "d{,1}b1", "d{,}b1", "x{,2}db1", "[[:alnum:]]", "[[:alpha:]]+1", "[]x]",
+		"[^]]", "(?i)WEB1", "(?=db)", "(?!web).*", ".*", "\\w+1", "\\d", "[\\w]+", "\\Z", "web1\\Z", "\\z",
+		"\\Qdb1\\E", "\\pL+",
 		"(?P<a>d)b(?P=a)?1", "(d)b\\1?1", "w|d", "$", "^db", "\\Adb", "[a-e]b1", "(?s).", "(?x) d b 1", "(?#x)db", "a)|(?:db1", ")", "(", "d{1,2}?b", "d*+b1", "\\x64b1", "\\u0064b1", "\\N{LATIN SMALL LETTER D}b", "(?-i:DB)", "(?<n>d)b", "[d&&d]b", "d++b", "é", "\\b"}
+
 	seps := []string{" ", " ", " ", "\t", "\x1c", "\x1f", "\u00a0", "\u3000", "\u200b", "\n", "\x85", "  "}
-	cidrs := []string{"10.0.0.1", "10.0.0.0/24", "0.0.0.0/0", "10.0.0.0/8", "010.0.0.1", "10.0.0.0/255.0.0.0", "10.0.0.0/0.0.0.255", "::/0", "fe80::1%eth0", "10.0.0.1/24", "10.0.0.0/033", "١0.0.0.1"}
+	cidrs := []string{"10.0.0.1", "10.0.0.0/24", "0.0.0.0/0", "10.0.0.0/8", "010.0.0.1",
+		"10.0.0.0/255.0.0.0", "10.0.0.0/0.0.0.255", "::/0", "fe80::1%eth0", "10.0.0.1/24", "10.0.0.0/033",
+		"١0.0.0.1"}
 	grains := []string{"os:Debian", "os:d{,1}ebian", "roles:web", "os:*", "*:web", "roles:*", "os", "id:web1", "id:*"}
 	regex := func() string {
 		s := pick(exprs)
@@ -165,6 +192,7 @@ func hostileTargets(n int) (out []struct{ typ, tgt string }) {
 		}
 		return s
 	}
+
 	operand := func() string {
 		switch r.IntN(8) {
 		case 0, 1:
@@ -178,28 +206,35 @@ func hostileTargets(n int) (out []struct{ typ, tgt string }) {
 		case 5:
 			return pick([]string{"T@x", "M@x", "R@x", "X@web1", "N@nosuch", "e@db1", "E@", "E @db1"})
 		}
+
 		return pick(ids)
 	}
+
 	for range n {
 		switch r.IntN(6) {
 		case 0:
-			out = append(out, struct{ typ, tgt string }{"glob", pick(ids) + pick([]string{"", "", "*", "[", "]", "\\"})})
+			out = append(out,
+				struct{ typ, tgt string }{"glob", pick(ids) + pick([]string{"", "", "*", "[", "]", "\\"})})
 		case 1:
 			out = append(out, struct{ typ, tgt string }{"pcre", regex()})
 		case 2:
-			out = append(out, struct{ typ, tgt string }{"list", pick(ids) + pick([]string{",", ", ", ",,", "\x1c", ";"}) + pick(ids)})
+			out = append(out,
+				struct{ typ, tgt string }{"list", pick(ids) + pick([]string{",", ", ", ",,", "\x1c", ";"}) + pick(ids)})
 		case 3:
 			out = append(out, struct{ typ, tgt string }{"ipcidr", pick(cidrs)})
 		default:
 			var b strings.Builder
 			b.WriteString(pick([]string{"", "", "not ", "( ", "web1 or "}) + operand())
 			for range 1 + r.IntN(3) {
-				b.WriteString(pick(seps) + pick([]string{"or", "and", "and not", "not", "or not", "AND", ")", "or ("}) + pick(seps) + operand())
+				b.WriteString(pick(seps) +
+					pick([]string{"or", "and", "and not", "not", "or not", "AND", ")", "or ("}) + pick(seps) + operand())
 			}
+
 			b.WriteString(pick([]string{"", "", " )"}))
 			out = append(out, struct{ typ, tgt string }{"compound", b.String()})
 		}
 	}
+
 	return out
 }
 
@@ -213,41 +248,65 @@ func TestFinding03Targets(t *testing.T) {
 	for i := len(ids); i < 25; i++ {
 		ids = append(ids, fmt.Sprintf("web%d", i-10))
 	}
+
 	for i := len(ids); i < 50; i++ {
 		ids = append(ids, fmt.Sprintf("db%d", i-24))
 	}
+
 	minions := map[string]any{}
 	for i, id := range ids {
 		must(t, r.m.keys.Put(id, keys.Accepted, pemOf(t, pair(t, "min8"))))
-		_, err := r.m.cache.Set(cache.Grains, id, value.NewMap("id", id, "os", "Debian", "roles", []any{"web", "x"}, "ipv4", []any{fmt.Sprintf("10.0.0.%d", i)}, "ipv6", []any{}))
+		_, err := r.m.cache.Set(cache.Grains, id,
+			value.NewMap("id", id, "os", "Debian", "roles", []any{"web", "x"}, "ipv4",
+				[]any{fmt.Sprintf("10.0.0.%d", i)}, "ipv6", []any{}))
 		must(t, err)
-		minions[id] = map[string]any{"id": id, "os": "Debian", "roles": []string{"web", "x"}, "ipv4": []string{fmt.Sprintf("10.0.0.%d", i)}, "ipv6": []string{}}
+		minions[id] = map[string]any{
+			"id":    id,
+			"os":    "Debian",
+			"roles": []string{"web", "x"},
+			"ipv4":  []string{fmt.Sprintf("10.0.0.%d", i)},
+			"ipv6":  []string{},
+		}
 	}
-	perms := [][]any{{value.NewMap("web*", []any{"cmd.run"})}, {value.NewMap("E@w.*", []any{"cmd.run"}), value.NewMap("db1", []any{"cmd.run"})}, {"cmd.run"}}
+
+	perms := [][]any{
+		{value.NewMap("web*", []any{"cmd.run"})},
+		{value.NewMap("E@w.*", []any{"cmd.run"}), value.NewMap("db1", []any{"cmd.run"})},
+		{"cmd.run"},
+	}
+
 	type published struct {
 		Tgt  any    `json:"tgt"`
 		Type string `json:"tgt_type"`
 	}
+
 	var pubs []published
 	var want [][]string
 	for i, x := range hostileTargets(10000) {
-		load := value.NewMap("fun", "cmd.run", "arg", []any{}, "tgt", x.tgt, "tgt_type", x.typ, "ret", "", "jid", "20261123011500123456")
+		load := value.NewMap("fun", "cmd.run", "arg", []any{}, "tgt", x.tgt, "tgt_type", x.typ, "ret", "",
+			"jid", "20261123011500123456")
 		j, err := r.m.launch.New(t.Context(), load)
-		if err != nil || len(j.Minions) == 0 || r.m.launch.Permit(nil, j, launch.Caller{Permissions: perms[i%len(perms)]}) != nil {
+		if err != nil || len(j.Minions) == 0 ||
+			r.m.launch.Permit(nil, j, launch.Caller{Permissions: perms[i%len(perms)]}) != nil {
 			continue
 		}
+
 		pub := r.m.launch.Publication(j)
-		pubs, want = append(pubs, published{pub.Value("tgt"), pub.Str("tgt_type")}), append(want, j.Minions)
+		pubs = append(pubs, published{pub.Value("tgt"), pub.Str("tgt_type")})
+		want = append(want, j.Minions)
 	}
+
 	if len(pubs) < 1000 {
 		t.Fatalf("only %d jobs were published", len(pubs))
 	}
+
 	// What must differ shows that the test can tell: Salt's list matcher takes
 	// a name between commas out of a list that is text.
 	pubs = append(pubs, published{"web1,db1", "list"}, published{"*", "glob"})
 	want = append(want, []string{"db1", "web1"}, ids)
 	var got [][]string
 	askSalt(t, "testdata/findings/matchers.py", map[string]any{"Minions": minions, "Jobs": pubs}, &got)
+
 	for i := range pubs {
 		slices.Sort(got[i])
 		w := slices.Sorted(slices.Values(want[i]))
@@ -255,6 +314,7 @@ func TestFinding03Targets(t *testing.T) {
 			t.Errorf("%v went to %v and is taken by %v", pubs[i], w, got[i])
 		}
 	}
+
 	if len(got[len(got)-1]) != len(ids) || slices.Equal(got[len(got)-2], want[len(want)-2]) {
 		t.Error("Salt's matchers did not judge")
 	}
@@ -266,19 +326,23 @@ func TestFinding03ChosenJob(t *testing.T) {
 	r := startMaster(t, limitedUser)
 	web, db := r.accepted("web1", "min6"), r.accepted("db1", "min7")
 	r.listen()
-	open, _ := r.clear("publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "user", local.CurrentUser(), "key", r.key).(*value.Map)
+	open, _ := r.clear("publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret",
+		"", "jid", "", "user", local.CurrentUser(), "key", r.key).(*value.Map)
 	jid := open.Map("load").Str("jid")
 	if jid == "" {
 		t.Fatalf("not published: %v", open)
 	}
+
 	r = r.again(limitedUser)
 	web, db = web.at(r), db.at(r)
 	web.signIn()
 	db.signIn()
 	r.clear("publish", "tgt", "web1", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", jid, "user", "alice",
 		"kwargs", value.NewMap("eauth", "sharedsecret", "username", "alice", "password", "right"))
+
 	for _, n := range []*scriptedMinion{web, db} {
-		n.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true)
+		n.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0,
+			"success", true)
 		rets, err := r.m.jobs.Returns(t.Context(), jid)
 		must(t, err)
 		if _, ok := rets.Get(n.id); !ok {

@@ -21,10 +21,12 @@ func TestFinding12Mine(t *testing.T) {
 		m, _ := n.ask("_mine_get", "tgt", "web1", "fun", "ip").(*value.Map)
 		return m.Str("web1")
 	}
+
 	names := make([]any, 100_000)
 	for i := range names {
 		names[i] = fmt.Sprintf("x%d", i)
 	}
+
 	names[0] = "web1"
 	for i := 0; r.m.minions.Stats().Overdrawn == 0; i++ {
 		if i > 60 {
@@ -32,6 +34,7 @@ func TestFinding12Mine(t *testing.T) {
 		}
 		_, _ = evil.send(evil.payload(evil.load("_mine_get", "tgt", names, "tgt_type", "list", "fun", "ip")))
 	}
+
 	for cmd, fields := range map[string][]any{
 		"_mine_get":     {"tgt", "web1", "fun", "ip"},
 		"minion_pub":    {"fun", "test.ping", "arg", []any{}, "tgt", "*", "ret", ""},
@@ -41,13 +44,16 @@ func TestFinding12Mine(t *testing.T) {
 			t.Errorf("%s is answered in spite of the debt", cmd)
 		}
 	}
+
 	if v := get(web); v != "10.0.0.1" {
 		t.Errorf("another minion gets %q", v)
 	}
+
 	funs := []any{}
 	for i := range 101 {
 		funs = append(funs, fmt.Sprint("f", i))
 	}
+
 	if !web.silence("_mine_get", "tgt", "*", "fun", append(funs, "ip")) {
 		t.Error("102 functions at once are answered")
 	}

@@ -35,20 +35,26 @@ func TestFinding13ReplayAfterRestart(t *testing.T) {
 	r.listen()
 	jid := r.job("*", "test.ping").Str("jid")
 	recorded := map[string][]byte{
-		"event":  n.eventOf("my/own/event"),
-		"job":    n.payload(n.load("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "*", "tgt_type", "glob", "ret", "")),
-		"return": n.payload(n.load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true)),
+		"event": n.eventOf("my/own/event"),
+		"job": n.payload(n.load("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "*", "tgt_type",
+			"glob", "ret", "")),
+		"return": n.payload(n.load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return",
+			true, "retcode", 0, "success", true)),
 	}
+
 	r.seen()
 	for what, payload := range recorded {
 		if b, err := n.send(payload); err != nil || unpack(t, b) == "bad load" {
 			t.Fatalf("%s: %q %v", what, b, err)
 		}
 	}
+
 	tags := tagsOf(r.seen())
-	if !slices.Contains(tags, "my/own/event") || !slices.ContainsFunc(tags, func(s string) bool { return strings.HasSuffix(s, "/new") }) || !slices.Contains(tags, "salt/job/"+jid+"/ret/min1") {
+	if !slices.Contains(tags, "my/own/event") ||
+		!slices.ContainsFunc(tags, func(s string) bool { return strings.HasSuffix(s, "/new") }) || !slices.Contains(tags, "salt/job/"+jid+"/ret/min1") {
 		t.Fatalf("the first time: %v", tags)
 	}
+
 	for range 2 {
 		r = r.again(options)
 		r.listen()
@@ -57,14 +63,19 @@ func TestFinding13ReplayAfterRestart(t *testing.T) {
 			b, err := r.raw(payload)
 			refused(t, what, b, err)
 		}
+
 		r.quiet("a recorded request")
 	}
+
 	if s := n.signIn(); s.Str("enc") != "pub" {
 		t.Fatalf("sign-in: %v", s)
 	}
-	if b, err := n.send(n.payload(n.load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true))); err != nil || unpack(t, b) == "bad load" {
+
+	if b, err := n.send(n.payload(n.load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{},
+		"return", true, "retcode", 0, "success", true))); err != nil || unpack(t, b) == "bad load" {
 		t.Errorf("the minion's own repetition: %q %v", b, err)
 	}
+
 	if tags := tagsOf(r.seen()); !slices.Contains(tags, "salt/job/"+jid+"/ret/min1") {
 		t.Errorf("the minion's own repetition: %v", tags)
 	}
@@ -85,10 +96,12 @@ func TestFinding13ReplayAtAnotherMaster(t *testing.T) {
 	if _, err := n.send(payload); err != nil {
 		t.Fatal(err)
 	}
+
 	until(t, "the event at b", func() bool { return slices.Contains(tagsOf(b.seen()), "my/own/event") })
 	a.seen()
 	got, err := b.raw(payload)
 	refused(t, "at the other master", got, err)
+
 	for _, r := range ms {
 		for _, tag := range tagsOf(r.seen()) {
 			if tag == "my/own/event" {
@@ -96,6 +109,7 @@ func TestFinding13ReplayAtAnotherMaster(t *testing.T) {
 			}
 		}
 	}
+
 	if got, err := n.at(b).send(n.eventOf("my/own/event")); err != nil || unpack(t, got) == "bad load" {
 		t.Errorf("anew at the other master: %q %v", got, err)
 	}
@@ -113,14 +127,17 @@ func TestFinding13WrongClock(t *testing.T) {
 	b, err := n.send(n.payload(load))
 	refused(t, "an hour behind", b, err)
 	const want = "min1"
-	if log := r.log.String(); !strings.Contains(log, "was made 1h0m") || !strings.Contains(log, want) || !strings.Contains(log, "set the clock") {
+	if log := r.log.String(); !strings.Contains(log, "was made 1h0m") || !strings.Contains(log, want) ||
+		!strings.Contains(log, "set the clock") {
 		t.Errorf("log:\n%s", log)
 	}
+
 	until(t, "the problem in the status", func() bool {
 		return slices.ContainsFunc(r.m.problems.List(), func(p control.Problem) bool {
 			return p.What == control.MinionClockFault && strings.Contains(p.Text, want)
 		})
 	})
+
 	load.Set("ts", time.Now().Unix()-300)
 	load.Set("nonce", newNonce())
 	if b, err := n.send(n.payload(load)); err != nil || unpack(t, b) == "bad load" {

@@ -18,15 +18,20 @@ func TestFinding17Quota(t *testing.T) {
 	big := strings.Repeat("x", 300<<10)
 	ret := func(n *scriptedMinion, i int, load ...any) string {
 		jid := fmt.Sprintf("202611230115%08d", i)
-		n.ask("_return", append([]any{"jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", big, "retcode", int64(7), "success", false}, load...)...)
+		n.ask("_return",
+			append([]any{"jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", big, "retcode",
+				int64(7), "success", false},
+				load...)...)
 		return jid
 	}
+
 	kept := func(jid, id string) *value.Map {
 		t.Helper()
 		v, err := r.m.jobs.Returns(within(t), jid)
 		must(t, err)
 		return v.Map(id)
 	}
+
 	r.listen()
 	var last string
 	for i := range 6 {
@@ -35,17 +40,21 @@ func TestFinding17Quota(t *testing.T) {
 			t.Errorf("return %d: %.60q is kept", i, v.Str("return"))
 		}
 	}
+
 	v := kept(last, "evil")
 	if code, _ := v.Int("retcode"); v.Str("return") != minion.OverQuota || code != 7 {
 		t.Errorf("kept: %v", v)
 	}
+
 	seen := false
 	for _, e := range r.seen() {
 		seen = seen || e.Tag == "salt/job/"+last+"/ret/evil" && e.Data.Str("return") == big
 	}
+
 	if !seen || r.m.minions.Stats().Trimmed != 3 {
 		t.Errorf("event seen: %v, %d trimmed", seen, r.m.minions.Stats().Trimmed)
 	}
+
 	if v := kept(ret(web, 9), "web1"); v.Str("return") != big {
 		t.Error("the return of another minion was not kept")
 	}

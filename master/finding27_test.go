@@ -15,8 +15,15 @@ func TestFinding27Recursion(t *testing.T) {
 	r := startMaster(t, "peer:\n  .*: ['.*']\n")
 	n := r.accepted("web1", "min8")
 	sub := r.subscribe()
-	for fun, want := range map[string]bool{"test.ping": true, "test.ping,test.version": true, "publish.publish": false, "test.ping,publish.publish": false, "test.ping,test.version,publish.runner": false} {
-		m, _ := n.ask("minion_pub", "fun", fun, "arg", []any{}, "tgt", "web1", "tgt_type", "glob", "ret", "").(*value.Map)
+	for fun, want := range map[string]bool{
+		"test.ping":                             true,
+		"test.ping,test.version":                true,
+		"publish.publish":                       false,
+		"test.ping,publish.publish":             false,
+		"test.ping,test.version,publish.runner": false,
+	} {
+		m, _ := n.ask("minion_pub", "fun", fun, "arg", []any{}, "tgt", "web1", "tgt_type", "glob", "ret",
+			"").(*value.Map)
 		if out := sub.published(); (m.Str("jid") != "") != want || (len(out) > 0) != want {
 			t.Errorf("%s: answer %v, %d publications", fun, m, len(out))
 		}
@@ -34,7 +41,8 @@ func TestFinding27EventData(t *testing.T) {
 		return value.NewMap("id", "db1", "data", value.NewMap("id", "db1"), "return", true)
 	}
 	n.ask("_minion_event", "tag", "my/one", "data", forged())
-	n.ask("_minion_event", "events", []any{value.NewMap("tag", "my/list", "data", forged()), value.NewMap("tag", "my/bare", "id", "db1"), value.NewMap("tag", "my/text", "data", "db1"),
+	n.ask("_minion_event", "events", []any{value.NewMap("tag", "my/list", "data", forged()),
+		value.NewMap("tag", "my/bare", "id", "db1"), value.NewMap("tag", "my/text", "data", "db1"),
 		value.NewMap("tag", "my/odd", "data", value.NewMap("id", []any{"db1"}))}, "pretag", "my/pre")
 	found := 0
 	for _, e := range r.seen() {
@@ -45,6 +53,7 @@ func TestFinding27EventData(t *testing.T) {
 			}
 		}
 	}
+
 	if found != 9 {
 		t.Errorf("%d events", found)
 	}
@@ -58,8 +67,10 @@ func TestMinionsSayNothingForTheMaster(t *testing.T) {
 	n := r.accepted("web1", "min8")
 	r.listen()
 	jid := r.job("web1", "test.ping").Str("jid")
-	said := []any{"minions", []any{"ghost"}, "missing", []any{"ghost"}, "error", "x", "syndic", []any{"ghost"}, "resource_id", "db1", "return", true}
-	prog, start := event.Tag("job", jid, "prog", "web1", "0"), event.Tag("job", jid, "start", "web1")
+	said := []any{"minions", []any{"ghost"}, "missing", []any{"ghost"}, "error", "x", "syndic",
+		[]any{"ghost"}, "resource_id", "db1", "return", true}
+	prog := event.Tag("job", jid, "prog", "web1", "0")
+	start := event.Tag("job", jid, "start", "web1")
 	n.ask("_minion_event", append([]any{"tag", prog, "data", value.NewMap(said...)}, said...)...)
 	n.ask("_minion_event", "events", []any{value.NewMap("tag", start, "data", value.NewMap(said...))})
 	n.ask("_minion_event", "tag", "my/free", "data", value.NewMap(), "minions", []any{"a"})
@@ -71,9 +82,11 @@ func TestMinionsSayNothingForTheMaster(t *testing.T) {
 		if e.Tag == "my/free" {
 			found[e.Tag] = e.Data.Value("minions") != nil
 		}
+
 		if !ok || kind == "new" || kind == "publish" {
 			continue
 		}
+
 		found[kind] = true
 		for i := 0; i < len(said); i += 2 {
 			field := said[i].(string)
@@ -82,6 +95,7 @@ func TestMinionsSayNothingForTheMaster(t *testing.T) {
 			}
 		}
 	}
+
 	for _, kind := range []string{"prog/web1/0", "start/web1", "ret/web1", "my/free"} {
 		if !found[kind] {
 			t.Errorf("%s is not on the bus: %v", kind, found)

@@ -50,35 +50,42 @@ func (r *running) from(src string) *running {
 			_ = c.Close()
 			return false
 		}
+
 		open[c] = true
 		return true
 	}
+
 	wg.Go(func() {
 		for port := uint16(2000); ; port++ {
 			in, err := ln.Accept()
 			if err != nil {
 				return
 			}
+
 			out, err := net.Dial("tcp4", r.req)
 			if err != nil || !keep(in) || !keep(out) {
 				_ = in.Close()
 				continue
 			}
+
 			_, _ = out.Write(proxyHeader(netip.AddrPortFrom(a, port)))
 			wg.Go(func() { _, _ = io.Copy(out, in); _ = out.Close() })
 			wg.Go(func() { _, _ = io.Copy(in, out); _ = in.Close() })
 		}
 	})
+
 	t.Cleanup(func() {
 		_ = ln.Close()
 		mu.Lock()
 		for c := range open {
 			_ = c.Close()
 		}
+
 		open = nil
 		mu.Unlock()
 		wg.Wait()
 	})
+
 	c := *r
 	c.req = ln.Addr().String()
 	return &c
@@ -93,7 +100,8 @@ func (r *running) stranger(src netip.AddrPort) net.Conn {
 	t.Cleanup(func() { _ = c.Close() })
 	greeting := make([]byte, 64)
 	copy(greeting, "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL")
-	_, err = c.Write(slices.Concat(proxyHeader(src), greeting, []byte("\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03REQ")))
+	_, err = c.Write(slices.Concat(proxyHeader(src), greeting,
+		[]byte("\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03REQ")))
 	must(t, err)
 	return c
 }
@@ -111,7 +119,8 @@ func (n *scriptedMinion) bigReturn(t *testing.T) time.Duration {
 	t.Helper()
 	n.hangUp()
 	start := time.Now()
-	l := n.load("_return", "jid", attackJID, "fun", "test.echo", "fun_args", []any{}, "retcode", 0, "success", true, "return", strings.Repeat("x", 200<<10))
+	l := n.load("_return", "jid", attackJID, "fun", "test.echo", "fun_args", []any{}, "retcode", 0,
+		"success", true, "return", strings.Repeat("x", 200<<10))
 	b, err := n.send(n.payload(l))
 	if err != nil {
 		t.Fatalf("a return of 200 KiB is not taken: %v", err)
@@ -139,6 +148,7 @@ func peak() func() uint64 {
 			}
 		}
 	}()
+
 	return func() uint64 { close(stop); <-done; return most }
 }
 
@@ -147,8 +157,10 @@ func TestFinding02Decoding(t *testing.T) {
 	r := startMaster(t, behindBalancer)
 	honest := r.from("198.51.100.7").accepted("min1", "min6")
 	r.listen()
-	lists := slices.Concat([]byte("\x83\xa3enc\xa5clear\xa7version\x03\xa4load\x82\xa3cmd\xa3foo\xa1x\xdd\x00\x1b\x77\x40"), bytes.Repeat([]byte{0x90}, 1800000))
-	small := slices.Concat([]byte("\x83\xa3enc\xa5clear\xa7version\x03\xa4load\x82\xa3cmd\xa3foo\xa1x\xdc\xe2\x90"), bytes.Repeat([]byte{0x80}, 58000))
+	lists := slices.Concat([]byte("\x83\xa3enc\xa5clear\xa7version\x03\xa4load\x82\xa3cmd\xa3foo\xa1x\xdd\x00\x1b\x77\x40"),
+		bytes.Repeat([]byte{0x90}, 1800000))
+	small := slices.Concat([]byte("\x83\xa3enc\xa5clear\xa7version\x03\xa4load\x82\xa3cmd\xa3foo\xa1x\xdc\xe2\x90"),
+		bytes.Repeat([]byte{0x80}, 58000))
 	runtime.GC()
 	most := peak()
 	var wg sync.WaitGroup
@@ -160,6 +172,7 @@ func TestFinding02Decoding(t *testing.T) {
 			_, _ = io.CopyN(io.Discard, c, 120) // its READY and a refusal, or the end
 		})
 	}
+
 	honest.bigReturn(t)
 	wg.Wait()
 	if got := most(); got > 450<<20 {
@@ -181,11 +194,13 @@ func TestFinding06Claims(t *testing.T) {
 		must(t, err)
 		held = append(held, c)
 	}
+
 	part := make([]byte, 200<<10)
 	for _, c := range held {
 		_ = c.SetWriteDeadline(time.Now().Add(5 * time.Second))
 		_, _ = c.Write(part) // 60 MB in all
 	}
+
 	for _, n := range []*scriptedMinion{proven, fresh} {
 		n.bigReturn(t)
 	}
@@ -209,6 +224,7 @@ func TestFinding07Ping(t *testing.T) {
 		for k, v := range m.All() {
 			plain[k.(string)] = v
 		}
+
 		if s := fmt.Sprint(plain); s != c.want {
 			t.Errorf("%s: %.100s", name, s)
 		}
@@ -225,14 +241,17 @@ func TestFinding08Logs(t *testing.T) {
 		for _, load := range []*value.Map{
 			value.NewMap("cmd", "publish", "user", long, "key", "x", "fun", "test.ping", "tgt", "*", "arg", []any{}),
 			value.NewMap("cmd", "mk_token", "eauth", long, "username", long, "password", "x"),
-			value.NewMap("cmd", "_auth", "id", fmt.Sprintf("new%d", i), "sig_algo", long, "pub", "x", "nonce", newNonce()),
+			value.NewMap("cmd", "_auth", "id", fmt.Sprintf("new%d", i), "sig_algo", long, "pub", "x",
+				"nonce", newNonce()),
 			value.NewMap("cmd", "runner", "fun", long, "user", long),
 			value.NewMap("cmd", fmt.Sprint("no such command ", i)),
 		} {
 			_, _ = s.raw(pack(t, value.NewMap("enc", "clear", "load", load, "version", 3)))
 		}
 	}
-	lines := slices.DeleteFunc(strings.Split(r.log.String()[before:], "\n"), func(l string) bool { return l == "" || strings.Contains(l, "level=DEBUG") })
+
+	lines := slices.DeleteFunc(strings.Split(r.log.String()[before:], "\n"),
+		func(l string) bool { return l == "" || strings.Contains(l, "level=DEBUG") })
 	if len(lines) > 700 {
 		kinds := map[string]int{}
 		for _, l := range lines {
@@ -250,16 +269,20 @@ func TestFinding02Known(t *testing.T) {
 	for i := range ids {
 		ids[i] = fmt.Sprintf("minion-%d.example.com", i)
 	}
+
 	ask := func(key string) *value.Map {
-		load := value.NewMap("cmd", "publish", "tgt", ids, "tgt_type", "list", "fun", "test.ping", "arg", []any{}, "key", key, "user", local.CurrentUser(), "ret", "", "jid", "")
+		load := value.NewMap("cmd", "publish", "tgt", ids, "tgt_type", "list", "fun", "test.ping", "arg",
+			[]any{}, "key", key, "user", local.CurrentUser(), "ret", "", "jid", "")
 		m, _ := r.from("203.0.113.9").rawValue(value.NewMap("enc", "clear", "load", load, "version", 3)).(*value.Map)
 		return m
 	}
+
 	key, err := os.ReadFile(r.path("cache", "."+local.CurrentUser()+"_key"))
 	must(t, err)
 	if got := ask(string(key)).Map("load"); got == nil || !strings.Contains(got.Str("error"), "could not resolve") {
 		t.Errorf("with the key: %v", got)
 	}
+
 	if got := ask("wrong"); got.Map("error").Str("name") != "AuthenticationError" {
 		t.Errorf("without it: %v", got)
 	}

@@ -23,7 +23,12 @@ func gitBackend(t *testing.T, dir string) http.Handler {
 	t.Helper()
 	path, err := exec.LookPath("git")
 	must(t, err)
-	return &cgi.Handler{Path: path, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}}
+	return &cgi.Handler{
+		Path: path,
+		Args: []string{"http-backend"},
+		Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1",
+			"GIT_CONFIG_GLOBAL=/dev/null"},
+	}
 }
 
 // Each kind of fault is a problem of its own, which names the remote and ends when
@@ -36,6 +41,7 @@ func TestGitFaults(t *testing.T) {
 		up.Commit("master", "f", "x")
 		return up
 	}
+
 	away, ref, large := repo("away"), repo("ref"), repo("large")
 	repo("login")
 	repo("trust")
@@ -43,6 +49,7 @@ func TestGitFaults(t *testing.T) {
 	for i := range noise {
 		noise[i] = byte(rand.Uint32())
 	}
+
 	large.Rewrite("master", "f", string(noise))
 	must(t, os.Rename(away.Dir, away.Dir+".off"))
 	var open atomic.Bool
@@ -56,13 +63,16 @@ func TestGitFaults(t *testing.T) {
 		backend.ServeHTTP(w, r)
 	}))
 	defer plain.Close()
+
 	sealed := httptest.NewTLSServer(backend)
 	defer sealed.Close()
 	url, _ := gitrepo.Daemon(t, dir)
 	remotes := map[control.Fault]string{
-		control.GitAwayFault: url + "away", control.GitLoginFault: plain.URL + "/login", control.GitHostKeyFault: sealed.URL + "/trust",
+		control.GitAwayFault: url + "away", control.GitLoginFault: plain.URL +
+			"/login", control.GitHostKeyFault: sealed.URL + "/trust",
 		control.GitRefFault: url + "ref", control.GitSizeFault: url + "large",
 	}
+
 	var list []string
 	for what, u := range remotes {
 		if what == control.GitRefFault {
@@ -72,32 +82,40 @@ func TestGitFaults(t *testing.T) {
 		}
 		list = append(list, u)
 	}
-	r := startMaster(t, "saltern_git_max_size: 1\nfileserver_backend: [gitfs]\ngitfs_update_interval: 1\ngitfs_remotes: ["+strings.Join(list, ", ")+"]\n")
+
+	r := startMaster(t,
+		"saltern_git_max_size: 1\nfileserver_backend: [gitfs]\ngitfs_update_interval: 1\ngitfs_remotes: ["+
+			strings.Join(list, ", ")+"]\n")
 	until(t, "each fault is a problem", func() bool {
 		found := map[control.Fault]string{}
 		for _, p := range r.m.problems.List() {
 			found[p.What] = p.Text
 		}
+
 		for what, u := range remotes {
 			if !strings.HasPrefix(found[what], u+" (files): ") {
 				return false
 			}
 		}
+
 		return true
 	})
+
 	var last string
 	defer func() {
 		if t.Failed() {
 			t.Log(last)
 		}
 	}()
+
 	// All is fixed at the remotes, and nothing is done here.
 	must(t, os.Rename(away.Dir+".off", away.Dir))
 	ref.Git("update-ref", "refs/tags/v9", "refs/heads/master")
 	large.Rewrite("master", "f", "small")
 	open.Store(true)
 	ca := filepath.Join(home, "ca.pem")
-	must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: sealed.Certificate().Raw}), 0o600))
+	must(t,
+		os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: sealed.Certificate().Raw}), 0o600))
 	must(t, os.WriteFile(filepath.Join(home, ".gitconfig"), []byte("[http]\n sslCAInfo = "+ca+"\n"), 0o600))
 	until(t, "all problems end by themselves", func() bool {
 		if len(r.m.problems.List()) == 0 {

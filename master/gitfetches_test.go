@@ -29,17 +29,21 @@ func memoryOf(b *testing.B) (own, children int64) {
 		if err != nil {
 			return 0 // it has ended
 		}
+
 		m := regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB`).FindSubmatch(text)
 		if m == nil {
 			return 0
 		}
+
 		n, _ := strconv.ParseInt(string(m[1]), 10, 64)
 		return n << 10
 	}
+
 	lists, err := filepath.Glob("/proc/self/task/*/children")
 	if err != nil || len(lists) == 0 {
 		b.Fatal("the kernel does not list children")
 	}
+
 	for _, l := range lists {
 		text, _ := os.ReadFile(l)
 		for _, pid := range strings.Fields(string(text)) {
@@ -48,6 +52,7 @@ func memoryOf(b *testing.B) (own, children int64) {
 			}
 		}
 	}
+
 	return of("self"), children
 }
 
@@ -72,24 +77,34 @@ func (r *running) manyMinions(b *testing.B, count int) (out []*scriptedMinion) {
 		if new(big.Int).Mod(p, big.NewInt(65537)).Cmp(big.NewInt(1)) == 0 {
 			continue // no such exponent
 		}
+
 		for _, q := range primes[:min(len(primes), count-len(out))] {
 			one := big.NewInt(1)
 			phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
-			key := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: new(big.Int).Mul(p, q), E: 65537}, D: new(big.Int).ModInverse(big.NewInt(65537), phi), Primes: []*big.Int{p, q}}
+			key := &rsa.PrivateKey{
+				PublicKey: rsa.PublicKey{N: new(big.Int).Mul(p, q), E: 65537},
+				D:         new(big.Int).ModInverse(big.NewInt(65537), phi),
+				Primes:    []*big.Int{p, q},
+			}
+
 			key.Precompute()
 			must(b, key.Validate())
 			n := &scriptedMinion{r: r, id: fmt.Sprint("m", len(out)), key: key}
 			n.tok, err = crypt.X931Sign(key, []byte("salt"))
 			must(b, err)
 			must(b, r.m.keys.Put(n.id, keys.Accepted, pemOf(b, key)))
+
 			if s := n.signIn(); s.Str("enc") != "pub" {
 				b.Fatalf("%s is not accepted: %v", n.id, s)
 			}
+
 			b.Cleanup(n.hangUp)
 			out = append(out, n)
 		}
+
 		primes = append(primes, p)
 	}
+
 	return out
 }
 
@@ -114,9 +129,12 @@ func BenchmarkGitFetches(b *testing.B) {
 			}
 			up.Commit(fmt.Sprintf("e%d-%d", i, k), files...)
 		}
+
 		ups, list = append(ups, up), append(list, "'"+url+up.Dir[len(dir)+1:]+"'")
 	}
-	r := startMaster(b, "fileserver_backend: [gitfs]\ngitfs_update_interval: 86400\ngitfs_remotes: ["+strings.Join(list, ", ")+"]\n")
+
+	r := startMaster(b,
+		"fileserver_backend: [gitfs]\ngitfs_update_interval: 86400\ngitfs_remotes: ["+strings.Join(list, ", ")+"]\n")
 	all := r.manyMinions(b, minions)
 	fetch := func(round int) {
 		i := round % remotes
@@ -124,6 +142,7 @@ func BenchmarkGitFetches(b *testing.B) {
 		if _, err := r.m.repos.FetchGit(b.Context(), ""); err != nil {
 			b.Fatal(err)
 		}
+
 		env := fmt.Sprintf("e%d-0", i)
 		for k := range 4 { // each minion once in all
 			n := all[(4*round+k)%minions]
@@ -133,12 +152,14 @@ func BenchmarkGitFetches(b *testing.B) {
 			n.ask("_file_list", "saltenv", fmt.Sprintf("e%d-1", i))
 		}
 	}
+
 	read := func(i int) (files int) {
 		branch, n := i/remotes%3, all[i]
 		env := fmt.Sprintf("e%d-%d", i%remotes, branch)
 		if got, _ := n.ask("_file_list", "saltenv", env).([]any); len(got) < 50 {
 			b.Fatalf("%d files of %s", len(got), env)
 		}
+
 		for f := 1; f <= 20; f++ {
 			name := fmt.Sprintf("d%d/f%d", i%remotes, f)
 			n.ask("_file_hash", "path", name, "saltenv", env)
@@ -147,34 +168,43 @@ func BenchmarkGitFetches(b *testing.B) {
 			}
 			files++
 		}
+
 		return files
 	}
+
 	for b.Loop() {
 		round := 0
 		for ; round < remotes; round++ { // each has been served
 			fetch(round)
 		}
+
 		// All minions look for their states, each in one of the sixty environments.
 		files, began := 0, cpuTime(b)
 		for i := range all {
 			files += read(i)
 		}
+
 		perFile := (cpuTime(b) - began).Seconds() * 1e3 / float64(files)
 		own, children := memoryOf(b)
-		b.Logf("%.3f ms of CPU per file; master and minions %d MiB, git cat-file %d MiB", perFile, own>>20, children>>20)
+		b.Logf("%.3f ms of CPU per file; master and minions %d MiB, git cat-file %d MiB", perFile, own>>20,
+			children>>20)
+
 		for ; round < remotes+fetches/remotes; round++ {
 			fetch(round)
 			if round%100 == 0 {
 				o, c := memoryOf(b)
-				b.Logf("after %d fetches: master and minions %d MiB, git cat-file %d MiB", (round-remotes)*remotes, o>>20, c>>20)
+				b.Logf("after %d fetches: master and minions %d MiB, git cat-file %d MiB",
+					(round-remotes)*remotes, o>>20, c>>20)
 			}
 		}
+
 		b.ReportMetric(perFile, "CPU-ms/file")
 		o, c := memoryOf(b)
 		b.ReportMetric(float64(own>>20), "MiB-before")
 		b.ReportMetric(float64(o>>20), "MiB-after")
 		b.ReportMetric(float64(children>>20), "MiB-git-before")
 		b.ReportMetric(float64(c>>20), "MiB-git-after")
+
 		if grown := o + c - own - children; grown > 64<<20 {
 			b.Errorf("memory has grown by %d MiB", grown>>20)
 		}

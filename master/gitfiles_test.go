@@ -37,28 +37,35 @@ func TestGitFiles(t *testing.T) {
 	roots := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(roots, "both.sls"), []byte("roots"), 0o644))
 	options := func(interval int) string {
-		return fmt.Sprintf("fileserver_backend: [roots, git]\nfile_roots: {base: [%s]}\ngitfs_remotes: ['%sa']\ngitfs_update_interval: %d\nfileserver_events: True\n", roots, url, interval)
+		return fmt.Sprintf("fileserver_backend: [roots, git]\nfile_roots: {base: [%s]}\ngitfs_remotes: ['%sa']\ngitfs_update_interval: %d\nfileserver_events: True\n",
+			roots, url, interval)
 	}
+
 	r := startMaster(t, options(1))
 	events := r.m.bus.Subscribe("test", 1000, func(tag string) bool { return tag == "salt/fileserver/gitfs/update" })
 	defer events.Close()
+
 	n := r.accepted("min1", "min6")
 	until(t, "the first fetch", func() bool { return n.gitFile("git.sls", "base") == "one" })
 	if got := n.gitFile("both.sls", "base"); got != "roots" {
 		t.Errorf("the first backend has %q", got)
 	}
+
 	if got := n.gitFile("git.sls", "dev"); got != "dev" {
 		t.Errorf("the branch has %q", got)
 	}
+
 	if got := fmt.Sprint(n.ask("_file_envs")); got != "[base dev]" {
 		t.Errorf("environments %s", got)
 	}
+
 	up.Commit("master", "git.sls", "two")
 	up.Git("update-ref", "-d", "refs/heads/dev")
 	until(t, "a push", func() bool { return n.gitFile("git.sls", "base") == "two" })
 	if got := n.gitFile("git.sls", "dev"); got != "" {
 		t.Errorf("a branch that is gone has %q", got)
 	}
+
 	seen := map[string]bool{}
 	until(t, "events of fetches", func() bool {
 		select {
@@ -69,8 +76,10 @@ func TestGitFiles(t *testing.T) {
 			seen[fmt.Sprint(e.Data.Value("changed"))] = true
 		default:
 		}
+
 		return seen["true"] && seen["false"]
 	})
+
 	stop()
 	problem := func() string {
 		for _, p := range r.m.problems.List() {
@@ -80,6 +89,7 @@ func TestGitFiles(t *testing.T) {
 		}
 		return ""
 	}
+
 	until(t, "the fault is told of", func() bool { return strings.Contains(problem(), "(files)") })
 	r.stop()
 	must(t, r.start(options(1)))
@@ -95,22 +105,27 @@ func TestGitRunners(t *testing.T) {
 	dir := t.TempDir()
 	up := gitrepo.New(t, dir, "a")
 	first := up.Commit("master", "top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: 1\n", "d/f", "x", "l", "->x.sls")
-	r := startMaster(t, "fileserver_backend: [gitfs]\ngitfs_remotes: ['"+up.URL()+"']\ngitfs_update_interval: 3600\ngit_pillar_update_interval: 3600\next_pillar: [{git: ['master "+up.URL()+"']}]\n")
+	r := startMaster(t,
+		"fileserver_backend: [gitfs]\ngitfs_remotes: ['"+up.URL()+
+			"']\ngitfs_update_interval: 3600\ngit_pillar_update_interval: 3600\next_pillar: [{git: ['master "+up.URL()+"']}]\n")
 	call := func(fun string, kv ...any) any {
 		t.Helper()
 		v, err := r.m.runs.Call(t.Context(), fun, nil, value.NewMap(kv...))
 		must(t, err)
 		return v
 	}
+
 	n := r.accepted("min1", "min6")
 	until(t, "the first fetch", func() bool { return n.gitFile("x.sls", "base") != "" })
 	commit := func() string {
 		m, _ := call("git.status").(*value.Map)
 		return m.Map(up.Dir).Map("refs").Str("refs/remotes/origin/master")
 	}
+
 	if got := commit(); got != first {
 		t.Errorf("serves %q", got)
 	}
+
 	for _, c := range []struct {
 		fun, want string
 	}{
@@ -121,24 +136,33 @@ func TestGitRunners(t *testing.T) {
 			t.Errorf("%s: %s", c.fun, got)
 		}
 	}
-	if m, _ := call("cache.clear_git_lock", "role", "gitfs").(*value.Map); len(m.List("cleared")) != 0 || m.Str("note") == "" {
+
+	if m, _ := call("cache.clear_git_lock", "role", "gitfs").(*value.Map); len(m.List("cleared")) != 0 ||
+		m.Str("note") == "" {
 		t.Errorf("clear_git_lock: %v", m)
 	}
+
 	for i, fun := range []string{"fileserver.update", "git_pillar.update", "git.fetch"} {
 		want := up.Commit("master", "x.sls", fmt.Sprintf("from_git: %d\n", i+2))
 		call(fun)
 		if got := commit(); got != want {
 			t.Errorf("%s: serves %s, not %s", fun, got, want)
 		}
+
 		if v, _ := n.pillar().Int("from_git"); v != int64(i+2) {
 			t.Errorf("%s: the pillar has %d", fun, v)
 		}
 	}
-	for _, c := range []struct{ branch, repo, want string }{{"master", "", "map[master " + up.URL() + ":<nil>]"}, {"", up.URL(), "map[master " + up.URL() + ":<nil>]"}} {
+
+	for _, c := range []struct{ branch, repo, want string }{
+		{"master", "", "map[master " + up.URL() + ":<nil>]"},
+		{"", up.URL(), "map[master " + up.URL() + ":<nil>]"},
+	} {
 		if got := fmt.Sprint(plainValue(call("git_pillar.update", "branch", c.branch, "repo", c.repo))); got != c.want {
 			t.Errorf("git_pillar.update %s %s: %s", c.branch, c.repo, got)
 		}
 	}
+
 	if _, err := r.m.runs.Call(t.Context(), "git_pillar.update", nil, value.NewMap("branch", "nosuch")); err == nil || !strings.Contains(err.Error(), "not found in ext_pillar") {
 		t.Errorf("an unknown branch: %v", err)
 	}
@@ -160,6 +184,7 @@ func plainValue(v any) any {
 		}
 		return out
 	}
+
 	return v
 }
 
@@ -176,10 +201,12 @@ func TestGitInCluster(t *testing.T) {
 		must(t, err)
 		return v.(*value.Map).Map(up.Dir)
 	}
+
 	serves := func(r *running) string { return state(r).Map("refs").Str("refs/remotes/origin/master") }
 	for _, r := range ms {
 		until(t, "the first fetch", func() bool { return serves(r) != "" })
 	}
+
 	for how, fetch := range map[string]func() error{
 		"fileserver.update": func() error {
 			_, err := ms[1].m.runs.Call(t.Context(), "fileserver.update", nil, nil)
@@ -199,16 +226,20 @@ func TestGitInCluster(t *testing.T) {
 		if err := fetch(); err != nil {
 			t.Fatalf("%s: %v", how, err)
 		}
+
 		for _, r := range ms {
 			until(t, how+": the push is on all masters", func() bool { return serves(r) == want })
 		}
+
 		if d := time.Since(begun); d > 5*time.Second {
 			t.Errorf("%s: it took %v", how, d)
 		}
 	}
+
 	if _, err := ms[0].m.repos.FetchGit(t.Context(), "nosuch"); !errors.Is(err, control.ErrNoSuchRemote) {
 		t.Errorf("an unknown remote: %v", err)
 	}
+
 	for _, r := range ms {
 		until(t, "each knows the others", func() bool {
 			same := 0
@@ -239,10 +270,12 @@ func TestGitWrongOptions(t *testing.T) {
 		if err == nil {
 			r.stop()
 		}
+
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "TOPSECRET") {
 			t.Errorf("%s: %v", options, err)
 		}
 	}
+
 	r := startMaster(t, "git_pillar_verify_config: False\next_pillar: [{git: ['master ext::x']}]\n")
 	if !strings.Contains(r.log.String(), "git pillars are left out") {
 		t.Error("the log does not say that git pillars are left out")
@@ -260,17 +293,23 @@ func TestGitForPython(t *testing.T) {
 		"react.sls", "{% from 'orch/map.jinja' import word %}\nx:\n  runner.event.send:\n    - tag: reacted/{{ word }}\n")
 	up.Commit("dev", "orch/x.sls", "hello:\n  test.succeed_with_changes:\n    - name: of-dev\n")
 	pillars := gitrepo.New(t, dir, "p")
+
 	// Branches of one tree are one directory.
-	pillars.Branch("dev", pillars.Commit("master", "top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: {{ 6 * 7 }}\n"))
-	r := startMaster(t, "saltern_renderer_python: "+python+"\nfileserver_backend: [gitfs, roots]\ngitfs_remotes: ['"+up.URL()+"']\next_pillar: [{git: ['master "+pillars.URL()+"', 'dev "+pillars.URL()+"']}]\nreactor: [{my/event: ['salt://react.sls']}]\n")
+	pillars.Branch("dev",
+		pillars.Commit("master", "top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: {{ 6 * 7 }}\n"))
+	r := startMaster(t,
+		"saltern_renderer_python: "+python+"\nfileserver_backend: [gitfs, roots]\ngitfs_remotes: ['"+
+			up.URL()+"']\next_pillar: [{git: ['master "+pillars.URL()+"', 'dev "+pillars.URL()+"']}]\nreactor: [{my/event: ['salt://react.sls']}]\n")
 	n := r.accepted("min1", "min6")
 	until(t, "the first fetch", func() bool { return n.gitFile("react.sls", "base") != "" })
+
 	for env, want := range map[string]string{"base": "imported-42", "dev": "of-dev"} {
 		v, err := r.m.runs.Call(t.Context(), "state.orchestrate", []any{"orch.x"}, value.NewMap("saltenv", env))
 		if text := fmt.Sprint(plainValue(v)); err != nil || !strings.Contains(text, want) {
 			t.Errorf("orchestration in %s: %s %v", env, text, err)
 		}
 	}
+
 	events := r.m.bus.Subscribe("test", 1000, func(tag string) bool { return strings.HasPrefix(tag, "reacted/") })
 	defer events.Close()
 	r.m.fire("my/event", value.NewMap())
@@ -292,15 +331,19 @@ func TestGitReload(t *testing.T) {
 	a.Commit("master", "a.sls", "one", "top.sls", "base:\n  '*': [p]\n", "p.sls", "of: a\n")
 	b.Commit("master", "b.sls", "two", "top.sls", "base:\n  '*': [q]\n", "q.sls", "more: b\n")
 	options := func(files, pillars string) string {
-		return "fileserver_backend: [gitfs]\ngitfs_remotes: [" + files + "]\next_pillar: [{git: [" + pillars + "]}]\ngitfs_update_interval: 3600\n"
+		return "fileserver_backend: [gitfs]\ngitfs_remotes: [" + files + "]\next_pillar: [{git: [" +
+			pillars + "]}]\ngitfs_update_interval: 3600\n"
 	}
+
 	first := options("'"+a.URL()+"'", "master "+a.URL())
 	r := startMaster(t, first)
 	n := r.accepted("min1", "min6")
 	until(t, "the first fetch", func() bool { return n.gitFile("a.sls", "base") == "one" })
+
 	if got := fmt.Sprint(n.ask("_file_list", "saltenv", "base")); got != "[a.sls p.sls top.sls]" {
 		t.Errorf("files %s", got)
 	}
+
 	head, err := os.ReadFile(r.path("master"))
 	must(t, err)
 	reload := func(text string) error {
@@ -309,30 +352,37 @@ func TestGitReload(t *testing.T) {
 		_, err := r.m.runs.Call(t.Context(), "git.reload", nil, nil)
 		return err
 	}
+
 	must(t, reload(options("'"+a.URL()+"', '"+b.URL()+"'", "master "+a.URL()+", master "+b.URL())))
 	until(t, "the new remote", func() bool { return n.gitFile("b.sls", "base") == "two" })
 	if got := fmt.Sprint(n.ask("_file_list", "saltenv", "base")); got != "[a.sls b.sls p.sls q.sls top.sls]" {
 		t.Errorf("files %s", got)
 	}
+
 	if p := n.pillar(); p.Str("of") != "a" || p.Str("more") != "b" {
 		t.Errorf("pillar %v", plainValue(p))
 	}
+
 	for text, want := range map[string]string{
-		options("'ext::x'", "master "+a.URL()): "not the URL", "gitfs_remotes: []\n": "restart", options("'"+a.URL()+"'", "master "+a.URL()) + "ext_pillar_first: [\n": "",
+		options("'ext::x'", "master "+a.URL()): "not the URL", "gitfs_remotes: []\n": "restart", options("'"+
+			a.URL()+"'", "master "+a.URL()) + "ext_pillar_first: [\n": "",
 		"fileserver_backend: [gitfs]\n": "restart",
 	} {
 		if err := reload(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+
 	if got := n.gitFile("b.sls", "base"); got != "two" {
 		t.Errorf("after wrong options: %q", got)
 	}
+
 	must(t, reload(options("'"+b.URL()+"'", "master "+a.URL())))
 	until(t, "a remote is gone", func() bool { return n.gitFile("a.sls", "base") == "" })
 	if got := n.gitFile("b.sls", "base"); got != "two" {
 		t.Errorf("the other: %q", got)
 	}
+
 	if p := n.pillar(); p.Str("of") != "a" || p.Str("more") != "" {
 		t.Errorf("pillar %v", plainValue(p))
 	}

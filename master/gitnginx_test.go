@@ -22,7 +22,8 @@ func TestGitBehindNGINX(t *testing.T) {
 	dir, home := t.TempDir(), t.TempDir()
 	t.Setenv("HOME", home)
 	up := gitrepo.New(t, dir, "a")
-	up.Commit("master", "f", "one", "top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: 1\n", "large", strings.Repeat("0123456789abcdef", 1<<16))
+	up.Commit("master", "f", "one", "top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: 1\n", "large",
+		strings.Repeat("0123456789abcdef", 1<<16))
 	ours, other := authority.New(t), authority.New(t)
 	right, strange, expired := t.TempDir(), t.TempDir(), t.TempDir()
 	ours.Sign(right, "127.0.0.1", time.Now().Add(time.Hour))
@@ -35,6 +36,7 @@ func TestGitBehindNGINX(t *testing.T) {
 		return fmt.Sprintf("fileserver_backend: [gitfs]\ngitfs_remotes: [{'%sa': [{user: anna}, {password: %s}]}]\ngitfs_update_interval: 1\ngit_pillar_update_interval: 1\n"+
 			"ext_pillar: [{git: [{'master %[1]sa': [{user: anna}, {password: %[2]s}]}]}]\n", url, password)
 	}
+
 	for _, c := range []struct {
 		name, url, password string
 		want                control.Fault
@@ -56,19 +58,25 @@ func TestGitBehindNGINX(t *testing.T) {
 			}
 			return len(got) > 0
 		})
-		if !strings.HasPrefix(got[0], c.url+"a (files and pillars): ") || !strings.Contains(got[0], c.text) || strings.Contains(r.log.String()+got[0], "SECRET") {
+
+		if !strings.HasPrefix(got[0], c.url+"a (files and pillars): ") || !strings.Contains(got[0], c.text) ||
+			strings.Contains(r.log.String()+got[0], "SECRET") {
 			t.Errorf("%s: %q", c.name, got)
 		}
+
 		t.Logf("%s: %s", c.name, got)
 		r.stop()
 	}
+
 	r := startMaster(t, options(urls[0], quoted))
 	n := r.accepted("min1", "min6")
 	value := func() int64 { v, _ := n.pillar().Int("from_git"); return v }
 	until(t, "the first fetch", func() bool { return n.gitFile("f", "base") == "one" && value() == 1 })
+
 	if got := n.gitFile("large", "base"); len(got) < 64<<10 || got[:16] != "0123456789abcdef" {
 		t.Errorf("the large file begins with %d bytes, %.16q", len(got), got)
 	}
+
 	up.Rewrite("master", "f", "two", "top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: 2\n")
 	until(t, "a forced push", func() bool { return n.gitFile("f", "base") == "two" && value() == 2 })
 	if l := r.m.problems.List(); len(l) > 0 || strings.Contains(r.log.String(), "SECRET") {

@@ -36,7 +36,8 @@ func (r repository) git(args ...string) {
 	r.t.Helper()
 	cmd := exec.Command("git", args...)
 	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a",
+		"GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		r.t.Fatalf("git %v: %v: %s", args, err, out)
 	}
@@ -55,7 +56,8 @@ func (r repository) commit(files ...string) {
 // gitPillarMaster runs a master with git pillars that are fetched every
 // second.
 func gitPillarMaster(t testing.TB, options string) *running {
-	return startMaster(t, "saltern_renderer_python: "+saltPython(t)+"\nloop_interval: 1\ngit_pillar_update_interval: 1\n"+options)
+	return startMaster(t,
+		"saltern_renderer_python: "+saltPython(t)+"\nloop_interval: 1\ngit_pillar_update_interval: 1\n"+options)
 }
 
 // A commit reaches pillars within the interval. A remote that cannot be fetched
@@ -74,17 +76,21 @@ func TestGitPillarFetches(t *testing.T) {
 		}
 		return ""
 	}
+
 	if got := value(); got != 1 {
 		t.Fatalf("before a commit: %d", got)
 	}
+
 	repo.commit("x.sls", "from_git: 2\n")
 	until(t, "a commit is seen", func() bool { return value() == 2 })
 
 	must(t, os.Rename(repo.dir, repo.dir+".away"))
 	until(t, "a fetch that failed is told of", func() bool { return problem() != "" })
-	if got := problem(); !strings.Contains(got, repo.dir) || !strings.Contains(got, "does not appear to be a git repository") || strings.Contains(got, "\n") {
+	if got := problem(); !strings.Contains(got, repo.dir) ||
+		!strings.Contains(got, "does not appear to be a git repository") || strings.Contains(got, "\n") {
 		t.Errorf("the problem is %q", got)
 	}
+
 	if got := value(); got != 2 {
 		t.Errorf("without the remote: %d", got)
 	}
@@ -93,6 +99,7 @@ func TestGitPillarFetches(t *testing.T) {
 	repo.commit("x.sls", "from_git: 3\n")
 	until(t, "a fetch works again", func() bool { return problem() == "" })
 	until(t, "the commit is seen", func() bool { return value() == 3 })
+
 	if !strings.Contains(r.log.String(), "problem is over") {
 		t.Error("the log does not tell of the end")
 	}
@@ -102,14 +109,19 @@ func TestGitPillarFetches(t *testing.T) {
 func TestGitPillarAggregate(t *testing.T) {
 	a, b := newRepository(t), newRepository(t)
 	for name, repo := range map[string]repository{"a": a, "b": b} {
-		repo.commit("top.sls", "base:\n  '*': ["+name+"]\n", name+".sls", "#!jinja|yamlex\nlist: !aggregate ["+name+"]\nof: {{ grains['id'] }}\n")
+		repo.commit("top.sls", "base:\n  '*': ["+name+"]\n", name+".sls",
+			"#!jinja|yamlex\nlist: !aggregate ["+name+"]\nof: {{ grains['id'] }}\n")
 	}
-	r := gitPillarMaster(t, "pillar_source_merging_strategy: aggregate\next_pillar:\n  - git:\n    - master file://"+a.dir+"\n    - master file://"+b.dir+"\n")
+
+	r := gitPillarMaster(t,
+		"pillar_source_merging_strategy: aggregate\next_pillar:\n  - git:\n    - master file://"+a.dir+
+			"\n    - master file://"+b.dir+"\n")
 	n := r.accepted("min1", "min6")
 	has := func(want string) bool { return fmt.Sprint(n.pillar().List("list")) == want }
 	if p := n.pillar(); !has("[a b]") || p.Str("of") != "min1" || len(p.List("_errors")) != 0 {
 		t.Errorf("pillar %v", plainValue(p))
 	}
+
 	b.commit("b.sls", "#!yamlex\nlist: !aggregate [b, more]\n")
 	until(t, "a commit is seen", func() bool { return has("[a b more]") })
 }
@@ -126,6 +138,7 @@ func TestGitPillarFetchesEnvironments(t *testing.T) {
 	if base, dev := value(nil), value("feature/x"); base != 1 || dev != 10 {
 		t.Fatalf("before a commit: %d and %d", base, dev)
 	}
+
 	repo.commit("x.sls", "from_git: 20\n")
 	until(t, "a commit of the branch is seen", func() bool { return value("feature/x") == 20 })
 	if got := value(nil); got != 1 {
@@ -141,6 +154,7 @@ func TestGitPillarCloned(t *testing.T) {
 	for _, env := range envs {
 		repo.git("branch", env)
 	}
+
 	r := gitPillarMaster(t, "saltern_renderer_max: 3\next_pillar:\n  - git:\n    - __env__ file://"+repo.dir+"\n")
 	ns := []*scriptedMinion{r.accepted("min1", "min6"), r.accepted("min2", "min7"), r.accepted("min3", "min8")}
 	for _, env := range append([]string{"base"}, envs...) {
@@ -152,6 +166,7 @@ func TestGitPillarCloned(t *testing.T) {
 				}
 			})
 		}
+
 		wg.Wait()
 	}
 }
@@ -163,21 +178,35 @@ func TestExtPillarsWithPillarOpts(t *testing.T) {
 	repo.commit("top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: 1\n")
 	dir := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, "pillar"), 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "pillar", "unpackable.py"), []byte("def ext_pillar(minion_id, pillar, *args):\n    return {'unpackable': object()}\n"), 0o644))
-	must(t, os.WriteFile(filepath.Join(dir, "pillar", "raises.py"), []byte("def ext_pillar(minion_id, pillar, *args):\n    raise ValueError('as asked')\n"), 0o644))
-	r := gitPillarMaster(t, "pillar_opts: True\nextension_modules: "+dir+"\next_pillar:\n  - cmd_yaml: 'echo first: 1'\n  - unpackable: 1\n  - raises: 1\n  - git:\n    - master file://"+repo.dir+"\n  - cmd_yaml: 'echo last: 1'\n")
+	must(t,
+		os.WriteFile(filepath.Join(dir, "pillar", "unpackable.py"),
+			[]byte("def ext_pillar(minion_id, pillar, *args):\n    return {'unpackable': object()}\n"),
+			0o644))
+
+	must(t,
+		os.WriteFile(filepath.Join(dir, "pillar", "raises.py"),
+			[]byte("def ext_pillar(minion_id, pillar, *args):\n    raise ValueError('as asked')\n"),
+			0o644))
+
+	r := gitPillarMaster(t,
+		"pillar_opts: True\nextension_modules: "+dir+
+			"\next_pillar:\n  - cmd_yaml: 'echo first: 1'\n  - unpackable: 1\n  - raises: 1\n  - git:\n    - master file://"+repo.dir+"\n  - cmd_yaml: 'echo last: 1'\n")
 	p := r.accepted("min1", "min6").pillar()
 	for _, k := range []string{"first", "from_git", "last"} {
 		if v, _ := p.Int(k); v != 1 {
 			t.Errorf("%s: %v", k, v)
 		}
 	}
+
 	if got := p.Map("master").Str("state_top"); got != "salt://top.sls" {
 		t.Errorf("the options have state_top %q", got)
 	}
-	if errs := fmt.Sprint(p.List("_errors")); !strings.Contains(errs, "ext_pillar unpackable:") || !strings.Contains(errs, "ext_pillar raises:") || strings.Contains(errs, "git") {
+
+	if errs := fmt.Sprint(p.List("_errors")); !strings.Contains(errs, "ext_pillar unpackable:") ||
+		!strings.Contains(errs, "ext_pillar raises:") || strings.Contains(errs, "git") {
 		t.Errorf("errors %s", errs)
 	}
+
 	for _, name := range []string{"'unpackable'", "'raises'"} {
 		if !regexp.MustCompile(`level=ERROR.*ext_pillar ` + name).MatchString(r.log.String()) {
 			t.Errorf("the log does not name %s", name)

@@ -30,16 +30,20 @@ pillar_roots:
   base: [%DIR%/pillar]
   __env__: [%DIR%/envs/__env__]
 `)
+
 	write := func(text string, path ...string) {
 		must(t, os.MkdirAll(filepath.Dir(r.path(path...)), 0o755))
 		must(t, os.WriteFile(r.path(path...), []byte(text), 0o644))
 	}
+
 	must(t, os.MkdirAll(r.path("envs"), 0o755))
 	write("base: {'*': [s]}\n", "pillar", "top.sls")
 	write("a: 1\nseen: {{ opts.get('sharedsecret') }}{{ opts.get('cluster_secret') }}\n", "pillar", "s.sls")
-	write("#!py\ndef run():\n    open("+`"`+mark+`"`+", 'w').write('ran')\n    return {}\n", "cache", "minions", "evil", "files", "pe", "top.sls")
+	write("#!py\ndef run():\n    open("+`"`+mark+`"`+", 'w').write('ran')\n    return {}\n", "cache",
+		"minions", "evil", "files", "pe", "top.sls")
 	evil := r.accepted("evil", "min8")
-	for _, env := range []string{"../cache/minions/evil/files/pe", "../../" + filepath.Base(r.dir) + "/cache/minions/evil/files/pe", "/etc"} {
+	for _, env := range []string{"../cache/minions/evil/files/pe",
+		"../../" + filepath.Base(r.dir) + "/cache/minions/evil/files/pe", "/etc"} {
 		for _, field := range []string{"pillarenv", "saltenv"} {
 			p := evil.pillar(field, env)
 			if _, err := os.Stat(mark); err == nil {
@@ -50,10 +54,13 @@ pillar_roots:
 			}
 		}
 	}
+
 	p := evil.pillar()
-	if a, _ := p.Int("a"); a != 1 || p.Map("master").Str("id") != "evil" || p.Map("master").Str("sharedsecret") != "(hidden)" {
+	if a, _ := p.Int("a"); a != 1 || p.Map("master").Str("id") != "evil" ||
+		p.Map("master").Str("sharedsecret") != "(hidden)" {
 		t.Errorf("pillar %v", plainText(p))
 	}
+
 	if text := plainText(p); strings.Contains(text, "TOPSECRET") {
 		i := strings.Index(text, "TOPSECRET")
 		t.Errorf("a secret is in the pillar: …%.120q", text[max(0, i-60):])
@@ -71,11 +78,13 @@ func TestFinding25SecretsOnTheBus(t *testing.T) {
 	if got := answer.Map("data").Str("return"); got != secret || got == "" {
 		t.Errorf("the caller got %q", got)
 	}
+
 	gen, _ := r.clear("wheel", "fun", "key.gen", "key", r.key, "user", local.CurrentUser()).(*value.Map)
 	private := gen.Map("data").Map("return").Str("priv")
 	if !strings.Contains(private, "PRIVATE KEY") {
 		t.Errorf("the caller got %v", plainText(gen))
 	}
+
 	private = strings.Split(private, "\n")[1]
 	seen := 0
 	for _, e := range r.seen() {
@@ -87,13 +96,16 @@ func TestFinding25SecretsOnTheBus(t *testing.T) {
 			seen++
 		}
 	}
+
 	if seen != 2 {
 		t.Errorf("%d results on the bus", seen)
 	}
+
 	for _, jid := range []string{answer.Str("jid"), gen.Map("data").Str("jid")} {
 		rets, err := r.m.jobs.Returns(t.Context(), jid)
 		must(t, err)
-		if text := plainText(rets); rets.Len() != 1 || strings.Contains(text, secret) || strings.Contains(text, private) {
+		if text := plainText(rets); rets.Len() != 1 || strings.Contains(text, secret) ||
+			strings.Contains(text, private) {
 			t.Errorf("the job cache holds %.300q", text)
 		}
 	}
@@ -104,11 +116,16 @@ func TestFinding25PillarErrors(t *testing.T) {
 	r := startMaster(t, "saltern_renderer_python: "+saltPython(t)+"\n")
 	must(t, os.MkdirAll(r.path("pillar"), 0o755))
 	must(t, os.WriteFile(r.path("pillar", "top.sls"), []byte("base: {'*': [broken, raises]}\n"), 0o644))
-	must(t, os.WriteFile(r.path("pillar", "broken.sls"), []byte("password: TOPSECRET1\nx: {{ nosuch.thing }}\ntoken: TOPSECRET2\n"), 0o644))
-	must(t, os.WriteFile(r.path("pillar", "raises.sls"), []byte("#!py\ndef run():\n    return int('TOPSECRET3')\n"), 0o644))
+	must(t,
+		os.WriteFile(r.path("pillar", "broken.sls"),
+			[]byte("password: TOPSECRET1\nx: {{ nosuch.thing }}\ntoken: TOPSECRET2\n"), 0o644))
+	must(t,
+		os.WriteFile(r.path("pillar", "raises.sls"), []byte("#!py\ndef run():\n    return int('TOPSECRET3')\n"), 0o644))
+
 	if p := r.accepted("web1", "min8").pillar(); len(p.List("_errors")) != 2 {
 		t.Fatalf("pillar %v", plainText(p))
 	}
+
 	text, debug := r.log.String(), 0
 	told := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -116,9 +133,11 @@ func TestFinding25PillarErrors(t *testing.T) {
 			debug += strings.Count(line, "TOPSECRET")
 			continue
 		}
+
 		if strings.Contains(line, "TOPSECRET") {
 			t.Errorf("the log shows the pillar: %.300s", line)
 		}
+
 		for _, sls := range []string{"sls=broken", "sls=raises"} {
 			if strings.Contains(line, sls) && strings.Contains(line, "class=") {
 				told[sls] = true
@@ -128,9 +147,11 @@ func TestFinding25PillarErrors(t *testing.T) {
 			}
 		}
 	}
+
 	if len(told) != 2 || debug == 0 {
 		t.Errorf("told of %v, %d details at level debug, in\n%.3000s", told, debug, text)
 	}
+
 	if b, err := os.ReadFile(r.path("cache", "status.json")); err == nil && strings.Contains(string(b), "TOPSECRET") {
 		t.Errorf("status.json shows the pillar: %s", b)
 	}

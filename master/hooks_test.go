@@ -20,6 +20,7 @@ func TestHooksKeepTheirOrder(t *testing.T) {
 	a := startAPI(t, "webhook_disable_auth: true\n")
 	sub := a.m.bus.Subscribe("test", 10000, event.Prefix("salt/netapi/hook/"))
 	defer sub.Close()
+
 	busy(t)
 	const clients, rounds, hooks = 3, 5, 50
 	var all sync.WaitGroup
@@ -28,11 +29,13 @@ func TestHooksKeepTheirOrder(t *testing.T) {
 			client := &http.Client{Transport: &http.Transport{}}
 			defer client.CloseIdleConnections()
 			for i := range rounds * hooks {
-				res, err := client.Post(fmt.Sprintf("%s/hook/order/%d", a.base, c), "application/json", strings.NewReader(fmt.Sprintf(`{"i": %d}`, i)))
+				res, err := client.Post(fmt.Sprintf("%s/hook/order/%d", a.base, c), "application/json",
+					strings.NewReader(fmt.Sprintf(`{"i": %d}`, i)))
 				if err != nil {
 					t.Error(err)
 					return
 				}
+
 				_, _ = io.Copy(io.Discard, res.Body)
 				res.Body.Close()
 				if res.StatusCode != 200 {
@@ -41,6 +44,7 @@ func TestHooksKeepTheirOrder(t *testing.T) {
 			}
 		})
 	}
+
 	all.Wait()
 	next := map[string]int64{}
 	for range clients * rounds * hooks {
@@ -50,6 +54,7 @@ func TestHooksKeepTheirOrder(t *testing.T) {
 		}
 		next[e.Tag]++
 	}
+
 	if len(sub.C) > 0 {
 		t.Errorf("%d events too many", len(sub.C))
 	}
@@ -67,11 +72,13 @@ func busy(t *testing.T) {
 					return
 				default:
 				}
+
 				for began := time.Now(); time.Since(began) < 200*time.Microsecond; {
 				}
 				runtime.Gosched()
 			}
 		})
 	}
+
 	t.Cleanup(func() { close(stop); loops.Wait() })
 }

@@ -23,10 +23,12 @@ func TestUnreadableTarget(t *testing.T) {
 			t.Errorf("%v (%s): no map", c.tgt, c.typ)
 			continue
 		}
+
 		got := load.Map("load")
 		if jid, has := got.Get("jid"); !has || jid != nil || len(got.List("minions")) != 0 || got.Str("error") == "" {
 			t.Errorf("%v (%s): %v", c.tgt, c.typ, got)
 		}
 	}
+
 	r.quiet("targets that cannot be read", "salt/auth", "salt/master/")
 }

@@ -29,12 +29,15 @@ func (r *running) answer(user string, kwargs *value.Map, more ...any) *value.Map
 	if _, loggedIn := kwargs.Get("token"); !loggedIn {
 		kwargs.Update(value.NewMap("eauth", "sharedsecret", "username", user, "password", "right"))
 	}
-	load := value.NewMap("tgt", "web1", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "user", "nobody", "kwargs", kwargs)
+
+	load := value.NewMap("tgt", "web1", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "",
+		"jid", "", "user", "nobody", "kwargs", kwargs)
 	load.Update(value.NewMap(more...))
 	fields := []any{}
 	for k, v := range load.All() {
 		fields = append(fields, k, v)
 	}
+
 	v, _ := r.clear("publish", fields...).(*value.Map)
 	return v
 }
@@ -70,10 +73,11 @@ func TestFieldsOfLimitedCallers(t *testing.T) {
 		more   []any
 		names  string // in the refusal
 	}{
-		"a returner":            {value.NewMap(), []any{"ret", "rawfile_json"}, "saltern_user_returners"},
-		"several returners":     {value.NewMap(), []any{"ret", ",rawfile_json,"}, "rawfile_json"},
-		"a returner as a list":  {value.NewMap(), []any{"ret", []any{"rawfile_json"}}, "ret"},
-		"the audit's proof":     {value.NewMap("ret_kwargs", value.NewMap("filename", "/etc/profile.d/x.sh"), "metadata", meta), []any{"ret", "rawfile_json"}, "ret_kwargs"},
+		"a returner":           {value.NewMap(), []any{"ret", "rawfile_json"}, "saltern_user_returners"},
+		"several returners":    {value.NewMap(), []any{"ret", ",rawfile_json,"}, "rawfile_json"},
+		"a returner as a list": {value.NewMap(), []any{"ret", []any{"rawfile_json"}}, "ret"},
+		"the audit's proof": {value.NewMap("ret_kwargs", value.NewMap("filename", "/etc/profile.d/x.sh"), "metadata", meta),
+			[]any{"ret", "rawfile_json"}, "ret_kwargs"},
 		"ret_config":            {value.NewMap("ret_config", "alternative"), nil, "saltern_user_publish_fields"},
 		"ret_kwargs":            {value.NewMap("ret_kwargs", value.NewMap("filename", "/x")), nil, "ret_kwargs"},
 		"executors":             {value.NewMap("module_executors", []any{"sudo"}), nil, "module_executors"},
@@ -86,16 +90,21 @@ func TestFieldsOfLimitedCallers(t *testing.T) {
 		"a target type":         {value.NewMap(), []any{"tgt_type", []any{"glob"}}, "tgt_type"},
 		"a time-out of text":    {value.NewMap(), []any{"to", "x"}, "to"},
 		"arguments by name":     {value.NewMap(), []any{"arg", value.NewMap("a", 1)}, "arg"},
-		"an argument's id":      {value.NewMap(), []any{"arg", []any{"x", value.NewMap("__kwarg__", true, "__pub_id", "web2")}}, "__pub_id"},
-		"an argument of text":   {value.NewMap(), []any{"arg", []any{"__pub_id=web2"}}, "__pub_id"},
-		"of a compound job":     {value.NewMap(), []any{"fun", []any{"test.ping"}, "arg", []any{[]any{value.NewMap("__kwarg__", true, "__pub_id", "web2")}}}, "__pub_id"},
+		"an argument's id": {value.NewMap(),
+			[]any{"arg", []any{"x", value.NewMap("__kwarg__", true, "__pub_id", "web2")}}, "__pub_id"},
+		"an argument of text": {value.NewMap(), []any{"arg", []any{"__pub_id=web2"}}, "__pub_id"},
+		"of a compound job": {value.NewMap(),
+			[]any{"fun", []any{"test.ping"}, "arg", []any{[]any{value.NewMap("__kwarg__", true, "__pub_id", "web2")}}},
+			"__pub_id"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := r.answer("alice", c.kwargs, c.more...)
 			if out := sub.published(); started(a) != "" || len(out) > 0 {
 				t.Fatalf("published: %v", a)
 			}
-			if e := a.Map("error"); e.Str("name") != "SaltInvocationError" || !strings.Contains(e.Str("message"), c.names) {
+
+			if e := a.Map("error"); e.Str("name") != "SaltInvocationError" ||
+				!strings.Contains(e.Str("message"), c.names) {
 				t.Errorf("the refusal says %v", a)
 			}
 		})
@@ -108,18 +117,24 @@ func TestFieldsOfLimitedCallers(t *testing.T) {
 	if started(a) == "" || len(out) != 1 {
 		t.Fatalf("what clients send is refused: %v", a)
 	}
+
 	pub := web.openPublish(out[0])
 	if m := pub.Map("metadata"); m.Str("x") != meta.Str("x") || !pub.Bool("start_event") {
 		t.Errorf("metadata and start_event are lost: %v", plainMap(pub))
 	}
+
 	kept, err := r.m.jobs.Load(within(t), started(a))
 	must(t, err)
-	if v := kept.Map("kwargs"); v.Map("metadata").Str("x") != meta.Str("x") || v.Value("nosuch") != nil || kept.Str("user") != "alice" {
+	if v := kept.Map("kwargs"); v.Map("metadata").Str("x") != meta.Str("x") || v.Value("nosuch") != nil ||
+		kept.Str("user") != "alice" {
 		t.Errorf("kept as %v", plainMap(kept))
 	}
+
 	// Root may send all of it.
-	r.job("web1", "test.ping", "ret", "rawfile_json", "kwargs", value.NewMap("ret_kwargs", meta, "module_executors", []any{"sudo"}))
-	if pub := web.openPublish(sub.published()[0]); pub.Str("ret") != "rawfile_json" || pub.Value("ret_kwargs") == nil || pub.Value("module_executors") == nil {
+	r.job("web1", "test.ping", "ret", "rawfile_json", "kwargs",
+		value.NewMap("ret_kwargs", meta, "module_executors", []any{"sudo"}))
+	if pub := web.openPublish(sub.published()[0]); pub.Str("ret") != "rawfile_json" ||
+		pub.Value("ret_kwargs") == nil || pub.Value("module_executors") == nil {
 		t.Errorf("of root's fields are left: %v", plainMap(pub))
 	}
 }
@@ -130,16 +145,19 @@ func TestWordsForWrongLoads(t *testing.T) {
 	t.Parallel()
 	r := startMaster(t, limitedUser)
 	r.accepted("web1", "min8")
-	for _, jid := range []string{" 20270101000000000009", "../../x", "1", "2027010100000000000\u0669", "20270101000000000009/x"} {
+	for _, jid := range []string{" 20270101000000000009", "../../x", "1", "2027010100000000000\u0669",
+		"20270101000000000009/x"} {
 		for who, a := range map[string]*value.Map{
 			"alice": r.answer("alice", value.NewMap(), "jid", jid),
-			"root":  r.answer("alice", value.NewMap(), "jid", jid, "user", local.CurrentUser(), "key", r.key, "kwargs", value.NewMap()),
+			"root": r.answer("alice", value.NewMap(), "jid", jid, "user", local.CurrentUser(), "key", r.key,
+				"kwargs", value.NewMap()),
 		} {
 			if !strings.Contains(sentence(a), "is no job id") {
 				t.Errorf("%s, %q: %v", who, jid, a)
 			}
 		}
 	}
+
 	for want, tgt := range map[string]any{
 		"['web1', ['x']]": []any{"web1", []any{"x"}},
 		"{'web1': 1}":     value.NewMap("web1", 1),
@@ -149,6 +167,7 @@ func TestWordsForWrongLoads(t *testing.T) {
 			t.Errorf("%s: %q", want, text)
 		}
 	}
+
 	if strings.Contains(r.log.String(), "Some exception") {
 		t.Error("a wrong job id is an error in the log")
 	}
@@ -158,18 +177,30 @@ func TestWordsForWrongLoads(t *testing.T) {
 // of all jobs is everybody's.
 func TestFieldsThatASitePermits(t *testing.T) {
 	t.Parallel()
-	r := startMaster(t, limitedUser+"saltern_user_publish_fields: [ret_kwargs, nosuch]\nsaltern_user_returners: [mysql]\next_job_cache: redis\n")
+	r := startMaster(t,
+		limitedUser+"saltern_user_publish_fields: [ret_kwargs, nosuch]\nsaltern_user_returners: [mysql]\next_job_cache: redis\n")
 	web := r.accepted("web1", "min8")
 	sub := r.subscribe()
-	for ret, may := range map[string]bool{"mysql": true, "redis": true, "mysql,redis": true, "": true, "mysql,rawfile_json": false, "MySQL": false, "*": false} {
+	for ret, may := range map[string]bool{
+		"mysql":              true,
+		"redis":              true,
+		"mysql,redis":        true,
+		"":                   true,
+		"mysql,rawfile_json": false,
+		"MySQL":              false,
+		"*":                  false,
+	} {
 		a := r.answer("alice", value.NewMap("ret_kwargs", value.NewMap("a", "b")), "ret", ret)
-		if out := sub.published(); may && (len(out) != 1 || web.openPublish(out[0]).Str("ret") != ret) || !may && len(out) > 0 {
+		if out := sub.published(); may && (len(out) != 1 || web.openPublish(out[0]).Str("ret") != ret) ||
+			!may && len(out) > 0 {
 			t.Errorf("%q: %v, %d published", ret, a, len(out))
 		}
 	}
+
 	if a := r.answer("alice", value.NewMap("executor_opts", value.NewMap("a", "b"))); started(a) != "" {
 		t.Error("one field permits another")
 	}
+
 	if !strings.Contains(r.log.String(), "field=nosuch") {
 		t.Error("a field that cannot be permitted is not named")
 	}
@@ -183,9 +214,11 @@ func TestRandomLoadsOfLimitedCallers(t *testing.T) {
 	web := r.accepted("web1", "min8")
 	sub := r.subscribe()
 	rng := rand.New(rand.NewPCG(2, 2026))
-	names := []string{"ret", "ret_config", "ret_kwargs", "metadata", "module_executors", "executor_opts", "nocache", "start_event", "id", "master_id", "auth_list", "to",
+	names := []string{"ret", "ret_config", "ret_kwargs", "metadata", "module_executors", "executor_opts",
+		"nocache", "start_event", "id", "master_id", "auth_list", "to",
 		"delimiter", "key", "user", "token", "jid", "tgt_type", "arg", "only_minions", "account", "chosen_jid", "Minions", "return", "__ignore_process_count_max", "_job_queue_file",
 		"resource_target", "resource_job", "resource_targets", "minion_is_target", "schedule", "fun_args", "enc", "serial", "sig_algo", "cmd_run", "é", ""}
+
 	var odd func(depth int) any
 	odd = func(depth int) any {
 		switch n := rng.IntN(11); {
@@ -204,26 +237,32 @@ func TestRandomLoadsOfLimitedCallers(t *testing.T) {
 		case n < 9 && depth > 0:
 			return value.NewMap(names[rng.IntN(len(names))], odd(depth-1), "__kwarg__", odd(0))
 		}
+
 		return []string{"", "rawfile_json", "x", "20261123011500123456", "*", "sudo", ":"}[rng.IntN(7)]
 	}
-	plain := []any{"fun", "arg", "tgt", "jid", "ret", "tgt_type", "to", "delimiter", "metadata", "start_event", "user", "_stamp", "serial"}
+
+	plain := []any{"fun", "arg", "tgt", "jid", "ret", "tgt_type", "to", "delimiter", "metadata",
+		"start_event", "user", "_stamp", "serial"}
 	published := 0
 	for i := range 150 {
 		kwargs, more := value.NewMap(), []any{}
 		for range rng.IntN(5) {
 			kwargs.Set(names[rng.IntN(len(names))], odd(3))
 		}
+
 		for range rng.IntN(4) {
 			if n := names[rng.IntN(len(names))]; n != "token" && n != "key" && n != "" {
 				more = append(more, n, odd(3))
 			}
 		}
+
 		kwargs.Delete("token") // then it is another log-in
 		a := r.answer("alice", kwargs, more...)
 		out := sub.published()
 		if len(out) == 0 {
 			continue
 		}
+
 		published++
 		pub := web.openPublish(out[0])
 		for k := range pub.All() {
@@ -231,18 +270,24 @@ func TestRandomLoadsOfLimitedCallers(t *testing.T) {
 				t.Errorf("%d: %v is sent: %v", i, k, plainMap(pub))
 			}
 		}
+
 		metadata, given := pub.Get("metadata")
-		if _, isMap := metadata.(*value.Map); given && !isMap || pub.Str("ret") != "" || pub.Str("user") != "alice" || pub.Str("tgt_type") != "list" || len(pub.List("tgt")) != 1 {
+		if _, isMap := metadata.(*value.Map); given && !isMap || pub.Str("ret") != "" ||
+			pub.Str("user") != "alice" || pub.Str("tgt_type") != "list" || len(pub.List("tgt")) != 1 {
 			t.Errorf("%d: %v was sent as %v", i, a, plainMap(pub))
 		}
+
 		kept, err := r.m.jobs.Load(within(t), pub.Str("jid"))
 		must(t, err)
 		for k := range kept.All() {
-			if !slices.Contains(append(plain, "kwargs", "only_minions", "account", "chosen_jid", "Minions", event.EauthField), k) {
+			if !slices.Contains(append(plain, "kwargs", "only_minions", "account", "chosen_jid", "Minions",
+				event.EauthField),
+				k) {
 				t.Errorf("%d: %v is kept", i, k)
 			}
 		}
 	}
+
 	if published < 15 {
 		t.Errorf("only %d were published", published)
 	}
@@ -255,7 +300,8 @@ func TestPeerNamesNoReturner(t *testing.T) {
 	web := r.accepted("web1", "min8")
 	sub := r.subscribe()
 	for ret, may := range map[string]bool{"": true, "rawfile_json": false} {
-		v, _ := web.ask("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "*", "tgt_type", "glob", "ret", ret).(*value.Map)
+		v, _ := web.ask("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "*", "tgt_type", "glob",
+			"ret", ret).(*value.Map)
 		if out := sub.published(); (v.Str("jid") != "") != may || (len(out) == 1) != may {
 			t.Errorf("%q: %v, %d published", ret, v, len(out))
 		} else if may && web.openPublish(out[0]).Str("id") != "web1" {
@@ -267,7 +313,8 @@ func TestPeerNamesNoReturner(t *testing.T) {
 // ofRoot publishes to all minions with the key of root and returns the whole answer.
 func (r *running) ofRoot(jid, fun string, arg ...any) *value.Map {
 	r.t.Helper()
-	v, _ := r.clear("publish", "tgt", "*", "fun", fun, "arg", arg, "tgt_type", "glob", "ret", "", "jid", jid, "kwargs", value.NewMap(), "user", "root", "key", r.key).(*value.Map)
+	v, _ := r.clear("publish", "tgt", "*", "fun", fun, "arg", arg, "tgt_type", "glob", "ret", "", "jid", jid,
+		"kwargs", value.NewMap(), "user", "root", "key", r.key).(*value.Map)
 	return v
 }
 
@@ -294,42 +341,53 @@ func TestJobIDIsNotTaken(t *testing.T) {
 	sub.published()
 	refused := func(what, jid string, a *value.Map) {
 		t.Helper()
-		if out := sub.published(); started(a) != "" || len(out) > 0 || !strings.Contains(sentence(a), "is that of another job") {
+		if out := sub.published(); started(a) != "" || len(out) > 0 ||
+			!strings.Contains(sentence(a), "is that of another job") {
 			t.Errorf("%s: %v, %d published", what, a, len(out))
 		}
+
 		if now := r.functionOf(jid); jid == root && now != before {
 			t.Errorf("%s: the record is %s", what, now)
 		}
 	}
+
 	refused("a limited caller", root, r.answer("alice", value.NewMap(), "jid", root))
 	heard := r.m.bus.Subscribe("test", 100, func(tag string) bool {
 		return strings.HasPrefix(tag, "salt/job/"+root) && strings.HasSuffix(tag, "/error")
 	})
 	defer heard.Close()
+
 	if a := r.answer("bob", value.NewMap(), "jid", root, "fun", "cmd.run", "minions", []any{"nosuch"}); a.Map("error").Str("name") != "AuthorizationError" || len(heard.C) > 0 {
 		t.Errorf("who waits for root's job hears of bob's: %v, %d events", a, len(heard.C))
 	}
-	for _, longer := range []string{root + "_1", root + "_1234567890"} { // Salt's tools take its events for those of root's
+
+	// Salt's tools take its events for those of root's
+	for _, longer := range []string{root + "_1", root + "_1234567890"} {
 		refused("an id that begins with that of a job", root, r.answer("alice", value.NewMap(), "jid", longer))
 		r.answer("bob", value.NewMap(), "jid", longer, "fun", "cmd.run")
 		if len(heard.C) > 0 {
 			t.Error("who waits for root's job hears of bob's with a longer id")
 		}
 	}
-	refused("the same function of another caller", root, r.answer("alice", value.NewMap(), "jid", root, "fun", "cmd.run", "arg", []any{"id"}))
+
+	refused("the same function of another caller", root,
+		r.answer("alice", value.NewMap(), "jid", root, "fun", "cmd.run", "arg", []any{"id"}))
 	refused("another function of root", root, r.ofRoot(root, "test.ping"))
 	refused("other arguments of root", root, r.ofRoot(root, "cmd.run", "whoami"))
 
 	batch := "20261123011500123456"
 	for _, id := range []string{"web1", web2} {
-		if a := r.answer("alice", value.NewMap(), "jid", batch, "tgt", []any{id}, "tgt_type", "list", "fun", "cmd.run", "arg", []any{"id", value.NewMap("__kwarg__", true, "cwd", "/")}); started(a) != batch {
+		if a := r.answer("alice", value.NewMap(), "jid", batch, "tgt", []any{id}, "tgt_type", "list", "fun",
+			"cmd.run", "arg", []any{"id", value.NewMap("__kwarg__", true, "cwd", "/")}); started(a) != batch {
 			t.Fatalf("a part of a batch is refused: %v", a)
 		}
 	}
+
 	sub.published()
 	if kept, err := r.m.jobs.Load(within(t), batch); err != nil || len(kept.List("Minions")) != 2 {
 		t.Errorf("the batch is kept as %v, %v", kept, err)
 	}
+
 	refused("another caller's batch", batch, r.answer("bob", value.NewMap(), "jid", batch))
 	refused("another function of the batch", batch, r.answer("alice", value.NewMap(), "jid", batch))
 	refused("root under alice's batch", batch, r.ofRoot(batch, "test.ping"))
@@ -337,15 +395,18 @@ func TestJobIDIsNotTaken(t *testing.T) {
 	// A return alone has made this one: of a job that a minion has started by itself.
 	own := "20261123011500123457"
 	web := r.accepted("web3", "min6")
-	web.ask("_return", "jid", own, "fun", "state.apply", "fun_args", []any{}, "return", true, "retcode", 0, "user", "root")
+	web.ask("_return", "jid", own, "fun", "state.apply", "fun_args", []any{}, "return", true, "retcode", 0,
+		"user", "root")
 	refused("a minion's own job", own, r.answer("alice", value.NewMap(), "jid", own))
 
 	r = r.again(limitedUser)
 	sub = r.subscribe()
 	refused("after a restart", root, r.answer("alice", value.NewMap(), "jid", root))
-	if a := r.answer("alice", value.NewMap(), "jid", batch, "tgt", []any{"web1"}, "tgt_type", "list", "fun", "cmd.run", "arg", []any{"id", value.NewMap("__kwarg__", true, "cwd", "/")}); started(a) != batch {
+	if a := r.answer("alice", value.NewMap(), "jid", batch, "tgt", []any{"web1"}, "tgt_type", "list", "fun",
+		"cmd.run", "arg", []any{"id", value.NewMap("__kwarg__", true, "cwd", "/")}); started(a) != batch {
 		t.Errorf("after a restart a batch cannot go on: %v", a)
 	}
+
 	if n := r.m.launch.Stats().Taken; n != 1 {
 		t.Errorf("%d counted", n)
 	}
@@ -366,6 +427,7 @@ func TestJobIDOfTwoAtOnce(t *testing.T) {
 				answers[i] = r.answer(user, value.NewMap(), "jid", jid)
 			})
 		}
+
 		wg.Wait()
 		kept, err := r.m.jobs.Load(within(t), jid)
 		must(t, err)
@@ -408,7 +470,9 @@ func TestJobIDAtOtherMasters(t *testing.T) {
 		return func() bool { kept, err := r.m.jobs.Load(within(t), jid); return err == nil && kept != nil }
 	}
 	until(t, "the job at b", known(b, root))
-	if x := b.answer("alice", value.NewMap(), "jid", root); started(x) != "" || b.functionOf(root) != a.functionOf(root) {
+
+	if x := b.answer("alice", value.NewMap(), "jid", root); started(x) != "" ||
+		b.functionOf(root) != a.functionOf(root) {
 		t.Errorf("alice took %s: %v, now %s", root, x, b.functionOf(root))
 	}
 
@@ -425,6 +489,7 @@ func TestJobIDAtOtherMasters(t *testing.T) {
 		if started(root) == jid {
 			want = "cmd.run of root"
 		}
+
 		until(t, want+" at both masters", func() bool {
 			return known(a, jid)() && known(b, jid)() && a.functionOf(jid) == want && b.functionOf(jid) == want
 		})
@@ -442,8 +507,10 @@ func TestPillarTargetsAreExact(t *testing.T) {
 		_, err := r.m.cache.Set(cache.Pillar, "web1", value.NewMap("secret", secret, "role", "web"))
 		must(t, err)
 		a := r.answer("alice", value.NewMap("delimiter", ":"), "tgt", tgt, "tgt_type", typ)
-		return value.Repr(a.Value("error")) + value.Repr(a.Map("load").Value("minions")) + value.Repr(a.Map("load").Value("error"))
+		return value.Repr(a.Value("error")) + value.Repr(a.Map("load").Value("minions")) +
+			value.Repr(a.Map("load").Value("error"))
 	}
+
 	for _, c := range []struct{ tgt, typ string }{
 		{"secret:h*", "pillar"}, {"secret:hunter?", "pillar"}, {"secret:[a-m]*", "pillar"}, {"secret:h", "pillar_pcre"}, {"h", "pillar_pcre"}, {"*:hunter2*", "pillar"},
 		{"web1 and I@secret:h*", "compound"}, {"web1 and not I@secret:h*", "compound"}, {"web1 or I@secret:h*", "compound"}, {"I|@secret|h*", "compound"},
@@ -458,6 +525,7 @@ func TestPillarTargetsAreExact(t *testing.T) {
 			t.Errorf("%s %s: %s", c.typ, c.tgt, yes)
 		}
 	}
+
 	for _, c := range []struct{ tgt, typ string }{
 		{"secret:hunter2", "pillar"}, {"web1 and I@secret:hunter2", "compound"},
 		{"I@role:web* and not J@role:w.*x", "compound"}, {"web1 and I@role:web*", "compound"}, {"role:web*", "pillar"}, {"N@webs", "compound"},
@@ -484,34 +552,44 @@ func TestJobsOfAUserAreBounded(t *testing.T) {
 			jobs++
 			continue
 		}
+
 		if text := sentence(a); !strings.Contains(text, "saltern_user_job_quota") || !strings.Contains(text, "wait") {
 			t.Errorf("the refusal says %q", text)
 		}
 	}
+
 	if jobs != 4 {
 		t.Fatalf("%d jobs of 200 KiB in a quota of 1 MiB", jobs)
 	}
-	if a := r.answer("alice", value.NewMap(), "fun", "saltutil.find_job", "arg", []any{"20261123011500123456"}); started(a) == "" {
+
+	if a := r.answer("alice", value.NewMap(), "fun", "saltutil.find_job", "arg",
+		[]any{"20261123011500123456"}); started(a) == "" {
 		t.Errorf("she cannot follow her jobs: %v", a)
 	}
+
 	if a := r.answer("alice", session, "fun", "saltutil.find_job", "arg", []any{big}); started(a) != "" {
 		t.Error("find_job takes any argument")
 	}
+
 	if a := r.answer("bob", value.NewMap()); started(a) == "" {
 		t.Errorf("bob is refused: %v", a)
 	}
+
 	r.job("*", "cmd.run", "arg", []any{big, big, big, big, big})
 	for _, c := range []struct {
 		arg string
 		may bool
 	}{{"x", true}, {strings.Repeat(big, 6), false}} {
-		if v, _ := web.ask("minion_pub", "fun", "test.ping", "arg", []any{c.arg}, "no_parse", []any{"arg"}, "tgt", "*", "tgt_type", "glob", "ret", "").(*value.Map); (v.Len() > 0) != c.may {
+		if v, _ := web.ask("minion_pub", "fun", "test.ping", "arg", []any{c.arg}, "no_parse", []any{"arg"},
+			"tgt", "*", "tgt_type", "glob", "ret", "").(*value.Map); (v.Len() > 0) != c.may {
 			t.Errorf("a job of a minion with %d bytes: %v", len(c.arg), v)
 		}
 	}
+
 	if n := r.m.launch.Stats().OverQuota; n != 8 {
 		t.Errorf("%d counted", n)
 	}
+
 	r = r.again(options)
 	if a := r.answer("alice", session, "fun", "cmd.run", "arg", []any{big}); started(a) != "" {
 		t.Error("a restart gives the quota back")
@@ -528,27 +606,32 @@ func TestTokensOfAUserAreBounded(t *testing.T) {
 		v, _ := r.clear("get_token", "token", token).(*value.Map)
 		return v.Str("name") != ""
 	}
+
 	bob := r.logIn("bob")
 	var tokens []string
 	many := func() {
 		for range 60 {
 			tokens = append(tokens, r.logIn("alice"))
 		}
+
 		files, err := filepath.Glob(r.path("cache", "tokens", "*.p"))
 		must(t, err)
 		if len(files) > 23 {
 			t.Errorf("%d files of two users", len(files))
 		}
+
 		for i, token := range tokens {
 			if newest := i >= len(tokens)-20; newest && !good(token) || i < len(tokens)-22 && good(token) {
 				t.Errorf("token %d of %d: good %v", i, len(tokens), !newest)
 			}
 		}
 	}
+
 	many()
 	r = r.again(options)
 	must(t, r.m.callers.Tokens.Clean(time.Now())) // as it is done at the start, and then every few minutes
 	many()
+
 	if !good(bob) {
 		t.Error("bob is logged out")
 	}
@@ -567,29 +650,38 @@ token_expire_user_override: {ldap: [ann]}
 external_auth:
   ldap: {ann: [test.ping], bob: [test.ping]}
 `)
+
 	r.accepted("web1", "min8")
 	for _, wrote := range []string{"ann", "ANN", "Ann"} {
-		m, _ := r.clear("mk_token", "eauth", "ldap", "username", wrote, "password", "secret of ann", "token_expire", 7).(*value.Map)
+		m, _ := r.clear("mk_token", "eauth", "ldap", "username", wrote, "password", "secret of ann",
+			"token_expire", 7).(*value.Map)
 		start, _ := m.Value("start").(float64)
 		expire, _ := m.Value("expire").(float64)
 		if m.Str("name") != "ann" || expire-start != 7 {
 			t.Errorf("the token of %s: %v", wrote, plainMap(m))
 		}
-		for how, kwargs := range map[string]*value.Map{"a token": value.NewMap("token", m.Str("token")), "a password": value.NewMap("eauth", "ldap", "username", wrote, "password", "secret of ann")} {
+
+		for how, kwargs := range map[string]*value.Map{
+			"a token":    value.NewMap("token", m.Str("token")),
+			"a password": value.NewMap("eauth", "ldap", "username", wrote, "password", "secret of ann"),
+		} {
 			jid := r.publishedBy(kwargs)
 			if jid == "" || r.functionOf(jid) != "test.ping of ann" {
 				t.Errorf("%s by %s started %q", wrote, how, jid)
 			}
 		}
 	}
+
 	for _, wrote := range []string{"bob", "BOB", "bOb"} {
 		m, _ := r.clear("mk_token", "eauth", "ldap", "username", wrote, "password", "secret of bob").(*value.Map)
-		for _, kwargs := range []*value.Map{value.NewMap("token", m.Str("token")), value.NewMap("eauth", "ldap", "username", wrote, "password", "secret of bob")} {
+		for _, kwargs := range []*value.Map{value.NewMap("token", m.Str("token")),
+			value.NewMap("eauth", "ldap", "username", wrote, "password", "secret of bob")} {
 			if jid := r.publishedBy(kwargs); jid != "" {
 				t.Errorf("%s is on the blacklist and started %s", wrote, jid)
 			}
 		}
 	}
+
 	r.m.audit.Close()
 	records, err := os.ReadDir(r.path("cache", "audit"))
 	must(t, err)
@@ -605,6 +697,7 @@ external_auth:
 // publishedBy is the job id of a test.ping on web1 with these credentials, "" when there is none.
 func (r *running) publishedBy(kwargs *value.Map) string {
 	r.t.Helper()
-	v, _ := r.clear("publish", "tgt", "web1", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "user", "nobody", "kwargs", kwargs).(*value.Map)
+	v, _ := r.clear("publish", "tgt", "web1", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret",
+		"", "jid", "", "user", "nobody", "kwargs", kwargs).(*value.Map)
 	return started(v)
 }

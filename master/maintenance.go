@@ -25,6 +25,7 @@ func (m *Master) work(until context.Context) error {
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.WithoutCancel(until))
 	defer wg.Wait()
+
 	defer cancel()
 	defer m.sockets.StopTaking()
 	failed := make(chan error, 2)
@@ -33,10 +34,12 @@ func (m *Master) work(until context.Context) error {
 			failed <- fmt.Errorf("follow the folders of keys: %w", err)
 		}
 	})
+
 	loop := m.cfg.LoopInterval
 	if loop <= 0 {
 		loop = time.Minute
 	}
+
 	every := func(d time.Duration, f func(context.Context)) {
 		wg.Go(func() {
 			t := time.NewTicker(d)
@@ -51,6 +54,7 @@ func (m *Master) work(until context.Context) error {
 			}
 		})
 	}
+
 	every(rotateEvery, m.rotate)
 	every(statusEvery, func(context.Context) { m.reporter.Write() })
 	every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
@@ -58,26 +62,31 @@ func (m *Master) work(until context.Context) error {
 	every(cleanInterval(m.cfg.KeepJobs, loop), m.clean)
 	every(cleanEvery, m.presence.Record)
 	every(quotaEvery, m.launch.SaveQuota)
+
 	if m.cfg.PresenceEvents {
 		old := map[string]bool{}
 		every(loop, func(context.Context) { m.presence.Events(old, m.fire) })
 	}
+
 	wg.Go(func() { m.reactor.Run(ctx) })
 	wg.Go(func() { m.schedule.Run(ctx) })
 	wg.Go(func() { m.engines.Run(ctx) })
 	if m.eventReturn != nil {
 		wg.Go(func() { m.eventReturn.Run(ctx) })
 	}
+
 	wg.Go(func() {
 		defer m.batchEvents.Close()
 		m.batches.Run(ctx, m.batchEvents.C)
 	})
+
 	wg.Go(func() { m.repos.Run(ctx) })
 	wg.Go(func() {
 		if err := m.cluster.Run(ctx, m.bus); err != nil {
 			failed <- err
 		}
 	})
+
 	select {
 	case <-until.Done():
 		return nil
@@ -102,11 +111,13 @@ func (m *Master) rotate(ctx context.Context) {
 		m.cluster.Rotate(ctx, m.secrets)
 		return
 	}
+
 	done, err := m.secrets.RotateIfDue()
 	m.problems.Report(control.KeyRotationFault, err)
 	if err != nil || !done {
 		return
 	}
+
 	m.log.Info("publish key was rotated")
 	m.fire("key", value.NewMap("rotate_aes_key", true))
 	if m.cfg.PingOnRotate {
@@ -118,7 +129,8 @@ func (m *Master) rotate(ctx context.Context) {
 
 // clean removes what is too old to keep.
 func (m *Master) clean(ctx context.Context) {
-	if err := m.callers.Tokens.Clean(m.now()); err != nil { // first: until then those of an earlier life are not counted
+	// first: until then those of an earlier life are not counted
+	if err := m.callers.Tokens.Clean(m.now()); err != nil {
 		m.log.Warn("cleaning tokens", "error", err)
 	}
 	if n, err := m.jobs.Clean(ctx, m.cfg.KeepJobs); err != nil && ctx.Err() == nil {

@@ -142,11 +142,20 @@ func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, erro
 // newAt is New with a clock for what minions may have done and what is said of them.
 func newAt(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() time.Time) (*Master, error) {
 	m := &Master{
-		cfg: cfg, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: now, started: time.Now(),
-		jids: jobs.NewIDs(time.Now), background: background.New(maxRunners),
-		problems: health.NewProblems(log, time.Now), conditions: health.NewConditions(cfg.Conditions, log), signs: health.Signs{Dir: cfg.CacheDir, Now: time.Now},
-		sources: zmtp.NewSources(time.Now), audit: audit.Open(cfg.Audit("salt-master", log)),
+		cfg:        cfg,
+		log:        log,
+		quiet:      slog.New(ratelog.New(log.Handler(), time.Now)),
+		now:        now,
+		started:    time.Now(),
+		jids:       jobs.NewIDs(time.Now),
+		background: background.New(maxRunners),
+		problems:   health.NewProblems(log, time.Now),
+		conditions: health.NewConditions(cfg.Conditions, log),
+		signs:      health.Signs{Dir: cfg.CacheDir, Now: time.Now},
+		sources:    zmtp.NewSources(time.Now),
+		audit:      audit.Open(cfg.Audit("salt-master", log)),
 	}
+
 	for _, open := range []func(context.Context) error{
 		m.openDirs, m.openCluster, m.openSecrets, m.openPublish, m.openKeys, m.openCallers, m.openStores, m.openBus, m.openServices, m.openDoors,
 	} {
@@ -154,6 +163,7 @@ func newAt(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() t
 			return nil, errors.Join(err, m.Close())
 		}
 	}
+
 	return m, nil
 }
 
@@ -168,11 +178,13 @@ func (m *Master) openDirs(context.Context) error {
 			return fmt.Errorf("create the folders of the master: %w", err)
 		}
 	}
+
 	if c.ClusterID != "" {
 		if err := health.OwnCache(c.CacheDir, c.ID, m.now()); err != nil {
 			return err
 		}
 	}
+
 	return m.signs.Startup()
 }
 
@@ -183,28 +195,43 @@ func (m *Master) openCluster(ctx context.Context) error {
 	if m.identity, err = auth.OpenMaster(c.PKIDir, c.ID, c.KeyPass, c.KeySize); err != nil {
 		return err
 	}
+
 	m.cluster, err = peers.Join(ctx, peers.JoinConfig{
-		Options: c, Identity: m.identity, Publisher: func() *publish.Publisher { return m.publisher }, Pub: func() *zmtp.Pub { return m.pub }, Fire: m.fire,
-		Problem: m.problems.Report, Failed: m.problems.Set, Now: m.now, Log: m.log,
+		Options:   c,
+		Identity:  m.identity,
+		Publisher: func() *publish.Publisher { return m.publisher },
+		Pub:       func() *zmtp.Pub { return m.pub },
+		Fire:      m.fire,
+		Problem:   m.problems.Report,
+		Failed:    m.problems.Set,
+		Now:       m.now,
+		Log:       m.log,
 	})
 	if err == nil && !m.cluster.Alone() {
 		m.identity = m.cluster.Pool.Identity()
 	}
+
 	return err
 }
 
 func (m *Master) openSecrets(context.Context) error {
 	c := m.cfg
 	sc := auth.SecretsConfig{
-		Identity: m.identity, MasterID: c.ID, CacheDir: c.CacheDir, PublishSession: c.PublishSession,
-		SigningAlgorithm: c.PublishSigningAlgorithm, Logger: m.log,
+		Identity:         m.identity,
+		MasterID:         c.ID,
+		CacheDir:         c.CacheDir,
+		PublishSession:   c.PublishSession,
+		SigningAlgorithm: c.PublishSigningAlgorithm,
+		Logger:           m.log,
 	}
+
 	m.cluster.Secrets(&sc)
 	if c.MasterSignPubkey {
 		signer, err := auth.OpenSigner(c.PKIDir, c.MasterSignKeyName, c.SigningKeyPass, c.KeySize)
 		if err != nil {
 			return err
 		}
+
 		sc.Signer = &signer
 		if c.UsePubkeySignature {
 			sig, err := os.ReadFile(filepath.Join(c.PKIDir, c.MasterPubkeySig))
@@ -214,6 +241,7 @@ func (m *Master) openSecrets(context.Context) error {
 			sc.PubkeySignature = string(sig)
 		}
 	}
+
 	var err error
 	m.secrets, err = auth.OpenSecrets(sc)
 	return err
@@ -222,22 +250,56 @@ func (m *Master) openSecrets(context.Context) error {
 func (m *Master) openKeys(context.Context) error {
 	c := m.cfg
 	var err error
-	if m.keys, err = keys.Open(m.cluster.KeyDir(), keys.Config{Create: true, Permissive: c.PermissivePKIAccess, Incoming: m.cluster.Incoming(), Logger: m.log}); err != nil {
+	if m.keys, err = keys.Open(m.cluster.KeyDir(),
+		keys.Config{
+			Create:     true,
+			Permissive: c.PermissivePKIAccess,
+			Incoming:   m.cluster.Incoming(),
+			Logger:     m.log,
+		}); err != nil {
 		return err
 	}
-	m.presence = presence.Open(c.CacheDir, presence.View{Keys: m.keys, Subs: presence.On(m.pub), HashType: c.HashType, Now: m.now, Log: m.log})
-	autosign := keys.NewAutosign(keys.AutosignConfig{
-		AutoAccept: c.AutoAccept, AutosignFile: c.AutosignFile, AutorejectFile: c.AutorejectFile, Dir: m.keys.AutosignDir(),
-		Timeout: c.AutosignTimeout, GrainsDir: c.AutosignGrainsDir, Permissive: c.PermissivePKIAccess, Logger: m.log,
+
+	m.presence = presence.Open(c.CacheDir, presence.View{
+		Keys:     m.keys,
+		Subs:     presence.On(m.pub),
+		HashType: c.HashType,
+		Now:      m.now,
+		Log:      m.log,
 	})
+
+	autosign := keys.NewAutosign(keys.AutosignConfig{
+		AutoAccept:     c.AutoAccept,
+		AutosignFile:   c.AutosignFile,
+		AutorejectFile: c.AutorejectFile,
+		Dir:            m.keys.AutosignDir(),
+		Timeout:        c.AutosignTimeout,
+		GrainsDir:      c.AutosignGrainsDir,
+		Permissive:     c.PermissivePKIAccess,
+		Logger:         m.log,
+	})
+
 	port := c.FrontPublishPort
 	port = cmp.Or(port, c.PublishPort)
 	m.signin, err = auth.New(auth.Config{
-		Keys: m.keys, Secrets: m.secrets, Autosign: autosign, PublishPort: port, OpenMode: c.OpenMode, MaxMinions: c.MaxMinions,
-		Connected: m.presence.CountWith, NoEvents: !c.AuthEvents, EventGrains: c.AuthEventsAutosignGrains, ClusterEvents: !m.cluster.Alone(), Events: m.fire, Logger: m.quiet,
-		Admit: m.cluster.Admit, Trouble: m.conditions.Reason, Decided: local.AutosignRecord(m.audit),
-		Proven: func(id string) (netip.Addr, bool) { a, _, ok := m.presence.Last(id); return a, ok },
+		Keys:          m.keys,
+		Secrets:       m.secrets,
+		Autosign:      autosign,
+		PublishPort:   port,
+		OpenMode:      c.OpenMode,
+		MaxMinions:    c.MaxMinions,
+		Connected:     m.presence.CountWith,
+		NoEvents:      !c.AuthEvents,
+		EventGrains:   c.AuthEventsAutosignGrains,
+		ClusterEvents: !m.cluster.Alone(),
+		Events:        m.fire,
+		Logger:        m.quiet,
+		Admit:         m.cluster.Admit,
+		Trouble:       m.conditions.Reason,
+		Decided:       local.AutosignRecord(m.audit),
+		Proven:        func(id string) (netip.Addr, bool) { a, _, ok := m.presence.Last(id); return a, ok },
 	})
+
 	return err
 }
 
@@ -249,13 +311,20 @@ func (m *Master) openCallers(context.Context) error {
 
 func (m *Master) openStores(ctx context.Context) error {
 	c := m.cfg
-	local, err := jobs.Open(jobs.Config{Dir: filepath.Join(c.CacheDir, "jobs"), HashType: c.HashType, Shared: !m.cluster.Alone()}, m.log)
+	local, err := jobs.Open(jobs.Config{
+		Dir:      filepath.Join(c.CacheDir, "jobs"),
+		HashType: c.HashType,
+		Shared:   !m.cluster.Alone(),
+	},
+		m.log)
 	if err != nil && !m.cluster.Alone() {
 		err = health.CacheHint(err)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	m.jobs, m.closeJobs = local, local.Close
 	m.writes = health.NewWrites(filepath.Join(local.JournalDir(), ".try"), m.problems)
 	if !m.cluster.Alone() {
@@ -264,27 +333,49 @@ func (m *Master) openStores(ctx context.Context) error {
 		}
 		m.jobs, m.closeJobs = m.cluster.Jobs, m.cluster.Jobs.Close
 	}
+
 	if m.cache, err = cache.Open(c.CacheDir, cacheMemory, keys.ValidID); err != nil {
 		return err
 	}
+
 	if err := m.cache.KeepPillars(pillarsKept(c)); err != nil {
 		return err
 	}
+
 	if err := m.cache.Sweep(time.Now()); err != nil {
 		m.log.Warn("what writes cut short have left stays in the minion cache", "error", err)
 	}
-	if m.repos, err = repos.Open(ctx, repos.Config{Options: c, Alone: m.cluster.Alone(), Fire: m.fire, Problem: m.problems.Report, Now: m.now, Log: m.log}); err != nil {
+
+	if m.repos, err = repos.Open(ctx, repos.Config{
+		Options: c,
+		Alone:   m.cluster.Alone(),
+		Fire:    m.fire,
+		Problem: m.problems.Report,
+		Now:     m.now,
+		Log:     m.log,
+	}); err != nil {
 		return err
 	}
+
 	m.openNewest()
 	m.files, err = fileserver.New(fileserver.Config{
-		Roots: c.FileRoots, Backends: c.FileserverBackend, Extra: m.repos.Backends(), IgnoreRegex: c.FileIgnoreRegex, IgnoreGlob: c.FileIgnoreGlob,
-		FollowSymlinks: c.FileserverFollowLinks, IgnoreSymlinks: c.FileserverIgnoreLinks, HashType: c.HashType, BufferSize: c.FileBufferSize,
-		Cachedir: c.CacheDir, Recv: fileserver.RecvConfig{Enabled: c.FileRecv, MaxSize: int64(c.FileRecvMaxSize) << 20}, Log: m.log,
+		Roots:          c.FileRoots,
+		Backends:       c.FileserverBackend,
+		Extra:          m.repos.Backends(),
+		IgnoreRegex:    c.FileIgnoreRegex,
+		IgnoreGlob:     c.FileIgnoreGlob,
+		FollowSymlinks: c.FileserverFollowLinks,
+		IgnoreSymlinks: c.FileserverIgnoreLinks,
+		HashType:       c.HashType,
+		BufferSize:     c.FileBufferSize,
+		Cachedir:       c.CacheDir,
+		Recv:           fileserver.RecvConfig{Enabled: c.FileRecv, MaxSize: int64(c.FileRecvMaxSize) << 20},
+		Log:            m.log,
 		MinionFS: fileserver.MinionFSConfig{Env: c.MinionFSEnv, Mountpoint: c.MinionFSMountpoint,
 			Whitelist: c.MinionFSWhitelist, Blacklist: c.MinionFSBlacklist},
 		Since: m.newest.Since,
 	})
+
 	return err
 }
 
@@ -304,8 +395,10 @@ func (m *Master) openBus(context.Context) error {
 
 func (m *Master) openServices(context.Context) error {
 	m.ring = &admin.Ring{
-		Store: m.keys, Dir: m.cluster.KeyDir(), HashType: m.cfg.HashType,
-		Fire: func(tag string, data *value.Map) error { return m.bus.Fire(tag, data) },
+		Store:    m.keys,
+		Dir:      m.cluster.KeyDir(),
+		HashType: m.cfg.HashType,
+		Fire:     func(tag string, data *value.Map) error { return m.bus.Fire(tag, data) },
 		Rotate: func() error {
 			if !m.cfg.RotateAESKey {
 				return nil
@@ -314,6 +407,7 @@ func (m *Master) openServices(context.Context) error {
 		},
 		Forget: m.cache.Forget,
 	}
+
 	m.openLaunch()
 	m.openPillar()
 	m.openRunners()
@@ -325,18 +419,54 @@ func (m *Master) openServices(context.Context) error {
 	maps.Copy(table, m.openLocal().Methods())
 	version := int64(m.cfg.MinimumAuthVersion)
 	if version < 3 {
-		m.log.Warn("minimum_auth_version is below 3: minions may sign in by an old protocol (CVE-2025-62349)", "minimum_auth_version", version)
+		m.log.Warn("minimum_auth_version is below 3: minions may sign in by an old protocol (CVE-2025-62349)",
+			"minimum_auth_version", version)
 	}
-	m.nonces = request.OpenNonces(filepath.Join(m.cfg.CacheDir, "nonces.journal"), request.NonceWindow(m.cfg.RequestServerTTL), time.Now, m.log)
+
+	m.nonces = request.OpenNonces(filepath.Join(m.cfg.CacheDir, "nonces.journal"),
+		request.NonceWindow(m.cfg.RequestServerTTL), time.Now, m.log)
 	m.requests = request.New(request.Config{
-		Nonces: m.nonces, Share: m.cluster.ShareNonce,
-		Auth: newest.Noting{Auth: presence.Noting{Auth: m.signin, View: m.presence}, Service: m.newest, Known: func(id string) bool { _, ok := m.keys.Lookup(id); return ok }}, Saw: m.presence.Heard, Methods: table, Ready: m.cluster.Serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
-		Known: func(c request.Credentials) bool { return m.callers.Auth.Knows(c.Key, c.Token, c.Source) }, Now: time.Now, Log: m.quiet,
+		Nonces: m.nonces,
+		Share:  m.cluster.ShareNonce,
+		Auth: newest.Noting{
+			Auth:    presence.Noting{Auth: m.signin, View: m.presence},
+			Service: m.newest,
+			Known:   func(id string) bool { _, ok := m.keys.Lookup(id); return ok },
+		},
+		Saw:        m.presence.Heard,
+		Methods:    table,
+		Ready:      m.cluster.Serving,
+		MinVersion: version,
+		TTL:        m.cfg.RequestServerTTL,
+		Timeout:    requestTimeout,
+		Known:      func(c request.Credentials) bool { return m.callers.Auth.Knows(c.Key, c.Token, c.Source) },
+		Now:        time.Now,
+		Log:        m.quiet,
 	})
+
 	m.reporter = &health.Reporter{
-		Options: m.cfg, Files: m.newest.Stats, Keys: m.keys, Requests: m.requests, Pillars: m.pillars, Presence: m.presence, Launch: m.launch, Minions: m.minions, Reactor: m.reactor, Schedule: m.schedule, Auth: m.callers.Auth,
-		Bus: m.bus, Python: m.python, Engines: m.engines, EventReturn: m.eventReturn, Cluster: m.cluster.Pool, Problems: m.problems, Audit: m.audit, Signs: m.signs, Started: m.started,
+		Options:     m.cfg,
+		Files:       m.newest.Stats,
+		Keys:        m.keys,
+		Requests:    m.requests,
+		Pillars:     m.pillars,
+		Presence:    m.presence,
+		Launch:      m.launch,
+		Minions:     m.minions,
+		Reactor:     m.reactor,
+		Schedule:    m.schedule,
+		Auth:        m.callers.Auth,
+		Bus:         m.bus,
+		Python:      m.python,
+		Engines:     m.engines,
+		EventReturn: m.eventReturn,
+		Cluster:     m.cluster.Pool,
+		Problems:    m.problems,
+		Audit:       m.audit,
+		Signs:       m.signs,
+		Started:     m.started,
 	}
+
 	m.keys.OnChange(m.onKeyChange)
 	return nil
 }
@@ -385,20 +515,25 @@ func (m *Master) Close() error {
 	if m.newest != nil {
 		m.newest.Close()
 	}
+
 	if m.control != nil {
 		m.control.Close()
 		_ = os.Remove(filepath.Join(m.cfg.SockDir, control.Socket))
 	}
+
 	m.callers.Stop()
 	if m.router != nil {
 		m.router.Close()
 	}
+
 	if m.pub != nil {
 		m.pub.Close()
 	}
+
 	if m.cluster != nil {
 		m.cluster.Close()
 	}
+
 	m.background.Close()
 	m.presence.Record(context.Background())
 	m.launch.SaveQuota(context.Background())
@@ -408,20 +543,25 @@ func (m *Master) Close() error {
 		}
 		m.nonces = nil
 	}
+
 	if m.renderers != nil {
 		m.renderers.Close()
 	}
+
 	if m.python != nil {
 		m.python.Close()
 	}
+
 	m.callers.Close()
 	m.repos.Close()
 	if m.sockets != nil {
 		m.sockets.Close()
 	}
+
 	if m.bus != nil {
 		m.bus.Close()
 	}
+
 	var err error
 	if m.closeJobs != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
@@ -429,6 +569,7 @@ func (m *Master) Close() error {
 		err = m.closeJobs(ctx)
 		m.closeJobs = nil
 	}
+
 	m.audit.Close()
 	return err
 }

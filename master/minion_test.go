@@ -63,7 +63,8 @@ func newNonce() string {
 // signInLoad is in the order of Salt's.
 func (n *scriptedMinion) signInLoad() *value.Map {
 	n.r.t.Helper()
-	return value.NewMap("cmd", "_auth", "id", n.id, "nonce", newNonce(), "enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1, "pub", pemOf(n.r.t, n.key))
+	return value.NewMap("cmd", "_auth", "id", n.id, "nonce", newNonce(), "enc_algo", crypt.OAEPSHA1,
+		"sig_algo", crypt.PKCS1SHA1, "pub", pemOf(n.r.t, n.key))
 }
 
 // signIn returns the signed map of the answer, checked as a minion does.
@@ -81,6 +82,7 @@ func (n *scriptedMinion) readSignIn(load *value.Map, answer any) *value.Map {
 	if !ok {
 		t.Fatalf("sign-in of %s: %v", n.id, answer)
 	}
+
 	packed, _ := p.Bytes("load")
 	sig, _ := p.Bytes("sig")
 	must(t, crypt.Verify(&pair(t, "masterA").PublicKey, load.Str("sig_algo"), packed, sig))
@@ -88,9 +90,11 @@ func (n *scriptedMinion) readSignIn(load *value.Map, answer any) *value.Map {
 	if s.Str("nonce") != load.Str("nonce") {
 		t.Fatalf("nonce %q", s.Str("nonce"))
 	}
+
 	if s.Str("enc") == "pub" {
 		n.aes, n.session = n.unwrap(s, "aes"), n.unwrap(s, "session")
 	}
+
 	return s
 }
 
@@ -129,7 +133,8 @@ func (n *scriptedMinion) payload(load *value.Map) []byte {
 
 func (n *scriptedMinion) sealed(outer any, key crypt.Key, load any) []byte {
 	n.r.t.Helper()
-	env := value.NewMap("enc", "aes", "load", key.Seal(pack(n.r.t, load), ""), "version", 3, "enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1)
+	env := value.NewMap("enc", "aes", "load", key.Seal(pack(n.r.t, load), ""), "version", 3, "enc_algo",
+		crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1)
 	if outer != nil {
 		env.Set("id", outer)
 	}
@@ -141,16 +146,19 @@ func (n *scriptedMinion) send(payload []byte) ([]byte, error) {
 	n.r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
+
 	if n.conn == nil {
 		var err error
 		if n.conn, err = zmtp.DialReq(ctx, n.r.req, zmtp.DialConfig{Identity: "salt-req/minion/" + n.id}); err != nil {
 			return nil, err
 		}
 	}
+
 	b, err := n.conn.Do(ctx, payload)
 	if err != nil {
 		n.hangUp()
 	}
+
 	return b, err
 }
 
@@ -208,13 +216,18 @@ func (n *scriptedMinion) refused(what string, payload []byte) {
 func (n *scriptedMinion) pillar(fields ...any) *value.Map {
 	t := n.r.t
 	t.Helper()
-	l := n.load("_pillar", append([]any{"grains", value.NewMap("id", n.id), "saltenv", nil, "pillarenv", nil, "pillar_override", value.NewMap(), "extra_minion_data", value.NewMap(), "ver", "2"}, fields...)...)
+	l := n.load("_pillar",
+		append([]any{"grains", value.NewMap("id", n.id), "saltenv", nil, "pillarenv", nil, "pillar_override",
+			value.NewMap(), "extra_minion_data", value.NewMap(), "ver", "2"},
+			fields...)...)
+
 	b, err := n.send(n.payload(l))
 	must(t, err)
 	p, ok := unpack(t, b).(*value.Map)
 	if !ok {
 		t.Fatalf("pillar of %s: %v", n.id, unpack(t, b))
 	}
+
 	wrapped, _ := p.Bytes("key")
 	text, err := crypt.Decrypt(n.key, crypt.OAEPSHA1, wrapped)
 	must(t, err)
@@ -232,5 +245,6 @@ func (n *scriptedMinion) pillar(fields ...any) *value.Map {
 	if string(inner) != string(wrapped) || d.Str("nonce") != l.Str("nonce") {
 		t.Fatal("key or nonce of a pillar")
 	}
+
 	return d.Map("pillar")
 }

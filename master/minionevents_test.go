@@ -12,21 +12,27 @@ func TestEventKeepsTheLoad(t *testing.T) {
 	n := r.accepted("web1", "min8")
 	r.listen()
 	n.ask("_minion_event", "tag", "my/tag", "data", value.NewMap("a", int64(1)), "more", "x")
+
 	for _, e := range r.seen() {
 		if e.Tag != "my/tag" {
 			continue
 		}
+
 		d := e.Data
-		if d.Str("cmd") != "_minion_event" || d.Str("id") != "web1" || d.Str("more") != "x" || d.Str("tag") != "my/tag" || d.Map("data").Len() != 1 {
+		if d.Str("cmd") != "_minion_event" || d.Str("id") != "web1" || d.Str("more") != "x" ||
+			d.Str("tag") != "my/tag" || d.Map("data").Len() != 1 {
 			t.Errorf("data: %v", d)
 		}
+
 		for _, secret := range []string{"tok", "nonce"} {
 			if _, ok := d.Get(secret); ok {
 				t.Errorf("%s is in the event", secret)
 			}
 		}
+
 		return
 	}
+
 	t.Error("no event")
 }
 
@@ -38,7 +44,11 @@ func TestEventsOfRequests(t *testing.T) {
 	jid := r.job("*", "test.ping").Str("jid")
 	n.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true)
 	n.ask("_register_resources", "resources", value.NewMap("ssh", []any{"r1"}), "resource_grains", value.NewMap())
-	want := map[string][2]string{"salt/job/" + jid + "/ret/web1": {"cmd", "_return"}, "resource/refresh/web1": {"Resource cache refresh", "web1"}}
+	want := map[string][2]string{
+		"salt/job/" + jid + "/ret/web1": {"cmd", "_return"},
+		"resource/refresh/web1":         {"Resource cache refresh", "web1"},
+	}
+
 	until(t, "both events", func() bool {
 		for _, e := range r.seen() {
 			if w, ok := want[e.Tag]; ok && e.Data.Str(w[0]) != w[1] {

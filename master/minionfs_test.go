@@ -21,11 +21,13 @@ minionfs_mountpoint: salt://from
 minionfs_whitelist: [good*]
 minionfs_blacklist: [goodbye]
 `)
+
 	for _, id := range []string{"good1", "goodbye", "other"} {
 		dir := filepath.Join(r.m.cfg.CacheDir, "minions", id, "files")
 		must(t, os.MkdirAll(dir, 0o755))
 		must(t, os.WriteFile(filepath.Join(dir, "pushed.txt"), []byte("x"), 0o644))
 	}
+
 	for env, want := range map[string]string{"pushed": "[from/good1/pushed.txt]", "base": "[]"} {
 		got, err := r.m.files.Call(t.Context(), "_file_list", "good1", value.NewMap("saltenv", env))
 		if err != nil {

@@ -20,19 +20,23 @@ func TestListOfMinions(t *testing.T) {
 	if err != nil || len(list) != 3 || all.Map("subscriptions").Len() != 0 {
 		t.Fatalf("%v %v", ret, err)
 	}
+
 	for i, want := range []struct {
 		id, key, address string
 		seen             bool
 	}{{"web1", "accepted", "127.0.0.1", true}, {"web2", "accepted", "", false}, {"new", "pending", "127.0.0.1", true}} {
 		m := list[i].(*value.Map)
 		at, _ := m.Get("seen")
-		if m.Str("id") != want.id || m.Str("key") != want.key || m.Str("address") != want.address || (at.(float64) > 1e9) != want.seen || len(m.Str("finger")) != 95 {
+		if m.Str("id") != want.id || m.Str("key") != want.key || m.Str("address") != want.address ||
+			(at.(float64) > 1e9) != want.seen || len(m.Str("finger")) != 95 {
 			t.Errorf("%d: %v", i, m)
 		}
+
 		if there := m.Bool("connected"); there {
 			t.Errorf("%s has no subscription", want.id)
 		}
 	}
+
 	must(t, r.m.keys.Delete("new"))
 	until(t, "what is known of a deleted key is gone", func() bool {
 		_, _, ok := r.m.presence.LastAsked("new", false)
@@ -55,10 +59,12 @@ func TestHeardInEarlierLives(t *testing.T) {
 	if len(after.Minions) != 4 || len(before.Minions) != 4 || before.Since == 0 || after.Since != before.Since {
 		t.Fatalf("before %+v\nafter %+v", before, after)
 	}
+
 	for i, m := range after.Minions {
 		b := before.Minions[i]
 		heard := m.Seen > 0 && m.Seen >= float64(int64(b.Seen))
-		if m.ID != b.ID || m.Key != b.Key || heard != (m.ID != "never") || (m.Address != "") != (m.ID == "web1" && m.Key == "accepted") {
+		if m.ID != b.ID || m.Key != b.Key || heard != (m.ID != "never") ||
+			(m.Address != "") != (m.ID == "web1" && m.Key == "accepted") {
 			t.Errorf("before %+v\nafter %+v", b, m)
 		}
 	}

@@ -56,6 +56,7 @@ func TestMissedJob(t *testing.T) {
 	for _, p := range staying.payloads() {
 		got = append(got, n.openPublish(p).Str("jid"))
 	}
+
 	if len(got) != 2 || got[0] != jid || got[1] != second {
 		t.Errorf("the one that stayed got %v, not %s and %s", got, jid, second)
 	}

@@ -40,6 +40,7 @@ func (c *copying) Newest(_ context.Context, q control.NewestQuestion) (control.N
 	if c.why != "" {
 		return control.Newest{Why: c.why}, nil
 	}
+
 	err := os.CopyFS(filepath.Join(c.to, fmt.Sprint(c.asked)), os.DirFS(c.from))
 	if err == nil {
 		next := filepath.Join(c.to, "next")
@@ -48,10 +49,12 @@ func (c *copying) Newest(_ context.Context, q control.NewestQuestion) (control.N
 			err = os.Rename(next, filepath.Join(c.to, "now"))
 		}
 	}
+
 	n := control.Newest{Copy: filepath.Join(c.to, "now"), Source: c.from}
 	if q.All {
 		n.Others = map[string]string{"n2": "the shared volume does not answer"}
 	}
+
 	return n, err
 }
 
@@ -66,18 +69,26 @@ func startCopying(t *testing.T, options string) (*running, *copying) {
 	c := &copying{from: t.TempDir(), to: t.TempDir()}
 	door := control.ServeDoor(ln, os.Geteuid(), c, slog.New(slog.DiscardHandler))
 	t.Cleanup(door.Close)
+
 	for _, tree := range []string{"salt", "pillar"} {
 		must(t, os.MkdirAll(filepath.Join(c.from, tree), 0o755))
 	}
+
 	must(t, os.WriteFile(filepath.Join(c.from, "pillar/top.sls"), []byte("base: {'*': [x]}\n"), 0o644))
 	now := filepath.Join(c.to, "now")
-	return startMaster(t, "saltern_door: "+filepath.Join(dir, "door")+"\nsaltern_node: n1\nfile_roots: {base: ["+now+"/salt]}\npillar_roots: {base: ["+now+"/pillar]}\n"+options), c
+	return startMaster(t,
+		"saltern_door: "+filepath.Join(dir, "door")+"\nsaltern_node: n1\nfile_roots: {base: ["+now+
+			"/salt]}\npillar_roots: {base: ["+now+"/pillar]}\n"+options), c
 }
 
 // change writes text to a state file, a pillar, and a file of its own name.
 func (c *copying) change(t *testing.T, text string) {
 	t.Helper()
-	for name, text := range map[string]string{"salt/a.sls": text, "salt/" + text: text, "pillar/x.sls": "v: " + text + "\n"} {
+	for name, text := range map[string]string{
+		"salt/a.sls":   text,
+		"salt/" + text: text,
+		"pillar/x.sls": "v: " + text + "\n",
+	} {
 		must(t, os.WriteFile(filepath.Join(c.from, name), []byte(text), 0o644))
 	}
 }
@@ -104,19 +115,24 @@ func TestJobIsServedWhatWasWritten(t *testing.T) {
 		} else {
 			n.signIn()
 		}
+
 		if got, want := n.served(), strings.TrimSpace(strings.Repeat(text+" ", 3)); got != want {
 			t.Fatalf("round %d: served %q, want %q", i, got, want)
 		}
 	}
+
 	if c.asked > 30 {
 		t.Errorf("the supervisor was asked %d times for 20 jobs", c.asked)
 	}
+
 	r.quiet("files that are new", "salt/job", "salt/auth", "minion/refresh")
 
 	c.change(t, "zz")
-	if _, err := r.m.runs.Call(t.Context(), "fileserver.update", nil, value.NewMap()); err == nil || !strings.Contains(err.Error(), "n2: the shared volume does not answer") {
+	if _, err := r.m.runs.Call(t.Context(), "fileserver.update", nil, value.NewMap()); err == nil ||
+		!strings.Contains(err.Error(), "n2: the shared volume does not answer") {
 		t.Errorf("an update that another node did not make: %v", err)
 	}
+
 	if list := fmt.Sprint(r.run("fileserver.file_list")); !strings.Contains(list, "zz") {
 		t.Errorf("a runner lists %s", list)
 	}
@@ -124,21 +140,25 @@ func TestJobIsServedWhatWasWritten(t *testing.T) {
 	c.mu.Lock()
 	c.why = "the shared volume does not answer"
 	c.mu.Unlock()
+
 	c.change(t, "zzz")
 	r.job("web1", "state.apply")
 	r.seen()
 	if got := n.served(); got != "zz zz zz" {
 		t.Errorf("while the volume hangs, served %q", got)
 	}
+
 	said := 0
 	for _, e := range r.seen() {
 		if e.Tag == event.TagOldFiles {
 			said++
-			if e.Data.Str("id") != "web1" || e.Data.Str("node") != "n1" || e.Data.Str("why") != c.why || e.Data.Str("as_of") == "" {
+			if e.Data.Str("id") != "web1" || e.Data.Str("node") != "n1" || e.Data.Str("why") != c.why ||
+				e.Data.Str("as_of") == "" {
 				t.Errorf("said: %v", e.Data)
 			}
 		}
 	}
+
 	if said != 1 {
 		t.Errorf("it was said %d times that files are of before", said)
 	}
@@ -153,7 +173,12 @@ func TestJobIsServedWhatWasWritten(t *testing.T) {
 		},
 	})
 	defer tool.Close()
-	err := tool.Run(t.Context(), client.Request{Target: "web1", TargetType: "glob", Fun: "state.apply"}, func(j client.Job) {
+
+	err := tool.Run(t.Context(), client.Request{
+		Target:     "web1",
+		TargetType: "glob",
+		Fun:        "state.apply",
+	}, func(j client.Job) {
 		n.served()
 		n.ask("_return", "jid", j.JID, "fun", "state.apply", "return", "done", "success", true)
 	}, func(ret client.Return) bool {
@@ -171,13 +196,16 @@ func TestRootsAreWrittenOnTheSharedStorage(t *testing.T) {
 	r, c := startCopying(t, "")
 	write := func(fun, data, path string) (string, bool) {
 		t.Helper()
-		m, ok := r.clear("wheel", "fun", fun, "data", data, "path", path, "key", r.key, "user", local.CurrentUser()).(*value.Map)
+		m, ok := r.clear("wheel", "fun", fun, "data", data, "path", path, "key", r.key, "user",
+			local.CurrentUser()).(*value.Map)
 		if !ok {
 			t.Fatalf("no answer to %s", fun)
 		}
+
 		d := m.Map("data")
 		return fmt.Sprint(d.Value("return")), d.Bool("success")
 	}
+
 	for fun, tree := range map[string]string{"file_roots": "salt", "pillar_roots": "pillar"} {
 		for i := range 3 {
 			name, text := fmt.Sprintf("w/%d.sls", i%2), fmt.Sprintf("text %d", i)
@@ -185,6 +213,7 @@ func TestRootsAreWrittenOnTheSharedStorage(t *testing.T) {
 			if got, ok := write(fun+".write", text, name); !ok || got != "Wrote data to file "+dest {
 				t.Fatalf("%s.write: %v %s", fun, ok, got)
 			}
+
 			for _, at := range []string{c.from, filepath.Join(c.to, "now")} {
 				if b, err := os.ReadFile(filepath.Join(at, tree, name)); string(b) != text {
 					t.Errorf("%s.write: below %s is %q %v", fun, at, b, err)
@@ -196,11 +225,13 @@ func TestRootsAreWrittenOnTheSharedStorage(t *testing.T) {
 	c.mu.Lock()
 	c.why = "the shared volume does not answer"
 	c.mu.Unlock()
+
 	for _, fun := range []string{"file_roots.write", "pillar_roots.write"} {
 		if got, ok := write(fun, "late", "late.sls"); ok || !strings.Contains(got, c.why) {
 			t.Errorf("%s without the storage: %v %s", fun, ok, got)
 		}
 	}
+
 	for _, at := range []string{"salt/late.sls", "now/salt/late.sls", "pillar/late.sls", "now/pillar/late.sls"} {
 		for _, top := range []string{c.from, c.to} {
 			if _, err := os.Lstat(filepath.Join(top, at)); err == nil {
@@ -208,7 +239,9 @@ func TestRootsAreWrittenOnTheSharedStorage(t *testing.T) {
 			}
 		}
 	}
-	if m := r.clear("wheel", "fun", "config.update_config", "file_name", "x", "yaml_contents", value.NewMap("timeout", 7), "key", r.key, "user", local.CurrentUser()).(*value.Map); m.Map("data").Bool("success") {
+
+	if m := r.clear("wheel", "fun", "config.update_config", "file_name", "x", "yaml_contents",
+		value.NewMap("timeout", 7), "key", r.key, "user", local.CurrentUser()).(*value.Map); m.Map("data").Bool("success") {
 		t.Errorf("options that nobody reads were written: %s", plainText(m))
 	}
 }
@@ -224,16 +257,20 @@ func TestAPISaysThatFilesAreOld(t *testing.T) {
 		t.Helper()
 		r.listen()
 		defer r.bus.close()
+
 		type answer struct {
 			code   int
 			body   string
 			header http.Header
 		}
+
 		answers := make(chan answer, 1)
 		go func() {
-			code, body, header := a.do("POST", "/", `[{"client": "local", "tgt": "web1", "fun": "state.apply"}]`, "X-Auth-Token", token)
+			code, body, header := a.do("POST", "/",
+				`[{"client": "local", "tgt": "web1", "fun": "state.apply"}]`, "X-Auth-Token", token)
 			answers <- answer{code, body, header}
 		}()
+
 		var jid string
 		await.That(t, "the job begins", func() bool {
 			for _, e := range r.seen() {
@@ -243,12 +280,14 @@ func TestAPISaysThatFilesAreOld(t *testing.T) {
 			}
 			return jid != ""
 		})
+
 		n.served()
 		n.ask("_return", "jid", jid, "fun", "state.apply", "return", "done", "success", true)
 		got := <-answers
 		if got.code != 200 {
 			t.Fatalf("%d %s", got.code, got.body)
 		}
+
 		return got.body, got.header["X-Saltern-Old-Files"]
 	}
 
@@ -257,13 +296,17 @@ func TestAPISaysThatFilesAreOld(t *testing.T) {
 	if len(said) > 0 {
 		t.Errorf("of new files: %s", said)
 	}
+
 	c.mu.Lock()
 	c.why = "the volume \"cluster\"\r\ndoes not answer"
 	c.mu.Unlock()
+
 	stale, said := apply()
-	if len(said) != 1 || !strings.HasPrefix(said[0], `node="n1"; as_of="20`) || !strings.Contains(said[0], "does not answer") {
+	if len(said) != 1 || !strings.HasPrefix(said[0], `node="n1"; as_of="20`) ||
+		!strings.Contains(said[0], "does not answer") {
 		t.Errorf("of files of before: %q", said)
 	}
+
 	if stale != fresh {
 		t.Errorf("the body is %s, and was %s", stale, fresh)
 	}
@@ -273,7 +316,11 @@ func TestAPISaysThatFilesAreOld(t *testing.T) {
 // it says when that is not possible.
 func TestPythonRunnerReadsTheNewestFiles(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "see.py"), []byte("def saw():\n    return open(__opts__['file_roots']['base'][0] + '/a.sls').read()\n"), 0o644))
+	must(t,
+		os.WriteFile(filepath.Join(dir, "see.py"),
+			[]byte("def saw():\n    return open(__opts__['file_roots']['base'][0] + '/a.sls').read()\n"),
+			0o644))
+
 	old := time.Now().Add(-time.Minute)
 	must(t, os.Chtimes(filepath.Join(dir, "see.py"), old, old))
 	r, c := startCopying(t, "saltern_renderer_python: "+saltPython(t)+"\nrunner_dirs: ["+dir+"]\n")
@@ -283,6 +330,7 @@ func TestPythonRunnerReadsTheNewestFiles(t *testing.T) {
 		run := r.m.runs.Announce("see.saw", runner.Caller{User: "ann", Person: true}, nil, value.NewMap())
 		return run.Do(t.Context(), func(err error) { t.Error(err) }).Value("return")
 	}
+
 	for i := range 5 {
 		text := fmt.Sprintf("z%03d", i)
 		c.change(t, text)
@@ -296,6 +344,7 @@ func TestPythonRunnerReadsTheNewestFiles(t *testing.T) {
 		_, err := r.m.runs.Call(t.Context(), "see.saw", nil, nil)
 		must(t, err)
 	}
+
 	if n := c.asked - asked; n > 5 {
 		t.Errorf("the supervisor was asked %d times for ten runners that nobody waits for", n)
 	}
@@ -304,10 +353,13 @@ func TestPythonRunnerReadsTheNewestFiles(t *testing.T) {
 	c.mu.Lock()
 	c.why = "the shared volume does not answer"
 	c.mu.Unlock()
+
 	c.change(t, "zz")
 	saw()
-	said := slices.DeleteFunc(r.seen(), func(e event.Event) bool { return !strings.HasSuffix(e.Tag, "/"+event.OldFilesOfRun) })
-	if len(said) != 1 || !strings.HasPrefix(said[0].Tag, "salt/run/") || said[0].Data.Str("why") != c.why || said[0].Data.Str("node") != "n1" {
+	said := slices.DeleteFunc(r.seen(),
+		func(e event.Event) bool { return !strings.HasSuffix(e.Tag, "/"+event.OldFilesOfRun) })
+	if len(said) != 1 || !strings.HasPrefix(said[0].Tag, "salt/run/") || said[0].Data.Str("why") != c.why ||
+		said[0].Data.Str("node") != "n1" {
 		t.Errorf("said: %v", said)
 	}
 
@@ -318,9 +370,11 @@ func TestPythonRunnerReadsTheNewestFiles(t *testing.T) {
 		OldFiles: func(o client.OldFiles) { heard = append(heard, o) },
 	})
 	defer tool.Close()
+
 	for _, fun := range []string{"see.saw", "fileserver.file_list", "pillar.show_pillar"} {
 		heard = nil
-		_, err := tool.Runner(t.Context(), fun, nil, value.NewMap(), value.NewMap(), func(what string, _ *value.Map) { t.Errorf("%s: progress %s", fun, what) })
+		_, err := tool.Runner(t.Context(), fun, nil, value.NewMap(), value.NewMap(),
+			func(what string, _ *value.Map) { t.Errorf("%s: progress %s", fun, what) })
 		if err != nil || len(heard) != 1 || heard[0].Node != "n1" || heard[0].Minion != "" || heard[0].Why != c.why {
 			t.Errorf("%s: its caller heard %v %v", fun, heard, err)
 		}

@@ -54,19 +54,24 @@ func (m *Master) newestEverywhere(ctx context.Context) error {
 	if m.cfg.Door == "" {
 		return nil
 	}
+
 	n, err := machines(m.cfg).NewestEverywhere(ctx)
 	if err != nil {
 		return fmt.Errorf("ask for the newest files: %w", err)
 	}
+
 	var old []string
 	if why := cmp.Or(n.Why, n.Except); why != "" {
 		old = append(old, "this node: "+why)
 	}
+
 	for _, node := range slices.Sorted(maps.Keys(n.Others)) {
 		old = append(old, node+": "+n.Others[node])
 	}
+
 	if len(old) > 0 {
 		return errors.New("minions may be served files of before, because not every node could copy what is new: " + strings.Join(old, "; "))
 	}
+
 	return nil
 }

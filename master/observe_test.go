@@ -44,6 +44,7 @@ func (r *running) listen() {
 			b.mu.Unlock()
 		}
 	}()
+
 	r.seen()
 }
 
@@ -64,6 +65,7 @@ func (r *running) seen() []event.Event {
 		r.m.fire(mark, value.NewMap())
 		r.bus.mu.Lock()
 		defer r.bus.mu.Unlock()
+
 		for i, e := range r.bus.all {
 			if e.Tag == mark {
 				out = r.bus.all[:i:i]
@@ -71,14 +73,17 @@ func (r *running) seen() []event.Event {
 				return true
 			}
 		}
+
 		return false
 	})
+
 	var kept []event.Event
 	for _, e := range out {
 		if !strings.HasPrefix(e.Tag, "test/mark/") {
 			kept = append(kept, e)
 		}
 	}
+
 	return kept
 }
 
@@ -125,8 +130,10 @@ func (r *running) subscribe() *subscriber {
 				n++
 			}
 		}
+
 		return n > before
 	})
+
 	return &subscriber{r, s}
 }
 
@@ -161,7 +168,8 @@ func (n *scriptedMinion) openPublish(payload []byte) *value.Map {
 
 // volatile files change while nobody attacks, or tell of attacks.
 var volatile = map[string]bool{
-	"cache/audit": true, "cache/audit/acts.jsonl": true, "cache/audit/strangers.jsonl": true, "cache/audit/jobs.jsonl": true, "cache/audit/users.jsonl": true, "cache/audit/refused.jsonl": true, // what is refused is written down
+	// what is refused is written down
+	"cache/audit": true, "cache/audit/acts.jsonl": true, "cache/audit/strangers.jsonl": true, "cache/audit/jobs.jsonl": true, "cache/audit/users.jsonl": true, "cache/audit/refused.jsonl": true,
 	"cache/status.json": true, "cache/status.json.new": true, "cache/health/alive": true, "cache/health/ready": true, "cache/health": true,
 }
 
@@ -172,7 +180,8 @@ func (r *running) snapshot() map[string]string {
 	out := map[string]string{}
 	err := filepath.WalkDir(r.dir, func(p string, d fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(r.dir, p)
-		if volatile[rel] || strings.HasPrefix(rel, "cache/nonces.journal") || strings.HasPrefix(rel, "cache/jobs.journal") {
+		if volatile[rel] || strings.HasPrefix(rel, "cache/nonces.journal") ||
+			strings.HasPrefix(rel, "cache/jobs.journal") {
 			return nil
 		}
 		if errors.Is(err, fs.ErrNotExist) {
@@ -181,6 +190,7 @@ func (r *running) snapshot() map[string]string {
 		if err != nil {
 			return err
 		}
+
 		info, err := d.Info()
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -188,6 +198,7 @@ func (r *running) snapshot() map[string]string {
 		if err != nil {
 			return err
 		}
+
 		content := ""
 		if d.Type().IsRegular() {
 			f, err := os.Open(p)
@@ -195,15 +206,19 @@ func (r *running) snapshot() map[string]string {
 				return err
 			}
 			defer f.Close()
+
 			b, err := io.ReadAll(io.LimitReader(f, 1<<20))
 			if err != nil {
 				return err
 			}
+
 			content = string(b)
 		}
+
 		out[rel] = info.Mode().String() + " " + content
 		return nil
 	})
+
 	must(r.t, err)
 	return out
 }
@@ -219,6 +234,7 @@ func (r *running) unchanged(what string, before map[string]string) {
 			r.t.Errorf("%s: %s changed", what, k)
 		}
 	}
+
 	for k := range before {
 		if _, ok := after[k]; !ok {
 			r.t.Errorf("%s: %s is gone", what, k)

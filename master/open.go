@@ -29,32 +29,56 @@ func (m *Master) openLaunch() {
 	c := m.cfg
 	for _, name := range c.UserFields {
 		if !slices.Contains(launch.PermittableFields(), name) {
-			m.log.Warn("saltern_user_publish_fields names a field that cannot be permitted; it counts for nothing", "field", name, "known", launch.PermittableFields())
+			m.log.Warn("saltern_user_publish_fields names a field that cannot be permitted; it counts for nothing",
+				"field", name, "known", launch.PermittableFields())
 		}
 	}
+
 	m.targets = &launch.Targets{Accepted: m.keys.Accepted, Nodegroups: c.Nodegroups, Cache: m.cache}
 	m.launch = launch.New(launch.Config{
-		Targets: m.targets, Jobs: m.jobs, Bus: m.bus, Fire: m.fire, Problem: m.problems.Report,
+		Targets: m.targets,
+		Jobs:    m.jobs,
+		Bus:     m.bus,
+		Fire:    m.fire,
+		Problem: m.problems.Report,
 		Publish: func(ctx context.Context, load *value.Map, minions []string) error {
 			return m.publish(ctx, load, minions)
 		},
-		Spread:  m.cluster.Spread,
-		Running: func(jid string) bool { return m.runs.At(jid) },
-		Limits:  launch.Limits{Fields: c.UserFields, Returners: c.UserReturners, ExtJobCache: c.ExtJobCache},
-		Quota:   c.UserJobQuota, Keep: c.KeepJobs, QuotaFile: filepath.Join(c.CacheDir, "user-quotas.json"), Now: m.now,
-		User: c.User, MasterID: c.MasterID, OrderMasters: c.OrderMasters, Timeout: c.Timeout, GatherTimeout: c.GatherJobTimeout,
-		Started: m.started, Log: m.log, Quiet: m.quiet,
+		Spread:        m.cluster.Spread,
+		Running:       func(jid string) bool { return m.runs.At(jid) },
+		Limits:        launch.Limits{Fields: c.UserFields, Returners: c.UserReturners, ExtJobCache: c.ExtJobCache},
+		Quota:         c.UserJobQuota,
+		Keep:          c.KeepJobs,
+		QuotaFile:     filepath.Join(c.CacheDir, "user-quotas.json"),
+		Now:           m.now,
+		User:          c.User,
+		MasterID:      c.MasterID,
+		OrderMasters:  c.OrderMasters,
+		Timeout:       c.Timeout,
+		GatherTimeout: c.GatherJobTimeout,
+		Started:       m.started,
+		Log:           m.log,
+		Quiet:         m.quiet,
 	})
+
 	m.mine = &mine.Service{
-		Data:    func(id string) (*value.Map, bool) { return m.cache.Get(cache.Mine, id) },
-		Resolve: m.targets.Among, ACL: c.MineGet, Restricted: c.MineGet != nil, Match: pattern.Match,
+		Data:       func(id string) (*value.Map, bool) { return m.cache.Get(cache.Mine, id) },
+		Resolve:    m.targets.Among,
+		ACL:        c.MineGet,
+		Restricted: c.MineGet != nil,
+		Match:      pattern.Match,
 	}
+
 	m.batches = batch.NewManager(batch.Config{
 		Dir: c.CacheDir,
 		JobDir: func(jid string) (string, error) {
 			return jobs.Folder(filepath.Join(c.CacheDir, "jobs"), c.HashType, jid)
 		},
-		Publish: m.launch.StartSlice, Returns: m.jobs.Returns, Fire: m.fire, Now: m.now, Log: m.log,
+		Publish: m.launch.StartSlice,
+		Returns: m.jobs.Returns,
+		Fire:    m.fire,
+		Now:     m.now,
+		Log:     m.log,
 		User: func(ctx context.Context, jid string) string {
 			load, err := m.jobs.Load(ctx, jid)
 			if err != nil {
@@ -65,6 +89,7 @@ func (m *Master) openLaunch() {
 		UserKey: userKey(c),
 		Adopted: local.BatchRecord(m.audit),
 	})
+
 	m.batchEvents = m.bus.Subscribe("batches", 10000, m.batches.Wants)
 }
 
@@ -75,19 +100,37 @@ func (m *Master) openWheel() {
 	if c.Door != "" {
 		configDir = "" // it is its supervisor's
 	}
+
 	shared := func(roots map[string][]string) wheel.Roots {
 		return fileserver.NewShared(fileserver.Tree{Roots: roots}, m.newest.Source, m.newest.Renew)
 	}
 	m.wheel = &wheel.Service{
 		Env: &wheel.Env{
-			Keys: m.ring, FileRoots: shared(c.FileRoots), PillarRoots: shared(c.PillarRoots), Newest: m.newestForRunners, Connected: m.presence.IDs,
-			ConfigDir: configDir, DefaultInclude: c.DefaultInclude,
-			Values: func() *value.Map { return conf.WithoutSecrets(c.Raw) }, KeySize: c.KeySize, Machines: machines(c), Tokens: m.callers.Tokens,
-			PublicKey: func() (string, string) { return strings.TrimSuffix(c.ID, "_master") + ".pub", m.identity.Public },
+			Keys:           m.ring,
+			FileRoots:      shared(c.FileRoots),
+			PillarRoots:    shared(c.PillarRoots),
+			Newest:         m.newestForRunners,
+			Connected:      m.presence.IDs,
+			ConfigDir:      configDir,
+			DefaultInclude: c.DefaultInclude,
+			Values:         func() *value.Map { return conf.WithoutSecrets(c.Raw) },
+			KeySize:        c.KeySize,
+			Machines:       machines(c),
+			Tokens:         m.callers.Tokens,
+			PublicKey: func() (string, string) {
+				return strings.TrimSuffix(c.ID, "_master") +
+					".pub", m.identity.Public
+			},
 		},
-		Python: pyrunner.New(pyrunner.Config{Host: m.python, ConfigFile: c.Path, Layer: c.PythonLayer, Wheel: true, Log: m.log}),
-		Runs:   m.runs,
-		Wait:   m.background.Wait,
+		Python: pyrunner.New(pyrunner.Config{
+			Host:       m.python,
+			ConfigFile: c.Path,
+			Layer:      c.PythonLayer,
+			Wheel:      true,
+			Log:        m.log,
+		}),
+		Runs: m.runs,
+		Wait: m.background.Wait,
 	}
 }
 
@@ -95,18 +138,51 @@ func (m *Master) openWheel() {
 func (m *Master) openLocal() *local.Service {
 	c := m.cfg
 	return local.New(local.Config{
-		Auth: m.callers.Auth, Blacklist: acl.Blacklist{Users: c.PublisherACLBlacklist.Texts("users"), Modules: c.PublisherACLBlacklist.Texts("modules")},
-		Launch: m.launch, OrderMasters: c.OrderMasters, Runs: m.runs, Wheel: m.wheel, Background: m.background, Look: m.keys.Look,
-		Settle: m.sockets.Settle, Fire: m.fire, Trouble: m.writes.Reason, Audit: m.audit, Log: m.log, Quiet: m.quiet,
+		Auth: m.callers.Auth,
+		Blacklist: acl.Blacklist{
+			Users:   c.PublisherACLBlacklist.Texts("users"),
+			Modules: c.PublisherACLBlacklist.Texts("modules"),
+		},
+		Launch:       m.launch,
+		OrderMasters: c.OrderMasters,
+		Runs:         m.runs,
+		Wheel:        m.wheel,
+		Background:   m.background,
+		Look:         m.keys.Look,
+		Settle:       m.sockets.Settle,
+		Fire:         m.fire,
+		Trouble:      m.writes.Reason,
+		Audit:        m.audit,
+		Log:          m.log,
+		Quiet:        m.quiet,
 	})
 }
 
 // openMinions makes what answers minions.
 func (m *Master) openMinions() *minion.Service {
 	return minion.New(minion.Config{
-		Options: m.cfg, Keys: m.keys, Ring: m.ring, SignIn: m.signin, Bus: m.bus, Jobs: m.jobs, Cache: m.cache, Mine: m.mine, Files: m.files, Newest: m.newest,
-		Pillars: m.pillars, Compiler: m.compiler, Targets: m.targets, Launch: m.launch, Runs: m.runs, Ending: m.background.Ending(), Fire: m.fire,
-		Problem: m.problems.Report, Now: m.now, Audit: m.audit, Log: m.log, Quiet: m.quiet,
+		Options:  m.cfg,
+		Keys:     m.keys,
+		Ring:     m.ring,
+		SignIn:   m.signin,
+		Bus:      m.bus,
+		Jobs:     m.jobs,
+		Cache:    m.cache,
+		Mine:     m.mine,
+		Files:    m.files,
+		Newest:   m.newest,
+		Pillars:  m.pillars,
+		Compiler: m.compiler,
+		Targets:  m.targets,
+		Launch:   m.launch,
+		Runs:     m.runs,
+		Ending:   m.background.Ending(),
+		Fire:     m.fire,
+		Problem:  m.problems.Report,
+		Now:      m.now,
+		Audit:    m.audit,
+		Log:      m.log,
+		Quiet:    m.quiet,
 	})
 }
 
@@ -114,7 +190,15 @@ func (m *Master) openMinions() *minion.Service {
 func (m *Master) openReactor() {
 	c := m.cfg
 	m.reactor = reactor.NewEngine(reactor.Config{
-		Rules: m.reactions, Depth: c.ReactorWorkerHWM, Threads: c.ReactorThreads, ID: c.ID, Bus: m.bus, Fire: m.fire, Launch: m.launch, Wheel: m.wheel, Runs: m.runs,
+		Rules:   m.reactions,
+		Depth:   c.ReactorWorkerHWM,
+		Threads: c.ReactorThreads,
+		ID:      c.ID,
+		Bus:     m.bus,
+		Fire:    m.fire,
+		Launch:  m.launch,
+		Wheel:   m.wheel,
+		Runs:    m.runs,
 		Locate: func(ctx context.Context, url string) (string, bool, error) {
 			m.newest.Await(ctx, m.newest.Lately())
 			return m.files.Locate(ctx, url)
@@ -123,7 +207,9 @@ func (m *Master) openReactor() {
 			Options: func(ctx context.Context) *value.Map { return m.repos.FileOptions(ctx, "") },
 			Renew:   c.ReactorRefresh,
 		}),
-		Settle: m.sockets.Settle, UserKey: userKey(c), Log: m.log,
+		Settle:  m.sockets.Settle,
+		UserKey: userKey(c),
+		Log:     m.log,
 	})
 }
 

@@ -53,7 +53,9 @@ func (r *running) send(tag string, data *value.Map) *value.Map {
 	r.t.Helper()
 	sub := r.m.bus.Subscribe("test", 1000, event.Prefix("salt/run/"))
 	defer sub.Close()
-	answer, _ := r.clear("runner", "fun", "event.send", "kwarg", value.NewMap("tag", tag, "data", data), "eauth", "auto", "username", "eva").(*value.Map)
+
+	answer, _ := r.clear("runner", "fun", "event.send", "kwarg", value.NewMap("tag", tag, "data", data),
+		"eauth", "auto", "username", "eva").(*value.Map)
 	for {
 		select {
 		case e := <-sub.C:
@@ -75,32 +77,41 @@ func TestEventSendIsNoOrder(t *testing.T) {
 	sub := r.subscribe()
 	r.listen()
 	const jid = "20260102030405678901"
-	for _, tag := range []string{"salt/batch/" + jid + "/new", "salt/batch/" + jid + "/stop", "salt/job/" + jid + "/ret/min1", "salt/job/" + jid + "/publish", "salt/job/" + jid + "/new",
+	for _, tag := range []string{"salt/batch/" + jid + "/new", "salt/batch/" + jid + "/stop",
+		"salt/job/" + jid + "/ret/min1", "salt/job/" + jid + "/publish", "salt/job/" + jid + "/new",
 		"salt/key", "salt/auth", "key", eauth.LockTag, "master/git/fetch", "master/pillar_cache/clear", "salt/reactors/manage/add", "salt/run/" + jid + "/salt/reactors/manage/add", "cluster/peer/join",
-		"rotate_cluster_aes_key", "salt/run/" + jid + "/ret", "salt/run/" + jid + "/ret/x", // tools look at the beginning
-		"salt/job/" + jid + "/error", "salt/job/" + jid + "/note", "syndic/s1/" + jid, jid, "salt/batch/" + jid + "/note", "salt/batch/x/y/halted"} {
+		// tools look at the beginning
+		"rotate_cluster_aes_key", "salt/run/" + jid + "/ret", "salt/run/" + jid + "/ret/x",
+		"salt/job/" + jid + "/error", "salt/job/" + jid +
+			"/note", "syndic/s1/" + jid, jid, "salt/batch/" + jid + "/note", "salt/batch/x/y/halted"} {
 		ret := r.send(tag, value.NewMap("state", batchState(jid, "master"), "jid", jid, "id", "min1", "key", "x"))
-		if text, _ := ret.Value("return").(string); ret.Bool("success") || !strings.Contains(text, tag) || !strings.Contains(text, "myapp/") {
+		if text, _ := ret.Value("return").(string); ret.Bool("success") || !strings.Contains(text, tag) ||
+			!strings.Contains(text, "myapp/") {
 			t.Errorf("%s: %v", tag, ret)
 		}
 	}
-	for _, tag := range []string{"my/deploy/done", "salt/my/deploy", "salt/minion/web1/start", "master/git/pushed", "salt/jobs", "salty", "keys"} {
+
+	for _, tag := range []string{"my/deploy/done", "salt/my/deploy", "salt/minion/web1/start",
+		"master/git/pushed", "salt/jobs", "salty", "keys"} {
 		if ret := r.send(tag, value.NewMap("x", 1)); !ret.Bool("success") || ret.Value("return") != true {
 			t.Errorf("%s: %v", tag, ret)
 		}
 	}
+
 	r.job("*", "test.ping") // comes after whatever the events had caused
 	for _, p := range sub.published() {
 		if load := n.openPublish(p); load.Str("fun") != "test.ping" {
 			t.Errorf("an event had the minions run %v", load)
 		}
 	}
+
 	var own int
 	for _, e := range r.seen() {
 		if strings.HasPrefix(e.Tag, "my/") || strings.HasPrefix(e.Tag, "salt/my/") {
 			own++
 		}
 	}
+
 	if own != 2 {
 		t.Errorf("%d events of own tags", own)
 	}
@@ -111,12 +122,14 @@ func TestEventSendIsNoOrder(t *testing.T) {
 // master fires is (second audit, 1).
 func TestEventSendLocksNobodyOut(t *testing.T) {
 	t.Parallel()
-	ms := masters(t, 2, "external_auth: {sharedsecret: {admin: ['.*']}, auto: {eva: ['@runner': [event.send]]}}\nsharedsecret: right\n")
+	ms := masters(t, 2,
+		"external_auth: {sharedsecret: {admin: ['.*']}, auto: {eva: ['@runner': [event.send]]}}\nsharedsecret: right\n")
 	joined(t, ms)
 	a, b := ms[0], ms[1]
 	sub := b.subscribe()
 	events := b.m.bus.Subscribe("test", 10000, nil)
 	defer events.Close()
+
 	home := netip.MustParseAddr("198.51.100.7")
 	const jid = "20260102030405678901"
 	data := value.NewMap("eauth", "sharedsecret", "user", "admin", "address", home.String(), "until", time.Now().Add(time.Hour).Unix(), "jid", jid, "id", "web1", "act", "accept",
@@ -125,16 +138,19 @@ func TestEventSendLocksNobodyOut(t *testing.T) {
 	// A user, by all that he may fire; a tool of Salt; and everybody whom the bus knows.
 	a.send(eauth.LockTag, data)
 	a.saltsTool(eauth.LockTag, data)
-	reserved := []string{eauth.LockTag, "salt/job/" + jid + "/new", "salt/job/" + jid + "/publish", "salt/job/" + jid + "/ret/web1", "rotate_cluster_aes_key", "salt/key",
+	reserved := []string{eauth.LockTag, "salt/job/" + jid + "/new", "salt/job/" + jid + "/publish",
+		"salt/job/" + jid + "/ret/web1", "rotate_cluster_aes_key", "salt/key",
 		"salt/auth", "master/git/serving", "master/git/fetch", "master/git/reload", "master/pillar_cache/clear", "key", "cluster/peer/join"}
 	for _, origin := range []event.Origin{event.Socket, event.Runner, event.Hook, event.Minion} {
-		for _, tag := range append(reserved, "salt/batch/"+jid+"/new", "salt/batch/"+jid+"/stop", "salt/reactors/manage/add", "salt//key", "salt/job/"+jid+"/publish/") {
+		for _, tag := range append(reserved, "salt/batch/"+jid+"/new", "salt/batch/"+jid+"/stop",
+			"salt/reactors/manage/add", "salt//key", "salt/job/"+jid+"/publish/") {
 			if origin == event.Socket && (tag == "salt/key" || tag == "salt/auth") {
 				continue // a tool that has changed a key
 			}
 			must(t, a.m.bus.Relay(event.Event{Tag: tag, Data: data, Origin: origin, Minion: "db1"}))
 		}
 	}
+
 	must(t, a.m.bus.FireBy(event.Runner, "my/last", value.NewMap()))
 	came := map[string]bool{}
 	for !came["my/last"] {
@@ -148,18 +164,23 @@ func TestEventSendLocksNobodyOut(t *testing.T) {
 			t.Fatalf("without the last event: %v", came)
 		}
 	}
+
 	if !came["salt/batch/"+jid+"/new"] || !came["salt//key"] {
 		t.Errorf("what orders nothing there is missing: %v", came)
 	}
+
 	if s := b.m.callers.Auth.Stats().Lockout; s.Locked != 0 {
 		t.Errorf("%d users are locked out", s.Locked)
 	}
+
 	if b.loginFrom("admin", "right", home) == "" {
 		t.Error("the administrator is locked out")
 	}
+
 	if n := len(sub.published()); n != 0 {
 		t.Errorf("%d jobs were published", n)
 	}
+
 	if load, _ := b.m.jobs.Load(within(t), jid); load != nil {
 		t.Errorf("a job is kept: %v", load)
 	}
@@ -201,6 +222,7 @@ func TestBatchesAreProven(t *testing.T) {
 	serial := 0
 	next := func() string { serial++; return fmt.Sprintf("202601020304056789%02d", serial) }
 	tag := func(jid, what string) string { return "salt/batch/" + jid + "/" + what }
+
 	// ran are the users in whose name jobs were published since the last call. A batch of
 	// the master is looked at last.
 	ran := func() (users []string) {
@@ -216,36 +238,56 @@ func TestBatchesAreProven(t *testing.T) {
 				}
 				users = append(users, load.Str("user"))
 			}
+
 			return false
 		})
+
 		return users
 	}
 
-	for name, key := range map[string]any{"no key": nil, "an empty one": "", "another": r.key + "x", "a number": int64(1)} {
+	for name, key := range map[string]any{
+		"no key":       nil,
+		"an empty one": "",
+		"another":      r.key + "x",
+		"a number":     int64(1),
+	} {
 		jid := next()
 		r.saltsTool(tag(jid, "new"), value.NewMap("state", batchState(jid, "master"), "key", key))
 		if got := ran(); len(got) > 0 {
 			t.Errorf("%s: ran for %q", name, got)
 		}
 	}
+
 	for _, by := range []event.Origin{event.Runner, event.Hook, event.Peer, event.Minion, event.Internal} {
 		jid, kept := next(), next()
 		r.keptBatch(batchState(kept, "master"))
-		must(t, r.m.bus.Relay(event.Event{Tag: tag(jid, "new"), Data: value.NewMap("state", batchState(jid, "master"), "key", r.key), Origin: by, Minion: "min1"}))
+		must(t,
+			r.m.bus.Relay(event.Event{
+				Tag:    tag(jid, "new"),
+				Data:   value.NewMap("state", batchState(jid, "master"), "key", r.key),
+				Origin: by,
+				Minion: "min1",
+			}))
+
 		must(t, r.m.bus.Relay(event.Event{Tag: tag(kept, "new"), Data: value.NewMap(), Origin: by, Minion: "min1"}))
 		if got := ran(); len(got) > 0 {
 			t.Errorf("by a %s: ran for %q", by, got)
 		}
 	}
+
 	for name, open := range map[string]func(path string) error{
 		"a file of everybody":    func(path string) error { return os.Chmod(path, 0o666) },
 		"a file of another user": func(path string) error { return os.Chown(path, 65534, -1) },
-		"a link":                 func(path string) error { return errors.Join(os.Rename(path, path+"x"), os.Symlink(path+"x", path)) },
+		"a link": func(path string) error {
+			return errors.Join(os.Rename(path, path+"x"),
+				os.Symlink(path+"x", path))
+		},
 	} {
 		jid := next()
 		if open(r.keptBatch(batchState(jid, "master"))) != nil {
 			continue // not root
 		}
+
 		r.saltsTool(tag(jid, "new"), value.NewMap())
 		if got := ran(); len(got) > 0 {
 			t.Errorf("%s: ran for %q", name, got)
@@ -258,19 +300,23 @@ func TestBatchesAreProven(t *testing.T) {
 	if got := ran(); !slices.Equal(got, []string{"ann"}) {
 		t.Fatalf("the first part ran for %q", got)
 	}
+
 	r.saltsTool(tag(jid, "new"), value.NewMap("state", batchState(jid, "master"), "key", r.key))
 	if got := ran(); !slices.Equal(got, []string{"ann"}) {
 		t.Errorf("by the key: ran for %q", got)
 	}
+
 	until(t, "both parts in the audit record", func() bool {
 		p, err := audit.Read(t.Context(), "n1", audit.Query{Action: "job.publish"}, audit.MasterDir(r.path("cache")))
 		must(t, err)
 		parts := 0
 		for _, rec := range p.Records {
-			if rec.JID == jid && rec.User == "ann" && rec.Function == "cmd.run" && rec.Proof == audit.Key && rec.Minions == 1 {
+			if rec.JID == jid && rec.User == "ann" && rec.Function == "cmd.run" && rec.Proof == audit.Key &&
+				rec.Minions == 1 {
 				parts++
 			}
 		}
+
 		return parts == 2
 	})
 }
@@ -298,6 +344,7 @@ func TestRunnersOfPythonGiveNoOrders(t *testing.T) {
 	r.accepted("min1", "min6")
 	sub := r.m.bus.Subscribe("test", 1000, event.Prefix("salt/batch/", "my/", "salt/run/"))
 	defer sub.Close()
+
 	origin := func(tag string) (o event.Origin, data *value.Map) {
 		for {
 			select {
@@ -310,6 +357,7 @@ func TestRunnersOfPythonGiveNoOrders(t *testing.T) {
 			}
 		}
 	}
+
 	call := func(fun string, args ...any) any {
 		t.Helper()
 		v, err := r.m.runs.Call(within(t), fun, args, nil)
@@ -328,24 +376,30 @@ func TestRunnersOfPythonGiveNoOrders(t *testing.T) {
 	halted := func() bool { return strings.Contains(r.log.String(), "batch is halted") }
 
 	stop := "salt/batch/" + jid + "/stop"
-	if got := call("sending.fire", stop, value.NewMap("reason", "x")); !slices.Equal(got.([]any), []any{"_stamp", "reason"}) {
+	if got := call("sending.fire", stop, value.NewMap("reason", "x")); !slices.Equal(got.([]any),
+		[]any{"_stamp", "reason"}) {
 		t.Errorf("the runner is left with %v", got)
 	}
+
 	for range 3 {
 		if o, data := origin(stop); o != event.Runner || data.Str("reason") != "x" || data.Len() != 2 {
 			t.Errorf("made by %s: %v", o, data)
 		}
 	}
+
 	if halted() {
 		t.Error("a runner stops somebody's batch")
 	}
+
 	got, err := r.m.runs.Call(within(t), "batch.stop", []any{jid}, nil)
 	if _, older := errors.AsType[*runner.UnknownError](err); older {
 		return // Salt before 3008
 	}
+
 	if err != nil || got != true {
 		t.Errorf("batch.stop: %v, %v", got, err)
 	}
+
 	until(t, "the end of the batch", halted)
 }
 
@@ -356,11 +410,18 @@ func TestKeysAreNotOnTheBus(t *testing.T) {
 	r := startMaster(t, "reactor:\n  - 'a/*': /nowhere/a.sls\n")
 	r.listen()
 	const jid = "20260102030405678901"
-	for _, tag := range []string{"salt/run/" + jid + "/salt/reactors/manage/list", "salt/reactors/manage/is_leader", "salt/reactors/manage", "salt/batch/" + jid + "/new"} {
+	for _, tag := range []string{"salt/run/" + jid + "/salt/reactors/manage/list",
+		"salt/reactors/manage/is_leader", "salt/reactors/manage", "salt/batch/" + jid + "/new"} {
 		r.saltsTool(tag, value.NewMap("key", r.key, "x", 1, "_stamp", "s"))
 	}
+
 	r.saltsTool("last", value.NewMap("key", "is nobody's secret"))
-	want := map[string]bool{"last": true, "salt/reactors/manage/list-results": true, "salt/reactors/manage/leader/value": true}
+	want := map[string]bool{
+		"last":                              true,
+		"salt/reactors/manage/list-results": true,
+		"salt/reactors/manage/leader/value": true,
+	}
+
 	until(t, "the last event, and the answers of the reactor", func() bool {
 		for _, e := range r.seen() {
 			if text := fmt.Sprint(plainMap(e.Data)); strings.Contains(text, r.key) {
@@ -371,6 +432,7 @@ func TestKeysAreNotOnTheBus(t *testing.T) {
 			}
 			delete(want, e.Tag)
 		}
+
 		return len(want) == 0
 	})
 }

@@ -53,6 +53,7 @@ func testPillarCache(t *testing.T, backend string) {
 			t.Errorf("%s: %s, want %s", what, got, want)
 		}
 	}
+
 	r.pillarFiles("v: 1\n")
 	expect("first", v(n), "1")
 	r.pillarFiles("v: 2\n")
@@ -61,20 +62,26 @@ func testPillarCache(t *testing.T, backend string) {
 	expect("another environment", v(n, "pillarenv", "dev"), "2")
 	expect("a fresh one", runner.JSON(r.run("pillar.show_pillar", "min1").(*value.Map), false), `{"v": 2}`)
 	expect("after that", v(n), "1")
-	expect("with an override", runner.JSON(n.pillar("pillar_override", value.NewMap("o", 1)), false), `{"v": 1, "o": 1}`)
+	expect("with an override", runner.JSON(n.pillar("pillar_override", value.NewMap("o", 1)), false),
+		`{"v": 1, "o": 1}`)
 	expect("without it", runner.JSON(n.pillar(), false), `{"v": 1}`)
 	expect("clean_cache", v(n, "clean_cache", true), "2")
 	expect("kept", runner.JSON(r.run("pillar.show_pillar_cache", "min1"), false), `{"min1": {"v": 2}}`)
 
 	r.pillarFiles("v: 3\n")
 	expect("before", v(n), "2")
-	for fun, tgt := range map[string]string{"pillar.clear_pillar_cache": "min1", "cache.clear_pillar": "min1", "cache.clear_all": "*"} {
+	for fun, tgt := range map[string]string{
+		"pillar.clear_pillar_cache": "min1",
+		"cache.clear_pillar":        "min1",
+		"cache.clear_all":           "*",
+	} {
 		r.pillarFiles("v: " + fun + "\n")
 		if r.run(fun, tgt) != true {
 			t.Errorf("%s does not answer true", fun)
 		}
 		expect(fun, v(n), `"`+fun+`"`)
 	}
+
 	r.pillarFiles("v: 4\n")
 	must(t, os.Remove(r.path("cache", "pillar", "min1.p"))) // as Python's salt-run does
 	expect("cleared by Python", v(n), "4")
@@ -85,6 +92,7 @@ func testPillarCache(t *testing.T, backend string) {
 	if len(files) > 0 != (backend == "disk") {
 		t.Errorf("files: %v", files)
 	}
+
 	if backend == "disk" { // that of memory is tested where it is
 		r.pillarFiles("v: 5\n")
 		old := time.Now().Add(-time.Hour)
@@ -98,6 +106,7 @@ func testPillarCache(t *testing.T, backend string) {
 	if p := n.pillar("clean_cache", true); len(p.List("_errors")) == 0 {
 		t.Error("a pillar with an SLS that is not there has no errors")
 	}
+
 	r.pillarFiles("v: 7\n")
 	expect("after errors", v(n), "7")
 
@@ -117,15 +126,19 @@ func TestOverrideIsNotKept(t *testing.T) {
 	n := r.accepted("min1", "min6")
 	n.pillar()
 	n.pillar("pillar_override", value.NewMap("v", 9))
+
 	if p, _ := r.m.cache.Get(cache.Pillar, "min1"); runner.JSON(p, false) != `{"v": 1}` {
 		t.Errorf("kept: %s", runner.JSON(p, false))
 	}
+
 	if got := runner.JSON(r.run("pillar.show_pillar_cache", "min1"), false); got != `{"min1": {"v": 1}}` {
 		t.Errorf("without pillar_cache, of the minion data cache: %s", got)
 	}
+
 	if r.run("pillar.clear_pillar_cache") != true {
 		t.Error("the minion data cache is not cleared")
 	}
+
 	if got := runner.JSON(r.run("pillar.show_pillar_cache", "min1"), false); got != `{}` {
 		t.Errorf("cleared: %s", got)
 	}
@@ -153,22 +166,27 @@ func testPillarCacheOfPeers(t *testing.T, backend string) {
 	if s := there.signIn(); s.Str("enc") != "pub" {
 		t.Fatal("the minion was not let in by b")
 	}
+
 	v := func(n *scriptedMinion, fields ...any) int64 { v, _ := n.pillar(fields...).Int("v"); return v }
 	if v(n) != 1 || v(there) != 1 {
 		t.Fatal("no pillar")
 	}
+
 	write("v: 2\n")
 	if v(n) != 1 || v(there) != 1 {
 		t.Error("the pillars are not kept")
 	}
+
 	if v(n, "clean_cache", true) != 2 {
 		t.Error("clean_cache has no effect")
 	}
+
 	until(t, "the new pillar on b", func() bool { return v(there) == 2 })
 	write("v: 3\n")
 	if v(n) != 2 || a.run("pillar.clear_pillar_cache", "min1") != true || v(n) != 3 {
 		t.Error("pillar.clear_pillar_cache has no effect")
 	}
+
 	until(t, "the pillar cleared on b", func() bool { return v(there) == 3 })
 }
 
@@ -179,6 +197,7 @@ func TestPillarCacheOfExtPillar(t *testing.T) {
 	if python == "" {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python with Salt's library")
 	}
+
 	for _, backend := range []string{"disk", "memory"} {
 		r := startMaster(t, "pillar_cache: True\npillar_cache_backend: "+backend+"\nsaltern_renderer_python: "+python+
 			"\next_pillar:\n  - cmd_yaml: 'echo %s >>%DIR%/asked; echo \"{for: %s}\"'\n"+pillarEnvs)
@@ -191,6 +210,7 @@ func TestPillarCacheOfExtPillar(t *testing.T) {
 				t.Errorf("%s: asked %d times, want %d: %v", backend, n, want, err)
 			}
 		}
+
 		for range 3 { // a highstate asks for the pillar before it renders
 			for id, n := range minions {
 				p := n.pillar()
@@ -199,13 +219,16 @@ func TestPillarCacheOfExtPillar(t *testing.T) {
 				}
 			}
 		}
+
 		asked(2)
 		minions["min1"].pillar("clean_cache", true) // saltutil.refresh_pillar clean_cache=True
 		asked(3)
 		r.run("pillar.clear_pillar_cache", "min2")
+
 		for _, n := range minions {
 			n.pillar()
 		}
+
 		asked(4)
 	}
 }

@@ -33,30 +33,71 @@ func (m *Master) openPillar() {
 	for _, name := range conf.OwnSecrets() {
 		without.Set(name, nil) // templates see options; these are not for them
 	}
+
 	m.renderers = renderer.New(renderer.Config{
-		Python: pyrunner.Pythons(m.cfg.RendererPython), ConfigFile: c.Path, Layer: func() string { return pyrunner.Layer(c.PythonLayer) }, Overrides: without, MaxWorkers: c.RendererMax, IdleStop: c.RendererIdle, Log: m.log,
+		Python:     pyrunner.Pythons(m.cfg.RendererPython),
+		ConfigFile: c.Path,
+		Layer:      func() string { return pyrunner.Layer(c.PythonLayer) },
+		Overrides:  without,
+		MaxWorkers: c.RendererMax,
+		IdleStop:   c.RendererIdle,
+		Log:        m.log,
 	})
+
 	var results *memo.Store
 	if c.PillarMemo {
 		results = memo.New(memo.Config{Now: m.now})
 	}
+
 	m.compiler = pillar.New(pillar.Config{
-		Roots: c.PillarRoots, RootOrder: c.PillarEnvs, Top: c.StateTop, Renderer: c.Renderer,
+		Roots:               c.PillarRoots,
+		RootOrder:           c.PillarEnvs,
+		Top:                 c.StateTop,
+		Renderer:            c.Renderer,
 		RestrictedRenderers: len(c.RendererWhitelist)+len(c.RendererBlacklist) > 0,
-		CustomJinja:         c.JinjaEnv.Len()+c.JinjaSLSEnv.Len() > 0, Strategy: c.PillarMergeStrategy, MergeLists: c.PillarMergeLists,
-		IncludesOverride: c.PillarIncludesOverride, ShowRenderErrors: !c.PillarSafeRenderError, EnvOrder: c.EnvOrder,
-		Pillarenv: c.PillarEnv, Saltenv: c.SaltEnv, PillarenvFromEnv: c.PillarenvFromSaltenv, Nodegroups: c.Nodegroups,
-		ExtPillar: c.ExtPillar, ExtPillarFirst: c.ExtPillarFirst, Git: m.repos.Pillars(), GitIncludes: c.GitPillarIncludes, Decrypt: len(c.DecryptPillar) > 0, MasterTops: c.MasterTops.Len() > 0,
-		PillarOpts: c.PillarOpts, Opts: conf.WithoutSecrets(c.Raw), SaltVersion: release.Salt,
-		Ignore: fileserver.NewIgnore(c.FileIgnoreRegex, c.FileIgnoreGlob, m.log), Renderers: m.renderers, Memo: results, Log: m.log,
+		CustomJinja:         c.JinjaEnv.Len()+c.JinjaSLSEnv.Len() > 0,
+		Strategy:            c.PillarMergeStrategy,
+		MergeLists:          c.PillarMergeLists,
+		IncludesOverride:    c.PillarIncludesOverride,
+		ShowRenderErrors:    !c.PillarSafeRenderError,
+		EnvOrder:            c.EnvOrder,
+		Pillarenv:           c.PillarEnv,
+		Saltenv:             c.SaltEnv,
+		PillarenvFromEnv:    c.PillarenvFromSaltenv,
+		Nodegroups:          c.Nodegroups,
+		ExtPillar:           c.ExtPillar,
+		ExtPillarFirst:      c.ExtPillarFirst,
+		Git:                 m.repos.Pillars(),
+		GitIncludes:         c.GitPillarIncludes,
+		Decrypt:             len(c.DecryptPillar) > 0,
+		MasterTops:          c.MasterTops.Len() > 0,
+		PillarOpts:          c.PillarOpts,
+		Opts:                conf.WithoutSecrets(c.Raw),
+		SaltVersion:         release.Salt,
+		Ignore:              fileserver.NewIgnore(c.FileIgnoreRegex, c.FileIgnoreGlob, m.log),
+		Renderers:           m.renderers,
+		Memo:                results,
+		Log:                 m.log,
 	})
+
 	sc := pillar.ServiceConfig{
-		Compiler: m.compiler, Memo: results, Cache: m.cache, Keep: c.PillarCache, TTL: c.PillarCacheTTL, Data: c.MinionDataCache,
-		Turns: m.renderers.Workers(), QueueBytes: int64(max(0, c.PillarQueue)) << 20, Ending: m.background.Ending(),
-		Unable: func(err error) { m.problems.Set(control.PillarFault, err) }, Now: m.now, Log: m.log,
+		Compiler:   m.compiler,
+		Memo:       results,
+		Cache:      m.cache,
+		Keep:       c.PillarCache,
+		TTL:        c.PillarCacheTTL,
+		Data:       c.MinionDataCache,
+		Turns:      m.renderers.Workers(),
+		QueueBytes: int64(max(0, c.PillarQueue)) << 20,
+		Ending:     m.background.Ending(),
+		Unable:     func(err error) { m.problems.Set(control.PillarFault, err) },
+		Now:        m.now,
+		Log:        m.log,
 	}
+
 	if !m.cluster.Alone() {
 		sc.Tell = m.fire
 	}
+
 	m.pillars = pillar.NewService(sc)
 }

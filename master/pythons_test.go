@@ -12,7 +12,9 @@ func TestSaltRunWithoutPython(t *testing.T) {
 	wrapper := filepath.Join(t.TempDir(), "salt-run")
 	must(t, os.WriteFile(wrapper, []byte("#!/bin/sh\nexec elsewhere \"$@\"\n"), 0o755))
 	r := startMaster(t, "saltern_salt_run: "+wrapper+"\n")
-	if text := r.log.String(); !strings.Contains(text, "saltern_salt_run names a program whose Python cannot be found") || !strings.Contains(text, "set saltern_renderer_python") {
+	if text := r.log.String(); !strings.Contains(text,
+		"saltern_salt_run names a program whose Python cannot be found") || !strings.Contains(text,
+		"set saltern_renderer_python") {
 		t.Errorf("the log does not say what to do:\n%s", text)
 	}
 }

@@ -19,14 +19,17 @@ import (
 func BenchmarkReactionOfPython(b *testing.B) {
 	for _, reaction := range []struct{ name, text string }{
 		{"runner", "x:\n  runner.own.note:\n    - id: {{ data['id'] }}\n    - tgt: {{ grains['id'] }}\n"},
-		{"orchestration", "x:\n  runner.state.orchestrate:\n    - mods: welcome\n    - pillar: {id: {{ data['id'] }}}\n"},
+		{"orchestration",
+			"x:\n  runner.state.orchestrate:\n    - mods: welcome\n    - pillar: {id: {{ data['id'] }}}\n"},
 	} {
 		b.Run(reaction.name, func(b *testing.B) { benchmarkReaction(b, reaction.text) })
 	}
 }
 
 func benchmarkReaction(b *testing.B, reaction string) {
-	r := startMaster(b, "saltern_renderer_python: "+saltPython(b)+"\nextension_modules: %DIR%/ext\nfile_roots: {base: [%DIR%/srv]}\nreactor: [{salt/minion/*/start: %DIR%/r.sls}]\n")
+	r := startMaster(b,
+		"saltern_renderer_python: "+saltPython(b)+
+			"\nextension_modules: %DIR%/ext\nfile_roots: {base: [%DIR%/srv]}\nreactor: [{salt/minion/*/start: %DIR%/r.sls}]\n")
 	for path, text := range map[string]string{
 		"ext/runners/own.py": "def note(id, tgt=None):\n    return id\n",
 		"srv/welcome.sls":    "greet:\n  salt.runner:\n    - name: own.note\n    - id: {{ pillar.id }}\n",
@@ -34,6 +37,7 @@ func benchmarkReaction(b *testing.B, reaction string) {
 	} {
 		r.file(path, text)
 	}
+
 	done := func() uint64 { return r.m.reactor.Stats().Done }
 	fire := func(n int) { r.m.fire(fmt.Sprintf("salt/minion/m%d/start", n), value.NewMap("id", fmt.Sprint("m", n))) }
 	fire(0)
@@ -45,6 +49,7 @@ func benchmarkReaction(b *testing.B, reaction string) {
 		n++
 		fire(n)
 	}
+
 	workers, memory := 0, int64(0)
 	for got := done(); got <= uint64(n); got = done() {
 		until(b, "further reactions, none of which is lost", func() bool {
@@ -53,6 +58,7 @@ func benchmarkReaction(b *testing.B, reaction string) {
 			return done() > got
 		})
 	}
+
 	r.stop() // the processes count when they have ended
 	b.ReportMetric(float64((processorTime(b)-before).Milliseconds())/float64(n), "cpu-ms/op")
 	b.ReportMetric(float64(workers), "workers")
@@ -72,12 +78,16 @@ func childrenMemory(b *testing.B) (sum int64) {
 			if err != nil {
 				continue // it has ended
 			}
+
 			var pid, parent int
-			if _, err := fmt.Sscanf(string(stat[:bytes.IndexByte(stat, ' ')])+string(stat[bytes.LastIndexByte(stat, ')')+3:]), "%d %d", &pid, &parent); err == nil && below[parent] && !below[pid] {
+			if _, err := fmt.Sscanf(string(stat[:bytes.IndexByte(stat, ' ')])+
+				string(stat[bytes.LastIndexByte(stat, ')')+3:]),
+				"%d %d", &pid, &parent); err == nil && below[parent] && !below[pid] {
 				below[pid], grown = true, true
 			}
 		}
 	}
+
 	for pid := range below {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 		_, pss, found := strings.Cut(string(text), "\nPss:")
@@ -86,6 +96,7 @@ func childrenMemory(b *testing.B) (sum int64) {
 			sum += kib << 10
 		}
 	}
+
 	return sum
 }
 

@@ -37,30 +37,38 @@ func TestReactorIsManaged(t *testing.T) {
 		}
 		return got[0]
 	}
+
 	if got := ask("list"); len(got.List("reactors")) != 1 {
 		t.Errorf("list: %v", got)
 	}
+
 	if got := ask("add", "event", "b/*", "reactors", []any{"/nowhere/b.sls"}); !got.Map("result").Bool("status") || len(got.List("reactors")) != 2 {
 		t.Errorf("add: %v", got)
 	}
+
 	reacts := func(file string) func() bool {
 		return func() bool { return strings.Contains(r.log.String(), file) }
 	}
 	r.m.fire("b/1", value.NewMap())
 	until(t, "the new rule to react", reacts("/nowhere/b.sls"))
+
 	if got := ask("delete", "event", "b/*"); !got.Map("result").Bool("status") || len(got.List("reactors")) != 1 {
 		t.Errorf("delete: %v", got)
 	}
+
 	if got := ask("set_leader", "id", "another", "value", false); !got.Bool("result") {
 		t.Error("another master's id stops this reactor")
 	}
+
 	if got := ask("set_leader", "id", "m1", "value", false); got.Bool("result") {
 		t.Error("set_leader False has no effect")
 	}
+
 	r.m.fire("a/1", value.NewMap())
 	if got := ask("is_leader"); got.Bool("result") || reacts("/nowhere/a.sls")() {
 		t.Error("a reactor that is not the leader reacts")
 	}
+
 	ask("set_leader", "id", "m1", "value", true)
 	r.m.fire("a/1", value.NewMap())
 	until(t, "the reactor to react again", reacts("/nowhere/a.sls"))
@@ -79,7 +87,8 @@ func TestReactorRunners(t *testing.T) {
 	}{
 		{"reactor.list", nil, `[{"a/*": ["/nowhere/a.sls"]}]`},
 		{"reactor.add", []any{"b/*", "/nowhere/b.sls"}, `{"status": true, "comment": "Reactor added."}`},
-		{"reactor.add", []any{"b/*", []any{"/nowhere/c.sls"}}, `{"status": false, "comment": "Reactor already exists."}`},
+		{"reactor.add", []any{"b/*", []any{"/nowhere/c.sls"}},
+			`{"status": false, "comment": "Reactor already exists."}`},
 		{"reactor.delete", []any{"a/*"}, `{"status": true, "comment": "Reactor deleted."}`},
 		{"reactor.delete", []any{"a/*"}, `{"status": false, "comment": "Reactor does not exists."}`},
 		{"reactor.list", nil, `[{"b/*": ["/nowhere/b.sls"]}]`},
@@ -93,10 +102,13 @@ func TestReactorRunners(t *testing.T) {
 			t.Errorf("%s %v: %s, %v", c.fun, c.args, text, err)
 		}
 	}
+
 	var usage *runner.ArgumentError
-	if _, err := r.m.runs.Call(within(t), "reactor.add", []any{"x"}, nil); !errors.As(err, &usage) || usage.Usage == "" {
+	if _, err := r.m.runs.Call(within(t), "reactor.add", []any{"x"}, nil); !errors.As(err, &usage) ||
+		usage.Usage == "" {
 		t.Errorf("without files: %v", err)
 	}
+
 	r.m.fire("b/1", value.NewMap())
 	until(t, "the new rule to react", func() bool { return strings.Contains(r.log.String(), "/nowhere/b.sls") })
 	for _, e := range r.seen() {
@@ -112,7 +124,8 @@ func TestAttack02ReactorIsManagedByTheKeyOnly(t *testing.T) {
 	for name, key := range map[string]any{"none": nil, "empty": "", "wrong": "x", "not text": int64(1)} {
 		r := startMaster(t, "")
 		r.listen()
-		if got := answersOf(r, "add", value.NewMap("key", key, "event", "*", "reactors", []any{"/tmp/evil.sls"})); len(got) > 0 {
+		if got := answersOf(r, "add",
+			value.NewMap("key", key, "event", "*", "reactors", []any{"/tmp/evil.sls"})); len(got) > 0 {
 			t.Errorf("key %s: answer %v", name, got)
 		}
 		if n := len(r.m.reactions.All()); n != 0 {

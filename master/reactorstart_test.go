@@ -20,31 +20,46 @@ func TestReactionsAreCalledAsBySalt(t *testing.T) {
 	python := saltPython(t)
 	srv := t.TempDir()
 	tests := []struct{ name, file, want string }{
-		{"short form", "x:\n  runner.fileserver.envs\n", `runner.fileserver.envs [{"sources": false, "backend": null}]`},
+		{"short form", "x:\n  runner.fileserver.envs\n",
+			`runner.fileserver.envs [{"sources": false, "backend": null}]`},
 		{"list", "x: {runner: [test.arg, {a: 1}]}\n", `runner.test.arg [{"a": 1}]`},
-		{"tgt", "clear: {runner.cache.clear_grains: [{tgt: m6}]}\n", `runner.cache.clear_grains [{"tgt_type": "glob", "tgt": "m6"}]`},
-		{"timeout", "x: {runner.manage.up: [{timeout: 2}, {tgt: m6}]}\n", `runner.manage.up [{"gather_job_timeout": null, "timeout": 2, "tgt_type": "glob", "tgt": "m6"}]`},
-		{"name", "x: {runner.error.error: [{name: Exception}, {message: x}]}\n", `runner.error.error [{"message": "x", "name": "Exception"}]`},
+		{"tgt", "clear: {runner.cache.clear_grains: [{tgt: m6}]}\n",
+			`runner.cache.clear_grains [{"tgt_type": "glob", "tgt": "m6"}]`},
+		{"timeout", "x: {runner.manage.up: [{timeout: 2}, {tgt: m6}]}\n",
+			`runner.manage.up [{"gather_job_timeout": null, "timeout": 2, "tgt_type": "glob", "tgt": "m6"}]`},
+		{"name", "x: {runner.error.error: [{name: Exception}, {message: x}]}\n",
+			`runner.error.error [{"message": "x", "name": "Exception"}]`},
 		{"kwargs", "x: {runner.test.arg: [{kwargs: {a: 1}}]}\n", `runner.test.arg [{"kwargs": {"a": 1}}]`},
 		{"wheel", "x: {wheel.key.print: [{match: m6}]}\n", `wheel.key.print`},
 		{"own function of this master", "x: {runner.presence.minions: [{name: y}]}\n", `runner.presence.minions`},
-		{"import", "{% import_yaml 'reactor/d.yaml' as d %}\n{% from 'reactor/map.jinja' import v %}\nx: {runner.test.arg: [{args: {a: {{ d.a }}, v: {{ v }}}}]}\n", `runner.test.arg [{"a": 5, "v": "map"}]`},
-		{"grains", "x: {runner.test.arg: [{args: {id: {{ grains.id }}, kernel: {{ grains.kernel }}}}]}\n", `runner.test.arg [{"id": "m1", "kernel": "Linux"}]`},
+		{"import",
+			"{% import_yaml 'reactor/d.yaml' as d %}\n{% from 'reactor/map.jinja' import v %}\nx: {runner.test.arg: [{args: {a: {{ d.a }}, v: {{ v }}}}]}\n",
+			`runner.test.arg [{"a": 5, "v": "map"}]`},
+		{"grains", "x: {runner.test.arg: [{args: {id: {{ grains.id }}, kernel: {{ grains.kernel }}}}]}\n",
+			`runner.test.arg [{"id": "m1", "kernel": "Linux"}]`},
 	}
-	for path, text := range map[string]string{"base/reactor/d.yaml": "a: 5\n", "base/reactor/map.jinja": "{% set v = 'map' %}\n"} {
+
+	for path, text := range map[string]string{
+		"base/reactor/d.yaml":    "a: 5\n",
+		"base/reactor/map.jinja": "{% set v = 'map' %}\n",
+	} {
 		full := filepath.Join(srv, path)
 		must(t, os.MkdirAll(filepath.Dir(full), 0o755))
 		must(t, os.WriteFile(full, []byte(text), 0o600))
 	}
+
 	rules := ""
 	for i, tt := range tests {
 		must(t, os.WriteFile(fmt.Sprintf("%s/%d.sls", srv, i), []byte(tt.file), 0o600))
 		rules += fmt.Sprintf("- 'my/%d': %s/%d.sls\n", i, srv, i)
 	}
-	must(t, os.WriteFile(srv+"/caller.sls", []byte("x:\n  caller.file.write: [{args: ["+srv+"/called, text]}]\n"), 0o600))
+
+	must(t,
+		os.WriteFile(srv+"/caller.sls", []byte("x:\n  caller.file.write: [{args: ["+srv+"/called, text]}]\n"), 0o600))
 	rules += "- my/caller: " + srv + "/caller.sls\n"
 	must(t, os.WriteFile(srv+"/rules", []byte(rules), 0o600))
-	r := startMaster(t, "saltern_renderer_python: "+python+"\nfile_roots: {base: ["+srv+"/base]}\nreactor: "+srv+"/rules\n")
+	r := startMaster(t,
+		"saltern_renderer_python: "+python+"\nfile_roots: {base: ["+srv+"/base]}\nreactor: "+srv+"/rules\n")
 
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -65,6 +80,7 @@ func TestReactionsAreCalledAsBySalt(t *testing.T) {
 			}
 		})
 	}
+
 	r.m.fire("my/caller", value.NewMap())
 	until(t, "a function on this host", func() bool { _, err := os.Stat(srv + "/called"); return err == nil })
 }
@@ -73,19 +89,24 @@ func TestReactionsAreCalledAsBySalt(t *testing.T) {
 // place of its arguments.
 func TestReactionIsPublished(t *testing.T) {
 	t.Parallel()
-	r := startMaster(t, "saltern_renderer_python: "+saltPython(t)+"\nreactor: [{my/event: %DIR%/r.sls}, {my/odd: %DIR%/odd.sls}]\n")
+	r := startMaster(t,
+		"saltern_renderer_python: "+saltPython(t)+"\nreactor: [{my/event: %DIR%/r.sls}, {my/odd: %DIR%/odd.sls}]\n")
 	r.accepted("min1", "min6")
-	r.file("r.sls", "x:\n  cmd: [state.single, {ret: r1}, {tgt: 'min1,min2'}, {tgt_type: list}, {metadata: {a: 1}}, {ret_config: other}, {arg: [one, 2]}, {kwarg: {name: n}}]\n")
+	r.file("r.sls",
+		"x:\n  cmd: [state.single, {ret: r1}, {tgt: 'min1,min2'}, {tgt_type: list}, {metadata: {a: 1}}, {ret_config: other}, {arg: [one, 2]}, {kwarg: {name: n}}]\n")
 	sub := r.m.bus.Subscribe("test", 100, func(tag string) bool {
 		return strings.HasPrefix(tag, "salt/job/") && strings.HasSuffix(tag, "/publish")
 	})
 	defer sub.Close()
+
 	// By these nobody is reached, and the log says why.
-	odd := []string{"tgt: null", "tgt: 5", "tgt: {a: b}", "tgt: ''", "{tgt: '*'}, {tgt_type: null}", "{tgt: '*'}, {tgt_type: [glob]}", "{tgt: '*'}, {tgt_type: nosuch}", "{tgt: '*'}, {jid: none}"}
+	odd := []string{"tgt: null", "tgt: 5", "tgt: {a: b}", "tgt: ''", "{tgt: '*'}, {tgt_type: null}",
+		"{tgt: '*'}, {tgt_type: [glob]}", "{tgt: '*'}, {tgt_type: nosuch}", "{tgt: '*'}, {jid: none}"}
 	text := ""
 	for n, arguments := range odd {
 		text += fmt.Sprintf("x%d:\n  local.test.ping: [%s]\n", n, arguments)
 	}
+
 	r.file("odd.sls", text)
 	r.m.fire("my/odd", value.NewMap())
 	r.m.fire("my/event", value.NewMap())
@@ -101,6 +122,7 @@ func TestReactionIsPublished(t *testing.T) {
 	case <-within(t).Done():
 		t.Errorf("no job is published; the log: %s", r.log)
 	}
+
 	for n := range odd {
 		if !strings.Contains(r.log.String(), fmt.Sprintf("Reactor 'x%d' failed to execute local", n)) {
 			t.Errorf("of %q the log says nothing: %s", odd[n], r.log)
@@ -121,7 +143,10 @@ func TestReactorFromFileServer(t *testing.T) {
 	t.Parallel()
 	python := saltPython(t)
 	srv := t.TempDir()
-	for path, text := range map[string]string{"base/reactor/r.sls": "x:\n  runner.no.such_a: [{args: {a: 1}}]\n", "dev/r2.sls": "y:\n  runner.no.such_b: [{args: {a: 1}}]\n"} {
+	for path, text := range map[string]string{
+		"base/reactor/r.sls": "x:\n  runner.no.such_a: [{args: {a: 1}}]\n",
+		"dev/r2.sls":         "y:\n  runner.no.such_b: [{args: {a: 1}}]\n",
+	} {
 		full := filepath.Join(srv, path)
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 			t.Fatal(err)
@@ -130,10 +155,12 @@ func TestReactorFromFileServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	r := startMaster(t, "saltern_renderer_python: "+python+"\nfile_roots: {base: ["+srv+"/base], dev: ["+srv+"/dev]}\n"+
 		"reactor:\n  - 'my/event': ['salt://reactor/r.sls', 'salt://r2.sls?saltenv=dev', 'salt://missing.sls', 'salt://../base/reactor/r.sls']\n")
 	sub := r.m.bus.Subscribe("test", 100, event.Prefix("salt/run/"))
 	defer sub.Close()
+
 	r.m.fire("my/event", value.NewMap())
 	seen := map[string]bool{}
 	until(t, "both reactions", func() bool {
@@ -144,6 +171,7 @@ func TestReactorFromFileServer(t *testing.T) {
 		}
 		return seen["runner.no.such_a"] && seen["runner.no.such_b"]
 	})
+
 	for _, want := range []string{"path=salt://missing.sls", "path=salt://../base/reactor/r.sls"} {
 		until(t, "the missing file is named: "+want, func() bool { return strings.Contains(r.log.String(), want) })
 	}

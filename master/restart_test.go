@@ -50,10 +50,12 @@ func TestRestart(t *testing.T) {
 			last = n
 		}
 	}
+
 	var jids []string
 	for range 5 {
 		jids = append(jids, r.job("*", "test.ping").Str("jid"))
 	}
+
 	serial(sub)
 	acked := map[string]string{}
 	for round := range 3 {
@@ -66,6 +68,7 @@ func TestRestart(t *testing.T) {
 			id := fmt.Sprintf("ret-%d-%d", round, i)
 			senders = append(senders, r.accepted(id, []string{"min7", "min8", "minsha", "minsign"}[i%4]))
 		}
+
 		for _, n := range senders {
 			wg.Go(func() {
 				for j := 0; ; j++ {
@@ -73,44 +76,54 @@ func TestRestart(t *testing.T) {
 					if j >= len(jids) { // salt-call returns make jobs of their own
 						jid = "req"
 					}
+
 					value := newNonce()
-					l := n.load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", value, "retcode", 0, "success", true)
+					l := n.load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return",
+						value, "retcode", 0, "success", true)
 					b, err := n.send(n.payload(l))
 					if err != nil {
 						return
 					}
+
 					if v, err := msgpack.Decode(b, msgpack.DefaultLimits); err != nil || v == "bad load" {
 						return
 					}
+
 					mu.Lock()
 					acked[value] = n.id
 					mu.Unlock()
 				}
 			})
 		}
+
 		until(t, "returns", func() bool { mu.Lock(); defer mu.Unlock(); return len(acked) > (round+1)*100 })
 		r = r.again("")
 		wg.Wait()
+
 		// The old session key is good without a new sign-in, at once.
 		a.at(r)
 		if v, _ := a.ask("_mine_get", "tgt", "role:web", "fun", "f", "tgt_type", "grain").(*value.Map); v.Str("min1") != "kept" {
 			t.Errorf("round %d: mine after the restart: %v", round, v)
 		}
+
 		sub = r.subscribe()
 		jids = append(jids[1:], r.job("*", "test.ping").Str("jid"))
 		serial(sub)
 	}
+
 	stored := allReturns(t, r)
 	for value, id := range acked {
 		if stored[value] != id {
 			t.Errorf("an acknowledged return of %s is missing", id)
 		}
 	}
+
 	t.Logf("%d returns acknowledged, %d stored", len(acked), len(stored))
 	s := a.signIn()
 	if s.Str("enc") != "pub" {
 		t.Errorf("sign-in after restarts: %v", s)
 	}
+
 	a.ask("_file_envs")
 }
 
@@ -121,6 +134,7 @@ func allReturns(t testing.TB, r *running) map[string]string {
 	h := r.path("cache", "jobs")
 	tops, err := os.ReadDir(h)
 	must(t, err)
+
 	for _, a := range tops {
 		subs, err := os.ReadDir(h + "/" + a.Name())
 		must(t, err)
@@ -129,6 +143,7 @@ func allReturns(t testing.TB, r *running) map[string]string {
 			if errors.Is(err, os.ErrNotExist) {
 				continue
 			}
+
 			must(t, err)
 			rets, err := r.m.jobs.Returns(t.Context(), strings.TrimSpace(string(jid)))
 			must(t, err)
@@ -138,6 +153,7 @@ func allReturns(t testing.TB, r *running) map[string]string {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -149,10 +165,12 @@ func TestDiskFull(t *testing.T) {
 		diskFull(t, dir)
 		return
 	}
+
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "saltern")
 	must(t, err)
 	defer os.RemoveAll(dir)
+
 	cmd := exec.Command(os.Args[0], "-test.run=^TestDiskFull$", "-test.v")
 	cmd.Env = append(os.Environ(), smallDisk+"="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
@@ -161,10 +179,12 @@ func TestDiskFull(t *testing.T) {
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
+
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) || strings.Contains(string(out), "NO MOUNT") {
 		t.Skipf("THE FULL DISK IS NOT TESTED: no mount namespace here: %v %s", err, out)
 	}
+
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestDiskFull") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -177,6 +197,7 @@ func diskFull(t *testing.T, dir string) {
 		t.Skip(err)
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
+
 	r := startMasterIn(t, dir, "")
 	a, b := r.accepted("min1", "min6"), r.accepted("min2", "min7")
 	r.listen()
@@ -184,12 +205,14 @@ func diskFull(t *testing.T, dir string) {
 	for range 400 {
 		jids = append(jids, r.job("*", "test.ping").Str("jid"))
 	}
+
 	acked := map[string]string{}
 	noise := func() string { // does not compress
 		b := make([]byte, 32<<10)
 		rand.Read(b)
 		return fmt.Sprintf("%x", b)
 	}
+
 	// give returns whether the return was acknowledged.
 	give := func(n *scriptedMinion, load *value.Map) bool {
 		t.Helper()
@@ -198,23 +221,30 @@ func diskFull(t *testing.T, dir string) {
 		if d := time.Since(start); d > 15*time.Second {
 			t.Errorf("the answer took %s", d)
 		}
+
 		if err != nil {
 			return false
 		}
+
 		if v, sealed := n.open(answer, load.Str("nonce")); !sealed || v != nil {
 			t.Fatalf("a return is answered %v", v)
 		}
+
 		acked[load.Str("return")] = n.id
 		return true
 	}
+
 	ret := func(n *scriptedMinion, jid string) *value.Map {
-		return n.load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", noise(), "retcode", 0, "success", true)
+		return n.load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", noise(),
+			"retcode", 0, "success", true)
 	}
+
 	for _, j := range jids[:5] {
 		if !give(a, ret(a, j)) {
 			t.Fatal("a return is refused on an empty disk")
 		}
 	}
+
 	// Fill it up, leaving next to nothing.
 	filler := r.path("filler")
 	f, err := os.Create(filler)
@@ -225,6 +255,7 @@ func diskFull(t *testing.T, dir string) {
 			break
 		}
 	}
+
 	must(t, f.Close())
 	var late []*value.Map
 	for _, j := range jids[5:] {
@@ -235,37 +266,47 @@ func diskFull(t *testing.T, dir string) {
 			}
 		}
 	}
+
 	if len(late) == 0 {
 		t.Fatal("the disk never got full")
 	}
+
 	t.Logf("%d returns acknowledged before the disk was full", len(acked))
 	r.seen()
+
 	// What needs no disk goes on.
 	if v := b.ask("_file_envs"); fmt.Sprint(v) != "[base]" {
 		t.Errorf("meanwhile: %v", v)
 	}
+
 	if s := b.signIn(); s.Str("enc") != "pub" {
 		t.Errorf("sign-in meanwhile: %v", s)
 	}
+
 	// Nobody was told of a return that is not kept.
 	for _, l := range late {
 		if give(a, l) {
 			t.Error("a return was acknowledged on a full disk")
 		}
 	}
+
 	for _, e := range r.seen() {
 		if strings.Contains(e.Tag, "/ret/") {
 			t.Errorf("event %s for a return that is not kept", e.Tag)
 		}
 	}
+
 	must(t, os.Remove(filler))
+
 	// The minion repeats the same requests, and they are taken now.
 	for i, l := range late {
 		until(t, fmt.Sprintf("return %d is taken", i), func() bool { return give(a, l) })
 	}
+
 	if !give(b, ret(b, jids[0])) {
 		t.Error("a new return after the disk has room")
 	}
+
 	r = r.again("")
 	stored := allReturns(t, r)
 	for value, id := range acked {
@@ -273,6 +314,7 @@ func diskFull(t *testing.T, dir string) {
 			t.Errorf("an acknowledged return of %s is missing", id)
 		}
 	}
+
 	if len(stored) != len(acked) {
 		t.Errorf("%d returns stored, %d acknowledged", len(stored), len(acked))
 	}

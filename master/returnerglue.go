@@ -40,6 +40,7 @@ func (m *Master) openReturners() {
 	if len(faults) > 0 {
 		m.log.Error("not all engines run", "error", errors.Join(faults...))
 	}
+
 	m.engines = engine.New(engine.Config{
 		Entries: entries,
 		Own:     m.cluster.Own,
@@ -48,9 +49,11 @@ func (m *Master) openReturners() {
 		},
 		Log: m.log,
 	})
+
 	if len(c.EventReturn) == 0 {
 		return
 	}
+
 	dir, bytes := m.spools()
 	m.eventReturn = returner.NewEvents(returner.EventsConfig{
 		Dir:       dir,

@@ -18,6 +18,7 @@ func (r *running) runnerResult(answer any) *value.Map {
 	if !ok || m.Str("jid") == "" {
 		r.t.Fatalf("answer of a runner: %v", answer)
 	}
+
 	var data *value.Map
 	until(r.t, "the result of a runner", func() bool {
 		for _, e := range r.seen() {
@@ -27,6 +28,7 @@ func (r *running) runnerResult(answer any) *value.Map {
 		}
 		return data != nil
 	})
+
 	return data
 }
 
@@ -35,26 +37,32 @@ func TestRunnersAreListedAndKept(t *testing.T) {
 	r.listen()
 	run := func(fun string, args ...any) *value.Map {
 		t.Helper()
-		return r.runnerResult(r.clear("runner", "fun", fun, "kwarg", value.NewMap("arg", args, "kwarg", value.NewMap()), "key", r.key, "user", local.CurrentUser()))
+		return r.runnerResult(r.clear("runner", "fun", fun, "kwarg",
+			value.NewMap("arg", args, "kwarg", value.NewMap()), "key", r.key, "user", local.CurrentUser()))
 	}
+
 	now := run("jobs.master").List("return")
 	if len(now) != 1 {
 		t.Fatalf("jobs.master: %v", now)
 	}
+
 	entry, _ := now[0].(*value.Map)
 	for _, field := range []string{"_stamp", "fun", "fun_args", "jid", "pid", "user"} {
 		if _, ok := entry.Get(field); !ok {
 			t.Errorf("jobs.master lacks %s: %v", field, entry)
 		}
 	}
+
 	if len(r.m.runs.Running()) != 0 {
 		t.Error("a runner that has ended is still listed")
 	}
+
 	jid := run("test.arg", "x").Str("jid")
 	job := run("jobs.list_job", jid).Map("return")
 	if job.Str("Function") != "runner.test.arg" || job.Map("Result").Map("m1") == nil {
 		t.Errorf("kept runner: %v", job)
 	}
+
 	if got := r.clear("wheel", "fun", "key.list_all", "key", r.key, "user", local.CurrentUser()).(*value.Map).Map("data"); run("jobs.list_job", got.Str("jid")).Map("return").Str("Function") != "wheel.key.list_all" {
 		t.Errorf("wheel function %v is not kept", got)
 	}

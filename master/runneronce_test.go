@@ -42,6 +42,7 @@ func jobsOf(events []event.Event, fun string) (out []*jobEvents) {
 		if len(parts) != 4 || parts[0] != "salt" || parts[1] != "run" && parts[1] != "wheel" {
 			continue
 		}
+
 		tag, end := strings.Join(parts[:3], "/"), parts[3]
 		j := byTag[tag]
 		if j == nil {
@@ -52,9 +53,11 @@ func jobsOf(events []event.Event, fun string) (out []*jobEvents) {
 			byTag[tag] = j
 			out = append(out, j)
 		}
+
 		j.ends = append(j.ends, end)
 		j.data[end] = e.Data
 	}
+
 	return out
 }
 
@@ -67,6 +70,7 @@ func TestPythonFunctionIsOneJob(t *testing.T) {
 		"external_auth: {auto: {bob: ['@runner', '@wheel']}}\npeer_run: {web1: ['who.*', 'test.*']}\n"+
 		"reactor:\n  - 'salt/run/*/ret': [%DIR%/loop.sls]\n  - my/event: [%DIR%/react.sls]\n"+
 		"schedule: {s: {function: who.note, seconds: 86400, args: [schedule]}}\n")
+
 	for path, text := range map[string]string{
 		"ext/runners/who.py": who,
 		"ext/wheel/whow.py":  who,
@@ -76,12 +80,14 @@ func TestPythonFunctionIsOneJob(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Dir(r.path(path)), 0o755))
 		must(t, os.WriteFile(r.path(path), []byte(text), 0o644))
 	}
+
 	r.listen()
 	var all []event.Event
 	seen := func() []event.Event {
 		all = append(all, r.seen()...)
 		return all
 	}
+
 	account := local.CurrentUser()
 
 	// one waits for the only job of a function by a user and looks at its events.
@@ -96,11 +102,16 @@ func TestPythonFunctionIsOneJob(t *testing.T) {
 			}
 			return job != nil
 		})
+
 		if !slices.Equal(job.ends, ends) {
 			t.Errorf("%s: events %v, want %v", fun, job.ends, ends)
 		}
+
 		if strings.HasPrefix(fun, "runner.") { // as captured from Salt 3008.3, and one field of ours
-			for end, want := range map[string]string{"new": "_stamp fun fun_args jid user", "ret": "_stamp fun fun_args jid return success user"} {
+			for end, want := range map[string]string{
+				"new": "_stamp fun fun_args jid user",
+				"ret": "_stamp fun fun_args jid return success user",
+			} {
 				data := job.data[end].Clone()
 				data.Delete(event.EauthField)
 				keys := data.Keys()
@@ -110,20 +121,25 @@ func TestPythonFunctionIsOneJob(t *testing.T) {
 				}
 			}
 		}
+
 		for _, end := range []string{"new", "ret"} {
 			if d := job.data[end]; d.Str("user") != user || !strings.HasSuffix(job.tag, "/"+d.Str("jid")) {
 				t.Errorf("%s of %s: %s", end, job.tag, plainText(d))
 			}
 		}
+
 		return job.data["ret"]
 	}
+
 	// same compares what the function saw with what the events say.
 	same := func(t *testing.T, ret *value.Map, id string) {
 		t.Helper()
 		saw := ret.Map("return")
-		if saw.Str("user") != ret.Str("user") || saw.Str("jid") != ret.Str("jid") || !strings.HasSuffix(saw.Str("tag"), "/"+ret.Str("jid")) || saw.Str("id") != id {
+		if saw.Str("user") != ret.Str("user") || saw.Str("jid") != ret.Str("jid") ||
+			!strings.HasSuffix(saw.Str("tag"), "/"+ret.Str("jid")) || saw.Str("id") != id {
 			t.Errorf("the function saw %s, the event says %s", plainText(saw), plainText(ret))
 		}
+
 		kept, err := r.m.jobs.Returns(t.Context(), ret.Str("jid"))
 		must(t, err)
 		if kept.Len() != 1 || kept.Map(id).Map("return").Str("user") != ret.Str("user") {
@@ -135,6 +151,7 @@ func TestPythonFunctionIsOneJob(t *testing.T) {
 		r.clear("runner", "fun", "who.am_i", "eauth", "auto", "username", "bob", "password", "x", "arg", []any{"x"})
 		same(t, one(t, "runner.who.am_i", "bob", "new", "progress", "ret"), "m1")
 	})
+
 	t.Run("a reaction to runs", func(t *testing.T) {
 		one(t, "runner.who.note", "Reactor", "new", "ret")
 	})
@@ -142,22 +159,27 @@ func TestPythonFunctionIsOneJob(t *testing.T) {
 		r.clear("wheel", "fun", "whow.am_i", "eauth", "auto", "username", "bob", "password", "x")
 		same(t, one(t, "wheel.whow.am_i", "bob", "new", "progress", "ret"), "m1")
 	})
+
 	t.Run("a reaction by wheel", func(t *testing.T) {
 		r.m.fire("my/event", value.NewMap())
 		same(t, one(t, "wheel.whow.am_i", "Reactor", "new", "progress", "ret"), "m1")
 		one(t, "wheel.key.list_all", "Reactor", "new", "ret")
 	})
+
 	t.Run("a minion", func(t *testing.T) {
 		web := r.accepted("web1", "min8")
 		saw := web.ask("minion_runner", "fun", "who.am_i", "arg", []any{"y"}).(*value.Map)
 		ret := one(t, "runner.who.am_i", account, "new", "progress", "ret")
 		same(t, ret, "web1")
+
 		if saw.Str("jid") != ret.Str("jid") {
 			t.Errorf("the minion got the result of %s, the event is of %s", saw.Str("jid"), ret.Str("jid"))
 		}
+
 		web.ask("minion_runner", "fun", "test.arg", "arg", []any{"z"})
 		one(t, "runner.test.arg", account, "new", "ret")
 	})
+
 	// By now two runs of bob's and the minion's three have made a reaction each, and none
 	// of the reactions another one.
 	t.Run("the end", func(t *testing.T) {
@@ -167,6 +189,7 @@ func TestPythonFunctionIsOneJob(t *testing.T) {
 			slices.Sort(lines)
 			return lines
 		}
+
 		want := []string{"reaction_Reactor", "reaction_Reactor", "reaction_Reactor", "schedule_" + account}
 		until(t, "three reactions and the scheduled run", func() bool {
 			ended := 0
@@ -177,16 +200,20 @@ func TestPythonFunctionIsOneJob(t *testing.T) {
 			}
 			return ended >= 3 && len(notes()) >= len(want)
 		})
+
 		if got := notes(); !slices.Equal(got, want) {
 			t.Errorf("notes %v, want %v", got, want)
 		}
+
 		for _, j := range jobsOf(seen(), "runner.who.note") {
 			if user := j.data["new"].Str("user"); user != "Reactor" {
 				t.Errorf("a job of %s's: %v", user, j.ends)
 			}
 		}
+
 		must(t, r.m.jobs.Each(t.Context(), func(job jobs.Job) error {
-			if !slices.ContainsFunc(all, func(e event.Event) bool { return strings.HasSuffix(e.Tag, "/"+job.JID+"/ret") }) {
+			if !slices.ContainsFunc(all,
+				func(e event.Event) bool { return strings.HasSuffix(e.Tag, "/"+job.JID+"/ret") }) {
 				t.Errorf("%s is kept, and nobody was told of it", job.JID)
 			}
 			return nil

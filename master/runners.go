@@ -32,10 +32,12 @@ func (m *Master) openRunners() {
 		Idle:       c.RendererIdle,
 		Log:        m.log,
 	})
+
 	table := runner.New()
 	if !m.cluster.Alone() {
 		peers.AddRunners(table, m.cluster, m.now)
 	}
+
 	table.Add("presence.minions", m.presence.List)
 	table.Add("audit.records", local.Records(c.Audit("salt-master", nil), m.now))
 	local.AddTokenRunners(table, m.callers, m.audit, m.now)
@@ -46,15 +48,43 @@ func (m *Master) openRunners() {
 	if !m.cluster.Alone() {
 		rules.Tell = func(change *value.Map) { m.fire(event.TagReactorRules, change) }
 	}
+
 	m.reactions = reactor.NewRules(rules)
 	m.runs = runner.NewRuns(runner.RunsConfig{
-		Table: table, Python: pyrunner.New(pyrunner.Config{Host: m.python, ConfigFile: c.Path, Layer: c.PythonLayer, Git: m.repos.ForPython, Log: m.log}),
+		Table: table,
+		Python: pyrunner.New(pyrunner.Config{
+			Host:       m.python,
+			ConfigFile: c.Path,
+			Layer:      c.PythonLayer,
+			Git:        m.repos.ForPython,
+			Log:        m.log,
+		}),
 		Env: &runner.Env{
-			Jobs: m.jobs, Events: runner.OnBus(m.bus), Minions: m.launch, Cache: runner.OnCache(m.cache, m.pillars.Clear), Targets: m.targets,
-			Keys: runner.OnKeys(m.keys), Presence: m.presence, Files: fileserver.Runners{Server: m.files, Newest: m.newestForRunners, All: m.newestEverywhere}, Pillar: pillar.Runners{Service: m.pillars, Newest: m.newestForRunners}, Reactor: m.reactions,
-			Options: conf.WithoutSecrets(c.Raw), Version: release.Salt, Log: m.log,
+			Jobs:     m.jobs,
+			Events:   runner.OnBus(m.bus),
+			Minions:  m.launch,
+			Cache:    runner.OnCache(m.cache, m.pillars.Clear),
+			Targets:  m.targets,
+			Keys:     runner.OnKeys(m.keys),
+			Presence: m.presence,
+			Files:    fileserver.Runners{Server: m.files, Newest: m.newestForRunners, All: m.newestEverywhere},
+			Pillar:   pillar.Runners{Service: m.pillars, Newest: m.newestForRunners},
+			Reactor:  m.reactions,
+			Options:  conf.WithoutSecrets(c.Raw),
+			Version:  release.Salt,
+			Log:      m.log,
 		},
-		ID: c.ID, User: c.User, Keep: c.JobCache && c.ExtJobCache == "", Forget: !c.RunnerReturns, Fire: m.fire, Drain: m.sockets.Drain, Newest: m.newestForRunners, NewJID: m.jids.New, Now: m.now, Log: m.log,
+		ID:     c.ID,
+		User:   c.User,
+		Keep:   c.JobCache && c.ExtJobCache == "",
+		Forget: !c.RunnerReturns,
+		Fire:   m.fire,
+		Drain:  m.sockets.Drain,
+		Newest: m.newestForRunners,
+		NewJID: m.jids.New,
+		Now:    m.now,
+		Log:    m.log,
 	})
+
 	m.openWheel()
 }

@@ -49,7 +49,8 @@ func startOddBy(t testing.TB, python, options string) *running {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "odd.py"), []byte(odd), 0o644))
 	old := time.Now().Add(-time.Minute)
-	must(t, os.Chtimes(filepath.Join(dir, "odd.py"), old, old)) // a list of files that changed just now is not relied on
+	// a list of files that changed just now is not relied on
+	must(t, os.Chtimes(filepath.Join(dir, "odd.py"), old, old))
 	return startMaster(t, "saltern_renderer_python: "+python+"\nrunner_dirs: ["+dir+"]\n"+options)
 }
 
@@ -65,6 +66,7 @@ func TestFinding04RunnerArguments(t *testing.T) {
 		if jid == "" {
 			t.Fatalf("answer %v", reply)
 		}
+
 		var data *value.Map
 		until(t, "the runner ends", func() bool {
 			rets, err := r.m.jobs.Returns(t.Context(), jid)
@@ -72,35 +74,44 @@ func TestFinding04RunnerArguments(t *testing.T) {
 			data = rets.Map("m1").Map("return")
 			return data != nil
 		})
+
 		if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("an argument made a file: %v", err)
 		}
+
 		ret := data.Map("return")
 		if ret == nil {
 			t.Fatalf("the runner returned %v", data.Value("return"))
 		}
-		if got := fmt.Sprint(ret.List("args")...); got != fmt.Sprint("--out-file="+out, "-d", "--config-dir=/", "a=b", "1") {
+
+		if got := fmt.Sprint(ret.List("args")...); got != fmt.Sprint("--out-file="+out, "-d",
+			"--config-dir=/", "a=b", "1") {
 			t.Errorf("the function got %s", got)
 		}
+
 		for _, k := range []string{"cmdline", "environ", "argv"} {
 			if text := fmt.Sprint(ret.Value(k)); strings.Contains(text, out) || strings.Contains(text, "odd.types") {
 				t.Errorf("what the caller wrote is in %s: %.200s", k, text)
 			}
 		}
+
 		if ret.Str("cwd") != "/" || !ret.Bool("isolated") && ret.Value("isolated") != int64(1) {
 			t.Errorf("it ran in %s, isolated %v", ret.Str("cwd"), ret.Value("isolated"))
 		}
 	})
+
 	evil := r.accepted("evil", "min8")
 	ask := func(fun string, arg ...any) any {
 		t.Helper()
 		return evil.ask("minion_runner", "fun", fun, "arg", arg)
 	}
+
 	t.Run("a minion", func(t *testing.T) {
 		m, _ := ask("odd.say", "--out-file="+out).(*value.Map)
 		if m.Str("said") != "--out-file="+out {
 			t.Errorf("answer %v", m)
 		}
+
 		for _, fun := range []string{"odd.sayx", "odd.types", "manage.upx", "manage.upgrade"} {
 			if m, ok := ask(fun, "--config-dir", r.dir).(*value.Map); !ok || m.Len() != 0 {
 				t.Errorf("%s is permitted: %v", fun, m)
@@ -120,10 +131,12 @@ func TestFinding04UnknownFunctions(t *testing.T) {
 			t.Errorf("%s: %v", fun, v)
 		}
 	}
+
 	b, _ := os.ReadFile(starts)
 	if n := strings.Count(string(b), "x"); n != 1 {
 		t.Errorf("%d Pythons for functions that do not exist", n)
 	}
+
 	// A function that is added is found.
 	dir := r.m.cfg.Raw.List("runner_dirs")[0].(string)
 	must(t, os.WriteFile(filepath.Join(dir, "later.py"), []byte("def now():\n    return 5\n"), 0o644))
@@ -140,24 +153,33 @@ func TestPythonRunners(t *testing.T) {
 	}
 	v, err := call("odd.values")
 	must(t, err)
-	want := value.NewMap(int64(1), []any{int64(1), int64(2)}, "set", []any{int64(7)}, "none", nil, "bytes", []byte{0xff, 0}, "float", 1.0, "big", uint64(1<<63), "text", "ä")
+	want := value.NewMap(int64(1), []any{int64(1), int64(2)}, "set", []any{int64(7)}, "none", nil, "bytes",
+		[]byte{0xff, 0}, "float", 1.0, "big", uint64(1<<63), "text", "ä")
 	if fmt.Sprintf("%#v", plainMap(v.(*value.Map))) != fmt.Sprintf("%#v", plainMap(want)) {
 		t.Errorf("%#v", plainMap(v.(*value.Map)))
 	}
+
 	given := []any{nil, true, int64(-5), "5", 1.5, []byte{0xfe}, []any{"x"}, value.NewMap(int64(3), "y")}
 	v, err = call("odd.types", given...)
 	must(t, err)
 	got := v.(*value.Map).List("args")
-	if len(got) != len(given) || fmt.Sprintf("%#v", got[:7]) != fmt.Sprintf("%#v", given[:7]) || fmt.Sprint(plainMap(got[7].(*value.Map))) != "map[3:y]" {
+	if len(got) != len(given) || fmt.Sprintf("%#v", got[:7]) != fmt.Sprintf("%#v", given[:7]) ||
+		fmt.Sprint(plainMap(got[7].(*value.Map))) != "map[3:y]" {
 		t.Errorf("arguments arrived as %#v", got)
 	}
-	for fun, part := range map[string]string{"odd.fail": "ValueError: as asked", "odd.quit": "SystemExit: 4", "odd.say": "Passed invalid arguments: say() missing"} {
+
+	for fun, part := range map[string]string{
+		"odd.fail": "ValueError: as asked",
+		"odd.quit": "SystemExit: 4",
+		"odd.say":  "Passed invalid arguments: say() missing",
+	} {
 		v, err := call(fun)
 		result, success := runner.Outcome("runner", fun, v, err)
 		if !strings.Contains(fmt.Sprint(result), part) || success != (fun == "odd.say") {
 			t.Errorf("%s: %v, success %v", fun, result, success)
 		}
 	}
+
 	var unknown *runner.UnknownError
 	if _, err := call("odd.nosuch"); !errors.As(err, &unknown) {
 		t.Errorf("odd.nosuch: %v", err)
@@ -172,24 +194,33 @@ func TestRunnersLeftToPython(t *testing.T) {
 	must(t, os.WriteFile(script, []byte("#!"+saltPython(t)+"\n"), 0o755))
 	r := startMaster(t, "saltern_salt_run: "+script+"\n")
 	must(t, os.MkdirAll(r.path("roots"), 0o755))
-	must(t, os.WriteFile(r.path("roots", "orch.sls"), []byte("say:\n  test.succeed_without_changes: []\nask:\n  salt.runner: [{name: test.arg}]\n"), 0o644))
+	must(t,
+		os.WriteFile(r.path("roots", "orch.sls"),
+			[]byte("say:\n  test.succeed_without_changes: []\nask:\n  salt.runner: [{name: test.arg}]\n"),
+			0o644))
+
 	v, err := r.m.runs.Call(t.Context(), "pillar.show_top", nil, value.NewMap("minion", "web1"))
 	if m, ok := v.(*value.Map); err != nil || !ok || m.Len() != 0 {
 		t.Errorf("pillar.show_top: %v %v", v, err)
 	}
+
 	r.listen()
 	run := r.m.runs.Announce("state.orchestrate", runner.Caller{User: "bob"}, []any{"orch"}, nil)
 	data := run.Do(t.Context(), func(err error) { t.Error(err) })
 	seen := r.seen()
-	if jobs := jobsOf(seen, "runner.state.orchestrate"); len(jobs) != 1 || fmt.Sprint(jobs[0].ends) != "[new args ret]" || jobs[0].tag != run.Tag {
+	if jobs := jobsOf(seen, "runner.state.orchestrate"); len(jobs) != 1 ||
+		fmt.Sprint(jobs[0].ends) != "[new args ret]" || jobs[0].tag != run.Tag {
 		t.Errorf("jobs of the orchestration: %+v", jobs)
 	}
+
 	if jobs := jobsOf(seen, "runner.test.arg"); len(jobs) != 1 || jobs[0].data["ret"].Str("user") != "bob" {
 		t.Errorf("jobs of the runner that it calls: %+v", jobs)
 	}
+
 	ret := data.Map("return")
 	states := ret.Map("data").Map(ret.Map("data").Keys()[0])
-	if ret.Str("outputter") != "highstate" || ret.Value("retcode") != int64(0) || states.Len() != 2 || !states.Map(states.Keys()[0]).Bool("result") {
+	if ret.Str("outputter") != "highstate" || ret.Value("retcode") != int64(0) || states.Len() != 2 ||
+		!states.Map(states.Keys()[0]).Bool("result") {
 		t.Errorf("state.orchestrate: %v", plainMap(ret))
 	}
 }

@@ -128,6 +128,7 @@ func startMasterWith(t testing.TB, with running, options string) *running {
 			break
 		}
 	}
+
 	t.Fatal(err)
 	return nil
 }
@@ -144,19 +145,24 @@ func (r *running) start(options string) error {
 		must(t, crypt.SavePrivate(r.path("pki", "m1.pem"), pair(t, "masterA"), ""))
 		must(t, crypt.SavePublic(r.path("pki", "m1.pub"), &pair(t, "masterA").PublicKey))
 	}
-	pubPort, retPort := int(address.Free(t, r.host).Port()), int(address.Free(t, r.host).Port())
+
+	pubPort := int(address.Free(t, r.host).Port())
+	retPort := int(address.Free(t, r.host).Port())
 	id := "id: m1\n"
 	if strings.HasPrefix(options, "id: ") {
 		id = ""
 	}
+
 	text := id + fmt.Sprintf("interface: %s\npublish_port: %d\nret_port: %d\nuser: %s\npki_dir: %s\ncachedir: %s\nsock_dir: %s\npidfile: %s\ntoken_dir: %s\nlog_file: /dev/null\n",
 		r.host, pubPort, retPort, local.CurrentUser(), r.path("pki"), r.path("cache"), r.path("run"), r.path("pid"), r.path("cache", "tokens"))
 	if !strings.Contains(options, "file_roots:") {
 		text += fmt.Sprintf("file_roots:\n  base: [%s]\n", r.path("roots"))
 	}
+
 	if !strings.Contains(options, "pillar_roots:") {
 		text += fmt.Sprintf("pillar_roots:\n  base: [%s]\n", r.path("pillar"))
 	}
+
 	must(t, os.WriteFile(r.path("master"), []byte(text+strings.ReplaceAll(options, "%DIR%", r.dir)), 0o600))
 	cfg, err := conf.Load(r.path("master"))
 	must(t, err)
@@ -164,10 +170,13 @@ func (r *running) start(options string) error {
 	if r.now != nil {
 		now = r.now
 	}
-	r.m, err = newAt(t.Context(), cfg, slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), now)
+
+	r.m, err = newAt(t.Context(), cfg,
+		slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), now)
 	if err != nil {
 		return err
 	}
+
 	r.req, r.pub = net.JoinHostPort(r.host, fmt.Sprint(retPort)), net.JoinHostPort(r.host, fmt.Sprint(pubPort))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -176,6 +185,7 @@ func (r *running) start(options string) error {
 		if r.bus != nil {
 			r.bus.close()
 		}
+
 		cancel()
 		select {
 		case err := <-done:
@@ -186,6 +196,7 @@ func (r *running) start(options string) error {
 			t.Error("the master does not stop")
 		}
 	})
+
 	for {
 		select {
 		case err := <-done:
@@ -193,11 +204,13 @@ func (r *running) start(options string) error {
 			return err
 		case <-time.After(2 * time.Millisecond):
 		}
+
 		// The event of the start comes after the file.
 		if _, err := os.Stat(r.path("cache", "health", "ready")); err == nil && r.m.bus.Stats().Fired > 0 {
 			break
 		}
 	}
+
 	key, err := os.ReadFile(r.path("cache", "."+local.CurrentUser()+"_key"))
 	must(t, err)
 	r.key = string(key)
@@ -262,7 +275,9 @@ func (r *running) clear(cmd string, fields ...any) any {
 // job publishes with the key of the master's user.
 func (r *running) job(tgt, fun string, more ...any) *value.Map {
 	r.t.Helper()
-	fields := append([]any{"tgt", tgt, "fun", fun, "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "kwargs", value.NewMap(), "user", local.CurrentUser(), "key", r.key}, more...)
+	fields := append([]any{"tgt", tgt, "fun", fun, "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "",
+		"kwargs", value.NewMap(), "user", local.CurrentUser(), "key", r.key},
+		more...)
 	v, ok := r.clear("publish", fields...).(*value.Map)
 	if !ok || v.Map("load") == nil {
 		r.t.Fatalf("publish: %v", v)

@@ -16,8 +16,16 @@ import (
 // tool is salt-run's connection to this master, as the user of the test.
 func (r *running) tool(user string) *client.Client {
 	r.t.Helper()
-	c := client.New(client.Config{Interface: r.host, RetPort: r.m.cfg.RetPort, SockDir: r.path("run"), CacheDir: r.path("cache"),
-		MasterUser: local.CurrentUser(), User: user, Timeout: 5 * time.Second, Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	c := client.New(client.Config{
+		Interface:  r.host,
+		RetPort:    r.m.cfg.RetPort,
+		SockDir:    r.path("run"),
+		CacheDir:   r.path("cache"),
+		MasterUser: local.CurrentUser(),
+		User:       user,
+		Timeout:    5 * time.Second,
+		Log:        slog.New(slog.NewTextHandler(r.log, nil)),
+	})
 	r.t.Cleanup(c.Close)
 	return c
 }
@@ -34,8 +42,10 @@ func TestLargeReturnsAreLookedUp(t *testing.T) {
 	jid := a.job("*", "test.arg").Str("jid")
 	want := value.NewMap()
 	for i := range 2000 {
-		want.Set(fmt.Sprintf("state %d", i), value.NewMap("result", true, "comment", strings.Repeat("c", 700), "duration", 1.5))
+		want.Set(fmt.Sprintf("state %d", i),
+			value.NewMap("result", true, "comment", strings.Repeat("c", 700), "duration", 1.5))
 	}
+
 	want.Set("file", strings.Repeat("x", 600<<10))
 	wanted := plainText(want)
 	n.ask("_return", "jid", jid, "fun", "test.arg", "fun_args", []any{}, "return", want, "retcode", 0, "success", true)
@@ -45,8 +55,10 @@ func TestLargeReturnsAreLookedUp(t *testing.T) {
 			must(t, err)
 			return rets.Map("min1") != nil
 		})
+
 		for _, fun := range []string{"jobs.lookup_jid", "jobs.list_job", "jobs.print_job"} {
-			d, err := r.tool(local.CurrentUser()).Runner(within(t), fun, []any{jid}, value.NewMap(), nil, func(string, *value.Map) {})
+			d, err := r.tool(local.CurrentUser()).Runner(within(t), fun, []any{jid}, value.NewMap(), nil,
+				func(string, *value.Map) {})
 			must(t, err)
 			got := d.Map("return")
 			switch fun {
@@ -58,9 +70,11 @@ func TestLargeReturnsAreLookedUp(t *testing.T) {
 			default:
 				got = got.Map("Result").Map("min1").Map("return")
 			}
+
 			if plainText(got) != wanted {
 				text := plainText(d)
-				t.Errorf("%s on master %d: %d bytes, %d values trimmed; log %.500s", fun, i, len(text), strings.Count(text, "VALUE_TRIMMED"), r.log)
+				t.Errorf("%s on master %d: %d bytes, %d values trimmed; log %.500s", fun, i, len(text),
+					strings.Count(text, "VALUE_TRIMMED"), r.log)
 			}
 		}
 	}
@@ -75,16 +89,20 @@ func TestRunnerResultsHaveOwners(t *testing.T) {
 	bob, err := os.ReadFile(r.path("cache", ".bob_key"))
 	must(t, err)
 	token := func(user string) []any {
-		m, _ := r.clear("mk_token", "eauth", "sharedsecret", "username", user, "password", "right-password").(*value.Map)
+		m, _ := r.clear("mk_token", "eauth", "sharedsecret", "username", user, "password",
+			"right-password").(*value.Map)
 		if m.Str("token") == "" {
 			t.Fatalf("no token for %s: %v", user, m)
 		}
 		return []any{"token", m.Str("token")}
 	}
+
 	root, ann, eve := []any{"key", r.key, "user", local.CurrentUser()}, token("ann"), token("eve")
 	run := func(who []any) string {
-		return r.runnerResult(r.clear("runner", append([]any{"fun", "test.arg", "arg", []any{"for me"}}, who...)...)).Str("jid")
+		return r.runnerResult(r.clear("runner",
+			append([]any{"fun", "test.arg", "arg", []any{"for me"}}, who...)...)).Str("jid")
 	}
+
 	wheel := r.clear("wheel", append([]any{"fun", "key.list_all"}, root...)...).(*value.Map).Map("data").Str("jid")
 	ofRoot, ofAnn := run(root), run(ann)
 	for _, c := range []struct {
@@ -94,7 +112,8 @@ func TestRunnerResultsHaveOwners(t *testing.T) {
 	}{
 		{"root's own", ofRoot, root, true}, {"ann's own", ofAnn, ann, true}, {"ann's, for eve", ofAnn, eve, false}, {"ann's, for root", ofAnn, root, false},
 		{"root's, for ann", ofRoot, ann, false}, {"root's, for bob", ofRoot, []any{"key", string(bob), "user", "bob"}, false},
-		{"root's, for bob who says he is root", ofRoot, []any{"key", string(bob), "user", local.CurrentUser()}, false}, {"root's, for nobody", ofRoot, nil, false},
+		{"root's, for bob who says he is root", ofRoot,
+			[]any{"key", string(bob), "user", local.CurrentUser()}, false}, {"root's, for nobody", ofRoot, nil, false},
 		{"a wheel function's", wheel, root, false}, {"no job", "../../etc", root, false}, {"another job", "20200101000000000000", root, false},
 	} {
 		v, _ := r.clear("saltern_runner_result", append([]any{"jid", c.jid}, c.who...)...).(*value.Map)

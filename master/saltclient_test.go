@@ -24,15 +24,18 @@ print(c.salt_user, c.run_job("*", "test.arg", ["x"])["minions"])`
 		if as != "" {
 			cmd.Env = append(os.Environ(), "SUDO_USER="+as)
 		}
+
 		out, err := cmd.CombinedOutput()
 		want := local.CurrentUser() + " ['web1']"
 		if as != "" && os.Getuid() == 0 {
 			want = "sudo_" + as + " ['web1']"
 		}
+
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("SUDO_USER=%s: %v: %s", as, err, out)
 		}
 	}
+
 	// A user's key is no key for other names.
 	key, err := os.ReadFile(r.path("cache", ".nobody_key"))
 	must(t, err)

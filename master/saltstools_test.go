@@ -13,7 +13,8 @@ func saltsFrame(t testing.TB, tag string, data *value.Map) []byte {
 	t.Helper()
 	packed, err := msgpack.Marshal(data, msgpack.Modern)
 	must(t, err)
-	frame, err := msgpack.Marshal(value.NewMap("head", value.NewMap(), "body", append([]byte(tag+"\n\n"), packed...)), msgpack.Modern)
+	frame, err := msgpack.Marshal(value.NewMap("head", value.NewMap(), "body", append([]byte(tag+"\n\n"), packed...)),
+		msgpack.Modern)
 	must(t, err)
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)
 }

@@ -12,6 +12,7 @@ func (m *Master) openSchedule() {
 	if path := m.cluster.ScheduleRecord(); path != "" {
 		records = schedule.OpenRecords(path)
 	}
+
 	m.schedule = schedule.New(schedule.Config{
 		Plan:      c.Plan,
 		Problems:  c.PlanProblems,
@@ -29,6 +30,7 @@ func (m *Master) openSchedule() {
 		Problem:   m.problems.Report,
 		Log:       m.log,
 	})
+
 	m.schedule.AddRunners(m.runs.Table)
 }
 

@@ -89,16 +89,19 @@ func TestNoSecretWhereItDoesNotBelong(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Dir(full), 0o755))
 		must(t, os.WriteFile(full, []byte(text), 0o644))
 	}
+
 	write("admin:"+password+"\n", "users")
 	write(discreetWheel, "ext", "wheel", "discreet.py")
 	write("", "log", "master")
-	write("say:\n  test.configurable_test_state:\n    - changes: False\n    - result: True\n    - comment: {{ pillar['db']['password'] }}\n    - fire_event: True\n", "roots", "orch.sls")
+	write("say:\n  test.configurable_test_state:\n    - changes: False\n    - result: True\n    - comment: {{ pillar['db']['password'] }}\n    - fire_event: True\n",
+		"roots", "orch.sls")
 	write("x:\n  runner.test.arg:\n    - kwarg:\n        password: "+m.next("a reaction")+"\n", "react.sls")
 	options := secretsOptions + "sharedsecret: " + shared + "\n"
 	python := os.Getenv("SALTERN_PYTHON")
 	if python != "" {
 		options += "saltern_renderer_python: " + python + "\n"
 	}
+
 	a := serveAPI(t, startMasterIn(t, dir, options))
 	a.listen()
 
@@ -110,12 +113,14 @@ func TestNoSecretWhereItDoesNotBelong(t *testing.T) {
 	if token == "" {
 		t.Fatal(body)
 	}
+
 	m.all[token] = "the token of /login"
 	_, body, _ = a.do("POST", "/token", "["+"{"+login("admin", password)+"}]")
 	_, rest, ok := strings.Cut(body, `"token": "`)
 	if !ok || !strings.HasPrefix(body, `[{"start": `) || strings.Contains(body, "saltern_") {
 		t.Fatalf("/token: %s", body)
 	}
+
 	m.all[rest[:64]] = "the token of /token"
 
 	var ways sync.WaitGroup
@@ -128,12 +133,20 @@ func TestNoSecretWhereItDoesNotBelong(t *testing.T) {
 			}
 		})
 	}
+
 	post("/login", "a wrong password", "{"+login("admin", "MARK")+"}")
 	post("/token", "a wrong password at /token", "[{"+login("admin", "MARK")+"}]")
 	for _, client := range []string{"runner", "wheel", "local", "local_batch"} {
-		post("/run", client+" with a wrong password", `[{"client": "`+client+`", "tgt": "*", "fun": "test.arg", `+login("admin", "MARK")+`}]`)
-		a.do("POST", "/run", `[{"client": "`+client+`", "tgt": "*", "fun": "`+map[bool]string{true: "key.list_all", false: "test.arg"}[client == "wheel"]+`", `+login("admin", password)+`}]`)
+		post("/run", client+" with a wrong password",
+			`[{"client": "`+client+`", "tgt": "*", "fun": "test.arg", `+login("admin", "MARK")+`}]`)
+		a.do("POST", "/run",
+			`[{"client": "`+client+`", "tgt": "*", "fun": "`+
+				map[bool]string{
+					true:  "key.list_all",
+					false: "test.arg",
+				}[client == "wheel"]+`", `+login("admin", password)+`}]`)
 	}
+
 	for way, low := range map[string]string{
 		"kwarg":                `"fun": "test.arg", "kwarg": {"password": "MARK"}`,
 		"at the top":           `"fun": "test.arg", "api_token": "MARK"`,
@@ -153,6 +166,7 @@ func TestNoSecretWhereItDoesNotBelong(t *testing.T) {
 	} {
 		post("/", "runner: "+way, `[{"client": "runner", `+low+`}]`)
 	}
+
 	post("/", "runner_async", `[{"client": "runner_async", "fun": "test.arg", "kwarg": {"password": "MARK"}}]`)
 	for way, low := range map[string]string{
 		"kwarg":     `"fun": "config.values", "kwarg": {"password": "MARK"}`,
@@ -163,14 +177,24 @@ func TestNoSecretWhereItDoesNotBelong(t *testing.T) {
 	} {
 		post("/", "wheel: "+way, `[{"client": "wheel", `+low+`}]`)
 	}
+
 	post("/", "referer", `[]`)
 	ways.Go(func() {
-		a.do("GET", "/", "", "Referer", "https://x/?token="+m.next("a Referer"), "User-Agent", "x --token "+m.next("a User-Agent"), "Cookie", "session_id="+m.next("a cookie"))
+		a.do("GET", "/", "", "Referer", "https://x/?token="+m.next("a Referer"), "User-Agent",
+			"x --token "+m.next("a User-Agent"), "Cookie", "session_id="+m.next("a cookie"))
 	})
+
 	ways.Go(func() {
 		b := a.browser()
-		b.send("POST", "/login", url.Values{"form": {b.form("/login")}, "username": {"admin"}, "password": {m.next("the console")}, "eauth": {"file"}})
+		b.send("POST", "/login",
+			url.Values{
+				"form":     {b.form("/login")},
+				"username": {"admin"},
+				"password": {m.next("the console")},
+				"eauth":    {"file"},
+			})
 	})
+
 	ways.Go(func() { // the headers of a hook are in its event
 		a.do("POST", "/hook/x", `{}`, "X-Auth-Token", token, "Cookie", "session_id="+token)
 	})
@@ -199,52 +223,77 @@ func TestNoSecretWhereItDoesNotBelong(t *testing.T) {
 					}
 					return out
 				}
+
 				return v
 			}
+
 			load := put(all).(*value.Map)
 			load.Set("cmd", cmd)
 			a.rawValue(value.NewMap("enc", "clear", "load", load, "version", 3))
 		})
 	}
+
 	creds := []any{"eauth", "file", "username", "admin", "password", "MARK"}
 	job := []any{"tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", ""}
 	clear("publish", "password in kwargs", append(job, "kwargs", value.NewMap(creds...))...)
 	clear("publish", "password at the top", append(slices.Clone(job), creds...)...)
 	clear("publish", "token in kwargs", append(job, "kwargs", value.NewMap("token", "MARK"))...)
-	clear("publish", "root's key and a token", slices.Concat(job, root, []any{"kwargs", value.NewMap("token", "MARK")})...)
+	clear("publish", "root's key and a token",
+		slices.Concat(job, root, []any{"kwargs", value.NewMap("token", "MARK")})...)
 	clear("mk_token", "mk_token", creds...)
 	clear("get_token", "get_token", "token", "MARK")
 	clear("runner", "runner, password", append(creds, "fun", "test.arg", "kwarg", value.NewMap())...)
-	clear("runner", "runner, arg and kwarg", append(root, "fun", "test.arg", "arg", []any{}, "kwarg", value.NewMap("arg", []any{"token=MARK"}, "kwarg", value.NewMap()))...)
-	clear("runner", "runner, kwarg in kwarg", append(root, "fun", "test.arg", "kwarg", value.NewMap("arg", []any{}, "kwarg", value.NewMap("password", "MARK")))...)
-	clear("runner", "runner, __kwarg__", append(root, "fun", "test.arg", "kwarg", value.NewMap(), "arg", []any{value.NewMap("__kwarg__", true, "secret", "MARK")})...)
-	clear("wheel", "wheel, __kwarg__", append(root, "fun", "key.list_all", "arg", []any{value.NewMap("__kwarg__", true, "secret", "MARK")})...)
+	clear("runner", "runner, arg and kwarg",
+		append(root, "fun", "test.arg", "arg", []any{}, "kwarg",
+			value.NewMap("arg", []any{"token=MARK"}, "kwarg", value.NewMap()))...)
+	clear("runner", "runner, kwarg in kwarg",
+		append(root, "fun", "test.arg", "kwarg",
+			value.NewMap("arg", []any{}, "kwarg", value.NewMap("password", "MARK")))...)
+	clear("runner", "runner, __kwarg__",
+		append(root, "fun", "test.arg", "kwarg", value.NewMap(), "arg",
+			[]any{value.NewMap("__kwarg__", true, "secret", "MARK")})...)
+	clear("wheel", "wheel, __kwarg__",
+		append(root, "fun", "key.list_all", "arg", []any{value.NewMap("__kwarg__", true, "secret", "MARK")})...)
 	clear("wheel", "wheel, password", append(creds, "fun", "key.list_all")...)
 
 	// A minion, Python's own tools, and the reactor.
 	minion := a.accepted("web1", "min8")
-	minion.ask("minion_runner", "fun", "test.arg", "arg", []any{value.NewMap("__kwarg__", true, "password", m.next("peer_run"))})
-	minion.ask("minion_runner", "fun", "error.error", "arg", []any{"Exception", "password=" + m.next("peer_run that fails")})
+	minion.ask("minion_runner", "fun", "test.arg", "arg",
+		[]any{value.NewMap("__kwarg__", true, "password", m.next("peer_run"))})
+	minion.ask("minion_runner", "fun", "error.error", "arg",
+		[]any{"Exception", "password=" + m.next("peer_run that fails")})
 	tool := event.NewSender(a.path("run"))
 	for _, what := range []string{"new", "ret"} {
 		mark := m.next("the event " + what + " of Python's salt-run")
-		must(t, tool.Fire(t.Context(), "salt/run/20260101000000000000/"+what, value.NewMap("fun", "runner.auth.mk_token", "fun_args", []any{value.NewMap("username", "x", "password", mark)}, "return", "with "+mark)))
+		must(t,
+			tool.Fire(t.Context(), "salt/run/20260101000000000000/"+what,
+				value.NewMap("fun", "runner.auth.mk_token", "fun_args",
+					[]any{value.NewMap("username", "x", "password", mark)}, "return", "with "+mark)))
 	}
+
 	tool.Close()
 	a.m.fire("my/react", value.NewMap())
 	if python != "" {
-		post("/", "an orchestration", `[{"client": "runner", "fun": "state.orchestrate", "arg": ["orch"], "kwarg": {"pillar": {"db": {"password": "MARK"}}}}]`)
+		post("/", "an orchestration",
+			`[{"client": "runner", "fun": "state.orchestrate", "arg": ["orch"], "kwarg": {"pillar": {"db": {"password": "MARK"}}}}]`)
 		post("/", "wheel in Python", `[{"client": "wheel", "fun": "discreet.fail", "kwarg": {"password": "MARK"}}]`)
-		post("/", "wheel in Python that ends", `[{"client": "wheel", "fun": "discreet.end", "kwarg": {"password": "MARK"}}]`)
+		post("/", "wheel in Python that ends",
+			`[{"client": "wheel", "fun": "discreet.end", "kwarg": {"password": "MARK"}}]`)
 	}
+
 	_, gen, _ := a.do("POST", "/", `[{"client": "wheel", "fun": "key.gen"}]`, "X-Auth-Token", token)
 	if _, pem, ok := strings.Cut(gen, `PRIVATE KEY-----\n`); ok {
 		m.all[pem[:40]] = "key.gen"
 	}
-	ask := append(root, "fun", "auth.mk_token", "kwarg", value.NewMap("username", "admin", "eauth", "file", "password", password))
-	if m, _ := a.clear("runner", ask...).(*value.Map); m.Map("error").Str("name") != "SaltInvocationError" { // for whom there is no event with it
+
+	ask := append(root, "fun", "auth.mk_token", "kwarg",
+		value.NewMap("username", "admin", "eauth", "file", "password", password))
+
+	// for whom there is no event with it
+	if m, _ := a.clear("runner", ask...).(*value.Map); m.Map("error").Str("name") != "SaltInvocationError" {
 		t.Errorf("auth.mk_token for a client of Salt's: %s", value.Repr(m))
 	}
+
 	minted := a.clear("runner", append(ask, client.AnswerField, true)...)
 	got, _ := minted.(*value.Map)
 	if fresh := got.Map("data").Map("return").Str("token"); fresh != "" {
@@ -252,6 +301,7 @@ func TestNoSecretWhereItDoesNotBelong(t *testing.T) {
 	} else {
 		t.Errorf("auth.mk_token: %s", value.Repr(minted))
 	}
+
 	ways.Wait()
 	var events []event.Event
 	if python != "" { // which renders it
@@ -263,14 +313,18 @@ func TestNoSecretWhereItDoesNotBelong(t *testing.T) {
 			})
 		})
 	}
+
 	until(t, "runners that ended", func() bool { return len(a.m.runs.Running()) == 0 })
 	if len(m.all) < 40 {
 		t.Errorf("only %d secrets went in", len(m.all))
 	}
+
 	events = append(events, a.seen()...)
-	if python != "" && !slices.ContainsFunc(events, func(e event.Event) bool { return strings.HasSuffix(e.Tag, "/progress") }) {
+	if python != "" && !slices.ContainsFunc(events,
+		func(e event.Event) bool { return strings.HasSuffix(e.Tag, "/progress") }) {
 		t.Error("no event of a function in Python was looked at")
 	}
+
 	lookFor(t, a, m, events)
 }
 
@@ -279,10 +333,12 @@ func lookFor(t *testing.T, a *api, m *marks, events []event.Event) {
 	if len(events) < 50 {
 		t.Errorf("only %d events", len(events))
 	}
+
 	places := map[string][]byte{"the master's and salt-api's log": []byte(a.log.String())}
 	for i, e := range events {
 		places[fmt.Sprintf("the event %d %s", i, e.Tag)] = []byte(plainText(e.Data))
 	}
+
 	a.stop() // all is written
 	for _, dir := range []string{a.path("cache"), a.path("run"), a.path("log")} {
 		must(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -294,15 +350,19 @@ func lookFor(t *testing.T, a *api, m *marks, events []event.Event) {
 			case e.Type().IsRegular():
 				places[path], err = os.ReadFile(path)
 			}
+
 			return err
 		}))
 	}
+
 	if n := len(places); n < 100 {
 		t.Errorf("only %d places were looked at", n)
 	}
+
 	if records, err := audit.Read(t.Context(), "n1", audit.Query{}, audit.MasterDir(a.path("cache"))); err != nil || len(records.Records) < 20 {
 		t.Errorf("%d audit records, %v", len(records.Records), err)
 	}
+
 	places["a support bundle"] = bundle(t, a)
 	for mark, way := range m.all {
 		for place, text := range places {
@@ -325,9 +385,11 @@ func bundle(t *testing.T, a *api) []byte {
 		Settings: &s, ConfigPath: a.path("nosuch.yaml"), Version: "test", Now: time.Now(), Commands: map[string][]string{},
 		Status: func(context.Context) (status.Document, error) { return status.Document{}, nil },
 	}))
+
 	zip, err := gzip.NewReader(&b)
 	must(t, err)
 	text, err := io.ReadAll(zip)
 	must(t, err)
+
 	return text
 }

@@ -18,21 +18,28 @@ func TestSharedCacheDir(t *testing.T) {
 	first := startMaster(t, "id: n1\n")
 	first.m.reporter.Write()
 	dir := first.path("cache")
-	if err := health.OwnCache(dir, "n2", time.Now()); !errors.Is(err, health.ErrCacheShared) || !strings.Contains(err.Error(), `"n1"`) || !strings.Contains(err.Error(), "of its own") {
+	if err := health.OwnCache(dir, "n2", time.Now()); !errors.Is(err, health.ErrCacheShared) ||
+		!strings.Contains(err.Error(), `"n1"`) || !strings.Contains(err.Error(), "of its own") {
 		t.Errorf("the second: %v", err)
 	}
+
 	if err := health.OwnCache(dir, "n1", time.Now()); err != nil {
 		t.Errorf("the same master: %v", err)
 	}
-	if err := health.CacheHint(jobs.ErrInUse); !errors.Is(err, jobs.ErrInUse) || !strings.Contains(err.Error(), "of its own") {
+
+	if err := health.CacheHint(jobs.ErrInUse); !errors.Is(err, jobs.ErrInUse) ||
+		!strings.Contains(err.Error(), "of its own") {
 		t.Errorf("a lock: %v", err)
 	}
+
 	// A master alone is not told of a cluster.
 	again := *first.m.cfg
 	again.PublishPort = 0
-	if _, err := New(t.Context(), &again, first.m.log); !errors.Is(err, jobs.ErrInUse) || strings.Contains(err.Error(), "cluster") {
+	if _, err := New(t.Context(), &again, first.m.log); !errors.Is(err, jobs.ErrInUse) ||
+		strings.Contains(err.Error(), "cluster") {
 		t.Errorf("a second master alone: %v", err)
 	}
+
 	first.stop()
 	old := time.Now().Add(-time.Hour)
 	must(t, os.Chtimes(first.path("cache", "status.json"), old, old))

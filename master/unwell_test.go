@@ -23,6 +23,7 @@ func TestMasterOfDeadDisk(t *testing.T) {
 	r := startMasterIn(t, disk.Dir, "")
 	c := client.New(client.Config{Interface: r.host, RetPort: r.m.cfg.RetPort, SockDir: r.path("run"), NoKey: true})
 	defer c.Close()
+
 	must(t, c.Answers(t.Context()))
 
 	disk.Break()
@@ -30,6 +31,7 @@ func TestMasterOfDeadDisk(t *testing.T) {
 		err = c.Answers(t.Context())
 		return errors.Is(err, client.ErrUnwell)
 	})
+
 	if !strings.Contains(err.Error(), "this master cannot keep jobs: ") || strings.Contains(err.Error(), disk.Dir) {
 		t.Error(err)
 	}

@@ -85,6 +85,7 @@ func asJSON(v any) any {
 		}
 		return json.Number(b)
 	}
+
 	return v
 }
 
@@ -145,14 +146,17 @@ func (c *captures) request(v capture) (env, load *value.Map) {
 		if r.File != v.Request {
 			continue
 		}
+
 		env = c.mapOf(readWire(c.t, r.File))
 		if env.Str("enc") == "clear" {
 			return env, env.Map("load")
 		}
+
 		body, err := c.parseKey(r.Key).Open(c.bytes(env, "load"))
 		must(c.t, err)
 		return env, c.mapOf(body)
 	}
+
 	c.t.Fatalf("no request %q", v.Request)
 	return nil, nil
 }
@@ -178,6 +182,7 @@ func TestEveryCapture(t *testing.T) {
 		"publish": (*captures).publish, "zmtp": (*captures).zmtp, "event": (*captures).event, "event_pull": (*captures).eventPull, "msgpack_bin": (*captures).modern,
 		"text": (*captures).text, "tcp_frame": (*captures).tcpFrame, "tcp_auth": (*captures).tcpAuth, "tcp_publish": (*captures).tcpPublish, "tcp_presence": (*captures).tcpPresence,
 	}
+
 	files, decoded := map[string]bool{}, 0
 	for _, v := range c.Vectors {
 		files[v.File] = true
@@ -187,19 +192,23 @@ func TestEveryCapture(t *testing.T) {
 			if len(b) != v.Size || hex.EncodeToString(sum[:]) != v.SHA256 {
 				t.Fatal("the file is not the one in the index")
 			}
+
 			f, ok := decoders[v.Decode]
 			if !ok {
 				t.Fatalf("no decoder for %q", v.Decode)
 			}
+
 			mine := c
 			mine.t = t
 			f(&mine, v, b)
 			decoded++
 		})
 	}
+
 	if decoded != 203 || len(files) != 203 {
 		t.Errorf("%d captures decoded of %d files, not 203", decoded, len(files))
 	}
+
 	onDisk, err := filepath.Glob(filepath.Join(wire, "*.bin"))
 	must(t, err)
 	if len(onDisk) != len(files) {
@@ -214,11 +223,13 @@ func (c *captures) clear(v capture, b []byte) {
 		c.same(v, got)
 		return
 	}
+
 	m := got.(*value.Map)
 	c.same(v, m.Value("load"))
 	if n, _ := m.Int("version"); n != 3 || m.Str("enc") != "clear" {
 		c.t.Error("envelope")
 	}
+
 	if tok, ok := m.Map("load").Bytes("token"); ok && v.MinionKey != "" && c.Keysets[v.Keyset].Private != "" {
 		text, err := crypt.Decrypt(c.private(c.Keysets[v.Keyset].Private), m.Map("load").Str("enc_algo"), tok)
 		must(c.t, err)
@@ -239,15 +250,18 @@ func (c *captures) signIn(v capture, p *value.Map, enc, sig string, req *value.M
 	m := c.mapOf(load)
 	c.repack(load, m, msgpack.Raw)
 	c.same(v, m)
+
 	if req != nil && m.Str("nonce") != req.Str("nonce") {
 		c.t.Error("nonce")
 	}
+
 	if v.ExpectAES == "" {
 		if m.Str("enc") == "pub" {
 			c.t.Error("accepted, but no key is expected")
 		}
 		return
 	}
+
 	key := c.private(v.MinionKey)
 	for field, want := range map[string]string{"aes": v.ExpectAES, "session": v.ExpectSession} {
 		text, err := crypt.Decrypt(key, enc, c.bytes(m, field))
@@ -256,11 +270,13 @@ func (c *captures) signIn(v capture, p *value.Map, enc, sig string, req *value.M
 			c.t.Errorf("%s key differs", field)
 		}
 	}
+
 	sum := sha256.Sum256([]byte(v.ExpectAES))
 	digest, err := crypt.X931Recover(c.masterKey(v), c.bytes(m, "sig"))
 	if err != nil || string(digest) != hex.EncodeToString(sum[:]) {
 		c.t.Errorf("digest %q, %v", digest, err)
 	}
+
 	if s := m.Str("pub_sig"); s != "" {
 		pub, err := crypt.ParsePublic(readWire(c.t, v.SignPub))
 		must(c.t, err)
@@ -278,13 +294,16 @@ func (c *captures) aes(v capture, b []byte) {
 	m := c.mapOf(body)
 	c.repack(body, m, msgpack.Raw)
 	c.same(v, m)
+
 	if p.Str("id") != m.Str("id") || p.Str("id") != v.Minion || len(m.Str("nonce")) != crypt.NonceLen {
 		c.t.Error("id or nonce")
 	}
+
 	key := c.private("keys/" + v.Minion + "_TESTONLY.pem")
 	if data, err := crypt.X931Recover(&key.PublicKey, c.bytes(m, "tok")); err != nil || string(data) != "salt" {
 		c.t.Errorf("token %q, %v", data, err)
 	}
+
 	if sig, ok := m.Bytes("sig"); ok {
 		for _, k := range []string{"nonce", "tok", "sig"} {
 			m.Delete(k)
@@ -301,12 +320,15 @@ func (c *captures) aesReply(v capture, b []byte) {
 	if !ok {
 		c.t.Fatal("no blob")
 	}
+
 	body, err := c.parseKey(v.Key).OpenReply(blob, req.Str("nonce"))
 	must(c.t, err)
 	got := unpack(c.t, body)
 	c.repack(body, got, msgpack.Raw)
 	c.same(v, got)
-	if _, err := c.parseKey(v.Key).OpenReply(blob, strings.Repeat("0", crypt.NonceLen)); !errors.Is(err, crypt.ErrNonce) {
+
+	if _, err := c.parseKey(v.Key).OpenReply(blob, strings.Repeat("0", crypt.NonceLen)); !errors.Is(err,
+		crypt.ErrNonce) {
 		c.t.Errorf("another nonce: %v", err)
 	}
 }
@@ -316,9 +338,11 @@ func (c *captures) pillarReply(v capture, b []byte) {
 	env, req := c.request(v)
 	text, err := crypt.Decrypt(c.private(v.MinionKey), env.Str("enc_algo"), c.bytes(p, "key"))
 	must(c.t, err)
+
 	if string(text) != v.ExpectOneTimeKey {
 		c.t.Error("one-time key differs")
 	}
+
 	signed, err := c.parseKey(string(text)).Open(c.bytes(p, "pillar"))
 	must(c.t, err)
 	s := c.mapOf(signed)
@@ -326,9 +350,11 @@ func (c *captures) pillarReply(v capture, b []byte) {
 	must(c.t, crypt.Verify(c.masterKey(v), env.Str("sig_algo"), data, c.bytes(s, "sig")))
 	inner := c.mapOf(data)
 	c.repack(data, inner, msgpack.Raw)
+
 	if !bytes.Equal(c.bytes(inner, "key"), c.bytes(p, "key")) || inner.Str("nonce") != req.Str("nonce") {
 		c.t.Error("key or nonce")
 	}
+
 	c.same(v, inner.Value("pillar"))
 }
 
@@ -346,13 +372,16 @@ func (c *captures) publication(v capture, p *value.Map) {
 	m := c.mapOf(body)
 	c.repack(body, m, msgpack.Raw)
 	c.same(v, m)
+
 	if v.TopicFrame == "" || v.TopicFrame == "broadcast" {
 		return
 	}
+
 	sum := sha1.Sum([]byte(m.Str("tgt")))
 	if l := m.List("tgt"); len(l) > 0 {
 		sum = sha1.Sum([]byte(l[0].(string)))
 	}
+
 	if hex.EncodeToString(sum[:]) != v.TopicFrame {
 		c.t.Errorf("topic %s", v.TopicFrame)
 	}
@@ -364,6 +393,7 @@ func (c *captures) zmtp(v capture, b []byte) {
 	t := c.t
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	addr := ln.Addr().String()
@@ -373,18 +403,23 @@ func (c *captures) zmtp(v capture, b []byte) {
 			defer p.Close()
 			conn := dialRaw(t, addr, b)
 			defer conn.Close()
-			until(t, "subscription", func() bool { s := p.Subscribers(); return len(s) == 1 && s[0].SocketType == "SUB" })
+			until(t, "subscription",
+				func() bool { s := p.Subscribers(); return len(s) == 1 && s[0].SocketType == "SUB" })
 			return
 		}
+
 		got := make(chan zmtp.Peer, 1)
-		r, err := zmtp.ListenRouter(ctx, ln, zmtp.RouterConfig{Handler: func(_ context.Context, p zmtp.Peer, b []byte) ([]byte, bool) {
-			got <- p
-			return bytes.Clone(b), true
-		}})
+		r, err := zmtp.ListenRouter(ctx, ln,
+			zmtp.RouterConfig{Handler: func(_ context.Context, p zmtp.Peer, b []byte) ([]byte, bool) {
+				got <- p
+				return bytes.Clone(b), true
+			}})
+
 		must(t, err)
 		defer r.Close()
 		conn := dialRaw(t, addr, append(bytes.Clone(b), 1, 0, 0, 1, 'x'))
 		defer conn.Close()
+
 		select {
 		case p := <-got:
 			if p.SocketType != "REQ" || strings.Contains(v.File, "min6") != strings.HasPrefix(p.Identity, "salt-req/") {
@@ -393,8 +428,10 @@ func (c *captures) zmtp(v capture, b []byte) {
 		case <-ctx.Done():
 			t.Error("the request was not handled")
 		}
+
 		return
 	}
+
 	defer ln.Close()
 	go func() {
 		conn, err := ln.Accept()
@@ -405,12 +442,14 @@ func (c *captures) zmtp(v capture, b []byte) {
 		conn.Write(b)
 		bufio.NewReader(conn).WriteTo(&bytes.Buffer{})
 	}()
+
 	if strings.Contains(v.File, "_sub_") {
 		s, err := zmtp.DialSub(ctx, addr, zmtp.DialConfig{}, "")
 		must(t, err)
 		s.Close()
 		return
 	}
+
 	q, err := zmtp.DialReq(ctx, addr, zmtp.DialConfig{})
 	must(t, err)
 	q.Close()

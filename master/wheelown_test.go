@@ -24,8 +24,11 @@ def fail():
 // permissions of those of the master.
 func TestOwnWheelModules(t *testing.T) {
 	t.Parallel()
-	r := startMaster(t, "saltern_renderer_python: "+saltPython(t)+"\nextension_modules: %DIR%/ext\nreactor:\n  - own/react: [%DIR%/react.sls]\n"+
-		"external_auth:\n  auto:\n    ann: ['@own']\n    eve: ['@wheels_of_others', '@runner', '.*']\n    jo: ['@wheel']\n    kim: [{'@own': [fail]}]\n")
+	r := startMaster(t,
+		"saltern_renderer_python: "+saltPython(t)+
+			"\nextension_modules: %DIR%/ext\nreactor:\n  - own/react: [%DIR%/react.sls]\n"+
+			"external_auth:\n  auto:\n    ann: ['@own']\n    eve: ['@wheels_of_others', '@runner', '.*']\n    jo: ['@wheel']\n    kim: [{'@own': [fail]}]\n")
+
 	write := func(path, text string) {
 		t.Helper()
 		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -33,12 +36,15 @@ func TestOwnWheelModules(t *testing.T) {
 		old := time.Now().Add(-time.Minute)
 		must(t, os.Chtimes(path, old, old))
 	}
+
 	write(r.path("ext", "wheel", "own.py"), ownWheel)
-	root, as := []any{"key", r.key, "user", local.CurrentUser()}, func(user string) []any { return []any{"eauth", "auto", "username", user, "password", "x"} }
+	root := []any{"key", r.key, "user", local.CurrentUser()}
+	as := func(user string) []any { return []any{"eauth", "auto", "username", user, "password", "x"} }
 	called := func() int {
 		b, _ := os.ReadFile(r.path("cache", "called"))
 		return len(b)
 	}
+
 	call := func(who []any, fun string, more ...any) *value.Map {
 		t.Helper()
 		m, ok := r.clear("wheel", append(append([]any{"fun", fun}, more...), who...)...).(*value.Map)
@@ -47,24 +53,30 @@ func TestOwnWheelModules(t *testing.T) {
 		}
 		return m
 	}
+
 	for _, who := range [][]any{root, as("ann"), as("jo")} {
 		d := call(who, "own.hi", "x", []any{int64(1), nil, "--help"}).Map("data")
 		ret := d.Map("return")
-		if !d.Bool("success") || fmt.Sprint(ret.List("hi")) != "[1 <nil> --help]" || ret.Str("user") != local.CurrentUser() {
+		if !d.Bool("success") || fmt.Sprint(ret.List("hi")) != "[1 <nil> --help]" ||
+			ret.Str("user") != local.CurrentUser() {
 			t.Errorf("%v: %s", who, plainText(d))
 		}
 	}
+
 	if n := called(); n != 3 {
 		t.Errorf("called %d times", n)
 	}
+
 	for _, who := range [][]any{as("eve"), as("kim"), {"key", "wrong", "user", local.CurrentUser()}, nil} {
 		if m := call(who, "own.hi", "x", 1); m.Map("error").Str("name") == "" {
 			t.Errorf("%v may call it: %s", who, plainText(m))
 		}
 	}
+
 	if n := called(); n != 3 {
 		t.Errorf("called %d times after refusals", n)
 	}
+
 	for _, c := range []struct {
 		fun, part string
 		success   bool
@@ -76,17 +88,20 @@ func TestOwnWheelModules(t *testing.T) {
 			t.Errorf("%s: %s", c.fun, plainText(d))
 		}
 	}
+
 	// A reaction calls them, too.
 	write(r.path("react.sls"), "x:\n  wheel.own.hi:\n    - args:\n      - x: 9\n")
 	before := called()
 	r.m.fire("own/react", value.NewMap())
 	until(t, "the reaction", func() bool { return called() == before+1 })
+
 	// From the file roots, by the runner that Salt has for it: it removes what is
 	// not there.
 	write(r.path("roots", "_wheel", "shared.py"), "def now():\n    return 5\n")
 	if v, err := r.m.runs.Call(t.Context(), "saltutil.sync_wheel", nil, nil); err != nil {
 		t.Fatalf("saltutil.sync_wheel: %v, %v", v, err)
 	}
+
 	if d := call(root, "shared.now").Map("data"); d.Value("return") != int64(5) {
 		t.Errorf("a synchronised module: %s", plainText(d))
 	}

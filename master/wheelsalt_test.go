@@ -28,13 +28,16 @@ print("\n" + json.dumps([w.cmd(f, kwarg=k, print_event=False) for f, k in json.l
 		{"key.name_match", map[string]any{"match": "*"}}, {"key.name_match", map[string]any{"match": "*1,m*"}}, {"key.glob_match", map[string]any{"match": "nosuch"}},
 		{"key.print", map[string]any{"match": "a*"}}, {"key.master_key_str", map[string]any{}}, {"key.finger_master", map[string]any{"hash_type": "md5"}},
 	}
+
 	alone := startMaster(t, "")
 	for name, r := range map[string]*running{"alone": alone, "cluster": masters(t, 1)[0]} {
 		folder := r.m.cluster.KeyDir() + "/"
 		pub := pemOf(t, pair(t, "min6"))
-		for _, id := range []string{"minions/a1", "minions/B2", "minions_pre/p1", "minions_rejected/r1", "minions_denied/d1"} {
+		for _, id := range []string{"minions/a1", "minions/B2", "minions_pre/p1", "minions_rejected/r1",
+			"minions_denied/d1"} {
 			must(t, os.WriteFile(folder+id, []byte(pub), 0o644))
 		}
+
 		must(t, os.WriteFile(folder+"Old.pub", []byte(pub), 0o644))
 		must(t, os.WriteFile(folder+"notes.txt", nil, 0o644))
 		must(t, os.Symlink("Old.pub", folder+"link.pub"))
@@ -42,6 +45,7 @@ print("\n" + json.dumps([w.cmd(f, kwarg=k, print_event=False) for f, k in json.l
 			must(t, os.Symlink("m1.pub", folder+"master.pub"))
 			must(t, os.Symlink("m1.pem", folder+"master.pem"))
 		}
+
 		until(t, "the keys", func() bool { return len(r.m.keys.Accepted()) == 2 })
 		var ask [][]any
 		for _, c := range calls {
@@ -49,6 +53,7 @@ print("\n" + json.dumps([w.cmd(f, kwarg=k, print_event=False) for f, k in json.l
 				ask = append(ask, []any{c.fun, c.kwarg})
 			}
 		}
+
 		text, err := json.Marshal(ask)
 		must(t, err)
 		cmd := exec.Command(python, "-c", script, r.path("master"), string(text))
@@ -56,6 +61,7 @@ print("\n" + json.dumps([w.cmd(f, kwarg=k, print_event=False) for f, k in json.l
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
+
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		var want []any
 		must(t, json.Unmarshal([]byte(lines[len(lines)-1]), &want))
@@ -64,6 +70,7 @@ print("\n" + json.dumps([w.cmd(f, kwarg=k, print_event=False) for f, k in json.l
 			for k, v := range c[1].(map[string]any) {
 				load = append(load, k, v)
 			}
+
 			got, _ := r.clear("wheel", load...).(*value.Map).Map("data").Get("return")
 			if got := throughJSON(t, got); !reflect.DeepEqual(got, want[i]) {
 				t.Errorf("%s: %v:\n%v\nSalt:\n%v", name, c, got, want[i])

@@ -18,7 +18,9 @@ func TestWinrepo(t *testing.T) {
 	up.Commit("master", "firefox.sls", "firefox: {}\n")
 	ng := filepath.Join(dir, "srv/win/repo-ng")
 	must(t, os.MkdirAll(ng, 0o755))
-	r := startMaster(t, fmt.Sprintf("saltern_renderer_python: %s\nfile_roots: {base: [%s/srv]}\nwinrepo_dir: %s/repo\nwinrepo_dir_ng: %s\nwinrepo_remotes: []\nwinrepo_remotes_ng: ['%s']\n", saltPython(t), dir, dir, ng, up.URL()))
+	r := startMaster(t,
+		fmt.Sprintf("saltern_renderer_python: %s\nfile_roots: {base: [%s/srv]}\nwinrepo_dir: %s/repo\nwinrepo_dir_ng: %s\nwinrepo_remotes: []\nwinrepo_remotes_ng: ['%s']\n",
+			saltPython(t), dir, dir, ng, up.URL()))
 	n := r.accepted("min1", "min6")
 	for _, text := range []string{"firefox: {}\n", "firefox: {two: 2}\n"} {
 		up.Commit("master", "firefox.sls", text)
@@ -27,6 +29,7 @@ func TestWinrepo(t *testing.T) {
 		if got, want := fmt.Sprint(plainValue(v)), fmt.Sprintf("map[%s:%s/win/_]", up.URL(), ng); got != want {
 			t.Errorf("the runner says %s, want %s", got, want)
 		}
+
 		if got := n.gitFile("win/repo-ng/win/_/firefox.sls", "base"); got != text {
 			t.Errorf("a minion has %q, want %q", got, text)
 		}

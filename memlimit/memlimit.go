@@ -42,12 +42,14 @@ func Follow(ctx context.Context, share func(limit int64) int64, changed func()) 
 	last := debug.SetMemoryLimit(-1)
 	t := time.NewTicker(tick)
 	defer t.Stop()
+
 	for {
 		Apply(share)
 		if now := debug.SetMemoryLimit(-1); now != last {
 			last = now
 			changed()
 		}
+
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -64,6 +66,7 @@ func cgroupLimit(self, root string) int64 {
 	if err != nil {
 		return 0
 	}
+
 	var least int64
 	for line := range strings.Lines(string(b)) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -76,6 +79,7 @@ func cgroupLimit(self, root string) int64 {
 			least = lower(least, groupLimit(filepath.Join(root, "memory"), group, "memory.limit_in_bytes"))
 		}
 	}
+
 	return least
 }
 

@@ -74,9 +74,11 @@ func TestPackages(t *testing.T) {
 		found, _ := filepath.Glob(filepath.Join(dir, p+"-1.2.3-1.*.rpm"))
 		rpms = append(rpms, found...)
 	}
+
 	if len(rpms) != len(debs) || len(files(t, dir)) != 2*len(debs) {
 		t.Fatalf("made were %v", files(t, dir))
 	}
+
 	for _, f := range files(t, dir) {
 		a, err := os.ReadFile(filepath.Join(dir, f))
 		b, errB := os.ReadFile(filepath.Join(again, f))
@@ -92,6 +94,7 @@ func TestPackages(t *testing.T) {
 		one := t.TempDir()
 		run(t, "dpkg-deb", "-x", debs[i], one)
 		run(t, "dpkg-deb", "-x", debs[i], tree)
+
 		for _, f := range files(t, one) {
 			if other := owner[f]; other != "" {
 				t.Errorf("%s is in %s and in %s", f, other, debs[i])
@@ -101,6 +104,7 @@ func TestPackages(t *testing.T) {
 				inDeb = append(inDeb, f)
 			}
 		}
+
 		inRPM := strings.Fields(run(t, "rpm", "-qpl", rpms[i]))
 		slices.Sort(inDeb)
 		slices.Sort(inRPM)
@@ -108,18 +112,22 @@ func TestPackages(t *testing.T) {
 			t.Errorf("%s has\n%v\nand %s\n%v", debs[i], inDeb, rpms[i], inRPM)
 		}
 	}
+
 	laid := t.TempDir()
-	run(t, "make", "-s", "-C", "..", "install", "DESTDIR="+laid, "PREFIX=/usr", "BINDIR=/usr/lib/saltern/bin", "PROGRAMS=bin/packages/"+runtime.GOARCH)
+	run(t, "make", "-s", "-C", "..", "install", "DESTDIR="+laid, "PREFIX=/usr",
+		"BINDIR=/usr/lib/saltern/bin", "PROGRAMS=bin/packages/"+runtime.GOARCH)
 	for _, f := range files(t, laid) {
 		if owner[f] == "" && owner[f+".gz"] == "" {
 			t.Errorf("no package has %s", f)
 		}
 	}
+
 	for f := range owner {
 		if strings.HasPrefix(f, "/etc/") || strings.HasPrefix(f, "/usr/bin/salt") {
 			t.Errorf("%s may be of Salt's own package", f)
 		}
 	}
+
 	verifyTree(t, tree)
 	unpackRPMs(t, rpms)
 }
@@ -141,6 +149,7 @@ func TestPackageVersions(t *testing.T) {
 			t.Errorf("%s: version %s, want %s (%v)", c.given, got, c.want, err)
 		}
 	}
+
 	out, err := exec.Command("../scripts/packages", "version", "1.2/3").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "1.2.3") {
 		t.Errorf("1.2/3: %v %s", err, out)
@@ -174,12 +183,15 @@ func verifyTree(t *testing.T, tree string) {
 			t.Fatal(err)
 		}
 	}
+
 	units, _ := filepath.Glob(filepath.Join(tree, "usr/lib/systemd/system/*.service"))
 	if len(units) != 6 {
 		t.Errorf("units: %v", units)
 	}
+
 	for _, u := range units {
-		out, err := exec.Command("systemd-analyze", "verify", "--root="+tree, "--man=no", "--recursive-errors=no", filepath.Base(u)).CombinedOutput()
+		out, err := exec.Command("systemd-analyze", "verify", "--root="+tree, "--man=no",
+			"--recursive-errors=no", filepath.Base(u)).CombinedOutput()
 		if err != nil || len(bytes.TrimSpace(out)) > 0 {
 			t.Errorf("%s: %v\n%s", filepath.Base(u), err, out)
 		}

@@ -19,7 +19,8 @@ func installed(t *testing.T) string {
 	if _, err := os.Stat("../bin/applianced"); err != nil {
 		t.Skip("NOT TESTED: nothing is built: make build")
 	}
-	if out, err := exec.Command("make", "-s", "-C", "..", "install", "DESTDIR="+dir, "PREFIX=/opt/saltern").CombinedOutput(); err != nil {
+	if out, err := exec.Command("make", "-s", "-C", "..", "install", "DESTDIR="+dir,
+		"PREFIX=/opt/saltern").CombinedOutput(); err != nil {
 		t.Fatalf("make install: %v\n%s", err, out)
 	}
 	return dir
@@ -30,12 +31,16 @@ func installed(t *testing.T) string {
 func TestInstall(t *testing.T) {
 	dir := installed(t)
 	top := filepath.Join(dir, "opt/saltern")
-	for _, f := range []string{"bin/applianced", "bin/salt-master", "bin/salt-api", "bin/salt-key", "lib/systemd/system/saltern-api.service", "lib/systemd/system/applianced.service", "lib/systemd/system/saltern-vip.service", "lib/systemd/system/saltern-pam.socket", "lib/systemd/system/saltern-pam@.service",
+	for _, f := range []string{"bin/applianced", "bin/salt-master", "bin/salt-api", "bin/salt-key",
+		"lib/systemd/system/saltern-api.service", "lib/systemd/system/applianced.service",
+		"lib/systemd/system/saltern-vip.service", "lib/systemd/system/saltern-pam.socket",
+		"lib/systemd/system/saltern-pam@.service",
 		"lib/sysusers.d/saltern.conf", "share/bash-completion/completions/applianced", "share/man/man8/applianced.8", "share/man/man8/applianced-reset.8"} {
 		if fi, err := os.Stat(filepath.Join(top, f)); err != nil || fi.Size() == 0 {
 			t.Errorf("%s: %v", f, err)
 		}
 	}
+
 	units, _ := filepath.Glob(filepath.Join(top, "lib/systemd/system/*"))
 	beside := t.TempDir() // of each other: a socket names its service
 	for i, u := range units {
@@ -43,6 +48,7 @@ func TestInstall(t *testing.T) {
 		if err != nil || strings.Contains(string(b), "/usr/local/") {
 			t.Errorf("%s: %v, or the prefix is not in it", u, err)
 		}
+
 		// Verified with the programs where the units look for them.
 		units[i] = filepath.Join(beside, filepath.Base(u))
 		b = bytes.ReplaceAll(b, []byte("/opt/saltern/bin/"), []byte(top+"/bin/"))
@@ -51,12 +57,16 @@ func TestInstall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	for _, u := range units {
 		verify(t, u)
 	}
-	if out, err := exec.Command("make", "-s", "-C", "..", "uninstall", "DESTDIR="+dir, "PREFIX=/opt/saltern").CombinedOutput(); err != nil {
+
+	if out, err := exec.Command("make", "-s", "-C", "..", "uninstall", "DESTDIR="+dir,
+		"PREFIX=/opt/saltern").CombinedOutput(); err != nil {
 		t.Fatalf("make uninstall: %v\n%s", err, out)
 	}
+
 	_ = filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			t.Errorf("left: %s", p)
@@ -79,8 +89,10 @@ func verify(t *testing.T, unit string) {
 // TestAsHardAsTheImage: the unit for a host has all the limits of the image's,
 // but for those that would take an administrator's directories away.
 func TestAsHardAsTheImage(t *testing.T) {
-	looser := []string{"After", "Wants", "WatchdogSec", "ExecStart", "ProtectSystem", "ReadWritePaths", "ProtectHome", "BindPaths"}
-	host, image := lines(t, "applianced.service"), lines(t, "../image/profile/overlay/usr/lib/systemd/system/applianced.service")
+	looser := []string{"After", "Wants", "WatchdogSec", "ExecStart", "ProtectSystem", "ReadWritePaths",
+		"ProtectHome", "BindPaths"}
+	host := lines(t, "applianced.service")
+	image := lines(t, "../image/profile/overlay/usr/lib/systemd/system/applianced.service")
 	for _, l := range image {
 		key, _, _ := strings.Cut(l, "=")
 		if !slices.Contains(host, l) && !slices.Contains(looser, key) {
@@ -125,7 +137,8 @@ func TestUnitsBoundMemory(t *testing.T) {
 // the unit's system is otherwise read-only.
 func TestCertificatesCanBeWritten(t *testing.T) {
 	for _, l := range lines(t, "applianced.service") {
-		if value, ok := strings.CutPrefix(l, "ReadWritePaths="); ok && slices.Contains(strings.Fields(value), "-"+cert.Dir) {
+		if value, ok := strings.CutPrefix(l, "ReadWritePaths="); ok &&
+			slices.Contains(strings.Fields(value), "-"+cert.Dir) {
 			return
 		}
 	}

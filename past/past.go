@@ -31,16 +31,21 @@ func Time(text string, now time.Time) (time.Time, error) {
 	if d, err := Duration(text); err == nil {
 		return now.Add(-d), nil
 	}
-	for _, form := range []string{time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
+
+	for _, form := range []string{time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02 15:04",
+		"2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
 		if t, err := time.ParseInLocation(form, text, now.Location()); err == nil {
 			return t, nil
 		}
 	}
+
 	for _, form := range []string{"15:04:05", "15:04"} {
 		if t, err := time.ParseInLocation(form, text, now.Location()); err == nil {
 			y, m, d := now.Date()
 			return time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, now.Location()), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf(`%.40q is neither a duration such as "30m" or "7d" nor a time such as "2026-11-21 22:40"`, text)
+
+	return time.Time{}, fmt.Errorf(`%.40q is neither a duration such as "30m" or "7d" nor a time such as "2026-11-21 22:40"`,
+		text)
 }

@@ -18,6 +18,7 @@ func TestTime(t *testing.T) {
 			t.Errorf("%s: %s, %v", text, got.UTC().Format(time.RFC3339), err)
 		}
 	}
+
 	for _, text := range []string{"yesterday", "-5m", "-1d", "1.5d", "36501d", "9999999h", "d", "", "25:00"} {
 		if got, err := past.Time(text, now); err == nil {
 			t.Errorf("%q is %s", text, got)

@@ -19,7 +19,8 @@ func TestFor(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began = time.Now()
-		if err := pause.For(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+		if err := pause.For(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(began) != time.Second {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})
@@ -32,10 +33,12 @@ func TestAbout(t *testing.T) {
 			time.Sleep(late)
 			from := time.Now()
 			err := pause.About(t.Context(), time.Second)
-			if took := time.Since(from); err != nil || took > time.Second || took <= 750*time.Millisecond || time.Since(began)%(250*time.Millisecond) != 0 {
+			if took := time.Since(from); err != nil || took > time.Second || took <= 750*time.Millisecond ||
+				time.Since(began)%(250*time.Millisecond) != 0 {
 				t.Errorf("%v after %s, %s from the start", err, took, time.Since(began))
 			}
 		}
+
 		time.Sleep(60 * time.Millisecond)
 		from := time.Now()
 		if err := pause.About(t.Context(), 90*time.Millisecond); err != nil || time.Since(from) != 90*time.Millisecond {

@@ -18,9 +18,11 @@ func Clean(s string) string {
 			break
 		}
 	}
+
 	if plain {
 		return s
 	}
+
 	var b strings.Builder
 	b.Grow(len(s))
 	for i := 0; i < len(s); {
@@ -28,6 +30,7 @@ func Clean(s string) string {
 			i += escapeLen(s[i:])
 			continue
 		}
+
 		r, size := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case r == utf8.RuneError && size <= 1:
@@ -39,8 +42,10 @@ func Clean(s string) string {
 		default:
 			b.WriteString(Line(s[i : i+size]))
 		}
+
 		i += size
 	}
+
 	return b.String()
 }
 
@@ -51,6 +56,7 @@ func escapeLen(s string) int {
 	if len(s) < 2 {
 		return len(s)
 	}
+
 	switch s[1] {
 	case '[':
 		for i := 2; i < len(s); i++ {
@@ -61,6 +67,7 @@ func escapeLen(s string) int {
 				return i
 			}
 		}
+
 		return len(s)
 	case ']', 'P', 'X', '^', '_':
 		for i := 2; i < len(s); i++ {
@@ -71,7 +78,9 @@ func escapeLen(s string) int {
 				return i + 2
 			}
 		}
+
 		return len(s)
 	}
+
 	return 2
 }

@@ -9,9 +9,11 @@ import (
 // FuzzClean: whatever a child writes, what is printed holds nothing that
 // a terminal would obey and no second line (attack 25, 26).
 func FuzzClean(f *testing.F) {
-	for _, s := range []string{"plain", "\x1b[2J\x1b]52;c;QQ==\x07", "a\nb\rc", "\x9b31m", "\xc2\x9b31m", "\x1b", "\x1b[", "\u202eabc", "日本"} {
+	for _, s := range []string{"plain", "\x1b[2J\x1b]52;c;QQ==\x07", "a\nb\rc", "\x9b31m", "\xc2\x9b31m",
+		"\x1b", "\x1b[", "\u202eabc", "日本"} {
 		f.Add(s)
 	}
+
 	f.Fuzz(func(t *testing.T, s string) {
 		got := Clean(s)
 		for _, r := range got {
@@ -19,9 +21,11 @@ func FuzzClean(f *testing.F) {
 				t.Fatalf("%q became %q", s, got)
 			}
 		}
+
 		if b := Brief(s, 20); len(b) > 20+len("…") || strings.ContainsAny(b, "\n\t") || !utf8.ValidString(b) {
 			t.Fatalf("%q became %q", s, b)
 		}
+
 		if again := Clean(got); again != got {
 			t.Fatalf("not stable: %q, %q", got, again)
 		}
@@ -45,6 +49,7 @@ func TestBrief(t *testing.T) {
 			t.Errorf("LastLine(%q) = %q", tt.in, got)
 		}
 	}
+
 	if got := Clip("äöü", 3); got != "ä…" {
 		t.Errorf("%q", got)
 	}

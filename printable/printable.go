@@ -22,7 +22,8 @@ func Unsafe(r rune) bool {
 	case r < 0xa0:
 		return true
 	}
-	return r == 0x2028 || r == 0x2029 || unicode.Is(unicode.Cf, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
+	return r == 0x2028 || r == 0x2029 || unicode.Is(unicode.Cf, r) &&
+		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
 // Text makes text of several lines safe: newlines and tabs stay, CR before a
@@ -69,7 +70,9 @@ func escape(s string, unsafe func(rune) bool) string {
 		default:
 			fmt.Fprintf(&b, `\U%08x`, r)
 		}
+
 		i += n
 	}
+
 	return b.String()
 }

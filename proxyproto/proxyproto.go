@@ -56,6 +56,7 @@ func Parse(b []byte) (netip.AddrPort, error) {
 	if len(b) != Fixed+n {
 		return netip.AddrPort{}, fmt.Errorf("%w: %d bytes for %d", errHeader, len(b), Fixed+n)
 	}
+
 	body := b[Fixed:]
 	switch addresses(b) {
 	case addresses4:
@@ -67,8 +68,10 @@ func Parse(b []byte) (netip.AddrPort, error) {
 		if len(body) < addresses6 {
 			return netip.AddrPort{}, fmt.Errorf("%w: short IPv6 addresses", errHeader)
 		}
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(body[:16])).Unmap(), binary.BigEndian.Uint16(body[32:])), nil
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(body[:16])).Unmap(),
+			binary.BigEndian.Uint16(body[32:])), nil
 	}
+
 	return netip.AddrPort{}, nil
 }
 
@@ -100,16 +103,21 @@ func Moved(b []byte) (silent time.Duration, ok bool) {
 	if told == 0 {
 		return 0, false
 	}
+
 	for rest := b[Fixed+told:]; len(rest) >= 3; {
 		n := int(binary.BigEndian.Uint16(rest[1:]))
 		if n > len(rest)-3 {
 			break
 		}
-		if v := rest[3 : 3+n]; rest[0] == movedType && n == len(movedName)+4 && string(v[:len(movedName)]) == movedName {
+
+		if v := rest[3 : 3+n]; rest[0] == movedType && n == len(movedName)+4 &&
+			string(v[:len(movedName)]) == movedName {
 			return time.Duration(binary.BigEndian.Uint32(v[len(movedName):])) * time.Millisecond, true
 		}
+
 		rest = rest[3+n:]
 	}
+
 	return 0, false
 }
 

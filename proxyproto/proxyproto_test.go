@@ -20,16 +20,21 @@ func TestProxyHeaderRoundTrip(t *testing.T) {
 			t.Errorf("%s: %v, %v", c.src, got, err)
 		}
 	}
-	r := strings.NewReader(string(Append(nil, netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:2"))) + "GET /")
+
+	r := strings.NewReader(string(Append(nil, netip.MustParseAddrPort("192.0.2.1:1"),
+		netip.MustParseAddrPort("192.0.2.2:2"))) + "GET /")
 	if got, err := Read(r); err != nil || got.String() != "192.0.2.1:1" || r.Len() != 5 {
 		t.Errorf("read %v, %v, %d left", got, err, r.Len())
 	}
+
 	// As HAProxy 2.6 sends it for 127.0.0.1:41952 to 127.0.0.1:4506.
 	h := []byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\x7f\x00\x00\x01\x7f\x00\x00\x01\xa3\xe0\x11\x9a")
 	if got, err := Parse(h); err != nil || got.String() != "127.0.0.1:41952" {
 		t.Errorf("%v, %v", got, err)
 	}
-	if mine := Append(nil, netip.MustParseAddrPort("127.0.0.1:41952"), netip.MustParseAddrPort("127.0.0.1:4506")); !bytes.Equal(mine, h) {
+
+	if mine := Append(nil, netip.MustParseAddrPort("127.0.0.1:41952"),
+		netip.MustParseAddrPort("127.0.0.1:4506")); !bytes.Equal(mine, h) {
 		t.Errorf("written %q", mine)
 	}
 }
@@ -41,7 +46,12 @@ func TestMoved(t *testing.T) {
 	for _, c := range []struct {
 		dst          netip.AddrPort
 		silent, want time.Duration
-	}{{v4, 1500 * time.Millisecond, 1500 * time.Millisecond}, {v6, 0, 0}, {v4, -time.Second, 0}, {v4, 1 << 62, (1<<32 - 1) * time.Millisecond}} {
+	}{
+		{v4, 1500 * time.Millisecond, 1500 * time.Millisecond},
+		{v6, 0, 0},
+		{v4, -time.Second, 0},
+		{v4, 1 << 62, (1<<32 - 1) * time.Millisecond},
+	} {
 		b := AppendMoved([]byte("before"), src, c.dst, c.silent)[len("before"):]
 		if got, err := Parse(b); err != nil || got != src {
 			t.Errorf("%v: read %v, %v", c, got, err)
@@ -50,6 +60,7 @@ func TestMoved(t *testing.T) {
 			t.Errorf("%v: %v %v", c, got, ok)
 		}
 	}
+
 	moved := AppendMoved(nil, src, v4, time.Second)
 	mark := string(moved[Fixed+12:])
 	for name, tlvs := range map[string]string{
@@ -60,9 +71,11 @@ func TestMoved(t *testing.T) {
 			t.Errorf("%s: moved after %v", name, d)
 		}
 	}
+
 	if d, ok := Moved(with(src, v4, "\x04\x00\x03abc\xe5\x00\x02hi"+mark)); !ok || d != time.Second {
 		t.Errorf("behind others: %v %v", d, ok)
 	}
+
 	if _, ok := Moved([]byte(Local)); ok {
 		t.Error("a check was moved")
 	}
@@ -97,6 +110,7 @@ func TestProxyHeaderFaults(t *testing.T) {
 			t.Errorf("%s: read as %v", name, ap)
 		}
 	}
+
 	local := edit(func(b []byte) []byte { b[12] = 0x20; return b })
 	if ap, err := Parse(local); err != nil || ap.IsValid() {
 		t.Errorf("local: %v, %v", ap, err)
@@ -113,15 +127,18 @@ func FuzzProxyHeader(f *testing.F) {
 		if err == nil && (n < 0 || n > maxBody) {
 			t.Fatalf("body of %d", n)
 		}
+
 		ap, err := Parse(b)
 		if err != nil || !ap.IsValid() {
 			return
 		}
+
 		silent, _ := Moved(b)
 		moved := AppendMoved(nil, ap, netip.MustParseAddrPort("[::1]:1"), silent)
 		if got, ok := Moved(moved); !ok || got != silent {
 			t.Fatalf("%v became %v, %v", silent, got, ok)
 		}
+
 		again, err := Parse(moved)
 		if err != nil || again != ap {
 			t.Fatalf("%v became %v, %v", ap, again, err)

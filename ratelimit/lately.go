@@ -44,7 +44,8 @@ func (l *Lately[K]) forgetOne() {
 		if n == 0 || at.Before(since) {
 			oldest, since = k, at
 		}
-		if n++; n == latelyLook {
+		n++
+		if n == latelyLook {
 			break
 		}
 	}

@@ -144,11 +144,13 @@ func (s *Share[K]) WaitMore(ctx context.Context, n int64) error {
 	if p.line != nil {
 		place = p.line.Take(s.key, s.class, 1)
 	}
+
 	if place == nil {
 		p.mu.Unlock()
 		return ErrFull
 	}
 	defer place.Release()
+
 	w := &waiter[K]{share: s, n: n, given: make(chan struct{})}
 	p.waiters = append(p.waiters, w)
 	p.mu.Unlock()
@@ -158,12 +160,14 @@ func (s *Share[K]) WaitMore(ctx context.Context, n int64) error {
 		return nil
 	case <-ctx.Done():
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if i := slices.Index(p.waiters, w); i >= 0 {
 		p.waiters = slices.Delete(p.waiters, i, i+1)
 		return ctx.Err()
 	}
+
 	return nil // it was given at that moment
 }
 
@@ -249,9 +253,11 @@ func (p *Pool[K]) admit() {
 				best = i
 			}
 		}
+
 		if best < 0 {
 			return
 		}
+
 		w := p.waiters[best]
 		p.waiters = slices.Delete(p.waiters, best, best+1)
 		p.add(w.share, w.n)

@@ -35,6 +35,7 @@ func TestPoolClasses(t *testing.T) {
 			t.Errorf("%s gets %d places, want %d", c.key, n, c.want)
 		}
 	}
+
 	if n := p.Used(Stranger); n != 30 {
 		t.Errorf("strangers hold %d", n)
 	}
@@ -70,14 +71,17 @@ func TestPoolBytes(t *testing.T) {
 	if p.Could(Stranger, 251) || !p.Could(Stranger, 250) {
 		t.Error("one alone may have a half of what strangers share")
 	}
+
 	s := p.Take("a", Stranger, 200)
 	if s == nil || s.More(51) || !s.More(50) {
 		t.Error("a share that grows")
 	}
+
 	s.Move("ann", Proven)
 	if p.Used(Stranger) != 0 || p.Used(Proven) != 250 || p.Take("a", Stranger, 250) == nil {
 		t.Error("what was proven meanwhile counts for strangers")
 	}
+
 	s.Release()
 	s.Release()
 	if n := p.Used(Proven); n != 250 {
@@ -96,12 +100,14 @@ func TestPoolResize(t *testing.T) {
 				t.Error(err)
 			}
 		})
+
 		synctest.Wait()
 		p.Resize(Shared(2))
 		synctest.Wait()
 		if n := p.Used(Proven); n != 6 || p.Waiting() != 1 || p.Take("c", Proven, 1) != nil {
 			t.Errorf("%d are held, %d wait", n, p.Waiting())
 		}
+
 		p.Resize(Shared(80))
 		wg.Wait()
 	})
@@ -112,7 +118,8 @@ func TestPoolResize(t *testing.T) {
 func TestPoolWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool[string](Bounds{Strangers: 4, Familiar: 4, All: 4}, Shared(16))
-		held := []*Share[string]{p.Take("a", Stranger, 1), p.Take("a", Stranger, 1), p.Take("b", Stranger, 1), p.Take("c", Stranger, 1)}
+		held := []*Share[string]{p.Take("a", Stranger, 1), p.Take("a", Stranger, 1),
+			p.Take("b", Stranger, 1), p.Take("c", Stranger, 1)}
 		var order []string
 		var mu sync.Mutex
 		var wg sync.WaitGroup
@@ -127,30 +134,37 @@ func TestPoolWaiting(t *testing.T) {
 				if err != nil {
 					return
 				}
+
 				mu.Lock()
 				order = append(order, w.key)
 				mu.Unlock()
+
 				time.Sleep(time.Second)
 				s.Release()
 			})
+
 			synctest.Wait()
 			if w.key == "gone" {
 				cancel()
 			}
 		}
+
 		synctest.Wait()
 		if n := p.Waiting(); n != 4 {
 			t.Fatalf("%d wait", n)
 		}
+
 		held[2].Release()
 		time.Sleep(10 * time.Second)
 		for _, s := range held {
 			s.Release() // until now a holds its part
 		}
+
 		wg.Wait()
 		if got := fmt.Sprint(order); got != "[ann new new too a]" {
 			t.Errorf("served in the order %s", got)
 		}
+
 		if n := p.Used(Proven); n != 0 {
 			t.Errorf("%d are held", n)
 		}
@@ -164,6 +178,7 @@ func TestPoolLine(t *testing.T) {
 		p.Take("x", Proven, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
+
 		var wg sync.WaitGroup
 		var full atomic.Int64
 		for i := range 20 {
@@ -173,10 +188,12 @@ func TestPoolLine(t *testing.T) {
 				}
 			})
 		}
+
 		synctest.Wait()
 		if n := full.Load(); n != 17 || p.Full(Proven, 1) {
 			t.Errorf("%d find no place to wait; nobody else does: %t", n, p.Full(Proven, 1))
 		}
+
 		wg.Wait()
 	})
 }
@@ -198,10 +215,12 @@ func TestPoolNeverMore(t *testing.T) {
 					}
 					s.Release()
 				}
+
 				cancel()
 			}
 		})
 	}
+
 	wg.Wait()
 	if p.Used(Proven) != 0 || p.Waiting() != 0 || len(p.by) != 0 || p.line.Used(Proven) != 0 {
 		t.Errorf("left: %d, %d wait, %v", p.Used(Proven), p.Waiting(), p.by)

@@ -36,7 +36,10 @@ func (b *Bucket) Take(now time.Time, r Rate, n float64) bool {
 }
 
 // Charge takes n, more than is there as well: what is missing must come back first.
-func (b *Bucket) Charge(now time.Time, r Rate, n float64) { b.used, b.at = b.Used(now, r)+n, now }
+func (b *Bucket) Charge(now time.Time, r Rate, n float64) {
+	b.used = b.Used(now, r) + n
+	b.at = now
+}
 
 // Last is when something was last taken or asked for.
 func (b *Bucket) Last() time.Time { return b.at }

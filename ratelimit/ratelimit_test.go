@@ -28,11 +28,13 @@ func TestBucket(t *testing.T) {
 			t.Errorf("%v after: take %v: %v, used %v", c.after, c.n, ok, b.Used(start.Add(c.after), r))
 		}
 	}
+
 	b = Bucket{}
 	b.Charge(start, r, 14)
 	if b.Has(start.Add(2*time.Second), r, 1) || !b.Has(start.Add(2500*time.Millisecond), r, 1) {
 		t.Error("a debt must come back first")
 	}
+
 	if b.Last() != start {
 		t.Error(b.Last())
 	}

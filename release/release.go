@@ -33,6 +33,7 @@ func of(told string, info *debug.BuildInfo) string {
 	if info == nil {
 		return Unknown
 	}
+
 	rev, dirty := "", ""
 	for _, s := range info.Settings {
 		switch {
@@ -42,6 +43,7 @@ func of(told string, info *debug.BuildInfo) string {
 			dirty = "-dirty"
 		}
 	}
+
 	v := info.Main.Version
 	switch m := pseudo.FindStringSubmatch(v); {
 	case m != nil && rev == "":
@@ -51,5 +53,6 @@ func of(told string, info *debug.BuildInfo) string {
 	case rev != "":
 		return rev + dirty
 	}
+
 	return Unknown
 }

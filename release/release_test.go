@@ -13,6 +13,7 @@ func TestVersion(t *testing.T) {
 		}
 		return i
 	}
+
 	const rev = "3013961aa00112233445566778899aabbccddeef"
 	for _, tt := range []struct {
 		told string

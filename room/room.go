@@ -50,6 +50,7 @@ func look(dir string, keep Keep) (f free, err error) {
 			break
 		}
 	}
+
 	if err != nil {
 		return free{}, fmt.Errorf("look how much room %s has: %w", dir, err)
 	}
@@ -61,6 +62,7 @@ func look(dir string, keep Keep) (f free, err error) {
 		hasFiles: st.Files > 0,
 		keep:     keep,
 	}
+
 	f.keep.Bytes = min(keep.Bytes, int64(st.Blocks)*block/smallPart)
 	f.keep.Files = min(keep.Files, int64(st.Files)/smallPart)
 	return f, nil
@@ -71,16 +73,22 @@ func (f free) fault(dir string, bytes, files int64) error {
 	const mib = 1 << 20
 	if f.bytes-bytes < f.keep.Bytes {
 		if bytes == 0 {
-			return &fullError{fmt.Sprintf("%s has %d MiB left, and %d MiB are to stay free", dir, f.bytes/mib, f.keep.Bytes/mib)}
+			return &fullError{fmt.Sprintf("%s has %d MiB left, and %d MiB are to stay free", dir,
+				f.bytes/mib, f.keep.Bytes/mib)}
 		}
-		return &fullError{fmt.Sprintf("%s has %d MiB free, %d MiB are needed", dir, f.bytes/mib, (bytes+f.keep.Bytes+mib-1)/mib)}
+		return &fullError{fmt.Sprintf("%s has %d MiB free, %d MiB are needed", dir, f.bytes/mib,
+			(bytes+f.keep.Bytes+mib-1)/mib)}
 	}
+
 	if f.hasFiles && f.files-files < f.keep.Files {
 		if files == 0 {
-			return &fullError{fmt.Sprintf("%s has room for %d more files (inodes), and %d are to stay free", dir, f.files, f.keep.Files)}
+			return &fullError{fmt.Sprintf("%s has room for %d more files (inodes), and %d are to stay free",
+				dir, f.files, f.keep.Files)}
 		}
-		return &fullError{fmt.Sprintf("%s has room for %d more files (inodes), %d are needed", dir, f.files, files+f.keep.Files)}
+		return &fullError{fmt.Sprintf("%s has room for %d more files (inodes), %d are needed", dir, f.files,
+			files+f.keep.Files)}
 	}
+
 	return nil
 }
 

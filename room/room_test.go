@@ -24,18 +24,22 @@ func TestWriterStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f, err := os.Create(filepath.Join(dir, "bomb"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	n, err := io.Copy(w.Writer(f), zeros{})
 	if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "MiB left, and 2 MiB are to stay free") {
 		t.Errorf("after %d bytes: %v", n, err)
 	}
+
 	if bytes, _ := smalldisk.Free(t, dir); bytes < keep.Bytes-64<<10 || bytes > 2*keep.Bytes+askBytes {
 		t.Errorf("%d bytes are left", bytes)
 	}
+
 	if _, err := Guard(dir, Keep{Bytes: 3 << 20}); !errors.Is(err, ErrFull) {
 		t.Errorf("a watch of a full file system: %v", err)
 	}
@@ -48,6 +52,7 @@ func TestFilesStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i := 0; ; i++ {
 		if err = w.File(); err != nil {
 			break
@@ -56,9 +61,11 @@ func TestFilesStop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "more files (inodes), and 150 are to stay free") {
 		t.Error(err)
 	}
+
 	if _, files := smalldisk.Free(t, dir); files < 145 || files > 160 {
 		t.Errorf("%d files are left", files)
 	}
@@ -77,10 +84,12 @@ func TestCheck(t *testing.T) {
 		{0, 3900, "more files (inodes), 4100 are needed"},
 	} {
 		err := Check(dir, row.bytes, row.files, Usual())
-		if row.want == "" && err != nil || row.want != "" && (!errors.Is(err, ErrFull) || !strings.Contains(err.Error(), row.want)) {
+		if row.want == "" && err != nil ||
+			row.want != "" && (!errors.Is(err, ErrFull) || !strings.Contains(err.Error(), row.want)) {
 			t.Errorf("%d bytes, %d files: %v", row.bytes, row.files, err)
 		}
 	}
+
 	if err := Check(filepath.Join(dir, "none"), 0, 0, Usual()); err == nil || errors.Is(err, ErrFull) {
 		t.Errorf("no folder: %v", err)
 	}

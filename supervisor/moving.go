@@ -22,18 +22,23 @@ func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings, differ
 	if m == nil {
 		return s.runNodeAs(ctx, cfg, differs, nil)
 	}
+
 	s.opt.Log.Info("this node's directory is moved to the shared volume", "path", m.From(), "volume", cfg.StorageDir())
 	one := &life.Move{Migration: m, Settings: cfg, First: time.Second}
 	if s.moveFailed {
 		one.First = life.MoveAgain
 	}
+
 	err := s.runNodeAs(ctx, m.Before(cfg), differs, one)
 	if ctx.Err() != nil || !errors.Is(err, life.ErrReload) || !one.Copied {
 		return err
 	}
+
 	ferr := m.Finish(ctx)
 	if s.moveFailed = ferr != nil; s.moveFailed {
-		s.opt.Log.Error("the move to the shared volume failed; this node goes on with its directory", "path", m.From(), "error", ferr)
+		s.opt.Log.Error("the move to the shared volume failed; this node goes on with its directory", "path",
+			m.From(), "error", ferr)
 	}
+
 	return err
 }

@@ -25,21 +25,31 @@ func newMemberRun(t *testing.T) (*run, map[string]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.MkdirAll(cfg.NodeDir(), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	id, err := nodeapi.LoadIdentity(cfg.NodeDir())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	k, err := nodes.OpenKeeper(cfg.DataDir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	self := nodes.Node{Name: "n1", Address: address, State: nodes.Member, Certificate: id.Hash, Storage: "client"}
-	if _, err := k.Offer(nodes.Table{Version: 1, Cluster: "lab", KeyHash: strings.Repeat("ab", 32), Nodes: []nodes.Node{self}}); err != nil {
+	if _, err := k.Offer(nodes.Table{
+		Version: 1,
+		Cluster: "lab",
+		KeyHash: strings.Repeat("ab", 32),
+		Nodes:   []nodes.Node{self},
+	}); err != nil {
 		t.Fatal(err)
 	}
+
 	return r, conf
 }
 
@@ -61,20 +71,24 @@ func TestNodeIsNamedByTheTable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			want := key + ": " + value + " is not what the table of nodes has for this node"
 			if err := r.client.SetConfig(t.Context(), text); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("a file that is given: %v", err)
 			}
+
 			r.write(conf)
 			if err := r.client.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("reload: %v", err)
 			}
+
 			if err := r.stop(); err != nil {
 				t.Fatal(err)
 			}
 
 			r.start()
-			d := r.until("says that it does not follow the file", func(d status.Document) bool { return shows(d, status.ConfigDiffers, want) })
+			d := r.until("says that it does not follow the file",
+				func(d status.Document) bool { return shows(d, status.ConfigDiffers, want) })
 			if !one(d) {
 				t.Errorf("cluster %s, nodes %+v", d.Cluster, d.Nodes)
 			}

@@ -87,10 +87,12 @@ func (r *resetter) PlanReset() (api.ResetPlan, error) {
 	if err != nil {
 		return api.ResetPlan{}, err
 	}
+
 	p, t, err := r.mayReset(cfg)
 	if err != nil {
 		return api.ResetPlan{}, err
 	}
+
 	out := api.ResetPlan{
 		Remove:  slices.Concat(p.Bricks, p.Remove),
 		Keep:    p.Keep,
@@ -100,11 +102,13 @@ func (r *resetter) PlanReset() (api.ResetPlan, error) {
 	if out.Copied != "" {
 		return out, nil
 	}
+
 	if self, ok := t.Find(cfg.Node); ok && self.State != nodes.Removed {
 		for _, n := range t.Peers(cfg.Node) {
 			out.Others = append(out.Others, n.Name)
 		}
 	}
+
 	return out, nil
 }
 
@@ -118,17 +122,21 @@ func (r *resetter) order(answers bool) error {
 	r.mu.Lock()
 	r.fault = ""
 	r.mu.Unlock()
+
 	if o, err := r.ordered(); err != nil || o != nil { // it has stopped: again
 		r.leave(errAnew)
 		return err
 	}
+
 	text, cfg, err := r.toReset()
 	if err != nil {
 		return err
 	}
+
 	if _, _, err := r.mayReset(cfg); err != nil {
 		return err
 	}
+
 	b, err := json.Marshal(order{text, answers})
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(r.orderFile()), 0o755)
@@ -136,9 +144,11 @@ func (r *resetter) order(answers bool) error {
 	if err == nil {
 		_, err = layout.WriteFile(r.orderFile(), b, 0o600)
 	}
+
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
+
 	r.leave(errAnew)
 	return nil
 }
@@ -163,7 +173,8 @@ func (r *resetter) toReset() ([]byte, *settings.Settings, error) {
 	}
 	cfg, err := settings.Parse(text, filepath.Base(r.opt.ConfigPath), r.opt.Hostname)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: it is not known which directories are this node's: %w; correct that first: applianced config check", api.ErrState, err)
+		return nil, nil, fmt.Errorf("%w: it is not known which directories are this node's: %w; correct that first: applianced config check",
+			api.ErrState, err)
 	}
 	return text, nodeapi.FollowTable(cfg), nil
 }
@@ -171,11 +182,13 @@ func (r *resetter) toReset() ([]byte, *settings.Settings, error) {
 // mayReset finds what is to be removed, and refuses what others would lose.
 func (r *resetter) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, error) {
 	var t nodes.Table
-	if b, _, err := durable.ReadFile(filepath.Join(cfg.DataDir, nodes.File), nodes.MaxTable, durable.Follow); err == nil {
+	if b, _, err := durable.ReadFile(filepath.Join(cfg.DataDir, nodes.File), nodes.MaxTable,
+		durable.Follow); err == nil {
 		if t, err = nodes.Parse(b); err != nil {
 			r.opt.Log.Warn("reset: the table of nodes is not used", "error", err)
 		}
 	}
+
 	p, err := reset.New(cfg, r.opt.ConfigPath)
 	if err == nil {
 		own := []string{}
@@ -185,9 +198,11 @@ func (r *resetter) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, er
 		}
 		err = errors.Join(err, p.Mounted(own...))
 	}
+
 	if err != nil {
 		return reset.Plan{}, t, fmt.Errorf("%w: %w", api.ErrState, err)
 	}
+
 	return p, t, nil
 }
 
@@ -197,11 +212,13 @@ func (r *resetter) anew(ctx context.Context) error {
 	if err == nil && o == nil {
 		return nil
 	}
+
 	if err == nil {
 		stop := r.notifyWorking(ctx)
 		err = r.setup.Anew(o.Answers, func() error { return r.erase(ctx, o) })
 		stop()
 	}
+
 	if err != nil {
 		r.opt.Log.Error("the reset of this node has stopped", "error", err)
 		r.mu.Lock()
@@ -209,6 +226,7 @@ func (r *resetter) anew(ctx context.Context) error {
 		r.fault = status.Clip(err.Error())
 		return fmt.Errorf("%w: %w", errReset, err)
 	}
+
 	r.opt.Log.Info("this machine is new: all that the node had made is removed")
 	return nil
 }
@@ -234,28 +252,35 @@ func (r *resetter) erase(ctx context.Context, o *order) error {
 	if err != nil {
 		return err
 	}
+
 	cfg = nodeapi.FollowTable(cfg)
 	_, t, err := r.mayReset(cfg)
 	if err != nil {
 		return err
 	}
+
 	if err := life.End(ctx, cfg); err != nil {
 		return err
 	}
+
 	if err := datadisk.Mount(ctx, cfg); err != nil {
 		return err
 	}
+
 	if cfg.OnVolume() {
 		if err := storage.NewDissolution(cfg, r.opt.Executable, t, r.opt.Log).Do(ctx); err != nil {
 			return err
 		}
 	}
+
 	p, err := reset.New(cfg, r.opt.ConfigPath)
 	if err != nil {
 		return err
 	}
+
 	if err := p.Do(ctx, func(ctx context.Context) error { return datadisk.Release(ctx, cfg) }); err != nil {
 		return err
 	}
+
 	return os.Remove(r.orderFile())
 }

@@ -40,10 +40,20 @@ func (s *Supervisor) facts(ctx context.Context) setup.Facts {
 func (s *Supervisor) newSetup() *setup.Machine {
 	b := s.base()
 	return setup.NewMachine(setup.Config{
-		Dir: filepath.Join(b.DataDir, "setup"), DataDir: b.DataDir, NodeDir: b.NodeDir(), Base: s.opt.Base, World: world{s},
-		Facts:  s.facts,
-		Source: s.opt.Source, Version: s.opt.Version, Log: s.opt.Log, Now: s.opt.Now, Accounts: setup.Accounts, Network: s.network.Set,
-		Hostname: setup.SetHostname, Ours: s.opt.InImage,
+		Dir:      filepath.Join(b.DataDir, "setup"),
+		DataDir:  b.DataDir,
+		NodeDir:  b.NodeDir(),
+		Base:     s.opt.Base,
+		World:    world{s},
+		Facts:    s.facts,
+		Source:   s.opt.Source,
+		Version:  s.opt.Version,
+		Log:      s.opt.Log,
+		Now:      s.opt.Now,
+		Accounts: setup.Accounts,
+		Network:  s.network.Set,
+		Hostname: setup.SetHostname,
+		Ours:     s.opt.InImage,
 	})
 }
 
@@ -62,17 +72,21 @@ func (w world) Configure(text []byte, form bool) error {
 	if err != nil {
 		return err
 	}
+
 	if form && cfg.OnVolume() {
 		if err := storage.AllowForm(cfg); err != nil {
 			return err
 		}
 	}
+
 	if err := os.MkdirAll(filepath.Dir(w.s.opt.ConfigPath), 0o755); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
+
 	if _, err := layout.WriteFile(w.s.opt.ConfigPath, text, 0o600); err != nil {
 		return err
 	}
+
 	return w.s.Reload()
 }
 
@@ -138,6 +152,7 @@ func (g guide) Network(ctx context.Context, token, action string, n setup.Networ
 	if err := g.May(token); err != nil {
 		return setup.Trial{}, err
 	}
+
 	switch action {
 	case "look":
 		return g.network.Look(), nil
@@ -149,11 +164,14 @@ func (g guide) Network(ctx context.Context, token, action string, n setup.Networ
 		return g.network.Try(ctx, n)
 	case "confirm":
 		if own, lost := g.lost(); lost {
-			return setup.Trial{}, fmt.Errorf("%w: this machine would lose %s, by which the other nodes know it; to give a node another address: applianced leave, change it, and join again", api.ErrState, own)
+			return setup.Trial{}, fmt.Errorf(
+				"%w: this machine would lose %s, by which the other nodes know it; to give a node another address: applianced leave, change it, and join again",
+				api.ErrState, own)
 		}
 		return g.network.Confirm()
 	case "revert":
 		return g.network.Revert(ctx)
 	}
+
 	return setup.Trial{}, fmt.Errorf("%w: %.20q is not known: try, look, confirm or revert", api.ErrState, action)
 }

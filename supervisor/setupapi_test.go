@@ -19,14 +19,29 @@ import (
 func TestNetworkKeepsTheNodesAddress(t *testing.T) {
 	dir := t.TempDir()
 	cfg := settings.Default("n1")
-	cfg.DataDir, cfg.RuntimeDir, cfg.Storage.Path = filepath.Join(dir, "data"), filepath.Join(dir, "run"), filepath.Join(dir, "shared")
+	cfg.DataDir = filepath.Join(dir, "data")
+	cfg.RuntimeDir = filepath.Join(dir, "run")
+	cfg.Storage.Path = filepath.Join(dir, "shared")
 	cfg.Peering.Enabled = true
-	s := New(Options{Log: slog.New(slog.DiscardHandler), Base: setup.Base{DataDir: cfg.DataDir, RuntimeDir: cfg.RuntimeDir}})
+	s := New(Options{
+		Log:  slog.New(slog.DiscardHandler),
+		Base: setup.Base{DataDir: cfg.DataDir, RuntimeDir: cfg.RuntimeDir},
+	})
+
 	var err error
-	if s.node, err = life.New(life.Config{Settings: &cfg, Board: status.NewBoard(), Log: s.opt.Log, Now: s.opt.Now}); err != nil {
+	if s.node, err = life.New(life.Config{
+		Settings: &cfg,
+		Board:    status.NewBoard(),
+		Log:      s.opt.Log,
+		Now:      s.opt.Now,
+	}); err != nil {
 		t.Fatal(err)
 	}
-	for address, want := range map[string]string{"192.0.2.77": "would lose 192.0.2.77", "127.0.0.1": "nothing is being tried"} {
+
+	for address, want := range map[string]string{
+		"192.0.2.77": "would lose 192.0.2.77",
+		"127.0.0.1":  "nothing is being tried",
+	} {
 		cfg.Peering.Address = address
 		if _, err := s.parts().Setup.Network(t.Context(), "", "confirm", setup.Network{}); !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", address, err)

@@ -55,20 +55,22 @@ func calls(c *api.Client) map[string]func(context.Context) error {
 }
 
 // TestVerbsWhileStorageIsAway asks everything of a node that was set up and whose shared
-// folder has gone, and later is something else; its master runs and takes no questions. What people read has no word that only
-// programs know (M5).
+// folder has gone, and later is something else; its master runs and takes no questions. What people read
+// has no word that only programs know (M5).
 func TestVerbsWhileStorageIsAway(t *testing.T) {
 	r, conf := newRun(t)
 	shared := filepath.Join(r.dir, "shared")
 	if err := os.Mkdir(shared, 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	address := conf["master"].(map[string]any)["address"].(string)
 	conf["peering"] = map[string]any{"node_port": 24521, "pool_port": 24520}
 	base := setup.Base{DataDir: conf["data_dir"].(string), RuntimeDir: conf["runtime_dir"].(string)}
 	for _, key := range []string{"node", "data_dir", "runtime_dir"} {
 		delete(conf, key)
 	}
+
 	r.base = base
 	r.start()
 	r.until("not configured", func(d status.Document) bool { return d.Health == status.Unconfigured })
@@ -77,6 +79,7 @@ func TestVerbsWhileStorageIsAway(t *testing.T) {
 	if err := r.client.SetupStart(t.Context(), answers); err != nil {
 		t.Fatal(err)
 	}
+
 	r.until("serves", func(d status.Document) bool { return d.ServingSince != nil && d.Setup == status.SetupReady })
 
 	ask := func(how string) {
@@ -87,21 +90,26 @@ func TestVerbsWhileStorageIsAway(t *testing.T) {
 			if err == nil {
 				continue
 			}
+
 			if word := internal.FindString(err.Error()); word != "" {
 				t.Errorf("%s, %s says %q: %v", how, name, word, err)
 			}
 		}
 	}
+
 	if err := os.Rename(shared, shared+".away"); err != nil {
 		t.Fatal(err)
 	}
+
 	ask("away")
 	if err := os.RemoveAll(shared); err != nil { // the node may have made it anew
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(shared, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	ask("a file")
 	if err := errors.Join(os.Remove(shared), os.Rename(shared+".away", shared)); err != nil {
 		t.Fatal(err)

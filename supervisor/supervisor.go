@@ -85,12 +85,21 @@ func New(opt Options) *Supervisor {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
+
 	opt.Notify = cmp.Or[systemd.Notifier](opt.Notify, systemd.Nobody{})
-	s := &Supervisor{opt: opt, started: opt.Now(), reload: make(chan error, 1), board: status.NewBoard(), fault: settings.ErrNone}
+	s := &Supervisor{
+		opt:     opt,
+		started: opt.Now(),
+		reload:  make(chan error, 1),
+		board:   status.NewBoard(),
+		fault:   settings.ErrNone,
+	}
+
 	s.network = setup.NewNetworker(opt.Log)
 	s.recovery = recovery.New(opt.Executable, opt.Log)
 	s.setup = s.newSetup()
 	s.reset = &resetter{opt: opt, setup: s.setup, leave: s.leave, copied: s.copied}
+
 	return s
 }
 
@@ -106,14 +115,17 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	stopped := s.reset.anew(ctx) // before the set-up does anything
 	var machine sync.WaitGroup
 	machine.Go(func() { s.setup.Run(own) })
+
 	if err := s.network.Resume(ctx); err != nil {
 		s.opt.Log.Error("the network that was being tried cannot be taken back", "error", err)
 	}
+
 	defer func() {
 		if err := s.network.Close(); err != nil {
 			s.opt.Log.Error("the network that was being tried cannot be taken back", "error", err)
 		}
 	}()
+
 	defer machine.Wait()
 	defer cancel()
 	for {
@@ -128,14 +140,17 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			differs := nodeapi.CheckRecorded(cfg, s.opt.ConfigPath)
 			err = s.runNode(ctx, nodeapi.FollowTable(cfg), differs)
 		}
+
 		if ctx.Err() != nil || !errors.Is(err, life.ErrReload) && !errors.Is(err, errAnew) {
 			s.opt.Notify.Notify("STOPPING=1")
 			return err
 		}
+
 		stopped = s.reset.anew(ctx)
 		if s.opt.Renew != nil {
 			s.opt.Renew()
 		}
+
 		s.opt.Log.Info("starting anew with the configuration as it is now", "path", s.opt.ConfigPath)
 	}
 }
@@ -147,27 +162,33 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 	if cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname); err == nil { // a reset has stopped
 		base = *cfg
 	}
+
 	if err := os.MkdirAll(filepath.Dir(s.opt.socket(&base)), 0o755); err != nil {
 		return fmt.Errorf("%w; and the local API cannot be served: %w", fault, err)
 	}
+
 	s.mu.Lock()
 	s.node, s.fault = nil, fault
 	s.mu.Unlock()
+
 	switch {
 	case errors.Is(fault, settings.ErrNone):
 		s.opt.Log.Warn("not configured yet", "path", s.opt.ConfigPath)
 	case !errors.Is(fault, errReset):
 		s.opt.Log.Error("configuration is wrong", "error", fault)
 	}
+
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	parts := s.parts()
 	parts.Record = record(&base, s.opt.Log)
 	defer parts.Record.Close()
+
 	return s.serveAPI(ctx, cancel, s.opt.socket(&base), base.Users.Admin, parts, func(ctx context.Context) {
 		s.opt.Notify.Notify("READY=1\n" + systemd.Status(fault.Error()))
 		tick := time.NewTicker(configPoll)
 		defer tick.Stop()
+
 		for {
 			select {
 			case <-ctx.Done():
@@ -192,25 +213,48 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 	parts := s.parts()
 	parts.Record = record(cfg, s.opt.Log)
 	defer parts.Record.Close()
-	n, err := life.New(life.Config{Settings: cfg, Version: s.opt.Version, ConfigPath: s.opt.ConfigPath, Executable: s.opt.Executable, Socket: s.opt.socket(cfg),
-		Started: s.started, Board: s.board, Log: s.opt.Log, Now: s.opt.Now, Notify: s.opt.Notify, OnTrial: s.opt.OnTrial, InImage: s.opt.InImage,
-		Setup: s.setup, Recovery: s.recovery, Record: parts.Record, Differs: differs, Move: m, Leave: func() { cancel(life.ErrReload) }})
+
+	n, err := life.New(life.Config{
+		Settings:   cfg,
+		Version:    s.opt.Version,
+		ConfigPath: s.opt.ConfigPath,
+		Executable: s.opt.Executable,
+		Socket:     s.opt.socket(cfg),
+		Started:    s.started,
+		Board:      s.board,
+		Log:        s.opt.Log,
+		Now:        s.opt.Now,
+		Notify:     s.opt.Notify,
+		OnTrial:    s.opt.OnTrial,
+		InImage:    s.opt.InImage,
+		Setup:      s.setup,
+		Recovery:   s.recovery,
+		Record:     parts.Record,
+		Differs:    differs,
+		Move:       m,
+		Leave:      func() { cancel(life.ErrReload) },
+	})
 	if err != nil {
 		return err
 	}
 	defer n.Close()
+
 	if err := os.MkdirAll(cfg.RuntimeDir, 0o755); err != nil {
 		return fmt.Errorf("runtime directory: %w", err)
 	}
+
 	if err := layout.LinkFiles(cfg); err != nil {
 		s.opt.Log.Error("/srv/salt and /srv/pillar do not lead to states and pillars", "error", err)
 	}
+
 	if err := datadisk.Mount(ctx, cfg); err != nil {
 		s.opt.Log.Error("the data disk cannot be mounted", "error", err) // the volume's own problems show in the status
 	}
+
 	s.mu.Lock()
 	s.node = n
 	s.mu.Unlock()
+
 	var stopped error
 	err = s.serveAPI(ctx, cancel, s.opt.socket(cfg), cfg.Users.Admin, n.Parts(parts), func(ctx context.Context) {
 		var asked sync.WaitGroup
@@ -221,14 +265,17 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 				cancel(why)
 			}
 		})
+
 		stopped = n.Run(ctx)
 		cancel(nil) // a life that ends by itself, so that nobody waits for a reload
 		asked.Wait()
 	})
+
 	if stopped != nil {
 		var both *multierror.Error
 		return multierror.Append(both, stopped, err).ErrorOrNil()
 	}
+
 	return err
 }
 
@@ -250,12 +297,19 @@ func (s *Supervisor) parts() api.Parts {
 // serveAPI serves the socket while body runs and returns when both have
 // ended; the API answers until the very end. The cause of a reload comes
 // through as life.ErrReload.
-func (s *Supervisor) serveAPI(ctx context.Context, cancel context.CancelCauseFunc, socket, admin string, parts api.Parts, body func(context.Context)) error {
+func (s *Supervisor) serveAPI(
+	ctx context.Context,
+	cancel context.CancelCauseFunc,
+	socket, admin string,
+	parts api.Parts,
+	body func(context.Context),
+) error {
 	srv := api.NewServer(parts, admin, s.opt.Log)
 	ln, err := srv.Listen(socket)
 	if err != nil {
 		return err
 	}
+
 	apiCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() {
@@ -265,14 +319,17 @@ func (s *Supervisor) serveAPI(ctx context.Context, cancel context.CancelCauseFun
 		}
 		ended <- err
 	}()
+
 	body(ctx)
 	stop()
 	if err := <-ended; err != nil {
 		return err
 	}
+
 	if why := context.Cause(ctx); errors.Is(why, life.ErrReload) || errors.Is(why, errAnew) {
 		return why
 	}
+
 	return nil
 }
 
@@ -283,8 +340,16 @@ func (s *Supervisor) Status() status.Document {
 	if s.node != nil {
 		return s.node.Document()
 	}
-	return observe.Idle{Version: s.opt.Version, Hostname: s.opt.Hostname, Started: s.started, Config: s.opt.ConfigPath,
-		Fault: s.fault, Reset: errors.Is(s.fault, errReset), Setup: s.setup.Where()}.Document(s.board, s.opt.Now())
+
+	return observe.Idle{
+		Version:  s.opt.Version,
+		Hostname: s.opt.Hostname,
+		Started:  s.started,
+		Config:   s.opt.ConfigPath,
+		Fault:    s.fault,
+		Reset:    errors.Is(s.fault, errReset),
+		Setup:    s.setup.Where(),
+	}.Document(s.board, s.opt.Now())
 }
 
 // Reload implements api.Node: the file is checked first, and the running node
@@ -321,9 +386,11 @@ func (s *Supervisor) leave(why error) {
 			return
 		default:
 		}
+
 		if why == life.ErrReload {
 			return
 		}
+
 		select {
 		case <-s.reload:
 		default:

@@ -78,7 +78,13 @@ const (
 // NewConsole gives the console page. support writes a support bundle and
 // gives its path.
 func NewConsole(ctx context.Context, s Supervisor, support func(context.Context) (string, error)) *Console {
-	return &Console{ctx: ctx, api: s, support: support, size: size{minWidth, minHeight}, pressed: time.Now()}
+	return &Console{
+		ctx:     ctx,
+		api:     s,
+		support: support,
+		size:    size{minWidth, minHeight},
+		pressed: time.Now(),
+	}
 }
 
 // Lock leaves of the page what shows something: changes want a login first.
@@ -166,13 +172,16 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			c.size = size{msg.Width, msg.Height}
 		}
 	}
+
 	var again tea.Cmd
 	if _, ok := msg.(tea.KeyPressMsg); ok {
 		again = c.touched()
 	}
+
 	if cmd, taken := c.inChange(msg); taken {
 		return c, tea.Batch(cmd, again)
 	}
+
 	switch msg := msg.(type) {
 	case factsMsg:
 		c.busy, c.facts = "", msg.facts
@@ -187,7 +196,9 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return c, c.refresh()
 		}
 	case statusMsg:
-		c.doc, c.err, c.seen = msg.doc, msg.err, true
+		c.doc = msg.doc
+		c.err = msg.err
+		c.seen = true
 		c.hideSecrets()
 		if msg.chain == c.chain {
 			return c, tea.Tick(c.pause(), func(time.Time) tea.Msg { return refreshNow{msg.chain} })
@@ -219,6 +230,7 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.KeyPressMsg:
 		return c, tea.Batch(c.key(msg.String()), again)
 	}
+
 	return c, nil
 }
 
@@ -231,18 +243,22 @@ func (c *Console) key(key string) tea.Cmd {
 		case "n", "N", "esc", "ctrl+c":
 			c.ask = nil
 		}
+
 		return nil
 	}
+
 	c.message = ""
 	if c.helping || isHelp(key, false) {
 		c.helping = !c.helping
 		return nil
 	}
+
 	if c.view == keysView {
 		if cmd, taken := c.keysKey(key); taken {
 			return cmd
 		}
 	}
+
 	page := c.size.body().height - 2
 	switch key {
 	case "ctrl+c":
@@ -266,6 +282,7 @@ func (c *Console) key(key string) tea.Cmd {
 		c.from -= page
 		return nil
 	}
+
 	switch c.view {
 	case logs:
 		return c.logKey(key)
@@ -280,6 +297,7 @@ func (c *Console) key(key string) tea.Cmd {
 			return c.changeNetwork(c.facts)
 		}
 	}
+
 	return c.menuKey(key)
 }
 
@@ -293,7 +311,12 @@ func (c *Console) network() tea.Cmd {
 	}
 }
 
-func (c *Console) show(v consoleView) { c.view, c.from, c.lines, c.keys = v, 0, nil, pendingKeys{} }
+func (c *Console) show(v consoleView) {
+	c.view = v
+	c.from = 0
+	c.lines = nil
+	c.keys = pendingKeys{}
+}
 
 func (c *Console) menuKey(key string) tea.Cmd {
 	switch key {
@@ -328,6 +351,7 @@ func (c *Console) menuKey(key string) tea.Cmd {
 	case "j":
 		return c.joinString()
 	}
+
 	return nil
 }
 
@@ -390,6 +414,7 @@ func (c *Console) restartKey(key string) tea.Cmd {
 			return func() tea.Msg { return doneMsg{what + " is being restarted.", c.api.Restart(c.ctx, service)} }
 		})
 	}
+
 	switch key {
 	case "1":
 		restart("master", "salt-master")
@@ -398,5 +423,6 @@ func (c *Console) restartKey(key string) tea.Cmd {
 	case "3":
 		c.confirm("Restart this machine? (y/n)", c.ending(Reboot))
 	}
+
 	return nil
 }

@@ -16,11 +16,42 @@ import (
 
 func someStatus(now time.Time) status.Document {
 	since, two := now.Add(-12*24*time.Hour), 1204
-	d := status.Document{Schema: 1, Time: now, Health: status.Degraded, Exit: 2, Setup: status.SetupReady, Version: "1.0.0", Cluster: "prod-eu",
-		Node: "sca-1", ServingSince: &since, Front: status.Front{Addresses: []string{"10.0.0.11"}, PublishPort: 4505, RequestPort: 4506},
+	d := status.Document{
+		Schema:       1,
+		Time:         now,
+		Health:       status.Degraded,
+		Exit:         2,
+		Setup:        status.SetupReady,
+		Version:      "1.0.0",
+		Cluster:      "prod-eu",
+		Node:         "sca-1",
+		ServingSince: &since,
+		Front:        status.Front{Addresses: []string{"10.0.0.11"}, PublishPort: 4505, RequestPort: 4506},
 		Nodes: []status.Node{
-			{Name: "sca-1", This: true, Address: "10.0.0.11", Version: "1.0.0", Role: "voter", State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: &two, Clock: "+2ms"},
-			{Name: "sca-2", Address: "10.0.0.12", Version: "1.0.0", Role: "voter", State: "unreachable", Master: "?", Proxy: "?", Storage: "?", LastSeen: &since},
+			{
+				Name:    "sca-1",
+				This:    true,
+				Address: "10.0.0.11",
+				Version: "1.0.0",
+				Role:    "voter",
+				State:   "ready",
+				Master:  "ok",
+				Proxy:   "ok",
+				Storage: "ok",
+				Minions: &two,
+				Clock:   "+2ms",
+			},
+			{
+				Name:     "sca-2",
+				Address:  "10.0.0.12",
+				Version:  "1.0.0",
+				Role:     "voter",
+				State:    "unreachable",
+				Master:   "?",
+				Proxy:    "?",
+				Storage:  "?",
+				LastSeen: &since,
+			},
 		},
 		Services: []status.Service{
 			{Name: "master", State: "running", Message: "running", Since: since, PID: 812},
@@ -28,16 +59,24 @@ func someStatus(now time.Time) status.Document {
 		},
 		Minions: status.Minions{Accepted: 2408, Pending: 3},
 		Storage: status.Storage{Path: "/srv/cluster", Total: 64 << 30, Free: 40 << 30, FreePercent: 62},
-		Problems: []status.Problem{{Code: status.NodeUnreachable, Severity: status.Warning, Title: "node sca-2 is unreachable", Since: now.Add(-4 * time.Minute),
-			Cause: "10.0.0.12 does not answer on 4521/tcp since a while; the evil \x1b[31mname\u2588 is part of a cause that is longer than one line of a terminal", Next: "applianced ping sca-2"}},
+		Problems: []status.Problem{{
+			Code:     status.NodeUnreachable,
+			Severity: status.Warning,
+			Title:    "node sca-2 is unreachable",
+			Since:    now.Add(-4 * time.Minute),
+			Cause:    "10.0.0.12 does not answer on 4521/tcp since a while; the evil \x1b[31mname\u2588 is part of a cause that is longer than one line of a terminal",
+			Next:     "applianced ping sca-2",
+		}},
 	}
+
 	return d
 }
 
 func inConsole(t *testing.T, s *scripted, do func(p *pump, c *Console)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := NewConsole(t.Context(), s, func(context.Context) (string, error) { return "/var/lib/saltern/support/x.tar.gz", nil })
+		c := NewConsole(t.Context(), s,
+			func(context.Context) (string, error) { return "/var/lib/saltern/support/x.tar.gz", nil })
 		s.set(func(s *scripted) { s.doc = someStatus(time.Now()) })
 		p := newPump(t, c)
 		defer p.end()
@@ -69,10 +108,12 @@ func TestConsole(t *testing.T) {
 		p.keys("1", "n", "2", "y")
 		p.has("is being restarted")
 		p.keys("esc", "6", "n", "7")
+
 		if !p.quit || c.Action() != Login {
 			t.Errorf("ended %v with %q", p.quit, c.Action())
 		}
 	})
+
 	if got := strings.Join(s.restarts, " "); got != "lb" {
 		t.Errorf("restarted: %s", got)
 	}
@@ -84,10 +125,19 @@ func TestConsoleSettingUp(t *testing.T) {
 	s := newScripted()
 	inConsole(t, s, func(p *pump, c *Console) {
 		s.set(func(s *scripted) {
-			s.doc.Setup, s.doc.Health, s.doc.Exit, s.doc.ServingSince = status.SetupForming, status.NotServing, status.ExitNotServing, nil
+			s.doc.Setup = status.SetupForming
+			s.doc.Health = status.NotServing
+			s.doc.Exit = status.ExitNotServing
+			s.doc.ServingSince = nil
 			s.doc.Nodes, s.doc.Problems = s.doc.Nodes[:1], nil
-			s.doc.SetupStep = &status.SetupStep{Number: 6, Of: 8, Name: "prepare the shared storage", Message: "waits for the shared volume (the directory /var/lib/saltern/cluster is not mounted yet)"}
+			s.doc.SetupStep = &status.SetupStep{
+				Number:  6,
+				Of:      8,
+				Name:    "prepare the shared storage",
+				Message: "waits for the shared volume (the directory /var/lib/saltern/cluster is not mounted yet)",
+			}
 		})
+
 		p.wait(4 * time.Second)
 		p.has("SETTING UP step 6 of 8", "is not mounted yet)")
 		p.golden("81-setting-up")
@@ -151,17 +201,21 @@ func TestConsoleAddsKeys(t *testing.T) {
 		p.has("Nothing was changed.", "1 status details")
 		a.proof = false
 		p.keys("8")
+
 		if strings.Contains(p.screen(), "Password") {
 			t.Error("who has logged in is asked for a password")
 		}
+
 		p.keys("esc")
 		c.Lock()
 		p.keys("8")
 		p.has("This needs the administrator")
 	})
+
 	if got := strings.Join(a.added, " "); got != someKey+" https://git.example/jane.keys" {
 		t.Errorf("added %q", got)
 	}
+
 	inConsole(t, newScripted(), func(p *pump, c *Console) {
 		p.keys("8")
 		p.has("this node has the address 10.0.0.11", "1 to 7, m, k, j: choose")
@@ -178,6 +232,7 @@ func TestConsoleMenuOfMinions(t *testing.T) {
 		{ID: "web1", Key: "pending", Address: "10.0.0.31", Finger: finger},
 		{ID: "evil\x1b[2Jname", Key: "pending", Finger: strings.ToUpper(finger)},
 	}
+
 	inConsole(t, s, func(p *pump, c *Console) {
 		c.Offer(a)
 		c.BeforeLogin()
@@ -193,6 +248,7 @@ func TestConsoleMenuOfMinions(t *testing.T) {
 		p.has("The next node joins with this secret string:")
 		p.golden("85-join-string")
 		p.keys("esc")
+
 		if strings.Contains(p.screen(), "not-shown") {
 			t.Error("the join string is still shown")
 		}
@@ -213,7 +269,9 @@ func TestConsoleMenuOfMinions(t *testing.T) {
 		p.keys("a", "down", "esc")
 		p.golden("87-console-of-an-image")
 	})
-	if len(s.changes) != 2 || s.changes[0].Verb != "accept" || s.changes[0].IDs[0] != "web1" || s.changes[0].Finger != finger {
+
+	if len(s.changes) != 2 || s.changes[0].Verb != "accept" || s.changes[0].IDs[0] != "web1" ||
+		s.changes[0].Finger != finger {
 		t.Errorf("changed: %+v", s.changes)
 	}
 }
@@ -235,10 +293,12 @@ func TestConsolePassword(t *testing.T) {
 		p.keys("esc")
 		a.proof = false
 		p.keys("9")
+
 		if strings.Contains(p.screen(), "Present password") {
 			t.Error("who has logged in is asked for it")
 		}
 	})
+
 	if a.password != "battery staple" {
 		t.Errorf("set: %q", a.password)
 	}
@@ -265,21 +325,26 @@ func TestConsoleSecretsWantTheAdministrator(t *testing.T) {
 				if x.access != nil {
 					c.Offer(x.access)
 				}
+
 				if x.locked {
 					c.Lock()
 				}
+
 				if x.stranger {
 					c.BeforeLogin()
 				}
+
 				for _, key := range []string{"j", "k", "a", "y"} {
 					p.keys(key)
 				}
+
 				text := p.screen()
 				p.keys("esc", "j")
 				text += p.screen()
 				if shown := strings.Contains(text, "not-shown"); shown == x.refused || len(s.changes) > 0 == x.refused {
 					t.Errorf("changes %+v, and\n%s", s.changes, text)
 				}
+
 				if x.refused {
 					p.has("This needs the administrator.")
 				}
@@ -299,14 +364,17 @@ func TestConsoleHidesSecrets(t *testing.T) {
 			c.BeforeLogin()
 			p.keys(key, "=correct horse", "enter")
 			p.has(shown)
+
 			if key == "k" {
 				p.keys("a")
 			}
+
 			p.wait(secretsFor - 5*time.Second)
 			p.has(shown)
 			p.wait(2 * refreshCalm)
 			p.has("1 status details")
 			p.keys("y")
+
 			if strings.Contains(p.screen(), shown) || len(s.changes) > 0 {
 				t.Errorf("%s: changed %v, and\n%s", key, s.changes, p.screen())
 			}
@@ -344,6 +412,7 @@ func TestConsoleRepliesBelongToTheirPage(t *testing.T) {
 				p.keys("esc", "9", "=present")
 				p.wait(5 * time.Second)
 				p.has("New password once more", "> *******")
+
 				if text := p.screen(); strings.Contains(text, "! ") || strings.Contains(text, "not-shown") {
 					t.Errorf("the page shows what came of another:\n%s", text)
 				}
@@ -417,16 +486,19 @@ func TestConsoleNetwork(t *testing.T) {
 		p.keys("c")
 		p.has("managed elsewhere")
 	})
+
 	s.set(func(s *scripted) {
 		s.facts.Managed = true
 		s.confirmErr = errors.New("not possible now: this machine would lose 10.0.0.11, by which the other nodes know it; to give a node another address: applianced leave, change it, and join again")
 	})
+
 	inConsole(t, s, func(p *pump, _ *Console) {
 		p.keys("3", "c", "enter", "down", "enter", "enter")
 		p.golden("80-change-refused")
 		p.keys("esc", "ctrl+c")
 		p.has("Nothing was changed.", "c: change the network")
 	})
+
 	if got := strings.Join(s.networks, " "); got != "try confirm try try revert try confirm revert" {
 		t.Errorf("network: %s", got)
 	}

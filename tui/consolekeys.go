@@ -34,10 +34,11 @@ type keyAccepted struct {
 
 // pending shows the keys that wait.
 func (c *Console) pending() tea.Cmd {
-	return c.afterProof("A minion whose key is accepted gets pillars and files, and runs what it is told.", func() tea.Cmd {
-		c.show(keysView)
-		return c.readKeys()
-	})
+	return c.afterProof("A minion whose key is accepted gets pillars and files, and runs what it is told.",
+		func() tea.Cmd {
+			c.show(keysView)
+			return c.readKeys()
+		})
 }
 
 func (c *Console) readKeys() tea.Cmd {
@@ -78,6 +79,7 @@ func (c *Console) keysKey(key string) (tea.Cmd, bool) {
 	default:
 		return nil, false
 	}
+
 	k.at = max(0, min(k.at, len(k.list)-1))
 	return nil, true
 }
@@ -136,6 +138,7 @@ func (c *Console) keyLines() []string {
 	case len(k.list) == 0:
 		return []string{"No minion waits for its key to be accepted."}
 	}
+
 	lines := []string{fmt.Sprintf("Keys that wait to be accepted: %d of %d", k.at+1, len(k.list)), ""}
 	room := max(1, c.size.body().height-keysAround)
 	from := max(0, min(k.at-room/2, len(k.list)-room))
@@ -146,14 +149,17 @@ func (c *Console) keyLines() []string {
 		}
 		lines = append(lines, clip(mark+clean(k.list[i].ID), width))
 	}
+
 	m := k.list[k.at]
 	text := "from " + clean(m.Address)
 	if m.Address == "" {
 		text = "from an unknown address"
 	}
+
 	if m.Seen != nil {
 		text += ", last heard " + status.Age(time.Since(*m.Seen)) + " ago"
 	}
+
 	lines = append(lines, "", text)
 	return append(lines, fingerLines(clean(m.Finger))...)
 }

@@ -32,7 +32,8 @@ func (c *Console) BeforeLogin() { c.stranger = true }
 // proofField asks for the administrator's password.
 func (c *Console) proofField(w *Wizard, f *fieldMaker) huh.Field {
 	account := clean(c.access.Account())
-	return f.secret("password", "Password of "+account, "because nobody has logged in at this console", &w.draft.password)
+	return f.secret("password", "Password of "+account, "because nobody has logged in at this console",
+		&w.draft.password)
 }
 
 // afterProof does what an administrator may do alone: at once for who has logged in, else
@@ -45,6 +46,7 @@ func (c *Console) afterProof(what string, then func() tea.Cmd) tea.Cmd {
 	case c.access == nil, !c.access.NeedsPassword():
 		return then()
 	}
+
 	return c.askOn(&formPage{
 		name:  "Administrator's password",
 		intro: what,
@@ -92,12 +94,16 @@ type passwordSet struct {
 func (c *Console) setPassword() tea.Cmd {
 	proof := c.access.NeedsPassword()
 	return c.askOn(&formPage{
-		name:  "New password",
-		intro: "The password of " + clean(c.access.Account()) + " is for logging in at this console, and for sudo. SSH takes keys only.",
+		name: "New password",
+		intro: "The password of " + clean(c.access.Account()) +
+			" is for logging in at this console, and for sudo. SSH takes keys only.",
 		fields: func(w *Wizard, f *fieldMaker) (list []huh.Field) {
 			if proof {
-				list = append(list, f.secret("password", "Present password", "because nobody has logged in at this console", &w.draft.secret))
+				list = append(list,
+					f.secret("password", "Present password", "because nobody has logged in at this console",
+						&w.draft.secret))
 			}
+
 			return append(list,
 				f.secret("fresh", "New password", "at least 8 characters", &w.draft.password),
 				f.secret("again", "New password once more", "", &w.draft.again))
@@ -142,15 +148,16 @@ func (c *Console) newPassword(m passwordSet) string {
 
 // joinString shows how the next node joins.
 func (c *Console) joinString() tea.Cmd {
-	return c.afterProof("The join string holds the cluster's secret: whoever has it can make a machine a node.", func() tea.Cmd {
-		return c.read(joining, func(ctx context.Context) ([]string, error) {
-			line, err := c.api.JoinString(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return joinLines(line), nil
+	return c.afterProof("The join string holds the cluster's secret: whoever has it can make a machine a node.",
+		func() tea.Cmd {
+			return c.read(joining, func(ctx context.Context) ([]string, error) {
+				line, err := c.api.JoinString(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return joinLines(line), nil
+			})
 		})
-	})
 }
 
 // joinLines are a join string and what it is for.
@@ -162,7 +169,9 @@ func joinLines(line string) []string {
 		s = s[n:]
 	}
 	lines = append(lines, "")
-	return append(lines, wrap("It is one line, broken here for the screen; line breaks do no harm. It holds the cluster's secret. Esc takes it from the screen.", minWidth-2)...)
+	return append(lines,
+		wrap("It is one line, broken here for the screen; line breaks do no harm. It holds the cluster's secret. Esc takes it from the screen.",
+			minWidth-2)...)
 }
 
 // minionLines shows what a minion is configured with.
@@ -173,11 +182,13 @@ func (c *Console) minionLines() tea.Cmd {
 		if err != nil {
 			return nil, err
 		}
+
 		conf := ""
 		ports := setup.Ports{Publish: d.Front.PublishPort, Request: d.Front.RequestPort}
 		switch {
 		case d.Arbiter():
-			return wrap("This node is the cluster's arbiter and serves no minions: look on another node.", minWidth-2), nil
+			return wrap("This node is the cluster's arbiter and serves no minions: look on another node.",
+				minWidth-2), nil
 		case p.Done != nil:
 			conf = p.Done.MinionConf
 		case d.Virtual != nil:
@@ -187,6 +198,7 @@ func (c *Console) minionLines() tea.Cmd {
 		default:
 			conf = setup.MinionConf(d.Front.Addresses, "", ports)
 		}
+
 		return append([]string{"In each minion's /etc/salt/minion.d/master.conf:", ""}, confLines(conf)...), nil
 	})
 }

@@ -24,31 +24,39 @@ func (c *Console) screen() string {
 	if c.doc.Node != "" {
 		heading += "  " + clip(clean(c.doc.Node), 30)
 	}
+
 	message := c.message
 	if c.busy != "" {
 		message = c.busy
 	}
+
 	if c.ask != nil {
 		message = c.ask.text
 	}
+
 	if w := c.changing; w != nil {
 		message = w.message
 		if w.busy != "" {
 			message = w.busy
 		}
+
 		if message == "" {
 			message = w.note()
 		}
+
 		where, body, keys := w.page()
 		return frame(c.size, heading, where, body, message, keys)
 	}
+
 	if c.helping {
 		return frame(c.size, heading, "Help", c.helpBody(), message, "any key: back to the page")
 	}
+
 	where := clip(clean(c.doc.Version), 36)
 	if c.seen && c.err == nil {
 		where += "  " + c.doc.Time.UTC().Format("15:04 UTC")
 	}
+
 	return frame(c.size, heading, where, c.body(), message, c.footer())
 }
 
@@ -78,18 +86,22 @@ func (c *Console) body() string {
 	case details:
 		return scrolled(c.statusLines(0), &c.from, b.height)
 	}
+
 	room := b.height - strings.Count(menu, "\n") - 2
 	shown := c.statusLines(room)
 	if len(shown) > room {
 		shown = append(slices.Clone(shown[:room-1]), fmt.Sprintf("  ... %d more lines: press 1", len(shown)-room+1))
 	}
+
 	for len(shown) < room {
 		shown = append(shown, "")
 	}
+
 	choices := menu
 	if c.access != nil {
 		choices = menuOfAccess
 	}
+
 	return strings.Join(shown, "\n") + "\n\n" + choices
 }
 
@@ -104,12 +116,15 @@ func (c *Console) statusLines(room int) []string {
 		text := "The supervisor does not run. It starts again by itself in a moment; if it does not, restart the machine (5)."
 		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrap(text, width)...)
 	case c.err != nil:
-		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrap("The supervisor cannot be asked: "+c.err.Error(), width)...)
+		return append([]string{"", bold.Render("UNKNOWN"), ""},
+			wrap("The supervisor cannot be asked: "+c.err.Error(), width)...)
 	}
+
 	lines := status.Fit(c.doc, status.Room{Width: width, Lines: room, Rest: "press 1"}, c.accessLines(width)...)
 	for i, l := range lines {
 		lines[i] = clean(l)
 	}
+
 	lines[0] = bold.Render(lines[0])
 	return lines
 }
@@ -133,6 +148,7 @@ func (c *Console) footer() string {
 			return footer("c: change the network", "PgUp, PgDn: scroll", helpKeys, back)
 		}
 	}
+
 	return footer(scroll, helpKeys, back)
 }
 

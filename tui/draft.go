@@ -51,18 +51,27 @@ type fixedAddress struct{ address, gateway, dns, search, ntp string }
 
 // newDraft starts from what the machine has.
 func newDraft(f setup.Facts) draft {
-	d := draft{mode: string(setup.Form), how: byString, node: setup.NodeName(f), storage: systemDisk, noBricks: f.NoBricks != ""}
+	d := draft{
+		mode:     string(setup.Form),
+		how:      byString,
+		node:     setup.NodeName(f),
+		storage:  systemDisk,
+		noBricks: f.NoBricks != "",
+	}
+
 	for _, i := range f.Interfaces {
 		if i.Default || d.iface == "" {
 			d.iface = i.Name
 		}
 	}
+
 	for _, k := range f.Disks {
 		if k.Empty {
 			d.storage = k.Path
 			break
 		}
 	}
+
 	return d
 }
 
@@ -74,6 +83,7 @@ func (d *draft) answers() setup.Answers {
 	a.Admin.SSHKeys = setup.SplitKeys(d.sshKey)
 	a.Network = d.network()
 	a.Network.Hostname = trim(d.hostname)
+
 	switch {
 	case d.mode == string(setup.Form):
 		a.Mode = setup.Form
@@ -83,10 +93,12 @@ func (d *draft) answers() setup.Answers {
 	default:
 		a.Cluster, a.Peers, a.Secret = trim(d.cluster), setup.SplitWords(d.peers), d.secret
 	}
+
 	a.API = d.api && !d.arbiter()
 	if d.arbiter() {
 		a.Storage.Role = setup.RoleArbiter
 	}
+
 	switch d.storage {
 	case systemDisk:
 		if a.Mode == setup.Form && d.noBricks {
@@ -99,6 +111,7 @@ func (d *draft) answers() setup.Answers {
 	default:
 		a.DataDisk, a.EraseDisk = d.storage, d.erase
 	}
+
 	return a
 }
 

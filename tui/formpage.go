@@ -131,6 +131,7 @@ func (p *formPage) note(w *Wizard) string {
 		}
 		return ""
 	}
+
 	v, _ := i.GetValue().(string)
 	n := utf8.RuneCountInString(v)
 	switch {
@@ -141,6 +142,7 @@ func (p *formPage) note(w *Wizard) string {
 	case n > w.size.body().width-8: // the field has no room for all of it
 		return fmt.Sprintf("%d characters, Ctrl-T hides them: %s", n, v)
 	}
+
 	return fmt.Sprintf("%d characters are typed here. Ctrl-T hides them.", n)
 }
 
@@ -153,6 +155,7 @@ func (p *formPage) build(w *Wizard) tea.Cmd {
 	for _, f := range fields {
 		p.own = append(p.own, f.GetKey())
 	}
+
 	p.form = huh.NewForm(huh.NewGroup(fields...)).WithShowHelp(false).WithShowErrors(false).
 		WithTheme(plainTheme(p.tight != nil && p.tight(w))).WithKeyMap(formKeys())
 	p.resize(w)
@@ -165,6 +168,7 @@ func (p *formPage) build(w *Wizard) tea.Cmd {
 			break
 		}
 	}
+
 	return tea.Batch(cmds...)
 }
 
@@ -211,9 +215,11 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	case tea.PasteMsg, input.Text:
 		p.held++
 	}
+
 	if w.busy != "" {
 		return nil
 	}
+
 	switch msg := msg.(type) {
 	case tea.PasteMsg:
 		return p.pasted(w, msg)
@@ -224,6 +230,7 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 			return cmd
 		}
 	}
+
 	_, cmd := p.form.Update(msg)
 	return tea.Batch(cmd, w.layOut())
 }
@@ -260,6 +267,7 @@ func (p *formPage) move(w *Wizard, key string) (tea.Cmd, bool) {
 		}
 		return p.form.PrevField(), true
 	}
+
 	return nil, false
 }
 
@@ -348,5 +356,6 @@ func (p *formPage) keys(w *Wizard) string {
 // about reports whether a fault of field belongs to the field named: it is the
 // same, one of its parts (storage.path, peers[1]), or what it is part of.
 func about(field, name string) bool {
-	return field == name || strings.HasPrefix(field, name+"[") || strings.HasPrefix(field, name+".") || strings.HasPrefix(name, field+".")
+	return field == name || strings.HasPrefix(field, name+"[") || strings.HasPrefix(field, name+".") ||
+		strings.HasPrefix(name, field+".")
 }

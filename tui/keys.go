@@ -49,9 +49,11 @@ func (c *Console) Offer(a Access) { c.access = a }
 func (c *Console) addKey() tea.Cmd {
 	proof := c.access.NeedsPassword()
 	return c.askOn(&formPage{name: "Add an SSH key",
-		intro: "Whoever has the private key can log in over SSH as " + clean(c.access.Account()) + ". Where no key can be pasted, give the https address where a Git server has yours.",
+		intro: "Whoever has the private key can log in over SSH as " + clean(c.access.Account()) +
+			". Where no key can be pasted, give the https address where a Git server has yours.",
 		fields: func(w *Wizard, f *fieldMaker) []huh.Field {
-			list := []huh.Field{f.input("key", "SSH public key, or address", "a line as in ~/.ssh/id_ed25519.pub, or https://...", &w.draft.sshKey)}
+			list := []huh.Field{f.input("key", "SSH public key, or address",
+				"a line as in ~/.ssh/id_ed25519.pub, or https://...", &w.draft.sshKey)}
 			if proof {
 				list = append(list, c.proofField(w, f))
 			}
@@ -113,15 +115,18 @@ func (c *Console) accessLines(width int) []string {
 			address = clean(n.Address)
 		}
 	}
+
 	switch {
 	case address == "":
 		return nil
 	case c.access == nil:
 		return []string{"this node has the address " + address}
 	}
+
 	text := "ssh " + clean(c.access.Account()) + "@" + address
 	if key := clean(c.access.HostKey()); key != "" {
 		text += ", key " + key
 	}
+
 	return wrap(text, width)
 }

@@ -15,6 +15,7 @@ func TestFinding24ConsoleLogin(t *testing.T) {
 		if locked {
 			c.Lock()
 		}
+
 		c.facts = setup.Facts{Managed: true}
 		for _, keys := range [][]string{{"4"}, {"6"}, {"5", "1"}, {"5", "2"}, {"5", "3"}} {
 			c.ask, c.message = nil, ""
@@ -22,16 +23,21 @@ func TestFinding24ConsoleLogin(t *testing.T) {
 			for _, k := range keys {
 				c.key(k)
 			}
+
 			if (c.ask == nil) != locked || (c.message == lockedText) != locked {
 				t.Errorf("locked %v: %v: asks %v, says %q", locked, keys, c.ask, c.message)
 			}
+
 			c.ask = nil
 			c.key("y")
 			if locked && c.Action() != Leave {
 				t.Errorf("%v: ends with %v", keys, c.Action())
 			}
 		}
-		c.ask, c.message, c.view = nil, "", network
+
+		c.ask = nil
+		c.message = ""
+		c.view = network
 		if locked {
 			if cmd := c.key("c"); cmd != nil || c.message != lockedText {
 				t.Errorf("the network: %q", c.message)

@@ -53,10 +53,12 @@ func (m *modes) set() error {
 	in.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 	in.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
 	in.Cc[unix.VMIN], in.Cc[unix.VTIME] = 1, 0
-	err := errors.Join(unix.IoctlSetTermios(int(m.out.Fd()), unix.TCSETS, &out), unix.IoctlSetTermios(int(m.in.Fd()), unix.TCSETS, &in))
+	err := errors.Join(unix.IoctlSetTermios(int(m.out.Fd()), unix.TCSETS, &out),
+		unix.IoctlSetTermios(int(m.in.Fd()), unix.TCSETS, &in))
 	if err != nil {
 		return fmt.Errorf("modes of the terminal: %w", err)
 	}
+
 	return nil
 }
 

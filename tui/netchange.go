@@ -44,9 +44,11 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	if w == nil {
 		return nil, false
 	}
+
 	if reply, ok := msg.(pageReply); ok && reply.askedOn() != w {
 		return nil, false // that page was left
 	}
+
 	switch msg := msg.(type) {
 	case refreshNow, statusMsg, linesMsg, doneMsg, keysRead, keyAccepted:
 		return nil, false
@@ -69,9 +71,11 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 					return doneMsg{"The network is as it was before.", err}
 				}, c.endChange()), true
 			}
+
 			return c.endChange(), true
 		}
 	}
+
 	_, cmd := w.Update(msg)
 	return cmd, true
 }

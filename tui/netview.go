@@ -28,9 +28,11 @@ func interfaceLines(label string, i setup.Interface, f setup.Facts) []string {
 	if i.Up {
 		state = "up"
 	}
+
 	if i.Default {
 		state += ", default route"
 	}
+
 	indent := strings.Repeat(" ", len(label)+11)
 	line := func(text string) string { return clip(text, minWidth-2) }
 	lines := []string{line(fmt.Sprintf("%s%-10s %s  MTU %d  %s", label, clean(i.Name), clean(i.MAC), i.MTU, state))}
@@ -43,24 +45,31 @@ func interfaceLines(label string, i setup.Interface, f setup.Facts) []string {
 		default:
 			how = "  fixed"
 		}
+
 		lines = append(lines, line(indent+clean(a)+how))
 	}
+
 	if len(i.Addresses) == 0 {
 		lines = append(lines, indent+"no address")
 	}
+
 	if !i.Default {
 		return lines
 	}
+
 	gateway := "none"
 	if i.Gateway != "" {
 		gateway = clean(i.Gateway)
 	}
+
 	lines = append(lines, line(indent+"gateway "+gateway))
 	if len(f.DNS) > 0 {
 		lines = append(lines, line(indent+"name servers "+clean(strings.Join(f.DNS, ", "))))
 	}
+
 	if len(f.Search) > 0 {
 		lines = append(lines, line(indent+"search domains "+clean(strings.Join(f.Search, ", "))))
 	}
+
 	return lines
 }

@@ -31,17 +31,41 @@ func pages() []page {
 			intro: "How you log in later as admin: over SSH with a key, on the console with a password. SSH takes keys only. Where no key can be pasted, give a password: the console page adds keys later, from a web address, too."},
 		&formPage{name: "Cluster", fields: formFields, tight: namesMachine, when: forming},
 		&formPage{name: "Cluster", fields: joinHowFields, when: func(w *Wizard) bool { return !forming(w) }},
-		&formPage{name: "Join string", fields: joinStringFields, unfinished: joinUnfinished, places: map[string]string{"peers": "join", "secret": "join"}, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byString }},
-		&formPage{name: "Nodes and secret", fields: joinPeersFields, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byPeers }},
-		storagePage("Keys, files and pillars of the cluster are kept on every node, best on a disk of their own.", forming),
+		&formPage{
+			name:       "Join string",
+			fields:     joinStringFields,
+			unfinished: joinUnfinished,
+			places:     map[string]string{"peers": "join", "secret": "join"},
+			when:       func(w *Wizard) bool { return !forming(w) && w.draft.how == byString },
+		},
+		&formPage{
+			name:   "Nodes and secret",
+			fields: joinPeersFields,
+			when:   func(w *Wizard) bool { return !forming(w) && w.draft.how == byPeers },
+		},
+		storagePage("Keys, files and pillars of the cluster are kept on every node, best on a disk of their own.",
+			forming),
 		storagePage("The cluster decides where keys, files and pillars are: in copies on disks of its nodes, or in a directory that all nodes share. The checks say which. A disk given here is for a copy.",
 			func(w *Wizard) bool { return !forming(w) && !w.draft.arbiter() }),
 		storagePage("An arbiter keeps no data, only the names of the files on the cluster's shared volume: up to 4 KiB for each, 1 GiB is plenty. They cannot be on the root file system.",
 			func(w *Wizard) bool { return w.draft.arbiter() }),
-		&formPage{name: "Erase the disk", fields: eraseFields, when: eraseNeeded, places: map[string]string{"data_disk": "erase_data_disk"}},
-		&formPage{name: "Shared directory", fields: sharedFields, when: func(w *Wizard) bool { return w.draft.storage == sharedDir && !w.draft.arbiter() }},
-		&formPage{name: "Virtual address", fields: virtualFields, when: func(w *Wizard) bool { return forming(w) && !w.facts.EC2 },
-			intro: "An address that moves to another node when the one that has it is lost. Leave it empty when minions know all nodes, or when a load balancer or DNS of yours points to them."},
+		&formPage{
+			name:   "Erase the disk",
+			fields: eraseFields,
+			when:   eraseNeeded,
+			places: map[string]string{"data_disk": "erase_data_disk"},
+		},
+		&formPage{
+			name:   "Shared directory",
+			fields: sharedFields,
+			when:   func(w *Wizard) bool { return w.draft.storage == sharedDir && !w.draft.arbiter() },
+		},
+		&formPage{
+			name:   "Virtual address",
+			fields: virtualFields,
+			when:   func(w *Wizard) bool { return forming(w) && !w.facts.EC2 },
+			intro:  "An address that moves to another node when the one that has it is lost. Leave it empty when minions know all nodes, or when a load balancer or DNS of yours points to them.",
+		},
 		&formPage{name: "Salt's API", fields: apiFields, when: func(w *Wizard) bool { return !w.draft.arbiter() },
 			intro: "A console for your browser, and Salt's API for programs, over HTTPS at port 8000 of this node. Nobody can log in there before the master's external_auth says who may."},
 		&preflightPage{},
@@ -51,18 +75,34 @@ func pages() []page {
 }
 
 func storagePage(intro string, when func(w *Wizard) bool) page {
-	return &formPage{name: "Storage", fields: storageFields, when: when, places: map[string]string{"storage.kind": "data_disk"},
-		passes: func(w *Wizard, field string) bool { return field == "data_disk" && eraseNeeded(w) }, intro: intro}
+	return &formPage{
+		name:   "Storage",
+		fields: storageFields,
+		when:   when,
+		places: map[string]string{"storage.kind": "data_disk"},
+		passes: func(w *Wizard, field string) bool { return field == "data_disk" && eraseNeeded(w) },
+		intro:  intro,
+	}
 }
 
 func networkPage() page {
-	return &formPage{name: "Network", fields: networkFields, facts: presentNetwork, when: func(w *Wizard) bool { return w.facts.Managed },
-		intro: "A change is tried first, and taken back after 60 seconds if not confirmed."}
+	return &formPage{
+		name:   "Network",
+		fields: networkFields,
+		facts:  presentNetwork,
+		when:   func(w *Wizard) bool { return w.facts.Managed },
+		intro:  "A change is tried first, and taken back after 60 seconds if not confirmed.",
+	}
 }
 
 func fixedPage() page {
-	return &formPage{name: "Fixed address", fields: staticFields, tight: always, prepare: prefill,
-		when: func(w *Wizard) bool { return w.facts.Managed && w.draft.method == methodStatic }}
+	return &formPage{
+		name:    "Fixed address",
+		fields:  staticFields,
+		tight:   always,
+		prepare: prefill,
+		when:    func(w *Wizard) bool { return w.facts.Managed && w.draft.method == methodStatic },
+	}
 }
 
 func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
@@ -70,14 +110,20 @@ func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
 		huh.NewOption("form a new cluster (this is its first node, or its only one)", string(setup.Form)),
 		huh.NewOption("join an existing cluster", string(setup.Join)),
 		huh.NewOption("join as arbiter (no data, no minions): two nodes go on when one is lost", joinAsArbiter))
+
 	if w.keys == nil {
 		return []huh.Field{mode}
 	}
+
 	var layouts []huh.Option[string]
 	for _, l := range w.keys.Layouts() {
 		layouts = append(layouts, huh.NewOption(l.Title, l.Name))
 	}
-	return []huh.Field{mode, f.choice("keyboard", "Keyboard", fmt.Sprintf("%d layouts to choose from; arrows change it at once", len(layouts)), &w.draft.layout, layouts...)}
+
+	return []huh.Field{mode,
+		f.choice("keyboard", "Keyboard",
+			fmt.Sprintf("%d layouts to choose from; arrows change it at once", len(layouts)),
+			&w.draft.layout, layouts...)}
 }
 
 // unusedLines words the first of what was given with this machine and is not
@@ -95,9 +141,11 @@ func unusedLines(w *Wizard) []string {
 		lines = lines[:shown]
 		lines[shown-1] = clip(lines[shown-1]+" ...", width)
 	}
+
 	if len(lines) > shown-1 || len(unused) > 1 {
 		lines = append(lines, clip(fmt.Sprintf("All of it (%d): applianced setup progress", len(unused)), width))
 	}
+
 	return lines
 }
 
@@ -121,15 +169,19 @@ func networkFields(w *Wizard, f *fieldMaker) []huh.Field {
 		case !i.Up:
 			line += "  no cable"
 		}
+
 		options = append(options, huh.NewOption(clip(line, 70), i.Name))
 	}
+
 	method := f.choice("network.method", "Addresses", "", &w.draft.method,
 		huh.NewOption("leave as it is", methodKeep),
 		huh.NewOption("from a DHCP server", methodDHCP),
 		huh.NewOption("fixed", methodStatic))
+
 	if len(options) < 2 {
 		return []huh.Field{method}
 	}
+
 	return []huh.Field{f.choice("network.interface", "Interface", "", &w.draft.iface, options...), method}
 }
 
@@ -190,8 +242,10 @@ func staticFields(w *Wizard, f *fieldMaker) []huh.Field {
 		f.input("network.address", "Address with prefix length", "for example 10.0.0.11/24", &w.draft.fixed.address),
 		f.input("network.gateway", "Gateway", "for example 10.0.0.1; empty: none", &w.draft.fixed.gateway),
 		f.input("network.dns", "Name servers", "addresses, separated by commas; empty: none", &w.draft.fixed.dns),
-		f.input("network.search", "Search domains", "for names without dots, for example example.org; empty: none", &w.draft.fixed.search),
-		f.input("network.ntp", "Time servers", "addresses or names, separated by commas; empty: those of the image", &w.draft.fixed.ntp),
+		f.input("network.search", "Search domains",
+			"for names without dots, for example example.org; empty: none", &w.draft.fixed.search),
+		f.input("network.ntp", "Time servers",
+			"addresses or names, separated by commas; empty: those of the image", &w.draft.fixed.ntp),
 	}
 }
 
@@ -201,7 +255,8 @@ func adminFields(w *Wizard, f *fieldMaker) []huh.Field {
 		without = "all empty: no change"
 	}
 	return []huh.Field{
-		f.input("admin.ssh_keys", "SSH public key", "one line that begins with ssh-ed25519, ssh-rsa or ecdsa-...; may be empty", &w.draft.sshKey),
+		f.input("admin.ssh_keys", "SSH public key",
+			"one line that begins with ssh-ed25519, ssh-rsa or ecdsa-...; may be empty", &w.draft.sshKey),
 		f.secret("admin.password", "Password", "for the console, at least 8 characters; "+without, &w.draft.password),
 		f.secret("again", "Password once more", "", &w.draft.again),
 	}
@@ -213,18 +268,25 @@ func adminFaults(w *Wizard) (faults []setup.Fault) {
 		faults = append(faults, setup.Fault{Field: "again", Message: "the two passwords differ"})
 	}
 	if w.facts.LockedOut && d.password == "" && strings.TrimSpace(d.sshKey) == "" {
-		faults = append(faults, setup.Fault{Field: "admin.ssh_keys", Message: "give a key or a password: nobody could log in to this machine"})
+		faults = append(faults,
+			setup.Fault{
+				Field:   "admin.ssh_keys",
+				Message: "give a key or a password: nobody could log in to this machine",
+			})
 	}
 	return faults
 }
 
 func (w *Wizard) nodeFields(f *fieldMaker) []huh.Field {
 	fields := []huh.Field{
-		f.input("node", "Name of this node", "unique in the cluster, for example sca-1; it cannot be changed later", &w.draft.node),
-		f.input("address", "Address for the other nodes", "an IP address of this machine; empty: "+w.defaultAddress(), &w.draft.peerAddress),
+		f.input("node", "Name of this node",
+			"unique in the cluster, for example sca-1; it cannot be changed later", &w.draft.node),
+		f.input("address", "Address for the other nodes",
+			"an IP address of this machine; empty: "+w.defaultAddress(), &w.draft.peerAddress),
 	}
 	if namesMachine(w) {
-		fields = append(fields, f.input("network.hostname", "Host name of this machine", "empty: the name of this node", &w.draft.hostname))
+		fields = append(fields,
+			f.input("network.hostname", "Host name of this machine", "empty: the name of this node", &w.draft.hostname))
 	}
 	return fields
 }
@@ -238,7 +300,8 @@ func (w *Wizard) defaultAddress() string {
 }
 
 func formFields(w *Wizard, f *fieldMaker) []huh.Field {
-	first := f.input("cluster_id", "Name of the cluster", "letters, digits, dots and dashes, for example prod-eu; empty: saltern", &w.draft.cluster)
+	first := f.input("cluster_id", "Name of the cluster",
+		"letters, digits, dots and dashes, for example prod-eu; empty: saltern", &w.draft.cluster)
 	return append(append([]huh.Field{first}, w.nodeFields(f)...),
 		f.secret("secret", "Secret of the cluster", "empty: one is generated, and shown at the end", &w.draft.secret))
 }
@@ -250,7 +313,8 @@ func joinHowFields(w *Wizard, f *fieldMaker) []huh.Field {
 }
 
 func joinStringFields(w *Wizard, f *fieldMaker) []huh.Field {
-	return []huh.Field{f.secret("join", "Join string", "begins with sca2.; not shown while you type or paste", &w.draft.joinString)}
+	return []huh.Field{f.secret("join", "Join string",
+		"begins with sca2.; not shown while you type or paste", &w.draft.joinString)}
 }
 
 // joinUnfinished reports whether more of the join string may follow.
@@ -262,7 +326,8 @@ func joinUnfinished(w *Wizard) bool {
 func joinPeersFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{
 		f.input("cluster_id", "Name of the cluster", "as it was given on its first node; empty: any", &w.draft.cluster),
-		f.input("peers", "Nodes of the cluster", "addresses or names, separated by commas; one is enough", &w.draft.peers),
+		f.input("peers", "Nodes of the cluster", "addresses or names, separated by commas; one is enough",
+			&w.draft.peers),
 		f.secret("secret", "Secret of the cluster", "not shown while you type", &w.draft.secret),
 	}
 }
@@ -286,6 +351,7 @@ func storageChoices(w *Wizard) []huh.Option[string] {
 		line += " (not empty: " + clean(d.Why) + ")"
 		full = append(full, huh.NewOption(clip(line, 72), d.Path))
 	}
+
 	system := "the system disk (for trials and small clusters)"
 	if w.draft.arbiter() {
 		words := "the system disk"
@@ -294,6 +360,7 @@ func storageChoices(w *Wizard) []huh.Option[string] {
 		}
 		return append(append(options, huh.NewOption(words, systemDisk)), full...)
 	}
+
 	switch {
 	case forming(w) && (!w.facts.Volume || w.facts.NoBricks != ""):
 		system = "the system disk of this machine alone: no other node can join"
@@ -302,10 +369,12 @@ func storageChoices(w *Wizard) []huh.Option[string] {
 	case !forming(w):
 		system = "the system disk, if the cluster keeps copies; else none"
 	}
+
 	directory := "a directory that all nodes share already, for example by NFS"
 	if !forming(w) {
 		directory = "a directory that all nodes share, at another place than on the others"
 	}
+
 	options = append(options, huh.NewOption(system, systemDisk), huh.NewOption(directory, sharedDir))
 	return append(options, full...) // last: to choose one is rarely meant
 }
@@ -327,7 +396,8 @@ func eraseFields(w *Wizard, f *fieldMaker) []huh.Field {
 			why = clean(d.Why)
 		}
 	}
-	return []huh.Field{f.yesNo("erase_data_disk", "Erase "+clean(w.draft.storage)+"?", "It has on it: "+why+". All of it would be lost.", &w.draft.erase)}
+	return []huh.Field{f.yesNo("erase_data_disk", "Erase "+clean(w.draft.storage)+"?",
+		"It has on it: "+why+". All of it would be lost.", &w.draft.erase)}
 }
 
 func sharedFields(w *Wizard, f *fieldMaker) []huh.Field {
@@ -335,7 +405,8 @@ func sharedFields(w *Wizard, f *fieldMaker) []huh.Field {
 }
 
 func virtualFields(w *Wizard, f *fieldMaker) []huh.Field {
-	return []huh.Field{f.input("virtual_address", "Virtual address", "a free IP address of the same network; empty: none", &w.draft.virtual)}
+	return []huh.Field{f.input("virtual_address", "Virtual address",
+		"a free IP address of the same network; empty: none", &w.draft.virtual)}
 }
 
 func apiFields(w *Wizard, f *fieldMaker) []huh.Field {

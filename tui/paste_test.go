@@ -40,7 +40,8 @@ func TestPasteIntoFields(t *testing.T) {
 		{"name with a line end", toForm, "prod-eu\r\n", "prod-eu"},
 		{"two lines into a name", toForm, "prod\neu", "prod eu"},
 		{"password", append(append([]string{}, toAdmin...), "enter"), "correct horse\n", "correct horse"},
-		{"list of servers", append(append([]string{}, toFixed...), "enter", "enter", "ctrl+u"), "10.0.0.2\n10.0.0.3\n", "10.0.0.2, 10.0.0.3"},
+		{"list of servers", append(append([]string{}, toFixed...), "enter", "enter", "ctrl+u"),
+			"10.0.0.2\n10.0.0.3\n", "10.0.0.2, 10.0.0.3"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			s := newScripted()
@@ -74,8 +75,10 @@ func TestUnmarkedPaste(t *testing.T) {
 				p.keys("=" + string(r))
 			}
 		}
+
 		p.has("Storage")
 	})
+
 	inBubble(t, s, func(p *pump) { // what is no join string is told, in a moment
 		p.keys(toString...)
 		p.keys("=sca2.bad", "enter")
@@ -97,11 +100,13 @@ func TestPasteLeads(t *testing.T) {
 		p.send(tea.PasteMsg{Content: "y"})
 		p.has("Help: Administrator")
 	})
+
 	synctest.Test(t, func(t *testing.T) {
 		s := newScripted()
 		s.claim.Owner = ""
 		p := newPump(t, NewWizard(t.Context(), s, "tty1"))
 		defer p.end()
+
 		p.send(tea.PasteMsg{Content: "y"})
 		p.wait(time.Second)
 		if s.claim.Owner != "tty1" {
@@ -124,6 +129,7 @@ func TestLongLinesStayLines(t *testing.T) {
 			}
 			p.has("END ops@example")
 		}
+
 		p.keys(toAdmin...)
 		p.send(tea.PasteMsg{Content: long})
 		lines("typed")

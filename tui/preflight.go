@@ -29,7 +29,9 @@ func (p *preflightPage) title() string          { return "Checks" }
 func (p *preflightPage) applies(w *Wizard) bool { return true }
 
 func (p *preflightPage) enter(w *Wizard) tea.Cmd {
-	p.checks, p.done, p.from = nil, false, 0
+	p.checks = nil
+	p.done = false
+	p.from = 0
 	w.busy = "Checking; this takes up to a minute ..."
 	turn, a := w.turn, w.draft.answers()
 	return func() tea.Msg {
@@ -54,7 +56,10 @@ func (p *preflightPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		if msg.turn != w.turn {
 			return nil
 		}
-		w.busy, p.checks, p.done = "", msg.checks, msg.err == nil
+
+		w.busy = ""
+		p.checks = msg.checks
+		p.done = msg.err == nil
 		switch {
 		case msg.err != nil:
 			w.message = "The checks could not be run: " + clean(msg.err.Error())
@@ -80,6 +85,7 @@ func (p *preflightPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 			p.from = max(0, p.from-1)
 		}
 	}
+
 	return nil
 }
 
@@ -95,6 +101,7 @@ func (p *preflightPage) view(w *Wizard) string {
 	if w.busy != "" {
 		return "\n" + paragraph("", looksAt(w), w.size.body().width)
 	}
+
 	b := w.size.body()
 	var lines []string
 	for _, c := range p.checks {
@@ -103,11 +110,13 @@ func (p *preflightPage) view(w *Wizard) string {
 		if c.Detail != "" {
 			text += ": " + c.Detail
 		}
+
 		lines = append(lines, strings.Split(paragraph(fmt.Sprintf("[%-4s] ", c.Result), text, b.width), "\n")...)
 		if c.Hint != "" && (c.Result == setup.Fail || c.Result == setup.Warn) {
 			lines = append(lines, strings.Split(paragraph("       -> ", c.Hint, b.width), "\n")...)
 		}
 	}
+
 	return "\n" + scrolled(lines, &p.from, b.height-1)
 }
 

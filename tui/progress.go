@@ -33,14 +33,17 @@ func (p *progressPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		if msg.turn != w.turn {
 			return nil
 		}
+
 		w.busy = ""
 		if msg.err != nil {
 			w.message = clean(msg.err.Error())
 		}
+
 		return w.poll(setup.Begin, false)
 	case tea.KeyPressMsg:
 		return p.key(w, msg.String())
 	}
+
 	return nil
 }
 
@@ -62,6 +65,7 @@ func (p *progressPage) key(w *Wizard, key string) tea.Cmd {
 		w.busy = "Going back to the answers ..."
 		return func() tea.Msg { return told{turn, w.api.SetupBack(w.ctx)} }
 	}
+
 	return nil
 }
 
@@ -103,11 +107,13 @@ func ProgressLines(p setup.Progress, width int) []string {
 		}
 		lines = append(lines, paragraph(fmt.Sprintf("[%-4s] ", mark), text, width))
 	}
+
 	f := p.Failure
 	switch {
 	case p.State != status.SetupFailed:
 	case f == nil:
-		lines = append(lines, paragraph("", "The configuration of this node is wrong; applianced status says why.", width))
+		lines = append(lines,
+			paragraph("", "The configuration of this node is wrong; applianced status says why.", width))
 	default:
 		lines = append(lines, "", paragraph("Failed: ", f.Tried, width), paragraph("Cause:  ", f.Cause, width))
 		for i, c := range f.Check {
@@ -118,12 +124,15 @@ func ProgressLines(p setup.Progress, width int) []string {
 			lines = append(lines, paragraph(head, c, width))
 		}
 	}
+
 	if len(p.Unused) > 0 {
 		lines = append(lines, "", "Given with this machine and not used:")
 	}
+
 	for _, u := range p.Unused {
 		lines = append(lines, paragraph("  - ", u, width))
 	}
+
 	return lines
 }
 
@@ -147,20 +156,29 @@ func (w *Wizard) done() string {
 	if d == nil {
 		return lines[0]
 	}
+
 	if d.Arbiter {
-		lines = append(lines, "", paragraph("", "It is the cluster's arbiter: it keeps no data and serves no minions; it lets two nodes go on when one is lost.", width))
+		lines = append(lines, "",
+			paragraph("",
+				"It is the cluster's arbiter: it keeps no data and serves no minions; it lets two nodes go on when one is lost.",
+				width))
 	} else {
-		lines = append(lines, "", paragraph("Minions use  ", strings.Join(d.Addresses, ", "), width), "", "In each minion's /etc/salt/minion.d/master.conf:")
+		lines = append(lines, "", paragraph("Minions use  ", strings.Join(d.Addresses, ", "), width), "",
+			"In each minion's /etc/salt/minion.d/master.conf:")
 		lines = append(lines, confLines(d.MinionConf)...)
 	}
+
 	if d.States != "" {
 		lines = append(lines, "", paragraph("States go to  ", clean(d.States)+", pillars to "+clean(d.Pillars), width))
 	}
+
 	if d.Console != "" {
 		lines = append(lines, "", paragraph("Browsers use  ", clean(d.Console), width))
 	}
+
 	if d.JoinString == "" {
-		lines = append(lines, "", paragraph("", "No other node can join: keys and files are on this machine's disk alone.", width))
+		lines = append(lines, "",
+			paragraph("", "No other node can join: keys and files are on this machine's disk alone.", width))
 	} else {
 		lines = append(lines, "", "The next node joins with this secret string (later: applianced join-string):")
 		for s := clean(d.JoinString); s != ""; {
@@ -168,16 +186,19 @@ func (w *Wizard) done() string {
 			lines = append(lines, "    "+s[:n])
 			s = s[n:]
 		}
+
 		if j, err := setup.ParseJoin(d.JoinString); err == nil {
 			lines = append(lines, paragraph("The cluster's secret in it: ", j.Secret, width))
 		}
 	}
+
 	if len(d.BackUp) > 0 {
 		lines = append(lines, "", "Keep a copy elsewhere of:")
 		for _, b := range d.BackUp {
 			lines = append(lines, paragraph("  - ", b, width))
 		}
 	}
+
 	return strings.Join(lines, "\n")
 }
 

@@ -57,6 +57,7 @@ func (p *pump) exec(cmd tea.Cmd) {
 			p.msgs <- msg
 			return
 		}
+
 		for _, c := range v.Convert(cmdList).Interface().([]tea.Cmd) { // tea.Sequence
 			if c != nil {
 				p.exec(c)
@@ -125,6 +126,7 @@ func (p *pump) keys(keys ...string) {
 			}
 			continue
 		}
+
 		if msg, ok := special[k]; ok {
 			p.send(msg)
 		} else if len(k) == 1 {
@@ -158,18 +160,21 @@ func (p *pump) golden(name string) {
 	if len(lines) > 24 {
 		p.t.Errorf("%s: %d lines", name, len(lines))
 	}
+
 	for i, l := range lines {
 		l = strings.TrimRight(l, " ")
 		lines[i] = l
 		if len(l) > 79 {
 			p.t.Errorf("%s: line %d has %d columns: %s", name, i+1, len(l), l)
 		}
+
 		for _, r := range l {
 			if r < ' ' || r > '~' {
 				p.t.Errorf("%s: line %d has %q", name, i+1, r)
 			}
 		}
 	}
+
 	got := strings.Join(lines, "\n") + "\n"
 	path := filepath.Join("testdata", name+".txt")
 	if *update {
@@ -181,10 +186,12 @@ func (p *pump) golden(name string) {
 		}
 		return
 	}
+
 	want, err := os.ReadFile(path)
 	if err != nil {
 		p.t.Fatalf("%v (make it with -update)", err)
 	}
+
 	if got != string(want) {
 		p.t.Errorf("%s differs.\n--- got\n%s--- want\n%s", name, got, want)
 	}

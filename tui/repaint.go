@@ -50,10 +50,12 @@ func (r *repainter) filter(_ tea.Model, msg tea.Msg) tea.Msg {
 	if msg == tea.RequestWindowSize() {
 		return nil
 	}
+
 	key, ok := msg.(tea.KeyPressMsg)
 	if !ok {
 		return msg
 	}
+
 	now := time.Now()
 	idle := !r.last.IsZero() && now.Sub(r.last) >= repaintAfter
 	r.last = now
@@ -63,5 +65,6 @@ func (r *repainter) filter(_ tea.Model, msg tea.Msg) tea.Msg {
 	case idle:
 		go r.send(repainted())
 	}
+
 	return msg
 }

@@ -30,21 +30,25 @@ func TestRepaintAfterAWhile(t *testing.T) {
 			}
 			synctest.Wait()
 		}
+
 		key()
 		time.Sleep(repaintAfter - time.Second)
 		key()
 		if repaints != 0 {
 			t.Errorf("%d repaints while somebody is there", repaints)
 		}
+
 		time.Sleep(repaintAfter)
 		key()
 		key()
 		if repaints != 1 {
 			t.Errorf("%d repaints for somebody who comes", repaints)
 		}
+
 		if got := r.filter(nil, tea.WindowSizeMsg{}); got != (tea.WindowSizeMsg{}) {
 			t.Errorf("of another message became %v", got)
 		}
+
 		if got := r.filter(nil, tea.RequestWindowSize()); got != nil {
 			t.Errorf("of a form's question became %v", got)
 		}
@@ -60,12 +64,14 @@ func TestTerminalAfterAStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	sane := *modes
 	sane.Lflag |= unix.ICANON | unix.ECHO | unix.ISIG
 	sane.Oflag &^= unix.OPOST
 	if err := unix.IoctlSetTermios(int(x.Tty().Fd()), unix.TCSETS, &sane); err != nil {
 		t.Fatal(err)
 	}
+
 	x.Scribble("\x1b[2J\x1b[H$ fg\r\n")
 	x.disturbed("the shell")
 	for i := range 20 { // the window may have been resized meanwhile
@@ -73,6 +79,7 @@ func TestTerminalAfterAStop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	x.agrees("the stop")
 	x.press(down, 1)
 	if now, err := unix.IoctlGetTermios(int(x.Tty().Fd()), unix.TCGETS); err != nil || *now != *modes {
@@ -82,7 +89,8 @@ func TestTerminalAfterAStop(t *testing.T) {
 
 // TestLineIsHungUp: when the far end goes away, the page ends without an error.
 func TestLineIsHungUp(t *testing.T) {
-	x := at(t, screen.Options{Term: "vt220", Width: 80, Height: 24}, NewWizard(context.Background(), newScripted(), "ttyS0"))
+	x := at(t, screen.Options{Term: "vt220", Width: 80, Height: 24},
+		NewWizard(context.Background(), newScripted(), "ttyS0"))
 	x.comes("What shall this machine do?")
 	x.HangUp()
 	var ended []error
@@ -98,6 +106,7 @@ func TestLineIsHungUp(t *testing.T) {
 	}) {
 		t.Fatal("the page goes on")
 	}
+
 	if ended[0] != nil {
 		t.Error(ended[0])
 	}
@@ -111,20 +120,24 @@ func TestModesAreRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		_, err := Terminal{In: s.Tty(), Out: s.Tty(), Env: s.Env()}.Run(ctx, NewWizard(ctx, newScripted(), "ttyS0"))
 		ended <- err
 	}()
+
 	s.Shows("What shall this machine do?")
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+
 	if after, err := unix.IoctlGetTermios(int(s.Tty().Fd()), unix.TCGETS); err != nil || *after != *before {
 		t.Errorf("modes %+v, before %+v, %v", after, before, err)
 	}
+
 	for _, unknown := range []string{"\x1b[>", "\x1b[<", "\x1b[=", "\x1b]", "\x1bP", "\t"} {
 		if strings.Contains(s.Sent(), unknown) {
 			t.Errorf("the terminal was sent %q", unknown)

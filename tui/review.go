@@ -43,13 +43,19 @@ func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		if msg.turn != w.turn {
 			return nil
 		}
+
 		w.busy = ""
 		if msg.err != nil {
 			w.message = "Not started: " + clean(msg.err.Error())
 			return nil
 		}
+
 		w.began = true
-		w.draft.secret, w.draft.joinString, w.draft.password, w.draft.again = "", "", "", ""
+		w.draft.secret = ""
+		w.draft.joinString = ""
+		w.draft.password = ""
+		w.draft.again = ""
+
 		return w.poll(setup.Begin, false)
 	case tea.KeyPressMsg:
 		switch {
@@ -66,6 +72,7 @@ func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 			return w.validate()
 		}
 	}
+
 	return nil
 }
 
@@ -92,6 +99,7 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 			rows = append(rows, [2]string{name, value})
 		}
 	}
+
 	if a.Mode == setup.Form {
 		row("Form the cluster", a.Cluster)
 	} else {
@@ -100,6 +108,7 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 		row("Join the cluster", name)
 		row("through", strings.Join(a.Peers, ", "))
 	}
+
 	row("Name of this node", a.Node)
 	row("Host name", a.Network.Hostname)
 	row("Address for nodes", a.Address)
@@ -110,10 +119,12 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	} else {
 		row("Addresses for minions", front)
 	}
+
 	row("Virtual address", a.Virtual)
 	if a.API {
 		row("Salt's API", "served by this node")
 	}
+
 	switch {
 	case a.DataDisk != "" && a.EraseDisk:
 		row("Data disk", sized(a.DataDisk, f)+": ALL DATA ON IT IS ERASED")
@@ -126,28 +137,34 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	default:
 		row("Storage", "on the system disk")
 	}
+
 	switch {
 	case a.Mode == setup.Form && d.secret == "":
 		row("Secret", "generated, and shown at the end")
 	default:
 		row("Secret", "as given")
 	}
+
 	row("Time zone", "UTC, on every node")
 	for _, k := range a.Admin.SSHKeys {
 		row("SSH key of admin", keyName(k))
 	}
+
 	if d.password != "" {
 		row("Password of admin", "as given")
 	}
+
 	if len(a.Admin.SSHKeys) == 0 && d.password == "" {
 		row("Administrator", "unchanged")
 	}
+
 	switch a.Network.Method {
 	case methodDHCP:
 		row("Network", a.Network.Interface+" by DHCP")
 	case methodStatic:
 		row("Network", a.Network.Interface+" "+a.Network.Address+", gateway "+a.Network.Gateway)
 	}
+
 	return rows
 }
 

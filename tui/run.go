@@ -50,6 +50,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	if err := t.guardSize(); err != nil {
 		return m, err
 	}
+
 	modes, err := holdModes(t.In, t.Out)
 	if err != nil {
 		return m, err
@@ -60,6 +61,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	if _, forEver := m.(*Console); forEver {
 		fps = consoleFrames
 	}
+
 	var p *tea.Program
 	repaint := repainter{send: func(msg tea.Msg) { p.Send(msg) }}
 	p = tea.NewProgram(m,
@@ -80,6 +82,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 		heard = input.Listen(besides, t.In, p.Send)
 		p.Quit() // nobody can type any more
 	})
+
 	others.Go(func() { modes.afterStop(besides, func() { p.Send(t.resumed()) }) })
 
 	last, err := p.Run()
@@ -91,6 +94,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	case err != nil:
 		return last, fmt.Errorf("terminal: %w", err)
 	}
+
 	return last, heard
 }
 
@@ -100,6 +104,7 @@ func (t Terminal) guardSize() error {
 	if _, err := unix.IoctlGetTermios(int(t.In.Fd()), unix.TCGETS); err != nil {
 		return fmt.Errorf("%w: standard input is none", ErrNoTerminal)
 	}
+
 	ws, err := unix.IoctlGetWinsize(int(t.Out.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
 		return fmt.Errorf("%w: standard output is none", ErrNoTerminal)
@@ -107,10 +112,12 @@ func (t Terminal) guardSize() error {
 	if ws.Row > 0 && ws.Col > 0 {
 		return nil
 	}
+
 	ws.Row, ws.Col = minHeight, minWidth
 	if err := unix.IoctlSetWinsize(int(t.Out.Fd()), unix.TIOCSWINSZ, ws); err != nil {
 		return fmt.Errorf("set the size of the terminal: %w", err)
 	}
+
 	return nil
 }
 

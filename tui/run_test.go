@@ -43,6 +43,7 @@ func reader(f *os.File) func() string {
 			}
 		}
 	}()
+
 	return func() string { s := <-got; got <- s; return s }
 }
 
@@ -61,23 +62,31 @@ func TestMuteTerminal(t *testing.T) {
 			ended := make(chan error, 1)
 			w := NewWizard(t.Context(), newScripted(), "ttyS0")
 			go func() {
-				_, err := Terminal{In: theirs, Out: theirs, Env: []string{"TERM=" + term, "COLORTERM=truecolor"}}.Run(t.Context(), w)
+				_, err := Terminal{
+					In:  theirs,
+					Out: theirs,
+					Env: []string{"TERM=" + term, "COLORTERM=truecolor"},
+				}.Run(t.Context(), w)
 				ended <- err
 			}()
+
 			until(t, "first page", func() bool { return strings.Contains(got(), "What shall this machine do?") })
 			if size, err := pty.GetsizeFull(ours); err != nil || size.Cols != 80 || size.Rows != 24 {
 				t.Errorf("size %+v %v", size, err)
 			}
+
 			_, _ = ours.WriteString("\x03")
 			until(t, "question", func() bool { return strings.Contains(got(), "(y/n)") })
 			_, _ = ours.WriteString("y")
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
+
 			text := got()
 			if i := strings.IndexFunc(text, func(r rune) bool { return r > '~' }); i >= 0 {
 				t.Errorf("not ASCII: %q", text[i:min(len(text), i+20)])
 			}
+
 			for _, colour := range []string{"\x1b[3", "\x1b[4", "\x1b[9", "\x1b[38", "\x1b[48"} {
 				for _, rest := range strings.Split(text, colour)[1:] {
 					if i := strings.IndexAny(rest, "mHABCDJKhlXdGr"); i >= 0 && rest[i] == 'm' {
@@ -85,7 +94,9 @@ func TestMuteTerminal(t *testing.T) {
 					}
 				}
 			}
-			if strings.Contains(text, "\x1b[c") || strings.Contains(text, "\x1b]11;?") || strings.Contains(text, "\x1b[6n") {
+
+			if strings.Contains(text, "\x1b[c") || strings.Contains(text, "\x1b]11;?") ||
+				strings.Contains(text, "\x1b[6n") {
 				t.Errorf("the terminal is asked: %q", text)
 			}
 		})
@@ -104,12 +115,20 @@ func TestSerialLine(t *testing.T) {
 		_, err := Terminal{In: theirs, Out: theirs, Env: []string{"TERM=vt220"}}.Run(t.Context(), w)
 		ended <- err
 	}()
+
 	screen := func(text string) string {
 		vt := vt10x.New(vt10x.WithSize(80, 24))
 		_, _ = vt.Write([]byte(text))
 		return vt.String()
 	}
-	for _, step := range []struct{ shows, keys string }{{"What shall this machine do?", "\r"}, {"search domains example.org", "\r\x1b[B\x1b[B\r"}, {"Time servers", "x\t\t\t\t10\r"}, {"exclamation mark", "\x03"}, {"(y/n)", ""}} {
+
+	for _, step := range []struct{ shows, keys string }{
+		{"What shall this machine do?", "\r"},
+		{"search domains example.org", "\r\x1b[B\x1b[B\r"},
+		{"Time servers", "x\t\t\t\t10\r"},
+		{"exclamation mark", "\x03"},
+		{"(y/n)", ""},
+	} {
 		until(t, step.shows, func() bool { return strings.Contains(screen(got()), step.shows) })
 		text := got()
 		if plain, far := screen(text), screen(strings.ReplaceAll(text, "\n", "\r\n")); plain != far {
@@ -117,6 +136,7 @@ func TestSerialLine(t *testing.T) {
 		}
 		_, _ = ours.WriteString(step.keys)
 	}
+
 	_, _ = ours.WriteString("y")
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -131,14 +151,17 @@ func TestTerminalEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := Terminal{In: theirs, Out: theirs, Env: []string{"TERM=vt220"}}.Run(ctx, NewWizard(ctx, newScripted(), "tty1"))
+		_, err := Terminal{In: theirs, Out: theirs, Env: []string{"TERM=vt220"}}.Run(ctx,
+			NewWizard(ctx, newScripted(), "tty1"))
 		ended <- err
 	}()
+
 	until(t, "first page", func() bool { return strings.Contains(got(), "What shall this machine do?") })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+
 	until(t, "the cursor is back", func() bool { return strings.Contains(got(), "\x1b[?25h") })
 }
 
@@ -149,15 +172,18 @@ func TestNoTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
+
 	_, theirs := open(t, &pty.Winsize{Cols: 80, Rows: 24})
 	for _, x := range []Terminal{{In: null, Out: theirs}, {In: theirs, Out: null}} {
 		if _, err := x.Run(t.Context(), NewWizard(t.Context(), newScripted(), "")); !errors.Is(err, ErrNoTerminal) {
 			t.Errorf("%v", err)
 		}
 	}
+
 	if name := (Terminal{In: theirs}).Name(); !strings.HasPrefix(name, "pts/") {
 		t.Errorf("called %q", name)
 	}
+
 	if name := (Terminal{In: null}).Name(); !slices.Contains([]string{"null", "terminal"}, name) {
 		t.Errorf("called %q", name)
 	}

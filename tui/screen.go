@@ -46,6 +46,7 @@ func frame(s size, heading, where, body, message, keys string) string {
 	if !s.fits() {
 		return tooSmall(s)
 	}
+
 	rule := strings.Repeat("-", s.width-1)
 	gap := max(1, s.width-1-len(heading)-len(where))
 	lines := []string{bold.Render(heading) + strings.Repeat(" ", gap) + where, rule}
@@ -54,20 +55,25 @@ func frame(s size, heading, where, body, message, keys string) string {
 	if len(said) > maxMessage {
 		said = append(said[:maxMessage-1], clip(strings.Join(said[maxMessage-1:], " "), s.width-2))
 	}
+
 	room := s.body().height - len(said) + 1
 	if len(inner) > room {
 		inner = append(inner[:room-1], "  ...")
 	}
+
 	for len(inner) < room {
 		inner = append(inner, "")
 	}
+
 	for _, l := range inner {
 		lines = append(lines, strings.TrimRight(" "+ascii(l), " "))
 	}
+
 	lines = append(lines, rule)
 	for _, l := range said {
 		lines = append(lines, strings.TrimRight(" "+l, " "))
 	}
+
 	lines = append(lines, clip(" "+keys, s.width-1))
 	return strings.Join(lines, "\n")
 }
@@ -136,6 +142,7 @@ func wrap(s string, width int) (lines []string) {
 			}
 			lines, word = append(lines, word[:width]), word[width:]
 		}
+
 		switch {
 		case line == "":
 			line = word
@@ -145,9 +152,11 @@ func wrap(s string, width int) (lines []string) {
 			lines, line = append(lines, line), word
 		}
 	}
+
 	if line != "" || len(lines) == 0 {
 		lines = append(lines, line)
 	}
+
 	return lines
 }
 

@@ -42,12 +42,26 @@ func newScripted() *scripted {
 		facts: setup.Facts{Hostname: "sca-1", Version: "1.0.0", Managed: true, Volume: true,
 			DNS: []string{"10.0.0.2", "10.0.0.3"}, Search: []string{"example.org"},
 			Interfaces: []setup.Interface{
-				{Name: "ens3", MAC: "52:54:00:12:34:56", Up: true, Addresses: []string{"10.0.0.11/24"}, Default: true, MTU: 1500, DHCP: true, Gateway: "10.0.0.1"},
+				{
+					Name:      "ens3",
+					MAC:       "52:54:00:12:34:56",
+					Up:        true,
+					Addresses: []string{"10.0.0.11/24"},
+					Default:   true,
+					MTU:       1500,
+					DHCP:      true,
+					Gateway:   "10.0.0.1",
+				},
 				{Name: "ens4", MAC: "52:54:00:12:34:57", Addresses: []string{}},
 			},
 			Disks: []setup.Disk{
 				{Path: "/dev/vdb", Size: 64 << 30, Model: "QEMU", Empty: true},
-				{Path: "/dev/vdc", Size: 512 << 30, Model: "Evil\x1b[31mdisk\u2588", Why: "an ext4 file system named backup"},
+				{
+					Path:  "/dev/vdc",
+					Size:  512 << 30,
+					Model: "Evil\x1b[31mdisk\u2588",
+					Why:   "an ext4 file system named backup",
+				},
 			}},
 		progress: setup.Progress{State: status.SetupNew, Steps: []setup.Step{}},
 		claim:    setup.Claim{Mine: true, Owner: "tty1"},
@@ -72,7 +86,8 @@ func (s *scripted) Status(context.Context) (status.Document, error) {
 
 func (s *scripted) Output(_ context.Context, name string, n int) ([]string, error) {
 	defer s.lock()()
-	return []string{"a line of " + name, "an evil \x1b[2Jline \u2588 that is longer than the eighty columns of a terminal, by far and away"}, s.err
+	return []string{"a line of " + name,
+		"an evil \x1b[2Jline \u2588 that is longer than the eighty columns of a terminal, by far and away"}, s.err
 }
 
 func (s *scripted) Restart(_ context.Context, name string) error {
@@ -133,12 +148,14 @@ func (s *scripted) SetupStart(_ context.Context, a setup.Answers) error {
 	if s.started != nil {
 		return errors.New("started twice")
 	}
+
 	s.started = &a
 	s.progress = setup.Progress{State: status.SetupForming, Steps: []setup.Step{
 		{Name: "make the cluster's key", State: "done", Message: "in 40 ms"},
 		{Name: "make the shared volume", State: "doing", Message: "waits for glusterd"},
 		{Name: "start salt-master", State: "todo"},
 	}}
+
 	return nil
 }
 
@@ -160,15 +177,26 @@ func (s *scripted) SetupNetwork(_ context.Context, action string, n setup.Networ
 	if action == "look" {
 		return s.trial, s.err
 	}
+
 	s.networks = append(s.networks, action)
 	if action == "confirm" && s.confirmErr != nil {
 		return setup.Trial{}, s.confirmErr
 	}
+
 	s.trial = setup.Trial{Active: action == "try", Addresses: []string{"10.0.0.21/24"}, Reach: []setup.Reach{
-		{What: "gateway", Address: "10.0.0.1", Answers: true}, {What: "name server", Address: "10.0.0.2", Answers: true}, {What: "name server", Address: "10.0.0.3"},
+		{
+			What:    "gateway",
+			Address: "10.0.0.1",
+			Answers: true,
+		}, {What: "name server", Address: "10.0.0.2", Answers: true}, {What: "name server", Address: "10.0.0.3"},
 		{What: "time server", Address: "ntp.example.org", Detail: "no such name"},
 	}}
-	return setup.Trial{Active: action == "try", Until: time.Now().Add(setup.TrialLasts), Addresses: []string{"10.0.0.21/24"}}, s.err
+
+	return setup.Trial{
+		Active:    action == "try",
+		Until:     time.Now().Add(setup.TrialLasts),
+		Addresses: []string{"10.0.0.21/24"},
+	}, s.err
 }
 
 func (s *scripted) SetupClaim(_ context.Context, q setup.ClaimRequest) (setup.Claim, error) {

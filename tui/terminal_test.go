@@ -89,12 +89,14 @@ func at(t testing.TB, o screen.Options, m tea.Model) *typist {
 		_, err := Terminal{In: x.Tty(), Out: x.Tty(), Env: x.Env(), fps: quick}.Run(ctx, x.page)
 		x.ended <- err
 	}()
+
 	t.Cleanup(func() {
 		cancel()
 		if err := <-x.ended; err != nil {
 			t.Error(err)
 		}
 	})
+
 	return x
 }
 
@@ -108,7 +110,8 @@ func (x *typist) agrees(after string) {
 		return strings.Join(shown, "\n") == strings.Join(meant, "\n")
 	}
 	if !await.Within(10*time.Second, same) {
-		x.t.Fatalf("after %s the terminal shows\n%s\n\nand the page is\n%s", after, strings.Join(shown, "\n"), strings.Join(meant, "\n"))
+		x.t.Fatalf("after %s the terminal shows\n%s\n\nand the page is\n%s", after,
+			strings.Join(shown, "\n"), strings.Join(meant, "\n"))
 	}
 }
 
@@ -187,9 +190,11 @@ func TestWizardOnTerminals(t *testing.T) {
 			x := at(t, o, w)
 			x.comes("What shall this machine do?")
 			x.press(tab, 1)
+
 			for range 10 {
 				x.press(down, 1)
 			}
+
 			x.press(repaintAll, 0)
 			x.press(keys.f1, 1)
 			x.comes("Help: Welcome")
@@ -234,6 +239,7 @@ func TestWizardOnTerminals(t *testing.T) {
 			x.comes("make the cluster's key")
 			s.set(func(s *scripted) { s.progress = readyProgress() })
 			x.comes("This node is ready")
+
 			for _, key := range []string{down, down, down, up, repaintAll, up} {
 				x.press(key, strings.Count(key, "\x1b"))
 			}
@@ -291,17 +297,21 @@ func fixed(x *typist, keys dialect) {
 	x.press("\x15", 1)
 	x.text("10.0.0.21")
 	x.press(enter, 1)
+
 	for range 4 {
 		x.press(tab, 1)
 	}
+
 	x.press(enter, 1)
 	x.comes("Please correct")
 	x.press(keys.home, 1)
 	x.press("\x05", 1)
 	x.text("/24")
+
 	for range 4 {
 		x.press(tab, 1)
 	}
+
 	x.press(enter, 1)
 }
 
@@ -313,15 +323,18 @@ func clusterPage(x *typist, keys dialect) {
 	for range 3 {
 		x.press(down, 1)
 	}
+
 	x.text("aaaaaaaaaaaaaaaa")
 	x.press(enter, 1)
 	x.comes("Please correct")
 	for range 3 {
 		x.press(keys.backTab, 1)
 	}
+
 	for range 3 {
 		x.press(tab, 1)
 	}
+
 	x.press("\x15", 1)
 	x.press(enter, 1)
 }
@@ -381,15 +394,18 @@ func TestConsoleOnTerminals(t *testing.T) {
 			x := at(t, o, c)
 			x.comes("cluster prod-eu")
 			x.press("1", 1)
+
 			for _, key := range []string{down, down, pgDn, down, up, pgUp, up, down, repaintAll, down} {
 				x.press(key, strings.Count(key, "\x1b"))
 			}
+
 			x.press(escape, 1)
 			x.press("2", 1)
 			x.comes("line 199 of master")
 			for _, key := range []string{up, up, pgUp, down, pgUp, pgUp, down, pgDn} {
 				x.press(key, 1)
 			}
+
 			x.press("0", 1)
 			x.press("3", 1)
 			x.comes("Host name")
@@ -401,9 +417,11 @@ func TestConsoleOnTerminals(t *testing.T) {
 			x.comes("In each minion's")
 			x.press("k", 1)
 			x.comes("60")
+
 			for range 22 {
 				x.press(down, 1)
 			}
+
 			x.press(keys.f1, 1)
 			x.press("x\x1b[5~a", 3)
 			x.comes("(y/n)")
@@ -439,6 +457,7 @@ func TestTerminalOfManyPrograms(t *testing.T) {
 			x := at(t, o, NewConsole(context.Background(), s, nil))
 			x.comes("cluster prod-eu")
 			x.press("1", 1)
+
 			for _, left := range scribbles {
 				x.Scribble(left)
 				x.disturbed(left)
@@ -462,6 +481,7 @@ func TestTerminalChangesSize(t *testing.T) {
 			x := at(t, o, NewConsole(context.Background(), s, nil))
 			x.comes("cluster prod-eu")
 			x.press("1", 1)
+
 			for _, by := range [][2]int{{1, 0}, {0, 1}, {40, 7}, {2, 2}, {-o.Width + 60, -o.Height + 10}, {0, 0}} {
 				x.Scribble(scribbles[0])
 				x.Resize(o.Width+by[0], o.Height+by[1])

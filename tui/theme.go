@@ -34,6 +34,7 @@ func plainStyles(separator string) *huh.Styles {
 	t.Blurred.Title = plain
 	t.Blurred.SelectedOption = plain
 	t.Group = huh.GroupStyles{}
+
 	return t
 }
 
@@ -43,8 +44,16 @@ func formKeys() *huh.KeyMap {
 	k := huh.NewDefaultKeyMap()
 	none := key.NewBinding(key.WithDisabled())
 	k.Quit = none // the wizard asks first
-	k.Input.AcceptSuggestion, k.Input.Prev, k.Input.Next, k.Input.Submit = none, none, none, none
-	k.Select.Prev, k.Select.Next, k.Select.Submit = none, none, none
-	k.Select.Filter, k.Select.SetFilter, k.Select.ClearFilter = none, none, none
+	k.Input.AcceptSuggestion = none
+	k.Input.Prev = none
+	k.Input.Next = none
+	k.Input.Submit = none
+	k.Select.Prev = none
+	k.Select.Next = none
+	k.Select.Submit = none
+	k.Select.Filter = none
+	k.Select.SetFilter = none
+	k.Select.ClearFilter = none
+
 	return k
 }

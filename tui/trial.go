@@ -50,7 +50,12 @@ func (p *trialPage) enter(w *Wizard) tea.Cmd {
 }
 
 func (p *trialPage) tell(w *Wizard, action string) tea.Cmd {
-	w.busy = map[string]string{"try": "Setting up the network ...", "confirm": "Keeping the network ...", "revert": "Restoring the former network ..."}[action]
+	w.busy = map[string]string{
+		"try":     "Setting up the network ...",
+		"confirm": "Keeping the network ...",
+		"revert":  "Restoring the former network ...",
+	}[action]
+
 	turn, n := w.turn, w.draft.network()
 	return func() tea.Msg {
 		msg := trialMsg{turn: turn, action: action}
@@ -97,6 +102,7 @@ func (p *trialPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 			p.trial.Active, p.ended = false, true
 			return nil
 		}
+
 		return tea.Batch(p.tick(w), p.look(w))
 	case lookMsg:
 		if msg.turn == w.turn && p.trial.Active && p.confirmed == nil && w.busy == "" {
@@ -108,6 +114,7 @@ func (p *trialPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	case tea.KeyPressMsg:
 		return p.key(w, msg.String())
 	}
+
 	return nil
 }
 
@@ -118,6 +125,7 @@ func (p *trialPage) told(w *Wizard, msg trialMsg) tea.Cmd {
 		p.ended = true
 		return nil
 	}
+
 	p.trial = msg.trial
 	switch msg.action {
 	case "try":
@@ -130,6 +138,7 @@ func (p *trialPage) told(w *Wizard, msg trialMsg) tea.Cmd {
 		}
 		return w.forward()
 	}
+
 	p.ended = true
 	return w.back()
 }
@@ -148,6 +157,7 @@ func (p *trialPage) key(w *Wizard, key string) tea.Cmd {
 	case key == "esc":
 		return w.back()
 	}
+
 	return nil
 }
 
@@ -163,13 +173,20 @@ func (p *trialPage) view(w *Wizard) string {
 		for _, l := range append(p.addresses(), p.reach()...) {
 			text += "    " + clip(l, width-4) + "\n"
 		}
-		text += "\n" + paragraph("", fmt.Sprintf("It is taken back in %d seconds unless you press Enter.", int(p.left().Seconds())), width)
+
+		text += "\n" + paragraph("",
+			fmt.Sprintf("It is taken back in %d seconds unless you press Enter.", int(p.left().Seconds())),
+			width)
 		if p.trial.Message != "" {
 			text += "\n\n" + paragraph("", p.trial.Message, width)
 		}
+
 		return text
 	}
-	return "\n" + strings.Join(wrap("The network is as it was before. Press r to try again, or Esc to change it.", width), "\n")
+
+	return "\n" + strings.Join(wrap("The network is as it was before. Press r to try again, or Esc to change it.",
+		width),
+		"\n")
 }
 
 func (p *trialPage) addresses() (lines []string) {
@@ -187,12 +204,14 @@ func (p *trialPage) reach() (lines []string) {
 	if p.trial.Reach == nil {
 		return []string{"Trying the gateway, name servers and time servers ..."}
 	}
+
 	widest := 0
 	for _, r := range p.trial.Reach {
 		name := strings.TrimSpace(r.What + " " + clean(r.Address))
 		widest = max(widest, len(name))
 		lines = append(lines, name)
 	}
+
 	for i, r := range p.trial.Reach {
 		answer := "answers"
 		switch {
@@ -202,11 +221,14 @@ func (p *trialPage) reach() (lines []string) {
 		default:
 			answer = "NO ANSWER"
 		}
+
 		if r.Address == "" {
 			answer = clean(r.Detail)
 		}
+
 		lines[i] = fmt.Sprintf("%-*s  %s", widest, lines[i], answer)
 	}
+
 	return lines
 }
 

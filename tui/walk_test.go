@@ -59,11 +59,13 @@ func (x *typist) walk(r *rand.Rand, steps uint64) {
 		if r.IntN(3) == 0 {
 			s = stroke{sent: screen.Noise(r)}
 		}
+
 		x.Type(s.sent)
 		keys += s.keys
 		x.heard(fmt.Sprintf("%q behind %q", s.sent, last), keys)
 		x.agrees(fmt.Sprintf("%q", s.sent))
 		last = s.sent
+
 		if _, n := x.page.means(); n != keys {
 			x.t.Fatalf("after %q the page was told of %d keys, not %d", s.sent, n, keys)
 		}
@@ -106,7 +108,8 @@ var fieldsOfText = map[string]struct {
 	fields int
 }{
 	"Administrator": {"SSH public key", []stroke{{enter, 1}}, 3},
-	"Cluster":       {"Name of the cluster", []stroke{{enter, 1}, {someKey, len(someKey)}, {enter, 1}, {enter, 1}, {enter, 1}}, 4},
+	"Cluster": {"Name of the cluster",
+		[]stroke{{enter, 1}, {someKey, len(someKey)}, {enter, 1}, {enter, 1}, {enter, 1}}, 4},
 }
 
 // TestNoLetterOfASequenceIsTyped: no field of text gets a letter of what terminals send
@@ -121,10 +124,12 @@ func TestNoLetterOfASequenceIsTyped(t *testing.T) {
 				s.facts.Managed = false
 				x := at(t, o, NewWizard(context.Background(), s, "tty1"))
 				x.comes("What shall this machine do?")
+
 				for _, stroke := range place.to {
 					x.press(stroke.sent, stroke.keys)
 					x.agrees(stroke.sent)
 				}
+
 				x.comes(place.at)
 				for range place.fields {
 					x.press("\x15\x14", 2)
@@ -133,6 +138,7 @@ func TestNoLetterOfASequenceIsTyped(t *testing.T) {
 						x.Type(screen.Noise(r))
 						x.Type("x")
 					}
+
 					x.Type(dialects[o.Term].f1)
 					x.heard("the key for help", keys+7)
 					x.comes("Help: " + name)
@@ -141,6 +147,7 @@ func TestNoLetterOfASequenceIsTyped(t *testing.T) {
 					if !strings.Contains(strings.Join(meant, "\n")+"\n", "> xxxxxx\n") {
 						t.Fatalf("not six letters in the field:\n%s", strings.Join(meant, "\n"))
 					}
+
 					x.press("\x15\x14\t", 3)
 				}
 			})
@@ -167,15 +174,20 @@ func slowLine(t *testing.T) (longest time.Duration) {
 	const baud9600 = 1042 * time.Microsecond // for ten bits
 	s := newScripted()
 	s.facts.Managed = false
-	x := at(t, screen.Options{Term: "vt220", Width: 80, Height: 24, FarEnd: true}, NewWizard(context.Background(), s, "ttyS0"))
+	x := at(t, screen.Options{Term: "vt220", Width: 80, Height: 24, FarEnd: true},
+		NewWizard(context.Background(), s, "ttyS0"))
 	x.comes("What shall this machine do?")
 	x.press(enter, 1)
 	x.comes("SSH public key")
-	for _, sent := range []string{"ab", "\x1b[D", "\x1b[<35;1;1M", "X", "\x1b[B", "\x1b[Z", "\x1b]11;rgb:0/0/0\x1b\\", "\x1b[4~", "c"} {
+
+	for _, sent := range []string{"ab", "\x1b[D", "\x1b[<35;1;1M", "X", "\x1b[B", "\x1b[Z",
+		"\x1b]11;rgb:0/0/0\x1b\\", "\x1b[4~", "c"} {
 		longest = max(longest, x.TypeSlowly(sent, baud9600))
 	}
+
 	if longest < 100*time.Millisecond {
 		x.comes("> aXbc")
 	}
+
 	return longest
 }

@@ -69,7 +69,14 @@ type question struct {
 
 // NewWizard gives the wizard for a terminal called name. ctx ends its requests.
 func NewWizard(ctx context.Context, s Supervisor, name string) *Wizard {
-	return &Wizard{ctx: ctx, api: s, name: name, size: size{minWidth, minHeight}, pages: pages(), at: -1}
+	return &Wizard{
+		ctx:   ctx,
+		api:   s,
+		name:  name,
+		size:  size{minWidth, minHeight},
+		pages: pages(),
+		at:    -1,
+	}
 }
 
 // Layout is a layout of keys: "de", "German".
@@ -100,6 +107,7 @@ func (w *Wizard) layOut() tea.Cmd {
 	if w.keys == nil || w.laying || name == w.laid {
 		return nil
 	}
+
 	w.laid, w.laying = name, true
 	return func() tea.Msg {
 		m := laidOut{err: w.keys.Set(w.ctx, name)}
@@ -109,6 +117,7 @@ func (w *Wizard) layOut() tea.Cmd {
 				m.title, m.place = l.Title, fmt.Sprintf("%d of %d", i+1, len(all))
 			}
 		}
+
 		return m
 	}
 }
@@ -154,14 +163,17 @@ func (w *Wizard) poll(lead setup.Lead, again bool) tea.Cmd {
 	if w.claim.Mine && w.leading && !w.started() {
 		q.Draft = w.draft.handed()
 	}
+
 	return func() tea.Msg {
 		p := polled{again: again}
 		if p.claim, p.err = w.api.SetupClaim(w.ctx, q); p.err != nil {
 			return p
 		}
+
 		if p.progress, p.err = w.api.SetupProgress(w.ctx); p.err != nil || !first {
 			return p
 		}
+
 		f, err := w.api.SetupFacts(w.ctx)
 		p.facts, p.err = &f, err
 		return p
@@ -213,9 +225,11 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 		return w, w.typed(msg)
 	}
+
 	if w.at < 0 || w.following() {
 		return w, nil
 	}
+
 	return w, w.pages[w.at].update(w, msg)
 }
 
@@ -243,8 +257,10 @@ func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		case "n", "N", "esc":
 			w.ask = nil
 		}
+
 		return nil, true
 	}
+
 	switch {
 	case w.helping:
 		w.helping = false
@@ -261,6 +277,7 @@ func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		}
 		return nil, true
 	}
+
 	return nil, false
 }
 
@@ -299,15 +316,18 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 	if p.err != nil {
 		return nil
 	}
+
 	led := w.claim.Mine
 	told := len(w.progress.Unused)
 	w.progress, w.claim = p.progress, p.claim
 	if !w.claim.Mine || w.claim.Owner != "" {
 		w.leading = w.claim.Mine
 	}
+
 	if w.Ready() && !w.began {
 		return tea.Quit // nobody here waits for the last page
 	}
+
 	if p.facts != nil {
 		w.facts = *p.facts
 		w.draft = newDraft(w.facts)
@@ -315,12 +335,15 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 			w.laid = w.keys.Now()
 			w.draft.layout = w.laid
 		}
+
 		w.at = 0
 		if w.started() {
 			w.at = len(w.pages) - 1
 		}
+
 		return w.show()
 	}
+
 	last := len(w.pages) - 1
 	switch {
 	case w.at < 0:
@@ -345,13 +368,16 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 	case told != len(w.progress.Unused):
 		return w.pages[w.at].update(w, tea.WindowSizeMsg{}) // its head has other lines now
 	}
+
 	return nil
 }
 
 // show enters the page at hand.
 func (w *Wizard) show() tea.Cmd {
 	w.turn++
-	w.busy, w.message, w.helping = "", "", false
+	w.busy = ""
+	w.message = ""
+	w.helping = false
 	return w.pages[w.at].enter(w)
 }
 

@@ -28,7 +28,11 @@ func inBubble(t *testing.T, s *scripted, do func(p *pump)) {
 }
 
 // join is a join string of the right form.
-var join = setup.JoinInfo{KeyHash: strings.Repeat("0123456789abcdef", 4), Secret: "not-shown-secret-of-it", Peers: []string{"10.0.0.12"}}.String()
+var join = setup.JoinInfo{
+	KeyHash: strings.Repeat("0123456789abcdef", 4),
+	Secret:  "not-shown-secret-of-it",
+	Peers:   []string{"10.0.0.12"},
+}.String()
 
 // finger is the fingerprint of a key.
 var finger = strings.Repeat("0a:1b:2c:3d:", 7) + "0a:1b:2c:3d"
@@ -46,7 +50,8 @@ func TestFormPages(t *testing.T) {
 		p.keys("enter", "down", "down", "enter")
 		p.golden("03-fixed")
 		p.keys(clearFixed...)
-		p.keys("=10.0.0.21/24", "enter", "=10.0.0.1", "enter", "=10.0.0.2, 10.0.0.3", "enter", "=example.org", "enter", "=ntp.example.org", "enter")
+		p.keys("=10.0.0.21/24", "enter", "=10.0.0.1", "enter", "=10.0.0.2, 10.0.0.3", "enter",
+			"=example.org", "enter", "=ntp.example.org", "enter")
 		p.golden("04-trial")
 		p.wait(15 * time.Second)
 		p.has("taken back in 45 seconds", "name server 10.0.0.3 NO ANSWER", "NO ANSWER: no such name")
@@ -68,17 +73,33 @@ func TestFormPages(t *testing.T) {
 		p.golden("10-review")
 		p.keys("enter")
 		p.has("Press s to start the set-up.")
+
 		if s.started != nil {
 			t.Error("Enter starts the set-up")
 		}
+
 		p.keys("s")
 		p.wait(3 * time.Second)
 		p.golden("11-progress")
 		s.set(func(s *scripted) {
-			s.progress = setup.Progress{State: status.SetupReady, Done: &setup.Done{Addresses: []string{"10.0.0.20", "10.0.0.21"}, Console: "https://10.0.0.20:8000/console/",
-				MinionConf: setup.MinionConf([]string{"10.0.0.20"}, finger, setup.Ports{}), States: "/srv/salt", Pillars: "/srv/pillar", JoinString: setup.JoinInfo{KeyHash: strings.Repeat("0123456789abcdef", 4), Secret: strings.Repeat("s", 32), Peers: []string{"10.0.0.21"}}.String(),
-				BackUp: []string{"the join string above", "what applianced backup writes"}}}
+			s.progress = setup.Progress{
+				State: status.SetupReady,
+				Done: &setup.Done{
+					Addresses:  []string{"10.0.0.20", "10.0.0.21"},
+					Console:    "https://10.0.0.20:8000/console/",
+					MinionConf: setup.MinionConf([]string{"10.0.0.20"}, finger, setup.Ports{}),
+					States:     "/srv/salt",
+					Pillars:    "/srv/pillar",
+					JoinString: setup.JoinInfo{
+						KeyHash: strings.Repeat("0123456789abcdef", 4),
+						Secret:  strings.Repeat("s", 32),
+						Peers:   []string{"10.0.0.21"},
+					}.String(),
+					BackUp: []string{"the join string above", "what applianced backup writes"},
+				},
+			}
 		})
+
 		p.wait(3 * time.Second)
 		p.golden("12-ready")
 		p.keys("enter")
@@ -86,11 +107,14 @@ func TestFormPages(t *testing.T) {
 			t.Error("the wizard goes on after the last page")
 		}
 	})
+
 	a := s.started
-	if a == nil || a.Mode != setup.Form || a.Cluster != "prod-eu" || a.Node != "sca-1" || a.Network.Method != "static" || a.Network.Address != "10.0.0.21/24" ||
+	if a == nil || a.Mode != setup.Form || a.Cluster != "prod-eu" || a.Node != "sca-1" ||
+		a.Network.Method != "static" || a.Network.Address != "10.0.0.21/24" ||
 		len(a.Network.DNS) != 2 || len(a.Network.Search) != 1 || len(a.Network.NTP) != 1 || a.DataDisk != "/dev/vdb" || a.Virtual != "10.0.0.20" || !a.API || a.Admin.Password != "correct horse" || a.Admin.SSHKeys[0] != someKey {
 		t.Errorf("started with %+v", a)
 	}
+
 	if got := strings.Join(s.networks, " "); got != "try confirm" {
 		t.Errorf("network: %s", got)
 	}
@@ -108,16 +132,20 @@ func TestJoinPages(t *testing.T) {
 		p.keys("enter", "enter", "enter")
 		p.keys("=" + join)
 		p.golden("21-join-string")
+
 		if strings.Contains(p.screen(), "not-shown") {
 			t.Error("the join string is shown")
 		}
+
 		p.keys("ctrl+t")
 		p.has("109 characters", "ot-shown-secret-of-it@10.0.0.12")
 		p.golden("27-join-shown")
 		p.keys("ctrl+t")
+
 		if strings.Contains(p.screen(), "not-shown") {
 			t.Error("the join string is still shown")
 		}
+
 		p.keys("=z", "enter")
 		p.wait(holdFor)
 		p.has("typing error after the @")
@@ -133,13 +161,17 @@ func TestJoinPages(t *testing.T) {
 		p.golden("24-shared")
 		p.keys("=/srv/nfs", "enter", "enter", "enter")
 		p.golden("25-review-join")
+
 		if strings.Contains(p.screen(), "geheimer") {
 			t.Error("the secret is shown")
 		}
+
 		p.keys("s")
 		p.wait(3 * time.Second)
 	})
-	if a := s.started; a == nil || a.Mode != setup.Join || len(a.Peers) != 2 || a.Secret != "zitrone-leuchtturm1" || a.JoinString != "" || a.Storage.Path != "/srv/nfs" || a.API || a.DataDisk != "" {
+
+	if a := s.started; a == nil || a.Mode != setup.Join || len(a.Peers) != 2 ||
+		a.Secret != "zitrone-leuchtturm1" || a.JoinString != "" || a.Storage.Path != "/srv/nfs" || a.API || a.DataDisk != "" {
 		t.Errorf("started with %+v", s.started)
 	}
 }
@@ -156,6 +188,7 @@ func TestImageNode(t *testing.T) {
 			if mode == "join" {
 				p.keys("down")
 			}
+
 			p.keys("enter", "="+someKey, "enter", "enter", "enter", "enter")
 			p.has("> salt-123456", "Ctrl-U clears this line.")
 			p.golden("26-image-" + mode)
@@ -163,7 +196,9 @@ func TestImageNode(t *testing.T) {
 			p.has("> n7")
 			p.keys("enter", "enter", "=rack-7.example.org")
 			p.has("> rack-7.example.org")
-			if a := p.m.(*Wizard).draft.answers(); a.Node != "n7" || a.Network.Hostname != "rack-7.example.org" || a.Network.Method != "" {
+
+			if a := p.m.(*Wizard).draft.answers(); a.Node != "n7" ||
+				a.Network.Hostname != "rack-7.example.org" || a.Network.Method != "" {
 				t.Errorf("%s: %+v", mode, a)
 			}
 		})
@@ -177,14 +212,39 @@ func TestPreflightStops(t *testing.T) {
 	s.facts.Managed = false
 	good := s.checks
 	s.checks = []setup.Check{
-		{Name: "clock", What: "clock, compared with 10.0.0.12", Result: setup.Fail, Detail: "10 minutes behind", Hint: "set the clock: timedatectl, or name a time server that answers"},
-		{Name: "mtu", What: "large packets to 10.0.0.12", Result: setup.Warn, Detail: "1450 bytes pass", Hint: "minions and peers will work; look at the switch"},
-		{Name: "port", What: "port 4521/tcp of 10.0.0.12", Result: setup.Fail, Detail: "connection refused", Hint: "is applianced running there, and does a firewall drop 4521/tcp?"},
-		{Name: "cluster", What: "cluster at 10.0.0.12", Result: setup.Skip, Detail: "not looked at: no peer could be reached"},
+		{
+			Name:   "clock",
+			What:   "clock, compared with 10.0.0.12",
+			Result: setup.Fail,
+			Detail: "10 minutes behind",
+			Hint:   "set the clock: timedatectl, or name a time server that answers",
+		},
+		{
+			Name:   "mtu",
+			What:   "large packets to 10.0.0.12",
+			Result: setup.Warn,
+			Detail: "1450 bytes pass",
+			Hint:   "minions and peers will work; look at the switch",
+		},
+		{
+			Name:   "port",
+			What:   "port 4521/tcp of 10.0.0.12",
+			Result: setup.Fail,
+			Detail: "connection refused",
+			Hint:   "is applianced running there, and does a firewall drop 4521/tcp?",
+		},
+		{
+			Name:   "cluster",
+			What:   "cluster at 10.0.0.12",
+			Result: setup.Skip,
+			Detail: "not looked at: no peer could be reached",
+		},
 		{Name: "name", What: "evil \x1b[31mname\u2588\n", Result: setup.Pass},
 	}
+
 	inBubble(t, s, func(p *pump) {
-		p.keys("enter", "="+someKey, "enter", "enter", "enter", "=prod", "enter", "enter", "enter", "enter", "enter", "enter", "enter")
+		p.keys("enter", "="+someKey, "enter", "enter", "enter", "=prod", "enter", "enter", "enter", "enter",
+			"enter", "enter", "enter")
 		p.golden("30-preflight-fails")
 		p.keys("enter")
 		p.has("Checks")
@@ -199,6 +259,7 @@ func TestPreflightStops(t *testing.T) {
 		p.keys("s")
 		p.has("Not started: somebody else leads")
 	})
+
 	if s.started != nil {
 		t.Error("started")
 	}
@@ -250,6 +311,7 @@ func TestKeyboard(t *testing.T) {
 		w.AtKeyboard(k)
 		p := newPump(t, w)
 		defer p.end()
+
 		p.has("Keyboard", "> English (US)")
 		p.golden("28-keyboard")
 		p.keys("enter", "down", "down")
@@ -263,9 +325,11 @@ func TestKeyboard(t *testing.T) {
 		p.keys("enter")
 		p.has("Administrator")
 	})
+
 	if got := strings.Join(k.set, " "); got != "uk de ch-de ch-fr fr" {
 		t.Errorf("set: %s", got)
 	}
+
 	inBubble(t, newScripted(), func(p *pump) {
 		if strings.Contains(p.screen(), "Keyboard") {
 			t.Error("a terminal without a keyboard of its own is asked for its layout")
@@ -289,12 +353,14 @@ func TestHelp(t *testing.T) {
 		p.keys("ctrl+c")
 		p.has("> a?b", "Administrator (2 of 8)")
 	})
+
 	for _, x := range append(pages(), networkPages()[:3]...) {
 		room := size{minWidth, minHeight}.body()
 		if text := helpText(x.title(), room.width); text == "" || strings.Count(text, "\n") > room.height {
 			t.Errorf("%s: help of %d lines", x.title(), strings.Count(text, "\n"))
 		}
 	}
+
 	for view := overview; view <= joining; view++ {
 		c := Console{size: size{minWidth, minHeight}, view: view}
 		if text := c.helpBody(); text == "" || strings.Count(text, "\n") > c.size.body().height {
@@ -311,12 +377,14 @@ func TestFixedAddressIsFilledIn(t *testing.T) {
 	s.facts.DNS = []string{"127.0.0.53", "10.0.0.2"}
 	inBubble(t, s, func(p *pump) {
 		p.keys("enter", "enter", "down", "down", "enter")
-		p.has("> 10.0.0.11/24", "> 10.0.0.1", "> 10.0.0.2", "> example.org", "The fields hold what this machine has now.")
+		p.has("> 10.0.0.11/24", "> 10.0.0.1", "> 10.0.0.2", "> example.org",
+			"The fields hold what this machine has now.")
 		p.keys("esc", "down", "enter", "enter")
 		p.has("> 10.9.0.7/16")
 		p.keys("ctrl+u", "=10.9.0.8/16", "esc", "up", "enter", "enter")
 		p.has("> 10.9.0.8/16")
 	})
+
 	for want, i := range map[string]setup.Interface{
 		"":           {Name: "e", Addresses: []string{"fe80::1/64", "10.0.0.1/32", "nonsense"}, Gateway: "10.0.0.2"},
 		"fd00::7/64": {Name: "e", Addresses: []string{"fe80::1/64", "fd00::7/64"}},
@@ -355,6 +423,7 @@ func TestTrialEnds(t *testing.T) {
 		p.keys("esc")
 		p.has("A change is tried first")
 	})
+
 	if got := strings.Join(s.networks, " "); got != "try try revert" {
 		t.Errorf("network: %s", got)
 	}
@@ -363,9 +432,18 @@ func TestTrialEnds(t *testing.T) {
 // TestFailureAndBack: why it stopped, what to look at, and both ways on.
 func TestFailureAndBack(t *testing.T) {
 	s := newScripted()
-	s.progress = setup.Progress{State: status.SetupFailed, Steps: []setup.Step{{Name: "prove the secret", State: "failed", Message: "refused"}},
-		Failure: &setup.Failure{Tried: "to join through 10.0.0.11", Cause: "the cluster does not know this secret", Back: true,
-			Check: []string{"the secret on a node: applianced join-string", "that 10.0.0.11 is a node of the cluster you mean"}}}
+	s.progress = setup.Progress{
+		State: status.SetupFailed,
+		Steps: []setup.Step{{Name: "prove the secret", State: "failed", Message: "refused"}},
+		Failure: &setup.Failure{
+			Tried: "to join through 10.0.0.11",
+			Cause: "the cluster does not know this secret",
+			Back:  true,
+			Check: []string{"the secret on a node: applianced join-string",
+				"that 10.0.0.11 is a node of the cluster you mean"},
+		},
+	}
+
 	inBubble(t, s, func(p *pump) {
 		p.golden("40-failed")
 		p.keys("r")
@@ -375,6 +453,7 @@ func TestFailureAndBack(t *testing.T) {
 		p.wait(3 * time.Second)
 		p.has("What shall this machine do?")
 	})
+
 	if s.retried != 1 || s.restored != 1 {
 		t.Errorf("retried %d, went back %d times", s.retried, s.restored)
 	}
@@ -391,11 +470,13 @@ func TestFirstKeyLeads(t *testing.T) {
 		if len(s.asked) > 0 {
 			t.Errorf("asked to lead without a key: %v", s.asked)
 		}
+
 		p.keys("down", "up", "down")
 		p.wait(3 * time.Second)
 		if len(s.asked) != 1 || s.asked[0] != string(setup.Begin) || s.claim.Owner == "" {
 			t.Errorf("asked %v, led by %q", s.asked, s.claim.Owner)
 		}
+
 		p.has("What shall this machine do?")
 	})
 }
@@ -411,8 +492,12 @@ func TestFollower(t *testing.T) {
 		p.keys("x")
 		p.keys("enter", "down") // nothing is answered here
 		s.set(func(s *scripted) {
-			s.progress = setup.Progress{State: status.SetupForming, Steps: []setup.Step{{Name: "make the shared volume", State: "doing"}}}
+			s.progress = setup.Progress{
+				State: status.SetupForming,
+				Steps: []setup.Step{{Name: "make the shared volume", State: "doing"}},
+			}
 		})
+
 		p.wait(3 * time.Second)
 		p.golden("51-follower-progress")
 		p.keys("t")
@@ -435,11 +520,16 @@ func TestTakeOverBringsTheAnswers(t *testing.T) {
 	secrets := []string{"correct horse", "hidden-secret-of-many-words", join}
 	inBubble(t, s, func(p *pump) {
 		p.keys(toHow...)
-		p.keys("enter", "ctrl+u", "=n7", "enter", "=10.0.0.11", "enter", "="+join, "esc", "up", "esc", "ctrl+u", "="+someKey, "enter", "=correct horse", "enter", "=correct horse")
+		p.keys("enter", "ctrl+u", "=n7", "enter", "=10.0.0.11", "enter", "="+join, "esc", "up", "esc",
+			"ctrl+u", "="+someKey, "enter", "=correct horse", "enter", "=correct horse")
 		w := p.m.(*Wizard)
-		w.draft.secret, w.draft.erase, w.draft.api, w.draft.storage = secrets[1], true, true, "/dev/vdc"
+		w.draft.secret = secrets[1]
+		w.draft.erase = true
+		w.draft.api = true
+		w.draft.storage = "/dev/vdc"
 		p.wait(3 * time.Second)
 	})
+
 	for name, value := range s.draft {
 		for _, secret := range secrets {
 			if strings.Contains(value, secret) {
@@ -447,23 +537,28 @@ func TestTakeOverBringsTheAnswers(t *testing.T) {
 			}
 		}
 	}
+
 	s.claim = setup.Claim{Owner: "tty1", Since: time.Date(2026, 11, 21, 10, 32, 0, 0, time.UTC)}
 	inBubble(t, s, func(p *pump) {
 		p.keys("t")
 		p.has("Take over, with the answers given there, but not the secrets? (y/n)")
 		p.keys("y")
-		p.has("> join an existing cluster", "What was answered on the other terminal is here, but for passwords and secrets.")
+		p.has("> join an existing cluster",
+			"What was answered on the other terminal is here, but for passwords and secrets.")
 		w := p.m.(*Wizard)
 		d := w.draft
 		if d.node != "n7" || d.peerAddress != "10.0.0.11" || d.sshKey != someKey || !d.api || d.storage != "/dev/vdc" {
 			t.Errorf("taken over: %+v", d)
 		}
+
 		if d.erase || d.password+d.again+d.secret+d.joinString != "" {
 			t.Errorf("secrets are taken over: %+v", d)
 		}
+
 		w.draft.node = "n8"
 		p.wait(3 * time.Second)
 	})
+
 	if s.draft["node"] != "n8" {
 		t.Errorf("who takes it back finds %q", s.draft["node"])
 	}
@@ -483,6 +578,7 @@ func TestSecretStaysWhereItWasStarted(t *testing.T) {
 				s.progress = setup.Progress{State: status.SetupReady, Done: &setup.Done{JoinString: join}}
 			})
 			p.wait(3 * time.Second)
+
 			if !p.quit || strings.Contains(p.screen(), "not-shown") {
 				t.Errorf("leading %v: ended %v:\n%s", mine, p.quit, p.screen())
 			}
@@ -493,7 +589,10 @@ func TestSecretStaysWhereItWasStarted(t *testing.T) {
 // TestReadyAlone: the last page of a machine that no other can join says so.
 func TestReadyAlone(t *testing.T) {
 	for join, words := range map[string]string{"": "No other node can join", join: "The next node joins with"} {
-		w := &Wizard{size: size{80, 24}, progress: setup.Progress{State: status.SetupReady, Done: &setup.Done{JoinString: join}}}
+		w := &Wizard{
+			size:     size{80, 24},
+			progress: setup.Progress{State: status.SetupReady, Done: &setup.Done{JoinString: join}},
+		}
 		if page := w.done(); !strings.Contains(page, words) {
 			t.Errorf("join string %q: no %q in\n%s", join, words, page)
 		}
@@ -522,10 +621,12 @@ func TestLeaving(t *testing.T) {
 		p.keys("x", "enter", "n")
 		p.has("A change is tried first")
 		p.keys("ctrl+c", "y")
+
 		if !p.quit {
 			t.Error("still there")
 		}
 	})
+
 	if s.started != nil || len(s.networks) != 0 {
 		t.Error("something was changed")
 	}
@@ -597,6 +698,7 @@ func TestTypeAhead(t *testing.T) {
 			}
 			p.update(key)
 		}
+
 		p.settle()
 		p.has("> lab", "> sca-1x", "> 10.0.0.11")
 	})
@@ -609,12 +711,22 @@ func TestUnusedIsTold(t *testing.T) {
 	inBubble(t, s, func(p *pump) {
 		p.has("What shall this machine do?")
 		s.set(func(s *scripted) {
-			s.progress.Unused = []string{"EC2 user-data was given and holds no answers for the set-up (gzip, MIME, 2 parts): part 1 is a script, part 2 is a #cloud-config without the key saltern", "vendor-data is not read"}
+			s.progress.Unused = []string{
+				"EC2 user-data was given and holds no answers for the set-up (gzip, MIME, 2 parts): part 1 is a script, part 2 is a #cloud-config without the key saltern",
+				"vendor-data is not read"}
 		})
+
 		p.wait(5 * time.Second)
-		p.has("Not used: EC2 user-data was given", "All of it (2): applianced setup progress", "What shall this machine do?", "join as arbiter")
+		p.has("Not used: EC2 user-data was given", "All of it (2): applianced setup progress",
+			"What shall this machine do?", "join as arbiter")
 	})
-	lines := strings.Join(ProgressLines(setup.Progress{State: status.SetupNew, Unused: []string{"vendor-data is not read"}}, 79), "\n")
+
+	lines := strings.Join(ProgressLines(setup.Progress{
+		State:  status.SetupNew,
+		Unused: []string{"vendor-data is not read"},
+	},
+		79),
+		"\n")
 	if !strings.Contains(lines, "Given with this machine and not used:\n  - vendor-data is not read") {
 		t.Errorf("%s", lines)
 	}
@@ -633,6 +745,7 @@ func TestChecksSayWhatTheyLookAt(t *testing.T) {
 					t.Errorf("%d columns: %q", got, l)
 				}
 			}
+
 			if got := strings.Contains(text, "other nodes"); got != others {
 				t.Errorf("other nodes: %t\n%s", got, text)
 			}

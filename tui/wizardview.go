@@ -18,25 +18,32 @@ func (w *Wizard) screen() string {
 	if v := clean(w.facts.Version); v != "" {
 		heading += "  " + clip(v, 30)
 	}
+
 	message := w.message
 	if w.busy != "" {
 		message = w.busy
 	}
+
 	switch {
 	case w.ask != nil:
 		message = w.ask.text
 	case w.lost != nil:
 		message = "The supervisor does not answer; still trying."
 	}
+
 	if w.at < 0 {
 		return frame(w.size, heading, "", "\nReading what this machine has ...", message, "Ctrl-C: leave")
 	}
+
 	if message == "" && !w.following() {
 		message = w.note()
 	}
+
 	if w.following() && !w.helping {
-		return frame(w.size, heading, followingTitle+" "+clean(w.claim.Owner), w.followed(), message, footer("t: take over", helpKeys, "Ctrl-C: leave"))
+		return frame(w.size, heading, followingTitle+" "+clean(w.claim.Owner), w.followed(), message,
+			footer("t: take over", helpKeys, "Ctrl-C: leave"))
 	}
+
 	where, body, keys := w.page()
 	return frame(w.size, heading, where, body, message, keys)
 }
@@ -61,9 +68,11 @@ func (w *Wizard) where(p page) string {
 			n++
 		}
 	}
+
 	if w.at == len(w.pages)-1 {
 		return p.title()
 	}
+
 	return p.title() + pageOf(n, all)
 }
 
@@ -81,7 +90,8 @@ func terminalName(device string) string {
 
 // followed is what a terminal shows that does not lead.
 func (w *Wizard) followed() string {
-	head := "\n" + paragraph("", "The set-up is being done on "+terminalName(w.claim.Owner)+" since "+w.claim.Since.UTC().Format("15:04 UTC")+
+	head := "\n" + paragraph("", "The set-up is being done on "+terminalName(w.claim.Owner)+" since "+
+		w.claim.Since.UTC().Format("15:04 UTC")+
 		". This terminal shows how it goes, and can take over.", w.size.body().width) + "\n\n"
 	if !w.started() {
 		return head + "The questions are being answered there."

@@ -25,19 +25,23 @@ func (f File) SetAside() (aside []string, err error) {
 		if err != nil {
 			break
 		}
+
 		var name string
 		if path == f.Path && newest != nil {
 			name, err = f.replaceBroken(newest)
 		} else {
 			name, err = f.moveBroken(path)
 		}
+
 		if name != "" {
 			aside = append(aside, name)
 		}
 	}
+
 	if err != nil {
 		return aside, fmt.Errorf("set a broken %s aside: %w", f.Path, err)
 	}
+
 	return aside, durable.SyncDir(filepath.Dir(f.Path))
 }
 
@@ -48,6 +52,7 @@ func (f File) judge() (broken []string, newest []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	highest := uint64(0)
 	for _, path := range append(siblings, f.Path) {
 		content, version, err := f.one(path)
@@ -60,6 +65,7 @@ func (f File) judge() (broken []string, newest []byte, err error) {
 			newest, highest = content, version
 		}
 	}
+
 	return broken, newest, nil
 }
 
@@ -87,12 +93,15 @@ func (f File) moveBroken(path string) (name string, err error) {
 		}
 		return "", err
 	}
+
 	if _, _, err := f.one(name); err != nil {
 		return name, nil
 	}
+
 	if err := os.Link(name, path); err != nil && !errors.Is(err, os.ErrExist) {
 		return name, err
 	}
+
 	return "", os.Remove(name)
 }
 

@@ -21,14 +21,17 @@ func numbers(t *testing.T, last uint64) File {
 		Limit:   1000,
 		Version: func(b []byte) (uint64, error) { return strconv.ParseUint(string(b), 10, 64) },
 	}
+
 	for v := range last {
 		if err := f.Write(v, strconv.AppendUint(nil, v+1, 10)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := os.Remove(f.successor(0, nil)); err != nil {
 		t.Fatal(err)
 	}
+
 	return f
 }
 
@@ -43,6 +46,7 @@ func TestBrokenContentIsSetAside(t *testing.T) {
 		}
 		return append([]byte("x"), b...) // no number
 	}
+
 	for _, c := range []struct {
 		name    string
 		damage  func(f File, last []byte) error
@@ -50,9 +54,12 @@ func TestBrokenContentIsSetAside(t *testing.T) {
 	}{
 		{"the file", func(f File, _ []byte) error { return os.WriteFile(f.Path, garbage(), 0o600) }, 5},
 		{"an empty file", func(f File, _ []byte) error { return os.WriteFile(f.Path, nil, 0o600) }, 5},
-		{"a successor", func(f File, last []byte) error { return os.WriteFile(f.successor(5, last), garbage(), 0o600) }, 5},
+		{"a successor",
+			func(f File, last []byte) error { return os.WriteFile(f.successor(5, last), garbage(), 0o600) },
+			5},
 		{"both", func(f File, last []byte) error {
-			return errors.Join(os.WriteFile(f.Path, garbage(), 0o600), os.WriteFile(f.successor(4, []byte("4")), garbage(), 0o600))
+			return errors.Join(os.WriteFile(f.Path, garbage(), 0o600),
+				os.WriteFile(f.successor(4, []byte("4")), garbage(), 0o600))
 		}, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -60,6 +67,7 @@ func TestBrokenContentIsSetAside(t *testing.T) {
 			if err := c.damage(f, []byte("5")); err != nil {
 				t.Fatal(err)
 			}
+
 			if _, _, err := f.Read(); !errors.Is(err, ErrContent) {
 				t.Fatalf("read: %v", err)
 			}
@@ -68,13 +76,16 @@ func TestBrokenContentIsSetAside(t *testing.T) {
 			if err != nil || len(broken) == 0 {
 				t.Fatalf("set aside: %v, %v", broken, err)
 			}
+
 			b, version, err := f.Read()
 			if err != nil || version != c.version || !bytes.Equal(b, strconv.AppendUint(nil, c.version, 10)) {
 				t.Errorf("then: %q, version %d, %v", b, version, err)
 			}
+
 			if err := f.Write(version, []byte("77")); err != nil {
 				t.Errorf("write: %v", err)
 			}
+
 			for _, path := range broken {
 				if _, err := os.Stat(path); err != nil {
 					t.Error(err)
@@ -93,6 +104,7 @@ func TestSettingAsideIsSeenByNobody(t *testing.T) {
 		if err := os.WriteFile(f.Path, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		var wg sync.WaitGroup
 		for range machines {
 			wg.Go(func() {
@@ -105,12 +117,15 @@ func TestSettingAsideIsSeenByNobody(t *testing.T) {
 						t.Errorf("read: %q, %v", b, err)
 						return
 					}
+
 					_, _ = f.SetAside() // another machine may have been faster
 				}
 			})
 		}
+
 		wg.Wait()
 	}
+
 	if n, _ := filepath.Glob(f.Path + ".broken-*"); len(n) < times {
 		t.Errorf("%d broken files are kept, of %d", len(n), times)
 	}

@@ -83,6 +83,7 @@ func (f File) newest() ([]byte, uint64, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, err
 	}
+
 	behind := false
 	for range maxChain {
 		next, n, err := f.one(f.successor(v, b))
@@ -92,14 +93,20 @@ func (f File) newest() ([]byte, uint64, error) {
 			}
 			return b, v, nil
 		}
+
 		if err == nil && n <= v {
 			err = fmt.Errorf("%s has version %d", f.successor(v, b), n)
 		}
+
 		if err != nil {
 			return nil, 0, err
 		}
-		b, v, behind = next, n, true
+
+		b = next
+		v = n
+		behind = true
 	}
+
 	return nil, 0, fmt.Errorf("%s: more than %d versions follow", f.Path, maxChain)
 }
 
@@ -112,12 +119,15 @@ func (f File) one(path string) (b []byte, v uint64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
+
 	if v, err = f.Version(b); err == nil && v == 0 {
 		err = errors.New("it has no version")
 	}
+
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w: %w", path, ErrContent, err)
 	}
+
 	return b, v, nil
 }
 
@@ -130,15 +140,19 @@ func (f File) Write(expect uint64, content []byte) error {
 	if err == nil && v <= expect {
 		err = fmt.Errorf("version %d cannot follow %d", v, expect)
 	}
+
 	if err == nil && int64(len(content)) > f.Limit {
 		err = fmt.Errorf("%d bytes are too many", len(content))
 	}
+
 	if err != nil {
 		return fmt.Errorf("change %s: %w", f.Path, err)
 	}
+
 	if err := f.write(expect, content); err != nil {
 		return fmt.Errorf("change %s: %w", f.Path, err)
 	}
+
 	return nil
 }
 
@@ -150,10 +164,12 @@ func (f File) write(expect uint64, content []byte) error {
 	if now != expect {
 		return ErrConflict
 	}
+
 	tmp, err := f.temporary(content)
 	if err != nil {
 		return err
 	}
+
 	claim := f.successor(expect, old)
 	if err := os.Link(tmp, claim); err != nil && !same(tmp, claim) {
 		_ = os.Remove(tmp)
@@ -162,6 +178,7 @@ func (f File) write(expect uint64, content []byte) error {
 		}
 		return err
 	}
+
 	// The file itself becomes another one, so that no file has two names for long:
 	// fewer things for copies of a volume to agree about.
 	_ = os.Remove(tmp)
@@ -177,9 +194,11 @@ func (f File) write(expect uint64, content []byte) error {
 			return err
 		}
 	}
+
 	if err := durable.SyncDir(filepath.Dir(f.Path)); err != nil {
 		return err
 	}
+
 	f.sweep(expect)
 	return nil
 }
@@ -210,20 +229,24 @@ func Mkdir(path string, mode os.FileMode) error {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return nil
 	}
+
 	tmp, err := os.MkdirTemp(filepath.Dir(path), "."+filepath.Base(path)+".new-*")
 	if err != nil {
 		return err
 	}
+
 	err = os.Chmod(tmp, mode)
 	if err == nil {
 		if err = os.Rename(tmp, path); err == nil {
 			return durable.SyncDir(filepath.Dir(path))
 		}
 	}
+
 	_ = os.Remove(tmp)
 	if st, serr := os.Stat(path); serr == nil && st.IsDir() {
 		return nil // somebody else was first
 	}
+
 	return err
 }
 
@@ -283,15 +306,18 @@ func (f File) sweep(version uint64) {
 	if version%sweepEvery != 0 {
 		return
 	}
+
 	d, err := os.Open(filepath.Dir(f.Path))
 	if err != nil {
 		return
 	}
+
 	names, err := d.Readdirnames(1 << 16)
 	_ = d.Close()
 	if err != nil && len(names) == 0 {
 		return
 	}
+
 	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, f.prefix()) })
 	for _, name := range names {
 		number, _, _ := strings.Cut(strings.TrimPrefix(name, f.prefix()), "-")
@@ -299,6 +325,7 @@ func (f File) sweep(version uint64) {
 		if err == nil && n+keepVersions > version {
 			continue
 		}
+
 		path := filepath.Join(filepath.Dir(f.Path), name)
 		if st, err := os.Lstat(path); err == nil && time.Since(st.ModTime()) > keepFor {
 			_ = os.Remove(path)

@@ -44,10 +44,12 @@ func TestWriteAndRead(t *testing.T) {
 	if _, _, err := f.Read(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing is there: %v", err)
 	}
+
 	write(t, f, 0, "1 a")
 	if err := f.Write(0, []byte("1 b")); !errors.Is(err, ErrConflict) {
 		t.Errorf("a second first version: %v", err)
 	}
+
 	write(t, f, 1, "5 c") // versions may leap
 	want(t, f, "5 c")
 	for _, bad := range []string{"5 again", "4 back", "6 " + strings.Repeat("x", 1<<16), "x"} {
@@ -55,9 +57,11 @@ func TestWriteAndRead(t *testing.T) {
 			t.Errorf("%.10s: %v", bad, err)
 		}
 	}
+
 	if b, err := os.ReadFile(f.Path); err != nil || string(b) != "5 c" {
 		t.Errorf("the file itself: %q, %v", b, err)
 	}
+
 	if st, err := os.Stat(f.Path); err != nil || st.Mode() != 0o640 {
 		t.Errorf("mode: %v, %v", st, err)
 	}
@@ -77,6 +81,7 @@ func TestManyWriters(t *testing.T) {
 					t.Error(err)
 					return
 				}
+
 				_, words, _ := strings.Cut(string(b), " ")
 				switch err := f.Write(v, fmt.Appendf(nil, "%d %s,%d.%d", v+1, words, i, n)); {
 				case err == nil:
@@ -88,11 +93,13 @@ func TestManyWriters(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 	b, v, err := f.Read()
 	if err != nil || v != 81 {
 		t.Fatalf("version %d, %v", v, err)
 	}
+
 	for i := range 8 {
 		for n := range 10 {
 			if !strings.Contains(string(b)+",", fmt.Sprintf(",%d.%d,", i, n)) {
@@ -110,18 +117,22 @@ func TestWriterStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want(t, f, "1 a") // not made yet
 	if err := os.Link(tmp, f.successor(1, []byte("1 a"))); err != nil {
 		t.Fatal(err)
 	}
+
 	want(t, f, "2 b") // made, and put in its place by the reader
 	if b, _ := os.ReadFile(f.Path); string(b) != "2 b" {
 		t.Errorf("the file itself: %q", b)
 	}
+
 	write(t, f, 2, "3 c")
 	if err := os.Rename(tmp, f.Path); err != nil { // it wakes up again
 		t.Fatal(err)
 	}
+
 	want(t, f, "3 c")
 	write(t, f, 3, "4 d")
 	want(t, f, "4 d")
@@ -156,11 +167,14 @@ func TestLateWriter(t *testing.T) {
 				}
 			}
 		}
+
 		return version(b)
 	}
+
 	if err := late.Write(1, []byte("2 late")); !errors.Is(err, ErrConflict) {
 		t.Errorf("late: %v", err)
 	}
+
 	want(t, f, "3 c")
 }
 
@@ -171,6 +185,7 @@ func TestSweep(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "other"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	var v uint64
 	for ; v < 200; v++ {
 		write(t, f, v, strconv.FormatUint(v+1, 10))
@@ -184,16 +199,20 @@ func TestSweep(t *testing.T) {
 			}
 		}
 	}
+
 	entries, _ := os.ReadDir(dir)
 	if len(entries) > keepVersions+2*sweepEvery || len(entries) < keepVersions {
 		t.Errorf("%d files are left", len(entries))
 	}
+
 	if _, err := os.Stat(left); err == nil {
 		t.Error("what a crash left is still there")
 	}
+
 	if _, err := os.Stat(filepath.Join(dir, "other")); err != nil {
 		t.Error("somebody else's file is gone")
 	}
+
 	want(t, f, "200")
 }
 
@@ -208,33 +227,41 @@ func TestCreateAndMkdir(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
+
 			if ok {
 				made.Add(1)
 			}
+
 			err = Mkdir(filepath.Join(dir, "folder"), 0o750)
 			if err == nil {
 				_, err = Create(filepath.Join(dir, "folder", strconv.Itoa(i)), nil, 0o600)
 			}
+
 			if err != nil {
 				t.Error(err)
 			}
 		})
 	}
+
 	wg.Wait()
 	if made.Load() != 1 {
 		t.Errorf("%d made the file", made.Load())
 	}
+
 	entries, _ := os.ReadDir(dir)
 	inside, _ := os.ReadDir(filepath.Join(dir, "folder"))
 	if len(entries) != 2 || len(inside) != 8 {
 		t.Errorf("%v, %v", entries, inside)
 	}
+
 	if st, err := os.Stat(filepath.Join(dir, "folder")); err != nil || st.Mode().Perm() != 0o750 {
 		t.Errorf("%v, %v", st, err)
 	}
+
 	if err := os.WriteFile(filepath.Join(dir, "x"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := Mkdir(filepath.Join(dir, "x"), 0o700); err == nil {
 		t.Error("a file was taken for a directory")
 	}
@@ -246,16 +273,20 @@ func TestDamaged(t *testing.T) {
 	if err := os.WriteFile(f.successor(1, []byte("1 a")), []byte("1 round"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, _, err := f.Read(); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a ring of versions: %v", err)
 	}
+
 	_ = os.Remove(f.successor(1, []byte("1 a")))
 	if err := os.WriteFile(f.Path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, _, err := f.Read(); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no version: %v", err)
 	}
+
 	if err := f.Write(0, []byte("1 a")); err == nil {
 		t.Error("a damaged file was replaced")
 	}

@@ -29,10 +29,12 @@ func advice(err error) string {
 	if !ok || !errors.Is(err, syscall.EROFS) {
 		return ""
 	}
+
 	folder := failed.Path
 	if failed.Op != "mkdir" {
 		folder = filepath.Dir(folder)
 	}
+
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil || !sealed(string(mounts), folder) {
 		return ""
@@ -41,9 +43,12 @@ func advice(err error) string {
 	cgroup, _ := os.ReadFile("/proc/self/cgroup")
 	unit := unitOf(string(cgroup))
 	if unit == "" {
-		return fmt.Sprintf("%s is read-only for this process alone: mount it for writing into its container or name space", folder)
+		return fmt.Sprintf("%s is read-only for this process alone: mount it for writing into its container or name space",
+			folder)
 	}
-	return fmt.Sprintf("the unit %[1]s may not write to %[2]s. Make that folder for the unit's user, then: sudo systemctl edit %[1]s, with the lines [Service] and ReadWritePaths=%[2]s; sudo systemctl restart %[1]s", unit, folder)
+
+	return fmt.Sprintf("the unit %[1]s may not write to %[2]s. Make that folder for the unit's user, then: sudo systemctl edit %[1]s, with the lines [Service] and ReadWritePaths=%[2]s; sudo systemctl restart %[1]s",
+		unit, folder)
 }
 
 // sealed reports whether the mount that holds the folder is read-only and its file system
@@ -59,6 +64,7 @@ func sealed(table, folder string) bool {
 		if separator < 6 || len(fields) < separator+4 {
 			continue
 		}
+
 		point := unescapeMount.Replace(fields[4])
 		below := point == "/" || folder == point || strings.HasPrefix(folder, point+"/")
 		if !below || len(point) < len(longest) {
@@ -68,6 +74,7 @@ func sealed(table, folder string) bool {
 		longest = point // of two at one place the later one lies above
 		found = has(fields[5], "ro") && has(fields[separator+3], "rw")
 	}
+
 	return found
 }
 

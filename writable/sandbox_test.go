@@ -21,25 +21,30 @@ func TestAdvise(t *testing.T) {
 		fmt.Printf("create: %s\nmkdir: %s\n", advice(err), advice(deep))
 		return
 	}
+
 	if _, err := exec.LookPath("unshare"); err != nil || os.Getuid() != 0 {
 		t.Skip("NOT TESTED: unshare is not installed, or this is not root")
 	}
+
 	for name, c := range map[string]struct {
 		mount string
 		want  bool
 	}{
-		"sealed":              {`mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"`, true},
-		"sealed from above":   {`mount --bind "$1/.." "$1/.."; mount -o remount,bind,ro "$1/.."`, true},
-		"one of it is opened": {`mount --bind "$1/.." "$1/.."; mount -o remount,bind,ro "$1/.."; mount --bind "$1" "$1"; mount -o remount,bind,rw "$1"`, false},
-		"read-only for all":   {`mount -t tmpfs none "$1"; mount -o remount,ro "$1"`, false},
-		"as it was":           {`true`, false},
+		"sealed":            {`mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"`, true},
+		"sealed from above": {`mount --bind "$1/.." "$1/.."; mount -o remount,bind,ro "$1/.."`, true},
+		"one of it is opened": {`mount --bind "$1/.." "$1/.."; mount -o remount,bind,ro "$1/.."; mount --bind "$1" "$1"; mount -o remount,bind,rw "$1"`,
+			false},
+		"read-only for all": {`mount -t tmpfs none "$1"; mount -o remount,ro "$1"`, false},
+		"as it was":         {`true`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "a folder")
 			if err := os.Mkdir(folder, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.Command("unshare", "--mount", "sh", "-ec", c.mount+`; shift; exec "$@"`, "sh", folder, os.Args[0], "-test.run", "^TestAdvise$")
+
+			cmd := exec.Command("unshare", "--mount", "sh", "-ec", c.mount+`; shift; exec "$@"`, "sh",
+				folder, os.Args[0], "-test.run", "^TestAdvise$")
 			cmd.Env = append(os.Environ(), "TEST_SEALED_FOLDER="+folder)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
@@ -50,6 +55,7 @@ func TestAdvise(t *testing.T) {
 			if told := strings.Contains(created, folder); told != c.want {
 				t.Errorf("a file in it: %s", out)
 			}
+
 			if told := strings.Contains(made, filepath.Join(folder, "not there")); told != c.want {
 				t.Errorf("a folder below: %s", out)
 			}
@@ -59,7 +65,8 @@ func TestAdvise(t *testing.T) {
 
 // TestAdviseOfOtherErrors: only a file system that is read-only can be the sandbox.
 func TestAdviseOfOtherErrors(t *testing.T) {
-	for _, err := range []error{nil, errors.New("no"), syscall.EROFS, &fs.PathError{Op: "open", Path: "/x", Err: syscall.EIO}} {
+	for _, err := range []error{nil, errors.New("no"), syscall.EROFS,
+		&fs.PathError{Op: "open", Path: "/x", Err: syscall.EIO}} {
 		if got := Advise(err); got != err {
 			t.Errorf("%v: %v", err, got)
 		}

@@ -27,6 +27,7 @@ func Try(path string) (err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
 	// With O_EXCL the last part of path is no link of somebody who may write there.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -39,6 +40,7 @@ func Try(path string) (err error) {
 	if _, err := f.Write(written); err != nil {
 		return err
 	}
+
 	if err := f.Sync(); err != nil {
 		return err
 	}
@@ -52,5 +54,6 @@ func Try(path string) (err error) {
 	if !bytes.Equal(read, written) {
 		return fmt.Errorf("read %s: it is not what was written", path)
 	}
+
 	return nil
 }

@@ -18,6 +18,7 @@ func TestTry(t *testing.T) {
 	if err := os.WriteFile(other, []byte("kept"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range []struct {
 		name string
 		put  func() error
@@ -31,17 +32,21 @@ func TestTry(t *testing.T) {
 			if err := c.put(); err != nil {
 				t.Fatal(err)
 			}
+
 			if err := Try(path); err != nil {
 				t.Error(err)
 			}
+
 			if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("left behind: %v", err)
 			}
+
 			if b, err := os.ReadFile(other); string(b) != "kept" {
 				t.Errorf("the other file is %q, %v", b, err)
 			}
 		})
 	}
+
 	if err := Try(filepath.Join(dir, "none", ".try")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("in a folder that is not there: %v", err)
 	}
@@ -55,7 +60,8 @@ func TestTryOfBadDisks(t *testing.T) {
 		want       []syscall.Errno
 	}{
 		{"XFS has shut down", baddisk.XFS, (*baddisk.Disk).Break, (*baddisk.Disk).Repair, []syscall.Errno{syscall.EIO}},
-		{"ext4 has given up", baddisk.Ext4, (*baddisk.Disk).Break, (*baddisk.Disk).Repair, []syscall.Errno{syscall.EROFS, syscall.EIO}},
+		{"ext4 has given up", baddisk.Ext4, (*baddisk.Disk).Break, (*baddisk.Disk).Repair,
+			[]syscall.Errno{syscall.EROFS, syscall.EIO}},
 		{"read-only", baddisk.Ext4, (*baddisk.Disk).ReadOnly, (*baddisk.Disk).Repair, []syscall.Errno{syscall.EROFS}},
 		{"ext4 is full", baddisk.Ext4, (*baddisk.Disk).Fill, (*baddisk.Disk).Empty, []syscall.Errno{syscall.ENOSPC}},
 		{"XFS is full", baddisk.XFS, (*baddisk.Disk).Fill, (*baddisk.Disk).Empty, []syscall.Errno{syscall.ENOSPC}},
@@ -66,19 +72,23 @@ func TestTryOfBadDisks(t *testing.T) {
 			if err := Try(path); err != nil {
 				t.Fatal(err)
 			}
+
 			c.harm(disk)
 			var st syscall.Statfs_t
 			if err := syscall.Statfs(disk.Dir, &st); err != nil {
 				t.Errorf("statfs shows it, too: %v", err)
 			}
+
 			err := Try(path)
 			found := false
 			for _, errno := range c.want {
 				found = found || errors.Is(err, errno)
 			}
+
 			if !found {
 				t.Errorf("got %v, want one of %v", err, c.want)
 			}
+
 			c.mend(disk)
 			if err := Try(path); err != nil {
 				t.Errorf("when it is mended: %v", err)

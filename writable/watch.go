@@ -76,10 +76,12 @@ func (w *Watch) await(ctx context.Context, done <-chan error, began time.Time) b
 			w.note(err)
 			return true
 		case <-late.C:
-			if seen++; seen%looks > 0 {
+			seen++
+			if seen%looks > 0 {
 				continue
 			}
-			w.note(fmt.Errorf("%w: a file of %d KiB was not written in %d s", ErrHangs, tryBytes>>10, int(time.Since(began).Seconds())))
+			w.note(fmt.Errorf("%w: a file of %d KiB was not written in %d s", ErrHangs, tryBytes>>10,
+				int(time.Since(began).Seconds())))
 		case <-ctx.Done():
 			return false
 		}

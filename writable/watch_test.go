@@ -27,12 +27,15 @@ func TestWatchHangs(t *testing.T) {
 			if under.Add(1) > 1 {
 				t.Error("two at once")
 			}
+
 			defer under.Add(-1)
 			if tries.Add(1) == 2 {
 				<-hangs
 			}
+
 			return nil
 		}
+
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -44,10 +47,12 @@ func TestWatchHangs(t *testing.T) {
 		if err := w.Err(); err != nil {
 			t.Errorf("too early: %v", err)
 		}
+
 		time.Sleep(2 * time.Second)
 		if err := w.Err(); !errors.Is(err, ErrHangs) {
 			t.Errorf("too late: %v", err)
 		}
+
 		time.Sleep(time.Minute)
 		if err := w.Err(); !strings.Contains(err.Error(), "a file of 4 KiB was not written in 6") {
 			t.Error(err)
@@ -58,6 +63,7 @@ func TestWatchHangs(t *testing.T) {
 		if err := w.Err(); err != nil {
 			t.Errorf("it answers again: %v", err)
 		}
+
 		tries.Store(1) // the next one hangs
 		time.Sleep(2 * w.Every)
 		cancel()
@@ -76,19 +82,23 @@ func TestWatchOfAStoppedProcess(t *testing.T) {
 		watchStdin()
 		return
 	}
+
 	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), stoppedEnv+"=1")
 	in, err := child.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out, err := child.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		_ = child.Process.Kill()
 		_ = child.Wait()
@@ -98,17 +108,20 @@ func TestWatchOfAStoppedProcess(t *testing.T) {
 	if !lines.Scan() || lines.Text() != "trying" {
 		t.Fatalf("it says %q: %v", lines.Text(), lines.Err())
 	}
+
 	signal := func(s syscall.Signal) {
 		t.Helper()
 		if err := child.Process.Signal(s); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	signal(syscall.SIGSTOP)
 	await.Holds(t, 2*stoppedTakes, "it is stopped", func() bool { return true })
 	if _, err := in.Write([]byte{1}); err != nil { // the disk has answered meanwhile
 		t.Fatal(err)
 	}
+
 	signal(syscall.SIGCONT)
 	if !lines.Scan() || lines.Text() != "<nil>" {
 		t.Errorf("it says %q: %v", lines.Text(), lines.Err())
@@ -133,5 +146,6 @@ func watchStdin() {
 			cancel()
 		},
 	}
+
 	w.Run(ctx)
 }

@@ -96,6 +96,7 @@ func (a access) Add(ctx context.Context, key, password string) (int, error) {
 	if err := a.Prove(ctx, password); err != nil {
 		return 0, err
 	}
+
 	var in io.Reader = strings.NewReader(key)
 	if strings.HasPrefix(key, "https://") {
 		body, err := fetchKeys(ctx, key)
@@ -105,9 +106,11 @@ func (a access) Add(ctx context.Context, key, password string) (int, error) {
 		defer body.Close()
 		in = body
 	}
+
 	keys, err := setup.ReadKeys(in)
 	if err != nil {
 		return 0, err
 	}
+
 	return len(keys), setup.Accounts(ctx, setup.Admin{SSHKeys: keys})
 }

@@ -17,21 +17,31 @@ import (
 
 // adminCommand is about the account that administrators log in as.
 func adminCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "admin", Short: "The account that administrators log in as", Args: cobra.NoArgs, Example: "  applianced admin add-key < id_ed25519.pub"}
+	cmd := &cobra.Command{
+		Use:     "admin",
+		Short:   "The account that administrators log in as",
+		Args:    cobra.NoArgs,
+		Example: "  applianced admin add-key < id_ed25519.pub",
+	}
+
 	var from string
 	add := &cobra.Command{
-		Use: "add-key", Short: "Let SSH keys log in as admin", Args: cobra.NoArgs,
+		Use:   "add-key",
+		Short: "Let SSH keys log in as admin",
+		Args:  cobra.NoArgs,
 		Long: `add-key adds public keys to those that may log in over SSH as admin. It reads them
 from the standard input, one in a line, or fetches them from an address, where a
 key cannot be pasted. Keys that are there already change nothing. It needs root.`,
 		Example: `  applianced admin add-key < id_ed25519.pub
   applianced admin add-key --from https://git.example/jane.keys`,
 	}
+
 	add.Flags().StringVar(&from, "from", "", "fetch the keys from this https address")
 	add.RunE = func(cmd *cobra.Command, _ []string) error {
 		if os.Geteuid() != 0 {
 			return misused("admin add-key: it needs root: sudo applianced admin add-key")
 		}
+
 		in := cmd.InOrStdin()
 		if from != "" {
 			body, err := fetchKeys(cmd.Context(), from)
@@ -43,15 +53,19 @@ key cannot be pasted. Keys that are there already change nothing. It needs root.
 		} else if isTerminal(cmd.OutOrStdout()) {
 			fmt.Fprintln(cmd.ErrOrStderr(), "public keys, one in a line; Ctrl-D ends:")
 		}
+
 		keys, err := setup.ReadKeys(in)
 		if err != nil {
 			return err
 		}
+
 		if err := setup.Accounts(cmd.Context(), setup.Admin{SSHKeys: keys}); err != nil {
 			return err
 		}
+
 		return sayKeys(cmd.OutOrStdout(), keys)
 	}
+
 	cmd.AddCommand(add)
 	return cmd
 }
@@ -78,16 +92,19 @@ func fetchKeys(ctx context.Context, from string) (io.ReadCloser, error) {
 	if !strings.HasPrefix(from, "https://") {
 		return nil, misused("admin add-key: --from wants an https address: whoever can change the answer could log in")
 	}
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
 		return nil, fmt.Errorf("fetch keys: %w", err)
 	}
+
 	client := http.Client{Timeout: fetchTakes, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		if r.URL.Scheme != "https" || len(via) > 5 {
 			return http.ErrUseLastResponse
 		}
 		return nil
 	}}
+
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("fetch keys: %w", err)
@@ -96,5 +113,6 @@ func fetchKeys(ctx context.Context, from string) (io.ReadCloser, error) {
 		resp.Body.Close()
 		return nil, fmt.Errorf("fetch keys from %s: the answer is %s", from, resp.Status)
 	}
+
 	return resp.Body, nil
 }

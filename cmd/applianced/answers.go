@@ -23,6 +23,7 @@ func readAnswers(path string) (*setup.Answers, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	text, err := io.ReadAll(io.LimitReader(f, userdata.MaxGiven+1))
 	if err != nil {
 		return nil, err
@@ -30,13 +31,16 @@ func readAnswers(path string) (*setup.Answers, error) {
 	if len(text) > userdata.MaxGiven {
 		return nil, fmt.Errorf("%s: larger than %d bytes", path, userdata.MaxGiven)
 	}
+
 	a, err := userdata.Parse(text)
 	if errors.Is(err, userdata.ErrOther) {
 		err = errors.New("holds no answers for the set-up")
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+
 	return a, nil
 }
 
@@ -47,14 +51,17 @@ func checkAnswers(path string, out, errs io.Writer) (ours bool, err error) {
 	if err != nil || len(text) > userdata.MaxGiven {
 		return false, nil // the caller reads it again, and says so
 	}
+
 	plain := bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	if !answersForm.Match(plain) && (len(plain) != len(text) || !userdata.IsPacked(text)) {
 		return false, nil
 	}
+
 	a, err := userdata.Parse(text)
 	if errors.Is(err, userdata.ErrOther) {
 		return true, fmt.Errorf("%s: holds no answers for the set-up", path)
 	}
+
 	if err == nil {
 		v := setup.Validate(*a, setup.Anywhere(*a), setup.Base{})
 		if err = setup.Faults(v.Faults); err == nil {
@@ -67,6 +74,7 @@ func checkAnswers(path string, out, errs io.Writer) (ours bool, err error) {
 			return true, nil
 		}
 	}
+
 	return true, fmt.Errorf("%s: %w", path, err)
 }
 
@@ -103,7 +111,9 @@ var answersForm = regexp.MustCompile(`(?m)^(#saltern|#cloud-config|saltern:|mode
 
 func schemaCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "schema", Short: "Print the JSON Schema of a file of answers", Args: cobra.NoArgs,
+		Use:     "schema",
+		Short:   "Print the JSON Schema of a file of answers",
+		Args:    cobra.NoArgs,
 		Example: "  applianced config schema > answers.schema.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return writeJSON(cmd.OutOrStdout(), setup.Schema())

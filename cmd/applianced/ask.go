@@ -41,6 +41,7 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
   applianced status --serving >/dev/null || echo "no minion is served"`,
 		Args: cobra.NoArgs,
 	}
+
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long at most until the node is well (see --until)")
 	cmd.Flags().StringVar(&until, "until", "healthy", "with --wait: healthy, or serving (which a degraded node is)")
 	cmd.Flags().BoolVar(&serving, "serving", false, "exit with 0 while the node serves minions, degraded or not")
@@ -54,9 +55,11 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 		if until != "healthy" && until != "serving" {
 			return misused("--until: %.20q is neither healthy nor serving", until)
 		}
+
 		if wait > 0 {
 			awaitHealth(cmd.Context(), c, until, wait)
 		}
+
 		if !watch {
 			err := printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
 			if serving && errors.Is(err, exitError(status.ExitDegraded)) {
@@ -64,22 +67,26 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 			}
 			return err
 		}
+
 		every = max(every, 200*time.Millisecond)
 		if out, ok := terminalOf(cmd.OutOrStdout()); ok && !asJSON {
 			return watchOn(cmd.Context(), out, c, every)
 		}
+
 		var last error
 		for {
 			now := printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
 			if cmd.Context().Err() != nil {
 				return last // what was interrupted tells nothing
 			}
+
 			last = now
 			if pause.For(cmd.Context(), every) != nil {
 				return last
 			}
 		}
 	}
+
 	return cmd
 }
 
@@ -116,6 +123,7 @@ func printStatus(ctx context.Context, out, errOut io.Writer, c *api.Client, asJS
 		fmt.Fprintln(errOut, strings.Join(unknownLines(err), "\n"))
 		return exitError(status.ExitUnknown)
 	}
+
 	terminal, onTerminal := terminalOf(out)
 	switch {
 	case asJSON:
@@ -125,9 +133,11 @@ func printStatus(ctx context.Context, out, errOut io.Writer, c *api.Client, asJS
 	default:
 		err = status.WriteText(out, d)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	return exitOf(d)
 }
 
@@ -141,9 +151,12 @@ func exitOf(d status.Document) error {
 
 func restartCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
-		Use: "restart SERVICE", Short: "Restart a service of this node", Args: oneService,
-		Long:    "restart restarts one of the services of this node:\n" + serviceList(),
-		Example: "  applianced restart master", ValidArgs: services(),
+		Use:       "restart SERVICE",
+		Short:     "Restart a service of this node",
+		Args:      oneService,
+		Long:      "restart restarts one of the services of this node:\n" + serviceList(),
+		Example:   "  applianced restart master",
+		ValidArgs: services(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return api.NewClient(f.apiSocket()).Restart(cmd.Context(), args[0])
 		},
@@ -152,7 +165,9 @@ func restartCommand(f *flags) *cobra.Command {
 
 func reloadCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
-		Use: "reload", Short: "Start this node anew with its configuration as it is now", Args: cobra.NoArgs,
+		Use:     "reload",
+		Short:   "Start this node anew with its configuration as it is now",
+		Args:    cobra.NoArgs,
 		Example: "  sudo applianced config check && applianced reload",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.checkOptions(cmd.ErrOrStderr()); err != nil {

@@ -21,7 +21,9 @@ func auditCommand(f *flags) *cobra.Command {
 	var since string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "audit", Short: "Print who did what from where, on all nodes", Args: cobra.NoArgs,
+		Use:   "audit",
+		Short: "Print who did what from where, on all nodes",
+		Args:  cobra.NoArgs,
 		Long: `audit prints jobs and who published them, keys that were accepted, rejected and
 deleted, what was done to nodes and configuration, log-ins and those that were
 refused. It asks all nodes; each keeps what was done through it on its own disk,
@@ -40,10 +42,13 @@ send; 1 it cannot be told.`,
   applianced audit --action 'key.*' --since 2026-11-01
   applianced audit --since 1h --json | jq -r 'select(.result == "refused") | .from'`,
 	}
+
 	cmd.Flags().IntVarP(&q.Last, "lines", "n", q.Last, "how many")
-	cmd.Flags().StringVar(&since, "since", "", `print all from a time on: a duration ("30m", "24h"), or a local time ("2026-11-21 22:40")`)
+	cmd.Flags().StringVar(&since, "since", "",
+		`print all from a time on: a duration ("30m", "24h"), or a local time ("2026-11-21 22:40")`)
 	cmd.Flags().StringVar(&q.User, "user", "", "only what this user did, or was done as this user")
-	cmd.Flags().StringVar(&q.Action, "action", "", `only this action, such as job.publish, or those of a pattern: 'key.*'`)
+	cmd.Flags().StringVar(&q.Action, "action", "",
+		`only this action, such as job.publish, or those of a pattern: 'key.*'`)
 	cmd.Flags().StringVar(&q.Node, "node", "", "only what was done on this node")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines for machines")
 	cmd.MarkFlagsMutuallyExclusive("since", "lines")
@@ -52,6 +57,7 @@ send; 1 it cannot be told.`,
 		if _, err := path.Match(q.Action, ""); err != nil || q.Last <= 0 {
 			return misused("audit: --action takes a name or a pattern such as 'key.*', --lines a number from 1 on")
 		}
+
 		if since != "" {
 			var err error
 			if q.Since, err = parseSince(since, time.Now()); err != nil {
@@ -59,20 +65,25 @@ send; 1 it cannot be told.`,
 			}
 			q.Last = 0
 		}
+
 		list, err := f.client().Audit(cmd.Context(), q)
 		if err != nil {
 			return err
 		}
+
 		if asJSON {
 			err = writeRecords(cmd.OutOrStdout(), list.Records)
 		} else {
 			err = writeAudit(cmd.OutOrStdout(), list.Records)
 		}
+
 		if err == nil && warnAudit(cmd.ErrOrStderr(), list, q.Last == 0) {
 			err = exitError(status.ExitDegraded)
 		}
+
 		return err
 	}
+
 	cmd.AddCommand(auditVerifyCommand(f))
 	return cmd
 }
@@ -81,7 +92,8 @@ send; 1 it cannot be told.`,
 func warnAudit(w io.Writer, list audit.List, all bool) (missing bool) {
 	missing = notAsked(w, list.Unasked, ", what it has written down is missing")
 	if list.More && all {
-		fmt.Fprintf(w, "there are more; the oldest of them are not shown: narrow it down with --action, --user, --node or a later --since\n")
+		fmt.Fprintf(w,
+			"there are more; the oldest of them are not shown: narrow it down with --action, --user, --node or a later --since\n")
 		missing = true
 	}
 	if list.Damaged > 0 {
@@ -106,7 +118,8 @@ func writeAudit(w io.Writer, list []audit.Record) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "TIME\tNODE\tUSER\tFROM\tACTION\tOBJECT\tRESULT")
 	for _, r := range audit.Settled(list) {
-		for _, cell := range []string{r.Time.UTC().Format("2006-01-02 15:04:05"), r.Node, r.Who(), r.Whence(), r.Action, r.What()} {
+		for _, cell := range []string{r.Time.UTC().Format("2006-01-02 15:04:05"), r.Node, r.Who(),
+			r.Whence(), r.Action, r.What()} {
 			fmt.Fprintf(tw, "%s\t", cmp.Or(cellText(cell), "-"))
 		}
 		fmt.Fprintln(tw, cellText(auditResult(r)))

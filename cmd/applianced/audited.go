@@ -47,18 +47,26 @@ func verbOf(cmd *cobra.Command) string {
 	return verb
 }
 
-func (f *flags) recorded(cmd *cobra.Command, action string, args []string, run func(*cobra.Command, []string) error) error {
+func (f *flags) recorded(
+	cmd *cobra.Command,
+	action string,
+	args []string,
+	run func(*cobra.Command, []string) error,
+) error {
 	if os.Geteuid() != 0 {
 		return run(cmd, args)
 	}
+
 	s, err := settings.Load(f.config, hostname())
 	if err != nil {
 		base := settings.Default(hostname())
 		s = &base
 	}
+
 	if _, err := os.Stat(s.DataDir); err != nil { // this machine is no node, or none yet
 		return run(cmd, args)
 	}
+
 	log := audit.Open(audit.Config{Dir: s.AuditDir(), Node: s.Node, Program: "applianced"})
 	r := audit.Record{Actor: audit.Self(os.Getenv), Action: action, Object: strings.Join(args, " "), Op: audit.NewOp()}
 	asked := r
@@ -67,8 +75,10 @@ func (f *flags) recorded(cmd *cobra.Command, action string, args []string, run f
 	err = run(cmd, args)
 	log.Note(r.Ended(err))
 	log.Close()
+
 	if fault := log.Fault(); fault != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "this is not in the audit record: %s\n", printable.Clean(fault.Error()))
 	}
+
 	return err
 }

@@ -58,14 +58,19 @@ to be missing, and a part is proven by nothing: see what is printed.`,
   applianced audit verify --against told.log
   applianced audit verify --dir node=/mnt/n1/log/audit --dir master=/mnt/n1/cache/audit --against siem.jsonl`,
 	}
-	cmd.Flags().StringArrayVar(&v.dirs, "dir", nil, "a copy to read instead of this node's files: node=DIR or master=DIR")
-	cmd.Flags().StringVar(&v.against, "against", "", "a file with what was told of this node: lines of its log, or records; - is standard input")
-	cmd.Flags().StringVar(&v.node, "node", hostname(), "whose record the copies are, for --against with records of several nodes")
+
+	cmd.Flags().StringArrayVar(&v.dirs, "dir", nil,
+		"a copy to read instead of this node's files: node=DIR or master=DIR")
+	cmd.Flags().StringVar(&v.against, "against", "",
+		"a file with what was told of this node: lines of its log, or records; - is standard input")
+	cmd.Flags().StringVar(&v.node, "node", hostname(),
+		"whose record the copies are, for --against with records of several nodes")
 	cmd.Flags().BoolVar(&v.asJSON, "json", false, "print what was found (schema 1) for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v.in, v.out, v.errOut = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 		return v.run(cmd.Context())
 	}
+
 	return cmd
 }
 
@@ -74,6 +79,7 @@ func (v *auditVerifier) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	if v.against != "" {
 		more, err := v.readTold()
 		if err != nil {
@@ -90,21 +96,26 @@ func (v *auditVerifier) run(ctx context.Context) error {
 		}
 		list = append(list, found...)
 	}
+
 	code := verifiedCode(list)
 	if v.asJSON {
 		err = writeJSON(v.out, verifiedReport{Schema: 1, Whole: code != status.ExitUnknown, Asked: asked, Books: list})
 	} else {
 		err = writeVerified(v.out, list)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if code == status.ExitHealthy && !asked {
 		code = status.ExitDegraded
 	}
+
 	if code != status.ExitHealthy {
 		return exitError(code)
 	}
+
 	return nil
 }
 
@@ -118,6 +129,7 @@ func (v *auditVerifier) sources(ctx context.Context) (folders []audit.Folder, to
 		}
 		folders = append(folders, audit.Folder{Name: name, Dir: dir})
 	}
+
 	if len(folders) > 0 {
 		return folders, nil, true, nil
 	}
@@ -126,15 +138,18 @@ func (v *auditVerifier) sources(ctx context.Context) (folders []audit.Folder, to
 	if err != nil {
 		return nil, nil, false, err
 	}
+
 	folders = []audit.Folder{
 		{Name: audit.NodeFolder, Dir: s.AuditDir()},
 		{Name: audit.MasterFolder, Dir: audit.MasterDir(s.CacheDir())},
 	}
+
 	v.node = s.Node
 	key, err := nodeKey(s)
 	if err != nil {
 		return nil, nil, false, err
 	}
+
 	told, asked, err = v.told(ctx, s, key)
 	return folders, told, asked, err
 }
@@ -152,11 +167,16 @@ func nodeKey(s *settings.Settings) (string, error) {
 }
 
 // told is what this node's supervisor and the other nodes have written down of its chains.
-func (v *auditVerifier) told(ctx context.Context, s *settings.Settings, key string) (told []audit.Head, asked bool, err error) {
+func (v *auditVerifier) told(
+	ctx context.Context,
+	s *settings.Settings,
+	key string,
+) (told []audit.Head, asked bool, err error) {
 	own, err := audit.Read(ctx, s.Node, audit.HeadsQuery(), s.AuditDir())
 	if err != nil {
 		return nil, false, err
 	}
+
 	told = audit.HeadsOf(own.Records, s.Node, key)
 
 	list, err := v.f.client().Audit(ctx, audit.HeadsQuery())
@@ -164,9 +184,12 @@ func (v *auditVerifier) told(ctx context.Context, s *settings.Settings, key stri
 		fmt.Fprintf(v.errOut, "the other nodes cannot be asked what they were told: %s\n", printable.Clean(err.Error()))
 		return told, false, nil
 	}
+
 	missing := notAsked(v.errOut, list.Unasked, ", what it was told is not compared")
+
 	// What others were told comes first: it is what a node's own root cannot change.
-	others := slices.DeleteFunc(audit.HeadsOf(list.Records, s.Node, key), func(h audit.Head) bool { return h.By == s.Node })
+	others := slices.DeleteFunc(audit.HeadsOf(list.Records, s.Node, key),
+		func(h audit.Head) bool { return h.By == s.Node })
 	return append(others, told...), !missing, nil
 }
 
@@ -190,11 +213,14 @@ func (v *auditVerifier) readTold() ([]audit.Head, error) {
 		return nil, fmt.Errorf("audit verify: read what was told: %w", err)
 	}
 	if len(heads) == 0 {
-		return nil, fmt.Errorf("audit verify: %s names no head of a chain; a line of the log has them as node/acts:NUMBER:HASH", by)
+		return nil, fmt.Errorf("audit verify: %s names no head of a chain; a line of the log has them as node/acts:NUMBER:HASH",
+			by)
 	}
+
 	for i := range heads {
 		heads[i].By = by
 	}
+
 	return heads, nil
 }
 
@@ -228,22 +254,28 @@ func writeVerified(w io.Writer, list []audit.Verified) error {
 		if v.Files == 0 && v.Whole() {
 			continue
 		}
-		fmt.Fprintf(tw, "%s/%s\t%d\t%s\t%s\t%s\t%s\n", v.Folder, v.Book, v.Files, numbersOf(v), auditTime(v.Since), auditTime(v.Till), stateOf(v))
+		fmt.Fprintf(tw, "%s/%s\t%d\t%s\t%s\t%s\t%s\n", v.Folder, v.Book, v.Files, numbersOf(v),
+			auditTime(v.Since), auditTime(v.Till), stateOf(v))
 	}
+
 	if err := tw.Flush(); err != nil {
 		return err
 	}
+
 	for _, v := range list {
 		for _, fault := range v.Faults {
 			fmt.Fprintf(w, "FAULT %s/%s: %s\n", v.Folder, v.Book, printable.Clean(fault.String()))
 		}
+
 		if v.MoreFaults > 0 {
 			fmt.Fprintf(w, "FAULT %s/%s: and %d more\n", v.Folder, v.Book, v.MoreFaults)
 		}
+
 		for _, note := range v.Warnings {
 			fmt.Fprintf(w, "note %s/%s: %s\n", v.Folder, v.Book, printable.Clean(note.String()))
 		}
 	}
+
 	return nil
 }
 
@@ -277,6 +309,7 @@ func stateOf(v audit.Verified) string {
 	case v.Records > 0:
 		parts = append(parts, "whole")
 	}
+
 	switch {
 	case v.Told != nil && v.Told.Seq == v.Last:
 		parts = append(parts, "end proven by "+v.Told.By)
@@ -285,8 +318,10 @@ func stateOf(v audit.Verified) string {
 	case v.Records > 0:
 		parts = append(parts, "nobody was told of its end yet")
 	}
+
 	if v.Unchained > 0 {
 		parts = append(parts, fmt.Sprintf("%d records without a chain", v.Unchained))
 	}
+
 	return cmp.Or(printable.Brief(strings.Join(parts, ", "), 200), "-")
 }

@@ -41,48 +41,73 @@ backup status" shows how those are.`,
   applianced backup -o - --recipient age1... | ssh store 'cat > prod.age'`,
 		Args: cobra.NoArgs,
 	}
+
 	cmd.Flags().StringVarP(&out, "output", "o", "", "file to write, - for standard output")
 	cmd.Flags().StringArrayVarP(&recipients, "recipient", "r", nil, "age public key; may be given several times")
 	cmd.Flags().StringVarP(&recipientsFile, "recipients-file", "R", "", "file with age public keys, one a line")
-	cmd.Flags().StringVar(&phraseFile, "passphrase-file", "", "file with the passphrase in its first line, instead of asking")
+	cmd.Flags().StringVar(&phraseFile, "passphrase-file", "",
+		"file with the passphrase in its first line, instead of asking")
 	cmd.Flags().BoolVar(&jobs, "jobs", false, "the job cache too")
-	cmd.Flags().StringVar(&from, "from", "", "read this copy of the storage instead: this node's brick, when the shared volume is lost")
+	cmd.Flags().StringVar(&from, "from", "",
+		"read this copy of the storage instead: this node's brick, when the shared volume is lost")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if out == "" {
 			return misused("backup: --output FILE is needed, or --output - for standard output")
 		}
+
 		s, err := settings.Load(f.config, hostname())
 		if err != nil {
 			return err
 		}
+
 		to, err := backupRecipients(cmd.Context(), recipients, recipientsFile, phraseFile)
 		if err != nil {
 			return err
 		}
-		o := backup.Options{Settings: s, ConfigPath: f.config, Version: release.Version(), Now: time.Now(), Jobs: jobs, From: from}
+
+		o := backup.Options{
+			Settings:   s,
+			ConfigPath: f.config,
+			Version:    release.Version(),
+			Now:        time.Now(),
+			Jobs:       jobs,
+			From:       from,
+		}
+
 		if out == "-" {
 			sum, err := backup.Write(cmd.Context(), cmd.OutOrStdout(), o, to...)
 			for _, l := range sum.Skipped {
 				fmt.Fprintln(cmd.ErrOrStderr(), "left out:", l)
 			}
+
 			if err == nil && sum.Signer != "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "signed by %s\n", sum.Signer)
 			}
+
 			return err
 		}
-		sum, err := writePrivate(out, func(w io.Writer) (backup.Summary, error) { return backup.Write(cmd.Context(), w, o, to...) })
+
+		sum, err := writePrivate(out,
+			func(w io.Writer) (backup.Summary, error) { return backup.Write(cmd.Context(), w, o, to...) })
 		if err != nil {
 			return err
 		}
+
 		for _, l := range sum.Skipped {
 			fmt.Fprintln(cmd.ErrOrStderr(), "left out:", l)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, %s; to check it: applianced restore --check %s\n", out, sum.Files, status.Size(uint64(sum.Bytes)), out)
+
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, %s; to check it: applianced restore --check %s\n", out,
+			sum.Files, status.Size(uint64(sum.Bytes)), out)
 		if sum.Signer != "" {
-			fmt.Fprintf(cmd.OutOrStdout(), "signed by %s; write it down: a fresh machine is told it (applianced restore --trust)\n", sum.Signer)
+			fmt.Fprintf(cmd.OutOrStdout(),
+				"signed by %s; write it down: a fresh machine is told it (applianced restore --trust)\n",
+				sum.Signer)
 		}
+
 		return nil
 	}
+
 	cmd.AddCommand(backupPlanCommands(f)...)
 	return cmd
 }

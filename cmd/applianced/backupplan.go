@@ -28,7 +28,9 @@ func backupPlanCommands(f *flags) []*cobra.Command {
 func backupStatusCommand(f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show how the scheduled backups are", Args: cobra.NoArgs,
+		Use:   "status",
+		Short: "Show how the scheduled backups are",
+		Args:  cobra.NoArgs,
 		Long: `status shows the newest of the backups that the nodes make by themselves (backup in
 appliance.yaml), when the next one is due, who makes one now, and why the last try
 came to nothing.
@@ -36,34 +38,42 @@ came to nothing.
 It exits with 0 when the last try gave a backup, 2 when not, 1 when it cannot be told.`,
 		Example: "  applianced backup status\n  applianced backup status --json | jq .last.time",
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print it for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		list, err := f.client().Backups(cmd.Context())
 		if err != nil {
 			return err
 		}
+
 		if asJSON {
 			err = writeJSON(cmd.OutOrStdout(), list)
 		} else {
 			err = writeBackupStatus(cmd.OutOrStdout(), list, time.Now())
 		}
+
 		if err == nil && (list.Failure != nil || list.Last == nil) {
 			err = exitError(status.ExitDegraded)
 		}
+
 		return err
 	}
+
 	return cmd
 }
 
 func backupListCommand(f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the scheduled backups in the directory of this node", Args: cobra.NoArgs,
+		Use:   "list",
+		Short: "List the scheduled backups in the directory of this node",
+		Args:  cobra.NoArgs,
 		Long: `list shows the backups that the nodes have made by themselves in the directory that
 appliance.yaml of this node names (backup.to), the oldest first. Other files there are
 neither listed nor ever removed.`,
 		Example: "  applianced backup list\n  applianced restore --check -i key.txt \"$(applianced backup list --json | jq -r '.[-1] | .to + \"/\" + .name')\"",
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		list, err := f.client().Backups(cmd.Context())
@@ -75,14 +85,18 @@ neither listed nor ever removed.`,
 		case asJSON:
 			return writeJSON(cmd.OutOrStdout(), list.Files)
 		}
+
 		return writeBackups(cmd.OutOrStdout(), list.Files)
 	}
+
 	return cmd
 }
 
 func backupNowCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
-		Use: "now", Short: "Make a scheduled backup now, on this node", Args: cobra.NoArgs,
+		Use:   "now",
+		Short: "Make a scheduled backup now, on this node",
+		Args:  cobra.NoArgs,
 		Long: `now has this node make a backup as appliance.yaml says (backup), and waits until it
 is there. Ctrl-C does not stop it.`,
 		Example: "  applianced backup now",
@@ -92,9 +106,11 @@ is there. Ctrl-C does not stop it.`,
 			if err == nil {
 				err = c.MakeBackup(cmd.Context())
 			}
+
 			if err != nil {
 				return err
 			}
+
 			list, err := backupMade(cmd.Context(), c, before.Tries)
 			switch {
 			case err != nil:
@@ -104,7 +120,10 @@ is there. Ctrl-C does not stop it.`,
 			case list.Last == nil:
 				return errors.New("the backup was made, but is not known yet: applianced backup status")
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/%s: %d files, %s\n", printable.Clean(list.Last.To), printable.Clean(list.Last.Name), list.Last.Files, status.Size(uint64(max(list.Last.Bytes, 0))))
+
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/%s: %d files, %s\n", printable.Clean(list.Last.To),
+				printable.Clean(list.Last.Name), list.Last.Files,
+				status.Size(uint64(max(list.Last.Bytes, 0))))
 			return err
 		},
 	}
@@ -134,20 +153,24 @@ func writeBackupStatus(w io.Writer, l status.BackupList, now time.Time) error {
 	default:
 		fmt.Fprintln(tw, "Last\tnone yet")
 	}
+
 	if f := l.Failure; f != nil {
 		fmt.Fprintf(tw, "Failed\t%s on %s: %s\n", backupTime(f.Time), printable.Clean(f.Node), printable.Clean(f.Cause))
 	}
+
 	switch m := l.Making; {
 	case m != nil:
 		fmt.Fprintf(tw, "Now\t%s makes one since %s\n", printable.Clean(m.Node), backupTime(m.Since))
 	case !l.Next.IsZero():
 		fmt.Fprintf(tw, "Next\t%s\n", backupTime(l.Next))
 	}
+
 	if l.Unread != "" {
 		fmt.Fprintf(tw, "Not seen\t%s\n", printable.Clean(l.Unread))
 	} else {
 		fmt.Fprintf(tw, "There\t%d backups\n", len(l.Files))
 	}
+
 	return tw.Flush()
 }
 
@@ -158,6 +181,7 @@ func writeBackups(w io.Writer, files []status.BackupFile) error {
 		_, err := fmt.Fprintln(w, "There is none yet; next: applianced backup now")
 		return err
 	}
+
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "TIME\tNODE\tSIZE\tFILES\tNAME")
 	for _, b := range files {
@@ -165,8 +189,10 @@ func writeBackups(w io.Writer, files []status.BackupFile) error {
 		if b.Missing {
 			note = " (is missing)"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s%s\n", backupTime(b.Time), printable.Clean(b.Node), status.Size(uint64(max(b.Bytes, 0))), b.Files, printable.Clean(b.Name), note)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s%s\n", backupTime(b.Time), printable.Clean(b.Node),
+			status.Size(uint64(max(b.Bytes, 0))), b.Files, printable.Clean(b.Name), note)
 	}
+
 	return tw.Flush()
 }
 
@@ -174,10 +200,13 @@ func writeBackups(w io.Writer, files []status.BackupFile) error {
 // backups; the supervisor starts it.
 func backupHelperCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "helper", Short: "Make backups on behalf of the supervisor (not for people)", Hidden: true,
+		Use:                "helper",
+		Short:              "Make backups on behalf of the supervisor (not for people)",
+		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if code := backupplan.Main(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()); code != 0 {
+			if code := backupplan.Main(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout(),
+				cmd.ErrOrStderr()); code != 0 {
 				return exitError(code)
 			}
 			return nil

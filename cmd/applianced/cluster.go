@@ -22,7 +22,8 @@ import (
 
 // clusterCommands are the verbs about the cluster's nodes.
 func clusterCommands(f *flags) []*cobra.Command {
-	return []*cobra.Command{nodesCommand(f), joinStringCommand(f), joinCommand(f), leaveCommand(f), removeCommand(f), replaceCommand(f),
+	return []*cobra.Command{nodesCommand(f), joinStringCommand(f), joinCommand(f), leaveCommand(f),
+		removeCommand(f), replaceCommand(f),
 		drainCommand(f, false), drainCommand(f, true), secretCommand(f), clusterKeyCommand(f), recoverCommand(f), pingCommand(f)}
 }
 
@@ -31,37 +32,47 @@ func (f *flags) client() *api.Client { return api.NewClient(f.apiSocket()) }
 func nodesCommand(f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "nodes", Short: "List the cluster's nodes and how they are", Args: cobra.NoArgs,
+		Use:     "nodes",
+		Short:   "List the cluster's nodes and how they are",
+		Args:    cobra.NoArgs,
 		Long:    "nodes exits with 0 when every node is ready, 2 when one is not, 1 when it cannot be told.",
 		Example: "  applianced nodes\n  applianced nodes --json | jq -r '.[] | select(.state != \"ready\") | .name'",
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines, as in applianced status --json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		d, err := f.client().Status(cmd.Context())
 		if err != nil {
 			return unanswered(cmd, asJSON, []status.Node{}, err)
 		}
+
 		if asJSON {
 			err = writeJSON(cmd.OutOrStdout(), d.Nodes)
 		} else {
 			err = status.WriteNodes(cmd.OutOrStdout(), d)
 		}
+
 		if err != nil {
 			return err
 		}
+
 		for _, n := range d.Nodes {
 			if n.State != "ready" {
 				return exitError(status.ExitDegraded)
 			}
 		}
+
 		return nil
 	}
+
 	return cmd
 }
 
 func joinStringCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
-		Use: "join-string", Short: "Print the line with which another node joins", Args: cobra.NoArgs,
+		Use:   "join-string",
+		Short: "Print the line with which another node joins",
+		Args:  cobra.NoArgs,
 		Long: `join-string prints one line that holds everything a new node needs: the hash that
 proves the cluster to it, the cluster's secret, and where to ask. Whoever has the
 line can join: keep it as you keep a password. It changes when a node is removed.`,
@@ -80,7 +91,9 @@ func joinCommand(f *flags) *cobra.Command {
 	var node, address, file string
 	var arbiter bool
 	cmd := &cobra.Command{
-		Use: "join", Short: "Set this machine up as a node of a cluster that exists", Args: cobra.NoArgs,
+		Use:   "join",
+		Short: "Set this machine up as a node of a cluster that exists",
+		Args:  cobra.NoArgs,
 		Long: `join reads the join string from the standard input (so that it is in no history
 and no list of processes), checks this machine and the cluster, and begins. The
 same as the set-up with the join string as its only answer.
@@ -94,9 +107,11 @@ not the root file system.`,
 			"  applianced join --arbiter --node sca-3 < join-string.txt\n" +
 			"  applianced join-string | ssh sca-4 sudo applianced join --node sca-4   (on a node of the cluster)",
 	}
+
 	cmd.Flags().StringVar(&node, "node", "", "name of this node (default: the host name)")
 	cmd.Flags().StringVar(&address, "address", "", "address for other nodes (default: that of the default route)")
-	cmd.Flags().BoolVar(&arbiter, "arbiter", false, "keep no data and serve nobody: let two nodes go on when one is lost")
+	cmd.Flags().BoolVar(&arbiter, "arbiter", false,
+		"keep no data and serve nobody: let two nodes go on when one is lost")
 	cmd.Flags().StringVar(&file, "file", "", "read the join string from this file")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		in := cmd.InOrStdin()
@@ -110,20 +125,25 @@ not the root file system.`,
 		} else if isTerminal(cmd.OutOrStdout()) {
 			fmt.Fprint(cmd.ErrOrStderr(), "join string: ")
 		}
+
 		line, err := bufio.NewReader(io.LimitReader(in, 4096)).ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
+
 		c := f.client()
 		a := setup.Answers{Mode: setup.Join, JoinString: strings.TrimSpace(line), Node: node, Address: address}
 		if arbiter {
 			a.Storage.Role = setup.RoleArbiter
 		}
+
 		if err := c.SetupStart(cmd.Context(), a); err != nil {
 			return err
 		}
+
 		return followSetup(cmd, c)
 	}
+
 	return cmd
 }
 
@@ -138,16 +158,19 @@ func followSetup(cmd *cobra.Command, c *api.Client) error {
 		if err != nil && !errors.Is(err, api.ErrNotRunning) { // the socket changes its place once
 			return err
 		}
+
 		for _, s := range p.Steps {
 			words := s.State
 			if s.Message != "" && s.State != "done" {
 				words += ": " + s.Message
 			}
+
 			if s.State != "todo" && told[s.Name] != words {
 				told[s.Name] = words
 				fmt.Fprintf(out, "%s: %s\n", s.Name, printable.Clean(words))
 			}
 		}
+
 		switch {
 		case p.Failure != nil:
 			for _, h := range p.Failure.Check {
@@ -164,6 +187,7 @@ func followSetup(cmd *cobra.Command, c *api.Client) error {
 			fmt.Fprintln(out, "ready: "+words)
 			return nil
 		}
+
 		began = began || err == nil && p.State != status.SetupNew
 		if err := pause.For(cmd.Context(), 300*time.Millisecond); err != nil {
 			return err
@@ -173,75 +197,98 @@ func followSetup(cmd *cobra.Command, c *api.Client) error {
 
 func leaveCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "leave", Short: "Take this node out of its cluster", Args: cobra.NoArgs,
+		Use:   "leave",
+		Short: "Take this node out of its cluster",
+		Args:  cobra.NoArgs,
 		Long: `leave moves this node's minions to the others, gives up its copy of the data once
 that is not needed any more, and has the other nodes take it out. Afterwards it
 serves nobody. The cluster's secret changes. On a terminal it asks first.`,
 		Example: "  applianced leave\n  applianced leave --yes",
 	}
+
 	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		d, err := f.client().Status(cmd.Context())
 		if err != nil {
 			return err
 		}
+
 		if err := confirm(cmd, *yes, leaveEffect(d), printable.Clean(d.Node)); err != nil {
 			return err
 		}
+
 		if err := f.client().Leave(cmd.Context()); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), "this node has left the cluster; applianced reset makes it a new machine")
+
+		_, err = fmt.Fprintln(cmd.OutOrStdout(),
+			"this node has left the cluster; applianced reset makes it a new machine")
 		return err
 	}
+
 	return cmd
 }
 
 // leaveEffect says what becomes of a node that leaves, and of the others.
 func leaveEffect(d status.Document) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s will leave the cluster %s and serve nobody. It can join again only as a new machine.", printable.Clean(d.Node), printable.Clean(d.Cluster))
+	fmt.Fprintf(&b,
+		"%s will leave the cluster %s and serve nobody. It can join again only as a new machine.",
+		printable.Clean(d.Node), printable.Clean(d.Cluster))
+
 	if d.Arbiter() {
 		b.WriteString(" It is the arbiter: with one of two copies lost the volume stops then, if it is the first one.")
 		return b.String()
 	}
+
 	for _, n := range d.Nodes {
 		if n.Name == d.Node && n.Minions != nil && *n.Minions > 0 {
 			fmt.Fprintf(&b, " Its %d minions move to the other nodes.", *n.Minions)
 		}
 	}
-	serving := slices.DeleteFunc(slices.Clone(d.Nodes), func(n status.Node) bool { return n.Role == status.RoleArbiter })
+
+	serving := slices.DeleteFunc(slices.Clone(d.Nodes),
+		func(n status.Node) bool { return n.Role == status.RoleArbiter })
 	switch len(serving) {
 	case 0, 1:
 		b.WriteString(" There is no other node: nobody would serve the minions.")
 	case 2:
 		b.WriteString(" One node is left: its keys and files have no second copy then.")
 	}
+
 	return b.String()
 }
 
 func removeCommand(f *flags) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "remove NODE", Short: "Take a dead node out of the cluster", Args: cobra.ExactArgs(1), ValidArgsFunction: f.otherNodes,
+		Use:               "remove NODE",
+		Short:             "Take a dead node out of the cluster",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.otherNodes,
 		Long: `remove refuses NODE for ever: its key opens nothing any more, its master is taken
 out, and the cluster's secret changes, so that join strings of before are void.
 A node that still answers is removed with --force only; it stops serving when it
 hears of it. On a terminal it asks first.`,
 		Example: "  applianced remove sca-3\n  applianced remove sca-3 --yes",
 	}
+
 	cmd.Flags().BoolVar(&force, "force", false, "even if it answers")
 	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := confirm(cmd, *yes, removeEffect(args[0]), args[0]); err != nil {
 			return err
 		}
+
 		if err := f.client().Remove(cmd.Context(), args[0], force); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s was removed; the cluster's secret has changed: applianced join-string\n", args[0])
+
+		_, err := fmt.Fprintf(cmd.OutOrStdout(),
+			"%s was removed; the cluster's secret has changed: applianced join-string\n", args[0])
 		return err
 	}
+
 	return cmd
 }
 
@@ -252,30 +299,38 @@ func removeEffect(node string) string {
 func replaceCommand(f *flags) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "replace NODE", Short: "Make room for a new machine in a dead node's place", Args: cobra.ExactArgs(1), ValidArgsFunction: f.otherNodes,
+		Use:               "replace NODE",
+		Short:             "Make room for a new machine in a dead node's place",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.otherNodes,
 		Long: `replace removes NODE and prints what a new machine of the same name needs. The
 new machine may have the old address too, so that minions need no change. On a
 terminal it asks first.`,
 		Example: "  applianced replace sca-3",
 	}
+
 	cmd.Flags().BoolVar(&force, "force", false, "even if it answers")
 	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := confirm(cmd, *yes, removeEffect(args[0]), args[0]); err != nil {
 			return err
 		}
+
 		c := f.client()
 		d, err := c.Status(cmd.Context())
 		if err != nil {
 			return err
 		}
+
 		before, err := c.JoinString(cmd.Context())
 		if err != nil {
 			return err
 		}
+
 		if err := c.Remove(cmd.Context(), args[0], force); err != nil {
 			return err
 		}
+
 		line := before
 		for range 40 { // the new secret is there in a moment
 			if line, err = c.JoinString(cmd.Context()); err != nil || !sameSecret(line, before) {
@@ -285,19 +340,26 @@ terminal it asks first.`,
 				return err
 			}
 		}
+
 		if err != nil {
 			return err
 		}
+
 		waitLetGo(cmd, c, args[0])
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s was removed. On the new machine: applianced join%s --node %s\nwith this join string:\n%s\n", args[0], roleFlag(d, args[0]), args[0], line)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(),
+			"%s was removed. On the new machine: applianced join%s --node %s\nwith this join string:\n%s\n",
+			args[0], roleFlag(d, args[0]), args[0], line)
+
 		return err
 	}
+
 	return cmd
 }
 
 // roleFlag is what a machine joins with that takes the place of a node.
 func roleFlag(d status.Document, node string) string {
-	if slices.ContainsFunc(d.Nodes, func(n status.Node) bool { return n.Name == node && n.Role == status.RoleArbiter }) {
+	if slices.ContainsFunc(d.Nodes,
+		func(n status.Node) bool { return n.Name == node && n.Role == status.RoleArbiter }) {
 		return " --arbiter"
 	}
 	return ""
@@ -315,15 +377,20 @@ func waitLetGo(cmd *cobra.Command, c *api.Client, node string) {
 		if err != nil || st.LetGo(node) {
 			return // no volume, or nothing to wait for
 		}
+
 		if !told {
 			fmt.Fprintln(cmd.ErrOrStderr(), "waiting until the shared volume needs its copy no more")
 			told = true
 		}
+
 		if pause.For(cmd.Context(), time.Second) != nil {
 			return
 		}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "the shared volume has not let %s go yet: a machine of that name can join when applianced storage status shows no copy of it\n", node)
+
+	fmt.Fprintf(cmd.ErrOrStderr(),
+		"the shared volume has not let %s go yet: a machine of that name can join when applianced storage status shows no copy of it\n",
+		node)
 }
 
 func sameSecret(a, b string) bool {
@@ -337,18 +404,28 @@ func drainCommand(f *flags, end bool) *cobra.Command {
 	if end {
 		use, short = "undrain NODE", "Use a node again: ends drain"
 	}
+
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: f.allNodes,
-		Example: "  applianced " + strings.Replace(use, "NODE", "sca-2", 1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.client().Drain(cmd.Context(), args[0], end) },
+		Use:               use,
+		Short:             short,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.allNodes,
+		Example:           "  applianced " + strings.Replace(use, "NODE", "sca-2", 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.client().Drain(cmd.Context(),
+				args[0], end)
+		},
 	}
 }
 
 func pingCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
-		Use: "ping NODE", Short: "Try everything that this node needs of another one", Args: cobra.ExactArgs(1), ValidArgsFunction: f.otherNodes,
-		Long:    "ping exits with 0 when all of it works, 3 when something does not.",
-		Example: "  applianced ping sca-3",
+		Use:               "ping NODE",
+		Short:             "Try everything that this node needs of another one",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.otherNodes,
+		Long:              "ping exits with 0 when all of it works, 3 when something does not.",
+		Example:           "  applianced ping sca-3",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list, err := f.client().Ping(cmd.Context(), args[0])
 			if err != nil {
@@ -357,6 +434,7 @@ func pingCommand(f *flags) *cobra.Command {
 			if printChecks(cmd.OutOrStdout(), list) {
 				return exitError(status.ExitNotServing)
 			}
+
 			return nil
 		},
 	}

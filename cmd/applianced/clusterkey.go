@@ -37,6 +37,7 @@ docs/hardening.md has the steps with all commands.`,
 			return err
 		},
 	}
+
 	cmd.AddCommand(newClusterKeyCommand(f), takeClusterKeyCommand(f))
 	return cmd
 }
@@ -54,10 +55,14 @@ prints where its public half is, which minions are to be told. Nothing else chan
 			if err != nil {
 				return err
 			}
+
 			if err := printClusterKeys(cmd.OutOrStdout(), keys); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "next: salt-cp '*' %s /etc/salt/pki/minion/minion_master.pub\nnext: applianced cluster-key take\n", keys.Next.Path)
+
+			_, err = fmt.Fprintf(cmd.OutOrStdout(),
+				"next: salt-cp '*' %s /etc/salt/pki/minion/minion_master.pub\nnext: applianced cluster-key take\n",
+				keys.Next.Path)
 			return err
 		},
 	}
@@ -78,6 +83,7 @@ and the old key's fingerprint. Run it again after whatever interrupted it. On a
 terminal it asks first.`,
 		Example: "  applianced cluster-key take\n  applianced cluster-key take --yes",
 	}
+
 	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		client := f.client()
@@ -88,25 +94,36 @@ terminal it asks first.`,
 		if keys.Next == nil {
 			return errors.New("no new key lies beside the cluster's. If it was just taken, masters that still have the old one take it by themselves in a few minutes, at once by applianced config apply; to make a key: applianced cluster-key new")
 		}
+
 		if err := confirm(cmd, *yes, takeEffect, "take"); err != nil {
 			return err
 		}
+
 		left, err := takeClusterKey(cmd.Context(), client, keys.Next.Hash, cmd.ErrOrStderr())
 		if err != nil {
 			return err
 		}
+
 		for _, n := range left {
 			fmt.Fprintf(cmd.OutOrStdout(), "node %s takes it when it starts: %s\n", n.Name, printable.Clean(n.Cause))
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "the cluster has the key %s\nnext: salt '*' test.ping\n", keys.Next.Finger)
+
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "the cluster has the key %s\nnext: salt '*' test.ping\n",
+			keys.Next.Finger)
 		return err
 	}
+
 	return cmd
 }
 
 // takeClusterKey has the key count that lies beside the cluster's, and the masters take it
 // one after the other. It returns the nodes that could not be reached.
-func takeClusterKey(ctx context.Context, client *api.Client, hash string, errOut io.Writer) (left []options.NodeResult, err error) {
+func takeClusterKey(
+	ctx context.Context,
+	client *api.Client,
+	hash string,
+	errOut io.Writer,
+) (left []options.NodeResult, err error) {
 	if err := client.TakeKey(ctx, hash); err != nil {
 		return nil, fmt.Errorf("the cluster keeps its key: %w; run the same command again", err)
 	}
@@ -122,6 +139,7 @@ func rollMasters(ctx context.Context, client *api.Client, errOut io.Writer) (lef
 		out:    io.Discard,
 		errOut: errOut,
 	}
+
 	r, err := a.run(ctx, client, false)
 	switch {
 	case err != nil:
@@ -133,11 +151,13 @@ func rollMasters(ctx context.Context, client *api.Client, errOut io.Writer) (lef
 		}
 		return nil, fmt.Errorf("not all masters have taken it: %w; next: applianced config apply", err)
 	}
+
 	for _, n := range r.Result.Nodes {
 		if n.State == options.Left {
 			left = append(left, n)
 		}
 	}
+
 	return left, nil
 }
 

@@ -21,10 +21,15 @@ func (f *flags) allNodes(cmd *cobra.Command, args []string, _ string) ([]cobra.C
 	return f.nodeNames(cmd, args, func(string, string) bool { return true })
 }
 
-func (f *flags) nodeNames(cmd *cobra.Command, args []string, wanted func(name, this string) bool) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *flags) nodeNames(
+	cmd *cobra.Command,
+	args []string,
+	wanted func(name, this string) bool,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTakes)
 	defer cancel()
 	var names []cobra.Completion
@@ -35,6 +40,7 @@ func (f *flags) nodeNames(cmd *cobra.Command, args []string, wanted func(name, t
 			}
 		}
 	}
+
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 

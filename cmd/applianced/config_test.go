@@ -31,6 +31,7 @@ func configCheck(t *testing.T, dir string, args ...string) (out string, faults [
 	} else if err != nil {
 		faults = []string{strings.ReplaceAll(err.Error(), dir, "DIR")}
 	}
+
 	return strings.ReplaceAll(b.String(), dir, "DIR"), faults
 }
 
@@ -50,7 +51,8 @@ func TestConfigCheckKnowsTheMastersOptions(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "appliance.yaml")
 	head := "node: n1\ndata_dir: " + dir + "/data\nruntime_dir: " + dir + "/run\nmaster:\n  options:\n"
-	put(t, path, head+"    timeout: 15s\n    fileserver_backend: [svn]\n    worker_threads: 9\n    publisher_acl: {anna: ['*']}\n")
+	put(t, path,
+		head+"    timeout: 15s\n    fileserver_backend: [svn]\n    worker_threads: 9\n    publisher_acl: {anna: ['*']}\n")
 	own := filepath.Join(dir, "data/cluster/etc/master.d")
 	put(t, filepath.Join(own, "a.conf"), "hash_type: md4\nret_port: 1\n")
 	put(t, filepath.Join(own, "b.conf"), "a: b: c\n")
@@ -66,16 +68,19 @@ func TestConfigCheckKnowsTheMastersOptions(t *testing.T) {
 	if strings.Contains(out, "is right") || len(faults) != len(want) {
 		t.Fatalf("%q\n%s\nwant:\n%s", out, strings.Join(faults, "\n"), strings.Join(want, "\n"))
 	}
+
 	for i, f := range faults {
 		if !strings.HasPrefix(f, want[i]) {
 			t.Errorf("fault %d: %s\nwant %s", i, f, want[i])
 		}
 	}
+
 	for _, f := range []string{"a.conf", "b.conf"} {
 		if err := os.Remove(filepath.Join(own, f)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	put(t, filepath.Join(own, "a.conf"), "master_job_cache: redis\n")
 	put(t, path, head+"    timeout: 15\n    worker_threads: 9\n")
 	out, faults = configCheck(t, dir, path)
@@ -90,7 +95,8 @@ func TestConfigCheckKnowsTheMastersOptions(t *testing.T) {
 func TestConfigCheckKnowsTheAPI(t *testing.T) {
 	for _, c := range []struct{ enabled, section, want string }{
 		{"true", "{}", ""},
-		{"true", "{port: none, thread_pool: -1}", "rest_cherrypy: port must be a number | rest_cherrypy: thread_pool must be"},
+		{"true", "{port: none, thread_pool: -1}",
+			"rest_cherrypy: port must be a number | rest_cherrypy: thread_pool must be"},
 		{"true", "{ssl_crt: /nothing/crt, ssl_key: /nothing/key}", "/nothing/crt"},
 		{"true", "{ssl_crt: /nothing/crt}", "ssl_key are needed"},
 		{"false", "{port: none}", ""},
@@ -104,10 +110,12 @@ func TestConfigCheckKnowsTheAPI(t *testing.T) {
 		if c.want == "" {
 			want = nil
 		}
+
 		if len(faults) != len(want) {
 			t.Errorf("%+v: %q", c, faults)
 			continue
 		}
+
 		for i, w := range want {
 			if !strings.Contains(faults[i], w) {
 				t.Errorf("%+v: %q, want %q", c, faults[i], w)
@@ -130,6 +138,7 @@ func TestConfigCheckNamesWrongValues(t *testing.T) {
 		`DIR/data/cluster/etc/master.d/a.conf:1: option timeout: expected a number, found the text "soon"`,
 		`DIR/data/cluster/etc/master.d/a.conf:2: option transport: "tcp"`,
 		`DIR/data/cluster/etc/master.d/a.conf:3: option fileserver_backend: this master does not serve files from "nosuch"`}
+
 	names := func(what string, got []string, want ...string) {
 		t.Helper()
 		for i := range max(len(got), len(want)) {
@@ -139,6 +148,7 @@ func TestConfigCheckNamesWrongValues(t *testing.T) {
 			}
 		}
 	}
+
 	_, faults := configCheck(t, dir, path)
 	names("in etc/master.d", faults, want...)
 
@@ -149,9 +159,11 @@ func TestConfigCheckNamesWrongValues(t *testing.T) {
 			Line               int
 		}
 	}
+
 	if err := json.Unmarshal([]byte(out), &found); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+
 	faults = nil
 	for _, f := range found.Faults {
 		if f.File != "DIR/data/cluster/etc/master.d/a.conf" || f.Line == 0 || f.Option == "" {
@@ -159,11 +171,13 @@ func TestConfigCheckNamesWrongValues(t *testing.T) {
 		}
 		faults = append(faults, f.Text)
 	}
+
 	names("in JSON", faults, want...)
 
 	if err := os.Remove(own); err != nil {
 		t.Fatal(err)
 	}
+
 	put(t, path, head+"master:\n  options:\n    timeout: soon\n    fileserver_backend: [nosuch]\n")
 	_, faults = configCheck(t, dir, path)
 	names("in appliance.yaml", faults, `DIR/appliance.yaml:6: option timeout: expected a number, found the text "soon"`,
@@ -171,7 +185,9 @@ func TestConfigCheckNamesWrongValues(t *testing.T) {
 	put(t, path, head+"master: {options: {transport: tcp}}\n")
 	_, faults = configCheck(t, dir, path)
 	names("what the appliance sets", faults, "DIR/appliance.yaml: master.options: transport is set by the appliance")
-	if out, faults := configCheck(t, dir, path, "--json"); len(faults) != 1 || !strings.Contains(out, "master.options") {
+
+	if out, faults := configCheck(t, dir, path, "--json"); len(faults) != 1 ||
+		!strings.Contains(out, "master.options") {
 		t.Errorf("%s %q", out, faults)
 	}
 }
@@ -182,18 +198,21 @@ func TestConfigCheckKnowsTheOptionsOfAnswers(t *testing.T) {
 	path := filepath.Join(dir, "answers.yaml")
 	const head = "mode: form\ncluster_id: prod\nnode: n1\naddress: 192.0.2.10\nstorage: {kind: local}\nsettings:\n  master:\n    options:\n"
 	for name, c := range map[string]struct{ text, line string }{
-		"plain":        {head + "      nodegroups: x\n      publish_signing_algorithm: none\n", "9 10"},
-		"ours":         {"#saltern\n" + head + "      nodegroups: x\n      publish_signing_algorithm: none\n", "10 11"},
-		"cloud-config": {"#cloud-config\nsaltern:\n  " + strings.ReplaceAll(head, "\n", "\n  ") + "      nodegroups: x\n        publish_signing_algorithm: none\n", "11 12"},
+		"plain": {head + "      nodegroups: x\n      publish_signing_algorithm: none\n", "9 10"},
+		"ours":  {"#saltern\n" + head + "      nodegroups: x\n      publish_signing_algorithm: none\n", "10 11"},
+		"cloud-config": {"#cloud-config\nsaltern:\n  " + strings.ReplaceAll(head, "\n", "\n  ") + "      nodegroups: x\n        publish_signing_algorithm: none\n",
+			"11 12"},
 	} {
 		put(t, path, c.text)
 		out, faults := configCheck(t, dir, path)
 		first, second, _ := strings.Cut(c.line, " ")
-		if len(faults) != 2 || !strings.HasPrefix(faults[0], "DIR/answers.yaml:"+first+": option nodegroups: expected a map") ||
+		if len(faults) != 2 || !strings.HasPrefix(faults[0],
+			"DIR/answers.yaml:"+first+": option nodegroups: expected a map") ||
 			!strings.HasPrefix(faults[1], "DIR/answers.yaml:"+second+": option publish_signing_algorithm: ") {
 			t.Errorf("%s: %q\n%s", name, out, strings.Join(faults, "\n"))
 		}
 	}
+
 	put(t, path, head+"      timeout: 9\n")
 	if out, faults := configCheck(t, dir, path); out != "DIR/answers.yaml is right: answers to form cluster prod\n" || faults != nil {
 		t.Errorf("%q %q", out, faults)
@@ -204,27 +223,35 @@ func TestConfigCheckKnowsTheOptionsOfAnswers(t *testing.T) {
 // nodes on its disk; another file may be that of another node (F9).
 func TestConfigCheckComparesWithTheTable(t *testing.T) {
 	dir := t.TempDir()
-	own, other := filepath.Join(dir, "appliance.yaml"), filepath.Join(dir, "of-another-node.yaml")
-	text := "node: salt-three\ncluster: other\ndata_dir: " + dir + "/data\nruntime_dir: " + dir + "/run\npeering: {enabled: true, address: 127.0.70.3}\nmaster: {address: 127.0.70.3}\n"
+	own := filepath.Join(dir, "appliance.yaml")
+	other := filepath.Join(dir, "of-another-node.yaml")
+	text := "node: salt-three\ncluster: other\ndata_dir: " + dir + "/data\nruntime_dir: " + dir +
+		"/run\npeering: {enabled: true, address: 127.0.70.3}\nmaster: {address: 127.0.70.3}\n"
 	put(t, own, text)
 	put(t, other, text)
+
 	if err := os.MkdirAll(dir+"/data/node", 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	id, err := nodeapi.LoadIdentity(dir + "/data/node")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	put(t, dir+"/data/nodes.json", `{"version":1,"cluster":"lab","keyHash":"`+strings.Repeat("ab", 32)+`","nodes":[
 		{"name":"n3","address":"127.0.70.3","state":"member","certificate":"`+id.Hash+`","storage":"client"}]}`)
 
 	for _, args := range [][]string{{"--config", own}, {"--config", own, own}} {
 		out, faults := configCheck(t, dir, args...)
-		if len(faults) != 2 || !strings.HasPrefix(faults[0], "DIR/appliance.yaml: node: salt-three is not what the table of nodes has for this node, n3; write node: n3.") ||
-			!strings.HasPrefix(faults[1], "DIR/appliance.yaml: cluster: other is not what the table of nodes has for this node, lab") {
+		if len(faults) != 2 || !strings.HasPrefix(faults[0],
+			"DIR/appliance.yaml: node: salt-three is not what the table of nodes has for this node, n3; write node: n3.") ||
+			!strings.HasPrefix(faults[1],
+				"DIR/appliance.yaml: cluster: other is not what the table of nodes has for this node, lab") {
 			t.Errorf("%q %q", out, faults)
 		}
 	}
+
 	if out, faults := configCheck(t, dir, "--config", own, other); faults != nil {
 		t.Errorf("another file: %q %q", out, faults)
 	}
@@ -236,7 +263,9 @@ func TestWrongOptionsChangeNothing(t *testing.T) {
 	path, socket := filepath.Join(dir, "appliance.yaml"), filepath.Join(dir, "none.sock")
 	put(t, path, "node: n1\ndata_dir: "+dir+"/data\nruntime_dir: "+dir+"/run\nmaster: {options: {timeout: 15s}}\n")
 	answers := filepath.Join(dir, "answers.yaml")
-	put(t, answers, "mode: form\ncluster_id: prod\nnode: n1\naddress: 192.0.2.10\nstorage: {kind: local}\nsettings: {master: {options: {timeout: 15s}}}\n")
+	put(t, answers,
+		"mode: form\ncluster_id: prod\nnode: n1\naddress: 192.0.2.10\nstorage: {kind: local}\nsettings: {master: {options: {timeout: 15s}}}\n")
+
 	for _, args := range [][]string{{"reload"}, {"setup", "start", answers}} {
 		cmd := rootCommand()
 		cmd.SetArgs(append([]string{"--config", path, "--socket", socket}, args...))
@@ -245,6 +274,7 @@ func TestWrongOptionsChangeNothing(t *testing.T) {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
+
 	put(t, path, "node: n1\ndata_dir: "+dir+"/data\nruntime_dir: "+dir+"/run\n")
 	cmd := rootCommand()
 	cmd.SetArgs([]string{"--config", path, "--socket", socket, "reload"})
@@ -262,10 +292,16 @@ func TestConfigCheckReadsWhatTheSetupReads(t *testing.T) {
 	if _, err := w.Write([]byte("Content-Type: multipart/mixed; boundary=b\nMIME-Version: 1.0\n\n--b\nContent-Type: text/plain\n\n#saltern\n" + answers + "\n--b--\n")); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"mark": "\xef\xbb\xbf" + answers, "packed": packed.String(), "plain": answers} {
+
+	for name, text := range map[string]string{
+		"mark":   "\xef\xbb\xbf" + answers,
+		"packed": packed.String(),
+		"plain":  answers,
+	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "answers")

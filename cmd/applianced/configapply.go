@@ -51,15 +51,18 @@ the last lines say what is in force where.`,
 		Example: "  applianced config apply --dry-run\n  applianced config apply\n  applianced config apply --yes --timeout 2m",
 		Args:    cobra.NoArgs,
 	}
+
 	yes := yesFlag(cmd)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "check on all nodes and say what would be done, no more")
-	cmd.Flags().BoolVar(&a.q.Force, "force", false, "without nodes that are away or do not serve; they take the options when they start")
+	cmd.Flags().BoolVar(&a.q.Force, "force", false,
+		"without nodes that are away or do not serve; they take the options when they start")
 	cmd.Flags().BoolVar(&a.asJSON, "json", false, "print the result (schema 1) for machines")
 	cmd.Flags().DurationVar(&a.q.Limit, "timeout", options.UsualTime, "for each master to serve with the new options")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if a.q.Limit < options.MinLimit || a.q.Limit > options.MaxLimit {
 			return misused("--timeout: from %s to %s", options.MinLimit, options.MaxLimit)
 		}
+
 		a.out, a.errOut = cmd.OutOrStdout(), cmd.ErrOrStderr()
 		c := f.client()
 		if dry || !*yes {
@@ -67,17 +70,22 @@ the last lines say what is in force where.`,
 			if err != nil || dry || p.Result == nil || !p.Result.Code.Good() {
 				return a.end(p, err)
 			}
+
 			restarts := p.Result.Names(options.Before)
 			if len(restarts) == 0 { // also ends what a roll before has left
 				return a.end(a.run(cmd.Context(), c, false))
 			}
-			effect := fmt.Sprintf("The masters of %s are restarted, one after the other, to take the options of now.", strings.Join(restarts, ", "))
+
+			effect := fmt.Sprintf("The masters of %s are restarted, one after the other, to take the options of now.",
+				strings.Join(restarts, ", "))
 			if err := confirm(cmd, false, effect, "apply"); err != nil {
 				return err
 			}
 		}
+
 		return a.end(a.run(cmd.Context(), c, false))
 	}
+
 	return cmd
 }
 
@@ -88,8 +96,11 @@ func (a *apply) run(ctx context.Context, c *api.Client, dry bool) (p options.Pro
 	if err := c.Apply(ctx, q); err != nil {
 		return p, fmt.Errorf("apply the options: %w", err)
 	}
+
 	return follower[options.Progress]{
-		ask: c.Applying, every: applyLook, steps: a.steps(),
+		ask:   c.Applying,
+		every: applyLook,
+		steps: a.steps(),
 		state: func(p options.Progress) ([]string, bool) { return p.Lines, p.Running },
 		failed: func(_ options.Progress, err error) error {
 			if ctx.Err() != nil {
@@ -125,10 +136,12 @@ func (a *apply) end(p options.Progress, err error) error {
 		}
 		return nil
 	}
+
 	printResult(a.out, *p.Result)
 	if !p.Result.Code.Good() {
 		return fmt.Errorf("apply the options: %s%s", printable.Clean(p.Result.Cause), applyNext[p.Result.Code])
 	}
+
 	return nil
 }
 
@@ -153,18 +166,22 @@ func printResult(w io.Writer, r options.Result) {
 			fmt.Fprintf(w, "%s: note: %s\n", n.Name, printable.Clean(f.Text))
 		}
 	}
+
 	for _, n := range r.Nodes {
 		line := map[options.Force]string{
 			options.New: "has the new options", options.Same: "has the options of now already", options.Before: "has the options of before",
 			options.LastGood: "has its last good options, and refuses the new ones until they change", options.Left: "is left out",
 			options.Unknown: "is not known",
 		}[n.State]
+
 		if n.State == options.Before && r.Code == options.Checked {
 			line = "takes the new options"
 		}
+
 		if n.Cause != "" {
 			line += ": " + printable.Clean(n.Cause)
 		}
+
 		fmt.Fprintf(w, "%s %s\n", n.Name, line)
 	}
 }

@@ -19,8 +19,12 @@ import (
 )
 
 func configCommand(f *flags) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration, and have all nodes take it", Args: cobra.NoArgs,
-		Example: "  sudo applianced config check\n  applianced config apply"}
+	cmd := &cobra.Command{
+		Use:     "config",
+		Short:   "Look at the configuration, and have all nodes take it",
+		Args:    cobra.NoArgs,
+		Example: "  sudo applianced config check\n  applianced config apply",
+	}
 	cmd.AddCommand(checkCommand(f), applyCommand(f), schemaCommand())
 	return cmd
 }
@@ -40,6 +44,7 @@ salt-master --check. The options of all nodes are checked by applianced config a
 		Example: "  sudo applianced config check\n  applianced config check ./appliance.yaml\n  applianced config check ./answers.yaml",
 		Args:    cobra.MaximumNArgs(1),
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print faults and notes for machines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		path := f.config
@@ -49,10 +54,12 @@ salt-master --check. The options of all nodes are checked by applianced config a
 				return err
 			}
 		}
+
 		s, notes, err := checkFile(path, cmd.ErrOrStderr())
 		if err == nil && sameFile(path, f.config) { // another one may be that of another node
 			err = nodeapi.CheckRecorded(s, path)
 		}
+
 		if asJSON {
 			return printFindings(cmd.OutOrStdout(), err, notes)
 		}
@@ -63,10 +70,13 @@ salt-master --check. The options of all nodes are checked by applianced config a
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s is right: node %s, cluster %s, data in %s\n", path, s.Node, s.Cluster, s.DataDir)
+
+		fmt.Fprintf(cmd.OutOrStdout(), "%s is right: node %s, cluster %s, data in %s\n", path, s.Node,
+			s.Cluster, s.DataDir)
 		printNotes(cmd.OutOrStdout(), notes)
 		return nil
 	}
+
 	return cmd
 }
 
@@ -96,16 +106,19 @@ func printFindings(w io.Writer, err error, notes []conf.Note) error {
 	for _, n := range notes {
 		out.Notes = append(out.Notes, options.Fault{File: n.Path, Line: n.Line, Option: n.Option, Text: n.String()})
 	}
+
 	out.Notes = out.Notes[:min(len(out.Notes), options.MaxFiles)]
 	if jerr := json.NewEncoder(w).Encode(out); jerr != nil {
 		return jerr
 	}
+
 	switch {
 	case errors.Is(err, settings.ErrNone):
 		return exitError(status.ExitUnconfigured)
 	case err != nil:
 		return exitError(status.ExitUnknown)
 	}
+
 	return nil
 }
 
@@ -113,19 +126,28 @@ func faultsOf(err error) (out []options.Fault) {
 	if err == nil {
 		return nil
 	}
+
 	list := []error{err}
 	if many, ok := errors.AsType[*multierror.Error](err); ok {
 		list = many.Errors
 	}
+
 	for _, e := range list[:min(len(list), options.MaxFiles)] {
 		one := options.Fault{Text: e.Error()}
 		if f, ok := errors.AsType[*conf.Fault](e); ok {
-			one.File, one.Line, one.Option = f.Path, f.Line, f.Option
+			one.File = f.Path
+			one.Line = f.Line
+			one.Option = f.Option
 		}
+
 		if f, ok := errors.AsType[*layout.UserFault](e); ok {
-			one.File, one.Line, one.Option = f.File, f.Line, f.Option
+			one.File = f.File
+			one.Line = f.Line
+			one.Option = f.Option
 		}
+
 		out = append(out, one)
 	}
+
 	return out
 }

@@ -22,10 +22,12 @@ func confirm(cmd *cobra.Command, yes bool, effect, word string) error {
 	if yes {
 		return nil
 	}
+
 	in := cmd.InOrStdin()
 	if f, ok := in.(*os.File); !ok || !isTerminal(f) {
 		return misused("%s: nothing was done. %s To do it: --yes", cmd.Name(), effect)
 	}
+
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s\nType %s to go on: ", effect, word)
 	line, err := bufio.NewReader(io.LimitReader(in, 4096)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -34,5 +36,6 @@ func confirm(cmd *cobra.Command, yes bool, effect, word string) error {
 	if strings.TrimSpace(line) != word {
 		return fmt.Errorf("%s: nothing was done: the answer was not %s", cmd.Name(), word)
 	}
+
 	return nil
 }

@@ -22,11 +22,13 @@ func TestConfirm(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
+
 	master, tty, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer master.Close()
+
 	defer tty.Close()
 	for _, c := range []struct {
 		name   string
@@ -46,17 +48,21 @@ func TestConfirm(t *testing.T) {
 		var asked bytes.Buffer
 		cmd.SetErr(&asked)
 		cmd.SetIn(c.in)
+
 		if _, err := master.WriteString(c.typed); err != nil {
 			t.Fatal(err)
 		}
+
 		err := confirm(cmd, c.yes, "sca-1 will leave.", "sca-1")
 		var usage *usageError
 		if (err != nil) != c.failed || errors.As(err, &usage) != c.usage {
 			t.Errorf("%s: %v", c.name, err)
 		}
+
 		if c.in == tty && !strings.Contains(asked.String(), "sca-1 will leave.\nType sca-1 to go on: ") {
 			t.Errorf("%s: asked %q", c.name, asked.String())
 		}
+
 		if err != nil && !strings.Contains(err.Error(), "nothing was done") {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -75,6 +81,7 @@ func TestVerbsThatTakeAway(t *testing.T) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
+
 	three := 3
 	d := status.Document{Node: "n1", Cluster: "blue", Nodes: []status.Node{{Name: "n1", Minions: &three}, {Name: "n2"}}}
 	if got := leaveEffect(d); !strings.Contains(got, "Its 3 minions move") || !strings.Contains(got, "no second copy") {

@@ -45,15 +45,19 @@ login first: then sudo applianced console.`,
 					c.Lock()
 				}
 			}
+
 			if a := newAccess(before); a != nil {
 				c.Offer(a)
 			}
+
 			if err := onTerminal(cmd.Context(), term, c); err != nil {
 				return err
 			}
+
 			return f.carryOut(c.Action(), term)
 		},
 	}
+
 	cmd.Flags().BoolVar(&before, "before-login", false, "whoever uses the page has not logged in")
 	return cmd
 }
@@ -69,13 +73,16 @@ func (f *flags) carryOut(a tui.Action, term tui.Terminal) error {
 		if strings.HasPrefix(term.Name(), "pts/") {
 			return nil // the shell is where we were started from
 		}
+
 		login, err := exec.LookPath("login")
 		if err != nil {
 			return fmt.Errorf("log in: %w", err)
 		}
+
 		fmt.Fprintln(term.Out, "End with: exit")
 		return syscall.Exec(login, []string{filepath.Base(login)}, os.Environ())
 	}
+
 	return nil
 }
 

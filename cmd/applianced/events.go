@@ -19,7 +19,9 @@ import (
 func eventsCommand(f *flags) *cobra.Command {
 	var asked asksEvents
 	cmd := &cobra.Command{
-		Use: "events", Short: "Print what happened to this node and its cluster", Args: cobra.NoArgs,
+		Use:   "events",
+		Short: "Print what happened to this node and its cluster",
+		Args:  cobra.NoArgs,
 		Long: `events prints when problems began and ended, nodes went and came back, services
 ended and why, the virtual address moved, versions changed and backups were made, as this
 node saw it. What the other nodes saw too: applianced history.
@@ -28,12 +30,14 @@ Times are UTC. About the last 5,000 events are kept; they survive restarts and u
   applianced events --since 24h
   applianced events --since "2026-11-21 22:40" --json | jq -r '.[] | select(.code == "SCA-104") | .time'`,
 	}
+
 	asked.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q, err := asked.query(time.Now())
 		if err != nil {
 			return err
 		}
+
 		events, err := f.client().Events(cmd.Context(), q)
 		switch {
 		case err != nil:
@@ -41,15 +45,19 @@ Times are UTC. About the last 5,000 events are kept; they survive restarts and u
 		case asked.json:
 			return writeJSON(cmd.OutOrStdout(), events)
 		}
+
 		return writeEvents(cmd.OutOrStdout(), events)
 	}
+
 	return cmd
 }
 
 func historyCommand(f *flags) *cobra.Command {
 	var asked asksEvents
 	cmd := &cobra.Command{
-		Use: "history", Short: "Print what happened to the cluster, as all nodes saw it", Args: cobra.NoArgs,
+		Use:   "history",
+		Short: "Print what happened to the cluster, as all nodes saw it",
+		Args:  cobra.NoArgs,
 		Long: `history asks all nodes for their events and prints them in the order of time, each
 with the nodes that saw it: a node that was away has seen what the others could not. What
 several saw within half a minute is one line; --json has each.
@@ -57,26 +65,32 @@ Times are UTC, by each node's own clock. Exit status 2: a node could not be aske
 		Example: `  applianced history --since 24h
   applianced history -n 200 --json | jq -r '.[] | select(.kind == "virtual") | .time + " " + .text'`,
 	}
+
 	asked.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q, err := asked.query(time.Now())
 		if err != nil {
 			return err
 		}
+
 		list, err := f.client().History(cmd.Context(), q)
 		if err != nil {
 			return err
 		}
+
 		if asked.json {
 			err = writeJSON(cmd.OutOrStdout(), list.Events)
 		} else {
 			err = writeHistory(cmd.OutOrStdout(), list.Events)
 		}
+
 		if notAsked(cmd.ErrOrStderr(), list.Unasked, ", what it saw is missing") && err == nil {
 			err = exitError(status.ExitDegraded)
 		}
+
 		return err
 	}
+
 	return cmd
 }
 
@@ -89,7 +103,8 @@ type asksEvents struct {
 
 func (a *asksEvents) flags(cmd *cobra.Command) {
 	cmd.Flags().IntVarP(&a.last, "lines", "n", 30, "how many")
-	cmd.Flags().StringVar(&a.since, "since", "", `print all from a time on: a duration ("30m", "7d"), or a local time ("2026-11-21 22:40")`)
+	cmd.Flags().StringVar(&a.since, "since", "",
+		`print all from a time on: a duration ("30m", "7d"), or a local time ("2026-11-21 22:40")`)
 	cmd.Flags().BoolVar(&a.json, "json", false, "print the list for machines")
 	cmd.MarkFlagsMutuallyExclusive("since", "lines")
 }
@@ -112,7 +127,8 @@ func writeEvents(w io.Writer, events []history.Event) error {
 }
 
 func writeEvent(w io.Writer, e history.Event, by string) {
-	fmt.Fprintf(w, "%s\t%s%s\t%s\t%s\n", e.Time.UTC().Format("2006-01-02 15:04:05"), by, cmp.Or(printable.Clean(string(e.Code)), printable.Clean(string(e.Kind))),
+	fmt.Fprintf(w, "%s\t%s%s\t%s\t%s\n", e.Time.UTC().Format("2006-01-02 15:04:05"), by, cmp.Or(
+		printable.Clean(string(e.Code)), printable.Clean(string(e.Kind))),
 		cmp.Or(printable.Clean(e.Subject), "-"), printable.Clean(e.Text))
 }
 
@@ -131,13 +147,16 @@ func writeHistory(w io.Writer, list []history.Seen) error {
 		first := i
 		for j := i - 1; j >= max(0, i-sameAmong) && e.Time.Sub(list[j].Time) <= sameWithin; j-- {
 			o := list[j]
-			if len(by[j]) > 0 && !slices.Contains(by[j], e.By) && o.Kind == e.Kind && o.Code == e.Code && o.Subject == e.Subject && o.Text == e.Text {
+			if len(by[j]) > 0 && !slices.Contains(by[j], e.By) && o.Kind == e.Kind && o.Code == e.Code &&
+				o.Subject == e.Subject && o.Text == e.Text {
 				first = j
 				break
 			}
 		}
+
 		by[first] = append(by[first], e.By)
 	}
+
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "TIME\tSEEN BY\tWHAT\tSUBJECT\tEVENT")
 	for i, e := range list {
@@ -146,5 +165,6 @@ func writeHistory(w io.Writer, list []history.Seen) error {
 			writeEvent(tw, e.Event, printable.Clean(strings.Join(by[i], ","))+"\t")
 		}
 	}
+
 	return tw.Flush()
 }

@@ -26,12 +26,14 @@ Stop this master before the other one starts on the tree. Jobs are not exported.
 		Example: "  applianced export /root/salt && tar cz -C /root/salt . > salt.tar.gz",
 		Args:    cobra.ExactArgs(1),
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result for machines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := settings.Load(f.config, hostname())
 		if err != nil {
 			return err
 		}
+
 		sum, err := adopt.Export(cmd.Context(), s, args[0])
 		switch {
 		case err != nil:
@@ -39,12 +41,18 @@ Stop this master before the other one starts on the tree. Jobs are not exported.
 		case asJSON:
 			return writeJSON(cmd.OutOrStdout(), sum)
 		}
+
 		for _, n := range sum.Notes {
 			fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", printable.Clean(n.String()))
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, %s; master key %s\n", args[0], sum.Files, status.Size(uint64(sum.Bytes)), sum.Fingerprint)
-		fmt.Fprintln(cmd.OutOrStdout(), "next: copy it to / of the other machine, for the account of its master (chown -R); stop applianced here before that master starts")
+
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, %s; master key %s\n", args[0], sum.Files,
+			status.Size(uint64(sum.Bytes)), sum.Fingerprint)
+		fmt.Fprintln(cmd.OutOrStdout(),
+			"next: copy it to / of the other machine, for the account of its master (chown -R); stop applianced here before that master starts")
+
 		return nil
 	}
+
 	return cmd
 }

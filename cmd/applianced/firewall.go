@@ -25,7 +25,9 @@ func firewallCommand(f *flags) *cobra.Command {
 	var dry bool
 	var own, report, note string
 	cmd := &cobra.Command{
-		Use: "firewall", Short: "Let the cluster's nodes through the system's firewall", Args: cobra.NoArgs,
+		Use:     "firewall",
+		Short:   "Let the cluster's nodes through the system's firewall",
+		Args:    cobra.NoArgs,
 		Example: "  applianced firewall --dry-run",
 		Long: `firewall puts the addresses of the cluster's nodes into the sets "peers" and
 "peers6" of the table "inet saltern" of nftables, and takes all others out, and the port
@@ -37,6 +39,7 @@ On the image it also fills the chain "own" of that table with the files that nft
 of the directory that --own names, and writes down what is wrong: applianced status
 shows it.`,
 	}
+
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what nft would be told")
 	cmd.Flags().StringVar(&own, "own", "", "`directory` with rules of the administrator's own; needs --report")
 	cmd.Flags().StringVar(&report, "report", "", "`directory` for what is found")
@@ -58,10 +61,12 @@ shows it.`,
 				return err
 			}
 		}
+
 		peers, err := peersOf(dir)
 		if err != nil {
 			return err
 		}
+
 		port := firewall.ReadPort(dir)
 
 		switch {
@@ -71,11 +76,14 @@ shows it.`,
 		case report != "":
 			return guards.Wall{Dir: report, Own: own, Peers: peers, Port: port}.Keep(ctx)
 		}
+
 		if err := firewall.Apply(ctx, peers); err != nil {
 			return err
 		}
+
 		return firewall.Open(ctx, port)
 	}
+
 	return cmd
 }
 
@@ -102,7 +110,10 @@ func peersOf(dir string) ([]netip.Addr, error) {
 func guardsCommand() *cobra.Command {
 	var report string
 	cmd := &cobra.Command{
-		Use: "guards", Short: "Look at what guards the machine (not for people)", Hidden: true, Args: cobra.NoArgs,
+		Use:    "guards",
+		Short:  "Look at what guards the machine (not for people)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			found := guards.Machine().Look(cmd.Context())
 			return guards.Write(report, guards.SystemFile, guards.Report{Findings: found})

@@ -27,17 +27,21 @@ func (f follower[P]) run(ctx context.Context) (last P, err error) {
 		if err == nil {
 			err = ctx.Err()
 		}
+
 		if err != nil {
 			return last, f.failed(last, err)
 		}
+
 		last = now
 		lines, running := f.state(now)
 		for ; told < len(lines); told++ {
 			fmt.Fprintln(f.steps, printable.Clean(lines[told]))
 		}
+
 		if !running {
 			return last, nil
 		}
+
 		if err := pause.For(ctx, f.every); err != nil {
 			return last, f.failed(last, err)
 		}

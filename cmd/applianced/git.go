@@ -25,7 +25,9 @@ cannot be told.`
 func gitCommand(f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "git", Short: "Show the git remotes of states and pillars: what each node serves of them", Args: cobra.NoArgs,
+		Use:   "git",
+		Short: "Show the git remotes of states and pillars: what each node serves of them",
+		Args:  cobra.NoArgs,
 		Long: `git asks the masters of all nodes for their git remotes (gitfs_remotes, and git in
 ext_pillar): branches and tags with the commits that are served, when they were last
 fetched, when they will be, and what is wrong, with its code.
@@ -35,13 +37,18 @@ fetched, when they will be, and what is wrong, with its code.
   applianced git fetch
   applianced git --json | jq '.nodes[][] | select(.fault)'`,
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		list, err := f.client().Git(cmd.Context(), false, "")
 		return showGit(cmd, list, err, asJSON)
 	}
+
 	fetch := &cobra.Command{
-		Use: "fetch [REMOTE]", Short: "Fetch now, on all nodes", Args: cobra.MaximumNArgs(1), ValidArgsFunction: f.gitRemotes,
+		Use:               "fetch [REMOTE]",
+		Short:             "Fetch now, on all nodes",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: f.gitRemotes,
 		Long: `fetch has the masters of all nodes fetch all remotes at once, or the one of that
 URL or name (the last part of its URL, without .git). It shows how they are
 afterwards; a fetch that takes longer than 10 seconds goes on by itself.
@@ -49,6 +56,7 @@ afterwards; a fetch that takes longer than 10 seconds goes on by itself.
 ` + gitExits,
 		Example: "  applianced git fetch\n  applianced git fetch https://git.example.com/states.git\n  applianced git fetch states",
 	}
+
 	fetch.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
 	fetch.RunE = func(cmd *cobra.Command, args []string) error {
 		remote := ""
@@ -57,9 +65,11 @@ afterwards; a fetch that takes longer than 10 seconds goes on by itself.
 				return misused("fetch: the name of the remote is empty")
 			}
 		}
+
 		list, err := f.client().Git(cmd.Context(), true, remote)
 		return showGit(cmd, list, err, asJSON)
 	}
+
 	cmd.AddCommand(fetch)
 	return cmd
 }
@@ -69,6 +79,7 @@ func (f *flags) gitRemotes(cmd *cobra.Command, args []string, _ string) ([]cobra
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTakes)
 	defer cancel()
 	var urls []cobra.Completion
@@ -79,6 +90,7 @@ func (f *flags) gitRemotes(cmd *cobra.Command, args []string, _ string) ([]cobra
 			}
 		}
 	}
+
 	return urls, cobra.ShellCompDirectiveNoFileComp
 }
 
@@ -86,6 +98,7 @@ func showGit(cmd *cobra.Command, list status.GitList, err error, asJSON bool) er
 	if err != nil {
 		return err
 	}
+
 	blocks := gitBlocks(list)
 	if asJSON {
 		err = writeJSON(cmd.OutOrStdout(), list)
@@ -93,12 +106,14 @@ func showGit(cmd *cobra.Command, list status.GitList, err error, asJSON bool) er
 		err = writeGit(cmd.OutOrStdout(), blocks, time.Now())
 		notAsked(cmd.ErrOrStderr(), list.Unasked, "")
 	}
+
 	if err != nil {
 		return err
 	}
 	if len(list.Unasked) > 0 || slices.ContainsFunc(blocks, gitBlock.unwell) {
 		return exitError(status.ExitDegraded)
 	}
+
 	return nil
 }
 
@@ -140,10 +155,13 @@ func gitBlocks(list status.GitList) (out []gitBlock) {
 				at[key] = i
 				out = append(out, gitBlock{url: r.URL, use: use})
 			}
+
 			out[i].nodes = append(out[i].nodes, gitRow{node, r})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b gitBlock) int { return cmp.Or(strings.Compare(a.url, b.url), strings.Compare(a.use, b.use)) })
+
+	slices.SortStableFunc(out,
+		func(a, b gitBlock) int { return cmp.Or(strings.Compare(a.url, b.url), strings.Compare(a.use, b.use)) })
 	return out
 }
 
@@ -161,27 +179,34 @@ func gitUse(r status.GitRemote) string {
 
 func writeGit(w io.Writer, blocks []gitBlock, now time.Time) error {
 	if len(blocks) == 0 {
-		_, err := fmt.Fprintln(w, "No git remote is configured; next: gitfs_remotes or ext_pillar in etc/master.d, then: applianced config apply")
+		_, err := fmt.Fprintln(w,
+			"No git remote is configured; next: gitfs_remotes or ext_pillar in etc/master.d, then: applianced config apply")
 		return err
 	}
+
 	for i, b := range blocks {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
+
 		differ := ""
 		if b.differ() {
 			differ = "; nodes serve different commits"
 		}
+
 		fmt.Fprintf(w, "%s (%s)%s\n", printable.Clean(b.url), b.use, differ)
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(tw, "  NODE\tSERVES\tFETCHED\tNEXT\tSTATE")
 		for _, r := range b.nodes {
-			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s\n", printable.Clean(r.node), gitRefs(r.GitRemote), ago(r.Fetched, now), ahead(r.Next, now), gitState(r.GitRemote, now))
+			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s\n", printable.Clean(r.node), gitRefs(r.GitRemote),
+				ago(r.Fetched, now), ahead(r.Next, now), gitState(r.GitRemote, now))
 		}
+
 		if err := tw.Flush(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -213,7 +238,8 @@ func ahead(t *time.Time, now time.Time) string {
 func gitState(r status.GitRemote, now time.Time) string {
 	text := "ok"
 	if f := r.Fault; f != nil {
-		text = fmt.Sprintf("%s %s for %s: %s", printable.Clean(string(f.Code)), printable.Clean(f.Kind), status.Age(max(0, now.Sub(f.Since))), printable.Clean(f.Text))
+		text = fmt.Sprintf("%s %s for %s: %s", printable.Clean(string(f.Code)), printable.Clean(f.Kind),
+			status.Age(max(0, now.Sub(f.Since))), printable.Clean(f.Text))
 	} else if r.State == "" {
 		text = "not fetched yet"
 	}

@@ -14,15 +14,44 @@ func TestAttack26ListOfGitRemotes(t *testing.T) {
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	before, after := now.Add(-12*time.Second), now.Add(48*time.Second)
 	files := func(commit string) status.GitRemote {
-		return status.GitRemote{URL: "https://git.example.com/states.git", Files: true, State: commit, Fetched: &before, Next: &after,
-			Refs: []status.GitRef{{Name: "main", Commit: commit + "0123456789"}, {Name: "b", Commit: "1"}, {Name: "c", Commit: "2"}, {Name: "d", Commit: "3"}}, More: 5}
+		return status.GitRemote{
+			URL:     "https://git.example.com/states.git",
+			Files:   true,
+			State:   commit,
+			Fetched: &before,
+			Next:    &after,
+			Refs: []status.GitRef{
+				{Name: "main", Commit: commit + "0123456789"},
+				{Name: "b", Commit: "1"},
+				{Name: "c", Commit: "2"},
+				{Name: "d", Commit: "3"},
+			},
+			More: 5,
+		}
 	}
-	hostile := status.GitRemote{URL: "git@h:p\x1b[2J", Pillars: true, Fetching: true, Fault: &status.GitFault{Code: status.GitAway, Kind: "unreachable", Text: "gone\x1b[2J", Since: now.Add(-5 * time.Minute)}}
-	list := status.GitList{Nodes: map[string][]status.GitRemote{"sca-1": {files("aaa"), hostile}, "sca-2": {files("aaa")}}}
+
+	hostile := status.GitRemote{
+		URL:      "git@h:p\x1b[2J",
+		Pillars:  true,
+		Fetching: true,
+		Fault: &status.GitFault{
+			Code:  status.GitAway,
+			Kind:  "unreachable",
+			Text:  "gone\x1b[2J",
+			Since: now.Add(-5 * time.Minute),
+		},
+	}
+
+	list := status.GitList{Nodes: map[string][]status.GitRemote{
+		"sca-1": {files("aaa"), hostile},
+		"sca-2": {files("aaa")},
+	}}
+
 	var out strings.Builder
 	if err := writeGit(&out, gitBlocks(list), now); err != nil {
 		t.Fatal(err)
 	}
+
 	want := `git@h:p (git_pillar)
   NODE   SERVES  FETCHED  NEXT  STATE
   sca-1  -       -        -     SCA-214 unreachable for 5m: gone, fetching
@@ -35,16 +64,20 @@ https://git.example.com/states.git (gitfs)
 	if squeezed(out.String()) != squeezed(want) {
 		t.Errorf("%s", out.String())
 	}
+
 	if strings.Contains(out.String(), "\x1b") {
 		t.Error("an escape sequence is printed")
 	}
+
 	if b := gitBlocks(list); !b[0].unwell() || b[1].unwell() {
 		t.Errorf("%+v", b)
 	}
+
 	list.Nodes["sca-2"] = []status.GitRemote{files("bbb")}
 	if b := gitBlocks(list); !b[1].differ() || !b[1].unwell() {
 		t.Error("nodes that differ are well")
 	}
+
 	out.Reset()
 	if err := writeGit(&out, nil, now); err != nil || !strings.Contains(out.String(), "gitfs_remotes") {
 		t.Errorf("without remotes: %q %v", out.String(), err)

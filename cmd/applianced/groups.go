@@ -14,10 +14,16 @@ type group struct {
 
 func groups() []group {
 	return []group{
-		{"See how it is:", []string{"status", "nodes", "events", "history", "audit", "ping", "logs", "support", "version"}},
+		{"See how it is:",
+			[]string{"status", "nodes", "events", "history", "audit", "ping", "logs", "support", "version"}},
 		{"Minions, keys and log-ins:", []string{"minions", "minion-config", "keys", "tokens"}},
-		{"Nodes of the cluster:", []string{"setup", "join-string", "join", "drain", "undrain", "leave", "remove", "replace", "recover", "secret", "cluster-key", "virtual-address", "storage"}},
-		{"This node and its machine:", []string{"config", "git", "schedule", "secrets", "python", "reload", "restart", "reboot", "upgrade", "backup", "restore", "import", "export", "reset", "admin", "firewall", "console"}},
+		{"Nodes of the cluster:",
+			[]string{"setup", "join-string", "join", "drain", "undrain", "leave", "remove", "replace",
+				"recover", "secret", "cluster-key", "virtual-address", "storage"}},
+		{"This node and its machine:",
+			[]string{"config", "git", "schedule", "secrets", "python", "reload", "restart", "reboot",
+				"upgrade", "backup", "restore", "import", "export", "reset", "admin", "firewall",
+				"console"}},
 		{"Programs and their documentation:", []string{"run", "lb", "man"}},
 	}
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // everyday are the verbs that the short help names: what an administrator needs first.
-var everyday = []string{"setup", "status", "nodes", "minions", "minion-config", "keys", "logs", "config", "drain", "reboot", "upgrade", "backup"}
+var everyday = []string{"setup", "status", "nodes", "minions", "minion-config", "keys", "logs", "config",
+	"drain", "reboot", "upgrade", "backup"}
 
 // helped gives root a help that fits a screen; `help --all` lists all verbs.
 func helped(root *cobra.Command) {
@@ -34,6 +35,7 @@ func helped(root *cobra.Command) {
 			return about.Help()
 		},
 	}
+
 	help.Flags().BoolVar(&all, "all", false, "list all verbs")
 	root.SetHelpCommand(help)
 }
@@ -48,5 +50,6 @@ func shortHelp(root *cobra.Command, w io.Writer) {
 		}
 	}
 	_ = table.Flush()
-	fmt.Fprintf(w, "\nAll verbs: applianced help --all. About one: applianced VERB --help, man applianced-VERB.\nStates are in /srv/salt on the image; Salt's own tools want root: sudo salt '*' test.ping.\n")
+	fmt.Fprintf(w,
+		"\nAll verbs: applianced help --all. About one: applianced VERB --help, man applianced-VERB.\nStates are in /srv/salt on the image; Salt's own tools want root: sudo salt '*' test.ping.\n")
 }

@@ -84,15 +84,20 @@ look at.`,
   applianced import - < oldmaster.tar.gz`,
 		Args: cobra.ExactArgs(1),
 	}
+
 	cmd.Flags().BoolVar(&m.dry, "dry-run", false, "say what would be done, and change nothing")
-	cmd.Flags().BoolVar(&m.request.Force, "force", false, "take what is imported where this node has something else, which is kept aside")
-	cmd.Flags().BoolVar(&m.request.WithoutKey, "without-key", false, "this node keeps its own key, which the minions do not know")
-	cmd.Flags().StringVar(&m.request.ConfigDir, "config-dir", "/etc/salt", "where the old master's configuration lies in the tree")
+	cmd.Flags().BoolVar(&m.request.Force, "force", false,
+		"take what is imported where this node has something else, which is kept aside")
+	cmd.Flags().BoolVar(&m.request.WithoutKey, "without-key", false,
+		"this node keeps its own key, which the minions do not know")
+	cmd.Flags().StringVar(&m.request.ConfigDir, "config-dir", "/etc/salt",
+		"where the old master's configuration lies in the tree")
 	cmd.Flags().BoolVar(&m.asJSON, "json", false, "print the report (schema 1) for machines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		m.out, m.errOut, m.in = cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.InOrStdin()
 		return m.run(cmd.Context(), args[0])
 	}
+
 	return cmd
 }
 
@@ -101,40 +106,50 @@ func (m *importer) run(ctx context.Context, source string) error {
 	if err != nil {
 		return fmt.Errorf("%w; set this node up first: applianced setup", err)
 	}
+
 	unlock, err := adopt.Lock(s)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+
 	if err := m.others(ctx, s); err != nil {
 		return err
 	}
+
 	m.stamp = time.Now().UTC().Format("20060102T150405Z")
 	m.request.Settings = s
 	m.report = importReport{Schema: 1, Source: source, DryRun: m.dry}
 	tree, notes, err := m.tree(ctx, source)
+
 	if m.treeToClean != "" {
 		defer os.RemoveAll(m.treeToClean)
 	}
+
 	if err != nil {
 		return fmt.Errorf("import: %w; nothing was changed", err)
 	}
 	defer tree.Close()
+
 	p, err := adopt.Look(ctx, tree, m.request)
 	if err != nil {
 		return fmt.Errorf("import: %w; nothing was changed", err)
 	}
+
 	p.Notes = append(notes, p.Notes...)
 	if m.dry || p.Refused() {
 		return m.end(p)
 	}
+
 	if m.report.Kept, err = p.Apply(ctx, m.stamp); err != nil {
 		return err
 	}
+
 	m.report.Done = true
 	if err := m.serve(ctx, s, p); err != nil {
 		return err
 	}
+
 	return m.end(p)
 }
 
@@ -150,27 +165,33 @@ func (m *importer) tree(ctx context.Context, source string) (*adopt.Tree, []adop
 			t, err := adopt.Open(source)
 			return t, nil, err
 		}
+
 		f, err := os.Open(source)
 		if err != nil {
 			return nil, nil, err
 		}
 		defer f.Close()
+
 		in = f
 	}
+
 	dir, err := adopt.TreeDir(m.request.Settings)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	m.treeToClean = dir
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer root.Close()
+
 	notes, err := adopt.Unpack(ctx, in, root, adopt.Limits{})
 	if err != nil {
 		return nil, nil, err
 	}
+
 	t, err := adopt.Open(dir)
 	return t, notes, err
 }
@@ -181,16 +202,19 @@ func (m *importer) others(ctx context.Context, s *settings.Settings) error {
 	if aloneInCluster(s) == nil {
 		return nil
 	}
+
 	m.request.Beside = true
 	t, err := m.f.client().Turn(ctx)
 	switch {
 	case m.dry:
 		return nil
 	case err != nil:
-		return fmt.Errorf("import: ask this node whether the others can take it: %w; nothing was changed; next: systemctl start applianced", err)
+		return fmt.Errorf("import: ask this node whether the others can take it: %w; nothing was changed; next: systemctl start applianced",
+			err)
 	case t.Now != nil && !t.Mine:
 		return fmt.Errorf("import: %w; nothing was changed: try again when it is done", &nodes.HeldError{Turn: *t.Now})
 	}
+
 	return nil
 }
 
@@ -200,16 +224,20 @@ func (m *importer) roll(ctx context.Context, s *settings.Settings, p *adopt.Plan
 	_, err := os.Stat(filepath.Join(s.SharedPKIDir(), setup.NextKey+".pem"))
 	if p.Rekeyed || !m.request.WithoutKey && err == nil {
 		if err := client.TakeKey(ctx, p.KeyHash); err != nil {
-			return fmt.Errorf("import: all is in place, and the cluster keeps its key: %w; run the same command again", err)
+			return fmt.Errorf("import: all is in place, and the cluster keeps its key: %w; run the same command again",
+				err)
 		}
 	}
+
 	left, err := rollMasters(ctx, client, m.errOut)
 	if err != nil {
 		return fmt.Errorf("import: all is in place: %w", err)
 	}
+
 	for _, n := range left {
 		p.Notes = append(p.Notes, adopt.Note{Text: fmt.Sprintf("node %s takes it when it starts: %s", n.Name, n.Cause)})
 	}
+
 	return nil
 }
 
@@ -218,14 +246,17 @@ func (m *importer) serve(ctx context.Context, s *settings.Settings, p *adopt.Pla
 	if m.request.Beside {
 		return m.roll(ctx, s, p)
 	}
+
 	client := m.f.client()
 	restart := func() error { return client.Restart(ctx, "master") }
 	if s.Peering.Enabled {
 		if !m.request.WithoutKey {
 			if err := rekey(ctx, s); err != nil {
-				return fmt.Errorf("import: keys and files are in place, the table of nodes is not: %w; run the same command again", err)
+				return fmt.Errorf("import: keys and files are in place, the table of nodes is not: %w; run the same command again",
+					err)
 			}
 		}
+
 		if p.Rekeyed {
 			restart = func() error { return client.Reload(ctx) }
 		} else {
@@ -233,12 +264,14 @@ func (m *importer) serve(ctx context.Context, s *settings.Settings, p *adopt.Pla
 			m.next("applianced config apply     # the masters take the options, one after the other")
 		}
 	}
+
 	switch err := restart(); {
 	case errors.Is(err, api.ErrNotRunning):
 		m.next("systemctl start applianced")
 	case err != nil:
 		return fmt.Errorf("all is in place; restart the master: %w; next: applianced restart master", err)
 	}
+
 	return nil
 }
 
@@ -252,6 +285,7 @@ func (m *importer) end(p *adopt.Plan) error {
 	r.Notes, r.Unlisted = adopt.Listed(p.Notes)
 	r.Conflicts, more = adopt.Listed(p.Conflicts)
 	r.Unlisted += more
+
 	switch {
 	case p.Refused():
 	case r.DryRun:
@@ -264,6 +298,7 @@ func (m *importer) end(p *adopt.Plan) error {
 		m.next("applianced status            # then: salt '*' test.ping")
 		m.next("salt '*' saltutil.refresh_pillar   # for targets by grains and pillars")
 	}
+
 	if m.asJSON {
 		if err := writeJSON(m.out, r); err != nil {
 			return err
@@ -271,10 +306,12 @@ func (m *importer) end(p *adopt.Plan) error {
 	} else if err := m.print(p); err != nil {
 		return err
 	}
+
 	left := false
 	for _, n := range p.Notes {
 		left = left || !n.Info
 	}
+
 	switch {
 	case p.Refused() && m.asJSON:
 		return exitError(status.ExitUnknown)
@@ -285,6 +322,7 @@ func (m *importer) end(p *adopt.Plan) error {
 	case left:
 		return exitError(exitUndone)
 	}
+
 	return nil
 }
 
@@ -297,26 +335,33 @@ func (m *importer) print(p *adopt.Plan) error {
 		}
 		fmt.Fprintf(m.out, "%s: %s\n", kind, printable.Clean(n.String()))
 	}
+
 	for _, n := range r.Conflicts {
 		fmt.Fprintf(m.out, "conflict: %s\n", printable.Clean(n.String()))
 	}
+
 	if r.Unlisted > 0 {
 		fmt.Fprintf(m.out, "and %d more\n", r.Unlisted)
 	}
+
 	for _, t := range r.Refused {
 		fmt.Fprintf(m.out, "refused: %s\n", printable.Clean(t))
 	}
+
 	tw := tabwriter.NewWriter(m.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "\tNEW\tSAME\tOTHER HERE\tLEFT OUT")
 	for _, c := range r.Counts {
 		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\n", c.Kind, c.New, c.Same, c.Other, c.Left)
 	}
+
 	if err := tw.Flush(); err != nil {
 		return err
 	}
+
 	if r.Fingerprint != "" {
 		fmt.Fprintf(m.out, "master key %s\n", r.Fingerprint)
 	}
+
 	switch {
 	case p.Refused():
 	case r.DryRun:
@@ -324,11 +369,14 @@ func (m *importer) print(p *adopt.Plan) error {
 	default:
 		fmt.Fprintf(m.out, "imported: %s written\n", status.Size(uint64(r.Bytes)))
 	}
+
 	if r.Kept != "" {
 		fmt.Fprintf(m.out, "what was replaced is in %s; it may hold keys: remove it when all is well\n", r.Kept)
 	}
+
 	for _, n := range r.Next {
 		fmt.Fprintf(m.out, "next: %s\n", n)
 	}
+
 	return nil
 }

@@ -20,28 +20,36 @@ import (
 
 func keysCommand(f *flags) *cobra.Command {
 	cmd := keysList(f)
-	cmd.Use, cmd.Short = "keys", "List the minions' keys with their fingerprints and from where they came"
+	cmd.Use = "keys"
+	cmd.Short = "List the minions' keys with their fingerprints and from where they came"
 	cmd.Long = `keys shows the keys of all states: pending keys wait for you, denied ones are
 second keys for a name that has one. The address is from where somebody signed in
 last under that name, as the nodes that are up have seen it; it proves nothing.
 Compare the fingerprint with that of the minion (salt-call --local key.finger)
 before you accept a key. It does the same as salt-key -L and -F.`
+
 	cmd.Example = `  applianced keys
   applianced keys accept web1 web2
   applianced keys delete --state denied --dry-run
   applianced keys --json | jq -r '.minions[] | select(.key == "pending") | .id'`
+
 	list := keysList(f)
 	list.Use, list.Short = "list", "List the minions' keys, those of one state or all"
 	list.Long = "list does what applianced keys does without a verb."
 	list.Example = "  applianced keys list --state pending"
 	cmd.AddCommand(list)
+
 	for _, v := range [][3]string{
-		{"accept", "Accept keys: their minions are served from now on", "accept takes pending and rejected keys, by their full names or by a fingerprint."},
-		{"reject", "Reject keys: their minions are refused", "reject takes pending and accepted keys, by their full names or by a fingerprint."},
-		{"delete", "Delete keys: who signs in under the name is new", "delete takes keys of any state, by their full names, or all of a state. With\n--state it leaves keys of other states alone that have the same name."},
+		{"accept", "Accept keys: their minions are served from now on",
+			"accept takes pending and rejected keys, by their full names or by a fingerprint."},
+		{"reject", "Reject keys: their minions are refused",
+			"reject takes pending and accepted keys, by their full names or by a fingerprint."},
+		{"delete", "Delete keys: who signs in under the name is new",
+			"delete takes keys of any state, by their full names, or all of a state. With\n--state it leaves keys of other states alone that have the same name."},
 	} {
 		cmd.AddCommand(keyVerb(f, v[0], v[1], v[2]))
 	}
+
 	return cmd
 }
 
@@ -72,17 +80,22 @@ func keysList(f *flags) *cobra.Command {
 		if err := knownState(state); err != nil {
 			return err
 		}
+
 		list, err := f.client().Minions(cmd.Context(), true)
 		if err != nil {
 			return err
 		}
-		list.Minions = slices.DeleteFunc(list.Minions, func(m status.Minion) bool { return state != "" && m.Key != state })
+
+		list.Minions = slices.DeleteFunc(list.Minions,
+			func(m status.Minion) bool { return state != "" && m.Key != state })
 		if asJSON {
 			return writeJSON(cmd.OutOrStdout(), list)
 		}
+
 		warnUnasked(cmd.ErrOrStderr(), list)
 		return writeKeys(cmd.OutOrStdout(), list, time.Now())
 	}
+
 	return cmd
 }
 
@@ -90,7 +103,9 @@ func writeKeys(w io.Writer, list status.MinionList, now time.Time) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "KEY\tMINION\tADDRESS\tLAST HEARD\tFINGERPRINT")
 	for _, m := range list.Minions {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable.Clean(m.Key), printable.Clean(m.ID), cmp.Or(printable.Clean(m.Address), "-"), ago(m.Seen, now), cmp.Or(printable.Clean(m.Finger), "-"))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable.Clean(m.Key), printable.Clean(m.ID),
+			cmp.Or(printable.Clean(m.Address), "-"), ago(m.Seen, now),
+			cmp.Or(printable.Clean(m.Finger), "-"))
 	}
 	return tw.Flush()
 }
@@ -105,35 +120,46 @@ type keyChoice struct {
 
 // from are the states that a verb takes keys from.
 func from(verb string) []string {
-	return map[string][]string{"accept": {"pending", "rejected"}, "reject": {"pending", "accepted"}, "delete": keyStates()}[verb]
+	return map[string][]string{
+		"accept": {"pending", "rejected"},
+		"reject": {"pending", "accepted"},
+		"delete": keyStates(),
+	}[verb]
 }
 
 // chosen leaves the keys in the list that are meant. With names, each must be there.
 func (k keyChoice) chosen(list status.MinionList) (status.MinionList, error) {
 	list.Minions = slices.DeleteFunc(list.Minions, func(m status.Minion) bool {
-		return !slices.Contains(from(k.verb), m.Key) || k.state != "" && m.Key != k.state || k.finger != "" && !strings.EqualFold(m.Finger, k.finger) ||
+		return !slices.Contains(from(k.verb), m.Key) || k.state != "" && m.Key != k.state ||
+			k.finger != "" && !strings.EqualFold(m.Finger, k.finger) ||
 			len(k.names) > 0 && !slices.Contains(k.names, m.ID)
 	})
+
 	for _, name := range k.names {
 		if !slices.ContainsFunc(list.Minions, func(m status.Minion) bool { return m.ID == name }) {
 			return list, fmt.Errorf("nothing was changed: no such key of %.70q; next: applianced keys", name)
 		}
 	}
+
 	if len(list.Minions) == 0 {
 		return list, fmt.Errorf("nothing was changed: there is no such key; next: applianced keys")
 	}
+
 	return list, nil
 }
 
 func keyVerb(f *flags, verb, short, long string) *cobra.Command {
 	k := keyChoice{verb: verb}
 	cmd := &cobra.Command{
-		Use: verb + " [MINION...]", Short: short, ValidArgsFunction: f.keysIn(from(verb)...),
+		Use:               verb + " [MINION...]",
+		Short:             short,
+		ValidArgsFunction: f.keysIn(from(verb)...),
 		Long: long + ` A name without a key
 changes nothing at all; for patterns there is salt-key. --dry-run shows the keys
 that are meant and changes nothing.`,
 		Example: "  applianced keys " + verb + " web1\n  applianced keys " + verb + " --fingerprint 3f:81:...",
 	}
+
 	cmd.Flags().StringVar(&k.finger, "fingerprint", "", "only keys with this fingerprint")
 	cmd.Flags().BoolVar(&k.dry, "dry-run", false, "show which keys are meant, no more")
 	yes := new(bool)
@@ -144,11 +170,15 @@ that are meant and changes nothing.`,
 no node has heard for as long: accepted ones by any request, the others by a
 sign-in with the key. Who is connected stays, and so does a key of whose minion
 nothing is known, unless --never-seen is given. All nodes must answer.`
+
 		stateFlag(cmd, &k.state)
-		cmd.Flags().Var(ageValue{&k.since}, "not-seen", `only keys whose minions were not heard for so long: "30d", "12h"`)
-		cmd.Flags().BoolVar(&k.never, "never-seen", false, "with --not-seen: those as well that were not heard since the records began")
+		cmd.Flags().Var(ageValue{&k.since}, "not-seen",
+			`only keys whose minions were not heard for so long: "30d", "12h"`)
+		cmd.Flags().BoolVar(&k.never, "never-seen", false,
+			"with --not-seen: those as well that were not heard since the records began")
 		yes = yesFlag(cmd)
 	}
+
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if k.never && k.since == 0 {
 			return fmt.Errorf("--never-seen goes with --not-seen")
@@ -158,10 +188,12 @@ nothing is known, unless --never-seen is given. All nodes must answer.`
 		}
 		return knownState(k.state)
 	}
+
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		k.names = args
 		return k.run(cmd, f.client(), *yes)
 	}
+
 	return cmd
 }
 
@@ -171,17 +203,22 @@ func (k keyChoice) find(cmd *cobra.Command, c *api.Client) (status.MinionList, e
 	if err == nil {
 		list, err = k.chosen(list)
 	}
+
 	if err != nil || k.since == 0 {
 		return list, err
 	}
+
 	if err := k.check(list); err != nil {
 		return list, err
 	}
+
 	meant, unknown := k.left(list.Minions, time.Now())
 	fmt.Fprint(cmd.ErrOrStderr(), k.note(unknown, *list.Since))
-	if list.Minions = meant; len(meant) == 0 {
+	list.Minions = meant
+	if len(meant) == 0 {
 		return list, fmt.Errorf("nothing was changed: of these keys there is none whose minion was not seen for that long")
 	}
+
 	return list, nil
 }
 
@@ -200,6 +237,7 @@ func (k keyChoice) run(cmd *cobra.Command, c *api.Client, yes bool) error {
 			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%d keys are meant; nothing was changed\n", len(list.Minions))
 			return err
 		}
+
 		changes, ids = map[string][]string{}, nil
 		for _, m := range list.Minions {
 			state := k.state
@@ -208,23 +246,29 @@ func (k keyChoice) run(cmd *cobra.Command, c *api.Client, yes bool) error {
 			}
 			changes[state], ids = append(changes[state], m.ID), append(ids, m.ID)
 		}
+
 		slices.Sort(ids)
 		ids = slices.Compact(ids) // several keys may have one name
 		effect = fmt.Sprintf("%d ", len(list.Minions))
 	}
+
 	shown := printable.Clean(audit.Names(ids))
-	effect = "Deleted are the " + effect + "keys of: " + shown + ". Minions whose accepted key goes are strangers afterwards."
+	effect = "Deleted are the " + effect + "keys of: " + shown +
+		". Minions whose accepted key goes are strangers afterwards."
 	if err := confirm(cmd, yes, effect, "yes"); err != nil {
 		return err
 	}
+
 	for _, state := range slices.Sorted(maps.Keys(changes)) {
 		slices.Sort(changes[state])
 		for some := range slices.Chunk(slices.Compact(changes[state]), api.MaxKeys) {
-			if err := c.ChangeKeys(cmd.Context(), api.KeyChange{Verb: k.verb, IDs: some, State: state, Finger: k.finger}); err != nil {
+			if err := c.ChangeKeys(cmd.Context(),
+				api.KeyChange{Verb: k.verb, IDs: some, State: state, Finger: k.finger}); err != nil {
 				return err
 			}
 		}
 	}
+
 	done := map[string]string{"accept": "accepted", "reject": "rejected", "delete": "deleted"}[k.verb]
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", done, shown)
 	return err

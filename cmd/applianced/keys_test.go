@@ -12,9 +12,14 @@ import (
 func TestChosenKeys(t *testing.T) {
 	list := func() status.MinionList {
 		return status.MinionList{Minions: []status.Minion{
-			{ID: "web1", Key: "accepted", Finger: "aa:aa"}, {ID: "new", Key: "pending", Finger: "bb:bb"}, {ID: "old", Key: "rejected", Finger: "cc:cc"},
+			{
+				ID:     "web1",
+				Key:    "accepted",
+				Finger: "aa:aa",
+			}, {ID: "new", Key: "pending", Finger: "bb:bb"}, {ID: "old", Key: "rejected", Finger: "cc:cc"},
 			{ID: "web1", Key: "denied", Finger: "dd:dd"}, {ID: "web2", Key: "denied", Finger: "aa:aa"}}}
 	}
+
 	for _, c := range []struct {
 		k    keyChoice
 		want string // or the error
@@ -34,10 +39,12 @@ func TestChosenKeys(t *testing.T) {
 		for _, m := range got.Minions {
 			texts = append(texts, m.ID+" "+m.Key)
 		}
+
 		text := strings.Join(texts, ", ")
 		if err != nil {
 			text = err.Error()
 		}
+
 		if err == nil && text != c.want || err != nil && !strings.Contains(text, c.want) {
 			t.Errorf("%+v: %s, want %s", c.k, text, c.want)
 		}

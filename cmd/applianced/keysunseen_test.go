@@ -14,8 +14,17 @@ func TestUnseenKeys(t *testing.T) {
 		t := now.AddDate(0, 0, -days)
 		return &t
 	}
-	list := []status.Minion{{ID: "new", Seen: at(1)}, {ID: "old", Seen: at(40)}, {ID: "there", Connected: true, Seen: at(40)}, {ID: "just", Seen: at(30)},
-		{ID: "future", Seen: at(-400)}, {ID: "unknown"}, {ID: "named", Connected: true}}
+
+	list := []status.Minion{
+		{ID: "new", Seen: at(1)},
+		{ID: "old", Seen: at(40)},
+		{ID: "there", Connected: true, Seen: at(40)},
+		{ID: "just", Seen: at(30)},
+		{ID: "future", Seen: at(-400)},
+		{ID: "unknown"},
+		{ID: "named", Connected: true},
+	}
+
 	for _, c := range []struct {
 		age     string
 		never   bool
@@ -28,23 +37,31 @@ func TestUnseenKeys(t *testing.T) {
 		if err := (ageValue{&u.since}).Set(c.age); err != nil {
 			t.Fatal(err)
 		}
+
 		meant, unknown := u.left(list, now)
 		var ids []string
 		for _, m := range meant {
 			ids = append(ids, m.ID)
 		}
+
 		if got := strings.Join(ids, " "); got != c.want || unknown != c.unknown {
 			t.Errorf("%s: %q, %d unknown", c.age, got, unknown)
 		}
+
 		if note := u.note(unknown, now); (note != "") != (unknown > 0) {
 			t.Errorf("%s: %s", c.age, note)
 		}
 	}
+
 	u := unseen{since: time.Hour}
 	if err := u.check(status.MinionList{Since: at(3)}); err != nil {
 		t.Error(err)
 	}
-	for want, l := range map[string]status.MinionList{"keeps no record": {}, "n2, n3 may have heard": {Since: at(3), Unasked: map[string]string{"n3": "x", "n2": "y"}}} {
+
+	for want, l := range map[string]status.MinionList{
+		"keeps no record":       {},
+		"n2, n3 may have heard": {Since: at(3), Unasked: map[string]string{"n3": "x", "n2": "y"}},
+	} {
 		if err := u.check(l); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

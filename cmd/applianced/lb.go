@@ -53,6 +53,7 @@ The verbs talk to the one that runs on this node through its admin socket.`,
   applianced lb cut sca-2            cut its sessions now; minions come back elsewhere`,
 		Args: cobra.NoArgs,
 	}
+
 	cmd.Flags().StringVar(&path, "config", "", "the load balancer's configuration")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn, error")
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
@@ -61,25 +62,33 @@ The verbs talk to the one that runs on this node through its admin socket.`,
 		if path == "" {
 			return misused("lb: --config FILE is needed to run the load balancer (applianced lb --help)")
 		}
+
 		cfg, err := lbproxy.LoadConfig(path)
 		if err != nil {
 			return err
 		}
+
 		// One processor more than loops, even on a machine with one core: a loop
 		// holds its own while it waits for the next message.
 		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), cfg.Loops+1))
+
 		// What a session holds is small and lives long, and there is little garbage:
 		// a heap that keeps close to what is held costs hardly any time.
 		if os.Getenv("GOGC") == "" {
 			debug.SetGCPercent(gcPercent)
 		}
+
 		ctx, end := followMemory(cmd.Context())
 		defer end()
 		return lbproxy.Serve(ctx, cfg, newLog(lossyPipe(cmd.ErrOrStderr()), level, format))
 	}
-	cmd.AddCommand(l.statusCommand(), l.verb("drain", "Give a master no new minions and move its old ones slowly", (*lbproxy.Client).Drain),
+
+	cmd.AddCommand(l.statusCommand(), l.verb("drain",
+		"Give a master no new minions and move its old ones slowly", (*lbproxy.Client).Drain),
 		l.verb("undrain", "Use a master again: ends drain and maint", (*lbproxy.Client).Undrain),
-		l.verb("maint", "Give a master no new minions and check it no more; those it has stay (see cut)", (*lbproxy.Client).Maint), l.cutCommand(), l.weightCommand())
+		l.verb("maint", "Give a master no new minions and check it no more; those it has stay (see cut)",
+			(*lbproxy.Client).Maint), l.cutCommand(), l.weightCommand())
+
 	return cmd
 }
 
@@ -110,7 +119,9 @@ func (l *lbFlags) client() *lbproxy.Client {
 
 func (l *lbFlags) verb(name, short string, do func(*lbproxy.Client, context.Context, string) error) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " BACKEND", Short: short, Args: cobra.ExactArgs(1),
+		Use:     name + " BACKEND",
+		Short:   short,
+		Args:    cobra.ExactArgs(1),
 		Example: "  applianced lb " + name + " sca-2",
 		RunE:    func(cmd *cobra.Command, args []string) error { return do(l.client(), cmd.Context(), args[0]) },
 	}
@@ -122,7 +133,9 @@ func (l *lbFlags) cutCommand() *cobra.Command {
 		Use: "cut BACKEND", Short: "Cut the sessions of a master now", Args: cobra.ExactArgs(1),
 		Example: "  applianced lb cut sca-2\n  applianced lb cut sca-2 --frontend publish",
 	}
-	cmd.Flags().StringVar(&frontend, "frontend", "", "only the sessions of this frontend, by name: publish or request in an appliance")
+
+	cmd.Flags().StringVar(&frontend, "frontend", "",
+		"only the sessions of this frontend, by name: publish or request in an appliance")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		n, err := l.client().Cut(cmd.Context(), args[0], frontend)
 		if err != nil {
@@ -131,12 +144,15 @@ func (l *lbFlags) cutCommand() *cobra.Command {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d sessions cut\n", n)
 		return err
 	}
+
 	return cmd
 }
 
 func (l *lbFlags) weightCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "weight BACKEND N", Short: "Change a master's share of new sessions (1 to 1000, usually 100)", Args: cobra.ExactArgs(2),
+		Use:     "weight BACKEND N",
+		Short:   "Change a master's share of new sessions (1 to 1000, usually 100)",
+		Args:    cobra.ExactArgs(2),
 		Example: "  applianced lb weight sca-2 50",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
@@ -151,31 +167,47 @@ func (l *lbFlags) weightCommand() *cobra.Command {
 func (l *lbFlags) statusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show frontends, masters and sessions", Args: cobra.NoArgs,
+		Use:     "status",
+		Short:   "Show frontends, masters and sessions",
+		Args:    cobra.NoArgs,
 		Example: "  applianced lb status\n  applianced lb status --json",
 		Long:    "status exits with 0 when every frontend for minions has a master, 3 when one has none, 1 when the load balancer does not answer.",
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the whole document for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		st, err := l.client().Status(cmd.Context())
 		if err != nil {
-			return unanswered(cmd, asJSON, map[string]any{"version": 1, "health": status.Unasked, "frontends": []any{}, "backends": []any{}, "problems": []string{err.Error()}}, err)
+			return unanswered(cmd, asJSON,
+				map[string]any{
+					"version":   1,
+					"health":    status.Unasked,
+					"frontends": []any{},
+					"backends":  []any{},
+					"problems":  []string{err.Error()},
+				},
+				err)
 		}
+
 		if asJSON {
 			err = writeJSON(cmd.OutOrStdout(), st)
 		} else {
 			err = writeBalancer(cmd.OutOrStdout(), st, time.Now())
 		}
+
 		if err != nil {
 			return err
 		}
+
 		for _, f := range st.Frontends {
 			if !f.Serving && f.Mode != lbproxy.API {
 				return exitError(status.ExitNotServing)
 			}
 		}
+
 		return nil
 	}
+
 	return cmd
 }
 
@@ -183,15 +215,19 @@ func writeBalancer(w io.Writer, st lbproxy.Status, now time.Time) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "FRONTEND\tMODE\tLISTENS ON\tSESSIONS\tACCEPTED\tSERVING")
 	for _, f := range st.Frontends {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%d\t%v\n", f.Name, f.Mode, strings.Join(f.Listen, " "), f.Sessions, f.Accepted, f.Serving)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%d\t%v\n", f.Name, f.Mode, strings.Join(f.Listen, " "), f.Sessions,
+			f.Accepted, f.Serving)
 	}
+
 	heading := "\t\t\t\t\t\nLIMITED SOURCE\tFRONTEND\tSESSIONS\tREFUSED\tLAST\t\n"
 	for _, f := range st.Frontends {
 		for _, l := range f.Limited {
-			fmt.Fprintf(tw, "%s%s\t%s\t%d\t%d\t%s ago\t\n", heading, l.Source, f.Name, l.Sessions, l.Refused, status.Age(now.Sub(l.Last)))
+			fmt.Fprintf(tw, "%s%s\t%s\t%d\t%d\t%s ago\t\n", heading, l.Source, f.Name, l.Sessions, l.Refused,
+				status.Age(now.Sub(l.Last)))
 			heading = ""
 		}
 	}
+
 	fmt.Fprintln(tw, "\t\t\t\t\t")
 	fmt.Fprintln(tw, "BACKEND\tFRONTEND\tADDRESS\tSTATE\tSESSIONS\tWEIGHT\tNOTE")
 	for _, b := range st.Backends {
@@ -205,11 +241,15 @@ func writeBalancer(w io.Writer, st lbproxy.Status, now time.Time) error {
 			case b.Drain:
 				note = "draining"
 			}
+
 			if p.State != lbproxy.Up && p.LastError != "" {
 				note = strings.TrimPrefix(note+"; "+printable.Clean(p.LastError), "; ")
 			}
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s %s\t%d\t%d\t%s\n", b.Name, p.Frontend, p.Address, p.State, status.Age(now.Sub(p.Since)), p.Sessions, b.Weight, note)
+
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s %s\t%d\t%d\t%s\n", b.Name, p.Frontend, p.Address, p.State,
+				status.Age(now.Sub(p.Since)), p.Sessions, b.Weight, note)
 		}
 	}
+
 	return tw.Flush()
 }

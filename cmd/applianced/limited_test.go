@@ -16,8 +16,12 @@ func TestLimitedSources(t *testing.T) {
 	}
 	var b strings.Builder
 	err := writeBalancer(&b, lbproxy.Status{Frontends: []lbproxy.FrontendStatus{
-		{Name: "publish"}, {Name: "request", Limited: limited("203.0.113.9")}, {Name: "other", Limited: limited("2001:db8::/64")}}}, now)
-	if err != nil || strings.Count(b.String(), "LIMITED SOURCE") != 1 || !strings.Contains(b.String(), "203.0.113.9") || !strings.Contains(b.String(), "2001:db8::/64") {
+		{Name: "publish"}, {
+			Name:    "request",
+			Limited: limited("203.0.113.9"),
+		}, {Name: "other", Limited: limited("2001:db8::/64")}}}, now)
+	if err != nil || strings.Count(b.String(), "LIMITED SOURCE") != 1 ||
+		!strings.Contains(b.String(), "203.0.113.9") || !strings.Contains(b.String(), "2001:db8::/64") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 }

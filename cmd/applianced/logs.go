@@ -77,9 +77,11 @@ journal: journalctl -u applianced.`,
 		Args:      oneService,
 		ValidArgs: services(),
 	}
+
 	cmd.Flags().IntVarP(&lines, "lines", "n", 50, "how many")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what it writes from now on, until interrupted")
-	cmd.Flags().StringVar(&since, "since", "", `print all from a time on: a duration ("30m", "7d"), or a local time ("2026-11-21 22:40")`)
+	cmd.Flags().StringVar(&since, "since", "",
+		`print all from a time on: a duration ("30m", "7d"), or a local time ("2026-11-21 22:40")`)
 	cmd.MarkFlagsMutuallyExclusive("since", "lines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, out := f.client(), cmd.OutOrStdout()
@@ -90,13 +92,16 @@ journal: journalctl -u applianced.`,
 				return err
 			}
 		}
+
 		if follow || since != "" || lines > mostInMemory {
 			return printLog(cmd.Context(), out, c, args[0], q, follow)
 		}
+
 		got, err := c.Output(cmd.Context(), args[0], lines)
 		printLines(out, got)
 		return err
 	}
+
 	return cmd
 }
 
@@ -130,6 +135,7 @@ func printLog(ctx context.Context, out io.Writer, c *api.Client, name string, q 
 			printLines(out, page.Lines)
 			answered, q = time.Now(), api.LogQuery{Cursor: page.Cursor}
 		}
+
 		if page.More {
 			continue
 		}

@@ -45,9 +45,11 @@ func (d *dropper) Write(b []byte) (int, error) {
 		}
 		d.dropped = 0
 	}
+
 	if !d.put(b) {
 		d.dropped++
 	}
+
 	return len(b), nil
 }
 

@@ -43,10 +43,12 @@ func run(ctx context.Context, args []string) int {
 	case errors.As(err, &code):
 		return int(code)
 	}
+
 	fmt.Fprintln(os.Stderr, "applianced:", withAdvice(sharedWords(cmd, err), os.Geteuid()))
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		return exitUsage
 	}
+
 	return status.ExitUnknown
 }
 

@@ -21,6 +21,7 @@ directory.`,
 		Example: "  applianced man | man -l -\n  applianced man --dir /usr/local/share/man/man8",
 		Args:    cobra.NoArgs,
 	}
+
 	cmd.Flags().StringVar(&dir, "dir", "", "write a page for each verb into this directory")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		root := cmd.Root()
@@ -29,21 +30,28 @@ directory.`,
 			date := time.Unix(0, 0).UTC()
 			return &doc.GenManHeader{Section: "8", Source: "Saltern", Manual: "Saltern", Date: &date}
 		}
+
 		if dir != "" {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return fmt.Errorf("manual pages: %w", err)
 			}
-			if err := doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{Header: head(), Path: filepath.Clean(dir), CommandSeparator: "-"}); err != nil {
+
+			if err := doc.GenManTreeFromOpts(root,
+				doc.GenManTreeOptions{Header: head(), Path: filepath.Clean(dir), CommandSeparator: "-"}); err != nil {
 				return fmt.Errorf("manual pages: %w", err)
 			}
+
 			return nil
 		}
+
 		var page bytes.Buffer
 		if err := doc.GenMan(root, head(), &page); err != nil {
 			return fmt.Errorf("manual page: %w", err)
 		}
+
 		_, err := page.WriteTo(cmd.OutOrStdout())
 		return err
 	}
+
 	return cmd
 }

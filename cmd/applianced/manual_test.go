@@ -24,19 +24,24 @@ func TestEveryVerbExplainsItself(t *testing.T) {
 			names[sub.Name()] = true
 			walk(sub)
 		}
+
 		if c.Short == "" {
 			t.Errorf("%s has no short text", c.CommandPath())
 		}
+
 		if strings.HasSuffix(c.Short, ".") {
 			t.Errorf("%s: the short text ends with a full stop", c.CommandPath())
 		}
+
 		if !c.Runnable() || c.Hidden {
 			return
 		}
+
 		n++
 		if !strings.Contains(c.Example, c.CommandPath()) {
 			t.Errorf("%s has no example of its own: %q", c.CommandPath(), c.Example)
 		}
+
 		for line := range strings.Lines(c.Example) {
 			for _, part := range strings.Split(line, "applianced ")[1:] { // before it may stand sudo
 				words := strings.Fields(part)
@@ -49,6 +54,7 @@ func TestEveryVerbExplainsItself(t *testing.T) {
 			}
 		}
 	}
+
 	walk(rootCommand())
 	if n < 12 {
 		t.Errorf("only %d verbs", n)
@@ -62,27 +68,35 @@ func TestManualPages(t *testing.T) {
 		var out bytes.Buffer
 		root.SetOut(&out)
 		root.SetArgs(args)
+
 		if err := root.Execute(); err != nil {
 			t.Fatal(err)
 		}
+
 		return out.String()
 	}
+
 	page := run("man")
 	for _, want := range []string{".TH \"APPLIANCED\" \"8\"", "applianced-status(8)", "--socket"} {
 		if !strings.Contains(strings.ReplaceAll(page, `\-`, "-"), want) {
 			t.Errorf("%s is not in the page:\n%.2000s", want, page)
 		}
 	}
+
 	dir := t.TempDir()
 	run("man", "--dir", dir)
-	for _, name := range []string{"applianced.8", "applianced-status.8", "applianced-lb-drain.8", "applianced-backup.8", "applianced-minions.8", "applianced-keys-accept.8", "applianced-secret-rotate.8", "applianced-recover.8"} {
+	for _, name := range []string{"applianced.8", "applianced-status.8", "applianced-lb-drain.8",
+		"applianced-backup.8", "applianced-minions.8", "applianced-keys-accept.8",
+		"applianced-secret-rotate.8", "applianced-recover.8"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		}
 	}
+
 	if again := run("man"); again != page {
 		t.Error("the page differs the second time")
 	}
+
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if !strings.Contains(run("completion", shell), "applianced") {
 			t.Errorf("no completion for %s", shell)

@@ -45,19 +45,25 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 	if err != nil {
 		return nil, err
 	}
+
 	dir, err := os.MkdirTemp("", "applianced-check-")
 	if err != nil {
 		return nil, fmt.Errorf("check the master's options: %w", err)
 	}
 	defer os.RemoveAll(dir)
+
 	file := filepath.Join(dir, "master")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return nil, fmt.Errorf("check the master's options: %w", err)
 	}
+
 	slow := time.AfterFunc(slowAfter, func() {
-		fmt.Fprintf(stderr, "%s does not answer; if it is on a shared volume, `applianced storage status` tells why. Waiting.\n", s.UserConfDir())
+		fmt.Fprintf(stderr,
+			"%s does not answer; if it is on a shared volume, `applianced storage status` tells why. Waiting.\n",
+			s.UserConfDir())
 	})
 	defer slow.Stop()
+
 	lines := from.lines()
 	all := new(multierror.Error)
 	for _, f := range layout.CheckUserConf(s, s.UserConfDir()) {
@@ -65,6 +71,7 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 			all = multierror.Append(all, f)
 		}
 	}
+
 	cfg, err := (&conf.Loader{User: s.Users.Master}).Load(file)
 	if err != nil {
 		var own, others []error // the options of the file come in the order of the generated one
@@ -77,18 +84,26 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 				f.Path, f.Line = from.path, lines[f.Option]
 				own = append(own, f)
 			case errors.Is(f, fs.ErrPermission):
-				notes = append(notes, conf.Note{Level: slog.LevelWarn, Path: f.Path, Text: "not checked: only root and the master's user may read it"})
+				notes = append(notes,
+					conf.Note{
+						Level: slog.LevelWarn,
+						Path:  f.Path,
+						Text:  "not checked: only root and the master's user may read it",
+					})
 			default:
 				others = append(others, f)
 			}
 		}
+
 		slices.SortStableFunc(own, func(a, b error) int { return a.(*conf.Fault).Line - b.(*conf.Fault).Line })
 		all = multierror.Append(all, append(own, others...)...)
 		return notes, all.ErrorOrNil()
 	}
+
 	if s.API.Enabled {
 		all = multierror.Append(all, checkAPI(cfg, s)...)
 	}
+
 	var others []conf.Note
 	for _, n := range cfg.Notes {
 		switch {
@@ -99,6 +114,7 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 			notes = append(notes, n)
 		}
 	}
+
 	slices.SortStableFunc(notes, func(a, b conf.Note) int { return a.Line - b.Line })
 	return append(notes, others...), all.ErrorOrNil()
 }
@@ -141,18 +157,22 @@ func (o optionsOf) lines() map[string]int {
 	if yaml.Unmarshal(o.text, &doc) != nil || len(doc.Content) == 0 {
 		return lines
 	}
+
 	for _, above := range o.above {
 		n := doc.Content[0]
 		for _, key := range above {
 			n = child(n, key)
 		}
+
 		if n == nil || n.Kind != yaml.MappingNode {
 			continue
 		}
+
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			lines[n.Content[i].Value] = n.Content[i].Line
 		}
 	}
+
 	return lines
 }
 

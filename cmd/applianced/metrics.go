@@ -17,6 +17,7 @@ func (f *flags) serveMetrics(ctx context.Context, st func() status.Document, log
 	if s, err := settings.Load(f.config, hostname()); err == nil {
 		listen = s.Metrics.Listen
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -25,6 +26,7 @@ func (f *flags) serveMetrics(ctx context.Context, st func() status.Document, log
 			metrics.Serve(ctx, listen, metrics.Source{Status: st, Balancer: f.balancerMetrics}, log)
 		}
 	}()
+
 	return func() {
 		cancel()
 		<-ended

@@ -23,13 +23,16 @@ type minionConfig struct {
 func minionConfigCommand(f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "minion-config", Short: "Print the lines with which a minion finds this cluster", Args: cobra.NoArgs,
+		Use:   "minion-config",
+		Short: "Print the lines with which a minion finds this cluster",
+		Args:  cobra.NoArgs,
 		Long: `minion-config prints the addresses of the masters, the fingerprint of their key,
 and the ports when they are not Salt's usual ones, as lines for a minion's
 /etc/salt/minion.d/master.conf. Nothing of it is secret.`,
 		Example: `  applianced minion-config
   applianced minion-config --json | jq -r .masterFinger`,
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print it for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c := f.client()
@@ -37,10 +40,12 @@ and the ports when they are not Salt's usual ones, as lines for a minion's
 		if err != nil {
 			return err
 		}
+
 		progress, err := c.SetupProgress(cmd.Context())
 		if err != nil {
 			return err
 		}
+
 		conf, err := configOfMinions(doc, progress.Done)
 		if err != nil {
 			return err
@@ -48,12 +53,16 @@ and the ports when they are not Salt's usual ones, as lines for a minion's
 		if asJSON {
 			return writeJSON(cmd.OutOrStdout(), conf)
 		}
+
 		if conf.Finger == "" {
-			fmt.Fprintln(cmd.ErrOrStderr(), "the fingerprint of the masters' key is not known here: a minion trusts the first master that it meets (sudo salt-key -F master prints it)")
+			fmt.Fprintln(cmd.ErrOrStderr(),
+				"the fingerprint of the masters' key is not known here: a minion trusts the first master that it meets (sudo salt-key -F master prints it)")
 		}
+
 		_, err = io.WriteString(cmd.OutOrStdout(), conf.Text)
 		return err
 	}
+
 	return cmd
 }
 
@@ -69,9 +78,12 @@ func configOfMinions(d status.Document, done *setup.Done) (minionConfig, error) 
 	case d.Virtual != nil:
 		out.Masters = []string{d.Virtual.Address}
 	}
+
 	if len(out.Masters) == 0 {
 		return out, errors.New("the addresses for minions are not known yet: applianced status says how far this node is")
 	}
-	out.Text = setup.MinionConf(out.Masters, out.Finger, setup.Ports{Publish: out.PublishPort, Request: out.RequestPort})
+
+	out.Text = setup.MinionConf(out.Masters, out.Finger,
+		setup.Ports{Publish: out.PublishPort, Request: out.RequestPort})
 	return out, nil
 }

@@ -19,10 +19,21 @@ func TestMinionConfig(t *testing.T) {
 		want string // "": refused
 	}{
 		{name: "by hand", doc: status.Document{Front: front}, want: "master: 10.0.0.1\nmaster_alive_interval: 30\n"},
-		{name: "other ports", doc: status.Document{Front: other}, want: "master: 10.0.0.1\nmaster_alive_interval: 30\nmaster_port: 14606\npublish_port: 14605\n"},
-		{name: "virtual", doc: status.Document{Front: front, Virtual: &status.Virtual{Address: "10.0.0.9"}}, want: "master: 10.0.0.9\nmaster_alive_interval: 30\n"},
 		{
-			name: "set up", doc: status.Document{Front: front}, done: &setup.Done{Addresses: []string{"10.0.0.1", "10.0.0.2"}, Finger: "ab:cd"},
+			name: "other ports",
+			doc:  status.Document{Front: other},
+			want: "master: 10.0.0.1\nmaster_alive_interval: 30\nmaster_port: 14606\npublish_port: 14605\n",
+		},
+		{
+			name: "virtual",
+			doc:  status.Document{Front: front, Virtual: &status.Virtual{Address: "10.0.0.9"}},
+			want: "master: 10.0.0.9\nmaster_alive_interval: 30\n",
+		},
+		{
+			name: "set up", doc: status.Document{Front: front}, done: &setup.Done{
+				Addresses: []string{"10.0.0.1", "10.0.0.2"},
+				Finger:    "ab:cd",
+			},
 			want: "master:\n  - 10.0.0.1\n  - 10.0.0.2\nmaster_type: failover\nmaster_alive_interval: 30\nmaster_finger: \"ab:\\\n  cd\"\n",
 		},
 		{name: "arbiter", doc: status.Document{Front: front}, done: &setup.Done{Arbiter: true}},

@@ -23,7 +23,9 @@ func minionCommands(f *flags) []*cobra.Command {
 func minionsCommand(f *flags) *cobra.Command {
 	var asJSON, absent bool
 	cmd := &cobra.Command{
-		Use: "minions", Short: "List the accepted minions: who is there, on which node, last heard when", Args: cobra.NoArgs,
+		Use:   "minions",
+		Short: "List the accepted minions: who is there, on which node, last heard when",
+		Args:  cobra.NoArgs,
 		Long: `minions asks the masters of all nodes. A minion is there while it listens for
 jobs; its node is the one whose master it listens to. The time and the address are
 those of the last request that it has proven; they begin anew with each start of
@@ -37,6 +39,7 @@ could not be asked, 1 when it cannot be told.`,
   applianced minions --absent
   applianced minions --json | jq -r '.minions[] | select(.connected | not) | .id'`,
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
 	cmd.Flags().BoolVar(&absent, "absent", false, "only those that are not there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -44,30 +47,37 @@ could not be asked, 1 when it cannot be told.`,
 		if err != nil {
 			return err
 		}
+
 		code := 0
 		if len(list.Unasked) > 0 {
 			code = status.ExitDegraded
 		}
+
 		list.Minions = slices.DeleteFunc(list.Minions, func(m status.Minion) bool {
 			if m.Key == "accepted" && !m.Connected {
 				code = status.ExitDegraded
 			}
 			return m.Key != "accepted" || absent && m.Connected
 		})
+
 		if asJSON {
 			err = writeJSON(cmd.OutOrStdout(), list)
 		} else {
 			err = writeMinions(cmd.OutOrStdout(), list, time.Now())
 			warnUnasked(cmd.ErrOrStderr(), list)
 			if slices.ContainsFunc(list.Minions, func(m status.Minion) bool { return m.Connected && m.Node == "" }) {
-				fmt.Fprintln(cmd.ErrOrStderr(), "MASTER -: minions with one address listen to several masters, so which of them listens to which is not known")
+				fmt.Fprintln(cmd.ErrOrStderr(),
+					"MASTER -: minions with one address listen to several masters, so which of them listens to which is not known")
 			}
 		}
+
 		if err == nil && code != 0 {
 			err = exitError(code)
 		}
+
 		return err
 	}
+
 	return cmd
 }
 
@@ -79,7 +89,9 @@ func writeMinions(w io.Writer, list status.MinionList, now time.Time) error {
 		if m.Connected {
 			state = "there"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable.Clean(m.ID), state, cmp.Or(printable.Clean(m.Node), "-"), cmp.Or(printable.Clean(m.Address), "-"), ago(m.Seen, now))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable.Clean(m.ID), state,
+			cmp.Or(printable.Clean(m.Node), "-"), cmp.Or(printable.Clean(m.Address), "-"),
+			ago(m.Seen, now))
 	}
 	return tw.Flush()
 }
@@ -107,15 +119,20 @@ func notAsked(w io.Writer, unasked map[string]string, missing string) bool {
 // secretCommand is the cluster's secret.
 func secretCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "secret", Short: "The cluster's secret", Args: cobra.NoArgs,
+		Use:     "secret",
+		Short:   "The cluster's secret",
+		Args:    cobra.NoArgs,
 		Example: "  applianced secret rotate",
 		RunE: func(*cobra.Command, []string) error {
 			return misused("secret: say what to do with it: applianced secret rotate; applianced join-string shows it")
 		},
 	}
+
 	var force bool
 	rotate := &cobra.Command{
-		Use: "rotate", Short: "Give the cluster a new secret on all nodes", Args: cobra.NoArgs,
+		Use:   "rotate",
+		Short: "Give the cluster a new secret on all nodes",
+		Args:  cobra.NoArgs,
 		Long: `rotate makes a new secret. Each node writes it to its own disk; only when all
 have it, the old one is refused, and join strings made before are void. Nodes and
 minions that are part of the cluster need nothing. Whatever interrupts it: the old
@@ -125,18 +142,23 @@ A node that cannot be reached stops it, unless --force is given: such a node tak
 the secret when it is back.`,
 		Example: "  applianced secret rotate\n  applianced secret rotate --force",
 	}
+
 	rotate.Flags().BoolVar(&force, "force", false, "even if a node cannot be reached")
 	rotate.RunE = func(cmd *cobra.Command, _ []string) error {
 		without, err := f.client().RotateSecret(cmd.Context(), force)
 		if err != nil {
 			return err
 		}
+
 		for _, n := range without {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s takes it when it is back\n", printable.Clean(n))
 		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), "the cluster has a new secret; join strings made before are void: applianced join-string")
+
+		_, err = fmt.Fprintln(cmd.OutOrStdout(),
+			"the cluster has a new secret; join strings made before are void: applianced join-string")
 		return err
 	}
+
 	cmd.AddCommand(rotate)
 	return cmd
 }

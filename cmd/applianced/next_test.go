@@ -23,13 +23,16 @@ func TestNextStepsExist(t *testing.T) {
 				t.Errorf("%s tells people to run applianced %s, which is not there", k.Code, words[0])
 				continue
 			}
+
 			if len(words) > 1 && cmd.HasSubCommands() {
 				if sub, _, err := root.Find(words[:2]); err != nil || sub == cmd && cmd.Args == nil {
-					t.Errorf("%s tells people to run applianced %s, which is not there", k.Code, strings.Join(words[:2], " "))
+					t.Errorf("%s tells people to run applianced %s, which is not there", k.Code,
+						strings.Join(words[:2], " "))
 				}
 			}
 		}
 	}
+
 	if n < 20 {
 		t.Errorf("only %d found", n)
 	}

@@ -27,6 +27,7 @@ func commandLines(page string) (out [][]string) {
 			inside = !inside && (line == "```sh" || line == "```console")
 			continue
 		}
+
 		shown := []string{}
 		if inside {
 			shown = append(shown, line)
@@ -35,12 +36,14 @@ func commandLines(page string) (out [][]string) {
 				shown = append(shown, m[1])
 			}
 		}
+
 		for _, s := range shown {
 			for _, m := range commandOf.FindAllStringSubmatch(s, -1) {
 				out = append(out, strings.Fields(m[1]))
 			}
 		}
 	}
+
 	return out
 }
 
@@ -53,6 +56,7 @@ func TestPagesShowCommandsThatExist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, words := range commandLines(string(text)) {
 			n++
 			if fault := unknown(words); fault != "" {
@@ -60,6 +64,7 @@ func TestPagesShowCommandsThatExist(t *testing.T) {
 			}
 		}
 	}
+
 	err := filepath.WalkDir("../../docs", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && filepath.Ext(path) == ".md" {
 			see(path)
@@ -69,6 +74,7 @@ func TestPagesShowCommandsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	see("../../README.md")
 	see("../../examples/cloud-init/README.md")
 	if n < 100 {
@@ -108,6 +114,7 @@ func unknown(words []string) string {
 			}
 		}
 	}
+
 	return ""
 }
 
@@ -130,7 +137,8 @@ func TestUnknown(t *testing.T) {
 		"status --json": "", "config check x": "", "VERB --help": "", "--version": "", "setup start a.yaml": "", "logs master -n 5": "",
 		"statsu": "no verb", "status --jsno": "no flag --jsno", "config chekc": "no verb", "logs master -q": "no flag -q",
 	} {
-		if got := unknown(strings.Fields(line)); fault == "" && got != "" || fault != "" && !strings.Contains(got, fault) {
+		if got := unknown(strings.Fields(line)); fault == "" && got != "" ||
+			fault != "" && !strings.Contains(got, fault) {
 			t.Errorf("%s: %q, want %q", line, got, fault)
 		}
 	}

@@ -16,19 +16,25 @@ import (
 func pamHelperCommand() *cobra.Command {
 	var account string
 	cmd := &cobra.Command{
-		Use: "pam-helper", Short: "Check a password on behalf of the master (not for people)", Hidden: true, Args: cobra.NoArgs,
+		Use:    "pam-helper",
+		Short:  "Check a password on behalf of the master (not for people)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := net.FileConn(os.Stdin)
 			if err != nil {
 				return errors.New("standard input is no connection: systemd starts this, for saltern-pam.socket")
 			}
 			defer c.Close()
+
 			if err := pam.Serve(cmd.Context(), c, account); err != nil {
 				return fmt.Errorf("check a password: %w", err)
 			}
+
 			return nil
 		},
 	}
+
 	cmd.Flags().StringVar(&account, "for", "saltern-master", "account of the master, which may ask")
 	return cmd
 }

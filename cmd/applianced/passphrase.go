@@ -21,15 +21,19 @@ func backupRecipients(ctx context.Context, keys []string, file, phraseFile strin
 		if err != nil {
 			return nil, err
 		}
+
 		r, err := age.NewScryptRecipient(p)
 		if err != nil {
 			return nil, fmt.Errorf("passphrase: %w", err)
 		}
+
 		return []age.Recipient{r}, nil
 	}
+
 	if phraseFile != "" {
 		return nil, errors.New("a passphrase and recipients cannot be combined")
 	}
+
 	text := strings.Join(keys, "\n")
 	if file != "" {
 		b, err := readSmall(file)
@@ -38,10 +42,12 @@ func backupRecipients(ctx context.Context, keys []string, file, phraseFile strin
 		}
 		text += "\n" + string(b)
 	}
+
 	list, err := age.ParseRecipients(strings.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("recipients: %w", err)
 	}
+
 	return list, nil
 }
 
@@ -51,20 +57,25 @@ func backupIdentities(ctx context.Context, file, phraseFile string) ([]age.Ident
 		if err != nil {
 			return nil, fmt.Errorf("identity: %w", err)
 		}
+
 		list, err := age.ParseIdentities(strings.NewReader(string(b)))
 		if err != nil {
 			return nil, fmt.Errorf("identity %s: it holds no age secret key", file)
 		}
+
 		return list, nil
 	}
+
 	p, err := passphrase(ctx, phraseFile, false)
 	if err != nil {
 		return nil, err
 	}
+
 	id, err := age.NewScryptIdentity(p)
 	if err != nil {
 		return nil, fmt.Errorf("passphrase: %w", err)
 	}
+
 	return []age.Identity{id}, nil
 }
 
@@ -101,9 +112,11 @@ func passphrase(ctx context.Context, file string, fresh bool) (p string, err err
 			return "", errors.New("the two passphrases differ")
 		}
 	}
+
 	if fresh && len([]rune(p)) < shortestPhrase {
 		return "", fmt.Errorf("the passphrase is too short: at least %d characters", shortestPhrase)
 	}
+
 	return p, nil
 }
 
@@ -114,10 +127,12 @@ func askSecret(ctx context.Context, prompt string) (string, error) {
 		return "", errors.New("there is no terminal to ask for the passphrase; use --passphrase-file, or keys: --recipient for a backup, --identity for a restore")
 	}
 	defer tty.Close()
+
 	old, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
 	if err != nil {
 		return "", fmt.Errorf("ask for the passphrase: %w", err)
 	}
+
 	quiet := *old
 	quiet.Lflag &^= unix.ECHO
 	if err := unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, &quiet); err != nil {
@@ -127,17 +142,20 @@ func askSecret(ctx context.Context, prompt string) (string, error) {
 		_ = unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, old)
 		fmt.Fprintln(tty)
 	}()
+
 	fmt.Fprint(tty, prompt)
 	type answer struct {
 		line string
 		err  error
 	}
+
 	got := make(chan answer, 1)
 	go func() { // ends with the line, or with the program
 		line := make([]byte, 4096) // a line of a terminal is no longer
 		n, err := tty.Read(line)
 		got <- answer{strings.TrimRight(string(line[:max(n, 0)]), "\r\n"), err}
 	}()
+
 	select {
 	case <-ctx.Done():
 		return "", errors.New("no passphrase was given")

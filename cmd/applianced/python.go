@@ -65,10 +65,14 @@ within 30 seconds; nothing is restarted.`,
   applianced python add --yes ./ours-1.0-py3-none-any.whl --hash sha256:0123...
   applianced python add --requirements requirements.txt`,
 	}
+
 	cmd.Flags().StringVar(&a.from, "from", "", "look for names in this folder of wheels, and in no index")
-	cmd.Flags().StringVar(&a.index, "index", "", "address of the index; with a password in it set PIP_INDEX_URL instead")
-	cmd.Flags().StringVarP(&a.file, "requirements", "r", "", "a file with names, versions and hashes, as pip-compile writes it")
-	cmd.Flags().StringArrayVar(&a.hashes, "hash", nil, "the hash that the one package must have: sha256:HEX; may be repeated")
+	cmd.Flags().StringVar(&a.index, "index", "",
+		"address of the index; with a password in it set PIP_INDEX_URL instead")
+	cmd.Flags().StringVarP(&a.file, "requirements", "r", "",
+		"a file with names, versions and hashes, as pip-compile writes it")
+	cmd.Flags().StringArrayVar(&a.hashes, "hash", nil,
+		"the hash that the one package must have: sha256:HEX; may be repeated")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print what was added for machines")
 	_ = cmd.MarkFlagDirname("from")
 	yes := yesFlag(cmd)
@@ -77,10 +81,12 @@ within 30 seconds; nothing is restarted.`,
 		if err != nil {
 			return err
 		}
+
 		p, err := f.packages()
 		if err != nil {
 			return err
 		}
+
 		add.Agree = func(fresh []python.Package) error {
 			if !asJSON {
 				if err := showPackages(cmd.OutOrStdout(), fresh); err != nil {
@@ -89,6 +95,7 @@ within 30 seconds; nothing is restarted.`,
 			}
 			return confirm(cmd, *yes, "The masters of all nodes will run code of these packages.", "add")
 		}
+
 		fresh, err := p.Add(cmd.Context(), add)
 		switch {
 		case err != nil:
@@ -96,9 +103,11 @@ within 30 seconds; nothing is restarted.`,
 		case asJSON:
 			return writeJSON(cmd.OutOrStdout(), fresh)
 		}
+
 		fmt.Fprintln(cmd.OutOrStdout(), "All nodes have them within 30 seconds; next: applianced python list")
 		return nil
 	}
+
 	return cmd
 }
 
@@ -108,6 +117,7 @@ func (a additionFlags) addition(args []string) (python.Addition, error) {
 	if a.from != "" && a.index != "" {
 		return add, misused("add: --from looks into a folder and --index into an index; give one of them")
 	}
+
 	for _, arg := range args {
 		if strings.HasSuffix(arg, ".whl") {
 			add.Files = append(add.Files, arg)
@@ -115,22 +125,27 @@ func (a additionFlags) addition(args []string) (python.Addition, error) {
 			add.Names = append(add.Names, python.Requirement{Text: arg})
 		}
 	}
+
 	if a.file != "" {
 		in, err := os.Open(a.file)
 		if err != nil {
 			return add, fmt.Errorf("add: %w", err)
 		}
 		defer in.Close()
+
 		text, err := readAtMost(in, maxRequirements)
 		if err != nil {
 			return add, fmt.Errorf("add: read %s: %w", a.file, err)
 		}
+
 		names, err := python.ParseRequirements(text)
 		if err != nil {
 			return add, fmt.Errorf("add: read %s: %w", a.file, err)
 		}
+
 		add.Names = append(add.Names, names...)
 	}
+
 	if len(add.Files)+len(add.Names) == 0 {
 		return add, misused("add: name a package, or a file of one (.whl)")
 	}
@@ -140,17 +155,20 @@ func (a additionFlags) addition(args []string) (python.Addition, error) {
 	if len(a.hashes) > 0 && len(add.Files)+len(add.Names) != 1 {
 		return add, misused("add: --hash is for one package; for several write them with their hashes into a file, and give --requirements FILE")
 	}
+
 	for _, h := range a.hashes {
 		sum, ok := strings.CutPrefix(strings.ToLower(h), "sha256:")
 		if !ok || len(sum) != 64 || strings.Trim(sum, "0123456789abcdef") != "" {
 			return add, misused("add: %.80q is no hash; it is sha256: and 64 hexadecimal digits", h)
 		}
+
 		if len(add.Files) == 1 {
 			add.Hashes = append(add.Hashes, sum)
 		} else {
 			add.Names[0].Hashes = append(add.Names[0].Hashes, sum)
 		}
 	}
+
 	return add, nil
 }
 
@@ -166,18 +184,22 @@ func showPackages(out io.Writer, packages []python.Package) error {
 func pythonList(f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the Python packages of the cluster", Args: cobra.NoArgs,
+		Use:   "list",
+		Short: "List the Python packages of the cluster",
+		Args:  cobra.NoArgs,
 		Long: `list shows the packages that were added, whether somebody asked for each by name (or
 another one needs it), and whether this node's Python has it (HERE). What comes with
 Salt is not in it.`,
 		Example: "  applianced python list\n  applianced python list --json | jq -r '.[].name'",
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p, err := f.packages()
 		if err != nil {
 			return err
 		}
+
 		items, err := p.List()
 		switch {
 		case err != nil:
@@ -188,43 +210,57 @@ Salt is not in it.`,
 			fmt.Fprintln(cmd.ErrOrStderr(), "there is no package yet; see: applianced python add --help")
 			return nil
 		}
+
 		word := map[bool]string{true: "yes", false: "no"}
 		tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 		fmt.Fprintln(tw, "NAME\tVERSION\tASKED\tHERE\tFILE")
 		for _, i := range items {
 			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", i.Name, i.Version, word[i.Asked], word[i.Here], i.File)
 		}
+
 		return tw.Flush()
 	}
+
 	return cmd
 }
 
 func pythonRemove(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "remove NAME...", Short: "Remove Python packages from all nodes", Args: cobra.MinimumNArgs(1), ValidArgsFunction: f.packageNames,
+		Use:               "remove NAME...",
+		Short:             "Remove Python packages from all nodes",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: f.packageNames,
 		Long: `remove takes packages out, and those that came with them and that no other needs. A
 package that another one needs is refused. All nodes follow within 30 seconds; who has
 loaded a package already goes on with it until he is done.`,
 		Example: "  applianced python remove saltext-vault",
 	}
+
 	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := f.packages()
 		if err != nil {
 			return err
 		}
-		if err := confirm(cmd, *yes, "Pillars, runners and logins that use "+printable.Clean(strings.Join(args, ", "))+" fail without it.", "remove"); err != nil {
+
+		if err := confirm(cmd, *yes,
+			"Pillars, runners and logins that use "+printable.Clean(strings.Join(args, ", "))+" fail without it.",
+			"remove"); err != nil {
 			return err
 		}
+
 		gone, err := p.Remove(cmd.Context(), args)
 		if err != nil {
 			return fmt.Errorf("remove: %w", err)
 		}
+
 		for _, k := range gone {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s %s is removed\n", k.Name, k.Version)
 		}
+
 		return nil
 	}
+
 	return cmd
 }
 

@@ -24,6 +24,7 @@ func newPythonNode(t *testing.T) *secretsNode {
 	if salt == "" {
 		t.Skip("NOT TESTED: SALTERN_PYTHON names no Python with Salt")
 	}
+
 	dir := t.TempDir()
 	n := &secretsNode{t, dir, dir + "/admin"}
 	for _, d := range []string{dir + "/data", dir + "/run", dir + "/shared/etc", dir + "/shared/pki", dir + "/wheels"} {
@@ -31,16 +32,29 @@ func newPythonNode(t *testing.T) *secretsNode {
 			t.Fatal(err)
 		}
 	}
+
 	salt = trimmed(t, dir+"/python", salt)
-	text := fmt.Sprintf("data_dir: %[1]s/data\nruntime_dir: %[1]s/run\nstorage: {path: %[1]s/shared}\nusers: {master: nobody-of-that-name}\nmaster: {options: {saltern_renderer_python: %s}}\n", dir, salt)
+	text := fmt.Sprintf("data_dir: %[1]s/data\nruntime_dir: %[1]s/run\nstorage: {path: %[1]s/shared}\nusers: {master: nobody-of-that-name}\nmaster: {options: {saltern_renderer_python: %s}}\n",
+		dir, salt)
 	if err := os.WriteFile(dir+"/appliance.yaml", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	example := wheel.Pillar("saltern-example", "hello")
 	example.Requires = append(example.Requires, "saltern-base")
 	example.Write(t, dir+"/wheels")
-	wheel.Wheel{Name: "saltern-base", Version: "1.0", Files: map[string]string{"saltern_base.py": ""}}.Write(t, dir+"/wheels")
-	wheel.Wheel{Name: "saltern-other", Version: "1.0", Files: map[string]string{"saltern_other.py": ""}}.Write(t, dir+"/wheels")
+	wheel.Wheel{
+		Name:    "saltern-base",
+		Version: "1.0",
+		Files:   map[string]string{"saltern_base.py": ""},
+	}.Write(t, dir+"/wheels")
+
+	wheel.Wheel{
+		Name:    "saltern-other",
+		Version: "1.0",
+		Files:   map[string]string{"saltern_other.py": ""},
+	}.Write(t, dir+"/wheels")
+
 	return n
 }
 
@@ -48,24 +62,30 @@ func newPythonNode(t *testing.T) *secretsNode {
 // is not there: the image's leaves out what only salt-cloud and others use.
 func trimmed(t *testing.T, dir, salt string) string {
 	t.Helper()
-	out, err := exec.Command(salt, "-c", "import importlib.metadata as m, salt, sysconfig; print(sysconfig.get_path('purelib')); print(m.version('salt')); print(sysconfig.get_path('purelib', 'venv', {'base': '"+dir+"'}))").Output()
+	out, err := exec.Command(salt, "-c",
+		"import importlib.metadata as m, salt, sysconfig; print(sysconfig.get_path('purelib')); print(m.version('salt')); print(sysconfig.get_path('purelib', 'venv', {'base': '"+dir+"'}))").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f := strings.Fields(string(out))
 	if out, err := exec.Command(salt, "-m", "venv", "--without-pip", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
+
 	info := filepath.Join(f[2], "salt-"+f[1]+".dist-info")
 	if err := os.MkdirAll(info, 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	for path, text := range map[string]string{filepath.Join(f[2], "salt.pth"): f[0] + "\n",
-		filepath.Join(info, "METADATA"): "Metadata-Version: 2.1\nName: salt\nVersion: " + f[1] + "\nRequires-Dist: saltern-nowhere>=3.9.1\n", filepath.Join(info, "INSTALLER"): "pip\n"} {
+		filepath.Join(info, "METADATA"): "Metadata-Version: 2.1\nName: salt\nVersion: " + f[1] +
+			"\nRequires-Dist: saltern-nowhere>=3.9.1\n", filepath.Join(info, "INSTALLER"): "pip\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return filepath.Join(dir, "bin/python")
 }
 
@@ -74,23 +94,31 @@ func TestPython(t *testing.T) {
 	if out := n.must("", "python", "list", "--json"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("without packages: %s", out)
 	}
+
 	add := []string{"python", "add", "--from", n.dir + "/wheels", "saltern-example"}
-	if out, err := n.applianced("", add...); err == nil || !strings.Contains(err.Error(), "--yes") || !strings.Contains(out, "saltern-base") {
+	if out, err := n.applianced("", add...); err == nil || !strings.Contains(err.Error(), "--yes") ||
+		!strings.Contains(out, "saltern-base") {
 		t.Errorf("nobody agreed: %v %s", err, out)
 	}
+
 	if out := n.must("", append(add, "--yes")...); !strings.Contains(out, "saltern-example  1.0") {
 		t.Errorf("%s", out)
 	}
+
 	var items []python.Item
-	if err := json.Unmarshal([]byte(n.must("", "python", "list", "--json")), &items); err != nil || len(items) != 2 || items[0].Asked || !items[1].Asked || items[0].Here {
+	if err := json.Unmarshal([]byte(n.must("", "python", "list", "--json")), &items); err != nil ||
+		len(items) != 2 || items[0].Asked || !items[1].Asked || items[0].Here {
 		t.Errorf("%+v %v", items, err)
 	}
+
 	if out := n.must("", "python", "list"); strings.Count(out, ".whl") != 2 {
 		t.Errorf("%s", out)
 	}
+
 	if out := n.must("", "__complete", "python", "remove", ""); !strings.Contains(out, "saltern-example\t1.0") {
 		t.Errorf("completion: %s", out)
 	}
+
 	other := n.dir + "/wheels/saltern_other-1.0-py3-none-any.whl"
 	for _, c := range []struct {
 		args  []string
@@ -109,10 +137,12 @@ func TestPython(t *testing.T) {
 		{[]string{"remove", "other"}, "--yes", true},
 	} {
 		var usage *usageError
-		if out, err := n.applianced("", append([]string{"python"}, c.args...)...); err == nil || !strings.Contains(err.Error(), c.want) || errors.As(err, &usage) != c.usage {
+		if out, err := n.applianced("", append([]string{"python"}, c.args...)...); err == nil ||
+			!strings.Contains(err.Error(), c.want) || errors.As(err, &usage) != c.usage {
 			t.Errorf("%v: %v %s", c.args, err, out)
 		}
 	}
+
 	if out := n.must("", "python", "remove", "--yes", "saltern-example"); strings.Count(out, "is removed") != 2 {
 		t.Errorf("%s", out)
 	}
@@ -126,6 +156,7 @@ func TestPythonManual(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	requirements := ""
 	for _, name := range []string{"example", "base"} {
 		file := "saltern_" + name + "-1.0-py3-none-any.whl"
@@ -135,22 +166,28 @@ func TestPythonManual(t *testing.T) {
 		}
 		requirements += fmt.Sprintf("saltern-%s==1.0 \\\n    --hash=sha256:%.64s\n", name, out)
 	}
+
 	if err := os.WriteFile(n.dir+"/requirements.txt", []byte(requirements), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	bin := n.asProgram()
 	index := os.Getenv("SALTERN_TEST_INDEX") != ""
 	ran := 0
 	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
 		for line := range strings.Lines(block[1]) {
 			words := strings.Fields(line)
-			local := slices.Contains(words, "list") || slices.Contains(words, "remove") || strings.Contains(line, "wheels")
-			if words[0] != "applianced" || words[1] != "python" || !local && !index || strings.Contains(line, "wheelhouse") {
+			local := slices.Contains(words, "list") || slices.Contains(words, "remove") ||
+				strings.Contains(line, "wheels")
+			if words[0] != "applianced" || words[1] != "python" || !local && !index ||
+				strings.Contains(line, "wheelhouse") {
 				continue // there is no master here, or no index
 			}
+
 			if !local {
 				line = strings.TrimSpace(line) + " --yes\n"
 			}
+
 			ran++
 			cmd := exec.Command("sh", "-ec", line)
 			cmd.Dir, cmd.Env = n.dir, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
@@ -161,6 +198,7 @@ func TestPythonManual(t *testing.T) {
 			}
 		}
 	}
+
 	if want := map[bool]int{false: 7, true: 9}[index]; ran != want {
 		t.Errorf("%d commands were tried, %d are in the document", ran, want)
 	}

@@ -41,7 +41,9 @@ func (r *restart) flags(cmd *cobra.Command) {
 func rebootCommand(f *flags) *cobra.Command {
 	r := newRestart()
 	cmd := &cobra.Command{
-		Use: "reboot", Short: "Restart this machine when its cluster can spare it", Args: cobra.NoArgs,
+		Use:   "reboot",
+		Short: "Restart this machine when its cluster can spare it",
+		Args:  cobra.NoArgs,
 		Long: `reboot takes the cluster's turn, which one node at a time has, has the minions of
 this node moved to others, and restarts the machine. The turn is given back when
 the node serves again and its copy of the shared volume is whole. It is refused
@@ -51,12 +53,14 @@ With --wait it may be called on all nodes at once: they restart one after
 another.`,
 		Example: "  applianced reboot\n  applianced reboot --wait 1h",
 	}
+
 	r.flags(cmd)
 	cmd.Flags().BoolVar(&r.force, "force", false, "even if the cluster is not well or another node restarts")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r.out = cmd.OutOrStdout()
 		return r.run(cmd.Context(), f.client())
 	}
+
 	return cmd
 }
 
@@ -69,14 +73,17 @@ func (r *restart) run(ctx context.Context, c *api.Client) error {
 	if t.Alone || err != nil {
 		return r.boot()
 	}
+
 	if err := r.take(ctx, c); err != nil {
 		return err
 	}
+
 	if err := r.leave(ctx, c); err != nil {
 		back, stop := context.WithTimeout(context.WithoutCancel(ctx), turnEnd)
 		defer stop()
 		return errors.Join(err, c.EndTurn(back))
 	}
+
 	return r.boot()
 }
 
@@ -94,10 +101,12 @@ func (r *restart) take(ctx context.Context, c *api.Client) error {
 		case time.Now().After(end):
 			return fmt.Errorf("restart: waited for %s: %w", r.wait, err)
 		}
+
 		if told != err.Error() {
 			told = err.Error()
 			fmt.Fprintf(r.out, "waiting: %s\n", told)
 		}
+
 		if err := pause.For(ctx, r.look); err != nil {
 			return err
 		}
@@ -123,9 +132,11 @@ func (r *restart) leave(ctx context.Context, c *api.Client) error {
 			fmt.Fprintf(r.out, "restarting; %d minions are moved by that\n", t.Sessions)
 			return nil
 		}
+
 		if !told {
 			fmt.Fprintf(r.out, "%d minions move to other nodes, for %s at most\n", t.Sessions, r.drain)
 		}
+
 		if err := pause.For(ctx, r.look); err != nil {
 			return err
 		}

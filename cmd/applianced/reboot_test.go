@@ -34,7 +34,8 @@ func (s *turns) Turn(context.Context) (api.Turn, error) {
 
 func (s *turns) TakeTurn(_ context.Context, force bool) error {
 	s.force = force
-	if s.busy--; s.busy >= 0 && !force {
+	s.busy--
+	if s.busy >= 0 && !force {
 		return fmt.Errorf("%w: n2 %w", api.ErrState, nodes.ErrTurn)
 	}
 	s.mine = true
@@ -69,26 +70,35 @@ func TestRestartInTurn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error)
 			go func() { done <- srv.Serve(ctx, ln) }()
 			booted := 0
 			var out bytes.Buffer
-			c.r.out, c.r.look, c.r.boot = &out, time.Millisecond, func() error { booted++; return nil }
+			c.r.out = &out
+			c.r.look = time.Millisecond
+			c.r.boot = func() error { booted++; return nil }
 			err = c.r.run(ctx, api.NewClient(socket))
 			stop()
+
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
-			if c.fault == "" && (err != nil || booted != 1) || c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault) || booted != 0) {
+
+			if c.fault == "" && (err != nil || booted != 1) ||
+				c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault) || booted != 0) {
 				t.Errorf("%d restarts, %v\n%s", booted, err, &out)
 			}
+
 			if c.s.ended != c.ended {
 				t.Errorf("the turn was given back %d times", c.s.ended)
 			}
 		})
 	}
-	if err := (&restart{boot: func() error { return nil }}).run(t.Context(), api.NewClient(filepath.Join(t.TempDir(), "none"))); !errors.Is(err, api.ErrNotRunning) {
+
+	if err := (&restart{boot: func() error { return nil }}).run(t.Context(),
+		api.NewClient(filepath.Join(t.TempDir(), "none"))); !errors.Is(err, api.ErrNotRunning) {
 		t.Errorf("without a supervisor: %v", err)
 	}
 }

@@ -16,7 +16,9 @@ import (
 func recoverCommand(f *flags) *cobra.Command {
 	var fresh, yes, force bool
 	cmd := &cobra.Command{
-		Use: "recover --new-cluster", Short: "Make a cluster of its own of a node that is left when most are lost", Args: cobra.NoArgs,
+		Use:   "recover --new-cluster",
+		Short: "Make a cluster of its own of a node that is left when most are lost",
+		Args:  cobra.NoArgs,
 		Long: `recover --new-cluster is for the loss of most nodes for good: the shared volume has
 stopped then, since nobody could say which of two halves is right. This node
 becomes a cluster of one node with all keys, jobs, states and pillars that its own
@@ -31,6 +33,7 @@ It may be interrupted at any time and goes on by itself. It ends when this node
 serves: code 0, or 3 when something stopped it.`,
 		Example: "  applianced recover --new-cluster --yes",
 	}
+
 	cmd.Flags().BoolVar(&fresh, "new-cluster", false, "become a cluster of its own")
 	cmd.Flags().BoolVar(&yes, "yes", false, "yes, the other nodes are lost for good")
 	cmd.Flags().BoolVar(&force, "force", false, "even if another node still answers or the shared volume works")
@@ -45,22 +48,31 @@ serves: code 0, or 3 when something stopped it.`,
 		case !yes:
 			for _, n := range d.Nodes {
 				if n.Name != d.Node {
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s (%s) would be refused for ever\n", printable.Clean(n.Name), printable.Clean(n.State))
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s (%s) would be refused for ever\n",
+						printable.Clean(n.Name), printable.Clean(n.State))
 				}
 			}
 			return misused("recover: nothing was done; if the other nodes are lost for good, say --yes")
 		}
+
 		if err := c.Recover(cmd.Context(), force); err != nil {
 			return err
 		}
+
 		return followRecovery(cmd, c)
 	}
+
 	return cmd
 }
 
 // followRecovery waits until the node serves by itself.
 func followRecovery(cmd *cobra.Command, c *api.Client) error {
-	words := map[string]string{"copy": "taking this node's copy of the data", "switch": "leaving the lost nodes behind", "masters": "starting, and taking the lost masters out"}
+	words := map[string]string{
+		"copy":    "taking this node's copy of the data",
+		"switch":  "leaving the lost nodes behind",
+		"masters": "starting, and taking the lost masters out",
+	}
+
 	told := ""
 	for {
 		r, err := c.Recovering(cmd.Context())
@@ -70,10 +82,13 @@ func followRecovery(cmd *cobra.Command, c *api.Client) error {
 			return errors.Join(err, serr)
 		case err != nil || serr != nil: // between two lives of the node
 		case r.Stage == "" && r.Fault != "":
-			fmt.Fprintf(cmd.ErrOrStderr(), "applianced: recover: %s\nnothing was changed; next: applianced status\n", printable.Clean(r.Fault))
+			fmt.Fprintf(cmd.ErrOrStderr(),
+				"applianced: recover: %s\nnothing was changed; next: applianced status\n",
+				printable.Clean(r.Fault))
 			return exitError(status.ExitNotServing)
 		case r.Stage == "" && d.ServingSince != nil:
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "this node is a cluster of its own and serves minions; for new nodes: applianced join-string")
+			_, err := fmt.Fprintln(cmd.OutOrStdout(),
+				"this node is a cluster of its own and serves minions; for new nodes: applianced join-string")
 			return err
 		case r.Stage+r.Fault != told && r.Stage != "":
 			told = r.Stage + r.Fault
@@ -82,6 +97,7 @@ func followRecovery(cmd *cobra.Command, c *api.Client) error {
 				fmt.Fprintln(cmd.OutOrStdout(), "  tried, and tried again:", printable.Clean(r.Fault))
 			}
 		}
+
 		if err := pause.For(cmd.Context(), 300*time.Millisecond); err != nil {
 			return err
 		}

@@ -24,7 +24,9 @@ const resetMark = "/data/reset"
 func resetCommand(f *flags) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "reset", Short: "Forget everything of this node, to begin anew", Args: cobra.NoArgs,
+		Use:     "reset",
+		Short:   "Forget everything of this node, to begin anew",
+		Args:    cobra.NoArgs,
 		Example: "  applianced leave && applianced reset --yes\n  applianced reset          what would be removed on a host of your own",
 		Long: `reset removes settings, keys, logs and data of this node; the set-up begins anew.
 Take the node out of its cluster first (applianced leave); not from a copy of its
@@ -40,6 +42,7 @@ removed. A directory that the nodes share, volumes that are not the cluster's, a
 whatever else is in those directories stay. If it is interrupted, it goes on when
 applianced starts.`,
 	}
+
 	cmd.Flags().BoolVar(&yes, "yes", false, "yes, erase it now; on the image: and reboot")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if layout.InImage("") {
@@ -47,6 +50,7 @@ applianced starts.`,
 		}
 		return f.resetHost(cmd, yes)
 	}
+
 	return cmd
 }
 
@@ -58,13 +62,16 @@ func resetImage(yes bool) error {
 	if !yes {
 		return misused("reset: nothing was done; all keys and data of this node will be lost: say --yes")
 	}
+
 	f, err := os.OpenFile(resetMark, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
+
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
+
 	return systemctl("reboot")
 }
 
@@ -78,29 +85,39 @@ func (f *flags) resetHost(cmd *cobra.Command, yes bool) error {
 	if err != nil {
 		return err
 	}
+
 	var p api.ResetPlan
 	if !r.UnderWay {
 		if p, err = c.PlanReset(cmd.Context()); err != nil {
 			return err
 		}
 	}
+
 	if !yes {
 		writeResetPlan(cmd.ErrOrStderr(), p)
 		return misused("reset: nothing was done; if all of that shall be lost: applianced reset --yes")
 	}
+
 	if err := c.Reset(cmd.Context()); err != nil {
 		return err
 	}
+
 	if err := f.followReset(cmd); err != nil {
 		return err
 	}
+
 	for _, k := range p.Keep {
 		fmt.Fprintln(cmd.OutOrStdout(), "left alone:", printable.Clean(k))
 	}
+
 	if len(p.Others) > 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s go on without this node; on one of them: applianced remove NODE\n", printable.Clean(strings.Join(p.Others, ", ")))
+		fmt.Fprintf(cmd.OutOrStdout(),
+			"%s go on without this node; on one of them: applianced remove NODE\n",
+			printable.Clean(strings.Join(p.Others, ", ")))
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), "this machine is new; next: applianced setup, unless answers given with it are used again")
+
+	_, err = fmt.Fprintln(cmd.OutOrStdout(),
+		"this machine is new; next: applianced setup, unless answers given with it are used again")
 	return err
 }
 
@@ -108,14 +125,20 @@ func writeResetPlan(w io.Writer, p api.ResetPlan) {
 	for _, path := range p.Remove {
 		fmt.Fprintln(w, "would be removed:", printable.Clean(path))
 	}
+
 	for _, k := range p.Keep {
 		fmt.Fprintln(w, "would stay:", printable.Clean(k))
 	}
+
 	if p.Copied != "" {
-		fmt.Fprintf(w, "this machine is not the node whose key it has (%s): nothing changes in the cluster %s\n", printable.Clean(p.Copied), printable.Clean(p.Cluster))
+		fmt.Fprintf(w,
+			"this machine is not the node whose key it has (%s): nothing changes in the cluster %s\n",
+			printable.Clean(p.Copied), printable.Clean(p.Cluster))
 	}
+
 	if len(p.Others) > 0 {
-		fmt.Fprintf(w, "this node is one of the cluster %s, with %s: take it out first (applianced leave)\n", printable.Clean(p.Cluster), printable.Clean(strings.Join(p.Others, ", ")))
+		fmt.Fprintf(w, "this node is one of the cluster %s, with %s: take it out first (applianced leave)\n",
+			printable.Clean(p.Cluster), printable.Clean(strings.Join(p.Others, ", ")))
 	}
 }
 
@@ -126,13 +149,16 @@ func (f *flags) followReset(cmd *cobra.Command) error {
 		r, err := f.client().Resetting(cmd.Context())
 		switch {
 		case err == nil && r.UnderWay && r.Fault != "":
-			fmt.Fprintf(cmd.ErrOrStderr(), "applianced: %s\nnext: correct that, then again: applianced reset --yes\n", printable.Clean(r.Fault))
+			fmt.Fprintf(cmd.ErrOrStderr(),
+				"applianced: %s\nnext: correct that, then again: applianced reset --yes\n",
+				printable.Clean(r.Fault))
 			return exitError(status.ExitNotServing)
 		case err == nil && !r.UnderWay:
 			return nil
 		case err != nil && !errors.Is(err, api.ErrNotRunning): // between two lives of the node
 			return err
 		}
+
 		if err := pause.For(cmd.Context(), 200*time.Millisecond); err != nil {
 			return err
 		}

@@ -49,8 +49,11 @@ signature, as versions before made them. A passphrase proves enough by itself.`,
   applianced restore --identity key.txt prod.age`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().StringVarP(&identityFile, "identity", "i", "", "file with an age secret key; default: a passphrase is asked for")
-	cmd.Flags().StringVar(&phraseFile, "passphrase-file", "", "file with the passphrase in its first line, instead of asking")
+
+	cmd.Flags().StringVarP(&identityFile, "identity", "i", "",
+		"file with an age secret key; default: a passphrase is asked for")
+	cmd.Flags().StringVar(&phraseFile, "passphrase-file", "",
+		"file with the passphrase in its first line, instead of asking")
 	cmd.Flags().BoolVar(&check, "check", false, "read the whole backup and restore nothing")
 	cmd.Flags().BoolVar(&force, "force", false, "also when this node has accepted minions")
 	cmd.Flags().StringArrayVar(&trust.Signers, "trust", nil, "fingerprint of the key that signed the backup")
@@ -59,11 +62,13 @@ signature, as versions before made them. A passphrase proves enough by itself.`,
 		for i, f := range trust.Signers {
 			trust.Signers[i] = strings.ToLower(strings.TrimSpace(f))
 		}
+
 		in, err := os.Open(args[0])
 		if err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
 		defer in.Close()
+
 		ids, err := backupIdentities(cmd.Context(), identityFile, phraseFile)
 		if err != nil {
 			return err
@@ -75,8 +80,10 @@ signature, as versions before made them. A passphrase proves enough by itself.`,
 			}
 			return err
 		}
+
 		return f.restore(cmd, in, force, trust, ids)
 	}
+
 	return cmd
 }
 
@@ -85,20 +92,24 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust back
 	if err != nil {
 		return fmt.Errorf("%w; set this node up first: applianced setup", err)
 	}
+
 	if err := aloneInCluster(s); err != nil {
 		return err
 	}
+
 	t := backup.Target{Settings: s, Force: force, Trust: trust, Stamp: time.Now().UTC().Format("20060102T150405Z")}
 	sum, config, err := backup.Restore(cmd.Context(), in, t, ids...)
 	var other *backup.SignerError
 	switch {
 	case errors.As(err, &other):
-		return fmt.Errorf("%w; compare it with the one that was printed when the backup was made, and if it is the same: --trust %s", err, other.Signer)
+		return fmt.Errorf("%w; compare it with the one that was printed when the backup was made, and if it is the same: --trust %s",
+			err, other.Signer)
 	case errors.Is(err, backup.ErrUnsigned):
 		return fmt.Errorf("%w; if you know where it comes from: --unsigned", err)
 	case err != nil:
 		return err
 	}
+
 	out := cmd.OutOrStdout()
 	printBackup(out, "restored", sum)
 	if config != nil {
@@ -108,9 +119,11 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust back
 		}
 		fmt.Fprintf(out, "This node keeps its own appliance.yaml; that of the backup is in %s.\n", path)
 	}
+
 	if sum.Manifest.Cluster != s.Cluster {
 		fmt.Fprintf(out, "Note: the backup is of cluster %s, this node is of %s.\n", sum.Manifest.Cluster, s.Cluster)
 	}
+
 	client := api.NewClient(f.apiSocket())
 	restart := func() error { return client.Restart(cmd.Context(), "master") }
 	if s.Peering.Enabled {
@@ -119,6 +132,7 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust back
 		}
 		restart = func() error { return client.Reload(cmd.Context()) }
 	}
+
 	switch err := restart(); {
 	case errors.Is(err, api.ErrNotRunning):
 		fmt.Fprintln(out, "applianced does not run; start it: systemctl start applianced")
@@ -127,6 +141,7 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust back
 	default:
 		fmt.Fprintln(out, "The master is being restarted; next: applianced status")
 	}
+
 	return nil
 }
 

@@ -40,8 +40,11 @@ verb exits with 64 when its command line makes no sense.`,
 		Args:          cobra.NoArgs,
 		Version:       release.Version(),
 	}
-	root.PersistentFlags().StringVar(&f.config, "config", settings.DefaultPath, "the node's configuration, appliance.yaml")
-	root.PersistentFlags().StringVar(&f.socket, "socket", "", "socket of the supervisor (default: from the configuration)")
+
+	root.PersistentFlags().StringVar(&f.config, "config", settings.DefaultPath,
+		"the node's configuration, appliance.yaml")
+	root.PersistentFlags().StringVar(&f.socket, "socket", "",
+		"socket of the supervisor (default: from the configuration)")
 	root.SetVersionTemplate("applianced {{.Version}}\n")
 	root.AddCommand(runCommand(&f), statusCommand(&f), logsCommand(&f), eventsCommand(&f), historyCommand(&f), auditCommand(&f), restartCommand(&f), reloadCommand(&f),
 		configCommand(&f), lbCommand(&f), storageCommand(&f), secretsCommand(&f), gitCommand(&f), scheduleCommand(&f), pythonCommand(&f), versionCommand(), pamHelperCommand())
@@ -53,6 +56,7 @@ verb exits with 64 when its command line makes no sense.`,
 	helped(root)
 	grouped(root)
 	strict(root)
+
 	return root
 }
 
@@ -81,7 +85,10 @@ func hostname() string {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs, Example: "  applianced version",
+		Use:     "version",
+		Short:   "Print the version",
+		Args:    cobra.NoArgs,
+		Example: "  applianced version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "applianced %s (%s)\n", release.Version(), runtime.Version())
 			return err
@@ -96,6 +103,7 @@ func newLog(w io.Writer, level, format string) *slog.Logger {
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		l = slog.LevelInfo
 	}
+
 	opt := &slog.HandlerOptions{Level: l}
 	if os.Getenv("JOURNAL_STREAM") != "" {
 		opt.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
@@ -105,8 +113,10 @@ func newLog(w io.Writer, level, format string) *slog.Logger {
 			return a
 		}
 	}
+
 	if format == "json" {
 		return slog.New(slog.NewJSONHandler(w, opt))
 	}
+
 	return slog.New(slog.NewTextHandler(w, opt))
 }

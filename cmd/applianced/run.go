@@ -46,33 +46,52 @@ takes its place and no connection is refused.`,
   applianced run --answers ./answers.yaml     set up with these, if that was not done yet`,
 		Args: cobra.NoArgs,
 	}
-	cmd.Flags().StringVar(&base.DataDir, "data-dir", "", "data directory of a node that is not configured yet (default /var/lib/saltern)")
-	cmd.Flags().StringVar(&base.RuntimeDir, "runtime-dir", "", "runtime directory of a node that is not configured yet (default /run/saltern)")
+
+	cmd.Flags().StringVar(&base.DataDir, "data-dir", "",
+		"data directory of a node that is not configured yet (default /var/lib/saltern)")
+	cmd.Flags().StringVar(&base.RuntimeDir, "runtime-dir", "",
+		"runtime directory of a node that is not configured yet (default /run/saltern)")
 	cmd.Flags().StringVar(&answers, "answers", "", "look for answers in this file, and nowhere else")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		path, err := filepath.Abs(f.config)
 		if err != nil {
 			return fmt.Errorf("configuration: %w", err)
 		}
+
 		level, format := "info", "text"
 		if s, err := settings.Load(path, hostname()); err == nil {
 			level, format = s.Log.Level, s.Log.Format
 		}
+
 		exe, err := os.Executable()
 		if err != nil {
 			return fmt.Errorf("find our own program: %w", err)
 		}
+
 		log := newLog(cmd.ErrOrStderr(), level, format)
 		if err := noCores(); err != nil {
 			log.Warn("core dumps cannot be forbidden", "error", err)
 		}
+
 		places := userdata.Default(log)
 		if answers != "" {
 			places = userdata.Places{File: answers, Log: log}
 		}
-		s := supervisor.New(supervisor.Options{Base: base, Source: places.Look,
-			ConfigPath: path, Hostname: hostname(), Version: release.Version(), Executable: exe, Socket: f.socket,
-			Log: log, Notify: systemd.NewUnit(), OnTrial: onTrial(log), InImage: layout.InImage(""), Renew: func() { renew(exe, log) }})
+
+		s := supervisor.New(supervisor.Options{
+			Base:       base,
+			Source:     places.Look,
+			ConfigPath: path,
+			Hostname:   hostname(),
+			Version:    release.Version(),
+			Executable: exe,
+			Socket:     f.socket,
+			Log:        log,
+			Notify:     systemd.NewUnit(),
+			OnTrial:    onTrial(log),
+			InImage:    layout.InImage(""),
+			Renew:      func() { renew(exe, log) },
+		})
 
 		hup := make(chan os.Signal, 1)
 		signal.Notify(hup, syscall.SIGHUP)
@@ -82,6 +101,7 @@ takes its place and no connection is refused.`,
 			close(hup)
 			<-ended
 		}()
+
 		go func() {
 			defer close(ended)
 			for range hup {
@@ -90,11 +110,14 @@ takes its place and no connection is refused.`,
 				}
 			}
 		}()
+
 		ctx, end := followMemory(cmd.Context())
 		defer end()
 		defer f.serveMetrics(ctx, s.Status, log)()
+
 		return s.Run(ctx)
 	}
+
 	return cmd
 }
 

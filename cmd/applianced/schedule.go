@@ -17,7 +17,9 @@ import (
 func scheduleCommand(f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "schedule", Short: "Show the master's schedule: what runs next, and what does not run", Args: cobra.NoArgs,
+		Use:   "schedule",
+		Short: "Show the master's schedule: what runs next, and what does not run",
+		Args:  cobra.NoArgs,
 		Long: `schedule asks this node's master for the entries of its option schedule: what they
 run, when they run next, when they did last, and which entries cannot be obeyed.
 
@@ -26,22 +28,27 @@ told.`,
 		Example: `  applianced schedule
   applianced schedule --json | jq '.entries[] | {name, next}'`,
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		list, err := f.client().Schedule(cmd.Context())
 		if err != nil {
 			return err
 		}
+
 		if asJSON {
 			err = writeJSON(cmd.OutOrStdout(), list)
 		} else {
 			err = writeSchedule(cmd.OutOrStdout(), list)
 		}
+
 		if err == nil && len(list.Refused) > 0 {
 			return exitError(status.ExitDegraded)
 		}
+
 		return err
 	}
+
 	return cmd
 }
 
@@ -50,6 +57,7 @@ func writeSchedule(w io.Writer, list status.Schedule) error {
 		_, err := fmt.Fprintln(w, "Nothing is scheduled; next: schedule in etc/master.d, then: applianced config apply")
 		return err
 	}
+
 	if !list.Enabled {
 		fmt.Fprintln(w, "The schedule is switched off (enabled: False).")
 	}
@@ -61,6 +69,7 @@ func writeSchedule(w io.Writer, list status.Schedule) error {
 		if len(e.Next) > 0 {
 			next = e.Next[0]
 		}
+
 		note := cmp.Or(printable.Clean(e.Skipped), "-")
 		switch {
 		case !e.Enabled:
@@ -70,18 +79,24 @@ func writeSchedule(w io.Writer, list status.Schedule) error {
 		case e.Running > 0:
 			note = fmt.Sprintf("%d at work", e.Running)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", printable.Clean(e.Name), printable.Clean(e.Function), printable.Clean(e.Trigger), clockOf(e.LastRun), clockOf(next), note)
+
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", printable.Clean(e.Name), printable.Clean(e.Function),
+			printable.Clean(e.Trigger), clockOf(e.LastRun), clockOf(next), note)
 	}
+
 	if err := tw.Flush(); err != nil {
 		return err
 	}
+
 	for _, p := range list.Refused {
 		key := ""
 		if p.Key != "" {
 			key = printable.Clean(p.Key) + ": "
 		}
-		fmt.Fprintf(w, "does not run: %s: %s%s\n", printable.Clean(cmp.Or(p.Entry, "the schedule")), key, printable.Clean(p.Text))
+		fmt.Fprintf(w, "does not run: %s: %s%s\n", printable.Clean(cmp.Or(p.Entry, "the schedule")), key,
+			printable.Clean(p.Text))
 	}
+
 	return nil
 }
 

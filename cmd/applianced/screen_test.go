@@ -32,17 +32,28 @@ func (shownNode) Status() status.Document {
 		Node: "salt-660001", Cluster: "prod", ServingSince: &at, Version: "f05afb80",
 		Front: status.Front{Addresses: []string{"10.66.0.11"}, PublishPort: 4505, RequestPort: 4506},
 	}
+
 	for i := range 12 {
 		d.Nodes = append(d.Nodes, status.Node{
-			Name: fmt.Sprintf("salt-66%04d", i+1), This: i == 0, Address: fmt.Sprintf("10.66.0.%d", i+11), Version: "f05afb80",
+			Name: fmt.Sprintf("salt-66%04d", i+
+				1), This: i == 0, Address: fmt.Sprintf("10.66.0.%d", i+11), Version: "f05afb80",
 			Role: status.RoleVoter, State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: &minions, Clock: "synced",
 		})
 	}
+
 	found := []status.Finding{
-		{Code: status.ClockSkew, Subject: "salt-660002", Cause: "it is 40 seconds ahead of this one, which is more than the 30 seconds that minions and masters accept of each other"},
-		{Code: status.SystemOld, Cause: "version f05afb80 was built 2025-06-15, 530 days ago: security fixes of since then are missing"},
+		{
+			Code:    status.ClockSkew,
+			Subject: "salt-660002",
+			Cause:   "it is 40 seconds ahead of this one, which is more than the 30 seconds that minions and masters accept of each other",
+		},
+		{
+			Code:  status.SystemOld,
+			Cause: "version f05afb80 was built 2025-06-15, 530 days ago: security fixes of since then are missing",
+		},
 		{Code: status.SystemFixed, Cause: "/etc/saltern/upgrade-keys and /usr/lib/saltern/upgrade-keys hold no key"},
 	}
+
 	b := status.NewBoard()
 	b.Update(at.Add(-time.Hour), found)
 	d.Problems = b.Update(at, found)
@@ -117,11 +128,14 @@ func TestWatchFitsTheWindow(t *testing.T) {
 	for _, term := range []string{"linux", "vt220", "xterm"} {
 		t.Run(term, func(t *testing.T) {
 			t.Parallel()
-			s := onScreen(t, screen.Options{Term: term, Width: 80, Height: 24}, "--socket", socket, "status", "--watch", "--interval", "200ms")
+			s := onScreen(t, screen.Options{Term: term, Width: 80, Height: 24}, "--socket", socket, "status",
+				"--watch", "--interval", "200ms")
 			shows(t, s, windowed(80, 24))
+
 			if answer := s.Lines()[0]; !strings.HasPrefix(answer, "DEGRADED") {
 				t.Errorf("first is %q", answer)
 			}
+
 			for _, size := range [][2]int{{132, 43}, {60, 15}, {80, 24}} {
 				s.Resize(size[0], size[1])
 				shows(t, s, windowed(size[0], size[1]))
@@ -156,8 +170,22 @@ func TestPagesOfTheProgram(t *testing.T) {
 		begins  string
 		strokes []stroke
 	}{
-		"console": {"cluster prod", []stroke{{"1", "arrow down"}, {"\x1b[B", "arrow down"}, {"\x1b[6~", "arrows"}, {"\x1b[A", "arrow"}, {"5", "restart salt-master"}}},
-		"setup":   {"What shall this machine do?", []stroke{{"\x1b[B", "> join a"}, {"\x1bOP", "Help: Welcome"}, {" ", "Nothing is changed"}, {"\r", "SSH public key"}, {"\x1b[[A", "Help: Admin"}}},
+		"console": {"cluster prod",
+			[]stroke{
+				{"1", "arrow down"},
+				{"\x1b[B", "arrow down"},
+				{"\x1b[6~", "arrows"},
+				{"\x1b[A", "arrow"},
+				{"5", "restart salt-master"},
+			}},
+		"setup": {"What shall this machine do?",
+			[]stroke{
+				{"\x1b[B", "> join a"},
+				{"\x1bOP", "Help: Welcome"},
+				{" ", "Nothing is changed"},
+				{"\r", "SSH public key"},
+				{"\x1b[[A", "Help: Admin"},
+			}},
 	} {
 		t.Run(verb, func(t *testing.T) {
 			t.Parallel()
@@ -172,8 +200,10 @@ func TestPagesOfTheProgram(t *testing.T) {
 				before = len(s.Sent())
 				s.Type("\x0c")
 				settled(s, before)
+
 				if now := s.Lines(); !slices.Equal(drawn, now) {
-					t.Fatalf("after %q the terminal shows\n%s\n\nand drawn anew\n%s", stroke.key, strings.Join(drawn, "\n"), strings.Join(now, "\n"))
+					t.Fatalf("after %q the terminal shows\n%s\n\nand drawn anew\n%s", stroke.key,
+						strings.Join(drawn, "\n"), strings.Join(now, "\n"))
 				}
 			}
 		})
@@ -200,11 +230,13 @@ func TestWatchShowsFullLines(t *testing.T) {
 		if !slices.ContainsFunc(want, func(l string) bool { return len(l) == width }) {
 			continue
 		}
+
 		full++
 		s := screen.New(t, screen.Options{Term: "linux", Width: width, Height: 24})
 		if err := draw(s.Tty(), shownNode{}.Status(), nil); err != nil {
 			t.Fatal(err)
 		}
+
 		shows(t, s, want)
 
 		vt := vt10x.New(vt10x.WithSize(width, 24))
@@ -212,9 +244,11 @@ func TestWatchShowsFullLines(t *testing.T) {
 		if shown := screen.Trim(vt.String()); !slices.Equal(shown, screen.Trim(strings.Join(want, "\n"))) {
 			t.Errorf("%d columns: the terminal shows\n%s", width, strings.Join(shown, "\n"))
 		}
+
 		if full == 3 {
 			return
 		}
 	}
+
 	t.Errorf("%d widths have a full line", full)
 }

@@ -40,7 +40,13 @@ func (f *flags) keyring() (secrets.Place, error) {
 		return secrets.Place{}, err
 	}
 	master, err := layout.FindAccount(s.Users.Master)
-	return secrets.Place{Shared: s.SharedGPGDir(), Node: s.GPGDir(), Run: s.RuntimeDir, UID: master.UID, GID: master.GID}, err
+	return secrets.Place{
+		Shared: s.SharedGPGDir(),
+		Node:   s.GPGDir(),
+		Run:    s.RuntimeDir,
+		UID:    master.UID,
+		GID:    master.GID,
+	}, err
 }
 
 // storage reads the settings of a node, whose shared storage must be there.
@@ -58,7 +64,9 @@ func (f *flags) storage() (*settings.Settings, error) {
 func secretsImport(f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "import FILE", Short: "Give the masters of all nodes a private key", Args: cobra.ExactArgs(1),
+		Use:   "import FILE",
+		Short: "Give the masters of all nodes a private key",
+		Args:  cobra.ExactArgs(1),
 		Long: `import takes a private key that gpg has exported, in armour or not, from a file or
 with - from standard input, into the keyring of the cluster: etc/gpgkeys on the
 shared storage. All nodes have it within 30 seconds; nothing is restarted. The key
@@ -69,12 +77,14 @@ backups of the cluster.`,
 		Example: `  applianced secrets import key.asc && shred -u key.asc
   applianced secrets import - < key.gpg`,
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the keys for machines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := f.keyring()
 		if err != nil {
 			return err
 		}
+
 		in := cmd.InOrStdin()
 		if args[0] != "-" {
 			file, err := os.Open(args[0])
@@ -84,10 +94,12 @@ backups of the cluster.`,
 			defer file.Close()
 			in = file
 		}
+
 		text, err := readAtMost(in, secrets.MaxKey)
 		if err != nil {
 			return fmt.Errorf("import: %w", err)
 		}
+
 		keys, err := p.Import(cmd.Context(), text)
 		switch {
 		case err != nil:
@@ -95,32 +107,40 @@ backups of the cluster.`,
 		case asJSON:
 			return writeJSON(cmd.OutOrStdout(), keys)
 		}
+
 		for _, k := range keys {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", k.Fingerprint, users(k))
 			if k.State != secrets.Ready {
-				fmt.Fprintf(cmd.ErrOrStderr(), "the key opens what was encrypted before, but nothing new: %s\n", k.State)
+				fmt.Fprintf(cmd.ErrOrStderr(),
+					"the key opens what was encrypted before, but nothing new: %s\n", k.State)
 			}
 		}
+
 		fmt.Fprintln(cmd.OutOrStdout(), "All nodes have it within 30 seconds; next: applianced secrets encrypt")
 		return nil
 	}
+
 	return cmd
 }
 
 func secretsList(f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the keys that open secrets in pillars", Args: cobra.NoArgs,
+		Use:   "list",
+		Short: "List the keys that open secrets in pillars",
+		Args:  cobra.NoArgs,
 		Long: `list shows the keys of the cluster, whether new values can be encrypted with each
 (ready), and whether this node's master has it (HERE).`,
 		Example: "  applianced secrets list\n  applianced secrets list --json | jq -r '.[].fingerprint'",
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p, err := f.keyring()
 		if err != nil {
 			return err
 		}
+
 		keys, err := p.List(cmd.Context())
 		switch {
 		case err != nil:
@@ -134,6 +154,7 @@ func secretsList(f *flags) *cobra.Command {
 			fmt.Fprintln(cmd.ErrOrStderr(), "there is no key yet; see: applianced secrets import --help")
 			return nil
 		}
+
 		tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 		fmt.Fprintln(tw, "FINGERPRINT\tSTATE\tEXPIRES\tHERE\tUSER")
 		for _, k := range keys {
@@ -141,13 +162,17 @@ func secretsList(f *flags) *cobra.Command {
 			if k.Expires != nil {
 				expires = k.Expires.Format("2006-01-02")
 			}
+
 			if k.Here {
 				here = "yes"
 			}
+
 			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", k.Fingerprint, k.State, expires, here, users(k))
 		}
+
 		return tw.Flush()
 	}
+
 	return cmd
 }
 
@@ -156,18 +181,23 @@ func users(k secrets.Key) string { return printable.Clean(strings.Join(k.Users, 
 func secretsPublic(f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "public [KEY]", Short: "Print the public key, for who encrypts elsewhere", Args: cobra.MaximumNArgs(1), ValidArgsFunction: f.secretKeys,
+		Use:               "public [KEY]",
+		Short:             "Print the public key, for who encrypts elsewhere",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: f.secretKeys,
 		Long: `public prints a public key in armour: with it anybody encrypts for your pillars,
 and nobody opens anything. KEY is the end of its fingerprint, at least 8 characters,
 or a part of its user; it may be left out when there is one.`,
 		Example: "  applianced secrets public > salt.asc        # and elsewhere: gpg --import salt.asc",
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print it for machines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := f.keyring()
 		if err != nil {
 			return err
 		}
+
 		k, text, err := p.Public(cmd.Context(), strings.Join(args, ""))
 		if err != nil {
 			return which(err)
@@ -175,9 +205,11 @@ or a part of its user; it may be left out when there is one.`,
 		if asJSON {
 			return writeJSON(cmd.OutOrStdout(), map[string]string{"fingerprint": k.Fingerprint, "public": text})
 		}
+
 		_, err = io.WriteString(cmd.OutOrStdout(), text)
 		return err
 	}
+
 	return cmd
 }
 
@@ -185,7 +217,9 @@ func secretsEncrypt(f *flags) *cobra.Command {
 	var key, name string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "encrypt", Short: "Encrypt a value for a pillar", Args: cobra.NoArgs,
+		Use:   "encrypt",
+		Short: "Encrypt a value for a pillar",
+		Args:  cobra.NoArgs,
 		Long: `encrypt asks for a value, or reads it from standard input, and prints what goes
 into an SLS that begins with #!yaml|gpg. Line ends at the end of a value are lost
 when it is opened.`,
@@ -193,7 +227,9 @@ when it is opened.`,
   applianced secrets encrypt --name db_password < password.txt >> db.sls
   applianced secrets encrypt --key salt@example.com < id_ed25519`,
 	}
-	cmd.Flags().StringVar(&key, "key", "", "the key: the end of its fingerprint, or a part of its user; needed when there are several")
+
+	cmd.Flags().StringVar(&key, "key", "",
+		"the key: the end of its fingerprint, or a part of its user; needed when there are several")
 	cmd.Flags().StringVar(&name, "name", "secret", "the name of the value in the pillar")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the message for machines")
 	_ = cmd.RegisterFlagCompletionFunc("key", f.secretKeys)
@@ -202,18 +238,21 @@ when it is opened.`,
 		if err != nil {
 			return err
 		}
+
 		var value string
 		if in, ok := cmd.InOrStdin().(*os.File); ok && isTerminal(in) {
 			value, err = askSecret(cmd.Context(), "Value: ")
 		} else {
 			value, err = readAtMost(cmd.InOrStdin(), secrets.MaxSecret)
 		}
+
 		if err != nil {
 			return fmt.Errorf("encrypt: %w", err)
 		}
 		if value == "" {
 			return misused("encrypt: there is no value; enter one, or give it on standard input")
 		}
+
 		k, message, err := p.Encrypt(cmd.Context(), key, value)
 		if err != nil {
 			return which(err)
@@ -221,39 +260,52 @@ when it is opened.`,
 		if asJSON {
 			return writeJSON(cmd.OutOrStdout(), map[string]string{"fingerprint": k.Fingerprint, "message": message})
 		}
+
 		text, err := yaml.Marshal(map[string]string{name: message})
 		if err == nil {
 			_, err = cmd.OutOrStdout().Write(text)
 		}
+
 		return err
 	}
+
 	return cmd
 }
 
 func secretsRemove(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "remove KEY", Short: "Take a key from the masters of all nodes", Args: cobra.ExactArgs(1), ValidArgsFunction: f.secretKeys,
+		Use:               "remove KEY",
+		Short:             "Take a key from the masters of all nodes",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.secretKeys,
 		Long: `remove takes a key out of the keyring of the cluster, and within 30 seconds from all
 nodes. What is encrypted with it is not opened any more, but for what a master still
 remembers (gpg_cache_ttl, a day); applianced restart master ends that too.`,
 		Example: "  applianced secrets remove old@example.com",
 	}
+
 	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := f.keyring()
 		if err != nil {
 			return err
 		}
-		if err := confirm(cmd, *yes, "What is encrypted with the key "+printable.Clean(args[0])+" is lost unless you have a copy of the key.", "remove"); err != nil {
+
+		if err := confirm(cmd, *yes,
+			"What is encrypted with the key "+printable.Clean(args[0])+" is lost unless you have a copy of the key.",
+			"remove"); err != nil {
 			return err
 		}
+
 		k, err := p.Remove(cmd.Context(), args[0])
 		if err != nil {
 			return which(err)
 		}
+
 		fmt.Fprintf(cmd.OutOrStdout(), "%s  %s is removed\n", k.Fingerprint, users(k))
 		return nil
 	}
+
 	return cmd
 }
 

@@ -16,7 +16,8 @@ import (
 
 // terminalCommands are the verbs with a page of their own.
 func terminalCommands(f *flags) []*cobra.Command {
-	return []*cobra.Command{setupCommand(f), consoleCommand(f), supportCommand(f), backupCommand(f), restoreCommand(f), importCommand(f), exportCommand(f), manualCommand()}
+	return []*cobra.Command{setupCommand(f), consoleCommand(f), supportCommand(f), backupCommand(f),
+		restoreCommand(f), importCommand(f), exportCommand(f), manualCommand()}
 }
 
 func setupCommand(f *flags) *cobra.Command {
@@ -41,16 +42,19 @@ docs/first-boot.md.`,
 			if keyboard.Has(term.Name()) {
 				w.AtKeyboard(keys{keyboard.New()})
 			}
+
 			if err := onTerminal(cmd.Context(), term, w); err != nil {
 				return err
 			}
 			if !w.Ready() {
 				return exitError(status.ExitUnconfigured)
 			}
+
 			fmt.Fprintln(cmd.OutOrStdout(), "This node is set up; see applianced status")
 			return nil
 		},
 	}
+
 	cmd.AddCommand(setupVerbs(f)...)
 	return cmd
 }

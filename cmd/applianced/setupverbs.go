@@ -16,7 +16,10 @@ import (
 // terminal of their own.
 func setupVerbs(f *flags) []*cobra.Command {
 	retry := &cobra.Command{
-		Use: "retry", Short: "Try again what failed", Args: cobra.NoArgs, Example: "  applianced setup retry",
+		Use:     "retry",
+		Short:   "Try again what failed",
+		Args:    cobra.NoArgs,
+		Example: "  applianced setup retry",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := f.client()
 			if err := c.SetupRetry(cmd.Context()); err != nil {
@@ -25,8 +28,12 @@ func setupVerbs(f *flags) []*cobra.Command {
 			return followSetup(cmd, c)
 		},
 	}
+
 	back := &cobra.Command{
-		Use: "back", Short: "Give up a set-up that has not ended, and answer anew", Args: cobra.NoArgs, Example: "  applianced setup back",
+		Use:     "back",
+		Short:   "Give up a set-up that has not ended, and answer anew",
+		Args:    cobra.NoArgs,
+		Example: "  applianced setup back",
 		Long: `back takes a set-up that has not ended back to the answers. What it has made of a
 new cluster is removed, as applianced reset does it. It is refused once another
 machine may know of this one: a node that joins has been admitted, or another node
@@ -38,8 +45,11 @@ has joined.`,
 			return f.followReset(cmd)
 		},
 	}
+
 	start := &cobra.Command{
-		Use: "start FILE", Short: "Set this machine up with the answers in a file", Args: cobra.ExactArgs(1),
+		Use:     "start FILE",
+		Short:   "Set this machine up with the answers in a file",
+		Args:    cobra.ExactArgs(1),
 		Long:    "start takes the file as it is described in docs/configuration.md; applianced config check FILE tells whether it is right.",
 		Example: "  applianced setup start answers.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,38 +57,48 @@ has joined.`,
 			if err != nil {
 				return err
 			}
+
 			if err := checkOptionsOf(a, args[0], cmd.ErrOrStderr()); err != nil {
 				return err
 			}
+
 			c := f.client()
 			if err := c.SetupStart(cmd.Context(), *a); err != nil {
 				return err
 			}
+
 			return followSetup(cmd, c)
 		},
 	}
+
 	return []*cobra.Command{setupProgressCommand(f), retry, back, start}
 }
 
 func setupProgressCommand(f *flags) *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{Use: "progress", Short: "Say where the set-up stands", Args: cobra.NoArgs,
+	cmd := &cobra.Command{
+		Use:   "progress",
+		Short: "Say where the set-up stands",
+		Args:  cobra.NoArgs,
 		Long: `progress prints the state of the set-up, its steps, and why it stopped. It exits
 with 0 when the node is set up, 2 while the work goes on, 3 when it has failed,
 4 when nothing has been answered yet.`,
 		Example: "  applianced setup progress",
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the document for machines; a join string in it is secret")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p, err := f.client().SetupProgress(cmd.Context())
 		if err != nil {
 			return err
 		}
+
 		if asJSON {
 			err = writeJSON(cmd.OutOrStdout(), p)
 		} else {
 			err = writeProgress(cmd.OutOrStdout(), p)
 		}
+
 		switch {
 		case err != nil:
 			return err
@@ -89,8 +109,10 @@ with 0 when the node is set up, 2 while the work goes on, 3 when it has failed,
 		case !tui.SetUp(p.State):
 			return exitError(status.ExitDegraded)
 		}
+
 		return nil
 	}
+
 	return cmd
 }
 

@@ -36,7 +36,8 @@ pillars. A running node keeps it by itself; these verbs show what it does.`,
   applianced storage apply          wait until it is done`,
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(storageStatusCommand(f), storagePlanCommand(f), storageApplyCommand(f), storageTLSCommand(f), storageHelperCommand())
+	cmd.AddCommand(storageStatusCommand(f), storagePlanCommand(f), storageApplyCommand(f),
+		storageTLSCommand(f), storageHelperCommand())
 	return cmd
 }
 
@@ -53,13 +54,24 @@ Exit codes: 0 ready, 1 cannot tell, 2 ready with problems, 3 not ready.`,
 		Example: "  applianced storage status",
 		Args:    cobra.NoArgs,
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print it for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := api.NewClient(f.apiSocket()).Storage(cmd.Context())
 		if err != nil {
 			silent := []status.Finding{{Code: status.SupervisorSilent, Cause: err.Error()}}
-			return unanswered(cmd, asJSON, map[string]any{"health": status.Unasked, "ready": nil, "done": nil, "bricks": []any{}, "members": []any{}, "problems": silent}, err)
+			return unanswered(cmd, asJSON,
+				map[string]any{
+					"health":   status.Unasked,
+					"ready":    nil,
+					"done":     nil,
+					"bricks":   []any{},
+					"members":  []any{},
+					"problems": silent,
+				},
+				err)
 		}
+
 		out := cmd.OutOrStdout()
 		if asJSON {
 			if err := writeJSON(out, s); err != nil {
@@ -71,14 +83,17 @@ Exit codes: 0 ready, 1 cannot tell, 2 ready with problems, 3 not ready.`,
 				splitBrains(cmd.Context(), out, f)
 			}
 		}
+
 		switch {
 		case !s.Ready:
 			return exitError(status.ExitNotServing)
 		case len(s.Problems) > 0:
 			return exitError(status.ExitDegraded)
 		}
+
 		return nil
 	}
+
 	return cmd
 }
 
@@ -88,10 +103,12 @@ func splitBrains(ctx context.Context, out io.Writer, f *flags) {
 	if err != nil {
 		return
 	}
+
 	list, err := glusterctl.New(glusterctl.Config{}).SplitBrains(ctx, cfg.Storage.Volume)
 	if err != nil {
 		fmt.Fprintln(out, "the files cannot be listed:", err)
 	}
+
 	for _, s := range list {
 		fmt.Fprintf(out, "copies disagree about %s; one of:\n", s.Path)
 		for _, c := range s.Resolve {
@@ -112,12 +129,23 @@ Exit codes: 0 nothing to do, 1 cannot tell, 2 there is something to do.`,
 		Example: "  applianced storage plan",
 		Args:    cobra.NoArgs,
 	}
+
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print it for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := api.NewClient(f.apiSocket()).Storage(cmd.Context())
 		if err != nil {
-			return unanswered(cmd, asJSON, map[string]any{"health": status.Unasked, "done": nil, "doing": "", "leader": "", "plan": "", "problems": []string{err.Error()}}, err)
+			return unanswered(cmd, asJSON,
+				map[string]any{
+					"health":   status.Unasked,
+					"done":     nil,
+					"doing":    "",
+					"leader":   "",
+					"plan":     "",
+					"problems": []string{err.Error()},
+				},
+				err)
 		}
+
 		out := cmd.OutOrStdout()
 		switch {
 		case asJSON:
@@ -133,11 +161,14 @@ Exit codes: 0 nothing to do, 1 cannot tell, 2 there is something to do.`,
 				fmt.Fprintf(out, "%s makes the changes.\n", s.Leader)
 			}
 		}
+
 		if err == nil && !s.Done {
 			err = exitError(exitUndone)
 		}
+
 		return err
 	}
+
 	return cmd
 }
 
@@ -157,6 +188,7 @@ Exit codes: 0 done, 1 failed or cannot tell, 2 something is left to do.`,
   applianced storage apply --table /var/lib/saltern/nodes.json`,
 		Args: cobra.NoArgs,
 	}
+
 	cmd.Flags().StringVar(&table, "table", "", "work from this table of nodes, without the supervisor")
 	cmd.Flags().BoolVar(&form, "form", false, "with --table: make the volume if there is none")
 	cmd.Flags().BoolVar(&stay, "stay", false, "with --table: go on keeping the storage until interrupted")
@@ -169,6 +201,7 @@ Exit codes: 0 done, 1 failed or cannot tell, 2 something is left to do.`,
 			if err != nil {
 				return err
 			}
+
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
 			ended := make(chan struct{})
@@ -180,10 +213,13 @@ Exit codes: 0 done, 1 failed or cannot tell, 2 something is left to do.`,
 				cancel()
 				<-ended
 			}()
+
 			ask = m.state
 		}
+
 		return follow(ctx, cmd.OutOrStdout(), ask, limit, stay && table != "")
 	}
+
 	return cmd
 }
 
@@ -202,18 +238,22 @@ func aloneManager(f *flags, table string, form bool, errOut io.Writer) (*alone, 
 	if !cfg.OnVolume() {
 		return nil, fmt.Errorf("storage.kind in %s is %s: there is no volume to keep", f.config, cfg.Storage.Kind)
 	}
+
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find our own program: %w", err)
 	}
+
 	master, err := layout.FindAccount(cfg.Users.Master)
 	if err != nil {
 		return nil, err
 	}
+
 	c := storage.FromSettings(cfg, exe, master, slog.New(slog.NewTextHandler(errOut, nil)))
 	c.Form = c.Form || form
 	a := &alone{manager: storage.New(c), table: table}
 	_, err = a.state(context.Background())
+
 	return a, err
 }
 
@@ -235,7 +275,13 @@ func (a *alone) state(context.Context) (storage.State, error) {
 }
 
 // follow prints what changes until the storage is ready and nothing is to do.
-func follow(ctx context.Context, out io.Writer, ask func(context.Context) (storage.State, error), limit time.Duration, stay bool) error {
+func follow(
+	ctx context.Context,
+	out io.Writer,
+	ask func(context.Context) (storage.State, error),
+	limit time.Duration,
+	stay bool,
+) error {
 	began := time.Now()
 	last := ""
 	for {
@@ -243,6 +289,7 @@ func follow(ctx context.Context, out io.Writer, ask func(context.Context) (stora
 		if err != nil && !stay {
 			return err
 		}
+
 		text := "ready"
 		switch {
 		case s.Doing != "":
@@ -254,10 +301,12 @@ func follow(ctx context.Context, out io.Writer, ask func(context.Context) (stora
 		case !s.Done:
 			text = "waiting for " + cmp.Or(s.Leader, "another node") + " to make the changes"
 		}
+
 		if text != last {
 			fmt.Fprintf(out, "%6.1fs %s\n", time.Since(began).Seconds(), text)
 			last = text
 		}
+
 		if s.Ready && s.Done && !stay {
 			return nil
 		}
@@ -265,6 +314,7 @@ func follow(ctx context.Context, out io.Writer, ask func(context.Context) (stora
 			fmt.Fprint(out, s.Plan)
 			return exitError(exitUndone)
 		}
+
 		select {
 		case <-ctx.Done():
 			if stay {
@@ -280,7 +330,9 @@ func follow(ctx context.Context, out io.Writer, ask func(context.Context) (stora
 // starts it.
 func storageHelperCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "helper", Short: "Touch the volume on behalf of the supervisor (not for people)", Hidden: true,
+		Use:                "helper",
+		Short:              "Touch the volume on behalf of the supervisor (not for people)",
+		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if code := storage.HelperMain(args, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()); code != 0 {

@@ -35,10 +35,12 @@ Exit codes: 0 TLS is on, 1 cannot tell, 2 it is off.`,
 			if !s.OnVolume() {
 				return fmt.Errorf("storage.kind in %s is %s: there is no volume", f.config, s.Storage.Kind)
 			}
+
 			k, err := nodes.OpenKeeper(s.DataDir, "")
 			if err != nil {
 				return err
 			}
+
 			t := k.Table()
 			return tellTLS(cmd.OutOrStdout(), s, &t, len(args) == 1)
 		},
@@ -48,7 +50,8 @@ Exit codes: 0 TLS is on, 1 cannot tell, 2 it is off.`,
 // tellTLS prints what storage tls says.
 func tellTLS(out io.Writer, s *settings.Settings, t *nodes.Table, on bool) error {
 	if t.Version == 0 {
-		return fmt.Errorf("this node has no table of nodes in %s: it belongs to no cluster yet; next: applianced setup", s.DataDir)
+		return fmt.Errorf("this node has no table of nodes in %s: it belongs to no cluster yet; next: applianced setup",
+			s.DataDir)
 	}
 	if !t.StorageTLS {
 		fmt.Fprintln(out, "TLS is off: the firewall and the list of the nodes' addresses protect the volume.")
@@ -57,11 +60,15 @@ func tellTLS(out io.Writer, s *settings.Settings, t *nodes.Table, on bool) error
 		}
 		return exitError(exitUndone)
 	}
+
 	end, err := storage.CertificateEnds()
 	if err != nil {
-		return fmt.Errorf("TLS is on, and this node's certificate in %s cannot be read: %w; next: applianced restart", cert.Dir, err)
+		return fmt.Errorf("TLS is on, and this node's certificate in %s cannot be read: %w; next: applianced restart",
+			cert.Dir, err)
 	}
-	fmt.Fprintf(out, "TLS is on. This node's certificate is good until %s; its authority is in %s.\n", end.UTC().Format(time.DateOnly), filepath.Join(s.DataDir, "storage", "tls"))
+
+	fmt.Fprintf(out, "TLS is on. This node's certificate is good until %s; its authority is in %s.\n",
+		end.UTC().Format(time.DateOnly), filepath.Join(s.DataDir, "storage", "tls"))
 	return nil
 }
 

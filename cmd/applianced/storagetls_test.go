@@ -21,7 +21,9 @@ func TestStorageTLS(t *testing.T) {
 	}{
 		{"no cluster", nodes.Table{}, false, nil, 0},
 		{"off", nodes.Table{Version: 1}, false, []string{"TLS is off"}, exitUndone},
-		{"off, and wanted", nodes.Table{Version: 1}, true, []string{"TLS is off", "applianced backup", "applianced restore", "storage: {tls: true}"}, exitUndone},
+		{"off, and wanted", nodes.Table{Version: 1}, true,
+			[]string{"TLS is off", "applianced backup", "applianced restore", "storage: {tls: true}"},
+			exitUndone},
 	} {
 		var out bytes.Buffer
 		err := tellTLS(&out, s, &c.table, c.on)
@@ -29,6 +31,7 @@ func TestStorageTLS(t *testing.T) {
 		if err == nil || errors.As(err, &code) != (c.code != 0) || code != c.code {
 			t.Errorf("%s: %v", c.name, err)
 		}
+
 		for _, w := range c.words {
 			if !strings.Contains(out.String(), w) {
 				t.Errorf("%s: %q is not in %q", c.name, w, out.String())

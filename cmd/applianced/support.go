@@ -33,17 +33,22 @@ addresses and options stay: look into it before you hand it on.`,
 		Example: "  sudo applianced support\n  sudo applianced support --output /tmp/bundle.tar.gz\n  sudo applianced support --output - | tar tz",
 		Args:    cobra.NoArgs,
 	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "file to write, - for standard output (default: a new file in the data directory)")
+
+	cmd.Flags().StringVarP(&out, "output", "o", "",
+		"file to write, - for standard output (default: a new file in the data directory)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if out == "-" {
 			return support.Write(cmd.Context(), cmd.OutOrStdout(), f.supportSource())
 		}
+
 		path, err := f.writeBundle(cmd.Context(), out)
 		if err == nil {
 			fmt.Fprintln(cmd.OutOrStdout(), path)
 		}
+
 		return err
 	}
+
 	return cmd
 }
 
@@ -56,7 +61,13 @@ func (f *flags) supportSource() support.Source {
 		d.Storage.Path = filepath.Join(d.DataDir, "cluster")
 		s = &d
 	}
-	return support.Source{Settings: s, ConfigPath: f.config, Version: release.Version(), Now: time.Now(), Status: api.NewClient(f.apiSocket()).Status}
+	return support.Source{
+		Settings:   s,
+		ConfigPath: f.config,
+		Version:    release.Version(),
+		Now:        time.Now(),
+		Status:     api.NewClient(f.apiSocket()).Status,
+	}
 }
 
 // writeBundle writes a bundle to path, or to a new file in the data directory
@@ -71,12 +82,15 @@ func (f *flags) writeBundle(ctx context.Context, path string) (string, error) {
 		}
 		path = filepath.Join(dir, "support-"+src.Settings.Node+"-"+src.Now.UTC().Format("20060102T150405Z")+".tar.gz")
 	}
+
 	if _, err := durable.Rename(path, func(f *os.File) error { return support.Write(ctx, f, src) }); err != nil {
 		return "", fmt.Errorf("support bundle: %w", err)
 	}
+
 	if own {
 		keepNewest(filepath.Join(filepath.Dir(path), "support-*.tar.gz"), bundlesKept)
 	}
+
 	return path, nil
 }
 

@@ -19,20 +19,24 @@ import (
 // tokensCommand is about who is logged in by the API, the console and salt -T.
 func tokensCommand(f *flags) *cobra.Command {
 	cmd := tokensList(f)
-	cmd.Use, cmd.Short = "tokens", "List who is logged in to the API and the console, and end log-ins"
+	cmd.Use = "tokens"
+	cmd.Short = "List who is logged in to the API and the console, and end log-ins"
 	cmd.Long = `tokens lists the tokens that the masters have given out: by the API, the console and
 salt -T. They hold on all nodes. The name in the first column is made from the token and
 is none: it lets nobody in. ADDRESS is from where the log-in came, and NODE where it
 was; "-" is what is not known. Times are UTC. At most 500 are shown, the newest.`
+
 	cmd.Example = `  applianced tokens
   applianced tokens revoke 4f1c2a99d0b37e58
   applianced tokens revoke --user anna
   applianced tokens --json | jq -r '.tokens[] | select(.user == "anna") | .name'`
+
 	list := tokensList(f)
 	list.Use, list.Short = "list", "List who is logged in"
 	list.Long = "list does what applianced tokens does without a verb."
 	list.Example = "  applianced tokens list --user anna"
 	cmd.AddCommand(list, tokensRevoke(f))
+
 	return cmd
 }
 
@@ -47,6 +51,7 @@ func tokensList(f *flags) *cobra.Command {
 		if err != nil {
 			return err
 		}
+
 		t.Tokens = slices.DeleteFunc(t.Tokens, func(k control.Token) bool { return user != "" && k.User != user })
 		if asJSON {
 			return writeJSON(cmd.OutOrStdout(), struct {
@@ -54,11 +59,14 @@ func tokensList(f *flags) *cobra.Command {
 				control.Tokens
 			}{status.Schema, t})
 		}
+
 		if t.More > 0 {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%d older log-ins are not listed\n", t.More)
 		}
+
 		return writeTokens(cmd.OutOrStdout(), t)
 	}
+
 	return cmd
 }
 
@@ -66,7 +74,8 @@ func writeTokens(w io.Writer, t control.Tokens) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "NAME\tUSER\tSYSTEM\tSINCE\tUNTIL\tADDRESS\tNODE")
 	for _, k := range t.Tokens {
-		row := []any{k.Name, k.User, k.Eauth, k.Start.UTC().Format(tokenTime), k.Until.UTC().Format(tokenTime), cmp.Or(k.From, "-"), cmp.Or(k.Node, "-")}
+		row := []any{k.Name, k.User, k.Eauth, k.Start.UTC().Format(tokenTime),
+			k.Until.UTC().Format(tokenTime), cmp.Or(k.From, "-"), cmp.Or(k.Node, "-")}
 		for i, v := range row {
 			row[i] = printable.Clean(v.(string))
 		}
@@ -82,7 +91,9 @@ func tokensRevoke(f *flags) *cobra.Command {
 	var r control.Revocation
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "revoke [NAME]", Short: "End a log-in, or all of a user", ValidArgsFunction: f.tokenNames,
+		Use:               "revoke [NAME]",
+		Short:             "End a log-in, or all of a user",
+		ValidArgsFunction: f.tokenNames,
 		Long: `revoke takes tokens back, on all nodes: a log-in by the name that applianced tokens
 shows, or all of a user. Commands with such a token are refused at once on this node and a
 second later on the others; the console and /events end within seconds. Jobs that were
@@ -92,6 +103,7 @@ as well.
 Exit codes: 0 ended, 1 there was none or it failed, 64 wrong usage.`,
 		Example: "  applianced tokens revoke 4f1c2a99d0b37e58\n  applianced tokens revoke --user anna --eauth ldap --yes",
 	}
+
 	cmd.Flags().StringVar(&r.User, "user", "", "all log-ins of this user")
 	cmd.Flags().StringVar(&r.Eauth, "eauth", "", "with --user: only those by this system of external_auth")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print how many ended, for machines")
@@ -105,18 +117,22 @@ Exit codes: 0 ended, 1 there was none or it failed, 64 wrong usage.`,
 		}
 		return nil
 	}
+
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		whose := "all log-ins of " + printable.Clean(r.User)
 		if len(args) == 1 {
 			r.Name = args[0]
 			whose = "the log-in " + printable.Clean(r.Name)
 		}
+
 		if err := r.Check(); err != nil {
 			return misused("revoke: %w", err)
 		}
+
 		if err := confirm(cmd, *yes, "Ended is "+whose+", on all nodes.", "yes"); err != nil {
 			return err
 		}
+
 		done, err := f.client().RevokeTokens(cmd.Context(), r)
 		if err != nil {
 			return err
@@ -124,9 +140,11 @@ Exit codes: 0 ended, 1 there was none or it failed, 64 wrong usage.`,
 		if asJSON {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(done)
 		}
+
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ended: %d\n", done.Count)
 		return err
 	}
+
 	return cmd
 }
 
@@ -137,7 +155,8 @@ func (f *flags) tokenNames(cmd *cobra.Command, args []string, _ string) ([]cobra
 	var names []cobra.Completion
 	if t, err := f.client().Tokens(ctx); err == nil && len(args) == 0 {
 		for _, k := range t.Tokens {
-			names = append(names, cobra.CompletionWithDesc(printable.Clean(k.Name), printable.Clean(k.User+" by "+k.Eauth)))
+			names = append(names,
+				cobra.CompletionWithDesc(printable.Clean(k.Name), printable.Clean(k.User+" by "+k.Eauth)))
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

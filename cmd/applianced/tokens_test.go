@@ -14,12 +14,22 @@ func TestAttack26ListOfLogIns(t *testing.T) {
 	evil := "\x1b[2J\x1b]0;owned\x07ann\r\n\u009b31m"
 	at := time.Unix(1764000000, 0)
 	var b bytes.Buffer
-	if err := writeTokens(&b, control.Tokens{Tokens: []control.Token{{Name: evil, User: evil, Eauth: evil, From: evil, Node: evil, Start: at, Until: at}, {Name: "0123456789abcdef", User: "ann", Start: at, Until: at}}}); err != nil {
+	if err := writeTokens(&b,
+		control.Tokens{Tokens: []control.Token{
+			{Name: evil, User: evil, Eauth: evil, From: evil, Node: evil, Start: at, Until: at},
+			{Name: "0123456789abcdef", User: "ann", Start: at, Until: at},
+		}}); err != nil {
 		t.Fatal(err)
 	}
-	if i := strings.IndexFunc(b.String(), func(r rune) bool { return r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 }); i >= 0 || strings.Count(b.String(), "\n") != 3 {
+
+	if i := strings.IndexFunc(b.String(),
+		func(r rune) bool {
+			return r < ' ' && r != '\n' ||
+				r >= 0x7f && r < 0xa0
+		}); i >= 0 || strings.Count(b.String(), "\n") != 3 {
 		t.Errorf("a control character at %d of %q", i, b.String())
 	}
+
 	if !strings.Contains(b.String(), "2025-11-24 16:00:00") {
 		t.Errorf("%s", b.String())
 	}
@@ -41,6 +51,7 @@ func TestTokensRevokeUsage(t *testing.T) {
 		root.SetErr(&out)
 		root.SetIn(strings.NewReader("yes\n"))
 		root.SetArgs(append([]string{"tokens", "revoke"}, strings.Fields(args)...))
+
 		if err := root.Execute(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", args, err)
 		}

@@ -20,6 +20,7 @@ func TestUnanswered(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			stderr, stdout := os.Stderr, os.Stdout
 			os.Stdout = write
 			os.Stderr, _ = os.Open(os.DevNull)
@@ -31,9 +32,11 @@ func TestUnanswered(t *testing.T) {
 			if err := json.Unmarshal(text, &got); err != nil || code != 1 {
 				t.Fatalf("exit status %d, %v: %q", code, err, text)
 			}
+
 			if strings.Contains(string(text), "0001-01-01") {
 				t.Errorf("a time that nobody knows: %s", text)
 			}
+
 			if m, is := got.(map[string]any); is {
 				if problems, _ := m["problems"].([]any); m["health"] != "unknown" || len(problems) != 1 {
 					t.Errorf("%s", text)

@@ -68,6 +68,7 @@ coming.`,
   applianced upgrade back`,
 		Args: cobra.ExactArgs(1),
 	}
+
 	cmd.Flags().BoolVar(&one.reboot, "reboot", false, "boot the new version at once")
 	cmd.Flags().BoolVar(&one.force, "force", false, "even if the node or its cluster is not well")
 	cmd.Flags().BoolVar(&one.older, "allow-downgrade", false, "also a version older than the one that runs")
@@ -81,18 +82,24 @@ coming.`,
 		if all {
 			for _, alone := range []string{"reboot", "force", "allow-downgrade", "allow-http", "wait", "drain"} {
 				if cmd.Flags().Changed(alone) {
-					return misused("upgrade: --%s is not for --all: the nodes restart in their turn, and a node that should be left out or forced is upgraded on itself", alone)
+					return misused("upgrade: --%s is not for --all: the nodes restart in their turn, and a node that should be left out or forced is upgraded on itself",
+						alone)
 				}
 			}
+
 			u.path = args[0]
 			return u.run(cmd, f.client())
 		}
+
 		if u.dry || u.yes || u.asJSON {
 			return misused("upgrade: --dry-run, --yes and --json are for --all")
 		}
+
 		return one.run(cmd, args[0], f.client())
 	}
-	cmd.AddCommand(upgradeStatusCommand(&sys), upgradeCheckCommand(f, &sys), upgradeBackCommand(&sys), upgradeConfirmCommand(f, &sys))
+
+	cmd.AddCommand(upgradeStatusCommand(&sys), upgradeCheckCommand(f, &sys), upgradeBackCommand(&sys),
+		upgradeConfirmCommand(f, &sys))
 	return cmd
 }
 
@@ -108,38 +115,49 @@ func (o *upgradeOne) run(cmd *cobra.Command, from string, c *api.Client) error {
 	if _, err := o.sys.Status(); err != nil {
 		return err
 	}
+
 	if !o.force {
 		if err := mayUpgrade(cmd.Context(), c); err != nil {
 			return err
 		}
 	}
+
 	keys, err := bundle.Keys(upgrade.KeyDirs()...)
 	if err != nil {
 		return err
 	}
+
 	in, err := open(cmd.Context(), from, o.plain)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+
 	o.sys.Older = o.older
 	before, err := o.sys.Status()
 	if err != nil {
 		return err
 	}
+
 	m, err := o.sys.Install(cmd.Context(), in, keys, func(s string) { fmt.Fprintln(cmd.OutOrStdout(), s) })
 	if err != nil {
 		return err
 	}
+
 	if o.older {
-		sysLog(fmt.Sprintf("upgrade: version %s, built %s, was installed with --allow-downgrade by uid %s; version %s ran", m.Version, m.Created.UTC().Format(time.RFC3339), cmp.Or(os.Getenv("SUDO_UID"), fmt.Sprint(os.Getuid())), before.Version))
+		sysLog(fmt.Sprintf("upgrade: version %s, built %s, was installed with --allow-downgrade by uid %s; version %s ran",
+			m.Version, m.Created.UTC().Format(time.RFC3339),
+			cmp.Or(os.Getenv("SUDO_UID"), fmt.Sprint(os.Getuid())), before.Version))
 	}
+
 	if o.reboot {
 		fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot\n", m.Version)
 		o.restart.out, o.restart.force = cmd.OutOrStdout(), o.force
 		return o.restart.run(cmd.Context(), c)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot; to boot: applianced reboot\n", m.Version)
+
+	_, err = fmt.Fprintf(cmd.OutOrStdout(),
+		"version %s is tried at the next boot; to boot: applianced reboot\n", m.Version)
 	return err
 }
 
@@ -154,7 +172,8 @@ func mayUpgrade(ctx context.Context, c *api.Client) error {
 		return fmt.Errorf("upgrade: how the node is cannot be told: %w (--force upgrades all the same)", err)
 	}
 	if doc.Exit != status.ExitHealthy && doc.Exit != status.ExitDegraded && doc.Exit != status.ExitUnconfigured {
-		return fmt.Errorf("upgrade: this node is %s; fix it first, see applianced status (--force upgrades all the same)", doc.Health)
+		return fmt.Errorf("upgrade: this node is %s; fix it first, see applianced status (--force upgrades all the same)",
+			doc.Health)
 	}
 	return nil
 }
@@ -185,13 +204,16 @@ func open(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
 
 func upgradeStatusCommand(sys *upgrade.System) *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Show the versions on this machine", Args: cobra.NoArgs,
+		Use:     "status",
+		Short:   "Show the versions on this machine",
+		Args:    cobra.NoArgs,
 		Example: "  applianced upgrade status",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, err := sys.Status()
 			if err != nil {
 				return err
 			}
+
 			for _, slot := range []string{"a", "b"} {
 				v := st.Versions[slot]
 				v = cmp.Or(v, "empty")
@@ -199,20 +221,28 @@ func upgradeStatusCommand(sys *upgrade.System) *cobra.Command {
 				if slot == st.Running {
 					notes = append(notes, "running")
 				}
+
 				if slot == st.Good {
 					notes = append(notes, "known to be good")
 				}
+
 				if slot == st.Running && st.Trying {
 					notes = append(notes, "on trial")
 				}
+
 				if slot == st.Next && slot != st.Running {
 					notes = append(notes, "tried at the next boot")
 				}
+
 				if slot == st.GaveUp {
-					notes = append(notes, "tried from "+st.GaveUpAt.UTC().Format("2006-01-02 15:04 UTC")+" on, left by itself: not well in ten minutes, or it did not boot")
+					notes = append(notes,
+						"tried from "+st.GaveUpAt.UTC().Format("2006-01-02 15:04 UTC")+
+							" on, left by itself: not well in ten minutes, or it did not boot")
 				}
+
 				fmt.Fprintf(cmd.OutOrStdout(), "slot %s  %-20s %s\n", slot, v, strings.Join(notes, ", "))
 			}
+
 			return tellKeys(cmd.OutOrStdout(), upgrade.KeyDirs())
 		},
 	}
@@ -222,20 +252,25 @@ func upgradeStatusCommand(sys *upgrade.System) *cobra.Command {
 func tellKeys(w io.Writer, dirs []string) error {
 	keys, err := bundle.Keys(dirs...)
 	if err == nil && len(keys) == 0 {
-		_, err = fmt.Fprintf(w, "no key is trusted: this machine accepts no upgrade until the public key of who builds them is put into %s/NAME.pem\n", dirs[len(dirs)-1])
+		_, err = fmt.Fprintf(w,
+			"no key is trusted: this machine accepts no upgrade until the public key of who builds them is put into %s/NAME.pem\n",
+			dirs[len(dirs)-1])
 	}
 	return err
 }
 
 func upgradeBackCommand(sys *upgrade.System) *cobra.Command {
 	return &cobra.Command{
-		Use: "back", Short: "Boot the version before from now on", Args: cobra.NoArgs,
+		Use:     "back",
+		Short:   "Boot the version before from now on",
+		Args:    cobra.NoArgs,
 		Example: "  applianced upgrade back && applianced reboot",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := sys.Back(); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "the version before is booted from now on; to boot: systemctl reboot")
+			_, err := fmt.Fprintln(cmd.OutOrStdout(),
+				"the version before is booted from now on; to boot: systemctl reboot")
 			return err
 		},
 	}
@@ -244,7 +279,9 @@ func upgradeBackCommand(sys *upgrade.System) *cobra.Command {
 func upgradeConfirmCommand(f *flags, sys *upgrade.System) *cobra.Command {
 	var now bool
 	cmd := &cobra.Command{
-		Use: "confirm", Short: "Mark the running version good once the node is well, else go back", Args: cobra.NoArgs,
+		Use:     "confirm",
+		Short:   "Mark the running version good once the node is well, else go back",
+		Args:    cobra.NoArgs,
 		Example: "  applianced upgrade confirm --now",
 		Long: `confirm is what the machine runs by itself after it has booted a new version. The
 node must be healthy, or degraded but serving, for two minutes without a break;
@@ -252,23 +289,28 @@ a node that has not been set up must answer. After ten minutes the machine is
 rebooted, and the boot loader takes the version before when the tries are used
 up.`,
 	}
+
 	cmd.Flags().BoolVar(&now, "now", false, "do not wait: this version is good")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if now {
 			return sys.Good()
 		}
+
 		c := api.NewClient(f.apiSocket())
 		err := sys.Confirm(cmd.Context(), func(ctx context.Context) bool {
 			ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 			defer stop()
 			doc, err := c.Status(ctx)
-			return err == nil && (doc.Exit == status.ExitHealthy || doc.Exit == status.ExitDegraded || doc.Exit == status.ExitUnconfigured)
+			return err == nil && (doc.Exit == status.ExitHealthy || doc.Exit == status.ExitDegraded ||
+				doc.Exit == status.ExitUnconfigured)
 		}, confirmLook, confirmSteady, confirmLimit)
 		if errors.Is(err, upgrade.ErrNotWell) {
 			fmt.Fprintln(cmd.ErrOrStderr(), err)
 			return systemctl("reboot")
 		}
+
 		return err
 	}
+
 	return cmd
 }

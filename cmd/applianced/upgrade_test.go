@@ -35,20 +35,26 @@ func TestFinding21PlainHTTP(t *testing.T) {
 func TestNoKey(t *testing.T) {
 	dirs := []string{filepath.Join(t.TempDir(), "none"), t.TempDir()}
 	var out strings.Builder
-	if err := tellKeys(&out, dirs); err != nil || !strings.Contains(out.String(), "accepts no upgrade") || !strings.Contains(out.String(), dirs[1]) {
+	if err := tellKeys(&out, dirs); err != nil || !strings.Contains(out.String(), "accepts no upgrade") ||
+		!strings.Contains(out.String(), dirs[1]) {
 		t.Errorf("%v %q", err, out.String())
 	}
+
 	public, _, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dirs[1], "ours.pem"), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o600)
+		err = os.WriteFile(filepath.Join(dirs[1], "ours.pem"),
+			pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o600)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out.Reset()
 	if err := tellKeys(&out, dirs); err != nil || out.String() != "" {
 		t.Errorf("%v %q", err, out.String())

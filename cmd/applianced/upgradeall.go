@@ -36,29 +36,35 @@ func (u *upgradeAll) run(cmd *cobra.Command, c *api.Client) error {
 	if strings.Contains(u.path, "://") {
 		return misused("upgrade --all takes a file, not an address: fetch it first, it is handed to the other nodes")
 	}
+
 	path, err := filepath.Abs(u.path)
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
+
 	u.path, u.out, u.errOut = path, cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if u.dry || !u.yes {
 		p, err := u.follow(cmd.Context(), c, true)
 		if err != nil || u.dry || p.Result == nil || !p.Result.Code.Good() {
 			return u.end(p, err)
 		}
+
 		var names []string
 		for _, n := range p.Result.Nodes {
 			if n.Where == rollout.Before || n.Where == rollout.Written {
 				names = append(names, printable.Clean(n.Name))
 			}
 		}
+
 		if len(names) > 0 {
-			effect := fmt.Sprintf("Version %s is written on %s; then these machines restart, one after the other, this one last.", printable.Clean(p.Version), strings.Join(names, ", "))
+			effect := fmt.Sprintf("Version %s is written on %s; then these machines restart, one after the other, this one last.",
+				printable.Clean(p.Version), strings.Join(names, ", "))
 			if err := confirm(cmd, false, effect, "upgrade"); err != nil {
 				return err
 			}
 		}
 	}
+
 	return u.end(u.follow(cmd.Context(), c, false))
 }
 
@@ -67,8 +73,11 @@ func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rol
 	if err := c.Upgrade(ctx, api.UpgradeRequest{Path: u.path, Dry: dry}); err != nil {
 		return p, fmt.Errorf("upgrade: %w", err)
 	}
+
 	return follower[rollout.Progress]{
-		ask: c.Upgrading, every: u.look, steps: u.steps(),
+		ask:   c.Upgrading,
+		every: u.look,
+		steps: u.steps(),
 		state: func(p rollout.Progress) ([]string, bool) { return p.Lines, p.Running },
 		failed: func(last rollout.Progress, err error) error {
 			switch {
@@ -76,8 +85,10 @@ func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rol
 				return errors.New("it goes on without this terminal; applianced upgrade --all --dry-run FILE says which nodes have the version")
 			case errors.Is(err, api.ErrNotRunning) && last.Running:
 				// The restart of this node is the last step; it takes this program along, too.
-				return fmt.Errorf("follow the upgrade: %w: this node restarts, or its supervisor has ended; when it is back, applianced upgrade --all --dry-run FILE says which nodes have the version", err)
+				return fmt.Errorf("follow the upgrade: %w: this node restarts, or its supervisor has ended; when it is back, applianced upgrade --all --dry-run FILE says which nodes have the version",
+					err)
 			}
+
 			return fmt.Errorf("follow the upgrade: %w; it may go on: applianced upgrade --all --dry-run FILE", err)
 		},
 	}.run(ctx)
@@ -108,10 +119,12 @@ func (u *upgradeAll) end(p rollout.Progress, err error) error {
 		}
 		return nil
 	}
+
 	printUpgrade(u.out, p)
 	if !p.Result.Code.Good() {
 		return fmt.Errorf("upgrade: %s%s", printable.Clean(p.Result.Cause), upgradeNext(p.Result.Code))
 	}
+
 	return nil
 }
 
@@ -137,20 +150,28 @@ func printUpgrade(w io.Writer, p rollout.Progress) {
 		if n.Version != "" {
 			runs = " (runs " + printable.Clean(n.Version) + ")"
 		}
+
 		line := map[rollout.Where]string{
 			rollout.New: "has the new version", rollout.Same: "has this version already", rollout.Before: "has the version of before" + runs,
-			rollout.Written: "has the version of before, and tries the new one at its next boot" + runs, rollout.Restart: "restarts, or tries the new version",
-			rollout.Back: "went back to the version of before" + runs, rollout.Host: "is left out", rollout.Unknown: "is not known",
+			rollout.Written: "has the version of before, and tries the new one at its next boot" +
+				runs, rollout.Restart: "restarts, or tries the new version",
+			rollout.Back: "went back to the version of before" +
+				runs, rollout.Host: "is left out", rollout.Unknown: "is not known",
 		}[n.Where]
+
 		if p.Result.Code == rollout.Checked && (n.Where == rollout.Before || n.Where == rollout.Written) {
 			line = "takes version " + printable.Clean(p.Version) + runs
 		}
+
 		if n.Cause != "" {
 			line += ": " + printable.Clean(n.Cause)
 		}
+
 		fmt.Fprintf(w, "%s %s\n", printable.Clean(n.Name), line)
 	}
+
 	if p.Result.Code == rollout.Last {
-		fmt.Fprintln(w, "This machine restarts now, as the last one; when it is back: applianced upgrade --all --dry-run FILE")
+		fmt.Fprintln(w,
+			"This machine restarts now, as the last one; when it is back: applianced upgrade --all --dry-run FILE")
 	}
 }

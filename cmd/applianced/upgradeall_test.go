@@ -82,6 +82,7 @@ func TestUpgradeAll(t *testing.T) {
 		}
 		return r
 	}
+
 	may := of(rollout.Checked, rollout.Before, rollout.Same)
 	for name, c := range map[string]struct {
 		s     *rollouts
@@ -91,19 +92,70 @@ func TestUpgradeAll(t *testing.T) {
 		code  int    // of an error
 		dry   []bool
 	}{
-		"--yes":           {s: &rollouts{roll: of(rollout.Upgraded, rollout.New, rollout.Same)}, args: "--yes", out: []string{"n1: step\n", "n1 has the new version\n", "n2 has this version already\n"}, dry: []bool{false}},
-		"nobody is asked": {s: &rollouts{check: may}, fault: "Version 2 is written on n1; then these machines restart", code: exitUsage, dry: []bool{true}},
-		"nothing to do": {s: &rollouts{check: of(rollout.Checked, rollout.Same), roll: of(rollout.Unchanged, rollout.Same)}, out: []string{"n1 has this version already"},
-			dry: []bool{true, false}},
-		"dry":  {s: &rollouts{check: may}, args: "--dry-run", out: []string{"n1 takes version 2 (runs 1)"}, dry: []bool{true}},
-		"last": {s: &rollouts{roll: of(rollout.Last, rollout.New, rollout.Restart)}, args: "--yes", out: []string{"This machine restarts now, as the last one"}, dry: []bool{false}},
+		"--yes": {
+			s:    &rollouts{roll: of(rollout.Upgraded, rollout.New, rollout.Same)},
+			args: "--yes",
+			out:  []string{"n1: step\n", "n1 has the new version\n", "n2 has this version already\n"},
+			dry:  []bool{false},
+		},
+		"nobody is asked": {
+			s:     &rollouts{check: may},
+			fault: "Version 2 is written on n1; then these machines restart",
+			code:  exitUsage,
+			dry:   []bool{true},
+		},
+		"nothing to do": {
+			s:   &rollouts{check: of(rollout.Checked, rollout.Same), roll: of(rollout.Unchanged, rollout.Same)},
+			out: []string{"n1 has this version already"},
+			dry: []bool{true, false},
+		},
+		"dry": {
+			s:    &rollouts{check: may},
+			args: "--dry-run",
+			out:  []string{"n1 takes version 2 (runs 1)"},
+			dry:  []bool{true},
+		},
+		"last": {
+			s:    &rollouts{roll: of(rollout.Last, rollout.New, rollout.Restart)},
+			args: "--yes",
+			out:  []string{"This machine restarts now, as the last one"},
+			dry:  []bool{false},
+		},
 		"stopped": {s: &rollouts{roll: of(rollout.Stopped, rollout.Back, rollout.Written)}, args: "--yes",
-			out: []string{"n1 went back to the version of before (runs 1)\n", "n2 has the version of before, and tries the new one at its next boot (runs 1)"}, fault: "because. The nodes stand as listed", code: status.ExitUnknown, dry: []bool{false}},
-		"in JSON":           {s: &rollouts{roll: of(rollout.Away, rollout.Unknown)}, args: "--yes --json", out: []string{`"code": "away"`, `"schema": 1`}, fault: "exit 1", code: status.ExitUnknown, dry: []bool{false}},
-		"under way":         {s: &rollouts{refusal: "this node upgrades all nodes to version 3 since 10:00:00 UTC"}, args: "--yes", fault: "upgrades all nodes to version 3 since", code: status.ExitUnknown},
-		"with --reboot":     {s: &rollouts{}, args: "--yes --reboot", fault: "--reboot is not for --all", code: exitUsage},
-		"with a downgrade":  {s: &rollouts{}, args: "--yes --allow-downgrade", fault: "--allow-downgrade is not for --all", code: exitUsage},
-		"an address":        {s: &rollouts{}, args: "--yes https://example.net/v", fault: "takes a file, not an address", code: exitUsage},
+			out: []string{"n1 went back to the version of before (runs 1)\n",
+				"n2 has the version of before, and tries the new one at its next boot (runs 1)"}, fault: "because. The nodes stand as listed", code: status.ExitUnknown, dry: []bool{false}},
+		"in JSON": {
+			s:     &rollouts{roll: of(rollout.Away, rollout.Unknown)},
+			args:  "--yes --json",
+			out:   []string{`"code": "away"`, `"schema": 1`},
+			fault: "exit 1",
+			code:  status.ExitUnknown,
+			dry:   []bool{false},
+		},
+		"under way": {
+			s:     &rollouts{refusal: "this node upgrades all nodes to version 3 since 10:00:00 UTC"},
+			args:  "--yes",
+			fault: "upgrades all nodes to version 3 since",
+			code:  status.ExitUnknown,
+		},
+		"with --reboot": {
+			s:     &rollouts{},
+			args:  "--yes --reboot",
+			fault: "--reboot is not for --all",
+			code:  exitUsage,
+		},
+		"with a downgrade": {
+			s:     &rollouts{},
+			args:  "--yes --allow-downgrade",
+			fault: "--allow-downgrade is not for --all",
+			code:  exitUsage,
+		},
+		"an address": {
+			s:     &rollouts{},
+			args:  "--yes https://example.net/v",
+			fault: "takes a file, not an address",
+			code:  exitUsage,
+		},
 		"not all, with yes": {s: &rollouts{}, args: "--all=false --yes", fault: "are for --all", code: exitUsage},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,19 +165,23 @@ func TestUpgradeAll(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			ctx, cancel := context.WithCancel(t.Context())
 			served := make(chan error, 1)
 			go func() { served <- srv.Serve(ctx, ln) }()
 			defer func() { cancel(); <-served }()
+
 			null, err := os.Open(os.DevNull)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer null.Close()
+
 			args := append([]string{"--socket", socket, "upgrade", "--all"}, strings.Fields(c.args)...)
 			if !strings.Contains(c.args, "://") {
 				args = append(args, "v.upgrade")
 			}
+
 			var out bytes.Buffer
 			cmd := rootCommand()
 			cmd.SetIn(null)
@@ -136,17 +192,21 @@ func TestUpgradeAll(t *testing.T) {
 			if (err != nil) != (c.fault != "") || err != nil && !strings.Contains(err.Error(), c.fault) {
 				t.Errorf("%v, want %q", err, c.fault)
 			}
+
 			if usage := (*usageError)(nil); err != nil && errors.As(err, &usage) != (c.code == exitUsage) {
 				t.Errorf("%v, want exit status %d", err, c.code)
 			}
+
 			for _, want := range c.out {
 				if !strings.Contains(out.String(), want) {
 					t.Errorf("no %q in\n%s", want, out.String())
 				}
 			}
+
 			if strings.Contains(c.args, "--json") && !json.Valid(out.Bytes()) {
 				t.Errorf("no JSON: %s", out.String())
 			}
+
 			var dry []bool
 			for _, q := range c.s.asked {
 				dry = append(dry, q.Dry)
@@ -154,6 +214,7 @@ func TestUpgradeAll(t *testing.T) {
 					t.Errorf("asked %+v", q)
 				}
 			}
+
 			if fmt.Sprint(dry) != fmt.Sprint(c.dry) {
 				t.Errorf("asked %v, want %v", dry, c.dry)
 			}

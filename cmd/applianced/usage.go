@@ -43,9 +43,11 @@ func strict(cmd *cobra.Command) {
 			case cmd.HasSubCommands() && len(args) > 0:
 				return unknownVerb(cmd, args[0])
 			}
+
 			return misused("%s: %w; see: %s --help", cmd.Name(), err, cmd.CommandPath())
 		}
 	}
+
 	for _, sub := range cmd.Commands() {
 		strict(sub)
 	}

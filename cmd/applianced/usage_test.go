@@ -34,6 +34,7 @@ func TestUsage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		stderr, stdout := os.Stderr, os.Stdout
 		os.Stderr = write
 		os.Stdout, _ = os.Open(os.DevNull)

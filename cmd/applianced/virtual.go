@@ -19,7 +19,9 @@ const fitTakes = 3 * time.Second
 func virtualCommand(f *flags) *cobra.Command {
 	var ask bool
 	cmd := &cobra.Command{
-		Use: "virtual-address [ADDRESS|none]", Short: "Show or change the address that moves between the nodes", Args: cobra.MaximumNArgs(1),
+		Use:   "virtual-address [ADDRESS|none]",
+		Short: "Show or change the address that moves between the nodes",
+		Args:  cobra.MaximumNArgs(1),
 		Long: `virtual-address shows the cluster's virtual address and which node has it. With an
 address it gives the cluster another one, with none it takes it away; all nodes
 follow within seconds, and minions that know only the old one have to be pointed
@@ -33,7 +35,9 @@ It exits with 0 when one node has the address, 2 when none or several have it,
 4 when the cluster has no such address.`,
 		Example: "  applianced virtual-address\n  applianced virtual-address 10.0.0.20\n  applianced virtual-address none",
 	}
-	cmd.Flags().BoolVar(&ask, "fit", false, "exit with 0 if this node may have the address, else with 3; for keepalived")
+
+	cmd.Flags().BoolVar(&ask, "fit", false,
+		"exit with 0 if this node may have the address, else with 3; for keepalived")
 	_ = cmd.Flags().MarkHidden("fit") // it exists
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c := f.client()
@@ -55,8 +59,10 @@ It exits with 0 when one node has the address, 2 when none or several have it,
 			}
 			return c.SetVirtual(cmd.Context(), address)
 		}
+
 		return showVirtual(cmd, c)
 	}
+
 	return cmd
 }
 
@@ -65,6 +71,7 @@ func showVirtual(cmd *cobra.Command, c *api.Client) error {
 	if err != nil {
 		return err
 	}
+
 	out := cmd.OutOrStdout()
 	switch v := d.Virtual; {
 	case v == nil:
@@ -78,5 +85,6 @@ func showVirtual(cmd *cobra.Command, c *api.Client) error {
 	default:
 		fmt.Fprintf(out, "%s, now on %s\n", v.Address, strings.Join(v.Nodes, " and "))
 	}
+
 	return exitError(status.ExitDegraded)
 }

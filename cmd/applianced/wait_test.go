@@ -29,11 +29,21 @@ func (n *rising) Status() status.Document {
 	if len(n.next) > 1 {
 		n.next = n.next[1:]
 	}
-	d := status.Document{Schema: status.Schema, Health: h, Exit: h.Exit(), Setup: status.SetupReady, Node: "sca-1", Cluster: "prod"}
+
+	d := status.Document{
+		Schema:  status.Schema,
+		Health:  h,
+		Exit:    h.Exit(),
+		Setup:   status.SetupReady,
+		Node:    "sca-1",
+		Cluster: "prod",
+	}
+
 	if n.setup > 0 {
 		n.setup--
 		d.Setup = status.SetupWaiting
 	}
+
 	return d
 }
 
@@ -48,13 +58,18 @@ func TestStatusWait(t *testing.T) {
 		took  time.Duration // at least
 		setup int
 	}{
-		"healthy":         {[]status.Health{status.NotServing, status.Degraded, status.Healthy}, "--wait 60s", 0, 0, 2 * time.Second, 0},
-		"serving":         {[]status.Health{status.NotServing, status.Degraded}, "--wait 60s --until serving", 0, status.ExitDegraded, time.Second, 0},
+		"healthy": {[]status.Health{status.NotServing, status.Degraded, status.Healthy},
+			"--wait 60s", 0, 0, 2 * time.Second, 0},
+		"serving": {[]status.Health{status.NotServing, status.Degraded},
+			"--wait 60s --until serving", 0, status.ExitDegraded, time.Second, 0},
 		"asked by health": {[]status.Health{status.Degraded}, "--wait 60s --until serving --serving", 0, 0, 0, 0},
-		"not serving":     {[]status.Health{status.NotServing}, "--wait 1200ms --serving", 0, status.ExitNotServing, 0, 0},
-		"in vain":         {[]status.Health{status.NotServing}, "--wait 1200ms", 0, status.ExitNotServing, 1200 * time.Millisecond, 0},
-		"late supervisor": {[]status.Health{status.Healthy}, "--wait 60s", 1500 * time.Millisecond, 0, 1500 * time.Millisecond, 0},
-		"set-up goes on":  {[]status.Health{status.Healthy}, "--wait 60s", 0, 0, 2 * time.Second, 2},
+		"not serving": {[]status.Health{status.NotServing}, "--wait 1200ms --serving", 0,
+			status.ExitNotServing, 0, 0},
+		"in vain": {[]status.Health{status.NotServing}, "--wait 1200ms", 0, status.ExitNotServing,
+			1200 * time.Millisecond, 0},
+		"late supervisor": {[]status.Health{status.Healthy}, "--wait 60s", 1500 * time.Millisecond, 0,
+			1500 * time.Millisecond, 0},
+		"set-up goes on": {[]status.Health{status.Healthy}, "--wait 60s", 0, 0, 2 * time.Second, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,30 +78,41 @@ func TestStatusWait(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() {
 				time.Sleep(c.late)
-				server := api.NewServer(api.Parts{Node: &rising{next: c.next, setup: c.setup}}, "", slog.New(slog.DiscardHandler))
+				server := api.NewServer(api.Parts{Node: &rising{next: c.next, setup: c.setup}}, "",
+					slog.New(slog.DiscardHandler))
 				l, err := server.Listen(socket)
 				if err == nil {
 					err = server.Serve(served, l)
 				}
+
 				ended <- err
 			}()
+
 			began := time.Now()
-			out, errs, err := typed(t.Context(), append([]string{"--socket", socket, "status"}, strings.Fields(c.args)...)...)
+			out, errs, err := typed(t.Context(),
+				append([]string{"--socket", socket, "status"}, strings.Fields(c.args)...)...)
 			took := time.Since(began)
 			stop()
+
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
+
 			var code exitError
-			if errors.As(err, &code); int(code) != c.exit || strings.Count(out, "cluster prod") != 1 || c.setup > 0 && strings.Contains(out, "waiting") {
+			errors.As(err, &code)
+			if int(code) != c.exit || strings.Count(out, "cluster prod") != 1 ||
+				c.setup > 0 && strings.Contains(out, "waiting") {
 				t.Errorf("%v\n%s%s", err, out, errs)
 			}
+
 			if took < c.took || took > 50*time.Second {
 				t.Errorf("it took %s", took)
 			}
 		})
 	}
-	if _, _, err := typed(t.Context(), "status", "--wait", "1s", "--until", "tomorrow"); err == nil || !strings.Contains(err.Error(), "neither healthy nor serving") {
+
+	if _, _, err := typed(t.Context(), "status", "--wait", "1s", "--until", "tomorrow"); err == nil ||
+		!strings.Contains(err.Error(), "neither healthy nor serving") {
 		t.Errorf("%v", err)
 	}
 }

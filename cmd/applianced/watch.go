@@ -64,7 +64,12 @@ func coloured(line string, h status.Health) string {
 	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return line
 	}
-	colour := map[status.Health]string{status.Healthy: "32", status.Degraded: "33", status.NotServing: "31", status.Unconfigured: "36"}[h]
+	colour := map[status.Health]string{
+		status.Healthy:      "32",
+		status.Degraded:     "33",
+		status.NotServing:   "31",
+		status.Unconfigured: "36",
+	}[h]
 	return "\x1b[1;" + colour + "m" + answer + "\x1b[0m" + rest
 }
 
@@ -74,6 +79,7 @@ func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.D
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH, syscall.SIGCONT)
 	defer signal.Stop(sizes)
+
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var last error
@@ -82,13 +88,16 @@ func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.D
 		if ctx.Err() != nil {
 			return last // what was interrupted tells nothing
 		}
+
 		last = exitOf(d)
 		if err != nil {
 			last = exitError(status.ExitUnknown)
 		}
+
 		if err := draw(terminal, d, err); err != nil {
 			return err
 		}
+
 		select {
 		case <-ctx.Done():
 			return last
@@ -112,6 +121,7 @@ func draw(terminal *os.File, d status.Document, asked error) error {
 		lines = status.Fit(d, status.Room{Width: width, Lines: max(1, height-1), Rest: "applianced status"})
 		lines[0] = coloured(lines[0], d.Health)
 	}
+
 	const home, clearLine, toEndOfScreen = "\x1b[H", "\x1b[2K", "\x1b[J"
 	var text strings.Builder
 	text.WriteString(home)
@@ -120,6 +130,7 @@ func draw(terminal *os.File, d status.Document, asked error) error {
 		// which would be cleared too: the line is cleared first.
 		text.WriteString(clearLine + l + "\r\n")
 	}
+
 	text.WriteString(toEndOfScreen)
 	_, err := io.WriteString(terminal, text.String())
 	return err

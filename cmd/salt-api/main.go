@@ -57,7 +57,8 @@ func parse(args []string, stderr io.Writer) (options, *pflag.FlagSet, error) {
 	f := pflag.NewFlagSet("salt-api", pflag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVarP(&o.configDir, "config-dir", "c", conf.DefaultDir, "folder of the file master and of master.d/")
-	f.StringVarP(&o.logLevel, "log-level", "l", "", "level of the log on the console: quiet, critical, error, warning, info, profile, debug, trace, garbage")
+	f.StringVarP(&o.logLevel, "log-level", "l", "",
+		"level of the log on the console: quiet, critical, error, warning, info, profile, debug, trace, garbage")
 	f.StringVar(&o.logFile, "log-file", "", "log file, instead of the option api_logfile")
 	f.StringVar(&o.logFileLevel, "log-file-level", "", "level of the log file, instead of log_level_logfile")
 	f.StringVar(&o.pidFile, "pid-file", "", "file for the process id, instead of the option api_pidfile")
@@ -65,21 +66,26 @@ func parse(args []string, stderr io.Writer) (options, *pflag.FlagSet, error) {
 	f.BoolVar(&o.version, "version", false, "print the version and leave")
 	f.BoolVarP(&o.help, "help", "h", false, "print this help and leave")
 	f.Usage = func() {}
+
 	if err := f.Parse(args); err != nil {
 		return o, f, err
 	}
 	if f.NArg() > 0 {
 		return o, f, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
+
 	return o, f, nil
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, flags, err := parse(args, stderr)
 	if err != nil {
-		fmt.Fprintf(stderr, "salt-api: %v\nTry salt-api --help. It stays in the foreground; a service manager puts it into the background.\n", err)
+		fmt.Fprintf(stderr,
+			"salt-api: %v\nTry salt-api --help. It stays in the foreground; a service manager puts it into the background.\n",
+			err)
 		return exitUsage
 	}
+
 	switch {
 	case o.help:
 		fmt.Fprintf(stdout, "Usage: salt-api [options]\n\nServes Salt's API over HTTP (rest_cherrypy) beside salt-master. Without options the\nconfiguration is the master's, in %s: its section rest_cherrypy.\n\nOptions:\n%s\n"+
@@ -89,6 +95,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, "salt-api", release.Version())
 		return exitOK
 	}
+
 	m, err := (&conf.Loader{Tool: true}).Load(o.configDir)
 	if err != nil {
 		fmt.Fprintln(stderr, "salt-api: the configuration cannot be used:")
@@ -97,37 +104,45 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return exitConfig
 	}
+
 	log, closeLog, err := openLog(m, o, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "salt-api: %v\n", writable.Advise(err))
 		return exitConfig
 	}
 	defer closeLog()
+
 	section, err := restapi.Read(m, log)
 	if err != nil {
 		fmt.Fprintf(stderr, "salt-api: the configuration cannot be used:\n%v\n", err)
 		return exitConfig
 	}
+
 	if o.check {
 		if err := section.CheckCertificate(); err != nil {
 			fmt.Fprintf(stderr, "salt-api: the configuration cannot be used:\n%v\n", err)
 			return exitConfig
 		}
+
 		fmt.Fprintf(stdout, "the configuration of salt-api is right\n%s%s\n", control.APIServedOn, section.URL())
 		if at := section.ConsoleURL(); at != "" {
 			fmt.Fprintf(stdout, "%s%s\n", control.ConsoleServedOn, at)
 		}
+
 		if section.Behind != "" {
 			fmt.Fprintf(stdout, "%s%s\n", control.APIBehind, section.Behind)
 		}
+
 		return exitOK
 	}
+
 	if err := serve(ctx, m, section, log, o); err != nil {
 		err = writable.Advise(err)
 		log.Error("salt-api stops", "error", err)
 		fmt.Fprintf(stderr, "salt-api: %v\n", err)
 		return exitFailure
 	}
+
 	log.Info("salt-api has stopped")
 	return exitOK
 }
@@ -144,23 +159,27 @@ func serve(ctx context.Context, m *conf.Master, section restapi.Options, log *sl
 	defer keeper.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+
 	keeper.Go(func() { memlimit.Follow(ctx, memlimit.Most, s.FitMemory) })
 
 	ln, err := s.Listen()
 	if err != nil {
 		return err
 	}
+
 	if path := text(o.pidFile, m, "api_pidfile", defaultPID); path != "" {
 		pid := strconv.Itoa(os.Getpid())
 		if err := durable.Replace(path, []byte(pid), 0o644); err != nil {
 			log.Warn("the file with the process id cannot be written", "path", path, "error", err)
 		}
+
 		defer func() {
 			if b, err := durable.Read(path, 64); err == nil && string(b) == pid {
 				_ = os.Remove(path)
 			}
 		}()
 	}
+
 	log.Info("salt-api is ready", "address", cmp.Or(section.Behind, section.Address()), "tls", section.Cert != "")
 	return s.Serve(ctx, ln)
 }

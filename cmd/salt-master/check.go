@@ -23,11 +23,14 @@ func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "salt-master: there is no file %s; name its folder or itself by -c\n", cfg.Path)
 		return exitConfig
 	}
+
 	files := "1 file"
 	if n := len(cfg.Sources); n > 1 {
 		files = fmt.Sprintf("%d files", n)
 	}
-	fmt.Fprintf(stdout, "%s is right: %s read, id %s, ports %d and %d\n", cfg.Sources[0], files, cfg.ID, cfg.PublishPort, cfg.RetPort)
+
+	fmt.Fprintf(stdout, "%s is right: %s read, id %s, ports %d and %d\n", cfg.Sources[0], files, cfg.ID,
+		cfg.PublishPort, cfg.RetPort)
 	code := exitOK
 	for _, n := range cfg.Notes {
 		switch {
@@ -40,9 +43,12 @@ func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 			code = exitWarnings
 		}
 	}
+
 	for _, s := range cfg.Set {
-		fmt.Fprintf(stdout, "%s: %s\n", becomes(s), conf.Note{Option: s.Option, Path: s.Path, Line: s.Line, Text: s.Remark})
+		fmt.Fprintf(stdout, "%s: %s\n", becomes(s),
+			conf.Note{Option: s.Option, Path: s.Path, Line: s.Line, Text: s.Remark})
 	}
+
 	return code
 }
 

@@ -45,25 +45,31 @@ func parse(args []string, stderr io.Writer) (options, *pflag.FlagSet, error) {
 	f := pflag.NewFlagSet("salt-master", pflag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVarP(&o.configDir, "config-dir", "c", conf.DefaultDir, "folder of the file master and of master.d/")
-	f.StringVarP(&o.logLevel, "log-level", "l", "", "level of the log on the console: quiet, critical, error, warning, info, profile, debug, trace, garbage")
+	f.StringVarP(&o.logLevel, "log-level", "l", "",
+		"level of the log on the console: quiet, critical, error, warning, info, profile, debug, trace, garbage")
 	f.StringVar(&o.logFile, "log-file", "", "log file, instead of the option log_file")
 	f.StringVar(&o.logFileLevel, "log-file-level", "", "level of the log file, instead of log_level_logfile")
 	f.BoolVarP(&o.daemon, "daemon", "d", false, "run in the background")
 	f.StringVar(&o.pidFile, "pid-file", "", "file for the process id, instead of the option pidfile")
 	f.StringVarP(&o.user, "user", "u", "", "refused unless it is the user that runs the program; start it as that user")
-	f.BoolVar(&o.check, "check", false, "check the configuration with all that it includes, say what becomes of each option, start nothing and leave")
+	f.BoolVar(&o.check, "check", false,
+		"check the configuration with all that it includes, say what becomes of each option, start nothing and leave")
 	f.BoolVar(&o.version, "version", false, "print the version and leave")
-	f.BoolVarP(&o.versions, "versions-report", "V", false, "print the versions of the master and of what it is built with, and leave")
-	f.StringVar(&o.saltfile, "saltfile", "", "file with defaults of these options; without it that of SALT_SALTFILE, ./Saltfile or ~/.salt/Saltfile is read")
+	f.BoolVarP(&o.versions, "versions-report", "V", false,
+		"print the versions of the master and of what it is built with, and leave")
+	f.StringVar(&o.saltfile, "saltfile", "",
+		"file with defaults of these options; without it that of SALT_SALTFILE, ./Saltfile or ~/.salt/Saltfile is read")
 	f.Bool("disable-keepalive", false, "accepted for Salt's sake: there are no processes to start anew")
 	f.BoolVarP(&o.help, "help", "h", false, "print this help and leave")
 	f.Usage = func() {}
+
 	if err := f.Parse(args); err != nil {
 		return o, f, err
 	}
 	if f.NArg() > 0 {
 		return o, f, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
+
 	return o, f, takeSaltfile(f, o.saltfile)
 }
 
@@ -73,6 +79,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "salt-master: %v\nTry salt-master --help.\n", err)
 		return exitUsage
 	}
+
 	switch {
 	case o.help:
 		fmt.Fprintf(stdout, "Usage: salt-master [options]\n\nServes Salt minions. Without options the configuration is read from %s.\n\nOptions:\n%s\n"+
@@ -85,10 +92,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stdout, release.VersionsReport())
 		return exitOK
 	}
+
 	if err := sameUser(o.user); err != nil {
 		fmt.Fprintf(stderr, "salt-master: %v\n", err)
 		return exitUsage
 	}
+
 	cfg, err := conf.Load(o.configDir)
 	if err != nil {
 		fmt.Fprintln(stderr, "salt-master: the configuration cannot be used:")
@@ -97,6 +106,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 		return exitConfig
 	}
+
 	if err := master.Check(cfg); err != nil {
 		fmt.Fprintf(stderr, "salt-master: the configuration cannot be used:\n%v\n", err)
 		return exitConfig
@@ -104,18 +114,22 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if o.check {
 		return checked(cfg, stdout, stderr)
 	}
+
 	if o.pidFile != "" {
 		cfg.PidFile = o.pidFile
 	}
+
 	if o.daemon && os.Getenv(daemonMark) == "" {
 		return daemonize(stderr)
 	}
+
 	log, closeLog, err := openLog(cfg, o, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "salt-master: %v\n", writable.Advise(err))
 		return exitConfig
 	}
 	defer closeLog()
+
 	return serve(cfg, log, stderr)
 }
 
@@ -131,7 +145,8 @@ func sameUser(name string) error {
 		return fmt.Errorf("find out who runs this program: %w", err)
 	}
 	if u.Username != name {
-		return fmt.Errorf("--user=%s: this program runs as %s and does not change its user; start it as %s (systemd: User=)", name, u.Username, name)
+		return fmt.Errorf("--user=%s: this program runs as %s and does not change its user; start it as %s (systemd: User=)",
+			name, u.Username, name)
 	}
 	return nil
 }
@@ -140,11 +155,13 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	var keeper sync.WaitGroup
 	defer keeper.Wait()
+
 	defer stop()
 	memlimit.Apply(share) // the master's budgets go by it
 	keeper.Go(func() { keepMemory(ctx, log) })
 	raiseFiles(log)
 	defer profileOnSignal(log)()
+
 	cfg.Report(ctx, log)
 	m, err := master.New(ctx, cfg, log)
 	if err == nil {
@@ -152,11 +169,13 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	} else if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = nil // stopped before it had joined its cluster
 	}
+
 	if cfg.PidFile != "" {
 		if b, rerr := os.ReadFile(cfg.PidFile); rerr == nil && string(b) == fmt.Sprint(os.Getpid()) {
 			_ = os.Remove(cfg.PidFile)
 		}
 	}
+
 	if err != nil {
 		err = writable.Advise(err)
 		log.Error("salt-master stops", "error", err)
@@ -166,6 +185,7 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 		}
 		return exitFailure
 	}
+
 	log.Info("salt-master has stopped")
 	return exitOK
 }
@@ -193,6 +213,7 @@ func reopenOnHangup(f saltlog.Target, stderr io.Writer) (stop func()) {
 			}
 		}
 	}()
+
 	return func() {
 		signal.Stop(hup)
 		close(hup)

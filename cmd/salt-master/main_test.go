@@ -15,22 +15,28 @@ func TestExitCodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "master"), []byte("publish_port: 70000\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	saltfile := filepath.Join(dir, "file of options")
-	if err := os.WriteFile(saltfile, []byte("salt-master:\n  config_dir: "+dir+"\n  log_level: debug\nsalt:\n  nosuch: 1\n"), 0o600); err != nil {
+	if err := os.WriteFile(saltfile,
+		[]byte("salt-master:\n  config_dir: "+dir+"\n  log_level: debug\nsalt:\n  nosuch: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	elsewhere := filepath.Join(dir, "elsewhere")
 	if err := os.WriteFile(elsewhere, []byte("salt-master: {config_dir: /nosuch, check: true}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	foreign := filepath.Join(dir, "foreign")
 	if err := os.WriteFile(foreign, []byte("salt-master:\n  worker_threads: 3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range []struct {
 		args      []string
 		code      int
@@ -38,8 +44,10 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{[]string{"--versions-report"}, exitOK, "          Salt: 3008.3\n", ""},
 		{[]string{"-V"}, exitOK, "            Go: ", ""},
-		{[]string{"--saltfile", saltfile}, exitConfig, "", "70000 is not a port"},               // of the folder that it names
-		{[]string{"--saltfile=" + elsewhere, "-c", dir}, exitConfig, "", "70000 is not a port"}, // the command line counts
+		// of the folder that it names
+		{[]string{"--saltfile", saltfile}, exitConfig, "", "70000 is not a port"},
+		// the command line counts
+		{[]string{"--saltfile=" + elsewhere, "-c", dir}, exitConfig, "", "70000 is not a port"},
 		{[]string{"--saltfile", foreign}, exitUsage, "", "worker_threads is no option"},
 		{[]string{"--saltfile", "/nosuch/file"}, exitUsage, "", "read the Saltfile"},
 		{[]string{"--disable-keepalive", "-c", dir}, exitConfig, "", "70000 is not a port"},
@@ -52,7 +60,8 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"-c", dir, "-u", "no-such-user"}, exitUsage, "", "does not change its user"},
 	} {
 		var out, errs bytes.Buffer
-		if code := run(c.args, &out, &errs); code != c.code || !strings.Contains(out.String(), c.out) || !strings.Contains(errs.String(), c.errs) {
+		if code := run(c.args, &out, &errs); code != c.code || !strings.Contains(out.String(), c.out) ||
+			!strings.Contains(errs.String(), c.errs) {
 			t.Errorf("%q: code %d, want %d\n%s%s", c.args, code, c.code, &out, &errs)
 		}
 	}
@@ -69,10 +78,13 @@ func TestSaltfilesAreFound(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte("salt-master: {pidfile: /run/x, log_level_logfile: debug, "+option+": x}\n"), 0o600); err != nil {
+
+		if err := os.WriteFile(path,
+			[]byte("salt-master: {pidfile: /run/x, log_level_logfile: debug, "+option+": x}\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	named := filepath.Join(home, "named")
 	write(named, "of_the_environment")
 	for _, c := range []struct {
@@ -81,7 +93,8 @@ func TestSaltfilesAreFound(t *testing.T) {
 		errs string
 	}{
 		{"a folder of that name", func() { write(filepath.Join(work, "Saltfile", "x"), "x") }, "70000 is not a port"},
-		{"of the user", func() { write(filepath.Join(home, ".salt", "Saltfile"), "of_the_user") }, "of_the_user is no option"},
+		{"of the user", func() { write(filepath.Join(home, ".salt", "Saltfile"), "of_the_user") },
+			"of_the_user is no option"},
 		{"of the working directory", func() {
 			_ = os.RemoveAll(filepath.Join(work, "Saltfile"))
 			write(filepath.Join(work, "Saltfile"), "of_the_folder")
@@ -92,6 +105,7 @@ func TestSaltfilesAreFound(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(work, "master"), []byte("publish_port: 70000\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		var out, errs bytes.Buffer
 		if code := run([]string{"-c", work}, &out, &errs); code == exitOK || !strings.Contains(errs.String(), c.errs) {
 			t.Errorf("%s: code %d\n%s%s", c.name, code, &out, &errs)
@@ -111,28 +125,38 @@ func TestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	check := func(args ...string) (int, string, string) {
 		var out, errs bytes.Buffer
 		code := run(append([]string{"--check", "-c"}, args...), &out, &errs)
 		return code, strings.ReplaceAll(out.String(), dir, "DIR"), strings.ReplaceAll(errs.String(), dir, "DIR")
 	}
-	if code, out, errs := check(dir); code != exitConfig || out != "" || !strings.Contains(errs, "there is no file DIR/master") {
+
+	if code, out, errs := check(dir); code != exitConfig || out != "" ||
+		!strings.Contains(errs, "there is no file DIR/master") {
 		t.Errorf("no file: %d %q %q", code, out, errs)
 	}
+
 	put("master.d/a.conf", "id: m1\n") // as the packages leave it on a host without Salt
-	if code, out, errs := check(dir); code != exitOK || !strings.HasPrefix(out, "DIR/master.d/a.conf is right: 1 file read, id m1, ports 4505 and 4506\n") || errs != "" {
+	if code, out, errs := check(dir); code != exitOK ||
+		!strings.HasPrefix(out, "DIR/master.d/a.conf is right: 1 file read, id m1, ports 4505 and 4506\n") || errs != "" {
 		t.Errorf("master.d alone: %d %q %q", code, out, errs)
 	}
-	if code, out, errs := check(dir + "/mastr"); code != exitConfig || out != "" || !strings.Contains(errs, "there is no file DIR/mastr") {
+
+	if code, out, errs := check(dir + "/mastr"); code != exitConfig || out != "" ||
+		!strings.Contains(errs, "there is no file DIR/mastr") {
 		t.Errorf("a name that is not there: %d %q %q", code, out, errs)
 	}
+
 	put("master", "id: m1\nworker_threads: 9\nfile_recv: 1\nkeep_jobs: 48\nroot_dir: "+dir+"/root\n")
 	put("master.d/a.conf", "master_job_cache: redis\nmy_own: 1\npillar_raise_on_missing: true\nssh_user: root\n")
 	began := time.Now()
 	code, out, errs := check(dir)
+
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("the check took %s", took)
 	}
+
 	want := "DIR/master is right: 2 files read, id m1, ports 4505 and 4506\n" +
 		"warning: DIR/master:3: option file_recv: expected true or false, found the number 1; it is taken for true\n" +
 		"warning: DIR/master:4: option keep_jobs: Salt 3008 does not read the option, nor does this master; write keep_jobs_seconds: 172800\n" +
@@ -149,23 +173,33 @@ func TestCheck(t *testing.T) {
 	if code != exitWarnings || out != want || errs != "" {
 		t.Errorf("%d\n%s%s\nwant:\n%s", code, out, errs, want)
 	}
+
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("the check made something: %v %v", left, err)
 	}
+
 	put("only/master", "id: m1\nworker_threads: 9\nuser: nobody-else\n")
-	if code, out, _ := check(dir + "/only"); code != map[bool]int{true: exitOK, false: exitWarnings}[os.Geteuid() == 0] || !strings.Contains(out, "only/master:3: option user: this process runs as") {
+	if code, out, _ := check(dir + "/only"); code != map[bool]int{
+		true:  exitOK,
+		false: exitWarnings,
+	}[os.Geteuid() == 0] || !strings.Contains(out, "only/master:3: option user: this process runs as") {
 		t.Errorf("another user: %d %s", code, out)
 	}
-	put("master.d/b.conf", "fileserver_backend: [gitfs]\ngitfs_remotes: ['https://u:TOPSECRET@h/x': [{nosuch: 1}]]\next_pillar: [{git: ['master ext::x']}]\n")
+
+	put("master.d/b.conf",
+		"fileserver_backend: [gitfs]\ngitfs_remotes: ['https://u:TOPSECRET@h/x': [{nosuch: 1}]]\next_pillar: [{git: ['master ext::x']}]\n")
 	code, out, errs = check(dir)
-	if code != exitConfig || out != "" || !strings.Contains(errs, "there is no option \"nosuch\"") || !strings.Contains(errs, "not the URL") || strings.Contains(errs, "TOPSECRET") {
+	if code != exitConfig || out != "" || !strings.Contains(errs, "there is no option \"nosuch\"") ||
+		!strings.Contains(errs, "not the URL") || strings.Contains(errs, "TOPSECRET") {
 		t.Errorf("wrong remotes: %d %q\n%s", code, out, errs)
 	}
+
 	put("master.d/b.conf", "timeout: 15s\nfileserver_backend: [svn]\n")
 	put("master.d/c.conf", "a: b: c\n")
 	code, out, errs = check(filepath.Join(dir, "master"))
 	lines := strings.Split(strings.TrimSpace(errs), "\n")
-	if code != exitConfig || out != "" || len(lines) != 4 || !strings.HasPrefix(lines[1], "DIR/master.d/b.conf:1: option timeout: ") ||
+	if code != exitConfig || out != "" || len(lines) != 4 ||
+		!strings.HasPrefix(lines[1], "DIR/master.d/b.conf:1: option timeout: ") ||
 		!strings.HasPrefix(lines[2], "DIR/master.d/b.conf:2: option fileserver_backend: ") || !strings.HasPrefix(lines[3], "DIR/master.d/c.conf:1: mapping values") {
 		t.Errorf("%d %q\n%s", code, out, errs)
 	}

@@ -63,6 +63,7 @@ func keepMemory(ctx context.Context, log *slog.Logger) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
 	t := time.NewTicker(memoryTick)
 	defer t.Stop()
+
 	var before memoryState
 	percent := 100
 	for {
@@ -71,16 +72,23 @@ func keepMemory(ctx context.Context, log *slog.Logger) {
 			log.Debug("memory is limited", "bytes", n)
 			limit = n
 		}
+
 		metrics.Read(samples)
-		now := memoryState{live: samples[0].Value.Uint64(), allocs: samples[1].Value.Uint64(), returned: before.returned}
+		now := memoryState{
+			live:     samples[0].Value.Uint64(),
+			allocs:   samples[1].Value.Uint64(),
+			returned: before.returned,
+		}
 		if now.wasteful(before) {
 			debug.FreeOSMemory()
 			now.returned = now.allocs
 		}
+
 		if p := now.percent(); adapt && p != percent && (p > percent+20 || p < percent-20 || p == 100) {
 			debug.SetGCPercent(p)
 			percent = p
 		}
+
 		before = now
 		select {
 		case <-t.C:

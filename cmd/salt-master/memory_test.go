@@ -18,12 +18,13 @@ func TestWasteful(t *testing.T) {
 		before, now memoryState
 		want        bool
 	}{
-		"after a burst":    {memoryState{allocs: 100 << 20}, memoryState{allocs: 101 << 20, returned: 60 << 20}, true},
-		"busy":             {memoryState{allocs: 100 << 20}, memoryState{allocs: 120 << 20, returned: 60 << 20}, false},
-		"returned already": {memoryState{allocs: 100 << 20}, memoryState{allocs: 101 << 20, returned: 100 << 20}, false},
-		"starts":           {memoryState{}, memoryState{allocs: 1 << 20}, false},
-		"is still busy":    {memoryState{allocs: 1 << 20}, memoryState{allocs: 7 << 20}, false},
-		"has started":      {memoryState{allocs: 7 << 20}, memoryState{allocs: 8 << 20}, true},
+		"after a burst": {memoryState{allocs: 100 << 20}, memoryState{allocs: 101 << 20, returned: 60 << 20}, true},
+		"busy":          {memoryState{allocs: 100 << 20}, memoryState{allocs: 120 << 20, returned: 60 << 20}, false},
+		"returned already": {memoryState{allocs: 100 << 20},
+			memoryState{allocs: 101 << 20, returned: 100 << 20}, false},
+		"starts":        {memoryState{}, memoryState{allocs: 1 << 20}, false},
+		"is still busy": {memoryState{allocs: 1 << 20}, memoryState{allocs: 7 << 20}, false},
+		"has started":   {memoryState{allocs: 7 << 20}, memoryState{allocs: 8 << 20}, true},
 	} {
 		if got := c.now.wasteful(c.before); got != c.want {
 			t.Errorf("%s: %v", name, got)

@@ -24,6 +24,7 @@ func profileOnSignal(log *slog.Logger) (stop func()) {
 	if dir == "" {
 		return func() {}
 	}
+
 	sig := make(chan os.Signal, 1)
 	signal.Notify(sig, syscall.SIGUSR2)
 	done := make(chan struct{})
@@ -31,12 +32,14 @@ func profileOnSignal(log *slog.Logger) (stop func()) {
 		defer close(done)
 		p := profiles{dir: dir}
 		defer p.end()
+
 		for range sig {
 			if err := p.toggle(); err != nil {
 				log.Error("profile cannot be written", "path", dir, "error", err)
 			}
 		}
 	}()
+
 	return func() {
 		signal.Stop(sig)
 		close(sig)
@@ -60,15 +63,18 @@ func (p *profiles) toggle() error {
 	if p.cpu != nil {
 		return p.end()
 	}
+
 	p.n++
 	f, err := p.create("cpu")
 	if err != nil {
 		return err
 	}
+
 	if err := pprof.StartCPUProfile(f); err != nil {
 		_ = f.Close()
 		return err
 	}
+
 	p.cpu = f
 	return nil
 }
@@ -77,25 +83,30 @@ func (p *profiles) end() error {
 	if p.cpu == nil {
 		return nil
 	}
+
 	pprof.StopCPUProfile()
 	err := p.cpu.Close()
 	p.cpu = nil
 	if err != nil {
 		return err
 	}
+
 	runtime.GC() // the memory profile is of the last collection
 	for _, kind := range []string{"heap", "goroutine"} {
 		f, err := p.create(kind)
 		if err != nil {
 			return err
 		}
+
 		err = pprof.Lookup(kind).WriteTo(f, 0)
 		if cerr := f.Close(); err == nil {
 			err = cerr
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

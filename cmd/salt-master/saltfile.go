@@ -24,10 +24,12 @@ func takeSaltfile(flags *pflag.FlagSet, path string) error {
 	if path == "" {
 		return nil
 	}
+
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("read the Saltfile: %w", err)
 	}
+
 	decoded, err := saltyaml.Decode(text, path)
 	if err != nil {
 		return fmt.Errorf("read the Saltfile: %w", err)
@@ -38,14 +40,17 @@ func takeSaltfile(flags *pflag.FlagSet, path string) error {
 		name := cmp.Or(saltNames[value.Str(key)], strings.ReplaceAll(value.Str(key), "_", "-"))
 		flag := flags.Lookup(name)
 		if flag == nil {
-			return fmt.Errorf("%s: %s is no option of the command salt-master; options of the master belong into its configuration", path, value.Str(key))
+			return fmt.Errorf("%s: %s is no option of the command salt-master; options of the master belong into its configuration",
+				path, value.Str(key))
 		}
 		if flag.Changed {
 			continue
 		}
+
 		if err := flags.Set(name, strings.TrimSpace(value.Str(v))); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
+
 	return nil
 }

@@ -22,6 +22,7 @@ func (s *saltCall) batch(ctx context.Context, size string) error {
 	if err != nil {
 		return err
 	}
+
 	if token != "" {
 		k.Set("token", token)
 	} else {
@@ -31,22 +32,35 @@ func (s *saltCall) batch(ctx context.Context, size string) error {
 		}
 		k.Update(cred)
 	}
+
 	s.req.Kwargs, s.req.Return = k, s.v.Str("return")
 	s.req.Timeout = time.Duration(max(s.v.Int("timeout"), 1)) * time.Second
 	size = cmp.Or(size, "100%")
-	q := client.BatchRequest{Request: s.req, Size: size, Failhard: s.v.Bool("failhard"),
-		Wait:   time.Duration(s.v.Float("batch_wait") * float64(time.Second)),
-		Gather: s.cfg.GatherJobTimeout, JID: newJID(time.Now())}
+	q := client.BatchRequest{
+		Request:  s.req,
+		Size:     size,
+		Failhard: s.v.Bool("failhard"),
+		Wait:     time.Duration(s.v.Float("batch_wait") * float64(time.Second)),
+		Gather:   s.cfg.GatherJobTimeout,
+		JID:      newJID(time.Now()),
+	}
+
 	if s.v.Bool("async") && s.v.Str("batch") != "" {
 		return s.handOver(ctx, q)
 	}
+
 	all := value.NewMap()
 	o := s.returnOptions()
 	var worst int64
-	out := client.BatchOutput{Returned: func(r client.Return) { all.Set(r.ID, r.Ret) }, TimedOut: func(id string) { all.Set(id, value.NewMap()) }}
+	out := client.BatchOutput{
+		Returned: func(r client.Return) { all.Set(r.ID, r.Ret) },
+		TimedOut: func(id string) { all.Set(id, value.NewMap()) },
+	}
+
 	if !s.static {
 		out = s.batchOutput(o, &worst)
 	}
+
 	n, err := s.c.Batch(ctx, q, out)
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -69,12 +83,14 @@ func (s *saltCall) batch(ctx context.Context, size string) error {
 		}
 		return nil
 	}
+
 	return exit(int(worst))
 }
 
 // handOver leaves a batch to the master (salt/cli/salt.py _run_batch_async).
 func (s *saltCall) handOver(ctx context.Context, q client.BatchRequest) error {
-	n, err := s.c.HandOver(ctx, q, func(id string) { s.println("Minion " + printable.Line(id) + " did not respond. No job will be sent.") })
+	n, err := s.c.HandOver(ctx, q,
+		func(id string) { s.println("Minion " + printable.Line(id) + " did not respond. No job will be sent.") })
 	switch {
 	case err != nil:
 		return s.failed(err)
@@ -100,11 +116,13 @@ func (s *saltCall) batchOutput(o output.Options, worst *int64) client.BatchOutpu
 			if r.HasRetcode {
 				m.Set("retcode", r.Retcode)
 			}
+
 			m.Set("jid", r.JID)
 			m.Set(r.ID, r.Ret)
 			if err := s.display(m, r.Out, 0, o); err != nil {
 				s.log.Error("cannot show a return", "minion", r.ID, "error", err)
 			}
+
 			if s.v.Bool("failhard") && r.Code() > 0 {
 				s.log.Error("Batch run stopped due to failhard")
 			}

@@ -30,14 +30,17 @@ func (t *tool) presence() *presence {
 	if !t.cfg.MinionDataCache || len(t.cfg.ProxyFrom) > 0 {
 		return p
 	}
+
 	if _, err := os.Stat(t.cfg.CacheDir); err != nil {
 		return p
 	}
+
 	data, err := cache.Open(t.cfg.CacheDir, cacheMemory, keys.ValidID)
 	if err != nil {
 		t.log.Debug("cached grains cannot be read", "error", err)
 		return p
 	}
+
 	p.data, p.addrs = data, map[netip.Addr]bool{}
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		if f, err := os.Open(file); err == nil {
@@ -45,11 +48,13 @@ func (t *tool) presence() *presence {
 			f.Close()
 		}
 	}
+
 	own(p.addrs, net.InterfaceAddrs)
 	ids, err := data.IDs(cache.Grains)
 	if err != nil {
 		return p
 	}
+
 	p.some = slices.ContainsFunc(ids, p.connected)
 	return p
 }
@@ -87,13 +92,16 @@ func own(addrs map[netip.Addr]bool, local func() ([]net.Addr, error)) {
 			delete(addrs, a)
 		}
 	}
+
 	if !loop {
 		return
 	}
+
 	list, err := local()
 	if err != nil {
 		return
 	}
+
 	for _, n := range list {
 		if ip, err := netip.ParsePrefix(n.String()); err == nil && !ip.Addr().IsLoopback() {
 			addrs[ip.Addr().Unmap()] = true
@@ -111,18 +119,22 @@ func remotes(r io.Reader, port int, into map[netip.Addr]bool) {
 		if len(f) < 4 || f[3] != established {
 			continue
 		}
+
 		_, local, _ := strings.Cut(f[1], ":")
 		if n, err := strconv.ParseUint(local, 16, 16); err != nil || int(n) != port {
 			continue
 		}
+
 		host, _, _ := strings.Cut(f[2], ":")
 		b, err := hex.DecodeString(host)
 		if err != nil || len(b)%4 != 0 {
 			continue
 		}
+
 		for i := 0; i < len(b); i += 4 { // words in the order of the machine
 			b[i], b[i+1], b[i+2], b[i+3] = b[i+3], b[i+2], b[i+1], b[i]
 		}
+
 		if a, ok := netip.AddrFromSlice(b); ok {
 			into[a.Unmap()] = true
 		}

@@ -24,10 +24,23 @@ import (
 func (e *env) cpParser() *op.Parser {
 	p := e.parser("salt-cp", "[options] '<target>' SOURCE DEST", "Copy files to many minions.")
 	p.Options = append(p.Options, timeoutOption(5))
-	p.Groups = append(targetOptions(false), outputOptions("salt-cp"), logOptions("-l"), op.Group{Title: "File Options", Options: []op.Option{
-		{Names: []string{"-C", "--chunked"}, Dest: "chunked", Default: false, Help: "Send files in parts: for large files and whole directories."},
-		{Names: []string{"-n", "--no-compression"}, Dest: "gzip", Kind: op.Unset, Default: true, Help: "Send parts without compression."},
-	}})
+	p.Groups = append(targetOptions(false), outputOptions("salt-cp"), logOptions("-l"),
+		op.Group{Title: "File Options", Options: []op.Option{
+			{
+				Names:   []string{"-C", "--chunked"},
+				Dest:    "chunked",
+				Default: false,
+				Help:    "Send files in parts: for large files and whole directories.",
+			},
+			{
+				Names:   []string{"-n", "--no-compression"},
+				Dest:    "gzip",
+				Kind:    op.Unset,
+				Default: true,
+				Help:    "Send parts without compression.",
+			},
+		}})
+
 	return p
 }
 
@@ -59,39 +72,49 @@ func (s *cpCall) run(ctx context.Context) error {
 		fmt.Fprint(s.stdout, s.p.Help(s.columns))
 		return op.Error("Insufficient arguments")
 	}
+
 	if err := s.emptyOutputFile(); err != nil {
 		return err
 	}
+
 	s.req.Target, s.req.TargetType = s.args[0], "glob"
 	if typ != "" {
 		s.req.TargetType = typ
 	}
+
 	if typ == "list" {
 		s.req.Target = splitList(s.args[0], false)
 	}
+
 	for _, f := range s.args[1 : len(s.args)-1] {
 		abs, err := filepath.Abs(f)
 		if err != nil {
 			return err
 		}
+
 		if real, err := filepath.EvalSymlinks(abs); err == nil {
 			abs = real
 		}
+
 		s.src = append(s.src, abs)
 	}
+
 	s.dest = s.args[len(s.args)-1]
 	s.req.Timeout = time.Duration(max(s.v.Int("timeout"), 1)) * time.Second
 	s.c = s.client(s.req.Timeout)
 	defer s.c.Close()
+
 	var ret *value.Map
 	if s.v.Bool("chunked") {
 		ret, err = s.chunked(ctx)
 	} else {
 		ret, err = s.sendInOneJob(ctx)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	return s.display(ret, "nested", 0, s.outputOptions())
 }
 
@@ -105,6 +128,7 @@ func (s *cpCall) cmd(ctx context.Context, fun string, arg []any) (*value.Map, er
 		ret.Set(r.ID, r.Ret)
 		return true
 	})
+
 	switch {
 	case err == client.ErrNoMinions:
 		s.println(err.Error())
@@ -112,6 +136,7 @@ func (s *cpCall) cmd(ctx context.Context, fun string, arg []any) (*value.Map, er
 	case err == client.ErrNoJob:
 		return ret, nil
 	}
+
 	return ret, err
 }
 
@@ -127,6 +152,7 @@ func (s *cpCall) sendInOneJob(ctx context.Context) (*value.Map, error) {
 		case err != nil || !st.Mode().IsRegular():
 			continue // as Salt: what is neither file nor directory is left out
 		}
+
 		b, err := os.ReadFile(f)
 		if err != nil {
 			return nil, err
@@ -135,8 +161,10 @@ func (s *cpCall) sendInOneJob(ctx context.Context) (*value.Map, error) {
 			fmt.Fprintf(s.stderr, "%s is no text in UTF-8. Use \"--chunked\" to send it.\n", f)
 			return nil, exit(exitGeneric)
 		}
+
 		files.Set(f, string(b))
 	}
+
 	return s.cmd(ctx, "cp.recv", []any{files, s.dest})
 }
 
@@ -152,18 +180,22 @@ func find(path string) (files []source, emptyDirs []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if !st.IsDir() {
 		if !st.Mode().IsRegular() {
 			return nil, nil, nil
 		}
+
 		mode := int64(st.Mode().Perm())
 		for bit, n := range map[fs.FileMode]int64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
 			if st.Mode()&bit != 0 {
 				mode |= n
 			}
 		}
+
 		return []source{{path, mode}}, nil, nil
 	}
+
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return nil, nil, err
@@ -171,6 +203,7 @@ func find(path string) (files []source, emptyDirs []string, err error) {
 	if len(entries) == 0 {
 		return nil, []string{path}, nil
 	}
+
 	for _, e := range entries {
 		f, d, err := find(filepath.Join(path, e.Name()))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a dangling link
@@ -178,6 +211,7 @@ func find(path string) (files []source, emptyDirs []string, err error) {
 		}
 		files, emptyDirs = append(files, f...), append(emptyDirs, d...)
 	}
+
 	return files, emptyDirs, nil
 }
 
@@ -193,8 +227,10 @@ func (s *cpCall) chunked(ctx context.Context) (*value.Map, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		files, empty = append(files, f...), append(empty, d...)
 	}
+
 	slices.Sort(empty)
 	intoDir := len(empty) > 0 || len(files) > 1 || strings.HasSuffix(s.dest, "/") || strings.HasSuffix(s.dest, `\`)
 	ret := value.NewMap()
@@ -203,16 +239,19 @@ func (s *cpCall) chunked(ctx context.Context) (*value.Map, error) {
 			return nil, err
 		}
 	}
+
 	for _, d := range empty {
 		remote := s.remote(d, intoDir)
 		got, err := s.cmd(ctx, "cp.recv_chunked", []any{remote, nil})
 		if err != nil {
 			return nil, err
 		}
+
 		for id, r := range got.All() {
 			note(ret, id, remote, r)
 		}
 	}
+
 	return ret, nil
 }
 
@@ -257,6 +296,7 @@ func (s *cpCall) send(ctx context.Context, f source, remote string, ret *value.M
 		return err
 	}
 	defer fh.Close()
+
 	size := max(s.cfg.SaltCPChunkSize, 1)
 	buf := make([]byte, size)
 	failed := value.NewMap()
@@ -270,32 +310,39 @@ func (s *cpCall) send(ctx context.Context, f source, remote string, ret *value.M
 		if n == 0 && part > 0 {
 			break
 		}
+
 		chunk := buf[:n]
 		if zip {
 			if chunk, err = compress(chunk); err != nil {
 				return err
 			}
 		}
-		got, err := s.cmd(ctx, "cp.recv_chunked", []any{remote, base64.StdEncoding.EncodeToString(chunk), part > 0, zip, f.mode})
+
+		got, err := s.cmd(ctx, "cp.recv_chunked",
+			[]any{remote, base64.StdEncoding.EncodeToString(chunk), part > 0, zip, f.mode})
 		if err != nil {
 			return err
 		}
 		if got.Len() == 0 {
 			return s.unsent(remote, part > 0, ret)
 		}
+
 		for id, r := range got.All() {
 			note(ret, id, remote, r)
 			if _, have := failed.GetAny(id); r != true && !have {
 				failed.Set(id, r)
 			}
 		}
+
 		if last {
 			break
 		}
 	}
+
 	for id, r := range failed.All() {
 		note(ret, id, remote, r)
 	}
+
 	return nil
 }
 

@@ -25,9 +25,11 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, e
 	if eauth == "" {
 		return m, nil
 	}
+
 	if err := t.knownSystem(eauth); err != nil {
 		return nil, err
 	}
+
 	name := t.v.Str("username")
 	if name == "" {
 		var err error
@@ -38,6 +40,7 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, e
 			name = client.EffectiveUser()
 		}
 	}
+
 	password := t.v.Str("password")
 	if t.v.Get("password") == nil {
 		var err error
@@ -45,6 +48,7 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, e
 			return nil, err
 		}
 	}
+
 	m.Set("username", name)
 	m.Set("password", password)
 	if t.v.Bool("mktoken") {
@@ -55,11 +59,13 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, e
 		if err != nil {
 			return nil, err
 		}
+
 		if tok, ok := v.(*value.Map); ok && tok.Str("token") != "" {
 			t.saveToken(tok.Str("token"))
 			m.Set("token", tok.Str("token"))
 		}
 	}
+
 	m.Set("eauth", eauth)
 	return m, nil
 }
@@ -77,15 +83,18 @@ func (t *tool) knownSystem(name string) error {
 	if t.partial {
 		return nil
 	}
+
 	known := append(saltSystems(), t.modules("auth", t.cfg.AuthDirs...)...)
 	for k := range t.cfg.ExternalAuth.All() {
 		known = append(known, value.Str(k))
 	}
+
 	slices.Sort(known)
 	known = slices.Compact(known)
 	if slices.Contains(known, name) {
 		return nil
 	}
+
 	t.println("The specified external authentication system \"" + printable.Line(name) + "\" is not available")
 	t.println("Available eauth types: " + printable.Line(strings.Join(known, ", ")))
 	fmt.Fprintln(t.stderr, "ERROR: Authentication failed")
@@ -110,11 +119,13 @@ func (t *tool) askHidden(question string) (string, error) {
 	if !ok {
 		return t.ask(question)
 	}
+
 	fd := int(f.Fd())
 	old, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
 		return t.ask(question)
 	}
+
 	fmt.Fprint(t.stderr, question)
 	mute := *old
 	mute.Lflag &^= unix.ECHO
@@ -125,6 +136,7 @@ func (t *tool) askHidden(question string) (string, error) {
 		_ = unix.IoctlSetTermios(fd, unix.TCSETS, old)
 		fmt.Fprintln(t.stderr)
 	}()
+
 	s, err := t.in.ReadString('\n')
 	return strings.TrimRight(s, "\r\n"), err
 }

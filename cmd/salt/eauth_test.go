@@ -19,16 +19,20 @@ func TestUnknownEauth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ext := filepath.Join(h.dir, "ext")
 	if err := os.WriteFile(conf, []byte(strings.Replace(string(b), "EXT", ext, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.MkdirAll(filepath.Join(ext, "auth"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(filepath.Join(ext, "auth", "myown.py"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	const out = "The specified external authentication system \"nosuch\" is not available\n" +
 		"Available eauth types: auto, file, fromext, ldap, myown, pam, rest, sharedsecret\n"
 	const errs = "ERROR: Authentication failed\n"
@@ -45,13 +49,16 @@ func TestUnknownEauth(t *testing.T) {
 			h.want(h.run(c[0], c[1:]...), code, out, errs)
 		})
 	}
+
 	h.t = t
 	for _, known := range []string{"pam", "fromext", "myown", "ldap"} {
 		h.in = "bob\nsecret\n"
-		if h.run("salt", "-a", known, "a", "test.ping"); strings.Contains(h.out, "is not available") || !strings.Contains(h.out, "username: ") {
+		h.run("salt", "-a", known, "a", "test.ping")
+		if strings.Contains(h.out, "is not available") || !strings.Contains(h.out, "username: ") {
 			t.Errorf("%s: %s%s", known, h.out, h.errs)
 		}
 	}
+
 	// The configuration of users who may not read the master's does not say which there are.
 	e := &tool{partial: true}
 	if err := e.knownSystem("nosuch"); err != nil {

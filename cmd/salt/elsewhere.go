@@ -45,18 +45,22 @@ func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 	if t.other != nil || t.cfg.Supervisor == "" {
 		return false, nil
 	}
+
 	c := t.client(t.cfg.Timeout)
 	defer c.Close()
 	short, cancel := context.WithTimeout(ctx, aliveTakes)
 	silent := c.Answers(short)
 	cancel()
+
 	if silent == nil || ctx.Err() != nil {
 		return false, nil
 	}
+
 	fault := "does not answer"
 	if errors.Is(silent, client.ErrUnwell) {
 		fault = "can keep no jobs"
 	}
+
 	t.log.Debug("this node's master "+fault, "error", silent)
 	body, err := t.forAnother()
 	var resp *http.Response
@@ -65,17 +69,21 @@ func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 		defer cancel()
 		if resp, err = askSupervisor(ctx, t.cfg.Supervisor, body); err == nil {
 			defer resp.Body.Close()
-			fmt.Fprintf(t.stderr, "this node's master %s; asked %s\n", fault, printable.Brief(resp.Header.Get(toolrun.AskedHeader), 120))
+			fmt.Fprintf(t.stderr, "this node's master %s; asked %s\n", fault,
+				printable.Brief(resp.Header.Get(toolrun.AskedHeader), 120))
 			return true, t.relay(ctx, cancel, resp.Body)
 		}
 	}
+
 	if _, unknown := errors.AsType[*unknownError](err); unknown {
 		if ctx.Err() != nil {
 			return true, t.givenUp()
 		}
 		return true, err
 	}
-	fmt.Fprintf(t.stderr, "this node's master %s, and no other one can be asked: %s\n", fault, printable.Brief(err.Error(), 400))
+
+	fmt.Fprintf(t.stderr, "this node's master %s, and no other one can be asked: %s\n", fault,
+		printable.Brief(err.Error(), 400))
 	return false, nil
 }
 
@@ -87,11 +95,20 @@ func (t *tool) forAnother() ([]byte, error) {
 	if t.pinned {
 		return nil, errors.New("options come from a Saltfile, which other nodes do not have")
 	}
+
 	words := t.words
 	if v := t.getenv("SALT_NO_PARSE"); v != "" {
 		words = append([]string{"--no-parse=" + v}, words...)
 	}
-	r := toolrun.Request{Tool: t.p.Prog, Words: words, User: t.user(), Terminal: t.terminal, Columns: min(t.columns, toolrun.MaxColumns)}
+
+	r := toolrun.Request{
+		Tool:     t.p.Prog,
+		Words:    words,
+		User:     t.user(),
+		Terminal: t.terminal,
+		Columns:  min(t.columns, toolrun.MaxColumns),
+	}
+
 	return r.Encode()
 }
 
@@ -110,16 +127,19 @@ func (t *tool) unfit() error {
 	for _, name := range portable {
 		allowed[name] = true
 	}
+
 	for o := range t.p.All {
 		if t.v.Explicit(o.Dst()) && !allowed[o.Dst()] {
 			return op.Error(fmt.Sprintf("%s is not possible on another node", o.Names[len(o.Names)-1]))
 		}
 	}
+
 	for _, name := range []string{"eauth", "output_file"} { // the configuration may have them
 		if t.v.Str(name) != "" {
 			return op.Error(fmt.Sprintf("%s is not possible on another node", name))
 		}
 	}
+
 	return nil
 }
 
@@ -144,17 +164,27 @@ func askSupervisor(ctx context.Context, socket string, body []byte) (*http.Respo
 		if err != nil {
 			return nil, fmt.Errorf("applianced is not running: %w", err)
 		}
+
 		if who, err := localsock.Peer(c); err != nil || who.Uid != 0 && int(who.Uid) != os.Geteuid() {
 			return nil, errors.Join(fmt.Errorf("%s is not the supervisor's", socket), err, c.Close())
 		}
+
 		sent = true
 		return c, nil
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://applianced"+toolrun.Path, bytes.NewReader(body))
+
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://applianced"+toolrun.Path,
+		bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("prepare the request: %w", err)
 	}
-	resp, err := (&http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, ResponseHeaderTimeout: startTakes}}).Do(req)
+
+	resp, err := (&http.Client{Transport: &http.Transport{
+		DialContext:           dial,
+		DisableKeepAlives:     true,
+		ResponseHeaderTimeout: startTakes,
+	}}).Do(req)
+
 	switch {
 	case err != nil && sent:
 		return nil, &unknownError{err}
@@ -163,16 +193,19 @@ func askSupervisor(ctx context.Context, socket string, body []byte) (*http.Respo
 	case resp.StatusCode == http.StatusOK:
 		return resp, nil
 	}
+
 	defer resp.Body.Close()
 	var said struct{ Error string }
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err == nil {
 		err = json.Unmarshal(b, &said)
 	}
+
 	refused := errors.New(cmp.Or(said.Error, resp.Status))
 	if err != nil || resp.StatusCode >= http.StatusInternalServerError {
 		return nil, &unknownError{refused}
 	}
+
 	return nil, refused
 }
 
@@ -187,6 +220,7 @@ func (t *tool) relay(ctx context.Context, cancel context.CancelFunc, from io.Rea
 		if err != nil {
 			return t.broken(ctx, !inTime, err)
 		}
+
 		switch kind {
 		case toolrun.Stdout:
 			_, err = t.stdout.Write(data)
@@ -198,6 +232,7 @@ func (t *tool) relay(ctx context.Context, cancel context.CancelFunc, from io.Rea
 			}
 			return exit(data[0])
 		}
+
 		if err != nil {
 			return fmt.Errorf("write the result: %w", err)
 		}
@@ -209,12 +244,14 @@ func (t *tool) broken(ctx context.Context, silent bool, err error) error {
 	if ctx.Err() != nil && !silent {
 		return t.givenUp()
 	}
-	return fmt.Errorf("the connection to the other node is lost (%w); the job may go on: salt-run jobs.list_jobs shows it", err)
+	return fmt.Errorf("the connection to the other node is lost (%w); the job may go on: salt-run jobs.list_jobs shows it",
+		err)
 }
 
 // givenUp is how a call ends by Ctrl-C.
 func (t *tool) givenUp() error {
-	fmt.Fprint(t.stderr, "\nExiting gracefully on Ctrl-c\nWhat was started on another node may go on at the minions. To find it: salt-run jobs.list_jobs\n")
+	fmt.Fprint(t.stderr,
+		"\nExiting gracefully on Ctrl-c\nWhat was started on another node may go on at the minions. To find it: salt-run jobs.list_jobs\n")
 	return exit(exitGeneric)
 }
 
@@ -235,14 +272,19 @@ func (e *env) forOther(ctx context.Context, args []string) int {
 		fmt.Fprintf(e.stderr, "%s is for applianced\n", toolrun.Program)
 		return exitUsage
 	}
+
 	r, err := toolrun.Read(e.stdin)
 	if err != nil {
 		fmt.Fprintln(e.stderr, printable.Text(err.Error()))
 		return exitUsage
 	}
+
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(moreReady), 0) // else it stays as ready as the supervisor
 	here := *e
-	here.stdin, here.terminal, here.columns = strings.NewReader(""), r.Terminal, r.Columns
+	here.stdin = strings.NewReader("")
+	here.terminal = r.Terminal
+	here.columns = r.Columns
 	here.other = &otherNode{request: r, conf: args[0]}
+
 	return here.run(ctx, r.Tool, r.Words)
 }

@@ -57,19 +57,29 @@ func (n *neighbour) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil || r.URL.Path != toolrun.Path {
 		n.t.Errorf("asked for %s: %v", r.URL.Path, err)
 	}
+
 	n.mu.Lock()
 	n.asked = append(n.asked, q)
 	answer := n.answer
 	n.mu.Unlock()
+
 	if answer != nil && answer(w) {
 		return
 	}
+
 	body, err := q.Encode()
 	if err != nil {
 		n.t.Error(err)
 	}
+
 	w.Header().Set(toolrun.AskedHeader, "n2 (10.0.0.12)")
-	there := &env{stdin: bytes.NewReader(body), stdout: frame{w, toolrun.Stdout}, stderr: frame{w, toolrun.Stderr}, getenv: func(string) string { return "" }}
+	there := &env{
+		stdin:  bytes.NewReader(body),
+		stdout: frame{w, toolrun.Stdout},
+		stderr: frame{w, toolrun.Stderr},
+		getenv: func(string) string { return "" },
+	}
+
 	code := there.run(r.Context(), toolrun.Program, []string{n.conf})
 	_ = toolrun.WriteFrame(w, toolrun.Exit, []byte{byte(code)})
 }
@@ -96,16 +106,19 @@ func besides(t *testing.T, m *fakemaster.Master) (*house, *neighbour) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	n := &neighbour{t: t, conf: newHouse(t, m, "").dir}
 	ln, err := net.Listen("unix", filepath.Join(dir, "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	srv := &http.Server{Handler: n}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(ln) }()
 	t.Cleanup(func() { _ = srv.Close(); <-done })
+
 	return newHouse(t, nil, "saltern_supervisor: "+ln.Addr().String()+"\n"), n
 }
 
@@ -120,6 +133,7 @@ func TestElsewhere(t *testing.T) {
 	own := newHouse(t, m, "")
 	h, n := besides(t, m)
 	h.env["SUDO_USER"] = "alice"
+
 	for _, args := range [][]string{
 		{"salt", "a", "test.ping"}, {"salt", "a", "test.arg", "1", "x=ü y"}, {"salt", "a", "test.fail"}, {"salt", "nobody", "test.ping"},
 		{"salt", "--out", "json", "--static", "a", "test.arg", "--", "-x"}, {"salt", "-b", "1", "a", "test.ping"}, {"salt", "--async", "a", "test.ping"},
@@ -133,20 +147,24 @@ func TestElsewhere(t *testing.T) {
 			}
 			return n
 		}
+
 		before := published()
 		code := own.run(args[0], args[1:]...)
 		once := published() - before
 		got := h.run(args[0], args[1:]...)
 		h.want(got, code, own.out, askedOther+own.errs)
+
 		if p := published() - before - once; p != once {
 			t.Errorf("%q: published %d times, not %d", args, p, once)
 		}
 	}
+
 	for _, q := range n.asked {
 		if q.User != "sudo_alice" {
 			t.Errorf("asked for %s", q.User)
 		}
 	}
+
 	h.env["SALT_NO_PARSE"] = "a"
 	own.env["SALT_NO_PARSE"] = "a"
 	code := own.run("salt", "a", "test.arg", "a=1", "b=1")
@@ -169,6 +187,7 @@ func TestNotElsewhere(t *testing.T) {
 		}
 		return nil
 	}
+
 	h.want(h.run("salt", "a", "test.ping"), 0, "a:\n    True\n", "")
 	if len(n.asked) > 0 {
 		t.Errorf("asked %+v", n.asked)
@@ -185,16 +204,20 @@ func TestElsewhereOfUnwell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, supervisor, _ := strings.Cut(string(conf), "saltern_supervisor: ")
 	supervisor, _, _ = strings.Cut(supervisor, "\n")
 
 	unwell := fakemaster.New(t, "a")
 	asUser(t, unwell)
 	unwell.Clear = func(*value.Map) any {
-		return value.NewMap("ret", false, "cluster_retry", true, control.PingFault, "this master cannot keep jobs: input/output error")
+		return value.NewMap("ret", false, "cluster_retry", true, control.PingFault,
+			"this master cannot keep jobs: input/output error")
 	}
+
 	h := newHouse(t, unwell, "saltern_supervisor: "+supervisor+"\n")
-	h.want(h.run("salt", "a", "test.ping"), 0, "a:\n    True\n", "this node's master can keep no jobs; asked n2 (10.0.0.12)\n")
+	h.want(h.run("salt", "a", "test.ping"), 0, "a:\n    True\n",
+		"this node's master can keep no jobs; asked n2 (10.0.0.12)\n")
 	for _, l := range unwell.Loads() {
 		if cmd := l.Str("cmd"); cmd != "ping" {
 			t.Errorf("the unwell master was told to %s", cmd)
@@ -213,22 +236,27 @@ func TestSilentMaster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
+
 	silent := filepath.Join(h.dir, "run")
 	if err := os.Mkdir(silent, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(filepath.Join(silent, "publish_pull.ipc"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	path := filepath.Join(h.dir, "master")
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	text := strings.Replace(string(b), "ret_port: 1\n", fmt.Sprintf("ret_port: %d\n", ln.Addr().(*net.TCPAddr).Port), 1)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	began := time.Now()
 	h.want(h.run("salt", "a", "test.ping"), 0, "a:\n    True\n", askedOther)
 	if d := time.Since(began); d < aliveTakes || d > 3*aliveTakes {
@@ -246,6 +274,7 @@ func TestAnotherIsNotAsked(t *testing.T) {
 	if err := os.WriteFile(file, []byte("salt:\n  static: true\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	for want, args := range map[string][]string{
 		"--output-file is not possible": {"--out-file", filepath.Join(h.dir, "out"), "a", "test.ping"},
 		"--log-file is not possible":    {"--log-file", "/tmp/x", "a", "test.ping"},
@@ -254,24 +283,31 @@ func TestAnotherIsNotAsked(t *testing.T) {
 		"not text in UTF-8":             {"a", "test.arg", "\xff"},
 	} {
 		code := h.run("salt", args...)
-		if code == 0 || !strings.Contains(h.errs, "no other one can be asked: ") || !strings.Contains(h.errs, want) || args[0] != "--out-file" && !strings.Contains(h.out, own) {
+		if code == 0 || !strings.Contains(h.errs, "no other one can be asked: ") ||
+			!strings.Contains(h.errs, want) || args[0] != "--out-file" && !strings.Contains(h.out, own) {
 			t.Errorf("%q: exit %d, %q %q", args, code, h.out, h.errs)
 		}
 	}
+
 	h.env["SALT_SALTFILE"] = file
-	if code := h.run("salt", "a", "test.ping"); code == 0 || !strings.Contains(h.errs, "no other one can be asked: options come from a Saltfile") {
+	if code := h.run("salt", "a", "test.ping"); code == 0 ||
+		!strings.Contains(h.errs, "no other one can be asked: options come from a Saltfile") {
 		t.Errorf("a Saltfile: exit %d, %q %q", code, h.out, h.errs)
 	}
+
 	delete(h.env, "SALT_SALTFILE")
 	if len(n.asked) > 0 {
 		t.Errorf("asked %+v", n.asked)
 	}
+
 	n.say(func(w http.ResponseWriter) bool {
 		w.WriteHeader(http.StatusConflict)
 		fmt.Fprint(w, `{"error":"n2: its master does not answer either"}`)
 		return true
 	})
-	if code := h.run("salt", "a", "test.ping"); code == 0 || !strings.Contains(h.errs, "no other one can be asked: n2: its master") || !strings.Contains(h.out, own) {
+
+	if code := h.run("salt", "a", "test.ping"); code == 0 ||
+		!strings.Contains(h.errs, "no other one can be asked: n2: its master") || !strings.Contains(h.out, own) {
 		t.Errorf("all masters hang: exit %d, %s", code, h.errs)
 	}
 }
@@ -298,10 +334,12 @@ func TestUnknownElsewhere(t *testing.T) {
 		"no frames": {func(w http.ResponseWriter) bool { fmt.Fprint(w, "<html>"); return true }, "is lost"},
 	} {
 		n.say(tt.answer)
-		if code := h.run("salt", "a", "test.ping"); code != 1 || !strings.Contains(h.errs, tt.want) || strings.Contains(h.out+h.errs, "master's events") {
+		if code := h.run("salt", "a", "test.ping"); code != 1 || !strings.Contains(h.errs, tt.want) ||
+			strings.Contains(h.out+h.errs, "master's events") {
 			t.Errorf("%s: exit %d, %s", name, code, h.errs)
 		}
 	}
+
 	if len(m.Loads()) > 0 {
 		t.Errorf("the other master was told %v", m.Loads())
 	}
@@ -321,8 +359,10 @@ func TestForOther(t *testing.T) {
 		defer cancel()
 		return e.run(ctx, toolrun.Program, args), b.String()
 	}
+
 	for text, want := range map[string]string{
-		`{"tool":"salt","user":"root","words":["a","test.ping","--out-file=` + out + `"]}`:     "--output-file is not possible",
+		`{"tool":"salt","user":"root","words":["a","test.ping","--out-file=` + out +
+			`"]}`: "--output-file is not possible",
 		`{"tool":"salt","user":"root","words":["a","test.ping","--output-fil","` + out + `"]}`: "ambiguous option",
 		`{"tool":"salt","user":"root","words":["--saltfile=/etc/shadow","a","test.ping"]}`:     "--saltfile is not possible",
 		`{"tool":"salt","user":"root","words":["-a","pam","a","test.ping"]}`:                   "is not possible",
@@ -338,12 +378,15 @@ func TestForOther(t *testing.T) {
 			t.Errorf("%s: exit %d, %s, want %s", text, code, got, want)
 		}
 	}
+
 	if _, err := os.Stat(out); err == nil {
 		t.Error("a file was made")
 	}
+
 	if code, got := run(`{"tool":"salt","user":"root","words":["-c","/nowhere","a","test.ping"]}`, h.dir); code != 0 || got != "a:\n    True\n" {
 		t.Errorf("exit %d, %s", code, got)
 	}
+
 	if code, _ := run("", "a", "b"); code != exitUsage {
 		t.Errorf("exit %d", code)
 	}
@@ -373,11 +416,13 @@ func TestRelaySilence(t *testing.T) {
 			_ = toolrun.WriteFrame(to, toolrun.Stdout, []byte("a\n"))
 			_ = toolrun.WriteFrame(to, toolrun.Stdout, []byte("b\n"))
 		}()
+
 		began := time.Now()
 		err := c.relay(ctx, func() { cancel(); _ = from.CloseWithError(ctx.Err()) }, from)
 		if err == nil || !strings.Contains(err.Error(), "is lost") || out.String() != "a\nb\n" || errs.String() != "" {
 			t.Errorf("%v, %q %q", err, out.String(), errs)
 		}
+
 		if d, want := time.Since(began), 100*toolrun.Beat+10*time.Minute+toolrun.Silence; d != want {
 			t.Errorf("after %s, want %s", d, want)
 		}
@@ -392,7 +437,8 @@ func TestRelayInterrupted(t *testing.T) {
 	from, _ := io.Pipe()
 	cancel()
 	_ = from.CloseWithError(ctx.Err())
-	if err := c.relay(ctx, cancel, from); err != exit(exitGeneric) || !strings.Contains(errs.String(), "Exiting gracefully on Ctrl-c") {
+	if err := c.relay(ctx, cancel, from); err != exit(exitGeneric) ||
+		!strings.Contains(errs.String(), "Exiting gracefully on Ctrl-c") {
 		t.Errorf("%v %q", err, errs)
 	}
 }

@@ -17,15 +17,18 @@ func (t *tool) modules(kind string, dirs ...string) []string {
 	for _, d := range t.cfg.ModuleDirs {
 		dirs = append(dirs, filepath.Join(d, kind), filepath.Join(d, "_"+kind))
 	}
+
 	var names []string
 	for _, d := range dirs {
 		if !filepath.IsAbs(d) {
 			continue
 		}
+
 		entries, err := os.ReadDir(d)
 		if err != nil {
 			continue
 		}
+
 		for _, e := range entries {
 			name, ok := strings.CutSuffix(e.Name(), ".py")
 			if ok && !strings.HasPrefix(name, "_") && !slices.Contains(names, name) {
@@ -33,6 +36,7 @@ func (t *tool) modules(kind string, dirs ...string) []string {
 			}
 		}
 	}
+
 	slices.Sort(names)
 	return names
 }

@@ -31,9 +31,13 @@ func (e *env) keyParser() *op.Parser {
 		text(nil, "Run as this user.", "-u", "--user"),
 		flag("Print nothing that is not asked for.", "-q", "--quiet"),
 		flag("Answer all questions with yes.", "-y", "--yes"),
-		text(true, "Whether the master's session key changes when a key is deleted or rejected; without that the minion stays connected. Default: %default.", "--rotate-aes-key"),
-		text(false, "Whether cached data of minions whose key is deleted is kept. Default: %default.", "--preserve-minions"),
+		text(true,
+			"Whether the master's session key changes when a key is deleted or rejected; without that the minion stays connected. Default: %default.",
+			"--rotate-aes-key"),
+		text(false, "Whether cached data of minions whose key is deleted is kept. Default: %default.",
+			"--preserve-minions"),
 	)
+
 	auth := eauthOptions()
 	auth.Options[0].Names = auth.Options[0].Names[1:] // -a is --accept
 	list := text("", "Show the keys of one kind: acc, pre (or un), rej, den or all.", "-l", "--list")
@@ -63,7 +67,12 @@ func (e *env) keyParser() *op.Parser {
 		{Title: "Key Generation Options", Options: []op.Option{
 			text("", "Make a pair of keys of this name.", "--gen-keys"),
 			text(".", "Where to put it. Default: '%default'.", "--gen-keys-dir"),
-			{Names: []string{"--keysize"}, Kind: op.Int, Default: 2048, Help: "Bits of the key, 2048 or more. Default: %default."},
+			{
+				Names:   []string{"--keysize"},
+				Kind:    op.Int,
+				Default: 2048,
+				Help:    "Bits of the key, 2048 or more. Default: %default.",
+			},
 			flag("Sign the master's public key, for minions that verify it.", "--gen-signature"),
 			text("", "The private key to sign with.", "--priv"),
 			text("", "The directory for the signature.", "--signature-path"),
@@ -72,6 +81,7 @@ func (e *env) keyParser() *op.Parser {
 		}},
 		auth,
 	}
+
 	return p
 }
 
@@ -119,6 +129,7 @@ func (k *keyCall) check() error {
 		}
 		return op.Error("The maximum value for keysize is 32768")
 	}
+
 	if l := k.v.Str("list"); l != "" {
 		known := false
 		for _, s := range []string{"acc", "pre", "un", "rej", "den", "all"} {
@@ -128,6 +139,7 @@ func (k *keyCall) check() error {
 			return op.Error("'" + l + "' is not a valid argument to '--list'")
 		}
 	}
+
 	if err := k.checkOnly(); err != nil {
 		return err
 	}
@@ -135,13 +147,16 @@ func (k *keyCall) check() error {
 		fmt.Fprintln(k.stderr, "Error: Delete all takes no arguments. Use -d to delete specified keys")
 		return exit(exitUsage)
 	}
+
 	if system := k.v.Str("eauth"); system != "" {
 		if err := k.knownSystem(system); err != nil {
 			return err
 		}
-		fmt.Fprintln(k.stderr, "Error: salt-key does not take external authentication here; run it as root or as the master's user.")
+		fmt.Fprintln(k.stderr,
+			"Error: salt-key does not take external authentication here; run it as root or as the master's user.")
 		return exit(exitUsage)
 	}
+
 	return k.emptyOutputFile()
 }
 
@@ -149,27 +164,39 @@ func (k *keyCall) run(ctx context.Context) error {
 	if err := k.check(); err != nil {
 		return err
 	}
+
 	k.actor = audit.Self(k.getenv)
 	if err := k.becomeUser(k.v.Str("user")); err != nil {
 		return err
 	}
+
 	k.dir = k.cfg.PKIDir
 	if k.cfg.ClusterID != "" && k.cfg.ClusterPKIDir != "" {
 		k.dir = k.cfg.ClusterPKIDir
 	}
+
 	if name := k.v.Str("gen_keys"); name != "" {
 		return k.genKeys(name)
 	}
 	if k.v.Bool("gen_signature") {
 		return k.genSignature()
 	}
+
 	var err error
 	answered := k.slow()
-	k.store, err = keys.Open(k.dir, keys.Config{Create: k.cfg.ClusterID == "", Permissive: k.cfg.PermissivePKIAccess, NoNotify: true, Logger: k.log})
+	k.store, err = keys.Open(k.dir,
+		keys.Config{
+			Create:     k.cfg.ClusterID == "",
+			Permissive: k.cfg.PermissivePKIAccess,
+			NoNotify:   true,
+			Logger:     k.log,
+		})
+
 	answered()
 	if err != nil {
 		return keys.Advise(err)
 	}
+
 	k.c = k.client(k.cfg.Timeout)
 	defer k.c.Close()
 	return k.action(ctx)
@@ -184,27 +211,36 @@ func (k *keyCall) action(ctx context.Context) error {
 		s := v.Str(name)
 		return s, s != ""
 	}
+
 	if l := v.Str("list"); l != "" {
 		return k.list(l)
 	}
 	if v.Bool("list_all") {
 		return k.list("all")
 	}
+
 	if m, ok := pick("print"); ok {
 		return k.show(m, func(st keys.State, id string) (any, error) { return k.pem(st, id) })
 	}
+
 	if m, ok := pick("accept"); ok {
-		return k.change(ctx, "accept", m, selectionOf(keys.Rejected, v.Bool("include_all") || v.Bool("include_rejected"), v.Bool("include_denied")))
+		return k.change(ctx, "accept", m,
+			selectionOf(keys.Rejected, v.Bool("include_all") || v.Bool("include_rejected"), v.Bool("include_denied")))
 	}
+
 	if m, ok := pick("reject"); ok {
-		return k.change(ctx, "reject", m, selectionOf(keys.Accepted, v.Bool("include_all") || v.Bool("include_accepted"), v.Bool("include_denied")))
+		return k.change(ctx, "reject", m,
+			selectionOf(keys.Accepted, v.Bool("include_all") || v.Bool("include_accepted"), v.Bool("include_denied")))
 	}
+
 	if m, ok := pick("delete"); ok {
 		return k.change(ctx, "delete", m, statesOf(v.Str("only_state")))
 	}
+
 	if m, ok := pick("finger"); ok {
 		return k.finger(m)
 	}
+
 	return k.list("all")
 }
 
@@ -246,6 +282,7 @@ func (k *keyCall) match(pattern string) selection {
 			globs = append(globs, p)
 		}
 	}
+
 	sel := selection{}
 	for _, st := range keyDirs {
 		for _, id := range k.ids(st) {
@@ -257,6 +294,7 @@ func (k *keyCall) match(pattern string) selection {
 			}
 		}
 	}
+
 	return sel
 }
 
@@ -276,6 +314,7 @@ func about(sel selection, what func(keys.State, string) (any, error)) (*value.Ma
 		if len(sel[st]) == 0 {
 			continue
 		}
+
 		inner := value.NewMap()
 		for _, id := range sel[st] {
 			x, err := what(st, id)
@@ -284,8 +323,10 @@ func about(sel selection, what func(keys.State, string) (any, error)) (*value.Ma
 			}
 			inner.Set(id, x)
 		}
+
 		m.Set(st.Dir(), inner)
 	}
+
 	return m, nil
 }
 
@@ -313,13 +354,16 @@ func (k *keyCall) finger(pattern string) error {
 	if err != nil {
 		return err
 	}
+
 	local, err := k.localFingers(pattern, hash)
 	if err != nil {
 		return err
 	}
+
 	if local.Len() > 0 {
 		m.Set("local", local)
 	}
+
 	return k.displayKeys(m)
 }
 
@@ -330,28 +374,34 @@ func (k *keyCall) localFingers(pattern, hash string) (*value.Map, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for _, e := range entries {
 		name := e.Name()
 		ext := filepath.Ext(name)
 		if ext != ".pem" && ext != ".pub" || !e.Type().IsRegular() {
 			continue
 		}
+
 		for _, g := range strings.Split(pattern, ",") {
 			if !glob.Glob(g, name) {
 				continue
 			}
+
 			b, err := os.ReadFile(filepath.Join(k.dir, name))
 			if err != nil {
 				return nil, err
 			}
+
 			f, err := keys.Fingerprint(string(b), hash)
 			if err != nil {
 				return nil, fmt.Errorf("fingerprint of %s: %w", name, err)
 			}
+
 			m.Set(name, f)
 			break
 		}
 	}
+
 	return m, nil
 }
 
@@ -360,10 +410,12 @@ func (k *keyCall) confirm(verb string) (bool, error) {
 	if k.v.Bool("yes") {
 		return true, nil
 	}
+
 	question, def := "Proceed? [n/Y] ", "y"
 	if verb == "delete" {
 		question, def = "Proceed? [N/y] ", "n"
 	}
+
 	answer, err := k.ask(question)
 	switch {
 	case errors.Is(err, io.EOF):
@@ -375,6 +427,7 @@ func (k *keyCall) confirm(verb string) (bool, error) {
 	case answer == "":
 		answer = def
 	}
+
 	return strings.HasPrefix(strings.ToLower(answer), "y"), nil
 }
 

@@ -39,7 +39,8 @@ const waitEvery = 1000
 func (b *keyBook) note(ctx context.Context, id string, st keys.State, finger string, err error) {
 	r := b.record
 	r.Object, r.Detail = id, "was "+st.String()+", "+finger
-	if b.keys++; b.keys%waitEvery == 0 {
+	b.keys++
+	if b.keys%waitEvery == 0 {
 		b.log.Write(ctx, r.Ended(err))
 		return
 	}

@@ -24,25 +24,31 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 	if from != nil {
 		maps.DeleteFunc(sel, func(st keys.State, _ []string) bool { return !slices.Contains(from, st) })
 	}
+
 	k.onlyFingerprint(sel)
 	if len(sel) == 0 {
 		if verb == "accept" && k.isEmpty(pattern) {
 			fmt.Fprintf(k.stderr, "Unable to accept invalid key for %s.\n", printable.Line(pattern))
 			return nil
 		}
+
 		k.noMatch(pattern, from)
 		if k.v.Str("only_state")+k.v.Str("only_fingerprint") != "" {
 			return exit(exitGeneric) // not what the caller has seen
 		}
+
 		return nil
 	}
+
 	k.println("The following keys are going to be " + past(verb) + ":")
 	if err := k.displayKeys(sel.toMap()); err != nil {
 		return err
 	}
+
 	if yes, err := k.confirm(verb); err != nil || !yes {
 		return err
 	}
+
 	book := k.openBook(ctx, verb, sel)
 	defer book.close()
 	var failed bool
@@ -53,14 +59,18 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 			err := k.changeOne(ctx, verb, st, id)
 			book.note(ctx, id, st, finger, err)
 			answered()
+
 			if err != nil {
 				fmt.Fprintf(k.stderr, "Unable to %s the key of %s: %v\n", verb, printable.Line(id), keys.Advise(err))
 				failed = true
 				continue
 			}
-			k.println("Key for minion " + printable.Line(id) + " " + past(verb) + ".") // with --quiet as well, as Salt does
+
+			// with --quiet as well, as Salt does
+			k.println("Key for minion " + printable.Line(id) + " " + past(verb) + ".")
 		}
 	}
+
 	if verb != "accept" {
 		k.forget(sel, verb)
 		if k.isTrue("rotate_aes_key") {
@@ -69,9 +79,11 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 			}
 		}
 	}
+
 	if failed {
 		return exit(exitGeneric)
 	}
+
 	return nil
 }
 
@@ -82,7 +94,9 @@ const slowAfter = 10 * time.Second
 // waiting for: a volume that hangs gives no error.
 func (k *keyCall) slow() (answered func()) {
 	t := time.AfterFunc(slowAfter, func() {
-		fmt.Fprintf(k.stderr, "%s does not answer; if it is on a shared volume, `applianced storage status` tells why. Waiting.\n", k.dir)
+		fmt.Fprintf(k.stderr,
+			"%s does not answer; if it is on a shared volume, `applianced storage status` tells why. Waiting.\n",
+			k.dir)
 	})
 	return func() { t.Stop() }
 }
@@ -102,6 +116,7 @@ func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id 
 	if err != nil {
 		return err
 	}
+
 	ev := value.NewMap("result", true, "act", "delete", "id", id)
 	switch verb {
 	case "delete":
@@ -111,10 +126,12 @@ func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id 
 		if verb == "reject" {
 			to = keys.Rejected
 		}
+
 		if _, err := crypt.DefaultBounds.ParsePublic([]byte(pem)); err != nil {
 			fmt.Fprintf(k.stderr, "Unable to accept invalid key for %s.\n", printable.Line(id))
 			return err
 		}
+
 		ev.Set("act", to.String())
 		ev.Set("pub", pem)
 		if st == keys.Denied {
@@ -125,14 +142,17 @@ func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id 
 			err = k.store.Move(id, to)
 		}
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if k.c.MasterIsUp() {
 		if err := k.c.Fire(ctx, "salt/key", ev); err != nil {
 			k.log.Warn("the master was not told of the key; it will see the file", "minion", id, "error", err)
 		}
 	}
+
 	return nil
 }
 
@@ -159,35 +179,41 @@ func (k *keyCall) forget(sel selection, verb string) {
 	if k.cfg.PreserveMinionCache {
 		return
 	}
+
 	keep := map[string]bool{}
 	for _, st := range keyDirs {
 		for _, id := range k.store.List(st) {
 			keep[id] = true
 		}
 	}
+
 	if verb == "delete" && k.isTrue("preserve_minions") {
 		for _, id := range sel[keys.Accepted] {
 			keep[id] = true
 		}
 	}
+
 	gone := map[string]bool{}
 	for _, ids := range sel {
 		for _, id := range ids {
 			gone[id] = true
 		}
 	}
+
 	for _, bank := range cacheBanks {
 		dir := filepath.Join(k.cfg.CacheDir, bank)
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			continue
 		}
+
 		for _, e := range entries {
 			name, ok := strings.CutSuffix(e.Name(), ".p")
 			id, _, _ := strings.Cut(name, ":") // pillar is kept as id:pillarenv too
 			if !ok || keep[name] || keep[id] || bank == "mine" && !gone[id] {
 				continue
 			}
+
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 				k.log.Warn("cached data not removed", "minion", id, "error", err)
 			}
@@ -202,14 +228,18 @@ func (k *keyCall) rotate() error {
 	if _, err := os.Lstat(path); err == nil {
 		return nil
 	}
+
 	if err := os.MkdirAll(k.cfg.CacheDir, 0o755); err != nil {
 		return fmt.Errorf("ask for key rotation: %w", err)
 	}
+
 	if err := durable.Replace(path, []byte(k.cfg.ID), 0o400); err != nil {
 		return fmt.Errorf("ask for key rotation: %w", err)
 	}
+
 	if uid, _, ok := userIDs(k.cfg.User); ok && os.Geteuid() == 0 {
 		_ = os.Chown(path, uid, -1)
 	}
+
 	return nil
 }

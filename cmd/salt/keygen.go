@@ -24,18 +24,22 @@ func (k *keyCall) genKeys(name string) error {
 	if strings.ContainsAny(name, "/\x00") || name == "." || name == ".." {
 		return fmt.Errorf("%q is not the name of a key", name)
 	}
+
 	dir := k.v.Str("gen_keys_dir")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+
 	pub, err := pair(filepath.Join(dir, name), k.v.Int("keysize"), "", false)
 	if err != nil {
 		return err
 	}
+
 	f, err := keys.Fingerprint(string(pub), k.cfg.HashType)
 	if err != nil {
 		return err
 	}
+
 	return k.displayReturn(f)
 }
 
@@ -49,16 +53,20 @@ func pair(base string, bits int, pass string, force bool) ([]byte, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+
 	key, err := crypt.GeneratePrivate(bits)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := crypt.SavePrivate(base+".pem", key, pass); err != nil {
 		return nil, err
 	}
+
 	if err := crypt.SavePublic(base+".pub", &key.PublicKey); err != nil {
 		return nil, err
 	}
+
 	return os.ReadFile(base + ".pub")
 }
 
@@ -69,14 +77,17 @@ func (k *keyCall) genSignature() error {
 	if pub != "" && !isFile(pub) {
 		return k.displayReturn("Public-key " + pub + " does not exist")
 	}
+
 	if pub == "" {
 		if p := filepath.Join(k.dir, "master.pub"); isFile(p) {
 			pub = p
 		}
 	}
+
 	if priv != "" && !isFile(priv) {
 		return k.displayReturn("Private-key " + priv + " does not exist")
 	}
+
 	if priv == "" {
 		if p := filepath.Join(k.dir, "master_sign.pem"); isFile(p) {
 			priv = p
@@ -86,15 +97,19 @@ func (k *keyCall) genSignature() error {
 		if !k.v.Bool("auto_create") {
 			return k.displayReturn("No usable private-key found")
 		}
+
 		base := filepath.Join(k.dir, k.cfg.MasterSignKeyName)
 		if _, err := pair(base, k.v.Int("keysize"), k.cfg.SigningKeyPass, true); err != nil {
 			return err
 		}
+
 		priv = base + ".pem"
 	}
+
 	if pub == "" {
 		return k.displayReturn("No usable public-key found")
 	}
+
 	dir := k.v.Str("signature_path")
 	dir = cmp.Or(dir, k.dir)
 	name := k.cfg.MasterPubkeySig
@@ -104,22 +119,27 @@ func (k *keyCall) genSignature() error {
 		k.log.Error(path + " already exists at expected location")
 		return k.displayReturn(false)
 	}
+
 	key, err := crypt.LoadPrivate(priv, k.cfg.SigningKeyPass)
 	if err != nil {
 		return err
 	}
+
 	text, err := os.ReadFile(pub)
 	if err != nil {
 		return err
 	}
+
 	sig, err := crypt.Sign(key, k.cfg.PublishSigningAlgorithm, []byte(crypt.NormalizePEM(string(text))))
 	if err != nil {
 		return err
 	}
+
 	out := base64.StdEncoding.EncodeToString(sig) + "\n"
 	if err := durable.Replace(path, []byte(out), 0o400); err != nil {
 		return err
 	}
+
 	return k.displayReturn(true)
 }
 

@@ -18,6 +18,7 @@ func newLog(w io.Writer, level string, yaml bool) *slog.Logger {
 	if yaml {
 		h.prefix = "# "
 	}
+
 	switch level {
 	case "all", "garbage", "trace", "debug", "profile":
 		h.min = slog.LevelDebug
@@ -30,6 +31,7 @@ func newLog(w io.Writer, level string, yaml bool) *slog.Logger {
 	default:
 		h.min = slog.LevelWarn
 	}
+
 	return slog.New(h)
 }
 
@@ -50,10 +52,12 @@ func (h *consoleLog) Handle(_ context.Context, r slog.Record) error {
 		fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
 		return true
 	})
+
 	name := r.Level.String()
 	if r.Level == slog.LevelWarn {
 		name = "WARNING"
 	}
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_, err := fmt.Fprintf(h.w, "%s[%-8s] %s\n", h.prefix, name, printable.Text(b.String()))

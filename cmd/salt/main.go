@@ -21,8 +21,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	signal.Ignore(syscall.SIGPIPE)
 	e := &env{
-		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
-		terminal: isTerminal(os.Stdout), columns: columns(os.Stdout, os.Getenv),
+		stdin:    os.Stdin,
+		stdout:   os.Stdout,
+		stderr:   os.Stderr,
+		getenv:   os.Getenv,
+		terminal: isTerminal(os.Stdout),
+		columns:  columns(os.Stdout, os.Getenv),
 	}
 	code := e.run(ctx, filepath.Base(os.Args[0]), os.Args[1:])
 	stop()

@@ -38,13 +38,17 @@ func newHouse(t *testing.T, m *fakemaster.Master, extra string) *house {
 	dir := t.TempDir()
 	sock, cache, port := filepath.Join(dir, "run"), filepath.Join(dir, "cache"), 1
 	if m != nil {
-		sock, cache, port = m.SockDir, m.CacheDir, m.Port
+		sock = m.SockDir
+		cache = m.CacheDir
+		port = m.Port
 	}
+
 	conf := fmt.Sprintf("user: %s\nid: m1_master\ninterface: 127.0.0.1\nret_port: %d\nroot_dir: /\npki_dir: %s\ncachedir: %s\nsock_dir: %s\ntimeout: 1\ngather_job_timeout: 1\nstate_output_profile: false\n%s",
 		client.EffectiveUser(), port, filepath.Join(dir, "pki"), cache, sock, extra)
 	if err := os.WriteFile(filepath.Join(dir, "master"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	return &house{t: t, dir: dir, env: map[string]string{"HOME": dir, "PATH": filepath.Join(dir, "bin")}}
 }
 
@@ -66,14 +70,16 @@ var jids = regexp.MustCompile(`20\d{18}`)
 func (h *house) want(code, wantCode int, out, errs string) {
 	h.t.Helper()
 	if code != wantCode || h.out != out || h.errs != errs {
-		h.t.Errorf("exit code %d, want %d\nstdout:\n%swant:\n%sstderr:\n%swant:\n%s", code, wantCode, h.out, out, h.errs, errs)
+		h.t.Errorf("exit code %d, want %d\nstdout:\n%swant:\n%sstderr:\n%swant:\n%s", code, wantCode, h.out,
+			out, h.errs, errs)
 	}
 }
 
 func asUser(t *testing.T, m *fakemaster.Master) {
 	t.Helper()
 	if u := client.EffectiveUser(); u != "root" {
-		if err := os.Rename(filepath.Join(m.CacheDir, ".root_key"), filepath.Join(m.CacheDir, "."+u+"_key")); err != nil {
+		if err := os.Rename(filepath.Join(m.CacheDir, ".root_key"),
+			filepath.Join(m.CacheDir, "."+u+"_key")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -90,7 +96,10 @@ func answers(id, fun string, load *value.Map) fakemaster.Answer {
 	case "test.hostile":
 		a.Return = "x\x1b[2Jy"
 	case "state.apply":
-		a.Return, a.Out, a.Retcode = value.NewMap("test_|-i_|-n_|-nop", value.NewMap("result", false, "comment", "no", "changes", value.NewMap(), "__run_num__", 0, "name", "n")), "highstate", int64(2)
+		a.Return = value.NewMap("test_|-i_|-n_|-nop",
+			value.NewMap("result", false, "comment", "no", "changes", value.NewMap(), "__run_num__", 0, "name", "n"))
+		a.Out = "highstate"
+		a.Retcode = int64(2)
 	case "sys.doc":
 		a.Return = value.NewMap("test.ping", "Ping.\n", "test.arg", nil)
 	case "sys.list_functions":
@@ -98,9 +107,11 @@ func answers(id, fun string, load *value.Map) fakemaster.Answer {
 	case "test.mute":
 		a.Reply = false
 	}
+
 	if id == "b" {
 		a.After = 150 * time.Millisecond
 	}
+
 	return a
 }
 
@@ -120,46 +131,74 @@ func TestSalt(t *testing.T) {
 		errs string
 	}{
 		{[]string{"*", "test.ping"}, 0, "a:\n    True\nb:\n    True\n", ""},
-		{[]string{"a", "test.arg", "1", "x=y", "--out", "json", "--out-indent=-1"}, 0, `{"a": [1, {"__kwarg__": true, "x": "y"}]}` + "\n", ""},
+		{[]string{"a", "test.arg", "1", "x=y", "--out", "json", "--out-indent=-1"}, 0,
+			`{"a": [1, {"__kwarg__": true, "x": "y"}]}` + "\n", ""},
 		{[]string{"--out=txt", "*", "test.fail"}, 1, "a: bad\nb: bad\n", bad},
 		{[]string{"nobody", "test.ping"}, 2, client.ErrNoMinions.Error() + "\n", "ERROR: No return received\n"},
 		{[]string{"-L", "a,ghost", "test.ping"}, 1, "a:\n    True\nghost:\n" + lookup, bad},
 		{[]string{"--hide-timeout", "-L", "a ghost", "test.ping"}, 0, "a:\n    True\n", ""},
 		{[]string{"--hide-timeout", "-t", "1", "a", "test.mute"}, 0, "", ""},
-		{[]string{"a", "test.ping", "-v"}, 0, "Executing job with jid JID\n" + strings.Repeat("-", 43) + "\n\na:\n    True\n", ""},
+		{[]string{"a", "test.ping", "-v"}, 0,
+			"Executing job with jid JID\n" + strings.Repeat("-", 43) + "\n\na:\n    True\n", ""},
 		{[]string{"a", "test.ping", "--show-jid"}, 0, "jid: JID\na:\n    True\n", ""},
 		{[]string{"a", "test.ping", "--async"}, 0, "Executed command with job ID: JID\n", ""},
-		{[]string{"nobody", "test.ping", "--async"}, 0, client.ErrNoMinions.Error() + "\nExecuted command with job ID: 0\n", ""},
-		{[]string{"a", "state.apply"}, 1, "a:\n----------\n          ID: i\n    Function: test.nop\n        Name: n\n      Result: False\n     Comment: no\n     Changes:   \n\n" +
-			"Summary for a\n------------\nSucceeded: 0\nFailed:    1\n------------\nTotal states run:     1\n", bad},
-		{[]string{"a", "state.apply", "--state-output=terse"}, 1, "a:\n  Name: n - Function: test.nop - Result: Failed\n\nSummary for a\n------------\nSucceeded: 0\nFailed:    1\n------------\nTotal states run:     1\n", bad},
+		{[]string{"nobody", "test.ping", "--async"}, 0,
+			client.ErrNoMinions.Error() + "\nExecuted command with job ID: 0\n", ""},
+		{[]string{"a", "state.apply"}, 1,
+			"a:\n----------\n          ID: i\n    Function: test.nop\n        Name: n\n      Result: False\n     Comment: no\n     Changes:   \n\n" +
+				"Summary for a\n------------\nSucceeded: 0\nFailed:    1\n------------\nTotal states run:     1\n", bad},
+		{[]string{"a", "state.apply", "--state-output=terse"}, 1,
+			"a:\n  Name: n - Function: test.nop - Result: Failed\n\nSummary for a\n------------\nSucceeded: 0\nFailed:    1\n------------\nTotal states run:     1\n",
+			bad},
 		{[]string{"-s", "*", "test.ping", "--out=json"}, 0, "{\n    \"a\": true,\n    \"b\": true\n}\n", ""},
-		{[]string{"-b", "1", "*", "test.fail"}, 3, "\nExecuting run on ['a']\n\n\nExecuting run on ['b']\n\na:\n    bad\njid:\n    JID\nretcode:\n    3\nb:\n    bad\njid:\n    JID\nretcode:\n    3\n", ""},
-		{[]string{"-b", "1", "--failhard", "*", "test.fail"}, 3, "\nExecuting run on ['a']\n\na:\n    bad\njid:\n    JID\nretcode:\n    3\n", "[ERROR   ] Batch run stopped due to failhard\n"},
-		{[]string{"-b", "1", "nobody", "test.ping"}, 2, client.ErrNoMinions.Error() + "\nNo minions matched the target.\n", "ERROR: No return received\n"},
-		{[]string{"-s", "nobody", "test.ping", "--out=json"}, 2, client.ErrNoMinions.Error() + "\n{}\n", "ERROR: No return received\n"}, // m2
-		{[]string{"-N", "far", "test.ping"}, 2, client.ErrNoMinions.Error() + "\n", unexpanded(`unknown nodegroup "g and not b"`)},      // m3
-		{[]string{"-N", "loop", "test.ping"}, 2, client.ErrNoMinions.Error() + "\n", unexpanded(`illegal nested nodegroup "loop"`)},     // m3
-		{[]string{"-b", "x", "*", "test.ping"}, 1, "Invalid batch specification 'x': must be an integer or percentage string like '10' or '25%'.\n", ""},
+		{[]string{"-b", "1", "*", "test.fail"}, 3,
+			"\nExecuting run on ['a']\n\n\nExecuting run on ['b']\n\na:\n    bad\njid:\n    JID\nretcode:\n    3\nb:\n    bad\njid:\n    JID\nretcode:\n    3\n",
+			""},
+		{[]string{"-b", "1", "--failhard", "*", "test.fail"}, 3,
+			"\nExecuting run on ['a']\n\na:\n    bad\njid:\n    JID\nretcode:\n    3\n",
+			"[ERROR   ] Batch run stopped due to failhard\n"},
+		{[]string{"-b", "1", "nobody", "test.ping"}, 2,
+			client.ErrNoMinions.Error() + "\nNo minions matched the target.\n",
+			"ERROR: No return received\n"},
+		// m2
+		{[]string{"-s", "nobody", "test.ping", "--out=json"}, 2, client.ErrNoMinions.Error() + "\n{}\n",
+			"ERROR: No return received\n"},
+		// m3
+		{[]string{"-N", "far", "test.ping"}, 2, client.ErrNoMinions.Error() + "\n",
+			unexpanded(`unknown nodegroup "g and not b"`)},
+		// m3
+		{[]string{"-N", "loop", "test.ping"}, 2, client.ErrNoMinions.Error() + "\n",
+			unexpanded(`illegal nested nodegroup "loop"`)},
+		{[]string{"-b", "x", "*", "test.ping"}, 1,
+			"Invalid batch specification 'x': must be an integer or percentage string like '10' or '25%'.\n",
+			""},
 		{[]string{"--subset=2", "*", "test.ping", "--out=txt"}, 0, "a: True\nb: True\n", ""},
 		{[]string{"-d", "a", "test.ping"}, 0, "test.ping:\nPing.\n\n\n", ""},
-		{[]string{"a", "test.ping", "--summary"}, 0, "a:\n    True\n\n\n" + strings.Repeat("-", 43) + "\nSummary\n" + strings.Repeat("-", 43) +
-			"\n# of minions targeted: 1\n# of minions returned: 1\n# of minions that did not return: 0\n# of minions with errors: 0\n" + strings.Repeat("-", 43) + "\n", ""},
-		{[]string{"-N", "nosuch", "test.ping"}, 1, "Node group nosuch unavailable in " + filepath.Join(h.dir, "master") + "\n", ""},
-		{[]string{"a", "test.ping,test.arg", "x,y,z"}, 42, "", "Cannot execute compound command with more arguments than commands.\n"},
-		{[]string{"-E", "-L", "a", "test.ping"}, 64, "", "Usage: salt [options] '<target>' <function> [arguments]\n\nsalt: error: The options --pcre/--list are mutually exclusive. Please only choose one of them\n"},
-		{[]string{"--nosuch"}, 64, "", "Usage: salt [options] '<target>' <function> [arguments]\n\nsalt: error: no such option: --nosuch\n"},
-		{[]string{"a", "test.ping", "--out=nosuch"}, 0, "a:\n    True\n", "[ERROR   ] Invalid outputter nosuch specified, fall back to nested\n"},
+		{[]string{"a", "test.ping", "--summary"}, 0,
+			"a:\n    True\n\n\n" + strings.Repeat("-", 43) + "\nSummary\n" + strings.Repeat("-", 43) +
+				"\n# of minions targeted: 1\n# of minions returned: 1\n# of minions that did not return: 0\n# of minions with errors: 0\n" + strings.Repeat("-", 43) + "\n", ""},
+		{[]string{"-N", "nosuch", "test.ping"}, 1,
+			"Node group nosuch unavailable in " + filepath.Join(h.dir, "master") + "\n", ""},
+		{[]string{"a", "test.ping,test.arg", "x,y,z"}, 42, "",
+			"Cannot execute compound command with more arguments than commands.\n"},
+		{[]string{"-E", "-L", "a", "test.ping"}, 64, "",
+			"Usage: salt [options] '<target>' <function> [arguments]\n\nsalt: error: The options --pcre/--list are mutually exclusive. Please only choose one of them\n"},
+		{[]string{"--nosuch"}, 64, "",
+			"Usage: salt [options] '<target>' <function> [arguments]\n\nsalt: error: no such option: --nosuch\n"},
+		{[]string{"a", "test.ping", "--out=nosuch"}, 0, "a:\n    True\n",
+			"[ERROR   ] Invalid outputter nosuch specified, fall back to nested\n"},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			h.t = t
 			h.want(h.run("salt", c.args...), c.code, sorted(c.args, h, c.out), c.errs)
 		})
 	}
+
 	h.t = t
 	if code := h.run("salt", "--version"); code != 0 || !strings.HasPrefix(h.out, "salt "+release.Salt) {
 		t.Errorf("version: %d %q", code, h.out)
 	}
+
 	for _, args := range [][]string{{}, {"a"}} {
 		if code := h.run("salt", args...); code != exitArguments || !strings.HasPrefix(h.out, "Usage: salt") {
 			t.Errorf("%v: %d %q", args, code, h.out)
@@ -190,12 +229,14 @@ func TestAttack26SaltTerminal(t *testing.T) {
 	asUser(t, m)
 	h := newHouse(t, m, "")
 	h.tty = true
+
 	for _, out := range []string{"nested", "json", "yaml", "txt", "raw", "pprint", "highstate"} {
 		h.run("salt", "a", "test.hostile", "--no-color", "--out="+out)
 		if strings.ContainsRune(h.out, 0x1b) || !strings.Contains(h.out, "[2J") {
 			t.Errorf("%s: %q", out, h.out)
 		}
 	}
+
 	h.run("salt", "a", "test.ping")
 	if !strings.Contains(h.out, "\x1b[0;36m") {
 		t.Errorf("no colours on a terminal: %q", h.out)
@@ -205,7 +246,8 @@ func TestAttack26SaltTerminal(t *testing.T) {
 func TestSaltRefused(t *testing.T) {
 	m := fakemaster.New(t, "a")
 	h := newHouse(t, m, "")
-	if err := os.WriteFile(filepath.Join(m.CacheDir, "."+client.EffectiveUser()+"_key"), []byte("wrong"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(m.CacheDir, "."+client.EffectiveUser()+"_key"), []byte("wrong"),
+		0o600); err != nil {
 		os.Remove(filepath.Join(m.CacheDir, ".root_key"))
 		if err := os.WriteFile(filepath.Join(m.CacheDir, ".root_key"), []byte("wrong"), 0o600); err != nil {
 			t.Fatal(err)
@@ -222,6 +264,7 @@ func TestSaltToken(t *testing.T) {
 	if err := os.Remove(filepath.Join(m.CacheDir, ".root_key")); err != nil {
 		t.Fatal(err)
 	}
+
 	m.Clear = func(l *value.Map) any {
 		if l.Str("cmd") == "mk_token" {
 			return value.NewMap("token", "t0k")
@@ -231,6 +274,7 @@ func TestSaltToken(t *testing.T) {
 		}
 		return nil
 	}
+
 	h := newHouse(t, m, "")
 	h.in = "bob\nsecret\n"
 	h.want(h.run("salt", "-a", "pam", "-T", "a", "test.ping"), 0, "username: password: a:\n    True\n", "")
@@ -238,10 +282,12 @@ func TestSaltToken(t *testing.T) {
 	if mk.Str("username") != "bob" || mk.Str("password") != "secret" || mk.Str("eauth") != "pam" {
 		t.Errorf("mk_token: %v", mk.Keys())
 	}
+
 	st, err := os.Stat(filepath.Join(h.dir, "salt_token"))
 	if err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("token file: %v, %v", st, err)
 	}
+
 	h.in = ""
 	h.want(h.run("salt", "a", "test.ping"), 0, "a:\n    True\n", "")
 }
@@ -281,21 +327,26 @@ func TestSaltCP(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(src, "empty"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(filepath.Join(src, "f"), []byte("0123456789"), 0o640); err != nil {
 		t.Fatal(err)
 	}
+
 	h.want(h.run("salt-cp", "a", filepath.Join(src, "f"), "/dst"), 0, "a:\n    True\n", "")
 	arg := m.Loads()[0].List("arg")
 	if files := arg[0].(*value.Map); files.Str(filepath.Join(src, "f")) != "0123456789" || arg[1] != "/dst" {
 		t.Errorf("cp.recv %v", arg)
 	}
-	h.want(h.run("salt-cp", "-C", "-n", "a", src, "/dst"), 0, "a:\n    ----------\n    /dst/src/empty:\n        True\n    /dst/src/f:\n        True\n", "")
+
+	h.want(h.run("salt-cp", "-C", "-n", "a", src, "/dst"), 0,
+		"a:\n    ----------\n    /dst/src/empty:\n        True\n    /dst/src/f:\n        True\n", "")
 	var got []string
 	for _, l := range m.Loads()[1:] {
 		a := l.List("arg")
 		if l.Str("fun") == "saltutil.find_job" {
 			continue // asked when the machine is slow
 		}
+
 		if len(a) == 5 {
 			b, _ := base64.StdEncoding.DecodeString(a[1].(string))
 			got = append(got, fmt.Sprint(a[0], " ", string(b), " ", a[2], a[3], a[4]))
@@ -303,24 +354,37 @@ func TestSaltCP(t *testing.T) {
 			got = append(got, fmt.Sprint(a...))
 		}
 	}
-	if want := []string{"/dst/src/f 0123 false false 416", "/dst/src/f 4567 true false 416", "/dst/src/f 89 true false 416", "/dst/src/empty<nil>"}; !slices.Equal(got, want) {
+
+	if want := []string{"/dst/src/f 0123 false false 416", "/dst/src/f 4567 true false 416",
+		"/dst/src/f 89 true false 416", "/dst/src/empty<nil>"}; !slices.Equal(got, want) {
 		t.Errorf("parts %q", got)
 	}
-	h.want(h.run("salt-cp", "a", src, "/dst"), 1, src+" is a directory, only files are supported in non-chunked mode. Use \"--chunked\" command line argument.\n", "")
+
+	h.want(h.run("salt-cp", "a", src, "/dst"), 1,
+		src+" is a directory, only files are supported in non-chunked mode. Use \"--chunked\" command line argument.\n",
+		"")
 	h.want(h.run("salt-cp", "-C", "a", src+"x", "/dst"), 42, "", src+"x does not exist\n")
 }
 
 func TestSaltRun(t *testing.T) {
 	h := newHouse(t, nil, "")
-	h.want(h.run("salt-run", "test.arg", "1", "a=[x]"), 0, "args:\n    - 1\nkwargs:\n    ----------\n    a:\n        - x\n", "")
+	h.want(h.run("salt-run", "test.arg", "1", "a=[x]"), 0,
+		"args:\n    - 1\nkwargs:\n    ----------\n    a:\n        - x\n", "")
 	h.want(h.run("salt-run", "config.get", "timeout", "--out=json"), 0, "1\n", "")
 	h.want(h.run("salt-run", "config.get", "timeout", "--quiet"), 0, "", "")
-	h.want(h.run("salt-run", "test.sleep", "1", "2"), 0, "\nPassed invalid arguments: sleep() takes from 0 to 1 positional arguments but 2 were given\n\nUsage:\n\n    salt-run test.sleep [s_time=...]\n", "")
-	h.want(h.run("salt-run", "test.sleep", "x"), 1, "Passed invalid arguments: s_time must be a number of seconds\n", "")
-	if code := h.run("salt-run", "state.orchestrate", "x"); code != exitUnavailable || !strings.Contains(h.errs, "'state.orchestrate' is not available") {
+	h.want(h.run("salt-run", "test.sleep", "1", "2"), 0,
+		"\nPassed invalid arguments: sleep() takes from 0 to 1 positional arguments but 2 were given\n\nUsage:\n\n    salt-run test.sleep [s_time=...]\n",
+		"")
+	h.want(h.run("salt-run", "test.sleep", "x"), 1,
+		"Passed invalid arguments: s_time must be a number of seconds\n", "")
+
+	if code := h.run("salt-run", "state.orchestrate", "x"); code != exitUnavailable ||
+		!strings.Contains(h.errs, "'state.orchestrate' is not available") {
 		t.Errorf("%d %q %q", code, h.out, h.errs)
 	}
-	h.want(h.run("salt-run", "--jid", "12", "test.arg"), 64, "", "Usage: salt-run [options] <function> [arguments]\n\nsalt-run: error: '12' is not a valid JID\n")
+
+	h.want(h.run("salt-run", "--jid", "12", "test.arg"), 64, "",
+		"Usage: salt-run [options] <function> [arguments]\n\nsalt-run: error: '12' is not a valid JID\n")
 }
 
 func TestPythonSaltRun(t *testing.T) {
@@ -329,44 +393,61 @@ func TestPythonSaltRun(t *testing.T) {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	find := func() (string, error) {
-		e := &env{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}, stdin: strings.NewReader(""), getenv: func(k string) string { return h.env[k] }}
+		e := &env{
+			stdout: &bytes.Buffer{},
+			stderr: &bytes.Buffer{},
+			stdin:  strings.NewReader(""),
+			getenv: func(k string) string { return h.env[k] },
+		}
+
 		tool, _ := e.start(e.runParser(), []string{"-c", h.dir}, false)
 		return (&runCall{tool: tool}).pythonSaltRun()
 	}
+
 	if err := os.Symlink(exe, filepath.Join(bin, "salt-run")); err != nil {
 		t.Fatal(err)
 	}
+
 	if p, err := find(); err == nil {
 		t.Errorf("this program itself was found: %s", p)
 	}
+
 	other := filepath.Join(h.dir, "other")
 	if err := os.MkdirAll(other, 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	path := filepath.Join(other, "salt-run")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	h.env["PATH"] = bin + ":." + ":" + other
 	if p, err := find(); err != nil || p != path {
 		t.Errorf("got %s, %v", p, err)
 	}
+
 	beside := filepath.Join(h.dir, "venv")
 	if err := os.MkdirAll(beside, 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(filepath.Join(beside, "salt-run"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	h.env["SALTERN_RENDERER_PYTHON"] = filepath.Join(beside, "python")
 	if p, err := find(); err != nil || filepath.Dir(p) != beside {
 		t.Errorf("got %s, %v, not the one beside the renderers' Python", p, err)
 	}
+
 	h.env["SALTERN_PYTHON_SALT_RUN"] = filepath.Join(h.dir, "nosuch")
 	if p, err := find(); err == nil {
 		t.Errorf("a missing file was taken: %s", p)
@@ -384,16 +465,20 @@ func TestRemotes(t *testing.T) {
    6: garbage
    7: 2E00007F:5FB9 XX:D1F2 01
 `
+
 	got := map[netip.Addr]bool{}
 	remotes(strings.NewReader(table), 0x5fb9, got)
 	own(got, func() ([]net.Addr, error) {
-		return []net.Addr{&net.IPNet{IP: net.IPv4(192, 168, 1, 9), Mask: net.CIDRMask(24, 32)}, &net.IPNet{IP: net.IPv4(127, 0, 0, 1), Mask: net.CIDRMask(8, 32)}}, nil
+		return []net.Addr{&net.IPNet{IP: net.IPv4(192, 168, 1, 9), Mask: net.CIDRMask(24, 32)},
+			&net.IPNet{IP: net.IPv4(127, 0, 0, 1), Mask: net.CIDRMask(8, 32)}}, nil
 	})
+
 	want := []string{"10.0.0.2", "10.0.0.5", "192.168.1.9", "2001:db8::2"}
 	var list []string
 	for a := range got {
 		list = append(list, a.String())
 	}
+
 	slices.Sort(list)
 	if !slices.Equal(list, want) {
 		t.Errorf("got %v, want %v", list, want)

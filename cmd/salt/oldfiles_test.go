@@ -30,14 +30,17 @@ func TestOldFilesAreWritten(t *testing.T) {
 	} {
 		say(old)
 	}
+
 	want := "salt: not the newest files: node n1 serves web1 and others files and pillars of 2026-11-23T12:00:00Z, without what was written since: the shared volume does not answer; next: applianced storage status\n" +
 		"salt: not the newest files: node n2 serves web3 and others files and pillars of before, without what was written since: no such luck; next: applianced storage status\n"
 	if got := errOut.String(); got != want {
 		t.Errorf("got\n%s", got)
 	}
+
 	for i := range 2 * maxOldStates {
 		say(client.OldFiles{Minion: "m", Node: "n", AsOf: at.Add(time.Duration(i+1) * time.Second)})
 	}
+
 	if n := strings.Count(errOut.String(), "\n"); n != maxOldStates {
 		t.Errorf("%d lines", n)
 	}
@@ -62,12 +65,14 @@ func TestFilesAreRenewedForPython(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	at := filepath.Join(dir, "door")
 	ln, err := localsock.Listen(at, 0o600, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	d := &door{}
 	served := control.ServeDoor(ln, os.Geteuid(), d, slog.New(slog.DiscardHandler))
 	defer served.Close()
@@ -78,6 +83,7 @@ func TestFilesAreRenewedForPython(t *testing.T) {
 	tl.cfg.Door = at
 	tl.cfg.Node = "n1"
 	tl.renewFiles(t.Context())
+
 	if d.asked != 1 || errOut.Len() > 0 {
 		t.Errorf("asked %d times: %s", d.asked, errOut.String())
 	}
@@ -87,7 +93,9 @@ func TestFilesAreRenewedForPython(t *testing.T) {
 	served.Close()
 	tl.renewFiles(t.Context())
 	got := errOut.String()
-	if n := strings.Count(got, "salt-run: not the newest files: node n1 reads files and pillars of before"); n != 2 || !strings.Contains(got, "does not answer; next:") {
+	if n := strings.Count(got,
+		"salt-run: not the newest files: node n1 reads files and pillars of before"); n != 2 ||
+		!strings.Contains(got, "does not answer; next:") {
 		t.Errorf("said %d times: %s", n, got)
 	}
 }

@@ -11,12 +11,13 @@ func TestConfigDir(t *testing.T) {
 		files []string
 		node  bool // the node's directory is taken
 	}{
-		"nothing":                     {nil, false},
-		"Salt's own":                  {[]string{"salt/master", "node/master"}, false},
-		"Salt's own, in parts":        {[]string{"salt/master.d/a.conf", "node/master"}, false},
-		"a node by packages":          {[]string{"salt/master.d/saltern.conf", "node/master"}, true},
-		"a node and no option file":   {[]string{"salt/master.d/README", "node/master"}, true},
-		"packages and Salt's parts":   {[]string{"salt/master.d/saltern.conf", "salt/master.d/a.conf", "node/master"}, false},
+		"nothing":                   {nil, false},
+		"Salt's own":                {[]string{"salt/master", "node/master"}, false},
+		"Salt's own, in parts":      {[]string{"salt/master.d/a.conf", "node/master"}, false},
+		"a node by packages":        {[]string{"salt/master.d/saltern.conf", "node/master"}, true},
+		"a node and no option file": {[]string{"salt/master.d/README", "node/master"}, true},
+		"packages and Salt's parts": {[]string{"salt/master.d/saltern.conf", "salt/master.d/a.conf", "node/master"},
+			false},
 		"the master alone":            {[]string{"salt/master.d/saltern.conf"}, false},
 		"a minion and a node":         {[]string{"salt/minion", "node/master"}, true},
 		"a node":                      {[]string{"node/master"}, true},
@@ -34,6 +35,7 @@ func TestConfigDir(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			own, node := filepath.Join(dir, "salt"), filepath.Join(dir, "node")
 			if got := configDir(own, node); (got == node) != tt.node {
 				t.Errorf("got %s", got)

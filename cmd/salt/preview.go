@@ -25,14 +25,17 @@ func (t *tool) matched(tgt any, typ string) ([]string, error) {
 	if t.cfg.ClusterID != "" && t.cfg.ClusterPKIDir != "" {
 		dir = t.cfg.ClusterPKIDir
 	}
+
 	store, err := keys.Open(dir, keys.Config{NoNotify: true, Permissive: t.cfg.PermissivePKIAccess, Logger: t.log})
 	if err != nil {
 		return nil, err
 	}
+
 	data, err := cache.Open(t.cfg.CacheDir, cacheMemory, keys.ValidID)
 	if err != nil {
 		return nil, err
 	}
+
 	ids, _, err := target.Resolve(store.Accepted(), tgt, typ, target.Env{
 		Delimiter: t.v.Str("delimiter"), Nodegroups: t.cfg.Nodegroups, Source: minionData{data}})
 	return ids, err

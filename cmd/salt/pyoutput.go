@@ -42,9 +42,11 @@ func (t *tool) showByPython(name string, v any, o output.Options) (string, bool)
 	if t.python == nil {
 		t.python = startOutput(t.pythons(), pyrunner.Layer(t.cfg.PythonLayer))
 	}
+
 	if o.Terminal && o.StripEscapes {
 		v = safe(v)
 	}
+
 	opts := value.NewMap("color", o.Color, "strip_colors", o.StripEscapes, "state_output", o.StateOutput, "state_verbose", o.StateVerbose,
 		"state_output_diff", o.StateDiff, "fun", t.fun)
 	switch {
@@ -53,20 +55,25 @@ func (t *tool) showByPython(name string, v any, o output.Options) (string, bool)
 	case o.Indent.Set:
 		opts.Set("output_indent", int64(o.Indent.Width))
 	}
-	reply, err := t.python.ask(value.NewMap("config", t.cfg.Path, "out", name, "data", v, "retcode", int64(o.Retcode), "opts", opts))
+
+	reply, err := t.python.ask(value.NewMap("config", t.cfg.Path, "out", name, "data", v, "retcode",
+		int64(o.Retcode), "opts", opts))
 	if err == nil {
 		if text := reply.Str("error"); text != "" {
 			err = errors.New(text)
 		}
 	}
+
 	if err != nil {
 		t.log.Error("The outputter " + name + " cannot be used, fall back to nested: " + err.Error())
 		return "", false
 	}
+
 	_, ok := reply.Get("text")
 	if !ok {
 		t.unknownOutputter(name)
 	}
+
 	return reply.Str("text"), ok
 }
 
@@ -109,8 +116,10 @@ func safe(v any) any {
 			}
 			out.Set(k, safe(e))
 		}
+
 		return out
 	}
+
 	return v
 }
 
@@ -140,7 +149,8 @@ type pythonOutput struct {
 // startOutput starts the first of the Pythons that has Salt. layer has more packages,
 // "" for none.
 func startOutput(pythons []string, layer string) *pythonOutput {
-	kept, err := pyrunner.Keep(context.Background(), pyrunner.KeptConfig{Pythons: pythons, Program: outputterScript, Layer: layer})
+	kept, err := pyrunner.Keep(context.Background(),
+		pyrunner.KeptConfig{Pythons: pythons, Program: outputterScript, Layer: layer})
 	return &pythonOutput{kept, err}
 }
 

@@ -17,19 +17,37 @@ import (
 func (e *env) runParser() *op.Parser {
 	p := e.parser("salt-run", "[options] <function> [arguments]", "Run functions of the master.")
 	out := outputOptions("salt-run")
-	out.Options = append(out.Options, op.Option{Names: []string{"--quiet"}, Default: false, Help: "Do not show results."})
+	out.Options = append(out.Options,
+		op.Option{Names: []string{"--quiet"}, Default: false, Help: "Do not show results."})
 	p.Options = append(p.Options,
 		timeoutOption(1), argsStdin, noParseOption(e.getenv),
 		op.Option{Names: []string{"--jid"}, Kind: op.Text, Help: "Use this job id."},
-		op.Option{Names: []string{"-d", "--doc", "--documentation"}, Dest: "doc", Default: false, Help: "Show the documentation of a function or module."},
+		op.Option{
+			Names:   []string{"-d", "--doc", "--documentation"},
+			Dest:    "doc",
+			Default: false,
+			Help:    "Show the documentation of a function or module.",
+		},
 		op.Option{Names: []string{"--async"}, Default: false, Help: "Start the function and do not wait for it."},
 		op.Option{Names: []string{"--skip-grains"}, Default: false, Help: "Accepted for compatibility."},
 	)
+
 	p.Groups = []op.Group{logOptions("-l"), out,
 		{Title: "Profiling support", Options: []op.Option{
-			{Names: []string{"--profiling-path"}, Kind: op.Text, Default: "/tmp/stats", Help: "Accepted for compatibility."},
-			{Names: []string{"--enable-profiling"}, Dest: "profiling_enabled", Default: false, Help: "Accepted for compatibility."},
+			{
+				Names:   []string{"--profiling-path"},
+				Kind:    op.Text,
+				Default: "/tmp/stats",
+				Help:    "Accepted for compatibility.",
+			},
+			{
+				Names:   []string{"--enable-profiling"},
+				Dest:    "profiling_enabled",
+				Default: false,
+				Help:    "Accepted for compatibility.",
+			},
 		}}, eauthOptions()}
+
 	return p
 }
 
@@ -52,19 +70,23 @@ func (r *runCall) run(ctx context.Context) error {
 	if r.v.Bool("doc") && len(r.args) > 1 {
 		return op.Error("You can only get documentation for one method at one time")
 	}
+
 	if jid := r.v.Str("jid"); jid != "" && !isJID(jid) {
 		return op.Error("'" + jid + "' is not a valid JID")
 	}
 	if r.v.Bool("doc") || len(r.args) == 0 {
 		return r.python(ctx)
 	}
+
 	if err := r.emptyOutputFile(); err != nil {
 		return err
 	}
+
 	done, err := r.native(ctx, r.args[0])
 	if done {
 		return err
 	}
+
 	return r.python(ctx)
 }
 
@@ -85,12 +107,14 @@ func (r *runCall) python(ctx context.Context) error {
 		fmt.Fprintf(r.stderr, "'%s' is not available: %v\n", fun, err)
 		return exit(exitUnavailable)
 	}
+
 	r.renewFiles(ctx)
 	env := os.Environ()
 	if layer := pyrunner.Layer(r.cfg.PythonLayer); layer != "" {
 		env = append(slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "PYTHONPATH=") }),
 			"PYTHONPATH="+strings.TrimPrefix(r.getenv("PYTHONPATH")+":"+layer, ":"))
 	}
+
 	err = syscall.Exec(path, append([]string{path}, r.words...), env)
 	return fmt.Errorf("run %s: %w", path, err)
 }
@@ -105,6 +129,7 @@ func (r *runCall) pythonSaltRun() (string, error) {
 	if r.other != nil {
 		return "", errNoPython
 	}
+
 	for _, p := range []string{r.getenv("SALTERN_PYTHON_SALT_RUN"), r.cfg.SaltRun} {
 		if p == "" {
 			continue
@@ -114,18 +139,21 @@ func (r *runCall) pythonSaltRun() (string, error) {
 		}
 		return p, nil
 	}
+
 	var dirs []string
 	for _, py := range []string{r.cfg.RendererPython, r.getenv("SALTERN_RENDERER_PYTHON")} {
 		if filepath.IsAbs(py) {
 			dirs = append(dirs, filepath.Dir(py))
 		}
 	}
+
 	dirs = append(dirs, filepath.SplitList(r.getenv("PATH"))...)
 	for _, d := range dirs {
 		if p := filepath.Join(d, "salt-run"); filepath.IsAbs(d) && runnable(p) && !self(p) {
 			return p, nil
 		}
 	}
+
 	return "", errNoPython
 }
 

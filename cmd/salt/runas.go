@@ -19,6 +19,7 @@ func (t *tool) becomeUser(name string) error {
 	if name == "" || name == client.EffectiveUser() {
 		return nil
 	}
+
 	uid, gid, ok := userIDs(name)
 	if !ok {
 		fmt.Fprintf(t.stderr, "%s: error: user %q does not exist\n", t.p.Prog, name)
@@ -28,6 +29,7 @@ func (t *tool) becomeUser(name string) error {
 		t.log.Error(fmt.Sprintf("Salt configured to run as user %q but unable to switch.", name))
 		return exit(exitGeneric)
 	}
+
 	groups := []int{gid}
 	if u, err := user.Lookup(name); err == nil {
 		if ids, err := u.GroupIds(); err == nil {
@@ -39,15 +41,19 @@ func (t *tool) becomeUser(name string) error {
 			}
 		}
 	}
+
 	if err := syscall.Setgroups(groups); err != nil {
 		return fmt.Errorf("become user %s: %w", name, err)
 	}
+
 	if err := syscall.Setgid(gid); err != nil {
 		return fmt.Errorf("become user %s: %w", name, err)
 	}
+
 	if err := syscall.Setuid(uid); err != nil {
 		return fmt.Errorf("become user %s: %w", name, err)
 	}
+
 	return nil
 }
 

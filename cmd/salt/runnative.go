@@ -46,26 +46,32 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	for _, n := range splitNames(r.v.Str("no_parse")) {
 		noParse[n] = true
 	}
+
 	args, kwargs := splitKwargs(client.ParseArgs(r.args[1:], noParse))
 	known := table.Has(fun) || runner.OfMaster(fun) || runner.OfCluster(fun) && r.cfg.ClusterID != ""
+
 	// Python's salt-run writes arguments into the job cache as they are: a secret among
 	// them goes to the master, which does not.
 	secret := redact.Of(fun, args, kwargs).Found()
 	if !known && !secret {
 		return false, nil
 	}
+
 	timeout := r.cfg.Timeout
 	if r.v.Explicit("timeout") && r.v.Int("timeout") > 0 {
 		timeout = time.Duration(r.v.Int("timeout")) * time.Second
 	}
+
 	c := r.client(timeout)
 	defer c.Close()
 	if here[fun] && !(kept[fun] && c.MasterIsUp()) && r.v.Str("eauth") == "" && !r.v.Bool("async") {
 		return true, r.local(ctx, c, table, fun, args, kwargs)
 	}
+
 	if done, err := r.elsewhere(ctx); done {
 		return true, err
 	}
+
 	err = r.remote(ctx, c, fun, args, kwargs)
 	var refused *client.RunnerError
 	var ce *client.Error
@@ -75,16 +81,19 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 		_, none := r.pythonSaltRun()
 		if none == nil && !strings.HasPrefix(fun, "auth.") { // a log-in takes the master
 			if secret {
-				fmt.Fprintln(r.stderr, "warning: the master does not run this; Python's salt-run does, and writes the secret among the arguments into the job cache")
+				fmt.Fprintln(r.stderr,
+					"warning: the master does not run this; Python's salt-run does, and writes the secret among the arguments into the job cache")
 			}
 			return false, nil
 		}
+
 		fmt.Fprintln(r.stderr, err)
 		return true, exit(exitUnavailable)
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(r.stderr, "\nExiting gracefully on Ctrl-c")
 		return true, exit(exitGeneric)
 	}
+
 	return true, err
 }
 
@@ -98,12 +107,14 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 		if tok == "" && r.knownSystem(r.v.Str("eauth")) != nil {
 			return exit(0) // salt/runner.py: there is no result, which is no failure
 		}
+
 		if tok != "" {
 			cred.Set("token", tok)
 		} else if cred, err = r.credentials(ctx, c); err != nil {
 			return err
 		}
 	}
+
 	if r.v.Bool("async") {
 		jid, err := c.StartRunner(ctx, fun, args, kwargs, cred)
 		if err != nil {
@@ -113,6 +124,7 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 			"by examining the master job cache, if configured. This execution is running under tag salt/run/" + jid)
 		return nil
 	}
+
 	data, err := c.Runner(ctx, fun, args, kwargs, cred, func(suffix string, data *value.Map) {
 		if e := r.show(value.NewMap("suffix", suffix, "event", data), ""); e != nil {
 			r.log.Error("cannot show progress", "error", e)
@@ -121,18 +133,28 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 	if err != nil {
 		return err
 	}
+
 	return r.result(data)
 }
 
 // local runs a function in this process and tells the event bus, if there is
 // one.
-func (r *runCall) local(ctx context.Context, c *client.Client, table *runner.Table, fun string, args []any, kwargs *value.Map) error {
+func (r *runCall) local(
+	ctx context.Context,
+	c *client.Client,
+	table *runner.Table,
+	fun string,
+	args []any,
+	kwargs *value.Map,
+) error {
 	jid := r.v.Str("jid")
 	if jid == "" {
 		jid = newJID(time.Now())
 	}
+
 	given := redact.Of(fun, args, kwargs)
-	data := value.NewMap("fun", "runner."+fun, "jid", jid, "user", r.user(), event.EauthField, "", "fun_args", given.FunArgs())
+	data := value.NewMap("fun", "runner."+fun, "jid", jid, "user", r.user(), event.EauthField, "",
+		"fun_args", given.FunArgs())
 	tell := func(what string, data *value.Map) {
 		if !c.MasterIsUp() {
 			return
@@ -141,8 +163,14 @@ func (r *runCall) local(ctx context.Context, c *client.Client, table *runner.Tab
 			r.log.Debug("runner event not fired", "jid", jid, "error", err)
 		}
 	}
+
 	tell("new", data)
-	env := &runner.Env{Events: runner.OnSockets(r.cfg.SockDir, c.Fire), Options: r.raw, Version: release.Salt, Out: r.stdout, Log: r.log,
+	env := &runner.Env{
+		Events:  runner.OnSockets(r.cfg.SockDir, c.Fire),
+		Options: r.raw,
+		Version: release.Salt,
+		Out:     r.stdout,
+		Log:     r.log,
 		Progress: func(d *value.Map) {
 			d = d.Clone()
 			d.Set("_stamp", event.Stamp(time.Now()))
@@ -150,11 +178,14 @@ func (r *runCall) local(ctx context.Context, c *client.Client, table *runner.Tab
 			if err := r.show(value.NewMap("suffix", "progress", "event", d), ""); err != nil {
 				r.log.Error("cannot show progress", "error", err)
 			}
-		}}
+		},
+	}
+
 	ret, err := table.Call(ctx, env, fun, args, kwargs)
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
+
 	data = data.Clone()
 	data.Set("return", ret)
 	data.Set("success", err == nil)
@@ -165,6 +196,7 @@ func (r *runCall) local(ctx context.Context, c *client.Client, table *runner.Tab
 		data.Set("return", err.Error())
 		data.Set("retcode", int64(1))
 	}
+
 	told := data.Clone()
 	told.Set("return", given.Result(data.Value("return")))
 	tell("ret", told)
@@ -193,16 +225,20 @@ func (r *runCall) result(data *value.Map) error {
 				out = ""
 			}
 		}
+
 		if hasOut && hasData && m.Len() == 2 {
 			v = inner
 		}
 	}
+
 	if err := r.show(v, out); err != nil {
 		return err
 	}
+
 	if code, ok := retcode(data); ok {
 		return exitIf(code)
 	}
+
 	if m, ok := ret.(*value.Map); ok {
 		if code, ok := retcode(m); ok {
 			return exitIf(code)
@@ -211,11 +247,13 @@ func (r *runCall) result(data *value.Map) error {
 			return exitIf(code)
 		}
 	}
+
 	if s, ok := data.Get("success"); ok && s == false {
 		if _, isText := ret.(string); isText {
 			return exit(exitGeneric)
 		}
 	}
+
 	return nil
 }
 

@@ -21,21 +21,26 @@ func TestSaltRunKeepsSecrets(t *testing.T) {
 	h := newHouse(t, m, "")
 	sub := m.Bus.Subscribe("test", 100, nil)
 	defer sub.Close()
+
 	python := filepath.Join(h.dir, "salt-run") // it would take the place of this process
 	if err := os.WriteFile(python, []byte("#!/bin/sh\necho Python has started\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	h.env["SALTERN_PYTHON_SALT_RUN"] = python
 	m.Clear = func(load *value.Map) any { // a runner that ends at once
 		if load.Str("cmd") != "runner" {
 			return nil
 		}
-		return value.NewMap("jid", "20260101000000000000", "tag", "salt/run/20260101000000000000", "data", value.NewMap("return", "done by the master"))
+		return value.NewMap("jid", "20260101000000000000", "tag", "salt/run/20260101000000000000", "data",
+			value.NewMap("return", "done by the master"))
 	}
 
-	if h.run("salt-run", "error.error", "Exception", "message=password="+secret); !strings.Contains(h.out+h.errs, secret) {
+	h.run("salt-run", "error.error", "Exception", "message=password="+secret)
+	if !strings.Contains(h.out+h.errs, secret) {
 		t.Errorf("the user does not see what he wrote: %s%s", h.out, h.errs)
 	}
+
 	for range 2 { // its beginning and its end
 		e := <-sub.C
 		if strings.Contains(value.Repr(e.Data), secret) {
@@ -53,7 +58,9 @@ func TestSaltRunKeepsSecrets(t *testing.T) {
 		}
 		return value.NewMap("error", value.NewMap("name", "UserAuthenticationError", "message", "no"))
 	}
-	if code := h.run("salt-run", "auth.mk_token", "username=ann", "eauth=pam", "password="+secret); code != exitUnavailable || strings.Contains(h.out+h.errs, secret) {
+
+	if code := h.run("salt-run", "auth.mk_token", "username=ann", "eauth=pam", "password="+
+		secret); code != exitUnavailable || strings.Contains(h.out+h.errs, secret) {
 		t.Errorf("a log-in that the master refuses: %d %s%s", code, h.out, h.errs)
 	}
 }

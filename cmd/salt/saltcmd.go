@@ -39,6 +39,7 @@ func (s *saltCall) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	if err := s.emptyOutputFile(); err != nil {
 		return err
 	}
@@ -49,25 +50,31 @@ func (s *saltCall) run(ctx context.Context) error {
 		}
 		return err
 	}
+
 	if err := s.readArguments(typ); err != nil {
 		return err
 	}
+
 	timeout := s.cfg.Timeout
 	if n := s.v.Int("timeout"); n > 0 {
 		timeout = time.Duration(n) * time.Second
 	}
+
 	if !s.v.Bool("preview_target") { // which asks no master
 		if done, err := s.elsewhere(ctx); done {
 			return err
 		}
 	}
+
 	s.c = s.client(timeout)
 	defer s.c.Close()
 	s.req.Timeout = timeout
 	s.static = s.v.Bool("static")
+
 	if s.v.Bool("progress") {
 		s.log.Warn("--progress is accepted and shows nothing here")
 	}
+
 	batch := s.v.Str("batch")
 	if batch != "" || s.static {
 		return s.batch(ctx, batch)
@@ -75,6 +82,7 @@ func (s *saltCall) run(ctx context.Context) error {
 	if s.v.Bool("preview_target") {
 		return s.preview(ctx)
 	}
+
 	if limit := s.v.Int("batch_safe_limit"); limit > 1 {
 		ids, err := s.matched(s.req.Target, s.req.TargetType)
 		if err != nil {
@@ -85,12 +93,14 @@ func (s *saltCall) run(ctx context.Context) error {
 			return s.batch(ctx, s.v.Str("batch_safe_size"))
 		}
 	}
+
 	if err := s.kwargs(ctx); err != nil {
 		return err
 	}
 	if s.v.Bool("async") {
 		return s.async(ctx)
 	}
+
 	return s.gather(ctx)
 }
 
@@ -102,50 +112,62 @@ func (s *saltCall) readArguments(typ string) error {
 	if len(args) <= 1 && !doc && !preview {
 		fmt.Fprint(s.stdout, s.p.Help(s.columns))
 	}
+
 	if preview {
 		args = append(args, "not_a_valid_command")
 	}
+
 	if doc {
 		if len(args) == 0 {
 			args = []string{"*"}
 		}
+
 		if len(args) < 2 || args[1] != "sys.doc" {
 			args = slices.Insert(slices.Clone(args), 1, "sys.doc")
 		}
+
 		if len(args) > 3 {
 			return op.Error("You can only get documentation for one method at one time.")
 		}
 	}
+
 	if len(args) == 0 {
 		fmt.Fprint(s.stderr, "\nCannot execute command without defining a target.\n\n")
 		return exit(exitArguments)
 	}
+
 	s.req.Target, s.req.TargetType = args[0], "glob"
 	if typ != "" {
 		s.req.TargetType = typ
 	}
+
 	if typ == "list" {
 		s.req.Target = splitList(args[0], true)
 	}
+
 	if len(args) == 1 {
 		fmt.Fprint(s.stderr, "\nIncomplete options passed.\n\n")
 		return exit(exitArguments)
 	}
+
 	noParse := map[string]bool{}
 	for _, n := range splitNames(s.v.Str("no_parse")) {
 		noParse[n] = true
 	}
+
 	if !strings.Contains(args[1], ",") {
 		s.fun = args[1]
 		s.req.Fun, s.req.Arg = args[1], client.ParseArgs(args[2:], noParse)
 		return nil
 	}
+
 	funs := strings.Split(args[1], ",")
 	arg, err := client.ParseCompound(funs, args[2:], s.v.Str("args_separator"), noParse)
 	if err != nil {
 		fmt.Fprintln(s.stderr, err)
 		return exit(exitArguments)
 	}
+
 	s.req.Fun, s.req.Arg = value.List(funs), arg
 	return nil
 }
@@ -181,23 +203,28 @@ func (s *saltCall) kwargs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	if token != "" {
 		k.Set("token", token)
 	}
+
 	k.Set("delimiter", s.v.Str("delimiter"))
 	s.req.Return = s.v.Str("return")
 	if r := s.v.Str("return_config"); r != "" {
 		k.Set("ret_config", r)
 	}
+
 	for _, o := range [][2]string{{"return_kwargs", "ret_kwargs"}, {"module_executors", "module_executors"},
 		{"executor_opts", "executor_opts"}, {"metadata", "metadata"}} {
 		if text := s.v.Str(o[0]); text != "" {
 			k.Set(o[1], client.Yamlify(text))
 		}
 	}
+
 	if s.v.Bool("start_event") {
 		k.Set("start_event", true)
 	}
+
 	if token == "" {
 		cred, err := s.credentials(ctx, s.c)
 		if err != nil {
@@ -205,6 +232,7 @@ func (s *saltCall) kwargs(ctx context.Context) error {
 		}
 		k.Update(cred)
 	}
+
 	s.req.Kwargs = k
 	return nil
 }
@@ -237,6 +265,7 @@ func (s *saltCall) gather(ctx context.Context) error {
 			s.println("jid: " + jid)
 		}
 	}
+
 	req := s.req
 	var err error
 	if n := s.v.Int("subset"); n > 0 {
@@ -247,6 +276,7 @@ func (s *saltCall) gather(ctx context.Context) error {
 			req.Target, req.TargetType = list, "list"
 		}
 	}
+
 	o := s.returnOptions()
 	var bad error
 	var here *presence
@@ -255,6 +285,7 @@ func (s *saltCall) gather(ctx context.Context) error {
 			if r.Missing && !s.v.Bool("show_timeout") && !s.v.Bool("verbose") {
 				return true
 			}
+
 			if r.Missing {
 				if here == nil {
 					here = s.presence()
@@ -263,10 +294,12 @@ func (s *saltCall) gather(ctx context.Context) error {
 					r = client.MissingReturn(r.ID, r.JID, false)
 				}
 			}
+
 			bad = s.returned(r, o)
 			return bad == nil
 		})
 	}
+
 	switch {
 	case bad != nil:
 		return bad
@@ -280,6 +313,7 @@ func (s *saltCall) gather(ctx context.Context) error {
 	case err != nil:
 		return s.failed(err)
 	}
+
 	return s.finish(o)
 }
 

@@ -21,16 +21,20 @@ func (s *saltCall) returnOptions() output.Options {
 		if !ok {
 			continue
 		}
+
 		if _, ok := m.Get("__kwarg__"); !ok {
 			continue
 		}
+
 		if _, ok := m.Get("exclude"); ok {
 			o.StateExclude = textList(m, "exclude")
 		}
+
 		if _, ok := m.Get("terse"); ok {
 			o.StateTerse = textList(m, "terse")
 		}
 	}
+
 	return o
 }
 
@@ -83,21 +87,28 @@ func (s *saltCall) summary() {
 			silent = append(silent, r.ID)
 		}
 	}
+
 	missing := len(s.seen) - returned
 	line := strings.Repeat("-", 43)
 	s.println("\n\n" + line + "\nSummary\n" + line)
 	s.println(fmt.Sprintf("# of minions targeted: %d\n# of minions returned: %d\n# of minions that did not return: %d\n# of minions with errors: %d",
 		len(s.seen), returned, missing, len(failed)))
+
 	if s.v.Bool("verbose") {
 		for _, l := range []struct {
 			text string
 			ids  []string
-		}{{"Minions not connected: ", gone}, {"Minions not responding: ", silent}, {"Minions with failures: ", failed}} {
+		}{
+			{"Minions not connected: ", gone},
+			{"Minions not responding: ", silent},
+			{"Minions with failures: ", failed},
+		} {
 			if len(l.ids) > 0 {
 				s.println(l.text + strings.Join(l.ids, " "))
 			}
 		}
 	}
+
 	s.println(line)
 }
 
@@ -107,12 +118,14 @@ func (s *saltCall) printDocs(o output.Options) error {
 		fmt.Fprintln(s.stderr, "No minions found to gather docs from")
 		return exit(exitNoReturn)
 	}
+
 	docs := map[string]any{}
 	for _, r := range s.seen {
 		m, ok := r.Ret.(*value.Map)
 		if !ok {
 			continue
 		}
+
 		for k, d := range m.All() {
 			name := value.Str(k)
 			if _, have := docs[name]; !have && d != nil && d != "" {
@@ -120,6 +133,7 @@ func (s *saltCall) printDocs(o output.Options) error {
 			}
 		}
 	}
+
 	names := slices.Sorted(maps.Keys(docs))
 	for _, n := range names {
 		if s.v.Str("output") != "" {
@@ -130,5 +144,6 @@ func (s *saltCall) printDocs(o output.Options) error {
 		}
 		s.println(printable.Line(n) + ":\n" + printable.Text(value.Str(docs[n])) + "\n")
 	}
+
 	return nil
 }

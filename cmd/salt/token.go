@@ -15,14 +15,17 @@ func (t *tool) token() (string, error) {
 	if err != nil || !st.Mode().IsRegular() || st.Size() > 4096 || time.Since(st.ModTime()) > t.cfg.TokenExpire {
 		return "", nil
 	}
+
 	if f, err := os.Open(filepath.Join(t.cfg.CacheDir, ".root_key")); err == nil {
 		f.Close()
 		return "", nil
 	}
+
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return "", nil
 	}
+
 	return strings.TrimSpace(string(b)), nil
 }
 

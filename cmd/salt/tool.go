@@ -63,9 +63,11 @@ func (e *env) start(p *op.Parser, words []string, stdinArgs bool) (*tool, int) {
 	case err == nil && stdinArgs && t.v.Bool("args_stdin"):
 		err = t.moreArgs(words)
 	}
+
 	if err != nil {
 		return nil, t.usage(err)
 	}
+
 	switch {
 	case t.v.Bool("help"):
 		fmt.Fprint(e.stdout, p.Help(e.columns))
@@ -77,13 +79,16 @@ func (e *env) start(p *op.Parser, words []string, stdinArgs bool) (*tool, int) {
 		fmt.Fprint(e.stdout, release.VersionsReport())
 		return nil, exitOK
 	}
+
 	if err := t.saltfile(); err != nil {
 		return nil, t.usage(err)
 	}
+
 	if err := t.configure(); err != nil {
 		fmt.Fprintf(e.stderr, "%s: error: %v\n", p.Prog, err)
 		return nil, exitUsage
 	}
+
 	return t, -1
 }
 
@@ -116,22 +121,29 @@ func (t *tool) configure() error {
 	if rest, ok := strings.CutPrefix(dir, "~"); ok && (rest == "" || rest[0] == '/') {
 		dir = t.getenv("HOME") + rest
 	}
+
 	if t.other != nil {
 		dir = t.other.conf
 	}
+
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		fmt.Fprintf(t.stderr, "WARNING: CONFIG '%s' directory does not exist.\n", dir)
 	}
+
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
-	if why, _, err := durable.ReadFile(filepath.Join(dir, control.NoMasterFile), maxNoMaster, durable.Follow); err == nil {
+
+	if why, _, err := durable.ReadFile(filepath.Join(dir, control.NoMasterFile), maxNoMaster,
+		durable.Follow); err == nil {
 		return errors.New(printable.Line(strings.TrimSpace(string(why))))
 	}
+
 	if t.cfg, err = loadConf(dir); err != nil {
 		return err
 	}
+
 	t.raw = t.cfg.Raw
 	t.partial = filepath.Dir(t.cfg.Path) != dir
 	for o := range t.p.All {
@@ -140,6 +152,7 @@ func (t *tool) configure() error {
 			t.v.Set(d, x)
 		}
 	}
+
 	t.log = newLog(t.stderr, t.v.Str("log_level"), t.v.Str("output") == "yaml")
 	return nil
 }
@@ -165,10 +178,12 @@ func (t *tool) saltfile() error {
 	if t.other != nil {
 		return nil
 	}
+
 	path := saltfile.Find(t.v.Str("saltfile"), t.getenv("SALT_SALTFILE"), cmp.Or(t.getenv("HOME"), "."))
 	if path == "" {
 		return nil
 	}
+
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return op.Error("'" + path + "' file does not exist.")
@@ -176,10 +191,12 @@ func (t *tool) saltfile() error {
 	if err != nil {
 		return op.Error(err.Error())
 	}
+
 	v, err := saltyaml.Decode(b, path)
 	if err != nil {
 		return op.Error(err.Error())
 	}
+
 	m, _ := v.(*value.Map)
 	for k, x := range m.Map(t.p.Prog).All() {
 		if name, ok := k.(string); ok && !t.v.Explicit(name) {
@@ -187,17 +204,30 @@ func (t *tool) saltfile() error {
 			t.pinned = true
 		}
 	}
+
 	return nil
 }
 
 // client makes the client for the master of the configuration.
 func (t *tool) client(timeout time.Duration) *client.Client {
 	return client.New(client.Config{
-		Interface: t.cfg.Interface, RetPort: t.cfg.RetPort, SockDir: t.cfg.SockDir, CacheDir: t.cfg.CacheDir,
-		MasterUser: t.cfg.User, Timeout: timeout, Gather: t.cfg.GatherJobTimeout, Publish: t.cfg.PublishTimeout,
-		HashType: t.cfg.HashType, ExtCache: t.cfg.ExtJobCache, Nodegroups: t.cfg.Nodegroups, ConfFile: t.cfg.Path,
-		LowerMasters: t.cfg.OrderMasters, SyndicWait: t.cfg.SyndicWait,
-		User: t.user(), OldFiles: t.oldFiles(), Log: t.log,
+		Interface:    t.cfg.Interface,
+		RetPort:      t.cfg.RetPort,
+		SockDir:      t.cfg.SockDir,
+		CacheDir:     t.cfg.CacheDir,
+		MasterUser:   t.cfg.User,
+		Timeout:      timeout,
+		Gather:       t.cfg.GatherJobTimeout,
+		Publish:      t.cfg.PublishTimeout,
+		HashType:     t.cfg.HashType,
+		ExtCache:     t.cfg.ExtJobCache,
+		Nodegroups:   t.cfg.Nodegroups,
+		ConfFile:     t.cfg.Path,
+		LowerMasters: t.cfg.OrderMasters,
+		SyndicWait:   t.cfg.SyndicWait,
+		User:         t.user(),
+		OldFiles:     t.oldFiles(),
+		Log:          t.log,
 	})
 }
 
@@ -216,9 +246,11 @@ func (t *tool) outputOptions() output.Options {
 	default:
 		o.Color = t.terminal
 	}
+
 	if c, ok := t.raw.Get("strip_colors"); ok {
 		o.StripEscapes, _ = c.(bool)
 	}
+
 	switch n := t.v.Get("output_indent").(type) {
 	case int:
 		o.Indent = output.Indent{Set: true, Width: n}
@@ -227,29 +259,35 @@ func (t *tool) outputOptions() output.Options {
 	case string:
 		o.Indent = output.Indent{Set: true, Pretty: n == "pretty", Width: 4}
 	}
+
 	if s := t.v.Str("state_output"); s != "" {
 		o.StateOutput = s
 	}
+
 	switch b := t.v.Get("state_verbose").(type) {
 	case bool:
 		o.StateVerbose = b
 	case string:
 		o.StateVerbose = b != "False" && b != "false" && b != ""
 	}
+
 	o.StateDiff = t.v.Bool("state_output_diff") || on("state_output_diff")
 	if _, ok := t.raw.Get("state_output_profile"); ok {
 		o.StateProfile = on("state_output_profile")
 	}
+
 	o.StatePercent, o.StateCompress = on("state_output_pct"), on("state_compress_ids")
 	if x, ok := t.raw.Get("state_tabular"); ok {
 		o.StateTabular = x != nil && x != false
 	}
+
 	o.Table = map[string]any{}
 	for k, x := range t.raw.All() {
 		if name, ok := strings.CutPrefix(value.Str(k), "out.table."); ok {
 			o.Table[name] = x
 		}
 	}
+
 	o.StateExclude, o.StateTerse = textList(t.raw, "state_output_exclude"), textList(t.raw, "state_output_terse")
 	return o
 }
@@ -280,6 +318,7 @@ func (t *tool) display(v any, out string, retcode int64, o output.Options) error
 			out = "highstate"
 		}
 	}
+
 	o.Retcode = int(retcode)
 	text := t.render(out, v, o)
 	file := t.v.Str("output_file")
@@ -290,14 +329,17 @@ func (t *tool) display(v any, out string, retcode int64, o output.Options) error
 		_, err := fmt.Fprintln(t.stdout, text)
 		return err
 	}
+
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
 	if err != nil {
 		return err
 	}
+
 	if _, err := fmt.Fprintln(f, text); err != nil {
 		f.Close()
 		return err
 	}
+
 	return f.Close()
 }
 

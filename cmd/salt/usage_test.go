@@ -17,6 +17,7 @@ func TestWrongUsageIsSalts(t *testing.T) {
 	if python == "" {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python with Salt's library")
 	}
+
 	h := newHouse(t, nil, "")
 	for _, c := range []struct {
 		words []string
@@ -27,20 +28,24 @@ func TestWrongUsageIsSalts(t *testing.T) {
 		{[]string{"salt-run", "--nosuch"}, 64}, {[]string{"salt-run", "-d", "a", "b"}, 64}, {[]string{"salt-cp", "x"}, 64},
 		{[]string{"salt", "-a", "nosuch", "a", "test.ping"}, 2},
 	} {
-		salts := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(python), c.words[0]), append([]string{"-c", h.dir}, c.words[1:]...)...)
+		salts := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(python), c.words[0]),
+			append([]string{"-c", h.dir}, c.words[1:]...)...)
 		var out, errs bytes.Buffer
 		salts.Stdout, salts.Stderr = &out, &errs
 		err := salts.Run()
 		if ee := (*exec.ExitError)(nil); err != nil && !errors.As(err, &ee) {
 			t.Fatal(err)
 		}
+
 		code := h.run(c.words[0], c.words[1:]...)
 		if was := salts.ProcessState.ExitCode(); code != was || code != c.code {
 			t.Errorf("%q: exit code %d, Salt's %d, want %d", c.words, code, was, c.code)
 		}
+
 		if ours, theirs := lastLine(h.errs), lastLine(errs.String()); ours != theirs {
 			t.Errorf("%q: %q, Salt says %q", c.words, ours, theirs)
 		}
+
 		if c.code == 2 && h.out != out.String() {
 			t.Errorf("%q: %q, Salt says %q", c.words, h.out, &out)
 		}

@@ -64,16 +64,21 @@ func buildCommand() *cobra.Command {
 
 It runs as root, and mounts nothing outside of mount namespaces of its own.`,
 	}
+
 	b.add(cmd)
 	f := cmd.Flags()
 	f.StringVar(&b.out, "out", "dist", "folder of the results")
-	f.StringSliceVar(&b.formats, "format", []string{"qcow2", "ova"}, strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
+	f.StringSliceVar(&b.formats, "format", []string{"qcow2", "ova"},
+		strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
 	f.IntVar(&b.level, "level", 9, "compression of the root file system, zstd 1 to 22")
 	f.IntVar(&b.size, "size", 8, "size of the disk in GiB; the image takes only what is in it")
 	f.StringVar(&b.option, "kernel-option", "", "more options for the kernel")
-	f.StringVar(&b.sign, "sign", "", "private key (ed25519, PEM) that signs upgrades; its public half is trusted by the image")
-	f.IntVar(&b.next, "next", 0, "promise that the next upgrade is there within so many days: nodes tell when it is not (0: no promise)")
+	f.StringVar(&b.sign, "sign", "",
+		"private key (ed25519, PEM) that signs upgrades; its public half is trusted by the image")
+	f.IntVar(&b.next, "next", 0,
+		"promise that the next upgrade is there within so many days: nodes tell when it is not (0: no promise)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return b.run(cmd) }
+
 	return cmd
 }
 
@@ -81,36 +86,44 @@ func (b *build) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	for _, f := range b.formats {
 		if formats[f] == "" {
-			return fmt.Errorf("build: format %q: there are %s", f, strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
+			return fmt.Errorf("build: format %q: there are %s", f,
+				strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
 		}
 		if strings.HasPrefix(f, "upgrade") && b.sign == "" {
 			return errors.New("build: an upgrade needs --sign KEY (saltern-image keygen makes one)")
 		}
 	}
+
 	o, done, err := b.options(cmd)
 	defer done()
 	if err != nil {
 		return err
 	}
+
 	if b.sign != "" {
 		if o.Keys, err = trusted(b.sign); err != nil {
 			return err
 		}
 	}
+
 	if err := os.MkdirAll(b.out, 0o755); err != nil {
 		return fmt.Errorf("build: %w", err)
 	}
+
 	began := time.Now()
 	if o, err = b.dated(cmd, o); err != nil {
 		return err
 	}
+
 	if _, err := tree.Build(ctx, o); err != nil {
 		return err
 	}
+
 	made, err := b.flavours(ctx, o)
 	if err != nil {
 		return err
 	}
+
 	for _, path := range made {
 		fi, err := os.Stat(path)
 		if err != nil {
@@ -118,11 +131,14 @@ func (b *build) run(cmd *cobra.Command) error {
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%6.1f MB  %s\n", float64(fi.Size())/1e6, path)
 	}
+
 	fmt.Fprintf(cmd.OutOrStdout(), "%d s\n", int(time.Since(began).Seconds()))
-	fmt.Fprintf(cmd.OutOrStdout(), "version %s of %s: upgrades compare that time\n", o.Version, o.Epoch.Format(time.RFC3339))
+	fmt.Fprintf(cmd.OutOrStdout(), "version %s of %s: upgrades compare that time\n", o.Version,
+		o.Epoch.Format(time.RFC3339))
 	if b.sign == "" {
 		fmt.Fprintln(cmd.OutOrStdout(), unsigned)
 	}
+
 	return nil
 }
 
@@ -140,14 +156,17 @@ func (b *build) flavours(ctx context.Context, o tree.Options) ([]string, error) 
 				want = append(want, f)
 			}
 		}
+
 		if len(want) == 0 {
 			continue
 		}
+
 		g.Go(func() (err error) {
 			made[i], err = b.flavour(ctx, o, name, want)
 			return err
 		})
 	}
+
 	err := g.Wait()
 	return slices.Concat(made...), err
 }
@@ -167,62 +186,91 @@ func (b *build) flavour(ctx context.Context, o tree.Options, name string, want [
 	if err != nil {
 		return nil, err
 	}
+
 	dir, err := tree.WithKernel(ctx, o, all[name])
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+
 	list, err := sbom.Scan(dir, tree.Programs())
 	if err != nil {
 		return nil, err
 	}
+
 	doc, err := sbom.Document("saltern-"+name, o.Version, "", o.Epoch, list)
 	if err != nil {
 		return nil, err
 	}
+
 	made := []string{filepath.Join(b.out, "saltern-"+name+".spdx.json")}
 	if err := os.WriteFile(made[0], doc, 0o644); err != nil {
 		return nil, fmt.Errorf("build: %w", err)
 	}
+
 	kernel, initrd, err := tree.Kernel(dir)
 	if err != nil {
 		return nil, err
 	}
-	root, raw := filepath.Join(o.Work, name+".squashfs"), filepath.Join(o.Work, name+".raw")
+
+	root := filepath.Join(o.Work, name+".squashfs")
+	raw := filepath.Join(o.Work, name+".raw")
 	if slices.Contains(want, "raw") {
 		raw = filepath.Join(b.out, "saltern-cloud.raw")
 		made = append(made, raw)
 	}
+
 	began := time.Now()
 	step := func(name string) {
 		o.Log.Info(filepath.Base(dir), "step", name, "seconds", int(time.Since(began).Seconds()))
 		began = time.Now()
 	}
+
 	if err := disk.Squashfs(ctx, dir, root, b.level, o.Epoch); err != nil {
 		return nil, err
 	}
+
 	step("squashfs")
-	err = disk.Build(ctx, disk.Options{Out: raw, Root: root, Kernel: kernel, Initrd: initrd, Size: int64(b.size) << 30, KernelOption: b.option, Version: o.Version, Epoch: o.Epoch})
+	err = disk.Build(ctx, disk.Options{
+		Out:          raw,
+		Root:         root,
+		Kernel:       kernel,
+		Initrd:       initrd,
+		Size:         int64(b.size) << 30,
+		KernelOption: b.option,
+		Version:      o.Version,
+		Epoch:        o.Epoch,
+	})
 	if err != nil {
 		return nil, err
 	}
+
 	step("disk")
 	for _, f := range want {
 		if f == "raw" {
 			continue
 		}
+
 		out, err := b.format(ctx, o, f, raw, b.manifest(o, name), []string{kernel, initrd, root})
 		if err != nil {
 			return nil, err
 		}
+
 		made = append(made, out)
 		step(f)
 	}
+
 	return made, nil
 }
 
 // format makes one format of a raw disk, or an upgrade of its parts, and returns its path.
-func (b *build) format(ctx context.Context, o tree.Options, format, raw string, m bundle.Manifest, parts []string) (out string, err error) {
+func (b *build) format(
+	ctx context.Context,
+	o tree.Options,
+	format, raw string,
+	m bundle.Manifest,
+	parts []string,
+) (out string, err error) {
 	between := filepath.Join(o.Work, m.Flavour+"."+format)
 	switch format {
 	case "qcow2":
@@ -248,16 +296,26 @@ func (b *build) format(ctx context.Context, o tree.Options, format, raw string, 
 		out = filepath.Join(b.out, "saltern-"+m.Flavour+".upgrade")
 		err = b.upgrade(out, m, parts)
 	}
+
 	return out, err
 }
 
 func archive(out, raw string, o tree.Options) ova.Options {
-	return ova.Options{Out: out, Raw: raw, Name: "saltern", Version: o.Version, CPUs: 2, MemoryMiB: 2048, Epoch: o.Epoch}
+	return ova.Options{
+		Out:       out,
+		Raw:       raw,
+		Name:      "saltern",
+		Version:   o.Version,
+		CPUs:      2,
+		MemoryMiB: 2048,
+		Epoch:     o.Epoch,
+	}
 }
 
 // qcow2 compresses a disk for QEMU from 5.1 on.
 func qcow2(ctx context.Context, raw, out string) error {
-	cmd := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", "-o", "compression_type=zstd", raw, out)
+	cmd := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", "-o",
+		"compression_type=zstd", raw, out)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("qemu-img: %w: %s", err, strings.TrimSpace(string(text)))
 	}
@@ -311,7 +369,8 @@ func (e *epoch) add(cmd *cobra.Command) {
 		given = 0
 	}
 	f := cmd.Flags()
-	f.Int64Var(&e.given, "epoch", given, "time of everything inside, in seconds since 1970 (default: SOURCE_DATE_EPOCH, else that of the commit or of the newest package)")
+	f.Int64Var(&e.given, "epoch", given,
+		"time of everything inside, in seconds since 1970 (default: SOURCE_DATE_EPOCH, else that of the commit or of the newest package)")
 	f.Int64Var(&e.commit, "commit-time", 0, "time of the commit that the programs are made from, in seconds since 1970")
 }
 
@@ -342,19 +401,24 @@ func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 		}
 		o.Work, done = dir, func() { _ = os.RemoveAll(dir) }
 	}
+
 	for _, p := range []*string{&o.Work, &o.Cache} {
 		if *p == "" {
 			continue
 		}
+
 		abs, err := filepath.Abs(*p)
 		if err != nil {
 			return o, done, fmt.Errorf("work folder: %w", err)
 		}
+
 		*p = abs
 	}
+
 	if err := os.MkdirAll(o.Work, 0o755); err != nil {
 		return o, done, fmt.Errorf("work folder: %w", err)
 	}
+
 	return o, done, nil
 }
 

@@ -29,6 +29,7 @@ func TestImageIsAsOldAsItsNewestPart(t *testing.T) {
 			if c.newest != 0 {
 				newest = time.Unix(c.newest, 0)
 			}
+
 			at, from, err := (&epoch{given: c.given, commit: c.commit}).time(newest)
 			if (err != nil) != (c.want == 0) || err == nil && at.Unix() != c.want {
 				t.Errorf("%v %s %v, want %d", at, from, err, c.want)

@@ -32,9 +32,11 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
   saltern-image build --programs bin --out dist --format qcow2 --python=false
   saltern-image tree --programs bin --work /var/tmp/saltern
   saltern-image ami dist/saltern-cloud.raw --region eu-central-1`,
-		Version:      release.Version(),
-		SilenceUsage: true, SilenceErrors: true, // without Args, so that an unknown verb is an error
+		Version:       release.Version(),
+		SilenceUsage:  true,
+		SilenceErrors: true, // without Args, so that an unknown verb is an error
 	}
+
 	root.AddCommand(treeCommand(), buildCommand(), ociCommand(), keygenCommand(), amiCommand())
 	root.SetVersionTemplate("saltern-image {{.Version}}\n")
 	started := false // a verb has begun, so its command line was right
@@ -45,14 +47,17 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 			return do(cmd, args)
 		}
 	}
+
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}
+
 	fmt.Fprintln(stderr, "saltern-image:", err)
 	if !started {
 		return exitUsage
 	}
+
 	return 1
 }

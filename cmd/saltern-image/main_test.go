@@ -19,7 +19,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"keygen", t.TempDir() + "/none/key"}, 1, "saltern-image: "},
 	} {
 		var errs bytes.Buffer
-		if code := run(t.Context(), c.args, &errs); code != c.code || !strings.HasPrefix(errs.String(), "saltern-image: ") || !strings.Contains(errs.String(), c.says) {
+		if code := run(t.Context(), c.args, &errs); code != c.code ||
+			!strings.HasPrefix(errs.String(), "saltern-image: ") || !strings.Contains(errs.String(), c.says) {
 			t.Errorf("%q: exit status %d, want %d, %q", c.args, code, c.code, &errs)
 		}
 	}

@@ -20,32 +20,40 @@ func treeCommand() *cobra.Command {
 		Use: "tree", Short: "Make the root directory only, for containers and tests", Args: cobra.NoArgs,
 		Long: "tree makes WORK/tree, without a kernel, and prints its path. systemd-nspawn boots it.",
 	}
+
 	c.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if c.o.Work == "" {
 			return errors.New("tree: say where: --work FOLDER")
 		}
+
 		o, done, err := c.options(cmd)
 		defer done()
 		if err != nil {
 			return err
 		}
+
 		o.NoKernels = true
 		if o, err = c.dated(cmd, o); err != nil {
 			return err
 		}
+
 		dir, err := tree.Build(cmd.Context(), o)
 		if err == nil {
 			fmt.Fprintln(cmd.OutOrStdout(), dir)
 		}
+
 		return err
 	}
+
 	return cmd
 }
 
 func keygenCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "keygen FILE", Short: "Make a key that signs new versions", Args: cobra.ExactArgs(1),
+		Use:   "keygen FILE",
+		Short: "Make a key that signs new versions",
+		Args:  cobra.ExactArgs(1),
 		Long: `keygen writes a private key to FILE (mode 0600) and the public half to FILE.pub.
 Images built with --sign FILE trust it; other nodes do when the public half lies
 in /etc/saltern/upgrade-keys/NAME.pem.`,
@@ -54,10 +62,12 @@ in /etc/saltern/upgrade-keys/NAME.pem.`,
 			if err != nil {
 				return err
 			}
+
 			f, err := os.OpenFile(args[0], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 			if err != nil {
 				return fmt.Errorf("keygen: %w", err)
 			}
+
 			_, err = f.Write(private)
 			return errors.Join(err, f.Sync(), f.Close(), os.WriteFile(args[0]+".pub", public, 0o644))
 		},

@@ -35,6 +35,7 @@ func finishCommand() *cobra.Command {
 		Use: "finish FOLDER", Short: "Write notes, list of contents, licenses and digests into a folder of files", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return r.run(args[0]) },
 	}
+
 	f := cmd.Flags()
 	f.StringVar(&r.Version, "version", "", "version of the release")
 	f.StringVar(&r.Commit, "commit", "", "what git calls the source")
@@ -45,6 +46,7 @@ func finishCommand() *cobra.Command {
 	f.StringVar(&r.from.Go, "goroot", "", "go env GOROOT")
 	f.StringVar(&r.sign, "sign", "", "private key (ed25519, PEM) that signs the digests")
 	f.BoolVar(&r.Trial, "trial", false, "no release")
+
 	return cmd
 }
 
@@ -60,38 +62,50 @@ func (r *finish) run(dir string) error {
 			return fmt.Errorf("%s: %w", r.sign, err)
 		}
 	}
+
 	paths, err := r.built()
 	if err != nil {
 		return err
 	}
+
 	list, err := sbom.Programs(paths)
 	if err != nil {
 		return err
 	}
+
 	list, licenses, err := sbom.Licenses(list, r.from)
 	if err != nil {
 		return err
 	}
+
 	doc, err := sbom.Document("saltern", r.Version, "Apache-2.0", r.Time, list)
 	if err != nil {
 		return err
 	}
-	for path, read := range map[*string]string{&r.Changelog: "CHANGELOG.md", &r.Compatibility: "docs/compatibility.md"} {
+
+	for path, read := range map[*string]string{
+		&r.Changelog:     "CHANGELOG.md",
+		&r.Compatibility: "docs/compatibility.md",
+	} {
 		text, err := os.ReadFile(read)
 		if err != nil {
 			return fmt.Errorf("finish: %w", err)
 		}
 		*path = string(text)
 	}
+
 	text, err := r.Text()
 	if err != nil {
 		return err
 	}
+
 	write := func(name string, b []byte) error { return os.WriteFile(filepath.Join(dir, name), b, 0o644) }
-	err = errors.Join(write("RELEASE-NOTES.md", text), write("LICENSES.txt", licenses), write("saltern-"+r.Version+".spdx.json", doc))
+	err = errors.Join(write("RELEASE-NOTES.md", text), write("LICENSES.txt", licenses),
+		write("saltern-"+r.Version+".spdx.json", doc))
 	if err != nil {
 		return fmt.Errorf("finish: %w", err)
 	}
+
 	return sums.Write(dir, key)
 }
 
@@ -106,14 +120,18 @@ func (r *finish) built() (paths []string, err error) {
 				return nil, fmt.Errorf("finish: %w; make packages-parts ARCH=%s builds the programs", err, arch)
 			}
 			if r.Go != "" && r.Go != info.GoVersion {
-				return nil, fmt.Errorf("finish: %s is built with %s, others with %s; make clean, then try again", path, info.GoVersion, r.Go)
+				return nil, fmt.Errorf("finish: %s is built with %s, others with %s; make clean, then try again",
+					path, info.GoVersion, r.Go)
 			}
+
 			r.Go = info.GoVersion
 			paths = append(paths, path)
 		}
 	}
+
 	if len(paths) == 0 {
 		return nil, errors.New("finish: no kind of machine is named")
 	}
+
 	return paths, nil
 }

@@ -25,17 +25,23 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
-		Use: "saltern-release", Short: "Write what goes with the files of a release",
-		Version: release.Version(), SilenceUsage: true, SilenceErrors: true,
+		Use:           "saltern-release",
+		Short:         "Write what goes with the files of a release",
+		Version:       release.Version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
 	}
+
 	root.AddCommand(checkCommand(), finishCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(stderr, "saltern-release:", err)
 		return 1
 	}
+
 	return 0
 }
 
@@ -47,14 +53,17 @@ func checkCommand() *cobra.Command {
 			if err := notes.Check(args[0]); err != nil {
 				return err
 			}
+
 			changelog, err := os.ReadFile("CHANGELOG.md")
 			if err != nil {
 				return fmt.Errorf("check: %w", err)
 			}
+
 			_, err = notes.Changes(string(changelog), args[0], trial)
 			return err
 		},
 	}
+
 	cmd.Flags().BoolVar(&trial, "trial", false, "no release: CHANGELOG.md may be without its section")
 	return cmd
 }

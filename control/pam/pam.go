@@ -46,23 +46,29 @@ func Ask(ctx context.Context, socket, user, password string) (Answer, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, Time)
 	defer cancel()
+
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", socket)
 	if err != nil {
 		return Answer{}, fmt.Errorf("reach the helper for passwords of local accounts: %w", err)
 	}
 	defer c.Close()
+
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
 	var a Answer
 	if err = send(c, request{user, password}, maxRequest); err == nil {
 		err = receive(c, &a, maxAnswer)
 	}
+
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = fmt.Errorf("it has not answered in %s: %w", time.Since(began).Round(time.Second), context.Cause(ctx))
 	}
+
 	if err != nil {
-		return Answer{}, fmt.Errorf("ask the helper for passwords of local accounts (journalctl -u 'saltern-pam@*'): %w", err)
+		return Answer{}, fmt.Errorf("ask the helper for passwords of local accounts (journalctl -u 'saltern-pam@*'): %w",
+			err)
 	}
+
 	return a, nil
 }
 

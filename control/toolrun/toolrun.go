@@ -74,17 +74,21 @@ func (r Request) Check() error {
 		return fmt.Errorf("%.20q cannot be asked of another node", r.Tool)
 	case len(r.Words) > maxWords:
 		return fmt.Errorf("%d arguments are too many to ask another node", len(r.Words))
-	case slices.ContainsFunc(r.Words, func(w string) bool { return strings.ContainsRune(w, 0) || !utf8.ValidString(w) }):
+	case slices.ContainsFunc(r.Words,
+		func(w string) bool { return strings.ContainsRune(w, 0) || !utf8.ValidString(w) }):
 		return errors.New("an argument is not text in UTF-8")
 	case r.Columns < 0 || r.Columns > MaxColumns:
 		return fmt.Errorf("%d columns", r.Columns)
 	}
+
 	name, sudo := strings.CutPrefix(r.User, "sudo_")
 	switch {
 	case r.User == "root":
-	case !sudo || name == "" || len(r.User) > maxUser || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == '/' || c == 0x7f }):
+	case !sudo || name == "" || len(r.User) > maxUser ||
+		strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == '/' || c == 0x7f }):
 		return errors.New("only root can ask another node")
 	}
+
 	return nil
 }
 
@@ -153,6 +157,7 @@ func ReadFrame(r io.Reader) (Kind, []byte, error) {
 		}
 		return 0, nil, err
 	}
+
 	k, n := Kind(head[0]), int(binary.BigEndian.Uint16(head[1:]))
 	switch {
 	case k != Stdout && k != Stderr && k != Alive && k != Exit:
@@ -160,9 +165,11 @@ func ReadFrame(r io.Reader) (Kind, []byte, error) {
 	case k == Exit && n != 1, k == Alive && n != 0:
 		return 0, nil, fmt.Errorf("a frame of the kind %q with %d bytes", head[0], n)
 	}
+
 	data := make([]byte, n)
 	if _, err := io.ReadFull(r, data); err != nil {
 		return 0, nil, io.ErrUnexpectedEOF
 	}
+
 	return k, data, nil
 }

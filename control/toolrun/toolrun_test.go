@@ -39,18 +39,24 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}
+
 	large := with(func(r *Request) { r.Words = []string{strings.Repeat("x", MaxBytes)} })
 	if _, err := large.Encode(); err == nil {
 		t.Error("a large request was encoded")
 	}
-	if _, err := Read(strings.NewReader(`{"tool":"salt","user":"root","words":["` + large.Words[0] + `"]}`)); err == nil {
+
+	if _, err := Read(strings.NewReader(`{"tool":"salt","user":"root","words":["` + large.Words[0] +
+		`"]}`)); err == nil {
 		t.Error("a large request was read")
 	}
+
 	b, err := ok.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := Read(bytes.NewReader(b)); err != nil || got.Tool != ok.Tool || got.User != ok.User || !slices.Equal(got.Words, ok.Words) {
+
+	if got, err := Read(bytes.NewReader(b)); err != nil || got.Tool != ok.Tool || got.User != ok.User ||
+		!slices.Equal(got.Words, ok.Words) {
 		t.Errorf("read %+v, %v", got, err)
 	}
 }
@@ -66,6 +72,7 @@ func TestFrames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	whole := slices.Clone(b.Bytes())
 	out, kinds := []byte{}, ""
 	for {
@@ -73,9 +80,12 @@ func TestFrames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if kinds += string(k); k == Stdout {
+
+		kinds += string(k)
+		if k == Stdout {
 			out = append(out, data...)
 		}
+
 		if k == Exit {
 			if data[0] != 11 {
 				t.Errorf("exit code %d", data[0])
@@ -83,9 +93,11 @@ func TestFrames(t *testing.T) {
 			break
 		}
 	}
+
 	if kinds != "oooaex" || !bytes.Equal(out, long) {
 		t.Errorf("frames %s with %d bytes", kinds, len(out))
 	}
+
 	for name, cut := range map[string][]byte{"nothing": nil, "half a head": whole[:2], "half a frame": whole[:100]} {
 		if _, _, err := ReadFrame(bytes.NewReader(cut)); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%s: %v", name, err)
@@ -103,6 +115,7 @@ func FuzzReadFrame(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		var b bytes.Buffer
 		if err := WriteFrame(&b, k, data); err != nil || !bytes.HasPrefix(in, b.Bytes()) {
 			t.Errorf("%q was read from %q: %v", b.Bytes(), in, err)

@@ -51,7 +51,9 @@ func New(pool string, random io.Reader, now time.Time) (Pair, error) {
 	if err != nil {
 		return Pair{}, err
 	}
-	t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
+	t.IsCA = true
+	t.BasicConstraintsValid = true
+	t.MaxPathLenZero = true
 	t.KeyUsage = x509.KeyUsageCertSign
 	return sign(t, nil, nil, random)
 }
@@ -66,20 +68,28 @@ func (ca Pair) Issue(member string, random io.Reader, now time.Time) (Pair, erro
 }
 
 // memberTemplate is what is signed for a member, and with what.
-func (ca Pair) memberTemplate(member string, random io.Reader, now time.Time) (t, parent *x509.Certificate, key crypto.Signer, err error) {
+func (ca Pair) memberTemplate(
+	member string,
+	random io.Reader,
+	now time.Time,
+) (t, parent *x509.Certificate, key crypto.Signer, err error) {
 	parent, key, err = ca.parse()
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("issue a certificate for %s: the authority: %w", member, err)
 	}
 	if now.After(parent.NotAfter) {
-		return nil, nil, nil, fmt.Errorf("issue a certificate for %s: the authority expired on %s", member, parent.NotAfter.Format(time.DateOnly))
+		return nil, nil, nil, fmt.Errorf("issue a certificate for %s: the authority expired on %s", member,
+			parent.NotAfter.Format(time.DateOnly))
 	}
+
 	if t, err = template(member, random, now, memberLife); err != nil {
 		return nil, nil, nil, err
 	}
+
 	if t.NotAfter.After(parent.NotAfter) {
 		t.NotAfter = parent.NotAfter
 	}
+
 	t.DNSNames = []string{member}
 	t.KeyUsage = x509.KeyUsageDigitalSignature
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -93,14 +103,18 @@ func Request(member string, random io.Reader) (request, key []byte, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a key: %w", err)
 	}
-	der, err := x509.CreateCertificateRequest(random, &x509.CertificateRequest{Subject: pkix.Name{CommonName: member}}, private)
+
+	der, err := x509.CreateCertificateRequest(random,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: member}}, private)
 	if err != nil {
 		return nil, nil, fmt.Errorf("request a certificate for %s: %w", member, err)
 	}
+
 	text, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		return nil, nil, fmt.Errorf("encode a key: %w", err)
 	}
+
 	request = pem.EncodeToMemory(&pem.Block{Type: requestBlock, Bytes: der})
 	return request, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}), nil
 }
@@ -109,18 +123,26 @@ const requestBlock = "CERTIFICATE REQUEST"
 
 // SignRequest makes the certificate for a request. Of the request only the key counts: it
 // may come from anybody, and the caller knows that it is from this member.
-func (ca Pair) SignRequest(request []byte, member string, random io.Reader, now time.Time) (certificate []byte, err error) {
+func (ca Pair) SignRequest(
+	request []byte,
+	member string,
+	random io.Reader,
+	now time.Time,
+) (certificate []byte, err error) {
 	block, _ := pem.Decode(request)
 	if block == nil || block.Type != requestBlock {
 		return nil, errors.New("the request for a certificate is not PEM")
 	}
+
 	r, err := x509.ParseCertificateRequest(block.Bytes)
 	if err == nil {
 		err = r.CheckSignature()
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("the request for a certificate: %w", err)
 	}
+
 	public, ok := r.PublicKey.(*ecdsa.PublicKey)
 	if !ok || public.Curve != elliptic.P256() {
 		return nil, errors.New("the request for a certificate has no key on the curve P-256")
@@ -130,10 +152,12 @@ func (ca Pair) SignRequest(request []byte, member string, random io.Reader, now 
 	if err != nil {
 		return nil, err
 	}
+
 	der, err := x509.CreateCertificate(random, t, parent, public, key)
 	if err != nil {
 		return nil, fmt.Errorf("sign a certificate: %w", err)
 	}
+
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
@@ -150,10 +174,12 @@ func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now ti
 	if err != nil {
 		return Pair{}, fmt.Errorf("issue a certificate for %s: the authority: %w", name, err)
 	}
+
 	t, err := template(name, random, now, serverLife)
 	if err != nil {
 		return Pair{}, err
 	}
+
 	t.NotBefore = now.Add(-serverBackdate).UTC()
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
@@ -162,7 +188,9 @@ func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now ti
 			t.DNSNames = append(t.DNSNames, h)
 		}
 	}
-	t.KeyUsage, t.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+
+	t.KeyUsage = x509.KeyUsageDigitalSignature
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	return sign(t, parent, key, random)
 }
 
@@ -173,21 +201,25 @@ func Serves(authority, server []byte, hosts []string, at time.Time) error {
 	if err != nil {
 		return fmt.Errorf("the authority: %w", err)
 	}
+
 	c, err := parseCert(server)
 	if err != nil {
 		return err
 	}
+
 	roots := x509.NewCertPool()
 	roots.AddCert(ca)
 	if _, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at}); err != nil {
 		return err
 	}
+
 	for _, h := range hosts {
 		ip := net.ParseIP(h)
 		if ip == nil && !slices.Contains(c.DNSNames, h) || ip != nil && !slices.ContainsFunc(c.IPAddresses, ip.Equal) {
 			return fmt.Errorf("the certificate is not for %s", h)
 		}
 	}
+
 	return nil
 }
 
@@ -209,10 +241,12 @@ func template(name string, random io.Reader, now time.Time, life time.Duration) 
 	if name == "" || len(name) > 64 { // X.520 ub-common-name
 		return nil, fmt.Errorf("certificate name %q: 1 to 64 characters are possible", name)
 	}
+
 	var serial [16]byte
 	if _, err := io.ReadFull(random, serial[:]); err != nil {
 		return nil, fmt.Errorf("make a serial number: %w", err)
 	}
+
 	serial[0] &= 0x7f
 	return &x509.Certificate{
 		SerialNumber: new(big.Int).SetBytes(serial[:]),
@@ -227,17 +261,21 @@ func sign(t, parent *x509.Certificate, parentKey crypto.Signer, random io.Reader
 	if err != nil {
 		return Pair{}, fmt.Errorf("make a key: %w", err)
 	}
+
 	if parent == nil {
 		parent, parentKey = t, key
 	}
+
 	der, err := x509.CreateCertificate(random, t, parent, key.Public(), parentKey)
 	if err != nil {
 		return Pair{}, fmt.Errorf("sign a certificate: %w", err)
 	}
+
 	k, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return Pair{}, fmt.Errorf("encode a key: %w", err)
 	}
+
 	return Pair{
 		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: k}),
@@ -249,18 +287,22 @@ func (ca Pair) parse() (*x509.Certificate, crypto.Signer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	b, _ := pem.Decode(ca.Key)
 	if b == nil {
 		return nil, nil, errors.New("the key is not PEM")
 	}
+
 	k, err := x509.ParsePKCS8PrivateKey(b.Bytes)
 	if err != nil {
 		return nil, nil, fmt.Errorf("parse the key: %w", err)
 	}
+
 	signer, ok := k.(crypto.Signer)
 	if !ok {
 		return nil, nil, fmt.Errorf("the key is a %T", k)
 	}
+
 	return cert, signer, nil
 }
 
@@ -283,6 +325,7 @@ func Verify(authority, member []byte, name string, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("the authority: %w", err)
 	}
+
 	c, err := parseCert(member)
 	if err != nil {
 		return err
@@ -290,9 +333,15 @@ func Verify(authority, member []byte, name string, now time.Time) error {
 	if c.Subject.CommonName != name {
 		return fmt.Errorf("the certificate is for %q, not for %q", c.Subject.CommonName, name)
 	}
+
 	roots := x509.NewCertPool()
 	roots.AddCert(ca)
-	_, err = c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	_, err = c.Verify(x509.VerifyOptions{
+		Roots:       roots,
+		CurrentTime: now,
+		KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+
 	return err
 }
 

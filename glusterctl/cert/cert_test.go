@@ -17,11 +17,13 @@ func TestPool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	other, _ := New("storage of c2", rand.Reader, now)
 	m, err := ca.Issue("node1", rand.Reader, now)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tt := range []struct {
 		name string
 		ca   Pair
@@ -40,24 +42,35 @@ func TestPool(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
+
 	if end, err := Expires(m.Cert); err != nil || !end.Equal(now.Add(memberLife)) {
 		t.Errorf("expires %v %v", end, err)
 	}
+
 	late, err := ca.Issue("node9", rand.Reader, now.Add(authorityLife-time.Hour))
 	if end, _ := Expires(late.Cert); err != nil || end.After(now.Add(authorityLife)) {
 		t.Errorf("outlives its authority: %v %v", end, err)
 	}
+
 	for _, bad := range []struct {
 		ca   Pair
 		name string
-	}{{ca, ""}, {ca, strings.Repeat("x", 65)}, {Pair{}, "a"}, {Pair{Cert: ca.Cert, Key: []byte("x")}, "a"}, {Pair{Cert: ca.Key, Key: ca.Key}, "a"}} {
+	}{
+		{ca, ""},
+		{ca, strings.Repeat("x", 65)},
+		{Pair{}, "a"},
+		{Pair{Cert: ca.Cert, Key: []byte("x")}, "a"},
+		{Pair{Cert: ca.Key, Key: ca.Key}, "a"},
+	} {
 		if _, err := bad.ca.Issue(bad.name, rand.Reader, now); err == nil {
 			t.Errorf("issued for %q", bad.name)
 		}
 	}
+
 	if _, err := ca.Issue("a", rand.Reader, now.Add(authorityLife+time.Hour)); err == nil {
 		t.Error("an expired authority signs")
 	}
+
 	// A member cannot sign others.
 	if forged, err := m.Issue("node7", rand.Reader, now); err == nil {
 		if err := Verify(ca.Cert, forged.Cert, "node7", now); err == nil {
@@ -73,33 +86,46 @@ func TestHandshake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := t.TempDir()
 	m, err := ca.Issue("node1", rand.Reader, now)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for range 2 { // again: nothing changes
 		if err := Install(dir, ca.Cert, m); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if fi, err := os.Stat(filepath.Join(dir, "glusterfs.key")); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("key: %v %v", fi.Mode(), err)
 	}
+
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
+
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "glusterfs.pem"), filepath.Join(dir, "glusterfs.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	a, b := net.Pipe()
-	cfg := &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
+	cfg := &tls.Config{
+		Certificates:       []tls.Certificate{pair},
+		ClientAuth:         tls.RequireAnyClientCert,
+		InsecureSkipVerify: true,
+		MinVersion:         tls.VersionTLS12,
+	}
+
 	done := make(chan error, 1)
 	go func() { done <- tls.Server(a, cfg).Handshake() }()
 	if err := tls.Client(b, cfg).Handshake(); err != nil {
 		t.Error(err)
 	}
+
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -113,14 +139,17 @@ func TestServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	other, err := New("Salt API of lab", rand.Reader, now)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	own, err := ca.IssueServer("n1", []string{"n1", "*.example.org", "192.0.2.1", "2001:db8::1"}, rand.Reader, now)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range []struct {
 		ca    Pair
 		hosts string
@@ -139,10 +168,13 @@ func TestServer(t *testing.T) {
 			t.Errorf("%s, %s: %v", c.hosts, c.at, err)
 		}
 	}
+
 	if p, ok := Split(own.Join()); !ok || string(p.Cert) != string(own.Cert) || string(p.Key) != string(own.Key) {
 		t.Errorf("taken apart: %t %s", ok, p.Cert)
 	}
-	for _, text := range [][]byte{nil, []byte("x"), own.Cert, own.Key, Pair{Cert: own.Cert, Key: ca.Key}.Join(), own.Join()[:len(own.Join())/2]} {
+
+	for _, text := range [][]byte{nil, []byte("x"), own.Cert, own.Key,
+		Pair{Cert: own.Cert, Key: ca.Key}.Join(), own.Join()[:len(own.Join())/2]} {
 		if _, ok := Split(text); ok {
 			t.Errorf("taken: %s", text)
 		}

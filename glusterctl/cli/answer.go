@@ -25,27 +25,46 @@ func parseAnswer(argv []string, out command.Output) (answer, error) {
 	b := bytes.TrimSpace(out.Stdout)
 	if len(b) == 0 || b[0] != '<' {
 		text := firstText(b, out.Stderr)
-		return answer{}, &Error{Command: argv, Exit: out.Exit, Ret: -1, Text: text, Kind: classify(-1, text)}
+		return answer{}, &Error{
+			Command: argv,
+			Exit:    out.Exit,
+			Ret:     -1,
+			Text:    text,
+			Kind:    classify(-1, text),
+		}
 	}
+
 	root, err := parse(b)
 	if err != nil {
 		return answer{}, fmt.Errorf("read the answer of %s: %w", strings.Join(argv, " "), err)
 	}
 	if root.name != "cliOutput" {
-		return answer{}, fmt.Errorf("read the answer of %s: the document is a <%s>", strings.Join(argv, " "), oneLine(root.name))
+		return answer{}, fmt.Errorf("read the answer of %s: the document is a <%s>", strings.Join(argv, " "),
+			oneLine(root.name))
 	}
+
 	a := answer{root: root}
 	if a.ret, err = strconv.Atoi(root.str("opRet")); err != nil {
 		return answer{}, fmt.Errorf("read the answer of %s: no opRet", strings.Join(argv, " "))
 	}
+
 	a.errno, _ = strconv.Atoi(root.str("opErrno")) // absent: 0
 	if a.text = root.str("opErrstr"); a.text == "" {
 		a.text = root.str("output")
 	}
+
 	a.text = oneLine(a.text)
 	if a.ret != 0 {
-		return a, &Error{Command: argv, Exit: out.Exit, Ret: a.ret, Errno: a.errno, Text: a.text, Kind: classify(a.errno, a.text)}
+		return a, &Error{
+			Command: argv,
+			Exit:    out.Exit,
+			Ret:     a.ret,
+			Errno:   a.errno,
+			Text:    a.text,
+			Kind:    classify(a.errno, a.text),
+		}
 	}
+
 	return a, nil
 }
 
@@ -93,7 +112,8 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("%s: %s (opRet %d, opErrno %d, exit %d)", strings.Join(e.Command, " "), e.Text, e.Ret, e.Errno, e.Exit)
+	return fmt.Sprintf("%s: %s (opRet %d, opErrno %d, exit %d)", strings.Join(e.Command, " "), e.Text, e.Ret,
+		e.Errno, e.Exit)
 }
 
 // KindOf gives the kind of an error of this package; a command that did not

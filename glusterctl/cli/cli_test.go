@@ -81,18 +81,24 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%s: %v is no refusal", name, err)
 			continue
 		}
+
 		if refusal.Kind != want {
 			t.Errorf("%s: kind %d, want %d (%s)", name, refusal.Kind, want, refusal.Text)
 		}
+
 		if refusal.Text == "" || strings.ContainsAny(refusal.Text, "\n\t") {
 			t.Errorf("%s: text %q", name, refusal.Text)
 		}
 	}
-	for _, name := range []string{"peer-probe-again.xml", "peer-probe-self.xml", "volume-delete-ok.xml", "volume-stop-ok.xml", "volume-start-force.xml", "volume-get-all.xml", "volume-list.xml", "volume-list-none.xml"} {
+
+	for _, name := range []string{"peer-probe-again.xml", "peer-probe-self.xml", "volume-delete-ok.xml",
+		"volume-stop-ok.xml", "volume-start-force.xml", "volume-get-all.xml", "volume-list.xml",
+		"volume-list-none.xml"} {
 		if err := client(t, name).Change(t.Context(), "x"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	if err := client(t, "volume-start-again.xml").Change(t.Context(), "volume", "start"); err != nil {
 		t.Errorf("started again: %v", err)
 	}
@@ -119,6 +125,7 @@ func TestPeers(t *testing.T) {
 			t.Errorf("%s: %v", tt.file, err)
 			continue
 		}
+
 		connected, ok, self := 0, 0, false
 		for _, p := range ps {
 			if p.Connected {
@@ -129,10 +136,12 @@ func TestPeers(t *testing.T) {
 			}
 			self = self || p.Self
 		}
+
 		if len(ps) != tt.n || connected != tt.connected || ok != tt.ok || self != tt.self {
 			t.Errorf("%s: %+v", tt.file, ps)
 		}
 	}
+
 	if _, err := client(t, "peer-status-half-known.xml").PoolList(t.Context()); KindOf(err) != PoolUnknown {
 		t.Errorf("half known: %v", err)
 	}
@@ -160,18 +169,23 @@ func TestVolumes(t *testing.T) {
 			t.Errorf("%s: %v %v", tt.file, vs, err)
 			continue
 		}
+
 		v := vs[0]
-		if v.State != tt.state || v.Type != tt.typ || len(v.Bricks) != tt.bricks || v.Replica != tt.replica || v.Arbiters != tt.arbiters || v.Dist != 1 {
+		if v.State != tt.state || v.Type != tt.typ || len(v.Bricks) != tt.bricks || v.Replica != tt.replica ||
+			v.Arbiters != tt.arbiters || v.Dist != 1 {
 			t.Errorf("%s: %+v", tt.file, v)
 		}
+
 		last := v.Bricks[len(v.Bricks)-1]
 		if last.Name != tt.lastBrick || last.HostUUID == "" || last.Arbiter != (tt.arbiters > 0) {
 			t.Errorf("%s: last brick %+v", tt.file, last)
 		}
+
 		if v.Options["nfs.disable"] != "on" {
 			t.Errorf("%s: options %v", tt.file, v.Options)
 		}
 	}
+
 	if vs, err := client(t, "volume-info-none.xml").Volumes(t.Context()); err != nil || len(vs) != 0 {
 		t.Errorf("none: %v %v", vs, err)
 	}
@@ -197,6 +211,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%s: %v", tt.file, err)
 			continue
 		}
+
 		bricks, up, daemon := 0, 0, 0
 		for _, p := range ps {
 			switch {
@@ -210,21 +225,29 @@ func TestStatus(t *testing.T) {
 						t.Errorf("%s: %+v", tt.file, p)
 					}
 				}
+
 				if p.Sized != tt.sized || tt.sized && (p.Total != 469762048 || p.Free == 0 || p.InodesFree == 0) {
 					t.Errorf("%s: sizes of %+v", tt.file, p)
 				}
 			}
 		}
+
 		if bricks != tt.bricks || up != tt.up || daemon != tt.daemon {
 			t.Errorf("%s: %d bricks, %d up, %d daemons", tt.file, bricks, up, daemon)
 		}
 	}
+
 	// Two that were captured in other states have to be read, too.
-	for file, vol := range map[string]string{"volume-status-quorum-lost.xml": "cluster", "volume-status-thin-arbiter.xml": "ta", "volume-status-detail-brick-down.xml": "cluster"} {
+	for file, vol := range map[string]string{
+		"volume-status-quorum-lost.xml":       "cluster",
+		"volume-status-thin-arbiter.xml":      "ta",
+		"volume-status-detail-brick-down.xml": "cluster",
+	} {
 		if _, err := client(t, file).Status(t.Context(), vol); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
+
 	if _, err := client(t, "volume-status-none.xml").Status(t.Context(), "cluster"); err == nil {
 		t.Error("a volume that is not there has a status")
 	}
@@ -250,14 +273,17 @@ func TestHeal(t *testing.T) {
 			t.Errorf("%s: %v", tt.file, err)
 			continue
 		}
+
 		known, away, total, entries := 0, 0, 0, 0
 		for _, h := range hs {
 			if h.Total.Known {
 				known++
 			}
+
 			if !h.Connected {
 				away++
 			}
+
 			total += h.Total.N
 			entries += len(h.Entries)
 			for _, e := range h.Entries {
@@ -266,27 +292,34 @@ func TestHeal(t *testing.T) {
 				}
 			}
 		}
+
 		if len(hs) != tt.bricks || known != tt.known || away != tt.away || total != tt.total || entries != tt.entries {
-			t.Errorf("%s: %d bricks, %d known, %d away, total %d, entries %d", tt.file, len(hs), known, away, total, entries)
+			t.Errorf("%s: %d bricks, %d known, %d away, total %d, entries %d", tt.file, len(hs), known, away,
+				total, entries)
 		}
 	}
+
 	for _, file := range []string{"heal-info-one-down.xml", "heal-info-brick-down.xml"} {
 		hs, err := client(t, file).HealEntries(t.Context(), "cluster")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, h := range hs {
 			if h.Connected == (h.Total == Count{}) && h.Total.N == 0 && h.Connected {
 				t.Errorf("%s: %+v", file, h)
 			}
+
 			if h.Connected && h.Total.N != len(h.Entries) {
 				t.Errorf("%s: %d entries announced, %d listed", file, h.Total.N, len(h.Entries))
 			}
+
 			if !h.Connected && h.Total.Known {
 				t.Errorf("%s: the count of a brick that is away is known", file)
 			}
 		}
 	}
+
 	if _, err := client(t, "heal-info-single.xml").HealSummary(t.Context(), "cluster"); KindOf(err) != NotReplica {
 		t.Errorf("one copy: %v", err)
 	}
@@ -298,11 +331,13 @@ func TestTruncated(t *testing.T) {
 	if err != nil || len(files) < 60 {
 		t.Fatalf("%d samples, %v", len(files), err)
 	}
+
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		b = []byte(strings.TrimSpace(string(b)))
 		for n := 0; n < len(b); n += 1 + n/50 {
 			out := command.Output{Stdout: b[:n]}
@@ -322,25 +357,30 @@ func TestHostile(t *testing.T) {
 		"text after":     "<cliOutput><opRet>0</opRet></cliOutput> done",
 		"deep":           strings.Repeat("<a>", 100) + strings.Repeat("</a>", 100),
 		"many":           "<cliOutput>" + strings.Repeat("<a/>", maxNodes+1) + "<opRet>0</opRet></cliOutput>",
-		"long text":      "<cliOutput><opRet>0</opRet><output>" + strings.Repeat("x", maxText+1) + "</output></cliOutput>",
-		"entity":         `<!DOCTYPE a [<!ENTITY x "y">]><cliOutput><opRet>0</opRet></cliOutput>`,
-		"crossed":        "<cliOutput><a><b></a></b><opRet>0</opRet></cliOutput>",
-		"encoding":       `<?xml version="1.0" encoding="utf-16"?><cliOutput><opRet>0</opRet></cliOutput>`,
-		"large":          "<cliOutput><opRet>0</opRet>" + strings.Repeat(" ", maxAnswer) + "</cliOutput>",
+		"long text": "<cliOutput><opRet>0</opRet><output>" + strings.Repeat("x", maxText+1) +
+			"</output></cliOutput>",
+		"entity":   `<!DOCTYPE a [<!ENTITY x "y">]><cliOutput><opRet>0</opRet></cliOutput>`,
+		"crossed":  "<cliOutput><a><b></a></b><opRet>0</opRet></cliOutput>",
+		"encoding": `<?xml version="1.0" encoding="utf-16"?><cliOutput><opRet>0</opRet></cliOutput>`,
+		"large":    "<cliOutput><opRet>0</opRet>" + strings.Repeat(" ", maxAnswer) + "</cliOutput>",
 	} {
 		if _, err := parseAnswer([]string{"gluster"}, command.Output{Stdout: []byte(doc)}); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+
 	// File names are bytes that clients chose.
-	a, err := parseAnswer(nil, command.Output{Stdout: []byte("<cliOutput><healInfo><bricks><brick><name>n:/b</name><file gfid=\"1\">/a\xff\x1b[31m</file><status>Connected</status><numberOfEntries>1</numberOfEntries></brick></bricks></healInfo><opRet>0</opRet></cliOutput>")})
+	a, err := parseAnswer(nil,
+		command.Output{Stdout: []byte("<cliOutput><healInfo><bricks><brick><name>n:/b</name><file gfid=\"1\">/a\xff\x1b[31m</file><status>Connected</status><numberOfEntries>1</numberOfEntries></brick></bricks></healInfo><opRet>0</opRet></cliOutput>")})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	hs, err := readHeal(a)
 	if err != nil || len(hs) != 1 || hs[0].Entries[0].Path != "/a\ufffd\ufffd[31m" {
 		t.Errorf("%+v %v", hs, err)
 	}
+
 	_, err = parseAnswer(nil, command.Output{Stdout: []byte("bad\x1b]0;x\x07\nthing")})
 	if err == nil || strings.ContainsAny(err.Error(), "\x1b\x07\n") {
 		t.Errorf("%q", err)
@@ -359,6 +399,7 @@ func FuzzAnswer(f *testing.F) {
 	for _, name := range files {
 		f.Add(load(f, filepath.Base(name)).Stdout)
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := parseAnswer([]string{"gluster"}, command.Output{Stdout: b})
 		if err != nil {
@@ -367,6 +408,7 @@ func FuzzAnswer(f *testing.F) {
 			}
 			return
 		}
+
 		_, _ = readPeers(a)
 		if vs, err := readVolumes(a); err == nil {
 			for _, v := range vs {
@@ -375,6 +417,7 @@ func FuzzAnswer(f *testing.F) {
 				}
 			}
 		}
+
 		_, _ = readStatus(a, "cluster")
 		if hs, err := readHeal(a); err == nil {
 			for _, h := range hs {

@@ -41,18 +41,21 @@ func (c *Client) call(ctx context.Context, d time.Duration, global, args []strin
 	if c.Timeout > 0 {
 		d = c.Timeout
 	}
+
 	program := c.Program
 	program = cmp.Or(program, "gluster")
 	argv := []string{program, "--mode=script", "--xml", "--timeout=" + strconv.Itoa(max(1, int(d/time.Second)))}
 	argv = append(append(argv, global...), args...)
 	ctx, cancel := context.WithTimeout(ctx, d+killAfter)
 	defer cancel()
+
 	r := c.Runner
 	r = cmp.Or[command.Runner](r, command.Exec{Add: []string{withoutPython}})
 	out, err := r.Run(ctx, argv)
 	if err != nil {
 		return answer{}, err
 	}
+
 	return parseAnswer(argv, out)
 }
 
@@ -178,8 +181,10 @@ func (c *Client) Change(ctx context.Context, args ...string) error {
 // cannot be healed. Everything else is refused. What it did is told as plain
 // text (glfsheal, 10.3).
 func (c *Client) TakeFrom(ctx context.Context, volume, brick, path string) error {
-	_, err := c.call(ctx, changeTimeout, nil, []string{"volume", "heal", volume, "split-brain", "source-brick", brick, path})
-	if e, ok := errors.AsType[*Error](err); ok && e.Exit == 0 && (strings.Contains(e.Text, "split-brain resolved for") || strings.HasPrefix(e.Text, "Healed ")) {
+	_, err := c.call(ctx, changeTimeout, nil,
+		[]string{"volume", "heal", volume, "split-brain", "source-brick", brick, path})
+	if e, ok := errors.AsType[*Error](err); ok && e.Exit == 0 &&
+		(strings.Contains(e.Text, "split-brain resolved for") || strings.HasPrefix(e.Text, "Healed ")) {
 		return nil
 	}
 	if err != nil {

@@ -34,6 +34,7 @@ func parse(b []byte) (*element, error) {
 	if len(b) > maxAnswer {
 		return nil, fmt.Errorf("answer of %d bytes is larger than %d", len(b), maxAnswer)
 	}
+
 	d := xml.NewDecoder(bytes.NewReader(sanitize(b)))
 	var root *element
 	var stack []*element
@@ -46,18 +47,22 @@ func parse(b []byte) (*element, error) {
 		if err != nil {
 			return nil, fmt.Errorf("not well-formed: %w", err)
 		}
+
 		switch t := tok.(type) {
 		case xml.StartElement:
-			if nodes++; nodes > maxNodes {
+			nodes++
+			if nodes > maxNodes {
 				return nil, fmt.Errorf("more than %d elements", maxNodes)
 			}
 			if len(stack) == maxDepth {
 				return nil, fmt.Errorf("nested deeper than %d", maxDepth)
 			}
+
 			e := &element{name: t.Name.Local}
 			if len(t.Attr) > 0 {
 				e.attr = t.Attr[0].Value
 			}
+
 			if len(stack) > 0 {
 				top := stack[len(stack)-1]
 				top.kids = append(top.kids, e)
@@ -66,6 +71,7 @@ func parse(b []byte) (*element, error) {
 			} else {
 				root = e
 			}
+
 			stack = append(stack, e)
 		case xml.EndElement:
 			if len(stack) == 0 || stack[len(stack)-1].name != t.Name.Local {
@@ -79,19 +85,23 @@ func parse(b []byte) (*element, error) {
 				}
 				continue
 			}
+
 			top := stack[len(stack)-1]
 			text := strings.TrimSpace(string(t))
 			if len(top.text)+len(text) > maxText {
 				return nil, fmt.Errorf("text longer than %d bytes", maxText)
 			}
+
 			top.text += text
 		case xml.Directive:
 			return nil, errors.New("directives are not accepted")
 		}
 	}
+
 	if root == nil || len(stack) > 0 {
 		return nil, errors.New("the document is not complete")
 	}
+
 	return root, nil
 }
 
@@ -120,6 +130,7 @@ func (e *element) at(names ...string) *element {
 		if e == nil {
 			return nil
 		}
+
 		var next *element
 		for _, k := range e.kids {
 			if k.name == n {
@@ -127,8 +138,10 @@ func (e *element) at(names ...string) *element {
 				break
 			}
 		}
+
 		e = next
 	}
+
 	return e
 }
 

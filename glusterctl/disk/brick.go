@@ -16,7 +16,8 @@ import (
 
 // marks are the extended attributes that glusterd leaves on the root of a
 // brick (glusterd-utils.c, glusterd_check_and_set_brick_xattr).
-var marks = [...]string{"trusted.glusterfs.volume-id", "trusted.gfid", "trusted.glusterfs.dht", "trusted.glusterfs.mdata"}
+var marks = [...]string{"trusted.glusterfs.volume-id", "trusted.gfid", "trusted.glusterfs.dht",
+	"trusted.glusterfs.mdata"}
 
 // FreshBrick names a directory under root that has never been a brick, is not among
 // others, and is not the beginning of another name there and a point:
@@ -25,11 +26,13 @@ func FreshBrick(root, volume string, others ...string) (string, error) {
 	if err := CheckRoot(root); err != nil {
 		return "", err
 	}
+
 	for n := 1; n < 10_000; n++ {
 		p := filepath.Join(root, fmt.Sprintf("%s-%d", volume, n))
 		if longer, _ := filepath.Glob(p + ".*"); len(longer) > 0 || slices.Contains(others, p) {
 			continue
 		}
+
 		_, err := os.Lstat(p)
 		if errors.Is(err, fs.ErrNotExist) {
 			return p, nil
@@ -38,6 +41,7 @@ func FreshBrick(root, volume string, others ...string) (string, error) {
 			return "", fmt.Errorf("find a brick directory: %w", err)
 		}
 	}
+
 	return "", fmt.Errorf("find a brick directory: %s is full of old ones", root)
 }
 
@@ -54,18 +58,21 @@ func CheckRoot(dir string) error {
 		at = filepath.Dir(at)
 		err = unix.Stat(at, &d)
 	}
+
 	if err != nil {
 		return fmt.Errorf("brick directory %s: %w", dir, err)
 	}
 	if d.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return fmt.Errorf("brick directory %s: it is not a directory", dir)
 	}
+
 	if err := unix.Stat("/", &r); err != nil {
 		return fmt.Errorf("brick directory %s: %w", dir, err)
 	}
 	if d.Dev == r.Dev {
 		return fmt.Errorf("brick directory %s: %w", dir, errRootDisk)
 	}
+
 	return nil
 }
 
@@ -79,20 +86,25 @@ func ClearBrick(dir string) error {
 	if err != nil {
 		return fmt.Errorf("clear brick %s: %w", dir, err)
 	}
+
 	for _, e := range entries {
 		if e.Name() != ".glusterfs" || !e.IsDir() {
 			return fmt.Errorf("clear brick %s: %w", dir, errNotEmpty)
 		}
 	}
+
 	if len(entries) == 1 {
 		if err := os.RemoveAll(filepath.Join(dir, ".glusterfs")); err != nil {
 			return fmt.Errorf("clear brick %s: %w", dir, err)
 		}
 	}
+
 	for _, m := range marks {
-		if err := unix.Lremovexattr(dir, m); err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOTSUP) {
+		if err := unix.Lremovexattr(dir, m); err != nil && !errors.Is(err, unix.ENODATA) &&
+			!errors.Is(err, unix.ENOTSUP) {
 			return fmt.Errorf("clear brick %s: %s: %w", dir, m, err)
 		}
 	}
+
 	return nil
 }

@@ -42,6 +42,7 @@ func finder() Finder {
 			sys["block/"+name+"/"+f] = &fstest.MapFile{Data: []byte(v)}
 		}
 	}
+
 	add("sda", map[string]string{"sda1/size": "2"})
 	add("sdb", map[string]string{"device/model": "Fine\x1b[1m disk  "})
 	add("sdc", map[string]string{"ro": "1\n"})
@@ -54,6 +55,7 @@ func finder() Finder {
 	add("dm-0", nil)
 	sys["block/sdi/size"] = &fstest.MapFile{Data: []byte("2048\n")}
 	sys["block/sdj/size"] = &fstest.MapFile{Data: []byte("0\n")}
+
 	return Finder{
 		Sys:    sys,
 		Mounts: []byte("30 1 8:64 / /mnt/x rw - xfs /dev/sde rw\n"),
@@ -66,6 +68,7 @@ func finder() Finder {
 			case "sdg": // an MD superblock near the end
 				return &sparse{set: map[int64]byte{minSize - 8192: 1}}, nil
 			}
+
 			return nil, errors.New("must not be opened")
 		},
 	}
@@ -76,10 +79,22 @@ func TestFind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"sda": "has partitions", "sdb": "", "sdc": "read-only", "sdd": "in use by dm-0", "sde": "mounted at /mnt/x", "sdf": "not empty", "sdg": "not empty", "sdh": "removable", "sdi": "smaller"}
+
+	want := map[string]string{
+		"sda": "has partitions",
+		"sdb": "",
+		"sdc": "read-only",
+		"sdd": "in use by dm-0",
+		"sde": "mounted at /mnt/x",
+		"sdf": "not empty",
+		"sdg": "not empty",
+		"sdh": "removable",
+		"sdi": "smaller",
+	}
 	if len(got) != len(want) {
 		t.Errorf("%d disks: %+v", len(got), got)
 	}
+
 	for _, d := range got {
 		w, ok := want[d.Name]
 		if !ok || !strings.HasPrefix(d.Used, w) || w == "" && d.Used != "" {
@@ -105,21 +120,34 @@ func TestFormatOnlyWhatIsEmpty(t *testing.T) {
 	f := finder()
 	for _, name := range []string{"sda", "sde", "sdf", "sdg"} {
 		r := &recorder{}
-		if err := f.Format(t.Context(), r, Disk{Name: name, Path: "/dev/" + name}, "bricks", false); !errors.Is(err, errNotEmpty) || r.argv != nil {
+		if err := f.Format(t.Context(), r, Disk{
+			Name: name,
+			Path: "/dev/" + name,
+		}, "bricks", false); !errors.Is(err, errNotEmpty) || r.argv != nil {
 			t.Errorf("%s: %v %v", name, err, r.argv)
 		}
 	}
+
 	r := &recorder{}
-	if err := f.Format(t.Context(), r, Disk{Name: "sdb", Path: "/dev/sdb"}, "bricks", false); err != nil || strings.Join(r.argv, " ") != "mkfs.xfs -q -i size=512 -L bricks /dev/sdb" {
+	if err := f.Format(t.Context(), r, Disk{
+		Name: "sdb",
+		Path: "/dev/sdb",
+	}, "bricks", false); err != nil || strings.Join(r.argv, " ") != "mkfs.xfs -q -i size=512 -L bricks /dev/sdb" {
 		t.Errorf("%v %v", err, r.argv)
 	}
-	if err := f.Format(t.Context(), r, Disk{Name: "sdf", Path: "/dev/sdf"}, "bricks", true); err != nil || !strings.Contains(strings.Join(r.argv, " "), " -f ") {
+
+	if err := f.Format(t.Context(), r, Disk{
+		Name: "sdf",
+		Path: "/dev/sdf",
+	}, "bricks", true); err != nil || !strings.Contains(strings.Join(r.argv, " "), " -f ") {
 		t.Errorf("%v %v", err, r.argv)
 	}
+
 	r.exit = 1
 	if err := f.Format(t.Context(), r, Disk{Name: "sdb", Path: "/dev/sdb"}, "bricks", false); err == nil {
 		t.Error("a failure of mkfs is no error")
 	}
+
 	if err := f.Format(t.Context(), r, Disk{Name: "sdz"}, "bricks", false); err == nil {
 		t.Error("a disk that is gone is no error")
 	}
@@ -130,42 +158,54 @@ func TestBricks(t *testing.T) {
 	if err := CheckRoot("/"); !errors.Is(err, errRootDisk) {
 		t.Errorf("root: %v", err)
 	}
+
 	if err := CheckRoot("/none/of/these"); !errors.Is(err, errRootDisk) {
 		t.Errorf("a directory to be made on the root file system: %v", err)
 	}
+
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := CheckRoot(filepath.Join(file, "none")); err == nil {
 		t.Error("a directory below a file is accepted")
 	}
+
 	// Another file system, where there is one.
 	if err := CheckRoot("/proc/none"); err != nil {
 		t.Errorf("a directory to be made on another file system: %v", err)
 	}
+
 	if err := CheckRoot("/proc"); err != nil {
 		t.Errorf("/proc: %v", err)
 	}
+
 	b := filepath.Join(dir, "b")
 	if err := os.MkdirAll(filepath.Join(b, ".glusterfs/00"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := unix.Setxattr(b, marks[0], []byte("0123456789abcdef"), 0); err != nil && os.Getuid() == 0 {
 		t.Logf("no trusted attributes here: %v", err)
 	}
+
 	if err := ClearBrick(b); err != nil {
 		t.Fatal(err)
 	}
+
 	if n, _ := unix.Getxattr(b, marks[0], make([]byte, 32)); n > 0 {
 		t.Error("the mark is still there")
 	}
+
 	if err := os.WriteFile(filepath.Join(b, "file"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := ClearBrick(b); !errors.Is(err, errNotEmpty) {
 		t.Errorf("a brick with a file: %v", err)
 	}
+
 	if _, err := os.Stat(filepath.Join(b, "file")); err != nil {
 		t.Error(err)
 	}

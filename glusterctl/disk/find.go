@@ -52,6 +52,7 @@ func (f Finder) Find() ([]Disk, error) {
 	if sys == nil {
 		sys = os.DirFS("/sys")
 	}
+
 	mounts := f.Mounts
 	if mounts == nil {
 		var err error
@@ -59,25 +60,30 @@ func (f Finder) Find() ([]Disk, error) {
 			return nil, fmt.Errorf("find disks: %w", err)
 		}
 	}
+
 	entries, err := fs.ReadDir(sys, "block")
 	if err != nil {
 		return nil, fmt.Errorf("find disks: %w", err)
 	}
+
 	var out []Disk
 	for _, e := range entries {
 		name := e.Name()
 		if slices.ContainsFunc(ignored, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			continue
 		}
+
 		d := Disk{Name: name, Path: "/dev/" + name, Model: attr(sys, name, "device/model")}
 		sectors, err := strconv.ParseUint(attr(sys, name, "size"), 10, 54)
 		if err != nil || sectors == 0 {
 			continue
 		}
+
 		d.Size = sectors * 512 // always in 512-byte units
 		d.Used = f.used(sys, d, mounts)
 		out = append(out, d)
 	}
+
 	return out, nil
 }
 
@@ -103,18 +109,22 @@ func (f Finder) used(sys fs.FS, d Disk, mounts []byte) string {
 	case attr(sys, d.Name, "removable") == "1":
 		return "removable"
 	}
+
 	if held, err := fs.ReadDir(sys, path.Join("block", d.Name, "holders")); err == nil && len(held) > 0 {
 		return "in use by " + held[0].Name()
 	}
+
 	kids, err := fs.ReadDir(sys, path.Join("block", d.Name))
 	if err != nil {
 		return err.Error()
 	}
+
 	for _, k := range kids {
 		if strings.HasPrefix(k.Name(), d.Name) {
 			return "has partitions"
 		}
 	}
+
 	if dev := attr(sys, d.Name, "dev"); dev != "" {
 		for line := range strings.Lines(string(mounts)) {
 			if w := strings.Fields(line); len(w) > 4 && w[2] == dev {
@@ -122,9 +132,11 @@ func (f Finder) used(sys fs.FS, d Disk, mounts []byte) string {
 			}
 		}
 	}
+
 	if err := f.empty(d); err != nil {
 		return err.Error()
 	}
+
 	return ""
 }
 
@@ -137,16 +149,19 @@ func (f Finder) empty(d Disk) error {
 			return os.OpenFile("/dev/"+name, os.O_RDONLY|unix.O_EXCL, 0)
 		}
 	}
+
 	r, err := open(d.Name)
 	if err != nil {
 		return fmt.Errorf("cannot be opened: %w", err)
 	}
 	defer r.Close()
+
 	buf := make([]byte, edge)
 	for _, at := range []int64{0, int64(d.Size) - edge} {
 		if _, err := r.Seek(at, io.SeekStart); err != nil {
 			return fmt.Errorf("cannot be read: %w", err)
 		}
+
 		if _, err := io.ReadFull(r, buf); err != nil {
 			return fmt.Errorf("cannot be read: %w", err)
 		}
@@ -154,6 +169,7 @@ func (f Finder) empty(d Disk) error {
 			return errors.New("not empty")
 		}
 	}
+
 	return nil
 }
 
@@ -166,6 +182,7 @@ func (f Finder) Format(ctx context.Context, r command.Runner, d Disk, label stri
 		if err != nil {
 			return err
 		}
+
 		i := slices.IndexFunc(all, func(x Disk) bool { return x.Name == d.Name })
 		if i < 0 {
 			return fmt.Errorf("format %s: it is gone", d.Path)
@@ -174,14 +191,17 @@ func (f Finder) Format(ctx context.Context, r command.Runner, d Disk, label stri
 			return fmt.Errorf("format %s: %s: %w", d.Path, all[i].Used, errNotEmpty)
 		}
 	}
+
 	argv := []string{"mkfs.xfs", "-q", "-i", "size=512", "-L", label}
 	if wipe {
 		argv = append(argv, "-f")
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	if _, err := command.Do(ctx, r, append(argv, d.Path)...); err != nil {
 		return fmt.Errorf("format %s: %w", d.Path, err)
 	}
+
 	return nil
 }

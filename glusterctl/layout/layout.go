@@ -76,6 +76,7 @@ func (t Tree) Validate() error {
 	if len(t.Dirs) > 4096 {
 		return fmt.Errorf("%d directories", len(t.Dirs))
 	}
+
 	seen := map[string]bool{".": true}
 	for _, d := range t.Dirs {
 		if !filepath.IsLocal(d.Path) || filepath.Clean(d.Path) != d.Path || strings.ContainsRune(d.Path, 0) {
@@ -86,6 +87,7 @@ func (t Tree) Validate() error {
 		}
 		seen[d.Path] = true
 	}
+
 	return nil
 }
 
@@ -96,6 +98,7 @@ func Make(root string, t Tree) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
+
 	have, err := Read(root)
 	if err != nil {
 		return err
@@ -103,27 +106,33 @@ func Make(root string, t Tree) error {
 	if have.Version > t.Version {
 		return fmt.Errorf("make the tree: version %d, ours is %d: %w", have.Version, t.Version, errNewer)
 	}
+
 	r, err := os.OpenRoot(root)
 	if err != nil {
 		return fmt.Errorf("make the tree: %w", err)
 	}
 	defer r.Close()
+
 	for _, d := range t.Dirs {
 		if err := makeDir(r, d); err != nil {
 			return fmt.Errorf("make the tree: %w", err)
 		}
 	}
+
 	now := Info{Version: t.Version, Nodes: slices.Sorted(slices.Values(t.Nodes))}
 	if have.Version == now.Version && slices.Equal(have.Nodes, now.Nodes) {
 		return nil
 	}
+
 	b, err := json.Marshal(now)
 	if err != nil {
 		return err
 	}
+
 	if err := writeMarker(r, append(b, '\n')); err != nil {
 		return fmt.Errorf("make the tree: %w", err)
 	}
+
 	return nil
 }
 
@@ -133,6 +142,7 @@ func makeDir(r *os.Root, d Dir) error {
 			return err
 		}
 	}
+
 	fi, err := r.Lstat(d.Path)
 	if err != nil {
 		return err
@@ -140,11 +150,13 @@ func makeDir(r *os.Root, d Dir) error {
 	if !fi.IsDir() {
 		return fmt.Errorf("%s is not a directory", d.Path)
 	}
+
 	if d.UID >= 0 || d.GID >= 0 {
 		if err := r.Lchown(d.Path, d.UID, d.GID); err != nil {
 			return err
 		}
 	}
+
 	return r.Chmod(d.Path, d.Mode.Perm()) // after the owner: chown drops bits
 }
 
@@ -154,16 +166,20 @@ func writeMarker(r *os.Root, content []byte) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = f.Write(content)
 	if err == nil {
 		err = f.Sync()
 	}
+
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
+
 	if err == nil {
 		err = r.Rename(tmp, marker)
 	}
+
 	return err
 }
 
@@ -177,6 +193,7 @@ func Cluster(uid, gid int, nodes ...string) Tree {
 			t.Dirs = append(t.Dirs, Dir{Path: p, Mode: mode, UID: u, GID: g})
 		}
 	}
+
 	add(0o755, 0, 0, ".", "etc", "etc/master.d", "etc/python", "srv", "srv/salt")
 	add(0o750, uid, gid, "srv/pillar")
 	add(0o700, uid, gid, "pki", "pki/minions", "pki/minions_pre", "pki/minions_rejected", "pki/minions_denied", "pki/minions_autosign", "etc/gpgkeys",
@@ -187,5 +204,6 @@ func Cluster(uid, gid int, nodes ...string) Tree {
 		add(0o700, uid, gid, filepath.Join("nodes", n), filepath.Join("cache/jobs", n))
 		add(0o700, 0, 0, filepath.Join("nodes", n, "probe"))
 	}
+
 	return t
 }

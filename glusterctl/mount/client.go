@@ -18,21 +18,25 @@ func clients(proc, point string) ([]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for the client of %s: %w", point, err)
 	}
+
 	var out []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid < 2 {
 			continue
 		}
+
 		b, err := os.ReadFile(filepath.Join(proc, e.Name(), "cmdline"))
 		if err != nil {
 			continue
 		}
+
 		args := bytes.Split(bytes.TrimSuffix(b, []byte{0}), []byte{0})
 		if len(args) > 2 && filepath.Base(string(args[0])) == "glusterfs" && string(args[len(args)-1]) == point {
 			out = append(out, pid)
 		}
 	}
+
 	return out, nil
 }
 

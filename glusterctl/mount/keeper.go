@@ -18,10 +18,10 @@ type Keeper struct {
 	// Every is the time between probes; 0 means 5 s.
 	Every time.Duration
 	// Patience is how long a mount may be stale or hung before it is made again;
-	// 0 means 30 s. One whose client has ended is made again at once. A mount that hangs because the volume lost its quorum comes
-	// back by itself, so Healthy is asked first. A new mount that hangs as well has
-	// twice the time, and so on, up to ten times: on a machine that is merely slow
-	// each new mount is more work.
+	// 0 means 30 s. One whose client has ended is made again at once. A mount that hangs because the volume
+	// lost its quorum comes back by itself, so Healthy is asked first. A new mount that hangs as well has
+	// twice the time, and so on, up to ten times: on a machine that is merely slow each new mount is more
+	// work.
 	Patience time.Duration
 	// Healthy reports whether the volume would serve a new mount: its bricks run.
 	// nil means yes.
@@ -58,20 +58,26 @@ func (k *Keeper) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+
 		now := time.Now()
 		k.mu.Lock()
 		k.last, k.at = h, now
 		k.mu.Unlock()
+
 		if h.State != state {
 			k.Log.Info("mount", "state", string(h.State), "was", string(state), "text", h.Text)
 			state = h.State
 		}
+
 		switch h.State {
 		case OK:
-			badSince, notBefore, backOff = time.Time{}, time.Time{}, every
+			badSince = time.Time{}
+			notBefore = time.Time{}
+			backOff = every
 			if goodSince.IsZero() {
 				goodSince = now
 			}
+
 			if now.Sub(goodSince) >= hung {
 				hung = patience
 			}
@@ -80,14 +86,17 @@ func (k *Keeper) Run(ctx context.Context) {
 			if badSince.IsZero() {
 				badSince = now
 			}
+
 			limit := patience
 			if h.State == Hung {
 				limit = hung
 			}
+
 			// One that hangs for very long is taken away whatever the volume says: every
 			// look at it leaves a process behind that cannot end.
 			bad := now.Sub(badSince)
-			due := h.State == Absent || h.Ended || bad >= limit && (k.Healthy == nil || k.Healthy() || bad >= 10*patience)
+			due := h.State == Absent || h.Ended ||
+				bad >= limit && (k.Healthy == nil || k.Healthy() || bad >= 10*patience)
 			if due && !now.Before(notBefore) {
 				if k.remake(ctx, h.State) && h.State == Hung {
 					badSince, hung = time.Time{}, min(2*hung, 10*patience)
@@ -96,6 +105,7 @@ func (k *Keeper) Run(ctx context.Context) {
 				backOff = min(2*backOff, maxBackOff)
 			}
 		}
+
 		t := time.NewTimer(every)
 		select {
 		case <-ctx.Done():

@@ -77,6 +77,7 @@ func find(table io.Reader, point string) (Entry, bool, error) {
 	var ok bool
 	s := bufio.NewScanner(table)
 	s.Buffer(nil, 1<<20)
+
 	for s.Scan() {
 		f := strings.Fields(s.Text())
 		sep := -1
@@ -86,16 +87,21 @@ func find(table io.Reader, point string) (Entry, bool, error) {
 				break
 			}
 		}
+
 		if sep < 0 || len(f) < sep+3 || unescape(f[4]) != point {
 			continue
 		}
+
 		_, minor, _ := strings.Cut(f[2], ":")
 		n, _ := strconv.ParseUint(minor, 10, 32)
-		found, ok = Entry{Point: point, Type: f[sep+1], Source: unescape(f[sep+2]), Minor: uint32(n)}, true // the last one is on top
+		found = Entry{Point: point, Type: f[sep+1], Source: unescape(f[sep+2]), Minor: uint32(n)}
+		ok = true // the last one is on top
 	}
+
 	if err := s.Err(); err != nil {
 		return Entry{}, false, fmt.Errorf("read mountinfo: %w", err)
 	}
+
 	return found, ok, nil
 }
 
@@ -104,6 +110,7 @@ func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
 	}
+
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] == '\\' && i+3 < len(s) {
@@ -113,8 +120,10 @@ func unescape(s string) string {
 				continue
 			}
 		}
+
 		b.WriteByte(s[i])
 	}
+
 	return b.String()
 }
 
@@ -163,15 +172,18 @@ func (m *Mounter) run(ctx context.Context, argv ...string) error {
 	d = cmp.Or(d, 30*time.Second)
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
+
 	r := m.Runner
 	r = cmp.Or[command.Runner](r, command.Exec{})
 	out, err := r.Run(ctx, argv)
 	if err != nil {
 		return err
 	}
+
 	if err := out.Err(); err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
 	}
+
 	return nil
 }
 
@@ -207,28 +219,37 @@ func (m *Mounter) Mount(ctx context.Context) error {
 		}
 		return nil
 	}
+
 	ready := m.Prepare
 	if ready == nil {
 		ready = prepare
 	}
+
 	if err := ready(m.Point); err != nil {
 		return fmt.Errorf("mount volume %s: %w", m.Volume, err)
 	}
+
 	opts := append([]string{}, m.Options...)
 	if len(m.Others) > 0 {
 		opts = append(opts, "backup-volfile-servers="+strings.Join(m.Others, ":"))
 	}
+
 	attach := m.Attach
 	if attach == nil {
 		attach = m.attach
 	}
+
 	if err := attach(ctx, m.Server+":/"+m.Volume, m.Point, strings.Join(opts, ",")); err != nil {
 		return fmt.Errorf("mount volume %s: %w", m.Volume, err)
 	}
+
 	// mount.glusterfs may end with 0 although the client gave up at once.
 	if _, ok, err := m.Entry(); err != nil || !ok {
-		return errors.Join(fmt.Errorf("mount volume %s: nothing is mounted at %s; see the client's log", m.Volume, m.Point), err)
+		return errors.Join(fmt.Errorf("mount volume %s: nothing is mounted at %s; see the client's log",
+			m.Volume, m.Point),
+			err)
 	}
+
 	return nil
 }
 
@@ -243,15 +264,18 @@ func RemovePoint(point string) error {
 		return fmt.Errorf("remove the mount point: %w", err)
 	}
 	defer d.Close()
+
 	if flags, err := unix.IoctlGetInt(int(d.Fd()), unix.FS_IOC_GETFLAGS); err == nil && flags&immutable != 0 {
 		_ = unix.IoctlSetPointerInt(int(d.Fd()), unix.FS_IOC_SETFLAGS, flags&^immutable)
 	}
+
 	err = os.Remove(point)
 	for _, harmless := range []error{unix.ENOTEMPTY, unix.EBUSY, unix.EROFS, unix.EPERM, unix.EACCES, unix.ENOENT} {
 		if errors.Is(err, harmless) {
 			return nil
 		}
 	}
+
 	return err
 }
 
@@ -274,6 +298,7 @@ func prepare(point string) error {
 	if err := os.MkdirAll(filepath.Dir(point), 0o755); err != nil {
 		return fmt.Errorf("make the mount point: %w", err)
 	}
+
 	err := os.Mkdir(point, 0)
 	if errors.Is(err, os.ErrExist) {
 		return nil
@@ -281,14 +306,17 @@ func prepare(point string) error {
 	if err != nil {
 		return fmt.Errorf("make the mount point: %w", err)
 	}
+
 	d, err := os.Open(point)
 	if err != nil {
 		return nil // not root: the permissions have to do
 	}
 	defer d.Close()
+
 	if flags, err := unix.IoctlGetInt(int(d.Fd()), unix.FS_IOC_GETFLAGS); err == nil {
 		_ = unix.IoctlSetPointerInt(int(d.Fd()), unix.FS_IOC_SETFLAGS, flags|immutable)
 	}
+
 	return nil
 }
 
@@ -312,6 +340,7 @@ func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
 		if e.Type != FSType {
 			return fmt.Errorf("unmount %s: %s of type %s: %w", m.Point, e.Source, e.Type, errForeign)
 		}
+
 		if abort {
 			dir := m.Connections
 			dir = cmp.Or(dir, "/sys/fs/fuse/connections")
@@ -321,13 +350,16 @@ func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
 				m.killClients()
 			}
 		}
+
 		detach := m.Detach
 		if detach == nil {
 			detach = func(ctx context.Context, point string) error { return m.run(ctx, "umount", "-l", "-c", point) }
 		}
+
 		if err := detach(ctx, m.Point); err != nil {
 			return fmt.Errorf("unmount %s: %w", m.Point, err)
 		}
 	}
+
 	return fmt.Errorf("unmount %s: it is still mounted", m.Point)
 }

@@ -28,12 +28,14 @@ func Check(path, writeDir string) Health {
 	if err := retry(func() error { return unix.Statfs(path, &st) }); err != nil {
 		return failed("statfs", err)
 	}
+
 	h := Health{State: OK, Inodes: st.Files, InodesFree: st.Ffree}
 	h.Total, h.Free = st.Blocks*uint64(st.Bsize), st.Bavail*uint64(st.Bsize)
 	tree, err := layout.Read(path)
 	if err != nil {
 		return failed("read", err)
 	}
+
 	h.Layout, h.Nodes = tree.Version, tree.Nodes
 	if writeDir != "" {
 		switch err := writeProbe(filepath.Join(path, writeDir)); {
@@ -47,6 +49,7 @@ func Check(path, writeDir string) Health {
 			h.Writable = true
 		}
 	}
+
 	h.Latency = time.Since(start)
 	return h
 }
@@ -75,18 +78,22 @@ func writeProbe(dir string) error {
 	if err != nil {
 		return err
 	}
+
 	name := f.Name()
 	_, err = f.Write([]byte{'.'})
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
+
 	if err == nil {
 		err = os.Rename(name, name+".r")
 	}
+
 	if err != nil {
 		_ = os.Remove(name) // it is not renamed; the fault is told
 		return err
 	}
+
 	return os.Remove(name + ".r")
 }
 
@@ -147,16 +154,20 @@ func (p *Prober) Probe(ctx context.Context) Health {
 			return Health{State: Failed, Text: ctx.Err().Error()}
 		}
 	}
+
 	one := &probing{done: make(chan struct{})}
 	p.now = one
 	p.mu.Unlock()
+
 	one.health = p.probe(ctx)
 	if one.health.State == Stale {
 		one.health.Ended = p.Mounter.clientEnded()
 	}
+
 	p.mu.Lock()
 	p.now = nil
 	p.mu.Unlock()
+
 	close(one.done)
 	return one.health
 }
@@ -171,6 +182,7 @@ func (p *Prober) probe(ctx context.Context) Health {
 	case e.Type != FSType || !sameVolume(e.Source, p.Mounter.Volume):
 		return Health{State: Foreign, Text: fmt.Sprintf("%s, %s", e.Source, e.Type)}
 	}
+
 	timeout := p.Timeout
 	timeout = cmp.Or(timeout, 10*time.Second)
 	hung := Health{State: Hung, Text: fmt.Sprintf("no answer within %v", timeout)}
@@ -185,14 +197,17 @@ func (p *Prober) probe(ctx context.Context) Health {
 			return hung
 		}
 	}
+
 	var r command.Runner = command.Exec{MaxOutput: 64 << 10}
 	if p.Runner != nil {
 		r = p.Runner
 	}
+
 	argv := append(append([]string{}, p.Command...), p.Mounter.Point)
 	if p.WriteDir != "" {
 		argv = append(argv, p.WriteDir)
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	out, err := r.Run(ctx, argv) // ends soon after its context, see command.Runner
@@ -202,9 +217,11 @@ func (p *Prober) probe(ctx context.Context) Health {
 		}
 		return Health{State: Failed, Text: err.Error()}
 	}
+
 	var h Health
 	if err := json.Unmarshal(out.Stdout, &h); err != nil || h.State == "" {
 		return Health{State: Failed, Text: fmt.Sprintf("the probe said nothing of use (exit %d)", out.Exit)}
 	}
+
 	return h
 }

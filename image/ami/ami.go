@@ -64,32 +64,43 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Region == "" || cfg.Credentials.AccessKeyID == "" || cfg.Credentials.SecretAccessKey == "" {
 		return nil, errors.New("ami: region and credentials are needed: AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps AWS_SESSION_TOKEN (aws configure export-credentials --format env)")
 	}
+
 	if cfg.EBS == "" {
 		cfg.EBS = "https://ebs." + cfg.Region + ".amazonaws.com"
 	}
+
 	if cfg.EC2 == "" {
 		cfg.EC2 = "https://ec2." + cfg.Region + ".amazonaws.com"
 	}
+
 	cfg.HTTP = cmp.Or(cfg.HTTP, &http.Client{Timeout: 2 * time.Minute})
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Workers = cmp.Or(cfg.Workers, 16)
 	cfg.Pause = cmp.Or(cfg.Pause, time.Second)
+
 	return &Client{cfg}, nil
 }
 
 // Upload makes a snapshot of a disk of so many bytes and registers it. It
 // gives the numbers of image and snapshot; a snapshot that was begun and not
 // finished is dropped by EC2 after a while.
-func (c *Client) Upload(ctx context.Context, disk io.ReaderAt, size int64, img Image) (image, snapshot string, err error) {
+func (c *Client) Upload(
+	ctx context.Context,
+	disk io.ReaderAt,
+	size int64,
+	img Image,
+) (image, snapshot string, err error) {
 	gib := int((size + 1<<30 - 1) >> 30)
 	img.VolumeGiB = cmp.Or(img.VolumeGiB, gib)
 	if img.VolumeGiB < gib {
 		return "", "", fmt.Errorf("ami: a volume of %d GiB does not hold a disk of %d GiB", img.VolumeGiB, gib)
 	}
+
 	var start struct {
 		SnapshotID string `json:"SnapshotId"`
 		BlockSize  int64  `json:"BlockSize"`
 	}
+
 	body := map[string]any{"VolumeSize": img.VolumeGiB, "Description": img.Description, "Timeout": 60,
 		"Tags": []map[string]string{{"Key": "Name", "Value": img.Name}}}
 	if err := c.ebs(ctx, http.MethodPost, "/snapshots", nil, body, &start); err != nil {
@@ -98,21 +109,26 @@ func (c *Client) Upload(ctx context.Context, disk io.ReaderAt, size int64, img I
 	if start.BlockSize != blockSize || start.SnapshotID == "" {
 		return "", "", fmt.Errorf("ami: EC2 wants blocks of %d bytes, %d are known here", start.BlockSize, blockSize)
 	}
+
 	c.cfg.Log.Info("snapshot begun", "snapshot", start.SnapshotID)
 	sums, err := c.blocks(ctx, start.SnapshotID, disk, size)
 	if err != nil {
 		return "", start.SnapshotID, fmt.Errorf("ami: %w", err)
 	}
+
 	if err := c.complete(ctx, start.SnapshotID, sums); err != nil {
 		return "", start.SnapshotID, fmt.Errorf("ami: complete snapshot %s: %w", start.SnapshotID, err)
 	}
+
 	if err := c.await(ctx, start.SnapshotID); err != nil {
 		return "", start.SnapshotID, fmt.Errorf("ami: %w", err)
 	}
+
 	image, err = c.register(ctx, start.SnapshotID, img)
 	if err != nil {
 		return "", start.SnapshotID, fmt.Errorf("ami: register snapshot %s: %w", start.SnapshotID, err)
 	}
+
 	return image, start.SnapshotID, nil
 }
 
@@ -132,30 +148,43 @@ func (c *Client) blocks(ctx context.Context, id string, disk io.ReaderAt, size i
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, errors.Join(fmt.Errorf("read the disk: %w", err), g.Wait())
 		}
+
 		clear((*buf)[got:])
 		if bytes.Equal(*buf, zero) {
 			pool.Put(buf)
 			continue
 		}
+
 		g.Go(func() error {
 			defer pool.Put(buf)
 			sum := sha256.Sum256(*buf)
-			h := http.Header{"X-Amz-Data-Length": {strconv.Itoa(blockSize)}, "X-Amz-Checksum": {base64.StdEncoding.EncodeToString(sum[:])}, "X-Amz-Checksum-Algorithm": {"SHA256"}}
-			if err := c.ebs(ctx, http.MethodPut, "/snapshots/"+url.PathEscape(id)+"/blocks/"+strconv.FormatInt(n, 10), h, *buf, nil); err != nil {
+			h := http.Header{
+				"X-Amz-Data-Length":        {strconv.Itoa(blockSize)},
+				"X-Amz-Checksum":           {base64.StdEncoding.EncodeToString(sum[:])},
+				"X-Amz-Checksum-Algorithm": {"SHA256"},
+			}
+
+			if err := c.ebs(ctx, http.MethodPut,
+				"/snapshots/"+url.PathEscape(id)+"/blocks/"+strconv.FormatInt(n, 10), h, *buf, nil); err != nil {
 				return fmt.Errorf("send block %d: %w", n, err)
 			}
+
 			mu.Lock()
 			sums[n] = sum
 			mu.Unlock()
+
 			if k := sent.Add(1); k%100 == 0 {
 				c.cfg.Log.Info("sent", "blocks", k, "mib", k/2)
 			}
+
 			return nil
 		})
 	}
+
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+
 	return sums, outer.Err()
 }
 
@@ -168,8 +197,12 @@ func (c *Client) complete(ctx context.Context, id string, sums map[int64][32]byt
 		s := sums[n]
 		all.Write(s[:])
 	}
-	h := http.Header{"X-Amz-ChangedBlocksCount": {strconv.Itoa(len(sums))}, "X-Amz-Checksum": {base64.StdEncoding.EncodeToString(all.Sum(nil))},
-		"X-Amz-Checksum-Algorithm": {"SHA256"}, "X-Amz-Checksum-Aggregation-Method": {"LINEAR"}}
+	h := http.Header{
+		"X-Amz-ChangedBlocksCount":          {strconv.Itoa(len(sums))},
+		"X-Amz-Checksum":                    {base64.StdEncoding.EncodeToString(all.Sum(nil))},
+		"X-Amz-Checksum-Algorithm":          {"SHA256"},
+		"X-Amz-Checksum-Aggregation-Method": {"LINEAR"},
+	}
 	return c.ebs(ctx, http.MethodPost, "/snapshots/completion/"+url.PathEscape(id), h, nil, nil)
 }
 
@@ -182,12 +215,14 @@ func (c *Client) await(ctx context.Context, id string) error {
 		if err := c.ec2(ctx, url.Values{"Action": {"DescribeSnapshots"}, "SnapshotId.1": {id}}, &r); err != nil {
 			return fmt.Errorf("ask for snapshot %s: %w", id, err)
 		}
+
 		switch {
 		case len(r.States) == 1 && r.States[0] == "completed":
 			return nil
 		case len(r.States) == 1 && r.States[0] == "error":
 			return fmt.Errorf("EC2 could not complete snapshot %s", id)
 		}
+
 		if err := pause.For(ctx, c.cfg.Pause); err != nil {
 			return fmt.Errorf("wait for snapshot %s: %w", id, err)
 		}
@@ -205,6 +240,7 @@ func (c *Client) register(ctx context.Context, snapshot string, img Image) (stri
 		"BlockDeviceMapping.1.Ebs.VolumeType": {"gp3"}, "BlockDeviceMapping.1.Ebs.DeleteOnTermination": {"true"},
 		"BlockDeviceMapping.1.Ebs.VolumeSize": {strconv.Itoa(img.VolumeGiB)},
 	}
+
 	var r struct {
 		Image string `xml:"imageId"`
 	}
@@ -214,5 +250,6 @@ func (c *Client) register(ctx context.Context, snapshot string, img Image) (stri
 	if r.Image == "" {
 		return "", errors.New("EC2 named no image")
 	}
+
 	return r.Image, nil
 }

@@ -42,7 +42,8 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		return
-	case !strings.HasPrefix(auth, "AWS4-HMAC-SHA256 Credential=AKID/") || !strings.Contains(auth, "/eu-central-1/") || !strings.Contains(auth, "x-amz-content-sha256") ||
+	case !strings.HasPrefix(auth, "AWS4-HMAC-SHA256 Credential=AKID/") ||
+		!strings.Contains(auth, "/eu-central-1/") || !strings.Contains(auth, "x-amz-content-sha256") ||
 		r.Header.Get("X-Amz-Security-Token") != "TOKEN":
 		http.Error(w, "not signed", http.StatusForbidden)
 		return
@@ -50,6 +51,7 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"Reason":"busy"}`, http.StatusServiceUnavailable)
 		return
 	}
+
 	fail := func(text string) { http.Error(w, text, http.StatusBadRequest) }
 	sum := sha256.Sum256(body)
 	switch p := r.URL.Path; {
@@ -59,16 +61,20 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			fail("volume size")
 			return
 		}
+
 		c.volume, c.blocks = in.VolumeSize, map[int64][]byte{}
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprint(w, `{"SnapshotId":"snap-1","BlockSize":524288}`)
 	case r.Method == http.MethodPut && strings.HasPrefix(p, "/snapshots/snap-1/blocks/"):
 		n, err := strconv.ParseInt(strings.TrimPrefix(p, "/snapshots/snap-1/blocks/"), 10, 64)
-		if err != nil || len(body) != blockSize || r.Header.Get("X-Amz-Data-Length") != "524288" || r.Header.Get("X-Amz-Checksum-Algorithm") != "SHA256" ||
-			r.Header.Get("X-Amz-Checksum") != base64.StdEncoding.EncodeToString(sum[:]) || (n+1)*blockSize > int64(c.volume)<<30 {
+		if err != nil || len(body) != blockSize || r.Header.Get("X-Amz-Data-Length") != "524288" ||
+			r.Header.Get("X-Amz-Checksum-Algorithm") != "SHA256" ||
+			r.Header.Get("X-Amz-Checksum") != base64.StdEncoding.EncodeToString(sum[:]) || (n+
+			1)*blockSize > int64(c.volume)<<30 {
 			fail("block")
 			return
 		}
+
 		c.blocks[n] = body
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprint(w, `{}`)
@@ -77,18 +83,22 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for n := range c.blocks {
 			order = append(order, n)
 		}
+
 		slices.Sort(order)
 		var all []byte
 		for _, n := range order {
 			s := sha256.Sum256(c.blocks[n])
 			all = append(all, s[:]...)
 		}
+
 		whole := sha256.Sum256(all)
-		if r.Header.Get("X-Amz-Changedblockscount") != strconv.Itoa(len(order)) && r.Header.Get("X-Amz-ChangedBlocksCount") != strconv.Itoa(len(order)) ||
+		if r.Header.Get("X-Amz-Changedblockscount") != strconv.Itoa(len(order)) &&
+			r.Header.Get("X-Amz-ChangedBlocksCount") != strconv.Itoa(len(order)) ||
 			r.Header.Get("X-Amz-Checksum") != base64.StdEncoding.EncodeToString(whole[:]) {
 			fail("digest of the snapshot")
 			return
 		}
+
 		c.complete = true
 		w.WriteHeader(http.StatusAccepted)
 		fmt.Fprint(w, `{"Status":"pending"}`)
@@ -98,16 +108,21 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		switch r.PostForm.Get("Action") {
 		case "DescribeSnapshots":
 			state := "pending"
-			if c.looks++; c.looks > 2 && c.complete {
+			c.looks++
+			if c.looks > 2 && c.complete {
 				state = "completed"
 			}
-			fmt.Fprintf(w, `<DescribeSnapshotsResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><snapshotSet><item><snapshotId>snap-1</snapshotId><status>%s</status></item></snapshotSet></DescribeSnapshotsResponse>`, state)
+
+			fmt.Fprintf(w,
+				`<DescribeSnapshotsResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><snapshotSet><item><snapshotId>snap-1</snapshotId><status>%s</status></item></snapshotSet></DescribeSnapshotsResponse>`,
+				state)
 		case "RegisterImage":
 			c.image = map[string]string{}
 			for k := range r.PostForm {
 				c.image[k] = r.PostForm.Get(k)
 			}
-			fmt.Fprint(w, `<RegisterImageResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><imageId>ami-1</imageId></RegisterImageResponse>`)
+			fmt.Fprint(w,
+				`<RegisterImageResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><imageId>ami-1</imageId></RegisterImageResponse>`)
 		default:
 			fail("action")
 		}
@@ -120,11 +135,18 @@ func client(t *testing.T, c *cloud) *Client {
 	t.Helper()
 	s := httptest.NewServer(c)
 	t.Cleanup(s.Close)
-	cl, err := New(Config{Region: "eu-central-1", Credentials: aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET", SessionToken: "TOKEN"},
-		EBS: s.URL, EC2: s.URL, Workers: 3, Pause: time.Millisecond})
+	cl, err := New(Config{
+		Region:      "eu-central-1",
+		Credentials: aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET", SessionToken: "TOKEN"},
+		EBS:         s.URL,
+		EC2:         s.URL,
+		Workers:     3,
+		Pause:       time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return cl
 }
 
@@ -143,23 +165,35 @@ func TestUpload(t *testing.T) {
 		failed[r.Method+r.URL.Path]++
 		return failed[r.Method+r.URL.Path] <= 2
 	}}
+
 	d := disk()
-	image, snapshot, err := client(t, c).Upload(context.Background(), bytes.NewReader(d), int64(len(d)), Image{Name: "saltern-1", VolumeGiB: 8})
+	image, snapshot, err := client(t, c).Upload(context.Background(), bytes.NewReader(d), int64(len(d)),
+		Image{Name: "saltern-1", VolumeGiB: 8})
 	if err != nil || image != "ami-1" || snapshot != "snap-1" {
 		t.Fatal(image, snapshot, err)
 	}
+
 	if len(c.blocks) != 3 || c.volume != 8 {
 		t.Errorf("%d blocks in %d GiB", len(c.blocks), c.volume)
 	}
+
 	back := make([]byte, 9*blockSize)
 	for n, b := range c.blocks {
 		copy(back[n*blockSize:], b)
 	}
+
 	if !bytes.Equal(back[:len(d)], d) {
 		t.Error("EC2 holds another disk")
 	}
-	for k, want := range map[string]string{"BootMode": "uefi-preferred", "ImdsSupport": "v2.0", "EnaSupport": "true", "Architecture": "x86_64",
-		"BlockDeviceMapping.1.Ebs.SnapshotId": "snap-1", "Name": "saltern-1"} {
+
+	for k, want := range map[string]string{
+		"BootMode":                            "uefi-preferred",
+		"ImdsSupport":                         "v2.0",
+		"EnaSupport":                          "true",
+		"Architecture":                        "x86_64",
+		"BlockDeviceMapping.1.Ebs.SnapshotId": "snap-1",
+		"Name":                                "saltern-1",
+	} {
 		if c.image[k] != want {
 			t.Errorf("%s is %q", k, c.image[k])
 		}
@@ -173,16 +207,19 @@ func TestUploadFails(t *testing.T) {
 		"blocks lost": {busy: func(_ int, r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/blocks/4") }},
 		"no image":    {busy: func(_ int, r *http.Request) bool { return r.URL.Path == "/" }},
 	} {
-		if image, _, err := client(t, c).Upload(context.Background(), bytes.NewReader(d), int64(len(d)), Image{Name: "x"}); err == nil || image != "" {
+		if image, _, err := client(t, c).Upload(context.Background(), bytes.NewReader(d), int64(len(d)),
+			Image{Name: "x"}); err == nil || image != "" {
 			t.Errorf("%s: %q %v", name, image, err)
 		}
 		if name == "blocks lost" && c.complete {
 			t.Error("a snapshot with a hole was completed")
 		}
 	}
+
 	if _, err := New(Config{Region: "x"}); err == nil {
 		t.Error("no credentials were enough")
 	}
+
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
 	if _, _, err := client(t, &cloud{}).Upload(ctx, bytes.NewReader(d), int64(len(d)), Image{}); err == nil {

@@ -43,17 +43,20 @@ func (c *Client) ebs(ctx context.Context, method, path string, h http.Header, bo
 		}
 		kind = "application/json"
 	}
+
 	text, err := c.ask(ctx, "ebs", method, c.cfg.EBS+path, kind, h, payload)
 	if err != nil || answer == nil {
 		return err
 	}
+
 	return json.Unmarshal(text, answer)
 }
 
 // ec2 asks EC2's query API.
 func (c *Client) ec2(ctx context.Context, v url.Values, answer any) error {
 	v.Set("Version", "2016-11-15")
-	text, err := c.ask(ctx, "ec2", http.MethodPost, c.cfg.EC2+"/", "application/x-www-form-urlencoded; charset=utf-8", nil, []byte(v.Encode()))
+	text, err := c.ask(ctx, "ec2", http.MethodPost, c.cfg.EC2+"/",
+		"application/x-www-form-urlencoded; charset=utf-8", nil, []byte(v.Encode()))
 	if err != nil {
 		return err
 	}
@@ -63,7 +66,12 @@ func (c *Client) ec2(ctx context.Context, v url.Values, answer any) error {
 // ask makes a signed request, again with growing pauses while the service is
 // busy, broken or out of reach. All requests may be repeated: blocks are
 // written by number.
-func (c *Client) ask(ctx context.Context, service, method, address, kind string, h http.Header, payload []byte) ([]byte, error) {
+func (c *Client) ask(
+	ctx context.Context,
+	service, method, address, kind string,
+	h http.Header,
+	payload []byte,
+) ([]byte, error) {
 	wait := c.cfg.Pause
 	for n := 1; ; n++ {
 		text, again, err := c.once(ctx, service, method, address, kind, h, payload)
@@ -77,31 +85,43 @@ func (c *Client) ask(ctx context.Context, service, method, address, kind string,
 	}
 }
 
-func (c *Client) once(ctx context.Context, service, method, address, kind string, h http.Header, payload []byte) (text []byte, again bool, err error) {
+func (c *Client) once(
+	ctx context.Context,
+	service, method, address, kind string,
+	h http.Header,
+	payload []byte,
+) (text []byte, again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(payload))
 	if err != nil {
 		return nil, false, err
 	}
+
 	maps.Copy(req.Header, h)
 	req.Header.Set("Content-Type", kind)
 	sum := sha256.Sum256(payload)
 	digest := hex.EncodeToString(sum[:])
 	req.Header.Set("X-Amz-Content-Sha256", digest)
-	if err := v4.NewSigner().SignHTTP(ctx, c.cfg.Credentials, req, digest, service, c.cfg.Region, time.Now()); err != nil {
+
+	if err := v4.NewSigner().SignHTTP(ctx, c.cfg.Credentials, req, digest, service, c.cfg.Region,
+		time.Now()); err != nil {
 		return nil, false, err
 	}
+
 	res, err := c.cfg.HTTP.Do(req)
 	if err != nil {
 		return nil, true, err
 	}
 	defer res.Body.Close()
+
 	text, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
 		return nil, true, err
 	}
 	if res.StatusCode/100 != 2 {
-		busy := res.StatusCode == http.StatusTooManyRequests || res.StatusCode >= 500 || strings.Contains(string(text), "RequestLimitExceeded")
+		busy := res.StatusCode == http.StatusTooManyRequests || res.StatusCode >= 500 ||
+			strings.Contains(string(text), "RequestLimitExceeded")
 		return nil, busy, fmt.Errorf("%s: %s", res.Status, printable.Brief(string(text), 500))
 	}
+
 	return text, false, nil
 }

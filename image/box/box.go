@@ -43,14 +43,17 @@ func Libvirt(out, qcow2 string, gib int, epoch time.Time) error {
 		return fmt.Errorf("box: %w", err)
 	}
 	defer disk.Close()
+
 	fi, err := disk.Stat()
 	if err != nil {
 		return fmt.Errorf("box: %w", err)
 	}
+
 	files, err := described(map[string]any{"provider": "libvirt", "format": "qcow2", "virtual_size": gib}, "")
 	if err != nil {
 		return err
 	}
+
 	files = append(files, member{"box.img", fi.Size(), disk})
 	return pack(out, files, epoch)
 }
@@ -66,10 +69,12 @@ func VirtualBox(out, ova string, epoch time.Time) error {
 		return fmt.Errorf("box: %w", err)
 	}
 	defer f.Close()
+
 	files, err := described(map[string]any{"provider": "virtualbox"}, mac)
 	if err != nil {
 		return err
 	}
+
 	t := tar.NewReader(f)
 	for {
 		h, err := t.Next()
@@ -79,6 +84,7 @@ func VirtualBox(out, ova string, epoch time.Time) error {
 		if err != nil {
 			return fmt.Errorf("box: read %s: %w", ova, err)
 		}
+
 		switch path.Ext(h.Name) {
 		case ".ovf":
 			text, err := io.ReadAll(io.LimitReader(t, maxDescriptor))
@@ -98,7 +104,10 @@ func described(metadata map[string]any, more string) ([]member, error) {
 		return nil, fmt.Errorf("box: %w", err)
 	}
 	ruby := fmt.Sprintf(vagrantfile, more)
-	return []member{{"metadata.json", int64(len(text)), bytes.NewReader(text)}, {"Vagrantfile", int64(len(ruby)), strings.NewReader(ruby)}}, nil
+	return []member{
+		{"metadata.json", int64(len(text)), bytes.NewReader(text)},
+		{"Vagrantfile", int64(len(ruby)), strings.NewReader(ruby)},
+	}, nil
 }
 
 func pack(out string, files []member, epoch time.Time) error {
@@ -108,18 +117,28 @@ func pack(out string, files []member, epoch time.Time) error {
 		return fmt.Errorf("box: %w", err)
 	}
 	defer os.Remove(part) // nothing is there after the rename
+
 	t := tar.NewWriter(f)
 	for _, m := range files {
-		err = errors.Join(err, t.WriteHeader(&tar.Header{Name: m.name, Size: m.size, Mode: 0o644, ModTime: epoch, Format: tar.FormatUSTAR}))
+		err = errors.Join(err, t.WriteHeader(&tar.Header{
+			Name:    m.name,
+			Size:    m.size,
+			Mode:    0o644,
+			ModTime: epoch,
+			Format:  tar.FormatUSTAR,
+		}))
 		if err == nil {
 			_, err = io.Copy(t, m.r)
 		}
 	}
+
 	if err = errors.Join(err, t.Close(), f.Close()); err == nil {
 		err = os.Rename(part, out)
 	}
+
 	if err != nil {
 		return fmt.Errorf("box: %w", err)
 	}
+
 	return nil
 }

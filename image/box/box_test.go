@@ -39,6 +39,7 @@ func unpack(t *testing.T, path string) (names []string, content map[string][]byt
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	content = map[string][]byte{}
 	r := tar.NewReader(f)
 	for {
@@ -49,10 +50,12 @@ func unpack(t *testing.T, path string) (names []string, content map[string][]byt
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		b, err := io.ReadAll(r)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		names, content[h.Name] = append(names, h.Name), b
 	}
 }
@@ -76,42 +79,63 @@ func TestLibvirt(t *testing.T) {
 	if text, err := exec.Command("qemu-img", "convert", "-O", "qcow2", raw, qcow2).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
+
 	if err := Libvirt(out, qcow2, 8, epoch); err != nil {
 		t.Fatal(err)
 	}
+
 	names, content := unpack(t, out)
 	if want := []string{"metadata.json", "Vagrantfile", "box.img"}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
+
 	var m struct {
 		Provider, Format string
 		Size             int `json:"virtual_size"`
 	}
-	if err := json.Unmarshal(content["metadata.json"], &m); err != nil || m.Provider != "libvirt" || m.Format != "qcow2" || m.Size != 8 {
+
+	if err := json.Unmarshal(content["metadata.json"], &m); err != nil || m.Provider != "libvirt" ||
+		m.Format != "qcow2" || m.Size != 8 {
 		t.Errorf("%s: %v", content["metadata.json"], err)
 	}
+
 	if !strings.HasPrefix(string(content["box.img"]), "QFI\xfb") {
 		t.Error("box.img is no qcow2 disk")
 	}
+
 	take(t, out, "libvirt")
 }
 
 func TestVirtualBox(t *testing.T) {
 	dir := t.TempDir()
 	raw, archive, out := disk(t, dir), filepath.Join(dir, "saltern.ova"), filepath.Join(dir, "saltern.box")
-	if err := ova.Build(t.Context(), ova.Options{Out: archive, Raw: raw, Name: "saltern", Version: "1.2.3", CPUs: 2, MemoryMiB: 2048, Epoch: epoch}); err != nil {
+	if err := ova.Build(t.Context(),
+		ova.Options{
+			Out:       archive,
+			Raw:       raw,
+			Name:      "saltern",
+			Version:   "1.2.3",
+			CPUs:      2,
+			MemoryMiB: 2048,
+			Epoch:     epoch,
+		}); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := VirtualBox(out, archive, epoch); err != nil {
 		t.Fatal(err)
 	}
+
 	names, content := unpack(t, out)
 	if want := []string{"metadata.json", "Vagrantfile", "box.ovf", "saltern-disk1.vmdk"}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
-	if !strings.Contains(string(content["box.ovf"]), `href="saltern-disk1.vmdk"`) || !strings.Contains(string(content["Vagrantfile"]), "base_mac") {
+
+	if !strings.Contains(string(content["box.ovf"]), `href="saltern-disk1.vmdk"`) ||
+		!strings.Contains(string(content["Vagrantfile"]), "base_mac") {
 		t.Errorf("%s\n%s", content["box.ovf"], content["Vagrantfile"])
 	}
+
 	take(t, out, "virtualbox")
 }
 
@@ -121,12 +145,18 @@ func TestRefused(t *testing.T) {
 	if err := os.WriteFile(empty, make([]byte, 1024), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	out := filepath.Join(dir, "out")
-	for name, err := range map[string]error{"no disk": Libvirt(out, none, 8, epoch), "no archive": VirtualBox(out, none, epoch), "an empty archive": VirtualBox(out, empty, epoch)} {
+	for name, err := range map[string]error{
+		"no disk":          Libvirt(out, none, 8, epoch),
+		"no archive":       VirtualBox(out, none, epoch),
+		"an empty archive": VirtualBox(out, empty, epoch),
+	} {
 		if err == nil {
 			t.Errorf("%s was taken", name)
 		}
 	}
+
 	if _, err := os.Stat(out); !os.IsNotExist(err) {
 		t.Errorf("what was refused leaves a file: %v", err)
 	}

@@ -73,7 +73,8 @@ var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~_-]{0,63}$`)
 // Check reports whether the manifest makes sense.
 func (m *Manifest) Check() error {
 	if m.Schema != schema || m.Name != "saltern" {
-		return fmt.Errorf("bundle: schema %d of %q is not known here; a newer version of this system may know it", m.Schema, m.Name)
+		return fmt.Errorf("bundle: schema %d of %q is not known here; a newer version of this system may know it",
+			m.Schema, m.Name)
 	}
 	if !word.MatchString(m.Version) || !word.MatchString(m.Flavour) || m.Created.IsZero() {
 		return errors.New("bundle: the manifest lacks version, flavour or time")
@@ -81,25 +82,32 @@ func (m *Manifest) Check() error {
 	if !m.Next.IsZero() && (m.Next.Before(m.Created) || m.Next.Sub(m.Created) > maxNext) {
 		return errors.New("bundle: the manifest promises the next version before this one, or in more than a year")
 	}
+
 	var names []string
 	for _, p := range m.Parts {
 		names = append(names, p.Name)
-		if b, err := hex.DecodeString(p.SHA256); err != nil || len(b) != sha256.Size || p.Size <= 0 || p.Size > maxPart {
+		if b, err := hex.DecodeString(p.SHA256); err != nil || len(b) != sha256.Size || p.Size <= 0 ||
+			p.Size > maxPart {
 			return fmt.Errorf("bundle: part %q of %d bytes: size or digest is wrong", p.Name, p.Size)
 		}
 	}
+
 	if !slices.Equal(names, Parts) {
 		return fmt.Errorf("bundle: parts %q, want %q", names, Parts)
 	}
+
 	return nil
 }
 
 // Create writes a bundle. files are the paths of Parts, in their order.
 func Create(w io.Writer, m Manifest, files []string, key ed25519.PrivateKey) error {
-	m.Schema, m.Name, m.Parts = schema, "saltern", nil
+	m.Schema = schema
+	m.Name = "saltern"
+	m.Parts = nil
 	if len(files) != len(Parts) {
 		return fmt.Errorf("bundle: %d files, want %d", len(files), len(Parts))
 	}
+
 	for i, path := range files {
 		p, err := measure(path)
 		if err != nil {
@@ -108,39 +116,56 @@ func Create(w io.Writer, m Manifest, files []string, key ed25519.PrivateKey) err
 		p.Name = Parts[i]
 		m.Parts = append(m.Parts, p)
 	}
+
 	if err := m.Check(); err != nil {
 		return err
 	}
+
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return fmt.Errorf("bundle: %w", err)
 	}
+
 	sig := base64.StdEncoding.EncodeToString(ed25519.Sign(key, text)) + "\n"
 	t := tar.NewWriter(w)
 	put := func(name string, size int64, r io.Reader) error {
-		h := &tar.Header{Name: name, Size: size, Mode: 0o644, ModTime: m.Created, Format: tar.FormatUSTAR}
+		h := &tar.Header{
+			Name:    name,
+			Size:    size,
+			Mode:    0o644,
+			ModTime: m.Created,
+			Format:  tar.FormatUSTAR,
+		}
+
 		if err := t.WriteHeader(h); err != nil {
 			return fmt.Errorf("bundle: %w", err)
 		}
+
 		if _, err := io.Copy(t, r); err != nil {
 			return fmt.Errorf("bundle: %s: %w", name, err)
 		}
+
 		return nil
 	}
-	if err := errors.Join(put("manifest.json", int64(len(text)), strings.NewReader(string(text))), put("manifest.sig", int64(len(sig)), strings.NewReader(sig))); err != nil {
+
+	if err := errors.Join(put("manifest.json", int64(len(text)), strings.NewReader(string(text))),
+		put("manifest.sig", int64(len(sig)), strings.NewReader(sig))); err != nil {
 		return err
 	}
+
 	for i, path := range files {
 		f, err := os.Open(path)
 		if err != nil {
 			return fmt.Errorf("bundle: %w", err)
 		}
+
 		err = put(Parts[i], m.Parts[i].Size, f)
 		f.Close()
 		if err != nil {
 			return err
 		}
 	}
+
 	return t.Close()
 }
 
@@ -171,23 +196,29 @@ func Open(r io.Reader, keys []ed25519.PublicKey) (*Reader, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("bundle: this node trusts no key; put one into /etc/saltern/upgrade-keys/NAME.pem")
 	}
+
 	t := tar.NewReader(r)
 	text, err := small(t, "manifest.json", maxManifest)
 	if err != nil {
 		return nil, err
 	}
+
 	sigText, err := small(t, "manifest.sig", maxSignature)
 	if err != nil {
 		return nil, err
 	}
+
 	sig, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(sigText)))
-	if err != nil || !slices.ContainsFunc(keys, func(k ed25519.PublicKey) bool { return ed25519.Verify(k, text, sig) }) {
+	if err != nil || !slices.ContainsFunc(keys,
+		func(k ed25519.PublicKey) bool { return ed25519.Verify(k, text, sig) }) {
 		return nil, errSignature
 	}
+
 	b := &Reader{tar: t}
 	if err := json.Unmarshal(text, &b.Manifest); err != nil {
 		return nil, fmt.Errorf("bundle: manifest: %w", err)
 	}
+
 	return b, b.Manifest.Check()
 }
 
@@ -253,7 +284,10 @@ func GenerateKey() (private, public []byte, err error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, nil, fmt.Errorf("bundle: %w", err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: a}), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: b}), nil
+	return pem.EncodeToMemory(&pem.Block{
+		Type:  "PRIVATE KEY",
+		Bytes: a,
+	}), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: b}), nil
 }
 
 // PrivateKey reads a private key's PEM.
@@ -288,22 +322,27 @@ func Keys(dirs ...string) (out []ed25519.PublicKey, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("bundle: %w", err)
 		}
+
 		for _, path := range found {
 			f, err := os.Open(path)
 			if err != nil {
 				return nil, fmt.Errorf("bundle: %w", err)
 			}
+
 			text, err := io.ReadAll(io.LimitReader(f, 16<<10))
 			f.Close()
 			if err != nil {
 				return nil, fmt.Errorf("bundle: %w", err)
 			}
+
 			k, err := publicKey(text)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
+
 			out = append(out, k)
 		}
 	}
+
 	return out, nil
 }

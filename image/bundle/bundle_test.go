@@ -26,10 +26,14 @@ func make3(t *testing.T, key ed25519.PrivateKey) []byte {
 		}
 		files = append(files, path)
 	}
+
 	var b bytes.Buffer
-	if err := Create(&b, Manifest{Version: "1.2.3", Flavour: "cloud", Created: created, Next: created.AddDate(0, 0, 30)}, files, key); err != nil {
+	if err := Create(&b,
+		Manifest{Version: "1.2.3", Flavour: "cloud", Created: created, Next: created.AddDate(0, 0, 30)},
+		files, key); err != nil {
 		t.Fatal(err)
 	}
+
 	return b.Bytes()
 }
 
@@ -52,6 +56,7 @@ func readAll(b []byte, trusted ...ed25519.PublicKey) error {
 	if err != nil {
 		return err
 	}
+
 	for {
 		_, part, err := r.Next()
 		if err == io.EOF {
@@ -60,6 +65,7 @@ func readAll(b []byte, trusted ...ed25519.PublicKey) error {
 		if err != nil {
 			return err
 		}
+
 		if _, err := io.Copy(io.Discard, part); err != nil {
 			return err
 		}
@@ -73,12 +79,15 @@ func TestRoundTrip(t *testing.T) {
 	if err := readAll(b, other, pub); err != nil {
 		t.Fatal(err)
 	}
+
 	if again := make3(t, key); !bytes.Equal(b, again) {
 		t.Error("not the same twice")
 	}
+
 	if err := readAll(b, other); !errors.Is(err, errSignature) {
 		t.Errorf("a stranger's key: %v", err)
 	}
+
 	if err := readAll(b); err == nil {
 		t.Error("no key at all was enough")
 	}
@@ -98,20 +107,24 @@ func TestDamage(t *testing.T) {
 		if r.Manifest.Version != "1.2.3" {
 			t.Fatalf("byte %d changes the manifest", at)
 		}
+
 		for _, want := range Parts {
 			p, part, err := r.Next()
 			if err != nil {
 				break
 			}
+
 			got, err := io.ReadAll(part)
 			if err != nil {
 				break
 			}
-			if p.Name != want || len(got) != int(p.Size) || bytes.ContainsFunc(got, func(c rune) bool { return c != rune(got[0]) }) || got[0] < 'a' || got[0] > 'c' {
+			if p.Name != want || len(got) != int(p.Size) ||
+				bytes.ContainsFunc(got, func(c rune) bool { return c != rune(got[0]) }) || got[0] < 'a' || got[0] > 'c' {
 				t.Fatalf("byte %d: %s was read changed", at, want)
 			}
 		}
 	}
+
 	for _, n := range []int{0, 100, 600, 2000, len(b) / 2} {
 		if err := readAll(b[:n], pub); err == nil {
 			t.Errorf("cut after %d bytes, and nobody saw", n)
@@ -136,26 +149,33 @@ func TestAttackSwappedParts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			content, _ := io.ReadAll(r)
 			change(h)
 			if h.Typeflag != tar.TypeReg {
 				h.Size, content = 0, nil
 			}
+
 			if err := w.WriteHeader(h); err != nil {
 				t.Fatal(err)
 			}
+
 			if _, err := w.Write(content); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
+
 		return out.Bytes()
 	}
+
 	if err := readAll(rewrite(func(*tar.Header) {}), pub); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, change := range map[string]func(*tar.Header){
 		"path": func(h *tar.Header) { h.Name = strings.Replace(h.Name, "vmlinuz", "../vmlinuz", 1) },
 		"link": func(h *tar.Header) {
@@ -181,10 +201,12 @@ func TestManifestCheck(t *testing.T) {
 		return Manifest{Schema: 1, Name: "saltern", Version: "1", Flavour: "cloud", Created: created,
 			Parts: []Part{{"vmlinuz", 1, sum}, {"initrd", 1, sum}, {"root.squashfs", 1, sum}}}
 	}
+
 	m := good()
 	if err := m.Check(); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, change := range map[string]func(*Manifest){
 		"schema": func(m *Manifest) { m.Schema = 2 }, "name": func(m *Manifest) { m.Name = "x" }, "version": func(m *Manifest) { m.Version = "../1" },
 		"time": func(m *Manifest) { m.Created = time.Time{} }, "size": func(m *Manifest) { m.Parts[0].Size = -1 }, "huge": func(m *Manifest) { m.Parts[0].Size = 1 << 60 },

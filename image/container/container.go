@@ -63,17 +63,21 @@ func Image(o Options) (oci.Image, error) {
 	if err != nil {
 		return oci.Image{}, err
 	}
+
 	lower := [][]oci.Entry{base}
 	if o.Below != "" {
 		if len(o.Arch) != 1 {
 			return oci.Image{}, fmt.Errorf("container: %s is for one kind of machine, not for %v", o.Below, o.Arch)
 		}
+
 		below, err := oci.Tree(o.Below)
 		if err != nil {
 			return oci.Image{}, err
 		}
+
 		lower = [][]oci.Entry{below, base}
 	}
+
 	img := oci.Image{Ref: o.ref(), Created: o.Created,
 		Labels: map[string]string{
 			"org.opencontainers.image.title":       "Saltern",
@@ -85,17 +89,24 @@ func Image(o Options) (oci.Image, error) {
 		// No entry point, so that the first word of a command line is a program. The
 		// log is the console's: a file in a container grows until it is full.
 		Config: oci.Config{
-			User: fmt.Sprintf("%d:%d", account, account), Env: []string{"PATH=/usr/bin"}, WorkingDir: "/",
-			Cmd:          []string{"salt-master", "--log-file-level", "quiet", "--pid-file", "/run/salt/salt-master.pid"},
-			ExposedPorts: map[string]struct{}{"4505/tcp": {}, "4506/tcp": {}}, StopSignal: "SIGTERM",
+			User:       fmt.Sprintf("%d:%d", account, account),
+			Env:        []string{"PATH=/usr/bin"},
+			WorkingDir: "/",
+			Cmd: []string{"salt-master", "--log-file-level", "quiet", "--pid-file",
+				"/run/salt/salt-master.pid"},
+			ExposedPorts: map[string]struct{}{"4505/tcp": {}, "4506/tcp": {}},
+			StopSignal:   "SIGTERM",
 		}}
+
 	for _, arch := range o.Arch {
 		layer, err := o.programs(arch)
 		if err != nil {
 			return oci.Image{}, err
 		}
-		img.Platforms = append(img.Platforms, oci.Platform{Architecture: arch, Layers: append(slices.Clone(lower), layer)})
+		img.Platforms = append(img.Platforms,
+			oci.Platform{Architecture: arch, Layers: append(slices.Clone(lower), layer)})
 	}
+
 	return img, nil
 }
 
@@ -105,27 +116,38 @@ func (o Options) base() ([]oci.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	dir := func(path string, mode fs.FileMode, owner int) oci.Entry {
 		return oci.Entry{Path: path, Mode: fs.ModeDir | mode, Owner: owner}
 	}
 	file := func(path, text string) oci.Entry { return oci.Entry{Path: path, Mode: 0o644, Data: []byte(text)} }
 	out := []oci.Entry{
-		dir("etc", 0o755, 0), dir("etc/salt", 0o755, 0), dir("etc/salt/master.d", 0o755, 0), dir("etc/ssl", 0o755, 0), dir("etc/ssl/certs", 0o755, 0),
+		dir("etc", 0o755, 0), dir("etc/salt", 0o755, 0), dir("etc/salt/master.d", 0o755, 0), dir("etc/ssl",
+			0o755, 0), dir("etc/ssl/certs", 0o755, 0),
 		dir("etc/salt/pki", 0o700, account), dir("etc/salt/pki/master", 0o700, account),
 		dir("run", 0o755, 0), dir("run/salt", 0o755, account), dir("tmp", fs.ModeSticky|0o777, 0),
 		dir("srv", 0o755, 0), dir("srv/salt", 0o755, 0), dir("srv/pillar", 0o755, 0),
-		dir("var", 0o755, 0), dir("var/cache", 0o755, 0), dir("var/cache/salt", 0o755, account), dir("var/log", 0o755, 0), dir("var/log/salt", 0o755, account),
+		dir("var", 0o755, 0), dir("var/cache", 0o755, 0), dir("var/cache/salt", 0o755, account), dir("var/log",
+			0o755, 0), dir("var/log/salt", 0o755, account),
 		dir("etc/saltern", 0o755, account), dir("run/saltern", 0o755, account), dir("srv/cluster", 0o755, account),
 		dir("var/lib", 0o755, 0), dir("var/lib/saltern", 0o750, account),
 		{Path: "var/run", Mode: fs.ModeSymlink | 0o777, Link: "/run"},
-		file("etc/passwd", fmt.Sprintf("root:x:0:0:root:/root:/sbin/nologin\nsalt:x:%d:%d:Salt:/var/cache/salt:/sbin/nologin\n", account, account)),
+		file("etc/passwd",
+			fmt.Sprintf("root:x:0:0:root:/root:/sbin/nologin\nsalt:x:%d:%d:Salt:/var/cache/salt:/sbin/nologin\n",
+				account, account)),
 		file("etc/group", fmt.Sprintf("root:x:0:\nsalt:x:%d:\n", account)),
-		file("etc/salt/master.d/saltern.conf", "# Of the image, where no configuration is mounted over /etc/salt.\nuser: salt\nlog_level: info\n"),
+		file("etc/salt/master.d/saltern.conf",
+			"# Of the image, where no configuration is mounted over /etc/salt.\nuser: salt\nlog_level: info\n"),
 		{Path: "etc/ssl/certs/ca-certificates.crt", Mode: 0o644, Data: certificates},
 	}
+
 	if o.Below == "" { // Debian says itself what it is: scanners go by that
-		out = append(out, file("etc/os-release", fmt.Sprintf("NAME=Saltern\nID=saltern\nVERSION_ID=%s\nPRETTY_NAME=\"Saltern %s (container)\"\n", o.Version, o.Version)))
+		out = append(out,
+			file("etc/os-release",
+				fmt.Sprintf("NAME=Saltern\nID=saltern\nVERSION_ID=%s\nPRETTY_NAME=\"Saltern %s (container)\"\n",
+					o.Version, o.Version)))
 	}
+
 	return out, nil
 }
 
@@ -140,7 +162,8 @@ func (o Options) programs(arch string) ([]oci.Entry, error) {
 		out = append(out, oci.Entry{Path: "usr/bin/" + name, Mode: 0o755, Source: path})
 	}
 	for _, name := range links {
-		out = append(out, oci.Entry{Path: "usr/bin/" + name, Mode: fs.ModeSymlink | 0o777, Link: programs[len(programs)-1]})
+		out = append(out,
+			oci.Entry{Path: "usr/bin/" + name, Mode: fs.ModeSymlink | 0o777, Link: programs[len(programs)-1]})
 	}
 	return out, nil
 }
@@ -156,7 +179,8 @@ func static(path, arch string) error {
 		set[s.Key] = s.Value
 	}
 	if set["GOOS"] != "linux" || set["GOARCH"] != arch || set["CGO_ENABLED"] != "0" {
-		return fmt.Errorf("container: %s is for %s/%s with CGO_ENABLED=%s, not a static program for linux/%s", path, set["GOOS"], set["GOARCH"], set["CGO_ENABLED"], arch)
+		return fmt.Errorf("container: %s is for %s/%s with CGO_ENABLED=%s, not a static program for linux/%s",
+			path, set["GOOS"], set["GOARCH"], set["CGO_ENABLED"], arch)
 	}
 	return nil
 }
@@ -167,6 +191,7 @@ func bundle(dir string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("container: %w", err)
 	}
+
 	slices.Sort(files)
 	var out bytes.Buffer
 	for _, f := range files {
@@ -177,8 +202,10 @@ func bundle(dir string) ([]byte, error) {
 		out.Write(bytes.TrimSpace(b))
 		out.WriteByte('\n')
 	}
+
 	if out.Len() == 0 {
 		return nil, errors.New("container: no certificates are in " + dir + "; apt-get install ca-certificates")
 	}
+
 	return out.Bytes(), nil
 }

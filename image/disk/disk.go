@@ -62,11 +62,25 @@ func layout() (parts []Partition) {
 		name string
 		kind GUID
 		mib  uint64
-	}{{"bios", typeBIOS, biosSize}, {"esp", typeESP, espSize}, {"root-a", typeRoot, rootSize}, {"root-b", typeRoot, rootSize}, {"data", typeVar, dataSize}} {
+	}{
+		{"bios", typeBIOS, biosSize},
+		{"esp", typeESP, espSize},
+		{"root-a", typeRoot, rootSize},
+		{"root-b", typeRoot, rootSize},
+		{"data", typeVar, dataSize},
+	} {
 		n := p.mib * mib / Sector
-		parts = append(parts, Partition{Name: p.name, Type: p.kind, ID: guid(p.name), First: at, Count: n})
+		parts = append(parts, Partition{
+			Name:  p.name,
+			Type:  p.kind,
+			ID:    guid(p.name),
+			First: at,
+			Count: n,
+		})
+
 		at += n
 	}
+
 	return parts
 }
 
@@ -82,14 +96,17 @@ func Build(ctx context.Context, o Options) (err error) {
 	if o.Size == 0 {
 		o.Size = smallest()
 	}
+
 	if o.Size < smallest() || o.Size%mib != 0 {
 		return fmt.Errorf("disk: size %d is not a number of MiB from %d on", o.Size, smallest()/mib)
 	}
+
 	work, err := os.MkdirTemp(filepath.Dir(o.Out), ".disk-")
 	if err != nil {
 		return fmt.Errorf("disk: %w", err)
 	}
 	defer os.RemoveAll(work)
+
 	b := &builder{o, work}
 	part := o.Out + ".part"
 	f, err := os.Create(part)
@@ -97,12 +114,15 @@ func Build(ctx context.Context, o Options) (err error) {
 		return fmt.Errorf("disk: %w", err)
 	}
 	defer os.Remove(part) // nothing is there after the rename
+
 	if err = errors.Join(b.fill(ctx, f), f.Close()); err == nil {
 		err = os.Rename(part, o.Out)
 	}
+
 	if err != nil {
 		return fmt.Errorf("disk: %w", err)
 	}
+
 	return nil
 }
 
@@ -110,36 +130,44 @@ func (b *builder) fill(ctx context.Context, f *os.File) error {
 	if err := f.Truncate(b.Size); err != nil {
 		return err
 	}
+
 	parts := layout()
 	if err := gpt(f, uint64(b.Size)/Sector, guid("disk"), parts); err != nil {
 		return err
 	}
+
 	core, efi, err := b.grub(ctx)
 	if err != nil {
 		return err
 	}
+
 	loader, err := os.ReadFile(core)
 	if err != nil {
 		return err
 	}
+
 	if err := bios(f, parts[0].First, parts[0].Count, loader); err != nil {
 		return err
 	}
+
 	esp, err := b.esp(ctx, efi, parts)
 	if err != nil {
 		return err
 	}
+
 	data, err := b.data(ctx)
 	if err != nil {
 		return err
 	}
+
 	return errors.Join(place(f, parts[1], esp), place(f, parts[2], b.Root), place(f, parts[4], data))
 }
 
 func (b *builder) run(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	epoch := fmt.Sprint(b.Epoch.Unix())
-	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+epoch, "E2FSPROGS_FAKE_TIME="+epoch, "MTOOLS_SKIP_CHECK=1", "TZ=UTC", "LC_ALL=C.UTF-8",
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+
+		epoch, "E2FSPROGS_FAKE_TIME="+epoch, "MTOOLS_SKIP_CHECK=1", "TZ=UTC", "LC_ALL=C.UTF-8",
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(out))
@@ -153,15 +181,22 @@ func (b *builder) esp(ctx context.Context, efi string, parts []Partition) (strin
 	if err := sparse(img, espSize*mib); err != nil {
 		return "", err
 	}
+
 	if err := b.run(ctx, "mkfs.vfat", "--invariant", "-F", "32", "-n", "ESP", "-i", espID, img); err != nil {
 		return "", err
 	}
+
 	env, err := grubenv.Env{"slot": "a"}.Bytes()
 	if err != nil {
 		return "", err
 	}
-	cfg, envFile, nsh := filepath.Join(b.work, "grub.cfg"), filepath.Join(b.work, "grubenv"), filepath.Join(b.work, "startup.nsh")
-	kernel, initrd, version := filepath.Join(b.work, "vmlinuz"), filepath.Join(b.work, "initrd"), filepath.Join(b.work, "version")
+
+	cfg := filepath.Join(b.work, "grub.cfg")
+	envFile := filepath.Join(b.work, "grubenv")
+	nsh := filepath.Join(b.work, "startup.nsh")
+	kernel := filepath.Join(b.work, "vmlinuz")
+	initrd := filepath.Join(b.work, "initrd")
+	version := filepath.Join(b.work, "version")
 	err = errors.Join(
 		os.WriteFile(cfg, []byte(config(parts[2].ID, parts[3].ID, b.KernelOption)), 0o644),
 		os.WriteFile(envFile, env, 0o644),
@@ -173,12 +208,22 @@ func (b *builder) esp(ctx context.Context, efi string, parts []Partition) (strin
 	if err != nil {
 		return "", err
 	}
+
 	for _, d := range []string{"EFI", "EFI/BOOT", "grub", "a", "b"} {
 		if err := b.run(ctx, "mmd", "-i", img, "::"+d); err != nil {
 			return "", err
 		}
 	}
-	for _, f := range [][2]string{{efi, "EFI/BOOT/BOOTX64.EFI"}, {nsh, "startup.nsh"}, {cfg, "grub/grub.cfg"}, {envFile, "grub/grubenv"}, {kernel, "a/vmlinuz"}, {initrd, "a/initrd"}, {version, "a/version"}} {
+
+	for _, f := range [][2]string{
+		{efi, "EFI/BOOT/BOOTX64.EFI"},
+		{nsh, "startup.nsh"},
+		{cfg, "grub/grub.cfg"},
+		{envFile, "grub/grubenv"},
+		{kernel, "a/vmlinuz"},
+		{initrd, "a/initrd"},
+		{version, "a/version"},
+	} {
 		if err := os.Chtimes(f[0], b.Epoch, b.Epoch); err != nil {
 			return "", err
 		}
@@ -186,6 +231,7 @@ func (b *builder) esp(ctx context.Context, efi string, parts []Partition) (strin
 			return "", err
 		}
 	}
+
 	return img, nil
 }
 
@@ -197,7 +243,8 @@ func (b *builder) data(ctx context.Context) (string, error) {
 	}
 	id := guid("datafs").String()
 	// Inodes and descriptors enough to grow to 1 TiB while mounted.
-	return img, b.run(ctx, "mke2fs", "-q", "-t", "ext4", "-L", "data", "-U", id, "-i", "16384", "-m", "1", "-E", "hash_seed="+id+",root_owner=0:0", img)
+	return img, b.run(ctx, "mke2fs", "-q", "-t", "ext4", "-L", "data", "-U", id, "-i", "16384", "-m", "1",
+		"-E", "hash_seed="+id+",root_owner=0:0", img)
 }
 
 // place copies a file into a partition; blocks of zeroes stay holes.
@@ -207,6 +254,7 @@ func place(disk *os.File, p Partition, path string) error {
 		return err
 	}
 	defer in.Close()
+
 	fi, err := in.Stat()
 	if err != nil {
 		return err
@@ -214,6 +262,7 @@ func place(disk *os.File, p Partition, path string) error {
 	if fi.Size() > int64(p.Count*Sector) {
 		return fmt.Errorf("%s has %d MiB, partition %s %d MiB", path, fi.Size()/mib, p.Name, p.Count*Sector/mib)
 	}
+
 	buf, zero := make([]byte, 64<<10), make([]byte, 64<<10)
 	for at := int64(p.First * Sector); ; {
 		n, err := io.ReadFull(in, buf)
@@ -222,6 +271,7 @@ func place(disk *os.File, p Partition, path string) error {
 				return err
 			}
 		}
+
 		at += int64(n)
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
 			return nil

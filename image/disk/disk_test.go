@@ -25,18 +25,22 @@ func TestGPT(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	size := smallest()
 	if err := f.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
+
 	parts := layout()
 	if err := gpt(f, uint64(size)/Sector, guid("disk"), parts); err != nil {
 		t.Fatal(err)
 	}
+
 	got, err := readGPT(f)
 	if err != nil || !reflect.DeepEqual(got, parts) {
 		t.Errorf("%v\n%+v\n%+v", err, got, parts)
 	}
+
 	if tool, err := exec.LookPath("sfdisk"); err == nil {
 		out, err := exec.Command(tool, "--verify", path).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "No errors detected") {
@@ -45,9 +49,11 @@ func TestGPT(t *testing.T) {
 	} else {
 		t.Log("sfdisk is not here: NOT COMPARED with it")
 	}
+
 	if _, err := f.WriteAt([]byte{1}, 2*Sector+40); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := readGPT(f); err == nil {
 		t.Error("a damaged table was read")
 	}
@@ -59,6 +65,7 @@ func TestGPTRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	for name, parts := range map[string][]Partition{
 		"over the end": {{Name: "a", First: 2048, Count: 1 << 20}},
 		"overlap":      {{Name: "a", First: 2048, Count: 100}, {Name: "b", First: 2100, Count: 100}},
@@ -88,18 +95,24 @@ func TestGUID(t *testing.T) {
 // TestConfig: both versions, the ladder of tries, nothing left to fill in.
 func TestConfig(t *testing.T) {
 	text := config(guid("root-a"), guid("root-b"), "extra=1")
+
 	// The screen is as GRUB leaves it until the console is there, for most of a minute.
-	if said, boots := strings.Index(text, "echo \"Starting."), strings.Index(text, "\tlinux "); said < 0 || said > boots {
+	if said, boots := strings.Index(text, "echo \"Starting."), strings.Index(text, "\tlinux "); said < 0 ||
+		said > boots {
 		t.Errorf("nothing says that the start takes a while:\n%s", text)
 	}
-	for _, want := range []string{guid("root-a").String(), guid("root-b").String(), "extra=1", "saltern.slot=$1", "set flag=saltern.try", "save_env"} {
+
+	for _, want := range []string{guid("root-a").String(), guid("root-b").String(), "extra=1",
+		"saltern.slot=$1", "set flag=saltern.try", "save_env"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
 		}
 	}
+
 	if strings.Contains(text, "@") {
 		t.Errorf("left over: %s", text)
 	}
+
 	if tool, err := exec.LookPath("grub-script-check"); err == nil {
 		cmd := exec.Command(tool)
 		cmd.Stdin = strings.NewReader(text)
@@ -118,6 +131,7 @@ func TestBuild(t *testing.T) {
 			t.Skipf("SKIPPED: needs %s (scripts/deps image)", tool)
 		}
 	}
+
 	dir := t.TempDir()
 	o := Options{Version: "1.2", Epoch: time.Unix(1750000000, 0)}
 	for name, at := range map[string]*string{"root": &o.Root, "vmlinuz": &o.Kernel, "initrd": &o.Initrd} {
@@ -126,42 +140,56 @@ func TestBuild(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	var disks [2][]byte
 	for i := range disks {
 		o.Out = filepath.Join(dir, "out")
 		if err := Build(context.Background(), o); err != nil {
 			t.Fatal(err)
 		}
+
 		f, err := os.Open(o.Out)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		parts := layout()
 		disks[i] = make([]byte, int64(parts[2].First*Sector)+600000) // up to the first root's content
 		if _, err := f.ReadAt(disks[i], 0); err != nil {
 			t.Fatal(err)
 		}
+
 		f.Close()
 		if i == 0 {
 			time.Sleep(1100 * time.Millisecond) // the file systems count in seconds
 		}
 	}
+
 	if !bytes.Equal(disks[0], disks[1]) {
 		t.Error("not the same twice")
 	}
+
 	d := disks[0]
 	parts := layout()
 	if binary.LittleEndian.Uint64(d[0x5c:]) != parts[0].First || d[510] != 0x55 || d[511] != 0xaa {
 		t.Errorf("boot sector: core at %d", binary.LittleEndian.Uint64(d[0x5c:]))
 	}
+
 	if !bytes.HasPrefix(d[parts[2].First*Sector:], []byte("rootroot")) {
 		t.Error("root-a does not hold the root file system")
 	}
+
 	esp := filepath.Join(dir, "esp")
 	if err := os.WriteFile(esp, d[parts[1].First*Sector:parts[2].First*Sector], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"::a/version": "1.2\n", "::grub/grubenv": "# GRUB Environment Block\nslot=a\n", "::grub/grub.cfg": "# Saltern\n", "::EFI/BOOT/BOOTX64.EFI": "MZ"} {
+
+	for name, want := range map[string]string{
+		"::a/version":            "1.2\n",
+		"::grub/grubenv":         "# GRUB Environment Block\nslot=a\n",
+		"::grub/grub.cfg":        "# Saltern\n",
+		"::EFI/BOOT/BOOTX64.EFI": "MZ",
+	} {
 		cmd := exec.Command("mtype", "-i", esp, name)
 		cmd.Env = append(os.Environ(), "MTOOLS_SKIP_CHECK=1")
 		out, err := cmd.Output()
@@ -169,6 +197,7 @@ func TestBuild(t *testing.T) {
 			t.Errorf("%s: %v %.40q", name, err, out)
 		}
 	}
+
 	o.Size = mib
 	if Build(context.Background(), o) == nil {
 		t.Error("a disk that is too small was made")
@@ -181,13 +210,17 @@ func readGPT(r io.ReaderAt) ([]Partition, error) {
 	if _, err := r.ReadAt(h, Sector); err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
 	}
+
 	get := binary.LittleEndian
 	sum := get.Uint32(h[16:])
 	check := bytes.Clone(h[:92])
 	clear(check[16:20])
-	if string(h[:8]) != "EFI PART" || sum != crc32.ChecksumIEEE(check) || get.Uint32(h[80:]) != gptEntries || get.Uint32(h[84:]) != gptEntrySize {
+
+	if string(h[:8]) != "EFI PART" || sum != crc32.ChecksumIEEE(check) || get.Uint32(h[80:]) != gptEntries ||
+		get.Uint32(h[84:]) != gptEntrySize {
 		return nil, errors.New("disk: no partition table")
 	}
+
 	table := make([]byte, gptEntries*gptEntrySize)
 	if _, err := r.ReadAt(table, int64(get.Uint64(h[72:])*Sector)); err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
@@ -195,21 +228,26 @@ func readGPT(r io.ReaderAt) ([]Partition, error) {
 	if get.Uint32(h[88:]) != crc32.ChecksumIEEE(table) {
 		return nil, errors.New("disk: the partition table is damaged")
 	}
+
 	var parts []Partition
 	for i := range gptEntries {
 		e := table[i*gptEntrySize:][:gptEntrySize]
 		if GUID(e[:16]) == (GUID{}) {
 			continue
 		}
+
 		var name []uint16
 		for j := 56; j < gptEntrySize; j += 2 {
 			if c := get.Uint16(e[j:]); c != 0 {
 				name = append(name, c)
 			}
 		}
+
 		// The order on disk is its own inverse.
-		parts = append(parts, Partition{Name: string(utf16.Decode(name)), Type: GUID(e[:16]).wire(), ID: GUID(e[16:32]).wire(),
-			First: get.Uint64(e[32:]), Count: get.Uint64(e[40:]) - get.Uint64(e[32:]) + 1})
+		parts = append(parts,
+			Partition{Name: string(utf16.Decode(name)), Type: GUID(e[:16]).wire(), ID: GUID(e[16:32]).wire(),
+				First: get.Uint64(e[32:]), Count: get.Uint64(e[40:]) - get.Uint64(e[32:]) + 1})
 	}
+
 	return parts, nil
 }

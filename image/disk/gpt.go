@@ -61,7 +61,8 @@ func (g GUID) String() string {
 
 // wire is the order on disk: the first three fields have their low byte first.
 func (g GUID) wire() [16]byte {
-	return [16]byte{g[3], g[2], g[1], g[0], g[5], g[4], g[7], g[6], g[8], g[9], g[10], g[11], g[12], g[13], g[14], g[15]}
+	return [16]byte{g[3], g[2], g[1], g[0], g[5], g[4], g[7], g[6], g[8], g[9], g[10], g[11], g[12], g[13],
+		g[14], g[15]}
 }
 
 // Partition is one entry of the table, in sectors.
@@ -77,6 +78,7 @@ func gpt(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
 	if sectors < 2*gptFirst || len(parts) > gptEntries {
 		return errors.New("disk: too small, or too many partitions")
 	}
+
 	table := make([]byte, gptEntries*gptEntrySize)
 	last := sectors - gptTable - 2 // last usable
 	at := uint64(gptFirst)
@@ -85,6 +87,7 @@ func gpt(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
 		if p.First < at || p.Count == 0 || p.First+p.Count-1 > last || len(name) > 36 {
 			return fmt.Errorf("disk: partition %s does not fit", p.Name)
 		}
+
 		at = p.First + p.Count
 		e := table[i*gptEntrySize:][:gptEntrySize]
 		kind, own := p.Type.wire(), p.ID.wire()
@@ -92,10 +95,12 @@ func gpt(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
 		copy(e[16:], own[:])
 		binary.LittleEndian.PutUint64(e[32:], p.First)
 		binary.LittleEndian.PutUint64(e[40:], at-1)
+
 		for j, c := range name {
 			binary.LittleEndian.PutUint16(e[56+2*j:], c)
 		}
 	}
+
 	header := func(own, other, entries uint64) []byte {
 		h := make([]byte, Sector)
 		copy(h, "EFI PART")
@@ -113,8 +118,10 @@ func gpt(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
 		put.PutUint32(h[84:], gptEntrySize)
 		put.PutUint32(h[88:], crc32.ChecksumIEEE(table))
 		put.PutUint32(h[16:], crc32.ChecksumIEEE(h[:92]))
+
 		return h
 	}
+
 	mbr := make([]byte, Sector-446)
 	copy(mbr, []byte{0, 0, 2, 0, 0xee, 0xff, 0xff, 0xff, 1, 0, 0, 0})
 	binary.LittleEndian.PutUint32(mbr[12:], uint32(min(sectors-1, 0xffffffff)))
@@ -124,10 +131,12 @@ func gpt(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
 		_, e := w.WriteAt(b, int64(sector*Sector))
 		err = errors.Join(err, e)
 	}
+
 	_, err = w.WriteAt(mbr, 446)
 	write(header(1, sectors-1, 2), 1)
 	write(table, 2)
 	write(table, sectors-1-gptTable)
 	write(header(sectors-1, 1, sectors-1-gptTable), sectors-1)
+
 	return err
 }

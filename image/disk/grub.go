@@ -81,7 +81,8 @@ func config(a, b GUID, more string) string {
 // the volume number of the EFI system partition.
 func (b *builder) grub(ctx context.Context) (core, efi string, err error) {
 	early := filepath.Join(b.work, "early.cfg")
-	text := "search.fs_uuid " + espID[:4] + "-" + espID[4:] + " root\nset prefix=($root)/grub\nconfigfile /grub/grub.cfg\n"
+	text := "search.fs_uuid " + espID[:4] + "-" + espID[4:] +
+		" root\nset prefix=($root)/grub\nconfigfile /grub/grub.cfg\n"
 	if err := os.WriteFile(early, []byte(text), 0o644); err != nil {
 		return "", "", err
 	}
@@ -103,10 +104,12 @@ func bios(disk *os.File, lba uint64, maxSectors uint64, core []byte) error {
 	if err != nil {
 		return err
 	}
+
 	sectors := (uint64(len(core)) + Sector - 1) / Sector
 	if len(boot) < 440 || len(core) < Sector || sectors > maxSectors || sectors > 0xffff {
 		return fmt.Errorf("GRUB's core has %d bytes, which do not fit", len(core))
 	}
+
 	binary.LittleEndian.PutUint64(boot[0x5c:], lba)
 	boot[0x66], boot[0x67] = 0x90, 0x90
 	binary.LittleEndian.PutUint64(core[0x1f4:], lba+1)
@@ -114,5 +117,6 @@ func bios(disk *os.File, lba uint64, maxSectors uint64, core []byte) error {
 	binary.LittleEndian.PutUint16(core[0x1fe:], 0x820)
 	_, err1 := disk.WriteAt(boot[:440], 0)
 	_, err2 := disk.WriteAt(core, int64(lba*Sector))
+
 	return errors.Join(err1, err2)
 }

@@ -32,6 +32,7 @@ func parse(b []byte) (Env, error) {
 	if len(b) != size || !bytes.HasPrefix(b, []byte(signature)) {
 		return nil, errors.New("grub environment: not an environment block of 1024 bytes")
 	}
+
 	env := Env{}
 	rest := b[len(signature):]
 	for len(rest) > 0 && rest[0] != '#' {
@@ -43,16 +44,20 @@ func parse(b []byte) (Env, error) {
 			}
 			line = append(line, rest[i])
 		}
+
 		if i == len(rest) {
 			return nil, errors.New("grub environment: a line does not end")
 		}
+
 		rest = rest[i+1:]
 		name, value, ok := strings.Cut(string(line), "=")
 		if !ok || name == "" {
 			return nil, fmt.Errorf("grub environment: %q is no variable", line)
 		}
+
 		env[name] = value
 	}
+
 	return env, nil
 }
 
@@ -64,6 +69,7 @@ func (e Env) Bytes() ([]byte, error) {
 		if name == "" || strings.ContainsAny(name, "=\\\n#") {
 			return nil, fmt.Errorf("grub environment: %q is no name", name)
 		}
+
 		b.WriteString(name + "=")
 		for _, c := range []byte(e[name]) {
 			if c == '\\' || c == '\n' {
@@ -71,11 +77,14 @@ func (e Env) Bytes() ([]byte, error) {
 			}
 			b.WriteByte(c)
 		}
+
 		b.WriteByte('\n')
 	}
+
 	if b.Len() > size {
 		return nil, errFull
 	}
+
 	b.Write(bytes.Repeat([]byte{'#'}, size-b.Len()))
 	return b.Bytes(), nil
 }

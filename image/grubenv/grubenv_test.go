@@ -12,19 +12,27 @@ import (
 )
 
 func TestRoundTrip(t *testing.T) {
-	for _, e := range []Env{{}, {"slot": "a"}, {"slot": "a", "next": "b", "tries": "2"}, {"x": `back\slash`, "y": "two\nlines", "z": "a=b#c"}} {
+	for _, e := range []Env{
+		{},
+		{"slot": "a"},
+		{"slot": "a", "next": "b", "tries": "2"},
+		{"x": `back\slash`, "y": "two\nlines", "z": "a=b#c"},
+	} {
 		b, err := e.Bytes()
 		if err != nil || len(b) != size {
 			t.Fatalf("%v: %d bytes, %v", e, len(b), err)
 		}
+
 		got, err := parse(b)
 		if err != nil || !reflect.DeepEqual(got, e) {
 			t.Errorf("%v became %v, %v", e, got, err)
 		}
 	}
+
 	if _, err := (Env{"x": strings.Repeat("y", size)}).Bytes(); !errors.Is(err, errFull) {
 		t.Errorf("too much: %v", err)
 	}
+
 	if _, err := (Env{"a=b": "c"}).Bytes(); err == nil {
 		t.Error("a name with = was taken")
 	}
@@ -50,17 +58,21 @@ func TestSaveKeepsTheFile(t *testing.T) {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	before, _ := os.Stat(path)
 	if err := (Env{"slot": "b"}).Save(path); err != nil {
 		t.Fatal(err)
 	}
+
 	after, _ := os.Stat(path)
 	if !os.SameFile(before, after) || after.Size() != size {
 		t.Error("not the same file any more")
 	}
+
 	if e, err := Load(path); err != nil || e["slot"] != "b" {
 		t.Errorf("%v %v", e, err)
 	}
+
 	if tool, err := exec.LookPath("grub-editenv"); err == nil {
 		out, err := exec.Command(tool, path, "list").CombinedOutput()
 		if err != nil || string(out) != "slot=b\n" {

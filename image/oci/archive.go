@@ -17,23 +17,28 @@ func Archive(out, dir string, at time.Time) error {
 	if err != nil {
 		return fmt.Errorf("oci: %w", err)
 	}
+
 	t := tar.NewWriter(f)
 	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || p == dir {
 			return err
 		}
+
 		name, err := filepath.Rel(dir, p)
 		if err != nil {
 			return err
 		}
+
 		e := Entry{Path: filepath.ToSlash(name), Mode: 0o644, Source: p}
 		if d.IsDir() {
 			e = Entry{Path: e.Path, Mode: fs.ModeDir | 0o755}
 		}
+
 		return e.write(t, at)
 	})
 	if err := errors.Join(err, t.Close(), f.Close()); err != nil {
 		return fmt.Errorf("oci: archive %s: %w", dir, err)
 	}
+
 	return nil
 }

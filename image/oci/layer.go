@@ -34,10 +34,19 @@ func (e Entry) header(size int64, at time.Time) (*tar.Header, error) {
 	if e.Path == "" || path.Clean("/"+e.Path) != "/"+e.Path {
 		return nil, fmt.Errorf("oci: %q is no path in an image", e.Path)
 	}
-	h := &tar.Header{Name: e.Path, Mode: int64(e.Mode.Perm()), Uid: e.Owner, Gid: e.Owner, ModTime: at}
+
+	h := &tar.Header{
+		Name:    e.Path,
+		Mode:    int64(e.Mode.Perm()),
+		Uid:     e.Owner,
+		Gid:     e.Owner,
+		ModTime: at,
+	}
+
 	if e.Mode&fs.ModeSticky != 0 {
 		h.Mode |= 0o1000
 	}
+
 	switch e.Mode.Type() {
 	case fs.ModeDir:
 		h.Typeflag, h.Name = tar.TypeDir, e.Path+"/"
@@ -48,6 +57,7 @@ func (e Entry) header(size int64, at time.Time) (*tar.Header, error) {
 	default:
 		return nil, fmt.Errorf("oci: %s: a layer has no files of type %s here", e.Path, e.Mode.Type())
 	}
+
 	return h, nil
 }
 
@@ -83,9 +93,11 @@ func writeLayer(w io.Writer, entries []Entry, at time.Time) (diffID string, err 
 			return "", err
 		}
 	}
+
 	if err := errors.Join(t.Close(), z.Close()); err != nil {
 		return "", fmt.Errorf("oci: write a layer: %w", err)
 	}
+
 	return digest(sum), nil
 }
 
@@ -95,19 +107,23 @@ func (e Entry) write(t *tar.Writer, at time.Time) error {
 		return err
 	}
 	defer r.Close()
+
 	h, err := e.header(size, at)
 	if err != nil {
 		return err
 	}
+
 	if err := t.WriteHeader(h); err != nil {
 		return fmt.Errorf("oci: %s: %w", e.Path, err)
 	}
 	if h.Typeflag != tar.TypeReg {
 		return nil
 	}
+
 	if _, err := io.Copy(t, r); err != nil {
 		return fmt.Errorf("oci: %s: %w", e.Path, err)
 	}
+
 	return nil
 }
 

@@ -79,6 +79,7 @@ func Write(dir string, img Image) error {
 	if len(img.Platforms) == 0 || img.Ref == "" {
 		return errors.New("oci: an image needs a name and a kind of machine")
 	}
+
 	old, err := os.ReadDir(dir)
 	if err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("oci: %w", err)
@@ -86,10 +87,12 @@ func Write(dir string, img Image) error {
 	if len(old) > 0 {
 		return fmt.Errorf("oci: %s is not empty; remove it or name another folder", dir)
 	}
+
 	l := layout{blobs: filepath.Join(dir, "blobs", "sha256"), img: img}
 	if err := os.MkdirAll(l.blobs, 0o755); err != nil {
 		return fmt.Errorf("oci: %w", err)
 	}
+
 	all := manifest{SchemaVersion: 2, MediaType: mediaIndex, Annotations: img.Labels}
 	for _, p := range img.Platforms {
 		d, err := l.platform(p)
@@ -98,22 +101,26 @@ func Write(dir string, img Image) error {
 		}
 		all.Manifests = append(all.Manifests, d)
 	}
+
 	// The index of the layout names one index with all kinds of machines, so that
 	// who asks for the name gets the right one.
 	named, err := l.json(mediaIndex, all)
 	if err != nil {
 		return err
 	}
+
 	named.Annotations = map[string]string{refName: img.Ref}
 	top, err := json.Marshal(manifest{SchemaVersion: 2, MediaType: mediaIndex, Manifests: []descriptor{named}})
 	if err != nil {
 		return fmt.Errorf("oci: %w", err)
 	}
+
 	err = errors.Join(os.WriteFile(filepath.Join(dir, "oci-layout"), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644),
 		os.WriteFile(filepath.Join(dir, "index.json"), top, 0o644))
 	if err != nil {
 		return fmt.Errorf("oci: %w", err)
 	}
+
 	return nil
 }
 
@@ -138,9 +145,11 @@ func (l layout) platform(p Platform) (descriptor, error) {
 		if err != nil {
 			return descriptor{}, err
 		}
+
 		layers, diffIDs = append(layers, d), append(diffIDs, diffID)
 		history = append(history, map[string]any{"created": at, "created_by": "saltern-image oci"})
 	}
+
 	c := l.img.Config
 	c.Labels = maps.Clone(l.img.Labels)
 	config, err := l.json(mediaConfig, map[string]any{
@@ -150,7 +159,15 @@ func (l layout) platform(p Platform) (descriptor, error) {
 	if err != nil {
 		return descriptor{}, err
 	}
-	d, err := l.json(mediaManifest, manifest{SchemaVersion: 2, MediaType: mediaManifest, Config: &config, Layers: layers, Annotations: l.img.Labels})
+
+	d, err := l.json(mediaManifest, manifest{
+		SchemaVersion: 2,
+		MediaType:     mediaManifest,
+		Config:        &config,
+		Layers:        layers,
+		Annotations:   l.img.Labels,
+	})
+
 	d.Platform = &platform{Architecture: p.Architecture, OS: "linux"}
 	return d, err
 }
@@ -173,15 +190,18 @@ func (l layout) blob(mediaType string, write func(io.Writer) error) (descriptor,
 		return descriptor{}, fmt.Errorf("oci: %w", err)
 	}
 	defer os.Remove(f.Name()) // unless it has its name
+
 	sum := sha256.New()
 	err = write(io.MultiWriter(f, sum))
 	size, seekErr := f.Seek(0, io.SeekCurrent)
 	if err := errors.Join(err, seekErr, f.Chmod(0o644), f.Close()); err != nil {
 		return descriptor{}, err
 	}
+
 	d := descriptor{MediaType: mediaType, Digest: digest(sum), Size: size}
 	if err := os.Rename(f.Name(), filepath.Join(l.blobs, strings.TrimPrefix(d.Digest, "sha256:"))); err != nil {
 		return descriptor{}, fmt.Errorf("oci: %w", err)
 	}
+
 	return d, nil
 }

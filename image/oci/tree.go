@@ -17,18 +17,22 @@ func Tree(dir string) ([]Entry, error) {
 		if err != nil || p == dir {
 			return err
 		}
+
 		fi, err := d.Info()
 		if err != nil {
 			return err
 		}
+
 		name, err := filepath.Rel(dir, p)
 		if err != nil {
 			return err
 		}
+
 		e := Entry{Path: filepath.ToSlash(name), Mode: fi.Mode() & (fs.ModeType | fs.ModePerm | fs.ModeSticky)}
 		if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 			e.Owner = int(st.Uid)
 		}
+
 		switch fi.Mode().Type() {
 		case fs.ModeDir:
 		case fs.ModeSymlink:
@@ -40,11 +44,13 @@ func Tree(dir string) ([]Entry, error) {
 		default:
 			return nil
 		}
+
 		out = append(out, e)
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("oci: read the tree: %w", err)
 	}
+
 	return out, nil
 }

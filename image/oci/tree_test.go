@@ -30,14 +30,17 @@ func TestTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	entries, err := Tree(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var w bytes.Buffer
 	if _, err := writeLayer(&w, entries, at); err != nil {
 		t.Fatal(err)
 	}
+
 	var got []string
 	r := tar.NewReader(bytes.NewReader(unpacked(t, w.Bytes())))
 	for h, err := r.Next(); err == nil; h, err = r.Next() {
@@ -46,10 +49,13 @@ func TestTree(t *testing.T) {
 		}
 		got = append(got, fmt.Sprintf("%c %s %o %d %s", h.Typeflag, h.Name, h.Mode, h.Size, h.Linkname))
 	}
-	want := []string{"0 Főtanúsítvány 600 0 ", "5 bin/ 750 0 ", "2 bin/link 777 0 /bin/su", "0 bin/su 755 7 ", "0 " + long + " 600 0 "}
+
+	want := []string{"0 Főtanúsítvány 600 0 ", "5 bin/ 750 0 ", "2 bin/link 777 0 /bin/su",
+		"0 bin/su 755 7 ", "0 " + long + " 600 0 "}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+
 	if _, err := Tree(filepath.Join(dir, "none")); err == nil {
 		t.Error("a tree that is not there was read")
 	}

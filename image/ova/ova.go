@@ -41,29 +41,36 @@ func Build(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
+
 	work, err := os.MkdirTemp(filepath.Dir(o.Out), ".ova-")
 	if err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
 	defer os.RemoveAll(work)
+
 	vmdk := filepath.Join(work, "disk")
-	cmd := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "vmdk", "-o", "subformat=streamOptimized,adapter_type=lsilogic,hwversion=14", o.Raw, vmdk)
+	cmd := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "vmdk", "-o",
+		"subformat=streamOptimized,adapter_type=lsilogic,hwversion=14", o.Raw, vmdk)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("ova: qemu-img: %w: %s", err, bytes.TrimSpace(out))
 	}
+
 	if err := fixID(vmdk); err != nil {
 		return err
 	}
+
 	disk, err := os.Open(vmdk)
 	if err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
 	defer disk.Close()
+
 	h := sha256.New()
 	size, err := io.Copy(h, disk)
 	if err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
+
 	populated, err := populatedSize(o.Raw)
 	if err != nil {
 		return err
@@ -83,16 +90,23 @@ func Build(ctx context.Context, o Options) error {
 		Class:      class,
 		DataSize:   dataSize,
 	}
+
 	ovf, err := m.descriptor()
 	if err != nil {
 		return err
 	}
+
 	sum := sha256.Sum256(ovf)
 	manifest := fmt.Sprintf("SHA256(%s.ovf)= %x\nSHA256(%s)= %x\n", o.Name, sum, m.Disk, h.Sum(nil))
 	if _, err := disk.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
-	return o.pack([]entry{{o.Name + ".ovf", int64(len(ovf)), bytes.NewReader(ovf)}, {o.Name + ".mf", int64(len(manifest)), strings.NewReader(manifest)}, {m.Disk, size, disk}})
+
+	return o.pack([]entry{
+		{o.Name + ".ovf", int64(len(ovf)), bytes.NewReader(ovf)},
+		{o.Name + ".mf", int64(len(manifest)), strings.NewReader(manifest)},
+		{m.Disk, size, disk},
+	})
 }
 
 // grain is the unit in which a stream-optimized disk holds data, in bytes.
@@ -119,18 +133,21 @@ func populatedSize(path string) (total int64, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("ova: look for data of %s: %w", path, err)
 		}
+
 		at = max(at, next-next%grain)
 
 		n, err := f.ReadAt(block, at)
 		if n > 0 && !bytes.Equal(block[:n], zero[:n]) {
 			total += grain
 		}
+
 		if errors.Is(err, io.EOF) {
 			return total, nil
 		}
 		if err != nil {
 			return 0, fmt.Errorf("ova: %w", err)
 		}
+
 		at += grain
 	}
 }
@@ -150,19 +167,29 @@ func (o Options) pack(entries []entry) error {
 		return fmt.Errorf("ova: %w", err)
 	}
 	defer os.Remove(part) // nothing is there after the rename
+
 	t := tar.NewWriter(f)
 	for _, e := range entries {
-		err = errors.Join(err, t.WriteHeader(&tar.Header{Name: e.name, Size: e.size, Mode: 0o644, ModTime: o.Epoch, Format: tar.FormatUSTAR}))
+		err = errors.Join(err, t.WriteHeader(&tar.Header{
+			Name:    e.name,
+			Size:    e.size,
+			Mode:    0o644,
+			ModTime: o.Epoch,
+			Format:  tar.FormatUSTAR,
+		}))
 		if err == nil {
 			_, err = io.Copy(t, e.r)
 		}
 	}
+
 	if err = errors.Join(err, t.Close(), f.Close()); err == nil {
 		err = os.Rename(part, o.Out)
 	}
+
 	if err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
+
 	return nil
 }
 
@@ -178,24 +205,29 @@ func fixID(path string) error {
 		return fmt.Errorf("ova: %w", err)
 	}
 	defer f.Close()
+
 	head := make([]byte, 64<<10)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("ova: %w", err)
 	}
+
 	at := contentID.FindIndex(head[:n])
 	if at == nil {
 		return errors.New("ova: the compressed disk has no content number")
 	}
+
 	old := head[at[0]:at[1]]
 	_, rest, _ := bytes.Cut(bytes.TrimRight(old[1:], "\x00"), []byte("\n"))
 	fixed := append([]byte("\nCID=5a17e2d0\n"), rest...)
 	if len(fixed) > len(old) {
 		return errors.New("ova: the compressed disk's descriptor has no room for a content number")
 	}
+
 	fixed = append(fixed, make([]byte, len(old)-len(fixed))...)
 	if _, err := f.WriteAt(fixed, int64(at[0])); err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
+
 	return f.Sync()
 }

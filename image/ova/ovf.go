@@ -37,32 +37,112 @@ type Category struct {
 // (userdata/properties.go).
 var categories = []Category{
 	{"Cluster", []Property{
-		{Key: "mode", Label: "What this machine becomes", Description: "form: the first node of a new cluster. join: a node of a cluster that exists. arbiter: joins, keeps no data and serves no minions; with it two nodes go on when one is lost. Empty: the console asks.", Choices: []string{"", "form", "join", "arbiter"}},
-		{Key: "cluster_id", Label: "Name of the cluster", Description: "For the first node: letters, digits, dot and dash; empty: saltern."},
-		{Key: "node", Label: "Name of this machine", Description: "Unique in the cluster, and it cannot be changed later; empty: its host name."},
-		{Key: "join", Label: "Join string", Description: "To join: what a node of the cluster shows as its join string. It stands for the two below.", Secret: true},
-		{Key: "peers", Label: "Nodes to join through", Description: "To join without a join string: addresses or names of nodes, with commas."},
-		{Key: "secret", Label: "Secret of the cluster", Description: "To join without a join string. For the first node: 16 characters or more; empty: one is made.", Secret: true},
-		{Key: "virtual_address", Label: "Virtual address", Description: "For the first node: a free address that moves between the nodes, for minions; empty: none."},
-		{Key: "api", Label: "Salt's API", Description: "true: this machine serves Salt's API and the console for browsers, on port 8000.", Choices: []string{"", "true", "false"}},
+		{
+			Key:         "mode",
+			Label:       "What this machine becomes",
+			Description: "form: the first node of a new cluster. join: a node of a cluster that exists. arbiter: joins, keeps no data and serves no minions; with it two nodes go on when one is lost. Empty: the console asks.",
+			Choices:     []string{"", "form", "join", "arbiter"},
+		},
+		{
+			Key:         "cluster_id",
+			Label:       "Name of the cluster",
+			Description: "For the first node: letters, digits, dot and dash; empty: saltern.",
+		},
+		{
+			Key:         "node",
+			Label:       "Name of this machine",
+			Description: "Unique in the cluster, and it cannot be changed later; empty: its host name.",
+		},
+		{
+			Key:         "join",
+			Label:       "Join string",
+			Description: "To join: what a node of the cluster shows as its join string. It stands for the two below.",
+			Secret:      true,
+		},
+		{
+			Key:         "peers",
+			Label:       "Nodes to join through",
+			Description: "To join without a join string: addresses or names of nodes, with commas.",
+		},
+		{
+			Key:         "secret",
+			Label:       "Secret of the cluster",
+			Description: "To join without a join string. For the first node: 16 characters or more; empty: one is made.",
+			Secret:      true,
+		},
+		{
+			Key:         "virtual_address",
+			Label:       "Virtual address",
+			Description: "For the first node: a free address that moves between the nodes, for minions; empty: none.",
+		},
+		{
+			Key:         "api",
+			Label:       "Salt's API",
+			Description: "true: this machine serves Salt's API and the console for browsers, on port 8000.",
+			Choices:     []string{"", "true", "false"},
+		},
 	}},
 	{"Network", []Property{
-		{Key: "network_method", Label: "Addresses", Description: "dhcp or static; empty: DHCP.", Choices: []string{"", "dhcp", "static"}},
-		{Key: "network_address", Label: "Address of this machine", Description: "For static: IPv4 or IPv6 with prefix length, as 192.0.2.11/24 or 2001:db8::11/64."},
+		{
+			Key:         "network_method",
+			Label:       "Addresses",
+			Description: "dhcp or static; empty: DHCP.",
+			Choices:     []string{"", "dhcp", "static"},
+		},
+		{
+			Key:         "network_address",
+			Label:       "Address of this machine",
+			Description: "For static: IPv4 or IPv6 with prefix length, as 192.0.2.11/24 or 2001:db8::11/64.",
+		},
 		{Key: "network_gateway", Label: "Gateway", Description: "For static: the router, of the same family."},
 		{Key: "network_dns", Label: "Name servers", Description: "IPv4 or IPv6 addresses, with commas."},
-		{Key: "network_search", Label: "Search domains", Description: "For names without dots, with commas, as example.org."},
-		{Key: "network_ntp", Label: "Time servers", Description: "Names or addresses, with commas, beside those of DHCP and Debian's pool."},
-		{Key: "network_hostname", Label: "Host name", Description: "What the machine calls itself in prompts and towards the DHCP server; empty: the name of this machine above. When that is empty, this is the name of this machine, too."},
-		{Key: "address", Label: "Address for the other nodes", Description: "Of several addresses the one by which the other nodes reach this machine; empty: that of the default route."},
+		{
+			Key:         "network_search",
+			Label:       "Search domains",
+			Description: "For names without dots, with commas, as example.org.",
+		},
+		{
+			Key:         "network_ntp",
+			Label:       "Time servers",
+			Description: "Names or addresses, with commas, beside those of DHCP and Debian's pool.",
+		},
+		{
+			Key:         "network_hostname",
+			Label:       "Host name",
+			Description: "What the machine calls itself in prompts and towards the DHCP server; empty: the name of this machine above. When that is empty, this is the name of this machine, too.",
+		},
+		{
+			Key:         "address",
+			Label:       "Address for the other nodes",
+			Description: "Of several addresses the one by which the other nodes reach this machine; empty: that of the default route.",
+		},
 	}},
 	{"Administrator", []Property{
-		{Key: "admin_ssh_keys", Label: "SSH public keys", Description: "Of the account admin: lines as in id_ed25519.pub, one behind the other with a comma between. SSH takes keys only."},
-		{Key: "admin_password", Label: "Password", Description: "Of the account admin on the console, 8 to 256 characters.", Secret: true},
+		{
+			Key:         "admin_ssh_keys",
+			Label:       "SSH public keys",
+			Description: "Of the account admin: lines as in id_ed25519.pub, one behind the other with a comma between. SSH takes keys only.",
+		},
+		{
+			Key:         "admin_password",
+			Label:       "Password",
+			Description: "Of the account admin on the console, 8 to 256 characters.",
+			Secret:      true,
+		},
 	}},
 	{"Storage and the rest", []Property{
-		{Key: "data_disk", Label: "Data disk", Description: "Disk for the shared volume: auto (the only empty disk, which this template brings), a block device such as /dev/sdb, or empty for the system's disk.", Value: "auto"},
-		{Key: "answers", Label: "All answers", Description: "A whole answers file, plain or in base64; stands for all others.", Secret: true},
+		{
+			Key:         "data_disk",
+			Label:       "Data disk",
+			Description: "Disk for the shared volume: auto (the only empty disk, which this template brings), a block device such as /dev/sdb, or empty for the system's disk.",
+			Value:       "auto",
+		},
+		{
+			Key:         "answers",
+			Label:       "All answers",
+			Description: "A whole answers file, plain or in base64; stands for all others.",
+			Secret:      true,
+		},
 	}},
 }
 

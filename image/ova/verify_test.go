@@ -31,6 +31,7 @@ func verify(r io.Reader) (Content, error) {
 		if i == 0 && !strings.HasSuffix(h.Name, ".ovf") {
 			return c, fmt.Errorf("ova: the descriptor must be first, not %s", h.Name)
 		}
+
 		sum := sha256.New()
 		var keep bytes.Buffer
 		var w io.Writer = sum
@@ -40,9 +41,11 @@ func verify(r io.Reader) (Content, error) {
 			}
 			w = io.MultiWriter(sum, &keep)
 		}
+
 		if _, err := io.Copy(w, t); err != nil {
 			return c, fmt.Errorf("ova: %w", err)
 		}
+
 		switch {
 		case strings.HasSuffix(h.Name, ".ovf"):
 			ovf = keep.Bytes()
@@ -50,29 +53,37 @@ func verify(r io.Reader) (Content, error) {
 			manifest = keep.Bytes()
 			continue
 		}
+
 		sums[h.Name], sizes[h.Name] = hex.EncodeToString(sum.Sum(nil)), h.Size
 	}
+
 	for name, sum := range sums {
 		if !strings.Contains(string(manifest), "SHA256("+name+")= "+sum+"\n") {
 			return c, fmt.Errorf("ova: %s is not what the manifest says", name)
 		}
 	}
+
 	var e descriptor
 	if err := xml.Unmarshal(ovf, &e); err != nil {
 		return c, fmt.Errorf("ova: descriptor: %w", err)
 	}
-	if size, ok := sizes[e.File.Href]; !ok || size != e.File.Size || e.System.Hardware.Transport != "com.vmware.guestInfo" {
+
+	if size, ok := sizes[e.File.Href]; !ok || size != e.File.Size ||
+		e.System.Hardware.Transport != "com.vmware.guestInfo" {
 		return c, fmt.Errorf("ova: the descriptor's disk %q is not there as it says", e.File.Href)
 	}
+
 	c = Content{Name: e.System.ID, Disk: e.File.Href}
 	for _, d := range e.Disks {
 		if d.File != "" {
 			c.Capacity, c.Populated = d.Capacity, d.Populated
 		}
 	}
+
 	for _, p := range e.System.Product.Properties {
 		c.Properties = append(c.Properties, e.System.Product.Class+"."+p.Key)
 	}
+
 	return c, nil
 }
 

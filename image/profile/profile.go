@@ -72,8 +72,10 @@ func parsePackages(name string, b []byte) (out []string, err error) {
 		if slices.Contains(out, line) {
 			return nil, fmt.Errorf("%s:%d: %s is there twice", name, n, line)
 		}
+
 		out = append(out, line)
 	}
+
 	slices.Sort(out)
 	return out, sc.Err()
 }
@@ -84,24 +86,29 @@ func Flavours() (map[string]Flavour, error) {
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
+
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	var m map[string]Flavour
 	if err := d.Decode(&m); err != nil {
 		return nil, fmt.Errorf("flavours.yaml: %w", err)
 	}
+
 	for name, f := range m {
 		if !packageName.MatchString(f.Package) {
 			return nil, fmt.Errorf("flavours.yaml: %s: package %q", name, f.Package)
 		}
+
 		for _, p := range f.More {
 			if !packageName.MatchString(p) {
 				return nil, fmt.Errorf("flavours.yaml: %s: package %q", name, p)
 			}
 		}
+
 		f.Name = name
 		m[name] = f
 	}
+
 	return m, nil
 }
 
@@ -123,10 +130,12 @@ func Overlay() (out []File, err error) {
 		if err != nil || d.IsDir() {
 			return err
 		}
+
 		b, err := files.ReadFile(p)
 		if err != nil {
 			return err
 		}
+
 		p = strings.TrimPrefix(p, "overlay/")
 		out = append(out, File{Path: p, Mode: mode(p), Content: b})
 		return nil
@@ -134,6 +143,7 @@ func Overlay() (out []File, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
+
 	out = append(out, File{Path: "usr/lib/systemd/system/saltern-vip.service", Mode: 0o644, Content: packaging.Virtual},
 		File{Path: "usr/lib/sysusers.d/saltern.conf", Mode: 0o644, Content: packaging.Accounts})
 	for _, name := range []string{"saltern-pam.socket", "saltern-pam@.service"} {
@@ -141,8 +151,15 @@ func Overlay() (out []File, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("profile: %w", err)
 		}
-		out = append(out, File{Path: "usr/lib/systemd/system/" + name, Mode: 0o644, Content: bytes.ReplaceAll(b, []byte("/usr/local/bin/"), []byte("/usr/bin/"))})
+
+		out = append(out,
+			File{
+				Path:    "usr/lib/systemd/system/" + name,
+				Mode:    0o644,
+				Content: bytes.ReplaceAll(b, []byte("/usr/local/bin/"), []byte("/usr/bin/")),
+			})
 	}
+
 	slices.SortFunc(out, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return out, nil
 }

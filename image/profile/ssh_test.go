@@ -16,23 +16,34 @@ func TestSSHAlgorithms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	found := 0
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
-		lists := map[string]string{"KexAlgorithms": "kex", "Ciphers": "cipher", "MACs": "mac", "HostKeyAlgorithms": "HostKeyAlgorithms", "PubkeyAcceptedAlgorithms": "PubkeyAcceptedAlgorithms"}
+		lists := map[string]string{
+			"KexAlgorithms":            "kex",
+			"Ciphers":                  "cipher",
+			"MACs":                     "mac",
+			"HostKeyAlgorithms":        "HostKeyAlgorithms",
+			"PubkeyAcceptedAlgorithms": "PubkeyAcceptedAlgorithms",
+		}
 		if len(f) != 2 || lists[f[0]] == "" {
 			continue
 		}
+
 		found++
-		for _, weak := range []string{"sha1", "cbc", "ssh-rsa", "umac-64", "group1-", "group14-", "arcfour", "3des", "ssh-dss"} {
+		for _, weak := range []string{"sha1", "cbc", "ssh-rsa", "umac-64", "group1-", "group14-", "arcfour",
+			"3des", "ssh-dss"} {
 			if strings.Contains(f[1], weak) {
 				t.Errorf("%s: %s is weak", f[0], weak)
 			}
 		}
+
 		out, err := exec.Command("ssh", "-Q", lists[f[0]]).Output()
 		if err != nil {
 			t.Skip("NOT TESTED: no ssh to ask: ", err)
 		}
+
 		known := strings.Fields(string(out))
 		for _, name := range strings.Split(f[1], ",") {
 			if !slices.Contains(known, name) {
@@ -40,6 +51,7 @@ func TestSSHAlgorithms(t *testing.T) {
 			}
 		}
 	}
+
 	if found != 5 {
 		t.Errorf("%d lists, want 5", found)
 	}

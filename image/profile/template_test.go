@@ -16,16 +16,19 @@ func renewCopy(t *testing.T, shell []string, data, uuid string) (told string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	function := regexp.MustCompile(`(?ms)^renew_copy\(\) \{.*?^\}`).Find(script)
 	if function == nil {
 		t.Fatal("the script has no function renew_copy")
 	}
+
 	text := "set -u\nlog_warning_msg() { echo \"$1\"; }\n" + string(function) + "\nrenew_copy \"$1\" \"$2\"\n"
 	args := append(shell[1:], "-c", text, "sh", data, uuid)
 	out, err := exec.Command(shell[0], args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+
 	return string(out)
 }
 
@@ -34,7 +37,8 @@ func renewCopy(t *testing.T, shell []string, data, uuid string) (told string) {
 // hardware it is, as does one whose firmware has no UUID (F8).
 func TestCopyOfATemplateIsNew(t *testing.T) {
 	const first, second, none = "564d1234-0000-4000-8000-000000000001", "564d1234-0000-4000-8000-000000000002", "00000000-0000-0000-0000-000000000000"
-	own := []string{"state/etc/up/machine-id", "state/etc/up/ssh/ssh_host_ed25519_key", "state/etc/up/ssh/ssh_host_ed25519_key.pub", "state/var/up/lib/systemd/random-seed"}
+	own := []string{"state/etc/up/machine-id", "state/etc/up/ssh/ssh_host_ed25519_key",
+		"state/etc/up/ssh/ssh_host_ed25519_key.pub", "state/var/up/lib/systemd/random-seed"}
 	others := []string{"state/etc/up/hostname", "saltern/setup/state.json"}
 	shells := [][]string{{"sh"}}
 	if _, err := exec.LookPath("busybox"); err == nil {
@@ -70,26 +74,31 @@ func TestCopyOfATemplateIsNew(t *testing.T) {
 						}
 					}
 				}
+
 				put(others...)
 				if row.setUp != "" {
 					put(row.setUp)
 				}
+
 				before, last := row.starts[:len(row.starts)-1], row.starts[len(row.starts)-1]
 				for _, uuid := range before {
 					renewCopy(t, shell, data, uuid)
 					put(own...) // by the start that follows
 				}
+
 				told := renewCopy(t, shell, data, last)
 				for _, name := range own {
 					if _, err := os.Stat(filepath.Join(data, name)); (err != nil) != row.gone {
 						t.Errorf("%s: %v", name, err)
 					}
 				}
+
 				for _, name := range others {
 					if _, err := os.Stat(filepath.Join(data, name)); err != nil {
 						t.Error(err)
 					}
 				}
+
 				if (told != "") != row.gone {
 					t.Errorf("told %q", told)
 				}

@@ -28,17 +28,21 @@ func Licenses(list []Package, from Sources) (licensed []Package, texts []byte, e
 		if p.Kind != "golang" {
 			continue
 		}
+
 		dir := from.Go
 		if p.Name != "std" {
 			dir = filepath.Join(from.Modules, escaped(p.Name)+"@"+escaped(p.Version))
 		}
+
 		text, err := licenseText(dir)
 		if err != nil {
 			return nil, nil, fmt.Errorf("sbom: license of %s %s: %w", p.Name, p.Version, err)
 		}
+
 		licensed[i].License = identify(text)
 		fmt.Fprintf(&out, "==== %s %s\n\n%s\n\n", p.Name, p.Version, bytes.TrimSpace(text))
 	}
+
 	return licensed, out.Bytes(), nil
 }
 
@@ -61,20 +65,25 @@ func licenseText(dir string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; go mod download fetches modules", err)
 	}
+
 	var out []byte
 	for _, f := range files {
 		if !f.Type().IsRegular() || !licenseFile.MatchString(f.Name()) {
 			continue
 		}
+
 		b, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if err != nil {
 			return nil, err
 		}
+
 		out = append(append(out, b...), '\n')
 	}
+
 	if len(bytes.TrimSpace(out)) == 0 {
 		return nil, errors.New("no file with a license is in " + dir)
 	}
+
 	return out, nil
 }
 
@@ -83,7 +92,9 @@ var known = []struct{ id, has, not string }{
 	{"Apache-2.0", "Apache License,? Version 2.0", ""},
 	{"MPL-2.0", "Mozilla Public License,? [Vv]ersion 2.0", ""},
 	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy", ""},
-	{"ISC", "Permission to use, copy, modify, and(/or)? distribute this software for any purpose with or without fee", ""},
+	{"ISC",
+		"Permission to use, copy, modify, and(/or)? distribute this software for any purpose with or without fee",
+		""},
 	{"BSD-3-Clause", "Redistribution and use in source and binary forms.*[Nn]either the name", ""},
 	{"BSD-2-Clause", "Redistribution and use in source and binary forms", "[Nn]either the name"},
 }
@@ -93,7 +104,8 @@ func identify(text []byte) string {
 	flat := strings.Join(strings.Fields(string(text)), " ")
 	var found []string
 	for _, k := range known {
-		if regexp.MustCompile(k.has).MatchString(flat) && (k.not == "" || !regexp.MustCompile(k.not).MatchString(flat)) {
+		if regexp.MustCompile(k.has).MatchString(flat) &&
+			(k.not == "" || !regexp.MustCompile(k.not).MatchString(flat)) {
 			found = append(found, k.id)
 		}
 	}

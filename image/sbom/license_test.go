@@ -44,21 +44,39 @@ func TestLicenses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	list := []Package{{Kind: "deb", Name: "bash"}, {Kind: "golang", Name: "github.com/BurntSushi/toml", Version: "v1.0.0"}, {Kind: "golang", Name: "std", Version: "1.26.8"}}
+
+	list := []Package{
+		{Kind: "deb", Name: "bash"},
+		{Kind: "golang", Name: "github.com/BurntSushi/toml", Version: "v1.0.0"},
+		{Kind: "golang", Name: "std", Version: "1.26.8"},
+	}
+
 	got, texts, err := Licenses(list, from)
-	if err != nil || got[0].License != "" || got[1].License != "MIT" || got[2].License != "BSD-3-Clause" || list[1].License != "" {
+	if err != nil || got[0].License != "" || got[1].License != "MIT" || got[2].License != "BSD-3-Clause" ||
+		list[1].License != "" {
 		t.Errorf("%+v %v", got, err)
 	}
-	for _, want := range []string{"==== github.com/BurntSushi/toml v1.0.0\n", "Permission is hereby", "By X.", "==== std 1.26.8\n", "Neither the name"} {
+
+	for _, want := range []string{"==== github.com/BurntSushi/toml v1.0.0\n", "Permission is hereby",
+		"By X.", "==== std 1.26.8\n", "Neither the name"} {
 		if !strings.Contains(string(texts), want) {
 			t.Errorf("no %q in %s", want, texts)
 		}
 	}
+
 	if strings.Contains(string(texts), "package toml") {
 		t.Errorf("code in %s", texts)
 	}
-	for name, want := range map[string]string{"none.example": "no file with a license", "absent.example": "go mod download"} {
-		if _, _, err := Licenses([]Package{{Kind: "golang", Name: name, Version: "v1.0.0"}}, from); err == nil || !strings.Contains(err.Error(), want) {
+
+	for name, want := range map[string]string{
+		"none.example":   "no file with a license",
+		"absent.example": "go mod download",
+	} {
+		if _, _, err := Licenses([]Package{{
+			Kind:    "golang",
+			Name:    name,
+			Version: "v1.0.0",
+		}}, from); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -51,6 +51,7 @@ func Scan(tree string, programs []string) ([]Package, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sbom: %w", err)
 	}
+
 	for _, p := range programs {
 		mods, err := modules(filepath.Join(tree, p))
 		if err != nil {
@@ -58,10 +59,13 @@ func Scan(tree string, programs []string) ([]Package, error) {
 		}
 		out = append(out, mods...)
 	}
-	metadata, err := filepath.Glob(filepath.Join(tree, "opt/saltern/python/lib/python3*/site-packages/*.dist-info/METADATA"))
+
+	metadata, err := filepath.Glob(filepath.Join(tree,
+		"opt/saltern/python/lib/python3*/site-packages/*.dist-info/METADATA"))
 	if err != nil {
 		return nil, fmt.Errorf("sbom: %w", err)
 	}
+
 	for _, m := range metadata {
 		fields, err := stanzas(m, 1)
 		if err != nil {
@@ -69,6 +73,7 @@ func Scan(tree string, programs []string) ([]Package, error) {
 		}
 		out = append(out, Package{Kind: "pypi", Name: fields[0]["Name"], Version: fields[0]["Version"]})
 	}
+
 	return sorted(out), nil
 }
 
@@ -97,13 +102,22 @@ func debian(status string) ([]Package, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var out []Package
 	for _, f := range all {
 		if !strings.HasSuffix(f["Status"], " installed") {
 			continue
 		}
-		out = append(out, Package{Kind: "deb", Name: f["Package"], Version: f["Version"], Arch: f["Architecture"], Source: f["Source"]})
+
+		out = append(out, Package{
+			Kind:    "deb",
+			Name:    f["Package"],
+			Version: f["Version"],
+			Arch:    f["Architecture"],
+			Source:  f["Source"],
+		})
 	}
+
 	return out, nil
 }
 
@@ -114,6 +128,7 @@ func stanzas(path string, most int) ([]map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	all := []map[string]string{}
 	cur := map[string]string{}
 	end := func() {
@@ -122,6 +137,7 @@ func stanzas(path string, most int) ([]map[string]string, error) {
 			cur = map[string]string{}
 		}
 	}
+
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() && (most == 0 || len(all) < most) {
@@ -130,16 +146,19 @@ func stanzas(path string, most int) ([]map[string]string, error) {
 			end()
 			continue
 		}
+
 		if k, v, ok := strings.Cut(line, ": "); ok && line[0] != ' ' {
 			if _, have := cur[k]; !have {
 				cur[k] = v
 			}
 		}
 	}
+
 	end()
 	if len(all) == 0 {
 		return nil, errors.Join(fmt.Errorf("%s is empty", path), sc.Err())
 	}
+
 	return all, sc.Err()
 }
 
@@ -168,6 +187,7 @@ func Document(name, version, license string, created time.Time, list []Package) 
 		Type     string `json:"referenceType"`
 		Locator  string `json:"referenceLocator"`
 	}
+
 	type pkg struct {
 		ID       string `json:"SPDXID"`
 		Name     string `json:"name"`
@@ -180,17 +200,29 @@ func Document(name, version, license string, created time.Time, list []Package) 
 		Source   string `json:"sourceInfo,omitempty"`
 		Refs     []ref  `json:"externalRefs,omitempty"`
 	}
+
 	type relation struct {
 		From string `json:"spdxElementId"`
 		Type string `json:"relationshipType"`
 		To   string `json:"relatedSpdxElement"`
 	}
+
 	const none = "NOASSERTION"
-	root := pkg{ID: "SPDXRef-image", Name: name, Version: version, Location: none, License: none, Declared: cmp.Or(license, none), Copy: none}
+	root := pkg{
+		ID:       "SPDXRef-image",
+		Name:     name,
+		Version:  version,
+		Location: none,
+		License:  none,
+		Declared: cmp.Or(license, none),
+		Copy:     none,
+	}
+
 	packages := []pkg{root}
 	relations := []relation{{"SPDXRef-DOCUMENT", "DESCRIBES", root.ID}}
 	h := sha256.New()
 	fmt.Fprintln(h, name, version, created.Unix()) // no two documents have one namespace
+
 	for _, p := range list {
 		u := p.purl()
 		fmt.Fprintln(h, u)
@@ -200,19 +232,36 @@ func Document(name, version, license string, created time.Time, list []Package) 
 		if p.Source != "" {
 			source = "built from source package " + p.Source
 		}
-		packages = append(packages, pkg{ID: id, Name: p.Name, Version: p.Version, Location: none, License: none, Declared: cmp.Or(p.License, none), Copy: none,
-			Source: source, Refs: []ref{{"PACKAGE-MANAGER", "purl", u}}})
+
+		packages = append(packages, pkg{
+			ID:       id,
+			Name:     p.Name,
+			Version:  p.Version,
+			Location: none,
+			License:  none,
+			Declared: cmp.Or(p.License, none),
+			Copy:     none,
+			Source:   source,
+			Refs:     []ref{{"PACKAGE-MANAGER", "purl", u}},
+		})
+
 		relations = append(relations, relation{root.ID, "CONTAINS", id})
 	}
+
 	doc := map[string]any{
 		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name + "-" + version,
 		"documentNamespace": "urn:saltern:sbom:" + hex.EncodeToString(h.Sum(nil)[:16]),
-		"creationInfo":      map[string]any{"created": created.UTC().Format(time.RFC3339), "creators": []string{"Tool: saltern-image"}},
-		"packages":          packages, "relationships": relations,
+		"creationInfo": map[string]any{
+			"created":  created.UTC().Format(time.RFC3339),
+			"creators": []string{"Tool: saltern-image"},
+		},
+		"packages": packages, "relationships": relations,
 	}
+
 	b, err := json.MarshalIndent(doc, "", " ")
 	if err != nil {
 		return nil, fmt.Errorf("sbom: %w", err)
 	}
+
 	return append(b, '\n'), nil
 }

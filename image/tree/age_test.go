@@ -18,9 +18,11 @@ func TestAgeOfPackages(t *testing.T) {
 		if err := os.WriteFile(tar, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := os.Chtimes(tar, at, at); err != nil {
 			t.Fatal(err)
 		}
+
 		var out bytes.Buffer
 		b := builder{Options: Options{Log: slog.New(slog.NewTextHandler(&out, nil))}}
 		b.tellAge(dir)

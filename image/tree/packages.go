@@ -32,7 +32,8 @@ func (b *builder) sources() []string {
 const unsafeIO = "force-unsafe-io"
 
 // leftOut are documents that nobody reads on an appliance; licences stay.
-var leftOut = []string{"path-exclude=/usr/share/man/*", "path-exclude=/usr/share/locale/*", "path-exclude=/usr/share/info/*",
+var leftOut = []string{"path-exclude=/usr/share/man/*", "path-exclude=/usr/share/locale/*",
+	"path-exclude=/usr/share/info/*",
 	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright", "path-exclude=/usr/share/lintian/*"}
 
 // store gives the folder of the packages, which is named by the hash of its
@@ -42,18 +43,23 @@ func (b *builder) store() (dir string, list []string, flavours map[string]profil
 		list, err = profile.ContainerPackages()
 		return b.storeOf(list, nil), list, nil, err
 	}
+
 	if list, err = profile.Packages(); err != nil {
 		return "", nil, nil, err
 	}
+
 	if flavours, err = profile.Flavours(); err != nil {
 		return "", nil, nil, err
 	}
-	if dir = b.storeOf(list, flavours); b.NoKernels {
+
+	dir = b.storeOf(list, flavours)
+	if b.NoKernels {
 		if _, err := os.Stat(filepath.Join(dir, "base.tar")); err != nil {
 			flavours = nil
 			dir = b.storeOf(list, nil)
 		}
 	}
+
 	return dir, list, flavours, nil
 }
 
@@ -63,7 +69,8 @@ func (b *builder) storeOf(list []string, flavours map[string]profile.Flavour) st
 		kernels = append(kernels, f.Name+"="+f.Package+" "+strings.Join(f.More, " "))
 	}
 	sort.Strings(kernels)
-	recipe := strings.Join([]string{strings.Join(list, ","), strings.Join(b.sources(), "\n"), strings.Join(leftOut, "\n"), strings.Join(kernels, ","),
+	recipe := strings.Join([]string{strings.Join(list, ","), strings.Join(b.sources(), "\n"),
+		strings.Join(leftOut, "\n"), strings.Join(kernels, ","),
 		fmt.Sprint(packagesEpoch)}, "\n\n")
 	sum := sha256.Sum256([]byte(recipe))
 	base := b.Cache
@@ -103,6 +110,7 @@ func newestPackage(dir string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("age of the packages: %w", err)
 	}
+
 	seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("age of the packages in %s: %w", dir, err)
@@ -113,6 +121,7 @@ func newestPackage(dir string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("age of the packages: %w", err)
 	}
+
 	for _, deb := range debs {
 		at, err := debTime(deb)
 		if err != nil {
@@ -122,6 +131,7 @@ func newestPackage(dir string) (time.Time, error) {
 			newest = at
 		}
 	}
+
 	return newest, nil
 }
 
@@ -139,10 +149,12 @@ func debTime(path string) (time.Time, error) {
 	if _, err := io.ReadFull(f, head); err != nil || !strings.HasPrefix(string(head), magic+member) {
 		return time.Time{}, errors.Join(fmt.Errorf("%s is no package of Debian's", path), err)
 	}
+
 	seconds, err := strconv.ParseInt(strings.TrimSpace(string(head[len(magic)+len(member):])), 10, 64)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("age of %s: %w", path, err)
 	}
+
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
@@ -169,7 +181,8 @@ func (b *builder) packages(ctx context.Context) error {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return err
 	}
-	return b.run(ctx, "tar", "-xpf", filepath.Join(dir, "base.tar"), "-C", b.dir, "--numeric-owner", "--xattrs", "--xattrs-include=*")
+	return b.run(ctx, "tar", "-xpf", filepath.Join(dir, "base.tar"), "-C", b.dir, "--numeric-owner",
+		"--xattrs", "--xattrs-include=*")
 }
 
 // fetch returns the folder of the packages, after they were fetched.
@@ -195,7 +208,8 @@ func (b *builder) tellAge(dir string) {
 	}
 	age := time.Since(fi.ModTime())
 	if days := int(age.Hours() / 24); age >= oldPackages {
-		b.Log.Warn("the packages are from the cache and old: security updates since then are missing; remove the cache for newer ones", "days", days, "cache", dir)
+		b.Log.Warn("the packages are from the cache and old: security updates since then are missing; remove the cache for newer ones",
+			"days", days, "cache", dir)
 	} else {
 		b.Log.Info("packages fetched from Debian's archives", "days", days, "cache", dir)
 	}
@@ -207,36 +221,46 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o755)); err != nil {
 		return err
 	}
+
 	variant := "minbase"
 	if b.container {
 		variant = "essential" // nobody installs anything in a container
 	}
+
 	args := []string{"--mode=root", "--variant=" + variant, "--format=tar", "--include=" + strings.Join(list, ","),
 		"--aptopt=APT::Install-Recommends \"false\"", "--aptopt=Acquire::Languages \"none\"", "--aptopt=Acquire::Retries \"3\""}
 	for _, o := range leftOut {
 		args = append(args, "--dpkgopt="+o)
 	}
+
 	// Nobody needs half a tree after a power cut.
-	args = append(args, "--dpkgopt="+unsafeIO, `--customize-hook=sed -i /`+unsafeIO+`/d "$1"/etc/dpkg/dpkg.cfg.d/*mmdebstrap`)
+	args = append(args, "--dpkgopt="+unsafeIO,
+		`--customize-hook=sed -i /`+unsafeIO+`/d "$1"/etc/dpkg/dpkg.cfg.d/*mmdebstrap`)
 	for _, f := range flavours {
 		debs := filepath.Join(part, "kernel-"+f.Name)
 		if err := os.MkdirAll(filepath.Join(debs, "partial"), 0o755); err != nil {
 			return err
 		}
-		args = append(args, "--customize-hook=APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get -q -y --download-only -o Dir::Cache::archives='"+debs+"' -o APT::Sandbox::User=root install "+f.Package+" "+strings.Join(f.More, " "))
+		args = append(args,
+			"--customize-hook=APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get -q -y --download-only -o Dir::Cache::archives='"+debs+"' -o APT::Sandbox::User=root install "+f.Package+" "+strings.Join(f.More, " "))
 	}
+
 	stamp := filepath.Join(part, "stamp")
 	if err := os.WriteFile(stamp, nil, 0o600); err != nil {
 		return err
 	}
-	args = append(args, noteNewest(stamp, filepath.Join(part, newestFile)), profile.Suite, filepath.Join(part, "base.tar"))
+
+	args = append(args, noteNewest(stamp, filepath.Join(part, newestFile)), profile.Suite,
+		filepath.Join(part, "base.tar"))
 	command := append([]string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", packagesEpoch), "mmdebstrap"}, args...)
 	if err := b.run(ctx, "env", append(command, b.sources()...)...); err != nil {
 		return err
 	}
+
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
+
 	return os.Rename(part, dir)
 }
 
@@ -246,23 +270,28 @@ func (b *builder) kernel(ctx context.Context, f profile.Flavour) error {
 	if err != nil {
 		return err
 	}
+
 	debs, err := filepath.Glob(filepath.Join(dir, "kernel-"+f.Name, "*.deb"))
 	if err != nil || len(debs) == 0 {
 		return errors.Join(err, fmt.Errorf("no packages of kernel %s in %s", f.Name, dir))
 	}
+
 	release, err := os.OpenFile(b.path("usr/lib/os-release"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
+
 	_, err = release.WriteString("VARIANT_ID=" + f.Name + "\n")
 	if err = errors.Join(err, release.Close()); err != nil {
 		return err
 	}
+
 	sort.Strings(debs)
 	args := []string{"dpkg", "--no-triggers", "--path-exclude=/boot/System.map*"}
 	for _, e := range f.Exclude {
 		args = append(args, "--path-exclude=/lib/modules/*/"+e+"/*")
 	}
+
 	args = append(args, "-i")
 	in := b.path("var/cache/apt/kernel")
 	for _, d := range debs {
@@ -271,6 +300,7 @@ func (b *builder) kernel(ctx context.Context, f profile.Flavour) error {
 		}
 		args = append(args, "/var/cache/apt/kernel/"+filepath.Base(d))
 	}
+
 	return b.chroot(ctx, args...)
 }
 
@@ -286,7 +316,8 @@ func (b *builder) initrd(ctx context.Context) error {
 
 // Kernel gives the paths of the kernel and its initial RAM disk in a tree.
 func Kernel(dir string) (vmlinuz, initrd string, err error) {
-	vmlinuz, initrd = newest(filepath.Join(dir, "boot/vmlinuz-*")), newest(filepath.Join(dir, "boot/initrd.img-*"))
+	vmlinuz = newest(filepath.Join(dir, "boot/vmlinuz-*"))
+	initrd = newest(filepath.Join(dir, "boot/initrd.img-*"))
 	if vmlinuz == "" || initrd == "" {
 		return "", "", fmt.Errorf("%s holds no kernel with an initial RAM disk", dir)
 	}

@@ -28,57 +28,74 @@ func (b *builder) python(ctx context.Context) error {
 	if !b.Python {
 		return nil
 	}
+
 	version := filepath.Base(newest(b.path("usr/lib/python3.*")))
 	out, err := b.output(ctx, "python3", "-c", "import sys; print('python%d.%d' % sys.version_info[:2])")
 	if err != nil {
 		return err
 	}
+
 	if host := strings.TrimSpace(string(out)); host != version {
-		return fmt.Errorf("the tree has %s, this machine %s: build on a machine of the same Debian release", version, host)
+		return fmt.Errorf("the tree has %s, this machine %s: build on a machine of the same Debian release",
+			version, host)
 	}
+
 	text, err := profile.Requirements()
 	if err != nil {
 		return err
 	}
+
 	req := filepath.Join(b.Work, "requirements.txt")
 	venv := filepath.Join(b.Work, "pip")
 	site := b.path(filepath.Join(pythonHome, "lib", version, "site-packages"))
-	if err := errors.Join(os.MkdirAll(b.Work, 0o755), os.WriteFile(req, text, 0o644), os.MkdirAll(site, 0o755)); err != nil {
+	if err := errors.Join(os.MkdirAll(b.Work, 0o755), os.WriteFile(req, text, 0o644),
+		os.MkdirAll(site, 0o755)); err != nil {
 		return err
 	}
+
 	kept, err := b.pythonStore(text)
 	if err != nil {
 		return err
 	}
+
 	if _, err := os.Stat(kept); err == nil {
 		if err := b.run(ctx, "tar", "-xpf", kept, "-C", b.dir, "--numeric-owner"); err != nil {
 			return err
 		}
 		return b.pythonEnvironment(version)
 	}
+
 	if err := b.run(ctx, "python3", "-m", "venv", venv); err != nil {
 		return err
 	}
-	args := []string{"CFLAGS=-O2 -g0", filepath.Join(venv, "bin/pip"), "install", "-q", "--no-input", "--disable-pip-version-check", "--require-hashes", "--no-deps", "--no-compile",
+
+	args := []string{"CFLAGS=-O2 -g0", filepath.Join(venv, "bin/pip"), "install", "-q", "--no-input",
+		"--disable-pip-version-check", "--require-hashes", "--no-deps", "--no-compile",
 		"--target", site, "-r", req}
 	if b.Cache != "" {
 		args = append(args, "--cache-dir", filepath.Join(b.Cache, "pip"))
 	}
+
 	if err := b.run(ctx, "env", args...); err != nil {
 		return err
 	}
+
 	if err := errors.Join(nameless(site), b.pythonEnvironment(version)); err != nil {
 		return err
 	}
+
 	// A read-only system cannot keep what Python compiles, so it is done here,
 	// without times in the files.
-	err = b.chroot(ctx, "/"+pythonHome+"/bin/python3", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", "/"+pythonHome+"/lib")
+	err = b.chroot(ctx, "/"+pythonHome+"/bin/python3", "-m", "compileall", "-q", "-j", "0",
+		"--invalidation-mode", "unchecked-hash", "/"+pythonHome+"/lib")
 	if err != nil {
 		return err
 	}
+
 	if err := b.run(ctx, "tar", "-cf", kept+".part", "-C", b.dir, "--numeric-owner", pythonHome+"/lib"); err != nil {
 		return err
 	}
+
 	return os.Rename(kept+".part", kept)
 }
 
@@ -110,17 +127,22 @@ func (b *builder) pythonEnvironment(version string) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
 	}
+
 	err := errors.Join(
 		link("/usr/bin/"+version, filepath.Join(bin, "python3")),
 		link("python3", filepath.Join(bin, "python")),
-		b.write(filepath.Join(pythonHome, "pyvenv.cfg"), "home = /usr/bin\ninclude-system-site-packages = false\n", 0o644),
+		b.write(filepath.Join(pythonHome, "pyvenv.cfg"),
+			"home = /usr/bin\ninclude-system-site-packages = false\n", 0o644),
 		// Where the renderers look first, as with Salt's own packages.
 		link("/"+pythonHome, b.path("opt/saltstack/salt")),
 		b.write("etc/profile.d/saltern.sh", "export SALTERN_PYTHON_SALT_RUN=/"+pythonHome+"/bin/salt-run\n", 0o644),
 	)
+
 	for name, function := range tools {
-		text := "#!/" + pythonHome + "/bin/python3\nimport sys\nfrom salt.scripts import " + function + "\nsys.exit(" + function + "())\n"
+		text := "#!/" + pythonHome + "/bin/python3\nimport sys\nfrom salt.scripts import " + function +
+			"\nsys.exit(" + function + "())\n"
 		err = errors.Join(err, b.write(filepath.Join(pythonHome, "bin", name), text, 0o755))
 	}
+
 	return err
 }

@@ -105,6 +105,7 @@ func WithKernel(ctx context.Context, o Options, f profile.Flavour) (string, erro
 	if err != nil {
 		return "", err
 	}
+
 	return b.dir, b.steps(ctx, []step{
 		{"copy", func(ctx context.Context) error {
 			if err := os.RemoveAll(b.dir); err != nil {
@@ -166,7 +167,8 @@ func (b *builder) output(ctx context.Context, name string, args ...string) ([]by
 // it: they live in a mount namespace of its own.
 func (b *builder) chroot(ctx context.Context, args ...string) error {
 	script := `mount -t proc proc "$1/proc" && mount --bind /dev "$1/dev" && root=$1 && shift && exec chroot "$root" "$@"`
-	return b.run(ctx, "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", b.dir}, args...)...)
+	return b.run(ctx, "unshare",
+		append([]string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", b.dir}, args...)...)
 }
 
 func (b *builder) path(p string) string { return filepath.Join(b.dir, p) }
@@ -195,21 +197,26 @@ func (b *builder) overlay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	for _, f := range files {
 		if err := b.write(f.Path, string(f.Content), f.Mode); err != nil {
 			return err
 		}
 	}
+
 	for name, pem := range b.Keys {
 		if err := b.write("usr/lib/saltern/upgrade-keys/"+name, string(pem), 0o644); err != nil {
 			return err
 		}
 	}
+
 	release, err := os.ReadFile(b.path("usr/lib/os-release"))
 	if err != nil {
 		return err
 	}
-	text := strings.TrimRight(string(release), "\n") + "\nIMAGE_ID=saltern\nIMAGE_VERSION=" + b.Version + "\nIMAGE_CREATED=" + b.Epoch.UTC().Format(time.RFC3339) + "\n"
+
+	text := strings.TrimRight(string(release), "\n") + "\nIMAGE_ID=saltern\nIMAGE_VERSION=" + b.Version +
+		"\nIMAGE_CREATED=" + b.Epoch.UTC().Format(time.RFC3339) + "\n"
 	return errors.Join(
 		b.write("usr/lib/os-release", text, 0o644),
 		b.write("etc/hostname", "saltern\n", 0o644),
@@ -229,33 +236,40 @@ func (b *builder) programs(ctx context.Context) error {
 			return fmt.Errorf("%w (make build makes it)", err)
 		}
 	}
+
 	// The load balancer is the supervisor's program under a name of its own, by which
 	// its AppArmor profile knows it.
 	_ = os.Remove(b.path("usr/bin/saltern-lb"))
 	if err := os.Link(b.path("usr/bin/applianced"), b.path("usr/bin/saltern-lb")); err != nil {
 		return err
 	}
+
 	for _, l := range links {
 		_ = os.Remove(b.path("usr/bin/" + l))
 		if err := os.Symlink("salt", b.path("usr/bin/"+l)); err != nil {
 			return err
 		}
 	}
+
 	// GlusterFS looks for its certificates in a folder of the read-only system.
 	for _, f := range []string{"glusterfs.pem", "glusterfs.key", "glusterfs.ca"} {
 		if err := os.Symlink("/etc/ssl/"+f, b.path("usr/lib/ssl/"+f)); err != nil {
 			return err
 		}
 	}
-	if err := b.chroot(ctx, "sh", "-ec", "applianced completion bash >/usr/share/bash-completion/completions/applianced; applianced man --dir /usr/share/man/man8"); err != nil {
+
+	if err := b.chroot(ctx, "sh", "-ec",
+		"applianced completion bash >/usr/share/bash-completion/completions/applianced; applianced man --dir /usr/share/man/man8"); err != nil {
 		return err
 	}
+
 	// Salt's tools look there; the node's configuration is generated.
 	return os.Symlink("/var/lib/saltern/etc/salt", b.path("etc/salt"))
 }
 
 // masked units are never started: others do their work here, or nobody should.
-var masked = []string{"systemd-networkd-wait-online.service", "systemd-firstboot.service", "apt-daily.timer", "apt-daily-upgrade.timer",
+var masked = []string{"systemd-networkd-wait-online.service", "systemd-firstboot.service", "apt-daily.timer",
+	"apt-daily-upgrade.timer",
 	"dpkg-db-backup.timer", "glustereventsd.service", "vgauth.service", "debug-shell.service", "ctrl-alt-del.target"}
 
 // units turns on exactly what the preset names, whatever the packages chose.
@@ -267,50 +281,62 @@ func (b *builder) units(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+
 			for _, f := range found {
 				if err := os.RemoveAll(f); err != nil {
 					return err
 				}
 			}
 		}
+
 		return nil
 	}
+
 	if err := remove("*.wants", "*.requires"); err != nil {
 		return err
 	}
+
 	if err := b.chroot(ctx, "systemctl", "preset-all"); err != nil {
 		return err
 	}
+
 	for _, u := range masked {
 		if err := errors.Join(remove("*/"+u), link("/dev/null", filepath.Join(etc, u))); err != nil {
 			return err
 		}
 	}
+
 	return b.chroot(ctx, "systemctl", "set-default", "multi-user.target")
 }
 
 // identity removes what makes a machine itself and makes the mount points.
 func (b *builder) identity(context.Context) error {
-	for _, pattern := range []string{"etc/ssh/ssh_host_*", "var/lib/dbus/machine-id", "var/lib/glusterd/glusterd.info", "var/lib/systemd/random-seed",
+	for _, pattern := range []string{"etc/ssh/ssh_host_*", "var/lib/dbus/machine-id",
+		"var/lib/glusterd/glusterd.info", "var/lib/systemd/random-seed",
 		"var/lib/systemd/catalog/database", "etc/ssl/private/*"} {
 		found, err := filepath.Glob(b.path(pattern))
 		if err != nil {
 			return err
 		}
+
 		for _, f := range found {
 			if err := os.RemoveAll(f); err != nil {
 				return err
 			}
 		}
 	}
-	for _, d := range []string{"data", "efi", "srv/cluster", "var/lib/saltern", "var/home", "etc/saltern", "etc/ssh/authorized_keys.d"} {
+
+	for _, d := range []string{"data", "efi", "srv/cluster", "var/lib/saltern", "var/home", "etc/saltern",
+		"etc/ssh/authorized_keys.d"} {
 		if err := os.MkdirAll(b.path(d), 0o755); err != nil {
 			return err
 		}
 	}
+
 	if err := os.RemoveAll(b.path("home")); err != nil {
 		return err
 	}
+
 	return errors.Join(
 		b.write("etc/machine-id", "", 0o444),
 		os.Symlink("/var/home", b.path("home")),
@@ -331,13 +357,15 @@ var geoReplication = []string{"usr/lib/*/glusterfs/gsyncd", "usr/lib/*/glusterfs
 // clean removes what the running system never reads and what differs from
 // build to build.
 func (b *builder) clean(context.Context) error {
-	for _, pattern := range append([]string{"var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/man/*", "var/cache/debconf/*-old", "var/lib/dpkg/*-old", "var/log/*", "tmp/*", "run/*",
+	for _, pattern := range append([]string{"var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/man/*",
+		"var/cache/debconf/*-old", "var/lib/dpkg/*-old", "var/log/*", "tmp/*", "run/*",
 		"var/cache/ldconfig/aux-cache", "etc/*-", "etc/apt/apt.conf.d/*mmdebstrap", "etc/apt/sources.list.d/*", "etc/.pwd.lock",
 		"var/tmp/*", "root/.*", "vmlinuz*", "initrd.img*", "boot/System.map*", "usr/share/doc/*/changelog*"}, geoReplication...) {
 		found, err := filepath.Glob(b.path(pattern))
 		if err != nil {
 			return err
 		}
+
 		for _, f := range found {
 			if base := filepath.Base(f); base == "." || base == ".." {
 				continue
@@ -347,6 +375,7 @@ func (b *builder) clean(context.Context) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -364,14 +393,17 @@ func copyFile(from, to string, mode fs.FileMode) error {
 		return err
 	}
 	defer in.Close()
+
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
+
 	_ = os.Remove(to)
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
+
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Chmod(mode), out.Close())
 }

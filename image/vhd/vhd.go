@@ -30,6 +30,7 @@ func Build(out, raw, name string, epoch time.Time) (err error) {
 		return fmt.Errorf("vhd: %w", err)
 	}
 	defer in.Close()
+
 	fi, err := in.Stat()
 	if err != nil {
 		return fmt.Errorf("vhd: %w", err)
@@ -37,22 +38,27 @@ func Build(out, raw, name string, epoch time.Time) (err error) {
 	if fi.Size() == 0 || fi.Size()%mib != 0 {
 		return fmt.Errorf("vhd: %s has %d bytes, which is no whole number of MiB", raw, fi.Size())
 	}
+
 	part := out + ".part"
 	f, err := os.Create(part)
 	if err != nil {
 		return fmt.Errorf("vhd: %w", err)
 	}
 	defer os.Remove(part) // nothing is there after the rename
+
 	err = copySparse(f, in)
 	if err == nil {
 		_, err = f.WriteAt(footer(fi.Size(), name, epoch), fi.Size())
 	}
+
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(part, out)
 	}
+
 	if err != nil {
 		return fmt.Errorf("vhd: %w", err)
 	}
+
 	return nil
 }
 
@@ -70,6 +76,7 @@ func copySparse(out io.WriterAt, in io.Reader) error {
 		if string(block) == string(zero) {
 			continue
 		}
+
 		if _, err := out.WriteAt(block, at); err != nil {
 			return err
 		}
@@ -102,6 +109,7 @@ func footer(size int64, name string, epoch time.Time) []byte {
 	for _, c := range b {
 		sum += uint32(c)
 	}
+
 	order.PutUint32(b[64:], ^sum)
 	return b
 }
@@ -112,6 +120,7 @@ func geometry(size int64) (cylinders, heads, sectors int64) {
 	if total >= 65535*16*63 {
 		return total / (16 * 255), 16, 255
 	}
+
 	sectors = 17
 	by := total / sectors
 	heads = max(4, (by+1023)/1024)
@@ -119,9 +128,11 @@ func geometry(size int64) (cylinders, heads, sectors int64) {
 		sectors, heads = 31, 16
 		by = total / sectors
 	}
+
 	if by >= heads*1024 {
 		sectors, heads = 63, 16
 		by = total / sectors
 	}
+
 	return by / heads, heads, sectors
 }

@@ -21,58 +21,73 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := f.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, at := range []int64{0, 100*mib + 5, size - 4} {
 		if _, err := f.WriteAt([]byte("data"), at); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, o := range []string{out, again} {
 		if err := Build(o, raw, "saltern 1.2.3", time.Unix(1750000000, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	fi, err := os.Stat(out)
 	if err != nil || fi.Size() != size+footerSize {
 		t.Fatalf("%d bytes, %v", fi.Size(), err)
 	}
+
 	var tails [2][]byte
 	for i, o := range []string{out, again} {
 		f, err := os.Open(o)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		tails[i] = make([]byte, footerSize)
 		if _, err := f.ReadAt(tails[i], size); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if !bytes.Equal(tails[0], tails[1]) {
 		t.Error("two footers of the same disk differ")
 	}
+
 	if _, err := exec.LookPath("qemu-img"); err != nil {
 		t.Skip("NOT TESTED: qemu-img is not installed")
 	}
+
 	text, err := exec.Command("qemu-img", "info", "--output=json", "-f", "vpc", out).Output()
 	if err != nil {
 		t.Fatalf("qemu-img info: %v", err)
 	}
+
 	var info struct {
 		Format string `json:"format"`
 		Size   int64  `json:"virtual-size"`
 		Actual int64  `json:"actual-size"`
 	}
-	if err := json.Unmarshal(text, &info); err != nil || info.Format != "vpc" || info.Size != size || info.Actual > 16*mib {
+
+	if err := json.Unmarshal(text, &info); err != nil || info.Format != "vpc" || info.Size != size ||
+		info.Actual > 16*mib {
 		t.Errorf("qemu-img info: %s %v", text, err)
 	}
+
 	if text, err := exec.Command("qemu-img", "compare", "-f", "raw", "-F", "vpc", raw, out).CombinedOutput(); err != nil {
 		t.Errorf("qemu-img compare: %v: %s", err, text)
 	}

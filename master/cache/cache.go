@@ -98,9 +98,11 @@ func (s *Store) Sweep(now time.Time) error {
 			}
 		}
 	}
+
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("sweep the minion cache: %w", err)
 	}
+
 	return nil
 }
 
@@ -139,18 +141,22 @@ func (s *Store) get(b Bank, id string) (*value.Map, bool) {
 		s.mem.drop(b, id)
 		return nil, false
 	}
+
 	sig := signature(info)
 	if m, ok := s.mem.get(b, id, sig); ok {
 		return m, true
 	}
+
 	packed, err := durable.Read(path, maxEntry)
 	if err != nil {
 		return nil, false
 	}
+
 	m, ok := entry.Unpack(packed)
 	if !ok {
 		return nil, false
 	}
+
 	s.mem.put(b, id, sig, m, packed)
 	return m, true
 }
@@ -171,26 +177,32 @@ func (s *Store) set(b Bank, id string, m *value.Map, base int64) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("store the %s of %s: %w", b, id, err)
 	}
+
 	path := s.path(b, id)
 	if info, err := os.Lstat(path); err == nil {
 		if old, ok := s.mem.packed(b, id, signature(info)); ok && bytes.Equal(old, packed) {
 			return false, nil
 		}
 	}
+
 	var at int64
 	if s.isShared(b) {
 		at = s.shared.next()
 	}
+
 	if err := replace(path, packed, at); err != nil {
 		return false, fmt.Errorf("store the %s of %s: %w", b, id, err)
 	}
+
 	info, err := os.Lstat(path)
 	if err != nil {
 		return true, nil
 	}
+
 	if at != 0 {
 		s.changedHere(memKey{b, id}, made(info, at, base))
 	}
+
 	s.mem.put(b, id, signature(info), m.Clone(), packed)
 	return true, nil
 }
@@ -212,15 +224,18 @@ func (s *Store) Update(b Bank, id string, data *value.Map, clear bool) error {
 		return err
 	}
 	defer s.lock(b, id)()
+
 	m := value.NewMap()
 	if old, ok := s.Get(b, id); ok && !clear {
 		m = old.Clone()
 	}
+
 	m.Update(data)
 	base := s.base(b, id)
 	if clear {
 		base = 0
 	}
+
 	_, err := s.set(b, id, m, base)
 	return err
 }
@@ -231,13 +246,16 @@ func (s *Store) Remove(b Bank, id, key string) error {
 		return err
 	}
 	defer s.lock(b, id)()
+
 	old, ok := s.Get(b, id)
 	if !ok {
 		return nil
 	}
+
 	if _, ok := old.Get(key); !ok {
 		return nil
 	}
+
 	m := old.Clone()
 	m.Delete(key)
 	_, err := s.set(b, id, m, s.base(b, id))
@@ -250,6 +268,7 @@ func (s *Store) Flush(b Bank, id string) error {
 		return err
 	}
 	defer s.lock(b, id)()
+
 	k := memKey{b, id}
 	if s.isShared(b) {
 		if v, ok := s.shared.get(k); ok && !v.gone {
@@ -261,9 +280,11 @@ func (s *Store) Flush(b Bank, id string) error {
 			return nil
 		}
 	}
+
 	if err := s.remove(b, id); err != nil {
 		return fmt.Errorf("remove the %s of %s: %w", b, id, err)
 	}
+
 	return nil
 }
 
@@ -328,17 +349,21 @@ func replace(path string, data []byte, at int64) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Close())
 	if err == nil && at != 0 {
 		err = os.Chtimes(f.Name(), time.Unix(0, at), time.Unix(0, at))
 	}
+
 	if err == nil {
 		err = change(f.Name(), path)
 	}
+
 	if err != nil {
 		_ = os.Remove(f.Name())
 	}
+
 	return err
 }
 

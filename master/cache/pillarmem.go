@@ -55,12 +55,15 @@ func (p *pillars) put(id, env string, m *value.Map, packed int, now time.Time) {
 	if e, ok := p.byID[id][env]; ok {
 		p.remove(e)
 	}
+
 	if len(p.byID[id]) >= maxCompiled {
 		p.dropID(id)
 	}
+
 	if p.byID[id] == nil {
 		p.byID[id] = map[string]*list.Element{}
 	}
+
 	k := &keptPillar{id, env, now, m.Clone(), int64(packed+len(id)+len(env)+64) * overhead}
 	p.byID[id][env] = p.order.PushBack(k)
 	p.used += k.size
@@ -85,7 +88,8 @@ func (p *pillars) remove(e *list.Element) {
 	k := e.Value.(*keptPillar)
 	p.order.Remove(e)
 	p.used -= k.size
-	if delete(p.byID[k.id], k.env); len(p.byID[k.id]) == 0 {
+	delete(p.byID[k.id], k.env)
+	if len(p.byID[k.id]) == 0 {
 		delete(p.byID, k.id)
 	}
 }

@@ -66,6 +66,7 @@ func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*val
 	if s.valid(id) != nil {
 		return nil, false
 	}
+
 	if _, err := os.Lstat(s.path(Pillar, id)); err != nil && !s.only {
 		_ = s.FlushCompiled(id) // or they would count again with the next one
 		return nil, false
@@ -73,11 +74,13 @@ func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*val
 	if s.compiled != nil {
 		return s.compiled.get(id, env, now, ttl)
 	}
+
 	key := compiledKey(id, env)
 	info, err := os.Lstat(s.path(compiled, key))
 	if err != nil || info.ModTime().After(now) || now.Sub(info.ModTime()) >= ttl {
 		return nil, false
 	}
+
 	return s.get(compiled, key)
 }
 
@@ -87,6 +90,7 @@ func (s *Store) KeepCompiled(id, env string, m *value.Map, now time.Time) error 
 	if err := s.valid(id); err != nil {
 		return err
 	}
+
 	if s.compiled != nil {
 		packed, err := entry.Pack(m, true)
 		if err != nil {
@@ -96,9 +100,11 @@ func (s *Store) KeepCompiled(id, env string, m *value.Map, now time.Time) error 
 	} else if err := s.keepCompiled(id, compiledKey(id, env), m); err != nil {
 		return err
 	}
+
 	if s.only {
 		return nil
 	}
+
 	_, err := s.Set(Pillar, id, m)
 	return err
 }
@@ -108,15 +114,21 @@ func (s *Store) keepCompiled(id, key string, m *value.Map) error {
 	if err != nil {
 		return err
 	}
+
 	s.bound.Lock()
 	defer s.bound.Unlock()
-	if s.bound.bytes += size; s.bound.files == 0 {
+	s.bound.bytes += size
+	if s.bound.files == 0 {
 		s.bound.bytes = maxCompiledBytes + 1 // what was there before is not known yet
 	}
-	if s.bound.files++; s.bound.bytes <= maxCompiledBytes && s.bound.files <= maxCompiledFiles {
+
+	s.bound.files++
+	if s.bound.bytes <= maxCompiledBytes && s.bound.files <= maxCompiledFiles {
 		return nil
 	}
-	s.bound.bytes, s.bound.files, err = boundFolders(filepath.Join(s.dir, string(compiled)), maxCompiledBytes, maxCompiledFiles)
+
+	s.bound.bytes, s.bound.files, err = boundFolders(filepath.Join(s.dir, string(compiled)),
+		maxCompiledBytes, maxCompiledFiles)
 	s.bound.files++ // never 0 again
 	return err
 }
@@ -138,6 +150,7 @@ func boundFolders(dir string, bytes int64, files int) (int64, int, error) {
 		bytes int64
 		files int
 	}
+
 	var all []folder
 	var haveBytes int64
 	var haveFiles int
@@ -145,6 +158,7 @@ func boundFolders(dir string, bytes int64, files int) (int64, int, error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("look through compiled pillars: %w", err)
 	}
+
 	for _, e := range entries {
 		f := folder{name: e.Name()}
 		inner, _ := os.ReadDir(filepath.Join(dir, e.Name()))
@@ -156,9 +170,11 @@ func boundFolders(dir string, bytes int64, files int) (int64, int, error) {
 				}
 			}
 		}
+
 		all = append(all, f)
 		haveBytes, haveFiles = haveBytes+f.bytes, haveFiles+f.files
 	}
+
 	slices.SortFunc(all, func(a, b folder) int { return a.at.Compare(b.at) })
 	for _, f := range all {
 		if haveBytes <= bytes/4*3 && haveFiles <= files/4*3 {
@@ -169,6 +185,7 @@ func boundFolders(dir string, bytes int64, files int) (int64, int, error) {
 		}
 		haveBytes, haveFiles = haveBytes-f.bytes, haveFiles-f.files
 	}
+
 	return haveBytes, haveFiles, nil
 }
 
@@ -181,17 +198,21 @@ func (s *Store) writeCompiled(id, key string, m *value.Map) (int64, error) {
 			return 0, fmt.Errorf("store the pillar of %s: %w", id, err)
 		}
 	}
+
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return 0, fmt.Errorf("store the pillar of %s: %w", id, err)
 	}
+
 	s.mem.drop(compiled, key) // its file is written again, and is new then
 	if _, err := s.set(compiled, key, m, 0); err != nil {
 		return 0, err
 	}
+
 	info, err := os.Lstat(s.path(compiled, key))
 	if err != nil {
 		return 0, nil // removed meanwhile
 	}
+
 	return info.Size(), nil
 }
 

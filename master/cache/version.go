@@ -127,6 +127,7 @@ func (s *Store) Share(tell func(b Bank, id string)) error {
 		if err := os.MkdirAll(gone, 0o700); err != nil {
 			return fmt.Errorf("share the minion cache: %w", err)
 		}
+
 		err := eachFile(gone, "", func(id string, at int64) {
 			s.shared.note(memKey{b, id}, version{at, at, true})
 		})
@@ -142,10 +143,12 @@ func (s *Store) Share(tell func(b Bank, id string)) error {
 				}
 			})
 		}
+
 		if err != nil {
 			return fmt.Errorf("share the minion cache: %w", err)
 		}
 	}
+
 	return nil
 }
 
@@ -157,6 +160,7 @@ func eachFile(dir, suffix string, f func(id string, at int64)) error {
 	if err != nil {
 		return err
 	}
+
 	for _, e := range entries {
 		name := e.Name()
 		if !e.Type().IsRegular() || filepath.Ext(name) != suffix && suffix != "" {
@@ -166,6 +170,7 @@ func eachFile(dir, suffix string, f func(id string, at int64)) error {
 			f(name[:len(name)-len(suffix)], info.ModTime().UnixNano())
 		}
 	}
+
 	return nil
 }
 
@@ -222,9 +227,16 @@ func (s *Store) Entries(in map[int]bool) []Entry {
 	var out []Entry
 	for k, v := range s.shared.known {
 		if in[bucket(k.id)] {
-			out = append(out, Entry{Bank: k.bank, ID: k.id, At: v.at, Base: v.base, Gone: v.gone})
+			out = append(out, Entry{
+				Bank: k.bank,
+				ID:   k.id,
+				At:   v.at,
+				Base: v.base,
+				Gone: v.gone,
+			})
 		}
 	}
+
 	return out
 }
 
@@ -234,11 +246,20 @@ func (s *Store) Entry(b Bank, id string) (Entry, bool) {
 		return Entry{}, false
 	}
 	defer s.lock(b, id)()
+
 	v, ok := s.shared.get(memKey{b, id})
-	e := Entry{Bank: b, ID: id, At: v.at, Base: v.base, Gone: v.gone}
+	e := Entry{
+		Bank: b,
+		ID:   id,
+		At:   v.at,
+		Base: v.base,
+		Gone: v.gone,
+	}
+
 	if !ok || v.gone {
 		return e, ok
 	}
+
 	packed, err := durable.Read(s.path(b, id), maxEntry)
 	e.Packed = packed
 	return e, err == nil && len(packed) > 0
@@ -261,9 +282,11 @@ func (s *Store) Take(e Entry) (Outcome, error) {
 		return Old, fmt.Errorf("take the %.20q of %.100q: not an entry", e.Bank, e.ID)
 	}
 	defer s.lock(e.Bank, e.ID)()
+
 	k := memKey{e.Bank, e.ID}
 	old, known := s.shared.get(k)
-	both := known && e.Bank == Mine && !old.gone && !e.Gone && (e.At > old.at && e.Base < old.at || e.At < old.at && old.base < e.At)
+	both := known && e.Bank == Mine && !old.gone && !e.Gone &&
+		(e.At > old.at && e.Base < old.at || e.At < old.at && old.base < e.At)
 	switch {
 	case known && e.At <= old.at && !both:
 		return Old, nil
@@ -278,6 +301,7 @@ func (s *Store) Take(e Entry) (Outcome, error) {
 	case both:
 		return s.unite(k, old, e)
 	}
+
 	return Taken, s.write(k, e)
 }
 
@@ -299,10 +323,12 @@ func (s *Store) unite(k memKey, old version, e Entry) (Outcome, error) {
 	if !ok || !have {
 		return Old, fmt.Errorf("take the mine of %s: it cannot be read", k.id)
 	}
+
 	older, newer := ours, theirs
 	if e.At < old.at {
 		older, newer = theirs, ours
 	}
+
 	m := older.Clone()
 	m.Update(newer)
 	switch {
@@ -313,6 +339,7 @@ func (s *Store) unite(k memKey, old version, e Entry) (Outcome, error) {
 	case e.At < old.at:
 		return Old, nil
 	}
+
 	return Taken, s.write(k, e)
 }
 
@@ -324,10 +351,12 @@ func (s *Store) Rescan(now time.Time) error {
 	for _, b := range s.banks() {
 		errs = append(errs, s.rescan(b))
 	}
+
 	type grave struct {
 		key memKey
 		at  int64
 	}
+
 	var graves []grave
 	s.shared.mu.Lock()
 	for k, v := range s.shared.known {
@@ -336,6 +365,7 @@ func (s *Store) Rescan(now time.Time) error {
 		}
 	}
 	s.shared.mu.Unlock()
+
 	slices.SortFunc(graves, func(a, b grave) int { return cmp.Compare(b.at, a.at) })
 	for i, g := range graves {
 		if i >= maxGone || now.Sub(time.Unix(0, g.at)) > keepGone {
@@ -343,6 +373,7 @@ func (s *Store) Rescan(now time.Time) error {
 			_ = os.Remove(s.gonePath(g.key))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -376,6 +407,7 @@ func (s *Store) rescan(b Bank) error {
 	if err != nil {
 		return fmt.Errorf("look at the minion cache: %w", err)
 	}
+
 	var lost []memKey
 	s.shared.mu.Lock()
 	for k, v := range s.shared.known {
@@ -384,9 +416,11 @@ func (s *Store) rescan(b Bank) error {
 		}
 	}
 	s.shared.mu.Unlock()
+
 	for _, k := range lost {
 		errs = append(errs, s.adopt(k))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -404,10 +438,12 @@ func (s *Store) adopt(k memKey) error {
 			s.shared.drop(k)
 			return nil
 		}
+
 		at := s.shared.next()
 		if err := s.bury(k, at); err != nil {
 			return err
 		}
+
 		s.changedHere(k, version{at, at, true})
 		return nil
 	case err != nil:
@@ -415,6 +451,7 @@ func (s *Store) adopt(k memKey) error {
 	case known && !v.gone && sameTime(v.at, info.ModTime().UnixNano()):
 		return nil // changed by this master meanwhile
 	}
+
 	at := info.ModTime().UnixNano()
 	if at <= v.at {
 		at = s.shared.next()
@@ -422,6 +459,7 @@ func (s *Store) adopt(k memKey) error {
 			return err
 		}
 	}
+
 	s.changedHere(k, version{at: at, base: at})
 	return nil
 }

@@ -22,6 +22,7 @@ func TestAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
+
 	port := silent.Addr().(*net.TCPAddr).Port
 	for name, tt := range map[string]struct {
 		answer any // nil: the ping
@@ -42,12 +43,14 @@ func TestAnswers(t *testing.T) {
 			}
 			return load
 		}
+
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		err := connect(t, m, tt.change).Answers(ctx)
 		cancel()
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: %v", name, err)
 		}
+
 		if errors.Is(err, client.ErrUnwell) != (name == "unwell") {
 			t.Errorf("%s: is it unwell? %v", name, err)
 		}

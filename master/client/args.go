@@ -54,6 +54,7 @@ func Yamlify(arg string) any {
 	case arg == "None":
 		return nil
 	}
+
 	v, err := saltyaml.DecodeWithin([]byte(arg), "argument", argumentLimits(arg))
 	if err != nil {
 		return arg
@@ -66,6 +67,7 @@ func Yamlify(arg string) any {
 		}
 		return v
 	}
+
 	switch v := v.(type) {
 	case *value.Map:
 		if !strings.HasPrefix(arg, "{") {
@@ -87,6 +89,7 @@ func Yamlify(arg string) any {
 	default:
 		return arg
 	}
+
 	return v
 }
 
@@ -108,9 +111,11 @@ func ParseArgs(words []string, noParse map[string]bool) []any {
 			kwargs.Set(name, Yamlify(value))
 		}
 	}
+
 	if kwargs.Len() > 1 {
 		args = append(args, kwargs)
 	}
+
 	return args
 }
 
@@ -127,9 +132,11 @@ func jidText(v any) any {
 	default:
 		return v
 	}
+
 	if len(s) == 20 && strings.Trim(s, "0123456789") == "" {
 		return s
 	}
+
 	return v
 }
 
@@ -150,6 +157,7 @@ func ParseCompound(funs []string, words []string, sep string, noParse map[string
 			alone++
 		}
 	}
+
 	switch alone {
 	case len(funs) - 1:
 		for _, w := range words {
@@ -165,6 +173,7 @@ func ParseCompound(funs []string, words []string, sep string, noParse map[string
 				put(w)
 				continue
 			}
+
 			for i, part := range strings.Split(w, sep) {
 				if i > 0 {
 					groups = append(groups, nil)
@@ -174,6 +183,7 @@ func ParseCompound(funs []string, words []string, sep string, noParse map[string
 				}
 			}
 		}
+
 		if len(funs) > len(groups) {
 			return nil, ArgsError("Cannot execute compound command without defining all arguments.")
 		}
@@ -181,9 +191,11 @@ func ParseCompound(funs []string, words []string, sep string, noParse map[string
 			return nil, ArgsError("Cannot execute compound command with more arguments than commands.")
 		}
 	}
+
 	args := make([]any, 0, len(groups))
 	for _, g := range groups {
 		args = append(args, ParseArgs(g, noParse))
 	}
+
 	return args, nil
 }

@@ -16,6 +16,7 @@ func TestParseArgsGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var cases []struct{ Arg, Repr string }
 	if err := json.Unmarshal(b, &cases); err != nil {
 		t.Fatal(err)
@@ -23,6 +24,7 @@ func TestParseArgsGolden(t *testing.T) {
 	if len(cases) < 200 {
 		t.Fatalf("only %d cases", len(cases))
 	}
+
 	for _, c := range cases {
 		if got := value.Repr(ParseArgs([]string{c.Arg}, nil)); got != c.Repr {
 			t.Errorf("%q: got %s, want %s", c.Arg, got, c.Repr)
@@ -59,6 +61,7 @@ func TestParseCompound(t *testing.T) {
 				}
 				return
 			}
+
 			if err != nil || value.Repr(got) != c.want {
 				t.Errorf("got %s, %v, want %s", value.Repr(got), err, c.want)
 			}
@@ -70,15 +73,18 @@ func FuzzYamlify(f *testing.F) {
 	for _, s := range []string{"1", "a=b", "{a: 1}", "[", "#x", "!!binary aGk=", "20261121080455885058"} {
 		f.Add(s)
 	}
+
 	f.Fuzz(func(t *testing.T, s string) {
 		args := ParseArgs([]string{s}, nil)
 		b, err := msgpack.Marshal(args, msgpack.Raw)
 		if err != nil {
 			t.Fatalf("%q cannot be published: %v", s, err)
 		}
+
 		if _, err := msgpack.Decode(b, msgpack.DefaultLimits); err != nil {
 			t.Fatalf("%q: %v", s, err)
 		}
+
 		if again := ParseArgs([]string{s}, nil); !reflect.DeepEqual(value.Repr(args), value.Repr(again)) {
 			t.Fatalf("%q is read in two ways", s)
 		}

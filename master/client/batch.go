@@ -33,7 +33,9 @@ type BatchOutput struct {
 
 // Ping finds who of the target answers test.ping. up is sorted.
 func (c *Client) Ping(ctx context.Context, r Request) (up, down []string, err error) {
-	r.Fun, r.Arg, r.Return = "test.ping", []any{}, ""
+	r.Fun = "test.ping"
+	r.Arg = []any{}
+	r.Return = ""
 	var expected []string
 	err = c.Run(ctx, r, func(j Job) { expected = j.Minions }, func(ret Return) bool {
 		if !ret.Missing {
@@ -44,12 +46,14 @@ func (c *Client) Ping(ctx context.Context, r Request) (up, down []string, err er
 	if err == ErrNoMinions || err == ErrNoJob {
 		return nil, nil, nil
 	}
+
 	slices.Sort(up)
 	for _, id := range expected {
 		if !slices.Contains(up, id) && !c.isSyndic(id) {
 			down = append(down, id)
 		}
 	}
+
 	slices.Sort(down)
 	return up, down, err
 }
@@ -62,18 +66,29 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (mi
 	if err != nil || len(up) == 0 {
 		return len(up), err
 	}
-	r := batchRun{c: c, q: q, b: b, all: up, out: out, created: c.cfg.Now()}
+
+	r := batchRun{
+		c:       c,
+		q:       q,
+		b:       b,
+		all:     up,
+		out:     out,
+		created: c.cfg.Now(),
+	}
+
 	r.fire(ctx, "new")
 	for _, id := range down {
 		if out.Down != nil {
 			out.Down(id)
 		}
 	}
+
 	err = r.loop(ctx)
 	end := "complete"
 	if b.Halted != "" {
 		end = "halted"
 	}
+
 	r.fire(context.WithoutCancel(ctx), end)
 	return len(up), err
 }
@@ -87,19 +102,23 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	if err != nil || len(up) == 0 {
 		return len(up), err
 	}
+
 	for _, id := range absent {
 		down(id)
 	}
+
 	now := c.cfg.Now()
 	user := c.cfg.User
 	if name := q.Kwargs.Str("username"); name != "" {
 		user = name
 	}
+
 	ids, _ := b.Next(now)
 	key, err := c.mayHandOver(ctx, payload("master", b, up, q, user, now, now)) // before anybody has the job
 	if err != nil {
 		return len(up), fmt.Errorf("hand the batch to the master: %w", err)
 	}
+
 	job, err := c.Publish(ctx, q.part(ids))
 	switch err {
 	case nil:
@@ -107,18 +126,23 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	default:
 		return len(up), err
 	}
+
 	for _, id := range ids {
 		if !slices.Contains(job.Minions, id) && !c.cfg.LowerMasters {
 			b.TimedOut(id, now)
 		}
 	}
+
 	data := payload("master", b, up, q, user, now, now)
 	if key != "" {
 		data.Set(event.KeyField, key)
 	}
+
 	if err := c.Fire(ctx, "salt/batch/"+q.JID+"/new", data); err != nil {
-		return len(up), fmt.Errorf("hand the batch to the master: %w; only the first %d minions have the job %s", err, len(ids), q.JID)
+		return len(up), fmt.Errorf("hand the batch to the master: %w; only the first %d minions have the job %s",
+			err, len(ids), q.JID)
 	}
+
 	return len(up), nil
 }
 
@@ -138,10 +162,12 @@ func (c *Client) mayHandOver(ctx context.Context, data *value.Map) (key string, 
 	if !ours {
 		return "", nil
 	}
+
 	key, err = ReadKey(c.cfg.CacheDir, c.cfg.User, c.cfg.MasterUser)
 	if err != nil {
 		return "", fmt.Errorf("read the key that proves it: %w", err)
 	}
+
 	return key, nil
 }
 
@@ -155,10 +181,12 @@ func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, 
 	if err != nil || len(up) == 0 {
 		return nil, nil, nil, err
 	}
+
 	size, err := batchSize(q.Size, len(up))
 	if err != nil {
 		return nil, up, down, err
 	}
+
 	b = batch.New(up, size)
 	b.Wait, b.Failhard = q.Wait, q.Failhard
 	return b, up, down, nil
@@ -167,7 +195,9 @@ func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, 
 // part is the job for some of the minions.
 func (q BatchRequest) part(ids []string) Request {
 	req := q.Request
-	req.Target, req.TargetType, req.JID = value.List(ids), "list", q.JID
+	req.Target = value.List(ids)
+	req.TargetType = "list"
+	req.JID = q.JID
 	req.Kwargs = req.Kwargs.Clone()
 	req.Kwargs.Set("raw", false)
 	req.Kwargs.Set("gather_job_timeout", int64(q.Gather/time.Second))
@@ -196,23 +226,28 @@ func (r *batchRun) loop(ctx context.Context) error {
 			}
 			r.fire(ctx, "progress")
 		}
+
 		r.show()
 		before := r.parts
 		parts, wake, err := r.c.advance(ctx, r.parts, r.q.Request)
 		if err != nil {
 			return err
 		}
+
 		r.parts = parts
 		if r.ended(before) || r.b.Over() {
 			continue
 		}
+
 		if wake.IsZero() || !opens.IsZero() && opens.Before(wake) {
 			wake = opens
 		}
+
 		if !r.wait(ctx, wake) && r.b.Halted == "" {
 			return ctx.Err()
 		}
 	}
+
 	return nil
 }
 
@@ -220,10 +255,12 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	if r.out.Start != nil {
 		r.out.Start(ids)
 	}
+
 	req := r.q.part(ids)
 	if err := r.c.listen(ctx); err != nil {
 		return err
 	}
+
 	job, err := r.c.Publish(ctx, req)
 	now := r.c.cfg.Now()
 	switch err {
@@ -236,9 +273,11 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	default:
 		return err
 	}
+
 	if r.c.cfg.LowerMasters {
 		job.Minions = ids // all of them have answered before
 	}
+
 	w := newWatch(job.JID, job.Minions, r.c.timeout(req), r.q.Gather, now)
 	w.strict = true
 	r.parts = append(r.parts, w)
@@ -247,6 +286,7 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 			r.b.TimedOut(id, now)
 		}
 	}
+
 	return nil
 }
 
@@ -258,22 +298,26 @@ func (r *batchRun) ended(before []*watch) bool {
 		if slices.Contains(r.parts, w) {
 			continue
 		}
+
 		any = true
 		for _, id := range w.all {
 			if w.found[id] {
 				continue
 			}
+
 			if ret, ok := r.c.cached(w.jid, id); ok { // its event was lost
 				r.b.Returned(id, ret.Code() > 0, r.c.cfg.Now())
 				r.held = append(r.held, ret)
 				continue
 			}
+
 			r.b.TimedOut(id, r.c.cfg.Now())
 			if r.out.TimedOut != nil {
 				r.out.TimedOut(id)
 			}
 		}
 	}
+
 	return any
 }
 
@@ -318,9 +362,16 @@ func (r *batchRun) fire(ctx context.Context, what string) {
 // Subset picks up to n random minions of the target that have the function
 // (salt/client/__init__.py cmd_subset). shuffle is rand.Shuffle outside of
 // tests.
-func (c *Client) Subset(ctx context.Context, r Request, n int, shuffle func(n int, swap func(i, j int))) ([]string, error) {
+func (c *Client) Subset(
+	ctx context.Context,
+	r Request,
+	n int,
+	shuffle func(n int, swap func(i, j int)),
+) ([]string, error) {
 	fun, _ := r.Fun.(string)
-	r.Fun, r.Arg, r.Return = "sys.list_functions", []any{}, ""
+	r.Fun = "sys.list_functions"
+	r.Arg = []any{}
+	r.Return = ""
 	var able []string
 	err := c.Run(ctx, r, nil, func(ret Return) bool {
 		if !ret.Missing && has(ret.Ret, fun) {
@@ -331,6 +382,7 @@ func (c *Client) Subset(ctx context.Context, r Request, n int, shuffle func(n in
 	if err != nil {
 		return nil, err
 	}
+
 	shuffle(len(able), func(i, j int) { able[i], able[j] = able[j], able[i] })
 	return able[:min(n, len(able))], nil
 }

@@ -14,29 +14,45 @@ import (
 // batchSize reads the size of a batch, a number or a percentage of n minions;
 // it is at least 1 (salt/utils/batch_state.py get_batch_size).
 func batchSize(spec string, n int) (int, error) {
-	bad := &Error{Kind: Invocation, Message: fmt.Sprintf("Invalid batch specification %s: must be an integer or percentage string like '10' or '25%%'.", value.Repr(spec))}
+	bad := &Error{
+		Kind: Invocation,
+		Message: fmt.Sprintf("Invalid batch specification %s: must be an integer or percentage string like '10' or '25%%'.",
+			value.Repr(spec)),
+	}
+
 	if strings.Contains(spec, "%") {
 		p, err := strconv.ParseFloat(strings.TrimSpace(strings.Trim(spec, "%")), 64)
 		if err != nil || math.IsNaN(p) || math.IsInf(p, 0) {
 			return 0, bad
 		}
+
 		size := p / 100 * float64(n)
 		if size < 1 {
 			return 1, nil
 		}
+
 		return int(min(size, float64(math.MaxInt32))), nil
 	}
+
 	size, err := strconv.Atoi(strings.TrimSpace(spec))
 	if err != nil {
 		return 0, bad
 	}
+
 	return max(size, 1), nil
 }
 
 // payload is the state as the batch events carry it, for the master's
 // batch.status, or for the master to go on with it (salt/utils/batch_output.py
 // state_payload). driver is "cli" or "master".
-func payload(driver string, b *batch.State, all []string, q BatchRequest, user string, created, now time.Time) *value.Map {
+func payload(
+	driver string,
+	b *batch.State,
+	all []string,
+	q BatchRequest,
+	user string,
+	created, now time.Time,
+) *value.Map {
 	state := value.NewMap("jid", q.JID, "all_minions", all, "pending", nil, "active", nil,
 		"done", nil, "failed", nil, "wait", nil, "batch_size", b.Size, "fun", q.Fun, "arg", q.Arg,
 		"kwargs", value.NewMap(), "tgt", q.Target, "tgt_type", q.TargetType, "failhard", b.Failhard,

@@ -23,6 +23,7 @@ func TestBatchSize(t *testing.T) {
 			t.Errorf("%q of %d: got %d, %v, want %d", c.spec, c.n, got, err, c.want)
 		}
 	}
+
 	for _, bad := range []string{"", "x", "10x", "x%", "1.5", "%", "nan%", "inf%"} {
 		if n, err := batchSize(bad, 5); err == nil {
 			t.Errorf("%q: got %d, want an error", bad, n)
@@ -35,7 +36,9 @@ func TestBatchSize(t *testing.T) {
 func TestBatchPayload(t *testing.T) {
 	b := batch.New([]string{"a", "b"}, 1)
 	b.Next(time.Unix(0, 0))
-	p := payload("cli", b, []string{"a", "b"}, BatchRequest{Request: Request{Target: "*", TargetType: "glob", Fun: "test.ping", Arg: []any{}}, JID: "1"}, "root", time.Unix(0, 0), time.Unix(1, 0))
+	p := payload("cli", b, []string{"a", "b"},
+		BatchRequest{Request: Request{Target: "*", TargetType: "glob", Fun: "test.ping", Arg: []any{}}, JID: "1"},
+		"root", time.Unix(0, 0), time.Unix(1, 0))
 	if _, err := msgpack.Marshal(p, msgpack.Modern); err != nil {
 		t.Error(err)
 	}

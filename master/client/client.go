@@ -163,41 +163,49 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 		c.cfg.Log.Error("Unable to connect to the salt master publisher at " + c.cfg.SockDir)
 		return Job{}, errContact()
 	}
+
 	tgt, typ, err := c.target(r.Target, r.TargetType)
 	if err != nil {
 		return Job{}, err
 	}
+
 	ret := r.Return
 	if c.cfg.ExtCache != "" {
 		ret = strings.TrimPrefix(ret+","+c.cfg.ExtCache, ",")
 	}
+
 	load := value.NewMap("cmd", "publish", "tgt", tgt, "fun", r.Fun, "arg", r.Arg,
 		"key", c.key, "tgt_type", typ, "ret", ret, "jid", r.JID)
 	if r.Kwargs.Len() > 0 {
 		load.Set("kwargs", r.Kwargs)
 	}
+
 	load.Set("user", c.cfg.User)
 	c.sayLogin(load)
 	timeout := c.timeout(r)
 	if c.cfg.LowerMasters { // how long a syndic waits for its minions
 		load.Set("to", int64(timeout/time.Second))
 	}
+
 	reply, err := c.send(ctx, load, timeout)
 	if err != nil {
 		return Job{}, err
 	}
+
 	if !value.Truth(reply) {
 		// The master may have made new keys since we read ours.
 		key := c.readKey()
 		if key == c.key {
 			return Job{}, jobError(reply)
 		}
+
 		c.key = key
 		load.Set("key", key)
 		if reply, err = c.send(ctx, load, timeout); err != nil {
 			return Job{}, err
 		}
 	}
+
 	return c.jobOf(reply)
 }
 
@@ -216,16 +224,20 @@ func (c *Client) jobOf(reply any) (Job, error) {
 	if !value.Truth(reply) {
 		return Job{}, jobError(reply)
 	}
+
 	if s, ok := reply.(string); ok {
 		return Job{}, &Error{Kind: General, Message: s}
 	}
+
 	m, ok := reply.(*value.Map)
 	if !ok {
 		return Job{}, &Error{Kind: General, Message: fmt.Sprintf("unexpected answer of the master: %T", reply)}
 	}
+
 	if err := ErrorIn(m); err != nil {
 		return Job{}, err
 	}
+
 	load := m.Map("load")
 	job := Job{JID: load.Str("jid"), Minions: load.Texts("minions"), Missing: load.Texts("missing")}
 	begun := job.JID != "" && job.JID != "0"
@@ -235,6 +247,7 @@ func (c *Client) jobOf(reply any) (Job, error) {
 	if !begun {
 		return Job{}, ErrNoJob
 	}
+
 	return job, nil
 }
 
@@ -253,10 +266,12 @@ func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duratio
 	if from := source.Of(ctx); from.IsValid() {
 		source.Say(load, c.cfg.SourceKey, from)
 	}
+
 	payload, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", load, "version", 3), msgpack.Raw)
 	if err != nil {
 		return nil, &Error{Kind: General, Message: fmt.Sprintf("arguments cannot be sent: %v", err)}
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, max(3*timeout, c.cfg.Publish))
 	defer cancel()
 	req, err := c.cfg.Shared.take(ctx, c.address())
@@ -267,6 +282,7 @@ func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duratio
 		c.cfg.Log.Error("cannot connect to the master", "error", err)
 		return nil, errContact()
 	}
+
 	b, err := req.Do(ctx, payload)
 	if err != nil {
 		c.answered(nil)
@@ -277,12 +293,14 @@ func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duratio
 		c.cfg.Log.Error("the master ended the connection before it answered", "error", err)
 		return nil, errHungUp()
 	}
+
 	c.cfg.Shared.keep(req)
 	v, err := msgpack.Decode(b, answerLimits)
 	if err != nil {
 		v = nil
 		err = &Error{Kind: General, Message: fmt.Sprintf("answer of the master: %v", err)}
 	}
+
 	c.answered(v)
 	return v, err
 }
@@ -350,23 +368,29 @@ func (c *Client) Answers(ctx context.Context) error {
 	if !c.MasterIsUp() {
 		return errContact()
 	}
-	payload, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", value.NewMap("cmd", "ping"), "version", 3), msgpack.Raw)
+
+	payload, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", value.NewMap("cmd", "ping"), "version", 3),
+		msgpack.Raw)
 	if err != nil {
 		return fmt.Errorf("encode a ping: %w", err)
 	}
+
 	req, err := zmtp.DialReq(ctx, c.address(), zmtp.DialConfig{})
 	if err != nil {
 		return fmt.Errorf("connect to the master: %w", err)
 	}
 	defer req.Close()
+
 	b, err := req.Do(ctx, payload)
 	if err != nil {
 		return fmt.Errorf("ask the master for a sign of life: %w", err)
 	}
+
 	v, err := msgpack.Decode(b, answerLimits)
 	if err != nil {
 		return fmt.Errorf("answer of the master: %w", err)
 	}
+
 	m, _ := v.(*value.Map)
 	if trouble := m.Str(control.PingFault); trouble != "" {
 		return fmt.Errorf("%w: %.200q", ErrUnwell, trouble)
@@ -374,6 +398,7 @@ func (c *Client) Answers(ctx context.Context) error {
 	if m.Str("cmd") != "ping" { // its echo (salt/master.py ClearFuncs.ping)
 		return fmt.Errorf("the master answers %.100q to a ping", value.Repr(v))
 	}
+
 	return nil
 }
 

@@ -19,12 +19,25 @@ import (
 
 func connect(t *testing.T, m *fakemaster.Master, change func(*client.Config)) *client.Client {
 	t.Helper()
-	cfg := client.Config{Interface: "0.0.0.0", RetPort: m.Port, SockDir: m.SockDir, CacheDir: m.CacheDir, MasterUser: "root", User: "root",
-		Timeout: 300 * time.Millisecond, Gather: 400 * time.Millisecond, Publish: 2 * time.Second,
-		Nodegroups: value.NewMap("g1", "a* or b", "g2", "N@g1 and not c", "names", []any{"a", "b"}, "re", "(a|b)", "loop", "N@loop"), ConfFile: "/etc/salt/master"}
+	cfg := client.Config{
+		Interface:  "0.0.0.0",
+		RetPort:    m.Port,
+		SockDir:    m.SockDir,
+		CacheDir:   m.CacheDir,
+		MasterUser: "root",
+		User:       "root",
+		Timeout:    300 * time.Millisecond,
+		Gather:     400 * time.Millisecond,
+		Publish:    2 * time.Second,
+		Nodegroups: value.NewMap("g1", "a* or b", "g2", "N@g1 and not c", "names", []any{"a", "b"}, "re",
+			"(a|b)", "loop", "N@loop"),
+		ConfFile: "/etc/salt/master",
+	}
+
 	if change != nil {
 		change(&cfg)
 	}
+
 	c := client.New(cfg)
 	t.Cleanup(c.Close)
 	return c
@@ -35,7 +48,13 @@ func request(tgt any, fun string) client.Request {
 	if _, ok := tgt.([]any); ok {
 		typ = "list"
 	}
-	return client.Request{Target: tgt, TargetType: typ, Fun: fun, Arg: []any{}, Kwargs: value.NewMap("show_timeout", true, "show_jid", false, "delimiter", ":")}
+	return client.Request{
+		Target:     tgt,
+		TargetType: typ,
+		Fun:        fun,
+		Arg:        []any{},
+		Kwargs:     value.NewMap("show_timeout", true, "show_jid", false, "delimiter", ":"),
+	}
 }
 
 // run gathers a job as "id=value" texts.
@@ -43,6 +62,7 @@ func run(t *testing.T, c *client.Client, r client.Request) ([]string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
+
 	var got []string
 	err := c.Run(ctx, r, nil, func(ret client.Return) bool {
 		s := ret.ID + "=" + value.Str(ret.Ret)
@@ -52,6 +72,7 @@ func run(t *testing.T, c *client.Client, r client.Request) ([]string, error) {
 		got = append(got, s)
 		return true
 	})
+
 	slices.Sort(got)
 	return got, err
 }
@@ -89,11 +110,13 @@ func TestRunLateMinions(t *testing.T) {
 		}
 		return fakemaster.Answer{Reply: true, Return: "ok"}
 	}
+
 	got, err := run(t, connect(t, m, nil), request("*", "test.sleep"))
 	expect(t, got, err, "dead!", "ok=ok", "slow=late")
 	for _, l := range m.Loads()[1:] {
 		kwargs := l.Map("kwargs")
-		if l.Str("fun") != "saltutil.find_job" || l.Str("tgt_type") != "list" || slices.Contains(l.List("tgt"), any("ok")) || kwargs.Len() != 1 {
+		if l.Str("fun") != "saltutil.find_job" || l.Str("tgt_type") != "list" ||
+			slices.Contains(l.List("tgt"), any("ok")) || kwargs.Len() != 1 {
 			t.Errorf("question %s", value.Repr(l))
 		}
 	}
@@ -137,14 +160,18 @@ func TestMinionsOfSyndics(t *testing.T) {
 		case "low3":
 			answer.Reply = false
 		}
+
 		return answer
 	}
+
 	if err := os.MkdirAll(filepath.Join(m.CacheDir, client.SyndicsFolder), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(filepath.Join(m.CacheDir, client.SyndicsFolder, fakemaster.Syndic), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	below := func(cfg *client.Config) {
 		cfg.LowerMasters = true
 		cfg.SyndicWait = 200 * time.Millisecond
@@ -165,19 +192,29 @@ func TestMinionsOfSyndics(t *testing.T) {
 			expect(t, got, err, c.want...)
 		})
 	}
+
 	if to, _ := m.Loads()[0].Int("to"); len(m.Loads()) == 0 || to < 0 {
 		t.Errorf("no time for syndics in %s", value.Repr(m.Loads()[0]))
 	}
+
 	t.Run("batch", func(t *testing.T) {
 		var returned []string
 		c := connect(t, m, below)
-		q := client.BatchRequest{Request: request("low*", "test.ping"), Size: "1", Gather: 400 * time.Millisecond, JID: "20261121000000000099"}
-		n, err := c.Batch(t.Context(), q, client.BatchOutput{Returned: func(r client.Return) { returned = append(returned, r.ID) }})
+		q := client.BatchRequest{
+			Request: request("low*", "test.ping"),
+			Size:    "1",
+			Gather:  400 * time.Millisecond,
+			JID:     "20261121000000000099",
+		}
+
+		n, err := c.Batch(t.Context(), q,
+			client.BatchOutput{Returned: func(r client.Return) { returned = append(returned, r.ID) }})
 		slices.Sort(returned)
 		if err != nil || n != 2 || !slices.Equal(returned, []string{"low1", "low2"}) {
 			t.Errorf("%d minions, %v returned, %v", n, returned, err)
 		}
 	})
+
 	t.Run("without order_masters", func(t *testing.T) {
 		if _, err := run(t, connect(t, m, nil), request("low1", "test.ping")); err != client.ErrNoMinions {
 			t.Errorf("got %v", err)
@@ -192,6 +229,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+
 	t.Run("wrong key", func(t *testing.T) {
 		c := connect(t, m, func(cfg *client.Config) { cfg.CacheDir = t.TempDir() })
 		_, err := run(t, c, request("*", "test.ping"))
@@ -200,38 +238,52 @@ func TestErrors(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+
 	t.Run("no master", func(t *testing.T) {
 		c := connect(t, m, func(cfg *client.Config) { cfg.SockDir = t.TempDir() })
-		if _, err := c.Publish(t.Context(), request("*", "test.ping")); err == nil || err.Error() != "The salt master could not be contacted. Is master running?" {
+		if _, err := c.Publish(t.Context(), request("*", "test.ping")); err == nil ||
+			err.Error() != "The salt master could not be contacted. Is master running?" {
 			t.Errorf("got %v", err)
 		}
 	})
+
 	t.Run("silent master", func(t *testing.T) {
 		m := fakemaster.New(t, "a")
 		m.Clear = func(*value.Map) any { <-t.Context().Done(); return "x" }
-		c := connect(t, m, func(cfg *client.Config) { cfg.Timeout, cfg.Publish = 20*time.Millisecond, 20*time.Millisecond })
-		if _, err := c.Publish(t.Context(), request("*", "test.ping")); err == nil || !strings.HasPrefix(err.Error(), "Salt request timed out.") {
+		c := connect(t, m, func(cfg *client.Config) {
+			cfg.Timeout = 20 * time.Millisecond
+			cfg.Publish = 20 * time.Millisecond
+		})
+
+		if _, err := c.Publish(t.Context(), request("*", "test.ping")); err == nil ||
+			!strings.HasPrefix(err.Error(), "Salt request timed out.") {
 			t.Errorf("got %v", err)
 		}
+
 		if n := len(m.Loads()); n != 1 {
 			t.Errorf("the request was sent %d times; a job must not run twice", n)
 		}
 	})
+
 	t.Run("hostile answers", func(t *testing.T) {
 		m := fakemaster.New(t, "a")
-		for _, v := range []any{"bad load", "", int64(5), []any{}, value.NewMap(), value.NewMap("load", "x"), value.NewMap("load", value.NewMap("jid", int64(1), "minions", "a")),
-			value.NewMap("error", "text"), value.NewMap("error", int64(3)), value.NewMap("load", value.NewMap("jid", "0", "minions", []any{"a"}))} {
+		for _, v := range []any{"bad load", "", int64(5), []any{}, value.NewMap(), value.NewMap("load", "x"),
+			value.NewMap("load", value.NewMap("jid", int64(1), "minions", "a")),
+			value.NewMap("error", "text"), value.NewMap("error", int64(3)), value.NewMap("load",
+				value.NewMap("jid", "0", "minions", []any{"a"}))} {
 			m.Clear = func(*value.Map) any { return v }
 			if job, err := connect(t, m, nil).Publish(t.Context(), request("*", "test.ping")); err == nil {
 				t.Errorf("%s gave job %v", value.Repr(v), job)
 			}
 		}
 	})
+
 	t.Run("cancelled", func(t *testing.T) {
 		m := fakemaster.New(t, "a")
 		m.Minion = func(string, string, *value.Map) fakemaster.Answer { return fakemaster.Answer{Running: 99} }
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
+
 		err := connect(t, m, nil).Run(ctx, request("*", "test.sleep"), nil, func(client.Return) bool { return true })
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
@@ -246,19 +298,23 @@ func TestNewKey(t *testing.T) {
 	if err := os.Chmod(file, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	c := connect(t, m, nil)
 	if err := os.WriteFile(file, []byte(fakemaster.Key), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	m.Clear = func(l *value.Map) any {
 		if l.Str("key") == "old" {
 			return ""
 		}
 		return nil
 	}
+
 	got, err := run(t, c, request("*", "test.ping"))
 	expect(t, got, err, "a=True")
 }
@@ -291,17 +347,21 @@ func TestNodegroups(t *testing.T) {
 		if err != nil && err != client.ErrNoMinions {
 			t.Errorf("%s: %v", x.tgt, err)
 		}
+
 		loads := m.Loads()
 		load := loads[len(loads)-1]
 		if load.Str("tgt") != x.want || load.Str("tgt_type") != "compound" {
 			t.Errorf("%s: got %q", x.tgt, load.Str("tgt"))
 		}
 	}
+
 	r := request("nosuch", "test.ping")
 	r.TargetType = "nodegroup"
-	if _, err := c.Publish(t.Context(), r); err == nil || err.Error() != "Node group nosuch unavailable in /etc/salt/master" {
+	if _, err := c.Publish(t.Context(), r); err == nil ||
+		err.Error() != "Node group nosuch unavailable in /etc/salt/master" {
 		t.Errorf("got %v", err)
 	}
+
 	r.TargetType = "range"
 	if _, err := c.Publish(t.Context(), r); err == nil {
 		t.Error("range targets must be refused")
@@ -319,29 +379,43 @@ func TestBatch(t *testing.T) {
 		}
 		return fakemaster.Answer{Reply: true, Return: true, After: 20 * time.Millisecond}
 	}
+
 	batch := func(failhard bool) string {
 		var log []string
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		q := client.BatchRequest{Request: request("*", "test.ret"), Size: "2", Failhard: failhard, Gather: time.Second, JID: "20261121000000999999"}
-		n, err := connect(t, m, func(c *client.Config) { c.Timeout = 300 * time.Millisecond }).Batch(ctx, q, client.BatchOutput{
-			Down:     func(id string) { log = append(log, "down "+id) },
-			Start:    func(ids []string) { log = append(log, "start "+strings.Join(ids, ",")) },
-			Returned: func(r client.Return) { log = append(log, fmt.Sprintf("%s:%d", r.ID, r.Code())) },
-			TimedOut: func(id string) { log = append(log, "silent "+id) },
-		})
+
+		q := client.BatchRequest{
+			Request:  request("*", "test.ret"),
+			Size:     "2",
+			Failhard: failhard,
+			Gather:   time.Second,
+			JID:      "20261121000000999999",
+		}
+
+		n, err := connect(t, m, func(c *client.Config) { c.Timeout = 300 * time.Millisecond }).Batch(ctx, q,
+			client.BatchOutput{
+				Down:     func(id string) { log = append(log, "down "+id) },
+				Start:    func(ids []string) { log = append(log, "start "+strings.Join(ids, ",")) },
+				Returned: func(r client.Return) { log = append(log, fmt.Sprintf("%s:%d", r.ID, r.Code())) },
+				TimedOut: func(id string) { log = append(log, "silent "+id) },
+			})
 		if err != nil || n != 4 {
 			t.Fatalf("%d, %v", n, err)
 		}
+
 		slices.Sort(log)
 		return strings.Join(log, "; ")
 	}
+
 	if got := batch(true); !strings.Contains(got, "b:2") || strings.Contains(got, "c:0; down dead; silent") {
 		t.Errorf("failhard: %s", got)
 	}
+
 	if testing.Short() {
 		return
 	}
+
 	if got, want := batch(false), "a:0; b:2; c:0; down dead; silent mute; start a,b; start c; start mute"; got != want {
 		if alt := strings.ReplaceAll(want, "start c; start mute", "start c,mute"); got != alt {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -360,39 +434,56 @@ func TestHandOver(t *testing.T) {
 		}
 		return fakemaster.Answer{Reply: id != "dead", Return: true}
 	}
+
 	sub := m.Bus.Subscribe("test", 100, func(tag string) bool { return strings.HasPrefix(tag, "salt/batch/") })
 	defer sub.Close()
-	q := client.BatchRequest{Request: request("*", "test.ret"), Size: "2", Failhard: true, Gather: time.Second, JID: "20261121000000999999"}
+	q := client.BatchRequest{
+		Request:  request("*", "test.ret"),
+		Size:     "2",
+		Failhard: true,
+		Gather:   time.Second,
+		JID:      "20261121000000999999",
+	}
+
 	var down []string
-	n, err := connect(t, m, func(c *client.Config) { c.Timeout = 300 * time.Millisecond }).HandOver(t.Context(), q, func(id string) { down = append(down, id) })
+	n, err := connect(t, m, func(c *client.Config) { c.Timeout = 300 * time.Millisecond }).HandOver(t.Context(),
+		q, func(id string) { down = append(down, id) })
 	if err != nil || n != 3 || !slices.Equal(down, []string{"dead"}) {
 		t.Fatalf("%d minions, down %v, %v", n, down, err)
 	}
+
 	e := <-sub.C
 	s := e.Data.Map("state")
-	if e.Tag != "salt/batch/"+q.JID+"/new" || s.Str("driver") != "master" || !s.Bool("failhard") || !slices.Equal(s.Texts("pending"), []string{"c"}) || s.Map("active").Len() != 2 {
+	if e.Tag != "salt/batch/"+q.JID+"/new" || s.Str("driver") != "master" || !s.Bool("failhard") ||
+		!slices.Equal(s.Texts("pending"), []string{"c"}) || s.Map("active").Len() != 2 {
 		t.Errorf("%s %v", e.Tag, e.Data)
 	}
+
 	key := func() (string, error) { return fakemaster.Key, nil }
 	if ok, err := event.MayOrderBy(e, event.BatchDrive, key); !ok || err != nil {
 		t.Errorf("the master does not take it: %v", err)
 	}
+
 	if _, shown := e.Data.Get(event.KeyField); shown {
 		t.Error("the key is on the bus")
 	}
+
 	ran := []string{<-jobs, <-jobs} // the minions are at work when HandOver returns
 	slices.Sort(ran)
 	if !slices.Equal(ran, []string{"a", "b"}) || len(jobs) > 0 {
 		t.Errorf("the job ran on %v and %d more", ran, len(jobs))
 	}
-	if n, err := connect(t, m, nil).HandOver(t.Context(), client.BatchRequest{Request: request("nobody", "test.ret"), Size: "2", JID: q.JID}, nil); n != 0 || err != nil {
+
+	if n, err := connect(t, m, nil).HandOver(t.Context(),
+		client.BatchRequest{Request: request("nobody", "test.ret"), Size: "2", JID: q.JID}, nil); n != 0 || err != nil {
 		t.Errorf("nobody: %d, %v", n, err)
 	}
 
 	// What the master would not understand is said before anybody has the job.
 	large := q
 	large.Arg = []any{strings.Repeat("x", 1<<20)}
-	if _, err := connect(t, m, nil).HandOver(t.Context(), large, func(string) {}); err == nil || !strings.Contains(err.Error(), "too large") || len(jobs) > 0 {
+	if _, err := connect(t, m, nil).HandOver(t.Context(), large, func(string) {}); err == nil ||
+		!strings.Contains(err.Error(), "too large") || len(jobs) > 0 {
 		t.Errorf("a state that is too large: %v; the job ran on %d", err, len(jobs))
 	}
 
@@ -400,10 +491,12 @@ func TestHandOver(t *testing.T) {
 	if err := os.Remove(filepath.Join(m.SockDir, "master_event_ack.ipc")); err != nil {
 		t.Fatal(err)
 	}
+
 	c := connect(t, m, func(c *client.Config) { c.Timeout = 300 * time.Millisecond })
 	if _, err := c.HandOver(t.Context(), q, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
+
 	if ok, _ := event.MayOrderBy(<-sub.C, event.BatchDrive, key); ok {
 		t.Error("another master than ours got the key")
 	}
@@ -417,7 +510,8 @@ func TestSubset(t *testing.T) {
 		}
 		return fakemaster.Answer{Reply: true, Return: []any{"test.ping", "test.x"}}
 	}
-	ids, err := connect(t, m, nil).Subset(t.Context(), request("*", "test.x"), 5, func(n int, swap func(int, int)) { swap(0, n-1) })
+	ids, err := connect(t, m, nil).Subset(t.Context(), request("*", "test.x"), 5,
+		func(n int, swap func(int, int)) { swap(0, n-1) })
 	slices.Sort(ids)
 	expect(t, ids, err, "a", "c")
 }
@@ -432,18 +526,23 @@ func TestRunner(t *testing.T) {
 		case l.Str("fun") == "refused.me":
 			return value.NewMap("error", value.NewMap("name", "UserAuthenticationError", "message", "no"))
 		}
+
 		m.Bus.Fire("salt/run/"+jid+"/new", value.NewMap())
 		m.Bus.Fire("salt/run/999/ret", value.NewMap("return", "of another"))
 		m.Bus.Fire("salt/run/"+jid+"/progress", value.NewMap("n", 1))
 		m.Bus.Fire("salt/run/"+jid+"/ret", value.NewMap("return", "done"))
+
 		return value.NewMap("tag", "salt/run/"+jid, "jid", jid)
 	}
+
 	var seen []string
 	c := connect(t, m, nil)
-	d, err := c.Runner(t.Context(), "jobs.active", []any{}, value.NewMap(), nil, func(s string, _ *value.Map) { seen = append(seen, s) })
+	d, err := c.Runner(t.Context(), "jobs.active", []any{}, value.NewMap(), nil,
+		func(s string, _ *value.Map) { seen = append(seen, s) })
 	if err != nil || d.Str("return") != "done" || !slices.Equal(seen, []string{"progress"}) {
 		t.Errorf("got %v, %v, %v", d, seen, err)
 	}
+
 	got, err := run(t, c, request("a", "test.ping"))
 	expect(t, got, err, "a=True")
 	_, err = connect(t, m, nil).Runner(t.Context(), "refused.me", []any{}, value.NewMap(), nil, nil)
@@ -463,11 +562,18 @@ func TestOneClient(t *testing.T) {
 		got, err := run(t, c, request("*", "test.ping"))
 		expect(t, got, err, "a=True", "b=True")
 		var back, silent []string
-		q := client.BatchRequest{Request: request("*", "test.ret"), Size: "1", Gather: time.Second, JID: "20261121000000999999"}
+		q := client.BatchRequest{
+			Request: request("*", "test.ret"),
+			Size:    "1",
+			Gather:  time.Second,
+			JID:     "20261121000000999999",
+		}
+
 		n, err := c.Batch(t.Context(), q, client.BatchOutput{
 			Returned: func(r client.Return) { back = append(back, r.ID) },
 			TimedOut: func(id string) { silent = append(silent, id) },
 		})
+
 		slices.Sort(back)
 		if err != nil || n != 2 || !slices.Equal(back, []string{"a", "b"}) || silent != nil {
 			t.Errorf("batch of %d: %v, silent %v, %v", n, back, silent, err)

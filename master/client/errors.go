@@ -62,8 +62,11 @@ func errEvents(err error) error {
 // errHungUp is for a master that ended, or was held up for so long that the connection
 // was given up.
 func errHungUp() error {
-	return &Error{Kind: Unavailable, Message: "The Salt master of this node does not answer at the moment. What was asked may have been done: " +
-		"look before you try again (on a node: applianced status)"}
+	return &Error{
+		Kind: Unavailable,
+		Message: "The Salt master of this node does not answer at the moment. What was asked may have been done: " +
+			"look before you try again (on a node: applianced status)",
+	}
 }
 
 func errLate() error {
@@ -95,6 +98,7 @@ func kindOf(name string, answer *value.Map) Kind {
 	if answer.Bool(source.BusyField) {
 		return Busy
 	}
+
 	switch name {
 	case "AuthenticationError", "TokenAuthenticationError", "EauthAuthenticationError", "UserAuthenticationError":
 		if answer.Bool(source.ProvenField) {
@@ -106,5 +110,6 @@ func kindOf(name string, answer *value.Map) Kind {
 	case "SaltInvocationError":
 		return Invocation
 	}
+
 	return General
 }

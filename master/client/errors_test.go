@@ -19,6 +19,7 @@ func TestErrorsForPeople(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Fatalf("%v, want %q", err, want)
 		}
+
 		for _, word := range internals {
 			if strings.Contains(err.Error(), word) {
 				t.Errorf("%v has %q", err, word)
@@ -32,14 +33,20 @@ func TestErrorsForPeople(t *testing.T) {
 		_, err := f.join(t.Context())
 		return err
 	}
+
 	check(t, listen(), "does not run")
 	ln, err := net.Listen("unix", filepath.Join(dir, "master_event_pub.ipc"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ln.(*net.UnixListener).SetUnlinkOnClose(false)
 	ln.Close()
 	check(t, listen(), "does not run")
-	check(t, errEvents(fmt.Errorf("connect to event socket: %w", &net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", syscall.EACCES)})), "sudo salt")
+	check(t,
+		errEvents(fmt.Errorf("connect to event socket: %w",
+			&net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", syscall.EACCES)})),
+		"sudo salt")
+
 	check(t, errHungUp(), "does not answer at the moment")
 }

@@ -37,11 +37,13 @@ func (f *feed) join(ctx context.Context) (*stream, error) {
 	defer cancel()
 	f.joins.Lock()
 	defer f.joins.Unlock()
+
 	s := newStream(f)
 	for {
 		if f.add(s) {
 			return s, nil
 		}
+
 		l, err := event.DialPub(ctx, f.dir)
 		if err != nil {
 			return nil, errEvents(err)
@@ -49,6 +51,7 @@ func (f *feed) join(ctx context.Context) (*stream, error) {
 		if f.begin(s, l) {
 			return s, nil
 		}
+
 		l.Close() // the pump connects by itself, in a moment
 		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return nil, errEvents(err)
@@ -135,8 +138,10 @@ func (f *feed) run(ctx context.Context, l *event.Listener) {
 			}
 			l, _ = event.DialPub(ctx, f.dir)
 		}
+
 		f.back()
 	}
+
 	if l != nil {
 		l.Close()
 	}
@@ -174,6 +179,7 @@ func (f *feed) read(ctx context.Context, l *event.Listener) {
 		if !wanted(e.Tag) {
 			continue
 		}
+
 		for full := f.give(e); full != nil; full = f.give(e) {
 			select {
 			case <-full.room:

@@ -20,17 +20,21 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 	if err := c.listen(ctx); err != nil {
 		return err
 	}
+
 	job, err := c.Publish(ctx, r)
 	if err != nil {
 		return err
 	}
+
 	if started != nil {
 		started(job)
 	}
+
 	w := newWatch(job.JID, job.Minions, c.timeout(r), c.gather(r), c.cfg.Now())
 	if c.cfg.LowerMasters {
 		w.awaitSyndics(c.cfg.SyndicWait, c.cfg.Now())
 	}
+
 	w.miss(job.Missing) // the event that says so may be lost
 	c.events.only(w.tags()...)
 	stopped := false
@@ -41,6 +45,7 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 	if err != nil || stopped {
 		return err
 	}
+
 	for _, id := range c.lost(w) {
 		// The bus may have lost the event of a return, the job cache not.
 		ret, ok := c.cached(job.JID, id)
@@ -51,6 +56,7 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 			break
 		}
 	}
+
 	return nil
 }
 
@@ -116,6 +122,7 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 		return nil, time.Time{}, &Error{Kind: Unavailable, Message: "The connection to the master's events was lost. " +
 			"Returns can be looked up by `salt-run jobs.lookup_jid " + ws[0].jid + "`."}
 	}
+
 	var wake time.Time
 	left := ws[:0:0]
 	for _, w := range ws {
@@ -123,24 +130,34 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 		if done {
 			continue
 		}
+
 		if len(ask) > 0 {
 			if err := c.ask(ctx, w, ask, r); err != nil {
 				return nil, wake, err
 			}
 		}
+
 		left = append(left, w)
 		if wake.IsZero() || at.Before(wake) {
 			wake = at
 		}
 	}
+
 	return left, wake, nil
 }
 
 // ask publishes the question whether a job still runs.
 func (c *Client) ask(ctx context.Context, w *watch, ids []string, r Request) error {
 	before := c.events.only() // the answers may come first
-	job, err := c.Publish(ctx, Request{Target: value.List(ids), TargetType: "list", Fun: "saltutil.find_job", Arg: []any{w.jid},
-		Kwargs: askKwargs(r.Kwargs), Timeout: w.gather})
+	job, err := c.Publish(ctx, Request{
+		Target:     value.List(ids),
+		TargetType: "list",
+		Fun:        "saltutil.find_job",
+		Arg:        []any{w.jid},
+		Kwargs:     askKwargs(r.Kwargs),
+		Timeout:    w.gather,
+	})
+
 	switch err {
 	case nil:
 		w.asked(job.JID)
@@ -151,6 +168,7 @@ func (c *Client) ask(ctx context.Context, w *watch, ids []string, r Request) err
 	default:
 		return err
 	}
+
 	c.events.only(before...)
 	return nil
 }
@@ -177,6 +195,7 @@ func (c *Client) wait(ctx context.Context, ws []*watch, wake time.Time, yield fu
 		return c.catchUp(ws, yield)
 	case <-c.events.wake:
 	}
+
 	for { // whatever is there already
 		e, ok := c.events.next(func(tag string) bool {
 			return tag == event.TagOldFiles || slices.ContainsFunc(ws, func(w *watch) bool { return w.wants(tag) })
@@ -197,6 +216,7 @@ func (c *Client) take(ws []*watch, e event.Event, yield func(*watch, Return) boo
 		}
 		return true
 	}
+
 	now := c.cfg.Now()
 	for _, w := range ws {
 		ret, ok := w.event(e.Tag, e.Data, now)
@@ -204,6 +224,7 @@ func (c *Client) take(ws []*watch, e event.Event, yield func(*watch, Return) boo
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -215,12 +236,15 @@ func (c *Client) catchUp(ws []*watch, yield func(*watch, Return) bool) bool {
 			if !ok {
 				continue
 			}
+
 			w.found[id] = true
 			if !yield(w, ret) {
 				return false
 			}
 		}
+
 		w.again(c.cfg.Now())
 	}
+
 	return true
 }

@@ -8,15 +8,19 @@ func (r Return) Map() *value.Map {
 	if r.HasRet {
 		m.Set("ret", r.Ret)
 	}
+
 	if r.Out != "" {
 		m.Set("out", r.Out)
 	}
+
 	if r.HasRetcode {
 		m.Set("retcode", r.Retcode)
 	}
+
 	if r.JID != "" {
 		m.Set("jid", r.JID)
 	}
+
 	return m
 }
 

@@ -22,18 +22,21 @@ func (c *Client) cached(jid, id string) (Return, bool) {
 	if keys.ValidID(id) != nil {
 		return Return{}, false
 	}
+
 	h := jidHash(c.cfg.HashType, jid)
 	dir := filepath.Join(c.cfg.CacheDir, "jobs", h[:2], h[2:], id)
 	m, ok := readMap(filepath.Join(dir, "return.p"))
 	if !ok {
 		return Return{}, false
 	}
+
 	r := Return{ID: id, JID: jid}
 	r.Ret, r.HasRet = m.Get("return")
 	r.Retcode, r.HasRetcode = m.Get("retcode")
 	if v, ok := readValue(filepath.Join(dir, "out.p")); ok {
 		r.Out, _ = v.(string)
 	}
+
 	return r, true
 }
 

@@ -15,32 +15,40 @@ func TestKeptConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	address := ln.Addr().String()
 	serve := func(ln net.Listener) *zmtp.Router {
-		r, err := zmtp.ListenRouter(t.Context(), ln, zmtp.RouterConfig{Handler: func(_ context.Context, _ zmtp.Peer, b []byte) ([]byte, bool) { return b, true }})
+		r, err := zmtp.ListenRouter(t.Context(), ln,
+			zmtp.RouterConfig{Handler: func(_ context.Context, _ zmtp.Peer, b []byte) ([]byte, bool) { return b, true }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
+
 	router := serve(ln)
 	s := NewShared(t.TempDir())
 	defer s.Close()
+
 	take := func() *zmtp.Req {
 		t.Helper()
 		r, err := s.take(t.Context(), address)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if b, err := r.Do(t.Context(), []byte("x")); err != nil || string(b) != "x" {
 			t.Fatalf("%q %v", b, err)
 		}
+
 		return r
 	}
+
 	first, second := take(), take()
 	if first == second {
 		t.Fatal("one connection for two at a time")
 	}
+
 	s.keep(first)
 	s.keep(second)
 	if r := take(); r != second {
@@ -48,24 +56,29 @@ func TestKeptConnections(t *testing.T) {
 	} else {
 		s.keep(r)
 	}
+
 	router.Close()
 	await.That(t, "the ends are seen", func() bool { return !first.Alive() && !second.Alive() })
 	if ln, err = net.Listen("tcp", address); err != nil {
 		t.Fatal(err)
 	}
 	defer serve(ln).Close()
+
 	if r := take(); r == first || r == second {
 		t.Error("a connection that has ended is used")
 	} else {
 		s.keep(r)
 	}
+
 	var all []*zmtp.Req
 	for range maxKept + 3 {
 		all = append(all, take())
 	}
+
 	for _, r := range all {
 		s.keep(r)
 	}
+
 	if len(s.kept) != maxKept || all[maxKept].Alive() {
 		t.Errorf("%d are kept", len(s.kept))
 	}

@@ -21,10 +21,12 @@ func (c *Client) target(tgt any, typ string) (any, string, error) {
 		if !ok {
 			return nil, "", &Error{Kind: Invocation, Message: "A nodegroup is named by one word."}
 		}
+
 		words, err := c.nodegroup(name)
 		if err != nil {
 			return nil, "", err
 		}
+
 		return strings.Join(words, " "), "compound", nil
 	case "compound":
 		var words []string
@@ -36,20 +38,25 @@ func (c *Client) target(tgt any, typ string) (any, string, error) {
 				words = append(words, value.Str(w))
 			}
 		}
+
 		var out []string
 		for _, w := range words {
 			if !strings.HasPrefix(w, "N@") || len(w) == 2 {
 				out = append(out, w)
 				continue
 			}
+
 			resolved, err := c.nodegroup(w[2:])
 			if err != nil {
 				return nil, "", err
 			}
+
 			out = append(out, resolved...)
 		}
+
 		return strings.Join(out, " "), typ, nil
 	}
+
 	return tgt, typ, nil
 }
 
@@ -70,7 +77,13 @@ var operators = []string{"and", "or", "not", "(", ")"}
 // expandNodegroup is the compound expression of a nodegroup, with those
 // inside it in parentheses. Unknown and circular groups come out empty; unable is told why
 // (salt/utils/minions.py nodegroup_comp).
-func expandNodegroup(name string, groups *value.Map, above []string, first bool, unable func(reason, group string)) []string {
+func expandNodegroup(
+	name string,
+	groups *value.Map,
+	above []string,
+	first bool,
+	unable func(reason, group string),
+) []string {
 	v, ok := groups.Get(name)
 	switch {
 	case slices.Contains(above, name):
@@ -80,6 +93,7 @@ func expandNodegroup(name string, groups *value.Map, above []string, first bool,
 		unable("unknown", name)
 		return nil
 	}
+
 	var words []string
 	switch v := v.(type) {
 	case string:
@@ -91,6 +105,7 @@ func expandNodegroup(name string, groups *value.Map, above []string, first bool,
 	default:
 		return nil
 	}
+
 	above = append(slices.Clone(above), name)
 	var ret []string
 	expanded := false
@@ -102,18 +117,22 @@ func expandNodegroup(name string, groups *value.Map, above []string, first bool,
 		}
 		ret = append(ret, w)
 	}
+
 	if len(ret) > 0 {
 		ret = slices.Concat([]string{"("}, ret, []string{")"})
 	}
+
 	if expanded && first {
 		return ret
 	}
+
 	if joined := plainNodegroup(words); joined != "" {
 		return []string{joined}
 	}
 	if first {
 		return words
 	}
+
 	return ret
 }
 

@@ -21,7 +21,12 @@ func (e *RunnerError) Unwrap() error { return e.Err }
 // kwarg are the arguments; cred are credentials or a token, empty for the
 // key of the calling user. A *RunnerError means that the master refused,
 // which a Python master does without external authentication.
-func (c *Client) StartRunner(ctx context.Context, fun string, arg []any, kwarg, cred *value.Map) (jid string, err error) {
+func (c *Client) StartRunner(
+	ctx context.Context,
+	fun string,
+	arg []any,
+	kwarg, cred *value.Map,
+) (jid string, err error) {
 	load := value.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg)
 	jid, _, err = c.startRunner(ctx, load, cred)
 	return jid, err
@@ -40,20 +45,26 @@ func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid st
 	if strings.HasPrefix(load.Str("fun"), "cluster.") { // answered when they have ended
 		timeout = max(timeout, 40*time.Second)
 	}
+
 	reply, err := c.send(ctx, load, timeout)
 	if err != nil {
 		return "", nil, err
 	}
+
 	m, _ := reply.(*value.Map)
 	if m != nil && m.Map("load") != nil {
 		m = m.Map("load")
 	}
+
 	if err := ErrorIn(m); err != nil {
 		return "", nil, &RunnerError{err}
 	}
+
 	if jid = m.Str("jid"); jid == "" {
-		return "", nil, &RunnerError{&Error{Message: "the master does not start runners for this user: " + value.Repr(reply)}}
+		return "", nil, &RunnerError{&Error{Message: "the master does not start runners for this user: " +
+			value.Repr(reply)}}
 	}
+
 	return jid, m.Map("data"), nil
 }
 
@@ -61,15 +72,23 @@ func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid st
 // part of the tag first ("new", "ret" and [event.OldFilesOfRun] are left out), and returns what the
 // ret event carries, with the whole result if that was too large for an event.
 // There is no time-out but that of ctx.
-func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred *value.Map, progress func(suffix string, data *value.Map)) (*value.Map, error) {
+func (c *Client) Runner(
+	ctx context.Context,
+	fun string,
+	arg []any,
+	kwarg, cred *value.Map,
+	progress func(suffix string, data *value.Map),
+) (*value.Map, error) {
 	if err := c.listen(ctx); err != nil {
 		return nil, err
 	}
+
 	load := value.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg, AnswerField, true)
 	jid, data, err := c.startRunner(ctx, load, cred)
 	if err != nil || data != nil { // what is secret comes in the answer
 		return data, err
 	}
+
 	prefix := "salt/run/" + jid + "/"
 	c.events.only(prefix)
 	for {
@@ -77,8 +96,11 @@ func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred 
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-c.events.gaps:
-			return nil, &Error{Kind: Unavailable, Message: "The connection to the master's events was lost while runner " + fun +
-				" was at work; its job id is " + jid + "."}
+			return nil, &Error{
+				Kind: Unavailable,
+				Message: "The connection to the master's events was lost while runner " + fun +
+					" was at work; its job id is " + jid + ".",
+			}
 		case <-c.events.wake:
 			e, _ := c.events.next(event.Prefix(prefix)) // none has no tag
 			suffix, ok := strings.CutPrefix(e.Tag, prefix)
@@ -118,13 +140,17 @@ func (c *Client) untrimmed(ctx context.Context, jid string, data, cred *value.Ma
 	if !event.Trimmed(data) {
 		return data
 	}
-	reply, err := c.send(ctx, c.signed(value.NewMap("cmd", "saltern_runner_result", "jid", jid), cred), max(c.cfg.Timeout, 40*time.Second))
+
+	reply, err := c.send(ctx, c.signed(value.NewMap("cmd", "saltern_runner_result", "jid", jid), cred),
+		max(c.cfg.Timeout, 40*time.Second))
 	m, _ := reply.(*value.Map)
 	ret, ok := m.Get("return")
 	if err != nil || !ok {
-		c.cfg.Log.Warn("The result is larger than max_event_size, and the master has not kept it: large values are shown as VALUE_TRIMMED.", "jid", jid, "error", err)
+		c.cfg.Log.Warn("The result is larger than max_event_size, and the master has not kept it: large values are shown as VALUE_TRIMMED.",
+			"jid", jid, "error", err)
 		return data
 	}
+
 	data = data.Clone()
 	data.Set("return", ret)
 	return data

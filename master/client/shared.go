@@ -72,12 +72,15 @@ func (s *Shared) take(ctx context.Context, address string) (*zmtp.Req, error) {
 		if k.req.Alive() && time.Since(k.since) < keepTime {
 			return k.req, nil
 		}
+
 		k.req.Close()
 	}
+
 	r, err := zmtp.DialReq(ctx, address, zmtp.DialConfig{})
 	if err != nil {
 		return nil, fmt.Errorf("connect to the master: %w", err)
 	}
+
 	return r, nil
 }
 

@@ -42,13 +42,15 @@ func TestSharedClients(t *testing.T) {
 			}
 		})
 	}
+
 	all.Wait()
 	before := sockets(t)
 	for range 5 {
 		c := connect(t, m, share)
 		got, err := run(t, c, request("a", "x"))
 		expect(t, got, err, "a=ax")
-		await.That(t, fmt.Sprintf("no more than %d sockets", before), func() bool { return sockets(t) <= before }) // the other end closes some of its own later
+		// the other end closes some of its own later
+		await.That(t, fmt.Sprintf("no more than %d sockets", before), func() bool { return sockets(t) <= before })
 		c.Close()
 	}
 }
@@ -78,12 +80,18 @@ func TestSharedLateAndLost(t *testing.T) {
 		}
 		return a
 	}
+
 	for name, change := range map[string]func(*fakemaster.Master){
 		"late": func(m *fakemaster.Master) { m.Minion = slow },
 		"cut":  func(m *fakemaster.Master) { m.Minion, m.Reconnect = slow, true },
 		"lost": func(m *fakemaster.Master) {
 			m.Lose = true
-			m.Minion = func(id, _ string, _ *value.Map) fakemaster.Answer { return fakemaster.Answer{Reply: true, Return: id} }
+			m.Minion = func(id, _ string, _ *value.Map) fakemaster.Answer {
+				return fakemaster.Answer{
+					Reply:  true,
+					Return: id,
+				}
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,14 +38,17 @@ func (c *Client) listen(ctx context.Context) error {
 		c.events.only()
 		return nil
 	}
+
 	f := &feed{dir: c.cfg.SockDir}
 	if c.cfg.Shared != nil {
 		f = c.cfg.Shared.feed
 	}
+
 	s, err := f.join(ctx)
 	if err != nil {
 		return err
 	}
+
 	c.events = s
 	return nil
 }

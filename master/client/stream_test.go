@@ -14,17 +14,20 @@ func TestStream(t *testing.T) {
 	if _, ok := s.take(); ok {
 		t.Error("something waits")
 	}
+
 	for i := range streamQueue + 1 {
 		if ok := s.add(event.Packed{Tag: strconv.Itoa(i)}); ok != (i < streamQueue) {
 			t.Fatalf("event %d: %v", i, ok)
 		}
 	}
+
 	for i := range streamQueue {
 		<-s.wake
 		e, ok := s.take()
 		if !ok || e.Tag != strconv.Itoa(i) {
 			t.Fatalf("%d: %q %v", i, e.Tag, ok)
 		}
+
 		if i == 0 {
 			<-s.room
 			if !s.add(event.Packed{Tag: strconv.Itoa(streamQueue)}) {
@@ -32,9 +35,11 @@ func TestStream(t *testing.T) {
 			}
 		}
 	}
+
 	if e, ok := s.take(); !ok || e.Tag != strconv.Itoa(streamQueue) {
 		t.Errorf("the last: %q %v", e.Tag, ok)
 	}
+
 	if _, ok := s.take(); ok || len(s.wake) > 1 {
 		t.Error("more wait than came")
 	}

@@ -53,6 +53,7 @@ func code(v any) int64 {
 		}
 		return worst
 	}
+
 	return 1
 }
 
@@ -82,14 +83,25 @@ type watch struct {
 }
 
 func newWatch(jid string, minions []string, timeout, gather time.Duration, now time.Time) *watch {
-	w := &watch{jid: jid, timeout: timeout, gather: gather,
-		expected: map[string]bool{}, found: map[string]bool{}, missing: map[string]bool{},
-		deadlines: map[string]time.Time{}, asks: map[string]bool{},
-		askAt: now.Add(timeout), running: true, all: minions}
+	w := &watch{
+		jid:       jid,
+		timeout:   timeout,
+		gather:    gather,
+		expected:  map[string]bool{},
+		found:     map[string]bool{},
+		missing:   map[string]bool{},
+		deadlines: map[string]time.Time{},
+		asks:      map[string]bool{},
+		askAt:     now.Add(timeout),
+		running:   true,
+		all:       minions,
+	}
+
 	for _, id := range minions {
 		w.expected[id] = true
 		w.deadlines[id] = now.Add(timeout)
 	}
+
 	return w
 }
 
@@ -129,6 +141,7 @@ func (w *watch) event(tag string, data *value.Map, now time.Time) (Return, bool)
 		}
 		return Return{}, false
 	}
+
 	jid, rest, ok := cutTag(tag)
 	switch {
 	case w.ofSyndic(tag):
@@ -141,6 +154,7 @@ func (w *watch) event(tag string, data *value.Map, now time.Time) (Return, bool)
 	case jid == w.jid:
 		return w.ret(rest, data, now)
 	}
+
 	return Return{}, false
 }
 
@@ -167,22 +181,28 @@ func (w *watch) ret(rest string, data *value.Map, now time.Time) (Return, bool) 
 		if w.strict {
 			return Return{}, false
 		}
+
 		for _, id := range list(ids) {
 			w.expect(id, now)
 		}
+
 		w.miss(data.Texts("missing"))
 		return Return{}, false
 	}
+
 	if !strings.HasPrefix(rest, "ret/") {
 		return Return{}, false
 	}
+
 	if _, ok := data.Get("return"); !ok {
 		return Return{}, false
 	}
+
 	r := returnOf(data)
 	if r.ID == "" || w.found[r.ID] || w.strict && !w.expected[r.ID] {
 		return Return{}, false
 	}
+
 	w.found[r.ID] = true
 	return r, true
 }
@@ -226,21 +246,25 @@ func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 	if !strings.HasPrefix(rest, "ret/") {
 		return
 	}
+
 	id := data.Str("id")
 	if n, ok := data.Int("retcode"); ok && n > 0 {
 		delete(w.expected, id) // it cannot tell: wait no longer
 		return
 	}
+
 	job, ok := data.Get("return")
 	m, isMap := job.(*value.Map)
 	if !ok || !isMap || m.Len() == 0 {
 		return
 	}
+
 	if inner, ok := m.Get("return"); ok {
 		if im, ok := inner.(*value.Map); ok && im.Len() == 0 {
 			return
 		}
 	}
+
 	w.expected[id] = true
 	w.deadlines[id] = now.Add(w.timeout)
 	w.running = true
@@ -279,6 +303,7 @@ func (w *watch) step(now time.Time) (ask []string, done bool, wake time.Time) {
 	if len(open) == 0 && w.syndics == 0 {
 		return nil, true, now
 	}
+
 	complete := len(open) == 0 && len(w.expected)+len(w.found) > 0
 	if complete && now.After(w.syndicsUntil) {
 		return nil, true, now
@@ -288,6 +313,7 @@ func (w *watch) step(now time.Time) (ask []string, done bool, wake time.Time) {
 		w.askAt = now.Add(w.gather + w.syndics)
 		return open, false, w.askAt.Add(time.Millisecond)
 	}
+
 	if now.After(w.askAt) {
 		last := w.askAt
 		for _, id := range open {
@@ -295,15 +321,19 @@ func (w *watch) step(now time.Time) (ask []string, done bool, wake time.Time) {
 				last = d
 			}
 		}
+
 		if now.After(last) {
 			return nil, true, now
 		}
+
 		return nil, false, last.Add(time.Millisecond)
 	}
+
 	wake = w.askAt
 	if complete && w.syndicsUntil.Before(wake) {
 		wake = w.syndicsUntil
 	}
+
 	return nil, false, wake.Add(time.Millisecond)
 }
 
@@ -334,5 +364,15 @@ func MissingReturn(id, jid string, connected bool) Return {
 	if !connected {
 		text = "Minion did not return. [Not connected]"
 	}
-	return Return{ID: id, Ret: text, HasRet: true, Out: "no_return", Retcode: int64(1), HasRetcode: true, JID: jid, Missing: true}
+
+	return Return{
+		ID:         id,
+		Ret:        text,
+		HasRet:     true,
+		Out:        "no_return",
+		Retcode:    int64(1),
+		HasRetcode: true,
+		JID:        jid,
+		Missing:    true,
+	}
 }

@@ -30,8 +30,11 @@ func TestWatch(t *testing.T) {
 		{"wrong job", "1 ret2 a; 1 step", "wait"},
 		{"asked, not running", "11 step; 11 asked 9; 12 idle a; 12 idle b; 30 step; 32 step", "ask(a,b) wait done"},
 		{"one returned before", "5 ret a; 11 step; 11 asked 9; 32 step", "a ask(b) done"},
-		{"running, asked again", "11 step; 11 asked 9; 12 busy a; 12 busy b; 30 step; 32 step; 32 asked 8; 33 busy a; 40 ret a; 54 step; 54 asked 7; 75 step", "ask(a,b) wait ask(a,b) a ask(b) done"},
-		{"late answer extends", "11 step; 11 asked 9; 28 busy a; 30 step; 32 step; 32 asked 8; 53 step", "ask(a,b) wait ask(a,b) done"},
+		{"running, asked again",
+			"11 step; 11 asked 9; 12 busy a; 12 busy b; 30 step; 32 step; 32 asked 8; 33 busy a; 40 ret a; 54 step; 54 asked 7; 75 step",
+			"ask(a,b) wait ask(a,b) a ask(b) done"},
+		{"late answer extends", "11 step; 11 asked 9; 28 busy a; 30 step; 32 step; 32 asked 8; 53 step",
+			"ask(a,b) wait ask(a,b) done"},
 		{"cannot tell", "11 step; 11 asked 9; 12 broken a; 12 broken b; 12 step", "ask(a,b) done"},
 		{"syndic adds minions", "1 more c; 2 ret a; 2 ret b; 2 step; 3 ret c; 3 step", "a b wait c done"},
 		{"missing", "1 gone z; 2 ret a; 2 ret b; 2 step; 2 lost", "a b done lost(z)"},
@@ -54,8 +57,11 @@ func TestWatchAwaitsSyndics(t *testing.T) {
 	}{
 		{"nobody is expected, one answers", "", "1 step; 3 ret c; 3 step; 6 step", "wait c wait done"},
 		{"a syndic names one", "", "1 below c; 6 step; 7 ret c; 7 step", "wait c done"},
-		{"it does not answer", "", "1 below c; 6 step; 11 step; 11 asked 9; 30 step; 37 step; 37 lost", "wait ask(c) wait done lost(c)"},
-		{"it runs", "", "1 below c; 11 step; 11 asked 9; 12 busy c; 12 step; 37 step; 37 asked 8; 40 ret c; 40 step", "ask(c) wait ask(c) c done"},
+		{"it does not answer", "", "1 below c; 6 step; 11 step; 11 asked 9; 30 step; 37 step; 37 lost",
+			"wait ask(c) wait done lost(c)"},
+		{"it runs", "",
+			"1 below c; 11 step; 11 asked 9; 12 busy c; 12 step; 37 step; 37 asked 8; 40 ret c; 40 step",
+			"ask(c) wait ask(c) c done"},
 		{"nobody at all", "", "1 step; 6 step; 11 step; 30 step; 37 step", "wait wait wait wait done"},
 		{"own and lower ones", "a", "1 ret a; 1 step; 2 below c; 6 step; 7 ret c; 7 step", "a wait wait c done"},
 		{"another job", "", "1 below2 c; 3 ret d; 6 step", "d done"},
@@ -101,7 +107,8 @@ func playScript(t *testing.T, w *watch, script, want string) {
 		case "below2":
 			tag, data = "syndic/s1/2", value.NewMap("minions", []any{arg})
 		case "gone":
-			tag, data = "salt/job/1/new", value.NewMap("minions", []any{"a"}, "missing", []any{arg})
+			tag = "salt/job/1/new"
+			data = value.NewMap("minions", []any{"a"}, "missing", []any{arg})
 		case "asked":
 			w.asked(arg)
 			ask = arg
@@ -121,12 +128,14 @@ func playScript(t *testing.T, w *watch, script, want string) {
 				}
 			}
 		}
+
 		if tag != "" && w.wants(tag) {
 			if r, ok := w.event(tag, data, at(when)); ok {
 				got = append(got, r.ID)
 			}
 		}
 	}
+
 	if s := strings.Join(got, " "); s != want {
 		t.Errorf("got  %s\nwant %s", s, want)
 	}
@@ -156,6 +165,7 @@ func TestReturnCode(t *testing.T) {
 			t.Errorf("%v: got %d, want %d", c.v, got, c.want)
 		}
 	}
+
 	if (Return{}).Code() != 0 {
 		t.Error("no return code is not 0")
 	}
@@ -163,26 +173,32 @@ func TestReturnCode(t *testing.T) {
 
 // FuzzWatch: no event from the bus stops the gathering or counts twice.
 func FuzzWatch(f *testing.F) {
-	for _, kv := range [][2]any{{"salt/job/1/ret/a", value.NewMap("id", "a", "return", true)}, {"salt/job/9/ret/a", value.NewMap("id", "a", "return", value.NewMap("return", value.NewMap()))},
-		{"salt/job/1/new", value.NewMap("minions", []any{"a", nil}, "missing", []any{int64(1)})}} {
+	for _, kv := range [][2]any{
+		{"salt/job/1/ret/a", value.NewMap("id", "a", "return", true)},
+		{"salt/job/9/ret/a", value.NewMap("id", "a", "return", value.NewMap("return", value.NewMap()))},
+		{"salt/job/1/new", value.NewMap("minions", []any{"a", nil}, "missing", []any{int64(1)})},
+	} {
 		b, err := msgpack.Marshal(kv[1], msgpack.Modern)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(kv[0].(string), b)
 	}
+
 	f.Fuzz(func(t *testing.T, tag string, b []byte) {
 		v, err := msgpack.Decode(b, msgpack.Limits{Depth: 8, Nodes: 100})
 		data, ok := v.(*value.Map)
 		if err != nil || !ok {
 			return
 		}
+
 		w := newWatch("1", []string{"a", "b"}, time.Second, time.Second, at(0))
 		w.asked("9")
 		_, first := w.event(tag, data, at(1))
 		if _, again := w.event(tag, data, at(1)); first && again {
 			t.Errorf("%q counts twice", tag)
 		}
+
 		w.step(at(2))
 		w.lost()
 	})
@@ -193,12 +209,14 @@ func TestHaltOfABatch(t *testing.T) {
 	const jid = "20260102030405678901"
 	run := batchRun{b: &batch.State{}, q: BatchRequest{JID: jid}}
 	w := run.halt()
-	for _, tag := range []string{"salt/batch/x/y/halted", "salt/batch/" + jid + "/x/halted", "salt/batch/" + jid + "/haltedx", "salt/batch/halted", "salt/job/" + jid + "/halted"} {
+	for _, tag := range []string{"salt/batch/x/y/halted", "salt/batch/" + jid + "/x/halted",
+		"salt/batch/" + jid + "/haltedx", "salt/batch/halted", "salt/job/" + jid + "/halted"} {
 		w.event(tag, value.NewMap("jid", jid, "reason", "forged"), at(0))
 		if run.b.Halted != "" {
 			t.Fatalf("%s ends it", tag)
 		}
 	}
+
 	w.event("salt/batch/"+jid+"/halted", value.NewMap("jid", jid), at(0))
 	if run.b.Halted != "stop" {
 		t.Errorf("ended by %q", run.b.Halted)

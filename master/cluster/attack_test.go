@@ -78,7 +78,8 @@ func TestAttack34Pool(t *testing.T) {
 
 	// Without TLS nothing is read, whatever it is.
 	for name, raw := range map[string][]byte{
-		"raft":     frame(t, "cluster/raft/request-vote", value.NewMap("src", ids[1], "rpc_id", "x", "raft_group_id", "cluster", "payload", value.NewMap())),
+		"raft": frame(t, "cluster/raft/request-vote",
+			value.NewMap("src", ids[1], "rpc_id", "x", "raft_group_id", "cluster", "payload", value.NewMap())),
 		"event":    frame(t, wire.EventTag(ids[1], "salt/job/20261121073619941881/publish"), []byte("x")),
 		"discover": frame(t, wire.TagDiscover, value.NewMap()),
 		"huge":     {0x7f, 0xff, 0xff, 0xff, 1, 2, 3},
@@ -89,13 +90,16 @@ func TestAttack34Pool(t *testing.T) {
 		_, _ = c.Write(raw)
 		closed(t, name, c)
 	}
+
 	// A key of its own under a member's name: strangers' messages only.
-	item, err := packItem("inc", Jobs, &item{seq: 1, tag: "salt/job/20261121073619941881/publish", packed: []byte{0x80}})
+	item, err := packItem("inc", Jobs,
+		&item{seq: 1, tag: "salt/job/20261121073619941881/publish", packed: []byte{0x80}})
 	must(t, err)
 	numbered, err := wire.AppendPacked(nil, wire.OwnPrefix+ownItem, item)
 	must(t, err)
 	rec := a.view.Load().rec
 	rec.Version += 1000
+
 	for name, raw := range map[string][]byte{
 		"item":  numbered,
 		"state": own(t, node.State{Record: rec}),
@@ -108,16 +112,20 @@ func TestAttack34Pool(t *testing.T) {
 	} {
 		c := stranger(t, a, ids[1], 2)
 		_, _ = c.Write(raw)
+
 		// No answer may come, least of all the record.
 		_ = c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 		if n, _ := c.Read(make([]byte, 1)); n > 0 {
 			t.Errorf("%s was answered", name)
 		}
+
 		_ = c.Close()
 	}
+
 	if s := a.Status(); s.Version >= version+1000 || !a.Serving() || a.count(&a.jobs)+a.count(&a.events) != 0 {
 		t.Errorf("a stranger was believed: %+v", s)
 	}
+
 	// Many connections, silent or slow: bounded, and the peer stays.
 	open := func() int { a.inbox.mu.Lock(); defer a.inbox.mu.Unlock(); return len(a.inbox.conns) }
 	var silent []net.Conn
@@ -126,14 +134,18 @@ func TestAttack34Pool(t *testing.T) {
 		_, _ = c.Write([]byte{0x16})
 		silent = append(silent, c)
 	}
+
 	until(t, "refusals", func() bool { return a.Status().Refused >= 20 })
 	if n := open(); n > maxPerAddress+2 {
 		t.Errorf("%d connections", n)
 	}
+
 	for _, c := range silent {
 		_ = c.Close()
 	}
+
 	until(t, "the end of the silent", func() bool { return open() <= 2 })
+
 	// A flood of discovers costs bounded RSA.
 	c := stranger(t, a, "127.0.0.1", 2)
 	d := wire.Discover{PeerID: "127.0.0.1", Pub: pubOf(t, 2), Token: token(), Own: true}
@@ -162,10 +174,12 @@ func TestAttack11RogueReply(t *testing.T) {
 	ids, port := hosts(t, 3)
 	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
 	must(t, err)
+
 	// The attacker listens where the joining master asks.
 	ln, err := net.Listen("tcp", net.JoinHostPort(ids[2], "0"))
 	must(t, err)
 	defer ln.Close()
+
 	rogue := testKeys()[3]
 	asked := make(chan wire.Discover, 100)
 	var joins atomic.Bool
@@ -176,6 +190,7 @@ func TestAttack11RogueReply(t *testing.T) {
 			if err != nil {
 				return
 			}
+
 			s := tls.Server(c, tlsConfig(cert))
 			r := wire.NewReader(bufio.NewReader(s), wire.MaxStranger)
 			go func() {
@@ -184,6 +199,7 @@ func TestAttack11RogueReply(t *testing.T) {
 					if err != nil {
 						return
 					}
+
 					switch kind, _, _ := wire.Classify(f.Tag); kind {
 					case wire.KindDiscover:
 						if d, err := a.cfg.Suite.OpenDiscover(f.Data); err == nil {
@@ -196,6 +212,7 @@ func TestAttack11RogueReply(t *testing.T) {
 			}()
 		}
 	}()
+
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	result := make(chan error, 1)
@@ -206,9 +223,18 @@ func TestAttack11RogueReply(t *testing.T) {
 		})
 		result <- err
 	}()
+
 	d := <-asked
 	for _, returned := range []string{d.Token, token()} {
-		reply := wire.DiscoverReply{ReturnToken: returned, Token: token(), PeerID: ids[2], Pub: pubOf(t, 3), ClusterPub: pubOf(t, 3), Own: true}
+		reply := wire.DiscoverReply{
+			ReturnToken: returned,
+			Token:       token(),
+			PeerID:      ids[2],
+			Pub:         pubOf(t, 3),
+			ClusterPub:  pubOf(t, 3),
+			Own:         true,
+		}
+
 		sealed, err := reply.Seal(a.cfg.Suite, rogue)
 		must(t, err)
 		cert, err := certificate(ids[2], rogue)
@@ -220,6 +246,7 @@ func TestAttack11RogueReply(t *testing.T) {
 		await.Holds(t, 200*time.Millisecond, "the secret is kept", func() bool { return !joins.Load() })
 		_ = s.Close()
 	}
+
 	<-result
 	if joins.Load() {
 		t.Error("the secret was sent to the attacker")
@@ -241,19 +268,27 @@ func TestAttack06PeerTags(t *testing.T) {
 	until(t, "link", func() bool { s := b.Status(); return len(s.Peers) == 1 && s.Peers[0].Connected })
 	bus := event.NewBus(time.Now, 0)
 	sub := bus.Subscribe("t", 100, nil)
-	tags := []string{"cluster/peer/" + ids[0], "cluster/peer/discover", "cluster/event/" + ids[0] + "/x", "cluster/raft/request-vote", "cluster/saltern/state", "cluster/runner/x", "last"}
+	tags := []string{"cluster/peer/" + ids[0], "cluster/peer/discover", "cluster/event/" + ids[0] + "/x",
+		"cluster/raft/request-vote", "cluster/saltern/state", "cluster/runner/x", "last"}
 	for _, tag := range tags {
 		must(t, bus.Relay(event.Event{Tag: tag, Data: value.NewMap(wire.PeerField, "forged"), Origin: event.Socket}))
 	}
+
 	for range tags {
 		b.Forward(<-sub.C)
 	}
+
 	// Past the filter, as a hostile member would do.
-	b.spread(outgoing{event: event.Event{Tag: "cluster/peer/join", Data: value.NewMap(), Origin: event.Peer}, packed: []byte{0x80}})
+	b.spread(outgoing{
+		event:  event.Event{Tag: "cluster/peer/join", Data: value.NewMap(), Origin: event.Peer},
+		packed: []byte{0x80},
+	})
+
 	b.spread(outgoing{event: event.Event{Tag: "after", Data: value.NewMap(), Origin: event.Peer}, packed: []byte{0x80}})
 	until(t, "events", func() bool { return a.has(&a.events, ids[1]+" after") })
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	if len(a.events) != 2 || a.data["last"].Str(wire.PeerField) != ids[1] {
 		t.Errorf("%v, %v", a.events, a.data["last"])
 	}
@@ -267,36 +302,56 @@ func TestAttack08Replay(t *testing.T) {
 	ids, port := hosts(t, 2)
 	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
 	must(t, err)
+
 	for i := range 5 {
-		if a.inbox.batch(within(t), ids[1], Jobs, []arrived{{inc: "1", duty: Jobs, seq: 1, tag: "my/tag", packed: []byte{0x80}}}) != 1 {
+		if a.inbox.batch(within(t), ids[1], Jobs,
+			[]arrived{{inc: "1", duty: Jobs, seq: 1, tag: "my/tag", packed: []byte{0x80}}}) != 1 {
 			t.Fatal("not acknowledged")
 		}
 		if n := a.count(&a.events); n != 1 {
 			t.Fatalf("handled %d times after %d", n, i+1)
 		}
 	}
-	if a.inbox.batch(within(t), ids[1], Jobs, []arrived{{inc: "2", duty: Jobs, seq: 1, tag: "my/tag", packed: []byte{0x80}}}) != 1 || a.count(&a.events) != 2 {
+
+	if a.inbox.batch(within(t), ids[1], Jobs,
+		[]arrived{{
+			inc:    "2",
+			duty:   Jobs,
+			seq:    1,
+			tag:    "my/tag",
+			packed: []byte{0x80},
+		}}) != 1 || a.count(&a.events) != 2 {
 		t.Error("the next life of the peer was not heard")
 	}
 }
 
 // FuzzOwn reads Saltern's own messages.
 func FuzzOwn(f *testing.F) {
-	for _, m := range []any{node.Beat{Inc: "x", Version: 3}, node.Want{}, node.Refused{ReturnToken: "t", Reason: "r"}, node.Gone{}, node.State{}, takenMsg{{1}, {2}}, startedMsg{starts: []Start{{ID: "m1", Process: 3}}, number: 2}, subsMsg{Subs{netip.IPv6Loopback(): 2}}} {
+	for _, m := range []any{node.Beat{Inc: "x", Version: 3}, node.Want{},
+		node.Refused{ReturnToken: "t", Reason: "r"}, node.Gone{}, node.State{}, takenMsg{{1}, {2}},
+		startedMsg{starts: []Start{{ID: "m1", Process: 3}}, number: 2},
+		subsMsg{Subs{netip.IPv6Loopback(): 2}}} {
 		tag, data, err := packOwn(m)
 		must(f, err)
 		b, err := msgpack.Marshal(data, msgpack.Modern)
 		must(f, err)
 		f.Add(strings.TrimPrefix(tag, wire.OwnPrefix), b)
 	}
+
 	for kind, m := range map[string]*value.Map{
-		ownCut:  cutMsg{[]Cut{{From: netip.IPv6Loopback(), Since: time.Now(), Until: time.Now().Add(time.Minute), Crowd: 3}}}.pack(time.Now()),
+		ownCut: cutMsg{[]Cut{{
+			From:  netip.IPv6Loopback(),
+			Since: time.Now(),
+			Until: time.Now().Add(time.Minute),
+			Crowd: 3,
+		}}}.pack(time.Now()),
 		ownLate: value.NewMap("seq", 3, "age", 70000, "passed", 5),
 	} {
 		b, err := msgpack.Marshal(m, msgpack.Modern)
 		must(f, err)
 		f.Add(kind, b)
 	}
+
 	b, err := packItem("inc", Returns, &item{seq: 7, tag: "a/b", packed: []byte{0x80}})
 	must(f, err)
 	f.Add(ownItem, b)
@@ -316,7 +371,8 @@ func FuzzOwn(f *testing.F) {
 		case ownCut:
 			now := time.Now()
 			if cuts, err := parseCuts(data, now); err == nil && slices.ContainsFunc(cuts, func(c Cut) bool {
-				return c.Since.Before(now.Add(-maxAge)) || c.Until.After(now.Add(maxAge)) || c.Crowd < 0 || c.Crowd > maxSubs
+				return c.Since.Before(now.Add(-maxAge)) || c.Until.After(now.Add(maxAge)) || c.Crowd < 0 ||
+					c.Crowd > maxSubs
 			}) {
 				t.Fatal(cuts)
 			}
@@ -325,7 +381,8 @@ func FuzzOwn(f *testing.F) {
 				t.Fatal(len(l))
 			}
 		case ownLate:
-			if _, late, err := parseLate(data); err == nil && (late.Age < 0 || late.Age > 2*jobFor || late.Passed < 0 || late.Passed > maxJobsPassed) {
+			if _, late, err := parseLate(data); err == nil &&
+				(late.Age < 0 || late.Age > 2*jobFor || late.Passed < 0 || late.Passed > maxJobsPassed) {
 				t.Fatalf("%+v", late)
 			}
 		case ownTaken:

@@ -110,45 +110,55 @@ func (c *Config) complete() error {
 	if c.Key == nil || c.Dir == "" {
 		return errors.New("cluster: no key or no folder")
 	}
+
 	if a, err := netip.ParseAddr(c.Address); err != nil || a.IsUnspecified() {
 		return fmt.Errorf("interface must be an address of this master in a cluster, not %q", c.Address)
 	}
+
 	if c.Pub == "" {
 		var err error
 		if c.Pub, err = crypt.PublicPEM(&c.Key.PublicKey); err != nil {
 			return err
 		}
 	}
+
 	if c.control == nil {
 		c.control = hangUp
 	}
+
 	c.Suite.Encryption = cmp.Or(c.Suite.Encryption, crypt.OAEPSHA1)
 	c.Suite.Signing = cmp.Or(c.Suite.Signing, crypt.PKCS1SHA1)
 	if c.Secret == "" && !c.AllowEmptySecret {
 		return errors.New("cluster_secret is not set; without it anybody could join. Set it on all masters, or saltern_cluster_empty_secret: True to permit that")
 	}
+
 	if n := wire.MaxSecret(&c.Key.PublicKey, c.Suite.Encryption); len(c.Secret) > n {
 		return fmt.Errorf("cluster_secret is longer than the %d bytes that masters can exchange", n)
 	}
+
 	if c.Fingerprint != "" {
 		c.Fingerprint = strings.ToLower(strings.ReplaceAll(strings.TrimSpace(c.Fingerprint), ":", ""))
 		if b, err := hex.DecodeString(c.Fingerprint); err != nil || len(b) != sha256.Size {
 			return errors.New("cluster_pub_fingerprint is not a SHA-256 in hexadecimal")
 		}
 	}
+
 	for _, p := range c.Peers {
 		if err := wire.ValidPeer(peerName(p)); err != nil {
 			return fmt.Errorf("cluster_peers: %.60q: %w", p, err)
 		}
 	}
+
 	if c.PlainPeers && c.StateDir == "" {
 		return errors.New("cluster: no folder for what was promised to Salt's masters")
 	}
+
 	c.Port = cmp.Or(c.Port, 4520)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+
 	return nil
 }
 

@@ -44,6 +44,7 @@ func (k *conn) serve() {
 	if err != nil {
 		return
 	}
+
 	// A TLS record begins with 0x16; a frame that did would be over 350 MB.
 	if first[0] == 0x16 {
 		t := tls.Server(peeked{k.Conn, br}, p.tls)
@@ -51,6 +52,7 @@ func (k *conn) serve() {
 			p.count.refused.Add(1)
 			return
 		}
+
 		if k.id, k.pem, err = endOf(t); err != nil {
 			p.count.refused.Add(1)
 			return
@@ -58,14 +60,17 @@ func (k *conn) serve() {
 		if k.gone(t) {
 			return
 		}
+
 		k.read(bufio.NewReader(t), t)
 		return
 	}
+
 	if !p.cfg.PlainPeers {
 		p.count.refused.Add(1)
 		p.log.Debug("a connection without TLS was refused", "addr", k.from)
 		return
 	}
+
 	k.plain = true
 	k.read(br, k.Conn)
 }
@@ -76,15 +81,18 @@ func (k *conn) gone(w net.Conn) bool {
 	p.mu.Lock()
 	buried := p.node.Phase() == node.Active && p.node.Tombstoned(k.pem)
 	p.mu.Unlock()
+
 	if !buried {
 		return false
 	}
+
 	p.count.refused.Add(1)
 	if _, data, err := packOwn(node.Gone{}); err == nil {
 		if b, err := wire.AppendFrame(nil, wire.OwnPrefix+ownGone, data); err == nil {
 			_, _ = w.Write(b)
 		}
 	}
+
 	return true
 }
 
@@ -102,17 +110,21 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 	k.out = w
 	var wg sync.WaitGroup
 	defer wg.Wait()
+
 	ctx, cancel := context.WithCancel(p.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = k.Close() })()
+
 	for d := range k.work {
 		k.work[d] = make(chan arrived, windowCount)
 		defer close(k.work[d])
 	}
+
 	started := false
 	r := wire.NewReader(br, wire.MaxStranger)
 	r.SetCharge(k.charge)
 	defer r.Release()
+
 	opened := time.Now()
 	for {
 		_, member := k.member()
@@ -131,12 +143,14 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 				end = last
 			}
 		}
+
 		_ = k.SetDeadline(time.Time{})
 		_ = k.SetReadDeadline(end)
 		f, err := r.Next()
 		if err != nil {
 			return
 		}
+
 		kind, peer, rest := wire.Classify(f.Tag)
 		if kind == wire.KindOwn && rest == ownItem && !k.plain {
 			a, err := parseItem(f.Data)
@@ -144,23 +158,28 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 				p.count.bad.Add(1)
 				return
 			}
+
 			if a.duty == Jobs {
 				a.late = k.late[a.seq]
 				clear(k.late)
 			}
+
 			if !started {
 				started = true
 				for d := range duties {
 					wg.Go(func() { k.handle(ctx, d) })
 				}
 			}
+
 			select {
 			case k.work[a.duty] <- a:
 			case <-ctx.Done():
 				return
 			}
+
 			continue
 		}
+
 		if kind == wire.KindOwn && rest == ownLate && !k.plain && member {
 			if seq, late, err := parseLate(f.Data); err == nil {
 				k.late = map[uint64]Late{seq: late}
@@ -169,12 +188,14 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 			}
 			continue
 		}
+
 		if kind == wire.KindOwn && rest == ownThrough && !k.plain && member {
 			if err := k.pass(br, w, f.Data); err != nil {
 				p.count.bad.Add(1)
 			}
 			return
 		}
+
 		if err := k.message(kind, peer, rest, f); err != nil {
 			p.count.bad.Add(1)
 			p.log.Debug("a message of a master was refused", "addr", k.from, "tag", f.Tag, "error", err)
@@ -188,7 +209,8 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 // salt reports whether a connection without TLS may be a Salt master's. It is
 // no proof: each message has its own.
 func (k *conn) salt() bool {
-	return slices.ContainsFunc(k.in.p.view.Load().rec.Members, func(m node.Member) bool { return k.in.fromSalt(m, k.from) })
+	return slices.ContainsFunc(k.in.p.view.Load().rec.Members,
+		func(m node.Member) bool { return k.in.fromSalt(m, k.from) })
 }
 
 // limited counts the messages that make us calculate: those of strangers by
@@ -198,18 +220,25 @@ func (k *conn) limited() bool {
 	if _, member := k.member(); member || k.in.memberAddress(k.from) {
 		class = 1
 	}
+
 	r := &k.in.rate
 	now := time.Now()
 	r.Lock()
 	defer r.Unlock()
+
 	if now.Sub(r.at) >= time.Second {
-		r.at, r.n, r.sources = now, [2]int{}, map[netip.Addr]int{}
+		r.at = now
+		r.n = [2]int{}
+		r.sources = map[netip.Addr]int{}
 	}
+
 	if class == 0 {
-		if r.sources[k.from]++; r.sources[k.from] > sourceRate {
+		r.sources[k.from]++
+		if r.sources[k.from] > sourceRate {
 			return true
 		}
 	}
+
 	r.n[class]++
 	return r.n[class] > strangerRate
 }
@@ -234,6 +263,7 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		}
 		return k.in.event(k.from, peer, rest, f.Data)
 	}
+
 	switch kind {
 	case wire.KindDiscover:
 		m, err := s.OpenDiscover(f.Data)
@@ -264,6 +294,7 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 	case wire.KindState:
 		return nil // not served
 	}
+
 	return errOwn
 }
 
@@ -292,20 +323,25 @@ func (k *conn) announce(from node.Source, peer string, data []byte) error {
 	if k.plain && (!member || m.Own) {
 		m, member = p.configured(peer, m), false
 	}
+
 	if m.ID == "" || m.Own {
 		return wire.ErrProof
 	}
+
 	a, err := wire.ParseAnnounce(peer, data)
 	if err != nil {
 		return err
 	}
+
 	key, ok, err := p.cfg.Suite.Open(a, p.cfg.ID, p.masterKey(), m.Pub)
 	if err != nil || !ok {
 		return err
 	}
 	if !member {
-		return p.verified(node.Source{ID: p.cfg.ID}, wire.JoinNotify{PeerID: p.cfg.ID, JoinPeerID: peer, Pub: m.Pub}, nil)
+		return p.verified(node.Source{ID: p.cfg.ID},
+			wire.JoinNotify{PeerID: p.cfg.ID, JoinPeerID: peer, Pub: m.Pub}, nil)
 	}
+
 	k.in.prove(peer, k.from)
 	from.ID = peer
 	return p.verified(from, node.SessionKey{Key: key}, nil)
@@ -323,22 +359,27 @@ func (k *conn) own(from node.Source, rest string, data []byte) error {
 		}
 		return p.heardTaken(data)
 	}
+
 	if rest == ownData {
 		if from.ID == "" {
 			return wire.ErrProof
 		}
 		return p.heardData(from.ID, data)
 	}
+
 	if rest == ownSubs || rest == ownCut || rest == ownStarted {
 		if from.ID == "" {
 			return wire.ErrProof
 		}
+
 		if err := p.told(from.ID, k.from, rest, data); err != nil || rest != ownStarted {
 			return err
 		}
+
 		p.cameStarts(from.ID, k)
 		return k.heard(data)
 	}
+
 	m, err := parseOwn(rest, data)
 	return p.verified(from, m, err)
 }

@@ -112,18 +112,24 @@ func (l *link) packData(buf []byte) ([]byte, error) {
 			l.mu.Unlock()
 			break
 		}
+
 		b := l.data.waiting[0]
 		l.data.waiting[0] = nil
-		l.data.waiting, l.data.bytes, l.data.writing = l.data.waiting[1:], l.data.bytes-len(b), true
+		l.data.waiting = l.data.waiting[1:]
+		l.data.bytes -= len(b)
+		l.data.writing = true
 		l.mu.Unlock()
+
 		packed, err := wire.Pack(b)
 		if err != nil {
 			return buf, err
 		}
+
 		if buf, err = wire.AppendPacked(buf, wire.OwnPrefix+ownData, packed); err != nil {
 			return buf, err
 		}
 	}
+
 	return buf, nil
 }
 

@@ -27,17 +27,22 @@ func TestFinding01Forwarding(t *testing.T) {
 	sub := bus.Subscribe("t", 100, nil)
 	bad := []string{job + "/publish", job + "/new", "salt/key", "salt/auth", "rotate_cluster_aes_key", job + "/ret/db1"}
 	data := func() *value.Map {
-		return value.NewMap("jid", jid, "id", "evil", "act", "accept", "result", true, "fun", "cmd.run", "tgt", "*", "return", 1)
+		return value.NewMap("jid", jid, "id", "evil", "act", "accept", "result", true, "fun", "cmd.run",
+			"tgt", "*", "return", 1)
 	}
+
 	for _, tag := range bad {
 		must(t, bus.FireFor("evil", tag, data()))
 		b.Forward(<-sub.C)
 	}
+
 	for i, tag := range bad { // from a master that does not withhold
 		packed, err := msgpack.Marshal(data(), msgpack.Modern)
 		must(t, err)
-		a.inbox.batch(within(t), ids[1], Jobs, []arrived{{inc: "9", duty: Jobs, seq: uint64(i + 1), tag: tag, packed: packed, maker: "evil"}})
+		a.inbox.batch(within(t), ids[1], Jobs,
+			[]arrived{{inc: "9", duty: Jobs, seq: uint64(i + 1), tag: tag, packed: packed, maker: "evil"}})
 	}
+
 	for _, tag := range []string{job + "/start/newton", job + "/ret/evil", "my/tag"} {
 		id := "evil"
 		if tag == job+"/start/newton" {
@@ -46,19 +51,24 @@ func TestFinding01Forwarding(t *testing.T) {
 		must(t, bus.FireFor(id, tag, data()))
 		b.Forward(<-sub.C)
 	}
+
 	must(t, bus.Fire("last", data()))
 	b.Forward(<-sub.C)
 	until(t, "the last events", func() bool {
-		return a.has(&a.events, ids[1]+" last") && a.has(&a.events, ids[1]+" my/tag") && a.has(&a.events, ids[1]+" "+job+"/start/newton") && a.count(&a.returns) == 1
+		return a.has(&a.events, ids[1]+" last") && a.has(&a.events, ids[1]+" my/tag") &&
+			a.has(&a.events, ids[1]+" "+job+"/start/newton") && a.count(&a.returns) == 1
 	})
+
 	if n := a.count(&a.jobs) + a.count(&a.changed); n != 0 {
 		t.Errorf("%d jobs or keys came of events of a minion", n)
 	}
+
 	for _, tag := range bad {
 		if a.has(&a.events, ids[1]+" "+tag) {
 			t.Errorf("%s was taken", tag)
 		}
 	}
+
 	if n := b.Status().Withheld; n < uint64(len(bad)) {
 		t.Errorf("%d withheld", n)
 	}

@@ -60,10 +60,15 @@ func (f folder) peerFile(id string) string { return filepath.Join(f.dir, peersDi
 // record is the file of the record. Masters change it without a lock: a lock of
 // a volume may never be given, see package versioned.
 func (f folder) record() versioned.File {
-	return versioned.File{Path: f.path(recordFile), Mode: 0o600, Limit: maxRecord, Version: func(b []byte) (uint64, error) {
-		r, err := parseRecord(b)
-		return r.Version, err
-	}}
+	return versioned.File{
+		Path:  f.path(recordFile),
+		Mode:  0o600,
+		Limit: maxRecord,
+		Version: func(b []byte) (uint64, error) {
+			r, err := parseRecord(b)
+			return r.Version, err
+		},
+	}
 }
 
 // read reads a small regular file; a stale handle of a network file system
@@ -86,12 +91,14 @@ func (f folder) load() (r node.Record, exists bool, err error) {
 		}
 		return node.Record{}, false, nil
 	}
+
 	if errors.Is(err, syscall.ENOTCONN) { // FUSE: the client has ended
 		return node.Record{}, false, fmt.Errorf("%w: %w", errAway, err)
 	}
 	if err != nil {
 		return node.Record{}, false, fmt.Errorf("read the cluster's record: %w", err)
 	}
+
 	r, err = parseRecord(b)
 	return r, err == nil, err
 }
@@ -107,16 +114,19 @@ func (f folder) store(expect uint64, r node.Record) (current node.Record, confli
 	if exists && current.Version != expect || !exists && expect != 0 {
 		return current, true, nil
 	}
+
 	b, err := json.Marshal(r)
 	if err != nil {
 		return node.Record{}, false, fmt.Errorf("pack the cluster's record: %w", err)
 	}
+
 	// Keys of peers first: whoever reads the record may look for them.
 	for _, m := range r.Members {
 		if err := f.writePeer(m); err != nil {
 			return node.Record{}, false, err
 		}
 	}
+
 	switch err := f.record().Write(expect, b); {
 	case errors.Is(err, versioned.ErrConflict):
 		if current, _, err = f.load(); err != nil {
@@ -127,6 +137,7 @@ func (f folder) store(expect uint64, r node.Record) (current node.Record, confli
 	case err != nil:
 		return node.Record{}, false, fmt.Errorf("write the cluster's record: %w", err)
 	}
+
 	// From here on the change is made. What follows is repeated by mend.
 	_ = f.mendKey(r, r.KeyGen != current.KeyGen)
 	f.removePeers(current, r)
@@ -177,12 +188,15 @@ func (f folder) mendKey(r node.Record, changed bool) error {
 	if f.salt && !changed && (err != nil || k.String() != r.PrevKey) {
 		return nil
 	}
+
 	if now, exists, err := f.load(); err != nil || !exists || now.Version != r.Version {
 		return err // another master has changed it meanwhile, and repairs
 	}
+
 	if err := durable.Replace(f.path(keyFile), []byte(r.Key), 0o600); err != nil {
 		return fmt.Errorf("write the cluster's AES key: %w", err)
 	}
+
 	return nil
 }
 
@@ -219,44 +233,55 @@ func (f folder) arrange(cfg Config) (prepared, error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return prepared{}, fmt.Errorf("make cluster_pki_dir: %w", err)
 	}
+
 	// Salt's folders of minion keys and masters, and ours of jobs.
-	for _, d := range []string{"minions", "minions_pre", "minions_rejected", "minions_denied", "minions_autosign", peersDir, JobsDir} {
+	for _, d := range []string{"minions", "minions_pre", "minions_rejected", "minions_denied",
+		"minions_autosign", peersDir, JobsDir} {
 		if err := versioned.Mkdir(f.path(d), 0o700); err != nil {
 			return prepared{}, fmt.Errorf("make the folders of keys and jobs: %w", err)
 		}
 	}
+
 	var p prepared
 	for _, s := range cfg.Peers {
 		id := peerName(s)
 		if id == cfg.ID {
 			continue
 		}
+
 		pub, err := durable.Read(f.peerFile(id), 4096)
 		if err != nil {
 			pub = nil
 		}
+
 		if _, err := crypt.ParsePublic(pub); err != nil {
 			pub = nil
 		}
+
 		p.peers = append(p.peers, node.Peer{ID: id, Pub: string(pub)})
 	}
+
 	_, err := os.Stat(f.path(clusterPEM))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		for _, other := range []string{recordFile, clusterPub} {
 			if _, err := os.Stat(f.path(other)); err == nil {
-				return prepared{}, fmt.Errorf("%w: %s has %s but no %s; restore it from a backup", errNoKey, f.dir, other, clusterPEM)
+				return prepared{}, fmt.Errorf("%w: %s has %s but no %s; restore it from a backup", errNoKey,
+					f.dir, other, clusterPEM)
 			}
 		}
+
 		if made, err := f.form(cfg); made || err != nil {
 			return prepared{found: true, peers: p.peers}, err
 		}
 	case err != nil:
 		return prepared{}, fmt.Errorf("look for the cluster's key: %w", err)
 	}
+
 	if err := f.complete(cfg); err != nil {
 		return prepared{}, err
 	}
+
 	mine, err := durable.Read(f.peerFile(cfg.ID), 4096)
 	p.found = len(p.peers) == 0 || err == nil && crypt.NormalizePEM(string(mine)) == crypt.NormalizePEM(cfg.Pub)
 	return p, nil
@@ -269,22 +294,26 @@ func (f folder) form(cfg Config) (made bool, err error) {
 	if err := f.writePeer(node.Member{ID: cfg.ID, Pub: cfg.Pub}); err != nil {
 		return false, err
 	}
+
 	bits := cfg.KeySize
 	bits = cmp.Or(bits, 2048)
 	key, err := crypt.GeneratePrivate(bits)
 	if err != nil {
 		return false, fmt.Errorf("make the cluster's key: %w", err)
 	}
+
 	text, err := crypt.PrivatePEM(key, cfg.KeyPass)
 	if err != nil {
 		return false, fmt.Errorf("make the cluster's key: %w", err)
 	}
+
 	if made, err = versioned.Create(f.path(clusterPEM), text, 0o400); err != nil {
 		return false, fmt.Errorf("write the cluster's key: %w", err)
 	}
 	if !made {
 		return false, os.Remove(f.peerFile(cfg.ID)) // it joins like others
 	}
+
 	return true, f.complete(cfg)
 }
 
@@ -295,14 +324,17 @@ func (f folder) complete(cfg Config) error {
 		if err != nil {
 			return fmt.Errorf("cluster key (cluster_key_pass): %w", err)
 		}
+
 		pub, err := crypt.PublicPEM(&key.PublicKey)
 		if err == nil {
 			_, err = versioned.Create(f.path(clusterPub), []byte(pub), 0o400)
 		}
+
 		if err != nil {
 			return fmt.Errorf("write the cluster's public key: %w", err)
 		}
 	}
+
 	if _, err := os.Lstat(f.path(keyFile)); errors.Is(err, fs.ErrNotExist) {
 		aes, err := crypt.NewKey(nil)
 		if err == nil {
@@ -312,6 +344,7 @@ func (f folder) complete(cfg Config) error {
 			return fmt.Errorf("write the cluster's AES key: %w", err)
 		}
 	}
+
 	return nil
 }
 

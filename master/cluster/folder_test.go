@@ -33,14 +33,17 @@ func TestFormOnce(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
+
 				if p.found {
 					founders.Add(1)
 				}
+
 				if _, err := (folder{dir: dir}).key(); err != nil {
 					t.Error(err)
 				}
 			})
 		}
+
 		wg.Wait()
 		key, err := crypt.LoadPrivate(filepath.Join(dir, clusterPEM), "")
 		must(t, err)
@@ -50,9 +53,11 @@ func TestFormOnce(t *testing.T) {
 		if err != nil || !pub.Equal(&key.PublicKey) {
 			t.Errorf("cluster.pub is not that of cluster.pem: %v", err)
 		}
+
 		if founders.Load() != 1 {
 			t.Errorf("%d founders", founders.Load())
 		}
+
 		entries, err := os.ReadDir(dir)
 		must(t, err)
 		for _, e := range entries {
@@ -71,11 +76,13 @@ func TestFormInterrupted(t *testing.T) {
 	pub, err := crypt.PublicPEM(&key.PublicKey)
 	must(t, err)
 	dir := t.TempDir()
-	f, cfg := folder{dir: dir}, Config{ID: "a", Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b"}, KeySize: 2048}
+	f := folder{dir: dir}
+	cfg := Config{ID: "a", Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b"}, KeySize: 2048}
 	p, _, err := f.prepare(cfg)
 	if err != nil || !p.found {
 		t.Fatalf("%+v, %v", p, err)
 	}
+
 	aes, err := f.key()
 	must(t, err)
 	must(t, os.Remove(f.path(clusterPub)))
@@ -83,6 +90,7 @@ func TestFormInterrupted(t *testing.T) {
 	if now, kerr := f.key(); err != nil || !p.found || kerr != nil || now.String() != aes.String() {
 		t.Errorf("%+v, %v", p, err)
 	}
+
 	if _, err := os.Stat(f.path(clusterPub)); err != nil {
 		t.Error(err)
 	}
@@ -95,6 +103,7 @@ func TestPrepareWhileSaltWritesTheKey(t *testing.T) {
 	must(t, err)
 	pub, err := crypt.PublicPEM(&key.PublicKey)
 	must(t, err)
+
 	for name, half := range map[string]func(path string) error{
 		"removed": os.Remove,
 		"empty":   func(path string) error { return os.Truncate(path, 0) },
@@ -103,7 +112,8 @@ func TestPrepareWhileSaltWritesTheKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			f, cfg := folder{dir: dir}, Config{ID: "a", Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b"}, KeySize: 2048}
+			f := folder{dir: dir}
+			cfg := Config{ID: "a", Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b"}, KeySize: 2048}
 			_, before, err := f.prepare(cfg)
 			must(t, err)
 			path := f.path(clusterPEM)
@@ -118,6 +128,7 @@ func TestPrepareWhileSaltWritesTheKey(t *testing.T) {
 					t.Error(err)
 				}
 			})
+
 			_, now, err := f.prepare(cfg)
 			wg.Wait()
 			if err != nil || now.Public != before.Public {

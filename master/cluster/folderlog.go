@@ -41,7 +41,8 @@ func (f *folderLog) result(what string, err error) {
 	case err == nil && !failing:
 	case err == nil:
 		delete(f.faults, what)
-		f.log.Info("the cluster's folder is usable again", "to", what, "failed_for", now.Sub(last.since).Round(time.Second).String())
+		f.log.Info("the cluster's folder is usable again", "to", what, "failed_for",
+			now.Sub(last.since).Round(time.Second).String())
 	case failing && last.cause == rootCause(err) && now.Sub(last.logged) < folderLogEvery:
 	default:
 		if !failing {

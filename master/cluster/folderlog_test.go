@@ -27,6 +27,7 @@ func TestFolderLog(t *testing.T) {
 			time.Sleep(time.Second)
 			return strings.Count(out.String(), "\n") - before
 		}
+
 		away := func() error {
 			n++
 			return &fs.PathError{Op: "open", Path: fmt.Sprintf("/srv/.tmp-%d", n), Err: syscall.ENOTCONN}
@@ -34,19 +35,24 @@ func TestFolderLog(t *testing.T) {
 		if attempt(nil) != 0 || attempt(away()) != 1 {
 			t.Fatal(out)
 		}
+
 		count := 0
 		for range 119 {
 			count += attempt(away())
 		}
+
 		if count != 1 {
 			t.Errorf("%d lines in the next two minutes", count)
 		}
+
 		if attempt(errors.New("read-only")) != 1 || attempt(errors.New("read-only")) != 0 {
 			t.Errorf("another cause is logged once: %s", out)
 		}
+
 		if attempt(nil) != 1 || attempt(nil) != 0 || !strings.Contains(out.String(), "failed_for=2m2s") {
 			t.Errorf("the end is logged once: %s", out)
 		}
+
 		if attempt(away()) != 1 {
 			t.Error("a new fault is logged at once")
 		}
@@ -59,6 +65,7 @@ func TestFolderAway(t *testing.T) {
 	t.Parallel()
 	ms, dir, _ := three(t, nil)
 	must(t, os.Rename(dir, dir+".away"))
+
 	// The owner of the record renews its lease all the time.
 	said := func(text string) (most int) {
 		for _, m := range ms {
@@ -66,13 +73,16 @@ func TestFolderAway(t *testing.T) {
 		}
 		return most
 	}
+
 	const change = `msg="cannot change the cluster's record; retrying" error="the shared volume is not mounted`
 	until(t, "the first line", func() bool { return said(change) > 0 })
+
 	// For several retries.
 	await.Holds(t, 4*time.Second, "one line of each master at most", func() bool { return said("cannot change") == 1 })
 	if n := said("lost its keys"); n != 0 {
 		t.Error("the keys are not lost")
 	}
+
 	must(t, os.Rename(dir+".away", dir))
 	until(t, "the end", func() bool { return said("the cluster's folder is usable again") > 0 })
 }

@@ -50,15 +50,18 @@ func (p *Pool) Forward(e event.Event) {
 		}
 		return
 	}
+
 	body, err := e.Body()
 	if err != nil {
 		p.count.dropped.Add(1)
 		return
 	}
+
 	_, packed, ok := bytes.Cut(body, []byte("\n\n"))
 	if !ok {
 		return
 	}
+
 	p.spread(outgoing{event: e.AtPeer(), packed: packed})
 }
 
@@ -102,14 +105,17 @@ func (o *outgoing) harmlessToSalt() bool {
 		if !event.MayOrder(o.event, event.JobReturn) || o.event.Data.Str("id") != o.event.Minion {
 			return act == wire.ActNone
 		}
+
 		if act == wire.ActNew {
 			if _, ok := o.event.Data.Get("minions"); ok {
 				o.event.Data = o.event.Data.Clone()
 				o.event.Data.Delete("minions")
 			}
 		}
+
 		return act == wire.ActReturn || act == wire.ActNew
 	}
+
 	return act == wire.ActNone
 }
 
@@ -120,43 +126,61 @@ func (p *Pool) spread(o outgoing) int {
 	if !own || !salt {
 		p.count.withheld.Add(1)
 	}
+
 	now := p.cfg.Now()
 	sealed := sync.OnceValue(func() []byte {
 		blob, err := wire.SealEvent(o.event.Data, p.session)
 		if err != nil {
 			return nil
 		}
+
 		b, err := wire.Blob(blob)
 		if err != nil {
 			return nil
 		}
+
 		return b
 	})
+
 	d, n := dutyOf(o.event.Tag), 0
 	job := isJob(o.event.Tag)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	watch, queued := func(string, *item) {}, func() {}
 	if job {
 		watch, queued = p.watchSpread(o.event.Tag)
 	}
+
 	defer queued()
 	for id, l := range p.links {
 		if l.plain && !salt || !l.plain && !own {
 			continue
 		}
-		i := &item{at: now, tag: o.event.Tag, maker: makerText(o.event), packed: o.packed, sealed: sealed, job: job}
+
+		i := &item{
+			at:     now,
+			tag:    o.event.Tag,
+			maker:  makerText(o.event),
+			packed: o.packed,
+			sealed: sealed,
+			job:    job,
+		}
+
 		if d == Jobs && !strings.HasPrefix(o.event.Tag, "salt/job/") {
 			i.keep = keyFor
 		}
+
 		if !l.plain {
 			i.acked = o.acked
 			watch(id, i)
 		}
+
 		if l.put(d, i) && !l.plain && l.up.Load() {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -175,9 +199,16 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 	if err != nil {
 		return fmt.Errorf("pack a return for the peers: %w", err)
 	}
+
 	acked := make(chan struct{}, 1)
 	accompanied := p.accompanied()
-	ret := event.Event{Tag: tag, Data: load, Origin: event.Peer, Maker: event.Minion, Minion: event.Returner(tag)}
+	ret := event.Event{
+		Tag:    tag,
+		Data:   load,
+		Origin: event.Peer,
+		Maker:  event.Minion,
+		Minion: event.Returner(tag),
+	}
 	if p.spread(outgoing{event: ret, packed: packed, acked: func() {
 		select {
 		case acked <- struct{}{}:
@@ -186,6 +217,7 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 	}}) == 0 || !accompanied {
 		return ErrAlone
 	}
+
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for alone := 0; ; {
@@ -193,7 +225,8 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 		case <-acked:
 			return nil
 		case <-look.C:
-			if alone++; p.accompanied() {
+			alone++
+			if p.accompanied() {
 				alone = 0
 			}
 			if alone >= maxLooks {
@@ -237,14 +270,17 @@ func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Ev
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+
 	h := in.p.handler.Load()
 	if event.CheckTag(e.Tag) != nil || strings.HasPrefix(e.Tag, "cluster/") {
 		return nil // the cluster's own tags never come as events
 	}
+
 	if own, _ := (&outgoing{event: e}).harmless(); !own {
 		in.p.count.withheld.Add(1)
 		return nil
 	}
+
 	e.Data.Delete(wire.PeerField)
 	switch {
 	case event.MayOrder(e, event.KeyRotate):
@@ -267,6 +303,7 @@ func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Ev
 			return err
 		}
 	}
+
 	e.Data = e.Data.Clone()
 	e.Data.Set(wire.PeerField, peer)
 	return (*h).Event(ctx, peer, e)
@@ -315,34 +352,68 @@ func (p *Pool) Status() Status {
 	now := p.cfg.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	n := p.node.Status(now)
-	s := Status{ID: p.cfg.ID, Phase: n.Phase.String(), Version: n.Version, KeyGen: n.KeyGen, SeedGen: n.SeedGen, Owner: n.Owner, Fence: n.Token,
-		Owns: n.Owns, SecretChanged: p.view.Load().rec.Secret != "", Refused: p.count.refused.Load(), Strangers: p.count.strangers.Load(),
-		Bad: p.count.bad.Load(), Dropped: p.count.dropped.Load(), Withheld: p.count.withheld.Load(), Unspread: p.count.unspread.Load(), Handled: p.count.handled.Load(), Repeated: p.count.repeated.Load()}
+	s := Status{
+		ID:            p.cfg.ID,
+		Phase:         n.Phase.String(),
+		Version:       n.Version,
+		KeyGen:        n.KeyGen,
+		SeedGen:       n.SeedGen,
+		Owner:         n.Owner,
+		Fence:         n.Token,
+		Owns:          n.Owns,
+		SecretChanged: p.view.Load().rec.Secret != "",
+		Refused:       p.count.refused.Load(),
+		Strangers:     p.count.strangers.Load(),
+		Bad:           p.count.bad.Load(),
+		Dropped:       p.count.dropped.Load(),
+		Withheld:      p.count.withheld.Load(),
+		Unspread:      p.count.unspread.Load(),
+		Handled:       p.count.handled.Load(),
+		Repeated:      p.count.repeated.Load(),
+	}
+
 	if p.consensus != nil {
 		s.Consensus = p.consensus.status.Load()
 	}
+
 	for _, m := range n.Members {
 		if m.Self {
 			continue
 		}
-		ps := PeerStatus{ID: m.ID, Own: m.Own, Connected: m.Linked, Alive: m.Alive, Heard: m.Heard, Version: m.Version, KeyGen: m.KeyGen,
-			Queues: map[string]QueueStatus{}}
+
+		ps := PeerStatus{
+			ID:        m.ID,
+			Own:       m.Own,
+			Connected: m.Linked,
+			Alive:     m.Alive,
+			Heard:     m.Heard,
+			Version:   m.Version,
+			KeyGen:    m.KeyGen,
+			Queues:    map[string]QueueStatus{},
+		}
+
 		if l := p.links[m.ID]; l != nil {
 			for d := range l.queues {
 				ps.Queues[Duty(d).String()] = l.queues[d].status(now)
 			}
+
 			if e := l.lastErr.Load(); e != nil {
 				ps.Error = *e
 			}
+
 			if l.up.Load() {
 				ps.Through = l.via()
 			}
+
 			l.mu.Lock()
 			ps.Lost = l.lost
 			l.mu.Unlock()
 		}
+
 		s.Peers = append(s.Peers, ps)
 	}
+
 	return s
 }

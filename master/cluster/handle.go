@@ -23,10 +23,12 @@ func (k *conn) handle(ctx context.Context, d Duty) {
 				batch = append(batch, more)
 			}
 		}
+
 		m, ok := k.member()
 		if ctx.Err() != nil || !ok {
 			continue
 		}
+
 		n := k.in.batch(ctx, m.ID, d, batch)
 		if n > 0 && !k.ack(d, batch[n-1].seq) || n < len(batch) {
 			_ = k.Close() // the rest is sent again on the next connection
@@ -65,6 +67,7 @@ func (in *inbox) batch(ctx context.Context, peer string, d Duty, batch []arrived
 		in.seen[peer] = s
 	}
 	in.mu.Unlock()
+
 	s.duty[d].Lock()
 	defer s.duty[d].Unlock()
 	ok := make([]bool, len(batch))
@@ -78,17 +81,21 @@ func (in *inbox) batch(ctx context.Context, peer string, d Duty, batch []arrived
 			ok[i] = true
 			continue
 		}
+
 		if len(batch) == 1 {
 			ok[i] = in.one(ctx, peer, a)
 			continue
 		}
+
 		wg.Go(func() { ok[i] = in.one(ctx, peer, a) })
 	}
+
 	wg.Wait()
 	for done < len(batch) && ok[done] {
 		s.last[d] = max(s.last[d], batch[done].seq)
 		done++
 	}
+
 	return done
 }
 
@@ -118,10 +125,12 @@ func (in *inbox) event(from netip.Addr, peer, tag string, data []byte) error {
 	if !ok || m.Own {
 		return wire.ErrProof
 	}
+
 	key, ok := v.sessions[peer]
 	if !ok && !in.fromSalt(m, from) {
 		return wire.ErrProof // what waits for a key has shown nothing but its address
 	}
+
 	if !ok {
 		in.mu.Lock()
 		defer in.mu.Unlock()
@@ -129,17 +138,21 @@ func (in *inbox) event(from netip.Addr, peer, tag string, data []byte) error {
 		for _, e := range in.parked[peer] {
 			size += len(e.data)
 		}
+
 		if len(in.parked[peer]) >= maxParked || size > maxParkedSize {
 			p.count.dropped.Add(1)
 			return errRate
 		}
+
 		in.parked[peer] = append(in.parked[peer], parkedEvent{from, tag, append([]byte(nil), data...)})
 		return nil
 	}
+
 	load, err := wire.OpenEvent(data, key)
 	if err != nil {
 		return err
 	}
+
 	p.count.handled.Add(1)
 	in.prove(peer, from)
 	return in.deliver(p.ctx, peer, Late{}, event.Event{Tag: tag, Data: load, Origin: event.Peer, Maker: event.Unknown})

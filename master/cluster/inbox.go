@@ -69,8 +69,15 @@ type seen struct {
 }
 
 func newInbox(p *Pool) *inbox {
-	return &inbox{p: p, conns: map[*conn]bool{}, per: map[netip.Addr]int{}, seen: map[string]*seen{}, parked: map[string][]parkedEvent{},
-		proven: map[string]netip.Addr{}, rsa: make(chan struct{}, maxRSA)}
+	return &inbox{
+		p:      p,
+		conns:  map[*conn]bool{},
+		per:    map[netip.Addr]int{},
+		seen:   map[string]*seen{},
+		parked: map[string][]parkedEvent{},
+		proven: map[string]netip.Addr{},
+		rsa:    make(chan struct{}, maxRSA),
+	}
 }
 
 func (in *inbox) accept() {
@@ -82,13 +89,16 @@ func (in *inbox) accept() {
 			if p.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
+
 			p.log.Warn("a connection of a master cannot be accepted", "error", err)
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-p.ctx.Done():
 			}
+
 			continue
 		}
+
 		a, _ := netip.ParseAddrPort(c.RemoteAddr().String())
 		k := &conn{Conn: c, in: in, from: a.Addr().Unmap()}
 		if !in.add(k) {
@@ -96,6 +106,7 @@ func (in *inbox) accept() {
 			_ = c.Close()
 			continue
 		}
+
 		p.wg.Go(func() {
 			defer in.drop(k)
 			k.serve()
@@ -107,12 +118,16 @@ func (in *inbox) add(k *conn) bool {
 	known := in.memberAddress(k.from)
 	in.mu.Lock()
 	defer in.mu.Unlock()
+
 	if known {
 		k.class = 1
 	}
-	if in.total[k.class] >= [2]int{maxStrangers, maxMembers}[k.class] || in.per[k.from] >= maxPerAddress || in.p.ctx.Err() != nil {
+
+	if in.total[k.class] >= [2]int{maxStrangers, maxMembers}[k.class] || in.per[k.from] >= maxPerAddress ||
+		in.p.ctx.Err() != nil {
 		return false
 	}
+
 	in.conns[k] = true
 	in.per[k.from]++
 	in.total[k.class]++
@@ -155,7 +170,8 @@ func (in *inbox) drop(k *conn) {
 	defer in.mu.Unlock()
 	delete(in.conns, k)
 	in.total[k.class]--
-	if in.per[k.from]--; in.per[k.from] <= 0 {
+	in.per[k.from]--
+	if in.per[k.from] <= 0 {
 		delete(in.per, k.from)
 	}
 }
@@ -188,6 +204,7 @@ func (in *inbox) review() {
 	v := in.p.view.Load()
 	in.mu.Lock()
 	defer in.mu.Unlock()
+
 	for k := range in.conns {
 		if !k.was.Load() {
 			continue // also: its proof is not read yet
@@ -196,14 +213,17 @@ func (in *inbox) review() {
 			_ = k.Close()
 		}
 	}
+
 	maps.DeleteFunc(in.seen, func(id string, _ *seen) bool {
 		_, ok := v.rec.Member(id)
 		return !ok
 	})
+
 	maps.DeleteFunc(in.parked, func(id string, _ []parkedEvent) bool {
 		_, ok := v.rec.Member(id)
 		return !ok
 	})
+
 	maps.DeleteFunc(in.proven, func(id string, _ netip.Addr) bool {
 		m, ok := v.rec.Member(id)
 		return !ok || m.Own

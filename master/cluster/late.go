@@ -28,8 +28,9 @@ const returnsFirst = 3 * time.Second
 
 // packLate writes the message before a message that is late.
 func packLate(seq uint64, late Late) ([]byte, error) {
-	return wire.AppendFrame(nil, wire.OwnPrefix+ownLate, value.NewMap("seq", seq, "age", late.Age.Milliseconds(), "passed", late.Passed,
-		"retold", late.Retold, "brought", late.Brought))
+	return wire.AppendFrame(nil, wire.OwnPrefix+ownLate,
+		value.NewMap("seq", seq, "age", late.Age.Milliseconds(), "passed", late.Passed,
+			"retold", late.Retold, "brought", late.Brought))
 }
 
 func parseLate(data []byte) (seq uint64, late Late, err error) {
@@ -101,6 +102,7 @@ func (p *Pool) retell(from *link, i *item) bool {
 		}
 		to = append(to, l)
 	}
+
 	for _, l := range to {
 		l.put(Jobs, &item{
 			at:     i.at,
@@ -112,6 +114,7 @@ func (p *Pool) retell(from *link, i *item) bool {
 			retold: true,
 		})
 	}
+
 	return true
 }
 
@@ -130,15 +133,18 @@ func (p *Pool) Bring(peer string, jobs []Job) {
 	now := p.cfg.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	l := p.links[peer]
 	if l == nil || l.plain {
 		return
 	}
+
 	for _, j := range jobs[max(0, len(jobs)-maxBrought):] {
 		packed, err := wire.Pack(j.Load)
 		if err != nil {
 			continue
 		}
+
 		i := &item{
 			at:      now.Add(-j.Age),
 			tag:     event.Tag("job", j.Load.Str("jid"), "publish"),
@@ -169,6 +175,7 @@ func (p *Pool) findLost(now time.Time) (out []lostJobs) {
 		if l == nil || l.plain {
 			continue
 		}
+
 		if lost := l.queues[Jobs].takeLost(now); len(lost) > 0 {
 			if l.lostJobs.inc != m.Inc {
 				l.lostJobs = lostJobs{peer: m.ID, inc: m.Inc}
@@ -176,6 +183,7 @@ func (p *Pool) findLost(now time.Time) (out []lostJobs) {
 			kept := append(l.lostJobs.items, lost...)
 			l.lostJobs.items = kept[max(0, len(kept)-maxLostJobs):]
 		}
+
 		if len(l.lostJobs.items) > 0 && l.up.Load() && m.Alive {
 			if l.lostJobs.inc == m.Inc {
 				out = append(out, l.lostJobs)
@@ -183,6 +191,7 @@ func (p *Pool) findLost(now time.Time) (out []lostJobs) {
 			l.lostJobs = lostJobs{}
 		}
 	}
+
 	return out
 }
 

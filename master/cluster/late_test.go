@@ -29,13 +29,16 @@ func severed(t *testing.T) (ms [3]*member, cut func(bool)) {
 		if first == "" {
 			first = id
 		}
+
 		c.control = func(network, address string, s syscall.RawConn) error {
-			if host, _, _ := net.SplitHostPort(address); severed.Load() && (id == first || host == first) && id != host {
+			if host, _, _ := net.SplitHostPort(address); severed.Load() && (id == first || host == first) &&
+				id != host {
 				return errors.New("the way is cut")
 			}
 			return hangUp(network, address, s)
 		}
 	})
+
 	return ms, func(on bool) {
 		severed.Store(on)
 		for i, m := range ms {
@@ -47,8 +50,10 @@ func severed(t *testing.T) (ms [3]*member, cut func(bool)) {
 			}
 			m.inbox.mu.Unlock()
 		}
+
 		if on {
-			until(t, "the cut", func() bool { s := ms[0].Status(); return !s.Peers[0].Connected && !s.Peers[1].Connected })
+			until(t, "the cut",
+				func() bool { s := ms[0].Status(); return !s.Peers[0].Connected && !s.Peers[1].Connected })
 		}
 	}
 }
@@ -69,12 +74,14 @@ func TestStartsComeBeforeLateJobs(t *testing.T) {
 		first = cmp.Or(first, id)
 		c.control = func(network, address string, s syscall.RawConn) error {
 			host, _, _ := net.SplitHostPort(address)
-			if severed.Load() && id != host && (id == first || host == first) || slow.Load() && id == first && host != first {
+			if severed.Load() && id != host && (id == first || host == first) ||
+				slow.Load() && id == first && host != first {
 				return errors.New("the way is cut")
 			}
 			return hangUp(network, address, s)
 		}
 	})
+
 	a, b, c := ms[0], ms[1], ms[2]
 	severed.Store(true)
 	for i, m := range ms {
@@ -86,6 +93,7 @@ func TestStartsComeBeforeLateJobs(t *testing.T) {
 		}
 		m.inbox.mu.Unlock()
 	}
+
 	until(t, "the cut", func() bool { s := a.Status(); return !s.Peers[0].Connected && !s.Peers[1].Connected })
 
 	until(t, "minions may start there unheard", b.Unheard)
@@ -93,11 +101,13 @@ func TestStartsComeBeforeLateJobs(t *testing.T) {
 	a.mu.Lock()
 	a.starts = []Start{{ID: "m1", Process: 7}}
 	a.mu.Unlock()
+
 	b.Pool.mu.Lock()
 	for _, i := range b.links[a.cfg.ID].queues[Jobs].items {
 		i.at = i.at.Add(-time.Minute)
 	}
 	b.Pool.mu.Unlock()
+
 	slow.Store(true)
 	severed.Store(false)
 	time.AfterFunc(500*time.Millisecond, func() { slow.Store(false) })
@@ -106,6 +116,7 @@ func TestStartsComeBeforeLateJobs(t *testing.T) {
 	until(t, "all is heard", func() bool { return !a.Unheard() && !b.Unheard() && !c.Unheard() })
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if b.knowing[0] != 1 {
 		t.Error("minions were given a job before it was known which of them had been started anew")
 	}
@@ -119,18 +130,22 @@ func TestLateJob(t *testing.T) {
 	ms, cut := severed(t)
 	a, b, c := ms[0], ms[1], ms[2]
 	job(a, "20260101000000000000")
+
 	for _, m := range []*member{b, c} {
 		until(t, "a job in time", func() bool { return m.count(&m.jobs) == 1 })
 	}
+
 	cut(true)
 	jids := []string{"20260101000000000001", "20260101000000000002", "20260101000000000003"}
 	for _, jid := range jids {
 		job(a, jid)
 	}
+
 	ret := "salt/job/" + jids[0] + "/ret/m1"
 	if err := a.Keep(within(t), ret, value.NewMap("jid", jids[0], "id", "m1", "return", true)); !errors.Is(err, ErrAlone) {
 		t.Errorf("a return: %v", err)
 	}
+
 	a.Pool.mu.Lock()
 	for _, l := range a.links { // they wait for longer than a moment
 		for _, i := range l.queues[Jobs].items {
@@ -138,6 +153,7 @@ func TestLateJob(t *testing.T) {
 		}
 	}
 	a.Pool.mu.Unlock()
+
 	cut(false)
 	for _, m := range []*member{b, c} {
 		until(t, "the jobs", func() bool { return m.count(&m.jobs) == 4 })
@@ -145,17 +161,21 @@ func TestLateJob(t *testing.T) {
 		if !slices.Equal(m.jobs[1:], jids) {
 			t.Errorf("jobs %v", m.jobs)
 		}
+
 		for i, jid := range jids {
 			if len(m.late) != 3 || m.late[i] != jid+" 1m0s 7" {
 				t.Errorf("late: %q", m.late)
 				break
 			}
 		}
-		if done, given := slices.Index(m.events, a.cfg.ID+" "+ret), slices.Index(m.events, a.cfg.ID+" salt/job/"+jids[0]+"/publish"); done < 0 || done > given {
+
+		if done, given := slices.Index(m.events, a.cfg.ID+" "+
+			ret), slices.Index(m.events, a.cfg.ID+" salt/job/"+jids[0]+"/publish"); done < 0 || done > given {
 			t.Errorf("the return is number %d, the job number %d", done, given)
 		}
 		m.mu.Unlock()
 	}
+
 	// Minions may have come from one to the other, or here, in between: when the last of them has
 	// a job, it is given again.
 	for _, jid := range jids {
@@ -163,10 +183,12 @@ func TestLateJob(t *testing.T) {
 			return a.has(&a.late, "sent "+jid) && (b.has(&b.retold, jid+" false") || c.has(&c.retold, jid+" false"))
 		})
 	}
+
 	a.Bring(b.cfg.ID, []Job{{Load: value.NewMap("jid", "20260101000000000008"), Age: time.Minute}})
 	until(t, "a job that is brought", func() bool { return b.has(&b.retold, "20260101000000000008 true") })
 	job(a, "20260101000000000009")
 	until(t, "a job in time", func() bool { return b.count(&b.jobs) == 5 && c.count(&c.jobs) == 5 })
+
 	if b.count(&b.late) != 3 || c.count(&c.late) != 3 {
 		t.Error("a job in time is late")
 	}
@@ -176,10 +198,17 @@ func TestLateJob(t *testing.T) {
 	a.Pool.mu.Lock()
 	l := a.links[b.cfg.ID]
 	a.Pool.mu.Unlock()
+
 	packed := value.NewMap("jid", "20260101000000000010")
 	body, err := msgpack.Marshal(packed, msgpack.Modern)
 	must(t, err)
-	l.queues[Jobs].put(&item{at: time.Now().Add(-jobFor - time.Second), tag: "salt/job/20260101000000000010/publish", packed: body, job: true})
+	l.queues[Jobs].put(&item{
+		at:     time.Now().Add(-jobFor - time.Second),
+		tag:    "salt/job/20260101000000000010/publish",
+		packed: body,
+		job:    true,
+	})
+
 	until(t, "a lost job", func() bool { return a.has(&a.late, "lost 20260101000000000010 "+b.cfg.ID) })
 }
 
@@ -197,6 +226,7 @@ func TestSpread(t *testing.T) {
 			jid := fmt.Sprintf("20260101000000%06d", i)
 			wait, done := a.Spread(jid)
 			defer done()
+
 			job(a, jid)
 			wait(t.Context())
 			if i%20 == 0 && !(b.has(&b.jobs, jid) && c.has(&c.jobs, jid)) {
@@ -204,19 +234,23 @@ func TestSpread(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 	a.Pool.mu.Lock()
 	left := len(a.spreadings)
 	a.Pool.mu.Unlock()
+
 	late := a.Status().Unspread
 	if left > 0 || early.Load() > 0 && late == 0 {
 		t.Errorf("%d are waited for, %d callers were told early, %d late", left, early.Load(), late)
 	}
+
 	one := "20260101000001000000"
 	wait, done := a.Spread(one)
 	job(a, one)
 	wait(t.Context())
 	done()
+
 	if !b.has(&b.jobs, one) || !c.has(&c.jobs, one) {
 		t.Error("a caller is told of a job that the others do not have")
 	}
@@ -227,6 +261,7 @@ func TestSpread(t *testing.T) {
 	job(a, "20260101000001000001")
 	wait(t.Context())
 	done()
+
 	if took := time.Since(began); took > 2*spreadFor {
 		t.Errorf("cut off, a caller waits for %s", took)
 	}
@@ -241,24 +276,30 @@ func TestJobsThatWait(t *testing.T) {
 	}
 	put(now, "old", true, 0)
 	put(now, "key", false, keyFor)
+
 	if i := q.next(now, true); i == nil || i.tag != "old" || i.late {
 		t.Errorf("in time: %+v", i)
 	}
+
 	q.again()
 	if i := q.next(now, true); i == nil || !i.late {
 		t.Errorf("a second time: %+v", i)
 	}
+
 	q.again()
 	if i := q.next(now.Add(jobFor-time.Second), true); i == nil || !i.late {
 		t.Errorf("within ten minutes: %+v", i)
 	}
+
 	if i := q.next(now.Add(time.Minute), true); i != nil || q.lost != 1 {
 		t.Errorf("a key after a minute: %+v, %d lost", i, q.lost)
 	}
+
 	q.again()
 	if i := q.next(now.Add(jobFor+time.Second), true); i != nil {
 		t.Errorf("after ten minutes: %+v", i)
 	}
+
 	if lost := q.takeLost(now); len(lost) != 1 || lost[0].tag != "old" {
 		t.Errorf("lost: %v", lost)
 	}
@@ -266,15 +307,19 @@ func TestJobsThatWait(t *testing.T) {
 	for range q.b.count - 10 {
 		put(now, "key", false, keyFor)
 	}
+
 	for i := range 100 {
 		put(now, fmt.Sprint(i), true, 0)
 	}
+
 	if jobs := q.takeLost(now); len(jobs) != 0 || len(q.items) != q.b.count {
 		t.Errorf("%d jobs were lost for keys, %d wait", len(jobs), len(q.items))
 	}
+
 	for i := range q.b.count {
 		put(now, fmt.Sprint(i), true, 0)
 	}
+
 	if jobs := q.takeLost(now); len(jobs) != maxLostJobs || len(q.items) != q.b.count {
 		t.Errorf("%d jobs are known to be lost, %d wait", len(jobs), len(q.items))
 	}
@@ -292,19 +337,24 @@ func TestAnnounce(t *testing.T) {
 		defer m.mu.Unlock()
 		return slices.ContainsFunc(m.starts, func(s Start) bool { return s.ID == id && s.Age < time.Minute })
 	}
+
 	must(t, a.Announce(within(t), Start{ID: "m1", Process: 1}))
 	if !known(b, "m1") || !known(c, "m1") {
 		t.Error("not known when it is admitted")
 	}
+
 	cut(true)
 	soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
+
 	if err := a.Announce(soon, Start{ID: "m2", Process: 2}); !errors.Is(err, ErrUntold) {
 		t.Errorf("cut off a moment ago: %v", err)
 	}
+
 	a.mu.Lock()
 	a.starts = append(a.starts, Start{ID: "m2", Process: 2})
 	a.mu.Unlock()
+
 	cut(false)
 	until(t, "what a has seen alone", func() bool { return known(b, "m2") && known(c, "m2") })
 
@@ -314,6 +364,7 @@ func TestAnnounce(t *testing.T) {
 		defer a.Pool.mu.Unlock()
 		return a.links[c.cfg.ID].gone.Load()
 	})
+
 	began := time.Now()
 	must(t, a.Announce(within(t), Start{ID: "m3"}))
 	if took := time.Since(began); took > 3*time.Second || !known(b, "m3") {
@@ -324,7 +375,12 @@ func TestAnnounce(t *testing.T) {
 // TestStartsAreRead: bytes of a peer give starts or an error.
 func TestStartsAreRead(t *testing.T) {
 	long := strings.Repeat("x", 300)
-	sent := []Start{{ID: "m1", Process: 7, Age: 3 * time.Second}, {ID: long, Age: 48 * time.Hour}, {ID: "m3", Age: -time.Second}}
+	sent := []Start{
+		{ID: "m1", Process: 7, Age: 3 * time.Second},
+		{ID: long, Age: 48 * time.Hour},
+		{ID: "m3", Age: -time.Second},
+	}
+
 	b, err := msgpack.Marshal(packStarts(startedMsg{starts: sent, number: 9}), msgpack.Modern)
 	must(t, err)
 	got, number, err := parseStarts(b)
@@ -332,7 +388,10 @@ func TestStartsAreRead(t *testing.T) {
 	if err != nil || number != 9 || !slices.Equal(got, want) {
 		t.Errorf("%v %d %v", got, number, err)
 	}
-	for _, bad := range []any{nil, value.NewMap(), value.NewMap("minions", []byte{1}), value.NewMap("minions", make([]byte, 13)), value.NewMap("minions", append(make([]byte, 12), 5, 'x'))} {
+
+	for _, bad := range []any{nil, value.NewMap(), value.NewMap("minions", []byte{1}),
+		value.NewMap("minions", make([]byte, 13)),
+		value.NewMap("minions", append(make([]byte, 12), 5, 'x'))} {
 		b, err := msgpack.Marshal(bad, msgpack.Modern)
 		must(t, err)
 		if got, _, err := parseStarts(b); err == nil {

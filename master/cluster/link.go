@@ -61,7 +61,14 @@ type link struct {
 }
 
 func newLink(p *Pool, id, pub string, plain bool) *link {
-	l := &link{p: p, id: id, pub: pub, plain: plain, wake: make(chan struct{}, 1), starts: starts{change: make(chan struct{})}}
+	l := &link{
+		p:      p,
+		id:     id,
+		pub:    pub,
+		plain:  plain,
+		wake:   make(chan struct{}, 1),
+		starts: starts{change: make(chan struct{})},
+	}
 	for d := range l.queues {
 		l.queues[d].b = dutyBounds[d]
 	}
@@ -95,6 +102,7 @@ func (l *link) control(msg any) {
 		l.poke()
 		return
 	}
+
 	if len(l.pending) >= maxControl {
 		l.lost++
 	} else {
@@ -107,6 +115,7 @@ func (l *link) control(msg any) {
 		l.pending = append(l.pending, msg)
 	}
 	l.mu.Unlock()
+
 	l.poke()
 }
 
@@ -167,20 +176,25 @@ func (l *link) run() {
 			wait = redialMin
 			continue
 		}
+
 		text := err.Error()
 		if old := l.lastErr.Swap(&text); old == nil || *old != text {
 			l.p.log.Info("no connection to a master", "peer", l.id, "error", err)
 		}
+
 		if l.stray && time.Since(began) > strayFor {
 			return
 		}
+
 		if time.Since(began) > 2*redialMax {
 			wait = redialMin
 		}
+
 		select {
 		case <-time.After(wait):
 		case <-l.ctx.Done():
 		}
+
 		wait = min(2*wait, redialMax)
 	}
 }
@@ -193,14 +207,17 @@ func (l *link) dial() (c net.Conn, plain bool, by string, err error) {
 	between := l.p.between(l)
 	l.dials.Add(1)
 	defer func() { l.gone.Store(errors.Is(err, syscall.ECONNREFUSED)) }()
+
 	limit := dialWait
 	if len(between) > 0 {
 		limit = directWait
 	}
+
 	c, plain, err = l.direct(limit)
 	if err == nil || errors.Is(err, errPin) || l.ctx.Err() != nil {
 		return c, plain, "", err
 	}
+
 	for _, o := range between {
 		if c, terr := l.through(o); terr == nil {
 			text := err.Error()
@@ -208,6 +225,7 @@ func (l *link) dial() (c net.Conn, plain bool, by string, err error) {
 			return c, false, o.id, nil
 		}
 	}
+
 	return nil, false, "", err
 }
 
@@ -217,15 +235,18 @@ func (l *link) direct(limit time.Duration) (c net.Conn, plain bool, err error) {
 	if err != nil || l.plain {
 		return raw, true, err
 	}
+
 	limit = handshakeWait
 	if l.both {
 		limit /= 4
 	}
+
 	c, err = l.secure(raw, limit)
 	if err != nil && l.both && !errors.Is(err, errPin) && l.ctx.Err() == nil {
 		raw, err := l.reach(dialWait)
 		return raw, true, err
 	}
+
 	return c, false, err
 }
 
@@ -235,28 +256,35 @@ func (l *link) once() error {
 	if err != nil {
 		return err
 	}
+
 	l.by.Store(&by)
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	defer cancel(nil)
+
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer c.Close()
+
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
 	wg.Go(func() { // acknowledgements, and notice of the end
 		l.listen(c, plain)
 		cancel(errors.New("the other end has closed the connection"))
 	})
+
 	if by != "" {
 		wg.Go(func() { l.straight(ctx, cancel) })
 	}
+
 	for d := range l.queues {
 		l.queues[d].again()
 	}
+
 	l.dropData()
 	if by == "" {
 		l.lastErr.Store(nil)
 	}
+
 	if !l.stray {
 		l.p.log.Info("connected to a master", "peer", l.id, "tls", !plain, "through", by)
 		l.up.Store(true)
@@ -264,17 +292,20 @@ func (l *link) once() error {
 		if s := l.p.subs.Load(); s != nil && !plain {
 			l.control(*s)
 		}
+
 		if !plain {
 			l.allTaken()
 			l.beginStarts(true)
 			l.connected()
 		}
+
 		defer func() {
 			l.up.Store(false)
 			l.beginStarts(false)
 			l.p.step(node.Unlinked{Peer: l.id})
 		}()
 	}
+
 	return l.write(ctx, c, plain)
 }
 
@@ -286,6 +317,7 @@ func (l *link) listen(c net.Conn, plain bool) {
 		if err != nil {
 			return
 		}
+
 		kind, _, rest := wire.Classify(f.Tag)
 		if plain || kind != wire.KindOwn {
 			continue
@@ -300,16 +332,20 @@ func (l *link) listen(c net.Conn, plain bool) {
 			}
 			continue
 		}
+
 		if rest != ownAck {
 			continue
 		}
+
 		d, seq, err := parseAck(f.Data)
 		if err != nil {
 			return
 		}
+
 		for _, i := range l.queues[d].ack(seq) {
 			l.sentLate(i)
 		}
+
 		l.poke()
 	}
 }
@@ -323,29 +359,35 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 		held := time.AfterFunc(hold, l.poke)
 		defer held.Stop()
 	}
+
 	var buf []byte
 	flush := func() error {
 		if len(buf) == 0 {
 			return nil
 		}
+
 		_ = c.SetWriteDeadline(time.Now().Add(writeWait))
 		_, err := c.Write(buf)
 		if cap(buf) > 1<<20 {
 			buf = nil
 		}
+
 		buf = buf[:0]
 		l.wroteData()
 		return err
 	}
+
 	for {
 		busy := false
 		msgs, leaving := l.takeControl()
 		if t := l.takeTaken(); len(t) > 0 && !plain {
 			msgs = append(msgs, t)
 		}
+
 		if !l.stray && !plain {
 			msgs = append(msgs, l.takeStarts(l.p.cfg.Now())...)
 		}
+
 		for _, m := range msgs {
 			busy = true
 			next, err := l.pack(buf, m, plain)
@@ -355,6 +397,7 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 			}
 			buf = next
 		}
+
 		if !l.stray && !plain {
 			next, err := l.packData(buf)
 			if err != nil {
@@ -362,17 +405,20 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 			}
 			busy, buf = busy || len(next) > len(buf), next
 		}
+
 		if !l.stray {
 			for d := range duties {
 				if d == Jobs && !plain && l.holdJobs(l.p.cfg.Now(), connected) {
 					continue
 				}
+
 				// A few of each, so that none waits for another.
 				for range 32 {
 					i := l.queues[d].next(l.p.cfg.Now(), !plain)
 					if i == nil || len(buf) > 256<<10 {
 						break
 					}
+
 					busy = true
 					var err error
 					if buf, err = l.packItem(buf, d, i, plain); err != nil {
@@ -381,6 +427,7 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 				}
 			}
 		}
+
 		if err := flush(); err != nil {
 			return err
 		}
@@ -390,6 +437,7 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 		if busy {
 			continue
 		}
+
 		select {
 		case <-l.wake:
 			idle.Reset(strayFor)
@@ -412,13 +460,16 @@ func (l *link) packItem(buf []byte, d Duty, i *item, plain bool) ([]byte, error)
 		}
 		return wire.AppendPacked(buf, wire.EventTag(l.p.cfg.ID, i.tag), sealed)
 	}
+
 	packed, err := packItem(l.p.inc, d, i)
 	if err != nil {
 		return buf, err
 	}
+
 	if buf, err = l.announceLate(buf, i, l.p.cfg.Now()); err != nil {
 		return buf, err
 	}
+
 	return wire.AppendPacked(buf, wire.OwnPrefix+ownItem, packed)
 }
 
@@ -456,11 +507,14 @@ func (l *link) pack(buf []byte, msg any, plain bool) ([]byte, error) {
 		if err != nil {
 			return buf, err
 		}
+
 		e, err := s.NewAnnounceEntry(wire.Peer{ID: l.id, Pub: l.pub}, p.session, sig)
 		if err != nil {
 			return buf, err
 		}
-		tag, data = wire.AnnounceTag(p.cfg.ID), wire.Announce{PeerID: p.cfg.ID, Entries: []wire.AnnounceEntry{e}}.Pack()
+
+		tag = wire.AnnounceTag(p.cfg.ID)
+		data = wire.Announce{PeerID: p.cfg.ID, Entries: []wire.AnnounceEntry{e}}.Pack()
 	case cutMsg:
 		if plain {
 			return buf, nil
@@ -474,8 +528,10 @@ func (l *link) pack(buf []byte, msg any, plain bool) ([]byte, error) {
 		}
 		tag, data, err = packOwn(msg)
 	}
+
 	if err != nil {
 		return buf, err
 	}
+
 	return wire.AppendFrame(buf, tag, data)
 }

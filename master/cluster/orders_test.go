@@ -21,9 +21,12 @@ func TestPeersOrderForThemselves(t *testing.T) {
 	must(t, err)
 	const jid = "20260102030405678901"
 	job := "salt/job/" + jid
-	packed, err := msgpack.Marshal(value.NewMap("jid", jid, "id", "web1", "act", "accept", "result", true, "fun", "cmd.run", "tgt", "*", "return", 1), msgpack.Modern)
+	packed, err := msgpack.Marshal(value.NewMap("jid", jid, "id", "web1", "act", "accept", "result", true,
+		"fun", "cmd.run", "tgt", "*", "return", 1),
+		msgpack.Modern)
 	must(t, err)
-	orders := []string{job + "/publish", job + "/new", job + "/ret/web1", "salt/key", "salt/auth", "rotate_cluster_aes_key", event.TagLoginLocked, event.TagPillarsCleared, event.TagGitFetch, "key"}
+	orders := []string{job + "/publish", job + "/new", job + "/ret/web1", "salt/key", "salt/auth",
+		"rotate_cluster_aes_key", event.TagLoginLocked, event.TagPillarsCleared, event.TagGitFetch, "key"}
 	var seq uint64
 	arrive := func(maker, tag string) {
 		seq++
@@ -31,10 +34,12 @@ func TestPeersOrderForThemselves(t *testing.T) {
 		must(t, err)
 		got, err := parseItem(b)
 		must(t, err)
+
 		if a.inbox.batch(within(t), ids[1], Events, []arrived{got}) != 1 {
 			t.Fatalf("%s of %q is not acknowledged", tag, maker)
 		}
 	}
+
 	for _, maker := range []string{makerRunner, makerHook, makerTool, "/of a later version", "db1"} {
 		for _, tag := range orders {
 			if maker == makerTool && (tag == "salt/key" || tag == "salt/auth") {
@@ -44,15 +49,25 @@ func TestPeersOrderForThemselves(t *testing.T) {
 		}
 		arrive(maker, "my/"+maker)
 	}
+
 	if n := a.count(&a.jobs) + a.count(&a.changed) + a.count(&a.returns); n != 0 {
 		t.Errorf("%d jobs, keys and returns", n)
 	}
+
 	for _, tag := range orders {
 		if a.has(&a.events, ids[1]+" "+tag) {
 			t.Errorf("%s is on the bus", tag)
 		}
 	}
-	want := map[string]event.Origin{"my/" + makerRunner: event.Runner, "my/" + makerHook: event.Hook, "my/" + makerTool: event.Socket, "my//of a later version": event.Runner, "my/db1": event.Minion}
+
+	want := map[string]event.Origin{
+		"my/" + makerRunner:      event.Runner,
+		"my/" + makerHook:        event.Hook,
+		"my/" + makerTool:        event.Socket,
+		"my//of a later version": event.Runner,
+		"my/db1":                 event.Minion,
+	}
+
 	for tag, maker := range want {
 		if !a.has(&a.events, ids[1]+" "+tag) || a.makers[tag] != maker {
 			t.Errorf("%s: %v, made by %s", tag, a.has(&a.events, ids[1]+" "+tag), a.makers[tag])
@@ -62,7 +77,9 @@ func TestPeersOrderForThemselves(t *testing.T) {
 	for _, tag := range orders {
 		arrive("", tag)
 	}
-	if a.count(&a.jobs) != 1 || a.count(&a.changed) != 2 || !a.has(&a.events, ids[1]+" "+event.TagLoginLocked) || !a.has(&a.events, ids[1]+" "+job+"/new") {
+
+	if a.count(&a.jobs) != 1 || a.count(&a.changed) != 2 ||
+		!a.has(&a.events, ids[1]+" "+event.TagLoginLocked) || !a.has(&a.events, ids[1]+" "+job+"/new") {
 		t.Errorf("of the master itself: %v, %v, %v", a.jobs, a.changed, a.events)
 	}
 }
@@ -90,6 +107,7 @@ func TestMakersAreNames(t *testing.T) {
 			t.Errorf("%+v is read as %+v", sent, got)
 		}
 	}
+
 	if want := []string{"", makerRunner, makerHook, makerTool, "", makerRunner, "web1"}; !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}

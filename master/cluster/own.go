@@ -79,6 +79,7 @@ func packOwn(msg any) (string, *value.Map, error) {
 	case subsMsg:
 		return wire.OwnPrefix + ownSubs, value.NewMap("subs", packSubs(m.subs)), nil
 	}
+
 	return "", nil, fmt.Errorf("%w: %T", errOwn, msg)
 }
 
@@ -93,6 +94,7 @@ func parseOwn(kind string, data []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	switch kind {
 	case ownBeat:
 		return node.Beat{Inc: m.Str("inc"), Version: uintOf(m, "version"), KeyGen: uintOf(m, "key_gen")}, nil
@@ -111,6 +113,7 @@ func parseOwn(kind string, data []byte) (any, error) {
 	case ownGone:
 		return node.Gone{}, nil
 	}
+
 	return nil, fmt.Errorf("%w: kind", errOwn)
 }
 
@@ -162,6 +165,7 @@ func makerText(e event.Event) string {
 		}
 		return makerTool
 	}
+
 	return makerRunner
 }
 
@@ -181,6 +185,7 @@ func madeBy(text string, e event.Event) event.Event {
 	default:
 		e.Maker, e.Minion = event.Minion, text
 	}
+
 	return e
 }
 
@@ -203,15 +208,18 @@ func parseItem(data []byte) (arrived, error) {
 	if err != nil {
 		return arrived{}, err
 	}
+
 	l, ok := v.([]any)
 	if !ok || len(l) != 5 && len(l) != 6 {
 		return arrived{}, errOwn
 	}
+
 	maker, ok6 := "", true
 	if len(l) == 6 {
 		maker, ok6 = l[5].(string)
 		ok6 = ok6 && maker != "" && len(maker) <= maxMaker
 	}
+
 	inc, ok1 := l[0].(string)
 	d, ok2 := l[1].(int64)
 	seq, ok3 := l[2].(int64)
@@ -220,10 +228,20 @@ func parseItem(data []byte) (arrived, error) {
 	if s, text := l[4].(string); text {
 		packed, ok5 = []byte(s), true
 	}
-	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || d < 0 || d >= int64(duties) || seq <= 0 || tag == "" || len(inc) > 64 {
+
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || d < 0 || d >= int64(duties) || seq <= 0 || tag == "" ||
+		len(inc) > 64 {
 		return arrived{}, errOwn
 	}
-	return arrived{inc: inc, duty: Duty(d), seq: uint64(seq), tag: tag, packed: packed, maker: maker}, nil
+
+	return arrived{
+		inc:    inc,
+		duty:   Duty(d),
+		seq:    uint64(seq),
+		tag:    tag,
+		packed: packed,
+		maker:  maker,
+	}, nil
 }
 
 func packAck(d Duty, seq uint64) ([]byte, error) { return wire.Pack([]any{int64(d), seq}) }
@@ -233,14 +251,17 @@ func parseAck(data []byte) (Duty, uint64, error) {
 	if err != nil {
 		return 0, 0, err
 	}
+
 	l, ok := v.([]any)
 	if !ok || len(l) != 2 {
 		return 0, 0, errOwn
 	}
+
 	d, ok1 := l[0].(int64)
 	seq, ok2 := l[1].(int64)
 	if !ok1 || !ok2 || d < 0 || d >= int64(duties) || seq < 0 {
 		return 0, 0, errOwn
 	}
+
 	return Duty(d), uint64(seq), nil
 }

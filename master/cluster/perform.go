@@ -33,6 +33,7 @@ func (p *Pool) perform(out []node.Output) {
 					sessions[id] = k
 				}
 			}
+
 			v.sessions = sessions
 			p.view.Store(&v)
 			p.inbox.unpark(o.Peer)
@@ -46,7 +47,8 @@ func (p *Pool) perform(out []node.Output) {
 		case node.Install:
 			// Nothing is installed: the folder is shared, so its files are
 			// the cluster's. Another key than the file's shows that it is not.
-			if string(o.Reply.ClusterPub) != "" && crypt.NormalizePEM(o.Reply.ClusterPub) != crypt.NormalizePEM(p.identity.Public) {
+			if string(o.Reply.ClusterPub) != "" &&
+				crypt.NormalizePEM(o.Reply.ClusterPub) != crypt.NormalizePEM(p.identity.Public) {
 				p.log.Error("the peers have another cluster_pki_dir", "peer", o.Reply.PeerID)
 			}
 		}
@@ -61,13 +63,16 @@ func (p *Pool) note(o node.Note) {
 			p.refusal = strings.TrimSpace(o.Reason)
 		}
 	}
+
 	attrs := []any{}
 	if o.Peer != "" {
 		attrs = append(attrs, "peer", o.Peer)
 	}
+
 	if o.Reason != "" {
 		attrs = append(attrs, "reason", o.Reason)
 	}
+
 	p.log.Log(p.ctx, level, o.Text, attrs...)
 }
 
@@ -80,11 +85,13 @@ func (p *Pool) adopt(o node.Apply) {
 			v.keys = append(v.keys, k)
 		}
 	}
+
 	p.view.Store(v)
 	select {
 	case p.changed <- struct{}{}:
 	default:
 	}
+
 	if old.phase != v.phase {
 		close(p.state)
 		p.state = make(chan struct{})
@@ -93,6 +100,7 @@ func (p *Pool) adopt(o node.Apply) {
 			delete(p.strays, id)
 		}
 	}
+
 	p.relink(v)
 	p.inbox.review()
 }
@@ -110,18 +118,22 @@ func (p *Pool) relink(v *view) {
 			}
 		}
 	}
+
 	if v.phase != node.Active {
 		return
 	}
+
 	for _, m := range v.rec.Members {
 		if m.ID == p.cfg.ID || p.links[m.ID] != nil || !m.Own && !p.cfg.PlainPeers {
 			continue
 		}
+
 		l := newLink(p, m.ID, m.Pub, !m.Own)
 		if s := p.strays[m.ID]; s != nil {
 			s.farewell()
 			delete(p.strays, m.ID)
 		}
+
 		p.links[m.ID] = l
 		p.wg.Go(l.run)
 	}
@@ -139,23 +151,27 @@ func (p *Pool) send(s node.Send) {
 	if !stray(s.Msg) {
 		return
 	}
+
 	l := p.strays[s.To]
 	if l != nil && (l.ended() || l.pub != s.Pub) {
 		l.close()
 		delete(p.strays, s.To)
 		l = nil
 	}
+
 	if l == nil {
 		maps.DeleteFunc(p.strays, func(_ string, o *link) bool { return o.ended() })
 		if len(p.strays) >= maxStrays {
 			p.count.dropped.Add(1)
 			return
 		}
+
 		l = newLink(p, s.To, s.Pub, false)
 		l.stray, l.both = true, p.cfg.PlainPeers
 		p.strays[s.To] = l
 		p.wg.Go(l.run)
 	}
+
 	l.control(s.Msg)
 }
 
@@ -175,6 +191,7 @@ func (p *Pool) guard(f func(), late func()) {
 		p.wg.Go(late)
 		return
 	}
+
 	done := make(chan struct{})
 	go func() { // it may hang for ever in the kernel; nobody waits for it then
 		defer p.folderBusy.Store(false)
@@ -182,6 +199,7 @@ func (p *Pool) guard(f func(), late func()) {
 		f()
 		p.folderLog.result("use the cluster's folder", nil)
 	}()
+
 	p.wg.Go(func() {
 		t := time.NewTimer(folderWait)
 		defer t.Stop()
@@ -211,6 +229,7 @@ func (p *Pool) load() {
 		if err != nil || !exists {
 			return
 		}
+
 		k, err := p.folder.key()
 		switch text := k.String(); {
 		case err == nil && text == r.Key:

@@ -22,6 +22,7 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer all.Wait()
+
 	defer cancel()
 	for i := range 320 {
 		all.Go(func() {
@@ -38,6 +39,7 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 					stop()
 					_ = c.Close()
 				}
+
 				select {
 				case <-ctx.Done():
 				case <-time.After(20 * time.Millisecond):
@@ -45,6 +47,7 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 			}
 		})
 	}
+
 	until(t, "strangers who are refused", func() bool { return m.Status().Refused > 500 })
 	m.inbox.mu.Lock()
 	cut := 0
@@ -55,9 +58,11 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 		}
 	}
 	m.inbox.mu.Unlock()
+
 	if cut == 0 {
 		t.Fatal("no connection of a member")
 	}
+
 	for _, o := range ms[1:] {
 		until(t, "the member's connection", func() bool {
 			o.Pool.mu.Lock()
@@ -66,6 +71,7 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 			return l != nil && l.dials.Load() > 1 && l.up.Load()
 		})
 	}
+
 	until(t, "both members heard again", func() bool {
 		m.inbox.mu.Lock()
 		defer m.inbox.mu.Unlock()
@@ -75,6 +81,7 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 				n++
 			}
 		}
+
 		return n >= 2
 	})
 }
@@ -88,16 +95,20 @@ func TestTaken(t *testing.T) {
 		until(t, "what a peer has taken", func() bool {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			return slices.Contains(m.taken, [16]byte{9}) && slices.Contains(m.taken, [16]byte{1}) && slices.Contains(m.taken, [16]byte{2})
+			return slices.Contains(m.taken, [16]byte{9}) && slices.Contains(m.taken, [16]byte{1}) &&
+				slices.Contains(m.taken, [16]byte{2})
 		})
 	}
+
 	// A peer that does not take them is not waited for, and memory is bounded.
 	l := newLink(ms[0].Pool, "nobody", "", false)
 	defer l.close()
 	for range maxTaken + 5 {
 		l.tellTaken([16]byte{7})
 	}
-	if len(l.taken) != maxTaken || l.lost != 5 || len(l.takeTaken()) != takenMessage || len(l.taken) != maxTaken-takenMessage {
+
+	if len(l.taken) != maxTaken || l.lost != 5 || len(l.takeTaken()) != takenMessage ||
+		len(l.taken) != maxTaken-takenMessage {
 		t.Errorf("%d wait, %d lost", len(l.taken), l.lost)
 	}
 }

@@ -90,7 +90,8 @@ type view struct {
 
 type counters struct {
 	refused, strangers, bad, dropped, withheld, unspread, handled, repeated atomic.Uint64
-	passed                                                                  atomic.Int64 // connections of others that go through us
+	// connections of others that go through us
+	passed atomic.Int64
 }
 
 // ErrRemoved says that this master was removed from the cluster.
@@ -103,15 +104,32 @@ func Open(ctx context.Context, cfg Config) (*Pool, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	p := &Pool{cfg: cfg, log: cfg.Logger, opened: cfg.Now(), folder: folder{dir: cfg.Dir, salt: cfg.PlainPeers}, folderLog: newFolderLog(cfg.Logger), links: map[string]*link{}, strays: map[string]*link{},
-		commands: map[uint64]chan error{}, spreadings: map[string]*spreading{}, here: map[string]bool{}, changed: make(chan struct{}, 1), state: make(chan struct{}), served: make(chan struct{})}
+
+	p := &Pool{
+		cfg:        cfg,
+		log:        cfg.Logger,
+		opened:     cfg.Now(),
+		folder:     folder{dir: cfg.Dir, salt: cfg.PlainPeers},
+		folderLog:  newFolderLog(cfg.Logger),
+		links:      map[string]*link{},
+		strays:     map[string]*link{},
+		commands:   map[uint64]chan error{},
+		spreadings: map[string]*spreading{},
+		here:       map[string]bool{},
+		changed:    make(chan struct{}, 1),
+		state:      make(chan struct{}),
+		served:     make(chan struct{}),
+	}
+
 	if err := p.open(ctx); err != nil {
 		return nil, fmt.Errorf("open the cluster: %w", err)
 	}
+
 	if err := p.join(ctx); err != nil {
 		p.Close()
 		return nil, err
 	}
+
 	return p, nil
 }
 
@@ -121,28 +139,45 @@ func (p *Pool) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	p.identity = identity
 	if f := cfg.fingerprint(); f != nil && !f(p.identity.Public) {
 		return errors.New("cluster.pub in cluster_pki_dir does not have the fingerprint cluster_pub_fingerprint")
 	}
+
 	aes, err := p.folder.key()
 	if err != nil {
 		return err
 	}
+
 	if p.session, err = crypt.NewKey(nil); err != nil {
 		return err
 	}
+
 	p.annSig = sync.OnceValues(func() ([]byte, error) { return wire.AnnounceSig(cfg.Key, p.session) })
 	cert, err := certificate(cfg.ID, cfg.Key)
 	if err != nil {
 		return err
 	}
+
 	p.tls = tlsConfig(cert)
 	p.inc = token()
 	p.node = node.New(node.Config{
-		ID: cfg.ID, Pub: cfg.Pub, Inc: p.inc, Peers: prep.peers, ClusterPub: p.identity.Public, Fingerprint: cfg.fingerprint(),
-		Found: prep.found, Key: aes.String(), Seed: seed(), Secret: cfg.Secret, AllowEmptySecret: cfg.AllowEmptySecret, SessionKey: p.session,
-		PublishSession: cfg.PublishSession, Token: token, NewSeed: seed,
+		ID:               cfg.ID,
+		Pub:              cfg.Pub,
+		Inc:              p.inc,
+		Peers:            prep.peers,
+		ClusterPub:       p.identity.Public,
+		Fingerprint:      cfg.fingerprint(),
+		Found:            prep.found,
+		Key:              aes.String(),
+		Seed:             seed(),
+		Secret:           cfg.Secret,
+		AllowEmptySecret: cfg.AllowEmptySecret,
+		SessionKey:       p.session,
+		PublishSession:   cfg.PublishSession,
+		Token:            token,
+		NewSeed:          seed,
 		NewKey: func() string {
 			k, err := crypt.NewKey(nil)
 			if err != nil {
@@ -152,17 +187,20 @@ func (p *Pool) open(ctx context.Context) error {
 		},
 		Jitter: func(d time.Duration) time.Duration { return time.Duration(mathrand.Int64N(int64(d) + 1)) },
 	})
+
 	p.view.Store(&view{sessions: map[string]crypt.Key{}})
 	lc := net.ListenConfig{KeepAliveConfig: keepAlive, Control: cfg.control}
 	if p.ln, err = lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.Address, fmt.Sprint(cfg.Port))); err != nil {
 		return fmt.Errorf("listen on cluster_pool_port: %w", err)
 	}
+
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.inbox = newInbox(p)
 	if cfg.PlainPeers {
 		p.consensus = newConsensus(p)
 		p.wg.Go(p.consensus.run)
 	}
+
 	p.wg.Go(p.ticks)
 	p.wg.Go(p.inbox.accept)
 	return nil
@@ -214,12 +252,14 @@ func (p *Pool) join(ctx context.Context) error {
 		p.mu.Lock()
 		phase, changed := p.node.Phase(), p.state
 		p.mu.Unlock()
+
 		switch phase {
 		case node.Active:
 			return nil
 		case node.Removed:
 			return ErrRemoved
 		}
+
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -237,15 +277,18 @@ func (p *Pool) Serve(h Handler) error {
 	if !p.news.serve(p, h) {
 		return errors.New("the cluster is served already")
 	}
+
 	v := p.view.Load()
 	if err := h.Keys(v.keys[0], v.rec.Seed); err != nil {
 		return fmt.Errorf("take the cluster's keys: %w", err)
 	}
+
 	close(p.served)
 	p.mu.Lock()
 	links, early := slices.Collect(maps.Values(p.links)), p.early
 	p.early = nil
 	p.mu.Unlock()
+
 	h.Taken(early)
 	for _, l := range links {
 		if !l.plain && l.up.Load() {
@@ -254,6 +297,7 @@ func (p *Pool) Serve(h Handler) error {
 			h.Connected(l.id)
 		}
 	}
+
 	p.wg.Go(func() { p.apply(h, v.rec.KeyGen, v.rec.SeedGen) })
 	return nil
 }
@@ -266,6 +310,7 @@ func (p *Pool) apply(h Handler, gen, seedGen uint64) {
 			h.Removed()
 			return
 		}
+
 		if v.rec.KeyGen != gen || v.rec.SeedGen != seedGen {
 			if err := h.Keys(v.keys[0], v.rec.Seed); err != nil {
 				p.log.Error("the cluster's keys cannot be taken", "error", err)
@@ -276,6 +321,7 @@ func (p *Pool) apply(h Handler, gen, seedGen uint64) {
 				gen, seedGen = v.rec.KeyGen, v.rec.SeedGen
 			}
 		}
+
 		select {
 		case <-p.changed:
 		case <-p.ctx.Done():
@@ -331,6 +377,7 @@ func (p *Pool) ticks() {
 			lost = p.findLost(p.cfg.Now())
 		}
 		p.mu.Unlock()
+
 		p.lost(gone)
 		p.tellLost(lost)
 		select {
@@ -356,10 +403,12 @@ func (p *Pool) command(ctx context.Context, c node.Command) error {
 	p.lastCmd++
 	c.ID = p.lastCmd
 	p.commands[c.ID] = done
+
 	if !p.closed {
 		p.perform(p.node.Step(p.cfg.Now(), c))
 	}
 	p.mu.Unlock()
+
 	select {
 	case err := <-done:
 		return err

@@ -161,7 +161,8 @@ func (m hears) Subscribed(peer string, _ netip.Addr, s Subs) { m.note("subs", pe
 func (m hears) CutOff(peer string, cuts []Cut) {
 	for _, c := range cuts {
 		now := time.Now()
-		m.note(fmt.Sprint("cut ", now.Sub(c.Since).Round(time.Second), " ", c.Until.Sub(now).Round(time.Second)), peer, Subs{c.From: c.Crowd})
+		m.note(fmt.Sprint("cut ", now.Sub(c.Since).Round(time.Second), " ", c.Until.Sub(now).Round(time.Second)),
+			peer, Subs{c.From: c.Crowd})
 	}
 }
 
@@ -257,7 +258,14 @@ func until(t testing.TB, what string, f func() bool) {
 }
 
 // start opens the pool of a master and serves.
-func start(t testing.TB, ctx context.Context, id string, port, key int, dir string, change func(*Config)) (*member, error) {
+func start(
+	t testing.TB,
+	ctx context.Context,
+	id string,
+	port, key int,
+	dir string,
+	change func(*Config),
+) (*member, error) {
 	t.Helper()
 	m, err := open(t, ctx, id, port, key, dir, change)
 	if err == nil {
@@ -266,7 +274,14 @@ func start(t testing.TB, ctx context.Context, id string, port, key int, dir stri
 	return m, err
 }
 
-func open(t testing.TB, ctx context.Context, id string, port, key int, dir string, change func(*Config)) (*member, error) {
+func open(
+	t testing.TB,
+	ctx context.Context,
+	id string,
+	port, key int,
+	dir string,
+	change func(*Config),
+) (*member, error) {
 	t.Helper()
 	m := &member{t: t, log: &lines{}, data: map[string]*value.Map{}, makers: map[string]event.Origin{}}
 	cfg := Config{ID: id, Address: id, Port: port, Dir: dir, Key: testKeys()[key], Secret: "secret of the test",
@@ -274,10 +289,12 @@ func open(t testing.TB, ctx context.Context, id string, port, key int, dir strin
 	if change != nil {
 		change(&cfg)
 	}
+
 	p, err := Open(ctx, cfg)
 	if err != nil {
 		return m, err
 	}
+
 	m.Pool = p
 	t.Cleanup(sync.OnceFunc(p.Close))
 	return m, nil
@@ -298,17 +315,22 @@ func three(t testing.TB, change func(*Config)) (ms [3]*member, dir string, port 
 				change(c)
 			}
 		})
+
 		must(t, err)
 	}
+
 	until(t, "links", func() bool {
 		for _, m := range ms {
 			s := m.Status()
-			if len(s.Peers) != 2 || !s.Peers[0].Alive || !s.Peers[1].Alive || !s.Peers[0].Connected || !s.Peers[1].Connected {
+			if len(s.Peers) != 2 || !s.Peers[0].Alive || !s.Peers[1].Alive || !s.Peers[0].Connected ||
+				!s.Peers[1].Connected {
 				return false
 			}
 		}
+
 		return true
 	})
+
 	return ms, dir, port
 }
 
@@ -317,35 +339,50 @@ func TestPool(t *testing.T) {
 	ms, dir, _ := three(t, nil)
 	a, b, c := ms[0], ms[1], ms[2]
 	for _, m := range ms {
-		if m.ClusterKey().String() != a.ClusterKey().String() || m.Seed() != a.Seed() || m.Identity().Public != a.Identity().Public || !m.Serving() {
+		if m.ClusterKey().String() != a.ClusterKey().String() || m.Seed() != a.Seed() ||
+			m.Identity().Public != a.Identity().Public || !m.Serving() {
 			t.Error("the masters do not share their keys")
 		}
 	}
+
 	// Salt's files.
-	for name, mode := range map[string]os.FileMode{"cluster.pem": 0o400, "cluster.pub": 0o400, ".aes": 0o600, "peers/" + b.cfg.ID + ".pub": 0o400, recordFile: 0o600} {
+	for name, mode := range map[string]os.FileMode{
+		"cluster.pem":                0o400,
+		"cluster.pub":                0o400,
+		".aes":                       0o600,
+		"peers/" + b.cfg.ID + ".pub": 0o400,
+		recordFile:                   0o600,
+	} {
 		st, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || st.Mode() != mode {
 			t.Errorf("%s: %v, %v", name, st, err)
 		}
 	}
+
 	// Events, jobs and returns reach the others once, in order, marked.
 	bus := event.NewBus(time.Now, 0)
 	sub := bus.Subscribe("test", 100, nil)
 	for i := range 20 {
 		must(t, bus.Fire(fmt.Sprintf("my/tag/%d", i), value.NewMap("n", i)))
 	}
-	must(t, bus.Fire("salt/job/20261121073619941881/publish", value.NewMap("jid", "20261121073619941881", "fun", "test.ping")))
+
+	must(t,
+		bus.Fire("salt/job/20261121073619941881/publish",
+			value.NewMap("jid", "20261121073619941881", "fun", "test.ping")))
 	must(t, bus.Fire("salt/key", value.NewMap("act", "accepted", "id", "m1", "result", true)))
 	must(t, bus.Fire("cluster/peer/discover", value.NewMap()))
 	must(t, bus.Relay(event.Event{Tag: "from/peer", Data: value.NewMap(), Origin: event.Peer}))
+
 	for range 24 {
 		b.Forward(<-sub.C)
 	}
+
 	for _, m := range []*member{a, c} {
 		until(t, "events", func() bool { return m.count(&m.events) >= 22 })
 		if !m.has(&m.jobs, "20261121073619941881") || !m.has(&m.changed, "m1") {
 			t.Error("a job or a key is missing")
 		}
+
 		last := -1
 		for _, e := range m.events {
 			var n int
@@ -356,40 +393,53 @@ func TestPool(t *testing.T) {
 				last = n
 			}
 		}
+
 		if m.data["my/tag/3"].Str(wire.PeerField) != b.cfg.ID || m.data["my/tag/3"].Str("_stamp") == "" {
 			t.Errorf("%v", m.data["my/tag/3"].Keys())
 		}
+
 		if len(m.events) != 22 || last != 19 {
 			t.Errorf("%d events", len(m.events))
 		}
 	}
+
 	if b.count(&b.events) != 0 {
 		t.Error("events came back")
 	}
+
 	// A return is kept by a peer before it is acknowledged, also when the
 	// first try fails there.
 	a.mu.Lock()
 	a.refuse = 2
 	a.mu.Unlock()
+
 	c.mu.Lock()
 	c.refuse = 2
 	c.mu.Unlock()
-	must(t, b.Keep(within(t), "salt/job/20261121073619941881/ret/m1", value.NewMap("return", strings.Repeat("x", 3<<20))))
+
+	must(t,
+		b.Keep(within(t), "salt/job/20261121073619941881/ret/m1", value.NewMap("return", strings.Repeat("x", 3<<20))))
 	if a.count(&a.returns)+c.count(&c.returns) == 0 {
 		t.Error("nobody has the return")
 	}
+
 	until(t, "returns", func() bool { return a.count(&a.returns) == 1 && c.count(&c.returns) == 1 })
+
 	// Rotation: one step, all the same.
 	before := a.ClusterKey().String()
 	must(t, c.Rotate(within(t)))
 	until(t, "rotation", func() bool {
-		return a.ClusterKey().String() != before && a.ClusterKey().String() == b.ClusterKey().String() && b.ClusterKey().String() == c.ClusterKey().String()
+		return a.ClusterKey().String() != before && a.ClusterKey().String() == b.ClusterKey().String() &&
+			b.ClusterKey().String() == c.ClusterKey().String()
 	})
+
 	aes, err := os.ReadFile(filepath.Join(dir, ".aes"))
 	if err != nil || string(aes) != a.ClusterKey().String() {
 		t.Error("Salt's file has another key", err)
 	}
+
 	until(t, "handlers", func() bool { return a.count(&a.keys) == 2 && b.count(&b.keys) == 2 })
+
 	// One owner.
 	until(t, "an owner", func() bool {
 		n := 0
@@ -400,6 +450,7 @@ func TestPool(t *testing.T) {
 		}
 		return n == 1
 	})
+
 	s := a.Status()
 	if s.Phase != "active" || s.KeyGen != 2 || s.Peers[0].Queues["jobs"].Waiting != 0 {
 		t.Errorf("%+v", s)
@@ -418,9 +469,11 @@ func TestRemoveWithoutAMaster(t *testing.T) {
 		return a.Seed() != seed && b.Seed() == a.Seed() && c.Seed() == a.Seed() && a.ClusterKey().String() != key &&
 			b.ClusterKey().String() == a.ClusterKey().String() && b.Secret() == a.Secret() && c.Secret() == a.Secret()
 	})
+
 	if a.Secret() == a.cfg.Secret || len(a.Status().Peers) != 2 {
 		t.Errorf("%+v", a.Status())
 	}
+
 	seed = a.Seed()
 	must(t, a.Remove(within(t), control.Removal{ID: c.cfg.ID, Node: "c9"}))
 	if a.Seed() != seed || len(a.Status().Peers) != 2 {
@@ -434,32 +487,44 @@ func TestAttack12Removal(t *testing.T) {
 	ms, dir, port := three(t, nil)
 	a, b, c := ms[0], ms[1], ms[2]
 	seed, key := a.Seed(), a.ClusterKey().String()
+
 	for _, m := range []*member{a, b} {
 		until(t, "a look at c", func() bool { m.Pool.mu.Lock(); defer m.Pool.mu.Unlock(); return m.here[c.cfg.ID] })
 	}
+
 	must(t, a.Remove(within(t), control.Removal{ID: c.cfg.ID}))
 	until(t, "the end of c", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.removed && !c.Serving() })
 	until(t, "b", func() bool { return len(b.Status().Peers) == 1 })
 	for _, m := range []*member{a, b} {
-		until(t, "its minions to be those of a master that is lost", func() bool { return m.has(&m.told, "lost "+c.cfg.ID+" 0") })
+		until(t, "its minions to be those of a master that is lost",
+			func() bool { return m.has(&m.told, "lost "+c.cfg.ID+" 0") })
 	}
+
 	if a.Seed() == seed || b.Seed() != a.Seed() || a.ClusterKey().String() == key || a.Secret() == a.cfg.Secret {
 		t.Error("secrets are as they were")
 	}
+
 	if _, err := os.Stat(filepath.Join(dir, "peers", c.cfg.ID+".pub")); !errors.Is(err, os.ErrNotExist) {
 		t.Error("its key is still there", err)
 	}
+
 	if err := a.Remove(within(t), control.Removal{ID: "127.0.0.250"}); !errors.Is(err, node.ErrNotMember) {
 		t.Error(err)
 	}
+
 	c.Close()
+
 	// Its old key, with the old secret and with the new one.
 	for _, secret := range []string{a.cfg.Secret, a.Secret()} {
-		_, err := start(t, within(t), c.cfg.ID, port, 2, dir, func(cfg *Config) { cfg.Secret, cfg.Peers = secret, []string{a.cfg.ID} })
+		_, err := start(t, within(t), c.cfg.ID, port, 2, dir, func(cfg *Config) {
+			cfg.Secret = secret
+			cfg.Peers = []string{a.cfg.ID}
+		})
 		if !errors.Is(err, ErrRemoved) {
 			t.Errorf("the removed master came back: %v", err)
 		}
 	}
+
 	// Another key with the old secret.
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
@@ -467,8 +532,13 @@ func TestAttack12Removal(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "wrong cluster_secret") {
 		t.Errorf("with the old secret: %v", err)
 	}
+
 	// And with the new one it is welcome.
-	d, err := start(t, within(t), c.cfg.ID, port, 3, dir, func(cfg *Config) { cfg.Secret, cfg.Peers = a.Secret(), []string{a.cfg.ID} })
+	d, err := start(t, within(t), c.cfg.ID, port, 3, dir, func(cfg *Config) {
+		cfg.Secret = a.Secret()
+		cfg.Peers = []string{a.cfg.ID}
+	})
+
 	must(t, err)
 	if d.Seed() != a.Seed() {
 		t.Error("another seed")
@@ -487,33 +557,49 @@ func TestAttack11Joining(t *testing.T) {
 		t.Cleanup(cancel)
 		return ctx
 	}
+
 	began := time.Now()
-	b, err := start(t, short(4*time.Second), ids[1], port, 1, dir, func(c *Config) { c.Secret, c.Peers = "wrong", ids[:1] })
+	b, err := start(t, short(4*time.Second), ids[1], port, 1, dir, func(c *Config) {
+		c.Secret = "wrong"
+		c.Peers = ids[:1]
+	})
 	if err == nil || !strings.Contains(err.Error(), "wrong cluster_secret") {
 		t.Errorf("wrong secret: %v", err)
 	}
-	if !strings.Contains(b.log.String(), "wrong cluster_secret") || !strings.Contains(a.log.String(), "wrong cluster_secret") {
+
+	if !strings.Contains(b.log.String(), "wrong cluster_secret") ||
+		!strings.Contains(a.log.String(), "wrong cluster_secret") {
 		t.Errorf("not both sides say so: %v\n%s\n%s", time.Since(began), a.log, b.log)
 	}
+
 	if strings.Contains(a.log.String(), "secret of the test") {
 		t.Error("the log tells the secret")
 	}
+
 	if _, err := os.Stat(filepath.Join(dir, "peers", ids[1]+".pub")); err == nil {
 		t.Error("its key was stored")
 	}
+
 	if _, err := start(t, short(time.Second), ids[1], port, 1, dir, func(c *Config) { c.Secret = "" }); err == nil || !strings.Contains(err.Error(), "cluster_secret is not set") {
 		t.Errorf("no secret: %v", err)
 	}
-	if _, err := start(t, short(time.Second), ids[1], port, 1, dir, func(c *Config) { c.Fingerprint = strings.Repeat("ab", 32) }); err == nil || !strings.Contains(err.Error(), "fingerprint") {
+
+	if _, err := start(t, short(time.Second), ids[1], port, 1, dir,
+		func(c *Config) { c.Fingerprint = strings.Repeat("ab", 32) }); err == nil ||
+		!strings.Contains(err.Error(), "fingerprint") {
 		t.Errorf("wrong fingerprint: %v", err)
 	}
+
 	for _, id := range []string{"../x", "", "a b", "join"} {
-		if _, err := start(t, short(time.Second), id, port, 1, dir, func(c *Config) { c.Address = ids[1] }); err == nil {
+		if _, err := start(t, short(time.Second), id, port, 1, dir,
+			func(c *Config) { c.Address = ids[1] }); err == nil {
 			t.Errorf("id %q was taken", id)
 		}
 	}
+
 	// The member with another key under a known id.
-	if _, err := start(t, short(2*time.Second), ids[0]+"", port, 1, dir, func(c *Config) { c.Address = ids[2]; c.Peers = ids[:1] }); err == nil {
+	if _, err := start(t, short(2*time.Second), ids[0]+"", port, 1, dir,
+		func(c *Config) { c.Address = ids[2]; c.Peers = ids[:1] }); err == nil {
 		t.Error("an id was taken over")
 	}
 }
@@ -526,22 +612,28 @@ func TestRestart(t *testing.T) {
 	a, b, c := ms[0], ms[1], ms[2]
 	c.Close()
 	until(t, "c to be gone", func() bool { s := b.Status(); return !s.Peers[1].Connected })
+
 	for i := range 50 {
-		if err := b.Keep(within(t), fmt.Sprintf("salt/job/20261121073619941881/ret/m%d", i), value.NewMap("return", i)); err != nil {
+		if err := b.Keep(within(t), fmt.Sprintf("salt/job/20261121073619941881/ret/m%d", i),
+			value.NewMap("return", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if s := b.Status().Peers[1].Queues["returns"]; s.Waiting != 50 || s.Lag == 0 {
 		t.Errorf("%+v", s)
 	}
+
 	began := time.Now()
 	c2, err := start(t, within(t), c.cfg.ID, port, 2, dir, nil)
 	must(t, err)
 	t.Logf("back after %v", time.Since(began))
 	until(t, "returns", func() bool { return c2.count(&c2.returns) == 50 })
+
 	if a.count(&a.returns) != 50 {
 		t.Errorf("%d returns", a.count(&a.returns))
 	}
+
 	b.Close()
 	c2.Close()
 	if err := a.Keep(within(t), "salt/job/20261121073619941881/ret/last", value.NewMap()); !errors.Is(err, ErrAlone) {
@@ -557,19 +649,25 @@ func TestData(t *testing.T) {
 	for _, m := range ms {
 		until(t, "connections", func() bool { return m.count(&m.heard) == 2 })
 	}
+
 	if !a.SendData("", make([]byte, 5)) || !a.SendData(b.cfg.ID, make([]byte, 1<<20)) || !a.SendData("nobody", nil) {
 		t.Error("no room")
 	}
+
 	until(t, "data", func() bool {
-		return b.has(&b.heard, a.cfg.ID+" 5") && b.has(&b.heard, fmt.Sprint(a.cfg.ID, " ", 1<<20)) && c.has(&c.heard, a.cfg.ID+" 5")
+		return b.has(&b.heard, a.cfg.ID+" 5") && b.has(&b.heard, fmt.Sprint(a.cfg.ID, " ", 1<<20)) &&
+			c.has(&c.heard, a.cfg.ID+" 5")
 	})
+
 	if a.count(&a.heard) != 2 || c.count(&c.heard) != 3 {
 		t.Errorf("a has %v, c %v", a.heard, c.heard)
 	}
+
 	l := &link{wake: make(chan struct{}, 1)}
 	if !l.putData(make([]byte, maxData+1)) || l.putData([]byte{1}) || l.lost != 1 {
 		t.Errorf("the bound does not hold: %d lost", l.lost)
 	}
+
 	if buf, err := l.packData(nil); err != nil || len(buf) <= maxData || l.data.bytes != 0 || !l.putData([]byte{1}) {
 		t.Errorf("%d bytes, %d left, %v", len(buf), l.data.bytes, err)
 	}
@@ -591,9 +689,11 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 		return func() bool {
 			b.news.mu.Lock()
 			defer b.news.mu.Unlock()
-			return slices.ContainsFunc(b.news.waiting, func(n news) bool { return fmt.Sprintf("%T", n.msg) == fmt.Sprintf("%T", like) })
+			return slices.ContainsFunc(b.news.waiting,
+				func(n news) bool { return fmt.Sprintf("%T", n.msg) == fmt.Sprintf("%T", like) })
 		}
 	}
+
 	until(t, "the first report", waits(subsMsg{}))
 	until(t, "a look at a", func() bool { b.Pool.mu.Lock(); defer b.Pool.mu.Unlock(); return b.here[a.cfg.ID] })
 	cut := time.Now()
@@ -606,16 +706,19 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 		m, _ := b.news.waiting[len(b.news.waiting)-1].msg.(subsMsg)
 		return m.subs[addr] == 9
 	})
+
 	a.Close()
 	until(t, "the loss", waits(nil))
 	if b.count(&b.told) != 0 {
 		t.Errorf("told before it serves: %v", b.told)
 	}
+
 	must(t, b.Serve(hears{b}))
 	id := ids[0]
 	if len(b.told) != 3 || b.told[1] != "subs "+id+" 9" || b.told[2] != "lost "+id+" 0" {
 		t.Fatalf("told %v", b.told)
 	}
+
 	f := strings.Fields(b.told[0]) // cut, its age, what is left of it, by whom, how many
 	age, err1 := time.ParseDuration(f[1])
 	left, err2 := time.ParseDuration(f[2])
@@ -631,6 +734,7 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 		d.give(p, news{peer: id, msg: cutMsg{}})
 		d.give(p, news{peer: id, msg: subsMsg{Subs{addr: i}}})
 	}
+
 	if last := d.waiting[len(d.waiting)-1]; len(d.waiting) > maxNews+1 || last.msg.(subsMsg).subs[addr] != 2*maxNews-1 {
 		t.Errorf("%d wait, the last is %+v", len(d.waiting), last)
 	}
@@ -645,28 +749,40 @@ func TestSubscriptionsAreTold(t *testing.T) {
 	s := Subs{netip.MustParseAddr("10.0.0.1"): 2, netip.MustParseAddr("2001:db8::1"): 5}
 	a.Subscribed(s)
 	now := time.Now()
-	a.CutOff([]Cut{{From: netip.MustParseAddr("10.0.0.1"), Since: now.Add(-7 * time.Second), Until: now.Add(50 * time.Second), Crowd: 4}})
+	a.CutOff([]Cut{{
+		From:  netip.MustParseAddr("10.0.0.1"),
+		Since: now.Add(-7 * time.Second),
+		Until: now.Add(50 * time.Second),
+		Crowd: 4,
+	}})
+
 	for _, m := range []*member{b, c} {
 		until(t, "what a tells", func() bool {
 			return m.has(&m.told, "subs "+a.cfg.ID+" 7") && m.has(&m.told, "cut 7s 50s "+a.cfg.ID+" 4")
 		})
 	}
+
 	if a.count(&a.told) != 0 {
 		t.Errorf("a was told %v", a.told)
 	}
+
 	for _, m := range []*member{b, c} {
 		until(t, "a look at a", func() bool { m.Pool.mu.Lock(); defer m.Pool.mu.Unlock(); return m.here[a.cfg.ID] })
 	}
+
 	a.Close()
 	for _, m := range []*member{b, c} {
 		until(t, "the loss of a", func() bool { return m.has(&m.told, "lost "+a.cfg.ID+" 0") })
 	}
-	for _, bad := range []any{value.NewMap("subs", make([]byte, 19)), value.NewMap(), []any{}, value.NewMap("subs", append(make([]byte, 16), 0xff, 0xff, 0xff, 0xff))} {
+
+	for _, bad := range []any{value.NewMap("subs", make([]byte, 19)), value.NewMap(), []any{},
+		value.NewMap("subs", append(make([]byte, 16), 0xff, 0xff, 0xff, 0xff))} {
 		packed, err := msgpack.Marshal(bad, msgpack.Modern)
 		must(t, err)
 		if s, err := parseSubs(packed); err == nil {
 			t.Errorf("%v gave %v", bad, s)
 		}
+
 		if cuts, err := parseCuts(packed, time.Now()); err == nil {
 			t.Errorf("%v gave %v", bad, cuts)
 		}

@@ -102,6 +102,7 @@ func (q *queue) put(i *item) bool {
 	if full() {
 		q.expire(i.at)
 	}
+
 	for full() {
 		if !q.b.dropOldest {
 			q.lost++
@@ -109,10 +110,12 @@ func (q *queue) put(i *item) bool {
 		}
 		q.lose(q.leastDear())
 	}
+
 	q.seq++
 	i.seq = q.seq
 	q.items = append(q.items, i)
 	q.bytes += i.size()
+
 	return true
 }
 
@@ -196,13 +199,16 @@ func (q *queue) next(now time.Time, reliable bool) *item {
 			q.remove(q.sent)
 			return i
 		}
+
 		if q.sent >= windowCount || q.sent > 0 && q.sentBytes()+i.size() > windowBytes {
 			return nil
 		}
+
 		q.sent++
 		i.late = i.isLate(now)
 		return i
 	}
+
 	return nil
 }
 

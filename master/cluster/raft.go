@@ -43,6 +43,7 @@ func (c *consensus) take(k *conn, kind string, data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	from, ok := k.in.p.view.Load().rec.Member(m.Src)
 	if k.plain {
 		ok = ok && k.in.fromSalt(from, k.from)
@@ -50,14 +51,17 @@ func (c *consensus) take(k *conn, kind string, data []byte) error {
 		me, member := k.member()
 		ok = ok && member && me.ID == from.ID
 	}
+
 	if !ok {
 		return fmt.Errorf("%w: of %s", wire.ErrProof, m.Src)
 	}
+
 	select {
 	case c.in <- m:
 	default:
 		c.p.count.dropped.Add(1)
 	}
+
 	return nil
 }
 
@@ -85,6 +89,7 @@ func (c *consensus) run() {
 				c.leave()
 				continue
 			}
+
 			if n == nil {
 				if time.Now().Before(c.retry) {
 					continue
@@ -94,12 +99,14 @@ func (c *consensus) run() {
 					continue
 				}
 			}
+
 			_, own := c.p.Own()
 			out = n.Tick(time.Now(), members, own)
 			c.show(n.Status())
 		case <-c.p.ctx.Done():
 			return
 		}
+
 		if st, dirty := n.Dirty(); dirty {
 			if err := c.save(st); err != nil {
 				c.p.log.Error("what Salt's masters agree on cannot be kept", "path", c.file(), "error", err)
@@ -108,6 +115,7 @@ func (c *consensus) run() {
 				continue
 			}
 		}
+
 		c.p.sendRaft(out)
 	}
 }
@@ -127,15 +135,18 @@ func (c *consensus) members() []raft.Member {
 	if v.phase != node.Active {
 		return nil
 	}
+
 	var out []raft.Member
 	mixed := false
 	for _, m := range v.rec.Members {
 		mixed = mixed || !m.Own
 		out = append(out, raft.Member{ID: m.ID, Own: m.Own})
 	}
+
 	if !mixed {
 		return nil
 	}
+
 	return out
 }
 
@@ -159,7 +170,8 @@ func (c *consensus) join() *raft.Node {
 	c.left = false
 	st, err := c.load()
 	if err != nil {
-		c.p.log.Error("what Salt's masters agreed on cannot be read; remove the file to begin anew", "path", c.file(), "error", err)
+		c.p.log.Error("what Salt's masters agreed on cannot be read; remove the file to begin anew", "path",
+			c.file(), "error", err)
 		return nil
 	}
 	return raft.New(raft.Config{ID: c.p.cfg.ID, State: st, Token: token,

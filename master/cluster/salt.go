@@ -34,13 +34,16 @@ func (p *Pool) tellRotation() {
 	if err == nil {
 		blob, err = wire.Blob(blob)
 	}
+
 	if err != nil {
 		p.log.Error("Salt's masters cannot be told of the new cluster key", "error", err)
 		return
 	}
+
 	now := p.cfg.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	for _, l := range p.links {
 		if l.plain {
 			l.put(Jobs, &item{at: now, tag: wire.RotateTag, sealed: func() []byte { return blob }})

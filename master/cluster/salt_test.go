@@ -46,6 +46,7 @@ func newSalt(t testing.TB, id string, port, key int) *saltMaster {
 			if err != nil {
 				return
 			}
+
 			go func() {
 				defer c.Close()
 				r := wire.NewReader(bufio.NewReader(c), 512<<20) // Salt has no bound
@@ -61,6 +62,7 @@ func newSalt(t testing.TB, id string, port, key int) *saltMaster {
 			}()
 		}
 	}()
+
 	return s
 }
 
@@ -117,6 +119,7 @@ func TestSaltJoins(t *testing.T) {
 	s := newSalt(t, ids[1], port, 1)
 	s.dial(a.cfg.ID)
 	suite := a.cfg.Suite
+
 	// Salt's text ends with a newline, and it asks several times at once.
 	d := wire.Discover{PeerID: s.id, Pub: pubOf(t, 1) + "\n", Token: token(), Stamp: "2026-11-21T07:35:37.731542+00:00"}
 	sealed, err := d.Seal(suite, s.key)
@@ -124,19 +127,31 @@ func TestSaltJoins(t *testing.T) {
 	for range 3 {
 		s.send(wire.TagDiscover, sealed)
 	}
+
 	r, err := suite.OpenDiscoverReply(s.next(wire.KindDiscoverReply).Data)
 	must(t, err)
 	if r.ReturnToken != d.Token || crypt.NormalizePEM(r.ClusterPub) != a.Identity().Public || r.PeerID != a.cfg.ID {
 		t.Fatalf("%+v", r)
 	}
-	join := wire.Join{ReturnToken: r.Token, Token: token(), PeerID: s.id, Secret: a.cfg.Secret, SessionKey: s.session, Pub: d.Pub}
-	for _, bad := range []func(*wire.Join){func(j *wire.Join) { j.Secret = "wrong" }, func(j *wire.Join) { j.ReturnToken = token() }} {
+
+	join := wire.Join{
+		ReturnToken: r.Token,
+		Token:       token(),
+		PeerID:      s.id,
+		Secret:      a.cfg.Secret,
+		SessionKey:  s.session,
+		Pub:         d.Pub,
+	}
+
+	for _, bad := range []func(*wire.Join){func(j *wire.Join) { j.Secret = "wrong" },
+		func(j *wire.Join) { j.ReturnToken = token() }} {
 		j := join
 		bad(&j)
 		m, err := j.Seal(suite, s.key, r.Pub)
 		must(t, err)
 		s.send(wire.TagJoin, m)
 	}
+
 	m, err := join.Seal(suite, s.key, r.Pub)
 	must(t, err)
 	s.send(wire.TagJoin, m)
@@ -146,9 +161,11 @@ func TestSaltJoins(t *testing.T) {
 	if err != nil || !pem.Equal(a.Identity().Key) || reply.ClusterKey.String() != a.ClusterKey().String() {
 		t.Error("it was not given the cluster's keys", err)
 	}
+
 	if _, err := os.Stat(filepath.Join(dir, "peers", s.id+".pub")); err != nil {
 		t.Error(err)
 	}
+
 	// Our session key, once.
 	f := s.next(wire.KindAnnounce)
 	ann, err := wire.ParseAnnounce(a.cfg.ID, f.Data)
@@ -157,15 +174,19 @@ func TestSaltJoins(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatal("our session key is not proven", err)
 	}
+
 	// Events of the Salt master, and of ours.
 	fire := func(tag string, data *value.Map) {
 		sealed, err := wire.SealEvent(data, s.session)
 		must(t, err)
 		s.send(wire.EventTag(s.id, tag), sealed)
 	}
-	fire("salt/job/20261121073619941881/publish", value.NewMap("jid", "20261121073619941881", "fun", "test.ping", "tgt", "*"))
+
+	fire("salt/job/20261121073619941881/publish",
+		value.NewMap("jid", "20261121073619941881", "fun", "test.ping", "tgt", "*"))
 	fire("salt/key", value.NewMap("act", "accept", "id", "m7", "result", true))
-	fire("salt/job/20261121073619941881/ret/m7", value.NewMap("jid", "20261121073619941881", "id", "m7", "return", true))
+	fire("salt/job/20261121073619941881/ret/m7",
+		value.NewMap("jid", "20261121073619941881", "id", "m7", "return", true))
 	until(t, "events of the Salt master", func() bool {
 		return a.has(&a.jobs, "20261121073619941881") && a.has(&a.changed, "m7") && a.count(&a.returns) == 1
 	})
@@ -178,6 +199,7 @@ func TestSaltJoins(t *testing.T) {
 	if n, _ := got.Int("x"); err != nil || n != 1 || f.Tag != "cluster/event/"+a.cfg.ID+"/my/tag" {
 		t.Errorf("%s: %v, %v", f.Tag, got, err)
 	}
+
 	// A forged event, sealed with another key, and one under another name.
 	other, err := crypt.NewKey(nil)
 	must(t, err)
@@ -187,29 +209,35 @@ func TestSaltJoins(t *testing.T) {
 		s.send(wire.EventTag(s.id, "salt/job/20261121073619941882/publish"), blob)
 		s.send(wire.EventTag(a.cfg.ID, "salt/job/20261121073619941882/publish"), blob)
 	}
+
 	// Salt's masters rotate through the file.
 	fire("still/there", value.NewMap())
 	until(t, "the last event", func() bool { return a.has(&a.events, s.id+" still/there") })
 	if a.has(&a.jobs, "forged") {
 		t.Error("a forged job was published")
 	}
+
 	k, err := crypt.NewKey(nil)
 	must(t, err)
 	must(t, durable.Replace(filepath.Join(dir, ".aes"), []byte(k.String()), 0o600))
 	fire(wire.RotateTag, wire.RotateEvent())
 	until(t, "the rotated key", func() bool { return a.ClusterKey().String() == k.String() })
+
 	// And are told when ours rotate, with the file in place.
 	must(t, a.Rotate(within(t)))
 	for told := false; !told; {
 		f := s.next(wire.KindEvent)
 		told = strings.HasSuffix(f.Tag, "/"+wire.RotateTag) && a.ClusterKey().String() != k.String()
 	}
+
 	aes, err := os.ReadFile(filepath.Join(dir, ".aes"))
 	if err != nil || string(aes) != a.ClusterKey().String() {
 		t.Error("the file is not the key that was told of", err)
 	}
+
 	// One of ours joins through ours and knows the Salt master.
-	b, err := start(t, within(t), ids[2], port, 2, dir, func(c *Config) { c.PlainPeers, c.Peers, c.StateDir = true, ids[:1], t.TempDir() })
+	b, err := start(t, within(t), ids[2], port, 2, dir,
+		func(c *Config) { c.PlainPeers, c.Peers, c.StateDir = true, ids[:1], t.TempDir() })
 	must(t, err)
 	until(t, "the Salt master at b", func() bool {
 		for _, p := range b.Status().Peers {
@@ -219,6 +247,7 @@ func TestSaltJoins(t *testing.T) {
 		}
 		return false
 	})
+
 	n := s.next(wire.KindJoinNotify)
 	notify, err := wire.OpenJoinNotify(n.Data, a.ClusterKey())
 	if err != nil || notify.JoinPeerID != b.cfg.ID {
@@ -241,18 +270,23 @@ func TestSaltThatDoesNotAsk(t *testing.T) {
 	known := func(id string) bool { _, ok := a.view.Load().rec.Member(id); return ok }
 	stranger, s := newSalt(t, ids[2], port, 2), newSalt(t, ids[1], port, 1)
 	for _, x := range []*saltMaster{stranger, s} {
-		must(t, os.WriteFile(filepath.Join(dir, "peers", x.id+".pub"), []byte(pubOf(t, map[string]int{ids[1]: 1, ids[2]: 2}[x.id])), 0o400))
+		must(t,
+			os.WriteFile(filepath.Join(dir, "peers", x.id+".pub"),
+				[]byte(pubOf(t, map[string]int{ids[1]: 1, ids[2]: 2}[x.id])), 0o400))
 		x.dial(a.cfg.ID)
 	}
+
 	announce(stranger, stranger.key)
 	announce(s, stranger.key) // forged
 	until(t, "two refusals", func() bool { return a.Status().Bad >= 2 })
 	if known(stranger.id) || known(s.id) {
 		t.Fatal("a master was let in that is not listed or has not proven its key")
 	}
+
 	announce(s, s.key)
 	until(t, "the listed master", func() bool { return known(s.id) })
 	s.next(wire.KindAnnounce) // our session key
+
 	// It is led: asked for a vote, and told of the founding configuration.
 	until(t, "the question for a vote", func() bool {
 		f := s.next(wire.KindRaft)
@@ -284,9 +318,11 @@ func TestSaltTakesOurPlace(t *testing.T) {
 	until(t, "a refusal", func() bool { return a.Status().Bad > bad })
 	b.Close()
 	until(t, "the end of b", func() bool { return !linked() })
+
 	if !own() {
 		t.Fatal("a master of ours was taken for Salt's while it was there")
 	}
+
 	s = newSalt(t, ids[1], port, 1)
 	s.dial(ids[0])
 	s.announce(a.Pool, s.key)

@@ -43,9 +43,11 @@ func (p *Pool) Spread(jid string) (wait func(context.Context), done func()) {
 	s := &spreading{owed: 1, taken: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if _, again := p.spreadings[jid]; again || len(p.spreadings) >= maxSpreading || len(p.fresh()) == 0 {
 		return func(context.Context) {}, func() {}
 	}
+
 	p.spreadings[jid] = s
 	done = func() {
 		p.mu.Lock()
@@ -54,6 +56,7 @@ func (p *Pool) Spread(jid string) (wait func(context.Context), done func()) {
 			delete(p.spreadings, jid)
 		}
 	}
+
 	wait = func(ctx context.Context) {
 		limit := time.NewTimer(spreadFor)
 		defer limit.Stop()
@@ -65,6 +68,7 @@ func (p *Pool) Spread(jid string) (wait func(context.Context), done func()) {
 		case <-p.ctx.Done():
 		}
 	}
+
 	return wait, done
 }
 
@@ -89,6 +93,7 @@ func (p *Pool) watchSpread(tag string) (watch func(peer string, i *item), queued
 	if s == nil {
 		return func(string, *item) {}, func() {}
 	}
+
 	delete(p.spreadings, jid)
 	fresh := p.fresh()
 	watch = func(peer string, i *item) {
@@ -97,5 +102,6 @@ func (p *Pool) watchSpread(tag string) (watch func(peer string, i *item), queued
 			i.acked = func() { s.add(-1) }
 		}
 	}
+
 	return watch, func() { s.add(-1) }
 }

@@ -74,22 +74,27 @@ func parseStarts(data []byte) (starts []Start, number uint64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
+
 	b, ok := m.Bytes("minions")
 	if !ok {
 		return nil, 0, errOwn
 	}
+
 	for len(b) > 0 {
 		if len(b) < 13 || len(b) < 13+int(b[12]) || b[12] == 0 || len(starts) >= startMessage {
 			return nil, 0, errOwn
 		}
+
 		end := 13 + int(b[12])
 		starts = append(starts, Start{
 			ID:      string(b[13:end]),
 			Process: binary.BigEndian.Uint64(b),
 			Age:     min(time.Duration(binary.BigEndian.Uint32(b[8:]))*time.Millisecond, maxStartAge),
 		})
+
 		b = b[end:]
 	}
+
 	return starts, uintOf(m, "number"), nil
 }
 
@@ -198,13 +203,16 @@ func (p *Pool) Unheard() bool {
 		if l.plain || l.ended() || l.gone.Load() {
 			continue
 		}
+
 		l.mu.Lock()
 		could := l.starts.knows
 		l.mu.Unlock()
+
 		if _, tells := p.tellers.last(l.id); could && !tells || !l.up.Load() {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -241,19 +249,23 @@ func (l *link) takeStarts(now time.Time) (msgs []any) {
 		for ; len(list) > startMessage; list = list[startMessage:] {
 			msgs = append(msgs, startedMsg{starts: list[:startMessage]})
 		}
+
 		msgs = append(msgs, startedMsg{starts: list, number: s.number})
 		s.waiting = nil // among them
 		return msgs
 	}
+
 	if s.all || len(s.waiting) == 0 {
 		return nil
 	}
+
 	n := min(len(s.waiting), startMessage)
 	m := startedMsg{number: s.number - uint64(len(s.waiting)-n)}
 	for _, w := range s.waiting[:n] {
 		w.Age = now.Sub(w.seen)
 		m.starts = append(m.starts, w.Start)
 	}
+
 	s.waiting = s.waiting[n:]
 	return []any{m}
 }
@@ -298,6 +310,7 @@ func (p *Pool) Announce(ctx context.Context, s Start) error {
 		}
 	}
 	p.mu.Unlock()
+
 	ctx, cancel := context.WithTimeout(ctx, announceFor)
 	defer cancel()
 	stop := time.AfterFunc(patientAfter, func() {
@@ -310,11 +323,13 @@ func (p *Pool) Announce(ctx context.Context, s Start) error {
 			p.patient.Add(-1)
 		}
 	}()
+
 	for l, number := range waiting {
 		if err := p.announced(ctx, l, number, began); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -324,11 +339,16 @@ func (p *Pool) announced(ctx context.Context, l *link, number uint64, began time
 	defer look.Stop()
 	for {
 		l.mu.Lock()
-		heard, knows, since, change := l.starts.heard >= number, l.starts.knows, l.starts.since, l.starts.change
+		heard := l.starts.heard >= number
+		knows := l.starts.knows
+		since := l.starts.since
+		change := l.starts.change
 		l.mu.Unlock()
+
 		if heard || l.ctx.Err() != nil || !p.owed(l, knows, since, began) {
 			return nil
 		}
+
 		select {
 		case <-change:
 		case <-look.C:
@@ -344,6 +364,7 @@ func (p *Pool) owed(l *link, knows bool, since, began time.Time) bool {
 	if l.gone.Load() {
 		return false // its host says that nobody listens there
 	}
+
 	last := p.opened
 	p.mu.Lock()
 	for _, m := range p.node.Status(now).Members {
@@ -352,9 +373,11 @@ func (p *Pool) owed(l *link, knows bool, since, began time.Time) bool {
 		}
 	}
 	p.mu.Unlock()
+
 	if now.Sub(last) >= lostFor {
 		return false
 	}
+
 	up := l.up.Load()
 	deaf := up && !knows && now.Sub(since) > deafFor // a master of before
 	slow := up && now.Sub(began) > deafFor && last.Sub(began) > deafFor/2

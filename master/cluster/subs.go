@@ -92,10 +92,12 @@ func (m cutMsg) pack(now time.Time) *value.Map {
 		b = packDuration(b, c.Until.Sub(now))
 		b = binary.BigEndian.AppendUint32(b, uint32(min(max(c.Crowd, 0), maxSubs)))
 		subs[c.From]++
+
 		if c.Since.Before(oldest) {
 			oldest = c.Since
 		}
 	}
+
 	return value.NewMap("subs", packSubs(subs), "age", min(now.Sub(oldest), maxAge).Milliseconds(), "cuts", b)
 }
 
@@ -107,6 +109,7 @@ func parseCuts(data []byte, now time.Time) ([]Cut, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var out []Cut
 	if _, has := m.Get("cuts"); !has {
 		subs, err := parseSubs(data)
@@ -116,10 +119,12 @@ func parseCuts(data []byte, now time.Time) ([]Cut, error) {
 		}
 		return out, err
 	}
+
 	_, b, err := ownBytes(data, "cuts", cutBytes, maxSubs)
 	if err != nil {
 		return nil, err
 	}
+
 	for ; len(b) > 0; b = b[cutBytes:] {
 		out = append(out, Cut{
 			From:  netip.AddrFrom16([16]byte(b)).Unmap(),
@@ -128,6 +133,7 @@ func parseCuts(data []byte, now time.Time) ([]Cut, error) {
 			Crowd: int(min(binary.BigEndian.Uint32(b[24:]), maxSubs)),
 		})
 	}
+
 	return out, nil
 }
 
@@ -177,6 +183,7 @@ func (p *Pool) told(peer string, from netip.Addr, kind string, data []byte) erro
 	if a, err := netip.ParseAddr(peer); err == nil {
 		from = a.Unmap() // it may have come through another master
 	}
+
 	n := news{peer: peer, from: from}
 	switch kind {
 	case ownSubs:
@@ -198,9 +205,11 @@ func (p *Pool) told(peer string, from netip.Addr, kind string, data []byte) erro
 		}
 		n.msg, n.at = startedMsg{starts: starts}, p.cfg.Now()
 	}
+
 	if !p.news.give(p, n) {
 		return errNews
 	}
+
 	return nil
 }
 
@@ -248,6 +257,7 @@ func (d *newsDesk) give(p *Pool, n news) (taken bool) {
 		n.tell(p, *h)
 		return true
 	}
+
 	if _, report := n.msg.(subsMsg); report {
 		d.waiting = slices.DeleteFunc(d.waiting, func(o news) bool {
 			_, report := o.msg.(subsMsg)
@@ -256,6 +266,7 @@ func (d *newsDesk) give(p *Pool, n news) (taken bool) {
 	} else if len(d.waiting) >= maxNews {
 		return false
 	}
+
 	d.waiting = append(d.waiting, n)
 	return true
 }
@@ -283,12 +294,15 @@ func (p *Pool) watch(now time.Time) (gone map[string]time.Time) {
 		if m.Self || !m.Own {
 			continue
 		}
+
 		here := m.Linked && m.Alive
 		if p.here[m.ID] && !here {
 			gone[m.ID] = m.Heard
 		}
+
 		p.here[m.ID], members[m.ID] = here, true
 	}
+
 	for id, here := range p.here {
 		if !members[id] { // it was removed, and its minions go elsewhere
 			if here {
@@ -297,6 +311,7 @@ func (p *Pool) watch(now time.Time) (gone map[string]time.Time) {
 			delete(p.here, id)
 		}
 	}
+
 	return gone
 }
 

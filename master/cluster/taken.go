@@ -89,14 +89,17 @@ func (p *Pool) heardTaken(data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	p.mu.Lock()
 	h := p.handler.Load()
 	if h == nil { // Serve hands it over
 		p.early = append(p.early, list[:min(len(list), maxTaken-len(p.early))]...)
 	}
 	p.mu.Unlock()
+
 	if h != nil {
 		(*h).Taken(list)
 	}
+
 	return nil
 }

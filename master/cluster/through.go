@@ -65,21 +65,26 @@ func (l *link) secure(raw net.Conn, limit time.Duration) (net.Conn, error) {
 	t := tls.Client(raw, l.p.tls)
 	ctx, cancel := context.WithTimeout(l.ctx, limit)
 	defer cancel()
+
 	err := t.HandshakeContext(ctx)
 	if err != nil {
 		err = fmt.Errorf("secure the connection: %w", err)
 	}
+
 	var pem string
 	if err == nil {
 		_, pem, err = endOf(t)
 	}
+
 	if err == nil && l.pub != "" && crypt.NormalizePEM(pem) != crypt.NormalizePEM(l.pub) {
 		err = errPin
 	}
+
 	if err != nil {
 		_ = raw.Close()
 		return nil, err
 	}
+
 	return t, nil
 }
 
@@ -89,18 +94,22 @@ func (l *link) through(other *link) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	c, err := other.secure(raw, handshakeWait)
 	if err != nil {
 		return nil, err
 	}
+
 	b, err := wire.AppendFrame(nil, wire.OwnPrefix+ownThrough, value.NewMap("to", l.id))
 	if err == nil {
 		_, err = c.Write(b)
 	}
+
 	if err != nil {
 		_ = c.Close()
 		return nil, err
 	}
+
 	return l.secure(c, handshakeWait)
 }
 
@@ -112,10 +121,12 @@ func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
 			return
 		case <-time.After(directEvery):
 		}
+
 		raw, err := l.reach(directWait)
 		if err != nil {
 			continue
 		}
+
 		if c, err := l.secure(raw, handshakeWait); err == nil {
 			_ = c.Close()
 			open(errDirect)
@@ -131,14 +142,17 @@ func (k *conn) pass(br *bufio.Reader, w net.Conn, data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	to := m.Str("to")
 	if o, ok := p.view.Load().rec.Member(to); !ok || !o.Own || to == p.cfg.ID || to == k.id {
 		return fmt.Errorf("%w: no way to %.64q", errOwn, to)
 	}
 	defer p.count.passed.Add(-1)
+
 	if p.count.passed.Add(1) > maxPassed {
 		return fmt.Errorf("%w: %d connections are passed on", errOwn, maxPassed)
 	}
+
 	d := net.Dialer{Timeout: directWait, KeepAliveConfig: keepAlive, Control: p.cfg.control}
 	far, err := d.DialContext(p.ctx, "tcp", p.cfg.dialAddress(to))
 	if err != nil {
@@ -146,6 +160,7 @@ func (k *conn) pass(br *bufio.Reader, w net.Conn, data []byte) error {
 		return nil
 	}
 	defer far.Close()
+
 	defer context.AfterFunc(p.ctx, func() { _ = far.Close() })()
 	_ = w.SetDeadline(time.Time{})
 	p.log.Info("two masters are connected through this one", "peer", k.id, "to", to)
@@ -155,6 +170,7 @@ func (k *conn) pass(br *bufio.Reader, w net.Conn, data []byte) error {
 		_, _ = io.Copy(w, far)
 		_ = k.Close()
 	}()
+
 	_, _ = io.Copy(far, br)
 	_ = far.Close()
 	<-back

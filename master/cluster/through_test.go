@@ -28,6 +28,7 @@ func TestThrough(t *testing.T) {
 			return hangUp(network, address, s)
 		}
 	})
+
 	a, b, c := ms[0], ms[1], ms[2]
 	ways[a.cfg.ID], ways[b.cfg.ID] = b.cfg.ID, a.cfg.ID
 	through := func(m *member, peer, by string) bool {
@@ -38,9 +39,14 @@ func TestThrough(t *testing.T) {
 		}
 		return false
 	}
+
 	job := func(from *member, jid string) {
-		from.Forward(event.Event{Tag: "salt/job/" + jid + "/publish", Data: value.NewMap("jid", jid, "fun", "test.ping")})
+		from.Forward(event.Event{
+			Tag:  "salt/job/" + jid + "/publish",
+			Data: value.NewMap("jid", jid, "fun", "test.ping"),
+		})
 	}
+
 	bad := [3]uint64{a.Status().Bad, b.Status().Bad, c.Status().Bad} // of joining
 	cut.Store(true)
 	for _, m := range []*member{a, b} {
@@ -52,29 +58,38 @@ func TestThrough(t *testing.T) {
 		}
 		m.inbox.mu.Unlock()
 	}
+
 	job(a, "20260101000000000001")
-	until(t, "a way through the third", func() bool { return through(a, b.cfg.ID, c.cfg.ID) && through(b, a.cfg.ID, c.cfg.ID) })
+	until(t, "a way through the third",
+		func() bool { return through(a, b.cfg.ID, c.cfg.ID) && through(b, a.cfg.ID, c.cfg.ID) })
 	job(a, "20260101000000000002")
 	job(b, "20260101000000000003")
 	until(t, "jobs through the third", func() bool {
-		return b.has(&b.jobs, "20260101000000000001") && b.has(&b.jobs, "20260101000000000002") && a.has(&a.jobs, "20260101000000000003")
+		return b.has(&b.jobs, "20260101000000000001") && b.has(&b.jobs, "20260101000000000002") &&
+			a.has(&a.jobs, "20260101000000000003")
 	})
-	if err := a.Keep(within(t), "salt/job/20260101000000000002/ret/m", value.NewMap("jid", "20260101000000000002", "id", "m")); err != nil {
+
+	if err := a.Keep(within(t), "salt/job/20260101000000000002/ret/m",
+		value.NewMap("jid", "20260101000000000002", "id", "m")); err != nil {
 		t.Error(err)
 	}
+
 	until(t, "a return through the third", func() bool { return b.count(&b.returns) == 1 })
 	cut.Store(false)
 	until(t, "the direct way", func() bool { return through(a, b.cfg.ID, "") && through(b, a.cfg.ID, "") })
 	job(a, "20260101000000000004")
 	until(t, "jobs on the direct way", func() bool { return b.has(&b.jobs, "20260101000000000004") })
+
 	if n, m := b.count(&b.jobs), b.count(&b.returns); n != 3 || m != 1 {
 		t.Errorf("%d jobs and %d returns at b: %v", n, m, b.jobs)
 	}
+
 	for i, m := range ms {
 		if s := m.Status(); s.Bad != bad[i] {
 			t.Errorf("%s: %d bad messages, %d before: %s", m.cfg.ID, s.Bad, bad[i], m.log)
 		}
 	}
+
 	until(t, "nothing goes through the third", func() bool { return c.Pool.count.passed.Load() == 0 })
 }
 
@@ -85,15 +100,18 @@ func TestThroughRefused(t *testing.T) {
 	a, b, c := ms[0], ms[1], ms[2]
 	try := func(p *Pool, to string) {
 		t.Helper()
-		l, other := &link{p: p, id: to, ctx: t.Context()}, &link{p: p, id: b.cfg.ID, ctx: t.Context()}
+		l := &link{p: p, id: to, ctx: t.Context()}
+		other := &link{p: p, id: b.cfg.ID, ctx: t.Context()}
 		if c, err := l.through(other); err == nil {
 			_ = c.Close()
 			t.Errorf("connected to %.20q", to)
 		}
 	}
+
 	for _, to := range []string{"127.0.0.1", a.cfg.ID, b.cfg.ID, "", strings.Repeat("x", 300)} {
 		try(a.Pool, to)
 	}
+
 	cert, err := certificate(a.cfg.ID, testKeys()[3])
 	must(t, err)
 	try(&Pool{cfg: a.cfg, tls: tlsConfig(cert)}, c.cfg.ID)

@@ -22,9 +22,12 @@ const protocol = "saltern-cluster/1"
 // the key and the name, so it never expires.
 func certificate(id string, key *rsa.PrivateKey) (tls.Certificate, error) {
 	t := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: id},
-		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: id},
+		NotBefore:    time.Unix(0, 0),
+		NotAfter:     time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
 	if err != nil {
@@ -38,8 +41,12 @@ func certificate(id string, key *rsa.PrivateKey) (tls.Certificate, error) {
 // whoever uses the connection.
 func tlsConfig(cert tls.Certificate) *tls.Config {
 	return &tls.Config{
-		Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, NextProtos: []string{protocol},
-		ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true, SessionTicketsDisabled: true, //nolint:gosec // pinned, see above
+		Certificates:           []tls.Certificate{cert},
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{protocol},
+		ClientAuth:             tls.RequireAnyClientCert,
+		InsecureSkipVerify:     true,
+		SessionTicketsDisabled: true, //nolint:gosec // pinned, see above
 		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
 			_, _, err := certOf(raw)
 			return err
@@ -55,17 +62,21 @@ func certOf(raw [][]byte) (id, pem string, err error) {
 	if len(raw) != 1 {
 		return "", "", errCertificate
 	}
+
 	c, err := x509.ParseCertificate(raw[0])
 	if err != nil {
 		return "", "", errCertificate
 	}
+
 	pub, ok := c.PublicKey.(*rsa.PublicKey)
 	if !ok || pub.N.BitLen() < crypt.DefaultBounds.Min || pub.N.BitLen() > crypt.DefaultBounds.Max {
 		return "", "", errCertificate
 	}
+
 	if err := wire.ValidPeer(c.Subject.CommonName); err != nil {
 		return "", "", errCertificate
 	}
+
 	pem, err = crypt.PublicPEM(pub)
 	return c.Subject.CommonName, pem, err
 }

@@ -23,9 +23,12 @@ func TestBadOptions(t *testing.T) {
 		{"ret_port: 4506.5", "expected a whole number, found the number 4506.5"},
 		{"ret_port: yes", "expected a whole number, found the boolean true"},
 		{"ret_port: [1]", "expected a whole number, found a list"},
-		{"auto_accept: 'True'", "master:2: option auto_accept: expected true or false, found the text \"True\", which Salt takes for false: write true"},
-		{"auto_accept: 1", "master:2: option auto_accept: expected true or false, found the number 1, which Salt takes for false: write true"},
-		{"file_recv: 'no'", "master:2: option file_recv: expected true or false, found the text \"no\", which Salt takes for true: write false"},
+		{"auto_accept: 'True'",
+			"master:2: option auto_accept: expected true or false, found the text \"True\", which Salt takes for false: write true"},
+		{"auto_accept: 1",
+			"master:2: option auto_accept: expected true or false, found the number 1, which Salt takes for false: write true"},
+		{"file_recv: 'no'",
+			"master:2: option file_recv: expected true or false, found the text \"no\", which Salt takes for true: write false"},
 		{"auto_accept: perhaps", "expected true or false, found the text \"perhaps\""},
 		{"auto_accept: 2", "expected true or false, found the number 2"},
 		{"auto_accept: [1]", "expected true or false, found a list"},
@@ -36,14 +39,16 @@ func TestBadOptions(t *testing.T) {
 		{"timeout: soon", "option timeout: expected a number, found the text"},
 		{"transport: tcp", `option transport: "tcp" is not one of zeromq`},
 		{"saltern_minion_event_prefixes: myapp", "option saltern_minion_event_prefixes: expected a list"},
-		{"fileserver_backend: [roots, svn]\nhash_type: md4", `master:2: option fileserver_backend: this master does not serve files from "svn"`},
+		{"fileserver_backend: [roots, svn]\nhash_type: md4",
+			`master:2: option fileserver_backend: this master does not serve files from "svn"`},
 		{"hash_type: md4", "option hash_type: \"md4\" is not one of md5, sha1"},
 		{"keysize: 1024", "option keysize: 1024 bits, at least 2048"},
 		{"id: a/b", "option id: \"a/b\" cannot be an id"},
 		{"id: ..", "option id"},
 		{"publish_signing_algorithm: none", "is not one of PKCS1v15-SHA1"},
 		{"log_level: loud", "option log_level: \"loud\" is not one of"},
-		{"sock_dir: /" + strings.Repeat("x", 110) + "\ncachedir: /" + strings.Repeat("y", 110), "bytes too long for a socket"},
+		{"sock_dir: /" + strings.Repeat("x", 110) + "\ncachedir: /" + strings.Repeat("y", 110),
+			"bytes too long for a socket"},
 		{"saltern_proxy_from: 10.0.0.0/33", "neither an address nor a network"},
 		{"saltern_proxy_from: {a: b}", "option saltern_proxy_from: expected a list or text"},
 		{"key_pass: sdb://x/y", "option key_pass: values from sdb:// are not supported"},
@@ -92,21 +97,27 @@ autosign_timeout: 5
 saltern_proxy_from: [10.0.0.7/8, '::1', 127.0.0.1]
 unknown_thing: 5
 `, "master.d/_schedule.conf": "schedule: [\n"})
+
 	_, err := loader().Load(filepath.Join(dir, "master"))
 	if err == nil || !strings.Contains(err.Error(), `option log_level: "false"`) {
 		t.Fatalf("log_level off: %v", err)
 	}
+
 	b, err := os.ReadFile(filepath.Join(dir, "master"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "master"), []byte(strings.Replace(string(b), "log_level: off\n", "", 1)), 0o644); err != nil {
+
+	if err := os.WriteFile(filepath.Join(dir, "master"),
+		[]byte(strings.Replace(string(b), "log_level: off\n", "", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	m, err := loader().Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range []struct{ name, got, want string }{
 		{"publish_port", fmt.Sprint(m.PublishPort), "4605"},
 		{"raw publish_port", fmt.Sprint(m.Raw.Int("publish_port")), "4605 true"},
@@ -127,13 +138,16 @@ unknown_thing: 5
 			t.Errorf("%s: got %s, want %s", c.name, c.got, c.want)
 		}
 	}
+
 	seen := map[string]slog.Level{}
 	for _, n := range m.Notes {
 		seen[n.Option] = n.Level
 	}
+
 	if l, ok := seen["unknown_thing"]; !ok || l != slog.LevelDebug {
 		t.Errorf("no debug note about the unknown option: %v", m.Notes)
 	}
+
 	if l, ok := seen["sock_dir"]; !ok || l != slog.LevelWarn {
 		t.Errorf("no warning about the empty option: %v", m.Notes)
 	}
@@ -158,6 +172,7 @@ func TestIDs(t *testing.T) {
 			return l
 		}
 	}
+
 	for _, c := range []struct {
 		host, hosts, conf, want string
 		addrs                   func() []netip.Addr
@@ -174,7 +189,12 @@ func TestIDs(t *testing.T) {
 		{"box", "", "id: x\n", "x", nil},
 	} {
 		dir := write(t, map[string]string{"master": "root_dir: @DIR@\n" + c.conf, "hosts": c.hosts})
-		l := &Loader{Hostname: func() (string, error) { return c.host, nil }, HostsFile: filepath.Join(dir, "hosts"), Addresses: c.addrs}
+		l := &Loader{
+			Hostname:  func() (string, error) { return c.host, nil },
+			HostsFile: filepath.Join(dir, "hosts"),
+			Addresses: c.addrs,
+		}
+
 		m, err := l.Load(dir)
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
@@ -185,8 +205,14 @@ func TestIDs(t *testing.T) {
 }
 
 func TestIncludeLoopEnds(t *testing.T) {
-	dir := write(t, map[string]string{"master": "include: a.conf\n", "a.conf": "include: [b.conf, b.conf]\n", "b.conf": "include: [a.conf, a.conf]\n"})
-	if _, err := loader().Load(dir); err == nil || !strings.Contains(err.Error(), "include each other") && !strings.Contains(err.Error(), "more than") {
+	dir := write(t,
+		map[string]string{
+			"master": "include: a.conf\n",
+			"a.conf": "include: [b.conf, b.conf]\n",
+			"b.conf": "include: [a.conf, a.conf]\n",
+		})
+	if _, err := loader().Load(dir); err == nil ||
+		!strings.Contains(err.Error(), "include each other") && !strings.Contains(err.Error(), "more than") {
 		t.Fatalf("loop: %v", err)
 	}
 }
@@ -197,6 +223,7 @@ func TestAttack16ConfigurationFIFO(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "master.d", "b.conf"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	done := make(chan error, 1)
 	go func() { _, err := loader().Load(dir); done <- err }()
 	select {
@@ -233,16 +260,19 @@ func FuzzLoad(f *testing.F) {
 	} {
 		f.Add(s)
 	}
+
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, s string) {
 		p := filepath.Join(dir, fmt.Sprint(os.Getpid()))
 		if err := os.WriteFile(p, []byte("default_include: ''\n"+s), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		m, err := loader().Load(p)
 		if err != nil {
 			return
 		}
+
 		if m.ID == "" || !filepath.IsAbs(m.PKIDir) || m.Nodegroups == nil || m.Raw.Len() < 300 {
 			t.Errorf("incomplete: id %q, pki_dir %q, %d options", m.ID, m.PKIDir, m.Raw.Len())
 		}

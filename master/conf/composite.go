@@ -24,7 +24,13 @@ func (a *assembly) composites(m *Master) {
 // partRemark notes what is not obeyed of an entry of an option; "" stands for the option.
 func (a *assembly) partRemark(option, entry, format string, args ...any) {
 	o := a.placeIn(option, entry)
-	a.notes = append(a.notes, Note{Level: slog.LevelWarn, Option: option, Path: o.path, Line: o.line, Text: fmt.Sprintf(format, args...)})
+	a.notes = append(a.notes, Note{
+		Level:  slog.LevelWarn,
+		Option: option,
+		Path:   o.path,
+		Line:   o.line,
+		Text:   fmt.Sprintf(format, args...),
+	})
 }
 
 // groups looks at nodegroups: an expression, or a list of its words.
@@ -34,7 +40,9 @@ func (a *assembly) groups(groups *value.Map) {
 		_, text := v.(string)
 		wrong := slices.ContainsFunc(words, func(w any) bool { _, ok := w.(string); return !ok })
 		if !text && !list || wrong {
-			a.partRemark("nodegroups", fmt.Sprint(name), "group %v: expected an expression, or a list of texts, found %s; it has no minions", name, value.Repr(v))
+			a.partRemark("nodegroups", fmt.Sprint(name),
+				"group %v: expected an expression, or a list of texts, found %s; it has no minions", name,
+				value.Repr(v))
 		}
 	}
 }
@@ -48,14 +56,17 @@ func (a *assembly) reactions(option []any) {
 			a.partRemark("reactor", "", "entry %d is not a map of one tag to its files, and is passed over", i+1)
 			continue
 		}
+
 		for tag, files := range entry.All() {
 			list, isList := files.([]any)
 			if _, text := files.(string); text {
 				list, isList = []any{files}, true
 			}
+
 			wrong := slices.ContainsFunc(list, func(f any) bool { _, ok := f.(string); return !ok })
 			if !isList || len(list) == 0 || wrong {
-				a.partRemark("reactor", "", "entry %d, tag %v: expected the paths of files, found %s", i+1, tag, value.Repr(files))
+				a.partRemark("reactor", "", "entry %d, tag %v: expected the paths of files, found %s", i+1,
+					tag, value.Repr(files))
 			}
 		}
 	}

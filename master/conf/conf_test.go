@@ -65,6 +65,7 @@ func goForm(v any) any {
 	case *big.Int:
 		return json.Number(v.String())
 	}
+
 	return v
 }
 
@@ -73,15 +74,18 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var cases []struct {
 		Name  string
 		Files map[string]string
 		Opts  map[string]any
 		Gone  []string
 	}
+
 	if err := json.Unmarshal(b, &cases); err != nil {
 		t.Fatal(err)
 	}
+
 	base := cases[0].Opts
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
@@ -92,30 +96,38 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			got := jsonForm(t, m.Raw).(map[string]any)
 			text, _ := json.Marshal(got)
 			got = nil
 			if err := json.Unmarshal([]byte(strings.ReplaceAll(string(text), dir, "@DIR@")), &got); err != nil {
 				t.Fatal(err)
 			}
+
 			want := make(map[string]any, len(base))
 			for k, v := range base {
 				want[k] = v
 			}
+
 			for k, v := range c.Opts {
 				want[k] = v
 			}
+
 			for _, k := range c.Gone {
 				delete(want, k)
 			}
+
 			for k, w := range want {
 				if g, ok := got[k]; !ok || !reflect.DeepEqual(g, w) {
 					t.Errorf("%s: got %v, Salt has %v", k, got[k], w)
 				}
 			}
+
 			for k := range got {
-				if _, ok := want[k]; !ok && k != "user" && k != "ssh_config_file" && k != "worker_pools" && k != "features" {
-					t.Errorf("%s: got %v, Salt has no such option: one of our own has no default in options.txt", k, got[k])
+				if _, ok := want[k]; !ok && k != "user" && k != "ssh_config_file" && k != "worker_pools" &&
+					k != "features" {
+					t.Errorf("%s: got %v, Salt has no such option: one of our own has no default in options.txt",
+						k, got[k])
 				}
 			}
 		})
@@ -131,6 +143,7 @@ func TestFieldsMatchOptions(t *testing.T) {
 		if !m.Field(i).Anonymous {
 			continue
 		}
+
 		for j := range m.Field(i).Type.NumField() {
 			name, _, _ := strings.Cut(m.Field(i).Type.Field(j).Tag.Get("conf"), ",")
 			if name == "" {
@@ -140,9 +153,11 @@ func TestFieldsMatchOptions(t *testing.T) {
 			}
 		}
 	}
+
 	opts, err := builtin().defaults()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	fill(new(Master), opts, func(o string, err error) { t.Errorf("default of %s: %v", o, err) })
 }

@@ -18,6 +18,7 @@ func TestEveryOptionIsObeyedOrNamed(t *testing.T) {
 		value := notDefault(builtin().options[name], salt)
 		whole = append(whole, setKey{[]string{name}, fmt.Sprintf("%s: %s\n", name, value)})
 	}
+
 	obeyedOrNamed(t, whole)
 
 	// A file has one key of each option: the first of each, then the second, and so on.
@@ -28,11 +29,14 @@ func TestEveryOptionIsObeyedOrNamed(t *testing.T) {
 		last := len(keys) - 1
 		n := ofOption[keys[0]]
 		ofOption[keys[0]]++
+
 		if n == len(files) {
 			files = append(files, nil)
 		}
+
 		files[n] = append(files[n], setKey{keys, nest(keys[:last], keys[last], value)})
 	}
+
 	for _, keys := range files {
 		obeyedOrNamed(t, keys)
 	}
@@ -55,6 +59,7 @@ func obeyedOrNamed(t *testing.T, keys []setKey) {
 			firsts[i] = strings.Count(text, "\n") + 1
 			text += key.text
 		}
+
 		m, err := loader().Load(write(t, map[string]string{"master": text}))
 		if err == nil {
 			for i, key := range keys {
@@ -65,14 +70,17 @@ func obeyedOrNamed(t *testing.T, keys []setKey) {
 
 		left := keys[:0:0]
 		for i, key := range keys {
-			refused := slices.ContainsFunc(Faults(err), func(fault error) bool { return key.holds(fault.(*Fault).Path, fault.(*Fault).Line, firsts[i]) })
+			refused := slices.ContainsFunc(Faults(err),
+				func(fault error) bool { return key.holds(fault.(*Fault).Path, fault.(*Fault).Line, firsts[i]) })
 			if !refused {
 				left = append(left, key)
 			}
 		}
+
 		if len(left) == len(keys) {
 			t.Fatalf("refused without a place: %v", err)
 		}
+
 		keys = left
 	}
 }
@@ -89,7 +97,9 @@ func (k setKey) obeyedOrNamed(t *testing.T, m *Master, first int) {
 	if len(k.path) > 1 && builtinParts().keys[option] != nil && !builtin().options[option].ignored() {
 		use, remark = PartUse(option, k.path[1:]...)
 	}
-	named := slices.ContainsFunc(m.Notes, func(n Note) bool { return n.Option == option && k.holds(n.Path, n.Line, first) })
+
+	named := slices.ContainsFunc(m.Notes,
+		func(n Note) bool { return n.Option == option && k.holds(n.Path, n.Line, first) })
 	switch {
 	case use == "":
 		t.Errorf("neither obeyed nor named:\n%s", k.text)
@@ -106,6 +116,7 @@ func notDefault(o option, salt saltOption) string {
 	if typ == "null" && len(o.types) > 1 {
 		typ = o.types[1]
 	}
+
 	switch typ {
 	case "bool":
 		return fmt.Sprint(salt.preset != true)
@@ -118,6 +129,7 @@ func notDefault(o option, salt saltOption) string {
 	case "dict":
 		return "{other: [other]}"
 	}
+
 	return "other"
 }
 
@@ -136,14 +148,18 @@ func saltParts(t *testing.T) map[string]string {
 		if strings.HasPrefix(lines.Text(), "#") {
 			continue
 		}
+
 		path, value, ok := strings.Cut(lines.Text(), " = ")
 		if !ok {
 			t.Fatalf("%q is no row", lines.Text())
 		}
+
 		parts[path] = value
 	}
+
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
 	}
+
 	return parts
 }

@@ -25,6 +25,7 @@ func (a *assembly) expressions(m *Master) {
 	if a.loader.Tool {
 		return // tools of this host permit nothing
 	}
+
 	f := acl.Faults{Target: func(t string) error {
 		if ldap.IsTarget(t) {
 			return nil // see salt/auth/ldap.py process_acl
@@ -32,6 +33,7 @@ func (a *assembly) expressions(m *Master) {
 		_, err := target.Compile(t, "compound", target.Env{Nodegroups: m.Nodegroups})
 		return err
 	}}
+
 	f.External("external_auth", m.ExternalAuth)
 	f.Publisher("publisher_acl", m.PublisherACL)
 	f.Names("publisher_acl_blacklist", m.PublisherACLBlacklist.List("users"))
@@ -39,6 +41,7 @@ func (a *assembly) expressions(m *Master) {
 	f.Minions("peer", m.Peer)
 	f.Minions("peer_run", m.PeerRun)
 	f.Minions("mine_get", m.MineGet)
+
 	for _, x := range f.List {
 		a.bad(x.Option, x)
 	}

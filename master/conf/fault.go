@@ -56,17 +56,27 @@ func (r *reader) inOrder() error {
 	for i, f := range slices.Backward(r.files) {
 		first[f] = i - len(r.files)
 	}
+
 	compare := func(pathA string, lineA int, pathB string, lineB int) int {
 		return cmp.Or(cmp.Compare(first[pathA], first[pathB]), cmp.Compare(lineA, lineB))
 	}
 	slices.SortStableFunc(r.notes, func(a, b Note) int { return compare(a.Path, a.Line, b.Path, b.Line) })
+
 	for name, o := range r.origins {
 		use, remark := Use(name)
 		if use == "" {
 			remark = notKnown
 		}
-		r.settings = append(r.settings, Setting{Option: name, Path: o.path, Line: o.line, Use: use, Remark: remark})
+
+		r.settings = append(r.settings, Setting{
+			Option: name,
+			Path:   o.path,
+			Line:   o.line,
+			Use:    use,
+			Remark: remark,
+		})
 	}
+
 	slices.SortFunc(r.settings, func(a, b Setting) int {
 		return cmp.Or(compare(a.Path, a.Line, b.Path, b.Line), cmp.Compare(a.Option, b.Option))
 	})
@@ -75,5 +85,6 @@ func (r *reader) inOrder() error {
 	for _, f := range r.faults {
 		all = multierror.Append(all, f)
 	}
+
 	return all.ErrorOrNil()
 }

@@ -24,11 +24,13 @@ func TestFaultsInOrderOfLines(t *testing.T) {
 		"master.d/d.conf":  "- list\n",
 		"extra/first.conf": "\nfile_recv_max_size: x\n",
 	})
+
 	_, err := loader().Load(dir)
 	var all *multierror.Error
 	if !errors.As(err, &all) {
 		t.Fatalf("%v", err)
 	}
+
 	var got []string
 	for _, e := range all.Errors {
 		f := (*Fault)(nil)
@@ -39,7 +41,9 @@ func TestFaultsInOrderOfLines(t *testing.T) {
 		where, _, _ := strings.Cut(strings.TrimPrefix(e.Error(), dir+"/"), ": ")
 		got = append(got, strings.TrimSpace(where+" "+f.Option))
 	}
-	want := []string{"master:1 hash_type", "master:2 publish_port", "master:3 transport", "master:4 fileserver_backend", "master:5 timeout",
+
+	want := []string{"master:1 hash_type", "master:2 publish_port", "master:3 transport",
+		"master:4 fileserver_backend", "master:5 timeout",
 		"master:6 ret_port", "master:7 reactor", "master:8 include", "master:11 log_level",
 		"master.d/a.conf:1", "master.d/b.conf:1", "master.d/c.conf:1 keysize", "master.d/c.conf:1 max_minions", "master.d/c.conf:2 nodegroups",
 		"master.d/d.conf:1", "extra/first.conf:2 file_recv_max_size"}
@@ -66,23 +70,30 @@ func TestTypesThatSaltTakes(t *testing.T) {
 			t.Errorf("%q: %v", c.in, err)
 			continue
 		}
+
 		name, _, _ := strings.Cut(c.in, ":")
 		if raw, ok := m.Raw.Get(name); m.AutoAccept || m.FileRecv != c.want || !ok || raw != c.want {
 			t.Errorf("%q: %v, %v", c.in, m.FileRecv, raw)
 		}
+
 		if n := notes(m); !strings.Contains(n, "master:2: option "+name+": expected true or false, "+c.note) {
 			t.Errorf("%q: notes:\n%s", c.in, n)
 		}
 	}
-	m, err := loader().Load(write(t, map[string]string{"master": "worker_threads: many\nmaster_roots: [/srv]\nwinrepo_remotes: x\nssh_timeout: soon\n"}))
+
+	m, err := loader().Load(write(t,
+		map[string]string{"master": "worker_threads: many\nmaster_roots: [/srv]\nwinrepo_remotes: x\nssh_timeout: soon\n"}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, option := range []string{"1: option worker_threads", "2: option master_roots", "3: option winrepo_remotes", "4: option ssh_timeout"} {
+
+	for _, option := range []string{"1: option worker_threads", "2: option master_roots",
+		"3: option winrepo_remotes", "4: option ssh_timeout"} {
 		if !strings.Contains(notes(m), option+": expected ") {
 			t.Errorf("no warning for line %s:\n%s", option, notes(m))
 		}
 	}
+
 	if n, _ := m.Raw.Int("worker_threads"); n != 5 {
 		t.Errorf("worker_threads %d", n)
 	}
@@ -106,11 +117,14 @@ func TestPeerOfOtherTypes(t *testing.T) {
 			t.Errorf("%q: %v", in, err)
 			continue
 		}
+
 		n := notes(m)
 		if !strings.Contains(n, want) || want == "" && strings.Contains(n, "option peer") {
 			t.Errorf("%q: notes:\n%s", in, n)
 		}
-		if raw, ok := m.Raw.Get("peer"); strings.Contains(want, "expected a map") && (m.Peer.Len()+m.PeerRun.Len() > 0 || !ok || raw == true) {
+
+		if raw, ok := m.Raw.Get("peer"); strings.Contains(want, "expected a map") &&
+			(m.Peer.Len()+m.PeerRun.Len() > 0 || !ok || raw == true) {
 			t.Errorf("%q grants %v %v, %v", in, m.Peer, m.PeerRun, raw)
 		}
 	}
@@ -122,12 +136,18 @@ func TestReactorFile(t *testing.T) {
 	if err := os.WriteFile(here, []byte("[]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{here: "", here + ".missing": "option reactor: no event reacts before the file can be read"} {
+
+	for path, want := range map[string]string{
+		here:              "",
+		here + ".missing": "option reactor: no event reacts before the file can be read",
+	} {
 		m, err := loader().Load(write(t, map[string]string{"master": "reactor: " + path + "\n"}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := notes(m); m.Reactor.File != path || !strings.Contains(n, want) || want == "" && strings.Contains(n, "option reactor:") {
+
+		if n := notes(m); m.Reactor.File != path || !strings.Contains(n, want) ||
+			want == "" && strings.Contains(n, "option reactor:") {
 			t.Errorf("%q; notes:\n%s", m.Reactor.File, n)
 		}
 	}

@@ -36,9 +36,11 @@ func TestFieldsAreRead(t *testing.T) {
 			readers = append(readers, path)
 		}
 	}
+
 	if len(readers) < 4 {
 		t.Fatalf("only %v read the configuration", readers)
 	}
+
 	all := list(t, append([]string{"-export", "-deps"}, readers...)...)
 	imports := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(all[path].Export)
@@ -47,6 +49,7 @@ func TestFieldsAreRead(t *testing.T) {
 	for _, path := range readers {
 		fieldsRead(t, all[path], imports, read)
 	}
+
 	m := reflect.TypeFor[Master]()
 	for i := range m.NumField() {
 		if group := m.Field(i); group.Anonymous {
@@ -70,6 +73,7 @@ func list(t *testing.T, args ...string) map[string]listed {
 	if err != nil {
 		t.Fatalf("list packages: %v\n%s", err, &stderr)
 	}
+
 	all := map[string]listed{}
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listed
@@ -94,10 +98,12 @@ func fieldsRead(t *testing.T, p listed, imports types.Importer, read map[string]
 		}
 		files = append(files, f)
 	}
+
 	info := &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}}
 	if _, err := (&types.Config{Importer: imports}).Check(p.ImportPath, fset, files, info); err != nil {
 		t.Fatal(err)
 	}
+
 	written := map[ast.Expr]bool{}
 	for _, f := range files {
 		ast.Inspect(f, func(n ast.Node) bool {
@@ -109,14 +115,17 @@ func fieldsRead(t *testing.T, p listed, imports types.Importer, read map[string]
 			return true
 		})
 	}
+
 	for e, s := range info.Selections {
 		if s.Kind() != types.FieldVal || s.Obj().Pkg().Path() != own || written[e] {
 			continue
 		}
+
 		recv := s.Recv()
 		if ptr, ok := recv.(*types.Pointer); ok {
 			recv = ptr.Elem()
 		}
+
 		switch named, _ := recv.(*types.Named); {
 		case named == nil, slices.Contains([]string{"Loader", "Fault", "Note"}, named.Obj().Name()):
 		default:

@@ -19,16 +19,19 @@ func fill(m *Master, opts *value.Map, bad func(option string, err error)) {
 		if !groups.Type().Field(i).Anonymous {
 			continue
 		}
+
 		group := groups.Field(i)
 		for j := range group.NumField() {
 			name, unit, _ := strings.Cut(group.Type().Field(j).Tag.Get("conf"), ",")
 			if name == "" {
 				continue
 			}
+
 			v, ok := opts.Get(name)
 			if !ok || v == nil {
 				continue
 			}
+
 			if err := set(group.Field(j), v, unit); err != nil {
 				bad(name, err)
 			}
@@ -96,13 +99,16 @@ func set(f reflect.Value, v any, unit string) error {
 		if err != nil {
 			return err
 		}
+
 		n, ok := c.(int64)
 		if !ok || n > math.MaxInt || n < math.MinInt {
 			return misfit("a number that fits into 64 bits")
 		}
+
 		*p = int(n)
 		return nil
 	}
+
 	return fmt.Errorf("field of type %s", f.Type())
 }
 
@@ -117,13 +123,16 @@ func seconds(v any, unit string) (time.Duration, bool) {
 	default:
 		return 0, false
 	}
+
 	if unit == "m" {
 		f *= 60
 	}
+
 	f *= float64(time.Second)
 	if math.IsNaN(f) || math.Abs(f) >= math.MaxInt64 {
 		return 0, false
 	}
+
 	return time.Duration(f), true
 }
 
@@ -144,8 +153,10 @@ func texts(v any) ([]string, error) {
 			}
 			out = append(out, c.(string))
 		}
+
 		return out, nil
 	}
+
 	return nil, fmt.Errorf("expected a list of texts, found %s", typeName(v))
 }
 
@@ -171,6 +182,7 @@ func prefixes(v any) ([]netip.Prefix, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var out []netip.Prefix
 	for _, s := range l {
 		p, err := netip.ParsePrefix(s)
@@ -181,7 +193,9 @@ func prefixes(v any) ([]netip.Prefix, error) {
 			}
 			p = netip.PrefixFrom(a, a.BitLen())
 		}
+
 		out = append(out, p.Masked())
 	}
+
 	return out, nil
 }

@@ -18,10 +18,12 @@ func glob(pattern string) []string {
 		}
 		return nil
 	}
+
 	found, err := filepath.Glob(strings.ReplaceAll(strings.ReplaceAll(pattern, `\`, `\\`), "[!", "[^"))
 	if err != nil {
 		return nil
 	}
+
 	pats := strings.Split(filepath.Clean(pattern), "/")
 	found = slices.DeleteFunc(found, func(path string) bool {
 		parts := strings.Split(path, "/")
@@ -32,6 +34,7 @@ func glob(pattern string) []string {
 		}
 		return false
 	})
+
 	slices.Sort(found)
 	return found
 }

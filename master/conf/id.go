@@ -27,10 +27,12 @@ func (l *Loader) masterID(opts *value.Map, rootDir string) (string, bool) {
 			}
 		}
 	}
+
 	id := l.hostID()
 	if opts.Bool("minion_id_lowercase") {
 		id = strings.ToLower(id)
 	}
+
 	switch d, _ := opts.Get("minion_id_remove_domain"); d := d.(type) {
 	case bool:
 		if d {
@@ -41,6 +43,7 @@ func (l *Loader) masterID(opts *value.Map, rootDir string) (string, bool) {
 			id = id[:len(id)-len(d)-1]
 		}
 	}
+
 	a, err := netip.ParseAddr(id)
 	return id, err == nil && a.Is4()
 }
@@ -61,11 +64,13 @@ func (l *Loader) hostID() string {
 			return host
 		}
 	}
+
 	for _, a := range l.addresses() {
 		if a.Is4() && !a.IsLoopback() {
 			return a.String()
 		}
 	}
+
 	return "localhost"
 }
 
@@ -75,12 +80,14 @@ func (l *Loader) fullName(host string) string {
 	if strings.Contains(host, ".") {
 		return host
 	}
+
 	path := l.HostsFile
 	path = cmp.Or(path, "/etc/hosts")
 	b, err := readRegular(path)
 	if err != nil {
 		return ""
 	}
+
 	for line := range strings.Lines(string(b)) {
 		line, _, _ = strings.Cut(line, "#")
 		f := strings.Fields(line)
@@ -88,16 +95,20 @@ func (l *Loader) fullName(host string) string {
 		for i := 1; i < len(f); i++ {
 			found = found || f[i] == host
 		}
+
 		if !found {
 			continue
 		}
+
 		for _, n := range f[1:] {
 			if strings.Contains(n, ".") {
 				return n
 			}
 		}
+
 		return ""
 	}
+
 	return ""
 }
 
@@ -123,15 +134,18 @@ func (l *Loader) addresses() []netip.Addr {
 	if l.Addresses != nil {
 		return l.Addresses()
 	}
+
 	list, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil
 	}
+
 	var out []netip.Addr
 	for _, a := range list {
 		if p, err := netip.ParsePrefix(a.String()); err == nil {
 			out = append(out, p.Addr().Unmap())
 		}
 	}
+
 	return out
 }

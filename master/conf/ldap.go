@@ -14,16 +14,34 @@ import (
 func (m *Master) LDAPOptions() (o ldap.Options, asks bool) {
 	asks = m.proves("ldap")
 	o = ldap.Options{
-		URI: m.LDAPURI, Server: m.LDAPServer, Port: m.LDAPPort, TLS: m.LDAPTLS, StartTLS: m.LDAPStartTLS, NoVerify: m.LDAPNoVerify, CA: m.LDAPCA,
-		BaseDN: m.LDAPBaseDN, BindDN: m.LDAPBindDN, BindPassword: m.LDAPBindPassword, Anonymous: m.LDAPAnonymous, Filter: m.LDAPFilter,
-		GroupClass: m.LDAPGroupClass, GroupAttribute: m.LDAPGroupAttribute, GroupBaseDN: m.LDAPGroupBaseDN, GroupFilter: m.LDAPGroupFilter,
-		AccountAttribute: m.LDAPAccountAttribute, PersonType: m.LDAPPersonType, ActiveDirectory: m.LDAPActiveDirectory, FreeIPA: m.LDAPFreeIPA,
-		StripDomains: m.LDAPStripDomains,
+		URI:              m.LDAPURI,
+		Server:           m.LDAPServer,
+		Port:             m.LDAPPort,
+		TLS:              m.LDAPTLS,
+		StartTLS:         m.LDAPStartTLS,
+		NoVerify:         m.LDAPNoVerify,
+		CA:               m.LDAPCA,
+		BaseDN:           m.LDAPBaseDN,
+		BindDN:           m.LDAPBindDN,
+		BindPassword:     m.LDAPBindPassword,
+		Anonymous:        m.LDAPAnonymous,
+		Filter:           m.LDAPFilter,
+		GroupClass:       m.LDAPGroupClass,
+		GroupAttribute:   m.LDAPGroupAttribute,
+		GroupBaseDN:      m.LDAPGroupBaseDN,
+		GroupFilter:      m.LDAPGroupFilter,
+		AccountAttribute: m.LDAPAccountAttribute,
+		PersonType:       m.LDAPPersonType,
+		ActiveDirectory:  m.LDAPActiveDirectory,
+		FreeIPA:          m.LDAPFreeIPA,
+		StripDomains:     m.LDAPStripDomains,
 	}
+
 	if n, ok := m.LDAPScope.(int64); ok {
 		scope := int(min(max(n, -1), 3))
 		o.Scope = &scope
 	}
+
 	if m.LDAPGroupOU != nil {
 		ou := ""
 		if value.Truth(m.LDAPGroupOU) {
@@ -31,6 +49,7 @@ func (m *Master) LDAPOptions() (o ldap.Options, asks bool) {
 		}
 		o.GroupOU = &ou
 	}
+
 	return o, asks
 }
 

@@ -24,6 +24,7 @@ func (a *assembly) lenient(o option, v any, wrong error) (taken any, ok bool) {
 		a.remark(slog.LevelWarn, name, "%v; it grants nothing: write a map of minions to lists of functions", wrong)
 		return &value.Map{}, true
 	}
+
 	if meant, clear := asTruth(v); clear && slices.Contains(o.types, "bool") {
 		if says := value.Truth(v) && !slices.Contains(onlyTrue, name); says != meant {
 			wrong = fmt.Errorf("%w, which Salt takes for %v: write %v", wrong, says, meant)
@@ -32,6 +33,7 @@ func (a *assembly) lenient(o option, v any, wrong error) (taken any, ok bool) {
 			return meant, true
 		}
 	}
+
 	a.bad(name, wrong)
 	return nil, false
 }

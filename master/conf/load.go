@@ -46,15 +46,25 @@ func (l *Loader) Load(path string) (*Master, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration path: %w", err)
 	}
+
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		path = filepath.Join(path, "master")
 	}
+
 	opts, err := builtin().defaults()
 	if err != nil {
 		return nil, fmt.Errorf("built-in defaults: %w", err)
 	}
+
 	r := &reader{origins: make(map[string]origin), places: make(map[string]origin)}
-	a := &assembly{loader: l, reader: r, opts: opts, over: r.overrides(path, opts.Str("default_include")), known: builtin().options}
+	a := &assembly{
+		loader: l,
+		reader: r,
+		opts:   opts,
+		over:   r.overrides(path, opts.Str("default_include")),
+		known:  builtin().options,
+	}
+
 	opts.Set("user", l.user())
 	a.check()
 	opts.Set("conf_file", path)
@@ -65,13 +75,18 @@ func (l *Loader) Load(path string) (*Master, error) {
 	m.AutosignTimeout = 120 * time.Minute
 	fill(m, opts, a.bad)
 	a.validate(m)
+
 	if m.Nodegroups == nil {
 		m.Nodegroups = &value.Map{}
 	}
+
 	if err := r.inOrder(); err != nil {
 		return nil, err
 	}
-	m.Notes, m.Sources, m.Set = r.notes, r.files, r.settings
+
+	m.Notes = r.notes
+	m.Sources = r.files
+	m.Set = r.settings
 	return m, nil
 }
 
@@ -104,7 +119,13 @@ func (a *assembly) badFrom(option string, err error, from ...string) {
 
 func (a *assembly) remark(l slog.Level, option, format string, args ...any) {
 	o := a.origins[option]
-	a.notes = append(a.notes, Note{Level: l, Option: option, Path: o.path, Line: o.line, Text: fmt.Sprintf(format, args...)})
+	a.notes = append(a.notes, Note{
+		Level:  l,
+		Option: option,
+		Path:   o.path,
+		Line:   o.line,
+		Text:   fmt.Sprintf(format, args...),
+	})
 }
 
 // check compares the options of the files with their types and moves them
@@ -115,6 +136,7 @@ func (a *assembly) check() {
 		if !ok {
 			continue // noted when it was read
 		}
+
 		option, known := a.known[name]
 		switch {
 		case !known:
@@ -137,8 +159,10 @@ func (a *assembly) check() {
 					continue
 				}
 			}
+
 			v = c
 		}
+
 		a.unusedNote(option, v)
 		a.opts.Set(name, v)
 	}
@@ -173,6 +197,7 @@ func (a *assembly) apply() {
 	if o.Str("log_file") == "" { // as Salt's process_log_file in salt/utils/parsers.py
 		o.Set("log_file", defaultLogFile)
 	}
+
 	a.formerNames()
 	if l := o.List("fileserver_backend"); l != nil {
 		l = slices.Clone(l)
@@ -182,43 +207,54 @@ func (a *assembly) apply() {
 				l[i] = v.(string) + "fs"
 			}
 		}
+
 		o.Set("fileserver_backend", l)
 	}
+
 	if cache := o.Str("cachedir"); len(o.Str("sock_dir")) > len(cache)+10 {
 		o.Set("sock_dir", filepath.Join(cache, ".salt-unix"))
 	}
+
 	o.Set("token_dir", filepath.Join(o.Str("cachedir"), "tokens"))
 	o.Set("syndic_dir", filepath.Join(o.Str("cachedir"), "syndics"))
 	if o.Str("extension_modules") == "" {
 		o.Set("extension_modules", filepath.Join(o.Str("cachedir"), "extmods"))
 	}
+
 	if len(o.List("utils_dirs")) == 0 {
 		o.Set("utils_dirs", []any{filepath.Join(o.Str("extension_modules"), "utils")})
 	}
+
 	if o.Str("ipc_write_buffer") == "dynamic" {
 		o.Set("ipc_write_buffer", int64(10<<20)) // Salt takes a share of the memory
 	}
+
 	a.id()
 	a.prependRoot()
 	a.cluster()
 	for _, name := range []string{"file_roots", "pillar_roots"} {
 		o.Set(name, normalizeRoots(o.Map(name)))
 	}
+
 	if s := o.Str("file_ignore_regex"); s != "" {
 		o.Set("file_ignore_regex", []any{s})
 	}
+
 	if s := o.Str("file_ignore_glob"); s != "" {
 		o.Set("file_ignore_glob", []any{s})
 	}
+
 	o.Set("hash_type", strings.ToLower(o.Str("hash_type")))
 	if v, _ := o.Get("ssl"); v == false {
 		o.Set("ssl", nil)
 	} else if v == true {
 		o.Set("ssl", &value.Map{})
 	}
+
 	if l := o.List("nodegroups"); l != nil {
 		a.nodegroups(l)
 	}
+
 	if o.Map("peer").Len() > 0 {
 		if n, ok := o.Int("worker_threads"); ok && n < 3 {
 			o.Set("worker_threads", int64(3))
@@ -237,6 +273,7 @@ func (a *assembly) formerNames() {
 			o.Set("log_file", filepath.Join(dir, f))
 		}
 	}
+
 	if v, ok := a.over.Get("cluster_port"); ok {
 		if _, set := a.over.Get("cluster_pool_port"); !set {
 			a.remark(slog.LevelWarn, "cluster_port", "option is deprecated, use cluster_pool_port")
@@ -245,17 +282,23 @@ func (a *assembly) formerNames() {
 			}
 		}
 	}
+
 	if h, ok := a.over.Int("keep_jobs"); ok {
 		if _, set := a.over.Get("keep_jobs_seconds"); !set {
-			a.remark(slog.LevelWarn, "keep_jobs", "Salt 3008 does not read the option, nor does this master; write keep_jobs_seconds: %d", h*3600)
+			a.remark(slog.LevelWarn, "keep_jobs",
+				"Salt 3008 does not read the option, nor does this master; write keep_jobs_seconds: %d",
+				h*3600)
 		}
 	}
+
 	if _, rest := o.Map("external_auth").Get("rest"); rest {
 		if !o.Bool("keep_acl_in_token") {
-			a.remark(slog.LevelWarn, "keep_acl_in_token", "external_auth has rest, which needs keep_acl_in_token; it is switched on")
+			a.remark(slog.LevelWarn, "keep_acl_in_token",
+				"external_auth has rest, which needs keep_acl_in_token; it is switched on")
 		}
 		o.Set("keep_acl_in_token", true)
 	}
+
 	if env, ok := o.Get("environment"); ok {
 		a.remark(slog.LevelWarn, "environment", "option is now called saltenv")
 		if se, _ := o.Get("saltenv"); se == nil {
@@ -268,17 +311,22 @@ func (a *assembly) formerNames() {
 
 func (a *assembly) id() {
 	o := a.opts
-	id, derived, address := o.Str("id"), false, false
+	id := o.Str("id")
+	derived := false
+	address := false
 	if id == "" {
 		id, address = a.loader.masterID(o, o.Str("root_dir"))
 		derived = true
 	}
+
 	if d := o.Str("append_domain"); d != "" && !address && !strings.HasSuffix(id, d) && !strings.HasSuffix(id, ".") {
 		id += "." + d
 	}
+
 	if derived {
 		id += "_master"
 	}
+
 	o.Set("id", id)
 }
 
@@ -291,6 +339,7 @@ func (a *assembly) prependRoot() {
 		a.bad("root_dir", err)
 		return
 	}
+
 	names := []string{"pki_dir", "cachedir", "pidfile", "sock_dir", "extension_modules", "autosign_file",
 		"autoreject_file", "token_dir", "syndic_dir", "sqlite_queue_dir", "autosign_grains_dir"}
 	for _, n := range []string{"log_file", "key_logfile", "ssh_log_file"} {
@@ -298,6 +347,7 @@ func (a *assembly) prependRoot() {
 			names = append(names, n)
 		}
 	}
+
 	for _, n := range names {
 		s, ok := o.Get(n)
 		if p := text(s); ok && p != "" {
@@ -350,12 +400,15 @@ func (a *assembly) cluster() {
 				}
 			}
 		}
+
 		return
 	}
+
 	if len(o.List("cluster_peers")) == 0 && o.Str("cluster_secret") == "" {
 		a.remark(slog.LevelWarn, "cluster_id", "cluster_id is set, but neither cluster_peers nor cluster_secret")
 		o.Set("cluster_peers", []any{})
 	}
+
 	if o.Str("cluster_pki_dir") == "" {
 		a.remark(slog.LevelWarn, "cluster_id", "cluster_id is set without cluster_pki_dir, pki_dir is used")
 		o.Set("cluster_pki_dir", o.Str("pki_dir"))
@@ -371,9 +424,11 @@ func normalizeRoots(m *value.Map) *value.Map {
 		if !ok {
 			name = fmt.Sprint(k)
 		}
+
 		if s, ok := k.(string); ok {
 			name = s
 		}
+
 		dirs, _ := v.([]any)
 		list := make([]any, 0, len(dirs))
 		for _, d := range dirs {
@@ -382,12 +437,15 @@ func normalizeRoots(m *value.Map) *value.Map {
 				list = append(list, d)
 				continue
 			}
+
 			for _, f := range glob(s) {
 				list = append(list, f)
 			}
 		}
+
 		out.Set(name, list)
 	}
+
 	return out
 }
 

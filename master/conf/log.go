@@ -18,6 +18,7 @@ func (m *Master) LogConfig(name, file string, flags LogFlags, stderr io.Writer) 
 	for logger, level := range m.LogGranular.All() {
 		granular[text(logger)] = level
 	}
+
 	return saltlog.Config{
 		Name:   name,
 		Stderr: stderr,
@@ -46,6 +47,7 @@ func (a *assembly) log(m *Master) {
 			a.bad(option, err)
 		}
 	}
+
 	for _, option := range []string{"log_fmt_console", "log_fmt_logfile", "log_fmt_jid", "log_fmt_minion_id"} {
 		format := a.over.Str(option)
 		if format == "" {
@@ -55,6 +57,7 @@ func (a *assembly) log(m *Master) {
 			a.remark(slog.LevelWarn, option, "%v: Salt's default is used", err)
 		}
 	}
+
 	for logger, level := range m.LogGranular.All() {
 		if err := saltlog.CheckGranular(text(logger), level); err != nil {
 			a.partRemark("log_granular_levels", text(logger), "%v: error is used, as with Salt", err)

@@ -40,7 +40,9 @@ func TestLogOptions(t *testing.T) {
 					}
 				}
 			}
-			if want == "" && got != "" || !strings.Contains(got, want) || got != "" && !strings.Contains(got, "master:1") {
+
+			if want == "" && got != "" || !strings.Contains(got, want) ||
+				got != "" && !strings.Contains(got, "master:1") {
 				t.Errorf("%q, want %q", got, want)
 			}
 		})
@@ -49,7 +51,8 @@ func TestLogOptions(t *testing.T) {
 
 // TestLogFileOfNoName: log_file without a name is Salt's own, as Salt's programs take it.
 func TestLogFileOfNoName(t *testing.T) {
-	m, err := loader().Load(write(t, map[string]string{"master": "log_file: ''\nlog_granular_levels: {salt.key: 10}\n"}))
+	m, err := loader().Load(write(t,
+		map[string]string{"master": "log_file: ''\nlog_granular_levels: {salt.key: 10}\n"}))
 	if err != nil {
 		t.Fatal(err)
 	}

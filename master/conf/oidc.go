@@ -6,8 +6,15 @@ import "saltern/master/internal/oidc"
 // master asks a provider, as with [Master.LDAPOptions].
 func (m *Master) OIDCOptions() (o oidc.Options, asks bool) {
 	return oidc.Options{
-		Issuer: m.OIDCIssuer, ClientID: m.OIDCClientID, Secret: m.OIDCSecret, SecretFile: m.OIDCSecretFile, Scopes: m.OIDCScopes,
-		UserClaim: m.OIDCUserClaim, GroupsClaim: m.OIDCGroupsClaim, CA: m.OIDCCA, Redirect: m.OIDCRedirect,
+		Issuer:      m.OIDCIssuer,
+		ClientID:    m.OIDCClientID,
+		Secret:      m.OIDCSecret,
+		SecretFile:  m.OIDCSecretFile,
+		Scopes:      m.OIDCScopes,
+		UserClaim:   m.OIDCUserClaim,
+		GroupsClaim: m.OIDCGroupsClaim,
+		CA:          m.OIDCCA,
+		Redirect:    m.OIDCRedirect,
 	}, m.proves("oidc")
 }
 

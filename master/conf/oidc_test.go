@@ -24,16 +24,20 @@ func TestOIDCOptions(t *testing.T) {
 		right:                   "",
 		"auth.oidc.issuer: x\n": "",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "master"), []byte("id: m\nroot_dir: "+dir+"\n"+text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "master"), []byte("id: m\nroot_dir: "+dir+"\n"+text),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		m, err := Load(filepath.Join(dir, "master"))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+
 		if err != nil {
 			continue
 		}
+
 		if o, asks := m.OIDCOptions(); asks != strings.HasPrefix(text, use) || asks && o.ClientID != "salt" {
 			t.Errorf("%s: %v %+v", text, asks, o)
 		}

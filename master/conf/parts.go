@@ -87,26 +87,31 @@ func readParts(text string) (*part, error) {
 		if line == "" || line[0] == '#' {
 			continue
 		}
+
 		cells := cellsOf(line, 4)
 
 		row := root.at(strings.Split(cells[0], " > "))
 		if row.name != "" {
 			return nil, fmt.Errorf("%s is listed twice", cells[0])
 		}
+
 		row.name = cells[0]
 		row.types = strings.Fields(cells[1])
 		row.remark = cells[3]
 		if cells[2] != "" {
 			row.use = cells[2]
 		}
+
 		checked := row.option
 		if len(checked.types) == 0 {
 			checked.types = []string{"any"}
 		}
+
 		if err := checked.check(); err != nil {
 			return nil, err
 		}
 	}
+
 	return root, nil
 }
 
@@ -145,6 +150,7 @@ func (a *assembly) lookInto(row *part, v any, path []string) {
 	if len(row.keys) == 0 {
 		return
 	}
+
 	switch v := v.(type) {
 	case []any:
 		for _, item := range v {
@@ -181,6 +187,7 @@ func (a *assembly) lookAt(above *part, name string, v any, path []string) {
 		a.partNote(level, path, "not used by this master: %s", row.remark)
 		return
 	}
+
 	if len(row.types) > 0 {
 		if _, err := coerce(v, row.types); err != nil {
 			why := fmt.Sprintf("expected %s, found %s", wantedWords(row.types), kindOf(v))
@@ -191,6 +198,7 @@ func (a *assembly) lookAt(above *part, name string, v any, path []string) {
 			return
 		}
 	}
+
 	a.lookInto(row, v, path)
 }
 

@@ -55,14 +55,17 @@ func (r *reader) overrides(path, defaultInclude string) *value.Map {
 	default:
 		opts = m
 	}
+
 	if v, ok := opts.Get("default_include"); ok {
 		defaultInclude, _ = v.(string)
 	}
+
 	include, _ := opts.Get("include")
 	for _, part := range []*value.Map{r.include(defaultInclude, path, false, 0), r.include(include, path, true, 0)} {
 		r.noteReplaced(opts, part)
 		opts.Update(part)
 	}
+
 	return opts
 }
 
@@ -72,7 +75,13 @@ func (r *reader) noteReplaced(opts, part *value.Map) {
 	if _, also := part.Get(scheduleOption); also && opts.Map(scheduleOption).Len() > 0 {
 		o := r.origins[scheduleOption]
 		text := "this schedule replaces that of the file before, as with Salt"
-		r.notes = append(r.notes, Note{Level: slog.LevelWarn, Option: scheduleOption, Path: o.path, Line: o.line, Text: text})
+		r.notes = append(r.notes, Note{
+			Level:  slog.LevelWarn,
+			Option: scheduleOption,
+			Path:   o.path,
+			Line:   o.line,
+			Text:   text,
+		})
 	}
 }
 
@@ -81,10 +90,12 @@ func (r *reader) file(path string) (*value.Map, *Fault) {
 	if r.files = append(r.files, path); len(r.files) > maxFiles {
 		return nil, &Fault{Path: path, Err: fmt.Errorf("more than %d configuration files", maxFiles)}
 	}
+
 	b, err := readRegular(path)
 	if err != nil {
 		return nil, &Fault{Path: path, Err: fmt.Errorf("read configuration: %w", err)}
 	}
+
 	v, err := saltyaml.Decode(b, path)
 	if err != nil {
 		f := &Fault{Path: path, Err: err}
@@ -93,13 +104,20 @@ func (r *reader) file(path string) (*value.Map, *Fault) {
 		}
 		return nil, f
 	}
+
 	m, ok := v.(*value.Map)
 	if !ok {
 		if !value.Truth(v) {
 			return &value.Map{}, nil
 		}
-		return nil, &Fault{Path: path, Line: 1, Err: fmt.Errorf("expected options, one per line as name: value, found %s", typeName(v))}
+
+		return nil, &Fault{
+			Path: path,
+			Line: 1,
+			Err:  fmt.Errorf("expected options, one per line as name: value, found %s", typeName(v)),
+		}
 	}
+
 	lines := saltyaml.Lines(b)
 	for k := range m.All() {
 		if s, ok := k.(string); ok {
@@ -108,15 +126,18 @@ func (r *reader) file(path string) (*value.Map, *Fault) {
 			r.note(slog.LevelWarn, path, "option name %v is not text, ignored", k)
 		}
 	}
+
 	options := append(builtinParts().names(), scheduleOption, "nodegroups")
 	for name, line := range saltyaml.LinesBelow(b, maxPlaces, options...) {
 		r.places[name] = origin{path, line}
 	}
+
 	if v, ok := m.Get("id"); ok && v != nil {
 		if c, ok := convert(v, "str"); ok {
 			m.Set("id", c)
 		}
 	}
+
 	return m, nil
 }
 
@@ -147,8 +168,10 @@ func (r *reader) lineOf(option, path string) int {
 func (r *reader) include(include any, from string, verbose bool, depth int) *value.Map {
 	conf := &value.Map{}
 	bad := func(format string, args ...any) {
-		r.faults = append(r.faults, &Fault{Path: from, Line: r.lineOf("include", from), Option: "include", Err: fmt.Errorf(format, args...)})
+		r.faults = append(r.faults,
+			&Fault{Path: from, Line: r.lineOf("include", from), Option: "include", Err: fmt.Errorf(format, args...)})
 	}
+
 	var patterns []string
 	switch v := include.(type) {
 	case string:
@@ -167,44 +190,60 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *val
 	default:
 		bad("expected a path or a list of paths, found %s", typeName(v))
 	}
+
 	if depth > maxInclude && len(patterns) > 0 {
 		bad("files include each other more than %d deep", maxInclude)
 		return conf
 	}
+
 	for _, p := range patterns {
 		if rest, ok := strings.CutPrefix(p, "~/"); ok {
 			if home, err := os.UserHomeDir(); err == nil {
 				p = filepath.Join(home, rest)
 			}
 		}
+
 		if !filepath.IsAbs(p) {
 			p = filepath.Join(filepath.Dir(from), p)
 		}
+
 		files := glob(p)
 		if len(files) == 0 && verbose {
 			r.note(slog.LevelWarn, from, "include %s matches no files", p)
 		}
+
 		for _, f := range files {
 			if len(r.files) > maxFiles {
 				return conf
 			}
+
 			m, err := r.file(f)
 			if err != nil {
 				// The schedule is written by programs: Salt goes on without
 				// it, and so do we.
 				if strings.HasSuffix(f, "_schedule.conf") {
-					r.notes = append(r.notes, Note{Level: slog.LevelError, Path: f, Line: err.Line, Text: fmt.Sprintf("schedule is ignored: %v", err.Err)})
+					r.notes = append(r.notes,
+						Note{
+							Level: slog.LevelError,
+							Path:  f,
+							Line:  err.Line,
+							Text:  fmt.Sprintf("schedule is ignored: %v", err.Err),
+						})
 				} else {
 					r.faults = append(r.faults, err)
 				}
+
 				continue
 			}
+
 			if inc, ok := m.Get("include"); ok && value.Truth(inc) {
 				m.Update(r.include(inc, f, verbose, depth+1))
 			}
+
 			merge(conf, m)
 		}
 	}
+
 	return conf
 }
 
@@ -228,10 +267,12 @@ func merge(dst, src *value.Map) {
 						joined = append(joined, x)
 					}
 				}
+
 				dst.Set(k, joined)
 				continue
 			}
 		}
+
 		dst.Set(k, v)
 	}
 }

@@ -26,10 +26,12 @@ func (a *assembly) schedule(m *Master) {
 		if p.Key != "" {
 			text = p.Key + ": " + text
 		}
+
 		level := slog.LevelWarn
 		if p.Refused {
 			level = slog.LevelError
 		}
+
 		switch {
 		case p.Entry == "" && p.Refused:
 			text = "the schedule does not run: " + text
@@ -38,8 +40,15 @@ func (a *assembly) schedule(m *Master) {
 		case p.Entry != "":
 			text = fmt.Sprintf("entry %s: %s", p.Entry, text)
 		}
+
 		o := a.placeIn(scheduleOption, p.Entry, p.Key)
-		a.notes = append(a.notes, Note{Level: level, Option: scheduleOption, Path: o.path, Line: o.line, Text: text})
+		a.notes = append(a.notes, Note{
+			Level:  level,
+			Option: scheduleOption,
+			Path:   o.path,
+			Line:   o.line,
+			Text:   text,
+		})
 	}
 }
 

@@ -56,8 +56,10 @@ func WithoutSecrets(opts *value.Map) *value.Map {
 		default:
 			v = shownAs(name, v, 0)
 		}
+
 		out.Set(k, v)
 	}
+
 	return out
 }
 
@@ -85,6 +87,7 @@ func ShownKeys(v any) any {
 			return pemBlock.ReplaceAllString(v, Hidden)
 		}
 	}
+
 	return v
 }
 
@@ -95,6 +98,7 @@ func shownAs(name string, v any, depth int) any {
 	if depth > maxHide {
 		return Hidden
 	}
+
 	switch v := v.(type) {
 	case *value.Map:
 		out := &value.Map{}
@@ -116,6 +120,7 @@ func shownAs(name string, v any, depth int) any {
 			return []byte(s)
 		}
 	}
+
 	return v
 }
 
@@ -149,6 +154,7 @@ func hidden(v any) any {
 			return v
 		}
 	}
+
 	return Hidden
 }
 
@@ -159,6 +165,7 @@ func withoutArguments(v any) any {
 	if !ok {
 		return hidden(v)
 	}
+
 	out := make([]any, len(list))
 	for i, e := range list {
 		out[i] = Hidden
@@ -170,6 +177,7 @@ func withoutArguments(v any) any {
 			out[i] = names
 		}
 	}
+
 	return out
 }
 

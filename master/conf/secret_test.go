@@ -33,25 +33,31 @@ func secretOptions() []string {
 func TestFinding11HiddenOptions(t *testing.T) {
 	const s = "TOPSECRET"
 	m, l := value.NewMap, func(v ...any) []any { return v }
-	for _, k := range append(secretOptions(), []string{"gitfs_password", "git_pillar_passphrase", "ssh_passwd", "ssh_priv_passwd", "smtp.password",
-		"mysql.pass", "redis.password", "vault_token", "slack.api_key", "apikey", "API-KEY", "private_key", "aws_secret_access_key", "returner.pw",
-		"consul_token", "client_secret", "Authorization", "couchbase_credentials", "psk", "proxy_password", "my_pwd", "encryption_key"}...) {
+	for _, k := range append(secretOptions(),
+		[]string{"gitfs_password", "git_pillar_passphrase", "ssh_passwd", "ssh_priv_passwd", "smtp.password",
+			"mysql.pass", "redis.password", "vault_token", "slack.api_key", "apikey", "API-KEY", "private_key", "aws_secret_access_key", "returner.pw",
+			"consul_token", "client_secret", "Authorization", "couchbase_credentials", "psk", "proxy_password", "my_pwd", "encryption_key"}...) {
 		for _, v := range []any{s, l(s), m("x", s), int64(12345)} {
 			for depth, opts := range []*value.Map{m(k, v), m("a", m("b", l(l(m(k, v)))))} {
 				if depth > 0 && !secretName.MatchString(k) {
 					continue // a name of the table
 				}
-				if text := plain(t, WithoutSecrets(opts)); strings.Contains(text, s) || !strings.Contains(text, Hidden) {
+				if text := plain(t, WithoutSecrets(opts)); strings.Contains(text, s) ||
+					!strings.Contains(text, Hidden) {
 					t.Errorf("%s: %v, depth %d: %q", k, v, depth, text)
 				}
 			}
 		}
 	}
+
 	for name, opts := range map[string]*value.Map{
 		"a URL": m("gitfs_remotes", l("https://git:TOPSECRET@host/x", "ssh://git@host/y")), "a URL as a key's value": m("x", m("url", "redis://:TOPSECRET@h/0")),
-		"a token as user": m("x", "https://TOPSECRET@host/"), "a password with an @": m("x", "https://u:TOP@TOPSECRET@host/"),
-		"ext_pillar": m("ext_pillar", l(m("cmd_yaml", "x -p TOPSECRET"), m("git", l("a", m("password", s))), "TOPSECRET")),
-		"in a text":  m("engine", "user=x password=TOPSECRET; z"), "a key": m("x", "-----BEGIN RSA PRIVATE KEY-----\nTOPSECRET\n-----END RSA PRIVATE KEY-----\n"),
+		"a token as user": m("x", "https://TOPSECRET@host/"), "a password with an @": m("x",
+			"https://u:TOP@TOPSECRET@host/"),
+		"ext_pillar": m("ext_pillar",
+			l(m("cmd_yaml", "x -p TOPSECRET"), m("git", l("a", m("password", s))), "TOPSECRET")),
+		"in a text": m("engine", "user=x password=TOPSECRET; z"), "a key": m("x",
+			"-----BEGIN RSA PRIVATE KEY-----\nTOPSECRET\n-----END RSA PRIVATE KEY-----\n"),
 		"remote with options": m("git_pillar", l(m("master https://h/x", l(m("user", "u"), m("password", s))))),
 		"bytes":               m("x", []byte("token: TOPSECRET")),
 	} {
@@ -59,6 +65,7 @@ func TestFinding11HiddenOptions(t *testing.T) {
 			t.Errorf("%s: %q", name, text)
 		}
 	}
+
 	harmless := m("token_dir", "/x", "token_expire", int64(1), "token_file", "/y", "eauth_tokens", "localfs", "keep_acl_in_token", true, "cluster_secret", nil,
 		"key_pass", "", "rotate_aes_key", true, "ssh_use_home_key", true, "pass_dir", "/p", "keysize", int64(4096), "publisher_acl", m("bob", l("test.ping")),
 		"file_roots", m("base", l("/srv/salt")), "gitfs_remotes", l("git@host:x.git", "ssh://git@host/y"), "log_fmt_console", "%(asctime)s %(levelname)s: x",
@@ -66,13 +73,17 @@ func TestFinding11HiddenOptions(t *testing.T) {
 	if got := plain(t, WithoutSecrets(harmless)); got != plain(t, harmless) {
 		t.Errorf("changed: %q", got)
 	}
-	if plain(t, m("a", m("password", s))) != plain(t, func() any { v := m("a", m("password", s)); WithoutSecrets(v); return v }()) {
+
+	if plain(t, m("a", m("password", s))) != plain(t,
+		func() any { v := m("a", m("password", s)); WithoutSecrets(v); return v }()) {
 		t.Error("the options themselves were changed")
 	}
+
 	deep := any(s)
 	for range 200 {
 		deep = l(deep)
 	}
+
 	if text := plain(t, WithoutSecrets(m("x", deep))); strings.Contains(text, s) {
 		t.Error("what lies very deep is shown")
 	}
@@ -97,10 +108,12 @@ func TestFinding11SaltsOptions(t *testing.T) {
 		case !shown:
 			found++
 		}
+
 		if o := builtin().options[n]; o.secrecy != "arguments" && shown != (o.secrecy == "") {
 			t.Errorf("%s is shown: %v, the table says %q", n, shown, o.secrecy)
 		}
 	}
+
 	if found < 15 {
 		t.Errorf("only %d options are hidden", found)
 	}

@@ -73,29 +73,43 @@ func readTable(text string) (*table, error) {
 		if line == "" || line[0] == '#' && !heading {
 			continue
 		}
+
 		cells := cellsOf(strings.TrimPrefix(line, "## "), 5)
 		if heading {
 			t.groups = append(t.groups, group{title: cells[0], page: cells[1]})
 			use, remark = cells[2], cells[3]
 			continue
 		}
-		o := option{name: cells[0], types: strings.Fields(cells[1]), preset: cells[2], use: use, remark: cells[4]}
+
+		o := option{
+			name:   cells[0],
+			types:  strings.Fields(cells[1]),
+			preset: cells[2],
+			use:    use,
+			remark: cells[4],
+		}
+
 		if cells[3] != "" {
 			o.use, o.secrecy, _ = strings.Cut(cells[3], " ")
 		}
+
 		if o.remark == "" && o.use == use {
 			o.remark = remark
 		}
+
 		if err := o.check(); err != nil {
 			return nil, err
 		}
+
 		if _, twice := t.options[o.name]; twice || len(t.groups) == 0 {
 			return nil, fmt.Errorf("option %s is listed twice or in no group", o.name)
 		}
+
 		t.options[o.name] = o
 		last := &t.groups[len(t.groups)-1]
 		last.names = append(last.names, o.name)
 	}
+
 	return t, nil
 }
 
@@ -118,6 +132,7 @@ func (o option) check() error {
 			return fmt.Errorf("option %s has the type %q", o.name, typ)
 		}
 	}
+
 	switch {
 	case len(o.types) == 0:
 		return fmt.Errorf("option %s has no type", o.name)
@@ -128,6 +143,7 @@ func (o option) check() error {
 	case o.ignored() && o.remark == "":
 		return fmt.Errorf("option %s is not used and has no reason", o.name)
 	}
+
 	return nil
 }
 
@@ -141,13 +157,16 @@ func (t *table) defaults() (*value.Map, error) {
 			}
 		}
 	}
+
 	v, err := saltyaml.Decode([]byte(text.String()), "options.txt")
 	if err != nil {
 		return nil, err
 	}
+
 	m, ok := v.(*value.Map)
 	if !ok {
 		return nil, fmt.Errorf("defaults are %s", typeName(v))
 	}
+
 	return m, nil
 }

@@ -28,27 +28,33 @@ func saltOptions(t *testing.T) map[string]saltOption {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	all := map[string]saltOption{}
 	for line := range strings.Lines(string(b)) {
 		if line[0] == '#' {
 			continue
 		}
+
 		row, preset, simple := strings.Cut(strings.TrimSpace(line), " = ")
 		f := strings.Fields(row)
 		o := saltOption{inManual: f[2] == "page", simple: simple}
 		if f[1] != "-" {
 			o.types = strings.Split(f[1], ",")
 		}
+
 		if simple {
 			if err := json.Unmarshal([]byte(preset), &o.preset); err != nil {
 				t.Fatalf("%s: %v", f[0], err)
 			}
 		}
+
 		all[f[0]] = o
 	}
+
 	if len(all) < 500 {
 		t.Fatalf("only %d options are recorded", len(all))
 	}
+
 	return all
 }
 
@@ -59,26 +65,37 @@ func TestSaltsOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	// Salt's own modules take seconds with fractions, "dynamic" for memory, and the name of a
 	// file with the reactor's rules, and engines by their names.
-	wider := map[string]string{"engines": "list dict", "gather_job_timeout": "float", "ipc_write_buffer": "int str", "reactor": "list str"}
+	wider := map[string]string{
+		"engines":            "list dict",
+		"gather_job_timeout": "float",
+		"ipc_write_buffer":   "int str",
+		"reactor":            "list str",
+	}
+
 	for name, salt := range saltOptions(t) {
 		o, has := builtin().options[name]
 		if !has {
 			t.Errorf("option %s of Salt is in no row of options.txt", name)
 			continue
 		}
+
 		want := salt.types
 		if w := wider[name]; w != "" {
 			want = strings.Fields(w)
 		}
+
 		if want != nil && !slices.Equal(o.types, want) {
 			t.Errorf("%s has the types %v, in Salt %v", name, o.types, want)
 		}
+
 		if got, has := presets.Get(name); salt.simple && (!has || jsonForm(t, got) != salt.preset) {
 			t.Errorf("%s is %v by default (%v), in Salt %v", name, got, has, salt.preset)
 		}
 	}
+
 	for name := range presets.All() {
 		if _, ok := saltOptions(t)[fmt.Sprint(name)]; !ok {
 			t.Errorf("%v has a default and is no option of Salt", name)
@@ -91,7 +108,8 @@ func TestBadRows(t *testing.T) {
 		"a": "no type", "a | word": `type "word"`, "a | int | 1 | perhaps": `use "perhaps"`, "a | int | 1 | info": "no reason",
 		"a | int | 1 | used hush": `secrecy "hush"`, "a | int\na | int": "twice",
 	} {
-		if _, err := readTable("## Group | x.md | used\n" + row + "\n"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readTable("## Group | x.md | used\n" + row +
+			"\n"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", row, err, want)
 		}
 	}
@@ -119,11 +137,13 @@ func TestNotObeyed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	before, rest, found := strings.Cut(string(text), begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
 		t.Fatalf("%s has no place for the list", page)
 	}
+
 	want := before + begin + notObeyed() + end + after
 	if *update {
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
@@ -131,6 +151,7 @@ func TestNotObeyed(t *testing.T) {
 		}
 		return
 	}
+
 	if string(text) != want {
 		t.Errorf("%s is not what the tables say: go test ./master/conf -update", page)
 	}
@@ -146,9 +167,11 @@ func notObeyed() string {
 		if o.use == "warn" {
 			reason = "**" + reason + "**"
 		}
+
 		if names[reason] == nil {
 			reasons = append(reasons, reason)
 		}
+
 		names[reason] = append(names[reason], "`"+name+"`")
 	}
 
@@ -160,6 +183,7 @@ func notObeyed() string {
 			}
 		}
 	}
+
 	var below func(row *part, name string)
 	below = func(row *part, name string) {
 		if row.use == "info" || row.use == "warn" {
@@ -169,6 +193,7 @@ func notObeyed() string {
 			below(row.keys[key], name+" > "+key)
 		}
 	}
+
 	for _, name := range builtinParts().names() {
 		below(builtinParts().keys[name], name)
 	}
@@ -178,6 +203,7 @@ func notObeyed() string {
 	for _, reason := range reasons {
 		fmt.Fprintf(&b, "| %s | %s |\n", reason, strings.Join(names[reason], ", "))
 	}
+
 	return b.String()
 }
 
@@ -200,18 +226,22 @@ Saltern does with them. What they mean is in
 | not used | a value other than the default causes a note at the start, in ` + "`salt-master --check`" + ` and in ` + "`applianced config check`" + `; **not used**: a warning, since something that was asked for does not happen |
 | hidden | ` + "`config.values`, `config.get`" + ` and ` + "`pillar_opts`" + ` show ` + "`" + Hidden + "`" + ` |
 `)
+
 	for _, g := range t.groups {
 		fmt.Fprintf(&b, "\n## %s\n\n", g.title)
 		if g.page != "" {
 			file, _, _ := strings.Cut(g.page, "#")
 			fmt.Fprintf(&b, "See [%s](%s).\n\n", file, g.page)
 		}
+
 		b.WriteString("| option | types | default | Saltern |\n| --- | --- | --- | --- |\n")
 		for _, name := range g.names {
 			o := t.options[name]
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, strings.Join(o.types, ", "), shownPreset(o.preset), o.inWords())
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, strings.Join(o.types, ", "),
+				shownPreset(o.preset), o.inWords())
 		}
 	}
+
 	return b.String()
 }
 
@@ -228,10 +258,18 @@ func shownPreset(preset string) string {
 
 // inWords says what becomes of an option.
 func (o option) inWords() string {
-	text := map[string]string{"used": "used", "python": "through Python", "other": "for " + o.remark, "info": "not used: " + o.remark, "warn": "**not used**: " + o.remark}[o.use]
+	text := map[string]string{
+		"used":   "used",
+		"python": "through Python",
+		"other":  "for " + o.remark,
+		"info":   "not used: " + o.remark,
+		"warn":   "**not used**: " + o.remark,
+	}[o.use]
+
 	if !o.ignored() && o.remark != "" {
 		text += ": " + o.remark
 	}
+
 	switch o.secrecy {
 	case "secret":
 		text += "; hidden"
@@ -240,5 +278,6 @@ func (o option) inWords() string {
 	case "arguments":
 		text += "; arguments are hidden"
 	}
+
 	return text
 }

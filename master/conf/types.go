@@ -32,6 +32,7 @@ func typeName(v any) string {
 	case *value.Map:
 		return "a map"
 	}
+
 	return fmt.Sprintf("%T", v)
 }
 
@@ -85,6 +86,7 @@ func is(v any, t string) bool {
 	if t == "any" {
 		return true
 	}
+
 	switch v.(type) {
 	case nil:
 		return t == "null"
@@ -101,6 +103,7 @@ func is(v any, t string) bool {
 	case *value.Map:
 		return t == "dict"
 	}
+
 	return false
 }
 
@@ -137,5 +140,6 @@ func convert(v any, t string) (any, bool) {
 			return &value.Map{}, true
 		}
 	}
+
 	return nil, false
 }

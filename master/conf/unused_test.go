@@ -36,6 +36,7 @@ func TestUnusedOptions(t *testing.T) {
 			t.Errorf("%q: %v", c.in, err)
 			continue
 		}
+
 		noted := false
 		for _, n := range m.Notes {
 			if n.Option == c.option && strings.Contains(n.Text, "not used") {
@@ -45,6 +46,7 @@ func TestUnusedOptions(t *testing.T) {
 				}
 			}
 		}
+
 		if noted != c.noted {
 			t.Errorf("%q: noted %v, want %v", c.in, noted, c.noted)
 		}
@@ -59,10 +61,12 @@ func TestOtherUserIsNoted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got := false
 		for _, n := range m.Notes {
 			got = got || n.Option == "user" && n.Level == slog.LevelWarn
 		}
+
 		if got != want {
 			t.Errorf("user %s: noted %v, want %v", user, got, want)
 		}

@@ -26,11 +26,13 @@ func (a *assembly) validate(m *Master) {
 			a.bad(p.name, fmt.Errorf("%d is not a port", p.port))
 		}
 	}
+
 	oneOf := func(name, v string, allowed ...string) {
 		if !slices.Contains(allowed, v) {
 			a.bad(name, fmt.Errorf("%q is not one of %s", v, strings.Join(allowed, ", ")))
 		}
 	}
+
 	oneOf("publish_signing_algorithm", m.PublishSigningAlgorithm, "PKCS1v15-SHA1", "PKCS1v15-SHA224")
 	oneOf("cluster_encryption_algorithm", m.ClusterEncryptionAlgorithm, "OAEP-SHA1", "OAEP-SHA224")
 	oneOf("transport", m.Transport, "zeromq")
@@ -39,31 +41,39 @@ func (a *assembly) validate(m *Master) {
 	oneOf("top_file_merging_strategy", m.TopFileMergingStrategy, "merge", "merge_all", "same")
 	oneOf("saltern_event_readers", cmp.Or(m.EventReaders, "granted"), "granted", everyLogin)
 	oneOf("log_level", strings.ToLower(m.LogLevel), levels...)
+
 	if m.LogLevelLogfile != "" {
 		oneOf("log_level_logfile", strings.ToLower(m.LogLevelLogfile), levels...)
 	}
+
 	if m.KeySize < 2048 {
 		a.bad("keysize", fmt.Errorf("%d bits, at least 2048", m.KeySize))
 	}
+
 	if bad := strings.ContainsAny(m.ID, "/\\\x00\n"); bad || m.ID == "." || m.ID == ".." {
 		a.bad("id", fmt.Errorf("%q cannot be an id", m.ID))
 	}
+
 	atLeast := func(name string, n, least int) {
 		if n < least {
 			a.bad(name, fmt.Errorf("%d is below %d", n, least))
 		}
 	}
+
 	atLeast("max_minions", m.MaxMinions, 0)
 	atLeast("file_recv_max_size", m.FileRecvMaxSize, 0)
 	atLeast("pub_hwm", m.PubHWM, 0)
 	atLeast("file_buffer_size", m.FileBufferSize, 1)
 	atLeast("max_event_size", m.MaxEventSize, 1)
+
 	for _, name := range m.FileserverBackend {
 		if !a.loader.Tool && !slices.Contains(servedBackends, strings.TrimPrefix(name, "-")) {
-			a.bad("fileserver_backend", fmt.Errorf("this master does not serve files from %q; only %s: keep a checkout of the files below a directory of file_roots",
-				strings.TrimSuffix(name, "fs"), strings.Join(servedBackends, ", ")))
+			a.bad("fileserver_backend",
+				fmt.Errorf("this master does not serve files from %q; only %s: keep a checkout of the files below a directory of file_roots",
+					strings.TrimSuffix(name, "fs"), strings.Join(servedBackends, ", ")))
 		}
 	}
+
 	a.ignoreRegex(m)
 	a.expressions(m)
 	a.reactorFile(m)
@@ -73,10 +83,12 @@ func (a *assembly) validate(m *Master) {
 	a.schedule(m)
 	a.log(m)
 	a.composites(m)
+
 	// A Unix socket path holds 107 bytes and the longest name is known.
 	if n := len(m.SockDir + "/master_event_pull.ipc"); n > 107 && !a.loader.Tool {
 		a.badFrom("sock_dir", fmt.Errorf("path is %d bytes too long for a socket", n-107), "cachedir", "root_dir")
 	}
+
 	a.risks(m)
 }
 
@@ -85,6 +97,7 @@ func (a *assembly) ignoreRegex(m *Master) {
 	if len(m.FileIgnoreRegex) == 0 {
 		return
 	}
+
 	kept := make([]string, 0, len(m.FileIgnoreRegex))
 	raw := make([]any, 0, len(m.FileIgnoreRegex))
 	for _, p := range m.FileIgnoreRegex {
@@ -94,6 +107,7 @@ func (a *assembly) ignoreRegex(m *Master) {
 		}
 		kept, raw = append(kept, p), append(raw, p)
 	}
+
 	m.FileIgnoreRegex = kept
 	a.opts.Set("file_ignore_regex", raw)
 }
@@ -101,7 +115,8 @@ func (a *assembly) ignoreRegex(m *Master) {
 // risks notes settings that let in whoever asks, and a user that is not ours.
 func (a *assembly) risks(m *Master) {
 	if self := a.loader.user(); m.User != "" && m.User != self {
-		a.remark(slog.LevelWarn, "user", "this process runs as %s and does not become %s; start it as that user", self, m.User)
+		a.remark(slog.LevelWarn, "user",
+			"this process runs as %s and does not become %s; start it as that user", self, m.User)
 	}
 	if m.OpenMode {
 		a.remark(slog.LevelWarn, "open_mode", "any key is accepted for any id")

@@ -143,11 +143,13 @@ func (k Key) seal(b []byte, start int) []byte {
 	if k.IsZero() {
 		panic("crypt: sealing with the zero key")
 	}
+
 	_, _ = rand.Read(b[start : start+ivLen]) // never fails
 	pad := aes.BlockSize - (len(b)-start-ivLen)%aes.BlockSize
 	for range pad {
 		b = append(b, byte(pad))
 	}
+
 	h := hmac.New(sha256.New, k.mac[:])
 	h.Write(b[start : start+ivLen])
 	cbc := cipher.NewCBCEncrypter(k.block, b[start:start+ivLen])
@@ -157,6 +159,7 @@ func (k Key) seal(b []byte, start int) []byte {
 		h.Write(chunk)
 		text = text[len(chunk):]
 	}
+
 	return h.Sum(b)
 }
 

@@ -36,19 +36,24 @@ func TestKeyText(t *testing.T) {
 	if len(k.String()) != crypt.KeyLen {
 		t.Fatalf("text of %d characters", len(k.String()))
 	}
+
 	p, err := crypt.ParseKey(" " + k.String() + "\n")
 	if err != nil || p.String() != k.String() {
 		t.Fatalf("parsed to another key, %v", err)
 	}
+
 	a, errA := crypt.NewKey(nil)
 	b, errB := crypt.NewKey(nil)
 	if errA != nil || errB != nil || a.String() == b.String() {
 		t.Error("random keys repeat")
 	}
+
 	if _, err := crypt.NewKey(strings.NewReader("short")); err == nil {
 		t.Error("a key was made of 5 bytes")
 	}
-	for _, bad := range []string{"", "x", k.String()[1:], k.String() + "A", strings.Repeat("!", 76), strings.Repeat("A", 76)[:75] + "B"} {
+
+	for _, bad := range []string{"", "x", k.String()[1:], k.String() + "A", strings.Repeat("!", 76),
+		strings.Repeat("A", 76)[:75] + "B"} {
 		if _, err := crypt.ParseKey(bad); err == nil {
 			t.Errorf("accepted %q", bad)
 		}
@@ -66,7 +71,8 @@ func TestAttack27KeyNotPrinted(t *testing.T) {
 	}
 	slog.New(slog.NewTextHandler(&buf, nil)).Info("test", "key", k)
 	slog.New(slog.NewJSONHandler(&buf, nil)).Info("test", "key", k, "in", struct{ K crypt.Key }{k})
-	if s := buf.String(); strings.Contains(s, k.String()[:8]) || strings.Contains(s, fmt.Sprintf("%x", k.String()[:8])) {
+	if s := buf.String(); strings.Contains(s, k.String()[:8]) ||
+		strings.Contains(s, fmt.Sprintf("%x", k.String()[:8])) {
 		t.Errorf("printed: %s", s)
 	}
 }
@@ -81,27 +87,33 @@ func TestSealOpen(t *testing.T) {
 			if string(blob[:4]) != "head" {
 				t.Fatal("dst was not kept")
 			}
+
 			blob = blob[4:]
 			if len(blob) > len(body)+len(nonce)+crypt.Overhead {
 				t.Fatalf("%d bytes for %d", len(blob), n)
 			}
+
 			got, err := k.OpenReply(blob, nonce)
 			if err != nil || !bytes.Equal(got, body) {
 				t.Fatalf("%d bytes: %v", n, err)
 			}
 		}
 	}
+
 	a, b := k.Seal(nil, ""), k.Seal(nil, "")
 	if bytes.Equal(a, b) {
 		t.Error("the initialisation vector repeats")
 	}
+
 	other, err := crypt.NewKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := other.Open(a); !errors.Is(err, crypt.ErrOpen) {
 		t.Errorf("another key: %v", err)
 	}
+
 	if _, err := (crypt.Key{}).Open(a); !errors.Is(err, crypt.ErrOpen) {
 		t.Errorf("zero key: %v", err)
 	}
@@ -132,6 +144,7 @@ func TestAttack28OneError(t *testing.T) {
 			}
 		}
 	}
+
 	for n := range blob {
 		if _, err := k.Open(blob[:n]); err != crypt.ErrOpen {
 			t.Fatalf("cut to %d: %v", n, err)
@@ -189,20 +202,24 @@ func BenchmarkSeal1MiB(b *testing.B) {
 func TestSealInPlace(t *testing.T) {
 	k := testKey(t)
 	nonce := strings.Repeat("n", crypt.NonceLen)
-	for _, n := range []int{0, 1, 7, 8, 9, 15, 16, 17, 32<<10 - 49, 32<<10 - 48, 32<<10 - 47, 32 << 10, 64<<10 + 1, 1<<20 + 3} {
+	for _, n := range []int{0, 1, 7, 8, 9, 15, 16, 17, 32<<10 - 49, 32<<10 - 48, 32<<10 - 47, 32 << 10,
+		64<<10 + 1, 1<<20 + 3} {
 		body := bytes.Repeat([]byte{byte(n), 'b'}, n/2+1)[:n]
 		b := append([]byte("head"), make([]byte, crypt.Room(nonce))...)
 		b = k.SealInPlace(append(b, body...), 4, nonce)
 		if string(b[:4]) != "head" {
 			t.Fatalf("%d bytes: what is in front was changed", n)
 		}
+
 		if max := 4 + n + len(nonce) + crypt.Overhead; len(b) > max {
 			t.Errorf("%d bytes: %d sealed, Overhead promises %d", n, len(b), max)
 		}
+
 		got, err := k.OpenReply(b[4:], nonce)
 		if err != nil || !bytes.Equal(got, body) {
 			t.Fatalf("%d bytes: opened %d, %v", n, len(got), err)
 		}
+
 		b[len(b)-1]++
 		if _, err := k.Open(b[4:]); !errors.Is(err, crypt.ErrOpen) {
 			t.Errorf("%d bytes: opens with a wrong MAC", n)
@@ -225,16 +242,19 @@ func TestOpenInPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	body := []byte("body of a request")
 	blob := key.Seal(body, "")
 	sealed := bytes.Clone(blob)
 	if _, err := other.OpenInPlace(blob); !errors.Is(err, crypt.ErrOpen) || !bytes.Equal(blob, sealed) {
 		t.Fatalf("with another key: %v, and the blob is changed: %t", err, !bytes.Equal(blob, sealed))
 	}
+
 	got, err := key.OpenInPlace(blob)
 	if err != nil || !bytes.Equal(got, body) {
 		t.Fatalf("%q, %v", got, err)
 	}
+
 	if i := bytes.Index(blob, body); i < 0 || &blob[i] != &got[0] {
 		t.Error("the body is not a part of the blob")
 	}

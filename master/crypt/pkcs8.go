@@ -56,47 +56,58 @@ func decryptPKCS8(der, passphrase []byte) ([]byte, error) {
 	if rest, err := asn1.Unmarshal(der, &info); err != nil || len(rest) > 0 {
 		return nil, fmt.Errorf("%w: malformed encrypted PKCS#8", ErrPrivateKey)
 	}
+
 	if oid := info.Algorithm.Algorithm.String(); oid != oidPBES2 {
 		return nil, fmt.Errorf("%w: key encryption %s is not PBES2", ErrPrivateKey, oid)
 	}
+
 	var params pbes2Params
 	if _, err := asn1.Unmarshal(info.Algorithm.Parameters.FullBytes, &params); err != nil {
 		return nil, fmt.Errorf("%w: malformed PBES2 parameters", ErrPrivateKey)
 	}
+
 	newBlock, keyLen, err := pbes2Cipher(params.Cipher.Algorithm.String())
 	if err != nil {
 		return nil, err
 	}
+
 	key, err := pbes2Key(params.KDF, passphrase, keyLen)
 	if err != nil {
 		return nil, err
 	}
+
 	block, err := newBlock(key)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPrivateKey, err)
 	}
+
 	var iv []byte
 	if _, err := asn1.Unmarshal(params.Cipher.Parameters.FullBytes, &iv); err != nil || len(iv) != block.BlockSize() {
 		return nil, fmt.Errorf("%w: malformed initialisation vector", ErrPrivateKey)
 	}
+
 	n := len(info.Data)
 	if n == 0 || n%block.BlockSize() != 0 {
 		return nil, fmt.Errorf("%w: encrypted part is no whole number of blocks", ErrPrivateKey)
 	}
+
 	plain := make([]byte, n)
 	cipher.NewCBCDecrypter(block, iv).CryptBlocks(plain, info.Data)
 	pad := int(plain[n-1])
 	if pad < 1 || pad > block.BlockSize() {
 		return nil, ErrPassphrase
 	}
+
 	for _, c := range plain[n-pad:] {
 		if int(c) != pad {
 			return nil, ErrPassphrase
 		}
 	}
+
 	if plain = plain[:n-pad]; len(plain) == 0 || plain[0] != 0x30 {
 		return nil, ErrPassphrase
 	}
+
 	return plain, nil
 }
 
@@ -118,6 +129,7 @@ func pbes2Key(kdf pkix.AlgorithmIdentifier, passphrase []byte, keyLen int) ([]by
 	if oid := kdf.Algorithm.String(); oid != oidPBKDF2 {
 		return nil, fmt.Errorf("%w: key derivation %s is not PBKDF2", ErrPrivateKey, oid)
 	}
+
 	var p pbkdf2Params
 	if _, err := asn1.Unmarshal(kdf.Parameters.FullBytes, &p); err != nil {
 		return nil, fmt.Errorf("%w: malformed PBKDF2 parameters", ErrPrivateKey)
@@ -125,6 +137,7 @@ func pbes2Key(kdf pkix.AlgorithmIdentifier, passphrase []byte, keyLen int) ([]by
 	if p.Iterations < 1 || p.Iterations > maxIterations || len(p.Salt) == 0 || (p.KeyLen != 0 && p.KeyLen != keyLen) {
 		return nil, fmt.Errorf("%w: PBKDF2 parameters out of range", ErrPrivateKey)
 	}
+
 	newHash := sha1.New // the default of RFC 8018
 	if p.PRF.Algorithm != nil {
 		var err error
@@ -132,10 +145,12 @@ func pbes2Key(kdf pkix.AlgorithmIdentifier, passphrase []byte, keyLen int) ([]by
 			return nil, err
 		}
 	}
+
 	key, err := pbkdf2.Key(newHash, string(passphrase), p.Salt, p.Iterations, keyLen)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPrivateKey, err)
 	}
+
 	return key, nil
 }
 

@@ -26,25 +26,30 @@ func (k Key) open(blob []byte, inPlace bool) ([]byte, error) {
 	if k.IsZero() || n < ivLen+aes.BlockSize || n%aes.BlockSize != 0 {
 		return nil, ErrOpen
 	}
+
 	var sum [sha256.Size]byte
 	h := hmac.New(sha256.New, k.mac[:])
 	h.Write(blob[:n])
 	if !hmac.Equal(h.Sum(sum[:0]), blob[n:]) {
 		return nil, ErrOpen
 	}
+
 	plain := blob[ivLen:n]
 	if !inPlace {
 		plain = make([]byte, n-ivLen)
 	}
+
 	cipher.NewCBCDecrypter(k.block, blob[:ivLen]).CryptBlocks(plain, blob[ivLen:n])
 	pad := int(plain[len(plain)-1])
 	if pad < 1 || pad > aes.BlockSize {
 		return nil, ErrOpen
 	}
+
 	for _, c := range plain[len(plain)-pad:] {
 		if int(c) != pad {
 			return nil, ErrOpen
 		}
 	}
+
 	return plain[:len(plain)-pad], nil
 }

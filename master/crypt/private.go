@@ -64,20 +64,25 @@ func ParsePrivate(text []byte, passphrase string) (*rsa.PrivateKey, error) {
 	if block == nil {
 		return nil, fmt.Errorf("%w: no PEM block found", ErrPrivateKey)
 	}
+
 	der, err := decryptBlock(block, passphrase)
 	if err != nil {
 		return nil, err
 	}
+
 	k, err := parsePrivateDER(block.Type, der)
 	if err != nil {
 		return nil, err
 	}
+
 	if bits := k.N.BitLen(); bits < minPrivateBits || bits > maxPrivateBits {
 		return nil, fmt.Errorf("%w: %d bits", ErrPrivateKey, bits)
 	}
+
 	if err := k.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPrivateKey, err)
 	}
+
 	return k, nil
 }
 
@@ -93,6 +98,7 @@ func decryptBlock(block *pem.Block, passphrase string) ([]byte, error) {
 		if passphrase == "" {
 			return nil, ErrPassphrase
 		}
+
 		//lint:ignore SA1019 as above; the file is ours, nobody can use it as an oracle
 		der, err := x509.DecryptPEMBlock(block, []byte(passphrase))
 		if errors.Is(err, x509.IncorrectPasswordError) {
@@ -101,12 +107,15 @@ func decryptBlock(block *pem.Block, passphrase string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrPrivateKey, err)
 		}
+
 		// The form has no check sum: one wrong passphrase in 256 gets here.
 		if len(der) == 0 || der[0] != 0x30 {
 			return nil, ErrPassphrase
 		}
+
 		return der, nil
 	}
+
 	return block.Bytes, nil
 }
 
@@ -123,12 +132,15 @@ func parsePrivateDER(typ string, der []byte) (*rsa.PrivateKey, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrPrivateKey, err)
 		}
+
 		k, ok := parsed.(*rsa.PrivateKey)
 		if !ok {
 			return nil, fmt.Errorf("%w: %T instead of an RSA key", ErrPrivateKey, parsed)
 		}
+
 		return k, nil
 	}
+
 	return nil, fmt.Errorf("%w: PEM block of type %.40q", ErrPrivateKey, typ)
 }
 

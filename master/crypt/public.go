@@ -42,18 +42,22 @@ func (b Bounds) ParsePublic(text []byte) (*rsa.PublicKey, error) {
 	if len(text) > maxPublicPEM {
 		return nil, fmt.Errorf("%w: %d bytes of text", ErrPublicKey, len(text))
 	}
+
 	text = bytes.TrimSpace(text)
 	if !bytes.HasPrefix(text, []byte("-----BEGIN ")) {
 		return nil, fmt.Errorf("%w: not PEM", ErrPublicKey)
 	}
+
 	block, rest := pem.Decode(text)
 	if block == nil || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
 		return nil, fmt.Errorf("%w: not a single PEM block", ErrPublicKey)
 	}
+
 	pub, err := parsePublicDER(block)
 	if err != nil {
 		return nil, err
 	}
+
 	switch bits := pub.N.BitLen(); {
 	case bits < b.Min || bits > b.Max:
 		return nil, fmt.Errorf("%w: %d bits, want %d to %d", ErrPublicKey, bits, b.Min, b.Max)
@@ -62,6 +66,7 @@ func (b Bounds) ParsePublic(text []byte) (*rsa.PublicKey, error) {
 	case pub.E < 3 || pub.E > maxExponent || pub.E&1 == 0:
 		return nil, fmt.Errorf("%w: exponent %d", ErrPublicKey, pub.E)
 	}
+
 	return pub, nil
 }
 
@@ -72,10 +77,12 @@ func parsePublicDER(block *pem.Block) (*rsa.PublicKey, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrPublicKey, err)
 		}
+
 		pub, ok := k.(*rsa.PublicKey)
 		if !ok {
 			return nil, fmt.Errorf("%w: %T", ErrPublicKey, k)
 		}
+
 		return pub, nil
 	case "RSA PUBLIC KEY":
 		pub, err := x509.ParsePKCS1PublicKey(block.Bytes)
@@ -84,6 +91,7 @@ func parsePublicDER(block *pem.Block) (*rsa.PublicKey, error) {
 		}
 		return pub, nil
 	}
+
 	return nil, fmt.Errorf("%w: PEM block of type %.40q", ErrPublicKey, block.Type)
 }
 

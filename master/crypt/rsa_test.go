@@ -24,30 +24,38 @@ func TestSchemes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got, err := crypt.Decrypt(priv, algo, ct); err != nil || string(got) != "secret" {
 			t.Errorf("%s: %q, %v", algo, got, err)
 		}
+
 		ct[5] ^= 1
 		if _, err := crypt.Decrypt(priv, algo, ct); err != crypt.ErrDecrypt {
 			t.Errorf("%s damaged: %v", algo, err)
 		}
+
 		if _, err := crypt.Decrypt(priv, algo, ct[1:]); err != crypt.ErrDecrypt {
 			t.Errorf("%s short: %v", algo, err)
 		}
 	}
+
 	for _, algo := range []string{crypt.PKCS1SHA1, crypt.PKCS1SHA224} {
 		sig, err := crypt.Sign(priv, algo, []byte("text"))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if err := crypt.Verify(&priv.PublicKey, algo, []byte("text"), sig); err != nil {
 			t.Errorf("%s: %v", algo, err)
 		}
+
 		if err := crypt.Verify(&priv.PublicKey, algo, []byte("texT"), sig); err != crypt.ErrSignature {
 			t.Errorf("%s other text: %v", algo, err)
 		}
 	}
-	for _, algo := range []string{"", "OAEP", "OAEP-SHA256", "oaep-sha1", "PKCS1v15-MD5", "OAEP-SHA1\x00", strings.Repeat("A", 10000)} {
+
+	for _, algo := range []string{"", "OAEP", "OAEP-SHA256", "oaep-sha1", "PKCS1v15-MD5", "OAEP-SHA1\x00",
+		strings.Repeat("A", 10000)} {
 		_, e1 := crypt.Encrypt(&priv.PublicKey, algo, nil)
 		_, e2 := crypt.Decrypt(priv, algo, nil)
 		_, e3 := crypt.Sign(priv, algo, nil)
@@ -58,6 +66,7 @@ func TestSchemes(t *testing.T) {
 			}
 		}
 	}
+
 	// A scheme of the wrong kind is unknown as well.
 	if _, err := crypt.Sign(priv, crypt.OAEPSHA1, nil); !errors.Is(err, crypt.ErrAlgorithm) {
 		t.Error(err)
@@ -73,26 +82,32 @@ func TestX931(t *testing.T) {
 		if err != nil {
 			t.Fatal(n, err)
 		}
+
 		if got, err := crypt.X931Recover(&priv.PublicKey, sig); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
+
 		without := *priv
 		without.Precomputed = rsa.PrecomputedValues{}
 		if again, err := crypt.X931Sign(&without, data); err != nil || !bytes.Equal(again, sig) {
 			t.Errorf("%d bytes without precomputed values: %v", n, err)
 		}
 	}
+
 	if _, err := crypt.X931Sign(priv, make([]byte, k-1)); err == nil {
 		t.Error("too much data was taken")
 	}
+
 	sig, err := crypt.X931Sign(priv, []byte("salt"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	other := new(big.Int).Sub(priv.N, new(big.Int).SetBytes(sig)).FillBytes(make([]byte, k))
 	if got, err := crypt.X931Recover(&priv.PublicKey, other); err != nil || string(got) != "salt" {
 		t.Errorf("the other root: %q, %v", got, err)
 	}
+
 	big1 := bytes.Repeat([]byte{0xff}, k)
 	for name, bad := range map[string][]byte{
 		"empty": nil, "short": sig[1:], "long": append([]byte{0}, sig...), "zero": make([]byte, k),
@@ -102,6 +117,7 @@ func TestX931(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	foreign := private(t, "keys/min8_TESTONLY.pem")
 	if got, err := crypt.X931Recover(&foreign.PublicKey, sig); err == nil {
 		t.Errorf("a foreign key recovered %q", got)
@@ -131,10 +147,12 @@ func TestAttack18PublicKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ed, err := x509.MarshalPKIXPublicKey(edPublic())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n := oddModulus(2048)
 	even := new(big.Int).Lsh(big.NewInt(3), 2046)
 	neg := new(big.Int).Neg(n)
@@ -178,24 +196,29 @@ func TestAttack18PublicKeys(t *testing.T) {
 		{"Ed25519", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: ed}), false},
 		{"a megabyte", bytes.Repeat([]byte("A"), 1<<20), false},
 	}
+
 	for _, c := range cases {
 		start := time.Now()
 		pub, err := crypt.ParsePublic(c.text)
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("%s took %v", c.name, took)
 		}
+
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		}
+
 		if err != nil && !errors.Is(err, crypt.ErrPublicKey) {
 			t.Errorf("%s: %v is not ErrPublicKey", c.name, err)
 		}
+
 		if c.ok && pub != nil {
 			if _, err := crypt.Encrypt(pub, crypt.OAEPSHA224, make([]byte, crypt.KeyLen)); err != nil {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		}
 	}
+
 	if _, err := legacyBounds.ParsePublic(spki(t, oddModulus(1024), 65537)); err != nil {
 		t.Error(err)
 	}
@@ -206,24 +229,29 @@ func FuzzParsePublic(f *testing.F) {
 	f.Add(read(f, "keys/masterB_TESTONLY.pub"))
 	f.Add(spki(f, oddModulus(2048), 3))
 	f.Add([]byte("-----BEGIN RSA PUBLIC KEY-----\nMAA=\n-----END RSA PUBLIC KEY-----"))
+
 	for _, v := range vectors(f) {
 		if strings.HasPrefix(v.File, "auth_") && v.Decode == "clear" {
 			f.Add([]byte(mapOf(f, read(f, v.File)).Map("load").Str("pub")))
 		}
 	}
+
 	f.Fuzz(func(t *testing.T, text []byte) {
 		pub, err := crypt.ParsePublic(text)
 		if err != nil {
 			return
 		}
+
 		if _, err := crypt.Encrypt(pub, crypt.OAEPSHA1, make([]byte, crypt.KeyLen)); err != nil {
 			t.Errorf("an accepted key does not encrypt: %v", err)
 		}
+
 		_, _ = crypt.X931Recover(pub, make([]byte, pub.Size()))
 		out, err := crypt.PublicPEM(pub)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		again, err := crypt.ParsePublic([]byte(out))
 		if err != nil || !again.Equal(pub) {
 			t.Errorf("the key does not survive packing: %v", err)
@@ -269,9 +297,11 @@ func TestPrivateKeyFiles(t *testing.T) {
 		if !errors.Is(err, c.err) {
 			t.Errorf("%s with %q: %v", c.file, c.pass, err)
 		}
+
 		if err != nil && !strings.Contains(err.Error(), c.file) {
 			t.Errorf("error does not name the file: %v", err)
 		}
+
 		if c.err == nil && (k == nil || !k.Equal(want)) {
 			t.Errorf("%s: another key", c.file)
 		}
@@ -286,31 +316,39 @@ func TestSave(t *testing.T) {
 		if err := crypt.SavePrivate(path, want, pass); err != nil {
 			t.Fatal(err)
 		}
+
 		st, err := os.Stat(path)
 		if err != nil || st.Mode().Perm() != 0o400 {
 			t.Errorf("mode %v, %v", st.Mode(), err)
 		}
+
 		if k, err := crypt.LoadPrivate(path, pass); err != nil || !k.Equal(want) {
 			t.Errorf("passphrase %q: %v", pass, err)
 		}
 	}
+
 	if err := crypt.SavePublic(filepath.Join(dir, "k.pub"), &want.PublicKey); err != nil {
 		t.Fatal(err)
 	}
+
 	text, err := os.ReadFile(filepath.Join(dir, "k.pub"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if pub, err := crypt.ParsePublic(text); err != nil || !pub.Equal(&want.PublicKey) {
 		t.Error(err)
 	}
+
 	left, err := filepath.Glob(filepath.Join(dir, ".*"))
 	if err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+
 	if err := crypt.SavePrivate(filepath.Join(dir, "no", "k.pem"), want, ""); err == nil {
 		t.Error("saved into a folder that is not there")
 	}
+
 	if _, err := crypt.GeneratePrivate(1024); err == nil {
 		t.Error("made a key of 1024 bits")
 	}
@@ -321,6 +359,7 @@ func FuzzParsePrivate(f *testing.F) {
 	if err != nil || len(files) == 0 {
 		f.Fatal("no seeds", err)
 	}
+
 	for _, name := range files {
 		b, err := os.ReadFile(name)
 		if err != nil {
@@ -328,6 +367,7 @@ func FuzzParsePrivate(f *testing.F) {
 		}
 		f.Add(b)
 	}
+
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if k, err := crypt.ParsePrivate(text, "x"); err == nil && k == nil {
 			t.Error("no key and no error")

@@ -28,6 +28,7 @@ func X931Sign(priv *rsa.PrivateKey, data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	n, e := priv.N, big.NewInt(int64(priv.E))
 	m := new(big.Int).SetBytes(block)
 
@@ -35,6 +36,7 @@ func X931Sign(priv *rsa.PrivateKey, data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	c := new(big.Int).Exp(r, e, n)
 	c.Mul(c, m).Mod(c, n)
 	s := privateExp(priv, c)
@@ -43,9 +45,11 @@ func X931Sign(priv *rsa.PrivateKey, data []byte) ([]byte, error) {
 	if new(big.Int).Exp(s, e, n).Cmp(m) != 0 {
 		return nil, errors.New("crypt: X9.31 operation failed its own check")
 	}
+
 	if other := new(big.Int).Sub(n, s); other.Cmp(s) < 0 {
 		s = other
 	}
+
 	return s.FillBytes(make([]byte, k)), nil
 }
 
@@ -82,6 +86,7 @@ func x931Pad(k int, data []byte) ([]byte, error) {
 	if fill < 0 {
 		return nil, fmt.Errorf("crypt: %d bytes do not fit an X9.31 block of %d", len(data), k)
 	}
+
 	b := make([]byte, 0, k)
 	if fill == 0 {
 		b = append(b, 0x6a)
@@ -92,6 +97,7 @@ func x931Pad(k int, data []byte) ([]byte, error) {
 		}
 		b = append(b, 0xba)
 	}
+
 	return append(append(b, data...), 0xcc), nil
 }
 
@@ -103,14 +109,17 @@ func X931Recover(pub *rsa.PublicKey, sig []byte) ([]byte, error) {
 	if len(sig) != k || s.Cmp(pub.N) >= 0 {
 		return nil, ErrX931
 	}
+
 	m := s.Exp(s, big.NewInt(int64(pub.E)), pub.N)
 	if m.Bit(3) != 1 || m.Bit(2) != 1 || m.Bit(1) != 0 || m.Bit(0) != 0 {
 		m.Sub(pub.N, m) // the smaller of s and n-s was sent
 	}
+
 	b := m.FillBytes(make([]byte, k))
 	if b[k-1] != 0xcc {
 		return nil, ErrX931
 	}
+
 	b = b[:k-1]
 	switch b[0] {
 	case 0x6a:
@@ -120,12 +129,15 @@ func X931Recover(pub *rsa.PublicKey, sig []byte) ([]byte, error) {
 		if i < 1 {
 			return nil, ErrX931
 		}
+
 		for _, c := range b[1:i] {
 			if c != 0xbb {
 				return nil, ErrX931
 			}
 		}
+
 		return b[i+1:], nil
 	}
+
 	return nil, ErrX931
 }

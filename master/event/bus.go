@@ -96,19 +96,23 @@ func (b *Bus) put(e Event) error {
 	if err := CheckTag(e.Tag); err != nil {
 		return err
 	}
+
 	e.takeKey()
 	if e.wire == nil {
 		e.wire = &wire{maxSize: b.maxSize}
 	}
+
 	b.fired.Add(1)
 	if b.readers.Load() > 0 {
 		e.wire.pack(e.Tag, e.Data) // here, so that others need not wait for it
 	}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for s := range b.sinks {
 		s.deliver(&e)
 	}
+
 	return nil
 }
 
@@ -184,7 +188,14 @@ const reserve = 8
 func (b *Bus) Subscribe(name string, depth int, filter Filter) *Subscription {
 	depth = max(depth, 1)
 	c := make(chan Event, depth+depth/reserve)
-	s := &Subscription{C: c, c: c, bus: b, name: name, filter: filter, depth: depth}
+	s := &Subscription{
+		C:      c,
+		c:      c,
+		bus:    b,
+		name:   name,
+		filter: filter,
+		depth:  depth,
+	}
 	b.attach(s)
 	return s
 }
@@ -207,10 +218,14 @@ func (s *Subscription) deliver(e *Event) {
 	if s.filter != nil && !s.filter(e.Tag) {
 		return
 	}
-	waiting, room, bytes := len(s.c), cap(s.c), maxWaiting+maxWaiting/reserve
+
+	waiting := len(s.c)
+	room := cap(s.c)
+	bytes := maxWaiting + maxWaiting/reserve
 	if e.Origin == Minion {
 		room, bytes = s.depth, maxWaiting
 	}
+
 	s.backlog.release(waiting)
 	weight := e.weight()
 	if waiting >= room || waiting > 0 && s.backlog.bytes+weight > bytes {
@@ -219,6 +234,7 @@ func (s *Subscription) deliver(e *Event) {
 		s.bus.lost.Add(1)
 		return
 	}
+
 	mine := *e
 	mine.Lost = s.pending
 	s.c <- mine // has room: only deliver sends

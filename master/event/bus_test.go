@@ -40,21 +40,28 @@ func TestFireStamps(t *testing.T) {
 	if err := b.Fire("x", d); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := b.Relay(Event{Tag: "x", Data: d, Origin: Peer}); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := b.Relay(Event{Tag: "x", Data: data(), Origin: Peer}); err != nil {
 		t.Fatal(err)
 	}
-	if e := <-s.C; e.Data.Str("_stamp") != Stamp(noon) || strings.Join(e.Data.Keys(), " ") != "a _stamp z" || e.Origin != Internal {
+
+	if e := <-s.C; e.Data.Str("_stamp") != Stamp(noon) || strings.Join(e.Data.Keys(), " ") != "a _stamp z" ||
+		e.Origin != Internal {
 		t.Errorf("fired: %v", e.Data.Keys())
 	}
+
 	if e := <-s.C; e.Data.Str("_stamp") != "old" || e.Origin != Peer {
 		t.Errorf("relayed: %v", e)
 	}
+
 	if e := <-s.C; e.Data.Str("_stamp") != Stamp(noon) {
 		t.Errorf("relayed without stamp: %v", e)
 	}
+
 	if d.Str("_stamp") != "old" {
 		t.Error("the caller's map was changed")
 	}
@@ -67,11 +74,13 @@ func TestTags(t *testing.T) {
 			t.Errorf("%.20q: %v", tag, err)
 		}
 	}
+
 	for _, tag := range []string{"a", "a\nb", "ü", strings.Repeat("x", maxTag)} {
 		if err := b.Fire(tag, data()); err != nil {
 			t.Errorf("%.20q: %v", tag, err)
 		}
 	}
+
 	if got := Tag("job", "1", "", "ret", "m"); got != "salt/job/1/ret/m" {
 		t.Error(got)
 	}
@@ -85,19 +94,23 @@ func TestSlowSubscriberIsTold(t *testing.T) {
 		b.Fire(fmt.Sprintf("job/%d", i), data())
 		b.Fire("other", data())
 	}
+
 	if slow.Dropped() != 8 || quick.Dropped() != 0 || b.Stats().Lost != 8 {
 		t.Fatalf("dropped %d and %d, bus %+v", slow.Dropped(), quick.Dropped(), b.Stats())
 	}
+
 	for _, want := range []string{"job/0", "job/1"} {
 		if e := <-slow.C; e.Tag != want || e.Lost != 0 {
 			t.Fatalf("%+v", e)
 		}
 	}
+
 	b.Fire("job/last", data())
 	b.Fire("job/more", data())
 	if e := <-slow.C; e.Tag != "job/last" || e.Lost != 8 {
 		t.Fatalf("%+v", e)
 	}
+
 	if e := <-slow.C; e.Lost != 0 {
 		t.Fatalf("%+v", e)
 	}
@@ -115,6 +128,7 @@ func TestOneOrderForAll(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 	b.Close()
 	n := 0
@@ -124,6 +138,7 @@ func TestOneOrderForAll(t *testing.T) {
 		}
 		n++
 	}
+
 	if n != senders*each {
 		t.Fatalf("%d events", n)
 	}
@@ -142,6 +157,7 @@ func TestCloseWhileFiring(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 	b.Close()
 	b.Close()
@@ -149,6 +165,7 @@ func TestCloseWhileFiring(t *testing.T) {
 	if _, ok := <-late.C; ok {
 		t.Error("an event from a closed bus")
 	}
+
 	late.Close()
 	if err := b.Fire("x", data()); err != nil {
 		t.Error(err)
@@ -161,15 +178,18 @@ func TestTrim(t *testing.T) {
 	for i := range 3000 {
 		wide.Set(fmt.Sprint(i), "small")
 	}
+
 	for i := range 30000 {
 		wider.Set(fmt.Sprint(i), "small")
 	}
+
 	// A highstate: many states, none of them large (salt/utils/dicttrim.py leaves
 	// it alone at this size).
 	states := data("id", "m", "started", "23:42:55.096750")
 	for i := range 20 {
 		states.Set(fmt.Sprint(i), data("comment", strings.Repeat("c", 130), "started", "23:42:55"))
 	}
+
 	for _, c := range []struct {
 		name string
 		in   *value.Map
@@ -180,7 +200,8 @@ func TestTrim(t *testing.T) {
 		{"small", data("a", "b"), []string{"a"}, nil, 2000},
 		{"one big", data("id", "m", "return", big), []string{"id"}, []string{"return"}, 2000},
 		{"big list", data("id", "m", "return", []any{big, big}), []string{"id"}, nil, 2000 * overflow},
-		{"bigger list", data("id", "m", "return", []any{big, big, big, big, big, big, big}), []string{"id"}, []string{"return"}, 2000},
+		{"bigger list", data("id", "m", "return", []any{big, big, big, big, big, big, big}), []string{"id"},
+			[]string{"return"}, 2000},
 		{"nested", data("id", "m", "return", data("x", big, "y", 1)), []string{"id"}, nil, 2000},
 		{"states", states, []string{"id", "started"}, nil, 2 * 2000},
 		{"wide", wide, []string{"id", "jid", "0", "2999"}, nil, 2000 * overflow},
@@ -194,25 +215,31 @@ func TestTrim(t *testing.T) {
 			if e.Data.Len() != c.in.Len()+1 {
 				t.Error("subscribers in the process must get it whole")
 			}
+
 			body, err := e.Body()
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if c.name == "states" && strings.Contains(string(body), trimmed) {
 				t.Error("small values were trimmed")
 			}
+
 			if len(body) > c.most+len("tag\n\n") {
 				t.Fatalf("%d bytes", len(body))
 			}
+
 			got, err := ParseBody(body)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			for _, k := range c.keep {
 				if got.Data.Str(k) != c.in.Str(k) {
 					t.Errorf("%s is %q", k, got.Data.Str(k))
 				}
 			}
+
 			for _, k := range c.gone {
 				if got.Data.Str(k) != trimmed {
 					t.Errorf("%s was not trimmed", k)
@@ -230,6 +257,7 @@ func TestStateErrors(t *testing.T) {
 		"salt/key_|-c_|-c_|-x", failed(), // Attack 5: a tag chosen by the minion
 		"cmd_|-d_|-d_|-run", data("result", nil),
 	)
+
 	ret := func(kv ...any) *value.Map {
 		return data(append([]any{"jid", "20261121080455885058", "id", "m1", "user", "root"}, kv...)...)
 	}
@@ -244,9 +272,13 @@ func TestStateErrors(t *testing.T) {
 		{"good run", ret("fun", "state.sls", "retcode", int64(0), "return", states), nil},
 		{"other function", ret("fun", "state.apply", "retcode", int64(2), "return", states), nil},
 		{"errors as list", ret("fun", "state.sls", "retcode", int64(1), "return", []any{"no such sls"}), nil},
-		{"compound, ordered", ret("fun", []any{"test.ping", "state.highstate"}, "retcode", []any{int64(0), int64(2)}, "return", []any{true, states}),
+		{"compound, ordered",
+			ret("fun", []any{"test.ping", "state.highstate"}, "retcode", []any{int64(0), int64(2)}, "return",
+				[]any{true, states}),
 			[]string{"file.managed", sub + "state.highstate", sub + "state.highstate"}},
-		{"compound, by name", ret("fun", []any{"test.ping", "state.highstate"}, "retcode", data("state.highstate", int64(2)), "return", data("state.highstate", states)),
+		{"compound, by name",
+			ret("fun", []any{"test.ping", "state.highstate"}, "retcode", data("state.highstate", int64(2)),
+				"return", data("state.highstate", states)),
 			[]string{"file.managed", sub + "state.highstate", sub + "state.highstate"}},
 		{"compound, short", ret("fun", []any{"state.sls", int64(3)}, "retcode", []any{}, "return", nil), nil},
 		{"empty", data(), nil},
@@ -259,10 +291,13 @@ func TestStateErrors(t *testing.T) {
 			var got []string
 			for e := range s.C {
 				got = append(got, e.Tag)
-				if strings.HasPrefix(e.Tag, sub) && (e.Data.Str("id") != "m1" || e.Data.Bool("success") || !strings.HasPrefix(e.Data.Str("return"), "Error: ")) {
+				if strings.HasPrefix(e.Tag, sub) &&
+					(e.Data.Str("id") != "m1" || e.Data.Bool("success") ||
+						!strings.HasPrefix(e.Data.Str("return"), "Error: ")) {
 					t.Errorf("data %v", plain(e.Data))
 				}
 			}
+
 			if fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
@@ -274,7 +309,8 @@ func BenchmarkFire(b *testing.B) {
 	bus := newBus()
 	s := bus.Subscribe("s", 1, nil)
 	defer s.Close()
-	d := data("cmd", "_return", "id", "m1", "success", true, "return", true, "retcode", 0, "jid", "20261121080455885058", "fun", "test.ping")
+	d := data("cmd", "_return", "id", "m1", "success", true, "return", true, "retcode", 0, "jid",
+		"20261121080455885058", "fun", "test.ping")
 	b.ReportAllocs()
 	for b.Loop() {
 		bus.Fire("salt/job/20261121080455885058/ret/m1", d)

@@ -73,10 +73,12 @@ func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 			l.conn.SetReadDeadline(time.Time{})
 		}
 	}()
+
 	for {
 		if err := ctx.Err(); err != nil {
 			return Packed{}, err
 		}
+
 		body, ok, err := l.body()
 		if err != nil {
 			return Packed{}, err
@@ -84,6 +86,7 @@ func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 		if ok {
 			return packedOf(body)
 		}
+
 		if err := l.more(); err != nil {
 			if ctx.Err() != nil {
 				return Packed{}, ctx.Err()
@@ -103,22 +106,27 @@ func (l *Listener) body() ([]byte, bool, error) {
 		if len(l.buf) < from+n {
 			return nil, false, nil
 		}
+
 		b := l.buf[from : from+n]
 		l.buf = l.buf[from+n:]
 		return b, true, nil
 	}
+
 	v, ok, err := l.frame()
 	if err != nil || !ok {
 		return nil, false, err
 	}
+
 	m, ok := v.(*value.Map)
 	if !ok {
 		return nil, false, fmt.Errorf("%w: not a map", errFrame)
 	}
+
 	b, ok := m.Bytes("body")
 	if !ok {
 		return nil, false, fmt.Errorf("%w: no body", errFrame)
 	}
+
 	return b, true, nil
 }
 
@@ -128,13 +136,16 @@ func (l *Listener) frame() (any, bool, error) {
 	if len(l.buf) == 0 {
 		return nil, false, nil
 	}
+
 	if !l.known {
 		l.known, l.prefix = true, l.buf[0] < 0x80
 	}
+
 	if l.prefix {
 		if len(l.buf) < prefixLen {
 			return nil, false, nil
 		}
+
 		n := int(binary.BigEndian.Uint32(l.buf))
 		if n > maxClientFrame {
 			return nil, false, fmt.Errorf("%w: claims %d bytes", errFrame, n)
@@ -142,13 +153,16 @@ func (l *Listener) frame() (any, bool, error) {
 		if len(l.buf) < prefixLen+n {
 			return nil, false, nil
 		}
+
 		v, err := msgpack.Decode(l.buf[prefixLen:prefixLen+n], limits)
 		l.buf = l.buf[prefixLen+n:]
 		if err != nil {
 			return nil, false, fmt.Errorf("%w: %w", errFrame, err)
 		}
+
 		return v, true, nil
 	}
+
 	v, n, err := msgpack.DecodePrefix(l.buf, limits)
 	switch {
 	case errors.Is(err, msgpack.ErrShort) && len(l.buf) < maxClientFrame:
@@ -156,6 +170,7 @@ func (l *Listener) frame() (any, bool, error) {
 	case err != nil:
 		return nil, false, fmt.Errorf("%w: %w", errFrame, err)
 	}
+
 	l.buf = l.buf[n:]
 	return v, true, nil
 }
@@ -168,13 +183,16 @@ func (l *Listener) more() error {
 		copy(grown, l.buf)
 		l.buf = grown
 	}
+
 	n, err := l.conn.Read(l.buf[len(l.buf):cap(l.buf)])
 	l.buf = l.buf[:len(l.buf)+n]
 	if n > 0 {
 		return nil
 	}
+
 	if err == nil {
 		err = io.ErrNoProgress
 	}
+
 	return err
 }

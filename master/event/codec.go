@@ -63,12 +63,14 @@ func packFrame(tag string, data *value.Map, maxSize int) (frame, body []byte, er
 	if err != nil {
 		return nil, nil, fmt.Errorf("pack event %q: %w", tag, err)
 	}
+
 	if maxSize > 0 && len(buf)-start > maxSize {
 		buf, err = msgpack.Append(buf[:start], trim(data, maxSize), msgpack.Modern)
 		if err != nil {
 			return nil, nil, fmt.Errorf("pack event %q: %w", tag, err)
 		}
 	}
+
 	return seal(buf, room)
 }
 
@@ -93,6 +95,7 @@ func seal(buf []byte, room int) (frame, body []byte, err error) {
 	if n > math.MaxInt32 {
 		return nil, nil, fmt.Errorf("pack event: %d bytes", n)
 	}
+
 	var head []byte
 	switch {
 	case n <= math.MaxUint8:
@@ -102,12 +105,14 @@ func seal(buf []byte, room int) (frame, body []byte, err error) {
 	default:
 		head = binary.BigEndian.AppendUint32([]byte{0xc6}, uint32(n))
 	}
+
 	at := room - len(head)
 	copy(buf[at:], head)
 	at -= len(frameHead)
 	copy(buf[at:], frameHead)
 	at -= prefixLen
 	binary.BigEndian.PutUint32(buf[at:], uint32(len(buf)-at-prefixLen))
+
 	return buf[at:], body, nil
 }
 
@@ -150,17 +155,21 @@ func ParseBody(body []byte) (Event, error) {
 	if !ok {
 		return Event{}, fmt.Errorf("%w: no separator", errFrame)
 	}
+
 	t := string(tag)
 	if err := CheckTag(t); err != nil {
 		return Event{}, err
 	}
+
 	v, err := msgpack.Decode(rest, limits)
 	if err != nil {
 		return Event{}, fmt.Errorf("%w: %w", errFrame, err)
 	}
+
 	data, ok := v.(*value.Map)
 	if !ok {
 		return Event{}, fmt.Errorf("%w: data is not a map", errFrame)
 	}
+
 	return Event{Tag: t, Data: data}, nil
 }

@@ -29,6 +29,7 @@ func (s *Server) Drain(ctx context.Context) error {
 			return fmt.Errorf("event socket: waiting for its writers: %w", ctx.Err())
 		}
 	}
+
 	return nil
 }
 

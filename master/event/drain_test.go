@@ -21,10 +21,12 @@ func TestDrain(t *testing.T) {
 		}
 		return c
 	}
+
 	idle := connect()
 	defer idle.Close()
 	sub := b.Subscribe("test", 5000, nil)
 	defer sub.Close()
+
 	for round := range 20 {
 		for range 10 {
 			c := connect()
@@ -37,23 +39,28 @@ func TestDrain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			c.Close()
 		}
+
 		if err := s.Drain(within(t)); err != nil {
 			t.Fatal(err)
 		}
 		if len(sub.C) != 100 {
 			t.Fatalf("%d of 100 events are on the bus", len(sub.C))
 		}
+
 		for range 100 {
 			<-sub.C
 		}
 	}
+
 	// The connection of Drain itself is gone when the server has read its end.
 	await.That(t, "writers that are not counted any more", func() bool { return s.Stats().Writers == 1 })
 	if st := s.Stats(); st.Refused != 0 {
 		t.Errorf("%+v", st)
 	}
+
 	s.Close()
 	if err := s.Drain(within(t)); err == nil {
 		t.Error("drained without a socket")

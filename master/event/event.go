@@ -49,6 +49,7 @@ func (o Origin) String() string {
 	case Hook:
 		return "hook"
 	}
+
 	return "unknown"
 }
 

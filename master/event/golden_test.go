@@ -28,12 +28,14 @@ func vectors(t testing.TB, kind string) []vector {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var index struct {
 		Vectors []json.RawMessage `json:"vectors"`
 	}
 	if err := json.Unmarshal(b, &index); err != nil {
 		t.Fatal(err)
 	}
+
 	var out []vector
 	for _, raw := range index.Vectors {
 		var head struct{ Decode string }
@@ -41,15 +43,19 @@ func vectors(t testing.TB, kind string) []vector {
 		if head.Decode != kind {
 			continue
 		}
+
 		var v vector
 		if err := json.Unmarshal(raw, &v); err != nil {
 			t.Fatal(err)
 		}
+
 		out = append(out, v)
 	}
+
 	if len(out) == 0 {
 		t.Fatalf("no vectors of kind %s", kind)
 	}
+
 	return out
 }
 
@@ -80,6 +86,7 @@ func plain(v any) any {
 		}
 		return out
 	}
+
 	return v
 }
 
@@ -91,13 +98,16 @@ func TestGoldenFrames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if e.Tag != v.Expect.Tag || !reflect.DeepEqual(plain(e.Data), any(v.Expect.Data)) {
 				t.Errorf("got %q %v", e.Tag, plain(e.Data))
 			}
+
 			frame, _, err := packFrame(e.Tag, e.Data, 0)
 			if err != nil || !bytes.Equal(frame[prefixLen:], b) {
 				t.Errorf("packed again it differs: %x, %v", frame, err)
 			}
+
 			frame, _, err = frameBody(body)
 			if err != nil || !bytes.Equal(frame[prefixLen:], b) {
 				t.Errorf("framed again it differs: %x, %v", frame, err)
@@ -113,9 +123,11 @@ func TestGoldenPullFrame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if e.Tag != v.Expect.Tag || !reflect.DeepEqual(plain(e.Data), any(v.Expect.Data)) {
 			t.Errorf("got %q %v", e.Tag, plain(e.Data))
 		}
+
 		frame, _, err := packFrame(e.Tag, e.Data, 0)
 		if err != nil || !bytes.Equal(frame, b) {
 			t.Errorf("packed again it differs: %x, %v", frame, err)
@@ -127,22 +139,27 @@ func FuzzParseFrame(f *testing.F) {
 	for _, v := range vectors(f, "event") {
 		f.Add(read(f, v.File))
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, body, err := parseFrame(b)
 		if err != nil {
 			return
 		}
+
 		if err := CheckTag(e.Tag); err != nil {
 			t.Fatal(err)
 		}
+
 		frame, _, err := frameBody(body)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		again, _, err := parseFrame(frame[prefixLen:])
 		if err != nil || again.Tag != e.Tag {
 			t.Fatalf("framed again: %q, %v", again.Tag, err)
 		}
+
 		frame, body, err = packFrame(e.Tag, e.Data, 512)
 		if err != nil {
 			return // such as text that is too deep to pack
@@ -150,6 +167,7 @@ func FuzzParseFrame(f *testing.F) {
 		if len(body) > len(e.Tag)+2+overflow*512+4096 {
 			t.Fatalf("trimmed to %d bytes", len(body))
 		}
+
 		if _, _, err = parseFrame(frame[prefixLen:]); err != nil {
 			t.Fatal(err)
 		}

@@ -14,10 +14,11 @@ const orderJID = "20260102030405678901"
 
 // tagOf is a tag by which an order is given.
 var tagOf = [orders][]string{
-	JobStart:      {"salt/job/" + orderJID + "/new"},
-	JobPublish:    {"salt/job/" + orderJID + "/publish"},
-	JobReturn:     {"salt/job/" + orderJID + "/ret/web1"},
-	BatchKeep:     {"salt/batch/" + orderJID + "/new", "salt/batch/" + orderJID + "/progress", "salt/batch/" + orderJID + "/halted", "salt/batch/" + orderJID + "/complete"},
+	JobStart:   {"salt/job/" + orderJID + "/new"},
+	JobPublish: {"salt/job/" + orderJID + "/publish"},
+	JobReturn:  {"salt/job/" + orderJID + "/ret/web1"},
+	BatchKeep: {"salt/batch/" + orderJID + "/new", "salt/batch/" + orderJID + "/progress",
+		"salt/batch/" + orderJID + "/halted", "salt/batch/" + orderJID + "/complete"},
 	BatchAdopt:    {"salt/batch/" + orderJID + "/new"},
 	BatchDrive:    {"salt/batch/" + orderJID + "/new"},
 	BatchStop:     {"salt/batch/" + orderJID + "/stop"},
@@ -30,17 +31,23 @@ var tagOf = [orders][]string{
 	PillarClear:   {"master/pillar_cache/clear"},
 	ReactorRules:  {"master/reactor/rules"},
 	ClusterTalk:   {"cluster/peer/join"},
-	JobTalk:       {"salt/job/" + orderJID + "/error", "salt/job/" + orderJID + "/prog/web1/0", "salt/job/" + orderJID + "/x", "syndic/s1/salt/job/" + orderJID + "/ret/web1", orderJID},
-	BatchTalk:     {"salt/batch/" + orderJID + "/note", "salt/batch/" + orderJID + "/x/halted"},
-	RunResult:     {"salt/run/" + orderJID + "/ret", "salt/run/" + orderJID + "/retx", "salt/run/" + orderJID + "/ret/x", "salt/wheel/" + orderJID + "/new"},
+	JobTalk: {"salt/job/" + orderJID + "/error", "salt/job/" + orderJID + "/prog/web1/0",
+		"salt/job/" + orderJID + "/x", "syndic/s1/salt/job/" + orderJID + "/ret/web1", orderJID},
+	BatchTalk: {"salt/batch/" + orderJID + "/note", "salt/batch/" + orderJID + "/x/halted"},
+	RunResult: {"salt/run/" + orderJID + "/ret", "salt/run/" + orderJID + "/retx",
+		"salt/run/" + orderJID + "/ret/x", "salt/wheel/" + orderJID + "/new"},
 }
 
 // spellings are a tag, and what somebody tries who wants it to be taken for it.
 func spellings(tag string) []string {
-	return []string{tag, tag + "/", "/" + tag, tag + " ", " " + tag, tag + "/x", "x/" + tag, tag + ".", strings.ToUpper(tag), strings.ToUpper(tag[:1]) + tag[1:],
-		strings.Replace(tag, "/", "//", 1), strings.ReplaceAll(tag, "/", "//"), strings.Replace(tag, "/", "/./", 1), strings.Replace(tag, "/", "/x/../", 1),
-		strings.Replace(tag, "/", "\u2215", 1), strings.ReplaceAll(tag, "/", "%2f"), strings.Replace(tag, "a", "\u0430", 1), tag + "\u200b", "\ufeff" + tag, tag + "\x00", tag + "\n",
-		strings.Replace(tag, orderJID, strings.Repeat("9", 3000), 1), strings.Replace(tag, orderJID, orderJID+"/"+orderJID, 1)}
+	return []string{tag, tag + "/", "/" + tag, tag + " ", " " + tag, tag + "/x", "x/" + tag, tag + ".",
+		strings.ToUpper(tag), strings.ToUpper(tag[:1]) + tag[1:],
+		strings.Replace(tag, "/", "//", 1), strings.ReplaceAll(tag, "/", "//"), strings.Replace(tag, "/",
+			"/./", 1), strings.Replace(tag, "/", "/x/../", 1),
+		strings.Replace(tag, "/", "\u2215", 1), strings.ReplaceAll(tag, "/", "%2f"), strings.Replace(tag,
+			"a", "\u0430", 1), tag + "\u200b", "\ufeff" + tag, tag + "\x00", tag + "\n",
+		strings.Replace(tag, orderJID, strings.Repeat("9", 3000), 1), strings.Replace(tag, orderJID,
+			orderJID+"/"+orderJID, 1)}
 }
 
 // maker is who may have made an event, as the bus of a master sees it.
@@ -57,9 +64,11 @@ func makers() (all []maker) {
 		all = append(all, maker{"peer's " + o.String(), Event{Origin: Peer, Maker: o}})
 	}
 	for _, id := range []string{"web1", "db1", ""} {
-		all = append(all, maker{"minion " + id, Event{Origin: Minion, Minion: id}}, maker{"peer's minion " + id, Event{Origin: Peer, Maker: Minion, Minion: id}})
+		all = append(all, maker{"minion " + id, Event{Origin: Minion, Minion: id}},
+			maker{"peer's minion " + id, Event{Origin: Peer, Maker: Minion, Minion: id}})
 	}
-	return append(all, maker{"peer's peer", Event{Origin: Peer, Maker: Peer}}, maker{"a maker of later", Event{Origin: Unknown + 1}})
+	return append(all, maker{"peer's peer", Event{Origin: Peer, Maker: Peer}},
+		maker{"a maker of later", Event{Origin: Unknown + 1}})
 }
 
 // TestOrders tries all tags, in all spellings, of all makers: whoever is not named here
@@ -70,6 +79,7 @@ func TestOrders(t *testing.T) {
 		by    []string
 		keyed bool // and with the key of the master's user
 	}
+
 	for _, g := range []givers{
 		{order: JobStart, by: []string{"peer's internal", "peer's unknown"}},
 		{order: JobPublish, by: []string{"peer's internal", "peer's unknown"}},
@@ -97,9 +107,17 @@ func TestOrders(t *testing.T) {
 					if CheckTag(spelled) != nil {
 						continue
 					}
+
 					for _, m := range makers() {
 						listed := slices.Contains(g.by, m.name)
-						for key, right := range map[any]bool{nil: false, "": false, "Secret": false, 7: false, "secret": true, "secret\n": true} {
+						for key, right := range map[any]bool{
+							nil:        false,
+							"":         false,
+							"Secret":   false,
+							7:          false,
+							"secret":   true,
+							"secret\n": true,
+						} {
 							e := m.event
 							e.Tag, e.Data = spelled, data("key", key)
 							ok, err := MayOrderBy(onBus(t, e), g.order, func() (string, error) { return "secret", nil })
@@ -107,12 +125,14 @@ func TestOrders(t *testing.T) {
 							if err != nil || ok && !may || spelled == tag && ok != may {
 								t.Errorf("%q of %s, key %v: ordered %v, %v", spelled, m.name, key, ok, err)
 							}
+
 							if MayOrder(onBus(t, e), g.order) != (ok && !g.keyed) {
 								t.Errorf("%q of %s, key %v: without a key it is another answer", spelled, m.name, key)
 							}
 						}
 					}
 				}
+
 				if Reserved(tag) == "" {
 					t.Error("event.send may use it")
 				}
@@ -135,11 +155,14 @@ func TestNoKeyNoOrder(t *testing.T) {
 
 // TestFreeTags: on these nobody acts, so that everybody may use them.
 func TestFreeTags(t *testing.T) {
-	for _, tag := range []string{"my/deploy/done", "salt/my/deploy", "salt/minion/web1/start", "salt/beacon/web1/load", "salt/netapi/hook/x", "salt/cloud/web1/created", "salt/batch",
-		"salt/runs/x", "salt/jobs/" + orderJID + "/new", "salt/job", "syndic", orderJID[:19], "master/git/pushed", "master", "keys", "key/x", "clusters/x", "salt/keys", "new", "ret"} {
+	for _, tag := range []string{"my/deploy/done", "salt/my/deploy", "salt/minion/web1/start",
+		"salt/beacon/web1/load", "salt/netapi/hook/x", "salt/cloud/web1/created", "salt/batch",
+		"salt/runs/x", "salt/jobs/" + orderJID +
+			"/new", "salt/job", "syndic", orderJID[:19], "master/git/pushed", "master", "keys", "key/x", "clusters/x", "salt/keys", "new", "ret"} {
 		if does := Reserved(tag); does != "" {
 			t.Errorf("%s is kept for %s", tag, does)
 		}
+
 		for _, m := range makers() {
 			e := m.event
 			e.Tag, e.Data = tag, data()
@@ -148,6 +171,7 @@ func TestFreeTags(t *testing.T) {
 					t.Errorf("%s of %s orders %s", tag, m.name, rules[o].does)
 				}
 			}
+
 			if !Travels(e.AtPeer()) {
 				t.Errorf("%s of %s stays here", tag, m.name)
 			}
@@ -162,21 +186,27 @@ func TestKeysAreTaken(t *testing.T) {
 	sub := b.Subscribe("s", 10, nil)
 	sender := NewSender(s.cfg.Dir)
 	defer sender.Close()
-	tags := []string{"salt/reactors/manage/add", "salt/run/1/salt/reactors/manage/list", "salt/reactors/manage", "salt/batch/1/new", "my/tag"}
+
+	tags := []string{"salt/reactors/manage/add", "salt/run/1/salt/reactors/manage/list",
+		"salt/reactors/manage", "salt/batch/1/new", "my/tag"}
 	for _, tag := range tags {
 		d := data("key", "secret", "a", 1)
 		if err := sender.Fire(within(t), tag, d); err != nil {
 			t.Fatal(err)
 		}
+
 		if d.Str("key") == "" {
 			t.Errorf("%s: the caller has lost his key", tag)
 		}
+
 		want := ""
 		if tag == "my/tag" {
 			want = "secret"
 		}
+
 		read, err := l.Next(within(t))
-		if inside := <-sub.C; err != nil || read.Data.Str("key") != want || inside.Data.Str("key") != want || inside.Data.Len() != read.Data.Len() || !strings.HasSuffix(tag, inside.Tag) {
+		if inside := <-sub.C; err != nil || read.Data.Str("key") != want || inside.Data.Str("key") != want ||
+			inside.Data.Len() != read.Data.Len() || !strings.HasSuffix(tag, inside.Tag) {
 			t.Errorf("%s: %v and %v, %v", tag, inside.Data, read.Data, err)
 		}
 	}
@@ -189,6 +219,7 @@ func TestOriginsOfTheSocket(t *testing.T) {
 	sub := b.Subscribe("s", 10, nil)
 	sender := NewSender(s.cfg.Dir)
 	defer sender.Close()
+
 	for _, c := range []struct {
 		tag  string
 		data []any
@@ -204,9 +235,11 @@ func TestOriginsOfTheSocket(t *testing.T) {
 		if err := sender.Fire(within(t), c.tag, data(c.data...)); err != nil {
 			t.Fatal(err)
 		}
+
 		e := <-sub.C
 		body, err := e.Body()
-		if _, marked := e.Data.Get(RunnerMark); e.Origin != c.want || marked || err != nil || strings.Contains(string(body), RunnerMark) {
+		if _, marked := e.Data.Get(RunnerMark); e.Origin != c.want || marked || err != nil ||
+			strings.Contains(string(body), RunnerMark) {
 			t.Errorf("%s %v: %s, %v, %v", c.tag, c.data, e.Origin, e.Data, err)
 		}
 	}
@@ -218,24 +251,43 @@ func TestOrdersAreInTheDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	here := map[Origin]string{Internal: "the master", Socket: "tools", Runner: "runners", Hook: "hooks", Minion: "that minion"}
-	peers := map[Origin]string{Internal: "a master", Socket: "its tools", Minion: "that minion", Unknown: "Salt's masters"}
+
+	here := map[Origin]string{
+		Internal: "the master",
+		Socket:   "tools",
+		Runner:   "runners",
+		Hook:     "hooks",
+		Minion:   "that minion",
+	}
+
+	peers := map[Origin]string{
+		Internal: "a master",
+		Socket:   "its tools",
+		Minion:   "that minion",
+		Unknown:  "Salt's masters",
+	}
+
 	words := func(list []Origin, names map[Origin]string, more string) string {
 		var out []string
 		for _, o := range list {
 			out = append(out, names[o])
 		}
+
 		if len(out) == 0 {
 			return "–"
 		}
+
 		return strings.Join(out, ", ") + more
 	}
+
 	for _, r := range rules {
 		more := ""
 		if r.keyed {
 			more = ", with the key"
 		}
-		row := fmt.Sprintf("| %s | %s | %s | %s |\n", r.tags, r.does, words(r.here, here, more), words(r.peers, peers, ""))
+
+		row := fmt.Sprintf("| %s | %s | %s | %s |\n", r.tags, r.does, words(r.here, here, more),
+			words(r.peers, peers, ""))
 		if !strings.Contains(string(text), row) {
 			t.Errorf("docs/architecture.md lacks\n%s", row)
 		}

@@ -46,6 +46,7 @@ func plainBody(b []byte) (from, size int, ok bool) {
 	if !ok || len(rest) < binHead {
 		return 0, 0, false
 	}
+
 	from = len(frameHead)
 	switch rest[0] {
 	case 0xc4:
@@ -55,5 +56,6 @@ func plainBody(b []byte) (from, size int, ok bool) {
 	case 0xc6:
 		return from + 5, int(binary.BigEndian.Uint32(rest[1:])), true
 	}
+
 	return 0, 0, false
 }

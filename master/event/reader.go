@@ -25,18 +25,22 @@ type reader struct {
 // push queues a frame; false means that the bound is reached.
 func (r *reader) push(frame []byte, bound int) bool {
 	r.mu.Lock()
+
 	// A frame larger than the bound may wait alone, or nobody could get it.
 	if r.bytes > 0 && r.bytes+len(frame) > bound {
 		r.mu.Unlock()
 		return false
 	}
+
 	r.bytes += len(frame)
 	r.queue = append(r.queue, frame)
 	r.mu.Unlock()
+
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
+
 	return true
 }
 
@@ -57,10 +61,12 @@ func (r *reader) take(out [][]byte) ([][]byte, int) {
 		size += len(r.queue[i])
 		r.queue[i] = nil
 	}
+
 	r.queue = r.queue[n:]
 	if len(r.queue) == 0 {
 		r.queue = nil
 	}
+
 	return out, size
 }
 
@@ -82,12 +88,15 @@ func (r *reader) write() {
 			case <-r.gone:
 				return
 			}
+
 			continue
 		}
+
 		buffers := net.Buffers(frames)
 		if _, err := buffers.WriteTo(r.conn); err != nil {
 			return
 		}
+
 		clear(room[:])
 		r.mu.Lock()
 		r.bytes -= size

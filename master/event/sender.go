@@ -58,19 +58,23 @@ func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 	if err := CheckTag(tag); err != nil {
 		return err
 	}
+
 	stamped := data.Clone()
 	stamped.Set("_stamp", Stamp(s.now()))
 	frame, _, err := packFrame(tag, stamped, defaultMaxSize)
 	if err != nil {
 		return err
 	}
+
 	confirmed, err := s.write(ctx, frame)
 	if err == nil {
 		err = confirmed.wait(ctx)
 	}
+
 	if err != nil {
 		return fmt.Errorf("fire event %q: %w", tag, err)
 	}
+
 	return nil
 }
 
@@ -119,15 +123,18 @@ func (s *Sender) write(ctx context.Context, frame []byte) (confirmation, error) 
 		return nil, err
 	}
 	defer func() { <-s.turn }()
+
 	for {
 		link, fresh, err := s.connected(ctx)
 		if err != nil {
 			return nil, err
 		}
+
 		confirmed, err := link.write(ctx, frame)
 		if err == nil {
 			return confirmed, nil
 		}
+
 		s.drop(link)
 		if fresh || ctx.Err() != nil {
 			return nil, err
@@ -141,28 +148,34 @@ func (s *Sender) connected(ctx context.Context) (link *senderLink, fresh bool, e
 	s.mu.Lock()
 	link, closed := s.link, s.closed
 	s.mu.Unlock()
+
 	if closed {
 		return nil, false, errSenderClosed
 	}
 	if link != nil {
 		return link, false, nil
 	}
+
 	conn, confirms, err := dialBus(ctx, s.dir)
 	if err != nil {
 		return nil, false, err
 	}
+
 	link = &senderLink{conn: conn, confirms: confirms}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.closed {
 		_ = conn.Close()
 		return nil, false, errSenderClosed
 	}
+
 	s.link = link
 	s.readers.Go(func() {
 		link.read()
 		s.drop(link)
 	})
+
 	return link, true, nil
 }
 
@@ -174,14 +187,17 @@ func dialBus(ctx context.Context, dir string) (conn net.Conn, confirms bool, err
 	if err == nil || !absent(err) {
 		return conn, true, err
 	}
+
 	pull, err := dial(ctx, dir, pullName)
 	if err != nil {
 		return nil, false, err
 	}
+
 	conn, err = dial(ctx, dir, ackName) // it may have started just now
 	if err != nil && absent(err) {
 		return pull, false, nil
 	}
+
 	_ = pull.Close()
 	return conn, true, err
 }
@@ -235,6 +251,7 @@ func (l *senderLink) write(ctx context.Context, frame []byte) (confirmation, err
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+
 	confirmed, err := l.expect()
 	if err != nil {
 		return nil, err
@@ -244,9 +261,11 @@ func (l *senderLink) write(ctx context.Context, frame []byte) (confirmation, err
 	if !bounded {
 		until = time.Now().Add(writeFor)
 	}
+
 	if err := l.conn.SetWriteDeadline(until); err != nil {
 		return nil, err
 	}
+
 	_, err = l.conn.Write(frame)
 	return confirmed, err // after an error the caller drops the connection
 }
@@ -275,15 +294,18 @@ func (l *senderLink) read() {
 			l.end()
 			return
 		}
+
 		l.mu.Lock()
 		if len(l.waiting) == 0 {
 			l.mu.Unlock()
 			l.end() // it answers what nobody asked
 			return
 		}
+
 		next := l.waiting[0]
 		l.waiting = l.waiting[1:]
 		l.mu.Unlock()
+
 		if text == "" {
 			next <- nil
 		} else {

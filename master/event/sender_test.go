@@ -50,6 +50,7 @@ func TestSenderOverARestart(t *testing.T) {
 		}
 		return func() { s.Close(); b.Close() }
 	}
+
 	stop := start(0)
 
 	shared := NewSender(dir)
@@ -64,6 +65,7 @@ func TestSenderOverARestart(t *testing.T) {
 				sender = NewSender(dir)
 				defer sender.Close()
 			}
+
 			for i := 0; ctx.Err() == nil; i++ {
 				tag := fmt.Sprint("client/", c)
 				short, done := context.WithTimeout(t.Context(), 10*time.Second)
@@ -74,6 +76,7 @@ func TestSenderOverARestart(t *testing.T) {
 			}
 		})
 	}
+
 	fired := func(i int) func() bool { return func() bool { return len(subs[i].C) > 300 } }
 	until(t, fired(0))
 	stop()
@@ -93,10 +96,12 @@ func TestSenderOverARestart(t *testing.T) {
 			t.Fatal("the test is too slow to count")
 		}
 	}
+
 	for _, list := range confirmed {
 		if len(list) < 30 {
 			t.Errorf("a client got %d events through", len(list))
 		}
+
 		for _, e := range list {
 			if !n.seen[e] {
 				t.Errorf("%s was confirmed and is on no bus", e)
@@ -112,6 +117,7 @@ func TestConfirmedReachesReaders(t *testing.T) {
 	l := listenTo(t, s)
 	sender := NewSender(s.cfg.Dir)
 	defer sender.Close()
+
 	const events = 500
 	big := strings.Repeat("x", 4<<10) // more than the kernel takes at once
 	for i := range events {
@@ -119,6 +125,7 @@ func TestConfirmedReachesReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	closed := make(chan struct{})
 	go func() { defer close(closed); s.Close() }()
 	for i := range events {
@@ -127,9 +134,11 @@ func TestConfirmedReachesReaders(t *testing.T) {
 			t.Fatalf("event %d: %v, %v", i, e.Data, err)
 		}
 	}
+
 	if _, err := l.Next(within(t)); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
 	}
+
 	<-closed
 }
 
@@ -139,26 +148,32 @@ func TestEventsWaitForTheMaster(t *testing.T) {
 	b, s := serve(t, Config{Later: true})
 	sender := NewSender(s.cfg.Dir)
 	defer sender.Close()
+
 	if _, err := sender.Ready(within(t)); err != nil {
 		t.Fatal(err)
 	}
+
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := sender.Fire(short, "x/1", data()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("before: %v", err)
 	}
+
 	fired := make(chan error, 1)
 	go func() { fired <- sender.Fire(within(t), "x/2", data()) }()
 	sub := b.Subscribe("late", 10, nil)
 	s.Take()
+
 	if err := <-fired; err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tag := range []string{"x/1", "x/2"} {
 		if e := <-sub.C; e.Tag != tag {
 			t.Errorf("%s instead of %s", e.Tag, tag)
 		}
 	}
+
 	_, never := serve(t, Config{Later: true})
 	never.Close()
 }
@@ -170,14 +185,17 @@ func TestSenderToMastersOfSalt(t *testing.T) {
 	path := filepath.Join(dir, pullName)
 	sender := NewSender(dir)
 	defer sender.Close()
+
 	if _, err := sender.Ready(within(t)); err == nil {
 		t.Fatal("there is no master")
 	}
+
 	for life := range 2 {
 		l, err := net.Listen("unix", path)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		tag := func(i int) string { return fmt.Sprintf("x/%d/%d", life, i) }
 		const events = 20
 		for i := range events { // the kernel has them
@@ -185,24 +203,29 @@ func TestSenderToMastersOfSalt(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		c, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		in := bufio.NewReader(c)
 		for i := range events {
 			var n uint32
 			if err := binary.Read(in, binary.BigEndian, &n); err != nil {
 				t.Fatal(err)
 			}
+
 			frame := make([]byte, n)
 			if _, err := io.ReadFull(in, frame); err != nil {
 				t.Fatal(err)
 			}
+
 			if e, _, err := parseFrame(frame); err != nil || e.Tag != tag(i) {
 				t.Errorf("%q, %v", e.Tag, err)
 			}
 		}
+
 		l.Close()
 		c.Close()
 	}
@@ -217,6 +240,7 @@ func TestSenderIsHeldByNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+
 	sender := NewSender(dir)
 	big := strings.Repeat("x", 512<<10) // fills what the kernel takes
 	var calls sync.WaitGroup
@@ -229,6 +253,7 @@ func TestSenderIsHeldByNobody(t *testing.T) {
 			}
 		})
 	}
+
 	calls.Wait()
 	waiting := make(chan error)
 	go func() { waiting <- sender.Fire(context.Background(), "x", data()) }()
@@ -237,10 +262,12 @@ func TestSenderIsHeldByNobody(t *testing.T) {
 		defer sender.mu.Unlock()
 		return sender.link != nil
 	})
+
 	sender.Close()
 	if err := <-waiting; err == nil {
 		t.Error("confirmed after the end")
 	}
+
 	if err := sender.Fire(within(t), "x", data()); !errors.Is(err, errSenderClosed) {
 		t.Errorf("after the end: %v", err)
 	}
@@ -253,12 +280,16 @@ func TestSenderIsToldWhy(t *testing.T) {
 	sub := b.Subscribe("all", 10, nil)
 	sender := NewSender(s.cfg.Dir)
 	defer sender.Close()
-	if err := sender.Fire(within(t), "x", data("big", strings.Repeat("x", 8<<10))); err == nil || !strings.Contains(err.Error(), "the limit is 4096") {
+
+	if err := sender.Fire(within(t), "x", data("big", strings.Repeat("x", 8<<10))); err == nil ||
+		!strings.Contains(err.Error(), "the limit is 4096") {
 		t.Errorf("too large: %v", err)
 	}
+
 	if err := sender.Fire(within(t), "bad\n\ntag", data()); !errors.Is(err, errTag) {
 		t.Errorf("a bad tag: %v", err)
 	}
+
 	if err := sender.Fire(within(t), "y", data()); err != nil || len(sub.C) != 1 {
 		t.Errorf("the next one: %v, %d events", err, len(sub.C))
 	}
@@ -273,10 +304,12 @@ func FuzzAnswer(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		var said error
 		if text != "" {
 			said = errors.New(text)
 		}
+
 		if len(text) > maxAnswer || !bytes.HasPrefix(b, appendAnswer(nil, said)) {
 			t.Fatalf("%q of %x", text, b)
 		}
@@ -289,6 +322,7 @@ func BenchmarkSender(b *testing.B) {
 	sub := bus.Subscribe("all", 1<<16, nil)
 	sender := NewSender(s.cfg.Dir)
 	defer sender.Close()
+
 	for b.Loop() {
 		var calls sync.WaitGroup
 		for range 3000 {
@@ -298,6 +332,7 @@ func BenchmarkSender(b *testing.B) {
 				}
 			})
 		}
+
 		calls.Wait()
 		for len(sub.C) > 0 {
 			<-sub.C

@@ -43,18 +43,23 @@ func (c *Config) setDefaults(maxSize int) {
 	if c.ReaderBuffer <= 0 {
 		c.ReaderBuffer = 32 << 20
 	}
+
 	if c.MaxReaders <= 0 {
 		c.MaxReaders = 256
 	}
+
 	if c.MaxWriters <= 0 {
 		c.MaxWriters = 512
 	}
+
 	if c.MaxFrame <= 0 {
 		c.MaxFrame = 2*maxSize + 64<<10
 	}
+
 	if c.FrameTimeout <= 0 {
 		c.FrameTimeout = 30 * time.Second
 	}
+
 	if c.peerUID == nil {
 		c.peerUID = peerUID
 	}
@@ -89,34 +94,42 @@ type Server struct {
 func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 	cfg.setDefaults(bus.maxSize)
 	s := &Server{
-		bus: bus, cfg: cfg, log: log,
+		bus:     bus,
+		cfg:     cfg,
+		log:     log,
 		readers: map[*reader]struct{}{},
 		writers: map[*net.UnixConn]struct{}{},
 
 		settling: map[string]chan struct{}{},
 	}
+
 	var err error
 	if s.pub, err = Listen(cfg.Dir, pubName, cfg.PubMode); err != nil {
 		return nil, err
 	}
+
 	// Before the pull socket: a Sender takes that one where there is no other.
 	if s.ack, err = Listen(cfg.Dir, ackName, 0o600); err == nil {
 		s.pull, err = Listen(cfg.Dir, pullName, 0o600)
 	}
+
 	if err == nil {
 		err = errors.Join(
 			marker(filepath.Join(cfg.Dir, publishMarker)),
 			marker(filepath.Join(cfg.Dir, workersMarker)))
 	}
+
 	if err != nil {
 		s.unlisten()
 		return nil, err
 	}
+
 	bus.attach(s)
 	s.accepting.Go(func() { s.accept(s.pub, pubName, s.addReader) })
 	if !cfg.Later {
 		s.Take()
 	}
+
 	return s, nil
 }
 
@@ -173,6 +186,7 @@ func (s *Server) Close() {
 	s.mu.Lock()
 	first := !s.closed
 	s.closed = true
+
 	if first {
 		unlisten(s.cfg.Dir, pubName, s.pub)
 		for _, name := range []string{publishMarker, workersMarker} {
@@ -180,6 +194,7 @@ func (s *Server) Close() {
 		}
 	}
 	s.mu.Unlock()
+
 	s.accepting.Wait()
 
 	s.bus.detach(s)
@@ -191,6 +206,7 @@ func (s *Server) Close() {
 		}
 	}
 	s.mu.Unlock()
+
 	s.serving.Wait()
 }
 
@@ -207,8 +223,11 @@ func (s *Server) Stats() SocketStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return SocketStats{
-		Readers: len(s.readers), Writers: len(s.writers),
-		Cut: s.cut.Load(), Refused: s.refused.Load(), Bad: s.bad.Load(),
+		Readers: len(s.readers),
+		Writers: len(s.writers),
+		Cut:     s.cut.Load(),
+		Refused: s.refused.Load(),
+		Bad:     s.bad.Load(),
 	}
 }
 
@@ -225,11 +244,14 @@ func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn
 				}
 				c.Close()
 			}
+
 			continue
 		}
+
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
+
 		// No descriptors, most likely: the connection waits in the backlog.
 		s.log.Error("event socket: accept", "path", name, "error", err)
 		time.Sleep(50 * time.Millisecond)
@@ -244,15 +266,18 @@ func (s *Server) deliver(e *Event) {
 	if len(s.readers) == 0 {
 		return
 	}
+
 	e.wire.pack(e.Tag, e.Data)
 	if e.wire.err != nil {
 		s.log.Error("event not sent to socket readers", "tag", e.Tag, "error", e.wire.err)
 		return
 	}
+
 	frame := e.wire.frame
 	if !s.cfg.PubPrefix {
 		frame = frame[prefixLen:]
 	}
+
 	for r := range s.readers {
 		if !r.push(frame, s.cfg.ReaderBuffer) {
 			s.cut.Add(1)
@@ -270,6 +295,7 @@ func (s *Server) addReader(c *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -280,13 +306,22 @@ func (s *Server) addReader(c *net.UnixConn) error {
 	case len(s.readers) >= s.cfg.MaxReaders:
 		return fmt.Errorf("%d readers already", len(s.readers))
 	}
-	r := &reader{conn: c, uid: uid, wake: make(chan struct{}, 1), gone: make(chan struct{}), last: make(chan struct{})}
+
+	r := &reader{
+		conn: c,
+		uid:  uid,
+		wake: make(chan struct{}, 1),
+		gone: make(chan struct{}),
+		last: make(chan struct{}),
+	}
+
 	s.readers[r] = struct{}{}
 	s.bus.readers.Add(1)
 	s.serving.Go(func() {
 		r.write()
 		s.drop(r)
 	})
+
 	s.serving.Go(r.watch)
 	return nil
 }

@@ -77,17 +77,22 @@ func TestCleanedEvents(t *testing.T) {
 		}
 		return data("secret", "gone")
 	}})
+
 	reader, in := listenTo(t, s), b.Subscribe("in", 10, nil)
 	p := NewSender(s.cfg.Dir)
 	defer p.Close()
+
 	for tag, want := range map[string]string{"dirty": "gone", "clean": "kept"} {
 		if err := p.Fire(within(t), tag, data("secret", "kept")); err != nil {
 			t.Fatal(err)
 		}
+
 		if e := <-in.C; e.Data.Str("secret") != want {
 			t.Errorf("%s inside: %v", tag, e.Data)
 		}
-		if e, err := reader.Next(within(t)); err != nil || e.Tag != tag || e.Data.Str("secret") != want || e.Data.Str("_stamp") == "" {
+
+		if e, err := reader.Next(within(t)); err != nil || e.Tag != tag || e.Data.Str("secret") != want ||
+			e.Data.Str("_stamp") == "" {
 			t.Errorf("%s on the socket: %v %v", tag, e.Data, err)
 		}
 	}
@@ -101,12 +106,15 @@ func TestRoundTrip(t *testing.T) {
 			in := b.Subscribe("in", 10, nil)
 			p := NewSender(s.cfg.Dir)
 			defer p.Close()
+
 			if err := p.Fire(within(t), "salt/key", data("id", "m1", "bytes", []byte{0xff})); err != nil {
 				t.Fatal(err)
 			}
+
 			if e := <-in.C; e.Tag != "salt/key" || e.Origin != Socket || e.Data.Str("_stamp") == "" {
 				t.Errorf("inside: %+v", e)
 			}
+
 			b.Fire("salt/big", data("x", strings.Repeat("y", 300<<10)))
 			b.Fire("salt/last", data())
 			for _, l := range []*Listener{one, two} {
@@ -117,15 +125,18 @@ func TestRoundTrip(t *testing.T) {
 					}
 				}
 			}
+
 			short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 			defer cancel()
 			if _, err := one.Next(short); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("waiting: %v", err)
 			}
+
 			b.Fire("salt/after", data())
 			if e, err := one.Next(within(t)); err != nil || e.Tag != "salt/after" {
 				t.Errorf("after a wait that ended: %v %v", e, err)
 			}
+
 			s.Close()
 			if _, err := one.Next(within(t)); !errors.Is(err, io.EOF) {
 				t.Errorf("after the end: %v", err)
@@ -142,13 +153,16 @@ func TestExactBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
+
 		until(t, func() bool { return s.Stats().Readers == 1 })
 		want := read(t, "event_salt_auth.bin")
 		e, _, _ := parseFrame(want)
 		b.Relay(e)
+
 		if prefix {
 			want = append(binary.BigEndian.AppendUint32(nil, uint32(len(want))), want...)
 		}
+
 		got := make([]byte, len(want))
 		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("prefix %v: %x, %v", prefix, got, err)
@@ -162,15 +176,18 @@ func TestSlowReaderIsCut(t *testing.T) {
 	good := listenTo(t, s)
 	payload := data("x", strings.Repeat("y", 64<<10))
 	begin := time.Now()
+
 	for i := range 100 { // 6.4 MB, far beyond the bound and the kernel's buffer
 		b.Fire("salt/flood", payload)
 		if e, err := good.Next(within(t)); err != nil || e.Tag != "salt/flood" {
 			t.Fatalf("event %d: %v", i, err)
 		}
 	}
+
 	if d := time.Since(begin); d > 5*time.Second {
 		t.Errorf("the good reader waited: %v", d)
 	}
+
 	if st := s.Stats(); st.Cut != 1 || st.Readers != 1 {
 		t.Errorf("%+v", st)
 	}
@@ -206,24 +223,29 @@ func TestSettle(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // as on a busy machine
 		return peerUID(c)
 	}})
+
 	for want := 1; want <= 3; want++ {
 		l, err := DialPub(within(t), s.cfg.Dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
+
 		if err := s.Settle(within(t)); err != nil {
 			t.Fatal(err)
 		}
+
 		if st := s.Stats(); st.Readers != want || st.Refused != 0 {
 			t.Fatalf("%d readers, %d refused; want %d, 0", st.Readers, st.Refused, want)
 		}
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Settle(ctx); err == nil {
 		t.Error("no error when it was not waited")
 	}
+
 	s.Close()
 	if err := s.Settle(within(t)); err == nil {
 		t.Error("no error of a server that is closed")
@@ -243,12 +265,15 @@ func TestSocketFiles(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, st, err)
 		}
 	}
+
 	if _, err := Serve(newBus(), Config{Dir: s.cfg.Dir}, slog.New(slog.DiscardHandler)); !errors.Is(err, errInUse) {
 		t.Errorf("second master: %v", err)
 	}
+
 	if _, err := DialPub(within(t), s.cfg.Dir); err != nil {
 		t.Errorf("the first one was harmed: %v", err)
 	}
+
 	s.Close()
 	left, _ := filepath.Glob(filepath.Join(s.cfg.Dir, "*event*"))
 	if len(left) != 0 {
@@ -275,22 +300,27 @@ func TestSocketPathErrors(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, pullName), []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	_, err := Serve(newBus(), Config{Dir: dir}, quiet)
 	if err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("%v", err)
 	}
+
 	if b, _ := os.ReadFile(filepath.Join(dir, pullName)); string(b) != "precious" {
 		t.Error("the file was harmed")
 	}
+
 	if _, err := os.Stat(filepath.Join(dir, pubName)); err == nil {
 		t.Error("the pub socket was left over")
 	}
+
 	long := filepath.Join(sockDir(t), strings.Repeat("d", 90))
 	os.Mkdir(long, 0o700)
 	_, err = Serve(newBus(), Config{Dir: long}, quiet)
 	if err == nil || !strings.Contains(err.Error(), "shorter sock_dir") {
 		t.Errorf("%v", err)
 	}
+
 	if _, err = DialPub(within(t), long); err == nil || !strings.Contains(err.Error(), "allows") {
 		t.Errorf("%v", err)
 	}
@@ -306,6 +336,7 @@ func TestAttack19PullWriters(t *testing.T) {
 		}
 		return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
 	}
+
 	body := func(b string) []byte { return framed(data("head", data(), "body", []byte(b))) }
 	for _, c := range []struct {
 		name string
@@ -337,6 +368,7 @@ func TestAttack19PullWriters(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
+
 			conn.Write(append(c.send, good...))
 			if c.next {
 				select {
@@ -350,6 +382,7 @@ func TestAttack19PullWriters(t *testing.T) {
 			} else {
 				until(t, func() bool { st := s.Stats(); return st.Writers == 0 && st.Bad == c.bad })
 			}
+
 			if len(sub.C) != 0 || s.Stats().Bad != c.bad {
 				t.Errorf("%d more events, %+v", len(sub.C), s.Stats())
 			}
@@ -364,11 +397,13 @@ func TestWriterThatStopsInsideAFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
+
 	stuck, err := net.Dial("unix", filepath.Join(s.cfg.Dir, pullName))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stuck.Close()
+
 	until(t, func() bool { return s.Stats().Writers == 2 })
 	stuck.Write([]byte{0, 0, 1})
 	until(t, func() bool { return s.Stats().Writers == 1 })
@@ -396,9 +431,11 @@ func TestAttack32OtherUser(t *testing.T) {
 				PullUIDs: []uint32{4711},
 				peerUID:  func(*net.UnixConn) (uint32, error) { return c.uid, c.err },
 			})
+
 			sub := b.Subscribe("s", 1, nil)
 			p := NewSender(s.cfg.Dir)
 			defer p.Close()
+
 			p.Fire(within(t), "x", data())
 			if c.allowed {
 				select {
@@ -408,18 +445,21 @@ func TestAttack32OtherUser(t *testing.T) {
 				}
 				return
 			}
+
 			until(t, func() bool { return s.Stats().Refused == 1 })
 			if len(sub.C) != 0 {
 				t.Error("the event was taken")
 			}
 		})
 	}
+
 	_, s := serve(t, Config{})
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(s.cfg.Dir, pullName)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
+
 	if uid, err := peerUID(c); err != nil || uid != uint32(os.Geteuid()) {
 		t.Errorf("PeerUID: %d, %v", uid, err)
 	}
@@ -431,12 +471,14 @@ func FuzzListener(f *testing.F) {
 		f.Add(b)
 		f.Add(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		mine, theirs := net.Pipe()
 		go func() {
 			theirs.Write(b)
 			theirs.Close()
 		}()
+
 		l := &Listener{conn: mine}
 		defer l.Close()
 		for range len(b) + 2 {
@@ -444,6 +486,7 @@ func FuzzListener(f *testing.F) {
 				return
 			}
 		}
+
 		t.Fatal("more events than bytes")
 	})
 }
@@ -454,7 +497,8 @@ func BenchmarkFireToReaders(b *testing.B) {
 		l := listenTo(b, s)
 		go io.Copy(io.Discard, l.conn)
 	}
-	d := data("cmd", "_return", "id", "m1", "success", true, "return", true, "retcode", 0, "jid", "20261121080455885058", "fun", "test.ping")
+	d := data("cmd", "_return", "id", "m1", "success", true, "return", true, "retcode", 0, "jid",
+		"20261121080455885058", "fun", "test.ping")
 	b.ReportAllocs()
 	for b.Loop() {
 		bus.Fire("salt/job/20261121080455885058/ret/m1", d)

@@ -32,6 +32,7 @@ func (s *Server) passed(ctx context.Context, socket string) error {
 	s.mu.Lock()
 	s.settling[name] = accepted
 	s.mu.Unlock()
+
 	defer func() {
 		s.mu.Lock()
 		delete(s.settling, name)
@@ -44,6 +45,7 @@ func (s *Server) passed(ctx context.Context, socket string) error {
 		return err
 	}
 	defer c.Close()
+
 	select {
 	case <-accepted:
 		return nil

@@ -32,17 +32,21 @@ var errInUse = errors.New("event: another master is using the socket directory")
 func Listen(dir, name string, mode fs.FileMode) (*net.UnixListener, error) {
 	path := filepath.Join(dir, name)
 	if n := len(path); n > maxSocketPath {
-		return nil, fmt.Errorf("event socket %s: path has %d bytes, the system allows %d: choose a shorter sock_dir", path, n, maxSocketPath)
+		return nil, fmt.Errorf("event socket %s: path has %d bytes, the system allows %d: choose a shorter sock_dir",
+			path, n, maxSocketPath)
 	}
+
 	if err := localsock.Free(path); errors.Is(err, localsock.ErrInUse) {
 		return nil, fmt.Errorf("%w: %s", errInUse, path)
 	} else if err != nil {
 		return nil, fmt.Errorf("event socket %s: %w", path, err)
 	}
+
 	l, err := localsock.Listen(path, mode, -1)
 	if err != nil {
 		return nil, fmt.Errorf("event socket %s: %w", path, err)
 	}
+
 	return l, nil
 }
 

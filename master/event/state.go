@@ -51,10 +51,12 @@ func (b *Bus) stateErrors(load *value.Map, fun string, ret, retcode any) {
 	if fun != "state.sls" && fun != "state.highstate" {
 		return
 	}
+
 	states, ok := ret.(*value.Map)
 	if code, _ := retcode.(int64); code == 0 || !ok {
 		return
 	}
+
 	n, id := 0, load.Str("id")
 	for k, v := range states.All() {
 		key, _ := k.(string)
@@ -62,28 +64,36 @@ func (b *Bus) stateErrors(load *value.Map, fun string, ret, retcode any) {
 		if !ok || key == "" {
 			continue
 		}
+
 		if result, isBool := chunk.Value("result").(bool); !isBool || result {
 			continue
 		}
-		if n++; n > maxStateErrors {
+
+		n++
+		if n > maxStateErrors {
 			return
 		}
+
 		parts := strings.Split(key, "_|-")
 		name := parts[0] + "." + parts[len(parts)-1]
 		data := chunk.Clone()
 		data.Set("retcode", retcode)
+
 		if functionName(name) {
 			b.FireFor(id, name, data)
 		}
+
 		sub := data.Clone()
 		sub.Set("jid", load.Value("jid"))
 		sub.Set("id", load.Value("id"))
 		sub.Set("success", false)
 		sub.Set("return", "Error: "+name)
 		sub.Set("fun", fun)
+
 		if user, ok := load.Get("user"); ok {
 			sub.Set("user", user)
 		}
+
 		b.FireFor(id, Tag("job", load.Str("jid"), "sub", id, "error", fun), sub)
 	}
 }

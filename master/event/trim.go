@@ -28,6 +28,7 @@ func trim(data *value.Map, limit int) *value.Map {
 			return data
 		}
 	}
+
 	most := limit * overflow
 	for _, percent := range []int{50, 10, 1, 0} {
 		if size(data) <= most {
@@ -35,15 +36,18 @@ func trim(data *value.Map, limit int) *value.Map {
 		}
 		data = trimMap(data, limit*percent/100, 0, size)
 	}
+
 	if size(data) <= most {
 		return data
 	}
+
 	out := &value.Map{}
 	for _, k := range kept {
 		if v, ok := data.Get(k); ok && size(v) <= 256 {
 			out.Set(k, v)
 		}
 	}
+
 	out.Set("data", trimmed)
 	return out
 }

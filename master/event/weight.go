@@ -28,6 +28,7 @@ func weigh(v any) int {
 			n += weigh(k) + weigh(x)
 		}
 	}
+
 	return n
 }
 
@@ -47,7 +48,8 @@ func (b *backlog) release(waiting int) {
 	for _, w := range b.weights[:gone] {
 		b.bytes -= w
 	}
-	if b.weights = b.weights[gone:]; waiting == 0 {
+	b.weights = b.weights[gone:]
+	if waiting == 0 {
 		b.weights = nil
 	}
 }

@@ -43,6 +43,7 @@ func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 	if !s.mayFire(uid) {
 		return fmt.Errorf("user %d may not fire events", uid)
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -53,6 +54,7 @@ func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 	case len(s.writers) >= s.cfg.MaxWriters:
 		return fmt.Errorf("%d writers already", len(s.writers))
 	}
+
 	s.writers[c] = struct{}{}
 	s.reading.Go(func() {
 		err := s.read(c, answer)
@@ -60,10 +62,12 @@ func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 		s.mu.Lock()
 		delete(s.writers, c)
 		s.mu.Unlock()
+
 		if err != nil && !errors.Is(err, net.ErrClosed) {
 			s.log.Warn("event socket: writer cut off", "uid", uid, "error", err)
 		}
 	})
+
 	return nil
 }
 
@@ -77,16 +81,20 @@ func (s *Server) read(c *net.UnixConn, answer func(error) error) error {
 		if err := c.SetReadDeadline(time.Time{}); err != nil {
 			return err
 		}
+
 		if _, err := in.Peek(1); err != nil {
 			return ended(err)
 		}
+
 		if err := c.SetReadDeadline(time.Now().Add(s.cfg.FrameTimeout)); err != nil {
 			return err
 		}
+
 		var head [prefixLen]byte
 		if _, err := io.ReadFull(in, head[:]); err != nil {
 			return ended(err)
 		}
+
 		n := int64(binary.BigEndian.Uint32(head[:]))
 		switch {
 		case n > skippable:
@@ -98,20 +106,25 @@ func (s *Server) read(c *net.UnixConn, answer func(error) error) error {
 			if _, err := io.CopyN(io.Discard, in, n); err != nil {
 				return ended(err)
 			}
+
 			if err := answer(fmt.Errorf("%w: %d bytes, the limit is %d", errFrame, n, s.cfg.MaxFrame)); err != nil {
 				return ended(err)
 			}
+
 			continue
 		}
+
 		var frame bytes.Buffer // grows as bytes arrive, not as they are claimed
 		if _, err := io.CopyN(&frame, in, n); err != nil {
 			return ended(err)
 		}
+
 		err := s.take(frame.Bytes())
 		if err != nil {
 			s.bad.Add(1)
 			s.log.Warn("event socket: bad event skipped", "error", err)
 		}
+
 		if err := answer(err); err != nil {
 			return ended(err)
 		}
@@ -125,27 +138,32 @@ func (s *Server) take(frame []byte) error {
 	if err != nil {
 		return err
 	}
+
 	changed := e.fromSocket()
 	if s.cfg.Clean != nil {
 		cleaned := s.cfg.Clean(e.Tag, e.Data)
 		changed = changed || cleaned != e.Data
 		e.Data = cleaned
 	}
+
 	_, stamped := e.Data.Get("_stamp")
 	if changed || !stamped || len(frame) > s.bus.maxSize {
 		return s.bus.Relay(e)
 	}
+
 	e.wire = &wire{}
 	e.wire.frame, e.wire.body, err = frameBody(body)
 	if err != nil {
 		return err
 	}
+
 	return s.bus.put(e)
 }
 
 // ended turns the ways in which a writer may hang up into nil.
 func ended(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err

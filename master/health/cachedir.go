@@ -29,15 +29,18 @@ func OwnCache(dir, id string, now time.Time) error {
 	if err != nil {
 		return nil
 	}
+
 	age := now.Sub(info.ModTime())
 	if age.Abs() > statusAge {
 		return nil // so long ago that he has ended
 	}
+
 	var s control.Status
 	b, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(b, &s) != nil || s.ID == id || s.ID == "" {
 		return nil
 	}
+
 	return CacheHint(fmt.Errorf("%w: %.100q, at work %d s ago", ErrCacheShared, s.ID, int(age.Seconds())))
 }
 
@@ -47,5 +50,6 @@ func CacheHint(err error) error {
 	if !errors.Is(err, jobs.ErrInUse) && !errors.Is(err, ErrCacheShared) {
 		return err
 	}
-	return fmt.Errorf("%w; give each master of the cluster a cachedir of its own on a local disk, such as /var/cache/salt/master: they tell each other jobs, grains and pillars, and share cluster_pki_dir, file_roots and pillar_roots only", err)
+	return fmt.Errorf("%w; give each master of the cluster a cachedir of its own on a local disk, such as /var/cache/salt/master: they tell each other jobs, grains and pillars, and share cluster_pki_dir, file_roots and pillar_roots only",
+		err)
 }

@@ -35,6 +35,7 @@ func (c *Conditions) Read(now time.Time) {
 	if c.path == "" {
 		return
 	}
+
 	list, err := control.ReadConditions(c.path, now)
 	text := ""
 	if err != nil {
@@ -43,31 +44,39 @@ func (c *Conditions) Read(now time.Time) {
 			c.log.Warn("faults of the storage are not known", "path", c.path, "error", err)
 		}
 	}
+
 	c.fault = text
-	next, codes, titles := map[string]control.Condition{}, []string(nil), []string(nil)
+	next := map[string]control.Condition{}
+	codes := []string(nil)
+	titles := []string(nil)
 	for _, x := range list {
 		key := x.Code + " " + x.Title
 		if _, twice := next[key]; twice {
 			continue
 		}
+
 		next[key] = x
 		if _, old := c.known[key]; !old {
 			c.log.Error("fault of the storage", "code", x.Code, "what", x.Title, "cause", x.Cause, "next", x.Next)
 		}
+
 		if x.NoWrites && len(codes) < maxReasons {
 			codes, titles = append(codes, x.Code), append(titles, x.Title)
 		}
 	}
+
 	for key, x := range c.known {
 		if _, still := next[key]; !still {
 			c.log.Info("fault of the storage is over", "code", x.Code, "what", x.Title)
 		}
 	}
+
 	c.known = next
 	reason := ""
 	if len(codes) > 0 {
 		reason = strings.Join(codes, ", ") + ": " + strings.Join(titles, ", ")
 	}
+
 	c.stated.Store(&reason)
 }
 

@@ -100,20 +100,51 @@ func (r *Reporter) status() Status {
 		r.untimely = req.Untimely
 		r.Problems.Set(control.MinionClockFault, errors.New(req.UntimelyWhy))
 	}
+
 	subscribers, connected := r.Presence.Count(r.Presence.Subs)
 	starts := r.Launch.Stats()
-	s := Status{Status: control.Status{
-		Schema: control.Schema, PID: os.Getpid(), ID: r.Options.ID, Started: r.Started, Written: r.Signs.Now(),
-		Accepted: r.Keys.Count(keys.Accepted), Pending: r.Keys.Count(keys.Pending), Rejected: r.Keys.Count(keys.Rejected), Denied: r.Keys.Count(keys.Denied),
-		Subscribers: subscribers, Connected: connected, Requests: req.Requests, Refused: req.Refused, Failed: req.Failed,
-		Returns: r.Minions.Stats().Returns, Jobs: starts.Jobs, Pillars: pillars.Pillars, PillarErrors: pillars.Errors, PillarError: pillars.Last, PillarFaulty: pillars.Faulty, PillarMemo: pillars.Memo,
-		PillarUnable: pillars.Unable, Waiting: r.waiting(pillars.Queue),
-		EventsLost: r.Bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: r.Options.OpenMode, AutoAccept: r.Options.AutoAccept, Problems: r.Problems.List(),
-	}, NewKeys: r.Keys.Incoming(), PendingKeys: r.Keys.Pendings(), Logins: r.Auth.Stats(), Starts: starts}
+	s := Status{
+		Status: control.Status{
+			Schema:       control.Schema,
+			PID:          os.Getpid(),
+			ID:           r.Options.ID,
+			Started:      r.Started,
+			Written:      r.Signs.Now(),
+			Accepted:     r.Keys.Count(keys.Accepted),
+			Pending:      r.Keys.Count(keys.Pending),
+			Rejected:     r.Keys.Count(keys.Rejected),
+			Denied:       r.Keys.Count(keys.Denied),
+			Subscribers:  subscribers,
+			Connected:    connected,
+			Requests:     req.Requests,
+			Refused:      req.Refused,
+			Failed:       req.Failed,
+			Returns:      r.Minions.Stats().Returns,
+			Jobs:         starts.Jobs,
+			Pillars:      pillars.Pillars,
+			PillarErrors: pillars.Errors,
+			PillarError:  pillars.Last,
+			PillarFaulty: pillars.Faulty,
+			PillarMemo:   pillars.Memo,
+			PillarUnable: pillars.Unable,
+			Waiting:      r.waiting(pillars.Queue),
+			EventsLost:   r.Bus.Stats().Lost,
+			OldestMillis: oldest.Milliseconds(),
+			OpenMode:     r.Options.OpenMode,
+			AutoAccept:   r.Options.AutoAccept,
+			Problems:     r.Problems.List(),
+		},
+		NewKeys:     r.Keys.Incoming(),
+		PendingKeys: r.Keys.Pendings(),
+		Logins:      r.Auth.Stats(),
+		Starts:      starts,
+	}
+
 	s.Runners = r.runners()
 	s.Returners = r.returners()
 	s.Engines = r.engines()
 	s.Files = r.Files()
+
 	if r.Cluster != nil {
 		c := r.Cluster.Status()
 		s.Cluster = &c
@@ -123,6 +154,7 @@ func (r *Reporter) status() Status {
 			}
 		}
 	}
+
 	return s
 }
 
@@ -169,7 +201,9 @@ func (r *Reporter) watchReactions() {
 		return
 	}
 	r.lost = lost
-	r.Problems.Set(control.ReactionFault, fmt.Errorf("%d events since the start of the master found no room among those that wait (reactor_worker_hwm) and will not react", lost))
+	r.Problems.Set(control.ReactionFault,
+		fmt.Errorf("%d events since the start of the master found no room among those that wait (reactor_worker_hwm) and will not react",
+			lost))
 }
 
 func (r *Reporter) runners() *control.Runners {
@@ -198,6 +232,7 @@ func (r *Reporter) watchPending() {
 	r.limited = n
 	from := p.Worst
 	from = cmp.Or(from, "sources that are not known any more")
-	r.Problems.Set(control.NewKeysFault, fmt.Errorf("too many from %s, of which %d wait (%d refused, %d evicted in all); salt-key -l un lists them, and a stranger belongs blocked in front of the master",
-		from, p.Keys, p.Refused, p.Evicted))
+	r.Problems.Set(control.NewKeysFault,
+		fmt.Errorf("too many from %s, of which %d wait (%d refused, %d evicted in all); salt-key -l un lists them, and a stranger belongs blocked in front of the master",
+			from, p.Keys, p.Refused, p.Evicted))
 }

@@ -46,13 +46,18 @@ func (r *Reporter) watchReturners() {
 	for _, s := range r.returners() {
 		unhanded += s.Lost + s.Refused
 		if s.Error != "" {
-			faults = append(faults, fmt.Errorf("%s takes no events, %d wait on the disk: %s", s.Name, s.Waiting, s.Error))
+			faults = append(faults,
+				fmt.Errorf("%s takes no events, %d wait on the disk: %s", s.Name, s.Waiting, s.Error))
 		}
 	}
+
 	r.Problems.Report(control.ReturnerFault, errors.Join(faults...))
 	if unhanded > r.unhanded {
-		r.Problems.Set(control.ReturnerLoss, fmt.Errorf("%d events did not get to a returner since the start of the master: they made room for later ones (saltern_returner_spool), found no room on the disk, or it refused them; the log names it", unhanded))
+		r.Problems.Set(control.ReturnerLoss,
+			fmt.Errorf("%d events did not get to a returner since the start of the master: they made room for later ones (saltern_returner_spool), found no room on the disk, or it refused them; the log names it",
+				unhanded))
 	}
+
 	r.unhanded = unhanded
 }
 

@@ -27,16 +27,19 @@ func TestLossStandsBesideItsCause(t *testing.T) {
 		Open:      func(context.Context) (returner.Worker, error) { return nil, errors.New("the service is away") },
 		Log:       slog.New(slog.DiscardHandler),
 	})
+
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { events.Run(ctx); close(done) }() // until cancel
 	t.Cleanup(func() { cancel(); <-done })
 	r := &Reporter{EventReturn: events, Problems: NewProblems(slog.New(slog.DiscardHandler), time.Now)}
+
 	for range 100 {
 		if err := bus.Fire("my/event", value.NewMap("text", strings.Repeat("x", 100))); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	await.That(t, "the returner fails, and events are lost", func() bool {
 		stats := events.Stats()
 		return len(stats) == 1 && stats[0].Error != "" && stats[0].Lost > 0
@@ -48,6 +51,7 @@ func TestLossStandsBesideItsCause(t *testing.T) {
 		for _, p := range r.Problems.List() {
 			stand = append(stand, p.What)
 		}
+
 		if len(stand) != 2 || stand[0] != control.ReturnerLoss || stand[1] != control.ReturnerFault {
 			t.Errorf("these stand: %q", stand)
 		}

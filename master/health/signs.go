@@ -55,12 +55,15 @@ func (s Signs) Ready(pidFile string) error {
 	if pidFile == "" {
 		return nil
 	}
+
 	err := os.MkdirAll(filepath.Dir(pidFile), 0o755)
 	if err == nil {
 		err = durable.Replace(pidFile, []byte(strconv.Itoa(os.Getpid())), 0o644)
 	}
+
 	if err != nil {
 		return fmt.Errorf("write the pid file: %w", err)
 	}
+
 	return nil
 }

@@ -31,13 +31,16 @@ func overwrite(path string, data []byte) error {
 		return err
 	}
 	defer f.Close()
+
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
+
 	if rest := info.Size() - int64(len(data)); rest > 0 {
 		data = append(bytes.Clone(data), bytes.Repeat([]byte{' '}, int(rest))...)
 	}
+
 	_, err = f.WriteAt(data, 0)
 	return err
 }

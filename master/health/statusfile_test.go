@@ -20,12 +20,14 @@ func TestWriteStatusFile(t *testing.T) {
 		must(t, json.Unmarshal(b, &s))
 		return s
 	}
+
 	long, err := json.Marshal(control.Status{ID: strings.Repeat("x", 500), Accepted: 1})
 	must(t, err)
 	must(t, writeFile(path, long))
 	if s := read(); s.Accepted != 1 {
 		t.Errorf("%+v", s)
 	}
+
 	// No new file can be made: the old one is written over, whole.
 	must(t, os.Mkdir(path+".new", 0o700))
 	must(t, os.WriteFile(filepath.Join(path+".new", "x"), nil, 0o600))
@@ -37,6 +39,7 @@ func TestWriteStatusFile(t *testing.T) {
 			t.Errorf("%.20q: %+v", text, s)
 		}
 	}
+
 	must(t, os.Remove(path))
 	if err := writeFile(path, long); err == nil {
 		t.Error("no file could be written, and no error")

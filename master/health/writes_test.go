@@ -59,13 +59,16 @@ func TestWritesOfBadDisk(t *testing.T) {
 				defer func() { tried <- struct{}{} }()
 				return try()
 			}
+
 			runs(t, w)
 			<-tried
 			c.harm(disk)
 			await.That(t, "its reason", func() bool { return w.Reason() == "this master cannot keep jobs: "+c.want })
+
 			if l := problems.List(); len(l) != 1 || l[0].What != control.JobCacheFault {
 				t.Errorf("%+v", l)
 			}
+
 			c.mend(disk)
 			await.That(t, "the end", func() bool { return w.Reason() == "" })
 		})
@@ -80,20 +83,24 @@ func TestWritesProblemEnds(t *testing.T) {
 	w := NewWrites(filepath.Join(dir, ".try"), p)
 	p.Set(control.JobCacheFault, os.ErrInvalid)
 	w.note(nil)
+
 	if len(p.List()) != 1 {
 		t.Error("ended at once")
 	}
+
 	now = now.Add(jobCacheQuiet + time.Second)
 	w.note(syscall.ENOSPC)
 	w.note(nil)
 	if len(p.List()) != 1 {
 		t.Error("ended although the disk took nothing a moment ago")
 	}
+
 	now = now.Add(jobCacheQuiet + time.Second)
 	w.note(nil)
 	if len(p.List()) != 0 {
 		t.Error("does not end")
 	}
+
 	// What nothing meets again is forgotten.
 	p.Set(control.MinionCacheFault, os.ErrInvalid)
 	now = now.Add(ProblemFor + time.Second)
@@ -114,8 +121,10 @@ func TestReasonNamesNoPath(t *testing.T) {
 		w.Note = func(error) { close(noted) }
 		runs(t, w)
 		<-noted
+
 		return w.Reason()
 	}
+
 	for errno := syscall.Errno(1); errno < 134; errno++ {
 		for _, err := range []error{
 			errno,
@@ -127,7 +136,9 @@ func TestReasonNamesNoPath(t *testing.T) {
 			}
 		}
 	}
-	if got := reason(fmt.Errorf("read %s: it is not what was written", path)); strings.Contains(got, "secret") || !strings.HasSuffix(got, ": what is written is not what is read") {
+
+	if got := reason(fmt.Errorf("read %s: it is not what was written", path)); strings.Contains(got,
+		"secret") || !strings.HasSuffix(got, ": what is written is not what is read") {
 		t.Error(got)
 	}
 }

@@ -29,14 +29,17 @@ func BenchmarkReturns(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer os.RemoveAll(dir)
+
 			c := open(b, Config{Dir: dir + "/jobs"})
 			ok(b, c.SaveLoad(within(b), jid1, value.NewMap("jid", jid1, "fun", "test.ping"), nil))
 			var next atomic.Int64
 			begin := cpu()
 			b.SetParallelism(at / 2)
+
 			if at == 1 {
 				b.SetParallelism(1)
 			}
+
 			b.ResetTimer()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
@@ -46,6 +49,7 @@ func BenchmarkReturns(b *testing.B) {
 					}
 				}
 			})
+
 			b.StopTimer()
 			flushed(b, c)
 			ok(b, c.Close(context.Background()))

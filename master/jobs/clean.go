@@ -28,11 +28,13 @@ func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 		if err != nil || !old {
 			return nil
 		}
+
 		begin := time.Now()
 		if err := os.RemoveAll(dir); err != nil {
 			errs = append(errs, err)
 			return nil
 		}
+
 		os.Remove(filepath.Dir(dir)) // succeeds when it is empty
 		removed++
 		select {
@@ -42,12 +44,15 @@ func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 			return ctx.Err()
 		}
 	})
+
 	if removed > 0 {
 		c.known.forget()
 	}
+
 	if err = errors.Join(append(errs, err)...); err != nil {
 		return removed, fmt.Errorf("clean job cache: %w", err)
 	}
+
 	return removed, nil
 }
 
@@ -61,12 +66,15 @@ func (c *Local) old(dir string, now time.Time, keep time.Duration) (bool, error)
 		}
 		return now.Sub(st.ModTime()) > max(unnamedGrace, keep), nil
 	}
+
 	if err != nil || now.Sub(st.ModTime()) <= keep {
 		return false, err
 	}
+
 	jid, err := durable.Read(path, maxFile)
 	if err != nil {
 		return false, err
 	}
+
 	return !c.overlay.has(string(jid)), nil
 }

@@ -97,28 +97,40 @@ var _ Cache = (*Cluster)(nil)
 // OpenCluster starts the driver above a local cache, which it closes. Before
 // it returns it takes over what the folder holds, as far as that is quick.
 func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
-	c := &Cluster{Local: cfg.Local, cfg: cfg, held: newHeld(), imported: map[string]int64{}, records: map[string]int{}, again: map[string]int64{}}
+	c := &Cluster{
+		Local:    cfg.Local,
+		cfg:      cfg,
+		held:     newHeld(),
+		imported: map[string]int64{},
+		records:  map[string]int{},
+		again:    map[string]int64{},
+	}
+
 	c.vol = newVolume(cfg.Dir, cfg.ID, cfg.Local.cfg.Now, func(name string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.imported[name] = ownSegment
 	}, cfg.Log)
+
 	b, err := durable.Read(c.importedFile(), maxFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read which segments were imported: %w", err)
 	}
+
 	for line := range strings.Lines(string(b)) {
 		size, name, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if n, err := strconv.ParseInt(size, 10, 64); err == nil && handedName.MatchString(name) {
 			c.imported[name] = n
 		}
 	}
+
 	c.forgetImported()
 	unhanded := c.unhandedNow
 	c.unhanded.Store(&unhanded)
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
 	first := make(chan struct{})
+
 	// They may hang in the shared file system: Close does not wait for ever.
 	c.wg.Go(func() { c.vol.run(ctx) })
 	c.wg.Go(func() { c.follow(ctx, sync.OnceFunc(func() { close(first) })) })
@@ -127,6 +139,7 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	case <-time.After(importFirst):
 		cfg.Log.Warn("jobs of the other masters are still being read", "path", cfg.Dir)
 	}
+
 	return c, nil
 }
 
@@ -138,19 +151,23 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	if ret.Load == nil || ret.ID == c.cfg.ID { // of this master's own runners
 		return c.Local.SaveReturn(ctx, ret)
 	}
+
 	r, facts, err := c.newReturn(ret)
 	if err != nil || facts.nocache {
 		return false, err
 	}
+
 	type outcome struct {
 		stored bool
 		err    error
 	}
+
 	local := make(chan outcome, 1)
 	go func() {
 		stored, err := c.keep(ctx, r, facts, ret)
 		local <- outcome{stored, err}
 	}()
+
 	wait, cancel := context.WithTimeout(ctx, keepWait)
 	perr := c.cfg.Peers.Keep(wait, ret)
 	cancel()
@@ -163,6 +180,7 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 		c.vol.add(r.copy())
 		return o.stored, nil
 	}
+
 	wait, cancel = context.WithTimeout(ctx, keepWait)
 	defer cancel()
 	switch verr := c.vol.addAndWait(wait, r.copy()); {
@@ -170,7 +188,8 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 		c.cfg.Degraded(fmt.Errorf("returns are kept by this master and the shared folder: %w", perr))
 		return o.stored, nil
 	case errors.Is(perr, ErrAlone):
-		c.cfg.Degraded(fmt.Errorf("returns are kept by this master alone: %w, and the shared folder does not take them: %w", perr, verr))
+		c.cfg.Degraded(fmt.Errorf("returns are kept by this master alone: %w, and the shared folder does not take them: %w",
+			perr, verr))
 		return o.stored, nil
 	default:
 		return o.stored, errors.Join(perr, verr)
@@ -192,7 +211,12 @@ func (c *Cluster) SaveCopy(ctx context.Context, peer string, ret Return) error {
 }
 
 // Stage implements Cache.
-func (c *Cluster) Stage(ctx context.Context, jid string, load *value.Map, minions []string) (func(context.Context) error, error) {
+func (c *Cluster) Stage(
+	ctx context.Context,
+	jid string,
+	load *value.Map,
+	minions []string,
+) (func(context.Context) error, error) {
 	return c.stage(ctx, jid, load, minions, func(r *record) { c.vol.add(r) })
 }
 
@@ -206,11 +230,22 @@ func (c *Cluster) SaveLoad(ctx context.Context, jid string, load *value.Map, min
 }
 
 // StageCopy is Stage for a job that a peer has started.
-func (c *Cluster) StageCopy(ctx context.Context, peer, jid string, load *value.Map, minions []string) (func(context.Context) error, error) {
+func (c *Cluster) StageCopy(
+	ctx context.Context,
+	peer, jid string,
+	load *value.Map,
+	minions []string,
+) (func(context.Context) error, error) {
 	return c.stage(ctx, jid, load, minions, func(r *record) { c.hold(peer, r) })
 }
 
-func (c *Cluster) stage(ctx context.Context, jid string, load *value.Map, minions []string, also func(*record)) (func(context.Context) error, error) {
+func (c *Cluster) stage(
+	ctx context.Context,
+	jid string,
+	load *value.Map,
+	minions []string,
+	also func(*record),
+) (func(context.Context) error, error) {
 	wait, recs, err := c.stageRecords(ctx, jid, load, minions)
 	for _, r := range recs {
 		also(r.copy())
@@ -239,14 +274,17 @@ func (c *Cluster) follow(ctx context.Context, first func()) {
 	c.fill()
 	t := time.NewTicker(importEvery)
 	defer t.Stop()
+
 	for {
 		if err := c.Import(ctx); err != nil && ctx.Err() == nil {
 			c.cfg.Log.Warn("jobs of the other masters cannot be read", "path", c.cfg.Dir, "error", err)
 		}
+
 		first()
 		if due := c.held.due(c.Local.cfg.Now()); len(due) > 0 {
 			c.vol.add(due...)
 		}
+
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -261,52 +299,63 @@ func (c *Cluster) Import(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	var errs []error
 	changed := false
 	for _, name := range names {
 		if ctx.Err() != nil {
 			break
 		}
+
 		c.mu.Lock()
 		read, done := c.imported[name], c.records[name]
 		before, again := c.again[name]
 		c.mu.Unlock()
+
 		if read == ownSegment {
 			continue
 		}
+
 		size, err := c.vol.size(name)
 		if err == nil && size == read {
 			continue
 		}
+
 		again = again && (size == before || before == ownSegment)
 		n := 0
 		if err == nil {
 			err = c.vol.read(name, func(r *record) error {
-				if n++; n <= done {
+				n++
+				if n <= done {
 					return nil // a segment only grows
 				}
 				if again { // the earlier run has taken over what is in it
 					c.held.seen(r)
 					return nil
 				}
+
 				return c.take1(ctx, r)
 			})
 		}
+
 		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err) // the next time again
 			}
 			continue
 		}
+
 		changed = true
 		c.mu.Lock()
 		c.imported[name], c.records[name] = size, n
 		delete(c.again, name)
+
 		if !again {
 			c.count += uint64(max(n-done, 0))
 		}
 		c.mu.Unlock()
 	}
+
 	return errors.Join(append(errs, c.saveImported(names, changed))...)
 }
 
@@ -316,24 +365,31 @@ func (c *Cluster) saveImported(names []string, changed bool) error {
 	for _, n := range names {
 		there[n] = true
 	}
+
 	c.mu.Lock()
 	before := len(c.imported)
-	hourAgo := fmt.Sprintf("%019d", c.Local.cfg.Now().Add(-time.Hour).UnixNano()) // a new one of ours may not be in names yet
-	maps.DeleteFunc(c.imported, func(n string, size int64) bool { return !there[n] && (size != ownSegment || madeAt(n) < hourAgo) })
+
+	// a new one of ours may not be in names yet
+	hourAgo := fmt.Sprintf("%019d", c.Local.cfg.Now().Add(-time.Hour).UnixNano())
+	maps.DeleteFunc(c.imported,
+		func(n string, size int64) bool { return !there[n] && (size != ownSegment || madeAt(n) < hourAgo) })
 	maps.DeleteFunc(c.records, func(n string, _ int) bool { return !there[n] })
 	maps.DeleteFunc(c.again, func(n string, _ int64) bool { return !there[n] })
 	var b bytes.Buffer
 	for _, n := range slices.Sorted(maps.Keys(c.imported)) {
 		fmt.Fprintf(&b, "%d %s\n", c.imported[n], n)
 	}
+
 	changed = changed || before != len(c.imported)
 	c.mu.Unlock()
 	if !changed {
 		return nil
 	}
+
 	if err := durable.Replace(c.importedFile(), b.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("note which segments were imported: %w", err)
 	}
+
 	return nil
 }
 
@@ -342,9 +398,11 @@ func (c *Cluster) take1(ctx context.Context, r *record) error {
 	if c.held.seen(r) || checkRecord(r) != nil {
 		return nil
 	}
+
 	if at, err := Time(r.jid); err == nil && c.cfg.Keep > 0 && c.Local.cfg.Now().Sub(at) > c.cfg.Keep {
 		return nil // it would be removed at once
 	}
+
 	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // not the whole segment with them
 	switch r.kind {
 	case kindReturn:
@@ -360,13 +418,17 @@ func (c *Cluster) take1(ctx context.Context, r *record) error {
 		if err != nil && !errors.Is(err, ErrBrokenLoad) {
 			return err
 		}
+
 		_, fromReturn := load.Get("return")
 		known := load != nil && !fromReturn
-		if known && (r.kind == kindLoad && !outranks(r.a, load) || r.kind == kindMinions && contained(r.a, load.List("Minions"))) {
+		if known && (r.kind == kindLoad && !outranks(r.a, load) ||
+			r.kind == kindMinions && contained(r.a, load.List("Minions"))) {
 			return nil
 		}
+
 		return c.submitAndWait(ctx, r)
 	}
+
 	return nil
 }
 

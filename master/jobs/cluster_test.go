@@ -65,14 +65,23 @@ func member(t *testing.T, id, shared, dir string) *fellow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Cluster, err = OpenCluster(ClusterConfig{ID: id, Dir: shared, Local: l, Peers: f.peers, Log: log, Degraded: func(err error) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.degraded = err
-	}})
+
+	f.Cluster, err = OpenCluster(ClusterConfig{
+		ID:    id,
+		Dir:   shared,
+		Local: l,
+		Peers: f.peers,
+		Log:   log,
+		Degraded: func(err error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.degraded = err
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { f.end(t) })
 	return f
 }
@@ -91,7 +100,8 @@ func (f *fellow) end(t *testing.T) {
 }
 
 func (f *fellow) save(id, text string) error {
-	load := value.NewMap("jid", jid1, "id", id, "fun", "test.ping", "return", text, "retcode", int64(0), "success", true)
+	load := value.NewMap("jid", jid1, "id", id, "fun", "test.ping", "return", text, "retcode", int64(0),
+		"success", true)
 	_, err := f.SaveReturn(context.Background(), ReturnOf(load))
 	return err
 }
@@ -119,33 +129,42 @@ func TestAloneInTheFolder(t *testing.T) {
 	shared := t.TempDir()
 	a := member(t, "10.0.0.1", shared, t.TempDir())
 	a.peers.err = ErrAlone
-	must(t, a.SaveLoad(context.Background(), jid1, value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"), []string{"m1", "m2"}))
+	must(t,
+		a.SaveLoad(context.Background(), jid1, value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"),
+			[]string{"m1", "m2"}))
 	must(t, a.save("m1", "one"))
+
 	if a.state() == nil || errors.Is(a.state(), errClosed) {
 		t.Errorf("state %v", a.state())
 	}
+
 	b := member(t, "10.0.0.2", shared, t.TempDir()) // the first one may be dead by now
 	if got := b.has(t, "m1"); got != "one" {
 		t.Errorf("b has %q", got)
 	}
+
 	load, err := b.Load(context.Background(), jid1)
 	if err != nil || load.Str("tgt") != "*" || len(load.List("Minions")) != 2 {
 		t.Errorf("the job on b: %v, %v", load, err)
 	}
+
 	// A segment grows, and is read again.
 	must(t, a.save("m2", "two"))
 	must(t, b.Import(context.Background()))
 	if got := b.has(t, "m2"); got != "two" {
 		t.Errorf("b has %q", got)
 	}
+
 	if n := b.ClusterStats().Imported; n < 4 {
 		t.Errorf("%d imported", n)
 	}
+
 	again := b.ClusterStats().Imported
 	must(t, b.Import(context.Background()))
 	if n := b.ClusterStats().Imported; n != again {
 		t.Errorf("read again: %d, %d", again, n)
 	}
+
 	a.peers.err = nil
 	must(t, a.save("m3", "three"))
 	if a.state() != nil {
@@ -163,18 +182,22 @@ func TestFolderGone(t *testing.T) {
 	must(t, os.Rename(shared, shared+".away"))
 	a.peers.err = ErrSingle
 	must(t, a.save("m1", "one"))
+
 	if a.state() != nil {
 		t.Errorf("one master: %v", a.state())
 	}
+
 	a.peers.err = ErrAlone
 	must(t, a.save("m2", "two"))
 	if err := a.state(); !errors.Is(err, ErrAlone) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("alone: %v", err)
 	}
+
 	a.peers.err = context.DeadlineExceeded // a peer that is there and silent
 	if err := a.save("m3", "three"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("acknowledged: %v", err)
 	}
+
 	must(t, os.Rename(shared+".away", shared))
 	must(t, a.save("m3", "three")) // the minion has sent it again
 	b := member(t, "10.0.0.2", shared, t.TempDir())
@@ -190,29 +213,40 @@ func TestFolderGone(t *testing.T) {
 func TestHeldCopies(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
-	a, b := member(t, "10.0.0.1", shared, t.TempDir()), member(t, "10.0.0.2", shared, t.TempDir())
+	a := member(t, "10.0.0.1", shared, t.TempDir())
+	b := member(t, "10.0.0.2", shared, t.TempDir())
 	a.peers.to = []*Cluster{b.Cluster}
 	must(t, a.save("m1", "one"))
+
 	if n := b.ClusterStats().Held; n != 1 {
 		t.Fatalf("%d held", n)
 	}
+
 	must(t, a.vol.addAndWait(context.Background()))
 	must(t, b.Import(context.Background()))
 	if n := b.ClusterStats().Held; n != 0 {
 		t.Errorf("%d held", n)
 	}
-	must(t, b.SaveCopy(context.Background(), "10.0.0.3", ReturnOf(value.NewMap("jid", jid1, "id", "m2", "return", "two")))) // of a master that is gone
-	must(t, b.SaveCopy(context.Background(), "10.0.0.4", ReturnOf(value.NewMap("jid", jid1, "id", "m3", "return", "three"))))
+
+	// of a master that is gone
+	must(t,
+		b.SaveCopy(context.Background(), "10.0.0.3", ReturnOf(value.NewMap("jid", jid1, "id", "m2", "return", "two"))))
+	must(t,
+		b.SaveCopy(context.Background(), "10.0.0.4",
+			ReturnOf(value.NewMap("jid", jid1, "id", "m3", "return", "three"))))
 	b.PeerLost("10.0.0.4") // and this one at once
 	must(t, b.vol.addAndWait(context.Background()))
+
 	if n := b.ClusterStats().Held; n != 1 {
 		t.Errorf("%d held of a master that is there", n)
 	}
+
 	b.wait(heldFor + time.Second)
 	due := b.held.due(b.now())
 	if len(due) != 1 || due[0].id != "m2" {
 		t.Fatalf("due %v", due)
 	}
+
 	b.vol.add(due...)
 	must(t, b.vol.addAndWait(context.Background()))
 	c := member(t, "10.0.0.3", shared, t.TempDir())
@@ -229,12 +263,15 @@ func TestHeldBounds(t *testing.T) {
 	for i := range 40 {
 		due += len(h.put(now, "10.0.0.1", &record{kind: kindReturn, jid: jid1, id: fmt.Sprint("m", i), a: big}))
 	}
+
 	if due != 40-h.count() || h.bytes > heldBytes || due == 0 {
 		t.Errorf("%d due, %d held, %d bytes", due, h.count(), h.bytes)
 	}
+
 	for range 5000 { // the same again and again
 		h.put(now, "10.0.0.1", &record{kind: kindReturn, jid: jid1, id: "m39"})
 	}
+
 	if len(h.list) > 4*h.count()+1024 || h.seen(&record{kind: kindReturn, jid: jid1, id: "m39"}) != true {
 		t.Errorf("%d in the list for %d", len(h.list), h.count())
 	}
@@ -247,9 +284,11 @@ func TestAwayAndDamaged(t *testing.T) {
 	shared, dir := t.TempDir(), t.TempDir()
 	a, b := member(t, "10.0.0.1", shared, t.TempDir()), member(t, "10.0.0.2", shared, dir)
 	b.end(t)
+
 	for i := range 10 {
 		must(t, a.save(fmt.Sprint("m", i), fmt.Sprint("v", i)))
 	}
+
 	must(t, a.vol.addAndWait(context.Background()))
 	must(t, os.WriteFile(filepath.Join(shared, "notes.txt"), []byte("x"), 0o600))
 	must(t, os.Mkdir(filepath.Join(shared, "10.0.0.9_0000000000000000001_0000000000000001.log"), 0o700))
@@ -261,6 +300,7 @@ func TestAwayAndDamaged(t *testing.T) {
 			path = filepath.Join(shared, n)
 		}
 	}
+
 	whole, err := os.ReadFile(path)
 	must(t, err)
 	whole[len(whole)/2] ^= 0xff
@@ -274,15 +314,18 @@ func TestAwayAndDamaged(t *testing.T) {
 			t.Errorf("m%d has %q", i, got)
 		}
 	}
+
 	if n != 9 {
 		t.Errorf("%d of 10 returns, one is damaged", n)
 	}
+
 	read := b.ClusterStats().Imported
 	b.end(t)
 	b = member(t, "10.0.0.2", shared, dir)
 	if again := b.ClusterStats().Imported; read == 0 || again != 0 {
 		t.Errorf("imported %d records, and %d after a restart", read, again)
 	}
+
 	// Old segments go.
 	a.wait(48 * time.Hour)
 	_, err = a.Clean(context.Background(), 24*time.Hour)

@@ -73,6 +73,7 @@ func (f *files) applyIn(dir string, r *record) error {
 	case kindReturn:
 		return f.putReturn(dir+"/"+r.id, r)
 	}
+
 	return fmt.Errorf("record of unknown kind %d", r.kind)
 }
 
@@ -96,22 +97,29 @@ func (f *files) put(dir, name string, content []byte) error {
 			return err
 		}
 	}
+
 	tmp := dir + "/" + tempFile
-	fd, err := syscall.Open(tmp, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_TRUNC|syscall.O_CLOEXEC|syscall.O_NOFOLLOW, uint32(f.fileMode))
+	fd, err := syscall.Open(tmp,
+		syscall.O_WRONLY|syscall.O_CREAT|syscall.O_TRUNC|syscall.O_CLOEXEC|syscall.O_NOFOLLOW,
+		uint32(f.fileMode))
 	if err != nil {
 		return &fs.PathError{Op: "create", Path: tmp, Err: err}
 	}
+
 	err = writeAll(fd, content)
 	if cerr := syscall.Close(fd); err == nil {
 		err = cerr
 	}
+
 	if err == nil {
 		err = syscall.Rename(tmp, dir+"/"+name)
 	}
+
 	if err != nil {
 		syscall.Unlink(tmp)
 		return &fs.PathError{Op: "write", Path: dir + "/" + name, Err: err}
 	}
+
 	return nil
 }
 
@@ -137,14 +145,17 @@ func (f *files) mergeMinions(dir string, r *record) error {
 	if err != nil {
 		old = nil // damaged: the new list is better than none
 	}
+
 	var add any
 	if add, err = msgpack.Decode(r.a, msgpack.DefaultLimits); err != nil {
 		return fmt.Errorf("minion list in the journal: %w", err)
 	}
+
 	packed, err := msgpack.Marshal(union(old, add), msgpack.Modern)
 	if err != nil {
 		return err
 	}
+
 	return f.put(dir, minionsName(r.id), packed)
 }
 
@@ -162,6 +173,7 @@ func union(lists ...any) (out []string) {
 			}
 		}
 	}
+
 	slices.Sort(out)
 	return slices.Compact(out)
 }

@@ -40,6 +40,7 @@ func Find(ctx context.Context, c Cache, q Query) (out []Job, err error) {
 			out = append(out, j)
 			return nil
 		}
+
 		i, _ := slices.BinarySearchFunc(out, j, byID)
 		if len(out) == q.Last {
 			if i == 0 {
@@ -49,12 +50,14 @@ func Find(ctx context.Context, c Cache, q Query) (out []Job, err error) {
 			out[i-1] = j
 			return nil
 		}
+
 		out = slices.Insert(out, i, j)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
+
 	slices.SortFunc(out, byID)
 	return out, nil
 }
@@ -65,11 +68,13 @@ func (q *Query) match(j Job) bool {
 	if q.NoFindJob && j.Load.Str("fun") == "saltutil.find_job" {
 		return false
 	}
+
 	if q.NoRuns {
 		if fun := j.Load.Str("fun"); strings.HasPrefix(fun, "runner.") || strings.HasPrefix(fun, "wheel.") {
 			return false
 		}
 	}
+
 	if len(q.Functions) > 0 && !anyGlob(q.Functions, j.Load.Value("fun")) {
 		return false
 	}
@@ -82,6 +87,7 @@ func (q *Query) match(j Job) bool {
 	if q.From.IsZero() && q.To.IsZero() {
 		return true
 	}
+
 	t, err := Time(j.JID)
 	return err == nil && (q.From.IsZero() || !t.Before(q.From)) && (q.To.IsZero() || !t.After(q.To))
 }
@@ -118,9 +124,11 @@ func Metadata(load *value.Map) any {
 	if v, ok := load.Get("metadata"); ok {
 		return v
 	}
+
 	if v, ok := load.Map("kwargs").Get("metadata"); ok {
 		return v
 	}
+
 	for _, a := range load.List("arg") {
 		if m, ok := a.(*value.Map); ok && m.Bool("__kwarg__") {
 			if v, ok := m.Get("metadata"); ok {
@@ -128,5 +136,6 @@ func Metadata(load *value.Map) any {
 			}
 		}
 	}
+
 	return nil
 }

@@ -103,5 +103,6 @@ func StartTime(jid string) string {
 	if month < 1 || month > 12 {
 		return ""
 	}
-	return fmt.Sprintf("%s, %s %s %s:%s:%s.%s", jid[:4], months[month-1], jid[6:8], jid[8:10], jid[10:12], jid[12:14], jid[14:20])
+	return fmt.Sprintf("%s, %s %s %s:%s:%s.%s", jid[:4], months[month-1], jid[6:8], jid[8:10], jid[10:12],
+		jid[12:14], jid[14:20])
 }

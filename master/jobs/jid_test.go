@@ -35,14 +35,17 @@ func TestTimes(t *testing.T) {
 	if jid != "20261121080509316776" {
 		t.Fatal(jid)
 	}
+
 	if got, err := Time(jid + "_77"); err != nil || !got.Equal(at.Truncate(time.Microsecond)) {
 		t.Error(got, err)
 	}
+
 	for _, bad := range []string{"20261321080509316776", "20261121250509316776", "x"} {
 		if _, err := Time(bad); err == nil {
 			t.Errorf("%s is a time", bad)
 		}
 	}
+
 	for jid, want := range map[string]string{
 		"20261121080509316776":    "2026, Nov 21 08:05:09.316776",
 		"20261121080509316776_12": "2026, Nov 21 08:05:09.316776",
@@ -67,6 +70,7 @@ func TestIDsIncrease(t *testing.T) {
 		}
 		last = jid
 	}
+
 	real := NewIDs(time.Now)
 	var seen sync.Map
 	var wg sync.WaitGroup
@@ -79,5 +83,6 @@ func TestIDsIncrease(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 }

@@ -123,7 +123,13 @@ func TestGoldenLayout(t *testing.T) {
 	c := open(t, Config{})
 	load := unpack(t, wire(t, "jobcache_load_p.bin")).(*value.Map)
 	ok(t, c.SaveLoad(within(t), jid1, load, []string{"min8", "min6", "min7", "min6"}))
-	r := Return{JID: jid1, ID: "min8", Data: unpack(t, wire(t, "jobcache_return_p.bin")).(*value.Map), Out: unpack(t, wire(t, "jobcache_out_p.bin"))}
+	r := Return{
+		JID:  jid1,
+		ID:   "min8",
+		Data: unpack(t, wire(t, "jobcache_return_p.bin")).(*value.Map),
+		Out:  unpack(t, wire(t, "jobcache_out_p.bin")),
+	}
+
 	save(t, c, r)
 	check := func() {
 		t.Helper()
@@ -132,21 +138,25 @@ func TestGoldenLayout(t *testing.T) {
 		if packed(t, got.List("Minions")) != string(wire(t, "jobcache_minions_p.bin")) {
 			t.Errorf("minions %v", got.List("Minions"))
 		}
+
 		got.Delete("Minions")
 		if packed(t, got) != string(wire(t, "jobcache_load_p.bin")) {
 			t.Error("the load differs")
 		}
+
 		rets, err := c.Returns(within(t), jid1)
 		ok(t, err)
 		min8 := rets.Map("min8")
 		if rets.Len() != 1 || min8.Str("out") != "highstate" {
 			t.Fatalf("returns %v", rets.Keys())
 		}
+
 		min8.Delete("out")
 		if packed(t, min8) != string(wire(t, "jobcache_return_p.bin")) {
 			t.Error("the return differs")
 		}
 	}
+
 	check()
 	flushed(t, c)
 	check()
@@ -160,11 +170,13 @@ func TestGoldenLayout(t *testing.T) {
 			t.Errorf("%s: %x, %v", file, b, err)
 		}
 	}
+
 	var names []string
 	filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
 		names = append(names, strings.TrimPrefix(p, dir))
 		return err
 	})
+
 	if want := "[ /.load.p /.minions.p /jid /min8 /min8/out.p /min8/return.p]"; fmt.Sprint(names) != want {
 		t.Errorf("files %v", names)
 	}
@@ -179,12 +191,14 @@ func TestSecondReturnIsIgnored(t *testing.T) {
 		if stored || err != nil {
 			t.Fatalf("stored %v, %v", stored, err)
 		}
+
 		got, err := c.Returns(within(t), jid1)
 		ok(t, err)
 		if got.Map("m1").Str("return") != "first" {
 			t.Error("the first return was replaced")
 		}
 	}
+
 	again()
 	flushed(t, c)
 	again()
@@ -201,10 +215,17 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range 2 * n { // each minion twice
 		wg.Go(func() {
 			id := fmt.Sprintf("m%d", i%n)
-			ok, err := c.SaveReturn(within(t), Return{JID: jid1, ID: id, Data: value.NewMap("return", i), Load: value.NewMap("jid", jid1, "fun", "f", "id", id)})
+			ok, err := c.SaveReturn(within(t),
+				Return{
+					JID:  jid1,
+					ID:   id,
+					Data: value.NewMap("return", i),
+					Load: value.NewMap("jid", jid1, "fun", "f", "id", id),
+				})
 			if err != nil {
 				t.Error(err)
 			}
+
 			if ok {
 				if _, twice := stored.LoadOrStore(id, i); twice {
 					t.Errorf("%s stored twice", id)
@@ -212,6 +233,7 @@ func TestManyAtOnce(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 	check := func() {
 		got, err := c.Returns(within(t), jid1)
@@ -219,16 +241,19 @@ func TestManyAtOnce(t *testing.T) {
 		if got.Len() != n {
 			t.Fatalf("%d returns", got.Len())
 		}
+
 		for id, v := range got.All() {
 			want, _ := stored.Load(id)
 			if i, _ := v.(*value.Map).Int("return"); int(i) != want {
 				t.Errorf("%s is %d, want %d", id, i, want)
 			}
 		}
+
 		if load, err := c.Load(within(t), jid1); err != nil || load.Str("fun") != "f" {
 			t.Errorf("load %v, %v", load, err)
 		}
 	}
+
 	check()
 	flushed(t, c)
 	check()
@@ -236,6 +261,7 @@ func TestManyAtOnce(t *testing.T) {
 	if st.Records != n+2 { // and one load with its list of minions
 		t.Errorf("%d records", st.Records)
 	}
+
 	ok(t, c.Close(within(t)))
 	if left, _ := filepath.Glob(filepath.Join(c.cfg.JournalDir, "*.log")); len(left) != 0 {
 		t.Errorf("segments left: %v", left)
@@ -254,27 +280,34 @@ func TestNocacheEndtimeAndMinions(t *testing.T) {
 		flushed(t, c)
 		c.known.forget()
 	}
+
 	if given, err := c.Prep(within(t), jid1, false); given != jid1 || err != nil {
 		t.Error(given, err)
 	}
+
 	ok(t, c.SaveLoad(within(t), jid1, value.NewMap("jid", jid1), []string{"b"}))
 	ok(t, c.AddMinions(within(t), jid1, []string{"a", "b"}, ""))
 	ok(t, c.AddMinions(within(t), jid1, []string{"z"}, "syndic1"))
 	ok(t, c.UpdateEndtime(within(t), jid1, "2026, Nov 21 08:05:10.000000"))
+
 	for range 2 {
 		load, err := c.Load(within(t), jid1)
 		ok(t, err)
 		if fmt.Sprint(load.List("Minions")) != "[a b z]" {
 			t.Errorf("minions %v", load.List("Minions"))
 		}
+
 		if text, err := c.Endtime(within(t), jid1); err != nil || text != "2026, Nov 21 08:05:10.000000" {
 			t.Errorf("endtime %q, %v", text, err)
 		}
+
 		flushed(t, c)
 	}
+
 	if text, err := c.Endtime(within(t), FromTime(time.Unix(5, 0))); text != "" || err != nil {
 		t.Error(text, err)
 	}
+
 	if load, err := c.Load(within(t), FromTime(time.Unix(5, 0))); load != nil || err != nil {
 		t.Error(load, err)
 	}
@@ -288,16 +321,19 @@ func TestStageIsVisibleAtOnce(t *testing.T) {
 		}
 		return nil
 	}})
+
 	wait, err := c.Stage(within(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m"})
 	ok(t, err)
 	if load, err := c.Load(within(t), jid1); err != nil || load.Str("fun") != "f" || len(load.List("Minions")) != 1 {
 		t.Errorf("%v, %v", load, err)
 	}
+
 	short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
 	if err := wait(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("durable before the sync: %v", err)
 	}
+
 	// A return shows when it is durable, and its double waits for that.
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { _, err := c.SaveReturn(within(t), ret(jid1, "m", 1)); first <- err }()
@@ -306,15 +342,18 @@ func TestStageIsVisibleAtOnce(t *testing.T) {
 		defer c.overlay.mu.RUnlock()
 		return len(c.overlay.jobs[jid1].returns) == 1
 	})
+
 	go func() { _, err := c.SaveReturn(within(t), ret(jid1, "m", 2)); second <- err }()
 	select {
 	case <-second:
 		t.Error("the double was acknowledged before the return was durable")
 	case <-time.After(20 * time.Millisecond):
 	}
+
 	if got, _ := c.Returns(within(t), jid1); got.Len() != 0 {
 		t.Error("a return that is not durable shows")
 	}
+
 	close(block)
 	ok(t, wait(within(t)))
 	ok(t, <-first)
@@ -329,16 +368,25 @@ func TestReplay(t *testing.T) {
 		}
 		return nil
 	}
+
 	c := open(t, Config{Dir: dir, fault: stuck, SegmentBytes: 600})
 	ok(t, c.SaveLoad(within(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m1"}))
 	ok(t, c.UpdateEndtime(within(t), jid1, "then"))
 	for i := range 20 {
-		save(t, c, Return{JID: jid1, ID: fmt.Sprintf("m%d", i), Data: value.NewMap("return", strings.Repeat("x", i*10)), Out: "nested"})
+		save(t, c,
+			Return{
+				JID:  jid1,
+				ID:   fmt.Sprintf("m%d", i),
+				Data: value.NewMap("return", strings.Repeat("x", i*10)),
+				Out:  "nested",
+			})
 	}
+
 	crash(t, c)
 	if left, _ := filepath.Glob(dir + ".journal/*.log"); len(left) < 3 {
 		t.Fatalf("segments %v", left)
 	}
+
 	// A file may be there and be empty after a power failure.
 	empty := c.files.job(jid1) + "/m7"
 	ok(t, os.MkdirAll(empty, 0o755))
@@ -353,12 +401,15 @@ func TestReplay(t *testing.T) {
 			t.Errorf("m%d is %v", i, m)
 		}
 	}
+
 	if text, _ := c.Endtime(within(t), jid1); text != "then" {
 		t.Error(text)
 	}
+
 	if left, _ := filepath.Glob(dir + ".journal/*.log"); len(left) != 0 {
 		t.Errorf("segments left: %v", left)
 	}
+
 	if c.Stats().OpenJobs != 0 {
 		t.Error("replayed records are files")
 	}
@@ -376,6 +427,7 @@ func TestReplayWithoutRoom(t *testing.T) {
 		}
 		return nil
 	}}
+
 	c := open(t, cfg)
 	ok(t, c.SaveLoad(within(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m0"}))
 	for run := range 4 {
@@ -387,15 +439,18 @@ func TestReplayWithoutRoom(t *testing.T) {
 				t.Errorf("run %d: no return of m%d", run, i)
 			}
 		}
+
 		crash(t, c)
 		c = open(t, cfg)
 		if s := c.Stats(); !s.Stalled || s.QueueBytes == 0 {
 			t.Errorf("run %d: %+v", run, s)
 		}
+
 		if load, err := c.Load(within(t), jid1); err != nil || load.Str("fun") != "f" {
 			t.Errorf("run %d: %v, %v", run, load, err)
 		}
 	}
+
 	full.Store(false)
 	until(t, func() bool { return c.Stats().QueueBytes == 0 && !c.Stats().Stalled })
 	for i := range 4 {
@@ -403,6 +458,7 @@ func TestReplayWithoutRoom(t *testing.T) {
 			t.Errorf("no file of m%d", i)
 		}
 	}
+
 	until(t, func() bool { left, _ := filepath.Glob(dir + ".journal/*.log"); return len(left) <= 1 }) // the one in use
 }
 
@@ -427,15 +483,18 @@ func TestDiskFull(t *testing.T) {
 				}
 				return nil
 			}})
+
 			save(t, c, ret(jid1, "before", 1))
 			set(true)
 			stored, err := c.SaveReturn(within(t), ret(jid1, "during", 1))
 			if stored && err == nil || !errors.Is(err, syscall.ENOSPC) {
 				t.Fatalf("stored %v, %v", stored, err)
 			}
+
 			if got, _ := c.Returns(within(t), jid1); got.Map("before") == nil || got.Map("during") != nil {
 				t.Errorf("while full: %v", got.Keys())
 			}
+
 			set(false)
 			save(t, c, ret(jid1, "during", 2)) // the minion tries again
 			save(t, c, ret(jid1, "after", 1))
@@ -444,6 +503,7 @@ func TestDiskFull(t *testing.T) {
 			c = open(t, Config{Dir: c.cfg.Dir})
 			got, err := c.Returns(within(t), jid1)
 			ok(t, err)
+
 			if v, _ := got.Map("during").Int("return"); got.Len() != 3 || v != 2 {
 				t.Errorf("%v, during %d", got.Keys(), v)
 			}
@@ -464,12 +524,14 @@ func TestFilesCannotBeWritten(t *testing.T) {
 		}
 		return nil
 	}})
+
 	payload := strings.Repeat("x", 100<<10)
 	n := 0
 	for ; ; n++ {
 		if n == 30 {
 			t.Fatal("the queue has no bound")
 		}
+
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		_, err := c.SaveReturn(ctx, ret(jid1, fmt.Sprintf("m%d", n), payload))
 		cancel()
@@ -480,15 +542,19 @@ func TestFilesCannotBeWritten(t *testing.T) {
 			break
 		}
 	}
+
 	if n < 15 {
 		t.Errorf("full after %d", n)
 	}
+
 	if !c.Stats().Stalled {
 		t.Error("not reported")
 	}
+
 	mu.Lock()
 	full = false
 	mu.Unlock()
+
 	flushed(t, c)
 	got, err := c.Returns(within(t), jid1)
 	ok(t, err)
@@ -509,6 +575,7 @@ func TestRecordThatCanNeverBeStored(t *testing.T) {
 	if len(list) != 1 || c.Stats().Quarantined != 1 {
 		t.Errorf("quarantine %v, %+v", list, c.Stats())
 	}
+
 	if got, _ := c.Returns(within(t), jid1); got.Map("m2") == nil {
 		t.Error("the next record was held up")
 	}
@@ -517,8 +584,10 @@ func TestRecordThatCanNeverBeStored(t *testing.T) {
 // Attack 16: job ids and minion ids as paths, FIFOs where files should be.
 func TestAttack16Paths(t *testing.T) {
 	c := open(t, Config{})
-	for _, jid := range []string{"", "..", "../../etc/passwd", "2026112108050931677", "202611210805093167761", "2026112108050931677x",
-		jid1 + "_", jid1 + "_x", jid1 + "_../x", jid1 + "_12345678901", "２0261121080509316776", jid1 + "\x00", "\n" + jid1[1:], "req"} {
+	for _, jid := range []string{"", "..", "../../etc/passwd", "2026112108050931677",
+		"202611210805093167761", "2026112108050931677x",
+		jid1 + "_", jid1 + "_x", jid1 + "_../x", jid1 +
+			"_12345678901", "２0261121080509316776", jid1 + "\x00", "\n" + jid1[1:], "req"} {
 		_, e1 := c.SaveReturn(within(t), ret(jid, "m1", 1))
 		_, e2 := c.Load(within(t), jid)
 		_, e3 := c.Returns(within(t), jid)
@@ -532,45 +601,56 @@ func TestAttack16Paths(t *testing.T) {
 		} else {
 			e8 = ErrJID
 		}
+
 		for i, err := range []error{e1, e2, e3, e4, e5, e6, e7, e8} {
 			if !errors.Is(err, ErrJID) {
 				t.Errorf("%q, call %d: %v", jid, i+1, err)
 			}
 		}
 	}
-	for _, id := range []string{"", ".", "..", "a/b", "/etc", `a\b`, "a\x00", "a\nb", ".load.p", "jid", "nocache", "endtime", strings.Repeat("x", 256), "\xff"} {
+
+	for _, id := range []string{"", ".", "..", "a/b", "/etc", `a\b`, "a\x00", "a\nb", ".load.p", "jid",
+		"nocache", "endtime", strings.Repeat("x", 256), "\xff"} {
 		if _, err := c.SaveReturn(within(t), ret(jid1, id, 1)); !errors.Is(err, errMinion) {
 			t.Errorf("%q: %v", id, err)
 		}
+
 		if id == "" {
 			continue
 		}
+
 		if err := c.AddMinions(within(t), jid1, nil, id); !errors.Is(err, errMinion) {
 			t.Errorf("syndic %q: %v", id, err)
 		}
 	}
+
 	flushed(t, c)
 	if list, _ := os.ReadDir(c.cfg.Dir); len(list) != 0 {
 		t.Errorf("something was written: %v", list)
 	}
+
 	dir := c.files.job(jid1)
 	ok(t, os.MkdirAll(dir+"/m1", 0o755))
 	for _, name := range []string{"/.load.p", "/m1/return.p", "/.minions.p"} {
 		ok(t, syscall.Mkfifo(dir+name, 0o600))
 	}
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if _, err := c.Load(within(t), jid1); err == nil {
 			t.Error("read a FIFO")
 		}
+
 		if got, err := c.Returns(within(t), jid1); err != nil || got.Len() != 0 {
 			t.Error(got, err)
 		}
+
 		if list, err := Find(within(t), c, Query{}); err != nil || len(list) != 0 {
 			t.Error(list, err)
 		}
 	}()
+
 	select {
 	case <-done:
 	case <-time.After(10 * time.Second):
@@ -605,6 +685,7 @@ func TestClean(t *testing.T) {
 	mu.Lock()
 	clock = now
 	mu.Unlock()
+
 	ok(t, c.SaveLoad(within(t), young, value.NewMap("jid", young), nil))
 	flushed(t, c)
 	unnamed := filepath.Join(c.cfg.Dir, "zz", "unnamed")
@@ -617,18 +698,23 @@ func TestClean(t *testing.T) {
 	if n != 2 || err != nil {
 		t.Errorf("removed %d, %v", n, err)
 	}
+
 	if load, _ := c.Load(within(t), old); load != nil {
 		t.Error("the old job is there")
 	}
+
 	if load, _ := c.Load(within(t), young); load == nil {
 		t.Error("the young job is gone")
 	}
+
 	if _, err := os.Stat(fresh); err != nil {
 		t.Error(err)
 	}
+
 	if _, err := os.Stat(filepath.Dir(c.files.job(old))); filepath.Dir(c.files.job(old)) != filepath.Dir(c.files.job(young)) && err == nil {
 		t.Error("the empty directory is left")
 	}
+
 	save(t, c, ret(old, "m2", 1)) // a late return
 	flushed(t, c)
 	if b, err := os.ReadFile(c.files.job(old) + "/jid"); err != nil || string(b) != old {
@@ -643,10 +729,12 @@ func TestFind(t *testing.T) {
 		ok(t, c.SaveLoad(within(t), jid, value.NewMap(append(kv, "jid", jid)...), nil))
 		return jid
 	}
+
 	a := add(1, "fun", "test.ping", "tgt", "*", "metadata", value.NewMap("k", "v"))
 	b := add(2, "fun", "state.apply", "tgt", "web1", "kwargs", value.NewMap("metadata", value.NewMap("k", 2)))
 	flushed(t, c)
-	d := add(3, "fun", "saltutil.find_job", "tgt", []any{"web1", "db1"}, "arg", []any{value.NewMap("__kwarg__", true, "metadata", value.NewMap("k", 3))})
+	d := add(3, "fun", "saltutil.find_job", "tgt", []any{"web1", "db1"}, "arg",
+		[]any{value.NewMap("__kwarg__", true, "metadata", value.NewMap("k", 3))})
 	e := add(4, "fun", []any{"test.ping", "test.echo"}, "tgt", "db*")
 	f := add(5, "fun", "runner.jobs.list_jobs", "tgt", "m1_master")
 	g := add(6, "fun", "wheel.key.list_all", "tgt", "m1_master")
@@ -677,11 +765,13 @@ func TestFind(t *testing.T) {
 			for _, j := range list {
 				got = append(got, j.JID)
 			}
+
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
 	}
+
 	stop := errors.New("stop")
 	if err := c.Each(within(t), func(Job) error { return stop }); err != stop {
 		t.Error(err)
@@ -704,11 +794,13 @@ func TestLoadIsFileWhenTheWaitEnds(t *testing.T) {
 		}
 		return nil
 	}})
+
 	slow.Store(true)
 	var wg sync.WaitGroup
 	for i := range 400 { // a flood of returns, two seconds of work
 		wg.Go(func() { save(t, c, ret(jid1, fmt.Sprintf("m%d", i), true)) })
 	}
+
 	wg.Wait()
 	for range 5 {
 		jid, err := c.Prep(within(t), "", false)
@@ -720,6 +812,7 @@ func TestLoadIsFileWhenTheWaitEnds(t *testing.T) {
 			}
 		}
 	}
+
 	slow.Store(false)
 }
 
@@ -735,9 +828,11 @@ func TestFirstReturnCanBeReadBySalt(t *testing.T) {
 	dir := c.files.job(jid1)
 	b, err := os.ReadFile(filepath.Join(dir, minionsFile))
 	ok(t, err)
+
 	if list, isList := unpack(t, b).([]any); !isList || len(list) != 0 {
 		t.Errorf("minions: %v", unpack(t, b))
 	}
+
 	load, err := c.Load(within(t), jid1)
 	ok(t, err)
 	if _, has := load.Get("Minions"); has || load.Str("fun") != "test.ping" {
@@ -753,12 +848,14 @@ func TestWaitEndsWithoutFiles(t *testing.T) {
 		}
 		return nil
 	}})
+
 	broken.Store(true)
 	began := time.Now()
 	ok(t, c.SaveLoad(within(t), jid1, value.NewMap("fun", "test.ping"), nil))
 	if took := time.Since(began); took > visibleWait+3*time.Second {
 		t.Errorf("a durable job was held up for %s", took)
 	}
+
 	broken.Store(false)
 	flushed(t, c)
 }
@@ -766,7 +863,12 @@ func TestWaitEndsWithoutFiles(t *testing.T) {
 // TestBrokenLoadHidesNoReturns (m5): a load that a power cut under another master left empty or
 // torn is told from one that is missing; the returns of the job are there.
 func TestBrokenLoadHidesNoReturns(t *testing.T) {
-	for name, text := range map[string]string{"empty": "", "torn": "\x83\xa3fun\xa9test.", "no map": "\x93\x01\x02\x03", "text": "hello"} {
+	for name, text := range map[string]string{
+		"empty":  "",
+		"torn":   "\x83\xa3fun\xa9test.",
+		"no map": "\x93\x01\x02\x03",
+		"text":   "hello",
+	} {
 		t.Run(name, func(t *testing.T) {
 			const jid = "20261121000000000001"
 			c := open(t, Config{})
@@ -774,15 +876,22 @@ func TestBrokenLoadHidesNoReturns(t *testing.T) {
 			if err := os.MkdirAll(filepath.Join(folder, "m1"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			for path, content := range map[string]string{loadFile: text, "jid": jid, filepath.Join("m1", "return.p"): "\x81\xa6return\xc3"} {
+
+			for path, content := range map[string]string{
+				loadFile:                        text,
+				"jid":                           jid,
+				filepath.Join("m1", "return.p"): "\x81\xa6return\xc3",
+			} {
 				if err := os.WriteFile(filepath.Join(folder, path), []byte(content), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			load, err := c.Load(t.Context(), jid)
 			if !errors.Is(err, ErrBrokenLoad) || load != nil {
 				t.Errorf("load: %v, %v", load, err)
 			}
+
 			if rets, err := c.Returns(t.Context(), jid); err != nil || rets.Len() != 1 {
 				t.Errorf("returns: %v, %v", rets, err)
 			}

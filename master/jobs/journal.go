@@ -72,17 +72,24 @@ func openJournal(dir string, segBytes int64, log *slog.Logger) (*journal, error)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open job journal: %w", err)
 	}
+
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open job journal: %w", err)
 	}
+
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("%w: %s", ErrInUse, dir)
 	}
+
 	return &journal{
-		dir: dir, segBytes: segBytes, log: log, lock: lock,
-		kick: make(chan struct{}, 1), done: make(chan struct{}),
+		dir:      dir,
+		segBytes: segBytes,
+		log:      log,
+		lock:     lock,
+		kick:     make(chan struct{}, 1),
+		done:     make(chan struct{}),
 	}, nil
 }
 
@@ -92,6 +99,7 @@ func (j *journal) left() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open job journal: %w", err)
 	}
+
 	var nums []uint64
 	for _, e := range list {
 		s, ok := strings.CutSuffix(e.Name(), segmentSuffix)
@@ -99,12 +107,14 @@ func (j *journal) left() ([]string, error) {
 			nums = append(nums, n)
 		}
 	}
+
 	slices.Sort(nums)
 	out := make([]string, len(nums))
 	for i, n := range nums {
 		out[i] = j.segmentPath(n)
 		j.next = n + 1
 	}
+
 	return out, nil
 }
 
@@ -120,19 +130,23 @@ func (j *journal) append(recs ...*record) (*batch, error) {
 		j.mu.Unlock()
 		return nil, errClosed
 	}
+
 	if j.cur == nil {
 		j.cur = &batch{done: make(chan struct{})}
 	}
+
 	b := j.cur
 	for _, r := range recs {
 		b.recs = append(b.recs, r)
 		b.buf = r.appendTo(b.buf)
 	}
 	j.mu.Unlock()
+
 	select {
 	case j.kick <- struct{}{}:
 	default:
 	}
+
 	return b, nil
 }
 
@@ -156,6 +170,7 @@ func (j *journal) commit() {
 		j.cur = nil
 		closed := j.closed
 		j.mu.Unlock()
+
 		if b == nil {
 			if closed {
 				j.seal(seg)
@@ -164,6 +179,7 @@ func (j *journal) commit() {
 			<-j.kick
 			continue
 		}
+
 		seg, b.err = j.write(seg, b)
 		j.mu.Lock()
 		j.commits++
@@ -175,12 +191,15 @@ func (j *journal) commit() {
 					seg.jids[r.jid] = true
 				}
 			}
+
 			j.records += uint64(len(b.recs))
 		}
 		j.mu.Unlock()
+
 		if b.err != nil {
 			j.log.Error("job journal: batch not written", "records", len(b.recs), "error", b.err)
 		}
+
 		j.onCommit(b.recs, b.err)
 		close(b.done)
 	}
@@ -194,20 +213,24 @@ func (j *journal) write(seg *segment, b *batch) (*segment, error) {
 		j.seal(seg)
 		seg = nil
 	}
+
 	var err error
 	if seg == nil {
 		if seg, err = j.newSegment(); err != nil {
 			return nil, fmt.Errorf("job journal: new segment: %w", err)
 		}
 	}
+
 	off := 0
 	for _, r := range b.recs {
 		copy(b.buf[off:], seg.mark[:])
 		off += r.size()
 	}
+
 	if err = j.try("write"); err == nil {
 		_, err = seg.file.WriteAt(b.buf, seg.bytes)
 	}
+
 	if err != nil {
 		// Most likely the disk is full. Take back what was written.
 		if terr := seg.file.Truncate(seg.bytes); terr != nil {
@@ -216,13 +239,16 @@ func (j *journal) write(seg *segment, b *batch) (*segment, error) {
 		}
 		return seg, fmt.Errorf("job journal: write: %w", err)
 	}
+
 	if err = j.try("sync"); err == nil {
 		err = unix.Fdatasync(int(seg.file.Fd()))
 	}
+
 	if err != nil {
 		j.seal(seg)
 		return nil, fmt.Errorf("job journal: sync: %w", err)
 	}
+
 	seg.bytes += int64(len(b.buf))
 	return seg, nil
 }
@@ -238,6 +264,7 @@ func (j *journal) newSegment() (*segment, error) {
 	if err := j.try("create"); err != nil {
 		return nil, err
 	}
+
 	path := j.segmentPath(j.next)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -246,31 +273,38 @@ func (j *journal) newSegment() (*segment, error) {
 		}
 		return nil, err
 	}
+
 	seg := &segment{path: path, file: f, bytes: int64(segmentHead)}
 	if j.noteJobs {
 		seg.jids = map[string]bool{}
 	}
+
 	rand.Read(seg.mark[:])
+
 	// With its blocks and size known beforehand a segment is synced with a
 	// third less work. It does without when the disk is too full for that.
 	if unix.Fallocate(int(f.Fd()), 0, 0, j.segBytes) != nil {
 		err = f.Truncate(0)
 	}
+
 	if err == nil {
 		_, err = f.WriteAt(append([]byte(segmentMagic), seg.mark[:]...), 0)
 	}
 	if err == nil {
 		err = durable.SyncDir(j.dir)
 	}
+
 	if err != nil {
 		f.Close()
 		os.Remove(path)
 		return nil, err
 	}
+
 	j.next++
 	j.mu.Lock()
 	j.segs = append(j.segs, seg)
 	j.mu.Unlock()
+
 	return seg, nil
 }
 

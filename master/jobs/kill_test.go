@@ -35,6 +35,7 @@ func writeUntilKilled(dir, run string) {
 		fmt.Println("error", err)
 		os.Exit(1)
 	}
+
 	var out sync.Mutex
 	for g := range 16 {
 		go func() {
@@ -52,6 +53,7 @@ func writeUntilKilled(dir, run string) {
 			}
 		}()
 	}
+
 	select {}
 }
 
@@ -67,12 +69,14 @@ func TestKilled(t *testing.T) {
 		pipe, err := cmd.StdoutPipe()
 		ok(t, err)
 		ok(t, cmd.Start())
+
 		// The first line comes after start and replay; the kill after it.
 		lines := bufio.NewScanner(pipe)
 		for n := 0; lines.Scan(); n++ {
 			if n == 0 {
 				time.AfterFunc(time.Duration(20+rand.IntN(120))*time.Millisecond, func() { cmd.Process.Kill() })
 			}
+
 			f := strings.Fields(lines.Text())
 			if len(f) == 4 && f[0] == "ack" {
 				acked[f[2]] = f[1] + " " + f[3]
@@ -80,11 +84,14 @@ func TestKilled(t *testing.T) {
 				t.Error(lines.Text())
 			}
 		}
+
 		cmd.Wait()
 	}
+
 	if len(acked) < 100 {
 		t.Fatalf("only %d returns were acknowledged", len(acked))
 	}
+
 	c := open(t, Config{Dir: dir})
 	lost := 0
 	for i := range 7 {
@@ -96,12 +103,14 @@ func TestKilled(t *testing.T) {
 			if f[0] != jid {
 				continue
 			}
+
 			n, _ := strconv.Atoi(f[1])
 			if m := got.Map(id); m == nil || m.Str("return") != strings.Repeat(id, n) {
 				lost++
 			}
 		}
 	}
+
 	t.Logf("%d acknowledged returns in 5 runs, %d lost", len(acked), lost)
 	if lost > 0 {
 		t.Errorf("%d of %d lost", lost, len(acked))

@@ -37,18 +37,22 @@ func (c *Config) setDefaults() {
 	if c.QueueBytes <= 0 {
 		c.QueueBytes = 128 << 20
 	}
+
 	if c.MaxReturn <= 0 {
 		c.MaxReturn = 64 << 20
 	}
+
 	c.QueueBytes = max(c.QueueBytes, int64(c.MaxReturn)+1<<20)
 	if c.SegmentBytes <= 0 {
 		c.SegmentBytes = 16 << 20
 	}
+
 	c.DirMode = cmp.Or(c.DirMode, 0o750)
 	c.FileMode = cmp.Or(c.FileMode, 0o640)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+
 	if c.retry <= 0 {
 		c.retry = 100 * time.Millisecond
 	}
@@ -89,29 +93,40 @@ func Open(cfg Config, log *slog.Logger) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := os.MkdirAll(cfg.Dir, cfg.DirMode); err != nil {
 		return nil, fmt.Errorf("open job cache: %w", err)
 	}
+
 	j, err := openJournal(cfg.JournalDir, cfg.SegmentBytes, log)
 	if err != nil {
 		return nil, err
 	}
+
 	j.fault, j.noteJobs = cfg.fault, cfg.Shared
 	c := &Local{
-		cfg: cfg, log: log, ids: NewIDs(cfg.Now),
+		cfg:     cfg,
+		log:     log,
+		ids:     NewIDs(cfg.Now),
 		files:   files{layout: lay, dirMode: cfg.DirMode, fileMode: cfg.FileMode, fault: cfg.fault},
-		journal: j, overlay: newOverlay(), queue: newQueue(cfg.QueueBytes), known: newKnown(),
+		journal: j,
+		overlay: newOverlay(),
+		queue:   newQueue(cfg.QueueBytes),
+		known:   newKnown(),
 	}
+
 	if err := c.replay(); err != nil {
 		j.unlock()
 		return nil, err
 	}
+
 	j.onCommit = c.committed
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
 	c.wg.Add(1)
 	go j.commit()
 	go c.materialise(ctx)
+
 	return c, nil
 }
 
@@ -180,7 +195,9 @@ type Stats struct {
 func (c *Local) Stats() Stats {
 	s := Stats{Duplicates: c.duplicates.Load(), Quarantined: c.quarantined.Load(), Stalled: c.stalled.Load()}
 	c.journal.mu.Lock()
-	s.Records, s.Commits, s.Segments = c.journal.records, c.journal.commits, len(c.journal.segs)
+	s.Records = c.journal.records
+	s.Commits = c.journal.commits
+	s.Segments = len(c.journal.segs)
 	c.journal.mu.Unlock()
 	c.queue.mu.Lock()
 	s.QueueBytes = c.queue.bytes

@@ -60,6 +60,7 @@ func (o *overlay) addLocked(r *record) *record {
 		}
 		j.returns[r.id] = r
 	}
+
 	j.records++
 	return nil
 }
@@ -83,6 +84,7 @@ func (o *overlay) remove(r *record) {
 	if j == nil {
 		return
 	}
+
 	switch r.kind {
 	case kindPrep:
 		if j.prep == r {
@@ -108,7 +110,9 @@ func (o *overlay) remove(r *record) {
 			delete(j.returns, r.id)
 		}
 	}
-	if j.records--; j.records <= 0 {
+
+	j.records--
+	if j.records <= 0 {
 		delete(o.jobs, r.jid)
 	}
 }

@@ -36,22 +36,32 @@ func TestContinues(t *testing.T) {
 		case n < 9 && depth > 0:
 			return value.NewMap("__kwarg__", true, fmt.Sprint(r.IntN(9)), odd(depth-1))
 		}
+
 		return []string{"", "x", "é", "1", "True"}[r.IntN(5)]
 	}
+
 	for i := range 300 {
 		args := []any{odd(3), odd(3)}
 		jid := fmt.Sprintf("20261123011500%06d", i)
-		load := value.NewMap("jid", jid, "fun", "cmd.run", "arg", args, "user", "alice", "tgt", []any{"web1"}, AccountField, "ldap/alice", ChosenField, true)
+		load := value.NewMap("jid", jid, "fun", "cmd.run", "arg", args, "user", "alice", "tgt",
+			[]any{"web1"}, AccountField, "ldap/alice", ChosenField, true)
 		_, err := c.Stage(context.Background(), jid, load, []string{"web1"})
 		must(t, err)
 		kept, err := c.Load(context.Background(), jid)
 		must(t, err)
 		next := load.Clone()
 		next.Set("tgt", []any{"web2"})
+
 		if !Continues(next, kept) {
 			t.Fatalf("%d: %s does not go on as %s", i, value.Repr(next), value.Repr(kept))
 		}
-		for field, v := range map[string]any{"fun": "test.ping", "arg": append([]any{odd(2)}, args...), "user": "bob", AccountField: "file/alice"} {
+
+		for field, v := range map[string]any{
+			"fun":        "test.ping",
+			"arg":        append([]any{odd(2)}, args...),
+			"user":       "bob",
+			AccountField: "file/alice",
+		} {
 			other := next.Clone()
 			other.Set(field, v)
 			if Continues(other, kept) {
@@ -59,6 +69,7 @@ func TestContinues(t *testing.T) {
 			}
 		}
 	}
+
 	kept := value.NewMap("fun", []any{"a.b", "c.d"}, "arg", []any{[]any{int64(1)}, []any{}}, "user", "root")
 	for _, c := range []struct {
 		load *value.Map
@@ -73,8 +84,10 @@ func TestContinues(t *testing.T) {
 			t.Errorf("%s goes on: %v", value.Repr(c.load), !c.want)
 		}
 	}
+
 	ofReturn := value.NewMap("fun", "test.ping", "fun_args", []any{"x"}, "return", true, "user", "root")
-	if !Continues(value.NewMap("fun", "test.ping", "arg", []any{"x"}, "user", "root"), ofReturn) || Continues(value.NewMap("fun", "test.ping", "arg", []any{"y"}, "user", "root"), ofReturn) {
+	if !Continues(value.NewMap("fun", "test.ping", "arg", []any{"x"}, "user", "root"), ofReturn) ||
+		Continues(value.NewMap("fun", "test.ping", "arg", []any{"y"}, "user", "root"), ofReturn) {
 		t.Error("the load that a return has made")
 	}
 }
@@ -85,7 +98,8 @@ func TestFolderKeepsTheHigherRank(t *testing.T) {
 	t.Parallel()
 	made := value.NewMap("jid", jid1, "fun", "state.apply", "arg", []any{}, "user", "root")
 	ofRoot := value.NewMap("jid", jid1, "fun", "cmd.run", "arg", []any{}, "user", "root", ChosenField, true)
-	ofAlice := value.NewMap("jid", jid1, "fun", "test.ping", "arg", []any{}, "user", "alice", ChosenField, true, AccountField, "ldap/alice")
+	ofAlice := value.NewMap("jid", jid1, "fun", "test.ping", "arg", []any{}, "user", "alice", ChosenField,
+		true, AccountField, "ldap/alice")
 	for name, c := range map[string]struct{ first, second, wins *value.Map }{
 		"root after alice":                {ofAlice, ofRoot, ofRoot},
 		"alice after root":                {ofRoot, ofAlice, ofRoot},
@@ -95,7 +109,8 @@ func TestFolderKeepsTheHigherRank(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			shared := t.TempDir()
-			a, b := member(t, "10.0.0.1", shared, t.TempDir()), member(t, "10.0.0.2", shared, t.TempDir())
+			a := member(t, "10.0.0.1", shared, t.TempDir())
+			b := member(t, "10.0.0.2", shared, t.TempDir())
 			a.peers.err, b.peers.err = ErrAlone, ErrAlone
 			must(t, a.SaveLoad(context.Background(), jid1, c.first.Clone(), []string{"m1"}))
 			must(t, a.save("m1", "one")) // hands over what waits

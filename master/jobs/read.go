@@ -18,6 +18,7 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 	if err := checkJID(jid); err != nil {
 		return nil, err
 	}
+
 	open := c.overlay.snapshot(jid)
 	dir := c.files.job(jid)
 	var v any
@@ -32,18 +33,22 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 			return nil, fmt.Errorf("%w: %s: %w", ErrBrokenLoad, jid, err)
 		}
 	}
+
 	if err != nil || !ok {
 		return nil, err
 	}
+
 	load, isMap := v.(*value.Map)
 	if !isMap {
 		return nil, fmt.Errorf("%w: %s: it is no map", ErrBrokenLoad, jid)
 	}
+
 	var lists []any
 	names, err := readNames(dir)
 	if err != nil {
 		return nil, err
 	}
+
 	for _, e := range names {
 		if n := e.Name(); n == minionsFile || strings.HasPrefix(n, ".minions.") && strings.HasSuffix(n, ".p") {
 			list, _, err := readValue(dir + "/" + n)
@@ -54,15 +59,18 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 			lists = append(lists, list)
 		}
 	}
+
 	for _, r := range open.minions {
 		list, err := msgpack.Decode(r.a, msgpack.DefaultLimits)
 		if err == nil {
 			lists = append(lists, list)
 		}
 	}
+
 	if all := union(lists...); len(all) > 0 {
 		load.Set("Minions", value.List(all))
 	}
+
 	return load, nil
 }
 
@@ -72,6 +80,7 @@ func (c *Local) Returns(ctx context.Context, jid string) (*value.Map, error) {
 	if err := checkJID(jid); err != nil {
 		return nil, err
 	}
+
 	out := &value.Map{}
 	open := c.overlay.snapshot(jid) // before the files, see overlay
 	dir := c.files.job(jid)
@@ -79,41 +88,51 @@ func (c *Local) Returns(ctx context.Context, jid string) (*value.Map, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for _, e := range names {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+
 		id := e.Name()
 		if strings.HasPrefix(id, ".") || !e.IsDir() || open.returns[id] != nil {
 			continue
 		}
+
 		v, ok, err := readValue(dir + "/" + id + "/" + returnFile)
 		if err != nil {
 			c.log.Warn("job cache: return left out", "jid", jid, "minion", id, "error", err)
 		}
+
 		if err != nil || !ok {
 			continue
 		}
+
 		ret := returnMap(v)
 		if v, ok, err := readValue(dir + "/" + id + "/" + outFile); ok && err == nil {
 			ret.Set("out", v)
 		}
+
 		out.Set(id, ret)
 	}
+
 	for id, r := range open.returns {
 		v, err := msgpack.Decode(r.a, msgpack.DefaultLimits)
 		if err != nil {
 			c.log.Warn("job cache: return left out", "jid", jid, "minion", id, "error", err)
 			continue
 		}
+
 		ret := returnMap(v)
 		if r.b != nil {
 			if v, err := msgpack.Decode(r.b, msgpack.DefaultLimits); err == nil {
 				ret.Set("out", v)
 			}
 		}
+
 		out.Set(id, ret)
 	}
+
 	return out, nil
 }
 
@@ -122,19 +141,23 @@ func (c *Local) Returned(ctx context.Context, jid string) (map[string]bool, erro
 	if err := checkJID(jid); err != nil {
 		return nil, err
 	}
+
 	out := map[string]bool{}
 	for id := range c.overlay.snapshot(jid).returns { // before the files, see overlay
 		out[id] = true
 	}
+
 	names, err := readNames(c.files.job(jid))
 	if err != nil {
 		return nil, err
 	}
+
 	for _, e := range names {
 		if !strings.HasPrefix(e.Name(), ".") && e.IsDir() {
 			out[e.Name()] = true
 		}
 	}
+
 	return out, ctx.Err()
 }
 
@@ -153,9 +176,11 @@ func (c *Local) Endtime(ctx context.Context, jid string) (string, error) {
 	if err := checkJID(jid); err != nil {
 		return "", err
 	}
+
 	if open := c.overlay.snapshot(jid); open.endtime != nil {
 		return string(open.endtime.a), nil
 	}
+
 	b, err := durable.Read(c.files.job(jid)+"/"+endtimeFile, maxFile)
 	if missing(err) {
 		return "", nil
@@ -163,6 +188,7 @@ func (c *Local) Endtime(ctx context.Context, jid string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("job cache: %w", err)
 	}
+
 	return strings.Trim(string(b), "\n"), nil
 }
 
@@ -178,20 +204,24 @@ func (c *Local) Each(ctx context.Context, visit func(Job) error) error {
 			}
 		}
 	}
+
 	return c.eachDir(ctx, func(dir string) error {
 		v, ok, err := readValue(dir + "/" + loadFile)
 		if err != nil {
 			c.log.Warn("job cache: job left out", "path", dir, "error", err)
 			return nil
 		}
+
 		load, isMap := v.(*value.Map)
 		if !ok || !isMap {
 			return nil
 		}
+
 		jid := load.Str("jid")
 		if _, seen := open[jid]; seen || checkJID(jid) != nil {
 			return nil
 		}
+
 		return visit(Job{jid, load})
 	})
 }
@@ -203,15 +233,18 @@ func (c *Local) eachDir(ctx context.Context, visit func(dir string) error) error
 	if err != nil {
 		return err
 	}
+
 	for _, top := range tops {
 		if !top.IsDir() || len(top.Name()) != 2 {
 			continue
 		}
+
 		path := c.files.dir + "/" + top.Name()
 		finals, err := os.ReadDir(path)
 		if err != nil && !missing(err) {
 			return fmt.Errorf("job cache: %w", err)
 		}
+
 		for _, final := range finals {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -219,10 +252,12 @@ func (c *Local) eachDir(ctx context.Context, visit func(dir string) error) error
 			if !final.IsDir() {
 				continue
 			}
+
 			if err := visit(path + "/" + final.Name()); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }

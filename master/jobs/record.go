@@ -38,7 +38,14 @@ type record struct {
 
 // copy is the same record for another log.
 func (r *record) copy() *record {
-	return &record{kind: r.kind, time: r.time, jid: r.jid, id: r.id, a: r.a, b: r.b}
+	return &record{
+		kind: r.kind,
+		time: r.time,
+		jid:  r.jid,
+		id:   r.id,
+		a:    r.a,
+		b:    r.b,
+	}
 }
 
 // urgent records become files before others, because tools on this host look
@@ -107,11 +114,13 @@ func (r *record) appendTo(buf []byte) []byte {
 	} else {
 		buf = be.AppendUint32(buf, uint32(len(r.b)))
 	}
+
 	buf = append(buf, r.jid...)
 	buf = append(buf, r.id...)
 	buf = append(buf, r.a...)
 	buf = append(buf, r.b...)
 	be.PutUint32(buf[at+markSize+4:], crc32.Checksum(buf[at+recordHead:], castagnoli))
+
 	return buf
 }
 
@@ -122,22 +131,30 @@ func parseRecord(b []byte, m mark) (r *record, n int, ok bool) {
 	if len(b) < recordHead+payloadHead || mark(b[:markSize]) != m {
 		return nil, 0, false
 	}
+
 	length := uint64(be.Uint32(b[markSize:]))
 	if length < payloadHead || length > uint64(len(b)-recordHead) {
 		return nil, 0, false
 	}
+
 	p := b[recordHead : recordHead+int(length)]
 	if crc32.Checksum(p, castagnoli) != be.Uint32(b[markSize+4:]) {
 		return nil, 0, false
 	}
-	jid, id, la, lb := uint64(be.Uint16(p[9:])), uint64(be.Uint16(p[11:])), uint64(be.Uint32(p[13:])), uint64(be.Uint32(p[17:]))
+
+	jid := uint64(be.Uint16(p[9:]))
+	id := uint64(be.Uint16(p[11:]))
+	la := uint64(be.Uint32(p[13:]))
+	lb := uint64(be.Uint32(p[17:]))
 	hasB := lb != noB
 	if !hasB {
 		lb = 0
 	}
+
 	if payloadHead+jid+id+la+lb != length {
 		return nil, 0, false
 	}
+
 	r = &record{kind: kind(p[0]), time: int64(be.Uint64(p[1:]))}
 	rest := p[payloadHead:]
 	cut := func(n uint64) []byte {
@@ -145,10 +162,12 @@ func parseRecord(b []byte, m mark) (r *record, n int, ok bool) {
 		rest = rest[n:]
 		return s
 	}
+
 	r.jid, r.id, r.a = string(cut(jid)), string(cut(id)), cut(la)
 	if hasB {
 		r.b = cut(lb)
 	}
+
 	return r, recordHead + int(length), true
 }
 
@@ -160,6 +179,7 @@ func scan(b []byte, each func(*record) error) (damaged, tail int, err error) {
 	if len(b) < segmentHead || string(b[:len(segmentMagic)]) != segmentMagic {
 		return 0, torn(b), nil
 	}
+
 	m := mark(b[len(segmentMagic):segmentHead])
 	for b = b[segmentHead:]; len(b) > 0; {
 		r, n, ok := parseRecord(b, m)
@@ -172,11 +192,14 @@ func scan(b []byte, each func(*record) error) (damaged, tail int, err error) {
 			b = b[next:]
 			continue
 		}
+
 		if err := each(r); err != nil {
 			return damaged, 0, err
 		}
+
 		b = b[n:]
 	}
+
 	return damaged, 0, nil
 }
 

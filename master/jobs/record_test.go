@@ -24,7 +24,14 @@ func segmentOf(recs ...*record) []byte {
 func samples(t testing.TB) []*record {
 	return []*record{
 		{kind: kindLoad, time: 1, jid: jid1, a: wire(t, "jobcache_load_p.bin")},
-		{kind: kindReturn, time: 2, jid: jid1, id: "min8", a: wire(t, "jobcache_return_p.bin"), b: wire(t, "jobcache_out_p.bin")},
+		{
+			kind: kindReturn,
+			time: 2,
+			jid:  jid1,
+			id:   "min8",
+			a:    wire(t, "jobcache_return_p.bin"),
+			b:    wire(t, "jobcache_out_p.bin"),
+		},
 		{kind: kindReturn, time: 3, jid: jid1, id: "min7", a: []byte{}},
 		{kind: kindReturn, time: 4, jid: jid1, id: "min6", a: []byte{}, b: []byte{}},
 	}
@@ -45,7 +52,8 @@ func TestRecords(t *testing.T) {
 	i := 0
 	damaged, tail, err := scan(b, func(r *record) error {
 		w := recs[i]
-		if r.kind != w.kind || r.time != w.time || r.jid != w.jid || r.id != w.id || !bytes.Equal(r.a, w.a) || !bytes.Equal(r.b, w.b) || (r.b == nil) != (w.b == nil) {
+		if r.kind != w.kind || r.time != w.time || r.jid != w.jid || r.id != w.id || !bytes.Equal(r.a, w.a) ||
+			!bytes.Equal(r.b, w.b) || (r.b == nil) != (w.b == nil) {
 			t.Errorf("record %d is %+v", i, r)
 		}
 		i++
@@ -70,9 +78,11 @@ func TestTornTail(t *testing.T) {
 			end += r.size()
 			whole++
 		}
+
 		if n < segmentHead {
 			end = 0
 		}
+
 		if len(got) != whole || damaged != 0 || tail != torn(b[end:n]) {
 			t.Fatalf("cut at %d: %v, damaged %d, tail %d", n, got, damaged, tail)
 		}
@@ -116,6 +126,7 @@ func TestDamagedSegmentIsKept(t *testing.T) {
 		{kind: kindReturn, jid: jid1, id: "d", a: pack(4)},
 		{kind: 99, jid: jid1, id: "e", a: pack(5)},
 	}
+
 	b := segmentOf(recs...)
 	b[segmentHead+recs[0].size()+30] ^= 1 // in the second record
 	b = append(b, "torn"...)
@@ -124,16 +135,20 @@ func TestDamagedSegmentIsKept(t *testing.T) {
 	c := open(t, Config{Dir: dir})
 	got, err := c.Returns(within(t), jid1)
 	ok(t, err)
+
 	if fmt.Sprint(got.Keys()) != "[a d]" {
 		t.Errorf("returns of %v", got.Keys())
 	}
+
 	kept, err := os.ReadFile(dir + ".journal/quarantine/0000000000000007.log")
 	if err != nil || !bytes.Equal(kept, b) {
 		t.Error("the damaged segment was not kept", err)
 	}
+
 	if c.Stats().Quarantined != 2 { // the segment and the record of unknown kind
 		t.Errorf("%+v", c.Stats())
 	}
+
 	save(t, c, ret(jid1, "f", 1))
 }
 
@@ -150,6 +165,7 @@ func FuzzScan(f *testing.F) {
 		if err != nil || tail > len(b) {
 			t.Fatal(tail, err)
 		}
+
 		n := 0
 		if _, tail, err := scan(segmentOf(again...), func(*record) error { n++; return nil }); n != len(again) || tail != 0 || err != nil {
 			t.Fatalf("%d of %d records, tail %d, %v", n, len(again), tail, err)

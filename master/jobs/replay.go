@@ -13,10 +13,12 @@ func (c *Local) replay() error {
 	if c.cfg.Shared {
 		c.left = c.readUnhanded()
 	}
+
 	paths, err := c.journal.left()
 	if err != nil {
 		return err
 	}
+
 	segs := make([]*segment, len(paths))
 	var waiting int
 	for i, path := range paths {
@@ -28,19 +30,23 @@ func (c *Local) replay() error {
 			return fmt.Errorf("replay job journal %s: %w", path, err)
 		}
 	}
+
 	if len(paths) == 0 {
 		return nil
 	}
+
 	err = c.syncAll()
 	if err == nil {
 		err = c.noteUnhanded(nil)
 	}
+
 	if err != nil || waiting > 0 { // the next checkpoint removes what is done with
 		c.stalled.Store(true)
 		c.log.Error("job cache cannot be written, trying again; the journal is kept", "waiting", waiting, "error", err)
 		c.journal.segs = segs
 		return nil
 	}
+
 	return c.journal.remove(segs)
 }
 
@@ -51,22 +57,27 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 	if err != nil {
 		return err
 	}
+
 	n := 0
 	damaged, tail, err := scan(b, func(r *record) error {
 		n++
 		if checkRecord(r) != nil {
 			return nil
 		}
+
 		if c.cfg.Shared {
 			c.left.add(r)
 		}
+
 		if c.files.same(r) {
 			return nil
 		}
+
 		var err error
 		if *waiting == 0 {
 			err = c.files.apply(r)
 		}
+
 		switch {
 		case *waiting > 0, err != nil && transient(err):
 			if *waiting == 0 {
@@ -78,16 +89,19 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 			c.log.Error("job record cannot be stored", "jid", r.jid, "minion", r.id, "error", err)
 			c.quarantineRecord(r)
 		}
+
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+
 	c.log.Info("job journal replayed", "path", seg.path, "records", n, "torn_bytes", tail, "damaged", damaged)
 	if damaged > 0 {
 		c.log.Error("job journal is damaged, segment kept in quarantine", "path", seg.path, "places", damaged)
 		c.quarantine(filepath.Base(seg.path), func(to string) error { return os.Link(seg.path, to) })
 	}
+
 	return nil
 }
 

@@ -60,20 +60,32 @@ func (c *Local) SaveLoad(ctx context.Context, jid string, load *value.Map, minio
 }
 
 // Stage implements Cache.
-func (c *Local) Stage(ctx context.Context, jid string, load *value.Map, minions []string) (func(context.Context) error, error) {
+func (c *Local) Stage(
+	ctx context.Context,
+	jid string,
+	load *value.Map,
+	minions []string,
+) (func(context.Context) error, error) {
 	wait, _, err := c.stageRecords(ctx, jid, load, minions)
 	return wait, err
 }
 
 // stageRecords is Stage, and tells what it has made.
-func (c *Local) stageRecords(ctx context.Context, jid string, load *value.Map, minions []string) (func(context.Context) error, []*record, error) {
+func (c *Local) stageRecords(
+	ctx context.Context,
+	jid string,
+	load *value.Map,
+	minions []string,
+) (func(context.Context) error, []*record, error) {
 	if err := checkJID(jid); err != nil {
 		return nil, nil, err
 	}
+
 	packed, err := c.pack("job load", load)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	recs := []*record{{kind: kindLoad, jid: jid, a: packed, visible: make(chan struct{})}}
 	if minions != nil {
 		list, err := c.pack("minion list", union(minions))
@@ -84,10 +96,12 @@ func (c *Local) stageRecords(ctx context.Context, jid string, load *value.Map, m
 		// fails then.
 		recs = append([]*record{{kind: kindMinions, jid: jid, a: list, visible: make(chan struct{})}}, recs...)
 	}
+
 	b, err := c.submit(ctx, recs...)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	return func(ctx context.Context) error {
 		if err := b.wait(ctx); err != nil {
 			return err
@@ -111,6 +125,7 @@ func (c *Local) waitVisible(ctx context.Context, recs []*record) {
 		if c.stalled.Load() {
 			return
 		}
+
 		select {
 		case <-r.visible:
 		case <-t.C:
@@ -161,22 +176,27 @@ func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 	if err := checkJID(ret.JID); err != nil {
 		return nil, jobFacts{}, err
 	}
+
 	if err := checkID(ret.ID); err != nil {
 		return nil, jobFacts{}, err
 	}
+
 	facts, err := c.facts(ret.JID)
 	if err != nil || facts.nocache {
 		return nil, facts, err
 	}
+
 	r := &record{kind: kindReturn, jid: ret.JID, id: ret.ID, done: make(chan struct{})}
 	if r.a, err = c.pack("return", orEmpty(ret.Data)); err != nil {
 		return nil, facts, err
 	}
+
 	if ret.Out != nil {
 		if r.b, err = c.pack("outputter", ret.Out); err != nil {
 			return nil, facts, err
 		}
 	}
+
 	return r, facts, nil
 }
 
@@ -185,11 +205,13 @@ func (c *Local) keep(ctx context.Context, r *record, facts jobFacts, ret Return)
 	if err := c.take(ctx, r); err != nil {
 		return false, err
 	}
+
 	if other := c.overlay.add(r); other != nil {
 		c.giveBack(r)
 		c.duplicates.Add(1)
 		return false, other.outcome(ctx)
 	}
+
 	// Ask the disk only now: a return that just became a file has left the
 	// overlay before, and is found here.
 	if exists(c.files.job(ret.JID) + "/" + ret.ID + "/" + returnFile) {
@@ -197,10 +219,12 @@ func (c *Local) keep(ctx context.Context, r *record, facts jobFacts, ret Return)
 		c.duplicates.Add(1)
 		return false, nil
 	}
+
 	recs := []*record{r}
 	if !facts.load && ret.Load != nil {
 		recs = append(c.firstLoad(ctx, ret), r)
 	}
+
 	b, err := c.journal.append(recs...)
 	if err != nil {
 		for _, r := range recs {
@@ -208,6 +232,7 @@ func (c *Local) keep(ctx context.Context, r *record, facts jobFacts, ret Return)
 		}
 		return false, err
 	}
+
 	return true, b.wait(ctx)
 }
 
@@ -220,10 +245,12 @@ func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
 		c.log.Warn("job is not known and its return makes no load", "jid", ret.JID, "minion", ret.ID, "error", err)
 		return nil
 	}
+
 	list, err := c.pack("minion list", []any{})
 	if err != nil {
 		return nil
 	}
+
 	minions := &record{kind: kindMinions, jid: ret.JID, a: list}
 	r := &record{kind: kindLoad, jid: ret.JID, a: packed}
 	if err := c.take(ctx, minions, r); err != nil {
@@ -233,6 +260,7 @@ func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
 		c.giveBack(minions, r)
 		return nil
 	}
+
 	c.overlay.add(minions)
 	return []*record{minions, r}
 }

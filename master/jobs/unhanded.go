@@ -48,14 +48,17 @@ func (c *Local) readUnhanded() leftover {
 		}
 		return l
 	}
+
 	if st, err := os.Lstat(c.unhandedPath()); err == nil {
 		l.at = st.ModTime()
 	}
+
 	for line := range strings.Lines(string(b)) {
 		if jid := strings.TrimSpace(line); checkJID(jid) == nil && len(l.jids) < maxUnhanded {
 			l.jids[jid] = true
 		}
 	}
+
 	return l
 }
 
@@ -87,16 +90,20 @@ func (c *Local) noteUnhanded(segs []*segment) error {
 func (c *Local) writeUnhanded(jids map[string]bool) error {
 	list := slices.Sorted(maps.Keys(jids))
 	if over := len(list) - maxUnhanded; over > 0 {
-		c.log.Warn("too many jobs wait for the shared folder; after a restart the oldest stay with the masters that have them", "jobs", over)
+		c.log.Warn("too many jobs wait for the shared folder; after a restart the oldest stay with the masters that have them",
+			"jobs", over)
 		list = list[over:]
 	}
+
 	var b bytes.Buffer
 	for _, jid := range list {
 		b.WriteString(jid + "\n")
 	}
+
 	if err := durable.Replace(c.unhandedPath(), b.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("note which jobs are not handed over: %w", err)
 	}
+
 	return nil
 }
 
@@ -112,14 +119,24 @@ func (c *Local) recordsOf(jid string) []*record {
 			}
 			return nil
 		}
-		out = append(out, &record{kind: k, time: now, jid: jid, id: id, a: b})
+
+		out = append(out, &record{
+			kind: k,
+			time: now,
+			jid:  jid,
+			id:   id,
+			a:    b,
+		})
+
 		return out[len(out)-1]
 	}
+
 	names, err := readNames(dir)
 	if err != nil {
 		c.log.Warn("a job cannot be handed over", "jid", jid, "error", err)
 		return nil
 	}
+
 	for _, e := range names {
 		name := e.Name()
 		syndic, isList := strings.CutPrefix(name, ".minions.")
@@ -136,6 +153,7 @@ func (c *Local) recordsOf(jid string) []*record {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -175,12 +193,15 @@ func (c *Cluster) fill() {
 		for _, r := range recs {
 			c.hold("", r)
 		}
+
 		n += len(recs)
 		c.mu.Lock()
 		delete(c.filling, jid)
 		c.mu.Unlock()
 	}
+
 	if n > 0 {
-		c.cfg.Log.Info("looking whether the shared folder has what was taken before the restart", "jobs", len(c.left.jids), "records", n)
+		c.cfg.Log.Info("looking whether the shared folder has what was taken before the restart", "jobs",
+			len(c.left.jids), "records", n)
 	}
 }

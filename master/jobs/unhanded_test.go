@@ -44,10 +44,13 @@ func TestUnhandedAfterRestart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			shared, dir := t.TempDir(), t.TempDir()
+
 			// What the first master hands over nobody sees: it is gone before.
-			a, b := member(t, "10.0.0.1", t.TempDir(), t.TempDir()), member(t, "10.0.0.2", shared, dir)
+			a := member(t, "10.0.0.1", t.TempDir(), t.TempDir())
+			b := member(t, "10.0.0.2", shared, dir)
 			a.peers.to = []*Cluster{b.Cluster}
-			wait, err := b.StageCopy(context.Background(), "10.0.0.1", jid1, value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"), []string{"m1", "m2"})
+			wait, err := b.StageCopy(context.Background(), "10.0.0.1", jid1,
+				value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"), []string{"m1", "m2"})
 			must(t, err)
 			must(t, wait(context.Background()))
 			must(t, a.save("m1", "one"))
@@ -56,6 +59,7 @@ func TestUnhandedAfterRestart(t *testing.T) {
 			if n := b.ClusterStats().Held; n != 3 {
 				t.Errorf("%d held, of a load, a list and a return", n)
 			}
+
 			b.handOver(t)
 			c := member(t, "10.0.0.3", shared, t.TempDir())
 			load, err := c.Load(context.Background(), jid1)
@@ -78,15 +82,19 @@ func TestUnhandedSeen(t *testing.T) {
 	must(t, b.Import(context.Background()))
 	must(t, b.save("m2", "two"))
 	must(t, b.vol.addAndWait(context.Background()))
+
 	if n := b.ClusterStats().Held; n != 0 {
 		t.Fatalf("%d held", n)
 	}
+
 	after := member(t, "10.0.0.2", shared, crashed(t, dir))
+
 	// The load that m1's return made is handed over by nobody but b. Of its own
 	// segment b may not have noted yet that it is its own.
 	if s := after.ClusterStats(); s.Held > 2 || s.Imported > 1 || !after.left.jids[jid1] {
 		t.Errorf("%+v", s)
 	}
+
 	after.held.mu.Lock()
 	for k := range after.held.live {
 		if k.kind == kindReturn {
@@ -94,6 +102,7 @@ func TestUnhandedSeen(t *testing.T) {
 		}
 	}
 	after.held.mu.Unlock()
+
 	after.handOver(t)
 	path := after.unhandedPath()
 	after.end(t)
@@ -118,6 +127,7 @@ func TestUnhandedHostile(t *testing.T) {
 		}
 		b.end(t)
 	}
+
 	must(t, os.Remove(path))
 	must(t, os.Mkdir(path, 0o700))
 	l, err := Open(Config{Dir: filepath.Join(dir, "jobs"), Shared: true}, slog.New(slog.DiscardHandler))

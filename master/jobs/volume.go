@@ -70,8 +70,17 @@ type handing struct {
 }
 
 func newVolume(dir, id string, now func() time.Time, own func(string), log *slog.Logger) *volume {
-	return &volume{dir: dir, id: id, log: log, now: now, own: own, kick: make(chan struct{}, 1), full: make(chan struct{}, 1),
-		stopped: make(chan struct{}), next: &handing{done: make(chan struct{})}}
+	return &volume{
+		dir:     dir,
+		id:      id,
+		log:     log,
+		now:     now,
+		own:     own,
+		kick:    make(chan struct{}, 1),
+		full:    make(chan struct{}, 1),
+		stopped: make(chan struct{}),
+		next:    &handing{done: make(chan struct{})},
+	}
 }
 
 func poke(c chan struct{}) {
@@ -90,15 +99,18 @@ func (v *volume) add(recs ...*record) *handing {
 		v.waiting = append(v.waiting, r)
 		v.bytes += r.size()
 	}
+
 	for v.bytes > handWaiting && len(v.waiting) > 1 {
 		v.bytes -= v.waiting[0].size()
 		v.waiting[0] = nil
 		v.waiting = v.waiting[1:]
 		v.lost.Add(1)
 	}
+
 	if v.bytes >= handBytes {
 		poke(v.full)
 	}
+
 	return v.next
 }
 
@@ -122,6 +134,7 @@ func (v *volume) run(ctx context.Context) {
 	defer close(v.stopped)
 	t := time.NewTicker(handEvery)
 	defer t.Stop()
+
 	for {
 		select {
 		case <-v.kick:
@@ -134,6 +147,7 @@ func (v *volume) run(ctx context.Context) {
 			}
 			return
 		}
+
 		v.flush()
 	}
 }
@@ -152,13 +166,17 @@ func (v *volume) jobs(to map[string]bool) {
 func (v *volume) flush() {
 	v.mu.Lock()
 	recs, h := v.waiting, v.next
-	v.waiting, v.writing, v.bytes = nil, recs, 0
+	v.waiting = nil
+	v.writing = recs
+	v.bytes = 0
 	v.next = &handing{done: make(chan struct{})}
 	v.mu.Unlock()
+
 	defer close(h.done)
 	if len(recs) == 0 {
 		return
 	}
+
 	h.err = v.write(recs)
 	v.mu.Lock()
 	v.writing = nil
@@ -170,12 +188,15 @@ func (v *volume) flush() {
 		}
 	}
 	v.mu.Unlock()
+
 	if h.err != nil {
 		if !v.failing.Swap(true) {
-			v.log.Error("job records cannot be handed to the shared folder; the masters keep them and try again", "path", v.dir, "error", h.err)
+			v.log.Error("job records cannot be handed to the shared folder; the masters keep them and try again",
+				"path", v.dir, "error", h.err)
 		}
 		return
 	}
+
 	v.handed.Add(uint64(len(recs)))
 	if v.failing.Swap(false) {
 		v.log.Info("job records are handed to the shared folder again", "path", v.dir)
@@ -189,26 +210,31 @@ func (v *volume) write(recs []*record) error {
 		_ = v.cur.Close()
 		v.cur = nil
 	}
+
 	if v.cur == nil {
 		if err := v.begin(); err != nil {
 			return fmt.Errorf("make a segment: %w", err)
 		}
 	}
+
 	var buf []byte
 	for _, r := range recs {
 		at := len(buf)
 		buf = r.appendTo(buf)
 		copy(buf[at:], v.curMark[:])
 	}
+
 	_, err := v.cur.Write(buf)
 	if err == nil {
 		err = v.cur.Sync()
 	}
+
 	if err != nil {
 		_ = v.cur.Close()
 		v.cur = nil
 		return fmt.Errorf("write a segment: %w", err)
 	}
+
 	v.curBytes += len(buf)
 	return nil
 }
@@ -222,6 +248,7 @@ func (v *volume) begin() error {
 	if err != nil {
 		return err
 	}
+
 	_, err = f.Write(append([]byte(segmentMagic), v.curMark[:]...))
 	if err == nil {
 		err = f.Sync()
@@ -233,11 +260,13 @@ func (v *volume) begin() error {
 	if err == nil {
 		err = durable.SyncDir(v.dir)
 	}
+
 	if err != nil {
 		_ = f.Close()
 		_ = os.Remove(tmp)
 		return err
 	}
+
 	v.cur, v.curBytes, v.curSince = f, 0, v.now()
 	return nil
 }
@@ -249,6 +278,7 @@ func (v *volume) list() ([]string, error) {
 		return nil, fmt.Errorf("read the shared folder of jobs: %w", err)
 	}
 	defer d.Close()
+
 	names, err := d.Readdirnames(maxListed)
 	if err != nil && len(names) == 0 {
 		if empty, _ := os.ReadDir(v.dir); len(empty) == 0 {
@@ -256,6 +286,7 @@ func (v *volume) list() ([]string, error) {
 		}
 		return nil, fmt.Errorf("read the shared folder of jobs: %w", err)
 	}
+
 	names = slices.DeleteFunc(names, func(n string) bool { return !handedName.MatchString(n) })
 	slices.SortFunc(names, func(a, b string) int { return strings.Compare(madeAt(a), madeAt(b)) })
 	return names, nil
@@ -286,14 +317,17 @@ func (v *volume) read(name string, each func(*record) error) error {
 		}
 		return err
 	}
+
 	b, err := durable.Read(path, maxFile)
 	if err != nil {
 		return fmt.Errorf("read a segment: %w", err)
 	}
+
 	damaged, _, err := scan(b, each)
 	if damaged > 0 {
 		v.log.Warn("a segment in the shared folder is damaged", "path", path, "places", damaged)
 	}
+
 	return err
 }
 

@@ -83,12 +83,14 @@ func (q *queue) pop(ctx context.Context) []*record {
 			}
 		}
 		q.mu.Unlock()
+
 		if len(list) > 0 {
 			return list
 		}
 		if closed || ctx.Err() != nil {
 			return nil
 		}
+
 		select {
 		case <-q.wake:
 		case <-ctx.Done():
@@ -112,10 +114,12 @@ func (c *Local) materialise(ctx context.Context) {
 		if recs == nil {
 			return
 		}
+
 		for _, r := range recs {
 			if !c.makeFiles(ctx, r) {
 				return
 			}
+
 			c.overlay.remove(r)
 			c.journal.retire(r)
 			c.queue.release(r)
@@ -123,6 +127,7 @@ func (c *Local) materialise(ctx context.Context) {
 				close(r.visible)
 			}
 		}
+
 		c.checkpoint()
 	}
 }
@@ -144,14 +149,17 @@ func (c *Local) makeFiles(ctx context.Context, r *record) bool {
 			c.quarantineRecord(r)
 			return true
 		}
+
 		if !c.stalled.Swap(true) {
 			c.log.Error("job cache cannot be written, trying again", "jid", r.jid, "error", err)
 		}
+
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return false
 		}
+
 		pause = min(2*pause, 5*time.Second)
 	}
 }
@@ -177,14 +185,17 @@ func (c *Local) checkpoint() {
 	if len(segs) == 0 {
 		return
 	}
+
 	if err := c.syncAll(); err != nil {
 		c.log.Error("job cache: journal is kept", "error", err)
 		return
 	}
+
 	if err := c.noteUnhanded(segs); err != nil {
 		c.log.Error("job cache: journal is kept", "error", err)
 		return
 	}
+
 	if err := c.journal.remove(segs); err != nil {
 		c.log.Error("job journal: remove", "error", err)
 	}

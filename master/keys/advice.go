@@ -13,6 +13,7 @@ func Advise(err error) error {
 	if !errors.As(err, &errno) {
 		return err
 	}
+
 	var next string
 	switch errno {
 	case syscall.ENOSPC, syscall.EDQUOT:
@@ -24,5 +25,6 @@ func Advise(err error) error {
 	default:
 		return err
 	}
+
 	return fmt.Errorf("%w; %s", err, next)
 }

@@ -101,6 +101,7 @@ func (a *Autosign) listed(path, id string) (named, sure bool) {
 	if path == "" {
 		return false, true
 	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l := a.lists[path]
@@ -108,15 +109,18 @@ func (a *Autosign) listed(path, id string) (named, sure bool) {
 		l = &listFile{}
 		a.lists[path] = l
 	}
+
 	before := l.sig
 	if !l.refresh(path, a.trusted) {
 		_, err := os.Lstat(path)
 		return false, errors.Is(err, os.ErrNotExist)
 	}
+
 	if l.faulty > 0 && l.sig != before {
 		a.cfg.Logger.Error("file has lines that are neither ids nor expressions; fix them. Until then autoreject_file accepts nobody by itself, and such lines of autosign_file count for nothing",
 			"path", path, "lines", l.faulty)
 	}
+
 	named, sure = l.match(id)
 	return named, sure && l.faulty == 0
 }
@@ -144,18 +148,21 @@ func (a *Autosign) stub(id string) bool {
 	if a.cfg.Dir == "" {
 		return false
 	}
+
 	a.sweep()
 	path := filepath.Join(a.cfg.Dir, id)
 	st, err := os.Lstat(path)
 	if err != nil || !st.Mode().IsRegular() || a.expired(st) {
 		return false
 	}
+
 	if err := os.Remove(path); err != nil {
 		if !errors.Is(err, os.ErrNotExist) {
 			a.cfg.Logger.Error("using up an autosign file", "minion", id, "error", err)
 		}
 		return false
 	}
+
 	return true
 }
 
@@ -172,18 +179,22 @@ func (a *Autosign) sweep() {
 		a.swept = now
 	}
 	a.mu.Unlock()
+
 	if !due {
 		return
 	}
+
 	list, err := os.ReadDir(a.cfg.Dir)
 	if err != nil {
 		return // no folder, no autosign files
 	}
+
 	for _, e := range list {
 		st, err := e.Info()
 		if err != nil || !st.Mode().IsRegular() || !a.expired(st) {
 			continue
 		}
+
 		path := filepath.Join(a.cfg.Dir, e.Name())
 		if err := os.Remove(path); err == nil {
 			a.cfg.Logger.Warn("autosign file expired", "path", path)
@@ -195,11 +206,13 @@ func (a *Autosign) grains(grains map[string]string) bool {
 	if len(grains) == 0 || a.cfg.GrainsDir == "" {
 		return false
 	}
+
 	list, err := os.ReadDir(a.cfg.GrainsDir)
 	if err != nil {
 		a.cfg.Logger.Warn("reading autosign_grains_dir", "error", err)
 		return false
 	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, e := range list {
@@ -207,11 +220,13 @@ func (a *Autosign) grains(grains map[string]string) bool {
 		if !sent {
 			continue
 		}
+
 		path := filepath.Join(a.cfg.GrainsDir, e.Name())
 		data, st, err := readRegular(path, maxListFile, true)
 		if err != nil || !a.trusted(path, st) {
 			continue
 		}
+
 		for line := range strings.Lines(string(data)) {
 			line = strings.TrimSpace(line)
 			if line != "" && !strings.HasPrefix(line, "#") && line == value {
@@ -219,5 +234,6 @@ func (a *Autosign) grains(grains map[string]string) bool {
 			}
 		}
 	}
+
 	return false
 }

@@ -18,7 +18,9 @@ func write(t *testing.T, path, text string, mode os.FileMode) {
 
 func TestAutosignFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "autosign.conf")
-	write(t, file, "# comment\n\nexact.example\n  spaced  \nweb*\ndb[0-9].x\nq?\nr\\d+\nalpha|beta\n(unclosed\n[open\nn[!a]z\n#hash\n", 0o600)
+	write(t, file,
+		"# comment\n\nexact.example\n  spaced  \nweb*\ndb[0-9].x\nq?\nr\\d+\nalpha|beta\n(unclosed\n[open\nn[!a]z\n#hash\n",
+		0o600)
 	a := keys.NewAutosign(keys.AutosignConfig{AutosignFile: file, AutorejectFile: file})
 	for id, want := range map[string]bool{
 		"exact.example": true, "exactXexample": true, // "." is any character in an expression, as in Salt
@@ -34,24 +36,29 @@ func TestAutosignFile(t *testing.T) {
 			t.Errorf("reject %q: %v", id, got)
 		}
 	}
+
 	write(t, file, "changed\n", 0o600)
 	if a.Accept("web1", nil) || !a.Accept("changed", nil) {
 		t.Error("a change of the file was not seen")
 	}
+
 	for mode, want := range map[os.FileMode]bool{0o600: true, 0o644: true, 0o664: false, 0o646: false, 0o666: false} {
 		must(t, os.Chmod(file, mode))
 		if got := a.Accept("changed", nil); got != want {
 			t.Errorf("mode %v: %v", mode, got)
 		}
 	}
+
 	must(t, os.Chmod(file, 0o660))
 	if p := keys.NewAutosign(keys.AutosignConfig{AutosignFile: file, Permissive: true}); !p.Accept("changed", nil) {
 		t.Error("permissive: refused a file of our own group")
 	}
+
 	must(t, os.Remove(file))
 	if a.Accept("changed", nil) {
 		t.Error("accepted by a file that is gone")
 	}
+
 	must(t, syscall.Mkfifo(file, 0o600))
 	if a.Accept("changed", nil) {
 		t.Error("accepted by a pipe")
@@ -65,19 +72,23 @@ func TestAutosignFolder(t *testing.T) {
 	if a.Accept("m", nil) {
 		t.Error("accepted without a file")
 	}
+
 	write(t, filepath.Join(dir, "m"), "", 0o600)
 	if !a.Accept("m", nil) || a.Accept("m", nil) {
 		t.Error("a file is good exactly once")
 	}
+
 	// An expired file is of no use, at the moment it expires.
 	write(t, filepath.Join(dir, "late"), "", 0o600)
 	now = now.Add(120*time.Minute + time.Second)
 	if a.Accept("late", nil) {
 		t.Error("accepted by an expired file")
 	}
+
 	if _, err := os.Stat(filepath.Join(dir, "late")); err == nil {
 		t.Error("the expired file is still there")
 	}
+
 	must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
 	must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
 	if a.Accept("link", nil) || a.Accept("folder", nil) {
@@ -101,6 +112,7 @@ func TestAutosignGrains(t *testing.T) {
 			t.Errorf("%s=%q: %v", c.grain, c.value, got)
 		}
 	}
+
 	if a.Accept("m", nil) {
 		t.Error("accepted without grains")
 	}

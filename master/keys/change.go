@@ -30,13 +30,16 @@ func (s *Store) Put(id string, st State, pem string) error {
 	if st != Accepted && st != Pending && st != Rejected {
 		return fmt.Errorf("store a key as %s: no such state", st)
 	}
+
 	if _, err := s.cfg.Bounds.ParsePublic([]byte(pem)); err != nil {
 		return fmt.Errorf("store the key of %q: %w", id, err)
 	}
 	defer s.lockID(id)()
+
 	if err := s.markRemoved(id); err != nil { // what was claimed for it is replaced
 		return err
 	}
+
 	return s.put(id, st, pem, others(st))
 }
 
@@ -74,9 +77,11 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 	if st != Accepted && st != Pending && st != Rejected {
 		return fmt.Errorf("store a key as %s: no such state", st)
 	}
+
 	if _, err := s.cfg.Bounds.ParsePublic([]byte(pem)); err != nil {
 		return fmt.Errorf("store the key of %q: %w", id, err)
 	}
+
 	if _, has := s.Lookup(id); !has && old.State == None {
 		switch st {
 		case Pending:
@@ -94,6 +99,7 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 			}
 		}
 	}
+
 	defer s.lockID(id)()
 	if s.in != nil && s.in.master != "" && old.State == None && st != Rejected {
 		if _, ok := s.Lookup(id); ok {
@@ -103,15 +109,18 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 			return err
 		}
 	}
+
 	if s.in != nil && (old.file == nil || old.file.claim != nil) {
 		if err := s.settleAll(id); err != nil {
 			return err
 		}
 	}
+
 	look := lookupOrder[:]
 	if old.State == None {
 		look = others(st) // making the file reports whether one was there
 	}
+
 	_ = s.examineLocked(id, look...) // what cannot be read is as it was
 	if now, _ := s.Lookup(id); now.State != old.State || now.Gen != old.Gen {
 		return fmt.Errorf("store the key of %q as %s: %w", id, st, ErrChanged)
@@ -119,6 +128,7 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 	if old.State == None {
 		return s.putNew(id, st, pem)
 	}
+
 	// What was not there a moment ago is not asked for again: on a volume each
 	// question goes to all its servers.
 	elsewhere := slices.DeleteFunc(others(st), func(o State) bool { return !s.has(o, id) })
@@ -138,6 +148,7 @@ func (s *Store) putNew(id string, st State, pem string) error {
 		}
 		defer release()
 	}
+
 	pem = crypt.NormalizePEM(pem)
 	sig, err := createFile(s.path(st, id), []byte(pem), s.fileMode())
 	if errors.Is(err, os.ErrExist) {
@@ -147,12 +158,15 @@ func (s *Store) putNew(id string, st State, pem string) error {
 		}
 		sig, err = replaceFile(s.path(st, id), []byte(pem), s.fileMode())
 	}
+
 	if err == nil {
 		err = s.sync(st)
 	}
+
 	if err != nil {
 		return fail(err)
 	}
+
 	s.apply(id, map[State]*keyFile{st: s.newFile(pem, sig, s.file(st, id))})
 	return nil
 }
@@ -229,12 +243,15 @@ func (s *Store) drop(id string, states ...State) error {
 		if err == nil && gone {
 			err = s.sync(st)
 		}
+
 		if err != nil {
 			errs = append(errs, fmt.Errorf("remove the %s key of %q: %w", st, id, err))
 			continue
 		}
+
 		found[st] = nil
 	}
+
 	s.apply(id, found)
 	return errors.Join(errs...)
 }
@@ -250,9 +267,11 @@ func (s *Store) Move(id string, to State) error {
 		return fmt.Errorf("move a key to %s: no such state", to)
 	}
 	defer s.lockID(id)()
+
 	s.mu.RLock()
 	from, f := s.effective(id)
 	s.mu.RUnlock()
+
 	if s.in != nil && (f == nil || f.claim != nil) {
 		if err := s.settleAll(id); err != nil {
 			return fmt.Errorf("move the key of %q to %s: %w", id, to, err)
@@ -261,14 +280,17 @@ func (s *Store) Move(id string, to State) error {
 		from, f = s.effective(id)
 		s.mu.RUnlock()
 	}
+
 	if f == nil {
 		return fmt.Errorf("move the key of %q to %s: %w", id, to, ErrUnknown)
 	}
+
 	if from != to {
 		if err := s.rename(id, from, to, f); err != nil {
 			return fmt.Errorf("move the key of %q from %s to %s: %w", id, from, to, err)
 		}
 	}
+
 	return s.drop(id, others(to)...)
 }
 
@@ -276,17 +298,20 @@ func (s *Store) rename(id string, from, to State, f *keyFile) error {
 	if err := os.Rename(s.path(from, id), s.path(to, id)); err != nil {
 		return err
 	}
+
 	for _, st := range []State{to, from} {
 		if err := s.sync(st); err != nil {
 			return err
 		}
 	}
+
 	// Somebody may have replaced the file since it was read: take what is
 	// there now, not what was there.
 	now, err := s.load(id, to, f)
 	if err != nil {
 		return err
 	}
+
 	s.apply(id, map[State]*keyFile{from: nil, to: now})
 	return nil
 }
@@ -297,20 +322,24 @@ func (s *Store) Delete(id string, states ...State) error {
 	if err := ValidID(id); err != nil {
 		return err
 	}
+
 	if len(states) == 0 {
 		states = []State{Accepted, Pending, Rejected, Denied}
 	}
+
 	for _, st := range states {
 		if st == None || st >= numStates {
 			return fmt.Errorf("delete a key from %s: no such state", st)
 		}
 	}
+
 	defer s.lockID(id)()
 	if slices.ContainsFunc(states, func(st State) bool { return st != Denied }) {
 		if err := s.markRemoved(id); err != nil {
 			return err
 		}
 	}
+
 	return s.drop(id, states...)
 }
 
@@ -329,22 +358,28 @@ func (s *Store) DenyFrom(from netip.Addr, id, pem string) error {
 	if s.has(Denied, id) {
 		return nil
 	}
+
 	if n := s.Count(Denied); n >= s.cfg.MaxPending {
 		return fmt.Errorf("store the denied key of %q: %w (%d)", id, ErrPendingFull, n)
 	}
+
 	if _, err := s.cfg.Bounds.ParsePublic([]byte(pem)); err != nil {
 		return fmt.Errorf("store the denied key of %q: %w", id, err)
 	}
+
 	if err := s.pend.pay(from); err != nil {
 		return err
 	}
 	defer s.lockID(id)()
+
 	if s.has(Denied, id) {
 		return nil
 	}
+
 	if err := s.write(id, Denied, pem); err != nil {
 		return fmt.Errorf("store the denied key of %q: %w", id, err)
 	}
+
 	return nil
 }
 

@@ -24,34 +24,43 @@ func (s *Store) claim(id string, st State, pem string) error {
 		}
 		defer release()
 	}
+
 	c := &claim{id: id, state: st, pem: crypt.NormalizePEM(pem)}
 	if err := s.in.add(c); err != nil {
 		return fail(err)
 	}
+
 	for s.in.unread(id) {
 		time.Sleep(50 * time.Millisecond)
 		if err := s.in.look(); err != nil {
 			return fail(err)
 		}
 	}
+
 	for _, o := range s.in.of(id) {
 		if o == c || o.same(c) || !s.in.waits(o) {
 			continue
 		}
+
 		if err := s.void(c); err != nil {
 			return fail(err)
 		}
+
 		if err := s.in.look(); err != nil { // the other may have withdrawn as well
 			return fail(err)
 		}
+
 		if s.in.waits(o) {
 			s.apply(id, map[State]*keyFile{o.state: s.claimed(o)})
 		}
+
 		return fail(ErrChanged)
 	}
+
 	if !s.in.waits(c) {
 		return fail(ErrChanged) // removed already
 	}
+
 	s.apply(id, map[State]*keyFile{st: s.claimed(c)})
 	return nil
 }
@@ -90,12 +99,15 @@ func (s *Store) takeClaims(id string) {
 			break
 		}
 	}
+
 	s.mu.RLock()
 	_, f := s.effective(id)
 	s.mu.RUnlock()
+
 	if f != nil {
 		return
 	}
+
 	for _, c := range s.in.of(id) {
 		if s.in.waits(c) {
 			s.apply(id, map[State]*keyFile{c.state: s.claimed(c)})
@@ -110,9 +122,11 @@ func (s *Store) settleAll(id string) error {
 	if s.in == nil {
 		return nil
 	}
+
 	if err := s.in.look(); err != nil {
 		return err
 	}
+
 	for _, c := range s.in.of(id) {
 		if s.in.waits(c) {
 			if err := s.fileClaim(c); err != nil {
@@ -120,6 +134,7 @@ func (s *Store) settleAll(id string) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -140,9 +155,11 @@ func (s *Store) settleOnce(c *claim) error {
 	if !s.in.open(c) {
 		return nil
 	}
+
 	if err := s.examineLocked(c.id, others(c.state)...); err != nil {
 		return fail(err)
 	}
+
 	if f := s.real(c.id); f != nil {
 		return s.settled(c, f)
 	}
@@ -150,6 +167,7 @@ func (s *Store) settleOnce(c *claim) error {
 		s.in.finish(c, true)
 		return nil
 	}
+
 	path := s.path(c.state, c.id)
 	sig, err := createFile(path, []byte(c.pem), s.fileMode())
 	if errors.Is(err, os.ErrExist) {
@@ -160,15 +178,20 @@ func (s *Store) settleOnce(c *claim) error {
 		if !abandoned(path) {
 			return fail(ErrChanged)
 		}
+
 		sig, err = replaceFile(path, []byte(c.pem), s.fileMode())
 	}
+
 	if err == nil {
 		err = s.sync(c.state)
 	}
+
 	if err != nil {
 		return fail(err)
 	}
+
 	f := s.newFile(c.pem, sig, s.file(c.state, c.id))
+
 	// Meanwhile another master may have filed it, and an administrator changed
 	// or removed it: then this file must go again.
 	taken, err := s.removed(c)
@@ -181,6 +204,7 @@ func (s *Store) settleOnce(c *claim) error {
 			}
 		}
 	}
+
 	if err != nil {
 		return fail(err) // it is there, and looked at the next time
 	}
@@ -190,6 +214,7 @@ func (s *Store) settleOnce(c *claim) error {
 		}
 		return s.examineLocked(c.id, lookupOrder[:]...)
 	}
+
 	s.in.filed.Add(1)
 	s.in.finish(c, true)
 	s.apply(c.id, map[State]*keyFile{c.state: f})
@@ -214,20 +239,25 @@ func (s *Store) settled(c *claim, f *keyFile) error {
 			return fmt.Errorf("store the denied key of %q: %w", c.id, err)
 		}
 	}
+
 	if err := s.examineLocked(c.id, lookupOrder[:]...); err != nil {
 		return err
 	}
+
 	made := s.file(c.state, c.id)
 	for _, st := range yieldsTo(c.state) {
 		o := s.file(st, c.id)
 		if made == nil || made.claim != nil || made.pem != c.pem || o == nil || o.claim != nil {
 			continue
 		}
+
 		if err := s.drop(c.id, c.state); err != nil {
 			return err
 		}
+
 		break
 	}
+
 	s.in.finish(c, true)
 	return nil
 }

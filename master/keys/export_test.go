@@ -26,7 +26,10 @@ func OnVolume(c Config) Config {
 // FileAfter sets when new keys are made files, how long their batches stay, and
 // when those of other masters are made files.
 func (s *Store) FileAfter(quiet, linger, foreign time.Duration) {
-	s.in.quiet, s.in.late, s.in.linger, s.in.foreign = quiet, quiet, linger, foreign
+	s.in.quiet = quiet
+	s.in.late = quiet
+	s.in.linger = linger
+	s.in.foreign = foreign
 	s.in.unreadFor, s.in.retry = time.Second, 50*time.Millisecond
 }
 
@@ -34,7 +37,8 @@ func (s *Store) FileAfter(quiet, linger, foreign time.Duration) {
 func (s *Store) FillIncoming(full bool) {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
-	if s.in.own -= maxBatches; full {
+	s.in.own -= maxBatches
+	if full {
 		s.in.own += 2 * maxBatches
 	}
 }
@@ -44,17 +48,20 @@ func (s *Store) FileAll() error {
 	if err := s.in.look(); err != nil {
 		return err
 	}
+
 	s.in.mu.Lock()
 	var all []*batch
 	for _, b := range s.in.batches {
 		all = append(all, b)
 	}
 	s.in.mu.Unlock()
+
 	for _, b := range all {
 		if err := s.fileBatch(context.Background(), b); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 

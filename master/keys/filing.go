@@ -35,6 +35,7 @@ func (s *Store) fileLoop(ctx context.Context) {
 			return false
 		}
 	}
+
 	for ctx.Err() == nil {
 		b, hurry, idle := in.due(time.Now())
 		if b == nil {
@@ -43,30 +44,37 @@ func (s *Store) fileLoop(ctx context.Context) {
 				wait(fileTick)
 				continue
 			}
+
 			select {
 			case <-in.poked:
 			case <-time.After(time.Minute):
 			case <-ctx.Done():
 			}
+
 			continue
 		}
+
 		begin := time.Now()
 		err := s.fileBatch(ctx, b)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			if !failing {
-				s.log.Error("new keys cannot be made files yet; they stay in incoming files and are tried again", "path", s.dir, "error", err)
+				s.log.Error("new keys cannot be made files yet; they stay in incoming files and are tried again",
+					"path", s.dir, "error", err)
 			}
+
 			failing = true
 			in.mu.Lock()
 			b.again = time.Now().Add(in.retry)
 			in.mu.Unlock()
+
 			wait(fileTick)
 			continue
 		case err == nil && failing:
 			s.log.Info("new keys are made files again", "path", s.dir)
 			failing = false
 		}
+
 		if !hurry {
 			wait(time.Since(begin))
 		}
@@ -86,6 +94,7 @@ func (in *incoming) due(now time.Time) (b *batch, hurry, idle bool) {
 		if b != nil && cmp.Or(b.again.Compare(o.again), strings.Compare(b.when, o.when)) < 0 {
 			continue // one that was not tried first, then the oldest
 		}
+
 		switch age := now.Sub(o.since); {
 		case o.own && (hurry || age >= in.late || now.Sub(in.newest) >= in.quiet):
 			b = o
@@ -93,6 +102,7 @@ func (in *incoming) due(now time.Time) (b *batch, hurry, idle bool) {
 			b = o
 		}
 	}
+
 	return b, hurry, len(in.batches) == 0
 }
 
@@ -101,6 +111,7 @@ func (s *Store) fileBatch(ctx context.Context, b *batch) error {
 	if err := s.in.look(); err != nil { // perhaps some were removed
 		return err
 	}
+
 	var mu sync.Mutex
 	var first error
 	work := make(chan *claim)
@@ -116,17 +127,20 @@ func (s *Store) fileBatch(ctx context.Context, b *batch) error {
 			}
 		})
 	}
+
 	for _, c := range b.claims {
 		if ctx.Err() != nil {
 			break
 		}
 		work <- c
 	}
+
 	close(work)
 	wg.Wait()
 	if first != nil || ctx.Err() != nil {
 		return first
 	}
+
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
 	b.filed = time.Now()
@@ -154,24 +168,29 @@ func (in *incoming) sweep(now time.Time) {
 			gone = append(gone, b.name)
 		}
 	}
+
 	for name, since := range in.marks {
 		if !tokens[removedName.FindStringSubmatch(name)[1]] && now.Sub(since) >= markKept && in.master != "" {
 			gone = append(gone, name)
 		}
 	}
 	in.mu.Unlock()
+
 	for _, name := range gone {
 		err := os.Remove(filepath.Join(in.dir, name))
 		if os.IsNotExist(err) { // or the volume is not mounted
 			_, err = os.Stat(in.dir)
 		}
+
 		if err != nil {
 			return // the next time
 		}
+
 		in.mu.Lock()
 		if b := in.batches[name]; b != nil {
 			in.forget(b)
 		}
+
 		delete(in.marks, name)
 		in.mu.Unlock()
 	}

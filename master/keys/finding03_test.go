@@ -23,22 +23,28 @@ func TestFinding03Autoreject(t *testing.T) {
 		if err := os.WriteFile(path, []byte(x.lines), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		a := keys.NewAutosign(keys.AutosignConfig{AutoAccept: true, AutorejectFile: path})
-		if r, ok := a.Reject(x.id), !a.Reject(x.id) && !a.Doubtful(x.id) && a.Accept(x.id, nil); r != x.reject || ok != x.accept {
+		if r, ok := a.Reject(x.id), !a.Reject(x.id) && !a.Doubtful(x.id) &&
+			a.Accept(x.id, nil); r != x.reject || ok != x.accept {
 			t.Errorf("%s: rejected %v, accepted %v", x.name, r, ok)
 		}
 	}
+
 	path := filepath.Join(t.TempDir(), "reject")
 	if err := os.WriteFile(path, []byte("web1\n"), 0o602); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Chmod(path, 0o602); err != nil {
 		t.Fatal(err)
 	}
+
 	a := keys.NewAutosign(keys.AutosignConfig{AutoAccept: true, AutorejectFile: path})
 	if !a.Doubtful("web1") {
 		t.Error("accepted although the list of those to reject cannot be trusted")
 	}
+
 	a = keys.NewAutosign(keys.AutosignConfig{AutoAccept: true, AutorejectFile: path + ".none"})
 	if a.Doubtful("web1") || !a.Accept("web1", nil) {
 		t.Error("refused for want of a file that need not exist")

@@ -43,7 +43,10 @@ func few(prefix string, n int) (ids []string) {
 // TestFinding15OneStranger: a source that offers more keys than it may loses its
 // own oldest ones; nobody else loses one, on a disk as on a volume.
 func TestFinding15OneStranger(t *testing.T) {
-	for name, cfg := range map[string]keys.Config{"disk": {}, "volume": keys.OnVolume(keys.Config{Incoming: "10.0.0.1"})} {
+	for name, cfg := range map[string]keys.Config{
+		"disk":   {},
+		"volume": keys.OnVolume(keys.Config{Incoming: "10.0.0.1"}),
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg.PendingPerSource, cfg.NoNotify = 20, true
@@ -51,23 +54,30 @@ func TestFinding15OneStranger(t *testing.T) {
 			s := open(t, dir, cfg)
 			must(t, s.Put("good", keys.Accepted, pem(t, 1)))
 			must(t, s.Put("bad", keys.Rejected, pem(t, 2)))
+
 			for i, id := range few("site", 5) {
 				must(t, register(s, site, id, 10+i))
 			}
+
 			for i, id := range few("evil", 60) {
 				must(t, register(s, stranger, id, 100+i))
 			}
+
 			must(t, register(s, other, "late", 3))
 			waits(t, s, append(few("site", 5), "late", "evil59", "evil40")...)
 			if n := s.Count(keys.Pending); n != 26 || state(s, "evil39") != keys.None {
 				t.Errorf("%d wait; evil39 is %s", n, state(s, "evil39"))
 			}
+
 			if state(s, "good") != keys.Accepted || state(s, "bad") != keys.Rejected {
 				t.Error("a key that was decided on is gone")
 			}
-			if st := s.Pendings(); st.Evicted != 40 || st.Worst != stranger.String() || st.Keys != 20 || st.Sources != 3 {
+
+			if st := s.Pendings(); st.Evicted != 40 || st.Worst != stranger.String() || st.Keys != 20 ||
+				st.Sources != 3 {
 				t.Errorf("%+v", st)
 			}
+
 			if again := open(t, dir, cfg); again.Count(keys.Pending) != 26 {
 				t.Errorf("%d keys after a restart", again.Count(keys.Pending))
 			}
@@ -80,7 +90,8 @@ func TestFinding15OneKey(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir(), keys.Config{})
 	for i, id := range few("evil", 100) {
-		if err := register(s, stranger, id, 1); (err != nil) != (i >= keys.DefaultPendingPerKey) || err != nil && !errors.Is(err, keys.ErrPendingFull) {
+		if err := register(s, stranger, id, 1); (err != nil) != (i >= keys.DefaultPendingPerKey) ||
+			err != nil && !errors.Is(err, keys.ErrPendingFull) {
 			t.Fatalf("%d: %v", i, err)
 		}
 	}
@@ -93,7 +104,8 @@ func TestFinding15OneKey(t *testing.T) {
 func TestFinding15Rate(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
-	s := open(t, t.TempDir(), keys.At(keys.Config{PendingRate: 2, PendingBurst: 10, MaxPending: 1000}, func() time.Time { return now }))
+	s := open(t, t.TempDir(),
+		keys.At(keys.Config{PendingRate: 2, PendingBurst: 10, MaxPending: 1000}, func() time.Time { return now }))
 	n := 0
 	try := func(store func(id string, n int) error) (in int) {
 		for range 30 {
@@ -105,25 +117,34 @@ func TestFinding15Rate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		return in
 	}
+
 	pending := func(id string, n int) error { return register(s, stranger, id, n) }
 	if in := try(pending); in != 10 {
 		t.Errorf("%d at once", in)
 	}
+
 	now = now.Add(2 * time.Second)
 	if in := try(pending); in != 4 {
 		t.Errorf("%d after two seconds", in)
 	}
+
 	// Keys that autoreject_file rejects, and denied ones, are paid for as well.
 	now = now.Add(2 * time.Second)
-	if in := try(func(id string, n int) error { return s.SwapFrom(stranger, id, keys.Entry{}, keys.Rejected, pem(t, n)) }); in != 4 {
+	if in := try(func(id string, n int) error {
+		return s.SwapFrom(stranger, id, keys.Entry{}, keys.Rejected,
+			pem(t, n))
+	}); in != 4 {
 		t.Errorf("%d rejected", in)
 	}
+
 	now = now.Add(2 * time.Second)
 	if in := try(func(id string, n int) error { return s.DenyFrom(stranger, id, pem(t, n)) }); in != 4 {
 		t.Errorf("%d denied", in)
 	}
+
 	must(t, register(s, site, "minion", 9999))
 }
 
@@ -135,16 +156,20 @@ func TestFinding15Full(t *testing.T) {
 	for i, id := range few("site", 10) {
 		must(t, register(s, site, id, i))
 	}
+
 	for i, id := range few("evil", 80) {
 		must(t, register(s, stranger, id, 100+i))
 	}
+
 	for i, id := range few("new", 34) {
 		must(t, register(s, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), id, 300+i))
 	}
+
 	waits(t, s, append(few("site", 10), few("new", 34)...)...)
 	if n := s.Count(keys.Pending); n != 60 {
 		t.Errorf("%d wait", n)
 	}
+
 	if err := register(s, other, "late", 9999); !errors.Is(err, keys.ErrPendingFull) {
 		t.Errorf("all have few keys: %v", err)
 	}
@@ -158,11 +183,13 @@ func TestFinding15LookedAt(t *testing.T) {
 	for i, id := range few("m", 5) {
 		must(t, register(s, site, id, i))
 	}
+
 	_, err := s.Finger("m0", "sha256")
 	must(t, err)
 	for i, id := range few("n", 20) {
 		must(t, register(s, site, id, 100+i))
 	}
+
 	waits(t, s, "m0", "n19")
 	now = now.Add(time.Hour)
 	must(t, register(s, site, "last", 999))
@@ -176,12 +203,14 @@ func TestFinding15LookedAt(t *testing.T) {
 func TestFinding15Gateway(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	s := open(t, t.TempDir(), keys.At(keys.Config{PendingPerSource: 60, PendingRate: 5, PendingBurst: 50}, func() time.Time { return now }))
+	s := open(t, t.TempDir(),
+		keys.At(keys.Config{PendingPerSource: 60, PendingRate: 5, PendingBurst: 50}, func() time.Time { return now }))
 	ids := few("m", 300)
 	for round := 0; s.Count(keys.Accepted) < len(ids); round++ {
 		if round > 100 {
 			t.Fatalf("%d accepted after %d rounds", s.Count(keys.Accepted), round)
 		}
+
 		for i, id := range ids {
 			if state(s, id) != keys.None {
 				continue
@@ -190,9 +219,11 @@ func TestFinding15Gateway(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		for _, id := range s.List(keys.Pending) {
 			must(t, s.Move(id, keys.Accepted))
 		}
+
 		now = now.Add(10 * time.Second) // acceptance_wait_time
 	}
 }
@@ -204,24 +235,35 @@ func TestFinding15ThreeMasters(t *testing.T) {
 	dir := t.TempDir()
 	var stores []*keys.Store
 	for i := range 3 {
-		s := open(t, dir, keys.OnVolume(keys.Config{Incoming: fmt.Sprint("10.0.0.", i), NoNotify: true, ScanEvery: 10 * time.Millisecond, PendingPerSource: 20}))
+		s := open(t, dir,
+			keys.OnVolume(keys.Config{
+				Incoming:         fmt.Sprint("10.0.0.", i),
+				NoNotify:         true,
+				ScanEvery:        10 * time.Millisecond,
+				PendingPerSource: 20,
+			}))
+
 		s.FileAfter(10*time.Millisecond, time.Hour, time.Hour)
 		stores = append(stores, s)
 		run(t, s)
 	}
+
 	for i, id := range few("site", 9) {
 		must(t, register(stores[i%3], site, id, i))
 	}
+
 	var wg sync.WaitGroup
 	for m, s := range stores {
 		wg.Go(func() {
 			for i := range 60 {
-				if err := register(s, stranger, fmt.Sprintf("evil%d-%d", m, i), 1000*(m+1)+i); err != nil && !errors.Is(err, keys.ErrPendingFull) {
+				if err := register(s, stranger, fmt.Sprintf("evil%d-%d", m, i), 1000*(m+1)+
+					i); err != nil && !errors.Is(err, keys.ErrPendingFull) {
 					t.Error(err)
 				}
 			}
 		})
 	}
+
 	wg.Wait()
 	for _, s := range stores {
 		within(t, 30*time.Second, "all is seen", func() bool { return s.Count(keys.Pending) == 3*20+9 })
@@ -233,7 +275,8 @@ func TestFinding15ThreeMasters(t *testing.T) {
 func TestFinding15Decided(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, admin := open(t, dir, keys.Config{PendingPerSource: 5, NoNotify: true}), open(t, dir, keys.Config{NoNotify: true})
+	s := open(t, dir, keys.Config{PendingPerSource: 5, NoNotify: true})
+	admin := open(t, dir, keys.Config{NoNotify: true})
 	for i, id := range few("m", 5) {
 		must(t, register(s, site, id, i))
 	}

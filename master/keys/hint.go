@@ -20,6 +20,7 @@ func (s *Store) Hint(id string, st State, pem string) {
 	if st >= numStates || ValidID(id) != nil {
 		return
 	}
+
 	s.mu.RLock()
 	now, f := s.effective(id)
 	known := now == st
@@ -27,9 +28,11 @@ func (s *Store) Hint(id string, st State, pem string) {
 		f = s.files[Denied][id]
 		known = f != nil
 	}
+
 	if f != nil && st != None && st != Denied {
 		known = known && (pem == "" || f.pem == crypt.NormalizePEM(pem))
 	}
+
 	var states []State
 	for o := Accepted; o < numStates; o++ {
 		if o == st || st != Denied && o != Denied && s.files[o][id] != nil {
@@ -37,9 +40,11 @@ func (s *Store) Hint(id string, st State, pem string) {
 		}
 	}
 	s.mu.RUnlock()
+
 	if known || len(states) == 0 {
 		return
 	}
+
 	s.hintMu.Lock()
 	if len(s.hints) < maxHints || s.hints[id] != nil {
 		for _, o := range states {
@@ -49,6 +54,7 @@ func (s *Store) Hint(id string, st State, pem string) {
 		}
 	}
 	s.hintMu.Unlock()
+
 	select {
 	case s.hinted <- struct{}{}:
 	default:
@@ -61,10 +67,12 @@ func (s *Store) takeHints() {
 	hints := s.hints
 	s.hints = map[string][]State{}
 	s.hintMu.Unlock()
+
 	if s.in != nil {
 		if err := s.in.look(); err != nil {
 			s.report(err)
 		}
+
 		s.takeIncoming()
 		s.hintMu.Lock()
 		for id, states := range hints { // its file is being written, or shown with an old size
@@ -74,6 +82,7 @@ func (s *Store) takeHints() {
 			}
 		}
 		s.hintMu.Unlock()
+
 		maps.DeleteFunc(hints, func(id string, states []State) bool {
 			return !slices.ContainsFunc(states, func(st State) bool {
 				f := s.file(st, id)
@@ -81,5 +90,6 @@ func (s *Store) takeHints() {
 			})
 		})
 	}
+
 	s.examineAll(hints)
 }

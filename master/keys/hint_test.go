@@ -20,16 +20,19 @@ func TestListsOnVolume(t *testing.T) {
 	s.AsOnVolume()
 	other := open(t, dir, keys.Config{NoNotify: true}) // another master
 	run(t, s)
+
 	for i := range 20 {
 		must(t, other.Put(fmt.Sprint("m", i), keys.Accepted, pem(t, i)))
 	}
+
 	within(t, 20*time.Second, "new files", func() bool { return len(s.Accepted()) == 20 })
 	must(t, other.Put("m3", keys.Accepted, pem(t, 33)))
 	must(t, other.Move("m4", keys.Rejected))
 	must(t, other.Delete("m5"))
 	within(t, 20*time.Second, "replaced, rejected and removed files", func() bool {
 		e, _ := s.Lookup("m3")
-		return e.PEM == pem(t, 33) && state(s, "m4") == keys.Rejected && state(s, "m5") == keys.None && len(s.Accepted()) == 18
+		return e.PEM == pem(t, 33) && state(s, "m4") == keys.Rejected && state(s, "m5") == keys.None &&
+			len(s.Accepted()) == 18
 	})
 }
 
@@ -58,6 +61,7 @@ func TestHint(t *testing.T) {
 		_, denied := s.Denied("new")
 		return state(s, "gone") == keys.None && e.PEM == pem(t, 3) && denied
 	})
+
 	// A lie changes nothing.
 	s.Hint("nobody", keys.Accepted, pem(t, 5))
 	s.Hint("new", keys.None, "")
@@ -65,6 +69,7 @@ func TestHint(t *testing.T) {
 	must(t, other.Put("last", keys.Accepted, pem(t, 6)))
 	s.Hint("last", keys.Accepted, pem(t, 6))
 	within(t, 20*time.Second, "the last key", func() bool { return state(s, "last") == keys.Accepted })
+
 	if state(s, "nobody") != keys.None || state(s, "new") != keys.Accepted {
 		t.Error("a hint was believed")
 	}
@@ -78,6 +83,7 @@ func TestSwapNewOnce(t *testing.T) {
 	for range 3 {
 		masters = append(masters, open(t, dir, keys.Config{NoNotify: true}))
 	}
+
 	for round := range 30 {
 		id := fmt.Sprint("m", round)
 		var won atomic.Int32
@@ -92,6 +98,7 @@ func TestSwapNewOnce(t *testing.T) {
 				}
 			})
 		}
+
 		wg.Wait()
 		if won.Load() != 1 {
 			t.Fatalf("%d masters stored the key of %s", won.Load(), id)

@@ -40,10 +40,12 @@ func ValidID(id string) error {
 	case !utf8.ValidString(id):
 		return fmt.Errorf("%w: not UTF-8", ErrID)
 	}
+
 	for _, r := range id {
 		if !unicode.IsPrint(r) {
 			return fmt.Errorf("%w: holds the character %U", ErrID, r)
 		}
 	}
+
 	return nil
 }

@@ -154,10 +154,28 @@ func newIncoming(dir, master string, mode os.FileMode, bounds crypt.Bounds, log 
 	if !masterName.MatchString(master) {
 		master = ""
 	}
-	return &incoming{dir: dir, master: master, mode: mode, bounds: bounds, log: log,
-		quiet: 500 * time.Millisecond, late: 5 * time.Second, linger: 30 * time.Second, foreign: 3 * time.Minute, retry: 5 * time.Second, unreadFor: 3 * time.Second,
-		slots: make(chan struct{}, batchesAtOnce), fresh: make(chan struct{}, 1), poked: make(chan struct{}, 1),
-		batches: map[string]*batch{}, byID: map[string][]*claim{}, partial: map[string]time.Time{}, marks: map[string]time.Time{}, changed: map[string]struct{}{}}
+
+	return &incoming{
+		dir:       dir,
+		master:    master,
+		mode:      mode,
+		bounds:    bounds,
+		log:       log,
+		quiet:     500 * time.Millisecond,
+		late:      5 * time.Second,
+		linger:    30 * time.Second,
+		foreign:   3 * time.Minute,
+		retry:     5 * time.Second,
+		unreadFor: 3 * time.Second,
+		slots:     make(chan struct{}, batchesAtOnce),
+		fresh:     make(chan struct{}, 1),
+		poked:     make(chan struct{}, 1),
+		batches:   map[string]*batch{},
+		byID:      map[string][]*claim{},
+		partial:   map[string]time.Time{},
+		marks:     map[string]time.Time{},
+		changed:   map[string]struct{}{},
+	}
 }
 
 func poke(c chan struct{}) {
@@ -177,6 +195,7 @@ func (in *incoming) add(c *claim) error {
 		in.overflow.Add(1)
 		return errIncomingFull
 	}
+
 	in.newest = time.Now()
 	w := in.next
 	if w == nil || len(w.claims) >= maxBatch {
@@ -184,10 +203,12 @@ func (in *incoming) add(c *claim) error {
 		in.next = w
 		go in.commit(w) // ends with the volume's answer; callers wait for it
 	}
+
 	w.claims = append(w.claims, c)
 	in.mu.Unlock()
 	poke(w.more)
 	<-w.done
+
 	return w.err
 }
 
@@ -217,12 +238,15 @@ func (in *incoming) await(w *commit) {
 			}
 		case <-w.more:
 		}
+
 		in.mu.Lock()
 		full := len(w.claims) >= maxBatch
 		in.mu.Unlock()
+
 		if full {
 			return
 		}
+
 		t.Reset(lull)
 	}
 }
@@ -243,13 +267,16 @@ func (in *incoming) write(claims []*claim) error {
 		b.name += shortHash(c.id)
 		list[i] = incomingKey{c.id, c.state.String(), c.pem}
 	}
+
 	data, err := json.Marshal(list)
 	if err != nil {
 		return err
 	}
+
 	in.mu.Lock()
 	in.keep(b)
 	in.mu.Unlock()
+
 	path := filepath.Join(in.dir, b.name)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, in.mode)
 	if err == nil {
@@ -260,12 +287,14 @@ func (in *incoming) write(claims []*claim) error {
 			_ = os.Remove(path)
 		}
 	}
+
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if err != nil {
 		in.forget(b)
 		return err
 	}
+
 	b.there = true
 	in.claimed.Add(uint64(len(claims)))
 	poke(in.poked)
@@ -290,11 +319,13 @@ func (in *incoming) forget(b *batch) {
 	if in.batches[b.name] != b {
 		return
 	}
+
 	delete(in.batches, b.name)
 	b.there = false
 	if b.own {
 		in.own--
 	}
+
 	for _, c := range b.claims {
 		in.byID[c.id] = slices.DeleteFunc(in.byID[c.id], func(o *claim) bool { return o == c })
 		if len(in.byID[c.id]) == 0 {
@@ -379,6 +410,7 @@ func (s *Store) Incoming() IncomingStats {
 	if in == nil {
 		return IncomingStats{}
 	}
+
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	st := IncomingStats{Claimed: in.claimed.Load(), Filed: in.filed.Load(), Overflow: in.overflow.Load()}
@@ -389,5 +421,6 @@ func (s *Store) Incoming() IncomingStats {
 			}
 		}
 	}
+
 	return st
 }

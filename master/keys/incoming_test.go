@@ -20,7 +20,8 @@ const never = 24 * time.Hour
 // master opens the store of a master on a volume.
 func master(t testing.TB, dir, name string) *keys.Store {
 	t.Helper()
-	s := open(t, dir, keys.OnVolume(keys.Config{Incoming: name, NoNotify: true, ScanEvery: 10 * time.Millisecond, FullEvery: -1}))
+	s := open(t, dir,
+		keys.OnVolume(keys.Config{Incoming: name, NoNotify: true, ScanEvery: 10 * time.Millisecond, FullEvery: -1}))
 	s.FileAfter(never, never, never)
 	return s
 }
@@ -61,23 +62,30 @@ func TestIncoming(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 	if n := len(incoming(t, dir)); n == 0 || n >= 40 {
 		t.Errorf("%d incoming files for 40 keys", n)
 	}
+
 	if where(t, dir, "m0") != "" || len(a.Accepted()) != 20 || a.Count(keys.Pending) != 20 {
-		t.Errorf("m0 has files in %q; accepted %d, pending %d", where(t, dir, "m0"), len(a.Accepted()), a.Count(keys.Pending))
+		t.Errorf("m0 has files in %q; accepted %d, pending %d", where(t, dir, "m0"), len(a.Accepted()),
+			a.Count(keys.Pending))
 	}
+
 	before, _ := a.Lookup("m0")
 	a.FileAfter(0, 0, never)
 	for i := range 40 { // one master's events, as they come
 		b.Hint(fmt.Sprint("m", i), keys.Accepted, pem(t, i))
 	}
-	within(t, 20*time.Second, "the other master knows them", func() bool { return len(b.Accepted()) == 20 && b.Count(keys.Pending) == 20 })
+
+	within(t, 20*time.Second, "the other master knows them",
+		func() bool { return len(b.Accepted()) == 20 && b.Count(keys.Pending) == 20 })
 	var log changes
 	a.OnChange(log.add)
 	run(t, a)
 	within(t, 20*time.Second, "files", func() bool { return a.Incoming().Waiting == 0 && len(incoming(t, dir)) == 0 })
+
 	for i := range 40 {
 		want := "pending "
 		if i%2 == 0 {
@@ -87,11 +95,14 @@ func TestIncoming(t *testing.T) {
 			t.Errorf("m%d has files in %q", i, got)
 		}
 	}
+
 	if now, _ := a.Lookup("m0"); now.Gen != before.Gen || len(log.take()) != 0 {
 		t.Error("making the file was taken for a change of the key")
 	}
+
 	within(t, 20*time.Second, "the other master sees the files", func() bool { return b.Incoming().Waiting == 0 })
-	if st := a.Incoming(); st.Claimed != 40 || st.Filed != 40 || len(b.Accepted()) != 20 || b.Count(keys.Pending) != 20 {
+	if st := a.Incoming(); st.Claimed != 40 || st.Filed != 40 || len(b.Accepted()) != 20 ||
+		b.Count(keys.Pending) != 20 {
 		t.Errorf("%+v; the other master: %d accepted", st, len(b.Accepted()))
 	}
 }
@@ -113,6 +124,7 @@ func TestIncomingConflict(t *testing.T) {
 				outcome[j] = signIn(m, id, states[j], pem(t, 3*i+j))
 			})
 		}
+
 		wg.Wait()
 		winner := -1
 		for j, err := range outcome {
@@ -126,10 +138,12 @@ func TestIncomingConflict(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		want := ""
 		if winner >= 0 {
 			want = states[winner].String() + " "
 		}
+
 		for j := range masters {
 			m := masters[(i+j)%3]
 			must(t, m.FileAll())
@@ -139,10 +153,12 @@ func TestIncomingConflict(t *testing.T) {
 				t.Fatalf("%s: acknowledged by %d, and master %d has it as %v", id, winner, (i+j)%3, e.State)
 			}
 		}
+
 		if got := where(t, dir, id); got != want {
 			t.Errorf("%s has files in %q, want %q", id, got, want)
 		}
 	}
+
 	t.Logf("%d of 20 were acknowledged to somebody", winners)
 }
 
@@ -152,16 +168,19 @@ func TestIncomingTwice(t *testing.T) {
 	a, b := master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2")
 	must(t, signIn(a, "m", keys.Pending, pem(t, 1)))
 	must(t, signIn(b, "m", keys.Pending, pem(t, 1)))
+
 	// Two that differ in what the minion may.
 	must(t, signIn(a, "n", keys.Pending, pem(t, 2)))
 	if err := signIn(b, "n", keys.Accepted, pem(t, 2)); !errors.Is(err, keys.ErrChanged) {
 		t.Errorf("pending here and accepted there: %v", err)
 	}
+
 	must(t, b.FileAll())
 	must(t, a.FileAll())
 	if m, n := where(t, dir, "m"), where(t, dir, "n"); m != "pending " || n != "pending " {
 		t.Errorf("files in %q and %q", m, n)
 	}
+
 	must(t, signIn(b, "n", keys.Accepted, pem(t, 2)))
 	must(t, a.FileAll())
 	if n := where(t, dir, "n"); n != "accepted " {
@@ -179,6 +198,7 @@ func TestIncomingAdmin(t *testing.T) {
 		want  string // files
 		state keys.State
 	}
+
 	accept := func(s *keys.Store) error { return s.Move("m", keys.Accepted) }
 	reject := func(s *keys.Store) error { return s.Move("m", keys.Rejected) }
 	remove := func(s *keys.Store) error { return s.Delete("m", keys.Pending) }
@@ -204,12 +224,15 @@ func TestIncomingAdmin(t *testing.T) {
 				if c.filed {
 					must(t, a.FileAll())
 				}
+
 				must(t, b.Rescan())
 				s := map[string]*keys.Store{"the master": a, "another master": b, "salt-key": tool(t, dir)}[who]
 				if got := s.List(keys.Pending); len(got) != 1 || got[0] != "m" {
 					t.Fatalf("pending: %q", got)
 				}
+
 				must(t, c.do(s))
+
 				// Whoever is late, or starts again, changes nothing.
 				for _, m := range []*keys.Store{a, b, master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.3"), a} {
 					must(t, m.FileAll())
@@ -218,6 +241,7 @@ func TestIncomingAdmin(t *testing.T) {
 						t.Fatalf("it is %v, with files in %q", state(m, "m"), where(t, dir, "m"))
 					}
 				}
+
 				// The minion may come back after its removal.
 				if c.state == keys.None {
 					must(t, signIn(b, "m", keys.Pending, pem(t, 3)))
@@ -243,13 +267,15 @@ func TestIncomingRaces(t *testing.T) {
 		must(t, b.Rescan())
 		s := tool(t, dir)
 		var wg sync.WaitGroup
-		for _, f := range []func() error{a.FileAll, b.FileAll, func() error { return s.Delete("gone") }, func() error { return s.Move("wanted", keys.Accepted) }} {
+		for _, f := range []func() error{a.FileAll, b.FileAll, func() error { return s.Delete("gone") },
+			func() error { return s.Move("wanted", keys.Accepted) }} {
 			wg.Go(func() {
 				if err := f(); err != nil {
 					t.Error(err)
 				}
 			})
 		}
+
 		wg.Wait()
 		must(t, a.FileAll())
 		if g, w := where(t, dir, "gone"), where(t, dir, "wanted"); g != "" || w != "accepted " {
@@ -282,14 +308,17 @@ func TestIncomingFull(t *testing.T) {
 	a := master(t, dir, "10.0.0.1")
 	a.FillIncoming(true)
 	must(t, signIn(a, "m", keys.Accepted, pem(t, 1)))
+
 	if where(t, dir, "m") != "accepted " || a.Incoming().Overflow != 1 {
 		t.Errorf("in %q, %+v", where(t, dir, "m"), a.Incoming())
 	}
+
 	a.FillIncoming(false)
 	must(t, os.Rename(dir, dir+".away"))
 	if err := signIn(a, "n", keys.Accepted, pem(t, 2)); err == nil || state(a, "n") != keys.None {
 		t.Errorf("without a folder: %v, %v", err, state(a, "n"))
 	}
+
 	must(t, os.Rename(dir+".away", dir))
 	must(t, signIn(a, "n", keys.Accepted, pem(t, 2)))
 }
@@ -302,16 +331,20 @@ func TestIncomingStuck(t *testing.T) {
 	for i, id := range []string{"a", "b", "c"} {
 		must(t, signIn(a, id, keys.Accepted, pem(t, i)))
 	}
+
 	a.FileAfter(0, 0, never)
 	run(t, a)
 	within(t, 30*time.Second, "files of the others", func() bool {
 		return where(t, dir, "b") == "accepted " && where(t, dir, "c") == "accepted "
 	})
+
 	if state(a, "a") != keys.Accepted {
 		t.Error("the key that waits is forgotten")
 	}
+
 	must(t, os.Remove(filepath.Join(dir, keys.Accepted.Dir(), "a")))
-	within(t, 60*time.Second, "the file", func() bool { return where(t, dir, "a") == "accepted " && len(incoming(t, dir)) == 0 })
+	within(t, 60*time.Second, "the file",
+		func() bool { return where(t, dir, "a") == "accepted " && len(incoming(t, dir)) == 0 })
 }
 
 // What is in the folder is checked: half a file is nothing, a bad key is left
@@ -321,8 +354,12 @@ func TestIncomingDamaged(t *testing.T) {
 	a := master(t, dir, "10.0.0.1")
 	write := func(n int, text string) {
 		t.Helper()
-		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("incoming_10.0.0.9_%019d_%016x_%s", n, n, keys.ShortHash("half"))), []byte(text), 0o600))
+		must(t,
+			os.WriteFile(filepath.Join(dir,
+				fmt.Sprintf("incoming_10.0.0.9_%019d_%016x_%s", n, n, keys.ShortHash("half"))),
+				[]byte(text), 0o600))
 	}
+
 	good := strings.ReplaceAll(pem(t, 1), "\n", `\n`)
 	write(1, `[{"id":"half","state":"accepted","pub":"`+good)
 	write(2, `[{"id":"../../up","state":"accepted","pub":"`+good+`"},{"id":"bad","state":"accepted","pub":"x"},{"id":"r","state":"rejected","pub":"`+good+`"},
@@ -331,13 +368,16 @@ func TestIncomingDamaged(t *testing.T) {
 	write(4, strings.Repeat("[", 100_000))
 	write(6, strings.Repeat(" ", 1<<20))
 	must(t, a.Rescan())
+
 	if got := a.Accepted(); len(got) != 1 || got[0] != "good" {
 		t.Errorf("accepted: %q", got)
 	}
+
 	must(t, a.FileAll())
 	if where(t, dir, "good") != "accepted " {
 		t.Error("the good key has no file")
 	}
+
 	// A file that is not whole is waited for, and read when it is; if it never
 	// is, it counts for nothing.
 	whole := `[{"id":"half","state":"accepted","pub":"` + good + `"}]`
@@ -345,6 +385,7 @@ func TestIncomingDamaged(t *testing.T) {
 	if err := signIn(a, "half", keys.Accepted, pem(t, 9)); !errors.Is(err, keys.ErrChanged) {
 		t.Errorf("another key than in the file that was not whole: %v", err)
 	}
+
 	must(t, a.Delete("half"))
 	write(5, whole[:40])
 	must(t, signIn(a, "half", keys.Accepted, pem(t, 9)))
@@ -354,7 +395,8 @@ func TestIncomingDamaged(t *testing.T) {
 // come out of it, and no more than one file may hold.
 func FuzzIncoming(f *testing.F) {
 	good := strings.ReplaceAll(pem(f, 1), "\n", `\n`)
-	f.Add([]byte(`[{"id":"m","state":"accepted","pub":"` + good + `"},{"id":"n","state":"pending","pub":"` + good + `"}]`))
+	f.Add([]byte(`[{"id":"m","state":"accepted","pub":"` + good + `"},{"id":"n","state":"pending","pub":"` +
+		good + `"}]`))
 	f.Add([]byte(`[{"id":"../m","state":"rejected","pub":"` + good + `"}]`))
 	f.Add([]byte(`[{"id":"half","sta`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -362,6 +404,7 @@ func FuzzIncoming(f *testing.F) {
 		if n > 16 {
 			t.Fatalf("%d keys", n)
 		}
+
 		for id, st := range ids {
 			if keys.ValidID(id) != nil || st != keys.Accepted && st != keys.Pending {
 				t.Fatalf("%q as %v", id, st)
@@ -380,16 +423,19 @@ func TestIncomingHalfFiled(t *testing.T) {
 			a := master(t, dir, "10.0.0.1")
 			must(t, signIn(a, "min", keys.Pending, pem(t, 1)))
 			must(t, tool(t, dir).Move("min", keys.Accepted))
+
 			if known {
 				a.Refresh("min")
 				if e, _ := a.Lookup("min"); e.State != keys.Accepted {
 					t.Fatalf("the key is %v", e.State)
 				}
 			}
+
 			must(t, os.WriteFile(filepath.Join(dir, keys.Pending.Dir(), "min"), []byte(pem(t, 1)), 0o600))
 			if !known {
 				a = master(t, dir, "10.0.0.1")
 			}
+
 			must(t, a.FileAll())
 			must(t, a.Rescan())
 			if e, _ := a.Lookup("min"); e.State != keys.Accepted || where(t, dir, "min") != "accepted " {

@@ -28,6 +28,7 @@ func (in *incoming) list(hashes map[string]bool, sync bool) error {
 		before[name] = b.there
 	}
 	in.mu.Unlock()
+
 	var entries []entry
 	err := retryStale(func() (err error) {
 		entries, err = list(in.dir, sync)
@@ -36,6 +37,7 @@ func (in *incoming) list(hashes map[string]bool, sync bool) error {
 	if err != nil {
 		return fmt.Errorf("list new keys: %w", err)
 	}
+
 	marks, listed := map[string]bool{}, map[string]bool{}
 	var read []*batch
 	var partial []string
@@ -46,9 +48,11 @@ func (in *incoming) list(hashes map[string]bool, sync bool) error {
 			marks[e.name] = true
 		case incomingName.MatchString(e.name):
 			listed[e.name] = true
-			if _, known := before[e.name]; known || len(listed) > maxIncoming || hashes != nil && !about(e.name, hashes) {
+			if _, known := before[e.name]; known || len(listed) > maxIncoming ||
+				hashes != nil && !about(e.name, hashes) {
 				continue
 			}
+
 			b, err := in.read(e.name)
 			switch {
 			case b != nil:
@@ -58,6 +62,7 @@ func (in *incoming) list(hashes map[string]bool, sync bool) error {
 			}
 		}
 	}
+
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.takeMarks(marks)
@@ -69,26 +74,32 @@ func (in *incoming) list(hashes map[string]bool, sync bool) error {
 		in.partial[name] = time.Now()
 		fault = cmp.Or(fault, faults[i])
 	}
+
 	if fault != nil {
 		in.log.Error("files of new keys cannot be read; the keys are known when they can", "error", fault)
 	}
+
 	maps.DeleteFunc(in.partial, func(name string, _ time.Time) bool { return !listed[name] })
 	for _, b := range read {
 		delete(in.partial, b.name)
 		if in.batches[b.name] != nil {
 			continue
 		}
+
 		in.keep(b)
 		for _, c := range b.claims {
 			in.touch(c.id)
 		}
+
 		poke(in.poked)
 	}
+
 	for name, there := range before {
 		if b := in.batches[name]; there && !listed[name] && b != nil {
 			in.forget(b)
 		}
 	}
+
 	return nil
 }
 
@@ -97,11 +108,13 @@ func (in *incoming) takeMarks(now map[string]bool) {
 		if _, known := in.marks[name]; known {
 			continue
 		}
+
 		in.marks[name] = time.Now()
 		for _, b := range in.batches {
 			if b.token != removedName.FindStringSubmatch(name)[1] {
 				continue
 			}
+
 			for _, c := range b.claims {
 				if c.mark() == name {
 					c.void = true
@@ -110,6 +123,7 @@ func (in *incoming) takeMarks(now map[string]bool) {
 			}
 		}
 	}
+
 	maps.DeleteFunc(in.marks, func(name string, _ time.Time) bool { return !now[name] })
 }
 
@@ -121,6 +135,7 @@ func (in *incoming) read(name string) (*batch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read new keys: %w", err)
 	}
+
 	claims, bad, whole := in.parse(data)
 	if !whole {
 		if time.Since(info.ModTime()) > time.Hour {
@@ -129,14 +144,25 @@ func (in *incoming) read(name string) (*batch, error) {
 		}
 		return nil, nil
 	}
+
 	if bad > 0 {
 		in.log.Warn("ignoring new keys that are none", "path", filepath.Join(in.dir, name), "count", bad)
 	}
+
 	m := incomingName.FindStringSubmatch(name)
-	b := &batch{name: name, when: m[2], token: m[3], claims: claims, there: true, since: time.Now()}
+	b := &batch{
+		name:   name,
+		when:   m[2],
+		token:  m[3],
+		claims: claims,
+		there:  true,
+		since:  time.Now(),
+	}
+
 	if m[1] == in.master {
 		b.since = time.Time{} // of an earlier life: nobody else will file it
 	}
+
 	return b, nil
 }
 
@@ -147,6 +173,7 @@ func (in *incoming) parse(data []byte) (claims []*claim, bad int, whole bool) {
 	if json.Unmarshal(data, &l) != nil || len(l) > maxBatch {
 		return nil, 0, false
 	}
+
 	for _, k := range l {
 		c := &claim{id: k.ID, pem: crypt.NormalizePEM(k.Pub)}
 		switch k.State {
@@ -155,12 +182,15 @@ func (in *incoming) parse(data []byte) (claims []*claim, bad int, whole bool) {
 		case Pending.String():
 			c.state = Pending
 		}
+
 		_, err := in.bounds.ParsePublic([]byte(c.pem))
 		if ValidID(c.id) != nil || c.state == None || err != nil {
 			bad++
 			continue
 		}
+
 		claims = append(claims, c)
 	}
+
 	return claims, bad, true
 }

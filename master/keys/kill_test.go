@@ -38,7 +38,15 @@ func signInUntilKilled(dir, run string) {
 			os.Exit(1)
 		}
 	}
-	s, err := keys.Open(dir, keys.OnVolume(keys.Config{Create: true, Incoming: "10.0.0.1", NoNotify: true, Logger: slog.New(slog.DiscardHandler)}))
+
+	s, err := keys.Open(dir,
+		keys.OnVolume(keys.Config{
+			Create:   true,
+			Incoming: "10.0.0.1",
+			NoNotify: true,
+			Logger:   slog.New(slog.DiscardHandler),
+		}))
+
 	fail(err)
 	s.FileAfter(0, 20*time.Millisecond, time.Hour)
 	go func() { fail(s.Run(context.Background())) }()
@@ -48,6 +56,7 @@ func signInUntilKilled(dir, run string) {
 		defer out.Unlock()
 		fmt.Println(words...)
 	}
+
 	for g := range 8 {
 		go func() {
 			for i := 0; ; i++ {
@@ -57,12 +66,14 @@ func signInUntilKilled(dir, run string) {
 					say("ack", id, g*1000+i)
 					continue
 				}
+
 				say("removing", id)
 				fail(s.Delete(id))
 				say("removed", id)
 			}
 		}()
 	}
+
 	select {}
 }
 
@@ -84,6 +95,7 @@ func TestKilled(t *testing.T) {
 			if kill == 0 {
 				must(t, cmd.Process.Kill())
 			}
+
 			switch f := strings.Fields(lines.Text()); f[0] {
 			case "ack":
 				state[f[1]] = f[2]
@@ -93,8 +105,10 @@ func TestKilled(t *testing.T) {
 				t.Error(lines.Text())
 			}
 		}
+
 		_ = cmd.Wait() // killed
 	}
+
 	// Another master, which finds what is left.
 	b := master(t, dir, "10.0.0.2")
 	check := func(when string) (kept, gone int) {
@@ -111,9 +125,12 @@ func TestKilled(t *testing.T) {
 				gone++
 			}
 		}
+
 		return kept, gone
 	}
+
 	check("before the files")
+
 	// A file that was made and not written is old enough to be another's.
 	left, err := filepath.Glob(filepath.Join(dir, keys.Accepted.Dir(), "*"))
 	must(t, err)
@@ -122,11 +139,13 @@ func TestKilled(t *testing.T) {
 			must(t, os.Chtimes(path, time.Time{}, time.Now().Add(-time.Minute)))
 		}
 	}
+
 	must(t, b.FileAll())
 	must(t, b.Rescan())
 	kept, gone := check("with the files")
 	if n := b.Incoming().Waiting; n != 0 {
 		t.Errorf("%d keys are not files", n)
 	}
+
 	t.Logf("%d keys kept and %d removed in 3 runs", kept, gone)
 }

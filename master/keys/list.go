@@ -30,10 +30,12 @@ func (l *listFile) refresh(path string, trusted func(string, os.FileInfo) bool) 
 	if l.known && l.sig == sigOf(st) {
 		return true
 	}
+
 	data, st, err := readRegular(path, maxListFile, true)
 	if err != nil || !trusted(path, st) {
 		return false
 	}
+
 	l.parse(string(data))
 	l.sig, l.known = sigOf(st), true
 	return true
@@ -44,19 +46,24 @@ func (l *listFile) refresh(path string, trusted func(string, os.FileInfo) bool) 
 // was not meant as one. Unlike in Salt the expression must match the whole id
 // even when it has alternatives: "a|b" does not let "abc" in.
 func (l *listFile) parse(text string) {
-	l.exact, l.patterns, l.faulty = map[string]struct{}{}, nil, 0
+	l.exact = map[string]struct{}{}
+	l.patterns = nil
+	l.faulty = 0
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
+
 		l.exact[line] = struct{}{}
 		if regexp.QuoteMeta(line) == line {
 			continue
 		}
+
 		if g, err := regexp.Compile(globExpr(line)); err == nil && strings.ContainsAny(line, "*?[") {
 			l.patterns = append(l.patterns, func(id string) (bool, error) { return g.MatchString(id), nil })
 		}
+
 		if g, err := pattern.CompileWhole(line); err == nil {
 			l.patterns = append(l.patterns, g)
 		} else if pattern.ExprErr(line) != nil {
@@ -112,8 +119,10 @@ func globExpr(glob string) string {
 			rest = rest[n:]
 			continue
 		}
+
 		rest = rest[1:]
 	}
+
 	b.WriteString(`\z`)
 	return b.String()
 }
@@ -125,18 +134,22 @@ func globClass(s string) (string, int) {
 	if i < len(s) && s[i] == '!' {
 		i++
 	}
+
 	if i < len(s) && s[i] == ']' {
 		i++
 	}
+
 	end := strings.IndexByte(s[min(i, len(s)):], ']')
 	if end < 0 {
 		return "", 0
 	}
+
 	end += i
 	body, not := s[1:end], ""
 	if strings.HasPrefix(body, "!") {
 		body, not = body[1:], "^"
 	}
+
 	r := strings.NewReplacer(`\`, `\\`, `[`, `\[`, `]`, `\]`, `^`, `\^`)
 	return "[" + not + r.Replace(body) + "]", end + 1
 }

@@ -79,7 +79,12 @@ type pendings struct {
 }
 
 func newPendings(cfg *Config) *pendings {
-	return &pendings{cfg: cfg, ids: map[string]*waiter{}, origins: map[netip.Addr]*origin{}, looked: map[string]time.Time{}}
+	return &pendings{
+		cfg:     cfg,
+		ids:     map[string]*waiter{},
+		origins: map[netip.Addr]*origin{},
+		looked:  map[string]time.Time{},
+	}
 }
 
 // sourceOf is the unit that is counted.
@@ -119,9 +124,11 @@ func (p *pendings) enter(from netip.Addr, id, pem string) (victim *waiter, err e
 	if p.ids[id] != nil {
 		return nil, nil // it is being stored, or was a moment ago
 	}
+
 	if from.IsValid() {
 		from = sourceOf(from)
 	}
+
 	o := p.origin(from)
 	w := &waiter{id: id, key: keyID(pem), writing: true}
 	if o.addr.IsValid() {
@@ -132,6 +139,7 @@ func (p *pendings) enter(from netip.Addr, id, pem string) (victim *waiter, err e
 			return nil, err
 		}
 	}
+
 	p.join(o, w)
 	switch {
 	case o.addr.IsValid() && o.order.Len() > p.cfg.PendingPerSource:
@@ -141,10 +149,12 @@ func (p *pendings) enter(from netip.Addr, id, pem string) (victim *waiter, err e
 	default:
 		return nil, nil
 	}
+
 	if victim == nil {
 		p.part(w)
 		return nil, p.refuse(o, "%d keys wait", len(p.ids))
 	}
+
 	victim.going = true
 	return victim, nil
 }
@@ -192,7 +202,8 @@ func (p *pendings) part(w *waiter) {
 	}
 	delete(p.ids, w.id)
 	w.from.order.Remove(w.at)
-	if w.from.keys[w.key]--; w.from.keys[w.key] <= 0 {
+	w.from.keys[w.key]--
+	if w.from.keys[w.key] <= 0 {
 		delete(w.from.keys, w.key)
 	}
 }
@@ -220,15 +231,18 @@ func (p *pendings) biggest() *origin {
 	if o := p.largest; o != nil && now.Sub(p.when) < largestFor && o.order.Len() > fewKeys {
 		return o
 	}
+
 	var most *origin
 	for _, o := range p.origins {
 		if o.addr.IsValid() && (most == nil || o.order.Len() > most.order.Len()) {
 			most = o
 		}
 	}
+
 	if unknown := p.origins[netip.Addr{}]; unknown != nil && (most == nil || most.order.Len() <= fewKeys) {
 		most = unknown
 	}
+
 	p.largest, p.when = most, now
 	return most
 }
@@ -238,7 +252,8 @@ func (p *pendings) leave(id string, stored bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := p.ids[id]; w != nil {
-		if w.writing = false; !stored {
+		w.writing = false
+		if !stored {
 			p.part(w)
 		}
 	}
@@ -248,7 +263,8 @@ func (p *pendings) leave(id string, stored bool) {
 func (p *pendings) gone(w *waiter, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w.going = false; !ok {
+	w.going = false
+	if !ok {
 		return
 	}
 	p.part(w)
@@ -305,7 +321,8 @@ func (p *pendings) sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.cfg.now()
-	maps.DeleteFunc(p.origins, func(_ netip.Addr, o *origin) bool { return o.order.Len() == 0 && o.spent.Used(now, p.rate()) == 0 })
+	maps.DeleteFunc(p.origins,
+		func(_ netip.Addr, o *origin) bool { return o.order.Len() == 0 && o.spent.Used(now, p.rate()) == 0 })
 	maps.DeleteFunc(p.looked, func(_ string, at time.Time) bool { return now.Sub(at) >= lookedFor })
 }
 
@@ -329,10 +346,12 @@ func (s *Store) admit(from netip.Addr, id, pem string) (done func(), err error) 
 	if err != nil {
 		return nil, err
 	}
+
 	done = func() {
 		e, _ := s.Lookup(id)
 		s.pend.leave(id, e.State == Pending)
 	}
+
 	if victim != nil {
 		err := s.evict(victim.id)
 		s.pend.gone(victim, err == nil)
@@ -341,6 +360,7 @@ func (s *Store) admit(from netip.Addr, id, pem string) (done func(), err error) 
 			return nil, fmt.Errorf("make room for a pending key: %w", err)
 		}
 	}
+
 	return done, nil
 }
 
@@ -365,10 +385,12 @@ func (s *Store) Pendings() PendingStats {
 	p := s.pend
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	st := PendingStats{Sources: len(p.origins), Refused: p.refused, Evicted: p.evicted}
 	if p.origins[netip.Addr{}] != nil {
 		st.Sources--
 	}
+
 	if p.worst.IsValid() {
 		st.Worst = p.worst.String()
 		if p.worst.Is6() {
@@ -378,5 +400,6 @@ func (s *Store) Pendings() PendingStats {
 			st.Keys = o.order.Len()
 		}
 	}
+
 	return st
 }

@@ -55,21 +55,26 @@ func (s *Store) scan(full bool) error {
 		if !full && !s.changed(st) {
 			continue
 		}
+
 		now := time.Now()
 		info, err := os.Stat(s.stateDir(st))
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
+
 		if err := s.scanDir(st, full); err != nil {
 			errs = append(errs, err)
 			continue
 		}
+
 		s.seen[st].sig, s.seen[st].when = sigOf(info), now
 	}
+
 	if s.in != nil {
 		errs = append(errs, s.scanIncoming(full))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -104,6 +109,7 @@ func (s *Store) scanDir(st State, full bool) error {
 	if err != nil {
 		return fmt.Errorf("list %s keys: %w", st, err)
 	}
+
 	listed := make(map[string]uint64, len(entries))
 	work := make(chan string)
 	var wg sync.WaitGroup
@@ -114,21 +120,26 @@ func (s *Store) scanDir(st State, full bool) error {
 			}
 		})
 	}
+
 	before := s.seen[st].inodes
 	for _, e := range entries {
 		if strings.HasPrefix(e.name, ".") {
 			continue // .key_cache, our own and others' temporary files
 		}
+
 		if err := ValidID(e.name); err != nil {
 			s.log.Warn("ignoring a key file", "path", filepath.Join(dir, e.name), "error", err)
 			continue
 		}
+
 		listed[e.name] = e.inode
 		if was, ok := before[e.name]; s.lists && !full && ok && was == e.inode && s.has(st, e.name) {
 			continue
 		}
+
 		work <- e.name
 	}
+
 	var gone []string
 	s.mu.RLock()
 	for id, f := range s.files[st] {
@@ -137,14 +148,17 @@ func (s *Store) scanDir(st State, full bool) error {
 		}
 	}
 	s.mu.RUnlock()
+
 	for _, id := range gone {
 		work <- id
 	}
+
 	close(work)
 	wg.Wait()
 	if s.lists {
 		s.seen[st].inodes = listed
 	}
+
 	return nil
 }
 
@@ -163,6 +177,7 @@ func list(dir string, sync bool) ([]entry, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	var out []entry
 	buf := make([]byte, 64<<10)
 	for {
@@ -180,16 +195,19 @@ func list(dir string, sync bool) ([]entry, error) {
 		case n == 0:
 			return out, nil
 		}
+
 		for b := buf[:n]; len(b) > direntName; { // struct linux_dirent64, getdents(2)
 			size := int(binary.NativeEndian.Uint16(b[16:]))
 			if size <= direntName || size > len(b) {
 				return nil, &os.PathError{Op: "readdir", Path: dir, Err: syscall.EIO}
 			}
+
 			name, _, _ := bytes.Cut(b[direntName:size], []byte{0})
 			e := entry{string(name), binary.NativeEndian.Uint64(b)}
 			if kind := b[18]; kind == unix.DT_REG || kind == unix.DT_UNKNOWN && e.name != "." && e.name != ".." {
 				out = append(out, e)
 			}
+
 			b = b[size:]
 		}
 	}
@@ -235,11 +253,14 @@ func (s *Store) examineLocked(id string, states ...State) error {
 	for i := range states[1:] { // at once: on a volume each takes milliseconds
 		wg.Go(func() { look(i + 1) })
 	}
+
 	look(0)
 	wg.Wait()
 	found := map[State]*keyFile{}
 	for i, st := range states {
-		before, f, err := s.file(st, id), files[i], errs[i]
+		before := s.file(st, id)
+		f := files[i]
+		err := errs[i]
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 			if before != nil && (before.claim == nil || !s.in.waits(before.claim)) {
@@ -251,12 +272,15 @@ func (s *Store) examineLocked(id string, states ...State) error {
 			found[st] = f
 		}
 	}
+
 	if s.in != nil {
 		s.overrule(id, found)
 	}
+
 	if len(found) > 0 {
 		s.apply(id, found)
 	}
+
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, os.ErrNotExist) })...)
 }
 
@@ -268,14 +292,17 @@ func (s *Store) overrule(id string, found map[State]*keyFile) {
 			f = found[st]
 		}
 	}
+
 	if f == nil {
 		return
 	}
+
 	for _, st := range lookupOrder {
 		if old := s.file(st, id); old != nil && old.claim != nil && found[st] == nil {
 			found[st] = nil
 		}
 	}
+
 	for _, c := range s.in.of(id) {
 		if c.pem == f.pem {
 			s.in.finish(c, false)
@@ -294,6 +321,7 @@ func (s *Store) load(id string, st State, before *keyFile) (*keyFile, error) {
 	if before != nil && before.sig == sig {
 		return before, nil
 	}
+
 	data, info, err := readRegular(path, maxKeyFile, false)
 	if err != nil {
 		return nil, err
@@ -301,5 +329,6 @@ func (s *Store) load(id string, st State, before *keyFile) (*keyFile, error) {
 	if len(strings.TrimSpace(string(data))) == 0 {
 		return nil, &os.PathError{Op: "read", Path: path, Err: os.ErrNotExist}
 	}
+
 	return s.newFile(string(data), sigOf(info), before), nil
 }

@@ -36,18 +36,22 @@ func (y *sharing) do(limit time.Duration, f func() error) error {
 			if before != nil {
 				<-before.done
 			}
+
 			y.mu.Lock()
 			y.next, y.now = nil, s
 			y.mu.Unlock()
+
 			s.err = f()
 			close(s.done)
 		}()
 	}
 	y.mu.Unlock()
+
 	if limit == 0 {
 		<-s.done
 		return s.err
 	}
+
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {

@@ -31,17 +31,21 @@ func TestSharing(t *testing.T) {
 				}
 			})
 		}
+
 		wg.Wait()
 		if n := begun.Load(); n > 12 {
 			t.Errorf("%d calls for 100 callers within 100 ms", n)
 		}
+
 		hang := make(chan struct{})
 		for range 5 {
 			start := time.Now()
-			if err := y.do(time.Second, func() error { <-hang; return nil }); !errors.Is(err, errSlow) || time.Since(start) != time.Second {
+			if err := y.do(time.Second, func() error { <-hang; return nil }); !errors.Is(err, errSlow) ||
+				time.Since(start) != time.Second {
 				t.Errorf("while the disk hangs: %v after %v", err, time.Since(start))
 			}
 		}
+
 		close(hang)
 		fault := errors.New("full")
 		if err := y.do(time.Second, func() error { return fault }); err != nil && !errors.Is(err, fault) {

@@ -97,6 +97,7 @@ func Fingerprint(pem, hashType string) (string, error) {
 	if !slices.Contains([]string{"md5", "sha1", "sha224", "sha256", "sha384", "sha512"}, hashType) {
 		return "", fmt.Errorf("unknown hash type %.20q for a fingerprint", hashType)
 	}
+
 	h := crypt.Hash(hashType)()
 	var lines []string
 	for line := range strings.Lines(crypt.NormalizePEM(pem)) {
@@ -104,9 +105,11 @@ func Fingerprint(pem, hashType string) (string, error) {
 			lines = append(lines, line)
 		}
 	}
+
 	for i := 1; i < len(lines)-1; i++ {
 		h.Write([]byte(lines[i]))
 	}
+
 	digits := hex.EncodeToString(h.Sum(nil))
 	var b strings.Builder
 	for i := 0; i < len(digits); i += 2 {
@@ -115,5 +118,6 @@ func Fingerprint(pem, hashType string) (string, error) {
 		}
 		b.WriteString(digits[i : i+2])
 	}
+
 	return b.String(), nil
 }

@@ -118,15 +118,19 @@ func Open(dir string, cfg Config) (*Store, error) {
 	cfg.PendingPerKey = cmp.Or(cfg.PendingPerKey, DefaultPendingPerKey)
 	cfg.PendingRate = cmp.Or(cfg.PendingRate, DefaultPendingRate)
 	cfg.PendingBurst = cmp.Or(cfg.PendingBurst, DefaultPendingBurst)
+
 	if cfg.now == nil {
 		cfg.now = time.Now
 	}
+
 	if cfg.Bounds == (crypt.Bounds{}) {
 		cfg.Bounds = crypt.DefaultBounds
 	}
+
 	if cfg.volume == nil {
 		cfg.volume = onVolume
 	}
+
 	lists := cfg.volume(dir)
 	if cfg.ScanEvery <= 0 {
 		cfg.ScanEvery = time.Second
@@ -134,31 +138,47 @@ func Open(dir string, cfg Config) (*Store, error) {
 			cfg.ScanEvery = 3 * time.Second
 		}
 	}
+
 	if cfg.FullEvery == 0 {
 		cfg.FullEvery = 5 * time.Minute
 		if lists {
 			cfg.FullEvery = 30 * time.Minute
 		}
 	}
+
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	s := &Store{dir: dir, cfg: cfg, log: cfg.Logger, seed: maphash.MakeSeed(), dirty: map[string]struct{}{}, lists: lists,
-		hints: map[string][]State{}, hinted: make(chan struct{}, 1)}
+	s := &Store{
+		dir:    dir,
+		cfg:    cfg,
+		log:    cfg.Logger,
+		seed:   maphash.MakeSeed(),
+		dirty:  map[string]struct{}{},
+		lists:  lists,
+		hints:  map[string][]State{},
+		hinted: make(chan struct{}, 1),
+	}
+
 	s.pend = newPendings(&s.cfg)
 	for st := range s.files {
 		s.files[st] = map[string]*keyFile{}
 	}
+
 	if err := s.makeTree(); err != nil {
 		return nil, err
 	}
+
 	if lists {
 		s.in = newIncoming(dir, cfg.Incoming, s.fileMode(), cfg.Bounds, cfg.Logger)
 	}
+
 	if cfg.Create {
 		s.sweep(time.Now().Add(-time.Hour))
 	}
+
 	if err := s.scan(true); err != nil {
 		return nil, fmt.Errorf("read minion keys: %w", err)
 	}
+
 	return s, nil
 }
 
@@ -167,10 +187,12 @@ func (s *Store) makeTree() error {
 	if s.cfg.Permissive {
 		mode = 0o750
 	}
+
 	dirs := []string{s.dir}
 	for st := Accepted; st < numStates; st++ {
 		dirs = append(dirs, s.stateDir(st))
 	}
+
 	dirs = append(dirs, filepath.Join(s.dir, autosignDir))
 	for _, d := range dirs {
 		st, err := os.Stat(d)
@@ -182,11 +204,13 @@ func (s *Store) makeTree() error {
 				return fmt.Errorf("make folder for minion keys: %w", err)
 			}
 		case errors.Is(err, os.ErrNotExist) && filepath.Base(d) != autosignDir:
-			return fmt.Errorf("open minion keys: %w; if it belongs on a shared volume, `applianced storage status` says whether that is there and what to do", err)
+			return fmt.Errorf("open minion keys: %w; if it belongs on a shared volume, `applianced storage status` says whether that is there and what to do",
+				err)
 		case err != nil && filepath.Base(d) != autosignDir:
 			return fmt.Errorf("open minion keys: %w", err)
 		}
 	}
+
 	return nil
 }
 
@@ -279,10 +303,12 @@ func (s *Store) Accepted() []string {
 	if len(s.dirty) == 0 {
 		return s.snap
 	}
+
 	changed := make([]string, 0, len(s.dirty))
 	for id := range s.dirty {
 		changed = append(changed, id)
 	}
+
 	clear(s.dirty)
 	slices.Sort(changed)
 	s.mu.RLock()
@@ -300,13 +326,16 @@ func (s *Store) Accepted() []string {
 			next = append(next, s.snap[i])
 			i++
 		}
+
 		if i < len(s.snap) && s.snap[i] == id {
 			i++
 		}
+
 		if in[j] {
 			next = append(next, id)
 		}
 	}
+
 	s.snap = append(next, s.snap[i:]...)
 	return s.snap
 }
@@ -319,6 +348,7 @@ func (s *Store) List(want State) []string {
 	if want == None || want >= numStates {
 		return nil
 	}
+
 	s.mu.RLock()
 	out := make([]string, 0, len(s.files[want]))
 	for id := range s.files[want] {
@@ -327,6 +357,7 @@ func (s *Store) List(want State) []string {
 		}
 	}
 	s.mu.RUnlock()
+
 	slices.Sort(out)
 	return out
 }
@@ -367,31 +398,38 @@ func (s *Store) apply(id string, found map[State]*keyFile) {
 			s.files[st][id] = f
 		}
 	}
+
 	newState, now := s.effective(id)
 	s.mu.Unlock()
 	if old == now && oldState == newState {
 		return
 	}
+
 	if newState == Pending {
 		s.pend.add(id, now.pem)
 	} else if oldState == Pending {
 		s.pend.drop(id)
 	}
+
 	if (oldState == Accepted) != (newState == Accepted) {
 		s.snapMu.Lock()
 		s.dirty[id] = struct{}{}
 		s.snapMu.Unlock()
 	}
+
 	if old != nil && now != nil && oldState == newState && old.pem == now.pem {
 		return // the same key in a new file
 	}
+
 	c := Change{ID: id, Old: oldState, New: newState}
 	if now != nil {
 		c.Gen = now.gen
 	}
+
 	s.cbMu.RLock()
 	cbs := s.cbs
 	s.cbMu.RUnlock()
+
 	for _, f := range cbs {
 		f(c)
 	}

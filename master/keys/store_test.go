@@ -33,32 +33,41 @@ func TestStates(t *testing.T) {
 		{"accept again", func() error { return s.Move("m", keys.Accepted) }, "accepted ", ""},
 		{"deny", func() error { return s.Deny("m", pem(t, 2)) }, "accepted denied ", ""},
 		{"reject", func() error { return s.Move("m", keys.Rejected) }, "rejected denied ", "m accepted>rejected"},
-		{"put accepted", func() error { return s.Put("m", keys.Accepted, pem(t, 1)) }, "accepted denied ", "m rejected>accepted"},
-		{"new key", func() error { return s.Put("m", keys.Accepted, pem(t, 3)) }, "accepted denied ", "m accepted>accepted"},
+		{"put accepted", func() error { return s.Put("m", keys.Accepted, pem(t, 1)) }, "accepted denied ",
+			"m rejected>accepted"},
+		{"new key", func() error { return s.Put("m", keys.Accepted, pem(t, 3)) }, "accepted denied ",
+			"m accepted>accepted"},
 		{"delete denied", func() error { return s.Delete("m", keys.Denied) }, "accepted ", ""},
 		{"delete", func() error { return s.Delete("m") }, "", "m accepted>none"},
 		{"delete again", func() error { return s.Delete("m") }, "", ""},
 	}
+
 	for _, step := range steps {
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %v", step.what, err)
 		}
+
 		if got := where(t, dir, "m"); got != step.where {
 			t.Errorf("%s: files in %q, want %q", step.what, got, step.where)
 		}
+
 		got := strings.Join(log.take(), ", ")
+
 		// An id that moves by Put is for a moment in two states; the worse counts.
 		if got != step.log {
 			t.Errorf("%s: told %q, want %q", step.what, got, step.log)
 		}
+
 		again := open(t, dir, keys.Config{})
 		if a, b := state(s, "m"), state(again, "m"); a != b {
 			t.Errorf("%s: %s in memory, %s on disk", step.what, a, b)
 		}
 	}
+
 	if err := s.Move("m", keys.Accepted); !errors.Is(err, keys.ErrUnknown) {
 		t.Errorf("moving nothing: %v", err)
 	}
+
 	for _, st := range []keys.State{keys.None, keys.Denied, 9} {
 		if s.Put("m", st, pem(t, 1)) == nil || s.Move("m", st) == nil {
 			t.Errorf("state %d was taken", st)
@@ -70,27 +79,39 @@ func TestModesAndContent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	s := open(t, dir, keys.Config{})
 	must(t, s.Put("m", keys.Accepted, "\r\n"+strings.ReplaceAll(pem(t, 1), "\n", "\r\n")+"\n\n"))
-	for path, want := range map[string]os.FileMode{"": 0o700, "minions": 0o700, "minions_pre": 0o700, "minions_autosign": 0o700, "minions/m": 0o600} {
+	for path, want := range map[string]os.FileMode{
+		"":                 0o700,
+		"minions":          0o700,
+		"minions_pre":      0o700,
+		"minions_autosign": 0o700,
+		"minions/m":        0o600,
+	} {
 		st, err := os.Stat(filepath.Join(dir, path))
 		if err != nil || st.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v", path, st.Mode(), err)
 		}
 	}
+
 	got, err := os.ReadFile(filepath.Join(dir, "minions/m"))
 	if err != nil || string(got) != pem(t, 1) {
 		t.Errorf("stored %q, %v", got, err)
 	}
+
 	e, ok := s.Lookup("m")
 	if !ok || e.PEM != pem(t, 1) {
 		t.Errorf("entry %+v", e)
 	}
+
 	if pub, err := e.Public(); err != nil || pub.Size() != 256 {
 		t.Error(err)
 	}
+
 	if _, err := (keys.Entry{}).Public(); err == nil {
 		t.Error("the zero entry has a key")
 	}
-	if _, err := keys.Open(filepath.Join(t.TempDir(), "none"), keys.Config{}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "applianced storage status") {
+
+	if _, err := keys.Open(filepath.Join(t.TempDir(), "none"), keys.Config{}); !errors.Is(err,
+		os.ErrNotExist) || !strings.Contains(err.Error(), "applianced storage status") {
 		t.Errorf("without Create: %v", err)
 	}
 }
@@ -110,18 +131,22 @@ func TestAttack16StrangeFiles(t *testing.T) {
 	must(t, os.Mkdir(in("folder"), 0o700))
 	must(t, syscall.Mkfifo(in("pipe"), 0o600))
 	must(t, s.Rescan())
+
 	if got := s.Accepted(); !slices.Equal(got, []string{"garbage", "good"}) {
 		t.Errorf("accepted %q", got)
 	}
+
 	s.Refresh("link", "pipe", "folder", "huge", ".key_cache", "empty")
 	if got := len(s.Accepted()); got != 2 {
 		t.Errorf("%d accepted after refresh", got)
 	}
+
 	if e, _ := s.Lookup("garbage"); e.PEM != "no key" {
 		t.Errorf("%+v", e)
 	} else if _, err := e.Public(); !errors.Is(err, crypt.ErrPublicKey) {
 		t.Error(err)
 	}
+
 	// A link in the way is replaced, never written through.
 	must(t, s.Put("link", keys.Accepted, pem(t, 2)))
 	if b, err := os.ReadFile(in("good")); err != nil || string(b) != pem(t, 1) {
@@ -138,27 +163,34 @@ func TestTwoFolders(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, d, "m"), []byte(pem(t, 1+i)), 0o600))
 		must(t, os.WriteFile(filepath.Join(dir, d, "again"), []byte(pem(t, 1)), 0o600))
 	}
+
 	must(t, s.Rescan())
 	for _, want := range []keys.State{keys.Rejected, keys.Pending, keys.Accepted} {
 		if got := state(s, "m"); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
+
 		if got := len(s.Accepted()) == 1; got != (want == keys.Accepted) {
 			t.Errorf("accepted list wrong while %s", want)
 		}
+
 		must(t, os.Remove(filepath.Join(dir, want.Dir(), "m")))
 		s.Refresh("m")
 	}
+
 	if state(s, "m") != keys.None {
 		t.Error("still there")
 	}
+
 	must(t, s.Delete("again", keys.Rejected))
 	pre := filepath.Join(dir, "minions_pre", "again")
 	must(t, os.WriteFile(pre, []byte(pem(t, 1)), 0o600))
 	s.Refresh("again")
+
 	if got := state(s, "again"); got != keys.Accepted {
 		t.Errorf("the same key is %s", got)
 	}
+
 	must(t, s.Move("again", keys.Accepted)) // as salt-key -A does
 	if _, err := os.Stat(pre); !os.IsNotExist(err) || state(s, "again") != keys.Accepted {
 		t.Errorf("%v, %s", err, state(s, "again"))
@@ -177,16 +209,20 @@ func TestAttack22PendingBound(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 	if n := s.Count(keys.Pending); n == 0 || n > 3 {
 		t.Fatalf("%d pending", n)
 	}
+
 	for i := 0; s.Count(keys.Pending) < 3; i++ {
 		must(t, s.Put(fmt.Sprint("fill", i), keys.Pending, pem(t, i)))
 	}
+
 	if err := s.Put("more", keys.Pending, pem(t, 1)); !errors.Is(err, keys.ErrPendingFull) {
 		t.Errorf("one more: %v", err)
 	}
+
 	must(t, s.Put(s.List(keys.Pending)[0], keys.Pending, pem(t, 99))) // not a new one
 	must(t, s.Put("more", keys.Accepted, pem(t, 1)))
 	must(t, s.Delete(s.List(keys.Pending)[0]))
@@ -201,13 +237,16 @@ func TestAttack22DeniedBound(t *testing.T) {
 	for i := range 20 {
 		must(t, s.Deny("m", pem(t, 1+i)))
 	}
+
 	e, ok := s.Denied("m")
 	if !ok || e.PEM != pem(t, 1) || s.Count(keys.Denied) != 1 {
 		t.Errorf("denied: %+v", e)
 	}
+
 	if got := s.List(keys.Denied); !slices.Equal(got, []string{"m"}) {
 		t.Error(got)
 	}
+
 	if err := s.Deny("other", "garbage"); !errors.Is(err, crypt.ErrPublicKey) {
 		t.Error(err)
 	}
@@ -232,15 +271,18 @@ func TestAttack30Generations(t *testing.T) {
 	must(t, s.Put("m", keys.Accepted, pem(t, 1)))
 	a, _ := s.Lookup("m")
 	must(t, s.Put("m", keys.Accepted, pem(t, 1)))
+
 	if b, _ := s.Lookup("m"); b.Gen != a.Gen {
 		t.Error("the same key has another generation")
 	}
+
 	must(t, s.Delete("m"))
 	must(t, s.Put("m", keys.Accepted, pem(t, 2)))
 	b, _ := s.Lookup("m")
 	if b.Gen == a.Gen || b.Gen == 0 {
 		t.Errorf("generation %d after %d", b.Gen, a.Gen)
 	}
+
 	if pa, err := a.Public(); err != nil {
 		t.Error(err)
 	} else if pb, err := b.Public(); err != nil || pa.Equal(pb) {
@@ -255,15 +297,19 @@ func TestSwap(t *testing.T) {
 	if err := s.Swap("m", keys.Entry{}, keys.Pending, pem(t, 2)); !errors.Is(err, keys.ErrChanged) {
 		t.Errorf("second comer: %v", err)
 	}
+
 	old, _ := s.Lookup("m")
+
 	// An administrator rejects the key behind our back; we have not seen it.
 	must(t, os.Rename(filepath.Join(dir, "minions_pre/m"), filepath.Join(dir, "minions_rejected/m")))
 	if err := s.Swap("m", old, keys.Accepted, pem(t, 1)); !errors.Is(err, keys.ErrChanged) {
 		t.Errorf("over a rejection: %v", err)
 	}
+
 	if got := where(t, dir, "m"); got != "rejected " {
 		t.Errorf("in %s", got)
 	}
+
 	// Of many that come at once for a new id one wins.
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -277,6 +323,7 @@ func TestSwap(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 	if won != 1 {
 		t.Errorf("%d winners", won)
@@ -294,20 +341,24 @@ func TestAcceptedSnapshot(t *testing.T) {
 			t.Fatalf("%v, want %v", got, want)
 		}
 	}
+
 	before := s.Accepted()
 	kept := slices.Clone(before)
 	if &before[0] != &s.Accepted()[0] {
 		t.Error("the snapshot was made again without need")
 	}
+
 	must(t, s.Move("b", keys.Rejected))
 	must(t, s.Delete("z"))
 	must(t, s.Put("c", keys.Accepted, pem(t, 1)))
 	if got := s.Accepted(); !slices.Equal(got, []string{"a", "c", "m", "q"}) {
 		t.Errorf("%v", got)
 	}
+
 	if !slices.Equal(before, kept) {
 		t.Error("an old snapshot has changed")
 	}
+
 	if got := s.List(keys.Rejected); !slices.Equal(got, []string{"b"}) {
 		t.Error(got)
 	}
@@ -322,23 +373,29 @@ func TestFingerprint(t *testing.T) {
 		{"sha1", "1d:b8:4c:59:42:8c:cc:c8:1e:35:11:4d:3e:fc:5a:ed:c4:34:1c:78"},
 		{"sha224", "e0:cb:f8:36:9d:ce:41:14:e5:f6:75:35:7c:a0:77:b5:bc:5b:08:36:da:b5:32:46:50:59:82:aa"},
 		{"sha256", "64:ec:18:59:fe:e7:b7:ee:61:7d:e5:c9:19:62:c4:a1:dd:6c:dc:c2:69:6d:67:e1:cd:d7:71:a5:8f:ac:85:e7"},
-		{"sha384", "db:23:63:4e:11:30:64:56:00:47:e2:36:77:79:77:e9:a0:a5:64:4e:35:13:7c:0f:32:cd:6b:b5:a8:3b:9b:af:c5:b4:20:df:66:d4:78:28:a9:81:22:60:f2:0a:19:8c"},
-		{"sha512", "6f:e7:ca:07:69:b4:a7:a2:55:10:6c:d9:fc:b6:f5:5e:ef:e8:03:2a:f5:74:8b:a5:7b:05:17:71:16:0e:ab:9d:11:c8:aa:ac:62:81:45:7c:b4:f9:18:1a:94:5e:25:e2:1d:fd:c4:d2:22:c0:53:04:ec:80:5e:37:a0:15:e8:1d"},
+		{"sha384",
+			"db:23:63:4e:11:30:64:56:00:47:e2:36:77:79:77:e9:a0:a5:64:4e:35:13:7c:0f:32:cd:6b:b5:a8:3b:9b:af:c5:b4:20:df:66:d4:78:28:a9:81:22:60:f2:0a:19:8c"},
+		{"sha512",
+			"6f:e7:ca:07:69:b4:a7:a2:55:10:6c:d9:fc:b6:f5:5e:ef:e8:03:2a:f5:74:8b:a5:7b:05:17:71:16:0e:ab:9d:11:c8:aa:ac:62:81:45:7c:b4:f9:18:1a:94:5e:25:e2:1d:fd:c4:d2:22:c0:53:04:ec:80:5e:37:a0:15:e8:1d"},
 	} {
-		for _, text := range []string{string(text), strings.ReplaceAll(string(text), "\n", "\r\n"), "\n" + strings.TrimSpace(string(text))} {
+		for _, text := range []string{string(text), strings.ReplaceAll(string(text), "\n", "\r\n"),
+			"\n" + strings.TrimSpace(string(text))} {
 			if got, err := keys.Fingerprint(text, c.hash); err != nil || got != c.want {
 				t.Errorf("%s: %s, %v", c.hash, got, err)
 			}
 		}
 	}
+
 	if _, err := keys.Fingerprint(string(text), "crc32"); err == nil {
 		t.Error("unknown hash taken")
 	}
+
 	s := open(t, t.TempDir(), keys.Config{})
 	must(t, s.Put("m", keys.Accepted, string(text)))
 	if got, err := s.Finger("m", "md5"); err != nil || len(got) != 47 {
 		t.Error(got, err)
 	}
+
 	if _, err := s.Finger("x", "md5"); !errors.Is(err, keys.ErrUnknown) {
 		t.Error(err)
 	}
@@ -347,15 +404,18 @@ func TestFingerprint(t *testing.T) {
 func TestSweepsOwnLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir, keys.Config{})
-	old, fresh := filepath.Join(dir, "minions", ".tmp-1"), filepath.Join(dir, "minions", ".tmp-2")
+	old := filepath.Join(dir, "minions", ".tmp-1")
+	fresh := filepath.Join(dir, "minions", ".tmp-2")
 	must(t, os.WriteFile(old, nil, 0o600))
 	must(t, os.WriteFile(fresh, nil, 0o600))
 	past := time.Now().Add(-2 * time.Hour)
 	must(t, os.Chtimes(old, past, past))
 	open(t, dir, keys.Config{})
+
 	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
 		t.Error("the leftover is still there")
 	}
+
 	if _, err := os.Stat(fresh); err != nil {
 		t.Error("somebody's file was removed")
 	}

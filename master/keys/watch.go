@@ -55,9 +55,11 @@ func (s *Store) examineAll(ids map[string][]State) {
 			}
 		})
 	}
+
 	for id := range ids {
 		work <- id
 	}
+
 	close(work)
 	wg.Wait()
 }
@@ -74,6 +76,7 @@ func (s *Store) Run(ctx context.Context) error {
 	} else {
 		w = &fsnotify.Watcher{} // nil channels: never ready
 	}
+
 	tick := time.NewTicker(s.cfg.ScanEvery)
 	defer tick.Stop()
 	var fullC <-chan time.Time
@@ -82,6 +85,7 @@ func (s *Store) Run(ctx context.Context) error {
 		defer full.Stop()
 		fullC = full.C
 	}
+
 	var freshC <-chan struct{}
 	if s.in != nil {
 		freshC = s.in.fresh
@@ -89,6 +93,7 @@ func (s *Store) Run(ctx context.Context) error {
 		wg.Go(func() { s.fileLoop(ctx) })
 		defer wg.Wait()
 	}
+
 	hinted, hintRest := s.hinted, (<-chan time.Time)(nil)
 	paths := map[string]struct{}{}
 	var look <-chan time.Time
@@ -101,9 +106,11 @@ func (s *Store) Run(ctx context.Context) error {
 			if !ok {
 				return errors.New("watch minion keys: watcher closed")
 			}
+
 			if len(paths) <= maxNames && !strings.HasPrefix(filepath.Base(ev.Name), ".") {
 				paths[ev.Name] = struct{}{}
 			}
+
 			if look == nil {
 				look = time.After(settle)
 			}
@@ -132,6 +139,7 @@ func (s *Store) Run(ctx context.Context) error {
 			if time.Now().Before(rest) {
 				continue
 			}
+
 			begin := time.Now()
 			s.pend.sweep()
 			s.rewatch(w)
@@ -169,10 +177,12 @@ func (s *Store) rewatch(w *fsnotify.Watcher) {
 	if w.Events == nil {
 		return
 	}
+
 	watched := map[string]bool{}
 	for _, d := range w.WatchList() {
 		watched[d] = true
 	}
+
 	for st := Accepted; st < numStates; st++ {
 		if d := s.stateDir(st); !watched[d] {
 			if err := w.Add(d); err != nil {

@@ -33,14 +33,17 @@ func TestWatchSaltKey(t *testing.T) {
 		return state(s, "new") == keys.Accepted && state(s, "old") == keys.Rejected
 	})
 	t.Logf("seen after %v", took)
+
 	for _, line := range log.take() {
 		if line != "new pending>accepted" && line != "old pending>rejected" {
 			t.Errorf("told %q", line)
 		}
 	}
+
 	if got := s.Accepted(); len(got) != 1 || got[0] != "new" {
 		t.Errorf("accepted %q", got)
 	}
+
 	// Rewritten in place, as 3006 does in open mode.
 	e, _ := s.Lookup("new")
 	must(t, os.WriteFile(in(keys.Accepted, "new"), []byte(pem(t, 3)), 0o600))
@@ -48,6 +51,7 @@ func TestWatchSaltKey(t *testing.T) {
 		n, _ := s.Lookup("new")
 		return n.PEM == pem(t, 3) && n.Gen != e.Gen
 	})
+
 	must(t, os.Remove(in(keys.Accepted, "new")))
 	within(t, 10*time.Second, "removal", func() bool { return state(s, "new") == keys.None })
 }
@@ -87,9 +91,11 @@ func TestVolumeGone(t *testing.T) {
 	must(t, os.Rename(dir, dir+".away"))
 	must(t, os.Mkdir(dir, 0o700)) // the empty mount point
 	await.Holds(t, 100*time.Millisecond, "the key", func() bool { return state(s, "m") == keys.Accepted })
+
 	if err := s.Rescan(); !errors.Is(err, os.ErrNotExist) || state(s, "m") != keys.Accepted {
 		t.Errorf("rescan: %v, %v", err, state(s, "m"))
 	}
+
 	must(t, os.Remove(dir))
 	must(t, os.Rename(dir+".away", dir))
 	must(t, os.Remove(filepath.Join(dir, "minions", "m")))

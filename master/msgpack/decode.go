@@ -89,13 +89,16 @@ func (d *decoder) size(w uint64) (uint64, error) {
 }
 
 func (d *decoder) value() (any, error) {
-	if d.nodes--; d.nodes < 0 {
+	d.nodes--
+	if d.nodes < 0 {
 		return nil, fmt.Errorf("%w: too many values", ErrLimit)
 	}
+
 	s, err := d.take(1)
 	if err != nil {
 		return nil, err
 	}
+
 	c := s[0]
 	switch {
 	case c <= 0x7f:
@@ -109,6 +112,7 @@ func (d *decoder) value() (any, error) {
 	case c <= 0xbf:
 		return d.raw(uint64(c & 0x1f))
 	}
+
 	return d.tagged(c)
 }
 
@@ -167,6 +171,7 @@ func (d *decoder) tagged(c byte) (any, error) {
 		}
 		return d.mapOf(n)
 	}
+
 	return nil, fmt.Errorf("msgpack: byte 0x%02x starts no value", c)
 }
 
@@ -176,10 +181,12 @@ func (d *decoder) integer(c byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var u uint64
 	for _, x := range s {
 		u = u<<8 | uint64(x)
 	}
+
 	if c >= 0xd0 { // signed: spread the sign bit
 		shift := 64 - 8*w
 		return int64(u<<shift) >> shift, nil
@@ -187,6 +194,7 @@ func (d *decoder) integer(c byte) (any, error) {
 	if u > math.MaxInt64 {
 		return u, nil
 	}
+
 	return int64(u), nil
 }
 
@@ -232,7 +240,8 @@ func (d *decoder) enter(n uint64) error {
 	if n > uint64(d.nodes) {
 		return fmt.Errorf("%w: too many values", ErrLimit)
 	}
-	if d.depth--; d.depth < 0 {
+	d.depth--
+	if d.depth < 0 {
 		return fmt.Errorf("%w: nested too deep", ErrLimit)
 	}
 	return nil
@@ -249,17 +258,21 @@ func (d *decoder) list(n uint64) (any, error) {
 		d.depth++
 		return emptyList, nil
 	}
+
 	l := make([]any, 0, min(n, 4096))
 	for ; n > 0; n-- {
 		v, err := d.value()
 		if err != nil {
 			return nil, err
 		}
+
 		if len(l) == cap(l) { // doubled, but not beyond what is left
 			l = slices.Grow(l, int(min(n, uint64(len(l)))))
 		}
+
 		l = append(l, v)
 	}
+
 	d.depth++
 	return l, nil
 }
@@ -268,21 +281,26 @@ func (d *decoder) mapOf(n uint64) (any, error) {
 	if n > math.MaxUint32/2 {
 		return nil, ErrShort
 	}
+
 	if err := d.enter(2 * n); err != nil {
 		return nil, err
 	}
+
 	m := value.Sized(int(min(n, 1024)))
 	for ; n > 0; n-- {
 		k, err := d.key()
 		if err != nil {
 			return nil, err
 		}
+
 		v, err := d.value()
 		if err != nil {
 			return nil, err
 		}
+
 		m.Set(k, v) // a repeated key: the last one counts, as in Python
 	}
+
 	d.depth++
 	return m, nil
 }
@@ -295,6 +313,7 @@ func (d *decoder) key() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	switch k := k.(type) {
 	case []byte:
 		return string(k), nil
@@ -306,5 +325,6 @@ func (d *decoder) key() (any, error) {
 	case nil, bool, int64, uint64, string:
 		return k, nil
 	}
+
 	return nil, fmt.Errorf("msgpack: %T cannot be a map key", k)
 }

@@ -60,6 +60,7 @@ func (e *encoder) value(v any, depth int) error {
 	if depth > maxEncodeDepth {
 		return fmt.Errorf("%w: nested too deep to pack", ErrLimit)
 	}
+
 	switch v := v.(type) {
 	case nil:
 		e.b = append(e.b, 0xc0)
@@ -108,6 +109,7 @@ func (e *encoder) value(v any, depth int) error {
 	default:
 		return fmt.Errorf("msgpack: cannot pack %T", v)
 	}
+
 	return nil
 }
 
@@ -179,6 +181,7 @@ func (e *encoder) bytes(s []byte) {
 		e.b = append(e.b, s...)
 		return
 	}
+
 	switch n := len(s); {
 	case n <= math.MaxUint8:
 		e.b = append(e.b, 0xc4, byte(n))
@@ -187,6 +190,7 @@ func (e *encoder) bytes(s []byte) {
 	default:
 		e.b = binary.BigEndian.AppendUint32(append(e.b, 0xc6), uint32(n))
 	}
+
 	e.b = append(e.b, s...)
 }
 
@@ -208,6 +212,7 @@ func (e *encoder) ext(v value.Ext) error {
 	default:
 		return fmt.Errorf("%w: extension of %d bytes", ErrLimit, n)
 	}
+
 	e.b = append(append(e.b, byte(v.Type)), v.Data...)
 	return nil
 }

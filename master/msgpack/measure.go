@@ -49,13 +49,16 @@ type walker struct {
 
 func (w *walker) value() error {
 	d := &w.d
-	if d.nodes--; d.nodes < 0 {
+	d.nodes--
+	if d.nodes < 0 {
 		return fmt.Errorf("%w: too many values", ErrLimit)
 	}
+
 	s, err := d.take(1)
 	if err != nil {
 		return err
 	}
+
 	switch c := s[0]; {
 	case c <= 0x7f:
 		return nil
@@ -82,6 +85,7 @@ func (w *walker) tagged(c byte) error {
 		}
 		return of(n)
 	}
+
 	switch c {
 	case 0xc0, 0xc2, 0xc3:
 		return nil
@@ -104,6 +108,7 @@ func (w *walker) tagged(c byte) error {
 	case 0xde, 0xdf:
 		return sized(2<<(c-0xde), w.mapOf)
 	}
+
 	return fmt.Errorf("msgpack: byte 0x%02x starts no value", c)
 }
 
@@ -125,14 +130,18 @@ func (w *walker) list(n uint64) error {
 		w.d.depth++
 		return nil
 	}
-	if w.memory += listCost + slotCost*int64(n); n > 4096 {
+
+	w.memory += listCost + slotCost*int64(n)
+	if n > 4096 {
 		w.memory += slotCost * int64(n) // it grew on the way
 	}
+
 	for ; n > 0; n-- {
 		if err := w.value(); err != nil {
 			return err
 		}
 	}
+
 	w.d.depth++
 	return nil
 }
@@ -141,27 +150,35 @@ func (w *walker) mapOf(n uint64) error {
 	if n > math.MaxUint32/2 {
 		return ErrShort
 	}
+
 	if err := w.d.enter(2 * n); err != nil {
 		return err
 	}
-	if w.memory += mapCost + entryCost*int64(n); n > 1024 {
+
+	w.memory += mapCost + entryCost*int64(n)
+	if n > 1024 {
 		w.memory += entryCost * int64(n)
 	}
+
 	if n >= value.IndexAt {
 		w.memory += indexCost * int64(n)
 	}
+
 	for ; n > 0; n-- {
 		start := w.d.off
 		if err := w.value(); err != nil { // Decode tells what can be a key
 			return err
 		}
+
 		if k, ok := Contents(w.d.b[start:w.d.off]); ok { // bytes become text
 			w.memory += textCost + int64(len(k)) + int64(len(k))/8
 		}
+
 		if err := w.value(); err != nil {
 			return err
 		}
 	}
+
 	w.d.depth++
 	return nil
 }
@@ -184,6 +201,7 @@ func Fields(b []byte, l Limits, most int) ([]Field, error) {
 	if n > uint64(most) {
 		return nil, fmt.Errorf("%w: a map of %d entries", ErrLimit, n)
 	}
+
 	out := make([]Field, 0, n)
 	w := walker{d: d}
 	w.d.depth--
@@ -192,24 +210,30 @@ func Fields(b []byte, l Limits, most int) ([]Field, error) {
 		err := w.value()
 		return b[start:w.d.off], err
 	}
+
 	for ; n > 0; n-- {
 		k, err := next()
 		if err != nil {
 			return nil, err
 		}
+
 		key, ok := Contents(k)
 		if !ok {
 			return nil, errors.New("msgpack: a key of the map is no text")
 		}
+
 		v, err := next()
 		if err != nil {
 			return nil, err
 		}
+
 		out = append(out, Field{key, v})
 	}
+
 	if w.d.off != len(b) {
 		return nil, errTrailing
 	}
+
 	return out, nil
 }
 
@@ -236,6 +260,7 @@ func Contents(b []byte) (contents []byte, ok bool) {
 	if err != nil {
 		return nil, false
 	}
+
 	var n uint64
 	switch c := s[0]; {
 	case c >= 0xa0 && c <= 0xbf:
@@ -247,9 +272,11 @@ func Contents(b []byte) (contents []byte, ok bool) {
 	default:
 		return nil, false
 	}
+
 	if err != nil {
 		return nil, false
 	}
+
 	contents, err = d.take(n)
 	return contents, err == nil && d.off == len(b)
 }

@@ -38,6 +38,7 @@ func wild(r *rand.Rand, depth int) any {
 	case n < 10:
 		return value.NewMap()
 	}
+
 	return string(bytes.Repeat([]byte("x"), r.IntN(300)))
 }
 
@@ -67,10 +68,12 @@ func TestMeasure(t *testing.T) {
 		"one text":    long([]byte{0xdb, 0, 0x0f, 0x42, 0x40}, "x", 1000000),
 		"bytes":       long([]byte{0xc6, 0, 0x0f, 0x42, 0x40}, "\xff", 1000000),
 	}
+
 	big := value.NewMap()
 	for i := range int64(100000) {
 		big.Set(i, i)
 	}
+
 	cases["a map"], _ = Marshal(big, Modern)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 200 {
@@ -80,41 +83,51 @@ func TestMeasure(t *testing.T) {
 		}
 		cases["wild "+string(rune('0'+i%10))+string(rune('a'+i/10))] = b
 	}
+
 	for name, b := range cases {
 		s, err := Measure(b, DefaultLimits)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+
 		if s.Encoded != len(b) {
 			t.Errorf("%s: %d of %d bytes", name, s.Encoded, len(b))
 		}
+
 		if raceBuild {
 			continue
 		}
+
 		if got := allocated(t, b); got > s.Memory*3/2+8192 {
 			t.Errorf("%s: %d bytes packed, measured %d, allocated %d", name, len(b), s.Memory, got)
 		}
 	}
+
 	if n := testing.AllocsPerRun(10, func() { _, _ = Measure(cases["a map"], DefaultLimits) }); n > 0 {
 		t.Errorf("measuring allocates %v times", n)
 	}
 }
 
 func TestFields(t *testing.T) {
-	b, err := Marshal(value.NewMap("enc", "aes", "load", []byte{0xff, 1}, "n", int64(3), "list", []any{"a", []any{}}), Modern)
+	b, err := Marshal(value.NewMap("enc", "aes", "load", []byte{0xff, 1}, "n", int64(3), "list", []any{"a", []any{}}),
+		Modern)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f, err := Fields(b, DefaultLimits, 4)
 	if err != nil || len(f) != 4 || string(f[0].Key) != "enc" {
 		t.Fatalf("%v %v", f, err)
 	}
+
 	if c, ok := Contents(f[1].Value); !ok || !bytes.Equal(c, []byte{0xff, 1}) {
 		t.Errorf("load: %x %v", c, ok)
 	}
+
 	if _, ok := Contents(f[2].Value); ok {
 		t.Error("a number has contents")
 	}
+
 	for name, c := range map[string]struct {
 		in   []byte
 		want error
@@ -134,6 +147,7 @@ func TestFields(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	if _, err := Fields([]byte{0x81, 0x01, 0x01}, DefaultLimits, 4); err == nil {
 		t.Error("a number as a key")
 	}
@@ -142,20 +156,28 @@ func TestFields(t *testing.T) {
 // FuzzMeasure: measuring and decoding agree about what is well formed, and taking
 // a map apart finds what decoding it finds.
 func FuzzMeasure(f *testing.F) {
-	for _, b := range [][]byte{{0x81, 0xa1, 'a', 0x90}, {0xdc, 0, 2, 0xc0, 0xc7, 1, 5, 'x'}, {0x80}, {0xdf, 0, 0, 0, 1, 0xa0, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0}} {
+	for _, b := range [][]byte{
+		{0x81, 0xa1, 'a', 0x90},
+		{0xdc, 0, 2, 0xc0, 0xc7, 1, 5, 'x'},
+		{0x80},
+		{0xdf, 0, 0, 0, 1, 0xa0, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0},
+	} {
 		f.Add(b)
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, merr := Measure(b, DefaultLimits)
 		v, n, derr := DecodePrefix(b, DefaultLimits)
 		if derr == nil && (merr != nil || s.Encoded != n) {
 			t.Fatalf("decoded %d bytes, measured %d: %v", n, s.Encoded, merr)
 		}
+
 		fields, ferr := Fields(b, DefaultLimits, 1<<20)
 		m, isMap := v.(*value.Map)
 		if derr != nil || !isMap || n != len(b) || ferr != nil {
 			return
 		}
+
 		for _, x := range fields {
 			if _, ok := m.Get(string(x.Key)); !ok {
 				t.Fatalf("no key %q in the decoded map", x.Key)

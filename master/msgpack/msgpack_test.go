@@ -41,27 +41,34 @@ func TestCapturesSurvive(t *testing.T) {
 	for name, b := range captures(t) {
 		mode := Raw
 		switch {
-		case strings.HasPrefix(name, "zmtp_"), strings.HasPrefix(name, "event_") && !strings.HasSuffix(name, "_req.bin") && !strings.HasSuffix(name, "_rep.bin"),
+		case strings.HasPrefix(name, "zmtp_"), strings.HasPrefix(name, "event_") &&
+			!strings.HasSuffix(name, "_req.bin") && !strings.HasSuffix(name, "_rep.bin"),
 			name == "jobcache_jid.bin":
 			continue // not one msgpack value
 		case strings.HasPrefix(name, "tcp_"), strings.HasPrefix(name, "jobcache_"), strings.HasPrefix(name, "cache_"):
 			mode = Modern
 		}
+
 		v, err := Decode(b, DefaultLimits)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
+
 		got, err := Marshal(v, mode)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
+
 		if !bytes.Equal(got, b) {
-			t.Errorf("%s: packed again it differs\n got %s\nwant %s", name, hex.EncodeToString(got), hex.EncodeToString(b))
+			t.Errorf("%s: packed again it differs\n got %s\nwant %s", name, hex.EncodeToString(got),
+				hex.EncodeToString(b))
 		}
+
 		n++
 	}
+
 	if n < 170 {
 		t.Errorf("only %d frames compared", n)
 	}
@@ -96,27 +103,33 @@ func TestRoundTrip(t *testing.T) {
 		{"odd keys", value.NewMap(int64(1), "a", true, "b", nil, "c", 1.5, "d"), nil, ""},
 		{"sorted", map[string]any{"b": 1, "a": 2}, value.NewMap("a", int64(2), "b", int64(1)), "82a16102a16201"},
 	}
+
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			want := tt.want
 			if want == nil {
 				want = tt.in
 			}
+
 			for _, mode := range []Mode{Raw, Modern} {
 				b, err := Marshal(tt.in, mode)
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				if mode == Raw && tt.raw != "" && hex.EncodeToString(b) != tt.raw {
 					t.Errorf("packed as %x, want %s", b, tt.raw)
 				}
+
 				got, err := Decode(b, DefaultLimits)
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				if !reflect.DeepEqual(got, want) {
 					t.Errorf("mode %d: got %#v, want %#v", mode, got, want)
 				}
+
 				for i := range b {
 					if _, err := Decode(b[:i], DefaultLimits); err == nil {
 						t.Errorf("cut to %d bytes it still decodes", i)
@@ -129,27 +142,38 @@ func TestRoundTrip(t *testing.T) {
 
 // TestModernAgainstOracle compares with an independent implementation.
 func TestModernAgainstOracle(t *testing.T) {
-	in := map[string]any{"text": strings.Repeat("ä", 200), "bytes": []byte{0, 255}, "n": int64(-70000), "list": []any{"a", 1.25, nil, true}}
+	in := map[string]any{
+		"text":  strings.Repeat("ä", 200),
+		"bytes": []byte{0, 255},
+		"n":     int64(-70000),
+		"list":  []any{"a", 1.25, nil, true},
+	}
+
 	want, err := vm.Marshal(in)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	v, err := Decode(want, DefaultLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m := v.(*value.Map)
 	if m.Str("text") != in["text"] || !reflect.DeepEqual(m.List("list"), in["list"]) {
 		t.Errorf("decoded %v", v)
 	}
+
 	ours, err := Marshal(v, Modern)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var back map[string]any
 	if err := vm.Unmarshal(ours, &back); err != nil {
 		t.Fatal(err)
 	}
+
 	if !bytes.Equal(back["bytes"].([]byte), in["bytes"].([]byte)) || back["text"] != in["text"] {
 		t.Errorf("the oracle read %v", back)
 	}
@@ -170,8 +194,10 @@ func TestAttack19MsgpackLengths(t *testing.T) {
 		"trailing":                {[]byte{0xc0, 0xc0}, errTrailing},
 		"a million nested arrays": {bytes.Repeat([]byte{0x91}, 1_000_000), ErrLimit},
 		"a million nested maps":   {bytes.Repeat([]byte{0x81, 0x01}, 500_000), ErrLimit},
-		"three million nils":      {append([]byte{0xdd, 0, 0x2d, 0xc6, 0xc0}, bytes.Repeat([]byte{0xc0}, 3_000_000)...), ErrLimit},
+		"three million nils": {append([]byte{0xdd, 0, 0x2d, 0xc6, 0xc0}, bytes.Repeat([]byte{0xc0}, 3_000_000)...),
+			ErrLimit},
 	}
+
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Decode(tt.in, DefaultLimits); !errors.Is(err, tt.want) {
@@ -179,6 +205,7 @@ func TestAttack19MsgpackLengths(t *testing.T) {
 			}
 		})
 	}
+
 	for name, in := range map[string][]byte{
 		"reserved byte": {0xc1}, "list as key": {0x81, 0x90, 0x01}, "map as key": {0x81, 0x80, 0x01},
 		"NaN as key": {0x81, 0xcb, 0x7f, 0xf8, 0, 0, 0, 0, 0, 1, 0x01},
@@ -187,6 +214,7 @@ func TestAttack19MsgpackLengths(t *testing.T) {
 			t.Errorf("%s: decoded as %v", name, v)
 		}
 	}
+
 	if v, err := Decode([]byte{0x82, 0xa1, 'a', 1, 0xa1, 'a', 2}, DefaultLimits); err != nil || v.(*value.Map).Len() != 1 || func() bool { n, _ := v.(*value.Map).Int("a"); return n != 2 }() {
 		t.Errorf("repeated key: %v, %v; the last one should count", v, err)
 	}
@@ -209,6 +237,7 @@ func FuzzDecode(f *testing.F) {
 	for _, b := range captures(f) {
 		f.Add(b)
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, n, err := DecodePrefix(b, Limits{Depth: 64, Nodes: 100_000})
 		if err != nil {
@@ -217,15 +246,18 @@ func FuzzDecode(f *testing.F) {
 		if n > len(b) {
 			t.Fatalf("took %d of %d bytes", n, len(b))
 		}
+
 		for _, mode := range []Mode{Raw, Modern} {
 			p, err := Marshal(v, mode)
 			if err != nil {
 				t.Fatalf("what was decoded cannot be packed: %v", err)
 			}
+
 			again, err := Decode(p, DefaultLimits)
 			if err != nil {
 				t.Fatalf("what was packed cannot be decoded: %v", err)
 			}
+
 			q, err := Marshal(again, mode)
 			if err != nil || !bytes.Equal(p, q) {
 				t.Fatalf("not stable: %x then %x", p, q)

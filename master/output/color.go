@@ -14,15 +14,24 @@ func (o *Options) colors() palette {
 	if !o.Color {
 		return palette{}
 	}
+
 	sgr := func(params string) string { return "\x1b[" + params + "m" }
 	return palette{
-		red: sgr("0;31"), lightRed: sgr("0;1;31"),
-		green: sgr("0;32"), lightGreen: sgr("0;1;32"),
-		yellow: sgr("0;33"), lightYellow: sgr("0;1;33"),
-		blue: sgr("0;34"), lightBlue: sgr("0;1;34"),
-		magenta: sgr("0;35"), lightMagenta: sgr("0;1;35"),
-		cyan: sgr("0;36"), end: sgr("0;0"),
-		darkGray: sgr("0;1;30"), lightGray: sgr("0;37"), white: sgr("0;1;37"),
+		red:          sgr("0;31"),
+		lightRed:     sgr("0;1;31"),
+		green:        sgr("0;32"),
+		lightGreen:   sgr("0;1;32"),
+		yellow:       sgr("0;33"),
+		lightYellow:  sgr("0;1;33"),
+		blue:         sgr("0;34"),
+		lightBlue:    sgr("0;1;34"),
+		magenta:      sgr("0;35"),
+		lightMagenta: sgr("0;1;35"),
+		cyan:         sgr("0;36"),
+		end:          sgr("0;0"),
+		darkGray:     sgr("0;1;30"),
+		lightGray:    sgr("0;37"),
+		white:        sgr("0;1;37"),
 	}
 }
 

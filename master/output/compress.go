@@ -34,12 +34,15 @@ func compressHost(m *value.Map) (*value.Map, bool) {
 		if !ok {
 			return nil, false
 		}
+
 		id, ok := compressKey(value.Str(k), info)
 		if !ok {
 			return nil, false
 		}
+
 		counts[id]++
 	}
+
 	out := value.NewMap()
 	for k, v := range m.All() {
 		info := v.(*value.Map)
@@ -48,10 +51,12 @@ func compressHost(m *value.Map) (*value.Map, bool) {
 			out.Set(k, info)
 			continue
 		}
+
 		comps := strings.Split(value.Str(k), "_|-")
 		if len(comps) < 3 {
 			return nil, false
 		}
+
 		get := func(name string) string { e, _ := info.Get(name); return value.Str(e) }
 		comps[2] = strings.Join([]string{"state_compressed", get("__sls__"), get("__id__"), get("result")}, "_")
 		comps[1] = fmt.Sprintf("%s (%d)", get("__id__"), counts[id])
@@ -65,6 +70,7 @@ func compressHost(m *value.Map) (*value.Map, bool) {
 			return nil, false
 		}
 	}
+
 	return out, true
 }
 
@@ -87,12 +93,14 @@ func compressInto(first, info *value.Map) bool {
 	if !okA || !okB {
 		return false
 	}
+
 	first.Set("__run_num__", min(a, b))
 	da, okA := plainNumber(first, "duration")
 	db, okB := plainNumber(info, "duration")
 	if !okA || !okB {
 		return false
 	}
+
 	first.Set("duration", math.Round((da+db)*1000)/1000)
 	sa, _ := first.Get("start_time")
 	sb, _ := info.Get("start_time")
@@ -101,27 +109,32 @@ func compressInto(first, info *value.Map) bool {
 	if !okA || !okB {
 		return false
 	}
+
 	first.Set("start_time", min(ta, tb))
 	changes, _ := info.Get("changes")
 	if !value.Truth(changes) {
 		return true
 	}
+
 	name, _ := info.Get("name")
 	have, _ := first.Get("changes")
 	if !value.Truth(have) {
 		first.Set("changes", value.NewMap("compressed changes", value.NewMap(value.Str(name), changes)))
 		return true
 	}
+
 	m, ok := have.(*value.Map)
 	if !ok {
 		return false
 	}
+
 	inner := m.Map("compressed changes")
 	if inner == nil {
 		firstName, _ := first.Get("name")
 		inner = value.NewMap(value.Str(firstName), have)
 		first.Set("changes", value.NewMap("compressed changes", inner))
 	}
+
 	inner.Set(value.Str(name), changes)
 	return true
 }

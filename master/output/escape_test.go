@@ -27,9 +27,13 @@ func TestAttack26TerminalEscapes(t *testing.T) {
 		"states": hostile(),
 		"text":   value.NewMap("m\x1b[2J", "a\x1b[2Jb\u009b2J"),
 		"errors": value.NewMap("m", []any{"e\x1b[2J"}),
-		"ret":    value.NewMap("m", value.NewMap("a_|-b_|-c_|-d", value.NewMap("result", true, "comment", "", "__run_num__", 0, "changes", value.NewMap("out", "highstate", "ret", value.NewMap("h\x1b[2J", "x\x1b[2J"))))),
-		"keys":   value.NewMap("minions", []any{"a\x1b[2J"}, "minions_pre", value.NewMap("b\x1b[2J", "c\x1b[2J")),
+		"ret": value.NewMap("m",
+			value.NewMap("a_|-b_|-c_|-d",
+				value.NewMap("result", true, "comment", "", "__run_num__", 0, "changes",
+					value.NewMap("out", "highstate", "ret", value.NewMap("h\x1b[2J", "x\x1b[2J"))))),
+		"keys": value.NewMap("minions", []any{"a\x1b[2J"}, "minions_pre", value.NewMap("b\x1b[2J", "c\x1b[2J")),
 	}
+
 	for name, v := range values {
 		for out := range outputters {
 			for _, so := range []string{"full", "terse", "mixed", "filter"} {
@@ -42,6 +46,7 @@ func TestAttack26TerminalEscapes(t *testing.T) {
 			}
 		}
 	}
+
 	o := Defaults()
 	o.StripEscapes = false
 	if s := Render("nested", values["text"], o); !strings.Contains(s, "\x1b[2J") {
@@ -65,28 +70,36 @@ func TestFinding22Terminal(t *testing.T) {
 				"start_time", "s"+evil, "duration", "1", "data", []any{"x" + evil}, "warnings", []any{"w" + evil},
 				"changes", value.NewMap("k"+evil, []any{"v" + evil})))),
 	}
+
 	for name, v := range values {
 		for out := range outputters {
 			for _, so := range []string{"full", "terse", "mixed", "filter"} {
 				for _, compress := range []bool{false, true} {
 					o := Defaults()
-					o.StateOutput, o.Terminal, o.StateCompress = so, true, compress
+					o.StateOutput = so
+					o.Terminal = true
+					o.StateCompress = compress
 					s := Render(out, v, o)
-					if i := strings.IndexFunc(s, func(r rune) bool { return r != '\n' && printable.Unsafe(r) }); i >= 0 {
+					if i := strings.IndexFunc(s,
+						func(r rune) bool { return r != '\n' && printable.Unsafe(r) }); i >= 0 {
 						t.Errorf("%s %s %s: %q", name, out, so, s[max(0, i-20):min(len(s), i+20)])
 					}
-					if name != "list" && name != "keys" && out != "newline_values_only" && (strings.HasPrefix(s, "web1:") || strings.Contains(s, "\nweb1:")) {
+
+					if name != "list" && name != "keys" && out != "newline_values_only" &&
+						(strings.HasPrefix(s, "web1:") || strings.Contains(s, "\nweb1:")) {
 						t.Errorf("%s %s: a key looks like the return of another minion:\n%s", name, out, s)
 					}
 				}
 			}
 		}
 	}
+
 	o := Defaults()
 	o.Terminal, o.Color = true, true
 	if got, want := Render("nested", "a\bb\tc\nd\u202e", o), "\x1b[0;32ma\\x08b\tc\x1b[0;0m\n\x1b[0;32md\\u202e\x1b[0;0m"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+
 	s := Render("json", value.NewMap("k"+evil, evil), o)
 	var got map[string]string
 	if err := json.Unmarshal([]byte(s), &got); err != nil || got["k"+evil] != evil {
@@ -95,18 +108,21 @@ func TestFinding22Terminal(t *testing.T) {
 }
 
 func FuzzRender(f *testing.F) {
-	for _, v := range []any{hostile(), []any{int64(1), "x", nil}, "text\n", value.NewMap("m", []any{value.NewMap(1, 2.5)})} {
+	for _, v := range []any{hostile(), []any{int64(1), "x", nil}, "text\n",
+		value.NewMap("m", []any{value.NewMap(1, 2.5)})} {
 		b, err := msgpack.Marshal(v, msgpack.Modern)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b)
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := msgpack.Decode(b, msgpack.Limits{Depth: 16, Nodes: 1000})
 		if err != nil {
 			return
 		}
+
 		o := Defaults()
 		o.StateCompress = true
 		for name := range outputters {

@@ -60,15 +60,19 @@ func (c goldenCase) options(t *testing.T) Options {
 			if !ok {
 				t.Fatalf("option %s", k)
 			}
+
 			if f, number := v.(float64); number {
 				v = int64(f)
 			}
+
 			if o.Table == nil {
 				o.Table = map[string]any{}
 			}
+
 			o.Table[name] = v
 		}
 	}
+
 	return o
 }
 
@@ -100,6 +104,7 @@ func golden(t *testing.T, file string, least int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var cases []goldenCase
 	if err := json.Unmarshal(b, &cases); err != nil {
 		t.Fatal(err)
@@ -107,16 +112,19 @@ func golden(t *testing.T, file string, least int) {
 	if len(cases) < least {
 		t.Fatalf("only %d cases", len(cases))
 	}
+
 	for _, c := range cases {
 		t.Run(fmt.Sprintf("%s/%s/%v", c.Out, c.Name, c.Opts), func(t *testing.T) {
 			raw, err := hex.DecodeString(c.Value)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			v, err := msgpack.Decode(raw, msgpack.DefaultLimits)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			before := value.Repr(v)
 			want := c.Want
 			switch c.Out {
@@ -130,14 +138,17 @@ func golden(t *testing.T, file string, least int) {
 			case "highstate":
 				want = strings.ReplaceAll(want, "\nare not allowed", "\n    are not allowed")
 			}
+
 			got := Render(c.Out, v, c.options(t))
 			if strings.HasPrefix(c.Name, "hs_st_warnings") {
 				indent := regexp.MustCompile(`\n {14}`)
 				got, want = indent.ReplaceAllString(got, "\n"), indent.ReplaceAllString(want, "\n")
 			}
+
 			if got != want {
 				t.Errorf("got:\n%s\nwant:\n%s\nquoted got:  %.300q\nquoted want: %.300q", got, want, got, want)
 			}
+
 			if value.Repr(v) != before {
 				t.Error("the value was changed")
 			}

@@ -22,23 +22,28 @@ func highstate(v any, o *Options) string {
 	case bool, int, int64, uint64:
 		return value.Repr(d) // Salt fails here when it strips the result
 	}
+
 	data, ok := v.(*value.Map)
 	if !ok {
 		panic(failure("not a map"))
 	}
+
 	data = dropRetcode(data)
 	if o.StateCompress {
 		data = compressStates(data)
 	}
+
 	if data.Len() == 0 {
 		return ""
 	}
+
 	h := highstater{Options: o, palette: o.colors(), level: max(o.stateIndent, 1)}
 	var hosts []string
 	for host, states := range data.All() {
 		text, _ := h.host(value.Str(host), states)
 		hosts = append(hosts, text)
 	}
+
 	return strings.Join(hosts, "\n")
 }
 
@@ -52,15 +57,18 @@ func unwrapHighstate(v any) any {
 			}
 		}
 	}
+
 	m, ok := v.(*value.Map)
 	if !ok || m.Len() != 1 {
 		return v
 	}
+
 	for _, e := range m.All() {
 		job, ok := e.(*value.Map)
 		if !ok {
 			return v
 		}
+
 		_, jid := job.Get("jid")
 		_, fun := job.Get("fun")
 		if jid && fun {
@@ -69,6 +77,7 @@ func unwrapHighstate(v any) any {
 			}
 		}
 	}
+
 	return v
 }
 
@@ -85,9 +94,11 @@ func dropRetcode(m *value.Map) *value.Map {
 			masters++
 		}
 	}
+
 	if _, ok := m.Get("retcode"); !ok || masters != 1 {
 		return m
 	}
+
 	m = m.Clone()
 	m.Delete("retcode")
 	return m
@@ -131,6 +142,7 @@ func (h *highstater) host(name string, v any) (string, bool) {
 	case *value.Map:
 		out, color = h.states(name, v, &t)
 	}
+
 	return color + h.stripLine(name) + ":" + h.end + strings.Join(append([]string{""}, out...), "\n"), t.changed > 0
 }
 
@@ -141,23 +153,28 @@ func (h *highstater) states(host string, m *value.Map, t *tally) ([]string, stri
 		tag string
 		ret *value.Map
 	}
+
 	var entries []entry
 	for k, v := range m.All() {
 		info, ok := v.(*value.Map)
 		if !ok {
 			continue
 		}
+
 		if _, numbered := info.Get("__run_num__"); !numbered && info.Len() > 0 && k != "changes" {
 			out = append([]string{
 				"The State execution failed to record the order in which all states were executed. The state return missing data is:",
 				h.strip(pformat(info, 1)),
 			}, out...)
 		}
+
 		if _, ok := info.Get("result"); ok {
 			entries = append(entries, entry{value.Str(k), info})
 		}
 	}
-	slices.SortStableFunc(entries, func(a, b entry) int { return number64(runNumber(a.ret)).Cmp(number64(runNumber(b.ret))) })
+
+	slices.SortStableFunc(entries,
+		func(a, b entry) int { return number64(runNumber(a.ret)).Cmp(number64(runNumber(b.ret))) })
 	for _, e := range entries {
 		lines, c := h.state(e.tag, e.ret, t)
 		out = append(out, lines...)
@@ -165,6 +182,7 @@ func (h *highstater) states(host string, m *value.Map, t *tally) ([]string, stri
 			color = c
 		}
 	}
+
 	return append(out, h.summary(host, t)...), color
 }
 
@@ -193,6 +211,7 @@ func (h *highstater) state(tag string, ret *value.Map, t *tally) ([]string, stri
 			count, _ = strconv.Atoi(m[1])
 		}
 	}
+
 	t.count(result, count)
 	t.time(ret)
 
@@ -200,6 +219,7 @@ func (h *highstater) state(tag string, ret *value.Map, t *tally) ([]string, stri
 	if !ok {
 		panic(failure("state without changes"))
 	}
+
 	changed, text := h.changes(ret, changes, count, t)
 	if h.StateDiff && value.Truth(result) && !changed {
 		return nil, ""
@@ -207,24 +227,29 @@ func (h *highstater) state(tag string, ret *value.Map, t *tally) ([]string, stri
 	if !h.StateVerbose && value.Truth(result) && !changed {
 		return nil, ""
 	}
+
 	color, hostColor := h.green, ""
 	if changed {
 		color = h.cyan
 	}
+
 	switch result {
 	case false:
 		color, hostColor = h.red, h.red
 	case nil:
 		color, hostColor = h.lightYellow, h.lightYellow
 	}
+
 	if len(comps) < 4 {
 		panic(failure("unknown form of state tag"))
 	}
+
 	so := strings.ToLower(h.StateOutput)
 	so = cmp.Or(so, "full")
 	if strings.HasSuffix(so, "_id") {
 		comps[2] = comps[1]
 	}
+
 	switch {
 	case strings.HasPrefix(so, "filter"):
 		if slices.Contains(h.StateTerse, value.Str(result)) {
@@ -238,6 +263,7 @@ func (h *highstater) state(tag string, ret *value.Map, t *tally) ([]string, stri
 		strings.HasPrefix(so, "changes") && value.Truth(result) && !changed:
 		return []string{h.terse(color, comps, ret, changes, result)}, hostColor
 	}
+
 	return h.full(color, comps, ret, result, text, t), hostColor
 }
 
@@ -245,11 +271,13 @@ func (h *highstater) full(color string, comps []string, ret *value.Map, result a
 	row := func(label, text string) string { return "    " + color + label + h.strip(text) + h.end }
 	out := []string{color + "----------" + h.end, row("      ID: ", indented(comps[1]))}
 	function := row("Function: ", indented(comps[0]+"."+comps[3]))
+
 	// Salt puts the name behind the function.
 	out = append(out, function)
 	if comps[1] != comps[2] {
 		out = append(out, row("    Name: ", indented(comps[2])))
 	}
+
 	out = append(out, row("  Result: ", value.Str(result)), row(" Comment: ", h.comment(ret)))
 	if start, ok := ret.Get("start_time"); ok && h.StateProfile {
 		duration := ""
@@ -258,12 +286,14 @@ func (h *highstater) full(color string, comps []string, ret *value.Map, result a
 		}
 		out = append(out, row(" Started: ", indented(value.Str(start))), row("Duration: ", indented(duration)))
 	}
+
 	out = append(out, color+"     Changes:   "+changes+h.end)
 	if w, ok := ret.Get("warnings"); ok {
 		t.warnings++
 		text := wrap(strings.Join(texts(w), "\n"), 80, strings.Repeat(" ", 14))
 		out = append(out, "   "+h.lightRed+" Warnings: "+h.strip(strings.TrimLeftFunc(text, isSpace))+h.end)
 	}
+
 	return out
 }
 
@@ -277,11 +307,13 @@ func (h *highstater) comment(ret *value.Map) string {
 	if !ok {
 		panic(failure("state without comment"))
 	}
+
 	c := indented(trim(value.Str(v)))
 	data, ok := ret.Get("data")
 	if !ok {
 		return c
 	}
+
 	switch data := data.(type) {
 	case []any:
 		for _, e := range data {
@@ -294,6 +326,7 @@ func (h *highstater) comment(ret *value.Map) string {
 	default:
 		c += " " + indented(value.Str(data))
 	}
+
 	return c
 }
 
@@ -303,12 +336,14 @@ func (h *highstater) terse(color string, comps []string, ret *value.Map, changes
 	if value.Truth(changes) {
 		word = "Changed"
 	}
+
 	switch result {
 	case false:
 		word = "Failed"
 	case nil:
 		word = "Differs"
 	}
+
 	var b strings.Builder
 	if w, ok := ret.Get("warnings"); ok {
 		b.WriteString(h.lightRed + "Warnings:\n" + h.strip(indented(strings.Join(texts(w), "\n"))) + h.end)
@@ -316,13 +351,17 @@ func (h *highstater) terse(color string, comps []string, ret *value.Map, changes
 			b.WriteByte('\n')
 		}
 	}
+
 	start, profile := ret.Get("start_time")
 	profile = profile && h.StateProfile
 	duration, ok := ret.Get("duration")
 	if profile && !ok {
 		panic(failure("state without duration"))
 	}
-	name, module, function := h.strip(indented(comps[2])), h.strip(indented(comps[0])), h.strip(indented(comps[len(comps)-1]))
+
+	name := h.strip(indented(comps[2]))
+	module := h.strip(indented(comps[0]))
+	function := h.strip(indented(comps[len(comps)-1]))
 	if h.StateTabular {
 		b.WriteString(color)
 		if profile {
@@ -331,10 +370,13 @@ func (h *highstater) terse(color string, comps []string, ret *value.Map, changes
 		fmt.Fprintf(&b, "%10s.%-10s %-7s   Name: %s%s", module, function, word, name, h.end)
 		return b.String()
 	}
+
 	fmt.Fprintf(&b, " %s Name: %s - Function: %s.%s - Result: %s", color, name, module, function, word)
 	if profile {
-		fmt.Fprintf(&b, " - Started: %s - Duration: %s ms", h.strip(indented(value.Str(start))), h.strip(indented(value.Str(duration))))
+		fmt.Fprintf(&b, " - Started: %s - Duration: %s ms", h.strip(indented(value.Str(start))),
+			h.strip(indented(value.Str(duration))))
 	}
+
 	b.WriteString(h.end)
 	return b.String()
 }
@@ -353,7 +395,9 @@ func texts(v any) []string {
 			}
 			out = append(out, s)
 		}
+
 		return out
 	}
+
 	panic(failure("warnings are not a list"))
 }

@@ -17,12 +17,15 @@ func jsonText(v any, o *Options) string {
 	case o.Indent.Set:
 		j.Indent = o.Indent.Width
 	}
+
 	if o.Terminal && o.StripEscapes { // the same text to a reader of JSON
 		j.Escape = printable.Unsafe
 	}
+
 	text, ok := j.Text(v)
 	if !ok {
 		return "{}" // what Salt prints when keys cannot be sorted
 	}
+
 	return text
 }

@@ -76,10 +76,12 @@ func (n *nest) mapping(m *value.Map, indent int, prefix string) {
 	if indent > 0 {
 		n.line(indent, n.container(n.cyan), "", "----------", "")
 	}
+
 	entry := func(k string, v any) {
 		n.line(indent, n.container(n.cyan), prefix, n.stripLine(k), ":")
 		n.show(v, indent+4, "")
 	}
+
 	if keys, ok := sortedKeys(m); ok {
 		for _, k := range keys {
 			v, _ := m.GetAny(k)
@@ -87,11 +89,13 @@ func (n *nest) mapping(m *value.Map, indent int, prefix string) {
 		}
 		return
 	}
+
 	// Keys that cannot be compared are taken as text.
 	byText := make(map[string]any, m.Len())
 	for k, v := range m.All() {
 		byText[value.Str(k)] = v
 	}
+
 	keys := slices.Sorted(maps.Keys(byText))
 	for _, k := range keys {
 		entry(k, byText[k])

@@ -16,12 +16,14 @@ func txt(v any, o *Options) string {
 		}
 		return s
 	}
+
 	key := func(s string) string {
 		if o.Terminal {
 			return o.stripLine(s)
 		}
 		return s
 	}
+
 	m, ok := v.(*value.Map)
 	if !ok {
 		if s, ok := v.(string); ok {
@@ -29,6 +31,7 @@ func txt(v any, o *Options) string {
 		}
 		return pformat(v, 1) + "\n"
 	}
+
 	var b strings.Builder
 	for k, e := range m.All() {
 		var lines []string
@@ -40,10 +43,12 @@ func txt(v any, o *Options) string {
 		default:
 			lines = []string{value.Str(e)}
 		}
+
 		for _, l := range lines {
 			b.WriteString(key(value.Str(k)) + ": " + strip(l) + "\n")
 		}
 	}
+
 	return b.String()
 }
 
@@ -74,6 +79,7 @@ func newlineValues(v any, o *Options) string {
 	if !ok {
 		panic(failure("not a map"))
 	}
+
 	var lines []string
 	for _, e := range m.All() {
 		if l, ok := e.([]any); ok {
@@ -84,6 +90,7 @@ func newlineValues(v any, o *Options) string {
 		}
 		lines = append(lines, o.strip(value.Str(e)))
 	}
+
 	return strings.Join(lines, "\n")
 }
 
@@ -104,6 +111,7 @@ func noReturn(v any, o *Options) string {
 			if !ok {
 				panic(failure("keys cannot be sorted"))
 			}
+
 			for _, k := range keys {
 				e, _ := v.GetAny(k)
 				b.WriteString(c.cyan + pad + o.stripLine(value.Str(k)) + c.end + ":\n")
@@ -111,6 +119,7 @@ func noReturn(v any, o *Options) string {
 			}
 		}
 	}
+
 	show(v, 0)
 	return b.String()
 }
@@ -122,11 +131,13 @@ func key(v any, o *Options) string {
 	if !ok {
 		panic(failure("not a map"))
 	}
+
 	c := o.colors()
 	pad := ""
 	if o.MultiKey {
 		pad = "    "
 	}
+
 	sections := map[string][3]string{ // title, its colour, colour of the ids
 		"minions_pre":      {"Unaccepted Keys:", c.lightRed, c.red},
 		"minions":          {"Accepted Keys:", c.lightGreen, c.green},
@@ -134,6 +145,7 @@ func key(v any, o *Options) string {
 		"minions_rejected": {"Rejected Keys:", c.lightBlue, c.blue},
 		"local":            {"Local Keys:", c.lightMagenta, c.magenta},
 	}
+
 	names, _ := sortedKeys(m)
 	var lines []string
 	for _, n := range names {
@@ -141,6 +153,7 @@ func key(v any, o *Options) string {
 		if !ok {
 			panic(failure("unknown key directory"))
 		}
+
 		lines = append(lines, pad+s[1]+s[0]+c.end)
 		list, _ := m.GetAny(n)
 		switch list := list.(type) {
@@ -149,6 +162,7 @@ func key(v any, o *Options) string {
 			for _, id := range list {
 				ids = append(ids, value.Str(id))
 			}
+
 			slices.Sort(ids)
 			for _, id := range ids {
 				lines = append(lines, pad+s[2]+o.stripLine(id)+c.end)
@@ -163,5 +177,6 @@ func key(v any, o *Options) string {
 			panic(failure("not a list of ids"))
 		}
 	}
+
 	return strings.Join(lines, "\n")
 }

@@ -36,6 +36,7 @@ func (p *pretty) format(v any, indent, allowance, level int) {
 		p.b.WriteString(rep)
 		return
 	}
+
 	level++
 	switch v := v.(type) {
 	case *value.Map:
@@ -49,6 +50,7 @@ func (p *pretty) format(v any, indent, allowance, level int) {
 			p.format(e, in, p.room(last, allowance+1), level)
 			p.next(last, in)
 		}
+
 		p.b.WriteByte(']')
 	case string:
 		p.text(v, rep, indent, allowance, level)
@@ -96,6 +98,7 @@ func (p *pretty) text(s, rep string, indent, allowance, level int) {
 		indent++
 		allowance++
 	}
+
 	width := pprintWidth - indent
 	var chunks []string
 	parts := lines(s, true)
@@ -105,17 +108,21 @@ func (p *pretty) text(s, rep string, indent, allowance, level int) {
 		if final {
 			first -= allowance
 		}
+
 		r := value.Repr(line)
 		if utf8.RuneCountInString(r) <= first {
 			chunks = append(chunks, r)
 			continue
 		}
+
 		chunks = append(chunks, wrapWords(line, width, allowance, final)...)
 	}
+
 	if len(chunks) == 1 {
 		p.b.WriteString(rep)
 		return
 	}
+
 	p.chunks(chunks, indent, level)
 }
 
@@ -126,6 +133,7 @@ func wrapWords(line string, width, allowance int, final bool) (chunks []string) 
 		if final && j == len(parts)-1 {
 			width -= allowance
 		}
+
 		candidate := current + part
 		if utf8.RuneCountInString(value.Repr(candidate)) > width {
 			if current != "" {
@@ -136,9 +144,11 @@ func wrapWords(line string, width, allowance int, final bool) (chunks []string) 
 			current = candidate
 		}
 	}
+
 	if current != "" {
 		chunks = append(chunks, value.Repr(current))
 	}
+
 	return chunks
 }
 
@@ -157,10 +167,12 @@ func (p *pretty) bytes(s []byte, rep string, indent, allowance, level int) {
 		p.b.WriteString(rep)
 		return
 	}
+
 	if level == 1 {
 		indent++
 		allowance++
 	}
+
 	width := pprintWidth - indent
 	var chunks []string
 	var current []byte
@@ -169,6 +181,7 @@ func (p *pretty) bytes(s []byte, rep string, indent, allowance, level int) {
 		if i == len(s)/4*4 {
 			width -= allowance
 		}
+
 		candidate := slices.Concat(current, part)
 		if len(value.Repr(candidate)) > width {
 			if len(current) > 0 {
@@ -179,9 +192,11 @@ func (p *pretty) bytes(s []byte, rep string, indent, allowance, level int) {
 			current = candidate
 		}
 	}
+
 	if len(current) > 0 {
 		chunks = append(chunks, value.Repr(current))
 	}
+
 	p.chunks(chunks, indent, level)
 }
 
@@ -208,10 +223,12 @@ func prettyKeys(m *value.Map) []any {
 	if keys, ok := sortedKeys(m); ok {
 		return keys
 	}
+
 	var keys []any
 	for k := range m.All() {
 		keys = append(keys, k)
 	}
+
 	slices.SortStableFunc(keys, func(a, b any) int {
 		if c := strings.Compare(pythonType(a), pythonType(b)); c != 0 {
 			return c
@@ -221,6 +238,7 @@ func prettyKeys(m *value.Map) []any {
 		}
 		return number64(a).Cmp(number64(b))
 	})
+
 	return keys
 }
 
@@ -241,5 +259,6 @@ func prettyRepr(v any) string {
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
 	}
+
 	return value.Repr(v)
 }

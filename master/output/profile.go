@@ -21,11 +21,13 @@ func profile(v any, o *Options) string {
 	if !ok {
 		panic(failure("not a map"))
 	}
+
 	type row struct {
 		took      float64
 		text      string
 		name, fun string
 	}
+
 	var rows []row
 	width := len("duration (ms)")
 	add := func(id string, state any) {
@@ -36,9 +38,11 @@ func profile(v any, o *Options) string {
 			if !ok {
 				name, _ = s.Get("__id__")
 			}
+
 			if name != nil {
 				r.name = cellText(name)
 			}
+
 			if d, ok := s.Get("duration"); ok {
 				r.took = milliseconds(d)
 			}
@@ -46,15 +50,18 @@ func profile(v any, o *Options) string {
 		default:
 			r.name = id
 		}
+
 		if utf8.RuneCountInString(r.name) > profileName {
 			r.name = string([]rune(r.name)[:profileName-3]) + "..."
 		}
+
 		parts := strings.Split(id, "_|-")
 		r.fun = parts[0] + "." + parts[len(parts)-1]
 		r.text = strconv.FormatFloat(r.took, 'f', 4, 64)
 		width = max(width, len(r.text))
 		rows = append(rows, r)
 	}
+
 	for _, ret := range m.All() {
 		switch ret := ret.(type) {
 		case *value.Map:
@@ -73,9 +80,11 @@ func profile(v any, o *Options) string {
 			panic(failure("not states"))
 		}
 	}
+
 	for i := range rows {
 		rows[i].text = fmt.Sprintf("%*s", width, rows[i].text)
 	}
+
 	slices.SortStableFunc(rows, func(a, b row) int {
 		return cmp.Or(strings.Compare(a.text, b.text), strings.Compare(a.name, b.name), strings.Compare(a.fun, b.fun))
 	})
@@ -83,6 +92,7 @@ func profile(v any, o *Options) string {
 	for i, r := range rows {
 		list[i] = []any{r.name, r.fun, r.text}
 	}
+
 	t := newTable(o)
 	t.rowsKey, t.labelsKey = "rows", "labels"
 	t.show(value.NewMap("labels", []any{"name", "mod.fun", "duration (ms)"}, "rows", list), t.indent())
@@ -106,12 +116,15 @@ func at(list []any, index any) any {
 	default:
 		return nothing{}
 	}
+
 	if i < 0 {
 		i += int64(len(list))
 	}
+
 	if i < 0 || i >= int64(len(list)) {
 		panic(failure("no such item"))
 	}
+
 	return list[i]
 }
 
@@ -128,8 +141,10 @@ func milliseconds(v any) (f float64) {
 	default:
 		f, err = strconv.ParseFloat(value.Repr(v), 64)
 	}
+
 	if err != nil {
 		panic(failure("a duration that is no number"))
 	}
+
 	return f
 }

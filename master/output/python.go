@@ -24,18 +24,23 @@ func lines(s string, keep bool) (out []string) {
 			if r == '\r' && strings.HasPrefix(s[i+1:], "\n") {
 				n++
 			}
+
 			end := i
 			if keep {
 				end = i + n
 			}
+
 			out = append(out, s[start:end])
 			start = i + n
 		}
+
 		i += n
 	}
+
 	if start < len(s) {
 		out = append(out, s[start:])
 	}
+
 	return out
 }
 
@@ -53,6 +58,7 @@ func sortedKeys(m *value.Map) ([]any, bool) {
 			number++
 		}
 	}
+
 	switch {
 	case len(keys) < 2:
 	case text == len(keys):
@@ -62,6 +68,7 @@ func sortedKeys(m *value.Map) ([]any, bool) {
 	default:
 		return nil, false
 	}
+
 	return keys, true
 }
 

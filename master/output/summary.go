@@ -43,6 +43,7 @@ func duration(ret *value.Map) (float64, bool) {
 	if !ok {
 		return 0, true
 	}
+
 	switch v := v.(type) {
 	case bool:
 		if v {
@@ -60,6 +61,7 @@ func duration(ret *value.Map) (float64, bool) {
 		f, err := strconv.ParseFloat(trim(text), 64)
 		return f, err == nil
 	}
+
 	panic(failure("duration is not a number"))
 }
 
@@ -74,16 +76,19 @@ func (h *highstater) changes(ret *value.Map, changes any, count int, t *tally) (
 		t.changed++
 		return true, pad + strings.ReplaceAll("\n"+inner, "\n", "\n"+pad)
 	}
+
 	changed, text := h.formatChanges(changes)
 	if !changed {
 		return false, text
 	}
+
 	n := 1
 	if count > 1 {
 		if m, ok := changes.(*value.Map); ok {
 			n = max(m.Map("compressed changes").Len(), 1)
 		}
 	}
+
 	t.changed += n
 	return true, text
 }
@@ -92,15 +97,18 @@ func (h *highstater) formatChanges(changes any) (bool, string) {
 	if !value.Truth(changes) {
 		return false, ""
 	}
+
 	m, ok := changes.(*value.Map)
 	if !ok {
 		return true, "Invalid Changes data: " + h.strip(value.Str(changes))
 	}
+
 	if ret, _ := m.Get("ret"); ret != nil && m.Str("out") == "highstate" {
 		hosts, ok := ret.(*value.Map)
 		if !ok {
 			panic(failure("inner highstate is not a map"))
 		}
+
 		inner := *h
 		inner.level = 1
 		text, changed := "", false
@@ -113,8 +121,10 @@ func (h *highstater) formatChanges(changes any) (bool, string) {
 			text += "\n" + strings.Join(lines, "\n")
 			changed = changed || c
 		}
+
 		return changed, text
 	}
+
 	o := *h.Options
 	o.NestedIndent, o.Retcode = 14, 0
 	return true, "\n" + trimRight(nested(m, &o))
@@ -129,6 +139,7 @@ func (h *highstater) summary(host string, t *tally) []string {
 			digits = max(digits, len(strconv.Itoa(n)))
 		}
 	}
+
 	width := len("Succeeded") + digits + len(": ")
 	row := func(label, count string) string {
 		return fmt.Sprintf("%s: %*s", label, width-len(label)-2, count)
@@ -139,17 +150,21 @@ func (h *highstater) summary(host string, t *tally) []string {
 	if t.unchanged > 0 {
 		stats = append(stats, h.lightYellow+"unchanged="+strconv.Itoa(t.unchanged)+h.end)
 	}
+
 	if t.changed > 0 {
 		stats = append(stats, h.green+"changed="+strconv.Itoa(t.changed)+h.end)
 	}
+
 	line := h.green + row("Succeeded", strconv.Itoa(t.succeeded+t.unchanged)) + h.end
 	if len(stats) > 0 {
 		line += " (" + strings.Join(stats, ", ") + ")"
 	}
+
 	bad := h.cyan
 	if t.failed > 0 {
 		bad = h.red
 	}
+
 	out = append(out, line, bad+row("Failed", strconv.Itoa(t.failed))+h.end)
 	if h.StatePercent && t.total() > 0 {
 		pct := func(n int) string {
@@ -158,10 +173,13 @@ func (h *highstater) summary(host string, t *tally) []string {
 		out = append(out, h.green+row("Success %", pct(t.succeeded+t.unchanged))+h.end,
 			bad+row("Failure %", pct(t.failed))+h.end)
 	}
+
 	if t.warnings > 0 {
 		out = append(out, h.lightRed+row("Warnings", strconv.Itoa(t.warnings))+h.end)
 	}
-	out = append(out, fmt.Sprintf("%s%s\nTotal states run: %*d%s", h.cyan, strings.Repeat("-", width), width-7, t.total(), h.end))
+
+	out = append(out,
+		fmt.Sprintf("%s%s\nTotal states run: %*d%s", h.cyan, strings.Repeat("-", width), width-7, t.total(), h.end))
 	if h.StateProfile {
 		sum, unit := t.serial+t.parallel, "ms"
 		if sum > 999 {
@@ -169,5 +187,6 @@ func (h *highstater) summary(host string, t *tally) []string {
 		}
 		out = append(out, fmt.Sprintf("%sTotal run time: %*.3f %s%s", h.cyan, width-5, sum, unit, h.end))
 	}
+
 	return out
 }

@@ -30,8 +30,19 @@ func tableText(v any, o *Options) string {
 }
 
 func newTable(o *Options) *table {
-	t := &table{Options: o, palette: o.colors(), header: true, separate: true,
-		rowDelimiter: "-", delim: " | ", prefix: "| ", suffix: " |", justify: center, width: 50}
+	t := &table{
+		Options:      o,
+		palette:      o.colors(),
+		header:       true,
+		separate:     true,
+		rowDelimiter: "-",
+		delim:        " | ",
+		prefix:       "| ",
+		suffix:       " |",
+		justify:      center,
+		width:        50,
+	}
+
 	text := func(name string, p *string) {
 		if v, ok := o.Table[name]; ok && v != nil {
 			s, ok := v.(string)
@@ -41,11 +52,13 @@ func newTable(o *Options) *table {
 			*p = s
 		}
 	}
+
 	truth := func(name string, p *bool) {
 		if v, ok := o.Table[name]; ok && v != nil {
 			*p = value.Truth(v)
 		}
 	}
+
 	text("row_delimiter", &t.rowDelimiter)
 	text("delim", &t.delim)
 	text("prefix", &t.prefix)
@@ -56,6 +69,7 @@ func newTable(o *Options) *table {
 	truth("separate_rows", &t.separate)
 	how := "center"
 	text("justify", &how)
+
 	switch strings.ToLower(how) {
 	case "center":
 	case "left":
@@ -65,9 +79,11 @@ func newTable(o *Options) *table {
 	default:
 		panic(failure("out.table.justify"))
 	}
+
 	if n, ok := o.Table["width"].(int64); ok {
 		t.width = int(n)
 	}
+
 	return t
 }
 
@@ -106,10 +122,12 @@ func (t *table) show(v any, indent int) {
 		}
 		return
 	}
+
 	keys, ok := sortedKeys(m)
 	if !ok {
 		panic(failure("keys cannot be sorted"))
 	}
+
 	if _, here := m.Get(t.rowsKey); t.rowsKey != "" && !here {
 		for _, k := range keys {
 			e, _ := m.GetAny(k)
@@ -117,23 +135,29 @@ func (t *table) show(v any, indent int) {
 		}
 		return
 	}
+
 	for _, k := range keys {
 		if t.rowsKey != "" && k != t.rowsKey {
 			continue
 		}
+
 		if t.rowsKey == "" {
-			t.lines = append(t.lines, blanks(indent)+t.darkGray+t.stripLine(value.Str(k))+t.end+":", blanks(indent)+t.darkGray+"----------"+t.end)
+			t.lines = append(t.lines, blanks(indent)+t.darkGray+t.stripLine(value.Str(k))+t.end+":",
+				blanks(indent)+t.darkGray+"----------"+t.end)
 		}
+
 		e, _ := m.GetAny(k)
 		rows, ok := e.([]any)
 		if !ok {
 			t.show(e, indent+4)
 			continue
 		}
+
 		var labels any
 		if t.labelsKey != "" {
 			labels, _ = m.Get(t.labelsKey)
 		}
+
 		t.rows(rows, labels, indent)
 	}
 }
@@ -143,16 +167,19 @@ func (t *table) rows(rows []any, labels any, indent int) {
 	if len(rows) == 0 {
 		return
 	}
+
 	kind := pythonType(rows[0])
 	for _, r := range rows[1:] {
 		if pythonType(r) != kind {
 			return
 		}
 	}
+
 	var cells [][]string
 	if head := labelTexts(labels); len(head) > 0 {
 		cells = append(cells, head)
 	}
+
 	if kind == "dict" && len(cells) == 0 {
 		var head []string
 		for _, k := range orderedKeys(rows[0].(*value.Map)) {
@@ -162,10 +189,12 @@ func (t *table) rows(rows []any, labels any, indent int) {
 			cells = append(cells, head)
 		}
 	}
+
 	header := t.header && len(cells) > 0
 	for _, r := range rows {
 		cells = append(cells, rowTexts(r))
 	}
+
 	t.table(cells, indent+4, header)
 }
 
@@ -211,6 +240,7 @@ func rowTexts(r any) (out []string) {
 	default:
 		panic(failure("not a row"))
 	}
+
 	return out
 }
 
@@ -231,6 +261,7 @@ func (t *table) table(cells [][]string, indent int, header bool) {
 		if len(row) == 0 {
 			panic(failure("a row without cells"))
 		}
+
 		split := make([][]string, len(row))
 		height := -1
 		for i, c := range row {
@@ -239,6 +270,7 @@ func (t *table) table(cells [][]string, indent int, header bool) {
 				height = len(split[i])
 			}
 		}
+
 		var lines [][]string
 		for l := range height {
 			line := make([]string, len(split))
@@ -247,10 +279,12 @@ func (t *table) table(cells [][]string, indent int, header bool) {
 			}
 			lines = append(lines, line)
 		}
+
 		high = append(high, lines)
 		if n == 0 {
 			widths = make([]int, len(row))
 		}
+
 		widths = widths[:min(len(widths), len(row))]
 		for _, line := range lines {
 			for i := range widths {
@@ -258,14 +292,18 @@ func (t *table) table(cells [][]string, indent int, header bool) {
 			}
 		}
 	}
-	total := utf8.RuneCountInString(t.prefix) + utf8.RuneCountInString(t.suffix) + utf8.RuneCountInString(t.delim)*(len(widths)-1)
+
+	total := utf8.RuneCountInString(t.prefix) + utf8.RuneCountInString(t.suffix) +
+		utf8.RuneCountInString(t.delim)*(len(widths)-1)
 	for _, w := range widths {
 		total += w
 	}
+
 	rule := blanks(indent) + t.lightGray + strings.Repeat(t.rowDelimiter, max(total, 0)) + t.end
 	if t.separate {
 		t.lines = append(t.lines, rule)
 	}
+
 	for _, lines := range high {
 		for _, line := range lines {
 			out := make([]string, len(widths))
@@ -274,6 +312,7 @@ func (t *table) table(cells [][]string, indent int, header bool) {
 			}
 			t.lines = append(t.lines, blanks(indent)+t.white+t.prefix+strings.Join(out, t.delim)+t.suffix+t.end)
 		}
+
 		if t.separate || header {
 			t.lines = append(t.lines, rule)
 			header = false
@@ -299,12 +338,14 @@ func (t *table) wrapped(s string) string {
 			b.WriteByte(' ')
 			column++
 		}
+
 		b.WriteString(w)
 		column += n
 		if more {
 			column = utf8.RuneCountInString(w[strings.LastIndexByte(w, '\n')+1:])
 		}
 	}
+
 	return b.String()
 }
 
@@ -326,6 +367,7 @@ func pythonType(v any) string {
 	case *value.Map:
 		return "dict"
 	}
+
 	return "int"
 }
 
@@ -369,5 +411,6 @@ func decoded(v any) any {
 		}
 		return out
 	}
+
 	return v
 }

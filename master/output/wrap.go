@@ -40,12 +40,14 @@ func wrapLines(s string, room int) []string {
 		}
 		return r
 	}, expandTabs(s))
+
 	chunks := wrapChunks(s)
 	var out []string
 	for len(chunks) > 0 {
 		if len(out) > 0 && strings.TrimSpace(chunks[0]) == "" {
 			chunks = chunks[1:]
 		}
+
 		var line []string
 		used := 0
 		for len(chunks) > 0 {
@@ -57,18 +59,22 @@ func wrapLines(s string, room int) []string {
 			used += n
 			chunks = chunks[1:]
 		}
+
 		if len(chunks) > 0 && utf8.RuneCountInString(chunks[0]) > room {
 			head, tail := breakWord(chunks[0], room-used)
 			line = append(line, head)
 			chunks[0] = tail
 		}
+
 		if n := len(line); n > 0 && strings.TrimSpace(line[n-1]) == "" {
 			line = line[:n-1]
 		}
+
 		if len(line) > 0 {
 			out = append(out, strings.Join(line, ""))
 		}
 	}
+
 	return out
 }
 
@@ -96,6 +102,7 @@ func wrapChunks(s string) []string {
 			return c
 		}
 	}
+
 	var chunks []string
 	for s != "" {
 		i := strings.IndexByte(s, ' ')
@@ -105,9 +112,11 @@ func wrapChunks(s string) []string {
 		case 0:
 			i = len(s) - len(strings.TrimLeft(s, " "))
 		}
+
 		chunks = append(chunks, s[:i])
 		s = s[i:]
 	}
+
 	return chunks
 }
 
@@ -116,6 +125,7 @@ func wrapRegexp(s string) ([]string, bool) {
 	if err != nil {
 		return nil, false
 	}
+
 	re.MatchTimeout = time.Second
 	r := []rune(s)
 	var chunks []string
@@ -130,9 +140,11 @@ func wrapRegexp(s string) ([]string, bool) {
 		}
 		last = m.Index + m.Length
 	}
+
 	if last < len(r) {
 		chunks = append(chunks, string(r[last:]))
 	}
+
 	return chunks, err == nil
 }
 
@@ -140,6 +152,7 @@ func expandTabs(s string) string {
 	if !strings.Contains(s, "\t") {
 		return s
 	}
+
 	var b strings.Builder
 	column := 0
 	for _, r := range s {
@@ -156,5 +169,6 @@ func expandTabs(s string) string {
 			column++
 		}
 	}
+
 	return b.String()
 }

@@ -23,19 +23,23 @@ func Glob(pattern, name string) bool {
 				p++
 				continue
 			}
+
 			if pw, nw, ok := one(pattern[p:], name[n:]); ok {
 				p, n = p+pw, n+nw
 				continue
 			}
 		}
+
 		if star < 0 {
 			return false
 		}
+
 		// The last star takes one more character of the name.
 		_, w := utf8.DecodeRuneInString(name[mark:])
 		mark += w
 		p, n = star+1, mark
 	}
+
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
@@ -61,10 +65,12 @@ func one(pattern, name string) (pw, nw int, ok bool) {
 			return width, nw, inClass(set, c)
 		}
 	}
+
 	pc, pw := utf8.DecodeRuneInString(pattern)
 	if pc == utf8.RuneError && pw == 1 {
 		return 1, 1, pattern[0] == name[0]
 	}
+
 	return pw, nw, pc == c && (c != utf8.RuneError || nw != 1)
 }
 

@@ -116,24 +116,29 @@ func compile(head, given, tail string) (matcher, error) {
 	if len(given) > maxLen {
 		return nil, errTooLong
 	}
+
 	expr, err := fromPython(given)
 	if err != nil {
 		return nil, fmt.Errorf("regular expression %.100q: %w", given, err)
 	}
+
 	// Alone first: a parenthesis that closes ours would change what is around.
 	if _, err := regexp.Compile(expr); err == nil {
 		if re, err := regexp.Compile(head + expr + tail); err == nil {
 			return linear{re}, nil
 		}
 	}
+
 	expr = pythonGroups(expr)
 	if _, err := regexp2.Compile(expr, regexp2.None); err != nil {
 		return nil, fmt.Errorf("regular expression %.100q: %w", given, err)
 	}
+
 	re, err := regexp2.Compile(head+expr+tail, regexp2.None)
 	if err != nil {
 		return nil, fmt.Errorf("regular expression %.100q: %w", given, err)
 	}
+
 	re.MatchTimeout = matchTimeout
 	return backtracking{re}, nil
 }
@@ -159,18 +164,23 @@ func (c *cache) get(pattern string, make_ func(string) (matcher, error)) (matche
 	if len(pattern) > maxLen {
 		return nil, errTooLong
 	}
+
 	c.mu.RLock()
 	e, ok := c.m[pattern]
 	c.mu.RUnlock()
+
 	if ok {
 		return e.m, e.err
 	}
+
 	e.m, e.err = make_(pattern)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if len(c.m) >= cacheSize || c.m == nil {
 		c.m = make(map[string]compiled)
 	}
+
 	c.m[pattern] = e
 	return e.m, e.err
 }

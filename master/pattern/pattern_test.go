@@ -38,9 +38,11 @@ func TestMatch(t *testing.T) {
 			t.Errorf("Match(%q, %q) = %v", tt.expr, tt.s, got)
 		}
 	}
+
 	if _, err := MatchErr("(", "x"); err == nil {
 		t.Error("an expression that is none gives no error")
 	}
+
 	if !Expr("web1", "web*") || !Expr("web1", `web\d`) || Expr("web12", `web\d`) || Expr("xweb1", `web\d`) {
 		t.Error("Expr must fit the whole line")
 	}
@@ -52,15 +54,19 @@ func TestHostileExpressions(t *testing.T) {
 	if Match(`(?=x)`+strings.Repeat("(a*)*", 8)+"b", strings.Repeat("a", 5000)) {
 		t.Error("matched")
 	}
+
 	if Match(strings.Repeat("a", maxLen+1), "a") {
 		t.Error("too long a pattern matched")
 	}
+
 	if d := time.Since(start); d > 5*time.Second {
 		t.Errorf("took %s", d)
 	}
+
 	for i := range cacheSize * 3 {
 		Match(strings.Repeat("x", i%1000)+"*", "x")
 	}
+
 	if len(prefixes.m) > cacheSize {
 		t.Errorf("%d patterns kept", len(prefixes.m))
 	}

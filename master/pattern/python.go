@@ -25,12 +25,14 @@ func fromPython(expr string) (string, error) {
 			if i+1 == len(expr) {
 				return "", fmt.Errorf("%w at the end", errEscape)
 			}
+
 			i++
 			n := expr[i]
 			letter := n|0x20 >= 'a' && n|0x20 <= 'z'
 			if letter && (!strings.ContainsRune(escapes, rune(n)) || set >= 0 && strings.ContainsRune("ABZ", rune(n))) {
 				return "", fmt.Errorf(`%w \%c`, errEscape, n)
 			}
+
 			switch {
 			case n == 'Z':
 				b.WriteString(`\z`)
@@ -65,6 +67,7 @@ func fromPython(expr string) (string, error) {
 			b.WriteByte(c)
 		}
 	}
+
 	return b.String(), nil
 }
 

@@ -38,6 +38,7 @@ func relayLog(r io.Reader, name string, log *slog.Logger) {
 		if err != nil {
 			return
 		}
+
 		text := string(line)
 		for more && err == nil {
 			_, more, err = lines.ReadLine()
@@ -51,10 +52,12 @@ func relayLog(r io.Reader, name string, log *slog.Logger) {
 			passed = 0
 			dropped = 0
 		}
+
 		if passed == maxLines {
 			dropped++
 			continue
 		}
+
 		passed++
 		relayLine(text, name, log)
 	}
@@ -67,6 +70,7 @@ func relayLine(text, name string, log *slog.Logger) {
 		log.Debug(name+" output", "text", text)
 		return
 	}
+
 	level := slog.LevelDebug
 	switch {
 	case rec.Level >= 40:
@@ -76,10 +80,12 @@ func relayLine(text, name string, log *slog.Logger) {
 	case rec.Level >= 20:
 		level = slog.LevelInfo
 	}
+
 	attrs := []any{"logger", rec.Logger}
 	if rec.JID != "" {
 		attrs = append(attrs, "jid", rec.JID)
 	}
+
 	// Below the first line are tracebacks and excerpts of templates.
 	head, _, more := strings.Cut(rec.Text, "\n")
 	log.Log(context.Background(), level, name+": "+head, attrs...)

@@ -18,22 +18,26 @@ func TestLongRecords(t *testing.T) {
 	if err != nil {
 		t.Skip("SKIPPED: no Python")
 	}
+
 	program := Prelude + `
 setup_logging(30)
 for text in ["a", "\u00e4", "\U0001f600", "\x00", "\ud800", "\\"]:
     logging.getLogger("x" * 300).error("BEGIN" + text * 9000)
 `
+
 	var stderr bytes.Buffer
 	c := exec.CommandContext(t.Context(), python, "-I", "-c", program)
 	c.Stderr = &stderr
 	if err := c.Run(); err != nil {
 		t.Fatalf("%v: %s", err, stderr.String())
 	}
+
 	for line := range strings.Lines(stderr.String()) {
 		if len(line) > 4096 {
 			t.Errorf("a line of %d bytes is written in pieces", len(line))
 		}
 	}
+
 	var log bytes.Buffer
 	relayLog(&stderr, "python", slog.New(slog.NewTextHandler(&log, nil)))
 	if n := strings.Count(log.String(), "level=ERROR msg=\"python: BEGIN"); n != 6 {

@@ -105,6 +105,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	if err == nil {
 		path, err = filepath.Abs(path) // it runs in another directory
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", cfg.Python, err)
 	}
@@ -113,10 +114,12 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pack the settings of the %s: %w", cfg.Name, err)
 	}
+
 	ours, theirs, err := SocketPair(unix.SOCK_SEQPACKET)
 	if err != nil {
 		return nil, fmt.Errorf("make the control socket of the %s: %w", cfg.Name, err)
 	}
+
 	p := &Parent{
 		command: exec.Command(path, "-I", "-c", boot),
 		control: ours,
@@ -132,6 +135,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 		}
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
+
 	go p.watch(log, cfg) // until the process ends, for which Stop waits
 
 	if err := p.awaitReady(ctx, cfg.StartTimeout); err != nil {
@@ -143,8 +147,10 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 		case errors.Is(err, errNotReady) && !state.Exited():
 			err = fmt.Errorf("%w: %w", ErrCut, err)
 		}
+
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+
 	return p, nil
 }
 
@@ -155,6 +161,7 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 		input = binary.BigEndian.AppendUint32(input, uint32(len(part)))
 		input = append(input, part...)
 	}
+
 	// A pipe of our own: that of exec is closed when the process ends, read or not.
 	log, theirs, err := os.Pipe()
 	if err != nil {
@@ -168,6 +175,7 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 	c.Stdin = strings.NewReader(string(input))
 	c.Stderr = theirs
 	c.ExtraFiles = []*os.File{control}
+
 	// A signal to the master's terminal is the master's business, and a stuck family can
 	// be killed as a whole.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -176,6 +184,7 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 		log.Close()
 		return nil, err
 	}
+
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", c.Process.Pid), []byte(oomScore), 0)
 	return log, nil
 }
@@ -214,6 +223,7 @@ func (p *Parent) awaitReady(ctx context.Context, timeout time.Duration) error {
 	case m.Op != "ready":
 		return errors.New(m.Error)
 	}
+
 	p.Salt = m.Salt
 	return p.control.SetReadDeadline(time.Time{})
 }
@@ -289,7 +299,8 @@ func SocketPair(kind int) (*net.UnixConn, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "python"), os.NewFile(uintptr(fds[1]), "python")
+	ours := os.NewFile(uintptr(fds[0]), "python")
+	theirs := os.NewFile(uintptr(fds[1]), "python")
 	defer ours.Close()
 	c, err := net.FileConn(ours)
 	if err != nil {

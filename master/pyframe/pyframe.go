@@ -50,21 +50,25 @@ func Read(r io.Reader, limit int) ([]byte, error) {
 	if _, err := io.ReadFull(r, length[:]); err != nil {
 		return nil, err
 	}
+
 	size := int(binary.BigEndian.Uint32(length[:]))
 	if size > limit {
 		return nil, fmt.Errorf("reply of %d bytes, %d are allowed", size, limit)
 	}
+
 	// Grow with what arrives, not with what is announced.
 	buf := make([]byte, 0, min(size, 1<<20))
 	for len(buf) < size {
 		if len(buf) == cap(buf) {
 			buf = append(make([]byte, 0, min(size, 2*cap(buf))), buf...)
 		}
+
 		k, err := r.Read(buf[len(buf):min(size, cap(buf))])
 		buf = buf[:len(buf)+k]
 		if err != nil {
 			return nil, err
 		}
 	}
+
 	return buf, nil
 }

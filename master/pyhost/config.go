@@ -58,16 +58,20 @@ func (c *Config) setDefaults() {
 	if c.MaxWorkers <= 0 {
 		c.MaxWorkers = max(leastWorkers, workersPerCPU*runtime.NumCPU())
 	}
+
 	if c.Memory <= 0 {
 		c.Memory = DefaultMemory
 	}
+
 	c.Memory = max(c.Memory, leastMemory)
 	c.Idle = cmp.Or(c.Idle, defaultIdle)
 	if c.Layer == nil {
 		c.Layer = func() string { return "" }
 	}
+
 	if c.Env == nil {
 		c.Env = append(command.PythonEnviron(), "LC_ALL=C.UTF-8")
 	}
+
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 }

@@ -130,10 +130,12 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(h.ctx, func() { cancel(errClosed) })()
+
 	leave, err := h.places.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	began := time.Now()
 	defer func() { h.nanos.Add(int64(time.Since(began))) }()
 	h.tasks.Add(1)
@@ -147,14 +149,17 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	if err == nil {
 		w, err = h.worker(ctx, asked)
 	}
+
 	if err != nil {
 		leave()
 		return nil, h.orClosed(err)
 	}
+
 	reply, err := h.converse(ctx, cancel, w, frame)
 	if err != nil {
 		w.end(errors.Is(err, errLost))
 	}
+
 	h.finish(w, leave)
 	switch {
 	case err == nil:
@@ -165,6 +170,7 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 		h.lost.Add(1)
 		return nil, h.orClosed(w.reason())
 	}
+
 	return reply, err
 }
 
@@ -205,6 +211,7 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		w, err := p.fork(h.number.Add(1), asked)
 		if err != nil {
 			h.forget(p)
@@ -213,10 +220,12 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 			}
 			return nil, err
 		}
+
 		if !w.over(w.made, h.obeys) {
 			h.cfg.Log.Error("the Python that starts others hangs; it is replaced", "pid", p.PID())
 			p.Stop(0)
 		}
+
 		hello, err := h.hello(ctx, w)
 		if err == nil && !hello.Bool("stale") {
 			p.fresh(w)
@@ -226,6 +235,7 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 		if err != nil {
 			w.end(errors.Is(err, errLost))
 		}
+
 		h.finish(w, func() {})
 		switch {
 		case ctx.Err() != nil:
@@ -238,6 +248,7 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 		default:
 			return nil, err
 		}
+
 		if try == maxTries {
 			return nil, err
 		}
@@ -252,7 +263,12 @@ func (h *Host) hello(ctx context.Context, w *worker) (*value.Map, error) {
 }
 
 // converse gives a worker its task and returns its answer.
-func (h *Host) converse(ctx context.Context, cancel context.CancelCauseFunc, w *worker, frame []byte) (*value.Map, error) {
+func (h *Host) converse(
+	ctx context.Context,
+	cancel context.CancelCauseFunc,
+	w *worker,
+	frame []byte,
+) (*value.Map, error) {
 	slow := time.AfterFunc(beginTakes, func() { cancel(errSlow) })
 	defer slow.Stop()
 	if err := w.write(ctx, frame); err != nil {
@@ -276,14 +292,17 @@ func (h *Host) finish(w *worker, leave func()) {
 		case <-w.ended:
 		case <-w.parent.gone:
 		}
+
 		w.conn.Close()
 		leave()
 		h.release(w.parent)
 	})
+
 	select {
 	case <-ended:
 	case <-time.After(endTakes):
-		h.cfg.Log.Error("a Python does not end when it is killed; its place is not free until then", "pid", w.parent.PID())
+		h.cfg.Log.Error("a Python does not end when it is killed; its place is not free until then", "pid",
+			w.parent.PID())
 	}
 }
 
@@ -292,6 +311,7 @@ func (h *Host) release(p *parent) {
 	p.mu.Lock()
 	stop := p.retired && len(p.workers) == 0
 	p.mu.Unlock()
+
 	if stop {
 		p.Stop(stopTakes)
 	}
@@ -301,9 +321,11 @@ func (h *Host) release(p *parent) {
 	if h.closed {
 		return
 	}
+
 	if h.idle == nil {
 		h.idle = time.AfterFunc(h.cfg.Idle, h.stopIdle)
 	}
+
 	h.idle.Reset(h.cfg.Idle)
 }
 

@@ -171,18 +171,23 @@ func TestTaskFindsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		text := fmt.Sprint(seen.Keys(), seen.Value("count"), seen.Value("cwd"), seen.Value("umask"), seen.Value("environ"), seen.Value("limits"),
 			seen.Value("handler"), seen.Value("children"), seen.Value("path"), seen.Value("threads"), seen.Value("session"))
 		if i == 0 {
 			first = text
 		}
+
 		if text != first {
 			t.Errorf("task %d found %s, the first one %s", i+1, text, first)
 		}
-		if seen.Str("cwd") != "/" || seen.Value("limits") != int64(maxFiles) || !seen.Bool("session") || seen.Value("oom") != int64(300) {
+
+		if seen.Str("cwd") != "/" || seen.Value("limits") != int64(maxFiles) || !seen.Bool("session") ||
+			seen.Value("oom") != int64(300) {
 			t.Errorf("it is not confined: %s", text)
 		}
 	}
+
 	if s := h.Stats(); s.Tasks != 3 || s.Starts != 1 || s.Workers != 0 || s.Seconds <= 0 || !s.Running {
 		t.Errorf("%+v", s)
 	}
@@ -208,12 +213,14 @@ func TestDescendantsEndWithTheirTask(t *testing.T) {
 				t.Parallel()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
+
 				file := filepath.Join(t.TempDir(), "pids")
 				result := make(chan error, 1)
 				go func() {
 					_, err := do(ctx, h, how, "arg", file, "stubborn", stubborn)
 					result <- err
 				}()
+
 				if how == "daemon and wait" {
 					await.That(t, "the daemon", func() bool {
 						_, err := os.Stat(file)
@@ -221,6 +228,7 @@ func TestDescendantsEndWithTheirTask(t *testing.T) {
 					})
 					cancel()
 				}
+
 				err := <-result
 				switch {
 				case how == "daemon" && err != nil,
@@ -228,14 +236,17 @@ func TestDescendantsEndWithTheirTask(t *testing.T) {
 					how == "daemon and wait" && !errors.Is(err, context.Canceled):
 					t.Error(err)
 				}
+
 				_, err = os.Stat(file + ".asked")
 				if asked := err == nil; how == "daemon" && asked == stubborn {
 					t.Errorf("was asked to end: %v", asked)
 				}
+
 				text, err := os.ReadFile(file)
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				for _, word := range strings.Fields(string(text)) {
 					pid, err := strconv.Atoi(word)
 					if err != nil || !gone(pid) {
@@ -275,6 +286,7 @@ func TestBadEnds(t *testing.T) {
 			if err != nil {
 				text = err.Error()
 			}
+
 			if (text == "") != (tt.want == "") || !strings.Contains(text, tt.want) {
 				t.Errorf("%.300s, want %s", text, tt.want)
 			}
@@ -303,15 +315,18 @@ func TestTaskEndsWithItsContext(t *testing.T) {
 	if _, err := do(t.Context(), h, "echo"); err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := do(ctx, h, "sleep", "arg", 600); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a deadline: %v", err)
 	}
+
 	_, err := h.Do(t.Context(), Task{Request: value.NewMap("do", "sleep", "arg", 600), Limit: 50 * time.Millisecond})
 	if err == nil || !strings.Contains(err.Error(), "longer than 50ms") {
 		t.Errorf("a limit: %v", err)
 	}
+
 	if s := h.Stats(); s.Workers != 0 || s.Starts != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -334,6 +349,7 @@ func TestManyTasksAtOnce(t *testing.T) {
 			}
 		})
 	}
+
 	all.Wait()
 	if s := h.Stats(); s.Tasks != 200 || s.Starts != 1 || s.Waited <= 0 || s.Waiting != 0 {
 		t.Errorf("%+v", s)
@@ -351,10 +367,12 @@ func waiting(t *testing.T, h *Host, n int) (dir string, results chan error) {
 			results <- err
 		}()
 	}
+
 	await.That(t, "tasks at work", func() bool {
 		entries, err := os.ReadDir(dir)
 		return err == nil && len(entries) == n
 	})
+
 	return dir, results
 }
 
@@ -374,6 +392,7 @@ func TestPlacesAreKeptForWhoHurries(t *testing.T) {
 		_, err := do(context.Background(), h, "echo")
 		late <- err
 	}()
+
 	await.That(t, "a task that waits", func() bool { return h.Stats().Waiting == 1 })
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -381,15 +400,18 @@ func TestPlacesAreKeptForWhoHurries(t *testing.T) {
 	if _, err := do(ctx, h, "echo"); err != nil {
 		t.Errorf("with a deadline: %v", err)
 	}
+
 	if s := h.Stats(); s.Waiting != 1 || s.Workers != 3 {
 		t.Errorf("%+v", s)
 	}
+
 	release(t, dir)
 	for range 3 {
 		if err := <-results; err != nil {
 			t.Error(err)
 		}
 	}
+
 	if err := <-late; err != nil {
 		t.Error(err)
 	}
@@ -401,7 +423,8 @@ func TestWhoWaitsInVainIsTold(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	_, err := do(ctx, h, "echo")
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "saltern_runner_max") || h.Stats().Left != 1 {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "saltern_runner_max") ||
+		h.Stats().Left != 1 {
 		t.Errorf("%v %+v", err, h.Stats())
 	}
 	release(t, dir)
@@ -420,24 +443,30 @@ func TestParentKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	h.mu.Lock()
 	parent := h.current
 	h.mu.Unlock()
+
 	if err := syscall.Kill(parent.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+
 	for range most {
 		if err := <-results; err == nil || !strings.Contains(err.Error(), "the Python that had started it died") {
 			t.Errorf("one that ran: %v", err)
 		}
 	}
+
 	if _, err := do(t.Context(), h, "echo"); err != nil {
 		t.Errorf("the next one: %v", err)
 	}
+
 	for _, p := range pids {
 		pid, _ := strconv.Atoi(p.Name())
 		await.That(t, "the end of a worker", func() bool { return gone(pid) })
 	}
+
 	if s := h.Stats(); s.Restarts != 1 || s.Starts != 2 || s.Lost != most || s.Workers != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -449,10 +478,12 @@ func TestParentHangs(t *testing.T) {
 	if _, err := do(t.Context(), h, "echo"); err != nil {
 		t.Fatal(err)
 	}
+
 	h.obeys = 200 * time.Millisecond
 	h.mu.Lock()
 	parent := h.current
 	h.mu.Unlock()
+
 	if err := syscall.Kill(parent.PID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -464,11 +495,13 @@ func TestParentHangs(t *testing.T) {
 			errs <- err
 		}()
 	}
+
 	for range cap(errs) {
 		if err := <-errs; err != nil {
 			t.Error(err)
 		}
 	}
+
 	if s := h.Stats(); s.Restarts != 1 || s.Starts != 2 || s.Lost != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -501,11 +534,13 @@ func changeLibrary(t *testing.T, program string) {
 			t.Fatal(err)
 		}
 	}
+
 	write(0)
 	h := startHost(t, func(c *Config) {
 		c.Program = program
 		c.Layer = func() string { return layer }
 	})
+
 	dir, results := waiting(t, h, 1)
 	for version := range 5 {
 		write(version)
@@ -514,9 +549,11 @@ func changeLibrary(t *testing.T, program string) {
 			t.Fatalf("version %v, want %d: %v", reply.Value("version"), version, err)
 		}
 	}
+
 	if s := h.Stats(); s.Renewals == 0 || s.Restarts != 0 {
 		t.Errorf("%+v", s)
 	}
+
 	layer = t.TempDir()
 	if _, err := do(t.Context(), h, "import"); err == nil {
 		reply, _ := do(t.Context(), h, "import")
@@ -524,6 +561,7 @@ func changeLibrary(t *testing.T, program string) {
 			t.Errorf("without the layer: %v", reply)
 		}
 	}
+
 	release(t, dir)
 	if err := <-results; err != nil {
 		t.Errorf("a task of before: %v", err)
@@ -542,10 +580,12 @@ func TestWarmModules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	h := startHost(t, func(c *Config) {
 		c.Layer = func() string { return layer }
 		c.Program = tasks + "\ndef work(request, begun):\n    return {'modules': [n for n in sys.modules if n.startswith('saltern_')], 'threads': threading.active_count()}\n"
 	})
+
 	modules := func() string {
 		t.Helper()
 		reply, err := do(t.Context(), h, "modules")
@@ -554,14 +594,17 @@ func TestWarmModules(t *testing.T) {
 		}
 		return fmt.Sprint(reply.Texts("modules"), reply.Value("threads"))
 	}
+
 	if got := modules(); got != "[] 1" {
 		t.Errorf("at first: %s", got)
 	}
+
 	h.Warm([]string{"saltern_calm", "saltern_nothing", strings.Repeat("x", 1000)})
 	await.That(t, "a warm parent", func() bool { return modules() == "[saltern_calm] 1" })
 	h.Warm([]string{"saltern_threads"})
 	await.That(t, "another parent", func() bool { return h.Stats().Renewals == 1 })
 	h.Warm([]string{"saltern_threads"})
+
 	if got := modules(); got != "[] 1" {
 		t.Errorf("after threads: %s", got)
 	}
@@ -575,10 +618,12 @@ func TestImportsHoldNobodyUp(t *testing.T) {
 	for i := range 12 {
 		name := fmt.Sprint("saltern_slow", i)
 		modules = append(modules, name)
-		if err := os.WriteFile(filepath.Join(layer, name+".py"), []byte("import time\ntime.sleep(0.2)\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(layer, name+".py"), []byte("import time\ntime.sleep(0.2)\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	h := startHost(t, func(c *Config) { c.Layer = func() string { return layer } })
 	h.obeys = 1500 * time.Millisecond
 	dir := t.TempDir()
@@ -587,18 +632,22 @@ func TestImportsHoldNobodyUp(t *testing.T) {
 		_, err := do(t.Context(), h, "wait", "arg", dir)
 		long <- err
 	}()
+
 	await.That(t, "a task at work", func() bool { files, _ := os.ReadDir(dir); return len(files) == 1 })
 
 	h.Warm(modules)
 	if _, err := do(t.Context(), h, "echo"); err != nil {
 		t.Error(err)
 	}
+
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := <-long; err != nil {
 		t.Error(err)
 	}
+
 	if s := h.Stats(); s.Restarts != 0 || s.Starts != 1 || s.Lost != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -626,6 +675,7 @@ func TestCloseEndsTasks(t *testing.T) {
 		_, err := do(context.Background(), h, "echo")
 		waits <- err
 	}()
+
 	await.That(t, "a task that waits", func() bool { return h.Stats().Waiting == 1 })
 	h.Close()
 	for _, ch := range []chan error{results, waits} {
@@ -633,6 +683,7 @@ func TestCloseEndsTasks(t *testing.T) {
 			t.Error(err)
 		}
 	}
+
 	if _, err := do(t.Context(), h, "echo"); !errors.Is(err, errClosed) {
 		t.Error(err)
 	}
@@ -640,18 +691,22 @@ func TestCloseEndsTasks(t *testing.T) {
 
 // TestBadStart: what keeps Python from starting is told, and tried again after a pause.
 func TestBadStart(t *testing.T) {
-	h := startHost(t, func(c *Config) { c.Program = "def load():\n    raise OSError('no disk')\n" + "def pack(v): pass\n" })
+	h := startHost(t,
+		func(c *Config) { c.Program = "def load():\n    raise OSError('no disk')\n" + "def pack(v): pass\n" })
 	for range 3 {
 		if _, err := do(t.Context(), h, "echo"); err == nil || !strings.Contains(err.Error(), "OSError: no disk") {
 			t.Error(err)
 		}
 	}
+
 	without, err := exec.LookPath("false")
 	if err != nil {
 		t.Skip("SKIPPED: there is no program false")
 	}
+
 	h = startHost(t, func(c *Config) { c.Pythons = []string{without} })
-	if _, err := do(t.Context(), h, "echo"); err == nil || errors.Is(err, ErrNoSalt) || !strings.Contains(err.Error(), "did not become ready") {
+	if _, err := do(t.Context(), h, "echo"); err == nil || errors.Is(err, ErrNoSalt) ||
+		!strings.Contains(err.Error(), "did not become ready") {
 		t.Error(err)
 	}
 }

@@ -50,6 +50,7 @@ func (p *parent) fork(number int64, asked time.Time) (*worker, error) {
 		return nil, fmt.Errorf("make a worker's socket: %w", err)
 	}
 	defer theirs.Close()
+
 	w := &worker{
 		parent: p,
 		number: number,
@@ -59,10 +60,12 @@ func (p *parent) fork(number int64, asked time.Time) (*worker, error) {
 		asked:  make(chan struct{}),
 		ended:  make(chan struct{}),
 	}
+
 	p.mu.Lock()
 	w.check = !p.checked.After(asked)
 	p.workers[number] = w
 	p.mu.Unlock()
+
 	if err := p.Order(value.NewMap("op", "fork", "worker", number, "check", w.check), theirs); err != nil {
 		p.mu.Lock()
 		delete(p.workers, number)
@@ -70,6 +73,7 @@ func (p *parent) fork(number int64, asked time.Time) (*worker, error) {
 		ours.Close()
 		return nil, errors.Join(errLost, err)
 	}
+
 	return w, nil
 }
 
@@ -85,12 +89,14 @@ func (p *parent) listen(threads func(names string)) {
 			threads(m.Error)
 			continue
 		}
+
 		p.mu.Lock()
 		w := p.workers[m.Worker]
 		if m.Op == "ended" {
 			delete(p.workers, m.Worker)
 		}
 		p.mu.Unlock()
+
 		switch {
 		case w == nil:
 		case m.Op == "forked":
@@ -194,6 +200,7 @@ func (w *worker) reason() error {
 	default:
 		return errors.New("the Python that had started it died; what it had done by then is done")
 	}
+
 	status := syscall.WaitStatus(w.how.Status)
 	switch {
 	case w.how.Error != "":
@@ -205,5 +212,6 @@ func (w *worker) reason() error {
 	case status.Signaled():
 		return fmt.Errorf("its process was ended by the signal %d (%s)", status.Signal(), status.Signal())
 	}
+
 	return fmt.Errorf("it ended its process with exit status %d, and returned nothing", status.ExitStatus())
 }

@@ -38,6 +38,7 @@ func (p *places) enter(ctx context.Context) (leave func(), err error) {
 	if _, hurries := ctx.Deadline(); !hurries {
 		lines = []chan struct{}{p.patient, p.all}
 	}
+
 	leave = func() {}
 	for _, line := range lines {
 		select {
@@ -51,5 +52,6 @@ func (p *places) enter(ctx context.Context) (leave func(), err error) {
 				time.Since(began).Round(time.Second), cap(p.all), context.Cause(ctx))
 		}
 	}
+
 	return leave, nil
 }

@@ -48,6 +48,7 @@ func (h *Host) open(ctx context.Context, request *value.Map, asked time.Time) (*
 	if err != nil {
 		return nil, err
 	}
+
 	w, err := h.worker(ctx, asked)
 	if err != nil {
 		return nil, err
@@ -60,11 +61,13 @@ func (h *Host) open(ctx context.Context, request *value.Map, asked time.Time) (*
 	case err == nil:
 		err = outcomeOf(reply)
 	}
+
 	w.end(errors.Is(err, errLost))
 	h.finish(w, func() {})
 	if errors.Is(err, errLost) {
 		err = w.reason()
 	}
+
 	return nil, err
 }
 

@@ -21,15 +21,18 @@ func (h *Host) parent(ctx context.Context) (*parent, error) {
 		h.mu.Unlock()
 		return nil, errClosed
 	}
+
 	if p := h.current; p != nil && p.layer != layer {
 		h.mu.Unlock()
 		h.renew(p, "there are other Python packages")
 		h.mu.Lock()
 	}
+
 	if p := h.current; p != nil {
 		h.mu.Unlock()
 		return p, nil
 	}
+
 	s := h.starting
 	if s == nil {
 		if err := h.failed; err != nil && time.Now().Before(h.notBefore) {
@@ -56,6 +59,7 @@ func (h *Host) start(s *start, layer string) {
 	h.mu.Lock()
 	pause := time.Until(h.notBefore)
 	h.mu.Unlock()
+
 	if pause > 0 {
 		t := time.NewTimer(pause)
 		defer t.Stop()
@@ -68,6 +72,7 @@ func (h *Host) start(s *start, layer string) {
 	s.parent, s.err = h.startAny(layer)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	h.starting = nil
 	h.failed = s.err
 	switch {
@@ -100,6 +105,7 @@ func (h *Host) startAny(layer string) (*parent, error) {
 		"max_answer", maxAnswer,
 		"log_level", 30,
 	)
+
 	began := time.Now()
 	var tried []string
 	for _, python := range h.cfg.Pythons {
@@ -112,6 +118,7 @@ func (h *Host) startAny(layer string) (*parent, error) {
 			Name:         "python",
 			Log:          h.cfg.Log,
 		})
+
 		switch {
 		case h.ctx.Err() != nil:
 			if p != nil {
@@ -124,8 +131,10 @@ func (h *Host) startAny(layer string) (*parent, error) {
 		case !errors.Is(err, pyfork.ErrNoSalt) && !errors.As(err, new(*exec.Error)):
 			return nil, fmt.Errorf("start a Python with Salt's library: %w", err)
 		}
+
 		tried = append(tried, python)
 	}
+
 	return nil, fmt.Errorf("%w (tried %s)", ErrNoSalt, strings.Join(tried, ", "))
 }
 
@@ -138,12 +147,14 @@ func (h *Host) adopt(started *pyfork.Parent, layer string, began time.Time) *par
 		workers: map[int64]*worker{},
 		checked: began,
 	}
+
 	stop := context.AfterFunc(h.ctx, func() { p.Stop(stopTakes) })
 	h.owned.Go(func() { // until the parent ends, or Close
 		defer stop()
 		p.listen(func(names string) { h.cool(p, names) })
 		h.bury(p)
 	})
+
 	return p
 }
 
@@ -152,6 +163,7 @@ func (h *Host) bury(p *parent) {
 	p.mu.Lock()
 	retired := p.retired
 	p.mu.Unlock()
+
 	h.forget(p)
 	p.Stop(stopTakes)
 	if retired || h.ctx.Err() != nil {
@@ -162,8 +174,10 @@ func (h *Host) bury(p *parent) {
 	h.notBefore = time.Now().Add(h.pause())
 	h.deaths++
 	h.mu.Unlock()
+
 	h.restarts.Add(1)
-	h.cfg.Log.Warn("the Python that starts runners has died, with those that ran; another one is started when it is needed", "pid", p.PID())
+	h.cfg.Log.Warn("the Python that starts runners has died, with those that ran; another one is started when it is needed",
+		"pid", p.PID())
 }
 
 // forget lets no further task go to a parent.
@@ -210,9 +224,11 @@ func (h *Host) Warm(modules []string) {
 		p = nil
 	}
 	h.mu.Unlock()
+
 	if p == nil || len(modules) == 0 {
 		return
 	}
+
 	modules = slices.DeleteFunc(slices.Clone(modules), func(name string) bool { return len(name) > maxName })
 	modules = modules[:min(len(modules), maxWarm)]
 	if err := p.Order(value.NewMap("op", "warm", "worker", 0, "modules", modules), nil); err != nil {
@@ -229,6 +245,7 @@ func (h *Host) cool(p *parent, names string) {
 	if again {
 		return // it has them from its start; there is no other way
 	}
-	h.cfg.Log.Warn("modules that runners import make threads as they are imported; each call imports them for itself from now on", "threads", names)
+	h.cfg.Log.Warn("modules that runners import make threads as they are imported; each call imports them for itself from now on",
+		"threads", names)
 	h.renew(p, "it has threads")
 }

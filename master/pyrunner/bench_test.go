@@ -31,6 +31,7 @@ func BenchmarkCrowd(b *testing.B) {
 	if _, err := c.Call(b.Context(), "odd.who", nil, nil); err != nil {
 		b.Fatal(err)
 	}
+
 	for b.Loop() {
 		var all sync.WaitGroup
 		for range 300 {
@@ -40,6 +41,7 @@ func BenchmarkCrowd(b *testing.B) {
 				}
 			})
 		}
+
 		all.Wait()
 	}
 }
@@ -50,16 +52,19 @@ func processorTime(b *testing.B) (used time.Duration) {
 	if err != nil {
 		b.Skip(err)
 	}
+
 	tasks, _ := os.ReadDir("/proc/self/task")
 	for _, task := range tasks {
 		more, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
 		children = append(append(children, ' '), more...)
 	}
+
 	seen := map[string]bool{}
 	for _, pid := range strings.Fields(string(children)) {
 		if seen[pid] {
 			continue
 		}
+
 		seen[pid] = true
 		stat, _ := os.ReadFile("/proc/" + pid + "/stat")
 		_, rest, _ := strings.Cut(string(stat), ") ")
@@ -69,5 +74,6 @@ func processorTime(b *testing.B) (used time.Duration) {
 			used += time.Duration(n) * 10 * time.Millisecond
 		}
 	}
+
 	return used
 }

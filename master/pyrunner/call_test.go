@@ -62,11 +62,19 @@ func setUp(t testing.TB, wheel bool) (c *Caller, dir string) {
 	if os.Getenv("SALTERN_PYTHON") == "" {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library to test what only Python can do")
 	}
+
 	dir = t.TempDir()
-	put(t, filepath.Join(dir, "master"), "root_dir: "+dir+"\nid: m1\nextension_modules: "+dir+"/ext\nrunner_dirs: ["+dir+"/own]\n")
+	put(t, filepath.Join(dir, "master"),
+		"root_dir: "+dir+"\nid: m1\nextension_modules: "+dir+"/ext\nrunner_dirs: ["+dir+"/own]\n")
 	put(t, filepath.Join(dir, "ext/runners/odd.py"), odd)
 	put(t, filepath.Join(dir, "ext/wheel/odd.py"), odd)
-	return New(Config{Host: host(), ConfigFile: filepath.Join(dir, "master"), Wheel: wheel, Log: slog.New(slog.DiscardHandler)}), dir
+
+	return New(Config{
+		Host:       host(),
+		ConfigFile: filepath.Join(dir, "master"),
+		Wheel:      wheel,
+		Log:        slog.New(slog.DiscardHandler),
+	}), dir
 }
 
 // put writes a file in place, as an editor or rsync --inplace does.
@@ -85,7 +93,9 @@ func put(t testing.TB, path, text string) {
 // those of then.
 func TestGrainsAreCollectedOnce(t *testing.T) {
 	c, dir := setUp(t, false)
-	put(t, filepath.Join(dir, "ext/grains/counted.py"), "def counted():\n    with open('"+dir+"/collected', 'a') as f:\n        f.write('.')\n    return {'color': open('"+dir+"/color').read()}\n")
+	put(t, filepath.Join(dir, "ext/grains/counted.py"),
+		"def counted():\n    with open('"+dir+
+			"/collected', 'a') as f:\n        f.write('.')\n    return {'color': open('"+dir+"/color').read()}\n")
 	put(t, filepath.Join(dir, "own/paint.py"), `
 import salt.minion
 def colors():
@@ -95,6 +105,7 @@ def spill(grains):
     grains["color"] = "spilled"
     return was
 `)
+
 	for _, color := range []string{"red", "blue"} {
 		put(t, filepath.Join(dir, "color"), color)
 		put(t, filepath.Join(dir, "collected"), "")
@@ -102,10 +113,12 @@ def spill(grains):
 		if want := fmt.Sprint(slices.Repeat([]string{color}, 6)); err != nil || fmt.Sprint(v) != want {
 			t.Errorf("%v %v, want %s", v, err, want)
 		}
+
 		collected, err := os.ReadFile(filepath.Join(dir, "collected"))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if len(collected) == 0 || len(collected) == 6 { // more than once on a slow machine
 			t.Errorf("grains were collected %d times", len(collected))
 		}
@@ -136,6 +149,7 @@ def take():
         write("grains", "size: large\n"),
     ]
 `)
+
 	v, err := c.Call(t.Context(), "steps.take", nil, nil)
 	want := "[[red <nil> <nil>] [bright blue <nil> <nil>] [bright blue round <nil>] [bright blue round large]]"
 	if got := fmt.Sprint(v); err != nil || got != want {
@@ -153,22 +167,29 @@ func TestEditedFunction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for n := 10; n < 60; n++ {
-		put(t, filepath.Join(dir, "own/edited.py"), fmt.Sprintf("def now():\n    return [%d, __utils__['own.value'](), __opts__['own_option']]\n", n))
+		put(t, filepath.Join(dir, "own/edited.py"),
+			fmt.Sprintf("def now():\n    return [%d, __utils__['own.value'](), __opts__['own_option']]\n", n))
 		put(t, filepath.Join(dir, "ext/utils/own.py"), fmt.Sprintf("def value():\n    return %d\n", n))
 		put(t, filepath.Join(dir, "master"), fmt.Sprintf("%sown_option: %d\n", options, n))
-		if v, err := c.Call(t.Context(), "edited.now", nil, nil); err != nil || fmt.Sprint(v) != fmt.Sprint([]int{n, n, n}) {
+
+		if v, err := c.Call(t.Context(), "edited.now", nil, nil); err != nil ||
+			fmt.Sprint(v) != fmt.Sprint([]int{n, n, n}) {
 			t.Fatalf("%v %v, want three times %d", v, err, n)
 		}
 	}
+
 	if err := os.Remove(filepath.Join(dir, "own/edited.py")); err != nil {
 		t.Fatal(err)
 	}
+
 	for range 2 {
 		if v, err := c.Call(t.Context(), "edited.now", nil, nil); !errors.As(err, new(*UnknownError)) {
 			t.Errorf("a function that was removed: %v %v", v, err)
 		}
 	}
+
 	if now := host().Stats(); now.Restarts != before.Restarts {
 		t.Errorf("before %+v, now %+v", before, now)
 	}
@@ -183,14 +204,21 @@ func TestJobOfFunction(t *testing.T) {
 			var all sync.WaitGroup
 			for i := range 20 {
 				all.Go(func() {
-					job := Job{JID: fmt.Sprintf("2026112800000000%04d", i), User: fmt.Sprint("user", i), Minion: []string{"", "web1"}[i%2]}
+					job := Job{
+						JID:    fmt.Sprintf("2026112800000000%04d", i),
+						User:   fmt.Sprint("user", i),
+						Minion: []string{"", "web1"}[i%2],
+					}
+
 					v, err := c.Run(t.Context(), Call{Fun: "odd.who", Job: job})
-					want := fmt.Sprint([]any{job.User, job.JID, "salt/" + form + "/" + job.JID, []string{"m1", "web1"}[i%2]})
+					want := fmt.Sprint([]any{job.User, job.JID, "salt/" + form + "/" + job.JID,
+						[]string{"m1", "web1"}[i%2]})
 					if err != nil || fmt.Sprint(v) != want {
 						t.Errorf("%v %v, want %s", v, err, want)
 					}
 				})
 			}
+
 			all.Wait()
 			v, err := c.Call(t.Context(), "odd.who", nil, nil)
 			if seen, _ := v.([]any); err != nil || len(seen) != 4 || len(seen[1].(string)) != 20 || seen[0] == "" {
@@ -212,8 +240,17 @@ func TestOutcomesOfFunctions(t *testing.T) {
 	}{
 		{fun: "odd.code", part: "0"},
 		{fun: "odd.code", args: []any{2}, part: "2", failed: true},
-		{fun: "odd.code", named: value.NewMap("x", 1), part: "Passed invalid arguments: code() got an unexpected keyword argument 'x'"},
-		{fun: "odd.fail", args: []any{"value"}, part: "Exception occurred in runner odd.fail: Traceback (most recent call last):\n", failed: true},
+		{
+			fun:   "odd.code",
+			named: value.NewMap("x", 1),
+			part:  "Passed invalid arguments: code() got an unexpected keyword argument 'x'",
+		},
+		{
+			fun:    "odd.fail",
+			args:   []any{"value"},
+			part:   "Exception occurred in runner odd.fail: Traceback (most recent call last):\n",
+			failed: true,
+		},
 		{fun: "odd.fail", args: []any{"value"}, part: "\nValueError: as asked\n", failed: true},
 		{fun: "odd.fail", args: []any{"exit"}, part: "SystemExit: as asked", failed: true},
 		{fun: "odd.fail", args: []any{"memory"}, part: "MemoryError: as asked", failed: true},
@@ -225,7 +262,9 @@ func TestOutcomesOfFunctions(t *testing.T) {
 		} else if err != nil {
 			t.Error(err)
 		}
-		if text := fmt.Sprint(v); (f != nil) != tt.failed || !strings.Contains(text, tt.part) || strings.Contains(text, "in outcome") {
+
+		if text := fmt.Sprint(v); (f != nil) != tt.failed || !strings.Contains(text, tt.part) ||
+			strings.Contains(text, "in outcome") {
 			t.Errorf("%s %v: %q, failed %v", tt.fun, tt.args, text, f != nil)
 		}
 	}
@@ -238,6 +277,7 @@ func generated(r *rand.Rand, depth int) (given, back any) {
 	if depth > 0 {
 		kinds = 11
 	}
+
 	switch r.IntN(kinds) {
 	case 0:
 		return nil, nil
@@ -263,7 +303,8 @@ func generated(r *rand.Rand, depth int) (given, back any) {
 		}
 		return b, b
 	case 7:
-		s := strings.Repeat([]string{"a=b", "ä", "\x00", "--out=x", "1", "no", "日本", "\n", "None"}[r.IntN(9)], r.IntN(50))
+		s := strings.Repeat([]string{"a=b", "ä", "\x00", "--out=x", "1", "no", "日本", "\n", "None"}[r.IntN(9)],
+			r.IntN(50))
 		return s, s
 	case 8: // no text: a name of a file may be so
 		s := fmt.Sprintf("na\xefve%d", r.IntN(100))
@@ -276,6 +317,7 @@ func generated(r *rand.Rand, depth int) (given, back any) {
 		}
 		return append([]any{}, g...), append([]any{}, b...)
 	}
+
 	g, b := value.NewMap(), value.NewMap()
 	for i := range r.IntN(5) {
 		x, y := generated(r, depth-1)
@@ -283,6 +325,7 @@ func generated(r *rand.Rand, depth int) (given, back any) {
 		g.Set(key, x)
 		b.Set(key, y)
 	}
+
 	return g, b
 }
 
@@ -302,6 +345,7 @@ func spelled(v any) string {
 		}
 		return "[" + strings.Join(text, ", ") + "]"
 	}
+
 	return fmt.Sprintf("%T(%#v)", v, v)
 }
 
@@ -316,13 +360,17 @@ func TestTypesComeBack(t *testing.T) {
 			g, b := generated(r, 4)
 			args, want = append(args, g), append(want, b)
 		}
+
 		named, back := generated(r, 4)
 		v, err := c.Call(t.Context(), "odd.back", args, value.NewMap("named", named))
 		if got, want := spelled(v), spelled([]any{want, value.NewMap("named", back)}); err != nil || got != want {
 			t.Fatalf("seed %d: %v\ngiven %s\ngot   %s\nwant  %s", seed, err, spelled(args), got, want)
 		}
 	}
-	v, err := c.Call(t.Context(), "odd.spelled", []any{nil, true, int64(1) << 62, 1.5, "1", []byte("b"), []any{}, value.NewMap(nil, "x", int64(1), "y")}, nil)
+
+	v, err := c.Call(t.Context(), "odd.spelled",
+		[]any{nil, true, int64(1) << 62, 1.5, "1", []byte("b"), []any{}, value.NewMap(nil, "x", int64(1), "y")},
+		nil)
 	if got, want := fmt.Sprint(v), "[None True 4611686018427387904 1.5 '1' b'b' [] {None: 'x', 1: 'y'}]"; err != nil || got != want {
 		t.Errorf("%s %v, want %s", got, err, want)
 	}
@@ -351,6 +399,7 @@ func TestUnknownFunctionsStartNothing(t *testing.T) {
 			}
 		})
 	}
+
 	all.Wait()
 	if n := host().Stats().Tasks - before; n > 2 { // who asks while the first answer is under way asks anew
 		t.Errorf("%d processes", n)
@@ -361,16 +410,20 @@ func TestUnknownFunctionsStartNothing(t *testing.T) {
 // those that fail or do not exist are named.
 func TestResultsToReturners(t *testing.T) {
 	c, dir := setUp(t, false)
-	put(t, filepath.Join(dir, "ext/returners/mine.py"), "def returner(ret):\n    with open("+fmt.Sprintf("%q", dir+"/got")+", 'a') as f:\n        f.write(ret['fun'] + ' ' + ret['jid'] + '\\n')\n")
+	put(t, filepath.Join(dir, "ext/returners/mine.py"),
+		"def returner(ret):\n    with open("+fmt.Sprintf("%q", dir+"/got")+
+			", 'a') as f:\n        f.write(ret['fun'] + ' ' + ret['jid'] + '\\n')\n")
 	put(t, filepath.Join(dir, "ext/returners/bad.py"), "def returner(ret):\n    raise ValueError('as asked')\n")
 	result := value.NewMap("fun", "a.b", "jid", "1")
 	if err := c.Return(t.Context(), []string{"mine"}, result); err != nil {
 		t.Error(err)
 	}
+
 	err := c.Return(t.Context(), []string{"bad", "none", "mine"}, result)
 	if err == nil || !strings.Contains(err.Error(), "bad: as asked; there is no returner none") {
 		t.Errorf("%v", err)
 	}
+
 	if got, err := os.ReadFile(filepath.Join(dir, "got")); err != nil || string(got) != "a.b 1\na.b 1\n" {
 		t.Errorf("%q, %v", got, err)
 	}

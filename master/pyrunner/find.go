@@ -33,18 +33,22 @@ func Of(path string) string {
 	if p := interpreter(path); p != "" {
 		return p
 	}
+
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
+
 	if strings.HasPrefix(filepath.Base(path), "python") && executable(path) {
 		return path
 	}
+
 	dir := filepath.Dir(path)
 	for _, p := range []string{filepath.Join(dir, "python3"), filepath.Join(dir, "bin", "python3")} {
 		if executable(p) {
 			return p
 		}
 	}
+
 	return ""
 }
 
@@ -61,11 +65,13 @@ func interpreter(path string) string {
 		return ""
 	}
 	defer f.Close()
+
 	head := bufio.NewReader(io.LimitReader(f, 2048))
 	line, err := head.ReadString('\n')
 	if err != nil || !strings.HasPrefix(line, "#!") {
 		return ""
 	}
+
 	words := strings.Fields(line[2:])
 	if len(words) == 1 && words[0] == "/bin/sh" { // pip's form for long paths: the second line runs Python
 		line, _ = head.ReadString('\n')
@@ -73,8 +79,10 @@ func interpreter(path string) string {
 			words = strings.Fields(strings.ReplaceAll(line, `"`, ""))
 		}
 	}
+
 	if len(words) == 0 || !filepath.IsAbs(words[0]) || !strings.HasPrefix(filepath.Base(words[0]), "python") {
 		return ""
 	}
+
 	return words[0]
 }

@@ -23,13 +23,16 @@ func TestUsualPythons(t *testing.T) {
 	} {
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
+
 	look := func(p string) (string, error) { return filepath.Join(dir, p), nil }
 	if got := Usual(look); !slices.Equal(got[2:], []string{"/srv/venv/bin/python3.11"}) {
 		t.Errorf("found %v", got)
 	}
+
 	if got := Usual(func(string) (string, error) { return "", errors.New("not found") }); len(got) != 2 {
 		t.Errorf("without Salt: %v", got)
 	}
+
 	for _, name := range []string{"salt-run", "env", "shell", "bare", "relative", "empty", "no-end", "missing"} {
 		if got := interpreter(filepath.Join(dir, name)); got != "" {
 			t.Errorf("%s: %q", name, got)
@@ -46,6 +49,7 @@ func TestPythonOf(t *testing.T) {
 		must(t, os.WriteFile(path, []byte(text), 0o755))
 		return path
 	}
+
 	write("onedir/bin/python3", "")
 	write("onedir/salt-run", "#!/bin/sh\n\"exec\" \"`dirname $0`/bin/python3\" \"$0\" \"$@\"\n")
 	must(t, os.Symlink(filepath.Join(dir, "onedir/salt-run"), filepath.Join(dir, "linked")))

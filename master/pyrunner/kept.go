@@ -53,31 +53,39 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 	if env == nil {
 		env = command.PythonEnviron()
 	}
+
 	for _, name := range cfg.Pythons {
 		path, err := exec.LookPath(name)
 		if err == nil {
 			path, err = filepath.Abs(path) // it runs in another directory
 		}
+
 		if err != nil {
 			continue
 		}
-		k, err := startKept(path, Arguments(keptScript+cfg.Program, cfg.Layer), append(env[:len(env):len(env)], "LC_ALL=C.UTF-8"))
+
+		k, err := startKept(path, Arguments(keptScript+cfg.Program, cfg.Layer),
+			append(env[:len(env):len(env)], "LC_ALL=C.UTF-8"))
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", path, err)
 		}
+
 		late := k.killAfter(ctx, maxKeptStart)
 		_, err = pyframe.Read(k.out, 1<<10)
 		late()
 		if err == nil {
 			return k, nil
 		}
+
 		if !errors.Is(err, io.EOF) { // it does not end by itself
 			k.kill()
 		}
+
 		if code := k.Close(); code != exitNoSalt {
 			return nil, fmt.Errorf("start %s: it ended with status %d before it had imported Salt: %w", path, code, err)
 		}
 	}
+
 	return nil, fmt.Errorf("%w (tried %s)", ErrNoSalt, strings.Join(cfg.Pythons, ", "))
 }
 
@@ -89,12 +97,14 @@ func startKept(path string, args, env []string) (*Kept, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	// A pipe of our own: that of exec is closed when the process ends, read or not.
 	out, theirs, err := os.Pipe()
 	if err != nil {
 		in.Close()
 		return nil, err
 	}
+
 	cmd.Stdout = theirs
 	err = cmd.Start()
 	theirs.Close()
@@ -103,11 +113,13 @@ func startKept(path string, args, env []string) (*Kept, error) {
 		out.Close()
 		return nil, err
 	}
+
 	k := &Kept{cmd: cmd, in: in, out: out, done: make(chan struct{})}
 	go func() { // until Close, which kills what does not end
 		_ = cmd.Wait()
 		close(k.done)
 	}()
+
 	return k, nil
 }
 
@@ -132,13 +144,16 @@ func (k *Kept) Ask(ctx context.Context, m *value.Map, bytes int, most time.Durat
 		return nil, fmt.Errorf("pack the request: %w", err)
 	}
 	defer k.killAfter(ctx, most)()
+
 	if _, err := k.in.Write(frame); err != nil {
 		return nil, fmt.Errorf("ask Python: %w", err)
 	}
+
 	packed, err := pyframe.Read(k.out, bytes)
 	if err == nil {
 		m, err = pyframe.Map(packed)
 	}
+
 	if err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
@@ -147,6 +162,7 @@ func (k *Kept) Ask(ctx context.Context, m *value.Map, bytes int, most time.Durat
 		}
 		return nil, fmt.Errorf("ask Python: %w", err)
 	}
+
 	return m, nil
 }
 

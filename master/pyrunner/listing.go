@@ -46,12 +46,14 @@ func (c *Caller) exists(ctx context.Context, fun string) error {
 	if !strings.Contains(fun, ".") {
 		return unknown
 	}
+
 	switch c.knows(fun) {
 	case yes:
 		return nil
 	case no:
 		return unknown
 	}
+
 	asked := c.cfg.Now()
 	select {
 	case c.unsure <- struct{}{}:
@@ -59,16 +61,19 @@ func (c *Caller) exists(ctx context.Context, fun string) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+
 	if c.knows(fun) == unsure && !c.learnt(asked) {
 		if err := c.learn(ctx); err != nil {
 			return err
 		}
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l := c.list; l != nil && !l.names[fun] { // nil: other packages came just now
 		return unknown
 	}
+
 	return nil
 }
 
@@ -95,15 +100,18 @@ func (c *Caller) knows(fun string) answer {
 		c.layer = layer
 		c.list = nil
 	}
+
 	l := c.list
 	known := l != nil && l.names[fun]
 	c.mu.Unlock()
+
 	switch {
 	case known:
 		return yes
 	case l != nil && l.fresh(c.cfg.Now()):
 		return no
 	}
+
 	return unsure
 }
 
@@ -139,9 +147,11 @@ func (c *Caller) keep(reply *value.Map, asked time.Time) {
 		names: make(map[string]bool, len(names)),
 		at:    asked,
 	}
+
 	for _, name := range names[:min(len(names), maxFunctions)] {
 		l.names[name] = true
 	}
+
 	dirs := reply.Texts("dirs")
 	l.dirs = dirs[:min(len(dirs), maxDirs)]
 	var newest time.Time
@@ -149,6 +159,7 @@ func (c *Caller) keep(reply *value.Map, asked time.Time) {
 	l.sure = time.Since(newest) > settled && len(names) <= maxFunctions
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	c.list = l
 }
 
@@ -171,11 +182,14 @@ func stamp(dirs []string) (uint64, time.Time) {
 			fmt.Fprintf(h, "%s\x00gone\x00", path)
 			return
 		}
+
 		if t := info.ModTime(); t.After(newest) {
 			newest = t
 		}
+
 		fmt.Fprintf(h, "%s\x00%d\x00%d\x00", path, info.Size(), info.ModTime().UnixNano())
 	}
+
 	left := maxEntries
 	for _, d := range dirs {
 		entries, err := os.ReadDir(d) // its own time changes when Python keeps what it compiles
@@ -183,19 +197,24 @@ func stamp(dirs []string) (uint64, time.Time) {
 			fmt.Fprintf(h, "%s\x00gone\x00", d)
 			continue
 		}
+
 		for _, e := range entries {
-			if left--; left < 0 {
+			left--
+			if left < 0 {
 				break
 			}
 			if e.Name() == "__pycache__" {
 				continue
 			}
+
 			path := filepath.Join(d, e.Name())
 			if e.IsDir() {
 				path = filepath.Join(path, "__init__.py")
 			}
+
 			note(path)
 		}
 	}
+
 	return h.Sum64(), newest
 }

@@ -129,25 +129,30 @@ func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 	if shown == nil {
 		shown = redact.Of(call.Fun, call.Args, call.Named)
 	}
+
 	if shown.Found() {
 		secrets, all := shown.Secrets()
 		load.Set("secrets", secrets)
 		load.Set("all", all)
 		load.Set("hidden", conf.Hidden)
 	}
+
 	if c.cfg.Git != nil {
 		options, pillars := c.cfg.Git(ctx, call.Named.Str("saltenv"), call.Named.Str("pillarenv"))
 		load.Set("options", options)
 		load.Set("git_pillars", pillars)
 	}
+
 	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: load, Limit: maxTime})
 	if err != nil {
 		return nil, fmt.Errorf("run %s in Python: %w", call.Fun, err)
 	}
+
 	ret, err := outcome(call.Fun, reply)
 	if errors.As(err, new(*UnknownError)) {
 		c.forget(call.Fun)
 	}
+
 	return ret, err
 }
 
@@ -186,6 +191,7 @@ func outcome(fun string, reply *value.Map) (any, error) {
 	if reply.Bool("unknown") {
 		return nil, &UnknownError{fun}
 	}
+
 	ret, ok := reply.Get("return")
 	if !ok {
 		return nil, fmt.Errorf("read the answer of %s: it has no result", fun)
@@ -193,5 +199,6 @@ func outcome(fun string, reply *value.Map) (any, error) {
 	if !reply.Bool("success") {
 		return nil, &Failure{ret}
 	}
+
 	return ret, nil
 }

@@ -42,17 +42,21 @@ func TestWithoutSalt(t *testing.T) {
 	if err := os.WriteFile(bare, []byte("#!/bin/sh\necho x >>"+starts+"\nexit 3\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	h := NewHost(HostConfig{Pythons: []string{"/no/such/python", "no-such-python", bare}})
 	defer h.Close()
 	c := New(Config{Host: h, Log: slog.New(slog.DiscardHandler)})
 	for range 3 { // it is remembered for a while
-		if _, err := c.Call(t.Context(), "a.b", nil, nil); !errors.Is(err, ErrNoSalt) || !strings.Contains(err.Error(), bare) {
+		if _, err := c.Call(t.Context(), "a.b", nil, nil); !errors.Is(err, ErrNoSalt) ||
+			!strings.Contains(err.Error(), bare) {
 			t.Error(err)
 		}
 	}
+
 	if b, _ := os.ReadFile(starts); string(b) != "x\n" {
 		t.Errorf("starts: %q", b)
 	}
+
 	if _, err := c.Call(t.Context(), "nodot", nil, nil); !errors.As(err, new(*UnknownError)) {
 		t.Error(err)
 	}
@@ -68,6 +72,7 @@ func TestKnownFunctions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	file := filepath.Join(dir, "a.py")
 	must(os.WriteFile(file, nil, 0o644))
 	must(os.Chtimes(file, old, old))
@@ -80,6 +85,7 @@ func TestKnownFunctions(t *testing.T) {
 			t.Errorf("%s: %d %d, want %d %d", what, x, y, ab, ac)
 		}
 	}
+
 	list := value.NewMap("functions", []any{"a.b"}, "dirs", []any{dir})
 	look("at first", unsure, unsure)
 	c.keep(list, now)
@@ -129,6 +135,7 @@ func FuzzReplies(f *testing.F) {
 		}
 		f.Add(b)
 	}
+
 	f.Add([]byte{0xdd, 0xff, 0xff, 0xff, 0xff})
 	c := New(Config{Log: slog.New(slog.DiscardHandler)})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -136,6 +143,7 @@ func FuzzReplies(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		c.keep(m, time.Now())
 		c.knows("a.b")
 		if ret, err := outcome("a.b", m); err != nil && ret != nil {

@@ -56,9 +56,11 @@ func Of(fun string, args []any, named *value.Map) *Call {
 			pairs = append(pairs, secret, conf.Hidden)
 		}
 	}
+
 	if len(pairs) > 0 {
 		c.inTexts = strings.NewReplacer(pairs...)
 	}
+
 	return c
 }
 
@@ -125,6 +127,7 @@ func (c *Call) without(v any, depth int) any {
 	if depth > maxDepth {
 		return conf.Hidden
 	}
+
 	switch v := v.(type) {
 	case *value.Map:
 		out := &value.Map{}
@@ -147,6 +150,7 @@ func (c *Call) without(v any, depth int) any {
 			return conf.Hidden
 		}
 	}
+
 	return v
 }
 
@@ -218,6 +222,7 @@ func (w walk) shown(name string, v any, depth int) any {
 	if depth > maxDepth {
 		return w.hide(v)
 	}
+
 	switch v := v.(type) {
 	case *value.Map:
 		return w.fields(v, depth)
@@ -228,6 +233,7 @@ func (w walk) shown(name string, v any, depth int) any {
 	case []byte:
 		return []byte(w.text(string(v)))
 	}
+
 	return v
 }
 
@@ -277,6 +283,7 @@ func (w walk) hide(v any) any {
 			return v
 		}
 	}
+
 	w.keepAll(v, 0)
 	return conf.Hidden
 }
@@ -286,6 +293,7 @@ func (w walk) keepAll(v any, depth int) {
 		w.call.overflow = true
 		return
 	}
+
 	switch v := v.(type) {
 	case *value.Map:
 		for _, e := range v.All() {

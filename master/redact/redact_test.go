@@ -24,15 +24,17 @@ func TestSecretArguments(t *testing.T) {
 		args  []any
 		named *value.Map
 	}{
-		"named":                  {"x.y", nil, m("password", mark)},
-		"capitals":               {"x.y", nil, m("DB_Password", mark)},
-		"camels":                 {"x.y", nil, m("apiKey", mark, "authToken", mark)},
-		"key":                    {"x.y", nil, m("key", mark)},
-		"ends in key":            {"x.y", nil, m("signing-key", mark, "hmac_key", mark)},
-		"code":                   {"x.y", nil, m("otp", mark, "passcode", mark)},
-		"option of the master":   {"x.y", nil, m("conf", m("auth.ldap.bindpw", mark, "key_pass", mark, "sharedsecret", mark))},
-		"below a secret's name":  {"x.y", nil, m("credentials", m("a", l(m("b", mark))))},
-		"nested":                 {"state.orchestrate", l("mods"), m("pillar", m("db", l(m("user", "x", "password", mark))))},
+		"named":       {"x.y", nil, m("password", mark)},
+		"capitals":    {"x.y", nil, m("DB_Password", mark)},
+		"camels":      {"x.y", nil, m("apiKey", mark, "authToken", mark)},
+		"key":         {"x.y", nil, m("key", mark)},
+		"ends in key": {"x.y", nil, m("signing-key", mark, "hmac_key", mark)},
+		"code":        {"x.y", nil, m("otp", mark, "passcode", mark)},
+		"option of the master": {"x.y", nil,
+			m("conf", m("auth.ldap.bindpw", mark, "key_pass", mark, "sharedsecret", mark))},
+		"below a secret's name": {"x.y", nil, m("credentials", m("a", l(m("b", mark))))},
+		"nested": {"state.orchestrate", l("mods"),
+			m("pillar", m("db", l(m("user", "x", "password", mark))))},
 		"positional map":         {"x.y", l(m("token", mark)), nil},
 		"positional assignment":  {"x.y", l("password=" + mark + " with blanks"), nil},
 		"assignment in a text":   {"x.y", l("mysql --password=" + mark + " -e x"), nil},
@@ -50,11 +52,13 @@ func TestSecretArguments(t *testing.T) {
 		"query of a URL":         {"x.y", l("url=https://host/x?a=b&token=" + mark), nil},
 		"header":                 {"x.y", l("curl -H 'Authorization: Bearer " + mark + "'"), nil},
 		"cookie":                 {"x.y", l("Cookie: a=b; c=" + mark), nil},
-		"PEM":                    {"x.y", l("-----BEGIN RSA PRIVATE KEY-----\n" + mark + "\n-----END RSA PRIVATE KEY-----"), nil},
-		"bytes":                  {"x.y", l([]byte("token: " + mark)), m("secret", []byte(mark))},
-		"log-in":                 {"auth.mk_token", nil, m("username", "ann", "eauth", "pam", "password", mark, "what", mark)},
-		"token by its place":     {"auth.del_token", l(mark), nil},
-		"deep":                   {"x.y", l(nest(mark, 200)), nil},
+		"PEM": {"x.y",
+			l("-----BEGIN RSA PRIVATE KEY-----\n" + mark + "\n-----END RSA PRIVATE KEY-----"), nil},
+		"bytes": {"x.y", l([]byte("token: " + mark)), m("secret", []byte(mark))},
+		"log-in": {"auth.mk_token", nil,
+			m("username", "ann", "eauth", "pam", "password", mark, "what", mark)},
+		"token by its place": {"auth.del_token", l(mark), nil},
+		"deep":               {"x.y", l(nest(mark, 200)), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := value.Repr(c.args) + value.Repr(c.named)
@@ -62,17 +66,22 @@ func TestSecretArguments(t *testing.T) {
 			if shown := value.Repr(got.FunArgs()); strings.Contains(shown, mark) || !got.Found() {
 				t.Errorf("shown: %.300s", shown)
 			}
+
 			if value.Repr(c.args)+value.Repr(c.named) != before {
 				t.Error("the arguments were changed")
 			}
+
 			again := Of(c.fun, got.Args, got.Named)
 			if value.Repr(again.FunArgs()) != value.Repr(got.FunArgs()) {
 				t.Errorf("hidden twice it is another thing: %.300s", value.Repr(again.FunArgs()))
 			}
+
 			if text := value.Repr(got.Result(m("args", c.args, "kwargs", c.named))); strings.Contains(text, mark) {
 				t.Errorf("in the result: %.300s", text)
 			}
-			if text := got.Text("cannot use " + value.Repr(c.args) + value.Repr(c.named)); strings.Contains(text, mark) {
+
+			if text := got.Text("cannot use " + value.Repr(c.args) +
+				value.Repr(c.named)); strings.Contains(text, mark) {
 				t.Errorf("in the error: %s", text)
 			}
 		})
@@ -99,7 +108,8 @@ func TestHarmlessArguments(t *testing.T) {
 		{"jobs.list_jobs", nil, m("search_function", "test.*", "token_expire", int64(5))},
 		{"config.get", l("file_roots"), m("key", "file_roots")},
 		{"cache.fetch", l("grains"), m("bank", "x", "key", "y")},
-		{"x.y", l("password: true", "http://host:80/x", "git@host:x.git", "a:b", "pass it on"), m("password", "", "token", nil, "secret", m(), "key_cache", "sched")},
+		{"x.y", l("password: true", "http://host:80/x", "git@host:x.git", "a:b", "pass it on"),
+			m("password", "", "token", nil, "secret", m(), "key_cache", "sched")},
 		{"auth.mk_token", nil, m("username", "ann", "eauth", "pam")},
 	} {
 		got := Of(c.fun, c.args, c.named)
@@ -107,14 +117,17 @@ func TestHarmlessArguments(t *testing.T) {
 		if c.named.Len() > 0 {
 			want = append(want, c.named)
 		}
+
 		if value.Repr(got.FunArgs()) != value.Repr(want) || got.Found() {
 			t.Errorf("%s: %s, want %s", c.fun, value.Repr(got.FunArgs()), value.Repr(want))
 		}
 	}
+
 	// A short secret takes no letters out of a result, and none its numbers.
 	got := Of("x.y", nil, m("password", "a", "otp", int64(0)))
 	ret := m("data", "a banana", "retcode", int64(0), "same", "a")
-	if text := value.Repr(got.Result(ret)); text != value.Repr(m("data", "a banana", "retcode", int64(0), "same", conf.Hidden)) {
+	if text := value.Repr(got.Result(ret)); text != value.Repr(m("data", "a banana", "retcode", int64(0),
+		"same", conf.Hidden)) {
 		t.Errorf("a result with short secrets: %s", text)
 	}
 }
@@ -134,22 +147,28 @@ func TestManySecrets(t *testing.T) {
 // TestEventsOfOthers: an event of a run that Salt's own tools have fired is put right, its
 // result too, and no other is changed.
 func TestEventsOfOthers(t *testing.T) {
-	data := value.NewMap("fun", "runner.auth.mk_token", "fun_args", []any{value.NewMap("username", "ann", "password", mark)}, "return", "made by "+mark)
+	data := value.NewMap("fun", "runner.auth.mk_token", "fun_args",
+		[]any{value.NewMap("username", "ann", "password", mark)}, "return", "made by "+mark)
 	got := Of("x.y", nil, value.NewMap("password", mark))
 	if text := got.Text("cannot log in with " + mark); strings.Contains(text, mark) {
 		t.Error(text)
 	}
-	for _, tag := range []string{"salt/run/20260101000000000000/new", "salt/run/20260101000000000000/ret", "salt/wheel/20260101000000000000/new"} {
+
+	for _, tag := range []string{"salt/run/20260101000000000000/new", "salt/run/20260101000000000000/ret",
+		"salt/wheel/20260101000000000000/new"} {
 		if text := value.Repr(Event(tag, data)); strings.Contains(text, mark) || !strings.Contains(text, "ann") {
 			t.Errorf("%s: %s", tag, text)
 		}
 	}
+
 	for _, tag := range []string{"salt/job/20260101000000000000/new", "my/tag", "salt/runner", ""} {
 		if Event(tag, data) != data {
 			t.Errorf("%s was changed", tag)
 		}
 	}
-	for _, d := range []*value.Map{nil, value.NewMap(), value.NewMap("fun_args", "x"), value.NewMap("fun", int64(1), "fun_args", []any{"a"})} {
+
+	for _, d := range []*value.Map{nil, value.NewMap(), value.NewMap("fun_args", "x"),
+		value.NewMap("fun", int64(1), "fun_args", []any{"a"})} {
 		if Event("salt/run/x/new", d) != d {
 			t.Errorf("%v was changed", d)
 		}
@@ -165,7 +184,9 @@ func TestTimeOfTexts(t *testing.T) {
 		}
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
-	for _, piece := range []string{"token_dir=", "password=", `password="`, "--token ", "secret", `\"`, "a:", "https://", "-----BEGIN PRIVATE KEY-----", "x='"} {
+
+	for _, piece := range []string{"token_dir=", "password=", `password="`, "--token ", "secret", `\"`, "a:",
+		"https://", "-----BEGIN PRIVATE KEY-----", "x='"} {
 		text := strings.Repeat(piece, 64<<10/len(piece))
 		before := spent()
 		Of("x.y", []any{text}, nil)
@@ -187,11 +208,13 @@ func FuzzCall(f *testing.F) {
 		}) {
 			t.Skip()
 		}
+
 		secret := mark + more
 		js, err := json.Marshal(secret)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		r := rand.New(rand.NewPCG(seed, 1))
 		var arg any
 		switch r.IntN(6) {
@@ -208,10 +231,12 @@ func FuzzCall(f *testing.F) {
 		case 5:
 			arg = "a: 1\n" + name + ": " + string(js) + "\nb: 2"
 		}
+
 		c := Of("x.y", []any{arg}, nil)
 		if text := value.Repr(c.FunArgs()); strings.Contains(text, mark) {
 			t.Errorf("%v is shown as %s", arg, text)
 		}
+
 		Event("salt/run/x/ret", value.NewMap("fun", "runner.x.y", "fun_args", []any{arg}, "return", arg))
 	})
 }

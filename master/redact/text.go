@@ -21,10 +21,11 @@ var (
 
 	// assigned is the beginning of an assignment, or of an option of a command, whose name
 	// may be that of a secret: password=, "api_key": , --token followed by a blank.
-	assigned = regexp.MustCompile(`(?i)([\w.-]*(?:` + strings.Join(words, "|") + `)[\w.-]*)(\\?["']?\s*(?:=>|:=|=|:)\s*|\s+)`)
-	header   = regexp.MustCompile(`(?i)(authorization|cookie)$`)
-	operand  = regexp.MustCompile(`^(?:\\"(?:[^"\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.|'')*'|["'][^\n]*|\S+)`)
-	line     = regexp.MustCompile(`^[^\n]+`)
+	assigned = regexp.MustCompile(`(?i)([\w.-]*(?:` + strings.Join(words, "|") +
+		`)[\w.-]*)(\\?["']?\s*(?:=>|:=|=|:)\s*|\s+)`)
+	header  = regexp.MustCompile(`(?i)(authorization|cookie)$`)
+	operand = regexp.MustCompile(`^(?:\\"(?:[^"\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.|'')*'|["'][^\n]*|\S+)`)
+	line    = regexp.MustCompile(`^[^\n]+`)
 )
 
 // Text is a text without what shows by its form to be a secret.
@@ -38,13 +39,16 @@ func (w walk) eachSecret(text string, found func(secret string)) string {
 		found(secret)
 		return conf.Hidden
 	}
+
 	if has("private key-----") {
 		text = pemBlock.ReplaceAllStringFunc(text, hidden)
 	}
+
 	for _, form := range []*regexp.Regexp{inURL, tokenURL, bearer} {
 		if form == bearer && !has("bearer") && !has("basic") || form != bearer && !has("://") {
 			continue
 		}
+
 		text = form.ReplaceAllStringFunc(text, func(match string) string {
 			groups := form.FindStringSubmatch(match)
 			if groups[2] == conf.Hidden {
@@ -53,9 +57,11 @@ func (w walk) eachSecret(text string, found func(secret string)) string {
 			return groups[1] + hidden(groups[2]) + groups[3]
 		})
 	}
+
 	if slices.ContainsFunc(words, has) {
 		text = w.eachAssigned(text, hidden)
 	}
+
 	return text
 }
 
@@ -68,6 +74,7 @@ func (w walk) eachAssigned(text string, hidden func(string) string) string {
 			out.WriteString(text)
 			return out.String()
 		}
+
 		name, between := text[at[2]:at[3]], text[at[4]:at[5]]
 		out.WriteString(text[:at[1]])
 		text = text[at[1]:]
@@ -76,10 +83,12 @@ func (w walk) eachAssigned(text string, hidden func(string) string) string {
 		if strings.TrimSpace(between) == "" && !isOption || !w.isSecret(strings.TrimLeft(name, "-.")) {
 			continue
 		}
+
 		form := operand
 		if header.MatchString(name) && strings.Contains(between, ":") {
 			form = line
 		}
+
 		secret := form.FindString(text)
 		out.WriteString(unquoted(secret, hidden))
 		text = text[len(secret):]
@@ -93,9 +102,11 @@ func unquoted(secret string, hidden func(string) string) string {
 	case "", "true", "false", "none", "null", "yes", "no", conf.Hidden:
 		return secret
 	}
+
 	if strings.HasPrefix(secret, conf.Hidden) {
 		return secret
 	}
+
 	for _, quote := range []string{`\"`, `"`, `'`} {
 		inner, begins := strings.CutPrefix(secret, quote)
 		inner, ends := strings.CutSuffix(inner, quote)
@@ -103,6 +114,7 @@ func unquoted(secret string, hidden func(string) string) string {
 			return quote + hidden(inner) + quote
 		}
 	}
+
 	return hidden(secret)
 }
 
@@ -112,10 +124,12 @@ func Event(tag string, data *value.Map) *value.Map {
 	if !strings.HasPrefix(tag, "salt/run/") && !strings.HasPrefix(tag, "salt/wheel/") {
 		return data
 	}
+
 	given, ok := data.Value("fun_args").([]any)
 	if !ok {
 		return data
 	}
+
 	_, fun, _ := strings.Cut(data.Str("fun"), ".") // "runner.auth.mk_token"
 	var named *value.Map
 	if n := len(given); n > 0 {
@@ -123,14 +137,17 @@ func Event(tag string, data *value.Map) *value.Map {
 			given, named = given[:n-1], m
 		}
 	}
+
 	c := Of(fun, given, named)
 	if !c.Found() {
 		return data
 	}
+
 	out := data.Clone()
 	out.Set("fun_args", c.FunArgs())
 	if ret, ok := data.Get("return"); ok {
 		out.Set("return", c.Result(ret))
 	}
+
 	return out
 }

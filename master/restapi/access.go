@@ -36,12 +36,15 @@ func (s *Server) logAccess(q *request) {
 	if s.access == nil {
 		return
 	}
+
 	if q.class == ratelimit.Stranger {
 		s.access.mu.Lock()
 		room := s.access.strangers.Take(s.now(), strangeLines(), 1)
 		s.access.mu.Unlock()
+
 		if !room {
-			s.quiet.Warn("requests of strangers are left out of the access log", "path", s.opts.AccessFile, "so_far", s.count.unlogged.Add(1))
+			s.quiet.Warn("requests of strangers are left out of the access log", "path", s.opts.AccessFile,
+				"so_far", s.count.unlogged.Add(1))
 			return
 		}
 	}
@@ -49,7 +52,8 @@ func (s *Server) logAccess(q *request) {
 	r := q.http
 	_, err := fmt.Fprintf(s.access.file, "%s - - [%s] \"%s %s %s\" %d %d \"%s\" \"%s\"\n", q.from, s.now().Format("02/Jan/2006:15:04:05 -0700"),
 		printable.Brief(r.Method, 16), printable.Brief(r.URL.EscapedPath(), 1024), r.Proto, q.code, q.sent,
-		printable.Brief(redact.Text(cmp.Or(r.Referer(), "-")), 256), printable.Brief(redact.Text(cmp.Or(r.UserAgent(), "-")), 256))
+		printable.Brief(redact.Text(cmp.Or(r.Referer(), "-")), 256), printable.Brief(
+			redact.Text(cmp.Or(r.UserAgent(), "-")), 256))
 	if err != nil {
 		s.quiet.Warn("the access log cannot be written", "path", s.opts.AccessFile, "error", err)
 	}

@@ -12,10 +12,14 @@ import (
 // asked reaches its endpoint, whether it says what it accepts or not.
 func TestAppIsForPages(t *testing.T) {
 	s := bare(t)
-	s.opts.App, s.opts.AppPath, s.opts.StaticPath = filepath.Join(t.TempDir(), "index.html"), "/app", "/static"
+	s.opts.App = filepath.Join(t.TempDir(), "index.html")
+	s.opts.AppPath = "/app"
+	s.opts.StaticPath = "/static"
+
 	if err := os.WriteFile(s.opts.App, []byte("<p>the app"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 	for _, c := range []struct {
 		method, path, accept, upgrade string
@@ -47,12 +51,15 @@ func TestAppIsForPages(t *testing.T) {
 					r.Header.Set(k, v)
 				}
 			}
+
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, r)
-			app := w.Code == 200 && strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") && w.Header().Get("Content-Length") != "0"
+			app := w.Code == 200 && strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") &&
+				w.Header().Get("Content-Length") != "0"
 			if app = app && (c.method == "HEAD" || strings.Contains(w.Body.String(), "the app")); app != c.app {
 				t.Errorf("app %t: %d %s", app, w.Code, w.Body)
 			}
+
 			if c.method == "POST" && w.Code == 405 {
 				t.Errorf("%s is not taken", c.path)
 			}

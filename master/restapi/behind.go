@@ -67,7 +67,8 @@ func (b *balancers) has(a netip.Addr) bool {
 	if err != nil {
 		return false
 	}
-	if b.seen == nil || !os.SameFile(b.seen, info) || !b.seen.ModTime().Equal(info.ModTime()) || b.seen.Size() != info.Size() {
+	if b.seen == nil || !os.SameFile(b.seen, info) || !b.seen.ModTime().Equal(info.ModTime()) ||
+		b.seen.Size() != info.Size() {
 		b.list, b.seen = readBalancers(b.path), info
 	}
 	a = a.Unmap().WithZone("")
@@ -93,6 +94,7 @@ func (s *Server) listenBehind() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the load balancers: %w", err)
 	}
+
 	return told(localsock.Limit(ln, maxSockets, func(c net.Conn) bool {
 		if s.balancers.sent(c) {
 			return true
@@ -150,10 +152,12 @@ func (t *tellers) introduce(c net.Conn) {
 		_ = c.Close()
 		return
 	}
+
 	_ = c.SetReadDeadline(time.Time{})
 	if client.IsValid() {
 		c = &toldConn{c, net.TCPAddrFromAddrPort(client)}
 	}
+
 	select {
 	case t.ready <- c:
 	case <-t.ended:

@@ -25,14 +25,20 @@ import (
 // serving runs salt-api for a master of which there is only the folder of its sockets.
 func serving(t *testing.T, o Options, sockets string) (s *Server, addr string) {
 	t.Helper()
-	s, err := New(&conf.Master{Raw: value.NewMap(), Paths: conf.Paths{SockDir: sockets, TokenDir: filepath.Join(sockets, "tokens")}}, o, slog.New(slog.DiscardHandler), os.Getenv)
+	s, err := New(&conf.Master{
+		Raw:   value.NewMap(),
+		Paths: conf.Paths{SockDir: sockets, TokenDir: filepath.Join(sockets, "tokens")},
+	},
+		o, slog.New(slog.DiscardHandler), os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ln, err := s.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -40,6 +46,7 @@ func serving(t *testing.T, o Options, sockets string) (s *Server, addr string) {
 			t.Error(err)
 		}
 	})
+
 	t.Cleanup(func() { cancel(); done.Wait(); s.Close() })
 	return s, ln.Addr().String()
 }
@@ -78,6 +85,7 @@ func get(t *testing.T, addr, from, header, path string) int {
 		t.Fatal(err)
 	}
 	defer c.Close()
+
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	_, _ = fmt.Fprintf(c, "%sGET %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", header, path)
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -87,6 +95,7 @@ func get(t *testing.T, addr, from, header, path string) int {
 		}
 		return 0
 	}
+
 	res.Body.Close()
 	return res.StatusCode
 }
@@ -107,14 +116,17 @@ func TestAttack50Strangers(t *testing.T) {
 			t.Errorf("%s, %.40q: %d, want %d", from, header, got, want)
 		}
 	}
+
 	try("127.0.0.2", good, 0) // no file yet
 	name(t, file, "127.0.0.2/32", "fd00::1/128")
 	for _, header := range []string{good, "", proxyproto.Local, "PROXY TCP4 203.0.113.9 127.0.0.1 1 2\r\n"} {
 		try("127.0.0.1", header, 0)
 	}
+
 	if n := s.count.refused.Load(); n != 5 {
 		t.Errorf("%d refused", n)
 	}
+
 	try("127.0.0.2", good, http.StatusOK)
 	try("127.0.0.2", headerOf("198.51.100.1:4711"), http.StatusForbidden)
 	try("127.0.0.2", proxyproto.Local, http.StatusForbidden) // the balancer is no client
@@ -131,17 +143,20 @@ func TestAttack50Headers(t *testing.T) {
 	good := headerOf("203.0.113.9:4711")
 	for what, header := range map[string]string{
 		"none": "", "version 1": "PROXY TCP4 203.0.113.9 127.0.0.1 1 2\r\n", "half": good[:20], "twice": good + good,
-		"huge": proxyproto.Signature + "\x21\x11\xff\xff", "command": proxyproto.Signature + "\x22\x11\x00\x0c" + good[16:],
+		"huge": proxyproto.Signature + "\x21\x11\xff\xff", "command": proxyproto.Signature +
+			"\x22\x11\x00\x0c" + good[16:],
 	} {
 		if got := get(t, addr, "127.0.0.2", header, "/"); got != 0 && got != http.StatusBadRequest {
 			t.Errorf("%s: %d", what, got)
 		}
 	}
+
 	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}}).Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
+
 	_ = c.SetDeadline(time.Now().Add(3 * headerTime))
 	if n, err := c.Read(make([]byte, 1)); n != 0 || os.IsTimeout(err) {
 		t.Errorf("a silent connection: %d, %v", n, err)
@@ -160,10 +175,12 @@ func TestReadyz(t *testing.T) {
 			t.Errorf("%s: %d, want %d", what, got, want)
 		}
 	}
+
 	try("without a master", http.StatusServiceUnavailable)
 	if err := os.WriteFile(filepath.Join(s.master.SockDir, "workers.ipc"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	s.life.at = time.Time{}
 	try("with what a dead one has left", http.StatusServiceUnavailable)
 
@@ -179,12 +196,14 @@ func TestReadyz(t *testing.T) {
 		}
 		s.pools.memory.Take(from, ratelimit.Stranger, 1<<20)
 	}
+
 	try("with strangers everywhere", http.StatusOK)
 	for i := range 10 {
 		for s.pools.workers.Take(holder{name: fmt.Sprint(i)}, ratelimit.Proven, 1) != nil {
 			continue
 		}
 	}
+
 	try("with all workers busy", http.StatusOK) // there is a place to wait
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
@@ -193,10 +212,12 @@ func TestReadyz(t *testing.T) {
 			waiting.Go(func() { _, _ = s.pools.workers.Wait(ctx, holder{name: fmt.Sprint(i)}, ratelimit.Proven, 1) })
 		}
 	}
+
 	await.That(t, "a full line", func() bool { return s.pools.workers.Full(ratelimit.Proven, 1) })
 	try("with a full line", http.StatusServiceUnavailable)
 	cancel()
 	waiting.Wait()
+
 	if n := s.count.requests.Load(); n != 0 {
 		t.Errorf("checks count as %d requests", n)
 	}
@@ -214,10 +235,13 @@ func TestBehind(t *testing.T) {
 		if err != nil && !strings.Contains(err.Error(), "ssl_") {
 			t.Errorf("%s: %v", section, err)
 		}
-		if (o.Behind == "10.0.0.1:14507" && o.Balancers == "/b") != want || (o.Behind == "" && o.Balancers == "") == want {
+
+		if (o.Behind == "10.0.0.1:14507" && o.Balancers == "/b") != want ||
+			(o.Behind == "" && o.Balancers == "") == want {
 			t.Errorf("%s: %q %q", section, o.Behind, o.Balancers)
 		}
 	}
+
 	if o, _, _ := read(t, "{port: 8000, behind: '0.0.0.0:1', balancers: /x, disable_ssl: true}"); o.Behind != "" {
 		t.Error("a section can say it by itself")
 	}

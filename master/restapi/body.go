@@ -82,17 +82,21 @@ func (s *Server) read(ctx context.Context, q *request, most int64) error {
 	if r.Method != http.MethodPost && r.Method != http.MethodPut || r.ContentLength == 0 {
 		return nil
 	}
+
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	kind, ok := kinds()[media]
 	if err != nil || !ok {
 		return &failure{http.StatusNotAcceptable, "Content type not supported"}
 	}
+
 	if q.raw, err = s.receive(ctx, q, most); err != nil {
 		return err
 	}
+
 	if err := s.setAside(ctx, q, kind.cost(q.raw)); err != nil {
 		return err
 	}
+
 	q.data, err = kind.decode(q.raw)
 	return err
 }
@@ -103,7 +107,9 @@ func (s *Server) receive(ctx context.Context, q *request, most int64) ([]byte, e
 	if r.ContentLength > most {
 		return nil, s.tooLarge(q)
 	}
-	body, control := http.MaxBytesReader(q.w, r.Body, most), http.NewResponseController(q.w)
+
+	body := http.MaxBytesReader(q.w, r.Body, most)
+	control := http.NewResponseController(q.w)
 	began, got := time.Now(), []byte(nil)
 	for {
 		_ = control.SetReadDeadline(began.Add(bodyTime + time.Duration(len(got)/bodyRate)*time.Second))
@@ -112,11 +118,14 @@ func (s *Server) receive(ctx context.Context, q *request, most int64) ([]byte, e
 			if r.ContentLength > 0 {
 				more = min(more, int(r.ContentLength)-len(got)+1)
 			}
+
 			if err := s.setAside(ctx, q, int64(more)); err != nil {
 				return nil, err
 			}
+
 			got = append(make([]byte, 0, len(got)+more), got...)
 		}
+
 		n, err := body.Read(got[len(got):cap(got)])
 		got = got[:len(got)+n]
 		_, large := errors.AsType[*http.MaxBytesError](err)
@@ -143,14 +152,17 @@ func (s *Server) setAside(ctx context.Context, q *request, n int64) error {
 		}
 		q.keep(q.memory)
 	}
+
 	if !s.pools.memory.Could(q.class, q.memory.Held()+n) {
 		return s.tooLarge(q)
 	}
+
 	short, cancel := context.WithTimeout(ctx, memoryTime)
 	defer cancel()
 	if err := q.memory.WaitMore(short, n); err != nil {
 		return s.full(ctx, err, "There is no memory for the body now. Try again later.")
 	}
+
 	return nil
 }
 
@@ -158,9 +170,11 @@ func (s *Server) setAside(ctx context.Context, q *request, n int64) error {
 func (s *Server) tooLarge(q *request) error {
 	s.count.large.Add(1)
 	if q.class != ratelimit.Proven {
-		return &failure{http.StatusRequestEntityTooLarge, "The body is larger, or has more values, than is read before a log-in. Get a token at /login, and send the body with it, to / instead of /run."}
+		return &failure{http.StatusRequestEntityTooLarge,
+			"The body is larger, or has more values, than is read before a log-in. Get a token at /login, and send the body with it, to / instead of /run."}
 	}
-	return &failure{http.StatusRequestEntityTooLarge, "The body is larger, or has more values, than max_request_body_size and the memory of salt-api allow."}
+	return &failure{http.StatusRequestEntityTooLarge,
+		"The body is larger, or has more values, than max_request_body_size and the memory of salt-api allow."}
 }
 
 func decodeJSON(b []byte) (any, error) {
@@ -195,12 +209,14 @@ func decodeForm(b []byte) (any, error) {
 	if bytes.Count(b, []byte("&")) >= maxFields {
 		return nil, &failure{http.StatusBadRequest, "The form has too many fields."}
 	}
+
 	m := value.NewMap()
 	for pair := range strings.SplitSeq(string(b), "&") {
 		k, v, ok := strings.Cut(pair, "=")
 		if !ok || v == "" {
 			continue
 		}
+
 		k, v = unescape(k), unescape(v)
 		switch have := m.Value(k).(type) {
 		case nil:
@@ -211,19 +227,24 @@ func decodeForm(b []byte) (any, error) {
 			m.Set(k, append(have, v))
 		}
 	}
+
 	if s, ok := m.Value("kwarg").(string); ok {
 		m.Set("kwarg", client.Yamlify(s))
 	}
+
 	if v, ok := m.Get("arg"); ok {
 		l, many := v.([]any)
 		if !many {
 			l = []any{v}
 		}
+
 		for i, e := range l {
 			l[i] = client.Yamlify(value.Str(e))
 		}
+
 		m.Set("arg", l)
 	}
+
 	return m, nil
 }
 

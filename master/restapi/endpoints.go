@@ -47,7 +47,9 @@ func runCommands(s *Server, ctx context.Context, q *request) (any, error) {
 }
 
 func minions(s *Server, ctx context.Context, q *request) (any, error) {
-	got, err := s.execute(ctx, q, []any{value.NewMap("client", "local", "tgt", cmp.Or(q.arg("mid"), "*"), "fun", "grains.items")}, "", q.token)
+	got, err := s.execute(ctx, q,
+		[]any{value.NewMap("client", "local", "tgt", cmp.Or(q.arg("mid"), "*"), "fun", "grains.items")}, "",
+		q.token)
 	return result(got), err
 }
 
@@ -82,19 +84,23 @@ func showJobs(s *Server, ctx context.Context, q *request) (any, error) {
 		low.Set("fun", "jobs.list_job")
 		low.Set("jid", jid)
 	}
+
 	got, err := s.execute(ctx, q, []any{low}, "", q.token)
 	if err != nil || jid == "" {
 		return result(got), err
 	}
+
 	info, ok := got[0].(*value.Map)
 	if !ok || info.Map("Result") == nil {
 		return nil, fmt.Errorf("the master does not describe the job: %s", value.StrMax(got[0], 200))
 	}
+
 	returns := value.NewMap()
 	for id, r := range info.Map("Result").All() {
 		m, _ := r.(*value.Map)
 		returns.Set(id, m.Value("return"))
 	}
+
 	return value.NewMap("info", got, "return", []any{returns}), nil
 }
 
@@ -123,39 +129,51 @@ func showKeys(s *Server, ctx context.Context, q *request) (any, error) {
 func makeKeys(s *Server, ctx context.Context, q *request) (any, error) {
 	l, _ := q.low().([]any)
 	if len(l) != 1 {
-		return nil, &failure{http.StatusBadRequest, "Send the parameters of one key: mid, and username, password and eauth, or token."}
+		return nil, &failure{http.StatusBadRequest,
+			"Send the parameters of one key: mid, and username, password and eauth, or token."}
 	}
+
 	low, _ := l[0].(*value.Map)
 	if low == nil {
 		return nil, &failure{http.StatusBadRequest, "The parameters of a key must be a map."}
 	}
+
 	if v, ok := low.Get("mid"); ok {
 		low.Delete("mid")
 		low.Set("id_", v)
 	}
+
 	id := low.Str("id_")
 	if keys.ValidID(id) != nil {
 		return nil, &failure{http.StatusBadRequest, "mid must be the id of a minion"}
 	}
+
 	low.Set("fun", "key.gen_accept")
 	got, err := s.execute(ctx, q, l, "wheel", "")
 	if err != nil {
 		return nil, err
 	}
+
 	pair, _ := wheelResult(got).(*value.Map)
 	pub, priv := pair.Str("pub"), pair.Str("priv")
 	if pub == "" || priv == "" {
-		return nil, &failure{http.StatusConflict, "No key was made: there is one for " + id + " already, or the master could not make it. Delete the old one, or send force."}
+		return nil, &failure{http.StatusConflict,
+			"No key was made: there is one for " + id +
+				" already, or the master could not make it. Delete the old one, or send force."}
 	}
+
 	b, err := archive(map[string]string{"minion.pub": pub, "minion.pem": priv})
 	if err != nil {
 		return nil, err
 	}
+
 	h := q.w.Header()
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": "saltkeys-" + id + ".tar"}))
+	h.Set("Content-Disposition",
+		mime.FormatMediaType("attachment", map[string]string{"filename": "saltkeys-" + id + ".tar"}))
 	h.Set("Content-Type", "application/x-tar")
 	h.Set("Cache-Control", "no-cache")
 	s.send(q, http.StatusOK, string(b))
+
 	return nil, nil
 }
 
@@ -163,17 +181,26 @@ func archive(files map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(files))) {
-		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: int64(len(files[name])), Format: tar.FormatUSTAR})
+		err := w.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg,
+			Name:     name,
+			Mode:     0o600,
+			Size:     int64(len(files[name])),
+			Format:   tar.FormatUSTAR,
+		})
 		if err == nil {
 			_, err = w.Write([]byte(files[name]))
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("pack the keys: %w", err)
 		}
 	}
+
 	if err := w.Close(); err != nil {
 		return nil, fmt.Errorf("pack the keys: %w", err)
 	}
+
 	return b.Bytes(), nil
 }
 
@@ -192,12 +219,19 @@ func (s *Server) revoke(ctx context.Context, token string) error {
 	if err == nil {
 		t, _ := tokens.Get(token, s.now()) // it was proven a moment ago
 		err = tokens.Remove(token)
-		r := audit.Record{Actor: audit.Actor{User: t.Name, Proof: audit.Token, Eauth: t.Eauth, From: fromOf(ctx)}, Action: "token.delete", Object: t.Name}
+		r := audit.Record{
+			Actor:  audit.Actor{User: t.Name, Proof: audit.Token, Eauth: t.Eauth, From: fromOf(ctx)},
+			Action: "token.delete",
+			Object: t.Name,
+		}
+
 		s.audit.Note(r.Ended(err))
 	}
+
 	if err != nil {
 		return fmt.Errorf("take the token back: %w", err)
 	}
+
 	return nil
 }
 
@@ -209,6 +243,7 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 	if !ok {
 		return nil, &failure{http.StatusBadRequest, "The body is no list of credentials."}
 	}
+
 	var all []*value.Map
 	for _, e := range l {
 		m, _ := e.(*value.Map)
@@ -220,8 +255,10 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 			}
 			creds.Set(k, v)
 		}
+
 		all = append(all, creds)
 	}
+
 	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
 	}
@@ -233,6 +270,7 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 			s.loginRefused(ctx, value.StrMax(creds.Value("username"), 256), "api_acl")
 			return nil, &failure{code: http.StatusUnauthorized}
 		}
+
 		token, _, err := s.logIn(ctx, q, creds)
 		if f, refused := errors.AsType[*failure](err); refused && f.code == http.StatusUnauthorized {
 			who := value.StrMax(creds.Value("username"), 256) // in the words of Salt's /token
@@ -241,41 +279,53 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		token.Delete(eauth.RightsField) // is between us and the master
 		tokens = append(tokens, token)
 	}
+
 	return tokens, nil
 }
 
 // fireHook fires an event with what was sent, for who may do so.
 func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
 	if q.token != "" && !s.may(s.guard.session(q.token).owner, conf.Hooks) {
-		s.quiet.Warn("a hook is refused: external_auth does not grant @hook", "user", s.guard.session(q.token).owner.name, "peer", q.from)
-		return nil, &failure{http.StatusForbidden, "This account may not fire events: external_auth must grant it '@hook', or all functions, '@runner' and '@wheel'."}
+		s.quiet.Warn("a hook is refused: external_auth does not grant @hook", "user",
+			s.guard.session(q.token).owner.name, "peer", q.from)
+		return nil, &failure{http.StatusForbidden,
+			"This account may not fire events: external_auth must grant it '@hook', or all functions, '@runner' and '@wheel'."}
 	}
+
 	tag := strings.Join(append([]string{"salt", "netapi", "hook"}, q.args...), "/")
 	if strings.ContainsFunc(tag, unicode.IsControl) || event.CheckTag(tag) != nil {
 		return nil, &failure{http.StatusBadRequest, "The path makes no tag of an event."}
 	}
+
 	headers := value.NewMap("Remote-Addr", host(q.http), "Host", q.http.Host)
 	for _, k := range slices.Sorted(maps.Keys(q.http.Header)) {
 		if k != "X-Auth-Token" && k != "Cookie" { // events are read by many
 			headers.Set(k, strings.Join(q.http.Header[k], ", "))
 		}
 	}
+
 	if q.http.ContentLength >= 0 && q.http.Header.Get("Content-Length") == "" {
 		headers.Set("Content-Length", strconv.FormatInt(q.http.ContentLength, 10))
 	}
+
 	post := q.data
 	if !value.Truth(post) {
 		post = value.NewMap()
 	}
+
 	// Who sends one hook after another finds their events in that order: each answer
 	// says that the bus has the event.
-	if err := s.shared.Fire(ctx, tag, value.NewMap("body", string(q.raw), "post", post, "headers", headers)); err != nil {
+	if err := s.shared.Fire(ctx, tag,
+		value.NewMap("body", string(q.raw), "post", post, "headers", headers)); err != nil {
 		s.quiet.Error("the event of a hook was not fired", "tag", tag, "error", err)
-		return nil, &failure{http.StatusServiceUnavailable, "The master takes no events. Is it running, and does salt-api run as its user?"}
+		return nil, &failure{http.StatusServiceUnavailable,
+			"The master takes no events. Is it running, and does salt-api run as its user?"}
 	}
+
 	return value.NewMap("success", true), nil
 }
 
@@ -289,7 +339,8 @@ func stats(s *Server, _ context.Context, _ *request) (any, error) {
 		"Connections", int64(open), "Event Readers", s.pools.readers.Used(ratelimit.Proven), "Body Memory", s.pools.memory.Used(ratelimit.Proven),
 		"Current Logins", s.pools.logins.Used(ratelimit.Proven), "Waiting Logins", int64(s.pools.logins.Waiting()),
 		"Events Sent", n(c.events.Load()), "Wrong Logins", n(c.wrong.Load()), "Limited Logins", n(c.limited.Load()),
-		"Refused Busy", n(c.busy.Load()), "Refused Connections", n(c.refused.Load()+refused), "Refused Bodies", n(c.large.Load()), "Cut Readers", n(c.cut.Load()))), nil
+		"Refused Busy", n(c.busy.Load()), "Refused Connections", n(c.refused.Load()+
+			refused), "Refused Bodies", n(c.large.Load()), "Cut Readers", n(c.cut.Load()))), nil
 }
 
 // file sends one file of the configuration.
@@ -327,15 +378,19 @@ func (s *Server) sendFile(q *request, f *os.File) error {
 	if q.http.Method != http.MethodGet && q.http.Method != http.MethodHead {
 		return &failure{code: http.StatusMethodNotAllowed}
 	}
+
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		return s.noPath(q.http)
 	}
+
 	kind := mime.TypeByExtension(filepath.Ext(f.Name()))
 	q.w.Header().Set("Content-Type", cmp.Or(kind, "application/octet-stream"))
 	q.w.Header().Set("X-Content-Type-Options", "nosniff")
-	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(writeTime + time.Duration(info.Size()>>16)*time.Second))
+	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(writeTime +
+		time.Duration(info.Size()>>16)*time.Second))
 	q.code, q.sent = http.StatusOK, int(info.Size())
 	http.ServeContent(q.w, q.http, "", info.ModTime(), f)
+
 	return nil
 }

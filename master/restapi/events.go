@@ -89,12 +89,14 @@ func (h *hub) join(sees view, cut func()) *reading {
 	if h.ended {
 		return nil
 	}
+
 	if h.cancel == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		reads := make(chan struct{})
 		h.cancel, h.reads = cancel, reads
 		h.wg.Go(func() { h.run(ctx, sync.OnceFunc(func() { close(reads) })) })
 	}
+
 	r := &reading{wake: make(chan struct{}, 1), cut: cut, reads: h.reads, sees: sees}
 	h.readers[r] = struct{}{}
 	return r
@@ -196,15 +198,18 @@ func (h *hub) run(ctx context.Context, reads func()) {
 		} else {
 			reads()
 		}
+
 		for err == nil {
 			var e event.Event
 			if e, err = l.Next(ctx); err == nil {
 				h.send(ctx, e)
 			}
 		}
+
 		if l != nil {
 			l.Close()
 		}
+
 		if pause.For(ctx, 200*time.Millisecond) != nil {
 			return
 		}
@@ -242,6 +247,7 @@ func (h *hub) hand(tag string, of jobUser, text func() string) {
 		if !r.sees.sees(tag, of) {
 			continue
 		}
+
 		frame := text()
 		r.frames, r.bytes = r.frames+1, r.bytes+len(frame)
 		if r.frames <= maxWaiting && (r.bytes <= maxWaitingBytes || r.frames == 1) {
@@ -249,6 +255,7 @@ func (h *hub) hand(tag string, of jobUser, text func() string) {
 			r.wakeUp()
 			continue
 		}
+
 		r.slow = true
 		h.drop(r)
 		r.cut()
@@ -265,9 +272,10 @@ func frame(e event.Event) string {
 // events streams the master's events to whoever has a good token.
 func events(s *Server, ctx context.Context, q *request) (any, error) {
 	if q.http.URL.RawQuery != "" {
-		return nil, &failure{http.StatusBadRequest, "The /events endpoint takes no query parameters; in particular, tokens must not be passed " +
-			"via the query string -- they end up in access logs and the Referer header. Use the 'X-Auth-Token' header (for non-browser " +
-			"clients) or the session cookie set by /login (for browser EventSource clients) instead."}
+		return nil, &failure{http.StatusBadRequest,
+			"The /events endpoint takes no query parameters; in particular, tokens must not be passed " +
+				"via the query string -- they end up in access logs and the Referer header. Use the 'X-Auth-Token' header (for non-browser " +
+				"clients) or the session cookie set by /login (for browser EventSource clients) instead."}
 	}
 	token := shown(q.http)
 	if err := s.prove(ctx, token, q); err != nil {
@@ -282,7 +290,8 @@ func (s *Server) seat(q *request) (free func(), err error) {
 	place := s.pools.readers.Take(q.holder, q.class, 1)
 	if place == nil {
 		s.count.busy.Add(1)
-		return nil, &failure{http.StatusServiceUnavailable, "You listen to events by as many connections as there are places for you. Close other pages or programs that do."}
+		return nil, &failure{http.StatusServiceUnavailable,
+			"You listen to events by as many connections as there are places for you. Close other pages or programs that do."}
 	}
 	q.leave()
 	q.working()
@@ -331,6 +340,7 @@ func (s *Server) listen(ctx context.Context, q *request, a audience, pick func(f
 		return err
 	}
 	defer free()
+
 	rc := http.NewResponseController(q.w)
 	r := s.hub.join(s.sees(a), func() {
 		_ = rc.SetWriteDeadline(time.Unix(1, 0))
@@ -340,6 +350,7 @@ func (s *Server) listen(ctx context.Context, q *request, a audience, pick func(f
 		return &failure{code: http.StatusServiceUnavailable}
 	}
 	defer s.hub.leave(r)
+
 	r.begun(ctx)
 	h := q.w.Header()
 	h.Set("Content-Type", "text/event-stream;charset=utf-8")
@@ -347,9 +358,11 @@ func (s *Server) listen(ctx context.Context, q *request, a audience, pick func(f
 	h.Set("X-Accel-Buffering", "no")
 	q.w.WriteHeader(http.StatusOK)
 	q.code = http.StatusOK
+
 	if q.http.Method != http.MethodHead {
 		s.stream(ctx, q, r, a, pick)
 	}
+
 	return nil
 }
 
@@ -362,14 +375,17 @@ func (s *Server) stream(ctx context.Context, q *request, r *reading, a audience,
 		if err == nil {
 			err = rc.Flush()
 		}
+
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			s.count.cut.Add(1)
 		}
+
 		return err == nil
 	}
 	if !write("retry: 400\n") {
 		return
 	}
+
 	s.pass(ctx, q, r, a, func(frame string) bool {
 		text := pick(frame)
 		if text == "" {
@@ -396,6 +412,7 @@ func (s *Server) pass(ctx context.Context, q *request, r *reading, a audience, s
 			s.hub.turn(r, s.sees(a))
 		case <-r.wake:
 		}
+
 		frames, ok, slow := s.hub.batch(r)
 		if !ok {
 			if slow {
@@ -403,6 +420,7 @@ func (s *Server) pass(ctx context.Context, q *request, r *reading, a audience, s
 			}
 			return
 		}
+
 		for _, f := range frames {
 			s.hub.taken(r, f)
 			if !send(f) {

@@ -19,7 +19,8 @@ func TestHub(t *testing.T) {
 	for name, frame := range map[string]string{"events": "x", "bytes": strings.Repeat("x", 64<<10)} {
 		h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
 		cut := 0
-		good, slow := h.join(view{all: true}, func() { t.Error("the good one is cut") }), h.join(view{all: true}, func() { cut++ })
+		good := h.join(view{all: true}, func() { t.Error("the good one is cut") })
+		slow := h.join(view{all: true}, func() { cut++ })
 		sent := 0
 		for ; cut == 0 && sent < 2*maxWaiting; sent++ {
 			h.hand("x", jobUser{}, func() string { return frame })
@@ -29,18 +30,22 @@ func TestHub(t *testing.T) {
 			}
 			h.taken(good, frames[0])
 		}
+
 		if want := min(maxWaiting, maxWaitingBytes/len(frame)) + 1; sent != want {
 			t.Errorf("%s: cut after %d events, want %d", name, sent, want)
 		}
+
 		if _, ok, why := h.batch(slow); ok || !why {
 			t.Errorf("%s: the slow one reads on: %t %t", name, ok, why)
 		}
+
 		<-slow.wake
 		h.leave(slow)
 		h.end()
 		if _, ok, why := h.batch(good); ok || why {
 			t.Errorf("%s: after the end: %t %t", name, ok, why)
 		}
+
 		h.leave(good)
 		h.close()
 	}
@@ -53,20 +58,24 @@ func TestHubBegun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	synctest.Test(t, func(t *testing.T) {
 		h := newHub(dir, slog.New(slog.DiscardHandler), nil)
 		defer h.close()
 		r, began := h.join(view{all: true}, func() { t.Error("cut") }), time.Now()
-		if r.begun(t.Context()); time.Since(began) != firstLook {
+		r.begun(t.Context())
+		if time.Since(began) != firstLook {
 			t.Errorf("answered after %s, where nobody listens", time.Since(began))
 		}
 	})
+
 	bus, err := net.Listen("unix", filepath.Join(dir, "master_event_pub.ipc"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer bus.Close()
+
 	h := newHub(dir, slog.New(slog.DiscardHandler), nil)
 	defer h.close()
 	for range 2 {
@@ -102,19 +111,24 @@ func TestHubMemory(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
+
 	before := heap()
 	var all []*reading
 	for range maxReaders {
 		all = append(all, h.join(view{all: true}, func() {}))
 	}
+
 	if got := heap() - before; got > 1<<20 {
 		t.Errorf("%d idle readers hold %d bytes", maxReaders, got)
 	}
+
 	for range 16 {
 		h.hand("x", jobUser{}, sync.OnceValue(func() string { return strings.Repeat("x", 256<<10) }))
 	}
+
 	if got := heap() - before; got > 8<<20 {
 		t.Errorf("%d readers of the same 4 MiB hold %d bytes", maxReaders, got)
 	}
+
 	runtime.KeepAlive(all)
 }

@@ -36,7 +36,13 @@ type formatted struct {
 }
 
 func newFormatted(now func() time.Time, grains func(ids []string)) *formatted {
-	return &formatted{jobs: value.NewMap(), sizes: map[string]int{}, minions: value.NewMap(), now: now, grains: grains}
+	return &formatted{
+		jobs:    value.NewMap(),
+		sizes:   map[string]int{},
+		minions: value.NewMap(),
+		now:     now,
+		grains:  grains,
+	}
 }
 
 // take gives the messages that an event leads to. text is the event as JSON; one that
@@ -47,10 +53,12 @@ func (f *formatted) take(text string) (out []string) {
 	if err != nil || !ok {
 		return nil
 	}
+
 	tag, data := strings.Split(m.Str("tag"), "/"), m.Map("data")
 	if len(tag) < 2 {
 		return nil
 	}
+
 	switch {
 	case tag[1] == "job" && len(tag) == 4 && tag[3] == "new":
 		return f.newJob(data, len(text))
@@ -61,6 +69,7 @@ func (f *formatted) take(text string) (out []string) {
 	case tag[1] == "presence":
 		return f.present(data)
 	}
+
 	return nil
 }
 
@@ -72,19 +81,23 @@ func (f *formatted) newJob(data *value.Map, size int) []string {
 	if lacks(data, "minions", "jid", "_stamp", "fun", "tgt", "tgt_type") {
 		return nil
 	}
+
 	minions := value.NewMap()
 	for _, id := range data.Texts("minions") {
 		minions.Set(id, value.NewMap("success", false))
 	}
+
 	job := value.NewMap("jid", data.Value("jid"), "start_time", data.Value("_stamp"), "minions", minions)
 	for _, k := range []string{"fun", "tgt", "tgt_type"} {
 		job.Set(k, data.Value(k))
 	}
+
 	job.Set("state", "running")
 	f.keep(data.Str("jid"), job, size)
 	if data.Str("fun") == "grains.items" {
 		f.minions, f.grainBytes = value.NewMap(), 0
 	}
+
 	return []string{asJSON(value.NewMap("jobs", f.jobs))}
 }
 
@@ -92,27 +105,33 @@ func (f *formatted) returned(jid, id string, data *value.Map, size int) (out []s
 	if lacks(data, "return", "retcode", "success") {
 		return nil
 	}
+
 	job := f.jobs.Map(jid)
 	if job == nil {
 		job = value.NewMap("minions", value.NewMap())
 	}
+
 	minions := job.Map("minions")
 	m := minions.Map(id)
 	if m == nil {
 		m = value.NewMap()
 		minions.Set(id, m)
 	}
+
 	for _, k := range []string{"return", "retcode", "success"} {
 		m.Set(k, data.Value(k))
 	}
+
 	done := true
 	for _, v := range minions.All() {
 		one, _ := v.(*value.Map)
 		done = done && value.Truth(one.Value("success"))
 	}
+
 	if done {
 		job.Set("state", "complete")
 	}
+
 	f.keep(jid, job, size)
 	out = append(out, asJSON(value.NewMap("jobs", f.jobs)))
 	if data.Str("fun") == "grains.items" {
@@ -120,15 +139,19 @@ func (f *formatted) returned(jid, id string, data *value.Map, size int) (out []s
 		if known == nil && f.minions.Len() >= maxFormattedIDs {
 			return out
 		}
+
 		if known == nil {
 			known = value.NewMap()
 			f.minions.Set(id, known)
 		}
+
 		if f.grainBytes += size; f.grainBytes <= maxFormattedGrains {
 			known.Set("grains", data.Value("return"))
 		}
+
 		out = append(out, f.all())
 	}
+
 	return out
 }
 
@@ -167,11 +190,13 @@ func (f *formatted) present(data *value.Map) []string {
 	if lacks(data, "present") {
 		return nil
 	}
+
 	there := data.Texts("present")
 	here := map[string]bool{}
 	for _, id := range there {
 		here[id] = true
 	}
+
 	changed := false
 	for _, id := range f.minions.Keys() {
 		if !here[id] {
@@ -179,6 +204,7 @@ func (f *formatted) present(data *value.Map) []string {
 			changed = true
 		}
 	}
+
 	fresh := slices.DeleteFunc(there, func(id string) bool { return f.minions.Map(id) != nil })
 	if now := f.now(); len(fresh) > 0 {
 		changed = true
@@ -187,9 +213,11 @@ func (f *formatted) present(data *value.Map) []string {
 			f.grains(fresh[:min(len(fresh), maxFormattedIDs)])
 		}
 	}
+
 	if !changed {
 		return nil
 	}
+
 	return []string{f.all()}
 }
 
@@ -211,8 +239,10 @@ func (s *Server) formattedFor(ctx context.Context, q *request, token string) (f 
 	place := s.pools.formats.Take(q.holder, q.class, 1)
 	if place == nil {
 		s.count.busy.Add(1)
-		return nil, nil, &failure{http.StatusServiceUnavailable, "Too many listen to formatted events, or you do. Close other connections."}
+		return nil, nil, &failure{http.StatusServiceUnavailable,
+			"Too many listen to formatted events, or you do. Close other connections."}
 	}
+
 	return newFormatted(s.now, func(ids []string) {
 		low := value.NewMap("client", "local_async", "tgt", value.List(ids), "tgt_type", "list", "fun", "grains.items")
 		asks := q.fork()

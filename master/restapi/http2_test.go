@@ -28,11 +28,15 @@ func secureServer(t *testing.T) (s *Server, addr string) {
 	if err != nil || len(certs) == 0 {
 		t.Fatal(certs, err)
 	}
+
 	port := address.Free(t, "127.0.0.1").Port()
-	o, _, err := read(t, fmt.Sprintf("{port: %d, host: 127.0.0.1, ssl_crt: %s, ssl_key: %s}", port, filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")))
+	o, _, err := read(t,
+		fmt.Sprintf("{port: %d, host: 127.0.0.1, ssl_crt: %s, ssl_key: %s}", port,
+			filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")))
 	if err != nil {
 		t.Fatal(err, certs)
 	}
+
 	return serving(t, o, dir)
 }
 
@@ -49,28 +53,33 @@ func TestHTTP2(t *testing.T) {
 				t.Error(err)
 				return
 			}
+
 			r.Header.Set("Content-Type", "application/json")
 			res, err := c.Do(r)
 			if err != nil {
 				t.Error(err)
 				return
 			}
+
 			_, _ = io.Copy(io.Discard, res.Body)
 			res.Body.Close()
 			if res.ProtoMajor != proto {
 				t.Errorf("%s by HTTP/%d, not %d", path, res.ProtoMajor, proto)
 			}
 		}
+
 		ask("GET", "/", nil)
 		var wg sync.WaitGroup
 		for range 30 {
 			wg.Go(func() { ask("GET", "/", nil) })
 			wg.Go(func() { ask("POST", "/", bytes.NewReader(make([]byte, 100_000))) }) // refused, and not read
 		}
+
 		wg.Wait()
 		if n, _ := s.places.Counted(); proto == 2 && n != 1 {
 			t.Errorf("%d connections", n)
 		}
+
 		tr.CloseIdleConnections()
 		await.That(t, "the connections being forgotten", func() bool { n, _ := s.places.Counted(); return n == 0 })
 	}
@@ -84,6 +93,7 @@ func TestHTTP2Floods(t *testing.T) {
 		b := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}
 		return append(binary.BigEndian.AppendUint32(b, stream), payload...)
 	}
+
 	const headers, reset, settings, continuation = 1, 3, 4, 9
 	get := []byte("\x82\x87\x84\x41\x01x") // GET https / of x, by RFC 7541
 	floods := map[string]func(w io.Writer) error{
@@ -105,6 +115,7 @@ func TestHTTP2Floods(t *testing.T) {
 			return err
 		},
 	}
+
 	var wg sync.WaitGroup
 	for _, flood := range floods {
 		for range 8 {
@@ -115,12 +126,14 @@ func TestHTTP2Floods(t *testing.T) {
 					return
 				}
 				defer c.Close()
+
 				_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 				go func() { _, _ = io.Copy(io.Discard, c) }()
 				_, err = c.Write(append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), frame(settings, 0, 0, nil)...))
 				if err == nil {
 					err = flood(c)
 				}
+
 				var late net.Error
 				if late, _ = err.(net.Error); late != nil && late.Timeout() {
 					t.Errorf("a flood is neither taken nor ended: %v", err)
@@ -128,8 +141,13 @@ func TestHTTP2Floods(t *testing.T) {
 			})
 		}
 	}
-	c := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: 10 * time.Second}
+
+	c := &http.Client{
+		Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+		Timeout:   10 * time.Second,
+	}
 	defer c.CloseIdleConnections()
+
 	most := 0
 	for range 50 {
 		res, err := c.Get("https://" + addr + "/")
@@ -139,6 +157,7 @@ func TestHTTP2Floods(t *testing.T) {
 		res.Body.Close()
 		most = max(most, runtime.NumGoroutine())
 	}
+
 	wg.Wait()
 	if most > 2000 {
 		t.Errorf("%d goroutines", most)

@@ -29,10 +29,12 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 		rest.Delete(name)
 		return v
 	}
+
 	j := job{full: value.Truth(take("full_return"))}
 	for _, name := range own {
 		rest.Delete(name)
 	}
+
 	for _, name := range []string{"tgt", "fun"} {
 		if _, ok := rest.Get(name); !ok {
 			return j, invalid("The command has no %s.", name)
@@ -43,12 +45,14 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 	if s, ok := take("tgt_type").(string); ok && s != "" {
 		j.TargetType = s
 	}
+
 	j.Return, _ = take("ret").(string)
 	if v := take("jid"); value.Truth(v) {
 		if j.JID = value.StrMax(v, 100); !jobs.Valid(j.JID) {
 			return j, invalid("jid must be a job id: 20 digits, the time in UTC to the microsecond.")
 		}
 	}
+
 	arg, _ := take("arg").([]any)
 	kwarg, _ := take("kwarg").(*value.Map)
 	j.Arg = condition(arg, kwarg)
@@ -60,6 +64,7 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 			return j, err
 		}
 	}
+
 	j.Timeout = seconds(n)
 	j.Kwargs = rest
 	return j, nil
@@ -69,7 +74,8 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 // would look as if the minions had not answered.
 func (s *Server) mayWait(name string, n float64) error {
 	if most := s.opts.MaxTimeout; n > float64(most) {
-		return invalid("%s may be %d seconds at most here (rest_cherrypy: max_timeout): start the job by local_async or runner_async, and look for its end at /jobs or /events.", name, most)
+		return invalid("%s may be %d seconds at most here (rest_cherrypy: max_timeout): start the job by local_async or runner_async, and look for its end at /jobs or /events.",
+			name, most)
 	}
 	return nil
 }
@@ -128,16 +134,20 @@ func shownReturn(r client.Return, full bool) any {
 	if !full {
 		return r.Ret
 	}
+
 	m := value.NewMap("ret", r.Ret)
 	if r.Out != "" {
 		m.Set("out", r.Out)
 	}
+
 	if r.HasRetcode {
 		m.Set("retcode", r.Retcode)
 	}
+
 	if r.JID != "" && !r.Missing {
 		m.Set("jid", r.JID)
 	}
+
 	return m
 }
 
@@ -147,6 +157,7 @@ func (s *Server) localAsync(ctx context.Context, in call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	c := s.client(in)
 	defer c.Close()
 	started, err := c.Publish(ctx, j.Request)
@@ -156,6 +167,7 @@ func (s *Server) localAsync(ctx context.Context, in call) (any, error) {
 	case err != nil:
 		return nil, err
 	}
+
 	return value.NewMap("jid", started.JID, "minions", value.List(started.Minions)), nil
 }
 
@@ -171,10 +183,12 @@ func (s *Server) localSubset(ctx context.Context, in call) (any, error) {
 			return nil, &failure{http.StatusBadRequest, "subset must be a number"}
 		}
 	}
+
 	j, err := s.jobOf(in.low, "subset", "sub", "cli", "progress")
 	if err != nil {
 		return nil, err
 	}
+
 	c := s.client(in)
 	defer c.Close()
 	ids, err := c.Subset(ctx, j.Request, int(min(max(n, 0), 1<<30)), rand.Shuffle)
@@ -184,6 +198,7 @@ func (s *Server) localSubset(ctx context.Context, in call) (any, error) {
 	case err != nil:
 		return nil, err
 	}
+
 	j.Target, j.TargetType = value.List(ids), "list"
 	return gather(ctx, c, j)
 }
@@ -203,39 +218,61 @@ func whole(v any) (int64, bool) {
 // localBatch runs a command on some minions at a time.
 func (s *Server) localBatch(ctx context.Context, in call) ([]any, error) {
 	if value.Truth(in.low.Value("raw")) {
-		return nil, &failure{http.StatusBadRequest, "raw is not supported with local_batch; use the returns as they are"}
+		return nil, &failure{http.StatusBadRequest,
+			"raw is not supported with local_batch; use the returns as they are"}
 	}
+
 	size := "10%"
 	if v, ok := in.low.Get("batch"); ok {
 		size = value.Str(v)
 	}
+
 	j, err := s.jobOf(in.low, "batch", "batch_wait", "failhard", "raw", "client")
 	if err != nil {
 		return nil, err
 	}
+
 	wait, _ := whole(in.low.Value("batch_wait"))
 	if err := s.mayWait("batch_wait", float64(wait)); err != nil {
 		return nil, err
 	}
+
 	gatherTime := s.master.GatherJobTimeout
 	if n, ok := whole(in.low.Value("gather_job_timeout")); ok && n > 0 {
 		gatherTime = seconds(n)
 	}
+
 	failhard := value.Truth(in.low.Value("failhard"))
 	if _, ok := in.low.Get("failhard"); !ok {
 		failhard = s.master.Raw.Bool("failhard")
 	}
+
 	if j.Timeout == 0 {
 		j.Timeout = s.master.Timeout
 	}
+
 	out := []any{}
 	add := func(id string, v any) { out = append(out, value.NewMap(id, v)) }
 	c := s.client(in)
 	defer c.Close()
+
 	j.Kwargs = credentials(in.low)
-	q := client.BatchRequest{Request: j.Request, Size: size, Wait: seconds(wait), Failhard: failhard, Gather: gatherTime, JID: newJID(s.now())}
+	q := client.BatchRequest{
+		Request:  j.Request,
+		Size:     size,
+		Wait:     seconds(wait),
+		Failhard: failhard,
+		Gather:   gatherTime,
+		JID:      newJID(s.now()),
+	}
+
 	q.Request.JID = ""
-	_, err = c.Batch(ctx, q, client.BatchOutput{Returned: func(r client.Return) { add(r.ID, r.Ret) }, TimedOut: func(id string) { add(id, value.NewMap()) }})
+	_, err = c.Batch(ctx, q,
+		client.BatchOutput{
+			Returned: func(r client.Return) { add(r.ID, r.Ret) },
+			TimedOut: func(id string) { add(id, value.NewMap()) },
+		})
+
 	return out, err
 }
 

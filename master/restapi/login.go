@@ -27,14 +27,17 @@ func login(s *Server, ctx context.Context, q *request) (any, error) {
 	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
 	}
+
 	low := q.low()
 	if l, ok := low.([]any); ok && len(l) > 0 {
 		low = l[0]
 	}
+
 	creds, ok := low.(*value.Map)
 	if m, isMap := q.data.(*value.Map); isMap {
 		creds, ok = m, true
 	}
+
 	if !ok {
 		return nil, &failure{http.StatusBadRequest, "The body holds no username, password and eauth."}
 	}
@@ -42,24 +45,32 @@ func login(s *Server, ctx context.Context, q *request) (any, error) {
 		s.loginRefused(ctx, value.StrMax(creds.Value("username"), 256), "api_acl")
 		return nil, &failure{code: http.StatusUnauthorized}
 	}
+
 	token, expires, err := s.logIn(ctx, q, creds)
 	if err != nil {
 		return nil, err
 	}
+
 	now := s.now()
 	q.w.Header().Set("X-Auth-Token", token.Str("token"))
 	q.w.Header().Set("Cache-Control", "no-store")
 	http.SetCookie(q.w, s.cookie(token.Str("token"), int(expires.Sub(now)/time.Second), expires))
+
 	return result([]any{value.NewMap("token", token.Str("token"), "expire", token.Value("expire"), "start", token.Value("start"),
 		"user", token.Value("name"), "eauth", token.Value("eauth"), "perms", s.permissions(token))}), nil
 }
 
 // logIn gets a token for somebody who may log in, and notes it.
-func (s *Server) logIn(ctx context.Context, q *request, creds *value.Map) (token *value.Map, expires time.Time, err error) {
+func (s *Server) logIn(
+	ctx context.Context,
+	q *request,
+	creds *value.Map,
+) (token *value.Map, expires time.Time, err error) {
 	g, err := s.guess(ctx, q, creds.Str("eauth"), creds.Str("username"))
 	if err != nil {
 		return nil, expires, err
 	}
+
 	token, err = s.mint(ctx, creds)
 	g.looked()
 	if err != nil {
@@ -74,10 +85,12 @@ func (s *Server) logIn(ctx context.Context, q *request, creds *value.Map) (token
 		}
 		return nil, expires, &failure{http.StatusUnauthorized, "Could not authenticate using provided credentials"}
 	}
+
 	g.right()
 	who := ownerOf(token)
 	s.guard.learn(token.Str("token"), who, expires, s.now())
 	s.proved(q, who)
+
 	return token, expires, nil
 }
 
@@ -113,7 +126,9 @@ type guess struct {
 // guess waits until a password may be looked at.
 func (s *Server) guess(ctx context.Context, q *request, system, user string) (*guess, error) {
 	g := &guess{s: s, from: q.from, who: holder{system: system, name: username.Fold(user), from: q.from}}
-	now, class, by := s.now(), q.class, q.holder
+	now := s.now()
+	class := q.class
+	by := q.holder
 	switch {
 	case user != "" && s.guard.people.Has(g.who, now):
 		class, by = ratelimit.Proven, g.who
@@ -130,6 +145,7 @@ func (s *Server) guess(ctx context.Context, q *request, system, user string) (*g
 		g.unknown()
 		return nil, s.full(ctx, err, "Too many log-ins are under way. Try again in a few seconds.")
 	}
+
 	g.turn = turn
 	return g, nil
 }
@@ -139,7 +155,8 @@ func (g *guess) wait(ctx context.Context) error {
 	wait, ok := g.s.guard.reserve(g.from, queueTime, g.s.now())
 	if !ok {
 		g.s.count.limited.Add(1)
-		return &failure{http.StatusServiceUnavailable, "Many log-ins of this address were wrong, and others wait for their turn before this one. Nobody has looked at the password. Try again later."}
+		return &failure{http.StatusServiceUnavailable,
+			"Many log-ins of this address were wrong, and others wait for their turn before this one. Nobody has looked at the password. Try again later."}
 	}
 	g.counted = true
 	if err := pause.For(ctx, wait); err != nil {
@@ -186,8 +203,16 @@ func (g *guess) wrong() (tooMany bool) {
 // cookie is the session's: scripts cannot read it, other sites cannot send it, and
 // with TLS nobody sends it in the clear.
 func (s *Server) cookie(token string, age int, expires time.Time) *http.Cookie {
-	return &http.Cookie{Name: sessionCookie, Value: token, Path: "/", MaxAge: age, Expires: expires, HttpOnly: true,
-		SameSite: http.SameSiteLaxMode, Secure: s.opts.Cert != ""}
+	return &http.Cookie{
+		Name:     sessionCookie,
+		Value:    token,
+		Path:     "/",
+		MaxAge:   age,
+		Expires:  expires,
+		HttpOnly: true,
+		SameSite: http.SameSiteLaxMode,
+		Secure:   s.opts.Cert != "",
+	}
 }
 
 // mayLogIn reports whether api_acl lets a user log in from an address
@@ -196,6 +221,7 @@ func (s *Server) mayLogIn(user any, from string) bool {
 	if !s.opts.HasACL {
 		return true
 	}
+
 	users := s.opts.ACL.Map("users")
 	name, _ := user.(string)
 	may := false
@@ -203,9 +229,11 @@ func (s *Server) mayLogIn(user any, from string) bool {
 		l, _ := ips.([]any)
 		may = may || slices.Contains(l, any(from)) || slices.Contains(l, any("*"))
 	}
+
 	if !may {
 		s.quiet.Warn("api_acl lets the user not log in from there", "user", name, "peer", from)
 	}
+
 	return may
 }
 
@@ -234,11 +262,13 @@ func (s *Server) permissions(token *value.Map) any {
 	if kept, ok := token.Get("auth_list"); ok && slices.Contains([]string{"rest", "django"}, token.Str("eauth")) {
 		return kept
 	}
+
 	section := s.master.ExternalAuth.Map(token.Str("eauth"))
 	all := slices.Concat(acl.Named(section, token.Str("name")), section.List("*"))
 	for _, g := range token.Texts("groups") {
 		all = append(all, section.List(g+"%")...)
 	}
+
 	var texts []string
 	var others []any
 	for _, p := range all {
@@ -249,10 +279,13 @@ func (s *Server) permissions(token *value.Map) any {
 			others = append(others, p)
 		}
 	}
+
 	if len(texts)+len(others) == 0 {
 		return value.NewMap()
 	}
+
 	slices.Sort(texts)
-	sort.SliceStable(others, func(i, j int) bool { return strings.Compare(value.Repr(others[i]), value.Repr(others[j])) < 0 })
+	sort.SliceStable(others,
+		func(i, j int) bool { return strings.Compare(value.Repr(others[i]), value.Repr(others[j])) < 0 })
 	return slices.Concat(value.List(texts), others)
 }

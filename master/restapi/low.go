@@ -14,7 +14,8 @@ import (
 // clientNames are the clients that /  tells of (salt/netapi/__init__.py CLIENTS;
 // destroy is there by a slip of Salt's, and does nothing here).
 func clientNames() []string {
-	return []string{"destroy", "local", "local_async", "local_batch", "local_subset", "runner", "runner_async", "ssh", "wheel", "wheel_async"}
+	return []string{"destroy", "local", "local_async", "local_batch", "local_subset", "runner",
+		"runner_async", "ssh", "wheel", "wheel_async"}
 }
 
 // call is one command of a request: its chunk of low data.
@@ -32,34 +33,42 @@ func (s *Server) execute(ctx context.Context, q *request, low any, form, token s
 	if !ok {
 		return nil, &failure{http.StatusBadRequest, "Lowstates must be a list"}
 	}
+
 	out := []any{}
 	for _, c := range chunks {
 		chunk, ok := c.(*value.Map)
 		if !ok {
 			return nil, &failure{http.StatusBadRequest, "A command must be a map, not " + value.StrMax(c, 100) + "."}
 		}
+
 		if token != "" {
 			chunk.Set("token", token)
 		}
+
 		if t, ok := chunk.Get("token"); ok {
 			if s, ok := t.(string); !ok || s == "" || strings.Trim(strings.ToLower(s), "0123456789abcdef") != "" {
 				return nil, &failure{http.StatusUnauthorized, "Invalid token"}
 			}
 		}
+
 		if form != "" {
 			chunk.Set("client", form)
 		}
+
 		if v, ok := chunk.Get("arg"); ok {
 			if _, list := v.([]any); !list {
 				chunk.Set("arg", []any{v})
 			}
 		}
+
 		got, err := s.run(ctx, q, chunk, token != "")
 		if err != nil {
 			return nil, err
 		}
+
 		out = append(out, got...)
 	}
+
 	return out, nil
 }
 
@@ -69,10 +78,12 @@ func (s *Server) run(ctx context.Context, q *request, low *value.Map, proven boo
 	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
 	}
+
 	name, err := s.allowed(low)
 	if err != nil {
 		return nil, err
 	}
+
 	if token, ok := low.Get("token"); ok && !proven {
 		text, _ := token.(string)
 		err := s.prove(ctx, text, q)
@@ -82,14 +93,17 @@ func (s *Server) run(ctx context.Context, q *request, low *value.Map, proven boo
 		if err != nil {
 			return nil, err
 		}
+
 		proven = true
 	}
+
 	if err := s.enter(ctx, q); err != nil {
 		return nil, err
 	}
 	if proven {
 		return s.dispatch(ctx, name, call{low: low, oldFiles: q.noteOldFiles})
 	}
+
 	return s.runByPassword(ctx, q, name, low)
 }
 
@@ -109,15 +123,19 @@ func (s *Server) runByPassword(ctx context.Context, q *request, name string, low
 	if err != nil {
 		return nil, err
 	}
+
 	out, err := s.dispatch(ctx, name, call{low: low, oldFiles: q.noteOldFiles, answered: func(proven bool) {
-		if g.looked(); proven {
+		g.looked()
+		if proven {
 			g.right()
 			s.proved(q, who)
 		}
 	}})
+
 	if e, ok := errors.AsType[*client.Error](err); ok && e.Kind == client.Authentication && g.wrong() {
 		return nil, s.tooMany(q.from)
 	}
+
 	g.unknown()
 	return out, err
 }
@@ -130,8 +148,10 @@ func (s *Server) allowed(low *value.Map) (string, error) {
 	case !slices.Contains(clientNames(), name):
 		return "", &failure{http.StatusBadRequest, "Invalid client specified: '" + value.StrMax(v, 100) + "'"}
 	case !slices.Contains(s.opts.Clients, name):
-		return "", &failure{http.StatusBadRequest, "Client disabled: '" + name + "'. Add to 'netapi_enable_clients' master config option to enable."}
+		return "", &failure{http.StatusBadRequest,
+			"Client disabled: '" + name + "'. Add to 'netapi_enable_clients' master config option to enable."}
 	}
+
 	_, token := low.Get("token")
 	_, system := low.Get("eauth")
 	switch {
@@ -140,6 +160,7 @@ func (s *Server) allowed(low *value.Map) (string, error) {
 	case value.Truth(low.Value("raw_shell")) && !s.opts.RawShell:
 		return "", &failure{http.StatusUnauthorized, "Raw shell option not allowed."}
 	}
+
 	return name, nil
 }
 
@@ -150,6 +171,7 @@ func (s *Server) dispatch(ctx context.Context, name string, c call) ([]any, erro
 		}
 		return []any{v}, nil
 	}
+
 	switch name {
 	case "local":
 		return one(s.local(ctx, c))
@@ -168,7 +190,9 @@ func (s *Server) dispatch(ctx context.Context, name string, c call) ([]any, erro
 	case "wheel_async":
 		return one(s.wheelAsync(ctx, c))
 	}
-	return nil, &failure{http.StatusBadRequest, "The client " + name + " is not served by this salt-api; salt-ssh is Python's, and so is the salt-api for it."}
+
+	return nil, &failure{http.StatusBadRequest,
+		"The client " + name + " is not served by this salt-api; salt-ssh is Python's, and so is the salt-api for it."}
 }
 
 // credentials are those of a command; there are some, see allowed.

@@ -16,9 +16,11 @@ import (
 func runnerCall(low *value.Map, own ...string) (fun string, arguments *value.Map) {
 	rest := low.Clone()
 	fun, _ = rest.Value("fun").(string)
-	for _, k := range append(own, "fun", "arg", "kwarg", "username", "password", "eauth", "token", "client", "user", "key") {
+	for _, k := range append(own, "fun", "arg", "kwarg", "username", "password", "eauth", "token", "client",
+		"user", "key") {
 		rest.Delete(k)
 	}
+
 	args, named := []any{}, value.NewMap()
 	for _, a := range low.List("arg") {
 		switch a := a.(type) {
@@ -39,9 +41,11 @@ func runnerCall(low *value.Map, own ...string) (fun string, arguments *value.Map
 			args = append(args, a)
 		}
 	}
+
 	if m := low.Map("kwarg"); m != nil {
 		named.Update(m)
 	}
+
 	named.Update(rest)
 	return fun, value.NewMap("arg", args, "kwarg", named)
 }
@@ -58,22 +62,27 @@ func (s *Server) runner(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "runner"); err != nil {
 		return nil, err
 	}
+
 	limit := time.Duration(s.opts.Timeout) * time.Second
 	if v := in.low.Value("timeout"); v != nil {
 		n, err := strconv.ParseFloat(value.StrMax(v, 100), 64)
 		if err != nil || !(n >= 0) {
 			return nil, invalid("timeout must be a number of seconds.")
 		}
+
 		if err := s.mayWait("timeout", n); err != nil {
 			return nil, err
 		}
+
 		limit = time.Duration(n * float64(time.Second))
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	fun, arguments := runnerCall(in.low, "timeout", "full_return")
 	c := s.client(in)
 	defer c.Close()
+
 	data, err := c.Runner(ctx, fun, []any{}, arguments, credentials(in.low), func(string, *value.Map) {})
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -84,6 +93,7 @@ func (s *Server) runner(ctx context.Context, in call) (any, error) {
 	if value.Truth(in.low.Value("full_return")) {
 		return value.NewMap("data", data, "tag", "salt/run/"+data.Str("jid")+"/ret"), nil
 	}
+
 	return data.Value("return"), nil
 }
 
@@ -107,26 +117,31 @@ func (s *Server) wheel(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "wheel"); err != nil {
 		return nil, err
 	}
+
 	load := value.NewMap()
 	for k, v := range in.low.All() {
 		if name, ok := k.(string); ok && (!strings.HasPrefix(name, "__") || name == "__kwarg__") {
 			load.Set(name, v)
 		}
 	}
+
 	load.Set("cmd", "wheel")
 	load.Delete("key") // of a system user; only those of the master's host have one
 	c := s.client(in)
 	defer c.Close()
+
 	v, err := c.Ask(ctx, load)
 	if err != nil {
 		return nil, err
 	}
+
 	if m, ok := v.(*value.Map); ok {
 		if err := client.ErrorIn(m); err != nil {
 			return nil, err
 		}
 		return m, nil
 	}
+
 	return nil, &failure{http.StatusServiceUnavailable, "The master refused the call for now: " + value.StrMax(v, 100)}
 }
 

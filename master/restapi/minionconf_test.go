@@ -27,20 +27,26 @@ func TestMinionConf(t *testing.T) {
 	if w := ask(with, http.MethodGet, "/minion.conf"); w.Code != http.StatusNotFound {
 		t.Errorf("before the set-up knows them: %d %s", w.Code, w.Body)
 	}
+
 	if err := os.WriteFile(path, []byte("master: 10.0.0.1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if w := ask(with, http.MethodGet, "/minion.conf"); w.Code != http.StatusOK || w.Body.String() != "master: 10.0.0.1\n" {
+
+	if w := ask(with, http.MethodGet, "/minion.conf"); w.Code != http.StatusOK ||
+		w.Body.String() != "master: 10.0.0.1\n" {
 		t.Errorf("%d %q", w.Code, w.Body)
 	}
+
 	if w := ask(with, http.MethodPost, "/minion.conf"); w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d", w.Code)
 	}
+
 	for _, url := range []string{"/minion.conf/", "/minion.conf/../ready", "/Minion.conf"} {
 		if w := ask(with, http.MethodGet, url); w.Code == http.StatusOK {
 			t.Errorf("%s: %d %q", url, w.Code, w.Body)
 		}
 	}
+
 	if w := ask(bare(t), http.MethodGet, "/minion.conf"); w.Code == http.StatusOK {
 		t.Errorf("without the appliance: %d %q", w.Code, w.Body)
 	}

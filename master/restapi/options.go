@@ -63,43 +63,67 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 		at = behind(raw, given)
 		raw = complete(raw, given)
 	}
+
 	if raw.Len() == 0 {
-		return Options{}, fmt.Errorf("there is no section rest_cherrypy in %s; without it salt-api serves nothing: at least port, and ssl_crt and ssl_key or disable_ssl, are needed", m.Path)
+		return Options{}, fmt.Errorf("there is no section rest_cherrypy in %s; without it salt-api serves nothing: at least port, and ssl_crt and ssl_key or disable_ssl, are needed",
+			m.Path)
 	}
+
 	r := reader{m: raw}
 	o := Options{
-		Host: r.text("host", "0.0.0.0"), Port: r.number("port", 0, 65535), RootPrefix: "/" + strings.Trim(r.text("root_prefix", "/"), "/"),
-		Debug: r.truth("debug"), AccessFile: r.path("log_access_file"), Favicon: r.path("favicon"),
-		Static: r.path("static"), StaticPath: "/" + strings.Trim(r.text("static_path", "/static"), "/"),
-		App: r.path("app"), AppPath: "/" + r.part("app_path", "app"), WebhookPath: r.part("webhook_url", "hook"),
-		Console: r.truth("console"), ConsoleFirst: r.truth("console_redirect"),
-		WebhookOpen: r.truth("webhook_disable_auth"), StatsOpen: r.truth("stats_disable_auth"),
-		Workers: r.number("thread_pool", 100, 200), MaxBody: int64(r.number("max_request_body_size", 1<<20, 64<<20)),
-		ACL: raw.Map("api_acl"), HasACL: value.Truth(raw.Value("api_acl")),
-		IPs: r.texts("authorized_ips"), Origins: r.texts("cors_origin"),
-		Clients: m.Raw.Texts("netapi_enable_clients"), RawShell: value.Truth(m.Raw.Value("netapi_allow_raw_shell")), Timeout: 300,
+		Host:         r.text("host", "0.0.0.0"),
+		Port:         r.number("port", 0, 65535),
+		RootPrefix:   "/" + strings.Trim(r.text("root_prefix", "/"), "/"),
+		Debug:        r.truth("debug"),
+		AccessFile:   r.path("log_access_file"),
+		Favicon:      r.path("favicon"),
+		Static:       r.path("static"),
+		StaticPath:   "/" + strings.Trim(r.text("static_path", "/static"), "/"),
+		App:          r.path("app"),
+		AppPath:      "/" + r.part("app_path", "app"),
+		WebhookPath:  r.part("webhook_url", "hook"),
+		Console:      r.truth("console"),
+		ConsoleFirst: r.truth("console_redirect"),
+		WebhookOpen:  r.truth("webhook_disable_auth"),
+		StatsOpen:    r.truth("stats_disable_auth"),
+		Workers:      r.number("thread_pool", 100, 200),
+		MaxBody:      int64(r.number("max_request_body_size", 1<<20, 64<<20)),
+		ACL:          raw.Map("api_acl"),
+		HasACL:       value.Truth(raw.Value("api_acl")),
+		IPs:          r.texts("authorized_ips"),
+		Origins:      r.texts("cors_origin"),
+		Clients:      m.Raw.Texts("netapi_enable_clients"),
+		RawShell:     value.Truth(m.Raw.Value("netapi_allow_raw_shell")),
+		Timeout:      300,
 	}
+
 	o.MinionConf = given.Str("minion_conf")
 	if at != "" {
 		o.Behind, o.Balancers = at, given.Str("balancers")
 	}
+
 	o.Queue = r.number("socket_queue_size", r.number("queue_size", usualQueue, 10000), 10000)
 	if v, ok := raw.Get("enable_sessions"); ok {
 		o.NoSessions = v == false
 	}
+
 	if n, ok := m.Raw.Int("rest_timeout"); ok && n > 0 {
 		o.Timeout = int(min(n, maxWait))
 	}
+
 	o.MaxTimeout = max(r.number("max_timeout", usualWait, maxWait), o.Timeout)
 	if _, ok := raw.Get("port"); !ok {
 		r.fault("port", "is not there: say which port to listen on, as in port: 8000")
 	}
+
 	if !r.truth("disable_ssl") {
 		o.Cert, o.Key, o.Chain = r.path("ssl_crt"), r.path("ssl_key"), r.path("ssl_chain")
 		if o.Cert == "" || o.Key == "" {
-			r.fault("ssl_crt", "and ssl_key are needed: name a certificate and its key, or set disable_ssl: True where nobody can listen")
+			r.fault("ssl_crt",
+				"and ssl_key are needed: name a certificate and its key, or set disable_ssl: True where nobody can listen")
 		}
 	}
+
 	own, _ := section.(*value.Map)
 	o.checkConsole(&r, own, log)
 	o.remarks(raw, log)
@@ -111,19 +135,27 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
 	if !o.Console {
 		if o.ConsoleFirst {
-			r.fault("console_redirect", "leads to the console, which is off: set console: True, or leave console_redirect out")
+			r.fault("console_redirect",
+				"leads to the console, which is off: set console: True, or leave console_redirect out")
 		}
 		return
 	}
+
 	why := ""
-	for name, path := range map[string]string{"static_path": o.StaticPath, "app_path": o.AppPath, "webhook_url": "/" + o.WebhookPath} {
+	for name, path := range map[string]string{
+		"static_path": o.StaticPath,
+		"app_path":    o.AppPath,
+		"webhook_url": "/" + o.WebhookPath,
+	} {
 		if path == console.Dir {
 			why = name + " is where it would be"
 		}
 	}
+
 	if o.NoSessions {
 		why = "it takes log-ins, and enable_sessions is off"
 	}
+
 	_, said := own.Get("console")
 	switch {
 	case why == "":
@@ -145,12 +177,15 @@ func complete(section, given *value.Map) *value.Map {
 		_, said := section.Get(k)
 		own = own || said
 	}
+
 	own = own || value.Truth(section.Value("disable_ssl"))
 	for _, k := range given.Keys() {
-		if _, said := section.Get(k); !said && !(own && strings.HasPrefix(k, "ssl_")) && k != "behind" && k != "balancers" && k != "minion_conf" {
+		if _, said := section.Get(k); !said && !(own && strings.HasPrefix(k, "ssl_")) && k != "behind" &&
+			k != "balancers" && k != "minion_conf" {
 			out.Set(k, given.Value(k))
 		}
 	}
+
 	return out
 }
 
@@ -191,15 +226,19 @@ func (o *Options) remarks(raw *value.Map, log *slog.Logger) {
 			log.Info("option of rest_cherrypy changes nothing", "option", k, "because", why)
 		}
 	}
+
 	if o.Cert == "" {
 		log.Warn("disable_ssl is on: passwords and tokens pass the network in the clear")
 	}
+
 	if o.WebhookOpen {
 		log.Warn("webhook_disable_auth is on: anybody fires events below salt/netapi/hook")
 	}
+
 	if len(o.Clients) == 0 {
 		log.Warn("netapi_enable_clients is empty: no command is carried out")
 	}
+
 	for _, c := range o.Clients {
 		switch {
 		case c == "ssh":

@@ -32,7 +32,8 @@ func read(t *testing.T, section string) (Options, string, error) {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	o, err := Read(&conf.Master{Raw: v.(*value.Map), Path: "/etc/salt/master"}, slog.New(slog.NewTextHandler(&log, nil)))
+	o, err := Read(&conf.Master{Raw: v.(*value.Map), Path: "/etc/salt/master"},
+		slog.New(slog.NewTextHandler(&log, nil)))
 	return o, log.String(), err
 }
 
@@ -54,11 +55,16 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %v, want %q", section, err, want)
 		}
 	}
-	o, log, err := read(t, "{port: 8000, disable_ssl: true, root_prefix: api/, enable_sessions: false, socket_queue_size: 5, prot: 1, expire_responses: true}")
-	if err != nil || o.Address() != "0.0.0.0:8000" || o.RootPrefix != "/api" || !o.NoSessions || o.Queue != 5 || o.MaxBody != 1<<20 || o.WebhookPath != "hook" {
+
+	o, log, err := read(t,
+		"{port: 8000, disable_ssl: true, root_prefix: api/, enable_sessions: false, socket_queue_size: 5, prot: 1, expire_responses: true}")
+	if err != nil || o.Address() != "0.0.0.0:8000" || o.RootPrefix != "/api" || !o.NoSessions ||
+		o.Queue != 5 || o.MaxBody != 1<<20 || o.WebhookPath != "hook" {
 		t.Errorf("%+v, %v", o, err)
 	}
-	for _, want := range []string{"option=prot", "option=expire_responses", "netapi_enable_clients is empty", "in the clear"} {
+
+	for _, want := range []string{"option=prot", "option=expire_responses", "netapi_enable_clients is empty",
+		"in the clear"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("no %q in the log:\n%s", want, log)
 		}
@@ -87,6 +93,7 @@ func TestGiven(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
+
 		if got != want && (err == nil || !strings.Contains(got, want)) {
 			t.Errorf("%s: %q, want %q", section, got, want)
 		}
@@ -114,6 +121,7 @@ func TestConsoleOption(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
+
 		if got != want && (err == nil || !strings.Contains(got, want)) {
 			t.Errorf("%s: %s, want %s", section, got, want)
 		}
@@ -160,18 +168,22 @@ func TestReachable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		s, err := New(&conf.Master{Raw: value.NewMap()}, o, slog.New(slog.DiscardHandler), os.Getenv)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		w, r := httptest.NewRecorder(), httptest.NewRequest(c.method, c.path, nil) // from 192.0.2.1
 		if c.origin != "" {
 			r.Header.Set("Origin", c.origin)
 		}
+
 		s.ServeHTTP(w, r)
 		if got := w.Header().Get("Access-Control-Allow-Origin"); w.Code != c.code || got != c.allowed {
 			t.Errorf("%+v: %d, %q", c, w.Code, got)
 		}
+
 		s.Close()
 	}
 }
@@ -201,6 +213,7 @@ func TestMayLogIn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		s := &Server{opts: o, quiet: slog.New(slog.DiscardHandler)}
 		if got := s.mayLogIn(c.user, c.from); got != c.want {
 			t.Errorf("%+v: %v", c, got)
@@ -215,33 +228,45 @@ func TestAttack37OldTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}, &x509.Certificate{}, &key.PublicKey, key)
+
+	der, err := x509.CreateCertificate(rand.Reader,
+		&x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)},
+		&x509.Certificate{}, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	priv, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, b := range map[string]*pem.Block{"crt": {Type: "CERTIFICATE", Bytes: der}, "key": {Type: "EC PRIVATE KEY", Bytes: priv}} {
+
+	for name, b := range map[string]*pem.Block{
+		"crt": {Type: "CERTIFICATE", Bytes: der},
+		"key": {Type: "EC PRIVATE KEY", Bytes: priv},
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(b), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	o, _, err := read(t, "{port: 1, host: 127.0.0.1, ssl_crt: "+dir+"/crt, ssl_key: "+dir+"/key}")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	o.Port = 0
 	s, err := New(&conf.Master{Raw: value.NewMap()}, o, slog.New(slog.DiscardHandler), os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+
 	ln, err := s.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -250,18 +275,28 @@ func TestAttack37OldTLS(t *testing.T) {
 		}
 	})
 	defer done.Wait()
+
 	defer cancel()
-	for version, want := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
-		c, err := tls.Dial("tcp", ln.Addr().String(), &tls.Config{InsecureSkipVerify: true, MinVersion: version, MaxVersion: version})
+	for version, want := range map[uint16]bool{
+		tls.VersionTLS10: false,
+		tls.VersionTLS11: false,
+		tls.VersionTLS12: true,
+		tls.VersionTLS13: true,
+	} {
+		c, err := tls.Dial("tcp", ln.Addr().String(),
+			&tls.Config{InsecureSkipVerify: true, MinVersion: version, MaxVersion: version})
 		if (err == nil) != want {
 			t.Errorf("%s: %v", tls.VersionName(version), err)
 		}
+
 		if err == nil {
 			c.Close()
 		}
 	}
+
 	if res, err := http.Get("http://" + ln.Addr().String() + "/"); err == nil {
-		if res.Body.Close(); res.StatusCode == 200 {
+		res.Body.Close()
+		if res.StatusCode == 200 {
 			t.Error("HTTP without TLS is answered")
 		}
 	}
@@ -293,7 +328,8 @@ func TestPermissionsOfOddNames(t *testing.T) {
 // second audit's finding 21.)
 func TestPagesOfOtherSites(t *testing.T) {
 	const refused = http.StatusForbidden
-	cookie, header := []string{"Cookie", "session_id=" + strings.Repeat("ab", 32)}, []string{"X-Auth-Token", strings.Repeat("ab", 32)}
+	cookie := []string{"Cookie", "session_id=" + strings.Repeat("ab", 32)}
+	header := []string{"X-Auth-Token", strings.Repeat("ab", 32)}
 	sibling := []string{"Origin", "https://wiki.example.com"}
 	with := func(parts ...[]string) []string { return slices.Concat(parts...) }
 	for name, c := range map[string]struct {
@@ -301,24 +337,29 @@ func TestPagesOfOtherSites(t *testing.T) {
 		header                []string
 		refused               bool
 	}{
-		"text/plain":           {"", "POST", "/", with(cookie, sibling, []string{"Content-Type", "text/plain"}), true},
-		"sandboxed":            {"", "POST", "/", with(cookie, []string{"Origin", "null"}), true},
-		"another port":         {"", "POST", "/", with(cookie, []string{"Origin", "https://example.com:444"}), true},
-		"longer name":          {"", "POST", "/", with(cookie, []string{"Origin", "https://example.com.evil.example"}), true},
-		"form without Origin":  {"", "POST", "/minions", with(cookie, []string{"Sec-Fetch-Site", "same-site"}), true},
-		"image":                {"", "GET", "/minions", with(cookie, []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors"}), true},
-		"script that reads":    {"", "GET", "/jobs", with(cookie, sibling), true},
-		"log-out":              {"", "POST", "/logout", with(cookie, sibling), true},
-		"hook":                 {"", "POST", "/hook/x", with(cookie, sibling), true},
-		"log-in as another":    {"", "POST", "/login", sibling, true},
-		"not the one named":    {"cors_origin: [https://a]", "POST", "/", with(cookie, sibling), true},
-		"named":                {"cors_origin: [https://wiki.example.com]", "POST", "/", with(cookie, sibling), false},
-		"any":                  {"cors_origin: '*'", "POST", "/", with(cookie, sibling), false},
-		"own page":             {"", "POST", "/", with(cookie, []string{"Origin", "https://example.com"}), false},
-		"behind a proxy":       {"", "POST", "/", with(cookie, []string{"Origin", "https://salt.example.org", "Sec-Fetch-Site", "same-origin"}), false},
-		"program":              {"", "POST", "/", cookie, false},
-		"token in the header":  {"", "POST", "/", with(header, sibling), false},
-		"link":                 {"", "GET", "/jobs", with(cookie, []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}), false},
+		"text/plain":   {"", "POST", "/", with(cookie, sibling, []string{"Content-Type", "text/plain"}), true},
+		"sandboxed":    {"", "POST", "/", with(cookie, []string{"Origin", "null"}), true},
+		"another port": {"", "POST", "/", with(cookie, []string{"Origin", "https://example.com:444"}), true},
+		"longer name": {"", "POST", "/",
+			with(cookie, []string{"Origin", "https://example.com.evil.example"}), true},
+		"form without Origin": {"", "POST", "/minions", with(cookie, []string{"Sec-Fetch-Site", "same-site"}), true},
+		"image": {"", "GET", "/minions",
+			with(cookie, []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors"}), true},
+		"script that reads": {"", "GET", "/jobs", with(cookie, sibling), true},
+		"log-out":           {"", "POST", "/logout", with(cookie, sibling), true},
+		"hook":              {"", "POST", "/hook/x", with(cookie, sibling), true},
+		"log-in as another": {"", "POST", "/login", sibling, true},
+		"not the one named": {"cors_origin: [https://a]", "POST", "/", with(cookie, sibling), true},
+		"named":             {"cors_origin: [https://wiki.example.com]", "POST", "/", with(cookie, sibling), false},
+		"any":               {"cors_origin: '*'", "POST", "/", with(cookie, sibling), false},
+		"own page":          {"", "POST", "/", with(cookie, []string{"Origin", "https://example.com"}), false},
+		"behind a proxy": {"", "POST", "/",
+			with(cookie, []string{"Origin", "https://salt.example.org", "Sec-Fetch-Site", "same-origin"}),
+			false},
+		"program":             {"", "POST", "/", cookie, false},
+		"token in the header": {"", "POST", "/", with(header, sibling), false},
+		"link": {"", "GET", "/jobs",
+			with(cookie, []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}), false},
 		"open hook":            {"webhook_disable_auth: true", "POST", "/hook/x", sibling, false},
 		"question of a script": {"", "GET", "/", sibling, false},
 	} {
@@ -327,15 +368,18 @@ func TestPagesOfOtherSites(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			s, err := New(&conf.Master{Raw: value.NewMap()}, o, slog.New(slog.DiscardHandler), os.Getenv)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
+
 			w, r := httptest.NewRecorder(), httptest.NewRequest(c.method, c.path, nil)
 			for i := 0; i < len(c.header); i += 2 {
 				r.Header.Set(c.header[i], c.header[i+1])
 			}
+
 			s.ServeHTTP(w, r)
 			if (w.Code == refused) != c.refused {
 				t.Errorf("%d %s", w.Code, w.Body)

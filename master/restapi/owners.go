@@ -55,15 +55,18 @@ func partOf(tag string) (jid string, tells bool) {
 	if jobs.Valid(tag) {
 		return tag, false // what Salt's masters fire beside the tags of today
 	}
+
 	rest, ok := strings.CutPrefix(tag, "salt/")
 	if !ok {
 		return "", false
 	}
+
 	kind, rest, _ := strings.Cut(rest, "/")
 	jid, what, _ := strings.Cut(rest, "/")
 	if !jobs.Valid(jid) {
 		return "", false
 	}
+
 	switch kind {
 	case "job":
 		return jid, what == "new"
@@ -72,6 +75,7 @@ func partOf(tag string) (jid string, tells bool) {
 	case "state_result":
 		return jid, false
 	}
+
 	return "", false
 }
 
@@ -97,6 +101,7 @@ func (o *owners) learn(jid string, u jobUser) {
 	if ok && known.name != "" {
 		return
 	}
+
 	if !ok {
 		if len(o.order) >= maxOwners {
 			delete(o.users, o.order[0])
@@ -104,6 +109,7 @@ func (o *owners) learn(jid string, u jobUser) {
 		}
 		o.order = append(o.order, jid)
 	}
+
 	o.users[jid] = u
 }
 
@@ -142,6 +148,7 @@ func (o *owners) of(ctx context.Context, tag string) jobUser {
 	if jid == "" {
 		return jobUser{}
 	}
+
 	u, known, mayAsk := o.look(jid)
 	if known || !mayAsk {
 		return u
@@ -154,6 +161,7 @@ func (o *owners) of(ctx context.Context, tag string) jobUser {
 		o.askLater()
 		return jobUser{}
 	}
+
 	o.learn(jid, u)
 	return u
 }

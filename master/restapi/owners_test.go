@@ -35,6 +35,7 @@ func TestEventsOfOwnJobs(t *testing.T) {
 		}
 		return len(frames) > 0
 	}
+
 	by := func(user, system any) *value.Map {
 		m := value.NewMap("user", user)
 		if system != nil {
@@ -42,6 +43,7 @@ func TestEventsOfOwnJobs(t *testing.T) {
 		}
 		return m
 	}
+
 	lie := value.NewMap("user", "ann", event.EauthField, "ldap", "jid", jidA)
 	for i, c := range []struct {
 		tag            string
@@ -85,9 +87,11 @@ func TestEventsOfOwnJobs(t *testing.T) {
 		if !got(all) {
 			t.Errorf("%d %q does not reach who reads all", i, c.tag)
 		}
+
 		if got(mine) != c.own {
 			t.Errorf("%d %q reaches ann: %v", i, c.tag, !c.own)
 		}
+
 		if got(one) != c.following {
 			t.Errorf("%d %q reaches who follows %s: %v", i, c.tag, jidB, !c.following)
 		}
@@ -96,12 +100,14 @@ func TestEventsOfOwnJobs(t *testing.T) {
 
 // FuzzPartOf: a tag leads to a job by its number alone.
 func FuzzPartOf(f *testing.F) {
-	for _, tag := range []string{"salt/job/" + jidA + "/new", "salt/run/" + jidA + "/ret", jidA, "salt//job", "salt/job/" + jidA + "/ret/wéb/../x"} {
+	for _, tag := range []string{"salt/job/" + jidA + "/new", "salt/run/" + jidA + "/ret", jidA, "salt//job",
+		"salt/job/" + jidA + "/ret/wéb/../x"} {
 		f.Add(tag)
 	}
 	f.Fuzz(func(t *testing.T, tag string) {
 		jid, tells := partOf(tag)
-		if jid != "" && !strings.Contains(tag, jid) || tells && (jid == "" || !strings.HasSuffix(tag, "/new") && !strings.HasSuffix(tag, "/ret")) {
+		if jid != "" && !strings.Contains(tag, jid) ||
+			tells && (jid == "" || !strings.HasSuffix(tag, "/new") && !strings.HasSuffix(tag, "/ret")) {
 			t.Errorf("%q: %q %v", tag, jid, tells)
 		}
 	})
@@ -117,34 +123,42 @@ func TestUnknownJobs(t *testing.T) {
 			return jobUser{name: "ann", system: "ldap"}, answers
 		})
 		defer h.close()
+
 		send := func(n int) {
 			h.send(t.Context(), event.Event{Tag: fmt.Sprintf("salt/job/202601010000%08d/ret/web1", n)})
 		}
 		send(0)
+
 		if asked != 0 {
 			t.Error("asked, where nobody reads")
 		}
+
 		r := h.join(view{own: owner{name: "ann", system: "ldap"}}, func() { t.Error("cut") })
 		send(1)
 		send(1)
 		if frames, _, _ := h.batch(r); asked != 1 || len(frames) != 2 {
 			t.Errorf("asked %d times, %d events", asked, len(frames))
 		}
+
 		for n := range 10 * int(questions().Burst) {
 			send(100 + n)
 		}
+
 		if most := int(questions().Burst) + 1; asked > most {
 			t.Errorf("asked %d times at once", asked)
 		}
+
 		time.Sleep(time.Minute)
 		answers = errors.New("away")
 		asked = 0
 		for n := range 50 {
 			send(5000 + n)
 		}
+
 		if asked != 1 {
 			t.Errorf("a master that does not answer is asked %d times", asked)
 		}
+
 		time.Sleep(askAgain)
 		answers = nil
 		send(5000)
@@ -178,12 +192,16 @@ func TestNarrowedReader(t *testing.T) {
 	h.send(t.Context(), event.Event{Tag: "a"})
 	h.turn(r, view{own: ann})
 	h.send(t.Context(), event.Event{Tag: "b"})
+
 	if frames, ok, _ := h.batch(r); len(frames) != 0 || !ok || r.bytes != 0 || r.frames != 0 {
 		t.Errorf("%q, %d bytes count", frames, r.bytes)
 	}
-	h.send(t.Context(), event.Event{Tag: "salt/job/" + jidA + "/new", Data: value.NewMap("user", "ann", event.EauthField, "ldap")})
+
+	h.send(t.Context(),
+		event.Event{Tag: "salt/job/" + jidA + "/new", Data: value.NewMap("user", "ann", event.EauthField, "ldap")})
 	h.turn(r, view{all: true, own: ann})
 	h.send(t.Context(), event.Event{Tag: "c"})
+
 	if frames, _, _ := h.batch(r); len(frames) != 2 {
 		t.Errorf("%q", frames)
 	}

@@ -30,14 +30,25 @@ const (
 )
 
 func (s *Server) newConsole() (*console.Console, error) {
-	cfg := console.Config{Prefix: strings.TrimSuffix(s.opts.RootPrefix, "/"), Secure: s.opts.Cert != "", Version: release.Version(), Cluster: s.master.ClusterID != "", Nodes: s.master.Door != "",
-		Systems: slices.Sorted(slices.Values(s.master.ExternalAuth.Keys())), Log: s.quiet, Now: s.now}
+	cfg := console.Config{
+		Prefix:  strings.TrimSuffix(s.opts.RootPrefix, "/"),
+		Secure:  s.opts.Cert != "",
+		Version: release.Version(),
+		Cluster: s.master.ClusterID != "",
+		Nodes:   s.master.Door != "",
+		Systems: slices.Sorted(slices.Values(s.master.ExternalAuth.Keys())),
+		Log:     s.quiet,
+		Now:     s.now,
+	}
+
 	if o, asks := s.master.OIDCOptions(); asks {
-		cfg.Systems = slices.DeleteFunc(cfg.Systems, func(name string) bool { return name == "oidc" }) // nobody types its passwords
+		// nobody types its passwords
+		cfg.Systems = slices.DeleteFunc(cfg.Systems, func(name string) bool { return name == "oidc" })
 		if err := s.openOIDC(o, &cfg); err != nil {
 			return nil, err
 		}
 	}
+
 	return console.New(cfg)
 }
 
@@ -46,21 +57,25 @@ func (s *Server) serveConsole(q *request, path string) error {
 	if err := s.mayAsk(q); err != nil {
 		return err
 	}
+
 	ctx := withFrom(q.http)
 	if q.http.ContentLength == 0 {
 		q.working()
 	}
+
 	a := s.console.Serve(ctx, console.Request{
 		HTTP:   q.http,
 		Path:   path,
 		Master: &pages{s: s, q: q, stays: console.IsStream(path)},
 		Form:   func() (url.Values, error) { return s.form(ctx, q) },
 	})
+
 	maps.Copy(q.w.Header(), a.Header)
 	if a.Events != nil {
 		reader := audience{token: a.Events.Token, job: a.Events.JID}
 		return s.listen(ctx, q, reader, func(frame string) string { return pick(frame, a.Events) })
 	}
+
 	s.send(q, a.Code, a.Body)
 	return nil
 }
@@ -70,24 +85,30 @@ func (s *Server) form(ctx context.Context, q *request) (url.Values, error) {
 	if form, ok := q.data.(url.Values); ok {
 		return form, nil
 	}
+
 	media, _, err := mime.ParseMediaType(q.http.Header.Get("Content-Type"))
 	if err != nil || media != "application/x-www-form-urlencoded" {
 		return nil, &console.Refusal{Code: http.StatusUnsupportedMediaType, Text: "That is not a form of the console."}
 	}
+
 	most := int64(maxStranger)
 	if q.class == ratelimit.Proven {
 		most = maxForm
 	}
+
 	if q.raw, err = s.receive(ctx, q, most); err != nil {
 		return nil, refusal(err)
 	}
+
 	if err := s.setAside(ctx, q, kinds()[media].cost(q.raw)); err != nil {
 		return nil, refusal(err)
 	}
+
 	form, err := url.ParseQuery(string(q.raw))
 	if err != nil {
 		return nil, &console.Refusal{Code: http.StatusBadRequest, Text: "The form cannot be read."}
 	}
+
 	q.data = form
 	return form, nil
 }
@@ -112,16 +133,22 @@ func refusal(err error) error {
 func (p *pages) LogIn(ctx context.Context, user, password, system string) (console.Login, error) {
 	s := p.s
 	if !s.masterIsUp(ctx) {
-		return console.Login{}, &console.Refusal{Code: http.StatusServiceUnavailable, Text: "Salt Master is not available."}
+		return console.Login{}, &console.Refusal{
+			Code: http.StatusServiceUnavailable,
+			Text: "Salt Master is not available.",
+		}
 	}
+
 	if !s.mayLogIn(user, host(p.q.http)) {
 		s.loginRefused(ctx, user, "api_acl")
 		return console.Login{}, &console.Refusal{Code: http.StatusUnauthorized}
 	}
+
 	token, expires, err := s.logIn(ctx, p.q, value.NewMap("username", user, "password", password, "eauth", system))
 	if err != nil {
 		return console.Login{}, refusal(err)
 	}
+
 	return s.consoleLogin(token.Str("token"), ownerOf(token), expires), nil
 }
 
@@ -170,15 +197,22 @@ func (p *pages) Status() *control.Status {
 func (s *Server) consoleLogin(token string, who owner, expires time.Time) console.Login {
 	perms := s.granted(who)
 	all := s.may(who, conf.AllEvents)
-	return console.Login{Token: token, User: who.name, System: who.system, Expires: expires, AllEvents: all, May: func(client, fun string) bool {
-		if !slices.Contains(s.opts.Clients, client) {
-			return false
-		}
-		if form := strings.TrimSuffix(client, "_async"); form == "runner" || form == "wheel" {
-			return acl.Special(perms, form, fun, nil, nil) || conditional(perms, form, fun)
-		}
-		return slices.ContainsFunc(perms, ofMinions)
-	}}
+	return console.Login{
+		Token:     token,
+		User:      who.name,
+		System:    who.system,
+		Expires:   expires,
+		AllEvents: all,
+		May: func(client, fun string) bool {
+			if !slices.Contains(s.opts.Clients, client) {
+				return false
+			}
+			if form := strings.TrimSuffix(client, "_async"); form == "runner" || form == "wheel" {
+				return acl.Special(perms, form, fun, nil, nil) || conditional(perms, form, fun)
+			}
+			return slices.ContainsFunc(perms, ofMinions)
+		},
+	}
 }
 
 // granted is what external_auth seems to grant somebody, or what his token says.
@@ -200,13 +234,15 @@ func conditional(perms []any, form, fun string) bool {
 				c, _ := e.(*value.Map)
 				for expr := range c.All() {
 					x, _ := expr.(string)
-					if k == "@"+mod && pattern.Whole(x, short) || (k == "@"+form || k == "@"+form+"s") && pattern.Whole(x, fun) {
+					if k == "@"+mod && pattern.Whole(x, short) ||
+						(k == "@"+form || k == "@"+form+"s") && pattern.Whole(x, fun) {
 						return true
 					}
 				}
 			}
 		}
 	}
+
 	return false
 }
 
@@ -248,9 +284,11 @@ func pick(frame string, want *console.Events) string {
 	if want.JID == "" && len(rest) <= maxPageEvent {
 		return frame
 	}
+
 	b, err := json.Marshal(map[string]any{"tag": tag, "cut": len(rest)})
 	if err != nil {
 		return ""
 	}
+
 	return "data: " + string(b) + "\n\n"
 }

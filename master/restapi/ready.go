@@ -67,11 +67,13 @@ func (l *life) look(ctx context.Context) error {
 			defer l.mu.Unlock()
 			return l.err
 		}
+
 		if l.asked == nil {
 			asked := make(chan struct{})
 			l.asked = asked
 			l.wg.Go(func() { l.question(asked) })
 		}
+
 		asked := l.asked
 		l.mu.Unlock()
 
@@ -100,7 +102,9 @@ func (l *life) question(asked chan struct{}) {
 	err := l.ask(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.at, l.err, l.asked = l.now(), err, nil
+	l.at = l.now()
+	l.err = err
+	l.asked = nil
 	close(asked)
 }
 
@@ -109,7 +113,12 @@ func (s *Server) answers(ctx context.Context) error {
 	if !s.isMarked() {
 		return errors.New("the master does not serve")
 	}
-	c := client.New(client.Config{Interface: s.master.Interface, RetPort: s.master.RetPort, SockDir: s.master.SockDir, NoKey: true})
+	c := client.New(client.Config{
+		Interface: s.master.Interface,
+		RetPort:   s.master.RetPort,
+		SockDir:   s.master.SockDir,
+		NoKey:     true,
+	})
 	defer c.Close()
 	return c.Answers(ctx)
 }
@@ -144,7 +153,8 @@ func watchSessions(dir, machine string, log *slog.Logger) *writable.Watch {
 	return &writable.Watch{
 		Note: func(err error) {
 			if err != nil && !unkept {
-				log.Error("log-ins cannot be kept: the folder of sessions takes no writes", "path", dir, "error", writable.Advise(err))
+				log.Error("log-ins cannot be kept: the folder of sessions takes no writes", "path", dir,
+					"error", writable.Advise(err))
 			} else if err == nil && unkept {
 				log.Info("log-ins can be kept again", "path", dir)
 			}
@@ -199,6 +209,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	default:
 		code, text = http.StatusOK, "ready\n"
 	}
+
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)

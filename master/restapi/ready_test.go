@@ -30,17 +30,24 @@ func TestSessionsOnABadDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	sockets := t.TempDir()
-	m := &conf.Master{Raw: value.NewMap(), Paths: conf.Paths{SockDir: sockets, TokenDir: filepath.Join(disk.Dir, "tokens")}}
+	m := &conf.Master{
+		Raw:   value.NewMap(),
+		Paths: conf.Paths{SockDir: sockets, TokenDir: filepath.Join(disk.Dir, "tokens")},
+	}
+
 	var lines logged.Buffer
 	s, err := New(m, o, slog.New(slog.NewTextHandler(&lines, nil)), os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+
 	if err := os.WriteFile(filepath.Join(sockets, "workers.ipc"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	var master error
 	s.life.close()
 	s.life = newLife(func(context.Context) error { return master }, time.Now)
@@ -50,6 +57,7 @@ func TestSessionsOnABadDisk(t *testing.T) {
 	var watching sync.WaitGroup
 	watching.Go(func() { s.sessions.Run(ctx) })
 	defer watching.Wait()
+
 	defer cancel()
 
 	answer := func(path string) *httptest.ResponseRecorder {
@@ -57,6 +65,7 @@ func TestSessionsOnABadDisk(t *testing.T) {
 		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w
 	}
+
 	says := func(text string) {
 		t.Helper()
 		await.That(t, text, func() bool { return answer("/readyz").Body.String() == text+"\n" })
@@ -65,11 +74,13 @@ func TestSessionsOnABadDisk(t *testing.T) {
 			t.Errorf("%s: the connection ends: %t", text, last)
 		}
 	}
+
 	says("ready")
 	disk.Fill()
 	says("the folder of sessions takes no writes: no space left on device")
 	disk.Empty()
 	says("ready")
+
 	for _, once := range []string{"the folder of sessions takes no writes", "log-ins can be kept again"} {
 		if text := lines.String(); strings.Count(text, once) != 1 {
 			t.Errorf("not logged once: %s\n%s", once, text)
@@ -113,5 +124,6 @@ func TestSessionsInOneFolder(t *testing.T) {
 			}
 		})
 	}
+
 	machines.Wait()
 }

@@ -46,6 +46,7 @@ func words(code int) string {
 	case http.StatusGatewayTimeout:
 		return "The gateway server did not receive a timely response"
 	}
+
 	return http.StatusText(code)
 }
 
@@ -58,6 +59,7 @@ func refused(err error) error {
 	case !known:
 		return err
 	}
+
 	switch e.Kind {
 	case client.Authentication, client.Authorization:
 		return &failure{http.StatusUnauthorized, e.Message}
@@ -66,6 +68,7 @@ func refused(err error) error {
 	case client.Unavailable, client.Busy:
 		return &failure{http.StatusServiceUnavailable, e.Message}
 	}
+
 	return err
 }
 
@@ -99,6 +102,7 @@ func ranges(accept string) []string {
 		media string
 		q     float64
 	}
+
 	var all []wish
 	for part := range strings.SplitSeq(accept, ",") {
 		media, params, _ := strings.Cut(part, ";")
@@ -108,15 +112,18 @@ func ranges(accept string) []string {
 				w.q, _ = strconv.ParseFloat(q, 64)
 			}
 		}
+
 		if w.q > 0 {
 			all = append(all, w)
 		}
 	}
+
 	slices.SortStableFunc(all, func(a, b wish) int { return cmp.Compare(b.q, a.q) })
 	var out []string
 	for _, w := range all {
 		out = append(out, w.media)
 	}
+
 	return out
 }
 
@@ -146,6 +153,7 @@ func (s *Server) answer(q *request, code int, v any) {
 	} else {
 		text = asJSON(v)
 	}
+
 	q.w.Header().Set("Content-Type", q.format)
 	s.send(q, code, text)
 }
@@ -158,8 +166,10 @@ func (s *Server) page(q *request, f *failure) {
 	if f.code == http.StatusTooManyRequests || f.code == http.StatusServiceUnavailable {
 		q.w.Header().Set("Retry-After", "5")
 	}
-	s.send(q, f.code, "<!DOCTYPE html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n<title>"+status+"</title>\n</head>\n<body>\n<h2>"+status+
-		"</h2>\n<p>"+html.EscapeString(f.Error())+"</p>\n</body>\n</html>\n")
+	s.send(q, f.code,
+		"<!DOCTYPE html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n<title>"+status+
+			"</title>\n</head>\n<body>\n<h2>"+status+
+			"</h2>\n<p>"+html.EscapeString(f.Error())+"</p>\n</body>\n</html>\n")
 }
 
 // writeTime is how long a reader may take for its answer, a second more for each
@@ -167,7 +177,8 @@ func (s *Server) page(q *request, f *failure) {
 const writeTime = 30 * time.Second
 
 func (s *Server) send(q *request, code int, text string) {
-	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(writeTime + time.Duration(len(text)>>16)*time.Second))
+	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(writeTime +
+		time.Duration(len(text)>>16)*time.Second))
 	q.w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	if q.http.ContentLength != 0 && !q.whole && q.http.ProtoMajor < 2 {
 		q.w.Header().Set("Connection", "close") // or the rest of the body would be waited for first
@@ -192,11 +203,14 @@ func (s *Server) fail(q *request, err error) {
 	if q.http.Context().Err() != nil {
 		return // nobody is there
 	}
-	s.quiet.Error("request failed", "method", q.http.Method, "path", q.http.URL.Path, "peer", q.http.RemoteAddr, "error", redact.Text(err.Error()))
+
+	s.quiet.Error("request failed", "method", q.http.Method, "path", q.http.URL.Path, "peer",
+		q.http.RemoteAddr, "error", redact.Text(err.Error()))
 	text := "An unexpected error occurred"
 	if s.opts.Debug {
 		text = err.Error()
 	}
+
 	q.format = cmp.Or(q.format, typeJSON)
 	s.answer(q, http.StatusInternalServerError, value.NewMap("status", int64(500), "return", text))
 }

@@ -78,30 +78,54 @@ func (e endpoint) allow() string {
 // tells what GET of / does.
 func routes(o Options) map[string]endpoint {
 	all := map[string]endpoint{
-		"index":   {get: welcome, post: commands, auth: "post"},
-		"login":   {get: askLogin, post: login, most: maxStranger},
-		"logout":  {post: logout, auth: "all", works: true},
-		"token":   {get: welcome, post: makeToken, most: maxStranger},
-		"minions": {get: minions, post: startJob, auth: "all", parts: 1, names: []string{"mid"}},
-		"run":     {get: welcome, post: runCommands, most: o.MaxBody},
-		"jobs":    {get: showJobs, post: commands, auth: "all", parts: 1, names: []string{"jid", "timeout"}},
-		"keys":    {get: showKeys, post: makeKeys, auth: "read", parts: 1, names: []string{"mid"}, raw: true, most: maxStranger},
-		"events":  {get: events, raw: true, stays: true},
-		"ws":      {get: socket, raw: true, stays: true, parts: 1},
-		"stats":   {get: stats, auth: "all"},
+		"index":  {get: welcome, post: commands, auth: "post"},
+		"login":  {get: askLogin, post: login, most: maxStranger},
+		"logout": {post: logout, auth: "all", works: true},
+		"token":  {get: welcome, post: makeToken, most: maxStranger},
+		"minions": {
+			get:   minions,
+			post:  startJob,
+			auth:  "all",
+			parts: 1,
+			names: []string{"mid"},
+		},
+		"run": {get: welcome, post: runCommands, most: o.MaxBody},
+		"jobs": {
+			get:   showJobs,
+			post:  commands,
+			auth:  "all",
+			parts: 1,
+			names: []string{"jid", "timeout"},
+		},
+		"keys": {
+			get:   showKeys,
+			post:  makeKeys,
+			auth:  "read",
+			parts: 1,
+			names: []string{"mid"},
+			raw:   true,
+			most:  maxStranger,
+		},
+		"events": {get: events, raw: true, stays: true},
+		"ws":     {get: socket, raw: true, stays: true, parts: 1},
+		"stats":  {get: stats, auth: "all"},
 	}
+
 	if o.StatsOpen {
 		all["stats"] = endpoint{get: stats}
 	}
+
 	if o.NoSessions {
 		for _, name := range []string{"login", "logout", "minions", "jobs"} {
 			delete(all, name)
 		}
 	}
+
 	hook := endpoint{post: fireHook, auth: "all", works: true, parts: -1}
 	if o.WebhookOpen {
 		hook.auth, hook.most = "", o.MaxBody
 	}
+
 	all[o.WebhookPath] = hook
 	return all
 }
@@ -119,10 +143,12 @@ func (s *Server) serve(q *request) error {
 	if s.console != nil && s.opts.ConsoleFirst && path == "/" && wantsPage(r) {
 		return s.serveConsole(q, "")
 	}
+
 	s.cors(q)
 	if s.opts.App != "" && wantsPage(r) && !under(path, s.opts.AppPath) && !under(path, s.opts.StaticPath) {
 		return s.file(q, s.opts.App)
 	}
+
 	switch {
 	case s.opts.MinionConf != "" && path == minionConfPath:
 		return s.file(q, s.opts.MinionConf)
@@ -133,28 +159,35 @@ func (s *Server) serve(q *request) error {
 	case s.opts.Favicon != "" && path == "/favicon.ico":
 		return s.file(q, s.opts.Favicon)
 	}
+
 	name, args := split(path)
 	e, ok := s.routes[name]
 	if !ok {
 		return s.noPath(r)
 	}
+
 	q.args = args
 	if name == "ws" {
 		withoutToken(r, args)
 	}
+
 	h.Set("Allow", e.allow())
 	if r.Method == http.MethodOptions {
 		s.send(q, http.StatusOK, "")
 		return nil
 	}
+
 	if err := s.mayAsk(q); err != nil {
 		return err
 	}
+
 	open := name == s.opts.WebhookPath && s.opts.WebhookOpen // for anybody, and so for any page
 	if !open && s.lendsItself(r) {
-		s.quiet.Warn("a page of another site asks for something; cors_origin does not name it", "origin", r.Header.Get("Origin"), "peer", q.from)
+		s.quiet.Warn("a page of another site asks for something; cors_origin does not name it", "origin",
+			r.Header.Get("Origin"), "peer", q.from)
 		return &failure{http.StatusForbidden, "Pages of this site may not ask here; cors_origin names those that may."}
 	}
+
 	return s.endpoint(q, e)
 }
 
@@ -173,6 +206,7 @@ func (s *Server) endpoint(q *request, e endpoint) error {
 	if err := s.loggedIn(q, e); err != nil {
 		return err
 	}
+
 	do := e.get
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
@@ -181,36 +215,44 @@ func (s *Server) endpoint(q *request, e endpoint) error {
 	default:
 		do = nil
 	}
+
 	if do == nil {
 		return &failure{code: http.StatusMethodNotAllowed}
 	}
+
 	ctx := withFrom(r)
 	if e.parts >= 0 && len(q.args) > e.parts || r.Method != http.MethodPost && !e.stays && !known(r, e.names) {
 		return &failure{code: http.StatusNotFound}
 	}
+
 	most := e.most
 	if q.class == ratelimit.Proven {
 		most = s.opts.MaxBody
 	}
+
 	if err := s.read(ctx, q, most); err != nil {
 		return err
 	}
+
 	q.working()
 	if e.works && r.Method == http.MethodPost {
 		if err := s.enter(ctx, q); err != nil {
 			return err
 		}
 	}
+
 	if !e.raw || r.Method != http.MethodPost && !e.stays {
 		var err error
 		if q.format, err = negotiate(r.Header.Get("Accept")); err != nil {
 			return err
 		}
 	}
+
 	v, err := do(s, ctx, q)
 	if err != nil || q.code != 0 {
 		return err
 	}
+
 	s.answer(q, max(q.status, http.StatusOK), v)
 	return nil
 }
@@ -303,7 +345,13 @@ func fromOf(ctx context.Context) string {
 
 // loginRefused notes that somebody was not let in without the master being asked.
 func (s *Server) loginRefused(ctx context.Context, user, why string) {
-	s.audit.Note(audit.Record{Actor: audit.Actor{User: user, Proof: audit.Unproven, From: fromOf(ctx)}, Action: "login", Result: audit.Refused, Detail: why, Stranger: true})
+	s.audit.Note(audit.Record{
+		Actor:    audit.Actor{User: user, Proof: audit.Unproven, From: fromOf(ctx)},
+		Action:   "login",
+		Result:   audit.Refused,
+		Detail:   why,
+		Stranger: true,
+	})
 }
 
 // wantsPage reports whether a browser asks for a page to show. Programs that say nothing of
@@ -326,12 +374,14 @@ func (s *Server) cors(q *request) {
 	if origin == "" || !s.mayRead(q.http) {
 		return
 	}
+
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Expose-Headers", "GET, POST")
 	h.Set("Access-Control-Allow-Credentials", "true")
 	if q.http.Method != http.MethodOptions {
 		return
 	}
+
 	if m := q.http.Header.Get("Access-Control-Request-Method"); m == http.MethodGet || m == http.MethodPost {
 		h.Set("Access-Control-Allow-Methods", "GET, POST")
 		h.Set("Access-Control-Allow-Headers", "Content-Type, X-Auth-Token, X-Requested-With")

@@ -78,6 +78,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 		started:   time.Now(),
 		ending:    make(chan struct{}),
 	}
+
 	s.places = s.newPlaces()
 	s.life = newLife(s.answers, s.now)
 	machine, _ := os.Hostname() // without a name: all such machines have one file
@@ -92,18 +93,21 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 			return nil, err
 		}
 	}
+
 	if o.Static != "" {
 		if s.static, err = os.OpenRoot(o.Static); err != nil {
 			s.Close()
 			return nil, fmt.Errorf("open the folder of rest_cherrypy: static: %w", err)
 		}
 	}
+
 	if o.AccessFile != "" {
 		if s.access, err = openAccessLog(o.AccessFile); err != nil {
 			s.Close()
 			return nil, err
 		}
 	}
+
 	return s, nil
 }
 
@@ -129,15 +133,23 @@ func (s *Server) Listen() (net.Listener, error) {
 		if err != nil {
 			return nil, err
 		}
-		secure = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+
+		secure = &tls.Config{
+			Certificates: []tls.Certificate{pair},
+			MinVersion:   tls.VersionTLS12,
+			NextProtos:   []string{"h2", "http/1.1"},
+		}
 	}
+
 	ln, err := s.open()
 	if err != nil {
 		return nil, err
 	}
+
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
 	}
+
 	return ln, nil
 }
 
@@ -159,20 +171,25 @@ func certificate(o Options) (tls.Certificate, error) {
 		if path == "" {
 			continue
 		}
+
 		b, err := os.ReadFile(path)
 		if err != nil {
 			return tls.Certificate{}, fmt.Errorf("read the certificate of rest_cherrypy: %w", err)
 		}
+
 		pem = append(append(pem, b...), '\n')
 	}
+
 	key, err := os.ReadFile(o.Key)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("read rest_cherrypy's ssl_key: %w", err)
 	}
+
 	pair, err := tls.X509KeyPair(pem, key)
 	if err != nil {
 		return pair, fmt.Errorf("use %s with the key %s: %w", o.Cert, o.Key, err)
 	}
+
 	return pair, nil
 }
 
@@ -208,10 +225,12 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ConnContext:       s.places.Context,
 		ErrorLog:          slog.NewLogLogger(s.quiet.Handler(), slog.LevelInfo),
 	}
+
 	end := sync.OnceFunc(func() { // readers of events would never finish
 		s.hub.end()
 		close(s.ending)
 	})
+
 	srv.RegisterOnShutdown(end)
 	var beside sync.WaitGroup
 	beside.Go(func() { s.sessions.Run(ctx) })
@@ -219,6 +238,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	end()
 	beside.Wait()
 	s.sockets.Wait() // the server of HTTP has forgotten them
+
 	return err
 }
 
@@ -228,31 +248,38 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.readyz(w, r)
 		return
 	}
+
 	if s.turnsAway() {
 		w.Header().Set("Connection", "close")
 	}
+
 	s.count.requests.Add(1)
 	q := &request{w: w, http: r, from: ratelimit.SourceOf(r.RemoteAddr)}
 	s.recognize(q)
 	defer q.leave()
+
 	defer s.logAccess(q)
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 	}
+
 	defer func() {
 		if p := recover(); p != nil {
-			s.quiet.Error("a request ended in a fault of this program", "path", r.URL.Path, "error", fmt.Sprint(p), "stack", string(debug.Stack()))
+			s.quiet.Error("a request ended in a fault of this program", "path", r.URL.Path, "error",
+				fmt.Sprint(p), "stack", string(debug.Stack()))
 			if q.code == 0 {
 				s.page(q, &failure{code: http.StatusInternalServerError})
 			}
 		}
 	}()
+
 	place := s.pools.requests.Take(q.holder, q.class, 1)
 	if place == nil {
 		s.count.busy.Add(1)
 		s.page(q, &failure{code: http.StatusServiceUnavailable})
 		return
 	}
+
 	q.keep(place)
 	if err := s.serve(q); err != nil {
 		s.fail(q, err)

@@ -82,16 +82,19 @@ func (g *guard) bucket(a netip.Addr, now time.Time) *ratelimit.Bucket {
 	if b != nil {
 		return b
 	}
+
 	if len(g.errs) >= maxSources {
 		for k, v := range g.errs {
 			if v.Used(now, attempts()) < 1 {
 				delete(g.errs, k)
 			}
 		}
+
 		if len(g.errs) >= maxSources {
 			return &g.rest
 		}
 	}
+
 	b = &ratelimit.Bucket{}
 	g.errs[a] = b
 	return b
@@ -200,6 +203,7 @@ func (s *Server) prove(ctx context.Context, token string, q *request) error {
 	if !isToken(token) {
 		return denied
 	}
+
 	now := s.now()
 	good, fresh := s.guard.look(token, now)
 	if good && fresh {
@@ -214,6 +218,7 @@ func (s *Server) prove(ctx context.Context, token string, q *request) error {
 	if err != nil {
 		return err
 	}
+
 	now = s.now()
 	expires, ok := when(m.Value("expire"))
 	if !ok || !now.Before(expires) {
@@ -223,6 +228,7 @@ func (s *Server) prove(ctx context.Context, token string, q *request) error {
 		s.loginRefused(ctx, "UNKNOWN", "no such token")
 		return denied
 	}
+
 	who := ownerOf(m)
 	s.guard.learn(token, who, expires, now)
 	s.proved(q, who)
@@ -281,11 +287,32 @@ func (s *Server) client(in call) *client.Client {
 	m := s.master
 	key, err := client.ReadKey(m.CacheDir, s.user, m.User)
 	if err != nil {
-		s.quiet.Warn("the key of this account cannot be read: the master locks nobody out for wrong passwords here", "error", err)
+		s.quiet.Warn("the key of this account cannot be read: the master locks nobody out for wrong passwords here",
+			"error", err)
 	}
+
 	return client.New(client.Config{
-		Interface: m.Interface, RetPort: m.RetPort, SockDir: m.SockDir, CacheDir: m.CacheDir, MasterUser: m.User,
-		Timeout: m.Timeout, Gather: m.GatherJobTimeout, Publish: m.PublishTimeout, HashType: m.HashType, ExtCache: m.ExtJobCache,
-		Nodegroups: m.Nodegroups, ConfFile: m.Path, LowerMasters: m.OrderMasters, SyndicWait: m.SyndicWait, User: s.user, NoKey: true, SourceKey: key, Shared: s.shared, Answered: in.answered, OldFiles: in.oldFiles, Log: s.quiet, Now: s.now,
+		Interface:    m.Interface,
+		RetPort:      m.RetPort,
+		SockDir:      m.SockDir,
+		CacheDir:     m.CacheDir,
+		MasterUser:   m.User,
+		Timeout:      m.Timeout,
+		Gather:       m.GatherJobTimeout,
+		Publish:      m.PublishTimeout,
+		HashType:     m.HashType,
+		ExtCache:     m.ExtJobCache,
+		Nodegroups:   m.Nodegroups,
+		ConfFile:     m.Path,
+		LowerMasters: m.OrderMasters,
+		SyndicWait:   m.SyndicWait,
+		User:         s.user,
+		NoKey:        true,
+		SourceKey:    key,
+		Shared:       s.shared,
+		Answered:     in.answered,
+		OldFiles:     in.oldFiles,
+		Log:          s.quiet,
+		Now:          s.now,
 	})
 }

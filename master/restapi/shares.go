@@ -60,7 +60,8 @@ func newPools(o Options) pools {
 		return ratelimit.NewPool[holder](ratelimit.Shared(n), line)
 	}
 	line := ratelimit.Shared(maxInLine)
-	workers, waiting := ratelimit.Shared(int64(o.Workers)), ratelimit.Shared(int64(o.Queue))
+	workers := ratelimit.Shared(int64(o.Workers))
+	waiting := ratelimit.Shared(int64(o.Queue))
 	workers.Greed, waiting.Greed = userGreed, userGreed
 
 	return pools{
@@ -144,7 +145,9 @@ func (q *request) leave() {
 	for _, share := range q.shares {
 		share.Release()
 	}
-	q.shares, q.memory, q.enters = nil, nil, false
+	q.shares = nil
+	q.memory = nil
+	q.enters = false
 	if q.worked != nil {
 		q.worked()
 		q.worked = nil
@@ -154,7 +157,13 @@ func (q *request) leave() {
 // fork is a request of its own for a command that somebody's stream of events leads to. It
 // must leave.
 func (q *request) fork() *request {
-	return &request{http: q.http, w: q.w, from: q.from, class: q.class, holder: q.holder}
+	return &request{
+		http:   q.http,
+		w:      q.w,
+		from:   q.from,
+		class:  q.class,
+		holder: q.holder,
+	}
 }
 
 // enter waits for a worker, which the request has until it is answered.
@@ -166,7 +175,8 @@ func (s *Server) enter(ctx context.Context, q *request) error {
 	defer cancel()
 	worker, err := s.pools.workers.Wait(short, q.holder, q.class, 1)
 	if err != nil {
-		return s.full(ctx, err, "All workers that your requests may have are busy. Try again later, or ask for less at once.")
+		return s.full(ctx, err,
+			"All workers that your requests may have are busy. Try again later, or ask for less at once.")
 	}
 	q.enters = true
 	q.keep(worker)
@@ -189,7 +199,8 @@ func (s *Server) newPlaces() *httpserver.Places {
 		switch {
 		case s.opts.Behind != "" && s.balancers.has(source):
 			return ratelimit.Proven
-		case source.IsLoopback() || source == ratelimit.Source(netip.IPv6Loopback()) || s.guard.sources.Has(source, s.now()):
+		case source.IsLoopback() || source == ratelimit.Source(netip.IPv6Loopback()) ||
+			s.guard.sources.Has(source, s.now()):
 			return ratelimit.Familiar
 		}
 		return ratelimit.Stranger

@@ -34,12 +34,26 @@ func hostile(n int) map[string][]string {
 		fmt.Fprintf(&fields, "%x=1&", i)
 		fmt.Fprintf(&lines, "%x: 1\n", i)
 	}
-	json := []string{list("[]"), list("{}"), list("1"), list(`""`), list(`{"a":1}`), list("[[]]"), list("1.5"), list("null"), `"` + strings.Repeat(`\u4e00`, n) + `"`,
-		"{" + strings.ReplaceAll(strings.TrimSuffix(fields.String(), "&"), "=1&", `":1,"`)[:0] + `"a":` + list(`{"b":[]}`) + "}"}
-	yaml := append([]string{lines.String(), strings.Repeat("- x\n", n), strings.Repeat("-\n", n), strings.Repeat("- - - 1\n", n/3), list("{a: 1}"),
-		"a: &a [" + strings.Repeat("1,", n/10) + "]\nb: [" + strings.Repeat("*a,", n/10) + "]", "? a\n" + strings.Repeat("? b\n", n)}, json...)
-	form := []string{fields.String(), strings.Repeat("a=b&", n), strings.Repeat("arg=[1,2]&", min(n, maxFields-1)), "arg=" + list("[]"), "arg=[%26a [1,1,1],*a,*a,*a]&arg=" + strings.Repeat("*", n)}
-	return map[string][]string{"application/json": json, "text/plain": json, "application/x-yaml": yaml, "application/x-www-form-urlencoded": form}
+
+	json := []string{list("[]"), list("{}"), list("1"), list(`""`), list(`{"a":1}`), list("[[]]"),
+		list("1.5"), list("null"), `"` + strings.Repeat(`\u4e00`, n) + `"`,
+		"{" + strings.ReplaceAll(strings.TrimSuffix(fields.String(), "&"), "=1&", `":1,"`)[:0] + `"a":` +
+			list(`{"b":[]}`) + "}"}
+
+	yaml := append([]string{lines.String(), strings.Repeat("- x\n", n), strings.Repeat("-\n", n),
+		strings.Repeat("- - - 1\n", n/3), list("{a: 1}"),
+		"a: &a [" + strings.Repeat("1,", n/10) + "]\nb: [" + strings.Repeat("*a,", n/10) +
+			"]", "? a\n" + strings.Repeat("? b\n", n)}, json...)
+
+	form := []string{fields.String(), strings.Repeat("a=b&", n),
+		strings.Repeat("arg=[1,2]&", min(n, maxFields-1)), "arg=" + list("[]"),
+		"arg=[%26a [1,1,1],*a,*a,*a]&arg=" + strings.Repeat("*", n)}
+	return map[string][]string{
+		"application/json":                  json,
+		"text/plain":                        json,
+		"application/x-yaml":                yaml,
+		"application/x-www-form-urlencoded": form,
+	}
 }
 
 // TestBodyCost: what a body is said to take is what it takes at least, with shapes that were
@@ -51,6 +65,7 @@ func TestBodyCost(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
+
 	measure := func(media string, body []byte) {
 		before := heap()
 		v, err := kinds()[media].decode(body)
@@ -60,18 +75,22 @@ func TestBodyCost(t *testing.T) {
 		}
 		runtime.KeepAlive(v)
 	}
+
 	for media, bodies := range hostile(8000) {
 		for _, b := range bodies {
 			measure(media, []byte(b))
 		}
 	}
+
 	r := rand.New(rand.NewPCG(1, 2))
-	pieces := []string{"[", "]", "{", "}", ",", ":", `"a"`, "1", "- ", "\n", "&x ", "*x", "a: ", "null", `"`, "=", "&", "? ", "|\n"}
+	pieces := []string{"[", "]", "{", "}", ",", ":", `"a"`, "1", "- ", "\n", "&x ", "*x", "a: ", "null", `"`,
+		"=", "&", "? ", "|\n"}
 	for range 40 {
 		var b strings.Builder
 		for range 1 + r.IntN(3000) {
 			b.WriteString(pieces[r.IntN(len(pieces))])
 		}
+
 		for media := range kinds() {
 			if _, err := kinds()[media].decode([]byte(b.String())); err == nil {
 				measure(media, []byte(b.String()))
@@ -89,15 +108,20 @@ func postFrom(addr, client, path, body string) int {
 		return 0
 	}
 	defer c.Close()
+
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	go func() {
-		_, _ = fmt.Fprintf(c, "%sPOST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", headerOf(client), path, len(body), body)
+		_, _ = fmt.Fprintf(c,
+			"%sPOST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+			headerOf(client), path, len(body), body)
 	}()
+
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		return 0
 	}
 	defer res.Body.Close()
+
 	return res.StatusCode
 }
 
@@ -123,16 +147,20 @@ func TestMemoryOfBodies(t *testing.T) {
 			}
 		}
 	})
+
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
 			for range 3 {
-				if code := postFrom(addr, fmt.Sprintf("203.0.113.%d:4711", 1+i%4), "/run", body); code != http.StatusRequestEntityTooLarge && code != http.StatusForbidden && code != http.StatusServiceUnavailable && code != http.StatusBadRequest {
+				if code := postFrom(addr, fmt.Sprintf("203.0.113.%d:4711", 1+
+					i%4), "/run", body); code != http.StatusRequestEntityTooLarge &&
+					code != http.StatusForbidden && code != http.StatusServiceUnavailable && code != http.StatusBadRequest {
 					t.Errorf("%d", code)
 				}
 			}
 		})
 	}
+
 	wg.Wait()
 	close(ended)
 	watch.Wait()
@@ -151,11 +179,13 @@ func TestSlowBodies(t *testing.T) {
 		var done sync.WaitGroup
 		done.Go(func() { _ = srv.Serve(newOne(here)) })
 		defer done.Wait()
+
 		defer there.Close()
 		defer srv.Close()
 		began := time.Now()
 		done.Go(func() {
-			_, _ = io.WriteString(there, "POST /login HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 30000\r\n\r\n")
+			_, _ = io.WriteString(there,
+				"POST /login HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 30000\r\n\r\n")
 			for {
 				time.Sleep(time.Second)
 				if _, err := io.WriteString(there, "[[[[[[[["); err != nil {
@@ -163,6 +193,7 @@ func TestSlowBodies(t *testing.T) {
 				}
 			}
 		})
+
 		res, err := http.ReadResponse(bufio.NewReader(there), nil)
 		if took := time.Since(began); err != nil || res.StatusCode != http.StatusBadRequest || took > 15*time.Second {
 			t.Errorf("after %s: %v %v", took, res, err)
@@ -198,7 +229,12 @@ func (l *one) Addr() net.Addr { return &net.TCPAddr{} }
 // bare is a server that nobody has started.
 func bare(t *testing.T) *Server {
 	t.Helper()
-	s := &Server{guard: newGuard(), now: time.Now, log: slog.New(slog.DiscardHandler), opts: Options{RootPrefix: "/", MaxBody: 1 << 20, Workers: 10, Queue: 10}}
+	s := &Server{
+		guard: newGuard(),
+		now:   time.Now,
+		log:   slog.New(slog.DiscardHandler),
+		opts:  Options{RootPrefix: "/", MaxBody: 1 << 20, Workers: 10, Queue: 10},
+	}
 	s.quiet, s.pools, s.routes = s.log, newPools(s.opts), routes(s.opts)
 	s.life = newLife(func(context.Context) error { return nil }, time.Now)
 	s.sessions = watchSessions(t.TempDir(), "n1", slog.New(slog.DiscardHandler))
@@ -231,15 +267,19 @@ func TestAccessLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.access.file.Close()
+
 	r := httptest.NewRequest("GET", "/", nil)
 	for range 10_000 {
 		s.logAccess(&request{http: r})
 	}
+
 	for range 100 {
 		s.logAccess(&request{http: r, class: ratelimit.Proven})
 	}
+
 	b, err := os.ReadFile(path)
-	if n := strings.Count(string(b), "\n"); err != nil || n < 2100 || n > 2400 || uint64(n)+s.count.unlogged.Load() != 10_100 {
+	if n := strings.Count(string(b), "\n"); err != nil || n < 2100 || n > 2400 ||
+		uint64(n)+s.count.unlogged.Load() != 10_100 {
 		t.Errorf("%d lines, %d left out, %v", n, s.count.unlogged.Load(), err)
 	}
 }
@@ -259,6 +299,7 @@ func TestLife(t *testing.T) {
 			}
 		}, time.Now)
 		defer l.close()
+
 		probes := func(want error) {
 			t.Helper()
 			var wg sync.WaitGroup
@@ -269,14 +310,17 @@ func TestLife(t *testing.T) {
 					}
 				})
 			}
+
 			wg.Wait()
 		}
+
 		probes(nil)
 		time.Sleep(lifeHold - time.Millisecond)
 		probes(nil)
 		if asked != 1 {
 			t.Errorf("%d questions", asked)
 		}
+
 		time.Sleep(time.Second)
 		answer = io.ErrUnexpectedEOF
 		probes(io.ErrUnexpectedEOF)
@@ -284,9 +328,11 @@ func TestLife(t *testing.T) {
 		takes = time.Hour
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
+
 		if err := l.look(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("who waits a second: %v", err)
 		}
+
 		began := time.Now()
 		probes(context.DeadlineExceeded)
 		if took := time.Since(began); took > lifeTime || asked != 3 {

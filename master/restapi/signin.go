@@ -28,7 +28,10 @@ func (s *Server) openOIDC(o oidc.Options, cfg *console.Config) (err error) {
 // away is the answer where the provider, or a setting, is at fault.
 func (p *pages) away(err error) error {
 	p.s.quiet.Warn("a sign-in with the OpenID provider failed", "error", err)
-	return &console.Refusal{Code: http.StatusServiceUnavailable, Text: "The provider cannot be asked now; the log of salt-api says why. Other ways to log in are not concerned."}
+	return &console.Refusal{
+		Code: http.StatusServiceUnavailable,
+		Text: "The provider cannot be asked now; the log of salt-api says why. Other ways to log in are not concerned.",
+	}
 }
 
 // BeginSignIn implements [console.Master].
@@ -47,11 +50,18 @@ func (p *pages) SignIn(ctx context.Context, secret string, answer url.Values) (c
 	if err != nil {
 		return console.Login{}, err
 	}
+
 	login, err := p.LogIn(ctx, who.User, who.Token, "oidc")
-	if r, refused := errors.AsType[*console.Refusal](err); refused && r.Code == http.StatusUnauthorized && !p.hasGrant(who) {
+	if r, refused := errors.AsType[*console.Refusal](err); refused && r.Code == http.StatusUnauthorized &&
+		!p.hasGrant(who) {
 		// The provider has told him already who he is: here it is no secret.
-		return console.Login{}, &console.Refusal{Code: http.StatusForbidden, Text: "You are signed in as " + who.User + ", but this account has no permission here. Ask an administrator of the master."}
+		return console.Login{}, &console.Refusal{
+			Code: http.StatusForbidden,
+			Text: "You are signed in as " + who.User +
+				", but this account has no permission here. Ask an administrator of the master.",
+		}
 	}
+
 	return login, err
 }
 
@@ -67,17 +77,22 @@ func (p *pages) finish(ctx context.Context, secret string, answer url.Values) (o
 	if err != nil {
 		return oidc.SignIn{}, refusal(err)
 	}
+
 	who, err := s.oidc.Finish(ctx, secret, answer)
 	switch {
 	case oidc.Refused(err):
 		g.wrong()
 		s.quiet.Info("a sign-in with the OpenID provider is refused", "peer", p.q.from, "error", err)
 		s.loginRefused(ctx, "UNKNOWN", "oidc")
-		return who, &console.Refusal{Code: http.StatusUnauthorized, Text: "The provider did not let you in, or the sign-in was too old or not begun in this browser. Try again."}
+		return who, &console.Refusal{
+			Code: http.StatusUnauthorized,
+			Text: "The provider did not let you in, or the sign-in was too old or not begun in this browser. Try again.",
+		}
 	case err != nil:
 		g.unknown()
 		return who, p.away(err)
 	}
+
 	g.right()
 	return who, nil
 }

@@ -35,25 +35,32 @@ func socket(s *Server, ctx context.Context, q *request) (any, error) {
 	if len(q.args) > 0 {
 		token = q.args[0]
 	}
+
 	formats, err := formatEvents(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := s.prove(ctx, token, q); err != nil {
 		return nil, err
 	}
 	if !s.ofThisSite(r) {
-		s.quiet.Warn("a page of another site asks for events; cors_origin does not name it", "origin", r.Header.Get("Origin"), "peer", q.from)
-		return nil, &failure{http.StatusForbidden, "Pages of this site may not open a WebSocket here; cors_origin names those that may."}
+		s.quiet.Warn("a page of another site asks for events; cors_origin does not name it", "origin",
+			r.Header.Get("Origin"), "peer", q.from)
+		return nil, &failure{http.StatusForbidden,
+			"Pages of this site may not open a WebSocket here; cors_origin names those that may."}
 	}
+
 	if r.Method != http.MethodGet || !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		return nil, &failure{http.StatusBadRequest, "This endpoint speaks WebSocket only."}
 	}
+
 	free, err := s.seat(q)
 	if err != nil {
 		return nil, err
 	}
 	defer free()
+
 	var f *formatted
 	if formats {
 		var done func()
@@ -62,13 +69,16 @@ func socket(s *Server, ctx context.Context, q *request) (any, error) {
 		}
 		defer done()
 	}
+
 	s.sockets.Add(1)
 	defer s.sockets.Done()
-	c, err := websocket.Accept(q.w, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
+	c, err := websocket.Accept(q.w, r,
+		&websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
 		q.code = http.StatusBadRequest // Accept has answered
 		return nil, nil
 	}
+
 	q.code = http.StatusSwitchingProtocols
 	c.SetReadLimit(maxSaid)
 	s.converse(context.WithoutCancel(ctx), q, c, token, f)
@@ -80,8 +90,9 @@ func formatEvents(query string) (bool, error) {
 	v, err := url.ParseQuery(query)
 	_, asked := v["format_events"]
 	if err != nil || len(v) > 1 || len(v) == 1 && !asked {
-		return false, &failure{http.StatusBadRequest, "The /ws endpoint takes no query parameter but format_events: a token is in the path, the header X-Auth-Token or " +
-			"the session cookie."}
+		return false, &failure{http.StatusBadRequest,
+			"The /ws endpoint takes no query parameter but format_events: a token is in the path, the header X-Auth-Token or " +
+				"the session cookie."}
 	}
 	return asked, nil
 }
@@ -109,10 +120,12 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 		s.hear(ctx, c, ready)
 	})
 	defer hearing.Wait()
+
 	defer func() { _ = c.CloseNow() }()
 	defer cancel()
 	check := time.NewTicker(trust)
 	defer check.Stop()
+
 	for waits := true; waits; {
 		select {
 		case <-ready:
@@ -127,6 +140,7 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 			}
 		}
 	}
+
 	var slow atomic.Bool
 	reader := audience{token: token}
 	r := s.hub.join(s.sees(reader), func() {
@@ -138,16 +152,19 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 		return
 	}
 	defer s.hub.leave(r)
+
 	r.begun(ctx)
 	if s.tell(ctx, c, socketAnswer) != nil {
 		return
 	}
+
 	s.pass(ctx, q, r, reader, func(frame string) bool {
 		_, data, _ := strings.Cut(frame, "\n") // without the line of the tag
 		messages := []string{data}
 		if f != nil {
 			messages = f.take(strings.TrimPrefix(data, "data: "))
 		}
+
 		for _, text := range messages {
 			s.sending(q, text)
 			if err := s.tell(ctx, c, text); err != nil {
@@ -157,6 +174,7 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 				return false
 			}
 		}
+
 		return true
 	})
 }
@@ -175,6 +193,7 @@ func (s *Server) hear(ctx context.Context, c *websocket.Conn, ready chan<- struc
 			ready = nil
 			continue
 		}
+
 		if s.tell(ctx, c, socketAnswer) != nil {
 			return
 		}

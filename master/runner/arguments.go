@@ -22,11 +22,13 @@ func Arguments(load *value.Map) ([]any, *value.Map) {
 			named.Set(k, v)
 		}
 	}
+
 	for k, v := range load.Map("kwarg").All() {
 		if s, ok := k.(string); ok && !strings.HasPrefix(s, "__") {
 			named.Set(k, v)
 		}
 	}
+
 	args := load.List("arg")
 	if n := len(args); n > 0 {
 		if kw, ok := args[n-1].(*value.Map); ok && kw.Bool("__kwarg__") {
@@ -38,6 +40,7 @@ func Arguments(load *value.Map) ([]any, *value.Map) {
 			}
 		}
 	}
+
 	return args, named
 }
 

@@ -14,12 +14,15 @@ func TestRunnerArguments(t *testing.T) {
 	m := value.NewMap
 	want := fmt.Sprint([]any{"foo"}, plainMap(m("bar", false)))
 	for name, load := range map[string]*value.Map{
-		"runner client":     m("fun", "test.arg", "kwarg", m("arg", []any{"foo"}, "kwarg", m("bar", false))),
-		"map at the end":    m("fun", "test.arg", "arg", []any{"foo", m("__kwarg__", true, "bar", false)}),
-		"arg and kwarg":     m("fun", "test.arg", "arg", []any{"foo"}, "kwarg", m("bar", false)),
-		"at the top":        m("fun", "test.arg", "arg", []any{"foo"}, "bar", false, "token", "x", "eauth", "pam", "__jid__", "1"),
-		"map inside kwarg":  m("fun", "test.arg", "kwarg", m("arg", []any{"foo", m("__kwarg__", true, "bar", false)}, "kwarg", m())),
-		"envelope in front": m("cmd", "runner", "fun", "test.arg", "key", "k", "user", "root", "kwarg", m("arg", []any{"foo"}, "kwarg", m("bar", false))),
+		"runner client":  m("fun", "test.arg", "kwarg", m("arg", []any{"foo"}, "kwarg", m("bar", false))),
+		"map at the end": m("fun", "test.arg", "arg", []any{"foo", m("__kwarg__", true, "bar", false)}),
+		"arg and kwarg":  m("fun", "test.arg", "arg", []any{"foo"}, "kwarg", m("bar", false)),
+		"at the top": m("fun", "test.arg", "arg", []any{"foo"}, "bar", false, "token", "x", "eauth",
+			"pam", "__jid__", "1"),
+		"map inside kwarg": m("fun", "test.arg", "kwarg",
+			m("arg", []any{"foo", m("__kwarg__", true, "bar", false)}, "kwarg", m())),
+		"envelope in front": m("cmd", "runner", "fun", "test.arg", "key", "k", "user", "root", "kwarg",
+			m("arg", []any{"foo"}, "kwarg", m("bar", false))),
 	} {
 		args, named := LowArguments(load)
 		if got := fmt.Sprint(args, plainMap(named)); !reflect.DeepEqual(got, want) {
@@ -31,15 +34,18 @@ func TestRunnerArguments(t *testing.T) {
 // TestArgumentsKeepTheirNames (M2's kind): what a function may call its argument reaches it from
 // every place of a load; only who asks, and what the client wants, is taken from the top.
 func TestArgumentsKeepTheirNames(t *testing.T) {
-	names := []string{"id", "timeout", "ts", "tgt", "tgt_type", "ret", "name", "match", "jid", "tag", "data", "nonce", "tok", "load", "é"}
-	below := append([]string{"user", "key", "username", "client", "cmd", "eauth", "full_return", "print_event"}, names...)
+	names := []string{"id", "timeout", "ts", "tgt", "tgt_type", "ret", "name", "match", "jid", "tag", "data",
+		"nonce", "tok", "load", "é"}
+	below := append([]string{"user", "key", "username", "client", "cmd", "eauth", "full_return", "print_event"},
+		names...)
 	for _, c := range []struct {
 		place string
 		names []string
 		load  func(named *value.Map) *value.Map
 	}{
 		{"top", names, func(named *value.Map) *value.Map {
-			load := value.NewMap("cmd", "wheel", "fun", "a.b", "user", "root", "key", "k", "print_event", false, "full_return", true)
+			load := value.NewMap("cmd", "wheel", "fun", "a.b", "user", "root", "key", "k", "print_event",
+				false, "full_return", true)
 			load.Update(named)
 			return load
 		}},
@@ -58,6 +64,7 @@ func TestArgumentsKeepTheirNames(t *testing.T) {
 			for i, name := range c.names {
 				want.Set(name, int64(i))
 			}
+
 			args, got := LowArguments(c.load(want))
 			if len(args) != 0 || !maps.Equal(plainMap(got), plainMap(want)) {
 				t.Errorf("%v, %v, want %v", args, plainMap(got), plainMap(want))

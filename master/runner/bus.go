@@ -51,6 +51,7 @@ func (o onSockets) Listen(ctx context.Context, visit func(event.Event) bool) err
 		return err
 	}
 	defer l.Close()
+
 	for {
 		e, err := l.Next(ctx)
 		if err != nil {

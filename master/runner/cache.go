@@ -14,10 +14,11 @@ func cacheDefs() map[string]def {
 		"cache.pillar": {"tgt= tgt_type= **", func(c *call) (any, error) { return c.cached("pillar", true) }},
 		"cache.mine":   {"tgt= tgt_type= **", func(c *call) (any, error) { return c.cached("mine", true) }},
 
-		"cache.clear_pillar":    {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("pillar") }},
-		"cache.clear_grains":    {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("grains") }},
-		"cache.clear_mine":      {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("mine") }},
-		"cache.clear_all":       {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("pillar", "grains", "mine") }},
+		"cache.clear_pillar": {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("pillar") }},
+		"cache.clear_grains": {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("grains") }},
+		"cache.clear_mine":   {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("mine") }},
+		"cache.clear_all": {"tgt= tgt_type=",
+			func(c *call) (any, error) { return c.clear("pillar", "grains", "mine") }},
 		"cache.clear_mine_func": {"tgt= tgt_type= clear_mine_func_flag=", cacheClearMineFunc},
 
 		"cache.list":  {"bank cachedir=", cacheList},
@@ -44,18 +45,22 @@ func (c *call) cached(bank string, all bool) (any, error) {
 		if err := need("minion cache", c.Cache == nil); err != nil {
 			return nil, err
 		}
+
 		if ids, err = c.Cache.IDs("grains"); err == nil && bank == "pillar" {
 			more, merr := c.Cache.IDs("pillar")
 			ids, err = append(ids, more...), merr
 		}
+
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
 	} else {
 		ids, err = c.ids()
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	out := &value.Map{}
 	for _, id := range ids {
 		m, ok := c.Cache.Get(bank, id)
@@ -64,6 +69,7 @@ func (c *call) cached(bank string, all bool) (any, error) {
 		}
 		out.Set(id, m)
 	}
+
 	return out, nil
 }
 
@@ -85,10 +91,12 @@ func (c *call) clear(banks ...string) (any, error) {
 	if c.vals["tgt"] == nil {
 		return false, nil
 	}
+
 	ids, err := c.known()
 	if err != nil {
 		return nil, err
 	}
+
 	for _, id := range ids {
 		for _, b := range banks {
 			if err := c.Cache.Flush(b, id); err != nil {
@@ -96,6 +104,7 @@ func (c *call) clear(banks ...string) (any, error) {
 			}
 		}
 	}
+
 	return true, nil
 }
 
@@ -104,24 +113,29 @@ func cacheClearMineFunc(c *call) (any, error) {
 	if c.vals["tgt"] == nil || fun == "" {
 		return false, nil
 	}
+
 	ids, err := c.known()
 	if err != nil {
 		return nil, err
 	}
+
 	for _, id := range ids {
 		m, ok := c.Cache.Get("mine", id)
 		if !ok {
 			continue
 		}
+
 		if _, ok := m.Get(fun); !ok {
 			continue
 		}
+
 		m = m.Clone()
 		m.Delete(fun)
 		if err := c.Cache.Set("mine", id, m); err != nil {
 			return nil, err
 		}
 	}
+
 	return true, nil
 }
 
@@ -167,18 +181,22 @@ func cacheFlush(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	ids, err := c.Cache.IDs(b)
 	if err != nil {
 		return nil, err
 	}
+
 	if key := c.text("key"); key != "" {
 		ids = slices.DeleteFunc(ids, func(id string) bool { return id != key })
 	}
+
 	for _, id := range ids {
 		if err := c.Cache.Flush(b, id); err != nil {
 			return nil, err
 		}
 	}
+
 	return len(ids) > 0, nil
 }
 

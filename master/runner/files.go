@@ -36,6 +36,7 @@ func filesEnvs(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var all []string
 	for _, b := range backends {
 		envs, err := c.Files.Envs(c.ctx, b)
@@ -44,11 +45,13 @@ func filesEnvs(c *call) (any, error) {
 		}
 		all = append(all, envs...)
 	}
+
 	if c.flag("sources", false) {
 		// Salt sorts the map that it has here, which leaves its keys.
 		slices.Sort(backends)
 		return list(backends), nil
 	}
+
 	slices.Sort(all)
 	return list(slices.Compact(all)), nil
 }
@@ -82,6 +85,7 @@ func filesClearCache(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var cleared, failed []any
 	for _, b := range backends {
 		switch has, err := c.Files.ClearCache(c.ctx, b); {
@@ -91,16 +95,20 @@ func filesClearCache(c *call) (any, error) {
 			cleared = append(cleared, fmt.Sprintf("The %s fileserver cache was successfully cleared", b))
 		}
 	}
+
 	out := &value.Map{}
 	if cleared != nil {
 		out.Set("cleared", cleared)
 	}
+
 	if failed != nil {
 		out.Set("errors", failed)
 	}
+
 	if out.Len() == 0 {
 		return "No cache was cleared", nil
 	}
+
 	return out, nil
 }
 
@@ -109,14 +117,17 @@ func filesClearLists(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	cleared, err := c.Files.ClearLists(c.ctx, backends, split(c.vals["saltenv"]))
 	if err != nil {
 		return nil, err
 	}
+
 	out := &value.Map{}
 	for _, b := range sortedKeys(cleared) {
 		envs := slices.Sorted(slices.Values(cleared[b]))
 		out.Set(b, list(envs))
 	}
+
 	return out, nil
 }

@@ -18,17 +18,22 @@ func jobsDefs() map[string]def {
 		"jobs.active": {"display_progress=", jobsActive},
 		"jobs.master": {"", jobsMaster},
 	}
+
 	for name, d := range map[string]def{
-		"jobs.lookup_jid":       {"jid ext_source= returned= missing= display_progress=", jobsLookup},
-		"jobs.list_job":         {"jid ext_source= display_progress=", func(c *call) (any, error) { return c.job(c.text("jid")) }},
-		"jobs.print_job":        {"jid ext_source=", func(c *call) (any, error) { return c.printJob(c.text("jid")) }},
-		"jobs.list_jobs":        {"ext_source= outputter= search_metadata= search_function= search_target= start_time= end_time= display_progress=", jobsList},
-		"jobs.list_jobs_filter": {"count filter_find_job= ext_source= outputter= display_progress= filter_runs=", jobsFilter},
-		"jobs.exit_success":     {"jid ext_source=", jobsExitSuccess},
-		"jobs.last_run":         {"ext_source= outputter= metadata= function= target= display_progress=", jobsLastRun},
+		"jobs.lookup_jid": {"jid ext_source= returned= missing= display_progress=", jobsLookup},
+		"jobs.list_job": {"jid ext_source= display_progress=",
+			func(c *call) (any, error) { return c.job(c.text("jid")) }},
+		"jobs.print_job": {"jid ext_source=", func(c *call) (any, error) { return c.printJob(c.text("jid")) }},
+		"jobs.list_jobs": {"ext_source= outputter= search_metadata= search_function= search_target= start_time= end_time= display_progress=",
+			jobsList},
+		"jobs.list_jobs_filter": {"count filter_find_job= ext_source= outputter= display_progress= filter_runs=",
+			jobsFilter},
+		"jobs.exit_success": {"jid ext_source=", jobsExitSuccess},
+		"jobs.last_run":     {"ext_source= outputter= metadata= function= target= display_progress=", jobsLastRun},
 	} {
 		defs[name] = def{d.params, ofCache(d.do)}
 	}
+
 	return defs
 }
 
@@ -52,7 +57,8 @@ func ofCache(look func(*call) (any, error)) func(*call) (any, error) {
 // there.
 func format(jid string, load *value.Map) *value.Map {
 	if load.Len() == 0 {
-		return value.NewMap("Error", "Cannot contact returner or no job with this jid", "StartTime", jobs.StartTime(jid))
+		return value.NewMap("Error", "Cannot contact returner or no job with this jid", "StartTime",
+			jobs.StartTime(jid))
 	}
 	out := describe(load)
 	if v, ok := load.Get("Minions"); ok {
@@ -69,15 +75,18 @@ func describe(load *value.Map) *value.Map {
 		}
 		return def
 	}
+
 	out := value.NewMap(
 		"Function", or("fun", "unknown-function"),
 		"Arguments", or("arg", []any{}),
 		"Target", or("tgt", "unknown-target"),
 		"Target-type", or("tgt_type", "list"),
 		"User", or("user", "root"))
+
 	if m := jobs.Metadata(load); m != nil {
 		out.Set("Metadata", m)
 	}
+
 	return out
 }
 
@@ -116,6 +125,7 @@ func (c *call) jobBody(jid string) (*value.Map, error) {
 	if err := need("job cache", c.Jobs == nil); err != nil {
 		return nil, err
 	}
+
 	c.show("Querying returner: local_cache")
 	load, err := c.Jobs.Load(c.ctx, jid)
 	if errors.Is(err, jobs.ErrJID) {
@@ -123,18 +133,22 @@ func (c *call) jobBody(jid string) (*value.Map, error) {
 		out.Set("Result", &value.Map{})
 		return out, nil
 	}
+
 	if errors.Is(err, jobs.ErrBrokenLoad) { // as Salt's, which takes it for one that is missing
 		c.Log.Warn("load of a job is broken; its returns are shown", "jid", jid, "error", err)
 		err = nil
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	out := format(jid, load)
 	result, err := c.Jobs.Returns(c.ctx, jid)
 	if err != nil {
 		return nil, err
 	}
+
 	out.Set("Result", result)
 	return out, c.endtime(jid, out)
 }
@@ -152,6 +166,7 @@ func jobsLookup(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	result := data.Map("Result")
 	out := &value.Map{}
 	var outputter any
@@ -161,10 +176,12 @@ func jobsLookup(c *call) (any, error) {
 		if c.flag("returned", true) {
 			out.Set(id, get(ret, "return"))
 		}
+
 		if o := get(ret, "out"); outputter == nil && value.Truth(o) {
 			outputter = o
 		}
 	}
+
 	if c.flag("missing", false) {
 		for _, id := range data.List("Minions") {
 			if _, ok := result.GetAny(id); !ok {
@@ -172,9 +189,11 @@ func jobsLookup(c *call) (any, error) {
 			}
 		}
 	}
+
 	if outputter != nil {
 		return value.NewMap("outputter", outputter, "data", out), nil
 	}
+
 	return out, nil
 }
 
@@ -183,15 +202,18 @@ func jobsExitSuccess(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	out := &value.Map{}
 	for _, id := range data.List("Minions") {
 		out.Set(id, false)
 	}
+
 	for id, v := range data.Map("Result").All() {
 		if ret, ok := v.(*value.Map); ok && value.Truth(get(ret, "return")) {
 			out.Set(id, true)
 		}
 	}
+
 	return out, nil
 }
 
@@ -205,10 +227,12 @@ func (c *call) query(metadata, function, target string) (jobs.Query, bool, error
 		}
 		q.Metadata = m
 	}
+
 	var err error
 	if q.From, err = c.when("start_time"); err != nil {
 		return q, false, err
 	}
+
 	q.To, err = c.when("end_time")
 	return q, true, err
 }
@@ -224,12 +248,14 @@ func jobsList(c *call) (any, error) {
 	if err := need("job cache", c.Jobs == nil); err != nil {
 		return nil, err
 	}
+
 	c.show("Querying returner local_cache for jobs.")
 	q, any, err := c.query("search_metadata", "search_function", "search_target")
 	out := &value.Map{}
 	if err != nil || !any {
 		return c.outputter(out), err
 	}
+
 	found := map[string]*value.Map{} // without the rest of their loads, which may be large
 	err = jobs.Visit(c.ctx, c.Jobs, q, func(j jobs.Job) error {
 		found[j.JID] = describe(j.Load)
@@ -238,6 +264,7 @@ func jobsList(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for _, jid := range slices.Sorted(maps.Keys(found)) {
 		d := found[jid]
 		d.Set("StartTime", jobs.StartTime(jid))
@@ -246,6 +273,7 @@ func jobsList(c *call) (any, error) {
 		}
 		out.Set(jid, d)
 	}
+
 	return c.outputter(out), nil
 }
 
@@ -255,22 +283,31 @@ func jobsFilter(c *call) (any, error) {
 	if err := need("job cache", c.Jobs == nil); err != nil {
 		return nil, err
 	}
+
 	c.show("Querying returner local_cache for jobs.")
 	n, err := c.number("count", 0)
 	out := []any{}
 	if err != nil || n < 1 {
 		return c.outputter(out), err
 	}
-	list, err := jobs.Find(c.ctx, c.Jobs, jobs.Query{Last: int(min(n, 1e6)), NoFindJob: c.flag("filter_find_job", true), NoRuns: c.flag("filter_runs", false)})
+
+	list, err := jobs.Find(c.ctx, c.Jobs,
+		jobs.Query{
+			Last:      int(min(n, 1e6)),
+			NoFindJob: c.flag("filter_find_job", true),
+			NoRuns:    c.flag("filter_runs", false),
+		})
 	if err != nil {
 		return nil, err
 	}
+
 	for _, j := range list {
 		d := describe(j.Load)
 		d.Set("JID", j.JID)
 		d.Set("StartTime", jobs.StartTime(j.JID))
 		out = append(out, d)
 	}
+
 	return c.outputter(out), nil
 }
 
@@ -304,10 +341,12 @@ func jobsActive(c *call) (any, error) {
 	if err := need("minions", c.Minions == nil); err != nil {
 		return nil, err
 	}
+
 	a, err := c.Minions.Ask(c.ctx, Question{Target: "*", TargetType: "glob", Fun: "saltutil.running"})
 	if err != nil {
 		return nil, err
 	}
+
 	out := &value.Map{}
 	running := map[string][]any{}
 	for _, id := range sortedKeys(a.Returns) {
@@ -318,12 +357,15 @@ func jobsActive(c *call) (any, error) {
 			if !ok || jid == "" {
 				continue
 			}
+
 			if _, seen := out.Get(jid); !seen {
 				out.Set(jid, format(jid, job))
 			}
+
 			running[jid] = append(running[jid], value.NewMap(id, get(job, "pid")))
 		}
 	}
+
 	for k, v := range out.All() {
 		jid, d := k.(string), v.(*value.Map)
 		returned := []any{}
@@ -334,9 +376,11 @@ func jobsActive(c *call) (any, error) {
 			}
 			returned = list(rets.Keys())
 		}
+
 		d.Set("Running", running[jid])
 		d.Set("Returned", returned)
 	}
+
 	return out, nil
 }
 

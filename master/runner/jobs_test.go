@@ -20,7 +20,9 @@ func TestLookUpsAskReturners(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cache.Close(context.Background())
-	for _, fun := range []string{"lookup_jid", "list_job", "print_job", "list_jobs", "list_jobs_filter", "exit_success", "last_run"} {
+
+	for _, fun := range []string{"lookup_jid", "list_job", "print_job", "list_jobs", "list_jobs_filter",
+		"exit_success", "last_run"} {
 		for _, tt := range []struct {
 			name, option, argument string
 			theirs                 bool
@@ -43,6 +45,7 @@ func TestLookUpsAskReturners(t *testing.T) {
 				default:
 					named.Set("jid", "20260101000000000000")
 				}
+
 				if fun == "list_jobs_filter" {
 					ours := named.Clone()
 					ours.Set("filter_runs", true)
@@ -50,6 +53,7 @@ func TestLookUpsAskReturners(t *testing.T) {
 						t.Errorf("as our own pages ask, by an argument that Salt's function does not have: %v", err)
 					}
 				}
+
 				_, err := New().Call(t.Context(), env, "jobs."+fun, nil, named)
 				if got := errors.Is(err, ErrUnavailable); got != tt.theirs {
 					t.Errorf("left to Salt's function: %v, want %v: %v", got, tt.theirs, err)
@@ -67,9 +71,15 @@ func TestLookUpOfABrokenLoad(t *testing.T) {
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(folder, "m1"), 0o700)
 	}
-	for path, content := range map[string]string{".load.p": "", "jid": jid, filepath.Join("m1", "return.p"): "\x81\xa6return\xc3"} {
+
+	for path, content := range map[string]string{
+		".load.p":                       "",
+		"jid":                           jid,
+		filepath.Join("m1", "return.p"): "\x81\xa6return\xc3",
+	} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(folder, path), []byte(content), 0o600))
 	}
+
 	cache, opened := jobs.Open(jobs.Config{Dir: dir}, slog.New(slog.DiscardHandler))
 	if err = errors.Join(err, opened); err != nil {
 		t.Fatal(err)

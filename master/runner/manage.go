@@ -25,11 +25,13 @@ func manageDefs() map[string]def {
 		"manage.down":     {"removekeys= " + pingParams, manageDown},
 		"manage.versions": {"", manageVersions},
 	}
+
 	// All these ask the same in Salt since 2015; only the names differ.
 	for _, name := range []string{"present", "joined", "allowed", "alived", "reaped"} {
 		defs["manage."+name] = def{"subset= show_ip=", listState}
 		defs["manage.not_"+name] = def{"subset= show_ip=", listNotState}
 	}
+
 	defs["manage.list_state"] = def{"subset= show_ip=", listState}
 	defs["manage.list_not_state"] = def{"subset= show_ip=", listNotState}
 	return defs
@@ -40,26 +42,32 @@ func (c *call) ping() (up, down []string, err error) {
 	if err := need("minions", c.Minions == nil); err != nil {
 		return nil, nil, err
 	}
+
 	q := Question{Target: c.vals["tgt"], TargetType: c.textOr("tgt_type", "glob"), Fun: "test.ping"}
 	if !value.Truth(q.Target) {
 		q.Target = "*"
 	}
+
 	if q.Timeout, err = c.seconds("timeout"); err != nil {
 		return nil, nil, err
 	}
+
 	if q.Gather, err = c.seconds("gather_job_timeout"); err != nil {
 		return nil, nil, err
 	}
+
 	a, err := c.Minions.Ask(c.ctx, q)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	up = sortedKeys(a.Returns)
 	for _, id := range a.Expected {
 		if a.Returns[id] == nil {
 			down = append(down, id)
 		}
 	}
+
 	slices.Sort(down)
 	return up, down, nil
 }
@@ -69,16 +77,19 @@ func manageDown(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if c.flag("removekeys", false) {
 		if err := need("keys", c.Keys == nil); err != nil {
 			return nil, err
 		}
+
 		for _, id := range down {
 			if err := c.Keys.Delete(id); err != nil {
 				return nil, err
 			}
 		}
 	}
+
 	return list(down), nil
 }
 
@@ -86,17 +97,20 @@ func (c *call) connected() (map[string]string, error) {
 	if err := need("presence", c.Presence == nil); err != nil {
 		return nil, err
 	}
+
 	all := c.Presence.Connected()
 	subset := split(orNil(c.vals["subset"]))
 	if subset == nil {
 		return all, nil
 	}
+
 	out := map[string]string{}
 	for _, id := range subset {
 		if ip, ok := all[id]; ok {
 			out[id] = ip
 		}
 	}
+
 	return out, nil
 }
 
@@ -115,10 +129,12 @@ func listNotState(c *call) (any, error) {
 	if err := need("keys", c.Keys == nil); err != nil {
 		return nil, err
 	}
+
 	m, err := c.connected()
 	if err != nil {
 		return nil, err
 	}
+
 	subset := split(orNil(c.vals["subset"]))
 	out := []any{}
 	for _, id := range c.Keys.Accepted() {
@@ -126,6 +142,7 @@ func listNotState(c *call) (any, error) {
 			out = append(out, id)
 		}
 	}
+
 	return out, nil
 }
 
@@ -133,10 +150,12 @@ func manageVersions(c *call) (any, error) {
 	if err := need("minions", c.Minions == nil); err != nil {
 		return nil, err
 	}
+
 	a, err := c.Minions.Ask(c.ctx, Question{Target: "*", TargetType: "glob", Fun: "test.version"})
 	if err != nil {
 		return nil, err
 	}
+
 	groups := map[string]*value.Map{}
 	ids := append(slices.Clone(a.Expected), sortedKeys(a.Returns)...)
 	slices.Sort(ids)
@@ -147,17 +166,22 @@ func manageVersions(c *call) (any, error) {
 			v = s
 			label = [...]string{"Minion requires update", "Up to date", "Minion newer than master"}[compareVersions(s, c.Version)+1]
 		}
+
 		if groups[label] == nil {
 			groups[label] = &value.Map{}
 		}
+
 		groups[label].Set(id, v)
 	}
+
 	out := &value.Map{}
-	for _, label := range []string{"Up to date", "Minion requires update", "Minion newer than master", "Minion offline"} {
+	for _, label := range []string{"Up to date", "Minion requires update", "Minion newer than master",
+		"Minion offline"} {
 		if groups[label] != nil {
 			out.Set(label, groups[label])
 		}
 	}
+
 	out.Set("Master", c.Version)
 	return out, nil
 }
@@ -182,11 +206,13 @@ func parseVersion(s string) (v [6]int) {
 		v[4], _ = strconv.Atoi(base[i+2:])
 		base = base[:i]
 	}
+
 	for i, p := range strings.SplitN(base, ".", 5) {
 		if i < 4 {
 			v[i], _ = strconv.Atoi(p)
 		}
 	}
+
 	n, _, _ := strings.Cut(commits, ".")
 	v[5], _ = strconv.Atoi(n)
 	return v

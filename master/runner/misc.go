@@ -85,6 +85,7 @@ func eventSend(c *call) (any, error) {
 	if err := need("event bus", c.Events == nil); err != nil {
 		return nil, err
 	}
+
 	data := &value.Map{}
 	if v := c.vals["data"]; value.Truth(v) {
 		m, ok := v.(*value.Map)
@@ -93,13 +94,18 @@ func eventSend(c *call) (any, error) {
 		}
 		data = m
 	}
+
 	tag := c.text("tag")
 	if does := event.Reserved(tag); does != "" {
-		return nil, &ArgumentError{Reason: fmt.Sprintf("the tag %s is kept for %s, on which masters act, and event.send must not order that. Use a tag of your own, such as myapp/deploy/done", printable.Line(tag), does)}
+		return nil, &ArgumentError{Reason: fmt.Sprintf(
+			"the tag %s is kept for %s, on which masters act, and event.send must not order that. Use a tag of your own, such as myapp/deploy/done",
+			printable.Line(tag), does)}
 	}
+
 	if err := c.Events.Fire(tag, data); err != nil {
 		return nil, err
 	}
+
 	return true, nil
 }
 
@@ -108,6 +114,7 @@ func stateEvent(c *call) (any, error) {
 	if err := need("event bus", c.Events == nil); err != nil {
 		return nil, err
 	}
+
 	count, err := c.number("count", -1)
 	if err != nil {
 		return nil, err
@@ -115,18 +122,24 @@ func stateEvent(c *call) (any, error) {
 	if count == 0 {
 		return nil, nil
 	}
-	pattern, quiet, pretty := c.textOr("tagmatch", "*"), c.flag("quiet", false), c.flag("pretty", false)
+
+	pattern := c.textOr("tagmatch", "*")
+	quiet := c.flag("quiet", false)
+	pretty := c.flag("pretty", false)
 	match := expression(pattern)
 	left := int(count)
+
 	return nil, c.Events.Listen(c.ctx, func(e event.Event) bool {
 		if !match(e.Tag) {
 			return true
 		}
+
 		if !quiet && c.Out != nil {
 			if _, err := fmt.Fprintf(c.Out, "%s\t%s\n", printable.Line(e.Tag), JSON(e.Data, pretty)); err != nil {
 				return false // the terminal is gone
 			}
 		}
+
 		left--
 		return left != 0
 	})
@@ -160,9 +173,11 @@ func traverse(v any, keys []string) (any, bool) {
 			if !ok && isNumber {
 				next, ok = x.GetAny(n)
 			}
+
 			if !ok {
 				return nil, false
 			}
+
 			v = next
 		case []any:
 			i := slices.IndexFunc(x, func(e any) bool {
@@ -170,13 +185,16 @@ func traverse(v any, keys []string) (any, bool) {
 				if !ok {
 					return false
 				}
+
 				if isNumber {
 					_, ok = m.GetAny(n)
 				} else {
 					_, ok = m.Get(k)
 				}
+
 				return ok
 			})
+
 			switch {
 			case i >= 0 && isNumber:
 				v, _ = x[i].(*value.Map).GetAny(n)
@@ -193,6 +211,7 @@ func traverse(v any, keys []string) (any, bool) {
 			return nil, false
 		}
 	}
+
 	return v, true
 }
 

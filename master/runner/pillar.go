@@ -16,6 +16,7 @@ func pillarTop(c *call) (any, error) {
 	if err := need("pillar", c.Pillar == nil); err != nil {
 		return nil, err
 	}
+
 	id := c.text("minion")
 	grains := &value.Map{}
 	if c.Cache != nil {
@@ -30,6 +31,7 @@ func pillarTop(c *call) (any, error) {
 			}
 		}
 	}
+
 	top, errs, err := c.Pillar.Top(c.ctx, id, grains.Clone(), c.textOr("saltenv", "base"))
 	if err != nil {
 		return nil, err
@@ -38,6 +40,7 @@ func pillarTop(c *call) (any, error) {
 		c.progress("data", list(errs), "outputter", "nested")
 		return list(errs), nil
 	}
+
 	return top, nil
 }
 
@@ -45,14 +48,17 @@ func pillarShow(c *call) (any, error) {
 	if err := need("pillar", c.Pillar == nil); err != nil {
 		return nil, err
 	}
+
 	id := c.textOr("minion", "*")
 	var grains *value.Map
 	if c.Cache != nil {
 		grains, _ = c.Cache.Get("grains", id)
 	}
+
 	if grains == nil {
 		grains = value.NewMap("fqdn", id)
 	}
+
 	grains = grains.Clone()
 	saltenv, pillarenv := "base", ""
 	for k, v := range c.kwargs.All() {
@@ -66,6 +72,7 @@ func pillarShow(c *call) (any, error) {
 			grains.Set(k, v)
 		}
 	}
+
 	return c.Pillar.Compile(c.ctx, id, grains, saltenv, pillarenv)
 }
 
@@ -100,15 +107,18 @@ func pillarShowCache(c *call) (any, error) {
 	if off || err != nil {
 		return false, err
 	}
+
 	env := ""
 	if v, ok := c.kwargs.Get("pillarenv"); ok && v != nil {
 		env = text(v)
 	}
+
 	out := &value.Map{}
 	for _, id := range ids {
 		if p, ok := c.Pillar.Cached(id, env); ok && p.Len() > 0 {
 			out.Set(id, p)
 		}
 	}
+
 	return out, nil
 }

@@ -5,9 +5,11 @@ package runner
 // on no terminal.
 func reactorDefs() map[string]def {
 	return map[string]def{
-		"reactor.list":       {"saltenv= test=", withReactor(func(c *call) any { return c.Reactor.All() })},
-		"reactor.add":        {"event reactors saltenv= test=", withReactor(func(c *call) any { return c.Reactor.Add(c.text("event"), c.vals["reactors"]) })},
-		"reactor.delete":     {"event saltenv= test=", withReactor(func(c *call) any { return c.Reactor.Delete(c.text("event")) })},
+		"reactor.list": {"saltenv= test=", withReactor(func(c *call) any { return c.Reactor.All() })},
+		"reactor.add": {"event reactors saltenv= test=",
+			withReactor(func(c *call) any { return c.Reactor.Add(c.text("event"), c.vals["reactors"]) })},
+		"reactor.delete": {"event saltenv= test=",
+			withReactor(func(c *call) any { return c.Reactor.Delete(c.text("event")) })},
 		"reactor.is_leader":  {"", withReactor(func(c *call) any { return c.Reactor.Leads() })},
 		"reactor.set_leader": {"value=", withReactor(setLeader)},
 	}

@@ -39,19 +39,36 @@ func lab(t testing.TB) jobs.Cache {
 	ok(t, err)
 	t.Cleanup(func() { c.Close(ctx) })
 	save := func(jid, id string, ret any, code int, good bool, out any) {
-		_, err := c.SaveReturn(ctx, jobs.Return{JID: jid, ID: id, Data: m("return", ret, "retcode", code, "success", good), Out: out})
+		_, err := c.SaveReturn(ctx,
+			jobs.Return{JID: jid, ID: id, Data: m("return", ret, "retcode", code, "success", good), Out: out})
 		ok(t, err)
 	}
+
 	a, b, d := "20261121080509316776", "20261121090000000001", "20261121090100000002"
-	ok(t, c.SaveLoad(ctx, a, m("cmd", "publish", "tgt", "*", "fun", "state.apply", "arg", []any{"hello", m("__kwarg__", true, "pillar", m("x", 1))},
-		"tgt_type", "glob", "ret", "", "jid", a, "kwargs", m("show_timeout", true, "delimiter", ":", "metadata", m("k", "v")), "user", "root"), []string{"min7", "min6", "min8"}))
-	save(a, "min6", m("file_|-a_|-b_|-managed", m("result", true, "changes", m(), "comment", "ok", "__run_num__", 0)), 0, true, "highstate")
+	ok(t,
+		c.SaveLoad(ctx, a, m("cmd", "publish", "tgt", "*", "fun", "state.apply", "arg", []any{"hello",
+			m("__kwarg__", true, "pillar", m("x", 1))},
+			"tgt_type", "glob", "ret", "", "jid", a, "kwargs", m("show_timeout", true, "delimiter", ":",
+				"metadata", m("k", "v")), "user", "root"), []string{"min7", "min6", "min8"}))
+
+	save(a, "min6",
+		m("file_|-a_|-b_|-managed", m("result", true, "changes", m(), "comment", "ok", "__run_num__", 0)), 0,
+		true, "highstate")
 	save(a, "min7", m(), 1, false, nil)
 	ok(t, c.UpdateEndtime(ctx, a, "2026, Nov 21 08:05:12.000001"))
-	ok(t, c.SaveLoad(ctx, b, m("tgt", []any{"min6", "min8"}, "tgt_type", "list", "fun", "test.ping", "arg", []any{}, "jid", b, "user", "sudo_fred"), []string{"min6", "min8"}))
+	ok(t,
+		c.SaveLoad(ctx, b,
+			m("tgt", []any{"min6", "min8"}, "tgt_type", "list", "fun", "test.ping", "arg", []any{}, "jid", b,
+				"user", "sudo_fred"),
+			[]string{"min6", "min8"}))
+
 	save(b, "min6", true, 0, true, nil)
 	save(b, "min8", false, 0, true, nil)
-	ok(t, c.SaveLoad(ctx, d, m("tgt", "min6", "tgt_type", "glob", "fun", "saltutil.find_job", "arg", []any{b}, "jid", d, "user", "root"), []string{"min6"}))
+	ok(t,
+		c.SaveLoad(ctx, d,
+			m("tgt", "min6", "tgt_type", "glob", "fun", "saltutil.find_job", "arg", []any{b}, "jid", d, "user", "root"),
+			[]string{"min6"}))
+
 	return c
 }
 
@@ -149,8 +166,9 @@ func (f *fake) Top(_ context.Context, id string, grains *value.Map, saltenv stri
 func environment(f *fake) *Env {
 	return &Env{
 		Minions: f, Cache: f, Targets: f, Keys: f, Presence: f, Files: f, Pillar: f, Version: "3008.3",
-		Options: m("job_cache_store_endtime", true, "file_roots", m("base", []any{"/srv/salt", "/srv/spm/salt"}), "list", []any{m("a", 1), m("b", m("c", 2))}),
-		Log:     slog.New(slog.DiscardHandler),
+		Options: m("job_cache_store_endtime", true, "file_roots",
+			m("base", []any{"/srv/salt", "/srv/spm/salt"}), "list", []any{m("a", 1), m("b", m("c", 2))}),
+		Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -179,6 +197,7 @@ func fromJSON(v any) any {
 		}
 		return out
 	}
+
 	return v
 }
 
@@ -199,6 +218,7 @@ func TestSameAsPython(t *testing.T) {
 		Args []string
 		Want any
 	}
+
 	ok(t, json.Unmarshal(b, &cases))
 	env := environment(&fake{})
 	env.Jobs = lab(t)
@@ -214,6 +234,7 @@ func TestSameAsPython(t *testing.T) {
 					args = append(args, argument(a))
 				}
 			}
+
 			got, err := table.Call(context.Background(), env, c.Args[0], args, kwargs)
 			if err != nil {
 				var unknown *UnknownError
@@ -222,6 +243,7 @@ func TestSameAsPython(t *testing.T) {
 				}
 				got = err.Error()
 			}
+
 			if got := toJSON(t, got); !reflect.DeepEqual(got, c.Want) {
 				want, _ := json.Marshal(c.Want)
 				have, _ := json.Marshal(got)
@@ -248,6 +270,7 @@ func TestCalls(t *testing.T) {
 			}},
 		}
 	}
+
 	for _, c := range []struct {
 		fun    string
 		args   []any
@@ -262,7 +285,8 @@ func TestCalls(t *testing.T) {
 		{"manage.up", nil, nil, `["a", "new", "web1"]`},
 		{"manage.down", nil, nil, `["b"]`},
 		{"manage.status", nil, nil, `{"up": ["a", "new", "web1"], "down": ["b"]}`},
-		{"manage.versions", nil, nil, `{"Up to date": {"a": "3008.3"}, "Minion requires update": {"web1": "3006.28"}, "Minion newer than master": {"new": "3009.0rc1"}, "Minion offline": {"b": false}, "Master": "3008.3"}`},
+		{"manage.versions", nil, nil,
+			`{"Up to date": {"a": "3008.3"}, "Minion requires update": {"web1": "3006.28"}, "Minion newer than master": {"new": "3009.0rc1"}, "Minion offline": {"b": false}, "Master": "3008.3"}`},
 		{"cache.grains", []any{"*"}, nil, `{"a": {"os": "Debian"}, "b": {"os": "x"}, "web1": {}}`},
 		{"cache.pillar", nil, nil, `{"a": {"secret": 1}, "b": {}}`},
 		{"cache.mine", []any{"web*"}, nil, `{"web1": {"f": 3}}`},
@@ -280,11 +304,13 @@ func TestCalls(t *testing.T) {
 		{"fileserver.update", nil, nil, `true`},
 		{"fileserver.clear_cache", nil, nil, `{"cleared": ["The git fileserver cache was successfully cleared"]}`},
 		{"fileserver.clear_cache", nil, m("backend", "roots"), `"No cache was cleared"`},
-		{"fileserver.clear_cache", nil, m("backend", "git,broken"), `{"cleared": ["The git fileserver cache was successfully cleared"], "errors": ["disk on fire"]}`},
+		{"fileserver.clear_cache", nil, m("backend", "git,broken"),
+			`{"cleared": ["The git fileserver cache was successfully cleared"], "errors": ["disk on fire"]}`},
 		{"fileserver.clear_file_list_cache", nil, nil, `{"roots": ["base", "dev"]}`},
 		{"fileserver.clear_lock", nil, nil, `"No locks were removed"`},
 		{"fileserver.lock", nil, nil, `"No locks were set"`},
-		{"pillar.show_pillar", []any{"a"}, m("role", "db", "pillarenv", "dev"), `{"id": "a", "grains": {"os": "Debian", "role": "db"}, "saltenv": "base", "pillarenv": "dev"}`},
+		{"pillar.show_pillar", []any{"a"}, m("role", "db", "pillarenv", "dev"),
+			`{"id": "a", "grains": {"os": "Debian", "role": "db"}, "saltenv": "base", "pillarenv": "dev"}`},
 		{"pillar.show_pillar", nil, nil, `{"id": "*", "grains": {"fqdn": "*"}, "saltenv": "base", "pillarenv": ""}`},
 		{"pillar.show_top", nil, nil, `{"base": ["", {"os": "Debian"}]}`},
 		{"pillar.show_top", []any{"b"}, nil, `{"base": ["b", {"os": "x"}]}`},
@@ -316,6 +342,7 @@ func TestClear(t *testing.T) {
 		f.Set("mine", "b", m("f", 1)) // no grains: Salt leaves it alone
 		return f
 	}
+
 	for fun, want := range map[string]string{
 		"cache.clear_grains":    "mine[a b] pillar[a]",
 		"cache.clear_pillar":    "grains[a] mine[a b]",
@@ -329,19 +356,23 @@ func TestClear(t *testing.T) {
 		if strings.HasSuffix(fun, "func") {
 			kwargs.Set("clear_mine_func_flag", "f")
 		}
+
 		got, err := New().Call(context.Background(), environment(f), fun, []any{"*"}, kwargs)
 		if err != nil || got != true {
 			t.Errorf("%s: %v, %v", fun, got, err)
 		}
+
 		var have []string
 		for _, b := range sortedKeys(f.bank) {
 			if len(f.bank[b]) > 0 {
 				have = append(have, fmt.Sprint(b, sortedKeys(f.bank[b])))
 			}
 		}
+
 		if strings.Join(have, " ") != want {
 			t.Errorf("%s leaves %v", fun, have)
 		}
+
 		if strings.HasSuffix(fun, "func") && (before.Len() != 2 || f.bank["mine"]["a"].Len() != 1) {
 			t.Errorf("mine of a: %v; the shared map: %v", f.bank["mine"]["a"].Keys(), before.Keys())
 		}
@@ -352,7 +383,8 @@ func TestDownRemovesKeys(t *testing.T) {
 	f := &fake{answer: Answer{Expected: []string{"b", "a"}, Returns: map[string]*value.Map{}}}
 	_, err := New().Call(context.Background(), environment(f), "manage.down", []any{true}, m("tgt", "x*", "timeout", 3))
 	ok(t, err)
-	if !slices.Equal(f.deleted, []string{"a", "b"}) || f.asked[0].Target != "x*" || f.asked[0].Timeout != 3*time.Second {
+	if !slices.Equal(f.deleted, []string{"a", "b"}) || f.asked[0].Target != "x*" ||
+		f.asked[0].Timeout != 3*time.Second {
 		t.Errorf("deleted %v, asked %+v", f.deleted, f.asked)
 	}
 }
@@ -360,11 +392,15 @@ func TestDownRemovesKeys(t *testing.T) {
 func TestActive(t *testing.T) {
 	const jid = "20261121090000000001"
 	job := func(pid int) *value.Map {
-		return m("jid", jid, "fun", "test.sleep", "arg", []any{int64(60)}, "tgt", "*", "tgt_type", "glob", "user", "root", "pid", int64(pid))
+		return m("jid", jid, "fun", "test.sleep", "arg", []any{int64(60)}, "tgt", "*", "tgt_type", "glob",
+			"user", "root", "pid", int64(pid))
 	}
+
 	f := &fake{answer: Answer{Returns: map[string]*value.Map{
-		"b": m("return", []any{job(2)}), "a": m("return", []any{job(1)}), "odd": m("return", "text"), "odder": m("return", []any{1, m()}),
+		"b": m("return", []any{job(2)}), "a": m("return", []any{job(1)}), "odd": m("return", "text"), "odder": m("return", []any{
+			1, m()}),
 	}}}
+
 	env := environment(f)
 	env.Jobs = lab(t)
 	got, err := New().Call(context.Background(), env, "jobs.active", nil, nil)
@@ -383,16 +419,23 @@ func TestArguments(t *testing.T) {
 		want   string
 	}{
 		{"nope.nope", nil, nil, "'nope.nope' is not available."},
-		{"jobs.lookup_jid", nil, nil, "Passed invalid arguments: lookup_jid() missing 1 required positional argument: 'jid'"},
-		{"match.compound_matches", nil, nil, "Passed invalid arguments: compound_matches() missing 2 required positional arguments: 'expr' and 'minion_id'"},
-		{"jobs.master", []any{1}, nil, "Passed invalid arguments: master() takes 0 positional arguments but 1 was given"},
-		{"jobs.lookup_jid", []any{1, 2, 3, 4, 5, 6, 7}, nil, "Passed invalid arguments: lookup_jid() takes from 1 to 5 positional arguments but 7 were given"},
-		{"jobs.list_job", []any{"1"}, m("jid", "1"), "Passed invalid arguments: list_job() got multiple values for argument 'jid'"},
-		{"jobs.list_job", []any{"1"}, m("x", "1"), "Passed invalid arguments: list_job() got an unexpected keyword argument 'x'"},
+		{"jobs.lookup_jid", nil, nil,
+			"Passed invalid arguments: lookup_jid() missing 1 required positional argument: 'jid'"},
+		{"match.compound_matches", nil, nil,
+			"Passed invalid arguments: compound_matches() missing 2 required positional arguments: 'expr' and 'minion_id'"},
+		{"jobs.master", []any{1}, nil,
+			"Passed invalid arguments: master() takes 0 positional arguments but 1 was given"},
+		{"jobs.lookup_jid", []any{1, 2, 3, 4, 5, 6, 7}, nil,
+			"Passed invalid arguments: lookup_jid() takes from 1 to 5 positional arguments but 7 were given"},
+		{"jobs.list_job", []any{"1"}, m("jid", "1"),
+			"Passed invalid arguments: list_job() got multiple values for argument 'jid'"},
+		{"jobs.list_job", []any{"1"}, m("x", "1"),
+			"Passed invalid arguments: list_job() got an unexpected keyword argument 'x'"},
 		{"jobs.list_jobs", nil, m("start_time", "soon"), `Passed invalid arguments: start_time: "soon" is not a time`},
 		{"error.error", nil, m("name", "ValueError", "message", "x"), "runner error.error: ValueError: x"},
 		{"event.send", []any{"t", "no map"}, nil, "Passed invalid arguments: Dict object expected, not 'no map'."},
-		{"cache.fetch", []any{"../etc", "x"}, nil, `runner cache.fetch: bank "../etc" is not grains, pillar or mine: not available on this master`},
+		{"cache.fetch", []any{"../etc", "x"}, nil,
+			`runner cache.fetch: bank "../etc" is not grains, pillar or mine: not available on this master`},
 		{"test.sleep", []any{"x"}, nil, "Passed invalid arguments: s_time must be a number of seconds"},
 	} {
 		env := environment(&fake{})
@@ -403,6 +446,7 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%s: %v", c.fun, err)
 		}
 	}
+
 	// Names that start with underscores are Salt's own and never reach a runner.
 	got, err := New().Call(context.Background(), environment(&fake{}), "test.arg", nil, m("__pub_user", "x", "a", 1))
 	if err != nil || JSON(got, false) != `{"args": [], "kwargs": {"a": 1}}` {
@@ -418,9 +462,11 @@ func TestUsage(t *testing.T) {
 		args []any
 		want any
 	}{
-		{"jobs.lookup_jid", nil, "\nPassed invalid arguments: lookup_jid() missing 1 required positional argument: 'jid'\n\nUsage:\n\n" +
-			"    salt-run jobs.lookup_jid jid [ext_source=...] [returned=...] [missing=...] [display_progress=...]\n"},
-		{"jobs.master", []any{"x"}, "\nPassed invalid arguments: master() takes 0 positional arguments but 1 was given\n\nUsage:\n\n    salt-run jobs.master\n"},
+		{"jobs.lookup_jid", nil,
+			"\nPassed invalid arguments: lookup_jid() missing 1 required positional argument: 'jid'\n\nUsage:\n\n" +
+				"    salt-run jobs.lookup_jid jid [ext_source=...] [returned=...] [missing=...] [display_progress=...]\n"},
+		{"jobs.master", []any{"x"},
+			"\nPassed invalid arguments: master() takes 0 positional arguments but 1 was given\n\nUsage:\n\n    salt-run jobs.master\n"},
 		{"test.sleep", []any{"x"}, nil}, {"nope.nope", nil, nil},
 	} {
 		env := environment(&fake{})
@@ -430,6 +476,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s: %v, %q", c.fun, err, got)
 		}
 	}
+
 	d := def{params: "a b= * **"}
 	if got := d.usage("x.y"); got != "salt-run x.y a [b=...] [value ...] [name=value ...]" {
 		t.Error(got)
@@ -450,12 +497,15 @@ func TestEmptyEnvironment(t *testing.T) {
 				args = args[:len(args)-1]
 				continue
 			}
-			if err != nil && !errors.Is(err, ErrUnavailable) && !errors.As(err, &wrong) && !errors.Is(err, context.Canceled) {
+
+			if err != nil && !errors.Is(err, ErrUnavailable) && !errors.As(err, &wrong) &&
+				!errors.Is(err, context.Canceled) {
 				var asked *Exception
 				if !errors.As(err, &asked) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
+
 			break
 		}
 	}
@@ -472,9 +522,14 @@ func TestStateEvent(t *testing.T) {
 			_, err := New().Call(context.Background(), env, "state.event", []any{"salt/job/*"}, m("count", 2))
 			done <- err
 		}()
+
 		synctest.Wait()
 		bus.Relay(event.Event{Tag: "other", Data: m("_stamp", "s")})
-		bus.Relay(event.Event{Tag: "salt/job/1/new", Data: m("b", []any{1, 2.5, nil, "ü\x1b\"<"}, "a", m(), "_stamp", "s")})
+		bus.Relay(event.Event{
+			Tag:  "salt/job/1/new",
+			Data: m("b", []any{1, 2.5, nil, "ü\x1b\"<"}, "a", m(), "_stamp", "s"),
+		})
+
 		bus.Relay(event.Event{Tag: "salt/job/\x1b[31m", Data: m("_stamp", "s")}) // Attack 26
 		ok(t, <-done)
 		want := "salt/job/1/new\t{\"b\": [1, 2.5, null, \"ü\\u001b\\\"<\"], \"a\": {}, \"_stamp\": \"s\"}\n" +
@@ -482,10 +537,12 @@ func TestStateEvent(t *testing.T) {
 		if out.String() != want {
 			t.Errorf("got  %q\nwant %q", out.String(), want)
 		}
+
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() { _, err := New().Call(ctx, env, "state.event", nil, nil); done <- err }()
 		synctest.Wait()
 		cancel()
+
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
@@ -502,13 +559,16 @@ func TestStreamAndSleep(t *testing.T) {
 		if got != true || err != nil || n != 99 || time.Since(begin) != 9900*time.Millisecond {
 			t.Error(got, err, n, time.Since(begin))
 		}
+
 		got, err = New().Call(context.Background(), env, "test.sleep", []any{int64(60)}, nil)
 		if got != true || err != nil {
 			t.Error(got, err)
 		}
+
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		if _, err = New().Call(ctx, env, "test.sleep", []any{int64(60)}, nil); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err = New().Call(ctx, env, "test.sleep", []any{int64(60)}, nil); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Error(err)
 		}
 	})
@@ -526,7 +586,8 @@ func TestJSON(t *testing.T) {
 }
 
 func TestVersions(t *testing.T) {
-	order := []string{"2019.2.3", "3006.1", "3006.28", "3007.15", "3008.0rc1", "3008.0rc2", "3008.0", "3008.0+5.gabc", "3008.3"}
+	order := []string{"2019.2.3", "3006.1", "3006.28", "3007.15", "3008.0rc1", "3008.0rc2", "3008.0",
+		"3008.0+5.gabc", "3008.3"}
 	for i, a := range order {
 		for j, b := range order {
 			if got, want := compareVersions(a, b), min(max(i-j, -1), 1); got != want {

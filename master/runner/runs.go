@@ -27,10 +27,11 @@ type RunsConfig struct {
 	// Python calls functions that only Python has, such as state.orchestrate or
 	// an administrator's own runner.
 	Python *pyrunner.Caller
-	ID     string                            // of this master
-	User   string                            // its account: who runs what nobody else has asked for
-	Keep   bool                              // results in the job cache
-	Forget bool                              // runner_returns is off: results of runners are not kept, those of wheel functions are
+	ID     string // of this master
+	User   string // its account: who runs what nobody else has asked for
+	Keep   bool   // results in the job cache
+	// runner_returns is off: results of runners are not kept, those of wheel functions are
+	Forget bool
 	Fire   func(tag string, data *value.Map) // puts an event on the bus
 	// Drain waits until events are on the bus that processes which have ended have fired.
 	Drain func(ctx context.Context) error
@@ -87,21 +88,26 @@ func OrderOf(ctx context.Context) Order {
 
 // call calls a runner.
 func (r *Runs) call(ctx context.Context, c pyrunner.Call) (any, error) {
-	fun, args, named := c.Fun, c.Args, c.Named
+	fun := c.Fun
+	args := c.Args
+	named := c.Named
 	if r.Table.Has(fun) {
 		ret, err := r.Table.Call(ctx, r.Env, fun, args, named)
 		if !errors.Is(err, ErrUnavailable) {
 			return ret, err
 		}
 	}
+
 	ret, err := r.OfPython(ctx, r.Python, c)
 	var unknown *pyrunner.UnknownError
 	switch {
 	case errors.As(err, &unknown):
 		return nil, &UnknownError{Name: fun}
 	case errors.Is(err, pyrunner.ErrNoSalt):
-		return nil, fmt.Errorf("'%s' is not available: this master does not have the function itself, and %w; set saltern_renderer_python", fun, err)
+		return nil, fmt.Errorf("'%s' is not available: this master does not have the function itself, and %w; set saltern_renderer_python",
+			fun, err)
 	}
+
 	return ret, err
 }
 
@@ -228,22 +234,27 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 		Minion: run.call.Job.Minion,
 		Person: run.person,
 	}
+
 	ret, err := r.call(context.WithValue(ctx, orderKey{}, order), run.call)
 	data := run.data.Clone()
 	if err != nil {
 		failed(run.call.Shown.Error(err))
 	}
+
 	result, success := Outcome("runner", run.call.Fun, ret, err)
 	data.Set("return", result)
 	data.Set("success", success)
 	shown := data.Clone()
 	shown.Set("return", run.call.Shown.Result(result))
+
 	if run.Secret && success {
 		shown.Set("return", NotForAll)
 	}
+
 	if !r.Forget {
 		r.KeepResult(context.WithoutCancel(ctx), run.call.Job, shown) // that his time was over is a result
 	}
+
 	r.Fire(run.Tag+"/ret", shown)
 	return data
 }
@@ -271,17 +282,22 @@ func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map
 	if !r.Keep {
 		return
 	}
+
 	if Private(data.Str("fun")) {
 		data = data.Clone()
 		data.Set("return", NotForAll)
 	}
+
 	id := cmp.Or(job.Minion, r.ID)
-	load := value.NewMap("id", id, "tgt", id, "jid", job.JID, "return", data, "fun", data.Str("fun"), "user", data.Str("user"))
+	load := value.NewMap("id", id, "tgt", id, "jid", job.JID, "return", data, "fun", data.Str("fun"), "user",
+		data.Str("user"))
 	if system, ok := data.Get(event.EauthField); ok {
 		load.Set(event.EauthField, system)
 	}
+
 	if _, err := r.Env.Jobs.SaveReturn(ctx, jobs.ReturnOf(load)); err != nil {
-		r.Log.Error("result of a runner or wheel function is not kept", "jid", job.JID, "fun", data.Str("fun"), "error", err)
+		r.Log.Error("result of a runner or wheel function is not kept", "jid", job.JID, "fun",
+			data.Str("fun"), "error", err)
 	}
 }
 

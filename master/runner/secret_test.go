@@ -25,6 +25,7 @@ func TestSecretsOfRuns(t *testing.T) {
 		Table: table, Env: &Env{Jobs: cache}, ID: "m1", Keep: true, NewJID: func() string { return "20260101000000000000" }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Fire: func(_ string, data *value.Map) { told = append(told, data) },
 	})
+
 	for name, c := range map[string]struct {
 		fault   error
 		success bool
@@ -38,7 +39,9 @@ func TestSecretsOfRuns(t *testing.T) {
 				told = append(told, r.Running()...)
 				return m("said", "connected with "+secret, "password", secret), c.fault
 			})
-			run := r.Announce("own.run", Caller{User: "ann", Eauth: "pam"}, []any{"token=" + secret}, m("password", secret))
+
+			run := r.Announce("own.run", Caller{User: "ann", Eauth: "pam"}, []any{"token=" + secret},
+				m("password", secret))
 			data := run.Do(t.Context(), func(err error) {
 				if strings.Contains(err.Error(), secret) {
 					t.Errorf("the log is told %v", err)
@@ -47,13 +50,16 @@ func TestSecretsOfRuns(t *testing.T) {
 			if data.Bool("success") != c.success {
 				t.Errorf("the caller gets %s", value.Repr(data))
 			}
+
 			rets, err := cache.Returns(t.Context(), run.JID)
 			ok(t, err)
 			load, err := cache.Load(t.Context(), run.JID)
 			ok(t, err)
+
 			if len(told) != 3 || rets.Len() != 1 || load.Str("user") != "ann" || load.Str(event.EauthField) != "pam" {
 				t.Errorf("%d told, %s, %s", len(told), value.Repr(rets), value.Repr(load))
 			}
+
 			for _, v := range append(told, rets, load) {
 				if text := value.Repr(v); strings.Contains(text, secret) {
 					t.Errorf("shown: %s", text)
@@ -81,11 +87,13 @@ func TestRunnerReturns(t *testing.T) {
 				Log:    slog.New(slog.DiscardHandler),
 				Fire:   func(string, *value.Map) { fired++ },
 			})
+
 			run := r.Announce("test.arg", Caller{User: "root"}, []any{"secretvalue"}, m())
 			data := run.Do(t.Context(), func(err error) { t.Error(err) })
 			if text := value.Repr(data); fired != 2 || !strings.Contains(text, "secretvalue") {
 				t.Errorf("%d events, the caller gets %s", fired, text)
 			}
+
 			rets, err := cache.Returns(t.Context(), run.JID)
 			ok(t, err)
 			if kept := rets.Len() > 0; kept != keeps {

@@ -31,21 +31,26 @@ func filesBelow(c *call) (any, error) {
 	if err := need("file server", c.Files == nil); err != nil {
 		return nil, err
 	}
+
 	envs, err := c.Files.Call(c.ctx, "_file_envs", value.NewMap())
 	if err != nil {
 		return nil, err
 	}
+
 	env, prefix := c.textOr("saltenv", "base"), strings.Trim(c.text("prefix"), "/")
 	got, err := c.Files.Call(c.ctx, "_file_list", value.NewMap("saltenv", env, "prefix", ""))
 	if err != nil {
 		return nil, err
 	}
+
 	all, _ := got.([]any)
 	dirs, files := below(all, prefix)
 	of := len(dirs) + len(files)
 	dirs = dirs[:min(len(dirs), maxShownNames)]
 	files = files[:min(len(files), maxShownNames-len(dirs))]
-	return value.NewMap("envs", envs, "saltenv", env, "prefix", prefix, "dirs", list(dirs), "files", list(files), "of", int64(of)), nil
+
+	return value.NewMap("envs", envs, "saltenv", env, "prefix", prefix, "dirs", list(dirs), "files",
+		list(files), "of", int64(of)), nil
 }
 
 // below is what stands directly below a folder in a list of files, sorted.
@@ -53,18 +58,21 @@ func below(all []any, folder string) (dirs, files []string) {
 	if folder != "" {
 		folder += "/"
 	}
+
 	for _, f := range all {
 		name, _ := f.(string)
 		rest, ok := strings.CutPrefix(name, folder)
 		if !ok || rest == "" {
 			continue
 		}
+
 		if dir, _, deeper := strings.Cut(rest, "/"); deeper {
 			dirs = append(dirs, dir)
 		} else {
 			files = append(files, rest)
 		}
 	}
+
 	slices.Sort(dirs)
 	slices.Sort(files)
 	return slices.Compact(dirs), slices.Compact(files)
@@ -75,21 +83,26 @@ func filesShow(c *call) (any, error) {
 	if err := need("file server", c.Files == nil); err != nil {
 		return nil, err
 	}
+
 	name, env := c.text("path"), c.textOr("saltenv", "base")
+
 	// A pipe makes what follows a plain name: no option in it changes the environment.
 	load := value.NewMap("path", "|"+name, "saltenv", env, "loc", int64(0))
 	got, err := c.Files.Call(c.ctx, "_file_find", load)
 	if err != nil {
 		return nil, err
 	}
+
 	found, _ := got.(*value.Map)
 	if found.Str("rel") == "" {
 		return nil, &ArgumentError{Reason: fmt.Sprintf("no file %.200q is served in the environment %.100q", name, env)}
 	}
+
 	got, err = c.Files.Call(c.ctx, "_serve_file", load)
 	if err != nil {
 		return nil, err
 	}
+
 	chunk, _ := got.(*value.Map)
 	data, _ := chunk.Value("data").([]byte)
 	out := value.NewMap("path", found.Str("rel"), "saltenv", env, "backend", found.Str("back"))
@@ -97,11 +110,13 @@ func filesShow(c *call) (any, error) {
 	for n > 0 && n < len(data) && !utf8.RuneStart(data[n]) {
 		n--
 	}
+
 	size := int64(len(data)) // of git remotes no more is told
 	if stat := found.List("stat"); len(stat) > 6 {
 		told, _ := stat[6].(int64)
 		size = max(size, told)
 	}
+
 	out.Set("size", size)
 	if shown := data[:n]; bytes.IndexByte(shown, 0) >= 0 || !utf8.Valid(shown) {
 		out.Set("binary", true)
@@ -109,5 +124,6 @@ func filesShow(c *call) (any, error) {
 		out.Set("text", string(shown))
 		out.Set("cut", size-int64(n))
 	}
+
 	return out, nil
 }

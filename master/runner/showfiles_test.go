@@ -33,6 +33,7 @@ func (s *served) Call(_ context.Context, cmd string, load *value.Map) (any, erro
 		}
 		return value.NewMap("path", "/srv/x", "rel", "x", "back", "roots", "stat", stat), nil
 	}
+
 	return value.NewMap("data", s.data, "dest", "x"), nil
 }
 
@@ -41,6 +42,7 @@ func TestFilesList(t *testing.T) {
 	for range 3000 {
 		f.names = append(f.names, fmt.Sprintf("many/%d", len(f.names)))
 	}
+
 	for _, c := range []struct {
 		prefix      string
 		dirs, files []string
@@ -49,13 +51,16 @@ func TestFilesList(t *testing.T) {
 		{"", []string{"many", "web"}, []string{"top.sls", "webby"}, 4}, {"web", []string{"files"}, []string{"init.sls"}, 2}, {"/web/files/", nil, []string{"a", "b"}, 2},
 		{"we", nil, nil, 0}, {"web/init.sls", nil, nil, 0}, {"../x", nil, nil, 0},
 	} {
-		got, err := New().Call(t.Context(), &Env{Files: f}, "files.list", []any{"dev"}, value.NewMap("prefix", c.prefix))
+		got, err := New().Call(t.Context(), &Env{Files: f}, "files.list", []any{"dev"},
+			value.NewMap("prefix", c.prefix))
 		ok(t, err)
 		m := got.(*value.Map)
-		if of, _ := m.Int("of"); !slices.Equal(m.Texts("dirs"), c.dirs) || !slices.Equal(m.Texts("files"), c.files) || of != c.of || m.Str("saltenv") != "dev" || len(m.Texts("envs")) != 2 {
+		if of, _ := m.Int("of"); !slices.Equal(m.Texts("dirs"), c.dirs) ||
+			!slices.Equal(m.Texts("files"), c.files) || of != c.of || m.Str("saltenv") != "dev" || len(m.Texts("envs")) != 2 {
 			t.Errorf("%q: %s", c.prefix, value.Repr(m))
 		}
 	}
+
 	got, err := New().Call(t.Context(), &Env{Files: f}, "files.list", nil, value.NewMap("prefix", "many"))
 	ok(t, err)
 	if m := got.(*value.Map); len(m.List("files")) != maxShownNames || m.Value("of") != int64(3000) {
@@ -85,6 +90,7 @@ func TestFilesShow(t *testing.T) {
 		if m.Str("text") != c.text || left != c.cut || size != c.told || m.Bool("binary") != c.binary {
 			t.Errorf("%.20q: %.100s, cut %d of %d", c.data, m.Str("text"), left, size)
 		}
+
 		if f.asked.Str("path") != "|x?saltenv=dev" || f.asked.Str("saltenv") != "base" {
 			t.Errorf("asked for %s", value.Repr(f.asked))
 		}

@@ -52,7 +52,8 @@ type Table struct{ funcs map[string]Func }
 // New makes the table of all runners in this package.
 func New() *Table {
 	t := &Table{funcs: map[string]Func{}}
-	for _, defs := range []func() map[string]def{jobsDefs, manageDefs, cacheDefs, filesDefs, showFilesDefs, pillarDefs, miscDefs, reactorDefs} {
+	for _, defs := range []func() map[string]def{jobsDefs, manageDefs, cacheDefs, filesDefs, showFilesDefs,
+		pillarDefs, miscDefs, reactorDefs} {
 		for name, d := range defs() {
 			t.funcs[name] = d.bound(name)
 		}
@@ -74,6 +75,7 @@ func (t *Table) Call(ctx context.Context, env *Env, name string, args []any, kwa
 	if f == nil {
 		return nil, &UnknownError{name}
 	}
+
 	ret, err := f(ctx, env, args, kwargs)
 	if err != nil {
 		var unknown *UnknownError
@@ -83,6 +85,7 @@ func (t *Table) Call(ctx context.Context, env *Env, name string, args []any, kwa
 		}
 		return nil, err
 	}
+
 	return ret, nil
 }
 
@@ -129,6 +132,7 @@ func (d def) usage(name string) string {
 			words = append(words, n)
 		}
 	}
+
 	return strings.Join(words, " ")
 }
 
@@ -149,6 +153,7 @@ func (c *call) bind(short string, params []string, args []any, kwargs *value.Map
 			optional[n] = opt
 		}
 	}
+
 	for i, a := range args {
 		switch {
 		case i < len(names):
@@ -159,6 +164,7 @@ func (c *call) bind(short string, params []string, args []any, kwargs *value.Map
 			return fmt.Errorf("%s() takes %s but %s given", short, takes(optional), was(len(args)))
 		}
 	}
+
 	for k, v := range kwargs.All() {
 		name, ok := k.(string)
 		_, given := c.vals[name]
@@ -175,18 +181,22 @@ func (c *call) bind(short string, params []string, args []any, kwargs *value.Map
 			return fmt.Errorf("%s() got an unexpected keyword argument '%s'", short, name)
 		}
 	}
+
 	for _, n := range names {
 		if _, given := c.vals[n]; !given && !optional[n] {
 			missing = append(missing, "'"+n+"'")
 		}
 	}
+
 	if len(missing) > 0 {
 		plural := ""
 		if len(missing) > 1 {
 			plural = "s"
 		}
-		return fmt.Errorf("%s() missing %d required positional argument%s: %s", short, len(missing), plural, strings.Join(missing, " and "))
+		return fmt.Errorf("%s() missing %d required positional argument%s: %s", short, len(missing), plural,
+			strings.Join(missing, " and "))
 	}
+
 	return nil
 }
 

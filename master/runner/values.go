@@ -33,6 +33,7 @@ func text(v any) string {
 		}
 		return "False"
 	}
+
 	return fmt.Sprint(v)
 }
 
@@ -68,6 +69,7 @@ func (c *call) number(name string, def float64) (float64, error) {
 			return f, nil
 		}
 	}
+
 	return 0, &ArgumentError{Reason: fmt.Sprintf("%s must be a number", name)}
 }
 
@@ -95,10 +97,12 @@ func split(v any) []string {
 	case []string:
 		return v
 	}
+
 	parts := strings.Split(text(v), ",")
 	for i := range parts {
 		parts[i] = strings.TrimSpace(parts[i])
 	}
+
 	return parts
 }
 

@@ -20,12 +20,14 @@ func TestFinding08Lines(t *testing.T) {
 		if n := out.Len(); n > 2048 || n < 300 || !strings.Contains(out.String(), "bytes more") {
 			t.Errorf("%s: a line of %d bytes", name, n)
 		}
+
 		out.Reset()
 		log.Warn("Requested method not exposed: " + text)
 		if n := out.Len(); n > 1500 {
 			t.Errorf("%s: a message of %d bytes", name, n)
 		}
 	}
+
 	out.Reset()
 	whole := strings.Repeat("x", 200)
 	log.Warn("fine", "path", whole, "stack", strings.Repeat("frame\n", 1000))

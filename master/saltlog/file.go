@@ -40,10 +40,12 @@ func (l *File) open() error {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
 		return fmt.Errorf("create the folder of the log file: %w", err)
 	}
+
 	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the log file: %w", err)
 	}
+
 	opened, err := f.Stat()
 	if err != nil {
 		_ = f.Close()
@@ -53,6 +55,7 @@ func (l *File) open() error {
 	if l.f != nil {
 		_ = l.f.Close()
 	}
+
 	l.f = f
 	l.opened = opened
 	l.trouble = false

@@ -99,6 +99,7 @@ func (l *line) field(name, dateFmt string) any {
 	case "minion_id":
 		return l.minion
 	}
+
 	return l.saltField(name)
 }
 
@@ -122,6 +123,7 @@ func (l *line) saltField(name string) any {
 	case "colormsg":
 		return levelColor(level, false) + l.message + colorReset
 	}
+
 	return nil
 }
 
@@ -141,9 +143,11 @@ func levelColor(level string, bold bool) string {
 		"TRACE":    "35",
 		"GARBAGE":  "34",
 	}[level]
+
 	if bold || level == "CRITICAL" || level == "PROFILE" {
 		return "\x1b[0;1;" + color + "m"
 	}
+
 	return "\x1b[0;" + color + "m"
 }
 
@@ -180,6 +184,7 @@ func (f format) apply(l *line, dateFmt string) string {
 		if s.field == "" {
 			continue
 		}
+
 		v := l.field(s.field, dateFmt)
 		switch s.as {
 		case 's':
@@ -198,6 +203,7 @@ func (f format) apply(l *line, dateFmt string) string {
 			fmt.Fprintf(&b, s.verb, x)
 		}
 	}
+
 	return b.String()
 }
 
@@ -240,6 +246,7 @@ func compile(text string) (format, error) {
 	if len(text) > maxFormat {
 		return nil, fmt.Errorf("it has %d bytes, %d are possible", len(text), maxFormat)
 	}
+
 	var f format
 	fields := 0
 	literal := ""
@@ -249,27 +256,33 @@ func compile(text string) (format, error) {
 		if !found {
 			break
 		}
+
 		if after, percent := strings.CutPrefix(rest, "%"); percent {
 			literal += "%"
 			text = after
 			continue
 		}
+
 		s, after, err := compileField(rest)
 		if err != nil {
 			return nil, err
 		}
+
 		s.literal = literal
 		literal = ""
 		fields++
 		f = append(f, s)
 		text = after
 	}
+
 	if fields == 0 {
 		return nil, errors.New("it names no field, as %(message)s")
 	}
+
 	if literal != "" {
 		f = append(f, segment{literal: literal})
 	}
+
 	return f, nil
 }
 
@@ -277,8 +290,10 @@ func compile(text string) (format, error) {
 func compileField(text string) (s segment, rest string, err error) {
 	name, spec, closed := strings.Cut(strings.TrimPrefix(text, "("), ")")
 	if text == "" || text[0] != '(' || !closed {
-		return s, "", fmt.Errorf("after %% comes the name of a field, as in %%(message)s, not %.20q; write %%%% for the sign", text)
+		return s, "", fmt.Errorf("after %% comes the name of a field, as in %%(message)s, not %.20q; write %%%% for the sign",
+			text)
 	}
+
 	value := (&line{}).field(name, "")
 	if value == nil {
 		return s, "", fmt.Errorf("there is no field %.40q", name)
@@ -292,6 +307,7 @@ func compileField(text string) (s segment, rest string, err error) {
 		precision, spec = digits(after)
 		precision = "." + precision
 	}
+
 	spec = strings.TrimLeft(spec, "hlL")
 	if spec == "" {
 		return s, "", fmt.Errorf("the field %s has no end, as in %%(%s)s", name, name)
@@ -305,6 +321,7 @@ func compileField(text string) (s segment, rest string, err error) {
 	if err != nil {
 		return s, "", fmt.Errorf("the field %s: %w", name, err)
 	}
+
 	return s, spec[1:], nil
 }
 
@@ -329,9 +346,11 @@ func goVerb(conversion byte, value any, flags, width, precision string) (verb st
 		if strings.Contains(flags, "#") {
 			return "", 0, fmt.Errorf("it cannot be written as %q with the flag #", string(conversion))
 		}
+
 		if strings.IndexByte("diu", conversion) >= 0 {
 			conversion = 'd'
 		}
+
 		return "%" + flags + width + precision + string(conversion), 'd', nil
 	case 'e', 'E', 'f', 'F', 'g', 'G':
 		if isText {
@@ -342,6 +361,7 @@ func goVerb(conversion byte, value any, flags, width, precision string) (verb st
 		}
 		return "%" + flags + width + precision + string(conversion), 'f', nil
 	}
+
 	return "", 0, fmt.Errorf("it cannot be written as %q", string(conversion))
 }
 

@@ -54,19 +54,24 @@ func (g granularLevels) of(logger string) slog.Level {
 	if len(g) == 0 {
 		return LevelGarbage
 	}
+
 	for {
 		if level, set := g[logger]; set {
 			return level
 		}
+
 		dot := strings.LastIndexByte(logger, '.')
 		if dot < 0 {
 			break
 		}
+
 		logger = logger[:dot]
 	}
+
 	if level, set := g[rootLogger]; set {
 		return level
 	}
+
 	return LevelGarbage
 }
 
@@ -79,6 +84,7 @@ func (g granularLevels) set(logger string, level any) error {
 	if logger == "" {
 		logger = rootLogger
 	}
+
 	switch level := level.(type) {
 	case string:
 		l, err := ParseLevel(level)
@@ -88,6 +94,7 @@ func (g granularLevels) set(logger string, level any) error {
 		if strings.EqualFold(level, "all") {
 			return nil
 		}
+
 		g[logger] = l
 	case int64:
 		if level != 0 {
@@ -96,6 +103,7 @@ func (g granularLevels) set(logger string, level any) error {
 	default:
 		return fmt.Errorf("%.80s: a level is a name or a number", logger)
 	}
+
 	return nil
 }
 
@@ -119,6 +127,7 @@ func pythonLevel(n int64) slog.Level {
 	case n <= 50:
 		return LevelCritical
 	}
+
 	return LevelQuiet
 }
 

@@ -49,16 +49,20 @@ func Open(c Config) (*slog.Logger, Target, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	console := Sink{c.Stderr, level, cmp.Or(c.Console.Format, DefaultConsole), cmp.Or(c.Console.DateFmt, DefaultConsoleDate)}
+
+	console := Sink{c.Stderr, level, cmp.Or(c.Console.Format, DefaultConsole),
+		cmp.Or(c.Console.DateFmt, DefaultConsoleDate)}
 	if CheckFormat(console.Format) != nil {
 		console.Format = DefaultConsole
 	}
+
 	sinks := []Sink{console}
 
 	level, err = c.File.level()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	var target Target
 	if c.Path != "" && level < LevelQuiet {
 		target, err = openTarget(c.Path, c.Stderr)
@@ -77,6 +81,7 @@ func Open(c Config) (*slog.Logger, Target, error) {
 			h.granular[logger] = slog.LevelError // as Salt does
 		}
 	}
+
 	return slog.New(h), target, nil
 }
 

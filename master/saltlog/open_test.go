@@ -17,14 +17,15 @@ func TestOpen(t *testing.T) {
 		want          [2]string // on the console, in the file
 		err           string
 	}{
-		"nothing said":       {nil, nil, path, [2]string{"warn", "warn"}, ""},
-		"first that is said": {[]string{"", "info", "debug"}, []string{"", "", "error"}, path, [2]string{"info warn", ""}, ""},
-		"quiet file":         {[]string{"info"}, []string{"quiet"}, path, [2]string{"info warn", ""}, ""},
-		"no file":            {nil, []string{"info"}, "", [2]string{"warn", ""}, ""},
-		"wrong console":      {[]string{"loud"}, nil, path, [2]string{}, "loud"},
-		"wrong file":         {nil, []string{"loud"}, path, [2]string{}, "loud"},
-		"no folder":          {nil, nil, "/dev/null/logs/master", [2]string{}, "folder"},
-		"no such facility":   {nil, nil, "udp://log/LOG_X", [2]string{}, "LOG_X"},
+		"nothing said": {nil, nil, path, [2]string{"warn", "warn"}, ""},
+		"first that is said": {[]string{"", "info", "debug"}, []string{"", "", "error"}, path,
+			[2]string{"info warn", ""}, ""},
+		"quiet file":       {[]string{"info"}, []string{"quiet"}, path, [2]string{"info warn", ""}, ""},
+		"no file":          {nil, []string{"info"}, "", [2]string{"warn", ""}, ""},
+		"wrong console":    {[]string{"loud"}, nil, path, [2]string{}, "loud"},
+		"wrong file":       {nil, []string{"loud"}, path, [2]string{}, "loud"},
+		"no folder":        {nil, nil, "/dev/null/logs/master", [2]string{}, "folder"},
+		"no such facility": {nil, nil, "udp://log/LOG_X", [2]string{}, "LOG_X"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_ = os.Remove(path)
@@ -42,6 +43,7 @@ func TestOpen(t *testing.T) {
 			if err != nil {
 				return
 			}
+
 			log.Log(t.Context(), slog.LevelInfo, "info")
 			log.Log(t.Context(), slog.LevelWarn, "warn")
 			var text []byte
@@ -51,7 +53,9 @@ func TestOpen(t *testing.T) {
 					t.Errorf("%v, %v", err, cerr)
 				}
 			}
-			got := [2]string{strings.Join(strings.Fields(console.String()), " "), strings.Join(strings.Fields(string(text)), " ")}
+
+			got := [2]string{strings.Join(strings.Fields(console.String()), " "),
+				strings.Join(strings.Fields(string(text)), " ")}
 			if got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
@@ -62,11 +66,17 @@ func TestOpen(t *testing.T) {
 // TestRelativeLogFile (M5's kind): a path that is not absolute is a file, too.
 func TestRelativeLogFile(t *testing.T) {
 	t.Chdir(t.TempDir())
-	log, f, err := Open(Config{Name: "salt.test", Stderr: os.Stderr, Console: Output{Levels: []string{"quiet"}}, Path: "logs/master"})
+	log, f, err := Open(Config{
+		Name:    "salt.test",
+		Stderr:  os.Stderr,
+		Console: Output{Levels: []string{"quiet"}},
+		Path:    "logs/master",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	log.Warn("here")
 	if b, err := os.ReadFile("logs/master"); err != nil || !strings.Contains(string(b), "here") {
 		t.Errorf("%q, %v", b, err)
@@ -90,12 +100,14 @@ func TestMovedLogFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	move := func(from, to string) {
 		t.Helper()
 		if err := os.Rename(from, to); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	holds := func(path, want string) {
 		t.Helper()
 		if b, err := os.ReadFile(path); err != nil || string(b) != want {
@@ -109,6 +121,7 @@ func TestMovedLogFile(t *testing.T) {
 	if err := os.WriteFile(path+".new", nil, 0o640); err != nil {
 		t.Fatal(err)
 	}
+
 	move(path+".new", path) // logrotate's create
 	log.Warn("three")
 	holds(path+".1", "one\n")
@@ -118,15 +131,18 @@ func TestMovedLogFile(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil { // no folder can be there
 		t.Fatal(err)
 	}
+
 	log.Warn("four")
 	log.Warn("five")
 	if n := strings.Count(stderr.String(), "lines go on into the file that was moved away"); n > 1 {
 		t.Errorf("said %d times: %s", n, &stderr)
 	}
+
 	holds(dir+".away/master", "three\nfour\nfive\n")
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
+
 	log.Warn("six")
 	holds(path, "six\n")
 }
@@ -135,11 +151,18 @@ func TestMovedLogFile(t *testing.T) {
 // place that lines go to.
 func TestGranularLevels(t *testing.T) {
 	g := granularLevels{}
-	for logger, level := range map[string]any{"salt": "error", "salt.auth": "debug", "salt.auth.file": int64(20), "salt.key": "all", "": "critical"} {
+	for logger, level := range map[string]any{
+		"salt":           "error",
+		"salt.auth":      "debug",
+		"salt.auth.file": int64(20),
+		"salt.key":       "all",
+		"":               "critical",
+	} {
 		if err := g.set(logger, level); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for logger, want := range map[string]slog.Level{
 		"salt.master": slog.LevelError, "salt": slog.LevelError, "salt.auth": slog.LevelDebug, "salt.auth.ldap": slog.LevelDebug,
 		"salt.auth.file": slog.LevelInfo, "salt.authx": slog.LevelError, "salt.key": slog.LevelError, "other.auth": LevelCritical,
@@ -148,6 +171,7 @@ func TestGranularLevels(t *testing.T) {
 			t.Errorf("%s: %v, want %v", logger, got, want)
 		}
 	}
+
 	for _, bad := range []any{"loud", 1.5, nil, []any{}} {
 		if CheckGranular("salt", bad) == nil {
 			t.Errorf("%v is a level", bad)
@@ -164,6 +188,7 @@ func TestGranularLevels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	log.Warn("left out")
 	log.Error("there")
 	if out.String() != "salt.test there\n" {

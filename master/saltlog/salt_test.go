@@ -44,6 +44,7 @@ func TestFormatAsSalt(t *testing.T) {
 	if python == "" {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python with Salt's library")
 	}
+
 	when := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	ask := struct {
 		Formats []string `json:"formats"`
@@ -51,22 +52,27 @@ func TestFormatAsSalt(t *testing.T) {
 		When    float64  `json:"when"`
 		PID     int      `json:"pid"`
 	}{When: float64(when.UnixMilli()) / 1e3, PID: os.Getpid()}
+
 	random := rand.New(rand.NewPCG(3, 8))
 	for range 2000 {
 		ask.Formats = append(ask.Formats, randomFormat(random))
 		ask.Dates = append(ask.Dates, randomDate(random))
 	}
-	ask.Dates = append(ask.Dates, "%-d.%-m.%Y %-H:%M", "%_d %_H %-k %_j %-j %-y %_U", "%^a %^b %^p %-a", "%é %-é", "%", "%-", "%-%")
+
+	ask.Dates = append(ask.Dates, "%-d.%-m.%Y %-H:%M", "%_d %_H %-k %_j %-j %-y %_U", "%^a %^b %^p %-a",
+		"%é %-é", "%", "%-", "%-%")
 	ask.Formats = append(ask.Formats, DefaultConsole, DefaultFile, "100%% %(message)s", "%(message)", "%s", "text", "%")
 
 	in, err := json.Marshal(ask)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	script := filepath.Join(t.TempDir(), "compare.py")
 	if err := os.WriteFile(script, []byte(asSalt), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	cmd := exec.CommandContext(t.Context(), python, script)
 	cmd.Env = append(os.Environ(), "TZ=UTC", "LC_ALL=C")
 	cmd.Stdin = strings.NewReader(string(in))
@@ -75,6 +81,7 @@ func TestFormatAsSalt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var salt struct{ Formats, Dates []*string }
 	if err := json.Unmarshal(out, &salt); err != nil {
 		t.Fatal(err)
@@ -91,13 +98,15 @@ func TestFormatAsSalt(t *testing.T) {
 		jid:      "[JID: 1]",
 		minion:   "[web1]",
 	}
+
 	written, refused := 0, 0
 	for i, want := range salt.Formats {
 		f, err := compile(ask.Formats[i])
 		switch {
 		case err != nil:
 			refused++
-			if want != nil && !strings.Contains(err.Error(), "cannot be written as") && !strings.Contains(err.Error(), "beside the flag 0") {
+			if want != nil && !strings.Contains(err.Error(), "cannot be written as") &&
+				!strings.Contains(err.Error(), "beside the flag 0") {
 				t.Errorf("%q is refused (%v), Salt writes %q", ask.Formats[i], err, *want)
 			}
 		case want == nil:
@@ -109,11 +118,13 @@ func TestFormatAsSalt(t *testing.T) {
 			}
 		}
 	}
+
 	for i, want := range salt.Dates {
 		if got := strftime(when, ask.Dates[i]); want == nil || got != *want {
 			t.Errorf("date %q: %q, in Salt %v", ask.Dates[i], got, want)
 		}
 	}
+
 	t.Logf("%d formats are written as by Salt, %d refused, %d dates", written, refused, len(salt.Dates))
 	if written < 500 || refused < 100 {
 		t.Errorf("%d written, %d refused: the comparison says little", written, refused)
@@ -131,9 +142,12 @@ func randomFormat(random *rand.Rand) string {
 		if name == "nosuch" && random.IntN(4) > 0 {
 			name = "message"
 		}
+
 		conversion := pick(strings.Split("ssssssssssssdfegxiry", "")...)
-		fmt.Fprintf(&b, "%%(%s)%s%s%s%s", name, pick("", "", "", "-", "0", "+", " ", "#"), pick("", "", "3", "8", "17"), pick("", "", "", ".2", ".0"), conversion)
+		fmt.Fprintf(&b, "%%(%s)%s%s%s%s", name, pick("", "", "", "-", "0", "+", " ", "#"),
+			pick("", "", "3", "8", "17"), pick("", "", "", ".2", ".0"), conversion)
 	}
+
 	return b.String()
 }
 
@@ -149,14 +163,17 @@ func randomDate(random *rand.Rand) string {
 
 // FuzzFormat: whatever stands in a format, it is read or refused, and a line stays bounded.
 func FuzzFormat(f *testing.F) {
-	for _, seed := range []string{DefaultConsole, DefaultFile, "%(message)999999999s", "%(msecs)-+0#3.9d", "%%", "%(x", "%(lineno)*d", "%(message)hlLs"} {
+	for _, seed := range []string{DefaultConsole, DefaultFile, "%(message)999999999s", "%(msecs)-+0#3.9d",
+		"%%", "%(x", "%(lineno)*d", "%(message)hlLs"} {
 		f.Add(seed, "%H:%M:%S.%f")
 	}
+
 	f.Fuzz(func(t *testing.T, text, date string) {
 		read, err := compile(text)
 		if err != nil {
 			return
 		}
+
 		l := &line{time: started, function: "a.b", message: "m"}
 		fields := strings.Count(text, "%(")
 		got := read.apply(l, date)

@@ -45,7 +45,8 @@ func ParseLevel(name string) (slog.Level, error) {
 	if l, ok := levels[strings.ToLower(name)]; ok {
 		return l, nil
 	}
-	return 0, fmt.Errorf("log level %.20q is unknown; known are quiet, critical, error, warning, info, profile, debug, trace, garbage", name)
+	return 0, fmt.Errorf("log level %.20q is unknown; known are quiet, critical, error, warning, info, profile, debug, trace, garbage",
+		name)
 }
 
 func levelName(l slog.Level) string {
@@ -65,6 +66,7 @@ func levelName(l slog.Level) string {
 	case l >= LevelTrace:
 		return "TRACE"
 	}
+
 	return "GARBAGE"
 }
 
@@ -151,6 +153,7 @@ func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 		known.note(a)
 		return true
 	})
+
 	line.message = b.String()
 	line.jid = idText(h.jid, known.jid)
 	line.minion = idText(h.minion, known.minion)
@@ -163,6 +166,7 @@ func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 			errs = append(errs, s.write(line))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -205,10 +209,12 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 		}
 		return
 	}
+
 	text := v.String()
 	if v.Kind() == slog.KindTime {
 		text = v.Time().Format(time.RFC3339Nano)
 	}
+
 	b.WriteString(" " + group + a.Key + "=")
 	most := maxValue
 	switch a.Key {
@@ -217,11 +223,13 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 	case "stack", "panic":
 		most = maxStack
 	}
+
 	text = cut(text, most)
 	if text == "" || strings.ContainsAny(text, " =\"") || escape(text) != text {
 		b.WriteString(strconv.Quote(text))
 		return
 	}
+
 	b.WriteString(text)
 }
 
@@ -240,16 +248,20 @@ func cut(s string, most int) string {
 	if len(s) <= most/4 {
 		return s
 	}
+
 	keep := min(len(s), most)
 	if len(strconv.Quote(s[:keep])) > most+most/4 {
 		keep = most / 4 // the longest escape is \x00
 	}
+
 	if keep == len(s) {
 		return s
 	}
+
 	for keep > 0 && !utf8.RuneStart(s[keep]) {
 		keep--
 	}
+
 	return s[:keep] + "... (" + strconv.Itoa(len(s)-keep) + " bytes more)"
 }
 

@@ -12,6 +12,7 @@ func strftime(t time.Time, format string) string {
 	if len(format) > maxFormat {
 		format = format[:maxFormat]
 	}
+
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(format, "%")
@@ -19,17 +20,20 @@ func strftime(t time.Time, format string) string {
 		if !found {
 			return b.String()
 		}
+
 		plain := strings.TrimLeft(rest, "-_^")
 		flags := rest[:len(rest)-len(plain)]
 		if plain == "" {
 			return b.String() + "%" + flags
 		}
+
 		text := directive(t, plain[0])
 		if strings.HasPrefix(text, "%") && plain[0] != '%' {
 			text = "%" + flags + text[1:]
 		} else {
 			text = flagged(text, flags, plain[0])
 		}
+
 		b.WriteString(text)
 		format = plain[1:]
 	}
@@ -87,6 +91,7 @@ func directive(t time.Time, d byte) string {
 	if layout := layouts[d]; layout != "" {
 		return t.Format(layout)
 	}
+
 	weekday := int(t.Weekday())
 	isoYear, isoWeek := t.ISOWeek()
 	switch d {
@@ -121,5 +126,6 @@ func directive(t time.Time, d byte) string {
 	case 'W':
 		return fmt.Sprintf("%02d", (t.YearDay()+6-(weekday+6)%7)/7)
 	}
+
 	return "%" + string([]byte{d})
 }

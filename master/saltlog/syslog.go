@@ -77,10 +77,12 @@ func ParseAddress(name string) (*Address, error) {
 	if !isURL || strings.ContainsAny(scheme, "/ ") {
 		return nil, nil
 	}
+
 	u, err := url.Parse(name)
 	if err != nil {
 		return nil, fmt.Errorf("%.200q is no URL of a syslog: %w", name, errors.Unwrap(err))
 	}
+
 	facility := strings.ToUpper(strings.TrimSuffix(path.Base(u.Path), path.Ext(u.Path)))
 	isFacility := strings.HasPrefix(facility, "LOG_")
 
@@ -94,6 +96,7 @@ func ParseAddress(name string) (*Address, error) {
 		} else {
 			facility = "LOG_USER"
 		}
+
 		if u.Host != "" || a.Address == "." || a.Address == "/" {
 			return nil, fmt.Errorf("%.200q names no socket: write file:///dev/log, with three slashes", name)
 		}
@@ -101,11 +104,13 @@ func ParseAddress(name string) (*Address, error) {
 		if u.Hostname() == "" {
 			return nil, fmt.Errorf("%.200q names no host", name)
 		}
+
 		if port := u.Port(); port != "" {
 			if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 				return nil, fmt.Errorf("%.200q: %s is not a port", name, port)
 			}
 		}
+
 		a.Networks = []string{strings.ToLower(scheme)}
 		a.Address = net.JoinHostPort(u.Hostname(), orDefault(u.Port(), syslogPort))
 		if u.Path == "" {
@@ -117,8 +122,10 @@ func ParseAddress(name string) (*Address, error) {
 
 	number, known := facilities[strings.TrimPrefix(facility, "LOG_")]
 	if !known || !strings.HasPrefix(facility, "LOG_") {
-		return nil, fmt.Errorf("%.200q: there is no facility %.40q; there are LOG_USER, LOG_DAEMON, LOG_LOCAL0 and others", name, facility)
+		return nil, fmt.Errorf("%.200q: there is no facility %.40q; there are LOG_USER, LOG_DAEMON, LOG_LOCAL0 and others",
+			name, facility)
 	}
+
 	a.Facility = number
 	return a, nil
 }
@@ -194,6 +201,7 @@ func (s *Syslog) queue(level slog.Level, text string) {
 		s.lost.Add(1)
 		return
 	}
+
 	b := s.packet(level, text)
 	size := int64(len(b))
 	fits := s.bytes.Add(size) <= maxBytes
@@ -204,6 +212,7 @@ func (s *Syslog) queue(level slog.Level, text string) {
 		default:
 		}
 	}
+
 	s.bytes.Add(-size)
 	s.lost.Add(1)
 }
@@ -236,10 +245,12 @@ func (s *Syslog) send(ctx context.Context) {
 			s.flush(conn)
 			return
 		}
+
 		sent := false
 		if conn, sent = s.deliver(ctx, conn, b); !sent { // ctx has ended
 			s.lost.Add(1)
 		}
+
 		s.bytes.Add(-int64(len(b)))
 		if sent {
 			s.tellLost(conn)
@@ -255,13 +266,16 @@ func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*conn
 		if conn == nil {
 			conn, err = s.dial(ctx)
 		}
+
 		if err == nil {
 			err = conn.send(b)
 		}
+
 		if errors.Is(err, syscall.EMSGSIZE) { // no retry helps
 			s.lost.Add(1)
 			err = nil
 		}
+
 		if err == nil {
 			if away {
 				s.say(s.to.text + " is back")
@@ -275,6 +289,7 @@ func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*conn
 			away = true
 			s.say(fmt.Sprintf("%s is away, lines wait for it: %v", s.to.text, err))
 		}
+
 		select {
 		case <-time.After(retry):
 		case <-ctx.Done():
@@ -307,6 +322,7 @@ func (s *Syslog) flush(conn *connection) {
 			}
 			defer conn.close()
 		}
+
 		if conn.send(<-s.lines) != nil {
 			s.lost.Add(1)
 			return

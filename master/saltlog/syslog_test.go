@@ -51,6 +51,7 @@ func TestParseAddress(t *testing.T) {
 			case a != nil:
 				got = fmt.Sprintf("%v %s %d", a.Networks, a.Address, a.Facility)
 			}
+
 			if got != want && (err == nil || !strings.Contains(got, want)) {
 				t.Errorf("%s, want %s", got, want)
 			}
@@ -59,7 +60,8 @@ func TestParseAddress(t *testing.T) {
 }
 
 func FuzzParseAddress(f *testing.F) {
-	for _, seed := range []string{"file:///dev/log/LOG_DAEMON", "udp://[::1]:5/LOG_USER", "tcp://h", "x://y", "/var/log"} {
+	for _, seed := range []string{"file:///dev/log/LOG_DAEMON", "udp://[::1]:5/LOG_USER", "tcp://h", "x://y",
+		"/var/log"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -101,6 +103,7 @@ func listen(t *testing.T, network, address string) (*sinkOf, string) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		readers.Go(func() {
 			b := make([]byte, 1<<16)
 			for {
@@ -111,6 +114,7 @@ func listen(t *testing.T, network, address string) (*sinkOf, string) {
 				s.add(string(b[:n]))
 			}
 		})
+
 		s.end = sync.OnceFunc(func() { _ = c.Close(); readers.Wait() })
 		t.Cleanup(s.end)
 		return s, c.LocalAddr().String()
@@ -120,6 +124,7 @@ func listen(t *testing.T, network, address string) (*sinkOf, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var mu sync.Mutex
 	var open []net.Conn
 	readers.Go(func() {
@@ -128,9 +133,11 @@ func listen(t *testing.T, network, address string) (*sinkOf, string) {
 			if err != nil {
 				return
 			}
+
 			mu.Lock()
 			open = append(open, c)
 			mu.Unlock()
+
 			readers.Go(func() {
 				var text bytes.Buffer
 				b := make([]byte, 1<<16)
@@ -141,6 +148,7 @@ func listen(t *testing.T, network, address string) (*sinkOf, string) {
 						line, _ := text.ReadString(0)
 						s.add(line)
 					}
+
 					if err != nil {
 						return
 					}
@@ -148,6 +156,7 @@ func listen(t *testing.T, network, address string) (*sinkOf, string) {
 			})
 		}
 	})
+
 	s.end = sync.OnceFunc(func() {
 		_ = l.Close()
 		mu.Lock()
@@ -157,6 +166,7 @@ func listen(t *testing.T, network, address string) (*sinkOf, string) {
 		mu.Unlock()
 		readers.Wait()
 	})
+
 	t.Cleanup(s.end)
 	return s, l.Addr().String()
 }
@@ -175,6 +185,7 @@ func openSyslog(t *testing.T, path string) (*slog.Logger, *Syslog, *logged.Buffe
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = target.Close() })
 	return log, target.(*Syslog), stderr
 }
@@ -188,11 +199,13 @@ func TestSyslog(t *testing.T) {
 			if strings.HasPrefix(network, "unix") {
 				address = filepath.Join(t.TempDir(), "log")
 			}
+
 			sink, at := listen(t, network, address)
 			path := network + "://" + at + "/LOG_DAEMON"
 			if strings.HasPrefix(network, "unix") {
 				path = "file://" + at + "/LOG_DAEMON"
 			}
+
 			log, _, _ := openSyslog(t, path)
 			log.Debug("one")
 			log.Info("two")
@@ -217,11 +230,13 @@ func TestSyslogAway(t *testing.T) {
 			if network == "unixgram" {
 				address = filepath.Join(t.TempDir(), "log")
 			}
+
 			sink, at := listen(t, network, address)
 			path := "tcp://" + at
 			if network == "unixgram" {
 				path = "file://" + at
 			}
+
 			log, syslog, stderr := openSyslog(t, path)
 			log.Info("before")
 			await.That(t, "the first line", func() bool { return len(sink.got()) == 1 })
@@ -232,10 +247,12 @@ func TestSyslogAway(t *testing.T) {
 				log.Info("probe")
 				return strings.Contains(stderr.String(), "is away")
 			})
+
 			begun := time.Now()
 			for i := range 1000 {
 				log.Info(fmt.Sprint("line ", i))
 			}
+
 			if took := time.Since(begun); took > 10*time.Second {
 				t.Errorf("1,000 lines took %v", took)
 			}
@@ -246,15 +263,18 @@ func TestSyslogAway(t *testing.T) {
 				got := again.got()
 				return len(got) > 0 && strings.HasSuffix(got[len(got)-1], "line 999")
 			})
+
 			i := 0
 			for _, line := range again.got() {
 				if strings.HasSuffix(line, fmt.Sprint("line ", i)) {
 					i++
 				}
 			}
+
 			if i != 1000 || syslog.Lost() != 0 {
 				t.Errorf("%d of 1,000 lines in order, %d lost", i, syslog.Lost())
 			}
+
 			if n := strings.Count(stderr.String(), "is away"); n != 1 {
 				t.Errorf("said %d times: %s", n, stderr)
 			}
@@ -271,6 +291,7 @@ func TestSyslogOverflow(t *testing.T) {
 	for i := range all {
 		log.Info(fmt.Sprint("line ", i))
 	}
+
 	lost := syslog.Lost()
 	if lost < 490 || lost > 500 { // one is being sent
 		t.Fatalf("%d lines lost", lost)
@@ -279,7 +300,8 @@ func TestSyslogOverflow(t *testing.T) {
 	sink, _ := listen(t, "unixgram", at)
 	await.That(t, "all lines that waited", func() bool { return int64(len(sink.got())) >= all-lost+1 })
 	text := strings.Join(sink.got(), "\n")
-	if !strings.Contains(text, fmt.Sprintf("%d lines of this log are lost", lost)) || strings.Contains(text, fmt.Sprint("line ", all-1)) {
+	if !strings.Contains(text, fmt.Sprintf("%d lines of this log are lost", lost)) ||
+		strings.Contains(text, fmt.Sprint("line ", all-1)) {
 		t.Errorf("the loss is not said, or the newest line was kept")
 	}
 
@@ -287,12 +309,15 @@ func TestSyslogOverflow(t *testing.T) {
 	away.Info("nobody hears this")
 	begun := time.Now()
 	_ = closing.Close()
+
 	if took := time.Since(begun); took > 8*time.Second {
 		t.Errorf("the end took %v", took)
 	}
+
 	if !strings.Contains(stderr.String(), "1 lines are lost") {
 		t.Errorf("the loss at the end is not said: %s", stderr)
 	}
+
 	away.Info("after the end")
 }
 

@@ -59,17 +59,20 @@ func (c *constructor) anchors(n *yaml.Node, seen map[string]int, depth int) erro
 	if depth > c.limits.Depth {
 		return fault(n, "%w: nested too deep", errLimit)
 	}
+
 	if n.Anchor != "" && n.Kind != yaml.AliasNode {
 		if line, dup := seen[n.Anchor]; dup {
 			return fault(n, "duplicate anchor %q, first on line %d", n.Anchor, line)
 		}
 		seen[n.Anchor] = n.Line
 	}
+
 	for _, s := range n.Content {
 		if err := c.anchors(s, seen, depth+1); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -94,6 +97,7 @@ func (c *constructor) value(n *yaml.Node) (any, error) {
 	if err := c.spend(n, 1); err != nil {
 		return nil, err
 	}
+
 	tag := tagOf(n)
 	switch tag {
 	case tagNull, tagBool, tagInt, tagFloat, tagStr, tagUnicode, tagBinary, tagTimestamp:
@@ -101,21 +105,27 @@ func (c *constructor) value(n *yaml.Node) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		v, err := scalarValue(tag, text)
 		if err != nil {
 			return nil, fault(n, "%w", err)
 		}
+
 		return v, nil
 	case tagSeq, tagMap, tagSet, tagOmap, tagPairs:
 	default:
 		return nil, fault(n, "could not determine a constructor for the tag %q", longTag(tag))
 	}
+
 	if c.open[n] {
 		return nil, fault(n, "an alias contains itself")
 	}
-	if c.depth++; c.depth > c.limits.Depth {
+
+	c.depth++
+	if c.depth > c.limits.Depth {
 		return nil, fault(n, "%w: nested too deep", errLimit)
 	}
+
 	c.open[n] = true
 	defer func() { delete(c.open, n); c.depth-- }()
 	switch tag {
@@ -140,14 +150,18 @@ func (c *constructor) scalar(n *yaml.Node) (string, error) {
 				break
 			}
 		}
+
 		if def == nil {
 			break
 		}
+
 		n = def
 	}
+
 	if n.Kind != yaml.ScalarNode {
 		return "", fault(n, "expected a scalar, but found a %s", kind(n))
 	}
+
 	return n.Value, nil
 }
 
@@ -170,10 +184,12 @@ func (c *constructor) mapping(n *yaml.Node) (*value.Map, error) {
 	if n.Kind != yaml.MappingNode {
 		return nil, fault(n, "expected a mapping, but found a %s", kind(n))
 	}
+
 	pairs, err := c.flatten(n)
 	if err != nil {
 		return nil, err
 	}
+
 	m := &value.Map{}
 	seen := make(map[any]struct{}, len(pairs))
 	for _, p := range pairs {
@@ -181,17 +197,21 @@ func (c *constructor) mapping(n *yaml.Node) (*value.Map, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		v, err := c.value(p.val)
 		if err != nil {
 			return nil, err
 		}
+
 		id := identity(k)
 		if _, dup := seen[id]; dup {
 			return nil, fault(p.key, "found conflicting ID '%v'", k)
 		}
+
 		seen[id] = struct{}{}
 		m.Set(k, v)
 	}
+
 	return m, nil
 }
 
@@ -200,10 +220,12 @@ func (c *constructor) key(n *yaml.Node) (any, error) {
 	if r := resolved(n); tagOf(r) == tagValue {
 		return r.Value, c.spend(r, 1)
 	}
+
 	k, err := c.value(n)
 	if err != nil {
 		return nil, err
 	}
+
 	switch k := k.(type) {
 	case []byte:
 		return string(k), nil
@@ -218,6 +240,7 @@ func (c *constructor) key(n *yaml.Node) (any, error) {
 	case *value.Map:
 		return nil, fault(n, "found unacceptable key: a mapping cannot be a key (double curly braces?)")
 	}
+
 	return k, nil
 }
 
@@ -247,6 +270,7 @@ func (c *constructor) flatten(n *yaml.Node) ([]pair, error) {
 		}
 		return done, nil
 	}
+
 	c.merged[n] = nil
 	own := make([]pair, 0, len(n.Content)/2)
 	var merge []pair
@@ -256,12 +280,15 @@ func (c *constructor) flatten(n *yaml.Node) ([]pair, error) {
 			own = append(own, p)
 			continue
 		}
+
 		more, err := c.mergeValue(p.val)
 		if err != nil {
 			return nil, err
 		}
+
 		merge = append(merge, more...)
 	}
+
 	if len(merge) > 0 {
 		has := make(map[string]bool, len(own))
 		for _, p := range own {
@@ -269,14 +296,17 @@ func (c *constructor) flatten(n *yaml.Node) ([]pair, error) {
 				has[p.key.Value] = true
 			}
 		}
+
 		all := make([]pair, 0, len(merge)+len(own))
 		for _, p := range merge {
 			if p.key.Kind != yaml.ScalarNode || !has[p.key.Value] {
 				all = append(all, p)
 			}
 		}
+
 		own = append(all, own...)
 	}
+
 	c.merged[n] = own
 	return own, nil
 }
@@ -296,17 +326,22 @@ func (c *constructor) mergeValue(v *yaml.Node) ([]pair, error) {
 			if s.Kind != yaml.MappingNode {
 				return nil, fault(s, "expected a mapping for merging, but found a %s", kind(s))
 			}
+
 			ps, err := c.flatten(s)
 			if err != nil {
 				return nil, err
 			}
+
 			if err := c.spend(s, len(ps)+1); err != nil {
 				return nil, err
 			}
+
 			out = append(out, ps...)
 		}
+
 		return out, nil
 	}
+
 	return nil, fault(v, "expected a mapping or list of mappings for merging, but found a %s", kind(v))
 }
 
@@ -327,22 +362,27 @@ func (c *constructor) pairs(n *yaml.Node, tag string) (any, error) {
 	if n.Kind != yaml.SequenceNode {
 		return nil, fault(n, "expected a sequence for %s, but found a %s", tag, kind(n))
 	}
+
 	l := make([]any, 0, len(n.Content))
 	for _, s := range n.Content {
 		s = resolved(s)
 		if s.Kind != yaml.MappingNode || len(s.Content) != 2 {
 			return nil, fault(s, "expected a mapping of length 1 for %s", tag)
 		}
+
 		k, err := c.value(s.Content[0])
 		if err != nil {
 			return nil, err
 		}
+
 		v, err := c.value(s.Content[1])
 		if err != nil {
 			return nil, err
 		}
+
 		l = append(l, []any{k, v})
 	}
+
 	return l, nil
 }
 

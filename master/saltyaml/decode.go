@@ -56,9 +56,11 @@ func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 	if len(b) > l.Bytes {
 		return nil, &Error{name, 0, fmt.Errorf("%w: %d bytes, at most %d", errLimit, len(b), l.Bytes)}
 	}
+
 	if n := Estimate(b); n > l.Nodes {
 		return nil, &Error{name, 0, fmt.Errorf("%w: about %d values, at most %d", errLimit, n, l.Nodes)}
 	}
+
 	root, err := parse(b)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
@@ -67,9 +69,11 @@ func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 		}
 		return nil, &Error{name, 0, err}
 	}
+
 	if root == nil {
 		return nil, nil
 	}
+
 	c := constructor{limits: l, nodes: l.Nodes, merged: make(map[*yaml.Node][]pair), open: make(map[*yaml.Node]bool)}
 	v, err := c.document(root)
 	if err != nil {
@@ -79,6 +83,7 @@ func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 		}
 		return nil, &Error{name, 0, err}
 	}
+
 	return v, nil
 }
 
@@ -107,9 +112,11 @@ func parse(b []byte) (root *yaml.Node, err error) {
 			root, err = nil, fmt.Errorf("cannot parse: %v", r)
 		}
 	}()
+
 	if err := readable(b); err != nil {
 		return nil, err
 	}
+
 	d := yaml.NewDecoder(bytes.NewReader(version11(b)))
 	var doc, next yaml.Node
 	if err := d.Decode(&doc); err == io.EOF {
@@ -117,6 +124,7 @@ func parse(b []byte) (root *yaml.Node, err error) {
 	} else if err != nil {
 		return nil, syntax(err, b)
 	}
+
 	switch err := d.Decode(&next); {
 	case err == io.EOF:
 	case err != nil:
@@ -124,9 +132,11 @@ func parse(b []byte) (root *yaml.Node, err error) {
 	default:
 		return nil, &Error{Line: next.Line, Err: errors.New("expected a single document, but another one begins here")}
 	}
+
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
 		return nil, nil
 	}
+
 	return doc.Content[0], nil
 }
 
@@ -139,6 +149,7 @@ func version11(b []byte) []byte {
 		if n := bytes.IndexByte(line, '\n'); n >= 0 {
 			line = line[:n+1]
 		}
+
 		switch {
 		case bytes.HasPrefix(line, []byte(v12)):
 			c := bytes.Clone(b)
@@ -147,8 +158,10 @@ func version11(b []byte) []byte {
 		case line[0] != '%' && line[0] != '#' && len(bytes.TrimSpace(line)) > 0:
 			return b
 		}
+
 		off += len(line)
 	}
+
 	return b
 }
 
@@ -164,14 +177,17 @@ func syntax(err error, b []byte) error {
 		// The library leaves out the first line of a document.
 		return &Error{Line: 1, Err: errors.New(msg)}
 	}
+
 	num, text, ok := strings.Cut(rest, ": ")
 	n, aerr := strconv.Atoi(num)
 	if !ok || aerr != nil {
 		return &Error{Err: errors.New(msg)}
 	}
+
 	if fromZero(text) {
 		n++
 	}
+
 	return &Error{Line: n, Err: errors.New(text)}
 }
 
@@ -220,6 +236,7 @@ func addLines(lines map[string]int, node *yaml.Node, above string, levels int) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
+
 	if levels == 0 {
 		return
 	}
@@ -229,21 +246,26 @@ func addLines(lines map[string]int, node *yaml.Node, above string, levels int) {
 		}
 		return
 	}
+
 	if node.Kind != yaml.MappingNode {
 		return
 	}
+
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		k := node.Content[i]
 		if k.Kind != yaml.ScalarNode {
 			continue
 		}
+
 		name := k.Value
 		if above != "" {
 			name = Below(above, k.Value)
 		}
+
 		if _, seen := lines[name]; !seen {
 			lines[name] = k.Line
 		}
+
 		addLines(lines, node.Content[i+1], name, levels-1)
 	}
 }
@@ -265,6 +287,7 @@ func readable(b []byte) error {
 	if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
 		return nil
 	}
+
 	line := 1
 	for i := 0; i < len(b); {
 		c := b[i]
@@ -281,6 +304,7 @@ func readable(b []byte) error {
 			i++
 			continue
 		}
+
 		r, n := utf8.DecodeRune(b[i:])
 		if r == utf8.RuneError && n == 1 {
 			return &Error{Line: line, Err: errors.New("text is not valid UTF-8")}
@@ -288,7 +312,9 @@ func readable(b []byte) error {
 		if r != 0x85 && r < 0xa0 || r == 0xfffe || r == 0xffff {
 			return &Error{Line: line, Err: fmt.Errorf("unacceptable character #x%04x", r)}
 		}
+
 		i += n
 	}
+
 	return nil
 }

@@ -44,12 +44,14 @@ func TestLimits(t *testing.T) {
 		p, n := string(rune('a'+i-1))+"0", string(rune('a'+i))+"0"
 		bomb.WriteString(n + ": &" + n + " [" + strings.Repeat("*"+p+", ", 9) + "*" + p + "]\n")
 	}
+
 	var merge strings.Builder
 	merge.WriteString("a0: &a0 {x: 1}\n")
 	for i := 1; i < 26; i++ {
 		p, n := string(rune('a'+i-1))+"0", string(rune('a'+i))+"0"
 		merge.WriteString(n + ": &" + n + " {<<: [*" + p + ", *" + p + ", *" + p + "]}\n")
 	}
+
 	for name, in := range map[string]string{
 		"size":       "a: " + strings.Repeat("x", 9<<20),
 		"flow depth": strings.Repeat("[", 100) + strings.Repeat("]", 100),
@@ -66,6 +68,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %v is not ErrLimit", name, err)
 		}
 	}
+
 	// Overlapping merges are duplicate keys; what counts is that they end.
 	if _, err := Decode([]byte(merge.String()), "merges"); err == nil {
 		t.Error("merges: accepted")
@@ -100,11 +103,14 @@ func FuzzDecode(f *testing.F) {
 	for _, c := range g.Load {
 		f.Add([]byte(c.In))
 	}
+
 	l := Limits{Bytes: 1 << 16, Depth: 64, Nodes: 1 << 14}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// Nothing this small may take seconds; the fuzzer itself has no limit.
-		watch := time.AfterFunc(5*time.Second, func() { panic(fmt.Sprintf("still busy with %d bytes: %.300q", len(b), b)) })
+		watch := time.AfterFunc(5*time.Second,
+			func() { panic(fmt.Sprintf("still busy with %d bytes: %.300q", len(b), b)) })
 		defer watch.Stop()
+
 		v, err := DecodeWithin(b, "fuzz", l)
 		if err != nil {
 			var e *Error
@@ -113,15 +119,18 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
+
 		for _, s := range []Style{{KeepKeys: true}, {KeepKeys: true, Flow: true}} {
 			text, err := EncodeStyle(v, s)
 			if err != nil {
 				t.Fatalf("cannot write what was read: %v", err)
 			}
+
 			again, err := Decode(text, "again")
 			if err != nil {
 				t.Fatalf("cannot read what was written: %v\n%q", err, text)
 			}
+
 			if a, b := asJSON(t, v), asJSON(t, again); a != b && !hasNaN(v) {
 				t.Fatalf("changed by a round trip through %q:\n%s\n%s", text, a, b)
 			}
@@ -146,13 +155,15 @@ func hasNaN(v any) bool {
 			}
 		}
 	}
+
 	return false
 }
 
 func BenchmarkDecode(b *testing.B) {
 	var s strings.Builder
 	for i := range 2000 {
-		s.WriteString("state_" + strings.Repeat("x", i%7) + string(rune('a'+i%26)) + strings.Repeat("y", i/26) + ":\n  file.managed:\n    - mode: 0644\n    - user: root\n")
+		s.WriteString("state_" + strings.Repeat("x", i%7) + string(rune('a'+i%26)) +
+			strings.Repeat("y", i/26) + ":\n  file.managed:\n    - mode: 0644\n    - user: root\n")
 	}
 	text := []byte(s.String())
 	b.SetBytes(int64(len(text)))

@@ -75,6 +75,7 @@ func (e *emitter) node(v any, at place, depth int) error {
 	if depth > maxEncodeDepth {
 		return errDepth
 	}
+
 	a, ok, err := scalarAtom(v)
 	if err != nil {
 		return err
@@ -83,12 +84,14 @@ func (e *emitter) node(v any, at place, depth int) error {
 		e.scalar(a, at)
 		return nil
 	}
+
 	switch v := v.(type) {
 	case []any, []string:
 		return e.list(listItems(v), at, depth)
 	case *value.Map, map[string]any, map[string]string:
 		return e.mapping(items(v, e.style.KeepKeys), depth)
 	}
+
 	return fmt.Errorf("cannot write %T", v)
 }
 
@@ -101,9 +104,11 @@ func (e *emitter) list(l []any, at place, depth int) error {
 				return err
 			}
 		}
+
 		e.close("]")
 		return nil
 	}
+
 	e.increase(false, at.mapping && !e.indention)
 	for _, v := range l {
 		e.writeIndent()
@@ -112,6 +117,7 @@ func (e *emitter) list(l []any, at place, depth int) error {
 			return err
 		}
 	}
+
 	e.decrease()
 	return nil
 }
@@ -144,12 +150,14 @@ func (e *emitter) mapping(l []item, depth int) error {
 	} else {
 		e.increase(false, false)
 	}
+
 	for i, it := range l {
 		if inFlow {
 			e.separate(i)
 		} else {
 			e.writeIndent()
 		}
+
 		if simpleKey(it.key) {
 			if err := e.node(it.key, place{mapping: true, simpleKey: true}, depth+1); err != nil {
 				return err
@@ -160,20 +168,25 @@ func (e *emitter) mapping(l []item, depth int) error {
 			if err := e.node(it.key, place{mapping: true}, depth+1); err != nil {
 				return err
 			}
+
 			if !inFlow || e.column > bestWidth {
 				e.writeIndent()
 			}
+
 			e.indicator(":", true, false, !inFlow)
 		}
+
 		if err := e.node(it.val, place{mapping: true}, depth+1); err != nil {
 			return err
 		}
 	}
+
 	if inFlow {
 		e.close("}")
 	} else {
 		e.decrease()
 	}
+
 	return nil
 }
 
@@ -188,6 +201,7 @@ func (e *emitter) scalar(a atom, at place) {
 	if a.tag != "" {
 		e.indicator(a.tag, true, false, false)
 	}
+
 	e.increase(true, false)
 	split := !at.simpleKey
 	switch {
@@ -203,5 +217,6 @@ func (e *emitter) scalar(a atom, at place) {
 	default:
 		e.doubleQuoted(a.text, split)
 	}
+
 	e.decrease()
 }

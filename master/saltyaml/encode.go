@@ -83,6 +83,7 @@ func scalarAtom(v any) (atom, bool, error) {
 	case value.Ext:
 		return plain("NULL") // what Salt's dumper writes for types it does not know
 	}
+
 	return atom{}, false, fmt.Errorf("cannot write %T", v)
 }
 
@@ -126,6 +127,7 @@ func timestamp(s string) bool {
 		s = s[n:]
 		return n >= lo
 	}
+
 	lit := func(c byte) bool {
 		if s == "" || s[0] != c {
 			return false
@@ -133,27 +135,34 @@ func timestamp(s string) bool {
 		s = s[1:]
 		return true
 	}
+
 	blank := func(c byte) bool { return c == ' ' || c == '\t' }
-	if len(s) == 10 && digit(s[5]) && digit(s[6]) && digit(s[8]) && digit(s[9]) && span(s, digit) == 4 && s[4] == '-' && s[7] == '-' {
+	if len(s) == 10 && digit(s[5]) && digit(s[6]) && digit(s[8]) && digit(s[9]) && span(s, digit) == 4 &&
+		s[4] == '-' && s[7] == '-' {
 		return true
 	}
 	if span(s, digit) != 4 || !num(4, 4) || !lit('-') || !num(1, 2) || !lit('-') || !num(1, 2) {
 		return false
 	}
+
 	if n := span(s, blank); n > 0 {
 		s = s[n:]
 	} else if !lit('T') && !lit('t') {
 		return false
 	}
+
 	if !num(1, 2) || !lit(':') || !num(2, 2) || !lit(':') || !num(2, 2) {
 		return false
 	}
+
 	if lit('.') {
 		s = s[span(s, digit):]
 	}
+
 	if s == "" {
 		return true
 	}
+
 	s = s[span(s, blank):]
 	if lit('Z') {
 		return s == ""
@@ -161,6 +170,7 @@ func timestamp(s string) bool {
 	if !lit('+') && !lit('-') || !num(1, 2) {
 		return false
 	}
+
 	return s == "" || lit(':') && num(2, 2) && s == ""
 }
 
@@ -184,9 +194,11 @@ func items(v any, keep bool) (l []item) {
 		}
 		keep = false
 	}
+
 	if !keep {
 		sortItems(l)
 	}
+
 	return l
 }
 
@@ -201,6 +213,7 @@ func sortItems(l []item) {
 			numbers++
 		}
 	}
+
 	switch len(l) {
 	case texts:
 		slices.SortStableFunc(l, func(a, b item) int { return strings.Compare(a.key.(string), b.key.(string)) })
@@ -224,6 +237,7 @@ func number(k any) *big.Float {
 			return new(big.Float).SetFloat64(k)
 		}
 	}
+
 	return new(big.Float)
 }
 

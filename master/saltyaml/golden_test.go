@@ -73,6 +73,7 @@ func typed(v any) any {
 		}
 		return []any{"m", l}
 	}
+
 	panic(fmt.Sprintf("%T", v))
 }
 
@@ -89,11 +90,13 @@ func untyped(t testing.TB, v any) any {
 		if !ok {
 			t.Fatalf("integer %v", l[1])
 		}
+
 		if n.IsInt64() {
 			return n.Int64()
 		} else if n.IsUint64() {
 			return n.Uint64()
 		}
+
 		return n
 	case "f":
 		f, err := strconv.ParseFloat(l[1].(string), 64)
@@ -123,8 +126,10 @@ func untyped(t testing.TB, v any) any {
 			}
 			out.Set(k, untyped(t, kv[1]))
 		}
+
 		return out
 	}
+
 	t.Fatalf("type %v", l[0])
 	return nil
 }
@@ -149,6 +154,7 @@ func TestGoldenEncode(t *testing.T) {
 		if err := json.Unmarshal(c.In, &raw); err != nil {
 			t.Fatal(err)
 		}
+
 		v := untyped(t, raw)
 		for _, s := range []struct {
 			style Style
@@ -169,6 +175,7 @@ func TestGoldenDecode(t *testing.T) {
 		if different[c.In] != "" {
 			continue
 		}
+
 		got, err := Decode([]byte(c.In), "x")
 		if c.Err != "" {
 			if err == nil {
@@ -176,14 +183,17 @@ func TestGoldenDecode(t *testing.T) {
 			}
 			continue
 		}
+
 		if err != nil {
 			t.Errorf("%q: %v, Salt reads %s", c.In, err, c.Out)
 			continue
 		}
+
 		var raw any
 		if err := json.Unmarshal(c.Out, &raw); err != nil {
 			t.Fatal(err)
 		}
+
 		if g, w := asJSON(t, got), asJSON(t, untyped(t, raw)); g != w {
 			t.Errorf("%q:\n got %s\nwant %s", c.In, g, w)
 		}

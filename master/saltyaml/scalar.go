@@ -20,6 +20,7 @@ func plainTag(s string) string {
 	if s == "" {
 		return tagNull
 	}
+
 	switch s[0] {
 	case 'y', 'Y', 'n', 'N', 't', 'T', 'f', 'F', 'o', 'O':
 		switch s {
@@ -49,6 +50,7 @@ func plainTag(s string) string {
 			return tagInt
 		}
 	}
+
 	return tagStr
 }
 
@@ -103,28 +105,34 @@ func isFloat(s string) bool {
 	case ".nan", ".NaN", ".NAN":
 		return true
 	}
+
 	u := unsigned(s)
 	switch u {
 	case ".inf", ".Inf", ".INF":
 		return true
 	}
+
 	if s[0] == '.' { // no sign in this form
 		if len(s) < 2 || !digit(s[1]) {
 			return false
 		}
 		return exponent(s[1+span(s[1:], decimalOrUnderscore):])
 	}
+
 	if u == "" || !digit(u[0]) {
 		return false
 	}
+
 	u = u[span(u, decimalOrUnderscore):]
 	if rest, ok := strings.CutPrefix(u, "."); ok {
 		return exponent(rest[span(rest, decimalOrUnderscore):])
 	}
+
 	rest, n := sixties(u)
 	if n == 0 || rest == "" || rest[0] != '.' {
 		return false
 	}
+
 	return span(rest[1:], decimalOrUnderscore) == len(rest)-1
 }
 
@@ -133,25 +141,31 @@ func isInt(s string) bool {
 	if u == "" || !digit(u[0]) {
 		return false
 	}
+
 	all := func(t string, ok func(byte) bool) bool { return t != "" && span(t, ok) == len(t) }
 	if u[0] == '0' {
 		if u == "0" {
 			return true
 		}
+
 		if t, ok := strings.CutPrefix(u, "0b"); ok {
 			return all(t, func(c byte) bool { return c == '0' || c == '1' || c == '_' })
 		}
+
 		if t, ok := strings.CutPrefix(u, "0x"); ok {
 			return all(t, func(c byte) bool {
 				return decimalOrUnderscore(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 			})
 		}
+
 		return all(u[1:], func(c byte) bool { return c >= '0' && c <= '7' || c == '_' })
 	}
+
 	u = u[span(u, decimalOrUnderscore):]
 	if u == "" {
 		return true
 	}
+
 	rest, n := sixties(u)
 	return n > 0 && rest == ""
 }
@@ -176,6 +190,7 @@ func scalarValue(tag, text string) (any, error) {
 	case tagBinary:
 		return binaryValue(text)
 	}
+
 	return text, nil
 }
 
@@ -185,12 +200,14 @@ func intValue(text string) (any, error) {
 	if len(text) > maxDigits {
 		return nil, fmt.Errorf("integer of %d digits, at most %d", len(text), maxDigits)
 	}
+
 	s := text
 	if s != "0" && strings.HasPrefix(s, "0") && !strings.HasPrefix(s, "0b") && !strings.HasPrefix(s, "0x") {
 		if s = strings.TrimLeft(s, "0"); s == "" {
 			s = "0"
 		}
 	}
+
 	s = strings.ReplaceAll(s, "_", "")
 	neg := strings.HasPrefix(s, "-")
 	s = unsigned(s)
@@ -198,6 +215,7 @@ func intValue(text string) (any, error) {
 		n   = new(big.Int)
 		err error
 	)
+
 	switch {
 	case s == "":
 		err = errNumber
@@ -225,18 +243,22 @@ func intValue(text string) (any, error) {
 		}
 		err = setInt(n, s, 10)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("%q is not an integer", text)
 	}
+
 	if neg {
 		n.Neg(n)
 	}
+
 	switch {
 	case n.IsInt64():
 		return n.Int64(), nil
 	case n.IsUint64():
 		return n.Uint64(), nil
 	}
+
 	return n, nil
 }
 
@@ -257,6 +279,7 @@ func floatValue(text string) (any, error) {
 	if strings.HasPrefix(s, "-") {
 		sign = -1
 	}
+
 	s = unsigned(s)
 	switch {
 	case s == ".inf":
@@ -264,6 +287,7 @@ func floatValue(text string) (any, error) {
 	case s == ".nan":
 		return math.NaN(), nil
 	}
+
 	var sum float64
 	for p := range strings.SplitSeq(s, ":") {
 		p = strings.TrimSpace(p)
@@ -273,6 +297,7 @@ func floatValue(text string) (any, error) {
 		}
 		sum = sum*60 + f
 	}
+
 	return sign * sum, nil
 }
 
@@ -287,7 +312,8 @@ func binaryValue(text string) (any, error) {
 			return nil, errors.New("base64 data is not ASCII")
 		case c == '=':
 			if len(clean)%4 >= 2 {
-				if pads++; len(clean)%4+pads >= 4 {
+				pads++
+				if len(clean)%4+pads >= 4 {
 					i = len(text) // a full quantum with padding ends the data
 				}
 			}
@@ -296,16 +322,20 @@ func binaryValue(text string) (any, error) {
 			pads = 0
 		}
 	}
+
 	if missing := len(text) % 4; missing != 0 {
 		pads += 4 - missing
 	}
+
 	if r := len(clean) % 4; r == 1 || r > 1 && pads+r < 4 {
 		return nil, errors.New("base64 data is incomplete")
 	}
+
 	out := make([]byte, base64.RawStdEncoding.DecodedLen(len(clean)))
 	n, err := base64.RawStdEncoding.Decode(out, clean)
 	if err != nil {
 		return nil, fmt.Errorf("base64 data: %w", err)
 	}
+
 	return out[:n], nil
 }

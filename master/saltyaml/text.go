@@ -37,13 +37,17 @@ func analyse(s string) traits {
 	if s == "" {
 		return traits{blockPlain: true, single: true}
 	}
+
 	var inFlow, inBlock, breaks, special, edge, trailingSpace, breakSpace, spaceBreak bool
 	if strings.HasPrefix(s, "---") || strings.HasPrefix(s, "...") {
 		inFlow, inBlock = true, true
 	}
+
 	both := func() { inFlow, inBlock = true, true }
 	blank := func(r rune) bool { return r == ' ' || r == '\t' || r == 0 || isBreak(r) }
-	before, wasSpace, wasBreak := true, false, false
+	before := true
+	wasSpace := false
+	wasBreak := false
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		after := true // white space or the end follows
@@ -52,6 +56,7 @@ func analyse(s string) traits {
 			next, _ := utf8.DecodeRuneInString(s[i+n:])
 			after = blank(next)
 		}
+
 		switch {
 		case i == 0 && strings.ContainsRune("#,[]{}&*!|>'\"%@`", r):
 			both()
@@ -65,9 +70,11 @@ func analyse(s string) traits {
 		case r == '#' && before:
 			both()
 		}
+
 		if !visible(r) || r == utf8.RuneError && n == 1 {
 			special = true
 		}
+
 		switch {
 		case r == ' ':
 			edge = edge || i == 0 || last
@@ -82,9 +89,11 @@ func analyse(s string) traits {
 		default:
 			wasSpace, wasBreak = false, false
 		}
+
 		before = blank(r)
 		i += n
 	}
+
 	plain := !edge && !breakSpace && !spaceBreak && !special && !breaks
 	return traits{
 		multiline:  breaks,
@@ -102,6 +111,7 @@ func (e *emitter) plain(s string, split bool) {
 	if !e.whitespace {
 		e.put(" ")
 	}
+
 	spaces := false
 	for i, r := range s {
 		if r != ' ' {
@@ -109,13 +119,16 @@ func (e *emitter) plain(s string, split bool) {
 			e.indention, spaces = false, false
 			continue
 		}
+
 		if split && !spaces && e.column > bestWidth && foldable(s, i) {
 			e.writeIndent()
 		} else {
 			e.put(" ")
 		}
+
 		spaces = true
 	}
+
 	e.whitespace, e.indention = false, false
 }
 
@@ -141,16 +154,22 @@ func (e *emitter) singleQuoted(s string, split bool) {
 			if breaks {
 				e.writeIndent()
 			}
+
 			if r == '\'' {
 				e.put("'")
 			}
+
 			e.put(string(r))
-			e.indention, spaces, breaks = false, false, false
+			e.indention = false
+			spaces = false
+			breaks = false
 		}
 	}
+
 	if breaks {
 		e.writeIndent()
 	}
+
 	e.indicator("'", false, false, false)
 	e.whitespace, e.indention = false, false
 }
@@ -173,12 +192,14 @@ func escape(r rune) string {
 		}
 		n++
 	}
+
 	switch {
 	case r <= 0xff:
 		return fmt.Sprintf(`\x%02X`, r)
 	case r <= 0xffff:
 		return fmt.Sprintf(`\u%04X`, r)
 	}
+
 	return fmt.Sprintf(`\U%08X`, r)
 }
 
@@ -199,12 +220,14 @@ func (e *emitter) doubleQuoted(s string, split bool) {
 			} else {
 				e.put(" ")
 			}
+
 			spaces = true
 		default:
 			e.put(string(r))
 			spaces = false
 		}
 	}
+
 	e.indicator("\"", false, false, false)
 	e.whitespace, e.indention = false, false
 }
@@ -222,9 +245,11 @@ func (e *emitter) literal(s string) {
 			e.indention, breaks = true, true
 			continue
 		}
+
 		if breaks {
 			e.writeIndent()
 		}
+
 		e.put(string(r))
 		e.indention, breaks = false, false
 	}

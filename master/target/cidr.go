@@ -34,12 +34,14 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.PrefixFrom(a.WithZone(""), a.BitLen()), nil
 	}
+
 	bad := fmt.Errorf("%w: %s is neither an address nor a network", errInvalid, shown(s))
 	host, mask, ok := strings.Cut(s, "/")
 	a, err := netip.ParseAddr(host)
 	if !ok || err != nil || a.Zone() != "" {
 		return netip.Prefix{}, bad
 	}
+
 	bits, err := strconv.ParseUint(mask, 10, 8)
 	if err != nil || strings.HasPrefix(mask, "+") {
 		n, ok := maskBits(mask)
@@ -48,6 +50,7 @@ func parseNetwork(s string) (netip.Prefix, error) {
 		}
 		bits = uint64(n)
 	}
+
 	p, err := a.Prefix(int(bits))
 	if err != nil {
 		return netip.Prefix{}, bad
@@ -55,6 +58,7 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	if p.Addr() != a {
 		return netip.Prefix{}, fmt.Errorf("%w: network %s has host bits set", errInvalid, shown(s))
 	}
+
 	return p, nil
 }
 
@@ -65,15 +69,18 @@ func maskBits(s string) (int, bool) {
 	if err != nil || !a.Is4() {
 		return 0, false
 	}
+
 	b := a.As4()
 	m := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 	if m != 0 && m>>31 == 0 {
 		m = ^m
 	}
+
 	n := 0
 	for ; m>>31 == 1; m <<= 1 {
 		n++
 	}
+
 	return n, m == 0
 }
 
@@ -82,6 +89,7 @@ func (c cidr) match(id string) bool {
 	if !ok {
 		return false
 	}
+
 	for _, v := range g.List(c.grain) {
 		s, ok := v.(string)
 		if !ok {
@@ -91,5 +99,6 @@ func (c cidr) match(id string) bool {
 			return true
 		}
 	}
+
 	return false
 }

@@ -39,19 +39,23 @@ func parseWord(word string) (typ, delimiter, expr string) {
 	if word == "" || strings.ContainsRune(word, '\n') {
 		return plain()
 	}
+
 	typ, ok := engines[word[0]]
 	if !ok {
 		return plain()
 	}
+
 	rest := word[1:]
 	if strings.IndexByte("GPIJ", word[0]) >= 0 {
 		if _, n := utf8.DecodeRuneInString(rest); n > 0 && len(rest) > n+1 && rest[n] == '@' {
 			return typ, rest[:n], rest[n+1:]
 		}
 	}
+
 	if len(rest) > 1 && rest[0] == '@' {
 		return typ, "", rest[1:]
 	}
+
 	return plain()
 }
 
@@ -70,6 +74,7 @@ func compileCompound(words []string, env Env, exact bool) (Matcher, error) {
 	if err != nil {
 		return Matcher{}, err
 	}
+
 	p := &parser{words: words, env: env, exact: exact}
 	n, err := p.or()
 	if err != nil {
@@ -78,6 +83,7 @@ func compileCompound(words []string, env Env, exact bool) (Matcher, error) {
 	if len(p.words) > 0 {
 		return Matcher{}, fmt.Errorf("%w: unexpected %s", errInvalid, shown(p.words[0]))
 	}
+
 	m := Matcher{n: n, missing: p.missing}
 	switch n := n.(type) {
 	case set: // a single list, such as a nodegroup of names
@@ -91,6 +97,7 @@ func compileCompound(words []string, env Env, exact bool) (Matcher, error) {
 			m.exact, m.exactly = []string{string(n)}, true
 		}
 	}
+
 	return m, nil
 }
 
@@ -107,10 +114,12 @@ func expand(words []string, env Env) (out []string, err error) {
 		} else {
 			out = append(out, w)
 		}
+
 		if len(out) > maxWords {
 			return nil, fmt.Errorf("%w: more than %d words", ErrTooLarge, maxWords)
 		}
 	}
+
 	return out, nil
 }
 
@@ -165,13 +174,16 @@ func (p *parser) operand(negated bool) (node, error) {
 	if len(p.words) == 0 {
 		return nil, fmt.Errorf("%w: a minion is expected at the end", errInvalid)
 	}
+
 	word := p.words[0]
 	p.words = p.words[1:]
 	switch {
 	case word == "(":
-		if p.depth++; p.depth > maxNested {
+		p.depth++
+		if p.depth > maxNested {
 			return nil, fmt.Errorf("%w: parentheses nested more than %d deep", errInvalid, maxNested)
 		}
+
 		n, err := p.or()
 		if err != nil {
 			return nil, err
@@ -179,12 +191,14 @@ func (p *parser) operand(negated bool) (node, error) {
 		if p.peek() != ")" {
 			return nil, fmt.Errorf("%w: a parenthesis is not closed", errInvalid)
 		}
+
 		p.words = p.words[1:]
 		p.depth--
 		return n, nil
 	case operator(word):
 		return nil, fmt.Errorf("%w: a minion is expected before %s", errInvalid, shown(word))
 	}
+
 	typ, delimiter, expr := parseWord(word)
 	switch typ {
 	case "":
@@ -193,10 +207,12 @@ func (p *parser) operand(negated bool) (node, error) {
 		if strings.Count(expr, ",") >= maxNames {
 			return nil, fmt.Errorf("%w: a list of more than %d names", ErrTooLarge, maxNames)
 		}
+
 		l := slices.DeleteFunc(strings.Split(expr, ","), func(s string) bool { return s == "" })
 		if !negated {
 			p.missing = append(p.missing, l...)
 		}
+
 		return newSet(l), nil
 	case "range", "resource", "managing_minion":
 		return nil, fmt.Errorf("%w: %s in a compound target", errUnsupported, shown(word))
@@ -205,8 +221,10 @@ func (p *parser) operand(negated bool) (node, error) {
 			typ = "pillar_exact"
 		}
 	}
+
 	if delimiter == "" {
 		delimiter = ":" // whatever the delimiter of the request
 	}
+
 	return compileSimple(expr, typ, delimiter, p.env)
 }

@@ -95,6 +95,7 @@ func (w *walk) subdict(data *value.Map, expr, delimiter string) bool {
 			}
 			v = found
 		}
+
 		switch v := v.(type) {
 		case *value.Map:
 			if v.Len() > 0 && w.inMap(v, want) {
@@ -112,6 +113,7 @@ func (w *walk) subdict(data *value.Map, expr, delimiter string) bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -119,24 +121,29 @@ func (w *walk) inMap(m *value.Map, want string) bool {
 	if !w.step(1) {
 		return false
 	}
+
 	want, wildcard := strings.CutPrefix(want, "*:")
 	if want == "*" {
 		return true
 	}
+
 	if _, ok := m.Get(want); ok {
 		return true
 	}
+
 	for k := range m.All() {
 		if w.value(k, want) {
 			return true
 		}
 	}
+
 	if w.subdict(m, want, ":") {
 		return true
 	}
 	if !wildcard {
 		return false
 	}
+
 	for _, v := range m.All() {
 		switch v := v.(type) {
 		case *value.Map:
@@ -155,6 +162,7 @@ func (w *walk) inMap(m *value.Map, want string) bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -164,15 +172,18 @@ func (w *walk) value(v any, want string) bool {
 	if w.steps <= 0 {
 		return false
 	}
+
 	have, want := strings.ToLower(str(v)), strings.ToLower(want)
 	if !w.step(1 + (len(have)+len(want))/64) {
 		return false
 	}
+
 	switch w.mode {
 	case regex:
 		return w.effort.regex(want, have)
 	case exact:
 		return have == want
 	}
+
 	return globMatch(want, have)
 }

@@ -17,6 +17,7 @@ func globMatch(p, s string) bool {
 	if strings.ContainsAny(p, "?[") {
 		return pattern.Glob(p, s)
 	}
+
 	head, rest, star := strings.Cut(p, "*")
 	if !star {
 		return p == s
@@ -24,16 +25,19 @@ func globMatch(p, s string) bool {
 	if !strings.HasPrefix(s, head) {
 		return false
 	}
+
 	s = s[len(head):]
 	for {
 		part, more, star := strings.Cut(rest, "*")
 		if !star {
 			return strings.HasSuffix(s, part)
 		}
+
 		i := strings.Index(s, part)
 		if i < 0 {
 			return false
 		}
+
 		s, rest = s[i+len(part):], more
 	}
 }

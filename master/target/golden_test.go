@@ -35,16 +35,19 @@ func readGolden(t testing.TB) (minions, Env, [][4]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var g goldenFile
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	if err := d.Decode(&g); err != nil {
 		t.Fatal(err)
 	}
+
 	m := make(minions)
 	for id, d := range g.Minions {
 		m[id] = [2]*value.Map{typed(t, d[0]).(*value.Map), typed(t, d[1]).(*value.Map)}
 	}
+
 	return m, Env{Nodegroups: typed(t, g.Nodegroups).(*value.Map), Source: m}, g.Cases
 }
 
@@ -71,12 +74,15 @@ func typed(t testing.TB, v any) any {
 			}
 			return n
 		}
+
 		m := &value.Map{}
 		for _, kv := range v["map"].([]any) {
 			m.Set(typed(t, kv.([]any)[0]), typed(t, kv.([]any)[1]))
 		}
+
 		return m
 	}
+
 	return v
 }
 
@@ -95,11 +101,13 @@ func TestGolden(t *testing.T) {
 		for _, id := range c[3].([]any) {
 			want = append(want, id.(string))
 		}
+
 		slices.Sort(want)
 		got, _, err := Resolve(ids, c[1], c[0].(string), env)
 		if got == nil {
 			got = []string{}
 		}
+
 		name, _ := json.Marshal(c[:3])
 		if different[string(name)] != "" {
 			if slices.Equal(got, want) {
@@ -107,6 +115,7 @@ func TestGolden(t *testing.T) {
 			}
 			continue
 		}
+
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, Salt selects %v (%v)", name, got, want, err)
 		}

@@ -28,17 +28,21 @@ func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 	if slices.Contains(g.open, name) {
 		return nil, false, fmt.Errorf("%w: nodegroup %s contains itself", errInvalid, shown(name))
 	}
+
 	v, ok := g.groups.Get(name)
 	if !ok {
 		return nil, false, fmt.Errorf("%w: there is no nodegroup %s", errInvalid, shown(name))
 	}
+
 	def, err := definition(name, v)
 	if err != nil {
 		return nil, false, err
 	}
+
 	if g.words += len(def); g.words > maxWords {
 		return nil, false, fmt.Errorf("%w: nodegroups of more than %d words", ErrTooLarge, maxWords)
 	}
+
 	g.open = append(g.open, name)
 	defer func() { g.open = g.open[:len(g.open)-1] }()
 	for _, w := range def {
@@ -47,13 +51,16 @@ func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 			words = append(words, w)
 			continue
 		}
+
 		nested = true
 		more, _, err := g.expand(inner)
 		if err != nil {
 			return nil, false, err
 		}
+
 		words = append(words, more...)
 	}
+
 	inside := len(g.open) > 1
 	if !nested || inside {
 		if joined := joinNames(def); joined != "" {
@@ -63,9 +70,11 @@ func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 			return def, false, nil
 		}
 	}
+
 	if len(words) > 0 {
 		words = append(append([]string{"("}, words...), ")")
 	}
+
 	return words, nested, nil
 }
 

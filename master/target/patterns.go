@@ -63,6 +63,7 @@ func pillarTerms(tgt any, typ, delimiter string, groups *value.Map) (terms []pil
 			words, err = expand(words, Env{Nodegroups: groups})
 		}
 	}
+
 	if err != nil {
 		return nil
 	}
@@ -71,6 +72,7 @@ func pillarTerms(tgt any, typ, delimiter string, groups *value.Map) (terms []pil
 		typ, _, expr := parseWord(w)
 		terms = append(terms, pillarTerm{text: w, typ: typ, expr: expr})
 	}
+
 	return terms
 }
 

@@ -11,7 +11,8 @@ import (
 )
 
 func TestPillarPattern(t *testing.T) {
-	groups := value.NewMap("webs", "I@role:web* or J@role:w.*", "list", []any{"I@a:b?", "or", "N@webs"}, "broken", int64(5))
+	groups := value.NewMap("webs", "I@role:web* or J@role:w.*", "list", []any{"I@a:b?", "or", "N@webs"},
+		"broken", int64(5))
 	for _, c := range []struct {
 		tgt       any
 		typ, sep  string
@@ -42,7 +43,15 @@ func TestPillarPattern(t *testing.T) {
 			}
 		})
 	}
-	for tgt, typ := range map[string]string{"webs": "nodegroup", "N@webs": "compound", "N@list": "compound", "x or N@webs": "compound", "I@role:web*": "compound", "role:web*": "pillar"} {
+
+	for tgt, typ := range map[string]string{
+		"webs":        "nodegroup",
+		"N@webs":      "compound",
+		"N@list":      "compound",
+		"x or N@webs": "compound",
+		"I@role:web*": "compound",
+		"role:web*":   "pillar",
+	} {
 		if _, found := PillarPattern(tgt, typ, ":", groups); !found {
 			t.Errorf("%s %s has no pattern, the administrator's neither", typ, tgt)
 		}
@@ -60,18 +69,28 @@ func TestTargetsWithoutPatternsAreExact(t *testing.T) {
 	for i := range 8 {
 		id := fmt.Sprintf("%s%d", []string{"web", "db"}[i%2], i)
 		ids = append(ids, id)
-		minions[id] = value.NewMap("secret", pick("hunter2", "swordfish", "h*", "[h]unter2", "hunter?"), "roles", []any{pick("web", "db", "*"), "x"},
+		minions[id] = value.NewMap("secret", pick("hunter2", "swordfish", "h*", "[h]unter2", "hunter?"), "roles", []any{
+			pick("web", "db", "*"), "x"},
 			"deep", value.NewMap("key", value.NewMap("a:b", pick("y", "Y*")), "*", "z"), "n", int64(r.IntN(3)), "is", r.IntN(2) == 0)
 	}
+
 	slices.Sort(ids)
 	expr := func() string {
-		return pick("secret", "roles", "deep", "deep:key", "deep:key:a:b", "*", "n", "is", "nosuch", "deep|key") + pick(":", ":", ":", "|", "") +
-			pick("hunter2", "HUNTER2", "h*", "hunter?", "[h]unter2", "[a-m]*", "h.*", "web", "*", "y", "x", "z", "1", "True", "*:z", "a:b:y", "", "web*")
+		return pick("secret", "roles", "deep", "deep:key", "deep:key:a:b", "*", "n", "is", "nosuch",
+			"deep|key") + pick(":", ":", ":", "|", "") +
+			pick("hunter2", "HUNTER2", "h*", "hunter?", "[h]unter2", "[a-m]*", "h.*", "web", "*", "y", "x",
+				"z", "1", "True", "*:z", "a:b:y", "", "web*")
 	}
+
 	term := func() string {
 		return pick("I@", "I@", "J@", "I|@", "J|@", "i@", "I @", "G@", "") + expr()
 	}
-	exactOf := map[string]string{"pillar": "pillar_exact", "pillar_pcre": "pillar_exact", "compound": "compound_pillar_exact"}
+	exactOf := map[string]string{
+		"pillar":      "pillar_exact",
+		"pillar_pcre": "pillar_exact",
+		"compound":    "compound_pillar_exact",
+	}
+
 	plain := 0
 	for range 10_000 {
 		typ, tgt := pick("pillar", "pillar_pcre", "compound", "compound", "compound"), ""
@@ -86,18 +105,22 @@ func TestTargetsWithoutPatternsAreExact(t *testing.T) {
 				tgt += " )"
 			}
 		}
+
 		if _, found := PillarPattern(tgt, typ, ":", nil); found {
 			continue
 		}
+
 		matched, _, err := Resolve(ids, tgt, typ, Env{Source: minions})
 		exactly, _, exactErr := Resolve(ids, tgt, exactOf[typ], Env{Source: minions})
 		if (err != nil) != (exactErr != nil) || !slices.Equal(matched, exactly) {
 			t.Errorf("%s %q selects %v, and exactly %v (%v, %v)", typ, tgt, matched, exactly, err, exactErr)
 		}
+
 		if len(matched) > 0 {
 			plain++
 		}
 	}
+
 	if plain < 200 {
 		t.Errorf("only %d targets select anybody without a pattern", plain)
 	}

@@ -106,6 +106,7 @@ func Compile(tgt any, typ string, env Env) (Matcher, error) {
 		}
 		return compileCompound(words, env, typ != "compound")
 	}
+
 	s, ok := text(tgt)
 	if !ok {
 		return Matcher{}, fmt.Errorf("%w: a %s target is text, not %T", errInvalid, shown(typ), tgt)
@@ -113,6 +114,7 @@ func Compile(tgt any, typ string, env Env) (Matcher, error) {
 	if len(s) > maxTarget {
 		return Matcher{}, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(s))
 	}
+
 	switch typ {
 	case "glob", "":
 		m := Matcher{n: glob(s)}
@@ -129,6 +131,7 @@ func Compile(tgt any, typ string, env Env) (Matcher, error) {
 	case "range":
 		return Matcher{}, fmt.Errorf("%w: range needs a range server", errUnsupported)
 	}
+
 	n, err := compileSimple(s, typ, env.delimiter(), env)
 	return Matcher{n: n}, err
 }
@@ -155,6 +158,7 @@ func compileSimple(s, typ, delimiter string, env Env) (node, error) {
 	case "ipcidr":
 		return newCIDR(s, grains(src))
 	}
+
 	return nil, fmt.Errorf("%w: %s", errUnsupported, shown(typ))
 }
 
@@ -170,6 +174,7 @@ func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []str
 	if !env.Effort.more(len(m.missing) + len(m.exact)) {
 		return nil, nil, env.Effort.err()
 	}
+
 	has := func(id string) bool { _, ok := slices.BinarySearch(ids, id); return ok }
 	told := make(set)
 	for _, name := range m.missing {
@@ -178,6 +183,7 @@ func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []str
 			missing = append(missing, name)
 		}
 	}
+
 	if m.exactly {
 		for _, id := range m.exact {
 			if has(id) {
@@ -187,6 +193,7 @@ func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []str
 		slices.Sort(matched)
 		return slices.Compact(matched), missing, nil
 	}
+
 	for i, id := range ids {
 		if i%lookEvery == 0 && !env.Effort.more(min(lookEvery, len(ids)-i)) {
 			break
@@ -195,9 +202,11 @@ func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []str
 			matched = append(matched, id)
 		}
 	}
+
 	if err := env.Effort.err(); err != nil {
 		return nil, nil, fmt.Errorf("resolve a %s target: %w", shown(typ), err)
 	}
+
 	return matched, missing, nil
 }
 
@@ -263,6 +272,7 @@ func textList(tgt any, typ string) ([]string, error) {
 		if len(l) > maxNames {
 			return nil, fmt.Errorf("%w: a list of %d names, at most %d", ErrTooLarge, len(l), maxNames)
 		}
+
 		out := make([]string, 0, len(l))
 		for _, v := range l {
 			s, ok := text(v)
@@ -271,8 +281,10 @@ func textList(tgt any, typ string) ([]string, error) {
 			}
 			out = append(out, s)
 		}
+
 		return out, nil
 	}
+
 	return nil, fmt.Errorf("%w: a %s target is text or a list, not %T", errInvalid, typ, tgt)
 }
 

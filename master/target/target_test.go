@@ -20,9 +20,11 @@ func TestRefused(t *testing.T) {
 	for i := 1; i < 20; i++ {
 		groups.Set(fmt.Sprintf("w%d", i), fmt.Sprintf("N@w%d or N@w%d", i-1, i-1))
 	}
+
 	for i := range 2000 {
 		fmt.Fprintf(&wide, "( x%d or ", i)
 	}
+
 	for _, c := range []struct {
 		tgt  any
 		typ  string
@@ -96,9 +98,11 @@ func TestResolve(t *testing.T) {
 	} {
 		matched, missing, err := Resolve(ids, c.tgt, c.typ, env)
 		if err != nil || !slices.Equal(matched, c.matched) || !slices.Equal(missing, c.missing) {
-			t.Errorf("%v as %s: %v, missing %v (%v), want %v, missing %v", c.tgt, c.typ, matched, missing, err, c.matched, c.missing)
+			t.Errorf("%v as %s: %v, missing %v (%v), want %v, missing %v", c.tgt, c.typ, matched, missing,
+				err, c.matched, c.missing)
 		}
 	}
+
 	if _, _, err := Resolve(ids, "os:x", "grain", Env{}); err != nil {
 		t.Errorf("no source: %v", err)
 	}
@@ -128,10 +132,12 @@ func TestAttack17ExpensiveGrains(t *testing.T) {
 	for range 40 {
 		deep = value.NewMap("a", deep, "b", deep, "*", deep, "aa", deep)
 	}
+
 	wide := []any{}
 	for range 2000 {
 		wide = append(wide, []any{strings.Repeat("x", 1<<16)})
 	}
+
 	deep.Set("wide", wide)
 	src := minions{"evil": {deep, deep}}
 	for _, expr := range []string{
@@ -146,10 +152,12 @@ func TestAttack17ExpensiveGrains(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			start := time.Now()
 			if m.Match("evil") {
 				t.Errorf("%s %.20s matches", typ, expr)
 			}
+
 			if d := time.Since(start); d > 5*time.Second {
 				t.Errorf("%s %.20s took %v", typ, expr, d)
 			}
@@ -167,6 +175,7 @@ func TestGlobMatch(t *testing.T) {
 			}
 		}
 	}
+
 	for _, p := range words {
 		for _, s := range words {
 			if got, want := globMatch(p, s), pattern.Glob(p, s); got != want {
@@ -194,6 +203,7 @@ func TestConcurrentUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -204,11 +214,13 @@ func TestConcurrentUse(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 }
 
 func TestTraverse(t *testing.T) {
-	data := value.NewMap("a", []any{int64(1), value.NewMap("b", "c", int64(0), "zero")}, "t", value.NewMap(true, "yes", nil, "none"))
+	data := value.NewMap("a", []any{int64(1), value.NewMap("b", "c", int64(0), "zero")}, "t",
+		value.NewMap(true, "yes", nil, "none"))
 	for _, c := range []struct {
 		path string
 		want any
@@ -231,6 +243,7 @@ func FuzzResolve(f *testing.F) {
 			f.Add(s, c[0].(string), c[2].(string))
 		}
 	}
+
 	f.Fuzz(func(t *testing.T, tgt, typ, delimiter string) {
 		watch := time.AfterFunc(10*time.Second, func() { panic(fmt.Sprintf("still busy with %.300q as %s", tgt, typ)) })
 		defer watch.Stop()
@@ -243,10 +256,12 @@ func FuzzResolve(f *testing.F) {
 			}
 			return
 		}
+
 		c, err := Compile(tgt, typ, env)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, id := range ids {
 			if c.Match(id) != slices.Contains(matched, id) {
 				t.Fatalf("%q as %s: Match and Resolve differ about %s", tgt, typ, id)
@@ -263,6 +278,7 @@ func BenchmarkResolve(b *testing.B) {
 		ids = append(ids, id)
 		src[id] = [2]*value.Map{value.NewMap("os", "Debian", "n", int64(i), "roles", []any{"a", "b"}), nil}
 	}
+
 	for _, c := range []struct{ name, tgt, typ string }{
 		{"name", "m05000.example.com", "glob"}, {"star", "*", "glob"}, {"glob", "m0*.example.com", "glob"}, {"pcre", `m0\d+`, "pcre"},
 		{"list", "m00001.example.com,m00002.example.com", "list"}, {"grain", "os:Deb*", "grain"}, {"compound", "G@roles:b and not m00*", "compound"},

@@ -43,6 +43,7 @@ func equalKey(m *value.Map, k any) (any, bool) {
 	if v, ok := m.GetAny(k); ok {
 		return v, true
 	}
+
 	var n int64
 	switch k := k.(type) {
 	case bool:
@@ -59,14 +60,17 @@ func equalKey(m *value.Map, k any) (any, bool) {
 	default:
 		return nil, false
 	}
+
 	if v, ok := m.GetAny(n); ok {
 		return v, true
 	}
+
 	if n == 0 || n == 1 {
 		if v, ok := m.GetAny(n == 1); ok {
 			return v, true
 		}
 	}
+
 	return m.GetAny(float64(n))
 }
 
@@ -80,8 +84,10 @@ func inList(l []any, key string) (any, bool) {
 				}
 			}
 		}
+
 		return nil, false
 	}
+
 	for _, x := range l {
 		if m, ok := x.(*value.Map); ok {
 			if v, ok := equalKey(m, int64(i)); ok {
@@ -89,12 +95,15 @@ func inList(l []any, key string) (any, bool) {
 			}
 		}
 	}
+
 	if i < 0 {
 		i += len(l)
 	}
+
 	if i < 0 || i >= len(l) {
 		return nil, false
 	}
+
 	return l[i], true
 }
 
@@ -114,6 +123,7 @@ func yamlKey(s string) (any, bool) {
 	if len(s) > 256 {
 		return nil, false
 	}
+
 	switch t := strings.TrimSpace(s); {
 	case t == "", t == "---", t == "...", strings.ContainsAny(s, "\t\r\n"):
 		return nil, false
@@ -122,10 +132,12 @@ func yamlKey(s string) (any, bool) {
 	case s == "None":
 		return nil, true
 	}
+
 	v, err := saltyaml.Decode([]byte(s), "key")
 	if err != nil {
 		return nil, false
 	}
+
 	switch v := v.(type) {
 	case nil:
 		return nil, !strings.Contains(s, "#") && s != "!"
@@ -136,5 +148,6 @@ func yamlKey(s string) (any, bool) {
 	case string:
 		return v, v != s && !strings.Contains(s, "#")
 	}
+
 	return nil, false
 }

@@ -12,6 +12,7 @@ func Equal(a, b any) bool {
 		y, ok := Scalar(b)
 		return ok && x == y
 	}
+
 	switch a := a.(type) {
 	case []any:
 		b, ok := b.([]any)
@@ -21,13 +22,16 @@ func Equal(a, b any) bool {
 		if !ok || a.Len() != b.Len() {
 			return false
 		}
+
 		for k, v := range a.All() {
 			if w, ok := b.GetAny(k); !ok || !Equal(v, w) {
 				return false
 			}
 		}
+
 		return true
 	}
+
 	return false
 }
 
@@ -52,5 +56,6 @@ func Scalar(v any) (any, bool) {
 	case []byte:
 		return "\x00bytes\x00" + string(v), true
 	}
+
 	return nil, false
 }

@@ -81,6 +81,7 @@ func (w *jsonWriter) mapping(m *Map, level int) {
 		w.b.WriteString("{}")
 		return
 	}
+
 	var keys []any
 	if w.Order == nil {
 		for k := range m.All() {
@@ -93,6 +94,7 @@ func (w *jsonWriter) mapping(m *Map, level int) {
 			return
 		}
 	}
+
 	w.b.WriteByte('{')
 	for i, k := range keys {
 		w.separate(i, level+1)
@@ -101,6 +103,7 @@ func (w *jsonWriter) mapping(m *Map, level int) {
 		v, _ := m.GetAny(k)
 		w.value(v, level+1)
 	}
+
 	w.line(level)
 	w.b.WriteByte('}')
 }
@@ -179,7 +182,9 @@ func (w *jsonWriter) text(s string) {
 				w.b.WriteString(s[i : i+n])
 			}
 		}
+
 		i += n
 	}
+
 	w.b.WriteByte('"')
 }

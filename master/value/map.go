@@ -64,11 +64,13 @@ func (m *Map) find(k any) int {
 		}
 		return -1
 	}
+
 	for i := range m.entries {
 		if m.entries[i].key == k {
 			return i
 		}
 	}
+
 	return -1
 }
 
@@ -113,10 +115,12 @@ func (m *Map) Set(key, val any) {
 	if !ok {
 		panic(fmt.Sprintf("value: %T cannot be a map key", key))
 	}
+
 	if i := m.find(k); i >= 0 {
 		m.entries[i].val = val
 		return
 	}
+
 	m.entries = append(m.entries, entry{k, val})
 	if m.index != nil {
 		m.index[k] = len(m.entries) - 1

@@ -39,13 +39,16 @@ type jsonReader struct {
 }
 
 func (d *jsonReader) value(depth int) (any, error) {
-	if d.values++; d.values > maxJSONValues || depth > maxJSONDepth {
+	d.values++
+	if d.values > maxJSONValues || depth > maxJSONDepth {
 		return nil, errJSON
 	}
+
 	t, err := d.Token()
 	if err != nil {
 		return nil, err
 	}
+
 	switch t := t.(type) {
 	case json.Delim:
 		if t == '[' {
@@ -55,6 +58,7 @@ func (d *jsonReader) value(depth int) (any, error) {
 	case json.Number:
 		return number(t.String())
 	}
+
 	return t, nil // nil, bool, string
 }
 
@@ -78,12 +82,15 @@ func (d *jsonReader) mapping(depth int) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		v, err := d.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
+
 		m.Set(k, v)
 	}
+
 	_, err := d.Token()
 	return m, err
 }

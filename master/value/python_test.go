@@ -22,22 +22,27 @@ func TestAsPython(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var rows []struct {
 		Expr, Repr     string
 		Truth          bool
 		JSON, Indented *string
 	}
+
 	if err := json.Unmarshal(b, &rows); err != nil || len(rows) != len(pythonValues) {
 		t.Fatalf("%d rows for %d values, %v", len(rows), len(pythonValues), err)
 	}
+
 	for i, r := range rows {
 		v := pythonValues[i]
 		if got := Repr(v); got != r.Repr {
 			t.Errorf("repr(%s) is %s, not %s", r.Expr, r.Repr, got)
 		}
+
 		if got := Truth(v); got != r.Truth {
 			t.Errorf("bool(%s) is %v", r.Expr, r.Truth)
 		}
+
 		for indent, want := range map[int]*string{-1: r.JSON, 4: r.Indented} {
 			if want == nil {
 				continue // bytes
@@ -70,9 +75,11 @@ func TestJSONText(t *testing.T) {
 		Escape: func(r rune) bool { return r == 0x9b },
 		Other:  func(any) string { return "other" },
 	}
+
 	if got, ok := j.Text(m); !ok || got != `{"b": "\u009b", "�31m": "other", "a": 1}` {
 		t.Errorf("%v %s", ok, got)
 	}
+
 	j.Order = func(*Map) ([]any, bool) { return nil, false }
 	if _, ok := j.Text(m); ok {
 		t.Error("keys without an order have one")

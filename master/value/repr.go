@@ -34,6 +34,7 @@ func appendRepr(b []byte, v any, limit int) []byte {
 	if len(b) > limit {
 		return b
 	}
+
 	switch v := v.(type) {
 	case nil:
 		return append(b, "None"...)
@@ -64,6 +65,7 @@ func appendRepr(b []byte, v any, limit int) []byte {
 			}
 			b = appendRepr(b, e, limit)
 		}
+
 		return append(b, ']')
 	case *Map:
 		b = append(b, '{')
@@ -77,6 +79,7 @@ func appendRepr(b []byte, v any, limit int) []byte {
 			b = append(b, ": "...)
 			b = appendRepr(b, e, limit)
 		}
+
 		return append(b, '}')
 	case Ext:
 		b = append(b, "ExtType(code="...)
@@ -84,6 +87,7 @@ func appendRepr(b []byte, v any, limit int) []byte {
 		b = append(b, ", data="...)
 		return append(appendBytes(b, v.Data), ')')
 	}
+
 	return append(b, '?')
 }
 
@@ -97,15 +101,18 @@ func FloatRepr(f float64) string {
 	case math.IsInf(f, -1):
 		return "-inf"
 	}
+
 	e := strconv.FormatFloat(f, 'e', -1, 64)
 	exp, _ := strconv.Atoi(e[strings.IndexByte(e, 'e')+1:])
 	if f != 0 && (exp < -4 || exp >= 16) {
 		return e // two digits of exponent at least, as in Python
 	}
+
 	s := strconv.FormatFloat(f, 'f', -1, 64)
 	if !strings.Contains(s, ".") {
 		s += ".0"
 	}
+
 	return s
 }
 
@@ -114,6 +121,7 @@ func appendQuoted(b []byte, s string) []byte {
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
 		q = '"'
 	}
+
 	b = append(b, q)
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
@@ -138,8 +146,10 @@ func appendQuoted(b []byte, s string) []byte {
 		default:
 			b = appendHex(append(b, `\U`...), uint64(r), 8)
 		}
+
 		i += n
 	}
+
 	return append(b, q)
 }
 
@@ -156,6 +166,7 @@ func appendBytes(b, s []byte) []byte {
 	if slices.Contains(s, '\'') && !slices.Contains(s, '"') {
 		q = '"'
 	}
+
 	b = append(b, 'b', q)
 	for _, c := range s {
 		switch {
@@ -173,5 +184,6 @@ func appendBytes(b, s []byte) []byte {
 			b = append(b, c)
 		}
 	}
+
 	return append(b, q)
 }

@@ -30,5 +30,6 @@ func Truth(v any) bool {
 	case *Map:
 		return v.Len() > 0
 	}
+
 	return true
 }

@@ -32,12 +32,14 @@ func TestAttack20HostileBytes(t *testing.T) {
 		copy(g[12:], name)
 		return append(g, readyCommand...)
 	}
+
 	version := func(v byte) []byte { g := greeting(); g[10] = v; return append(g, readyCommand...) }
 	cases := map[string][]byte{
-		"http":                    []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
-		"tls hello":               {0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3},
-		"proxy v1":                []byte("PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n"),
-		"proxy v2 not allowed":    []byte(proxyproto.Signature + "\x21\x11\x00\x0c\x01\x02\x03\x04\x05\x06\x07\x08\x00\x01\x00\x02"),
+		"http":      []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+		"tls hello": {0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3},
+		"proxy v1":  []byte("PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n"),
+		"proxy v2 not allowed": []byte(proxyproto.Signature +
+			"\x21\x11\x00\x0c\x01\x02\x03\x04\x05\x06\x07\x08\x00\x01\x00\x02"),
 		"zmtp 2":                  version(1),
 		"zmtp 1":                  append([]byte{0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7e}, make([]byte, 54)...),
 		"unknown mechanism":       mechanism("FOO"),
@@ -69,19 +71,22 @@ func TestAttack20HostileBytes(t *testing.T) {
 		"frame of 2^63":           after(longHeader(0, 1<<63)),
 		"frame of 8 GiB":          after([]byte{flagMore, 0}, longHeader(0, 8<<30)),
 		"one byte too many":       after([]byte{flagMore, 0}, longHeader(0, 1<<20+1)),
-		"sum too big":             after([]byte{flagMore, 0}, longHeader(flagMore, 600<<10), make([]byte, 600<<10), longHeader(0, 600<<10)),
-		"endless more":            after(bytes.Repeat([]byte{flagMore, 0}, 100_000)),
-		"reserved flags":          after([]byte{0x10, 0}),
-		"no delimiter":            after([]byte{0, 1, 'x'}),
-		"empty only":              after([]byte{0, 0}),
-		"two payloads":            after([]byte{flagMore, 0, flagMore, 0, 0, 0}),
+		"sum too big": after([]byte{flagMore, 0}, longHeader(flagMore, 600<<10),
+			make([]byte, 600<<10), longHeader(0, 600<<10)),
+		"endless more":   after(bytes.Repeat([]byte{flagMore, 0}, 100_000)),
+		"reserved flags": after([]byte{0x10, 0}),
+		"no delimiter":   after([]byte{0, 1, 'x'}),
+		"empty only":     after([]byte{0, 0}),
+		"two payloads":   after([]byte{flagMore, 0, flagMore, 0, 0, 0}),
 	}
+
 	handled := 0
 	r := router(t, RouterConfig{Listen: Listen{Limits: Limits{MaxMessage: 1 << 20}}, Concurrency: 1,
 		Handler: func(_ context.Context, _ Peer, b []byte) ([]byte, bool) { handled++; return b, true }})
 	good := dialReq(t, r.Addr())
 	var before, now runtime.MemStats
 	runtime.ReadMemStats(&before)
+
 	for name, b := range cases {
 		t.Run(name, func(t *testing.T) {
 			c := dialRaw(t, r.Addr())
@@ -89,14 +94,17 @@ func TestAttack20HostileBytes(t *testing.T) {
 			c.wantClosed()
 		})
 	}
+
 	runtime.ReadMemStats(&now)
 	if grown := now.TotalAlloc - before.TotalAlloc; grown > 64<<20 {
 		t.Errorf("%d bytes allocated for %d bad peers", grown, len(cases))
 	}
+
 	wantEcho(t, good, "still there")
 	if handled != 1 {
 		t.Errorf("%d requests reached the handler", handled)
 	}
+
 	eventually(t, "counted", func() bool { return r.Stats().BadPeers == uint64(len(cases)) })
 	eventually(t, "closed", func() bool { return r.Stats().Conns == 1 })
 }
@@ -108,6 +116,7 @@ func TestAttack20HostileSubscribers(t *testing.T) {
 	for i := range maxTopics + 1 {
 		many = appendCommand(many, "SUBSCRIBE", binary.BigEndian.AppendUint16([]byte("t"), uint16(i)))
 	}
+
 	for name, b := range map[string][]byte{
 		"data":            {0, 1, 'x'},
 		"empty message":   {0, 0},
@@ -142,10 +151,12 @@ func TestAttack20SlowGreeting(t *testing.T) {
 			time.Sleep(deadline / 20)
 		}
 	}()
+
 	wantEcho(t, dialReq(t, r.Addr()), "at once")
 	if d := time.Since(start); d > deadline*2/3 {
 		t.Logf("slow machine: good peer waited %v", d)
 	}
+
 	silent.wantClosed()
 	loris.wantClosed()
 	eventually(t, "counted", func() bool { return r.Stats().LateShakes == 2 })
@@ -163,16 +174,19 @@ func TestAttack20HalfOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = c.Close() }()
+
 		if _, err := c.Write(greeting()[:30]); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	eventually(t, "all in handshake", func() bool { return r.Stats().Handshakes == int64(n) })
 	each := (memory() - before) / uint64(n)
 	t.Logf("%d half-open connections, %d bytes each (their clients included)", n, each)
 	if each > 20<<10 && !raceBuild {
 		t.Errorf("%d bytes per half-open connection", each)
 	}
+
 	wantEcho(t, dialReq(t, r.Addr()), "served")
 }
 
@@ -191,6 +205,7 @@ func TestAttack20StuckMessage(t *testing.T) {
 			c.wantClosed()
 		})
 	}
+
 	t.Run("trickle", func(t *testing.T) {
 		c := shake(t, r.Addr(), "REQ")
 		c.send(append([]byte{flagMore, 0}, longHeader(0, 1<<20)...))
@@ -202,8 +217,10 @@ func TestAttack20StuckMessage(t *testing.T) {
 				time.Sleep(20 * time.Millisecond)
 			}
 		}()
+
 		c.wantClosed()
 	})
+
 	t.Run("commands in between", func(t *testing.T) {
 		c := shake(t, r.Addr(), "REQ")
 		c.send([]byte{flagMore, 0})
@@ -215,8 +232,10 @@ func TestAttack20StuckMessage(t *testing.T) {
 				time.Sleep(20 * time.Millisecond)
 			}
 		}()
+
 		c.wantClosed()
 	})
+
 	wantEcho(t, dialReq(t, r.Addr()), "fine")
 }
 
@@ -237,9 +256,11 @@ func TestAttack20Inflight(t *testing.T) {
 	_ = a.Close()
 	b.send([]byte{1})
 	b.frame()
+
 	if _, got := b.frame(); len(got) != 1<<20 {
 		t.Errorf("answer of %d bytes", len(got))
 	}
+
 	eventually(t, "budget free", func() bool { return r.hub.memory.inUse() == 0 })
 }
 
@@ -250,6 +271,7 @@ func TestAttack20TooManyConnections(t *testing.T) {
 	for range 3 {
 		good = append(good, dialReq(t, r.Addr()))
 	}
+
 	wantRefused(t, r.Addr())
 	good[0].Close()
 	eventually(t, "room", func() bool { return r.Stats().Conns == 2 })
@@ -262,6 +284,7 @@ func TestAttack20TooManyConnections(t *testing.T) {
 	a.Close()
 	eventually(t, "room", func() bool { return r.Stats().Conns == 1 })
 	wantEcho(t, dialReq(t, r.Addr()), "room again")
+
 	if s := r.Stats(); s.Refused != 1 {
 		t.Errorf("stats %+v", s)
 	}
@@ -271,26 +294,35 @@ func TestAttack20TooManyConnections(t *testing.T) {
 // cut off.
 func TestAttack24DealerThatNeverReads(t *testing.T) {
 	answer := make([]byte, 8<<20)
-	r := router(t, RouterConfig{Concurrency: 2, WriteStall: 300 * time.Millisecond, Handler: func(_ context.Context, _ Peer, b []byte) ([]byte, bool) {
-		if string(b) == "much" {
-			return answer, true
-		}
-		return b, true
-	}})
+	r := router(t,
+		RouterConfig{
+			Concurrency: 2,
+			WriteStall:  300 * time.Millisecond,
+			Handler: func(_ context.Context, _ Peer, b []byte) ([]byte, bool) {
+				if string(b) == "much" {
+					return answer, true
+				}
+				return b, true
+			},
+		})
+
 	var stuck []*raw
 	for range 5 {
 		d := shake(t, r.Addr(), "DEALER")
 		d.send(bytes.Repeat(appendMessage(nil, nil, []byte("much")), 100))
 		stuck = append(stuck, d)
 	}
+
 	good := dialReq(t, r.Addr())
 	for range 100 {
 		wantEcho(t, good, "quick")
 	}
+
 	eventually(t, "cut off", func() bool { return r.Stats().Stalled == 5 })
 	for _, d := range stuck {
 		d.wantClosed()
 	}
+
 	if n := r.Stats().Requests; n > 100+5*3 {
 		t.Errorf("%d requests handled although nobody read the answers", n)
 	}
@@ -307,21 +339,25 @@ func TestAttack24StalledSubscriber(t *testing.T) {
 	for range 3 {
 		good = append(good, dialSub(t, p.Addr(), ""))
 	}
+
 	subscribed(t, p, 4)
 	body := strings.Repeat("x", 100<<10)
 	for n := 0; p.Stats().Dropped == 0; n += 10 {
 		if n > 5000 {
 			t.Fatalf("nothing dropped: %+v", p.Stats())
 		}
+
 		for range 10 {
 			publish(t, p, body)
 		}
+
 		for _, s := range good {
 			for range 10 {
 				wantNext(t, s, body)
 			}
 		}
 	}
+
 	eventually(t, "cut off", func() bool { return p.Stats().Stalled == 1 && p.Stats().Conns == 3 })
 	stuck.wantClosed()
 }
@@ -334,16 +370,20 @@ func TestAttack24QueueBytes(t *testing.T) {
 	slow := shake(t, p.Addr(), "SUB")
 	slow.send(appendCommand(nil, "SUBSCRIBE", nil))
 	subscribed(t, p, 1)
+
 	for i := range 100 {
 		publish(t, p, strings.Repeat(string(rune('A'+i%26)), size)+string(rune(i)))
 	}
+
 	if err := p.Flush(withTimeout(t)); err != nil {
 		t.Fatal(err)
 	}
+
 	s := p.Stats()
 	if s.Slow != 1 || s.Queued > 2<<20+size+16 || s.Dropped == 0 {
 		t.Fatalf("stats %+v", s)
 	}
+
 	last := -1
 	for range s.Sent {
 		_, b := slow.frame()
@@ -352,6 +392,7 @@ func TestAttack24QueueBytes(t *testing.T) {
 		}
 		last = int(b[size])
 	}
+
 	eventually(t, "queue empty", func() bool { return p.Stats().Queued == 0 && p.Stats().Slow == 0 })
 	publish(t, p, "fresh")
 	if _, b := slow.frame(); string(b) != "fresh" {
@@ -371,6 +412,7 @@ func TestAttack24PingFlood(t *testing.T) {
 	b := bytes.Repeat(appendCommand(nil, "PING", make([]byte, 2+16)), 10_000)
 	end := time.Now().Add(patience)
 	_ = c.SetWriteDeadline(end)
+
 	for {
 		if _, err := c.Write(b); err != nil {
 			break // cut off, since it takes nothing
@@ -379,6 +421,7 @@ func TestAttack24PingFlood(t *testing.T) {
 			t.Fatalf("%d bytes of PONGs are queued", s.Queued)
 		}
 	}
+
 	if !time.Now().Before(end) {
 		t.Fatal("never cut off")
 	}

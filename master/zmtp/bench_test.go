@@ -37,6 +37,7 @@ func crowd(b *testing.B, p *Pub, n int) *atomic.Int64 {
 			}
 		}()
 	}
+
 	subscribed(b, p, n)
 	return got
 }
@@ -55,6 +56,7 @@ func BenchmarkFanOut1000(b *testing.B) {
 				want := int64(0)
 				start := cpu()
 				b.ResetTimer()
+
 				for range b.N {
 					for range burst {
 						if err := p.Publish(context.Background(), body); err != nil {
@@ -62,10 +64,12 @@ func BenchmarkFanOut1000(b *testing.B) {
 						}
 						want += n * wire
 					}
+
 					for got.Load() < want {
 						time.Sleep(50 * time.Microsecond)
 					}
 				}
+
 				b.StopTimer()
 				b.ReportMetric(float64((cpu()-start).Microseconds())/float64(b.N*burst)/1000, "cpu-ms/msg")
 			})
@@ -76,7 +80,8 @@ func BenchmarkFanOut1000(b *testing.B) {
 func BenchmarkRequest(b *testing.B) {
 	for _, size := range []int{300, 10 << 10} {
 		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
-			r := router(b, RouterConfig{Handler: func(_ context.Context, _ Peer, p []byte) ([]byte, bool) { return p, true }})
+			r := router(b,
+				RouterConfig{Handler: func(_ context.Context, _ Peer, p []byte) ([]byte, bool) { return p, true }})
 			ask := appendMessage(nil, nil, make([]byte, size))
 			b.SetParallelism(32)
 			b.ReportAllocs()
@@ -88,6 +93,7 @@ func BenchmarkRequest(b *testing.B) {
 					return
 				}
 				defer func() { _ = c.Close() }()
+
 				_, _ = c.Write(appendReady(greeting(), "REQ", ""))
 				_, _ = io.CopyN(io.Discard, c, int64(len(appendReady(greeting(), "ROUTER", ""))))
 				buf := make([]byte, len(ask))
@@ -96,12 +102,14 @@ func BenchmarkRequest(b *testing.B) {
 						b.Error(err)
 						return
 					}
+
 					if _, err := io.ReadFull(c, buf); err != nil {
 						b.Error(err)
 						return
 					}
 				}
 			})
+
 			b.ReportMetric(float64((cpu()-start).Microseconds())/float64(b.N), "cpu-us/req")
 		})
 	}

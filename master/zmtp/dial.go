@@ -40,10 +40,12 @@ func (c *client) dial(ctx context.Context, own, addr string, cfg DialConfig) err
 	if path, ok := cutUnix(addr); ok {
 		network, addr = "unix", path
 	}
+
 	conn, err := cfg.Dialer.DialContext(ctx, network, addr)
 	if err != nil {
 		return fmt.Errorf("zmtp: dial: %w", err)
 	}
+
 	c.lim = cfg.Limits.withDefaults(64 << 20)
 	c.memory.max, c.memory.times = c.lim.MaxInflight, c.lim.MaxInflight // nobody else shares it
 	c.init(conn, &c.lim, newPools(), func() (*pool, netip.Addr) { return &c.memory, netip.Addr{} },
@@ -58,19 +60,23 @@ func (c *client) dial(ctx context.Context, own, addr string, cfg DialConfig) err
 	if err == nil {
 		err = conn.SetReadDeadline(time.Time{})
 	}
+
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
+
 	if err != nil {
 		err = c.why(err)
 		c.fail(err)
 		c.group.Wait()
 		return fmt.Errorf("zmtp: handshake with %s: %w", addr, err)
 	}
+
 	if cfg.Heartbeat.Interval > 0 {
 		def(&cfg.Heartbeat.Timeout, 3*cfg.Heartbeat.Interval)
 		c.group.Go(func() { c.beats(cfg.Heartbeat) })
 	}
+
 	return nil
 }
 
@@ -151,11 +157,13 @@ func (r *Req) Do(ctx context.Context, payload []byte) ([]byte, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("zmtp: request: %w", ctx.Err())
 	}
+
 	r.asked.Store(true)
 	buf := appendMessage(make([]byte, 0, len(payload)+2+maxHeader), nil, payload)
 	if err := r.out.send(packet{b: buf}); err != nil {
 		return nil, fmt.Errorf("zmtp: request: %w", r.why(err))
 	}
+
 	select {
 	case b := <-r.replies:
 		return b, nil
@@ -174,14 +182,17 @@ func (r *Req) read() {
 		if err == nil {
 			err = q.split()
 		}
+
 		if err == nil && !r.asked.CompareAndSwap(true, false) {
 			err = violation("answer without a question")
 		}
+
 		if err != nil {
 			r.fail(err)
 			r.in.close()
 			return
 		}
+
 		b := append([]byte(nil), q.payload...)
 		q.free()
 		select {
@@ -239,7 +250,8 @@ func DialSub(ctx context.Context, addr string, cfg DialConfig, topics ...string)
 func (s *Sub) Subscribe(topic string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.topics[topic]++; s.topics[topic] > 1 {
+	s.topics[topic]++
+	if s.topics[topic] > 1 {
 		return nil
 	}
 	return s.change("SUBSCRIBE", 1, topic)
@@ -284,6 +296,7 @@ func (s *Sub) Next(ctx context.Context) ([][]byte, error) {
 		return m, nil
 	default:
 	}
+
 	select {
 	case m := <-s.messages:
 		return m, nil
@@ -291,6 +304,7 @@ func (s *Sub) Next(ctx context.Context) ([][]byte, error) {
 		return nil, ctx.Err()
 	case <-s.ended:
 	}
+
 	select {
 	case m := <-s.messages: // came before the end
 		return m, nil
@@ -307,6 +321,7 @@ func (s *Sub) read() {
 			s.in.close()
 			return
 		}
+
 		all := append([]byte(nil), m.buf.b...)
 		frames := make([][]byte, len(m.ends))
 		start := 0
@@ -314,12 +329,14 @@ func (s *Sub) read() {
 			frames[i] = all[start:end:end]
 			start = end
 		}
+
 		m.free()
 		s.deaf.Store(true)
 		select {
 		case s.messages <- frames:
 		case <-s.ended:
 		}
+
 		s.hear()
 	}
 }

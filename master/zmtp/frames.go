@@ -16,6 +16,7 @@ func (r *reader) header(p *pace) (header, error) {
 			}
 			return header{}, err
 		}
+
 		h, n, err := parseHeader(b)
 		if err != nil || n > 0 {
 			if err == nil {
@@ -23,9 +24,12 @@ func (r *reader) header(p *pace) (header, error) {
 			}
 			return h, err
 		}
-		if need = 2; b[0]&flagLong != 0 {
+
+		need = 2
+		if b[0]&flagLong != 0 {
 			need = maxHeader
 		}
+
 		if err := p.need(r, uint64(need), 0); err != nil {
 			return header{}, err
 		}
@@ -41,13 +45,16 @@ func (r *reader) command(h header, p *pace) (name, body []byte, err error) {
 	if h.size == 0 {
 		return nil, nil, violation("empty command")
 	}
+
 	if err := p.need(r, h.size, 0); err != nil {
 		return nil, nil, err
 	}
+
 	b, err := r.peek(int(h.size))
 	if err != nil {
 		return nil, nil, unexpected(err)
 	}
+
 	return parseCommand(b)
 }
 
@@ -112,23 +119,28 @@ func (r *reader) body(dst *buffer, size uint64, p *pace, charge func(capacity in
 					return err
 				}
 			}
+
 			next := r.pools.buffer(more)
 			next.b = append(next.b, dst.b...)
 			dst.free()
 			*dst = next
 			room = cap(dst.b) - len(dst.b)
 		}
+
 		// In steps, so that the deadline follows the progress.
 		n := int(min(uint64(room), size, freeSize))
 		if err := p.need(r, uint64(n), len(dst.b)); err != nil {
 			return err
 		}
+
 		at := len(dst.b)
 		if err := r.full(dst.b[at : at+n]); err != nil {
 			return unexpected(err)
 		}
+
 		dst.b = dst.b[:at+n]
 		size -= uint64(n)
 	}
+
 	return nil
 }

@@ -16,7 +16,8 @@ func seeds(f *testing.F) {
 	req := appendReady(greeting(), "REQ", "id")
 	sub := appendReady(greeting(), "SUB", "")
 	f.Add(appendMessage(bytes.Clone(req), nil, vector(f, "ping_req.bin")))
-	f.Add(appendMessage(appendCommand(bytes.Clone(req), "PING", []byte{0, 0, 'x'}), []byte("a"), []byte("b"), nil, []byte("c")))
+	f.Add(appendMessage(appendCommand(bytes.Clone(req), "PING", []byte{0, 0, 'x'}), []byte("a"), []byte("b"),
+		nil, []byte("c")))
 	f.Add(appendMessage(bytes.Clone(sub), []byte("\x01topic")))
 	f.Add(append(bytes.Clone(req), longHeader(0, 1<<63-1)...))
 	f.Add(append(proxyHeader(1, 0x11, proxyAddrs(proxyV4, proxyTo4, "")), req...))
@@ -29,22 +30,27 @@ func FuzzParse(f *testing.F) {
 		if len(b) >= greetingSize {
 			_, _ = parseGreeting(b[:greetingSize])
 		}
+
 		if h, n, err := parseHeader(b); err == nil && n > 0 {
 			var flags byte
 			if h.more {
 				flags = flagMore
 			}
+
 			if h.command {
 				flags = flagCommand
 			}
+
 			again, _, err := parseHeader(appendHeader(nil, flags, int(h.size)))
 			if err != nil || again != h {
 				t.Fatalf("%+v became %+v, %v", h, again, err)
 			}
 		}
+
 		if name, body, err := parseCommand(b); err == nil && len(name)+len(body)+1 != len(b) {
 			t.Fatal("command lost bytes")
 		}
+
 		if m, err := parseMetadata(b); err == nil && len(m.socketType)+len(m.identity) > len(b) {
 			t.Fatal("metadata grew")
 		}
@@ -92,14 +98,17 @@ func FuzzConnection(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			ln.conns <- &script{in: bytes.Clone(b), piece: piece}
 			for r.Stats().Accepted == 0 || r.Stats().Conns > 0 {
 				time.Sleep(50 * time.Microsecond)
 			}
+
 			r.Close()
 			if used := r.hub.memory.inUse(); used != 0 {
 				t.Fatalf("%d bytes of the budget are lost", used)
 			}
+
 			if i == 0 {
 				first = seen
 			} else if !bytes.Equal(first, seen) {

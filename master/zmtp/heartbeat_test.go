@@ -50,20 +50,25 @@ func (p *pipes) dial(greetingAndMore []byte) (c net.Conn, frames chan string) {
 		in := &raw{Conn: c}
 		_, _ = io.CopyN(io.Discard, c, greetingSize)
 		in.in = newBufio(c)
+
 		for {
 			h, b, err := in.tryFrame()
 			if err != nil {
 				return
 			}
+
 			if h.command {
 				b = append([]byte("/"), b...)
 			}
+
 			frames <- string(b)
 		}
 	}()
+
 	if greetingAndMore != nil {
 		go func() { _, _ = c.Write(greetingAndMore) }()
 	}
+
 	return c, frames
 }
 
@@ -92,6 +97,7 @@ func TestHeartbeat(t *testing.T) {
 		ln := newPipes()
 		p := ListenPub(context.Background(), ln, PubConfig{})
 		defer p.Close()
+
 		shake := appendReady(greeting(), "SUB", "")
 		_, mute := ln.dial(shake)
 		alive, frames := ln.dial(shake)
@@ -100,6 +106,7 @@ func TestHeartbeat(t *testing.T) {
 		_, v30 := ln.dial(appendReady(old, "SUB", ""))
 		stop := make(chan struct{})
 		defer func() { <-stop }()
+
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		pings := 0
@@ -117,24 +124,29 @@ func TestHeartbeat(t *testing.T) {
 				}
 			}
 		}()
+
 		time.Sleep(29 * time.Second)
 		synctest.Wait()
 		if s := p.Stats(); s.Conns != 3 {
 			t.Fatalf("after 29 s: %+v", s)
 		}
+
 		time.Sleep(12 * time.Second)
 		synctest.Wait()
 		if s := p.Stats(); s.Conns != 2 || s.Silent != 1 || !ended(mute) {
 			t.Fatalf("after 41 s: %+v", s)
 		}
+
 		time.Sleep(hour)
 		synctest.Wait()
 		if s := p.Stats(); s.Conns != 2 {
 			t.Fatalf("after an hour: %+v", s)
 		}
+
 		if want := int((hour + 41*time.Second) / (10 * time.Second)); pings < want-1 || pings > want+1 {
 			t.Errorf("%d PINGs in an hour and 41 s", pings)
 		}
+
 		for len(v30) > 0 {
 			if f := <-v30; f == pingSeen {
 				t.Error("PING sent to a peer of version 3.0")
@@ -148,14 +160,16 @@ func TestHeartbeat(t *testing.T) {
 func TestHeartbeatSparesTheBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
-		r, err := ListenRouter(context.Background(), ln, RouterConfig{Handler: func(_ context.Context, _ Peer, b []byte) ([]byte, bool) {
-			time.Sleep(2 * time.Minute)
-			return b, true
-		}})
+		r, err := ListenRouter(context.Background(), ln,
+			RouterConfig{Handler: func(_ context.Context, _ Peer, b []byte) ([]byte, bool) {
+				time.Sleep(2 * time.Minute)
+				return b, true
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer r.Close()
+
 		b := appendReady(greeting(), "DEALER", "")
 		b = appendMessage(b, nil, []byte("one"))
 		b = appendMessage(b, nil, []byte("two"))
@@ -163,11 +177,13 @@ func TestHeartbeatSparesTheBusy(t *testing.T) {
 		var got string
 		pongs := make(chan struct{}, 1000)
 		defer close(pongs)
+
 		go func() { // one writer: the pipe's lock would hold the test's clock
 			for range pongs {
 				_, _ = c.Write(appendCommand(nil, "PONG", nil))
 			}
 		}()
+
 		for f := range frames {
 			switch {
 			case f == pingSeen:
@@ -175,10 +191,12 @@ func TestHeartbeatSparesTheBusy(t *testing.T) {
 			case f != "" && f[0] != '/':
 				got += f + " "
 			}
+
 			if f == "two" {
 				_ = c.Close()
 			}
 		}
+
 		if got != "one two " {
 			t.Errorf("answers %q", got)
 		}
@@ -191,14 +209,17 @@ func TestHandshakeDeadline(t *testing.T) {
 		ln := newPipes()
 		p := ListenPub(context.Background(), ln, PubConfig{})
 		defer p.Close()
+
 		_, silent := ln.dial(nil)
 		slow, half := ln.dial(greeting())
 		time.Sleep(4 * time.Second)
 		_, _ = slow.Write([]byte{flagCommand})
 		synctest.Wait()
+
 		if s := p.Stats(); s.Handshakes != 2 {
 			t.Fatalf("after 4 s: %+v", s)
 		}
+
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if s := p.Stats(); s.Conns != 0 || s.LateShakes != 2 || !ended(silent) || !ended(half) {
@@ -212,23 +233,27 @@ func TestHandshakeDeadline(t *testing.T) {
 func TestMessagePace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
-		r, err := ListenRouter(context.Background(), ln, RouterConfig{Handler: echo, Listen: Listen{Heartbeat: Heartbeat{Interval: -1}}})
+		r, err := ListenRouter(context.Background(), ln,
+			RouterConfig{Handler: echo, Listen: Listen{Heartbeat: Heartbeat{Interval: -1}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer r.Close()
+
 		const size = 400 << 10
 		start := append(appendReady(greeting(), "REQ", ""), flagMore, 0)
 		start = append(start, longHeader(0, size)...)
 		slow, _ := ln.dial(start) // 4 KiB/s is just enough, with 30 s to spare
 		stuck, gone := ln.dial(start)
 		_, _ = stuck.Write(make([]byte, 100<<10))
+
 		for range size / 4096 {
 			time.Sleep(time.Second)
 			if _, err := slow.Write(make([]byte, 4096)); err != nil {
 				t.Fatalf("cut off: %v", err)
 			}
 		}
+
 		synctest.Wait()
 		if s := r.Stats(); s.Conns != 1 || s.Requests != 1 || !ended(gone) {
 			t.Errorf("%+v", s)
@@ -249,11 +274,14 @@ func TestClientHeartbeat(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c) // reads, and never says a word
 		_ = c.Close()
 	}()
-	s, err := DialSub(withTimeout(t), ln.Addr().String(), DialConfig{Heartbeat: Heartbeat{Interval: 20 * time.Millisecond}}, "")
+
+	s, err := DialSub(withTimeout(t), ln.Addr().String(),
+		DialConfig{Heartbeat: Heartbeat{Interval: 20 * time.Millisecond}}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+
 	if _, err := s.Next(withTimeout(t)); !errors.Is(err, errSilent) {
 		t.Errorf("next: %v", err)
 	}
@@ -281,20 +309,26 @@ func TestTimeToLive(t *testing.T) {
 		if err != nil {
 			return
 		}
+
 		b := appendReady(greeting(), "PUB", "")
-		b = append(appendMessage(b, []byte("one")), pingFrame(300*time.Millisecond)...) // a message after it would end the time
+
+		// a message after it would end the time
+		b = append(appendMessage(b, []byte("one")), pingFrame(300*time.Millisecond)...)
 		_, _ = c.Write(b)
 		_, _ = io.Copy(io.Discard, c)
 		_ = c.Close()
 	}()
+
 	s, err := DialSub(withTimeout(t), ln.Addr().String(), DialConfig{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+
 	if m, err := s.Next(withTimeout(t)); err != nil || string(m[0]) != "one" {
 		t.Fatalf("%q, %v", m, err)
 	}
+
 	if _, err := s.Next(withTimeout(t)); !errors.Is(err, errSilent) {
 		t.Errorf("next: %v", err)
 	}
@@ -305,13 +339,16 @@ func TestTimeToLive(t *testing.T) {
 func TestPingAfterPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
-		p := ListenPub(context.Background(), ln, PubConfig{Listen: Listen{Heartbeat: Heartbeat{Interval: hour, Timeout: 3 * hour, TTL: 12 * time.Second}}})
+		p := ListenPub(context.Background(), ln,
+			PubConfig{Listen: Listen{Heartbeat: Heartbeat{Interval: hour, Timeout: 3 * hour, TTL: 12 * time.Second}}})
 		defer p.Close()
+
 		c, frames := ln.dial(append(appendReady(greeting(), "SUB", ""), appendMessage(nil, []byte{1})...))
 		time.Sleep(time.Minute)
 		if err := p.Publish(context.Background(), []byte("job")); err != nil {
 			t.Fatal(err)
 		}
+
 		var got []string
 		end := time.After(time.Second)
 		for len(got) < 3 {
@@ -323,9 +360,12 @@ func TestPingAfterPublish(t *testing.T) {
 			}
 			break
 		}
-		if ping := "/\x04PING\x00\x78"; len(got) != 3 || got[1] != "job" || !strings.HasPrefix(got[2], ping) || len(got[2]) != len(ping)+maxPingContext {
+
+		if ping := "/\x04PING\x00\x78"; len(got) != 3 || got[1] != "job" ||
+			!strings.HasPrefix(got[2], ping) || len(got[2]) != len(ping)+maxPingContext {
 			t.Errorf("frames %q", got)
 		}
+
 		_ = c.Close()
 	})
 }
@@ -337,17 +377,26 @@ func TestPingInOneWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := ListenPub(context.Background(), ln, PubConfig{Shards: 1, Listen: Listen{Heartbeat: Heartbeat{Interval: hour, Timeout: 3 * hour, TTL: 12 * time.Second}}})
+
+	p := ListenPub(context.Background(), ln,
+		PubConfig{
+			Shards: 1,
+			Listen: Listen{Heartbeat: Heartbeat{Interval: hour, Timeout: 3 * hour, TTL: 12 * time.Second}},
+		})
+
 	t.Cleanup(p.Close)
 	ping := string(p.hub.pings.frame(time.Now())) // but for the time
 	old := greeting()
 	old[11] = 0 // knows no PING
+
 	for _, tc := range []struct {
 		name, topic string
 		greeting    []byte
 		want        []string
 	}{
-		{"everything", "", greeting(), []string{"\x01\x05first\x00\x01a\x01\x06second\x00\x01b" + ping, "\x00\x05third" + ping, "\x00\x06fourth" + ping}},
+		{"everything", "", greeting(),
+			[]string{"\x01\x05first\x00\x01a\x01\x06second\x00\x01b" + ping, "\x00\x05third" + ping,
+				"\x00\x06fourth" + ping}},
 		{"a topic", "t", greeting(), []string{"\x00\x05third" + ping, "\x00\x06fourth" + ping}},
 		{"version 3.0", "t", old, []string{"\x00\x05third", "\x00\x06fourth"}},
 	} {
@@ -357,42 +406,53 @@ func TestPingInOneWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = c.Close() }()
+
 			b := appendReady(tc.greeting, "SUB", "")
 			if _, err := c.Write(append(b, appendMessage(nil, []byte("\x01"+tc.topic))...)); err != nil {
 				t.Fatal(err)
 			}
+
 			subscribed(t, p, 1)
+
 			// The shard stands still, so that the first two are one burst.
 			stand, stands := make(chan struct{}), make(chan struct{})
-			if err := p.hand(withTimeout(t), &publication{do: func(*shard) { close(stands); <-stand }}, p.shards); err != nil {
+			if err := p.hand(withTimeout(t), &publication{do: func(*shard) { close(stands); <-stand }},
+				p.shards); err != nil {
 				t.Fatal(err)
 			}
+
 			<-stands
 			publish(t, p, "first", "a")
 			publish(t, p, "second", "b")
 			close(stand)
+
 			if err := p.Flush(withTimeout(t)); err != nil {
 				t.Fatal(err)
 			}
+
 			publish(t, p, "third")
 			if ok := p.SendTo(withTimeout(t), p.Subscribers()[0].ID, []byte("fourth")); !ok {
 				t.Fatal("not sent")
 			}
+
 			_ = c.SetReadDeadline(time.Now().Add(patience))
 			buf := make([]byte, 1<<10)
 			if _, err := c.Read(buf); err != nil { // greeting and READY
 				t.Fatal(err)
 			}
+
 			for _, want := range tc.want {
 				n, err := c.Read(buf)
 				got := string(buf[:n])
 				if strings.HasSuffix(want, ping) && len(got) == len(want) {
 					got = got[:len(got)-8] + want[len(want)-8:] // the time
 				}
+
 				if err != nil || got != want {
 					t.Fatalf("write %q, %v; want %q", buf[:n], err, want)
 				}
 			}
+
 			_ = c.Close()
 			eventually(t, "the end", func() bool { return len(p.Subscribers()) == 0 })
 		})
@@ -403,44 +463,52 @@ func TestPingInOneWrite(t *testing.T) {
 func TestPingAfterReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
-		r, err := ListenRouter(context.Background(), ln, RouterConfig{Handler: func(_ context.Context, _ Peer, b []byte) ([]byte, bool) {
-			if string(b) == "big" {
-				return make([]byte, freeSize), true
-			}
-			return []byte("small"), true
-		}, Listen: Listen{Heartbeat: Heartbeat{Interval: hour, Timeout: 3 * hour, TTL: 12 * time.Second}}})
+		r, err := ListenRouter(context.Background(), ln,
+			RouterConfig{Handler: func(_ context.Context, _ Peer, b []byte) ([]byte, bool) {
+				if string(b) == "big" {
+					return make([]byte, freeSize), true
+				}
+				return []byte("small"), true
+			}, Listen: Listen{Heartbeat: Heartbeat{Interval: hour, Timeout: 3 * hour, TTL: 12 * time.Second}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer r.Close()
+
 		b := appendReady(greeting(), "REQ", "")
 		for _, m := range []string{"big", "small"} {
 			b = appendMessage(b, nil, []byte(m))
 		}
+
 		c, frames := ln.dial(b)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		want := []int{0, freeSize, 8, 0, 5, 8} // READY first
 		<-frames
+
 		for i, size := range want {
 			f := ""
 			select {
 			case f = <-frames:
 			default:
 			}
+
 			if len(f) != size || size == 8 && f != "/\x04PING\x00\x78" {
 				t.Fatalf("frame %d: %d bytes %.20q", i, len(f), f)
 			}
 		}
+
 		_ = c.Close()
 		old := greeting()
 		old[11] = 0 // knows no PING
 		c, frames = ln.dial(appendMessage(appendReady(old, "REQ", ""), nil, []byte("small")))
 		time.Sleep(time.Second)
 		synctest.Wait()
+
 		if len(frames) != 3 {
 			t.Errorf("%d frames to a peer of version 3.0", len(frames))
 		}
+
 		_ = c.Close()
 	})
 }
@@ -453,6 +521,7 @@ func TestHeartbeatOfFewAndMany(t *testing.T) {
 		p := ListenPub(context.Background(), ln, PubConfig{})
 		var readers sync.WaitGroup
 		defer readers.Wait()
+
 		defer p.Close()
 		var mu sync.Mutex
 		var longest time.Duration
@@ -466,29 +535,36 @@ func TestHeartbeatOfFewAndMany(t *testing.T) {
 					if f != pingSeen {
 						continue
 					}
+
 					mu.Lock()
 					longest = max(longest, time.Since(last))
 					pings++
 					mu.Unlock()
+
 					last = time.Now()
 					_, _ = c.Write(appendCommand(nil, "PONG", nil))
 				}
 			})
+
 			return c
 		}
+
 		var conns []net.Conn
 		for i := range 2 * fewConns { // one a second: few, then many
 			conns = append(conns, dial())
 			time.Sleep(time.Second + time.Duration(i)*time.Millisecond)
 		}
+
 		for _, c := range conns[:fewConns+fewConns/2] { // and few again
 			_ = c.Close()
 			time.Sleep(time.Second)
 		}
+
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
+
 		if interval := (Heartbeat{}).withDefaults().Interval; longest > interval || pings < 10*fewConns {
 			t.Errorf("%d PINGs, one after %s, with an interval of %s", pings, longest, interval)
 		}

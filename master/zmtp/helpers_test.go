@@ -175,14 +175,18 @@ func (r *raw) tryFrame() (h header, b []byte, err error) {
 	if err != nil {
 		return h, nil, err
 	}
+
 	n := 2
-	h.more, h.command, h.size = head[0]&flagMore != 0, head[0]&flagCommand != 0, uint64(head[1])
+	h.more = head[0]&flagMore != 0
+	h.command = head[0]&flagCommand != 0
+	h.size = uint64(head[1])
 	if head[0]&flagLong != 0 {
 		if head, err = r.in.Peek(9); err != nil {
 			return h, nil, err
 		}
 		n, h.size = 9, binary.BigEndian.Uint64(head[1:])
 	}
+
 	_, _ = r.in.Discard(n)
 	b = make([]byte, h.size)
 	_, err = io.ReadFull(r.in, b)

@@ -102,12 +102,22 @@ func newHub(ctx context.Context, ln net.Listener, own string, cfg Listen, maxMes
 	cfg.Heartbeat = cfg.Heartbeat.withDefaults()
 	def(&cfg.Linger, time.Second)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	h := &hub{cfg: cfg, own: own, out: out, pings: newPings(cfg.Heartbeat.TTL), pools: newPools(), ln: ln,
-		closing: make(chan struct{}), sources: map[netip.Addr]int{}}
+	h := &hub{
+		cfg:     cfg,
+		own:     own,
+		out:     out,
+		pings:   newPings(cfg.Heartbeat.TTL),
+		pools:   newPools(),
+		ln:      ln,
+		closing: make(chan struct{}),
+		sources: map[netip.Addr]int{},
+	}
+
 	h.cfg.Sources = cmp.Or(h.cfg.Sources, NewSources(time.Now))
 	h.memory.max, h.memory.times = cfg.Limits.MaxInflight, 8
 	h.strangers.max, h.strangers.times = cfg.Limits.MaxStrange, 2
 	h.strange.max, h.strange.times = int64(cfg.Limits.MaxConns)*3/4, 1
+
 	// The handlers' context outlives ctx by the linger time: close cancels it.
 	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return h
@@ -132,14 +142,17 @@ func (h *hub) accept() {
 			h.admit(conn)
 			continue
 		}
+
 		select {
 		case <-h.closing:
 			return
 		default:
 		}
+
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
+
 		// Out of descriptors, most likely: wait instead of spinning.
 		h.count.acceptFails.Add(1)
 		h.noise.warn(h.cfg.Log, "cannot accept", "error", err)
@@ -148,6 +161,7 @@ func (h *hub) accept() {
 			return
 		case <-time.After(pause):
 		}
+
 		pause = min(2*pause, time.Second)
 	}
 }
@@ -161,11 +175,13 @@ func (h *hub) admit(conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
+
 	if tc, ok := conn.(*net.TCPConn); ok {
 		// salt's transport/zeromq.py on 4506: idle 60, interval 15, count 3.
 		_ = tc.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true,
 			Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 3})
 	}
+
 	id := h.ids.Add(1)
 	m := &member{slot: &h.slots[id%slots], born: time.Now()}
 	m.account.hub = h
@@ -209,18 +225,22 @@ func (h *hub) run(m *member) {
 	defer h.count.conns.Add(-1)
 	counted, err := h.shake(m)
 	defer m.leave()
+
 	if err == nil {
 		err = h.serve(m)
 	} else if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = errLate
 	}
+
 	err = m.why(err)
 	m.fail(err)
 	m.in.close()
 	h.remove(m)
+
 	if counted {
 		h.forget(m.peer.Remote.Addr())
 	}
+
 	h.report(m, err)
 }
 
@@ -232,6 +252,7 @@ func (h *hub) shake(m *member) (counted bool, err error) {
 	if err := m.conn.SetReadDeadline(time.Now().Add(h.cfg.Limits.Handshake)); err != nil {
 		return false, err
 	}
+
 	trusted := h.trusted(m)
 	proxied := false
 	if trusted {
@@ -239,15 +260,18 @@ func (h *hub) shake(m *member) (counted bool, err error) {
 		if err != nil {
 			return false, err
 		}
+
 		if proxied = src.IsValid(); proxied {
 			m.peer.Via = m.peer.Remote.Addr()
 			m.peer.Remote, m.peer.Missing = src, missing
 		}
 	}
+
 	if !h.place(m, proxied) {
 		h.count.refused.Add(1)
 		return false, errFull
 	}
+
 	if h.cfg.Limits.MaxPerSource > 0 && (proxied || !trusted) {
 		if !h.remember(m.peer.Remote.Addr()) {
 			h.count.refused.Add(1)
@@ -255,9 +279,11 @@ func (h *hub) shake(m *member) (counted bool, err error) {
 		}
 		counted = true
 	}
+
 	if err := m.handshake(h.own, ""); err != nil {
 		return counted, err
 	}
+
 	return counted, m.conn.SetReadDeadline(time.Time{})
 }
 
@@ -323,7 +349,8 @@ func (h *hub) remember(a netip.Addr) bool {
 func (h *hub) forget(a netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.sources[a]--; h.sources[a] <= 0 {
+	h.sources[a]--
+	if h.sources[a] <= 0 {
 		delete(h.sources, a)
 	}
 }
@@ -364,6 +391,7 @@ func (h *hub) heartbeat() {
 	step := h.cfg.Heartbeat.Interval / slots
 	t := time.NewTimer(step)
 	defer t.Stop()
+
 	var batch []*member
 	rested := false // for a whole interval
 	for i := 0; ; {
@@ -372,16 +400,20 @@ func (h *hub) heartbeat() {
 			return
 		case <-t.C:
 		}
+
 		few := h.count.conns.Load() <= fewConns
 		visits := 1
 		if few || rested {
 			visits = slots
 		}
-		if rested = few; few {
+
+		rested = few
+		if few {
 			t.Reset(h.cfg.Heartbeat.Interval)
 		} else {
 			t.Reset(step)
 		}
+
 		now := time.Now()
 		for ping := h.pings.frame(now); visits > 0; visits-- {
 			batch = h.slots[i].copy(batch[:0])
@@ -451,13 +483,16 @@ func (h *hub) close(settled func(*member) <-chan struct{}) {
 		h.linger(settled)
 		h.cancel()
 	})
+
 	h.loops.Wait()
+
 	// A connection accepted in the last moment is in a slot by now.
 	for i := range h.slots {
 		for _, m := range h.slots[i].copy(nil) {
 			m.fail(nil)
 		}
 	}
+
 	h.conns.Wait()
 }
 
@@ -465,6 +500,7 @@ func (h *hub) linger(settled func(*member) <-chan struct{}) {
 	if h.cfg.Linger < 0 {
 		return
 	}
+
 	t := time.NewTimer(h.cfg.Linger)
 	defer t.Stop()
 	over := false
@@ -474,6 +510,7 @@ func (h *hub) linger(settled func(*member) <-chan struct{}) {
 			if wait == nil {
 				return
 			}
+
 			select {
 			case <-wait:
 			case <-m.ended:

@@ -25,6 +25,7 @@ func TestInteropZmq4Clients(t *testing.T) {
 	if err := req.Dial("tcp://" + r.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, size := range []int{0, 10, 255, 256, 50_000} {
 		b := bytes.Repeat([]byte{'x'}, size)
 		if err := req.Send(zmq4.NewMsg(b)); err != nil {
@@ -40,11 +41,13 @@ func TestInteropZmq4Clients(t *testing.T) {
 	if err := dealer.Dial("tcp://" + r.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range 50 {
 		if err := dealer.SendMulti(zmq4.NewMsgFrom(nil, []byte(fmt.Sprint(i)))); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for i := range 50 {
 		m, err := dealer.Recv()
 		if err != nil || len(m.Frames) != 2 || string(m.Frames[1]) != fmt.Sprint(i) {
@@ -57,9 +60,11 @@ func TestInteropZmq4Clients(t *testing.T) {
 	if err := sub.Dial("tcp://" + p.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := sub.SetOption(zmq4.OptionSubscribe, "to"); err != nil {
 		t.Fatal(err)
 	}
+
 	subscribed(t, p, 1)
 	publish(t, p, "other", "no")
 	publish(t, p, "topic", "yes")
@@ -73,9 +78,11 @@ func TestInteropZmq4Servers(t *testing.T) {
 	ctx := withTimeout(t)
 	rep := zmq4.NewRep(ctx)
 	defer func() { _ = rep.Close() }()
+
 	if err := rep.Listen("tcp://127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
+
 	go func() {
 		for {
 			m, err := rep.Recv()
@@ -85,18 +92,22 @@ func TestInteropZmq4Servers(t *testing.T) {
 			_ = rep.Send(zmq4.NewMsgFrom(m.Frames...))
 		}
 	}()
+
 	req := dialReq(t, rep.Addr())
 	for _, s := range []string{"a", strings.Repeat("b", 100_000)} {
 		wantEcho(t, req, s)
 	}
+
 	pub := zmq4.NewPub(ctx)
 	defer func() { _ = pub.Close() }()
 	if err := pub.Listen("tcp://127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
+
 	sub := dialSub(t, pub.Addr(), "t")
 	stop := make(chan struct{})
 	defer close(stop)
+
 	go func() { // it does not say when the subscription has arrived
 		for {
 			select {
@@ -107,6 +118,7 @@ func TestInteropZmq4Servers(t *testing.T) {
 			}
 		}
 	}()
+
 	wantNext(t, sub, "t", "body")
 }
 
@@ -117,9 +129,25 @@ func TestInteropPyzmq(t *testing.T) {
 	if python == "" {
 		t.Skip("SKIPPED, libzmq interop untested: set SALTERN_PYTHON to a Python with pyzmq")
 	}
-	r := router(t, RouterConfig{Listen: Listen{Heartbeat: Heartbeat{Interval: 200 * time.Millisecond, Timeout: 1200 * time.Millisecond}}})
-	p := publisher(t, PubConfig{Listen: Listen{Heartbeat: Heartbeat{Interval: 200 * time.Millisecond, Timeout: 1200 * time.Millisecond}},
-		OnSubscribe: func(q Peer, topic string) { t.Logf("subscription from %s %q: %q", q.SocketType, q.Identity, topic) }})
+
+	r := router(t,
+		RouterConfig{Listen: Listen{Heartbeat: Heartbeat{
+			Interval: 200 * time.Millisecond,
+			Timeout:  1200 * time.Millisecond,
+		}}})
+
+	p := publisher(t,
+		PubConfig{
+			Listen: Listen{Heartbeat: Heartbeat{
+				Interval: 200 * time.Millisecond,
+				Timeout:  1200 * time.Millisecond,
+			}},
+			OnSubscribe: func(q Peer, topic string) {
+				t.Logf("subscription from %s %q: %q", q.SocketType,
+					q.Identity, topic)
+			},
+		})
+
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "testdata/peer.py", r.Addr().String(), p.Addr().String())
@@ -128,13 +156,16 @@ func TestInteropPyzmq(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	out := bufio.NewReader(stdout)
 	step := func(want string) {
 		t.Helper()
@@ -143,6 +174,7 @@ func TestInteropPyzmq(t *testing.T) {
 			t.Fatalf("peer says %q, %v; want %q", line, err, want)
 		}
 	}
+
 	next := func() { _, _ = io.WriteString(stdin, "\n") }
 	step("req ok")
 	step("dealer ok")
@@ -161,23 +193,28 @@ func TestInteropPyzmq(t *testing.T) {
 		}
 		return n == 2
 	})
+
 	publish(t, p, "topic1", "not any more")
 	publish(t, p, "broadcast", "end")
 	next()
 	step("cancel ok")
 	step("idle ok") // for 2 s, longer than the heartbeat timeout, with heartbeats of its own
+
 	if s := p.Stats(); s.Silent != 0 || s.Conns != 2 {
 		t.Errorf("publisher: %+v", s)
 	}
+
 	if s := r.Stats(); s.Silent != 0 || s.BadPeers != 0 {
 		t.Errorf("router: %+v", s)
 	}
+
 	publish(t, p, "broadcast", "still here")
 	next()
 	step("alive ok")
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
+
 	if s := p.Stats(); s.Accepted != 2 {
 		t.Errorf("the peer had to reconnect: %+v", s)
 	}

@@ -51,11 +51,21 @@ type outLimits struct {
 
 // init sets up a new link. spawn starts the temporary flusher; its owner waits
 // for it.
-func (k *link) init(conn net.Conn, l *Limits, p *pools, room func() (*pool, netip.Addr), o outLimits, spawn func(func())) {
+func (k *link) init(
+	conn net.Conn,
+	l *Limits,
+	p *pools,
+	room func() (*pool, netip.Addr),
+	o outLimits,
+	spawn func(func()),
+) {
 	k.conn, k.in, k.limits, k.room = conn, newReader(conn, p), l, room
 	k.ended = make(chan struct{})
 	k.out.conn, k.out.raw = conn, k.in.raw
-	k.out.maxItems, k.out.maxBytes, k.out.stall, k.out.rate = o.items, o.bytes, o.stall, o.rate
+	k.out.maxItems = o.items
+	k.out.maxBytes = o.bytes
+	k.out.stall = o.stall
+	k.out.rate = o.rate
 	k.out.fail, k.out.spawn = k.fail, spawn
 	k.out.try = k.out.tryWrite
 }
@@ -94,6 +104,7 @@ func (k *link) handshake(own, identity string) error {
 	if err := k.out.send(packet{b: appendReady(greeting(), own, identity)}); err != nil {
 		return err
 	}
+
 	// A stranger (a browser, a scanner) is sent away at its first byte.
 	b, err := k.in.peek(1)
 	if err != nil {
@@ -102,12 +113,15 @@ func (k *link) handshake(own, identity string) error {
 	if b[0] != 0xff {
 		return violation("first byte 0x%02x is no greeting", b[0])
 	}
+
 	if b, err = k.in.peek(greetingSize); err != nil {
 		return unexpected(err)
 	}
+
 	if k.minor, err = parseGreeting(b); err != nil {
 		return err
 	}
+
 	k.in.skip(greetingSize)
 	h, err := k.in.header(nil)
 	if err != nil {
@@ -116,11 +130,13 @@ func (k *link) handshake(own, identity string) error {
 	if !h.command {
 		return violation("message before READY")
 	}
+
 	name, body, err := k.in.command(h, nil)
 	if err != nil {
 		return err
 	}
 	defer k.in.skip(int(h.size))
+
 	switch string(name) {
 	case "READY":
 	case "ERROR":
@@ -128,6 +144,7 @@ func (k *link) handshake(own, identity string) error {
 	default:
 		return violation("command %q before READY", name)
 	}
+
 	meta, err := parseMetadata(body)
 	if err != nil {
 		return err
@@ -135,6 +152,7 @@ func (k *link) handshake(own, identity string) error {
 	if !accepts(own, meta.socketType) {
 		return violation("socket type %q cannot talk to %s", meta.socketType, own)
 	}
+
 	k.peer.SocketType, k.peer.Identity = meta.socketType, meta.identity
 	return nil
 }
@@ -203,6 +221,7 @@ func (k *link) read(m *message) error {
 		if err != nil {
 			return err
 		}
+
 		if h.command {
 			if err := k.command(h, &p); err != nil {
 				return err
@@ -221,9 +240,11 @@ func (k *link) read(m *message) error {
 			if h.size > uint64(k.limits.MaxMessage-len(m.buf.b)) {
 				return violation("message of more than %d bytes", k.limits.MaxMessage)
 			}
+
 			if err := k.in.body(&m.buf, h.size, &p, m.charge); err != nil {
 				return err
 			}
+
 			m.ends = append(m.ends, len(m.buf.b))
 			if h.more {
 				if err := p.need(k.in, 1, len(m.buf.b)); err != nil {
@@ -232,6 +253,7 @@ func (k *link) read(m *message) error {
 				continue
 			}
 		}
+
 		if err := p.done(k.in); err != nil {
 			return err
 		}
@@ -247,18 +269,22 @@ func (k *link) command(h header, p *pace) error {
 		return err
 	}
 	defer k.in.skip(int(h.size))
+
 	switch string(name) {
 	case "PING":
 		if len(body) < 2 || len(body) > 2+maxPingContext {
 			return violation("PING of %d bytes", len(body))
 		}
+
 		if k.expire != nil {
 			k.expire(time.Duration(binary.BigEndian.Uint16(body)) * 100 * time.Millisecond)
 		}
+
 		pong := appendCommand(make([]byte, 0, 32), "PONG", body[2:])
 		if err := k.out.send(packet{b: pong, control: true}); err != errDropped {
 			return err
 		}
+
 		return nil
 	case "PONG":
 		if k.onPong != nil {
@@ -268,9 +294,11 @@ func (k *link) command(h header, p *pace) error {
 	case "READY", "ERROR", "HELLO", "WELCOME", "INITIATE":
 		return violation("command %q after the handshake", name)
 	}
+
 	if k.onCommand == nil {
 		return violation("command %q", name)
 	}
+
 	return k.onCommand(name, body)
 }
 
@@ -294,15 +322,18 @@ func (k *link) beat(now time.Time, timeout time.Duration, ping []byte) {
 	if k.minor == 0 {
 		return
 	}
+
 	last := k.in.seen.Load()
 	busy := k.out.pending() != nil
 	if busy {
 		last = max(last, k.out.moved.Load())
 	}
+
 	if !k.deaf.Load() && now.UnixNano()-last > int64(timeout) {
 		k.fail(errSilent)
 		return
 	}
+
 	if !busy {
 		_ = k.out.send(packet{b: ping, control: true})
 	}

@@ -46,6 +46,7 @@ func TestIdleConnectionMemory(t *testing.T) {
 		idleClients(t, addr)
 		return
 	}
+
 	n := connections(t, 4000)
 	for _, role := range []string{"REQ", "SUB"} {
 		t.Run(role, func(t *testing.T) {
@@ -54,6 +55,7 @@ func TestIdleConnectionMemory(t *testing.T) {
 			if role == "SUB" {
 				addr, conns = p.Addr(), func() int { return len(p.Subscribers()) }
 			}
+
 			before := memory()
 			cmd := exec.Command(os.Args[0], "-test.run=TestIdleConnectionMemory$", "-test.v")
 			cmd.Env = append(os.Environ(), "ZMTP_TEST_CLIENT="+addr.String(),
@@ -62,23 +64,28 @@ func TestIdleConnectionMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			stdout, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = stdin.Close(); _ = cmd.Wait() }()
+
 			ok := false
 			for sc := bufio.NewScanner(stdout); sc.Scan(); {
 				if ok = strings.Contains(sc.Text(), "clients idle"); ok {
 					break
 				}
 			}
+
 			if !ok || conns() != n {
 				t.Fatalf("%d of %d clients came", conns(), n)
 			}
+
 			each := (memory() - before) / uint64(n)
 			t.Logf("%d idle %s connections after use: %d bytes each", n, role, each)
 			if n >= 1000 && !raceBuild && each > 8<<10 {
@@ -96,6 +103,7 @@ func idleClients(t *testing.T, addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for range n {
 		c := shake(t, a, role)
 		if role == "REQ" {
@@ -108,6 +116,7 @@ func idleClients(t *testing.T, addr string) {
 			c.frame()
 		}
 	}
+
 	fmt.Println("clients idle")
 	_, _ = os.Stdin.Read(make([]byte, 1)) // until the parent is done
 }

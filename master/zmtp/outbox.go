@@ -75,8 +75,10 @@ func (o *outbox) tryWrite(fd uintptr) bool {
 			o.tryErr = err
 			return true
 		}
+
 		o.n += n
 	}
+
 	return true
 }
 
@@ -98,6 +100,7 @@ func (o *outbox) put(ps []packet) (broken bool, err error) {
 		freeAll(ps)
 		return false, errClosed
 	}
+
 	if o.idle == nil && o.raw != nil {
 		for len(ps) > 0 {
 			n, err := o.now(ps[0].b)
@@ -106,17 +109,21 @@ func (o *outbox) put(ps []packet) (broken bool, err error) {
 				freeAll(ps)
 				return true, err
 			}
+
 			if n < len(ps[0].b) {
 				ps[0].b = ps[0].b[n:]
 				break
 			}
+
 			freeAll(ps[:1])
 			ps = ps[1:]
 		}
+
 		if len(ps) == 0 {
 			return false, nil
 		}
 	}
+
 	size, control := 0, 0
 	for _, p := range ps {
 		size += len(p.b)
@@ -124,12 +131,14 @@ func (o *outbox) put(ps []packet) (broken bool, err error) {
 			control++
 		}
 	}
+
 	// An idle outbox takes packets of any size: their first bytes may be on
 	// the wire already.
 	if o.idle != nil && !o.room(len(ps), size, control) {
 		freeAll(ps)
 		return false, errDropped
 	}
+
 	o.queue = append(o.queue, ps...)
 	o.bytes += size
 	o.control += control
@@ -138,6 +147,7 @@ func (o *outbox) put(ps []packet) (broken bool, err error) {
 		o.moved.Store(time.Now().UnixNano())
 		o.spawn(o.flush)
 	}
+
 	return false, nil
 }
 
@@ -150,7 +160,9 @@ func (o *outbox) room(items, size, control int) bool {
 
 // now writes what the socket takes at once.
 func (o *outbox) now(b []byte) (int, error) {
-	o.src, o.n, o.tryErr = b, 0, nil
+	o.src = b
+	o.n = 0
+	o.tryErr = nil
 	err := o.raw.Write(o.try)
 	o.src = nil
 	if err == nil {
@@ -168,15 +180,20 @@ func (o *outbox) flush() {
 		o.mu.Lock()
 		if len(o.queue) == 0 || o.dead {
 			freeAll(o.queue)
-			o.queue, o.bytes, o.control = nil, 0, 0
+			o.queue = nil
+			o.bytes = 0
+			o.control = 0
 			close(o.idle)
 			o.idle = nil
+
 			if !o.dead {
 				_ = o.conn.SetWriteDeadline(time.Time{})
 			}
 			o.mu.Unlock()
+
 			return
 		}
+
 		bufs = bufs[:0]
 		size, whole := 0, 0
 		for _, p := range o.queue {
@@ -186,7 +203,9 @@ func (o *outbox) flush() {
 			if len(b) < len(p.b) {
 				break
 			}
-			if whole++; size == flushChunk || len(bufs) == 64 {
+
+			whole++
+			if size == flushChunk || len(bufs) == 64 {
 				break
 			}
 		}
@@ -194,10 +213,12 @@ func (o *outbox) flush() {
 
 		end := time.Now().Add(o.stall)
 		if o.rate > 0 {
-			if all := start.Add(o.stall + time.Duration(written+size)*time.Second/time.Duration(o.rate)); all.Before(end) {
+			if all := start.Add(o.stall +
+				time.Duration(written+size)*time.Second/time.Duration(o.rate)); all.Before(end) {
 				end = all
 			}
 		}
+
 		_ = o.conn.SetWriteDeadline(end)
 		out := bufs // WriteTo eats its receiver
 		_, err := out.WriteTo(o.conn)
@@ -212,6 +233,7 @@ func (o *outbox) flush() {
 			o.fail(err)
 			continue // ends at the top
 		}
+
 		o.moved.Store(time.Now().UnixNano())
 		written += size
 		o.taken(whole, size)
@@ -286,6 +308,7 @@ func (o *outbox) putAll(ms []*publication, whole, ping []byte) (sent, size int, 
 	if o.dead {
 		return 0, 0, false, errClosed
 	}
+
 	n := 0 // bytes that are written of what is left
 	if o.idle == nil && o.raw != nil {
 		n, err = o.now(whole)
@@ -294,21 +317,27 @@ func (o *outbox) putAll(ms []*publication, whole, ping []byte) (sent, size int, 
 			return 0, 0, true, err
 		}
 	}
+
 	for ; len(ms) > 0 && n >= len(ms[0].wire); ms = ms[1:] {
 		n -= len(ms[0].wire)
 		sent, size = sent+1, size+len(ms[0].wire)
 	}
+
 	for _, m := range ms {
 		if broken, err = o.put([]packet{{b: m.wire[n:]}}); err != nil {
 			break
 		}
-		n, sent, size = 0, sent+1, size+len(m.wire)
+		n = 0
+		sent++
+		size += len(m.wire)
 	}
+
 	if n < len(ping) && !broken {
 		// Without room for it others wait there already.
 		if over, why := o.put([]packet{{b: ping[n:], control: true}}); over {
 			return sent, size, true, why
 		}
 	}
+
 	return sent, size, broken, err
 }

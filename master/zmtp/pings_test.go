@@ -14,8 +14,14 @@ import (
 func TestAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
-		p := ListenPub(context.Background(), ln, PubConfig{Listen: Listen{Heartbeat: Heartbeat{Interval: 2 * time.Second, Timeout: time.Hour, TTL: 8 * time.Second}}})
+		p := ListenPub(context.Background(), ln,
+			PubConfig{Listen: Listen{Heartbeat: Heartbeat{
+				Interval: 2 * time.Second,
+				Timeout:  time.Hour,
+				TTL:      8 * time.Second,
+			}}})
 		defer p.Close()
+
 		c, frames := ln.dial(append(appendReady(greeting(), "SUB", ""), appendMessage(nil, []byte{1})...))
 		came := time.Now()
 		answered := func() time.Time {
@@ -27,11 +33,13 @@ func TestAnswered(t *testing.T) {
 			}
 			return all[0].Answered
 		}
+
 		pong := func(context []byte) {
 			if _, err := c.Write(appendCommand(nil, "PONG", context)); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		<-frames // READY
 		if !answered().Equal(came) {
 			t.Errorf("at the start: %s after it came", answered().Sub(came))
@@ -41,6 +49,7 @@ func TestAnswered(t *testing.T) {
 		if err := p.Publish(context.Background(), []byte("job")); err != nil {
 			t.Fatal(err)
 		}
+
 		var contexts [][]byte
 		synctest.Wait()
 		for len(frames) > 0 {
@@ -48,14 +57,17 @@ func TestAnswered(t *testing.T) {
 				contexts = append(contexts, f[len("/\x04PING")+2:])
 			}
 		}
+
 		if len(contexts) < 3 {
 			t.Fatalf("%d PINGs", len(contexts))
 		}
+
 		last := contexts[len(contexts)-1]
 		pong(contexts[1])
 		if got := answered().Sub(came); got <= 0 || got >= 5*time.Second {
 			t.Errorf("a PING before the job was made after %s", got)
 		}
+
 		pong(last)
 		pong(contexts[0]) // a later answer to an earlier one takes nothing back
 		if got := answered().Sub(came); got != 5*time.Second {
@@ -67,13 +79,16 @@ func TestAnswered(t *testing.T) {
 		stranger := bytes.Clone(last)
 		stranger[0]++ // of another master, by way of a load balancer
 		binary.BigEndian.PutUint64(stranger[8:], uint64(6*time.Second))
-		for _, bad := range [][]byte{nil, {1}, stranger, future, make([]byte, maxPingContext), bytes.Repeat([]byte{0xff}, 200)} {
+
+		for _, bad := range [][]byte{nil, {1}, stranger, future, make([]byte, maxPingContext),
+			bytes.Repeat([]byte{0xff}, 200)} {
 			time.Sleep(time.Second)
 			pong(bad)
 			if got := answered().Sub(came); got != 5*time.Second {
 				t.Errorf("context %x: answered what was made after %s", bad, got)
 			}
 		}
+
 		_ = c.Close()
 	})
 }

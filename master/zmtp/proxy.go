@@ -16,23 +16,29 @@ func readProxy(r *reader) (src netip.AddrPort, missing time.Time, err error) {
 	if err != nil || b[0] != proxyproto.Signature[0] {
 		return src, missing, err
 	}
+
 	if b, err = r.peek(proxyproto.Fixed); err != nil {
 		return src, missing, unexpected(err)
 	}
+
 	size, err := proxyproto.BodyLen(b)
 	if err != nil {
 		return src, missing, violation("%v", err)
 	}
+
 	size += proxyproto.Fixed
 	if b, err = r.peek(size); err != nil {
 		return src, missing, unexpected(err)
 	}
+
 	if src, err = proxyproto.Parse(b); err != nil {
 		return src, missing, violation("%v", err)
 	}
+
 	if silent, moved := proxyproto.Moved(b); moved {
 		missing = time.Now().Add(-silent)
 	}
+
 	r.skip(size)
 	return src, missing, nil
 }

@@ -64,20 +64,24 @@ func TestProxyHeader(t *testing.T) {
 				Listen: Listen{ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}})
 			peer := dialRaw(t, p.Addr())
 			_, _ = peer.Write(append(bytes.Clone(c.in), appendReady(greeting(), "SUB", "")...))
+
 			if c.want == "-" {
 				peer.wantClosed()
 				return
 			}
+
 			want := c.want
 			if want == "" {
 				want = peer.LocalAddr().String()
 			}
+
 			select {
 			case q := <-peers:
 				if q.Remote.String() != want {
 					t.Errorf("peer is %v, want %s", q.Remote, want)
 				}
-				if away := time.Since(q.Missing); q.Missing.IsZero() != (name != "moved") || name == "moved" && (away < 5*time.Second || away > 5*time.Second+patience) {
+				if away := time.Since(q.Missing); q.Missing.IsZero() != (name != "moved") ||
+					name == "moved" && (away < 5*time.Second || away > 5*time.Second+patience) {
 					t.Errorf("may miss what was said since %v", q.Missing)
 				}
 			case <-time.After(patience):
@@ -92,7 +96,8 @@ func TestProxyHeader(t *testing.T) {
 func TestAttack34SpoofedSource(t *testing.T) {
 	p := publisher(t, PubConfig{Listen: Listen{ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}})
 	c := dialRaw(t, p.Addr())
-	_, _ = c.Write(append(proxyHeader(1, 0x11, proxyAddrs(proxyV4, proxyTo4, "")), appendReady(greeting(), "SUB", "")...))
+	_, _ = c.Write(append(proxyHeader(1, 0x11, proxyAddrs(proxyV4, proxyTo4, "")),
+		appendReady(greeting(), "SUB", "")...))
 	c.wantClosed()
 	if s := p.Stats(); s.Conns > 1 {
 		t.Errorf("stats %+v", s)
@@ -122,6 +127,7 @@ func TestProxyPerSource(t *testing.T) {
 	for range 3 {
 		shake(t, p.Addr(), "SUB")
 	}
+
 	header := proxyHeader(1, 0x11, proxyAddrs(proxyV4, proxyTo4, ""))
 	one := dialRaw(t, p.Addr())
 	one.send(append(bytes.Clone(header), appendReady(greeting(), "SUB", "")...))
@@ -130,6 +136,7 @@ func TestProxyPerSource(t *testing.T) {
 	two := dialRaw(t, p.Addr())
 	_, _ = two.Write(append(bytes.Clone(header), appendReady(greeting(), "SUB", "")...))
 	two.wantClosed()
+
 	if s := p.Stats(); s.Refused != 1 {
 		t.Errorf("stats %+v", s)
 	}
@@ -142,27 +149,32 @@ func TestUnixSocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		peers := make(chan Peer, 2)
 		r, err := ListenRouter(context.Background(), ln, RouterConfig{Listen: Listen{ProxyUnix: trusted},
 			Handler: func(_ context.Context, p Peer, b []byte) ([]byte, bool) { peers <- p; return b, true }})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(r.Close)
 		req, err := DialReq(withTimeout(t), "unix:"+path, DialConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(req.Close)
 		wantEcho(t, req, "hello")
 		if p := <-peers; p.Remote.IsValid() {
 			t.Errorf("peer %+v", p)
 		}
+
 		c, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = c.Close() }()
+
 		b := append(proxyHeader(1, 0x21, proxyAddrs(proxyV6, proxyTo6, "")), appendReady(greeting(), "REQ", "")...)
 		_, _ = c.Write(appendMessage(b, nil, []byte("x")))
 		if !trusted {
@@ -171,11 +183,14 @@ func TestUnixSocket(t *testing.T) {
 			for err == nil {
 				_, err = c.Read(buf)
 			}
+
 			if ne, ok := err.(net.Error); ok && ne.Timeout() {
 				t.Error("connection still open")
 			}
+
 			continue
 		}
+
 		if p := <-peers; p.Remote != proxyV6 {
 			t.Errorf("peer %+v", p)
 		}

@@ -68,11 +68,19 @@ func ListenPub(ctx context.Context, ln net.Listener, cfg PubConfig) *Pub {
 	p.hub = newHub(ctx, ln, "PUB", cfg.Listen, 4096,
 		outLimits{items: cfg.MaxQueue, bytes: cfg.MaxQueueBytes, stall: cfg.WriteStall})
 	p.hub.serve = p.serve
+
 	for range cfg.Shards {
-		s := &shard{count: &p.hub.count, pings: p.hub.pings, queue: make(chan *publication, shardQueue), drained: make(chan struct{})}
+		s := &shard{
+			count:   &p.hub.count,
+			pings:   p.hub.pings,
+			queue:   make(chan *publication, shardQueue),
+			drained: make(chan struct{}),
+		}
+
 		p.shards = append(p.shards, s)
 		p.hub.loops.Go(s.run)
 	}
+
 	p.hub.start(ctx, p.Close)
 	return p
 }
@@ -92,20 +100,25 @@ func (p *Pub) serve(m *member) error {
 			sub.topics.cancel(body)
 			return nil
 		}
+
 		return violation("command %q from a subscriber", name)
 	}
+
 	m.ready.Store(true)
 	if p.cfg.OnConnect != nil {
 		p.cfg.OnConnect(m.peer)
 	}
+
 	s := p.shardsOf(m.peer.ID)[0]
 	s.add(sub)
 	err := p.listen(sub)
 	s.remove(sub)
+
 	if p.cfg.OnDisconnect != nil {
 		m.fail(err)
 		p.cfg.OnDisconnect(p.hub.pings.seen(sub), public(m.why(err)))
 	}
+
 	return err
 }
 
@@ -115,6 +128,7 @@ func (p *Pub) listen(sub *subscriber) error {
 		if err := sub.m.next(&msg); err != nil {
 			return err
 		}
+
 		b := msg.buf.b
 		var err error
 		switch {
@@ -127,6 +141,7 @@ func (p *Pub) listen(sub *subscriber) error {
 		default:
 			err = violation("subscriber sent data")
 		}
+
 		msg.free()
 		if err != nil {
 			return err
@@ -181,6 +196,7 @@ func (p *Pub) hand(ctx context.Context, m *publication, shards []*shard) error {
 	if p.closed {
 		return net.ErrClosed
 	}
+
 	// The first wait may be given up; once one shard has the message the
 	// others must get it too.
 	done := ctx.Done()
@@ -192,6 +208,7 @@ func (p *Pub) hand(ctx context.Context, m *publication, shards []*shard) error {
 			return ctx.Err()
 		}
 	}
+
 	return nil
 }
 

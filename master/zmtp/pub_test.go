@@ -43,11 +43,13 @@ func TestPubFanOut(t *testing.T) {
 	for range 20 {
 		subs = append(subs, dialSub(t, p.Addr(), ""))
 	}
+
 	subscribed(t, p, 20)
 	const n = 500
 	for i := range n {
 		publish(t, p, fmt.Sprint("message ", i))
 	}
+
 	publish(t, p, "topic", "body")
 	for _, s := range subs {
 		for i := range n {
@@ -55,9 +57,11 @@ func TestPubFanOut(t *testing.T) {
 		}
 		wantNext(t, s, "topic", "body")
 	}
+
 	if err := p.Flush(withTimeout(t)); err != nil {
 		t.Fatal(err)
 	}
+
 	if s := p.Stats(); s.Published != n+1 || s.Sent != 20*(n+1) || s.Dropped != 0 || s.Slow != 0 {
 		t.Errorf("stats %+v", s)
 	}
@@ -93,17 +97,24 @@ func TestPubSubscribeTwice(t *testing.T) {
 			for _, topic := range []string{"", "t"} {
 				p := publisher(t, PubConfig{})
 				s := shake(t, p.Addr(), "SUB")
-				s.send(bytes.Join([][]byte{change(1, topic), change(0, topic), change(1, topic), change(1, topic), change(1, "mark")}, nil))
-				eventually(t, "marked", func() bool { l := p.Subscribers(); return len(l) == 1 && len(l[0].Topics) == 2 })
+				s.send(bytes.Join([][]byte{change(1, topic), change(0, topic), change(1, topic),
+					change(1, topic), change(1, "mark")},
+					nil))
+				eventually(t, "marked",
+					func() bool { l := p.Subscribers(); return len(l) == 1 && len(l[0].Topics) == 2 })
 				publish(t, p, "t1")
+
 				if _, b := s.frame(); string(b) != "t1" {
 					t.Fatalf("got %q", b)
 				}
+
 				s.send(change(0, topic))
 				s.send(change(0, topic)) // once too often
-				eventually(t, "cancelled", func() bool { l := p.Subscribers(); return len(l) == 1 && len(l[0].Topics) == 1 })
+				eventually(t, "cancelled",
+					func() bool { l := p.Subscribers(); return len(l) == 1 && len(l[0].Topics) == 1 })
 				publish(t, p, "t2")
 				publish(t, p, "mark")
+
 				if _, b := s.frame(); string(b) != "mark" {
 					t.Fatalf("got %q", b)
 				}
@@ -135,24 +146,29 @@ func TestPubHooksAndDisconnect(t *testing.T) {
 		log = append(log, fmt.Sprintf(format, args...))
 		mu.Unlock()
 	}
+
 	p := publisher(t, PubConfig{
 		OnConnect:    func(q Peer) { add("connect %d %s", q.ID, q.SocketType) },
 		OnSubscribe:  func(q Peer, topic string) { add("subscribe %d %q", q.ID, topic) },
 		OnDisconnect: func(q Peer, err error) { add("disconnect %d %v", q.ID, err) },
 	})
+
 	a := dialSub(t, p.Addr(), "x")
 	subscribed(t, p, 1)
 	id := p.Subscribers()[0].ID
 	if !p.SendTo(withTimeout(t), id, []byte("only"), []byte("you")) || p.SendTo(withTimeout(t), id+1, nil) {
 		t.Error("SendTo")
 	}
+
 	wantNext(t, a, "only", "you")
 	if n := p.Disconnect(func(q Peer) bool { return q.ID == id }); n != 1 {
 		t.Errorf("disconnected %d", n)
 	}
+
 	if _, err := a.Next(withTimeout(t)); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("next: %v", err)
 	}
+
 	eventually(t, "gone", func() bool { mu.Lock(); defer mu.Unlock(); return len(log) == 3 })
 	want := fmt.Sprintf("[connect %d SUB subscribe %d \"x\" disconnect %d <nil>]", id, id, id)
 	if fmt.Sprint(log) != want {
@@ -167,12 +183,15 @@ func TestPubClosed(t *testing.T) {
 	publish(t, p, "last")
 	p.Close()
 	wantNext(t, s, "last")
+
 	if err := p.Publish(withTimeout(t), []byte("x")); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("publish after close: %v", err)
 	}
+
 	if p.SendTo(withTimeout(t), 1, nil) {
 		t.Error("SendTo after close")
 	}
+
 	if err := p.Flush(withTimeout(t)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("flush after close: %v", err)
 	}
@@ -190,6 +209,7 @@ func TestPubSendToOrder(t *testing.T) {
 			t.Fatal("not sent")
 		}
 	}
+
 	for i := range 200 {
 		wantNext(t, s, fmt.Sprint("all ", i))
 		wantNext(t, s, fmt.Sprint("one ", i))
@@ -214,15 +234,18 @@ func TestPubChurn(t *testing.T) {
 			}
 		})
 	}
+
 	const n = 2000
 	go func() {
 		for i := range n {
 			_ = p.Publish(context.Background(), []byte(fmt.Sprint(i)))
 		}
 	}()
+
 	for i := range n {
 		wantNext(t, steady, fmt.Sprint(i))
 	}
+
 	g.Wait()
 	eventually(t, "all gone", func() bool { return p.Stats().Conns == 1 })
 }

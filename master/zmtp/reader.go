@@ -52,6 +52,7 @@ func (r *reader) tryRead(fd uintptr) bool {
 		r.hold()
 		dst = (*r.box)[r.w:]
 	}
+
 	for {
 		n, err := syscall.Read(int(fd), dst)
 		switch {
@@ -65,6 +66,7 @@ func (r *reader) tryRead(fd uintptr) bool {
 		case n == 0:
 			err = io.EOF
 		}
+
 		r.n, r.tryEr = n, err
 		return true
 	}
@@ -81,7 +83,9 @@ func (r *reader) hold() {
 func (r *reader) release() {
 	if r.box != nil && r.r == r.w {
 		r.pools.read.Put(r.box)
-		r.box, r.r, r.w = nil, 0, 0
+		r.box = nil
+		r.r = 0
+		r.w = 0
 	}
 }
 
@@ -107,14 +111,17 @@ func (r *reader) some(dst []byte) (int, error) {
 		}
 		r.n, err = r.conn.Read(dst)
 	}
+
 	r.dst = nil
 	if r.n > 0 {
 		r.seen.Store(time.Now().UnixNano())
 		return r.n, nil
 	}
+
 	if err == nil {
 		err = io.ErrNoProgress
 	}
+
 	return 0, err
 }
 

@@ -65,11 +65,17 @@ func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Rout
 	if cfg.Handler == nil {
 		return nil, errors.New("zmtp: router without a handler")
 	}
+
 	def(&cfg.Concurrency, 256)
 	def(&cfg.Strangers, 64)
 	def(&cfg.QueueWait, 10*time.Second)
 	def(&cfg.WriteStall, 30*time.Second)
-	r := &Router{cfg: cfg, workers: newWorkers(cfg.Concurrency, cfg.QueueWait), strange: newWorkers(cfg.Strangers, cfg.QueueWait)}
+	r := &Router{
+		cfg:     cfg,
+		workers: newWorkers(cfg.Concurrency, cfg.QueueWait),
+		strange: newWorkers(cfg.Strangers, cfg.QueueWait),
+	}
+
 	// A reply is sent only when the one before is gone: the queue needs room
 	// for that one and some control frames, whatever its size.
 	r.hub = newHub(ctx, ln, "ROUTER", cfg.Listen, 64<<20,
@@ -77,6 +83,7 @@ func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Rout
 	if ttl := r.hub.cfg.Heartbeat.TTL; ttl > 0 {
 		r.ping = pingFrame(ttl)
 	}
+
 	r.hub.serve = r.serve
 	r.hub.start(ctx, r.Close)
 	return r, nil
@@ -136,10 +143,12 @@ func (r *Router) serve(m *member) error {
 	for err == nil {
 		err = c.one()
 	}
+
 	c.cancel()
 	if work := c.running(); work != nil {
 		<-work // it holds buffers, and must not outlive the Router
 	}
+
 	return err
 }
 
@@ -149,23 +158,28 @@ func (c *asker) one() error {
 	if err := c.m.next(&req.message); err != nil {
 		return err
 	}
+
 	if err := req.split(); err != nil {
 		req.free()
 		return err
 	}
+
 	if err := c.turn(); err != nil {
 		req.free()
 		return err
 	}
+
 	done := make(chan struct{})
 	c.mu.Lock()
 	c.work = done
 	c.mu.Unlock()
+
 	c.r.hub.count.requests.Add(1)
 	workers := c.r.strange
 	if c.m.account.trusted() {
 		workers = c.r.workers
 	}
+
 	c.m.account.workers = workers
 	err := workers.do(c.ctx, func() {
 		c.handle(req)
@@ -174,6 +188,7 @@ func (c *asker) one() error {
 	if err == nil {
 		return nil
 	}
+
 	c.finish(done)
 	if errors.Is(err, errBusy) {
 		c.r.hub.count.busy.Add(1)
@@ -185,6 +200,7 @@ func (c *asker) one() error {
 			}
 		}
 	}
+
 	req.free()
 	return err
 }
@@ -227,6 +243,7 @@ func (c *asker) handle(req *request) {
 			req.discharge()
 		}
 	}()
+
 	defer c.m.account.release()
 	reply, ok := c.r.cfg.Handler(c.ctx, c.m.peer, req.payload)
 	if !ok {
@@ -234,6 +251,7 @@ func (c *asker) handle(req *request) {
 		c.m.fail(nil)
 		return
 	}
+
 	if err := c.reply(req, reply, c.r.cfg.Free); err != nil {
 		c.r.hub.cfg.Log.Debug("reply not sent", "peer", c.m.peer.Remote, "error", err)
 		if errors.Is(err, errNoRoom) {
@@ -251,11 +269,13 @@ func (c *asker) reply(req *request, b []byte, free func([]byte)) error {
 	if c.m.minor == 0 {
 		ping = nil
 	}
+
 	if len(b) > freeSize/2 { // too big to copy
 		head := appendHeader(req.envelope(nil), 0, len(b))
 		done := req.free
 		if free != nil {
 			req.free() // b is no part of it
+
 			// The answer counts until it is written.
 			p, _ := c.m.account.pool()
 			src, n := c.m.account.source, int64(len(b))
@@ -263,20 +283,25 @@ func (c *asker) reply(req *request, b []byte, free func([]byte)) error {
 				free(b)
 				return fmt.Errorf("%w: an answer of %d bytes", errNoRoom, n)
 			}
+
 			done = func() { p.give(src, n); free(b) }
 		}
+
 		ps := []packet{{b: head}, {b: b, free: done}}
 		if ping != nil {
 			ps = append(ps, packet{b: ping})
 		}
+
 		return c.m.out.send(ps...)
 	}
+
 	defer req.free()
 	buf := c.r.hub.pools.buffer(len(req.buf.b) - len(req.payload) + maxHeader*(len(req.ends)+1) + len(b) + len(ping))
 	buf.b = append(append(appendHeader(req.envelope(buf.b), 0, len(b)), b...), ping...)
 	if free != nil {
 		free(b)
 	}
+
 	return c.m.out.send(packet{b: buf.b, free: buf.free})
 }
 

@@ -17,23 +17,27 @@ import (
 func TestRouterEchoSizes(t *testing.T) {
 	r := router(t, RouterConfig{})
 	req := dialReq(t, r.Addr())
-	for _, n := range []int{0, 1, 254, 255, 256, 4095, 4096, 4097, 32<<10 - 1, 32<<10 + 1, 64 << 10, 64<<10 + 1, 1 << 20, 3<<20 + 7} {
+	for _, n := range []int{0, 1, 254, 255, 256, 4095, 4096, 4097, 32<<10 - 1, 32<<10 + 1, 64 << 10,
+		64<<10 + 1, 1 << 20, 3<<20 + 7} {
 		b := bytes.Repeat([]byte{byte(n), 'x', 0}, n/3+1)[:n]
 		got, err := req.Do(withTimeout(t), b)
 		if err != nil || !bytes.Equal(got, b) {
 			t.Fatalf("%d bytes: got %d, %v", n, len(got), err)
 		}
 	}
+
 	if s := r.Stats(); s.Requests != 14 || s.BadPeers != 0 || s.Conns != 1 {
 		t.Errorf("stats %+v", s)
 	}
+
 	eventually(t, "budget free", func() bool { return r.hub.memory.inUse() == 0 }) // a moment after the last answer
 }
 
 // A reply may be a part of the payload, of any size, also when it has to wait
 // for the peer.
 func TestRouterReplyAliasesPayload(t *testing.T) {
-	r := router(t, RouterConfig{Handler: func(_ context.Context, _ Peer, b []byte) ([]byte, bool) { return b[1:], true }})
+	r := router(t,
+		RouterConfig{Handler: func(_ context.Context, _ Peer, b []byte) ([]byte, bool) { return b[1:], true }})
 	var g sync.WaitGroup
 	for i := range 8 {
 		g.Go(func() {
@@ -43,6 +47,7 @@ func TestRouterReplyAliasesPayload(t *testing.T) {
 				return
 			}
 			defer d.Close()
+
 			for _, n := range []int{2, 3 << 10, 20 << 10, 40 << 10, 60 << 10, 70 << 10, 5 << 20} {
 				b := bytes.Repeat([]byte{byte('a' + i)}, n)
 				if got, err := d.Do(withTimeout(t), b); err != nil || !bytes.Equal(got, b[1:]) {
@@ -51,6 +56,7 @@ func TestRouterReplyAliasesPayload(t *testing.T) {
 			}
 		})
 	}
+
 	g.Wait()
 	eventually(t, "budget free", func() bool { return r.hub.memory.inUse() == 0 })
 }
@@ -75,11 +81,13 @@ func TestRouterFreesReplies(t *testing.T) {
 			if !out[&b[0]] {
 				t.Error("freed what is not out")
 			}
+
 			delete(out, &b[0])
 			freed++
 			clear(b) // whoever reads it still, gets zeros
 		},
 	})
+
 	req := dialReq(t, r.Addr())
 	for _, n := range []int{1, 300, 32 << 10, 32<<10 + 1, 64<<10 + 1, 8 << 20} {
 		b := bytes.Repeat([]byte{'z'}, n)
@@ -87,6 +95,7 @@ func TestRouterFreesReplies(t *testing.T) {
 			t.Fatalf("%d bytes: got %d, %v", n, len(got), err)
 		}
 	}
+
 	// A peer that goes away with a big answer under way.
 	d := shake(t, r.Addr(), "REQ")
 	d.send(appendMessage(nil, nil, bytes.Repeat([]byte{'y'}, 16<<20)))
@@ -105,6 +114,7 @@ func TestRouterPipelinedDealer(t *testing.T) {
 	for i := range 100 {
 		b = appendMessage(b, []byte("tag"), []byte(fmt.Sprint("env", i)), nil, []byte(fmt.Sprint("body", i)))
 	}
+
 	d.send(b)
 	for i := range 100 {
 		for k, want := range []string{"tag", fmt.Sprint("env", i), "", fmt.Sprint("body", i)} {
@@ -129,6 +139,7 @@ func TestAttack09SameIdentity(t *testing.T) {
 				return
 			}
 			defer req.Close()
+
 			for k := range 50 {
 				want := fmt.Sprintf("client %d request %d", i, k)
 				if b, err := req.Do(withTimeout(t), []byte(want)); err != nil || string(b) != want {
@@ -138,6 +149,7 @@ func TestAttack09SameIdentity(t *testing.T) {
 			}
 		})
 	}
+
 	g.Wait()
 }
 
@@ -147,11 +159,13 @@ func TestRouterPeer(t *testing.T) {
 		peers <- p
 		return b, true
 	}})
+
 	req, err := DialReq(withTimeout(t), r.Addr().String(), DialConfig{Identity: "me"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer req.Close()
+
 	wantEcho(t, req, "x")
 	p := <-peers
 	if p.Identity != "me" || p.SocketType != "REQ" || p.ID == 0 || p.Remote.String() != req.conn.LocalAddr().String() {
@@ -168,10 +182,12 @@ func TestRouterLostPeerCancels(t *testing.T) {
 		close(ended)
 		return nil, false
 	}})
+
 	d := shake(t, r.Addr(), "REQ")
 	d.send(appendMessage(nil, nil, []byte("x")))
 	<-started
 	_ = d.Close()
+
 	select {
 	case <-ended:
 	case <-time.After(patience):
@@ -189,11 +205,13 @@ func TestRouterRefusalAndPanic(t *testing.T) {
 		}
 		return b, true
 	}})
+
 	for _, word := range []string{"panic", "no"} {
 		d := shake(t, r.Addr(), "REQ")
 		d.send(appendMessage(nil, nil, []byte(word)))
 		d.wantClosed()
 	}
+
 	wantEcho(t, dialReq(t, r.Addr()), "still there")
 	eventually(t, "one panic, nothing running", func() bool { s := r.Stats(); return s.Panics == 1 && s.Working == 0 })
 }
@@ -210,9 +228,11 @@ func TestRouterBusy(t *testing.T) {
 					<-hold
 					return []byte("done"), true
 				}}
+
 			if busy != "" {
 				cfg.Busy = func([]byte) []byte { return []byte(busy) }
 			}
+
 			r := router(t, cfg)
 			var g sync.WaitGroup
 			for range 2 {
@@ -224,10 +244,12 @@ func TestRouterBusy(t *testing.T) {
 				})
 				<-started
 			}
+
 			b, err := dialReq(t, r.Addr()).Do(withTimeout(t), []byte("x"))
 			if string(b) != busy || (err != nil) != (busy == "") {
 				t.Errorf("third request: %q, %v", b, err)
 			}
+
 			close(hold)
 			g.Wait()
 			if s := r.Stats(); s.Busy != 1 {
@@ -243,23 +265,32 @@ func TestParkedRequestsLeaveTheirWorkers(t *testing.T) {
 	const parked = 50
 	hold := make(chan struct{})
 	var waiting, left atomic.Int64
-	r := router(t, RouterConfig{Concurrency: 2, QueueWait: patience, Handler: func(ctx context.Context, p Peer, b []byte) ([]byte, bool) {
-		if string(b) != "wait" {
-			return bytes.Clone(b), true
-		}
-		if !p.Account.Take(1000) {
-			t.Error("no room")
-		}
-		resume := p.Account.Park()
-		waiting.Add(1)
-		select {
-		case <-hold:
-		case <-ctx.Done():
-			left.Add(1)
-		}
-		resume()
-		return []byte("done"), true
-	}})
+	r := router(t,
+		RouterConfig{
+			Concurrency: 2,
+			QueueWait:   patience,
+			Handler: func(ctx context.Context, p Peer, b []byte) ([]byte, bool) {
+				if string(b) != "wait" {
+					return bytes.Clone(b), true
+				}
+
+				if !p.Account.Take(1000) {
+					t.Error("no room")
+				}
+
+				resume := p.Account.Park()
+				waiting.Add(1)
+				select {
+				case <-hold:
+				case <-ctx.Done():
+					left.Add(1)
+				}
+
+				resume()
+				return []byte("done"), true
+			},
+		})
+
 	var g sync.WaitGroup
 	for range parked {
 		req := dialReq(t, r.Addr())
@@ -269,6 +300,7 @@ func TestParkedRequestsLeaveTheirWorkers(t *testing.T) {
 			}
 		})
 	}
+
 	gone := shake(t, r.Addr(), "REQ")
 	gone.send(appendMessage(nil, nil, []byte("wait")))
 	eventually(t, "all wait", func() bool { return waiting.Load() == parked+1 })
@@ -277,6 +309,7 @@ func TestParkedRequestsLeaveTheirWorkers(t *testing.T) {
 		s := r.Stats()
 		return s.Parked == parked+1 && s.Working == 0 && r.hub.memory.inUse() == 0
 	})
+
 	gone.Close()
 	eventually(t, "the end of who has hung up", func() bool { return left.Load() == 1 })
 	close(hold)
@@ -287,11 +320,13 @@ func TestParkedRequestsLeaveTheirWorkers(t *testing.T) {
 // Close lets a running request finish within the linger time.
 func TestRouterCloseLingers(t *testing.T) {
 	started, closing := make(chan struct{}), make(chan struct{})
-	r := router(t, RouterConfig{Listen: Listen{Linger: patience}, Handler: func(context.Context, Peer, []byte) ([]byte, bool) {
-		close(started)
-		<-closing
-		return []byte(strings.Repeat("x", 5<<20)), true
-	}})
+	r := router(t,
+		RouterConfig{Listen: Listen{Linger: patience}, Handler: func(context.Context, Peer, []byte) ([]byte, bool) {
+			close(started)
+			<-closing
+			return []byte(strings.Repeat("x", 5<<20)), true
+		}})
+
 	req := dialReq(t, r.Addr())
 	dialReq(t, r.Addr()) // idle
 	go func() { <-started; r.Close() }()
@@ -306,10 +341,12 @@ func TestRouterCloseLingers(t *testing.T) {
 			return err != nil
 		})
 	}()
+
 	b, err := req.Do(withTimeout(t), []byte("x"))
 	if err != nil || len(b) != 5<<20 {
 		t.Fatalf("%d bytes, %v", len(b), err)
 	}
+
 	r.Close()
 	if _, err := req.Do(withTimeout(t), nil); err == nil {
 		t.Error("answer after Close")
@@ -331,6 +368,7 @@ func TestRouterContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	d := shake(t, r.Addr(), "REQ")
 	d.send(appendMessage(nil, nil, []byte("x")))
 	<-started
@@ -338,6 +376,7 @@ func TestRouterContext(t *testing.T) {
 	d.wantClosed()
 	<-ended
 	r.Close()
+
 	if s := r.Stats(); s.Conns != 0 || s.Working != 0 {
 		t.Errorf("stats %+v", s)
 	}

@@ -99,20 +99,24 @@ func (s *shard) fan(burst []*publication) {
 	if len(burst) == 0 {
 		return
 	}
+
 	whole, ping := s.wires(burst)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for _, sub := range s.subs {
 		if sub.topics.everything() {
 			s.send(sub, burst, whole, ping)
 			continue
 		}
+
 		s.some = sub.topics.matches(s.some[:0], burst)
 		if len(s.some) > 0 {
 			whole, ping := s.wires(s.some)
 			s.send(sub, s.some, whole, ping)
 		}
 	}
+
 	clear(s.some)
 }
 

@@ -49,19 +49,23 @@ func (s *Sources) Prove(a netip.Addr) {
 	if !a.IsValid() {
 		return
 	}
+
 	a = source(a)
 	now := s.now()
 	s.mu.RLock()
 	at, ok := s.at[a]
 	s.mu.RUnlock()
+
 	if ok && now.Sub(at) < sourceFresh {
 		return
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !ok && len(s.at) >= maxSources {
 		s.forgetOne()
 	}
+
 	s.at[a] = now
 }
 
@@ -74,7 +78,8 @@ func (s *Sources) forgetOne() {
 		if !oldest.IsValid() || at.Before(since) {
 			oldest, since = a, at
 		}
-		if n++; n == 8 {
+		n++
+		if n == 8 {
 			break
 		}
 	}

@@ -50,15 +50,26 @@ type counters struct {
 func (c *counters) snapshot() Stats {
 	accepted := c.accepted.Load() // before conns, see hub.admit
 	return Stats{
-		Conns: c.conns.Load(), Handshakes: c.handshakes.Load(),
-		Accepted: accepted, Refused: c.refused.Load(),
-		BadPeers: c.badPeers.Load(), LateShakes: c.lateShakes.Load(),
-		Silent: c.silent.Load(), Stalled: c.stalled.Load(),
-		AcceptFails: c.acceptFails.Load(), NoRoom: c.noRoom.Load(), Unproven: c.unproven.Load(),
-		Requests: c.requests.Load(), Busy: c.busy.Load(),
-		Panics: c.panics.Load(), Working: c.working.Load(), Parked: c.parked.Load(),
-		Published: c.published.Load(), Sent: c.sent.Load(),
-		Dropped: c.drop.Load(), Bytes: c.bytes.Load(),
+		Conns:       c.conns.Load(),
+		Handshakes:  c.handshakes.Load(),
+		Accepted:    accepted,
+		Refused:     c.refused.Load(),
+		BadPeers:    c.badPeers.Load(),
+		LateShakes:  c.lateShakes.Load(),
+		Silent:      c.silent.Load(),
+		Stalled:     c.stalled.Load(),
+		AcceptFails: c.acceptFails.Load(),
+		NoRoom:      c.noRoom.Load(),
+		Unproven:    c.unproven.Load(),
+		Requests:    c.requests.Load(),
+		Busy:        c.busy.Load(),
+		Panics:      c.panics.Load(),
+		Working:     c.working.Load(),
+		Parked:      c.parked.Load(),
+		Published:   c.published.Load(),
+		Sent:        c.sent.Load(),
+		Dropped:     c.drop.Load(),
+		Bytes:       c.bytes.Load(),
 	}
 }
 

@@ -27,12 +27,15 @@ func (t *topics) subscribe(topic []byte) error {
 	if len(topic) > maxTopic {
 		return violation("topic of %d bytes", len(topic))
 	}
+
 	if _, ok := t.set[string(topic)]; !ok && len(t.set) >= maxTopics {
 		return violation("more than %d topics", maxTopics)
 	}
+
 	if t.set == nil {
 		t.set = map[string]struct{}{}
 	}
+
 	t.set[string(topic)] = struct{}{}
 	return nil
 }
@@ -64,6 +67,7 @@ func (t *topics) matches(dst, ms []*publication) []*publication {
 	if len(t.set) == 0 {
 		return dst
 	}
+
 	for _, m := range ms {
 		for topic := range t.set {
 			if len(m.topic) >= len(topic) && string(m.topic[:len(topic)]) == topic {
@@ -72,6 +76,7 @@ func (t *topics) matches(dst, ms []*publication) []*publication {
 			}
 		}
 	}
+
 	return dst
 }
 

@@ -37,7 +37,9 @@ func violation(format string, args ...any) error {
 // NULL, as-server 0. The eighth byte is 1 as libzmq sends it to old peers.
 func greeting() []byte {
 	g := make([]byte, greetingSize)
-	g[0], g[8], g[9] = 0xff, 0x01, 0x7f
+	g[0] = 0xff
+	g[8] = 0x01
+	g[9] = 0x7f
 	g[10], g[11] = 3, 1
 	copy(g[12:], "NULL")
 	return g
@@ -74,10 +76,12 @@ func parseHeader(b []byte) (h header, n int, err error) {
 	if len(b) == 0 {
 		return h, 0, nil
 	}
+
 	f := b[0]
 	if f&^(flagMore|flagLong|flagCommand) != 0 {
 		return h, 0, violation("reserved bits in frame flags 0x%02x", f)
 	}
+
 	h.more, h.command = f&flagMore != 0, f&flagCommand != 0
 	if h.more && h.command {
 		return h, 0, violation("command frame with more flag")
@@ -89,13 +93,16 @@ func parseHeader(b []byte) (h header, n int, err error) {
 		h.size = uint64(b[1])
 		return h, 2, nil
 	}
+
 	if len(b) < maxHeader {
 		return h, 0, nil
 	}
+
 	h.size = binary.BigEndian.Uint64(b[1:])
 	if h.size>>63 != 0 {
 		return h, 0, violation("frame size with top bit set")
 	}
+
 	return h, maxHeader, nil
 }
 
@@ -149,6 +156,7 @@ func parseMetadata(b []byte) (m metadata, err error) {
 		if n == 0 || len(b) < 1+n+4 {
 			return m, violation("malformed property in READY")
 		}
+
 		name := string(b[1 : 1+n])
 		b = b[1+n:]
 		size := binary.BigEndian.Uint32(b)
@@ -156,6 +164,7 @@ func parseMetadata(b []byte) (m metadata, err error) {
 		if uint64(size) > uint64(len(b)) {
 			return m, violation("property in READY longer than the command")
 		}
+
 		value := string(b[:size])
 		b = b[size:]
 		switch {
@@ -168,6 +177,7 @@ func parseMetadata(b []byte) (m metadata, err error) {
 			m.identity = value
 		}
 	}
+
 	return m, nil
 }
 

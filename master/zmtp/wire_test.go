@@ -16,6 +16,7 @@ func TestHandshakeBytes(t *testing.T) {
 			t.Errorf("%s:\n got %x\nwant %x", file, got, want)
 		}
 	}
+
 	// And those of real minions must be understood.
 	for file, want := range map[string]metadata{
 		"zmtp_req_min6_c2s.bin": {"REQ", "salt-req/minion/min6/28967/0"},
@@ -26,19 +27,23 @@ func TestHandshakeBytes(t *testing.T) {
 		if minor, err := parseGreeting(b[:greetingSize]); err != nil || minor != 1 {
 			t.Fatalf("%s: minor %d, %v", file, minor, err)
 		}
+
 		h, n, err := parseHeader(b[greetingSize:])
 		if err != nil || !h.command {
 			t.Fatalf("%s: %+v, %v", file, h, err)
 		}
+
 		b = b[greetingSize+n:]
 		name, body, err := parseCommand(b[:h.size])
 		if err != nil || string(name) != "READY" {
 			t.Fatalf("%s: %q, %v", file, name, err)
 		}
+
 		if got, err := parseMetadata(body); err != nil || got != want {
 			t.Errorf("%s: %+v, %v; want %+v", file, got, err, want)
 		}
 	}
+
 	// The rest of the SUB capture is its subscription to everything.
 	b := vector(t, "zmtp_sub_c2s.bin")
 	if got := appendCommand(nil, "SUBSCRIBE", nil); !bytes.HasSuffix(b, got) {
@@ -54,6 +59,7 @@ func TestParseHeader(t *testing.T) {
 		}
 		return b
 	}
+
 	for _, c := range []struct {
 		in   []byte
 		want header

@@ -40,12 +40,14 @@ func (w *workers) do(ctx context.Context, task func()) error {
 		return nil
 	default:
 	}
+
 	select {
 	case w.slots <- struct{}{}:
 		w.group.Go(func() { w.run(task) })
 		return nil
 	default:
 	}
+
 	t := time.NewTimer(w.wait)
 	defer t.Stop()
 	select {
@@ -85,6 +87,7 @@ func (w *workers) run(task func()) {
 		case <-t.C:
 		case <-w.stop:
 		}
+
 		<-w.slots
 		return
 	}

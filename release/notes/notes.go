@@ -43,13 +43,16 @@ func Section(text, name string) (string, error) {
 			in = headed(head, name)
 			continue
 		}
+
 		if in {
 			out = append(out, line)
 		}
 	}
+
 	if body := strings.TrimSpace(strings.Join(out, "")); body != "" {
 		return body, nil
 	}
+
 	return "", fmt.Errorf("## %s: %w", name, errNone)
 }
 
@@ -72,7 +75,8 @@ func Changes(changelog, v string, trial bool) (string, error) {
 		body, err = Section(changelog, unreleased)
 	}
 	if err != nil {
-		return "", fmt.Errorf("CHANGELOG.md: %w; call the section %q %q, with the date behind it, and commit that", err, "## "+unreleased, "## "+v)
+		return "", fmt.Errorf("CHANGELOG.md: %w; call the section %q %q, with the date behind it, and commit that",
+			err, "## "+unreleased, "## "+v)
 	}
 	return body, nil
 }
@@ -96,21 +100,26 @@ func (r Release) Text() ([]byte, error) {
 	if err := Check(r.Version); err != nil {
 		return nil, err
 	}
+
 	changes, err := Changes(r.Changelog, r.Version, r.Trial)
 	if err != nil {
 		return nil, err
 	}
+
 	serves, err := Section(r.Compatibility, compatibility)
 	if err != nil {
 		return nil, fmt.Errorf("docs/compatibility.md: %w", err)
 	}
+
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Saltern %s\n\nFrom commit %s of %s, built with %s. Links lead into the source of this version;\n"+
 		"docs/release.md says how to verify the files, docs/install.md how to install them.\n",
 		r.Version, r.Commit, r.Time.UTC().Format("2 January 2006"), r.Go)
+
 	if r.Trial {
 		b.WriteString("\n**A trial, no release.**\n")
 	}
+
 	fmt.Fprintf(&b, "\n## Changes\n\n%s\n\n## %s\n\n%s\n", changes, compatibility, serves)
 	return b.Bytes(), nil
 }

@@ -73,26 +73,38 @@ func TestChanges(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	r := Release{Version: "1.2.3", Commit: "abc1234", Time: time.Date(2026, 11, 24, 23, 0, 0, 0, time.UTC), Go: "go1.26.8",
-		Changelog: changelog, Compatibility: "# C\n\n## Releases of Salt\n\n3008\n\n## The measure\n\nfigures\n"}
+	r := Release{
+		Version:       "1.2.3",
+		Commit:        "abc1234",
+		Time:          time.Date(2026, 11, 24, 23, 0, 0, 0, time.UTC),
+		Go:            "go1.26.8",
+		Changelog:     changelog,
+		Compatibility: "# C\n\n## Releases of Salt\n\n3008\n\n## The measure\n\nfigures\n",
+	}
+
 	b, err := r.Text()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"# Saltern 1.2.3\n", "abc1234 of 24 November 2026", "go1.26.8", "\n- another\n", "## Releases of Salt\n\n3008\n"} {
+
+	for _, want := range []string{"# Saltern 1.2.3\n", "abc1234 of 24 November 2026", "go1.26.8",
+		"\n- another\n", "## Releases of Salt\n\n3008\n"} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("no %q in\n%s", want, b)
 		}
 	}
+
 	for _, not := range []string{"- old", "- new", "figures", "trial"} {
 		if strings.Contains(string(b), not) {
 			t.Errorf("%q is in\n%s", not, b)
 		}
 	}
+
 	r.Trial = true
 	if b, err := r.Text(); err != nil || !strings.Contains(string(b), "**A trial, no release.**") {
 		t.Errorf("a trial: %v\n%s", err, b)
 	}
+
 	r.Compatibility = ""
 	if _, err := r.Text(); err == nil || !strings.Contains(err.Error(), "docs/compatibility.md") {
 		t.Errorf("without a statement: %v", err)
@@ -109,21 +121,25 @@ func TestStatement(t *testing.T) {
 		}
 		return string(b)
 	}
+
 	tested := strings.Fields(regexp.MustCompile(`(?m)^SALT +:= (.*)$`).FindStringSubmatch(read("Makefile"))[1])
 	section, err := Section(read("docs/compatibility.md"), compatibility)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var named []string
 	for _, v := range regexp.MustCompile(`\b300[0-9]\.[0-9]+\b`).FindAllString(section, -1) {
 		if !slices.Contains(named, v) {
 			named = append(named, v)
 		}
 	}
+
 	slices.Sort(named)
 	if !slices.Equal(named, tested) {
 		t.Errorf("docs/compatibility.md names %q, the Makefile tests %q", named, tested)
 	}
+
 	if _, err := Section(read("CHANGELOG.md"), unreleased); err != nil {
 		t.Errorf("CHANGELOG.md: %v", err)
 	}

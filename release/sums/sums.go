@@ -31,6 +31,7 @@ func Write(dir string, key ed25519.PrivateKey) error {
 	if err != nil {
 		return fmt.Errorf("sums: %w", err)
 	}
+
 	var out bytes.Buffer
 	for _, f := range files { // by name
 		switch {
@@ -39,27 +40,34 @@ func Write(dir string, key ed25519.PrivateKey) error {
 		case !f.Type().IsRegular() || !plain.MatchString(f.Name()):
 			return fmt.Errorf("sums: %q in %s is no file of a release", f.Name(), dir)
 		}
+
 		sum, err := of(filepath.Join(dir, f.Name()))
 		if err != nil {
 			return fmt.Errorf("sums: %w", err)
 		}
+
 		fmt.Fprintf(&out, "%x  %s\n", sum, f.Name())
 	}
+
 	if out.Len() == 0 {
 		return errors.New("sums: there are no files in " + dir)
 	}
+
 	if err := os.Remove(filepath.Join(dir, Signature)); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("sums: %w", err)
 	}
+
 	if err := os.WriteFile(filepath.Join(dir, Name), out.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("sums: %w", err)
 	}
 	if key == nil {
 		return nil
 	}
+
 	if err := os.WriteFile(filepath.Join(dir, Signature), ed25519.Sign(key, out.Bytes()), 0o644); err != nil {
 		return fmt.Errorf("sums: %w", err)
 	}
+
 	return nil
 }
 

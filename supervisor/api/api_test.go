@@ -61,6 +61,7 @@ func serve(t *testing.T, dir string) (string, *fakeNode) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, ln) }()
@@ -73,6 +74,7 @@ func serve(t *testing.T, dir string) (string, *fakeNode) {
 			t.Errorf("socket file is still there: %v", err)
 		}
 	})
+
 	return path, n
 }
 
@@ -83,30 +85,39 @@ func TestRoundTrip(t *testing.T) {
 	if d, err := c.Status(ctx); err != nil || d.Node != "n1" || d.Health != status.Healthy {
 		t.Errorf("status: %+v %v", d, err)
 	}
+
 	if l, err := c.Output(ctx, "master", 2); err != nil || strings.Join(l, " ") != "one two" {
 		t.Errorf("output: %v %v", l, err)
 	}
+
 	if _, err := c.Output(ctx, "../x", 2); err == nil || !strings.Contains(err.Error(), "no such service") {
 		t.Errorf("unknown service: %v", err)
 	}
+
 	if err := c.Restart(ctx, "lb"); err != nil || n.restarted != "lb" {
 		t.Errorf("restart: %v", err)
 	}
+
 	if err := c.Reload(ctx); err == nil || err.Error() != "disk is gone" {
 		t.Errorf("reload: %v", err)
 	}
+
 	if err := c.SetConfig(ctx, []byte("node: a")); err != nil || n.set != "node: a" {
 		t.Errorf("set: %v", err)
 	}
+
 	if err := c.SetConfig(ctx, []byte("bad")); !errors.Is(err, ErrConfig) || n.set != "node: a" {
 		t.Errorf("bad set: %v", err)
 	}
+
 	if err := c.CheckConfig(ctx, []byte("bad")); !errors.Is(err, ErrConfig) {
 		t.Errorf("check: %v", err)
 	}
+
 	if b, err := c.Config(ctx); err != nil || string(b) != "node: a" {
 		t.Errorf("config: %s %v", b, err)
 	}
+
 	if err := c.SetConfig(ctx, make([]byte, maxBody+1)); err == nil || !strings.Contains(err.Error(), "too large") {
 		t.Errorf("large body: %v", err)
 	}
@@ -125,22 +136,26 @@ func TestListenReplacesOnlyADeadSocket(t *testing.T) {
 	if _, err := s.Listen(path); err == nil || !strings.Contains(err.Error(), "another supervisor") {
 		t.Errorf("live socket: %v", err)
 	}
+
 	dead := filepath.Join(dir, "dead")
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ln.SetUnlinkOnClose(false)
 	_ = ln.Close()
 	l2, err := s.Listen(dead)
 	if err != nil {
 		t.Fatalf("dead socket: %v", err)
 	}
+
 	_ = l2.Close()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := s.Listen(file); err == nil {
 		t.Error("a plain file was replaced")
 	}
@@ -153,12 +168,14 @@ func TestAttack32OtherUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path, n := serve(t, dir)
 	fi, err := os.Stat(path)
 	if err != nil || fi.Mode().Perm() != 0o660 {
 		t.Fatalf("mode %v %v", fi.Mode(), err)
 	}
+
 	s := NewServer(Parts{Node: n, Services: n}, "", quiet())
 	for _, c := range []struct {
 		uid  uint32
@@ -168,17 +185,21 @@ func TestAttack32OtherUser(t *testing.T) {
 			t.Errorf("uid %d allowed: %v", c.uid, got)
 		}
 	}
+
 	if os.Geteuid() != 0 {
 		return // only root can become another user; CI runs as root
 	}
+
 	for _, mode := range []os.FileMode{0o660, 0o666} {
 		if err := errors.Join(os.Chmod(path, mode), os.Chmod(dir, 0o755)); err != nil {
 			t.Fatal(err)
 		}
+
 		exe := filepath.Join(dir, "stranger")
 		if err := copyFile(os.Args[0], exe); err != nil {
 			t.Fatal(err)
 		}
+
 		cmd := exec.Command(exe)
 		cmd.Env = []string{"SALTERN_TEST_SOCKET=" + path}
 		cmd.Dir = "/"
@@ -187,6 +208,7 @@ func TestAttack32OtherUser(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), "stranger: ") {
 			t.Fatalf("mode %v: %v\n%s", mode, err, out)
 		}
+
 		if !strings.Contains(string(out), "permi") || strings.Contains(string(out), "n1") {
 			t.Errorf("mode %v: a stranger got:\n%s", mode, out)
 		}
@@ -219,6 +241,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
+
 	for range maxConns + 20 {
 		c, err := net.Dial("unix", path)
 		if err != nil {
@@ -226,15 +249,18 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 		open = append(open, c)
 	}
+
 	// The ones too many are closed without an answer.
 	last := open[len(open)-1]
 	_ = last.SetReadDeadline(time.Now().Add(5 * time.Second))
 	if _, err := last.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("connection above the bound: %v", err)
 	}
+
 	for _, c := range open {
 		_ = c.Close()
 	}
+
 	var err error
 	if !await.Within(time.Minute, func() bool { _, err = NewClient(path).Status(t.Context()); return err == nil }) {
 		t.Errorf("after the flood: %v", err)
@@ -249,6 +275,7 @@ func TestSupervisorGoesAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -260,6 +287,7 @@ func TestSupervisorGoesAway(t *testing.T) {
 			_ = c.Close() // with what was asked unread: a reset
 		}
 	}()
+
 	t.Cleanup(func() { ln.Close(); <-done })
 	for range 5 {
 		if _, err := NewClient(path).Status(t.Context()); !errors.Is(err, ErrNotRunning) {

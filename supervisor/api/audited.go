@@ -61,7 +61,8 @@ const maxSubject = 64 << 10 // of a body that is looked at
 
 // look reads what a body says, and puts it back.
 func look(r *http.Request, pattern string) (s subject) {
-	if r.Method == http.MethodGet || pattern == "PUT /v1/config" || pattern == "POST /v1/tool" || pattern == "POST /v1/setup/start" {
+	if r.Method == http.MethodGet || pattern == "PUT /v1/config" || pattern == "POST /v1/tool" ||
+		pattern == "POST /v1/setup/start" {
 		return s // no JSON, or none of it is for the record
 	}
 	b, err := io.ReadAll(io.LimitReader(r.Body, maxSubject))
@@ -81,8 +82,16 @@ func recordOf(r *http.Request, pattern string, who audit.Actor) (rec audit.Recor
 	if !ok {
 		return rec, false
 	}
+
 	s := look(r, pattern)
-	rec = audit.Record{Actor: who, Action: a.action, Object: s.Node + s.Remote + s.Address, Op: audit.NewOp(), Result: audit.Asked}
+	rec = audit.Record{
+		Actor:  who,
+		Action: a.action,
+		Object: s.Node + s.Remote + s.Address,
+		Op:     audit.NewOp(),
+		Result: audit.Asked,
+	}
+
 	switch {
 	case s.Dry:
 		return rec, false
@@ -97,9 +106,11 @@ func recordOf(r *http.Request, pattern string, who audit.Actor) (rec audit.Recor
 	case a.action == "service.restart":
 		rec.Object = path.Base(path.Dir(r.URL.Path))
 	}
+
 	if s.Force {
 		rec.Detail = "with force"
 	}
+
 	return rec, true
 }
 
@@ -110,6 +121,7 @@ func (s *Server) audited(mux *http.ServeMux) http.Handler {
 			mux.ServeHTTP(w, r)
 			return
 		}
+
 		p, _ := r.Context().Value(peerKey{}).(peer)
 		who := audit.PeerProcess(int(p.cred.Pid), int(p.cred.Uid))
 		r = r.WithContext(audit.WithActor(r.Context(), who))
@@ -119,9 +131,11 @@ func (s *Server) audited(mux *http.ServeMux) http.Handler {
 			mux.ServeHTTP(w, r)
 			return
 		}
+
 		s.parts.Record.Write(r.Context(), rec)
 		said := &outcome{ResponseWriter: w, code: http.StatusOK}
 		defer func() { s.parts.Record.Note(said.of(rec, acts()[pattern].goesOn)) }()
+
 		mux.ServeHTTP(said, r)
 	})
 }
@@ -161,9 +175,11 @@ func (o *outcome) of(r audit.Record, goesOn bool) audit.Record {
 	default:
 		r.Result = audit.OK
 	}
+
 	var e struct{ Error string }
 	if json.Unmarshal(o.text, &e) == nil && e.Error != "" {
 		r.Detail = e.Error
 	}
+
 	return r
 }

@@ -61,6 +61,7 @@ func TestAudited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, ln) }()
@@ -69,47 +70,62 @@ func TestAudited(t *testing.T) {
 
 	_, err = c.Status(t.Context())
 	large := strings.Repeat("# \n", 100_000) // passes as it is
-	err = errors.Join(err, c.Restart(t.Context(), "lb"), c.Drain(t.Context(), "n2", false), c.Drain(t.Context(), "n2", true), c.SetConfig(t.Context(), []byte(large)),
-		c.CheckConfig(t.Context(), []byte("x")), c.ChangeKeys(t.Context(), KeyChange{Verb: "accept", IDs: []string{"web1"}}))
+	err = errors.Join(err, c.Restart(t.Context(), "lb"), c.Drain(t.Context(), "n2", false), c.Drain(t.Context(),
+		"n2", true), c.SetConfig(t.Context(), []byte(large)),
+		c.CheckConfig(t.Context(), []byte("x")), c.ChangeKeys(t.Context(),
+			KeyChange{Verb: "accept", IDs: []string{"web1"}}))
 	if _, jerr := c.JoinString(t.Context()); err != nil || jerr != nil || n.set != large {
 		t.Fatalf("%v %v", err, jerr)
 	}
+
 	if err := c.Drain(t.Context(), "n9", false); !errors.Is(err, ErrState) {
 		t.Errorf("%v", err)
 	}
+
 	if err := c.Reload(t.Context()); err == nil {
 		t.Error("it was reloaded")
 	}
+
 	if n, err := c.RevokeTokens(t.Context(), control.Revocation{User: "anna"}); err != nil || n.Count != 2 {
 		t.Errorf("%+v %v", n, err)
 	}
+
 	var got []string
 	await.That(t, "all is written down", func() bool {
 		p, err := audit.Read(t.Context(), "n1", audit.Query{}, dir)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got = nil
 		for _, r := range p.Records {
 			if r.User == "" || r.From != audit.Local || r.Op == "" || *r.UID != os.Getuid() {
 				t.Fatalf("%+v", r)
 			}
-			got = append(got, strings.TrimSpace(r.Action+" "+r.Object+" "+string(r.Result)+" "+strings.ReplaceAll(r.Detail, "\n", " ")))
+			got = append(got,
+				strings.TrimSpace(r.Action+" "+r.Object+" "+string(r.Result)+" "+
+					strings.ReplaceAll(r.Detail, "\n", " ")))
 		}
+
 		return len(got) >= 16
 	})
-	want := []string{"service.restart lb asked", "service.restart lb started", "node.drain n2 asked", "node.drain n2 ok", "node.undrain n2 asked", "node.undrain n2 ok",
+
+	want := []string{"service.restart lb asked", "service.restart lb started", "node.drain n2 asked",
+		"node.drain n2 ok", "node.undrain n2 asked", "node.undrain n2 ok",
 		"config.set  asked", "config.set  started", "secret.show  asked", "secret.show  ok", "node.drain n9 asked", "node.drain n9 refused " + ErrState.Error() + " there is no node n9",
 		"node.reload  asked", "node.reload  failed disk is gone", "token.revoke anna asked", "token.revoke anna ok"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+
 	if len(k.ended) != 1 || k.ended[0].User != "anna" {
 		t.Errorf("%+v", k.ended)
 	}
+
 	if len(k.env) != 1 || !strings.HasPrefix(k.env[0], audit.ActorEnv+"=") {
 		t.Errorf("salt-key is told %q", k.env)
 	}
+
 	files, _ := filepath.Glob(filepath.Join(dir, "*"))
 	for _, f := range files {
 		if b, err := os.ReadFile(f); err != nil || strings.Contains(string(b), "hush") {
@@ -121,13 +137,17 @@ func TestAudited(t *testing.T) {
 // Whoever adds a route that changes something says here why it is not written down, or
 // adds it to acts.
 func TestChangesAreAudited(t *testing.T) {
-	exempt := []string{"POST /v1/config/check", "POST /v1/cluster/ping", "POST /v1/setup/validate", "POST /v1/setup/preflight", // look only
+	// look only
+	exempt := []string{"POST /v1/config/check", "POST /v1/cluster/ping", "POST /v1/setup/validate",
+		"POST /v1/setup/preflight",
 		"POST /v1/setup/retry", "POST /v1/setup/claim", // what was started goes on; who leads the wizard
 		"POST /v1/keys"} // salt-key does
+
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	re := regexp.MustCompile(`HandleFunc\("((?:POST|PUT|DELETE|PATCH) [^"]*)"(\+toolrun\.Path)?`)
 	routes := map[string]bool{}
 	for _, f := range files {
@@ -135,6 +155,7 @@ func TestChangesAreAudited(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, m := range re.FindAllSubmatch(b, -1) {
 			route := string(m[1])
 			if len(m[2]) > 0 {
@@ -143,14 +164,17 @@ func TestChangesAreAudited(t *testing.T) {
 			routes[route] = true
 		}
 	}
+
 	if len(routes) < 20 {
 		t.Fatalf("only %v", routes)
 	}
+
 	for _, r := range slices.Sorted(maps.Keys(routes)) {
 		if _, ok := acts()[r]; ok == slices.Contains(exempt, r) {
 			t.Errorf("%s: in acts %v", r, ok)
 		}
 	}
+
 	for a := range acts() {
 		if method, _, _ := strings.Cut(a, " "); method != http.MethodGet && !routes[a] {
 			t.Errorf("%s is no route", a)

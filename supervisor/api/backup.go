@@ -22,7 +22,8 @@ func (s *Server) backupRoutes(mux *http.ServeMux, n Backups) {
 		list, err := n.Backups()
 		s.answer(w, list, err)
 	})
-	mux.HandleFunc("POST /v1/backup", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, struct{}{}, n.MakeBackup()) })
+	mux.HandleFunc("POST /v1/backup",
+		func(w http.ResponseWriter, _ *http.Request) { s.answer(w, struct{}{}, n.MakeBackup()) })
 }
 
 // Backups tells how the scheduled backups are.

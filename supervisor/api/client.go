@@ -71,7 +71,15 @@ func NewClient(socket string) *Client {
 		},
 		MaxIdleConns: 1, IdleConnTimeout: 10 * time.Second,
 	}
-	return &Client{socket: socket, token: newToken(), http: localsock.Client{MaxAnswer: maxAnswer, HTTP: &http.Client{Transport: t, Timeout: preflightTakes + 20*time.Second}}}
+
+	return &Client{
+		socket: socket,
+		token:  newToken(),
+		http: localsock.Client{
+			MaxAnswer: maxAnswer,
+			HTTP:      &http.Client{Transport: t, Timeout: preflightTakes + 20*time.Second},
+		},
+	}
 }
 
 // Status fetches the status document.
@@ -127,9 +135,12 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 		ctx, cancel = context.WithTimeout(ctx, answerTakes)
 		defer cancel()
 	}
+
 	var used *conn
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { used, _ = i.Conn.(*conn) }})
-	b, err := c.http.Do(ctx, method, "applianced"+path, http.Header{http.CanonicalHeaderKey(tokenHeader): {c.token}}, body)
+	ctx = httptrace.WithClientTrace(ctx,
+		&httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { used, _ = i.Conn.(*conn) }})
+	b, err := c.http.Do(ctx, method, "applianced"+path,
+		http.Header{http.CanonicalHeaderKey(tokenHeader): {c.token}}, body)
 	var no *localsock.Refusal
 	var op *net.OpError
 	switch {
@@ -143,12 +154,15 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 	default:
 		return fmt.Errorf("ask applianced: %w", err)
 	}
+
 	if into == nil {
 		return nil
 	}
+
 	if err := json.Unmarshal(b, into); err != nil {
 		return fmt.Errorf("answer of applianced: %w", err)
 	}
+
 	return nil
 }
 

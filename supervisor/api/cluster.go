@@ -77,6 +77,7 @@ func (s *Server) clusterRoutes(mux *http.ServeMux, n Cluster) {
 		line, err := n.JoinString()
 		s.answer(w, map[string]string{"joinString": line}, err)
 	})
+
 	mux.HandleFunc("POST /v1/cluster/drain", s.change(func(ctx context.Context, q clusterRequest) (any, error) {
 		return struct{}{}, n.Drain(ctx, q.Node, q.End)
 	}))
@@ -96,6 +97,7 @@ func (s *Server) clusterRoutes(mux *http.ServeMux, n Cluster) {
 		keys, err := n.Keys()
 		s.answer(w, keys, err)
 	})
+
 	mux.HandleFunc("POST /v1/cluster/newkey", s.change(func(ctx context.Context, _ clusterRequest) (any, error) {
 		return n.NewKey(ctx)
 	}))

@@ -28,7 +28,8 @@ func (s *Server) gitRoutes(mux *http.ServeMux, n Git) {
 		s.answer(w, list, err)
 	}
 	mux.HandleFunc("GET /v1/git", func(w http.ResponseWriter, r *http.Request) { do(w, r, false, "") })
-	mux.HandleFunc("POST /v1/git/fetch", withBody(func(w http.ResponseWriter, r *http.Request, q gitRequest) { do(w, r, true, q.Remote) }))
+	mux.HandleFunc("POST /v1/git/fetch",
+		withBody(func(w http.ResponseWriter, r *http.Request, q gitRequest) { do(w, r, true, q.Remote) }))
 }
 
 // Git asks for the git remotes of all nodes; fetch: after those of that URL or name,

@@ -21,10 +21,11 @@ func (s *Server) tokenRoutes(mux *http.ServeMux, n LogIns) {
 		t, err := n.Tokens(r.Context())
 		s.answer(w, t, err)
 	})
-	mux.HandleFunc("POST /v1/tokens/revoke", withBody(func(w http.ResponseWriter, r *http.Request, q control.Revocation) {
-		out, err := n.RevokeTokens(r.Context(), q)
-		s.answer(w, out, err)
-	}))
+	mux.HandleFunc("POST /v1/tokens/revoke",
+		withBody(func(w http.ResponseWriter, r *http.Request, q control.Revocation) {
+			out, err := n.RevokeTokens(r.Context(), q)
+			s.answer(w, out, err)
+		}))
 }
 
 // Tokens asks who is logged in, by the tokens of the masters.

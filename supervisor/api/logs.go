@@ -41,6 +41,7 @@ func (s *Server) logRoutes(mux *http.ServeMux, n Logs) {
 				return
 			}
 		}
+
 		if t := v.Get("last"); t != "" {
 			if q.Last, err = strconv.Atoi(t); err != nil || q.Last < 0 {
 				fail(w, http.StatusBadRequest, "last is not a number of lines")
@@ -48,6 +49,7 @@ func (s *Server) logRoutes(mux *http.ServeMux, n Logs) {
 			}
 			q.Last = min(q.Last, maxLast)
 		}
+
 		page, err := n.Log(r.PathValue("name"), q)
 		s.answer(w, page, err)
 	})

@@ -38,12 +38,14 @@ func (s *Server) minionRoutes(mux *http.ServeMux, n Minions) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(keysTake + 10*time.Second))
 		return context.WithTimeout(r.Context(), keysTake)
 	}
+
 	mux.HandleFunc("GET /v1/minions", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := within(w, r)
 		defer cancel()
 		list, err := n.Minions(ctx, r.URL.Query().Get("finger") != "")
 		s.answer(w, list, err)
 	})
+
 	mux.HandleFunc("POST /v1/keys", withBody(func(w http.ResponseWriter, r *http.Request, q KeyChange) {
 		ctx, cancel := within(w, r)
 		defer cancel()

@@ -26,7 +26,8 @@ type ApplyRequest struct {
 }
 
 func (s *Server) optionsRoutes(mux *http.ServeMux, n Options) {
-	mux.HandleFunc("GET /v1/options/apply", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, n.Applying(), nil) })
+	mux.HandleFunc("GET /v1/options/apply",
+		func(w http.ResponseWriter, _ *http.Request) { s.answer(w, n.Applying(), nil) })
 	mux.HandleFunc("POST /v1/options/apply", withBody(func(w http.ResponseWriter, r *http.Request, q ApplyRequest) {
 		ctx, cancel := context.WithTimeout(r.Context(), answerTakes)
 		defer cancel()

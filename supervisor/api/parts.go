@@ -52,8 +52,10 @@ type Parts struct {
 // filled puts the refusals into the places that are empty.
 func (p Parts) filled() Parts {
 	p.Services, p.Logs, p.Events = cmp.Or[Services](p.Services, absent{}), cmp.Or[Logs](p.Logs, absent{}), cmp.Or[Events](p.Events, absent{})
-	p.Cluster, p.Recovery, p.Turns = cmp.Or[Cluster](p.Cluster, absent{}), cmp.Or[Recovery](p.Recovery, absent{}), cmp.Or[Turns](p.Turns, absent{})
-	p.Virtual, p.Minions, p.Storage = cmp.Or[Virtual](p.Virtual, absent{}), cmp.Or[Minions](p.Minions, absent{}), cmp.Or[StorageNode](p.Storage, absent{})
+	p.Cluster, p.Recovery, p.Turns = cmp.Or[Cluster](p.Cluster, absent{}), cmp.Or[Recovery](p.Recovery,
+		absent{}), cmp.Or[Turns](p.Turns, absent{})
+	p.Virtual, p.Minions, p.Storage = cmp.Or[Virtual](p.Virtual, absent{}), cmp.Or[Minions](p.Minions,
+		absent{}), cmp.Or[StorageNode](p.Storage, absent{})
 	p.Backups, p.Upgrades = cmp.Or[Backups](p.Backups, absent{}), cmp.Or[Upgrades](p.Upgrades, absent{})
 	p.Options, p.Git, p.Tools = cmp.Or[Options](p.Options, absent{}), cmp.Or[Git](p.Git, absent{}), cmp.Or[Tools](p.Tools, absent{})
 	p.Schedule = cmp.Or[Schedule](p.Schedule, absent{})
@@ -63,8 +65,9 @@ func (p Parts) filled() Parts {
 
 var (
 	errAlone     = fmt.Errorf("%w: this node is not part of a cluster", ErrState)
-	errNoBackups = fmt.Errorf("%w: this node makes no backups by itself: backup.every is not set in its appliance.yaml", ErrState)
-	errNew       = fmt.Errorf("%w: this node is not set up; next: applianced setup", ErrState)
+	errNoBackups = fmt.Errorf("%w: this node makes no backups by itself: backup.every is not set in its appliance.yaml",
+		ErrState)
+	errNew = fmt.Errorf("%w: this node is not set up; next: applianced setup", ErrState)
 )
 
 // errNoService refuses a service of a machine that has none yet.

@@ -101,14 +101,17 @@ func (s *Server) Listen(path string) (net.Listener, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
+
 	gid, ok := s.adminGID()
 	if !ok {
 		gid = -1
 	}
+
 	ln, err := localsock.Listen(path, 0o660, gid)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
+
 	return &listener{localsock.Limit(ln, maxConns, nil), path}, nil
 }
 
@@ -137,26 +140,31 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ConnContext:       withPeer,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+
 	err := httpserver.Serve(ctx, srv, ln, 2*time.Second)
 	if err == nil {
 		return nil
 	}
+
 	return fmt.Errorf("local API: %w", err)
 }
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.parts.Node.Status(), nil) })
+	mux.HandleFunc("GET /v1/status",
+		func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.parts.Node.Status(), nil) })
 	mux.HandleFunc("GET /v1/storage", s.storage)
 	mux.HandleFunc("GET /v1/services/{name}/log", s.output)
 	mux.HandleFunc("POST /v1/services/{name}/restart", func(w http.ResponseWriter, r *http.Request) {
 		s.answer(w, struct{}{}, s.parts.Services.Restart(r.PathValue("name")))
 	})
-	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, struct{}{}, s.parts.Node.Reload()) })
+	mux.HandleFunc("POST /v1/reload",
+		func(w http.ResponseWriter, _ *http.Request) { s.answer(w, struct{}{}, s.parts.Node.Reload()) })
 	mux.HandleFunc("GET /v1/config", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := s.parts.Node.Config()
 		s.answer(w, map[string]string{"text": string(text)}, err)
 	})
+
 	mux.HandleFunc("PUT /v1/config", s.config(s.parts.Node.SetConfig))
 	mux.HandleFunc("POST /v1/config/check", s.config(s.parts.Node.CheckConfig))
 	s.logRoutes(mux, s.parts.Logs)
@@ -173,12 +181,15 @@ func (s *Server) handler() http.Handler {
 	s.scheduleRoutes(mux, s.parts.Schedule)
 	s.tokenRoutes(mux, s.parts.LogIns)
 	s.toolRoutes(mux, s.parts.Tools)
+
 	if s.parts.Setup != nil {
 		s.setupRoutes(mux, s.parts.Setup)
 	}
+
 	if s.parts.Reset != nil {
 		s.resetRoutes(mux, s.parts.Reset)
 	}
+
 	s.auditRoutes(mux, s.parts.Audit)
 	return s.guard(s.audited(mux))
 }
@@ -262,10 +273,18 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		p, ok := r.Context().Value(peerKey{}).(peer)
 		if !ok || p.err != nil || !s.allowed(p.cred) {
 			s.log.Warn("local API: caller refused", "peer", fmt.Sprintf("%+v", p.cred), "path", r.URL.Path)
-			s.parts.Record.Note(audit.Record{Actor: audit.PeerProcess(int(p.cred.Pid), int(p.cred.Uid)), Action: "api.call", Object: r.Method + " " + r.URL.Path, Result: audit.Refused, Stranger: true})
+			s.parts.Record.Note(audit.Record{
+				Actor:    audit.PeerProcess(int(p.cred.Pid), int(p.cred.Uid)),
+				Action:   "api.call",
+				Object:   r.Method + " " + r.URL.Path,
+				Result:   audit.Refused,
+				Stranger: true,
+			})
+
 			fail(w, http.StatusForbidden, "not permitted")
 			return
 		}
+
 		next.ServeHTTP(w, r)
 	})
 }
@@ -274,6 +293,7 @@ func (s *Server) allowed(c unix.Ucred) bool {
 	if c.Uid == 0 || int(c.Uid) == os.Geteuid() {
 		return true
 	}
+
 	gid, ok := s.adminGID()
 	if !ok {
 		return false
@@ -281,10 +301,12 @@ func (s *Server) allowed(c unix.Ucred) bool {
 	if int(c.Gid) == gid {
 		return true
 	}
+
 	u, err := user.LookupId(strconv.Itoa(int(c.Uid)))
 	if err != nil {
 		return false
 	}
+
 	groups, err := u.GroupIds()
 	return err == nil && slices.Contains(groups, strconv.Itoa(gid))
 }

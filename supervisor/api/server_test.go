@@ -29,7 +29,8 @@ func (n *awayNode) Output(string, int) ([]string, error) { return nil, n.err }
 func TestStorageAwayInWords(t *testing.T) {
 	s := settings.Default("n1")
 	s.Storage.Kind, s.Storage.Path = settings.VolumeStorage, "/srv/cluster"
-	err := fmt.Errorf("change /srv/cluster/nodes/nodes.json: %w", &fs.PathError{Op: "open", Path: "/srv/cluster/nodes/.nodes.json.after-tmp-761700366", Err: syscall.ENOTCONN})
+	err := fmt.Errorf("change /srv/cluster/nodes/nodes.json: %w",
+		&fs.PathError{Op: "open", Path: "/srv/cluster/nodes/.nodes.json.after-tmp-761700366", Err: syscall.ENOTCONN})
 	n := &awayNode{err: err}
 	path := filepath.Join(t.TempDir(), "a.sock")
 	server := NewServer(Parts{Node: n, Services: n, Settings: &s}, "", quiet())
@@ -37,6 +38,7 @@ func TestStorageAwayInWords(t *testing.T) {
 	if listenErr != nil {
 		t.Fatal(listenErr)
 	}
+
 	go func() { _ = server.Serve(t.Context(), ln) }()
 
 	c := NewClient(path)
@@ -46,7 +48,8 @@ func TestStorageAwayInWords(t *testing.T) {
 		"config": configErr, "output": outputErr, "reload": c.Reload(t.Context()), "restart": c.Restart(t.Context(), "master"),
 		"check": c.CheckConfig(t.Context(), nil), "set": c.SetConfig(t.Context(), nil),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "the shared volume does not answer (SCA-412)") || strings.Contains(err.Error(), ".after-tmp") || strings.Contains(err.Error(), "transport") {
+		if err == nil || !strings.Contains(err.Error(), "the shared volume does not answer (SCA-412)") ||
+			strings.Contains(err.Error(), ".after-tmp") || strings.Contains(err.Error(), "transport") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -67,6 +67,7 @@ func (s *Server) setupRoutes(mux *http.ServeMux, n Setup) {
 		c, err := n.Preflight(ctx, a)
 		s.answer(w, c, err)
 	}))
+
 	mux.HandleFunc("POST /v1/setup/start", withBody(func(w http.ResponseWriter, r *http.Request, a setup.Answers) {
 		s.answer(w, struct{}{}, n.Start(r.Context(), token(r), a))
 	}))
@@ -80,6 +81,7 @@ func (s *Server) setupRoutes(mux *http.ServeMux, n Setup) {
 		t, err := n.Network(r.Context(), token(r), q.Action, q.Network)
 		s.answer(w, t, err)
 	}))
+
 	mux.HandleFunc("POST /v1/setup/claim", withBody(func(w http.ResponseWriter, r *http.Request, q setup.ClaimRequest) {
 		s.answer(w, n.Claim(token(r), q), nil)
 	}))

@@ -33,6 +33,7 @@ func (s *Server) toolRoutes(mux *http.ServeMux, n Tools) {
 			fail(w, http.StatusForbidden, "only root can ask another node")
 			return
 		}
+
 		select {
 		case slots <- struct{}{}:
 			defer func() { <-slots }()
@@ -40,11 +41,13 @@ func (s *Server) toolRoutes(mux *http.ServeMux, n Tools) {
 			fail(w, http.StatusTooManyRequests, "too many tools of this node ask other nodes already")
 			return
 		}
+
 		q, err := toolrun.Read(r.Body)
 		if err != nil {
 			fail(w, http.StatusBadRequest, err.Error())
 			return
 		}
+
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Time{}) // else its end would end the request's context
 		_ = control.SetWriteDeadline(time.Now().Add(toolTakes))
@@ -54,6 +57,7 @@ func (s *Server) toolRoutes(mux *http.ServeMux, n Tools) {
 			return
 		}
 		defer frames.Close()
+
 		w.Header().Set(toolrun.AskedHeader, node)
 		if _, err := io.Copy(httpserver.Stream(w, toolrun.Stall), frames); err != nil {
 			s.log.Debug("local API: a tool's answer was cut", "node", node, "error", err)

@@ -29,6 +29,7 @@ func (n neighbours) RunTool(ctx context.Context, r toolrun.Request) (string, io.
 	case "unknown":
 		return "", nil, errors.New("n2: EOF")
 	}
+
 	from, to := io.Pipe()
 	go func() {
 		_ = toolrun.WriteFrame(to, toolrun.Stdout, []byte("web1:\n"))
@@ -38,6 +39,7 @@ func (n neighbours) RunTool(ctx context.Context, r toolrun.Request) (string, io.
 		}
 		_ = to.CloseWithError(toolrun.WriteFrame(to, toolrun.Exit, []byte{3}))
 	}()
+
 	return "n2 (10.0.0.2)", from, nil
 }
 
@@ -49,6 +51,7 @@ func TestTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, ln) }()
@@ -58,10 +61,15 @@ func TestTools(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", path)
-	}}}
+
+	c := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		},
+	}}
+
 	ask := func(body string) *http.Response {
 		t.Helper()
 		resp, err := c.Post("http://applianced"+toolrun.Path, "", strings.NewReader(body))
@@ -71,6 +79,7 @@ func TestTools(t *testing.T) {
 		t.Cleanup(func() { _ = resp.Body.Close() })
 		return resp
 	}
+
 	words := func(w string) string { return `{"tool":"salt","user":"root","words":["` + w + `"]}` }
 	for body, want := range map[string]int{
 		words("none"): http.StatusConflict, words("unknown"): http.StatusInternalServerError, `{"tool":"sh","user":"root"}`: http.StatusBadRequest,
@@ -80,15 +89,19 @@ func TestTools(t *testing.T) {
 			t.Errorf("%.60s: status %d, want %d", body, got, want)
 		}
 	}
+
 	resp := ask(words("short"))
 	b, err := io.ReadAll(resp.Body)
-	if err != nil || resp.Header.Get(toolrun.AskedHeader) != "n2 (10.0.0.2)" || !bytes.Equal(b, []byte("o\x00\x06web1:\nx\x00\x01\x03")) {
+	if err != nil || resp.Header.Get(toolrun.AskedHeader) != "n2 (10.0.0.2)" ||
+		!bytes.Equal(b, []byte("o\x00\x06web1:\nx\x00\x01\x03")) {
 		t.Errorf("%q from %q, %v", b, resp.Header.Get(toolrun.AskedHeader), err)
 	}
+
 	resp = ask(words("long"))
 	if k, data, err := toolrun.ReadFrame(resp.Body); err != nil || k != toolrun.Stdout || string(data) != "web1:\n" {
 		t.Errorf("%c %q %v", k, data, err)
 	}
+
 	_ = resp.Body.Close() // Ctrl-C
 	<-n.ended
 }
@@ -99,14 +112,22 @@ func TestToolsOfRootOnly(t *testing.T) {
 	s := NewServer(Parts{Node: &fakeNode{}, Tools: neighbours{}}, "", quiet())
 	mux := http.NewServeMux()
 	s.toolRoutes(mux, s.parts.Tools)
-	for uid, want := range map[int]int{54321: http.StatusForbidden, 0: http.StatusConflict, os.Geteuid(): http.StatusConflict} {
-		r := httptest.NewRequest(http.MethodPost, toolrun.Path, strings.NewReader(`{"tool":"salt","user":"root","words":["none"]}`))
+	for uid, want := range map[int]int{
+		54321:        http.StatusForbidden,
+		0:            http.StatusConflict,
+		os.Geteuid(): http.StatusConflict,
+	} {
+		r := httptest.NewRequest(http.MethodPost, toolrun.Path,
+			strings.NewReader(`{"tool":"salt","user":"root","words":["none"]}`))
 		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, peer{cred: unix.Ucred{Uid: uint32(uid)}})))
+		mux.ServeHTTP(w,
+			r.WithContext(context.WithValue(r.Context(), peerKey{}, peer{cred: unix.Ucred{Uid: uint32(uid)}})))
+
 		if w.Code != want {
 			t.Errorf("user %d: status %d, want %d", uid, w.Code, want)
 		}
 	}
+
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, toolrun.Path, nil))
 	if w.Code != http.StatusForbidden {

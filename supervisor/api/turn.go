@@ -37,14 +37,17 @@ func (s *Server) turnRoutes(mux *http.ServeMux, n Turns) {
 		t, err := n.Turn(r.Context())
 		s.answer(w, t, err)
 	})
+
 	mux.HandleFunc("POST /v1/cluster/turn", withBody(func(w http.ResponseWriter, r *http.Request, q clusterRequest) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(changeTakes + 10*time.Second))
 		ctx, cancel := context.WithTimeout(r.Context(), changeTakes)
 		defer cancel()
+
 		if q.End {
 			s.answer(w, struct{}{}, n.EndTurn(ctx))
 			return
 		}
+
 		s.answer(w, struct{}{}, n.TakeTurn(ctx, q.Force))
 	}))
 }

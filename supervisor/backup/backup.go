@@ -9,9 +9,9 @@
 // Whoever has a recipient's public key can encrypt for it. An archive is therefore
 // signed by the cluster's key, or that of the master of a node alone, and
 // restored only if that key is trusted ([Trust]); a passphrase proves its maker
-// by itself. What is in an archive is nevertheless as hostile as any input: only regular files in known places are taken,
-// with bounded sizes and numbers, and nothing is put into its place before
-// the whole archive was read and found whole.
+// by itself. What is in an archive is nevertheless as hostile as any input: only regular files in known
+// places are taken, with bounded sizes and numbers, and nothing is put into its place before the whole
+// archive was read and found whole.
 package backup
 
 import (
@@ -105,16 +105,34 @@ type tree struct {
 // a copy would be gone at its next pass.
 func trees(s *settings.Settings, jobs bool) []tree {
 	list := []tree{
-		{name: "pki", base: s.StorageDir(), rel: "pki", master: true, skip: func(rel string) bool {
-			top, _, _ := strings.Cut(rel, "/")
-			return top == "sessions" || top == "peers" || top == "jobs" || strings.HasPrefix(path.Base(rel), ".")
-		}},
+		{
+			name:   "pki",
+			base:   s.StorageDir(),
+			rel:    "pki",
+			master: true,
+			skip: func(rel string) bool {
+				top, _, _ := strings.Cut(rel, "/")
+				return top == "sessions" || top == "peers" || top == "jobs" || strings.HasPrefix(path.Base(rel), ".")
+			},
+		},
 		{name: "etc/master.d", base: s.StorageDir(), rel: "etc/master.d"},
-		{name: secrets.Dir, base: s.StorageDir(), rel: secrets.Dir, master: true, skip: func(rel string) bool { return !secrets.Part(rel) }},
-		{name: python.Dir, base: s.StorageDir(), rel: python.Dir, skip: func(rel string) bool { return strings.HasPrefix(path.Base(rel), ".") }},
+		{
+			name:   secrets.Dir,
+			base:   s.StorageDir(),
+			rel:    secrets.Dir,
+			master: true,
+			skip:   func(rel string) bool { return !secrets.Part(rel) },
+		},
+		{
+			name: python.Dir,
+			base: s.StorageDir(),
+			rel:  python.Dir,
+			skip: func(rel string) bool { return strings.HasPrefix(path.Base(rel), ".") },
+		},
 		{name: "srv/salt", base: s.StorageDir(), rel: "srv/salt"},
 		{name: "srv/pillar", base: s.StorageDir(), rel: "srv/pillar", master: true},
 	}
+
 	if jobs {
 		t := tree{name: "jobs", base: s.DataDir, rel: "cache/jobs", master: true}
 		if s.Peering.Enabled {
@@ -122,6 +140,7 @@ func trees(s *settings.Settings, jobs bool) []tree {
 		}
 		list = append(list, t)
 	}
+
 	return list
 }
 
@@ -129,8 +148,16 @@ func trees(s *settings.Settings, jobs bool) []tree {
 // in the summary; a file that cannot be read is an error, and w then holds
 // nothing that can be restored.
 func Write(ctx context.Context, w io.Writer, o Options, recipients ...age.Recipient) (Summary, error) {
-	sum := Summary{Manifest: Manifest{Format: format, Created: o.Now.UTC(), Node: o.Settings.Node, Cluster: o.Settings.Cluster, Version: o.Version, Jobs: o.Jobs,
-		Shared: o.Settings.Peering.Enabled}}
+	sum := Summary{Manifest: Manifest{
+		Format:  format,
+		Created: o.Now.UTC(),
+		Node:    o.Settings.Node,
+		Cluster: o.Settings.Cluster,
+		Version: o.Version,
+		Jobs:    o.Jobs,
+		Shared:  o.Settings.Peering.Enabled,
+	}}
+
 	from := *o.Settings
 	if o.From != "" {
 		fi, err := os.Stat(filepath.Join(o.From, "pki"))
@@ -139,22 +166,35 @@ func Write(ctx context.Context, w io.Writer, o Options, recipients ...age.Recipi
 		}
 		from.Storage.Path = o.From
 	}
+
 	key, err := signer(&from)
 	if _, public := recipients[0].(*age.ScryptRecipient); err != nil && !public {
-		return sum, fmt.Errorf("backup: %w; a backup for recipients has to be signed, one with a passphrase has not", err)
+		return sum, fmt.Errorf("backup: %w; a backup for recipients has to be signed, one with a passphrase has not",
+			err)
 	}
+
 	sealed, err := age.Encrypt(w, recipients...)
 	if err != nil {
 		return sum, fmt.Errorf("backup: %w", err)
 	}
+
 	zip := gzip.NewWriter(sealed)
-	b := &writer{ctx: ctx, tar: tar.NewWriter(zip), sum: &sum, now: o.Now, digest: newDigest()}
+	b := &writer{
+		ctx:    ctx,
+		tar:    tar.NewWriter(zip),
+		sum:    &sum,
+		now:    o.Now,
+		digest: newDigest(),
+	}
+
 	if err := b.all(o, &from, key); err != nil {
 		return sum, fmt.Errorf("backup: %w", err)
 	}
+
 	if err := errors.Join(b.tar.Close(), zip.Close(), sealed.Close()); err != nil {
 		return sum, fmt.Errorf("backup: %w", err)
 	}
+
 	return sum, nil
 }
 
@@ -171,9 +211,11 @@ func (b *writer) all(o Options, from *settings.Settings, key *signKey) error {
 	if err != nil {
 		return err
 	}
+
 	if err := b.text(manifestName, text); err != nil {
 		return err
 	}
+
 	switch text, err := os.ReadFile(o.ConfigPath); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -183,17 +225,21 @@ func (b *writer) all(o Options, from *settings.Settings, key *signKey) error {
 			return err
 		}
 	}
+
 	for _, t := range trees(from, o.Jobs) {
 		if err := b.tree(t); err != nil {
 			return err
 		}
 	}
+
 	if key == nil { // a passphrase proves who made it
 		return nil
 	}
+
 	if text, err = key.sign(b.digest); err != nil {
 		return err
 	}
+
 	b.sum.Signer = key.hash
 	return b.text(signatureName, text)
 }
@@ -205,7 +251,13 @@ func (b *writer) header(h *tar.Header) (io.Writer, error) {
 }
 
 func (b *writer) text(name string, text []byte) error {
-	w, err := b.header(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text)), ModTime: b.now, Typeflag: tar.TypeReg})
+	w, err := b.header(&tar.Header{
+		Name:     name,
+		Mode:     0o600,
+		Size:     int64(len(text)),
+		ModTime:  b.now,
+		Typeflag: tar.TypeReg,
+	})
 	if err != nil {
 		return err
 	}
@@ -222,11 +274,13 @@ func (b *writer) tree(t tree) error {
 		return err
 	}
 	defer dir.Close()
+
 	root, err := dir.root()
 	if err != nil {
 		return err
 	}
 	defer root.Close()
+
 	return b.walk(root, t, ".")
 }
 
@@ -240,6 +294,7 @@ func (b *writer) walk(root *os.Root, t tree, folder string) error {
 	if err != nil {
 		return err
 	}
+
 	entries, err := f.ReadDir(-1)
 	_ = f.Close()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -255,6 +310,7 @@ func (b *writer) walk(root *os.Root, t tree, folder string) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -264,6 +320,7 @@ func (b *writer) entry(root *os.Root, t tree, rel string, e fs.DirEntry) error {
 	if t.skip != nil && t.skip(rel) {
 		return nil
 	}
+
 	if err := checkName(name); err != nil { // of a folder too: a restore takes no such entry
 		b.skipped(name, err.Error())
 		return nil
@@ -279,6 +336,7 @@ func (b *writer) entry(root *os.Root, t tree, rel string, e fs.DirEntry) error {
 		b.skipped(name, "is not a regular file")
 		return nil
 	}
+
 	return b.file(root, rel, name)
 }
 
@@ -298,7 +356,12 @@ func (b *writer) dir(name string, e fs.DirEntry) error {
 	if err != nil {
 		return nil // gone since
 	}
-	_, err = b.header(&tar.Header{Name: name + "/", Mode: int64(fi.Mode().Perm()), ModTime: fi.ModTime(), Typeflag: tar.TypeDir})
+	_, err = b.header(&tar.Header{
+		Name:     name + "/",
+		Mode:     int64(fi.Mode().Perm()),
+		ModTime:  fi.ModTime(),
+		Typeflag: tar.TypeDir,
+	})
 	return err
 }
 
@@ -313,6 +376,7 @@ func (b *writer) file(root *os.Root, rel, name string) error {
 		return err
 	}
 	defer f.Close()
+
 	fi, err := f.Stat()
 	if err != nil {
 		return err
@@ -324,10 +388,18 @@ func (b *writer) file(root *os.Root, rel, name string) error {
 	if fi.Size() > maxFile {
 		return fmt.Errorf("%s is larger than %d GiB; move it out of the tree", name, maxFile>>30)
 	}
-	w, err := b.header(&tar.Header{Name: name, Mode: int64(fi.Mode().Perm()), Size: fi.Size(), ModTime: fi.ModTime(), Typeflag: tar.TypeReg})
+
+	w, err := b.header(&tar.Header{
+		Name:     name,
+		Mode:     int64(fi.Mode().Perm()),
+		Size:     fi.Size(),
+		ModTime:  fi.ModTime(),
+		Typeflag: tar.TypeReg,
+	})
 	if err != nil {
 		return err
 	}
+
 	n, err := io.Copy(w, io.LimitReader(f, fi.Size()))
 	if err != nil {
 		return err
@@ -335,6 +407,7 @@ func (b *writer) file(root *os.Root, rel, name string) error {
 	if n < fi.Size() {
 		return fmt.Errorf("%s became shorter while it was read; try again", name)
 	}
+
 	b.sum.Files++
 	b.sum.Bytes += n
 	return nil

@@ -26,7 +26,9 @@ func node(t *testing.T) *settings.Settings {
 	dir := t.TempDir()
 	s := settings.Default("n1")
 	s.Cluster = "prod"
-	s.DataDir, s.RuntimeDir, s.Storage.Path = filepath.Join(dir, "data"), filepath.Join(dir, "run"), filepath.Join(dir, "cluster")
+	s.DataDir = filepath.Join(dir, "data")
+	s.RuntimeDir = filepath.Join(dir, "run")
+	s.Storage.Path = filepath.Join(dir, "cluster")
 	return &s
 }
 
@@ -47,6 +49,7 @@ func full(t *testing.T) *settings.Settings {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	write(t, filepath.Join(s.SharedPKIDir(), "master.pem"), string(key), 0o400)
 	write(t, filepath.Join(s.SharedPKIDir(), "cluster.pem"), string(key), 0o400)
 	write(t, filepath.Join(s.SharedPKIDir(), "n1.pem"), "private-canary", 0o400)
@@ -68,12 +71,15 @@ func full(t *testing.T) *settings.Settings {
 	write(t, filepath.Join(s.FileRoot(), "bin", "run.sh"), "#!/bin/sh", 0o755)
 	write(t, filepath.Join(s.PillarRoot(), "web.sls"), "password: pillar-canary", 0o600)
 	write(t, filepath.Join(s.CacheDir(), "jobs", "ab", "cdef", "return.p"), "a return", 0o600)
+
 	if err := os.Symlink("/etc/shadow", filepath.Join(s.FileRoot(), "link")); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Mkdir(filepath.Join(s.FileRoot(), "empty"), 0o750); err != nil {
 		t.Fatal(err)
 	}
+
 	return s
 }
 
@@ -90,11 +96,13 @@ func contents(t *testing.T, s *settings.Settings) map[string]string {
 			if err != nil || e.IsDir() {
 				return err
 			}
+
 			rel, _ := filepath.Rel(filepath.Dir(dir), path)
 			fi, err := e.Info()
 			if err != nil || !fi.Mode().IsRegular() {
 				return err
 			}
+
 			b, err := os.ReadFile(path)
 			got[rel] = fi.Mode().String() + " " + string(b)
 			return err
@@ -103,6 +111,7 @@ func contents(t *testing.T, s *settings.Settings) map[string]string {
 			t.Fatal(err)
 		}
 	}
+
 	return got
 }
 
@@ -121,7 +130,13 @@ func passphrase(t *testing.T, text string) (age.Recipient, age.Identity) {
 }
 
 func options(s *settings.Settings, jobs bool) Options {
-	return Options{Settings: s, ConfigPath: filepath.Join(s.DataDir, "..", "appliance.yaml"), Version: "1", Now: time.Unix(1e9, 0), Jobs: jobs}
+	return Options{
+		Settings:   s,
+		ConfigPath: filepath.Join(s.DataDir, "..", "appliance.yaml"),
+		Version:    "1",
+		Now:        time.Unix(1e9, 0),
+		Jobs:       jobs,
+	}
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -131,6 +146,7 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	pr, pi := passphrase(t, "correct horse")
 	for _, tt := range []struct {
 		name string
@@ -144,32 +160,41 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if len(sum.Skipped) != 1 || !strings.Contains(sum.Skipped[0], "srv/salt/link") {
 				t.Errorf("skipped: %q", sum.Skipped)
 			}
+
 			for _, canary := range []string{"private-canary", "pillar-canary", "web1", "prod"} {
 				if bytes.Contains(out.Bytes(), []byte(canary)) {
 					t.Errorf("%s is in clear", canary)
 				}
 			}
+
 			seen, config, err := Inspect(t.Context(), bytes.NewReader(out.Bytes()), Limits{}, tt.i)
-			if err != nil || seen.Files != sum.Files || seen.Bytes != sum.Bytes || seen.Manifest != sum.Manifest || string(config) != "node: n1\n" {
+			if err != nil || seen.Files != sum.Files || seen.Bytes != sum.Bytes ||
+				seen.Manifest != sum.Manifest || string(config) != "node: n1\n" {
 				t.Errorf("inspected %+v %q %v, written %+v", seen, config, err, sum)
 			}
+
 			to := node(t)
-			got, config, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "one", Trust: Trust{Signers: []string{sum.Signer}}}, tt.i)
+			got, config, err := Restore(t.Context(), bytes.NewReader(out.Bytes()),
+				Target{Settings: to, Stamp: "one", Trust: Trust{Signers: []string{sum.Signer}}}, tt.i)
 			if err != nil || string(config) != "node: n1\n" || got.Manifest.Cluster != "prod" {
 				t.Fatalf("%+v %q %v", got, config, err)
 			}
+
 			want := contents(t, s)
 			for name := range want {
 				if strings.HasSuffix(want[name], "made again") || !tt.jobs && strings.Contains(name, "jobs/") {
 					delete(want, name)
 				}
 			}
+
 			if have := contents(t, to); fmt.Sprint(have) != fmt.Sprint(want) {
 				t.Errorf("restored\n%v\nwant\n%v", have, want)
 			}
+
 			if fi, err := os.Stat(filepath.Join(to.FileRoot(), "empty")); err != nil || fi.Mode().Perm() != 0o750 {
 				t.Errorf("empty directory: %v %v", fi, err)
 			}
@@ -181,11 +206,13 @@ func TestRoundTrip(t *testing.T) {
 // come back; what cannot be kept is named, and the archive is one that a restore takes.
 func TestNamesOfAnyBytes(t *testing.T) {
 	s := full(t)
-	kept := []string{"caf\xe9.sls", "B\xfccher/top.sls", "B\xfccher/deep/\xff\xfe", "units/dev-disk-by\\x2did.mount", "units\\x2d/a", "\u65e5\u672c/x"}
+	kept := []string{"caf\xe9.sls", "B\xfccher/top.sls", "B\xfccher/deep/\xff\xfe",
+		"units/dev-disk-by\\x2did.mount", "units\\x2d/a", "\u65e5\u672c/x"}
 	lost := []string{"a\nb.sls", "new\nline/x", "esc\x1b[2J", strings.Repeat("d/", maxDepth) + "x"}
 	for _, name := range append(kept, lost...) {
 		write(t, filepath.Join(s.FileRoot(), name), "content of "+name, 0o644)
 	}
+
 	var archive bytes.Buffer
 	r, i := passphrase(t, "correct horse")
 
@@ -194,9 +221,12 @@ func TestNamesOfAnyBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if named := strings.Join(sum.Skipped, " "); strings.Count(named, "lies more than") == 0 || !strings.Contains(named, `new\nline`) || !strings.Contains(named, `a\nb.sls`) {
+
+	if named := strings.Join(sum.Skipped, " "); strings.Count(named, "lies more than") == 0 ||
+		!strings.Contains(named, `new\nline`) || !strings.Contains(named, `a\nb.sls`) {
 		t.Errorf("not named: %q", sum.Skipped)
 	}
+
 	for _, text := range sum.Skipped {
 		if strings.ContainsAny(text, "\n\x1b") {
 			t.Errorf("raw: %q", text)
@@ -207,6 +237,7 @@ func TestNamesOfAnyBytes(t *testing.T) {
 	if _, _, err := Restore(t.Context(), &archive, Target{Settings: to, Stamp: "one"}, i); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range kept {
 		if b, err := os.ReadFile(filepath.Join(to.FileRoot(), name)); err != nil || string(b) != "content of "+name {
 			t.Errorf("%q: %q %v", name, b, err)
@@ -221,18 +252,25 @@ func TestFromBrick(t *testing.T) {
 	s.Storage.Path = "/does/not/exist"
 	r, i := passphrase(t, "correct horse")
 	var out bytes.Buffer
-	if _, err := Write(t.Context(), &out, Options{Settings: s, ConfigPath: "/does/not/exist", Now: time.Unix(1e9, 0), From: t.TempDir()}, r); err == nil {
+	if _, err := Write(t.Context(), &out,
+		Options{Settings: s, ConfigPath: "/does/not/exist", Now: time.Unix(1e9, 0), From: t.TempDir()}, r); err == nil {
 		t.Error("an empty directory was taken for a copy")
 	}
+
 	out.Reset()
-	if _, err := Write(t.Context(), &out, Options{Settings: s, ConfigPath: "/does/not/exist", Now: time.Unix(1e9, 0), From: brick}, r); err != nil {
+	if _, err := Write(t.Context(), &out,
+		Options{Settings: s, ConfigPath: "/does/not/exist", Now: time.Unix(1e9, 0), From: brick}, r); err != nil {
 		t.Fatal(err)
 	}
+
 	to := node(t)
-	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "a"}, i); err != nil {
+	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "a"},
+		i); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := os.ReadFile(filepath.Join(to.SharedPKIDir(), "minions", "web1")); err != nil || string(b) != "key of web1" {
+
+	if b, err := os.ReadFile(filepath.Join(to.SharedPKIDir(), "minions", "web1")); err != nil ||
+		string(b) != "key of web1" {
 		t.Errorf("%q %v", b, err)
 	}
 }
@@ -246,26 +284,36 @@ func TestNotFresh(t *testing.T) {
 	if _, err := Write(t.Context(), &out, options(s, false), r); err != nil {
 		t.Fatal(err)
 	}
+
 	write(t, filepath.Join(s.SharedPKIDir(), "minions", "web1"), "a newer key", 0o644)
+
 	// It came anew while nobody knew it, and the other was refused since.
 	write(t, filepath.Join(s.SharedPKIDir(), "minions_pre", "web1"), "waits", 0o644)
 	write(t, filepath.Join(s.SharedPKIDir(), "minions_rejected", "web2"), "refused", 0o644)
 	before := contents(t, s)
-	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: s, Stamp: "a"}, i); !errors.Is(err, errNotFresh) {
+	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{
+		Settings: s,
+		Stamp:    "a",
+	}, i); !errors.Is(err, errNotFresh) {
 		t.Errorf("not fresh: %v", err)
 	}
+
 	if after := contents(t, s); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Error("something was changed")
 	}
-	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: s, Stamp: "a", Force: true}, i); err != nil {
+
+	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()),
+		Target{Settings: s, Stamp: "a", Force: true}, i); err != nil {
 		t.Fatal(err)
 	}
+
 	for path, want := range map[string]string{filepath.Join(s.SharedPKIDir(), "minions", "web1"): "key of web1",
 		filepath.Join(s.StorageDir(), ".before-restore-a", "pki", "minions", "web1"): "a newer key"} {
 		if b, err := os.ReadFile(path); err != nil || string(b) != want {
 			t.Errorf("%s: %q %v", path, b, err)
 		}
 	}
+
 	for _, path := range []string{"minions_pre/web1", "minions_rejected/web2"} {
 		if _, err := os.Stat(filepath.Join(s.SharedPKIDir(), path)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is still there: %v", path, err)
@@ -287,11 +335,14 @@ func TestOtherKind(t *testing.T) {
 		if _, err := Write(t.Context(), &out, options(s, false), r); err != nil {
 			t.Fatal(err)
 		}
+
 		to := node(t)
 		to.Peering.Enabled = !shared
-		if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "a"}, i); err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+		if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "a"},
+			i); err == nil || !strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("of a cluster: %v: %v", shared, err)
 		}
+
 		if got := contents(t, to); len(got) != 0 {
 			t.Errorf("there is %v", got)
 		}
@@ -310,11 +361,13 @@ func TestJobsOfACluster(t *testing.T) {
 		if _, err := Write(t.Context(), &out, options(s, jobs), r); err != nil {
 			t.Fatal(err)
 		}
+
 		to := node(t)
 		to.Peering.Enabled = true
 		if _, _, err := Restore(t.Context(), &out, Target{Settings: to, Stamp: "a"}, i); err != nil {
 			t.Fatal(err)
 		}
+
 		if b, err := os.ReadFile(filepath.Join(to.StorageDir(), segment)); jobs != (string(b) == "records") {
 			t.Errorf("with jobs %v: %q %v", jobs, b, err)
 		}
@@ -330,6 +383,7 @@ func TestDamaged(t *testing.T) {
 	if _, err := Write(t.Context(), &out, options(s, true), r); err != nil {
 		t.Fatal(err)
 	}
+
 	whole := out.Bytes()
 	bad := map[string][]byte{"empty": nil, "text": []byte("hello")}
 	for n := 0; n < len(whole); n += 389 {
@@ -338,19 +392,26 @@ func TestDamaged(t *testing.T) {
 		changed[n] ^= 1
 		bad[fmt.Sprintf("changed at %d", n)] = changed
 	}
+
 	bad["cut by one byte"] = whole[:len(whole)-1]
 	bad["longer"] = append(bytes.Clone(whole), "more"...)
 	for name, text := range bad {
 		to := node(t)
-		if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{Settings: to, Stamp: "a"}, i); err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+		if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{
+			Settings: to,
+			Stamp:    "a",
+		}, i); err == nil || !strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("%s: %v", name, err)
 		}
+
 		if got := contents(t, to); len(got) != 0 {
 			t.Errorf("%s: restored %v", name, got)
 		}
 	}
+
 	_, other := passphrase(t, "another one")
-	if _, _, err := Inspect(t.Context(), bytes.NewReader(whole), Limits{}, other); err == nil || !strings.Contains(err.Error(), "passphrase or key does not fit") {
+	if _, _, err := Inspect(t.Context(), bytes.NewReader(whole), Limits{}, other); err == nil ||
+		!strings.Contains(err.Error(), "passphrase or key does not fit") {
 		t.Errorf("wrong passphrase: %v", err)
 	}
 }
@@ -363,29 +424,37 @@ func hostile(t *testing.T, r age.Recipient, manifest string, entries ...tar.Head
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	zip := gzip.NewWriter(sealed)
 	w := tar.NewWriter(zip)
 	if manifest != "" {
-		entries = append([]tar.Header{{Name: manifestName, Typeflag: tar.TypeReg, Size: int64(len(manifest))}}, entries...)
+		entries = append([]tar.Header{{Name: manifestName, Typeflag: tar.TypeReg, Size: int64(len(manifest))}},
+			entries...)
 	}
+
 	for n, h := range entries {
 		if h.Mode == 0 {
 			h.Mode = 0o644
 		}
+
 		if err := w.WriteHeader(&h); err != nil {
 			t.Fatalf("%+v: %v", h, err)
 		}
+
 		body := strings.Repeat("x", int(h.Size))
 		if n == 0 && manifest != "" {
 			body = manifest
 		}
+
 		if _, err := io.WriteString(w, body); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := errors.Join(w.Close(), zip.Close(), sealed.Close()); err != nil {
 		t.Fatal(err)
 	}
+
 	return out.Bytes()
 }
 
@@ -397,6 +466,7 @@ func TestAttack14HostileArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	file := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg, Size: 3} }
 	for name, entries := range map[string][]tar.Header{
 		"parent":            {file("pki/../../../evil")},
@@ -414,7 +484,8 @@ func TestAttack14HostileArchive(t *testing.T) {
 		"backslash":         {file("srv/salt/..\\a")},
 		"long name":         {file("srv/salt/" + strings.Repeat("a", 2000))},
 		"deep":              {file("srv/salt/" + strings.Repeat("a/", 40) + "b")},
-		"symlink":           {{Name: "srv/salt/l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, file("srv/salt/l/evil")},
+		"symlink": {{Name: "srv/salt/l", Typeflag: tar.TypeSymlink, Linkname: "/etc"},
+			file("srv/salt/l/evil")},
 		"hard link":         {{Name: "srv/salt/l", Typeflag: tar.TypeLink, Linkname: "/etc/shadow"}},
 		"device":            {{Name: "srv/salt/d", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}},
 		"pipe":              {{Name: "srv/salt/f", Typeflag: tar.TypeFifo}},
@@ -428,20 +499,30 @@ func TestAttack14HostileArchive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			to := node(t)
 			text := hostile(t, r, string(good), append([]tar.Header{file("srv/salt/first")}, entries...)...)
-			if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{Settings: to, Stamp: "a"}, i); err == nil {
+			if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{Settings: to, Stamp: "a"},
+				i); err == nil {
 				t.Error("restored")
 			}
+
 			if got := contents(t, to); len(got) != 0 {
 				t.Errorf("there is %v", got)
 			}
+
 			if e, err := os.ReadDir(filepath.Dir(to.DataDir)); err != nil || len(e) > 1 {
 				t.Errorf("beside the storage there is %v %v", e, err)
 			}
 		})
 	}
-	for name, manifest := range map[string]string{"none": "", "no JSON": "{", "other format": `{"format":3}`, "large": `{"format":1,"node":"` + strings.Repeat("x", maxManifest) + `"}`} {
+
+	for name, manifest := range map[string]string{
+		"none":         "",
+		"no JSON":      "{",
+		"other format": `{"format":3}`,
+		"large":        `{"format":1,"node":"` + strings.Repeat("x", maxManifest) + `"}`,
+	} {
 		text := hostile(t, r, manifest, file("srv/salt/first"))
-		if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{Settings: node(t), Stamp: "a"}, i); err == nil {
+		if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{Settings: node(t), Stamp: "a"},
+			i); err == nil {
 			t.Errorf("manifest %s: restored", name)
 		}
 	}
@@ -468,15 +549,27 @@ func TestAttack21Bomb(t *testing.T) {
 	for n := range 50 {
 		many = append(many, tar.Header{Name: fmt.Sprintf("srv/salt/f%d", n), Typeflag: tar.TypeReg})
 	}
-	for name, entries := range map[string][]tar.Header{"one large": {{Name: "srv/salt/a", Typeflag: tar.TypeReg, Size: 2 << 20}}, "many": many} {
+
+	for name, entries := range map[string][]tar.Header{
+		"one large": {{Name: "srv/salt/a", Typeflag: tar.TypeReg, Size: 2 << 20}},
+		"many":      many,
+	} {
 		text := hostile(t, r, `{"format":1}`, entries...)
 		if len(text) > 100<<10 {
 			t.Fatalf("%s: %d bytes", name, len(text))
 		}
+
 		to := node(t)
-		if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{Settings: to, Stamp: "a", Limits: Limits{Bytes: 1 << 20, Entries: 20}}, i); err == nil || !strings.Contains(err.Error(), "more than") && !strings.Contains(err.Error(), "larger than") {
+		if _, _, err := Restore(t.Context(), bytes.NewReader(text),
+			Target{
+				Settings: to,
+				Stamp:    "a",
+				Limits:   Limits{Bytes: 1 << 20, Entries: 20},
+			}, i); err == nil || !strings.Contains(err.Error(), "more than") &&
+			!strings.Contains(err.Error(), "larger than") {
 			t.Errorf("%s: %v", name, err)
 		}
+
 		if got := contents(t, to); len(got) != 0 {
 			t.Errorf("%s: there is %v", name, got)
 		}
@@ -495,14 +588,23 @@ func TestOnVolume(t *testing.T) {
 	if _, err := Write(t.Context(), &out, options(s, false), r); err != nil {
 		t.Fatal(err)
 	}
+
 	to := node(t)
 	to.Storage.Kind = settings.VolumeStorage
-	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "a"}, i); err != nil {
+	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "a"},
+		i); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"srv/salt/top.sls": "base: {}", "srv/pillar/web.sls": "password: pillar-canary", "etc/master.d/a.conf": "keep_jobs: 1",
-		"etc/gpgkeys/pubring.kbx": "public keys", "etc/gpgkeys/private-keys-v1.d/AB.key": "gpg-canary",
-		"etc/python/packages.json": "{}", "etc/python/wheels/a-1-py3-none-any.whl": "a wheel"} {
+
+	for name, want := range map[string]string{
+		"srv/salt/top.sls":                       "base: {}",
+		"srv/pillar/web.sls":                     "password: pillar-canary",
+		"etc/master.d/a.conf":                    "keep_jobs: 1",
+		"etc/gpgkeys/pubring.kbx":                "public keys",
+		"etc/gpgkeys/private-keys-v1.d/AB.key":   "gpg-canary",
+		"etc/python/packages.json":               "{}",
+		"etc/python/wheels/a-1-py3-none-any.whl": "a wheel",
+	} {
 		if b, err := os.ReadFile(filepath.Join(to.StorageDir(), name)); err != nil || string(b) != want {
 			t.Errorf("%s: %q %v", name, b, err)
 		}
@@ -510,6 +612,7 @@ func TestOnVolume(t *testing.T) {
 			t.Errorf("%s is in the copy", name)
 		}
 	}
+
 	if _, err := os.Stat(filepath.Join(to.SharedGPGDir(), "pubring.kbx.lock")); err == nil {
 		t.Error("a lock of gpg is in the backup")
 	}

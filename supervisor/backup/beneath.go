@@ -31,18 +31,22 @@ func beneath(base, rel string) (folder, error) {
 	if err != nil {
 		return folder{}, &fs.PathError{Op: "open", Path: base, Err: err}
 	}
+
 	f := folder{fd, base}
 	for _, name := range strings.Split(filepath.ToSlash(filepath.Clean(rel)), "/") {
 		if name == "." {
 			continue
 		}
+
 		next, err := f.child(name)
 		f.Close()
 		if err != nil {
 			return folder{}, err
 		}
+
 		f = next
 	}
+
 	return f, nil
 }
 
@@ -60,7 +64,8 @@ func (f folder) child(name string) (folder, error) {
 	}
 	fd, err := unix.Openat(f.fd, name, flags, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
-		return folder{}, fmt.Errorf("%s is not a directory, or a link: root works on none in a folder of the master's; remove it", filepath.Join(f.path, name))
+		return folder{}, fmt.Errorf("%s is not a directory, or a link: root works on none in a folder of the master's; remove it",
+			filepath.Join(f.path, name))
 	}
 	if err != nil {
 		return folder{}, f.fault("open", name, err)
@@ -83,15 +88,18 @@ func (f folder) open(name string) (*os.File, error) {
 	if err != nil {
 		return nil, f.fault("open", name, err)
 	}
+
 	file := os.NewFile(uintptr(fd), filepath.Join(f.path, name))
 	fi, err := file.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
 		err = fmt.Errorf("%s is not a regular file", file.Name())
 	}
+
 	if err != nil {
 		_ = file.Close()
 		return nil, err
 	}
+
 	return file, nil
 }
 
@@ -129,14 +137,17 @@ func (f folder) mkdir(name string, mode fs.FileMode, uid, gid int) error {
 		}
 		return err
 	}
+
 	if err != nil {
 		return f.fault("make directory", name, err)
 	}
+
 	d, err := f.child(name)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
+
 	self := fmt.Sprintf("/proc/self/fd/%d", d.fd)
 	if err := os.Chmod(self, mode); err != nil {
 		return err
@@ -144,6 +155,7 @@ func (f folder) mkdir(name string, mode fs.FileMode, uid, gid int) error {
 	if uid < 0 {
 		return nil
 	}
+
 	return os.Chown(self, uid, gid)
 }
 
@@ -157,28 +169,34 @@ func (f folder) moveIn(from, name string) error {
 		}
 		return nil
 	}
+
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+
 	if fi, err := in.Stat(); err != nil {
 		return err
 	} else if err := room.Check(fmt.Sprintf("/proc/self/fd/%d", f.fd), fi.Size(), 1, room.Usual()); err != nil {
 		return fmt.Errorf("copy to %s: %w", f.path, err)
 	}
+
 	tmp := ".restoring-" + name
 	_ = unix.Unlinkat(f.fd, tmp, 0)
 	fd, err := unix.Openat(f.fd, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return f.fault("create", tmp, err)
 	}
+
 	if err := copyTo(os.NewFile(uintptr(fd), tmp), in); err != nil {
 		return err
 	}
+
 	if err := unix.Renameat(f.fd, tmp, f.fd, name); err != nil {
 		return f.fault("move to", name, err)
 	}
+
 	return os.Remove(from)
 }
 
@@ -191,21 +209,26 @@ func (f folder) moveOut(name, to string) error {
 		}
 		return nil
 	}
+
 	in, err := f.open(name)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
+
 	if err := copyTo(out, in); err != nil {
 		return err
 	}
+
 	if err := unix.Unlinkat(f.fd, name, 0); err != nil {
 		return f.fault("remove", name, err)
 	}
+
 	return nil
 }
 

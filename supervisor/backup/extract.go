@@ -41,10 +41,12 @@ func (x *extractor) stage(r io.Reader, dir string, identities []age.Identity) er
 		}
 		return fmt.Errorf("this is not a backup, or it is damaged: %w", err)
 	}
+
 	zip, err := gzip.NewReader(bufio.NewReader(open))
 	if err != nil {
 		return fmt.Errorf("the backup is damaged: %w", err)
 	}
+
 	var root *os.Root
 	if dir != "" {
 		if root, err = os.OpenRoot(dir); err != nil {
@@ -55,25 +57,30 @@ func (x *extractor) stage(r io.Reader, dir string, identities []age.Identity) er
 			return err
 		}
 	}
+
 	if err := x.unpack(zip, root); err != nil {
 		return err
 	}
+
 	// Only at its very end the archive is known to be whole.
 	if _, err := io.Copy(io.Discard, io.LimitReader(open, 1)); err != nil {
 		return fmt.Errorf("the backup is damaged at its end: %w", err)
 	}
+
 	return nil
 }
 
 // unpack reads the tar archive below root, or only checks it when root is nil.
 func (x *extractor) unpack(r io.Reader, root *os.Root) error {
 	x.digest = newDigest()
+
 	// The bound on what is unpacked covers headers and padding too.
 	in := &io.LimitedReader{R: r, N: x.limits.Bytes + int64(x.limits.Entries)*1536}
 	for n, t := 0, tar.NewReader(in); ; n++ {
 		if x.ctx.Err() != nil {
 			return x.ctx.Err()
 		}
+
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) && in.N > 0 {
 			break
@@ -87,19 +94,23 @@ func (x *extractor) unpack(r io.Reader, root *os.Root) error {
 		if n >= x.limits.Entries {
 			return fmt.Errorf("the backup holds more than %d files", x.limits.Entries)
 		}
+
 		if err := x.take(root, h, t, n == 0); err != nil {
 			return err
 		}
 	}
+
 	if x.sum.Manifest.Format == 0 {
 		return errors.New("the backup is empty")
 	}
+
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return fmt.Errorf("the backup is damaged at its end: %w", err)
 	}
 	if in.N <= 0 {
 		return fmt.Errorf("the backup holds more than %d bytes", x.limits.Bytes)
 	}
+
 	return nil
 }
 
@@ -110,11 +121,13 @@ func (x *extractor) take(root *os.Root, h *tar.Header, r io.Reader, first bool) 
 	if h.Name == signatureName && h.Typeflag == tar.TypeReg && !first {
 		return x.signature(h, r)
 	}
+
 	x.digest.entry(h)
 	r = io.TeeReader(r, x.digest)
 	if first {
 		return x.manifest(h, r)
 	}
+
 	name := strings.TrimSuffix(h.Name, "/")
 	if err := checkName(name); err != nil {
 		return fmt.Errorf("an entry of the backup %w", err)
@@ -122,6 +135,7 @@ func (x *extractor) take(root *os.Root, h *tar.Header, r io.Reader, first bool) 
 	if x.seen[name] {
 		return fmt.Errorf("the backup holds %q twice", name)
 	}
+
 	x.seen[name] = true
 	if name == "appliance.yaml" && h.Typeflag == tar.TypeReg {
 		if h.Size > maxConfig {
@@ -131,9 +145,11 @@ func (x *extractor) take(root *os.Root, h *tar.Header, r io.Reader, first bool) 
 		x.config, err = io.ReadAll(io.LimitReader(r, maxConfig))
 		return err
 	}
+
 	if !known(name, x.sum.Manifest.Jobs) {
 		return fmt.Errorf("the backup holds %q, which does not belong into one", name)
 	}
+
 	mode := fs.FileMode(h.Mode) & 0o755
 	switch h.Typeflag {
 	case tar.TypeDir:
@@ -144,6 +160,7 @@ func (x *extractor) take(root *os.Root, h *tar.Header, r io.Reader, first bool) 
 	case tar.TypeReg:
 		return x.file(root, name, mode|0o400, h.Size, r)
 	}
+
 	return fmt.Errorf("the backup holds %q, which is neither a file nor a directory", name)
 }
 
@@ -164,17 +181,21 @@ func (x *extractor) manifest(h *tar.Header, r io.Reader) error {
 	if h.Name != manifestName || h.Typeflag != tar.TypeReg || h.Size > maxManifest {
 		return errors.New("this is not a backup of a node: it does not begin with a manifest")
 	}
+
 	text, err := io.ReadAll(io.LimitReader(r, maxManifest))
 	if err != nil {
 		return err
 	}
+
 	m := &x.sum.Manifest
 	if err := json.Unmarshal(text, m); err != nil {
 		return fmt.Errorf("the manifest of the backup cannot be read: %w", err)
 	}
 	if m.Format != format && m.Format != 1 {
-		return fmt.Errorf("the backup has format %d, this program knows %d; restore it with the version that made it", m.Format, format)
+		return fmt.Errorf("the backup has format %d, this program knows %d; restore it with the version that made it",
+			m.Format, format)
 	}
+
 	return nil
 }
 
@@ -182,26 +203,32 @@ func (x *extractor) file(root *os.Root, name string, mode fs.FileMode, size int6
 	if size < 0 || size > maxFile || x.sum.Bytes+size > x.limits.Bytes {
 		return fmt.Errorf("%q makes the backup larger than %d bytes, which is the limit", name, x.limits.Bytes)
 	}
+
 	x.sum.Files++
 	x.sum.Bytes += size
 	if root == nil {
 		_, err := io.Copy(io.Discard, r)
 		return err
 	}
+
 	if err := x.folder(root, path.Dir(name), 0o755); err != nil {
 		return err
 	}
+
 	if err := x.watch.File(); err != nil {
 		return err
 	}
+
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode|0o200)
 	if err != nil {
 		return err
 	}
+
 	_, err = io.Copy(x.watch.Writer(f), r)
 	if err == nil {
 		err = f.Chmod(mode)
 	}
+
 	return errors.Join(err, f.Close())
 }
 

@@ -43,13 +43,16 @@ func (p *placer) all(ctx context.Context, s *settings.Settings, jobs bool) error
 	if err != nil {
 		return err
 	}
+
 	lb, err := layout.FindAccount(s.Users.LB)
 	if err != nil {
 		return err
 	}
+
 	if err := layout.Make(s, master, lb); err != nil {
 		return err
 	}
+
 	for _, t := range trees(s, jobs) {
 		owner := layout.Account{}
 		if t.master {
@@ -59,6 +62,7 @@ func (p *placer) all(ctx context.Context, s *settings.Settings, jobs bool) error
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -68,23 +72,32 @@ func (t tree) top(owner layout.Account) (folder, error) {
 	if err != nil {
 		return f, err
 	}
+
 	names := strings.Split(t.rel, "/")
 	for i, name := range names {
-		mode, uid, gid := fs.FileMode(0o755), -1, -1
+		mode := fs.FileMode(0o755)
+		uid := -1
+		gid := -1
 		if owner.Credential != nil && i == len(names)-1 {
-			mode, uid, gid = 0o700, owner.UID, owner.GID
+			mode = 0o700
+			uid = owner.UID
+			gid = owner.GID
 		}
+
 		err := f.mkdir(name, mode, uid, gid)
 		next := folder{}
 		if err == nil {
 			next, err = f.child(name)
 		}
+
 		f.Close()
 		if err != nil {
 			return folder{}, err
 		}
+
 		f = next
 	}
+
 	return f, nil
 }
 
@@ -108,40 +121,55 @@ func (p *placer) folder(ctx context.Context, t tree, to folder, rel string, owne
 	if err != nil {
 		return err
 	}
+
 	for _, e := range entries {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+
 		name, below := e.Name(), filepath.Join(rel, e.Name())
 		if e.IsDir() {
 			err = p.descend(ctx, t, to, below, e, owner)
 		} else {
 			err = p.file(t, to, below, filepath.Join(staged, name), owner)
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
-func (p *placer) descend(ctx context.Context, t tree, to folder, rel string, e fs.DirEntry, owner layout.Account) error {
+func (p *placer) descend(
+	ctx context.Context,
+	t tree,
+	to folder,
+	rel string,
+	e fs.DirEntry,
+	owner layout.Account,
+) error {
 	fi, err := e.Info()
 	if err != nil {
 		return err
 	}
+
 	uid, gid := -1, -1
 	if owner.Credential != nil {
 		uid, gid = owner.UID, owner.GID
 	}
+
 	if err := to.mkdir(e.Name(), fi.Mode().Perm(), uid, gid); err != nil {
 		return err
 	}
+
 	next, err := to.child(e.Name())
 	if err != nil {
 		return err
 	}
 	defer next.Close()
+
 	return p.folder(ctx, t, next, rel, owner)
 }
 
@@ -151,14 +179,17 @@ func (p *placer) file(t tree, to folder, rel, staged string, owner layout.Accoun
 			return err
 		}
 	}
+
 	if err := p.keep(filepath.Join(t.name, rel), to, filepath.Base(rel)); err != nil {
 		return err
 	}
+
 	if t.name == "pki" {
 		if err := p.otherStates(t, filepath.ToSlash(rel)); err != nil {
 			return err
 		}
 	}
+
 	return to.moveIn(staged, filepath.Base(rel))
 }
 
@@ -171,10 +202,12 @@ func (p *placer) otherStates(t tree, rel string) error {
 	if !ok || strings.Contains(id, "/") || !slices.Contains(states, state) {
 		return nil
 	}
+
 	for _, other := range states {
 		if other == state {
 			continue
 		}
+
 		dir, err := beneath(t.base, t.rel+"/"+other)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -182,12 +215,14 @@ func (p *placer) otherStates(t tree, rel string) error {
 		if err != nil {
 			return err
 		}
+
 		err = p.keep(filepath.Join("pki", other, id), dir, id)
 		dir.Close()
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 

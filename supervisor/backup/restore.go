@@ -48,44 +48,54 @@ func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Ident
 	if err := checkName(t.Stamp); err != nil || strings.Contains(t.Stamp, "/") {
 		return sum, nil, fmt.Errorf("restore: the stamp %q is not a file name", t.Stamp)
 	}
+
 	if !t.Force {
 		if e, err := os.ReadDir(filepath.Join(t.Settings.SharedPKIDir(), "minions")); err == nil && len(e) > 0 {
 			return sum, nil, fmt.Errorf("restore: %w (%d)", errNotFresh, len(e))
 		}
 	}
+
 	storage := t.Settings.StorageDir()
 	if err := os.MkdirAll(storage, 0o755); err != nil {
 		return sum, nil, fmt.Errorf("restore: %w", err)
 	}
+
 	stage := filepath.Join(storage, ".restore-"+t.Stamp)
 	if err := os.Mkdir(stage, 0o700); err != nil {
 		return sum, nil, fmt.Errorf("restore: %w", err)
 	}
 	defer os.RemoveAll(stage)
+
 	x := &extractor{ctx: ctx, sum: &sum, limits: t.Limits.filled(), seen: map[string]bool{}}
 	if err := x.stage(r, stage, identities); err != nil {
 		return sum, nil, fmt.Errorf("restore: %w; nothing was changed", err)
 	}
+
 	trust := t.Trust
 	if own, err := Signer(t.Settings); err == nil {
 		trust.Signers = append(slices.Clone(trust.Signers), own)
 	}
+
 	if err := trust.check(sum.Signer, identities); err != nil {
 		return sum, nil, fmt.Errorf("restore: %w; nothing was changed", err)
 	}
+
 	if err := syncFS(stage); err != nil {
 		return sum, nil, fmt.Errorf("restore: %w; nothing was changed", err)
 	}
 	if sum.Manifest.Shared != t.Settings.Peering.Enabled {
 		return sum, nil, fmt.Errorf("restore: %w; nothing was changed", kindFault(sum.Manifest.Shared))
 	}
+
 	p := &placer{from: stage, before: filepath.Join(storage, ".before-restore-"+t.Stamp)}
 	if err := p.all(ctx, t.Settings, sum.Manifest.Jobs); err != nil {
 		return sum, x.config, fmt.Errorf("restore: %w; what was there before is in %s", err, p.before)
 	}
+
 	if err := syncFS(storage); err != nil {
 		return sum, x.config, fmt.Errorf("restore: %w", err)
 	}
+
 	return sum, x.config, nil
 }
 

@@ -51,7 +51,8 @@ type Trust struct {
 
 // check reports whether the archive read may be restored.
 func (t Trust) check(signer string, identities []age.Identity) error {
-	passphrase := !slices.ContainsFunc(identities, func(i age.Identity) bool { _, ok := i.(*age.ScryptIdentity); return !ok })
+	passphrase := !slices.ContainsFunc(identities,
+		func(i age.Identity) bool { _, ok := i.(*age.ScryptIdentity); return !ok })
 	switch {
 	case passphrase:
 		return nil
@@ -90,19 +91,23 @@ func signer(s *settings.Settings) (*signKey, error) {
 	if s.Peering.Enabled {
 		name = "cluster.pem"
 	}
+
 	dir, err := beneath(s.StorageDir(), "pki")
 	if err != nil {
 		return nil, fmt.Errorf("the key to sign with: %w", err)
 	}
 	defer dir.Close()
+
 	text, err := dir.readKey(name)
 	if err != nil {
 		return nil, fmt.Errorf("the key to sign with: %w", err)
 	}
+
 	block, _ := pem.Decode(text)
 	if block == nil {
 		return nil, fmt.Errorf("the key to sign with: %s is not a PEM file", name)
 	}
+
 	key, err := x509.ParsePKCS1PrivateKey(block.Bytes)
 	if err != nil {
 		parsed, err8 := x509.ParsePKCS8PrivateKey(block.Bytes)
@@ -112,10 +117,12 @@ func signer(s *settings.Settings) (*signKey, error) {
 		}
 		key = k
 	}
+
 	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	if err != nil {
 		return nil, fmt.Errorf("the key to sign with: %w", err)
 	}
+
 	public := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 	return &signKey{key: key, public: public, hash: nodeapi.KeyHash(public)}, nil
 }
@@ -149,20 +156,25 @@ func verify(text, sum []byte) (string, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return "", fmt.Errorf("the signature of the backup cannot be read: %w", err)
 	}
+
 	block, _ := pem.Decode([]byte(s.Public))
 	if block == nil {
 		return "", errors.New("the signature of the backup names no key")
 	}
+
 	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if err != nil {
 		return "", fmt.Errorf("the signature of the backup: %w", err)
 	}
+
 	key, ok := parsed.(*rsa.PublicKey)
 	if !ok || key.N.BitLen() < 2048 || key.N.BitLen() > 16384 {
 		return "", errors.New("the signature of the backup is not of a key that a master has")
 	}
+
 	if err := rsa.VerifyPSS(key, crypto.SHA256, sum, s.Sign, nil); err != nil {
 		return "", errors.New("the signature of the backup does not fit to it: it was changed")
 	}
+
 	return nodeapi.KeyHash(string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: block.Bytes}))), nil
 }

@@ -49,31 +49,42 @@ func newBucket(b settings.Backup, name, prefix, metadata string) (place, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if b.S3.CA != "" {
 		pem, err := durable.Read(b.S3.CA, maxCA)
 		if err != nil {
 			return nil, fmt.Errorf("read backup.s3.ca: %w", err)
 		}
+
 		roots := x509.NewCertPool()
 		if !roots.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("there is no certificate in %s", b.S3.CA)
 		}
+
 		transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 	}
-	o := s3.Options{Region: b.S3.Region, HTTPClient: &http.Client{Transport: transport},
+
+	o := s3.Options{
+		Region:      b.S3.Region,
+		HTTPClient:  &http.Client{Transport: transport},
 		Credentials: aws.NewCredentialsCache(keys, func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = keysAnew }),
 		// Services other than AWS do not know the newer digests; TLS and the backup's own protect it.
-		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired, ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired}
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
+	}
 	if o.Region == "" {
 		o.Region = s3Region
 	}
+
 	if b.S3.Endpoint != "" {
 		o.BaseEndpoint, o.UsePathStyle = aws.String(b.S3.Endpoint), true
 	}
+
 	if prefix != "" {
 		prefix += "/"
 	}
+
 	return &bucket{s3.New(o), name, prefix}, nil
 }
 
@@ -83,13 +94,21 @@ func keysOf(s settings.S3, metadata string) (aws.CredentialsProviderFunc, error)
 	if s.Role {
 		return func(ctx context.Context) (aws.Credentials, error) {
 			k, err := imds.RoleKeys(ctx, metadata)
-			return aws.Credentials{AccessKeyID: k.AccessKeyID, SecretAccessKey: k.SecretAccessKey, SessionToken: k.Token, CanExpire: true, Expires: k.Expiration}, err
+			return aws.Credentials{
+				AccessKeyID:     k.AccessKeyID,
+				SecretAccessKey: k.SecretAccessKey,
+				SessionToken:    k.Token,
+				CanExpire:       true,
+				Expires:         k.Expiration,
+			}, err
 		}, nil
 	}
+
 	id, secret, err := readKeys(s.Credentials)
 	if err != nil {
 		return nil, err
 	}
+
 	return func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{AccessKeyID: id, SecretAccessKey: secret}, nil
 	}, nil
@@ -102,23 +121,28 @@ func readKeys(path string) (id, secret string, err error) {
 		return "", "", fmt.Errorf("read backup.s3.credentials: %w", err)
 	}
 	defer f.Close()
+
 	if fi.Mode().Perm()&0o077 != 0 {
 		return "", "", fmt.Errorf("others may read %s: chmod 600 %s", path, path)
 	}
+
 	text, err := io.ReadAll(io.LimitReader(f, maxKeys))
 	if err != nil {
 		return "", "", fmt.Errorf("read backup.s3.credentials: %w", err)
 	}
+
 	section := "default"
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
 		if name, ok := strings.CutPrefix(line, "["); ok {
 			section = strings.TrimSuffix(name, "]")
 		}
+
 		key, v, ok := strings.Cut(line, "=")
 		if !ok || section != "default" {
 			continue
 		}
+
 		switch strings.TrimSpace(key) {
 		case keyLine:
 			id = strings.TrimSpace(v)
@@ -126,9 +150,11 @@ func readKeys(path string) (id, secret string, err error) {
 			secret = strings.TrimSpace(v)
 		}
 	}
+
 	if id == "" || secret == "" {
 		return "", "", fmt.Errorf("%s lacks %s or %s", path, keyLine, keySecret)
 	}
+
 	return id, secret, nil
 }
 
@@ -174,7 +200,8 @@ func (b *bucket) read(ctx context.Context, name string, most int64) ([]byte, err
 }
 
 func (b *bucket) replace(ctx context.Context, name string, text []byte) error {
-	_, err := b.client.PutObject(ctx, &s3.PutObjectInput{Bucket: &b.name, Key: b.key(name), Body: bytes.NewReader(text)})
+	_, err := b.client.PutObject(ctx,
+		&s3.PutObjectInput{Bucket: &b.name, Key: b.key(name), Body: bytes.NewReader(text)})
 	return err
 }
 
@@ -201,12 +228,15 @@ func (b *bucket) create(ctx context.Context, name, _ string) (upload, error) {
 
 // sweep abandons uploads that nobody finishes: one node makes a backup at a time.
 func (b *bucket) sweep(ctx context.Context, prefix, _ string) {
-	out, err := b.client.ListMultipartUploads(ctx, &s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: b.key(prefix), MaxUploads: aws.Int32(maxSwept)})
+	out, err := b.client.ListMultipartUploads(ctx,
+		&s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: b.key(prefix), MaxUploads: aws.Int32(maxSwept)})
 	if err != nil {
 		return // writing will tell
 	}
 	for _, u := range out.Uploads {
-		_, _ = b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &b.name, Key: u.Key, UploadId: u.UploadId}) // the next time, else
+		// the next time, else
+		_, _ = b.client.AbortMultipartUpload(ctx,
+			&s3.AbortMultipartUploadInput{Bucket: &b.name, Key: u.Key, UploadId: u.UploadId})
 	}
 }
 
@@ -238,10 +268,17 @@ func (u *partUpload) Write(b []byte) (n int, err error) {
 
 func (u *partUpload) send() error {
 	at := aws.Int32(int32(len(u.parts) + 1))
-	out, err := u.to.client.UploadPart(u.ctx, &s3.UploadPartInput{Bucket: &u.to.name, Key: u.key, UploadId: u.id, PartNumber: at, Body: bytes.NewReader(u.buf)})
+	out, err := u.to.client.UploadPart(u.ctx, &s3.UploadPartInput{
+		Bucket:     &u.to.name,
+		Key:        u.key,
+		UploadId:   u.id,
+		PartNumber: at,
+		Body:       bytes.NewReader(u.buf),
+	})
 	if err != nil {
 		return err
 	}
+
 	u.parts = append(u.parts, types.CompletedPart{ETag: out.ETag, PartNumber: at})
 	u.buf = u.buf[:0]
 	return nil
@@ -250,14 +287,17 @@ func (u *partUpload) send() error {
 func (u *partUpload) finish() error { return u.send() }
 
 func (u *partUpload) put() error {
-	_, err := u.to.client.CompleteMultipartUpload(u.ctx, &s3.CompleteMultipartUploadInput{Bucket: &u.to.name, Key: u.key, UploadId: u.id,
-		MultipartUpload: &types.CompletedMultipartUpload{Parts: u.parts}})
+	_, err := u.to.client.CompleteMultipartUpload(u.ctx,
+		&s3.CompleteMultipartUploadInput{Bucket: &u.to.name, Key: u.key, UploadId: u.id,
+			MultipartUpload: &types.CompletedMultipartUpload{Parts: u.parts}})
 	u.ended = err == nil
 	return err
 }
 
 func (u *partUpload) drop() {
 	if !u.ended {
-		_, _ = u.to.client.AbortMultipartUpload(context.WithoutCancel(u.ctx), &s3.AbortMultipartUploadInput{Bucket: &u.to.name, Key: u.key, UploadId: u.id}) // sweep, else
+		// sweep, else
+		_, _ = u.to.client.AbortMultipartUpload(context.WithoutCancel(u.ctx),
+			&s3.AbortMultipartUploadInput{Bucket: &u.to.name, Key: u.key, UploadId: u.id})
 	}
 }

@@ -77,16 +77,21 @@ func (f folder) catalogue(ctx context.Context) (c catalogue, fresh bool, err err
 	if err := f.check(ctx); err != nil {
 		return c, false, err
 	}
+
 	b, err := f.read(ctx, f.list(), maxCatalogue)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return c, false, fmt.Errorf("read the list of backups: %w", err)
 	}
+
 	if fresh = errors.Is(err, fs.ErrNotExist); fresh || len(b) == 0 {
 		return catalogue{Format: 1}, fresh, nil
 	}
+
 	if err := json.Unmarshal(b, &c); err != nil || c.Format != 1 {
-		return c, false, fmt.Errorf("%s is not a list of backups: move it away, and the backups that it is about stay for good", f.path(f.list()))
+		return c, false, fmt.Errorf("%s is not a list of backups: move it away, and the backups that it is about stay for good",
+			f.path(f.list()))
 	}
+
 	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool { return !f.ours(e.Name) })
 	return c, false, nil
 }
@@ -125,14 +130,17 @@ func (f folder) prune(ctx context.Context, c *catalogue, keep int) (gone int, er
 		if over <= 0 {
 			return false
 		}
+
 		over--
 		if rerr := f.remove(ctx, e.Name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			err = fmt.Errorf("remove an old backup: %w", rerr)
 			return false
 		}
+
 		gone++
 		return true
 	})
+
 	return gone, err
 }
 

@@ -49,6 +49,7 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Write
 		fmt.Fprintln(errOut, "usage: look | make, with a spec on standard input")
 		return 2
 	}
+
 	say := json.NewEncoder(out)
 	switch args[0] {
 	case "look":
@@ -69,12 +70,14 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Write
 			_ = say.Encode(step{Outcome: &o})
 			return 0
 		}
+
 		defer unlock()
 		runMake(ctx, s, say)
 	default:
 		fmt.Fprintln(errOut, "usage: look | make")
 		return 2
 	}
+
 	return 0
 }
 
@@ -91,6 +94,7 @@ func runMake(ctx context.Context, s Spec, say *json.Encoder) {
 			}
 		}
 	})
+
 	o := m.make(ctx)
 	stop()
 	saying.Wait()
@@ -104,6 +108,7 @@ func look(ctx context.Context, s *settings.Settings, say func(any) error) {
 		_ = say(seen{Error: brief(err)})
 		return
 	}
+
 	_ = say(seen{Record: &r})
 	var c catalogue
 	var f folder
@@ -115,17 +120,20 @@ func look(ctx context.Context, s *settings.Settings, say func(any) error) {
 			c, _, err = f.catalogue(ctx)
 		}
 	}
+
 	if err != nil {
 		_ = say(seen{Record: &r, Unread: brief(err)})
 		return
 	}
+
 	_ = say(seen{Record: &r, Files: f.shown(ctx, c)})
 }
 
 // alone keeps other children of this node, for the same purpose, from running; those
 // of a supervisor before this one as well. The lock ends with the process.
 func alone(s *settings.Settings, purpose string) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(s.DataDir, "backup."+purpose+".lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	f, err := os.OpenFile(filepath.Join(s.DataDir, "backup."+purpose+".lock"),
+		os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the backups: %w", err)
 	}

@@ -64,7 +64,13 @@ func New(cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Keeper{cfg: cfg, schedule: schedule, child: process{cfg}, asked: make(chan struct{}, 1), began: cfg.Now()}, nil
+	return &Keeper{
+		cfg:      cfg,
+		schedule: schedule,
+		child:    process{cfg},
+		asked:    make(chan struct{}, 1),
+		began:    cfg.Now(),
+	}, nil
 }
 
 // Run has backups made until ctx ends.
@@ -73,12 +79,14 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer making.Wait()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+
 	for now := false; ; {
 		k.look(ctx)
 		if ctx.Err() == nil && k.begin(now) {
 			forced := now
 			making.Go(func() { k.make(ctx, forced) })
 		}
+
 		select {
 		case <-ctx.Done():
 			return
@@ -109,6 +117,7 @@ func (k *Keeper) look(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.fault
@@ -116,12 +125,14 @@ func (k *Keeper) look(ctx context.Context) {
 	if err != nil {
 		k.fault = brief(err)
 	}
+
 	if s.Record != nil {
 		k.view, k.looked = s, true
 		if l := s.Record.Last; l != nil && k.failed != nil && !l.Time.Before(k.failed.Time) {
 			k.failed = nil
 		}
 	}
+
 	if k.fault != "" && k.fault != before {
 		k.cfg.Log.Warn("how the backups are cannot be seen", "error", k.fault)
 	}
@@ -132,6 +143,7 @@ func (k *Keeper) begin(forced bool) bool {
 	place, of, ready := k.cfg.Rank()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	switch {
 	case k.busy, !forced && (!ready || k.view.Record == nil || k.fault != ""):
 		return false
@@ -143,13 +155,16 @@ func (k *Keeper) begin(forced bool) bool {
 		if at.IsZero() {
 			at = k.began
 		}
+
 		if r.Failure != nil && r.Failure.Node == k.cfg.Settings.Node {
 			place += of // the others may be able to
 		}
+
 		if now.Before(at.Add(time.Duration(place)*rankPause)) || r.holder(k.cfg.Settings.Node, now) != nil {
 			return false
 		}
 	}
+
 	k.busy, k.since = true, k.cfg.Now()
 	return true
 }
@@ -160,11 +175,13 @@ func (k *Keeper) make(ctx context.Context, forced bool) {
 	if ctx.Err() == nil {
 		k.look(ctx)
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.busy = false
 	k.tries++
 	k.last = out
+
 	switch {
 	case ctx.Err() != nil: // this life ends; the next one begins anew
 	case out.Kind == Failed:

@@ -50,22 +50,27 @@ func (n *node) make(ctx context.Context, _ bool) Outcome {
 	n.w.log = append(n.w.log, fmt.Sprintf("%s %s", n.name, time.Since(epoch()).Round(time.Second)))
 	n.w.r.Claim = &claim{status.BackupMaker{Node: n.name, Since: began}, "", began.Add(claimFor)}
 	n.w.mu.Unlock()
+
 	select {
 	case <-ctx.Done():
 		return Outcome{Failed, "stopped"}
 	case <-time.After(n.takes):
 	}
+
 	n.w.mu.Lock()
 	defer n.w.mu.Unlock()
 	if n.mute {
 		return Outcome{Failed, n.fails}
 	}
+
 	n.w.r.Claim = nil
 	if n.fails != "" {
 		n.w.r.Failure = &status.BackupFailure{Node: n.name, Time: time.Now(), Cause: n.fails}
 		return Outcome{Failed, n.fails}
 	}
-	n.w.r.Last, n.w.r.Failure = &status.BackupFile{Name: "b", Node: n.name, Time: began}, nil
+
+	n.w.r.Last = &status.BackupFile{Name: "b", Node: n.name, Time: began}
+	n.w.r.Failure = nil
 	return Outcome{Kind: Made}
 }
 
@@ -76,10 +81,16 @@ func (w *world) keeper(t *testing.T, n *node, place, of int) *Keeper {
 	t.Helper()
 	s := settings.Default(n.name)
 	s.Backup = settings.Backup{Every: "24h", To: "/mnt/nas", Keep: 3}
-	k, err := New(Config{Settings: &s, Log: slog.New(slog.DiscardHandler), Now: time.Now, Rank: func() (int, int, bool) { return place, of, true }})
+	k, err := New(Config{
+		Settings: &s,
+		Log:      slog.New(slog.DiscardHandler),
+		Now:      time.Now,
+		Rank:     func() (int, int, bool) { return place, of, true },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n.w, k.child = w, n
 	return k
 }
@@ -106,12 +117,19 @@ func TestKeeper(t *testing.T) {
 		only bool // the first is not there
 		want string
 	}{
-		"the first":                 {a: node{takes: time.Minute}, want: "n1 0s, n1 24h0m0s"},
-		"the first takes long":      {a: node{takes: 9 * time.Minute}, want: "n1 0s, n1 24h0m0s"},
-		"the first is away":         {only: true, want: "n2 1m0s, n2 24h2m0s"},
-		"the first fails":           {a: node{fails: "no NAS"}, want: "n1 0s, n2 16m0s, n1 24h16m0s, n2 24h32m0s"},
-		"the first is killed at it": {a: node{fails: "hangs", mute: true, takes: 5 * time.Minute}, want: "n1 0s, n2 10m0s, n1 24h10m0s, n2 24h20m0s"},
-		"both fail, in long pauses": {a: node{fails: "no NAS"}, b: node{fails: "no NAS"}, want: "n1 0s, n2 16m0s, n1 31m0s, n2 47m0s"},
+		"the first":            {a: node{takes: time.Minute}, want: "n1 0s, n1 24h0m0s"},
+		"the first takes long": {a: node{takes: 9 * time.Minute}, want: "n1 0s, n1 24h0m0s"},
+		"the first is away":    {only: true, want: "n2 1m0s, n2 24h2m0s"},
+		"the first fails":      {a: node{fails: "no NAS"}, want: "n1 0s, n2 16m0s, n1 24h16m0s, n2 24h32m0s"},
+		"the first is killed at it": {
+			a:    node{fails: "hangs", mute: true, takes: 5 * time.Minute},
+			want: "n1 0s, n2 10m0s, n1 24h10m0s, n2 24h20m0s",
+		},
+		"both fail, in long pauses": {
+			a:    node{fails: "no NAS"},
+			b:    node{fails: "no NAS"},
+			want: "n1 0s, n2 16m0s, n1 31m0s, n2 47m0s",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -121,6 +139,7 @@ func TestKeeper(t *testing.T) {
 				if c.only {
 					keepers = keepers[1:]
 				}
+
 				stop := run(t, keepers...)
 				time.Sleep(25 * time.Hour)
 				stop()
@@ -147,26 +166,32 @@ func TestFindings(t *testing.T) {
 			for _, f := range k.Findings() {
 				got += string(f.Code) + " " + f.Cause
 			}
+
 			if want == "" && got != "" || !strings.Contains(got, want) {
 				t.Errorf("%q, want %q", got, want)
 			}
 		}
+
 		if k.State() != nil || k.Findings() != nil {
 			t.Error("it knows before it has looked")
 		}
+
 		says(0, "")
 		says(2*time.Hour, "SCA-223 none was ever made; it was due at 2000-01-01 00:00 UTC")
 		w.r.Last = &status.BackupFile{Name: "b", Node: "n2", Time: time.Now()}
 		says(24*time.Hour+30*time.Minute, "")
+
 		if st := k.State(); st.Last.Node != "n2" || st.Making != nil || !st.Next.Before(time.Now()) {
 			t.Errorf("%+v", st)
 		}
+
 		says(4*24*time.Hour, "SCA-223 the last one is 5d old, of 2000-01-01 02:00 UTC")
 		w.r.Claim = &claim{status.BackupMaker{Node: "n2", Since: time.Now()}, "", time.Now().Add(claimFor)}
 		says(0, "")
 		if st := k.State(); st.Making == nil || st.Making.Node != "n2" {
 			t.Errorf("%+v", st)
 		}
+
 		w.r.Failure = &status.BackupFailure{Node: "n2", Time: time.Now(), Cause: "no space left on device"}
 		says(0, "n2 tried at 02:30 UTC: no space left on device")
 		w.r = record{Version: 1, Last: &status.BackupFile{Name: "b", Node: "n2", Time: time.Now().AddDate(0, 1, 0)}}
@@ -176,6 +201,7 @@ func TestFindings(t *testing.T) {
 		says(0, "")
 		w.hung = true
 		says(3*24*time.Hour, "the last one is 3d old, of 2000-01-06 04:30 UTC; it hangs")
+
 		if l := k.List(); l.Unread != "it hangs" || l.Last == nil {
 			t.Errorf("%+v", l)
 		}
@@ -191,20 +217,25 @@ func TestStart(t *testing.T) {
 		k := w.keeper(t, n, 1, 2)
 		stop := run(t, k)
 		time.Sleep(time.Minute)
+
 		if err := k.Start(); err != nil {
 			t.Fatal(err)
 		}
+
 		synctest.Wait()
 		if l := k.List(); !l.Running || l.Making == nil || l.Making.Node != "n2" {
 			t.Errorf("%+v", l)
 		}
+
 		if err := k.Start(); err == nil {
 			t.Error("two at once")
 		}
+
 		time.Sleep(2 * time.Minute)
 		if l := k.List(); l.Running || l.Tries != 1 || l.Result != "no NAS" || l.Failure == nil {
 			t.Errorf("%+v", l)
 		}
+
 		stop()
 	})
 }
@@ -216,33 +247,44 @@ func TestChildHangs(t *testing.T) {
 	if err := os.MkdirAll(m.Settings.DataDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	script := filepath.Join(t.TempDir(), "applianced")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\necho '{\"record\": {\"version\": 1}}'\nexec sleep 600\n"), 0o700); err != nil {
+	if err := os.WriteFile(script,
+		[]byte("#!/bin/sh\necho '{\"record\": {\"version\": 1}}'\nexec sleep 600\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	p := process{Config{Settings: m.Settings, Executable: script}}
 	began := time.Now()
-	if o := p.run(t.Context(), "", 200*time.Millisecond); o.Kind != Failed || !strings.Contains(o.Text, "it made no progress for 200ms and was given up: the storage, or "+s.to) {
+	if o := p.run(t.Context(), "", 200*time.Millisecond); o.Kind != Failed ||
+		!strings.Contains(o.Text, "it made no progress for 200ms and was given up: the storage, or "+s.to) {
 		t.Errorf("%+v", o)
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if got, err := p.look(ctx); err != nil || got.Record == nil || !strings.Contains(got.Unread, s.to+" does not answer") {
+	if got, err := p.look(ctx); err != nil || got.Record == nil ||
+		!strings.Contains(got.Unread, s.to+" does not answer") {
 		t.Errorf("%+v %v", got, err)
 	}
+
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %s", took)
 	}
+
 	unlock, err := alone(m.Settings, "make")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := alone(m.Settings, "make"); err == nil {
 		t.Error("a second child")
 	}
+
 	if _, err := alone(m.Settings, "look"); err != nil {
 		t.Errorf("a look beside it: %v", err)
 	}
+
 	unlock()
 	await.That(t, "the lock ends with its holder", func() bool {
 		unlock, err := alone(m.Settings, "make")
@@ -260,11 +302,13 @@ func TestBothSides(t *testing.T) {
 	if err := os.MkdirAll(m.Settings.DataDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	p := process{Config{Settings: m.Settings, ConfigPath: "/nonexistent"}}
 	spec, err := p.spec(true)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	run := func(verb string) string {
 		t.Helper()
 		var out, errOut strings.Builder
@@ -273,18 +317,24 @@ func TestBothSides(t *testing.T) {
 		}
 		return out.String()
 	}
+
 	if got := run("make"); !strings.Contains(got, `"Kind":"made"`) {
 		t.Error(got)
 	}
+
 	script := filepath.Join(t.TempDir(), "applianced")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\ncat <<'E'\n"+run("look")+"E\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	p.cfg.Executable = script
-	if got, err := p.look(t.Context()); err != nil || got.Record.Last == nil || len(got.Files) != 1 || got.Files[0].Name != got.Record.Last.Name {
+	if got, err := p.look(t.Context()); err != nil || got.Record.Last == nil || len(got.Files) != 1 ||
+		got.Files[0].Name != got.Record.Last.Name {
 		t.Errorf("%+v %v", got, err)
 	}
-	if code := Main(t.Context(), []string{"make"}, strings.NewReader("x"), &strings.Builder{}, &strings.Builder{}); code == 0 {
+
+	if code := Main(t.Context(), []string{"make"}, strings.NewReader("x"), &strings.Builder{},
+		&strings.Builder{}); code == 0 {
 		t.Error("a spec that is none was taken")
 	}
 }

@@ -70,6 +70,7 @@ func (m *maker) make(ctx context.Context) Outcome {
 	if out.Kind != Made {
 		return out
 	}
+
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var renewing sync.WaitGroup
@@ -78,11 +79,13 @@ func (m *maker) make(ctx context.Context) Outcome {
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
+
 	cancel(nil)
 	renewing.Wait()
 	if errors.Is(err, errLost) {
 		return Outcome{Failed, err.Error()}
 	}
+
 	return m.note(file, err)
 }
 
@@ -93,6 +96,7 @@ func (m *maker) claim() Outcome {
 	if err != nil {
 		return Outcome{Failed, err.Error()}
 	}
+
 	out := Outcome{Kind: Made}
 	stop := errors.New("no claim")
 	err = changeRecord(m.Settings, func(r *record) error {
@@ -105,12 +109,14 @@ func (m *maker) claim() Outcome {
 			out = Outcome{Kind: Early}
 			return stop
 		}
+
 		r.Claim = &claim{status.BackupMaker{Node: m.Settings.Node, Since: now}, m.life, now.Add(claimFor)}
 		return nil
 	})
 	if err != nil && !errors.Is(err, stop) {
 		return Outcome{Failed, brief(err)}
 	}
+
 	return out
 }
 
@@ -144,36 +150,44 @@ func (m *maker) write(ctx context.Context) (*status.BackupFile, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	in, err := newPlace(b)
 	if err != nil {
 		return nil, err
 	}
+
 	f := newFolder(in, m.Settings.Cluster, signer)
 	c, err := m.open(ctx, f)
 	if err != nil {
 		return nil, err
 	}
+
 	f.sweep(ctx, f.prefix+"-", f.partial(m.Settings.Node))
 	f.settle(ctx, &c)
 	if _, err := f.prune(ctx, &c, b.Keep); err != nil { // room that a smaller keep gives
 		return nil, err
 	}
+
 	sent, file, err := m.archive(ctx, f)
 	if err != nil {
 		return nil, fmt.Errorf("write the backup to %s: %w", f, err)
 	}
 	defer sent.drop()
+
 	if err := m.renew(); err != nil {
 		return nil, err
 	}
+
 	// Named before it is there: whoever stops here leaves no file that nobody removes.
 	c.Files = append(c.Files, entry{*file, true})
 	if err := f.write(ctx, c); err != nil {
 		return nil, err
 	}
+
 	if err := sent.put(); err != nil {
 		return nil, fmt.Errorf("put the backup in place: %w", err)
 	}
+
 	f.settle(ctx, &c)
 	_, err = f.prune(ctx, &c, b.Keep)
 	return file, errors.Join(f.write(ctx, c), err)
@@ -202,27 +216,40 @@ func (m *maker) archive(ctx context.Context, f folder) (upload, *status.BackupFi
 	if err != nil {
 		return nil, nil, err
 	}
+
 	began := m.now().UTC().Truncate(time.Second)
 	name, err := f.free(ctx, began)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	w, err := f.create(ctx, name, f.partial(m.Settings.Node))
 	if err != nil {
 		return nil, nil, err
 	}
+
 	digest := sha256.New()
 	sum, err := backup.Write(ctx, io.MultiWriter(&counter{w, &m.moved}, digest),
 		backup.Options{Settings: m.Settings, ConfigPath: m.ConfigPath, Version: m.Version, Now: began}, keys...)
 	if err == nil {
 		err = w.finish()
 	}
+
 	if err != nil {
 		w.drop()
 		return nil, nil, err
 	}
-	return w, &status.BackupFile{Name: name, Node: m.Settings.Node, To: f.String(), Time: began, Bytes: m.moved.Load(), Files: sum.Files,
-		SHA256: hex.EncodeToString(digest.Sum(nil)), Signer: sum.Signer}, nil
+
+	return w, &status.BackupFile{
+		Name:   name,
+		Node:   m.Settings.Node,
+		To:     f.String(),
+		Time:   began,
+		Bytes:  m.moved.Load(),
+		Files:  sum.Files,
+		SHA256: hex.EncodeToString(digest.Sum(nil)),
+		Signer: sum.Signer,
+	}, nil
 }
 
 // note writes down what came of it, and gives the claim back.
@@ -231,13 +258,16 @@ func (m *maker) note(file *status.BackupFile, err error) Outcome {
 	if err != nil {
 		out.Text = brief(err)
 	}
+
 	if file == nil {
 		out.Kind = Failed
 	}
+
 	werr := changeRecord(m.Settings, func(r *record) error {
 		if r.Claim == nil || r.Claim.Life != m.life {
 			return errLost
 		}
+
 		r.Claim = nil
 		if file != nil {
 			r.Last, r.Failure = file, nil
@@ -246,14 +276,21 @@ func (m *maker) note(file *status.BackupFile, err error) Outcome {
 			}
 			r.Targets[m.Settings.Node] = file.To
 		}
+
 		if out.Text != "" {
-			r.Failure = &status.BackupFailure{Node: m.Settings.Node, Time: m.now().UTC().Truncate(time.Second), Cause: out.Text}
+			r.Failure = &status.BackupFailure{
+				Node:  m.Settings.Node,
+				Time:  m.now().UTC().Truncate(time.Second),
+				Cause: out.Text,
+			}
 		}
+
 		return nil
 	})
 	if werr != nil && out.Text == "" {
 		out.Text = brief(werr)
 	}
+
 	return out
 }
 

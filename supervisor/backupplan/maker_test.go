@@ -42,11 +42,17 @@ func newSite(t *testing.T) *site {
 	if s.identity, err = age.GenerateX25519Identity(); err != nil {
 		t.Fatal(err)
 	}
+
 	key, err := clusterKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, text := range map[string]string{"pki/cluster.pem": string(key), "pki/minions/web1": "key of web1", "srv/salt/top.sls": "base: {}"} {
+
+	for path, text := range map[string]string{
+		"pki/cluster.pem":  string(key),
+		"pki/minions/web1": "key of web1",
+		"srv/salt/top.sls": "base: {}",
+	} {
 		path = filepath.Join(s.storage, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -55,18 +61,22 @@ func newSite(t *testing.T) *site {
 			t.Fatal(err)
 		}
 	}
+
 	for _, d := range []string{s.to, filepath.Join(s.storage, "nodes")} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return s
 }
 
 // maker is a try of a node.
 func (s *site) maker(node string) *maker {
 	c := settings.Default(node)
-	c.Cluster, c.Storage.Path, c.DataDir = "prod", s.storage, filepath.Join(filepath.Dir(s.storage), node)
+	c.Cluster = "prod"
+	c.Storage.Path = s.storage
+	c.DataDir = filepath.Join(filepath.Dir(s.storage), node)
 	c.Peering.Enabled = true
 	c.Backup = settings.Backup{Every: "24h", To: s.to, Keep: 2, Recipients: []string{s.identity.Recipient().String()}}
 	return newMaker(Spec{Settings: &c, Version: "1"}, func() time.Time { return s.clock })
@@ -113,7 +123,8 @@ func (s *site) made(t *testing.T, node string) status.BackupFile {
 func TestMake(t *testing.T) {
 	s := newSite(t)
 	first := s.made(t, "n1")
-	others := []string{first.Name[:20] + "00000000-20200101T000000Z.age", first.Name + ".copy", "saltern-prod.age", "notes.txt"}
+	others := []string{first.Name[:20] + "00000000-20200101T000000Z.age", first.Name + ".copy",
+		"saltern-prod.age", "notes.txt"}
 	prefix := first.Name[:len("saltern-prod-12345678")]
 	others = append(others, prefix+"-20200101T000000Z.age") // called like ours, and not made by us
 	for _, n := range others {
@@ -121,15 +132,18 @@ func TestMake(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	in, err := os.Open(filepath.Join(s.to, first.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
+
 	sum, _, err := backup.Inspect(t.Context(), in, backup.Limits{}, s.identity)
 	if err != nil || sum.Signer != first.Signer || sum.Files != first.Files || !sum.Manifest.Created.Equal(noon) {
 		t.Errorf("%+v %+v %v", sum, first, err)
 	}
+
 	if fi, err := in.Stat(); err != nil || fi.Mode().Perm() != 0o600 || fi.Size() != first.Bytes {
 		t.Errorf("%v %v", fi, err)
 	}
@@ -137,17 +151,21 @@ func TestMake(t *testing.T) {
 	if o := s.maker("n2").make(t.Context()); o.Kind != Early {
 		t.Errorf("not due: %+v", o)
 	}
+
 	now := s.maker("n2")
 	now.Now = true
 	s.clock = noon.Add(time.Hour)
 	if o := now.make(t.Context()); o.Kind != Made || s.record(t).Last.Node != "n2" {
 		t.Errorf("asked for: %+v", o)
 	}
+
 	s.clock = noon.Add(26 * time.Hour)
 	third := s.made(t, "n3")
-	if got := s.names(t); slices.Contains(got, first.Name) || !slices.Contains(got, third.Name) || len(got) != 2+len(others) {
+	if got := s.names(t); slices.Contains(got, first.Name) || !slices.Contains(got, third.Name) ||
+		len(got) != 2+len(others) {
 		t.Errorf("%q", got)
 	}
+
 	for _, n := range others {
 		if !slices.Contains(s.names(t), n) {
 			t.Errorf("%s is gone", n)
@@ -168,13 +186,16 @@ func TestClockJumpsBack(t *testing.T) {
 	if got := s.names(t); !slices.Equal(got, []string{second.Name, third.Name}) {
 		t.Errorf("%q", got)
 	}
+
 	if err := os.WriteFile(filepath.Join(s.to, ahead.Name), []byte("put back by somebody"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	s.clock = noon.AddDate(1, 0, 0) // right again, at the same second
 	if got := s.made(t, "n1"); got.Name != strings.TrimSuffix(ahead.Name, ".age")+"-2.age" {
 		t.Errorf("%s", got.Name)
 	}
+
 	if b, err := os.ReadFile(filepath.Join(s.to, ahead.Name)); err != nil || string(b) != "put back by somebody" {
 		t.Errorf("%q %v", b, err)
 	}
@@ -186,17 +207,22 @@ func TestClaim(t *testing.T) {
 		claim claim
 		want  Kind
 	}{
-		"another node":              {claim{status.BackupMaker{Node: "n2", Since: noon}, "x", noon.Add(claimFor)}, Held},
-		"another node, over":        {claim{status.BackupMaker{Node: "n2", Since: noon}, "x", noon}, Made},
-		"this node, before it died": {claim{status.BackupMaker{Node: "n1", Since: noon}, "x", noon.Add(claimFor)}, Made},
-		"by a wrong clock":          {claim{status.BackupMaker{Node: "n2", Since: noon}, "x", noon.AddDate(1, 0, 0)}, Made},
+		"another node": {claim{status.BackupMaker{Node: "n2", Since: noon}, "x", noon.Add(claimFor)},
+			Held},
+		"another node, over": {claim{status.BackupMaker{Node: "n2", Since: noon}, "x", noon}, Made},
+		"this node, before it died": {claim{status.BackupMaker{Node: "n1", Since: noon}, "x", noon.Add(claimFor)},
+			Made},
+		"by a wrong clock": {claim{status.BackupMaker{Node: "n2", Since: noon}, "x", noon.AddDate(1, 0, 0)},
+			Made},
 	} {
 		s := newSite(t)
 		m := s.maker("n1")
 		if err := changeRecord(m.Settings, func(r *record) error { r.Claim = &c.claim; return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if o := m.make(t.Context()); o.Kind != c.want || o.Kind == Held && !strings.Contains(o.Text, "n2 makes a backup since 12:00:00 UTC") {
+
+		if o := m.make(t.Context()); o.Kind != c.want ||
+			o.Kind == Held && !strings.Contains(o.Text, "n2 makes a backup since 12:00:00 UTC") {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}
@@ -209,17 +235,22 @@ func TestClaimIsLost(t *testing.T) {
 	if o := m.claim(); o.Kind != Made {
 		t.Fatalf("%+v", o)
 	}
+
 	s.clock = noon.Add(claimFor)
 	if o := s.maker("n2").claim(); o.Kind != Made {
 		t.Fatalf("%+v", o)
 	}
+
 	if _, err := m.write(t.Context()); !errors.Is(err, errLost) {
 		t.Errorf("%v", err)
 	}
+
 	if got := s.names(t); len(got) != 0 {
 		t.Errorf("%q", got)
 	}
-	if o := m.note(nil, errors.New("x")); o.Kind != Failed || s.record(t).Claim.Node != "n2" || s.record(t).Failure != nil {
+
+	if o := m.note(nil, errors.New("x")); o.Kind != Failed || s.record(t).Claim.Node != "n2" ||
+		s.record(t).Failure != nil {
 		t.Errorf("%+v, %+v", o, s.record(t))
 	}
 }
@@ -234,10 +265,12 @@ func TestNeverTwoAtOnce(t *testing.T) {
 			m := s.maker(fmt.Sprint("n", i))
 			all.Go(func() { kinds[i] = m.make(t.Context()).Kind })
 		}
+
 		all.Wait()
 		if got := s.names(t); len(got) != 1 {
 			t.Fatalf("round %d: %q %v", round, got, kinds)
 		}
+
 		made := 0
 		for _, k := range kinds {
 			if k == Made {
@@ -246,6 +279,7 @@ func TestNeverTwoAtOnce(t *testing.T) {
 				t.Errorf("round %d: %v", round, kinds)
 			}
 		}
+
 		if made != 1 {
 			t.Errorf("round %d: %v", round, kinds)
 		}
@@ -262,25 +296,30 @@ func TestDiedInTheMiddle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f := newFolder(directory(s.to), "prod", signer)
 	c, _, err := f.catalogue(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	there, gone := first, first
 	there.Name, gone.Name = f.prefix+"-there.age", f.prefix+"-gone.age"
 	c.Files = append(c.Files, entry{there, true}, entry{gone, true})
 	if err := f.write(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, n := range []string{there.Name, f.partial("n1") + "1", f.partial("n2") + "1"} {
 		if err := os.WriteFile(filepath.Join(s.to, n), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if shown := f.shown(t.Context(), c); len(shown) != 2 {
 		t.Errorf("%+v", shown)
 	}
+
 	s.clock = noon.Add(25 * time.Hour)
 	last := s.made(t, "n1")
 	want := []string{f.partial("n2") + "1", last.Name, there.Name} // the other node may be writing it
@@ -295,47 +334,59 @@ func TestTargetAway(t *testing.T) {
 	if err := os.Remove(s.to); err != nil {
 		t.Fatal(err)
 	}
+
 	failed := func(want string) {
 		t.Helper()
 		s.clock = s.clock.Add(25 * time.Hour)
 		o := s.maker("n1").make(t.Context())
 		r := s.record(t)
-		if o.Kind != Failed || !strings.Contains(o.Text, want) || r.Failure == nil || r.Failure.Cause != o.Text || r.Failure.Node != "n1" || r.Claim != nil {
+		if o.Kind != Failed || !strings.Contains(o.Text, want) || r.Failure == nil ||
+			r.Failure.Cause != o.Text || r.Failure.Node != "n1" || r.Claim != nil {
 			t.Errorf("%+v, %+v", o, r)
 		}
 	}
+
 	failed("there is no directory " + s.to + ": make it, or mount it")
 	if o := s.maker("n2").make(t.Context()); o.Kind != Early {
 		t.Errorf("at once after a failure: %+v", o)
 	}
+
 	if err := os.Mkdir(s.to, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	s.clock = s.clock.Add(25 * time.Hour)
 	s.made(t, "n1")
+
 	// Unmounted: an empty directory.
 	if err := os.Rename(s.to, s.to+".away"); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Mkdir(s.to, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	failed("is something mounted at " + s.to + " no more?")
 	if got := s.names(t); len(got) != 0 {
 		t.Errorf("%q", got)
 	}
+
 	list, err := filepath.Glob(filepath.Join(s.to+".away", "*.json"))
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}
+
 	if err := os.WriteFile(filepath.Join(s.to, filepath.Base(list[0])), nil, 0o600); err != nil { // touch
 		t.Fatal(err)
 	}
+
 	s.clock = s.clock.Add(25 * time.Hour)
 	s.made(t, "n1")
 	if err := os.WriteFile(filepath.Join(s.to, filepath.Base(list[0])), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	failed("is not a list of backups: move it away")
 }
 
@@ -347,14 +398,17 @@ func TestDiskFull(t *testing.T) {
 	first := s.made(t, "n1")
 	noise := make([]byte, 256<<10)
 	rand.New(rand.NewSource(1)).Read(noise)
+
 	if err := os.WriteFile(filepath.Join(s.storage, "srv/salt/noise"), noise, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	s.clock = noon.Add(25 * time.Hour)
 	o := s.maker("n1").make(t.Context())
 	if o.Kind != Failed || !strings.Contains(o.Text, "no space left on device") || s.record(t).Failure == nil {
 		t.Errorf("%+v", o)
 	}
+
 	if got := s.names(t); !slices.Equal(got, []string{first.Name}) {
 		t.Errorf("%q", got)
 	}
@@ -391,14 +445,17 @@ func FuzzCatalogue(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
+
 		c, _, err := d.catalogue(t.Context())
 		if err != nil {
 			return
 		}
+
 		d.shown(t.Context(), c)
 		if _, err := d.prune(t.Context(), &c, 0); err != nil {
 			t.Logf("prune: %v", err)
 		}
+
 		for _, path := range []string{d.path(d.list()), other, d.path("notes.age")} {
 			if _, err := os.Lstat(path); err != nil {
 				t.Fatal(err)
@@ -417,10 +474,12 @@ func FuzzRecord(f *testing.F) {
 		if err := os.WriteFile(s.BackupRecord(), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		r, err := readRecord(&s)
 		if err != nil {
 			return
 		}
+
 		if next := r.next(settings.Schedule{Every: time.Hour}, noon); next.Sub(noon) > 3*clockSlack {
 			t.Fatalf("no backup before %s: %s", next, text)
 		}

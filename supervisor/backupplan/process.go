@@ -42,29 +42,36 @@ func (p process) look(ctx context.Context) (s seen, err error) {
 	if err != nil {
 		return s, err
 	}
+
 	out, err := command.Exec{Limit: lookTakes, Stdin: spec, MaxOutput: 2 << 20}.Run(ctx, p.argv("look"))
 	if err == nil {
 		err = out.Err()
 	}
+
 	for line := range bytes.Lines(out.Stdout) { // the last that is whole
 		var l seen
 		if json.Unmarshal(line, &l) == nil {
 			s = l
 		}
 	}
+
 	if err != nil && s.Record != nil { // the directory hangs
 		s.Unread = fmt.Sprintf("%s does not answer within %s", p.cfg.Settings.Backup.To, lookTakes)
 		return s, nil
 	}
+
 	if err == nil && s.Record == nil && s.Error == "" {
 		err = errors.New("it says nothing")
 	}
+
 	if errors.Is(err, command.ErrTimeout) {
 		err = fmt.Errorf("the storage does not answer within %s", lookTakes)
 	}
+
 	if err != nil {
 		err = fmt.Errorf("look at the backups: %w", err)
 	}
+
 	return s, err
 }
 
@@ -81,15 +88,19 @@ func (p process) run(ctx context.Context, spec string, idle time.Duration) Outco
 	stuck := errors.New("stuck")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+
 	timer := time.AfterFunc(idle, func() { cancel(stuck) })
 	defer timer.Stop()
 	out, err := command.Exec{Limit: makeTakes, Stdin: spec, Tee: awake{timer, idle}}.Run(ctx, p.argv("make"))
 	switch {
 	case errors.Is(context.Cause(ctx), stuck):
-		return Outcome{Failed, fmt.Sprintf("it made no progress for %s and was given up: the storage, or %s, does not answer", idle, p.cfg.Settings.Backup.To)}
+		return Outcome{Failed,
+			fmt.Sprintf("it made no progress for %s and was given up: the storage, or %s, does not answer",
+				idle, p.cfg.Settings.Backup.To)}
 	case err == nil:
 		err = out.Err()
 	}
+
 	var last step
 	for line := range bytes.Lines(out.Stdout) {
 		var s step
@@ -97,12 +108,15 @@ func (p process) run(ctx context.Context, spec string, idle time.Duration) Outco
 			last = s
 		}
 	}
+
 	if last.Outcome != nil {
 		return *last.Outcome
 	}
+
 	if err == nil {
 		err = errors.New("it says nothing")
 	}
+
 	return Outcome{Failed, brief(fmt.Errorf("make a backup: %w", err))}
 }
 

@@ -82,11 +82,16 @@ func (r record) next(s settings.Schedule, now time.Time) time.Time {
 
 // recordFile is the record on the storage of a node with these settings.
 func recordFile(s *settings.Settings) versioned.File {
-	return versioned.File{Path: s.BackupRecord(), Mode: 0o600, Limit: maxRecord, Version: func(b []byte) (uint64, error) {
-		var r record
-		err := json.Unmarshal(b, &r)
-		return r.Version, err
-	}}
+	return versioned.File{
+		Path:  s.BackupRecord(),
+		Mode:  0o600,
+		Limit: maxRecord,
+		Version: func(b []byte) (uint64, error) {
+			var r record
+			err := json.Unmarshal(b, &r)
+			return r.Version, err
+		},
+	}
 }
 
 // readRecord gives the newest record; its version is 0 when there is none.
@@ -112,15 +117,18 @@ func changeRecord(s *settings.Settings, change func(*record) error) error {
 		if err != nil {
 			return err
 		}
+
 		expect := r.Version
 		if err := change(&r); err != nil {
 			return err
 		}
+
 		r.Version++
 		b, err := json.MarshalIndent(r, "", " ")
 		if err != nil {
 			return fmt.Errorf("write the record of backups: %w", err)
 		}
+
 		if err = recordFile(s).Write(expect, append(b, '\n')); err == nil {
 			return nil
 		}

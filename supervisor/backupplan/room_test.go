@@ -20,12 +20,15 @@ func TestBackupKeepsRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if n, err := io.Copy(up, endless{}); !errors.Is(err, room.ErrFull) {
 		t.Errorf("%d bytes: %v", n, err)
 	}
+
 	if bytes, _ := smalldisk.Free(t, disk); bytes < 2<<20 {
 		t.Errorf("%d bytes are left", bytes)
 	}
+
 	up.drop()
 	if bytes, _ := smalldisk.Free(t, disk); bytes < 47<<20 {
 		t.Errorf("it leaves %d bytes", 48<<20-bytes)

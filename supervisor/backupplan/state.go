@@ -21,17 +21,27 @@ func (k *Keeper) state() *status.Backup {
 	if !k.looked {
 		return nil
 	}
+
 	now := k.cfg.Now()
 	r, b := k.view.Record, k.cfg.Settings.Backup
-	out := &status.Backup{Every: b.Every, To: b.To, Keep: b.Keep, Last: r.Last, Failure: k.failure(), Next: r.next(k.schedule, now)}
+	out := &status.Backup{
+		Every:   b.Every,
+		To:      b.To,
+		Keep:    b.Keep,
+		Last:    r.Last,
+		Failure: k.failure(),
+		Next:    r.next(k.schedule, now),
+	}
 	if out.Next.IsZero() {
 		out.Next = k.began
 	}
+
 	if c := r.holder(k.cfg.Settings.Node, now); c != nil {
 		out.Making = &c.BackupMaker
 	} else if k.busy {
 		out.Making = &status.BackupMaker{Node: k.cfg.Settings.Node, Since: k.since}
 	}
+
 	return out
 }
 
@@ -49,20 +59,30 @@ func (k *Keeper) List() status.BackupList {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b := k.cfg.Settings.Backup
-	out := status.BackupList{Backup: status.Backup{Every: b.Every, To: b.To, Keep: b.Keep}, Files: []status.BackupFile{}, Tries: k.tries, Running: k.busy, Unread: k.fault}
+	out := status.BackupList{
+		Backup:  status.Backup{Every: b.Every, To: b.To, Keep: b.Keep},
+		Files:   []status.BackupFile{},
+		Tries:   k.tries,
+		Running: k.busy,
+		Unread:  k.fault,
+	}
+
 	if st := k.state(); st != nil {
 		out.Backup = *st
 		out.Files = append(out.Files, k.view.Files...)
 	}
+
 	if out.Unread == "" {
 		out.Unread = k.view.Unread
 	}
+
 	if k.last.Kind != "" && k.last.Kind != Made || k.last.Text != "" {
 		out.Result = k.last.Text
 		if out.Result == "" {
 			out.Result = string(k.last.Kind)
 		}
 	}
+
 	return out
 }
 
@@ -77,22 +97,28 @@ func (k *Keeper) Findings() []status.Finding {
 		}
 		return nil
 	}
+
 	r := *k.view.Record
 	due := r.due(k.schedule, now)
 	if due.Before(k.began) && r.base(now).IsZero() {
 		due = k.began
 	}
+
 	failure, late := k.failure(), now.Sub(due) > grace
 	if failure == nil && (!late || k.busy || r.holder(k.cfg.Settings.Node, now) != nil) {
 		return nil
 	}
+
 	text := "none was ever made"
 	switch l := r.Last; {
 	case l != nil && l.Time.After(now):
-		text = "the last one has a time in the future, " + l.Time.UTC().Format("2006-01-02 15:04 UTC") + ": was the clock wrong?"
+		text = "the last one has a time in the future, " + l.Time.UTC().Format("2006-01-02 15:04 UTC") +
+			": was the clock wrong?"
 	case l != nil:
-		text = fmt.Sprintf("the last one is %s old, of %s", status.Age(now.Sub(l.Time)), l.Time.UTC().Format("2006-01-02 15:04 UTC"))
+		text = fmt.Sprintf("the last one is %s old, of %s", status.Age(now.Sub(l.Time)),
+			l.Time.UTC().Format("2006-01-02 15:04 UTC"))
 	}
+
 	switch {
 	case failure != nil:
 		text += fmt.Sprintf("; %s tried at %s: %s", failure.Node, failure.Time.UTC().Format("15:04 UTC"), failure.Cause)
@@ -101,7 +127,9 @@ func (k *Keeper) Findings() []status.Finding {
 	case k.last.Kind == Held:
 		text += "; " + k.last.Text
 	default:
-		text += "; it was due at " + due.UTC().Format("2006-01-02 15:04 UTC") + ", and no node that serves has backup.every in its appliance.yaml and could"
+		text += "; it was due at " + due.UTC().Format("2006-01-02 15:04 UTC") +
+			", and no node that serves has backup.every in its appliance.yaml and could"
 	}
+
 	return []status.Finding{{Code: status.BackupLate, Cause: text}}
 }

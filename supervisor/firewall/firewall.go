@@ -36,14 +36,17 @@ func Peers(t nodes.Table) (out []netip.Addr, err error) {
 		if n.State == nodes.Removed {
 			continue
 		}
+
 		a, err := netip.ParseAddr(n.Address)
 		if err != nil {
 			return nil, fmt.Errorf("firewall: node %s: %w", n.Name, err)
 		}
+
 		if a = a.Unmap().WithZone(""); !slices.Contains(out, a) {
 			out = append(out, a)
 		}
 	}
+
 	slices.SortFunc(out, netip.Addr.Compare)
 	return out, nil
 }
@@ -59,6 +62,7 @@ func Script(peers []netip.Addr) string {
 			six = append(six, a.String())
 		}
 	}
+
 	var b strings.Builder
 	for _, s := range []struct {
 		name string
@@ -69,6 +73,7 @@ func Script(peers []netip.Addr) string {
 			fmt.Fprintf(&b, "add element inet %s %s { %s }\n", Table, s.name, strings.Join(s.list, ", "))
 		}
 	}
+
 	return b.String()
 }
 

@@ -41,6 +41,7 @@ func listen() {
 		fmt.Println(err)
 		return
 	}
+
 	fmt.Println("listening")
 	go func() {
 		for {
@@ -51,6 +52,7 @@ func listen() {
 			_ = c.Close()
 		}
 	}()
+
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
@@ -61,15 +63,21 @@ func dialFrom(ctx context.Context, from, to string) (retransmitted uint32, err e
 		return 0, err
 	}
 	defer c.Close()
+
 	raw, err := c.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		return 0, err
 	}
+
 	var info *unix.TCPInfo
 	var failed error
-	if err := raw.Control(func(fd uintptr) { info, failed = unix.GetsockoptTCPInfo(int(fd), syscall.IPPROTO_TCP, unix.TCP_INFO) }); err != nil || failed != nil {
+	if err := raw.Control(func(fd uintptr) {
+		info, failed = unix.GetsockoptTCPInfo(int(fd),
+			syscall.IPPROTO_TCP, unix.TCP_INFO)
+	}); err != nil || failed != nil {
 		return 0, fmt.Errorf("%v %v", err, failed)
 	}
+
 	return info.Total_retrans, nil
 }
 
@@ -85,10 +93,12 @@ func flood(to string) {
 			return
 		case <-time.After(3 * time.Millisecond):
 		}
+
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			continue
 		}
+
 		_ = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_FREEBIND, 1)
 		_ = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{10, 9, 1, byte(1 + i%60)}})
 		_ = unix.Connect(fd, &unix.SockaddrInet4{Port: 4521, Addr: [4]byte(net.ParseIP(to).To4())})
@@ -118,18 +128,21 @@ func same64(to string) {
 	got := make(chan bool)
 	ctx, cancel := context.WithTimeout(context.Background(), 900*time.Millisecond)
 	defer cancel()
+
 	for i := range 60 {
 		go func() {
 			_, err := dialFrom(ctx, fmt.Sprintf("fd09::1:%x", 1+i), to)
 			got <- err == nil
 		}()
 	}
+
 	n := 0
 	for range 60 {
 		if <-got {
 			n++
 		}
 	}
+
 	fmt.Println("connected:", n)
 }
 
@@ -143,15 +156,18 @@ func TestFinding16MembersBeforeStrangers(t *testing.T) {
 			t.Skipf("SKIPPED: needs root and %s", tool)
 		}
 	}
+
 	rules, err := os.ReadFile("../../image/profile/overlay/usr/lib/saltern/nftables.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := t.TempDir()
 	text := string(rules) + "\nadd element inet saltern peers { 10.9.0.2 }\n"
 	if err := os.WriteFile(dir+"/rules", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	script := `
 mkdir -p /run/netns; mount -t tmpfs none /run/netns
 ip netns add node; ip netns add lan
@@ -176,13 +192,17 @@ echo six $(me lan same64 fd09::1)
 exec 8>&-
 wait
 `
-	out, err := exec.Command("timeout", "-k", "5", "120", "unshare", "--net", "--mount", "--propagation", "private", "sh", "-ec", script).CombinedOutput()
+
+	out, err := exec.Command("timeout", "-k", "5", "120", "unshare", "--net", "--mount", "--propagation",
+		"private", "sh", "-ec", script).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+
 	if !strings.Contains(string(out), "member late: 0\n") || !strings.Contains(string(out), "joiner late: 0\n") {
 		t.Errorf("connections had to be asked for again:\n%s", out)
 	}
+
 	var six int
 	if _, after, ok := strings.Cut(string(out), "six connected: "); !ok {
 		t.Errorf("no answer:\n%s", out)

@@ -60,6 +60,7 @@ func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Faul
 	if failed == nil && loaded == contents(files)+held {
 		return loaded, faults, nil // nft would ask for their names again, and name servers may be away
 	}
+
 	good, refused := acceptedFiles(ctx, files, ownTakesTogether)
 	faults = append(faults, refused...)
 
@@ -67,9 +68,11 @@ func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Faul
 	if failed == nil && loaded == want+held {
 		return loaded, faults, nil
 	}
+
 	if err := run(ctx, ownScript(good)); err != nil {
 		return "", faults, err
 	}
+
 	held, err = listOwn(ctx)
 	return want + held, faults, err
 }
@@ -106,16 +109,20 @@ func ownFiles(dir string) (files []ownFile, faults []Fault, err error) {
 			faults = append(faults, Fault{path, fmt.Sprintf("there are more than %d files", maxOwnFiles)})
 			continue
 		}
+
 		text, err := durable.Read(path, maxOwnSize)
 		if err == nil {
 			err = staysInChain(text)
 		}
+
 		if err != nil {
 			faults = append(faults, Fault{path, err.Error()})
 			continue
 		}
+
 		files = append(files, ownFile{path, text})
 	}
+
 	return files, faults, nil
 }
 
@@ -136,12 +143,14 @@ func acceptedFiles(ctx context.Context, files []ownFile, within time.Duration) (
 		}
 		good = append(good, f)
 	}
+
 	return good, faults
 }
 
 // checkOwn has nft look at files without loading them, for limit at most.
 func checkOwn(ctx context.Context, files []ownFile, limit time.Duration) error {
-	out, err := command.Exec{Limit: limit, Cut: true, Stdin: ownScript(files)}.Run(ctx, []string{"nft", "-c", "-f", "-"})
+	out, err := command.Exec{Limit: limit, Cut: true, Stdin: ownScript(files)}.Run(ctx,
+		[]string{"nft", "-c", "-f", "-"})
 	if err == nil && out.Exit != 0 {
 		err = errors.New(string(out.Stderr))
 	}
@@ -163,17 +172,20 @@ func ownCause(path string, err error) string {
 	if errors.Is(err, command.ErrTimeout) {
 		return "nft did not end in time: a name in it, perhaps, and no name server that answers"
 	}
+
 	text := strings.TrimSpace(err.Error())
 	for line := range strings.Lines(text) {
 		place, ok := strings.CutPrefix(strings.TrimSpace(line), path+":")
 		if !ok {
 			continue
 		}
+
 		if number, rest, ok := strings.Cut(place, ":"); ok {
 			_, cause, _ := strings.Cut(rest, ": ") // after the columns
 			return "line " + number + ": " + strings.TrimPrefix(cause, "Error: ")
 		}
 	}
+
 	first, _, _ := strings.Cut(text, "\n")
 	return first
 }
@@ -189,7 +201,8 @@ func contents(files []ownFile) string {
 
 // listOwn tells one content of the chain "own" from another, counters aside.
 func listOwn(ctx context.Context) (string, error) {
-	out, err := command.Do(ctx, command.Exec{Limit: nftTakes}, "nft", "-s", "-n", "list", "chain", "inet", Table, ownChain)
+	out, err := command.Do(ctx, command.Exec{Limit: nftTakes}, "nft", "-s", "-n", "list", "chain", "inet",
+		Table, ownChain)
 	if err != nil {
 		return "", fmt.Errorf("firewall: nft: %w", err)
 	}
@@ -206,6 +219,7 @@ func staysInChain(text []byte) error {
 		comment
 		quoted
 	)
+
 	state := code
 	depth := 0
 	line := 1
@@ -213,6 +227,7 @@ func staysInChain(text []byte) error {
 		if c == '\n' {
 			line++
 		}
+
 		switch {
 		case state == comment && c == '\n', state == quoted && c == '"':
 			state = code
@@ -230,16 +245,20 @@ func staysInChain(text []byte) error {
 		case c == 'i' && isWord(text, i, "include"):
 			return fmt.Errorf("line %d: include is not taken here: write the rules into this file", line)
 		}
+
 		if depth < 0 {
-			return fmt.Errorf("line %d: } ends more than was begun: the file is to hold statements of the chain %q", line, ownChain)
+			return fmt.Errorf("line %d: } ends more than was begun: the file is to hold statements of the chain %q",
+				line, ownChain)
 		}
 	}
+
 	switch {
 	case state == quoted:
 		return fmt.Errorf("line %d: a string has no end", line)
 	case depth > 0:
 		return fmt.Errorf("line %d: %d { without }", line, depth)
 	}
+
 	return nil
 }
 
@@ -253,5 +272,6 @@ func isWord(text []byte, i int, word string) bool {
 		return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 	}
 	after := i + len(word)
-	return bytes.HasPrefix(text[i:], []byte(word)) && (i == 0 || !letter(text[i-1])) && (after == len(text) || !letter(text[after]))
+	return bytes.HasPrefix(text[i:], []byte(word)) && (i == 0 || !letter(text[i-1])) &&
+		(after == len(text) || !letter(text[after]))
 }

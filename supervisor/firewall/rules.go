@@ -26,7 +26,8 @@ const maxRules = 8 << 20
 // the addresses and ports in its sets, counters, and the chain "own". The error is
 // ErrNoTable when there is no table.
 func Rules(ctx context.Context) (string, error) {
-	out, err := command.Exec{Limit: nftTakes, MaxOutput: maxRules}.Run(ctx, []string{"nft", "-j", "-s", "list", "table", "inet", Table})
+	out, err := command.Exec{Limit: nftTakes, MaxOutput: maxRules}.Run(ctx,
+		[]string{"nft", "-j", "-s", "list", "table", "inet", Table})
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		return "", fmt.Errorf("firewall: %w (install nftables)", err)
@@ -55,17 +56,21 @@ func rulesDigest(list []byte) (string, error) {
 			if kind == "metainfo" || kind == "rule" && fields["chain"] == ownChain {
 				continue
 			}
+
 			delete(fields, "handle")
 			if kind == "set" {
 				delete(fields, "elem")
 			}
+
 			text, err := json.Marshal(map[string]any{kind: fields}) // keys in order
 			if err != nil {
 				return "", fmt.Errorf("firewall: nft's list of the table: %w", err)
 			}
+
 			kept.Write(append(text, '\n'))
 		}
 	}
+
 	return digest(kept.Bytes()), nil
 }
 
@@ -82,12 +87,15 @@ func Holds(ctx context.Context, peers []netip.Addr) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("firewall: nft: %w", err)
 		}
+
 		addresses, err := setAddresses(out)
 		if err != nil {
 			return false, err
 		}
+
 		have = append(have, addresses...)
 	}
+
 	slices.SortFunc(have, netip.Addr.Compare)
 	return slices.Equal(have, peers), nil
 }
@@ -102,9 +110,11 @@ func setAddresses(list []byte) (out []netip.Addr, err error) {
 			} `json:"set"`
 		} `json:"nftables"`
 	}
+
 	if err := json.Unmarshal(list, &doc); err != nil {
 		return nil, fmt.Errorf("firewall: nft's list of a set: %w", err)
 	}
+
 	for _, o := range doc.Nftables {
 		for _, raw := range o.Set.Elem {
 			var a netip.Addr
@@ -114,5 +124,6 @@ func setAddresses(list []byte) (out []netip.Addr, err error) {
 			out = append(out, a)
 		}
 	}
+
 	return out, nil
 }

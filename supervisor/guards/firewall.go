@@ -51,14 +51,17 @@ func (w Wall) Keep(ctx context.Context) error {
 	if wrong == nil {
 		wrong = w.compare(ctx)
 	}
+
 	var first []status.Finding // a report ends after so many, and files of the administrator may be many
 	if wrong != nil {
 		first = append(first, status.Finding{Code: status.FirewallWrong, Cause: wrong.Error()})
 	}
+
 	if text, err := durable.Read(filepath.Join(w.Dir, refusedFile), maxReport); err == nil && len(text) > 0 {
 		first = append(first, status.Finding{Code: status.FirewallWrong,
 			Cause: "/etc/nftables.conf is refused, and the rules of before, or the image's own, hold in its place: " + string(text)})
 	}
+
 	r.Findings = append(first, r.Findings...)
 	return errors.Join(err, Write(w.Dir, FirewallFile, r))
 }
@@ -75,6 +78,7 @@ func (w Wall) fill(ctx context.Context, r *Report) error {
 	if err := firewall.Apply(ctx, w.Peers); err != nil {
 		return err
 	}
+
 	if err := firewall.Open(ctx, w.Port); err != nil {
 		return err
 	}
@@ -85,6 +89,7 @@ func (w Wall) fill(ctx context.Context, r *Report) error {
 	for _, f := range faults {
 		r.Findings = append(r.Findings, status.Finding{Code: status.FirewallOwn, Subject: f.File, Cause: f.Cause})
 	}
+
 	return err
 }
 
@@ -99,6 +104,7 @@ func (w Wall) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	noted, err := os.ReadFile(filepath.Join(w.Dir, rulesFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // they were loaded by hand
@@ -107,7 +113,9 @@ func (w Wall) compare(ctx context.Context) error {
 		return fmt.Errorf("read what the rules were: %w", err)
 	}
 	if string(noted) != rules {
-		return errors.New("somebody has changed the rules of the table inet " + firewall.Table + " since they were loaded")
+		return errors.New("somebody has changed the rules of the table inet " + firewall.Table +
+			" since they were loaded")
 	}
+
 	return nil
 }

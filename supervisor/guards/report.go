@@ -103,7 +103,8 @@ func read(dir, name string) (Report, error) {
 }
 
 // codes are those that a report may have.
-var codes = []status.Code{status.FirewallWrong, status.FirewallOwn, status.ProfileOff, status.SSHConfig, status.TimeAway, status.JournalConfig}
+var codes = []status.Code{status.FirewallWrong, status.FirewallOwn, status.ProfileOff, status.SSHConfig,
+	status.TimeAway, status.JournalConfig}
 
 // Findings returns what the reports in dir say, and that nothing looks when they are
 // missing or old, for who has run for so long. Without dir nothing guards this machine in
@@ -117,6 +118,7 @@ func Findings(dir string, running time.Duration) []status.Finding {
 	if _, err := os.Stat(containerFile); err != nil {
 		reports = append(reports, SystemFile)
 	}
+
 	var out []status.Finding
 	for _, name := range reports {
 		r, err := read(dir, name)
@@ -125,11 +127,17 @@ func Findings(dir string, running time.Duration) []status.Finding {
 		case err != nil:
 			out = append(out, status.Finding{Code: status.GuardsUnseen, Subject: name, Cause: err.Error()})
 		case age > silentFor:
-			out = append(out, status.Finding{Code: status.GuardsUnseen, Subject: name, Cause: "there has been no report for " + status.Age(age)})
+			out = append(out,
+				status.Finding{
+					Code:    status.GuardsUnseen,
+					Subject: name,
+					Cause:   "there has been no report for " + status.Age(age),
+				})
 		default:
 			out = append(out, r.Findings...)
 		}
 	}
+
 	return slices.DeleteFunc(out, func(f status.Finding) bool {
 		return f.Code != status.GuardsUnseen && !slices.Contains(codes, f.Code)
 	})

@@ -68,18 +68,31 @@ func (s System) profiles() (out []status.Finding) {
 			out = append(out, status.Finding{Code: status.ProfileOff, Subject: filepath.Base(file), Cause: err.Error()})
 			continue
 		}
+
 		for _, m := range profileLine.FindAllStringSubmatch(string(text), -1) {
 			switch mode := modes[m[1]]; {
 			case mode == "enforce" || mode == "kill":
 			case failed != nil:
-				out = append(out, status.Finding{Code: status.ProfileOff, Subject: m[1], Cause: "AppArmor is off in the kernel, or cannot be asked: " + failed.Error()})
+				out = append(out,
+					status.Finding{
+						Code:    status.ProfileOff,
+						Subject: m[1],
+						Cause:   "AppArmor is off in the kernel, or cannot be asked: " + failed.Error(),
+					})
 			case mode == "":
-				out = append(out, status.Finding{Code: status.ProfileOff, Subject: m[1], Cause: "it is not loaded; " + file + " may have a fault"})
+				out = append(out,
+					status.Finding{
+						Code:    status.ProfileOff,
+						Subject: m[1],
+						Cause:   "it is not loaded; " + file + " may have a fault",
+					})
 			default:
-				out = append(out, status.Finding{Code: status.ProfileOff, Subject: m[1], Cause: "it is loaded in the mode " + mode})
+				out = append(out,
+					status.Finding{Code: status.ProfileOff, Subject: m[1], Cause: "it is loaded in the mode " + mode})
 			}
 		}
 	}
+
 	return out
 }
 
@@ -117,13 +130,18 @@ func (s System) clock(ctx context.Context) []status.Finding {
 	if err != nil {
 		return []status.Finding{{Code: status.TimeAway, Cause: "chronyc: " + err.Error()}}
 	}
+
 	sources, heard := chronySources(string(list))
 	switch {
 	case sources == 0:
 		return []status.Finding{{Code: status.TimeAway, Cause: "chrony has no source"}}
 	case heard == 0:
-		return []status.Finding{{Code: status.TimeAway, Cause: fmt.Sprintf("none of %d sources has answered any of the last eight questions", sources)}}
+		return []status.Finding{{
+			Code:  status.TimeAway,
+			Cause: fmt.Sprintf("none of %d sources has answered any of the last eight questions", sources),
+		}}
 	}
+
 	return nil
 }
 
@@ -157,16 +175,19 @@ func (s System) journal(ctx context.Context) (out []status.Finding) {
 	if err != nil {
 		return nil // no systemd
 	}
+
 	lines, err := command.Do(ctx, s.Program, "journalctl", "-q", "-b", "-o", "cat", "-n", strconv.Itoa(maxComplaints), "--case-sensitive=yes", "--grep", complaint.String(),
 		"_PID="+strings.TrimSpace(string(pid)), "_COMM=systemd-journal")
 	if err != nil {
 		return nil
 	}
+
 	for line := range strings.Lines(string(lines)) {
 		if line = strings.TrimSpace(line); complaint.MatchString(line) {
 			file, cause, _ := strings.Cut(line, ":")
 			out = append(out, status.Finding{Code: status.JournalConfig, Subject: file, Cause: "line " + cause})
 		}
 	}
+
 	return out
 }

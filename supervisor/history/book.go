@@ -28,6 +28,7 @@ func (b *Book) Append(events []Event) error {
 	if len(events) == 0 {
 		return nil
 	}
+
 	var text []byte
 	for _, e := range events {
 		line, err := json.Marshal(e)
@@ -36,6 +37,7 @@ func (b *Book) Append(events []Event) error {
 		}
 		text = append(append(text, line...), '\n')
 	}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if fi, err := os.Stat(b.path); err == nil && fi.Size() > maxFile {
@@ -43,14 +45,17 @@ func (b *Book) Append(events []Event) error {
 			return fmt.Errorf("history: %w", err)
 		}
 	}
+
 	f, err := os.OpenFile(b.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
+
 	_, err = f.Write(text)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
+
 	return nil
 }
 
@@ -65,6 +70,7 @@ func (b *Book) Last(q Query) ([]Event, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("history: %w", err)
 		}
+
 		for line := range bytes.Lines(text) {
 			var e Event
 			if json.Unmarshal(line, &e) == nil && !e.Time.Before(q.Since) {
@@ -72,5 +78,6 @@ func (b *Book) Last(q Query) ([]Event, error) {
 			}
 		}
 	}
+
 	return events[max(0, len(events)-q.Last):], nil
 }

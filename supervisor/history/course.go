@@ -60,6 +60,7 @@ func (c *Course) Note(s Sample) {
 	if !c.read {
 		c.files.Start(c.load)
 	}
+
 	if began := s.At.Truncate(control.PointEvery); !began.Equal(c.now.began) {
 		if !c.now.began.IsZero() {
 			c.points = append(c.points, c.now.end())
@@ -68,8 +69,10 @@ func (c *Course) Note(s Sample) {
 				c.files.Start(c.save)
 			}
 		}
+
 		c.now = slot{began: began}
 	}
+
 	c.now.add(s)
 }
 
@@ -78,12 +81,14 @@ func (s *slot) add(x Sample) {
 		n := float64(*x.Minions)
 		s.point.Minions = &n
 	}
+
 	if x.Latency != nil {
 		ms := float64(x.Latency.Microseconds()) / 1000
 		if s.point.Latency == nil || *s.point.Latency < ms {
 			s.point.Latency = &ms
 		}
 	}
+
 	if x.Returns != nil {
 		switch n := *x.Returns; {
 		case s.first.IsZero():
@@ -93,8 +98,10 @@ func (s *slot) add(x Sample) {
 		default: // it began anew
 			s.more += n
 		}
+
 		s.count, s.last = *x.Returns, x.At
 	}
+
 	s.memory = x.Memory
 }
 

@@ -47,9 +47,11 @@ func compare(old *status.Document, now status.Document) (out []Event) {
 		old = &status.Document{Health: now.Health, Nodes: now.Nodes, Virtual: now.Virtual}
 		add(Started, "", now.Node, "started, version %s: %s", now.Version, now.Health)
 	}
+
 	if now.Health != old.Health {
 		add(Health, "", now.Node, "%s (was %s)", now.Health, old.Health)
 	}
+
 	for _, p := range now.Problems {
 		if !slices.ContainsFunc(old.Problems, sameAs(p)) {
 			text := p.Title
@@ -59,18 +61,24 @@ func compare(old *status.Document, now status.Document) (out []Event) {
 			add(Problem, p.Code, p.Subject, "%s", text)
 		}
 	}
+
 	for _, p := range old.Problems {
 		if !slices.ContainsFunc(now.Problems, sameAs(p)) {
 			add(Over, p.Code, p.Subject, "over after %s: %s", status.Age(now.Time.Sub(p.Since)), p.Title)
 		}
 	}
+
 	compareNodes(old.Nodes, now.Nodes, add)
 	if a, b := holders(old.Virtual), holders(now.Virtual); a != b {
 		add(Virtual, "", "", "the virtual address is on %s (was on %s)", b, a)
 	}
-	if b := now.Backup; b != nil && b.Last != nil && old.Backup != nil && (old.Backup.Last == nil || old.Backup.Last.Name != b.Last.Name) {
-		add(Backup, "", b.Last.Node, "a backup was made: %s in %s, %s", b.Last.Name, b.Last.To, status.Size(uint64(max(b.Last.Bytes, 0))))
+
+	if b := now.Backup; b != nil && b.Last != nil && old.Backup != nil &&
+		(old.Backup.Last == nil || old.Backup.Last.Name != b.Last.Name) {
+		add(Backup, "", b.Last.Node, "a backup was made: %s in %s, %s", b.Last.Name, b.Last.To,
+			status.Size(uint64(max(b.Last.Bytes, 0))))
 	}
+
 	if u := now.Upgrade; u != nil && old.Upgrade != nil {
 		if u.Doing != "" && u.Doing != old.Upgrade.Doing {
 			add(Upgrade, "", now.Node, "the upgrade window is open: this node %s on all nodes", u.Doing)
@@ -79,9 +87,11 @@ func compare(old *status.Document, now status.Document) (out []Event) {
 			add(Upgrade, "", now.Node, "the upgrade by the window has ended: %s", u.Result)
 		}
 	}
+
 	for _, s := range now.Services {
 		out = append(out, serviceEvents(old, s)...)
 	}
+
 	slices.SortStableFunc(out, func(a, b Event) int { return a.Time.Compare(b.Time) }) // services tell when
 	return out
 }
@@ -98,6 +108,7 @@ func compareNodes(old, now []status.Node, add func(Kind, status.Code, string, st
 		}
 		return list[i], true
 	}
+
 	for _, n := range now {
 		o, known := named(old, n.Name)
 		switch {
@@ -110,10 +121,12 @@ func compareNodes(old, now []status.Node, add func(Kind, status.Code, string, st
 		case n.State != o.State:
 			add(Node, "", n.Name, "%s (was %s)", n.State, o.State)
 		}
+
 		if n.Version != o.Version && n.Version != "" && o.Version != "" {
 			add(Node, "", n.Name, "version %s (was %s)", n.Version, o.Version)
 		}
 	}
+
 	for _, o := range old {
 		if _, there := named(now, o.Name); !there {
 			add(Node, "", o.Name, "belongs to the cluster no more")

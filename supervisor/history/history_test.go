@@ -17,20 +17,50 @@ var at = time.Date(2026, 11, 21, 22, 44, 0, 0, time.UTC)
 func TestCompare(t *testing.T) {
 	seen := at.Add(-5 * time.Second)
 	first := status.Document{Time: at.Add(-time.Hour), Health: status.Healthy, Node: "n1", Version: "1.0.0",
-		Nodes:    []status.Node{{Name: "n1", This: true, State: "ready"}, {Name: "n3", State: "ready", Version: "1.0.0"}},
-		Virtual:  &status.Virtual{Nodes: []string{"n3"}},
-		Services: []status.Service{{Name: "master", Events: []status.Event{{Time: at.Add(-2 * time.Hour), State: "running", Message: "running"}}}}}
+		Nodes: []status.Node{
+			{Name: "n1", This: true, State: "ready"},
+			{Name: "n3", State: "ready", Version: "1.0.0"},
+		},
+		Virtual: &status.Virtual{Nodes: []string{"n3"}},
+		Services: []status.Service{{
+			Name:   "master",
+			Events: []status.Event{{Time: at.Add(-2 * time.Hour), State: "running", Message: "running"}},
+		}}}
+
 	away := first
 	away.Time, away.Health = at, status.Degraded
-	away.Problems = []status.Problem{{Code: status.NodeUnreachable, Subject: "n3", Title: "node n3 is unreachable", Cause: "no route\nto host", Since: at.Add(-10 * time.Second)}}
-	away.Nodes = []status.Node{{Name: "n1", This: true, State: "starting"}, {Name: "n3", State: "unreachable", Version: "1.0.0", LastSeen: &seen}}
+	away.Problems = []status.Problem{{
+		Code:    status.NodeUnreachable,
+		Subject: "n3",
+		Title:   "node n3 is unreachable",
+		Cause:   "no route\nto host",
+		Since:   at.Add(-10 * time.Second),
+	}}
+
+	away.Nodes = []status.Node{
+		{Name: "n1", This: true, State: "starting"},
+		{Name: "n3", State: "unreachable", Version: "1.0.0", LastSeen: &seen},
+	}
+
 	away.Virtual = &status.Virtual{Nodes: []string{"n1"}}
 	away.Services = []status.Service{{Name: "master", Events: append(slices.Clone(first.Services[0].Events),
-		status.Event{Time: at.Add(-time.Second), State: "backoff", Message: "ended after 5m: exit code 1; next start in 500ms"},
+		status.Event{
+			Time:    at.Add(-time.Second),
+			State:   "backoff",
+			Message: "ended after 5m: exit code 1; next start in 500ms",
+		},
 		status.Event{Time: at, State: "starting", Message: "starting"})}}
+
 	back := away
-	back.Time, back.Health, back.Problems = at.Add(7*time.Minute), status.Healthy, nil
-	back.Nodes = []status.Node{{Name: "n1", This: true, State: "ready"}, {Name: "n3", State: "ready", Version: "1.1.0"}, {Name: "n4", State: "joining"}}
+	back.Time = at.Add(7 * time.Minute)
+	back.Health = status.Healthy
+	back.Problems = nil
+	back.Nodes = []status.Node{
+		{Name: "n1", This: true, State: "ready"},
+		{Name: "n3", State: "ready", Version: "1.1.0"},
+		{Name: "n4", State: "joining"},
+	}
+
 	back.Backup = &status.Backup{}
 	gone := back
 	gone.Nodes = back.Nodes[:2]
@@ -40,10 +70,12 @@ func TestCompare(t *testing.T) {
 	var old *status.Document
 	for _, d := range []status.Document{first, first, away, away, back, gone, gone} {
 		for _, e := range compare(old, d) {
-			got = append(got, fmt.Sprintf("%s %s %s %s %s", e.Time.Format("15:04:05"), e.Kind, e.Code, e.Subject, e.Text))
+			got = append(got,
+				fmt.Sprintf("%s %s %s %s %s", e.Time.Format("15:04:05"), e.Kind, e.Code, e.Subject, e.Text))
 		}
 		old = &d
 	}
+
 	want := []string{
 		"20:44:00 service  master running",
 		"21:44:00 start  n1 started, version 1.0.0: healthy",
@@ -72,13 +104,17 @@ func TestUpgradeEvents(t *testing.T) {
 	}
 	var got []string
 	old := of("", "")
-	for _, d := range []status.Document{of("", ""), of("installs version 2", ""), of("installs version 2", ""), of("", "version 2: closed"), of("", "version 2: closed"), {Time: at}} {
+	for _, d := range []status.Document{of("", ""), of("installs version 2", ""),
+		of("installs version 2", ""), of("", "version 2: closed"), of("", "version 2: closed"),
+		{Time: at}} {
 		for _, e := range compare(&old, d) {
 			got = append(got, string(e.Kind)+" "+e.Subject+" "+e.Text)
 		}
 		old = d
 	}
-	want := []string{"upgrade n1 the upgrade window is open: this node installs version 2 on all nodes", "upgrade n1 the upgrade by the window has ended: version 2: closed"}
+
+	want := []string{"upgrade n1 the upgrade window is open: this node installs version 2 on all nodes",
+		"upgrade n1 the upgrade by the window has ended: version 2: closed"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -90,11 +126,18 @@ func TestBook(t *testing.T) {
 	if events, err := newBook(path).Last(Query{Last: 5}); err != nil || len(events) != 0 {
 		t.Fatalf("%v %v", events, err)
 	}
+
 	for i := range 4000 {
-		e := Event{Time: at.Add(time.Duration(i) * time.Second), Kind: Problem, Text: fmt.Sprint(i, strings.Repeat("x", 300))}
+		e := Event{
+			Time: at.Add(time.Duration(i) * time.Second),
+			Kind: Problem,
+			Text: fmt.Sprint(i, strings.Repeat("x", 300)),
+		}
+
 		if err := newBook(path).Append([]Event{e}); err != nil {
 			t.Fatal(err)
 		}
+
 		if i == 3990 {
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 			if err != nil {
@@ -104,6 +147,7 @@ func TestBook(t *testing.T) {
 			f.Close()
 		}
 	}
+
 	for _, c := range []struct {
 		n     int
 		since time.Time
@@ -117,6 +161,7 @@ func TestBook(t *testing.T) {
 			t.Errorf("%+v", events)
 		}
 	}
+
 	for _, p := range []string{path, path + ".1"} {
 		if fi, err := os.Stat(p); err != nil || fi.Size() > maxFile+1000 {
 			t.Errorf("%v %v", fi, err)

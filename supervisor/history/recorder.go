@@ -50,15 +50,18 @@ func (r *Recorder) write() {
 	events := r.waiting
 	r.waiting = nil
 	r.mu.Unlock()
+
 	err := r.book.Append(events)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if err != nil {
 		r.waiting = append(events, r.waiting...)
 		if !r.broken {
 			r.log.Warn("events cannot be written down; retrying", "error", err)
 		}
 	}
+
 	r.broken = err != nil
 }
 

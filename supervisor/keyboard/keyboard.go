@@ -74,17 +74,20 @@ func (k Keyboard) Now() string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return layouts[0].Name
 	}
+
 	for line := range strings.Lines(string(b)) {
 		keys, ok := strings.CutPrefix(strings.TrimSpace(line), prefix)
 		if !ok {
 			continue
 		}
+
 		for _, l := range layouts {
 			if l.keys == strings.Trim(keys, `"'`) {
 				return l.Name
 			}
 		}
 	}
+
 	return ""
 }
 
@@ -94,13 +97,19 @@ func (k Keyboard) Set(ctx context.Context, name string) error {
 		if l.Name != name {
 			continue
 		}
+
 		if _, err := command.Do(ctx, k.Run, "loadkeys", "-q", "-C", "/dev/tty0", l.keys); err != nil {
 			return fmt.Errorf("set the keyboard's layout: %w", err)
 		}
-		if _, err := layout.WriteFile(k.File, []byte("# Written by the set-up; see loadkeys(1) for other layouts.\n"+prefix+l.keys+"\n"), 0o644); err != nil {
+
+		if _, err := layout.WriteFile(k.File,
+			[]byte("# Written by the set-up; see loadkeys(1) for other layouts.\n"+prefix+l.keys+"\n"),
+			0o644); err != nil {
 			return fmt.Errorf("keep the keyboard's layout: %w", err)
 		}
+
 		return nil
 	}
+
 	return fmt.Errorf("keyboard layout %.20q is not known", name)
 }

@@ -31,19 +31,25 @@ func TestSet(t *testing.T) {
 	if now := k.Now(); now != "us" {
 		t.Errorf("a machine that nobody chose a layout for has %q", now)
 	}
-	if err := k.Set(t.Context(), "de"); err != nil || len(l.ran) != 1 || l.ran[0] != "loadkeys -q -C /dev/tty0 de-latin1-nodeadkeys" {
+
+	if err := k.Set(t.Context(), "de"); err != nil || len(l.ran) != 1 ||
+		l.ran[0] != "loadkeys -q -C /dev/tty0 de-latin1-nodeadkeys" {
 		t.Errorf("%v %q", err, l.ran)
 	}
+
 	if b, _ := os.ReadFile(k.File); !strings.Contains(string(b), "\nKEYMAP=de-latin1-nodeadkeys\n") || k.Now() != "de" {
 		t.Errorf("%s: %q", b, k.Now())
 	}
+
 	l.fail = true
 	if err := k.Set(t.Context(), "fr"); err == nil || !strings.Contains(err.Error(), "cannot open") || k.Now() != "de" {
 		t.Errorf("a layout that cannot be loaded is kept: %v, %s", err, k.Now())
 	}
+
 	if err := k.Set(t.Context(), "xx; reboot"); err == nil || len(l.ran) != 2 {
 		t.Errorf("%v %q", err, l.ran)
 	}
+
 	if err := os.WriteFile(k.File, []byte("FONT=x\nKEYMAP=\"dvorak\"\n"), 0o600); err != nil || k.Now() != "" {
 		t.Errorf("%v, %q", err, k.Now())
 	}
@@ -66,9 +72,11 @@ func TestMapsExist(t *testing.T) {
 	if _, err := exec.LookPath("loadkeys"); err != nil {
 		t.Skipf("NOT TESTED: %v (apt-get install kbd console-data)", err)
 	}
+
 	if _, err := os.Stat("/usr/share/keymaps"); err != nil {
 		t.Skipf("NOT TESTED: %v (apt-get install console-data)", err)
 	}
+
 	names := map[string]bool{}
 	for _, l := range layouts {
 		if out, err := exec.Command("loadkeys", "--parse", l.keys).CombinedOutput(); err != nil {

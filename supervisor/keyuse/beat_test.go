@@ -59,10 +59,12 @@ func TestCopyOfRunningMemory(t *testing.T) {
 			if at.Sub(began) > 30*time.Second && clone == nil { // the snapshot is taken a while before it is used
 				clone = node.copied("b")
 			}
+
 			if two(at) {
 				t.Fatalf("seed %d: two before there are", seed)
 			}
 		}
+
 		found := time.Time{}
 		for i := range 30 {
 			at = at.Add(time.Second)
@@ -70,11 +72,13 @@ func TestCopyOfRunningMemory(t *testing.T) {
 			if i%2 == 0 {
 				who = clone
 			}
+
 			l.Note(certificate, who.says(at), nodeAddress, at)
 			if two(at) && found.IsZero() {
 				found = at
 			}
 		}
+
 		if found.IsZero() || !two(at) {
 			t.Fatalf("seed %d: not noticed, or not for long", seed)
 		}
@@ -84,6 +88,7 @@ func TestCopyOfRunningMemory(t *testing.T) {
 			at = at.Add(2 * time.Second)
 			l.Note(certificate, last.says(at), nodeAddress, at)
 		}
+
 		if two(at) {
 			t.Fatalf("seed %d: one is off, and there are still two", seed)
 		}
@@ -97,6 +102,7 @@ func TestBeatsOfOneMachine(t *testing.T) {
 		speaker Speaker
 		comes   time.Time
 	}
+
 	for seed := range uint64(300) {
 		chance := rand.New(rand.NewPCG(seed, 1))
 		at := time.Unix(1e9, 0)
@@ -109,14 +115,17 @@ func TestBeatsOfOneMachine(t *testing.T) {
 			if i%150 == 100 {
 				back = node.copied(fmt.Sprint("c", i))
 			}
+
 			if i%150 == 149 { // well apart: two of them in a minute are two machines
 				under = nil
 				node = back
 			}
+
 			delay := chance.IntN(3)
 			if chance.IntN(5) == 0 {
 				delay = chance.IntN(40)
 			}
+
 			under = append(under, request{node.says(at), at.Add(time.Duration(delay) * time.Second)})
 			slices.SortStableFunc(under, func(a, b request) int { return a.comes.Compare(b.comes) })
 			for len(under) > 0 && !under[0].comes.After(at) {
@@ -131,7 +140,8 @@ func TestBeatsOfOneMachine(t *testing.T) {
 }
 
 // TestRequestThatOutlastsAnOutage: what a node sent when its network failed comes when the network is back, after
-// requests of now: TCP sends it again at ever longer intervals, also when the program has given up. That is no second machine.
+// requests of now: TCP sends it again at ever longer intervals, also when the program has given up. That is
+// no second machine.
 func TestRequestThatOutlastsAnOutage(t *testing.T) {
 	for seed := range uint64(500) {
 		chance := rand.New(rand.NewPCG(seed, 1))
@@ -145,6 +155,7 @@ func TestRequestThatOutlastsAnOutage(t *testing.T) {
 				t.Fatalf("seed %d, %s: %+v", seed, at.UTC().Format(time.TimeOnly), r)
 			}
 		}
+
 		for range 15 + chance.IntN(10) {
 			at = at.Add(2 * time.Second)
 			hears(node.says(at))
@@ -155,6 +166,7 @@ func TestRequestThatOutlastsAnOutage(t *testing.T) {
 			at = at.Add(time.Second)
 			node.says(at) // in vain
 		}
+
 		late := 1 + chance.IntN(20)
 		for i := range 60 {
 			at = at.Add(2 * time.Second)
@@ -177,6 +189,7 @@ func TestCopyAfterAStandstill(t *testing.T) {
 			at = at.Add(2 * time.Second)
 			l.Note(certificate, node.says(at), nodeAddress, at)
 		}
+
 		at = at.Add(time.Duration(still) * time.Second)
 		for range 20 {
 			at = at.Add(2 * time.Second)
@@ -188,6 +201,7 @@ func TestCopyAfterAStandstill(t *testing.T) {
 			at = at.Add(time.Second)
 			l.Note(certificate, machines[i%2].says(at), nodeAddress, at)
 		}
+
 		if r, _ := l.Report(certificate, at); !r.Two {
 			t.Errorf("after %d s: not noticed", still)
 		}
@@ -196,13 +210,22 @@ func TestCopyAfterAStandstill(t *testing.T) {
 
 // TestSpeakerOfBeats: beats come back out of the header, within its bound, and none but ids.
 func TestSpeakerOfBeats(t *testing.T) {
-	said := Speaker{Life: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Beat: "0123456789abcdef", Before: "fedcba9876543210", Held: true, Facts: ownFacts()}
+	said := Speaker{
+		Life:   "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+		Beat:   "0123456789abcdef",
+		Before: "fedcba9876543210",
+		Held:   true,
+		Facts:  ownFacts(),
+	}
+
 	text := said.String()
 	read, err := ParseSpeaker(text)
 	if err != nil || read.Beat != said.Beat || read.Before != said.Before || len(text) > MaxSpeaker/2 {
 		t.Errorf("%d bytes, %+v, %v", len(text), read, err)
 	}
-	for _, bad := range []string{"life=a&beat=b%0a", "life=a&beat=b&before=%20", "life=a&before=" + said.Life + said.Life} {
+
+	for _, bad := range []string{"life=a&beat=b%0a", "life=a&beat=b&before=%20",
+		"life=a&before=" + said.Life + said.Life} {
 		if _, err := ParseSpeaker(bad); err == nil {
 			t.Errorf("%q is taken", bad)
 		}

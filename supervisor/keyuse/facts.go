@@ -59,12 +59,14 @@ func (f Facts) Compare(known Facts) Likeness {
 			different++
 		}
 	}
+
 	switch {
 	case different > equal:
 		return Other
 	case equal > different:
 		return Same
 	}
+
 	return Unknown
 }
 
@@ -123,6 +125,7 @@ func ParseSpeaker(text string) (Speaker, error) {
 	if len(text) > MaxSpeaker {
 		return Speaker{}, fmt.Errorf("use of a key: %d bytes about a machine, at most %d", len(text), MaxSpeaker)
 	}
+
 	values, err := url.ParseQuery(text)
 	if err != nil {
 		return Speaker{}, fmt.Errorf("use of a key: what a machine says about itself: %w", err)
@@ -135,18 +138,22 @@ func ParseSpeaker(text string) (Speaker, error) {
 		Held:   values.Get("held") == "yes",
 		Facts:  Facts{},
 	}
+
 	for _, kind := range kinds() {
 		if fact := values.Get(string(kind)); fact != "" {
 			s.Facts[kind] = fact
 		}
 	}
+
 	if !lifeForm.MatchString(s.Life) {
 		return Speaker{}, fmt.Errorf("use of a key: start %.40q is no id", s.Life)
 	}
+
 	for _, beat := range []string{s.Beat, s.Before} {
 		if beat != "" && !lifeForm.MatchString(beat) {
 			return Speaker{}, fmt.Errorf("use of a key: beat %.40q is no id", beat)
 		}
 	}
+
 	return s, s.Facts.Check()
 }

@@ -57,7 +57,8 @@ func TestCompare(t *testing.T) {
 		{"another disk", facts("machine=m", "board=b", "disk=d9", "cards=c"), Same},
 		{"another machine-id", facts("machine=m9", "board=b", "disk=d", "cards=c"), Same},
 		{"a clone", cloneFacts(), Other},
-		{"a clone with a disk that says its serial number", facts("machine=m", "board=b2", "disk=d2", "cards=c2"), Other},
+		{"a clone with a disk that says its serial number",
+			facts("machine=m", "board=b2", "disk=d2", "cards=c2"), Other},
 		{"a clone of a template", facts("machine=m2", "board=b2", "disk=d2", "cards=c2"), Other},
 		{"new board with its card", facts("machine=m", "board=b9", "disk=d", "cards=c9"), Unknown},
 		{"nothing that can be compared", facts(), Unknown},
@@ -82,6 +83,7 @@ func TestCloneElsewhere(t *testing.T) {
 				if same {
 					clone.facts = ownFacts()
 				}
+
 				at := time.Unix(1e9, 0)
 				for i := range 100 {
 					at = at.Add(2 * time.Second)
@@ -93,17 +95,21 @@ func TestCloneElsewhere(t *testing.T) {
 						t.Fatal("the copy was not refused")
 					}
 				}
+
 				r, _ := l.Report(certificate, at)
 				want := "two machines use the key of n3: 10.112.39.3 and 10.112.39.33"
 				if original == "off" {
 					want = "a machine at 10.112.39.33 uses the key of n3, which has the address 10.112.39.3"
 				}
+
 				if original == "off" && same {
 					want += "; its hardware is that of n3, which may have got another address"
 				}
+
 				if text := r.Text("n3", nodeAddress); text != want {
 					t.Errorf("%q, want %q", text, want)
 				}
+
 				if _, strange := l.Report(certificate, at.Add(recent+time.Second)); strange {
 					t.Error("it is told after both are gone")
 				}
@@ -122,7 +128,8 @@ func TestTwoAtOneAddress(t *testing.T) {
 		nodeMay           bool
 	}{
 		{"a clone", ownFacts(), ownFacts(), cloneFacts(), true},
-		{"a clone, and a node with another card", ownFacts(), facts("machine=m", "board=b", "disk=d", "cards=c9"), cloneFacts(), true},
+		{"a clone, and a node with another card", ownFacts(),
+			facts("machine=m", "board=b", "disk=d", "cards=c9"), cloneFacts(), true},
 		{"a clone that kept all of it", ownFacts(), ownFacts(), ownFacts(), false},
 		{"nothing is known", nil, ownFacts(), cloneFacts(), false},
 		{"the copy says nothing", ownFacts(), ownFacts(), Facts{}, false},
@@ -141,7 +148,8 @@ func TestTwoAtOneAddress(t *testing.T) {
 					continue
 				}
 				if nodeMay != c.nodeMay || cloneMay {
-					t.Fatalf("after %s: the node may: %t, want %t; the copy may: %t", at.Sub(began), nodeMay, c.nodeMay, cloneMay)
+					t.Fatalf("after %s: the node may: %t, want %t; the copy may: %t", at.Sub(began), nodeMay,
+						c.nodeMay, cloneMay)
 				}
 			}
 		})
@@ -180,12 +188,14 @@ func TestOneMachine(t *testing.T) {
 			case what == 7:
 				at = at.Add(time.Duration(chance.IntN(4000)) * time.Second)
 			}
+
 			// A version before is one machine, whatever it does.
 			if node.life == "" && at.Sub(lastTurn) <= recent {
 				node.life = fmt.Sprint("L", i)
 			} else if node.life == "" {
 				lastTurn = at
 			}
+
 			if !node.asks(l, at) {
 				r, _ := l.Report(certificate, at)
 				t.Fatalf("seed %d, step %d: refused: %+v", seed, i, r)
@@ -210,6 +220,7 @@ func TestTwoMachines(t *testing.T) {
 			}
 			return f
 		}
+
 		known := draw()
 		l := NewLedger(map[string]Facts{certificate: known})
 		hosts := []*host{{"A", nodeAddress, chance.IntN(4) > 0, draw()}, {"B", nodeAddress, chance.IntN(4) > 0, draw()}}
@@ -218,6 +229,7 @@ func TestTwoMachines(t *testing.T) {
 				h.source = copyAddress
 			}
 		}
+
 		began := time.Unix(1e9, 0)
 		may := []bool{true, true}
 		for i := range 60 {
@@ -236,9 +248,11 @@ func TestTwoMachines(t *testing.T) {
 			want = []bool{likeA == Same && likeB == Other, likeB == Same && likeA == Other}
 			undecided++
 		}
+
 		if want[0] || want[1] {
 			decided++
 		}
+
 		if !slices.Equal(may, want) {
 			t.Fatalf("seed %d: %v, want %v: %s %s", seed, may, want, likeA, likeB)
 		}
@@ -249,6 +263,7 @@ func TestTwoMachines(t *testing.T) {
 			t.Fatalf("seed %d: alone it may: %t", seed, got)
 		}
 	}
+
 	t.Logf("%d decided, %d at one address", decided, undecided)
 }
 
@@ -256,7 +271,8 @@ func TestTwoMachines(t *testing.T) {
 // it was alone for long enough; then the old machine is the copy, should it come back.
 func TestAdopted(t *testing.T) {
 	l := NewLedger(nil)
-	old, restored := host{"O", nodeAddress, true, ownFacts()}, host{"R", nodeAddress, true, cloneFacts()}
+	old := host{"O", nodeAddress, true, ownFacts()}
+	restored := host{"R", nodeAddress, true, cloneFacts()}
 	at := time.Unix(1e9, 0)
 	alone := func(h host, long time.Duration) {
 		for end := at.Add(long); at.Before(end); at = at.Add(2 * time.Second) {
@@ -265,6 +281,7 @@ func TestAdopted(t *testing.T) {
 			}
 		}
 	}
+
 	together := func() (oldMay, restoredMay bool) {
 		for range 20 {
 			oldMay, restoredMay = old.asks(l, at), restored.asks(l, at.Add(time.Second))
@@ -279,11 +296,13 @@ func TestAdopted(t *testing.T) {
 	if oldMay, restoredMay := together(); !oldMay || restoredMay {
 		t.Errorf("soon: the old one may: %t, the restored one: %t", oldMay, restoredMay)
 	}
+
 	at = at.Add(time.Hour)
 	alone(restored, adoptAfter+10*time.Second)
 	if known, changed := l.Known(); !changed || !maps.Equal(known[certificate], cloneFacts()) {
 		t.Errorf("known: %v %t", known, changed)
 	}
+
 	if oldMay, restoredMay := together(); oldMay || !restoredMay {
 		t.Errorf("later: the old one may: %t, the restored one: %t", oldMay, restoredMay)
 	}
@@ -305,6 +324,7 @@ func TestNodeRestartsBesideAClone(t *testing.T) {
 			t.Fatal("the copy was not refused")
 		}
 	}
+
 	if r, _ := l.Report(certificate, at); r.Text("n3", nodeAddress) != "two machines use the key of n3: 10.112.39.3 and 10.112.39.33" {
 		t.Error(r.Text("n3", nodeAddress))
 	}
@@ -322,11 +342,13 @@ func TestVersionBefore(t *testing.T) {
 			t.Fatal("it was refused")
 		}
 	}
+
 	for range 20 {
 		at = at.Add(2 * time.Second)
 		host{"N", nodeAddress, true, ownFacts()}.asks(l, at)
 		before.asks(l, at.Add(time.Second))
 	}
+
 	if before.asks(l, at.Add(2*time.Second)) {
 		t.Error("it may act beside the node")
 	}
@@ -339,12 +361,15 @@ func TestBounds(t *testing.T) {
 		l.Note(fmt.Sprintf("%064x", i), Speaker{Life: "A", Held: true}, nodeAddress, time.Unix(1e9, 0))
 		l.Note(certificate, Speaker{Life: fmt.Sprint("L", i), Held: true}, nodeAddress, time.Unix(1e9, int64(i)))
 	}
+
 	if len(l.keys) > maxKeys {
 		t.Errorf("%d keys", len(l.keys))
 	}
+
 	if k := l.keys[certificate]; k == nil || len(k.uses) > maxUses {
 		t.Errorf("%+v", k)
 	}
+
 	l.Keep([]string{certificate})
 	if len(l.keys) != 1 {
 		t.Errorf("%d keys", len(l.keys))
@@ -359,6 +384,7 @@ func TestReportCheck(t *testing.T) {
 	if r := good(); r.Check() != nil {
 		t.Fatal(r.Check())
 	}
+
 	for what, spoil := range map[string]func(*Report){
 		"certificate": func(r *Report) { r.Certificate = "../x" },
 		"nobody":      func(r *Report) { r.Machines = nil },
@@ -392,10 +418,12 @@ func FuzzParseSpeaker(f *testing.F) {
 			}
 			return
 		}
+
 		again, err := ParseSpeaker(s.String())
 		if err != nil || again.Life != s.Life || again.Held != s.Held || !maps.Equal(again.Facts, s.Facts) {
 			t.Errorf("%q: %+v, then %+v %v", text, s, again, err)
 		}
+
 		if len(s.String()) > MaxSpeaker {
 			t.Errorf("%d bytes", len(s.String()))
 		}

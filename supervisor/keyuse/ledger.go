@@ -128,6 +128,7 @@ func (l *Ledger) Note(certificate string, s Speaker, source string, now time.Tim
 		k = &key{}
 		l.keys[certificate] = k
 	}
+
 	k.note(s, source, now)
 	if k.learn(s, now) {
 		l.changed = true
@@ -139,6 +140,7 @@ func (k *key) note(s Speaker, source string, now time.Time) {
 	if s.Beat != "" && slices.Contains(k.over, s.Beat) {
 		return // it was late, or comes from a copy that will draw a beat of its own
 	}
+
 	first, until := k.began(s, now)
 	spoken := use{s, source, first, now, until}
 	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turn() == s.turn() })
@@ -153,6 +155,7 @@ func (k *key) note(s Speaker, source string, now time.Time) {
 	if s.Beat != "" && !now.Before(until) {
 		return
 	}
+
 	k.all.note(s.turn(), spoken.first, now)
 	if s.Held {
 		k.held.note(s.turn(), spoken.first, now)
@@ -168,6 +171,7 @@ func (k *key) began(s Speaker, now time.Time) (first, until time.Time) {
 			return u.first, u.until
 		}
 	}
+
 	until = now.Add(BeatEvery + lateFor)
 	if s.Before == "" || slices.Contains(k.over, s.Before) {
 		k.overtake(s.Life, now)
@@ -184,11 +188,13 @@ func (k *key) began(s Speaker, now time.Time) (first, until time.Time) {
 		k.overtake(s.Life, now)
 		return now, until
 	}
+
 	last := k.uses[i]
 	k.uses = slices.Delete(k.uses, i, i+1)
 	if now.After(last.until.Add(BeatEvery + lateFor)) {
 		until = now // its machine must have drawn the one after this as well
 	}
+
 	return last.first, until
 }
 
@@ -212,9 +218,11 @@ func (k *key) learn(s Speaker, now time.Time) bool {
 	if !s.Held || len(s.Facts) == 0 {
 		return false
 	}
+
 	if !maps.Equal(k.facts, s.Facts) {
 		k.facts, k.since = s.Facts, now
 	}
+
 	if k.held.two(now) {
 		k.since = now
 	}
@@ -223,9 +231,11 @@ func (k *key) learn(s Speaker, now time.Time) bool {
 	if len(k.known) > 0 {
 		after = adoptAfter
 	}
+
 	if maps.Equal(k.known, s.Facts) || now.Sub(k.since) < after {
 		return false
 	}
+
 	k.known = s.Facts
 	return true
 }
@@ -250,7 +260,8 @@ func (l *Ledger) Known() (known map[string]Facts, changed bool) {
 func (l *Ledger) Keep(certificates []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.keys, func(certificate string, _ *key) bool { return !slices.Contains(certificates, certificate) })
+	maps.DeleteFunc(l.keys,
+		func(certificate string, _ *key) bool { return !slices.Contains(certificates, certificate) })
 }
 
 // Report returns who uses a key now; false when nobody but the node does.

@@ -46,6 +46,7 @@ func judge(certificate string, uses []use, two, twoHeld bool, known Facts) (Repo
 			Held:     u.speaker.Held,
 			Likeness: u.speaker.Facts.Compare(known),
 		}
+
 		r.Machines = append(r.Machines, m)
 		if m.Held {
 			held[m.Likeness]++
@@ -62,8 +63,10 @@ func judge(certificate string, uses []use, two, twoHeld bool, known Facts) (Repo
 		case m.Life == "":
 			m.May = !two
 		}
+
 		strange = strange || !m.May
 	}
+
 	return r, strange
 }
 
@@ -96,21 +99,26 @@ func (r Report) Text(node, address string) string {
 			elsewhere = append(elsewhere, m.Source)
 		}
 	}
+
 	slices.Sort(elsewhere)
 	places := strings.Join(elsewhere, " and ")
 
 	switch {
 	case places == "" && r.Decided():
-		return fmt.Sprintf("two machines at %s use the key of %s; one of them has other hardware than %s had", address, node, node)
+		return fmt.Sprintf("two machines at %s use the key of %s; one of them has other hardware than %s had",
+			address, node, node)
 	case places == "":
-		return fmt.Sprintf("two machines at %s use the key of %s; which one is the copy cannot be told, and neither may change the cluster until one is switched off", address, node)
+		return fmt.Sprintf("two machines at %s use the key of %s; which one is the copy cannot be told, and neither may change the cluster until one is switched off",
+			address, node)
 	case held > 0:
 		return fmt.Sprintf("two machines use the key of %s: %s and %s", node, address, places)
 	}
+
 	text := fmt.Sprintf("a machine at %s uses the key of %s, which has the address %s", places, node, address)
 	if len(r.Machines) == 1 && r.Machines[0].Likeness == Same {
 		text += fmt.Sprintf("; its hardware is that of %s, which may have got another address", node)
 	}
+
 	return text
 }
 
@@ -124,10 +132,12 @@ func (r Report) Check() error {
 	if len(r.Machines) == 0 || len(r.Machines) > maxUses {
 		return fmt.Errorf("use of a key: %d machines, 1 to %d are possible", len(r.Machines), maxUses)
 	}
+
 	for _, m := range r.Machines {
 		if m.Life != "" && !lifeForm.MatchString(m.Life) {
 			return errors.New("use of a key: a start is no id")
 		}
+
 		if _, err := netip.ParseAddr(m.Source); err != nil {
 			return fmt.Errorf("use of a key: source: %w", err)
 		}
@@ -135,5 +145,6 @@ func (r Report) Check() error {
 			return fmt.Errorf("use of a key: likeness %.20q is not known", m.Likeness)
 		}
 	}
+
 	return nil
 }

@@ -46,9 +46,11 @@ func FindAccount(name string) (Account, error) {
 	if u, err := user.LookupId(self.Name); err == nil {
 		self.Name = u.Username
 	}
+
 	if self.UID != 0 || name == "" || name == self.Name {
 		return self, nil
 	}
+
 	u, err := user.Lookup(name)
 	if _, ok := errors.AsType[user.UnknownUserError](err); ok {
 		self.Missing = true
@@ -57,11 +59,13 @@ func FindAccount(name string) (Account, error) {
 	if err != nil {
 		return self, fmt.Errorf("look up account %s: %w", name, err)
 	}
+
 	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
 	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
 	if err := errors.Join(err1, err2); err != nil {
 		return self, fmt.Errorf("look up account %s: %w", name, err)
 	}
+
 	return Account{Name: name, UID: int(uid), GID: int(gid),
 		Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
 }

@@ -20,6 +20,7 @@ func BalancerConfig(s *settings.Settings) ([]byte, error) {
 		Balance string   `yaml:"balance,omitempty"`
 		ProxyV2 bool     `yaml:"proxy_v2,omitempty"`
 	}
+
 	type backend struct {
 		Name        string `yaml:"name"`
 		Address     string `yaml:"address"`
@@ -28,12 +29,17 @@ func BalancerConfig(s *settings.Settings) ([]byte, error) {
 		APIPort     int    `yaml:"api_port"`
 		ProxyV2     bool   `yaml:"proxy_v2"`
 	}
-	backends := []backend{{s.Node, s.Master.Address, s.Master.PublishPort, s.Master.RequestPort, s.Master.APIPort, s.LB.ProxyProtocol}}
+
+	backends := []backend{{s.Node, s.Master.Address, s.Master.PublishPort, s.Master.RequestPort,
+		s.Master.APIPort, s.LB.ProxyProtocol}}
 	for _, m := range s.Members {
 		if m.Name != s.Node {
-			backends = append(backends, backend{m.Name, m.Address, s.Master.PublishPort, s.Master.RequestPort, s.Master.APIPort, s.LB.ProxyProtocol})
+			backends = append(backends,
+				backend{m.Name, m.Address, s.Master.PublishPort, s.Master.RequestPort, s.Master.APIPort,
+					s.LB.ProxyProtocol})
 		}
 	}
+
 	c := struct {
 		Frontends []front           `yaml:"frontends"`
 		Backends  []backend         `yaml:"backends"`
@@ -46,17 +52,24 @@ func BalancerConfig(s *settings.Settings) ([]byte, error) {
 		},
 		Backends: backends,
 		Log:      map[string]string{"sessions": "publish"}, // a request is no event
-		Admin:    map[string]string{"socket": s.LBSocket(), "handover": filepath.Join(filepath.Dir(s.LBSocket()), "handover.sock")},
+		Admin: map[string]string{
+			"socket":   s.LBSocket(),
+			"handover": filepath.Join(filepath.Dir(s.LBSocket()), "handover.sock"),
+		},
 	}
+
 	if s.APIBehind() {
 		c.Frontends = append(c.Frontends, front{"api", "api", s.FrontAPI(), "source", true})
 	}
+
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "# Written by applianced at every start of the load balancer; do not edit.")
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
+
 	if err := enc.Encode(c); err != nil {
 		return nil, fmt.Errorf("load balancer configuration: %w", err)
 	}
+
 	return b.Bytes(), nil
 }

@@ -14,11 +14,14 @@ func TestBalancerConfigIsAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c, err := lbproxy.ParseConfig(b)
 	if err != nil {
 		t.Fatalf("%v in:\n%s", err, b)
 	}
-	if len(c.Frontends) != 2 || c.Backends[0].APIPort != 14507 || len(c.Frontends[0].Bind) != 2 || c.Backends[0].PublishPort != 14505 || !c.Backends[0].ProxyV2 ||
+
+	if len(c.Frontends) != 2 || c.Backends[0].APIPort != 14507 || len(c.Frontends[0].Bind) != 2 ||
+		c.Backends[0].PublishPort != 14505 || !c.Backends[0].ProxyV2 ||
 		c.Admin.Socket != s.LBSocket() {
 		t.Errorf("%+v", c)
 	}
@@ -35,6 +38,7 @@ func TestBalancerConfigAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		c, err := lbproxy.ParseConfig(b)
 		if err != nil {
 			t.Fatalf("%v in:\n%s", err, b)
@@ -45,10 +49,13 @@ func TestBalancerConfigAPI(t *testing.T) {
 			}
 			continue
 		}
-		if len(c.Frontends) != 3 || c.Frontends[2].Mode != lbproxy.API || !c.Frontends[2].ProxyV2 || c.Frontends[2].Balance != "source" ||
+
+		if len(c.Frontends) != 3 || c.Frontends[2].Mode != lbproxy.API || !c.Frontends[2].ProxyV2 ||
+			c.Frontends[2].Balance != "source" ||
 			c.Frontends[2].Bind[0] != fmt.Sprint("0.0.0.0:", want) || apiOptions(s)["behind"] != "127.0.0.1:14507" || apiOptions(s)["port"] != want {
 			t.Errorf("%q: %+v %v", text, c.Frontends, apiOptions(s))
 		}
+
 		if got := string(Balancers(s)); got != "127.0.0.1/32\n" {
 			t.Errorf("balancers: %q", got)
 		}
@@ -62,15 +69,18 @@ func TestFinding09Appliance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c, err := lbproxy.ParseConfig(b)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, f := range c.Frontends {
 		if f.MaxPerSource < 0 || f.Rate < 0 {
 			t.Errorf("frontend %s has no limits of a source", f.Name)
 		}
 	}
+
 	if c.Health.Check != lbproxy.CheckPing || c.Connect.Handshake <= 0 || c.Connect.Unproven <= 0 {
 		t.Errorf("%+v %+v", c.Health, c.Connect)
 	}

@@ -30,12 +30,15 @@ func LinkFiles(s *settings.Settings) error {
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("link to the files: %w", err)
 	}
+
 	err := os.Symlink(target, fresh)
 	if err == nil {
 		err = os.Rename(fresh, link)
 	}
+
 	if err != nil {
 		return fmt.Errorf("link to the files: %w", err)
 	}
+
 	return nil
 }

@@ -55,6 +55,7 @@ func readOptions(s *settings.Settings, dir string, own map[string]any) (Options,
 	if err != nil {
 		return o, fmt.Errorf("read the options of the master: %w", err)
 	}
+
 	all := sha256.New()
 	_, _ = all.Write(text)
 	err = eachFile(dir, func(name string, b []byte) error {
@@ -67,9 +68,11 @@ func readOptions(s *settings.Settings, dir string, own map[string]any) (Options,
 	if err != nil {
 		return o, fmt.Errorf("read the options of the master: %w", err)
 	}
+
 	if o.Key != "" {
 		fmt.Fprintf(all, "key %s\n", o.Key)
 	}
+
 	o.Mark = hex.EncodeToString(all.Sum(nil))
 	return o, nil
 }
@@ -96,13 +99,16 @@ func eachFile(dir string, visit func(name string, b []byte) error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+
 		if err == nil {
 			err = visit(filepath.Base(f), b)
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -118,6 +124,7 @@ func kept(dir string, s *settings.Settings) (Options, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return Options{}, fmt.Errorf("read the options that are kept: %w", err)
 	}
+
 	own := s.Master.Options
 	b, _, err := durable.ReadFile(ownFile(dir), maxUserFile, durable.Refuse)
 	switch {
@@ -130,6 +137,7 @@ func kept(dir string, s *settings.Settings) (Options, error) {
 			return Options{}, fmt.Errorf("read %s: %w", ownFile(dir), err)
 		}
 	}
+
 	return readOptions(s, dir, own)
 }
 
@@ -157,13 +165,16 @@ func keep(o Options, dir string, reader Account) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("keep the options of the master: %w", err)
 	}
+
 	text, err := yaml.Marshal(o.Own)
 	if err == nil {
 		_, err = WriteSecret(ownFile(dir), text, Account{})
 	}
+
 	if err != nil {
 		return fmt.Errorf("keep the options of the master: %w", err)
 	}
+
 	there := map[string]bool{}
 	err = eachFile(o.Dir, func(name string, b []byte) error {
 		there[name] = true
@@ -173,12 +184,14 @@ func keep(o Options, dir string, reader Account) error {
 	if err != nil {
 		return fmt.Errorf("keep the options of the master: %w", err)
 	}
+
 	old, err := os.ReadDir(dir)
 	for _, e := range old {
 		if !there[e.Name()] {
 			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
 		}
 	}
+
 	return err
 }
 

@@ -23,6 +23,7 @@ func TestKeepGood(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	kept := func() (list []string) {
 		t.Helper()
 		o, err := UserOptions(&s, map[string]any{"timeout": 7})
@@ -30,9 +31,11 @@ func TestKeepGood(t *testing.T) {
 		must(KeepGood(&s, o, Account{}))
 		good, err := GoodOptions(&s)
 		must(err)
+
 		if good.Mark != o.Mark || good.Dir == o.Dir || good.Own["timeout"] != 7 {
 			t.Errorf("kept %+v of %+v", good, o)
 		}
+
 		files, _ := os.ReadDir(GoodConfDir(&s))
 		for _, f := range files {
 			b, err := os.ReadFile(filepath.Join(GoodConfDir(&s), f.Name()))
@@ -43,24 +46,30 @@ func TestKeepGood(t *testing.T) {
 			}
 			list = append(list, f.Name()+": "+string(b))
 		}
+
 		return list
 	}
+
 	if got := kept(); len(got) != 0 {
 		t.Errorf("without a folder: %v", got)
 	}
+
 	must(os.MkdirAll(s.UserConfDir(), 0o755), os.WriteFile(in("a.conf"), []byte("one"), 0o644), os.WriteFile(in("b.conf"), []byte("two"), 0o640),
 		os.WriteFile(in("notes.txt"), []byte("x"), 0o644), os.Symlink("nothing", in("c.conf")), os.Symlink("b.conf", in("d.conf")))
 	if got := kept(); !slices.Equal(got, []string{"a.conf: one", "b.conf: two", "d.conf: two"}) {
 		t.Errorf("%q", got)
 	}
+
 	must(os.Remove(in("a.conf")), os.WriteFile(in("b.conf"), []byte("three"), 0o644))
 	if got := kept(); !slices.Equal(got, []string{"b.conf: three", "d.conf: three"}) {
 		t.Errorf("%q", got)
 	}
+
 	must(os.Mkdir(in("e.conf"), 0o755)) // no file: nothing is kept by halves without a word
 	if _, err := UserOptions(&s, nil); err == nil {
 		t.Error("a folder has a mark")
 	}
+
 	if err := KeepGood(&s, Options{Dir: s.UserConfDir()}, Account{}); err == nil {
 		t.Error("a folder was kept")
 	}
@@ -75,31 +84,39 @@ func TestKeptOptions(t *testing.T) {
 	if _, err := HeldOptions(&s); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing is held: %v", err)
 	}
+
 	before, err := UserOptions(&s, s.Master.Options)
 	if err == nil {
 		err = errors.Join(Hold(&s, before, Account{}), KeepGood(&s, before, Account{}))
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s.Master.Options = map[string]any{"timeout": 6}
 	now, _ := UserOptions(&s, s.Master.Options)
 	held, err := HeldOptions(&s)
 	if err != nil || held.Mark != before.Mark || now.Mark == before.Mark || held.Own["timeout"] != 5 {
 		t.Errorf("%v: held %+v, before %+v, now %+v", err, held, before, now)
 	}
+
 	if err := Release(&s); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := HeldOptions(&s); !errors.Is(err, fs.ErrNotExist) || Release(&s) != nil {
 		t.Errorf("after the release: %v", err)
 	}
+
 	if err := os.Remove(ownFile(GoodConfDir(&s))); err != nil {
 		t.Fatal(err)
 	}
+
 	if good, err := GoodOptions(&s); err != nil || good.Own["timeout"] != 6 {
 		t.Errorf("kept by an older version: %+v, %v", good, err)
 	}
+
 	for _, r := range []Refusal{{Mark: now.Mark, Why: "no"}, {}} {
 		if err := Refuse(&s, r); err != nil {
 			t.Fatal(err)

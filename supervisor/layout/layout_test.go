@@ -43,50 +43,62 @@ func TestMakeIsIdempotentAndStrictAboutSecrets(t *testing.T) {
 		if err := Make(s, self(t), self(t)); err != nil {
 			t.Fatal(err)
 		}
+
 		fi, err := os.Stat(s.PKIDir())
 		if err != nil || fi.Mode().Perm() != 0o700 {
 			t.Fatalf("pki: %v %v", fi, err)
 		}
+
 		if err := os.Chmod(s.PKIDir(), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := os.Remove(s.FileRoot()); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(s.FileRoot(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := Make(s, self(t), self(t)); err == nil || !strings.Contains(err.Error(), "is not a directory") {
 		t.Errorf("a file in the way: %v", err)
 	}
 }
 
 func TestMasterConfig(t *testing.T) {
-	s := node(t, "front: {publish_port: 5505}\nmaster: {options: {timeout: 9, file_roots: {base: [/x]}, nodegroups: {a: 'L@b'}}}\n")
+	s := node(t,
+		"front: {publish_port: 5505}\nmaster: {options: {timeout: 9, file_roots: {base: [/x]}, nodegroups: {a: 'L@b'}}}\n")
 	b, err := MasterConfig(s, "saltern-master", s.UserConfDir())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var m map[string]any
 	if err := yaml.Unmarshal(b, &m); err != nil {
 		t.Fatalf("%v in:\n%s", err, b)
 	}
+
 	for k, want := range map[string]any{
 		"id": "n1", "user": "saltern-master", "interface": "127.0.0.1", "publish_port": 14505, "ret_port": 14506,
 		"saltern_front_publish_port": 5505, "pki_dir": s.PKIDir(), "timeout": 9, "log_level": "info",
-		"default_include": s.UserConfDir() + "/*.conf", "sock_dir": s.MasterSockDir(), "gpg_keydir": s.GPGDir(), "gpg_cache": true,
+		"default_include": s.UserConfDir() +
+			"/*.conf", "sock_dir": s.MasterSockDir(), "gpg_keydir": s.GPGDir(), "gpg_cache": true,
 	} {
 		if m[k] != want {
 			t.Errorf("%s: %v, want %v", k, m[k], want)
 		}
 	}
+
 	if from := m["saltern_proxy_from"].([]any); len(from) != 1 || from[0] != "127.0.0.1/32" {
 		t.Errorf("saltern_proxy_from: %v", from)
 	}
+
 	if roots := m["file_roots"].(map[string]any)["base"].([]any); roots[0] != "/x" {
 		t.Errorf("file_roots: %v", roots)
 	}
+
 	again, _ := MasterConfig(s, "saltern-master", s.UserConfDir())
 	if string(again) != string(b) {
 		t.Error("not the same twice")
@@ -95,13 +107,19 @@ func TestMasterConfig(t *testing.T) {
 
 // TestAPI: what salt-api takes where rest_cherrypy says nothing, if it is enabled.
 func TestAPI(t *testing.T) {
-	for front, want := range map[string]string{"[0.0.0.0]": "0.0.0.0", "['::', 0.0.0.0]": "::", "[0.0.0.0, '::']": "::", "[192.0.2.1, 192.0.2.2]": "192.0.2.1"} {
+	for front, want := range map[string]string{
+		"[0.0.0.0]":              "0.0.0.0",
+		"['::', 0.0.0.0]":        "::",
+		"[0.0.0.0, '::']":        "::",
+		"[192.0.2.1, 192.0.2.2]": "192.0.2.1",
+	} {
 		for _, on := range []bool{true, false} {
 			s := node(t, fmt.Sprintf("front: {addresses: %s}\napi: {enabled: %t}\n", front, on))
 			b, err := MasterConfig(s, "saltern-master", s.UserConfDir())
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			var m struct {
 				API struct {
 					Host string
@@ -111,10 +129,13 @@ func TestAPI(t *testing.T) {
 					Page bool   `yaml:"console"`
 				} `yaml:"saltern_api"`
 			}
+
 			if err := yaml.Unmarshal(b, &m); err != nil {
 				t.Fatal(err)
 			}
-			if a := m.API; on && (a.Host != want || a.Port != 8000 || a.Cert != s.APICert() || a.Key != a.Cert || !a.Page) || !on && a.Host != "" {
+
+			if a := m.API; on && (a.Host != want || a.Port != 8000 || a.Cert != s.APICert() ||
+				a.Key != a.Cert || !a.Page) || !on && a.Host != "" {
 				t.Errorf("%s %t: %+v", front, on, a)
 			}
 		}
@@ -129,12 +150,14 @@ func TestProxySources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var m struct {
 			From []string `yaml:"saltern_proxy_from"`
 		}
 		if err := yaml.Unmarshal(b, &m); err != nil {
 			t.Fatal(err)
 		}
+
 		if got := strings.Join(m.From, " "); got != want {
 			t.Errorf("%s: %s, want %s", addr, got, want)
 		}
@@ -146,6 +169,7 @@ func TestUserConf(t *testing.T) {
 	if err := Make(s, self(t), self(t)); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, text := range map[string]string{
 		"a.conf": "timeout: 5\nret_port: 1\n", "b.conf": "open_mode: yes\nauto_accept: True\n", "c.conf": "x: [\n", "d.conf": "- a\n",
 		"e.conf": "# nothing\n", "f.conf": "open_mode: False\n", "ignored.txt": "ret_port: 1\n",
@@ -155,10 +179,12 @@ func TestUserConf(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	var got []string
 	for _, f := range CheckUserConf(s, s.UserConfDir()) {
 		got = append(got, strings.TrimPrefix(f.Error(), s.UserConfDir()+"/"))
 	}
+
 	want := []string{
 		"a.conf:2: ret_port: is set by the appliance and must not be given here",
 		"b.conf:1: open_mode: lets every minion in; if you mean it, add it to allow_insecure in appliance.yaml",
@@ -180,9 +206,11 @@ func TestAttack16PipeInUserConf(t *testing.T) {
 	if err := Make(s, self(t), self(t)); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := syscall.Mkfifo(filepath.Join(s.UserConfDir(), "p.conf"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	done := make(chan []*UserFault, 1)
 	go func() { done <- CheckUserConf(s, s.UserConfDir()) }()
 	select {
@@ -205,21 +233,25 @@ func TestCheckKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	write("master.pem", pemText, 0o400)
 	write("master.pub", "", 0o600) // not looked at
 	if err := CheckKeys(pki, self(t)); err != nil {
 		t.Errorf("good key: %v", err)
 	}
+
 	stranger := Account{Name: "stranger", UID: 54321, GID: 54321}
 	err := CheckKeys(pki, stranger)
 	var kf *KeyFault
 	if !errors.As(err, &kf) || !strings.Contains(err.Error(), "not readable by stranger") {
 		t.Errorf("unreadable key: %v", err)
 	}
+
 	write("cluster.pem", pemText[:20], 0o400)
 	if err := CheckKeys(pki, self(t)); err == nil || !strings.Contains(err.Error(), "cut short") {
 		t.Errorf("cut key: %v", err)
 	}
+
 	if err := CheckKeys(filepath.Join(pki, "none"), self(t)); err != nil {
 		t.Errorf("no directory yet: %v", err)
 	}
@@ -235,11 +267,13 @@ func TestWriteFile(t *testing.T) {
 		if err != nil || wrote != c.wrote {
 			t.Errorf("%d: wrote %v, %v", i, wrote, err)
 		}
+
 		b, _ := os.ReadFile(path)
 		if string(b) != c.text {
 			t.Errorf("%d: content %q", i, b)
 		}
 	}
+
 	left, _ := os.ReadDir(filepath.Dir(path))
 	if len(left) != 1 {
 		t.Errorf("left over: %v", left)
@@ -266,20 +300,26 @@ func TestFindAccount(t *testing.T) {
 func TestClusterNode(t *testing.T) {
 	s := settings.Default("n1")
 	s.Cluster = "prod"
-	s.Master.Address, s.Peering.Address, s.Peering.Enabled = "127.0.70.1", "127.0.70.1", true
+	s.Master.Address = "127.0.70.1"
+	s.Peering.Address = "127.0.70.1"
+	s.Peering.Enabled = true
 	s.Members = []settings.Member{{Name: "n1", Address: "127.0.70.1"}, {Name: "n2", Address: "127.0.70.2"}}
 	b, err := MasterConfig(&s, "u", s.UserConfDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"id: 127.0.70.1\n", "cluster_id: prod\n", "cluster_peers:\n    - 127.0.70.2\n", "127.0.70.2/32", s.ClusterConf(), s.SharedPKIDir()} {
+
+	for _, want := range []string{"id: 127.0.70.1\n", "cluster_id: prod\n",
+		"cluster_peers:\n    - 127.0.70.2\n", "127.0.70.2/32", s.ClusterConf(), s.SharedPKIDir()} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("no %q in\n%s", want, b)
 		}
 	}
+
 	if strings.Contains(string(b), "secret:") {
 		t.Error("the secret is in a file that all may read")
 	}
+
 	lb, err := BalancerConfig(&s)
 	if err != nil || !strings.Contains(string(lb), "name: n2") || strings.Count(string(lb), "proxy_v2: true") != 2 {
 		t.Errorf("%v\n%s", err, lb)

@@ -41,14 +41,17 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("master address: %w", err)
 	}
+
 	type pair struct {
 		key   string
 		value any
 	}
+
 	id := s.Node
 	if s.Peering.Enabled {
 		id = s.Peering.Address // masters call each other by it
 	}
+
 	managed := []pair{
 		{"id", id},
 		{"user", user},
@@ -66,18 +69,23 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 		{"saltern_node", s.Node}, {"saltern_pam", pam.Socket}, {"saltern_door", s.DoorSocket()},
 		{"saltern_python_layer", filepath.Join(s.LayersDir(), python.Current)},
 	}
+
 	if own.Is6() {
 		managed = append(managed, pair{"ipv6", true})
 	}
+
 	if s.API.Enabled {
 		managed = append(managed, pair{"saltern_api", apiOptions(s)})
 	}
+
 	if s.LB.Enabled {
 		managed = append(managed, pair{"saltern_front_publish_port", s.Front.PublishPort})
 	}
+
 	if s.LB.Enabled && s.LB.ProxyProtocol {
 		managed = append(managed, pair{"saltern_proxy_from", proxySources(s)})
 	}
+
 	if s.Peering.Enabled {
 		peers := []string{}
 		for _, m := range s.Members {
@@ -85,9 +93,11 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 				peers = append(peers, m.Address)
 			}
 		}
+
 		managed = append(managed, pair{"cluster_id", s.Cluster}, pair{"cluster_peers", peers}, pair{"cluster_pki_dir", s.SharedPKIDir()},
 			pair{"cluster_pool_port", s.Peering.PoolPort}, pair{"include", []string{s.ClusterConf()}}, pair{"saltern_supervisor", s.APISocket()})
 	}
+
 	defaults := []pair{
 		{"log_level", logLevel(s)},
 		{"request_server_ttl", requestTTL},
@@ -97,14 +107,17 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 		{"gpg_cache", true}, // in memory: a gpg for each secret and minion is dear
 		{"pillar_roots", map[string][]string{"base": {s.PillarRoot()}}},
 	}
+
 	for _, d := range defaults {
 		if _, given := s.Master.Options[d.key]; !given {
 			managed = append(managed, d)
 		}
 	}
+
 	for _, k := range slices.Sorted(maps.Keys(s.Master.Options)) {
 		managed = append(managed, pair{k, s.Master.Options[k]})
 	}
+
 	var b bytes.Buffer
 	fmt.Fprintf(&b, masterHead, s.EditConfDir())
 	for _, p := range managed {
@@ -114,6 +127,7 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 		}
 		b.Write(text)
 	}
+
 	return b.Bytes(), nil
 }
 
@@ -144,7 +158,14 @@ const defaultAPIPort = 8000
 
 // apiOptions are what salt-api takes where rest_cherrypy says nothing.
 func apiOptions(s *settings.Settings) map[string]any {
-	opts := map[string]any{"host": apiHost(s), "port": cmp.Or(s.Front.APIPort, defaultAPIPort), "ssl_crt": s.APICert(), "ssl_key": s.APICert(), "console": true, "minion_conf": s.APIMinionConf()}
+	opts := map[string]any{
+		"host":        apiHost(s),
+		"port":        cmp.Or(s.Front.APIPort, defaultAPIPort),
+		"ssl_crt":     s.APICert(),
+		"ssl_key":     s.APICert(),
+		"console":     true,
+		"minion_conf": s.APIMinionConf(),
+	}
 	if s.APIBehind() {
 		opts["behind"], opts["balancers"] = s.MasterAPI(), s.APIBalancers()
 	}
@@ -191,7 +212,8 @@ func apiHost(s *settings.Settings) string {
 
 // clientOptions are what tools of users besides root need of the master's
 // configuration, and what may stand where everybody can read it.
-var clientOptions = []string{"id", "user", "interface", "publish_port", "ret_port", "root_dir", "pki_dir", "cachedir", "sock_dir", "ipv6", "cluster_id",
+var clientOptions = []string{"id", "user", "interface", "publish_port", "ret_port", "root_dir", "pki_dir",
+	"cachedir", "sock_dir", "ipv6", "cluster_id",
 	"timeout", "gather_job_timeout", "order_masters", "color", "state_output", "state_verbose", "keysize", "hash_type", "transport", "saltern_python_layer"}
 
 const clientHead = `# Written by applianced at every start of the master; do not edit.
@@ -225,15 +247,18 @@ func proxySources(s *settings.Settings) []string {
 	if err != nil { // validated before
 		return nil
 	}
+
 	list := []netip.Addr{own}
 	if own.Is4() && own.IsLoopback() {
 		list = append(list, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 	}
+
 	for _, m := range s.Members {
 		if a, err := netip.ParseAddr(m.Address); err == nil {
 			list = append(list, a)
 		}
 	}
+
 	var out []string
 	for _, a := range list {
 		p := netip.PrefixFrom(a, a.BitLen()).String()
@@ -241,6 +266,7 @@ func proxySources(s *settings.Settings) []string {
 			out = append(out, p)
 		}
 	}
+
 	return out
 }
 
@@ -286,16 +312,25 @@ const (
 func CheckUserConf(s *settings.Settings, dir string) (out []*UserFault) {
 	for _, o := range settings.Insecure() {
 		if v, ok := s.Master.Options[o]; ok && v != false {
-			out = append(out, &UserFault{File: "appliance.yaml", Option: o, Insecure: true, Allowed: true, Reason: "is on"})
+			out = append(out, &UserFault{
+				File:     "appliance.yaml",
+				Option:   o,
+				Insecure: true,
+				Allowed:  true,
+				Reason:   "is on",
+			})
 		}
 	}
+
 	files, _ := filepath.Glob(filepath.Join(dir, "*.conf"))
 	for _, f := range files[:min(len(files), maxUserFiles)] {
 		out = append(out, checkUserFile(s, f)...)
 	}
+
 	if len(files) > maxUserFiles {
 		out = append(out, &UserFault{File: dir, Reason: fmt.Sprintf("more than %d files", maxUserFiles)})
 	}
+
 	return out
 }
 
@@ -307,6 +342,7 @@ func checkUserFile(s *settings.Settings, path string) []*UserFault {
 	if err != nil {
 		return []*UserFault{{File: path, Reason: err.Error()}}
 	}
+
 	var doc yaml.Node
 	if err := yaml.Unmarshal(b, &doc); err != nil {
 		line, reason := yamlFault(err)
@@ -315,6 +351,7 @@ func checkUserFile(s *settings.Settings, path string) []*UserFault {
 	if doc.Kind == 0 { // empty
 		return nil
 	}
+
 	top := doc.Content[0]
 	if top.Kind != yaml.MappingNode {
 		if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {
@@ -322,21 +359,38 @@ func checkUserFile(s *settings.Settings, path string) []*UserFault {
 		}
 		return []*UserFault{{File: path, Line: top.Line, Reason: "is not a list of options (key: value)"}}
 	}
+
 	var out []*UserFault
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
 		switch {
 		case slices.Contains(s.ManagedHere(), key.Value):
-			out = append(out, &UserFault{File: path, Line: key.Line, Option: key.Value, Reason: "is set by the appliance and must not be given here"})
+			out = append(out,
+				&UserFault{
+					File:   path,
+					Line:   key.Line,
+					Option: key.Value,
+					Reason: "is set by the appliance and must not be given here",
+				})
 		case slices.Contains(settings.Insecure(), key.Value) && !isFalse(value):
 			allowed := slices.Contains(s.AllowInsecure, key.Value)
-			f := &UserFault{File: path, Line: key.Line, Option: key.Value, Insecure: true, Allowed: allowed, Reason: "is on"}
+			f := &UserFault{
+				File:     path,
+				Line:     key.Line,
+				Option:   key.Value,
+				Insecure: true,
+				Allowed:  allowed,
+				Reason:   "is on",
+			}
+
 			if !allowed {
 				f.Reason = "lets every minion in; if you mean it, add it to allow_insecure in appliance.yaml"
 			}
+
 			out = append(out, f)
 		}
 	}
+
 	return out
 }
 

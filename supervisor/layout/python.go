@@ -36,11 +36,14 @@ func pythons(s *settings.Settings) []string {
 			}
 		}
 	}
+
 	if named == "" {
 		named = os.Getenv("SALTERN_RENDERER_PYTHON")
 	}
+
 	if named != "" {
 		return []string{named}
 	}
+
 	return []string{"/opt/saltstack/salt/bin/python3", "python3"}
 }

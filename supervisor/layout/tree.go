@@ -33,7 +33,8 @@ func Make(s *settings.Settings, master, lb Account) error {
 		{s.APIDir(), 0o755, nil, false},
 		{s.LogDir(), 0o750, nil, false},
 		{s.CacheDir(), 0o750, &master, false},
-		{filepath.Dir(filepath.Dir(s.UserConfDir())), 0o755, nil, false}, // of a volume its copy: the volume's own directories are made once
+		// of a volume its copy: the volume's own directories are made once
+		{filepath.Dir(filepath.Dir(s.UserConfDir())), 0o755, nil, false},
 		{filepath.Dir(s.UserConfDir()), 0o755, nil, false},
 		{s.UserConfDir(), 0o755, nil, false},
 		{s.GPGDir(), 0o700, &master, true},
@@ -46,10 +47,12 @@ func Make(s *settings.Settings, master, lb Account) error {
 		{s.MasterSockDir(), 0o755, &master, false},
 		{filepath.Dir(s.LBSocket()), 0o755, &lb, false},
 	}
+
 	var faults *multierror.Error
 	for _, d := range dirs {
 		faults = multierror.Append(faults, mkdir(d.path, d.mode, d.owner, d.exact))
 	}
+
 	return faults.ErrorOrNil()
 }
 
@@ -58,6 +61,7 @@ func mkdir(path string, mode fs.FileMode, owner *Account, exact bool) error {
 	if err == nil {
 		err = os.Mkdir(path, mode)
 	}
+
 	made := err == nil
 	if errors.Is(err, os.ErrExist) {
 		fi, err := os.Stat(path)
@@ -70,23 +74,27 @@ func mkdir(path string, mode fs.FileMode, owner *Account, exact bool) error {
 	} else if err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
+
 	if made || exact {
 		if err := os.Chmod(path, mode); err != nil { // the umask does not count
 			return fmt.Errorf("make directory: %w", err)
 		}
 	}
+
 	if made && owner != nil && owner.Credential != nil {
 		if err := os.Chown(path, owner.UID, owner.GID); err != nil {
 			return fmt.Errorf("make directory: %w", err)
 		}
 	}
+
 	return nil
 }
 
 // WriteFile is [durable.Replace], but leaves an equal file alone. It reports
 // whether it wrote.
 func WriteFile(path string, content []byte, mode fs.FileMode) (bool, error) {
-	if old, _, err := durable.ReadFile(path, int64(len(content)), durable.Follow); err == nil && bytes.Equal(old, content) {
+	if old, _, err := durable.ReadFile(path, int64(len(content)), durable.Follow); err == nil &&
+		bytes.Equal(old, content) {
 		return false, nil
 	}
 	if err := durable.Replace(path, content, mode); err != nil {
@@ -103,28 +111,36 @@ func WriteSecret(path string, content []byte, reader Account) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+
 	f, info, err := durable.Open(path, durable.Refuse)
 	if err != nil {
 		return wrote, fmt.Errorf("write %s: %w", path, err)
 	}
 	defer f.Close()
+
 	mode, group := fs.FileMode(0o600), os.Getegid()
 	if reader.Credential != nil {
 		mode, group = 0o640, reader.GID
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() && int(st.Gid) == group && info.Mode().Perm() == mode {
+
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() && int(st.Gid) == group &&
+		info.Mode().Perm() == mode {
 		return wrote, nil
 	}
+
 	err = f.Chmod(0o600) // until it has the right group
 	if err == nil && reader.Credential != nil {
 		err = f.Chown(os.Geteuid(), group)
 	}
+
 	if err == nil {
 		err = f.Chmod(mode)
 	}
+
 	if err != nil {
 		return wrote, fmt.Errorf("write %s: %w", path, err)
 	}
+
 	return wrote, nil
 }
 
@@ -149,14 +165,18 @@ func CheckKeys(pki string, reader Account) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return &KeyFault{Path: pki, Reason: err.Error(), Err: err}
 	}
+
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), ".pem") || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
+
 		path := filepath.Join(pki, e.Name())
-		if to, err := filepath.EvalSymlinks(path); err == nil && to != path && filepath.Dir(to) == filepath.Clean(pki) && strings.HasSuffix(to, ".pem") {
+		if to, err := filepath.EvalSymlinks(path); err == nil && to != path &&
+			filepath.Dir(to) == filepath.Clean(pki) && strings.HasSuffix(to, ".pem") {
 			continue // master.pem stands for a file that is looked at itself
 		}
+
 		b, _, err := durable.ReadFile(path, maxKeyFile, durable.Follow)
 		if err != nil {
 			reason := err.Error()
@@ -168,6 +188,7 @@ func CheckKeys(pki string, reader Account) error {
 			faults = multierror.Append(faults, &KeyFault{Path: path, Reason: reason})
 		}
 	}
+
 	return faults.ErrorOrNil()
 }
 
@@ -176,14 +197,17 @@ func keyFault(path string, b []byte, reader Account) string {
 	if block, _ := pem.Decode(b); block == nil {
 		return "does not hold a PEM key (empty or cut short)"
 	}
+
 	fi, err := os.Stat(path)
 	if err != nil {
 		return err.Error()
 	}
+
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok || reader.UID == 0 {
 		return ""
 	}
+
 	mode := fi.Mode().Perm()
 	switch {
 	case int(st.Uid) == reader.UID && mode&0o400 != 0:
@@ -192,6 +216,7 @@ func keyFault(path string, b []byte, reader Account) string {
 	default:
 		return fmt.Sprintf("not readable by %s (owner %d, mode %04o)", reader.Name, st.Uid, mode)
 	}
+
 	return ""
 }
 

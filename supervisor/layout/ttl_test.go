@@ -18,7 +18,8 @@ func TestFinding13RequestsGrowOld(t *testing.T) {
 			s.Master.Options = nil
 		}
 		text, err := MasterConfig(&s, "root", s.UserConfDir())
-		if err != nil || strings.Count(string(text), "request_server_ttl") != 1 || !strings.Contains(string(text), want) {
+		if err != nil || strings.Count(string(text), "request_server_ttl") != 1 ||
+			!strings.Contains(string(text), want) {
 			t.Errorf("%q: %v\n%s", given, err, text)
 		}
 	}

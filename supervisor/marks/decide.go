@@ -67,18 +67,22 @@ func Look(certificate string, own Report, memory Memory, peers []Peer) Situation
 		Behind:  own.Marks[Bricks].Behind(memory.Of(certificate, Bricks)),
 		Serving: own.Serving,
 	}
+
 	for _, p := range peers {
 		other := Other{Copy: p.Copy, Answered: p.Report != nil}
 		if p.Report != nil {
 			s.Twin = s.Twin || p.Report.Twin(own.Start)
 			s.Stale = s.Stale || p.Report.Table > own.Table
 		}
+
 		if p.Report != nil && p.Report.Start != "" { // its version knows of marks
 			other.Copy, other.Serving = p.Report.Copy, p.Report.Serving
 			other.Behind = p.Report.Marks[Bricks].Behind(memory.Of(p.Certificate, Bricks))
 		}
+
 		s.Others = append(s.Others, other)
 	}
+
 	return s
 }
 
@@ -138,6 +142,7 @@ func Decide(s Situation) Verdict {
 	case s.allAnswered(), waitedLong, waitedAlone:
 		return Serve
 	}
+
 	return Ask
 }
 
@@ -158,5 +163,6 @@ func (s Situation) decideOld() Verdict {
 	case s.allAnswered():
 		return Hold
 	}
+
 	return Ask
 }

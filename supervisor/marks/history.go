@@ -128,6 +128,7 @@ func (h History) Merge(other History) History {
 	if other.At.After(h.At) {
 		merged.At = other.At
 	}
+
 	merged.Starts = slices.Clone(h.Starts)
 	for _, s := range other.Starts {
 		i := slices.IndexFunc(merged.Starts, func(m Start) bool { return m.ID == s.ID })
@@ -137,6 +138,7 @@ func (h History) Merge(other History) History {
 		}
 		merged.Starts[i].Last = max(merged.Starts[i].Last, s.Last)
 	}
+
 	return merged.remembered()
 }
 
@@ -161,6 +163,7 @@ func (h History) Check() error {
 	if h.Generation > maxNumber || h.Count() > maxNumber {
 		return fmt.Errorf("mark: number %d of generation %d is above all that can be", h.Count(), h.Generation)
 	}
+
 	seen := map[string]bool{}
 	for _, s := range h.Starts {
 		if !startID.MatchString(s.ID) || seen[s.ID] {
@@ -168,5 +171,6 @@ func (h History) Check() error {
 		}
 		seen[s.ID] = true
 	}
+
 	return nil
 }

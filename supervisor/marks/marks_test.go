@@ -76,7 +76,8 @@ func newWorld(seed uint64, copies, nodes int) *world {
 	w := &world{random: rand.New(rand.NewPCG(seed, 1)), pace: 1}
 	for i := range nodes {
 		id := fmt.Sprintf("%064x", i+1)
-		w.machines = append(w.machines, &machine{id: id, copy: i < copies, disk: disk{memory: Memory{}, has: tokens{}, told: map[string]tokens{}}})
+		w.machines = append(w.machines,
+			&machine{id: id, copy: i < copies, disk: disk{memory: Memory{}, has: tokens{}, told: map[string]tokens{}}})
 	}
 	for _, m := range w.machines {
 		w.boot(m)
@@ -88,7 +89,11 @@ func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Spr
 
 func (w *world) boot(m *machine) {
 	w.made++
-	m.up, m.start, m.rounds, m.serving, m.verdict = true, fmt.Sprintf("s%d", w.made), 0, false, Ask
+	m.up = true
+	m.start = fmt.Sprintf("s%d", w.made)
+	m.rounds = 0
+	m.serving = false
+	m.verdict = Ask
 	m.reports = map[string]*Report{}
 	w.note("%s starts as %s", m.id[60:], m.start)
 	w.raise(m)
@@ -113,7 +118,13 @@ func (m *machine) remember(id string, t tokens) {
 }
 
 func (m *machine) report() Report {
-	r := Report{Start: m.start, Marks: map[Place]History{}, Memory: m.memory.Clone(), Copy: m.copy, Serving: m.copy && m.serving}
+	r := Report{
+		Start:   m.start,
+		Marks:   map[Place]History{},
+		Memory:  m.memory.Clone(),
+		Copy:    m.copy,
+		Serving: m.copy && m.serving,
+	}
 	if m.copy {
 		r.Marks[Bricks] = m.history
 	}
@@ -152,13 +163,16 @@ func (w *world) step(m *machine) error {
 	s := w.look(m)
 	old := m.told[m.id].newer(m.history.Generation, m.has) // somebody that m heard of remembers more than m has
 	if s.Behind != old {
-		return fmt.Errorf("%s: behind is %v, want %v: %+v of %+v", m.id[60:], s.Behind, old, m.history, m.memory.Of(m.id, Bricks))
+		return fmt.Errorf("%s: behind is %v, want %v: %+v of %+v", m.id[60:], s.Behind, old, m.history,
+			m.memory.Of(m.id, Bricks))
 	}
+
 	before := m.verdict
 	m.verdict = Decide(s)
 	if m.verdict != before {
 		w.note("%s: %s", m.id[60:], m.verdict)
 	}
+
 	switch m.verdict {
 	case Serve:
 		if old && m.copy {
@@ -174,6 +188,7 @@ func (w *world) step(m *machine) error {
 		}
 		w.renew(m)
 	}
+
 	return nil
 }
 
@@ -219,6 +234,7 @@ func (w *world) turn() error {
 			w.note("%s is put back", m.id[60:])
 		}
 	}
+
 	return nil
 }
 
@@ -229,6 +245,7 @@ func (w *world) settle() error {
 			w.boot(m)
 		}
 	}
+
 	w.pace = int(lonelyFor/time.Second) / 8
 	for range 12 {
 		for _, m := range w.machines {
@@ -238,12 +255,14 @@ func (w *world) settle() error {
 				}
 			}
 		}
+
 		for _, m := range w.machines {
 			if err := w.step(m); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -263,14 +282,18 @@ func TestNoOldCopyServes(t *testing.T) {
 						break
 					}
 				}
+
 				if err == nil {
 					err = w.settle()
 				}
+
 				if err != nil {
 					t.Fatalf("seed %d: %v\n%s", seed, err, strings.Join(w.log[max(0, len(w.log)-40):], "\n"))
 				}
+
 				ends[w.end()]++
 			}
+
 			t.Log(ends)
 			if ends["mixed"] > 0 || ends["served"] == 0 {
 				t.Errorf("ends: %v", ends)
@@ -291,12 +314,14 @@ func (w *world) end() string {
 			held++
 		}
 	}
+
 	switch {
 	case old == 0 && held == 0:
 		return "served"
 	case held > 0:
 		return "asked"
 	}
+
 	return "mixed"
 }
 
@@ -309,6 +334,7 @@ func TestOnePutBack(t *testing.T) {
 			if err := w.settle(); err != nil {
 				t.Fatal(err)
 			}
+
 			m := w.pick()
 			m.up = false
 			snapshot := m.disk.clone()
@@ -320,15 +346,18 @@ func TestOnePutBack(t *testing.T) {
 				m.up = false
 				m.disk = snapshot
 			}
+
 			generation := m.history.Generation
 			if err := w.settle(); err != nil {
 				t.Fatal(err)
 			}
+
 			for _, o := range w.machines {
 				if o.verdict != Serve {
 					t.Errorf("seed %d: %s is %s", seed, o.id[60:], o.verdict)
 				}
 			}
+
 			if filled := m.history.Generation > generation; filled != putBack {
 				t.Errorf("seed %d: put back: %v, filled anew: %v", seed, putBack, filled)
 			}
@@ -347,19 +376,24 @@ func TestHistoryIsBounded(t *testing.T) {
 			h = h.Raise(fmt.Sprintf("s%d", i), time.Unix(int64(i), 0))
 			memory.Note("a", Bricks, h)
 		}
+
 		if i == 900 {
 			early = h
 		}
+
 		if h.Behind(memory.Of("a", Bricks)) {
 			t.Fatalf("start %d: it is behind itself", i)
 		}
 	}
+
 	if len(h.Starts) > maxStarts || len(memory.Of("a", Bricks).Starts) > rememberedStarts || h.Check() != nil {
 		t.Errorf("%d and %d starts", len(h.Starts), len(memory.Of("a", Bricks).Starts))
 	}
+
 	if !early.Behind(memory.Of("a", Bricks)) {
 		t.Error("an early one counts as an equal")
 	}
+
 	if !(History{}).Behind(memory.Of("a", Bricks)) {
 		t.Error("a lost one counts as an equal")
 	}
@@ -371,10 +405,12 @@ func TestHostileReports(t *testing.T) {
 	for i := range maxNodes + 1 {
 		many[fmt.Sprintf("%064x", i)] = nil
 	}
+
 	long := History{}
 	for i := range maxStarts + 1 {
 		long.Starts = append(long.Starts, Start{ID: fmt.Sprint(i)})
 	}
+
 	id := strings.Repeat("a", 64)
 	for name, r := range map[string]Report{
 		"start":         {Start: "../x"},
@@ -393,7 +429,12 @@ func TestHostileReports(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if err := (Report{Start: "A1", Marks: map[Place]History{Bricks: {}}, Memory: Memory{id: {Data: {Starts: []Start{{ID: "B2", Last: 3}}}}}}).Check(); err != nil {
+
+	if err := (Report{
+		Start:  "A1",
+		Marks:  map[Place]History{Bricks: {}},
+		Memory: Memory{id: {Data: {Starts: []Start{{ID: "B2", Last: 3}}}}},
+	}).Check(); err != nil {
 		t.Error(err)
 	}
 }
@@ -418,10 +459,18 @@ func TestTwin(t *testing.T) {
 			}
 		})
 	}
-	s := Situation{Copy: true, Behind: true, Twin: true, Others: []Other{{Copy: true, Answered: true}, {Copy: true, Answered: true}}}
+
+	s := Situation{
+		Copy:   true,
+		Behind: true,
+		Twin:   true,
+		Others: []Other{{Copy: true, Answered: true}, {Copy: true, Answered: true}},
+	}
+
 	if got := Decide(s); got != Ask {
 		t.Error(got)
 	}
+
 	s.Twin = false
 	if got := Decide(s); got != Aside {
 		t.Error(got)
@@ -439,19 +488,24 @@ func FuzzReport(f *testing.F) {
 	} {
 		f.Add([]byte(seed), []byte(`{"memory":{"`+id+`":{"bricks":{"starts":[{"id":"A","last":4}]}}}}`))
 	}
+
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		var a, b Report
-		if json.Unmarshal(first, &a) != nil || json.Unmarshal(second, &b) != nil || a.Check() != nil || b.Check() != nil {
+		if json.Unmarshal(first, &a) != nil || json.Unmarshal(second, &b) != nil || a.Check() != nil ||
+			b.Check() != nil {
 			return
 		}
+
 		one, other := Memory{}, Memory{}
 		one.Merge(a.Memory)
 		one.Merge(b.Memory)
 		other.Merge(b.Memory)
 		other.Merge(a.Memory)
+
 		if err := one.Check(); err != nil {
 			t.Fatal(err)
 		}
+
 		for certificate, places := range one {
 			for place, h := range places {
 				if !same(h, other.Of(certificate, place)) {

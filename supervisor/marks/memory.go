@@ -22,10 +22,12 @@ func (m Memory) Check() error {
 	if len(m) > maxNodes {
 		return fmt.Errorf("marks: %d nodes, at most %d", len(m), maxNodes)
 	}
+
 	for id, places := range m {
 		if !certificateHash.MatchString(id) {
 			return errors.New("marks: a node without the hash of its certificate")
 		}
+
 		for place, h := range places {
 			if place != Data && place != Bricks {
 				return fmt.Errorf("marks: place %.20q is not known", place)
@@ -35,6 +37,7 @@ func (m Memory) Check() error {
 			}
 		}
 	}
+
 	return nil
 }
 

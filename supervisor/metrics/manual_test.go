@@ -16,6 +16,7 @@ func TestManual(t *testing.T) {
 	if err := write(&text, document()); err != nil {
 		t.Fatal(err)
 	}
+
 	name := regexp.MustCompile(`\bsaltern_[a-z_]+`)
 	var served []string
 	for _, l := range strings.Split(text.String(), "\n") {
@@ -23,17 +24,20 @@ func TestManual(t *testing.T) {
 			served = append(served, strings.Fields(rest)[0])
 		}
 	}
+
 	dir := filepath.Join("..", "..", "docs", "monitoring")
 	for _, file := range []string{"README.md", "alerts.yaml", "alerts_test.yaml", "dashboard.json"} {
 		b, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, n := range name.FindAllString(string(b), -1) {
 			if !slices.Contains(served, n) && !strings.HasPrefix(n, "saltern_lb_") {
 				t.Errorf("%s names %s, which is not served", file, n)
 			}
 		}
+
 		for _, n := range served {
 			if file == "README.md" && !strings.Contains(string(b), "`"+n+"`") {
 				t.Errorf("%s does not name %s", file, n)

@@ -23,27 +23,34 @@ func write(w io.Writer, d status.Document) error {
 	p.Family("saltern_info", "gauge", "What runs here; always 1.")
 	p.Sample("saltern_info", 1, "version", d.Version, "node", d.Node, "cluster", d.Cluster)
 	p.Family("saltern_health", "gauge", "1 for the health of the node, 0 for the others.")
+
 	for _, h := range []status.Health{status.Healthy, status.Degraded, status.NotServing, status.Unconfigured} {
 		p.Sample("saltern_health", truth(d.Health == h), "state", string(h))
 	}
+
 	p.Family("saltern_setup", "gauge", "1 for the state of the set-up, 0 for the others.")
-	for _, s := range []status.Setup{status.SetupNew, status.SetupPreflight, status.SetupForming, status.SetupJoining, status.SetupWaiting,
+	for _, s := range []status.Setup{status.SetupNew, status.SetupPreflight, status.SetupForming,
+		status.SetupJoining, status.SetupWaiting,
 		status.SetupReady, status.SetupDegraded, status.SetupDraining, status.SetupRemoved, status.SetupFailed} {
 		p.Sample("saltern_setup", truth(d.Setup == s), "state", string(s))
 	}
+
 	if !d.Arbiter() { // it serves nobody at any time
 		p.Single("saltern_serving", "gauge", "1 while minions can work with this node.", truth(serving(d)))
 	}
+
 	p.Single("saltern_start_time_seconds", "gauge", "When the supervisor started.", seconds(d.Started))
 	if d.Serves() && !d.Arbiter() {
 		p.Single("saltern_serving_since_seconds", "gauge", "Since when this node serves.", seconds(*d.ServingSince))
 	}
+
 	p.problems(d)
 	p.nodes(d)
 	p.services(d)
 	if !d.Arbiter() {
 		p.minions(d)
 	}
+
 	p.storage(d)
 	p.backup(d.Backup)
 	_, err := w.Write(p.Bytes())
@@ -56,10 +63,12 @@ func serving(d status.Document) bool {
 }
 
 func (p *page) problems(d status.Document) {
-	p.Family("saltern_problem", "gauge", "1 for each problem that status shows; see docs/troubleshooting.md for the codes.")
+	p.Family("saltern_problem", "gauge",
+		"1 for each problem that status shows; see docs/troubleshooting.md for the codes.")
 	for _, x := range d.Problems {
 		p.Sample("saltern_problem", 1, "code", string(x.Code), "severity", string(x.Severity), "subject", x.Subject)
 	}
+
 	p.Family("saltern_problems", "gauge", "How many problems status shows.")
 	for _, s := range []status.Severity{status.Fatal, status.Warning, status.Notice} {
 		n := 0
@@ -102,33 +111,55 @@ func (p *page) minions(d status.Document) {
 	for _, k := range []struct {
 		state string
 		n     int
-	}{{"accepted", d.Minions.Accepted}, {"pending", d.Minions.Pending}, {"rejected", d.Minions.Rejected}, {"denied", d.Minions.Denied}} {
+	}{
+		{"accepted", d.Minions.Accepted},
+		{"pending", d.Minions.Pending},
+		{"rejected", d.Minions.Rejected},
+		{"denied", d.Minions.Denied},
+	} {
 		p.Sample("saltern_minion_keys", float64(k.n), "state", k.state)
 	}
+
 	if c := d.Minions.Connected; c != nil {
-		p.Single("saltern_minions_connected", "gauge", "Minions connected to the publish port of this node's front.", float64(*c))
+		p.Single("saltern_minions_connected", "gauge",
+			"Minions connected to the publish port of this node's front.", float64(*c))
 	}
+
 	m := d.Master
 	if m == nil {
 		return
 	}
-	p.Single("saltern_master_report_time_seconds", "gauge", "When the master last told about itself.", seconds(m.Written))
-	p.Single("saltern_master_requests_total", "counter", "Requests of minions and commands since the master's start.", float64(m.Requests))
-	p.Single("saltern_master_returns_total", "counter", "Returns of jobs taken since the master's start.", float64(m.Returns))
+
+	p.Single("saltern_master_report_time_seconds", "gauge", "When the master last told about itself.",
+		seconds(m.Written))
+	p.Single("saltern_master_requests_total", "counter",
+		"Requests of minions and commands since the master's start.", float64(m.Requests))
+	p.Single("saltern_master_returns_total", "counter", "Returns of jobs taken since the master's start.",
+		float64(m.Returns))
 	p.Single("saltern_master_jobs_total", "counter", "Jobs published since the master's start.", float64(m.Jobs))
-	p.Single("saltern_master_oldest_request_seconds", "gauge", "How long the longest running request has been at work.", float64(m.OldestRequestMillis)/1000)
-	p.Single("saltern_master_pillar_error_minions", "gauge", "Minions whose last pillar had errors.", float64(m.PillarErrorMinions))
-	p.Single("saltern_master_pillars_unanswered_total", "counter", "Questions for pillars that the master could not answer, since its start; their minions ask again.", float64(m.PillarsUnanswered))
+	p.Single("saltern_master_oldest_request_seconds", "gauge",
+		"How long the longest running request has been at work.", float64(m.OldestRequestMillis)/1000)
+	p.Single("saltern_master_pillar_error_minions", "gauge", "Minions whose last pillar had errors.",
+		float64(m.PillarErrorMinions))
+	p.Single("saltern_master_pillars_unanswered_total", "counter",
+		"Questions for pillars that the master could not answer, since its start; their minions ask again.",
+		float64(m.PillarsUnanswered))
 	p.waiting(m.Waiting)
+
 	if memo := m.PillarMemo; memo != nil {
-		p.Family("saltern_master_pillar_templates_total", "counter", "Pillar templates by what the memo did for them, since the master's start.")
+		p.Family("saltern_master_pillar_templates_total", "counter",
+			"Pillar templates by what the memo did for them, since the master's start.")
 		p.Sample("saltern_master_pillar_templates_total", float64(memo.Hits), "memo", "hit")
 		p.Sample("saltern_master_pillar_templates_total", float64(memo.Misses), "memo", "miss")
 		p.Sample("saltern_master_pillar_templates_total", float64(memo.Alone), "memo", "alone")
-		p.Single("saltern_master_pillar_memo_dropped_total", "counter", "Results in the memo of pillar templates that made room for others.", float64(memo.Dropped))
-		p.Single("saltern_master_pillar_memo_results", "gauge", "Results in the memo of pillar templates.", float64(memo.Results))
-		p.Single("saltern_master_pillar_memo_bytes", "gauge", "Memory of the memo of pillar templates, by estimate.", float64(memo.Bytes))
+		p.Single("saltern_master_pillar_memo_dropped_total", "counter",
+			"Results in the memo of pillar templates that made room for others.", float64(memo.Dropped))
+		p.Single("saltern_master_pillar_memo_results", "gauge", "Results in the memo of pillar templates.",
+			float64(memo.Results))
+		p.Single("saltern_master_pillar_memo_bytes", "gauge",
+			"Memory of the memo of pillar templates, by estimate.", float64(memo.Bytes))
 	}
+
 	p.files(m.Files)
 	p.runners(m.Runners)
 	p.returners(m.Returners)
@@ -140,14 +171,23 @@ func (p *page) files(f *control.Files) {
 	if f == nil {
 		return
 	}
-	p.Single("saltern_master_files_time_seconds", "gauge", "Of which time the files are that the master last had copied.", seconds(f.AsOf))
-	p.Single("saltern_master_files_old", "gauge", "1 while the files, or some of them, are older than somebody needed.", truth(f.Old != ""))
-	p.Single("saltern_master_files_questions_total", "counter", "Questions to the supervisor for the newest files, since the master's start.", float64(f.Questions))
-	p.Single("saltern_master_files_late_total", "counter", "Questions after which the files were no newer.", float64(f.Late))
+
+	p.Single("saltern_master_files_time_seconds", "gauge",
+		"Of which time the files are that the master last had copied.", seconds(f.AsOf))
+	p.Single("saltern_master_files_old", "gauge",
+		"1 while the files, or some of them, are older than somebody needed.", truth(f.Old != ""))
+	p.Single("saltern_master_files_questions_total", "counter",
+		"Questions to the supervisor for the newest files, since the master's start.",
+		float64(f.Questions))
+	p.Single("saltern_master_files_late_total", "counter", "Questions after which the files were no newer.",
+		float64(f.Late))
 	p.Single("saltern_master_files_seconds_total", "counter", "Time that questions took.", f.Seconds)
-	p.Single("saltern_master_files_waits_total", "counter", "Requests and runners that waited for a question; many share one.", float64(f.Waits))
-	p.Single("saltern_master_files_served_old_total", "counter", "Requests of minions that were served older files than they need.", float64(f.ServedOld))
-	p.Single("saltern_master_files_refused_total", "counter", "Requests not answered because too many wait; minions ask again.", float64(f.Refused))
+	p.Single("saltern_master_files_waits_total", "counter",
+		"Requests and runners that waited for a question; many share one.", float64(f.Waits))
+	p.Single("saltern_master_files_served_old_total", "counter",
+		"Requests of minions that were served older files than they need.", float64(f.ServedOld))
+	p.Single("saltern_master_files_refused_total", "counter",
+		"Requests not answered because too many wait; minions ask again.", float64(f.Refused))
 }
 
 // runners tells of runner and wheel functions in Python; nil: nothing is known.
@@ -155,14 +195,21 @@ func (p *page) runners(r *control.Runners) {
 	if r == nil {
 		return
 	}
-	p.Single("saltern_master_runner_workers", "gauge", "Runner and wheel functions of Python at work.", float64(r.Workers))
-	p.Single("saltern_master_runner_waiting", "gauge", "Calls of such functions that wait for a place.", float64(r.Waiting))
-	p.Single("saltern_master_runner_calls_total", "counter", "Calls of such functions that had a place, since the master's start.", float64(r.Calls))
-	p.Single("saltern_master_runner_lost_total", "counter", "Calls whose process ended without an answer.", float64(r.Lost))
-	p.Single("saltern_master_runner_left_total", "counter", "Calls that did not get a place in their time.", float64(r.Left))
+
+	p.Single("saltern_master_runner_workers", "gauge", "Runner and wheel functions of Python at work.",
+		float64(r.Workers))
+	p.Single("saltern_master_runner_waiting", "gauge", "Calls of such functions that wait for a place.",
+		float64(r.Waiting))
+	p.Single("saltern_master_runner_calls_total", "counter",
+		"Calls of such functions that had a place, since the master's start.", float64(r.Calls))
+	p.Single("saltern_master_runner_lost_total", "counter", "Calls whose process ended without an answer.",
+		float64(r.Lost))
+	p.Single("saltern_master_runner_left_total", "counter", "Calls that did not get a place in their time.",
+		float64(r.Left))
 	p.Single("saltern_master_runner_seconds_total", "counter", "Time that calls took.", r.Seconds)
 	p.Single("saltern_master_runner_waited_seconds_total", "counter", "Time that calls waited for a place.", r.Waited)
-	p.Family("saltern_master_runner_python_starts_total", "counter", "New starts of the Python that starts such functions, by cause.")
+	p.Family("saltern_master_runner_python_starts_total", "counter",
+		"New starts of the Python that starts such functions, by cause.")
 	p.Sample("saltern_master_runner_python_starts_total", float64(r.Restarts), "cause", "died")
 	p.Sample("saltern_master_runner_python_starts_total", float64(r.Renewals), "cause", "changed")
 }
@@ -177,9 +224,11 @@ func (p *page) returners(all []control.Returner) {
 			func(r control.Returner) float64 { return float64(r.Waiting) }},
 		{"saltern_master_returner_failing", "gauge", "1 while a returner takes nothing.",
 			func(r control.Returner) float64 { return truth(r.Error != "") }},
-		{"saltern_master_returner_events_total", "counter", "Events that a returner has taken, since the master's start.",
+		{"saltern_master_returner_events_total", "counter",
+			"Events that a returner has taken, since the master's start.",
 			func(r control.Returner) float64 { return float64(r.Done) }},
-		{"saltern_master_returner_lost_total", "counter", "Events that a returner did not get, as they found no room or made room for later ones.",
+		{"saltern_master_returner_lost_total", "counter",
+			"Events that a returner did not get, as they found no room or made room for later ones.",
 			func(r control.Returner) float64 { return float64(r.Lost) }},
 		{"saltern_master_returner_refused_total", "counter", "Events that a returner has refused.",
 			func(r control.Returner) float64 { return float64(r.Refused) }},
@@ -199,15 +248,20 @@ func (p *page) engines(all []control.Engine) {
 	if len(all) == 0 {
 		return
 	}
+
 	p.Family("saltern_master_engine_running", "gauge", "1 for an engine that runs on this node.")
 	for _, e := range all {
 		p.Sample("saltern_master_engine_running", truth(e.State == "running"), "engine", e.Name)
 	}
-	p.Family("saltern_master_engine_failing", "gauge", "1 for an engine that has ended by itself, until it has run for a minute.")
+
+	p.Family("saltern_master_engine_failing", "gauge",
+		"1 for an engine that has ended by itself, until it has run for a minute.")
 	for _, e := range all {
 		p.Sample("saltern_master_engine_failing", truth(e.Error != ""), "engine", e.Name)
 	}
-	p.Family("saltern_master_engine_starts_total", "counter", "Starts of an engine on this node, since the master's start.")
+
+	p.Family("saltern_master_engine_starts_total", "counter",
+		"Starts of an engine on this node, since the master's start.")
 	for _, e := range all {
 		p.Sample("saltern_master_engine_starts_total", float64(e.Starts), "engine", e.Name)
 	}
@@ -234,7 +288,8 @@ func (p *page) waiting(w status.Waiting) {
 			func(q status.Queue) float64 { return float64(q.Begun) }},
 		{"saltern_master_work_waited_seconds_total", "counter", "Seconds that these have waited.",
 			func(q status.Queue) float64 { return q.Waited }},
-		{"saltern_master_work_lost_total", "counter", "Work that found no room; minions ask again for pillars and runners.",
+		{"saltern_master_work_lost_total", "counter",
+			"Work that found no room; minions ask again for pillars and runners.",
 			func(q status.Queue) float64 { return float64(q.Lost) }},
 	} {
 		p.Family(f.name, f.kind, f.help)
@@ -246,8 +301,10 @@ func (p *page) waiting(w status.Waiting) {
 
 func (p *page) storage(d status.Document) {
 	if d.Storage.Total > 0 {
-		p.Single("saltern_storage_size_bytes", "gauge", "Size of the file system with keys and files.", float64(d.Storage.Total))
-		p.Single("saltern_storage_free_bytes", "gauge", "Free space there, for ordinary users.", float64(d.Storage.Free))
+		p.Single("saltern_storage_size_bytes", "gauge", "Size of the file system with keys and files.",
+			float64(d.Storage.Total))
+		p.Single("saltern_storage_free_bytes", "gauge", "Free space there, for ordinary users.",
+			float64(d.Storage.Free))
 		p.Single("saltern_storage_inodes_free_ratio", "gauge", "Free inodes there, 0 to 1.", d.Storage.InodesFree/100)
 	}
 	if s := d.Clock.Synchronised; s != nil {
@@ -264,7 +321,8 @@ func (p *page) backup(b *status.Backup) {
 		last = seconds(b.Last.Time)
 		p.Single("saltern_backup_size_bytes", "gauge", "Size of the newest scheduled backup.", float64(b.Last.Bytes))
 	}
-	p.Single("saltern_backup_last_time_seconds", "gauge", "When the newest scheduled backup was begun, by any node; 0: there is none.", last)
+	p.Single("saltern_backup_last_time_seconds", "gauge",
+		"When the newest scheduled backup was begun, by any node; 0: there is none.", last)
 	p.Single("saltern_backup_failed", "gauge", "1 while the last try came to nothing.", truth(b.Failure != nil))
 }
 

@@ -24,22 +24,84 @@ var update = flag.Bool("update", false, "rewrite testdata")
 func document() status.Document {
 	now := time.Unix(1_800_000_000, 0)
 	connected, synced := 12, true
-	return status.Document{Schema: 1, Time: now, Health: status.Degraded, Setup: status.SetupReady, Version: "1.0.0", Cluster: "prod", Node: "sca-1",
-		Started: now.Add(-time.Hour), ServingSince: &now,
-		Nodes:    []status.Node{{Name: "sca-1", State: "ready", Virtual: true}, {Name: "sca-2", State: "unreachable"}},
+	return status.Document{
+		Schema:       1,
+		Time:         now,
+		Health:       status.Degraded,
+		Setup:        status.SetupReady,
+		Version:      "1.0.0",
+		Cluster:      "prod",
+		Node:         "sca-1",
+		Started:      now.Add(-time.Hour),
+		ServingSince: &now,
+		Nodes: []status.Node{
+			{Name: "sca-1", State: "ready", Virtual: true},
+			{Name: "sca-2", State: "unreachable"},
+		},
 		Virtual:  &status.Virtual{Address: "10.0.0.20", Nodes: []string{"sca-1"}},
 		Services: []status.Service{{Name: "master", State: "running"}, {Name: "lb", State: "failed", Restarts: 3}},
 		Minions:  status.Minions{Accepted: 14, Pending: 1, Connected: &connected},
-		Master: &status.Master{Written: now, Requests: 100, Returns: 50, Jobs: 3, OldestRequestMillis: 1500, PillarErrorMinions: 2,
-			PillarMemo: &control.PillarMemo{Hits: 900, Misses: 20, Alone: 5, Dropped: 1, Results: 19, Bytes: 40000},
-			Files:      &control.Files{AsOf: time.Unix(1_800_000_000, 0), Old: "the shared volume does not answer", Questions: 40, Late: 2, Seconds: 7.5, Waits: 900, ServedOld: 12, Refused: 1},
-			Runners:    &control.Runners{Workers: 4, Waiting: 2, Calls: 321, Lost: 1, Left: 3, Seconds: 12.5, Waited: 0.25, Running: true, Restarts: 1, Renewals: 6},
-			Returners:  []control.Returner{{Name: "rawfile_json", Waiting: 3, Done: 40, Lost: 2, Refused: 1, Error: "secret details stay out"}, {Name: "own", Done: 46}},
-			Engines:    []control.Engine{{Name: "webhook", State: "running", Starts: 2, Error: "secret details stay out"}, {Name: "thorium", State: "elsewhere"}}},
-		Storage: status.Storage{Total: 1000, Free: 250, InodesFree: 50}, Clock: status.Clock{Synchronised: &synced},
-		Backup: &status.Backup{Last: &status.BackupFile{Time: now.Add(-time.Hour), Bytes: 4096}, Failure: &status.BackupFailure{Cause: "secret details stay out"}},
-		Problems: []status.Problem{{Code: status.NodeUnreachable, Severity: status.Warning, Subject: "sca-2", Cause: "secret details stay out"},
-			{Code: status.KeyUnreadable, Severity: status.Fatal, Subject: "evil \"name\\\n\x1b\xff"}},
+		Master: &status.Master{
+			Written:             now,
+			Requests:            100,
+			Returns:             50,
+			Jobs:                3,
+			OldestRequestMillis: 1500,
+			PillarErrorMinions:  2,
+			PillarMemo: &control.PillarMemo{
+				Hits:    900,
+				Misses:  20,
+				Alone:   5,
+				Dropped: 1,
+				Results: 19,
+				Bytes:   40000,
+			},
+			Files: &control.Files{
+				AsOf:      time.Unix(1_800_000_000, 0),
+				Old:       "the shared volume does not answer",
+				Questions: 40,
+				Late:      2,
+				Seconds:   7.5,
+				Waits:     900,
+				ServedOld: 12,
+				Refused:   1,
+			},
+			Runners: &control.Runners{
+				Workers:  4,
+				Waiting:  2,
+				Calls:    321,
+				Lost:     1,
+				Left:     3,
+				Seconds:  12.5,
+				Waited:   0.25,
+				Running:  true,
+				Restarts: 1,
+				Renewals: 6,
+			},
+			Returners: []control.Returner{
+				{Name: "rawfile_json", Waiting: 3, Done: 40, Lost: 2, Refused: 1, Error: "secret details stay out"},
+				{Name: "own", Done: 46},
+			},
+			Engines: []control.Engine{
+				{Name: "webhook", State: "running", Starts: 2, Error: "secret details stay out"},
+				{Name: "thorium", State: "elsewhere"},
+			},
+		},
+		Storage: status.Storage{Total: 1000, Free: 250, InodesFree: 50},
+		Clock:   status.Clock{Synchronised: &synced},
+		Backup: &status.Backup{
+			Last:    &status.BackupFile{Time: now.Add(-time.Hour), Bytes: 4096},
+			Failure: &status.BackupFailure{Cause: "secret details stay out"},
+		},
+		Problems: []status.Problem{
+			{
+				Code:     status.NodeUnreachable,
+				Severity: status.Warning,
+				Subject:  "sca-2",
+				Cause:    "secret details stay out",
+			},
+			{Code: status.KeyUnreadable, Severity: status.Fatal, Subject: "evil \"name\\\n\x1b\xff"},
+		},
 	}
 }
 
@@ -52,6 +114,7 @@ func TestText(t *testing.T) {
 	if err := write(&b, document()); err != nil {
 		t.Fatal(err)
 	}
+
 	seen := map[string]bool{}
 	for _, l := range strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n") {
 		if seen[l] {
@@ -62,18 +125,23 @@ func TestText(t *testing.T) {
 			t.Errorf("not a sample: %q", l)
 		}
 	}
+
 	path := filepath.Join("testdata", "metrics.txt")
 	if *update {
-		if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(path, []byte(b.String()), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll("testdata", 0o755),
+			os.WriteFile(path, []byte(b.String()), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(path)
 	if err != nil || b.String() != string(want) {
 		t.Errorf("differs (%v):\n%s", err, b.String())
 	}
+
 	b.Reset()
-	if err := write(&b, status.Unknown(time.Now(), "")); err != nil || !strings.Contains(b.String(), "saltern_serving 0") {
+	if err := write(&b, status.Unknown(time.Now(), "")); err != nil ||
+		!strings.Contains(b.String(), "saltern_serving 0") {
 		t.Errorf("an empty document: %v\n%s", err, b.String())
 	}
 }
@@ -98,14 +166,20 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var d status.Document
-	s := Source{Status: func() status.Document { return d }, Balancer: func(context.Context) ([]byte, error) { return []byte("saltern_lb_sessions 1\n"), nil }}
+	s := Source{
+		Status:   func() status.Document { return d },
+		Balancer: func(context.Context) ([]byte, error) { return []byte("saltern_lb_sessions 1\n"), nil },
+	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		serve(ctx, ln, s, slog.New(slog.DiscardHandler))
 	}()
+
 	base := "http://" + ln.Addr().String()
 	for _, tt := range []struct {
 		health status.Health
@@ -120,21 +194,28 @@ func TestServe(t *testing.T) {
 		if code, text := get(t, base+"/readyz"); code != tt.code {
 			t.Errorf("%s %s: %d %s", tt.health, tt.setup, code, text)
 		}
+
 		if code, _ := get(t, base+"/healthz"); code != 200 {
 			t.Errorf("healthz: %d", code)
 		}
 	}
+
 	d = document()
-	if code, text := get(t, base+"/metrics"); code != 200 || !strings.Contains(text, "\nsaltern_lb_sessions 1\n") || !strings.Contains(text, `saltern_node_ready{node="sca-2"} 0`) ||
+	if code, text := get(t, base+"/metrics"); code != 200 ||
+		!strings.Contains(text, "\nsaltern_lb_sessions 1\n") || !strings.Contains(text,
+		`saltern_node_ready{node="sca-2"} 0`) ||
 		strings.Contains(text, "secret details") {
 		t.Errorf("metrics: %d\n%s", code, text)
 	}
+
 	if code, _ := get(t, base+"/"); code != 404 {
 		t.Errorf("/: %d", code)
 	}
+
 	if resp, err := http.Post(base+"/metrics", "text/plain", nil); err != nil || resp.StatusCode != 405 {
 		t.Errorf("POST: %v %v", resp, err)
 	}
+
 	cancel()
 	<-ended
 }

@@ -43,9 +43,11 @@ func handler(s Source) http.Handler {
 				text.Write(more)
 			}
 		}
+
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = w.Write(text.Bytes()) // the client may have gone
 	})
+
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		respond(w, http.StatusOK, "ok")
 	})
@@ -55,12 +57,15 @@ func handler(s Source) http.Handler {
 			respond(w, http.StatusOK, string(d.Health))
 			return
 		}
+
 		text := fmt.Sprintf("%s, set-up %s", d.Health, d.Setup)
 		if d.Arbiter() {
 			text += "; it is the arbiter and serves no minions"
 		}
+
 		respond(w, http.StatusServiceUnavailable, text)
 	})
+
 	return mux
 }
 
@@ -82,9 +87,15 @@ func Serve(ctx context.Context, address string, s Source, log *slog.Logger) {
 }
 
 func serve(ctx context.Context, ln net.Listener, s Source, log *slog.Logger) {
-	srv := &http.Server{Handler: handler(s), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	srv := &http.Server{
+		Handler:           handler(s),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      20 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
 	err := httpserver.Serve(ctx, srv, &bounded{Listener: ln, slots: make(chan struct{}, maxConns)}, time.Second)
 	if err != nil {
 		log.Error("metrics are served no more", "error", err)

@@ -136,7 +136,8 @@ func (a access) refusal(n nodes.Node, copied string) string {
 	states, ok := a[roleOf(n)]
 	switch {
 	case !ok:
-		return fmt.Sprintf("%s is the cluster's arbiter, which may not ask this: ask on a node that serves minions", n.Name)
+		return fmt.Sprintf("%s is the cluster's arbiter, which may not ask this: ask on a node that serves minions",
+			n.Name)
 	case !slices.Contains(states, n.State):
 		var words []string
 		for _, s := range states {
@@ -144,5 +145,6 @@ func (a access) refusal(n nodes.Node, copied string) string {
 		}
 		return fmt.Sprintf("%s is %s; nodes may ask this that are %s", n.Name, n.State, strings.Join(words, " or "))
 	}
+
 	return ""
 }

@@ -48,14 +48,17 @@ func askers(t *testing.T) (c *clusterNode, all []asker) {
 			role:  r,
 			state: state,
 		}
+
 		a.http = &http.Client{Transport: &http.Transport{DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dial(ctx, id, address, "")
 		}}}
 		t.Cleanup(a.http.CloseIdleConnections)
 		all = append(all, a)
+
 		if r == "" {
 			return
 		}
+
 		n := len(c.table.Nodes) + 1
 		c.table.Nodes = append(c.table.Nodes, nodes.Node{
 			Name:        fmt.Sprint("n", n),
@@ -65,6 +68,7 @@ func askers(t *testing.T) (c *clusterNode, all []asker) {
 			Storage:     storage,
 		})
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, state := range []nodes.State{nodes.Joining, nodes.Member, nodes.Draining, nodes.Leaving, nodes.Removed} {
@@ -72,6 +76,7 @@ func askers(t *testing.T) (c *clusterNode, all []asker) {
 		add("client", fullRole, state)
 		add(nodes.ArbiterStorage, arbiterRole, state)
 	}
+
 	add("", "", "")
 	return c, all
 }
@@ -84,20 +89,24 @@ func (a asker) ask(t *testing.T, pattern string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	resp, err := a.http.Do(req)
 	if err != nil {
 		t.Fatalf("%s: %s: %v", a.name, pattern, err)
 	}
 	defer resp.Body.Close()
+
 	var f fault
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_ = json.Unmarshal(text, &f) // not all answers are objects
 	if slices.Contains([]string{codeAccess, codeRemoved, codeStranger}, f.Code) {
 		return f.Code
 	}
+
 	return ""
 }
 
@@ -105,7 +114,8 @@ func (a asker) ask(t *testing.T, pattern string) string {
 // arbiter and a joining node may is written down here once more (finding 11 of the second
 // audit).
 func TestRoutesByRoleAndState(t *testing.T) {
-	own := []string{"GET /v1/table", "GET /v1/status", "GET /v1/marks", "PUT /v1/table", "POST /v1/leave", "POST /v1/gone"}
+	own := []string{"GET /v1/table", "GET /v1/status", "GET /v1/marks", "PUT /v1/table", "POST /v1/leave",
+		"POST /v1/gone"}
 	_, all := askers(t)
 	for pattern := range accessTable() {
 		for _, a := range all {
@@ -127,6 +137,7 @@ func TestRoutesByRoleAndState(t *testing.T) {
 			case a.role == arbiterRole, a.state == nodes.Joining, a.state == nodes.Leaving:
 				want = codeAccess
 			}
+
 			if got := a.ask(t, pattern); got != want {
 				t.Errorf("%s: %s: %q, want %q", a.name, pattern, got, want)
 			}
@@ -163,15 +174,19 @@ func TestOfferedTables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(within(t), http.MethodPut, "https://node/v1/table", strings.NewReader(string(body)))
+
+		req, err := http.NewRequestWithContext(within(t), http.MethodPut, "https://node/v1/table",
+			strings.NewReader(string(body)))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		resp, err := a.http.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
+
 		text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		if err != nil {
 			t.Fatal(err)
@@ -179,8 +194,10 @@ func TestOfferedTables(t *testing.T) {
 		if resp.StatusCode == http.StatusOK {
 			return ""
 		}
+
 		return string(text)
 	}
+
 	state := func(name string, to nodes.State) func(*nodes.Table) {
 		return func(t *nodes.Table) {
 			for i := range t.Nodes {
@@ -190,23 +207,29 @@ func TestOfferedTables(t *testing.T) {
 			}
 		}
 	}
+
 	before := c.Table()
 	for _, a := range all {
 		if a.role == "" || a.state == nodes.Removed {
 			continue
 		}
+
 		serves := a.role == fullRole && a.state != nodes.Joining
 		got := offer(a, state("n1", nodes.Draining))
 		if (got == "") != serves {
 			t.Errorf("%s drains another node: %q", a.name, got)
 		}
-		if got := offer(a, func(t *nodes.Table) { t.Version = 1<<64 - 1 }); !strings.Contains(got, "looks for a newer one by itself") {
+
+		if got := offer(a, func(t *nodes.Table) { t.Version = 1<<64 - 1 }); !strings.Contains(got,
+			"looks for a newer one by itself") {
 			t.Errorf("%s: %q", a.name, got)
 		}
+
 		c.mu.Lock()
 		if c.table.Version > before.Version+1 || c.looks == 0 {
 			t.Errorf("version %d, %d looks", c.table.Version, c.looks)
 		}
+
 		c.table, c.looks = before.Clone(), 0
 		c.mu.Unlock()
 	}

@@ -48,11 +48,22 @@ func actor(r *http.Request, name string, proof audit.Proof) audit.Actor {
 
 // joinRefused writes down that a machine does not know the cluster's secret.
 func (s *Server) joinRefused(r *http.Request) {
-	s.host.Record(audit.Record{Actor: actor(r, "UNKNOWN", audit.Unproven), Action: "node.join", Result: audit.Refused, Detail: "wrong secret", Stranger: true})
+	s.host.Record(audit.Record{
+		Actor:    actor(r, "UNKNOWN", audit.Unproven),
+		Action:   "node.join",
+		Result:   audit.Refused,
+		Detail:   "wrong secret",
+		Stranger: true,
+	})
 }
 
 // stateVerb is what a node does that asks for a state.
 func stateVerb(to nodes.State) string {
-	verb := map[nodes.State]string{nodes.Member: "ready", nodes.Draining: "drain", nodes.Leaving: "leave", nodes.Removed: "gone"}[to]
+	verb := map[nodes.State]string{
+		nodes.Member:   "ready",
+		nodes.Draining: "drain",
+		nodes.Leaving:  "leave",
+		nodes.Removed:  "gone",
+	}[to]
 	return cmp.Or(verb, string(to))
 }

@@ -16,23 +16,28 @@ func TestAudit(t *testing.T) {
 	if _, err := Meet(within(t), id, c.ask("", "wrong-secret-of-some-length")); err == nil {
 		t.Fatal("a wrong secret was taken")
 	}
+
 	if _, err := Meet(within(t), id, c.ask("", goodSecret)); err != nil { // a look is no act
 		t.Fatal(err)
 	}
+
 	a := c.ask(c.key.Hash, goodSecret)
 	a.Join = true
 	if _, err := Meet(within(t), id, a); err != nil {
 		t.Fatal(err)
 	}
+
 	cl := NewClient(id, c.address, c.id.Hash)
 	defer cl.Close()
 	if _, err := cl.SetState(within(t), nodes.Member); err != nil {
 		t.Fatal(err)
 	}
+
 	p, err := cl.Audit(within(t), "n1", audit.Query{Last: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var got []string
 	for _, r := range p.Records {
 		if r.From != "127.0.0.1" || r.Node != "n1" {
@@ -40,9 +45,12 @@ func TestAudit(t *testing.T) {
 		}
 		got = append(got, r.Action+" "+r.User+" "+string(r.Proof)+" "+string(r.Result))
 	}
-	if want := []string{"node.join UNKNOWN none refused", "node.join n2 secret ok", "node.ready n2 node ok"}; !slices.Equal(got, want) {
+
+	if want := []string{"node.join UNKNOWN none refused", "node.join n2 secret ok",
+		"node.ready n2 node ok"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
+
 	stranger := NewClient(identity(t), c.address, c.id.Hash)
 	defer stranger.Close()
 	if p, err := stranger.Audit(within(t), "n1", audit.Query{}); err == nil || len(p.Records) > 0 {

@@ -36,7 +36,10 @@ func NewClient(id *Identity, address, pin string) *Client {
 			}
 			return dial(ctx, id, address, pin)
 		},
-		MaxIdleConns: 1, MaxConnsPerHost: 4, IdleConnTimeout: 45 * time.Second, DisableCompression: true,
+		MaxIdleConns:       1,
+		MaxConnsPerHost:    4,
+		IdleConnTimeout:    45 * time.Second,
+		DisableCompression: true,
 	}
 	return &Client{http: &http.Client{Transport: speaking(t, id), Timeout: 4 * answerTakes, CheckRedirect: noRedirect}}
 }
@@ -99,14 +102,21 @@ func (c *Client) Offer(ctx context.Context, t nodes.Table) error {
 // SetState has the node change our own state in the table: Member, Draining,
 // Leaving or Removed.
 func (c *Client) SetState(ctx context.Context, s nodes.State) (nodes.Table, error) {
-	path := map[nodes.State]string{nodes.Member: "/v1/ready", nodes.Draining: "/v1/drain", nodes.Leaving: "/v1/leave", nodes.Removed: "/v1/gone"}[s]
+	path := map[nodes.State]string{
+		nodes.Member:   "/v1/ready",
+		nodes.Draining: "/v1/drain",
+		nodes.Leaving:  "/v1/leave",
+		nodes.Removed:  "/v1/gone",
+	}[s]
 	if path == "" {
 		return nodes.Table{}, fmt.Errorf("state %s cannot be asked for", s)
 	}
+
 	var t nodes.Table
 	if err := c.do(ctx, http.MethodPost, path, struct{}{}, &t); err != nil {
 		return nodes.Table{}, err
 	}
+
 	return t, t.Check()
 }
 
@@ -140,15 +150,18 @@ func (c *Client) within(ctx context.Context, most int64, method, path string, in
 		}
 		body = bytes.NewReader(b)
 	}
+
 	req, err := http.NewRequestWithContext(ctx, method, "https://node"+path, body)
 	if err != nil {
 		return err
 	}
+
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return short(err)
 	}
 	defer resp.Body.Close()
+
 	b, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err != nil {
 		return short(err)
@@ -156,6 +169,7 @@ func (c *Client) within(ctx context.Context, most int64, method, path string, in
 	if int64(len(b)) > most {
 		return errors.New("node API: the answer is too large")
 	}
+
 	if resp.StatusCode != http.StatusOK {
 		var f fault
 		if json.Unmarshal(b, &f) != nil || f.Error == "" {
@@ -164,17 +178,22 @@ func (c *Client) within(ctx context.Context, most int64, method, path string, in
 		if f.Code == codeProtocol {
 			return fmt.Errorf("%w: %s", ErrProtocol, protocolAdvice(f.Protocol))
 		}
+
 		if kind := codes[f.Code]; kind != nil {
 			return &refusedError{kind, clip(f.Error), f.Next}
 		}
+
 		return errors.New(clip(f.Error))
 	}
+
 	if into == nil {
 		return nil
 	}
+
 	if err := json.Unmarshal(b, into); err != nil {
 		return fmt.Errorf("node API: the answer cannot be read: %w", err)
 	}
+
 	return nil
 }
 
@@ -236,7 +255,8 @@ func protocolAdvice(theirs int) string {
 		return fmt.Sprintf("its nodes join machines by an older protocol (%d) than this machine's (%d): upgrade the nodes of the cluster first, "+
 			"or install their version on this machine and upgrade it afterwards", max(theirs, 1), protocol)
 	}
-	return fmt.Sprintf("its nodes join machines by a newer protocol (%d) than this machine's (%d): upgrade this machine to the cluster's version", theirs, protocol)
+	return fmt.Sprintf("its nodes join machines by a newer protocol (%d) than this machine's (%d): upgrade this machine to the cluster's version",
+		theirs, protocol)
 }
 
 // Meet proves this machine and the cluster to each other, and joins if that is
@@ -255,15 +275,24 @@ func Meet(ctx context.Context, id *Identity, a Ask) (*Met, error) {
 func oneConnection(conn *tls.Conn) (c *Client, done func()) {
 	given := make(chan *tls.Conn, 1)
 	given <- conn
-	t := &http.Transport{DisableCompression: true, MaxConnsPerHost: 1, DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
-		select {
-		case c := <-given:
-			return c, nil
-		default: // what was proven holds for one connection only
-			return nil, errors.New("the other node ended the connection")
-		}
-	}}
-	return &Client{http: &http.Client{Transport: t, Timeout: 4 * answerTakes, CheckRedirect: noRedirect}}, t.CloseIdleConnections
+	t := &http.Transport{
+		DisableCompression: true,
+		MaxConnsPerHost:    1,
+		DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
+			select {
+			case c := <-given:
+				return c, nil
+			default: // what was proven holds for one connection only
+				return nil, errors.New("the other node ended the connection")
+			}
+		},
+	}
+
+	return &Client{http: &http.Client{
+		Transport:     t,
+		Timeout:       4 * answerTakes,
+		CheckRedirect: noRedirect,
+	}}, t.CloseIdleConnections
 }
 
 func meet(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error) {
@@ -271,20 +300,24 @@ func meet(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	exchange, err := spake2.New(w, true)
 	if err != nil {
 		return nil, err
 	}
+
 	conn, err := dial(ctx, id, a.Address, a.Pin)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
+
 	state := conn.ConnectionState()
 	bind, err := binding(&state)
 	if err != nil {
 		return nil, err
 	}
+
 	there := peerHash(&state)
 	c, done := oneConnection(conn)
 	defer done()
@@ -292,30 +325,52 @@ func meet(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error) {
 	var hello helloReply
 	mine := nonce()
 	sent := time.Now()
-	q := helloRequest{Protocol: protocol, Version: a.Version, Cluster: a.Cluster, Nonce: mine, Share: exchange.Share(), Next: next}
+	q := helloRequest{
+		Protocol: protocol,
+		Version:  a.Version,
+		Cluster:  a.Cluster,
+		Nonce:    mine,
+		Share:    exchange.Share(),
+		Next:     next,
+	}
+
 	if err := c.do(ctx, http.MethodPost, "/v1/join/hello", q, &hello); err != nil {
 		return nil, err
 	}
+
 	round := time.Since(sent)
 	skew := time.Until(hello.Time) + round/2
 	if hello.Protocol != protocol {
 		return nil, fmt.Errorf("%w: %s", ErrProtocol, protocolAdvice(hello.Protocol))
 	}
+
 	hash := KeyHash(hello.Key)
 	if a.KeyHash != "" && a.KeyHash != hash {
-		return nil, fmt.Errorf("%w: its key has the hash %.12s…, the join string says %.12s…", ErrProof, hash, a.KeyHash)
+		return nil, fmt.Errorf("%w: its key has the hash %.12s…, the join string says %.12s…", ErrProof,
+			hash, a.KeyHash)
 	}
 	if !validNonce(hello.Nonce) {
 		return nil, fmt.Errorf("%w: no nonce", ErrProof)
 	}
-	if err := verifyCluster(hello.Key, transcript("cluster key", bind, mine, hello.Nonce, id.Hash, there), hello.Signature); err != nil {
+
+	if err := verifyCluster(hello.Key, transcript("cluster key", bind, mine, hello.Nonce, id.Hash, there),
+		hello.Signature); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProof, err)
 	}
+
 	proof, theirs, err := exchange.Finish(hello.Share, meetingNames(bind, mine, hello.Nonce, id.Hash, there, hash))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProof, err)
 	}
-	p := proveRequest{Proof: proof, Join: a.Join, Node: a.Node, Ports: a.Ports, Pad: strings.Repeat("-", padding)}
+
+	p := proveRequest{
+		Proof: proof,
+		Join:  a.Join,
+		Node:  a.Node,
+		Ports: a.Ports,
+		Pad:   strings.Repeat("-", padding),
+	}
+
 	var r proveReply
 	if err := c.do(ctx, http.MethodPost, "/v1/join/prove", p, &r); err != nil {
 		var said *refusedError
@@ -324,14 +379,25 @@ func meet(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error) {
 		}
 		return nil, err
 	}
+
 	if !spake2.Equal(r.Proof, theirs) {
 		return nil, fmt.Errorf("%w: it does not know the secret", ErrProof)
 	}
+
 	if err := r.Table.Check(); err != nil {
 		return nil, err
 	}
 	if r.Table.KeyHash != hash {
 		return nil, fmt.Errorf("%w: its table of nodes names another key", ErrProof)
 	}
-	return &Met{Table: r.Table, Storage: r.Storage, Version: clip(hello.Version), Skew: skew, Round: round, Reach: r.Reach, Node: there}, nil
+
+	return &Met{
+		Table:   r.Table,
+		Storage: r.Storage,
+		Version: clip(hello.Version),
+		Skew:    skew,
+		Round:   round,
+		Reach:   r.Reach,
+		Node:    there,
+	}, nil
 }

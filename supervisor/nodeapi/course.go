@@ -21,14 +21,23 @@ type serviceRequest struct {
 
 // courseRoutes are about how this node does, and restart one of its services.
 func (s *Server) courseRoutes(routes routes) {
-	routes.add("GET /v1/course", func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Points()) })
+	routes.add("GET /v1/course",
+		func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Points()) })
 	routes.add("POST /v1/services/restart", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		take(maxHello, func(w http.ResponseWriter, r *http.Request, q serviceRequest) {
-			rec := audit.Record{Actor: actor(r, n.Name, audit.Peer), Action: "service.restart", Object: q.Service, Result: audit.Started, Detail: "asked for by " + q.By.User + " (" + q.By.Eauth + ") from " + q.By.From}
+			rec := audit.Record{
+				Actor:  actor(r, n.Name, audit.Peer),
+				Action: "service.restart",
+				Object: q.Service,
+				Result: audit.Started,
+				Detail: "asked for by " + q.By.User + " (" + q.By.Eauth + ") from " + q.By.From,
+			}
+
 			err := s.host.RestartService(q.Service)
 			if err != nil {
 				rec.Result, rec.Detail = audit.Refused, rec.Detail+": "+err.Error()
 			}
+
 			s.host.Record(rec)
 			answer(w, struct{}{}, err)
 		})(w, r)

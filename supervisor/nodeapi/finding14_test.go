@@ -92,23 +92,28 @@ func (i *impostor) check(guess string) bool {
 		m.Write(i.transcript("machine"))
 		return hex.EncodeToString(m.Sum(nil)) == string(i.proof)
 	}
+
 	// SPAKE2 as RFC 9382 has it, with the guess in place of the secret.
 	w := scalar(guess)
 	k, err := nistec.NewP256Point().SetBytes(i.machineShare)
 	if err != nil {
 		panic(err)
 	}
+
 	k.Add(k, times("03886e2f97ace46e55ba9dd7242579f2993b64e16ef3dcab95afd497333d8fa12f", w)) // minus w M
 	k.ScalarMult(k, i.y)
 	var tt []byte
-	for _, p := range [][]byte{[]byte("machine " + i.machineCert), []byte("cluster " + i.cert), i.machineShare, i.ownShare, k.Bytes(), w} {
+	for _, p := range [][]byte{[]byte("machine " + i.machineCert), []byte("cluster " + i.cert),
+		i.machineShare, i.ownShare, k.Bytes(), w} {
 		tt = binary.LittleEndian.AppendUint64(tt, uint64(len(p)))
 		tt = append(tt, p...)
 	}
+
 	sum := sha256.Sum256(tt)
 	keys, _ := hkdf.Key(sha256.New, sum[16:], nil, "ConfirmationKeys"+string(i.transcript("exchange "+keyHash)), 32)
 	m := hmac.New(sha256.New, keys[:16])
 	m.Write(tt)
+
 	return hmac.Equal(m.Sum(nil), i.proof)
 }
 
@@ -120,6 +125,7 @@ func (i *impostor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Share    []byte
 		Proof    json.RawMessage
 	}
+
 	_ = json.Unmarshal(body, &q)
 	if strings.HasSuffix(r.URL.Path, "/prove") {
 		i.proofs++
@@ -128,25 +134,39 @@ func (i *impostor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		} else {
 			_ = json.Unmarshal(q.Proof, &i.proof)
 		}
+
 		if i.drop {
 			panic(http.ErrAbortHandler)
 		}
+
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w, `{"code": "secret", "error": "no"}`)
 		return
 	}
+
 	i.hellos++
-	i.protocol, i.machineNonce, i.machineShare = q.Protocol, q.Nonce, q.Share
+	i.protocol = q.Protocol
+	i.machineNonce = q.Nonce
+	i.machineShare = q.Share
 	i.nonce = strings.Repeat("ab", 32)
 	i.machineCert = hashOf(r.TLS.PeerCertificates[0])
 	i.bind, _ = r.TLS.ExportKeyingMaterial(fmt.Sprintf("EXPORTER-saltern-join-%d", q.Protocol), nil, 32)
-	sig, _ := rsa.SignPSS(rand.Reader, i.key, crypto.SHA256, i.transcript("cluster key"), &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256})
+	sig, _ := rsa.SignPSS(rand.Reader, i.key, crypto.SHA256, i.transcript("cluster key"),
+		&rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256})
 	y, _ := ecdh.P256().GenerateKey(rand.Reader)
 	i.y = y.Bytes()
 	share, _ := nistec.NewP256Point().ScalarBaseMult(i.y)
 	share.Add(share, times("03d8bbd6c639c62937b04d997f38c3770719c629d7014d49a24b4f98baa1292b49", scalar(i.guess)))
 	i.ownShare = share.Bytes()
-	_ = json.NewEncoder(w).Encode(map[string]any{"protocol": q.Protocol, "version": "v1", "nonce": i.nonce, "key": i.pub, "signature": sig, "share": i.ownShare, "time": time.Now()})
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"protocol":  q.Protocol,
+		"version":   "v1",
+		"nonce":     i.nonce,
+		"key":       i.pub,
+		"signature": sig,
+		"share":     i.ownShare,
+		"time":      time.Now(),
+	})
 }
 
 func (i *impostor) serve(t *testing.T) string {
@@ -155,16 +175,19 @@ func (i *impostor) serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	i.key, i.pub = key, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 	srv := httptest.NewUnstartedServer(i)
 	srv.TLS = &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, SessionTicketsDisabled: true}
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	i.cert = hashOf(srv.Certificate())
+
 	return srv.Listener.Addr().String()
 }
 
@@ -190,7 +213,8 @@ func meetIt(t *testing.T, address, secret string) error {
 // connection, no more.
 func TestFinding14OfflineGuessing(t *testing.T) {
 	const secret = "correct-horse-battery-staple"
-	dictionary := []string{"password-password", "letmein-letmein-1", secret, "Tr0ub4dor-and-three", "a-guess-of-the-impostor"}
+	dictionary := []string{"password-password", "letmein-letmein-1", secret, "Tr0ub4dor-and-three",
+		"a-guess-of-the-impostor"}
 	for _, tt := range []struct {
 		guess string
 		fits  string // what of the dictionary fits
@@ -199,15 +223,19 @@ func TestFinding14OfflineGuessing(t *testing.T) {
 		if err := meetIt(t, i.serve(t), secret); !errors.Is(err, nodeapi.ErrSecret) {
 			t.Errorf("guess %q: %v", tt.guess, err)
 		}
+
 		if i.hellos != 1 || i.proofs != 1 || len(i.proof) == 0 {
-			t.Fatalf("guess %q: %d hellos, %d proofs: the machine gave more than one guess, or none", tt.guess, i.hellos, i.proofs)
+			t.Fatalf("guess %q: %d hellos, %d proofs: the machine gave more than one guess, or none",
+				tt.guess, i.hellos, i.proofs)
 		}
+
 		got := ""
 		for _, word := range dictionary {
 			if i.check(word) {
 				got += word
 			}
 		}
+
 		if got != tt.fits {
 			t.Errorf("with the guess %q, what was seen fits %q, want %q", tt.guess, got, tt.fits)
 		}

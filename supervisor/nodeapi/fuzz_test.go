@@ -15,33 +15,46 @@ func FuzzMessages(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	a, err := spake2.New(w, true)
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	b, err := spake2.New(w, false)
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	text, err := NewClusterKey()
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	key, err := ParseClusterKey(text)
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	names := meetingNames([]byte("bind"), nonce(), nonce(), "machine", "node", key.Hash)
 	proof, _, err := a.Finish(b.Share(), names)
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	digest := transcript("cluster key", []byte("bind"), "m", "c", "machine", "node")
 	sig, err := key.sign(digest)
 	if err != nil {
 		f.Fatal(err)
 	}
-	table := nodes.Table{Version: 1, Cluster: "prod", KeyHash: key.Hash, Nodes: []nodes.Node{{Name: "n1", Address: "192.0.2.1", State: nodes.Member, Certificate: key.Hash}}}
+
+	table := nodes.Table{
+		Version: 1,
+		Cluster: "prod",
+		KeyHash: key.Hash,
+		Nodes:   []nodes.Node{{Name: "n1", Address: "192.0.2.1", State: nodes.Member, Certificate: key.Hash}},
+	}
+
 	for i, v := range []any{helloRequest{Protocol: protocol, Version: "v1", Cluster: "prod", Nonce: nonce(), Share: a.Share()},
 		helloReply{Protocol: protocol, Nonce: nonce(), Share: b.Share(), Key: key.Public, Signature: sig},
 		proveRequest{Proof: proof, Join: true, Node: nodes.Node{Name: "n2", Address: "192.0.2.2"}, Ports: []int{1}},
@@ -52,6 +65,7 @@ func FuzzMessages(f *testing.F) {
 		}
 		f.Add(uint8(i), seed)
 	}
+
 	f.Fuzz(func(t *testing.T, kind uint8, text []byte) {
 		switch kind % 5 {
 		case 0:

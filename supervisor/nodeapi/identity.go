@@ -86,7 +86,8 @@ func (i *Identity) Save(dir string) error {
 func parseIdentity(b []byte, path string) (*Identity, error) {
 	cert, err := tls.X509KeyPair(b, b)
 	if err != nil {
-		return nil, fmt.Errorf("node's own key %s: %w; restore it from a backup, or remove it and join again", path, err)
+		return nil, fmt.Errorf("node's own key %s: %w; restore it from a backup, or remove it and join again",
+			path, err)
 	}
 	leaf, err := x509.ParseCertificate(cert.Certificate[0])
 	if err != nil {
@@ -100,23 +101,32 @@ func newIdentity() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
 		return nil, err
 	}
+
 	// Who it is and how long it holds is said by the table of nodes, not by the
 	// certificate; a clock that is wrong must not lock a node out.
-	t := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "saltern node"},
-		NotBefore: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
-		KeyUsage: x509.KeyUsageDigitalSignature}
+	t := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: "saltern node"},
+		NotBefore:    time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC),
+		NotAfter:     time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+	}
+
 	der, err := x509.CreateCertificate(rand.Reader, t, t, pub, key)
 	if err != nil {
 		return nil, err
 	}
+
 	pk, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, err
 	}
+
 	out := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pk})
 	return append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...), nil
 }
@@ -140,8 +150,13 @@ const proto = "http/1.1"
 // serverTLS asks for a certificate and leaves to each request whether the one
 // shown may make it.
 func (i *Identity) serverTLS() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{i.cert}, ClientAuth: tls.RequestClientCert,
-		NextProtos: []string{proto}, SessionTicketsDisabled: true}
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{i.cert},
+		ClientAuth:             tls.RequestClientCert,
+		NextProtos:             []string{proto},
+		SessionTicketsDisabled: true,
+	}
 }
 
 // ErrPin means that the other end is not the node it should be.
@@ -150,7 +165,10 @@ var ErrPin = errors.New("another machine answers there: its certificate is not t
 // clientTLS connects to the node whose certificate has that hash, and to
 // nobody else; "" takes any, and then nothing is proven yet.
 func (i *Identity) clientTLS(pin string) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{i.cert}, NextProtos: []string{proto},
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		Certificates:       []tls.Certificate{i.cert},
+		NextProtos:         []string{proto},
 		InsecureSkipVerify: true, // names and issuers mean nothing here; VerifyConnection compares the key
 		VerifyConnection: func(s tls.ConnectionState) error {
 			got := peerHash(&s)
@@ -158,5 +176,6 @@ func (i *Identity) clientTLS(pin string) *tls.Config {
 				return ErrPin
 			}
 			return nil
-		}}
+		},
+	}
 }

@@ -27,12 +27,16 @@ type meeting struct {
 func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
 	if !s.limit.hello(r.RemoteAddr) {
 		s.warn(r, "too many attempts to join")
-		refuse(w, newFault(codeBusy, "too many attempts from your address or altogether; wait a minute", http.StatusTooManyRequests))
+		refuse(w,
+			newFault(codeBusy, "too many attempts from your address or altogether; wait a minute",
+				http.StatusTooManyRequests))
 		return
 	}
+
 	m := r.Context().Value(meetingKey{}).(*meeting)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	t := s.host.Table()
 	switch {
 	case m.met || !validNonce(q.Nonce) || peerHash(r.TLS) == "":
@@ -40,52 +44,73 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
 		return
 	case q.Protocol != protocol:
 		s.warn(r, "a machine of another version wants to join: "+joinAdvice(q.Protocol), "protocol", q.Protocol)
-		f := newFault(codeProtocol, "this cluster runs version "+s.version+": "+joinAdvice(q.Protocol), http.StatusConflict)
+		f := newFault(codeProtocol, "this cluster runs version "+s.version+": "+joinAdvice(q.Protocol),
+			http.StatusConflict)
 		f.Protocol = protocol
 		refuse(w, f)
 		return
 	case q.Cluster != "" && q.Cluster != t.Cluster:
 		s.warn(r, "a machine wants to join another cluster")
-		refuse(w, newFault(codeCluster, "this node belongs to another cluster than the one you name", http.StatusConflict))
+		refuse(w,
+			newFault(codeCluster, "this node belongs to another cluster than the one you name", http.StatusConflict))
 		return
 	}
+
 	key, err := s.host.ClusterKey()
 	if err != nil {
 		refuse(w, newFault(codeStorage, err.Error(), http.StatusServiceUnavailable))
 		return
 	}
+
 	secrets, err := s.secrets()
 	if err != nil {
 		refuse(w, newFault(codeStorage, err.Error(), http.StatusServiceUnavailable))
 		return
 	}
+
 	secret := secrets[0]
 	if q.Next { // without one it is as good as a wrong secret
 		secret = secrets[len(secrets)-1]
 	}
+
 	bind, err := binding(r.TLS)
 	if err != nil {
 		refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
 		return
 	}
+
 	exchange, err := spake2.New(secret, false)
 	if err != nil {
 		refuse(w, newFault(codeSelf, err.Error(), http.StatusInternalServerError))
 		return
 	}
+
 	mine, machine := nonce(), peerHash(r.TLS)
 	answer, proof, err := exchange.Finish(q.Share, meetingNames(bind, q.Nonce, mine, machine, s.id.Hash, key.Hash))
 	if err != nil {
 		refuse(w, newFault(codeRequest, "hello comes with a share of the exchange", http.StatusBadRequest))
 		return
 	}
+
 	sig, err := key.sign(transcript("cluster key", bind, q.Nonce, mine, machine, s.id.Hash))
 	if err != nil {
 		refuse(w, newFault(codeSelf, err.Error(), http.StatusInternalServerError))
 		return
 	}
-	m.met, m.proof, m.answer, m.next = true, proof, answer, !q.Next && len(secrets) > 1
-	reply(w, helloReply{Protocol: protocol, Version: s.version, Nonce: mine, Share: exchange.Share(), Key: key.Public, Signature: sig, Time: s.now()})
+
+	m.met = true
+	m.proof = proof
+	m.answer = answer
+	m.next = !q.Next && len(secrets) > 1
+	reply(w, helloReply{
+		Protocol:  protocol,
+		Version:   s.version,
+		Nonce:     mine,
+		Share:     exchange.Share(),
+		Key:       key.Public,
+		Signature: sig,
+		Time:      s.now(),
+	})
 }
 
 // joinAdvice says to a machine of another protocol who is to be upgraded.
@@ -100,10 +125,12 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 	m := r.Context().Value(meetingKey{}).(*meeting)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	if !m.met {
 		refuse(w, newFault(codeRequest, "hello comes first, on the same connection", http.StatusBadRequest))
 		return
 	}
+
 	m.met = false // one try for each hello
 	if !spake2.Equal(q.Proof, m.proof) {
 		s.limit.failed(r.RemoteAddr)
@@ -113,9 +140,11 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 			s.warn(r, "a machine does not know the secret")
 			s.joinRefused(r)
 		}
+
 		refuse(w, f)
 		return
 	}
+
 	s.proven(r, false)
 	var err error
 	t, machine := s.host.Table(), peerHash(r.TLS)
@@ -126,22 +155,32 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
 			return
 		}
+
 		t, err = s.host.Admit(r.Context(), n)
 		joined := audit.Record{Actor: actor(r, n.Name, audit.Secret), Action: "node.join", Object: n.Name}
 		joined.Limited = true // it may ask again and again
 		s.host.Record(joined.Ended(err))
+
 		if err != nil {
 			s.log.Warn("node API: a machine was not admitted", "peer", n.Name, "address", n.Address, "error", err)
 			refuse(w, faultOf(err))
 			return
 		}
+
 		s.log.Info("a machine was admitted to the cluster", "peer", n.Name, "address", n.Address)
 	} else if t.WasRemoved(machine) {
 		refuse(w, newFault(codeRemoved, "this machine was removed from cluster "+t.Cluster, http.StatusGone))
 		return
 	}
-	reply(w, proveReply{Proof: m.answer, Table: t, Storage: s.host.Storage(), Time: s.now(), Reach: reachBack(r.Context(), r.RemoteAddr, q.Ports),
-		Pad: strings.Repeat("-", padding)})
+
+	reply(w, proveReply{
+		Proof:   m.answer,
+		Table:   t,
+		Storage: s.host.Storage(),
+		Time:    s.now(),
+		Reach:   reachBack(r.Context(), r.RemoteAddr, q.Ports),
+		Pad:     strings.Repeat("-", padding),
+	})
 }
 
 // secrets are those that count, stretched, the present one first. Each is
@@ -151,6 +190,7 @@ func (s *Server) secrets() ([]spake2.Secret, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []spake2.Secret
@@ -159,18 +199,22 @@ func (s *Server) secrets() ([]spake2.Secret, error) {
 		if text == "" {
 			continue // never a secret
 		}
+
 		w, ok := s.stretch[text]
 		if !ok {
 			if w, err = stretch(text); err != nil {
 				return nil, err
 			}
 		}
+
 		now[text] = w
 		out = append(out, w)
 	}
+
 	s.stretch = now // what does not count any more is forgotten
 	if len(out) == 0 {
 		return nil, errors.New("this cluster has no secret: nobody can join")
 	}
+
 	return out, nil
 }

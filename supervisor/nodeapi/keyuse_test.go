@@ -23,6 +23,7 @@ func TestCopyMayRead(t *testing.T) {
 	c.tool = func(context.Context, toolrun.Request) (func(context.Context, io.Writer), error) {
 		return nil, errors.New("no tool")
 	}
+
 	for _, storage := range []string{"data", "client", nodes.ArbiterStorage} {
 		for _, state := range present() {
 			id := identity(t)
@@ -35,8 +36,10 @@ func TestCopyMayRead(t *testing.T) {
 				Storage:     storage,
 			})
 			c.mu.Unlock()
+
 			copied := asker{name: storage + " " + string(state)}
-			copied.http = NewClient(id.Speaking(func() keyuse.Speaker { return keyuse.Speaker{Life: "copy"} }), c.address, c.id.Hash).http
+			copied.http = NewClient(id.Speaking(func() keyuse.Speaker { return keyuse.Speaker{Life: "copy"} }),
+				c.address, c.id.Hash).http
 			t.Cleanup(copied.http.CloseIdleConnections)
 
 			for pattern := range accessTable() {
@@ -58,7 +61,8 @@ func TestCopyIsToldWhy(t *testing.T) {
 	cl := NewClient(c.id.Speaking(func() keyuse.Speaker { return keyuse.Speaker{Life: "copy"} }), c.address, c.id.Hash)
 	defer cl.Close()
 	_, err := cl.SetState(within(t), nodes.Leaving)
-	if err == nil || !strings.Contains(err.Error(), "the machine at 127.0.0.1 may not act for n1: two machines use the key of n1") {
+	if err == nil || !strings.Contains(err.Error(),
+		"the machine at 127.0.0.1 may not act for n1: two machines use the key of n1") {
 		t.Errorf("%v", err)
 	}
 }
@@ -69,16 +73,20 @@ func TestSpeakerThatCannotBeRead(t *testing.T) {
 	c := startNode(t)
 	cl := NewClient(c.id, c.address, c.id.Hash)
 	defer cl.Close()
-	for _, text := range []string{"life=", "life=a%zz", "life=A&board=x", "life=" + strings.Repeat("A", 41), "life=A&later=" + strings.Repeat("x", keyuse.MaxSpeaker)} {
+
+	for _, text := range []string{"life=", "life=a%zz", "life=A&board=x", "life=" + strings.Repeat("A", 41),
+		"life=A&later=" + strings.Repeat("x", keyuse.MaxSpeaker)} {
 		req, err := http.NewRequestWithContext(within(t), http.MethodGet, "https://node/v1/table", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		req.Header.Set(machineHeader, text)
 		resp, err := cl.http.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%.30q: %s", text, resp.Status)
@@ -94,12 +102,15 @@ func TestIdentityIsKeptWhenItIsSaved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := ReadIdentity(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
+
 	if err := id.Save(dir); err != nil {
 		t.Fatal(err)
 	}
+
 	again, err := LoadIdentity(dir)
 	if err != nil || again.Hash != id.Hash {
 		t.Errorf("%+v %v", again, err)

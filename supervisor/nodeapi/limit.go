@@ -88,7 +88,8 @@ func (l *limiter) source(a netip.Addr, now time.Time) *source {
 // without a connection: the common bucket still holds.
 func (l *limiter) forget(now time.Time) {
 	maps.DeleteFunc(l.sources, func(_ netip.Addr, s *source) bool {
-		return s.conns == [2]int{} && now.Sub(s.hellos.Last()) > 2*time.Minute && now.Sub(s.failures.Last()) > 2*time.Minute
+		return s.conns == [2]int{} && now.Sub(s.hellos.Last()) > 2*time.Minute &&
+			now.Sub(s.failures.Last()) > 2*time.Minute
 	})
 	if len(l.sources) < maxSources {
 		return
@@ -106,6 +107,7 @@ func (l *limiter) hello(remote string) bool {
 	if !s.failures.Has(now, failures, 1) || !fair(s.failures.Used(now, failures), wrong) {
 		return false
 	}
+
 	left := allHellos.Burst - l.all.Used(now, allHellos)
 	if !fair(s.asked.Used(now, remembered), left) {
 		return false
@@ -113,6 +115,7 @@ func (l *limiter) hello(remote string) bool {
 	if !s.hellos.Take(now, hellos, 1) || !l.all.Take(now, allHellos, 1) {
 		return false
 	}
+
 	s.asked.Charge(now, remembered, 1)
 	return true
 }

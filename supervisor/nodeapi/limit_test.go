@@ -36,6 +36,7 @@ func TestFinding16PlacesOfMembers(t *testing.T) {
 			}
 			return w
 		}
+
 		var all []*wire
 		taken := 0
 		for i := range 1000 {
@@ -45,31 +46,40 @@ func TestFinding16PlacesOfMembers(t *testing.T) {
 				taken++
 			}
 		}
+
 		if taken != maxStrangers {
 			t.Errorf("%d places for strangers", taken)
 		}
+
 		member, late := open("192.0.2.2:9"), open("198.51.100.1:9")
 		if member.closed.Load() {
 			t.Error("a member has no place")
 		}
+
 		if !late.closed.Load() {
 			t.Error("one more stranger has a place")
 		}
+
 		// One that is a member by its certificate makes room for a stranger.
 		l.proven(all[0], true)
 		if w := open("198.51.100.2:9"); w.closed.Load() {
 			t.Error("the place of a stranger that turned out a member is not free")
 		}
+
 		l.proven(member, true)
 		l.proven(all[1], false)
 		time.Sleep(unprovenFor + time.Second)
 		synctest.Wait()
+
 		if member.closed.Load() || all[0].closed.Load() || all[1].closed.Load() || !all[2].closed.Load() {
-			t.Errorf("after a minute: member %v, by certificate %v, joining %v, stranger %v", member.closed.Load(), all[0].closed.Load(), all[1].closed.Load(), all[2].closed.Load())
+			t.Errorf("after a minute: member %v, by certificate %v, joining %v, stranger %v",
+				member.closed.Load(), all[0].closed.Load(), all[1].closed.Load(), all[2].closed.Load())
 		}
+
 		for _, w := range append(all, member) {
 			l.conn(w, http.StateClosed)
 		}
+
 		if l.total[1] != 0 || l.total[0] > 1 || len(l.conns) > 1 {
 			t.Errorf("left: %v %d", l.total, len(l.conns))
 		}
@@ -90,12 +100,15 @@ func TestStrangersCannotKeepOthersFromJoining(t *testing.T) {
 						l.hello(fmt.Sprintf("10.0.0.%d:9", i))
 					}
 				}
+
 				if !l.hello(fmt.Sprintf("192.0.2.%d:9", second+1)) {
 					t.Fatalf("after %d s nobody else can ask", second)
 				}
+
 				now = now.Add(time.Second)
 			}
 		})
+
 		t.Run(fmt.Sprint("wrong secrets of ", sources), func(t *testing.T) {
 			now := frozen()
 			l := newLimiter(func() time.Time { return now }, nobody)
@@ -107,12 +120,15 @@ func TestStrangersCannotKeepOthersFromJoining(t *testing.T) {
 						}
 					}
 				}
+
 				if !l.hello(fmt.Sprintf("192.0.2.%d:9", second+1)) {
 					t.Fatalf("after %d s nobody else can ask", second)
 				}
+
 				now = now.Add(time.Second)
 			}
 		})
+
 		t.Run(fmt.Sprint("connections of ", sources), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLimiter(time.Now, nobody)
@@ -124,17 +140,21 @@ func TestStrangersCannotKeepOthersFromJoining(t *testing.T) {
 						l.conn(w, http.StateClosed)
 						return false
 					}
+
 					open = append(open, w)
 					return true
 				}
+
 				for range 200 {
 					for i := range sources {
 						try(fmt.Sprintf("10.0.0.%d:9", i))
 					}
 				}
+
 				if !try("192.0.2.1:9") {
 					t.Errorf("%d connections: nobody else has a place", len(open))
 				}
+
 				for _, w := range open {
 					l.conn(w, http.StateClosed)
 				}

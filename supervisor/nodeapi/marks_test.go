@@ -14,7 +14,12 @@ import (
 // nothing that would be used.
 func TestMarks(t *testing.T) {
 	c := startNode(t)
-	c.marks = marks.Report{Start: "S1", Copy: true, Marks: map[marks.Place]marks.History{marks.Bricks: {Starts: []marks.Start{{ID: "S1", Last: 7}}}}}
+	c.marks = marks.Report{
+		Start: "S1",
+		Copy:  true,
+		Marks: map[marks.Place]marks.History{marks.Bricks: {Starts: []marks.Start{{ID: "S1", Last: 7}}}},
+	}
+
 	cl := NewClient(c.id, c.address, c.id.Hash)
 	defer cl.Close()
 	r, err := cl.Marks(within(t))

@@ -173,9 +173,21 @@ var (
 	ErrUnproven = errors.New("the machine there ended the connection when it had to prove that it is the cluster")
 )
 
-var codes = map[string]error{codeProtocol: ErrProtocol, codeCluster: ErrCluster, codeSecret: ErrSecret, codeName: ErrName,
-	codeRemoved: ErrRemoved, codeStranger: errStranger, codeBusy: ErrBusy, codeStorage: ErrStorage, codeRole: ErrRole, codeAccess: ErrAccess,
-	codeChanged: options.ErrChanged, codeTrying: options.ErrTrying, codeNotHeld: options.ErrNotHeld}
+var codes = map[string]error{
+	codeProtocol: ErrProtocol,
+	codeCluster:  ErrCluster,
+	codeSecret:   ErrSecret,
+	codeName:     ErrName,
+	codeRemoved:  ErrRemoved,
+	codeStranger: errStranger,
+	codeBusy:     ErrBusy,
+	codeStorage:  ErrStorage,
+	codeRole:     ErrRole,
+	codeAccess:   ErrAccess,
+	codeChanged:  options.ErrChanged,
+	codeTrying:   options.ErrTrying,
+	codeNotHeld:  options.ErrNotHeld,
+}
 
 // fault is an error as it goes over the wire.
 type fault struct {

@@ -214,6 +214,7 @@ func serve(t *testing.T, h Host, id *Identity, log *slog.Logger, now func() time
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- NewServer(h, id, "v1", log, now).Serve(ctx, ln) }()
@@ -223,6 +224,7 @@ func serve(t *testing.T, h Host, id *Identity, log *slog.Logger, now func() time
 			t.Error(err)
 		}
 	})
+
 	return ln.Addr().String()
 }
 
@@ -245,9 +247,12 @@ func TestJoinAndSpeak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if look.Table.Cluster != "prod" || len(look.Table.Nodes) != 1 || look.Storage.Path != "/srv" || look.Skew.Abs() > 30*time.Second || len(look.Reach) != 1 {
+
+	if look.Table.Cluster != "prod" || len(look.Table.Nodes) != 1 || look.Storage.Path != "/srv" ||
+		look.Skew.Abs() > 30*time.Second || len(look.Reach) != 1 {
 		t.Errorf("a look: %+v", look)
 	}
+
 	a := c.ask(c.key.Hash, goodSecret)
 	a.Join = true
 	for range 2 { // an answer may be lost: it is asked again
@@ -259,34 +264,43 @@ func TestJoinAndSpeak(t *testing.T) {
 			t.Fatalf("table after joining: %+v", met.Table)
 		}
 	}
+
 	cl := NewClient(id, c.address, c.id.Hash)
 	defer cl.Close()
 	if tab, err := cl.SetState(within(t), nodes.Member); err != nil || tab.Nodes[1].State != nodes.Member {
 		t.Errorf("ready: %+v %v", tab, err)
 	}
+
 	if s, err := cl.Status(within(t)); err != nil || s.Version != "v1" {
 		t.Errorf("status: %+v %v", s, err)
 	}
+
 	tab, err := cl.Table(within(t))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	tab.Version++
 	if err := cl.Offer(within(t), tab); err != nil || c.Table().Version != tab.Version {
 		t.Errorf("offer: %v", err)
 	}
+
 	for fetch, want := range map[bool]string{false: "https://h/false", true: "https://h/truex"} {
 		name := map[bool]string{true: "x"}[fetch]
 		if v, err := cl.Git(within(t), fetch, name); err != nil || len(v.Remotes) != 1 || v.Remotes[0].URL != want {
 			t.Errorf("git remotes: %+v %v", v, err)
 		}
 	}
+
 	if list, err := cl.Minions(within(t), true); err != nil || len(list.Minions) != 1 || list.Minions[0].ID != "web1" {
 		t.Errorf("minions: %v %v", list, err)
 	}
-	if a, err := cl.StorageAuthority(within(t)); err != nil || string(a.Cert) != "certificate" || string(a.Key) != "key" {
+
+	if a, err := cl.StorageAuthority(within(t)); err != nil || string(a.Cert) != "certificate" ||
+		string(a.Key) != "key" {
 		t.Errorf("authority: %+v %v", a, err)
 	}
+
 	// While the secret is changed both count, afterwards the new one alone.
 	const fresh = "another-secret-of-some-length"
 	c.setSecrets(goodSecret, fresh)
@@ -295,6 +309,7 @@ func TestJoinAndSpeak(t *testing.T) {
 			t.Errorf("a secret that counts: %v", err)
 		}
 	}
+
 	c.setSecrets(fresh, "")
 	for _, s := range []string{goodSecret, ""} {
 		if _, err := Meet(within(t), identity(t), c.ask("", s)); !errors.Is(err, ErrSecret) {
@@ -310,13 +325,16 @@ func TestJoinRefused(t *testing.T) {
 		change func(*Ask)
 		want   error
 	}{
-		"wrong secret":     {func(a *Ask) { a.Secret = "wrong-secret-of-some-length" }, ErrSecret},
-		"no secret":        {func(a *Ask) { a.Secret = "" }, ErrSecret},
-		"other cluster":    {func(a *Ask) { a.Cluster = "test" }, ErrCluster},
-		"hash of another":  {func(a *Ask) { a.KeyHash = strings.Repeat("0", 64) }, ErrProof},
-		"name taken":       {func(a *Ask) { a.Join, a.Node.Name = true, "n1" }, ErrName},
-		"address taken":    {func(a *Ask) { a.Join, a.Node.Address = true, "127.0.70.1" }, ErrName},
-		"an arbiter":       {func(a *Ask) { a.Join, a.Node.Storage = true, nodes.ArbiterStorage }, ErrRole},
+		"wrong secret":    {func(a *Ask) { a.Secret = "wrong-secret-of-some-length" }, ErrSecret},
+		"no secret":       {func(a *Ask) { a.Secret = "" }, ErrSecret},
+		"other cluster":   {func(a *Ask) { a.Cluster = "test" }, ErrCluster},
+		"hash of another": {func(a *Ask) { a.KeyHash = strings.Repeat("0", 64) }, ErrProof},
+		"name taken":      {func(a *Ask) { a.Join, a.Node.Name = true, "n1" }, ErrName},
+		"address taken":   {func(a *Ask) { a.Join, a.Node.Address = true, "127.0.70.1" }, ErrName},
+		"an arbiter": {func(a *Ask) {
+			a.Join = true
+			a.Node.Storage = nodes.ArbiterStorage
+		}, ErrRole},
 		"name is a path":   {func(a *Ask) { a.Join, a.Node.Name = true, "../n2" }, nil},
 		"unreachable node": {func(a *Ask) { a.Address = "127.0.0.1:1" }, nil},
 	} {
@@ -327,6 +345,7 @@ func TestJoinRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	if got := c.Table(); len(got.Nodes) != 1 {
 		t.Errorf("somebody joined: %+v", got)
 	}
@@ -341,6 +360,7 @@ func middle(t *testing.T, to string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var all sync.WaitGroup
 	t.Cleanup(func() { _ = ln.Close(); all.Wait() })
 	all.Go(func() {
@@ -349,6 +369,7 @@ func middle(t *testing.T, to string) string {
 			if err != nil {
 				return
 			}
+
 			all.Go(func() {
 				defer c.Close()
 				up, err := tls.Dial("tcp", to, id.clientTLS(""))
@@ -356,6 +377,7 @@ func middle(t *testing.T, to string) string {
 					return
 				}
 				defer up.Close()
+
 				both := make(chan struct{}, 2)
 				go func() { _, _ = io.Copy(up, c); _ = up.Close(); both <- struct{}{} }()
 				go func() { _, _ = io.Copy(c, up); _ = c.Close(); both <- struct{}{} }()
@@ -364,6 +386,7 @@ func middle(t *testing.T, to string) string {
 			})
 		}
 	})
+
 	return ln.Addr().String()
 }
 
@@ -403,17 +426,21 @@ func TestAttack11FalseCluster(t *testing.T) {
 	false1.secret = "a-secret-that-is-guessed-wrong"
 	a := c.ask(c.key.Hash, goodSecret)
 	a.Address = false1.address
+
 	if _, err := Meet(within(t), identity(t), a); !errors.Is(err, ErrProof) {
 		t.Errorf("with the hash: %v", err)
 	}
+
 	if strings.Contains(false1.log.String(), "does not know the secret") {
 		t.Error("a proof was sent before the cluster had proven itself")
 	}
+
 	// It knows the cluster's public key, but cannot sign with it.
 	false1.key = &ClusterKey{key: false1.key.key, Public: c.key.Public, Hash: c.key.Hash}
 	if _, err := Meet(within(t), identity(t), a); !errors.Is(err, ErrProof) {
 		t.Errorf("with the public key of the cluster: %v", err)
 	}
+
 	// It takes any proof, and has to answer with one of its own.
 	liar := NewServer(false1, false1.id, "v1", slog.New(slog.DiscardHandler), time.Now)
 	mux := http.NewServeMux()
@@ -425,12 +452,19 @@ func TestAttack11FalseCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute, ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-		return context.WithValue(ctx, meetingKey{}, &meeting{})
-	}}
+
+	srv := &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: time.Minute,
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			return context.WithValue(ctx, meetingKey{}, &meeting{})
+		},
+	}
+
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = srv.Serve(ln) })
 	defer serving.Wait()
+
 	defer srv.Close()
 	a.KeyHash, a.Address = "", ln.Addr().String()
 	if m, err := Meet(within(t), identity(t), a); !errors.Is(err, ErrProof) || m != nil {
@@ -448,38 +482,47 @@ func TestAttack11ReplayedJoin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { _ = conn.Close() })
 		st := conn.ConnectionState()
 		bind, err := binding(&st)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		h := &http.Client{Transport: &http.Transport{DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
 		mine := strings.Repeat("11", nonceBytes)
 		w, err := stretch(goodSecret)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		exchange, err := spake2.New(w, true)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var r helloReply
-		post(t, h, "/v1/join/hello", helloRequest{Protocol: protocol, Cluster: "prod", Nonce: mine, Share: exchange.Share()}, &r)
+		post(t, h, "/v1/join/hello",
+			helloRequest{Protocol: protocol, Cluster: "prod", Nonce: mine, Share: exchange.Share()}, &r)
 		proof, _, err := exchange.Finish(r.Share, meetingNames(bind, mine, r.Nonce, id.Hash, c.id.Hash, KeyHash(r.Key)))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return h, proveRequest{Proof: proof, Node: nodes.Node{Name: "n2", Address: "127.0.70.2"}}
 	}
+
 	h1, q := talk()
 	var ok proveReply
 	if code := post(t, h1, "/v1/join/prove", q, &ok); code != http.StatusOK {
 		t.Fatalf("the first time: %d", code)
 	}
+
 	if code := post(t, h1, "/v1/join/prove", q, nil); code != http.StatusBadRequest {
 		t.Errorf("a second time on the same connection: %d", code)
 	}
+
 	h2, _ := talk()
 	if code := post(t, h2, "/v1/join/prove", q, nil); code != http.StatusForbidden {
 		t.Errorf("on another connection: %d", code)
@@ -492,17 +535,20 @@ func post(t *testing.T, h *http.Client, path string, v, into any) int {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	resp, err := h.Post("https://node"+path, "application/json", bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
+
 	text, _ := io.ReadAll(resp.Body)
 	if into != nil {
 		if err := json.Unmarshal(text, into); err != nil {
 			t.Fatalf("%s: %s", err, text)
 		}
 	}
+
 	return resp.StatusCode
 }
 
@@ -523,15 +569,19 @@ func TestAttack11GuessedSecret(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if wrong > failuresPerMinute+2 || busy == 0 {
 		t.Errorf("%d guesses were looked at, %d turned away", wrong, busy)
 	}
+
 	if _, err := Meet(within(t), id, c.ask("", goodSecret)); !errors.Is(err, ErrBusy) {
 		t.Errorf("after the guesses: %v", err)
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s := c.log.String(); !strings.Contains(s, "does not know the secret") || !strings.Contains(s, "peer=127.0.0.1:") || strings.Contains(s, "guess-number") {
+	if s := c.log.String(); !strings.Contains(s, "does not know the secret") ||
+		!strings.Contains(s, "peer=127.0.0.1:") || strings.Contains(s, "guess-number") {
 		t.Errorf("log:\n%s", s)
 	}
 }
@@ -552,17 +602,21 @@ func TestAttack12RemovedNode(t *testing.T) {
 	id := identity(t)
 	a := c.ask("", goodSecret)
 	a.Join = true
+
 	if _, err := Meet(within(t), id, a); err != nil {
 		t.Fatal(err)
 	}
+
 	cl := NewClient(id, c.address, c.id.Hash)
 	defer cl.Close()
 	if _, err := cl.Status(within(t)); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := c.SetState(t.Context(), "n2", nodes.Removed); err != nil {
 		t.Fatal(err)
 	}
+
 	for what, err := range map[string]error{
 		"status":    second(cl.Status(within(t))),
 		"table":     second(cl.Table(within(t))),
@@ -578,9 +632,11 @@ func TestAttack12RemovedNode(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+
 	if _, err := Meet(within(t), id, a); !errors.Is(err, ErrName) && !errors.Is(err, ErrRemoved) {
 		t.Errorf("with the old key and a secret that still holds: %v", err)
 	}
+
 	c.setSecrets("the-secret-was-changed-then", "")
 	if _, err := Meet(within(t), identity(t), a); !errors.Is(err, ErrSecret) {
 		t.Errorf("with a new key and the old secret: %v", err)
@@ -593,6 +649,7 @@ func TestStrangersReachNothing(t *testing.T) {
 	c := startNode(t)
 	cl := NewClient(identity(t), c.address, c.id.Hash)
 	defer cl.Close()
+
 	for what, err := range map[string]error{
 		"status": second(cl.Status(within(t))), "table": second(cl.Table(within(t))), "ready": second(cl.SetState(within(t), nodes.Member)),
 		"offer": cl.Offer(within(t), c.Table()), "minions": second(cl.Minions(within(t), false)),
@@ -603,15 +660,22 @@ func TestStrangersReachNothing(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	plain := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}}}
+
+	plain := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+		InsecureSkipVerify: true,
+		MinVersion:         tls.VersionTLS13,
+	}}}
+
 	resp, err := plain.Get("https://" + c.address + "/v1/status")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden {
 		t.Errorf("without a certificate: %d", resp.StatusCode)
 	}
+
 	old := &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}
 	if conn, err := tls.Dial("tcp", c.address, old); err == nil {
 		_ = conn.Close()
@@ -626,10 +690,18 @@ func TestProtocolOfAnotherVersion(t *testing.T) {
 		return dial(ctx, id, c.address, "")
 	}}}
 	defer h.CloseIdleConnections()
+
 	var f fault
-	if code := post(t, h, "/v1/join/hello", helloRequest{Protocol: protocol + 1, Version: "v9", Cluster: "prod", Nonce: nonce()}, &f); code != http.StatusConflict || f.Code != codeProtocol {
+	if code := post(t, h, "/v1/join/hello",
+		helloRequest{
+			Protocol: protocol + 1,
+			Version:  "v9",
+			Cluster:  "prod",
+			Nonce:    nonce(),
+		}, &f); code != http.StatusConflict || f.Code != codeProtocol {
 		t.Errorf("%d %+v", code, f)
 	}
+
 	big := helloRequest{Protocol: protocol, Version: strings.Repeat("v", maxHello), Cluster: "prod", Nonce: nonce()}
 	if code := post(t, h, "/v1/join/hello", big, nil); code != http.StatusBadRequest {
 		t.Errorf("a large hello: %d", code)
@@ -654,11 +726,13 @@ func TestAttack25LogFlood(t *testing.T) {
 	id := identity(t)
 	cl := NewClient(id, c.address, c.id.Hash)
 	defer cl.Close()
+
 	for range 50 {
 		if _, err := cl.Status(within(t)); !errors.Is(err, errStranger) {
 			t.Fatal(err)
 		}
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := strings.Count(c.log.String(), "a stranger was refused"); n != 1 {

@@ -32,12 +32,17 @@ func (s *Server) optionsRoutes(routes routes) {
 		st, err := s.host.Options().State(r.Context(), r.URL.Query().Get("fresh") != "")
 		answer(w, st, err)
 	})
+
 	routes.add("POST /v1/options/check", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		f, err := s.host.Options().Check(r.Context())
 		answer(w, f, err)
 	})
+
 	for verb, do := range map[string]func(context.Context, options.Node, optionsRequest) error{
-		"try":  func(ctx context.Context, n options.Node, q optionsRequest) error { return n.Try(ctx, q.Mark, q.Limit) },
+		"try": func(ctx context.Context, n options.Node, q optionsRequest) error {
+			return n.Try(ctx, q.Mark,
+				q.Limit)
+		},
 		"back": func(ctx context.Context, n options.Node, q optionsRequest) error { return n.Back(ctx, q.Mark, q.Why) },
 		"keep": func(ctx context.Context, n options.Node, q optionsRequest) error { return n.Keep(ctx, q.Mark) },
 	} {
@@ -50,6 +55,7 @@ func (s *Server) optionsRoutes(routes routes) {
 				if err == nil {
 					s.log.Info("a node changes which options the master has", "peer", n.Name, "change", verb)
 				}
+
 				answer(w, struct{}{}, err)
 			})(w, r)
 		})

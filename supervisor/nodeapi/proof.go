@@ -81,6 +81,7 @@ func ParseClusterKey(text []byte) (*ClusterKey, error) {
 	if block == nil {
 		return nil, errors.New("the cluster's key is not a PEM file")
 	}
+
 	key, err := x509.ParsePKCS1PrivateKey(block.Bytes)
 	if err != nil {
 		any, err8 := x509.ParsePKCS8PrivateKey(block.Bytes)
@@ -90,10 +91,12 @@ func ParseClusterKey(text []byte) (*ClusterKey, error) {
 		}
 		key = k
 	}
+
 	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	if err != nil {
 		return nil, err
 	}
+
 	pub := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 	return &ClusterKey{key: key, Public: pub, Hash: KeyHash(pub)}, nil
 }

@@ -23,6 +23,7 @@ func TryPorts(ctx context.Context, address string, ports []int) []Reach {
 	out := make([]Reach, len(ports))
 	ctx, cancel := context.WithTimeout(ctx, reachTakes)
 	defer cancel()
+
 	var all sync.WaitGroup
 	for i, p := range ports {
 		all.Go(func() {
@@ -40,6 +41,7 @@ func TryPorts(ctx context.Context, address string, ports []int) []Reach {
 			}
 		})
 	}
+
 	all.Wait()
 	return out
 }

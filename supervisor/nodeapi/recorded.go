@@ -17,14 +17,17 @@ func recorded(s *settings.Settings) (cluster string, n nodes.Node, ok bool) {
 	if !s.Peering.Enabled {
 		return "", nodes.Node{}, false
 	}
+
 	id, err := ReadIdentity(s.NodeDir())
 	if err != nil {
 		return "", nodes.Node{}, false
 	}
+
 	k, err := nodes.OpenKeeper(s.DataDir, "")
 	if err != nil {
 		return "", nodes.Node{}, false
 	}
+
 	t := k.Table()
 	n, ok = t.ByCertificate(id.Hash)
 	return t.Cluster, n, ok && n.State != nodes.Removed
@@ -40,18 +43,26 @@ func CheckRecorded(s *settings.Settings, name string) error {
 
 	var faults *multierror.Error
 	differs := func(key, have, want, next string) {
-		faults = multierror.Append(faults, fmt.Errorf("%s: %s: %s is not what the table of nodes has for this node, %s; write %s: %s. %s", name, key, have, want, key, want, next))
+		faults = multierror.Append(faults,
+			fmt.Errorf("%s: %s: %s is not what the table of nodes has for this node, %s; write %s: %s. %s",
+				name, key, have, want, key, want, next))
 	}
+
 	const again = "It cannot be changed later: to change it, take the node out (applianced leave), then applianced reset, and let it join anew"
 	if s.Node != n.Name {
 		differs("node", s.Node, n.Name, again+" (without the key node the host name counts)")
 	}
+
 	if s.Cluster != cluster {
 		differs("cluster", s.Cluster, cluster, "The name of a cluster cannot be changed later")
 	}
+
 	if !sameAddress(s.Peering.Address, n.Address) {
-		differs("peering.address", s.Peering.Address, n.Address, again+". A machine that does not have "+n.Address+" any more cannot leave: applianced remove "+n.Name+" on another node takes it out")
+		differs("peering.address", s.Peering.Address, n.Address,
+			again+". A machine that does not have "+n.Address+" any more cannot leave: applianced remove "+
+				n.Name+" on another node takes it out")
 	}
+
 	return faults.ErrorOrNil()
 }
 

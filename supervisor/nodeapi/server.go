@@ -105,7 +105,14 @@ type Server struct {
 
 // NewServer gives a server for a node.
 func NewServer(host Host, id *Identity, version string, log *slog.Logger, now func() time.Time) *Server {
-	s := &Server{host: host, id: id, version: version, log: log, now: now, told: map[string]time.Time{}}
+	s := &Server{
+		host:    host,
+		id:      id,
+		version: version,
+		log:     log,
+		now:     now,
+		told:    map[string]time.Time{},
+	}
 	s.limit = newLimiter(now, s.memberAddress)
 	return s
 }
@@ -137,9 +144,11 @@ func (s *Server) warn(r *http.Request, msg string, args ...any) {
 		s.mu.Unlock()
 		return
 	}
+
 	if len(s.told) >= maxTold {
 		clear(s.told)
 	}
+
 	s.told[key] = now
 	s.mu.Unlock()
 	s.log.Warn("node API: "+msg, append([]any{"peer", r.RemoteAddr}, args...)...)
@@ -161,10 +170,12 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		TLSConfig: s.id.serverTLS(),
 		ErrorLog:  slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+
 	err := httpserver.Serve(ctx, srv, tls.NewListener(ln, srv.TLSConfig), 2*time.Second)
 	if err == nil {
 		return nil
 	}
+
 	return fmt.Errorf("node API: %w", err)
 }
 
@@ -187,14 +198,17 @@ func (s *Server) handler() http.Handler {
 	s.courseRoutes(routes)
 	s.filesRoutes(routes)
 	routes.done()
+
 	return mux
 }
 
 // tableRoutes are about the table of nodes, and how this node does.
 func (s *Server) tableRoutes(routes routes) {
 	routes.add("GET /v1/table", func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Table()) })
-	routes.add("GET /v1/status", func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Summary()) })
-	routes.add("GET /v1/marks", func(w http.ResponseWriter, _ *http.Request, n nodes.Node) { reply(w, s.host.Marks(n.Certificate)) })
+	routes.add("GET /v1/status",
+		func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Summary()) })
+	routes.add("GET /v1/marks",
+		func(w http.ResponseWriter, _ *http.Request, n nodes.Node) { reply(w, s.host.Marks(n.Certificate)) })
 	routes.add("PUT /v1/table", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, nodes.MaxTable))
 		var t nodes.Table
@@ -204,10 +218,12 @@ func (s *Server) tableRoutes(routes routes) {
 		if err == nil {
 			err = s.offered(r, n, t)
 		}
+
 		if err != nil {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
 			return
 		}
+
 		reply(w, struct{}{})
 	})
 }
@@ -221,12 +237,15 @@ func (s *Server) offered(r *http.Request, from nodes.Node, t nodes.Table) error 
 		return nil
 	case t.Version > now.Version+1:
 		s.host.LookForTable()
-		return fmt.Errorf("this node has version %d of the table of nodes; it looks for a newer one by itself, and does not take version %d from %s", now.Version, t.Version, from.Name)
+		return fmt.Errorf("this node has version %d of the table of nodes; it looks for a newer one by itself, and does not take version %d from %s",
+			now.Version, t.Version, from.Name)
 	}
+
 	if err := nodes.CheckStep(from, now, t); err != nil {
 		s.warn(r, "a node offers a table of nodes that it may not make", "node", from.Name, "error", err)
 		return err
 	}
+
 	return s.host.Offer(t)
 }
 
@@ -268,11 +287,13 @@ func (s *Server) member(allowed access, next memberHandler) http.HandlerFunc {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
 			return
 		}
+
 		if why := allowed.refusal(n, copied); why != "" {
 			s.warn(r, "a node asked for what it may not", "node", n.Name, "path", r.URL.Path, "reason", why)
 			refuse(w, newFault(codeAccess, why, http.StatusForbidden))
 			return
 		}
+
 		next(w, r, n)
 	}
 }
@@ -349,5 +370,6 @@ func faultOf(err error) fault {
 	case errors.Is(err, ErrStorage), errors.Is(err, nodes.ErrShared):
 		return newFault(codeStorage, err.Error(), http.StatusServiceUnavailable)
 	}
+
 	return newFault(codeSelf, err.Error(), http.StatusInternalServerError)
 }

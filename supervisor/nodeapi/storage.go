@@ -38,6 +38,7 @@ func (s *Server) storageRoutes(routes routes) {
 			answer(w, c, err)
 		})(w, r)
 	})
+
 	routes.add("GET /v1/storage/authority", func(w http.ResponseWriter, _ *http.Request, n nodes.Node) {
 		a, err := s.host.StorageAuthority()
 		if err == nil {
@@ -60,7 +61,8 @@ func (c *Client) StorageAuthority(ctx context.Context) (a Authority, err error) 
 // volume signed.
 func (c *Client) SignStorage(ctx context.Context, request []byte) (signed Certificate, err error) {
 	err = c.do(ctx, http.MethodPost, "/v1/storage/certificate", certificateRequest{request}, &signed)
-	if err == nil && (len(signed.Cert) == 0 || len(signed.Authority) == 0 || len(signed.Cert)+len(signed.Authority) > maxHello) {
+	if err == nil && (len(signed.Cert) == 0 || len(signed.Authority) == 0 ||
+		len(signed.Cert)+len(signed.Authority) > maxHello) {
 		err = errors.New("node API: the answer holds no certificate")
 	}
 	return signed, orOlder(err)

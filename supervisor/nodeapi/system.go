@@ -34,6 +34,7 @@ func (s *Server) systemRoutes(routes routes) {
 		st, err := s.host.System().State(r.Context())
 		answer(w, st, err)
 	})
+
 	routes.add("PUT /v1/system/version", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		s.log.Info("a node hands over a version of the system", "peer", n.Name)
 		c := http.NewResponseController(w)
@@ -41,6 +42,7 @@ func (s *Server) systemRoutes(routes routes) {
 		err := s.host.System().Install(r.Context(), &paced{http.MaxBytesReader(w, r.Body, maxBundle), c})
 		answer(w, struct{}{}, err)
 	})
+
 	routes.add("POST /v1/system/restart", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		take(maxHello, func(w http.ResponseWriter, r *http.Request, q systemRequest) {
 			err := s.host.System().Restart(r.Context(), q.Version)
@@ -72,7 +74,8 @@ type systemClient struct{ c *Client }
 // State implements rollout.Node.
 func (s systemClient) State(ctx context.Context) (st rollout.State, err error) {
 	err = old(s.c.within(ctx, maxSystem, http.MethodGet, "/v1/system", nil, &st))
-	for _, text := range []*string{&st.Version, &st.Next, &st.Flavour, &st.Boot, &st.Busy, &st.Fault, &st.Drives, &st.Left, &st.Window, &st.Trouble} {
+	for _, text := range []*string{&st.Version, &st.Next, &st.Flavour, &st.Boot, &st.Busy, &st.Fault,
+		&st.Drives, &st.Left, &st.Window, &st.Trouble} {
 		*text = clip(*text)
 	}
 	return st, err
@@ -89,11 +92,13 @@ func (s systemClient) Install(ctx context.Context, r io.Reader) error {
 	defer cancel()
 	late := time.AfterFunc(bundleStall+bundleWritten, cancel)
 	defer late.Stop()
+
 	body := &moving{r, late}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "https://node/v1/system/version", body)
 	if err != nil {
 		return err
 	}
+
 	long := *s.c.http
 	long.Timeout = 0
 	resp, err := long.Do(req)
@@ -101,14 +106,17 @@ func (s systemClient) Install(ctx context.Context, r io.Reader) error {
 		return short(err)
 	}
 	defer resp.Body.Close()
+
 	if resp.StatusCode == http.StatusOK {
 		return nil
 	}
+
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxHello))
 	var f fault
 	if err != nil || json.Unmarshal(b, &f) != nil || f.Error == "" {
 		return old(&httpError{resp.StatusCode, resp.Status})
 	}
+
 	return errors.New(clip(f.Error))
 }
 

@@ -45,38 +45,54 @@ func TestSystem(t *testing.T) {
 	c.mu.Lock()
 	c.table.Put(nodes.Node{Name: "n2", Address: "127.0.70.2", State: nodes.Member, Certificate: member.Hash})
 	c.mu.Unlock()
+
 	client := NewClient(member, c.address, c.id.Hash)
 	defer client.Close()
 	st, err := client.System().State(t.Context())
 	if err != nil || !st.Image || st.Keys != 1 || len(st.Version) > 1<<10 || strings.ContainsAny(st.Version, "\x1b\n") {
 		t.Errorf("%+v %v", st, err)
 	}
+
 	big := bytes.Repeat([]byte("saltern "), 2<<20)
-	if err := client.System().Install(t.Context(), bytes.NewReader(big)); err != nil || m.got != fmt.Sprintf("%d %x", len(big), sha256.Sum256(big)) {
+	if err := client.System().Install(t.Context(), bytes.NewReader(big)); err != nil ||
+		m.got != fmt.Sprintf("%d %x", len(big), sha256.Sum256(big)) {
 		t.Errorf("%s %v", m.got, err)
 	}
+
 	if err := client.System().Restart(t.Context(), "2"); err != nil || m.asked != "2" {
 		t.Errorf("%q %v", m.asked, err)
 	}
+
 	m.err = errors.New("the signature is not of a key that this node trusts")
-	if err := client.System().Install(t.Context(), strings.NewReader("x")); err == nil || !strings.Contains(err.Error(), "is not of a key") {
+	if err := client.System().Install(t.Context(), strings.NewReader("x")); err == nil ||
+		!strings.Contains(err.Error(), "is not of a key") {
 		t.Errorf("%v", err)
 	}
-	if err := client.System().Restart(t.Context(), "2"); err == nil || !strings.Contains(err.Error(), "is not of a key") {
+
+	if err := client.System().Restart(t.Context(), "2"); err == nil ||
+		!strings.Contains(err.Error(), "is not of a key") {
 		t.Errorf("%v", err)
 	}
+
 	stranger := NewClient(identity(t), c.address, c.id.Hash)
 	defer stranger.Close()
-	m.err, m.got, m.asked = nil, "", ""
+	m.err = nil
+	m.got = ""
+	m.asked = ""
+
 	if _, err := stranger.System().State(t.Context()); !errors.Is(err, errStranger) {
 		t.Errorf("a stranger: %v", err)
 	}
-	if err := errors.Join(stranger.System().Install(t.Context(), strings.NewReader("x")), stranger.System().Restart(t.Context(), "2")); err == nil || m.got+m.asked != "" {
+
+	if err := errors.Join(stranger.System().Install(t.Context(), strings.NewReader("x")),
+		stranger.System().Restart(t.Context(), "2")); err == nil || m.got+m.asked != "" {
 		t.Errorf("a stranger: %v, %q %q", err, m.got, m.asked)
 	}
+
 	if err := old(&httpError{http.StatusNotFound, "404"}); !errors.Is(err, rollout.ErrOld) || errors.Is(err, options.ErrOld) {
 		t.Errorf("%v", err)
 	}
+
 	// The other side may still be at it when we have given up.
 	broken := io.MultiReader(strings.NewReader("half"), &brokenReader{})
 	if err := client.System().Install(t.Context(), broken); err == nil {

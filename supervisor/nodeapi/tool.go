@@ -26,12 +26,15 @@ func (s *Server) toolRoute(routes routes) {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
 			return
 		}
+
 		run, err := s.host.Tool(r.Context(), q)
 		if err != nil {
 			refuse(w, faultOf(err))
 			return
 		}
-		s.log.Info("a node, whose master does not answer, has a tool run here", "peer", n.Name, "tool", q.Tool, "user", q.User)
+
+		s.log.Info("a node, whose master does not answer, has a tool run here", "peer", n.Name, "tool",
+			q.Tool, "user", q.User)
 		run(r.Context(), httpserver.Stream(w, toolrun.Stall))
 	})
 }
@@ -53,15 +56,19 @@ func (c *Client) RunTool(ctx context.Context, q toolrun.Request) (io.ReadCloser,
 	if err != nil {
 		return nil, &notRunError{err}
 	}
+
 	var reached atomic.Bool
-	ctx, cancel := context.WithCancel(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached.Store(true) }}))
+	ctx, cancel := context.WithCancel(httptrace.WithClientTrace(ctx,
+		&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached.Store(true) }}))
 	late := time.AfterFunc(answerTakes, cancel)
 	defer late.Stop()
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://node"+toolrun.Path, bytes.NewReader(body))
 	if err != nil {
 		cancel()
 		return nil, &notRunError{err}
 	}
+
 	req.GetBody = nil // package http must not send it twice
 	long := *c.http
 	long.Timeout = 0
@@ -78,6 +85,7 @@ func (c *Client) RunTool(ctx context.Context, q toolrun.Request) (io.ReadCloser,
 	default:
 		err = notRun(resp)
 	}
+
 	cancel()
 	return nil, err
 }

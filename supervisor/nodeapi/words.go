@@ -26,7 +26,8 @@ func (s Summary) Cause() string {
 // not be one word on one line.
 func Word(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r == ' ' || r == '-' || r == '+' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+		if r == ' ' || r == '-' || r == '+' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' ||
+			r >= 'A' && r <= 'Z' {
 			return r
 		}
 		return -1

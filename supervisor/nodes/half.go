@@ -26,19 +26,26 @@ func FindHalves(t Table, r control.Record) (out []Half) {
 			nameless[m.ID] = true
 		}
 	}
+
 	present := map[string]bool{}
 	for _, n := range t.Present() {
 		present[n.Address] = true
 	}
+
 	for _, n := range t.Nodes {
 		m, member := r.Member(n.Address)
 		switch {
 		case n.State == Removed:
 			switch {
 			case member && m.Own && !present[n.Address]:
-				out = append(out, Half{Node: n, Removal: control.Removal{ID: n.Address, Key: control.KeyFinger(m.Pub), Node: n.Certificate}})
+				out = append(out,
+					Half{
+						Node:    n,
+						Removal: control.Removal{ID: n.Address, Key: control.KeyFinger(m.Pub), Node: n.Certificate},
+					})
 			case !buried[n.Certificate] && !nameless[n.Address]: // it had no master there, and knew the secrets
-				out = append(out, Half{Node: n, Removal: control.Removal{ID: n.Address, Key: control.NoMaster, Node: n.Certificate}})
+				out = append(out,
+					Half{Node: n, Removal: control.Removal{ID: n.Address, Key: control.NoMaster, Node: n.Certificate}})
 			}
 		case t.LastServing(n):
 			// A cluster does not take out its last node, whatever a record says.
@@ -48,6 +55,7 @@ func FindHalves(t Table, r control.Record) (out []Half) {
 			out = append(out, Half{Node: n, Guess: true})
 		}
 	}
+
 	return out
 }
 

@@ -60,7 +60,13 @@ type Keeper struct {
 // OpenKeeper reads this node's copy from dir; it may be missing. shared is the
 // directory of the shared storage, which is not touched yet.
 func OpenKeeper(dir, shared string) (*Keeper, error) {
-	k := &Keeper{path: filepath.Join(dir, File), shared: shared, changed: make(chan struct{}), busy: make(chan struct{}, 1)}
+	k := &Keeper{
+		path:    filepath.Join(dir, File),
+		shared:  shared,
+		changed: make(chan struct{}),
+		busy:    make(chan struct{}, 1),
+	}
+
 	b, err := readSmall(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return k, nil
@@ -68,9 +74,11 @@ func OpenKeeper(dir, shared string) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("table of nodes: %w", err)
 	}
+
 	if k.table, err = Parse(b); err != nil {
 		return nil, fmt.Errorf("%s: %w", k.path, err)
 	}
+
 	return k, nil
 }
 
@@ -109,35 +117,43 @@ func (k *Keeper) settle(t Table) (bool, error) {
 	if err := t.Check(); err != nil {
 		return false, err
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if t.Version != k.table.Version {
 		return false, nil
 	}
+
 	shared, err := encode(t)
 	own, err2 := encode(k.table)
 	if err := errors.Join(err, err2); err != nil || bytes.Equal(shared, own) {
 		return false, err
 	}
+
 	return k.take(t)
 }
 
 // take is called with mu held.
 func (k *Keeper) take(t Table) (bool, error) {
 	if k.table.Version > 0 && (t.Cluster != k.table.Cluster || !t.follows(k.table.KeyHash)) {
-		return false, fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours, %s (%.8s)", t.Cluster, t.KeyHash, k.table.Cluster, k.table.KeyHash)
+		return false, fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours, %s (%.8s)",
+			t.Cluster, t.KeyHash, k.table.Cluster, k.table.KeyHash)
 	}
+
 	if k.table.Version > 0 {
 		if t.Version-k.table.Version > maxLeap {
-			return false, fmt.Errorf("table of nodes: version %d cannot be true, this node has %d", t.Version, k.table.Version)
+			return false, fmt.Errorf("table of nodes: version %d cannot be true, this node has %d",
+				t.Version, k.table.Version)
 		}
 		if err := t.keepsRemoved(k.table); err != nil {
 			return false, err
 		}
 	}
+
 	if err := write(k.path, t); err != nil {
 		return false, err
 	}
+
 	k.table = t.Clone()
 	close(k.changed)
 	k.changed = make(chan struct{})
@@ -157,19 +173,24 @@ func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, 
 			if ctx.Err() != nil {
 				return ctx.Err() // nobody waits for it any more
 			}
+
 			t, expect, err := k.readShared()
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
+
 			if expect < own.Version { // the first change since the shared storage was made
 				t = own.Clone()
 			}
+
 			if own.KeyHash != "" && !t.follows(own.KeyHash) {
 				return fmt.Errorf("the shared storage holds the table of another cluster (%s)", t.Cluster)
 			}
+
 			if err := change(&t); err != nil {
 				return err
 			}
+
 			t.Version++
 			if next, err = t, k.writeShared(ctx, expect, t); !errors.Is(err, versioned.ErrConflict) {
 				return err
@@ -179,6 +200,7 @@ func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, 
 	if err != nil {
 		return Table{}, err
 	}
+
 	_, err = k.Offer(next)
 	return next, err
 }
@@ -197,19 +219,26 @@ func (k *Keeper) Look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	taken, err := k.Offer(t)
 	if err == nil && !taken {
 		_, err = k.settle(t)
 	}
+
 	return err
 }
 
 // file is the table on the shared storage.
 func (k *Keeper) file() versioned.File {
-	return versioned.File{Path: filepath.Join(k.shared, File), Mode: 0o600, Limit: MaxTable, Version: func(b []byte) (uint64, error) {
-		t, err := Parse(b)
-		return t.Version, err
-	}}
+	return versioned.File{
+		Path:  filepath.Join(k.shared, File),
+		Mode:  0o600,
+		Limit: MaxTable,
+		Version: func(b []byte) (uint64, error) {
+			t, err := Parse(b)
+			return t.Version, err
+		},
+	}
 }
 
 // readShared gives the table of the shared storage; version 0 and
@@ -246,11 +275,13 @@ func (k *Keeper) onShared(ctx context.Context, f func() error) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w (%s)", ErrShared, k.shared)
 	}
+
 	done := make(chan error, 1)
 	go func() {
 		defer func() { <-k.busy }()
 		done <- f()
 	}()
+
 	select {
 	case err := <-done:
 		return err

@@ -37,6 +37,7 @@ func TestOfferTakesOnlyNewer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	changed := k.Changed()
 	for _, c := range []struct {
 		t    Table
@@ -46,7 +47,8 @@ func TestOfferTakesOnlyNewer(t *testing.T) {
 		{table(3, "a"), true, false},
 		{table(3, "b"), false, false},
 		{table(2, "b"), false, false},
-		{Table{Version: 9, Cluster: "other", KeyHash: strings.Repeat("ab", 32), Nodes: table(1, "x").Nodes}, false, true},
+		{Table{Version: 9, Cluster: "other", KeyHash: strings.Repeat("ab", 32), Nodes: table(1, "x").Nodes},
+			false, true},
 		{Table{Version: 9, Cluster: "c", KeyHash: strings.Repeat("cd", 32), Nodes: table(1, "x").Nodes}, false, true},
 		{table(4, "a", "a"), false, true},
 		{table(4, "../a"), false, true},
@@ -58,15 +60,18 @@ func TestOfferTakesOnlyNewer(t *testing.T) {
 			t.Errorf("version %d of %s: %v %v", c.t.Version, c.t.Cluster, took, err)
 		}
 	}
+
 	select {
 	case <-changed:
 	default:
 		t.Error("the change was not told")
 	}
+
 	again, err := OpenKeeper(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if got := again.Table(); got.Version != 4 || len(got.Nodes) != 2 {
 		t.Errorf("after a restart: %+v", got)
 	}
@@ -79,20 +84,28 @@ func TestChangesOfManyNodes(t *testing.T) {
 	if _, err := first.Offer(table(1, "n0")); err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if _, err := first.Change(ctx, func(*Table) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
+
 	var all sync.WaitGroup
 	for i := 1; i <= 10; i++ {
 		k := keeper(t, shared)
 		if _, err := k.Offer(table(1, "n0")); err != nil {
 			t.Fatal(err)
 		}
+
 		all.Go(func() {
 			_, err := k.Change(ctx, func(t *Table) error {
-				t.Put(Node{Name: fmt.Sprintf("n%d", i), Address: fmt.Sprintf("127.0.70.%d", 10+i), State: Joining, Certificate: fmt.Sprintf("%064x", 10+i)})
+				t.Put(Node{
+					Name:        fmt.Sprintf("n%d", i),
+					Address:     fmt.Sprintf("127.0.70.%d", 10+i),
+					State:       Joining,
+					Certificate: fmt.Sprintf("%064x", 10+i),
+				})
 				return nil
 			})
 			if err != nil {
@@ -100,15 +113,19 @@ func TestChangesOfManyNodes(t *testing.T) {
 			}
 		})
 	}
+
 	all.Wait()
 	if err := first.Look(ctx); err != nil {
 		t.Fatal(err)
 	}
+
 	if got := first.Table(); got.Version != 12 || len(got.Nodes) != 11 {
 		t.Errorf("version %d, %d nodes", got.Version, len(got.Nodes))
 	}
+
 	refused := errors.New("no")
-	if _, err := first.Change(ctx, func(*Table) error { return refused }); !errors.Is(err, refused) || first.Table().Version != 12 {
+	if _, err := first.Change(ctx, func(*Table) error { return refused }); !errors.Is(err, refused) ||
+		first.Table().Version != 12 {
 		t.Errorf("a change that was refused: %v", err)
 	}
 }
@@ -136,28 +153,35 @@ func TestNodeVanishesInAChange(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if _, err := a.Change(t.Context(), func(*Table) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
+
 	// Version 3 is made under the name of the successor, and a vanishes.
 	three := table(3, "a", "b", "c")
 	text, err := encode(three)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	two, err := os.ReadFile(filepath.Join(shared, File))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(shared, fmt.Sprintf(".nodes.json.after-2-%.8x", sha256.Sum256(two))), text, 0o600); err != nil {
+
+	if err := os.WriteFile(filepath.Join(shared, fmt.Sprintf(".nodes.json.after-2-%.8x", sha256.Sum256(two))),
+		text, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	got, err := b.Change(ctx, func(t *Table) error { return t.Set("b", Draining) })
 	if err != nil || got.Version != 4 || len(got.Nodes) != 3 || got.Nodes[1].State != Draining {
 		t.Errorf("%+v, %v", got, err)
 	}
+
 	if err := a.Look(ctx); err != nil || a.Table().Version != 4 {
 		t.Errorf("the other node has version %d, %v", a.Table().Version, err)
 	}
@@ -170,21 +194,27 @@ func TestAttack12NameOfARemovedNode(t *testing.T) {
 	if err := tab.Set("b", Removed); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := Admit(&tab, old); !errors.Is(err, ErrRemoved) {
 		t.Errorf("the removed node: %v", err)
 	}
+
 	fresh := old
 	fresh.Certificate, fresh.State = fmt.Sprintf("%064x", 77), Joining
 	if err := Admit(&tab, fresh); err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := tab.Find("b"); n.Certificate != fresh.Certificate || len(tab.Nodes) != 2 || !tab.WasRemoved(old.Certificate) || tab.WasRemoved(fresh.Certificate) {
+
+	if n, _ := tab.Find("b"); n.Certificate != fresh.Certificate || len(tab.Nodes) != 2 ||
+		!tab.WasRemoved(old.Certificate) || tab.WasRemoved(fresh.Certificate) {
 		t.Errorf("%+v", tab)
 	}
+
 	old.Name, old.Address = "c", "127.0.70.99"
 	if err := Admit(&tab, old); !errors.Is(err, ErrRemoved) {
 		t.Errorf("the removed node by another name: %v", err)
 	}
+
 	if err := tab.Check(); err != nil {
 		t.Error(err)
 	}
@@ -198,6 +228,7 @@ func FuzzParse(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	f.Add(seed)
 	f.Add([]byte(`{"version":1,"nodes":[{}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -216,10 +247,12 @@ func TestChangeLeavesAMark(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	marked := func() bool {
 		_, err := os.Stat(filepath.Join(dir, ChangedFile))
 		return err == nil
 	}
+
 	for _, c := range []struct {
 		version uint64
 		want    bool
@@ -227,6 +260,7 @@ func TestChangeLeavesAMark(t *testing.T) {
 		if _, err := k.Offer(table(c.version, "a")); err != nil || marked() != c.want {
 			t.Errorf("version %d: marked %v, %v", c.version, marked(), err)
 		}
+
 		for range 2 {
 			if err := Seen(dir); err != nil || marked() {
 				t.Errorf("version %d seen: %v", c.version, err)
@@ -243,30 +277,37 @@ func TestTablesOfOneVersionAreSettled(t *testing.T) {
 	if _, err := a.Offer(table(7, "a", "b")); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := b.Offer(table(6, "a", "b", "c")); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := b.Change(t.Context(), func(*Table) error { return nil }); err != nil { // 7 as well
 		t.Fatal(err)
 	}
+
 	changed := a.Changed()
 	for range 2 {
 		if err := a.Look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if got := a.Table(); got.Version != 7 || len(got.Nodes) != 3 {
 		t.Errorf("version %d, %d nodes", got.Version, len(got.Nodes))
 	}
+
 	select {
 	case <-changed:
 	default:
 		t.Error("who follows the table is not told")
 	}
+
 	changed = a.Changed()
 	if err := a.Look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	select {
 	case <-changed:
 		t.Error("the same table is a change")

@@ -18,22 +18,28 @@ func Recover(dir, name, brick string) error {
 	if err != nil {
 		return err
 	}
+
 	t := k.Table()
 	if t.Version == 0 {
 		return errors.New("recover: this node has no table of nodes")
 	}
+
 	if _, ok := t.Find(name); !ok {
 		return fmt.Errorf("recover: %s is not in the table of nodes", name)
 	}
+
 	for i := range t.Nodes {
 		n := &t.Nodes[i]
 		switch {
 		case n.Name == name:
-			n.State, n.Brick, n.Storage = Member, brick, "data"
+			n.State = Member
+			n.Brick = brick
+			n.Storage = "data"
 		case n.State != Removed:
 			n.State = Removed
 		}
 	}
+
 	t.Version += recoverLeap
 	_, err = k.Offer(t)
 	return err

@@ -66,13 +66,16 @@ func Rekey(ctx context.Context, dir, shared, name, keyHash string) error {
 	if err != nil {
 		return err
 	}
+
 	t := k.Table()
 	if t.KeyHash == keyHash {
 		return nil
 	}
+
 	if err := t.Alone(name); err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return k.onShared(ctx, func() error {
@@ -82,6 +85,7 @@ func Rekey(ctx context.Context, dir, shared, name, keyHash string) error {
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
+
 			t.Version = max(t.Version, expect) + 1
 			if err = k.writeShared(ctx, expect, t); err == nil {
 				return write(k.path, t)

@@ -17,10 +17,12 @@ func TestRekey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		old := table(3, names...)
 		if _, err := k.Offer(old); err != nil {
 			t.Fatal(err)
 		}
+
 		fresh := strings.Repeat("cd", 32)
 		err = Rekey(t.Context(), dir, shared, "n1", fresh)
 		if len(names) > 1 {
@@ -29,9 +31,11 @@ func TestRekey(t *testing.T) {
 			}
 			continue
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, d := range []string{dir, shared} {
 			again, err := OpenKeeper(d, "")
 			if err != nil {
@@ -41,10 +45,12 @@ func TestRekey(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		}
+
 		if err := Rekey(t.Context(), dir, shared, "n1", fresh); err != nil {
 			t.Errorf("the second time: %v", err)
 		}
 	}
+
 	gone := table(1, "n1", "n2")
 	gone.Nodes[1].State = Removed
 	if err := gone.Alone("n1"); err != nil {
@@ -62,38 +68,47 @@ func TestSetKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := k.Offer(first); err != nil {
 			t.Fatal(err)
 		}
+
 		return k
 	}
+
 	here, away := open(), open()
 	for _, hash := range []string{second, third, third} {
 		if _, err := here.Change(t.Context(), func(t *Table) error { return t.SetKey(hash) }); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := away.Look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	got := away.Table()
 	if got.KeyHash != third || len(got.Former) != 2 || got.FirstKey() != first.KeyHash {
 		t.Errorf("who was away has %+v", got)
 	}
+
 	if _, err := away.Change(t.Context(), func(t *Table) error { return t.Set("n2", Removed) }); err != nil {
 		t.Errorf("who was away changes the table: %v", err)
 	}
+
 	stranger := got.Clone()
 	stranger.Version, stranger.KeyHash, stranger.Former = 99, strings.Repeat("11", 32), nil
 	if ok, err := away.Offer(stranger); ok || err == nil {
 		t.Error("a table of another key was taken")
 	}
+
 	for i := range maxKeys + 2 {
 		err := got.SetKey(strings.Repeat(string("0123456789abcdef"[i%16])+string("0123456789abcdef"[i/16]), 32))
 		if (err == nil) != (i < maxKeys-2) {
 			t.Fatalf("change %d: %v", i, err)
 		}
 	}
+
 	if err := first.SetKey("no hash"); err == nil {
 		t.Error("a key that is no hash was taken")
 	}

@@ -20,11 +20,13 @@ func TestStates(t *testing.T) {
 			if want := slices.Contains(may, to); want != (err == nil) {
 				t.Errorf("%s to %s: %v", from, to, err)
 			}
+
 			if n, _ := table.Find("n"); err == nil && n.State != to || err != nil && n.State != from {
 				t.Errorf("%s to %s: %v, and is %s", from, to, err, n.State)
 			}
 		}
 	}
+
 	if (&Table{}).Set("n", Member) == nil {
 		t.Error("a node that is not there was set")
 	}
@@ -41,15 +43,19 @@ func TestAdmitArbiter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if err := Admit(&table, other); !errors.Is(err, ErrArbiter) {
 		t.Errorf("a second one: %v", err)
 	}
+
 	if a, ok := table.Arbiter(); !ok || a.Name != "n3" || len(table.Serving()) != 1 || table.Serving()[0].Name != "n1" {
 		t.Errorf("%+v", table)
 	}
+
 	if err := table.Set("n3", Removed); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := Admit(&table, other); err != nil {
 		t.Errorf("after the first was removed: %v", err)
 	}

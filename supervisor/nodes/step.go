@@ -26,15 +26,18 @@ func CheckStep(from Node, now, next Table) error {
 	case next.Cluster != now.Cluster || !next.follows(now.KeyHash):
 		return fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours", next.Cluster, next.KeyHash)
 	}
+
 	if err := next.keepsRemoved(now); err != nil {
 		return err
 	}
+
 	if err := checkEntries(now, next); err != nil {
 		return err
 	}
 	if from.Serves() {
 		return nil
 	}
+
 	return checkOwnOnly(from, now, next)
 }
 
@@ -68,11 +71,13 @@ func checkEntries(now, next Table) error {
 			return fmt.Errorf("table of nodes: %s is %s and cannot become %s", was.Name, was.State, is.State)
 		}
 	}
+
 	for _, is := range next.Nodes {
 		if _, ok := now.ByCertificate(is.Certificate); !ok && is.State != Joining {
 			return fmt.Errorf("table of nodes: %s is new and %s already", is.Name, is.State)
 		}
 	}
+
 	return nil
 }
 
@@ -99,10 +104,12 @@ func checkOwnOnly(from Node, now, next Table) error {
 	if free && taken {
 		was.Turn, is.Turn = nil, nil
 	}
+
 	before, err := encode(was)
 	if err != nil {
 		return err
 	}
+
 	rest, err := encode(is)
 	if err != nil {
 		return err
@@ -110,5 +117,6 @@ func checkOwnOnly(from Node, now, next Table) error {
 	if !bytes.Equal(before, rest) {
 		return errNotYours
 	}
+
 	return nil
 }

@@ -41,6 +41,7 @@ func TestCheckStep(t *testing.T) {
 			return nil
 		}
 	}
+
 	at := time.Date(2026, 11, 24, 16, 0, 0, 0, time.UTC)
 	rows := []struct {
 		name   string
@@ -84,13 +85,19 @@ func TestCheckStep(t *testing.T) {
 		{"the key of another cluster", func(t *Table) error { t.KeyHash = hash(98); return nil }, ""},
 		{"another cluster", func(t *Table) error { t.Cluster = "test"; return nil }, ""},
 		{"storage without TLS", func(t *Table) error { t.StorageTLS = true; return nil }, "n1 n2"},
-		{"the turn of n3", func(t *Table) error { return t.TakeTurn(Turn{Node: "n3", Life: "x", Since: at}, false) }, "n1 n2 n3"},
-		{"the turn of n1", func(t *Table) error { return t.TakeTurn(Turn{Node: "n1", Life: "x", Since: at}, false) }, "n1 n2"},
-		{"the turn of n3 for a key", func(t *Table) error { t.Turn = &Turn{Node: "n3", Key: true}; return nil }, "n1 n2"},
+		{"the turn of n3",
+			func(t *Table) error { return t.TakeTurn(Turn{Node: "n3", Life: "x", Since: at}, false) },
+			"n1 n2 n3"},
+		{"the turn of n1",
+			func(t *Table) error { return t.TakeTurn(Turn{Node: "n1", Life: "x", Since: at}, false) },
+			"n1 n2"},
+		{"the turn of n3 for a key",
+			func(t *Table) error { t.Turn = &Turn{Node: "n3", Key: true}; return nil }, "n1 n2"},
 		{"no version", func(t *Table) error { t.Version--; return nil }, ""},
 		{"two versions", func(t *Table) error { t.Version++; return nil }, ""},
 		{"the last version", func(t *Table) error { t.Version = 1<<64 - 1; return nil }, ""},
 	}
+
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			now := five()
@@ -99,17 +106,20 @@ func TestCheckStep(t *testing.T) {
 			if err := row.change(&next); err != nil {
 				t.Fatal(err)
 			}
+
 			// As it comes over the wire.
 			text, err := encode(next)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if next, err = Parse(text); err != nil && row.by != "" {
 				t.Fatal(err)
 			}
 			if err != nil {
 				return // it is no table at all
 			}
+
 			for _, from := range now.Nodes[:4] {
 				err := CheckStep(from, now, next)
 				if may := slices.Contains(strings.Fields(row.by), from.Name); may != (err == nil) {
@@ -152,12 +162,26 @@ func TestCheckStepOfRandomChanges(t *testing.T) {
 		case 0:
 			err = next.Set(n.Name, []State{Member, Draining, Leaving, Removed}[random.IntN(4)])
 		case 1:
-			err = next.TakeTurn(Turn{Node: n.Name, Life: "x", Since: at, Options: random.IntN(2) == 0, Until: at.Add(time.Hour)}, random.IntN(2) == 0)
+			err = next.TakeTurn(Turn{
+				Node:    n.Name,
+				Life:    "x",
+				Since:   at,
+				Options: random.IntN(2) == 0,
+				Until:   at.Add(time.Hour),
+			},
+				random.IntN(2) == 0)
 		case 2:
 			next.GiveTurn(n.Name)
 		case 3:
 			added++
-			err = Admit(&next, Node{Name: fmt.Sprint("n", random.IntN(8)), Address: fmt.Sprint("10.0.1.", added%250), State: Joining, Certificate: hash(added), Storage: "data"})
+			err = Admit(&next,
+				Node{
+					Name:        fmt.Sprint("n", random.IntN(8)),
+					Address:     fmt.Sprint("10.0.1.", added%250),
+					State:       Joining,
+					Certificate: hash(added),
+					Storage:     "data",
+				})
 		case 4:
 			if len(next.Former) < maxKeys {
 				err = next.SetKey(hash(1000 + added))
@@ -166,21 +190,26 @@ func TestCheckStepOfRandomChanges(t *testing.T) {
 			n.Brick = fmt.Sprint("/b/", at.Unix())
 			next.Put(n)
 		}
+
 		if err != nil || next.Check() != nil {
 			continue
 		}
+
 		taken++
 		text, err := encode(next)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if next, err = Parse(text); err != nil {
 			t.Fatal(err)
 		}
+
 		serving := Node{Name: "n1", State: Member, Storage: "data", Certificate: hash(1)}
 		if err := CheckStep(serving, now, next); err != nil {
 			t.Fatalf("%v\nfrom %+v\nto %+v", err, now, next)
 		}
+
 		arbiter := Node{Name: "n3", State: Member, Storage: ArbiterStorage, Certificate: hash(3)}
 		if CheckStep(arbiter, now, next) == nil {
 			for _, was := range now.Nodes {
@@ -190,8 +219,10 @@ func TestCheckStepOfRandomChanges(t *testing.T) {
 				}
 			}
 		}
+
 		now = next
 	}
+
 	if taken < 500 {
 		t.Errorf("%d changes", taken)
 	}
@@ -204,19 +235,23 @@ func TestKeeperTakesNoImpossibleTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := k.Offer(five()); err != nil {
 		t.Fatal(err)
 	}
+
 	last := five()
 	last.Version = 1<<64 - 1
 	back := five()
 	back.Version = 900
 	back.Nodes[4].State = Member
+
 	for _, table := range []Table{last, back} {
 		if ok, err := k.Offer(table); ok || err == nil {
 			t.Errorf("version %d is taken: %v", table.Version, err)
 		}
 	}
+
 	missed := five()
 	missed.Version = 100_000
 	if ok, err := k.Offer(missed); !ok || err != nil {

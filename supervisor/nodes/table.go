@@ -49,7 +49,8 @@ func (t *Table) Check() error {
 		return fmt.Errorf("table of nodes: cluster %.70q is not a plain name", t.Cluster)
 	case !hashForm.MatchString(t.KeyHash):
 		return errors.New("table of nodes: keyHash is not a SHA-256")
-	case len(t.Former) > maxKeys || slices.ContainsFunc(t.Former, func(h string) bool { return !hashForm.MatchString(h) }):
+	case len(t.Former) > maxKeys || slices.ContainsFunc(t.Former,
+		func(h string) bool { return !hashForm.MatchString(h) }):
 		return fmt.Errorf("table of nodes: the keys of before are more than %d, or no SHA-256", maxKeys)
 	case len(t.Gone) > maxGone:
 		return fmt.Errorf("table of nodes: %d removed ones are remembered, at most %d", len(t.Gone), maxGone)
@@ -58,6 +59,7 @@ func (t *Table) Check() error {
 	case len(t.Nodes) == 0 || len(t.Nodes) > MaxNodes:
 		return fmt.Errorf("table of nodes: %d nodes, 1 to %d are possible", len(t.Nodes), MaxNodes)
 	}
+
 	names, addresses := map[string]bool{}, map[string]bool{}
 	for _, n := range t.Nodes {
 		if err := n.Check(); err != nil {
@@ -66,6 +68,7 @@ func (t *Table) Check() error {
 		if names[n.Name] {
 			return fmt.Errorf("table of nodes: %s is there twice", n.Name)
 		}
+
 		names[n.Name] = true
 		if n.State == Removed {
 			continue
@@ -73,8 +76,10 @@ func (t *Table) Check() error {
 		if addresses[n.Address] {
 			return fmt.Errorf("table of nodes: %s belongs to two nodes", n.Address)
 		}
+
 		addresses[n.Address] = true
 	}
+
 	return t.checkVirtual(addresses)
 }
 
@@ -82,7 +87,8 @@ func (t *Table) checkVirtual(taken map[string]bool) error {
 	if t.Virtual == "" {
 		return nil
 	}
-	if a, err := netip.ParseAddr(t.Virtual); err != nil || a.Zone() != "" || !a.IsGlobalUnicast() || a.String() != t.Virtual {
+	if a, err := netip.ParseAddr(t.Virtual); err != nil || a.Zone() != "" || !a.IsGlobalUnicast() ||
+		a.String() != t.Virtual {
 		return fmt.Errorf("table of nodes: virtual address: %.60q is not an IP address", t.Virtual)
 	}
 	if taken[t.Virtual] {
@@ -96,7 +102,9 @@ func (n *Node) Check() error {
 	if !control.PlainName(n.Name) {
 		return fmt.Errorf("node %.70q: the name is not a host name", n.Name)
 	}
-	if a, err := netip.ParseAddr(n.Address); err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.String() != n.Address {
+
+	if a, err := netip.ParseAddr(n.Address); err != nil || a.Zone() != "" || a.IsUnspecified() ||
+		a.IsMulticast() || a.String() != n.Address {
 		return fmt.Errorf("node %s: %.60q is not an IP address", n.Name, n.Address)
 	}
 	if !slices.Contains([]State{Joining, Member, Draining, Leaving, Removed}, n.State) {
@@ -108,18 +116,22 @@ func (n *Node) Check() error {
 	if len(n.Front) > 16 || len(n.Brick) > 4096 || len(n.Storage) > 16 {
 		return fmt.Errorf("node %s: too much is said about it", n.Name)
 	}
+
 	for _, f := range n.Front {
 		if _, err := netip.ParseAddr(f); err != nil {
 			return fmt.Errorf("node %s: %.60q is not an IP address", n.Name, f)
 		}
 	}
+
 	return nil
 }
 
 // Clone gives a copy that shares nothing.
 func (t *Table) Clone() Table {
 	c := *t
-	c.Nodes, c.Gone, c.Former = slices.Clone(t.Nodes), slices.Clone(t.Gone), slices.Clone(t.Former)
+	c.Nodes = slices.Clone(t.Nodes)
+	c.Gone = slices.Clone(t.Gone)
+	c.Former = slices.Clone(t.Former)
 	if t.Turn != nil {
 		turn := *t.Turn
 		c.Turn = &turn
@@ -225,6 +237,7 @@ func Admit(t *Table, n Node) error {
 	if slices.Contains(t.Gone, n.Certificate) {
 		return fmt.Errorf("this machine %w from the cluster; set it up anew to join again", ErrRemoved)
 	}
+
 	for _, o := range t.Nodes {
 		switch {
 		case o.Certificate == n.Certificate && o.State == Removed:
@@ -240,19 +253,24 @@ func Admit(t *Table, n Node) error {
 			return fmt.Errorf("address %s %w by node %s", n.Address, ErrTaken, o.Name)
 		}
 	}
+
 	if n.Address == t.Virtual {
 		return fmt.Errorf("address %s %w: it is the cluster's virtual address", n.Address, ErrTaken)
 	}
+
 	if o, ok := t.Arbiter(); ok && n.IsArbiter() {
-		return fmt.Errorf("the cluster %w, node %s at %s; to put another machine in its place take that one out first: applianced leave there, or applianced remove %s", ErrArbiter, o.Name, o.Address, o.Name)
+		return fmt.Errorf("the cluster %w, node %s at %s; to put another machine in its place take that one out first: applianced leave there, or applianced remove %s",
+			ErrArbiter, o.Name, o.Address, o.Name)
 	}
 	if len(t.Present()) >= MaxNodes {
 		return fmt.Errorf("every place %w: the cluster has %d nodes; that is the most", ErrTaken, MaxNodes)
 	}
+
 	if o, ok := t.Find(n.Name); ok { // a removed one: it is remembered by its key
 		t.Gone = append(t.Gone, o.Certificate)
 		t.Gone = t.Gone[max(0, len(t.Gone)-maxGone):]
 	}
+
 	t.Put(n)
 	return nil
 }

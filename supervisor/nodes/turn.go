@@ -36,10 +36,12 @@ type HeldError struct{ Turn Turn }
 func (e *HeldError) Error() string {
 	since := e.Turn.Since.UTC().Format("15:04:05 UTC")
 	if e.Turn.Key {
-		return fmt.Sprintf("%s %v since %s: the masters take another key of the cluster one after another (import)", e.Turn.Node, ErrTurn, since)
+		return fmt.Sprintf("%s %v since %s: the masters take another key of the cluster one after another (import)",
+			e.Turn.Node, ErrTurn, since)
 	}
 	if e.Turn.Options {
-		return fmt.Sprintf("%s %v since %s: the masters take new options one after another (config apply)", e.Turn.Node, ErrTurn, since)
+		return fmt.Sprintf("%s %v since %s: the masters take new options one after another (config apply)",
+			e.Turn.Node, ErrTurn, since)
 	}
 	return fmt.Sprintf("%s %v since %s; it may restart at any moment", e.Turn.Node, ErrTurn, since)
 }
@@ -66,6 +68,7 @@ func (t *Table) TakeTurn(to Turn, force bool) error {
 	if !ok || n.State == Removed {
 		return fmt.Errorf("there is no node %s", to.Node)
 	}
+
 	if now, ok := t.HasTurn(to.Since); ok && (now.Node != to.Node || now.Options != to.Options) {
 		if !force {
 			return &HeldError{now}
@@ -74,16 +77,19 @@ func (t *Table) TakeTurn(to Turn, force bool) error {
 	} else if ok {
 		to.Drained = now.Drained
 	}
+
 	if to.Options {
 		t.Turn = &to
 		return nil
 	}
+
 	if n.State == Member {
 		to.Drained = true
 		if err := t.Set(to.Node, Draining); err != nil {
 			return err
 		}
 	}
+
 	t.Turn = &to
 	return nil
 }

@@ -83,17 +83,21 @@ func (r *Roll) Run(ctx context.Context) Result {
 	if r.Now == nil {
 		r.Now = time.Now
 	}
+
 	if r.Tell == nil {
 		r.Tell = func(string) {}
 	}
+
 	u := &run{Roll: r}
 	for _, t := range r.Targets {
 		u.nodes = append(u.nodes, &node{Target: t, line: NodeResult{Name: t.Name, State: Unknown}})
 	}
+
 	code, cause := u.do(ctx)
 	if ctx.Err() != nil && code != Applied {
 		code, cause = Interrupted, "who drove it was stopped; run it again"
 	}
+
 	return u.result(code, cause)
 }
 
@@ -108,39 +112,50 @@ func (u *run) do(ctx context.Context) (Code, string) {
 		}
 		defer u.give(ctx)
 	}
+
 	if away := u.look(ctx); away != "" {
 		return Away, away
 	}
+
 	if lag := u.settle(ctx); lag != "" {
 		return Differs, lag
 	}
+
 	if bad := u.check(ctx); bad != "" {
 		return Wrong, bad
 	}
+
 	var todo []*node
 	for _, n := range u.taking() {
 		n.mark = n.state.Wanted
-		if n.line.State = Same; !n.state.Current() {
+		n.line.State = Same
+		if !n.state.Current() {
 			n.line.State = Before
 			todo = append(todo, n)
 		}
 	}
+
 	if u.Dry {
 		return Checked, ""
 	}
+
 	for _, n := range todo {
 		if code, cause := u.roll(ctx, n); code != "" {
 			return code, cause
 		}
 	}
+
 	for _, n := range u.taking() {
 		if n.state.Held {
-			_ = ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Keep(ctx, n.mark) }) // else until the next roll
+			// else until the next roll
+			_ = ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Keep(ctx, n.mark) })
 		}
 	}
+
 	if len(todo) == 0 {
 		return Unchanged, ""
 	}
+
 	return Applied, ""
 }
 
@@ -188,11 +203,13 @@ func (u *run) look(ctx context.Context) string {
 		// A master that has just been started is on trial for a moment.
 		for end := u.Now().Add(trialTakes); ; {
 			n.state, err = n.Node.State(ctx, true)
-			if err != nil || !n.state.Trying && n.state.Serving || u.Now().After(end) || pause.For(ctx, askEvery) != nil {
+			if err != nil || !n.state.Trying && n.state.Serving || u.Now().After(end) ||
+				pause.For(ctx, askEvery) != nil {
 				return err
 			}
 		}
 	})
+
 	var away []string
 	for _, n := range u.nodes {
 		why := ""
@@ -206,23 +223,28 @@ func (u *run) look(ctx context.Context) string {
 		default:
 			continue
 		}
+
 		why = printable.Brief(why, maxText)
 		n.line.State, n.line.Cause = Left, why
 		if len(u.nodes) == 1 || n == u.nodes[len(u.nodes)-1] && errs[n] != nil {
 			return why // nothing to compare with
 		}
+
 		n.out = true
 		away = append(away, why)
 	}
+
 	if len(away) == 0 {
 		return ""
 	}
 	if !u.Force || len(away) == len(u.nodes) {
 		return strings.Join(away, "; ")
 	}
+
 	for _, why := range away {
 		u.Tell("left out: " + why)
 	}
+
 	return ""
 }
 
@@ -238,20 +260,25 @@ func (u *run) settle(ctx context.Context) string {
 				lag = append(lag, fmt.Sprintf("%s does not see the same files as %s: %s", n.Name, first.Name, d))
 			}
 		}
+
 		if len(lag) == 0 {
 			return ""
 		}
+
 		text := strings.Join(lag, "; ")
 		if u.Now().After(end) || ctx.Err() != nil {
 			return text
 		}
+
 		if text != told {
 			told = text
 			u.Tell("waiting: " + text)
 		}
+
 		if pause.For(ctx, askEvery) != nil {
 			return text
 		}
+
 		u.each(ctx, freshTakes, func(ctx context.Context, n *node) error {
 			s, err := n.Node.State(ctx, true)
 			if err == nil { // else it is as it was seen last, and that differs
@@ -268,6 +295,7 @@ func differ(a, b []File) string {
 	for _, f := range a {
 		at[f.Name] = f.Digest
 	}
+
 	var names []string
 	for _, f := range b {
 		if at[f.Name] != f.Digest {
@@ -275,9 +303,11 @@ func differ(a, b []File) string {
 		}
 		delete(at, f.Name)
 	}
+
 	for name := range at {
 		names = append(names, printable.Brief(name, 100))
 	}
+
 	slices.Sort(names)
 	return strings.Join(names[:min(len(names), 8)], ", ")
 }
@@ -290,21 +320,26 @@ func (u *run) check(ctx context.Context) string {
 		n.line.Findings = f
 		return err
 	})
+
 	var bad []string
 	for _, n := range u.taking() {
 		if err := errs[n]; err != nil {
-			n.line.Faults = append(n.line.Faults, Fault{Text: printable.Brief(fmt.Sprintf("the options are not checked: %v", err), maxText)})
+			n.line.Faults = append(n.line.Faults,
+				Fault{Text: printable.Brief(fmt.Sprintf("the options are not checked: %v", err), maxText)})
 		}
 		if len(n.line.Faults) > 0 {
 			bad = append(bad, n.Name)
 		}
 	}
+
 	if len(bad) == 0 {
 		return ""
 	}
+
 	for _, n := range u.taking() {
 		n.line.State = Before
 	}
+
 	return "the options are wrong on " + strings.Join(bad, ", ")
 }
 
@@ -313,6 +348,7 @@ func (u *run) roll(ctx context.Context, n *node) (Code, string) {
 	if ctx.Err() != nil {
 		return Interrupted, ""
 	}
+
 	if cause := u.allServe(ctx, n); cause != "" {
 		return Lost, cause
 	}
@@ -329,8 +365,10 @@ func (u *run) roll(ctx context.Context, n *node) (Code, string) {
 		n.line.Cause = why
 		return Stopped, fmt.Sprintf("%s does not serve with the new options: %s", n.Name, why)
 	}
+
 	n.line.State = New
-	u.Tell(fmt.Sprintf("%s: serves with the new options, after %s", n.Name, u.Now().Sub(began).Round(100*time.Millisecond)))
+	u.Tell(fmt.Sprintf("%s: serves with the new options, after %s", n.Name,
+		u.Now().Sub(began).Round(100*time.Millisecond)))
 	return "", ""
 }
 
@@ -345,18 +383,23 @@ func (u *run) allServe(ctx context.Context, n *node) string {
 				return "the turn was taken by another one: " + printable.Brief(err.Error(), maxText)
 			}
 		}
+
 		bad := u.silent(ctx)
 		if bad == "" {
 			return ""
 		}
 
 		if u.Now().After(end) {
-			return fmt.Sprintf("%s serves no more, for %s; no further master is restarted before it does", bad, mendTakes)
+			return fmt.Sprintf("%s serves no more, for %s; no further master is restarted before it does",
+				bad, mendTakes)
 		}
+
 		if bad != told {
 			told = bad
-			u.Tell(fmt.Sprintf("waiting up to %s, before the master of %s restarts: %s does not serve", mendTakes, n.Name, bad))
+			u.Tell(fmt.Sprintf("waiting up to %s, before the master of %s restarts: %s does not serve",
+				mendTakes, n.Name, bad))
 		}
+
 		if pause.For(ctx, mendEvery) != nil {
 			return bad + " serves no more; no further master is restarted before it does"
 		}
@@ -379,9 +422,11 @@ func (u *run) silent(ctx context.Context) string {
 
 // try has a node try its options and waits for its decision.
 func (u *run) try(ctx context.Context, n *node) error {
-	if err := ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Try(ctx, n.mark, u.Limit) }); err != nil {
+	if err := ask(ctx, stateTakes,
+		func(ctx context.Context) error { return n.Node.Try(ctx, n.mark, u.Limit) }); err != nil {
 		return err
 	}
+
 	return u.decided(ctx, n, u.Limit+backTakes, func(s State) (bool, error) {
 		switch {
 		case s.Trying:
@@ -393,6 +438,7 @@ func (u *run) try(ctx context.Context, n *node) error {
 		case s.Wanted != n.mark:
 			return true, ErrChanged
 		}
+
 		return false, nil
 	})
 }
@@ -415,6 +461,7 @@ func (u *run) decided(ctx context.Context, n *node, limit time.Duration, done fu
 		} else {
 			last = err
 		}
+
 		if pause.For(ctx, askEvery) != nil || u.Now().After(end) {
 			return fmt.Errorf("no answer within %s: %w", limit, last)
 		}
@@ -432,17 +479,20 @@ func (u *run) back(ctx context.Context, failed *node, why string) {
 		if u.Turn != nil { // going back is not given up for want of the turn
 			_ = u.Turn.Take(ctx, u.until())
 		}
+
 		err := ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Back(ctx, n.mark, reason) })
 		if err == nil {
 			err = u.decided(ctx, n, u.Limit+backTakes, func(s State) (bool, error) {
 				return !s.Trying && s.Serving && (s.Running != n.mark || s.LastGood != ""), nil
 			})
 		}
+
 		if err != nil {
 			n.line.State, n.line.Cause = Unknown, printable.Brief(fmt.Sprintf("did not go back: %v", err), maxText)
 			u.Tell(n.Name + ": " + n.line.Cause)
 			continue
 		}
+
 		n.line.State = LastGood
 		u.Tell(n.Name + ": serves with its last good options")
 	}

@@ -72,10 +72,16 @@ func (n asked) Try(_ context.Context, mark string, limit time.Duration) error {
 	if mark != f.Wanted {
 		return ErrChanged
 	}
-	f.before, f.Trying, f.Held, f.limit = f.Running, true, true, limit
-	if f.decide = time.Now().Add(f.takes); !f.serves {
+
+	f.before = f.Running
+	f.Trying = true
+	f.Held = true
+	f.limit = limit
+	f.decide = time.Now().Add(f.takes)
+	if !f.serves {
 		f.decide = time.Now().Add(limit)
 	}
+
 	return nil
 }
 func (n asked) Back(_ context.Context, mark, why string) error {
@@ -108,7 +114,8 @@ type turn struct {
 }
 
 func (t *turn) Take(_ context.Context, until time.Time) error {
-	if t.taken++; t.held != nil && t.taken > t.from {
+	t.taken++
+	if t.held != nil && t.taken > t.from {
 		return t.held
 	}
 	if !t.until.IsZero() && time.Now().After(t.until) {
@@ -159,38 +166,107 @@ func TestRoll(t *testing.T) {
 			code: Unchanged, states: "same, same, same"},
 		"goes on where another one died": {change: func(n map[string]*fake) { done(n["n1"]); n["n1"].Held = true },
 			code: Applied, states: "same, new, new", log: "n2 try new-n2, n3 try new-n3, n1 keep, n2 keep, n3 keep"},
-		"last good options are tried again": {change: func(n map[string]*fake) { done(n["n1"]); n["n1"].LastGood = "no" },
-			code: Applied, states: "new, new, new"},
-		"a fault on one": {change: func(n map[string]*fake) { n["n2"].faults = []Fault{{File: "a.conf", Line: 3, Text: "a.conf:3: no"}} },
-			code: Wrong, states: "before, before, before", cause: "wrong on n2"},
+		"last good options are tried again": {
+			change: func(n map[string]*fake) { done(n["n1"]); n["n1"].LastGood = "no" },
+			code:   Applied,
+			states: "new, new, new",
+		},
+		"a fault on one": {
+			change: func(n map[string]*fake) {
+				n["n2"].faults = []Fault{{
+					File: "a.conf",
+					Line: 3,
+					Text: "a.conf:3: no",
+				}}
+			},
+			code:   Wrong,
+			states: "before, before, before",
+			cause:  "wrong on n2",
+		},
 		"the first does not serve": {change: func(n map[string]*fake) { n["n1"].serves = false },
 			code: Stopped, states: "last good, before, before", log: "n1 try new-n1, n1 back", cause: "n1 does not serve with the new options: it says nothing", takes: 60 * time.Second},
 		"the second does not serve": {change: func(n map[string]*fake) { n["n2"].serves = false },
 			code: Stopped, states: "last good, last good, before", log: "n1 try new-n1, n2 try new-n2, n2 back, n1 back"},
-		"those of the roll that died go back as well": {change: func(n map[string]*fake) { done(n["n1"]); n["n1"].Held, n["n2"].serves = true, false },
+		"those of the roll that died go back as well": {change: func(n map[string]*fake) {
+			done(n["n1"])
+			n["n1"].Held = true
+			n["n2"].serves = false
+		},
 			code: Stopped, states: "last good, last good, before", log: "n2 try new-n2, n2 back, n1 back"},
-		"those with them for long keep them": {change: func(n map[string]*fake) { done(n["n1"]); n["n2"].serves = false },
-			code: Stopped, states: "same, last good, before", log: "n2 try new-n2, n2 back"},
-		"one does not go back": {change: func(n map[string]*fake) { n["n2"].serves, n["n1"].backs = false, false },
+		"those with them for long keep them": {
+			change: func(n map[string]*fake) { done(n["n1"]); n["n2"].serves = false },
+			code:   Stopped,
+			states: "same, last good, before",
+			log:    "n2 try new-n2, n2 back",
+		},
+		"one does not go back": {change: func(n map[string]*fake) {
+			n["n2"].serves = false
+			n["n1"].backs = false
+		},
 			code: Stopped, states: "unknown, last good, before"},
 		"one is away": {change: func(n map[string]*fake) { n["n2"].awayFor = errors.New("no route") },
 			code: Away, states: "unknown, left out, unknown", cause: "n2 cannot be asked: no route"},
-		"one does not serve": {change: func(n map[string]*fake) { n["n2"].Serving = false }, code: Away, cause: "applianced status on n2"},
-		"a start that is under way is waited for": {change: func(n map[string]*fake) { n["n2"].Trying, n["n2"].decide = true, time.Now().Add(5*time.Second) },
-			code: Applied, states: "new, same, new", takes: 11 * time.Second},
-		"a start that does not end": {change: func(n map[string]*fake) { n["n2"].Trying, n["n2"].decide = true, time.Now().Add(time.Hour) },
-			code: Away, cause: ErrTrying.Error(), takes: trialTakes},
-		"without the one that is away": {change: func(n map[string]*fake) { n["n2"].awayFor = errors.New("no route") }, roll: Roll{Force: true},
-			code: Applied, states: "new, left out, new", log: "n1 try new-n1, n3 try new-n3, n1 keep, n3 keep"},
-		"the one that was asked is away": {change: func(n map[string]*fake) { n["n3"].awayFor = errors.New("it hangs") }, roll: Roll{Force: true}, code: Away},
-		"all are away":                   {change: func(n map[string]*fake) { n["n1"].Serving, n["n2"].Serving, n["n3"].Serving = false, false, false }, roll: Roll{Force: true}, code: Away},
-		"an older version":               {change: func(n map[string]*fake) { n["n1"].awayFor = ErrOld }, code: Away, cause: "upgrade it first"},
-		"another one has the turn":       {turn: turn{held: fmt.Errorf("%w: n2 restarts", ErrHeld)}, code: Busy, cause: "n2 restarts"},
-		"the turn cannot be had":         {turn: turn{held: errors.New("the storage is away")}, code: Away, cause: "the storage is away"},
-		"the turn is taken meanwhile": {turn: turn{held: fmt.Errorf("%w: n2 restarts", ErrHeld), from: 2}, code: Lost, states: "new, before, before",
-			log: "n1 try new-n1"},
-		"files differ for long": {change: func(n map[string]*fake) { n["n2"].State.Files = []File{{"b.conf", "1"}, {"a.conf", "1"}} },
-			code: Differs, cause: "n2 does not see the same files as n3: b.conf", takes: settleTakes},
+		"one does not serve": {
+			change: func(n map[string]*fake) { n["n2"].Serving = false },
+			code:   Away,
+			cause:  "applianced status on n2",
+		},
+		"a start that is under way is waited for": {
+			change: func(n map[string]*fake) { n["n2"].Trying, n["n2"].decide = true, time.Now().Add(5*time.Second) },
+			code:   Applied,
+			states: "new, same, new",
+			takes:  11 * time.Second,
+		},
+		"a start that does not end": {
+			change: func(n map[string]*fake) { n["n2"].Trying, n["n2"].decide = true, time.Now().Add(time.Hour) },
+			code:   Away,
+			cause:  ErrTrying.Error(),
+			takes:  trialTakes,
+		},
+		"without the one that is away": {
+			change: func(n map[string]*fake) { n["n2"].awayFor = errors.New("no route") },
+			roll:   Roll{Force: true},
+			code:   Applied,
+			states: "new, left out, new",
+			log:    "n1 try new-n1, n3 try new-n3, n1 keep, n3 keep",
+		},
+		"the one that was asked is away": {
+			change: func(n map[string]*fake) { n["n3"].awayFor = errors.New("it hangs") },
+			roll:   Roll{Force: true},
+			code:   Away,
+		},
+		"all are away": {change: func(n map[string]*fake) {
+			n["n1"].Serving = false
+			n["n2"].Serving = false
+			n["n3"].Serving = false
+		}, roll: Roll{Force: true}, code: Away},
+		"an older version": {
+			change: func(n map[string]*fake) { n["n1"].awayFor = ErrOld },
+			code:   Away,
+			cause:  "upgrade it first",
+		},
+		"another one has the turn": {
+			turn:  turn{held: fmt.Errorf("%w: n2 restarts", ErrHeld)},
+			code:  Busy,
+			cause: "n2 restarts",
+		},
+		"the turn cannot be had": {
+			turn:  turn{held: errors.New("the storage is away")},
+			code:  Away,
+			cause: "the storage is away",
+		},
+		"the turn is taken meanwhile": {
+			turn:   turn{held: fmt.Errorf("%w: n2 restarts", ErrHeld), from: 2},
+			code:   Lost,
+			states: "new, before, before",
+			log:    "n1 try new-n1",
+		},
+		"files differ for long": {
+			change: func(n map[string]*fake) { n["n2"].State.Files = []File{{"b.conf", "1"}, {"a.conf", "1"}} },
+			code:   Differs,
+			cause:  "n2 does not see the same files as n3: b.conf",
+			takes:  settleTakes,
+		},
 		"a copy that lags": {change: func(n map[string]*fake) {
 			at := time.Now().Add(4 * time.Second)
 			n["n1"].files = func() []File {
@@ -206,6 +282,7 @@ func TestRoll(t *testing.T) {
 				if c.change == nil {
 					c.change = func(map[string]*fake) {}
 				}
+
 				r := c.roll
 				var log *[]string
 				r.Targets, log = three(c.change)
@@ -213,16 +290,23 @@ func TestRoll(t *testing.T) {
 				began := time.Now()
 				got := r.Run(t.Context())
 				took := time.Since(began)
-				if got.Code != c.code || c.states != "" && states(got) != c.states || !strings.Contains(got.Cause, c.cause) {
+
+				if got.Code != c.code || c.states != "" && states(got) != c.states ||
+					!strings.Contains(got.Cause, c.cause) {
 					t.Errorf("%s (%s): %s", got.Code, states(got), got.Cause)
 				}
-				if l := strings.Join(*log, ", "); c.log != "" && l != c.log || !slices.Contains([]Code{Applied, Stopped, Lost}, c.code) && strings.Contains(l, "try") {
+
+				if l := strings.Join(*log, ", "); c.log != "" && l != c.log ||
+					!slices.Contains([]Code{Applied, Stopped, Lost}, c.code) && strings.Contains(l, "try") {
 					t.Errorf("asked: %s", l)
 				}
+
 				if c.takes > 0 && (took < c.takes || took > c.takes+4*time.Second) {
 					t.Errorf("took %s", took)
 				}
-				if had := !r.Dry && c.turn.taken > 0 && (c.turn.held == nil || c.turn.from > 0); had != (c.turn.given == 1) {
+
+				if had := !r.Dry && c.turn.taken > 0 &&
+					(c.turn.held == nil || c.turn.from > 0); had != (c.turn.given == 1) {
 					t.Errorf("the turn: %+v", c.turn)
 				}
 			})
@@ -240,9 +324,23 @@ func TestRollWaitsForMomentaryProblems(t *testing.T) {
 		log   string
 		cause string
 	}{
-		"does not serve":  {takes: 50 * time.Second, code: Applied, log: "n1 try new-n1, n2 try new-n2, n3 try new-n3, n1 keep, n2 keep, n3 keep"},
-		"cannot be asked": {takes: 50 * time.Second, err: errors.New("no route"), code: Applied, log: "n1 try new-n1, n2 try new-n2, n3 try new-n3, n1 keep, n2 keep, n3 keep"},
-		"it stays":        {takes: time.Hour, code: Lost, log: "n1 try new-n1", cause: "n3 serves no more, for 1m0s; no further master is restarted before it does"},
+		"does not serve": {
+			takes: 50 * time.Second,
+			code:  Applied,
+			log:   "n1 try new-n1, n2 try new-n2, n3 try new-n3, n1 keep, n2 keep, n3 keep",
+		},
+		"cannot be asked": {
+			takes: 50 * time.Second,
+			err:   errors.New("no route"),
+			code:  Applied,
+			log:   "n1 try new-n1, n2 try new-n2, n3 try new-n3, n1 keep, n2 keep, n3 keep",
+		},
+		"it stays": {
+			takes: time.Hour,
+			code:  Lost,
+			log:   "n1 try new-n1",
+			cause: "n3 serves no more, for 1m0s; no further master is restarted before it does",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -251,6 +349,7 @@ func TestRollWaitsForMomentaryProblems(t *testing.T) {
 					n["n3"].dipUntil = n["n3"].dipFrom.Add(c.takes)
 					n["n3"].dipErr = c.err
 				})
+
 				held := &turn{}
 				var told []string
 				r := Roll{Targets: targets, Turn: held, Limit: MinLimit, Tell: func(line string) {
@@ -262,12 +361,16 @@ func TestRollWaitsForMomentaryProblems(t *testing.T) {
 				if got.Code != c.code || !strings.Contains(got.Cause, c.cause) {
 					t.Errorf("%s: %s", got.Code, got.Cause)
 				}
+
 				if l := strings.Join(*log, ", "); l != c.log {
 					t.Errorf("asked: %s", l)
 				}
-				if lines := strings.Join(told, "\n"); strings.Count(lines, "waiting up to 1m0s, before the master of n2 restarts: n3 does not serve") != 1 {
+
+				if lines := strings.Join(told, "\n"); strings.Count(lines,
+					"waiting up to 1m0s, before the master of n2 restarts: n3 does not serve") != 1 {
 					t.Errorf("told: %s", lines)
 				}
+
 				if late := held.lapses; late != 0 || held.given != 1 {
 					t.Errorf("the turn had ended %d times before it was taken again", late)
 				}
@@ -288,12 +391,15 @@ func TestRollIsStopped(t *testing.T) {
 				cancel()
 			}
 		}}
+
 		if got := r.Run(ctx); got.Code != Interrupted || states(got) != "new, before, before" || held.given != 1 {
 			t.Errorf("%+v, turn %+v", got, held)
 		}
+
 		if left := time.Until(held.until); left > Holds(time.Minute) {
 			t.Errorf("who dies keeps the turn for %s", left)
 		}
+
 		*log = nil
 		again := Roll{Targets: targets, Turn: held, Limit: time.Minute}
 		if got := again.Run(t.Context()); got.Code != Applied || states(got) != "same, new, new" {

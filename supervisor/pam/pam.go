@@ -44,27 +44,33 @@ func Serve(ctx context.Context, c net.Conn, account string) error {
 	if err := c.SetDeadline(time.Now().Add(pam.Time)); err != nil {
 		return fmt.Errorf("bound the time of a request: %w", err)
 	}
+
 	peer, err := localsock.Peer(c)
 	if err != nil {
 		return err
 	}
+
 	owner, err := user.Lookup(account)
 	if err != nil {
 		return fmt.Errorf("look for the account of the master: %w", err)
 	}
+
 	if uid := strconv.FormatUint(uint64(peer.Uid), 10); uid != owner.Uid && uid != "0" {
 		return fmt.Errorf("the user %s asks, and only %s may", uid, account)
 	}
+
 	name, password, err := pam.Receive(c)
 	if err != nil {
 		return err
 	}
+
 	a := Check(ctx, name, password)
 	if !a.OK {
 		if err := pause.For(ctx, delay); err != nil {
 			return err
 		}
 	}
+
 	return pam.Reply(c, a)
 }
 
@@ -78,6 +84,7 @@ func Check(ctx context.Context, name, password string) pam.Answer {
 	case !names.MatchString(name):
 		return refused("no name of an account")
 	}
+
 	u, err := user.Lookup(name)
 	if _, unknown := errors.AsType[user.UnknownUserError](err); unknown {
 		return refused("no such account")
@@ -88,6 +95,7 @@ func Check(ctx context.Context, name, password string) pam.Answer {
 	if u.Uid == "0" {
 		return refused("root does not log in here")
 	}
+
 	runner := command.Exec{Limit: 5 * time.Second, MaxOutput: 4096, Stdin: password + "\x00"}
 	out, err := runner.Run(ctx, []string{chkpwd, name, "nonull"})
 	if err != nil {
@@ -96,16 +104,19 @@ func Check(ctx context.Context, name, password string) pam.Answer {
 	if out.Exit != 0 {
 		return refused("the password is wrong, or the account is locked")
 	}
+
 	if out, err = runner.Run(ctx, []string{chkpwd, name, "chkexpiry"}); err != nil {
 		return fault(err)
 	}
 	if out.Exit != 0 {
 		return refused("the account or its password has expired")
 	}
+
 	groups, err := groupsOf(u)
 	if err != nil {
 		return fault(err)
 	}
+
 	return pam.Answer{OK: true, Groups: groups}
 }
 

@@ -35,17 +35,20 @@ func TestAttack75Accounts(t *testing.T) {
 	if !accounts.Apart(t, all()) {
 		return
 	}
+
 	check := func(name, password string) pam.Answer {
 		return Check(t.Context(), name, password)
 	}
 	if a := check("ann", "secret of ann"); !a.OK || !slices.Equal(a.Groups, []string{"ann", "ops"}) {
 		t.Errorf("ann: %+v", a)
 	}
+
 	for _, a := range all() {
 		if got := check(a.Name, a.Password); got.OK != (a.Name == "ann") || got.Fault {
 			t.Errorf("%s: %+v", a.Name, got)
 		}
 	}
+
 	for _, try := range [][2]string{
 		{"ann", "secret of gone"}, {"ann", ""}, {"ann", "secret of ann\x00more"}, {"ann", "\x00secret of ann"}, {"ann", strings.Repeat("x", 1000)},
 		{"locked", "secret of locked"}, {"empty", "x"}, {"none", "*"}, {"nobody-here", "x"}, {"", "x"}, {"-h", "x"}, {"--help", "x"},
@@ -63,12 +66,14 @@ func TestAttack75Helper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	path := filepath.Join(t.TempDir(), "s")
 	ln, err := localsock.Listen(path, 0o600, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
+
 	ask := func(account string, say func(net.Conn)) error {
 		t.Helper()
 		done := make(chan error, 1)
@@ -80,28 +85,40 @@ func TestAttack75Helper(t *testing.T) {
 			}
 			done <- err
 		}()
+
 		c, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		say(c)
 		c.Close()
 		return <-done
 	}
+
 	request := func(text string) func(net.Conn) {
 		return func(c net.Conn) {
 			_, _ = c.Write([]byte(text))
 			_ = c.(*net.UnixConn).CloseWrite()
 		}
 	}
-	for name, text := range map[string]string{"nothing": "", "half": `{"user": "ann"`, "no JSON": "ann secret\n", "without an end": strings.Repeat("x", 1<<20), "a list": "[]\n"} {
+
+	for name, text := range map[string]string{
+		"nothing":        "",
+		"half":           `{"user": "ann"`,
+		"no JSON":        "ann secret\n",
+		"without an end": strings.Repeat("x", 1<<20),
+		"a list":         "[]\n",
+	} {
 		if err := ask(me.Username, request(text)); err == nil {
 			t.Errorf("%s is answered", name)
 		}
 	}
+
 	if err := ask("no such account", request("")); err == nil {
 		t.Error("a master without an account is answered")
 	}
+
 	done := make(chan pam.Answer, 1)
 	go func() {
 		c, err := ln.Accept()
@@ -110,6 +127,7 @@ func TestAttack75Helper(t *testing.T) {
 			c.Close()
 		}
 	}()
+
 	go func() {
 		a, err := pam.Ask(context.Background(), path, "no-such-account-here", "x")
 		if err != nil {
@@ -117,6 +135,7 @@ func TestAttack75Helper(t *testing.T) {
 		}
 		done <- a
 	}()
+
 	if a := <-done; a.OK || a.Fault || a.Why == "" {
 		t.Errorf("%+v", a)
 	}

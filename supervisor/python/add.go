@@ -36,25 +36,30 @@ func (p Place) Add(ctx context.Context, a Addition) ([]Package, error) {
 			return nil, err
 		}
 	}
+
 	unlock, err := p.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+
 	before, _, err := read(p.Shared)
 	if err != nil {
 		return nil, err
 	}
+
 	scratch, err := p.scratch()
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(scratch)
+
 	fresh, err := p.collect(ctx, a, before, scratch)
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll(fresh)
+
 	after := slices.DeleteFunc(slices.Clone(before), func(k Package) bool {
 		return slices.ContainsFunc(fresh, func(w *wheel) bool { return w.Name == k.Name })
 	})
@@ -63,21 +68,26 @@ func (p Place) Add(ctx context.Context, a Addition) ([]Package, error) {
 		return nil, fmt.Errorf("a package of before cannot be read: %w; remove it, and add it again", err)
 	}
 	defer closeAll(kept)
+
 	var packages []Package
 	for _, w := range fresh {
 		packages, after = append(packages, w.Package), append(after, w.Package)
 	}
+
 	if err := checkList(after); err != nil {
 		return nil, err
 	}
+
 	if err := p.proven(ctx, append(kept, fresh...), filepath.Join(scratch, "layer")); err != nil {
 		return nil, err
 	}
+
 	if a.Agree != nil {
 		if err := a.Agree(packages); err != nil {
 			return nil, err
 		}
 	}
+
 	return packages, p.put(after, fresh)
 }
 
@@ -104,23 +114,28 @@ func (p Place) scratch() (string, error) {
 	for _, dir := range old {
 		_ = os.RemoveAll(dir)
 	}
+
 	dir, err := os.MkdirTemp(base, ScratchPrefix)
 	if err != nil {
 		return "", fmt.Errorf("make a folder for packages: %w", err)
 	}
+
 	err = os.Chmod(dir, 0o755)
 	for _, sub := range []string{"given", "pip"} {
 		if err == nil {
 			err = os.Mkdir(filepath.Join(dir, sub), 0o755)
 		}
 	}
+
 	if c := p.As; err == nil && c != nil {
 		err = os.Chown(filepath.Join(dir, "pip"), int(c.Uid), int(c.Gid))
 	}
+
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return "", fmt.Errorf("make a folder for packages: %w", err)
 	}
+
 	return dir, nil
 }
 
@@ -132,35 +147,49 @@ func (p Place) collect(ctx context.Context, a Addition, before []Package, scratc
 			fresh = nil
 		}
 	}()
+
 	given := filepath.Join(scratch, "given")
 	if fresh, err = take(a.Files, given); err != nil {
 		return fresh, err
 	}
+
 	for _, w := range fresh {
 		w.Asked = true
 		if len(a.Hashes) > 0 && !slices.Contains(a.Hashes, w.SHA256) {
 			return fresh, fmt.Errorf("%s has another SHA-256 than was asked for: %s", w.File, w.SHA256)
 		}
 	}
+
 	if len(a.Names) == 0 {
 		return fresh, nil
 	}
+
 	f, err := p.ask(ctx, nil)
 	if err != nil {
 		return fresh, err
 	}
+
 	if a.From != "" {
 		files, err := filepath.Glob(filepath.Join(a.From, "*.whl"))
 		if err != nil || len(files) == 0 || len(files) > maxPackages {
 			return fresh, fmt.Errorf("%s has %d wheels; 1 to %d can be looked through", a.From, len(files), maxPackages)
 		}
+
 		for _, file := range files {
 			if err := copyWheel(file, given); err != nil {
 				return fresh, err
 			}
 		}
 	}
-	r := &resolver{facts: f, dir: filepath.Join(scratch, "pip"), wheel: given, index: a.Index, off: a.From != ""}
+
+	r := &resolver{
+		facts: f,
+		dir:   filepath.Join(scratch, "pip"),
+		wheel: given,
+		index: a.Index,
+		off:   a.From != "",
+	}
+
 	keep := slices.DeleteFunc(slices.Clone(before), func(k Package) bool {
 		return slices.ContainsFunc(a.Names, func(n Requirement) bool { return n.name() == k.Name })
 	})
@@ -168,16 +197,19 @@ func (p Place) collect(ctx context.Context, a Addition, before []Package, scratc
 	if err != nil {
 		return fresh, err
 	}
+
 	chosen = slices.DeleteFunc(chosen, func(c found) bool { // they stay as they are
 		return slices.ContainsFunc(keep, func(k Package) bool { return k.Name == c.Name && k.Version == c.Version })
 	})
 	if len(chosen) == 0 {
 		return fresh, errors.New("nothing is missing: Salt's Python has it already")
 	}
+
 	dir, err := r.fetch(ctx, chosen)
 	if err != nil {
 		return fresh, err
 	}
+
 	return gather(dir, a.Names, chosen, fresh)
 }
 
@@ -188,6 +220,7 @@ func gather(dir string, names []Requirement, chosen []found, fresh []*wheel) ([]
 		return fresh, fmt.Errorf("read what pip brought: %w", err)
 	}
 	defer root.Close()
+
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fresh, fmt.Errorf("read what pip brought: %w", err)
@@ -195,31 +228,40 @@ func gather(dir string, names []Requirement, chosen []found, fresh []*wheel) ([]
 	if len(entries) != len(chosen) {
 		return fresh, fmt.Errorf("pip chose %d packages and brought %d", len(chosen), len(entries))
 	}
+
 	for _, e := range entries {
 		w, err := openWheel(root, e.Name())
 		if err != nil {
 			return fresh, fmt.Errorf("read what pip brought: %w", err)
 		}
+
 		fresh = append(fresh, w)
 		i := slices.IndexFunc(chosen, func(c found) bool { return c.Name == w.Name })
 		if i < 0 || chosen[i].Hash != "" && chosen[i].Hash != w.SHA256 {
 			return fresh, fmt.Errorf("%s is not what pip chose", w.File)
 		}
+
 		pinned := false
 		for _, n := range names {
 			pinned = pinned || len(n.Hashes) > 0
 			if n.name() != w.Name {
 				continue
 			}
+
 			w.Asked = true
 			if len(n.Hashes) > 0 && !slices.Contains(n.Hashes, w.SHA256) {
-				return fresh, fmt.Errorf("%s has the SHA-256 %s, which is none of those that are asked for", w.File, w.SHA256)
+				return fresh, fmt.Errorf("%s has the SHA-256 %s, which is none of those that are asked for",
+					w.File, w.SHA256)
 			}
 		}
-		if pinned && len(names) > 1 && !slices.ContainsFunc(names, func(n Requirement) bool { return n.name() == w.Name && len(n.Hashes) > 0 }) {
-			return fresh, fmt.Errorf("%s %s comes without a hash, and others have one; name it with its own, sha256:%s", w.Name, w.Version, w.SHA256)
+
+		if pinned && len(names) > 1 && !slices.ContainsFunc(names,
+			func(n Requirement) bool { return n.name() == w.Name && len(n.Hashes) > 0 }) {
+			return fresh, fmt.Errorf("%s %s comes without a hash, and others have one; name it with its own, sha256:%s",
+				w.Name, w.Version, w.SHA256)
 		}
 	}
+
 	return fresh, nil
 }
 
@@ -230,18 +272,23 @@ func take(files []string, to string) (wheels []*wheel, err error) {
 		return nil, err
 	}
 	defer root.Close()
+
 	for _, file := range files {
 		if err := copyWheel(file, to); err != nil {
 			return wheels, err
 		}
+
 		w, err := openWheel(root, filepath.Base(file))
 		if err != nil {
 			return wheels, err
 		}
-		if wheels = append(wheels, w); slices.ContainsFunc(wheels[:len(wheels)-1], func(o *wheel) bool { return o.Name == w.Name }) {
+
+		if wheels = append(wheels, w); slices.ContainsFunc(wheels[:len(wheels)-1],
+			func(o *wheel) bool { return o.Name == w.Name }) {
 			return wheels, fmt.Errorf("there are two wheels of %s", w.Name)
 		}
 	}
+
 	return wheels, nil
 }
 
@@ -249,22 +296,27 @@ func copyWheel(file, to string) error {
 	if !strings.HasSuffix(file, ".whl") {
 		return fmt.Errorf("%s is no wheel (.whl); nothing is built here", file)
 	}
+
 	in, err := os.Open(file)
 	if err != nil {
 		return fmt.Errorf("read the wheel: %w", err)
 	}
 	defer in.Close()
+
 	if fi, err := in.Stat(); err != nil || !fi.Mode().IsRegular() || fi.Size() > maxWheel {
 		return fmt.Errorf("read the wheel: %s is no regular file of at most %d MiB", file, maxWheel>>20)
 	}
+
 	path := filepath.Join(to, filepath.Base(file))
 	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return fmt.Errorf("copy the wheel: %w", err)
 	}
+
 	_, err = io.Copy(out, io.LimitReader(in, maxWheel))
 	if err = errors.Join(err, out.Chmod(0o644), out.Close()); err != nil {
 		return fmt.Errorf("copy the wheel: %w", err)
 	}
+
 	return nil
 }

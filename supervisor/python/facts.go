@@ -60,24 +60,29 @@ func (p Place) ask(ctx context.Context, wheels []*wheel) (facts, error) {
 		Requires []string `json:"requires"`
 		Python   string   `json:"python"`
 	}
+
 	list := make([]about, 0, len(wheels))
 	for _, w := range wheels {
 		list = append(list, about{w.Name, w.Version, append([]string{}, w.requires...), w.requiresPython})
 	}
+
 	in, err := json.Marshal(list)
 	if err != nil {
 		return facts{}, err
 	}
+
 	for _, name := range p.Pythons {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			continue
 		}
+
 		run := command.Exec{Limit: factsTake, Stdin: string(in), Env: command.PythonEnviron(), Credential: p.As}
 		text, err := command.Do(ctx, run, path, "-I", "-B", "-c", factsScript)
 		if err != nil {
 			return facts{}, fmt.Errorf("ask %s what it is: %w", path, brief(err))
 		}
+
 		f := facts{path: path, as: p.As}
 		if err := json.Unmarshal(text, &f); err != nil {
 			return facts{}, fmt.Errorf("ask %s what it is: %w", path, err)
@@ -86,6 +91,7 @@ func (p Place) ask(ctx context.Context, wheels []*wheel) (facts, error) {
 			return f, nil
 		}
 	}
+
 	return facts{}, ErrNoSalt
 }
 
@@ -142,15 +148,18 @@ func (f *facts) check(wheels []*wheel) error {
 	for _, t := range f.Tags {
 		tags[t] = true
 	}
+
 	tops := maps.Clone(f.Tops)
 	owner := map[string]string{}
 	for _, w := range wheels {
 		if have, ok := f.Packages[w.Name]; ok {
-			return fmt.Errorf("%s %s comes with Salt here (%s), and no package takes its place", w.Name, w.Version, have)
+			return fmt.Errorf("%s %s comes with Salt here (%s), and no package takes its place", w.Name,
+				w.Version, have)
 		}
 		if !w.fits(tags) {
 			return fmt.Errorf("%s is not for this Python, %s (%s)", w.File, f.Python, f.Platform)
 		}
+
 		for _, top := range slices.Sorted(maps.Keys(w.tops)) {
 			regular, known := tops[top]
 			if known && (regular || w.tops[top]) {
@@ -160,12 +169,15 @@ func (f *facts) check(wheels []*wheel) error {
 				}
 				return fmt.Errorf("%s brings a module %q, and so does %s", w.File, top, of)
 			}
+
 			tops[top], owner[top] = w.tops[top], w.Name
 		}
 	}
+
 	if len(f.Faults) > 0 {
 		return errors.New(strings.Join(f.Faults, "; "))
 	}
+
 	return nil
 }
 
@@ -174,11 +186,13 @@ func (f *facts) try(ctx context.Context, layer string) error {
 	if _, err := os.Stat(layer); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	run := command.Exec{Limit: tryTakes, Env: append(command.PythonEnviron(), "HOME=/nonexistent")}
 	text, err := command.Do(ctx, run, apart(f.as, false, f.path, "-I", "-B", "-c", tryScript, layer)...)
 	if err != nil {
 		return fmt.Errorf("load the packages beside Salt: %w", brief(err))
 	}
+
 	var faults []string
 	if err := json.Unmarshal(text, &faults); err != nil {
 		return fmt.Errorf("load the packages beside Salt: read the answer: %w", err)
@@ -186,5 +200,6 @@ func (f *facts) try(ctx context.Context, layer string) error {
 	if len(faults) > 0 {
 		return fmt.Errorf("does not load beside Salt %s: %s", f.Salt, strings.Join(faults, "; "))
 	}
+
 	return nil
 }

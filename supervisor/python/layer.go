@@ -49,16 +49,20 @@ func read(dir string) (packages []Package, sum string, err error) {
 		return nil, "", fmt.Errorf("read the list of packages: %w", err)
 	}
 	defer root.Close()
+
 	text, err := readText(root, listName, maxList+1)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", nil
 	}
+
 	if err == nil {
 		packages, err = parseList(text)
 	}
+
 	if err != nil {
 		return nil, "", fmt.Errorf("read the list of packages, %s: %w", filepath.Join(dir, listName), err)
 	}
+
 	h := sha256.Sum256(text)
 	return packages, hex.EncodeToString(h[:6]), nil
 }
@@ -74,21 +78,25 @@ func open(dir string, packages []Package) (wheels []*wheel, err error) {
 			wheels = nil
 		}
 	}()
+
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrIncomplete, err)
 	}
 	defer root.Close()
+
 	for _, p := range packages {
 		w, err := openWheel(root, filepath.Join(wheelsDir, p.File))
 		if err != nil {
 			return wheels, fmt.Errorf("%w: %w", ErrIncomplete, err)
 		}
+
 		wheels = append(wheels, w)
 		if w.SHA256 != p.SHA256 || w.Name != p.Name {
 			return wheels, fmt.Errorf("%w: %s is not the file whose hash is in the list", ErrIncomplete, p.File)
 		}
 	}
+
 	return wheels, nil
 }
 
@@ -103,21 +111,25 @@ func build(dir string, wheels []*wheel) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
+
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
+
 	watch, err := room.Guard(dir, room.Usual())
 	if err != nil {
 		return err
 	}
+
 	left := &budget{bytes: maxUnpacked, files: maxFiles, watch: watch}
 	for _, w := range wheels {
 		if err := w.unpack(root, left); err != nil {
 			return err
 		}
 	}
+
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.IsDir() {
 			err = os.Chmod(path, 0o755)
@@ -141,20 +153,24 @@ func (p Place) Renew(ctx context.Context) error {
 		}
 		return p.sweep("")
 	}
+
 	f, err := p.ask(ctx, nil)
 	if err != nil {
 		return err
 	}
+
 	id := f.kind() + "-" + sum
 	if p.inService() == id {
 		return p.sweep(id)
 	}
+
 	if err := p.renew(ctx, id, packages); err != nil {
 		if now := p.inService(); now != "" && !strings.HasPrefix(now, f.abi()+"-") {
 			err = errors.Join(err, os.Remove(filepath.Join(p.Layers, Current)))
 		}
 		return err
 	}
+
 	return p.sweep(id)
 }
 
@@ -164,16 +180,20 @@ func (p Place) renew(ctx context.Context, id string, packages []Package) error {
 		return err
 	}
 	defer closeAll(wheels)
+
 	f, err := p.ask(ctx, wheels)
 	if err != nil {
 		return err
 	}
+
 	if err := f.check(wheels); err != nil {
 		return err
 	}
+
 	if err := os.MkdirAll(p.Layers, 0o755); err != nil {
 		return fmt.Errorf("make the layer: %w", err)
 	}
+
 	final := filepath.Join(p.Layers, id)
 	if _, err := os.Lstat(final); err != nil {
 		tmp := filepath.Join(p.Layers, building+id)
@@ -187,10 +207,12 @@ func (p Place) renew(ctx context.Context, id string, packages []Package) error {
 		if err == nil {
 			err = os.Rename(tmp, final)
 		}
+
 		if err != nil {
 			return errors.Join(fmt.Errorf("make the layer: %w", err), os.RemoveAll(tmp))
 		}
 	}
+
 	return p.point(id)
 }
 
@@ -247,10 +269,12 @@ func (p Place) sweep(id string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	type layer struct {
 		name string
 		at   time.Time
 	}
+
 	var old []layer
 	var faults error
 	for _, e := range entries {
@@ -263,14 +287,17 @@ func (p Place) sweep(id string) error {
 			old = append(old, layer{name, fi.ModTime()})
 		}
 	}
+
 	slices.SortFunc(old, func(a, b layer) int { return b.at.Compare(a.at) })
 	for i, l := range old {
 		if i >= layersKept || time.Since(l.at) > layerKept {
 			faults = errors.Join(faults, os.RemoveAll(filepath.Join(p.Layers, l.name)))
 		}
 	}
+
 	if err = errors.Join(err, faults); err != nil {
 		return fmt.Errorf("remove old layers: %w", err)
 	}
+
 	return nil
 }

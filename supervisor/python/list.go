@@ -47,18 +47,21 @@ func parseList(text []byte) ([]Package, error) {
 	if len(text) > maxList {
 		return nil, fmt.Errorf("more than %d KiB", maxList>>10)
 	}
+
 	var l list
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&l); err != nil {
 		return nil, err
 	}
+
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("there is something after the list")
 	}
 	if l.Format != 1 {
 		return nil, fmt.Errorf("it has format %d, and this version reads 1", l.Format)
 	}
+
 	return l.Packages, checkList(l.Packages)
 }
 
@@ -66,6 +69,7 @@ func checkList(packages []Package) error {
 	if len(packages) > maxPackages {
 		return fmt.Errorf("there are %d packages, %d are possible", len(packages), maxPackages)
 	}
+
 	var total int64
 	names, files := map[string]bool{}, map[string]bool{}
 	for _, p := range packages {
@@ -84,17 +88,20 @@ func checkList(packages []Package) error {
 		case names[p.Name] || files[p.File]:
 			return fmt.Errorf("%s is there twice", p.Name)
 		}
+
 		names[p.Name], files[p.File] = true, true
 		if total += p.Size; total > maxWheels {
 			return fmt.Errorf("the wheels have more than %d MiB together", maxWheels>>20)
 		}
 	}
+
 	return nil
 }
 
 // packList writes a list, in the order of names.
 func packList(packages []Package) ([]byte, error) {
-	packages = slices.SortedFunc(slices.Values(packages), func(a, b Package) int { return strings.Compare(a.Name, b.Name) })
+	packages = slices.SortedFunc(slices.Values(packages),
+		func(a, b Package) int { return strings.Compare(a.Name, b.Name) })
 	if packages == nil {
 		packages = []Package{}
 	}

@@ -50,7 +50,8 @@ func (r Requirement) name() string { return Canonical(requirementName(r.Text)) }
 
 func (r Requirement) check() error {
 	if !requirement.MatchString(r.Text) || len(r.Text) > 500 {
-		return fmt.Errorf("%.100q is neither a wheel's file nor a name of a package with versions, such as saltext.vault==1.3.0", r.Text)
+		return fmt.Errorf("%.100q is neither a wheel's file nor a name of a package with versions, such as saltext.vault==1.3.0",
+			r.Text)
 	}
 	return nil
 }
@@ -64,26 +65,32 @@ func ParseRequirements(text string) ([]Requirement, error) {
 		if i := strings.Index(" "+line, " #"); i >= 0 {
 			line = line[:i]
 		}
+
 		line = strings.TrimSpace(line)
 		if line == "" {
 			continue
 		}
+
 		var r Requirement
 		for m := hashOption.FindStringSubmatchIndex(line); m != nil; m = hashOption.FindStringSubmatchIndex(line) {
 			r.Hashes = append(r.Hashes, line[m[2]:m[3]])
 			line = line[:m[0]] + " " + line[m[3]:]
 		}
+
 		r.Text = strings.TrimSpace(line)
 		if err := r.check(); err != nil {
 			return nil, err
 		}
+
 		if out = append(out, r); len(out) > maxPackages {
 			return nil, fmt.Errorf("more than %d packages", maxPackages)
 		}
 	}
+
 	if len(out) == 0 {
 		return nil, errors.New("there is no package in it")
 	}
+
 	return out, nil
 }
 
@@ -101,39 +108,47 @@ type resolver struct {
 var passed = regexp.MustCompile(`^(PIP_(INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|CERT|CLIENT_CERT|PROXY|TRUSTED_HOST|DEFAULT_TIMEOUT|TIMEOUT|RETRIES|CONFIG_FILE)|(?i:https?_proxy|no_proxy|all_proxy)|SSL_CERT_FILE|REQUESTS_CA_BUNDLE)=`)
 
 func (r *resolver) pip(ctx context.Context, args ...string) error {
-	env := []string{"PATH=/usr/bin:/bin", "HOME=" + r.dir, "TMPDIR=" + r.dir, "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_BREAK_SYSTEM_PACKAGES=1", "PIP_NO_INPUT=1"}
+	env := []string{"PATH=/usr/bin:/bin", "HOME=" + r.dir, "TMPDIR=" + r.dir,
+		"PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_BREAK_SYSTEM_PACKAGES=1", "PIP_NO_INPUT=1"}
 	for _, v := range os.Environ() {
 		if passed.MatchString(v) && !(r.off && strings.HasPrefix(v, "PIP_")) {
 			env = append(env, v)
 		}
 	}
+
 	if r.index != "" { // not an argument: it may hold a password
 		env = append(env, "PIP_INDEX_URL="+r.index)
 	}
+
 	args = append([]string{r.path, "-I", "-B", "-c", pipScript}, args...)
 	args = append(args, "--only-binary", ":all:", "--no-cache-dir", "--progress-bar", "off", "--find-links", r.wheel)
 	if r.off {
 		args = append(args, "--no-index")
 	}
+
 	out, err := command.Exec{Limit: pipTakes, MaxOutput: 64 << 20, Env: env}.Run(ctx, apart(r.as, !r.off, args...))
 	switch {
 	case err != nil:
 		return fmt.Errorf("run pip: %w", brief(err))
 	case strings.Contains(string(out.Stderr), "No module named pip"):
-		return fmt.Errorf("%s has no pip to look for packages with; give the wheels themselves, with all that they need", r.path)
+		return fmt.Errorf("%s has no pip to look for packages with; give the wheels themselves, with all that they need",
+			r.path)
 	case out.Exit != 0:
 		text := string(out.Stderr)
 		if _, why, ok := strings.Cut(string(out.Stdout), "The conflict is caused by:"); ok {
 			text = "these do not go together: " + why + text
 		}
+
 		text = strings.ReplaceAll(text, r.dir+"/", "")
 		for _, secret := range []string{r.index, os.Getenv("PIP_INDEX_URL"), os.Getenv("PIP_EXTRA_INDEX_URL")} {
 			if secret != "" {
 				text = strings.ReplaceAll(text, secret, "the index")
 			}
 		}
+
 		return fmt.Errorf("pip says: %s", printable.Brief(text, 1500))
 	}
+
 	return nil
 }
 
@@ -150,28 +165,36 @@ func (r *resolver) resolve(ctx context.Context, asked []Requirement, keep []Pack
 	for _, name := range slices.Sorted(maps.Keys(r.Packages)) {
 		fmt.Fprintf(&pins, "%s==%s\n", name, r.Packages[name])
 	}
+
 	for _, k := range keep {
 		fmt.Fprintf(&pins, "%s==%s\n", k.Name, k.Version)
 	}
+
 	for _, q := range asked {
 		fmt.Fprintln(&want, q.Text)
 	}
+
 	if err := errors.Join(r.text("pins.txt", pins.String()), r.text("want.txt", want.String())); err != nil {
 		return nil, err
 	}
-	err := r.pip(ctx, "install", "--dry-run", "--report", filepath.Join(r.dir, reportName), "-c", filepath.Join(r.dir, "pins.txt"), "-r", filepath.Join(r.dir, "want.txt"))
+
+	err := r.pip(ctx, "install", "--dry-run", "--report", filepath.Join(r.dir, reportName), "-c",
+		filepath.Join(r.dir, "pins.txt"), "-r", filepath.Join(r.dir, "want.txt"))
 	if err != nil {
 		return nil, err
 	}
+
 	var text []byte
 	root, err := os.OpenRoot(r.dir)
 	if err == nil {
 		text, err = readText(root, reportName, maxReport)
 		root.Close()
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("read what pip chose: %w", err)
 	}
+
 	var report struct {
 		Install []struct {
 			Metadata  struct{ Name, Version string }
@@ -183,16 +206,21 @@ func (r *resolver) resolve(ctx context.Context, asked []Requirement, keep []Pack
 			} `json:"download_info"`
 		}
 	}
+
 	if err := json.Unmarshal(text, &report); err != nil {
 		return nil, fmt.Errorf("read what pip chose: %w", err)
 	}
+
 	var out []found
 	for _, i := range report.Install {
-		out = append(out, found{Canonical(i.Metadata.Name), i.Metadata.Version, i.Download.Archive.Hashes["sha256"], i.Requested})
+		out = append(out,
+			found{Canonical(i.Metadata.Name), i.Metadata.Version, i.Download.Archive.Hashes["sha256"], i.Requested})
 	}
+
 	if len(out) > maxPackages {
 		return nil, fmt.Errorf("pip chose %d packages, %d are possible", len(out), maxPackages)
 	}
+
 	return out, nil
 }
 
@@ -207,15 +235,19 @@ func (r *resolver) fetch(ctx context.Context, chosen []found) (string, error) {
 		if !plainName.MatchString(c.Name) || !plainVersion.MatchString(c.Version) {
 			return "", fmt.Errorf("pip chose %.100q %.100q, which is no name with a version", c.Name, c.Version)
 		}
+
 		fmt.Fprintf(&want, "%s==%s", c.Name, c.Version)
 		if len(c.Hash) == 64 {
 			fmt.Fprintf(&want, " --hash=sha256:%s", c.Hash)
 		}
+
 		fmt.Fprintln(&want)
 	}
+
 	if err := r.text("chosen.txt", want.String()); err != nil {
 		return "", err
 	}
+
 	to := filepath.Join(r.dir, "wheels")
 	err := r.pip(ctx, "download", "--no-deps", "-d", to, "-r", filepath.Join(r.dir, "chosen.txt"))
 	return to, err
@@ -229,7 +261,8 @@ func apart(as *syscall.Credential, network bool, argv ...string) []string {
 		out = append(out, "unshare", "--net", "--ipc", "--")
 	}
 	if as != nil {
-		out = append(out, "setpriv", "--reuid", strconv.Itoa(int(as.Uid)), "--regid", strconv.Itoa(int(as.Gid)), "--clear-groups", "--no-new-privs", "--bounding-set", "-all", "--")
+		out = append(out, "setpriv", "--reuid", strconv.Itoa(int(as.Uid)), "--regid",
+			strconv.Itoa(int(as.Gid)), "--clear-groups", "--no-new-privs", "--bounding-set", "-all", "--")
 	}
 	return append(out, argv...)
 }

@@ -60,10 +60,12 @@ func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
 		return nil, err
 	}
 	defer unlock()
+
 	before, _, err := read(p.Shared)
 	if err != nil {
 		return nil, err
 	}
+
 	after := slices.Clone(before)
 	for _, name := range names {
 		name = Canonical(name)
@@ -73,13 +75,16 @@ func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
 			return nil, fmt.Errorf("no package is called %.60q; see: applianced python list", name)
 		}
 	}
+
 	after, err = p.needed(ctx, after)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := p.put(after, nil); err != nil {
 		return nil, err
 	}
+
 	return slices.DeleteFunc(before, func(k Package) bool { return slices.Contains(after, k) }), nil
 }
 
@@ -91,12 +96,14 @@ func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error
 		if err != nil {
 			return nil, err
 		}
+
 		needs := map[string]bool{}
 		for _, w := range wheels {
 			for _, r := range w.requires {
 				needs[Canonical(requirementName(r))] = true
 			}
 		}
+
 		kept := slices.DeleteFunc(slices.Clone(packages), func(k Package) bool { return !k.Asked && !needs[k.Name] })
 		if len(kept) < len(packages) {
 			closeAll(wheels)
@@ -104,16 +111,20 @@ func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error
 			continue
 		}
 		defer closeAll(wheels)
+
 		if len(wheels) == 0 {
 			return packages, nil
 		}
+
 		f, err := p.ask(ctx, wheels)
 		if errors.Is(err, ErrNoSalt) {
 			return packages, nil // it is a way to take out what does not fit
 		}
+
 		if err == nil && len(f.Lacks) > 0 {
 			err = fmt.Errorf("%s; remove both at once", f.Lacks[0])
 		}
+
 		return packages, err
 	}
 }
@@ -146,21 +157,26 @@ func (p Place) put(packages []Package, fresh []*wheel) error {
 	if err := checkList(packages); err != nil {
 		return err
 	}
+
 	text, err := packList(packages)
 	if err != nil {
 		return err
 	}
+
 	root, err := os.OpenRoot(p.Shared)
 	if err != nil {
 		return fmt.Errorf("write the packages: %w", err)
 	}
 	defer root.Close()
+
 	if err := root.Mkdir(wheelsDir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("write the packages: %w", err)
 	}
+
 	if err := roomFor(p.Shared, fresh); err != nil {
 		return fmt.Errorf("write the packages: %w", err)
 	}
+
 	for _, w := range fresh {
 		if _, err := w.f.Seek(0, io.SeekStart); err != nil {
 			return fmt.Errorf("write the packages: %w", err)
@@ -169,18 +185,22 @@ func (p Place) put(packages []Package, fresh []*wheel) error {
 			return fmt.Errorf("write the packages: %w", err)
 		}
 	}
+
 	if err := write(root, listName, strings.NewReader(string(text))); err != nil {
 		return fmt.Errorf("write the packages: %w", err)
 	}
+
 	entries, err := fs.ReadDir(root.FS(), wheelsDir)
 	for _, e := range entries {
 		if !slices.ContainsFunc(packages, func(k Package) bool { return k.File == e.Name() }) {
 			err = errors.Join(err, root.RemoveAll(filepath.Join(wheelsDir, e.Name())))
 		}
 	}
+
 	if err != nil {
 		return fmt.Errorf("remove wheels that are not needed: %w", err)
 	}
+
 	return nil
 }
 
@@ -198,7 +218,8 @@ func roomFor(dir string, wheels []*wheel) error {
 }
 
 func write(root *os.Root, name string, content io.Reader) error {
-	return sharedfolder.Write(root, name, io.LimitReader(content, maxWheel), func(f *os.File) error { return f.Chmod(0o644) })
+	return sharedfolder.Write(root, name, io.LimitReader(content, maxWheel),
+		func(f *os.File) error { return f.Chmod(0o644) })
 }
 
 func readText(root *os.Root, name string, most int64) ([]byte, error) {

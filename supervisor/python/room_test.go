@@ -14,7 +14,12 @@ import (
 // A wheel that unpacks to more than there is room for ends with room left (finding 17 of
 // the second audit).
 func TestWheelKeepsRoom(t *testing.T) {
-	w := opened(t, made.Wheel{Name: "big", Version: "1.0", Files: map[string]string{"big/__init__.py": strings.Repeat("#", 24<<20)}})
+	w := opened(t,
+		made.Wheel{
+			Name:    "big",
+			Version: "1.0",
+			Files:   map[string]string{"big/__init__.py": strings.Repeat("#", 24<<20)},
+		})
 	disk := smalldisk.Mount(t, 20, 5000)
 	if err := build(filepath.Join(disk, "layer"), []*wheel{w}); !errors.Is(err, room.ErrFull) {
 		t.Error(err)

@@ -59,6 +59,7 @@ func openWheel(root *os.Root, name string) (w *wheel, err error) {
 			err = fmt.Errorf("%s: %w", filepath.Base(name), err)
 		}
 	}()
+
 	fi, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -66,18 +67,22 @@ func openWheel(root *os.Root, name string) (w *wheel, err error) {
 	if !fi.Mode().IsRegular() || fi.Size() > maxWheel {
 		return nil, fmt.Errorf("it is no regular file of at most %d MiB", maxWheel>>20)
 	}
+
 	sum := sha256.New()
 	if _, err := io.Copy(sum, io.LimitReader(f, maxWheel)); err != nil {
 		return nil, err
 	}
+
 	w = &wheel{f: f, tops: map[string]bool{}}
 	w.File, w.Size, w.SHA256 = filepath.Base(name), fi.Size(), hex.EncodeToString(sum.Sum(nil))
 	if err := w.named(); err != nil {
 		return nil, err
 	}
+
 	if w.zip, err = zip.NewReader(f, fi.Size()); err != nil && !errors.Is(err, zip.ErrInsecurePath) {
 		return nil, errors.New("it is no wheel: not a zip file")
 	}
+
 	return w, w.read()
 }
 
@@ -89,6 +94,7 @@ func (w *wheel) named() error {
 	if !plainFile.MatchString(w.File) || len(parts) != 5 && len(parts) != 6 {
 		return errors.New("its name is not that of a wheel: name-version-python-abi-platform.whl")
 	}
+
 	w.Name, w.Version = Canonical(parts[0]), parts[1]
 	n := len(parts)
 	for _, py := range strings.Split(parts[n-3], ".") {
@@ -98,6 +104,7 @@ func (w *wheel) named() error {
 			}
 		}
 	}
+
 	return checkList([]Package{w.Package})
 }
 
@@ -106,35 +113,44 @@ func (w *wheel) read() error {
 	if len(w.zip.File) > maxFiles {
 		return fmt.Errorf("it has more than %d files", maxFiles)
 	}
+
 	entries, infos := map[string]*zip.File{}, []string{}
 	for _, e := range w.zip.File {
 		if strings.HasSuffix(e.Name, "/") && e.UncompressedSize64 == 0 {
 			continue
 		}
+
 		if err := plainEntry(e); err != nil {
 			return err
 		}
 		if entries[e.Name] != nil {
 			return fmt.Errorf("%s is in it twice", e.Name)
 		}
+
 		entries[e.Name] = e
 		if dir, name, _ := strings.Cut(e.Name, "/"); name == "RECORD" && strings.HasSuffix(dir, ".dist-info") {
 			infos = append(infos, dir)
 		}
 	}
+
 	if len(infos) != 1 {
 		return errors.New("it is no wheel: it has not one list of files (RECORD)")
 	}
-	if name, version, ok := strings.Cut(strings.TrimSuffix(infos[0], ".dist-info"), "-"); !ok || Canonical(name) != w.Name || version != w.Version {
+
+	if name, version, ok := strings.Cut(strings.TrimSuffix(infos[0], ".dist-info"), "-"); !ok ||
+		Canonical(name) != w.Name || version != w.Version {
 		return fmt.Errorf("its name and its content (%s) are not of the same package", infos[0])
 	}
+
 	if err := w.metadata(entries, infos[0]); err != nil {
 		return err
 	}
+
 	sums, err := w.record(entries[infos[0]+"/RECORD"])
 	if err != nil {
 		return err
 	}
+
 	return w.place(entries, infos[0], sums)
 }
 
@@ -142,7 +158,8 @@ func (w *wheel) read() error {
 func plainEntry(e *zip.File) error {
 	name := e.Name
 	switch {
-	case !utf8.ValidString(name) || strings.ContainsAny(name, "\\\x00\n\r") || len(name) > maxPath || !filepath.IsLocal(name) || path.Clean(name) != name:
+	case !utf8.ValidString(name) || strings.ContainsAny(name, "\\\x00\n\r") || len(name) > maxPath ||
+		!filepath.IsLocal(name) || path.Clean(name) != name:
 		return fmt.Errorf("%.100q is no path inside of a package", name)
 	case !e.Mode().IsRegular():
 		return fmt.Errorf("%.100q is no regular file", name)
@@ -190,17 +207,21 @@ func (w *wheel) metadata(entries map[string]*zip.File, info string) error {
 	if Canonical(m.Get("Name")) != w.Name || m.Get("Version") == "" {
 		return fmt.Errorf("it calls itself %.100q", m.Get("Name"))
 	}
+
 	w.requires, w.requiresPython = m.Values("Requires-Dist"), m.Get("Requires-Python")
 	if len(w.requires) > maxRequires {
 		return fmt.Errorf("it needs more than %d packages", maxRequires)
 	}
+
 	about, err := head(entries[info+"/WHEEL"])
 	if err != nil {
 		return err
 	}
+
 	if v := about.Get("Wheel-Version"); v != "1" && !strings.HasPrefix(v, "1.") {
 		return fmt.Errorf("it is a wheel of version %.20q, and 1 is understood", v)
 	}
+
 	return nil
 }
 
@@ -210,6 +231,7 @@ func (w *wheel) record(e *zip.File) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r := csv.NewReader(bytes.NewReader(b))
 	r.FieldsPerRecord = 3
 	sums := map[string][]byte{}
@@ -221,6 +243,7 @@ func (w *wheel) record(e *zip.File) (map[string][]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read RECORD: %w", err)
 		}
+
 		if text, ok := strings.CutPrefix(line[1], "sha256="); ok {
 			if sum, err := base64.RawURLEncoding.DecodeString(text); err == nil && len(sum) == sha256.Size {
 				sums[line[0]] = sum
@@ -237,6 +260,7 @@ func (w *wheel) place(entries map[string]*zip.File, info string, sums map[string
 		if entries[e.Name] != e {
 			continue
 		}
+
 		to := e.Name
 		if rest, in := strings.CutPrefix(e.Name, data); in {
 			kind, below, _ := strings.Cut(rest, "/")
@@ -246,6 +270,7 @@ func (w *wheel) place(entries map[string]*zip.File, info string, sums map[string
 			}
 			to = below
 		}
+
 		f := wheelFile{from: e, to: to, sum: sums[e.Name]}
 		switch base := path.Base(to); {
 		case to == info+"/RECORD" || strings.HasPrefix(to, info+"/RECORD."):
@@ -253,10 +278,12 @@ func (w *wheel) place(entries map[string]*zip.File, info string, sums map[string
 		case f.sum == nil:
 			return fmt.Errorf("its RECORD has no SHA-256 of %.100q", e.Name)
 		case !strings.Contains(to, "/") && (strings.HasSuffix(base, ".pth") || strings.HasSuffix(base, ".egg-link")):
-			return fmt.Errorf("it has %s, with which every Python would run code of it as it starts; there is no place for such packages", base)
+			return fmt.Errorf("it has %s, with which every Python would run code of it as it starts; there is no place for such packages",
+				base)
 		case taken[to]:
 			return fmt.Errorf("%.100q is in it twice", to)
 		}
+
 		taken[to] = true
 		w.files = append(w.files, f)
 		top, rest, below := strings.Cut(to, "/")
@@ -274,6 +301,7 @@ func (w *wheel) place(entries map[string]*zip.File, info string, sums map[string
 			w.tops[top] = w.tops[top] || !deeper && strings.HasPrefix(first, "__init__.")
 		}
 	}
+
 	return nil
 }
 
@@ -292,17 +320,21 @@ type budget struct {
 // unpack writes the files into a folder, each one checked against its hash.
 func (w *wheel) unpack(to *os.Root, left *budget) error {
 	for _, f := range w.files {
-		if left.files--; left.files < 0 {
+		left.files--
+		if left.files < 0 {
 			return fmt.Errorf("%s: the packages have more than %d files", w.File, maxFiles)
 		}
+
 		for range strings.Count(f.to, "/") + 1 { // the file, and at most so many folders
 			if err := left.watch.File(); err != nil {
 				return fmt.Errorf("unpack %s: %w", w.File, err)
 			}
 		}
+
 		if err := to.MkdirAll(path.Dir(f.to), 0o755); err != nil {
 			return fmt.Errorf("unpack %s: %w", w.File, err)
 		}
+
 		if err := f.unpack(to, left); err != nil {
 			if errors.Is(err, fs.ErrExist) {
 				err = fmt.Errorf("%s is in another package as well", f.to)
@@ -310,6 +342,7 @@ func (w *wheel) unpack(to *os.Root, left *budget) error {
 			return fmt.Errorf("unpack %s: %w", w.File, err)
 		}
 	}
+
 	return nil
 }
 
@@ -319,15 +352,18 @@ func (f wheelFile) unpack(to *os.Root, left *budget) error {
 		return err
 	}
 	defer r.Close()
+
 	out, err := to.OpenFile(f.to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
+
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(left.watch.Writer(out), sum), io.LimitReader(r, left.bytes+1))
 	if err == nil {
 		err = out.Chmod(0o644) // the umask does not count
 	}
+
 	err = errors.Join(err, out.Close())
 	switch left.bytes -= n; {
 	case err != nil:
@@ -337,5 +373,6 @@ func (f wheelFile) unpack(to *os.Root, left *budget) error {
 	case !bytes.Equal(sum.Sum(nil), f.sum):
 		return fmt.Errorf("%.100q is not what RECORD says", f.to)
 	}
+
 	return nil
 }

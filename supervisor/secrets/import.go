@@ -24,21 +24,25 @@ func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
 	if err := p.make(); err != nil {
 		return nil, err
 	}
+
 	unlock, err := p.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+
 	p.sweep()
 	h, err := p.open(true)
 	if err != nil {
 		return nil, err
 	}
 	defer h.close()
+
 	out, err := h.gpg(ctx, export, "--status-fd", "1", "--import")
 	if err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}
+
 	fingers := imported(string(out.Stdout))
 	if len(fingers) == 0 {
 		if strings.Contains(string(out.Stdout), "] IMPORT_OK ") {
@@ -46,10 +50,12 @@ func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
 		}
 		return nil, errors.New("import: there is no key in it that gpg understands; export one: gpg --armor --export-secret-keys KEY")
 	}
+
 	all, err := p.list(ctx, h)
 	if err != nil {
 		return nil, err
 	}
+
 	var keys []Key
 	for _, k := range all {
 		if slices.Contains(fingers, k.Fingerprint) {
@@ -59,6 +65,7 @@ func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
 			keys = append(keys, k)
 		}
 	}
+
 	return keys, p.put(h)
 }
 
@@ -70,18 +77,22 @@ func (p Place) Adopt(ctx context.Context, from string) ([]Key, error) {
 	if err != nil || len(keys) == 0 {
 		return nil, err
 	}
+
 	h, err := Place{Shared: from, Run: p.Run}.open(true)
 	if err != nil {
 		return nil, err
 	}
 	defer h.close()
+
 	out, err := h.gpg(ctx, "", "--pinentry-mode", "error", "--armor", "--export-secret-keys")
 	if err == nil {
 		err = out.Err()
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("export the keys of %s: %w", from, err)
 	}
+
 	return p.Import(ctx, string(out.Stdout))
 }
 
@@ -90,32 +101,39 @@ func (p Place) Remove(ctx context.Context, name string) (Key, error) {
 	if _, err := os.Lstat(p.Shared); errors.Is(err, fs.ErrNotExist) {
 		return choose(nil, name, nil)
 	}
+
 	unlock, err := p.lock(ctx)
 	if err != nil {
 		return Key{}, err
 	}
 	defer unlock()
+
 	p.sweep()
 	h, err := p.open(true)
 	if err != nil {
 		return Key{}, err
 	}
 	defer h.close()
+
 	keys, err := p.list(ctx, h)
 	if err != nil {
 		return Key{}, err
 	}
+
 	k, err := choose(keys, name, func(Key) bool { return true })
 	if err != nil {
 		return Key{}, err
 	}
+
 	out, err := h.gpg(ctx, "", "--yes", "--delete-secret-and-public-key", k.Fingerprint)
 	if err == nil {
 		err = out.Err()
 	}
+
 	if err != nil {
 		return Key{}, fmt.Errorf("remove key %s: %w", k.Fingerprint, err)
 	}
+
 	return k, p.put(h)
 }
 
@@ -150,14 +168,17 @@ func (h *home) usable(ctx context.Context, k Key) error {
 		}
 		args = append([]string{"--faked-system-time", strconv.FormatInt(k.Expires.Unix()-1, 10) + "!"}, args...)
 	}
+
 	const word = "a try"
 	out, err := h.gpg(ctx, word, args...)
 	if err == nil {
 		err = out.Err()
 	}
+
 	if err != nil {
 		return fmt.Errorf("encrypts nothing: %w", err)
 	}
+
 	opened, err := h.gpg(ctx, string(out.Stdout), "--pinentry-mode", "error", "--decrypt")
 	if err != nil {
 		return fmt.Errorf("is tried: %w", err)
@@ -165,11 +186,14 @@ func (h *home) usable(ctx context.Context, k Key) error {
 	if string(opened.Stdout) == word {
 		return nil
 	}
+
 	for _, g := range k.grips {
-		if b, err := os.ReadFile(filepath.Join(h.dir, privateKeys, g+".key")); err == nil && bytes.Contains(b, []byte("shadowed-private-key")) {
+		if b, err := os.ReadFile(filepath.Join(h.dir, privateKeys, g+
+			".key")); err == nil && bytes.Contains(b, []byte("shadowed-private-key")) {
 			return errors.New("is on a smart card; the masters need a key of their own")
 		}
 	}
+
 	return errors.New("has a passphrase, which nobody enters when a pillar is made; take it off in a copy of the keyring (gpg --edit-key KEY passwd), and export that")
 }
 
@@ -203,7 +227,8 @@ func (p Place) sweep() {
 	}
 	old, _ := filepath.Glob(filepath.Join(p.Run, homePrefix+"*"))
 	for _, dir := range old {
-		if keys, err := os.ReadDir(filepath.Join(dir, privateKeys)); err == nil && len(keys) > 0 { // others hold no secret, and may be in use
+		// others hold no secret, and may be in use
+		if keys, err := os.ReadDir(filepath.Join(dir, privateKeys)); err == nil && len(keys) > 0 {
 			_ = os.RemoveAll(dir)
 		}
 	}
@@ -216,21 +241,25 @@ func (p Place) put(h *home) error {
 	if err != nil {
 		return err
 	}
+
 	before, err := readKeyring(p.Shared, true)
 	if err != nil {
 		return err
 	}
+
 	root, err := os.OpenRoot(p.Shared)
 	if err != nil {
 		return fmt.Errorf("write the keyring: %w", err)
 	}
 	defer root.Close()
+
 	if err := root.Mkdir(privateKeys, 0o700); err == nil && os.Geteuid() == 0 {
 		err = root.Lchown(privateKeys, p.UID, p.GID)
 		if err != nil {
 			return fmt.Errorf("write the keyring: %w", err)
 		}
 	}
+
 	for name := range before {
 		if _, stays := now[name]; !stays && strings.HasPrefix(name, privateKeys+"/") {
 			if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -238,6 +267,7 @@ func (p Place) put(h *home) error {
 			}
 		}
 	}
+
 	names := slices.Sorted(maps.Keys(now)) // private-keys-v1.d before pubring
 	for _, name := range names {
 		if bytes.Equal(before[name], now[name]) {
@@ -247,6 +277,7 @@ func (p Place) put(h *home) error {
 			return fmt.Errorf("write the keyring: %w", err)
 		}
 	}
+
 	return nil
 }
 

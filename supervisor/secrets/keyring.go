@@ -81,30 +81,36 @@ func (p Place) open(private bool) (*home, error) {
 	if _, err := exec.LookPath("gpg"); err != nil {
 		return nil, ErrNoGPG
 	}
+
 	base := p.Run
 	if fi, err := os.Stat(base); err != nil || !fi.IsDir() {
 		base = os.TempDir()
 	}
+
 	dir, err := os.MkdirTemp(base, homePrefix)
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for gpg: %w", err)
 	}
+
 	h := &home{dir}
 	files, err := readKeyring(p.Shared, private)
 	if err != nil {
 		h.close()
 		return nil, err
 	}
+
 	err = os.Mkdir(filepath.Join(dir, privateKeys), 0o700)
 	for name, content := range files {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), content, 0o600)
 		}
 	}
+
 	if err != nil {
 		h.close()
 		return nil, fmt.Errorf("make a folder for gpg: %w", err)
 	}
+
 	return h, nil
 }
 
@@ -122,7 +128,9 @@ func (h *home) close() {
 // gpg runs one command of gpg without a question to anybody. Secrets are in
 // stdin, never in args.
 func (h *home) gpg(ctx context.Context, stdin string, args ...string) (command.Output, error) {
-	argv := append([]string{"gpg", "--homedir", h.dir, "--no-options", "--batch", "--no-tty", "--quiet", "--no-auto-check-trustdb", "--trust-model", "always"}, args...)
+	argv := append([]string{"gpg", "--homedir", h.dir, "--no-options", "--batch", "--no-tty", "--quiet",
+		"--no-auto-check-trustdb", "--trust-model", "always"},
+		args...)
 	return command.Exec{Stdin: stdin, Limit: gpgTakes}.Run(ctx, argv)
 }
 
@@ -138,18 +146,22 @@ func readKeyring(dir string, private bool) (map[string][]byte, error) {
 		return nil, fmt.Errorf("read the keyring: %w", err)
 	}
 	defer root.Close()
+
 	out := map[string][]byte{}
 	for _, sub := range []string{".", privateKeys} {
 		if sub == privateKeys && !private {
 			continue
 		}
+
 		if fi, err := root.Lstat(sub); err != nil || !fi.IsDir() {
 			continue
 		}
+
 		entries, err := fs.ReadDir(root.FS(), sub)
 		if err != nil {
 			return nil, fmt.Errorf("read the keyring: %w", err)
 		}
+
 		for _, e := range entries {
 			name := path.Join(sub, e.Name())
 			if !Part(name) || !e.Type().IsRegular() {
@@ -158,11 +170,13 @@ func readKeyring(dir string, private bool) (map[string][]byte, error) {
 			if len(out) >= maxFiles {
 				return nil, fmt.Errorf("read the keyring: more than %d keys", maxFiles)
 			}
+
 			if out[name], err = readPart(root, name); err != nil {
 				return nil, fmt.Errorf("read the keyring: %w", err)
 			}
 		}
 	}
+
 	return out, nil
 }
 

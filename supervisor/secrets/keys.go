@@ -52,9 +52,11 @@ func (p Place) list(ctx context.Context, h *home) ([]Key, error) {
 	if err == nil {
 		err = out.Err()
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("list the keys: %w", err)
 	}
+
 	keys := parseKeys(string(out.Stdout))
 	for i := range keys {
 		k := &keys[i]
@@ -63,10 +65,12 @@ func (p Place) list(ctx context.Context, h *home) ([]Key, error) {
 			private = private || has(p.Shared, g) || has(h.dir, g)
 			k.Here = k.Here || has(p.Node, g)
 		}
+
 		if k.State == Ready && !private {
 			k.State = NoPrivate
 		}
 	}
+
 	return keys, nil
 }
 
@@ -83,19 +87,25 @@ func parseKeys(text string) []Key {
 		if len(f) < 10 {
 			continue
 		}
+
 		var k *Key
 		if len(keys) > 0 {
 			k = &keys[len(keys)-1]
 		}
+
 		switch f[0] {
 		case "pub":
 			if len(keys) == maxKeys {
 				return keys
 			}
 			keys = append(keys, newKey(f))
-			kind, validity, able = "pub", f[1], abilities(f)
+			kind = "pub"
+			validity = f[1]
+			able = abilities(f)
 		case "sub":
-			kind, validity, able = "sub", f[1], abilities(f)
+			kind = "sub"
+			validity = f[1]
+			able = abilities(f)
 		case "fpr":
 			if k != nil && kind == "pub" && k.Fingerprint == "" && isHex(f[9]) {
 				k.Fingerprint = f[9]
@@ -114,12 +124,14 @@ func parseKeys(text string) []Key {
 			}
 		}
 	}
+
 	var whole []Key
 	for _, k := range keys {
 		if k.Fingerprint != "" {
 			whole = append(whole, k)
 		}
 	}
+
 	return whole
 }
 
@@ -128,16 +140,19 @@ func newKey(f []string) Key {
 	if n, err := strconv.ParseInt(f[5], 10, 40); err == nil {
 		k.Created = time.Unix(n, 0).UTC()
 	}
+
 	if n, err := strconv.ParseInt(f[6], 10, 40); err == nil {
 		at := time.Unix(n, 0).UTC()
 		k.Expires = &at
 	}
+
 	switch {
 	case strings.Contains(f[1], "e"):
 		k.State = Expired
 	case strings.ContainsAny(f[1], "rd"):
 		k.State = Revoked
 	}
+
 	return k
 }
 
@@ -186,6 +201,7 @@ func choose(keys []Key, name string, fits func(Key) bool) (Key, error) {
 			found = append(found, k)
 		}
 	}
+
 	switch {
 	case len(found) == 1:
 		return found[0], nil
@@ -196,6 +212,7 @@ func choose(keys []Key, name string, fits func(Key) bool) (Key, error) {
 	case name == "":
 		return Key{}, errors.New("no key is ready; see: applianced secrets list")
 	}
+
 	return Key{}, fmt.Errorf("no key is called %.60q; see: applianced secrets list", name)
 }
 
@@ -206,21 +223,26 @@ func (p Place) Public(ctx context.Context, name string) (Key, string, error) {
 		return Key{}, "", err
 	}
 	defer h.close()
+
 	keys, err := p.list(ctx, h)
 	if err != nil {
 		return Key{}, "", err
 	}
+
 	k, err := choose(keys, name, func(k Key) bool { return k.State != NoPrivate })
 	if err != nil {
 		return Key{}, "", err
 	}
+
 	out, err := h.gpg(ctx, "", "--armor", "--export", k.Fingerprint)
 	if err == nil {
 		err = out.Err()
 	}
+
 	if err != nil {
 		return Key{}, "", fmt.Errorf("export the public key: %w", err)
 	}
+
 	return k, string(out.Stdout), nil
 }
 
@@ -232,10 +254,12 @@ func (p Place) Encrypt(ctx context.Context, name, secret string) (Key, string, e
 		return Key{}, "", err
 	}
 	defer h.close()
+
 	keys, err := p.list(ctx, h)
 	if err != nil {
 		return Key{}, "", err
 	}
+
 	k, err := choose(keys, name, func(k Key) bool { return k.State == Ready })
 	if err != nil {
 		return Key{}, "", err
@@ -246,12 +270,15 @@ func (p Place) Encrypt(ctx context.Context, name, secret string) (Key, string, e
 	if secret == "" || len(secret) > MaxSecret {
 		return k, "", fmt.Errorf("a secret has 1 byte to %d MiB", MaxSecret>>20)
 	}
+
 	out, err := h.gpg(ctx, secret, "--armor", "--encrypt", "--recipient", k.Fingerprint)
 	if err == nil {
 		err = out.Err()
 	}
+
 	if err != nil {
 		return k, "", fmt.Errorf("encrypt: %w", err)
 	}
+
 	return k, string(out.Stdout), nil
 }

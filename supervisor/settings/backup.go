@@ -121,38 +121,47 @@ func (s *Settings) backupFaults() (out []error) {
 	if b.Keep < 1 || b.Keep > maxBackupKeep {
 		bad("backup.keep: %d is not between 1 and %d", b.Keep, maxBackupKeep)
 	}
+
 	if _, err := b.Keys(); err != nil {
 		bad("backup.recipients: %w", err)
 	}
+
 	if len(b.Recipients) > maxRecipients {
 		bad("backup.recipients: more than %d", maxRecipients)
 	}
+
 	out = append(out, b.bucketFaults()...)
 	if _, _, bucket := b.Bucket(); b.To != "" && !bucket {
 		if !filepath.IsAbs(b.To) || filepath.Clean(b.To) == "/" || strings.ContainsAny(b.To, "\n\x00") {
 			bad("backup.to: %q is not an absolute path below /", b.To)
 		}
+
 		for key, dir := range map[string]string{"storage.path": s.Storage.Path, "storage.bricks": s.Storage.Bricks} {
 			if rel, err := filepath.Rel(dir, b.To); err == nil && filepath.IsLocal(rel) {
 				bad("backup.to: %s lies in %s (%s): who loses that loses the backups as well", b.To, key, dir)
 			}
 		}
 	}
+
 	if !b.On() {
 		if b.To != "" || len(b.Recipients) > 0 {
 			bad(`backup.every: is needed (24h, or "daily at 02:30"): without it no backup is made`)
 		}
 		return out
 	}
+
 	if _, err := b.Schedule(); err != nil {
 		bad("backup.every: %w", err)
 	}
+
 	if b.To == "" {
 		bad("backup.to: is needed: the directory for the backups, or s3://BUCKET")
 	}
+
 	if len(b.Recipients) == 0 {
 		bad("backup.recipients: is needed: age public keys, for which the backups are encrypted; age-keygen makes a pair, keep its secret key elsewhere")
 	}
+
 	return out
 }
 
@@ -172,27 +181,34 @@ func (b Backup) bucketFaults() (out []error) {
 		}
 		return out
 	}
+
 	if !bucketName.MatchString(name) || prefix != "" && !bucketPrefix.MatchString(prefix) {
 		bad("backup.to: %.100q is not s3://BUCKET or s3://BUCKET/PREFIX", b.To)
 	}
+
 	if b.S3.Endpoint != "" {
-		if u, err := url.Parse(b.S3.Endpoint); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || len(b.S3.Endpoint) > maxURL {
+		if u, err := url.Parse(b.S3.Endpoint); err != nil || u.Scheme != "https" && u.Scheme != "http" ||
+			u.Host == "" || u.User != nil || len(b.S3.Endpoint) > maxURL {
 			bad("backup.s3.endpoint: %.70q is not the address of a service (https://s3.example.org)", b.S3.Endpoint)
 		}
 	}
+
 	if !regionName.MatchString(b.S3.Region) {
 		bad("backup.s3.region: %.70q is not the name of a region", b.S3.Region)
 	}
+
 	for key, path := range map[string]string{"credentials": b.S3.Credentials, "ca": b.S3.CA} {
 		if path != "" && !filepath.IsAbs(path) {
 			bad("backup.s3.%s: %.100q is not an absolute path", key, path)
 		}
 	}
+
 	switch {
 	case b.S3.Role && b.S3.Credentials != "":
 		bad("backup.s3.role: is instead of backup.s3.credentials; leave one of them out")
 	case !b.S3.Role && b.S3.Credentials == "":
 		bad("backup.s3.credentials: is needed: a file of mode 600 with aws_access_key_id and aws_secret_access_key; on EC2 instead, role: true, with an instance profile")
 	}
+
 	return out
 }

@@ -38,7 +38,9 @@ func yamlKeys(typ reflect.Type, prefix string) []string {
 			out = append(out, yamlKeys(f.Type, key+".")...)
 			continue
 		}
+
 		out = append(out, key)
 	}
+
 	return out
 }

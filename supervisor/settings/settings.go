@@ -240,10 +240,16 @@ func Default(hostname string) Settings {
 		LB:         LB{Enabled: true, ProxyProtocol: true, Balance: "leastconn"},
 		Storage:    Storage{Kind: LocalStorage, Volume: "cluster"},
 		Users:      Users{Master: "saltern-master", LB: "saltern-lb", Admin: "saltern"},
-		Limits:     Limits{DiskLowPercent: 10, DiskFullPercent: 2, StopTimeout: 20 * time.Second, MasterMemory: 75, LBMemory: 40},
-		Log:        Log{Level: "info", Format: "text"},
-		Metrics:    Metrics{Listen: "127.0.0.1:4522"},
-		Backup:     Backup{Keep: 14},
+		Limits: Limits{
+			DiskLowPercent:  10,
+			DiskFullPercent: 2,
+			StopTimeout:     20 * time.Second,
+			MasterMemory:    75,
+			LBMemory:        40,
+		},
+		Log:     Log{Level: "info", Format: "text"},
+		Metrics: Metrics{Listen: "127.0.0.1:4522"},
+		Backup:  Backup{Keep: 14},
 	}
 }
 

@@ -14,6 +14,7 @@ func TestDefaultsAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for got, want := range map[string]string{
 		s.Node:              "node1",
 		s.PKIDir():          "/var/lib/saltern/cluster/pki",
@@ -42,6 +43,7 @@ allow_insecure: [auto_accept]
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if s.PKIDir() != "/srv/cluster/pki" || s.FrontPublish()[1] != "[::1]:5505" || s.Front.RequestPort != 4506 ||
 		s.Limits.StopTimeout != 5*time.Second || s.Master.Options["timeout"] != 7 || !s.LB.Enabled {
 		t.Errorf("%+v", s)
@@ -85,6 +87,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%q was accepted", text)
 			continue
 		}
+
 		for _, w := range want {
 			if !strings.Contains(err.Error(), w) {
 				t.Errorf("%q: error does not say %q:\n%v", text, w, err)
@@ -114,13 +117,16 @@ func TestLoad(t *testing.T) {
 	if _, err := Load(filepath.Join(dir, "none.yaml"), "n"); !errors.Is(err, ErrNone) {
 		t.Errorf("missing file: %v", err)
 	}
+
 	if _, err := Load(dir, "n"); err == nil || errors.Is(err, ErrNone) {
 		t.Errorf("a directory: %v", err)
 	}
+
 	big := filepath.Join(dir, "big.yaml")
 	if err := os.WriteFile(big, []byte("# "+strings.Repeat("x", maxFile)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := Load(big, "n"); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("large file: %v", err)
 	}

@@ -45,30 +45,40 @@ var (
 func (u Upgrade) Opens() (w Window, err error) {
 	m := windowText.FindStringSubmatch(u.Window)
 	if m == nil {
-		return w, fmt.Errorf(`%.70q is not a window: [DAYS] HH:MM-HH:MM in UTC, such as "Sun 02:00-04:00", "Mon..Fri 22:00-01:00" or "Tue,Thu 03:30-05:00"; without days it opens on each`, u.Window)
+		return w, fmt.Errorf(`%.70q is not a window: [DAYS] HH:MM-HH:MM in UTC, such as "Sun 02:00-04:00", "Mon..Fri 22:00-01:00" or "Tue,Thu 03:30-05:00"; without days it opens on each`,
+			u.Window)
 	}
+
 	at := func(hours, minutes string) time.Duration {
 		h, _ := strconv.Atoi(hours) // digits
 		min, _ := strconv.Atoi(minutes)
 		return time.Duration(h)*time.Hour + time.Duration(min)*time.Minute
 	}
+
 	w.from = at(m[2], m[3])
 	w.length = (at(m[4], m[5]) - w.from + day) % day
 	if w.length < minWindow {
-		return w, fmt.Errorf("%q is open for %s: the nodes restart one after another, and each takes some minutes; give it %s or more", u.Window, w.length, minWindow)
+		return w, fmt.Errorf("%q is open for %s: the nodes restart one after another, and each takes some minutes; give it %s or more",
+			u.Window, w.length, minWindow)
 	}
+
 	if m[1] == "" {
 		m[1] = "Mon..Sun"
 	}
+
 	for part := range strings.SplitSeq(m[1], ",") {
 		first, last, span := strings.Cut(part, "..")
 		if !span {
 			last = first
 		}
-		i, j := slices.Index(weekdays, strings.ToLower(first)), slices.Index(weekdays, strings.ToLower(last))
+
+		i := slices.Index(weekdays, strings.ToLower(first))
+		j := slices.Index(weekdays, strings.ToLower(last))
 		if i < 0 || j < 0 {
-			return w, fmt.Errorf("%.70q: %q is no day, nor days: Mon, Tue, Wed, Thu, Fri, Sat, Sun; Mon..Fri; Sat,Sun", u.Window, part)
+			return w, fmt.Errorf("%.70q: %q is no day, nor days: Mon, Tue, Wed, Thu, Fri, Sat, Sun; Mon..Fri; Sat,Sun",
+				u.Window, part)
 		}
+
 		for ; ; i = (i + 1) % 7 {
 			w.days[i] = true
 			if i == j {
@@ -76,6 +86,7 @@ func (u Upgrade) Opens() (w Window, err error) {
 			}
 		}
 	}
+
 	return w, nil
 }
 
@@ -100,23 +111,30 @@ func (w Window) At(at time.Time) (open bool, until time.Time) {
 func (s *Settings) upgradeFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	u := s.Upgrade
-	if a, err := url.Parse(u.URL); u.URL != "" && (err != nil || a.Scheme != "https" || a.Host == "" || len(u.URL) > maxURL) {
-		bad("upgrade.url: %.70q is no address of https://, without which whoever sits on the way could keep an old version coming", u.URL)
+	if a, err := url.Parse(u.URL); u.URL != "" &&
+		(err != nil || a.Scheme != "https" || a.Host == "" || len(u.URL) > maxURL) {
+		bad("upgrade.url: %.70q is no address of https://, without which whoever sits on the way could keep an old version coming",
+			u.URL)
 	}
+
 	if u.Delay < 0 || u.Delay > maxDelay {
 		bad("upgrade.delay: %s is not between 0 and %dh (90 days)", u.Delay, int(maxDelay.Hours()))
 	}
+
 	if u.Window == "" {
 		if u.Delay != 0 {
 			bad("upgrade.delay: is for an upgrade.window: without one nothing is installed by itself")
 		}
 		return out
 	}
+
 	if u.URL == "" {
 		bad("upgrade.window: needs upgrade.url, the address that gives the newest upgrade")
 	}
+
 	if _, err := u.Opens(); err != nil {
 		bad("upgrade.window: %w", err)
 	}
+
 	return out
 }

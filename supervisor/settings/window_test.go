@@ -33,15 +33,18 @@ func TestWindow(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
+
 		at, err := time.Parse(form, c.at)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		open, until := w.At(at.In(time.FixedZone("somewhere", -7*3600)))
 		if got := until.UTC().Format(form); open != c.open || got != c.until {
 			t.Errorf("%s: open %v until %s, want %v until %s", name, open, got, c.open, c.until)
 		}
 	}
+
 	if open, until := (Window{}).At(time.Unix(1e9, 0)); open || !until.IsZero() {
 		t.Errorf("no window: %v %s", open, until)
 	}

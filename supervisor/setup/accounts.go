@@ -25,24 +25,29 @@ const AdminAccount = "admin"
 func Accounts(ctx context.Context, a Admin) error {
 	u, err := user.Lookup(AdminAccount)
 	if _, ok := errors.AsType[user.UnknownUserError](err); ok {
-		return hint(fmt.Errorf("this machine has no account %s", AdminAccount), "leave the administrator's key and password out: this machine has its own accounts")
+		return hint(fmt.Errorf("this machine has no account %s", AdminAccount),
+			"leave the administrator's key and password out: this machine has its own accounts")
 	}
 	if err != nil {
 		return err
 	}
+
 	if len(a.SSHKeys) > 0 {
 		if err := authorize(u, a.SSHKeys); err != nil {
 			return err
 		}
 	}
+
 	if a.Password == "" {
 		return nil
 	}
+
 	// The password goes through a pipe, never on a command line.
 	set := command.Exec{Limit: time.Minute, Stdin: AdminAccount + ":" + a.Password + "\n"}
 	if _, err := command.Do(ctx, set, "chpasswd"); err != nil {
 		return fmt.Errorf("set the password: %w", err)
 	}
+
 	return nil
 }
 
@@ -59,7 +64,8 @@ func PasswordFault(password string) string {
 // the helper of pam_unix (unix_chkpwd(8)), which reads the password from a pipe.
 // An account without a password has none that is right.
 func CheckPassword(ctx context.Context, account, password string) (bool, error) {
-	out, err := command.Exec{Limit: time.Minute, Stdin: password + "\x00"}.Run(ctx, []string{"unix_chkpwd", account, "nonull"})
+	out, err := command.Exec{Limit: time.Minute, Stdin: password + "\x00"}.Run(ctx,
+		[]string{"unix_chkpwd", account, "nonull"})
 	if err != nil {
 		return false, fmt.Errorf("check the password of %s: %w", account, err)
 	}
@@ -74,26 +80,31 @@ func LockedOut() bool {
 }
 
 func lockedOut(etc, name, home string) bool {
-	for _, path := range []string{filepath.Join(home, ".ssh", "authorized_keys"), filepath.Join(etc, "ssh", "authorized_keys.d", name)} {
+	for _, path := range []string{filepath.Join(home, ".ssh", "authorized_keys"),
+		filepath.Join(etc, "ssh", "authorized_keys.d", name)} {
 		text, err := readBounded(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false // not known
 		}
+
 		for line := range strings.Lines(string(text)) {
 			if letsIn(line) {
 				return false
 			}
 		}
 	}
+
 	shadow, err := readBounded(filepath.Join(etc, "shadow"))
 	if err != nil {
 		return false
 	}
+
 	for line := range strings.Lines(string(shadow)) {
 		if f := strings.Split(line, ":"); len(f) > 1 && f[0] == name {
 			return f[1] == "" || strings.HasPrefix(f[1], "!") || strings.HasPrefix(f[1], "*") // shadow(5)
 		}
 	}
+
 	return true
 }
 
@@ -111,18 +122,22 @@ func ReadKeys(r io.Reader) ([]string, error) {
 	if len(text) > maxKeys {
 		return nil, fmt.Errorf("read SSH public keys: there are more than %d bytes", maxKeys)
 	}
+
 	keys := SplitKeys(string(text))
 	if len(keys) > maxSSHKeys {
 		return nil, fmt.Errorf("read SSH public keys: there are more than %d", maxSSHKeys)
 	}
+
 	for _, k := range keys {
 		if _, err := ParseSSHKey(k); err != nil {
 			return nil, fmt.Errorf("%.40q %w", k, err)
 		}
 	}
+
 	if len(keys) == 0 {
 		return nil, errors.New("read SSH public keys: there is none; give a line as in ~/.ssh/id_ed25519.pub")
 	}
+
 	return keys, nil
 }
 
@@ -133,22 +148,27 @@ func authorize(u *user.User, keys []string) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
+
 	dir := filepath.Join(u.HomeDir, ".ssh")
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
+
 	path := filepath.Join(dir, "authorized_keys")
 	old, err := readBounded(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+
 	lines := strings.Split(strings.TrimSpace(string(old)), "\n")
 	for _, k := range keys {
 		lines = merge(lines, []string{strings.TrimSpace(k)})
 	}
+
 	text := strings.TrimSpace(strings.Join(lines, "\n")) + "\n"
 	if _, err := layout.WriteFile(path, []byte(text), 0o600); err != nil {
 		return err
 	}
+
 	return errors.Join(os.Lchown(dir, uid, gid), os.Lchown(path, uid, gid))
 }

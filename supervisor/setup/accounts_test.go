@@ -32,17 +32,21 @@ func TestLockedOut(t *testing.T) {
 			if text == "" {
 				continue
 			}
+
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				t.Fatal(err)
 			}
+
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		if got := lockedOut(etc, "admin", home); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
+
 	if lockedOut(t.TempDir(), "admin", t.TempDir()) {
 		t.Error("an unreadable shadow file says nothing")
 	}
@@ -54,7 +58,8 @@ func TestReadKeys(t *testing.T) {
 	if err != nil || len(got) != 2 || got[0] != one {
 		t.Errorf("%q %v", got, err)
 	}
-	for _, bad := range []string{"", "# nothing\n", "<html>404</html>\n", one + "\nssh-dss AAAA\n", strings.Repeat(one+"\n", 33), strings.Repeat("x", maxKeys+1)} {
+	for _, bad := range []string{"", "# nothing\n", "<html>404</html>\n", one + "\nssh-dss AAAA\n",
+		strings.Repeat(one+"\n", 33), strings.Repeat("x", maxKeys+1)} {
 		if got, err := ReadKeys(strings.NewReader(bad)); err == nil {
 			t.Errorf("%.40q: %d keys", bad, len(got))
 		}

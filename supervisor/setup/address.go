@@ -13,9 +13,11 @@ import (
 // the machine wait for it, since a DHCP server may be late.
 func ValidateHere(a Answers, f Facts, base Base) Validation {
 	v := Validate(a, f, base)
-	if slices.ContainsFunc(v.Faults, func(x Fault) bool { return x.Field == "address" }) || v.Answers.Network.Method == "dhcp" {
+	if slices.ContainsFunc(v.Faults, func(x Fault) bool { return x.Field == "address" }) ||
+		v.Answers.Network.Method == "dhcp" {
 		return v
 	}
+
 	want, _ := netip.ParseAddr(v.Answers.Address)
 	has := networks(f, v.Answers.Network)
 	if want.IsLoopback() || slices.ContainsFunc(has, func(i vip.Interface) bool {
@@ -23,6 +25,7 @@ func ValidateHere(a Answers, f Facts, base Base) Validation {
 	}) {
 		return v
 	}
+
 	var all []string
 	for _, i := range has {
 		for _, p := range i.Addresses {
@@ -31,12 +34,14 @@ func ValidateHere(a Answers, f Facts, base Base) Validation {
 			}
 		}
 	}
+
 	c := &checker{faults: v.Faults}
 	if len(all) == 0 {
 		c.bad("address", "this machine does not have %s, nor any other address: check the network", want)
 	} else {
 		c.bad("address", "this machine does not have %s; it has %s", want, strings.Join(all, ", "))
 	}
+
 	v.Faults = c.faults
 	return v
 }
@@ -50,6 +55,7 @@ func DefaultAddress(n Network, f Facts) string {
 			return p.Addr().String()
 		}
 	}
+
 	var all []string
 	for _, i := range f.Interfaces {
 		for _, s := range i.Addresses {
@@ -60,11 +66,14 @@ func DefaultAddress(n Network, f Facts) string {
 			if i.Default {
 				return p.Addr().String()
 			}
+
 			all = append(all, p.Addr().String())
 		}
 	}
+
 	if len(all) == 1 {
 		return all[0]
 	}
+
 	return ""
 }

@@ -20,13 +20,16 @@ func TestArbiterAnswers(t *testing.T) {
 	if len(v.Faults) > 0 || v.Answers.Mode != Join {
 		t.Errorf("%+v", v)
 	}
+
 	for _, s := range plan(v.Answers) {
 		if strings.Contains(s.name, "salt-master") {
 			t.Errorf("an arbiter is to %s", s.name)
 		}
 	}
+
 	b, err := json.Marshal(Schema()["properties"].(map[string]any)["storage"])
-	if err != nil || !strings.Contains(string(b), `"enum":["data","arbiter"]`) || !strings.Contains(string(b), "lets two nodes go on") {
+	if err != nil || !strings.Contains(string(b), `"enum":["data","arbiter"]`) ||
+		!strings.Contains(string(b), "lets two nodes go on") {
 		t.Errorf("%v %s", err, b)
 	}
 }
@@ -38,7 +41,8 @@ func TestModeArbiter(t *testing.T) {
 	if len(v.Faults) > 0 || v.Answers.Mode != Join || !v.Answers.arbiter() {
 		t.Errorf("%+v", v)
 	}
-	v = Validate(Answers{Mode: JoinAsArbiter, JoinString: j.String(), Storage: Storage{Role: RoleData}}, someFacts(), Base{})
+	v = Validate(Answers{Mode: JoinAsArbiter, JoinString: j.String(), Storage: Storage{Role: RoleData}},
+		someFacts(), Base{})
 	if len(v.Faults) != 1 || v.Faults[0].Field != "storage.role" {
 		t.Errorf("%+v", v.Faults)
 	}
@@ -49,7 +53,11 @@ func TestArbiterLine(t *testing.T) {
 	m := NewMachine(newMachine(t).config())
 	a := Answers{Mode: Join, Node: "n3", Address: "127.0.70.9", Front: []string{"0.0.0.0"}}
 	a.Storage.Kind = settings.VolumeStorage
-	for role, want := range map[string]string{"": "data [127.0.70.9]", RoleData: "data [127.0.70.9]", RoleArbiter: "arbiter []"} {
+	for role, want := range map[string]string{
+		"":          "data [127.0.70.9]",
+		RoleData:    "data [127.0.70.9]",
+		RoleArbiter: "arbiter []",
+	} {
 		a.Storage.Role = role
 		n, err := m.self(a)
 		if got := fmt.Sprint(n.Storage, " ", n.Front); err != nil || got != want || n.Brick == "" {
@@ -65,9 +73,13 @@ func TestArbiterPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
+
 	s := settings.Default("n1")
-	s.Front.Addresses, s.Peering.Address, s.Master.Address = []string{"127.0.0.1"}, "127.0.0.1", "127.0.0.1"
+	s.Front.Addresses = []string{"127.0.0.1"}
+	s.Peering.Address = "127.0.0.1"
+	s.Master.Address = "127.0.0.1"
 	s.Front.RequestPort, s.Peering.NodePort = ln.Addr().(*net.TCPAddr).Port, 0
+
 	for arbiter, want := range map[bool]Result{false: Fail, true: Pass} {
 		s.Arbiter = arbiter
 		if c := (&Preflight{}).ports(&s, true); c.Result != want {
@@ -78,12 +90,24 @@ func TestArbiterPorts(t *testing.T) {
 
 // TestSecondArbiter: the check before the set-up names the one that is there.
 func TestSecondArbiter(t *testing.T) {
-	table := nodes.Table{Cluster: "prod", Nodes: []nodes.Node{{Name: "n3", Address: "192.0.2.3", Certificate: "a", Storage: nodes.ArbiterStorage, State: nodes.Member}}}
+	table := nodes.Table{
+		Cluster: "prod",
+		Nodes: []nodes.Node{{
+			Name:        "n3",
+			Address:     "192.0.2.3",
+			Certificate: "a",
+			Storage:     nodes.ArbiterStorage,
+			State:       nodes.Member,
+		}},
+	}
+
 	a := Answers{Node: "n4", Address: "192.0.2.4", Storage: Storage{Role: RoleArbiter}}
 	c := nameCheck(a, "b", &nodeapi.Met{Table: table})
-	if c.Result != Fail || !strings.Contains(c.Detail, "has an arbiter already, node n3 at 192.0.2.3") || !strings.Contains(c.Hint, "leave storage.role (--arbiter) out") {
+	if c.Result != Fail || !strings.Contains(c.Detail, "has an arbiter already, node n3 at 192.0.2.3") ||
+		!strings.Contains(c.Hint, "leave storage.role (--arbiter) out") {
 		t.Errorf("%+v", c)
 	}
+
 	a.Storage.Role = ""
 	if c := nameCheck(a, "b", &nodeapi.Met{Table: table}); c.Result != Pass {
 		t.Errorf("%+v", c)
@@ -95,7 +119,8 @@ func TestSecondArbiter(t *testing.T) {
 func TestCopyOfANode(t *testing.T) {
 	table := nodes.Table{Nodes: []nodes.Node{{Name: "n1", Address: "192.0.2.1", State: nodes.Member, Certificate: "a"}}}
 	c := nameCheck(Answers{Node: "n2", Address: "192.0.2.2"}, "a", &nodeapi.Met{Table: table})
-	if c.Result != Fail || !strings.Contains(c.Detail, "has the key of node n1 at 192.0.2.1") || !strings.Contains(c.Hint, "applianced reset") || strings.Contains(c.Hint, "another name") {
+	if c.Result != Fail || !strings.Contains(c.Detail, "has the key of node n1 at 192.0.2.1") ||
+		!strings.Contains(c.Hint, "applianced reset") || strings.Contains(c.Hint, "another name") {
 		t.Errorf("%+v", c)
 	}
 	c = nameCheck(Answers{Node: "n1", Address: "192.0.2.1"}, "a", &nodeapi.Met{Table: table})

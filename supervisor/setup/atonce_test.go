@@ -41,7 +41,14 @@ func TestAddressesAreNamedOnce(t *testing.T) {
 		{Name: "e0", Addresses: []string{"10.66.0.11/24", "fe80::1/64"}, Default: true},
 		{Name: "e1", Addresses: []string{"10.66.0.11/24", "10.67.0.1/24"}},
 	}}
-	a := Answers{Mode: Form, Node: "n1", Address: "192.0.2.9", Network: Network{Method: "static", Interface: "e0", Address: "10.66.0.11/24"}}
+
+	a := Answers{
+		Mode:    Form,
+		Node:    "n1",
+		Address: "192.0.2.9",
+		Network: Network{Method: "static", Interface: "e0", Address: "10.66.0.11/24"},
+	}
+
 	faults := ValidateHere(a, f, Base{DataDir: "/var/lib/saltern", RuntimeDir: "/run/saltern"}).Faults
 	i := slices.IndexFunc(faults, func(f Fault) bool { return f.Field == "address" })
 	if i < 0 || !strings.HasSuffix(faults[i].Message, "it has 10.66.0.11, 10.67.0.1") {
@@ -52,7 +59,11 @@ func TestAddressesAreNamedOnce(t *testing.T) {
 // TestAddressesForMinions: the last page of the set-up names the addresses that the
 // minions' lines have, each once: the virtual one, or those of all nodes. (m7)
 func TestAddressesForMinions(t *testing.T) {
-	two := nodes.Table{Nodes: []nodes.Node{{Name: "n1", Front: []string{"10.66.0.11", "fd00::11"}}, {Name: "n2", Front: []string{"10.66.0.12", "10.66.0.11"}}}}
+	two := nodes.Table{Nodes: []nodes.Node{
+		{Name: "n1", Front: []string{"10.66.0.11", "fd00::11"}},
+		{Name: "n2", Front: []string{"10.66.0.12", "10.66.0.11"}},
+	}}
+
 	virtual := two
 	virtual.Virtual = "10.66.0.20"
 	for name, x := range map[string]struct {

@@ -22,15 +22,18 @@ func TestSystemDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	root := rootDevice(filepath.Join(dir, "mountinfo"))
 	if root != "254:3" {
 		t.Fatalf("root is on %q", root)
 	}
+
 	for name, want := range map[string]bool{"vda": true, "vdb": false} {
 		if got := holds(filepath.Join(dir, "block", name), name, root); got != want {
 			t.Errorf("%s holds the system: %v", name, got)
 		}
 	}
+
 	if holds(filepath.Join(dir, "block/vdb"), "vdb", "") {
 		t.Error("a disk holds a system that is on none")
 	}

@@ -24,15 +24,18 @@ func keysIn(t *testing.T, dir string) (out []string) {
 		if err != nil {
 			return err
 		}
+
 		text, err := os.ReadFile(path)
 		if strings.Contains(string(text), "PRIVATE KEY") {
 			out = append(out, path)
 		}
+
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return out
 }
 
@@ -43,7 +46,15 @@ func TestNoKeyBeforeTheAnswersAreConfirmed(t *testing.T) {
 	w := newMachine(t)
 	m, _ := w.boot()
 	form := w.answers()
-	join := Answers{Mode: Join, Node: "n2", Address: "127.0.70.9", Peers: []string{"127.0.70.250"}, Secret: "correct-horse-battery-staple", Storage: Storage{Kind: settings.DirectoryStorage, Path: w.dir}}
+	join := Answers{
+		Mode:    Join,
+		Node:    "n2",
+		Address: "127.0.70.9",
+		Peers:   []string{"127.0.70.250"},
+		Secret:  "correct-horse-battery-staple",
+		Storage: Storage{Kind: settings.DirectoryStorage, Path: w.dir},
+	}
+
 	stops := w.answers()
 	stops.Storage = Storage{Kind: settings.DirectoryStorage, Path: w.path("not", "mounted")}
 
@@ -52,13 +63,16 @@ func TestNoKeyBeforeTheAnswersAreConfirmed(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
+
 	if err := m.Start(t.Context(), "", stops); err != nil {
 		t.Fatal(err)
 	}
+
 	reaches(t, m, "stopped", func(p Progress) bool { return p.Failure != nil })
 	if err := m.Back(""); err != nil {
 		t.Fatal(err)
 	}
+
 	if keys := keysIn(t, w.dir); len(keys) > 0 {
 		t.Errorf("keys before the set-up: %v", keys)
 	}
@@ -67,18 +81,22 @@ func TestNoKeyBeforeTheAnswersAreConfirmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := m.Start(t.Context(), "", form); err != nil {
 		t.Fatal(err)
 	}
+
 	reaches(t, m, "ready", state(status.SetupReady))
 	id, err := nodeapi.ReadIdentity(w.path("data", "node"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	k, err := nodes.OpenKeeper(w.path("data"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	table := k.Table()
 	if self, ok := table.ByCertificate(id.Hash); !ok || self.Name != "n1" || id.Hash != checked.Hash {
 		t.Errorf("the key of the node is %.8s, that of the checks %.8s: %+v", id.Hash, checked.Hash, table.Nodes)

@@ -32,15 +32,21 @@ func (m *Machine) Progress() Progress {
 // Where is Progress without what the last page shows: it asks nobody.
 func (m *Machine) Where() Progress {
 	m.mu.Lock()
-	s, doing, looking, unused := m.s, m.doing, m.looking, m.unused
+	s := m.s
+	doing := m.doing
+	looking := m.looking
+	unused := m.unused
 	m.mu.Unlock()
+
 	p := Progress{State: s.Phase, Since: s.Since, Failure: s.Failure, Steps: []Step{}}
 	if s.Phase != status.SetupReady {
 		p.Unused = unused
 	}
+
 	if looking {
 		p.Steps = append(p.Steps, Step{Name: "look for answers given with this machine", State: "doing"})
 	}
+
 	if s.Phase != status.SetupNew {
 		under := true
 		for _, st := range plan(s.Answers) {
@@ -49,40 +55,59 @@ func (m *Machine) Where() Progress {
 			case slices.Contains(s.Done, st.id) || s.Phase == status.SetupReady:
 				v.State = "done"
 			case under && s.Failure != nil:
-				v.State, v.Message, under = "failed", s.Failure.Cause, false
+				v.State = "failed"
+				v.Message = s.Failure.Cause
+				under = false
 			case under:
-				v.State, v.Message, under = "doing", doing, false
+				v.State = "doing"
+				v.Message = doing
+				under = false
 			}
+
 			if st.id == stepAdmin && v.Message == "" {
 				v.Message = fingerprints(s.Answers.Admin.SSHKeys)
 			}
+
 			p.Steps = append(p.Steps, v)
 		}
 	}
+
 	if s.Failure != nil {
 		p.State = status.SetupFailed
 	}
+
 	return p
 }
 
 // done is what the last page shows.
 func (m *Machine) done() *Done {
 	l := m.cfg.World.Look()
-	d := &Done{Addresses: forMinions(l), Console: l.Console, BackUp: []string{"everything of the cluster, regularly: applianced backup"}}
+	d := &Done{
+		Addresses: forMinions(l),
+		Console:   l.Console,
+		BackUp:    []string{"everything of the cluster, regularly: applianced backup"},
+	}
+
 	d.Finger = l.Finger
 	m.mu.Lock()
 	answers := m.s.Answers
 	m.mu.Unlock()
+
 	alone := answers.Storage.Kind == settings.LocalStorage
 	d.Arbiter = answers.arbiter()
 	d.States, d.Pillars = m.folders(answers)
 	d.MinionConf = MinionConf(d.Addresses, l.Finger, m.frontPorts(answers))
 	if d.Arbiter {
-		d.Addresses, d.MinionConf, d.States, d.Pillars = nil, "", "", ""
+		d.Addresses = nil
+		d.MinionConf = ""
+		d.States = ""
+		d.Pillars = ""
 	}
+
 	if alone { // the cluster would refuse whoever came with it
 		return d
 	}
+
 	d.JoinString, _ = m.JoinString()
 	d.BackUp = slices.Insert(d.BackUp, 0, "the join string: it holds the cluster's secret")
 	return d
@@ -145,15 +170,19 @@ func MinionConf(addresses []string, finger string, ports Ports) string {
 		}
 		b.WriteString("master_type: failover\nmaster_alive_interval: 30\n")
 	}
+
 	if half := len(finger) / 2; half > 0 { // the backslash joins the two: a console has 80 columns
 		fmt.Fprintf(&b, "master_finger: \"%s\\\n  %s\"\n", finger[:half+1], finger[half+1:])
 	}
+
 	if ports.Request != 0 && ports.Request != usualRequest {
 		fmt.Fprintf(&b, "master_port: %d\n", ports.Request)
 	}
+
 	if ports.Publish != 0 && ports.Publish != usualPublish {
 		fmt.Fprintf(&b, "publish_port: %d\n", ports.Publish)
 	}
+
 	return b.String()
 }
 
@@ -202,10 +231,12 @@ func (m *Machine) Start(ctx context.Context, token string, a Answers) error {
 	if err := m.May(token); err != nil {
 		return err
 	}
+
 	v := m.Validate(ctx, a)
 	if err := Faults(v.Faults); err != nil {
 		return fmt.Errorf("%w: %s", ErrState, settings.OneLine(err))
 	}
+
 	s := m.snapshot()
 	switch {
 	case s.Phase == status.SetupNew && !m.cfg.World.Configured():
@@ -215,6 +246,7 @@ func (m *Machine) Start(ctx context.Context, token string, a Answers) error {
 	default:
 		return fmt.Errorf("%w: this node is %s", ErrState, s.Phase)
 	}
+
 	return m.begin(v.Answers, "answers given here", false)
 }
 
@@ -223,13 +255,16 @@ func (m *Machine) Retry(token string) error {
 	if err := m.May(token); err != nil {
 		return err
 	}
+
 	s := m.snapshot()
 	if s.Failure == nil {
 		return fmt.Errorf("%w: nothing has failed", ErrState)
 	}
+
 	m.mu.Lock()
 	broken := m.broken
 	m.mu.Unlock()
+
 	if broken != nil {
 		m.load()
 	} else if s.Phase == status.SetupNew {
@@ -239,6 +274,7 @@ func (m *Machine) Retry(token string) error {
 	} else {
 		return m.decide(func(s *saved) { s.Failure = nil })
 	}
+
 	m.nudge()
 	return nil
 }
@@ -250,17 +286,20 @@ func (m *Machine) Back(token string) error {
 	if err := m.May(token); err != nil {
 		return err
 	}
+
 	s := m.snapshot()
 	switch {
 	case s.Phase == status.SetupReady:
 		return fmt.Errorf("%w: this node is set up; to begin anew: applianced reset", ErrState)
 	case s.Part && !m.alone(s):
-		return fmt.Errorf("%w: this machine may be part of a cluster already; try again, or begin anew: applianced reset", ErrState)
+		return fmt.Errorf("%w: this machine may be part of a cluster already; try again, or begin anew: applianced reset",
+			ErrState)
 	case s.Part:
 		return m.cfg.World.Undo()
 	case s.Failure == nil && s.Phase != status.SetupPreflight && s.Phase != status.SetupNew:
 		return fmt.Errorf("%w: the set-up is under way", ErrState)
 	}
+
 	return m.decide(func(s *saved) { *s = saved{Phase: status.SetupNew, Answers: s.Answers} })
 }
 
@@ -283,6 +322,7 @@ func (m *Machine) Claim(token string, q ClaimRequest) Claim {
 	if now.Sub(m.claim.seen) > claimLasts && m.claim.token != token {
 		m.claim = claim{}
 	}
+
 	var handed Draft
 	if free := m.claim.token == ""; q.Lead == Take && m.claim.token != token || q.Lead == Begin && free {
 		handed = m.claim.draft
@@ -290,12 +330,14 @@ func (m *Machine) Claim(token string, q ClaimRequest) Claim {
 	} else if free {
 		return Claim{Mine: true}
 	}
+
 	if m.claim.token == token {
 		m.claim.seen = now
 		if q.Draft != nil && q.Draft.fits() {
 			m.claim.draft = q.Draft
 		}
 	}
+
 	return Claim{Mine: m.claim.token == token, Owner: m.claim.name, Since: m.claim.since, Draft: handed}
 }
 
@@ -310,9 +352,12 @@ func (m *Machine) May(token string) error {
 	if m.s.Phase == status.SetupReady || m.s.Phase == status.SetupRemoved {
 		return nil
 	}
+
 	c := m.claim
 	if c.token != "" && c.token != token && m.cfg.Now().Sub(c.seen) <= claimLasts {
-		return fmt.Errorf("%w: the set-up is led by %s; leave it there (Ctrl-C), or wait %s after that terminal is gone", ErrState, c.name, claimLasts)
+		return fmt.Errorf("%w: the set-up is led by %s; leave it there (Ctrl-C), or wait %s after that terminal is gone",
+			ErrState, c.name, claimLasts)
 	}
+
 	return nil
 }

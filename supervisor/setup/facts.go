@@ -19,11 +19,22 @@ import (
 // Look finds out what the machine has. It reads, and changes nothing. bricks is
 // the directory for a copy of a shared volume on a machine without a data disk.
 func Look(_ context.Context, hostname, version, bricks string) Facts {
-	f := Facts{Hostname: hostname, Version: version, Interfaces: interfaces(), Disks: disks("/sys"), Managed: managed(), Volume: volumePossible(), LockedOut: LockedOut(), EC2: probe.OnEC2(probe.DMI)}
+	f := Facts{
+		Hostname:   hostname,
+		Version:    version,
+		Interfaces: interfaces(),
+		Disks:      disks("/sys"),
+		Managed:    managed(),
+		Volume:     volumePossible(),
+		LockedOut:  LockedOut(),
+		EC2:        probe.OnEC2(probe.DMI),
+	}
+
 	f.DNS, f.Search = resolvers("/run/systemd/resolve/resolv.conf", "/etc/resolv.conf")
 	if err := disk.CheckRoot(bricks); err != nil {
 		f.NoBricks = err.Error()
 	}
+
 	return f
 }
 
@@ -45,11 +56,13 @@ func disks(sys string) []Disk {
 	if err != nil {
 		return out
 	}
+
 	for _, e := range entries {
 		name := e.Name()
 		if hasPrefix(name, "loop", "ram", "zram", "sr", "fd", "dm-", "md", "nbd") {
 			continue
 		}
+
 		dir := filepath.Join(sys, "block", name)
 		sectors, err := strconv.ParseUint(word(filepath.Join(dir, "size")), 10, 64)
 		if err != nil || sectors == 0 || word(filepath.Join(dir, "ro")) == "1" {
@@ -58,11 +71,13 @@ func disks(sys string) []Disk {
 		if holds(dir, name, root) {
 			continue
 		}
+
 		d := Disk{Path: "/dev/" + name, Size: sectors * 512, Model: word(filepath.Join(dir, "device", "model"))}
 		d.Why = occupied(dir, name, d.Path)
 		d.Empty = d.Why == ""
 		out = append(out, d)
 	}
+
 	return out
 }
 
@@ -85,7 +100,8 @@ func rootDevice(mountinfo string) string {
 // holds reports whether a device is a disk or one of its partitions.
 func holds(dir, name, dev string) bool {
 	all, _ := filepath.Glob(filepath.Join(dir, name+"*", "dev"))
-	return dev != "" && slices.ContainsFunc(append(all, filepath.Join(dir, "dev")), func(p string) bool { return word(p) == dev })
+	return dev != "" && slices.ContainsFunc(append(all, filepath.Join(dir, "dev")),
+		func(p string) bool { return word(p) == dev })
 }
 
 // occupied says what is on a disk; "" when it is empty.
@@ -94,24 +110,29 @@ func occupied(dir, name, dev string) string {
 	if len(parts) > 0 {
 		return fmt.Sprintf("%d partitions", len(parts))
 	}
+
 	if held, _ := os.ReadDir(filepath.Join(dir, "holders")); len(held) > 0 {
 		return "used by " + held[0].Name()
 	}
+
 	f, err := os.OpenFile(dev, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "cannot be read: " + err.(*fs.PathError).Err.Error()
 	}
 	defer f.Close()
+
 	head := make([]byte, 1<<20) // partition tables and all common file systems begin within
 	n, err := f.Read(head)
 	if err != nil {
 		return "cannot be read"
 	}
+
 	for _, b := range head[:n] {
 		if b != 0 {
 			return "holds data"
 		}
 	}
+
 	return ""
 }
 

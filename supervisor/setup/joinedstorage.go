@@ -16,19 +16,30 @@ func (p *Preflight) joinedStorage(ctx context.Context, a Answers, s *settings.Se
 		c.Result, c.Detail, c.Hint = Fail, err.Error(), hints(err)[0]
 		return []Check{c}
 	}
+
 	switch of.Kind {
 	case settings.VolumeStorage:
 		c.Detail = "copies on disks of its nodes; that of this node goes to " + cmp.Or(a.DataDisk, s.Storage.Bricks)
 		if a.Storage.Kind == settings.DirectoryStorage {
-			c.Result, c.Hint = Warn, "the directory "+a.Storage.Path+" is not used; choose a disk under Storage if this machine has one for the copy"
+			c.Result = Warn
+			c.Hint = "the directory " + a.Storage.Path +
+				" is not used; choose a disk under Storage if this machine has one for the copy"
 		}
+
 		if s.Arbiter {
-			c.Detail = "copies on disks of its nodes; this one keeps the names of the files only, in " + cmp.Or(a.DataDisk, s.Storage.Bricks)
+			c.Detail = "copies on disks of its nodes; this one keeps the names of the files only, in " +
+				cmp.Or(a.DataDisk, s.Storage.Bricks)
 		}
+
 		switch {
 		case !p.Facts.Volume:
-			return []Check{c, {Name: "disk", What: "glusterd on this machine", Result: Fail, Detail: "is not installed, and the cluster keeps its files on a shared volume",
-				Hint: "install it: apt-get install glusterfs-server"}}
+			return []Check{c, {
+				Name:   "disk",
+				What:   "glusterd on this machine",
+				Result: Fail,
+				Detail: "is not installed, and the cluster keeps its files on a shared volume",
+				Hint:   "install it: apt-get install glusterfs-server",
+			}}
 		case s.Arbiter && a.DataDisk == "":
 			return []Check{c, p.bricks(a, s), p.arbiterRoom(a, s)}
 		case s.Arbiter:
@@ -40,8 +51,10 @@ func (p *Preflight) joinedStorage(ctx context.Context, a Answers, s *settings.Se
 		path := cmp.Or(a.Storage.Path, of.Path)
 		c.Detail = "the directory " + path + ", which all nodes share"
 		if a.DataDisk != "" {
-			c.Result, c.Hint = Warn, a.DataDisk+" would be formatted and not used: choose the system disk under Storage"
+			c.Result = Warn
+			c.Hint = a.DataDisk + " would be formatted and not used: choose the system disk under Storage"
 		}
+
 		if a.Storage.Kind != settings.DirectoryStorage { // else it was looked at before
 			there := *s
 			there.Storage.Kind, there.Storage.Path = of.Kind, path
@@ -53,5 +66,6 @@ func (p *Preflight) joinedStorage(ctx context.Context, a Answers, s *settings.Se
 		c.Result, c.Detail = Fail, "its first node keeps everything in a local directory"
 		c.Hint = "move the cluster to a shared volume or directory first: applianced storage --help"
 	}
+
 	return []Check{c}
 }

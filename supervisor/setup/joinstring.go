@@ -39,24 +39,30 @@ func ParseJoin(s string) (JoinInfo, error) {
 	if m == nil {
 		m, check = joinHashed.FindStringSubmatch(s), hashedCheckOf
 	}
+
 	if len(s) > maxJoin || m == nil {
 		return JoinInfo{}, errors.New("is not a join string, or is cut off: it begins with sca2., has an @ near its end, and is printed by applianced join-string on a node of the cluster")
 	}
+
 	if err := joinChecked(m[1], m[2:], check); err != nil {
 		return JoinInfo{}, err
 	}
+
 	j := JoinInfo{KeyHash: m[2], Secret: m[3], Peers: strings.Split(m[4], ",")}
 	if !joinHash.MatchString(j.KeyHash) {
 		return JoinInfo{}, errors.New("has no hash of the cluster's key, of 64 digits, after its second dot")
 	}
+
 	if why := secretFault(j.Secret); why != "" {
 		return JoinInfo{}, errors.New("its secret " + why)
 	}
+
 	for _, p := range j.Peers {
 		if !hostForm(p) {
 			return JoinInfo{}, fmt.Errorf("%.60q in it is not an address", p)
 		}
 	}
+
 	return j, nil
 }
 
@@ -66,18 +72,22 @@ func joinChecked(check string, parts []string, checkOf func(string) string) erro
 	if check == "" {
 		return nil
 	}
+
 	var wrong []string
-	for i, where := range []string{"after the second dot (the hash)", "after the third dot (the secret)", "after the @ (the addresses)"} {
+	for i, where := range []string{"after the second dot (the hash)", "after the third dot (the secret)",
+		"after the @ (the addresses)"} {
 		if check[2*i:2*i+2] != checkOf(parts[i]) {
 			wrong = append(wrong, where)
 		}
 	}
+
 	switch len(wrong) {
 	case 0:
 		return nil
 	case len(parts):
 		return errors.New("has a typing error after the first dot, or in more than one place")
 	}
+
 	return errors.New("has a typing error " + strings.Join(wrong, ", and one "))
 }
 
@@ -113,7 +123,8 @@ func hashedCheckOf(part string) string {
 // String gives the join string.
 func (j JoinInfo) String() string {
 	peers := strings.Join(j.Peers, ",")
-	return "sca2." + checkOf(j.KeyHash) + checkOf(j.Secret) + checkOf(peers) + "." + j.KeyHash + "." + j.Secret + "@" + peers
+	return "sca2." + checkOf(j.KeyHash) + checkOf(j.Secret) + checkOf(peers) + "." + j.KeyHash + "." +
+		j.Secret + "@" + peers
 }
 
 // Secrets: long enough that nobody guesses them, short enough for what masters

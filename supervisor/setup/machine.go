@@ -118,12 +118,17 @@ func NewMachine(cfg Config) *Machine {
 func (m *Machine) load() {
 	s, err := m.store.get()
 	if err != nil {
-		s = saved{Phase: status.SetupFailed, Failure: &Failure{Tried: "read where the set-up stands", Cause: err.Error(),
-			Check: []string{"look at " + m.cfg.Dir + "; remove it to begin anew"}}}
+		s = saved{
+			Phase: status.SetupFailed,
+			Failure: &Failure{Tried: "read where the set-up stands", Cause: err.Error(),
+				Check: []string{"look at " + m.cfg.Dir + "; remove it to begin anew"}},
+		}
 	}
+
 	if s.Since.IsZero() {
 		s.Since = m.cfg.Now()
 	}
+
 	m.mu.Lock()
 	m.s, m.broken = s, err
 	m.mu.Unlock()
@@ -176,8 +181,11 @@ func (m *Machine) next(ctx context.Context) outcome {
 	m.steps.Lock()
 	defer m.steps.Unlock()
 	m.mu.Lock()
-	s, sourced, away := m.s, m.sourced, m.away
+	s := m.s
+	sourced := m.sourced
+	away := m.away
 	m.mu.Unlock()
+
 	switch {
 	case away:
 		return idle
@@ -193,6 +201,7 @@ func (m *Machine) next(ctx context.Context) outcome {
 			return again
 		}
 	}
+
 	return onward
 }
 
@@ -207,16 +216,21 @@ func (m *Machine) Anew(answers bool, forget func() error) error {
 		m.stop()
 	}
 	m.mu.Unlock()
+
 	m.steps.Lock()
 	defer m.steps.Unlock()
 	if err := forget(); err != nil {
 		return err
 	}
+
 	m.load()
 	m.mu.Lock()
-	m.away, m.sourced, m.doing = false, !answers, ""
+	m.away = false
+	m.sourced = !answers
+	m.doing = ""
 	m.draft = nil
 	m.mu.Unlock()
+
 	m.nudge()
 	return nil
 }
@@ -269,15 +283,19 @@ func (m *Machine) change(f func(*saved)) error {
 	next := m.s
 	next.Done = slices.Clone(m.s.Done)
 	f(&next)
+
 	if next.Phase != m.s.Phase {
 		next.Since = m.cfg.Now().UTC()
 	}
+
 	if err := m.store.put(next); err != nil {
 		return err
 	}
+
 	if next.Phase != m.s.Phase {
 		m.cfg.Log.Info("set-up", "state", next.Phase, "before", m.s.Phase)
 	}
+
 	m.s, m.doing = next, ""
 	return nil
 }
@@ -298,7 +316,8 @@ func (m *Machine) decide(f func(*saved)) error {
 // fail stops the set-up with a reason.
 func (m *Machine) fail(f Failure) {
 	m.cfg.Log.Error("set-up has stopped", "tried", f.Tried, "error", f.Cause)
-	if err := m.change(func(s *saved) { f.Back = !s.Part || m.alone(*s); s.Failure = &f }); err != nil { // a full disk, perhaps: remembered in memory only
+	// a full disk, perhaps: remembered in memory only
+	if err := m.change(func(s *saved) { f.Back = !s.Part || m.alone(*s); s.Failure = &f }); err != nil {
 		m.mu.Lock()
 		m.s.Failure = &f
 		m.mu.Unlock()
@@ -320,12 +339,19 @@ func (m *Machine) source(ctx context.Context) {
 		m.mu.Unlock()
 		return
 	}
-	m.looking, m.sourced, m.stop = true, true, cancel
+
+	m.looking = true
+	m.sourced = true
+	m.stop = cancel
 	m.mu.Unlock()
+
 	given, err := m.cfg.Source(ctx)
 	m.mu.Lock()
-	m.looking, m.stop, m.unused = false, nil, given.Unused
+	m.looking = false
+	m.stop = nil
+	m.unused = given.Unused
 	m.mu.Unlock()
+
 	switch {
 	case ctx.Err() != nil, err == nil && given.Answers == nil:
 		return
@@ -338,11 +364,18 @@ func (m *Machine) source(ctx context.Context) {
 			return
 		}
 	}
+
 	m.cfg.Log.Error("answers for the set-up are wrong", "path", given.From, "error", err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	if m.s.Phase == status.SetupNew { // kept in memory: they may be fixed before the next boot
-		m.s.Failure = &Failure{Tried: "read the answers in " + given.From, Cause: settings.OneLine(err), Check: []string{"fix them, then: applianced setup retry; or answer on the console: applianced setup"}, Back: true}
+		m.s.Failure = &Failure{
+			Tried: "read the answers in " + given.From,
+			Cause: settings.OneLine(err),
+			Check: []string{"fix them, then: applianced setup retry; or answer on the console: applianced setup"},
+			Back:  true,
+		}
 	}
 }
 
@@ -362,33 +395,48 @@ func (m *Machine) advance(ctx context.Context, s saved) (again bool) {
 		}
 		if st.phase != s.Phase || st.part && !s.Part {
 			if err := m.change(func(s *saved) { s.Phase = st.phase; s.Part = s.Part || st.part }); err != nil {
-				m.fail(Failure{Tried: st.name, Cause: err.Error(), Check: []string{"make room on the disk of " + m.cfg.Dir}})
+				m.fail(Failure{
+					Tried: st.name,
+					Cause: err.Error(),
+					Check: []string{"make room on the disk of " + m.cfg.Dir},
+				})
 			}
+
 			return false
 		}
+
 		err, stale := m.do(ctx, st, s.Answers)
 		if ctx.Err() != nil || stale {
 			return false
 		}
+
 		var p *passingError
 		switch {
 		case err == nil:
 			err = m.change(func(s *saved) { s.Done = append(s.Done, st.id) })
 			if err != nil {
-				m.fail(Failure{Tried: st.name, Cause: err.Error(), Check: []string{"make room on the disk of " + m.cfg.Dir}})
+				m.fail(Failure{
+					Tried: st.name,
+					Cause: err.Error(),
+					Check: []string{"make room on the disk of " + m.cfg.Dir},
+				})
 			}
+
 			return false
 		case errors.As(err, &p) && (s.Auto || p.always):
 			m.say("waits: %s", settings.OneLine(err))
 			return true
 		}
+
 		m.fail(Failure{Tried: st.name, Cause: settings.OneLine(err), Check: hints(err)})
 		return false
 	}
+
 	if err := m.change(func(s *saved) { s.Phase = status.SetupReady; s.Answers = public(s.Answers) }); err != nil {
 		m.say("waits: %v", err)
 		return true
 	}
+
 	return false
 }
 
@@ -401,19 +449,24 @@ func (m *Machine) do(ctx context.Context, st step, a Answers) (err error, stale 
 		m.mu.Unlock()
 		return nil, true
 	}
+
 	turn := m.turn
 	m.stop = cancel
 	m.mu.Unlock()
+
 	err = st.do(m, ctx, a)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	m.stop = nil
 	return err, turn != m.turn
 }
 
 // public takes out what is not needed any more when the node is ready.
 func public(a Answers) Answers {
-	a.Secret, a.JoinString, a.Admin.Password = "", "", ""
+	a.Secret = ""
+	a.JoinString = ""
+	a.Admin.Password = ""
 	return a
 }
 

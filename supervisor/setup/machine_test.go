@@ -42,7 +42,10 @@ type machine struct {
 
 func newMachine(t *testing.T) *machine {
 	return &machine{t: t, dir: t.TempDir(), now: time.Now, serves: true, fact: func() Facts {
-		return Facts{Hostname: "n1", Interfaces: []Interface{{Name: "lo0", Default: true, Addresses: []string{"127.0.70.9/8"}}}}
+		return Facts{
+			Hostname:   "n1",
+			Interfaces: []Interface{{Name: "lo0", Default: true, Addresses: []string{"127.0.70.9/8"}}},
+		}
 	}}
 }
 
@@ -82,25 +85,44 @@ func (w *machine) Look() NodeLook {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k, err := nodes.OpenKeeper(w.path("data"), "")
-	l := NodeLook{Running: w.Configured(), Storage: true, Serving: w.serves, ServingWaiting: "a miracle", StorageWaiting: "a miracle", Addresses: []string{"127.0.70.9"}}
+	l := NodeLook{
+		Running:        w.Configured(),
+		Storage:        true,
+		Serving:        w.serves,
+		ServingWaiting: "a miracle",
+		StorageWaiting: "a miracle",
+		Addresses:      []string{"127.0.70.9"},
+	}
+
 	if err == nil {
 		l.Table = k.Table()
 		for i := range l.Table.Nodes {
 			l.Table.Nodes[i].State = nodes.Member
 		}
 	}
+
 	return l
 }
 
 func (w *machine) config() Config {
-	c := Config{Dir: w.path("data", "setup"), DataDir: w.path("data"), NodeDir: w.path("data", "node"), World: w, Version: "v1",
-		Base:  Base{DataDir: w.path("data"), RuntimeDir: w.path("run")},
-		Facts: func(context.Context) Facts { return w.fact() }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: w.now}
+	c := Config{
+		Dir:     w.path("data", "setup"),
+		DataDir: w.path("data"),
+		NodeDir: w.path("data", "node"),
+		World:   w,
+		Version: "v1",
+		Base:    Base{DataDir: w.path("data"), RuntimeDir: w.path("run")},
+		Facts:   func(context.Context) Facts { return w.fact() },
+		Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Now:     w.now,
+	}
+
 	if w.source != nil || w.wrong != nil {
 		c.Source = func(context.Context) (Given, error) {
 			return Given{Answers: w.source, From: "the test", Unused: w.unused}, w.wrong
 		}
 	}
+
 	return c
 }
 
@@ -117,8 +139,15 @@ func (w *machine) boot() (*Machine, func()) {
 }
 
 func (w *machine) answers() Answers {
-	return Answers{Mode: Form, Cluster: "prod", Node: "n1", Address: "127.0.70.9", Front: []string{"127.0.70.9"}, Storage: Storage{Kind: settings.LocalStorage},
-		Settings: map[string]any{"limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1}}}
+	return Answers{
+		Mode:     Form,
+		Cluster:  "prod",
+		Node:     "n1",
+		Address:  "127.0.70.9",
+		Front:    []string{"127.0.70.9"},
+		Storage:  Storage{Kind: settings.LocalStorage},
+		Settings: map[string]any{"limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1}},
+	}
 }
 
 func reaches(t *testing.T, m *Machine, what string, ok func(Progress) bool) Progress {
@@ -138,38 +167,48 @@ func TestForm(t *testing.T) {
 	if p := m.Progress(); p.State != status.SetupNew || !m.Active() {
 		t.Fatalf("at first: %+v", p)
 	}
+
 	if err := m.Start(t.Context(), "", w.answers()); err != nil {
 		t.Fatal(err)
 	}
+
 	p := reaches(t, m, "ready", state(status.SetupReady))
 	for _, s := range p.Steps {
 		if s.State != "done" {
 			t.Errorf("step %+v", s)
 		}
 	}
+
 	if s, err := m.JoinString(); err != nil || !strings.HasPrefix(s, "sca2.") {
 		t.Errorf("the join string: %q, %v", s, err)
 	}
-	if p.Done == nil || p.Done.JoinString != "" || len(p.Done.BackUp) != 1 || p.Done.MinionConf != "master: 127.0.70.9\nmaster_alive_interval: 30\n" {
+
+	if p.Done == nil || p.Done.JoinString != "" || len(p.Done.BackUp) != 1 ||
+		p.Done.MinionConf != "master: 127.0.70.9\nmaster_alive_interval: 30\n" {
 		t.Errorf("the last page: %+v", p.Done)
 	}
+
 	if err := m.Start(t.Context(), "", w.answers()); !errors.Is(err, ErrState) {
 		t.Errorf("a second time: %v", err)
 	}
+
 	if _, err := os.Stat(w.path("data", "node", StagedKey)); err != nil {
 		t.Error(err)
 	}
+
 	// Secrets are where nobody else reads them, and nowhere else.
 	secret, _ := ReadSecret(w.path("data", "node"))
 	err := filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
+
 		b, err := os.ReadFile(path)
 		fi, serr := os.Stat(path)
 		if strings.Contains(string(b), secret) && (filepath.Base(path) != SecretFile || fi.Mode().Perm() != 0o600) {
 			t.Errorf("the secret is in %s, mode %v", path, fi.Mode())
 		}
+
 		return errors.Join(err, serr)
 	})
 	if err != nil {
@@ -184,26 +223,34 @@ func TestPowerCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for cut := 1; ; cut++ {
 		w := newMachine(t)
 		w.serves = false
-		if err := errors.Join(os.MkdirAll(w.path("data", "node"), 0o700), os.WriteFile(w.path("data", "node", StagedKey), key, 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(w.path("data", "node"), 0o700),
+			os.WriteFile(w.path("data", "node", StagedKey), key, 0o600)); err != nil {
 			t.Fatal(err)
 		}
+
 		m, stop := w.boot()
 		writes, ended := 0, make(chan struct{})
 		m.store.before = func() error {
-			if writes++; writes == cut+1 {
+			writes++
+			if writes == cut+1 {
 				close(ended)
 			}
+
 			if writes > cut {
 				return errors.New("power is off")
 			}
+
 			return nil
 		}
+
 		if err := m.Start(t.Context(), "", w.answers()); err != nil {
 			t.Fatal(err)
 		}
+
 		for over := false; !over; {
 			select {
 			case <-ended:
@@ -212,20 +259,24 @@ func TestPowerCut(t *testing.T) {
 				over = m.Progress().State == status.SetupWaiting // as far as it goes
 			}
 		}
+
 		stop()
 		before, _ := os.ReadFile(w.path("data", "node", SecretFile))
 		table, _ := os.ReadFile(w.path("data", nodes.File))
 		w.serves = true
 		m, stop = w.boot()
-		p := reaches(t, m, "ready after a power cut", func(p Progress) bool { return p.State == status.SetupReady || p.Failure != nil })
+		p := reaches(t, m, "ready after a power cut",
+			func(p Progress) bool { return p.State == status.SetupReady || p.Failure != nil })
 		if p.State != status.SetupReady {
 			t.Fatalf("power cut at change %d: %+v", cut, p)
 		}
+
 		after, _ := os.ReadFile(w.path("data", "node", SecretFile))
 		now, _ := os.ReadFile(w.path("data", nodes.File))
 		if len(before) > 0 && string(before) != string(after) || len(table) > 0 && string(table) != string(now) {
 			t.Errorf("power cut at change %d: the secret or the table of nodes is another one", cut)
 		}
+
 		stop()
 		select {
 		case <-ended:
@@ -247,10 +298,12 @@ func TestAddressComesLater(t *testing.T) {
 	w.fact = func() Facts {
 		f := facts
 		if there.Load() {
-			f.Interfaces = append(slices.Clone(f.Interfaces), Interface{Name: "eth0", Addresses: []string{"192.0.2.77/24"}})
+			f.Interfaces = append(slices.Clone(f.Interfaces),
+				Interface{Name: "eth0", Addresses: []string{"192.0.2.77/24"}})
 		}
 		return f
 	}
+
 	a := w.answers()
 	a.Address = "192.0.2.77" // not of this machine
 	w.source = &a
@@ -260,6 +313,7 @@ func TestAddressComesLater(t *testing.T) {
 			return p.Failure == nil && len(p.Steps) > 0 && strings.HasPrefix(p.Steps[0].Message, "waits: "+words)
 		}
 	}
+
 	reaches(t, m, "waiting for the address", waits("address 192.0.2.77: no interface has it"))
 	there.Store(true) // says the machine; its ports cannot be had all the same
 	reaches(t, m, "waiting for the ports", waits("ports of this node"))
@@ -271,48 +325,63 @@ func TestFailureRetryBack(t *testing.T) {
 	m, stop := w.boot()
 	a := w.answers()
 	a.Storage = Storage{Kind: settings.DirectoryStorage, Path: w.path("not", "mounted")}
+
 	if err := m.Start(t.Context(), "", a); err != nil {
 		t.Fatal(err)
 	}
+
 	p := reaches(t, m, "stopped", func(p Progress) bool { return p.Failure != nil })
-	if p.State != status.SetupFailed || !p.Failure.Back || !strings.Contains(p.Failure.Cause, "no such file") || len(p.Failure.Check) == 0 {
+	if p.State != status.SetupFailed || !p.Failure.Back ||
+		!strings.Contains(p.Failure.Cause, "no such file") || len(p.Failure.Check) == 0 {
 		t.Errorf("%+v", p.Failure)
 	}
+
 	stop() // it is still there after a restart
 	m, _ = w.boot()
 	if p := m.Progress(); p.State != status.SetupFailed {
 		t.Errorf("after a restart: %+v", p)
 	}
+
 	if err := m.Back(""); err != nil {
 		t.Fatal(err)
 	}
+
 	reaches(t, m, "back at the answers", state(status.SetupNew))
 	if err := m.Start(t.Context(), "", w.answers()); err != nil {
 		t.Fatal(err)
 	}
+
 	p = reaches(t, m, "stopped at the configuration", func(p Progress) bool { return p.Failure != nil })
 	if !p.Failure.Back || !strings.Contains(p.Failure.Cause, "no space left") {
 		t.Errorf("%+v", p.Failure)
 	}
+
 	k, err := nodes.OpenKeeper(w.path("data"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	table := k.Table()
 	table.Version++
-	table.Nodes = append(table.Nodes, nodes.Node{Name: "n2", Address: "127.0.70.10", State: nodes.Joining, Certificate: strings.Repeat("0", 64)})
+	table.Nodes = append(table.Nodes,
+		nodes.Node{Name: "n2", Address: "127.0.70.10", State: nodes.Joining, Certificate: strings.Repeat("0", 64)})
+
 	if _, err := k.Offer(table); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := m.Back(""); !errors.Is(err, ErrState) || w.undone > 0 {
 		t.Errorf("back from where another node has joined: %v", err)
 	}
+
 	w.mu.Lock()
 	w.reason = ""
 	w.mu.Unlock()
+
 	if err := m.Retry(""); err != nil {
 		t.Fatal(err)
 	}
+
 	reaches(t, m, "ready", state(status.SetupReady))
 	if err := m.Retry(""); !errors.Is(err, ErrState) {
 		t.Errorf("retry of nothing: %v", err)
@@ -329,27 +398,39 @@ func TestBackUndoes(t *testing.T) {
 		if err := m.Start(t.Context(), "", w.answers()); err != nil {
 			t.Fatal(err)
 		}
-		reaches(t, m, "stopped or waiting", func(p Progress) bool { return p.Failure != nil || p.State == status.SetupWaiting })
+
+		reaches(t, m, "stopped or waiting",
+			func(p Progress) bool { return p.Failure != nil || p.State == status.SetupWaiting })
 		if err := m.Back(""); err != nil || w.undone != 1 {
 			t.Fatalf("%v, undone %d", err, w.undone)
 		}
+
 		full := errors.New("the disk is away")
 		if err := m.Anew(false, func() error { return full }); !errors.Is(err, full) {
 			t.Fatal(err)
 		}
+
 		if err := m.Start(t.Context(), "", w.answers()); !errors.Is(err, ErrState) {
 			t.Errorf("a start while things are being removed: %v", err)
 		}
-		if err := m.Anew(false, func() error { return errors.Join(os.RemoveAll(w.path("data")), os.RemoveAll(w.path("appliance.yaml"))) }); err != nil {
+
+		if err := m.Anew(false,
+			func() error {
+				return errors.Join(os.RemoveAll(w.path("data")),
+					os.RemoveAll(w.path("appliance.yaml")))
+			}); err != nil {
 			t.Fatal(err)
 		}
+
 		reaches(t, m, "new", state(status.SetupNew))
 		w.mu.Lock()
 		w.reason, w.serves = "", true
 		w.mu.Unlock()
+
 		if err := m.Start(t.Context(), "", w.answers()); err != nil {
 			t.Fatal(err)
 		}
+
 		reaches(t, m, "ready", state(status.SetupReady))
 		if err := m.Back(""); !errors.Is(err, ErrState) || w.undone != 1 {
 			t.Errorf("back from a node that is set up: %v", err)
@@ -365,19 +446,24 @@ func TestUnattended(t *testing.T) {
 	if p := m.Progress(); p.State != status.SetupNew || p.Failure != nil {
 		t.Errorf("nothing given: %+v", p)
 	}
+
 	bad := newMachine(t)
 	bad.source, bad.unused = &Answers{Mode: "x", Node: "/"}, []string{"a script was given"}
 	m, _ = bad.boot()
 	p := reaches(t, m, "wrong answers are told", func(p Progress) bool { return p.Failure != nil })
-	if p.State != status.SetupFailed || !strings.Contains(p.Failure.Cause, "mode: ") || !strings.Contains(p.Failure.Cause, "node: ") {
+	if p.State != status.SetupFailed || !strings.Contains(p.Failure.Cause, "mode: ") ||
+		!strings.Contains(p.Failure.Cause, "node: ") {
 		t.Errorf("%+v", p.Failure)
 	}
+
 	if !slices.Equal(p.Unused, bad.unused) {
 		t.Errorf("what was given besides: %q", p.Unused)
 	}
+
 	if err := m.Start(t.Context(), "", bad.answers()); err != nil { // somebody answers on the console
 		t.Fatal(err)
 	}
+
 	reaches(t, m, "ready", state(status.SetupReady))
 	good := newMachine(t)
 	a := good.answers()
@@ -391,30 +477,39 @@ func TestClaim(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	w.now = func() time.Time { return now }
 	m := NewMachine(w.config())
+
 	// A terminal that nobody types at leads nobody.
 	for _, name := range []string{"tty1", "ttyS0"} {
 		if c := m.Claim(name, ClaimRequest{Name: name, Lead: Watch}); !c.Mine || c.Owner != "" {
 			t.Errorf("%s, nobody has typed: %+v", name, c)
 		}
 	}
+
 	if err := m.May("anybody"); err != nil {
 		t.Error(err)
 	}
+
 	if c := m.Claim("a", ClaimRequest{Name: "tty1", Lead: Begin}); !c.Mine || c.Owner != "tty1" {
 		t.Errorf("the first: %+v", c)
 	}
+
 	if c := m.Claim("b", ClaimRequest{Name: "ttyS0", Lead: Begin}); c.Mine || c.Owner != "tty1" {
 		t.Errorf("a second that begins: %+v", c)
 	}
+
 	if c := m.Claim("b", ClaimRequest{Name: "ttyS0", Lead: Watch}); c.Mine || c.Owner != "tty1" {
 		t.Errorf("the second: %+v", c)
 	}
-	if err := m.Start(t.Context(), "b", w.answers()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "tty1") {
+
+	if err := m.Start(t.Context(), "b", w.answers()); !errors.Is(err, ErrState) ||
+		!strings.Contains(err.Error(), "tty1") {
 		t.Errorf("a start by the second: %v", err)
 	}
+
 	if c := m.Claim("b", ClaimRequest{Name: "ttyS0", Lead: Take}); !c.Mine {
 		t.Errorf("taken over: %+v", c)
 	}
+
 	now = now.Add(claimLasts + time.Second)
 	if c := m.Claim("a", ClaimRequest{Name: "tty1", Lead: Watch}); !c.Mine {
 		t.Errorf("after the other went away: %+v", c)
@@ -432,25 +527,31 @@ func TestTakeOverHandsTheDraftOn(t *testing.T) {
 		t.Helper()
 		return m.Claim(token, ClaimRequest{Name: token, Lead: lead, Draft: draft}).Draft
 	}
+
 	mine := Draft{"node": "n7"}
 	if got := claim("a", Begin, nil); got != nil {
 		t.Errorf("who begins is given %v", got)
 	}
+
 	claim("a", Watch, mine)
 	claim("a", Watch, nil)                                           // keeps it
 	claim("a", Watch, Draft{"node": strings.Repeat("x", maxDraft)})  // too large: the one before stays
 	if got := claim("b", Watch, Draft{"node": "evil"}); got != nil { // leads not
 		t.Errorf("who looks is given %v", got)
 	}
+
 	if got := claim("b", Take, nil); !reflect.DeepEqual(got, mine) {
 		t.Errorf("who takes over is given %v", got)
 	}
+
 	if got := claim("b", Watch, nil); got != nil {
 		t.Errorf("afterwards it is given %v", got)
 	}
+
 	if got := claim("a", Take, nil); !reflect.DeepEqual(got, mine) {
 		t.Errorf("who takes it back before anything was typed is given %v", got)
 	}
+
 	now = now.Add(claimLasts + time.Second)
 	if got := claim("c", Begin, nil); got != nil {
 		t.Errorf("who begins after the other went away is given %v", got)

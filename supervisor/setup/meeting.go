@@ -22,20 +22,31 @@ func (p *Preflight) cluster(ctx context.Context, a Answers, s *settings.Settings
 	if a.JoinString != "" {
 		info, _ = ParseJoin(a.JoinString)
 	}
+
 	var met *nodeapi.Met
 	var via string
 	var last *Check
 	for _, peer := range a.Peers {
 		at := net.JoinHostPort(peer, strconv.Itoa(s.Peering.NodePort))
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-		m, err := nodeapi.Meet(ctx, p.Identity, nodeapi.Ask{Address: at, Cluster: a.Cluster, Secret: a.Secret, KeyHash: info.KeyHash,
-			Version: p.Version, Ports: append([]int{s.Peering.NodePort}, masterPorts(s)...)})
+		m, err := nodeapi.Meet(ctx, p.Identity, nodeapi.Ask{
+			Address: at,
+			Cluster: a.Cluster,
+			Secret:  a.Secret,
+			KeyHash: info.KeyHash,
+			Version: p.Version,
+			Ports:   append([]int{s.Peering.NodePort}, masterPorts(s)...),
+		})
+
 		cancel()
 		c := meetCheck(peer, s.Peering.NodePort, err)
 		if err == nil {
-			checks, met, via = append(checks, c), m, peer
+			checks = append(checks, c)
+			met = m
+			via = peer
 			break
 		}
+
 		if len(a.Peers) > 1 && c.passing { // another one may do
 			last = &c
 			w := c
@@ -43,17 +54,21 @@ func (p *Preflight) cluster(ctx context.Context, a Answers, s *settings.Settings
 			checks = append(checks, w)
 			continue
 		}
+
 		return append(checks, c), nil
 	}
+
 	if met == nil {
 		checks[len(checks)-1] = *last
 		return checks, nil
 	}
+
 	checks = append(checks, skewCheck(via, met), versionCheck(p.Version, met), nameCheck(a, p.Identity.Hash, met))
 	checks = append(checks, p.reach(ctx, via, s, met)...)
 	if a.Virtual != "" || met.Table.Virtual != "" {
 		checks = append(checks, p.joinedVirtual(a, met.Table.Virtual))
 	}
+
 	checks = append(checks, Check{Name: "mtu", What: "large packets to " + via, Result: Pass, Detail: "pass"})
 	checks = append(checks, p.joinedStorage(ctx, a, s, met.Storage)...)
 	return checks, met
@@ -66,17 +81,20 @@ func meetCheck(peer string, port int, err error) Check {
 		c.Result, c.Detail = Pass, "has proved itself, and takes the secret"
 		return c
 	}
+
 	c.Detail = err.Error()
 	switch {
 	case errors.Is(err, nodeapi.ErrSecret):
-		c.Detail, c.Hint = "the secret is not that of the cluster", "copy the join string anew: applianced join-string on a node of the cluster"
+		c.Detail = "the secret is not that of the cluster"
+		c.Hint = "copy the join string anew: applianced join-string on a node of the cluster"
 	case errors.Is(err, nodeapi.ErrProof):
 		c.Hint = "the join string is of another cluster, or a machine in between pretends to be the cluster: check the peer's address"
 	case errors.Is(err, nodeapi.ErrUnproven):
 		c.Hint = "check the address of the peer and the network to it (small packets may pass and large ones not: the MTU), then: applianced setup retry; " +
 			"this is not tried again by itself, since each try lets a false machine there guess the secret once"
 	case errors.Is(err, nodeapi.ErrCluster):
-		c.Hint = "check the name of the cluster (cluster_id), or leave it empty: " + peer + " belongs to another cluster"
+		c.Hint = "check the name of the cluster (cluster_id), or leave it empty: " + peer +
+			" belongs to another cluster"
 	case errors.Is(err, nodeapi.ErrRemoved):
 		c.Hint = "a removed machine joins again only after it was set up anew: applianced reset"
 	case errors.Is(err, nodeapi.ErrRole):
@@ -87,15 +105,18 @@ func meetCheck(peer string, port int, err error) Check {
 	case errors.Is(err, nodeapi.ErrBusy):
 		c.passing, c.Hint = true, "wait a minute; nodes let a machine try only so often"
 	case errors.Is(err, nodeapi.ErrStorage):
-		c.passing, c.Hint = true, "the cluster is starting, or its storage is away: applianced status there"
+		c.passing = true
+		c.Hint = "the cluster is starting, or its storage is away: applianced status there"
 	default:
 		c.Name, c.passing = "port", true
 		c.What = fmt.Sprintf("port %d/tcp of %s", port, peer)
-		c.Hint = fmt.Sprintf("check that the node runs (applianced status there), the address, and that firewalls between let %d/tcp through", port)
+		c.Hint = fmt.Sprintf("check that the node runs (applianced status there), the address, and that firewalls between let %d/tcp through",
+			port)
 		if errors.Is(err, context.DeadlineExceeded) {
 			c.Hint += "; if small packets pass and large ones do not, check the MTU"
 		}
 	}
+
 	return c
 }
 
@@ -106,13 +127,16 @@ func skewCheck(via string, m *nodeapi.Met) Check {
 	if shown > time.Second { // it is not told better over a busy network
 		shown = shown.Round(time.Second)
 	}
+
 	c.Detail = fmt.Sprintf("%s %s", shown, map[bool]string{true: "behind", false: "ahead"}[m.Skew > 0])
 	switch {
 	case skew > mostSkew:
-		c.Result, c.Hint = Fail, "set the clock (chronyc makestep) and check the time service on both machines"
+		c.Result = Fail
+		c.Hint = "set the clock (chronyc makestep) and check the time service on both machines"
 	case skew > goodSkew:
 		c.Result, c.Hint = Warn, "check the time service on both machines"
 	}
+
 	return c
 }
 
@@ -120,17 +144,34 @@ func versionCheck(own string, m *nodeapi.Met) Check {
 	c := Check{Name: "version", What: "version", Result: Pass, Detail: m.Version}
 	switch {
 	case m.Version == release.Unknown || own == release.Unknown:
-		c.Result, c.Detail = Skip, fmt.Sprintf("the cluster runs %s, this machine %s: a build without a version cannot be compared", m.Version, own)
+		c.Result = Skip
+		c.Detail = fmt.Sprintf("the cluster runs %s, this machine %s: a build without a version cannot be compared",
+			m.Version, own)
 	case m.Version != own:
-		c.Result, c.Detail, c.Hint = Warn, fmt.Sprintf("the cluster runs %s, this machine %s", m.Version, own), "upgrade so that all nodes run the same version"
+		c.Result = Warn
+		c.Detail = fmt.Sprintf("the cluster runs %s, this machine %s", m.Version, own)
+		c.Hint = "upgrade so that all nodes run the same version"
 	}
 	return c
 }
 
 func nameCheck(a Answers, hash string, m *nodeapi.Met) Check {
-	c := Check{Name: "name", What: "name " + a.Node + " and address " + a.Address, Result: Pass, Detail: "free in the cluster"}
+	c := Check{
+		Name:   "name",
+		What:   "name " + a.Node + " and address " + a.Address,
+		Result: Pass,
+		Detail: "free in the cluster",
+	}
+
 	t := m.Table.Clone()
-	n := nodes.Node{Name: a.Node, Address: a.Address, State: nodes.Joining, Certificate: hash, Storage: a.Storage.Role}
+	n := nodes.Node{
+		Name:        a.Node,
+		Address:     a.Address,
+		State:       nodes.Joining,
+		Certificate: hash,
+		Storage:     a.Storage.Role,
+	}
+
 	err := nodes.Admit(&t, n)
 	switch {
 	case err == nil:
@@ -141,8 +182,11 @@ func nameCheck(a Answers, hash string, m *nodeapi.Met) Check {
 	case errors.Is(err, nodes.ErrRemoved):
 		c.Result, c.Detail, c.Hint = Fail, err.Error(), "applianced reset makes this a new machine"
 	default:
-		c.Result, c.Detail, c.Hint = Fail, err.Error(), fmt.Sprintf("choose another name (%s is free) or address; to put this machine in a dead one's place: applianced replace there", freeName(m.Table))
+		c.Result, c.Detail, c.Hint = Fail, err.Error(), fmt.Sprintf(
+			"choose another name (%s is free) or address; to put this machine in a dead one's place: applianced replace there",
+			freeName(m.Table))
 	}
+
 	return c
 }
 
@@ -161,13 +205,20 @@ const glusterPort = 24007
 // now. The others are opened by the appliance's own firewalls when this machine has been
 // admitted, and are tried again then ([Machine.triesPorts]).
 func (p *Preflight) reach(ctx context.Context, via string, s *settings.Settings, m *nodeapi.Met) []Check {
-	node := Check{Name: "port", What: fmt.Sprintf("port %d/tcp of this machine, from %s", s.Peering.NodePort, via), Result: Pass, Detail: "can be reached"}
+	node := Check{
+		Name:   "port",
+		What:   fmt.Sprintf("port %d/tcp of this machine, from %s", s.Peering.NodePort, via),
+		Result: Pass,
+		Detail: "can be reached",
+	}
+
 	later := Check{Name: "port", What: "ports between the nodes", Result: Pass, Detail: "can be reached"}
 
 	ports := masterPorts(s)
 	if m.Storage.Kind == settings.VolumeStorage {
 		ports = append(ports, glusterPort)
 	}
+
 	shut := closed(via, nodeapi.TryPorts(ctx, via, ports))
 	for _, r := range m.Reach {
 		switch {
@@ -179,9 +230,12 @@ func (p *Preflight) reach(ctx context.Context, via string, s *settings.Settings,
 			shut = append(shut, closed("this machine", []nodeapi.Reach{r})...)
 		}
 	}
+
 	if len(shut) > 0 {
-		later.Result, later.Detail = Later, "opened by the firewalls of the nodes when this machine is admitted, and tried again then; a firewall between the nodes has to let them through"
+		later.Result = Later
+		later.Detail = "opened by the firewalls of the nodes when this machine is admitted, and tried again then; a firewall between the nodes has to let them through"
 	}
+
 	return []Check{node, later}
 }
 

@@ -24,10 +24,12 @@ func TestPortsThatOpenLater(t *testing.T) {
 		}
 		return m
 	}
+
 	all := map[int]string{}
 	for _, port := range masterPorts(&s) {
 		all[port] = "no answer in 3s"
 	}
+
 	for _, c := range []struct {
 		name, via string
 		errors    map[int]string
@@ -41,7 +43,8 @@ func TestPortsThatOpenLater(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := (&Preflight{}).reach(t.Context(), c.via, &s, met(c.errors))
-			if len(got) != 2 || got[0].Result != c.node || got[1].Result != c.later || slices.ContainsFunc(got, func(c Check) bool { return c.Result == Warn }) {
+			if len(got) != 2 || got[0].Result != c.node || got[1].Result != c.later ||
+				slices.ContainsFunc(got, func(c Check) bool { return c.Result == Warn }) {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -54,8 +57,10 @@ func TestPortsThatOpenLater(t *testing.T) {
 		{Name: "arbiter", Address: nobody, State: nodes.Member, Brick: "x", Storage: nodes.ArbiterStorage},
 		{Name: "gone", Address: nobody, State: nodes.Removed, Brick: "x"},
 	}}
+
 	shut := shutPorts(t.Context(), table, "n1", []int{14505})
-	if len(shut) != 3 || !strings.HasPrefix(shut[0], "14505/tcp of "+nobody) || !strings.HasPrefix(shut[2], "24007/tcp of ") {
+	if len(shut) != 3 || !strings.HasPrefix(shut[0], "14505/tcp of "+nobody) ||
+		!strings.HasPrefix(shut[2], "24007/tcp of ") {
 		t.Errorf("%q", shut)
 	}
 }

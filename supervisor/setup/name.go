@@ -38,7 +38,8 @@ const hostnameTakes = 30 * time.Second
 // SetHostname gives this machine a host name, now and for later starts. It asks
 // systemd-hostnamed, and needs no right but to be root.
 func SetHostname(ctx context.Context, name string) error {
-	_, err := command.Do(ctx, command.Exec{Limit: hostnameTakes}, "hostnamectl", "--no-ask-password", "set-hostname", name)
+	_, err := command.Do(ctx, command.Exec{Limit: hostnameTakes}, "hostnamectl", "--no-ask-password",
+		"set-hostname", name)
 	if err != nil {
 		return fmt.Errorf("set the host name %s: %w", name, err)
 	}
@@ -62,7 +63,9 @@ func (m *Machine) nameMachine(ctx context.Context, a Answers) error {
 		m.cfg.Log.Warn("the machine keeps its host name", "error", err)
 		return nil
 	}
-	return hint(err, "look at systemd-hostnamed: systemctl status systemd-hostnamed", "leave network.hostname out of the answers: applianced setup back")
+
+	return hint(err, "look at systemd-hostnamed: systemctl status systemd-hostnamed",
+		"leave network.hostname out of the answers: applianced setup back")
 }
 
 // freeName is a name that no node of the cluster has or had.

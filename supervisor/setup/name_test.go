@@ -15,7 +15,12 @@ import (
 
 // TestNodeName: machines that all have the image's name get different ones.
 func TestNodeName(t *testing.T) {
-	cards := []Interface{{Name: "tun0"}, {Name: "ens3", MAC: "52:54:00:a2:34:56"}, {Name: "ens4", MAC: "52:54:00:a2:34:57"}}
+	cards := []Interface{
+		{Name: "tun0"},
+		{Name: "ens3", MAC: "52:54:00:a2:34:56"},
+		{Name: "ens4", MAC: "52:54:00:a2:34:57"},
+	}
+
 	for _, tt := range []struct {
 		facts Facts
 		want  string
@@ -28,14 +33,27 @@ func TestNodeName(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.facts.Hostname, got, tt.want)
 		}
 	}
-	f := Facts{Hostname: "saltern", Interfaces: []Interface{{Name: "ens3", MAC: "52:54:00:a2:34:56", Default: true, Addresses: []string{"192.0.2.10/24"}}}}
+
+	f := Facts{
+		Hostname: "saltern",
+		Interfaces: []Interface{{
+			Name:      "ens3",
+			MAC:       "52:54:00:a2:34:56",
+			Default:   true,
+			Addresses: []string{"192.0.2.10/24"},
+		}},
+	}
+
 	if v := Validate(Answers{Mode: Form}, f, Base{}); len(v.Faults) > 0 || v.Answers.Node != "salt-a23456" {
 		t.Errorf("answers without a name: %s, %v", v.Answers.Node, v.Faults)
 	}
 }
 
 func TestFreeName(t *testing.T) {
-	table := nodes.Table{Cluster: "prod", Nodes: []nodes.Node{{Name: "prod-1"}, {Name: "prod-3"}, {Name: "prod-4", State: nodes.Removed}}}
+	table := nodes.Table{
+		Cluster: "prod",
+		Nodes:   []nodes.Node{{Name: "prod-1"}, {Name: "prod-3"}, {Name: "prod-4", State: nodes.Removed}},
+	}
 	if got := freeName(table); got != "prod-5" {
 		t.Errorf("got %s", got)
 	}
@@ -73,7 +91,12 @@ func TestMachineIsCalledAsItsNode(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := ""
-			m := &Machine{cfg: Config{Ours: c.ours, Log: slog.New(slog.DiscardHandler), Hostname: func(_ context.Context, name string) error { got = name; return c.fails }}}
+			m := &Machine{cfg: Config{
+				Ours:     c.ours,
+				Log:      slog.New(slog.DiscardHandler),
+				Hostname: func(_ context.Context, name string) error { got = name; return c.fails },
+			}}
+
 			err := m.nameMachine(t.Context(), Answers{Node: "n1", Network: Network{Hostname: c.given}})
 			if got != c.want || (err != nil) != c.stops {
 				t.Errorf("called %q, want %q; %v", got, c.want, err)
@@ -89,9 +112,18 @@ func TestFoldersOfStates(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, joinedStorage), []byte("kind: volume\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	answers := func(mode Mode, s Storage) Answers {
-		return Answers{Mode: mode, Cluster: "c", Node: "n1", Address: "10.0.0.1", Front: []string{"0.0.0.0"}, Storage: s}
+		return Answers{
+			Mode:    mode,
+			Cluster: "c",
+			Node:    "n1",
+			Address: "10.0.0.1",
+			Front:   []string{"0.0.0.0"},
+			Storage: s,
+		}
 	}
+
 	for _, c := range []struct {
 		name    string
 		ours    bool
@@ -101,7 +133,11 @@ func TestFoldersOfStates(t *testing.T) {
 		{name: "image", ours: true, answers: answers(Join, Storage{}), want: "/srv/salt"},
 		{name: "joined a volume", answers: answers(Join, Storage{}), want: "/srv/cluster/srv/salt"},
 		{name: "alone", answers: answers(Form, Storage{Kind: settings.LocalStorage}), want: dir + "/cluster/srv/salt"},
-		{name: "shared directory", answers: answers(Form, Storage{Kind: settings.DirectoryStorage, Path: "/mnt/nfs"}), want: "/mnt/nfs/srv/salt"},
+		{
+			name:    "shared directory",
+			answers: answers(Form, Storage{Kind: settings.DirectoryStorage, Path: "/mnt/nfs"}),
+			want:    "/mnt/nfs/srv/salt",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := &Machine{cfg: Config{Ours: c.ours, DataDir: dir, NodeDir: dir, Base: Base{DataDir: dir}}}

@@ -59,12 +59,18 @@ const (
 
 // NewNetworker gives one for this machine.
 func NewNetworker(log *slog.Logger) *Networker {
-	return &Networker{Dir: "/etc/systemd/network", Managed: managed, Log: log, Reach: reachOf, Reload: func(ctx context.Context) error {
-		if _, err := command.Do(ctx, command.Exec{Limit: time.Minute}, "networkctl", "reload"); err != nil {
-			return fmt.Errorf("networkctl reload: %w", err)
-		}
-		return nil
-	}}
+	return &Networker{
+		Dir:     "/etc/systemd/network",
+		Managed: managed,
+		Log:     log,
+		Reach:   reachOf,
+		Reload: func(ctx context.Context) error {
+			if _, err := command.Do(ctx, command.Exec{Limit: time.Minute}, "networkctl", "reload"); err != nil {
+				return fmt.Errorf("networkctl reload: %w", err)
+			}
+			return nil
+		},
+	}
 }
 
 // dhcpText is also in the network before the set-up (image/profile, 80-saltern-default).
@@ -89,6 +95,7 @@ func networkText(n Network) []byte {
 	} else {
 		b.WriteString("Type=ether\n")
 	}
+
 	b.WriteString("\n[Network]\n")
 	if n.Method == "static" {
 		fmt.Fprintf(&b, "Address=%s\n", n.Address)
@@ -98,15 +105,19 @@ func networkText(n Network) []byte {
 	} else {
 		b.WriteString("DHCP=yes\n")
 	}
+
 	for _, d := range n.DNS {
 		fmt.Fprintf(&b, "DNS=%s\n", d)
 	}
+
 	if len(n.Search) > 0 {
 		fmt.Fprintf(&b, "Domains=%s\n", strings.Join(n.Search, " "))
 	}
+
 	for _, s := range n.NTP {
 		fmt.Fprintf(&b, "NTP=%s\n", s)
 	}
+
 	b.WriteString(dhcpText)
 	return []byte(b.String())
 }
@@ -122,29 +133,36 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	if n.Method == "" {
 		return Trial{}, fmt.Errorf("%w: network.method is missing: dhcp or static", ErrState)
 	}
+
 	if w.trial == nil { // of several tries, the first one's past counts
 		if err := w.keep(); err != nil {
 			return Trial{}, err
 		}
 	}
+
 	if _, err := layout.WriteFile(filepath.Join(w.Dir, networkFile), networkText(n), 0o644); err != nil {
 		return Trial{}, err
 	}
+
 	if err := w.Reload(ctx); err != nil {
 		return Trial{}, errors.Join(err, w.back(ctx))
 	}
+
 	lasts := w.Lasts
 	lasts = cmp.Or(lasts, TrialLasts)
 	if w.trial != nil {
 		w.trial.end()
 	}
+
 	looks, stop := context.WithTimeout(context.Background(), lasts)
 	t := &trial{iface: n.Interface, until: time.Now().Add(lasts), stop: stop}
 	t.timer = time.AfterFunc(lasts, func() { w.late(t) })
 	w.trial = t
+
 	if w.Reach != nil {
 		w.trying.Go(func() { w.keepTrying(looks, t, n) })
 	}
+
 	return w.state(), nil
 }
 
@@ -196,19 +214,23 @@ func (w *Networker) back(ctx context.Context) error {
 		w.trial.end()
 		w.trial = nil
 	}
+
 	path := filepath.Join(w.Dir, networkFile)
 	old, err := readBounded(filepath.Join(w.Dir, beforeFile))
 	if err != nil {
 		return err
 	}
+
 	if len(old) == 0 {
 		err = os.Remove(path)
 	} else {
 		_, err = layout.WriteFile(path, old, 0o644)
 	}
+
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		err = w.Reload(ctx)
 	}
+
 	return errors.Join(err, os.Remove(filepath.Join(w.Dir, beforeFile)))
 }
 
@@ -268,7 +290,12 @@ func (w *Networker) state() Trial {
 	if w.trial == nil {
 		return Trial{Addresses: addressesOf("", interfaces())}
 	}
-	return Trial{Active: true, Until: w.trial.until, Addresses: addressesOf(w.trial.iface, interfaces()), Reach: w.trial.reach}
+	return Trial{
+		Active:    true,
+		Until:     w.trial.until,
+		Addresses: addressesOf(w.trial.iface, interfaces()),
+		Reach:     w.trial.reach,
+	}
 }
 
 // addressesOf gives those of one interface; name "": of all.

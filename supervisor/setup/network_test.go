@@ -31,14 +31,23 @@ func content(t *testing.T, w *Networker) string {
 	return string(b)
 }
 
-var someStatic = Network{Interface: "eth0", Method: "static", Address: "192.0.2.10/24", Gateway: "192.0.2.1", DNS: []string{"192.0.2.53"}, Search: []string{"example.org", "lan"}, NTP: []string{"ntp.example.org"}}
+var someStatic = Network{
+	Interface: "eth0",
+	Method:    "static",
+	Address:   "192.0.2.10/24",
+	Gateway:   "192.0.2.1",
+	DNS:       []string{"192.0.2.53"},
+	Search:    []string{"example.org", "lan"},
+	NTP:       []string{"ntp.example.org"},
+}
 
 func TestNetworkText(t *testing.T) {
 	want := "# Written by the set-up.\n[Match]\nName=eth0\n\n[Network]\nAddress=192.0.2.10/24\nGateway=192.0.2.1\nDNS=192.0.2.53\nDomains=example.org lan\nNTP=ntp.example.org\n" + dhcpText
 	if got := string(networkText(someStatic)); got != want {
 		t.Errorf("%s", got)
 	}
-	if got := string(networkText(Network{Method: "dhcp"})); !strings.Contains(got, "Type=ether") || !strings.Contains(got, "DHCP=yes") || !strings.Contains(got, "ClientIdentifier=mac\n") {
+	if got := string(networkText(Network{Method: "dhcp"})); !strings.Contains(got, "Type=ether") ||
+		!strings.Contains(got, "DHCP=yes") || !strings.Contains(got, "ClientIdentifier=mac\n") {
 		t.Errorf("%s", got)
 	}
 	before, err := os.ReadFile("../../image/profile/overlay/etc/systemd/network/80-saltern-default.network")
@@ -50,28 +59,40 @@ func TestNetworkText(t *testing.T) {
 func TestNetworkTrial(t *testing.T) {
 	w, reloads := networker(t)
 	tr, err := w.Try(t.Context(), someStatic)
-	if err != nil || !tr.Active || time.Until(tr.Until) < 50*time.Second || !strings.Contains(content(t, w), "192.0.2.10") {
+	if err != nil || !tr.Active || time.Until(tr.Until) < 50*time.Second ||
+		!strings.Contains(content(t, w), "192.0.2.10") {
 		t.Fatalf("%+v %v", tr, err)
 	}
+
 	if tr := w.Look(); !tr.Active || tr.Until.IsZero() {
 		t.Errorf("look: %+v", tr)
 	}
-	two := []Interface{{Name: "eth0", Addresses: []string{"192.0.2.10/24"}}, {Name: "eth1", Addresses: []string{"198.51.100.1/24"}}}
+
+	two := []Interface{
+		{Name: "eth0", Addresses: []string{"192.0.2.10/24"}},
+		{Name: "eth1", Addresses: []string{"198.51.100.1/24"}},
+	}
+
 	if one, all, none := addressesOf("eth0", two), addressesOf("", two), addressesOf("eth2", two); len(one) != 1 || one[0] != "192.0.2.10/24" || len(all) != 2 || none == nil || len(none) != 0 {
 		t.Errorf("addresses: %v %v %v", one, all, none)
 	}
+
 	if tr, err := w.Revert(t.Context()); err != nil || tr.Active || content(t, w) != "" || reloads.Load() != 2 {
 		t.Errorf("revert: %+v %v %q", tr, err, content(t, w))
 	}
+
 	if _, err := w.Confirm(); !errors.Is(err, ErrState) {
 		t.Errorf("confirm of nothing: %v", err)
 	}
+
 	if _, err := w.Try(t.Context(), someStatic); err != nil {
 		t.Fatal(err)
 	}
+
 	if tr, err := w.Confirm(); err != nil || tr.Active || !strings.Contains(content(t, w), "192.0.2.10") {
 		t.Errorf("confirm: %+v %v", tr, err)
 	}
+
 	// Two tries in a row go back to what was confirmed.
 	other := someStatic
 	for _, a := range []string{"192.0.2.11/24", "192.0.2.12/24"} {
@@ -80,6 +101,7 @@ func TestNetworkTrial(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if _, err := w.Revert(t.Context()); err != nil || !strings.Contains(content(t, w), "192.0.2.10/24") {
 		t.Errorf("back from two tries: %v %q", err, content(t, w))
 	}
@@ -95,25 +117,31 @@ func TestTrialTellsWhatAnswers(t *testing.T) {
 		asked <- n
 		return answers
 	}
+
 	if tr, err := w.Try(t.Context(), someStatic); err != nil || tr.Reach != nil {
 		t.Fatalf("at once: %+v %v", tr, err)
 	}
+
 	if n := <-asked; !reflect.DeepEqual(n, someStatic) {
 		t.Errorf("asked about %+v", n)
 	}
+
 	await.That(t, "what answers", func() bool { return reflect.DeepEqual(w.Look().Reach, answers) })
 	if tr, err := w.Confirm(); err != nil || tr.Reach != nil {
 		t.Errorf("when it is kept: %+v %v", tr, err)
 	}
+
 	hangs := make(chan struct{})
 	w.Reach = func(ctx context.Context, _ Network) []Reach {
 		close(hangs)
 		<-ctx.Done()
 		return answers
 	}
+
 	if _, err := w.Try(t.Context(), someStatic); err != nil {
 		t.Fatal(err)
 	}
+
 	<-hangs
 	if err := w.Close(); err != nil { // which waits for it
 		t.Error(err)
@@ -128,23 +156,28 @@ func TestNetworkUnconfirmed(t *testing.T) {
 	if _, err := w.Try(t.Context(), someStatic); err != nil {
 		t.Fatal(err)
 	}
+
 	await.That(t, "the trial's end", func() bool { return content(t, w) == "" })
 	w.Lasts = time.Hour
 	if _, err := w.Try(t.Context(), someStatic); err != nil {
 		t.Fatal(err)
 	}
+
 	next := &Networker{Dir: w.Dir, Managed: w.Managed, Reload: w.Reload, Log: w.Log}
 	if err := next.Resume(t.Context()); err != nil || content(t, next) != "" {
 		t.Errorf("after a power cut: %v %q", err, content(t, next))
 	}
+
 	if err := next.Resume(t.Context()); err != nil {
 		t.Errorf("nothing to take back: %v", err)
 	}
+
 	bad, _ := networker(t)
 	bad.Reload = func(context.Context) error { return errors.New("networkd is away") }
 	if tr, err := bad.Try(t.Context(), someStatic); err == nil || tr.Active || content(t, bad) != "" {
 		t.Errorf("networkd is away: %+v %v", tr, err)
 	}
+
 	bad.Managed = func() bool { return false }
 	if _, err := bad.Try(t.Context(), someStatic); !errors.Is(err, ErrState) {
 		t.Errorf("a network that is not ours: %v", err)

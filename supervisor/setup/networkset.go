@@ -27,37 +27,46 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 	if !w.Managed() {
 		return errors.New("the network of this machine is managed elsewhere: change it there, and leave it out of the answers")
 	}
+
 	if n.Interface == "" {
 		var err error
 		if n.Interface, err = likely(interfaces()); err != nil {
 			return err
 		}
 	}
+
 	if w.trial != nil {
 		w.trial.end()
 		w.trial = nil
 	}
+
 	if err := os.Remove(filepath.Join(w.Dir, beforeFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
 	if _, err := layout.WriteFile(filepath.Join(w.Dir, networkFile), networkText(n), 0o644); err != nil {
 		return err
 	}
+
 	if err := w.Reload(ctx); err != nil {
 		return err
 	}
+
 	want, err := netip.ParsePrefix(n.Address)
 	if err != nil {
 		return nil // by DHCP: whether there is an address is looked at later
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, addressTakes)
 	defer cancel()
 	for {
 		for _, i := range interfaces() {
-			if slices.ContainsFunc(i.Addresses, func(s string) bool { p, err := netip.ParsePrefix(s); return err == nil && p.Addr() == want.Addr() }) {
+			if slices.ContainsFunc(i.Addresses,
+				func(s string) bool { p, err := netip.ParsePrefix(s); return err == nil && p.Addr() == want.Addr() }) {
 				return nil
 			}
 		}
+
 		if pause.For(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("%s did not get the address %s", n.Interface, want.Addr())
 		}

@@ -16,17 +16,22 @@ func TestNetworkSet(t *testing.T) {
 	if _, err := w.Try(t.Context(), Network{Method: "dhcp"}); err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := w.Set(ctx, someStatic); err == nil || !strings.Contains(err.Error(), "eth0 did not get the address 192.0.2.10") {
+	if err := w.Set(ctx, someStatic); err == nil ||
+		!strings.Contains(err.Error(), "eth0 did not get the address 192.0.2.10") {
 		t.Errorf("an address that nobody has: %v", err)
 	}
+
 	if !strings.Contains(content(t, w), "192.0.2.10") || reloads.Load() != 2 {
 		t.Errorf("%q, %d reloads", content(t, w), reloads.Load())
 	}
+
 	if _, err := os.Stat(filepath.Join(w.Dir, beforeFile)); err == nil {
 		t.Error("it would be taken back at the next start")
 	}
+
 	for _, i := range interfaces() {
 		for _, a := range i.Addresses {
 			n := someStatic
@@ -36,6 +41,7 @@ func TestNetworkSet(t *testing.T) {
 			}
 		}
 	}
+
 	w.Managed = func() bool { return false }
 	if err := w.Set(t.Context(), someStatic); err == nil {
 		t.Error("changed a network that is managed elsewhere")
@@ -56,6 +62,7 @@ func TestNetworkSet(t *testing.T) {
 	if plan(a)[0].id != stepPreflight {
 		t.Error("a step for a network that is left as it is")
 	}
+
 	a.Network = someStatic
 	for _, a.Mode = range []Mode{Form, Join} {
 		if plan(a)[0].id != stepNetwork {

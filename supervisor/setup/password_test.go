@@ -26,14 +26,17 @@ func TestPasswordArrivesByteForByte(t *testing.T) {
 		if err := a.Set("admin.password", password); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := Accounts(t.Context(), a.Admin); err != nil {
 			t.Errorf("%q: %v", password, err)
 			continue
 		}
+
 		if right, err := CheckPassword(t.Context(), AdminAccount, password); err != nil || !right {
 			t.Errorf("%q is not the password of admin: %v", password, err)
 		}
 	}
+
 	if right, _ := CheckPassword(t.Context(), AdminAccount, "another one"); right {
 		t.Error("every password is right")
 	}
@@ -47,12 +50,15 @@ func inOwnEtc(t *testing.T, inside string) {
 			t.Skipf("NOT TESTED: needs root and %s", program)
 		}
 	}
+
 	etc := t.TempDir()
-	for _, name := range []string{"pam.d", "security", "login.defs", "nsswitch.conf", "ld.so.cache", "alternatives", "default"} {
+	for _, name := range []string{"pam.d", "security", "login.defs", "nsswitch.conf", "ld.so.cache",
+		"alternatives", "default"} {
 		if out, err := exec.Command("cp", "-a", "/etc/"+name, etc).CombinedOutput(); err != nil {
 			t.Logf("without %s: %s", name, out)
 		}
 	}
+
 	for name, text := range map[string]string{
 		"passwd": "root:x:0:0::/root:/bin/sh\nadmin:x:1000:1000::/home/admin:/bin/sh\n",
 		"shadow": "root:*:20000::::::\nadmin:!:20000:0:99999:7:::\n",
@@ -63,7 +69,8 @@ func inOwnEtc(t *testing.T, inside string) {
 		}
 	}
 
-	cmd := exec.Command("unshare", "--mount", "sh", "-c", `mount --bind "$1" /etc && shift && exec "$@"`, "sh", etc, os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", `mount --bind "$1" /etc && shift && exec "$@"`,
+		"sh", etc, os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), inside+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Errorf("%v\n%s", err, out)

@@ -47,35 +47,50 @@ const (
 func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *nodeapi.Met) {
 	s, err := p.settings(a)
 	if err != nil {
-		return []Check{{Name: "name", What: "the answers", Result: Fail, Detail: err.Error(), Hint: "go back to the answers"}}, nil
+		return []Check{{
+			Name:   "name",
+			What:   "the answers",
+			Result: Fail,
+			Detail: err.Error(),
+			Hint:   "go back to the answers",
+		}}, nil
 	}
+
 	address := p.address(a)
 	s.Arbiter = a.arbiter()
 	checks = append(checks, p.memory(), p.disk(s), address, p.ports(s, address.Result != Fail), p.clock(ctx))
 	if a.DataDisk != "" {
 		checks = append(checks, p.dataDisk(a))
 	}
+
 	if a.Mode == Form && a.Storage.Kind == settings.VolumeStorage && a.DataDisk == "" {
 		checks = append(checks, p.bricks(a, s))
 	}
+
 	if a.Storage.Kind == settings.DirectoryStorage {
 		checks = append(checks, p.directory(ctx, s))
 	}
+
 	if a.Mode == Form && a.Virtual != "" {
 		if address.Result == Fail {
-			checks = append(checks, notLookedAt("virtual", "virtual address "+a.Virtual, "this machine does not have "+a.Address))
+			checks = append(checks,
+				notLookedAt("virtual", "virtual address "+a.Virtual, "this machine does not have "+a.Address))
 		} else {
 			checks = append(checks, p.virtual(ctx, a))
 		}
 	}
+
 	if a.Mode == Join {
 		var more []Check
 		more, met = p.cluster(ctx, a, s)
 		checks = append(checks, more...)
 		if met == nil {
-			checks = append(checks, notLookedAt("cluster", "clock, version, name and ports in the cluster", "no node of it has proved itself"))
+			checks = append(checks,
+				notLookedAt("cluster", "clock, version, name and ports in the cluster",
+					"no node of it has proved itself"))
 		}
 	}
+
 	return checks, met
 }
 
@@ -102,7 +117,8 @@ func (p *Preflight) memory() Check {
 	case total < leastMemory:
 		c.Result, c.Hint = Fail, "give the machine at least 1 GiB"
 	case total < goodMemory:
-		c.Result, c.Hint = Warn, "1 GiB or more is better: templates and large job returns need room"
+		c.Result = Warn
+		c.Hint = "1 GiB or more is better: templates and large job returns need room"
 	}
 	return c
 }
@@ -125,19 +141,27 @@ func (p *Preflight) disk(s *settings.Settings) Check {
 		c.Result, c.Detail, c.Hint = Fail, err.Error(), "check that the file system is mounted"
 		return c
 	}
+
 	c.Detail = fmt.Sprintf("%s free of %s", status.Size(d.Free), status.Size(d.Total))
 	switch {
 	case d.ReadOnly:
-		c.Result, c.Detail, c.Hint = Fail, "is mounted read-only", "check the disk, then mount it writable"
+		c.Result = Fail
+		c.Detail = "is mounted read-only"
+		c.Hint = "check the disk, then mount it writable"
 	case d.Free < leastDisk || d.FreePercent <= s.Limits.DiskFullPercent:
 		c.Result, c.Hint = Fail, "the disk is full: make room or enlarge it"
 	case d.InodesPercent <= s.Limits.DiskFullPercent:
-		c.Result, c.Detail, c.Hint = Fail, fmt.Sprintf("%.1f %% of the inodes are free", d.InodesPercent), "delete files, or make the file system anew with more inodes"
+		c.Result = Fail
+		c.Detail = fmt.Sprintf("%.1f %% of the inodes are free", d.InodesPercent)
+		c.Hint = "delete files, or make the file system anew with more inodes"
 	case s.Arbiter && d.Free < goodArbiter:
-		c.Result, c.Hint = Warn, "1 GiB or more is better, also for an arbiter: logs are kept there"
+		c.Result = Warn
+		c.Hint = "1 GiB or more is better, also for an arbiter: logs are kept there"
 	case !s.Arbiter && d.Free < goodDisk:
-		c.Result, c.Hint = Warn, "4 GiB or more are better: jobs and files for minions are kept there"
+		c.Result = Warn
+		c.Hint = "4 GiB or more are better: jobs and files for minions are kept there"
 	}
+
 	return c
 }
 
@@ -152,12 +176,19 @@ func (p *Preflight) address(a Answers) Check {
 			}
 		}
 	}
+
 	if want.IsLoopback() {
-		c.Detail, c.Result, c.Hint = "only this machine reaches it", Warn, "other machines cannot join through a loopback address"
+		c.Detail = "only this machine reaches it"
+		c.Result = Warn
+		c.Hint = "other machines cannot join through a loopback address"
 		return c
 	}
-	c.Result, c.Detail, c.Hint = Fail, "no interface has it", "check the network, or give the address that the machine has: ip addr"
+
+	c.Result = Fail
+	c.Detail = "no interface has it"
+	c.Hint = "check the network, or give the address that the machine has: ip addr"
 	c.passing = true // by DHCP it may come later, as after a change of the network
+
 	return c
 }
 
@@ -171,21 +202,25 @@ func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 	listen := []string{s.NodeAddress()}
 	if !s.Arbiter {
 		pool := net.JoinHostPort(s.Peering.Address, strconv.Itoa(s.Peering.PoolPort))
-		listen = append(append(append(listen, s.FrontPublish()...), s.FrontRequest()...), s.MasterPublish(), s.MasterRequest(), pool)
+		listen = append(append(append(listen, s.FrontPublish()...), s.FrontRequest()...), s.MasterPublish(),
+			s.MasterRequest(), pool)
 		if s.API.Enabled {
 			listen = append(listen, layout.APIAddresses(s)...)
 		}
 	}
+
 	for _, a := range listen {
 		if host, _, _ := net.SplitHostPort(a); p.Ours != nil && p.Ours(a) || !there && host == s.Peering.Address {
 			continue
 		}
+
 		if err := probe.PortFree(a); err != nil {
 			taken = append(taken, probe.ListenCause(err))
 			c.passing = c.passing && errors.Is(err, syscall.EADDRNOTAVAIL)
 			used = used || probe.IsTaken(err)
 		}
 	}
+
 	switch {
 	case len(taken) == 0 && !there:
 		return notLookedAt("port", what, "this machine does not have "+s.Peering.Address)
@@ -193,6 +228,7 @@ func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 		c.Detail = "free"
 		return c
 	}
+
 	c.Result, c.Detail = Fail, strings.Join(taken, "; ")
 	switch {
 	case c.passing:
@@ -202,6 +238,7 @@ func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 	default:
 		c.Hint = "correct what stands against it, or choose other addresses or ports under settings"
 	}
+
 	return c
 }
 
@@ -214,7 +251,9 @@ func (p *Preflight) clock(ctx context.Context) Check {
 	case err != nil:
 		c.Result, c.Detail = Skip, err.Error()
 	case !ok:
-		c.Result, c.Detail, c.Hint = Warn, "not synchronised", "after a start this takes a minute or two: check again, or go on; if it stays so: timedatectl, chronyc sources"
+		c.Result = Warn
+		c.Detail = "not synchronised"
+		c.Hint = "after a start this takes a minute or two: check again, or go on; if it stays so: timedatectl, chronyc sources"
 	}
 	return c
 }
@@ -225,16 +264,25 @@ func (p *Preflight) dataDisk(a Answers) Check {
 		if d.Path != a.DataDisk {
 			continue
 		}
+
 		c.Detail = status.Size(d.Size)
 		switch {
 		case !d.Empty && !a.EraseDisk:
-			c.Result, c.Detail, c.Hint = Fail, d.Why, "choose an empty disk, or allow this one to be erased"
+			c.Result = Fail
+			c.Detail = d.Why
+			c.Hint = "choose an empty disk, or allow this one to be erased"
 		case !d.Empty:
-			c.Result, c.Detail, c.Hint = Warn, d.Why, "everything on it will be erased"
+			c.Result = Warn
+			c.Detail = d.Why
+			c.Hint = "everything on it will be erased"
 		}
+
 		return c
 	}
-	c.Result, c.Detail, c.Hint = Fail, "it is not there", "attach the disk, or choose another: lsblk"
+
+	c.Result = Fail
+	c.Detail = "it is not there"
+	c.Hint = "attach the disk, or choose another: lsblk"
 	return c
 }
 
@@ -272,22 +320,28 @@ func (p *Preflight) directory(ctx context.Context, s *settings.Settings) Check {
 		if err == nil && !fi.IsDir() {
 			err = errors.New("is not a directory")
 		}
+
 		if err == nil {
 			var f *os.File
 			if f, err = os.CreateTemp(s.StorageDir(), ".setup-*"); err == nil {
 				err = errors.Join(f.Close(), os.Remove(f.Name()))
 			}
 		}
+
 		done <- err
 	}()
+
 	select {
 	case err := <-done:
 		if err != nil {
 			c.Result, c.Detail, c.Hint = Fail, err.Error(), "mount the shared directory on this machine, writable for root (no_root_squash with NFS)"
 		}
 	case <-ctx.Done():
-		c.Result, c.Detail, c.Hint = Fail, "no answer in time", "check the server of the shared directory"
+		c.Result = Fail
+		c.Detail = "no answer in time"
+		c.Hint = "check the server of the shared directory"
 	}
+
 	return c
 }
 

@@ -88,25 +88,37 @@ func startPeer(t *testing.T, version string, ahead time.Duration) (*peer, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	id, err := nodeapi.LoadIdentity(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p := &peer{kind: settings.DirectoryStorage, path: t.TempDir()}
 	if p.key, err = nodeapi.ParseClusterKey(text); err != nil {
 		t.Fatal(err)
 	}
-	p.table = nodes.Table{Version: 1, Cluster: "prod", KeyHash: p.key.Hash, Nodes: []nodes.Node{{Name: "n1", Address: "127.0.70.1", State: nodes.Member, Certificate: id.Hash}}}
+
+	p.table = nodes.Table{
+		Version: 1,
+		Cluster: "prod",
+		KeyHash: p.key.Hash,
+		Nodes:   []nodes.Node{{Name: "n1", Address: "127.0.70.1", State: nodes.Member, Certificate: id.Hash}},
+	}
+
 	ln, err := net.Listen("tcp", "127.0.70.1:0")
 	if err != nil {
 		t.Skipf("NOT TESTED: 127.0.70.1 cannot be used here: %v", err)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = nodeapi.NewServer(p, id, version, slog.New(slog.DiscardHandler), func() time.Time { return time.Now().Add(ahead) }).Serve(ctx, ln)
+		_ = nodeapi.NewServer(p, id, version, slog.New(slog.DiscardHandler),
+			func() time.Time { return time.Now().Add(ahead) }).Serve(ctx, ln)
 	}()
+
 	t.Cleanup(func() { cancel(); <-done })
 	return p, ln.Addr().(*net.TCPAddr).Port
 }
@@ -152,22 +164,35 @@ func TestPreflightStops(t *testing.T) {
 		says    string
 		passing bool
 	}{
-		"all is well":              {port, func(*Answers) {}, "", "", false},
-		"wrong secret":             {port, func(a *Answers) { a.Secret = "another-secret-of-that-length" }, "cluster", "not that of the cluster", false},
-		"other cluster":            {port, func(a *Answers) { a.Cluster = "test" }, "cluster", "another cluster", false},
-		"false join string":        {port, func(a *Answers) { a.JoinString = JoinInfo{someHash, someSecret, a.Peers}.String() }, "cluster", "prove", false},
-		"name is taken":            {port, func(a *Answers) { a.Node = "n1" }, "name", "is taken", false},
-		"clock 10 minutes":         {fast, func(*Answers) {}, "clock", "behind", false},
-		"unreachable":              {port, func(a *Answers) { a.Peers = []string{"127.0.70.77"} }, "port", "refused", true},
-		"storage not there":        {atBusy, func(*Answers) {}, "cluster", "waits for the shared volume", true},
-		"cluster keeps alone":      {atAlone, func(*Answers) {}, "cluster", "local directory", false},
-		"second peer answers":      {port, func(a *Answers) { a.Peers = []string{"127.0.70.77", "127.0.70.1"} }, "", "", false},
-		"address elsewhere":        {port, func(a *Answers) { a.Address = "192.0.2.9" }, "address", "no interface", true},
-		"a copy beside the system": {atCopies, func(a *Answers) { a.Settings["storage"] = onRoot }, "disk", "on the root file system", false},
-		"a copy elsewhere":         {atCopies, func(a *Answers) { a.Settings["storage"] = map[string]any{"bricks": "/proc/bricks"} }, "", "", false},
-		"no glusterd":              {atCopies, func(*Answers) {}, "disk", "not installed", false},
+		"all is well": {port, func(*Answers) {}, "", "", false},
+		"wrong secret": {port, func(a *Answers) { a.Secret = "another-secret-of-that-length" },
+			"cluster", "not that of the cluster", false},
+		"other cluster": {port, func(a *Answers) { a.Cluster = "test" }, "cluster",
+			"another cluster", false},
+		"false join string": {port,
+			func(a *Answers) { a.JoinString = JoinInfo{someHash, someSecret, a.Peers}.String() }, "cluster",
+			"prove", false},
+		"name is taken":    {port, func(a *Answers) { a.Node = "n1" }, "name", "is taken", false},
+		"clock 10 minutes": {fast, func(*Answers) {}, "clock", "behind", false},
+		"unreachable": {port, func(a *Answers) { a.Peers = []string{"127.0.70.77"} }, "port",
+			"refused", true},
+		"storage not there":   {atBusy, func(*Answers) {}, "cluster", "waits for the shared volume", true},
+		"cluster keeps alone": {atAlone, func(*Answers) {}, "cluster", "local directory", false},
+		"second peer answers": {port,
+			func(a *Answers) { a.Peers = []string{"127.0.70.77", "127.0.70.1"} }, "", "", false},
+		"address elsewhere": {port, func(a *Answers) { a.Address = "192.0.2.9" }, "address",
+			"no interface", true},
+		"a copy beside the system": {atCopies, func(a *Answers) { a.Settings["storage"] = onRoot }, "disk",
+			"on the root file system", false},
+		"a copy elsewhere": {atCopies,
+			func(a *Answers) { a.Settings["storage"] = map[string]any{"bricks": "/proc/bricks"} }, "", "",
+			false},
+		"no glusterd": {atCopies, func(*Answers) {}, "disk", "not installed", false},
 		"first copy beside the system": {port, func(a *Answers) {
-			a.Mode, a.Peers, a.Secret, a.Storage.Kind = Form, nil, "", settings.VolumeStorage
+			a.Mode = Form
+			a.Peers = nil
+			a.Secret = ""
+			a.Storage.Kind = settings.VolumeStorage
 			a.Settings["storage"] = onRoot
 		}, "disk", "on the root file system", false},
 		"no directory": {port, func(a *Answers) {
@@ -177,7 +202,11 @@ func TestPreflightStops(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newMachine(t)
 			a := w.answers()
-			a.Mode, a.Peers, a.Secret, a.Storage, a.Node = Join, []string{"127.0.70.1"}, someSecret, Storage{}, "n9"
+			a.Mode = Join
+			a.Peers = []string{"127.0.70.1"}
+			a.Secret = someSecret
+			a.Storage = Storage{}
+			a.Node = "n9"
 			a.Settings["peering"] = map[string]any{"node_port": tt.port, "pool_port": freePortBut(t, tt.port)}
 			tt.change(&a)
 			f := w.fact()
@@ -186,9 +215,11 @@ func TestPreflightStops(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			p := Preflight{Facts: f, Base: Base{DataDir: w.dir}, Identity: id, Version: "v1"}
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			defer cancel()
+
 			checks, _ := p.Run(ctx, a)
 			failed, passing := stopped(checks)
 			if tt.check == "" {
@@ -197,9 +228,11 @@ func TestPreflightStops(t *testing.T) {
 				}
 				return
 			}
+
 			if len(failed) == 0 || passing != tt.passing {
 				t.Fatalf("failed %+v, passing %v", failed, passing)
 			}
+
 			c := failed[0]
 			if c.Name != tt.check || !strings.Contains(c.Detail, tt.says) || c.Hint == "" {
 				t.Errorf("%+v", c)
@@ -214,14 +247,21 @@ func TestPreflightVersion(t *testing.T) {
 	if c := versionCheck("v1", m); c.Result != Warn || !strings.Contains(c.Detail, "v2") || c.Hint == "" {
 		t.Errorf("%+v", c)
 	}
-	for _, v := range [][2]string{{release.Unknown, "v2"}, {"v1", release.Unknown}, {release.Unknown, release.Unknown}} {
+
+	for _, v := range [][2]string{
+		{release.Unknown, "v2"},
+		{"v1", release.Unknown},
+		{release.Unknown, release.Unknown},
+	} {
 		if c := versionCheck(v[0], &nodeapi.Met{Version: v[1]}); c.Result != Skip {
 			t.Errorf("%q: versions that are not known count as compared: %+v", v, c)
 		}
 	}
+
 	if c := versionCheck("v2", m); c.Result != Pass {
 		t.Errorf("%+v", c)
 	}
+
 	c := meetCheck("n1", 4521, fmt.Errorf("%w: protocol 2", nodeapi.ErrProtocol))
 	if c.Name != "version" || c.Result != Fail || c.passing || c.Hint == "" {
 		t.Errorf("%+v", c)
@@ -233,11 +273,16 @@ func TestPreflightVersion(t *testing.T) {
 func TestPreflightDepends(t *testing.T) {
 	w := newMachine(t)
 	a := w.answers()
-	a.Mode, a.Peers, a.Secret, a.Storage, a.Address = Join, []string{"127.0.70.77"}, someSecret, Storage{}, "192.0.2.9"
+	a.Mode = Join
+	a.Peers = []string{"127.0.70.77"}
+	a.Secret = someSecret
+	a.Storage = Storage{}
+	a.Address = "192.0.2.9"
 	id, err := nodeapi.LoadIdentity(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p := Preflight{Facts: w.fact(), Base: Base{DataDir: w.dir}, Identity: id, Version: "v1"}
 	checks, _ := p.Run(t.Context(), a)
 	var skipped []string
@@ -249,13 +294,18 @@ func TestPreflightDepends(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
+
 	if got := strings.Join(skipped, " "); got != "port cluster" {
 		t.Errorf("not looked at: %s of %+v", got, checks)
 	}
+
 	if failed, passing := stopped(checks); len(failed) != 2 || !passing {
 		t.Errorf("passing %v, %+v", passing, failed)
 	}
-	a.Mode, a.Peers, a.Virtual = Form, nil, "192.0.2.20"
+
+	a.Mode = Form
+	a.Peers = nil
+	a.Virtual = "192.0.2.20"
 	checks, _ = p.Run(t.Context(), a)
 	if last := checks[len(checks)-1]; last.Name != "virtual" || last.Result != Skip {
 		t.Errorf("%+v", last)
@@ -268,26 +318,50 @@ func TestPreflightTellsTheStorage(t *testing.T) {
 	shared := t.TempDir()
 	s := settings.Default("n2")
 	knows := nodeapi.Storage{Kind: settings.VolumeStorage, Arbiters: true}
-	volume, directory := nodeapi.Storage{Kind: settings.VolumeStorage}, nodeapi.Storage{Kind: settings.DirectoryStorage, Path: shared}
+	volume := nodeapi.Storage{Kind: settings.VolumeStorage}
+	directory := nodeapi.Storage{Kind: settings.DirectoryStorage, Path: shared}
 	for name, tt := range map[string]struct {
 		of      nodeapi.Storage
 		a       Answers
 		results string
 		says    string
 	}{
-		"a copy on a disk":                   {volume, Answers{DataDisk: "/dev/sdb"}, "pass", "goes to /dev/sdb"},
-		"an arbiter on a disk":               {knows, Answers{DataDisk: "/dev/sdb", Storage: Storage{Role: RoleArbiter}}, "pass pass", "keeps the names of the files only, in /dev/sdb"},
-		"an arbiter's tiny disk":             {knows, Answers{DataDisk: "/dev/tiny", Storage: Storage{Role: RoleArbiter}}, "pass fail", "at least 1 GiB"},
-		"an arbiter's small one":             {knows, Answers{DataDisk: "/dev/small", Storage: Storage{Role: RoleArbiter}}, "pass warn", "up to 4 KiB each"},
-		"an arbiter of copies that are none": {directory, Answers{Storage: Storage{Role: RoleArbiter}}, "fail", "no copies for an arbiter"},
-		"an arbiter of an old cluster":       {volume, Answers{Storage: Storage{Role: RoleArbiter}}, "fail", "knows no arbiter"},
-		"a directory for a copy":             {volume, Answers{DataDisk: "", Storage: Storage{Kind: settings.DirectoryStorage, Path: "/srv"}}, "warn", "/srv is not used"},
-		"the directory":                      {directory, Answers{}, "pass pass", "the directory " + shared},
-		"mounted elsewhere":                  {directory, Answers{Storage: Storage{Kind: settings.DirectoryStorage, Path: "/mnt/x"}}, "pass", "the directory /mnt/x"},
-		"a disk for nothing":                 {directory, Answers{DataDisk: "/dev/sdb"}, "warn pass", "/dev/sdb would be formatted and not used"},
-		"not mounted":                        {nodeapi.Storage{Kind: settings.DirectoryStorage, Path: shared + "/none"}, Answers{}, "pass fail", "no such file"},
+		"a copy on a disk": {volume, Answers{DataDisk: "/dev/sdb"}, "pass", "goes to /dev/sdb"},
+		"an arbiter on a disk": {knows,
+			Answers{DataDisk: "/dev/sdb", Storage: Storage{Role: RoleArbiter}}, "pass pass",
+			"keeps the names of the files only, in /dev/sdb"},
+		"an arbiter's tiny disk": {knows,
+			Answers{DataDisk: "/dev/tiny", Storage: Storage{Role: RoleArbiter}}, "pass fail",
+			"at least 1 GiB"},
+		"an arbiter's small one": {knows,
+			Answers{DataDisk: "/dev/small", Storage: Storage{Role: RoleArbiter}}, "pass warn",
+			"up to 4 KiB each"},
+		"an arbiter of copies that are none": {directory, Answers{Storage: Storage{Role: RoleArbiter}},
+			"fail", "no copies for an arbiter"},
+		"an arbiter of an old cluster": {volume, Answers{Storage: Storage{Role: RoleArbiter}}, "fail",
+			"knows no arbiter"},
+		"a directory for a copy": {volume,
+			Answers{DataDisk: "", Storage: Storage{Kind: settings.DirectoryStorage, Path: "/srv"}}, "warn",
+			"/srv is not used"},
+		"the directory": {directory, Answers{}, "pass pass", "the directory " + shared},
+		"mounted elsewhere": {directory,
+			Answers{Storage: Storage{Kind: settings.DirectoryStorage, Path: "/mnt/x"}}, "pass",
+			"the directory /mnt/x"},
+		"a disk for nothing": {directory, Answers{DataDisk: "/dev/sdb"}, "warn pass",
+			"/dev/sdb would be formatted and not used"},
+		"not mounted": {
+			nodeapi.Storage{Kind: settings.DirectoryStorage, Path: shared + "/none"}, Answers{}, "pass fail",
+			"no such file"},
 	} {
-		p := &Preflight{Facts: Facts{Volume: true, Disks: []Disk{{Path: "/dev/sdb", Size: 8 << 30}, {Path: "/dev/small", Size: 600 << 20}, {Path: "/dev/tiny", Size: 100 << 20}}}}
+		p := &Preflight{Facts: Facts{
+			Volume: true,
+			Disks: []Disk{
+				{Path: "/dev/sdb", Size: 8 << 30},
+				{Path: "/dev/small", Size: 600 << 20},
+				{Path: "/dev/tiny", Size: 100 << 20},
+			},
+		}}
+
 		s := s
 		s.Arbiter = tt.a.arbiter()
 		var results, text []string
@@ -296,6 +370,7 @@ func TestPreflightTellsTheStorage(t *testing.T) {
 				results, text = append(results, string(c.Result)), append(text, c.Detail, c.Hint)
 			}
 		}
+
 		if got := strings.Join(results, " "); got != tt.results || !strings.Contains(strings.Join(text, " "), tt.says) {
 			t.Errorf("%s: %s: %q", name, got, text)
 		}
@@ -304,7 +379,10 @@ func TestPreflightTellsTheStorage(t *testing.T) {
 
 // TestPreflightNamesFree: who chose a name that is taken reads one that is not.
 func TestPreflightNamesFree(t *testing.T) {
-	m := &nodeapi.Met{Table: nodes.Table{Cluster: "prod", Nodes: []nodes.Node{{Name: "prod-1", Address: "192.0.2.1", Certificate: "a"}}}}
+	m := &nodeapi.Met{Table: nodes.Table{
+		Cluster: "prod",
+		Nodes:   []nodes.Node{{Name: "prod-1", Address: "192.0.2.1", Certificate: "a"}},
+	}}
 	c := nameCheck(Answers{Node: "prod-1", Address: "192.0.2.2"}, "b", m)
 	if c.Result != Fail || !strings.Contains(c.Hint, "prod-2 is free") {
 		t.Errorf("%+v", c)
@@ -332,6 +410,7 @@ func TestPreflightPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
+
 	s := settings.Default("n1")
 	s.Front.Addresses = []string{"127.0.0.1"}
 	s.Front.RequestPort = ln.Addr().(*net.TCPAddr).Port
@@ -340,6 +419,7 @@ func TestPreflightPort(t *testing.T) {
 	if c.Result != Fail || !strings.Contains(c.Detail, strconv.Itoa(s.Front.RequestPort)) {
 		t.Errorf("%+v", c)
 	}
+
 	// That of Salt's API counts where it is switched on.
 	taken := s.Front.RequestPort
 	s.Front.RequestPort = 0
@@ -350,7 +430,10 @@ func TestPreflightPort(t *testing.T) {
 			t.Errorf("API %v: %+v", on, c)
 		}
 	}
-	s.Master.Options, s.Front.APIPort, s.API.Enabled = nil, taken, true
+
+	s.Master.Options = nil
+	s.Front.APIPort = taken
+	s.API.Enabled = true
 	if c := (&Preflight{}).ports(&s, true); !strings.Contains(c.Detail, strconv.Itoa(taken)) {
 		t.Errorf("the API's front: %+v", c)
 	}

@@ -22,23 +22,36 @@ func interfaces() []Interface {
 	if err != nil {
 		return out
 	}
+
 	def, gateway := defaultRoute("/proc/net")
 	leased := leasedAddresses()
 	for _, i := range all {
 		if i.Flags&net.FlagLoopback != 0 {
 			continue
 		}
+
 		const linked = net.FlagUp | net.FlagRunning
-		f := Interface{Name: i.Name, MAC: i.HardwareAddr.String(), Up: i.Flags&linked == linked, Addresses: []string{}, Default: i.Name == def, MTU: i.MTU, DHCP: leased[i.Index]}
+		f := Interface{
+			Name:      i.Name,
+			MAC:       i.HardwareAddr.String(),
+			Up:        i.Flags&linked == linked,
+			Addresses: []string{},
+			Default:   i.Name == def,
+			MTU:       i.MTU,
+			DHCP:      leased[i.Index],
+		}
 		if f.Default {
 			f.Gateway = gateway
 		}
+
 		addrs, _ := i.Addrs()
 		for _, a := range addrs {
 			f.Addresses = append(f.Addresses, a.String())
 		}
+
 		out = append(out, f)
 	}
+
 	slices.SortStableFunc(out, func(a, b Interface) int {
 		if a.Default != b.Default {
 			if a.Default {
@@ -48,6 +61,7 @@ func interfaces() []Interface {
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
+
 	return out
 }
 
@@ -63,25 +77,32 @@ func defaultRoute(proc string) (name, gateway string) {
 			if len(w) < 8 || w[1] != zero || w[7] != zero {
 				continue
 			}
+
 			if m, err := strconv.Atoi(w[6]); err == nil && m < metric {
-				name, gateway, metric = w[0], hexAddress(w[2], true), m
+				name = w[0]
+				gateway = hexAddress(w[2], true)
+				metric = m
 			}
 		}
+
 		if name != "" {
 			return name, gateway
 		}
 	}
+
 	f, err := os.Open(filepath.Join(proc, "ipv6_route"))
 	if err != nil {
 		return "", ""
 	}
 	defer f.Close()
+
 	for sc := bufio.NewScanner(f); sc.Scan(); {
 		w := strings.Fields(sc.Text())
 		if len(w) == 10 && w[0] == strings.Repeat("0", 32) && w[1] == "00" && w[9] != "lo" {
 			return w[9], hexAddress(w[4], false)
 		}
 	}
+
 	return "", ""
 }
 
@@ -110,10 +131,12 @@ func leasedAddresses() map[int]bool {
 	if err != nil {
 		return leased
 	}
+
 	list, err := syscall.ParseNetlinkMessage(rib)
 	if err != nil {
 		return leased
 	}
+
 	for _, m := range list {
 		if m.Header.Type != syscall.RTM_NEWADDR || len(m.Data) < syscall.SizeofIfAddrmsg {
 			continue
@@ -122,6 +145,7 @@ func leasedAddresses() map[int]bool {
 			leased[int(index)] = true
 		}
 	}
+
 	return leased
 }
 
@@ -134,6 +158,7 @@ func resolvers(files ...string) (servers, search []string) {
 		if err != nil {
 			continue
 		}
+
 		for line := range strings.Lines(string(b)) {
 			switch w := strings.Fields(line); {
 			case len(w) > 1 && w[0] == "nameserver":
@@ -142,9 +167,11 @@ func resolvers(files ...string) (servers, search []string) {
 				search = w[1:]
 			}
 		}
+
 		if len(servers) > 0 {
 			return servers, search
 		}
 	}
+
 	return servers, search
 }

@@ -43,14 +43,17 @@ func (a *Answers) Set(key, text string) error {
 	if !ok {
 		return fmt.Errorf("%s is not an answer; applianced config schema lists them", key)
 	}
+
 	value, err := readAs(field.Type, key, text)
 	if err != nil {
 		return err
 	}
+
 	if field.Type.Kind() == reflect.Pointer {
 		truth := value.(bool)
 		value = &truth
 	}
+
 	target := reflect.ValueOf(a).Elem().FieldByIndex(field.Index)
 	target.Set(reflect.ValueOf(value).Convert(field.Type))
 	return nil
@@ -61,10 +64,12 @@ func (a *Answers) setSetting(key string, path []string, text string) error {
 	field, ok := AnswerField(reflect.TypeFor[settings.Settings](), path)
 	if !ok {
 		if len(path) > 2 && path[0] == "master" && path[1] == "options" {
-			return fmt.Errorf("%s: options of the master have types of their own and cannot be given as text; give them in an answers file, below settings", key)
+			return fmt.Errorf("%s: options of the master have types of their own and cannot be given as text; give them in an answers file, below settings",
+				key)
 		}
 		return fmt.Errorf("%s is not a key of appliance.yaml", key)
 	}
+
 	value, err := readAs(field.Type, key, text)
 	if err != nil {
 		return err
@@ -73,6 +78,7 @@ func (a *Answers) setSetting(key string, path []string, text string) error {
 	if a.Settings == nil {
 		a.Settings = Tree{}
 	}
+
 	group := map[string]any(a.Settings)
 	for _, name := range path[:len(path)-1] {
 		next, ok := group[name].(map[string]any)
@@ -82,6 +88,7 @@ func (a *Answers) setSetting(key string, path []string, text string) error {
 		}
 		group = next
 	}
+
 	group[path[len(path)-1]] = value
 	return nil
 }
@@ -94,6 +101,7 @@ func AnswerField(t reflect.Type, path []string) (field reflect.StructField, ok b
 		if t.Kind() != reflect.Struct {
 			return field, false
 		}
+
 		found := false
 		for i := range t.NumField() {
 			if tag, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ","); tag == name && tag != "-" {
@@ -101,12 +109,15 @@ func AnswerField(t reflect.Type, path []string) (field reflect.StructField, ok b
 				break
 			}
 		}
+
 		if !found {
 			return field, false
 		}
+
 		index = append(index, field.Index...)
 		t = field.Type
 	}
+
 	field.Index = index
 	return field, len(path) > 0
 }
@@ -135,6 +146,7 @@ func readAs(t reflect.Type, key, text string) (any, error) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
+
 	if t == reflect.TypeFor[time.Duration]() {
 		return text, nil // appliance.yaml has "20s"
 	}
@@ -166,6 +178,7 @@ func readAs(t reflect.Type, key, text string) (any, error) {
 		}
 		return n, nil
 	}
+
 	return nil, fmt.Errorf("%s holds further answers: give them one by one, or all in an answers file", key)
 }
 
@@ -214,8 +227,10 @@ func SplitKeys(text string) (keys []string) {
 			keys = append(keys, strings.TrimRight(line[begin:start[2]], ", \t"))
 			begin = start[2]
 		}
+
 		keys = append(keys, strings.TrimRight(line[begin:], ", \t"))
 	}
+
 	return slices.DeleteFunc(keys, func(k string) bool { return k == "" })
 }
 

@@ -17,20 +17,27 @@ func TestPropertyIsReadByItsType(t *testing.T) {
 		want      Answers
 	}{
 		"digits with a zero first": {"cluster_id", "0042", Answers{Cluster: "0042"}},
-		"a hash":                   {"secret", "#7Kestrel-Marble-oxide-42", Answers{Secret: "#7Kestrel-Marble-oxide-42"}},
-		"null":                     {"admin.password", "null", Answers{Admin: Admin{Password: "null"}}},
-		"a date":                   {"admin.password", "2024-12-31", Answers{Admin: Admin{Password: "2024-12-31"}}},
-		"quotes":                   {"node", `"double"`, Answers{Node: `"double"`}},
-		"blanks at the ends":       {"admin.password", " two blanks  ", Answers{Admin: Admin{Password: " two blanks  "}}},
-		"a truth value":            {"api", "True", Answers{API: true}},
-		"a truth value, no":        {"api", "No", Answers{}},
-		"a truth value, pointer":   {"storage.tls", "on", Answers{Storage: Storage{TLS: &yes}}},
-		"a list":                   {"network.search", "a.example, b.example", Answers{Network: Network{Search: []string{"a.example", "b.example"}}}},
-		"a list of one, colons":    {"front", "::", Answers{Front: []string{"::"}}},
-		"setting, text":            {"settings.log.level", "debug", Answers{Settings: Tree{"log": map[string]any{"level": "debug"}}}},
-		"setting, number":          {"settings.front.publish_port", "14505", Answers{Settings: Tree{"front": map[string]any{"publish_port": 14505}}}},
-		"setting, list":            {"settings.api.names", "0042, a", Answers{Settings: Tree{"api": map[string]any{"names": []string{"0042", "a"}}}}},
-		"setting, duration":        {"settings.limits.stop_timeout", "20s", Answers{Settings: Tree{"limits": map[string]any{"stop_timeout": "20s"}}}},
+		"a hash": {"secret", "#7Kestrel-Marble-oxide-42",
+			Answers{Secret: "#7Kestrel-Marble-oxide-42"}},
+		"null":   {"admin.password", "null", Answers{Admin: Admin{Password: "null"}}},
+		"a date": {"admin.password", "2024-12-31", Answers{Admin: Admin{Password: "2024-12-31"}}},
+		"quotes": {"node", `"double"`, Answers{Node: `"double"`}},
+		"blanks at the ends": {"admin.password", " two blanks  ",
+			Answers{Admin: Admin{Password: " two blanks  "}}},
+		"a truth value":          {"api", "True", Answers{API: true}},
+		"a truth value, no":      {"api", "No", Answers{}},
+		"a truth value, pointer": {"storage.tls", "on", Answers{Storage: Storage{TLS: &yes}}},
+		"a list": {"network.search", "a.example, b.example",
+			Answers{Network: Network{Search: []string{"a.example", "b.example"}}}},
+		"a list of one, colons": {"front", "::", Answers{Front: []string{"::"}}},
+		"setting, text": {"settings.log.level", "debug",
+			Answers{Settings: Tree{"log": map[string]any{"level": "debug"}}}},
+		"setting, number": {"settings.front.publish_port", "14505",
+			Answers{Settings: Tree{"front": map[string]any{"publish_port": 14505}}}},
+		"setting, list": {"settings.api.names", "0042, a",
+			Answers{Settings: Tree{"api": map[string]any{"names": []string{"0042", "a"}}}}},
+		"setting, duration": {"settings.limits.stop_timeout", "20s",
+			Answers{Settings: Tree{"limits": map[string]any{"stop_timeout": "20s"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var a Answers
@@ -81,7 +88,8 @@ func TestEveryAnswerIsSettable(t *testing.T) {
 func TestSSHKeysAreSplitAtLineEnds(t *testing.T) {
 	const one, two = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJuT", "ssh-rsa AAAAB3NzaC1yc2E"
 	for text, want := range map[string][]string{
-		one + " Doe, Jane\n" + two + " work: laptop # mine\r\n\n# note\n": {one + " Doe, Jane", two + " work: laptop # mine"},
+		one + " Doe, Jane\n" + two + " work: laptop # mine\r\n\n# note\n": {one + " Doe, Jane",
+			two + " work: laptop # mine"},
 		one + " Doe, Jane":                       {one + " Doe, Jane"},
 		one + " a," + two + " b":                 {one + " a", two + " b"},
 		one + " a , " + two:                      {one + " a", two},
@@ -107,10 +115,12 @@ func TestSettingsComeThroughJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var got Answers
 	if err := json.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%#v %v", got, err)
 	}
+
 	rendered, err := Render(Answers{Settings: got.Settings}, Base{})
 	if err != nil || !strings.Contains(string(rendered), "big: 12345678901\n") {
 		t.Errorf("%s %v", rendered, err)
@@ -124,12 +134,14 @@ func FuzzProperty(f *testing.F) {
 			f.Add(key, s)
 		}
 	}
+
 	f.Fuzz(func(t *testing.T, key, text string) {
 		var a Answers
 		err := a.Set(key, text)
 		if key != "admin.password" && key != "node" {
 			return
 		}
+
 		got := a.Admin.Password + a.Node
 		plain := utf8.ValidString(text) && !strings.Contains(text, "\x00")
 		if (err == nil) != plain || err == nil && got != text {

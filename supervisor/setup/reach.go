@@ -39,11 +39,14 @@ const (
 // reachOf asks everything that the network names whether it is there, all at once. What a
 // DHCP server gave is found out as the system knows it.
 func reachOf(ctx context.Context, n Network) []Reach {
-	gateway, servers, clocks := n.Gateway, n.DNS, n.NTP
+	gateway := n.Gateway
+	servers := n.DNS
+	clocks := n.NTP
 	if n.Method != "static" {
 		gateway = gatewayOf(n.Interface, interfaces())
 		servers, _ = resolvers("/run/systemd/resolve/resolv.conf")
 	}
+
 	if len(clocks) == 0 {
 		clocks = timeServers("/run/systemd/netif/state", "/etc/chrony/chrony.conf")
 	}
@@ -54,16 +57,22 @@ func reachOf(ctx context.Context, n Network) []Reach {
 		list = append(list, Reach{What: what, Address: address})
 		asks = append(asks, ask)
 	}
+
 	if gateway == "" {
-		add("gateway", "", func(context.Context) error { return errors.New("there is none: only this network is reached") })
+		add("gateway", "",
+			func(context.Context) error { return errors.New("there is none: only this network is reached") })
 	} else {
 		add("gateway", gateway, func(ctx context.Context) error { return neighbourAnswers(ctx, gateway) })
 	}
+
 	for _, s := range servers[:min(len(servers), mostReached)] {
-		add("name server", s, func(ctx context.Context) error { return nameServerAnswers(ctx, net.JoinHostPort(s, "53")) })
+		add("name server", s,
+			func(ctx context.Context) error { return nameServerAnswers(ctx, net.JoinHostPort(s, "53")) })
 	}
+
 	for _, s := range clocks[:min(len(clocks), mostReached)] {
-		add("time server", s, func(ctx context.Context) error { return timeServerAnswers(ctx, net.JoinHostPort(s, "123")) })
+		add("time server", s,
+			func(ctx context.Context) error { return timeServerAnswers(ctx, net.JoinHostPort(s, "123")) })
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, reachTakes)
@@ -78,6 +87,7 @@ func reachOf(ctx context.Context, n Network) []Reach {
 			}
 		})
 	}
+
 	asked.Wait()
 	return list
 }
@@ -103,15 +113,18 @@ func timeServers(networkd, chrony string) (out []string) {
 			out = append(out, strings.Fields(list)...)
 		}
 	}
+
 	if len(out) > 0 {
 		return slices.DeleteFunc(out, func(s string) bool { return !hostForm(s) })
 	}
+
 	config, _ := readBounded(chrony)
 	for line := range strings.Lines(string(config)) {
 		if w := strings.Fields(line); len(w) > 1 && (w[0] == "server" || w[0] == "pool") && hostForm(w[1]) {
 			out = append(out, w[1])
 		}
 	}
+
 	return out
 }
 
@@ -124,6 +137,7 @@ func exchange(ctx context.Context, address string, question []byte, check func(a
 		return dialFault(err)
 	}
 	defer conn.Close()
+
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	defer stop()
 	answer := make([]byte, 1500)
@@ -131,6 +145,7 @@ func exchange(ctx context.Context, address string, question []byte, check func(a
 		if _, err := conn.Write(question); err != nil {
 			return dialFault(err)
 		}
+
 		_ = conn.SetReadDeadline(time.Now().Add(reachTakes / 3))
 		for {
 			size, err := conn.Read(answer)
@@ -144,10 +159,12 @@ func exchange(ctx context.Context, address string, question []byte, check func(a
 				return nil
 			}
 		}
+
 		if ctx.Err() != nil {
 			break
 		}
 	}
+
 	return errSilent
 }
 
@@ -159,12 +176,15 @@ func dialFault(err error) error {
 		}
 		return errors.New("its name cannot be resolved")
 	}
+
 	if code, ok := errors.AsType[syscall.Errno](err); ok {
 		return code
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled) {
 		return errSilent
 	}
+
 	return err
 }
 
@@ -195,27 +215,33 @@ func neighbourAnswers(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
+
 	conn, err := net.Dial("udp", net.JoinHostPort(address, "9")) // discard
 	if err != nil {
 		return dialFault(err)
 	}
 	defer conn.Close()
+
 	for {
 		if _, err := conn.Write([]byte{0}); errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EADDRNOTAVAIL) {
 			return dialFault(err)
 		}
+
 		switch neighbourState(ip) {
 		case unix.NUD_REACHABLE, unix.NUD_PERMANENT, unix.NUD_NOARP:
 			return nil
 		}
+
 		if pause.For(ctx, 100*time.Millisecond) != nil {
 			break
 		}
 	}
+
 	switch neighbourState(ip) {
 	case unix.NUD_STALE, unix.NUD_DELAY, unix.NUD_PROBE: // it was there before, and is being asked
 		return nil
 	}
+
 	return errSilent
 }
 
@@ -226,19 +252,23 @@ func neighbourState(ip netip.Addr) uint16 {
 	if ip.Is6() {
 		family = syscall.AF_INET6
 	}
+
 	rib, err := syscall.NetlinkRIB(syscall.RTM_GETNEIGH, family)
 	if err != nil {
 		return 0
 	}
+
 	list, err := syscall.ParseNetlinkMessage(rib)
 	if err != nil {
 		return 0
 	}
+
 	for _, m := range list {
 		if m.Header.Type == syscall.RTM_NEWNEIGH && neighbourOf(m.Data) == ip {
 			return binary.NativeEndian.Uint16(m.Data[8:])
 		}
 	}
+
 	return 0
 }
 
@@ -249,6 +279,7 @@ func neighbourOf(data []byte) netip.Addr {
 	if len(data) < header {
 		return netip.Addr{}
 	}
+
 	for rest := data[header:]; len(rest) >= unix.SizeofRtAttr; {
 		size := int(binary.NativeEndian.Uint16(rest))
 		if size < unix.SizeofRtAttr || size > len(rest) {
@@ -258,7 +289,9 @@ func neighbourOf(data []byte) netip.Addr {
 			ip, _ := netip.AddrFromSlice(rest[unix.SizeofRtAttr:size])
 			return ip
 		}
+
 		rest = rest[min(len(rest), (size+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1)):]
 	}
+
 	return netip.Addr{}
 }

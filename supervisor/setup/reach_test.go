@@ -27,6 +27,7 @@ func responder(t *testing.T, answer func(question []byte) []byte) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -41,6 +42,7 @@ func responder(t *testing.T, answer func(question []byte) []byte) string {
 			}
 		}
 	}()
+
 	t.Cleanup(func() { _ = conn.Close(); <-ended })
 	return conn.LocalAddr().String()
 }
@@ -55,6 +57,7 @@ func TestServersAnswer(t *testing.T) {
 		copy(a[24:], q[40:48])
 		return a
 	}
+
 	mute := func([]byte) []byte { return nil }
 	echo := func(q []byte) []byte { return q }
 	short := func([]byte) []byte { return []byte{1} }
@@ -69,7 +72,8 @@ func TestServersAnswer(t *testing.T) {
 		"an echo, not a name server": {nameServerAnswers, echo, errSilent},
 		"a short answer":             {nameServerAnswers, short, errSilent},
 		"a question that is lost": {nameServerAnswers, func(q []byte) []byte {
-			if second++; second < 2 {
+			second++
+			if second < 2 {
 				return nil
 			}
 			return refused(q)
@@ -81,27 +85,33 @@ func TestServersAnswer(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
+
 			if x.want == nil {
 				ctx = t.Context()
 			}
+
 			if err := x.ask(ctx, responder(t, x.answer)); !errors.Is(err, x.want) {
 				t.Errorf("%v", err)
 			}
 		})
 	}
+
 	nobody := responder(t, mute)
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	closed := conn.LocalAddr().String()
 	_ = conn.Close()
 	if err := nameServerAnswers(t.Context(), closed); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a closed port: %v", err)
 	}
+
 	if err := timeServerAnswers(t.Context(), "no-such-name.invalid:123"); err == nil || errors.Is(err, errSilent) {
 		t.Errorf("a name that there is not: %v", err)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := nameServerAnswers(ctx, nobody); !errors.Is(err, errSilent) {
@@ -120,14 +130,17 @@ func TestTimeServersOfTheSystem(t *testing.T) {
 		}
 		return path
 	}
-	chrony := write("chrony.conf", "# a comment\npool 2.debian.pool.ntp.org iburst\nserver 10.0.0.9\nserver -x\ndriftfile /x\n")
+
+	chrony := write("chrony.conf",
+		"# a comment\npool 2.debian.pool.ntp.org iburst\nserver 10.0.0.9\nserver -x\ndriftfile /x\n")
 	for name, x := range map[string]struct {
 		networkd string
 		want     []string
 	}{
-		"of the network": {write("state", "OPER_STATE=routable\nNTP=10.0.0.1 ntp.example.org\nNTP=$(x)\n"), []string{"10.0.0.1", "ntp.example.org"}},
-		"of the image":   {write("none", "OPER_STATE=routable\n"), []string{"2.debian.pool.ntp.org", "10.0.0.9"}},
-		"no networkd":    {filepath.Join(dir, "missing"), []string{"2.debian.pool.ntp.org", "10.0.0.9"}},
+		"of the network": {write("state", "OPER_STATE=routable\nNTP=10.0.0.1 ntp.example.org\nNTP=$(x)\n"),
+			[]string{"10.0.0.1", "ntp.example.org"}},
+		"of the image": {write("none", "OPER_STATE=routable\n"), []string{"2.debian.pool.ntp.org", "10.0.0.9"}},
+		"no networkd":  {filepath.Join(dir, "missing"), []string{"2.debian.pool.ntp.org", "10.0.0.9"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := timeServers(x.networkd, chrony); !reflect.DeepEqual(got, x.want) {
@@ -135,6 +148,7 @@ func TestTimeServersOfTheSystem(t *testing.T) {
 			}
 		})
 	}
+
 	if got := gatewayOf("b", []Interface{{Name: "a", Gateway: "10.0.0.1"}, {Name: "b"}}); got != "" {
 		t.Errorf("gateway %q of another interface", got)
 	}
@@ -160,12 +174,14 @@ func gatewayAnswers(t *testing.T) string {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return err.Error()
 	}
+
 	peer := exec.Command("sleep", "60")
 	peer.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := peer.Start(); err != nil {
 		return err.Error()
 	}
 	defer func() { _ = peer.Process.Kill(); _ = peer.Wait() }()
+
 	pid := strconv.Itoa(peer.Process.Pid)
 	for _, command := range []string{
 		"ip link add name e0 type veth peer name e1",
@@ -180,17 +196,25 @@ func gatewayAnswers(t *testing.T) string {
 			return command + ": " + string(out)
 		}
 	}
+
 	if !await.Within(5*time.Second, func() bool {
 		out, err := exec.Command("ip", "link", "show", "e0").Output()
 		return err == nil && strings.Contains(string(out), "state UP")
 	}) {
 		return "the link does not come up"
 	}
-	for address, want := range map[string]error{"192.0.2.1": nil, "fd00::1": nil, "192.0.2.99": errSilent, "198.51.100.1": syscall.ENETUNREACH} {
+
+	for address, want := range map[string]error{
+		"192.0.2.1":    nil,
+		"fd00::1":      nil,
+		"192.0.2.99":   errSilent,
+		"198.51.100.1": syscall.ENETUNREACH,
+	} {
 		patience := 20 * time.Second
 		if want != nil {
 			patience = 700 * time.Millisecond
 		}
+
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		err := neighbourAnswers(ctx, address)
 		cancel()
@@ -198,6 +222,7 @@ func gatewayAnswers(t *testing.T) string {
 			return address + ": " + errText(err)
 		}
 	}
+
 	return ""
 }
 

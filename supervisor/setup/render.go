@@ -26,16 +26,20 @@ func Render(a Answers, base Base) ([]byte, error) {
 	if doc == nil {
 		doc = map[string]any{}
 	}
+
 	doc["node"], doc["cluster"] = a.Node, a.Cluster
 	if a.Cluster == "" { // a node that joins learns it
 		doc["cluster"] = "unknown"
 	}
+
 	if base.DataDir != "" {
 		doc["data_dir"] = base.DataDir
 	}
+
 	if base.RuntimeDir != "" {
 		doc["runtime_dir"] = base.RuntimeDir
 	}
+
 	sub := func(key string, values map[string]any) error {
 		m := map[string]any{}
 		if old, ok := doc[key]; ok {
@@ -45,22 +49,27 @@ func Render(a Answers, base Base) ([]byte, error) {
 			}
 			m = maps.Clone(given)
 		}
+
 		maps.Copy(m, values)
 		doc[key] = m
 		return nil
 	}
+
 	storage := map[string]any{"kind": a.Storage.Kind}
 	if a.Storage.Kind == "" { // of the cluster that is joined
 		storage["kind"] = settings.LocalStorage
 	}
+
 	if a.Storage.Path != "" {
 		storage["path"] = a.Storage.Path
 	}
+
 	if given, _ := doc["storage"].(map[string]any); a.Storage.TLS != nil {
 		storage["tls"] = *a.Storage.TLS
 	} else if _, said := given["tls"]; !said && a.Mode == Form && a.Storage.Kind == settings.VolumeStorage {
 		storage["tls"] = true // keys and pillars go over the network between the nodes
 	}
+
 	for _, s := range []struct {
 		key    string
 		values map[string]any
@@ -74,17 +83,21 @@ func Render(a Answers, base Base) ([]byte, error) {
 			return nil, err
 		}
 	}
+
 	if a.API {
 		if err := sub("api", map[string]any{"enabled": true}); err != nil {
 			return nil, err
 		}
 	}
+
 	var b bytes.Buffer
 	b.WriteString(renderHead)
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
+
 	if err := enc.Encode(doc); err != nil {
 		return nil, fmt.Errorf("write appliance.yaml: %w", err)
 	}
+
 	return b.Bytes(), nil
 }

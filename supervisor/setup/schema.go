@@ -58,14 +58,18 @@ func schemaOf(t reflect.Type, prefix string) map[string]any {
 		default:
 			p = map[string]any{"type": "string"}
 		}
+
 		if w := words[key]; w != "" {
 			p["description"] = w
 		}
+
 		if c := choices[key]; c != nil {
 			p["enum"] = slices.Clone(c)
 		}
+
 		properties[name] = p
 	}
+
 	return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
 }
 
@@ -78,7 +82,14 @@ func Anywhere(a Answers) Facts {
 	} else if strings.Contains(a.Virtual, ":") {
 		address = "2001:db8::1/128"
 	}
-	f := Facts{Hostname: "node", Managed: true, Volume: true, Interfaces: []Interface{{Name: a.Network.Interface, Default: true, Addresses: []string{address}}}}
+
+	f := Facts{
+		Hostname:   "node",
+		Managed:    true,
+		Volume:     true,
+		Interfaces: []Interface{{Name: a.Network.Interface, Default: true, Addresses: []string{address}}},
+	}
+
 	switch a.DataDisk {
 	case "":
 	case autoDisk:
@@ -86,5 +97,6 @@ func Anywhere(a Answers) Facts {
 	default:
 		f.Disks = []Disk{{Path: a.DataDisk, Empty: true}}
 	}
+
 	return f
 }

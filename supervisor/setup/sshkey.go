@@ -18,7 +18,8 @@ const (
 )
 
 // keyTypes are those that the image's sshd takes (PubkeyAcceptedAlgorithms).
-var keyTypes = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoRSA, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
+var keyTypes = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoRSA, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384,
+	ssh.KeyAlgoECDSA521,
 	ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256}
 
 // An SSHKey is a public key that sshd lets in.
@@ -50,16 +51,20 @@ func ParseSSHKey(line string) (SSHKey, error) {
 
 	key, comment, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err != nil || key.Type() != words[0] {
-		return SSHKey{}, fmt.Errorf("is damaged: what stands behind %s is not such a key; copy the whole line again", words[0])
+		return SSHKey{}, fmt.Errorf("is damaged: what stands behind %s is not such a key; copy the whole line again",
+			words[0])
 	}
 	if !bytes.Equal(ssh.MarshalAuthorizedKey(key), fmt.Appendf(nil, "%s %s\n", words[0], words[1])) {
 		return SSHKey{}, errors.New("is damaged: there is more behind the key; copy the whole line again")
 	}
+
 	if public, ok := key.(ssh.CryptoPublicKey); ok {
 		if k, ok := public.CryptoPublicKey().(*rsa.PublicKey); ok && k.N.BitLen() < leastRSABits {
-			return SSHKey{}, fmt.Errorf("has %d bits, and sshd takes RSA keys from %d on: ssh-keygen -t ed25519 makes a better one", k.N.BitLen(), leastRSABits)
+			return SSHKey{}, fmt.Errorf("has %d bits, and sshd takes RSA keys from %d on: ssh-keygen -t ed25519 makes a better one",
+				k.N.BitLen(), leastRSABits)
 		}
 	}
+
 	return SSHKey{Type: key.Type(), Fingerprint: ssh.FingerprintSHA256(key), Comment: comment}, nil
 }
 

@@ -28,10 +28,12 @@ func sshKeys(t *testing.T) map[string]string {
 		}
 		out[name] = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(public))) + " Doe, Jane # at work"
 	}
+
 	public, _, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	add("ed25519", public)
 	for _, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
 		private, err := ecdsa.GenerateKey(curve, rand.Reader)
@@ -40,10 +42,12 @@ func sshKeys(t *testing.T) map[string]string {
 		}
 		add(curve.Params().Name, &private.PublicKey)
 	}
+
 	private, err := rsa.GenerateKey(rand.Reader, leastRSABits)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	add("rsa", &private.PublicKey)
 	return out
 }
@@ -56,11 +60,13 @@ func TestSSHKeysAreParsed(t *testing.T) {
 	if err != nil {
 		t.Log("NOT COMPARED with ssh-keygen: ", err)
 	}
+
 	judge := func(t *testing.T, line string, k SSHKey) {
 		t.Helper()
 		if keygen == "" {
 			return
 		}
+
 		cmd := exec.Command(keygen, "-l", "-f", "-")
 		cmd.Stdin = strings.NewReader(line + "\n")
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), k.Fingerprint) {
@@ -76,17 +82,20 @@ func TestSSHKeysAreParsed(t *testing.T) {
 			if err != nil || k.Type != strings.Fields(line)[0] || k.Comment == "" {
 				t.Fatalf("%q: %+v %v", line, k, err)
 			}
+
 			judge(t, line, k)
 
 			start := strings.Index(line, "AAAA")
 			end := start + strings.Index(line[start:], " ")
 			for range 60 {
 				at := start + 1 + random.IntN(end-start-1)
-				for _, broken := range []string{line[:at] + line[at+1:], line[:at] + "x" + line[at:], line[:at], line[:at] + " " + line[at:]} {
+				for _, broken := range []string{line[:at] + line[at+1:], line[:at] + "x" + line[at:],
+					line[:at], line[:at] + " " + line[at:]} {
 					if k, err := ParseSSHKey(broken); err == nil {
 						t.Errorf("taken: %q as %+v", broken, k)
 					}
 				}
+
 				other := []byte(line)
 				other[at] = "ABCxyz019+/="[random.IntN(12)]
 				if k, err := ParseSSHKey(string(other)); err == nil && at%5 == 0 {
@@ -104,10 +113,12 @@ func TestSSHKeysRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	public, err := ssh.NewPublicKey(&short.PublicKey)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for line, want := range map[string]string{
 		"": "is not a public key", "x": "is not a public key", "ssh-rsa": "is not a public key", "ssh-dss AAAA": "is not a public key",
 		"ssh-rsa AAAAB3nonsense jane":                               "is damaged",
@@ -131,7 +142,8 @@ func TestSSHKeysRefused(t *testing.T) {
 	// A whole file in one element of the answers, with the line ends of another system.
 	a := Answers{Admin: Admin{SSHKeys: []string{"# mine\r\n" + good + "\r\n" + good + " y\r\n", good + "\n"}}}
 	c := &checker{a: a}
-	if c.admin(); len(c.faults) > 0 || fmt.Sprint(c.a.Admin.SSHKeys) != fmt.Sprint([]string{good, good + " y", good}) {
+	c.admin()
+	if len(c.faults) > 0 || fmt.Sprint(c.a.Admin.SSHKeys) != fmt.Sprint([]string{good, good + " y", good}) {
 		t.Errorf("%q %v", c.a.Admin.SSHKeys, c.faults)
 	}
 }

@@ -59,15 +59,18 @@ func plan(a Answers) (out []step) {
 			add(stepDisk, "prepare the data disk", phase, false, (*Machine).doDisk)
 		}
 	}
+
 	if a.Network.Method != "" {
 		add(stepNetwork, "set the network", status.SetupPreflight, false, (*Machine).doNetwork)
 	}
+
 	admin := len(a.Admin.SSHKeys) > 0 || a.Admin.Password != ""
 	if a.Mode == Join {
 		add(stepPreflight, "check this machine and the cluster", status.SetupPreflight, false, (*Machine).doPreflight)
 		if admin {
 			add(stepAdmin, "set up the administrator's account", status.SetupJoining, false, (*Machine).doAdmin)
 		}
+
 		disk(status.SetupJoining)
 		add(stepAdmit, "be admitted by the cluster", status.SetupJoining, true, (*Machine).doAdmit)
 		add(stepConfig, "write the configuration", status.SetupJoining, true, (*Machine).doConfig)
@@ -76,20 +79,24 @@ func plan(a Answers) (out []step) {
 		if a.arbiter() {
 			serve = "use the shared volume"
 		}
+
 		add(stepServe, serve, status.SetupWaiting, true, (*Machine).doServe)
 		add(stepMember, "take part in the cluster", status.SetupWaiting, true, (*Machine).doMember)
 		return out
 	}
+
 	add(stepPreflight, "check this machine", status.SetupPreflight, false, (*Machine).doPreflight)
 	if admin {
 		add(stepAdmin, "set up the administrator's account", status.SetupForming, false, (*Machine).doAdmin)
 	}
+
 	disk(status.SetupForming)
 	add(stepKey, "make the cluster's key and secret", status.SetupForming, false, (*Machine).doKey)
 	add(stepTable, "write the table of nodes", status.SetupForming, true, (*Machine).doTable)
 	add(stepConfig, "write the configuration", status.SetupForming, true, (*Machine).doConfig)
 	add(stepStorage, "prepare the shared storage", status.SetupForming, true, (*Machine).doStorage)
 	add(stepServe, "start salt-master and the load balancer", status.SetupWaiting, true, (*Machine).doServe)
+
 	return out
 }
 
@@ -141,7 +148,8 @@ func (m *Machine) doNetwork(ctx context.Context, a Answers) error {
 		return nil
 	}
 	if err := m.cfg.Network(ctx, a.Network); err != nil {
-		return hint(err, "look at the interface: networkctl status "+a.Network.Interface, "fix network in the answers, and begin anew: applianced setup back")
+		return hint(err, "look at the interface: networkctl status "+a.Network.Interface,
+			"fix network in the answers, and begin anew: applianced setup back")
 	}
 	return nil
 }
@@ -150,14 +158,17 @@ func (m *Machine) doPreflight(ctx context.Context, a Answers) error {
 	m.say("checks are made")
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
+
 	checks, err := m.preflight(ctx, a)
 	if err != nil {
 		return err
 	}
+
 	failed, pass := stopped(checks)
 	if len(failed) == 0 {
 		return nil
 	}
+
 	var causes, next []string
 	for _, c := range failed {
 		words := c.What
@@ -166,10 +177,12 @@ func (m *Machine) doPreflight(ctx context.Context, a Answers) error {
 		}
 		causes, next = append(causes, words), append(next, c.Hint)
 	}
+
 	err = hint(errors.New(strings.Join(causes, "; ")), next...)
 	if pass {
 		return &passingError{error: err}
 	}
+
 	return err
 }
 
@@ -196,6 +209,7 @@ func (m *Machine) doKey(_ context.Context, a Answers) error {
 	if err := m.mkNodeDir(); err != nil {
 		return err
 	}
+
 	path := filepath.Join(m.cfg.NodeDir, StagedKey)
 	if b, err := os.ReadFile(path); err != nil || !usable(b) {
 		text, err := nodeapi.NewClusterKey()
@@ -206,6 +220,7 @@ func (m *Machine) doKey(_ context.Context, a Answers) error {
 			return err
 		}
 	}
+
 	secret := a.Secret
 	if secret == "" {
 		if b, err := os.ReadFile(filepath.Join(m.cfg.NodeDir, SecretFile)); err == nil && secretFault(string(b)) == "" {
@@ -213,6 +228,7 @@ func (m *Machine) doKey(_ context.Context, a Answers) error {
 		}
 		secret = rand.Text() + rand.Text()[:6] // 160 bits
 	}
+
 	_, err := layout.WriteFile(filepath.Join(m.cfg.NodeDir, SecretFile), []byte(secret), 0o600)
 	return err
 }
@@ -227,6 +243,7 @@ func (m *Machine) doTable(_ context.Context, a Answers) error {
 	if err != nil {
 		return err
 	}
+
 	k, err := nodes.OpenKeeper(m.cfg.DataDir, "")
 	if err != nil {
 		return err
@@ -234,24 +251,37 @@ func (m *Machine) doTable(_ context.Context, a Answers) error {
 	if k.Table().Version > 0 {
 		return nil // power failed after it was written
 	}
+
 	b, err := os.ReadFile(filepath.Join(m.cfg.NodeDir, StagedKey))
 	if err != nil {
 		return err
 	}
+
 	key, err := nodeapi.ParseClusterKey(b)
 	if err != nil {
 		return err
 	}
+
 	self, err := m.self(a)
 	if err != nil {
 		return err
 	}
+
 	self.State, self.Certificate, self.Joined = nodes.Member, id.Hash, m.cfg.Now().UTC()
 	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
 	if err != nil {
 		return err
 	}
-	_, err = k.Offer(nodes.Table{Version: 1, Cluster: a.Cluster, KeyHash: key.Hash, Virtual: a.Virtual, StorageTLS: s.OnVolume() && s.Storage.TLS, Nodes: []nodes.Node{self}})
+
+	_, err = k.Offer(nodes.Table{
+		Version:    1,
+		Cluster:    a.Cluster,
+		KeyHash:    key.Hash,
+		Virtual:    a.Virtual,
+		StorageTLS: s.OnVolume() && s.Storage.TLS,
+		Nodes:      []nodes.Node{self},
+	})
+
 	return err
 }
 
@@ -261,6 +291,7 @@ func (m *Machine) self(a Answers) (nodes.Node, error) {
 	if err != nil {
 		return nodes.Node{}, err
 	}
+
 	n := nodes.Node{Name: a.Node, Address: a.Address, Storage: "client"}
 	if s.OnVolume() {
 		if n.Brick, err = m.cfg.World.Brick(s); err != nil {
@@ -268,17 +299,21 @@ func (m *Machine) self(a Answers) (nodes.Node, error) {
 		}
 		n.Storage = cmp.Or(a.Storage.Role, RoleData)
 	}
+
 	if n.IsArbiter() {
 		return n, nil
 	}
+
 	for _, f := range a.Front {
 		if f != "0.0.0.0" && f != "::" {
 			n.Front = append(n.Front, f)
 		}
 	}
+
 	if len(n.Front) == 0 {
 		n.Front = []string{a.Address}
 	}
+
 	return n, nil
 }
 
@@ -287,19 +322,29 @@ func (m *Machine) doAdmit(ctx context.Context, a Answers) error {
 	if err != nil {
 		return err
 	}
+
 	var info JoinInfo
 	if a.JoinString != "" {
 		info, _ = ParseJoin(a.JoinString)
 	}
+
 	port, err := m.nodePort(a)
 	if err != nil {
 		return err
 	}
+
 	var last error
 	for _, peer := range a.Peers {
 		m.say("asks %s", peer)
 		one, cancel := context.WithTimeout(ctx, 45*time.Second)
-		ask := nodeapi.Ask{Address: net.JoinHostPort(peer, strconv.Itoa(port)), Cluster: a.Cluster, Secret: a.Secret, KeyHash: info.KeyHash, Version: m.cfg.Version}
+		ask := nodeapi.Ask{
+			Address: net.JoinHostPort(peer, strconv.Itoa(port)),
+			Cluster: a.Cluster,
+			Secret:  a.Secret,
+			KeyHash: info.KeyHash,
+			Version: m.cfg.Version,
+		}
+
 		met, err := nodeapi.Meet(one, id, ask) // its storage says what this node has to bring
 		if err == nil {
 			a.Storage.Kind = met.Storage.Kind
@@ -307,24 +352,30 @@ func (m *Machine) doAdmit(ctx context.Context, a Answers) error {
 			if err == nil {
 				ask.Node, err = m.self(a)
 			}
+
 			if err != nil {
 				cancel()
 				return err
 			}
+
 			ask.Join, ask.Pin = true, met.Node
 			met, err = nodeapi.Meet(one, id, ask)
 		}
+
 		cancel()
 		if err == nil {
 			return m.admitted(a, met)
 		}
+
 		c := meetCheck(peer, port, err)
 		last = hint(fmt.Errorf("%s: %s", c.What, c.Detail), c.Hint)
 		if !c.passing {
 			return last
 		}
+
 		last = &passingError{error: last}
 	}
+
 	return last
 }
 
@@ -343,16 +394,20 @@ func (m *Machine) admitted(a Answers, met *nodeapi.Met) error {
 	if err != nil {
 		return err
 	}
+
 	if _, err := layout.WriteFile(filepath.Join(m.cfg.NodeDir, joinedStorage), text, 0o600); err != nil {
 		return err
 	}
+
 	if _, err := layout.WriteFile(filepath.Join(m.cfg.NodeDir, SecretFile), []byte(a.Secret), 0o600); err != nil {
 		return err
 	}
+
 	k, err := nodes.OpenKeeper(m.cfg.DataDir, "")
 	if err != nil {
 		return err
 	}
+
 	_, err = k.Offer(met.Table)
 	return err
 }
@@ -363,23 +418,28 @@ func (m *Machine) completed(a Answers) (Answers, error) {
 	if a.Mode != Join {
 		return a, nil
 	}
+
 	k, err := nodes.OpenKeeper(m.cfg.DataDir, "")
 	if err != nil {
 		return a, err
 	}
+
 	a.Cluster = k.Table().Cluster
 	b, err := readBounded(filepath.Join(m.cfg.NodeDir, joinedStorage))
 	if err != nil {
 		return a, fmt.Errorf("what the cluster said about its storage: %w", err)
 	}
+
 	var st Storage
 	if err := yaml.Unmarshal(b, &st); err != nil {
 		return a, fmt.Errorf("what the cluster said about its storage: %w", err)
 	}
+
 	a.Storage.Kind = st.Kind
 	if a.Storage.Path == "" && st.Kind == settings.DirectoryStorage {
 		a.Storage.Path = st.Path
 	}
+
 	return a, nil
 }
 
@@ -454,10 +514,12 @@ func (m *Machine) triesPorts(ctx context.Context, a Answers) error {
 	if err != nil {
 		return err
 	}
+
 	k, err := nodes.OpenKeeper(m.cfg.DataDir, "")
 	if err != nil {
 		return err
 	}
+
 	s.Arbiter = a.arbiter()
 
 	for began := m.cfg.Now(); ; {
@@ -468,9 +530,11 @@ func (m *Machine) triesPorts(ctx context.Context, a Answers) error {
 		case len(shut) == 0:
 			return nil
 		case m.cfg.Now().Sub(began) > portsTake:
-			m.cfg.Log.Warn("ports of other nodes are closed to this one: let them through, both ways; applianced ping NODE tries them", "ports", strings.Join(shut, ", "))
+			m.cfg.Log.Warn("ports of other nodes are closed to this one: let them through, both ways; applianced ping NODE tries them",
+				"ports", strings.Join(shut, ", "))
 			return nil
 		}
+
 		m.say("waits for ports to be open: %s", strings.Join(shut, ", "))
 		if err := pause.For(ctx, look); err != nil {
 			return err
@@ -485,14 +549,18 @@ func shutPorts(ctx context.Context, t nodes.Table, self string, masters []int) (
 		if n.Name == self || n.State == nodes.Joining {
 			continue
 		}
+
 		var ports []int
 		if !n.IsArbiter() {
 			ports = append(ports, masters...)
 		}
+
 		if n.Brick != "" {
 			ports = append(ports, glusterPort)
 		}
+
 		shut = append(shut, closed(n.Address, nodeapi.TryPorts(ctx, n.Address, ports))...)
 	}
+
 	return shut
 }

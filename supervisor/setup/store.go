@@ -58,15 +58,19 @@ func (s store) get() (v saved, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return saved{Schema: storeSchema, Phase: status.SetupNew}, nil
 	}
+
 	if err == nil {
 		err = json.Unmarshal(b, &v)
 	}
+
 	if err != nil {
 		return saved{}, fmt.Errorf("state of the set-up: %w", err)
 	}
 	if v.Schema != storeSchema {
-		return saved{}, fmt.Errorf("state of the set-up: schema %d is not known to this version; install a newer one, or begin anew: applianced reset", v.Schema)
+		return saved{}, fmt.Errorf("state of the set-up: schema %d is not known to this version; install a newer one, or begin anew: applianced reset",
+			v.Schema)
 	}
+
 	var sec secrets
 	if b, err := readBounded(filepath.Join(s.dir, secretsFile)); err == nil {
 		if err := json.Unmarshal(b, &sec); err != nil {
@@ -75,7 +79,10 @@ func (s store) get() (v saved, err error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return saved{}, fmt.Errorf("secrets of the set-up: %w", err)
 	}
-	v.Answers.Secret, v.Answers.JoinString, v.Answers.Admin.Password = sec.Secret, sec.Join, sec.Password
+
+	v.Answers.Secret = sec.Secret
+	v.Answers.JoinString = sec.Join
+	v.Answers.Admin.Password = sec.Password
 	return v, nil
 }
 
@@ -86,26 +93,34 @@ func (s store) put(v saved) error {
 			return err
 		}
 	}
+
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("keep the state of the set-up: %w", err)
 	}
+
 	a := &v.Answers
 	sec, err := json.Marshal(secrets{a.Secret, a.JoinString, a.Admin.Password})
 	if err != nil {
 		return err
 	}
-	a.Secret, a.JoinString, a.Admin.Password = "", "", ""
+
+	a.Secret = ""
+	a.JoinString = ""
+	a.Admin.Password = ""
 	v.Schema = storeSchema
 	b, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		return err
 	}
+
 	if _, err := layout.WriteFile(filepath.Join(s.dir, secretsFile), sec, 0o600); err != nil {
 		return fmt.Errorf("keep the secrets of the set-up: %w", err)
 	}
+
 	if _, err := layout.WriteFile(filepath.Join(s.dir, stateFile), append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("keep the state of the set-up: %w", err)
 	}
+
 	return nil
 }
 

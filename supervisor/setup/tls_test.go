@@ -15,27 +15,34 @@ func TestFinding19NewClustersEncrypt(t *testing.T) {
 		a    Answers
 		want any
 	}{
-		"form":              {Answers{Mode: Form, Storage: Storage{Kind: "volume"}}, true},
-		"form, off":         {Answers{Mode: Form, Storage: Storage{Kind: "volume", TLS: &no}}, false},
-		"form, on":          {Answers{Mode: Form, Storage: Storage{Kind: "volume", TLS: &yes}}, true},
-		"form, by settings": {Answers{Mode: Form, Storage: Storage{Kind: "volume"}, Settings: map[string]any{"storage": map[string]any{"tls": false}}}, false},
-		"join":              {Answers{Mode: Join, Storage: Storage{Kind: "volume"}}, nil},
-		"directory":         {Answers{Mode: Form, Storage: Storage{Kind: "directory", Path: "/srv/x"}}, nil},
+		"form":      {Answers{Mode: Form, Storage: Storage{Kind: "volume"}}, true},
+		"form, off": {Answers{Mode: Form, Storage: Storage{Kind: "volume", TLS: &no}}, false},
+		"form, on":  {Answers{Mode: Form, Storage: Storage{Kind: "volume", TLS: &yes}}, true},
+		"form, by settings": {Answers{Mode: Form, Storage: Storage{Kind: "volume"}, Settings: map[string]any{"storage": map[string]any{"tls": false}}},
+			false},
+		"join":      {Answers{Mode: Join, Storage: Storage{Kind: "volume"}}, nil},
+		"directory": {Answers{Mode: Form, Storage: Storage{Kind: "directory", Path: "/srv/x"}}, nil},
 	} {
-		c.a.Node, c.a.Cluster, c.a.Address, c.a.Front = "n1", "prod", "192.0.2.1", []string{"192.0.2.1"}
+		c.a.Node = "n1"
+		c.a.Cluster = "prod"
+		c.a.Address = "192.0.2.1"
+		c.a.Front = []string{"192.0.2.1"}
 		text, err := Render(c.a, Base{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var doc struct {
 			Storage map[string]any `yaml:"storage"`
 		}
 		if err := yaml.Unmarshal(text, &doc); err != nil {
 			t.Fatal(err)
 		}
+
 		if got := doc.Storage["tls"]; got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+
 		if s, err := (&Preflight{}).settings(c.a); err != nil || s.Storage.TLS != (c.want == true) {
 			t.Errorf("%s: %v %v", name, s, err)
 		}

@@ -44,5 +44,6 @@ func wholeNumbers(v any) any {
 			v[i] = wholeNumbers(e)
 		}
 	}
+
 	return v
 }

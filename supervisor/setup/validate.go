@@ -27,12 +27,15 @@ func Validate(a Answers, f Facts, base Base) Validation {
 	c.admin()
 	c.storage(f)
 	c.role()
+
 	if len(c.faults) == 0 {
 		c.settings(base)
 	}
+
 	if c.faults == nil {
 		c.faults = []Fault{}
 	}
+
 	return Validation{Answers: c.a, Faults: c.faults}
 }
 
@@ -74,6 +77,7 @@ func (c *checker) mode() {
 		}
 		a.Storage.Role = RoleArbiter
 	}
+
 	if a.JoinString != "" {
 		j, err := ParseJoin(a.JoinString)
 		switch {
@@ -82,22 +86,29 @@ func (c *checker) mode() {
 		case a.Secret != "" && a.Secret != j.Secret:
 			c.bad("secret", "differs from the one in the join string; leave it empty")
 		case WeakSecret(j.Secret) != "":
-			c.bad("join", "its secret %s. Give the cluster another one on a node of it: applianced secret rotate", WeakSecret(j.Secret))
+			c.bad("join",
+				"its secret %s. Give the cluster another one on a node of it: applianced secret rotate",
+				WeakSecret(j.Secret))
 		default:
 			a.JoinString, a.Secret, a.Peers = j.String(), j.Secret, merge(j.Peers, a.Peers)
 		}
+
 		a.Mode = cmp.Or(a.Mode, Join)
 	}
+
 	switch a.Mode {
 	case "":
-		c.bad("mode", "is missing: form (the first node of a new cluster), join (a node of one that exists) or arbiter (joins, and keeps no data)")
+		c.bad("mode",
+			"is missing: form (the first node of a new cluster), join (a node of one that exists) or arbiter (joins, and keeps no data)")
 	case Form:
 		if a.JoinString != "" {
 			c.bad("join", "is for mode join")
 		}
+
 		if len(a.Peers) > 0 {
 			c.bad("peers", "are for mode join: the first node of a cluster has none")
 		}
+
 		a.Cluster = cmp.Or(a.Cluster, "saltern")
 		if a.Secret != "" {
 			if why := freshFault(a.Secret); why != "" {
@@ -109,6 +120,7 @@ func (c *checker) mode() {
 	default:
 		c.bad("mode", "%.20q is not known: form, join or arbiter", a.Mode)
 	}
+
 	if a.Cluster != "" && !PlainName(a.Cluster) {
 		c.bad("cluster_id", "%.70q is not a plain name (letters, digits, dot, dash, at most 63)", a.Cluster)
 	}
@@ -119,14 +131,17 @@ func (c *checker) join() {
 	if len(a.Peers) == 0 && a.JoinString == "" {
 		c.bad("peers", "is missing: the address of a node to join through, or a join string")
 	}
+
 	if len(a.Peers) > 16 {
 		c.bad("peers", "at most 16 are tried")
 	}
+
 	for _, p := range a.Peers {
 		if !hostForm(p) {
 			c.bad("peers", "%.60q is not an address or host name (without a port)", p)
 		}
 	}
+
 	switch {
 	case a.JoinString != "":
 	case a.Secret == "":
@@ -150,15 +165,18 @@ func (c *checker) identity(f Facts) {
 			a.Node = a.Network.Hostname
 		}
 	}
+
 	switch {
 	case !PlainName(a.Node):
 		c.bad("node", "%.70q is not a host name (letters, digits, dot, dash, at most 63)", a.Node)
 	case a.Node == "localhost" || strings.HasPrefix(a.Node, "localhost."):
 		c.bad("node", "localhost is every machine's name; give this one a name of its own")
 	}
+
 	if a.Address == "" {
 		a.Address = DefaultAddress(a.Network, f)
 	}
+
 	switch ip, err := netip.ParseAddr(a.Address); {
 	case a.Address == "":
 		c.bad("address", "this machine has no address on a default route; say which one other nodes reach it by")
@@ -169,17 +187,20 @@ func (c *checker) identity(f Facts) {
 	default:
 		a.Address = ip.String()
 	}
+
 	if len(a.Front) == 0 {
 		a.Front = []string{"0.0.0.0"}
 		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Is6() {
 			a.Front = []string{"::", "0.0.0.0"}
 		}
 	}
+
 	for _, s := range a.Front {
 		if ip, err := netip.ParseAddr(s); err != nil || ip.Zone() != "" || ip.IsMulticast() {
 			c.bad("front", "%.60q is not an IP address", s)
 		}
 	}
+
 	for _, p := range a.Peers {
 		if p == a.Address {
 			c.bad("peers", "%s is this machine", p)
@@ -192,21 +213,25 @@ func (c *checker) network(f Facts) {
 	if n.Hostname != "" && !PlainName(n.Hostname) {
 		c.bad("network.hostname", "%.70q is not a host name (letters, digits, dot, dash, at most 63)", n.Hostname)
 	}
+
 	for _, s := range n.DNS {
 		if ip, err := netip.ParseAddr(s); err != nil || ip.IsUnspecified() {
 			c.bad("network.dns", "%.60q is not an IP address", s)
 		}
 	}
+
 	for _, s := range n.Search {
 		if !hostName.MatchString(s) || strings.Contains(s, "..") {
 			c.bad("network.search", "%.60q is not a domain, such as example.org", s)
 		}
 	}
+
 	for _, s := range n.NTP {
 		if !hostForm(s) {
 			c.bad("network.ntp", "%.60q is not an address or host name", s)
 		}
 	}
+
 	switch n.Method {
 	case "", "dhcp":
 		if n.Address != "" || n.Gateway != "" {
@@ -217,9 +242,12 @@ func (c *checker) network(f Facts) {
 	default:
 		c.bad("network.method", "%.20q is not known: dhcp or static", n.Method)
 	}
-	if n.Interface != "" && !slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Name == n.Interface }) {
+
+	if n.Interface != "" && !slices.ContainsFunc(f.Interfaces,
+		func(i Interface) bool { return i.Name == n.Interface }) {
 		c.bad("network.interface", "this machine has no %.20q", n.Interface)
 	}
+
 	if n.Method != "" && !f.Managed {
 		c.bad("network.method", "the network of this machine is managed elsewhere; leave it out")
 	}
@@ -236,9 +264,11 @@ func (c *checker) fixed(n Network) {
 	case !p.Addr().IsGlobalUnicast() && !p.Addr().IsLinkLocalUnicast():
 		c.bad("network.address", "%s is not the address of one machine", n.Address)
 	}
+
 	if n.Gateway == "" {
 		return
 	}
+
 	switch g, gatewayErr := netip.ParseAddr(n.Gateway); {
 	case gatewayErr != nil:
 		c.bad("network.gateway", "%.60q is not an IP address", n.Gateway)
@@ -253,16 +283,19 @@ func (c *checker) admin() {
 	for _, text := range a.SSHKeys { // a whole file, perhaps
 		keys = append(keys, SplitKeys(text)...)
 	}
+
 	a.SSHKeys = keys
 	if len(keys) > maxSSHKeys {
 		c.bad("admin.ssh_keys", "at most %d", maxSSHKeys)
 		return
 	}
+
 	for _, k := range keys {
 		if _, err := ParseSSHKey(k); err != nil {
 			c.bad("admin.ssh_keys", "%.40q %s", k, err.Error())
 		}
 	}
+
 	if why := PasswordFault(a.Password); a.Password != "" && why != "" {
 		c.bad("admin.password", "%s", why)
 	}
@@ -277,6 +310,7 @@ func (c *checker) storage(f Facts) {
 			a.Storage.Kind = settings.VolumeStorage
 		}
 	}
+
 	switch k := a.Storage.Kind; {
 	case k != "" && !slices.Contains(kinds, k):
 		c.bad("storage.kind", "%.20q is not known: %s", k, strings.Join(kinds, ", "))
@@ -287,9 +321,12 @@ func (c *checker) storage(f Facts) {
 	case k == settings.VolumeStorage && !f.Volume:
 		c.bad("storage.kind", "a shared volume needs glusterd, which is not installed on this machine")
 	}
-	if p := a.Storage.Path; p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) == "/" || strings.ContainsAny(p, "\n\x00")) {
+
+	if p := a.Storage.Path; p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) == "/" ||
+		strings.ContainsAny(p, "\n\x00")) {
 		c.bad("storage.path", "%.60q is not an absolute path below /", p)
 	}
+
 	if a.DataDisk == autoDisk {
 		c.onlyDisk(f)
 	} else if d := a.DataDisk; d != "" {
@@ -314,9 +351,11 @@ func (c *checker) onlyDisk(f Facts) {
 			empty = append(empty, d.Path)
 		}
 	}
+
 	switch len(empty) {
 	case 0:
-		c.bad("data_disk", "is auto, but this machine has no empty disk besides the system's; attach one, or leave data_disk out to use the system's disk")
+		c.bad("data_disk",
+			"is auto, but this machine has no empty disk besides the system's; attach one, or leave data_disk out to use the system's disk")
 	case 1:
 		c.a.DataDisk = empty[0]
 	default:
@@ -331,6 +370,7 @@ func (c *checker) settings(base Base) {
 	if err == nil {
 		_, err = settings.Parse(text, "settings", c.a.Node)
 	}
+
 	var many *multierror.Error
 	switch {
 	case err == nil:

@@ -15,12 +15,14 @@ func (c *checker) virtual(f Facts) {
 	if a.Virtual == "" {
 		return
 	}
+
 	const field = "virtual_address"
 	v, err := netip.ParseAddr(a.Virtual)
 	if err != nil || v.Zone() != "" || !v.IsGlobalUnicast() {
 		c.bad(field, "%.60q is not an IP address", a.Virtual)
 		return
 	}
+
 	a.Virtual = v.String()
 	own, err := netip.ParseAddr(a.Address)
 	switch {
@@ -38,12 +40,14 @@ func (c *checker) virtual(f Facts) {
 	default:
 		list := networks(f, a.Network)
 		if known(list) {
-			list = append(list, vip.Interface{Name: "own", Addresses: []netip.Prefix{netip.PrefixFrom(own, own.BitLen())}})
+			list = append(list,
+				vip.Interface{Name: "own", Addresses: []netip.Prefix{netip.PrefixFrom(own, own.BitLen())}})
 			if _, err := vip.Place(v, own, list); err != nil {
 				c.bad(field, "%v", err)
 			}
 		}
 	}
+
 	if !slices.ContainsFunc(a.Front, func(s string) bool {
 		ip, err := netip.ParseAddr(s)
 		return err != nil || ip.IsUnspecified() && (ip.Is6() || v.Is4())
@@ -81,17 +85,23 @@ func known(list []vip.Interface) bool {
 func (p *Preflight) virtual(ctx context.Context, a Answers) Check {
 	c := Check{Name: "virtual", What: "virtual address " + a.Virtual, Result: Pass, Detail: "free"}
 	if why, hint := p.unable(a, a.Virtual); why != "" {
-		c.Result, c.Detail, c.Hint = Fail, why, hint+", or leave the virtual address out"
+		c.Result = Fail
+		c.Detail = why
+		c.Hint = hint + ", or leave the virtual address out"
 		return c
 	}
+
 	v, _ := netip.ParseAddr(a.Virtual) // validated
 	used, err := vip.InUse(ctx, v)
 	switch {
 	case err != nil:
 		c.Result, c.Detail = Skip, err.Error()
 	case used:
-		c.Result, c.Detail, c.Hint = Fail, "a machine on the network has it", "choose a free address, or look which machine it is: ip neigh show "+a.Virtual
+		c.Result = Fail
+		c.Detail = "a machine on the network has it"
+		c.Hint = "choose a free address, or look which machine it is: ip neigh show " + a.Virtual
 	}
+
 	return c
 }
 
@@ -101,17 +111,21 @@ func (p *Preflight) unable(a Answers, virtual string) (why, hint string) {
 	if p.Facts.EC2 {
 		return "addresses on EC2 do not move this way", "use a network load balancer or DNS"
 	}
+
 	if _, err := vip.Program(); err != nil {
 		return "keepalived is not installed", "install it (apt-get install keepalived)"
 	}
+
 	v, err := netip.ParseAddr(virtual)
 	if err != nil {
 		return err.Error(), "look at it on a node of the cluster: applianced virtual-address"
 	}
+
 	own, _ := netip.ParseAddr(a.Address) // validated
 	if _, err := vip.Place(v, own, networks(p.Facts, Network{})); err != nil {
 		return err.Error(), "give the machine an address in the network of " + virtual
 	}
+
 	return "", ""
 }
 
@@ -126,8 +140,12 @@ func (p *Preflight) joinedVirtual(a Answers, cluster string) Check {
 		c.Hint = "leave the virtual address out: a node that joins learns it; to change it on the cluster: applianced virtual-address"
 		return c
 	}
+
 	if why, hint := p.unable(a, cluster); why != "" {
-		c.Result, c.Detail, c.Hint = Warn, "this machine cannot have "+cluster+": "+why, hint+"; until then only the other nodes can have it"
+		c.Result = Warn
+		c.Detail = "this machine cannot have " + cluster + ": " + why
+		c.Hint = hint + "; until then only the other nodes can have it"
 	}
+
 	return c
 }

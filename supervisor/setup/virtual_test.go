@@ -12,6 +12,7 @@ func TestJoinedVirtual(t *testing.T) {
 	cloud := near
 	cloud.Facts.EC2 = true
 	t.Setenv("PATH", "/nowhere")
+
 	for _, c := range []struct {
 		p             Preflight
 		said, cluster string
@@ -29,7 +30,12 @@ func TestJoinedVirtual(t *testing.T) {
 			t.Errorf("%q in a cluster with %q: %+v", c.said, c.cluster, got)
 		}
 	}
-	if got := near.virtual(t.Context(), Answers{Address: "192.0.2.10", Virtual: "192.0.2.20"}); got.Result != Fail || !strings.Contains(got.Hint, "apt-get install keepalived") || !strings.Contains(got.Hint, "leave the virtual address out") {
+
+	if got := near.virtual(t.Context(), Answers{
+		Address: "192.0.2.10",
+		Virtual: "192.0.2.20",
+	}); got.Result != Fail || !strings.Contains(got.Hint, "apt-get install keepalived") ||
+		!strings.Contains(got.Hint, "leave the virtual address out") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -50,7 +56,8 @@ func TestNoVirtualAddressOnEC2(t *testing.T) {
 	f := someFacts()
 	f.EC2 = true
 	v := Validate(Answers{Mode: Form, Virtual: "192.0.2.20"}, f, Base{})
-	if len(v.Faults) != 1 || v.Faults[0].Field != "virtual_address" || !strings.Contains(v.Faults[0].Message, "network load balancer") {
+	if len(v.Faults) != 1 || v.Faults[0].Field != "virtual_address" ||
+		!strings.Contains(v.Faults[0].Message, "network load balancer") {
 		t.Errorf("%v", v.Faults)
 	}
 }

@@ -28,7 +28,8 @@ var commonWords = strings.Fields(`password passwort passphrase changeme change-m
 	january february march april june july august september october november december`)
 
 // rows are sequences of keys and characters that cost no thought.
-var rows = []string{"01234567890", "abcdefghijklmnopqrstuvwxyz", "qwertyuiop", "qwertzuiop", "azertyuiop", "asdfghjkl", "yxcvbnm", "zxcvbnm", "!@#$%^&*()", "1q2w3e4r5t6y7u8i9o0p"}
+var rows = []string{"01234567890", "abcdefghijklmnopqrstuvwxyz", "qwertyuiop", "qwertzuiop", "azertyuiop",
+	"asdfghjkl", "yxcvbnm", "zxcvbnm", "!@#$%^&*()", "1q2w3e4r5t6y7u8i9o0p"}
 
 // WeakSecret says what is wrong with a secret that somebody could guess, without
 // repeating it; empty for a good one. It is asked of secrets that come in; a
@@ -42,7 +43,8 @@ func WeakSecret(s string) string {
 }
 
 // plainLetters undoes what people write for letters.
-var plainLetters = strings.NewReplacer("@", "a", "4", "a", "3", "e", "1", "i", "!", "i", "0", "o", "5", "s", "$", "s", "7", "t")
+var plainLetters = strings.NewReplacer("@", "a", "4", "a", "3", "e", "1", "i", "!", "i", "0", "o", "5", "s",
+	"$", "s", "7", "t")
 
 // secretBits estimates how many guesses a secret takes, as their logarithm. It
 // is meant to be too low for what people think of rather than too high.
@@ -57,9 +59,11 @@ func secretBits(s string) float64 {
 			i += n
 			continue
 		}
+
 		bits += charBits(s, lower, i)
 		i++
 	}
+
 	return bits
 }
 
@@ -92,16 +96,19 @@ func charBits(s, lower string, i int) float64 {
 		if lower[i] == lower[i-1] || i > 1 && inRow(lower[i-2:i+1]) {
 			return repeatBits
 		}
-		if before := rune(s[i-1]); unicode.IsLetter(c) && unicode.IsLower(c) == unicode.IsLower(before) && unicode.IsLetter(before) {
+		if before := rune(s[i-1]); unicode.IsLetter(c) && unicode.IsLower(c) == unicode.IsLower(before) &&
+			unicode.IsLetter(before) {
 			return textBits
 		}
 	}
+
 	switch {
 	case unicode.IsDigit(c):
 		return math.Log2(10)
 	case unicode.IsLetter(c):
 		return math.Log2(26)
 	}
+
 	return math.Log2(16) // of the signs few are used
 }
 

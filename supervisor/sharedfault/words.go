@@ -26,13 +26,21 @@ func Words(err error, s *settings.Settings) (text string, is bool) {
 	if err == nil || s == nil || s.Storage.Kind == settings.LocalStorage {
 		return "", false
 	}
-	what, code, next := "the shared directory", status.StorageUnusable, "check its server and the mount"
+
+	what := "the shared directory"
+	code := status.StorageUnusable
+	next := "check its server and the mount"
 	if s.OnVolume() {
-		what, code, next = "the shared volume", status.VolumeHangs, "applianced storage status shows what is away"
+		what = "the shared volume"
+		code = status.VolumeHangs
+		next = "applianced storage status shows what is away"
 	}
+
 	say := func(how string, code status.Code) (string, bool) {
-		return fmt.Sprintf("%s %s (%s), and what was asked may not have been done; next: %s; then look, and try again", what, how, code, next), true
+		return fmt.Sprintf("%s %s (%s), and what was asked may not have been done; next: %s; then look, and try again",
+			what, how, code, next), true
 	}
+
 	if errors.Is(err, nodes.ErrShared) {
 		return say("does not answer", code)
 	}
@@ -62,6 +70,7 @@ func Words(err error, s *settings.Settings) (text string, is bool) {
 		}
 		return say("is not there", code)
 	}
+
 	return "", false
 }
 

@@ -36,8 +36,10 @@ func TestWords(t *testing.T) {
 		"aborted":                {at(filepath.Join(dir, "srv/salt/x"), unix.ECONNABORTED), "SCA-412"},
 		"no quorum":              {at(tmp, unix.EROFS), "SCA-414"},
 		"full":                   {at(tmp, unix.ENOSPC), "SCA-416"},
-		"link":                   {&os.LinkError{Op: "link", Old: tmp, New: dir + "/nodes/x", Err: unix.EIO}, "SCA-412"},
-		"file of a root":         {fmt.Errorf("lock options in %s/etc: %w", dir, &fs.PathError{Op: "openat", Path: ".lock", Err: unix.ESTALE}), "SCA-412"},
+		"link": {&os.LinkError{Op: "link", Old: tmp, New: dir + "/nodes/x", Err: unix.EIO},
+			"SCA-412"},
+		"file of a root": {fmt.Errorf("lock options in %s/etc: %w", dir, &fs.PathError{Op: "openat", Path: ".lock", Err: unix.ESTALE}),
+			"SCA-412"},
 		"a file that one named":  {at(filepath.Join(dir, "etc/none.conf"), unix.ENOENT), ""},
 		"permission":             {at(tmp, unix.EACCES), ""},
 		"another file system":    {&fs.PathError{Op: "open", Path: "/var/lib/x", Err: unix.EIO}, ""},
@@ -50,7 +52,9 @@ func TestWords(t *testing.T) {
 			if is != (c.want != "") || !strings.Contains(got, c.want) {
 				t.Fatalf("%q, want %q", got, c.want)
 			}
-			for _, internal := range []string{dir, ".after", "tmp", "no such file", "input/output", "transport endpoint", "errno"} {
+
+			for _, internal := range []string{dir, ".after", "tmp", "no such file", "input/output",
+				"transport endpoint", "errno"} {
 				if strings.Contains(got, internal) {
 					t.Errorf("%q has %q", got, internal)
 				}
@@ -62,18 +66,23 @@ func TestWords(t *testing.T) {
 	for n := syscall.Errno(1); n < 134; n++ {
 		every = append(every, n)
 	}
+
 	for _, errno := range every {
 		if got, is := Words(at(tmp, errno), &s); is && !strings.Contains(got, "SCA-") {
 			t.Errorf("%v: %q", errno, got)
 		}
 	}
+
 	if got, is := Words(at(dir, unix.ENOENT), &s); !is || !strings.Contains(got, "SCA-411") {
 		t.Errorf("nothing is mounted there: %q", got)
 	}
+
 	s.Storage.Kind = settings.DirectoryStorage
-	if got, is := Words(at(tmp, unix.ESTALE), &s); !is || !strings.Contains(got, "SCA-401") || strings.Contains(got, "volume") {
+	if got, is := Words(at(tmp, unix.ESTALE), &s); !is || !strings.Contains(got, "SCA-401") ||
+		strings.Contains(got, "volume") {
 		t.Errorf("a shared directory: %q", got)
 	}
+
 	s.Storage.Kind = settings.LocalStorage
 	if got, is := Words(at(tmp, unix.ESTALE), &s); is {
 		t.Errorf("nothing is shared: %q", got)

@@ -190,14 +190,16 @@ type Minions struct {
 // Master is what this node's master last said about itself. The counters
 // begin at its start.
 type Master struct {
-	Written             time.Time `json:"written"`
-	Requests            uint64    `json:"requests"`
-	Returns             uint64    `json:"returns"`
-	Jobs                uint64    `json:"jobs"`
-	OldestRequestMillis int64     `json:"oldestRequestMillis"` // how long the longest running request has been at work; 0: none is
-	PillarErrorMinions  int       `json:"pillarErrorMinions"`  // minions whose last pillar had errors
-	PillarsUnanswered   uint64    `json:"pillarsUnanswered"`   // questions for pillars that the master could not answer; their minions ask again
-	Waiting             Waiting   `json:"waiting"`
+	Written  time.Time `json:"written"`
+	Requests uint64    `json:"requests"`
+	Returns  uint64    `json:"returns"`
+	Jobs     uint64    `json:"jobs"`
+	// how long the longest running request has been at work; 0: none is
+	OldestRequestMillis int64 `json:"oldestRequestMillis"`
+	PillarErrorMinions  int   `json:"pillarErrorMinions"` // minions whose last pillar had errors
+	// questions for pillars that the master could not answer; their minions ask again
+	PillarsUnanswered uint64  `json:"pillarsUnanswered"`
+	Waiting           Waiting `json:"waiting"`
 	// PillarMemo counts the templates of pillars; nil: saltern_pillar_memo is off.
 	PillarMemo *control.PillarMemo `json:"pillarMemo,omitempty"`
 	// Files tells of the copy of the shared volume from which the master serves; nil: there is none.

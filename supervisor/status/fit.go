@@ -73,13 +73,16 @@ func (t *wording) paragraph(indent, text string) {
 		t.lines = append(t.lines, indent+text)
 		return
 	}
+
 	if lead := strings.TrimRight(indent, " "); text == "" || lead != "" && t.width-columns(indent) < leastText {
 		t.lines = append(t.lines, clipWords(lead, t.width))
 		indent = "    "
 	}
+
 	if text == "" {
 		return
 	}
+
 	hang := min(columns(indent), t.width/2)
 	for i, l := range wrapWords(text, t.width-columns(indent), t.width-hang) {
 		if i > 0 {
@@ -107,24 +110,34 @@ func Wrap(text string, width int) []string { return wrapWords(text, width, width
 // columns, the others for rest. A word that is longer is broken where the line ends.
 func wrapWords(text string, first, rest int) (lines []string) {
 	line, room := "", max(first, 1)
-	end := func() { lines, line, room = append(lines, line), "", max(rest, 1) }
+	end := func() {
+		lines = append(lines, line)
+		line = ""
+		room = max(rest, 1)
+	}
+
 	for _, word := range strings.Fields(printable.Clean(text)) {
 		if line != "" && columns(line)+1+columns(word) > room {
 			end()
 		}
+
 		for columns(word) > room {
 			runes := []rune(word)
 			line, word = string(runes[:room]), string(runes[room:])
 			end()
 		}
+
 		if line != "" {
 			line += " "
 		}
+
 		line += word
 	}
+
 	if line != "" || len(lines) == 0 {
 		lines = append(lines, line)
 	}
+
 	return lines
 }
 
@@ -149,16 +162,20 @@ func clipWords(line string, width int) string {
 // elsewhere, which are named.
 func fitColumns(rows [][]string, width int) (fitting [][]string, everywhere, missing []string) {
 	tooWide := func() bool {
-		return width > 0 && slices.ContainsFunc(align(rows), func(l string) bool { return columns(strings.TrimRight(l, " ")) > width })
+		return width > 0 && slices.ContainsFunc(align(rows),
+			func(l string) bool { return columns(strings.TrimRight(l, " ")) > width })
 	}
+
 	for _, name := range []string{"VERSION", "ROLE", "CLOCK", "STORAGE", "LB", "MASTER"} {
 		i := slices.Index(rows[0], name)
-		if len(rows) < 2 || !tooWide() || slices.ContainsFunc(rows[1:], func(r []string) bool { return r[i] != rows[1][i] }) {
+		if len(rows) < 2 || !tooWide() ||
+			slices.ContainsFunc(rows[1:], func(r []string) bool { return r[i] != rows[1][i] }) {
 			continue
 		}
 		everywhere = append(everywhere, strings.ToLower(name)+" "+rows[1][i])
 		rows = without(rows, i)
 	}
+
 	if tooWide() {
 		for i, r := range rows {
 			rows[i] = slices.Clone(r)
@@ -167,17 +184,20 @@ func fitColumns(rows [][]string, width int) (fitting [][]string, everywhere, mis
 			}
 		}
 	}
+
 	for _, name := range []string{"ADDRESS", "CLOCK", "ROLE", "VERSION", "STORAGE", "MINIONS"} {
 		if i := slices.Index(rows[0], name); i > 0 && tooWide() {
 			missing = append(missing, strings.ToLower(name))
 			rows = without(rows, i)
 		}
 	}
+
 	for most := 40; most >= 8 && tooWide(); most -= 4 {
 		for _, r := range rows {
 			r[0] = shortName(r[0], most)
 		}
 	}
+
 	return rows, everywhere, missing
 }
 

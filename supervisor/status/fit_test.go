@@ -14,18 +14,30 @@ import (
 // names that leave its table no room in 80 columns. (m22)
 func newNode() Document {
 	d := documents()["healthy"]
-	d.Cluster, d.Node, d.Version = "blue", "salt-660001", "f05afb80"
+	d.Cluster = "blue"
+	d.Node = "salt-660001"
+	d.Version = "f05afb80"
 	d.ServingSince = ago(time.Minute)
 	d.Front.API = &FrontAPI{Port: 8000, Nodes: []string{"salt-660001"}}
-	d.Nodes[0].Name, d.Nodes[0].Version, d.Nodes[0].Address, d.Nodes[0].Clock = "salt-660001", "f05afb80", "10.66.0.11", "synced"
+	d.Nodes[0].Name = "salt-660001"
+	d.Nodes[0].Version = "f05afb80"
+	d.Nodes[0].Address = "10.66.0.11"
+	d.Nodes[0].Clock = "synced"
+
 	for _, name := range []string{"api", "vip"} {
-		d.Services = append(d.Services, Service{Name: name, State: "running", Message: "running", Since: *ago(time.Minute), PID: 14})
+		d.Services = append(d.Services,
+			Service{Name: name, State: "running", Message: "running", Since: *ago(time.Minute), PID: 14})
 	}
+
 	d.Backup = &Backup{Next: at.Add(time.Hour)}
 	d.Problems = NewBoard().Update(at, []Finding{
-		{Code: SystemOld, Cause: "version f05afb80 was built 2025-06-15, 530 days ago: security fixes of since then are missing"},
+		{
+			Code:  SystemOld,
+			Cause: "version f05afb80 was built 2025-06-15, 530 days ago: security fixes of since then are missing",
+		},
 		{Code: SystemFixed, Cause: "/etc/saltern/upgrade-keys and /usr/lib/saltern/upgrade-keys hold no key"},
 	})
+
 	return d
 }
 
@@ -34,14 +46,24 @@ func cluster(n int) Document {
 	d := newNode()
 	for i := range n - 1 {
 		node := d.Nodes[0]
-		node.Name, node.This, node.Address = fmt.Sprintf("salt-6600%02d", i+2), false, fmt.Sprintf("10.66.0.%d", i+12)
+		node.Name = fmt.Sprintf("salt-6600%02d", i+2)
+		node.This = false
+		node.Address = fmt.Sprintf("10.66.0.%d", i+12)
 		d.Nodes = append(d.Nodes, node)
 	}
+
 	last := &d.Nodes[n-1]
 	last.State, last.Master, last.Proxy, last.Storage, last.Minions, last.LastSeen = "unreachable", "?", "?", "?", nil, ago(12*24*time.Hour)
 	b := NewBoard()
 	b.Update(at.Add(-time.Hour), []Finding{{Code: NodeUnreachable, Subject: last.Name}})
-	d.Problems = append(b.Update(at, []Finding{{Code: NodeUnreachable, Subject: last.Name, Cause: last.Address + " does not answer on 4521/tcp: no route to host, since its last answer 12 days ago"}}), d.Problems...)
+	d.Problems = append(b.Update(at,
+		[]Finding{{
+			Code:    NodeUnreachable,
+			Subject: last.Name,
+			Cause:   last.Address + " does not answer on 4521/tcp: no route to host, since its last answer 12 days ago",
+		}}),
+		d.Problems...)
+
 	d.Health = Degraded
 	return d
 }
@@ -70,6 +92,7 @@ func TestStatusFits(t *testing.T) {
 		if err := WriteText(&all, d); err != nil {
 			t.Fatal(err)
 		}
+
 		words := strings.Fields(strings.ReplaceAll(all.String(), ",", " "))
 		answer := words[0]
 		for _, width := range []int{40, 61, 80, 132} {
@@ -79,17 +102,21 @@ func TestStatusFits(t *testing.T) {
 				if len(lines) == 0 || len(lines) > height || !strings.HasPrefix(lines[0], answer) {
 					t.Fatalf("%d lines of %s", len(lines), where)
 				}
+
 				for _, l := range lines {
 					if columns(l) > width {
 						t.Fatalf("%q is too long: %s", l, where)
 					}
+
 					if kept, cut := strings.CutSuffix(l, " ..."); cut {
 						parts := strings.Fields(kept)
-						if last := strings.TrimRight(parts[len(parts)-1], ","); !slices.Contains(words, last) && columns(last) < width/2 {
+						if last := strings.TrimRight(parts[len(parts)-1], ","); !slices.Contains(words,
+							last) && columns(last) < width/2 {
 							t.Fatalf("%q is cut: %s", last, where)
 						}
 					}
 				}
+
 				said := strings.Contains(lines[len(lines)-1], "elsewhere")
 				if whole := len(Fit(d, Room{Width: width})); whole > height && height > 1 && !said {
 					t.Fatalf("nothing says that there is more: %s", where)
@@ -107,6 +134,7 @@ func TestStatusOnANarrowTerminal(t *testing.T) {
 		if err := WriteText(&all, d); err != nil {
 			t.Fatal(err)
 		}
+
 		for _, width := range []int{80, 100, 132} {
 			got := strings.Join(Fit(d, Room{Width: width}), "\n")
 			flat := strings.Join(strings.Fields(got), " ")
@@ -117,6 +145,7 @@ func TestStatusOnANarrowTerminal(t *testing.T) {
 					}
 				}
 			}
+
 			for _, n := range d.Nodes {
 				if !strings.Contains(flat, n.Name) {
 					t.Errorf("%s: %s is missing in %d columns", name, n.Name, width)
@@ -138,6 +167,7 @@ func TestHostileStatusFits(t *testing.T) {
 		}
 		return b.String()
 	}
+
 	for range 300 {
 		d := cluster(1 + r.IntN(6))
 		d.Cluster, d.Console, d.Next, d.Storage.Path = word(), word(), word(), word()
@@ -145,17 +175,21 @@ func TestHostileStatusFits(t *testing.T) {
 			n := &d.Nodes[i]
 			n.Name, n.Role, n.State, n.Version, n.Address, n.Clock = word(), word(), word(), word(), word(), word()
 		}
+
 		for i := range d.Services {
 			d.Services[i].Name, d.Services[i].Message, d.Services[i].LastExit = word(), word(), word()
 		}
+
 		for i := range d.Problems {
 			d.Problems[i].Title, d.Problems[i].Cause, d.Problems[i].Next = word(), word(), word()
 		}
+
 		room := Room{Width: 60 + r.IntN(60), Lines: 2 + r.IntN(30), Rest: "elsewhere"}
 		lines := Fit(d, room)
 		if len(lines) > room.Lines {
 			t.Fatalf("seed %d: %d lines in %+v", seed, len(lines), room)
 		}
+
 		for _, l := range lines {
 			if strings.ContainsAny(l, "\x1b\n\t") || columns(l) > room.Width {
 				t.Fatalf("seed %d: %q in %+v", seed, l, room)

@@ -67,11 +67,24 @@ func ViewOfGit(g control.Git) GitView {
 		}
 		return &t
 	}
+
 	for _, m := range g.Remotes {
-		r := GitRemote{URL: m.URL, Files: m.Files, Pillars: m.Pillars, Refs: []GitRef{}, More: m.More, State: m.State, Fetched: when(m.Fetched), Next: when(m.Next), Fetching: m.Fetching}
+		r := GitRemote{
+			URL:      m.URL,
+			Files:    m.Files,
+			Pillars:  m.Pillars,
+			Refs:     []GitRef{},
+			More:     m.More,
+			State:    m.State,
+			Fetched:  when(m.Fetched),
+			Next:     when(m.Next),
+			Fetching: m.Fetching,
+		}
+
 		for _, ref := range m.Refs {
 			r.Refs = append(r.Refs, GitRef{ref.Name, ref.Commit})
 		}
+
 		if f := m.Fault; f != nil {
 			code, ok := GitCode(f.What)
 			if !ok {
@@ -79,8 +92,10 @@ func ViewOfGit(g control.Git) GitView {
 			}
 			r.Fault = &GitFault{Code: code, Kind: f.Kind, Text: f.Text, Since: f.Since}
 		}
+
 		v.Remotes = append(v.Remotes, r)
 	}
+
 	return v
 }
 

@@ -12,6 +12,7 @@ func TestManualListsCodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	rows := map[string][]string{}
 	for line := range strings.Lines(string(b)) {
 		if strings.HasPrefix(line, "| SCA-") {
@@ -19,12 +20,15 @@ func TestManualListsCodes(t *testing.T) {
 			for i := range cells {
 				cells[i] = strings.TrimSpace(cells[i])
 			}
+
 			if _, twice := rows[cells[0]]; twice {
 				t.Errorf("%s has two rows", cells[0])
 			}
+
 			rows[cells[0]] = cells
 		}
 	}
+
 	for _, k := range Kinds() {
 		got := rows[string(k.Code)]
 		delete(rows, string(k.Code))
@@ -33,6 +37,7 @@ func TestManualListsCodes(t *testing.T) {
 			t.Errorf("%s: row %q, want five cells", k.Code, got)
 			continue
 		}
+
 		for i := range want {
 			if i == 3 && got[i] != "" { // the cause, for people
 				continue
@@ -42,6 +47,7 @@ func TestManualListsCodes(t *testing.T) {
 			}
 		}
 	}
+
 	for code := range rows {
 		t.Errorf("docs/troubleshooting.md lists %s, which does not exist", code)
 	}

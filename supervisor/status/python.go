@@ -16,14 +16,17 @@ func (t *wording) python(m *Master) {
 			returners = append(returners, returnerLine(r))
 		}
 	}
+
 	for _, e := range m.Engines {
 		if t.brief < briefServices || e.Error != "" {
 			engines = append(engines, engineLine(e))
 		}
 	}
+
 	if len(returners) > 0 {
 		t.paragraph("Returners ", strings.Join(returners, "; "))
 	}
+
 	if len(engines) > 0 {
 		t.paragraph("Engines  ", strings.Join(engines, "; "))
 	}

@@ -24,7 +24,8 @@ func WriteJSON(w io.Writer, d Document) error {
 }
 
 // WriteText prints the document for people: first line the answer, then the
-// nodes, then what is wrong and what to do. Nothing that came from outside can reach the terminal as a control character.
+// nodes, then what is wrong and what to do. Nothing that came from outside can reach the terminal as a
+// control character.
 func WriteText(w io.Writer, d Document) error {
 	return write(w, wording{d: d}.all(nil))
 }
@@ -100,6 +101,7 @@ func (t *wording) front() {
 	} else if len(d.Front.Addresses) > 0 {
 		t.paragraph("", fmt.Sprintf("minions use %s %s", strings.Join(d.Front.Addresses, ", "), ports))
 	}
+
 	if a := d.Front.API; a != nil {
 		t.paragraph("", fmt.Sprintf("Salt's API is on port %d there, %s", a.Port, a.served()))
 	}
@@ -111,6 +113,7 @@ func (t *wording) head() {
 	if d.Health != NotServing && d.Health != Unconfigured {
 		step = nil // it serves already
 	}
+
 	t.lines = append(t.lines, t.answer(step))
 	if step != nil {
 		text := "now: " + step.Name
@@ -119,6 +122,7 @@ func (t *wording) head() {
 		}
 		t.paragraph("", text)
 	}
+
 	t.front()
 	if d.Console != "" {
 		t.paragraph("", "browsers use "+d.Console)
@@ -132,19 +136,23 @@ func (t *wording) answer(step *SetupStep) string {
 	if step != nil {
 		text = fmt.Sprintf("SETTING UP  step %d of %d", step.Number, step.Of)
 	}
+
 	var parts []string
 	if d.Cluster != "" {
 		parts = append(parts, "cluster "+d.Cluster)
 	}
+
 	if step == nil && d.Setup != SetupReady && d.Setup != "" {
 		parts = append(parts, "set-up "+string(d.Setup))
 	}
+
 	switch n := len(d.Nodes); {
 	case n == 1:
 		parts = append(parts, "(1 node)")
 	case n > 1:
 		parts = append(parts, fmt.Sprintf("(%d nodes)", n))
 	}
+
 	if d.Serves() {
 		words := "serving"
 		if d.Arbiter() {
@@ -152,11 +160,13 @@ func (t *wording) answer(step *SetupStep) string {
 		}
 		parts = append(parts, words+" for "+Age(d.Time.Sub(*d.ServingSince)))
 	}
+
 	for _, p := range parts {
 		if t.width == 0 || columns(text)+2+columns(p) <= t.width {
 			text += "  " + p
 		}
 	}
+
 	return text
 }
 
@@ -195,6 +205,7 @@ func (t *wording) nodes() {
 	if len(t.d.Nodes) == 0 {
 		return
 	}
+
 	well := 0 // nodes that are left out for being well
 	fold := t.brief >= briefNodes && t.ready() > fewNodes
 	rows := [][]string{{"NODE", "ROLE", "STATE", "MASTER", "LB", "STORAGE", "MINIONS", "CLOCK", "ADDRESS", "VERSION"}}
@@ -205,16 +216,20 @@ func (t *wording) nodes() {
 		}
 		rows = append(rows, nodeRow(n, t.d.Time))
 	}
+
 	rows, everywhere, missing := fitColumns(rows, t.width)
 	for _, l := range align(rows) {
 		t.lines = append(t.lines, clipWords(l, t.width)) // as a last resort
 	}
+
 	if well > 0 {
 		t.line("  ... %d more that are ready", well)
 	}
+
 	if len(everywhere) > 0 {
 		t.paragraph("  on every node: ", strings.Join(everywhere, ", "))
 	}
+
 	if len(missing) > 0 {
 		t.paragraph("  no room for: ", strings.Join(missing, ", ")+" (applianced nodes)")
 	}
@@ -241,21 +256,26 @@ func nodeRow(n Node, now time.Time) []string {
 	if n.Minions != nil {
 		minions = thousands(*n.Minions)
 	}
+
 	clock := n.Clock
 	if n.LastSeen != nil {
 		clock = lastSeen + Age(now.Sub(*n.LastSeen))
 	}
+
 	name := n.Name
 	if n.This {
 		name += "*"
 	}
-	return []string{name, n.Role, n.State, n.Master, n.Proxy, n.Storage, minions, clock, cmp.Or(n.Address, "-"), cmp.Or(n.Version, "-")}
+
+	return []string{name, n.Role, n.State, n.Master, n.Proxy, n.Storage, minions, clock,
+		cmp.Or(n.Address, "-"), cmp.Or(n.Version, "-")}
 }
 
 func (t *wording) services() {
 	if len(t.d.Services) == 0 {
 		return
 	}
+
 	var rows [][]string
 	var notes, running []string
 	for _, s := range t.d.Services {
@@ -266,14 +286,17 @@ func (t *wording) services() {
 				note = "before that: " + s.LastExit
 			}
 		}
+
 		if t.brief >= briefServices && s.State == "running" {
 			running = append(running, s.Name)
 			continue
 		}
+
 		pid := ""
 		if s.PID > 0 {
 			pid = fmt.Sprintf("pid %d", s.PID)
 		}
+
 		restarts := ""
 		switch {
 		case s.Restarts == 1:
@@ -281,17 +304,21 @@ func (t *wording) services() {
 		case s.Restarts > 1:
 			restarts = fmt.Sprintf("%d restarts", s.Restarts)
 		}
+
 		rows = append(rows, []string{"  " + s.Name, s.State, Age(t.d.Time.Sub(s.Since)), pid, restarts, ""})
 		notes = append(notes, note)
 	}
+
 	if len(running) > 0 {
 		t.paragraph("Services ", "running: "+strings.Join(running, ", "))
 	} else {
 		t.line("Services")
 	}
+
 	if len(rows) == 0 {
 		return
 	}
+
 	for i, l := range align(rows) {
 		t.paragraph(l, notes[i])
 	}
@@ -303,18 +330,26 @@ func (t *wording) keys() {
 		t.paragraph("Keys     ", fmt.Sprintf("%s accepted, %s pending, %s rejected, %s denied",
 			thousands(m.Accepted), thousands(m.Pending), thousands(m.Rejected), thousands(m.Denied)))
 	}
+
 	if m := d.Master; m != nil && m.OldestRequestMillis >= slowRequest.Milliseconds() {
-		t.paragraph("Requests ", "the oldest has been at work for "+Age(time.Duration(m.OldestRequestMillis)*time.Millisecond))
+		t.paragraph("Requests ",
+			"the oldest has been at work for "+Age(time.Duration(m.OldestRequestMillis)*time.Millisecond))
 	}
+
 	if d.Master != nil {
 		t.python(d.Master)
 	}
+
 	if d.Storage.Total > 0 {
-		t.paragraph("Storage  ", fmt.Sprintf("%s: %s free of %s (%.0f %%)", d.Storage.Path, Size(d.Storage.Free), Size(d.Storage.Total), d.Storage.FreePercent))
+		t.paragraph("Storage  ",
+			fmt.Sprintf("%s: %s free of %s (%.0f %%)", d.Storage.Path, Size(d.Storage.Free),
+				Size(d.Storage.Total), d.Storage.FreePercent))
 	}
+
 	if d.Backup != nil {
 		t.paragraph("Backup   ", d.Backup.line(d.Time))
 	}
+
 	if d.Upgrade != nil {
 		t.paragraph("Upgrade  ", d.Upgrade.line(d.Time))
 	}
@@ -324,29 +359,35 @@ func (t *wording) problems() {
 	heading := ""
 	for rest := t.d.Problems; len(rest) > 0; {
 		left := rest
+
 		// What is wrong in several places is told once, with all of them.
 		n := 1
 		for n < len(rest) && rest[n].Code == rest[0].Code && rest[n].Severity == rest[0].Severity {
 			n++
 		}
+
 		same := rest[:n]
 		rest = rest[n:]
 		h := "Problems"
 		if same[0].Severity == Notice {
 			h = "Notes"
 		}
+
 		if t.brief >= briefCodes && same[0].Severity == Notice {
 			t.codesOfNotes(left)
 			return
 		}
+
 		if h != heading {
 			heading = h
 			t.line("%s", h)
 		}
+
 		if t.brief >= briefProblems || t.brief >= briefNotes && same[0].Severity == Notice {
 			t.problemInBrief(same)
 			continue
 		}
+
 		t.problem(same)
 	}
 }
@@ -373,10 +414,12 @@ func (t *wording) problem(same []Problem) {
 		if p.Cause != "" {
 			t.detail(indent, strings.Split(p.Cause, "\n"))
 		}
+
 		if p.Next != "" && !slices.Contains(next, p.Next) {
 			next = append(next, p.Next)
 		}
 	}
+
 	for _, l := range next {
 		t.detail(indent, []string{"next: " + l})
 	}

@@ -31,28 +31,42 @@ func TestUnknownIsWhole(t *testing.T) {
 		if err := WriteJSON(&b, d); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := json.Unmarshal(b.Bytes(), &v); err != nil {
 			t.Fatal(err)
 		}
+
 		return v
 	}
+
 	now := time.Now()
-	whole := form(Document{Nodes: []Node{}, Services: []Service{}, Problems: []Problem{}, Front: Front{Addresses: []string{}}})
+	whole := form(Document{
+		Nodes:    []Node{},
+		Services: []Service{},
+		Problems: []Problem{},
+		Front:    Front{Addresses: []string{}},
+	})
+
 	unknown := form(Unknown(now, "nobody listens"))
 	want, got := map[string]string{}, map[string]string{}
 	fieldsOf("", whole, want)
 	fieldsOf("", unknown, got)
+
 	if !reflect.DeepEqual(want, got) {
 		t.Errorf("fields %v\nnot %v", got, want)
 	}
+
 	m := unknown.(map[string]any)
 	problems := m["problems"].([]any)
 	if m["health"] != "unknown" || m["exit"] != 1.0 || m["started"] != nil || len(problems) != 1 {
 		t.Errorf("%v", m)
 	}
-	if p := problems[0].(map[string]any); p["code"] != "SCA-005" || p["cause"] != "nobody listens" || !strings.Contains(p["next"].(string), "systemctl") {
+
+	if p := problems[0].(map[string]any); p["code"] != "SCA-005" || p["cause"] != "nobody listens" ||
+		!strings.Contains(p["next"].(string), "systemctl") {
 		t.Errorf("%v", p)
 	}
+
 	for _, field := range []string{"minions", "storage", "front", "clock"} {
 		for name, x := range m[field].(map[string]any) {
 			if _, number := x.(float64); number {

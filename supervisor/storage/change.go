@@ -33,15 +33,19 @@ func (m *Manager) keepChanging(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
+
 			text := ""
-			if err != nil && !errors.Is(err, errNotNow) && !errors.Is(err, errHeld) && !errors.Is(err, context.Canceled) {
+			if err != nil && !errors.Is(err, errNotNow) && !errors.Is(err, errHeld) &&
+				!errors.Is(err, context.Canceled) {
 				text, wait = err.Error(), afterFault
 				m.cfg.Log.Warn("storage cannot be brought to what the table of nodes wants", "error", err)
 			}
+
 			m.mu.Lock()
 			m.fault, m.doing = text, ""
 			m.mu.Unlock()
 		}
+
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -61,47 +65,59 @@ func (m *Manager) change(ctx context.Context, leaving bool) error {
 	d := m.desired()
 	m.stop = cancel
 	m.mu.Unlock()
+
 	if err := d.Validate(); err != nil {
 		return fmt.Errorf("the table of nodes cannot be carried out: %w", err)
 	}
+
 	if err := m.ownParts(ctx, d); err != nil {
 		return err
 	}
+
 	m.mu.Lock()
 	plan, looked := m.plan, m.obs != nil
 	m.mu.Unlock()
+
 	if !looked || leaving || plan.Done() {
 		return nil
 	}
+
 	ok, fenced, _ := m.leads()
 	if !ok {
 		return nil
 	}
+
 	if !fenced { // others may think that they lead, too
 		plan.Steps = slices.DeleteFunc(slices.Clone(plan.Steps), func(s glusterctl.Step) bool { return s.Destructive })
 		if len(plan.Steps) == 0 {
 			return nil
 		}
 	}
+
 	err := m.ctl.Apply(ctx, plan, func(e glusterctl.Event) {
 		text := e.Step.What
 		if e.Text != "" {
 			text += ": " + e.Text
 		}
+
 		m.say(text)
 		if e.State == "done" {
 			m.cfg.Log.Info("storage step done", "step", e.Step.ID)
 		}
 	})
+
 	if _, ok := errors.AsType[*glusterctl.RefusedError](err); ok {
 		err = nil // the plan says it
 	}
+
 	if !fenced && errors.Is(err, glusterctl.ErrNotApproved) {
 		err = nil
 	}
+
 	if o, oerr := m.ctl.Observe(ctx, d); oerr == nil {
 		m.take(o, true)
 	}
+
 	return err
 }
 
@@ -125,17 +141,21 @@ func (m *Manager) ownParts(ctx context.Context, d glusterctl.Desired) error {
 				return fmt.Errorf("directory for the copy of this node: %w", err)
 			}
 		}
+
 		if x.Name != m.cfg.Self {
 			others = append(others, x.Name)
 		}
 	}
+
 	m.mounter.SetOthers(others)
 	if err := setHosts(hostsPath, glusterctl.HostsBlock(d.Members)); err != nil {
 		return err
 	}
+
 	m.mu.Lock()
 	down := m.obs == nil || m.obs.Daemon != ""
 	m.mu.Unlock()
+
 	if down {
 		if may, _ := m.mayServe(); !may {
 			return errHeld
@@ -143,9 +163,11 @@ func (m *Manager) ownParts(ctx context.Context, d glusterctl.Desired) error {
 		m.say("start glusterd on this node")
 		return m.startDaemon(ctx)
 	}
+
 	if err := m.remindDaemon(ctx); err != nil {
 		return err
 	}
+
 	return m.renew(ctx, d)
 }
 

@@ -22,6 +22,7 @@ func TestClaimAtTheSameMoment(t *testing.T) {
 				errs[i] = claim(path, fmt.Sprint("node", i))
 			})
 		}
+
 		close(start)
 		wg.Wait()
 		won := -1
@@ -35,12 +36,15 @@ func TestClaimAtTheSameMoment(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		if won < 0 {
 			t.Fatal("nobody has it")
 		}
+
 		if err := claim(path, fmt.Sprint("node", won)); err != nil {
 			t.Errorf("again: %v", err)
 		}
+
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 			t.Errorf("%v %v", left, err)
 		}

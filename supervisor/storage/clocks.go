@@ -34,6 +34,7 @@ func clocksChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
 	}
+
 	root, self := args[0], args[1]
 	volume := mountRoot{path: root}
 	seen := map[string]time.Time{}
@@ -41,15 +42,18 @@ func clocksChild(args []string, in io.Reader, out io.Writer) int {
 		if err := volume.check(); err != nil {
 			return nil, err
 		}
+
 		info, err := layout.Read(root)
 		if err != nil {
 			return nil, err
 		}
+
 		r := clocksReply{Ahead: map[string]time.Duration{}}
 		for _, n := range info.Nodes {
 			if !filepath.IsLocal(n) {
 				continue
 			}
+
 			path := filepath.Join(root, "nodes", n, "probe", clockFile)
 			if n == self {
 				if err := writeClock(path, time.Now()); err != nil {
@@ -57,19 +61,23 @@ func clocksChild(args []string, in io.Reader, out io.Writer) int {
 				}
 				continue
 			}
+
 			t, err := readClock(path)
 			if err != nil {
 				continue // away, or never there yet
 			}
+
 			first := seen[n].IsZero()
 			if t.Equal(seen[n]) {
 				continue
 			}
+
 			seen[n] = t
 			if !first { // an old stamp says nothing, a change is fresh
 				r.Ahead[n] = time.Until(t)
 			}
 		}
+
 		return r, nil
 	})
 }

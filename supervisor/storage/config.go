@@ -20,7 +20,8 @@ func AllowForm(s *settings.Settings) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("storage: %w", err)
 	}
-	if _, err := layout.WriteFile(filepath.Join(dir, formMark), []byte("This node formed the cluster.\n"), 0o600); err != nil {
+	if _, err := layout.WriteFile(filepath.Join(dir, formMark), []byte("This node formed the cluster.\n"),
+		0o600); err != nil {
 		return fmt.Errorf("storage: %w", err)
 	}
 	return nil
@@ -31,9 +32,18 @@ func AllowForm(s *settings.Settings) error {
 func FromSettings(s *settings.Settings, executable string, master layout.Account, log *slog.Logger) Config {
 	dir := filepath.Join(s.DataDir, "storage")
 	return Config{
-		Log: log, Self: s.Node, Volume: s.Storage.Volume, Mount: s.Storage.Path, Bricks: s.Storage.Bricks,
-		Dir: dir, Form: exists(filepath.Join(dir, formMark)), Mirror: s.MirrorDir(), Allowed: filepath.Join(s.RuntimeDir, "glusterd-allowed"),
-		Helper: []string{executable, "storage", "helper"},
-		UID:    master.UID, GID: master.GID, TwoCopies: s.Storage.TwoCopies,
+		Log:       log,
+		Self:      s.Node,
+		Volume:    s.Storage.Volume,
+		Mount:     s.Storage.Path,
+		Bricks:    s.Storage.Bricks,
+		Dir:       dir,
+		Form:      exists(filepath.Join(dir, formMark)),
+		Mirror:    s.MirrorDir(),
+		Allowed:   filepath.Join(s.RuntimeDir, "glusterd-allowed"),
+		Helper:    []string{executable, "storage", "helper"},
+		UID:       master.UID,
+		GID:       master.GID,
+		TwoCopies: s.Storage.TwoCopies,
 	}
 }

@@ -75,40 +75,56 @@ func (c *copier) pass() (r mirrorReport, err error) {
 	if err := errors.Join(c.spec.check(), c.mounted()); err != nil {
 		return r, err
 	}
+
 	if err := c.load(); err != nil {
 		return r, err
 	}
+
 	if err := os.MkdirAll(c.spec.Dest, 0o755); err != nil {
 		return r, err
 	}
+
 	dest, err := os.OpenRoot(c.spec.Dest)
 	if err != nil {
 		return r, err
 	}
 	defer dest.Close()
-	w := &walk{copier: c, dest: dest, r: &r, next: map[string]copied{}, vacant: map[string]emptied{}}
+
+	w := &walk{
+		copier: c,
+		dest:   dest,
+		r:      &r,
+		next:   map[string]copied{},
+		vacant: map[string]emptied{},
+	}
 	defer w.unstage()
+
 	w.lookAbove()
 	for _, t := range c.spec.Trees {
 		if err := w.dir(t, 0); err != nil && !(younger(t) && errors.Is(err, fs.ErrNotExist)) {
 			return r, err
 		}
 	}
+
 	if err := c.mounted(); err != nil { // it may have gone meanwhile: then nothing may be removed
 		return r, err
 	}
+
 	if err := w.place(); err != nil {
 		return r, err
 	}
+
 	for _, t := range c.spec.Trees {
 		if err := w.sweep(t); err != nil && !(younger(t) && errors.Is(err, fs.ErrNotExist)) {
 			return r, err
 		}
 	}
+
 	c.known, c.empty = w.next, w.vacant
 	if r.Copied+r.Removed > 0 || w.touched {
 		return r, c.save()
 	}
+
 	return r, nil
 }
 
@@ -146,11 +162,13 @@ func (c *copier) verify() error {
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
+
 		sum := sha256.New()
 		_, err = io.Copy(sum, f)
 		if cerr := f.Close(); err == nil {
 			err = cerr
 		}
+
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
@@ -158,6 +176,7 @@ func (c *copier) verify() error {
 			return fmt.Errorf("verify: %s on the volume differs from what was copied", rel)
 		}
 	}
+
 	return nil
 }
 
@@ -166,6 +185,7 @@ func (c *copier) load() error {
 	if c.known != nil {
 		return nil
 	}
+
 	c.known = map[string]copied{}
 	f, err := os.Open(c.spec.index())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -175,9 +195,11 @@ func (c *copier) load() error {
 		return err
 	}
 	defer f.Close()
+
 	if json.NewDecoder(io.LimitReader(f, 256<<20)).Decode(&c.known) != nil || c.known == nil {
 		c.known = map[string]copied{}
 	}
+
 	return nil
 }
 

@@ -45,13 +45,16 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 	if err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
+
 	changed = changed || fresh
 	if err := os.MkdirAll(glusterctl.DaemonState, 0o755); err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
+
 	if err := d.allow(); err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
+
 	// Not cut short by a new table of nodes, or the end of this life: one that is just
 	// starting cannot be stopped in good order, and would be started anew at once.
 	ctx, cancel := outlive(ctx, jobLimit, startGrace)
@@ -59,18 +62,22 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 	if systemdRuns() {
 		return d.startUnit(ctx, changed)
 	}
+
 	pid := runningDaemon()
 	if pid > 0 && !changed {
 		return nil
 	}
+
 	if pid > 0 {
 		if err := d.stop(ctx); err != nil {
 			return err
 		}
 	}
+
 	if _, err := command.Do(ctx, d.runner, "glusterd", "-p", daemonPID); err != nil {
 		return fmt.Errorf("start glusterd: %w", err)
 	}
+
 	return nil
 }
 
@@ -111,10 +118,12 @@ func (d *daemon) stop(ctx context.Context) error {
 	if systemdRuns() {
 		return systemd.Stop(ctx, jobLimit, daemonUnit)
 	}
+
 	pid := runningDaemon()
 	if pid == 0 {
 		return nil
 	}
+
 	_ = syscall.Kill(pid, syscall.SIGTERM) // it may be gone
 	for range 100 {
 		if runningDaemon() != pid {
@@ -124,6 +133,7 @@ func (d *daemon) stop(ctx context.Context) error {
 			return err
 		}
 	}
+
 	return fmt.Errorf("stop glusterd: process %d does not end", pid)
 }
 
@@ -173,18 +183,22 @@ func setHosts(path, block string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("names of the nodes: %w", err)
 	}
+
 	rest := string(have)
 	if before, after, ok := strings.Cut(rest, hostsBegin+"\n"); ok {
 		if _, end, ok := strings.Cut(after, hostsEnd+"\n"); ok {
 			rest = before + end
 		}
 	}
+
 	text := rest
 	if block != "" {
 		text = hostsBegin + "\n" + block + hostsEnd + "\n" + rest
 	}
+
 	if _, err := configure(path, []byte(text)); err != nil {
 		return fmt.Errorf("names of the nodes: %w", err)
 	}
+
 	return nil
 }

@@ -41,7 +41,8 @@ func (m *Manager) inPool(address string) bool {
 		}
 	}
 	return name == m.cfg.Self || slices.ContainsFunc(m.obs.Pool, func(p cli.Peer) bool {
-		return p.Hostname == address || p.Hostname == name || slices.Contains(p.Names, address) || slices.Contains(p.Names, name)
+		return p.Hostname == address || p.Hostname == name || slices.Contains(p.Names, address) ||
+			slices.Contains(p.Names, name)
 	})
 }
 
@@ -54,20 +55,26 @@ func dialDaemon(ctx context.Context, address string, secure bool) error {
 		return err
 	}
 	defer conn.Close()
+
 	if !secure {
 		return nil
 	}
+
 	dir := certificateDir(cert.Dir)
 	own, err := tls.LoadX509KeyPair(filepath.Join(dir, "glusterfs.pem"), filepath.Join(dir, "glusterfs.key"))
 	if err != nil {
 		return fmt.Errorf("certificate of the storage: %w", err)
 	}
+
 	ctx, cancel = context.WithTimeout(ctx, handshakeTakes)
 	defer cancel()
+
 	// Whether the other side is who it should be is glusterd's to check.
-	c := tls.Client(conn, &tls.Config{Certificates: []tls.Certificate{own}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})
+	c := tls.Client(conn,
+		&tls.Config{Certificates: []tls.Certificate{own}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})
 	if err := c.HandshakeContext(ctx); err != nil {
 		return errors.Join(errors.New("glusterd there does not use TLS yet"), err)
 	}
+
 	return nil
 }

@@ -45,14 +45,18 @@ func (d *Dissolution) Fault() error {
 	if err != nil || len(others) == 0 {
 		return err
 	}
+
 	hosts, err := d.copies()
 	if err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(hosts, func(h string) bool { return !d.self(h) }); i >= 0 && slices.ContainsFunc(hosts, d.self) {
+
+	if i := slices.IndexFunc(hosts, func(h string) bool { return !d.self(h) }); i >= 0 &&
+		slices.ContainsFunc(hosts, d.self) {
 		return fmt.Errorf("glusterd of this machine serves others too (%s), and the volume %s has copies here and on %s; take this node out of its cluster first: applianced leave",
 			strings.Join(others, ", "), d.s.Storage.Volume, hosts[i])
 	}
+
 	return nil
 }
 
@@ -62,10 +66,12 @@ func (d *Dissolution) Do(ctx context.Context) error {
 	if err := d.Fault(); err != nil {
 		return err
 	}
+
 	others, err := d.outsiders()
 	if err != nil {
 		return err
 	}
+
 	m := New(FromSettings(d.s, d.executable, layout.Account{}, d.log))
 	if len(others) > 0 {
 		err = errors.Join(m.mounter.Unmount(ctx, true), d.deleteVolume(ctx), setHosts(hostsPath, ""))
@@ -75,25 +81,31 @@ func (d *Dissolution) Do(ctx context.Context) error {
 			// unit leaves alone what it does not know (KillMode=process).
 			_, _ = command.Do(ctx, command.Exec{}, "systemctl", "kill", "--signal=KILL", daemonUnit)
 		}
+
 		for _, b := range d.bricks() {
 			for _, pid := range servants(b) { // glusterd leaves them behind
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
 			}
 		}
+
 		err = remove(dropIn)
 	}
+
 	if err == nil {
 		err = mount.RemovePoint(d.s.Storage.Path)
 	}
+
 	if err != nil {
 		return fmt.Errorf("forget the shared volume: %w", err)
 	}
 	if !systemdRuns() {
 		return nil
 	}
+
 	if err := remove(filepath.Join("/etc/systemd/system", mountUnit(d.s.Storage.Path))); err != nil {
 		return err
 	}
+
 	_, err = command.Do(ctx, command.Exec{}, "systemctl", "daemon-reload")
 	return err
 }
@@ -131,15 +143,18 @@ func (d *Dissolution) outsiders() (out []string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+
 	for _, v := range volumes {
 		if v.IsDir() && v.Name() != d.s.Storage.Volume {
 			out = append(out, "volume "+v.Name())
 		}
 	}
+
 	peers, err := filepath.Glob(filepath.Join(d.state, "peers", "*"))
 	if err != nil {
 		return nil, err
 	}
+
 	for _, p := range peers {
 		names, err := values(p, "hostname")
 		if err != nil {
@@ -149,6 +164,7 @@ func (d *Dissolution) outsiders() (out []string, err error) {
 			out = append(out, "machine "+strings.Join(names, " "))
 		}
 	}
+
 	return out, nil
 }
 

@@ -48,11 +48,14 @@ func TestDissolutionKnowsOutsiders(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			others, err := d.outsiders()
 			if err != nil || !slices.Equal(others, tt.others) {
 				t.Errorf("%q %v", others, err)
 			}
-			if err := d.Fault(); (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
+
+			if err := d.Fault(); (err == nil) != (tt.fault == "") ||
+				err != nil && !strings.Contains(err.Error(), tt.fault) {
 				t.Errorf("%v", err)
 			}
 		})

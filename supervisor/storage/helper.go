@@ -40,6 +40,8 @@ func HelperMain(args []string, in io.Reader, out, errOut io.Writer) int {
 			return glusterctl.HelperMain(args, out, errOut)
 		}
 	}
-	fmt.Fprintln(errOut, "usage: probe PATH [DIR] | probes PATH DIR | layout SPEC | names VOLUME PATH | clear DIR | lease PATH NODE | mirror SPEC | clocks PATH NODE | copy SPEC | recover SPEC")
+
+	fmt.Fprintln(errOut,
+		"usage: probe PATH [DIR] | probes PATH DIR | layout SPEC | names VOLUME PATH | clear DIR | lease PATH NODE | mirror SPEC | clocks PATH NODE | copy SPEC | recover SPEC")
 	return 2
 }

@@ -20,7 +20,8 @@ func (m *Manager) probe(p *mount.Prober) func(context.Context) mount.Health {
 		h := p.Probe(ctx)
 		for _, w := range []*worker{&m.lease.child, &m.mirror.child, &m.clocks, &m.probes} {
 			if d := w.hangsFor(); h.State == mount.OK && d > hangLimit {
-				h.State, h.Text = mount.Hung, fmt.Sprintf("it answers new calls, and one of %s ago has not come back", d.Round(time.Second))
+				h.State, h.Text = mount.Hung, fmt.Sprintf("it answers new calls, and one of %s ago has not come back",
+					d.Round(time.Second))
 			}
 		}
 		return h
@@ -46,16 +47,19 @@ func probesChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
 	}
+
 	var whole mount.Health // the newest
 	n := 0
 	return serve(in, out, func([]byte) (any, error) {
-		if n++; n%wholeProbe != 1 && whole.State == mount.OK && whole.Writable {
+		n++
+		if n%wholeProbe != 1 && whole.State == mount.OK && whole.Writable {
 			h := mount.Check(args[0], "")
 			if h.State == mount.OK {
 				h.Writable, h.Latency = true, whole.Latency
 			}
 			return h, nil
 		}
+
 		whole = mount.Check(args[0], args[1])
 		return whole, nil
 	})

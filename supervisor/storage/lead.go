@@ -19,6 +19,7 @@ func (m *Manager) leads() (ok, fenced bool, why string) {
 	held, holder := m.lease.held()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	switch {
 	case held:
 		return true, true, ""
@@ -31,20 +32,24 @@ func (m *Manager) leads() (ok, fenced bool, why string) {
 	case m.obs.Volume == nil:
 		return false, false, "this node has not been taken in yet"
 	}
+
 	// Without the volume there is no lease. What brings the volume back loses
 	// nothing, so the first node that has a majority of the pool does it.
 	if !stopped(m.obs) {
 		return false, false, "nobody known holds the lease"
 	}
+
 	up := 0
 	for _, p := range m.obs.Pool {
 		if p.Self || p.Connected {
 			up++
 		}
 	}
+
 	if 2*up < len(m.obs.Pool) {
 		return false, false, "most nodes are away"
 	}
+
 	// One whose glusterd answers may lack its applianced: the next one waits
 	// longer each.
 	turn := time.Duration(0)
@@ -55,12 +60,14 @@ func (m *Manager) leads() (ok, fenced bool, why string) {
 		if x.Name == m.cfg.Self {
 			return true, false, ""
 		}
+
 		if m.obs.Reachable[x.Address] {
 			if turn += turnEvery; m.down.IsZero() || m.cfg.Now().Sub(m.down) < turn {
 				return false, false, x.Name + " is there and comes first"
 			}
 		}
 	}
+
 	return false, false, "this node makes no changes"
 }
 

@@ -70,6 +70,7 @@ func (l *lease) keep(ctx context.Context, wanted func() bool, gained func()) {
 	defer l.child.finish()
 	tick := time.NewTicker(leaseEvery)
 	defer tick.Stop()
+
 	rest := false // who has just read that the holder lives looks a second later
 	for {
 		switch {
@@ -87,6 +88,7 @@ func (l *lease) keep(ctx context.Context, wanted func() bool, gained func()) {
 			l.mu.Lock()
 			q := leaseQuestion{l.mine}
 			l.mu.Unlock()
+
 			err := l.child.ask(ctx, leaseHangs, q, &r)
 			l.mu.Lock()
 			before := l.until
@@ -96,6 +98,7 @@ func (l *lease) keep(ctx context.Context, wanted func() bool, gained func()) {
 					l.told = asked
 				}
 			}
+
 			switch {
 			case err != nil:
 				l.holder = ""
@@ -105,11 +108,13 @@ func (l *lease) keep(ctx context.Context, wanted func() bool, gained func()) {
 				l.until, l.holder = time.Time{}, r.Holder
 			}
 			l.mu.Unlock()
+
 			rest = err == nil && r.Fresh
 			if err == nil && r.Held && before.Before(asked) {
 				gained()
 			}
 		}
+
 		select {
 		case <-ctx.Done():
 			return

@@ -27,12 +27,15 @@ func newLeaseWorld(t *testing.T) *leaseWorld {
 			}
 			return ok, nil
 		}
+
 		if w.holder != nil {
 			return false, nil
 		}
+
 		w.holder = f
 		return true, nil
 	}
+
 	w.a = leaseHolder{path: path, self: "a", now: func() time.Time { return w.now }, lock: lock}
 	w.b = leaseHolder{path: path, self: "b", now: w.a.now, lock: lock}
 	return w
@@ -52,21 +55,27 @@ func TestLease(t *testing.T) {
 	asked := 0
 	inner := w.b.lock
 	w.b.lock = func(f *os.File) (bool, error) { asked++; return inner(f) }
+
 	for range 100 { // the first has it, and the second never asks for the lock
 		if r := w.step(t, &w.a); !r.Held {
 			t.Fatal("nobody has it, and it was not given")
 		}
+
 		if r := w.step(t, &w.b); r.Held || r.Holder != "a" || !r.Fresh {
 			t.Fatalf("%+v", r)
 		}
+
 		if r := w.step(t, &w.b); r.Fresh {
 			t.Fatalf("the same beat once more: %+v", r)
 		}
+
 		w.now = w.now.Add(time.Second)
 	}
+
 	if asked > 0 {
 		t.Errorf("the lock was asked for %d times while its holder lives", asked)
 	}
+
 	// The holder is gone and its lock with it.
 	w.holder = nil
 	start := w.now
@@ -75,9 +84,11 @@ func TestLease(t *testing.T) {
 			t.Fatal("it is never taken over")
 		}
 	}
+
 	if d := w.now.Sub(start); d < leaseSilence-2*time.Second || d > 15*time.Second {
 		t.Errorf("taken over after %v", d)
 	}
+
 	// It comes back after its stall: it has to stand in line.
 	if r := w.step(t, &w.a); r.Held || r.Holder != "b" {
 		t.Errorf("two nodes have the lease: %+v", r)
@@ -93,6 +104,7 @@ func TestLeaseOfAFrozenHolder(t *testing.T) {
 		if r := w.step(t, &w.a); !r.Held {
 			t.Fatalf("%+v", r)
 		}
+
 		w.step(t, &w.b)
 		w.step(t, &c)
 		start := w.now // a is frozen
@@ -106,25 +118,30 @@ func TestLeaseOfAFrozenHolder(t *testing.T) {
 				t.Fatal("nobody goes on")
 			}
 		}
+
 		if d := w.now.Sub(start); d < 2*leaseSilence-2*time.Second || d > 30*time.Second {
 			t.Errorf("taken over after %v", d)
 		}
+
 		for range 30 { // both others know who has it, and so does a, thawed
 			w.now = w.now.Add(time.Second)
 			if b := w.step(t, &w.b); !b.Held {
 				t.Fatalf("%+v", b)
 			}
+
 			for _, h := range []*leaseHolder{&c, &w.a} {
 				if r := w.step(t, h); r.Held || r.Holder != "b" {
 					t.Fatalf("%s: %+v", h.self, r)
 				}
 			}
 		}
+
 		// A node that starts now finds the newest term.
 		d := leaseHolder{path: w.a.path, self: "d", now: w.a.now, lock: w.a.lock}
 		if r := w.step(t, &d); r.Held || r.Holder != "b" || d.term != term {
 			t.Fatalf("%+v in term %d", r, d.term)
 		}
+
 		w.b.end()
 		w.locks = map[string]*os.File{}
 		w.b = leaseHolder{path: w.a.path, self: "b", now: w.a.now, lock: w.a.lock}
@@ -155,20 +172,24 @@ func TestLeaseGivenBack(t *testing.T) {
 	asked := 0
 	inner := w.b.lock
 	w.b.lock = func(f *os.File) (bool, error) { asked++; return inner(f) }
+
 	for range 5 { // the lock is another's, which has not written yet
 		w.now = w.now.Add(time.Second)
 		if r := w.step(t, &w.b); r.Held {
 			t.Fatal("the lock is held, and the lease was given")
 		}
 	}
+
 	if asked != 1 {
 		t.Errorf("the lock was asked for %d times", asked)
 	}
+
 	w.holder = nil
 	w.b = leaseHolder{path: w.b.path, self: "b", now: w.b.now, lock: inner} // its next life
 	if r := w.step(t, &w.b); !r.Held {
 		t.Errorf("not taken at once: %+v", r)
 	}
+
 	if r := w.step(t, &w.a); r.Held || r.Holder != "b" {
 		t.Errorf("two nodes have the lease: %+v", r)
 	}
@@ -193,20 +214,24 @@ func TestLeaseTellsOfFiles(t *testing.T) {
 		}
 		return r
 	}
+
 	tell(&w.a, 0)
 	if r := tell(&w.b, 7); r.Held || r.Files != 0 {
 		t.Errorf("told by one that does not hold the lease: %+v", r)
 	}
+
 	tell(&w.a, 5)
 	if r := tell(&w.b, 0); r.Files != 5 {
 		t.Errorf("%+v", r)
 	}
+
 	w.holder = nil
 	for start := w.now; !tell(&w.b, 0).Held; w.now = w.now.Add(time.Second) {
 		if w.now.Sub(start) > time.Minute {
 			t.Fatal("it is never taken over")
 		}
 	}
+
 	if r := tell(&w.a, 0); r.Holder != "b" || r.Files != 5 {
 		t.Errorf("after another has taken over: %+v", r)
 	}
@@ -215,14 +240,17 @@ func TestLeaseTellsOfFiles(t *testing.T) {
 	if _, ok := l.watched(); ok {
 		t.Error("watched although nobody holds the lease")
 	}
+
 	l.told = time.Now()
 	if mark, ok := l.watched(); !ok || mark != 5 {
 		t.Errorf("%d %v", mark, ok)
 	}
+
 	l.changed(time.Unix(0, 3)) // a clock that is behind
 	if mark, _ := l.watched(); mark != 5 || l.mine != 6 {
 		t.Errorf("mark %d, to tell %d", mark, l.mine)
 	}
+
 	l.until = time.Now().Add(time.Hour)
 	if _, ok := l.watched(); ok {
 		t.Error("the holder itself has to look")

@@ -26,18 +26,23 @@ func leaseChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
 	}
-	root, h := mountRoot{path: args[0]}, leaseHolder{path: filepath.Join(args[0], leaseFile), self: args[1], now: time.Now, lock: flock}
+
+	root := mountRoot{path: args[0]}
+	h := leaseHolder{path: filepath.Join(args[0], leaseFile), self: args[1], now: time.Now, lock: flock}
 	signal.Ignore(syscall.SIGPIPE) // a parent that was killed while it is answered
 	defer h.end()
+
 	return serve(in, out, func(line []byte) (any, error) {
 		var q leaseQuestion
 		if err := json.Unmarshal(line, &q); err != nil {
 			return nil, err
 		}
+
 		if err := root.check(); err != nil {
 			h.drop()
 			return nil, err
 		}
+
 		return h.step(q)
 	})
 }
@@ -74,13 +79,16 @@ func (h *leaseHolder) newest() (moved bool, err error) {
 		if err != nil {
 			return false, err
 		}
+
 		for _, n := range names {
 			if term, err := strconv.Atoi(strings.TrimPrefix(n, h.path+".")); err == nil {
 				h.term = max(h.term, term)
 			}
 		}
+
 		h.found = true
 	}
+
 	for {
 		if _, err := os.Lstat(h.file(h.term + 1)); errors.Is(err, fs.ErrNotExist) {
 			return moved, nil
@@ -130,37 +138,48 @@ func (h *leaseHolder) step(q leaseQuestion) (leaseReply, error) {
 		h.drop()
 		h.reads = 0
 	}
+
 	moved, err := h.newest()
 	if moved { // somebody has taken over
 		h.drop()
 		h.reads, h.no = 0, 0
 	}
+
 	if err != nil {
 		return leaseReply{}, err
 	}
 	if h.kept != nil {
 		return h.write(begin, q)
 	}
+
 	b, err := readBeat(h.file(h.term))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return leaseReply{}, fmt.Errorf("read the lease: %w", err)
 	}
+
 	if err == nil {
 		if b != h.beat {
 			h.no = 0
 		}
+
 		if b != h.beat || h.reads == 0 {
-			h.beat, h.since, h.reads = b, begin, 0
+			h.beat = b
+			h.since = begin
+			h.reads = 0
 		}
+
 		h.reads++
-		free, silent := b.Free && b != h.tried, h.reads >= leaseReads && begin.Sub(h.since) >= leaseSilence
+		free := b.Free && b != h.tried
+		silent := h.reads >= leaseReads && begin.Sub(h.since) >= leaseSilence
 		if !free && !silent {
 			return leaseReply{Holder: b.Holder, Files: b.Files, Fresh: h.reads == 1}, nil
 		}
+
 		if b.Free {
 			h.tried = b
 		}
 	}
+
 	return h.take(begin, q)
 }
 
@@ -170,28 +189,35 @@ func (h *leaseHolder) take(begin time.Time, q leaseQuestion) (leaseReply, error)
 	if err != nil {
 		return leaseReply{}, fmt.Errorf("open the lease: %w", err)
 	}
+
 	ok, err := h.lock(f)
 	if err == nil && ok {
 		h.kept, h.no = f, 0
 		return h.write(begin, q)
 	}
+
 	f.Close()
 	h.reads = 0 // wait as long again
 	if err != nil {
 		return leaseReply{}, fmt.Errorf("lock the lease: %w", err)
 	}
+
 	reply := leaseReply{Holder: h.beat.Holder, Files: h.beat.Files}
-	if h.no++; h.no < leaseRefused || h.beat.Free {
+	h.no++
+	if h.no < leaseRefused || h.beat.Free {
 		return reply, nil
 	}
+
 	h.no = 0
 	text, err := h.beat.text()
 	if err == nil { // with the beat of before: its maker locks it, or the others do after a silence
 		_, err = versioned.Create(h.file(h.term+1), text, 0o600)
 	}
+
 	if err != nil {
 		return reply, fmt.Errorf("begin a new term of the lease: %w", err)
 	}
+
 	h.term++
 	return h.take(begin, q)
 }

@@ -17,6 +17,7 @@ func TestFinding26MirrorLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	must(os.MkdirAll(filepath.Join(source, "srv", "pillar", "sub"), 0o755))
 	must(os.WriteFile(filepath.Join(source, "srv", "pillar", "sub", "passwd"), []byte("evil"), 0o644))
 	must(os.WriteFile(filepath.Join(outside, "kept"), []byte("kept"), 0o600))
@@ -24,14 +25,18 @@ func TestFinding26MirrorLinks(t *testing.T) {
 	must(os.Symlink(outside, filepath.Join(dest, "srv", "pillar")))
 	c := newCopier(mirrorSpec{Source: source, Dest: dest, Trees: []string{"srv/pillar"}, Any: true})
 	_, err := c.pass()
+
 	if e, _ := os.ReadDir(outside); len(e) != 1 {
 		t.Errorf("beside what was there root wrote %v", e)
 	}
+
 	if err == nil {
-		if b, rerr := os.ReadFile(filepath.Join(dest, "srv", "pillar", "sub", "passwd")); rerr != nil || string(b) != "evil" {
+		if b, rerr := os.ReadFile(filepath.Join(dest, "srv", "pillar", "sub", "passwd")); rerr != nil ||
+			string(b) != "evil" {
 			t.Errorf("%q %v", b, rerr)
 		}
 	}
+
 	// A parent that is a link: nothing is copied through it.
 	dest = t.TempDir()
 	must(os.Symlink(outside, filepath.Join(dest, "srv")))
@@ -39,6 +44,7 @@ func TestFinding26MirrorLinks(t *testing.T) {
 	if _, err := c.pass(); err == nil {
 		t.Error("root followed a link out of the copy")
 	}
+
 	if e, _ := os.ReadDir(outside); len(e) != 1 {
 		t.Errorf("beside what was there root wrote %v", e)
 	}

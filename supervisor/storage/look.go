@@ -54,16 +54,19 @@ func (m *Manager) quickLook(ctx context.Context, d glusterctl.Desired) (same, du
 	m.mu.Lock()
 	old, age := m.obs, m.cfg.Now().Sub(m.full)
 	m.mu.Unlock()
+
 	switch {
 	case old == nil || h.State != mount.OK || time.Since(at) > 2*calmEvery:
 		return false, false
 	case age >= m.fullAge():
 		return false, true
 	}
+
 	now, same := m.ctl.Glance(ctx, d, old, h)
 	if same {
 		m.take(now, false)
 	}
+
 	return same, !same
 }
 
@@ -76,33 +79,41 @@ func (m *Manager) look(ctx context.Context) {
 			return
 		}
 	}
+
 	_, leaving := m.member()
 	m.mu.Lock()
 	none := m.obs == nil
 	m.mu.Unlock()
+
 	if (none || due) && !leaving { // a quick look before it would learn nothing more
 		m.lookAtAll(ctx, d)
 		return
 	}
+
 	quick, err := m.ctl.ObserveQuick(ctx, d)
 	if err != nil {
 		return
 	}
+
 	m.mu.Lock()
 	old, age := m.obs, m.cfg.Now().Sub(m.full)
 	m.mu.Unlock()
+
 	if leaving {
 		m.take(known(quick, old), false)
 		return
 	}
+
 	soon := fullEvery / 2 // one node's looks are enough for all but what differs
 	if held, _ := m.lease.held(); held || m.cfg.Form && !m.isFormed() {
 		soon = 2 * lookEvery
 	}
+
 	if age >= fullEvery || differ(old, quick) || age >= soon && unsettled(old) {
 		m.lookAtAll(ctx, d)
 		return
 	}
+
 	m.take(known(quick, old), false)
 }
 
@@ -113,7 +124,9 @@ func known(quick, old *glusterctl.Observation) *glusterctl.Observation {
 		return quick
 	}
 	quick.Processes, quick.StatusError = old.Processes, old.StatusError
-	quick.Heal, quick.HealError, quick.SameEntries = old.Heal, old.HealError, old.SameEntries
+	quick.Heal = old.Heal
+	quick.HealError = old.HealError
+	quick.SameEntries = old.SameEntries
 	return quick
 }
 
@@ -147,11 +160,13 @@ func differ(a, b *glusterctl.Observation) bool {
 	if a.Mount != nil && b.Mount != nil && a.Mount.State != b.Mount.State {
 		return true
 	}
+
 	for i := range a.Pool {
 		if a.Pool[i].Connected != b.Pool[i].Connected || a.Pool[i].UUID != b.Pool[i].UUID {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -180,18 +195,21 @@ func (m *Manager) take(o *glusterctl.Observation, full bool) {
 	first := m.obs == nil
 	m.obs = o
 	m.replan()
+
 	switch {
 	case !stopped(o):
 		m.down = time.Time{}
 	case m.down.IsZero():
 		m.down = m.cfg.Now()
 	}
+
 	switch {
 	case len(o.Elsewhere) == 0:
 		m.lacking = time.Time{}
 	case m.lacking.IsZero():
 		m.lacking = m.cfg.Now()
 	}
+
 	switch {
 	case !slices.ContainsFunc(m.desired().Members, func(x glusterctl.Member) bool {
 		return x.Name == m.cfg.Self && x.Brick != "" && o.Hidden(x.BrickName())
@@ -200,20 +218,25 @@ func (m *Manager) take(o *glusterctl.Observation, full bool) {
 	case m.hidden.IsZero():
 		m.hidden = m.cfg.Now()
 	}
+
 	if full {
 		m.full = m.cfg.Now()
 	}
+
 	made := !m.formed && o.Volume != nil && o.Mount != nil && o.Mount.State == mount.OK && o.Mount.Layout > 0
 	if made {
 		m.formed = true
 	}
 	m.mu.Unlock()
+
 	if first {
 		m.poke() // what is to be done waits for it
 	}
+
 	if made {
 		if err := os.MkdirAll(m.cfg.Dir, 0o700); err == nil {
-			_, err = layout.WriteFile(m.formedMark(), []byte("The volume was made: this node never makes another.\n"), 0o600)
+			_, err = layout.WriteFile(m.formedMark(),
+				[]byte("The volume was made: this node never makes another.\n"), 0o600)
 			if err != nil {
 				m.cfg.Log.Error("cannot remember that the volume was made", "path", m.formedMark(), "error", err)
 			}
@@ -227,6 +250,7 @@ func (m *Manager) trackHeal(ctx context.Context, o *glusterctl.Observation) {
 	m.mu.Lock()
 	due := m.cfg.Now().Sub(m.tracked) >= stuckEvery
 	m.mu.Unlock()
+
 	if h.Pending.Zero() {
 		m.mu.Lock()
 		m.stuck, m.tracked = nil, time.Time{}
@@ -234,19 +258,23 @@ func (m *Manager) trackHeal(ctx context.Context, o *glusterctl.Observation) {
 		m.mu.Unlock()
 		return
 	}
+
 	if !due || o.Heal == nil {
 		return
 	}
+
 	q := o.Quorum()
 	if held, _ := m.lease.held(); held && q.Known && q.Up == q.Bricks {
 		// The daemons look by themselves when a brick comes up, and every minute,
 		// and sometimes miss what was written just then.
 		_ = m.ctl.StartHeal(ctx, m.cfg.Volume) // refused while one of them is missing
 	}
+
 	list, err := m.ctl.HealEntries(ctx, m.cfg.Volume)
 	if err != nil {
 		return
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tracked = m.cfg.Now()

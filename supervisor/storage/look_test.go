@@ -56,24 +56,48 @@ func TestLeavingNodeTakesNoLock(t *testing.T) {
 			t.Fatalf("%v: %s %v", args, out, err)
 		}
 	}
+
 	for _, n := range []string{"node2", "node3", "node4"} {
 		do("peer", "probe", n)
 	}
+
 	do("volume", "create", "cluster", "replica", "3", "node1:/b/1", "node2:/b/1", "node3:/b/1")
 	do("volume", "start", "cluster")
 	table := func(state nodes.State) nodes.Table {
 		var out nodes.Table
 		for _, n := range []string{"1", "2", "3", "4"} {
-			out.Nodes = append(out.Nodes, nodes.Node{Name: "node" + n, Address: "10.0.0." + n, State: nodes.Member, Storage: "data", Brick: "/b/1"})
+			out.Nodes = append(out.Nodes,
+				nodes.Node{
+					Name:    "node" + n,
+					Address: "10.0.0." + n,
+					State:   nodes.Member,
+					Storage: "data",
+					Brick:   "/b/1",
+				})
 		}
+
 		out.Nodes[2].State = state
 		return out
 	}
+
 	now := time.Unix(1e9, 0)
 	run := &noted{Runner: pool.Runner("node3")}
 	fresh := func(state nodes.State) *Manager {
-		m := New(Config{Self: "node3", Volume: "cluster", Mount: "/srv/cluster", Dir: t.TempDir(), Helper: []string{"/bin/false"}, Now: func() time.Time { return now }})
-		m.ctl = glusterctl.New(glusterctl.Config{Runner: run, Now: m.cfg.Now, Dial: func(_ context.Context, a string) error { return pool.Dial(a) }})
+		m := New(Config{
+			Self:   "node3",
+			Volume: "cluster",
+			Mount:  "/srv/cluster",
+			Dir:    t.TempDir(),
+			Helper: []string{"/bin/false"},
+			Now:    func() time.Time { return now },
+		})
+
+		m.ctl = glusterctl.New(glusterctl.Config{
+			Runner: run,
+			Now:    m.cfg.Now,
+			Dial:   func(_ context.Context, a string) error { return pool.Dial(a) },
+		})
+
 		m.SetTable(table(state))
 		return m
 	}
@@ -83,6 +107,7 @@ func TestLeavingNodeTakesNoLock(t *testing.T) {
 	if q := m.obs.Quorum(); len(run.locking()) < 2 || !q.Known || q.Up != 3 {
 		t.Fatalf("a member does not look at the bricks: %+v", q)
 	}
+
 	m.SetTable(table(nodes.Leaving))
 	for range 3 {
 		now = now.Add(time.Hour)
@@ -91,19 +116,23 @@ func TestLeavingNodeTakesNoLock(t *testing.T) {
 			t.Errorf("one that leaves runs %q", cmds)
 		}
 	}
+
 	if q := m.obs.Quorum(); !m.obs.At.Equal(now) || !q.Known || q.Up != 3 {
 		t.Errorf("it forgets what it knew: %+v", q)
 	}
+
 	do("volume", "replace-brick", "cluster", "node3:/b/1", "node4:/b/1", "commit", "force")
 	m.look(t.Context())
 	if b := m.obs.Volume.Bricks[2].Name; b != "node4:/b/1" || len(run.locking()) > 0 {
 		t.Errorf("another copy: %s, %q", b, run.said)
 	}
+
 	for _, p := range m.State().Problems {
 		if strings.Contains(p.Subject, "node4:") {
 			t.Errorf("of a brick that it cannot know it says %+v", p)
 		}
 	}
+
 	m = fresh(nodes.Leaving)
 	m.look(t.Context())
 	if m.obs == nil || m.obs.Volume == nil || len(run.locking()) > 0 {
@@ -117,6 +146,7 @@ func TestLeavingNodeTakesNoLock(t *testing.T) {
 			m.SetTable(table(nodes.Leaving))
 		}
 	}
+
 	m.look(t.Context())
 	if cmds := run.locking(); len(cmds) != 1 {
 		t.Errorf("it goes on with %q", cmds)

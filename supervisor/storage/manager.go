@@ -111,14 +111,43 @@ func New(cfg Config) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	m := &Manager{cfg: cfg, timers: glusterctl.DefaultTimers(), wake: make(chan struct{}, 1), ahead: map[string]clockDiff{}}
+
+	m := &Manager{
+		cfg:    cfg,
+		timers: glusterctl.DefaultTimers(),
+		wake:   make(chan struct{}, 1),
+		ahead:  map[string]clockDiff{},
+	}
+
 	m.formed = exists(m.formedMark())
-	m.mounter = &mount.Mounter{Volume: cfg.Volume, Point: cfg.Mount, Server: cfg.Self, Options: []string{"log-level=WARNING"}}
+	m.mounter = &mount.Mounter{
+		Volume:  cfg.Volume,
+		Point:   cfg.Mount,
+		Server:  cfg.Self,
+		Options: []string{"log-level=WARNING"},
+	}
+
 	if systemdRuns() {
 		m.mounter.Attach, m.mounter.Detach = attachUnit, detachUnit
 	}
-	prober := &mount.Prober{Mounter: m.mounter, Command: m.helper("probe"), WriteDir: probeDir(cfg.Self), Timeout: m.timers.ProbeTimeout(), Ask: m.askProbe}
-	m.keeper = &mount.Keeper{Probe: m.probe(prober), Mount: m.mounter.Mount, Unmount: m.mounter.Unmount, Log: cfg.Log, Every: 5 * time.Second, Healthy: m.healthy}
+
+	prober := &mount.Prober{
+		Mounter:  m.mounter,
+		Command:  m.helper("probe"),
+		WriteDir: probeDir(cfg.Self),
+		Timeout:  m.timers.ProbeTimeout(),
+		Ask:      m.askProbe,
+	}
+
+	m.keeper = &mount.Keeper{
+		Probe:   m.probe(prober),
+		Mount:   m.mounter.Mount,
+		Unmount: m.mounter.Unmount,
+		Log:     cfg.Log,
+		Every:   5 * time.Second,
+		Healthy: m.healthy,
+	}
+
 	m.daemon = &daemon{runner: command.Exec{}, bricks: cfg.Bricks, allowed: cfg.Allowed}
 	m.lease.child.command = m.helper("lease", cfg.Mount, cfg.Self)
 	m.probes.command = m.helper("probes", cfg.Mount, probeDir(cfg.Self))
@@ -126,13 +155,26 @@ func New(cfg Config) *Manager {
 	m.mirror.soon = make(chan struct{}, 1)
 	m.mirror.unsure = func() bool { return !m.calm() }
 	m.mirror.apart = m.apart
-	m.mirror.child.command = m.helper("mirror", mirrorSpec{Source: cfg.Mount, Dest: cfg.Mirror, Trees: mirrored(), Keys: &account{cfg.UID, cfg.GID}, Stage: stageDir}.text())
+	m.mirror.child.command = m.helper("mirror", mirrorSpec{
+		Source: cfg.Mount,
+		Dest:   cfg.Mirror,
+		Trees:  mirrored(),
+		Keys:   &account{cfg.UID, cfg.GID},
+		Stage:  stageDir,
+	}.text())
+
 	m.ctl = glusterctl.New(glusterctl.Config{
-		Log: cfg.Log, Mounter: m.mounter, Prober: prober, Helper: cfg.Helper, Dial: m.dial, ClearBrick: m.clearBrick,
+		Log:         cfg.Log,
+		Mounter:     m.mounter,
+		Prober:      prober,
+		Helper:      cfg.Helper,
+		Dial:        m.dial,
+		ClearBrick:  m.clearBrick,
 		Tree:        func(nodes []string) layout.Tree { return layout.Cluster(cfg.UID, cfg.GID, nodes...) },
 		StartDaemon: m.startDaemon,
 		Lead:        m.mayChange,
 	})
+
 	return m
 }
 
@@ -170,15 +212,18 @@ func (m *Manager) SetTable(t nodes.Table) {
 		m.mu.Unlock()
 		return
 	}
+
 	m.table = t
 	m.replan()
 	if m.stop != nil {
 		m.stop()
 	}
+
 	if n, ok := t.Find(m.cfg.Self); ok && n.State == nodes.Leaving && m.stopLook != nil {
 		m.stopLook()
 	}
 	m.mu.Unlock()
+
 	m.poke()
 }
 
@@ -198,8 +243,17 @@ func (m *Manager) Desired() glusterctl.Desired {
 
 // desired is called with mu held.
 func (m *Manager) desired() glusterctl.Desired {
-	d := glusterctl.Desired{Volume: m.cfg.Volume, Self: m.cfg.Self, Form: m.cfg.Form && !m.formed, TwoCopies: m.cfg.TwoCopies, TLS: m.table.StorageTLS,
-		Timers: m.timers, Mount: m.cfg.Mount, Layout: layoutVersion}
+	d := glusterctl.Desired{
+		Volume:    m.cfg.Volume,
+		Self:      m.cfg.Self,
+		Form:      m.cfg.Form && !m.formed,
+		TwoCopies: m.cfg.TwoCopies,
+		TLS:       m.table.StorageTLS,
+		Timers:    m.timers,
+		Mount:     m.cfg.Mount,
+		Layout:    layoutVersion,
+	}
+
 	used := map[string]bool{}
 	for _, n := range m.table.Nodes {
 		role := glusterctl.Role(n.Storage)
@@ -211,14 +265,18 @@ func (m *Manager) desired() glusterctl.Desired {
 		case role == "":
 			role = glusterctl.Client
 		}
+
 		d.Members = append(d.Members, glusterctl.Member{Name: n.Name, Address: n.Address, Role: role, Brick: n.Brick})
 		used[n.Name], used[n.Address] = true, true
 	}
+
 	for _, n := range m.table.Nodes {
-		if (n.State == nodes.Removed || n.State == nodes.Leaving) && !used[n.Name] && !slices.Contains(d.Leaving, n.Name) {
+		if (n.State == nodes.Removed || n.State == nodes.Leaving) && !used[n.Name] &&
+			!slices.Contains(d.Leaving, n.Name) {
 			d.Leaving = append(d.Leaving, n.Name)
 		}
 	}
+
 	return d
 }
 
@@ -254,20 +312,24 @@ func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer m.probes.close()
 	defer wg.Wait()
+
 	wg.Go(func() { m.lease.keep(ctx, m.mayLead, m.poke) })
 	wg.Go(func() {
-		m.mirror.keep(ctx, m.cfg.Now, func() bool { return !m.decidesOnly() && m.mountWorks() }, m.lease.watched, func(r mirrorReport) {
-			m.lease.changed(m.cfg.Now())
-			m.cfg.Log.Info("files for minions copied", "copied", r.Copied, "removed", r.Removed, "bytes", r.Bytes)
-			if m.cfg.Mirrored != nil {
-				m.cfg.Mirrored()
-			}
-		})
+		m.mirror.keep(ctx, m.cfg.Now, func() bool { return !m.decidesOnly() && m.mountWorks() },
+			m.lease.watched, func(r mirrorReport) {
+				m.lease.changed(m.cfg.Now())
+				m.cfg.Log.Info("files for minions copied", "copied", r.Copied, "removed", r.Removed, "bytes", r.Bytes)
+				if m.cfg.Mirrored != nil {
+					m.cfg.Mirrored()
+				}
+			})
 	})
+
 	wg.Go(func() { m.keepClocks(ctx) })
 	wg.Go(func() { m.keepMount(ctx) })
 	wg.Go(func() { m.keepLooking(ctx) })
 	m.keepChanging(ctx)
+
 	return nil
 }
 
@@ -284,7 +346,8 @@ func (m *Manager) Forget(ctx context.Context) error {
 	if serr := m.daemon.stop(ctx); serr != nil {
 		return errors.Join(err, serr)
 	}
-	return errors.Join(err, glusterctl.ResetDaemon(glusterctl.DaemonState), setHosts(hostsPath, ""), remove(m.formedMark()), m.forgetIdentity())
+	return errors.Join(err, glusterctl.ResetDaemon(glusterctl.DaemonState), setHosts(hostsPath, ""),
+		remove(m.formedMark()), m.forgetIdentity())
 }
 
 // FreshBrick names a directory for a new copy on this node, one that has never
@@ -314,10 +377,12 @@ func (m *Manager) keepClocks(ctx context.Context) {
 		if !m.mountWorks() {
 			continue
 		}
+
 		var r clocksReply
 		if err := m.clocks.ask(ctx, m.timers.ProbeTimeout(), struct{}{}, &r); err != nil {
 			continue // the mount's own probe says it
 		}
+
 		m.mu.Lock()
 		for n, d := range r.Ahead {
 			m.ahead[n] = clockDiff{d, m.cfg.Now()}

@@ -60,11 +60,21 @@ func localDir(s *settings.Settings) string { return filepath.Join(s.DataDir, "cl
 func PendingMigration(s *settings.Settings, executable string, log *slog.Logger) *Migration {
 	from := localDir(s)
 	dir := filepath.Join(s.DataDir, "storage")
-	if !s.OnVolume() || s.Storage.Path == from || !exists(filepath.Join(from, "pki")) || !exists(filepath.Join(dir, formMark)) {
+	if !s.OnVolume() || s.Storage.Path == from || !exists(filepath.Join(from, "pki")) ||
+		!exists(filepath.Join(dir, formMark)) {
 		return nil
 	}
-	return &Migration{from: from, to: s.Storage.Path, pki: s.PKIDir(), helper: []string{executable, "storage", "helper"},
-		index: filepath.Join(dir, "moved.json"), self: s.Node, own: s.PKIDir() != s.SharedPKIDir(), log: log}
+
+	return &Migration{
+		from:   from,
+		to:     s.Storage.Path,
+		pki:    s.PKIDir(),
+		helper: []string{executable, "storage", "helper"},
+		index:  filepath.Join(dir, "moved.json"),
+		self:   s.Node,
+		own:    s.PKIDir() != s.SharedPKIDir(),
+		log:    log,
+	}
 }
 
 // Before gives the settings of the node as it was, for the time of the move.
@@ -90,7 +100,8 @@ func (m *Migration) Copy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		m.log.Info("directory copied to the volume", "path", m.from, "copied", r.Copied, "bytes", r.Bytes, "removed", r.Removed)
+		m.log.Info("directory copied to the volume", "path", m.from, "copied", r.Copied, "bytes", r.Bytes,
+			"removed", r.Removed)
 		if r.Copied+r.Removed+r.Changing <= quiet {
 			return nil
 		}
@@ -107,21 +118,26 @@ func (m *Migration) Finish(ctx context.Context) error {
 	if r.Changing > 0 {
 		return fmt.Errorf("move %s to the volume: %d files change although the master is stopped", m.from, r.Changing)
 	}
+
 	if m.own {
 		if err := m.keepOwnKeys(); err != nil {
 			return fmt.Errorf("move %s to the volume: %w", m.from, err)
 		}
 	}
+
 	to := m.from + aside
 	for n := 2; exists(to); n++ {
 		to = fmt.Sprintf("%s%s-%d", m.from, aside, n)
 	}
+
 	if err := os.Rename(m.from, to); err != nil {
 		return fmt.Errorf("move %s to the volume: %w", m.from, err)
 	}
+
 	if err := durable.SyncDir(filepath.Dir(to)); err != nil {
 		return fmt.Errorf("move %s to the volume: %w", m.from, err)
 	}
+
 	m.log.Info("the node's directory is on the volume now; the old one is kept", "path", to, "last", r.Copied)
 	return nil
 }
@@ -132,34 +148,42 @@ func (m *Migration) keepOwnKeys() error {
 	if err := os.MkdirAll(m.pki, 0o700); err != nil {
 		return err
 	}
+
 	if fi, err := os.Stat(filepath.Join(m.from, "pki")); err == nil {
 		if err := ownerOf(m.pki, fi); err != nil {
 			return err
 		}
 	}
+
 	entries, err := os.ReadDir(filepath.Join(m.from, "pki"))
 	if err != nil {
 		return err
 	}
+
 	for _, e := range entries {
 		src, dst := filepath.Join(m.from, "pki", e.Name()), filepath.Join(m.pki, e.Name())
 		if !ownKey(e.Name()) || exists(dst) {
 			continue
 		}
+
 		if e.Type()&fs.ModeSymlink != 0 { // master.pem stands for another of them
 			to, err := os.Readlink(src)
 			if err == nil {
 				err = os.Symlink(filepath.Base(to), dst)
 			}
+
 			if err != nil {
 				return err
 			}
+
 			continue
 		}
+
 		if err := copyKey(src, dst); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -178,10 +202,12 @@ func copyKey(src, dst string) error {
 	if err != nil || !fi.Mode().IsRegular() {
 		return err
 	}
+
 	key, err := durable.Read(src, 1<<20)
 	if err != nil {
 		return err
 	}
+
 	// The folder may belong to the master's account: the file is made anew under
 	// a name that nobody knows before, and gets its owner while it is open.
 	return durable.ReplaceWith(dst, func(f *os.File) error {
@@ -202,20 +228,31 @@ type moveSpec struct {
 }
 
 func (m *Migration) pass(ctx context.Context, verify bool) (r mirrorReport, err error) {
-	spec := moveSpec{mirrorSpec{Source: m.from, Dest: m.to, Trees: moved(), Index: m.index, OnlyOwn: true, Any: true}, m.self, verify, m.own}
+	spec := moveSpec{mirrorSpec{
+		Source:  m.from,
+		Dest:    m.to,
+		Trees:   moved(),
+		Index:   m.index,
+		OnlyOwn: true,
+		Any:     true,
+	}, m.self, verify, m.own}
+
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return r, err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, copyLimit)
 	defer cancel()
 	out, err := command.Do(ctx, command.Exec{}, append(slices.Clone(m.helper), "copy", string(text))...)
 	if err == nil {
 		err = json.Unmarshal(out, &r)
 	}
+
 	if err != nil {
 		return r, fmt.Errorf("copy %s to the volume: %w", m.from, err)
 	}
+
 	return r, nil
 }
 
@@ -233,14 +270,17 @@ func copyMain(args []string, out, errOut io.Writer) int {
 		fmt.Fprintln(errOut, "copy: a specification is needed")
 		return 2
 	}
+
 	r, err := move(spec, onVolume)
 	if err == nil {
 		err = json.NewEncoder(out).Encode(r)
 	}
+
 	if err != nil {
 		fmt.Fprintln(errOut, err)
 		return 1
 	}
+
 	return 0
 }
 
@@ -248,20 +288,26 @@ func move(spec moveSpec, target func(string) error) (r mirrorReport, err error) 
 	if err := target(spec.Dest); err != nil {
 		return r, err
 	}
+
 	if err := claim(filepath.Join(spec.Dest, contentFile), spec.Node); err != nil {
 		return r, err
 	}
+
 	c := newCopier(spec.mirrorSpec)
+
 	// The master's own keys are no business of the others.
 	if spec.Own {
 		c.skip = func(p string) bool { dir, name := filepath.Split(p); return dir == "pki/" && ownKey(name) }
 	}
+
 	trees := spec.Trees
-	c.spec.Trees = slices.DeleteFunc(slices.Clone(trees), func(t string) bool { return !exists(filepath.Join(spec.Source, t)) })
+	c.spec.Trees = slices.DeleteFunc(slices.Clone(trees),
+		func(t string) bool { return !exists(filepath.Join(spec.Source, t)) })
 	r, err = c.pass()
 	if err != nil || !spec.Verify {
 		return r, err
 	}
+
 	return r, c.verify()
 }
 
@@ -272,21 +318,26 @@ func claim(path, node string) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
 	b, err := json.Marshal(contentMark{node})
 	if err != nil {
 		return err
 	}
+
 	own := path + "." + rand.Text()
 	defer os.Remove(own)
 	if err := durable.Replace(own, b, 0o600); err != nil {
 		return err
 	}
+
 	if err := os.Link(own, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+
 	if err := durable.SyncDir(filepath.Dir(path)); err != nil {
 		return err
 	}
+
 	return heldBy(path, node)
 }
 
@@ -298,7 +349,8 @@ func heldBy(path, node string) error {
 	}
 	var have contentMark
 	if json.Unmarshal(b, &have) != nil || have.Node != node {
-		return fmt.Errorf("the volume holds the data of node %q already; this node's directory is not mixed with it: move it away by hand", have.Node)
+		return fmt.Errorf("the volume holds the data of node %q already; this node's directory is not mixed with it: move it away by hand",
+			have.Node)
 	}
 	return nil
 }

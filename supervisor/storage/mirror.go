@@ -187,11 +187,13 @@ func (m *mirror) fresh(ctx context.Context) error {
 	next := m.begun + 1
 	m.asked = next
 	m.mu.Unlock()
+
 	for {
 		select {
 		case m.soon <- struct{}{}:
 		default:
 		}
+
 		m.mu.Lock()
 		if m.ended >= next {
 			defer m.mu.Unlock()
@@ -200,9 +202,11 @@ func (m *mirror) fresh(ctx context.Context) error {
 			}
 			return nil
 		}
+
 		if m.over == nil {
 			m.over = make(chan struct{})
 		}
+
 		over := m.over
 		m.mu.Unlock()
 		select {
@@ -221,6 +225,7 @@ func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
 	limit := min(max(newestLeast, newestPasses*m.took), newestMost)
 	overdue := !m.since.IsZero() && time.Since(m.since) > limit
 	m.mu.Unlock()
+
 	if overdue {
 		err = fmt.Errorf("the shared volume does not answer: the files are being copied for more than %v", limit)
 	} else {
@@ -228,6 +233,7 @@ func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
 		defer cancel()
 		err = m.fresh(within)
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.asOf, err
@@ -256,20 +262,25 @@ func (m *mirror) end(begun, now time.Time, r mirrorReport, err error) (first boo
 	if err == nil && r.Changing > 0 {
 		m.outcome = &Unsteady{r.Changing, r.Example}
 	}
+
 	m.since = time.Time{}
 	if m.over != nil {
 		close(m.over)
 		m.over = nil
 	}
+
 	switch {
 	case errors.Is(err, errAway): // others say so
 	case err != nil:
 		m.fault = err.Error()
 	default:
-		m.fault, m.last, m.report = "", now, r
+		m.fault = ""
+		m.last = now
+		m.report = r
 		m.took = time.Since(begun)
 		m.asOf = now.Add(-m.took)
 	}
+
 	return first
 }
 
@@ -277,18 +288,26 @@ func (m *mirror) end(begun, now time.Time, r mirrorReport, err error) (first boo
 // watched gives the mark of the newest change, and whether another node looks
 // for changes (see lease.watched). changed is called after a pass that changed
 // something and after the first.
-func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() bool, watched func() (uint64, bool), changed func(mirrorReport)) {
+func (m *mirror) keep(
+	ctx context.Context,
+	now func() time.Time,
+	wanted func() bool,
+	watched func() (uint64, bool),
+	changed func(mirrorReport),
+) {
 	defer m.child.close()
 	p := m.pace
 	if p == (mirrorPace{}) {
 		p = mirrorPace{mirrorEvery, mirrorAnyway, mirrorLook}
 	}
+
 	for {
 		wait, mark := p.every, uint64(0)
 		select {
 		case <-m.soon: // whoever wants the pass that begins now
 		default:
 		}
+
 		begun := time.Now()
 		limit, whole := m.begin(begun)
 		if wanted() {
@@ -299,6 +318,7 @@ func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() b
 			if err != nil {
 				wait, mark = p.every, 0
 			}
+
 			first := m.end(begun, now(), r, err)
 			if err == nil && (first || r.Copied+r.Removed > 0) {
 				changed(r)
@@ -306,6 +326,7 @@ func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() b
 		} else {
 			m.end(begun, now(), mirrorReport{}, errAway)
 		}
+
 		again, err := m.rest(ctx, wait)
 		for end := time.Now().Add(p.anyway - wait); err == nil && !again && time.Now().Before(end); {
 			if next, ok := watched(); !ok || next != mark {
@@ -313,6 +334,7 @@ func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() b
 			}
 			again, err = m.rest(ctx, p.look)
 		}
+
 		if err != nil {
 			return
 		}
@@ -345,12 +367,14 @@ func mirrorChild(args []string, in io.Reader, out, errOut io.Writer) int {
 		fmt.Fprintln(errOut, "mirror: a specification is needed")
 		return 2
 	}
+
 	c := newCopier(spec)
 	return serve(in, out, func(line []byte) (any, error) {
 		var q mirrorQuestion
 		if err := json.Unmarshal(line, &q); err != nil {
 			return nil, err
 		}
+
 		c.whole = q.Whole
 		c.each = q.Each
 		c.apart = q.Apart

@@ -16,7 +16,12 @@ func TestMirrorPace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := mirror{child: worker{command: []string{self, "as-helper"}}, pace: mirrorPace{time.Millisecond, time.Hour, time.Millisecond}}
+
+	m := mirror{
+		child: worker{command: []string{self, "as-helper"}},
+		pace:  mirrorPace{time.Millisecond, time.Hour, time.Millisecond},
+	}
+
 	var mark, passes, looks atomic.Uint64
 	var alone atomic.Bool
 	ctx, cancel := context.WithCancel(t.Context())
@@ -29,25 +34,30 @@ func TestMirrorPace(t *testing.T) {
 		}, func(mirrorReport) {})
 	}()
 	defer func() { cancel(); <-ended }()
+
 	until := func(what string, ok func() bool) {
 		t.Helper()
 		if !await.Within(time.Minute, ok) {
 			t.Fatalf("%s: %d passes after %d looks", what, passes.Load(), looks.Load())
 		}
 	}
+
 	until("the first pass", func() bool { return passes.Load() == 1 })
 	from := looks.Load()
 	until("looks at the mark", func() bool { return looks.Load() > from+20 })
 	if n := passes.Load(); n != 1 {
 		t.Errorf("%d passes without a mark", n)
 	}
+
 	mark.Store(1)
 	until("a pass for the mark", func() bool { return passes.Load() == 2 })
 	from = looks.Load()
 	until("looks at the mark", func() bool { return looks.Load() > from+20 })
+
 	if n := passes.Load(); n != 2 {
 		t.Errorf("%d passes for one mark", n)
 	}
+
 	alone.Store(true)
 	until("passes without another node", func() bool { return passes.Load() > 10 })
 }
@@ -59,6 +69,7 @@ func TestMirrorFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	from, to := t.TempDir(), t.TempDir()
 	spec := mirrorSpec{Source: from, Dest: to, Trees: []string{"etc/master.d"}, Any: true}
 	m := mirror{soon: make(chan struct{}, 1), pace: mirrorPace{time.Hour, time.Hour, time.Hour},
@@ -72,13 +83,16 @@ func TestMirrorFresh(t *testing.T) {
 		m.keep(ctx, time.Now, there.Load, func() (uint64, bool) { return 0, true }, func(mirrorReport) {})
 	}()
 	defer func() { cancel(); <-ended }()
+
 	for _, text := range []string{"one", "two"} {
 		if err := os.MkdirAll(from+"/etc/master.d", 0o755); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := os.WriteFile(from+"/etc/master.d/a.conf", []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
+
 		limit, stop := context.WithTimeout(ctx, 20*time.Second)
 		err := m.fresh(limit)
 		stop()
@@ -87,9 +101,11 @@ func TestMirrorFresh(t *testing.T) {
 			t.Fatalf("%v, %v: %q, want %q", err, rerr, b, text)
 		}
 	}
+
 	there.Store(false)
 	limit, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
+
 	if err := m.fresh(limit); err == nil {
 		t.Error("fresh without a volume")
 	}

@@ -26,6 +26,7 @@ func (m *mountRoot) check() error {
 	if err == nil && mark == m.known && mark.id != 0 {
 		return nil
 	}
+
 	m.known = mountMark{}
 	var st unix.Statfs_t
 	if err := retryIntr(func() error { return unix.Statfs(m.path, &st) }); err != nil {
@@ -34,9 +35,11 @@ func (m *mountRoot) check() error {
 	if st.Type != unix.FUSE_SUPER_MAGIC {
 		return fmt.Errorf("no volume is mounted at %s", m.path)
 	}
+
 	if err == nil {
 		m.known = mark // as of before: what has been mounted since is asked again
 	}
+
 	return nil
 }
 

@@ -25,23 +25,28 @@ func runMirror(t *testing.T, m *mirror) (from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	from, to = t.TempDir(), t.TempDir()
 	for _, tree := range []string{"srv/salt", "srv/pillar"} {
 		if err := os.MkdirAll(filepath.Join(from, tree), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	spec := mirrorSpec{Source: from, Dest: to, Trees: []string{"srv/salt", "srv/pillar"}, Any: true, Stage: stageDir}
 	if m.child.command == nil {
 		m.child.command = []string{self, "as-helper", "mirror", spec.text()}
 	}
+
 	m.soon = make(chan struct{}, 1)
 	m.pace = mirrorPace{time.Hour, time.Hour, time.Hour}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		m.keep(t.Context(), time.Now, func() bool { return true }, func() (uint64, bool) { return 0, true }, func(mirrorReport) {})
+		m.keep(t.Context(), time.Now, func() bool { return true }, func() (uint64, bool) { return 0, true },
+			func(mirrorReport) {})
 	}()
+
 	t.Cleanup(func() { <-ended })
 	return from, to
 }
@@ -59,11 +64,13 @@ func TestNewestCopyIsTheSource(t *testing.T) {
 		for range 1 + tree.draw.IntN(6) {
 			done = append(done, tree.change(t))
 		}
+
 		asked := time.Now()
 		asOf, err := m.newest(t.Context())
 		if err != nil || asOf.Before(asked.Add(-time.Millisecond)) {
 			t.Fatalf("round %d: as of %v, asked at %v: %v", round, asOf, asked, err)
 		}
+
 		if a, b := listTree(t, filepath.Join(from, "srv")), listTree(t, filepath.Join(to, "srv")); a != b {
 			t.Fatalf("round %d, after %s: the source is\n%s\nand the copy\n%s", round, strings.Join(done, "; "), a, b)
 		}
@@ -184,10 +191,12 @@ func listTree(t *testing.T, root string) string {
 		if err != nil {
 			return err
 		}
+
 		fi, err := d.Info()
 		if err != nil {
 			return err
 		}
+
 		what := ""
 		switch {
 		case fi.Mode().IsRegular():
@@ -195,12 +204,14 @@ func listTree(t *testing.T, root string) string {
 		case fi.Mode()&fs.ModeSymlink != 0:
 			what, _ = os.Readlink(p)
 		}
+
 		fmt.Fprintf(&out, "%s %v %s\n", strings.TrimPrefix(p, root), fi.Mode(), what)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return out.String()
 }
 
@@ -217,13 +228,16 @@ func TestSameTimesAfterAnEarlyRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	k := c.known["srv/salt/f"]
 	k.MTime, k.CTime = fi.ModTime().UnixNano(), ctime(fi) // as if they had been these already
 	c.known["srv/salt/f"] = k
 	pass(t, c)
+
 	if got := content(filepath.Join(dst, "srv/salt/f")); got != "two" {
 		t.Errorf("the copy has %q", got)
 	}
+
 	if r := pass(t, c); r.Copied != 0 {
 		t.Errorf("nothing changed, and the pass did %+v", r)
 	}
@@ -280,6 +294,7 @@ func TestSameTimesFromTheFuture(t *testing.T) {
 	k.Read = k.CTime - int64(3*time.Minute)
 	c.known["srv/salt/f"] = k
 	pass(t, c)
+
 	if got := content(filepath.Join(dst, "srv/salt/f")); got != "two" {
 		t.Errorf("the copy has %q", got)
 	}
@@ -326,6 +341,7 @@ func TestNamesOfFilesInTheCopy(t *testing.T) {
 				t.Fatalf("stage %q, round %d: the source is\n%q\nand the copy\n%q", stage, round, a, b)
 			}
 		}
+
 		if _, err := os.Lstat(filepath.Join(dst, tempFile)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("stage %q: a temporary file is left: %v", stage, err)
 		}
@@ -346,14 +362,17 @@ func TestPipeInTheCopy(t *testing.T) {
 		c.spec.Stage = stage
 		pass(t, c)
 		put(t, filepath.Join(src, "srv/salt/sub/a.sls"), "text")
+
 		if err := syscall.Mkfifo(filepath.Join(dst, "srv/salt/sub"), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		done := make(chan error, 1)
 		go func() {
 			_, err := c.pass()
 			done <- err
 		}()
+
 		select {
 		case err := <-done:
 			if err != nil {
@@ -362,6 +381,7 @@ func TestPipeInTheCopy(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Fatalf("stage %q: the pass waits for a writer", stage)
 		}
+
 		if b, err := os.ReadFile(filepath.Join(dst, "srv/salt/sub/a.sls")); string(b) != "text" {
 			t.Errorf("stage %q: the copy is %q, %v", stage, b, err)
 		}
@@ -378,26 +398,32 @@ func TestCopyComesInTheOrderOfChanges(t *testing.T) {
 		put(t, filepath.Join(src, "srv/salt", name), name)
 		waitForTick(t)
 	}
+
 	dest, err := os.OpenRoot(dst)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dest.Close()
+
 	var r mirrorReport
 	w := &walk{copier: c, dest: dest, r: &r, next: map[string]copied{}, vacant: map[string]emptied{}}
 	if err := w.dir("srv/salt", 0); err != nil {
 		t.Fatal(err)
 	}
+
 	if got := listTree(t, filepath.Join(dst, "srv/salt")); strings.Count(got, "\n") != 1 {
 		t.Errorf("before all is there, the copy has\n%s", got)
 	}
+
 	var order []string
 	if err := w.placeEach(func(f stagedFile) { order = append(order, filepath.Base(f.to)) }); err != nil {
 		t.Fatal(err)
 	}
+
 	if got := strings.Join(order, " "); got != "z.sls m.sls a.sls" {
 		t.Errorf("put into place in the order %s", got)
 	}
+
 	w.unstage()
 	if _, err := os.Stat(filepath.Join(dst, stageDir)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the stage is left: %v", err)
@@ -421,8 +447,10 @@ func TestEntryReplacedDuringAPass(t *testing.T) {
 				put(t, filepath.Join(at, "init.sls"), "of a directory")
 				c.skip = nil
 			}
+
 			return false
 		}
+
 		pass(t, c)
 		if got := content(filepath.Join(dst, "srv/salt/a/init.sls")); got != "of a directory" {
 			t.Errorf("stage %q: %s", staged, got)
@@ -453,18 +481,22 @@ func TestNewestOfAHangingVolume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m := mirror{child: worker{command: []string{self, "as-helper", "hangs"}}}
 	runMirror(t, &m)
 	if !await.Within(time.Minute, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return !m.since.IsZero() }) {
 		t.Fatal("no pass began")
 	}
+
 	m.mu.Lock()
 	m.since = m.since.Add(-newestLeast)
 	m.mu.Unlock()
+
 	asked := time.Now()
 	if _, err := m.newest(t.Context()); err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("a pass that hangs: %v", err)
 	}
+
 	if took := time.Since(asked); took > newestLeast/2 {
 		t.Errorf("it took %v to say that a pass hangs already", took)
 	}
@@ -483,6 +515,7 @@ func TestFileWrittenWhileItIsCopied(t *testing.T) {
 		}
 		written.Store(n)
 	}
+
 	write(1)
 	stop := make(chan struct{})
 	ended := make(chan struct{})
@@ -511,20 +544,24 @@ func TestFileWrittenWhileItIsCopied(t *testing.T) {
 			}
 			continue
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		text := content(filepath.Join(to, "srv/salt/f"))
 		n, err := strconv.ParseInt(text, 10, 64)
 		if n < before && len(text) == 200000 { // a shorter one was there while it was written
 			t.Errorf("the copy is of change %d (%v), and change %d was made before it was asked for", n, err, before)
 		}
 	}
+
 	close(stop)
 	<-ended
 	if _, err := m.newest(t.Context()); err != nil || content(filepath.Join(to, "srv/salt/f")) != content(file) {
 		t.Errorf("when nobody writes any more: %v", err)
 	}
+
 	t.Logf("of %d changes, 100 questions met %d", written.Load(), said)
 }
 
@@ -547,9 +584,11 @@ func TestRefreshWhileAFileIsWritten(t *testing.T) {
 				m.mirror.begin(now)
 				m.mirror.end(now, now, mirrorReport{Changing: 1, Example: "srv/salt/big.iso"}, row.pass)
 			}()
+
 			if err := m.Refresh(t.Context()); !errors.Is(err, row.want) {
 				t.Errorf("got %v, want %v", err, row.want)
 			}
+
 			<-ended
 		})
 	}

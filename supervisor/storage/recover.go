@@ -54,22 +54,29 @@ func (r *Recovery) Copy(ctx context.Context, brick string) error {
 	if r.Ready() {
 		return nil
 	}
+
 	dest := localDir(r.s)
 	if exists(dest) {
 		return fmt.Errorf("recover: %s is in the way; move it away", dest)
 	}
-	spec, err := json.Marshal(recoverSpec{brick, dest + ".recovering", filepath.Join(r.s.DataDir, "storage", "recovered.json")})
+
+	spec, err := json.Marshal(recoverSpec{brick, dest + ".recovering",
+		filepath.Join(r.s.DataDir, "storage", "recovered.json")})
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, copyLimit)
 	defer cancel()
-	if _, err := command.Do(ctx, command.Exec{}, r.executable, "storage", "helper", "recover", string(spec)); err != nil {
+	if _, err := command.Do(ctx, command.Exec{}, r.executable, "storage", "helper", "recover",
+		string(spec)); err != nil {
 		return fmt.Errorf("copy %s: %w", brick, err)
 	}
+
 	if err := os.Rename(dest+".recovering", dest); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
+
 	return durable.SyncDir(filepath.Dir(dest))
 }
 
@@ -98,12 +105,14 @@ func servants(brick string) (pids []int) {
 		if contained(d) {
 			continue
 		}
+
 		pid, err := strconv.Atoi(filepath.Base(d))
 		comm, err2 := os.ReadFile(filepath.Join(d, "comm"))
 		args, err3 := os.ReadFile(filepath.Join(d, "cmdline"))
 		if errors.Join(err, err2, err3) != nil {
 			continue // it has ended
 		}
+
 		words := strings.Split(string(args), "\x00")
 		switch strings.TrimSpace(string(comm)) {
 		case "glusterfsd":
@@ -116,6 +125,7 @@ func servants(brick string) (pids []int) {
 			}
 		}
 	}
+
 	return pids
 }
 
@@ -137,7 +147,8 @@ func contained(dir string) bool {
 // recoverMain is the child's side of Copy.
 func recoverMain(args []string, errOut io.Writer) int {
 	var spec recoverSpec
-	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil || !filepath.IsAbs(spec.Dest) || !filepath.IsAbs(spec.Brick) {
+	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil || !filepath.IsAbs(spec.Dest) ||
+		!filepath.IsAbs(spec.Brick) {
 		fmt.Fprintln(errOut, "recover: a specification is needed")
 		return 2
 	}
@@ -152,29 +163,43 @@ func takeBrick(spec recoverSpec) error {
 	if !exists(filepath.Join(spec.Brick, "pki", "cluster.pem")) {
 		return fmt.Errorf("%s holds no cluster's key: it is no copy of the cluster's data", spec.Brick)
 	}
+
 	if err := errors.Join(os.RemoveAll(spec.Dest), remove(spec.Index)); err != nil {
 		return err
 	}
-	c := newCopier(mirrorSpec{Source: spec.Brick, Dest: spec.Dest, Index: spec.Index, Any: true,
-		Trees: slices.DeleteFunc(moved(), func(t string) bool { return !exists(filepath.Join(spec.Brick, t)) })})
-	for _, d := range []string{spec.Dest, filepath.Join(spec.Dest, "srv"), filepath.Join(spec.Dest, "etc"), filepath.Join(spec.Dest, "cache")} {
+
+	c := newCopier(mirrorSpec{
+		Source: spec.Brick,
+		Dest:   spec.Dest,
+		Index:  spec.Index,
+		Any:    true,
+		Trees:  slices.DeleteFunc(moved(), func(t string) bool { return !exists(filepath.Join(spec.Brick, t)) }),
+	})
+
+	for _, d := range []string{spec.Dest, filepath.Join(spec.Dest, "srv"), filepath.Join(spec.Dest, "etc"),
+		filepath.Join(spec.Dest, "cache")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}
 	}
+
 	if err := os.Mkdir(filepath.Join(spec.Dest, "nodes"), 0o700); err != nil {
 		return err
 	}
+
 	if _, err := c.pass(); err != nil {
 		return err
 	}
+
 	if err := c.verify(); err != nil {
 		return err
 	}
+
 	d, err := os.Open(spec.Dest)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
+
 	return unix.Syncfs(int(d.Fd()))
 }

@@ -16,12 +16,21 @@ func TestTakeBrick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var errs bytes.Buffer
 	if code := recoverMain([]string{string(text)}, &errs); code != 1 || exists(dest) {
 		t.Errorf("an empty directory: %d %s", code, &errs)
 	}
-	files := map[string]string{"pki/cluster.pem": "key", "pki/minions/web1": "pub", "cache/jobs/a/1.log": "job", "srv/salt/top.sls": "base:",
-		".glusterfs/00/01/x": "inner", "nodes/n1/probe/a": "probe"}
+
+	files := map[string]string{
+		"pki/cluster.pem":    "key",
+		"pki/minions/web1":   "pub",
+		"cache/jobs/a/1.log": "job",
+		"srv/salt/top.sls":   "base:",
+		".glusterfs/00/01/x": "inner",
+		"nodes/n1/probe/a":   "probe",
+	}
+
 	for name, content := range files {
 		path := filepath.Join(brick, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -31,11 +40,13 @@ func TestTakeBrick(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	for range 2 { // a second time after a power cut
 		if code := recoverMain([]string{string(text)}, &errs); code != 0 {
 			t.Fatalf("%d: %s", code, &errs)
 		}
 	}
+
 	for name, content := range files {
 		b, err := os.ReadFile(filepath.Join(dest, name))
 		if name[0] == '.' || name[0] == 'n' {
@@ -46,6 +57,7 @@ func TestTakeBrick(t *testing.T) {
 			t.Errorf("%s: %q %v", name, b, err)
 		}
 	}
+
 	if fi, err := os.Stat(filepath.Join(dest, "nodes")); err != nil || fi.Mode().Perm() != 0o700 {
 		t.Errorf("nodes: %v %v", fi, err)
 	}

@@ -20,23 +20,33 @@ func (m *Manager) State() State {
 	_, blocked := m.mayServe()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := State{Leads: leads, Leader: holder, Doing: m.doing, Spare: -1,
-		Mount: Mount{State: string(h.State), Text: h.Text, Writable: h.Writable, Latency: h.Latency},
-		Space: Space{Total: h.Total, Free: h.Free, Inodes: h.Inodes, InodesFree: h.InodesFree}}
+
+	s := State{
+		Leads:  leads,
+		Leader: holder,
+		Doing:  m.doing,
+		Spare:  -1,
+		Mount:  Mount{State: string(h.State), Text: h.Text, Writable: h.Writable, Latency: h.Latency},
+		Space:  Space{Total: h.Total, Free: h.Free, Inodes: h.Inodes, InodesFree: h.InodesFree},
+	}
+
 	if held || leads {
 		s.Leader = m.cfg.Self
 	}
+
 	if m.obs != nil {
 		s.Done = m.plan.Done()
 		if !s.Done || len(m.plan.Warnings) > 0 {
 			s.Plan = planText(m.plan)
 		}
 	}
+
 	d := m.desired()
 	if m.obs != nil {
 		s.At = m.obs.At
 		m.describe(&s, d)
 	}
+
 	s.Waiting = m.waiting(h, blocked, why, mirrorAt, mirrorFault)
 	s.Ready = s.Waiting == ""
 	s.Problems = m.findings(h, d, mirrorAt, mirrorFault)
@@ -51,16 +61,21 @@ func (m *Manager) describe(s *State, d glusterctl.Desired) {
 			y.Reachable = m.obs.Daemon == ""
 			y.InPool, y.Connected = y.Reachable, y.Reachable
 		}
+
 		for _, p := range m.obs.Pool {
-			if !p.Self && (p.Hostname == x.Name || p.Hostname == x.Address || slices.Contains(p.Names, x.Name) || slices.Contains(p.Names, x.Address)) {
+			if !p.Self && (p.Hostname == x.Name || p.Hostname == x.Address ||
+				slices.Contains(p.Names, x.Name) || slices.Contains(p.Names, x.Address)) {
 				y.InPool, y.Connected = true, p.Connected
 			}
 		}
+
 		s.Members = append(s.Members, y)
 	}
+
 	if m.obs.Volume == nil {
 		return
 	}
+
 	for _, b := range m.obs.Volume.Bricks {
 		y := Brick{Name: b.Name, Arbiter: b.Arbiter}
 		host, _, _ := cli.SplitBrick(b.Name)
@@ -69,17 +84,23 @@ func (m *Manager) describe(s *State, d glusterctl.Desired) {
 				y.Node = x.Name
 			}
 		}
+
 		for _, p := range m.obs.Processes {
 			if p.Name == b.Name {
-				y.Up, y.Total, y.Free = p.Online, p.Total, p.Free
+				y.Up = p.Online
+				y.Total = p.Total
+				y.Free = p.Free
 			}
 		}
+
 		y.Known = m.obs.Processes != nil
 		s.Bricks = append(s.Bricks, y)
 	}
+
 	if q := m.obs.Quorum(); q.Known {
 		s.Spare = max(q.Spare, -1)
 	}
+
 	hs := m.obs.HealState()
 	s.Heal = Heal{Pending: hs.Pending.N, SplitBrain: hs.SplitBrain.N, Known: hs.Pending.Known}
 }
@@ -98,8 +119,10 @@ func (m *Manager) waiting(h mount.Health, held, why string, mirrorAt time.Time, 
 		case why != "":
 			s += " (" + why + ")"
 		}
+
 		return s
 	}
+
 	self, known := m.table.Find(m.cfg.Self)
 	switch {
 	case !known:
@@ -129,6 +152,7 @@ func (m *Manager) waiting(h mount.Health, held, why string, mirrorAt time.Time, 
 		}
 		return text
 	}
+
 	return ""
 }
 
@@ -150,7 +174,12 @@ func codes() map[string]status.Code {
 
 // findings puts everything that is wrong into the words of the status. Called
 // with mu held.
-func (m *Manager) findings(h mount.Health, d glusterctl.Desired, mirrorAt time.Time, mirrorFault string) (out []status.Finding) {
+func (m *Manager) findings(
+	h mount.Health,
+	d glusterctl.Desired,
+	mirrorAt time.Time,
+	mirrorFault string,
+) (out []status.Finding) {
 	add := func(c status.Code, subject, cause string) {
 		out = append(out, status.Finding{Code: c, Subject: subject, Cause: cause})
 	}
@@ -159,12 +188,15 @@ func (m *Manager) findings(h mount.Health, d glusterctl.Desired, mirrorAt time.T
 		if h.State != "" {
 			o.Mount = &h
 		}
+
 		byCode := codes()
 		for _, p := range glusterctl.Assess(&o, d) {
 			c, ok := byCode[p.Code]
-			if !ok || !m.formed && (c == status.VolumeAbsent || c == status.VolumeStopped || c == status.StoragePeerAway || c == status.StorageDaemon) {
+			if !ok || !m.formed && (c == status.VolumeAbsent || c == status.VolumeStopped ||
+				c == status.StoragePeerAway || c == status.StorageDaemon) {
 				continue // it is being made
 			}
+
 			subject := p.Subject
 			switch c {
 			case status.StorageRejected:
@@ -172,15 +204,21 @@ func (m *Manager) findings(h mount.Health, d glusterctl.Desired, mirrorAt time.T
 			case status.VolumeStopped:
 				subject = m.cfg.Volume
 			}
+
 			add(c, subject, p.What)
 		}
+
 		if hs := o.HealState(); hs.Pending.Known && hs.Pending.N > 0 {
 			add(status.HealPending, "", fmt.Sprintf("%d entries wait", hs.Pending.N))
 		}
 	}
+
 	if n := len(m.stuck); n > 0 {
-		add(status.HealStuck, "", fmt.Sprintf("%d entries wait since %s or longer, the first is %s", n, m.stuck[0].Since.UTC().Format("15:04 UTC"), m.stuck[0].Path))
+		add(status.HealStuck, "",
+			fmt.Sprintf("%d entries wait since %s or longer, the first is %s", n,
+				m.stuck[0].Since.UTC().Format("15:04 UTC"), m.stuck[0].Path))
 	}
+
 	if m.fault != "" {
 		add(status.StorageBlocked, "", m.fault)
 	} else {
@@ -190,6 +228,7 @@ func (m *Manager) findings(h mount.Health, d glusterctl.Desired, mirrorAt time.T
 			}
 		}
 	}
+
 	for n, c := range m.ahead {
 		if x := skew(c.ahead); x != 0 && m.cfg.Now().Sub(c.at) < time.Minute {
 			word := "ahead of"
@@ -199,10 +238,15 @@ func (m *Manager) findings(h mount.Health, d glusterctl.Desired, mirrorAt time.T
 			add(status.ClockSkew, n, fmt.Sprintf("the clock of %s is %s %s ours", n, x.Round(time.Second), word))
 		}
 	}
+
 	if !mirrorAt.IsZero() && m.cfg.Now().Sub(mirrorAt) > mirrorStale+mirrorMost {
-		add(status.MirrorBehind, "", fmt.Sprintf("the copy in %s is %s old: %s", m.cfg.Mirror, status.Age(m.cfg.Now().Sub(mirrorAt)), mirrorFault))
+		add(status.MirrorBehind, "",
+			fmt.Sprintf("the copy in %s is %s old: %s", m.cfg.Mirror, status.Age(m.cfg.Now().Sub(mirrorAt)),
+				mirrorFault))
 	}
-	slices.SortStableFunc(out, func(a, b status.Finding) int { return compare(string(a.Code)+a.Subject, string(b.Code)+b.Subject) })
+
+	slices.SortStableFunc(out,
+		func(a, b status.Finding) int { return compare(string(a.Code)+a.Subject, string(b.Code)+b.Subject) })
 	return out
 }
 

@@ -17,20 +17,55 @@ import (
 func good(t *testing.T) *Manager {
 	t.Helper()
 	now := time.Unix(1e9, 0)
-	m := New(Config{Self: "node1", Volume: "cluster", Mount: "/srv/cluster", Dir: t.TempDir(), Helper: []string{"/bin/false"}, Now: func() time.Time { return now }})
-	o := &glusterctl.Observation{At: now, Reachable: map[string]bool{}, Volume: &cli.Volume{Name: "cluster", State: cli.Started, Type: "Replicate", Dist: 1, Replica: 3,
-		Options: map[string]string{"auth.allow": "10.0.0.1,10.0.0.2,10.0.0.3"}},
-		Mount: &mount.Health{State: mount.OK, Writable: true, Layout: 1, Nodes: []string{"node1", "node2", "node3"}, Total: 1000, Free: 500}}
+	m := New(Config{
+		Self:   "node1",
+		Volume: "cluster",
+		Mount:  "/srv/cluster",
+		Dir:    t.TempDir(),
+		Helper: []string{"/bin/false"},
+		Now:    func() time.Time { return now },
+	})
+
+	o := &glusterctl.Observation{
+		At:        now,
+		Reachable: map[string]bool{},
+		Volume: &cli.Volume{Name: "cluster", State: cli.Started, Type: "Replicate", Dist: 1, Replica: 3,
+			Options: map[string]string{"auth.allow": "10.0.0.1,10.0.0.2,10.0.0.3"}},
+		Mount: &mount.Health{
+			State:    mount.OK,
+			Writable: true,
+			Layout:   1,
+			Nodes:    []string{"node1", "node2", "node3"},
+			Total:    1000,
+			Free:     500,
+		},
+	}
+
 	for _, n := range []string{"1", "2", "3"} {
 		name, addr, uuid := "node"+n, "10.0.0."+n, "u"+n
-		m.table.Nodes = append(m.table.Nodes, nodes.Node{Name: name, Address: addr, State: nodes.Member, Storage: "data", Brick: "/b/cluster-1"})
-		o.Pool = append(o.Pool, cli.Peer{UUID: uuid, Hostname: name, Self: n == "1", Connected: true, State: cli.PeerInCluster})
+		m.table.Nodes = append(m.table.Nodes,
+			nodes.Node{Name: name, Address: addr, State: nodes.Member, Storage: "data", Brick: "/b/cluster-1"})
+		o.Pool = append(o.Pool,
+			cli.Peer{UUID: uuid, Hostname: name, Self: n == "1", Connected: true, State: cli.PeerInCluster})
 		o.Reachable[addr] = true
 		b := cli.Brick{Name: name + ":/b/cluster-1", HostUUID: uuid}
 		o.Volume.Bricks = append(o.Volume.Bricks, b)
-		o.Processes = append(o.Processes, cli.Process{Name: b.Name, HostUUID: uuid, Online: true, Sized: true, Total: 1000, Free: 500, Inodes: 100, InodesFree: 50})
-		o.Heal = append(o.Heal, cli.Heal{Brick: b.Name, Connected: true, Total: cli.Count{Known: true}, SplitBrain: cli.Count{Known: true}})
+		o.Processes = append(o.Processes,
+			cli.Process{
+				Name:       b.Name,
+				HostUUID:   uuid,
+				Online:     true,
+				Sized:      true,
+				Total:      1000,
+				Free:       500,
+				Inodes:     100,
+				InodesFree: 50,
+			})
+
+		o.Heal = append(o.Heal,
+			cli.Heal{Brick: b.Name, Connected: true, Total: cli.Count{Known: true}, SplitBrain: cli.Count{Known: true}})
 	}
+
 	m.obs, m.formed = o, true
 	m.mirror.last = now
 	return m
@@ -48,13 +83,18 @@ func TestFindings(t *testing.T) {
 		{"volume full", func(m *Manager) { m.obs.Mount.Free = 10 }, "SCA-416", "1.0 % of space"},
 		{"volume nearly full", func(m *Manager) { m.obs.Mount.Free = 90 }, "SCA-417", "9.0 %"},
 		{"brick full", func(m *Manager) { m.obs.Processes[1].Free = 5 }, "SCA-418 node2:/b/cluster-1", "0.5 % space"},
-		{"brick out of inodes", func(m *Manager) { m.obs.Processes[1].InodesFree = 1 }, "SCA-418 node2:/b/cluster-1", "inodes"},
+		{"brick out of inodes", func(m *Manager) { m.obs.Processes[1].InodesFree = 1 },
+			"SCA-418 node2:/b/cluster-1", "inodes"},
 		{"volume stopped", func(m *Manager) { m.obs.Volume.State = cli.Stopped }, "SCA-413 cluster", "is stopped"},
 		{"volume gone", func(m *Manager) { m.obs.Volume = nil }, "SCA-413 cluster", "does not exist"},
 		{"glusterd down", func(m *Manager) { m.obs.Daemon = "Connection failed" }, "SCA-415", "does not answer"},
-		{"mount hangs", func(m *Manager) { m.obs.Mount = &mount.Health{State: mount.Hung, Text: "no answer within 11s"} }, "SCA-412", "no answer within"},
+		{"mount hangs",
+			func(m *Manager) { m.obs.Mount = &mount.Health{State: mount.Hung, Text: "no answer within 11s"} },
+			"SCA-412", "no answer within"},
 		{"mount lost", func(m *Manager) { m.obs.Mount = &mount.Health{State: mount.Absent} }, "SCA-411", "not mounted"},
-		{"mount without its client", func(m *Manager) { m.obs.Mount = &mount.Health{State: mount.Stale, Text: "ENOTCONN"} }, "SCA-411", "ENOTCONN"},
+		{"mount without its client",
+			func(m *Manager) { m.obs.Mount = &mount.Health{State: mount.Stale, Text: "ENOTCONN"} },
+			"SCA-411", "ENOTCONN"},
 		{"one node away", func(m *Manager) {
 			m.obs.Pool[1].Connected, m.obs.Reachable["10.0.0.2"] = false, false
 			m.obs.Processes = slices.Delete(m.obs.Processes, 1, 2)
@@ -66,7 +106,8 @@ func TestFindings(t *testing.T) {
 			}
 			m.obs.Processes = m.obs.Processes[:1]
 		}, "SCA-414, SCA-426 node2, SCA-426 node3", "1 of 3 bricks"},
-		{"brick down", func(m *Manager) { m.obs.Processes[2].Online = false }, "SCA-419 node3:/b/cluster-1", "does not run"},
+		{"brick down", func(m *Manager) { m.obs.Processes[2].Online = false }, "SCA-419 node3:/b/cluster-1",
+			"does not run"},
 		{"split brain", func(m *Manager) { m.obs.Heal[0].SplitBrain.N = 2 }, "SCA-420", "2 entries"},
 		{"healing", func(m *Manager) { m.obs.Heal[0].Total.N = 7 }, "SCA-421", "7 entries"},
 		{"healing does not end", func(m *Manager) {
@@ -74,14 +115,23 @@ func TestFindings(t *testing.T) {
 		}, "SCA-422", "/srv/x"},
 		{"a step failed", func(m *Manager) { m.fault = "add node3: refused" }, "SCA-423", "refused"},
 		{"a step is not safe", func(m *Manager) {
-			m.plan.Refused = []glusterctl.Finding{{Code: "storage.unsafe_removal", What: "it is the last", Next: "wait"}}
+			m.plan.Refused = []glusterctl.Finding{{
+				Code: "storage.unsafe_removal",
+				What: "it is the last",
+				Next: "wait",
+			}}
 		}, "SCA-423 storage.unsafe_removal", "it is the last; next: wait"},
 		{"open", func(m *Manager) { m.obs.Volume.Options["auth.allow"] = "*" }, "SCA-424", "any machine"},
-		{"disowned", func(m *Manager) { m.obs.Disowned = []string{"node2", "node3"} }, "SCA-425 node1", "no longer count"},
-		{"clock ahead", func(m *Manager) { m.ahead["node2"] = clockDiff{9 * time.Second, m.cfg.Now()} }, "SCA-427 node2", "9s ahead"},
-		{"clock behind", func(m *Manager) { m.ahead["node2"] = clockDiff{-time.Minute, m.cfg.Now()} }, "SCA-427 node2", "1m0s behind"},
+		{"disowned", func(m *Manager) { m.obs.Disowned = []string{"node2", "node3"} }, "SCA-425 node1",
+			"no longer count"},
+		{"clock ahead", func(m *Manager) { m.ahead["node2"] = clockDiff{9 * time.Second, m.cfg.Now()} },
+			"SCA-427 node2", "9s ahead"},
+		{"clock behind", func(m *Manager) { m.ahead["node2"] = clockDiff{-time.Minute, m.cfg.Now()} },
+			"SCA-427 node2", "1m0s behind"},
 		{"an old stamp", func(m *Manager) { m.ahead["node2"] = clockDiff{-8 * time.Second, m.cfg.Now()} }, "", ""},
-		{"an old copy", func(m *Manager) { m.mirror.last = m.cfg.Now().Add(-5 * time.Minute); m.mirror.fault = "too many files" }, "SCA-428", "too many files"},
+		{"an old copy",
+			func(m *Manager) { m.mirror.last = m.cfg.Now().Add(-5 * time.Minute); m.mirror.fault = "too many files" },
+			"SCA-428", "too many files"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := good(t)
@@ -91,12 +141,15 @@ func TestFindings(t *testing.T) {
 			for _, p := range s.Problems {
 				got = append(got, strings.TrimSpace(string(p.Code)+" "+p.Subject))
 			}
+
 			if strings.Join(got, ", ") != tt.codes {
 				t.Fatalf("got %v, want %q", s.Problems, tt.codes)
 			}
+
 			if tt.word != "" && !strings.Contains(s.Problems[0].Cause, tt.word) {
 				t.Errorf("cause %q does not say %q", s.Problems[0].Cause, tt.word)
 			}
+
 			var b strings.Builder
 			WriteText(&b, s)
 			if len(got) > 0 && !strings.Contains(b.String(), got[0][:7]) {
@@ -129,7 +182,10 @@ func TestWaiting(t *testing.T) {
 		{"no table", func(m *Manager) { m.table = nodes.Table{} }, "the table of nodes"},
 		{"no daemon", func(m *Manager) { m.obs.Daemon = "x" }, "glusterd on this node"},
 		{"not taken in", func(m *Manager) { m.obs.Volume = nil }, "the shared volume"},
-		{"a step under way", func(m *Manager) { m.obs.Volume, m.doing = nil, "create volume cluster" }, "the shared volume; under way: create volume cluster"},
+		{"a step under way", func(m *Manager) {
+			m.obs.Volume = nil
+			m.doing = "create volume cluster"
+		}, "the shared volume; under way: create volume cluster"},
 		{"not mounted", func(m *Manager) { m.obs.Mount.State = mount.Absent }, "mounted at /srv/cluster"},
 		{"hangs", func(m *Manager) { m.obs.Mount.State = mount.Hung }, "to answer (hung)"},
 		{"no tree", func(m *Manager) { m.obs.Mount.Layout = 0 }, "directories of the shared volume"},
@@ -164,7 +220,11 @@ func TestLeads(t *testing.T) {
 		{"holds the lease", func(m *Manager) { m.lease.until = time.Now().Add(time.Hour) }, true, true},
 		{"held until just now", func(m *Manager) { m.lease.until = time.Now().Add(-time.Millisecond) }, false, false},
 		{"another does", func(m *Manager) { m.lease.holder = "node2"; stopped(m) }, false, false},
-		{"forms", func(m *Manager) { m.cfg.Form, m.formed, m.obs = true, false, nil }, true, true},
+		{"forms", func(m *Manager) {
+			m.cfg.Form = true
+			m.formed = false
+			m.obs = nil
+		}, true, true},
 		{"formed once", func(m *Manager) { m.cfg.Form, m.obs = true, nil }, false, false},
 		{"the first, and the volume is stopped", stopped, true, false},
 		{"the second, and the volume is stopped", func(m *Manager) {
@@ -215,24 +275,30 @@ func TestLeads(t *testing.T) {
 func TestDesired(t *testing.T) {
 	m := good(t)
 	m.table.Nodes[1].State = nodes.Leaving
-	m.table.Nodes = append(m.table.Nodes, nodes.Node{Name: "old", Address: "10.0.0.3", State: nodes.Removed}, nodes.Node{Name: "node5", Address: "10.0.0.5", State: nodes.Joining})
+	m.table.Nodes = append(m.table.Nodes, nodes.Node{Name: "old", Address: "10.0.0.3", State: nodes.Removed},
+		nodes.Node{Name: "node5", Address: "10.0.0.5", State: nodes.Joining})
 	d := m.Desired()
 	if err := d.Validate(); err != nil {
 		t.Fatal(err)
 	}
+
 	var names []string
 	for _, x := range d.Members {
 		names = append(names, x.Name+" "+string(x.Role))
 	}
+
 	if got := strings.Join(names, ", "); got != "node1 data, node3 data, node5 client" {
 		t.Errorf("members: %s", got)
 	}
+
 	if got := strings.Join(d.Leaving, " "); got != "node2 old" {
 		t.Errorf("leaving: %s", got)
 	}
+
 	if d.Form {
 		t.Error("a volume that was made may be made again")
 	}
+
 	m.cfg.Self = "node2" // it looks on while it goes
 	if d = m.Desired(); d.Validate() != nil || d.Members[1].Role != glusterctl.Client {
 		t.Errorf("%v %+v", d.Validate(), d.Members)
@@ -259,7 +325,8 @@ func TestHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := content(path)
-		if strings.Count(got, hostsBegin) != min(1, len(block)) || !strings.Contains(got, block) || !strings.HasSuffix(got, "127.0.0.1 localhost\n127.0.1.1 node1\n") {
+		if strings.Count(got, hostsBegin) != min(1, len(block)) || !strings.Contains(got, block) ||
+			!strings.HasSuffix(got, "127.0.0.1 localhost\n127.0.1.1 node1\n") {
 			t.Errorf("after %q: %q", block, got)
 		}
 	}
@@ -276,7 +343,15 @@ func TestDoneFollows(t *testing.T) {
 		{"the look", func(m *Manager, o *glusterctl.Observation) { m.take(o, false) }, "they are not set"},
 		{"the table", func(m *Manager, _ *glusterctl.Observation) {
 			t := m.table
-			t.Nodes = append(slices.Clone(t.Nodes), nodes.Node{Name: "node4", Address: "10.0.0.4", State: nodes.Member, Storage: "data", Brick: "/b/cluster-1"})
+			t.Nodes = append(slices.Clone(t.Nodes),
+				nodes.Node{
+					Name:    "node4",
+					Address: "10.0.0.4",
+					State:   nodes.Member,
+					Storage: "data",
+					Brick:   "/b/cluster-1",
+				})
+
 			m.SetTable(t)
 		}, "node4"},
 	} {
@@ -286,6 +361,7 @@ func TestDoneFollows(t *testing.T) {
 		if !m.State().Done {
 			t.Fatalf("%s: not done before", c.name)
 		}
+
 		c.change(m, &o)
 		if s := m.State(); s.Done || !strings.Contains(s.Plan, c.plan) {
 			t.Errorf("%s: done is %v, plan %q", c.name, s.Done, s.Plan)

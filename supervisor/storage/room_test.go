@@ -19,12 +19,15 @@ func TestMirrorKeepsRoom(t *testing.T) {
 	put(t, filepath.Join(src, "srv/salt/small"), "x")
 	pass(t, c)
 	put(t, filepath.Join(src, "srv/salt/a-big"), strings.Repeat("x", 24<<20))
+
 	if r, err := c.pass(); !errors.Is(err, room.ErrFull) {
 		t.Errorf("%+v %v", r, err)
 	}
+
 	if bytes, _ := smalldisk.Free(t, disk); bytes < 1<<19 {
 		t.Errorf("%d bytes are left", bytes)
 	}
+
 	if content(filepath.Join(c.spec.Dest, "srv/salt/small")) != "x" {
 		t.Error("the copy of before is gone")
 	}

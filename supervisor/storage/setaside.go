@@ -81,6 +81,7 @@ func (m *Manager) SetAside(ctx context.Context, now time.Time) error {
 	if err := m.daemon.stop(ctx); err != nil {
 		return fmt.Errorf("set the copy of this node aside: %w", err)
 	}
+
 	for _, dir := range copies {
 		if err := endServants(ctx, dir); err != nil {
 			return fmt.Errorf("set %s aside: %w", dir, err)
@@ -89,10 +90,12 @@ func (m *Manager) SetAside(ctx context.Context, now time.Time) error {
 
 	m.dropKept(len(copies))
 	for _, dir := range copies {
-		if err := os.Rename(dir, dir+asideMark+now.UTC().Format(asideTime)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Rename(dir, dir+asideMark+
+			now.UTC().Format(asideTime)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("set %s aside: %w", dir, err)
 		}
 	}
+
 	return durable.SyncDir(m.cfg.Bricks)
 }
 
@@ -112,17 +115,21 @@ func endServants(ctx context.Context, brick string) error {
 	if len(bricksServed(brick)) == 0 {
 		return nil // who heals does so by the processes that serve
 	}
+
 	for range 100 {
 		pids := servants(brick)
 		if len(pids) == 0 {
 			return nil
 		}
+
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
 		}
+
 		if err := pause.For(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
+
 	return errors.New("a process of GlusterFS does not end")
 }

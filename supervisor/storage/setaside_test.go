@@ -31,9 +31,11 @@ func TestSetAside(t *testing.T) {
 	for _, name := range []string{"cluster-1", "cluster-2", "other-1"} {
 		makeCopy(t, filepath.Join(bricks, name))
 	}
+
 	if err := os.Mkdir(filepath.Join(bricks, "cluster-3"), 0o755); err != nil { // made, and never a copy
 		t.Fatal(err)
 	}
+
 	m := New(Config{Volume: "cluster", Bricks: bricks})
 	now := time.Date(2026, 11, 28, 9, 0, 0, 0, time.UTC)
 
@@ -43,21 +45,26 @@ func TestSetAside(t *testing.T) {
 		}
 		return names
 	}
+
 	if got := copies(); !slices.Equal(got, []string{"cluster-1", "cluster-2"}) {
 		t.Fatalf("copies: %v", got)
 	}
+
 	for range 2 {
 		if err := m.SetAside(t.Context(), now); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if got := copies(); len(got) > 0 {
 		t.Errorf("copies afterwards: %v", got)
 	}
+
 	kept := KeptCopies(bricks, "cluster")
 	if len(kept) != 2 || filepath.Base(kept[0]) != "cluster-1.before-20261128T090000" {
 		t.Errorf("kept: %v", kept)
 	}
+
 	if b, err := os.ReadFile(filepath.Join(kept[0], "content")); err != nil || string(b) != "cluster-1" {
 		t.Errorf("content: %q %v", b, err)
 	}
@@ -66,10 +73,12 @@ func TestSetAside(t *testing.T) {
 	if err := m.SetAside(t.Context(), now.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
+
 	kept = KeptCopies(bricks, "cluster")
 	if len(kept) != maxAside || filepath.Base(kept[1]) != "cluster-4.before-20261128T100000" {
 		t.Errorf("kept, an hour later: %v", kept)
 	}
+
 	if !exists(filepath.Join(bricks, "other-1", "content")) {
 		t.Error("a copy of another volume is gone")
 	}
@@ -80,6 +89,7 @@ func TestContained(t *testing.T) {
 	if contained("/proc/self") {
 		t.Error("this process")
 	}
+
 	cmd := exec.Command("sleep", "60")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 	if err := cmd.Start(); err != nil {
@@ -89,6 +99,7 @@ func TestContained(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
+
 	if !contained(fmt.Sprintf("/proc/%d", cmd.Process.Pid)) {
 		t.Error("a process in a namespace of its own")
 	}
@@ -101,15 +112,18 @@ func TestFreshBrickIsNoneOfBefore(t *testing.T) {
 	if disk.CheckRoot(root) != nil {
 		t.Skip("NOT TESTED: the directory for temporary files is on the root file system")
 	}
+
 	for _, name := range []string{"cluster-1.before-20261128T090000", "cluster-2"} {
 		if err := os.Mkdir(filepath.Join(root, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	got, err := FreshBrick(root, "cluster")
 	if err != nil || filepath.Base(got) != "cluster-3" {
 		t.Errorf("%s %v", got, err)
 	}
+
 	got, err = disk.FreshBrick(root, "cluster", got)
 	if err != nil || filepath.Base(got) != "cluster-4" {
 		t.Errorf("%s %v", got, err)

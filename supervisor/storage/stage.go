@@ -69,6 +69,7 @@ func (w *walk) placeEach(placed func(stagedFile)) error {
 		}
 		placed(f)
 	}
+
 	return nil
 }
 

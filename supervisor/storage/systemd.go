@@ -28,19 +28,23 @@ func (d *daemon) startUnit(ctx context.Context, restart bool) error {
 	if err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
-	return systemd.Job(ctx, jobLimit, "start glusterd", func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
-		if fresh {
-			if err := c.ReloadContext(ctx); err != nil {
-				return 0, err
+
+	return systemd.Job(ctx, jobLimit, "start glusterd",
+		func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
+			if fresh {
+				if err := c.ReloadContext(ctx); err != nil {
+					return 0, err
+				}
 			}
-		}
-		// Debian's unit may be started six times an hour. A fault means that it is not loaded.
-		_ = c.ResetFailedUnitContext(ctx, daemonUnit)
-		if restart {
-			return c.RestartUnitContext(ctx, daemonUnit, "replace", r)
-		}
-		return c.StartUnitContext(ctx, daemonUnit, "replace", r)
-	})
+
+			// Debian's unit may be started six times an hour. A fault means that it is not loaded.
+			_ = c.ResetFailedUnitContext(ctx, daemonUnit)
+			if restart {
+				return c.RestartUnitContext(ctx, daemonUnit, "replace", r)
+			}
+
+			return c.StartUnitContext(ctx, daemonUnit, "replace", r)
+		})
 }
 
 func mountUnit(point string) string { return unit.UnitNamePathEscape(point) + ".mount" }
@@ -58,19 +62,22 @@ func attachUnit(ctx context.Context, source, point, options string) error {
 	if options != "" {
 		opts += "," + options
 	}
+
 	text := fmt.Sprintf("# Written by applianced.\n[Unit]\nDescription=The cluster's shared volume\nAfter=%s\nDefaultDependencies=no\nConflicts=umount.target\nBefore=umount.target\n\n"+
 		"[Mount]\nWhat=%s\nWhere=%s\nType=glusterfs\nOptions=%s\nTimeoutSec=90\nLazyUnmount=yes\nForceUnmount=yes\n", daemonUnit, source, point, opts)
 	fresh, err := configure(filepath.Join("/etc/systemd/system", name), []byte(text))
 	if err != nil {
 		return fmt.Errorf("write the mount unit: %w", err)
 	}
-	return systemd.Job(ctx, jobLimit, "mount "+point, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
-		if fresh {
-			if err := c.ReloadContext(ctx); err != nil {
-				return 0, err
+
+	return systemd.Job(ctx, jobLimit, "mount "+point,
+		func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
+			if fresh {
+				if err := c.ReloadContext(ctx); err != nil {
+					return 0, err
+				}
 			}
-		}
-		_ = c.ResetFailedUnitContext(ctx, name) // a fault means that it did not fail, or is not loaded
-		return c.StartUnitContext(ctx, name, "replace", r)
-	})
+			_ = c.ResetFailedUnitContext(ctx, name) // a fault means that it did not fail, or is not loaded
+			return c.StartUnitContext(ctx, name, "replace", r)
+		})
 }

@@ -114,19 +114,23 @@ func (m *Manager) identify(ctx context.Context, d glusterctl.Desired) error {
 	if !d.TLS {
 		return nil
 	}
+
 	if err := m.certify(ctx, certificateDir(cert.Dir), d); err != nil {
 		return fmt.Errorf("certificate of the storage: %w", err)
 	}
 	if exists(filepath.Join(glusterctl.DaemonState, secureAccess)) {
 		return nil
 	}
+
 	// A glusterd that runs already was started by the package, in clear.
 	if err := os.WriteFile(m.startAnew(), nil, 0o600); err != nil {
 		return err
 	}
+
 	if err := os.MkdirAll(glusterctl.DaemonState, 0o755); err != nil {
 		return err
 	}
+
 	return glusterctl.EncryptManagement(glusterctl.DaemonState)
 }
 
@@ -138,18 +142,21 @@ func (m *Manager) certify(ctx context.Context, dir string, d glusterctl.Desired)
 	if errors.Is(err, errNoAuthority) && d.Form {
 		a, err = m.makeAuthority(d)
 	}
+
 	switch {
 	case errors.Is(err, errNoAuthority):
 		return m.askForCertificate(ctx, dir, d)
 	case err != nil:
 		return err
 	}
+
 	if err := installCertificate(dir, a, d.Self, m.cfg.Now()); err != nil {
 		return err
 	}
 	if m.decidesOnly() { // of a version before, or a node that was one with data
 		return remove(filepath.Join(m.cfg.Dir, tlsDir, authorityKey))
 	}
+
 	return nil
 }
 
@@ -178,14 +185,17 @@ func (m *Manager) askForCertificate(ctx context.Context, dir string, d glusterct
 	if err != nil {
 		return err
 	}
+
 	signed, err := m.cfg.Others.Sign(ctx, request)
 	if err != nil {
 		return fmt.Errorf("ask another node to sign it: %w", err)
 	}
+
 	err = cert.Verify(signed.Authority, signed.Cert, d.Self, m.cfg.Now())
 	if err == nil && !cert.Matches(signed.Cert, key) {
 		err = errors.New("it is for another key")
 	}
+
 	if err != nil {
 		return fmt.Errorf("another node's answer: %w", err)
 	}
@@ -193,9 +203,11 @@ func (m *Manager) askForCertificate(ctx context.Context, dir string, d glusterct
 	if err := place(dir, signed.Authority, cert.Pair{Cert: signed.Cert, Key: key}); err != nil {
 		return err
 	}
+
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
+
 	_, err = layout.WriteFile(path, signed.Authority, 0o600)
 	return err
 }
@@ -209,15 +221,18 @@ func (m *Manager) getAuthority(ctx context.Context) {
 	if m.cfg.Others == nil || !m.serves() || m.cfg.Now().Sub(m.asked) < askEvery {
 		return
 	}
+
 	if _, err := readAuthority(m.cfg.Dir); !errors.Is(err, errNoAuthority) {
 		return
 	}
+
 	m.asked = m.cfg.Now()
 
 	a, err := m.cfg.Others.Authority(ctx)
 	if err == nil {
 		err = m.keepAuthority(a)
 	}
+
 	if err != nil {
 		m.cfg.Log.Warn("this node cannot sign certificates of the storage yet", "error", err)
 	}
@@ -293,7 +308,8 @@ func installCertificate(dir string, a Authority, self string, now time.Time) err
 // does not end soon.
 func goodCertificate(dir string, authority []byte, self string, now time.Time) bool {
 	read := func(name string) []byte {
-		b, _, _ := durable.ReadFile(filepath.Join(dir, name), maxPEM, durable.Follow) // what cannot be read is made anew
+		// what cannot be read is made anew
+		b, _, _ := durable.ReadFile(filepath.Join(dir, name), maxPEM, durable.Follow)
 		return b
 	}
 	have := read("glusterfs.pem")
@@ -309,7 +325,8 @@ func place(dir string, authority []byte, p cert.Pair) error {
 	}
 	err := cert.Install(dir, authority, p)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		err = fmt.Errorf("%w; make links there to files that can be written: for f in pem key ca; do ln -s /etc/ssl/glusterfs.$f %s/; done", err, dir)
+		err = fmt.Errorf("%w; make links there to files that can be written: for f in pem key ca; do ln -s /etc/ssl/glusterfs.$f %s/; done",
+			err, dir)
 	}
 	return err
 }
@@ -320,6 +337,7 @@ func (m *Manager) forgetIdentity() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	dir := certificateDir(cert.Dir)
 	var faults []error
 	if ca, err := os.ReadFile(filepath.Join(dir, "glusterfs.ca")); err == nil && bytes.Equal(ca, authority) {
@@ -327,7 +345,9 @@ func (m *Manager) forgetIdentity() error {
 			faults = append(faults, remove(filepath.Join(dir, name)))
 		}
 	}
-	faults = append(faults, remove(filepath.Join(glusterctl.DaemonState, secureAccess)), os.RemoveAll(filepath.Join(m.cfg.Dir, tlsDir)))
+
+	faults = append(faults, remove(filepath.Join(glusterctl.DaemonState, secureAccess)),
+		os.RemoveAll(filepath.Join(m.cfg.Dir, tlsDir)))
 	return errors.Join(append(faults, err)...)
 }
 

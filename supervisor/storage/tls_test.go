@@ -44,17 +44,21 @@ func TestAuthority(t *testing.T) {
 	if err := first.certify(ctx, dir, want); !errors.Is(err, errNoAuthority) {
 		t.Errorf("nobody forms and nobody can be asked: %v", err)
 	}
+
 	if _, err := first.Authority(); !errors.Is(err, errNoAuthority) {
 		t.Errorf("before it is made: %v", err)
 	}
+
 	want.Form = true
 	if err := first.certify(ctx, dir, want); err != nil {
 		t.Fatal(err)
 	}
+
 	a, err := first.Authority()
 	if err != nil || !goodCertificate(dir, a.Cert, "node1", now) {
 		t.Fatal(err)
 	}
+
 	want.Form = false
 	if err := first.certify(ctx, dir, want); err != nil {
 		t.Errorf("after a restart: %v", err)
@@ -65,12 +69,17 @@ func TestAuthority(t *testing.T) {
 		sign:      func([]byte) (Signed, error) { return Signed{}, fault },
 		authority: func() (Authority, error) { return Authority{}, fault },
 	}
+
 	joiner := New(Config{Dir: t.TempDir(), Self: "node2", Others: others})
 	theirs := t.TempDir()
 	want.Self = "node2"
 	table := func(state nodes.State, role string) nodes.Table {
-		return nodes.Table{Version: 2, Nodes: []nodes.Node{{Name: "node1", State: nodes.Member}, {Name: "node2", State: state, Storage: role}}}
+		return nodes.Table{
+			Version: 2,
+			Nodes:   []nodes.Node{{Name: "node1", State: nodes.Member}, {Name: "node2", State: state, Storage: role}},
+		}
 	}
+
 	joiner.SetTable(table(nodes.Joining, "data"))
 	for name, sign := range map[string]func([]byte) (Signed, error){
 		"nobody answers":  others.sign,
@@ -86,6 +95,7 @@ func TestAuthority(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	others.sign = func(r []byte) (Signed, error) { return first.Sign(r, "node2") }
 	others.signed = 0
 	for range 2 {
@@ -93,6 +103,7 @@ func TestAuthority(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	key := filepath.Join(joiner.cfg.Dir, tlsDir, authorityKey)
 	if others.signed != 1 || !goodCertificate(theirs, a.Cert, "node2", now) || exists(key) {
 		t.Errorf("asked %d times; the authority's key is there: %v", others.signed, exists(key))
@@ -104,29 +115,34 @@ func TestAuthority(t *testing.T) {
 	if exists(key) {
 		t.Error("a node that joins has the authority's key")
 	}
+
 	joiner.SetTable(table(nodes.Member, "arbiter"))
 	joiner.getAuthority(ctx)
 	if exists(key) {
 		t.Error("an arbiter has the authority's key")
 	}
+
 	joiner.SetTable(table(nodes.Member, "data"))
 	others.authority = func() (Authority, error) { return Authority{Cert: a.Cert, Key: []byte("rubbish")}, nil }
 	joiner.getAuthority(ctx)
 	if exists(key) {
 		t.Error("rubbish was taken for an authority")
 	}
+
 	others.authority, joiner.asked = first.Authority, time.Time{}
 	joiner.getAuthority(ctx)
 	if st, err := os.Stat(key); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the authority's key: %v, %v", st, err)
 	}
+
 	if _, err := joiner.Sign(nil, "node3"); err == nil {
 		t.Error("no request was signed")
 	}
 
 	// A node that becomes an arbiter gives the key up and keeps its certificate.
 	joiner.SetTable(table(nodes.Member, "arbiter"))
-	if err := joiner.certify(ctx, theirs, want); err != nil || exists(key) || !goodCertificate(theirs, a.Cert, "node2", now) {
+	if err := joiner.certify(ctx, theirs, want); err != nil || exists(key) ||
+		!goodCertificate(theirs, a.Cert, "node2", now) {
 		t.Errorf("as an arbiter: %v, the key is there: %v", err, exists(key))
 	}
 }
@@ -140,18 +156,22 @@ func TestCertificate(t *testing.T) {
 		}
 		return Authority{Cert: p.Cert, Key: p.Key}
 	}
+
 	ours, theirs := pool(), pool()
 	fixed, etc := t.TempDir(), filepath.Join(t.TempDir(), "ssl")
 	if certificateDir(fixed) != fixed {
 		t.Error("without links")
 	}
+
 	if err := os.Symlink(filepath.Join(etc, "glusterfs.pem"), filepath.Join(fixed, "glusterfs.pem")); err != nil {
 		t.Fatal(err)
 	}
+
 	dir := certificateDir(fixed)
 	if dir != etc {
 		t.Fatalf("the link leads to %s", dir)
 	}
+
 	read := func(name string) string {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
@@ -159,31 +179,39 @@ func TestCertificate(t *testing.T) {
 		}
 		return string(b)
 	}
+
 	install := func(a Authority, self string, at time.Time, fresh bool) {
 		t.Helper()
 		before, _ := os.ReadFile(filepath.Join(dir, "glusterfs.pem"))
 		if err := installCertificate(dir, a, self, at); err != nil {
 			t.Fatal(err)
 		}
+
 		if changed := read("glusterfs.pem") != string(before); changed != fresh {
 			t.Errorf("a new certificate: %v", changed)
 		}
-		if err := cert.Verify(a.Cert, []byte(read("glusterfs.pem")), self, at); err != nil || read("glusterfs.ca") != string(a.Cert) {
+
+		if err := cert.Verify(a.Cert, []byte(read("glusterfs.pem")), self, at); err != nil ||
+			read("glusterfs.ca") != string(a.Cert) {
 			t.Errorf("%v", err)
 		}
 	}
+
 	install(ours, "node1", now, true)
 	install(ours, "node1", now, false)
 	install(ours, "node2", now, true)                  // another name
 	install(ours, "node2", now.AddDate(4, 6, 0), true) // it would end soon
 	install(theirs, "node2", now, true)                // another pool
+
 	if err := os.WriteFile(filepath.Join(dir, "glusterfs.key"), []byte(read("glusterfs.ca")), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	install(theirs, "node2", now, true) // the key is not that of the certificate
 	if err := os.Remove(filepath.Join(dir, "glusterfs.ca")); err != nil {
 		t.Fatal(err)
 	}
+
 	install(theirs, "node2", now, true)
 }
 
@@ -195,6 +223,7 @@ func TestDialBeforeTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
+
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -205,16 +234,33 @@ func TestDialBeforeTLS(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
+
 	if err := dialDaemon(t.Context(), ln.Addr().String(), false); err != nil {
 		t.Errorf("a member: %v", err)
 	}
+
 	if err := dialDaemon(t.Context(), ln.Addr().String(), true); err == nil {
 		t.Error("glusterd in clear was taken for one with TLS")
 	}
+
 	m := New(Config{Dir: t.TempDir(), Self: "node1"})
-	m.table = nodes.Table{StorageTLS: true, Nodes: []nodes.Node{{Name: "node1", Address: "10.0.0.1"}, {Name: "node2", Address: "10.0.0.2"}, {Name: "node3", Address: "10.0.0.3"}}}
+	m.table = nodes.Table{
+		StorageTLS: true,
+		Nodes: []nodes.Node{
+			{Name: "node1", Address: "10.0.0.1"},
+			{Name: "node2", Address: "10.0.0.2"},
+			{Name: "node3", Address: "10.0.0.3"},
+		},
+	}
+
 	m.obs = &glusterctl.Observation{Pool: []cli.Peer{{Hostname: "localhost", Self: true}, {Hostname: "node2"}}}
-	for address, in := range map[string]bool{"10.0.0.1": true, "10.0.0.2": true, "node2": true, "10.0.0.3": false, "10.0.0.9": false} {
+	for address, in := range map[string]bool{
+		"10.0.0.1": true,
+		"10.0.0.2": true,
+		"node2":    true,
+		"10.0.0.3": false,
+		"10.0.0.9": false,
+	} {
 		if got := m.inPool(address); got != in {
 			t.Errorf("%s in the pool: %v", address, got)
 		}

@@ -25,6 +25,7 @@ func (w *walk) dir(rel string, depth int) error {
 		w.r.Skipped++
 		return nil
 	}
+
 	src := filepath.Join(w.spec.Source, rel)
 	fi, err := os.Lstat(src)
 	if err != nil {
@@ -33,18 +34,22 @@ func (w *walk) dir(rel string, depth int) error {
 	if !fi.IsDir() {
 		return fmt.Errorf("%s: %w", src, unix.ENOTDIR)
 	}
+
 	if w.spec.Stage != "" {
 		w.dirs = append(w.dirs, foundDir{rel, fi})
 	} else if err := w.makeDir(rel, fi); err != nil {
 		return err
 	}
+
 	if w.names == nil {
 		w.names = map[string][]string{}
 	}
+
 	if w.stillEmpty(rel, fi) {
 		w.names[rel] = nil
 		return nil
 	}
+
 	leave := w.enter(rel)
 	defer leave()
 	listed := time.Now()
@@ -52,29 +57,37 @@ func (w *walk) dir(rel string, depth int) error {
 	if err != nil {
 		return err
 	}
+
 	if len(entries) == 0 {
 		w.vacant[rel] = emptied{fi.ModTime().UnixNano(), ctime(fi), listed}
 	}
+
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
-		if w.r.Files++; w.r.Files > mirrorMaxEntries || w.r.Bytes > mirrorMaxBytes {
+		w.r.Files++
+		if w.r.Files > mirrorMaxEntries || w.r.Bytes > mirrorMaxBytes {
 			return fmt.Errorf("more than %d files or %d GiB: this is not copied", mirrorMaxEntries, mirrorMaxBytes>>30)
 		}
+
 		p := path.Join(rel, e.Name())
 		if w.skip != nil && w.skip(p) || foreign(p) {
 			continue
 		}
+
 		taken, err := w.entry(p, e.Type(), depth)
 		if changed(err) {
 			taken, err = w.again(p, depth)
 		}
+
 		if err != nil {
 			return err
 		}
+
 		if taken {
 			names = append(names, e.Name())
 		}
 	}
+
 	w.names[rel] = names
 	return nil
 }
@@ -110,6 +123,7 @@ func (w *walk) again(p string, depth int) (taken bool, err error) {
 	if err != nil {
 		return false, err
 	}
+
 	i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return e.Name() == path.Base(p) })
 	if i < 0 {
 		return false, nil
@@ -119,11 +133,13 @@ func (w *walk) again(p string, depth int) (taken bool, err error) {
 	if !changed(err) {
 		return taken, err
 	}
+
 	w.r.Changing++
 	w.r.Example = p
 	if k, known := w.known[p]; known {
 		w.next[p] = k
 	}
+
 	return true, nil
 }
 
@@ -146,7 +162,8 @@ const (
 func (w *walk) stillEmpty(rel string, fi fs.FileInfo) bool {
 	e, ok := w.empty[rel]
 	now := time.Now()
-	ok = ok && !w.whole && fi.ModTime().UnixNano() == e.mtime && ctime(fi) == e.ctime && now.Sub(fi.ModTime()) > emptySettled && now.Sub(e.listed) < emptyAnyway
+	ok = ok && !w.whole && fi.ModTime().UnixNano() == e.mtime && ctime(fi) == e.ctime &&
+		now.Sub(fi.ModTime()) > emptySettled && now.Sub(e.listed) < emptyAnyway
 	if ok {
 		w.vacant[rel] = e
 	}
@@ -171,6 +188,7 @@ func (w *walk) makeDir(dst string, like fs.FileInfo) error {
 		}
 		err = fs.ErrNotExist
 	}
+
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := w.dest.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
 			return err
@@ -181,6 +199,7 @@ func (w *walk) makeDir(dst string, like fs.FileInfo) error {
 	} else if err != nil {
 		return err
 	}
+
 	return w.sameOwner(dst, dst, like, have)
 }
 
@@ -191,6 +210,7 @@ func (w *walk) sameOwner(dst, rel string, like, have fs.FileInfo) error {
 	if !ok {
 		return nil
 	}
+
 	mode := like.Mode()
 	if _, in := keyPart(rel); in {
 		mode &^= 0o077
@@ -198,16 +218,19 @@ func (w *walk) sameOwner(dst, rel string, like, have fs.FileInfo) error {
 			uid, gid = w.spec.Keys.UID, w.spec.Keys.GID
 		}
 	}
+
 	if have != nil {
 		if u, g, ok := owner(have); ok && u == uid && g == gid && have.Mode() == mode {
 			return nil
 		}
 	}
+
 	if os.Geteuid() == 0 {
 		if err := w.dest.Lchown(dst, uid, gid); err != nil {
 			return err
 		}
 	}
+
 	return w.dest.Chmod(dst, mode.Perm())
 }
 
@@ -217,25 +240,33 @@ func (w *walk) link(rel string) error {
 	if err != nil {
 		return err
 	}
+
 	// An absolute link into the volume would make the copy hang with it.
-	if in, ok := strings.CutPrefix(to, w.spec.Source+"/"); ok && slices.ContainsFunc(w.spec.Trees, func(t string) bool { return in == t || strings.HasPrefix(in, t+"/") }) {
+	if in, ok := strings.CutPrefix(to, w.spec.Source+
+		"/"); ok && slices.ContainsFunc(w.spec.Trees,
+		func(t string) bool { return in == t || strings.HasPrefix(in, t+"/") }) {
 		to = filepath.Join(w.spec.Dest, in)
 	}
+
 	if have, err := w.dest.Readlink(dst); err == nil && have == to {
 		return nil
 	}
+
 	fi, err := os.Lstat(src)
 	if err != nil {
 		return err
 	}
+
 	tmp, err := w.temp()
 	if err != nil {
 		return err
 	}
+
 	_ = w.dest.Remove(tmp)
 	if err := w.dest.Symlink(to, tmp); err != nil {
 		return err
 	}
+
 	w.r.Copied++
 	return w.put(tmp, dst, ctime(fi))
 }
@@ -256,13 +287,16 @@ func (w *walk) file(rel string) error {
 	if w.each {
 		askAttributes(src)
 	}
+
 	fi, err := os.Lstat(src) // first: an open is dear on a volume
 	if err != nil {
 		return err
 	}
+
 	k, known := w.known[rel]
 	have, herr := w.lookAtCopy(rel)
-	intact := herr == nil && have.Mode().IsRegular() && known && have.Size() == k.Size && have.ModTime().UnixNano() == k.Local
+	intact := herr == nil && have.Mode().IsRegular() && known && have.Size() == k.Size &&
+		have.ModTime().UnixNano() == k.Local
 	unchanged := fi.Size() == k.Size && fi.ModTime().UnixNano() == k.MTime && ctime(fi) == k.CTime
 	if intact && unchanged && !k.early(time.Now(), w.apart) {
 		w.next[rel] = k
@@ -273,6 +307,7 @@ func (w *walk) file(rel string) error {
 	if fi.Size() > readAgainMost {
 		times = 1
 	}
+
 	for range times {
 		whole, err := w.read(rel, k, intact)
 		if whole || err != nil {
@@ -285,6 +320,7 @@ func (w *walk) file(rel string) error {
 	if known && herr == nil { // the old one stays for now
 		w.next[rel] = k
 	}
+
 	return nil
 }
 
@@ -303,6 +339,7 @@ func (w *walk) read(rel string, k copied, intact bool) (whole bool, err error) {
 		return false, err
 	}
 	defer f.Close()
+
 	forgetPages(f)
 	tmp, err := w.temp()
 	if err != nil {
@@ -315,6 +352,7 @@ func (w *walk) read(rel string, k copied, intact bool) (whole bool, err error) {
 		_ = w.dest.Remove(tmp)
 		return false, err
 	}
+
 	after, err := f.Stat()
 	if err != nil || n != fi.Size() || after.Size() != fi.Size() || after.ModTime() != fi.ModTime() {
 		_ = w.dest.Remove(tmp)
@@ -335,10 +373,12 @@ func (w *walk) read(rel string, k copied, intact bool) (whole bool, err error) {
 	if err != nil {
 		return false, err
 	}
+
 	k.Local = have.ModTime().UnixNano()
 	if err := w.put(tmp, rel, k.CTime); err != nil {
 		return false, err
 	}
+
 	w.next[rel] = k
 	w.r.Copied++
 	w.r.Bytes += n
@@ -351,7 +391,8 @@ func (w *walk) read(rel string, k copied, intact bool) (whole bool, err error) {
 // xlators/cluster/afr/src/afr-dir-read.c).
 func askAttributes(path string) {
 	var st unix.Statx_t
-	_ = unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st) // what fails here fails again in Lstat
+	// what fails here fails again in Lstat
+	_ = unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st)
 }
 
 // forgetPages has the kernel forget what it knows of the contents of a file. GlusterFS lets
@@ -397,24 +438,30 @@ func (w *walk) fetch(f *os.File, tmp, rel string, like fs.FileInfo) (hash string
 	if err != nil {
 		return "", 0, err
 	}
+
 	if err := watch.File(); err != nil {
 		return "", 0, err
 	}
+
 	out, err := w.dest.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return "", 0, err
 	}
+
 	sum := sha256.New()
 	n, err = io.Copy(io.MultiWriter(watch.Writer(out), sum), io.LimitReader(f, mirrorMaxBytes))
 	if err == nil {
 		err = w.sameOwner(tmp, rel, like, nil)
 	}
+
 	if cerr := out.Close(); err == nil {
 		err = cerr
 	}
+
 	if err == nil {
 		err = w.dest.Chtimes(tmp, like.ModTime(), like.ModTime())
 	}
+
 	return hex.EncodeToString(sum.Sum(nil)), n, err
 }
 
@@ -485,27 +532,34 @@ func (w *walk) sweep(rel string) error {
 	if err != nil {
 		return err
 	}
+
 	keep := map[string]bool{}
 	for _, n := range w.names[rel] {
 		keep[n] = true
 	}
+
 	for _, e := range entries {
 		p := path.Join(rel, e.Name())
 		if !keep[e.Name()] {
-			if _, ours := w.known[p]; w.spec.OnlyOwn && !ours || foreign(p) && !strings.HasPrefix(e.Name(), tempPrefix) {
+			if _, ours := w.known[p]; w.spec.OnlyOwn && !ours ||
+				foreign(p) && !strings.HasPrefix(e.Name(), tempPrefix) {
 				continue
 			}
+
 			if err := w.dest.RemoveAll(p); err != nil {
 				return err
 			}
+
 			w.r.Removed++
 			continue
 		}
+
 		if _, listed := w.names[p]; listed && e.IsDir() {
 			if err := w.sweep(p); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }

@@ -76,22 +76,26 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 			return errStuck
 		}
 	}
+
 	if w.live == nil {
 		var err error
 		if w.live, err = start(w.command); err != nil {
 			return err
 		}
 	}
+
 	q, err := json.Marshal(question)
 	if err != nil {
 		return err
 	}
+
 	sent := make(chan error, 1)
 	live := w.live
 	go func() {
 		_, err := live.in.Write(append(q, '\n'))
 		sent <- err
 	}()
+
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -101,6 +105,7 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 			w.drop()
 			return errors.New("the helper ended")
 		}
+
 		var fault struct {
 			Error string `json:"error"`
 		}
@@ -111,6 +116,7 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 		if fault.Error != "" {
 			return errors.New(fault.Error)
 		}
+
 		return nil
 	case <-timer.C:
 		w.drop()
@@ -176,13 +182,16 @@ func start(command []string) (*liveChild, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the helper: %w", err)
 	}
+
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start the helper: %w", err)
 	}
+
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the helper: %w", err)
 	}
+
 	c := &liveChild{cmd: cmd, in: in, lines: make(chan []byte, 1), done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
@@ -194,9 +203,11 @@ func start(command []string) (*liveChild, error) {
 			default: // nobody asked: it is left out
 			}
 		}
+
 		close(c.lines)
 		_ = cmd.Wait() // how it ended is of no use
 	}()
+
 	return c, nil
 }
 
@@ -210,13 +221,16 @@ func serve(in io.Reader, out io.Writer, answer func(line []byte) (any, error)) i
 		if err != nil {
 			reply = map[string]string{"error": err.Error()}
 		}
+
 		b, err := json.Marshal(reply)
 		if err != nil {
 			return 1
 		}
+
 		if _, err := out.Write(append(b, '\n')); err != nil {
 			return 1
 		}
 	}
+
 	return 0
 }

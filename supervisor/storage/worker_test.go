@@ -17,9 +17,11 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 3 && os.Args[1] == "as-helper" && os.Args[2] == "mirror" {
 		os.Exit(mirrorChild(os.Args[3:], os.Stdin, os.Stdout, os.Stderr))
 	}
+
 	if len(os.Args) > 2 && os.Args[1] == "as-helper" && os.Args[2] == "hangs" {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}
+
 	if len(os.Args) > 1 && os.Args[1] == "as-helper" {
 		os.Exit(serve(os.Stdin, os.Stdout, func(line []byte) (any, error) {
 			switch s := string(line); {
@@ -30,9 +32,11 @@ func TestMain(m *testing.M) {
 			case strings.Contains(s, "end"):
 				os.Exit(3)
 			}
+
 			return map[string]int{"pid": os.Getpid()}, nil
 		}))
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -41,6 +45,7 @@ func TestWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	w := worker{command: []string{self, "as-helper"}}
 	defer w.close()
 	ask := func(q string, limit time.Duration) (int, error) {
@@ -48,26 +53,33 @@ func TestWorker(t *testing.T) {
 		err := w.ask(context.Background(), limit, q, &r)
 		return r.PID, err
 	}
+
 	const plenty = time.Minute
 	first, err := ask("a", plenty)
 	if err != nil || first == 0 {
 		t.Fatalf("%d %v", first, err)
 	}
+
 	if again, err := ask("b", plenty); err != nil || again != first {
 		t.Errorf("another child for the second question: %d, %d, %v", first, again, err)
 	}
+
 	if _, err := ask("fault", plenty); err == nil || err.Error() != "no such luck" {
 		t.Errorf("a fault came as %v", err)
 	}
+
 	if _, err := ask("end", plenty); err == nil {
 		t.Error("a child that ended gave an answer")
 	}
+
 	if next, err := askUntil(t, func() (int, error) { return ask("c", plenty) }); err != nil || next == first {
 		t.Errorf("after the end of a child: %d %v", next, err)
 	}
+
 	if _, err := ask("hang", 50*time.Millisecond); !errors.Is(err, errHangs) {
 		t.Errorf("a child that hangs: %v", err)
 	}
+
 	if _, err := askUntil(t, func() (int, error) { return ask("d", plenty) }); err != nil {
 		t.Errorf("after a child that hung and was killed: %v", err)
 	}

@@ -28,7 +28,8 @@ func run(ctx context.Context, limit time.Duration, argv ...string) ([]byte, erro
 // on a file system that hangs cannot be interrupted. One that is not there
 // answers.
 func look(ctx context.Context, dir string) error {
-	_, err := run(ctx, commandTime, "sh", "-c", `for d in "$0" "$0"/pki; do ls -f "$d" >/dev/null 2>&1; done; true`, dir)
+	_, err := run(ctx, commandTime, "sh", "-c",
+		`for d in "$0" "$0"/pki; do ls -f "$d" >/dev/null 2>&1; done; true`, dir)
 	return err
 }
 

@@ -22,22 +22,26 @@ func tail(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	cut := fi.Size() > limit
 	if cut {
 		if _, err := f.Seek(-limit, io.SeekEnd); err != nil {
 			return nil, err
 		}
 	}
+
 	text, err := io.ReadAll(io.LimitReader(f, limit))
 	if err != nil {
 		return nil, err
 	}
+
 	if cut {
 		if i := bytes.IndexByte(text, '\n'); i >= 0 {
 			text = text[i+1:]
 		}
 		text = append([]byte("(the beginning is left out)\n"), text...)
 	}
+
 	return text, nil
 }
 
@@ -61,26 +65,32 @@ func list(dir, hangs string) []byte {
 	var b strings.Builder
 	n := 0
 	err := walk(dir, hangs, func(path string, e fs.DirEntry, err error) error {
-		if n++; n > maxListed {
+		n++
+		if n > maxListed {
 			return errors.New("there are more")
 		}
 		if err != nil {
 			fmt.Fprintf(&b, "%q: %v\n", path, err)
 			return nil
 		}
+
 		fi, err := e.Info()
 		if err != nil {
 			return nil // gone since
 		}
+
 		uid, gid := uint32(0), uint32(0)
 		if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 			uid, gid = st.Uid, st.Gid
 		}
-		fmt.Fprintf(&b, "%s %5d %5d %10d %s %q\n", fi.Mode(), uid, gid, fi.Size(), fi.ModTime().UTC().Format(time.RFC3339), path)
+
+		fmt.Fprintf(&b, "%s %5d %5d %10d %s %q\n", fi.Mode(), uid, gid, fi.Size(),
+			fi.ModTime().UTC().Format(time.RFC3339), path)
 		return nil
 	})
 	if err != nil {
 		fmt.Fprintf(&b, "the list ends here: %v\n", err)
 	}
+
 	return []byte(b.String())
 }

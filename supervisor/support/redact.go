@@ -39,6 +39,7 @@ func newRedactor(values ...string) *Redactor {
 			list = append(list, v)
 		}
 	}
+
 	for _, v := range values {
 		v = strings.TrimSpace(v)
 		add(v)
@@ -47,11 +48,13 @@ func newRedactor(values ...string) *Redactor {
 			add(base64.RawURLEncoding.EncodeToString([]byte(v)))
 		}
 	}
+
 	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // a part must not hide the whole
 	var pairs []string
 	for _, v := range list {
 		pairs = append(pairs, v, removed)
 	}
+
 	return &Redactor{strings.NewReplacer(pairs...)}
 }
 
@@ -66,8 +69,10 @@ var (
 	cryptHash  = regexp.MustCompile(`\$(?:1|2[aby]|5|6|7|y|gy|argon2id?)\$[^\s:"']+`)
 	bearer     = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}`)
 	inURL      = regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^/\s:@]*:)[^@\s/]+@`)
-	keyValue   = regexp.MustCompile(`(?im)(["']?` + secretName + `["']?\s*[:=]\s*)("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[|>][-+0-9]*[ \t]*\n(?:[ \t]+[^\n]*\n?|\n)+|[^\s,}\]&][^\n,}\]&]*)`)
-	listBelow  = regexp.MustCompile(`(?im)^([ \t]*)(["']?` + secretName + `["']?:[ \t]*\n)((?:[ \t]+[^\n]*\n?|[ \t]*-[^\n]*\n?)+)`)
+	keyValue   = regexp.MustCompile(`(?im)(["']?` + secretName +
+		`["']?\s*[:=]\s*)("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[|>][-+0-9]*[ \t]*\n(?:[ \t]+[^\n]*\n?|\n)+|[^\s,}\]&][^\n,}\]&]*)`)
+	listBelow = regexp.MustCompile(`(?im)^([ \t]*)(["']?` + secretName +
+		`["']?:[ \t]*\n)((?:[ \t]+[^\n]*\n?|[ \t]*-[^\n]*\n?)+)`)
 )
 
 // Clean gives text without secrets. It does not change text itself.
@@ -80,6 +85,7 @@ func (r *Redactor) Clean(text []byte) []byte {
 	text = inURL.ReplaceAll(text, []byte("${1}"+removed+"@"))
 	text = bearer.ReplaceAll(text, []byte("${1} "+removed))
 	text = listBelow.ReplaceAll(text, []byte("${1}${2}${1}  "+removed+"\n"))
+
 	return keyValue.ReplaceAllFunc(text, func(m []byte) []byte {
 		parts := keyValue.FindSubmatch(m)
 		out := append(append([]byte{}, parts[1]...), removed...)
@@ -99,7 +105,8 @@ func secretsOf(s Source, hangs string) (values []string) {
 	for _, dir := range []string{s.Settings.DataDir, s.Settings.StorageDir(), s.Settings.RuntimeDir} {
 		n := 0
 		_ = walk(dir, hangs, func(path string, e fs.DirEntry, err error) error {
-			if n++; n > maxListed {
+			n++
+			if n > maxListed {
 				return fs.SkipAll
 			}
 			if err == nil && e.IsDir() && noSecrets(e.Name()) {
@@ -108,34 +115,42 @@ func secretsOf(s Source, hangs string) (values []string) {
 			if err != nil || !e.Type().IsRegular() || !secretFile(path, e) {
 				return nil
 			}
+
 			if text, err := tail(path, 64<<10); err == nil {
 				values = append(values, string(text))
 				var doc yaml.Node // JSON is YAML, too
 				if yaml.Unmarshal(text, &doc) == nil {
 					values = append(values, secretScalars(&doc, true, 0)...)
 				}
+
 				for _, l := range strings.Split(string(text), "\n") {
 					if !strings.HasPrefix(l, "-----") {
 						values = append(values, l)
 					}
 				}
 			}
+
 			return nil
 		})
 	}
+
 	if hangs == "" {
 		values = append(values, recordSecrets(s.Settings.ClusterRecord())...)
 	}
-	for _, f := range append(userConf(s.Settings, hangs), s.ConfigPath, filepath.Join(s.Settings.MasterConf(), "master")) {
+
+	for _, f := range append(userConf(s.Settings, hangs), s.ConfigPath,
+		filepath.Join(s.Settings.MasterConf(), "master")) {
 		text, err := tail(f, 1<<20)
 		if err != nil {
 			continue
 		}
+
 		var doc yaml.Node
 		if yaml.Unmarshal(text, &doc) == nil {
 			values = append(values, secretScalars(&doc, false, 0)...)
 		}
 	}
+
 	return values
 }
 
@@ -146,23 +161,28 @@ func recordSecrets(path string) (values []string) {
 	if err != nil {
 		return nil
 	}
+
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(text, &fields) != nil {
 		return nil
 	}
+
 	for _, f := range fields {
 		var value string
 		if json.Unmarshal(f, &value) == nil {
 			values = append(values, value)
 		}
 	}
+
 	return values
 }
 
 // noSecrets names directories that are large and hold no secret of ours:
 // public keys of minions, jobs, logs.
 func noSecrets(name string) bool {
-	return slices.Contains([]string{"minions", "minions_pre", "minions_denied", "minions_rejected", "peers", "jobs", "log"}, name)
+	return slices.Contains([]string{"minions", "minions_pre", "minions_denied", "minions_rejected", "peers",
+		"jobs", "log"},
+		name)
 }
 
 // secretFile reports whether a file holds a secret as a whole.
@@ -171,15 +191,18 @@ func secretFile(path string, e fs.DirEntry) bool {
 	if strings.HasSuffix(name, ".pub") {
 		return false
 	}
+
 	fi, err := e.Info()
 	if err != nil || fi.Size() > 64<<10 {
 		return false
 	}
+
 	for _, part := range []string{"secret", "token", "password", "_key", ".key", ".pem", "seed", ".aes", "credential"} {
 		if strings.Contains(name, part) {
 			return true
 		}
 	}
+
 	return strings.Contains(path, "/tokens/") || strings.Contains(path, "/sessions/")
 }
 
@@ -188,6 +211,7 @@ func secretScalars(n *yaml.Node, below bool, depth int) []string {
 	if depth > 32 {
 		return nil
 	}
+
 	var out []string
 	switch n.Kind {
 	case yaml.ScalarNode:
@@ -196,12 +220,14 @@ func secretScalars(n *yaml.Node, below bool, depth int) []string {
 		}
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			out = append(out, secretScalars(n.Content[i+1], below || secretOption.MatchString(n.Content[i].Value), depth+1)...)
+			out = append(out,
+				secretScalars(n.Content[i+1], below || secretOption.MatchString(n.Content[i].Value), depth+1)...)
 		}
 	default: // aliases are found where they point to
 		for _, c := range n.Content {
 			out = append(out, secretScalars(c, below, depth+1)...)
 		}
 	}
+
 	return out
 }

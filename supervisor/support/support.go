@@ -50,24 +50,27 @@ const (
 // and may be missing.
 func Commands() map[string][]string {
 	return map[string][]string{
-		"system/uname.txt":      {"uname", "-a"},
-		"system/addresses.txt":  {"ip", "-brief", "address"},
-		"system/routes.txt":     {"ip", "route"},
-		"system/sockets.txt":    {"ss", "-tulpn"},
-		"system/disks.txt":      {"df", "-hTl"},
-		"system/blocks.txt":     {"lsblk"},
-		"system/processes.txt":  {"ps", "-eo", "pid,ppid,user,stat,etimes,rss,pcpu,comm"}, // no arguments: they are other people's
-		"system/time.txt":       {"timedatectl", "show"},
-		"system/units.txt":      {"systemctl", "list-units", "--all", "--no-pager", "--plain"},
-		"system/failed.txt":     {"systemctl", "--failed", "--no-pager", "--plain"},
-		"system/journal.txt":    {"journalctl", "-u", "applianced", "-u", "glusterd", "-n", "5000", "--no-pager", "-o", "short-iso"},
-		"system/kernel.txt":     {"journalctl", "-k", "-n", "1000", "--no-pager", "-o", "short-iso"},
-		"storage/peers.txt":     {"gluster", "--mode=script", "peer", "status"},
-		"storage/volumes.txt":   {"gluster", "--mode=script", "volume", "info"},
-		"storage/bricks.txt":    {"gluster", "--mode=script", "volume", "status"},
-		"storage/heal.txt":      {"gluster", "--mode=script", "volume", "heal", "cluster", "info", "summary"},
-		"system/firewall.txt":   {"nft", "list", "ruleset"},
-		"system/limits.txt":     {"cat", "/proc/sys/fs/file-nr", "/proc/meminfo", "/proc/loadavg", "/proc/pressure/io", "/proc/pressure/memory"},
+		"system/uname.txt":     {"uname", "-a"},
+		"system/addresses.txt": {"ip", "-brief", "address"},
+		"system/routes.txt":    {"ip", "route"},
+		"system/sockets.txt":   {"ss", "-tulpn"},
+		"system/disks.txt":     {"df", "-hTl"},
+		"system/blocks.txt":    {"lsblk"},
+		// no arguments: they are other people's
+		"system/processes.txt": {"ps", "-eo", "pid,ppid,user,stat,etimes,rss,pcpu,comm"},
+		"system/time.txt":      {"timedatectl", "show"},
+		"system/units.txt":     {"systemctl", "list-units", "--all", "--no-pager", "--plain"},
+		"system/failed.txt":    {"systemctl", "--failed", "--no-pager", "--plain"},
+		"system/journal.txt": {"journalctl", "-u", "applianced", "-u", "glusterd", "-n", "5000",
+			"--no-pager", "-o", "short-iso"},
+		"system/kernel.txt":   {"journalctl", "-k", "-n", "1000", "--no-pager", "-o", "short-iso"},
+		"storage/peers.txt":   {"gluster", "--mode=script", "peer", "status"},
+		"storage/volumes.txt": {"gluster", "--mode=script", "volume", "info"},
+		"storage/bricks.txt":  {"gluster", "--mode=script", "volume", "status"},
+		"storage/heal.txt":    {"gluster", "--mode=script", "volume", "heal", "cluster", "info", "summary"},
+		"system/firewall.txt": {"nft", "list", "ruleset"},
+		"system/limits.txt": {"cat", "/proc/sys/fs/file-nr", "/proc/meminfo", "/proc/loadavg",
+			"/proc/pressure/io", "/proc/pressure/memory"},
 		"system/os-release.txt": {"cat", "/etc/os-release"},
 	}
 }
@@ -88,17 +91,29 @@ func Write(ctx context.Context, w io.Writer, s Source) error {
 	if s.Look == nil {
 		s.Look = look
 	}
+
 	zip := gzip.NewWriter(w)
-	b := &bundle{ctx: ctx, tar: tar.NewWriter(zip), src: s, left: maxBundle, top: "saltern-support-" + s.Settings.Node + "-" + s.Now.UTC().Format("20060102T150405Z")}
+	b := &bundle{
+		ctx:  ctx,
+		tar:  tar.NewWriter(zip),
+		src:  s,
+		left: maxBundle,
+		top:  "saltern-support-" + s.Settings.Node + "-" + s.Now.UTC().Format("20060102T150405Z"),
+	}
+
 	if err := s.Look(ctx, s.Settings.StorageDir()); err != nil {
 		b.hangs = s.Settings.StorageDir()
-		b.missing = append(b.missing, fmt.Sprintf("%s: the storage does not answer (%v); secrets that are only there are known by their form", b.hangs, err))
+		b.missing = append(b.missing,
+			fmt.Sprintf("%s: the storage does not answer (%v); secrets that are only there are known by their form",
+				b.hangs, err))
 	}
+
 	b.red = newRedactor(secretsOf(s, b.hangs)...)
 	b.collect()
 	if b.err == nil {
 		b.add("NOT-COLLECTED.txt", []byte(strings.Join(b.missing, "\n")+"\n"))
 	}
+
 	return errors.Join(b.err, b.tar.Close(), zip.Close(), ctx.Err())
 }
 
@@ -117,15 +132,20 @@ type bundle struct {
 
 func (b *bundle) collect() {
 	s := b.src.Settings
-	b.add("README.txt", []byte("Support bundle of node "+s.Node+", made "+b.src.Now.UTC().Format(time.RFC3339)+" by Saltern "+b.src.Version+
-		".\nSecrets were left out; [removed] stands where one was. Names of minions and\nnodes, addresses and options of the configuration are in it.\n"))
+	b.add("README.txt",
+		[]byte("Support bundle of node "+s.Node+", made "+b.src.Now.UTC().Format(time.RFC3339)+
+			" by Saltern "+b.src.Version+
+			".\nSecrets were left out; [removed] stands where one was. Names of minions and\nnodes, addresses and options of the configuration are in it.\n"))
+
 	b.status()
 	b.file("config/appliance.yaml", b.src.ConfigPath)
 	b.file("config/master", filepath.Join(s.MasterConf(), "master"))
 	b.file("config/lb.yaml", s.LBConf())
+
 	for _, f := range userConf(s, b.hangs) {
 		b.file("config/master.d/"+filepath.Base(f), f)
 	}
+
 	logs, _ := filepath.Glob(filepath.Join(s.LogDir(), "*"))
 	for _, f := range logs[:min(len(logs), 32)] {
 		if f == s.AuditDir() {
@@ -133,16 +153,25 @@ func (b *bundle) collect() {
 		}
 		b.file("log/"+filepath.Base(f), f)
 	}
-	for name, dir := range map[string]string{"files/pki.txt": s.PKIDir(), "files/shared-pki.txt": s.SharedPKIDir(), "files/srv.txt": filepath.Dir(s.FileRoot()), "files/data.txt": s.DataDir, "files/run.txt": s.RuntimeDir} {
+
+	for name, dir := range map[string]string{
+		"files/pki.txt":        s.PKIDir(),
+		"files/shared-pki.txt": s.SharedPKIDir(),
+		"files/srv.txt":        filepath.Dir(s.FileRoot()),
+		"files/data.txt":       s.DataDir,
+		"files/run.txt":        s.RuntimeDir,
+	} {
 		if b.hangs != "" && within(dir, b.hangs) {
 			continue
 		}
 		b.add(name, list(dir, b.hangs))
 	}
+
 	commands := b.src.Commands
 	if commands == nil {
 		commands = Commands()
 	}
+
 	names := slices.Sorted(maps.Keys(commands))
 	for _, name := range names {
 		b.command(name, commands[name])
@@ -169,13 +198,22 @@ func (b *bundle) add(name string, text []byte) {
 	if b.err != nil || b.ctx.Err() != nil {
 		return
 	}
+
 	text = b.red.Clean(text)
 	if len(text) > b.left {
 		b.missing = append(b.missing, name+": the bundle is full")
 		return
 	}
+
 	b.left -= len(text)
-	h := &tar.Header{Name: b.top + "/" + name, Mode: 0o600, Size: int64(len(text)), ModTime: b.src.Now, Typeflag: tar.TypeReg}
+	h := &tar.Header{
+		Name:     b.top + "/" + name,
+		Mode:     0o600,
+		Size:     int64(len(text)),
+		ModTime:  b.src.Now,
+		Typeflag: tar.TypeReg,
+	}
+
 	if b.err = b.tar.WriteHeader(h); b.err == nil {
 		_, b.err = b.tar.Write(text)
 	}

@@ -17,6 +17,7 @@ func TestUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+
 	read := func() string {
 		_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		b := make([]byte, 4096)
@@ -26,22 +27,27 @@ func TestUnit(t *testing.T) {
 		}
 		return string(b[:n])
 	}
+
 	NewUnit().Notify("READY=1") // nobody is there
 	t.Setenv("NOTIFY_SOCKET", path)
 	s := NewUnit()
 	s.Notify("READY=1\nSTATUS=fine")
+
 	if got := read(); got != "READY=1\nSTATUS=fine" {
 		t.Errorf("got %q", got)
 	}
+
 	s.Notify("WATCHDOG=1")
 	if got := read(); got != "" {
 		t.Errorf("watchdog fed although nobody asked: %q", got)
 	}
+
 	t.Setenv("WATCHDOG_USEC", "10000000")
 	NewUnit().Notify("WATCHDOG=1")
 	if got := read(); got != "WATCHDOG=1" {
 		t.Errorf("watchdog not fed: %q", got)
 	}
+
 	if got := Status("a\nb\t c" + strings.Repeat("x", 300)); len(got) != 207 || strings.ContainsAny(got, "\n\t") {
 		t.Errorf("%q", got)
 	}

@@ -15,7 +15,12 @@ import (
 
 // Job has begin queue a job and waits until that is done, for limit at most.
 // what names it in errors; a job that systemd ends otherwise than "done" is one.
-func Job(ctx context.Context, limit time.Duration, what string, begin func(context.Context, *dbus.Conn, chan<- string) (int, error)) error {
+func Job(
+	ctx context.Context,
+	limit time.Duration,
+	what string,
+	begin func(context.Context, *dbus.Conn, chan<- string) (int, error),
+) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c, err := dbus.NewSystemConnectionContext(ctx)
@@ -23,10 +28,12 @@ func Job(ctx context.Context, limit time.Duration, what string, begin func(conte
 		return fmt.Errorf("%s: reach systemd: %w", what, err)
 	}
 	defer c.Close()
+
 	result := make(chan string, 1)
 	if _, err := begin(ctx, c, result); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+
 	select {
 	case r := <-result:
 		if r != "done" {
@@ -51,5 +58,7 @@ type Runner struct{}
 
 // Run implements [command.Runner].
 func (Runner) Run(ctx context.Context, argv []string) (command.Output, error) {
-	return command.Exec{}.Run(ctx, append([]string{"systemd-run", "--quiet", "--collect", "--wait", "--pipe", "--service-type=exec", "--"}, argv...))
+	return command.Exec{}.Run(ctx,
+		append([]string{"systemd-run", "--quiet", "--collect", "--wait", "--pipe", "--service-type=exec", "--"},
+			argv...))
 }

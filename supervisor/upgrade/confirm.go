@@ -22,10 +22,12 @@ func (s *System) Confirm(ctx context.Context, well Well, look, steady, limit tim
 	if !st.Trying {
 		return nil
 	}
+
 	began := time.Now()
 	var since time.Time
 	tick := time.NewTicker(look)
 	defer tick.Stop()
+
 	for {
 		now := time.Now()
 		switch {
@@ -34,12 +36,14 @@ func (s *System) Confirm(ctx context.Context, well Well, look, steady, limit tim
 		case since.IsZero():
 			since = now
 		}
+
 		if !since.IsZero() && now.Sub(since) >= steady {
 			return s.Good()
 		}
 		if now.Sub(began) >= limit {
 			return ErrNotWell
 		}
+
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -73,21 +73,26 @@ func fetch(ctx context.Context, from string, plain bool) (io.ReadCloser, error) 
 		if strings.HasPrefix(u, "https://") || plain {
 			return nil
 		}
-		return fmt.Errorf("upgrade: %s is not encrypted: whoever sits on the way can offer an old version; take https://, a file, or --allow-http", redacted(u))
+		return fmt.Errorf("upgrade: %s is not encrypted: whoever sits on the way can offer an old version; take https://, a file, or --allow-http",
+			redacted(u))
 	}
+
 	if err := secret(from); err != nil {
 		return nil, err
 	}
+
 	client := http.Client{CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		if len(via) >= 10 {
 			return errors.New("too many redirections")
 		}
 		return secret(r.URL.String())
 	}}
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}
+
 	res, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
@@ -96,6 +101,7 @@ func fetch(ctx context.Context, from string, plain bool) (io.ReadCloser, error) 
 		res.Body.Close()
 		return nil, fmt.Errorf("upgrade: %s: %s", req.URL.Redacted(), res.Status)
 	}
+
 	return struct {
 		io.Reader
 		io.Closer
@@ -123,7 +129,12 @@ func (st *Status) Offered(ctx context.Context, address string, keys []ed25519.Pu
 	return st.offered(ctx, address, keys, false)
 }
 
-func (st *Status) offered(ctx context.Context, address string, keys []ed25519.PublicKey, plain bool) (bundle.Manifest, error) {
+func (st *Status) offered(
+	ctx context.Context,
+	address string,
+	keys []ed25519.PublicKey,
+	plain bool,
+) (bundle.Manifest, error) {
 	ctx, cancel := context.WithTimeout(ctx, offerTakes)
 	defer cancel()
 	in, err := Fetch(ctx, strings.ReplaceAll(address, Flavour, st.Flavour), plain)
@@ -131,13 +142,17 @@ func (st *Status) offered(ctx context.Context, address string, keys []ed25519.Pu
 		return bundle.Manifest{}, err
 	}
 	defer in.Close()
+
 	b, err := bundle.Open(io.LimitReader(in, maxHead), keys)
 	if err != nil {
 		return bundle.Manifest{}, err
 	}
 	if b.Manifest.Flavour != st.Flavour {
-		return bundle.Manifest{}, fmt.Errorf("upgrade: the version there is for the kernel %s, here runs %s: write %s into the address, or name the other file", b.Manifest.Flavour, st.Flavour, Flavour)
+		return bundle.Manifest{}, fmt.Errorf(
+			"upgrade: the version there is for the kernel %s, here runs %s: write %s into the address, or name the other file",
+			b.Manifest.Flavour, st.Flavour, Flavour)
 	}
+
 	return b.Manifest, nil
 }
 

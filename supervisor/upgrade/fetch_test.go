@@ -41,21 +41,34 @@ func TestOffered(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
+
 	st := Status{Flavour: "cloud", Version: "1", Created: time.Unix(1740000000, 0)}
 	keys := []ed25519.PublicKey{pub, otherKey}
-	for path, want := range map[string]string{"/saltern-{flavour}.upgrade": "", "/long": "", "/stranger": "signature", "/other": "for the kernel generic", "/rubbish": "no bundle",
-		"/endless": "no bundle", "/none": "404"} {
+	for path, want := range map[string]string{
+		"/saltern-{flavour}.upgrade": "",
+		"/long":                      "",
+		"/stranger":                  "signature",
+		"/other":                     "for the kernel generic",
+		"/rubbish":                   "no bundle",
+		"/endless":                   "no bundle",
+		"/none":                      "404",
+	} {
 		m, err := st.offered(t.Context(), srv.URL+path, keys, true)
-		if want == "" && (err != nil || m.Version != "2" || !st.Newer(m)) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if want == "" && (err != nil || m.Version != "2" || !st.Newer(m)) ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %+v %v", path, m, err)
 		}
 	}
+
 	if n := <-sent; n > 64<<20 {
 		t.Errorf("%d bytes were fetched for the beginning", n)
 	}
-	if _, err := st.Offered(t.Context(), srv.URL+"/saltern-cloud.upgrade", keys); err == nil || !strings.Contains(err.Error(), "not encrypted") {
+
+	if _, err := st.Offered(t.Context(), srv.URL+
+		"/saltern-cloud.upgrade", keys); err == nil || !strings.Contains(err.Error(), "not encrypted") {
 		t.Errorf("plain: %v", err)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := st.offered(ctx, srv.URL+"/none", keys, true); err == nil {

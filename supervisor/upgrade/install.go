@@ -22,7 +22,12 @@ import (
 // the next boot. Whatever happens on the way, the running version is booted
 // until the last step: a slot under work is never tried. tell is called with
 // words on the progress.
-func (s *System) Install(ctx context.Context, r io.Reader, keys []ed25519.PublicKey, tell func(string)) (bundle.Manifest, error) {
+func (s *System) Install(
+	ctx context.Context,
+	r io.Reader,
+	keys []ed25519.PublicKey,
+	tell func(string),
+) (bundle.Manifest, error) {
 	st, err := s.Status()
 	if err != nil {
 		return bundle.Manifest{}, err
@@ -30,28 +35,37 @@ func (s *System) Install(ctx context.Context, r io.Reader, keys []ed25519.Public
 	if st.Trying || st.Good != st.Running {
 		return bundle.Manifest{}, errors.New("upgrade: the running version is not known to be good yet; wait until it is (applianced upgrade status)")
 	}
+
 	b, err := bundle.Open(r, keys)
 	if err != nil {
 		return bundle.Manifest{}, err
 	}
+
 	m := b.Manifest
 	if st.Flavour != "" && m.Flavour != st.Flavour {
-		return m, fmt.Errorf("upgrade: this is the version for %s kernels; take the one for %s, which this machine has", m.Flavour, st.Flavour)
+		return m, fmt.Errorf("upgrade: this is the version for %s kernels; take the one for %s, which this machine has",
+			m.Flavour, st.Flavour)
 	}
+
 	if err := st.mayFollow(&m); err != nil && !s.Older {
 		return m, err
 	}
+
 	slot := Other(st.Running)
 	if err := s.onOneDisk(st.Running, slot); err != nil {
 		return m, err
 	}
+
 	dir := filepath.Join(s.esp(), slot)
 	if err := s.change(map[string]string{"next": "", "tries": ""}); err != nil {
 		return m, err
 	}
-	if err := errors.Join(remove(filepath.Join(dir, "version")), remove(filepath.Join(dir, "created")), remove(filepath.Join(dir, "initrd")), remove(s.trial(slot))); err != nil {
+
+	if err := errors.Join(remove(filepath.Join(dir, "version")), remove(filepath.Join(dir, "created")),
+		remove(filepath.Join(dir, "initrd")), remove(s.trial(slot))); err != nil {
 		return m, err
 	}
+
 	for {
 		p, part, err := b.Next()
 		if errors.Is(err, io.EOF) {
@@ -60,24 +74,34 @@ func (s *System) Install(ctx context.Context, r io.Reader, keys []ed25519.Public
 		if err != nil {
 			return m, err
 		}
+
 		tell(fmt.Sprintf("writing %s, %d MB, to slot %s", p.Name, p.Size/1e6, slot))
 		to := filepath.Join(dir, p.Name)
 		flags := os.O_CREATE | os.O_TRUNC | os.O_RDWR
 		if p.Name == "root.squashfs" {
 			to, flags = s.device(slot), os.O_RDWR
 		}
+
 		if err := write(ctx, to, flags, part); err != nil {
 			return m, fmt.Errorf("upgrade: %s: %w", p.Name, err)
 		}
+
 		if err := same(ctx, to, p); err != nil {
 			return m, err
 		}
 	}
-	for _, f := range []struct{ name, text string }{{"created", m.Created.UTC().Format(time.RFC3339Nano)}, {"version", m.Version}} { // the version last: it says that all is there
-		if err := write(ctx, filepath.Join(dir, f.name), os.O_CREATE|os.O_TRUNC|os.O_RDWR, strings.NewReader(f.text+"\n")); err != nil {
+
+	// the version last: it says that all is there
+	for _, f := range []struct{ name, text string }{
+		{"created", m.Created.UTC().Format(time.RFC3339Nano)},
+		{"version", m.Version},
+	} {
+		if err := write(ctx, filepath.Join(dir, f.name), os.O_CREATE|os.O_TRUNC|os.O_RDWR,
+			strings.NewReader(f.text+"\n")); err != nil {
 			return m, fmt.Errorf("upgrade: %w", err)
 		}
 	}
+
 	return m, s.Try(slot)
 }
 
@@ -97,6 +121,7 @@ func same(ctx context.Context, path string, p bundle.Part) error {
 		return fmt.Errorf("upgrade: %w", err)
 	}
 	defer f.Close()
+
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // only advice
 	h := sha256.New()
 	if _, err := io.Copy(h, io.LimitReader(&untilDone{ctx, f}, p.Size)); err != nil {
@@ -105,6 +130,7 @@ func same(ctx context.Context, path string, p bundle.Part) error {
 	if hex.EncodeToString(h.Sum(nil)) != p.SHA256 {
 		return fmt.Errorf("upgrade: %s reads back other than it was written: the disk is failing", p.Name)
 	}
+
 	return nil
 }
 

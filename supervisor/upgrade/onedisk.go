@@ -28,8 +28,10 @@ func (s *System) onOneDisk(slots ...string) error {
 		if err != nil {
 			return fmt.Errorf("upgrade: look where %s is: %w", what, err)
 		}
+
 		parts[what] = st.Dev
 	}
+
 	for _, slot := range slots {
 		var st unix.Stat_t
 		if err := unix.Stat(s.device(slot), &st); err != nil {
@@ -39,6 +41,7 @@ func (s *System) onOneDisk(slots ...string) error {
 			parts["the partition root-"+slot] = st.Rdev
 		}
 	}
+
 	return sameDisk(or(s.Sysfs, "/sys"), parts)
 }
 
@@ -55,7 +58,8 @@ func sameDisk(sysfs string, parts map[string]uint64) error {
 		case disk == "":
 			disk, first = of, what
 		case of != disk:
-			return fmt.Errorf("%w (%s is on %s, %s on %s)", ErrOtherDisk, first, filepath.Base(disk), what, filepath.Base(of))
+			return fmt.Errorf("%w (%s is on %s, %s on %s)", ErrOtherDisk, first, filepath.Base(disk), what,
+				filepath.Base(of))
 		}
 	}
 	return nil

@@ -22,20 +22,25 @@ func fakePartitions(t *testing.T, disks map[uint64]string) string {
 	if err := os.MkdirAll(links, 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	for number, disk := range disks {
 		dir := filepath.Join(sysfs, "devices", disk, fmt.Sprint(disk, number))
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
+
 		if disk != "dm-0" {
 			if err := os.WriteFile(filepath.Join(dir, "partition"), []byte("1\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := os.Symlink(dir, filepath.Join(links, fmt.Sprintf("%d:%d", unix.Major(number), unix.Minor(number)))); err != nil {
+
+		if err := os.Symlink(dir,
+			filepath.Join(links, fmt.Sprintf("%d:%d", unix.Major(number), unix.Minor(number)))); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return sysfs
 }
 
@@ -74,18 +79,21 @@ func TestGivenUpVersionIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	gaveUp := func(when, want string) {
 		t.Helper()
 		if st, err := s.Status(); err != nil || st.GaveUp != want || (want == "") != st.GaveUpAt.IsZero() {
 			t.Errorf("%s: %q at %v, want %q; %v", when, st.GaveUp, st.GaveUpAt, want, err)
 		}
 	}
+
 	boots := func(cmdline string) {
 		t.Helper()
 		if err := os.WriteFile(s.Cmdline, []byte(cmdline+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	bootLoaderGivesUp := func() {
 		t.Helper()
 		if err := s.change(map[string]string{"next": "", "tries": ""}); err != nil {
@@ -108,10 +116,12 @@ func TestGivenUpVersionIsTold(t *testing.T) {
 	if err := s.Good(); err != nil {
 		t.Fatal(err)
 	}
+
 	gaveUp("good", "")
 	if err := s.Back(); err != nil {
 		t.Fatal(err)
 	}
+
 	boots("saltern.slot=a")
 	gaveUp("taken back by somebody", "")
 }

@@ -19,10 +19,12 @@ var errOlder = errors.New("upgrade: this version is older than the one that runs
 // not be built earlier, and of the same time not be of a lower version.
 func (st *Status) mayFollow(m *bundle.Manifest) error {
 	older := func(how, this, runs string) error {
-		return fmt.Errorf("%w: %s %s, here runs %s; to go back to a version that is on this machine: applianced upgrade back", errOlder, how, this, runs)
+		return fmt.Errorf("%w: %s %s, here runs %s; to go back to a version that is on this machine: applianced upgrade back",
+			errOlder, how, this, runs)
 	}
 	if !st.Created.IsZero() && m.Created.Before(st.Created) {
-		return older(m.Version+" was built", m.Created.UTC().Format(time.RFC3339), st.Version+" of "+st.Created.UTC().Format(time.RFC3339))
+		return older(m.Version+" was built", m.Created.UTC().Format(time.RFC3339),
+			st.Version+" of "+st.Created.UTC().Format(time.RFC3339))
 	}
 	if (st.Created.IsZero() || m.Created.Equal(st.Created)) && lower(m.Version, st.Version) {
 		return older("it is", m.Version, st.Version)
@@ -47,19 +49,23 @@ func lower(a, b string) bool {
 	if commit(a) || commit(b) {
 		return false
 	}
+
 	x, y := numbers.FindStringSubmatch(a), numbers.FindStringSubmatch(b)
 	if x == nil || y == nil {
 		return false
 	}
+
 	p, q := strings.Split(x[1], "."), strings.Split(y[1], ".")
 	for i := range max(len(p), len(q)) {
 		var m, n string // without zeros in front: the longer one is higher
 		if i < len(p) {
 			m = strings.TrimLeft(p[i], "0")
 		}
+
 		if i < len(q) {
 			n = strings.TrimLeft(q[i], "0")
 		}
+
 		if len(m) != len(n) {
 			return len(m) < len(n)
 		}
@@ -67,5 +73,6 @@ func lower(a, b string) bool {
 			return m < n
 		}
 	}
+
 	return false
 }

@@ -31,13 +31,16 @@ func TestFinding21Downgrade(t *testing.T) {
 		if err := os.WriteFile(s.Release, []byte("VARIANT_ID=cloud\n"+c.release), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		_, err := s.Install(t.Context(), bytes.NewReader(b), []ed25519.PublicKey{key}, func(string) {})
 		if errors.Is(err, errOlder) != c.refused || !c.refused && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+
 		if e := env(t, s); (e["next"] == "") != c.refused {
 			t.Errorf("%s: %v", name, e)
 		}
+
 		s.Older = true
 		if _, err := s.Install(t.Context(), bytes.NewReader(b), []ed25519.PublicKey{key}, func(string) {}); err != nil {
 			t.Errorf("%s, asked for: %v", name, err)
@@ -49,8 +52,20 @@ func TestLower(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want bool
-	}{{"1.9", "1.10", true}, {"1.10", "1.9", false}, {"v1", "1.0.0", false}, {"1.0", "1.0.1", true}, {"2-rc1", "10", true}, {"dev", "1", false}, {"1", "dev", false}, {"01", "1", false},
-		{"1c0ffee", "9f7cc91", false}, {"3013961-dirty", "9999999", false}, {"3013961aa001", "9f7cc912aa00", false}, {"20261001", "20261101", true}} {
+	}{
+		{"1.9", "1.10", true},
+		{"1.10", "1.9", false},
+		{"v1", "1.0.0", false},
+		{"1.0", "1.0.1", true},
+		{"2-rc1", "10", true},
+		{"dev", "1", false},
+		{"1", "dev", false},
+		{"01", "1", false},
+		{"1c0ffee", "9f7cc91", false},
+		{"3013961-dirty", "9999999", false},
+		{"3013961aa001", "9f7cc912aa00", false},
+		{"20261001", "20261101", true},
+	} {
 		if got := lower(c.a, c.b); got != c.want {
 			t.Errorf("lower(%s, %s) = %v", c.a, c.b, got)
 		}

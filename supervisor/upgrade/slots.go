@@ -93,25 +93,38 @@ func (s *System) Status() (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("upgrade: %w", err)
 	}
+
 	m := slotOption.FindStringSubmatch(line)
 	if m == nil {
 		return Status{}, ErrNoSlots
 	}
+
 	env, err := grubenv.Load(s.env())
 	if err != nil {
 		return Status{}, fmt.Errorf("upgrade: %w", err)
 	}
-	st := Status{Running: m[1], Trying: hasWord(line, "saltern.try") && env["slot"] != m[1], Good: env["slot"], Next: env["next"], Versions: map[string]string{}, Built: map[string]time.Time{}}
+
+	st := Status{
+		Running:  m[1],
+		Trying:   hasWord(line, "saltern.try") && env["slot"] != m[1],
+		Good:     env["slot"],
+		Next:     env["next"],
+		Versions: map[string]string{},
+		Built:    map[string]time.Time{},
+	}
+
 	for _, slot := range []string{"a", "b"} {
 		if v, err := small(filepath.Join(s.esp(), slot, "version")); err == nil {
 			st.Versions[slot] = strings.TrimSpace(v)
 		}
+
 		if text, err := small(filepath.Join(s.esp(), slot, "created")); err == nil {
 			if t, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(text)); err == nil {
 				st.Built[slot] = t
 			}
 		}
 	}
+
 	if other := Other(st.Running); st.Next != other && st.Versions[other] != "" {
 		if text, err := small(s.trial(other)); err == nil {
 			if t, err := time.Parse(time.RFC3339, strings.TrimSpace(text)); err == nil {
@@ -119,6 +132,7 @@ func (s *System) Status() (Status, error) {
 			}
 		}
 	}
+
 	if release, err := small(or(s.Release, "/etc/os-release")); err == nil {
 		for l := range strings.Lines(release) {
 			name, v, _ := strings.Cut(strings.TrimSpace(l), "=")
@@ -133,6 +147,7 @@ func (s *System) Status() (Status, error) {
 			}
 		}
 	}
+
 	return st, nil
 }
 
@@ -155,6 +170,7 @@ func (s *System) change(values map[string]string) error {
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
+
 	for k, v := range values {
 		if v == "" {
 			delete(env, k)
@@ -162,9 +178,11 @@ func (s *System) change(values map[string]string) error {
 			env[k] = v
 		}
 	}
+
 	if err := env.Save(s.env()); err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
+
 	return nil
 }
 

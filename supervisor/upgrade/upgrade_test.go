@@ -23,6 +23,7 @@ func machine(t *testing.T, cmdline string, env grubenv.Env) *System {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for p, text := range map[string][]byte{
 		"esp/grub/grubenv": b, "esp/a/version": []byte("1\n"), "esp/b/.keep": nil, "dev/root-a": make([]byte, 1<<20), "dev/root-b": make([]byte, 1<<20),
 		"cmdline": []byte("quiet " + cmdline + "\n"), "os-release": []byte("ID=debian\nVARIANT_ID=cloud\n"),
@@ -35,7 +36,15 @@ func machine(t *testing.T, cmdline string, env grubenv.Env) *System {
 			t.Fatal(err)
 		}
 	}
-	return &System{ESP: dir + "/esp", Devices: dir + "/dev", Cmdline: dir + "/cmdline", Release: dir + "/os-release", Data: dir, Sysfs: dir + "/sys"}
+
+	return &System{
+		ESP:     dir + "/esp",
+		Devices: dir + "/dev",
+		Cmdline: dir + "/cmdline",
+		Release: dir + "/os-release",
+		Data:    dir,
+		Sysfs:   dir + "/sys",
+	}
 }
 
 func version(t *testing.T, flavour string) ([]byte, ed25519.PublicKey) {
@@ -44,6 +53,7 @@ func version(t *testing.T, flavour string) ([]byte, ed25519.PublicKey) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := t.TempDir()
 	var files []string
 	for i, p := range bundle.Parts {
@@ -52,10 +62,13 @@ func version(t *testing.T, flavour string) ([]byte, ed25519.PublicKey) {
 			t.Fatal(err)
 		}
 	}
+
 	var b bytes.Buffer
-	if err := bundle.Create(&b, bundle.Manifest{Version: "2", Flavour: flavour, Created: time.Unix(1750000000, 0)}, files, key); err != nil {
+	if err := bundle.Create(&b,
+		bundle.Manifest{Version: "2", Flavour: flavour, Created: time.Unix(1750000000, 0)}, files, key); err != nil {
 		t.Fatal(err)
 	}
+
 	return b.Bytes(), pub
 }
 
@@ -75,33 +88,43 @@ func TestInstallThenGood(t *testing.T) {
 	if err != nil || m.Version != "2" {
 		t.Fatalf("%+v %v", m, err)
 	}
+
 	if e := env(t, s); e["slot"] != "a" || e["next"] != "b" || e["tries"] != tries {
 		t.Errorf("%v", e)
 	}
+
 	root, err := os.ReadFile(s.Devices + "/root-b")
 	if err != nil || len(root) != 1<<20 || !bytes.HasPrefix(root, bytes.Repeat([]byte("root.squashfs"), 5000)) {
 		t.Errorf("root-b: %d bytes %v", len(root), err)
 	}
+
 	// The boot loader has booted it.
 	if err := os.WriteFile(s.Cmdline, []byte("saltern.slot=b saltern.try"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	st, err := s.Status()
-	if err != nil || !st.Trying || st.Running != "b" || st.Versions["b"] != "2" || !st.Built["b"].Equal(m.Created) || !st.Built["a"].IsZero() || st.Flavour != "cloud" {
+	if err != nil || !st.Trying || st.Running != "b" || st.Versions["b"] != "2" ||
+		!st.Built["b"].Equal(m.Created) || !st.Built["a"].IsZero() || st.Flavour != "cloud" {
 		t.Errorf("%+v %v", st, err)
 	}
+
 	if _, err := s.Install(t.Context(), bytes.NewReader(b), []ed25519.PublicKey{key}, func(string) {}); err == nil {
 		t.Error("a version that is being tried installed another over the good one")
 	}
+
 	if err := s.Good(); err != nil {
 		t.Fatal(err)
 	}
+
 	if e := env(t, s); e["slot"] != "b" || e["next"] != "" || e["tries"] != "" {
 		t.Errorf("%v", e)
 	}
+
 	if st, err := s.Status(); err != nil || st.Trying {
 		t.Errorf("marked good and still on trial: %+v %v", st, err)
 	}
+
 	if err := s.Back(); err != nil || env(t, s)["slot"] != "a" {
 		t.Errorf("back: %v %v", err, env(t, s))
 	}
@@ -113,6 +136,7 @@ func TestInstallStops(t *testing.T) {
 	other, otherKey := version(t, "generic")
 	damaged := bytes.Clone(good)
 	damaged[len(damaged)-5000] ^= 1
+
 	for name, c := range map[string]struct {
 		b    []byte
 		keys []ed25519.PublicKey
@@ -128,6 +152,7 @@ func TestInstallStops(t *testing.T) {
 			t.Errorf("%s: %v", name, e)
 		}
 	}
+
 	s := machine(t, "root=/dev/sda1", grubenv.Env{"slot": "a"})
 	if _, err := s.Status(); !errors.Is(err, ErrNoSlots) {
 		t.Errorf("another machine: %v", err)
@@ -150,11 +175,13 @@ func TestConfirm(t *testing.T) {
 			s := machine(t, "saltern.slot=b saltern.try", grubenv.Env{"slot": "a", "next": "b", "tries": "1"})
 			synctest.Test(t, func(t *testing.T) {
 				n := 0
-				err := s.Confirm(t.Context(), func(context.Context) bool { n++; return c.well(n) }, 5*time.Second, 2*time.Minute, 10*time.Minute)
+				err := s.Confirm(t.Context(), func(context.Context) bool { n++; return c.well(n) },
+					5*time.Second, 2*time.Minute, 10*time.Minute)
 				if !errors.Is(err, c.want) {
 					t.Errorf("%v, want %v", err, c.want)
 				}
 			})
+
 			if got := env(t, s)["slot"]; got != c.slot {
 				t.Errorf("slot %s, want %s", got, c.slot)
 			}

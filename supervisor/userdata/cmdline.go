@@ -57,6 +57,7 @@ func (p Places) commandLine(_ context.Context, s *search) {
 			setWord(&set, value)
 		}
 	}
+
 	s.properties(&set)
 }
 

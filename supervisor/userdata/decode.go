@@ -105,12 +105,15 @@ func (d *decoder) text(n *yaml.Node, key string) (string, bool) {
 	case n.ShortTag() == "!!binary":
 		d.fault(n, "%s holds bytes that are not text (!!binary)", key)
 	case !writtenTag(n.ShortTag()):
-		d.fault(n, "%s begins with the tag %.40s: text that begins with an exclamation mark stands in quotes", key, n.Tag)
+		d.fault(n,
+			"%s begins with the tag %.40s: text that begins with an exclamation mark stands in quotes", key,
+			n.Tag)
 	case strings.Contains(n.Value, "\x00"):
 		d.fault(n, "%s holds a NUL byte; text may not", key)
 	default:
 		return n.Value, true
 	}
+
 	return "", false
 }
 
@@ -168,6 +171,7 @@ func (d *decoder) tree(n *yaml.Node, t reflect.Type, key string, depth int) any 
 		}
 		return list
 	}
+
 	if n.ShortTag() == "!!null" {
 		return nil
 	}
@@ -175,10 +179,12 @@ func (d *decoder) tree(n *yaml.Node, t reflect.Type, key string, depth int) any 
 		text, _ := d.text(n, key)
 		return text
 	}
+
 	var v any
 	if err := n.Decode(&v); err != nil {
 		d.fault(n, "%s cannot be read: %.20s of YAML", key, n.ShortTag())
 	}
+
 	return v
 }
 
@@ -237,6 +243,7 @@ func (d *decoder) pairs(n *yaml.Node, key string) (out []pair) {
 			out = append(out, pair{k, v})
 		}
 	}
+
 	for _, m := range merged { // what stands there itself comes first, then the first that is merged
 		for i := 0; i+1 < len(m.Content); i += 2 {
 			if k := target(m.Content[i]); k.Kind == yaml.ScalarNode && k.ShortTag() != "!!merge" && !seen[k.Value] {
@@ -245,6 +252,7 @@ func (d *decoder) pairs(n *yaml.Node, key string) (out []pair) {
 			}
 		}
 	}
+
 	return out
 }
 

@@ -147,14 +147,17 @@ func (u *unpacker) description() string {
 		}
 		fmt.Fprintf(&b, " (%s)", strings.Join(packed, ", "))
 	}
+
 	const shown = 4
 	others := u.others
 	if len(others) > shown {
 		others = append(slices.Clone(others[:shown]), "and so on")
 	}
+
 	if len(others) > 0 {
 		b.WriteString(": " + strings.Join(others, ", "))
 	}
+
 	return b.String()
 }
 
@@ -180,6 +183,7 @@ func (u *unpacker) unpack(text []byte, kind, where string, depth int) {
 			u.unreadable(where, plain, fmt.Errorf("unpack gzip: %w", err))
 			return
 		}
+
 		u.unpack(plain, "", where, depth+1)
 		return
 	}
@@ -214,21 +218,25 @@ func (u *unpacker) byHead(text []byte, head, where string, depth int) {
 		_, rest, _ := bytes.Cut(bytes.TrimLeft(text, " \t\r\n"), []byte("\n"))
 		below = firstLine(rest)
 	}
+
 	for _, f := range foreignHeads {
 		if hasHead(below, f.head) {
 			u.other(where, "%s", f.words)
 			return
 		}
 	}
+
 	if hasHead(below, configHead) {
 		u.document(text, where, true)
 		return
 	}
+
 	if plain, ok := fromBase64(string(text)); ok && len(plain) > 0 {
 		u.packed("base64")
 		u.unpack(plain, "", where, depth+1)
 		return
 	}
+
 	u.document(text, where, false)
 }
 
@@ -297,6 +305,7 @@ func (u *unpacker) document(text []byte, where string, config bool) {
 		default:
 			u.other(where, "a text of unknown kind")
 		}
+
 		return
 	}
 
@@ -315,9 +324,11 @@ func (u *unpacker) document(text []byte, where string, config bool) {
 		u.wrong(where, fmt.Errorf("line %d: a second YAML document begins; answers are one", docs[1].Line))
 		return
 	}
+
 	if hasHead(firstLine(text), jinjaHead) {
 		if n := templated(answered, 0); n != nil {
-			u.wrong(where, fmt.Errorf("line %d: %.60q is a template, and templates are not filled in here", n.Line, n.Value))
+			u.wrong(where,
+				fmt.Errorf("line %d: %.60q is a template, and templates are not filled in here", n.Line, n.Value))
 			return
 		}
 	}
@@ -327,6 +338,7 @@ func (u *unpacker) document(text []byte, where string, config bool) {
 		u.wrong(where, err)
 		return
 	}
+
 	u.ours = append(u.ours, section{where: where, answers: answers})
 }
 
@@ -344,12 +356,14 @@ func (u *unpacker) ourSection(docs []*yaml.Node, config, marked bool) (answered 
 		if doc.Kind != yaml.MappingNode {
 			continue
 		}
+
 		if part := child(doc, "saltern"); part != nil {
 			if part.Kind != yaml.MappingNode && part.ShortTag() != "!!null" {
 				return nil, "", fmt.Errorf("line %d: saltern: %w", part.Line, errNoMapping)
 			}
 			return part, "", nil
 		}
+
 		if !config && (marked || answersLike(doc)) {
 			return doc, "", nil
 		}
@@ -365,6 +379,7 @@ func (u *unpacker) ourSection(docs []*yaml.Node, config, marked bool) (answered 
 	case docs[0].Kind != yaml.MappingNode:
 		return nil, "", errNoMapping
 	}
+
 	return docs[0], "", nil // the fault will say what stands there
 }
 
@@ -405,10 +420,12 @@ func documents(text []byte) (docs []*yaml.Node, err error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if len(doc.Content) > 0 && doc.Content[0].ShortTag() != "!!null" {
 			docs = append(docs, target(doc.Content[0]))
 		}
 	}
+
 	return nil, fmt.Errorf("holds more than %d YAML documents", maxDocs)
 }
 
@@ -440,7 +457,8 @@ func templated(n *yaml.Node, depth int) *yaml.Node {
 
 // toUTF8 drops a byte order mark and turns UTF-16 into UTF-8.
 func toUTF8(text []byte) []byte {
-	little, big := bytes.HasPrefix(text, []byte{0xff, 0xfe}), bytes.HasPrefix(text, []byte{0xfe, 0xff})
+	little := bytes.HasPrefix(text, []byte{0xff, 0xfe})
+	big := bytes.HasPrefix(text, []byte{0xfe, 0xff})
 	if !little && !big {
 		return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	}
@@ -453,6 +471,7 @@ func toUTF8(text []byte) []byte {
 		}
 		units = append(units, uint16(low)|uint16(high)<<8)
 	}
+
 	return []byte(string(utf16.Decode(units)))
 }
 

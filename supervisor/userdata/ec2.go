@@ -14,6 +14,7 @@ func (p Places) ec2(ctx context.Context, s *search) {
 	if !p.onEC2() {
 		return
 	}
+
 	// The network of a machine that has just booted may come up late.
 	var last error
 	for range imdsTries {
@@ -22,11 +23,13 @@ func (p Places) ec2(ctx context.Context, s *search) {
 			s.document("", text, shared)
 			return
 		}
+
 		last = err
 		if pause.For(ctx, imdsPause) != nil {
 			break
 		}
 	}
+
 	s.unreachable("", last)
 }
 

@@ -78,6 +78,7 @@ func (p Places) environment(_ context.Context, s *search) {
 		s.wrong("", err)
 		return
 	}
+
 	s.properties(&set)
 }
 
@@ -88,19 +89,23 @@ func (p *properties) options(text string) {
 		p.fault(optionsVariable, err)
 		return
 	}
+
 	if p.given == nil {
 		p.given = map[string]given{}
 	}
+
 	p.given[optionsKey] = given{optionsVariable, text}
 
 	master, _ := p.answers.Settings["master"].(map[string]any)
 	if master == nil {
 		master = map[string]any{}
 	}
+
 	master["options"] = tree
 	if p.answers.Settings == nil {
 		p.answers.Settings = setup.Tree{}
 	}
+
 	p.answers.Settings["master"] = master
 }
 
@@ -110,14 +115,17 @@ func optionsOf(text string) (map[string]any, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("is larger than %d bytes", maxText)
 	}
+
 	var doc yaml.Node
 	if yaml.Unmarshal([]byte(text), &doc) != nil {
 		return nil, errors.New("is not YAML")
 	}
+
 	var d decoder
 	if len(doc.Content) == 0 {
 		return map[string]any{}, nil
 	}
+
 	tree, ok := d.tree(doc.Content[0], nil, optionsKey, 0).(map[string]any)
 	if err := d.faults.ErrorOrNil(); err != nil {
 		return nil, err
@@ -125,6 +133,7 @@ func optionsOf(text string) (map[string]any, error) {
 	if !ok {
 		return nil, errors.New("may hold options as YAML, such as {timeout: 15}")
 	}
+
 	return tree, nil
 }
 
@@ -139,14 +148,17 @@ func (p Places) secretFile(set *properties) error {
 	case !filepath.IsAbs(path):
 		return fmt.Errorf("%s=%.60q is not an absolute path", secretFileVariable, path)
 	}
+
 	text, err := readFile(path, maxText)
 	if err != nil {
 		return fmt.Errorf("%s: %w", secretFileVariable, err)
 	}
+
 	secret := strings.TrimSpace(string(text))
 	if secret == "" {
 		return fmt.Errorf("%s=%s: the file is empty or not there", secretFileVariable, path)
 	}
+
 	set.set(secretFileVariable, "secret", secret)
 	return nil
 }

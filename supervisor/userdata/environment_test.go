@@ -21,15 +21,17 @@ func TestEnvironment(t *testing.T) {
 			&setup.Answers{Mode: setup.Form, Node: "0123", Address: "192.0.2.1", Cluster: "blue", Secret: "0755", Storage: setup.Storage{Kind: "local"}, API: true}, ""},
 		"lists and maps": {map[string]string{"SALTERN_PEERS": "m1, m2", "SALTERN_LOG_LEVEL": "debug", "SALTERN_MASTER_OPTIONS": "{timeout: 15}"},
 			&setup.Answers{Peers: []string{"m1", "m2"}, Settings: map[string]any{"log": map[string]any{"level": "debug"}, "master": map[string]any{"options": map[string]any{"timeout": 15}}}}, ""},
-		"more answers": {map[string]string{"SALTERN_ANSWERS": "mode: join\nnode: a\n", "SALTERN_NODE": "b"}, &setup.Answers{Mode: setup.Join, Node: "b"}, ""},
-		"secret file":  {map[string]string{"SALTERN_SECRET_FILE": secret}, &setup.Answers{Secret: "from-a-file-of-the-engine"}, ""},
-		"two secrets":  {map[string]string{"SALTERN_SECRET_FILE": secret, "SALTERN_SECRET": "x"}, nil, "both set"},
-		"no file":      {map[string]string{"SALTERN_SECRET_FILE": secret + "x"}, nil, "not there"},
-		"no path":      {map[string]string{"SALTERN_SECRET_FILE": "secret"}, nil, "absolute"},
-		"not YAML":     {map[string]string{"SALTERN_MASTER_OPTIONS": "{a"}, nil, "SALTERN_MASTER_OPTIONS: is not YAML"},
-		"no map":       {map[string]string{"SALTERN_ANSWERS": "- a"}, nil, "SALTERN_ANSWERS"},
-		"too much":     {map[string]string{"SALTERN_ANSWERS": "node: a" + strings.Repeat(" ", maxText)}, nil, "larger"},
-		"unknown key":  {map[string]string{"SALTERN_ANSWERS": "nod: a"}, nil, "nod"},
+		"more answers": {map[string]string{"SALTERN_ANSWERS": "mode: join\nnode: a\n", "SALTERN_NODE": "b"},
+			&setup.Answers{Mode: setup.Join, Node: "b"}, ""},
+		"secret file": {map[string]string{"SALTERN_SECRET_FILE": secret},
+			&setup.Answers{Secret: "from-a-file-of-the-engine"}, ""},
+		"two secrets": {map[string]string{"SALTERN_SECRET_FILE": secret, "SALTERN_SECRET": "x"}, nil, "both set"},
+		"no file":     {map[string]string{"SALTERN_SECRET_FILE": secret + "x"}, nil, "not there"},
+		"no path":     {map[string]string{"SALTERN_SECRET_FILE": "secret"}, nil, "absolute"},
+		"not YAML":    {map[string]string{"SALTERN_MASTER_OPTIONS": "{a"}, nil, "SALTERN_MASTER_OPTIONS: is not YAML"},
+		"no map":      {map[string]string{"SALTERN_ANSWERS": "- a"}, nil, "SALTERN_ANSWERS"},
+		"too much":    {map[string]string{"SALTERN_ANSWERS": "node: a" + strings.Repeat(" ", maxText)}, nil, "larger"},
+		"unknown key": {map[string]string{"SALTERN_ANSWERS": "nod: a"}, nil, "nod"},
 	} {
 		p := Places{Environment: func(name string) string { return tt.env[name] }, Log: quiet()}
 		found, err := p.Look(t.Context())
@@ -40,6 +42,7 @@ func TestEnvironment(t *testing.T) {
 			}
 			continue
 		}
+
 		if err != nil || !reflect.DeepEqual(a, tt.want) {
 			t.Errorf("%s: %+v %v, want %+v", name, a, err, tt.want)
 		}
@@ -63,7 +66,8 @@ func TestEnvironmentDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range append(variables(), variable{Name: secretFileVariable, Key: "secret"}, variable{Name: answersVariable}) {
+	for _, v := range append(variables(), variable{Name: secretFileVariable, Key: "secret"},
+		variable{Name: answersVariable}) {
 		if row := "| `" + v.Name + "` | "; !strings.Contains(string(page), row) {
 			t.Errorf("docs/containers.md has no row for %s", v.Name)
 		}

@@ -40,10 +40,12 @@ func (g guest) read(ctx context.Context, s *search) {
 	if err != nil {
 		s.unreachable("guestinfo.userdata", err)
 	}
+
 	if text != "" {
 		encoding, _ := g.get(ctx, "userdata.encoding")
 		s.encoded("guestinfo.userdata", text, encoding)
 	}
+
 	if s.decided() {
 		return
 	}
@@ -52,9 +54,11 @@ func (g guest) read(ctx context.Context, s *search) {
 	if err != nil {
 		s.unreachable("guestinfo.ovfEnv", err)
 	}
+
 	if env != "" {
 		s.environment("guestinfo.ovfEnv", []byte(env))
 	}
+
 	if vendor, _ := g.get(ctx, "vendordata"); vendor != "" {
 		s.note("guestinfo.vendordata is not read")
 	}
@@ -86,6 +90,7 @@ func (g guest) get(ctx context.Context, key string) (string, error) {
 	if g.whole {
 		argv = []string{g.path, "--cmd", "info-get guestinfo." + key}
 	}
+
 	out, err := command.Do(ctx, command.Exec{Limit: guestTakes, MaxOutput: 2 * MaxGiven}, argv...)
 	switch {
 	case errors.Is(err, command.ErrOutput), ctx.Err() != nil:
@@ -93,9 +98,11 @@ func (g guest) get(ctx context.Context, key string) (string, error) {
 	case err != nil: // not on VMware, or nothing was given
 		return "", nil
 	}
+
 	text := string(bytes.TrimRight(out, "\r\n"))
 	if strings.TrimSpace(text) == "---" {
 		return "", nil
 	}
+
 	return text, nil
 }

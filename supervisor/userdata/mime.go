@@ -51,6 +51,7 @@ func (u *unpacker) message(text []byte, where string, depth int) {
 		u.unreadable(where, text, err)
 		return
 	}
+
 	kind, params, err := mime.ParseMediaType(header.Get("Content-Type"))
 	if err != nil && header.Get("Content-Type") != "" {
 		u.unreadable(where, text, fmt.Errorf("its Content-Type %.60q cannot be read", header.Get("Content-Type")))
@@ -60,6 +61,7 @@ func (u *unpacker) message(text []byte, where string, depth int) {
 		u.part(header, kind, bytes.NewReader(body), where, depth)
 		return
 	}
+
 	u.multipart(body, params["boundary"], where, depth)
 }
 
@@ -75,7 +77,9 @@ func splitMessage(text []byte) (textproto.MIMEHeader, []byte, error) {
 
 func readHeader(text []byte) (textproto.MIMEHeader, error) {
 	var h textproto.MIMEHeader
-	part, err := multipart.NewReader(io.MultiReader(strings.NewReader("--x\r\n"), bytes.NewReader(text), strings.NewReader("\r\n\r\n--x--\r\n")), "x").NextRawPart()
+	part, err := multipart.NewReader(io.MultiReader(strings.NewReader("--x\r\n"), bytes.NewReader(text),
+		strings.NewReader("\r\n\r\n--x--\r\n")),
+		"x").NextRawPart()
 	if err == nil {
 		h = part.Header
 	}
@@ -91,6 +95,7 @@ func (u *unpacker) multipart(body []byte, boundary, where string, depth int) {
 		u.unreadable(where, body, errors.New("a MIME message without a boundary"))
 		return
 	}
+
 	r := multipart.NewReader(bytes.NewReader(body), boundary)
 	for {
 		part, err := r.NextRawPart()
@@ -101,6 +106,7 @@ func (u *unpacker) multipart(body []byte, boundary, where string, depth int) {
 			u.unreadable(where, body, fmt.Errorf("read a MIME message: %w", err))
 			return
 		}
+
 		name, ok := u.nextPart()
 		if !ok {
 			return
@@ -110,6 +116,7 @@ func (u *unpacker) multipart(body []byte, boundary, where string, depth int) {
 		if err != nil {
 			kind = "" // cloud-init takes it for text/plain
 		}
+
 		if strings.HasPrefix(kind, "multipart/") {
 			u.parts-- // what holds parts is none
 			inner, err := io.ReadAll(part)
@@ -117,9 +124,11 @@ func (u *unpacker) multipart(body []byte, boundary, where string, depth int) {
 				u.unreadable(name, inner, errors.New("its parts are nested too deeply, or cut off"))
 				continue
 			}
+
 			u.multipart(inner, params["boundary"], where, depth+1)
 			continue
 		}
+
 		u.part(part.Header, kind, part, name, depth)
 	}
 }
@@ -129,7 +138,8 @@ func (u *unpacker) nextPart() (name string, ok bool) {
 	if u.parts >= maxParts {
 		if u.parts == maxParts {
 			u.parts++
-			u.others = slices.Insert(u.others, 0, fmt.Sprintf("with more than %d parts, of which the first were looked at", maxParts))
+			u.others = slices.Insert(u.others, 0,
+				fmt.Sprintf("with more than %d parts, of which the first were looked at", maxParts))
 		}
 		return "", false
 	}
@@ -160,6 +170,7 @@ func (u *unpacker) part(header textproto.MIMEHeader, kind string, body io.Reader
 		u.unreadable(name, text, fmt.Errorf("cut off, or not %s: %w", encoding, err))
 		return
 	}
+
 	u.left -= len(text)
 	u.unpack(text, strings.ToLower(kind), name, depth+1)
 }
@@ -189,6 +200,7 @@ func (u *unpacker) archive(text []byte, where string, depth int) {
 		u.unreadable(where, text, errors.New("a #cloud-config-archive that is no list"))
 		return
 	}
+
 	for _, entry := range docs[0].Content {
 		name, ok := u.nextPart()
 		if !ok {
@@ -203,6 +215,7 @@ func (u *unpacker) archive(text []byte, where string, depth int) {
 				kind = strings.ToLower(t.Value)
 			}
 		}
+
 		if content == nil || content.Kind != yaml.ScalarNode {
 			u.other(name, "empty")
 			continue
@@ -216,14 +229,17 @@ func (u *unpacker) archive(text []byte, where string, depth int) {
 				continue
 			}
 		}
+
 		if len(inner) > u.left {
 			u.unreadable(name, inner, fmt.Errorf("it has more than %d bytes", MaxGiven))
 			return
 		}
+
 		u.left -= len(inner)
 		if kind == "" && !hasAnyHead(firstLine(inner)) {
 			kind = "text/cloud-config" // cloud-init's ARCHIVE_UNDEF_TYPE
 		}
+
 		u.unpack(inner, kind, name, depth+1)
 	}
 }

@@ -64,6 +64,7 @@ func (s *search) seedFolder(dir string) {
 		default:
 			s.document(f.name, f.text, shared)
 		}
+
 		if s.fault != nil {
 			return
 		}
@@ -78,6 +79,7 @@ func (s *search) seedFolder(dir string) {
 			s.note(s.at(unread.name) + " is not read: " + unread.why)
 		}
 	}
+
 	if text, _ := readFile(filepath.Join(dir, seedFailures), maxText); len(text) > 0 {
 		s.unreachable("", errors.New(strings.TrimSpace(string(text))))
 	}
@@ -91,17 +93,21 @@ func (s *search) metaData(dir string) {
 		s.note(s.at(metaSeed) + " is not read: " + err.Error())
 		return
 	}
+
 	var meta struct {
 		Instance string `yaml:"instance-id"`
 		Hostname string `yaml:"local-hostname"`
 	}
+
 	if err := yaml.Unmarshal(text, &meta); err != nil {
 		s.note(s.at(metaSeed) + " is not read: it is not YAML")
 		return
 	}
+
 	if meta.Instance != "" {
 		s.log.Info("this machine's instance", "path", s.source, "instance", meta.Instance)
 	}
+
 	if meta.Hostname == "" || s.answers.Node != "" || s.answers.Network.Hostname != "" {
 		return
 	}
@@ -109,6 +115,7 @@ func (s *search) metaData(dir string) {
 		s.note(s.at(metaSeed) + ": local-hostname is not used: it is no plain host name")
 		return
 	}
+
 	s.answers.Node = meta.Hostname
 }
 
@@ -155,7 +162,8 @@ func (p Places) mounted(s *search, device, label string, look func(dir string)) 
 	case errors.Is(err, unix.EPERM) && p.seedService():
 		// saltern-seed.service has looked at it already.
 	case errors.Is(err, unix.EPERM):
-		s.note(fmt.Sprintf("a disk labelled %s is there, which this service may not mount: copy its answers to /etc/saltern/answers.yaml, or give them to applianced setup start", label))
+		s.note(fmt.Sprintf("a disk labelled %s is there, which this service may not mount: copy its answers to /etc/saltern/answers.yaml, or give them to applianced setup start",
+			label))
 	default:
 		s.unreachable("", fmt.Errorf("the disk labelled %s: %w", label, err))
 	}
@@ -201,10 +209,12 @@ func withMounted(device string, look func(dir string)) (err error) {
 
 	var last error
 	for _, kind := range []string{"iso9660", "vfat", "ext4"} {
-		if last = unix.Mount(device, dir, kind, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); last == nil {
+		if last = unix.Mount(device, dir, kind, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+			""); last == nil {
 			break
 		}
 	}
+
 	if last != nil {
 		return fmt.Errorf("it cannot be mounted: %w", last)
 	}

@@ -83,6 +83,7 @@ func ParseOVF(text []byte) (setup.Given, error) {
 			set.set(p.name, key, p.text)
 		}
 	}
+
 	if strings.TrimSpace(whole) != "" {
 		return wholeOVF(whole, set.keys())
 	}
@@ -90,6 +91,7 @@ func ParseOVF(text []byte) (setup.Given, error) {
 	if keys := set.keys(); len(keys) == 1 && keys[0] == "data_disk" {
 		return setup.Given{}, nil
 	}
+
 	answers, err := set.result()
 	return setup.Given{Answers: answers}, err
 }
@@ -100,14 +102,17 @@ func wholeOVF(text string, others []string) (given setup.Given, err error) {
 	if err == nil {
 		given.Answers, err = parseOurs(doc)
 	}
+
 	if err != nil {
 		return setup.Given{}, fmt.Errorf("saltern.answers: %w", err)
 	}
 
-	others = slices.DeleteFunc(others, func(key string) bool { return key == "data_disk" }) // the descriptor fills it in
+	// the descriptor fills it in
+	others = slices.DeleteFunc(others, func(key string) bool { return key == "data_disk" })
 	if len(others) > 0 {
 		given.Unused = []string{"saltern.answers stands for all answers; not used are " + strings.Join(others, ", ")}
 	}
+
 	return given, nil
 }
 
@@ -136,6 +141,7 @@ func ovfProperties(text []byte) (list []given, err error) {
 			if !slices.Equal(path, []string{"Environment", "PropertySection", "Property"}) {
 				continue
 			}
+
 			list = append(list, property(e))
 		}
 	}

@@ -115,6 +115,7 @@ func (p Places) Look(ctx context.Context) (setup.Given, error) {
 		given.From = s.unreachedAt
 		return given, s.unreached
 	}
+
 	given.From = ""
 	return given, nil
 }
@@ -170,6 +171,7 @@ func (s *search) document(name string, text []byte, whose owner) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return // nothing hides behind nothing
 	}
+
 	answers, err := read(text, whose)
 	switch {
 	case errors.Is(err, ErrOther) && whose == oursAlone:

@@ -41,15 +41,16 @@ func TestParse(t *testing.T) {
 		other bool
 		says  []string
 	}{
-		"plain":               {"mode: form\nnode: a\n", "a", false, nil},
-		"with our head":       {"#saltern\nnode: a\n", "a", false, nil},
-		"in cloud-config":     {"#cloud-config\nusers: []\nsaltern:\n  node: a\n  mode: form\n", "a", false, nil},
-		"cloud-config alone":  {"#cloud-config\nusers: []\n", "", true, nil},
-		"script":              {"#!/bin/sh\necho hi\n", "", true, nil},
-		"mime":                {"Content-Type: multipart/mixed\n\nx", "", false, []string{"boundary"}},
-		"empty":               {"\n# nothing\n", "", true, nil},
-		"unknown keys":        {"nod: a\nadmin: {pasword: x}\n", "", false, []string{"nod", "pasword"}},
-		"wrong types":         {"node: [a]\npeers: 5\n", "", false, []string{"line 1: node may hold text, not a list", "line 2: peers may hold a list"}},
+		"plain":              {"mode: form\nnode: a\n", "a", false, nil},
+		"with our head":      {"#saltern\nnode: a\n", "a", false, nil},
+		"in cloud-config":    {"#cloud-config\nusers: []\nsaltern:\n  node: a\n  mode: form\n", "a", false, nil},
+		"cloud-config alone": {"#cloud-config\nusers: []\n", "", true, nil},
+		"script":             {"#!/bin/sh\necho hi\n", "", true, nil},
+		"mime":               {"Content-Type: multipart/mixed\n\nx", "", false, []string{"boundary"}},
+		"empty":              {"\n# nothing\n", "", true, nil},
+		"unknown keys":       {"nod: a\nadmin: {pasword: x}\n", "", false, []string{"nod", "pasword"}},
+		"wrong types": {"node: [a]\npeers: 5\n", "", false,
+			[]string{"line 1: node may hold text, not a list", "line 2: peers may hold a list"}},
 		"a list":              {"- a\n", "", false, []string{"list of answers"}},
 		"saltern is no map":   {"saltern: 5\n", "", false, []string{"list of answers"}},
 		"not YAML":            {"a: [\n", "", false, []string{"yaml"}},
@@ -66,6 +67,7 @@ func TestParse(t *testing.T) {
 				t.Errorf("%s: taken", name)
 				continue
 			}
+
 			for _, s := range tt.says {
 				if !strings.Contains(err.Error(), s) || strings.Contains(err.Error(), "setup.") {
 					t.Errorf("%s: no %q in %v", name, s, err)
@@ -75,15 +77,26 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %+v %v", name, a, err)
 		}
 	}
+
 	if _, err := Parse([]byte("node: " + strings.Repeat("a", maxText))); err == nil {
 		t.Error("a large text was taken")
 	}
 }
 
 func TestNothingGiven(t *testing.T) {
-	p := Places{CommandLine: file(t, "cmdline", "root=/dev/sda1 quiet\n"), Seeds: []string{t.TempDir(), "/nonexistent"}, Devices: t.TempDir(),
-		EC2: "http://127.0.0.1:1", DMI: t.TempDir(), GuestInfo: []string{"no-such-tool"}, File: "/nonexistent/answers.yaml", Log: quiet()}
-	if found, err := p.Look(t.Context()); found.Answers != nil || found.From != "" || len(found.Unused) > 0 || err != nil {
+	p := Places{
+		CommandLine: file(t, "cmdline", "root=/dev/sda1 quiet\n"),
+		Seeds:       []string{t.TempDir(), "/nonexistent"},
+		Devices:     t.TempDir(),
+		EC2:         "http://127.0.0.1:1",
+		DMI:         t.TempDir(),
+		GuestInfo:   []string{"no-such-tool"},
+		File:        "/nonexistent/answers.yaml",
+		Log:         quiet(),
+	}
+
+	if found, err := p.Look(t.Context()); found.Answers != nil || found.From != "" || len(found.Unused) > 0 ||
+		err != nil {
 		t.Errorf("%+v %v", found, err)
 	}
 }
@@ -108,6 +121,7 @@ func TestCommandLine(t *testing.T) {
 			}
 			continue
 		}
+
 		if err != nil || a == nil || a.Node != want {
 			t.Errorf("%s: %+v %v", line, a, err)
 		}
@@ -122,14 +136,18 @@ func TestSeedDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	write("user-data", "#cloud-config\nusers: []\n")
 	if found, err := p.Look(t.Context()); found.Answers != nil || err != nil {
 		t.Errorf("of cloud-init alone: %v %v", found, err)
 	}
+
 	write("saltern.yaml", "node: ours\n")
-	if found, err := p.Look(t.Context()); err != nil || found.Answers == nil || found.Answers.Node != "ours" || found.From != "the cidata disk" {
+	if found, err := p.Look(t.Context()); err != nil || found.Answers == nil ||
+		found.Answers.Node != "ours" || found.From != "the cidata disk" {
 		t.Errorf("%+v %v", found, err)
 	}
+
 	write("saltern.yaml", "node: [\n")
 	if found, err := p.Look(t.Context()); err == nil || found.From == "" {
 		t.Errorf("wrong answers were passed over: %+v %v", found, err)
@@ -141,6 +159,7 @@ func TestSeedDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("NOT TESTED: root is needed to mount a disk")
 	}
+
 	dir := t.TempDir()
 	seed := filepath.Dir(file(t, "user-data", "node: disk\n"))
 	for _, tt := range []struct {
@@ -148,7 +167,11 @@ func TestSeedDisk(t *testing.T) {
 		make [][]string
 	}{
 		{"ext4", [][]string{{"mkfs.ext4", "-q", "-L", "CIDATA", "-d", seed, "{}", "2m"}}},
-		{"vfat", [][]string{{"mkfs.vfat", "-n", "CIDATA", "-C", "{}", "1024"}, {"mcopy", "-i", "{}", filepath.Join(seed, "user-data"), "::user-data"}}},
+		{"vfat",
+			[][]string{
+				{"mkfs.vfat", "-n", "CIDATA", "-C", "{}", "1024"},
+				{"mcopy", "-i", "{}", filepath.Join(seed, "user-data"), "::user-data"},
+			}},
 		{"iso9660", [][]string{{"xorrisofs", "-quiet", "-J", "-R", "-V", "CIDATA", "-o", "{}", seed}}},
 	} {
 		t.Run(tt.kind, func(t *testing.T) {
@@ -157,19 +180,23 @@ func TestSeedDisk(t *testing.T) {
 				if _, err := exec.LookPath(argv[0]); err != nil {
 					t.Skipf("NOT TESTED: %v", err)
 				}
+
 				argv = slices.Clone(argv)
 				argv[slices.Index(argv, "{}")] = disk
 				if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 					t.Fatalf("%v: %v %s", argv, err, out)
 				}
 			}
+
 			device := loopDisk(t, disk)
 			var text []byte
-			err := withMounted(device, func(dir string) { text, _ = os.ReadFile(filepath.Join(dir, sharedSeed)) }) // loads what the kernel has of it
+			// loads what the kernel has of it
+			err := withMounted(device, func(dir string) { text, _ = os.ReadFile(filepath.Join(dir, sharedSeed)) })
 			kinds, _ := os.ReadFile("/proc/filesystems")
 			if err != nil && len(kinds) > 0 && !strings.Contains(string(kinds), "\t"+tt.kind+"\n") {
 				t.Skipf("NOT TESTED: this kernel has no %s: %v", tt.kind, err)
 			}
+
 			if err != nil || string(text) != "node: disk\n" {
 				t.Errorf("%q %v", text, err)
 			}
@@ -184,7 +211,8 @@ func metadataService(t *testing.T, userData string, code int) (*httptest.Server,
 		switch {
 		case r.Header.Get("X-Forwarded-For") != "":
 			w.WriteHeader(http.StatusForbidden)
-		case r.Method == http.MethodPut && r.URL.Path == "/latest/api/token" && r.Header.Get("X-aws-ec2-metadata-token-ttl-seconds") != "":
+		case r.Method == http.MethodPut && r.URL.Path == "/latest/api/token" &&
+			r.Header.Get("X-aws-ec2-metadata-token-ttl-seconds") != "":
 			tokens.Add(1)
 			fmt.Fprint(w, "TOKEN==")
 		case r.Method == http.MethodGet && r.Header.Get("X-aws-ec2-metadata-token") != "TOKEN==":
@@ -196,6 +224,7 @@ func metadataService(t *testing.T, userData string, code int) (*httptest.Server,
 			w.WriteHeader(http.StatusNotFound)
 		}
 	}))
+
 	t.Cleanup(srv.Close)
 	return srv, &tokens
 }
@@ -207,19 +236,28 @@ func TestEC2(t *testing.T) {
 		found, err := Places{EC2: srv.URL, DMI: dmi, Log: quiet()}.Look(t.Context())
 		return found.Answers, tokens.Load(), err
 	}
+
 	if a, n, err := ask("#saltern\nnode: ec2\n", 200); err != nil || a == nil || a.Node != "ec2" || n != 1 {
 		t.Errorf("%+v %v, %d tokens", a, err, n)
 	}
+
 	if a, _, err := ask("", 404); a != nil || err != nil {
 		t.Errorf("none given: %+v %v", a, err)
 	}
+
 	if a, _, err := ask("#!/bin/sh\n", 200); a != nil || err != nil {
 		t.Errorf("a script: %+v %v", a, err)
 	}
+
 	srv, tokens := metadataService(t, "node: x\n", 200)
-	if a, err := (Places{EC2: srv.URL, DMI: filepath.Dir(file(t, "sys_vendor", "QEMU\n")), Log: quiet()}).Look(t.Context()); a.Answers != nil || err != nil || tokens.Load() != 0 {
+	if a, err := (Places{
+		EC2: srv.URL,
+		DMI: filepath.Dir(file(t, "sys_vendor", "QEMU\n")),
+		Log: quiet(),
+	}).Look(t.Context()); a.Answers != nil || err != nil || tokens.Load() != 0 {
 		t.Errorf("on another machine: %v %v, %d tokens", a, err, tokens.Load())
 	}
+
 	// A service that is not there: an error when the time is over, never a wait for ever.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -239,19 +277,25 @@ func TestOVF(t *testing.T) {
   <Property oe:key="saltern.admin.password" oe:value=""/>
   <Property oe:key="other.node" oe:value="not ours"/>
  </PropertySection></Environment>`
+
 	dir := filepath.Dir(file(t, "ovf-env.xml", env))
 	found, err := Places{OVF: dir, Log: quiet()}.Look(t.Context())
 	a, from := found.Answers, found.From
-	if err != nil || a == nil || a.Node != "ovf" || len(a.Peers) != 2 || a.Peers[1] != "192.0.2.2" || a.Network.DNS[0] != "192.0.2.53" || from != "the OVF environment" {
+	if err != nil || a == nil || a.Node != "ovf" || len(a.Peers) != 2 || a.Peers[1] != "192.0.2.2" ||
+		a.Network.DNS[0] != "192.0.2.53" || from != "the OVF environment" {
 		t.Errorf("%+v %q %v", a, from, err)
 	}
-	one := `<Environment><PropertySection><Property key="saltern.answers" value="` + base64.StdEncoding.EncodeToString([]byte("node: all\n")) + `"/></PropertySection></Environment>`
+
+	one := `<Environment><PropertySection><Property key="saltern.answers" value="` +
+		base64.StdEncoding.EncodeToString([]byte("node: all\n")) + `"/></PropertySection></Environment>`
 	if given, err := ParseOVF([]byte(one)); err != nil || given.Answers.Node != "all" {
 		t.Errorf("%+v %v", given, err)
 	}
+
 	if _, err := ParseOVF([]byte("<a><b></a>")); err == nil {
 		t.Error("bad XML was taken")
 	}
+
 	if _, err := ParseOVF([]byte(strings.Repeat("<a>", 50))); err == nil {
 		t.Error("deep XML was taken")
 	}
@@ -280,19 +324,26 @@ func TestGuestInfoEncodings(t *testing.T) {
 		unused string
 		fault  string
 	}{
-		"plain":             {map[string]string{"userdata": config}, "given", "", ""},
-		"BASE64":            {map[string]string{"userdata": inBase64(config), "userdata.encoding": "BASE64"}, "given", "", ""},
-		"b64":               {map[string]string{"userdata": inBase64(config), "userdata.encoding": "b64"}, "given", "", ""},
-		"gzip+base64":       {map[string]string{"userdata": inBase64(gzipped(t, config)), "userdata.encoding": "gzip+base64"}, "given", "", ""},
-		"Gz+B64":            {map[string]string{"userdata": inBase64(gzipped(t, config)), "userdata.encoding": "Gz+B64"}, "given", "", ""},
-		"base64, not said":  {map[string]string{"userdata": inBase64(config)}, "given", "", ""},
-		"unknown":           {map[string]string{"userdata": config, "userdata.encoding": "rot13"}, "", "encoding rot13 is not known", ""},
-		"not base64":        {map[string]string{"userdata": "#!", "userdata.encoding": "b64"}, "", "not base64", "not base64"},
+		"plain": {map[string]string{"userdata": config}, "given", "", ""},
+		"BASE64": {map[string]string{"userdata": inBase64(config), "userdata.encoding": "BASE64"},
+			"given", "", ""},
+		"b64": {map[string]string{"userdata": inBase64(config), "userdata.encoding": "b64"},
+			"given", "", ""},
+		"gzip+base64": {map[string]string{"userdata": inBase64(gzipped(t, config)), "userdata.encoding": "gzip+base64"},
+			"given", "", ""},
+		"Gz+B64": {map[string]string{"userdata": inBase64(gzipped(t, config)), "userdata.encoding": "Gz+B64"},
+			"given", "", ""},
+		"base64, not said": {map[string]string{"userdata": inBase64(config)}, "given", "", ""},
+		"unknown": {map[string]string{"userdata": config, "userdata.encoding": "rot13"}, "",
+			"encoding rot13 is not known", ""},
+		"not base64": {map[string]string{"userdata": "#!", "userdata.encoding": "b64"}, "",
+			"not base64", "not base64"},
 		"redacted":          {map[string]string{"userdata": "---"}, "", "", ""},
 		"properties":        {map[string]string{"ovfEnv": properties}, "0042", "", ""},
 		"foreign, then OVF": {map[string]string{"userdata": script, "ovfEnv": properties}, "0042", "a script", ""},
 		"vendor data":       {map[string]string{"vendordata": script}, "", "vendordata is not read", ""},
-		"wrong":             {map[string]string{"userdata": "#cloud-config\nsaltern: {nod: x}\n", "ovfEnv": properties}, "", "", "guestinfo.userdata: 1 error occurred:\n\t* line 2: nod"},
+		"wrong": {map[string]string{"userdata": "#cloud-config\nsaltern: {nod: x}\n", "ovfEnv": properties},
+			"", "", "guestinfo.userdata: 1 error occurred:\n\t* line 2: nod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -301,10 +352,13 @@ func TestGuestInfoEncodings(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			tool := filepath.Join(dir, "vmware-rpctool")
-			if err := os.WriteFile(tool, []byte("#!/bin/sh\nexec cat \""+dir+"/${1#info-get }\"\n"), 0o755); err != nil {
+			if err := os.WriteFile(tool, []byte("#!/bin/sh\nexec cat \""+dir+"/${1#info-get }\"\n"),
+				0o755); err != nil {
 				t.Fatal(err)
 			}
+
 			found, err := Places{GuestInfo: []string{tool}, Log: quiet()}.Look(t.Context())
 			if tt.fault != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.fault) {
@@ -312,10 +366,14 @@ func TestGuestInfoEncodings(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || (found.Answers == nil) != (tt.node == "") || tt.node != "" && found.Answers.Node != tt.node {
+
+			if err != nil || (found.Answers == nil) != (tt.node == "") ||
+				tt.node != "" && found.Answers.Node != tt.node {
 				t.Errorf("%+v %v", found, err)
 			}
-			if !strings.Contains(strings.Join(found.Unused, "\n"), tt.unused) || tt.unused == "" && len(found.Unused) > 0 {
+
+			if !strings.Contains(strings.Join(found.Unused, "\n"), tt.unused) ||
+				tt.unused == "" && len(found.Unused) > 0 {
 				t.Errorf("%q, want %q", found.Unused, tt.unused)
 			}
 		})
@@ -329,11 +387,13 @@ func FuzzParse(f *testing.F) {
 	for _, text := range packings(f) {
 		f.Add([]byte(text))
 	}
+
 	for text := range foreignTexts(f) {
 		if len(text) < 4096 {
 			f.Add([]byte(text))
 		}
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, whose := range []owner{shared, oursAlone} {
 			if a, err := read(b, whose); (a == nil) == (err == nil) {

@@ -95,12 +95,15 @@ func Serve(ctx context.Context, cfg Config) {
 	if err != nil {
 		return
 	}
+
 	h := newHook(cfg)
 	var worker sync.WaitGroup
 	defer worker.Wait()
+
 	for range workers { // a remote that does not answer keeps no other waiting
 		worker.Go(func() { h.run(ctx) })
 	}
+
 	places := httpserver.NewPlaces(ratelimit.Shared(maxConns), h.class, cfg.Now)
 	srv := &http.Server{
 		Handler:           h.handler(),
@@ -113,6 +116,7 @@ func Serve(ctx context.Context, cfg Config) {
 		ConnContext:       places.Context,
 		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}
+
 	if err := httpserver.Serve(ctx, srv, localsock.Limit(ln, maxConns+maxClosed, nil), time.Second); err != nil {
 		cfg.Log.Error("the web hook is not served any more", "error", err)
 	}
@@ -203,13 +207,16 @@ func (h *hook) fetch(ctx context.Context, names []string) {
 		if errors.Is(err, h.NotOurs) {
 			continue
 		}
+
 		if err != nil {
 			h.Log.Error("a push was told of, and not all nodes could be asked to fetch", "url", name, "error", err)
 		} else {
 			h.Log.Info("a push was told of: all nodes fetch", "url", name)
 		}
+
 		return
 	}
+
 	h.Log.Warn("a push was told of, and no remote of its URL is configured", "url", strings.Join(names, " "))
 }
 
@@ -220,13 +227,16 @@ func (h *hook) handler() http.Handler {
 		if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "10")
 		}
+
 		if code != http.StatusAccepted {
 			w.Header().Set("Connection", "close") // what is left of the body is not read
 		}
+
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(code)
 		_, _ = io.WriteString(w, text+"\n") // the caller may have gone
 	})
+
 	return mux
 }
 
@@ -235,9 +245,11 @@ func (h *hook) take(w http.ResponseWriter, r *http.Request) (code int, text stri
 	peer := ratelimit.SourceOf(r.RemoteAddr)
 	secret, err := h.secret()
 	if err != nil {
-		h.wrong(peer, slog.LevelError, "a web hook is refused: its secret cannot be used", "path", h.Secret, "error", err)
+		h.wrong(peer, slog.LevelError, "a web hook is refused: its secret cannot be used", "path", h.Secret,
+			"error", err)
 		return http.StatusServiceUnavailable, "this node has no secret for web hooks; see its log"
 	}
+
 	proof := proofOf(r.Header)
 	if proof.signature == nil && proof.token == nil {
 		return h.refuse(r, "the signature is missing: give the web hook the secret")
@@ -253,21 +265,28 @@ func (h *hook) take(w http.ResponseWriter, r *http.Request) (code int, text stri
 		return code, text
 	}
 	defer httpserver.Working(r.Context())()
+
 	if proof.token == nil && !h.signed(proof, secret, body, peer) {
 		return h.refuse(r, "the signature is wrong: the secrets differ")
 	}
+
 	h.friends.Note(peer, h.Now())
 	names, err := namesIn(body)
 	if err != nil {
 		return http.StatusBadRequest, err.Error()
 	}
+
 	h.pushes.add(names)
 	return http.StatusAccepted, "all nodes fetch"
 }
 
 // read reads the body of a call; what has come counts in share. The code is 0 when it is
 // there.
-func (h *hook) read(w http.ResponseWriter, r *http.Request, share *ratelimit.Share[netip.Addr]) (body []byte, code int, text string) {
+func (h *hook) read(
+	w http.ResponseWriter,
+	r *http.Request,
+	share *ratelimit.Share[netip.Addr],
+) (body []byte, code int, text string) {
 	from := http.MaxBytesReader(w, r.Body, maxBody)
 	for {
 		if len(body) == cap(body) {
@@ -277,6 +296,7 @@ func (h *hook) read(w http.ResponseWriter, r *http.Request, share *ratelimit.Sha
 			}
 			body = append(make([]byte, 0, len(body)+more), body...)
 		}
+
 		n, err := from.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		large, isLarge := errors.AsType[*http.MaxBytesError](err)
@@ -304,7 +324,8 @@ func (h *hook) signed(p proof, secret, body []byte, peer netip.Addr) bool {
 
 // refuse answers a call that is not proven.
 func (h *hook) refuse(r *http.Request, text string) (int, string) {
-	if h.wrong(ratelimit.SourceOf(r.RemoteAddr), slog.LevelWarn, "a web hook without the right proof was refused", "peer", r.RemoteAddr) {
+	if h.wrong(ratelimit.SourceOf(r.RemoteAddr), slog.LevelWarn,
+		"a web hook without the right proof was refused", "peer", r.RemoteAddr) {
 		return http.StatusTooManyRequests, text + "; it is not the first time"
 	}
 	return http.StatusUnauthorized, text
@@ -316,23 +337,27 @@ func (h *hook) wrong(from netip.Addr, level slog.Level, line string, attributes 
 	now := h.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	if h.calls[from] == nil && len(h.calls) >= maxSources {
 		maps.DeleteFunc(h.calls, func(_ netip.Addr, b *ratelimit.Bucket) bool { return b.Used(now, strange()) == 0 })
 		if len(h.calls) >= maxSources {
 			clear(h.calls) // a guess of so long a secret is worth nothing
 		}
 	}
+
 	b := h.calls[from]
 	if b == nil {
 		b = &ratelimit.Bucket{}
 		h.calls[from] = b
 	}
+
 	if !h.lines.Take(now, strangeLines(), 1) {
 		h.left++
 	} else {
 		h.Log.Log(context.Background(), level, line, append(attributes, "skipped", h.left)...)
 		h.left = 0
 	}
+
 	return !b.Take(now, strange(), 1)
 }
 
@@ -348,10 +373,12 @@ func (h *hook) secret() ([]byte, error) {
 	if fi.Mode().Perm()&0o077 != 0 {
 		return nil, errors.New("others may read the file: chmod 600")
 	}
+
 	secret := strings.TrimSpace(string(b))
 	if len(secret) < MinSecret {
 		return nil, fmt.Errorf("it has less than %d characters", MinSecret)
 	}
+
 	return []byte(secret), nil
 }
 
@@ -377,19 +404,24 @@ func proofOf(head http.Header) (p proof) {
 		}
 		return proof{signature: b}
 	}
+
 	if s, ok := strings.CutPrefix(head.Get("X-Hub-Signature-256"), "sha256="); ok {
 		return signed(s)
 	}
+
 	if s, ok := strings.CutPrefix(head.Get("X-Hub-Signature"), "sha256="); ok { // Bitbucket
 		return signed(s)
 	}
+
 	if s := head.Get("X-Gitea-Signature"); s != "" {
 		return signed(s)
 	}
+
 	if s := head.Get("X-Gitlab-Token"); s != "" {
 		sum := sha256.Sum256([]byte(s))
 		return proof{token: sum[:]}
 	}
+
 	return proof{}
 }
 
@@ -411,20 +443,25 @@ func namesIn(body []byte) ([]string, error) {
 		Repository place  `json:"repository"`
 		Project    place  `json:"project"`
 	}
+
 	if len(strings.TrimSpace(string(body))) > 0 {
 		if err := json.Unmarshal(body, &call); err != nil {
 			return nil, errors.New("the body is no JSON: choose the content type application/json")
 		}
 	}
+
 	var names []string
-	for _, n := range []string{call.Remote, call.Repository.Clone, call.Repository.SSH, call.Project.GitHTTP, call.Project.GitSSH,
+	for _, n := range []string{call.Remote, call.Repository.Clone, call.Repository.SSH, call.Project.GitHTTP,
+		call.Project.GitSSH,
 		call.Repository.GitHTTP, call.Repository.GitSSH, call.Repository.Git, call.Repository.HTML} {
 		if n != "" && len(names) < maxNames {
 			names = append(names, printable.Brief(n, 2048))
 		}
 	}
+
 	if len(names) == 0 {
 		names = []string{""}
 	}
+
 	return names, nil
 }

@@ -58,40 +58,104 @@ func TestAttack36Webhook(t *testing.T) {
 		code                       int
 		want                       []string
 	}{
-		"GitHub":                  {body: ofGitHub, heads: heads{"X-Hub-Signature-256": "sha256=" + sign(ofGitHub)}, code: 202, want: []string{"https://github.com/ops/states.git", "git@github.com:ops/states.git", "git://github.com/ops/states.git", "https://github.com/ops/states"}},
-		"Gitea":                   {body: ofGitHub, heads: heads{"X-Gitea-Signature": sign(ofGitHub)}, code: 202, want: []string{"https://github.com/ops/states.git", "git@github.com:ops/states.git", "git://github.com/ops/states.git", "https://github.com/ops/states"}},
-		"GitLab":                  {body: ofGitLab, heads: heads{"X-Gitlab-Token": secret}, code: 202, want: []string{"https://gitlab.example.com/ops/states.git", "git@gitlab.example.com:ops/states.git", "https://gitlab.example.com/ops/states.git"}},
-		"anybody":                 {body: `{"remote":"states"}`, heads: heads{"X-Hub-Signature-256": "sha256=" + sign(`{"remote":"states"}`)}, code: 202, want: []string{"states"}},
-		"nothing in it":           {body: "", heads: heads{"X-Hub-Signature-256": "sha256=" + sign("")}, code: 202, want: []string{""}},
-		"no proof":                {body: ofGitHub, code: 401},
-		"a proof of another body": {body: ofGitHub + " ", heads: heads{"X-Hub-Signature-256": "sha256=" + sign(ofGitHub)}, code: 401},
-		"an old proof":            {body: ofGitHub, heads: heads{"X-Hub-Signature": "sha1=0123456789012345678901234567890123456789"}, code: 401},
-		"half a proof":            {body: ofGitHub, heads: heads{"X-Hub-Signature-256": "sha256=" + sign(ofGitHub)[:32]}, code: 401},
-		"no hexadecimal":          {body: ofGitHub, heads: heads{"X-Hub-Signature-256": "sha256=x"}, code: 401},
-		"a wrong token":           {body: ofGitLab, heads: heads{"X-Gitlab-Token": secret[1:]}, code: 401},
-		"too much":                {body: strings.Repeat("x", maxBody+1), heads: heads{"X-Hub-Signature-256": "sha256=" + sign("")}, code: 413},
-		"no JSON":                 {body: "payload=%7B%7D", heads: heads{"X-Hub-Signature-256": "sha256=" + sign("payload=%7B%7D")}, code: 400},
-		"a GET":                   {method: "GET", code: 405},
-		"elsewhere":               {path: "/", code: 404},
-		"no secret here":          {secret: "/nonexistent", heads: heads{"X-Gitlab-Token": ""}, code: 503},
-		"a secret for all":        {secret: secretFile(t, secret, 0o644), heads: heads{"X-Gitlab-Token": secret}, code: 503},
-		"a short secret":          {secret: secretFile(t, "short", 0o600), heads: heads{"X-Gitlab-Token": "short"}, code: 503},
-		"an empty secret":         {secret: secretFile(t, "\n", 0o600), heads: heads{"X-Hub-Signature-256": "sha256=" + sign("")}, code: 503},
+		"GitHub": {
+			body:  ofGitHub,
+			heads: heads{"X-Hub-Signature-256": "sha256=" + sign(ofGitHub)},
+			code:  202,
+			want: []string{"https://github.com/ops/states.git", "git@github.com:ops/states.git",
+				"git://github.com/ops/states.git", "https://github.com/ops/states"},
+		},
+		"Gitea": {
+			body:  ofGitHub,
+			heads: heads{"X-Gitea-Signature": sign(ofGitHub)},
+			code:  202,
+			want: []string{"https://github.com/ops/states.git", "git@github.com:ops/states.git",
+				"git://github.com/ops/states.git", "https://github.com/ops/states"},
+		},
+		"GitLab": {
+			body:  ofGitLab,
+			heads: heads{"X-Gitlab-Token": secret},
+			code:  202,
+			want: []string{"https://gitlab.example.com/ops/states.git",
+				"git@gitlab.example.com:ops/states.git", "https://gitlab.example.com/ops/states.git"},
+		},
+		"anybody": {
+			body:  `{"remote":"states"}`,
+			heads: heads{"X-Hub-Signature-256": "sha256=" + sign(`{"remote":"states"}`)},
+			code:  202,
+			want:  []string{"states"},
+		},
+		"nothing in it": {
+			body:  "",
+			heads: heads{"X-Hub-Signature-256": "sha256=" + sign("")},
+			code:  202,
+			want:  []string{""},
+		},
+		"no proof": {body: ofGitHub, code: 401},
+		"a proof of another body": {
+			body:  ofGitHub + " ",
+			heads: heads{"X-Hub-Signature-256": "sha256=" + sign(ofGitHub)},
+			code:  401,
+		},
+		"an old proof": {
+			body:  ofGitHub,
+			heads: heads{"X-Hub-Signature": "sha1=0123456789012345678901234567890123456789"},
+			code:  401,
+		},
+		"half a proof": {
+			body:  ofGitHub,
+			heads: heads{"X-Hub-Signature-256": "sha256=" + sign(ofGitHub)[:32]},
+			code:  401,
+		},
+		"no hexadecimal": {body: ofGitHub, heads: heads{"X-Hub-Signature-256": "sha256=x"}, code: 401},
+		"a wrong token":  {body: ofGitLab, heads: heads{"X-Gitlab-Token": secret[1:]}, code: 401},
+		"too much": {
+			body:  strings.Repeat("x", maxBody+1),
+			heads: heads{"X-Hub-Signature-256": "sha256=" + sign("")},
+			code:  413,
+		},
+		"no JSON": {
+			body:  "payload=%7B%7D",
+			heads: heads{"X-Hub-Signature-256": "sha256=" + sign("payload=%7B%7D")},
+			code:  400,
+		},
+		"a GET":          {method: "GET", code: 405},
+		"elsewhere":      {path: "/", code: 404},
+		"no secret here": {secret: "/nonexistent", heads: heads{"X-Gitlab-Token": ""}, code: 503},
+		"a secret for all": {
+			secret: secretFile(t, secret, 0o644),
+			heads:  heads{"X-Gitlab-Token": secret},
+			code:   503,
+		},
+		"a short secret": {
+			secret: secretFile(t, "short", 0o600),
+			heads:  heads{"X-Gitlab-Token": "short"},
+			code:   503,
+		},
+		"an empty secret": {
+			secret: secretFile(t, "\n", 0o600),
+			heads:  heads{"X-Hub-Signature-256": "sha256=" + sign("")},
+			code:   503,
+		},
 	} {
 		if c.secret == "" {
 			c.secret = good
 		}
+
 		h := newHook(Config{Secret: c.secret, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 		if c.method == "" {
 			c.method = "POST"
 		}
+
 		if c.path == "" {
 			c.path = "/webhook"
 		}
+
 		r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
 		for k, v := range c.heads {
 			r.Header.Set(k, v)
 		}
+
 		w := httptest.NewRecorder()
 		h.handler().ServeHTTP(w, r)
 		got := h.pushes.take()
@@ -107,7 +171,12 @@ func TestAttack36Webhook(t *testing.T) {
 func TestAttack36Guesses(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	var lines strings.Builder
-	h := newHook(Config{Secret: secretFile(t, secret, 0o600), Now: func() time.Time { return now }, Log: slog.New(slog.NewTextHandler(&lines, nil))})
+	h := newHook(Config{
+		Secret: secretFile(t, secret, 0o600),
+		Now:    func() time.Time { return now },
+		Log:    slog.New(slog.NewTextHandler(&lines, nil)),
+	})
+
 	call := func(from, token string) int {
 		r := httptest.NewRequest("POST", "/webhook", strings.NewReader(""))
 		r.RemoteAddr = from
@@ -116,23 +185,29 @@ func TestAttack36Guesses(t *testing.T) {
 		h.handler().ServeHTTP(w, r)
 		return w.Code
 	}
+
 	for i := range 20 {
 		if got := call("192.0.2.1:1", "guess"); got != 401 {
 			t.Fatalf("guess %d: %d", i, got)
 		}
 	}
+
 	if got := call("192.0.2.1:2", "guess"); got != 429 {
 		t.Errorf("after 20 guesses: %d", got)
 	}
+
 	if got := call("192.0.2.1:2", secret); got != 202 {
 		t.Errorf("the right one, after 20 guesses: %d", got)
 	}
+
 	for i := range 3 * maxSources {
 		call(fmt.Sprintf("[2001:db8:%x::1]:1", i), "guess")
 	}
+
 	if len(h.calls) > maxSources+1 {
 		t.Errorf("%d sources are known", len(h.calls))
 	}
+
 	if n := strings.Count(lines.String(), "\n"); n > 25 {
 		t.Errorf("%d lines in the log", n)
 	}
@@ -144,13 +219,16 @@ func TestPushesThatWait(t *testing.T) {
 	for range 3 {
 		h.pushes.add([]string{"a", "b"})
 	}
+
 	h.pushes.add([]string{"c"})
 	if got := fmt.Sprint(h.pushes.take(), h.pushes.take(), h.pushes.take()); got != "[a b] [c] []" {
 		t.Errorf("%s", got)
 	}
+
 	for i := range 3 * maxWait {
 		h.pushes.add([]string{fmt.Sprint(i)})
 	}
+
 	if got := h.pushes.take(); len(got) != 1 || got[0] != "" || h.pushes.take() != nil {
 		t.Errorf("too many wait: %q", got)
 	}
@@ -164,33 +242,50 @@ func TestCallsBesideStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	address := ln.Addr().String()
 	_ = ln.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		Serve(ctx, Config{Address: address, Secret: secretFile(t, secret, 0o600), Now: time.Now, Log: slog.New(slog.DiscardHandler), NotOurs: errors.New("x"),
-			Fetch: func(context.Context, string) error { return nil }})
+		Serve(ctx,
+			Config{
+				Address: address,
+				Secret:  secretFile(t, secret, 0o600),
+				Now:     time.Now,
+				Log:     slog.New(slog.DiscardHandler),
+				NotOurs: errors.New("x"),
+				Fetch:   func(context.Context, string) error { return nil },
+			})
 	}()
 	defer func() { cancel(); <-ended }()
+
 	from := func(ip string) *net.Dialer { return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}} }
 	call := func(ip, body string) error {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/webhook", strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/webhook",
+			strings.NewReader(body))
 		if err != nil {
 			return err
 		}
+
 		r.Header.Set("X-Hub-Signature-256", "sha256="+sign(body))
-		res, err := (&http.Client{Transport: &http.Transport{DialContext: from(ip).DialContext, DisableKeepAlives: true}, Timeout: 10 * time.Second}).Do(r)
+		res, err := (&http.Client{
+			Transport: &http.Transport{DialContext: from(ip).DialContext, DisableKeepAlives: true},
+			Timeout:   10 * time.Second,
+		}).Do(r)
 		if err != nil {
 			return err
 		}
 		defer res.Body.Close()
+
 		if res.StatusCode != http.StatusAccepted {
 			return fmt.Errorf("%s", res.Status)
 		}
+
 		return nil
 	}
+
 	await.That(t, "a first call", func() bool { return call("127.0.0.2", ofGitHub) == nil })
 
 	const half = "POST /webhook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: sha256=00\r\nContent-Length: 2000000\r\n\r\n{"
@@ -212,9 +307,11 @@ func TestCallsBesideStrangers(t *testing.T) {
 								}
 								c.Close()
 							}()
+
 							_, _ = io.Copy(io.Discard, c)
 							close(stop)
 						}
+
 						select {
 						case <-over:
 							return
@@ -223,12 +320,15 @@ func TestCallsBesideStrangers(t *testing.T) {
 					}
 				})
 			}
+
 			for i := range 12 {
 				if err := call("127.0.0.2", ofGitHub); err != nil {
 					t.Errorf("call %d of a server that is known: %v", i, err)
 				}
 			}
-			await.That(t, "a call from elsewhere", func() bool { return call("127.0.0.3", strings.Repeat(" ", 500_000)+ofGitHub) == nil })
+
+			await.That(t, "a call from elsewhere",
+				func() bool { return call("127.0.0.3", strings.Repeat(" ", 500_000)+ofGitHub) == nil })
 			close(over)
 			held.Wait()
 		})
@@ -242,26 +342,36 @@ func TestFetchOfAPush(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		notOurs := errors.New("not ours")
 		var asked []string
-		h := newHook(Config{NotOurs: notOurs, Now: time.Now, Log: slog.New(slog.DiscardHandler), Fetch: func(ctx context.Context, remote string) error {
-			if asked = append(asked, remote); remote == "hangs" {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			if remote == "here" {
-				return nil
-			}
-			return fmt.Errorf("%w: %s", notOurs, remote)
-		}})
+		h := newHook(Config{
+			NotOurs: notOurs,
+			Now:     time.Now,
+			Log:     slog.New(slog.DiscardHandler),
+			Fetch: func(ctx context.Context, remote string) error {
+				asked = append(asked, remote)
+				if remote == "hangs" {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				if remote == "here" {
+					return nil
+				}
+
+				return fmt.Errorf("%w: %s", notOurs, remote)
+			},
+		})
+
 		done := make(chan struct{})
 		go func() { defer close(done); h.run(ctx) }()
 		for _, names := range [][]string{{"away", "here", "not asked"}, {"hangs", "not asked"}, {"away"}} {
 			h.pushes.add(names)
 		}
+
 		time.Sleep(fetchTakes + time.Second) // of the bubble
 		synctest.Wait()
 		if got := strings.Join(asked, " "); got != "away here hangs away" {
 			t.Errorf("asked for %s", got)
 		}
+
 		cancel()
 		<-done
 	})
@@ -273,6 +383,7 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	address := ln.Addr().String()
 	_ = ln.Close()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -280,15 +391,25 @@ func TestServe(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		Serve(ctx, Config{Address: address, Secret: secretFile(t, secret, 0o600), Now: time.Now, Log: slog.New(slog.DiscardHandler), NotOurs: errors.New("x"),
-			Fetch: func(_ context.Context, remote string) error { fetched <- remote; return nil }})
+		Serve(ctx,
+			Config{
+				Address: address,
+				Secret:  secretFile(t, secret, 0o600),
+				Now:     time.Now,
+				Log:     slog.New(slog.DiscardHandler),
+				NotOurs: errors.New("x"),
+				Fetch:   func(_ context.Context, remote string) error { fetched <- remote; return nil },
+			})
 	}()
+
 	var resp *http.Response
 	for end := time.Now().Add(20 * time.Second); ; {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/webhook", strings.NewReader(`{"remote":"states"}`))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/webhook",
+			strings.NewReader(`{"remote":"states"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		r.Header.Set("X-Gitlab-Token", secret)
 		if resp, err = http.DefaultClient.Do(r); err == nil {
 			break
@@ -297,30 +418,37 @@ func TestServe(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	text, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusAccepted {
 		t.Errorf("%s %s", resp.Status, text)
 	}
+
 	if got := <-fetched; got != "states" {
 		t.Errorf("fetched %q", got)
 	}
+
 	cancel()
 	<-ended
 }
 
 func FuzzBody(f *testing.F) {
-	for _, s := range []string{ofGitHub, ofGitLab, `{"remote":"x"}`, "", "{}", `{"repository":[]}`, `{"remote":"\u001b[2J"}`} {
+	for _, s := range []string{ofGitHub, ofGitLab, `{"remote":"x"}`, "", "{}", `{"repository":[]}`,
+		`{"remote":"\u001b[2J"}`} {
 		f.Add([]byte(s))
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		names, err := namesIn(b)
 		if err != nil {
 			return
 		}
+
 		if len(names) == 0 || len(names) > maxNames {
 			t.Errorf("%d names", len(names))
 		}
+
 		for _, n := range names {
 			if len(n) > 2100 || strings.ContainsAny(n, "\x1b\r\n\x00") {
 				t.Errorf("%q", n)

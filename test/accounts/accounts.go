@@ -30,17 +30,20 @@ func Apart(t *testing.T, all []Account) bool {
 	if os.Getenv(inside) != "" {
 		return true
 	}
+
 	for _, program := range []string{"unshare", "openssl", "unix_chkpwd"} {
 		if _, err := exec.LookPath(program); err != nil || os.Getuid() != 0 {
 			t.Skipf("NOT TESTED: needs root and %s", program)
 		}
 	}
+
 	files := map[string]string{"group": "root:x:0:\nshadow:x:42:\n"}
 	for _, a := range all {
 		files["passwd"] += a.Name + ":x:" + a.UID + ":" + a.UID + "::/:/bin/sh\n"
 		files["shadow"] += a.Name + ":" + hash(t, a.Password) + ":" + a.Ages + "\n"
 		files["group"] += a.Name + ":x:" + a.UID + ":\n"
 	}
+
 	files["group"] += "ops:x:2000:x," + all[len(all)-1].Name + "\n"
 	dir, script := t.TempDir(), "set -e; "
 	for name, text := range files {
@@ -49,12 +52,15 @@ func Apart(t *testing.T, all []Account) bool {
 		}
 		script += "mount --bind " + filepath.Join(dir, name) + " /etc/" + name + "; "
 	}
-	cmd := exec.Command("unshare", "--mount", "sh", "-c", script+`exec "$0" "$@"`, os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
+
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", script+`exec "$0" "$@"`, os.Args[0], "-test.run",
+		"^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), inside+"=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Errorf("%v\n%s", err, out)
 	}
+
 	return false
 }
 

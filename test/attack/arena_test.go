@@ -60,16 +60,26 @@ func build(t *testing.T) *arena {
 	if os.Getuid() != 0 {
 		t.Fatal("root is needed: the stranger and the master get a namespace and a control group of their own")
 	}
-	a := &arena{form: chosen(), net: lab.NewNetwork(t, "atk", "10.77"), mem: newMemory(t, "master", memoryLimit), keys: map[string]*rsa.PrivateKey{}, keyFiles: lab.Dir(t)}
+
+	a := &arena{
+		form:     chosen(),
+		net:      lab.NewNetwork(t, "atk", "10.77"),
+		mem:      newMemory(t, "master", memoryLimit),
+		keys:     map[string]*rsa.PrivateKey{},
+		keyFiles: lab.Dir(t),
+	}
+
 	a.near, a.far, a.own = a.net.Host(t, 2), a.net.Host(t, 66), a.net.Also(t, "", 3)
 	a.fresh = a.net.Also(t, a.near, 4)
 	for i := range 50 {
 		a.sources = append(a.sources, a.net.Also(t, a.far, 100+i))
 	}
+
 	var err error
 	if a.self, err = os.Executable(); err != nil {
 		t.Fatal(err)
 	}
+
 	wrapper := a.mem.wrapper(t, lab.Dir(t), lab.Bin(t, "salt-master"))
 	a.node = lab.PrepareNode(t, lab.NodeConfig{
 		Addr: a.net.Outside(),
@@ -90,25 +100,33 @@ func build(t *testing.T) *arena {
 			"plain.sls":    "plain:\n" + strings.Repeat("  - word\n", 200),
 			"rendered.sls": "{% set who = grains['id'] %}\nrendered: for {{ who }}\n",
 		},
-		Extra: map[string]any{"programs": map[string]any{"master": wrapper}, "webhook": map[string]any{"listen": net.JoinHostPort(a.net.Outside(), hookPort)}},
+		Extra: map[string]any{
+			"programs": map[string]any{"master": wrapper},
+			"webhook":  map[string]any{"listen": net.JoinHostPort(a.net.Outside(), hookPort)},
+		},
 	})
+
 	a.prepareKeys(t)
 	a.node.Launch(t)
 	text, err := os.ReadFile(filepath.Join(a.node.Settings.PKIDir(), "master.pub"))
 	if err == nil {
 		a.master, err = crypt.ParsePublic(text)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, v := range lab.Versions() {
 		id := []string{"web1", "db1", "app1"}[i]
 		a.ids = append(a.ids, id)
 		lab.StartMinionOn(t, a.net, a.near, a.node, id, v, nil)
 	}
+
 	for _, id := range a.ids {
 		a.accept(t, id, 90*time.Second)
 	}
+
 	a.node.Ping(t, 90*time.Second, a.ids...)
 	return a
 }
@@ -120,6 +138,7 @@ func (a *arena) prepareKeys(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	var pub string
 	for _, id := range scripted {
 		k, err := crypt.GeneratePrivate(2048)
@@ -133,12 +152,15 @@ func (a *arena) prepareKeys(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, id), []byte(pub), 0o600)
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for i := range slowNames {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s%d", strings.Repeat("a", 40), i)), []byte(pub), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s%d", strings.Repeat("a", 40), i)),
+			[]byte(pub), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -224,11 +246,14 @@ func (a *arena) stranger(t *testing.T, o orders) *run {
 	if mib, err := strconv.Atoi(os.Getenv("SALTERN_ATTACK_LINE")); err == nil {
 		o.Line = mib << 20
 	}
+
 	text, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &run{Proc: a.net.Start(t, a.far, "stranger", filepath.Join(lab.Dir(t), "stranger"), "nice", "-n", "29", "env", strangerEnv+"="+string(text), a.self)}
+
+	r := &run{Proc: a.net.Start(t, a.far, "stranger", filepath.Join(lab.Dir(t), "stranger"), "nice", "-n",
+		"29", "env", strangerEnv+"="+string(text), a.self)}
 	lab.Eventually(t, 60*time.Second, "the stranger is ready", func() error {
 		b, _ := os.ReadFile(r.Log)
 		if !strings.HasPrefix(string(b), "ready\n") {
@@ -236,6 +261,7 @@ func (a *arena) stranger(t *testing.T, o orders) *run {
 		}
 		return nil
 	})
+
 	return r
 }
 
@@ -272,7 +298,8 @@ type journal struct {
 
 func (a *arena) logs() []string {
 	s := a.node.Settings
-	return []string{filepath.Join(s.LogDir(), "master.log"), filepath.Join(s.LogDir(), "lb.log"), filepath.Join(s.CacheDir(), "salt-master.log"), a.node.Log}
+	return []string{filepath.Join(s.LogDir(), "master.log"), filepath.Join(s.LogDir(), "lb.log"),
+		filepath.Join(s.CacheDir(), "salt-master.log"), a.node.Log}
 }
 
 // look adds what the logs have grown by since the last look.
@@ -288,15 +315,18 @@ func (j *journal) look(paths []string) {
 		}
 		return
 	}
+
 	for _, p := range paths {
 		fi, err := os.Stat(p)
 		if err != nil {
 			continue
 		}
+
 		d := fi.Size() - j.size[p]
 		if d < 0 { // a new one; the rest of the older one is lost to us
 			d = fi.Size()
 		}
+
 		j.size[p] = fi.Size()
 		j.grown[p] += d
 	}

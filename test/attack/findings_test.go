@@ -32,9 +32,11 @@ func findingTests(t *testing.T) {
 	if err == nil {
 		err = cmd.Start()
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ran := map[string][]string{} // number → tests
 	bad, skipped := map[string][]string{}, map[string][]string{}
 	var broken []string
@@ -44,10 +46,12 @@ func findingTests(t *testing.T) {
 		if err != nil {
 			break
 		}
+
 		var e struct{ Action, Package, Test string }
 		if json.Unmarshal(text, &e) != nil || e.Action != "pass" && e.Action != "fail" && e.Action != "skip" {
 			continue
 		}
+
 		m := name.FindStringSubmatch(e.Test)
 		switch {
 		case m == nil && e.Test == "" && e.Action == "fail":
@@ -62,6 +66,7 @@ func findingTests(t *testing.T) {
 			bad[m[1]] = append(bad[m[1]], e.Test+" failed")
 		}
 	}
+
 	_ = cmd.Wait() // what failed is known from the events
 	for n := 1; n <= findings; n++ {
 		key := fmt.Sprintf("%02d", n)
@@ -72,9 +77,11 @@ func findingTests(t *testing.T) {
 		slices.Sort(ran[key])
 		line(t, fmt.Sprint(n), "its tests", strings.Join(append(ran[key], skipped[key]...), " "), faults...)
 	}
+
 	if len(broken) > 0 && len(bad) == 0 {
 		line(t, "-", "packages", strings.Join(broken, " "), "did not pass")
 	}
+
 	for key := range maps.Keys(ran) {
 		if key < "01" || key > fmt.Sprintf("%02d", findings) {
 			t.Errorf("TestFinding%s is of no finding", key)

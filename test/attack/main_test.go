@@ -81,6 +81,7 @@ func line(t *testing.T, finding, tried, outcome string, faults ...string) {
 		verdict = "FAILED: " + strings.Join(faults, "; ")
 		t.Errorf("finding %s, %s: %s", finding, tried, strings.Join(faults, "; "))
 	}
+
 	report.Lock()
 	defer report.Unlock()
 	text := fmt.Sprintf("finding %-3s %-46s %s  [%s]", finding, tried, verdict, outcome)
@@ -90,6 +91,7 @@ func line(t *testing.T, finding, tried, outcome string, faults ...string) {
 	} else {
 		report.ok++
 	}
+
 	fmt.Println(text)
 }
 

@@ -31,27 +31,37 @@ func newMemory(t *testing.T, program string, most int) *memory {
 	var tried []string
 	for _, m := range []*memory{
 		{dir: "/sys/fs/cgroup/" + name, limit: "memory.max", peak: "memory.peak", kills: "memory.events"},
-		{dir: "/sys/fs/cgroup/memory/" + name, limit: "memory.limit_in_bytes", peak: "memory.max_usage_in_bytes", kills: "memory.oom_control", first: true},
+		{
+			dir:   "/sys/fs/cgroup/memory/" + name,
+			limit: "memory.limit_in_bytes",
+			peak:  "memory.max_usage_in_bytes",
+			kills: "memory.oom_control",
+			first: true,
+		},
 	} {
 		if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); !m.first && err != nil {
 			tried = append(tried, err.Error())
 			continue
 		}
+
 		if !m.first {
 			_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+memory"), 0)
 		} else if _, err := os.Stat("/sys/fs/cgroup/memory/memory.limit_in_bytes"); err != nil {
 			tried = append(tried, err.Error())
 			continue
 		}
+
 		err := os.Mkdir(m.dir, 0o755)
 		if err == nil {
 			t.Cleanup(func() { _ = os.Remove(m.dir) })
 			err = os.WriteFile(filepath.Join(m.dir, m.limit), []byte(strconv.Itoa(most)), 0)
 		}
+
 		if err != nil {
 			tried = append(tried, err.Error())
 			continue
 		}
+
 		for _, swap := range []string{"memory.memsw.limit_in_bytes", "memory.swap.max"} { // where there is swap
 			n := strconv.Itoa(most)
 			if swap == "memory.swap.max" {
@@ -59,9 +69,12 @@ func newMemory(t *testing.T, program string, most int) *memory {
 			}
 			_ = os.WriteFile(filepath.Join(m.dir, swap), []byte(n), 0)
 		}
+
 		return m
 	}
-	t.Fatalf("the memory of programs cannot be limited here (root and the memory controller of control groups are needed): %s", strings.Join(tried, "; "))
+
+	t.Fatalf("the memory of programs cannot be limited here (root and the memory controller of control groups are needed): %s",
+		strings.Join(tried, "; "))
 	return nil
 }
 

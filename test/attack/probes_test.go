@@ -116,6 +116,7 @@ func (p *probes) measure(ctx context.Context, kind string, do func(context.Conte
 		f := p.of(kind)
 		f.done++
 		f.worst = max(f.worst, took)
+
 		switch {
 		case err != nil:
 			f.failed++
@@ -126,6 +127,7 @@ func (p *probes) measure(ctx context.Context, kind string, do func(context.Conte
 			f.again++
 		}
 		p.mu.Unlock()
+
 		if err != nil {
 			return false
 		}
@@ -133,6 +135,7 @@ func (p *probes) measure(ctx context.Context, kind string, do func(context.Conte
 			break
 		}
 	}
+
 	return true
 }
 
@@ -150,9 +153,11 @@ func (p *probes) figures() string {
 			out = append(out, text)
 		}
 	}
+
 	if p.busy > 1 {
 		out = append(out, fmt.Sprintf("BUSY MACHINE: real minions judged by %.1f s", p.bound(kinds[real]).Seconds()))
 	}
+
 	return strings.Join(out, ", ")
 }
 
@@ -170,9 +175,11 @@ func (p *probes) faults() []string {
 		case f.failed > 0:
 			out = append(out, fmt.Sprintf("%s failed %d of %d (%s)", k, f.failed, f.done, f.reason))
 		case f.again > 0 || f.late > 1:
-			out = append(out, fmt.Sprintf("%s took %.1f s, %d of %d late", k, f.worst.Seconds(), f.late+f.again, f.done))
+			out = append(out,
+				fmt.Sprintf("%s took %.1f s, %d of %d late", k, f.worst.Seconds(), f.late+f.again, f.done))
 		}
 	}
+
 	return out
 }
 
@@ -202,6 +209,7 @@ func (p *probes) minionWork(ctx context.Context, a *arena, m *minion.Minion, fre
 			m.Close()
 			ok = p.measure(ctx, "sign-in", m.SignIn)
 		}
+
 		ok = ok && p.measure(ctx, "pillar", func(ctx context.Context) error {
 			v, err := m.Pillar(ctx)
 			if err == nil && v.Str("rendered") != "for "+m.ID {
@@ -219,6 +227,7 @@ func (p *probes) minionWork(ctx context.Context, a *arena, m *minion.Minion, fre
 			// As real minions do: sign in once more. The failure is counted.
 			p.measure(ctx, "sign-in", m.SignIn)
 		}
+
 		select {
 		case <-ctx.Done():
 		case <-time.After(300 * time.Millisecond):
@@ -243,7 +252,8 @@ func (p *probes) jobs(ctx context.Context, t *testing.T, a *arena) {
 				s, _ := v.(string)
 				return len(s) == len(large)
 			}},
-			{"event.send", []string{"event.send", "custom/attack", "{a: 1}"}, func(v any, _ string) bool { return v == true }},
+			{"event.send", []string{"event.send", "custom/attack", "{a: 1}"},
+				func(v any, _ string) bool { return v == true }},
 		} {
 			p.measure(ctx, j.kind, func(ctx context.Context) error {
 				return a.job(ctx, t, j.good, j.args...)
@@ -254,27 +264,36 @@ func (p *probes) jobs(ctx context.Context, t *testing.T, a *arena) {
 
 // job runs salt for all real minions and judges what each returned.
 func (a *arena) job(ctx context.Context, t *testing.T, good func(v any, id string) bool, args ...string) error {
-	cmd := exec.CommandContext(ctx, lab.Bin(t, "salt"), append([]string{"-c", a.node.Settings.MasterConf(), "--out", "json", "--static", "-t", "10", "-L", strings.Join(a.ids, ",")}, args...)...)
+	cmd := exec.CommandContext(ctx, lab.Bin(t, "salt"),
+		append([]string{"-c", a.node.Settings.MasterConf(), "--out", "json", "--static", "-t", "10", "-L",
+			strings.Join(a.ids, ",")},
+			args...)...)
+
 	cmd.WaitDelay = time.Second
 	var out, errOut strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()
+
 	if ctx.Err() != nil {
 		return fmt.Errorf("salt %s: not within %s", args[0], patience)
 	}
+
 	var m map[string]any
 	if e := json.Unmarshal([]byte(out.String()), &m); e != nil {
 		return fmt.Errorf("salt %s: %w, %.200s%.200s", args[0], errors.Join(err, e), out.String(), errOut.String())
 	}
+
 	var bad []string
 	for _, id := range a.ids {
 		if !good(m[id], id) {
 			bad = append(bad, fmt.Sprintf("%s gave %.80v", id, m[id]))
 		}
 	}
+
 	if len(bad) > 0 {
 		slices.Sort(bad)
 		return fmt.Errorf("%w: %s", errWrong, strings.Join(bad, ", "))
 	}
+
 	return nil
 }

@@ -74,16 +74,21 @@ func (a *arena) listen(t *testing.T) bus {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = l.Close() })
+
 	// A connection may wait to be accepted. A wheel function begins when all that were made
 	// before hear the master.
 	key, err := os.ReadFile(filepath.Join(a.node.Settings.CacheDir(), ".root_key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := a.plain(t, "cmd", "wheel", "fun", "key.list_all", "key", strings.TrimSpace(string(key)), "user", "root"); r.Map("data") == nil {
+
+	if r := a.plain(t, "cmd", "wheel", "fun", "key.list_all", "key", strings.TrimSpace(string(key)), "user",
+		"root"); r.Map("data") == nil {
 		t.Fatalf("wheel as root: %v", r)
 	}
+
 	return bus{l, t}
 }
 
@@ -106,23 +111,28 @@ func (b bus) until(last string) (tags []string, at event.Event) {
 // plain sends a request in the clear, as the tools of Salt do.
 func (a *arena) plain(t *testing.T, fields ...any) *value.Map {
 	t.Helper()
-	payload, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", value.NewMap(fields...), "version", 3), msgpack.Raw)
+	payload, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", value.NewMap(fields...), "version", 3),
+		msgpack.Raw)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r, err := zmtp.DialReq(within(t), a.node.Settings.MasterRequest(), zmtp.DialConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
+
 	b, err := r.Do(within(t), payload)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	v, err := msgpack.Decode(b, msgpack.DefaultLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m, _ := v.(*value.Map)
 	return m
 }
@@ -130,7 +140,9 @@ func (a *arena) plain(t *testing.T, fields ...any) *value.Map {
 // publish starts a job and gives its id; empty when it was refused.
 func (a *arena) publish(t *testing.T, typ string, tgt any, fun string, arg []any, who ...any) string {
 	t.Helper()
-	m := a.plain(t, append([]any{"cmd", "publish", "tgt", tgt, "tgt_type", typ, "fun", fun, "arg", arg, "ret", "", "jid", ""}, who...)...)
+	m := a.plain(t,
+		append([]any{"cmd", "publish", "tgt", tgt, "tgt_type", typ, "fun", fun, "arg", arg, "ret", "", "jid", ""},
+			who...)...)
 	return m.Map("load").Str("jid")
 }
 
@@ -138,19 +150,24 @@ func (a *arena) publish(t *testing.T, typ string, tgt any, fun string, arg []any
 func (a *arena) events(t *testing.T) {
 	m, b := a.evil(t), a.listen(t)
 	j := "salt/job/20260102030405678901"
-	tags := []string{j + "/publish", j + "/new", j + "/ret/web1", j + "/prog/evil/x/publish", j + "/prog/evil/new", j + "/prog/evil/1/publish",
+	tags := []string{j + "/publish", j + "/new", j + "/ret/web1", j + "/prog/evil/x/publish",
+		j + "/prog/evil/new", j + "/prog/evil/1/publish",
 		j + "x/prog/evil/publish", j + "/start/evil/publish", "salt/key", "salcluster/event/node1/t/key", "salcluster/event/node1/t/job/20260102030405678901/publish",
 		"rotate_cluster_aes_key", "cluster/event/node1/salt/key", "x/cluster/event/node1/y"}
+
 	var events []any
 	for _, tag := range tags {
 		data := value.NewMap("jid", "20260102030405678901", "fun", "cmd.run", "arg", []any{"id"}, "tgt", "*")
 		events = append(events, value.NewMap("tag", tag, "data", data))
 		_, _ = m.Ask(within(t), "_minion_event", "tag", tag, "data", data, "pretag", nil)
 	}
+
 	_, _ = m.Ask(within(t), "_minion_event", "events", events, "pretag", nil)
-	if _, err := m.Ask(within(t), "_minion_event", "tag", "custom/last", "data", value.NewMap("x", 1), "pretag", nil); err != nil {
+	if _, err := m.Ask(within(t), "_minion_event", "tag", "custom/last", "data", value.NewMap("x", 1),
+		"pretag", nil); err != nil {
 		t.Fatal(err)
 	}
+
 	seen, _ := b.until("custom/last")
 	var passed, faults []string
 	for _, tag := range tags {
@@ -158,10 +175,13 @@ func (a *arena) events(t *testing.T) {
 			passed = append(passed, tag)
 		}
 	}
+
 	if len(passed) > 0 {
 		faults = append(faults, "on the bus: "+strings.Join(passed, ", "))
 	}
-	line(t, "1", "events of a minion with tags masters act on", fmt.Sprintf("%d tags, singly and as a list", len(tags)), faults...)
+
+	line(t, "1", "events of a minion with tags masters act on",
+		fmt.Sprintf("%d tags, singly and as a list", len(tags)), faults...)
 }
 
 // targets: 3. Who may reach web* reaches no other, however the target is
@@ -182,15 +202,18 @@ func (a *arena) targets(t *testing.T) {
 		if jid != "" {
 			b.until("salt/job/" + jid + "/ret/web1")
 		}
+
 		a.node.Ping(t, 30*time.Second, a.ids...) // they have had time for it
 		files, _ := filepath.Glob(fmt.Sprintf("%s/%d.*", dir, i))
 		if want := map[bool]int{false: 0, true: 1}[jid != ""]; len(files) != want {
 			faults = append(faults, fmt.Sprintf("%s %q ran on %d minions", x.typ, x.tgt, len(files)))
 		}
+
 		if x.tgt == "web1" && jid == "" {
 			faults = append(faults, "what is permitted is refused")
 		}
 	}
+
 	line(t, "3", "permission for web*, targets written otherwise", strings.Join(answers, ", "), faults...)
 }
 
@@ -214,21 +237,29 @@ func (a *arena) runnerOptions(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
+
 	files := filepath.Join(a.node.Settings.CacheDir(), "minions", "evil", "files")
-	push(t, m, "conf/master", fmt.Sprintf("root_dir: %s\nrunner_dirs: ['%s/conf/r']\nlog_file: /dev/null\n", dir, files))
-	push(t, m, "conf/r/manage.py", fmt.Sprintf("import os\ndef upx(*a, **k):\n    open('%s/by-peer', 'w').write('x')\n    return 'done by uid %%d' %% os.getuid()\n", dir))
-	answer, err := m.Ask(within(t), "minion_runner", "fun", "manage.upx", "arg", []any{"--config-dir", files + "/conf"}, "tmo", 20)
+	push(t, m, "conf/master",
+		fmt.Sprintf("root_dir: %s\nrunner_dirs: ['%s/conf/r']\nlog_file: /dev/null\n", dir, files))
+	push(t, m, "conf/r/manage.py",
+		fmt.Sprintf("import os\ndef upx(*a, **k):\n    open('%s/by-peer', 'w').write('x')\n    return 'done by uid %%d' %% os.getuid()\n",
+			dir))
+	answer, err := m.Ask(within(t), "minion_runner", "fun", "manage.upx", "arg",
+		[]any{"--config-dir", files + "/conf"}, "tmo", 20)
 	var faults []string
 	if _, e := os.Stat(dir + "/by-peer"); e == nil {
 		faults = append(faults, fmt.Sprintf("peer_run of manage.up ran a minion's code: %v", answer))
 	}
+
 	if err == nil && answer != nil && strings.Contains(fmt.Sprint(answer), "done by") {
 		faults = append(faults, fmt.Sprint(answer))
 	}
+
 	ran := 0
 	for _, arg := range []string{"--out-file=" + dir + "/by-user", "--log-file=" + dir + "/by-log"} {
 		for _, fun := range []string{"jobs.x", "jobs.list_jobs"} {
-			r := a.plain(t, "cmd", "runner", "fun", fun, "kwarg", value.NewMap("arg", []any{arg}, "kwarg", value.NewMap()),
+			r := a.plain(t, "cmd", "runner", "fun", fun, "kwarg", value.NewMap("arg", []any{arg}, "kwarg",
+				value.NewMap()),
 				"eauth", "sharedsecret", "username", "bob", "password", secret)
 			if tag := r.Str("tag"); tag != "" {
 				b.until(tag + "/ret")
@@ -236,12 +267,16 @@ func (a *arena) runnerOptions(t *testing.T) {
 			}
 		}
 	}
+
 	for _, name := range []string{"by-user", "by-log"} {
 		if _, e := os.Stat(filepath.Join(dir, name)); e == nil {
 			faults = append(faults, "@jobs wrote a file: "+name)
 		}
 	}
-	line(t, "4", "options of salt-run as arguments of runners", fmt.Sprintf("peer_run answered %.60v %v; %d of 4 runners of @jobs started", answer, errors.Unwrap(err), ran), faults...)
+
+	line(t, "4", "options of salt-run as arguments of runners",
+		fmt.Sprintf("peer_run answered %.60v %v; %d of 4 runners of @jobs started", answer, errors.Unwrap(err), ran),
+		faults...)
 }
 
 // users: 5. The key of a user is good for that user.
@@ -250,34 +285,46 @@ func (a *arena) users(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	k := strings.TrimSpace(string(key))
 	var faults, outcome []string
 	for _, x := range []struct {
 		user, fun string
 		may       bool
-	}{{"nobody", "test.ping", true}, {"nobody", "cmd.run", false}, {"root", "cmd.run", false}, {"sudo_x", "cmd.run", false}, {"", "cmd.run", false}} {
+	}{
+		{"nobody", "test.ping", true},
+		{"nobody", "cmd.run", false},
+		{"root", "cmd.run", false},
+		{"sudo_x", "cmd.run", false},
+		{"", "cmd.run", false},
+	} {
 		arg := []any{}
 		if x.fun == "cmd.run" {
 			arg = []any{"true"}
 		}
+
 		who := []any{"key", k, "user", x.user}
 		if x.user == "" {
 			who = who[:2]
 		}
+
 		got := a.publish(t, "glob", "web1", x.fun, arg, who...) != ""
 		outcome = append(outcome, fmt.Sprintf("%s as %q %t", x.fun, x.user, got))
 		if got != x.may {
 			faults = append(faults, fmt.Sprintf("%s as %q with the key of nobody: %t", x.fun, x.user, got))
 		}
 	}
+
 	for _, user := range []string{"root", "sudo_x"} {
 		if r := a.plain(t, "cmd", "wheel", "fun", "key.list_all", "key", k, "user", user); r.Map("data") != nil {
 			faults = append(faults, "wheel as "+user+" answered")
 		}
 	}
+
 	if r := a.node.Salt(t, "web1", "test.ping"); r.Code != 0 {
 		faults = append(faults, "root is refused: "+r.Err)
 	}
+
 	line(t, "5", "the key of a publisher_acl user as root", strings.Join(outcome, ", "), faults...)
 }
 
@@ -291,36 +338,46 @@ func (a *arena) replay(t *testing.T) {
 		fields []any
 	}{
 		{"_minion_event", []any{"tag", "custom/once", "data", value.NewMap("x", 1), "pretag", nil}},
-		{"minion_pub", []any{"tgt", "web1", "tgt_type", "glob", "fun", "test.ping", "arg", []any{}, "ret", "", "tmo", 5}},
+		{"minion_pub",
+			[]any{"tgt", "web1", "tgt_type", "glob", "fun", "test.ping", "arg", []any{}, "ret", "", "tmo", 5}},
 	} {
 		p, _, err := m.Pack(x.cmd, x.fields...)
 		if err == nil {
 			_, err = m.Send(within(t), p)
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		captured = append(captured, p)
 	}
+
 	b.until("custom/once")
 	var before int
 	again := func() (faults []string) {
 		b := a.listen(t)
 		m := a.minion(t, "evil")
 		defer m.Close()
+
 		if err := m.SignIn(within(t)); err != nil {
 			t.Fatal(err)
 		}
+
 		for _, p := range captured {
 			_, _ = m.Send(within(t), p)
 		}
+
 		m.Close() // whatever it answered
 		if err := m.SignIn(within(t)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Ask(within(t), "_minion_event", "tag", "custom/last", "data", value.NewMap(), "pretag", nil); err != nil {
+
+		if _, err := m.Ask(within(t), "_minion_event", "tag", "custom/last", "data", value.NewMap(),
+			"pretag", nil); err != nil {
 			t.Fatal(err)
 		}
+
 		seen, _ := b.until("custom/last")
 		for _, tag := range seen {
 			if tag == "custom/once" {
@@ -330,14 +387,17 @@ func (a *arena) replay(t *testing.T) {
 				faults = append(faults, "a second job was started: "+tag)
 			}
 		}
+
 		before += len(captured)
 		return faults
 	}
+
 	faults := again()
 	s, err := a.service(t, "master")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_ = syscall.Kill(s.PID, syscall.SIGTERM)
 	lab.Eventually(t, 60*time.Second, "the master is back", func() error {
 		now, err := a.service(t, "master")
@@ -346,10 +406,12 @@ func (a *arena) replay(t *testing.T) {
 		}
 		return err
 	})
+
 	a.working(t, 60*time.Second)
 	for _, f := range again() {
 		faults = append(faults, "after a restart: "+f)
 	}
+
 	line(t, "13", "requests captured and sent again", fmt.Sprintf("%d, at once and after a restart", before), faults...)
 }
 
@@ -368,38 +430,55 @@ func standalone(t *testing.T) {
 	dir := lab.Dir(t)
 	s.Options = map[string]any{
 		"pillar_source_merging_strategy": "aggregate", "file_recv": true, "pillar_opts": true, "sharedsecret": secret,
-		"pillar_roots": map[string]any{"base": []string{s.Dir + "/srv/pillar"}, "__env__": []string{s.Dir + "/srv/pillar/__env__"}},
+		"pillar_roots": map[string]any{
+			"base":    []string{s.Dir + "/srv/pillar"},
+			"__env__": []string{s.Dir + "/srv/pillar/__env__"},
+		},
 	}
+
 	s.Configure(t)
 	key := newPrivate(t)
 	pub, err := crypt.PublicPEM(&key.PublicKey)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cwd := filepath.Join(dir, "cwd")
 	lab.WriteTree(t, s.Dir, map[string]string{"pki/minions/evil": pub,
 		"srv/pillar/top.sls": "base:\n  '*':\n    - rendered\n", "srv/pillar/rendered.sls": "{% set who = grains['id'] %}\nrendered: for {{ who }}\n"})
 	lab.WriteTree(t, cwd, map[string]string{"msgpack.py": fmt.Sprintf(stolenModule, dir)})
-	s.Proc = lab.Start(t, "salt-master", filepath.Join(s.Dir, "master.out"), "/bin/sh", "-c", `cd "$1" && exec "$2" -c "$3"`, "sh", cwd, lab.Bin(t, "salt-master"), filepath.Join(s.Dir, "etc"))
+	s.Proc = lab.Start(t, "salt-master", filepath.Join(s.Dir, "master.out"), "/bin/sh", "-c",
+		`cd "$1" && exec "$2" -c "$3"`, "sh", cwd, lab.Bin(t, "salt-master"), filepath.Join(s.Dir, "etc"))
 	var m *minion.Minion
 	lab.Eventually(t, 60*time.Second, "the master answers", func() error {
 		text, err := os.ReadFile(s.Dir + "/pki/master.pub")
 		if err != nil {
 			return err
 		}
+
 		master, err := crypt.ParsePublic(text)
 		if err != nil {
 			return err
 		}
-		if m, err = minion.New(minion.Config{ID: "evil", Key: key, Master: master, Request: net.JoinHostPort(s.Addr, "4506"), Publish: net.JoinHostPort(s.Addr, "4505")}); err != nil {
+
+		if m, err = minion.New(minion.Config{
+			ID:      "evil",
+			Key:     key,
+			Master:  master,
+			Request: net.JoinHostPort(s.Addr, "4506"),
+			Publish: net.JoinHostPort(s.Addr, "4505"),
+		}); err != nil {
 			return err
 		}
+
 		if err = m.SignIn(within(t)); err != nil {
 			m.Close()
 		}
+
 		return err
 	})
 	defer m.Close()
+
 	v, err := m.Pillar(within(t))
 	var f20, f11 []string
 	if _, e := os.Stat(dir + "/by-cwd"); e == nil {
@@ -407,15 +486,21 @@ func standalone(t *testing.T) {
 	} else if err != nil || v.Str("rendered") != "for evil" {
 		f20 = append(f20, fmt.Sprintf("no pillar: %v, %.200v", err, v))
 	}
+
 	line(t, "20", "msgpack.py in the master's working directory", "", f20...)
 	if err == nil && strings.Contains(fmt.Sprint(v), secret) {
 		f11 = append(f11, "sharedsecret in a pillar with pillar_opts")
 	}
-	push(t, m, "pe/top.sls", fmt.Sprintf("#!py\ndef run():\n    open('%s/by-env', 'w').write('x')\n    return {}\n", dir))
+
+	push(t, m, "pe/top.sls",
+		fmt.Sprintf("#!py\ndef run():\n    open('%s/by-env', 'w').write('x')\n    return {}\n", dir))
 	answer, err := m.Ask(within(t), "_pillar", "grains", value.NewMap("id", "evil"), "saltenv", nil, "pillarenv", "../../cache/minions/evil/files/pe",
 		"pillar_override", value.NewMap(), "extra_minion_data", value.NewMap(), "ver", "2")
+
 	if _, e := os.Stat(dir + "/by-env"); e == nil {
 		f11 = append(f11, "a pushed file ran as a pillar")
 	}
-	line(t, "11", "pillarenv outside of its folder; pillar_opts", fmt.Sprintf("aggregate: answered %.40v %.60v", answer, err), f11...)
+
+	line(t, "11", "pillarenv outside of its folder; pillar_opts",
+		fmt.Sprintf("aggregate: answered %.40v %.60v", answer, err), f11...)
 }

@@ -59,6 +59,7 @@ func shapeOf(s *stranger, name string) shape {
 			}
 		}}
 	}
+
 	deep := []byte(strings.Repeat("\x81\xa1a", 30) + "\x80")
 	switch name {
 	// 2: what is small on the wire and large when it is decoded.
@@ -67,7 +68,8 @@ func shapeOf(s *stranger, name string) shape {
 	case "maps":
 		return again(repeated("nope", []byte{0x80}, 1860000), repeated("nope", deep, 1860000))
 	case "small":
-		return again(repeated("nope", []byte{0x90}, 58000), repeated("ping", deep, 58000), repeated("_auth", []byte{0x80}, 58000))
+		return again(repeated("nope", []byte{0x90}, 58000), repeated("ping", deep, 58000),
+			repeated("_auth", []byte{0x80}, 58000))
 
 	// 6: large frames that are announced, and those that trickle.
 	case "claims":
@@ -94,11 +96,13 @@ func shapeOf(s *stranger, name string) shape {
 		for _, n := range []int{60 << 10, 60 << 10, 60 << 10, 220 << 10, 1 << 20, 8 << 20} {
 			msgs = append(msgs, plainly(value.NewMap("cmd", "ping", "x", strings.Repeat("x", n))))
 		}
+
 		return shape{port: "4506", buffer: 4096, use: func(c *strangerConn) {
 			c.slow = true
 			if !c.handshake(minor) {
 				return
 			}
+
 			for i := c.number + c.round; c.message(msgs[i%len(msgs)]); i++ {
 				if i%64 == 63 {
 					c.hold(50 * time.Millisecond)
@@ -112,14 +116,18 @@ func shapeOf(s *stranger, name string) shape {
 		for _, n := range []int{60000, 240000, 1 << 20, 8 << 20} {
 			x := strings.Repeat("\x01", n)
 			msgs = append(msgs,
-				plainly(value.NewMap("cmd", "publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "user", x, "key", "k")),
-				plainly(value.NewMap("cmd", "publish", "tgt", x, "fun", x, "arg", []any{}, "user", "root", "key", "k", "jid", x)),
+				plainly(value.NewMap("cmd", "publish", "tgt", "*", "fun", "test.ping", "arg", []any{},
+					"user", x, "key", "k")),
+				plainly(value.NewMap("cmd", "publish", "tgt", x, "fun", x, "arg", []any{}, "user", "root",
+					"key", "k", "jid", x)),
 				plainly(value.NewMap("cmd", "mk_token", "eauth", x, "username", "u", "password", "p")),
 				plainly(value.NewMap("cmd", "wheel", "eauth", "pam", "username", x, "password", "p", "fun", x)),
 				plainly(value.NewMap("cmd", "_auth", "id", x, "sig_algo", x, "enc_algo", x, "nonce", "n", "pub", x)),
 				plainly(value.NewMap("cmd", x)),
-				framed(append([]byte("\x83\xa3enc\xa3aes\xa7version\x03\xa2id\xdb"), append(binary.BigEndian.AppendUint32(nil, uint32(n)), x...)...)))
+				framed(append([]byte("\x83\xa3enc\xa3aes\xa7version\x03\xa2id\xdb"),
+					append(binary.BigEndian.AppendUint32(nil, uint32(n)), x...)...)))
 		}
+
 		return again(msgs...)
 	case "lines":
 		pub := newKey()
@@ -127,12 +135,15 @@ func shapeOf(s *stranger, name string) shape {
 			if !c.handshake(1) {
 				return
 			}
+
 			for i := 0; ; i++ {
 				word := fmt.Sprintf("w%d-%d-%d", c.number, c.round, i)
-				l := value.NewMap("cmd", "publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "user", word, "key", "k")
+				l := value.NewMap("cmd", "publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "user",
+					word, "key", "k")
 				switch i % 5 {
 				case 1:
-					l = value.NewMap("cmd", "_auth", "id", word, "sig_algo", word, "enc_algo", word, "nonce", "n", "pub", "no key")
+					l = value.NewMap("cmd", "_auth", "id", word, "sig_algo", word, "enc_algo", word, "nonce",
+						"n", "pub", "no key")
 				case 2:
 					l = value.NewMap("cmd", word)
 				case 3:
@@ -140,6 +151,7 @@ func shapeOf(s *stranger, name string) shape {
 				case 4:
 					l = signIn(word, pub)
 				}
+
 				if !c.message(plainly(l)) {
 					return
 				}
@@ -186,10 +198,12 @@ func shapeOf(s *stranger, name string) shape {
 			if !c.handshake(1) {
 				return
 			}
+
 			for i := 0; ; i++ {
 				if name == "manykeys" {
 					pub = newKey()
 				}
+
 				if !c.message(plainly(signIn(fmt.Sprintf("x%d-%d-%d-%d", os.Getpid(), c.number, c.round, i), pub))) {
 					return
 				}
@@ -199,14 +213,17 @@ func shapeOf(s *stranger, name string) shape {
 			}
 		}}
 	}
+
 	if sh, ok := httpShape(name); ok {
 		return sh
 	}
+
 	panic(fmt.Errorf("%w %q", errUnknownShape, name))
 }
 
 func signIn(id, pub string) *value.Map {
-	return value.NewMap("cmd", "_auth", "id", id, "nonce", minion.Nonce(), "enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1, "pub", pub)
+	return value.NewMap("cmd", "_auth", "id", id, "nonce", minion.Nonce(), "enc_algo", crypt.OAEPSHA1,
+		"sig_algo", crypt.PKCS1SHA1, "pub", pub)
 }
 
 // backtracking makes engines with backtracking try all ways to divide a name
@@ -219,6 +236,7 @@ func (s *stranger) asked(name string) shape {
 	for i := range names {
 		names[i] = fmt.Sprintf("nobody-%06d", i)
 	}
+
 	var cmd string
 	var fields []any
 	switch name {
@@ -229,10 +247,13 @@ func (s *stranger) asked(name string) shape {
 	case "minepcre":
 		cmd, fields = "_mine_get", []any{"tgt", backtracking, "tgt_type", "pcre", "fun", "f"}
 	case "publist":
-		cmd, fields = "minion_pub", []any{"tgt", names, "tgt_type", "list", "fun", "test.ping", "arg", []any{}, "ret", "", "tmo", 5}
+		cmd = "minion_pub"
+		fields = []any{"tgt", names, "tgt_type", "list", "fun", "test.ping", "arg", []any{}, "ret", "", "tmo", 5}
 	case "pubpcre":
-		cmd, fields = "minion_pub", []any{"tgt", backtracking, "tgt_type", "pcre", "fun", "test.ping", "arg", []any{}, "ret", "", "tmo", 5}
+		cmd = "minion_pub"
+		fields = []any{"tgt", backtracking, "tgt_type", "pcre", "fun", "test.ping", "arg", []any{}, "ret", "", "tmo", 5}
 	}
+
 	return shape{port: "4506", use: func(c *strangerConn) {
 		_ = c.Conn.Close()
 		m, err := c.asMinion(c.source)
@@ -241,6 +262,7 @@ func (s *stranger) asked(name string) shape {
 			return
 		}
 		defer m.Close()
+
 		for c.ctx.Err() == nil {
 			_, err := m.Ask(c.ctx, cmd, fields...)
 			if err != nil {

@@ -66,7 +66,10 @@ func (a *atomic64) UnmarshalJSON(b []byte) error {
 // greeting and ready are ZMTP 3 with the NULL mechanism (RFC 37).
 func greeting(minor byte) []byte {
 	g := make([]byte, 64)
-	g[0], g[9], g[10], g[11] = 0xff, 0x7f, 3, minor
+	g[0] = 0xff
+	g[9] = 0x7f
+	g[10] = 3
+	g[11] = minor
 	copy(g[12:], "NULL")
 	return g
 }
@@ -95,6 +98,7 @@ func strangerMain(text string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
+
 	prefer(19)
 	lim := syscall.Rlimit{Cur: 200000, Max: 200000}
 	_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim)
@@ -102,6 +106,7 @@ func strangerMain(text string) int {
 	var cancel context.CancelFunc
 	s.ctx, cancel = signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
+
 	s.ctx, cancel = context.WithTimeout(s.ctx, s.Time)
 	defer cancel()
 	s.pace(cmpOr(s.Open, 4000))
@@ -109,6 +114,7 @@ func strangerMain(text string) int {
 	for _, name := range s.Shapes {
 		shapes = append(shapes, shapeOf(s, name))
 	}
+
 	fmt.Println("ready")
 	out := json.NewEncoder(os.Stdout)
 	var wg sync.WaitGroup
@@ -120,13 +126,16 @@ func strangerMain(text string) int {
 			}
 		})
 	}
+
 	for s.pause(time.Second) {
 		_ = out.Encode(&s.done)
 	}
+
 	end := time.AfterFunc(3*time.Second, func() { _ = out.Encode(&s.done); os.Exit(0) })
 	defer end.Stop()
 	wg.Wait()
 	_ = out.Encode(&s.done)
+
 	return 0
 }
 
@@ -202,6 +211,7 @@ func (s *stranger) connection(sh shape, source string, number, round int) {
 	case <-s.ctx.Done():
 		return
 	}
+
 	d := s.dialer(source)
 	if sh.buffer > 0 {
 		d.Control = func(_, _ string, raw syscall.RawConn) error {
@@ -210,23 +220,34 @@ func (s *stranger) connection(sh shape, source string, number, round int) {
 			})
 		}
 	}
+
 	conn, err := d.DialContext(s.ctx, "tcp", net.JoinHostPort(s.Host, sh.port))
 	if err != nil {
 		s.done.Refused.Add(1)
 		s.pause(time.Second)
 		return
 	}
+
 	s.done.Dialled.Add(1)
 	began := time.Now()
 	stop := context.AfterFunc(s.ctx, func() { _ = conn.Close() })
 	held := s.done.Held.Add(1)
 	for m := s.done.MostHeld.Load(); held > m && !s.done.MostHeld.CompareAndSwap(m, held); m = s.done.MostHeld.Load() {
 	}
-	c := &strangerConn{stranger: s, Conn: conn, source: source, number: number, round: round, closing: make(chan struct{})}
+	c := &strangerConn{
+		stranger: s,
+		Conn:     conn,
+		source:   source,
+		number:   number,
+		round:    round,
+		closing:  make(chan struct{}),
+	}
+
 	sh.use(c)
 	if stop() {
 		s.done.Cut.Add(1)
 	}
+
 	_ = conn.Close()
 	s.done.Held.Add(-1)
 	age := time.Since(began).Milliseconds()
@@ -246,10 +267,12 @@ func (c *strangerConn) send(b []byte) bool {
 			return false
 		default:
 		}
+
 		part := b[:min(len(b), 64<<10)]
 		if !c.wait(len(part)) {
 			return false
 		}
+
 		n, err := c.Write(part)
 		c.done.Bytes.Add(int64(n))
 		b = b[n:]
@@ -257,6 +280,7 @@ func (c *strangerConn) send(b []byte) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -316,22 +340,33 @@ func (s *stranger) asMinion(source string) (*minion.Minion, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	text, err := os.ReadFile(s.Master)
 	if err != nil {
 		return nil, err
 	}
+
 	master, err := crypt.ParsePublic(text)
 	if err != nil {
 		return nil, err
 	}
-	m, err := minion.New(minion.Config{ID: s.ID, Key: key, Master: master, Request: net.JoinHostPort(s.Host, "4506"), Dialer: s.dialer(source)})
+
+	m, err := minion.New(minion.Config{
+		ID:      s.ID,
+		Key:     key,
+		Master:  master,
+		Request: net.JoinHostPort(s.Host, "4506"),
+		Dialer:  s.dialer(source),
+	})
 	if err != nil {
 		return nil, err
 	}
+
 	if err := m.SignIn(s.ctx); err != nil {
 		m.Close()
 		return nil, err
 	}
+
 	return m, nil
 }
 

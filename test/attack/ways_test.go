@@ -37,10 +37,34 @@ func ways() []way {
 		{finding: "6", what: "large frames claimed, trickled", shapes: []string{"claims", "trickle"}, conns: 1000},
 		{finding: "7", what: "ping, answers read slowly", shapes: []string{"ping30", "ping31"}},
 		{finding: "8", what: "texts for the log", shapes: []string{"texts", "lines"}},
-		{finding: "9", what: "connections held", shapes: []string{"half", "greeted", "ready30", "ready31", "subscriber"}, minion: true},
-		{finding: "9", what: "more connections than one source may have", shapes: []string{"half", "ready30"}, conns: 25000, open: 6000, long: true, check: heldFew},
-		{finding: "15", what: "keys that wait", shapes: []string{"onekey", "manykeys"}, minion: true, check: pendingFew},
-		{finding: "12", what: "costly targets of an accepted minion", shapes: []string{"minelist", "minefuns", "minepcre", "publist", "pubpcre"}, conns: 50},
+		{
+			finding: "9",
+			what:    "connections held",
+			shapes:  []string{"half", "greeted", "ready30", "ready31", "subscriber"},
+			minion:  true,
+		},
+		{
+			finding: "9",
+			what:    "more connections than one source may have",
+			shapes:  []string{"half", "ready30"},
+			conns:   25000,
+			open:    6000,
+			long:    true,
+			check:   heldFew,
+		},
+		{
+			finding: "15",
+			what:    "keys that wait",
+			shapes:  []string{"onekey", "manykeys"},
+			minion:  true,
+			check:   pendingFew,
+		},
+		{
+			finding: "12",
+			what:    "costly targets of an accepted minion",
+			shapes:  []string{"minelist", "minefuns", "minepcre", "publist", "pubpcre"},
+			conns:   50,
+		},
 	}
 }
 
@@ -55,6 +79,7 @@ func TestAttack(t *testing.T) {
 		}
 		return otherwise
 	}
+
 	f := chosen()
 	var some []way
 	for _, w := range ways() {
@@ -62,9 +87,11 @@ func TestAttack(t *testing.T) {
 			some = append(some, w)
 		}
 	}
+
 	if proofs, api := wanted("proofs", true), wanted("api", true); proofs || api || len(some) > 0 {
 		t.Run("node", func(t *testing.T) { onNode(t, proofs, api, some) })
 	}
+
 	for _, part := range []struct {
 		name  string
 		short bool
@@ -87,19 +114,25 @@ func onNode(t *testing.T, proofs, api bool, some []way) {
 	if proofs {
 		a.proofs(t)
 	}
+
 	if api {
 		a.besideStrangers(t)
 	}
+
 	for _, w := range some {
 		if !a.long {
 			t.Run(w.finding, func(t *testing.T) { a.withstand(t, w, w.what, w.shapes, []string{a.far}) })
 			continue
 		}
+
 		for _, s := range w.shapes {
 			t.Run(w.finding+s, func(t *testing.T) { a.withstand(t, w, w.what+": "+s, []string{s}, []string{a.far}) })
 		}
-		t.Run(w.finding+"spread", func(t *testing.T) { a.withstand(t, w, w.what+", from 50 addresses", w.shapes, a.sources) })
+
+		t.Run(w.finding+"spread",
+			func(t *testing.T) { a.withstand(t, w, w.what+", from 50 addresses", w.shapes, a.sources) })
 	}
+
 	t.Run("end", a.terminate)
 }
 
@@ -118,24 +151,29 @@ func (a *arena) attacked(t *testing.T, d time.Duration, during func(ctx context.
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
+
 	stay := a.minion(t, "steady")
 	defer stay.Close()
 	c, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
+
 	p := &probes{busy: a.busy}
 	if err := stay.SignIn(c); err != nil {
 		t.Errorf("sign-in before: %v", err)
 		return p
 	}
+
 	// The first template after a start of the master waits for Python, with or
 	// without an attack.
 	if _, err := stay.Pillar(c); err != nil {
 		t.Errorf("pillar before: %v", err)
 		return p
 	}
+
 	if during != nil {
 		during(ctx, p)
 	}
+
 	p.watch(ctx, t, a, stay)
 	return p
 }
@@ -147,6 +185,7 @@ func (a *arena) withstand(t *testing.T, w way, what string, shapes, sources []st
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	kills := a.mem.killed()
 	a.waiting = a.pending()
 	var logs journal
@@ -157,7 +196,8 @@ func (a *arena) withstand(t *testing.T, w way, what string, shapes, sources []st
 	conns := cmpOr(w.conns, a.conns)
 	began := time.Now()
 	p := a.attacked(t, a.time, func(ctx context.Context, p *probes) {
-		r = a.stranger(t, orders{Shapes: shapes, Sources: sources, Conns: conns, Open: w.open, Time: a.time + 2*time.Minute})
+		r = a.stranger(t,
+			orders{Shapes: shapes, Sources: sources, Conns: conns, Open: w.open, Time: a.time + 2*time.Minute})
 		began = time.Now()
 		go func() {
 			for ctx.Err() == nil {
@@ -169,11 +209,13 @@ func (a *arena) withstand(t *testing.T, w way, what string, shapes, sources []st
 			}
 		}()
 	})
+
 	if r == nil {
 		line(t, w.finding, what, "the minions do not work before the attack", "not run")
 		a.anew(t)
 		return
 	}
+
 	faults := p.faults()
 	var also string
 	if w.minion {
@@ -182,6 +224,7 @@ func (a *arena) withstand(t *testing.T, w way, what string, shapes, sources []st
 			faults = append(faults, "a new minion: "+err.Error())
 		}
 	}
+
 	health := a.health(t)
 	took := time.Since(began)
 	held := r.read().Held.Load()
@@ -193,24 +236,30 @@ func (a *arena) withstand(t *testing.T, w way, what string, shapes, sources []st
 	if n := a.mem.killed() - kills; n > 0 {
 		faults = append(faults, fmt.Sprintf("%d processes of the master killed for want of memory", n))
 	}
+
 	after, err := a.service(t, "master")
 	if err != nil || after.PID != before.PID {
 		faults = append(faults, fmt.Sprintf("the master was started again (%s)", after.LastExit))
 	}
+
 	if health != "" {
 		faults = append(faults, health)
 	}
+
 	grown, name := logs.most()
 	allowed := int64(float64(1<<20) * took.Seconds() / 60)
 	if !a.long {
 		allowed += 128 << 10 // what may come at once, before the limits of a rate hold
 	}
+
 	if grown > allowed {
 		faults = append(faults, fmt.Sprintf("%s grew by %d KiB in %.0f s", name, grown>>10, took.Seconds()))
 	}
+
 	if w.check != nil && len(sources) == 1 { // they speak of one
 		faults = append(faults, w.check(a, e, took)...)
 	}
+
 	line(t, w.finding, what, fmt.Sprintf("%.0f s, %d connections (%d made, %d cut, %d held), %d messages, %d MiB; master's peak %d MiB; log %d KiB; %s%s",
 		took.Seconds(), conns, e.Dialled.Load(), e.Cut.Load(), held, e.Messages.Load(), e.Bytes.Load()>>20, peak>>20, grown>>10, p.figures(), also), faults...)
 	if len(faults) > 0 {
@@ -226,14 +275,17 @@ func (a *arena) health(t *testing.T) string {
 	if err != nil {
 		return err.Error()
 	}
+
 	for _, s := range d.Services {
 		if s.State != "running" {
 			return fmt.Sprintf("service %s is %s: %s", s.Name, s.State, s.Message)
 		}
 	}
+
 	if d.ServingSince == nil {
 		return "the node does not serve"
 	}
+
 	return ""
 }
 
@@ -244,6 +296,7 @@ func (a *arena) signUp(t *testing.T, id string) (string, error) {
 	began := time.Now()
 	m := lab.StartMinionOn(t, a.net, a.near, a.node, id, lab.Newest, nil)
 	defer m.Kill()
+
 	end := time.Now().Add(lab.Limit(40 * time.Second))
 	waits := filepath.Join(a.node.Settings.PKIDir(), "minions_pre", id)
 	for {
@@ -255,15 +308,18 @@ func (a *arena) signUp(t *testing.T, id string) (string, error) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+
 	known := time.Since(began)
 	l, err := event.DialPub(within(t), a.node.Settings.MasterSockDir())
 	if err != nil {
 		return "", err
 	}
 	defer l.Close()
+
 	if r := a.node.Key(t, "-y", "-a", id); r.Code != 0 {
 		return "", fmt.Errorf("salt-key -a: %s%s", r.Out, r.Err)
 	}
+
 	ctx, cancel := context.WithDeadline(t.Context(), end)
 	defer cancel()
 	for {
@@ -275,11 +331,14 @@ func (a *arena) signUp(t *testing.T, id string) (string, error) {
 			break
 		}
 	}
+
 	if v, err := a.node.JSON(t, "-L", id, "-t", "10", "test.ping"); err != nil || v[id] != true {
 		return "", fmt.Errorf("it does not answer: %v, %w", v, err)
 	}
 	defer a.node.Key(t, "-y", "-d", id)
-	return fmt.Sprintf("; new minion known after %.1f s, answers after %.1f s", known.Seconds(), time.Since(began).Seconds()), nil
+
+	return fmt.Sprintf("; new minion known after %.1f s, answers after %.1f s", known.Seconds(),
+		time.Since(began).Seconds()), nil
 }
 
 // heldFew: one source has a fraction of the places of a node: the balancer
@@ -297,7 +356,8 @@ func heldFew(a *arena, e *effort, took time.Duration) []string {
 // may come at once, and then so many in a second.
 func pendingFew(a *arena, _ *effort, took time.Duration) []string {
 	n := a.pending() - a.waiting
-	if most := keys.DefaultPendingBurst + keys.DefaultPendingPerKey + int(took.Seconds()+5)*keys.DefaultPendingRate; n > most {
+	if most := keys.DefaultPendingBurst + keys.DefaultPendingPerKey +
+		int(took.Seconds()+5)*keys.DefaultPendingRate; n > most {
 		return []string{fmt.Sprintf("%d more keys wait, at most %d may", n, most)}
 	}
 	return nil
@@ -311,8 +371,15 @@ func (a *arena) pending() int {
 
 // terminate: SIGTERM ends the master soon, also while it is attacked.
 func (a *arena) terminate(t *testing.T) {
-	r := a.stranger(t, orders{Shapes: []string{"lists", "small", "ping31", "texts"}, Sources: a.sources, Conns: a.conns, Time: time.Minute})
+	r := a.stranger(t,
+		orders{
+			Shapes:  []string{"lists", "small", "ping31", "texts"},
+			Sources: a.sources,
+			Conns:   a.conns,
+			Time:    time.Minute,
+		})
 	defer r.end(t)
+
 	time.Sleep(2 * time.Second) // the attack is in full swing
 	began := time.Now()
 	err := a.node.Stop(60 * time.Second)
@@ -321,11 +388,14 @@ func (a *arena) terminate(t *testing.T) {
 	if err != nil {
 		faults = append(faults, err.Error())
 	}
+
 	if took > 10*time.Second {
 		faults = append(faults, "too slow")
 	}
+
 	if left := a.node.Left(); len(left) > 0 {
 		faults = append(faults, fmt.Sprintf("processes left: %v", left))
 	}
+
 	line(t, "2", "SIGTERM of the node under attack", fmt.Sprintf("%.1f s", took.Seconds()), faults...)
 }

@@ -29,8 +29,13 @@ type Authority struct {
 func New(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, File: filepath.Join(t.TempDir(), "ca.pem")}
-	a.cert, a.key = a.make(&x509.Certificate{Subject: pkix.Name{CommonName: "test authority"}, NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	a.cert, a.key = a.make(&x509.Certificate{
+		Subject:               pkix.Name{CommonName: "test authority"},
+		NotAfter:              time.Now().Add(24 * time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	})
 	a.write(a.File, "CERTIFICATE", a.cert.Raw)
 	return a
 }

@@ -59,16 +59,27 @@ func New(t testing.TB, kind string) *Disk {
 // written, on a folder that it makes.
 func On(t testing.TB, dir, kind string, size int64) *Disk {
 	t.Helper()
-	d := &Disk{Dir: dir, t: t, kind: kind, image: filepath.Join(t.TempDir(), "image"), size: size}
-	if err := errors.Join(os.Mkdir(d.Dir, 0o755), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, size)); err != nil {
+	d := &Disk{
+		Dir:   dir,
+		t:     t,
+		kind:  kind,
+		image: filepath.Join(t.TempDir(), "image"),
+		size:  size,
+	}
+
+	if err := errors.Join(os.Mkdir(d.Dir, 0o755), os.WriteFile(d.image, nil, 0o600),
+		os.Truncate(d.image, size)); err != nil {
 		t.Fatal(err)
 	}
+
 	if out, err := exec.Command("mkfs."+kind, "-q", d.image).CombinedOutput(); err != nil {
 		t.Skipf("NOT TESTED: mkfs.%s: %v %s", kind, err, out)
 	}
+
 	if err := d.mount(); err != nil {
 		t.Skipf("NOT TESTED: a disk cannot be made of a file here: %v", err)
 	}
+
 	t.Cleanup(d.unmount)
 	return d
 }
@@ -129,11 +140,14 @@ func (d *Disk) Break() {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(trigger, "trigger_fs_error"), []byte("1"), 0)
 		}
+
 		if err != nil {
 			d.t.Fatalf("break ext4: %v", err)
 		}
+
 		return
 	}
+
 	const withoutLog = 2 // XFS_FSOP_GOING_FLAGS_NOLOGFLUSH
 	if err := d.ioctl(goingDown, withoutLog); err != nil {
 		d.t.Fatalf("break XFS: %v", err)
@@ -181,6 +195,7 @@ func (d *Disk) Fill() {
 		cancel()
 		filling.Wait()
 	}
+
 	d.t.Cleanup(d.endFill)
 
 	end := d.allocate(filler, 0)

@@ -39,7 +39,9 @@ type tab struct {
 // open starts Chromium with an empty profile, and with fonts that are the same on each machine.
 func open(t *testing.T, base string, wide, high int64) *tab {
 	t.Helper()
-	return browse(t, base, wide, high, chromedp.Env("FONTCONFIG_FILE="+fonts(t)), chromedp.Flag("font-render-hinting", "none"), chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("lang", "en-US"))
+	return browse(t, base, wide, high, chromedp.Env("FONTCONFIG_FILE="+fonts(t)),
+		chromedp.Flag("font-render-hinting", "none"), chromedp.Flag("force-color-profile", "srgb"),
+		chromedp.Flag("lang", "en-US"))
 }
 
 // browse starts Chromium with an empty profile.
@@ -49,21 +51,28 @@ func browse(t *testing.T, base string, wide, high int64, more ...chromedp.ExecAl
 	if err != nil {
 		t.Fatal("there is no chromium: apt-get install chromium")
 	}
-	opts := append(more, chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun)
-	for _, f := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-lcd-text", "hide-scrollbars", "ignore-certificate-errors"} {
+
+	opts := append(more, chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless,
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun)
+	for _, f := range []string{"disable-quic", "disable-background-networking", "disable-component-update",
+		"disable-sync", "disable-lcd-text", "hide-scrollbars", "ignore-certificate-errors"} {
 		opts = append(opts, chromedp.Flag(f, true))
 	}
+
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	t.Cleanup(stop)
 	ctx, end := chromedp.NewContext(ctx)
 	b := &tab{t: t, ctx: ctx, base: base}
+
 	// The first use must not end with a deadline: it starts the browser.
 	if err := chromedp.Do(ctx, chromedp.EmulateViewport(wide, high)); err != nil {
 		t.Fatalf("start Chromium: %v", err)
 	}
+
 	var listeners sync.WaitGroup
 	t.Cleanup(func() { end(); listeners.Wait() })
-	messages, requests := chromedp.Console(ctx), chromedp.Events(ctx, network.RequestWillBeSent)
+	messages := chromedp.Console(ctx)
+	requests := chromedp.Events(ctx, network.RequestWillBeSent)
 	listeners.Go(func() {
 		for m, err := range messages {
 			if err == nil && (m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleWarning || m.IsException()) {
@@ -71,13 +80,16 @@ func browse(t *testing.T, base string, wide, high int64, more ...chromedp.ExecAl
 			}
 		}
 	})
+
 	listeners.Go(func() {
 		for e, err := range requests {
-			if err == nil && !strings.HasPrefix(e.Request.URL, base[:strings.LastIndex(base, ":")]) && !strings.HasPrefix(e.Request.URL, "data:") {
+			if err == nil && !strings.HasPrefix(e.Request.URL, base[:strings.LastIndex(base, ":")]) &&
+				!strings.HasPrefix(e.Request.URL, "data:") {
 				b.note(&b.asked, e.Request.URL)
 			}
 		}
 	})
+
 	return b
 }
 
@@ -93,7 +105,8 @@ func (b *tab) clean(where string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.faults)+len(b.asked) > 0 {
-		b.t.Errorf("%s: the browser's console: %s; asked elsewhere: %s", where, strings.Join(b.faults, "; "), strings.Join(b.asked, " "))
+		b.t.Errorf("%s: the browser's console: %s; asked elsewhere: %s", where, strings.Join(b.faults, "; "),
+			strings.Join(b.asked, " "))
 	}
 	b.faults, b.asked = nil, nil
 }
@@ -188,6 +201,7 @@ func (b *tab) picture(name string) {
 	if dir == "" {
 		return
 	}
+
 	text, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err == nil {
 		text, err = small(decode(b.t, text))
@@ -195,6 +209,7 @@ func (b *tab) picture(name string) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, name+".png"), text, 0o644)
 	}
+
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -208,6 +223,7 @@ func small(all *image.RGBA) ([]byte, error) {
 			often[all.RGBAAt(x, y)]++
 		}
 	}
+
 	// In one order, so that the same picture is the same file.
 	colours := slices.SortedFunc(maps.Keys(often), func(a, b color.RGBA) int {
 		return cmp.Or(often[b]-often[a], cmp.Compare(a.R, b.R), cmp.Compare(a.G, b.G), cmp.Compare(a.B, b.B))
@@ -216,9 +232,11 @@ func small(all *image.RGBA) ([]byte, error) {
 	for _, c := range colours[:min(len(colours), 256)] {
 		palette = append(palette, c)
 	}
+
 	out := image.NewPaletted(all.Rect, palette)
 	draw.Draw(out, all.Rect, all, all.Rect.Min, draw.Src)
 	var b bytes.Buffer
 	err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, out)
+
 	return b.Bytes(), err
 }

@@ -32,36 +32,65 @@ func cluster(t *testing.T, net *lab.Network, with three) []*lab.Appliance {
 	t.Helper()
 	shared := lab.Dir(t)
 	lab.WriteTree(t, filepath.Join(shared, "srv/salt"), with.tree)
-	options := map[string]any{"timeout": 5, "gather_job_timeout": 5, "sharedsecret": "right", "saltern_renderer_python": filepath.Join(lab.Venv(t, lab.Newest), "python3"),
-		"external_auth":         map[string]any{"sharedsecret": map[string]any{"alice": []any{".*", "@runner", "@wheel", "@jobs"}, "vera": []any{map[string]any{"@runner": []any{"presence.minions", "appliance.*"}}}}},
-		"netapi_enable_clients": []string{"local", "local_async", "runner", "wheel"}, "nodegroups": map[string]any{"front": "web*"}}
+	options := map[string]any{
+		"timeout":                 5,
+		"gather_job_timeout":      5,
+		"sharedsecret":            "right",
+		"saltern_renderer_python": filepath.Join(lab.Venv(t, lab.Newest), "python3"),
+		"external_auth": map[string]any{"sharedsecret": map[string]any{
+			"alice": []any{".*", "@runner", "@wheel", "@jobs"},
+			"vera":  []any{map[string]any{"@runner": []any{"presence.minions", "appliance.*"}}},
+		}},
+		"netapi_enable_clients": []string{"local", "local_async", "runner", "wheel"},
+		"nodegroups":            map[string]any{"front": "web*"},
+	}
+
 	maps.Copy(options, with.options)
 	var nodes []*lab.Appliance
 	for i := 1; i <= 3; i++ {
-		all := map[string]any{"secret": lab.ApplianceSecret, "api": true, "settings": map[string]any{"limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1}, "master": map[string]any{"options": options}}}
-		if all["mode"] = "form"; i > 1 {
+		all := map[string]any{
+			"secret": lab.ApplianceSecret,
+			"api":    true,
+			"settings": map[string]any{
+				"limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1},
+				"master": map[string]any{"options": options},
+			},
+		}
+
+		all["mode"] = "form"
+		if i > 1 {
 			all["mode"], all["peers"] = "join", []string{nodes[0].Addr}
 		}
+
 		maps.Copy(all, with.answers)
 		nodes = append(nodes, lab.NewAppliance(t, net, i, shared, all))
 	}
+
 	for i, n := range nodes {
 		lab.WriteTree(t, filepath.Join(n.Dir, "data/log"), map[string]string{"course.json": day(t, i)})
 		n.Launch(t)
 	}
+
 	for _, n := range nodes {
 		n.WaitReady(t, 3)
 	}
+
 	for _, n := range nodes {
 		lab.Eventually(t, time.Minute, "the console of "+n.Name, func() error {
-			c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+			c := http.Client{Transport: &http.Transport{
+				DisableKeepAlives: true,
+				TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+			}}
+
 			res, err := c.Get(console(n) + "/login")
 			if err == nil {
 				err = res.Body.Close()
 			}
+
 			return err
 		})
 	}
+
 	return nodes
 }
 
@@ -73,16 +102,24 @@ func day(t *testing.T, node int) string {
 	for i := range control.MaxPoints {
 		wave := math.Sin(float64(i)/23 + float64(node))
 		p := control.Point{At: began.Add(time.Duration(i) * control.PointEvery)}
-		minions, returns, latency, memory := math.Round(40+5*wave)+float64(3*node), 3+2*wave*wave, 1.5+float64(i%7)/4+float64(node), (90+4*wave+float64(10*node))*(1<<20)
-		if p.Returns, p.Latency, p.Memory = &returns, &latency, &memory; node != 1 || i < 120 || i > 140 {
+		minions, returns, latency, memory := math.Round(40+5*wave)+
+			float64(3*node), 3+2*wave*wave, 1.5+float64(i%7)/4+float64(node), (90+4*wave+float64(10*node))*(1<<20)
+		p.Returns = &returns
+		p.Latency = &latency
+		p.Memory = &memory
+
+		if node != 1 || i < 120 || i > 140 {
 			p.Minions = &minions
 		}
+
 		points = append(points, p)
 	}
+
 	text, err := json.Marshal(points)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return string(text)
 }
 
@@ -91,7 +128,8 @@ func console(n *lab.Appliance) string { return "https://" + n.Addr + ":8000/cons
 func (b *tab) logIn(user string) {
 	b.t.Helper()
 	b.see("/", "#username")
-	b.do("log in", typed("#username", user), typed("#password", "right"), click(`form.login button[type=submit]`), there(`nav[aria-label="Pages"]`))
+	b.do("log in", typed("#username", user), typed("#password", "right"),
+		click(`form.login button[type=submit]`), there(`nav[aria-label="Pages"]`))
 }
 
 // until opens a page again and again until it says something.
@@ -111,7 +149,9 @@ func (b *tab) until(path, selector, want string) {
 // row is the line of a node in the table of nodes.
 func (b *tab) row(node string) string {
 	b.t.Helper()
-	return get[string](b, fmt.Sprintf(`[...document.querySelectorAll("section[aria-labelledby=nodes] tr")].filter(r => r.querySelector("th[scope=row]")?.innerText.startsWith(%q)).map(r => r.innerText).join()`, node))
+	return get[string](b,
+		fmt.Sprintf(`[...document.querySelectorAll("section[aria-labelledby=nodes] tr")].filter(r => r.querySelector("th[scope=row]")?.innerText.startsWith(%q)).map(r => r.innerText).join()`,
+			node))
 }
 
 // act does something with a node, with its page to confirm.
@@ -131,7 +171,13 @@ func (b *tab) act(label, service, says string) {
 func TestThreeNodes(t *testing.T) {
 	t.Parallel()
 	axe := axe(t)
-	nodes := cluster(t, lab.NewNetwork(t, "brw", "10.91"), three{tree: map[string]string{"top.sls": "base: {'*': [broken]}\n", "broken.sls": broken, "hello.sls": "hello:\n  test.succeed_with_changes: []\n"}})
+	nodes := cluster(t, lab.NewNetwork(t, "brw", "10.91"),
+		three{tree: map[string]string{
+			"top.sls":    "base: {'*': [broken]}\n",
+			"broken.sls": broken,
+			"hello.sls":  "hello:\n  test.succeed_with_changes: []\n",
+		}})
+
 	n1, n2, n3 := nodes[0], nodes[1], nodes[2]
 	n1.StartMinion(t, "web1", lab.Newest)
 	n2.StartMinion(t, "db1", lab.Newest)
@@ -145,10 +191,12 @@ func TestThreeNodes(t *testing.T) {
 			t.Errorf("%s: %q", n.Name, r)
 		}
 	}
+
 	b.accessible(axe, "overview")
 	if n := get[int](b, `document.querySelectorAll("svg.plot polyline").length`); n < 12 {
 		t.Errorf("%d lines in the plots", n)
 	}
+
 	get[int](b, `document.querySelector("#day").scrollIntoView(), 0`)
 	b.picture("console-day")
 	b.clean("overview")
@@ -161,8 +209,10 @@ func TestThreeNodes(t *testing.T) {
 		}
 		return nil
 	})
+
 	get[int](b, `document.querySelectorAll("input[name=id]").forEach(i => i.checked = true), 0`)
-	b.do("accept", click(`button[value=accept]`), there(`main form[method=post] button.main`), click(`main form[method=post] button[type=submit]`), there(".notice"))
+	b.do("accept", click(`button[value=accept]`), there(`main form[method=post] button.main`),
+		click(`main form[method=post] button[type=submit]`), there(".notice"))
 	b.has("2 keys accepted.")
 	n1.Ping(t, 90*time.Second, "web1", "db1")
 
@@ -184,6 +234,7 @@ func TestThreeNodes(t *testing.T) {
 		}
 		return nil
 	})
+
 	b.accessible(axe, "overview with a lost node")
 	get[int](b, `document.querySelector("#nodes").scrollIntoView(), 0`)
 	b.picture("console-nodes")
@@ -218,19 +269,23 @@ func TestThreeNodes(t *testing.T) {
 	if r := b.row("n2"); strings.Contains(r, "drained") {
 		t.Errorf("%q", r)
 	}
+
 	n1.Ping(t, 90*time.Second, "web1", "db1")
 
 	t.Log("9: a viewer looks, and does nothing; his session ends on all nodes with the log-out")
 	v := open(t, console(n2), 390, 844)
 	v.logIn("vera")
 	v.until("/", "#nodes", "n1")
+
 	if get[int](v, `document.querySelectorAll("form.acts").length`) > 0 {
 		t.Error("a viewer has buttons")
 	}
+
 	v.accessible(axe, "overview at 390 pixels")
 	if wide := get[int](v, `document.documentElement.scrollWidth`); wide > 390 {
 		t.Errorf("the overview is %d pixels wide", wide)
 	}
+
 	get[int](v, `document.querySelector("#nodes").scrollIntoView(), 0`)
 	v.picture("console-nodes-390")
 	get[int](v, `document.querySelector("#day").scrollIntoView(), 0`)
@@ -247,6 +302,7 @@ func TestThreeNodes(t *testing.T) {
 		}
 		return nil
 	})
+
 	log := n1.Applianced(t, "audit", "--since", "1h").Out
 	for _, want := range []string{"node.drain", "node.undrain", "service.restart", "alice"} {
 		if !strings.Contains(log, want) {
@@ -288,6 +344,7 @@ func (b *tab) revoked(nodes ...*lab.Appliance) {
 	if err != nil || len(cookies.Cookies) == 0 {
 		b.t.Fatalf("no cookie: %v", err)
 	}
+
 	b.do("log out", click("form.who button"), there("#username"))
 	for _, n := range nodes {
 		for _, k := range cookies.Cookies {
@@ -295,17 +352,27 @@ func (b *tab) revoked(nodes ...*lab.Appliance) {
 			if err != nil {
 				b.t.Fatal(err)
 			}
+
 			req.AddCookie(&http.Cookie{Name: k.Name, Value: k.Value})
-			c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			c := http.Client{
+				Transport: &http.Transport{
+					DisableKeepAlives: true,
+					TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+				},
+				CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			}
+
 			lab.Eventually(b.t, 15*time.Second, "the session is over at "+n.Name, func() error {
 				res, err := c.Do(req)
 				if err != nil {
 					return err
 				}
+
 				_ = res.Body.Close()
 				if res.StatusCode != http.StatusSeeOther || !strings.HasSuffix(res.Header.Get("Location"), "/login") {
 					return fmt.Errorf("%s", res.Status)
 				}
+
 				return nil
 			})
 		}

@@ -18,17 +18,25 @@ import (
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	axe := axe(t)
-	s := start(t, "web1.example.com", "  console: true\n", map[string]string{"top.sls": "base: {'*': [broken]}\n", "broken.sls": broken, "web/init.sls": "nginx:\n  pkg.installed: []\n"})
+	s := start(t, "web1.example.com", "  console: true\n",
+		map[string]string{
+			"top.sls":      "base: {'*': [broken]}\n",
+			"broken.sls":   broken,
+			"web/init.sls": "nginx:\n  pkg.installed: []\n",
+		})
+
 	b := open(t, s.base+"/console", 1280, 800)
 	b.see("/", "#username")
 	b.accessible(axe, "log-in")
 	b.real("node-login", "/", "#username", 1280)
-	b.do("log in", typed("#username", "alice"), typed("#password", "right"), click(`form.login button[type=submit]`), there(`nav[aria-label="Pages"]`))
+	b.do("log in", typed("#username", "alice"), typed("#password", "right"),
+		click(`form.login button[type=submit]`), there(`nav[aria-label="Pages"]`))
 	b.has("alice (admin)")
 
 	b.see("/keys", `input[name=id]`)
 	b.picture("keys-1280")
-	b.do("mark the key and accept it", click(`input[name=id]`), click(`button[value=accept]`), there(`code.finger`), there(`main form[method=post] button.main`))
+	b.do("mark the key and accept it", click(`input[name=id]`), click(`button[value=accept]`),
+		there(`code.finger`), there(`main form[method=post] button.main`))
 	b.accessible(axe, "confirm")
 	b.has(s.finger(t))
 	b.do("confirm", click(`main form[method=post] button[type=submit]`), there(`.notice`))
@@ -49,18 +57,34 @@ func TestConsole(t *testing.T) {
 	if !strings.Contains(why, "the web server is not there") {
 		t.Errorf("the state that failed says %q", why)
 	}
+
 	b.picture("job-1280")
 	b.see("/audit", "table")
 	b.picture("audit-1280")
 	b.clean("up to the highstate")
 
-	pages := map[string]string{"/": "main h1", "/keys": ".tabs", "/minions": "table", "/minion?id=web1.example.com": "table", "/jobs": "table", "/run": "#fun", "/events": "#events", "/files": ".files",
-		"/file?env=base&path=web/init.sls": "pre.file", "/pillar?id=web1.example.com": "table", "/audit": "table", "/tokens": "table", "/tokens/confirm?user=alice": "form.login"}
+	pages := map[string]string{
+		"/":                                "main h1",
+		"/keys":                            ".tabs",
+		"/minions":                         "table",
+		"/minion?id=web1.example.com":      "table",
+		"/jobs":                            "table",
+		"/run":                             "#fun",
+		"/events":                          "#events",
+		"/files":                           ".files",
+		"/file?env=base&path=web/init.sls": "pre.file",
+		"/pillar?id=web1.example.com":      "table",
+		"/audit":                           "table",
+		"/tokens":                          "table",
+		"/tokens/confirm?user=alice":       "form.login",
+	}
+
 	for path, wait := range pages {
 		b.see(path, wait)
 		b.accessible(axe, path)
 		b.clean(path)
 	}
+
 	b.see("/audit?kind=key.*", "table")
 	b.has("key.accept")
 	b.has("alice (sharedsecret)")
@@ -73,6 +97,7 @@ func TestConsole(t *testing.T) {
 		s.minion.Call(t, "event.send", "my/event", `{"x": "<b>"}`)
 		return b.try(3*time.Second, there(`#events li`))
 	})
+
 	b.accessible(axe, "events that came")
 	b.clean("events")
 	narrow(t, axe, s, pages)
@@ -122,6 +147,7 @@ func narrow(t *testing.T, axe string, s site, pages map[string]string) {
 	b.do("run", chromedp.KeyEvent(kb.Enter), there("#live"))
 	b.has("True")
 	b.clean("keyboard")
+
 	for path, wait := range pages {
 		b.see(path, wait)
 		b.accessible(axe, path+" at 390 pixels")
@@ -130,8 +156,14 @@ func narrow(t *testing.T, axe string, s site, pages map[string]string) {
 		}
 		b.clean(path + " at 390 pixels")
 	}
+
 	b.reals(390)
-	for path, name := range map[string]string{"/audit": "audit-390", "/": "overview-390", "/files": "files-390", "/pillar?id=web1.example.com": "pillar-390"} {
+	for path, name := range map[string]string{
+		"/audit":                      "audit-390",
+		"/":                           "overview-390",
+		"/files":                      "files-390",
+		"/pillar?id=web1.example.com": "pillar-390",
+	} {
 		b.see(path, pages[path])
 		b.picture(name)
 	}
@@ -161,15 +193,18 @@ func TestNotes(t *testing.T) {
 	t.Parallel()
 	axe := axe(t)
 	b := open(t, "http://127.0.0.1:1", 1280, 800)
-	b.do("open a page", chromedp.Navigate(`data:text/html,<title>x</title><img src="x"><script>console.error("wrong"); fetch("http://127.0.0.2:1/").catch(() => 0); throw new Error("thrown")</script>`))
+	b.do("open a page",
+		chromedp.Navigate(`data:text/html,<title>x</title><img src="x"><script>console.error("wrong"); fetch("http://127.0.0.2:1/").catch(() => 0); throw new Error("thrown")</script>`))
 	lab.Eventually(t, time.Minute, "what is wrong with the page", func() error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if all := strings.Join(b.faults, "; "); !strings.Contains(all, "wrong") || !strings.Contains(all, "thrown") || !slices.Contains(b.asked, "http://127.0.0.2:1/") {
+		if all := strings.Join(b.faults, "; "); !strings.Contains(all, "wrong") ||
+			!strings.Contains(all, "thrown") || !slices.Contains(b.asked, "http://127.0.0.2:1/") {
 			return fmt.Errorf("%q, asked %q", b.faults, b.asked)
 		}
 		return nil
 	})
+
 	if found := b.violations(axe); !slices.ContainsFunc(found, func(v violation) bool { return v.ID == "image-alt" }) {
 		t.Errorf("axe-core finds %+v", found)
 	}

@@ -18,6 +18,7 @@ func fonts(t *testing.T) string {
 			t.Fatalf("the fonts of the pictures are not there: apt-get install fonts-dejavu-core: %v", err)
 		}
 	}
+
 	at := lab.Dir(t)
 	lab.WriteTree(t, at, map[string]string{"fonts.conf": `<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
@@ -37,5 +38,6 @@ func fonts(t *testing.T) string {
 </match>
 </fontconfig>
 `})
+
 	return filepath.Join(at, "fonts.conf")
 }

@@ -28,13 +28,22 @@ bad:
 func start(t *testing.T, id, section string, tree map[string]string) site {
 	t.Helper()
 	n := lab.StartNode(t, lab.NodeConfig{
-		Options: map[string]any{"timeout": 5, "gather_job_timeout": 5, "sharedsecret": "right", "external_auth": map[string]any{"sharedsecret": map[string]any{
-			"alice": []any{".*", "@runner", "@wheel", "@jobs"},
-			"otto": []any{map[string]any{"web*": []any{".*"}}, "@jobs", map[string]any{"@runner": []any{"manage.versions", "state.orchestrate_show_sls"}},
-				map[string]any{"@wheel": []any{"key.list_all", "key.finger", "config.values", "minions.connected"}}}}}, "saltgui_templates": map[string]any{}},
+		Options: map[string]any{
+			"timeout":            5,
+			"gather_job_timeout": 5,
+			"sharedsecret":       "right",
+			"external_auth": map[string]any{"sharedsecret": map[string]any{
+				"alice": []any{".*", "@runner", "@wheel", "@jobs"},
+				"otto": []any{map[string]any{"web*": []any{".*"}}, "@jobs",
+					map[string]any{"@runner": []any{"manage.versions", "state.orchestrate_show_sls"}},
+					map[string]any{"@wheel": []any{"key.list_all", "key.finger", "config.values",
+						"minions.connected"}}}}},
+			"saltgui_templates": map[string]any{},
+		},
 		States: tree,
 		Pillar: map[string]string{"top.sls": "base: {'*': [web]}\n", "web.sls": "role: web\nusers: [anna, otto]\n"},
 	})
+
 	s := site{n, lab.StartMinion(t, n, id, lab.Newest, nil), serve(t, n, section)}
 	lab.Eventually(t, time.Minute, "the key waits", func() error {
 		if k := n.Keys(t); len(k["pending"]) != 1 {
@@ -42,6 +51,7 @@ func start(t *testing.T, id, section string, tree map[string]string) site {
 		}
 		return nil
 	})
+
 	return s
 }
 
@@ -58,7 +68,9 @@ rest_cherrypy:
   port: 14001
   disable_ssl: true
 `, n.Settings.MasterConf(), dir, n.Addr) + section})
-	lab.Start(t, "salt-api", filepath.Join(dir, "out"), lab.Bin(t, "salt-api"), "-c", filepath.Join(dir, "etc"), "-l", "info")
+
+	lab.Start(t, "salt-api", filepath.Join(dir, "out"), lab.Bin(t, "salt-api"), "-c",
+		filepath.Join(dir, "etc"), "-l", "info")
 	base := fmt.Sprintf("http://%s:14001", n.Addr)
 	lab.Eventually(t, time.Minute, "salt-api answers", func() error {
 		res, err := http.Get(base + "/")
@@ -67,5 +79,6 @@ rest_cherrypy:
 		}
 		return res.Body.Close()
 	})
+
 	return base
 }

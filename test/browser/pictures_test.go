@@ -44,18 +44,22 @@ func pages(t *testing.T, altered string) string {
 	t.Helper()
 	const console = "../../master/restapi/console"
 	mux := http.NewServeMux()
-	mux.Handle("/api/console/", http.StripPrefix("/api/console/", http.FileServer(http.Dir(filepath.Join(console, "static")))))
+	mux.Handle("/api/console/",
+		http.StripPrefix("/api/console/", http.FileServer(http.Dir(filepath.Join(console, "static")))))
 	mux.Handle("/", http.FileServer(http.Dir(filepath.Join(console, "testdata"))))
+
 	if altered != "" {
 		style, err := os.ReadFile(filepath.Join(console, "static/console.css"))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		mux.HandleFunc("/api/console/console.css", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/css")
 			_, _ = w.Write(append(style, altered...))
 		})
 	}
+
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return s.URL
@@ -69,6 +73,7 @@ func TestPictures(t *testing.T) {
 	if err != nil || len(names) < 15 {
 		t.Fatalf("%d pages: %v", len(names), err)
 	}
+
 	base := pages(t, "")
 	b := open(t, base, 1280, 800)
 	for _, wide := range []int64{1280, 390} {
@@ -81,10 +86,16 @@ func TestPictures(t *testing.T) {
 			b.golden(name, wide)
 		}
 	}
-	dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}
+
+	dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{
+		Name:  "prefers-color-scheme",
+		Value: "dark",
+	}}}
+
 	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, dark); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range []string{"overview", "job"} {
 		b.see("/"+name+".html", "main")
 		b.golden(name+"-dark", 1280)
@@ -98,6 +109,7 @@ func TestPicturesDiffer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	b := open(t, pages(t, ""), 1280, 800)
 	for _, c := range []struct {
 		name, style string
@@ -113,7 +125,8 @@ func TestPicturesDiffer(t *testing.T) {
 			b.do("see it", chromedp.Navigate(pages(t, c.style)+"/keys.html"), there("main"))
 			got := rounded(decode(t, b.shot(1280)))
 			share, _ := differs(decode(t, want), got)
-			if t.Logf("%.3f %% differ", 100*share); share > tolerance != c.differs {
+			t.Logf("%.3f %% differ", 100*share)
+			if share > tolerance != c.differs {
 				t.Errorf("the tolerance is %.3f %%", 100*tolerance)
 			}
 		})
@@ -131,6 +144,7 @@ func (b *tab) golden(name string, wide int64) {
 	if !*compare {
 		return
 	}
+
 	file := golden(name, wide)
 	shot := b.shot(wide)
 	write := func(file string, text []byte) {
@@ -139,7 +153,9 @@ func (b *tab) golden(name string, wide int64) {
 			b.t.Fatal(err)
 		}
 	}
-	gotFile, differsFile := strings.TrimSuffix(file, ".png")+".got.png", strings.TrimSuffix(file, ".png")+".differs.png"
+
+	gotFile := strings.TrimSuffix(file, ".png") + ".got.png"
+	differsFile := strings.TrimSuffix(file, ".png") + ".differs.png"
 	_, _ = os.Remove(gotFile), os.Remove(differsFile) // of an earlier run
 	if *update {
 		text, err := small(rounded(decode(b.t, shot)))
@@ -149,28 +165,35 @@ func (b *tab) golden(name string, wide int64) {
 		write(file, text)
 		return
 	}
+
 	was, err := os.ReadFile(file)
 	if err != nil {
 		b.t.Fatalf("there is no picture yet: make test-browser UPDATE=1 writes it: %v", err)
 	}
+
 	share, seen := differs(decode(b.t, was), rounded(decode(b.t, shot)))
 	if share <= tolerance {
 		return
 	}
+
 	var red bytes.Buffer
 	if err := png.Encode(&red, seen); err != nil {
 		b.t.Fatal(err)
 	}
+
 	write(gotFile, shot)
 	write(differsFile, red.Bytes())
-	b.t.Errorf("%s: %.3f %% of the pixels differ, %.3f %% may; look at %s and %s; make test-browser UPDATE=1 writes it anew", file, 100*share, 100*tolerance, gotFile, differsFile)
+	b.t.Errorf("%s: %.3f %% of the pixels differ, %.3f %% may; look at %s and %s; make test-browser UPDATE=1 writes it anew",
+		file, 100*share, 100*tolerance, gotFile, differsFile)
 }
 
 // shot is a picture of the whole page at a width.
 func (b *tab) shot(wide int64) []byte {
 	b.t.Helper()
 	b.do("set the width", chromedp.EmulateViewport(wide, 800))
-	get[bool](b, fmt.Sprintf(`document.fonts.ready.then(() => { const s = new CSSStyleSheet(); s.replaceSync(%q); document.adoptedStyleSheets = [s]; scrollTo(0, 0); return true; })`, still))
+	get[bool](b,
+		fmt.Sprintf(`document.fonts.ready.then(() => { const s = new CSSStyleSheet(); s.replaceSync(%q); document.adoptedStyleSheets = [s]; scrollTo(0, 0); return true; })`,
+			still))
 	high := get[int64](b, `document.documentElement.scrollHeight`)
 	b.do("show all of it", chromedp.EmulateViewport(wide, min(max(high, 200), tallest)))
 	text, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
@@ -222,6 +245,7 @@ func differs(want, got *image.RGBA) (share float64, seen *image.RGBA) {
 			}
 		}
 	}
+
 	return float64(n) / float64(box.Dx()*box.Dy()), seen
 }
 

@@ -33,22 +33,30 @@ func TestSaltGUIThreeNodes(t *testing.T) {
 	net := lab.NewNetwork(t, "gui", "10.92")
 	section := saltGUI(t, "web1", "db1")
 	s := &site3{net: net, nodes: cluster(t, net, three{
-		tree:    guiTree,
-		options: map[string]any{"rest_cherrypy": section, "saltgui_templates": map[string]any{}, "netapi_enable_clients": []string{"local", "local_async", "runner", "runner_async", "wheel", "wheel_async"}},
+		tree: guiTree,
+		options: map[string]any{
+			"rest_cherrypy":         section,
+			"saltgui_templates":     map[string]any{},
+			"netapi_enable_clients": []string{"local", "local_async", "runner", "runner_async", "wheel", "wheel_async"},
+		},
 		answers: map[string]any{"front": []string{"0.0.0.0"}, "virtual_address": net.Virtual()},
 	})}
+
 	minions := []string{"web1", "db1"}
 	for _, id := range minions {
 		lab.StartMinionAt(t, id, lab.Newest, net.Virtual())
 	}
+
 	first := s.holder(t)
 	lab.Eventually(t, time.Minute, "both keys are accepted", func() error {
 		first.Tool(t, "salt-key", "-A", "-y")
-		if r := first.Tool(t, "salt-key", "-l", "acc"); !strings.Contains(r.Out, "web1") || !strings.Contains(r.Out, "db1") {
+		if r := first.Tool(t, "salt-key", "-l", "acc"); !strings.Contains(r.Out, "web1") ||
+			!strings.Contains(r.Out, "db1") {
 			return fmt.Errorf("%s%s", r.Out, r.Err)
 		}
 		return nil
 	})
+
 	first.Ping(t, 2*time.Minute, minions...)
 
 	b := openGUI(t, "https://"+net.Virtual()+":8000", minions...)
@@ -65,9 +73,11 @@ func TestSaltGUIThreeNodes(t *testing.T) {
 	s.live(b, other)
 	s.back(t, other)
 	s.live(b)
+
 	if !get[bool](b, `window.same === true`) {
 		t.Error("the page was loaded again")
 	}
+
 	b.clean("the loss of another node")
 
 	t.Log("the node is lost that the session is on")
@@ -82,6 +92,7 @@ func TestSaltGUIThreeNodes(t *testing.T) {
 		s.lose(b, holder)
 		b.tour("after the loss of the address:", minions...)
 	}
+
 	get[bool](b, `history.pushState({}, "", "/app#logout"); dispatchEvent(new PopStateEvent("popstate"))`)
 	b.do("log out", there("#login-button"))
 	b.clean("log-out")
@@ -100,6 +111,7 @@ func (s *site3) lose(b *tab, n *lab.Appliance) {
 		}
 		return nil
 	})
+
 	b.t.Logf("the stream has ended after %.1f s", time.Since(began).Seconds())
 	b.cut(s.net.Virtual())
 	lab.Eventually(b.t, time.Minute, "SaltGUI is there again", func() error {
@@ -110,6 +122,7 @@ func (s *site3) lose(b *tab, n *lab.Appliance) {
 	s.live(b, n)
 	b.picture("saltgui-lost")
 	b.clean("events after the loss of " + n.Name)
+
 	for _, other := range s.nodes {
 		if other != n {
 			other.Ping(b.t, 3*time.Minute, "web1", "db1")
@@ -138,7 +151,8 @@ func (b *tab) plays() {
 	b.t.Helper()
 	const paused = `[...document.querySelectorAll("#page-events .small-button-for-click")].filter(e => e.offsetParent && e.innerText.startsWith("\u2bc8"))`
 	get[int](b, paused+`.map(e => e.click()).length`)
-	if get[int](b, paused+`.length`) != 0 || !get[bool](b, `document.querySelector("#page-events").innerText.includes("waiting for")`) {
+	if get[int](b, paused+`.length`) != 0 ||
+		!get[bool](b, `document.querySelector("#page-events").innerText.includes("waiting for")`) {
 		b.t.Fatal("the page of events is still paused")
 	}
 	lab.Eventually(b.t, time.Minute, "the stream of events is open", func() error {
@@ -173,7 +187,8 @@ func (b *tab) stays(s *site3) {
 	for i := range minutes {
 		s.live(b)
 		b.clean(fmt.Sprintf("events for %d minutes", i))
-		b.t.Logf("%d minutes; the page's heap has %d kB", i, int(get[float64](b, "performance.memory.usedJSHeapSize")/1024))
+		b.t.Logf("%d minutes; the page's heap has %d kB", i,
+			int(get[float64](b, "performance.memory.usedJSHeapSize")/1024))
 		time.Sleep(time.Minute)
 	}
 	s.live(b)
@@ -210,16 +225,20 @@ func (s *site3) session(t *testing.T) *lab.Appliance {
 	if r := s.holder(t).Applianced(t, "lb", "status", "--json"); json.Unmarshal([]byte(r.Out), &d) != nil {
 		t.Fatalf("%+v", r)
 	}
+
 	var on []*lab.Appliance
 	for _, back := range d.Backends {
 		for _, p := range back.Ports {
 			if p.Frontend == "api" && p.Sessions > 0 {
-				on = append(on, s.nodes[slices.IndexFunc(s.nodes, func(n *lab.Appliance) bool { return n.Addr == back.Address })])
+				on = append(on,
+					s.nodes[slices.IndexFunc(s.nodes, func(n *lab.Appliance) bool { return n.Addr == back.Address })])
 			}
 		}
 	}
+
 	if len(on) != 1 {
 		t.Fatalf("connections of the API to %d nodes: %+v", len(on), d.Backends)
 	}
+
 	return on[0]
 }

@@ -21,15 +21,30 @@ func saltGUI(t *testing.T, minions ...string) map[string]any {
 	t.Helper()
 	dir := os.Getenv("SALTERN_SALTGUI")
 	if _, err := os.Stat(filepath.Join(dir, "index.html")); dir == "" || err != nil {
-		t.Fatalf("there is no SaltGUI at %q: make test-saltgui SALTGUI=DIR, with the folder saltgui of https://github.com/erwindon/SaltGUI", dir)
+		t.Fatalf("there is no SaltGUI at %q: make test-saltgui SALTGUI=DIR, with the folder saltgui of https://github.com/erwindon/SaltGUI",
+			dir)
 	}
+
 	app := lab.Dir(t)
 	if err := os.CopyFS(app, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
+
 	// Files that somebody may put there; without them each is a fault in the browser's console.
-	lab.WriteTree(t, app, map[string]string{"static/salt-auth.txt": "sharedsecret\n", "static/salt-motd.txt": "\n", "static/salt-motd.html": "\n", "static/minions.txt": strings.Join(minions, " true\n") + " true\n"})
-	return map[string]any{"app": app + "/index.html", "app_path": "/app", "static": app + "/static", "static_path": "/static"}
+	lab.WriteTree(t, app,
+		map[string]string{
+			"static/salt-auth.txt":  "sharedsecret\n",
+			"static/salt-motd.txt":  "\n",
+			"static/salt-motd.html": "\n",
+			"static/minions.txt":    strings.Join(minions, " true\n") + " true\n",
+		})
+
+	return map[string]any{
+		"app":         app + "/index.html",
+		"app_path":    "/app",
+		"static":      app + "/static",
+		"static_path": "/static",
+	}
 }
 
 // watched tells on each page that is loaded how many answers it waits for, and which
@@ -50,16 +65,20 @@ func openGUI(t *testing.T, base string, minions ...string) *tab {
 func openGUIAs(t *testing.T, base, user string, minions ...string) *tab {
 	t.Helper()
 	b := browse(t, base, 1280, 800)
-	if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: watched}); err != nil {
+	if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: watched}); err != nil {
 		t.Fatal(err)
 	}
+
 	b.see("/app", "#login-button")
 	b.has("sharedsecret")
 	get[string](b, `document.querySelector("select").value = "sharedsecret"`)
 	b.do("log in", typed("#username", user), typed("#password", "right"), click("#login-button"))
+
 	for _, id := range minions {
 		b.has(id)
 	}
+
 	b.answered("log-in")
 	b.clean("log-in")
 	return b
@@ -71,7 +90,8 @@ func (b *tab) answered(page string) {
 	still := 0
 	lab.Eventually(b.t, time.Minute, page+" has its answers", func() error {
 		n := get[int](b, `window.awaited`)
-		if still++; n != 0 {
+		still++
+		if n != 0 {
 			still = 0
 		}
 		if still < 3 {
@@ -86,7 +106,9 @@ func (b *tab) answered(page string) {
 var guiTree = map[string]string{"deploy.sls": "ask:\n  salt.function:\n    - name: test.ping\n    - tgt: '*'\n"}
 
 // The pages of SaltGUI, but for those of a minion or a job.
-var guiPages = []string{"minions", "grains", "pillars", "mine", "beacons", "schedules", "nodegroups", "keys", "jobs", "highstate", "orchestrations", "templates", "reactors", "issues", "options", "quickview", "events"}
+var guiPages = []string{"minions", "grains", "pillars", "mine", "beacons", "schedules", "nodegroups", "keys",
+	"jobs", "highstate", "orchestrations", "templates", "reactors", "issues", "options", "quickview",
+	"events"}
 
 // named are those pages on which each minion is named.
 var named = []string{"minions", "grains", "pillars", "mine", "beacons", "schedules", "keys", "highstate"}
@@ -102,6 +124,7 @@ func (b *tab) tour(round string, minions ...string) {
 				b.has(id)
 			}
 		}
+
 		switch page {
 		case "orchestrations":
 			b.has("test.ping")
@@ -113,7 +136,8 @@ func (b *tab) tour(round string, minions ...string) {
 		case "jobs":
 			id := get[string](b, `document.querySelector("#page-jobs").innerText.match(/\b\d{20}\b/)?.[0] || ""`)
 			if id == "" {
-				b.t.Fatalf("no job on the page of jobs: %s", get[string](b, `document.querySelector("#page-jobs").innerText`))
+				b.t.Fatalf("no job on the page of jobs: %s",
+					get[string](b, `document.querySelector("#page-jobs").innerText`))
 			}
 			b.gui(round, "job", "?id="+id)
 			b.has("done, ")
@@ -126,7 +150,9 @@ func (b *tab) tour(round string, minions ...string) {
 func (b *tab) gui(round, page, query string) {
 	b.t.Helper()
 	where := strings.TrimSpace(round + " " + page + query)
-	get[bool](b, fmt.Sprintf(`history.pushState({}, "", "/app%s#%s"); dispatchEvent(new PopStateEvent("popstate"))`, query, page))
+	get[bool](b,
+		fmt.Sprintf(`history.pushState({}, "", "/app%s#%s"); dispatchEvent(new PopStateEvent("popstate"))`,
+			query, page))
 	b.do(where, there("#page-"+page))
 	b.answered(where)
 	b.picture("saltgui-" + page)
@@ -166,10 +192,13 @@ func TestSaltGUIOperator(t *testing.T) {
 	b := openGUIAs(t, s.base, "otto", id)
 	b.gui("", "events", "")
 	b.plays()
+
 	if r := s.Salt(t, id, "test.arg", "by-root"); r.Code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	b.do("run a command", click("#button-manual-run"), typed("#target", "web*"), typed("#command", "test.arg by-otto"), click("#run-command"))
+
+	b.do("run a command", click("#button-manual-run"), typed("#target", "web*"),
+		typed("#command", "test.arg by-otto"), click("#run-command"))
 	lab.Eventually(t, time.Minute, "the command's return", func() error {
 		text := get[string](b, `document.querySelector("#popup-run-command").innerText`)
 		if !strings.Contains(text, id) || !strings.Contains(text, "by-otto") || strings.Contains(text, "Waiting") {
@@ -177,6 +206,7 @@ func TestSaltGUIOperator(t *testing.T) {
 		}
 		return nil
 	})
+
 	events := func() string { return get[string](b, `document.querySelector("#page-events").innerText`) }
 	lab.Eventually(t, time.Minute, "the return on the page of events", func() error {
 		if text := events(); !strings.Contains(text, "/ret/"+id) {
@@ -184,6 +214,7 @@ func TestSaltGUIOperator(t *testing.T) {
 		}
 		return nil
 	})
+
 	if text := events(); strings.Contains(text, "by-root") {
 		t.Errorf("the events of another: %s", text)
 	}

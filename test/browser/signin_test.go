@@ -18,20 +18,26 @@ func TestSignIn(t *testing.T) {
 		"auth.oidc.issuer": issuer, "auth.oidc.client_id": oidcprovider.ClientID, "auth.oidc.client_secret": oidcprovider.Secret,
 		"auth.oidc.username_claim": "preferred_username", "auth.oidc.redirect": base,
 		"external_auth": map[string]any{"oidc": map[string]any{"ops%": []any{".*", "@runner", "@wheel"}}}}})
+
 	if at := serve(t, n, "  console: true\n"); at != base {
 		t.Fatal(at)
 	}
+
 	b := open(t, base, 1280, 900)
 	for range 2 {
 		b.see("/console/", `a.button`)
 		b.has("Sign in with")
 		b.picture("console-signin")
 		b.do("go to the provider", click(`a.button`), there(`input[name="password"]`))
-		b.do("sign in", typed(`input[name="username"]`, "ann"), typed(`input[name="password"]`, "secret of ann"), click(`button[type="submit"], input[type="submit"]`), there(`form.who`))
+		b.do("sign in", typed(`input[name="username"]`, "ann"),
+			typed(`input[name="password"]`, "secret of ann"),
+			click(`button[type="submit"], input[type="submit"]`), there(`form.who`))
 		b.has("ann (admin)")
+
 		if at := get[string](b, `document.location.pathname + document.location.search`); at != "/console/" {
 			t.Errorf("at %s", at)
 		}
+
 		b.do("log out", click(`form.who button`), there(`a.button`))
 	}
 }

@@ -12,7 +12,9 @@ import (
 // screen shows all of its tabs.
 func (b *tab) seen(yes bool) {
 	b.t.Helper()
-	get[bool](b, fmt.Sprintf(`Object.defineProperty(document, 'hidden', { configurable: true, get: () => %t }) && document.dispatchEvent(new Event('visibilitychange'))`, !yes))
+	get[bool](b,
+		fmt.Sprintf(`Object.defineProperty(document, 'hidden', { configurable: true, get: () => %t }) && document.dispatchEvent(new Event('visibilitychange'))`,
+			!yes))
 }
 
 // TestManyTabs (F3): a browser with ten pages of events open at a site without TLS, where it has
@@ -23,7 +25,8 @@ func TestManyTabs(t *testing.T) {
 	s := start(t, "web1", "  console: true\n  app: /etc/hostname\n", nil)
 	b := open(t, s.base+"/console", 1280, 800)
 	b.see("/", "#username")
-	b.do("log in", typed("#username", "alice"), typed("#password", "right"), click(`form.login button[type=submit]`), there(`nav[aria-label="Pages"]`))
+	b.do("log in", typed("#username", "alice"), typed("#password", "right"),
+		click(`form.login button[type=submit]`), there(`nav[aria-label="Pages"]`))
 
 	var tabs []*tab
 	for range 10 {
@@ -33,13 +36,16 @@ func TestManyTabs(t *testing.T) {
 		if err := chromedp.Do(ctx); err != nil { // as with the first tab: without a deadline
 			t.Fatal(err)
 		}
+
 		if err := x.try(20*time.Second, visit(b.base+"/events"), there("#events")); err != nil {
 			t.Fatalf("tab %d: %v", len(tabs), err)
 		}
+
 		x.has("Listening.")
 		x.seen(false)
 		tabs = append(tabs, x)
 	}
+
 	b.see("/jobs", "main h1")
 	tabs[0].seen(true)
 	tabs[0].has("Listening again.")

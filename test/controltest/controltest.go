@@ -26,11 +26,14 @@ func Recorded(t testing.TB, name string, got []byte, update bool) {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(Path(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s: got\n%s\nwant\n%s\nif the change is meant and old readers can bear it: go test -update", name, got, want)
+		t.Errorf("%s: got\n%s\nwant\n%s\nif the change is meant and old readers can bear it: go test -update",
+			name, got, want)
 	}
 }

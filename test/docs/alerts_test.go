@@ -47,16 +47,21 @@ func TestAlertsAreTested(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(b), -1) {
 			out = append(out, m[1])
 		}
+
 		slices.Sort(out)
 		return slices.Compact(out)
 	}
-	rules, tested := names("alerts.yaml", `- alert: (\w+)`), names("alerts_test.yaml", `(?s)alertname: (\w+)\n\s+eval_time: \w+\n\s+exp_alerts:\n\s+- exp_labels`)
+
+	rules := names("alerts.yaml", `- alert: (\w+)`)
+	tested := names("alerts_test.yaml", `(?s)alertname: (\w+)\n\s+eval_time: \w+\n\s+exp_alerts:\n\s+- exp_labels`)
 	if len(rules) < 8 {
 		t.Fatalf("only %v", rules)
 	}
+
 	for _, r := range rules {
 		if !slices.Contains(tested, r) {
 			t.Errorf("no test in alerts_test.yaml has %s fire", r)

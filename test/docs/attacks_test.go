@@ -22,11 +22,13 @@ func TestAttacksHaveRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	tests := numbered(t, attackTest)
 	rows := attackRow.FindAllStringSubmatch(string(text), -1)
 	if len(rows) < 34 {
 		t.Errorf("docs/attacks.md has %d rows only", len(rows))
 	}
+
 	for _, row := range rows {
 		number, found := row[1], tests[row[1]]
 		delete(tests, number)
@@ -37,12 +39,14 @@ func TestAttacksHaveRows(t *testing.T) {
 				t.Errorf("row %s: no TestAttack%s is in or below %s", number, number, m[1])
 			}
 		}
+
 		for _, test := range found {
 			if !slices.ContainsFunc(folders, func(f string) bool { return strings.HasPrefix(at(test), f) }) {
 				t.Errorf("row %s does not say that a test is in %s", number, test)
 			}
 		}
 	}
+
 	for number, found := range tests {
 		t.Errorf("docs/attacks.md has no row %s, or two, for %s", number, strings.Join(found, ", "))
 	}

@@ -25,21 +25,26 @@ func documents(t *testing.T) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, f := range files {
 			b, err := os.ReadFile(f)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			name, err := filepath.Rel(root, f)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			out[name] = string(b)
 		}
 	}
+
 	if len(out) < 8 {
 		t.Fatalf("only %d documents found", len(out))
 	}
+
 	return out
 }
 
@@ -81,21 +86,25 @@ func TestLinks(t *testing.T) {
 			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
 				continue
 			}
+
 			n++
 			file, frag, _ := strings.Cut(m[1], "#")
 			to := name
 			if file != "" {
 				to = filepath.Join(filepath.Dir(name), file)
 			}
+
 			if _, err := os.Stat(filepath.Join(root, to)); err != nil && !results[to] {
 				t.Errorf("%s links to %s, which is not there", name, m[1])
 				continue
 			}
+
 			if other, ok := docs[to]; ok && !anchors(other)[frag] {
 				t.Errorf("%s links to %s; there is no such heading", name, m[1])
 			}
 		}
 	}
+
 	if n < 20 {
 		t.Errorf("only %d links found", n)
 	}
@@ -107,6 +116,7 @@ func TestWhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n := 0
 	for _, m := range regexp.MustCompile("`(\\w+)` in \\[([^]]+)\\]").FindAllStringSubmatch(string(b), -1) {
 		n++
@@ -117,6 +127,7 @@ func TestWhere(t *testing.T) {
 			t.Errorf("%s has no function %s", m[2], m[1])
 		}
 	}
+
 	if n < 10 {
 		t.Errorf("only %d functions found", n)
 	}
@@ -128,11 +139,13 @@ func TestParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, parts, found := strings.Cut(string(b), "## Where things live")
 	parts, _, end := strings.Cut(parts, "\n## ")
 	if !found || !end {
 		t.Fatal("docs/architecture.md has no section of where things live")
 	}
+
 	seen := map[string]bool{}
 	for _, row := range regexp.MustCompile(`(?m)^\| (`+"`.*?`"+`) \|`).FindAllStringSubmatch(parts, -1) {
 		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
@@ -145,6 +158,7 @@ func TestParts(t *testing.T) {
 			}
 		}
 	}
+
 	if len(seen) < 50 {
 		t.Errorf("only %d parts found", len(seen))
 	}
@@ -155,6 +169,7 @@ func TestMakeTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n := 0
 	for name, text := range documents(t) {
 		for _, m := range target.FindAllStringSubmatch(text, -1) {
@@ -164,6 +179,7 @@ func TestMakeTargets(t *testing.T) {
 			}
 		}
 	}
+
 	if n < 5 {
 		t.Errorf("only %d targets found", n)
 	}
@@ -191,15 +207,19 @@ func TestPorts(t *testing.T) {
 		}
 		return string(b)
 	}
+
 	_, table, found := strings.Cut(read("docs/network.md"), "## Ports")
 	table, _, ended := strings.Cut(table, "\n## ")
 	if !found || !ended {
 		t.Fatal("docs/network.md has no section Ports with one behind it")
 	}
+
 	n := 0
-	for _, source := range []string{read("image/profile/overlay/usr/lib/saltern/nftables.conf"), read("supervisor/settings/settings.go")} {
+	for _, source := range []string{read("image/profile/overlay/usr/lib/saltern/nftables.conf"),
+		read("supervisor/settings/settings.go")} {
 		for _, m := range port.FindAllStringSubmatch(source, -1) {
-			for p := range strings.FieldsFuncSeq(m[1]+m[2], func(r rune) bool { return r == ',' || r == ' ' || r == '{' || r == '}' }) {
+			for p := range strings.FieldsFuncSeq(m[1]+m[2],
+				func(r rune) bool { return r == ',' || r == ' ' || r == '{' || r == '}' }) {
 				n++
 				if !strings.Contains(table, strings.Replace(p, "-", "–", 1)) {
 					t.Errorf("docs/network.md does not list port %s", p)
@@ -207,6 +227,7 @@ func TestPorts(t *testing.T) {
 			}
 		}
 	}
+
 	if n < 15 {
 		t.Errorf("only %d ports found", n)
 	}

@@ -36,22 +36,27 @@ func numbered(t *testing.T, re *regexp.Regexp) map[string][]string {
 		case e.IsDir() || !strings.HasSuffix(path, "_test.go"):
 			return nil
 		}
+
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
+
 		dir, err := filepath.Rel(root, filepath.Dir(path))
 		if err != nil {
 			return err
 		}
+
 		for _, m := range re.FindAllStringSubmatch(string(text), -1) {
 			out[m[2]] = append(out[m[2]], filepath.ToSlash(dir)+" "+m[1])
 		}
+
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return out
 }
 
@@ -62,6 +67,7 @@ func TestFindingsHaveTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	rows := map[string]string{}
 	for _, m := range findingRow.FindAllStringSubmatch(string(text), -1) {
 		if _, twice := rows[m[1]]; twice {
@@ -69,6 +75,7 @@ func TestFindingsHaveTests(t *testing.T) {
 		}
 		rows[m[1]] = m[2]
 	}
+
 	tests := findings(t)
 	var missing []string
 	for n := 1; n <= lastFinding; n++ {
@@ -78,19 +85,23 @@ func TestFindingsHaveTests(t *testing.T) {
 			missing = append(missing, number)
 			continue
 		}
+
 		slices.Sort(found)
 		first, _, _ := strings.Cut(found[0], " ")
 		row, ok := rows[number]
 		switch {
 		case !ok:
-			t.Errorf("CONTRIBUTING.md has no row for finding %s, whose tests are %s: | %s | … | `%s` |", number, strings.Join(found, ", "), number, first)
+			t.Errorf("CONTRIBUTING.md has no row for finding %s, whose tests are %s: | %s | … | `%s` |",
+				number, strings.Join(found, ", "), number, first)
 		case !slices.ContainsFunc(found, func(f string) bool { return strings.HasPrefix(f, row+" ") }):
 			t.Errorf("finding %s has no test in %s, but %s", number, row, strings.Join(found, ", "))
 		}
 	}
+
 	if len(missing) > 0 {
 		t.Errorf("no test named TestFindingNN for the findings %s", strings.Join(missing, ", "))
 	}
+
 	for number := range tests {
 		if number < "01" || number > fmt.Sprintf("%02d", lastFinding) {
 			t.Errorf("%s: there is no finding %s", strings.Join(tests[number], ", "), number)
@@ -104,6 +115,7 @@ func TestSecurityNamesTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	have := map[string]bool{}
 	for _, list := range findings(t) {
 		for _, x := range list {
@@ -111,12 +123,14 @@ func TestSecurityNamesTests(t *testing.T) {
 			have[name] = true
 		}
 	}
+
 	named := regexp.MustCompile(`TestFinding[0-9]{2}\w*`).FindAllString(string(text), -1)
 	for _, n := range named {
 		if !have[n] {
 			t.Errorf("SECURITY.md names %s, which is not there", n)
 		}
 	}
+
 	if len(named) < lastFinding {
 		t.Errorf("only %d tests are named", len(named))
 	}

@@ -17,22 +17,28 @@ func TestWorkflow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var w struct {
 		On struct {
 			Push struct{ Tags, Branches []string }
 		}
 		Jobs map[string]struct{ Steps []struct{ Run string } }
 	}
+
 	if err := yaml.Unmarshal(text, &w); err != nil {
 		t.Fatal(err)
 	}
-	if len(w.On.Push.Tags) != 1 || !strings.HasPrefix(w.On.Push.Tags[0], "v") || len(w.On.Push.Branches) > 0 || strings.Contains(string(text), "secrets.") {
+
+	if len(w.On.Push.Tags) != 1 || !strings.HasPrefix(w.On.Push.Tags[0], "v") ||
+		len(w.On.Push.Branches) > 0 || strings.Contains(string(text), "secrets.") {
 		t.Errorf("on %+v", w.On)
 	}
+
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n := 0
 	for _, j := range w.Jobs {
 		for _, s := range j.Steps {
@@ -44,6 +50,7 @@ func TestWorkflow(t *testing.T) {
 			}
 		}
 	}
+
 	if n == 0 {
 		t.Error("nothing is made")
 	}

@@ -29,17 +29,21 @@ func TestMastersApart(t *testing.T) {
 	for _, n := range nodes {
 		n.Launch(t)
 	}
+
 	for _, n := range nodes {
 		n.WaitReady(t, 3)
 	}
+
 	var ids []string
 	for i, v := range lab.Versions() {
 		ids = append(ids, fmt.Sprintf("m%d", i+1))
 		nodes[i].StartMinion(t, ids[i], v)
 	}
+
 	for _, n := range nodes {
 		n.Ping(t, 150*time.Second, ids...)
 	}
+
 	// Whatever the load balancers have decided: n2's master has most minions.
 	served := func(n *lab.Appliance) int {
 		s, err := control.ReadStatus(filepath.Join(n.Dir, "data", "cache", control.StatusFile))
@@ -48,6 +52,7 @@ func TestMastersApart(t *testing.T) {
 		}
 		return s.Connected
 	}
+
 	time.Sleep(3 * time.Second) // it is written every two seconds
 	slices.SortFunc(nodes, func(a, b *lab.Appliance) int { return served(b) - served(a) })
 	n2, n1, n3 := nodes[0], nodes[1], nodes[2]
@@ -60,10 +65,12 @@ func TestMastersApart(t *testing.T) {
 				return err
 			}
 			if !slices.ContainsFunc(d.Problems, func(p status.Problem) bool {
-				return p.Code == status.MastersApart && p.Subject == of.Name && strings.Contains(p.Cause, fmt.Sprint(of.Addr, ":", poolPort)) && strings.Contains(p.Cause, cause)
+				return p.Code == status.MastersApart && p.Subject == of.Name &&
+					strings.Contains(p.Cause, fmt.Sprint(of.Addr, ":", poolPort)) && strings.Contains(p.Cause, cause)
 			}) {
 				return fmt.Errorf("%+v", d.Problems)
 			}
+
 			return nil
 		})
 	}
@@ -74,6 +81,7 @@ func TestMastersApart(t *testing.T) {
 		n.Ping(t, 60*time.Second, ids...)
 		t.Logf("all answer %s %.1f s after the port was closed", n.Name, time.Since(began).Seconds())
 	}
+
 	tells(n1, n2, "through "+n3.Name)
 	tells(n2, n1, "through "+n3.Name)
 	began = time.Now()
@@ -84,6 +92,7 @@ func TestMastersApart(t *testing.T) {
 			}
 		}
 	}
+
 	t.Logf("nine jobs took %.1f s", time.Since(began).Seconds())
 
 	net.Bar(t, n1.Addr, n3.Addr, poolPort)
@@ -91,11 +100,13 @@ func TestMastersApart(t *testing.T) {
 	tells(n1, n3, "do not reach the minions")
 	tells(n3, n1, "do not reach the minions")
 	net.Unbar(t, n1.Addr)
+
 	for _, n := range nodes {
 		n.Ping(t, 60*time.Second, ids...)
 		lab.Eventually(t, 60*time.Second, n.Name+" has nothing to tell", func() error {
 			d, err := n.Status(t)
-			if err == nil && slices.ContainsFunc(d.Problems, func(p status.Problem) bool { return p.Code == status.MastersApart }) {
+			if err == nil && slices.ContainsFunc(d.Problems,
+				func(p status.Problem) bool { return p.Code == status.MastersApart }) {
 				err = fmt.Errorf("%+v", d.Problems)
 			}
 			return err

@@ -31,6 +31,7 @@ func TestAPI(t *testing.T) {
 	if lab.Peer() {
 		t.Skip("compares the two itself")
 	}
+
 	t.Parallel()
 	says := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.PostFormValue("username") != "fred" || r.PostFormValue("password") != "right" {
@@ -39,6 +40,7 @@ func TestAPI(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `["test.arg", {"web*": ["test.ping"]}]`)
 	}))
+
 	t.Cleanup(says.Close)
 	users := filepath.Join(lab.Dir(t), "users")
 	lab.WriteTree(t, filepath.Dir(users), map[string]string{"users": "dean:$apr1$r31.....$HqJZimcKQFAMYayBlzkrA/\n"})
@@ -48,6 +50,7 @@ func TestAPI(t *testing.T) {
 			"rest": map[string]any{"^url": says.URL, "fred": []any{"@jobs"}},
 			"file": map[string]any{"^filename": users, "^filetype": "htpasswd", "dean": []any{"test.echo"}}},
 		"sharedsecret": "right", "timeout": 5, "gather_job_timeout": 5}})
+
 	accepted(t, n, "web1", lab.Newest)
 	salt := startAPI(t, n, filepath.Join(lab.Venv(t, lab.Newest), "salt-api"), "python", 14001)
 	ours := startAPI(t, n, lab.Bin(t, "salt-api"), "ours", 14002)
@@ -56,21 +59,26 @@ func TestAPI(t *testing.T) {
 			want, got := salt.send(t, r), ours.send(t, r)
 			if r.salt != 0 { // a difference that is meant
 				if want.code != r.salt || got.code != r.ours {
-					t.Errorf("Salt's answers %d (known: %d), ours %d (meant: %d)\n%v\n%v", want.code, r.salt, got.code, r.ours, want.body, got.body)
+					t.Errorf("Salt's answers %d (known: %d), ours %d (meant: %d)\n%v\n%v", want.code, r.salt,
+						got.code, r.ours, want.body, got.body)
 				}
 				return
 			}
+
 			if want.code != got.code {
 				t.Errorf("status: Salt's %d, ours %d\n%v\n%v", want.code, got.code, want.body, got.body)
 			}
+
 			if !reflect.DeepEqual(want.header, got.header) {
 				t.Errorf("headers: Salt's %v, ours %v", want.header, got.header)
 			}
+
 			if !reflect.DeepEqual(want.body, got.body) {
 				t.Errorf("body:\nSalt's %v\nours   %v", want.body, got.body)
 			}
 		})
 	}
+
 	t.Run("events", func(t *testing.T) { sameEvents(t, salt, ours) })
 }
 
@@ -94,24 +102,30 @@ rest_cherrypy:
   disable_ssl: true
   static: %[2]s/static
 `, n.Settings.MasterConf(), dir, n.Addr, port) + strings.Join(more, "")})
-	lab.Start(t, "salt-api ("+name+")", filepath.Join(dir, "out"), program, "-c", filepath.Join(dir, "etc"), "-l", "info")
+
+	lab.Start(t, "salt-api ("+name+")", filepath.Join(dir, "out"), program, "-c", filepath.Join(dir, "etc"),
+		"-l", "info")
 	a := &apiServer{name: name, base: fmt.Sprintf("http://%s:%d", n.Addr, port)}
 	for _, u := range []struct {
 		name string
 		to   *string
 	}{{"alice", &a.token}, {"bob", &a.limited}} {
 		lab.Eventually(t, 60*time.Second, name+" takes a log-in", func() error {
-			res, err := http.Post(a.base+"/login", "application/json", strings.NewReader(`{"username": "`+u.name+`", "password": "right", "eauth": "sharedsecret"}`))
+			res, err := http.Post(a.base+"/login", "application/json",
+				strings.NewReader(`{"username": "`+u.name+`", "password": "right", "eauth": "sharedsecret"}`))
 			if err != nil {
 				return err
 			}
 			defer res.Body.Close()
+
 			if *u.to = res.Header.Get("X-Auth-Token"); res.StatusCode != 200 || *u.to == "" {
 				return fmt.Errorf("log-in: %s", res.Status)
 			}
+
 			return nil
 		})
 	}
+
 	return a
 }
 
@@ -123,7 +137,8 @@ type apiRequest struct {
 }
 
 func (r apiRequest) name() string {
-	return strings.TrimSpace(strings.Join([]string{r.method, r.path, r.who, r.kind, r.body[:min(len(r.body), 90)], r.accept}, " "))
+	return strings.TrimSpace(strings.Join(
+		[]string{r.method, r.path, r.who, r.kind, r.body[:min(len(r.body), 90)], r.accept}, " "))
 }
 
 // apiAnswer is what was answered, without what differs each time.
@@ -148,6 +163,7 @@ func (a *apiServer) send(t *testing.T, r apiRequest) apiAnswer {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	switch r.who {
 	case "alice":
 		req.Header.Set("X-Auth-Token", a.token)
@@ -158,35 +174,59 @@ func (a *apiServer) send(t *testing.T, r apiRequest) apiAnswer {
 	case "wrong":
 		req.Header.Set("X-Auth-Token", strings.Repeat("a1", 20))
 	}
+
 	if r.kind != "" {
-		req.Header.Set("Content-Type", map[string]string{"json": "application/json", "form": "application/x-www-form-urlencoded", "yaml": "application/x-yaml"}[r.kind])
+		req.Header.Set("Content-Type",
+			map[string]string{
+				"json": "application/json",
+				"form": "application/x-www-form-urlencoded",
+				"yaml": "application/x-yaml",
+			}[r.kind])
+
 		if req.Header.Get("Content-Type") == "" {
 			req.Header.Set("Content-Type", r.kind)
 		}
 	}
+
 	if r.accept != "" {
 		req.Header.Set("Accept", r.accept)
 	}
-	c := http.Client{Timeout: 60 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+	c := http.Client{
+		Timeout:       60 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+
 	res, err := c.Do(req)
 	if err != nil {
 		t.Fatalf("%s: %v", a.name, err)
 	}
 	defer res.Body.Close()
+
 	b, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatalf("%s: %v", a.name, err)
 	}
-	out := apiAnswer{code: res.StatusCode, header: map[string]string{}, body: plainBody(string(b), res.Header.Get("Content-Type"))}
-	for _, k := range []string{"Content-Type", "Allow", "WWW-Authenticate", "Content-Disposition"} { // not those for other sites: ours names none by default
+
+	out := apiAnswer{
+		code:   res.StatusCode,
+		header: map[string]string{},
+		body:   plainBody(string(b), res.Header.Get("Content-Type")),
+	}
+
+	// not those for other sites: ours names none by default
+	for _, k := range []string{"Content-Type", "Allow", "WWW-Authenticate", "Content-Disposition"} {
 		out.header[k] = strings.NewReplacer(`"`, "", "; charset=utf-8", "", a.name, "NAME").Replace(res.Header.Get(k))
 	}
+
 	if r.path == "/logout" {
 		delete(out.header, "Allow") // Salt's takes GET there, and fails
 	}
+
 	if strings.HasPrefix(r.path, "/minions") {
 		out.body = withoutValues(out.body, 3)
 	}
+
 	return out
 }
 
@@ -196,6 +236,7 @@ func plainBody(text, kind string) any {
 		p := par.FindStringSubmatch(text)
 		return "page: " + m[1] + ": " + html.UnescapeString(p[1])
 	}
+
 	if kind == "application/x-tar" {
 		var names []string
 		for r := tar.NewReader(strings.NewReader(text)); ; {
@@ -208,11 +249,13 @@ func plainBody(text, kind string) any {
 			names = append(names, h.Name+" "+strings.Replace(string(first), "RSA ", "", 1))
 		}
 	}
+
 	text = hexRE.ReplaceAllString(timeRE.ReplaceAllString(jidRE.ReplaceAllString(text, "JID"), "TIME"), "HEX")
 	var v any
 	if kind == "application/json" && json.Unmarshal([]byte(text), &v) == nil {
 		return steady(v)
 	}
+
 	return text
 }
 
@@ -231,6 +274,7 @@ func steady(v any) any {
 			v[k] = steady(e)
 		}
 	}
+
 	return v
 }
 
@@ -249,6 +293,7 @@ func withoutValues(v any, depth int) any {
 			v[k] = withoutValues(e, depth-1)
 		}
 	}
+
 	return v
 }
 
@@ -261,29 +306,43 @@ func sameEvents(t *testing.T, salt, ours *apiServer) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		req.Header.Set("X-Auth-Token", a.token)
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { res.Body.Close() })
 		s := bufio.NewScanner(res.Body)
 		s.Buffer(nil, 1<<20)
-		if kind := res.Header.Get("Content-Type"); res.StatusCode != 200 || kind != "text/event-stream;charset=utf-8" || !s.Scan() || s.Text() != "retry: 400" {
+		if kind := res.Header.Get("Content-Type"); res.StatusCode != 200 ||
+			kind != "text/event-stream;charset=utf-8" || !s.Scan() || s.Text() != "retry: 400" {
 			t.Fatalf("%s: %s, %s, first line %q", a.name, res.Status, kind, s.Text())
 		}
+
 		streams = append(streams, s)
 	}
+
 	for _, from := range both {
 		var frames []string
 		for i := range both {
 			tag := "salt/netapi/hook/by/" + from.name
+
 			// The reader may need a moment to be there: the hook is repeated until it is.
 			stop, done := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(done)
 				for {
-					from.send(t, apiRequest{method: "POST", path: "/hook/by/" + from.name, who: "alice", kind: "json", body: `{"a": ["é", null, 1.5]}`})
+					from.send(t,
+						apiRequest{
+							method: "POST",
+							path:   "/hook/by/" + from.name,
+							who:    "alice",
+							kind:   "json",
+							body:   `{"a": ["é", null, 1.5]}`,
+						})
+
 					select {
 					case <-stop:
 						return
@@ -291,14 +350,18 @@ func sameEvents(t *testing.T, salt, ours *apiServer) {
 					}
 				}
 			}()
+
 			frames = append(frames, frameOf(t, streams[i], tag))
 			close(stop)
 			<-done
 		}
+
 		if frames[0] != frames[1] {
 			t.Errorf("event fired by %s:\nSalt's %s\nours   %s", from.name, frames[0], frames[1])
 		}
-		for _, want := range []string{`"body":"{\"a\": [\"é\", null, 1.5]}"`, `"post":{"a":["é",null,1.5]}`, `"Content-Type":"application/json"`, `"Remote-Addr":"127.`} {
+
+		for _, want := range []string{`"body":"{\"a\": [\"é\", null, 1.5]}"`, `"post":{"a":["é",null,1.5]}`,
+			`"Content-Type":"application/json"`, `"Remote-Addr":"127.`} {
 			if !strings.Contains(frames[1], want) {
 				t.Errorf("fired by %s: no %s in %s", from.name, want, frames[1])
 			}
@@ -314,25 +377,32 @@ func frameOf(t *testing.T, s *bufio.Scanner, tag string) string {
 		if s.Text() != "tag: "+tag {
 			continue
 		}
+
 		s.Scan()
 		data, ok := strings.CutPrefix(s.Text(), "data: ")
 		var v struct {
 			Tag  string
 			Data map[string]any
 		}
+
 		if err := json.Unmarshal([]byte(data), &v); !ok || err != nil || v.Tag != tag {
 			t.Fatalf("data %q: %v", s.Text(), err)
 		}
-		if s.Scan(); s.Text() != "" {
+
+		s.Scan()
+		if s.Text() != "" {
 			t.Fatalf("after the data: %q", s.Text())
 		}
+
 		delete(v.Data, "_stamp")
 		b, err := json.Marshal(v.Data)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return string(b)
 	}
+
 	t.Fatalf("the stream ended before %s: %v", tag, s.Err())
 	return ""
 }
@@ -343,16 +413,19 @@ func requests() []apiRequest {
 	if err != nil {
 		panic(err)
 	}
+
 	var all []apiRequest
 	for l := range strings.Lines(string(b)) {
 		l = strings.TrimSpace(l)
 		if l == "" || l[0] == '#' {
 			continue
 		}
+
 		f := append(strings.Split(l, "|"), "", "", "", "", "")
 		for i := range f {
 			f[i] = strings.TrimSpace(f[i])
 		}
+
 		r := apiRequest{who: f[1], kind: f[2], accept: f[4]}
 		r.method, r.path, _ = strings.Cut(f[0], " ")
 		r.body = strings.ReplaceAll(f[3], `\n`, "\n")
@@ -361,7 +434,9 @@ func requests() []apiRequest {
 				panic(l)
 			}
 		}
+
 		all = append(all, r)
 	}
+
 	return all
 }

@@ -22,7 +22,10 @@ func (h *machines) sober(t *testing.T, i int, answers map[string]any) {
 	answers["settings"] = map[string]any{"data_dir": "/data/saltern", "runtime_dir": "/run/saltern",
 		"limits":  map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1},
 		"storage": map[string]any{"kind": "volume", "bricks": "/data/brick", "tls": answers["mode"] == "form"},
-		"master":  map[string]any{"options": map[string]any{"gather_job_timeout": 30, "saltern_renderer_python": filepath.Join(lab.Venv(t, lab.Newest), "python3")}}}
+		"master": map[string]any{"options": map[string]any{
+			"gather_job_timeout":      30,
+			"saltern_renderer_python": filepath.Join(lab.Venv(t, lab.Newest), "python3"),
+		}}}
 	h.launch(t, i, answers)
 }
 
@@ -46,7 +49,8 @@ func (h *machines) healthy(t *testing.T, i int) (text string) {
 	t.Helper()
 	lab.Eventually(t, 120*time.Second, fmt.Sprintf("node%d is healthy", i), func() error {
 		r := h.verb(t, i, "", "status")
-		if text = r.Out; r.Code != status.ExitHealthy {
+		text = r.Out
+		if r.Code != status.ExitHealthy {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
@@ -62,6 +66,7 @@ func (h *machines) bricks(t *testing.T, i int) (out []string) {
 	if err := json.Unmarshal([]byte(r.Out), &s); err != nil {
 		t.Fatalf("%v: %+v", err, r)
 	}
+
 	for _, b := range s.Bricks {
 		name := b.Node
 		if b.Arbiter {
@@ -69,6 +74,7 @@ func (h *machines) bricks(t *testing.T, i int) (out []string) {
 		}
 		out = append(out, name)
 	}
+
 	return out
 }
 
@@ -93,9 +99,11 @@ func TestApplianceVolumeArbiter(t *testing.T) {
 	h.ready(t, 1, 1)
 	h.sober(t, 2, map[string]any{"join": strings.TrimSpace(must(t, h.verb(t, 1, "", "join-string")))})
 	h.ready(t, 2, 2)
+
 	if out := must(t, h.joinArbiter(t, 3, 1)); !strings.Contains(out, "ready: this node is the cluster's arbiter") {
 		t.Errorf("join --arbiter printed\n%s", out)
 	}
+
 	for i := 1; i <= 3; i++ {
 		h.ready(t, i, 3)
 		text := h.healthy(t, i)
@@ -104,20 +112,25 @@ func TestApplianceVolumeArbiter(t *testing.T) {
 			t.Errorf("node%d does not show the arbiter:\n%s", i, text)
 		}
 	}
+
 	if got := h.bricks(t, 1); !slices.Equal(got, []string{"node1", "node2", "node3 decides"}) {
 		t.Errorf("copies: %q", got)
 	}
+
 	for i, has := range map[int]bool{1: true, 2: true, 3: false} { // it is asked for each minute
-		lab.Eventually(t, 90*time.Second, fmt.Sprintf("node%d has the key of the storage's authority: %v", i, has), func() error {
-			if r := h.run(t, i, "", "test", "-e", "/data/saltern/storage/tls/authority.key"); (r.Code == 0) != has {
-				return fmt.Errorf("%+v", r)
-			}
-			return nil
-		})
+		lab.Eventually(t, 90*time.Second,
+			fmt.Sprintf("node%d has the key of the storage's authority: %v", i, has), func() error {
+				if r := h.run(t, i, "", "test", "-e", "/data/saltern/storage/tls/authority.key"); (r.Code == 0) != has {
+					return fmt.Errorf("%+v", r)
+				}
+				return nil
+			})
 	}
+
 	h.plain(t)
 	for _, args := range [][]string{{"minions"}, {"keys", "accept", "m3008"}, {"tokens"}} {
-		if r := h.verb(t, 3, "", args...); r.Code == 0 || !strings.Contains(r.Err, "runs no salt-master; do it on node1 or node2") {
+		if r := h.verb(t, 3, "", args...); r.Code == 0 ||
+			!strings.Contains(r.Err, "runs no salt-master; do it on node1 or node2") {
 			t.Errorf("%q on the arbiter: %+v", args, r)
 		}
 	}
@@ -146,6 +159,7 @@ func TestApplianceVolumeArbiter(t *testing.T) {
 		h.ready(t, i, 3)
 		h.healthy(t, i)
 	}
+
 	h.answer(t, 1, "m3006", "m3008")
 	h.answer(t, 2, "m3006", "m3008")
 	h.kept(t, 1, jid)
@@ -158,21 +172,25 @@ func TestApplianceVolumeArbiter(t *testing.T) {
 		}
 		return nil
 	})
+
 	h.answer(t, 2, "m3006", "m3008")
 	h.must(t, "boot", "1")
 	h.joinByHand(t, 1, 2, 3)
 	if got := h.bricks(t, 2); !slices.Equal(got, []string{"node2", "node1", "node3 decides"}) {
 		t.Errorf("copies: %q", got)
 	}
+
 	h.kept(t, 1, jid)
 
 	t.Log("a third node with data makes the arbiter needless, and it leaves")
 	h.joins(t, 4, 2)
 	h.ready(t, 4, 4)
 	h.ready(t, 2, 4)
+
 	if got := h.bricks(t, 2); !slices.Equal(got, []string{"node2", "node1", "node4"}) {
 		t.Errorf("copies: %q", got)
 	}
+
 	line := must(t, h.verb(t, 2, "", "join-string"))
 	must(t, h.verb(t, 3, "", "leave", "--yes"))
 	lab.Eventually(t, 60*time.Second, "what the arbiter knew is replaced", func() error {
@@ -181,6 +199,7 @@ func TestApplianceVolumeArbiter(t *testing.T) {
 		}
 		return nil
 	})
+
 	h.off(3)
 	h.ready(t, 2, 3)
 	h.answer(t, 4, "m3006", "m3008")
@@ -209,21 +228,29 @@ func (h *machines) plain(t *testing.T) {
 			t.Errorf("node%d, %q: %+v", tt.on, tt.args, r)
 		}
 	}
-	if r := h.salt(t, 3, "salt", "*", "test.ping"); r.Code == 0 || !strings.Contains(r.Err, "is the arbiter of cluster lab") {
+
+	if r := h.salt(t, 3, "salt", "*", "test.ping"); r.Code == 0 ||
+		!strings.Contains(r.Err, "is the arbiter of cluster lab") {
 		t.Errorf("salt on the arbiter: %+v", r)
 	}
+
 	if r := h.run(t, 3, "", "pgrep", "-f", "salt-master|applianced lb"); r.Code == 0 {
 		t.Errorf("the arbiter runs %s", r.Out)
 	}
+
 	for _, q := range [][2]int{{1, 3}, {3, 1}} {
 		must(t, h.verb(t, q[0], "", "ping", fmt.Sprintf("node%d", q[1])))
 	}
-	if out := must(t, h.verb(t, 1, "", "lb", "status")); strings.Contains(out, "node3") || !strings.Contains(out, "node2") {
+
+	if out := must(t, h.verb(t, 1, "", "lb", "status")); strings.Contains(out, "node3") ||
+		!strings.Contains(out, "node2") {
 		t.Errorf("load balancer of node1:\n%s", out)
 	}
+
 	if r := h.verb(t, 2, "", "minions"); strings.Contains(r.Err, "could not be asked") {
 		t.Errorf("minions: %s", r.Err)
 	}
+
 	phrase := filepath.Join(h.dir, "phrase")
 	must(t, h.run(t, 3, "correct horse battery\n", "tee", phrase))
 	archive := filepath.Join(h.dir, "arbiter.age")
@@ -235,6 +262,7 @@ func (h *machines) plain(t *testing.T) {
 	if r.Code == 0 || !strings.Contains(r.Out, "has an arbiter already, node node3") {
 		t.Errorf("a second arbiter: %+v", r)
 	}
+
 	must(t, h.verb(t, 4, "", "setup", "back"))
 	h.off(4)
 }

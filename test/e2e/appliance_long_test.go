@@ -28,9 +28,11 @@ func TestApplianceTenTimes(t *testing.T) {
 				nodes[k].Launch(t)
 				time.Sleep(time.Duration(rand.IntN(1500)) * time.Millisecond)
 			}
+
 			for _, n := range nodes {
 				n.WaitReady(t, 3)
 			}
+
 			t.Logf("order %v: ready after %s", order, time.Since(began).Round(10*time.Millisecond))
 			nodes[rand.IntN(3)].StartMinion(t, "m1", lab.Newest)
 			for _, n := range nodes {
@@ -51,28 +53,36 @@ func TestAppliancePowerCuts(t *testing.T) {
 				for _, k := range rand.Perm(3) {
 					nodes[k].Launch(t)
 				}
+
 				reached := waitStep(t, nodes[who], step)
 				for _, n := range nodes {
 					n.Kill()
 				}
+
 				for _, k := range rand.Perm(3) {
 					nodes[k].Launch(t)
 				}
+
 				time.Sleep(time.Duration(rand.IntN(4000)) * time.Millisecond)
 				for _, n := range nodes {
 					n.Kill()
 				}
+
 				began := time.Now()
 				for _, k := range rand.Perm(3) {
 					nodes[k].Launch(t)
 				}
+
 				for _, n := range nodes {
 					retryUnproven(t, n)
 				}
+
 				for _, n := range nodes {
 					n.WaitReady(t, 3)
 				}
-				t.Logf("power cut when %s had done %v: ready %s after the second", nodes[who].Name, reached, time.Since(began).Round(10*time.Millisecond))
+
+				t.Logf("power cut when %s had done %v: ready %s after the second", nodes[who].Name, reached,
+					time.Since(began).Round(10*time.Millisecond))
 			})
 		}
 	}
@@ -105,11 +115,13 @@ func waitStep(t *testing.T, n *lab.Appliance, count int) (done []string) {
 			Phase string
 			Done  []string
 		}
+
 		b, err := os.ReadFile(path)
 		if err == nil && json.Unmarshal(b, &s) == nil && (len(s.Done) >= count || s.Phase == "ready") {
 			return s.Done
 		}
 	}
+
 	t.Fatalf("%s never did %d steps", n.Name, count)
 	return nil
 }

@@ -52,11 +52,14 @@ func TestApplianceVolumeNewest(t *testing.T) {
 			said++
 			t.Logf("round %d: %s", round, strings.TrimSpace(r.Err))
 		case !strings.Contains(r.Out, text):
-			t.Errorf("round %d: node%d wrote %s, and %s of node%d for %s gave\n%s%s", round, writer, text, job, reader, minion, r.Out, r.Err)
+			t.Errorf("round %d: node%d wrote %s, and %s of node%d for %s gave\n%s%s", round, writer, text,
+				job, reader, minion, r.Out, r.Err)
 		}
 	}
+
 	slices.Sort(took)
-	t.Logf("%d jobs: median %v, longest %v; %d said that their files are old", rounds, took[rounds/2].Round(time.Millisecond), took[rounds-1].Round(time.Millisecond), said)
+	t.Logf("%d jobs: median %v, longest %v; %d said that their files are old", rounds,
+		took[rounds/2].Round(time.Millisecond), took[rounds-1].Round(time.Millisecond), said)
 	if said > rounds/10 {
 		t.Errorf("%d of %d jobs had no newest files", said, rounds)
 	}

@@ -41,7 +41,8 @@ func (h *machines) powerOn(t *testing.T, i int) {
 // relaunch starts applianced of a machine that is set up.
 func (h *machines) relaunch(t *testing.T, i int) {
 	t.Helper()
-	h.runs[i] = h.begin(t, i, h.path(i, "log"), lab.Bin(t, "applianced"), "run", "--config", "/data/appliance.yaml", "--data-dir", "/data/saltern", "--runtime-dir", "/run/saltern")
+	h.runs[i] = h.begin(t, i, h.path(i, "log"), lab.Bin(t, "applianced"), "run", "--config",
+		"/data/appliance.yaml", "--data-dir", "/data/saltern", "--runtime-dir", "/run/saltern")
 }
 
 // snapshot keeps what is on the disk of machine i, which is off; revert brings it back.
@@ -118,9 +119,11 @@ func (h *machines) change(t *testing.T, i int) shared {
 	must(t, h.verb(t, i, "", "keys", "delete", "--yes", "victim"))
 	must(t, h.salt(t, i, "salt-key", "-y", "--include-accepted", "-r", "turned"))
 	h.accepts(t, i, "waiting")
-	h.shell(t, i, "cd /srv/cluster && rm -r srv/salt/tree && rm srv/salt/deleted.txt srv/pillar/leaked.sls etc/master.d/old.conf && "+
-		"echo v2-much-longer-than-before >srv/salt/inplace.txt && echo v2 >srv/salt/.new && mv srv/salt/.new srv/salt/renamed.txt && "+
-		"mv srv/salt/oldname.txt srv/salt/newname.txt && echo new >srv/salt/added.txt && echo 'keep_jobs_seconds: 3600' >etc/master.d/new.conf")
+	h.shell(t, i,
+		"cd /srv/cluster && rm -r srv/salt/tree && rm srv/salt/deleted.txt srv/pillar/leaked.sls etc/master.d/old.conf && "+
+			"echo v2-much-longer-than-before >srv/salt/inplace.txt && echo v2 >srv/salt/.new && mv srv/salt/.new srv/salt/renamed.txt && "+
+			"mv srv/salt/oldname.txt srv/salt/newname.txt && echo new >srv/salt/added.txt && echo 'keep_jobs_seconds: 3600' >etc/master.d/new.conf")
+
 	return shared{
 		there: map[string]string{
 			"srv/salt/inplace.txt":        "v2-much-longer-than-before\n",
@@ -154,12 +157,14 @@ func (h *machines) look(t *testing.T, i int, dir string, want shared, contents b
 			faults = append(faults, fmt.Errorf("node%d: %s is %q, want %q", i, path, r.Out, text))
 		}
 	}
+
 	for _, name := range want.gone {
 		path := filepath.Join(dir, name)
 		if r := h.run(t, i, "", "test", "!", "-e", path); r.Code != 0 {
 			faults = append(faults, fmt.Errorf("node%d: %s is back", i, path))
 		}
 	}
+
 	return errors.Join(faults...)
 }
 
@@ -182,20 +187,25 @@ func (h *machines) holds(t *testing.T, want shared, nodes ...int) {
 	for _, i := range nodes {
 		for _, dir := range []string{"/srv/cluster", h.brickOf(t, i)} {
 			// The kernel of a node remembers names for a second.
-			lab.Eventually(t, 10*time.Second, fmt.Sprintf("%s of node%d", dir, i), func() error { return h.look(t, i, dir, want, true) })
+			lab.Eventually(t, 10*time.Second, fmt.Sprintf("%s of node%d", dir, i),
+				func() error { return h.look(t, i, dir, want, true) })
 		}
+
 		mirror := shared{there: map[string]string{}}
 		for name, text := range want.there {
 			if !strings.HasPrefix(name, "pki/") {
 				mirror.there[name] = text
 			}
 		}
+
 		for _, name := range want.gone {
 			if !strings.HasPrefix(name, "pki/") {
 				mirror.gone = append(mirror.gone, name)
 			}
 		}
-		lab.Eventually(t, 60*time.Second, fmt.Sprintf("the mirror of node%d", i), func() error { return h.look(t, i, "/data/saltern/mirror", mirror, true) })
+
+		lab.Eventually(t, 60*time.Second, fmt.Sprintf("the mirror of node%d", i),
+			func() error { return h.look(t, i, "/data/saltern/mirror", mirror, true) })
 		keys := must(t, h.salt(t, i, "salt-key", "-L"))
 		if strings.Contains(keys, "victim") {
 			t.Errorf("node%d: the deleted key is back:\n%s", i, keys)
@@ -228,18 +238,22 @@ func TestRevertedNode(t *testing.T) {
 	h.powerOff(t, 3)
 	h.snapshot(t, 3)
 	h.powerOn(t, 3)
+
 	for i := 1; i <= 3; i++ {
 		h.ready(t, i, 3)
 	}
+
 	want := h.change(t, 1)
 	h.holds(t, want, 1, 2, 3)
 	time.Sleep(30 * time.Second) // the age of what is put back: that is the test
 	h.powerOff(t, 3)
 	h.revert(t, 3)
 	h.powerOn(t, 3)
+
 	for i := 1; i <= 3; i++ {
 		h.ready(t, i, 3)
 	}
+
 	h.holds(t, want, 1, 2, 3)
 }
 
@@ -252,11 +266,13 @@ func (h *machines) says(t *testing.T, i int, code status.Code, word string) {
 		if err := json.Unmarshal([]byte(r.Out), &d); err != nil {
 			return fmt.Errorf("%w: %s%s", err, r.Out, r.Err)
 		}
+
 		for _, p := range d.Problems {
 			if p.Code == code && strings.Contains(p.Cause, word) {
 				return nil
 			}
 		}
+
 		return fmt.Errorf("%s", r.Out)
 	})
 }
@@ -285,16 +301,19 @@ func TestRevertedNodeMissedMembers(t *testing.T) {
 		}
 		return nil
 	})
+
 	h.joins(t, 4, 1)
 	for i := 1; i <= 4; i++ {
 		h.ready(t, i, 4)
 	}
+
 	h.powerOff(t, 3)
 	h.revert(t, 3)
 	h.powerOn(t, 3)
 	for i := 1; i <= 4; i++ {
 		h.ready(t, i, 4)
 	}
+
 	h.holds(t, want, 1, 2)
 	h.says(t, 3, status.CopyKept, "was put back to 20")
 	if a, b := must(t, h.verb(t, 1, "", "join-string")), must(t, h.verb(t, 3, "", "join-string")); a != b {
@@ -313,30 +332,41 @@ func TestRevertedTogether(t *testing.T) {
 			do(t, i)
 		}
 	}
+
 	each(h.powerOff)
 	each(h.snapshot)
 	each(h.powerOn)
 	for _, i := range all {
 		h.ready(t, i, 3)
 	}
+
 	want := h.change(t, 1)
 	h.holds(t, want, all...)
 	time.Sleep(30 * time.Second) // the age of what is put back
 	each(h.powerOff)
 	each(h.revert)
 	each(h.powerOn)
+
 	for _, i := range all {
 		h.ready(t, i, 3)
 		if r := h.verb(t, i, "", "status"); strings.Contains(r.Out, "SCA-429") || strings.Contains(r.Out, "SCA-43") {
 			t.Errorf("node%d:\n%s", i, r.Out)
 		}
 	}
+
 	before := shared{
-		there: map[string]string{"srv/salt/inplace.txt": "v1\n", "srv/salt/oldname.txt": "name\n", "pki/minions/victim": "", "srv/salt/tree/deep/file.txt": "gone\n"},
-		gone:  []string{"srv/salt/newname.txt", "pki/minions_rejected/turned", "etc/master.d/new.conf"},
+		there: map[string]string{
+			"srv/salt/inplace.txt":        "v1\n",
+			"srv/salt/oldname.txt":        "name\n",
+			"pki/minions/victim":          "",
+			"srv/salt/tree/deep/file.txt": "gone\n",
+		},
+		gone: []string{"srv/salt/newname.txt", "pki/minions_rejected/turned", "etc/master.d/new.conf"},
 	}
+
 	for _, i := range all {
-		if err := errors.Join(h.look(t, i, "/srv/cluster", before, true), h.look(t, i, h.brickOf(t, i), before, true)); err != nil {
+		if err := errors.Join(h.look(t, i, "/srv/cluster", before, true),
+			h.look(t, i, h.brickOf(t, i), before, true)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -357,12 +387,15 @@ func TestRevertedMost(t *testing.T) {
 			h.holds(t, want, 1, 2, 3)
 			h.cycle(t, 3, 3)
 			time.Sleep(30 * time.Second) // the age of what is put back
+
 			for _, i := range nodes {
 				h.powerOff(t, i)
 			}
+
 			for _, i := range nodes {
 				h.revert(t, i)
 			}
+
 			for _, i := range nodes {
 				h.powerOn(t, i)
 			}
@@ -373,6 +406,7 @@ func TestRevertedMost(t *testing.T) {
 					t.Errorf("node%d serves its old copy", i)
 				}
 			}
+
 			if r := h.verb(t, 3, "", "status"); strings.Contains(r.Out, "SCA-430") {
 				t.Errorf("node3, the newest:\n%s", r.Out)
 			}
@@ -385,6 +419,7 @@ func TestRevertedMost(t *testing.T) {
 				}
 				return nil
 			})
+
 			h.ready(t, 3, 1)
 			h.holds(t, want, 3)
 
@@ -395,6 +430,7 @@ func TestRevertedMost(t *testing.T) {
 				}
 				return nil
 			})
+
 			h.off(1)
 			h.joins(t, 1, 3)
 			h.ready(t, 1, 2)
@@ -413,13 +449,16 @@ func TestRevertedArbiter(t *testing.T) {
 	h.joins(t, 2, 1)
 	h.ready(t, 2, 2)
 	must(t, h.joinArbiter(t, 3, 1))
+
 	for i := 1; i <= 3; i++ {
 		h.ready(t, i, 3)
 	}
+
 	h.fill(t)
 	for _, i := range []int{3, 2} {
 		h.cycle(t, i, 3)
 	}
+
 	want := h.change(t, 1)
 	h.holds(t, want, 1, 2)
 	time.Sleep(30 * time.Second) // the age of what is put back
@@ -430,10 +469,12 @@ func TestRevertedArbiter(t *testing.T) {
 		for n := 1; n <= 3; n++ {
 			h.ready(t, n, 3)
 		}
+
 		h.holds(t, want, 1, 2)
 		if err := h.look(t, 3, h.brickOf(t, 3), want, false); err != nil {
 			t.Error(err)
 		}
+
 		h.says(t, i, status.CopyKept, "was put back to 20")
 	}
 }

@@ -50,11 +50,21 @@ func newMachines(t *testing.T, n int) *machines {
 			t.Skipf("NOT TESTED: %s is missing, or this is not root (make deps): %v", p, err)
 		}
 	}
+
 	script, err := filepath.Abs("../gluster/lab")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &machines{dir: lab.Dir(t), script: script, net: cmp.Or(os.Getenv("LAB_NET"), "10.73.1"), answers: map[int]map[string]any{}, runs: map[int]*exec.Cmd{}, minions: n}
+
+	h := &machines{
+		dir:     lab.Dir(t),
+		script:  script,
+		net:     cmp.Or(os.Getenv("LAB_NET"), "10.73.1"),
+		answers: map[int]map[string]any{},
+		runs:    map[int]*exec.Cmd{},
+		minions: n,
+	}
+
 	h.name = cmp.Or(os.Getenv("LAB_NAME"), "day") // two runs at once need names and networks of their own
 	h.disks = filepath.Join(os.TempDir(), "lab-"+h.name)
 	h.settings = []string{"LAB_NAME=" + h.name, "LAB_DIR=" + h.disks, "LAB_NET=" + h.net, "LAB_DISK_MB=4096"}
@@ -69,9 +79,11 @@ func newMachines(t *testing.T, n int) *machines {
 		}
 		_ = h.call("down")
 	})
+
 	for i := 1; i <= n; i++ {
 		h.must(t, "boot", fmt.Sprint(i))
 	}
+
 	return h
 }
 
@@ -113,22 +125,45 @@ func (h *machines) begin(t testing.TB, i int, log string, args ...string) *exec.
 		t.Fatal(err)
 	}
 	defer out.Close()
+
 	cmd := h.exec(context.Background(), i, args...)
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = out, out, &syscall.SysProcAttr{Setpgid: true}
+	cmd.Stdout = out
+	cmd.Stderr = out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	return cmd
 }
 
 // launch starts applianced with the answers for machine i.
 func (h *machines) launch(t testing.TB, i int, answers map[string]any) {
 	t.Helper()
-	all := map[string]any{"cluster_id": "lab", "node": fmt.Sprintf("node%d", i), "address": h.addr(i), "front": []string{h.addr(i)},
-		"settings": map[string]any{"data_dir": "/data/saltern", "runtime_dir": "/run/saltern", "allow_insecure": []string{"auto_accept"},
-			"limits":  map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1},
-			"storage": map[string]any{"kind": "volume", "bricks": "/data/brick", "tls": h.tls && answers["mode"] == "form"},
-			"master":  map[string]any{"options": map[string]any{"auto_accept": true, "gather_job_timeout": 30, "saltern_renderer_python": filepath.Join(lab.Venv(t, lab.Newest), "python3")}}}}
+	all := map[string]any{
+		"cluster_id": "lab",
+		"node":       fmt.Sprintf("node%d", i),
+		"address":    h.addr(i),
+		"front":      []string{h.addr(i)},
+		"settings": map[string]any{
+			"data_dir":       "/data/saltern",
+			"runtime_dir":    "/run/saltern",
+			"allow_insecure": []string{"auto_accept"},
+			"limits":         map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1},
+			"storage": map[string]any{
+				"kind":   "volume",
+				"bricks": "/data/brick",
+				"tls":    h.tls && answers["mode"] == "form",
+			},
+			"master": map[string]any{"options": map[string]any{
+				"auto_accept":             true,
+				"gather_job_timeout":      30,
+				"saltern_renderer_python": filepath.Join(lab.Venv(t, lab.Newest), "python3"),
+			}},
+		},
+	}
+
 	maps.Copy(all["settings"].(map[string]any)["master"].(map[string]any)["options"].(map[string]any), h.options)
 	maps.Copy(all, answers)
 	h.answers[i] = all
@@ -136,13 +171,17 @@ func (h *machines) launch(t testing.TB, i int, answers map[string]any) {
 	if err == nil && answers != nil {
 		err = os.WriteFile(h.path(i, "answers"), text, 0o600)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{lab.Bin(t, "applianced"), "run", "--config", "/data/appliance.yaml", "--data-dir", "/data/saltern", "--runtime-dir", "/run/saltern"}
+
+	args := []string{lab.Bin(t, "applianced"), "run", "--config", "/data/appliance.yaml", "--data-dir",
+		"/data/saltern", "--runtime-dir", "/run/saltern"}
 	if answers != nil {
 		args = append(args, "--answers", h.path(i, "answers"))
 	}
+
 	h.runs[i] = h.begin(t, i, h.path(i, "log"), args...)
 }
 
@@ -161,14 +200,18 @@ func (h *machines) lost(t *testing.T, i int) {
 	h.off(i)
 	h.must(t, "crash", fmt.Sprint(i))
 	dir := filepath.Join(h.disks, fmt.Sprint(i))
-	_ = exec.Command("chattr", "-R", "-i", filepath.Join(dir, "srv")).Run() // mount points; where there are none it fails
+	// mount points; where there are none it fails
+	_ = exec.Command("chattr", "-R", "-i", filepath.Join(dir, "srv")).Run()
 	lab.Eventually(t, 30*time.Second, "the machine is gone", func() error { return os.RemoveAll(dir) })
 }
 
 // verb runs applianced on machine i.
 func (h *machines) verb(t testing.TB, i int, in string, args ...string) lab.Result {
 	t.Helper()
-	return h.run(t, i, in, append([]string{lab.Bin(t, "applianced"), "--config", "/data/appliance.yaml", "--socket", "/run/saltern/applianced.sock"}, args...)...)
+	return h.run(t, i, in,
+		append([]string{lab.Bin(t, "applianced"), "--config", "/data/appliance.yaml", "--socket",
+			"/run/saltern/applianced.sock"},
+			args...)...)
 }
 
 func (h *machines) run(t testing.TB, i int, in string, args ...string) lab.Result {
@@ -177,7 +220,9 @@ func (h *machines) run(t testing.TB, i int, in string, args ...string) lab.Resul
 	defer cancel()
 	cmd := h.exec(ctx, i, args...)
 	var out, errs strings.Builder
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
+	cmd.Stdin = strings.NewReader(in)
+	cmd.Stdout = &out
+	cmd.Stderr = &errs
 	_ = cmd.Run()
 	return lab.Result{Out: out.String(), Err: errs.String(), Code: cmd.ProcessState.ExitCode()}
 }
@@ -193,20 +238,25 @@ func (h *machines) ready(t *testing.T, i, nodes int) {
 		if err := json.Unmarshal([]byte(r.Out), &d); err != nil {
 			return fmt.Errorf("%w: %s%s", err, r.Out, r.Err)
 		}
+
 		problems := ""
 		for _, p := range d.Problems {
 			problems += fmt.Sprintf("; %s %s: %s", p.Code, p.Title, p.Cause)
 		}
+
 		if d.Setup != status.SetupReady || len(d.Nodes) != nodes || d.Storage.Kind != "volume" {
 			return fmt.Errorf("set-up %s, %d nodes, %s%s", d.Setup, len(d.Nodes), d.Storage.Kind, problems)
 		}
+
 		for _, n := range d.Nodes {
 			if n.State != "ready" {
 				return fmt.Errorf("%s is %s%s", n.Name, n.State, problems)
 			}
 		}
+
 		return h.volumeWhole(t, i, nodes)
 	})
+
 	t.Logf("node%d is ready as one of %d after %.0f s", i, nodes, time.Since(began).Seconds())
 }
 
@@ -219,16 +269,20 @@ func (h *machines) volumeWhole(t *testing.T, i, nodes int) error {
 	if err := json.Unmarshal([]byte(r.Out), &s); err != nil {
 		return fmt.Errorf("%w: %s%s", err, r.Out, r.Err)
 	}
+
 	up := 0
 	for _, b := range s.Bricks {
 		if b.Up {
 			up++
 		}
 	}
+
 	// Two nodes have one copy, or two of what were three: no third decides.
-	if !s.Ready || !s.Done || up == 0 || up != len(s.Bricks) || nodes == 3 && up != 3 || up > 1 && (!s.Heal.Known || s.Heal.Pending > 0) {
+	if !s.Ready || !s.Done || up == 0 || up != len(s.Bricks) || nodes == 3 && up != 3 ||
+		up > 1 && (!s.Heal.Known || s.Heal.Pending > 0) {
 		return fmt.Errorf("volume: %s %s %s %+v %+v", s.Waiting, s.Doing, s.Plan, s.Bricks, s.Heal)
 	}
+
 	return nil
 }
 
@@ -239,23 +293,47 @@ func (h *machines) minion(t *testing.T, id, version string, masters ...string) *
 	if len(masters) == 0 {
 		masters = []string{h.addr(1), h.addr(2), h.addr(3)}
 	}
+
 	dir := filepath.Join(h.dir, id)
 	for _, d := range []string{"pki", "cache", "sock", "etc"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	conf, err := yaml.Marshal(map[string]any{"id": id, "master": masters, "master_type": "failover", "master_alive_interval": 10,
-		"retry_dns": 0, "master_tries": -1, "auth_timeout": 10, "auth_tries": 2, "acceptance_wait_time": 3, "random_reauth_delay": 3, "recon_max": 3000, "pki_dir": dir + "/pki", "cachedir": dir + "/cache",
-		"sock_dir": dir + "/sock", "log_file": dir + "/log", "pidfile": dir + "/pid", "user": "root", "enable_fqdns_grains": false, "enable_gpu_grains": false,
-		"conf_file": dir + "/etc/minion", "grains": map[string]any{"lab": true}})
+
+	conf, err := yaml.Marshal(map[string]any{
+		"id":                    id,
+		"master":                masters,
+		"master_type":           "failover",
+		"master_alive_interval": 10,
+		"retry_dns":             0,
+		"master_tries":          -1,
+		"auth_timeout":          10,
+		"auth_tries":            2,
+		"acceptance_wait_time":  3,
+		"random_reauth_delay":   3,
+		"recon_max":             3000,
+		"pki_dir":               dir + "/pki",
+		"cachedir":              dir + "/cache",
+		"sock_dir":              dir + "/sock",
+		"log_file":              dir + "/log",
+		"pidfile":               dir + "/pid",
+		"user":                  "root",
+		"enable_fqdns_grains":   false,
+		"enable_gpu_grains":     false,
+		"conf_file":             dir + "/etc/minion",
+		"grains":                map[string]any{"lab": true},
+	})
 	if err == nil {
 		err = os.WriteFile(dir+"/etc/minion", conf, 0o600)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := h.begin(t, h.minions, dir+"/out", filepath.Join(lab.Venv(t, version), "salt-minion"), "-c", dir+"/etc", "-l", "warning")
+
+	cmd := h.begin(t, h.minions, dir+"/out", filepath.Join(lab.Venv(t, version), "salt-minion"), "-c",
+		dir+"/etc", "-l", "warning")
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
@@ -263,6 +341,7 @@ func (h *machines) minion(t *testing.T, id, version string, masters ...string) *
 			t.Logf("minion %s:\n%s", id, lab.Tail(dir+"/out", 20))
 		}
 	})
+
 	return cmd
 }
 
@@ -282,13 +361,16 @@ func (h *machines) answer(t *testing.T, i int, ids ...string) {
 		if err := json.Unmarshal([]byte(r.Out), &m); err != nil {
 			return fmt.Errorf("%w: %s%s", err, r.Out, r.Err)
 		}
+
 		for _, id := range ids {
 			if m[id] != true {
 				return fmt.Errorf("%s gave %v", id, m[id])
 			}
 		}
+
 		return nil
 	})
+
 	t.Logf("%v answer node%d after %.0f s", ids, i, time.Since(began).Seconds())
 }
 
@@ -296,13 +378,16 @@ func (h *machines) answer(t *testing.T, i int, ids ...string) {
 func (h *machines) joinByHand(t *testing.T, i, through, nodes int) {
 	t.Helper()
 	var line string
-	lab.Eventually(t, 60*time.Second, "a join string", func() error { // a volume whose bricks change may be away for seconds
+	// a volume whose bricks change may be away for seconds
+	lab.Eventually(t, 60*time.Second, "a join string", func() error {
 		r := h.verb(t, through, "", "join-string")
-		if line = r.Out; r.Code != 0 {
+		line = r.Out
+		if r.Code != 0 {
 			return fmt.Errorf("%s", r.Err)
 		}
 		return nil
 	})
+
 	h.launch(t, i, nil)
 	lab.Eventually(t, 60*time.Second, "applianced asks for answers", func() error {
 		if r := h.verb(t, i, "", "status"); r.Code != status.ExitUnconfigured {
@@ -310,10 +395,12 @@ func (h *machines) joinByHand(t *testing.T, i, through, nodes int) {
 		}
 		return nil
 	})
+
 	out := must(t, h.verb(t, i, line, "join", "--node", fmt.Sprintf("node%d", i), "--address", h.addr(i)))
 	if !strings.Contains(out, "ready: this node serves minions") {
 		t.Errorf("join printed\n%s", out)
 	}
+
 	for k := 1; k <= 3; k++ {
 		if h.runs[k] != nil {
 			h.ready(t, k, nodes)
@@ -357,7 +444,8 @@ func (h *machines) job(t *testing.T, i int, id string) (jid string) {
 func (h *machines) kept(t *testing.T, i int, jid string) {
 	t.Helper()
 	lab.Eventually(t, 120*time.Second, "an old job", func() error {
-		if r := h.salt(t, i, "salt-run", "--out", "json", "jobs.lookup_jid", jid); !strings.Contains(r.Out, "kept-for-later") {
+		if r := h.salt(t, i, "salt-run", "--out", "json", "jobs.lookup_jid", jid); !strings.Contains(r.Out,
+			"kept-for-later") {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
@@ -393,6 +481,7 @@ func (h *machines) populate(t *testing.T) (jid string) {
 	h.joinByHand(t, 3, 1, 3)
 	h.minion(t, "m3006", lab.Versions()[0])
 	h.minion(t, "m3008", lab.Newest)
+
 	for _, id := range volumeMinions { // a node that was joined by hand accepts none by itself
 		lab.Eventually(t, 120*time.Second, "the key of "+id, func() error {
 			if r := h.verb(t, 2, "", "keys", "accept", id); r.Code != 0 {
@@ -401,9 +490,11 @@ func (h *machines) populate(t *testing.T) (jid string) {
 			return nil
 		})
 	}
+
 	for i := 1; i <= 3; i++ {
 		h.answer(t, i, volumeMinions...)
 	}
+
 	must(t, h.run(t, 2, "hello:\n  test.succeed_without_changes\n", "tee", "/srv/cluster/srv/salt/hello.sls"))
 	h.states(t, 3, "m3008")
 	return h.job(t, 2, "m3006")
@@ -422,6 +513,7 @@ func TestApplianceVolumeTLS(t *testing.T) {
 				t.Errorf("node%d: %s", i, out)
 			}
 		}
+
 		info := must(t, h.run(t, 1, "", "gluster", "--mode=script", "volume", "info"))
 		for _, want := range []string{"client.ssl: on", "server.ssl: on", "auth.ssl-allow: node1,node2,node3"} {
 			if !strings.Contains(info, want) {
@@ -429,6 +521,7 @@ func TestApplianceVolumeTLS(t *testing.T) {
 			}
 		}
 	}
+
 	encrypted()
 	h.lost(t, 3)
 	lab.Eventually(t, 90*time.Second, "node3 is replaced", func() error {
@@ -437,6 +530,7 @@ func TestApplianceVolumeTLS(t *testing.T) {
 		}
 		return nil
 	})
+
 	h.must(t, "boot", "3")
 	h.joinByHand(t, 3, 2, 3)
 	encrypted()
@@ -457,6 +551,7 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 		}
 		return nil
 	})
+
 	h.must(t, "boot", "3")
 	h.joinByHand(t, 3, 2, 3)
 	h.well(t, 3, jid)
@@ -467,6 +562,7 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 		}
 		return nil
 	})
+
 	h.lost(t, 2)
 	h.ready(t, 1, 2)
 	h.ready(t, 3, 2)
@@ -482,6 +578,7 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 		}
 		return nil
 	})
+
 	h.ready(t, 2, 2)
 	h.ready(t, 3, 2)
 	h.well(t, 2, jid)
@@ -507,7 +604,9 @@ func TestApplianceVolumeRecover(t *testing.T) {
 		t.Log(r.Out)
 		return nil
 	})
+
 	h.ready(t, 3, 1)
+
 	// A minion of 3006 that takes a lost master for a good one, since it has its
 	// session key from before, waits for that one to come back: it fires its start
 	// event there, and forgets to look at its masters when that fails
@@ -520,6 +619,7 @@ func TestApplianceVolumeRecover(t *testing.T) {
 		h.joins(t, i, 3)
 		h.ready(t, i, i+1)
 	}
+
 	for i := 1; i <= 3; i++ {
 		h.ready(t, i, 3)
 		h.well(t, i, jid)
@@ -536,23 +636,32 @@ func (h *machines) noQuorum(t *testing.T, i int) {
 		if err := json.Unmarshal([]byte(r.Out), &d); err != nil {
 			return fmt.Errorf("%w: %s%s", err, r.Out, r.Err)
 		}
+
 		k := slices.IndexFunc(d.Problems, func(p status.Problem) bool { return p.Code == status.VolumeNoQuorum })
-		if text := h.verb(t, i, "", "status"); k < 0 || d.ServingSince == nil || text.Code != status.ExitDegraded || !strings.HasPrefix(text.Out, "DEGRADED  cluster lab") {
+		if text := h.verb(t, i, "", "status"); k < 0 || d.ServingSince == nil ||
+			text.Code != status.ExitDegraded || !strings.HasPrefix(text.Out, "DEGRADED  cluster lab") {
 			return fmt.Errorf("exit %d: %s", text.Code, text.Out)
 		}
+
 		p := d.Problems[k]
-		if !strings.Contains(p.Cause, "of 3 bricks run") || !slices.Contains(p.Hides, status.BrickDown) || !strings.Contains(p.Next, "applianced recover --new-cluster") {
+		if !strings.Contains(p.Cause, "of 3 bricks run") || !slices.Contains(p.Hides, status.BrickDown) ||
+			!strings.Contains(p.Next, "applianced recover --new-cluster") {
 			return fmt.Errorf("%+v", p)
 		}
+
 		t.Logf("%s %s: %s; next: %s", p.Code, p.Title, p.Cause, p.Next)
 		return nil
 	})
+
 	bundle := filepath.Join(h.dir, "bundle.tar.gz") // whatever the volume answers
 	must(t, h.verb(t, i, "", "support", "-o", bundle))
-	if out := must(t, lab.Run(t, 60*time.Second, "/bin/tar", "-xzOf", bundle)); !strings.Contains(out, string(status.VolumeNoQuorum)) {
+	if out := must(t, lab.Run(t, 60*time.Second, "/bin/tar", "-xzOf", bundle)); !strings.Contains(out,
+		string(status.VolumeNoQuorum)) {
 		t.Errorf("the bundle does not have the status: %.2000s", out)
 	}
-	if r := h.verb(t, i, "", "recover", "--new-cluster"); r.Code != 64 || !strings.Contains(r.Err, "say --yes") || !strings.Contains(r.Err, "node1") {
+
+	if r := h.verb(t, i, "", "recover", "--new-cluster"); r.Code != 64 ||
+		!strings.Contains(r.Err, "say --yes") || !strings.Contains(r.Err, "node1") {
 		t.Errorf("recover --new-cluster: %+v", r)
 	}
 }
@@ -565,6 +674,7 @@ func TestApplianceVolumeBackup(t *testing.T) {
 	if err := os.WriteFile(phrase, []byte("correct horse battery\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	lab.Eventually(t, 60*time.Second, "the job and its return are handed over to the volume", func() error {
 		// The word stands in the job and in its return.
 		if r := h.run(t, 2, "", "grep", "-rahoF", "kept-for-later", "/srv/cluster/pki/jobs"); strings.Count(r.Out, "\n") < 2 {
@@ -572,14 +682,17 @@ func TestApplianceVolumeBackup(t *testing.T) {
 		}
 		return nil
 	})
+
 	must(t, h.verb(t, 2, "", "backup", "--jobs", "-o", archive, "--passphrase-file", phrase))
 	must(t, h.verb(t, 2, "", "restore", "--check", archive, "--passphrase-file", phrase))
 	for _, i := range []int{2, 1, 3} {
 		h.lost(t, i)
 	}
+
 	for i := 1; i <= 3; i++ {
 		h.must(t, "boot", fmt.Sprint(i))
 	}
+
 	h.launch(t, 1, map[string]any{"mode": "form"})
 	h.ready(t, 1, 1)
 	must(t, h.verb(t, 1, "", "restore", "--force", archive, "--passphrase-file", phrase))
@@ -588,9 +701,11 @@ func TestApplianceVolumeBackup(t *testing.T) {
 	h.joins(t, 2, 1)
 	h.ready(t, 2, 2)
 	h.joinByHand(t, 3, 2, 3)
+
 	for _, i := range slices.Backward([]int{1, 2, 3}) {
 		h.answer(t, i, volumeMinions...)
 	}
+
 	h.states(t, 3, "m3006")
 	h.kept(t, 2, jid)
 }
@@ -600,10 +715,12 @@ func TestApplianceVolumeBackup(t *testing.T) {
 func TestApplianceVolumeApply(t *testing.T) {
 	h, jid := startVolume(t)
 	for i, want := range []string{"one", "two"} {
-		must(t, h.run(t, 1+i, "nodegroups: {"+want+": L@m3008}\n", "sh", "-c", "cat > /srv/cluster/etc/master.d/own.conf"))
+		must(t,
+			h.run(t, 1+i, "nodegroups: {"+want+": L@m3008}\n", "sh", "-c", "cat > /srv/cluster/etc/master.d/own.conf"))
 		r := h.verb(t, 3-i, "", "config", "apply", "--yes", "--json")
 		var p options.Progress
-		if err := json.Unmarshal([]byte(r.Out), &p); err != nil || r.Code != 0 || p.Result == nil || len(p.Result.Names(options.New)) != 3 {
+		if err := json.Unmarshal([]byte(r.Out), &p); err != nil || r.Code != 0 || p.Result == nil ||
+			len(p.Result.Names(options.New)) != 3 {
 			t.Fatalf("%v: %+v", err, r)
 		}
 	}
@@ -627,12 +744,14 @@ func TestApplianceVolumeTruth(t *testing.T) {
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	cmd := h.exec(ctx, 1, "env", "-C", here, self, "-test.run=^TestOneTruth$", "-test.v", "-test.timeout=19m")
 	cmd.Env = append(cmd.Env, sharedFolder+"="+folder)
 	out, err := cmd.CombinedOutput()
 	t.Logf("on the volume:\n%s", out)
+
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestOneTruth") {
 		t.Fatal(err)
 	}

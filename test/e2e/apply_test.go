@@ -33,9 +33,11 @@ func TestConfigApply(t *testing.T) {
 		n.Change(t, "settings.master.options.gather_job_timeout", 3)
 		n.Launch(t)
 	}
+
 	for _, n := range nodes {
 		n.WaitReady(t, 3)
 	}
+
 	n1, n2, n3 := nodes[0], nodes[1], nodes[2]
 	n2.StartMinion(t, "m1", lab.Newest)
 	n3.Ping(t, 90*time.Second, "m1")
@@ -54,6 +56,7 @@ func TestConfigApply(t *testing.T) {
 	if p.Result.Code != options.Wrong || r.Code != status.ExitUnknown {
 		t.Errorf("wrong options: %+v", r)
 	}
+
 	for i, n := range p.Result.Nodes {
 		var at []string
 		for _, f := range n.Faults {
@@ -62,30 +65,40 @@ func TestConfigApply(t *testing.T) {
 			}
 			at = append(at, fmt.Sprintf("%d %s", f.Line, f.Option))
 		}
+
 		if got := strings.Join(at, ", "); got != "4 transport, 2 fileserver_backend, 4 transport, 5 publish_session" {
 			t.Errorf("node %d: %s", i, got)
 		}
 	}
-	if out := n2.Applianced(t, "config", "apply", "--yes"); out.Code != status.ExitUnknown || !strings.Contains(out.Err, "n1, n3, n2") || !strings.Contains(out.Out, "n3: "+conf+":2:") {
+
+	if out := n2.Applianced(t, "config", "apply", "--yes"); out.Code != status.ExitUnknown ||
+		!strings.Contains(out.Err, "n1, n3, n2") || !strings.Contains(out.Out, "n3: "+conf+":2:") {
 		t.Errorf("said %+v", out)
 	}
+
 	if now := pids(t, nodes); !maps.Equal(now, began) {
 		t.Errorf("masters were restarted for wrong options: %v, %v", began, now)
 	}
 
 	write("file_roots: {v7: [/srv/none]}\n")
-	if p, _ := applied(t, n2, "--dry-run"); p.Result.Code != options.Checked || len(p.Result.Names(options.Before)) != 3 {
+	if p, _ := applied(t, n2, "--dry-run"); p.Result.Code != options.Checked ||
+		len(p.Result.Names(options.Before)) != 3 {
 		t.Errorf("dry run: %+v", p.Result)
 	}
+
 	if r := n2.Applianced(t, "config", "apply"); r.Code != 64 || !strings.Contains(r.Err, "n1, n3, n2") {
 		t.Errorf("nobody is there to be asked: %+v", r)
 	}
+
 	if now := pids(t, nodes); !maps.Equal(now, began) {
 		t.Errorf("masters were restarted by a dry run: %v, %v", began, now)
 	}
-	if p, _ := applied(t, n2); p.Result.Code != options.Applied || len(p.Result.Names(options.New)) != 3 || !inOrder(p.Lines, "n1", "n3", "n2") {
+
+	if p, _ := applied(t, n2); p.Result.Code != options.Applied || len(p.Result.Names(options.New)) != 3 ||
+		!inOrder(p.Lines, "n1", "n3", "n2") {
 		t.Errorf("right options: %+v", p)
 	}
+
 	inForce(t, nodes, "v7")
 	if p, _ := applied(t, n3); p.Result.Code != options.Unchanged {
 		t.Errorf("again: %+v", p)
@@ -101,10 +114,12 @@ func TestConfigApply(t *testing.T) {
 	if p, _ := applied(t, n1); p.Result.Code != options.Applied {
 		t.Errorf("fixed: %+v", p)
 	}
+
 	inForce(t, nodes, "v9")
 	for _, n := range nodes {
 		mendedAll(t, n, status.MasterLastGood)
 	}
+
 	work()
 	write("file_roots: {v10: [/srv/none]}\n")
 	driverDies(t, nodes)
@@ -120,6 +135,7 @@ func driverDies(t *testing.T, nodes []*lab.Appliance) {
 	if err := drives.Apply(t.Context(), api.ApplyRequest{Limit: 30 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
+
 	lab.Eventually(t, 60*time.Second, "n1 has the new options", func() error {
 		p, err := drives.Applying(t.Context())
 		if err == nil && !strings.Contains(strings.Join(p.Lines, "\n"), "n1: serves") {
@@ -127,21 +143,26 @@ func driverDies(t *testing.T, nodes []*lab.Appliance) {
 		}
 		return err
 	})
+
 	n2.Kill()
 	inForce(t, []*lab.Appliance{n1}, "v10")
-	if p, _ := applied(t, n1, "--force"); p.Result.Code != options.Busy || !strings.Contains(p.Result.Cause, "n2 has the turn") {
+	if p, _ := applied(t, n1, "--force"); p.Result.Code != options.Busy ||
+		!strings.Contains(p.Result.Cause, "n2 has the turn") {
 		t.Errorf("while the turn is a dead one's: %+v", p.Result)
 	}
+
 	n2.Launch(t)
 	for _, n := range nodes {
 		n.WaitReady(t, 3)
 	}
+
 	lab.Eventually(t, 60*time.Second, "it goes on", func() error {
 		if p, _ := applied(t, n1); !p.Result.Code.Good() {
 			return fmt.Errorf("%+v", p.Result)
 		}
 		return nil
 	})
+
 	inForce(t, nodes, "v10")
 	if now := pids(t, nodes); now["n3"] == began["n3"] {
 		t.Errorf("n3 was not restarted: %v, %v", began, now)
@@ -154,15 +175,20 @@ func notServed(t *testing.T, nodes []*lab.Appliance, write func(string)) {
 	t.Helper()
 	n1, n2, n3 := nodes[0], nodes[1], nodes[2]
 	sig := func(n *lab.Appliance) string { return filepath.Join(n.Dir, "data", "pki", "sig") }
-	if err := errors.Join(os.WriteFile(sig(n1), []byte("c2lnbmF0dXJl\n"), 0o644), syscall.Mkfifo(sig(n3), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(sig(n1), []byte("c2lnbmF0dXJl\n"), 0o644),
+		syscall.Mkfifo(sig(n3), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+
 	began := pids(t, nodes)
 	write("file_roots: {v8: [/srv/none]}\nmaster_sign_pubkey: true\nmaster_use_pubkey_signature: true\nmaster_pubkey_signature: sig\n")
-	first, other := api.NewClient(n2.Dir+"/run/applianced.sock"), api.NewClient(n1.Dir+"/run/applianced.sock")
+	first := api.NewClient(n2.Dir + "/run/applianced.sock")
+	other := api.NewClient(n1.Dir + "/run/applianced.sock")
+
 	if err := first.Apply(t.Context(), api.ApplyRequest{Limit: 8 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
+
 	lab.Eventually(t, 60*time.Second, "a master restarts", func() error {
 		p, err := first.Applying(t.Context())
 		if err == nil && !strings.Contains(strings.Join(p.Lines, "\n"), "n3: its master restarts") {
@@ -170,36 +196,50 @@ func notServed(t *testing.T, nodes []*lab.Appliance, write func(string)) {
 		}
 		return err
 	})
-	if p, r := applied(t, n1); p.Result.Code != options.Busy || r.Code == 0 || !strings.Contains(p.Result.Cause, "n2 has the turn") {
+
+	if p, r := applied(t, n1); p.Result.Code != options.Busy || r.Code == 0 ||
+		!strings.Contains(p.Result.Cause, "n2 has the turn") {
 		t.Errorf("a second administrator: %+v %+v", p, p.Result)
 	}
-	if err := other.TakeTurn(t.Context(), false); !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), "n2 ") {
+
+	if err := other.TakeTurn(t.Context(), false); !errors.Is(err, api.ErrState) ||
+		!strings.Contains(err.Error(), "n2 ") {
 		t.Errorf("a restart meanwhile: %v", err)
 	}
+
 	if err := first.Apply(t.Context(), api.ApplyRequest{Limit: time.Minute}); !errors.Is(err, api.ErrState) {
 		t.Errorf("twice from one node: %v", err)
 	}
+
 	p := ends(t, first)
 	t.Logf("%s", strings.Join(p.Lines, "\n"))
 	if p.Result.Code != options.Stopped || !slices.Equal(p.Result.Names(options.LastGood), []string{"n1", "n3"}) ||
-		!strings.Contains(p.Result.Cause, "n3 does not serve with the new options: salt-master did not serve within 8s") {
+		!strings.Contains(p.Result.Cause,
+			"n3 does not serve with the new options: salt-master did not serve within 8s") {
 		t.Errorf("what does not serve: %+v", p.Result)
 	}
+
 	inForce(t, nodes, "v7")
 	now := pids(t, nodes)
 	if now["n2"] != began["n2"] || now["n3"] == began["n3"] || now["n1"] == began["n1"] {
 		t.Errorf("masters before and after: %v, %v", began, now)
 	}
-	tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.MasterLastGood, "last good options", "taken back, since n3"})
+
+	tells(t, n1,
+		clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.MasterLastGood,
+			"last good options", "taken back, since n3"})
 
 	// Tried again, since it is asked for: this time n1 says what is wrong and ends.
 	if err := os.Remove(sig(n1)); err != nil {
 		t.Fatal(err)
 	}
+
 	p, r := applied(t, n2)
-	if p.Result.Code != options.Stopped || r.Code != status.ExitUnknown || !strings.Contains(p.Result.Cause, "read master_pubkey_signature: open ") {
+	if p.Result.Code != options.Stopped || r.Code != status.ExitUnknown ||
+		!strings.Contains(p.Result.Cause, "read master_pubkey_signature: open ") {
 		t.Errorf("what ends: %+v %+v", p, p.Result)
 	}
+
 	t.Logf("%s", strings.Join(p.Lines, "\n"))
 }
 
@@ -234,16 +274,19 @@ func pids(t *testing.T, nodes []*lab.Appliance) map[string]int {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, s := range d.Services {
 			if s.Name == status.MasterService {
 				out[n.Name] = s.PID
 			}
 		}
 	}
+
 	return out
 }
 
-// inForce asks the master of each node which environment of files it has. (config.get is answered by the tool, from the files.)
+// inForce asks the master of each node which environment of files it has. (config.get is answered by the
+// tool, from the files.)
 func inForce(t *testing.T, nodes []*lab.Appliance, want string) {
 	t.Helper()
 	for _, n := range nodes {
@@ -280,15 +323,20 @@ func answering(t *testing.T, n *lab.Appliance, id string) (stop func()) {
 				return
 			default:
 			}
+
 			r := n.Tool(t, "salt", "--out", "json", "--static", "-t", "5", id, "test.ping")
 			var m map[string]any
 			if err := json.Unmarshal([]byte(r.Out), &m); err != nil || m[id] != true {
 				missed++ // also when this node's own master restarts while it is asked
 				continue
 			}
-			answered, longest, last = answered+1, max(longest, time.Since(last)), time.Now()
+
+			answered++
+			longest = max(longest, time.Since(last))
+			last = time.Now()
 		}
 	}()
+
 	return func() {
 		t.Helper()
 		close(quit)

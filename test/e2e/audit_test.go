@@ -43,45 +43,59 @@ func TestAuditOnThreeNodes(t *testing.T) {
 		n.Change(t, "settings.allow_insecure", []string{})
 		n.Change(t, "settings.master.options.auto_accept", false)
 		n.Change(t, "settings.master.options.sharedsecret", "right")
-		n.Change(t, "settings.master.options.external_auth", map[string]any{"sharedsecret": map[string]any{"alice": []string{".*"}}})
+		n.Change(t, "settings.master.options.external_auth",
+			map[string]any{"sharedsecret": map[string]any{"alice": []string{".*"}}})
 		n.Launch(t)
 	}
+
 	for _, n := range nodes {
 		n.WaitReady(t, 3)
 	}
+
 	n1, n2, n3 := nodes[0], nodes[1], nodes[2]
 	n1.StartMinion(t, "web1", lab.Newest)
 	n2.StartMinion(t, "web2", lab.Newest)
 	lab.Eventually(t, 90*time.Second, "two keys wait", func() error {
-		if r := n1.Tool(t, "salt-key", "-l", "un", "--out", "json"); !strings.Contains(r.Out, "web1") || !strings.Contains(r.Out, "web2") {
+		if r := n1.Tool(t, "salt-key", "-l", "un", "--out", "json"); !strings.Contains(r.Out, "web1") ||
+			!strings.Contains(r.Out, "web2") {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
 	})
+
 	finger := fingerOf(t, n3, "web2")
-	if r := n3.Applianced(t, "keys", "accept", "--fingerprint", "00"+finger[2:]); r.Code != 1 || !strings.Contains(r.Err, "nothing was changed") {
+	if r := n3.Applianced(t, "keys", "accept", "--fingerprint", "00"+
+		finger[2:]); r.Code != 1 || !strings.Contains(r.Err, "nothing was changed") {
 		t.Errorf("another fingerprint: %+v", r)
 	}
-	if r := n3.Applianced(t, "keys", "delete", "--state", "pending", "--dry-run"); r.Code != 0 || !strings.Contains(r.Out, "web1") || !strings.Contains(r.Out, finger) {
+
+	if r := n3.Applianced(t, "keys", "delete", "--state", "pending", "--dry-run"); r.Code != 0 ||
+		!strings.Contains(r.Out, "web1") || !strings.Contains(r.Out, finger) {
 		t.Errorf("%+v", r)
 	}
-	for _, r := range []lab.Result{n1.Tool(t, "salt-key", "-y", "-a", "web1"), n3.Applianced(t, "keys", "accept", "--fingerprint", finger)} {
+
+	for _, r := range []lab.Result{n1.Tool(t, "salt-key", "-y", "-a", "web1"),
+		n3.Applianced(t, "keys", "accept", "--fingerprint", finger)} {
 		if r.Code != 0 {
 			t.Fatalf("%+v", r)
 		}
 	}
+
 	// From the second node: the key that was accepted on the first.
 	accepts, r := audited(t, n2, "--action", "key.accept")
 	if r.Code != 0 || len(accepts) != 4 {
 		t.Fatalf("%+v %+v", accepts, r)
 	}
+
 	for i, id := range []string{"web1", "web2"} {
 		asked, done := accepts[2*i], accepts[2*i+1]
-		if asked.Result != audit.Asked || done.Result != audit.OK || asked.Op != done.Op || done.Object != id || done.Program != "salt-key" ||
+		if asked.Result != audit.Asked || done.Result != audit.OK || asked.Op != done.Op ||
+			done.Object != id || done.Program != "salt-key" ||
 			done.Node != []string{"n1", "n3"}[i] || done.User != "root" || done.From != audit.Local || !strings.Contains(done.Detail, ":") {
 			t.Errorf("%+v\n%+v", asked, done)
 		}
 	}
+
 	n3.Ping(t, 90*time.Second, "web1", "web2")
 	token(t, n2)
 	jobs, _ := audited(t, n1, "--action", "job.publish", "--since", "10m")
@@ -89,82 +103,112 @@ func TestAuditOnThreeNodes(t *testing.T) {
 		return r.Node == "n3" && r.User == "root" && r.Proof == audit.Key && r.Function == "test.ping" && r.Minions == 2
 	})
 	byToken := slices.IndexFunc(jobs, func(r audit.Record) bool {
-		return r.Node == "n2" && r.User == "alice" && r.Proof == audit.Token && r.Function == "test.arg" && r.JID != "" && r.Eauth == "sharedsecret"
+		return r.Node == "n2" && r.User == "alice" && r.Proof == audit.Token && r.Function == "test.arg" &&
+			r.JID != "" && r.Eauth == "sharedsecret"
 	})
 	if byRoot < 0 || byToken < 0 {
 		t.Errorf("%d %d: %+v", byRoot, byToken, jobs)
 	}
-	if refused, _ := audited(t, n3, "--action", "login", "--user", "eve"); len(refused) == 0 || refused[0].Result != audit.Refused || refused[0].Node != "n2" {
+
+	if refused, _ := audited(t, n3, "--action", "login", "--user", "eve"); len(refused) == 0 ||
+		refused[0].Result != audit.Refused || refused[0].Node != "n2" {
 		t.Errorf("%+v", refused)
 	}
+
 	if r := n1.Applianced(t, "drain", "n2"); r.Code != 0 {
 		t.Errorf("%+v", r)
 	}
+
 	if r := n3.Applianced(t, "undrain", "n2"); r.Code != 0 {
 		t.Errorf("%+v", r)
 	}
+
 	verbs, _ := audited(t, n2, "--action", "node.*drain")
 	var said []string
 	for _, v := range verbs {
 		said = append(said, v.Node+" "+v.Action+" "+v.Object+" "+string(v.Result))
 	}
-	if want := []string{"n1 node.drain n2 asked", "n1 node.drain n2 ok", "n3 node.undrain n2 asked", "n3 node.undrain n2 ok"}; !slices.Equal(said, want) {
+
+	if want := []string{"n1 node.drain n2 asked", "n1 node.drain n2 ok", "n3 node.undrain n2 asked",
+		"n3 node.undrain n2 ok"}; !slices.Equal(said, want) {
 		t.Errorf("%q", said)
 	}
-	if joins, _ := audited(t, n3, "--action", "node.join"); len(joins) < 2 || joins[0].Node != "n1" || joins[0].Proof != audit.Secret {
+
+	if joins, _ := audited(t, n3, "--action", "node.join"); len(joins) < 2 || joins[0].Node != "n1" ||
+		joins[0].Proof != audit.Secret {
 		t.Errorf("%+v", joins)
 	}
+
 	// The table for people, and where nothing is.
 	t.Logf("%s", n2.Applianced(t, "audit", "-n", "40").Out)
 	if r := n3.Applianced(t, "audit", "--since", "1h", "--node", "n1", "--action", "key.accept"); r.Code != 0 || strings.Count(r.Out, "\n") != 2 || !strings.Contains(r.Out, "web1") {
 		t.Errorf("%+v", r)
 	}
+
 	if r := n3.Applianced(t, "audit", "--node", "n9"); r.Code != 1 || !strings.Contains(r.Err, "there is no node") {
 		t.Errorf("%+v", r)
 	}
+
 	// A node that is killed with what it has just been asked still knows it, and is
 	// missed while it is away.
 	if r := n1.Tool(t, "salt-key", "-y", "-d", "web1"); r.Code != 0 {
 		t.Fatalf("%+v", r)
 	}
+
 	n1.Proc.Kill()
 	away, r := audited(t, n2, "--action", "key.*")
 	if r.Code != 2 || !strings.Contains(r.Err, "n1 could not be asked") || len(away) != 2 {
 		t.Errorf("%+v %+v", away, r)
 	}
+
 	lab.Eventually(t, 60*time.Second, "both others have seen that it is away", func() error {
 		r := n2.Applianced(t, "history")
-		if r.Code != 2 || !strings.Contains(r.Err, "n1 could not be asked") || !regexp.MustCompile(`n2,n3 +SCA-104 +n1 `).MatchString(r.Out) {
+		if r.Code != 2 || !strings.Contains(r.Err, "n1 could not be asked") ||
+			!regexp.MustCompile(`n2,n3 +SCA-104 +n1 `).MatchString(r.Out) {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
 	})
+
 	n1.Launch(t)
 	lab.Eventually(t, 90*time.Second, "its history is told again", func() error {
-		if r := n3.Applianced(t, "history", "-n", "100"); r.Code != 0 || !regexp.MustCompile(`(?m) n1 +start +n1 (.*\n)*.* n1 +start +n1 `).MatchString(r.Out) {
+		if r := n3.Applianced(t, "history", "-n", "100"); r.Code != 0 ||
+			!regexp.MustCompile(`(?m) n1 +start +n1 (.*\n)*.* n1 +start +n1 `).MatchString(r.Out) {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
 	})
+
 	lab.Eventually(t, 90*time.Second, "the first node answers again", func() error {
-		if back, r := audited(t, n2, "--action", "key.delete"); r.Code != 0 || len(back) != 2 || back[1].Object != "web1" || back[1].Result != audit.OK {
+		if back, r := audited(t, n2, "--action", "key.delete"); r.Code != 0 || len(back) != 2 ||
+			back[1].Object != "web1" || back[1].Result != audit.OK {
 			return fmt.Errorf("%+v %+v", back, r)
 		}
 		return nil
 	})
+
 	// Keys of one state and fingerprint, from another node.
-	for args, code := range map[string]int{"--state rejected --yes": 1, "--state denied --fingerprint " + finger + " --yes": 1, "--state accepted --fingerprint " + finger: 64} {
+	for args, code := range map[string]int{
+		"--state rejected --yes":                            1,
+		"--state denied --fingerprint " + finger + " --yes": 1,
+		"--state accepted --fingerprint " + finger:          64,
+	} {
 		if r := n2.Applianced(t, append([]string{"keys", "delete"}, strings.Fields(args)...)...); r.Code != code {
 			t.Errorf("keys delete %s: %+v", args, r)
 		}
 	}
+
 	if r := n2.Applianced(t, "keys", "delete", "--state", "accepted", "--fingerprint", finger, "--yes"); r.Code != 0 {
 		t.Errorf("%+v", r)
 	}
-	if list, r := audited(t, n1, "--action", "key.delete", "--node", "n2"); len(list) != 2 || list[1].Object != "web2" || !strings.Contains(list[1].Detail, finger) {
+
+	if list, r := audited(t, n1, "--action", "key.delete", "--node", "n2"); len(list) != 2 ||
+		list[1].Object != "web2" || !strings.Contains(list[1].Detail, finger) {
 		t.Errorf("%+v %+v", list, r)
 	}
+
 	wholeRecord(t, n1)
+
 	// No secret is in any file.
 	for _, n := range nodes {
 		if found := lab.Grep(t, filepath.Join(n.Dir, "data/cache/audit"), "right"); len(found) > 0 {
@@ -184,23 +228,29 @@ func wholeRecord(t *testing.T, n *lab.Appliance) {
 		}
 		return nil
 	})
+
 	t.Logf("\n%s", n.Applianced(t, "audit", "verify").Out)
 	acts := filepath.Join(n.Dir, "data/log/audit/acts.jsonl")
 	text, err := os.ReadFile(acts)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	if err := os.WriteFile(acts, bytes.Join(lines[:2], nil), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	r := n.Applianced(t, "audit", "verify")
-	if r.Code != 1 || !strings.Contains(r.Out, "FAULT node/acts: record") || !strings.Contains(r.Out, "missing at the end: n") {
+	if r.Code != 1 || !strings.Contains(r.Out, "FAULT node/acts: record") ||
+		!strings.Contains(r.Out, "missing at the end: n") {
 		t.Errorf("%+v", r)
 	}
+
 	t.Logf("\n%s", r.Out)
 	lab.Eventually(t, 90*time.Second, "the other nodes have seen it at once", func() error {
-		if list, r := audited(t, n, "--action", "audit.cut"); !slices.ContainsFunc(list, func(r audit.Record) bool { return r.Node != n.Name && r.Object == n.Name }) {
+		if list, r := audited(t, n, "--action", "audit.cut"); !slices.ContainsFunc(list,
+			func(r audit.Record) bool { return r.Node != n.Name && r.Object == n.Name }) {
 			return fmt.Errorf("%+v %+v", list, r)
 		}
 		return nil
@@ -227,7 +277,8 @@ func token(t *testing.T, n *lab.Appliance) {
 	t.Helper()
 	t.Setenv("HOME", lab.Dir(t)) // for the file with the token
 	as := func(user, password string) lab.Result {
-		return n.Tool(t, "salt", "-T", "-a", "sharedsecret", "--username", user, "--password", password, "--async", "web1", "test.arg", "x")
+		return n.Tool(t, "salt", "-T", "-a", "sharedsecret", "--username", user, "--password", password,
+			"--async", "web1", "test.arg", "x")
 	}
 	if r := as("alice", "right"); r.Code != 0 {
 		t.Errorf("a job by token: %+v", r)

@@ -19,53 +19,71 @@ import (
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	n := lab.StartNode(t, lab.NodeConfig{
-		States: map[string]string{"top.sls": "base:\n  '*':\n    - hello\n", "hello.sls": "hello:\n  test.succeed_without_changes\n"},
+		States: map[string]string{
+			"top.sls":   "base:\n  '*':\n    - hello\n",
+			"hello.sls": "hello:\n  test.succeed_without_changes\n",
+		},
 		Pillar: map[string]string{"top.sls": "base:\n  '*':\n    - p\n", "p.sls": "colour: canary-blue\n"},
 	})
+
 	m := accepted(t, n, "web1", lab.Newest)
 	phrase := filepath.Join(n.Dir, "phrase")
 	if err := os.WriteFile(phrase, []byte("correct horse battery\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	archive := filepath.Join(n.Dir, "node.age")
 	if r := n.Applianced(t, "backup", "-o", archive, "--passphrase-file", phrase); r.Code != 0 {
 		t.Fatalf("backup: %+v", r)
 	}
+
 	if fi, err := os.Stat(archive); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Fatalf("archive: %v %v", fi, err)
 	}
+
 	if b, err := os.ReadFile(archive); err != nil || strings.Contains(string(b), "canary-blue") {
 		t.Fatalf("the archive is in clear (%v)", err)
 	}
-	if r := n.Applianced(t, "restore", archive, "--passphrase-file", phrase); r.Code == 0 || !strings.Contains(r.Err, "accepted minions already") {
+
+	if r := n.Applianced(t, "restore", archive, "--passphrase-file", phrase); r.Code == 0 ||
+		!strings.Contains(r.Err, "accepted minions already") {
 		t.Errorf("restore over accepted minions: %+v", r)
 	}
 
 	if err := n.Stop(60 * time.Second); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.RemoveAll(n.Settings.DataDir); err != nil {
 		t.Fatal(err)
 	}
+
 	n.Launch(t)
-	if r := n.Applianced(t, "restore", "--check", archive, "--passphrase-file", phrase); r.Code != 0 || !strings.Contains(r.Out, "whole: backup of cluster") {
+	if r := n.Applianced(t, "restore", "--check", archive, "--passphrase-file", phrase); r.Code != 0 ||
+		!strings.Contains(r.Out, "whole: backup of cluster") {
 		t.Errorf("check: %+v", r)
 	}
-	if r := n.Applianced(t, "restore", archive, "--passphrase-file", phrase); r.Code != 0 || !strings.Contains(r.Out, "restored") {
+
+	if r := n.Applianced(t, "restore", archive, "--passphrase-file", phrase); r.Code != 0 ||
+		!strings.Contains(r.Out, "restored") {
 		t.Fatalf("restore: %+v", r)
 	}
+
 	n.Ping(t, 120*time.Second, "web1")
 	if !m.Running() {
 		t.Error("the minion ended")
 	}
+
 	lab.Eventually(t, 60*time.Second, "pillar and state are back", func() error {
 		r := n.Salt(t, "web1", "pillar.items")
 		if !strings.Contains(r.Out, "colour") { // 3008 masks the values
 			return fmt.Errorf("pillar: %+v", r)
 		}
+
 		if r := n.Salt(t, "web1", "state.apply"); r.Code != 0 || !strings.Contains(r.Out, "hello") {
 			return fmt.Errorf("state: %+v", r)
 		}
+
 		return nil
 	})
 }
@@ -79,24 +97,30 @@ func TestSupportBundle(t *testing.T) {
 	if r := n.Applianced(t, "support", "-o", path); r.Code != 0 {
 		t.Fatalf("support: %+v", r)
 	}
+
 	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Fatalf("bundle: %v %v", fi, err)
 	}
+
 	r := lab.Run(t, 20*time.Second, "/bin/tar", "-xzOf", path)
 	if r.Code != 0 || !strings.Contains(r.Out, "serving for") || !strings.Contains(r.Out, "master.pem") {
 		t.Fatalf("tar: code %d, %d bytes, %s", r.Code, len(r.Out), r.Err)
 	}
+
 	secrets, err := filepath.Glob(filepath.Join(n.Settings.CacheDir(), ".*key"))
 	if err != nil || len(secrets) == 0 {
 		t.Fatalf("no root key: %v %v", secrets, err)
 	}
+
 	for _, f := range append(secrets, filepath.Join(n.Settings.PKIDir(), "master.pem")) {
 		b, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, line := range strings.Split(string(b), "\n") {
-			if line = strings.TrimSpace(line); len(line) > 8 && !strings.HasPrefix(line, "-----") && strings.Contains(r.Out, line) {
+			if line = strings.TrimSpace(line); len(line) > 8 && !strings.HasPrefix(line, "-----") &&
+				strings.Contains(r.Out, line) {
 				t.Errorf("a line of %s is in the bundle", f)
 			}
 		}
@@ -115,13 +139,17 @@ func TestBackupOfCluster(t *testing.T) {
 	n1.WaitReady(t, 1)
 	n1.StartMinion(t, "web1", lab.Newest)
 	n1.Ping(t, 90*time.Second, "web1")
-	phrase, archive := filepath.Join(n1.Dir, "phrase"), filepath.Join(n1.Dir, "cluster.age")
+	phrase := filepath.Join(n1.Dir, "phrase")
+	archive := filepath.Join(n1.Dir, "cluster.age")
+
 	if err := os.WriteFile(phrase, []byte("correct horse battery\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if r := n1.Applianced(t, "backup", "-o", archive, "--passphrase-file", phrase); r.Code != 0 {
 		t.Fatalf("backup: %+v", r)
 	}
+
 	key := func() string {
 		b, err := os.ReadFile(filepath.Join(shared, "pki", "cluster.pub"))
 		if err != nil {
@@ -129,24 +157,30 @@ func TestBackupOfCluster(t *testing.T) {
 		}
 		return string(b)
 	}
+
 	before := key()
 
 	n1.Kill()
 	empty(t, shared)
-	if err := errors.Join(os.RemoveAll(filepath.Join(n1.Dir, "data")), os.RemoveAll(filepath.Join(n1.Dir, "run")), os.Remove(n1.Config())); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(n1.Dir, "data")),
+		os.RemoveAll(filepath.Join(n1.Dir, "run")), os.Remove(n1.Config())); err != nil {
 		t.Fatal(err)
 	}
+
 	n1.Launch(t)
 	n1.WaitReady(t, 1)
 	if key() == before {
 		t.Fatal("the fresh node has the key of the lost cluster")
 	}
+
 	if r := n1.Applianced(t, "restore", "--force", archive, "--passphrase-file", phrase); r.Code != 0 {
 		t.Fatalf("restore: %+v", r)
 	}
+
 	if key() != before {
 		t.Error("the key of the cluster is not that of the backup")
 	}
+
 	n1.WaitReady(t, 1)
 	n1.Ping(t, 120*time.Second, "web1")
 
@@ -154,6 +188,7 @@ func TestBackupOfCluster(t *testing.T) {
 	if r.Code != 0 {
 		t.Fatalf("join-string: %+v", r)
 	}
+
 	n2 := lab.NewAppliance(t, net, 2, shared, map[string]any{"join": strings.TrimSpace(r.Out)})
 	n2.Launch(t)
 	n2.WaitReady(t, 2)

@@ -43,15 +43,22 @@ func patience(want time.Duration) time.Duration {
 }
 
 func startFront(t *testing.T) *front {
-	c := lab.StartCluster(t, lab.ClusterConfig{Network: lab.NewNetwork(t, "slb", "10.40"), Options: map[string]any{"auto_accept": true, "gather_job_timeout": 1}})
+	c := lab.StartCluster(t,
+		lab.ClusterConfig{
+			Network: lab.NewNetwork(t, "slb", "10.40"),
+			Options: map[string]any{"auto_accept": true, "gather_job_timeout": 1},
+		})
+
 	f := &front{t: t, c: c, dir: lab.Dir(t)}
 	first := c.Members[0].Addr
 	f.addr = first[:strings.LastIndex(first, ".")] + ".254" // the test's own place on the network
 	f.admin = lbproxy.NewClient(f.dir + "/admin.sock")
 	f.startLB()
+
 	for _, v := range lab.Versions() {
 		f.minions = append(f.minions, c.StartMinion(t, "m"+strings.ReplaceAll(v, ".", "-"), v, f.addr, nil))
 	}
+
 	f.answers(t, "at the beginning", 2*time.Minute)
 	return f
 }
@@ -63,25 +70,32 @@ func (f *front) startLB() {
 	for _, m := range f.c.Members {
 		backends = append(backends, m.Backend())
 	}
+
 	health := map[string]any{"slow_start": "1s"}
 	if !strict() {
 		health["timeout"] = "4s" // a starved machine must not make a slow master a dead one
 	}
+
 	conf, err := json.Marshal(map[string]any{
 		"frontends": []map[string]any{
 			{"name": "publish", "mode": "publish", "bind": []string{f.addr + ":4505"}},
 			{"name": "request", "mode": "request", "bind": []string{f.addr + ":4506"}},
 		},
-		"backends": backends, "admin": map[string]any{"socket": f.dir + "/admin.sock", "handover": f.dir + "/handover.sock"},
+		"backends": backends, "admin": map[string]any{
+			"socket":   f.dir + "/admin.sock",
+			"handover": f.dir + "/handover.sock",
+		},
 		// Three minions are few: one more than its share is an excess.
 		"rebalance": map[string]any{"delay": "1s"}, "health": health,
 	})
 	if err != nil {
 		f.t.Fatal(err)
 	}
+
 	lab.WriteTree(f.t, f.dir, map[string]string{"lb.yaml": string(conf)})
 	f.starts++
-	f.lb = lab.Start(f.t, "lb", filepath.Join(f.dir, fmt.Sprint("lb.out.", f.starts)), lab.Bin(f.t, "applianced"), "lb", "--config", f.dir+"/lb.yaml", "--log-format", "json")
+	f.lb = lab.Start(f.t, "lb", filepath.Join(f.dir, fmt.Sprint("lb.out.", f.starts)),
+		lab.Bin(f.t, "applianced"), "lb", "--config", f.dir+"/lb.yaml", "--log-format", "json")
 }
 
 // answers waits until all minions answer a job of a master that lives, and
@@ -95,12 +109,14 @@ func (f *front) answers(t *testing.T, what string, limit time.Duration, dead ...
 			from = m
 		}
 	}
+
 	// Each question costs a minion a process: on a slow machine they must not
 	// come faster than they are answered.
 	wait := "15"
 	if strict() {
 		wait = "4"
 	}
+
 	lab.Eventually(t, limit, "every minion answers "+what, func() error {
 		got, err := from.JSON(t, "-t", wait, "*", "test.ping")
 		for _, m := range f.minions {
@@ -110,6 +126,7 @@ func (f *front) answers(t *testing.T, what string, limit time.Duration, dead ...
 		}
 		return err
 	})
+
 	t.Logf("%s: every minion answered after %.1f s", what, time.Since(began).Seconds())
 	for _, m := range f.minions {
 		if !m.Running() {
@@ -163,11 +180,14 @@ func (f *front) moved(t *testing.T, m *lab.Member) {
 		if seen.IsZero() && p.State == lbproxy.Down {
 			seen = time.Now()
 		}
+
 		if p.State != lbproxy.Down || p.Sessions > 0 {
 			return fmt.Errorf("%s with %d sessions: %s", p.State, p.Sessions, p.LastError)
 		}
+
 		return nil
 	})
+
 	after := time.Since(seen)
 	t.Logf("seen after %.1f s, no session left %.1f s later", seen.Sub(began).Seconds(), after.Seconds())
 	if after > patience(3*time.Second) {
@@ -223,9 +243,11 @@ func TestBalancerFailures(t *testing.T) {
 				f.moved(t, m)
 				f.answers(t, "after a master was killed", patience(15*time.Second), m)
 			})
+
 			m.StartMaster(f.t)
 			m.WaitReady(t)
 		})
+
 		f.run("stopped", func(t *testing.T) {
 			m := f.victim(t, i+1)
 			signal(t, m.Master, syscall.SIGSTOP)
@@ -235,6 +257,7 @@ func TestBalancerFailures(t *testing.T) {
 				f.answers(t, "after a master stood still", patience(15*time.Second), m)
 			})
 		})
+
 		f.run("vanished", func(t *testing.T) {
 			m := f.victim(t, i+2)
 			f.c.Config.Network.Cut(t, m.Addr)
@@ -244,24 +267,29 @@ func TestBalancerFailures(t *testing.T) {
 				f.answers(t, "after a host vanished", patience(15*time.Second), m)
 			})
 		})
+
 		f.run("drained", func(t *testing.T) {
 			m := f.victim(t, i)
 			f.unnoticed(t, false, func() {
 				if err := f.admin.Drain(t.Context(), m.Addr); err != nil {
 					t.Fatal(err)
 				}
+
 				lab.Eventually(t, 60*time.Second, "no minion at the drained master", func() error {
 					if p := f.port(t, m); p.Sessions > 0 {
 						return fmt.Errorf("%d sessions", p.Sessions)
 					}
 					return nil
 				})
+
 				f.answers(t, "after a master was drained", patience(15*time.Second), m)
 			})
+
 			if err := f.admin.Undrain(t.Context(), m.Addr); err != nil {
 				t.Fatal(err)
 			}
 		})
+
 		f.run("slow", func(t *testing.T) {
 			m := f.victim(t, i)
 			before := f.port(t, m)
@@ -271,10 +299,12 @@ func TestBalancerFailures(t *testing.T) {
 				signal(t, m.Master, syscall.SIGCONT)
 				time.Sleep(300 * time.Millisecond)
 			}
+
 			if p := f.port(t, m); p.Sessions != before.Sessions || p.Cuts != before.Cuts || p.State != lbproxy.Up {
 				t.Errorf("a slow master lost its minion: %+v, was %+v", p, before)
 			}
 		})
+
 		f.run("balancer replaced", func(t *testing.T) {
 			f.victim(t, i)
 			old := f.lb
@@ -285,8 +315,10 @@ func TestBalancerFailures(t *testing.T) {
 				}
 				return nil
 			})
+
 			f.answers(t, "after the load balancer was replaced", patience(15*time.Second))
 		})
+
 		f.run("balancer killed", func(t *testing.T) {
 			f.victim(t, i)
 			f.lb.Kill()

@@ -25,35 +25,43 @@ func TestSupervisorKilled(t *testing.T) {
 	m := accepted(t, n, "web1", lab.Newest)
 	lb, _ := pid(t, n, "lb")
 	stuck, _ := pid(t, n, "master")
-	if err := errors.Join(syscall.Kill(stuck, syscall.SIGSTOP), syscall.Kill(n.Proc.PID(), syscall.SIGKILL)); err != nil {
+	if err := errors.Join(syscall.Kill(stuck, syscall.SIGSTOP),
+		syscall.Kill(n.Proc.PID(), syscall.SIGKILL)); err != nil {
 		t.Fatal(err)
 	}
+
 	n.Launch(t)
 	if slices.Contains(n.Left(), stuck) {
 		t.Errorf("the stuck master %d lives beside the new one", stuck)
 	}
+
 	if now, s := pid(t, n, "lb"); now != lb {
 		t.Errorf("the load balancer is process %d, not %d as before: %+v", now, lb, s)
 	}
+
 	n.Ping(t, 60*time.Second, "web1")
 
 	// The adopted one is watched like a child.
 	if err := syscall.Kill(lb, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+
 	lab.Eventually(t, 60*time.Second, "a load balancer is back", func() error {
 		if now, s := pid(t, n, "lb"); now == 0 || now == lb || s.State != "running" {
 			return fmt.Errorf("%d: %+v", now, s)
 		}
 		return nil
 	})
+
 	n.Ping(t, 60*time.Second, "web1")
 	if !m.Running() {
 		t.Error("the minion ended")
 	}
+
 	if err := n.Proc.Stop(40 * time.Second); err != nil {
 		t.Error(err)
 	}
+
 	if left := n.Left(); len(left) > 0 {
 		t.Errorf("processes left: %v", left)
 	}
@@ -69,6 +77,7 @@ func TestBalancerReload(t *testing.T) {
 	for _, name := range []string{"applianced", "salt-master", "salt", "salt-key", "salt-run", "salt-cp"} {
 		install(t, lab.Bin(t, name), filepath.Join(bin, name))
 	}
+
 	t.Setenv("SALTERN_BIN", bin)
 	n := lab.StartNode(t, lab.NodeConfig{Options: map[string]any{"gather_job_timeout": 1}})
 	accepted(t, n, "web1", lab.Newest)
@@ -79,6 +88,7 @@ func TestBalancerReload(t *testing.T) {
 		if r := n.Applianced(t, "reload"); r.Code != 0 {
 			t.Fatalf("reload: %+v", r)
 		}
+
 		lab.Eventually(t, 60*time.Second, "started anew", func() error {
 			d, err := n.Status(t)
 			if err != nil {
@@ -87,18 +97,22 @@ func TestBalancerReload(t *testing.T) {
 			if len(d.Services) == 0 { // the new life has not looked yet
 				return errors.New("no services")
 			}
+
 			for _, s := range d.Services {
 				if s.State != "running" || s.PID == 0 || s.PID == before {
 					return fmt.Errorf("%+v", s)
 				}
 			}
+
 			return nil
 		})
 	}
+
 	reload()
 	if now, s := pid(t, n, "lb"); now != first {
 		t.Errorf("the load balancer is process %d, not %d as before: %+v", now, first, s)
 	}
+
 	n.Ping(t, 60*time.Second, "web1")
 
 	install(t, lab.Bin(t, "applianced"), filepath.Join(bin, "applianced"))
@@ -107,9 +121,11 @@ func TestBalancerReload(t *testing.T) {
 	if own, err := os.Readlink(exe); err != nil || own != filepath.Join(bin, "applianced") {
 		t.Errorf("the supervisor, process %d, runs %s, %v", n.Proc.PID(), own, err)
 	}
+
 	if now, s := pid(t, n, "lb"); now == first {
 		t.Errorf("the load balancer is the old one: %+v", s)
 	}
+
 	n.Ping(t, 60*time.Second, "web1")
 	lab.Eventually(t, 60*time.Second, "the first load balancer has let go", func() error {
 		if slices.Contains(n.Left(), first) {
@@ -117,6 +133,7 @@ func TestBalancerReload(t *testing.T) {
 		}
 		return nil
 	})
+
 	if r := n.Applianced(t, "logs", "lb"); !strings.Contains(r.Out, "listeners handed over") {
 		t.Errorf("no hand-over in the log: %+v", r)
 	}

@@ -24,6 +24,7 @@ func TestCloneOfANode(t *testing.T) {
 			n.WaitReady(t, 3)
 		}
 	}
+
 	all := t
 	nodes[2].Kill()
 	off := time.Now()
@@ -40,11 +41,16 @@ func TestCloneOfANode(t *testing.T) {
 			}
 			return nil
 		})
+
 		clone.Launch(all)
 		for _, n := range nodes[:2] {
-			tellsOf(t, n, status.KeyTwice, "a machine at "+clone.Addr+" uses the key of n3, which has the address "+nodes[2].Addr, false)
+			tellsOf(t, n, status.KeyTwice,
+				"a machine at "+clone.Addr+" uses the key of n3, which has the address "+nodes[2].Addr,
+				false)
 		}
-		tellsOf(t, clone, status.AddressMissing, "this machine has "+clone.Addr, false) // its hardware is that of n3 here
+
+		// its hardware is that of n3 here
+		tellsOf(t, clone, status.AddressMissing, "this machine has "+clone.Addr, false)
 		refuses(t, clone)
 		nodes[2].Launch(all) // an hour later, say
 		whole()
@@ -52,6 +58,7 @@ func TestCloneOfANode(t *testing.T) {
 		tellsOf(t, nodes[2], status.KeyTwice, "two machines use the key of n3", false)
 		clone.Kill()
 	})
+
 	t.Run("beside, with another address", func(t *testing.T) {
 		copies["beside"].Launch(all)
 		cloneElsewhere(t, nodes, copies["beside"])
@@ -59,35 +66,44 @@ func TestCloneOfANode(t *testing.T) {
 			silentAbout(t, n, status.KeyTwice)
 		}
 	})
+
 	t.Run("beside, with its address", func(t *testing.T) {
 		clone := copies["one address"]
 		clone.TakeAddress(t, nodes[2])
 		clone.Launch(all)
 		began := time.Now()
+
 		for _, n := range nodes[:2] {
 			tellsOf(t, n, status.KeyTwice, "two machines at "+nodes[2].Addr+" use the key of n3", false)
 		}
+
 		t.Logf("noticed after %s", time.Since(began).Round(time.Second))
 		for _, n := range []*lab.Appliance{nodes[2], clone} {
 			tellsOf(t, n, status.KeyTwice, "which one is the copy cannot be told", false)
 		}
+
 		if r := clone.Applianced(t, "leave", "--yes"); r.Code == 0 {
 			t.Errorf("the copy has left: %+v", r)
 		}
+
 		clone.Kill()
 		for _, n := range nodes {
 			silentAbout(t, n, status.KeyTwice)
 		}
+
 		whole()
 	})
+
 	t.Run("in its place", func(t *testing.T) {
 		nodes[2].Kill()
 		restored := copies["restored"]
 		restored.TakeAddress(t, nodes[2])
 		restored.Launch(all)
+
 		for _, n := range []*lab.Appliance{nodes[0], nodes[1], restored} {
 			n.WaitReady(t, 3)
 		}
+
 		await.Holds(t, 20*time.Second, "nobody takes it for a copy", func() bool {
 			for _, n := range []*lab.Appliance{nodes[0], nodes[1], restored} {
 				d, err := n.Status(t)
@@ -98,8 +114,10 @@ func TestCloneOfANode(t *testing.T) {
 					}
 				}
 			}
+
 			return true
 		})
+
 		must(t, restored.Applianced(t, "drain", "n3"))
 		must(t, restored.Applianced(t, "undrain", "n3"))
 		lab.Eventually(t, 180*time.Second, "the restored node leaves", func() error {

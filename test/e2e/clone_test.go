@@ -50,7 +50,13 @@ func silentAbout(t *testing.T, n *lab.Appliance, code status.Code) {
 // refuses tries on a copy what would change its cluster.
 func refuses(t *testing.T, clone *lab.Appliance) {
 	t.Helper()
-	for _, args := range [][]string{{"leave", "--yes"}, {"drain", "n3"}, {"drain", "n1"}, {"remove", "--yes", "--force", "n2"}, {"secret", "rotate"}} {
+	for _, args := range [][]string{
+		{"leave", "--yes"},
+		{"drain", "n3"},
+		{"drain", "n1"},
+		{"remove", "--yes", "--force", "n2"},
+		{"secret", "rotate"},
+	} {
 		if r := clone.Applianced(t, args...); r.Code == 0 || !strings.Contains(r.Err, "applianced reset --yes") {
 			t.Errorf("%v on the copy: %+v", args, r)
 		}
@@ -65,20 +71,26 @@ func cloneElsewhere(t *testing.T, nodes []*lab.Appliance, clone *lab.Appliance) 
 	both := "two machines use the key of n3: " + nodes[2].Addr + " and " + clone.Addr
 	tellsOf(t, clone, status.NotTheNode, "this machine does not have that address", true)
 	refuses(t, clone)
+
 	for _, n := range nodes {
 		tellsOf(t, n, status.KeyTwice, both, false)
 	}
+
 	t.Logf("all nodes name both machines after %s", time.Since(began).Round(time.Second))
 	for _, n := range nodes {
 		n.WaitReady(t, 3)
 	}
 
-	if r := clone.Applianced(t, "reset"); !strings.Contains(r.Err, "this machine is not the node whose key it has") || strings.Contains(r.Err, "leave") {
+	if r := clone.Applianced(t, "reset"); !strings.Contains(r.Err,
+		"this machine is not the node whose key it has") || strings.Contains(r.Err, "leave") {
 		t.Errorf("what a reset of the copy would do: %+v", r)
 	}
-	if r := clone.Applianced(t, "reset", "--yes"); r.Code != 0 || !strings.Contains(r.Out, "this machine is new") || strings.Contains(r.Out, "applianced remove") {
+
+	if r := clone.Applianced(t, "reset", "--yes"); r.Code != 0 ||
+		!strings.Contains(r.Out, "this machine is new") || strings.Contains(r.Out, "applianced remove") {
 		t.Errorf("reset of the copy: %+v", r)
 	}
+
 	clone.Kill()
 	for _, n := range nodes {
 		n.WaitReady(t, 3)

@@ -68,11 +68,20 @@ func TestClusterJoinAndRemoval(t *testing.T) {
 	serving := time.Since(began)
 	strictly(t, "the fourth node serves", serving, 10*time.Second)
 	d.StartLB(t)
+
 	for _, m := range c.Members[:3] {
-		if err := lbproxy.NewClient(m.LBSocket()).Add(context.Background(), lbproxy.Backend{Name: d.Addr, Address: d.Addr, PublishPort: 14505, RequestPort: 14506, ProxyV2: true}); err != nil {
+		if err := lbproxy.NewClient(m.LBSocket()).Add(context.Background(),
+			lbproxy.Backend{
+				Name:        d.Addr,
+				Address:     d.Addr,
+				PublishPort: 14505,
+				RequestPort: 14506,
+				ProxyV2:     true,
+			}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	c.WaitWhole(t) // the others know it, without a restart
 	lab.Eventually(t, 90*time.Second, "minions move to the fourth node", func() error {
 		_, n, err := d.View()
@@ -81,7 +90,9 @@ func TestClusterJoinAndRemoval(t *testing.T) {
 		}
 		return err
 	})
-	t.Logf("the fourth node serves %.1f s after its start, and has 10 of 100 minions after %.1f s", serving.Seconds(), time.Since(began).Seconds())
+
+	t.Logf("the fourth node serves %.1f s after its start, and has 10 of 100 minions after %.1f s",
+		serving.Seconds(), time.Since(began).Seconds())
 	for _, m := range c.Members {
 		allReturned(t, m, start(t, d, "s*", "test.ping"), s.ids())
 	}
@@ -100,32 +111,39 @@ func TestClusterJoinAndRemoval(t *testing.T) {
 		}
 		return fmt.Errorf("none does")
 	})
+
 	both := time.Since(began)
 	strictly(t, "both sides say that the secret is wrong", both, 5*time.Second)
 	t.Logf("both sides say that the secret is wrong after %.1f s", both.Seconds())
 	began = time.Now()
+
 	if err := syscall.Kill(e.Master.PID(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+
 	ended(t, e.Master, 20*time.Second)
 	t.Logf("a master that is joining ends %.1f s after SIGTERM", time.Since(began).Seconds())
 
 	// Removal, on another node than the one it came by.
 	r := c.Members[1].SaltRun(t, "cluster.remove", d.Addr, "--out", "json")
 	var answer map[string]string
-	if err := json.Unmarshal([]byte(r.Out), &answer); err != nil || answer["removed"] != d.Addr || answer["cluster_secret"] == "" || answer["cluster_secret"] == lab.ClusterSecret {
+	if err := json.Unmarshal([]byte(r.Out), &answer); err != nil || answer["removed"] != d.Addr ||
+		answer["cluster_secret"] == "" || answer["cluster_secret"] == lab.ClusterSecret {
 		t.Fatalf("cluster.remove: %v: %+v", err, r)
 	}
+
 	prints(t, d.Master, "removed from the cluster")
 	ended(t, d.Master, 30*time.Second)
 	if _, err := os.Stat(filepath.Join(c.Shared, "pki/peers", d.Addr+".pub")); !os.IsNotExist(err) {
 		t.Errorf("the key of the removed master: %v", err)
 	}
+
 	d.StartMaster(t) // with its old key and secret
 	ended(t, d.Master, 90*time.Second)
 	if d.Ready() {
 		t.Error("a removed master serves")
 	}
+
 	prints(t, d.Master, "was removed from the cluster")
 
 	// With a new key and the old secret it is not let in, with the new one it is.
@@ -137,11 +155,13 @@ func TestClusterJoinAndRemoval(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	d.StartMaster(t)
 	prints(t, d.Master, "wrong cluster_secret")
 	if err := d.Master.Stop(20 * time.Second); err != nil {
 		t.Logf("stopping: %v", err)
 	}
+
 	d.Configure(t, map[string]any{"cluster_peers": []string{first.Addr}, "cluster_secret": answer["cluster_secret"]})
 	d.StartMaster(t)
 	d.WaitReady(t)
@@ -154,6 +174,7 @@ func TestClusterJoinAndRemoval(t *testing.T) {
 			t.Errorf("the new secret is in %v", found)
 		}
 	}
+
 	s.stop()
 	s.h.judgeCluster(t, c, c.Alive(), nil)
 }
@@ -173,25 +194,32 @@ func TestClusterOwner(t *testing.T) {
 					names = append(names, o.Addr)
 				}
 			}
+
 			if len(names) != 1 {
 				return fmt.Errorf("owners: %v", names)
 			}
+
 			return nil
 		})
+
 		return m, fence
 	}
+
 	m, fence := owner()
 	began := time.Now()
 	if err := syscall.Kill(m.Master.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+
 	ended(t, m.Master, 20*time.Second)
 	if err := os.Remove(filepath.Join(m.Dir, "cache/status.json")); err != nil {
 		t.Error(err)
 	}
+
 	next, higher := owner()
 	if next == m || higher <= fence {
 		t.Errorf("%s owns with %d after %s with %d", next.Addr, higher, m.Addr, fence)
 	}
+
 	t.Logf("another owner after %.1f s", time.Since(began).Seconds())
 }

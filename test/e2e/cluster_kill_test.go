@@ -44,12 +44,14 @@ func kills() []kill {
 		})
 		time.Sleep(time.Second)
 	}
+
 	cut := func(*testing.T, *lab.Member) { time.Sleep(time.Second) }
 	restart := func(t *testing.T, _ *lab.Network, m *lab.Member) {
 		m.StartMaster(t)
 		m.StartLB(t)
 		m.WaitReady(t)
 	}
+
 	signal := func(s syscall.Signal) func(*testing.T, *lab.Network, *lab.Member) {
 		return func(_ *testing.T, _ *lab.Network, m *lab.Member) { m.Signal(s) }
 	}
@@ -58,7 +60,8 @@ func kills() []kill {
 		{"link down", false, func(t *testing.T, n *lab.Network, m *lab.Member) { n.Cut(t, m.Addr) },
 			func(t *testing.T, n *lab.Network, m *lab.Member) { n.Mend(t, m.Addr) }, cut, 20 * time.Second, 25},
 		{"SIGTERM", false, signal(syscall.SIGTERM), restart, dead, 15 * time.Second, 15},
-		{"link down of the node with all sessions", true, func(t *testing.T, n *lab.Network, m *lab.Member) { n.Cut(t, m.Addr) },
+		{"link down of the node with all sessions", true,
+			func(t *testing.T, n *lab.Network, m *lab.Member) { n.Cut(t, m.Addr) },
 			func(t *testing.T, n *lab.Network, m *lab.Member) { n.Mend(t, m.Addr) }, cut, 20 * time.Second, 25},
 		{"SIGKILL", false, signal(syscall.SIGKILL), restart, dead, 15 * time.Second, 15},
 	}
@@ -73,7 +76,12 @@ func kills() []kill {
 // its removal. SALTERN_STRICT=1 asserts the times, on a quiet machine.
 func TestClusterKills(t *testing.T) {
 	net := lab.NewNetwork(t, "scl", "10.50")
-	c := lab.StartCluster(t, lab.ClusterConfig{Network: net, Options: map[string]any{"auto_accept": true, "gather_job_timeout": 2, "log_level": "warning"}})
+	c := lab.StartCluster(t,
+		lab.ClusterConfig{
+			Network: net,
+			Options: map[string]any{"auto_accept": true, "gather_job_timeout": 2, "log_level": "warning"},
+		})
+
 	net.Move(t, c.Members[0].Addr)
 	s := enroll(t, c, 300)
 	var others []string
@@ -82,6 +90,7 @@ func TestClusterKills(t *testing.T) {
 		others = append(others, id)
 		c.StartMinion(t, id, v, net.Virtual(), nil)
 	}
+
 	s.start(t)
 	everybody := append(s.ids(), others...)
 	listening(t, c, len(everybody))
@@ -94,12 +103,14 @@ func TestClusterKills(t *testing.T) {
 	if rounds == 0 {
 		rounds = 3
 	}
+
 	for i := range rounds {
 		k := kills()[i%len(kills())]
 		victim, survivor := c.Members[i%3], c.Members[(i+1)%3]
 		if k.all {
 			gather(t, c, victim, len(everybody))
 		}
+
 		jid := start(t, survivor, "*", "test.sleep", strconv.Itoa(k.job))
 		time.Sleep(500 * time.Millisecond) // the job runs
 		turn := s.refresh(t, survivor)
@@ -107,18 +118,22 @@ func TestClusterKills(t *testing.T) {
 		if rounds > 12 {
 			done = meanwhile(t, c, survivor, i)
 		}
+
 		k.lose(t, net, victim)
 		began := time.Now()
 		k.gone(t, victim)
 		net.Move(t, survivor.Addr)
 		scripted := complete(t, survivor, everybody).Sub(began)
 		took := time.Since(began)
-		t.Logf("loss %d, %s (%s): test.ping complete after %.1f s, of the swarm alone after %.1f s", i+1, victim.Addr, k.name, took.Seconds(), scripted.Seconds())
+		t.Logf("loss %d, %s (%s): test.ping complete after %.1f s, of the swarm alone after %.1f s", i+1,
+			victim.Addr, k.name, took.Seconds(), scripted.Seconds())
 		strictly(t, "first complete test.ping after "+k.name, took, k.limit)
+
 		for _, m := range []*lab.Member{survivor, c.Members[(i+2)%3]} {
 			allReturned(t, m, jid, everybody)
 			allReturned(t, m, turn, s.ids())
 		}
+
 		s.alike(t, turn, []*lab.Member{survivor, c.Members[(i+2)%3]}, false)
 		k.again(t, net, victim)
 		c.WaitWhole(t)
@@ -126,10 +141,12 @@ func TestClusterKills(t *testing.T) {
 		allReturned(t, victim, jid, everybody)
 		s.alike(t, turn, nodes, true)
 	}
+
 	complete(t, c.Members[rounds%3], everybody)
 	s.stop()
 	jobs, acked, again := s.h.count()
-	t.Logf("%d losses, %d jobs, %d returns acknowledged to the swarm, %d after more than one try, %d sign-ins", rounds, jobs, acked, again, s.signIns.Load())
+	t.Logf("%d losses, %d jobs, %d returns acknowledged to the swarm, %d after more than one try, %d sign-ins",
+		rounds, jobs, acked, again, s.signIns.Load())
 	s.h.judgeCluster(t, c, nodes, others)
 }
 
@@ -170,6 +187,7 @@ func meanwhile(t *testing.T, c *lab.Cluster, by *lab.Member, round int) (done fu
 			ended(t, d.Master, time.Minute)
 		}
 	}
+
 	return func() {}
 }
 
@@ -204,6 +222,7 @@ func complete(t *testing.T, m *lab.Member, ids []string) (scripted time.Time) {
 			s = append(s, id)
 		}
 	}
+
 	var open []string
 	var next, said time.Time
 	every := 3 * time.Second
@@ -217,6 +236,7 @@ func complete(t *testing.T, m *lab.Member, ids []string) (scripted time.Time) {
 			open = open[max(0, len(open)-12):] // late answers count as well
 			every += every / 4                 // and are not made later by more jobs
 		}
+
 		for _, jid := range open {
 			got, lerr := m.Lookup(t, jid)
 			if scripted.IsZero() && everyone(got, lerr, s) == nil {
@@ -226,13 +246,16 @@ func complete(t *testing.T, m *lab.Member, ids []string) (scripted time.Time) {
 				return nil
 			}
 		}
+
 		m.Untangle(t)
 		if time.Since(said) > time.Second {
 			said = time.Now()
 			t.Logf("%s: test.ping from %s: %s", time.Now().Format("15:04:05.000"), m.Addr, err)
 		}
+
 		return err
 	})
+
 	return scripted
 }
 
@@ -271,14 +294,17 @@ func gather(t *testing.T, c *lab.Cluster, to *lab.Member, all int) {
 			if o == to {
 				continue
 			}
+
 			if err := cl.Drain(ctx, o.Addr); err != nil {
 				t.Fatal(err)
 			}
+
 			if _, err := cl.Cut(ctx, o.Addr, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+
 	lab.Eventually(t, 60*time.Second, "all listen at "+to.Addr, func() error {
 		to.Untangle(t)
 		_, subscribers, err := to.View()
@@ -288,8 +314,10 @@ func gather(t *testing.T, c *lab.Cluster, to *lab.Member, all int) {
 		if subscribers < all {
 			return fmt.Errorf("%d do", subscribers)
 		}
+
 		return nil
 	})
+
 	for _, m := range c.Members[:c.Config.Nodes] {
 		cl := lbproxy.NewClient(m.LBSocket())
 		for _, o := range c.Members[:c.Config.Nodes] {

@@ -61,18 +61,23 @@ func TestClusterRotation(t *testing.T) {
 		gen := generation(t, m)
 		jobs := []string{start(t, c.Members[(i+1)%3], "s*", "test.ping")}
 		began := time.Now()
+
 		if r := m.SaltRun(t, "cluster.rotate"); r.Code != 0 {
 			t.Fatalf("cluster.rotate: %+v", r)
 		}
+
 		agree(t, c, gen+1)
-		t.Logf("rotation %d: all masters have the key %.2f s after the command began, asking them included", i+1, time.Since(began).Seconds())
+		t.Logf("rotation %d: all masters have the key %.2f s after the command began, asking them included",
+			i+1, time.Since(began).Seconds())
 		for _, o := range c.Members {
 			jobs = append(jobs, start(t, o, "s*", "test.ping"))
 		}
+
 		for k, jid := range jobs {
 			allReturned(t, c.Members[k%3], jid, all)
 		}
 	}
+
 	if got := s.signIns.Load() - before; got > 2*rotations*n {
 		t.Errorf("%d sign-ins of %d minions for %d rotations", got, n, rotations)
 	} else {
@@ -86,21 +91,25 @@ func TestClusterRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lone.Close()
+
 	ctx, cancel := context.WithTimeout(context.Background(), lab.Limit(2*time.Minute))
 	defer cancel()
 	if err := lone.SignIn(ctx); err != nil {
 		t.Fatal(err)
 	}
+
 	gen := generation(t, c.Members[1])
 	if r := c.Members[1].Key(t, "-y", "-d", gone.ID); r.Code != 0 {
 		t.Fatalf("salt-key -d: %+v", r)
 	}
+
 	began := time.Now()
 	for _, m := range c.Members {
 		at, err := minion.New(gone.Config)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		at.Session = lone.Session
 		at.Request = fmt.Sprintf("%s:14506", m.Addr) // the master itself
 		lab.Eventually(t, 30*time.Second, "the deleted minion is refused by "+m.Addr, func() error {
@@ -109,14 +118,17 @@ func TestClusterRotation(t *testing.T) {
 			}
 			return nil
 		})
+
 		at.Close()
 	}
+
 	t.Logf("a deleted key is refused by all masters after %.2f s", time.Since(began).Seconds())
 	agree(t, c, gen+1) // what it knows is worth nothing
 	rest := all[1:]
 	for _, m := range c.Members {
 		allReturned(t, m, start(t, m, "s*", "test.ping"), rest)
 	}
+
 	s.stop()
 	s.h.judgeCluster(t, c, c.Members, nil)
 }

@@ -24,20 +24,30 @@ func newcomer(t *testing.T, c *lab.Cluster) *minion.Minion {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	key, err := crypt.GeneratePrivate(2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := minion.New(minion.Config{ID: "newcomer", Key: key, Master: &master.PublicKey, Request: fmt.Sprintf("%s:14506", c.Members[0].Addr)})
+
+	n, err := minion.New(minion.Config{
+		ID:      "newcomer",
+		Key:     key,
+		Master:  &master.PublicKey,
+		Request: fmt.Sprintf("%s:14506", c.Members[0].Addr),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(n.Close)
 	ctx, cancel := context.WithTimeout(context.Background(), lab.Limit(60*time.Second))
 	defer cancel()
+
 	if err := n.SignIn(ctx); !errors.Is(err, minion.ErrWaiting) {
 		t.Fatalf("sign-in with a new key: %v", err)
 	}
+
 	return n
 }
 
@@ -52,6 +62,7 @@ func TestClusterOfThree(t *testing.T) {
 		ids = append(ids, id)
 		c.StartMinion(t, id, v, c.Members[i].Addr, nil)
 	}
+
 	lab.Eventually(t, 60*time.Second, "keys are asked for", func() error {
 		r := c.Members[0].Key(t, "-l", "pre")
 		for _, id := range ids {
@@ -61,10 +72,12 @@ func TestClusterOfThree(t *testing.T) {
 		}
 		return nil
 	})
+
 	news := newcomer(t, c)
 	if r := c.Members[1].Key(t, "-y", "-A"); r.Code != 0 {
 		t.Fatalf("salt-key -A: %+v", r)
 	}
+
 	began := time.Now()
 	for _, m := range c.Members {
 		news.Request = fmt.Sprintf("%s:14506", m.Addr) // the master itself
@@ -75,6 +88,7 @@ func TestClusterOfThree(t *testing.T) {
 			return news.SignIn(ctx)
 		})
 	}
+
 	took := time.Since(began)
 	strictly(t, "a key accepted on one is good on all", took, 2*time.Second)
 	t.Logf("a key accepted on one is good on all after %.2f s", took.Seconds())
@@ -89,6 +103,7 @@ func TestClusterOfThree(t *testing.T) {
 			return err
 		})
 	}
+
 	for _, m := range c.Members { // by the answers that these minions get, see lbproxy
 		st, err := lbproxy.NewClient(m.LBSocket()).Status(t.Context())
 		if err != nil || st.Known == 0 {

@@ -64,6 +64,7 @@ func (s *swarm) confess(t *testing.T) {
 	if !t.Failed() {
 		return
 	}
+
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
 	for _, jid := range slices.Sorted(maps.Keys(s.h.sent)) {
@@ -85,6 +86,7 @@ func enroll(t *testing.T, c *lab.Cluster, count int) *swarm {
 	if err != nil || len(pairs) == 0 {
 		t.Fatalf("no recorded keys: %v", err)
 	}
+
 	s := &swarm{c: c, h: &history{sent: map[string]map[string]string{}, acked: map[string]map[string]bool{}}}
 	files := map[string]string{}
 	for i := range count {
@@ -92,17 +94,21 @@ func enroll(t *testing.T, c *lab.Cluster, count int) *swarm {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		pem, err := crypt.PublicPEM(&key.PublicKey)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		m, err := minion.New(minion.Config{ID: fmt.Sprintf("s%03d", i), Key: key, Token: true})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		files[m.ID] = pem
 		s.minions = append(s.minions, &swarmer{Minion: m, s: s, at: i, seen: map[string]bool{}, diary: &diary{}})
 	}
+
 	lab.WriteTree(t, filepath.Join(c.Shared, "pki", "minions"), files)
 	return s
 }
@@ -114,6 +120,7 @@ func (s *swarm) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = sync.OnceFunc(func() { cancel(); s.wg.Wait() })
 	t.Cleanup(func() { s.confess(t) })
@@ -139,7 +146,8 @@ func (m *swarmer) turn(by int) {
 	if m.s.front != "" {
 		a = m.s.front
 	}
-	m.Request, m.Publish = fmt.Sprintf("%s:%d", a, lab.FrontRequest), fmt.Sprintf("%s:%d", a, lab.FrontPublish)
+	m.Request = fmt.Sprintf("%s:%d", a, lab.FrontRequest)
+	m.Publish = fmt.Sprintf("%s:%d", a, lab.FrontPublish)
 }
 
 func (m *swarmer) signIn(ctx context.Context) {
@@ -170,12 +178,14 @@ func (m *swarmer) live(ctx context.Context) {
 			m.signIn(ctx)
 			job, err = m.Again()
 		}
+
 		if err != nil {
 			m.note("no publish at %s: %v", m.Publish, err)
 			if ctx.Err() == nil {
 				m.s.cuts.Add(1)
 			}
 		}
+
 		switch {
 		case err == nil:
 			jid, fun := job.Str("jid"), job.Str("fun")
@@ -183,6 +193,7 @@ func (m *swarmer) live(ctx context.Context) {
 			if m.seen[jid] || !m.meant(job) {
 				continue // as minions do
 			}
+
 			m.seen[jid] = true
 			a := answerTo{jid, fun}
 			if seconds, ok := sleeps(job.List("arg")); fun == "test.sleep" && ok {
@@ -192,6 +203,7 @@ func (m *swarmer) live(ctx context.Context) {
 				})
 				continue
 			}
+
 			send(ctx, answers, a)
 		case errors.Is(err, minion.ErrPublish): // of another time
 		case ctx.Err() == nil:
@@ -236,6 +248,7 @@ func (m *swarmer) answer(ctx context.Context, answers chan answerTo) {
 	if err != nil {
 		return
 	}
+
 	o := &swarmer{Minion: other, s: m.s, at: m.at, diary: m.diary}
 	defer o.Close()
 	for {
@@ -255,11 +268,13 @@ func (m *swarmer) give(ctx context.Context, jid, fun string) {
 	if fun == "saltutil.refresh_pillar" {
 		m.refreshed(ctx, jid)
 	}
+
 	for try := 1; ctx.Err() == nil; try++ {
 		one, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err := m.Return(one, jid, fun, answer)
 		cancel()
 		m.note("return of %s at %s: %v", jid, m.Request, err)
+
 		switch {
 		case err == nil:
 			m.s.h.taken(jid, m.ID, try)
@@ -283,6 +298,7 @@ func (m *swarmer) refreshed(ctx context.Context, jid string) {
 		if err == nil {
 			_, err = m.Ask(one, "_mine", "data", value.NewMap("turn", jid))
 		}
+
 		cancel()
 		m.note("refresh of %s at %s: %v", jid, m.Request, err)
 		switch {
@@ -320,23 +336,30 @@ func (s *swarm) alike(t *testing.T, jid string, nodes []*lab.Member, whole bool)
 				if err := json.Unmarshal([]byte(r.Out), &all); err != nil {
 					return fmt.Errorf("%s on %s: %w: %.200s", fun, m.Addr, err, r.Err)
 				}
+
 				for _, w := range s.minions {
 					turn, key := fmt.Sprint(all[w.ID]["turn"]), fun+" of "+w.ID
 					if m == nodes[0] {
 						first[key] = turn
 					}
+
 					if turn != jid {
 						late++
 					}
+
 					if turn != first[key] || whole && turn != jid {
-						return fmt.Errorf("%s on %s is of %s, of %s on %s", key, m.Addr, turn, first[key], nodes[0].Addr)
+						return fmt.Errorf("%s on %s is of %s, of %s on %s", key, m.Addr, turn, first[key],
+							nodes[0].Addr)
 					}
 				}
 			}
 		}
+
 		return nil
 	})
-	t.Logf("minion data of %d alike on %d nodes after %.1f s, asking included; %d of another job", len(s.minions), len(nodes), time.Since(began).Seconds(), late)
+
+	t.Logf("minion data of %d alike on %d nodes after %.1f s, asking included; %d of another job",
+		len(s.minions), len(nodes), time.Since(began).Seconds(), late)
 }
 
 func (s *swarm) ids() []string {
@@ -370,10 +393,12 @@ func (h *history) judgeCluster(t *testing.T, c *lab.Cluster, members []*lab.Memb
 	t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	real := map[string]bool{}
 	for _, id := range others {
 		real[id] = true
 	}
+
 	for _, m := range members {
 		for _, jid := range slices.Sorted(maps.Keys(h.sent)) {
 			// What was taken a moment ago is on its way still.
@@ -382,16 +407,19 @@ func (h *history) judgeCluster(t *testing.T, c *lab.Cluster, members []*lab.Memb
 				if err != nil {
 					return err
 				}
+
 				for id := range h.acked[jid] {
 					if _, ok := kept[id]; !ok {
 						return fmt.Errorf("the return of %s was acknowledged and is not there", id)
 					}
 				}
+
 				for id, v := range kept {
 					if v != h.sent[jid][id] && !real[id] {
 						t.Fatalf("job %s on %s: %s has %v, it sent %q", jid, m.Addr, id, v, h.sent[jid][id])
 					}
 				}
+
 				return nil
 			})
 		}

@@ -29,6 +29,7 @@ func TestClusterKey(t *testing.T) {
 		m := list[i].StartMinion(t, fmt.Sprintf("m%d", i), v)
 		minions, ids = append(minions, m), append(ids, m.ID)
 	}
+
 	away := n1.StartMinion(t, "away", lab.Newest)
 	acceptHere(t, n1, append(ids, away.ID)...)
 	here(t, n1, append(ids, away.ID))
@@ -42,11 +43,14 @@ func TestClusterKey(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(thief.Dir, "pki", "master"+half), text, 0o400)
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		old[half] = text
 	}
+
 	thief.Launch(t)
 	for i, v := range lab.Versions() {
 		victim := lab.PrepareSiteMinion(t, fmt.Sprintf("before%d", i), v, []*lab.Site{thief}, nil)
@@ -60,16 +64,19 @@ func TestClusterKey(t *testing.T) {
 	if err := away.Stop(60 * time.Second); err != nil {
 		t.Log(err)
 	}
+
 	n3.Kill() // it takes the key when it starts
 	r := n1.Applianced(t, "cluster-key", "new")
 	next := filepath.Join(n1.Shared, "pki", "cluster-next.pub")
 	if r.Code != 0 || !strings.Contains(r.Out, next) {
 		t.Fatalf("%+v", r)
 	}
+
 	fresh, err := os.ReadFile(next)
 	if err != nil || bytes.Equal(fresh, old[".pub"]) {
 		t.Fatal(err)
 	}
+
 	for i, m := range minions {
 		on := list[i%2] // n3 is away, and its minion finds no other address
 		if i == 2 {
@@ -79,10 +86,13 @@ func TestClusterKey(t *testing.T) {
 			t.Fatalf("tell %s: %+v", m.ID, r)
 		}
 	}
+
 	began := time.Now()
-	if r := n1.Applianced(t, "cluster-key", "take", "--yes"); r.Code != 0 || !strings.Contains(r.Out, "node n3 takes it when it starts") {
+	if r := n1.Applianced(t, "cluster-key", "take", "--yes"); r.Code != 0 ||
+		!strings.Contains(r.Out, "node n3 takes it when it starts") {
 		t.Fatalf("%+v", r)
 	}
+
 	t.Logf("the masters have taken it after %s", time.Since(began).Round(100*time.Millisecond))
 	here(t, n1, ids[:2])
 	t.Logf("minions that were told answer after %s", time.Since(began).Round(100*time.Millisecond))
@@ -98,11 +108,13 @@ func TestClusterKey(t *testing.T) {
 		}
 		return nil
 	})
+
 	for _, m := range []*lab.Minion{away, minions[2]} {
 		m.Kill()
 		trusts(t, m, fresh)
 		m.Restart(t)
 	}
+
 	here(t, n1, append(ids, away.ID))
 
 	// The thief is nobody now.
@@ -117,9 +129,12 @@ func TestClusterKey(t *testing.T) {
 			}
 			return nil
 		})
-		if answers, err := thief.JSON(t, "-L", victim.ID, "-t", "5", "test.ping"); err == nil && answers[victim.ID] == true {
+
+		if answers, err := thief.JSON(t, "-L", victim.ID, "-t", "5", "test.ping"); err == nil &&
+			answers[victim.ID] == true {
 			t.Errorf("%s does what the thief says", victim.ID)
 		}
+
 		victim.Kill()
 	}
 }
@@ -154,7 +169,8 @@ func saysOtherKey(t *testing.T, m *lab.Minion) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, words := range []string{"master key has changed", "Invalid master key", "Invalid signature", "could have been subverted", "payload signature did not validate"} {
+	for _, words := range []string{"master key has changed", "Invalid master key", "Invalid signature",
+		"could have been subverted", "payload signature did not validate"} {
 		if bytes.Contains(text, []byte(words)) {
 			return true
 		}
@@ -166,7 +182,8 @@ func saysOtherKey(t *testing.T, m *lab.Minion) bool {
 // (verify_master_pubkey_sign) follow to another key without being told.
 func TestClusterKeySigned(t *testing.T) {
 	net := lab.NewNetwork(t, "sgn", "10.84")
-	n := lab.NewAppliance(t, net, 1, lab.Dir(t), map[string]any{"mode": "form", "secret": lab.ApplianceSecret, "front": []string{"0.0.0.0"}})
+	n := lab.NewAppliance(t, net, 1, lab.Dir(t),
+		map[string]any{"mode": "form", "secret": lab.ApplianceSecret, "front": []string{"0.0.0.0"}})
 	n.Change(t, "settings.master.options.auto_accept", false)
 	n.Change(t, "settings.master.options.gather_job_timeout", 3)
 	n.Change(t, "settings.master.options.master_sign_pubkey", true)
@@ -176,14 +193,17 @@ func TestClusterKeySigned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var ids []string
 	for i, v := range lab.Versions() {
-		m := lab.StartMinionWith(t, fmt.Sprintf("signed%d", i), v, map[string]any{"master": n.Addr, "master_alive_interval": 15, "verify_master_pubkey_sign": true})
+		m := lab.StartMinionWith(t, fmt.Sprintf("signed%d", i), v,
+			map[string]any{"master": n.Addr, "master_alive_interval": 15, "verify_master_pubkey_sign": true})
 		if err := os.WriteFile(filepath.Join(m.Dir, "pki/master_sign.pub"), public, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, m.ID)
 	}
+
 	acceptHere(t, n, ids...)
 	here(t, n, ids)
 
@@ -192,5 +212,6 @@ func TestClusterKeySigned(t *testing.T) {
 			t.Fatalf("%q: %+v", args, r)
 		}
 	}
+
 	here(t, n, ids)
 }

@@ -21,7 +21,10 @@ import (
 func handAccepted(t *testing.T) map[string]any {
 	t.Helper()
 	return map[string]any{"limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1},
-		"master": map[string]any{"options": map[string]any{"gather_job_timeout": 30, "saltern_renderer_python": filepath.Join(lab.Venv(t, lab.Newest), "python3")}}}
+		"master": map[string]any{"options": map[string]any{
+			"gather_job_timeout":      30,
+			"saltern_renderer_python": filepath.Join(lab.Venv(t, lab.Newest), "python3"),
+		}}}
 }
 
 // threeOrdinary are three nodes that share a directory and accept no key by
@@ -29,17 +32,26 @@ func handAccepted(t *testing.T) map[string]any {
 func threeOrdinary(t *testing.T, net *lab.Network) []*lab.Appliance {
 	t.Helper()
 	shared := lab.Dir(t)
-	out := []*lab.Appliance{lab.NewAppliance(t, net, 1, shared, map[string]any{"mode": "form", "secret": lab.ApplianceSecret, "settings": handAccepted(t)})}
+	out := []*lab.Appliance{lab.NewAppliance(t, net, 1, shared,
+		map[string]any{"mode": "form", "secret": lab.ApplianceSecret, "settings": handAccepted(t)})}
 	for i := 2; i <= 3; i++ {
 		out = append(out, lab.NewAppliance(t, net, i, shared,
-			map[string]any{"mode": "join", "peers": []string{out[0].Addr}, "secret": lab.ApplianceSecret, "settings": handAccepted(t)}))
+			map[string]any{
+				"mode":     "join",
+				"peers":    []string{out[0].Addr},
+				"secret":   lab.ApplianceSecret,
+				"settings": handAccepted(t),
+			}))
 	}
+
 	for _, n := range out {
 		n.Launch(t)
 	}
+
 	for _, n := range out {
 		n.WaitReady(t, 3)
 	}
+
 	return out
 }
 
@@ -83,22 +95,28 @@ func acceptByHand(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
 	t.Helper()
 	lab.Eventually(t, 120*time.Second, "the key of m1 waits, with its address", func() error {
 		list, code, err := listed(t, nodes[2], "keys")
-		if k := minionOf(list, "m1"); err == nil && (code != 0 || k.Key != "pending" || k.Address != net.Outside() || len(k.Finger) != 95 || k.Seen == nil) {
+		if k := minionOf(list, "m1"); err == nil &&
+			(code != 0 || k.Key != "pending" || k.Address != net.Outside() || len(k.Finger) != 95 || k.Seen == nil) {
 			err = fmt.Errorf("exit %d: %+v", code, list)
 		}
 		return err
 	})
-	if out := must(t, nodes[1].Applianced(t, "keys")); !strings.Contains(out, "pending") || !strings.Contains(out, net.Outside()) {
+
+	if out := must(t, nodes[1].Applianced(t, "keys")); !strings.Contains(out, "pending") ||
+		!strings.Contains(out, net.Outside()) {
 		t.Errorf("keys printed\n%s", out)
 	}
+
 	for _, args := range [][]string{{"accept", "m1", "nobody"}, {"accept", "*"}, {"reject", "--", "-a"}} {
 		if r := nodes[2].Applianced(t, append([]string{"keys"}, args...)...); r.Code != 1 {
 			t.Errorf("keys %v: %+v", args, r)
 		}
 	}
+
 	if list, _, err := listed(t, nodes[0], "keys"); err != nil || minionOf(list, "m1").Key != "pending" {
 		t.Errorf("a refused change: %+v %v", list, err)
 	}
+
 	must(t, nodes[2].Applianced(t, "keys", "accept", "m1"))
 	nodes[1].Ping(t, 120*time.Second, "m1")
 }
@@ -112,15 +130,20 @@ func watchMinion(t *testing.T, net *lab.Network, nodes []*lab.Appliance, m *lab.
 			if err != nil {
 				return err
 			}
-			if m := minionOf(list, "m1"); code != 0 || !m.Connected || m.Address != net.Outside() || m.Node == "" || m.Seen == nil {
+
+			if m := minionOf(list, "m1"); code != 0 || !m.Connected || m.Address != net.Outside() ||
+				m.Node == "" || m.Seen == nil {
 				return fmt.Errorf("%s: exit %d: %+v", n.Name, code, list)
 			}
 		}
+
 		return nil
 	})
+
 	if err := m.Stop(60 * time.Second); err != nil {
 		t.Log(err) // it may end with a code of its own
 	}
+
 	lab.Eventually(t, 60*time.Second, "m1 is absent", func() error {
 		r := nodes[1].Applianced(t, "minions", "--absent")
 		if r.Code != status.ExitDegraded || !strings.Contains(r.Out, "m1 ") || !strings.Contains(r.Out, "absent") {
@@ -128,6 +151,7 @@ func watchMinion(t *testing.T, net *lab.Network, nodes []*lab.Appliance, m *lab.
 		}
 		return nil
 	})
+
 	m.Launch(t)
 	nodes[0].Ping(t, 120*time.Second, "m1")
 }
@@ -139,15 +163,18 @@ func recoverOne(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
 	n1 := nodes[0]
 	before := strings.TrimSpace(must(t, n1.Applianced(t, "join-string")))
 	lab.Eventually(t, 60*time.Second, "nodes that answer are not given up", func() error {
-		if r := n1.Applianced(t, "recover", "--new-cluster", "--yes"); r.Code != 1 || !strings.Contains(r.Err, "still answers") {
+		if r := n1.Applianced(t, "recover", "--new-cluster", "--yes"); r.Code != 1 ||
+			!strings.Contains(r.Err, "still answers") {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
 	})
+
 	keys := readRecord(t, n1)
 	for _, n := range nodes[1:] {
 		n.Kill()
 	}
+
 	lab.Eventually(t, 60*time.Second, "the others are lost", func() error {
 		d, err := n1.Status(t)
 		for _, n := range d.Nodes {
@@ -157,20 +184,26 @@ func recoverOne(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
 		}
 		return fmt.Errorf("%+v %w", d.Nodes, err)
 	})
-	if r := n1.Applianced(t, "recover", "--new-cluster"); r.Code != 64 || !strings.Contains(r.Err, "say --yes") || !strings.Contains(r.Err, "n3") {
+
+	if r := n1.Applianced(t, "recover", "--new-cluster"); r.Code != 64 ||
+		!strings.Contains(r.Err, "say --yes") || !strings.Contains(r.Err, "n3") {
 		t.Errorf("without --yes: %+v", r)
 	}
+
 	lab.Eventually(t, 60*time.Second, "n1 becomes a cluster of its own", func() error {
 		if r := n1.Applianced(t, "recover", "--new-cluster", "--yes"); r.Code != 0 {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
 	})
+
 	n1.WaitReady(t, 1)
 	line := changed(t, before, n1)
-	if now := readRecord(t, n1); now.Seed == keys.Seed || now.Key == keys.Key || now.Secret == keys.Secret || len(now.Members) != 1 {
+	if now := readRecord(t, n1); now.Seed == keys.Seed || now.Key == keys.Key || now.Secret == keys.Secret ||
+		len(now.Members) != 1 {
 		t.Error("what the lost nodes knew still counts") // attack row 12
 	}
+
 	n1.Ping(t, 120*time.Second, "m1")
 	for _, n := range nodes[1:] {
 		n.Launch(t)
@@ -181,8 +214,10 @@ func recoverOne(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
 			}
 			return err
 		})
+
 		n.Kill()
 	}
+
 	n5 := lab.NewAppliance(t, net, 5, "", map[string]any{"join": line, "settings": handAccepted(t)})
 	n5.Launch(t)
 	n5.WaitReady(t, 2)
@@ -198,28 +233,36 @@ func changeSecret(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
 		_, err := os.Stat(filepath.Join(n.Dir, "data/node", setup.NextSecretFile))
 		return err == nil
 	}
+
 	nodes[2].Kill()
 	lab.Eventually(t, 60*time.Second, "the change stops at the node that is away", func() error {
-		if r := nodes[0].Applianced(t, "secret", "rotate"); r.Code != 1 || !strings.Contains(r.Err, "n3 cannot be reached") {
+		if r := nodes[0].Applianced(t, "secret", "rotate"); r.Code != 1 ||
+			!strings.Contains(r.Err, "n3 cannot be reached") {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
 	})
+
 	if now := strings.TrimSpace(must(t, nodes[1].Applianced(t, "join-string"))); now != before {
 		t.Error("the secret has changed")
 	}
+
 	if !staged(nodes[0]) || !staged(nodes[1]) || staged(nodes[2]) {
 		t.Error("the next secret is not on the two that are there")
 	}
+
 	for _, n := range nodes[:2] {
 		n.Kill()
 	}
+
 	for _, n := range nodes {
 		n.Launch(t)
 	}
+
 	for _, n := range nodes {
 		n.WaitReady(t, 3)
 	}
+
 	var both sync.WaitGroup // two administrators at once: both are told that it was changed
 	for _, n := range nodes[1:] {
 		both.Go(func() {
@@ -228,6 +271,7 @@ func changeSecret(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
 			}
 		})
 	}
+
 	both.Wait()
 	second := changed(t, before, nodes...)
 	for _, n := range nodes {
@@ -235,6 +279,7 @@ func changeSecret(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
 			t.Errorf("%s keeps the next secret", n.Name)
 		}
 	}
+
 	old := lab.NewAppliance(t, net, 21, "", map[string]any{"join": before})
 	old.Launch(t)
 	turnedAway(t, old, "the secret is not that of the cluster")
@@ -247,12 +292,14 @@ func changeSecret(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
 		}
 		return nil
 	})
+
 	third := changed(t, second, nodes[:2]...)
 	nodes[2].Launch(t)
 	nodes[2].WaitReady(t, 3)
 	if got := changed(t, second, nodes[2]); got != third {
 		t.Error("n3 has another secret")
 	}
+
 	for _, n := range nodes {
 		r := n.Applianced(t, "logs", "master", "-n", "200")
 		b, err := os.ReadFile(filepath.Join(n.Dir, "log"))
@@ -260,6 +307,7 @@ func changeSecret(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
 			t.Errorf("%s: the new secret is in a log (%v, %v)", n.Name, err, perr)
 		}
 	}
+
 	next := lab.NewAppliance(t, net, 4, "", map[string]any{"join": third, "settings": handAccepted(t)})
 	next.Launch(t)
 	next.WaitReady(t, 4)
@@ -274,6 +322,7 @@ func changed(t *testing.T, before string, nodes ...*lab.Appliance) (line string)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	lab.Eventually(t, 60*time.Second, "another secret", func() error {
 		secret := ""
 		for _, n := range nodes {
@@ -282,15 +331,19 @@ func changed(t *testing.T, before string, nodes ...*lab.Appliance) (line string)
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, r.Err)
 			}
+
 			if secret == "" {
 				secret, line = j.Secret, strings.TrimSpace(r.Out)
 			}
+
 			if j.Secret == was.Secret || j.Secret != secret {
 				return fmt.Errorf("%s has the old one, or one of its own", n.Name)
 			}
 		}
+
 		return nil
 	})
+
 	return line
 }
 

@@ -29,9 +29,10 @@ func everyday(dir string) lab.NodeConfig {
 			"file_recv": true, "state_events": true, "nodegroups": map[string]any{"web": "G@role:web"},
 		},
 		States: map[string]string{
-			"top.sls":    "base:\n  'role:web':\n    - match: grain\n    - site\n",
-			"map.jinja":  "{% set app = {'name': 'shop', 'dir': '" + dir + "/' ~ grains['id']} %}\n",
-			"common.sls": "folder:\n  file.directory:\n    - name: " + dir + "/{{ grains['id'] }}\n    - makedirs: True\n",
+			"top.sls":   "base:\n  'role:web':\n    - match: grain\n    - site\n",
+			"map.jinja": "{% set app = {'name': 'shop', 'dir': '" + dir + "/' ~ grains['id']} %}\n",
+			"common.sls": "folder:\n  file.directory:\n    - name: " + dir +
+				"/{{ grains['id'] }}\n    - makedirs: True\n",
 			"site.sls": `{% from 'map.jinja' import app with context %}
 include:
   - common
@@ -77,9 +78,11 @@ func TestEverydayWork(t *testing.T) {
 	if _, err := rand.Read(big); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(filepath.Join(n.Settings.FileRoot(), "files", "big.bin"), big, 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	var ids []string
 	minions := map[string]*lab.Minion{}
 	for _, v := range lab.Versions() {
@@ -87,15 +90,18 @@ func TestEverydayWork(t *testing.T) {
 		ids = append(ids, id)
 		minions[id] = lab.StartMinion(t, n, id, v, map[string]any{"grains": map[string]any{"role": "web"}})
 	}
+
 	lab.Eventually(t, 90*time.Second, "three pending keys", func() error {
 		if got := n.Keys(t)["pending"]; len(got) != 3 {
 			return fmt.Errorf("pending: %v", got)
 		}
 		return nil
 	})
+
 	if r := n.Key(t, "-y", "-A"); r.Code != 0 {
 		t.Fatalf("salt-key -A: %+v", r)
 	}
+
 	n.Ping(t, 90*time.Second, ids...)
 	events := listen(t, n)
 
@@ -104,28 +110,39 @@ func TestEverydayWork(t *testing.T) {
 	for id, m := range minions {
 		t.Run("salt-call "+m.Version, func(t *testing.T) { calls(t, n, m, ids, id, events) })
 	}
+
 	t.Run("alike", func(t *testing.T) { alike(t, n, ids, events) })
 	t.Run("python tools", func(t *testing.T) { pythonTools(t, n, ids, out) })
 }
 
 func functions(t *testing.T, n *lab.Node, ids []string) {
-	for _, args := range [][]string{{"*", "cmd.run", "echo $((6*7))"}, {"-G", "role:web", "cmd.run", "echo $((6*7))"}, {"-E", "w300[678].*", "cmd.run", "echo $((6*7))"},
-		{"-C", "G@role:web and not x*", "cmd.run", "echo $((6*7))"}, {"-N", "web", "cmd.run", "echo $((6*7))"}, {"-I", "app:list:1", "cmd.run", "echo $((6*7))"}, {"-S", "127.0.0.0/8", "cmd.run", "echo $((6*7))"}} {
+	for _, args := range [][]string{
+		{"*", "cmd.run", "echo $((6*7))"},
+		{"-G", "role:web", "cmd.run", "echo $((6*7))"},
+		{"-E", "w300[678].*", "cmd.run", "echo $((6*7))"},
+		{"-C", "G@role:web and not x*", "cmd.run", "echo $((6*7))"},
+		{"-N", "web", "cmd.run", "echo $((6*7))"},
+		{"-I", "app:list:1", "cmd.run", "echo $((6*7))"},
+		{"-S", "127.0.0.0/8", "cmd.run", "echo $((6*7))"},
+	} {
 		m, err := n.JSON(t, args...)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
+
 		for _, id := range ids {
 			if fmt.Sprint(m[id]) != "42" {
 				t.Errorf("%v on %s: %v", args, id, m[id])
 			}
 		}
 	}
+
 	m, err := n.JSON(t, "*", "grains.items")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, id := range ids {
 		if g, ok := m[id].(map[string]any); !ok || g["id"] != id || g["role"] != "web" {
 			t.Errorf("grains of %s: %v", id, m[id])
@@ -138,14 +155,18 @@ func states(t *testing.T, n *lab.Node, ids []string, out string, big []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, id := range ids {
 		checkStates(t, id, m[id])
-		if b, err := os.ReadFile(filepath.Join(out, id, "app.conf")); err != nil || string(b) != "secret=web-"+id+"\nid="+id+"\n" {
+		if b, err := os.ReadFile(filepath.Join(out, id, "app.conf")); err != nil ||
+			string(b) != "secret=web-"+id+"\nid="+id+"\n" {
 			t.Errorf("%s: app.conf is %q, %v", id, b, err)
 		}
+
 		if b, err := os.ReadFile(filepath.Join(out, id, "big.bin")); err != nil || !bytes.Equal(b, big) {
 			t.Errorf("%s: the 50 MB file differs, %d bytes, %v", id, len(b), err)
 		}
+
 		if b, err := os.ReadFile(filepath.Join(out, id, "steps")); err != nil || string(b) != "0\n1\n2\n" {
 			t.Errorf("%s: steps are %q, %v", id, b, err)
 		}
@@ -167,24 +188,30 @@ func checkStates(t *testing.T, id string, v any) {
 
 func calls(t *testing.T, n *lab.Node, m *lab.Minion, ids []string, id string, events *heard) {
 	checkStates(t, id, m.Call(t, "state.apply"))
+
 	// 3008 masks the values; the keys tell whose pillar it is.
 	p, _ := m.Call(t, "pillar.items").(map[string]any)
 	if app, ok := p["app"].(map[string]any); !ok || p["db"] != nil || len(app) != 2 {
 		t.Errorf("pillar of %s: %v", id, p)
 	}
+
 	got := filepath.Join(m.Dir, "got.txt")
 	if v := m.Call(t, "cp.get_file", "salt://files/small.txt", got); v != got {
 		t.Errorf("cp.get_file: %v", v)
 	}
+
 	if b, _ := os.ReadFile(got); string(b) != "small\n" {
 		t.Errorf("cp.get_file brought %q", b)
 	}
+
 	if v := m.Call(t, "mine.send", "test.ping"); v != true {
 		t.Errorf("mine.send: %v", v)
 	}
+
 	if v, ok := m.Call(t, "mine.get", "G@role:web", "test.ping", "compound").(map[string]any); !ok || v[id] != true {
 		t.Errorf("mine.get: %v", v)
 	}
+
 	pub, ok := m.Call(t, "publish.publish", "*", "test.ping").(map[string]any)
 	for _, other := range ids {
 		if !ok || pub[other] != true {
@@ -192,21 +219,26 @@ func calls(t *testing.T, n *lab.Node, m *lab.Minion, ids []string, id string, ev
 			break
 		}
 	}
+
 	if v := m.Call(t, "publish.publish", "*", "cmd.run", "id"); fmt.Sprint(v) != "map[]" {
 		t.Errorf("publish.publish of what peer does not grant: %v", v)
 	}
+
 	if v, ok := m.Call(t, "publish.runner", "manage.up").([]any); !ok || len(v) != len(ids) {
 		t.Errorf("publish.runner: %v", v)
 	}
+
 	if v := m.Call(t, "event.send", "shop/order/"+id, `{"n": 1}`); v != true {
 		t.Errorf("event.send: %v", v)
 	}
+
 	lab.Eventually(t, 20*time.Second, "the event of "+id, func() error {
 		if !events.has("shop/order/" + id) {
 			return fmt.Errorf("not heard")
 		}
 		return nil
 	})
+
 	if v := m.Call(t, "cp.push", got); v != true {
 		t.Errorf("cp.push: %v", v)
 	}
@@ -244,6 +276,7 @@ func listenIn(t *testing.T, dir string) *heard {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	h := &heard{}
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -257,6 +290,7 @@ func listenIn(t *testing.T, dir string) *heard {
 			h.mu.Unlock()
 		}
 	})
+
 	t.Cleanup(func() { cancel(); _ = l.Close(); wg.Wait() })
 	return h
 }
@@ -267,28 +301,38 @@ func pythonTools(t *testing.T, n *lab.Node, ids []string, out string) {
 	bin := lab.Venv(t, lab.Newest)
 	run := func(name string, args ...string) lab.Result {
 		t.Helper()
-		return lab.Run(t, 120*time.Second, filepath.Join(bin, name), append([]string{"-c", n.Settings.MasterConf()}, args...)...)
+		return lab.Run(t, 120*time.Second, filepath.Join(bin, name),
+			append([]string{"-c", n.Settings.MasterConf()}, args...)...)
 	}
-	if r := run("salt", "--out", "txt", "*", "test.version"); r.Code != 0 || !strings.Contains(r.Out, ids[0]+": "+lab.Versions()[0]) || !strings.Contains(r.Out, ids[2]+": "+lab.Newest) {
+
+	if r := run("salt", "--out", "txt", "*", "test.version"); r.Code != 0 ||
+		!strings.Contains(r.Out, ids[0]+": "+lab.Versions()[0]) || !strings.Contains(r.Out, ids[2]+": "+lab.Newest) {
 		t.Errorf("salt: %+v", r)
 	}
+
 	if r := run("salt-key", "-L"); r.Code != 0 || !strings.Contains(r.Out, ids[1]) {
 		t.Errorf("salt-key: %+v", r)
 	}
-	if r := run("salt-run", "jobs.list_jobs", "--out", "json"); r.Code != 0 || !strings.Contains(r.Out, "test.version") || !strings.Contains(r.Out, "state.apply") {
+
+	if r := run("salt-run", "jobs.list_jobs", "--out", "json"); r.Code != 0 ||
+		!strings.Contains(r.Out, "test.version") || !strings.Contains(r.Out, "state.apply") {
 		t.Errorf("salt-run jobs.list_jobs: %+v", r)
 	}
+
 	if r := run("salt-run", "manage.up", "--out", "json"); r.Code != 0 || !strings.Contains(r.Out, ids[0]) {
 		t.Errorf("salt-run manage.up: %+v", r)
 	}
+
 	src := filepath.Join(out, "copied.txt")
 	if err := os.WriteFile(src, []byte("copy me\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	dst := filepath.Join(out, "copied.to")
 	if r := run("salt-cp", ids[0], src, dst); r.Code != 0 {
 		t.Errorf("salt-cp: %+v", r)
 	}
+
 	if b, _ := os.ReadFile(dst); string(b) != "copy me\n" {
 		t.Errorf("salt-cp brought %q", b)
 	}

@@ -23,9 +23,11 @@ func TestFaultsOfAHungMaster(t *testing.T) {
 	for _, n := range nodes {
 		n.Launch(t)
 	}
+
 	for _, n := range nodes {
 		n.WaitReady(t, 3)
 	}
+
 	nodes[0].StartMinion(t, "m1", lab.Newest)
 	nodes[0].Ping(t, 150*time.Second, "m1")
 	since := make([]time.Time, len(nodes))
@@ -36,6 +38,7 @@ func TestFaultsOfAHungMaster(t *testing.T) {
 		}
 		since[i] = *d.ServingSince
 	}
+
 	strike(t, nodes[1], "master", syscall.SIGSTOP)
 	struck := time.Now()
 	told := make([]time.Duration, len(nodes))
@@ -46,13 +49,16 @@ func TestFaultsOfAHungMaster(t *testing.T) {
 			if err != nil {
 				return err
 			}
+
 			if d.ServingSince == nil || !d.ServingSince.Equal(since[i]) {
-				t.Errorf("%s after %s: serving since %v, not %v; %s", n.Name, time.Since(struck), d.ServingSince, since[i], d.Health)
+				t.Errorf("%s after %s: serving since %v, not %v; %s", n.Name, time.Since(struck),
+					d.ServingSince, since[i], d.Health)
 				since[i] = time.Time{}
 				if d.ServingSince != nil {
 					since[i] = *d.ServingSince
 				}
 			}
+
 			for _, row := range d.Nodes {
 				if row.Name != "n2" && row.Master != "ok" {
 					t.Errorf("%s says of %s: master %s", n.Name, row.Name, row.Master)
@@ -61,23 +67,29 @@ func TestFaultsOfAHungMaster(t *testing.T) {
 					told[i] = time.Since(struck)
 				}
 			}
+
 			if n.Name == "n2" {
 				healed = strings.HasPrefix(d.Services[0].LastExit, "did not answer") && d.Services[0].State == "running"
 			}
 		}
+
 		if !healed {
 			return fmt.Errorf("told after %v", told)
 		}
+
 		return nil
 	})
+
 	t.Logf("told after %v, another master after %s", told, time.Since(struck))
 	for i, d := range told {
 		if d == 0 || d > 15*time.Second {
 			t.Errorf("%s said it after %s", nodes[i].Name, d)
 		}
 	}
+
 	for _, n := range nodes {
 		mendedAll(t, n, status.MasterSilent, status.MasterDown, status.NodeMasterDown)
 	}
+
 	nodes[1].Ping(t, 60*time.Second, "m1")
 }

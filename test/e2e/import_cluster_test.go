@@ -27,21 +27,25 @@ func oldAt(t *testing.T, address string) (s *lab.Site, minions []*lab.Minion, id
 		"srv/pillar/word.sls": "word: of {{ grains['id'] }}\n",
 		"srv/salt/file":       "of the old master\n",
 	})
+
 	s.Options = map[string]any{"nodegroups": map[string]any{"all": "L@old0,old1,old2"}}
 	s.Launch(t)
 	for i, v := range lab.Versions() {
 		m := lab.SiteMinion(t, fmt.Sprintf("old%d", i), v, []*lab.Site{s}, nil)
 		minions, ids = append(minions, m), append(ids, m.ID)
 	}
+
 	s.Accept(t, ids...)
 	s.Ping(t, 4*time.Minute, ids...)
 	key, err := os.ReadFile(filepath.Join(s.Dir, "pki/minions/old0"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, state := range []string{"minions_pre", "minions_rejected", "minions_denied"} {
 		lab.WriteTree(t, s.Dir, map[string]string{"pki/" + state + "/of-" + state: string(key)})
 	}
+
 	return s, minions, ids
 }
 
@@ -55,15 +59,18 @@ func clusterOf(t *testing.T, net *lab.Network) (list []*lab.Appliance) {
 		if i > 1 {
 			how["mode"], how["peers"] = "join", []string{list[0].Addr}
 		}
+
 		n := lab.NewAppliance(t, net, i, shared, how)
 		n.Change(t, "settings.master.options.auto_accept", false)
 		n.Change(t, "settings.master.options.gather_job_timeout", 3)
 		list = append(list, n)
 		n.Launch(t)
 	}
+
 	for _, n := range list {
 		n.WaitReady(t, 3)
 	}
+
 	return list
 }
 
@@ -94,12 +101,16 @@ func TestImportToCluster(t *testing.T) {
 
 	n3.Kill()
 	r := n1.Applianced(t, "import", "--dry-run", "--config-dir", conf, "/")
-	if r.Code != 2 || !strings.Contains(r.Out, "nothing was changed") || !strings.Contains(r.Out, "one after the other") || keyOf(t, n1) != before {
+	if r.Code != 2 || !strings.Contains(r.Out, "nothing was changed") ||
+		!strings.Contains(r.Out, "one after the other") || keyOf(t, n1) != before {
 		t.Fatalf("import --dry-run: %+v", r)
 	}
-	if r = n1.Applianced(t, "import", "--config-dir", conf, "/"); r.Code != 2 || !strings.Contains(r.Out, "imported:") || !strings.Contains(r.Out, "node n3 takes it when it starts") {
+
+	if r = n1.Applianced(t, "import", "--config-dir", conf, "/"); r.Code != 2 ||
+		!strings.Contains(r.Out, "imported:") || !strings.Contains(r.Out, "node n3 takes it when it starts") {
 		t.Fatalf("import: %+v", r)
 	}
+
 	for _, half := range []string{".pem", ".pub"} {
 		was, err1 := os.ReadFile(filepath.Join(old.Dir, "pki", "master"+half))
 		now, err2 := os.ReadFile(filepath.Join(n1.Shared, "pki", "cluster"+half))
@@ -107,9 +118,11 @@ func TestImportToCluster(t *testing.T) {
 			t.Errorf("the cluster's key is another than the old master's: %v %v", err1, err2)
 		}
 	}
+
 	if left, _ := filepath.Glob(filepath.Join(n1.Shared, "pki", "cluster-next*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
+
 	taken := keyOf(t, n1)
 	if keyOf(t, n2) != taken || taken == before {
 		t.Errorf("the keys are %s and %s, before %s", taken, keyOf(t, n2), before)
@@ -121,6 +134,7 @@ func TestImportToCluster(t *testing.T) {
 	here(t, n1, ids)
 	t.Logf("all answer %s after the address moved", time.Since(began).Round(100*time.Millisecond))
 	here(t, n2, ids)
+
 	for _, state := range []string{"minions_pre", "minions_rejected", "minions_denied"} {
 		if _, err := os.Stat(filepath.Join(n1.Shared, "pki", state, "of-"+state)); err != nil {
 			t.Error(err)
@@ -132,24 +146,30 @@ func TestImportToCluster(t *testing.T) {
 	if keyOf(t, n3) != taken {
 		t.Error("the node that was away has not taken the key")
 	}
+
 	net.Move(t, n3.Addr)
 	n2.Kill() // with its sessions
 	here(t, n3, ids)
 	n2.Launch(t)
 	n2.WaitReady(t, 3)
 	here(t, n2, ids)
+
 	if r := n2.Tool(t, "salt", "--out", "json", "--static", "-N", "all", "cp.get_file_str", "salt://file"); strings.Count(r.Out, "of the old master") != len(ids) {
 		t.Errorf("files: %+v", r)
 	}
+
 	if r := n2.Tool(t, "salt", "--out", "json", "--static", "old0", "pillar.get", "word"); !strings.Contains(r.Out, "of old0") {
 		t.Errorf("pillars: %+v", r)
 	}
+
 	for _, m := range minions {
 		if !m.Running() {
 			t.Errorf("minion %s has ended", m.ID)
 		}
 	}
-	if r := n2.Applianced(t, "import", "--config-dir", conf, "/"); r.Code != 2 || !strings.Contains(r.Out, "0 B written") {
+
+	if r := n2.Applianced(t, "import", "--config-dir", conf, "/"); r.Code != 2 ||
+		!strings.Contains(r.Out, "0 B written") {
 		t.Errorf("the same import on another node: %+v", r)
 	}
 }
@@ -172,7 +192,8 @@ func here(t *testing.T, n *lab.Appliance, ids []string) {
 // move takes the address from the machine of the old master and gives it to a node.
 func move(t *testing.T, net *lab.Network, address string, to *lab.Appliance) {
 	t.Helper()
-	out, err := exec.Command("sh", "-c", `ip addr del "$0/32" dev "$(ip -o addr show to "$0/32" | cut -d' ' -f2)"`, address).CombinedOutput()
+	out, err := exec.Command("sh", "-c",
+		`ip addr del "$0/32" dev "$(ip -o addr show to "$0/32" | cut -d' ' -f2)"`, address).CombinedOutput()
 	if err != nil {
 		t.Fatalf("take the address away: %v %s", err, out)
 	}

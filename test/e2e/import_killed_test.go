@@ -44,29 +44,35 @@ func TestImportKilled(t *testing.T) {
 		tree := withKey(t)
 		p := net.Start(t, n1.Addr, "import", filepath.Join(lab.Dir(t), "import"), lab.Bin(t, "applianced"),
 			"--config", n1.Config(), "--socket", n1.Dir+"/run/applianced.sock", "import", tree)
+
 		if !await.Within(30*time.Second, step.reached) {
 			t.Logf("NOTE: %s: that was over before it was seen", step.name)
 		}
+
 		p.Kill()
 		for _, n := range list {
 			if got := keyOf(t, n); got != named && got != sharedKey(n1) {
 				t.Errorf("%s: %s has the key %s, neither old nor new", step.name, n.Name, got)
 			}
 		}
+
 		lab.Eventually(t, 2*time.Minute, step.name+": the same import", func() error {
 			if r := n1.Applianced(t, "import", tree); r.Code != 0 && r.Code != 2 {
 				return fmt.Errorf("%+v", r)
 			}
 			return nil
 		})
+
 		for _, n := range list {
 			if got := keyOf(t, n); got == named || got != sharedKey(n1) {
 				t.Errorf("%s: %s has the key %s, want %s, before %s", step.name, n.Name, got, sharedKey(n1), named)
 			}
 		}
+
 		if p, _ := applied(t, list[2], "--dry-run"); len(p.Result.Names(options.Same)) != 3 {
 			t.Errorf("%s: not all masters run with it: %+v", step.name, p.Result)
 		}
+
 		was, err1 := os.ReadFile(filepath.Join(tree, "etc/salt/pki/master/master.pem"))
 		now, err2 := os.ReadFile(filepath.Join(pki, "cluster.pem"))
 		if err := errors.Join(err1, err2); err != nil || string(was) != string(now) {
@@ -96,10 +102,18 @@ func withKey(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	private, err := crypt.PrivatePEM(key, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	lab.WriteTree(t, dir, map[string]string{"etc/salt/master": "timeout: 7\n", "etc/salt/pki/master/master.pem": string(private), "srv/salt/file": "the same\n"})
+
+	lab.WriteTree(t, dir,
+		map[string]string{
+			"etc/salt/master":                "timeout: 7\n",
+			"etc/salt/pki/master/master.pem": string(private),
+			"srv/salt/file":                  "the same\n",
+		})
+
 	return dir
 }

@@ -34,20 +34,26 @@ func grownTree(t *testing.T, s *lab.Site, out string) {
 		"etc/master.d/access.conf":  "external_auth:\n  sharedsecret:\n    operator:\n      - 'old*': ['test.*', 'state.*']\n      - '@runner'\nsharedsecret: of-ten-years\n",
 		"etc/master.d/old.conf":     "# 2014: for the slow network\nworker_threads: 12\nkeep_jobs: 48\nfile_recv: 0\nstate_output: mixed\nmy_company: {site: north}\n",
 	}
+
 	var top, states strings.Builder
 	top.WriteString("base:\n  '*':\n")
 	for i := range oldPillars {
 		fmt.Fprintf(&top, "    - p%02d\n", i)
-		files[fmt.Sprintf("srv/pillar/p%02d.sls", i)] = fmt.Sprintf("{%% set n = %d %%}\nsection%d:\n  number: {{ n }}\n  host: {{ grains['id'] }}\n", i, i)
+		files[fmt.Sprintf("srv/pillar/p%02d.sls", i)] = fmt.Sprintf(
+			"{%% set n = %d %%}\nsection%d:\n  number: {{ n }}\n  host: {{ grains['id'] }}\n", i, i)
 	}
+
 	states.WriteString("base:\n  'old*':\n")
 	for i := range formulas {
 		name := fmt.Sprintf("f%02d", i)
 		fmt.Fprintf(&states, "    - %s\n", name)
 		files["srv/salt/"+name+"/map.jinja"] = fmt.Sprintf("{%% set cfg = salt['pillar.get']('section%d', {}) %%}\n", i)
-		files["srv/salt/"+name+"/init.sls"] = fmt.Sprintf("{%% from '%[1]s/map.jinja' import cfg with context %%}\n%[1]s-conf:\n  file.managed:\n    - name: %[2]s/{{ grains['id'] }}-%[1]s\n    - source: salt://%[1]s/files/conf\n    - template: jinja\n    - context: {number: {{ cfg.number }}}\n", name, out)
+		files["srv/salt/"+name+"/init.sls"] = fmt.Sprintf(
+			"{%% from '%[1]s/map.jinja' import cfg with context %%}\n%[1]s-conf:\n  file.managed:\n    - name: %[2]s/{{ grains['id'] }}-%[1]s\n    - source: salt://%[1]s/files/conf\n    - template: jinja\n    - context: {number: {{ cfg.number }}}\n",
+			name, out)
 		files["srv/salt/"+name+"/files/conf"] = "number {{ number }} on {{ grains['id'] }}\n"
 	}
+
 	files["srv/pillar/top.sls"], files["srv/salt/top.sls"] = top.String(), states.String()
 	lab.WriteTree(t, s.Dir, files)
 }
@@ -64,37 +70,46 @@ func enlist(t *testing.T, s *lab.Site, count int) string {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		text, err := crypt.PublicPEM(&key.PublicKey)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if err := crypt.SavePrivate(filepath.Join(dir, fmt.Sprintf("key%04d.pem", i)), key, ""); err != nil {
 			t.Fatal(err)
 		}
+
 		public = append(public, text+"\n")
 	}
+
 	for i := range count {
 		files[fmt.Sprintf("pki/minions/sw-%d", i)] = public[i%pairs]
 	}
+
 	lab.WriteTree(t, s.Dir, files)
 	master, err := os.ReadFile(filepath.Join(s.Dir, "pki/master.pub"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	known, err := json.Marshal(map[string]string{"master": string(master)})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "state"), known, 0o600)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return dir
 }
 
 // play has scripted minions live at an address: they refuse a master with another key.
 func play(t *testing.T, dir, address string, count int) *lab.Proc {
 	t.Helper()
-	args := []string{"hold", "-master", address, "-n", fmt.Sprint(count), "-nkeys", "16", "-keys", dir, "-state", filepath.Join(dir, "state"), "-c", "64", "-timeout", "15m"}
+	args := []string{"hold", "-master", address, "-n", fmt.Sprint(count), "-nkeys", "16", "-keys", dir,
+		"-state", filepath.Join(dir, "state"), "-c", "64", "-timeout", "15m"}
 	return lab.Start(t, "swarm", filepath.Join(lab.Dir(t), "swarm"), lab.Bin(t, "swarm"), args...)
 }
 
@@ -107,6 +122,7 @@ func TestImportOldTree(t *testing.T) {
 	if err := os.Chmod(out, 0o777); err != nil {
 		t.Fatal(err)
 	}
+
 	list := clusterOf(t, net)
 	old, minions, ids := oldAt(t, address)
 	grownTree(t, old, out)
@@ -115,6 +131,7 @@ func TestImportOldTree(t *testing.T) {
 	if r.Code != 2 || !strings.Contains(r.Out, "imported:") {
 		t.Fatalf("import: %+v", r)
 	}
+
 	t.Logf("import says\n%s", r.Out)
 
 	stop(t, old)
@@ -124,12 +141,15 @@ func TestImportOldTree(t *testing.T) {
 	allAnswer(t, list[0], oldScripted+len(ids))
 	took := time.Since(began)
 	t.Logf("%d minions answer %s after the address moved", oldScripted+len(ids), took.Round(100*time.Millisecond))
+
 	if took > time.Minute && os.Getenv("SALTERN_STRICT") == "1" {
 		t.Error("that is more than a minute")
 	}
+
 	for _, n := range list[1:] {
 		allAnswer(t, n, oldScripted+len(ids))
 	}
+
 	works(t, list[2], out, ids)
 
 	// And back.
@@ -137,21 +157,29 @@ func TestImportOldTree(t *testing.T) {
 	if r := list[0].Applianced(t, "export", tree); r.Code != 0 {
 		t.Fatalf("export: %+v", r)
 	}
+
 	played.Kill()
 	for _, n := range list {
 		if err := n.Stop(60 * time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	net.Forget(list[1].Addr, address)
 	net.Also(t, "", 200)
-	old.Options = map[string]any{"pki_dir": tree + "/etc/salt/pki/master", "default_include": tree + "/etc/salt/master.d/*.conf",
-		"file_roots": map[string][]string{"base": {tree + "/srv/salt"}}, "pillar_roots": map[string][]string{"base": {tree + "/srv/pillar"}}}
+	old.Options = map[string]any{
+		"pki_dir":         tree + "/etc/salt/pki/master",
+		"default_include": tree + "/etc/salt/master.d/*.conf",
+		"file_roots":      map[string][]string{"base": {tree + "/srv/salt"}},
+		"pillar_roots":    map[string][]string{"base": {tree + "/srv/pillar"}},
+	}
+
 	old.Launch(t)
 	old.Ping(t, 4*time.Minute, ids...)
 	if r := old.Key(t, "-l", "acc"); strings.Count(r.Out, "\n") != 1+oldScripted+len(ids) {
 		t.Errorf("Salt's master knows %d keys", strings.Count(r.Out, "\n")-1)
 	}
+
 	for _, m := range minions {
 		if !m.Running() {
 			t.Errorf("minion %s has ended", m.ID)
@@ -175,16 +203,19 @@ func allAnswer(t *testing.T, n *lab.Appliance, count int) {
 // authentication, the reactor.
 func works(t *testing.T, n *lab.Appliance, out string, ids []string) {
 	t.Helper()
+
 	// What minions are, a master learns when they ask for their pillar.
 	if r := n.Tool(t, "salt", "-t", "60", "-N", "real", "saltutil.refresh_pillar"); r.Code != 0 {
 		t.Errorf("refresh_pillar: %+v", r)
 	}
+
 	lab.Eventually(t, 3*time.Minute, "the highstate", func() error {
 		r := n.Tool(t, "salt", "-t", "60", "--out", "json", "--static", "-N", "both", "state.apply")
 		var all map[string]map[string]struct{ Result bool }
 		if err := json.Unmarshal([]byte(r.Out), &all); err != nil || len(all) != len(ids) {
 			return fmt.Errorf("%d minions, %w: %.500s%s", len(all), err, r.Out, r.Err)
 		}
+
 		for id, states := range all {
 			for name, s := range states {
 				if !s.Result || len(states) != formulas {
@@ -192,21 +223,28 @@ func works(t *testing.T, n *lab.Appliance, out string, ids []string) {
 				}
 			}
 		}
+
 		return nil
 	})
+
 	if b, err := os.ReadFile(filepath.Join(out, "old1-f07")); err != nil || string(b) != "number 7 on old1\n" {
 		t.Errorf("the formula has made %q %v", b, err)
 	}
-	login := []string{"-a", "sharedsecret", "--username", "operator", "--password", "of-ten-years", "-t", "20", "--out", "txt"}
+
+	login := []string{"-a", "sharedsecret", "--username", "operator", "--password", "of-ten-years", "-t",
+		"20", "--out", "txt"}
 	if r := n.Tool(t, "salt", append(login, "old*", "test.ping")...); strings.Count(r.Out, ": True") != len(ids) {
 		t.Errorf("an operator: %+v", r)
 	}
+
 	if r := n.Tool(t, "salt", append(login, "sw-1", "test.ping")...); r.Code == 0 {
 		t.Errorf("an operator may do more than before: %+v", r)
 	}
+
 	if r := n.Tool(t, "salt", "-t", "20", ids[0], "event.send", "old/mark"); r.Code != 0 {
 		t.Errorf("event.send: %+v", r)
 	}
+
 	lab.Eventually(t, time.Minute, "the reaction", func() error {
 		_, err := os.Stat(filepath.Join(out, "reacted"))
 		return err

@@ -27,7 +27,8 @@ type oldMaster struct {
 func (o *oldMaster) launch(t *testing.T) {
 	t.Helper()
 	o.Configure(t)
-	o.run = o.h.begin(t, o.h.minions, filepath.Join(o.Dir, "master.out"), filepath.Join(lab.Venv(t, lab.Newest), "salt-master"), "-c", filepath.Join(o.Dir, "etc"))
+	o.run = o.h.begin(t, o.h.minions, filepath.Join(o.Dir, "master.out"),
+		filepath.Join(lab.Venv(t, lab.Newest), "salt-master"), "-c", filepath.Join(o.Dir, "etc"))
 	t.Cleanup(o.end)
 }
 
@@ -43,7 +44,8 @@ func (o *oldMaster) end() {
 func (o *oldMaster) answer(t *testing.T, ids ...string) {
 	t.Helper()
 	lab.Eventually(t, 4*time.Minute, "minions answer Salt's master", func() error {
-		r := o.h.run(t, o.h.minions, "", lab.Bin(t, "salt"), "-c", filepath.Join(o.Dir, "etc"), "-t", "20", "--out", "txt", "*", "test.ping")
+		r := o.h.run(t, o.h.minions, "", lab.Bin(t, "salt"), "-c", filepath.Join(o.Dir, "etc"), "-t", "20",
+			"--out", "txt", "*", "test.ping")
 		for _, id := range ids {
 			if !strings.Contains(r.Out, id+": True") {
 				return fmt.Errorf("%s does not: %+v", id, r)
@@ -66,7 +68,8 @@ func (h *machines) gives(t *testing.T, address string, from, to int) {
 // digests are those of all files below a folder as machine i has it.
 func (h *machines) digests(t *testing.T, i int, folder string) string {
 	t.Helper()
-	out := must(t, h.run(t, i, "", "sh", "-ec", `cd "$0" && find . -type f -print0 | sort -z | xargs -0 sha256sum`, folder))
+	out := must(t,
+		h.run(t, i, "", "sh", "-ec", `cd "$0" && find . -type f -print0 | sort -z | xargs -0 sha256sum`, folder))
 	if strings.Count(out, "\n") < 2 {
 		t.Fatalf("%s on node%d: %s", folder, i, out)
 	}
@@ -102,10 +105,13 @@ func TestApplianceVolumeImport(t *testing.T) {
 	anywhere := []string{"0.0.0.0"} // the address moves
 	h.launch(t, 1, map[string]any{"mode": "form", "secret": lab.ApplianceSecret, "front": anywhere})
 	h.ready(t, 1, 1)
+
 	for i := 2; i <= 3; i++ {
-		h.launch(t, i, map[string]any{"front": anywhere, "join": strings.TrimSpace(must(t, h.verb(t, 1, "", "join-string")))})
+		h.launch(t, i,
+			map[string]any{"front": anywhere, "join": strings.TrimSpace(must(t, h.verb(t, 1, "", "join-string")))})
 		h.ready(t, i, i)
 	}
+
 	h.ready(t, 1, 3)
 
 	address := h.net + ".200"
@@ -115,7 +121,11 @@ func TestApplianceVolumeImport(t *testing.T) {
 	old.Options = map[string]any{"nodegroups": map[string]any{"both": "L@m3006,m3008"}}
 	volumeOldTree(t, old.Dir)
 	old.launch(t)
-	minions := map[string]*exec.Cmd{"m3006": h.minion(t, "m3006", lab.Versions()[0], address), "m3008": h.minion(t, "m3008", lab.Newest, address)}
+	minions := map[string]*exec.Cmd{
+		"m3006": h.minion(t, "m3006", lab.Versions()[0], address),
+		"m3008": h.minion(t, "m3008", lab.Newest, address),
+	}
+
 	old.Accept(t, volumeMinions...)
 	old.answer(t, volumeMinions...)
 	conf := filepath.Join(old.Dir, "etc")
@@ -126,11 +136,13 @@ func TestApplianceVolumeImport(t *testing.T) {
 	began := time.Now()
 	lab.Eventually(t, 3*time.Minute, "import", func() error {
 		r := h.verb(t, 1, "", "import", "--config-dir", conf, "/")
-		if r.Code != 2 || !strings.Contains(r.Out, "imported:") || !strings.Contains(r.Out, "node node3 takes it when it starts") {
+		if r.Code != 2 || !strings.Contains(r.Out, "imported:") ||
+			!strings.Contains(r.Out, "node node3 takes it when it starts") {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
 	})
+
 	t.Logf("imported after %.0f s, with one machine off", time.Since(began).Seconds())
 	for i := 1; i <= 2; i++ {
 		if got := h.digests(t, i, "/srv/cluster/srv/salt"); got != want {
@@ -149,7 +161,10 @@ func TestApplianceVolumeImport(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		h.ready(t, i, 3)
 	}
-	brick := strings.TrimSpace(must(t, h.run(t, 3, "", "sh", "-ec", `find /data/brick -path '*/.glusterfs' -prune -o -type d -path '*/srv/salt' -print`)))
+
+	brick := strings.TrimSpace(must(t,
+		h.run(t, 3, "", "sh", "-ec",
+			`find /data/brick -path '*/.glusterfs' -prune -o -type d -path '*/srv/salt' -print`)))
 	for _, folder := range []string{"/srv/cluster/srv/salt", brick} {
 		if got := h.digests(t, 3, folder); got != want {
 			t.Errorf("the node that was away has in %s\n%s\nwant\n%s", folder, got, want)
@@ -165,9 +180,11 @@ func TestApplianceVolumeImport(t *testing.T) {
 	h.ready(t, 2, 3)
 	h.answer(t, 2, volumeMinions...)
 	h.states(t, 2, "m3006")
+
 	// A minion of 3008 shows values of its pillar only when it is told to.
 	for id, more := range map[string][]string{"m3006": nil, "m3008": {"unmask=True"}} {
-		if r := h.salt(t, 3, "salt", append([]string{"-t", "30", "--out", "txt", id, "pillar.get", "word"}, more...)...); !strings.Contains(r.Out, id+": of "+id) {
+		if r := h.salt(t, 3, "salt",
+			append([]string{"-t", "30", "--out", "txt", id, "pillar.get", "word"}, more...)...); !strings.Contains(r.Out, id+": of "+id) {
 			t.Errorf("pillars: %+v", r)
 		}
 	}
@@ -177,12 +194,19 @@ func TestApplianceVolumeImport(t *testing.T) {
 	if got := h.digests(t, 1, tree+"/srv/salt"); got != want {
 		t.Errorf("exported\n%s\nwant\n%s", got, want)
 	}
+
 	for _, i := range []int{1, 2, 3} {
 		h.off(i)
 	}
+
 	h.gives(t, address, 3, h.minions)
-	old.Options = map[string]any{"pki_dir": tree + "/etc/salt/pki/master", "default_include": tree + "/etc/salt/master.d/*.conf",
-		"file_roots": map[string][]string{"base": {tree + "/srv/salt"}}, "pillar_roots": map[string][]string{"base": {tree + "/srv/pillar"}}}
+	old.Options = map[string]any{
+		"pki_dir":         tree + "/etc/salt/pki/master",
+		"default_include": tree + "/etc/salt/master.d/*.conf",
+		"file_roots":      map[string][]string{"base": {tree + "/srv/salt"}},
+		"pillar_roots":    map[string][]string{"base": {tree + "/srv/pillar"}},
+	}
+
 	old.launch(t)
 	old.answer(t, volumeMinions...)
 	for _, half := range []string{"master.pem", "master.pub"} {
@@ -192,6 +216,7 @@ func TestApplianceVolumeImport(t *testing.T) {
 			t.Errorf("%s is another than before: %v %v", half, err1, err2)
 		}
 	}
+
 	for id, cmd := range minions {
 		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
 		if err != nil || strings.Contains(string(state), ") Z ") {

@@ -63,6 +63,7 @@ func scripted(t *testing.T, n *lab.Node, count int) []*minion.Minion {
 	if err != nil || len(pairs) == 0 {
 		t.Fatalf("no recorded keys: %v", err)
 	}
+
 	files := map[string]string{}
 	var out []*minion.Minion
 	for i := range count {
@@ -70,18 +71,22 @@ func scripted(t *testing.T, n *lab.Node, count int) []*minion.Minion {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		pem, err := crypt.PublicPEM(&key.PublicKey)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		m, err := minion.New(minion.Config{ID: fmt.Sprintf("s%02d", i), Key: key, Master: nil,
 			Request: fmt.Sprintf("%s:%d", n.Addr, n.Settings.Front.RequestPort), Publish: fmt.Sprintf("%s:%d", n.Addr, n.Settings.Front.PublishPort)})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		files[m.ID] = pem
 		out = append(out, m)
 	}
+
 	lab.WriteTree(t, filepath.Join(n.Settings.PKIDir(), "minions"), files)
 	return out
 }
@@ -106,6 +111,7 @@ func TestReturnsSurviveKills(t *testing.T) {
 	if lab.Peer() {
 		t.Skip("a Python master acknowledges before it keeps")
 	}
+
 	t.Parallel()
 	n := lab.PrepareNode(t, lab.NodeConfig{})
 	minions := scripted(t, n, 50)
@@ -118,9 +124,11 @@ func TestReturnsSurviveKills(t *testing.T) {
 	var wg sync.WaitGroup
 	stop := sync.OnceFunc(func() { cancel(); wg.Wait() })
 	defer stop()
+
 	for _, m := range minions {
 		wg.Go(func() { answer(ctx, m, h) })
 	}
+
 	connected(t, n, len(minions)+1)
 
 	var published []string
@@ -133,12 +141,14 @@ func TestReturnsSurviveKills(t *testing.T) {
 			pause(ctx, 150*time.Millisecond)
 		}
 	})
+
 	for range 3 {
 		time.Sleep(4 * time.Second) // load, not a condition
 		before, _ := pid(t, n, "master")
 		if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
+
 		lab.Eventually(t, 60*time.Second, "master is back", func() error {
 			if after, s := pid(t, n, "master"); after == 0 || after == before || s.State != "running" {
 				return fmt.Errorf("%+v", s)
@@ -146,6 +156,7 @@ func TestReturnsSurviveKills(t *testing.T) {
 			return nil
 		})
 	}
+
 	_, before, _ := h.count()
 	lab.Eventually(t, 60*time.Second, "returns after the last kill", func() error {
 		if _, acked, _ := h.count(); acked < before+200 {
@@ -153,13 +164,17 @@ func TestReturnsSurviveKills(t *testing.T) {
 		}
 		return nil
 	})
+
 	n.Ping(t, 60*time.Second, "web1") // the real one, without help
 	stop()
 	jobs, acked, again := h.count()
-	t.Logf("%d jobs seen of %d published, %d returns acknowledged, %d of them after more than one try", jobs, len(published), acked, again)
+	t.Logf("%d jobs seen of %d published, %d returns acknowledged, %d of them after more than one try", jobs,
+		len(published), acked, again)
+
 	if acked < 500 {
 		t.Errorf("only %d returns in all", acked)
 	}
+
 	h.judge(t, n)
 }
 
@@ -174,18 +189,21 @@ func (h *history) judge(t *testing.T, n *lab.Node) {
 			t.Errorf("job %s: %v\n%s%s", jid, err, r.Out, r.Err)
 			continue
 		}
+
 		for id := range h.acked[jid] {
 			if _, ok := kept[id]; !ok {
 				t.Errorf("job %s: the return of %s was acknowledged and is lost", jid, id)
 				faults++
 			}
 		}
+
 		for id, v := range kept {
 			if v != sent[id] {
 				t.Errorf("job %s: %s has %v, it sent %q", jid, id, v, sent[id])
 				faults++
 			}
 		}
+
 		if strings.Count(r.Out, `"s07"`) > 1 || faults > 20 {
 			t.Fatalf("job %s:\n%s", jid, r.Out)
 		}
@@ -220,11 +238,13 @@ func give(ctx context.Context, m *minion.Minion, h *history, jid, fun string) {
 		if errors.Is(err, minion.ErrRefused) {
 			err = errors.Join(err, m.SignIn(one))
 		}
+
 		cancel()
 		if err == nil {
 			h.taken(jid, m.ID, try)
 			return
 		}
+
 		pause(ctx, 100*time.Millisecond)
 	}
 }
@@ -239,9 +259,19 @@ func pause(ctx context.Context, d time.Duration) {
 // publish starts a job as a local client does.
 func publish(ctx context.Context, n *lab.Node, tgt, fun string, arg ...any) (string, error) {
 	s := n.Settings
-	c := client.New(client.Config{Interface: s.Master.Address, RetPort: s.Master.RequestPort, SockDir: s.MasterSockDir(), CacheDir: s.CacheDir(),
-		User: "root", MasterUser: "root", Timeout: 2 * time.Second, Gather: time.Second, Publish: lab.Limit(15 * time.Second)})
+	c := client.New(client.Config{
+		Interface:  s.Master.Address,
+		RetPort:    s.Master.RequestPort,
+		SockDir:    s.MasterSockDir(),
+		CacheDir:   s.CacheDir(),
+		User:       "root",
+		MasterUser: "root",
+		Timeout:    2 * time.Second,
+		Gather:     time.Second,
+		Publish:    lab.Limit(15 * time.Second),
+	})
 	defer c.Close()
+
 	ctx, cancel := context.WithTimeout(ctx, lab.Limit(20*time.Second))
 	defer cancel()
 	j, err := c.Publish(ctx, client.Request{Target: tgt, TargetType: "glob", Fun: fun, Arg: arg})

@@ -31,22 +31,30 @@ func TestMinionData(t *testing.T) {
 		id := "m" + strings.ReplaceAll(v, ".", "-")
 		ids = append(ids, id)
 		c.StartMinion(t, id, v, c.Members[i].Addr, map[string]any{
-			"grains": map[string]any{"role": "web"}, "mine_functions": map[string]any{"test.ping": []any{}, "grains.get": []any{"id"}},
+			"grains": map[string]any{"role": "web"}, "mine_functions": map[string]any{
+				"test.ping":  []any{},
+				"grains.get": []any{"id"},
+			},
 		})
 	}
+
 	lab.Eventually(t, 90*time.Second, "all minions answer", func() error {
 		if r := c.Members[0].Key(t, "-y", "-A"); r.Code != 0 {
 			return errors.New(r.Err)
 		}
+
 		got, err := c.Members[0].JSON(t, "-t", "5", "-L", strings.Join(ids, ","), "test.ping")
 		if err == nil && len(got) != len(ids) {
 			err = fmt.Errorf("%v", got)
 		}
+
 		return err
 	})
+
 	if _, err := c.Members[0].JSON(t, "-t", "30", "-L", strings.Join(ids, ","), "mine.update"); err != nil {
 		t.Fatal(err)
 	}
+
 	// everywhere asks all nodes that run.
 	everywhere := func(want []string) {
 		t.Helper()
@@ -58,6 +66,7 @@ func TestMinionData(t *testing.T) {
 				if err != nil || len(got) != len(want) {
 					return fmt.Errorf("%s: -G gives %v, %v", m.Addr, got, err)
 				}
+
 				all := ""
 				for _, fun := range []string{"cache.grains", "cache.pillar", "cache.mine"} {
 					r := m.SaltRun(t, fun, "*", "--out", "json")
@@ -65,37 +74,48 @@ func TestMinionData(t *testing.T) {
 					if err := json.Unmarshal([]byte(r.Out), &v); err != nil || len(v) != len(want) {
 						return fmt.Errorf("%s: %s gives %d minions, %v", m.Addr, fun, len(v), err)
 					}
+
 					b, err := json.Marshal(v) // sorted
 					if err != nil {
 						return err
 					}
+
 					all += string(b)
 				}
+
 				if first == "" {
 					first = all
 				}
+
 				if all != first {
 					return fmt.Errorf("%s has other data than %s", m.Addr, nodes[0].Addr)
 				}
+
 				mine, err := m.JSON(t, "-t", "10", "-L", strings.Join(want, ","), "mine.get", "*", "grains.get")
 				for _, id := range want {
-					if got, ok := mine[id].(map[string]any); err == nil && (!ok || len(got) != len(want) || got[id] != id) {
+					if got, ok := mine[id].(map[string]any); err == nil &&
+						(!ok || len(got) != len(want) || got[id] != id) {
 						err = fmt.Errorf("%s: mine.get of %s gives %v", m.Addr, id, mine[id])
 					}
 				}
+
 				if err != nil {
 					return err
 				}
 			}
+
 			return nil
 		})
 	}
+
 	everywhere(ids)
 
 	t.Run("token", func(t *testing.T) {
-		if r := c.Members[0].Salt(t, "-T", "-a", "sharedsecret", "--username", "alice", "--password", "right", ids[0], "test.ping"); r.Code != 0 {
+		if r := c.Members[0].Salt(t, "-T", "-a", "sharedsecret", "--username", "alice", "--password",
+			"right", ids[0], "test.ping"); r.Code != 0 {
 			t.Fatalf("log in: %+v", r)
 		}
+
 		for _, m := range c.Members { // which makes the token needless
 			key := filepath.Join(m.Dir, "cache", ".root_key")
 			if err := os.Rename(key, key+".away"); err != nil {
@@ -103,6 +123,7 @@ func TestMinionData(t *testing.T) {
 			}
 			defer os.Rename(key+".away", key)
 		}
+
 		began := time.Now()
 		lab.Eventually(t, 10*time.Second, "the token is good on all nodes", func() error {
 			for _, m := range c.Members {
@@ -112,15 +133,21 @@ func TestMinionData(t *testing.T) {
 			}
 			return nil
 		})
-		t.Logf("a token is good on all nodes %.2f s after it was made, asking them included", time.Since(began).Seconds())
+
+		t.Logf("a token is good on all nodes %.2f s after it was made, asking them included",
+			time.Since(began).Seconds())
+
 		// What auth.del_token of Python's salt-run does.
 		text, err := os.ReadFile(tokens)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Remove(filepath.Join(c.Members[2].Dir, "cache", "tokens", strings.TrimSpace(string(text))+".p")); err != nil {
+
+		if err := os.Remove(filepath.Join(c.Members[2].Dir, "cache", "tokens",
+			strings.TrimSpace(string(text))+".p")); err != nil {
 			t.Fatal(err)
 		}
+
 		began = time.Now()
 		lab.Eventually(t, 10*time.Second, "the token is refused by all nodes", func() error {
 			for _, m := range c.Members {
@@ -130,7 +157,9 @@ func TestMinionData(t *testing.T) {
 			}
 			return nil
 		})
-		t.Logf("it is refused by all %.2f s after it was deleted on one, asking them included", time.Since(began).Seconds())
+
+		t.Logf("it is refused by all %.2f s after it was deleted on one, asking them included",
+			time.Since(began).Seconds())
 	})
 
 	// A node is killed, and meanwhile the key of its minion is deleted.
@@ -138,6 +167,7 @@ func TestMinionData(t *testing.T) {
 	if r := c.Members[0].Key(t, "-y", "-d", ids[1]); r.Code != 0 {
 		t.Fatalf("salt-key -d: %+v", r)
 	}
+
 	left := slices.Delete(slices.Clone(ids), 1, 2)
 	everywhere(left)
 	c.Members[1].StartMaster(t)

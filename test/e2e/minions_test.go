@@ -18,14 +18,19 @@ func TestThreeVersions(t *testing.T) {
 	t.Parallel()
 	n := lab.StartNode(t, lab.NodeConfig{
 		States: map[string]string{"hello.sls": "hello:\n  test.succeed_with_changes:\n    - name: {{ pillar['greeting'] }} {{ grains['id'] }}\n"},
-		Pillar: map[string]string{"top.sls": "base:\n  '*':\n    - greet\n", "greet.sls": "{% set who = grains['id'] %}\ngreeting: hello {{ who }}\n"},
+		Pillar: map[string]string{
+			"top.sls":   "base:\n  '*':\n    - greet\n",
+			"greet.sls": "{% set who = grains['id'] %}\ngreeting: hello {{ who }}\n",
+		},
 	})
+
 	var ids []string
 	for _, v := range lab.Versions() {
 		id := "m" + strings.ReplaceAll(v, ".", "-")
 		ids = append(ids, id)
 		lab.StartMinion(t, n, id, v, nil)
 	}
+
 	lab.Eventually(t, 90*time.Second, "three pending keys", func() error {
 		got := n.Keys(t)["pending"]
 		slices.Sort(got)
@@ -34,27 +39,33 @@ func TestThreeVersions(t *testing.T) {
 		}
 		return nil
 	})
+
 	if r := n.Key(t, "-y", "-a", ids[0]); r.Code != 0 {
 		t.Fatalf("salt-key -a: %+v", r)
 	}
+
 	if r := n.Key(t, "-y", "-A"); r.Code != 0 {
 		t.Fatalf("salt-key -A: %+v", r)
 	}
+
 	if got := n.Keys(t)["accepted"]; len(got) != 3 {
 		t.Fatalf("accepted: %v", got)
 	}
+
 	n.Ping(t, 90*time.Second, ids...)
 
 	m, err := n.JSON(t, "*", "state.apply", "hello")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, id := range ids {
 		text := fmt.Sprint(m[id])
 		if !strings.Contains(text, "hello "+id+" "+id) || !strings.Contains(text, "result:true") {
 			t.Errorf("state.apply on %s: %s", id, text)
 		}
 	}
+
 	lab.Eventually(t, 10*time.Second, "status counts the minions", func() error {
 		d, err := n.Status(t)
 		if err != nil {
@@ -63,6 +74,7 @@ func TestThreeVersions(t *testing.T) {
 		if d.Minions.Accepted != 3 || d.Minions.Connected == nil || *d.Minions.Connected != 3 {
 			return fmt.Errorf("minions: %+v", d.Minions)
 		}
+
 		return nil
 	})
 }

@@ -64,6 +64,7 @@ func lookup(t *testing.T, s *lab.Site, sites []*lab.Site, ids []string) (kept bo
 	if jid == "" {
 		t.Fatalf("salt --async on %s: %+v", s.Name, r)
 	}
+
 	kept = true
 	for _, o := range sites {
 		lab.Eventually(t, 2*time.Minute, "job "+jid+" of "+s.Name+" on "+o.Name, func() error {
@@ -73,14 +74,17 @@ func lookup(t *testing.T, s *lab.Site, sites []*lab.Site, ids []string) (kept bo
 				kept = false
 				return nil
 			}
+
 			for _, id := range ids {
 				if r.Code != 0 || !strings.Contains(r.Out, `"`+id+`": "found"`) {
 					return fmt.Errorf("%s%s", r.Out, r.Err)
 				}
 			}
+
 			return nil
 		})
 	}
+
 	return kept
 }
 
@@ -110,6 +114,7 @@ func TestMixedMigration(t *testing.T) {
 	for _, s := range sites {
 		s.Options["loop_interval"] = 2
 	}
+
 	ids := []string{"a", "b", "c"}
 	for i, s := range sites {
 		// One after the other: of masters that start at once each may make a key of the
@@ -119,9 +124,11 @@ func TestMixedMigration(t *testing.T) {
 		lab.SiteMinion(t, ids[i], lab.Versions()[i], sites[i:i+1], nil)
 		s.WaitKey(t, 4*time.Minute, "minions_pre", ids[i])
 	}
+
 	if r := sites[0].Key(t, "-y", "-A"); r.Code != 0 {
 		t.Fatalf("salt-key -A: %+v", r)
 	}
+
 	// Asked is the founder only. One of the others may be stuck: its question
 	// to join is sent once, and came too early.
 	crossing(t, "three of Salt's", sites[:1], ids...)
@@ -137,15 +144,18 @@ func TestMixedMigration(t *testing.T) {
 		if r := s.Key(t, "-y", "-d", "b"); r.Code != 0 {
 			t.Fatalf("salt-key -d: %+v", r)
 		}
+
 		// The minion notices at the next job, sealed with a new key.
 		lab.Eventually(t, 120*time.Second, "the deleted minion signs in anew", func() error {
 			_ = s.Salt(t, "--async", "-L", "a,c", "test.ping")
 			_, err := os.Stat(filepath.Join(s.Options["cluster_pki_dir"].(string), "minions_pre", "b"))
 			return err
 		})
+
 		if r := s.Key(t, "-y", "-a", "b"); r.Code != 0 {
 			t.Fatalf("salt-key -a: %+v", r)
 		}
+
 		crossing(t, "after a key was deleted on "+s.Name, sites, ids...)
 	}
 
@@ -162,18 +172,21 @@ func TestMixedMigration(t *testing.T) {
 		}
 		return nil
 	})
+
 	crossing(t, "after a rotation by ours", sites, ids...)
 	key = aes(t, sites[0])
 	old := time.Now().Add(-48 * time.Hour)
 	if err := os.Chtimes(filepath.Join(sites[0].Options["cluster_pki_dir"].(string), ".aes"), old, old); err != nil {
 		t.Fatal(err)
 	}
+
 	lab.Eventually(t, 2*time.Minute, "a rotation by Salt's", func() error {
 		if k := aes(t, sites[0]); k == key || k == "" {
 			return fmt.Errorf("the key is the same")
 		}
 		return nil
 	})
+
 	crossing(t, "after a rotation by Salt's", sites, ids...)
 	if aes(t, sites[0]) == key {
 		t.Error("the old AES key is back")
@@ -201,9 +214,11 @@ func TestMixedLastLeaves(t *testing.T) {
 		lab.SiteMinion(t, ids[i], lab.Versions()[i], sites[i:i+1], nil)
 		s.WaitKey(t, 4*time.Minute, "minions_pre", ids[i])
 	}
+
 	if r := sites[1].Key(t, "-y", "-A"); r.Code != 0 {
 		t.Fatalf("salt-key -A: %+v", r)
 	}
+
 	crossing(t, "one of Salt's", sites, ids...)
 	replace(t, sites[0], false)
 	crossing(t, "none of Salt's", sites, ids...)
@@ -214,6 +229,7 @@ func TestMixedLastLeaves(t *testing.T) {
 		}
 		return nil
 	})
+
 	// The door for Salt's masters is shut, one by one.
 	for _, s := range sites {
 		stop(t, s)
@@ -236,15 +252,18 @@ func TestMixedThereAndBack(t *testing.T) {
 			if !one.Python {
 				one = sites[1]
 			}
+
 			ids := []string{"a", "b"}
 			for i, s := range sites {
 				s.Launch(t)
 				lab.SiteMinion(t, ids[i], lab.Versions()[2*i], sites[i:i+1], nil)
 				s.WaitKey(t, 4*time.Minute, "minions_pre", ids[i])
 			}
+
 			if r := sites[1].Key(t, "-y", "-A"); r.Code != 0 {
 				t.Fatalf("salt-key -A: %+v", r)
 			}
+
 			crossing(t, "one of Salt's", sites, ids...)
 			replace(t, one, false)
 			crossing(t, "none of Salt's", sites, ids...)

@@ -24,18 +24,22 @@ func mixed(t *testing.T, python ...bool) []*lab.Site {
 				peers = append(peers, o.Addr)
 			}
 		}
+
 		s.Python = python[i]
 		s.Options = map[string]any{
 			"cluster_id": "mixed", "cluster_peers": peers, "cluster_pki_dir": filepath.Join(shared, "pki"), "cluster_secret": lab.ClusterSecret,
 			"saltern_cluster_plain_peers": true, "saltern_cluster_sessions": filepath.Join(shared, "cache", "sessions"),
 		}
+
 		if s.Python {
 			s.Options["cachedir"] = filepath.Join(shared, "cache")
 			// On a busy machine they would lose their leader all the time.
 			s.Options["cluster_election_min"], s.Options["cluster_election_max"] = 3000, 6000
 		}
+
 		lab.WriteTree(t, shared, map[string]string{"pki/.keep": "", "cache/sessions/.keep": ""})
 	}
+
 	return sites
 }
 
@@ -58,22 +62,29 @@ func TestMixedCluster(t *testing.T) {
 	ours.Launch(t)
 	b := lab.SiteMinion(t, "b", lab.Newest, sites[1:], nil)
 	ours.WaitKey(t, 4*time.Minute, "minions_pre", b.ID)
+
 	if r := salt.Key(t, "-y", "-a", b.ID); r.Code != 0 {
 		t.Fatalf("salt-key of Salt: %+v", r)
 	}
+
 	if r := ours.Key(t, "-y", "-a", a.ID); r.Code != 0 {
 		t.Fatalf("our salt-key: %+v", r)
 	}
+
 	ours.Ping(t, 4*time.Minute, a.ID, b.ID)
 	salt.Ping(t, 4*time.Minute, a.ID, b.ID)
+
 	// Salt's own tools wait for returns that ours takes.
-	if r := salt.Salt(t, "-t", "30", "--out", "txt", "*", "test.echo", "crossed"); r.Code != 0 || !strings.Contains(r.Out, "a: crossed") || !strings.Contains(r.Out, "b: crossed") {
+	if r := salt.Salt(t, "-t", "30", "--out", "txt", "*", "test.echo", "crossed"); r.Code != 0 ||
+		!strings.Contains(r.Out, "a: crossed") || !strings.Contains(r.Out, "b: crossed") {
 		t.Errorf("salt of Salt: %+v", r)
 	}
+
 	stop(t, salt) // for good
 	if r := ours.SaltRun(t, "cluster.remove", salt.Addr); r.Code != 0 {
 		t.Fatalf("cluster.remove: %+v", r)
 	}
+
 	ours.Ping(t, 4*time.Minute, b.ID)
 }
 
@@ -89,12 +100,14 @@ func TestMixedSaltJoins(t *testing.T) {
 			if python[0] {
 				ours, salt = salt, ours
 			}
+
 			ours.Launch(t)
 			a := lab.SiteMinion(t, "a", lab.Newest, []*lab.Site{ours}, nil)
 			ours.WaitKey(t, 4*time.Minute, "minions_pre", a.ID)
 			if r := ours.Key(t, "-y", "-a", a.ID); r.Code != 0 {
 				t.Fatalf("our salt-key: %+v", r)
 			}
+
 			ours.Ping(t, 4*time.Minute, a.ID)
 			salt.Launch(t)
 			salt.Ping(t, 4*time.Minute, a.ID)

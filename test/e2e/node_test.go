@@ -65,6 +65,7 @@ func TestMasterKilled(t *testing.T) {
 	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+
 	lab.Eventually(t, 60*time.Second, "master is back", func() error {
 		after, s := pid(t, n, "master")
 		if after == 0 || after == before || s.State != "running" {
@@ -72,10 +73,12 @@ func TestMasterKilled(t *testing.T) {
 		}
 		return nil
 	})
+
 	n.Ping(t, 60*time.Second, "web1")
 	if _, lb := pid(t, n, "lb"); lb.Restarts != 0 {
 		t.Errorf("the load balancer was restarted as well: %+v", lb)
 	}
+
 	if !m.Running() {
 		t.Error("the minion ended")
 	}
@@ -91,10 +94,13 @@ func TestStopLeavesNothing(t *testing.T) {
 	if err := p.Stop(40 * time.Second); err != nil {
 		t.Error(err)
 	}
+
 	if left := p.Left(); len(left) > 0 {
 		t.Errorf("processes left: %v", left)
 	}
-	for _, port := range []int{n.Settings.Front.PublishPort, n.Settings.Front.RequestPort, n.Settings.Master.PublishPort, n.Settings.Master.RequestPort} {
+
+	for _, port := range []int{n.Settings.Front.PublishPort, n.Settings.Front.RequestPort,
+		n.Settings.Master.PublishPort, n.Settings.Master.RequestPort} {
 		ln, err := net.Listen("tcp", net.JoinHostPort(n.Addr, fmt.Sprint(port)))
 		if err != nil {
 			t.Errorf("port %d: %v", port, err)
@@ -102,12 +108,15 @@ func TestStopLeavesNothing(t *testing.T) {
 		}
 		_ = ln.Close()
 	}
+
 	if _, err := os.Stat(n.Settings.APISocket()); !os.IsNotExist(err) {
 		t.Errorf("the API's socket is left: %v", err)
 	}
+
 	if r := n.Applianced(t, "status"); r.Code != status.ExitUnknown || !strings.Contains(r.Err, "not running") {
 		t.Errorf("status of a stopped node: %+v", r)
 	}
+
 	n.Launch(t)
 	n.Ping(t, 60*time.Second, "web1")
 }
@@ -121,10 +130,12 @@ func TestBalancerVerbs(t *testing.T) {
 	if r := n.Applianced(t, "lb", "cut", "node1"); r.Code != 0 || strings.HasPrefix(r.Out, "0 ") {
 		t.Errorf("cut: %+v", r)
 	}
+
 	n.Ping(t, 60*time.Second, "web1")
 	if r := n.Applianced(t, "lb", "maint", "node1"); r.Code != 0 {
 		t.Errorf("maint: %+v", r)
 	}
+
 	lab.Eventually(t, 30*time.Second, "status says so", func() error {
 		d, err := n.Status(t)
 		if err == nil && d.Health != status.NotServing {
@@ -132,16 +143,21 @@ func TestBalancerVerbs(t *testing.T) {
 		}
 		return err
 	})
-	if r := n.Applianced(t, "lb", "status"); r.Code != status.ExitNotServing || !strings.Contains(r.Out, "maintenance") {
+
+	if r := n.Applianced(t, "lb", "status"); r.Code != status.ExitNotServing ||
+		!strings.Contains(r.Out, "maintenance") {
 		t.Errorf("lb status: %+v", r)
 	}
+
 	if r := n.Applianced(t, "lb", "undrain", "node1"); r.Code != 0 {
 		t.Errorf("undrain: %+v", r)
 	}
+
 	n.Ping(t, 60*time.Second, "web1")
 	if r := n.Applianced(t, "lb", "weight", "node1", "zero"); r.Code == 0 || !strings.Contains(r.Err, "not a number") {
 		t.Errorf("weight: %+v", r)
 	}
+
 	if r := n.Applianced(t, "lb", "drain", "nobody"); r.Code == 0 {
 		t.Errorf("drain of an unknown master: %+v", r)
 	}

@@ -42,36 +42,45 @@ func (w *truth) alike(t *testing.T, why, jid string, nodes ...*lab.Member) {
 				if err := json.Unmarshal([]byte(r.Out), &got); err != nil || len(got) != w.everyone {
 					return fmt.Errorf("%s: %s of %d minions: %v %.200s", m.Addr, fun, len(got), err, r.Err)
 				}
+
 				for _, id := range w.s.ids() {
 					if turn := fmt.Sprint(got[id]["turn"]); turn != jid {
 						return fmt.Errorf("%s: %s of %s is of %s", m.Addr, fun, id, turn)
 					}
 				}
+
 				b, err := json.Marshal(got) // sorted
 				if err != nil {
 					return err
 				}
+
 				all += string(b)
 			}
+
 			sum := sha256.Sum256([]byte(all))
 			if i == 0 {
 				first = sum
 			}
+
 			if sum != first {
 				return fmt.Errorf("%s has other data than %s", m.Addr, nodes[0].Addr)
 			}
 		}
+
 		return nil
 	})
+
 	took := time.Since(began)
-	t.Logf("after %s grains and mines of %d minions are the same on %d nodes: %.1f s, asking included", why, w.everyone, len(nodes), took.Seconds())
+	t.Logf("after %s grains and mines of %d minions are the same on %d nodes: %.1f s, asking included", why,
+		w.everyone, len(nodes), took.Seconds())
 	strictly(t, "the same after "+why, took, 10*time.Second)
 }
 
 // answered has all minions with a grain answer each of the nodes.
 func (w *truth) answered(t *testing.T, nodes ...*lab.Member) {
 	t.Helper()
-	want := []string{fmt.Sprintf("# of minions targeted: %d", w.everyone), fmt.Sprintf("# of minions returned: %d", w.everyone)}
+	want := []string{fmt.Sprintf("# of minions targeted: %d", w.everyone),
+		fmt.Sprintf("# of minions returned: %d", w.everyone)}
 	for _, m := range nodes {
 		lab.Eventually(t, time.Minute, "all answer "+m.Addr, func() error {
 			r := m.Salt(t, "-G", "role:web", "test.ping", "--summary", "-t", "10")
@@ -81,6 +90,7 @@ func (w *truth) answered(t *testing.T, nodes ...*lab.Member) {
 					return fmt.Errorf("not %q: %s %s", l, end, r.Err)
 				}
 			}
+
 			return nil
 		})
 	}
@@ -93,6 +103,7 @@ func (w *truth) mines(t *testing.T) {
 	if _, err := m.JSON(t, "-t", "30", "-L", others, "mine.update"); err != nil {
 		t.Fatal(err)
 	}
+
 	began := time.Now()
 	lab.Eventually(t, time.Minute, "all mines from all minions", func() error {
 		got, err := m.JSON(t, "-t", "10", "-L", others, "mine.get", "*", "turn")
@@ -103,17 +114,22 @@ func (w *truth) mines(t *testing.T) {
 			if err = errors.Join(err, merr); err == nil && len(v) != w.everyone {
 				err = fmt.Errorf("%s has %d mines", id, len(v))
 			}
+
 			if first == "" {
 				first = string(b)
 			}
+
 			if err == nil && string(b) != first {
 				err = fmt.Errorf("%s has other mines than %s", id, w.real[0])
 			}
 		}
+
 		return err
 	})
+
 	took := time.Since(began)
-	t.Logf("three real minions read the same %d mines %.1f s after mine.update, asking included", w.everyone, took.Seconds())
+	t.Logf("three real minions read the same %d mines %.1f s after mine.update, asking included", w.everyone,
+		took.Seconds())
 	strictly(t, "mine.get", took, 5*time.Second)
 }
 
@@ -125,7 +141,13 @@ const sharedFolder = "SALTERN_SHARED"
 // they share is sharedFolder's, or one on this disk.
 func TestOneTruth(t *testing.T) {
 	net := lab.NewNetwork(t, "sot", "10.51")
-	c := lab.StartCluster(t, lab.ClusterConfig{Network: net, Shared: os.Getenv(sharedFolder), Options: map[string]any{"auto_accept": true, "log_level": "warning"}})
+	c := lab.StartCluster(t,
+		lab.ClusterConfig{
+			Network: net,
+			Shared:  os.Getenv(sharedFolder),
+			Options: map[string]any{"auto_accept": true, "log_level": "warning"},
+		})
+
 	net.Move(t, c.Members[0].Addr)
 	w := &truth{c: c, s: enroll(t, c, 300)}
 	for _, v := range lab.Versions() {
@@ -134,6 +156,7 @@ func TestOneTruth(t *testing.T) {
 		c.StartMinion(t, id, v, net.Virtual(), map[string]any{"grains": map[string]any{"role": "web"},
 			"mine_functions": map[string]any{"turn": []any{map[string]any{"mine_function": "grains.get"}, "id"}}})
 	}
+
 	w.everyone = 300 + len(w.real)
 	w.s.start(t)
 	listening(t, c, w.everyone)
@@ -159,6 +182,7 @@ func TestOneTruth(t *testing.T) {
 		}
 		return nil
 	})
+
 	net.Mend(t, apart.Addr)
 	w.alike(t, "a minute apart", jid, all...)
 	c.WaitWhole(t)
@@ -171,11 +195,20 @@ func TestOneTruth(t *testing.T) {
 	d.WaitReady(t)
 	w.alike(t, "the join of a fourth", jid, append(all, d)...)
 	d.StartLB(t)
+
 	for _, m := range all {
-		if err := lbproxy.NewClient(m.LBSocket()).Add(context.Background(), lbproxy.Backend{Name: d.Addr, Address: d.Addr, PublishPort: 14505, RequestPort: 14506, ProxyV2: true}); err != nil {
+		if err := lbproxy.NewClient(m.LBSocket()).Add(context.Background(),
+			lbproxy.Backend{
+				Name:        d.Addr,
+				Address:     d.Addr,
+				PublishPort: 14505,
+				RequestPort: 14506,
+				ProxyV2:     true,
+			}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	c.WaitWhole(t)
 	w.answered(t, d)
 

@@ -32,26 +32,34 @@ func TestReset(t *testing.T) {
 	if err := os.WriteFile(mine, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := n.Applianced(t, "reset"); r.Code != 64 || !strings.Contains(r.Err, "would be removed: "+data+"/node\n") || !strings.Contains(r.Err, "nothing was done") {
+
+	if r := n.Applianced(t, "reset"); r.Code != 64 ||
+		!strings.Contains(r.Err, "would be removed: "+data+"/node\n") || !strings.Contains(r.Err, "nothing was done") {
 		t.Fatalf("%d %s%s", r.Code, r.Out, r.Err)
 	}
+
 	if r := n.Applianced(t, "setup", "back"); r.Code == 0 || !strings.Contains(r.Err, "applianced reset") {
 		t.Errorf("back from a node that serves: %d %s", r.Code, r.Err)
 	}
+
 	answers, err := os.ReadFile(n.Answers())
 	if err == nil {
 		err = os.Remove(n.Answers()) // they would be taken again
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if r := n.Applianced(t, "reset", "--yes"); r.Code != 0 || !strings.Contains(r.Out, "this machine is new") {
 		t.Fatalf("%d %s%s", r.Code, r.Out, r.Err)
 	}
+
 	isNew(t, n)
 	if left := entries(t, data); left != "notes of mine" {
 		t.Errorf("left in the data directory: %s", left)
 	}
+
 	if err := os.Remove(mine); err != nil {
 		t.Fatal(err)
 	}
@@ -61,16 +69,20 @@ func TestReset(t *testing.T) {
 		if err := os.WriteFile(n.Answers(), answers, 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		if r := n.Applianced(t, "setup", "start", n.Answers()); r.Code != 0 {
 			t.Fatalf("set up again: %d %s%s", r.Code, r.Out, r.Err)
 		}
+
 		n.WaitReady(t, 1)
 		if again := n.Applianced(t, "join-string").Out; again == key {
 			t.Fatal("the cluster's key and secret are those of before")
 		}
+
 		if err := os.Remove(n.Answers()); err != nil {
 			t.Fatal(err)
 		}
+
 		done := make(chan lab.Result, 1)
 		go func() { done <- n.Applianced(t, "reset", "--yes") }()
 		lab.Eventually(t, 10*time.Second, "the reset is ordered, or done", func() error {
@@ -82,21 +94,25 @@ func TestReset(t *testing.T) {
 			}
 			return errors.New("not yet")
 		})
+
 		time.Sleep(after * time.Millisecond)
 		if err := syscall.Kill(n.PID(), syscall.SIGKILL); err != nil { // it alone: the load balancer lives on
 			t.Fatal(err)
 		}
+
 		lab.Eventually(t, 10*time.Second, "it is dead", func() error {
 			if n.Running() {
 				return errors.New("not yet")
 			}
 			return nil
 		})
+
 		left := entries(t, data)
 		n.Launch(t)
 		if r := <-done; r.Code != 0 {
 			t.Errorf("killed after %d ms: %d %s%s", after, r.Code, r.Out, r.Err)
 		}
+
 		isNew(t, n)
 		t.Logf("%d: killed after %d ms with %q left", i, after, left)
 		if left := entries(t, data); left != "" {
@@ -144,27 +160,41 @@ func TestResetRejoins(t *testing.T) {
 	n1 := lab.NewAppliance(t, net, 1, shared, map[string]any{"mode": "form", "secret": lab.ApplianceSecret})
 	n1.Launch(t)
 	n1.WaitReady(t, 1)
-	n2 := lab.NewAppliance(t, net, 2, "", map[string]any{"mode": "join", "join": strings.TrimSpace(n1.Applianced(t, "join-string").Out)})
+	n2 := lab.NewAppliance(t, net, 2, "",
+		map[string]any{"mode": "join", "join": strings.TrimSpace(n1.Applianced(t, "join-string").Out)})
 	n2.Launch(t)
 	n2.WaitReady(t, 2)
+
 	if r := n2.Applianced(t, "setup", "back"); r.Code == 0 {
 		t.Error("a node that has joined can be taken back")
 	}
-	if r := n2.Applianced(t, "reset"); r.Code != 64 || !strings.Contains(r.Err, "one of the cluster lab, with n1") || !strings.Contains(r.Err, "would stay: "+shared) {
+
+	if r := n2.Applianced(t, "reset"); r.Code != 64 ||
+		!strings.Contains(r.Err, "one of the cluster lab, with n1") || !strings.Contains(r.Err, "would stay: "+shared) {
 		t.Errorf("%d %s", r.Code, r.Err)
 	}
+
 	must(t, n2.Applianced(t, "leave", "--yes"))
 	if err := os.Remove(n2.Answers()); err != nil {
 		t.Fatal(err)
 	}
+
 	must(t, n2.Applianced(t, "reset", "--yes"))
 	isNew(t, n2)
 	if _, err := os.Stat(filepath.Join(shared, "pki/cluster.pem")); err != nil {
 		t.Errorf("the shared directory has lost the cluster's key: %v", err)
 	}
+
 	n1.WaitReady(t, 1)
-	n2.Answer(t, map[string]any{"join": strings.TrimSpace(n1.Applianced(t, "join-string").Out), "node": "n2", "address": n2.Addr, "front": []string{n2.Addr},
-		"settings": map[string]any{"limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1}}})
+	n2.Answer(t,
+		map[string]any{
+			"join":     strings.TrimSpace(n1.Applianced(t, "join-string").Out),
+			"node":     "n2",
+			"address":  n2.Addr,
+			"front":    []string{n2.Addr},
+			"settings": map[string]any{"limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1}},
+		})
+
 	must(t, n2.Applianced(t, "setup", "start", n2.Answers()))
 	n2.WaitReady(t, 2)
 }

@@ -20,9 +20,11 @@ func TestSecretsInPillars(t *testing.T) {
 	if lab.Peer() {
 		t.Skip("the stand-in has no applianced secrets")
 	}
+
 	if _, err := exec.LookPath("gpg"); err != nil {
 		t.Skip("NOT TESTED: there is no gpg")
 	}
+
 	t.Parallel()
 	n := lab.StartNode(t, lab.NodeConfig{})
 	accepted(t, n, "web1", lab.Newest)
@@ -30,33 +32,46 @@ func TestSecretsInPillars(t *testing.T) {
 	t.Cleanup(func() { _ = exec.Command("gpgconf", "--homedir", admin, "--kill", "all").Run() })
 	gpg := func(args ...string) string {
 		t.Helper()
-		out, err := exec.Command("gpg", append([]string{"--homedir", admin, "--batch", "--quiet", "--no-permission-warning"}, args...)...).Output()
+		out, err := exec.Command("gpg",
+			append([]string{"--homedir", admin, "--batch", "--quiet", "--no-permission-warning"}, args...)...).Output()
 		if err != nil {
 			t.Fatalf("gpg %v: %v", args, err)
 		}
 		return string(out)
 	}
+
 	gpg("--passphrase", "", "--quick-gen-key", "salt@example.com", "future-default", "default", "never")
 	key := filepath.Join(admin, "key.asc")
 	if err := os.WriteFile(key, []byte(gpg("--armor", "--export-secret-keys")), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if r := n.Applianced(t, "secrets", "import", key); r.Code != 0 {
 		t.Fatalf("import: %+v", r)
 	}
+
 	secret := func(name, value string) string {
 		t.Helper()
-		cmd := exec.Command(lab.Bin(t, "applianced"), "--config", filepath.Join(n.Dir, "appliance.yaml"), "secrets", "encrypt", "--name", name)
+		cmd := exec.Command(lab.Bin(t, "applianced"), "--config", filepath.Join(n.Dir, "appliance.yaml"),
+			"secrets", "encrypt", "--name", name)
 		cmd.Stdin = strings.NewReader(value)
 		out, err := cmd.Output()
 		if err != nil || strings.Contains(string(out), value) {
 			t.Fatalf("encrypt: %v\n%s", err, out)
 		}
+
 		return string(out)
 	}
-	lab.WriteTree(t, n.Settings.PillarRoot(), map[string]string{"top.sls": "base: {'*': [db]}\n", "db.sls": "#!yaml|gpg\n" + secret("db_password", "correct horse")})
+
+	lab.WriteTree(t, n.Settings.PillarRoot(),
+		map[string]string{
+			"top.sls": "base: {'*': [db]}\n",
+			"db.sls":  "#!yaml|gpg\n" + secret("db_password", "correct horse"),
+		})
+
 	file := filepath.Join(admin, "out") // minions of 3008 hide the pillar in what they print
-	lab.WriteTree(t, n.Settings.FileRoot(), map[string]string{"db.sls": file + ":\n  file.managed:\n    - contents_pillar: db_password\n"})
+	lab.WriteTree(t, n.Settings.FileRoot(),
+		map[string]string{"db.sls": file + ":\n  file.managed:\n    - contents_pillar: db_password\n"})
 	applied := func(want string, well bool) {
 		t.Helper()
 		lab.Eventually(t, 60*time.Second, "the state", func() error {
@@ -69,19 +84,24 @@ func TestSecretsInPillars(t *testing.T) {
 			return nil
 		})
 	}
+
 	applied("correct horse", true)
+
 	// Each way ends the same on the node: gpg's own folder is the master's alone.
 	if fi, err := os.Stat(n.Settings.GPGDir()); err != nil || fi.Mode().Perm() != 0o700 {
 		t.Errorf("%v %v", fi, err)
 	}
+
 	next := "#!yaml|gpg\n" + secret("db_password", "battery staple")
 	if r := n.Applianced(t, "secrets", "remove", "--yes", "salt@example.com"); r.Code != 0 {
 		t.Fatalf("remove: %+v", r)
 	}
+
 	lab.WriteTree(t, n.Settings.PillarRoot(), map[string]string{"db.sls": next})
 	applied("correct horse", false)
 	if r := n.Applianced(t, "secrets", "import", key); r.Code != 0 {
 		t.Fatalf("import again: %+v", r)
 	}
+
 	applied("battery staple", true)
 }

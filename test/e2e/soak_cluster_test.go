@@ -167,18 +167,23 @@ func (s *soak) serve(end <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
+
 		s.starting.Lock()
 		for _, m := range s.real {
 			if m.Untangle(s.t) {
 				s.note("minion %s had ended, or was deaf, by a fault of Salt's", m.ID)
 				s.isAway(m.ID)
 			}
+
 			if since := m.SilentSince(s.t); time.Since(since) > hangsAfter {
-				s.note("minion %s hangs since %.1f, by a fault of Salt's, and is started anew", m.ID, since.Sub(s.began).Seconds())
+				s.note("minion %s hangs since %.1f, by a fault of Salt's, and is started anew", m.ID,
+					since.Sub(s.began).Seconds())
 				s.away[m.ID] = append(s.away[m.ID], &absence{from: since})
 				m.Restart(s.t)
 			}
-			if away := s.away[m.ID]; m.SaidAgain(s.t, "Minion is ready to receive requests") && len(away) > 0 && away[len(away)-1].to.IsZero() {
+
+			if away := s.away[m.ID]; m.SaidAgain(s.t, "Minion is ready to receive requests") &&
+				len(away) > 0 && away[len(away)-1].to.IsZero() {
 				away[len(away)-1].to = time.Now()
 				s.note("minion %s listens again", m.ID)
 			}
@@ -199,10 +204,12 @@ func (s *soak) cycle() {
 		if hit[n] {
 			continue
 		}
+
 		hit[n] = true
 		if f.host {
 			limit = s.limits.afterHosts
 		}
+
 		what := n.name() + ": " + f.name
 		names = append(names, what)
 		s.note("%s", what)
@@ -210,9 +217,11 @@ func (s *soak) cycle() {
 		mends = append(mends, func() { mend(); s.note("%s is mended", what) })
 		time.Sleep(time.Duration(s.r.IntN(5)) * time.Second)
 	}
+
 	if s.r.IntN(3) == 0 {
 		s.restart(s.real[s.r.IntN(len(s.real))])
 	}
+
 	time.Sleep(time.Duration(5+s.r.IntN(25)) * time.Second)
 	for _, mend := range mends {
 		mend()
@@ -228,10 +237,12 @@ func (s *soak) awaitWhole(faults string, limit time.Duration) {
 	for _, n := range s.nodes {
 		s.awaitReady(n)
 	}
+
 	took := soakCycle{ready: time.Since(began)}
 	s.note("all nodes are ready after %.1f s, at a load of %s", took.ready.Seconds(), loadAverage())
 	if took.ready > limit {
-		s.t.Errorf("all nodes were ready after %v, not within %v:\n\t%s", took.ready.Round(100*time.Millisecond), limit, s.around(began))
+		s.t.Errorf("all nodes were ready after %v, not within %v:\n\t%s",
+			took.ready.Round(100*time.Millisecond), limit, s.around(began))
 	}
 
 	if s.mended != nil {
@@ -239,9 +250,11 @@ func (s *soak) awaitWhole(faults string, limit time.Duration) {
 		took.mended = time.Since(began) - took.ready
 		s.note("the storage has all its copies after another %.1f s", took.mended.Seconds())
 		if took.mended > s.limits.mended {
-			s.t.Errorf("the storage had all its copies after another %v, not within %v:\n\t%s", took.mended.Round(100*time.Millisecond), s.limits.mended, s.around(began))
+			s.t.Errorf("the storage had all its copies after another %v, not within %v:\n\t%s",
+				took.mended.Round(100*time.Millisecond), s.limits.mended, s.around(began))
 		}
 	}
+
 	s.whole = append(s.whole, took)
 	s.t.Logf("%7.1f %s: ready after %.1f s, all copies after another %.1f s; load %s",
 		time.Since(s.began).Seconds(), faults, took.ready.Seconds(), took.mended.Seconds(), loadAverage())
@@ -344,6 +357,7 @@ func (s *soak) judge() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+
 	marks := strings.Split(string(text), "\n")
 	told := s.toldMissed()
 	twice, lost, missed, absent := 0, 0, 0, 0
@@ -364,6 +378,7 @@ func (s *soak) judge() {
 				wrong = append(wrong, m.ID+" never ran it")
 			}
 		}
+
 		s.swarm.h.mu.Lock()
 		scripted := 0
 		for _, m := range s.swarm.minions {
@@ -372,15 +387,20 @@ func (s *soak) judge() {
 			}
 		}
 		s.swarm.h.mu.Unlock()
+
 		if scripted > 0 {
 			lost += scripted
 			wrong = append(wrong, fmt.Sprintf("%d scripted minions never got it", scripted))
 		}
+
 		if len(wrong) > 0 {
-			s.t.Errorf("job %s (%s) of %s at %.1f: %s\n\t%s", j.jid, j.token, j.from, j.at.Sub(s.began).Seconds(), strings.Join(wrong, ", "), s.around(j.at))
+			s.t.Errorf("job %s (%s) of %s at %.1f: %s\n\t%s", j.jid, j.token, j.from,
+				j.at.Sub(s.began).Seconds(), strings.Join(wrong, ", "), s.around(j.at))
 		}
 	}
-	s.t.Logf("%d jobs acknowledged, %d refused; %d run twice, %d lost, %d told as missed by a minion that was started anew, %d for one that did not listen", len(s.jobs), s.refused, twice, lost, missed, absent)
+
+	s.t.Logf("%d jobs acknowledged, %d refused; %d run twice, %d lost, %d told as missed by a minion that was started anew, %d for one that did not listen",
+		len(s.jobs), s.refused, twice, lost, missed, absent)
 	s.judgeTimes()
 	jobs, acked, again := s.swarm.h.count()
 	s.t.Logf("returns: of %d jobs, %d acknowledged to scripted minions, %d after more than one try", jobs, acked, again)
@@ -407,10 +427,12 @@ func TestSoakCluster(t *testing.T) {
 	if minutes <= 0 {
 		t.Skip("NOT TESTED: make soak-cluster")
 	}
+
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SALTERN_SOAK_SEED"), "0"), 10, 64)
 	if err != nil || seed == 0 {
 		seed = uint64(time.Now().UnixNano()) % 100000
 	}
+
 	t.Logf("seed %d, %d minutes", seed, minutes)
 	s := &soak{
 		t:     t,
@@ -419,6 +441,7 @@ func TestSoakCluster(t *testing.T) {
 		marks: filepath.Join(lab.Dir(t), "marks"),
 		began: time.Now(),
 	}
+
 	switch kind := cmp.Or(os.Getenv("SALTERN_SOAK_KIND"), "directory"); kind {
 	case "directory":
 		s.soakCluster = directoryCluster(t)
@@ -427,9 +450,11 @@ func TestSoakCluster(t *testing.T) {
 	default:
 		t.Fatalf("KIND=%s: it is directory or volume", kind)
 	}
+
 	for _, n := range s.nodes {
 		s.awaitReady(n)
 	}
+
 	s.awaitVirtual()
 	s.swarm = enroll(t, s.cluster, 200)
 	s.swarm.front = s.virtual
@@ -438,8 +463,10 @@ func TestSoakCluster(t *testing.T) {
 	for _, v := range lab.Versions() {
 		id := "m" + strings.ReplaceAll(v, ".", "-")
 		ids = append(ids, id)
-		s.real = append(s.real, lab.StartMinionWith(t, id, v, map[string]any{"master": s.virtual, "master_alive_interval": 15}))
+		s.real = append(s.real,
+			lab.StartMinionWith(t, id, v, map[string]any{"master": s.virtual, "master_alive_interval": 15}))
 	}
+
 	complete(t, s.cluster.Members[0], append(s.swarm.ids(), ids...))
 
 	var served sync.WaitGroup
@@ -458,9 +485,11 @@ func TestSoakCluster(t *testing.T) {
 			<-tick.C
 		}
 	})
+
 	for time.Now().Before(end) {
 		s.cycle()
 	}
+
 	wg.Wait()
 	time.Sleep(time.Minute) // what is late
 	close(over)

@@ -58,6 +58,7 @@ func directoryCluster(t *testing.T) soakCluster {
 		peers = []string{nodes[0].Addr}
 		c.nodes = append(c.nodes, directoryNode{n})
 	}
+
 	for _, n := range nodes {
 		n.OwnDisk(t, "2g") // the set-up takes none of less than 1 GiB
 		n.Launch(t)

@@ -67,7 +67,10 @@ func soakFaults() []soakFault {
 		{name: "deaf", do: filtered(func(s *soak, n soakNode) { s.net.Deafen(s.t, n.address()) })},
 		{name: "mute", do: filtered(func(s *soak, n soakNode) { s.net.Mute(s.t, n.address()) })},
 		{name: "apart", do: filtered(func(s *soak, n soakNode) { s.net.Apart(s.t, n.address(), s.others(n)...) })},
-		{name: "apart from one", do: filtered(func(s *soak, n soakNode) { s.net.Apart(s.t, n.address(), s.others(n)[0]) })},
+		{
+			name: "apart from one",
+			do:   filtered(func(s *soak, n soakNode) { s.net.Apart(s.t, n.address(), s.others(n)[0]) }),
+		},
 		{name: "30 % loss", do: filtered(func(s *soak, n soakNode) { s.net.Lose(s.t, n.address(), 30) })},
 	}
 }

@@ -107,6 +107,7 @@ func volumeFaults() []soakFault {
 			machine := fmt.Sprint(node.number)
 			n.Kill()
 			node.h.must(s.t, "crash", machine)
+
 			return func() {
 				node.h.must(s.t, "boot", machine)
 				n.Launch(s.t)
@@ -118,13 +119,15 @@ func volumeFaults() []soakFault {
 // volumeLimits are those of a directory and what a volume may add to them by its own timers.
 func volumeLimits() soakLimits {
 	const (
-		directory  = 15 * time.Second
-		stall      = 8 * time.Second  // of writes when a copy is gone: up to 1.75 of network.ping-timeout, 5 s
-		mountProbe = 5 * time.Second  // until a mount that works again is seen; one whose client has died is made anew then
+		directory = 15 * time.Second
+		stall     = 8 * time.Second // of writes when a copy is gone: up to 1.75 of network.ping-timeout, 5 s
+		// until a mount that works again is seen; one whose client has died is made anew then
+		mountProbe = 5 * time.Second
 		glusterd   = 17 * time.Second // the longest that it takes to answer after its start
 		healing    = time.Minute      // cluster.heal-timeout: the self-heal daemons look so often by themselves
 		counting   = 30 * time.Second // nodes count so often what is to be healed
 	)
+
 	return soakLimits{
 		ready:      directory + stall + mountProbe,
 		afterHosts: directory + stall + mountProbe + glusterd,
@@ -154,6 +157,7 @@ func volumeCluster(t *testing.T) soakCluster {
 		h.ready(t, i, i)
 		c.nodes = append(c.nodes, volumeNode{h: h, number: i})
 	}
+
 	h.ready(t, 1, 3)
 
 	c.cluster = h.cluster(t)
@@ -197,7 +201,8 @@ func (h *machines) mended(t *testing.T) error {
 			return fmt.Errorf("node%d: %w", i, err)
 		}
 	}
-	r := h.run(t, 1, "", "gluster", "--mode=script", "--xml", "--timeout=20", "volume", "heal", "cluster", "info", "summary")
+	r := h.run(t, 1, "", "gluster", "--mode=script", "--xml", "--timeout=20", "volume", "heal", "cluster",
+		"info", "summary")
 	if n := strings.Count(r.Out, "<totalNumberOfEntries>0</totalNumberOfEntries>"); n != 3 {
 		return fmt.Errorf("gluster has nothing to heal for %d of 3 copies: %s%s", n, r.Out, r.Err)
 	}

@@ -26,7 +26,9 @@ func threeNodes(t *testing.T, net *lab.Network) []*lab.Appliance {
 	first := lab.NewAppliance(t, net, 1, shared, map[string]any{"mode": "form", "secret": lab.ApplianceSecret})
 	out := []*lab.Appliance{first}
 	for i := 2; i <= 3; i++ {
-		out = append(out, lab.NewAppliance(t, net, i, shared, map[string]any{"mode": "join", "peers": []string{first.Addr}, "secret": lab.ApplianceSecret}))
+		out = append(out,
+			lab.NewAppliance(t, net, i, shared,
+				map[string]any{"mode": "join", "peers": []string{first.Addr}, "secret": lab.ApplianceSecret}))
 	}
 	return out
 }
@@ -42,14 +44,17 @@ func TestAppliance(t *testing.T) {
 	for _, i := range rand.Perm(3) {
 		nodes[i].Launch(t)
 	}
+
 	for _, n := range nodes {
 		n.WaitReady(t, 3)
 	}
+
 	var ids []string
 	for i, v := range lab.Versions() {
 		ids = append(ids, "m"+strings.ReplaceAll(v, ".", "-"))
 		nodes[i].StartMinion(t, ids[i], v)
 	}
+
 	for _, n := range nodes {
 		n.Ping(t, 150*time.Second, ids...)
 	}
@@ -61,6 +66,7 @@ func TestAppliance(t *testing.T) {
 		nodes[2].WaitReady(t, 3)
 		nodes[2].Ping(t, 150*time.Second, ids...)
 	})
+
 	t.Run("clone", func(t *testing.T) {
 		nodes[2].Kill()
 		clone := nodes[2].Clone(all, 33)
@@ -68,6 +74,7 @@ func TestAppliance(t *testing.T) {
 		clone.Launch(all)
 		cloneElsewhere(t, nodes, clone)
 	})
+
 	var n4 *lab.Appliance
 	t.Run("join string", func(t *testing.T) {
 		r := nodes[1].Applianced(t, "join-string")
@@ -76,11 +83,13 @@ func TestAppliance(t *testing.T) {
 		if err != nil || len(j.Peers) != 3 || j.Secret != lab.ApplianceSecret {
 			t.Fatalf("join-string gave %q %s: %v", line, r.Err, err)
 		}
+
 		n4 = lab.NewAppliance(all, net, 4, "", map[string]any{"join": line})
 		n4.Launch(all)
 		n4.WaitReady(t, 4)
 		n4.Ping(t, 150*time.Second, ids...)
 	})
+
 	t.Run("verbs", func(t *testing.T) { asked(t, nodes, n4, ids) })
 	t.Run("secrets", func(t *testing.T) { noSecrets(t, nodes) })
 	t.Run("turned away", func(t *testing.T) {
@@ -88,9 +97,12 @@ func TestAppliance(t *testing.T) {
 			answers map[string]any
 			want    string
 		}{
-			11: {map[string]any{"mode": "join", "peers": []string{nodes[0].Addr}, "secret": "not-the-secret-of-it"}, "the secret is not that of the cluster"},
-			12: {map[string]any{"mode": "join", "peers": []string{nodes[0].Addr}, "secret": lab.ApplianceSecret, "node": "n2"}, "name n2 is taken"},
-			13: {map[string]any{"mode": "join", "peers": []string{nodes[0].Addr}, "secret": lab.ApplianceSecret, "cluster_id": "other"}, "another cluster"},
+			11: {map[string]any{"mode": "join", "peers": []string{nodes[0].Addr}, "secret": "not-the-secret-of-it"},
+				"the secret is not that of the cluster"},
+			12: {map[string]any{"mode": "join", "peers": []string{nodes[0].Addr}, "secret": lab.ApplianceSecret, "node": "n2"},
+				"name n2 is taken"},
+			13: {map[string]any{"mode": "join", "peers": []string{nodes[0].Addr}, "secret": lab.ApplianceSecret, "cluster_id": "other"},
+				"another cluster"},
 		} {
 			a := lab.NewAppliance(t, net, number, "", c.answers)
 			a.Launch(t)
@@ -98,6 +110,7 @@ func TestAppliance(t *testing.T) {
 			a.Kill()
 		}
 	})
+
 	t.Run("drain, leave, remove", func(t *testing.T) {
 		must(t, nodes[0].Applianced(t, "drain", "n2"))
 		lab.Eventually(t, 60*time.Second, "n2 is drained", func() error {
@@ -107,6 +120,7 @@ func TestAppliance(t *testing.T) {
 			}
 			return err
 		})
+
 		must(t, nodes[0].Applianced(t, "undrain", "n2"))
 		nodes[1].WaitReady(t, 4)
 		must(t, nodes[1].Applianced(t, "ping", "n1"))
@@ -120,9 +134,11 @@ func TestAppliance(t *testing.T) {
 			}
 			return err
 		})
+
 		if r := nodes[0].Applianced(t, "remove", "--yes", "n3"); r.Code == 0 || !strings.Contains(r.Err, "alive") {
 			t.Fatalf("a node that is alive was removed: %+v", r)
 		}
+
 		nodes[2].Kill()
 		lab.Eventually(t, 60*time.Second, "n3 can be removed", func() error {
 			if r := nodes[0].Applianced(t, "remove", "--yes", "n3"); r.Code != 0 {
@@ -130,8 +146,10 @@ func TestAppliance(t *testing.T) {
 			}
 			return nil
 		})
+
 		nodes[0].WaitReady(t, 2)
 		nodes[1].WaitReady(t, 2)
+
 		// Its key and the old secret open nothing any more; it is told so.
 		nodes[2].Launch(all)
 		lab.Eventually(t, 60*time.Second, "n3 knows that it was removed", func() error {
@@ -141,14 +159,17 @@ func TestAppliance(t *testing.T) {
 			}
 			return err
 		})
+
 		lab.Eventually(t, 30*time.Second, "the secret has changed on both", func() error {
 			for _, n := range nodes[:2] {
-				if r := n.Applianced(t, "join-string"); r.Out == before || strings.Contains(r.Out, lab.ApplianceSecret) {
+				if r := n.Applianced(t, "join-string"); r.Out == before ||
+					strings.Contains(r.Out, lab.ApplianceSecret) {
 					return fmt.Errorf("%s has the old one", n.Name)
 				}
 			}
 			return nil
 		})
+
 		late := lab.NewAppliance(t, net, 21, "", map[string]any{"join": strings.TrimSpace(before)})
 		late.Launch(t)
 		turnedAway(t, late, "the secret is not that of the cluster")
@@ -166,7 +187,8 @@ func asked(t *testing.T, nodes []*lab.Appliance, n4 *lab.Appliance, ids []string
 		code int
 	}{
 		{[]string{"nodes"}, []string{"n1* ", "n2 ", "n3 ", "n4 ", "ready"}, 0},
-		{[]string{"status", "--json"}, []string{`"schema": 1`, `"exit": `, `"n4"`}, status.ExitDegraded}, // keys are accepted by themselves here
+		// keys are accepted by themselves here
+		{[]string{"status", "--json"}, []string{`"schema": 1`, `"exit": `, `"n4"`}, status.ExitDegraded},
 		{[]string{"minions"}, append([]string{" there "}, ids...), 0},
 		{[]string{"keys"}, append([]string{"accepted"}, ids...), 0},
 		{[]string{"ping", "n4"}, []string{"pass", n4.Addr}, 0},
@@ -208,14 +230,19 @@ func turnedAway(t *testing.T, a *lab.Appliance, want string) {
 		if err != nil {
 			return err
 		}
-		if d.Setup != status.SetupFailed || len(d.Problems) == 0 || !strings.Contains(d.Problems[0].Cause, want) || !strings.Contains(d.Problems[0].Cause, "check:") {
+		if d.Setup != status.SetupFailed || len(d.Problems) == 0 ||
+			!strings.Contains(d.Problems[0].Cause, want) || !strings.Contains(d.Problems[0].Cause, "check:") {
 			return fmt.Errorf("set-up %s: %+v", d.Setup, d.Problems)
 		}
+
 		return nil
 	})
-	if r := a.Applianced(t, "setup", "progress"); r.Code != status.ExitNotServing || !strings.Contains(r.Out, "Cause:") || !strings.Contains(r.Out, "Check:") {
+
+	if r := a.Applianced(t, "setup", "progress"); r.Code != status.ExitNotServing ||
+		!strings.Contains(r.Out, "Cause:") || !strings.Contains(r.Out, "Check:") {
 		t.Errorf("setup progress: %+v", r)
 	}
+
 	if r := a.Applianced(t, "setup", "retry"); r.Code != status.ExitNotServing || !strings.Contains(r.Out, "check: ") {
 		t.Errorf("setup retry: %+v", r)
 	}
@@ -231,25 +258,36 @@ func noSecrets(t *testing.T, nodes []*lab.Appliance) {
 			if err != nil || !d.Type().IsRegular() {
 				return nil // files come and go
 			}
+
 			b, err := os.ReadFile(path)
 			if err != nil || !strings.Contains(string(b), lab.ApplianceSecret) {
 				return nil
 			}
+
 			name, _ := filepath.Rel(n.Dir, path)
 			if fi, err := d.Info(); err == nil && (!meant[name] || fi.Mode().Perm() != 0o600) {
 				t.Errorf("%s: the secret is in %s, mode %v", n.Name, name, fi.Mode())
 			}
+
 			return nil
 		})
 		if err != nil {
 			t.Error(err)
 		}
-		for _, verb := range [][]string{{"status"}, {"status", "--json"}, {"nodes"}, {"logs", "master", "-n", "200"}, {"logs", "lb", "-n", "200"}} {
+
+		for _, verb := range [][]string{
+			{"status"},
+			{"status", "--json"},
+			{"nodes"},
+			{"logs", "master", "-n", "200"},
+			{"logs", "lb", "-n", "200"},
+		} {
 			if r := n.Applianced(t, verb...); strings.Contains(r.Out+r.Err, lab.ApplianceSecret) {
 				t.Errorf("%s: %v shows the secret", n.Name, verb)
 			}
 		}
 	}
+
 	err := filepath.WalkDir(nodes[0].Shared, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil // files come and go
@@ -262,12 +300,14 @@ func noSecrets(t *testing.T, nodes []*lab.Appliance) {
 	if err != nil {
 		t.Error(err)
 	}
+
 	noCores(t, nodes)
 	cleanBundle(t, nodes[1])
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range procs {
 		for _, f := range []string{"cmdline", "environ"} {
-			if b, err := os.ReadFile(filepath.Join(p, f)); err == nil && strings.Contains(string(b), lab.ApplianceSecret) {
+			if b, err := os.ReadFile(filepath.Join(p, f)); err == nil &&
+				strings.Contains(string(b), lab.ApplianceSecret) {
 				t.Errorf("%s of process %s holds the secret: %q", f, filepath.Base(p), b)
 			}
 		}
@@ -287,24 +327,30 @@ func cleanBundle(t *testing.T, n *lab.Appliance) {
 			if err != nil || !d.Type().IsRegular() {
 				return nil // files come and go
 			}
+
 			if fi, err := d.Info(); err != nil || fi.Size() > 1<<20 {
 				return nil
 			}
+
 			b, err := os.ReadFile(path)
 			if err != nil {
 				return nil
 			}
+
 			if d.Name() == ".saltern_cluster" {
 				var record map[string]any
 				if err := json.Unmarshal(b, &record); err != nil {
 					t.Error(err)
 				}
+
 				for k, v := range record {
-					if v, ok := v.(string); ok && slices.Contains([]string{"seed", "secret", "key"}, strings.ToLower(k)) {
+					if v, ok := v.(string); ok &&
+						slices.Contains([]string{"seed", "secret", "key"}, strings.ToLower(k)) {
 						secrets[v] = path + ", " + k
 					}
 				}
 			}
+
 			if strings.Contains(string(b), "PRIVATE KEY") {
 				for line := range strings.Lines(string(b)) {
 					if line = strings.TrimSpace(line); len(line) > 40 && !strings.HasPrefix(line, "-----") {
@@ -312,17 +358,21 @@ func cleanBundle(t *testing.T, n *lab.Appliance) {
 					}
 				}
 			}
+
 			return nil
 		})
 	}
+
 	if len(secrets) < 20 {
 		t.Errorf("only %d secrets are known", len(secrets))
 	}
+
 	for s, of := range secrets {
 		if strings.Contains(bundle, s) {
 			t.Errorf("a line of %s is in the support bundle", of)
 		}
 	}
+
 	if !strings.Contains(bundle, "cluster lab") || !strings.Contains(bundle, "identity.pem") {
 		t.Errorf("the bundle tells little: %d bytes", len(bundle))
 	}
@@ -336,13 +386,16 @@ func noCores(t *testing.T, nodes []*lab.Appliance) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, s := range d.Services {
 			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", s.PID))
 			if err != nil {
 				t.Errorf("%s: %s: %v", n.Name, s.Name, err)
 			}
+
 			for line := range strings.Lines(string(b)) {
-				if f := strings.Fields(line); strings.HasPrefix(line, "Max core file size") && (len(f) < 6 || f[4] != "0" || f[5] != "0") {
+				if f := strings.Fields(line); strings.HasPrefix(line, "Max core file size") &&
+					(len(f) < 6 || f[4] != "0" || f[5] != "0") {
 					t.Errorf("%s: %s may dump core: %s", n.Name, s.Name, line)
 				}
 			}

@@ -25,10 +25,12 @@ func (p topology) shuffled(t *testing.T) {
 	for _, m := range ms {
 		m.Launch(t)
 	}
+
 	for i, s := range sites {
 		other := sites[1-i]
 		hung := takeForGood(t, ms, s)
 		s.Kill()
+
 		// No limit of time: minions mix their masters again and may try the
 		// dead one first.
 		answeredAll(t, "only "+other.Name+" is there", other, ids, hung)
@@ -83,12 +85,14 @@ func TestTopologiesMixed(t *testing.T) {
 			name string
 			run  func(*testing.T)
 		}
+
 		walks := []walk{
 			{"hot", p.hot}, {"failover", p.failover}, {"failover, signed", signed.failover}, {"failover, shuffled", p.shuffled},
 		}
 		if !python[1] { // Salt's takes no folder of keys that is a link
 			walks = append(walks, walk{"hot, keys shared", shared.hot})
 		}
+
 		for _, w := range walks {
 			t.Run(w.name+", "+p.name(), func(t *testing.T) {
 				t.Parallel()
@@ -107,6 +111,7 @@ func TestMigrationTwoMasters(t *testing.T) {
 		stop(t, s)
 		s.Python = python
 	}
+
 	t.Run("hot", func(t *testing.T) {
 		t.Parallel()
 		sites, ids := salts.hotLab(t)
@@ -121,6 +126,7 @@ func TestMigrationTwoMasters(t *testing.T) {
 			}
 		}
 	})
+
 	for name, signed := range map[string]bool{"failover": false, "failover, signed": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -128,6 +134,7 @@ func TestMigrationTwoMasters(t *testing.T) {
 			p.signed = signed
 			sites, _, ids := p.failoverLab(t)
 			copyKeys(t, sites, ids)
+
 			for _, python := range []bool{false, true} {
 				retire(sites[1], python)
 				sites[1].Launch(t)

@@ -40,6 +40,7 @@ func (p topology) sites(t *testing.T, pair string, options map[string]any) []*la
 		s.Options = map[string]any{}
 		maps.Copy(s.Options, options)
 	}
+
 	sites[0].Launch(t)
 	for _, file := range []string{pair + ".pem", pair + ".pub"} {
 		b := whole(t, filepath.Join(sites[0].Dir, "pki", file))
@@ -47,17 +48,21 @@ func (p topology) sites(t *testing.T, pair string, options map[string]any) []*la
 			t.Fatal(err)
 		}
 	}
+
 	if p.shared {
 		for _, d := range []string{"minions", "minions_pre", "minions_rejected", "minions_denied"} {
 			lab.Eventually(t, time.Minute, d+" of the first master", func() error {
 				_, err := os.Stat(filepath.Join(sites[0].Dir, "pki", d))
 				return err
 			})
-			if err := os.Symlink(filepath.Join(sites[0].Dir, "pki", d), filepath.Join(sites[1].Dir, "pki", d)); err != nil {
+
+			if err := os.Symlink(filepath.Join(sites[0].Dir, "pki", d),
+				filepath.Join(sites[1].Dir, "pki", d)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+
 	sites[1].Launch(t)
 	return sites
 }
@@ -76,7 +81,12 @@ func whole(t *testing.T, path string) (b []byte) {
 }
 
 // minions are prepared, one of each version, and know the masters.
-func (p topology) minions(t *testing.T, prefix string, sites []*lab.Site, options map[string]any) (ms []*lab.Minion, ids []string) {
+func (p topology) minions(
+	t *testing.T,
+	prefix string,
+	sites []*lab.Site,
+	options map[string]any,
+) (ms []*lab.Minion, ids []string) {
 	t.Helper()
 	for i, v := range p.versions {
 		m := lab.PrepareSiteMinion(t, prefix+strconv.Itoa(i), v, sites, options)
@@ -94,16 +104,20 @@ func answeredAll(t *testing.T, what string, s *lab.Site, ids []string, beside ..
 	ctx, cancel := context.WithTimeout(t.Context(), lab.Limit(4*time.Minute))
 	lines, tries := make(chan string), sync.WaitGroup{}
 	defer tries.Wait()
+
 	defer cancel()
 	try := func() {
-		cmd := exec.CommandContext(ctx, lab.Bin(t, "salt"), "-c", filepath.Join(s.Dir, "etc"), "--out", "txt", "-t", "60", "-L", strings.Join(ids, ","), "test.ping")
+		cmd := exec.CommandContext(ctx, lab.Bin(t, "salt"), "-c", filepath.Join(s.Dir, "etc"), "--out",
+			"txt", "-t", "60", "-L", strings.Join(ids, ","), "test.ping")
 		out, err := cmd.StdoutPipe()
 		if err == nil {
 			err = cmd.Start()
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		tries.Go(func() {
 			for sc := bufio.NewScanner(out); sc.Scan(); {
 				select {
@@ -114,18 +128,22 @@ func answeredAll(t *testing.T, what string, s *lab.Site, ids []string, beside ..
 			_ = cmd.Wait() // the minions' silence is not an error of this try
 		})
 	}
+
 	began, missing, took, pause := time.Now(), slices.Clone(ids), []string(nil), 2*time.Second
 	next := time.NewTimer(0)
 	defer next.Stop()
+
 	for len(missing) > 0 {
 		select {
 		case <-next.C:
 			if !s.Running() {
 				t.Fatalf("%s has ended:\n%s", s.Name, lab.Tail(s.Log, 5))
 			}
+
 			for _, do := range beside {
 				do()
 			}
+
 			try()
 			next.Reset(pause)
 			pause = min(pause*5/4, 20*time.Second) // on a busy machine many would pile up
@@ -139,6 +157,7 @@ func answeredAll(t *testing.T, what string, s *lab.Site, ids []string, beside ..
 			t.Fatalf("%s: no answer of %v in 4 minutes, of the others: %v", what, missing, took)
 		}
 	}
+
 	t.Logf("%s: %s", what, strings.Join(took, ", "))
 	return time.Since(began)
 }
@@ -172,6 +191,7 @@ func (p topology) hot(t *testing.T) {
 		} else {
 			s.Kill()
 		}
+
 		answeredAll(t, "without the "+name, sites[1-i], ids)
 		s.Launch(t)
 		answeredAll(t, "the "+name+" is back", s, ids)
@@ -223,14 +243,17 @@ func (p topology) failoverLab(t *testing.T) (sites []*lab.Site, ms []*lab.Minion
 		pair, more = "master_sign", map[string]any{"master_sign_pubkey": true}
 		options["verify_master_pubkey_sign"] = true
 	}
+
 	sites = p.sites(t, pair, more)
 	ms, ids = p.minions(t, "fo", sites, options)
 	for _, m := range ms {
 		if p.signed {
-			lab.WriteTree(t, m.Dir, map[string]string{"pki/master_sign.pub": string(whole(t, sites[0].Dir+"/pki/master_sign.pub"))})
+			lab.WriteTree(t, m.Dir,
+				map[string]string{"pki/master_sign.pub": string(whole(t, sites[0].Dir+"/pki/master_sign.pub"))})
 		}
 		m.Launch(t)
 	}
+
 	sites[0].Accept(t, ids...)
 	answeredAll(t, "accepted on the first", sites[0], ids)
 	return sites, ms, ids
@@ -256,10 +279,12 @@ func (p topology) failover(t *testing.T) {
 	if p.signed {
 		copyKeys(t, sites, ids)
 	}
+
 	stop(t, sites[0])
 	if !p.signed {
 		sites[1].Accept(t, ids...)
 	}
+
 	answeredAll(t, "accepted on the second", sites[1], ids)
 	sites[0].Launch(t)
 	answeredAll(t, "the first is back", sites[0], ids)
@@ -280,6 +305,7 @@ func (p topology) failover(t *testing.T) {
 			left = append(left, m)
 		}
 	}
+
 	sites[1].Kill()
 	sites[0].Kill()
 	for _, m := range left {
@@ -297,6 +323,7 @@ func (p topology) failover(t *testing.T) {
 			})
 		}
 	}
+
 	sites[1].Launch(t)
 	answeredAll(t, "both were away: the second", sites[1], ids)
 	sites[0].Launch(t)

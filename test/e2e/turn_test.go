@@ -24,9 +24,11 @@ func TestTurn(t *testing.T) {
 		n.Launch(t)
 		ask = append(ask, api.NewClient(n.Dir+"/run/applianced.sock"))
 	}
+
 	for _, n := range nodes {
 		n.WaitReady(t, 3)
 	}
+
 	nodes[1].StartMinion(t, "m1", lab.Newest)
 	nodes[1].Ping(t, 90*time.Second, "m1")
 
@@ -36,6 +38,7 @@ func TestTurn(t *testing.T) {
 			t.Errorf("turn taken, want %q: %v", why, err)
 		}
 	}
+
 	taken := func(c *api.Client) {
 		t.Helper()
 		lab.Eventually(t, 60*time.Second, "the turn is taken", func() error { return c.TakeTurn(t.Context(), false) })
@@ -43,6 +46,7 @@ func TestTurn(t *testing.T) {
 			t.Errorf("after it was taken: %+v %v", now, err)
 		}
 	}
+
 	nobody := func(c *api.Client) {
 		t.Helper()
 		lab.Eventually(t, 90*time.Second, "the turn is given back", func() error {
@@ -53,6 +57,7 @@ func TestTurn(t *testing.T) {
 			return err
 		})
 	}
+
 	for i := range 2 {
 		taken(ask[i])
 		refused(ask[2], nodes[i].Name)
@@ -63,18 +68,22 @@ func TestTurn(t *testing.T) {
 			}
 			return err
 		})
+
 		nodes[2].Ping(t, 90*time.Second, "m1")
 		nodes[i].Kill()
 		nodes[i].Launch(t)
 		nobody(ask[2])
+
 		for _, n := range nodes {
 			n.WaitReady(t, 3)
 		}
 	}
+
 	taken(ask[2]) // and does not restart after all
 	if err := ask[2].EndTurn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	nobody(ask[0])
 
 	nodes[2].Kill()
@@ -85,6 +94,7 @@ func TestTurn(t *testing.T) {
 		}
 		return err
 	})
+
 	refused(ask[0], nodes[2].Name+" is unreachable")
 	if err := ask[0].TakeTurn(t.Context(), true); err != nil {
 		t.Errorf("by force: %v", err)

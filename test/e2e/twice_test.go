@@ -27,6 +27,7 @@ func TestNoJobTwice(t *testing.T) {
 	for i, v := range []string{lab.Versions()[0], lab.Newest} {
 		minions = append(minions, c.StartMinion(t, ids[i], v, net.Virtual(), nil))
 	}
+
 	answer := func(m *lab.Member) {
 		t.Helper()
 		lab.Eventually(t, 120*time.Second, "the minions answer", func() error {
@@ -37,23 +38,28 @@ func TestNoJobTwice(t *testing.T) {
 			return err
 		})
 	}
+
 	for i, victim := range c.Members {
 		survivor := c.Members[(i+1)%len(c.Members)]
 		answer(survivor)
-		if r, err := survivor.JSON(t, "-t", "15", "-L", strings.Join(ids, ","), "cmd.run", fmt.Sprintf("echo job %d of $PPID >> %s", i, file)); err != nil || len(r) != len(ids) {
+		if r, err := survivor.JSON(t, "-t", "15", "-L", strings.Join(ids, ","), "cmd.run",
+			fmt.Sprintf("echo job %d of $PPID >> %s", i, file)); err != nil || len(r) != len(ids) {
 			t.Fatal(r, err)
 		}
+
 		time.Sleep(time.Second)
 		net.Cut(t, victim.Addr) // no reset tells the minions, so they do not come back before they are ended
 		time.Sleep(time.Second)
 		for _, m := range minions {
 			m.Kill()
 		}
+
 		net.Move(t, survivor.Addr)
 		time.Sleep(5 * time.Second) // the node is known to be lost
 		for _, m := range minions {
 			m.Launch(t)
 		}
+
 		answer(survivor) // they have signed in, subscribed, and been given what they missed
 		time.Sleep(3 * time.Second)
 		net.Mend(t, victim.Addr)

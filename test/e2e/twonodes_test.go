@@ -23,13 +23,16 @@ func answers(t *testing.T, n *lab.Appliance, ids ...string) {
 		if err := json.Unmarshal([]byte(r.Out), &m); err != nil {
 			return fmt.Errorf("%w: %s%s", err, r.Out, r.Err)
 		}
+
 		for _, id := range ids {
 			if m[id] != true {
 				return fmt.Errorf("%s gave %v", id, m[id])
 			}
 		}
+
 		return nil
 	})
+
 	t.Logf("%q answer %s after %.0f s", ids, n.Name, time.Since(began).Seconds())
 }
 
@@ -40,14 +43,17 @@ func TestTwoNodesOnADirectory(t *testing.T) {
 	t.Parallel()
 	net, shared := lab.NewNetwork(t, "two", "10.72"), lab.Dir(t)
 	first := lab.NewAppliance(t, net, 1, shared, map[string]any{"mode": "form", "secret": lab.ApplianceSecret})
-	second := lab.NewAppliance(t, net, 2, shared, map[string]any{"mode": "join", "peers": []string{first.Addr}, "secret": lab.ApplianceSecret})
+	second := lab.NewAppliance(t, net, 2, shared,
+		map[string]any{"mode": "join", "peers": []string{first.Addr}, "secret": lab.ApplianceSecret})
 	first.Launch(t)
 	first.WaitReady(t, 1)
 	second.Launch(t)
+
 	for _, n := range []*lab.Appliance{first, second} {
 		n.WaitReady(t, 2)
 		n.StartMinion(t, "known-"+n.Name, lab.Newest)
 	}
+
 	answers(t, first, "known-n1", "known-n2")
 	for _, q := range [][2]*lab.Appliance{{first, second}, {second, first}} {
 		lost, stays := q[0], q[1]
@@ -59,6 +65,7 @@ func TestTwoNodesOnADirectory(t *testing.T) {
 		stays.Launch(t)
 		answers(t, stays, "known-"+stays.Name, "new-without-"+lost.Name)
 		lost.Launch(t)
+
 		for _, n := range q {
 			n.WaitReady(t, 2)
 		}

@@ -34,14 +34,18 @@ func holder(t *testing.T, among []*lab.Appliance, not ...string) *lab.Appliance 
 			case slices.Contains(not, d.Virtual.Nodes[0]) || who != "" && who != d.Virtual.Nodes[0]:
 				return fmt.Errorf("%s sees %s, others %s", n.Name, d.Virtual.Nodes[0], who)
 			}
+
 			who = d.Virtual.Nodes[0]
 		}
+
 		return nil
 	})
+
 	i := slices.IndexFunc(among, func(n *lab.Appliance) bool { return n.Name == who })
 	if i < 0 {
 		t.Fatalf("%s has the virtual address", who)
 	}
+
 	return among[i]
 }
 
@@ -61,48 +65,66 @@ func TestVirtualAddress(t *testing.T) {
 	if _, err := exec.LookPath("keepalived"); err != nil {
 		t.Skip("NOT TESTED: keepalived is not installed")
 	}
+
 	net := lab.NewNetwork(t, "vip", "10.81")
 	shared, virtual, open := lab.Dir(t), net.Virtual(), []string{"0.0.0.0"}
 	var nodes []*lab.Appliance
 	for i := 1; i <= 3; i++ {
-		answers := map[string]any{"mode": "form", "secret": lab.ApplianceSecret, "front": open, "virtual_address": virtual}
+		answers := map[string]any{
+			"mode":            "form",
+			"secret":          lab.ApplianceSecret,
+			"front":           open,
+			"virtual_address": virtual,
+		}
+
 		if i > 1 {
 			answers["mode"], answers["peers"] = "join", []string{nodes[0].Addr}
 		}
+
 		nodes = append(nodes, lab.NewAppliance(t, net, i, shared, answers))
 	}
+
 	for _, n := range nodes {
 		n.Launch(t)
 	}
+
 	for _, n := range nodes {
 		n.WaitReady(t, 3)
 	}
+
 	first := holder(t, nodes)
 	m1 := lab.StartMinionWith(t, "m1", lab.Newest, map[string]any{"master": virtual, "master_alive_interval": 15})
 	answers := func(from *lab.Appliance) { t.Helper(); from.Ping(t, 150*time.Second, "m1") }
 	answers(first)
-	if r := first.Applianced(t, "virtual-address"); r.Code != 0 || !strings.Contains(r.Out, virtual+", now on "+first.Name) {
+
+	if r := first.Applianced(t, "virtual-address"); r.Code != 0 ||
+		!strings.Contains(r.Out, virtual+", now on "+first.Name) {
 		t.Errorf("virtual-address: %+v", r)
 	}
+
 	if r := first.Applianced(t, "status"); !strings.Contains(r.Out, "minions use "+virtual) {
 		t.Errorf("status: %s", r.Out)
 	}
 
 	all := t
+
 	// others are the nodes but for one.
 	others := func(of *lab.Appliance) []*lab.Appliance {
 		return slices.DeleteFunc(slices.Clone(nodes), func(n *lab.Appliance) bool { return n == of })
 	}
+
 	// moved waits for another holder and for the minion's answer, and says how
 	// long it took.
 	moved := func(t *testing.T, from *lab.Appliance, began time.Time) *lab.Appliance {
 		t.Helper()
 		now := holder(t, others(from), from.Name)
-		t.Logf("the address moved from %s to %s: seen everywhere after %.1f s", from.Name, now.Name, time.Since(began).Seconds())
+		t.Logf("the address moved from %s to %s: seen everywhere after %.1f s", from.Name, now.Name,
+			time.Since(began).Seconds())
 		answers(now)
 		t.Logf("the minion answers after %.1f s", time.Since(began).Seconds())
 		return now
 	}
+
 	t.Run("drained", func(t *testing.T) {
 		h := holder(t, nodes)
 		began := time.Now()
@@ -110,11 +132,13 @@ func TestVirtualAddress(t *testing.T) {
 			must(all, h.Applianced(all, "undrain", h.Name))
 			h.WaitReady(all, 3)
 		})
+
 		must(t, others(h)[0].Applianced(t, "drain", h.Name))
 		jobs := published(t, others(h)[0], h.Name, "m1")
 		moved(t, h, began)
 		returned(t, others(h)[0], jobs, m1)
 	})
+
 	t.Run("power cut", func(t *testing.T) {
 		h := holder(t, nodes)
 		began := time.Now()
@@ -126,16 +150,19 @@ func TestVirtualAddress(t *testing.T) {
 		h.Launch(all)
 		h.WaitReady(t, 3)
 	})
+
 	t.Run("supervisor killed", func(t *testing.T) {
 		h := holder(t, nodes)
 		began := time.Now()
 		if err := syscall.Kill(h.PID(), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
+
 		moved(t, h, began)
 		h.Launch(all)
 		h.WaitReady(t, 3)
 	})
+
 	t.Run("supervisor hangs", func(t *testing.T) {
 		h := holder(t, nodes)
 		began := time.Now()
@@ -144,6 +171,7 @@ func TestVirtualAddress(t *testing.T) {
 		resume(t, h.PID())
 		h.WaitReady(t, 3)
 	})
+
 	t.Run("load balancer hangs", func(t *testing.T) {
 		h := holder(t, nodes)
 		pid := serviceOf(t, h, "lb")
@@ -153,15 +181,18 @@ func TestVirtualAddress(t *testing.T) {
 		resume(t, pid)
 		h.WaitReady(t, 3)
 	})
+
 	t.Run("keepalived killed", func(t *testing.T) {
 		h := holder(t, nodes)
 		began := time.Now()
 		_ = syscall.Kill(-serviceOf(t, h, "vip"), syscall.SIGKILL) // with its children: nobody takes the address away
 		now := holder(t, nodes)
-		t.Logf("the address is on %s again, %.1f s after keepalived on %s was killed", now.Name, time.Since(began).Seconds(), h.Name)
+		t.Logf("the address is on %s again, %.1f s after keepalived on %s was killed", now.Name,
+			time.Since(began).Seconds(), h.Name)
 		answers(now)
 		h.WaitReady(t, 3)
 	})
+
 	t.Run("cable pulled", func(t *testing.T) {
 		h := holder(t, nodes)
 		began := time.Now()
@@ -169,10 +200,12 @@ func TestVirtualAddress(t *testing.T) {
 		now := moved(t, h, began)
 		net.Mend(t, h.Addr)
 		h.WaitReady(t, 3)
+
 		if again := holder(t, nodes); again != now {
 			t.Errorf("%s took the address back from %s", again.Name, now.Name)
 		}
 	})
+
 	t.Run("hears nobody", func(t *testing.T) { // S1: it can send, so that VRRP alone never notices
 		h := holder(t, nodes)
 		began := time.Now()
@@ -182,18 +215,25 @@ func TestVirtualAddress(t *testing.T) {
 		h.WaitReady(t, 3)
 		holder(t, nodes)
 	})
+
 	t.Run("another address", func(t *testing.T) {
 		h := holder(t, nodes)
-		if r := h.Applianced(t, "virtual-address", others(h)[0].Addr); r.Code == 0 || !strings.Contains(r.Err, "is the address of a node") {
+		if r := h.Applianced(t, "virtual-address", others(h)[0].Addr); r.Code == 0 ||
+			!strings.Contains(r.Err, "is the address of a node") {
 			t.Errorf("the address of a node was taken: %+v", r)
 		}
-		if r := h.Applianced(t, "virtual-address", "10.80.99.1"); r.Code == 0 || !strings.Contains(r.Err, "none of this node's networks") {
+
+		if r := h.Applianced(t, "virtual-address", "10.80.99.1"); r.Code == 0 ||
+			!strings.Contains(r.Err, "none of this node's networks") {
 			t.Errorf("an address of another network was taken: %+v", r)
 		}
+
 		used := strings.TrimSuffix(virtual, "200") + "254" // the other end of the network
-		if r := h.Applianced(t, "virtual-address", used); r.Code == 0 || !strings.Contains(r.Err, "a machine on the network has") {
+		if r := h.Applianced(t, "virtual-address", used); r.Code == 0 ||
+			!strings.Contains(r.Err, "a machine on the network has") {
 			t.Errorf("an address that is in use was taken: %+v", r)
 		}
+
 		next := strings.TrimSuffix(virtual, "200") + "201"
 		must(t, h.Applianced(t, "virtual-address", next))
 		lab.Eventually(t, 60*time.Second, "the new address is on a node", func() error {
@@ -203,6 +243,7 @@ func TestVirtualAddress(t *testing.T) {
 			}
 			return nil
 		})
+
 		must(t, h.Applianced(t, "virtual-address", "none"))
 		lab.Eventually(t, 60*time.Second, "no node has it", func() error {
 			for _, n := range nodes {
@@ -224,17 +265,21 @@ func published(t *testing.T, by *lab.Appliance, from, minion string) (jobs []str
 		if time.Now().After(limit) {
 			t.Fatal("the virtual address stays where it is")
 		}
+
 		r := by.Tool(t, "salt", "--async", minion, "test.arg", fmt.Sprint(len(jobs)))
 		_, jid, ok := strings.Cut(strings.TrimSpace(r.Out), "job ID: ")
 		if r.Code != 0 || !ok {
 			t.Fatalf("job %d: %+v", len(jobs), r)
 		}
+
 		jobs = append(jobs, jid)
 		time.Sleep(400 * time.Millisecond) // a minion starts a process for each
-		if d, err := by.Status(t); gone.IsZero() && err == nil && d.Virtual != nil && len(d.Virtual.Nodes) > 0 && !slices.Contains(d.Virtual.Nodes, from) {
+		if d, err := by.Status(t); gone.IsZero() && err == nil && d.Virtual != nil &&
+			len(d.Virtual.Nodes) > 0 && !slices.Contains(d.Virtual.Nodes, from) {
 			gone = time.Now()
 		}
 	}
+
 	return jobs
 }
 
@@ -245,28 +290,38 @@ func returned(t *testing.T, n *lab.Appliance, jobs []string, m *lab.Minion) {
 	t.Helper()
 	began := time.Now()
 	missing, dropped := slices.Clone(jobs), 0
-	lab.Eventually(t, 4*time.Minute, "all jobs are returned", func() error { // a minion may wait a minute for an answer that went with the address
+
+	// a minion may wait a minute for an answer that went with the address
+	lab.Eventually(t, 4*time.Minute, "all jobs are returned", func() error {
 		missing = slices.DeleteFunc(missing, func(jid string) bool {
 			r := n.Tool(t, "salt-run", "--out", "txt", "jobs.lookup_jid", jid)
 			if r.Code == 0 && strings.Contains(r.Out, m.ID) {
 				return true
 			}
+
 			log, err := os.ReadFile(m.Log)
-			if err != nil || !bytes.Contains(log, []byte("The minion failed to return the job information for job "+jid)) || !bytes.Contains(log, []byte("RequestClient is closed")) {
+			if err != nil || !bytes.Contains(log,
+				[]byte("The minion failed to return the job information for job "+
+					jid)) || !bytes.Contains(log, []byte("RequestClient is closed")) {
 				return false
 			}
+
 			dropped++
 			t.Logf("the minion has dropped the return of job %d itself", slices.Index(jobs, jid))
 			return true
 		})
 		if len(missing) > 0 {
-			return fmt.Errorf("of %d jobs %d are not returned: the jobs with the numbers %v", len(jobs), len(missing), positions(jobs, missing))
+			return fmt.Errorf("of %d jobs %d are not returned: the jobs with the numbers %v", len(jobs),
+				len(missing), positions(jobs, missing))
 		}
+
 		return nil
 	})
+
 	if dropped > 1 { // it can be in the middle of one
 		t.Errorf("%d returns were dropped", dropped)
 	}
+
 	t.Logf("%d jobs, the last returned after %.1f s", len(jobs), time.Since(began).Seconds())
 }
 
@@ -291,14 +346,17 @@ func serviceOf(t *testing.T, n statusTeller, name string) (pid int) {
 		if err != nil {
 			return err
 		}
+
 		for _, s := range d.Services {
 			if s.Name == name && s.State == "running" && s.PID > 0 {
 				pid = s.PID
 				return nil
 			}
 		}
+
 		return fmt.Errorf("%+v", d.Services)
 	})
+
 	return pid
 }
 

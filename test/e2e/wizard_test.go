@@ -74,6 +74,7 @@ func choose(t *testing.T, x lab.Screen, text string) {
 		if strings.HasPrefix(now, text) {
 			return
 		}
+
 		x.Type(t, down)
 		lab.Eventually(t, step, "another line is marked", func() error {
 			if chosen(x) == now {
@@ -82,6 +83,7 @@ func choose(t *testing.T, x lab.Screen, text string) {
 			return nil
 		})
 	}
+
 	t.Fatalf("%q is not among the choices:\n%s", text, x.Screen())
 }
 
@@ -150,9 +152,11 @@ func TestWizard(t *testing.T) {
 	x.WaitFor(t, 120*time.Second, "This node is ready", "master: "+n1.Addr, "sca2.", "master_finger: ")
 	x.Type(t, strings.Repeat(down, 3)) // long names of folders push the secret below the screen
 	x.WaitFor(t, step, "sca2.", "The cluster's secret in it: ")
+
 	if code := second.WaitEnd(t, step); code != 0 || strings.Contains(second.Screen(), "sca2.") {
 		t.Errorf("the terminal that followed ended with %d and shows:\n%s", code, second.Screen())
 	}
+
 	join := joinString(t, x)
 	x.Type(t, "\r")
 	if code := x.WaitEnd(t, step); code != 0 {
@@ -190,9 +194,11 @@ func TestWizard(t *testing.T) {
 	x.Type(t, "\x03")
 	x.WaitFor(t, step, "Nothing has been changed")
 	x.Type(t, "y")
+
 	if code := x.WaitEnd(t, step); code != 4 {
 		t.Errorf("the wizard that was left ended with %d", code)
 	}
+
 	x = wizard(t, n3, "xterm", true)
 	x.Type(t, down+"\r")
 	skipAdministrator(t, x)
@@ -208,10 +214,12 @@ func TestWizard(t *testing.T) {
 	for _, n := range []*lab.Appliance{n1, n2, n3} {
 		n.WaitReady(t, 3)
 		d, err := n.Status(t)
-		if api := slices.ContainsFunc(d.Services, func(s status.Service) bool { return s.Name == status.APIService }); err != nil || api != (n == n1) {
+		if api := slices.ContainsFunc(d.Services,
+			func(s status.Service) bool { return s.Name == status.APIService }); err != nil || api != (n == n1) {
 			t.Errorf("%s serves Salt's API: %v, %v", n.Name, api, err)
 		}
 	}
+
 	lab.StartMinionWith(t, "web1", lab.Newest, minionConf(t, n1))
 	lab.Eventually(t, 90*time.Second, "the key of web1 is accepted", func() error {
 		n2.Tool(t, "salt-key", "-y", "-a", "web1")
@@ -220,6 +228,7 @@ func TestWizard(t *testing.T) {
 		}
 		return nil
 	})
+
 	for _, n := range []*lab.Appliance{n1, n2, n3} {
 		n.Ping(t, lab.Limit(90*time.Second), "web1")
 	}
@@ -233,6 +242,7 @@ func TestWizard(t *testing.T) {
 	page.Type(t, "2")
 	page.WaitFor(t, step, "The last lines of master")
 	page.Type(t, "\x03")
+
 	if code := page.WaitEnd(t, step); code != 0 {
 		t.Errorf("the console page ended with %d", code)
 	}
@@ -243,16 +253,20 @@ func TestWizard(t *testing.T) {
 func minionConf(t *testing.T, a *lab.Appliance) map[string]any {
 	t.Helper()
 	var p setup.Progress
-	if err := json.Unmarshal([]byte(a.Applianced(t, "setup", "progress", "--json").Out), &p); err != nil || p.Done == nil {
+	if err := json.Unmarshal([]byte(a.Applianced(t, "setup", "progress", "--json").Out), &p); err != nil ||
+		p.Done == nil {
 		t.Fatalf("%+v, %v", p, err)
 	}
+
 	var conf map[string]any
 	if err := yaml.Unmarshal([]byte(p.Done.MinionConf), &conf); err != nil {
 		t.Fatal(err)
 	}
+
 	if finger, _ := conf["master_finger"].(string); len(finger) != 95 {
 		t.Fatalf("master_finger: %q", finger)
 	}
+
 	return conf
 }
 
@@ -264,21 +278,29 @@ func nowhere(t *testing.T, a *lab.Appliance, secret string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	places := map[string]string{"the log of " + a.Name: string(log), "the status of " + a.Name: a.Applianced(t, "status", "--json").Out}
+
+	places := map[string]string{
+		"the log of " + a.Name:    string(log),
+		"the status of " + a.Name: a.Applianced(t, "status", "--json").Out,
+	}
+
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, f := range files {
 		args, _ := os.ReadFile(f)
 		env, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "environ"))
 		places[f] = string(args) + string(env)
 	}
+
 	for where, text := range places {
 		if strings.Contains(text, secret) {
 			t.Errorf("the secret of the cluster is in %s", where)
 		}
 	}
+
 	if len(secret) < 16 {
 		t.Errorf("no secret: %q", secret)
 	}

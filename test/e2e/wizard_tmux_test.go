@@ -26,23 +26,28 @@ func TestWizardInTmux(t *testing.T) {
 		t.Log("NOT TESTED: the virtual address: keepalived is not installed")
 		virtual = ""
 	}
+
 	var nodes []*lab.Appliance
 	var on []*lab.Tmux
 	for i := 1; i <= 3; i++ {
 		nodes = append(nodes, blank(t, net, i))
 	}
+
 	for _, n := range nodes {
 		lab.Eventually(t, step, "the supervisor answers", func() error { _, err := n.Status(t); return err })
 		on = append(on, n.Tmux(t, "setup"))
 	}
+
 	for _, x := range on {
 		opened(t, x)
 	}
+
 	for _, x := range on[1:] { // as far as one gets without the first node
 		x.Type(t, down+"\r")
 		skipAdministrator(t, x)
 		x.WaitFor(t, step, "What do you have from the cluster?")
 	}
+
 	on[0].Type(t, "\r")
 	skipAdministrator(t, on[0])
 	on[0].WaitFor(t, step, "Name of the cluster")
@@ -55,6 +60,7 @@ func TestWizardInTmux(t *testing.T) {
 	if entry == "" {
 		entry = nodes[0].Addr
 	}
+
 	on[0].WaitFor(t, 120*time.Second, "This node is ready", "master: "+entry, "sca2.")
 	join := joinString(t, on[0])
 
@@ -64,22 +70,27 @@ func TestWizardInTmux(t *testing.T) {
 	on[2].Type(t, down+"\r\x15n3\r"+nodes[2].Addr+"\r")
 	on[2].WaitFor(t, step, "one is enough")
 	on[2].Type(t, "lab\r"+nodes[0].Addr+"\r"+secretOf(t, join)+"\r")
+
 	for _, x := range on[1:] {
 		useShared(t, x, shared)
 		useAPI(t, x, "no")
 	}
+
 	for i, x := range on[1:] {
 		review(t, x, "through", nodes[0].Addr, fmt.Sprintf("n%d", i+2))
 	}
+
 	for _, x := range on[1:] {
 		x.WaitFor(t, 120*time.Second, "This node is ready", "master: "+entry)
 	}
+
 	for _, x := range on {
 		x.Type(t, "\r")
 		if code := x.WaitEnd(t, step); code != 0 {
 			t.Errorf("a wizard ended with %d", code)
 		}
 	}
+
 	for _, n := range nodes {
 		n.WaitReady(t, 3)
 	}
@@ -89,10 +100,12 @@ func TestWizardInTmux(t *testing.T) {
 		ids = append(ids, fmt.Sprintf("by%d", i+1))
 		n.StartMinion(t, ids[i], lab.Newest)
 	}
+
 	if virtual != "" {
 		ids = append(ids, "byvirtual")
 		lab.StartMinionAt(t, "byvirtual", lab.Newest, virtual)
 	}
+
 	lab.Eventually(t, 120*time.Second, "the keys are accepted", func() error {
 		nodes[1].Tool(t, "salt-key", "-y", "-A")
 		r := nodes[2].Tool(t, "salt-key", "-l", "acc", "--out", "json")
@@ -101,16 +114,20 @@ func TestWizardInTmux(t *testing.T) {
 				return fmt.Errorf("%s: %+v", id, r)
 			}
 		}
+
 		return nil
 	})
+
 	for _, n := range nodes {
 		n.Ping(t, 150*time.Second, ids...)
 	}
+
 	page := nodes[2].Tmux(t, "console")
 	page.WaitFor(t, step, "cluster lab", "(3 nodes)", "1 status details")
 	page.Type(t, "1")
 	page.WaitFor(t, step, "running", "Esc: back")
 	page.Type(t, "\x03")
+
 	if code := page.WaitEnd(t, step); code != 0 {
 		t.Errorf("the console page ended with %d", code)
 	}
@@ -130,10 +147,12 @@ func TestWizardStops(t *testing.T) {
 	if err := os.Remove(full.Answers()); err != nil {
 		t.Fatal(err)
 	}
+
 	data := filepath.Join(full.Dir, "data")
 	if err := os.Mkdir(data, 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	smalldisk.MountOn(t, data, "size=2m")
 	full.Launch(t)
 	nobody := strings.TrimSuffix(n1.Addr, "1") + "77"
@@ -143,10 +162,14 @@ func TestWizardStops(t *testing.T) {
 		node, cluster, peer, secret string
 		says                        []string
 	}{
-		{"wrong secret", n2, "n2", "lab", n1.Addr, "another-secret-of-that-length", []string{"the secret is not that of the cluster", "-> copy the join string anew"}},
-		{"unreachable peer", n2, "n2", "lab", nobody, lab.ApplianceSecret, []string{"port 4521/tcp of " + nobody, "-> check that the node runs"}},
-		{"name taken", n2, "n1", "lab", n1.Addr, lab.ApplianceSecret, []string{"name n1 is taken", "-> choose another name (lab-2 is free)"}},
-		{"another cluster", n2, "n2", "other", n1.Addr, lab.ApplianceSecret, []string{"another cluster", "-> check the name of the cluster"}},
+		{"wrong secret", n2, "n2", "lab", n1.Addr, "another-secret-of-that-length",
+			[]string{"the secret is not that of the cluster", "-> copy the join string anew"}},
+		{"unreachable peer", n2, "n2", "lab", nobody, lab.ApplianceSecret,
+			[]string{"port 4521/tcp of " + nobody, "-> check that the node runs"}},
+		{"name taken", n2, "n1", "lab", n1.Addr, lab.ApplianceSecret,
+			[]string{"name n1 is taken", "-> choose another name (lab-2 is free)"}},
+		{"another cluster", n2, "n2", "other", n1.Addr, lab.ApplianceSecret,
+			[]string{"another cluster", "-> check the name of the cluster"}},
 		{"full disk", full, "n3", "lab", n1.Addr, lab.ApplianceSecret, []string{"MiB free of", "-> the disk is full"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -174,9 +197,11 @@ func wizardStops(t *testing.T, on *lab.Appliance, node, cluster, peer, secret, s
 	x.Type(t, "\x03")
 	x.WaitFor(t, step, "Nothing has been changed")
 	x.Type(t, "y")
+
 	if code := x.WaitEnd(t, step); code != 4 {
 		t.Errorf("the wizard that was left ended with %d", code)
 	}
+
 	if d, err := on.Status(t); err != nil || d.Setup != "new" {
 		t.Errorf("set-up %s, %v", d.Setup, err)
 	}

@@ -99,10 +99,19 @@ type volume struct {
 func New(n int) *Pool {
 	p := &Pool{group: map[*Node]int{}, vols: map[int]*volume{}, HealSpeed: 1 << 30, Clock: time.Now}
 	for i := 1; i <= n; i++ {
-		node := &Node{Name: fmt.Sprintf("node%d", i), Addr: fmt.Sprintf("10.0.0.%d", i), UUID: fmt.Sprintf("00000000-0000-4000-8000-%012d", i), Up: true, disk: map[string]*brick{}, marked: map[string]bool{}}
+		node := &Node{
+			Name:   fmt.Sprintf("node%d", i),
+			Addr:   fmt.Sprintf("10.0.0.%d", i),
+			UUID:   fmt.Sprintf("00000000-0000-4000-8000-%012d", i),
+			Up:     true,
+			disk:   map[string]*brick{},
+			marked: map[string]bool{},
+		}
+
 		p.nodes = append(p.nodes, node)
 		p.group[node] = i
 	}
+
 	return p
 }
 
@@ -127,7 +136,9 @@ func (p *Pool) Node(name string) *Node {
 func (p *Pool) Kill(name string, vanish bool) {
 	p.Do(func() {
 		n := p.Node(name)
-		n.Up, n.Vanished, n.Mounted = false, vanish, false
+		n.Up = false
+		n.Vanished = vanish
+		n.Mounted = false
 		for _, b := range n.disk {
 			b.up = false
 		}
@@ -138,7 +149,9 @@ func (p *Pool) Kill(name string, vanish bool) {
 func (p *Pool) Revive(name string) {
 	p.Do(func() {
 		n := p.Node(name)
-		n.Up, n.Vanished, n.healerDown = true, false, false
+		n.Up = true
+		n.Vanished = false
+		n.healerDown = false
 		for _, b := range n.disk {
 			b.up = !b.lost
 		}
@@ -164,7 +177,9 @@ func (p *Pool) LoseDisk(name string) {
 	p.Do(func() {
 		n := p.Node(name)
 		for _, b := range n.disk {
-			b.lost, b.up, b.items = true, false, map[int]bool{}
+			b.lost = true
+			b.up = false
+			b.items = map[int]bool{}
 		}
 		n.marked = map[string]bool{}
 	})
@@ -190,15 +205,18 @@ func (p *Pool) Write(node string) bool {
 	if v == nil || v.state != 1 {
 		return false
 	}
+
 	up := 0
 	for _, b := range v.bricks {
 		if b.up {
 			up++
 		}
 	}
+
 	if n := len(v.bricks); 2*up < n || 2*up == n && !v.bricks[0].up || up == 0 {
 		return false
 	}
+
 	// With an arbiter in a majority of two the one data copy must be one that
 	// the arbiter does not blame.
 	data := 0
@@ -207,15 +225,18 @@ func (p *Pool) Write(node string) bool {
 			data++
 		}
 	}
+
 	if data == 0 {
 		return false
 	}
+
 	p.writes++
 	for _, b := range v.bricks {
 		if b.up {
 			b.items[p.writes] = true
 		}
 	}
+
 	v.acked[p.writes] = true
 	return true
 }
@@ -241,6 +262,7 @@ func (v *volume) heal(n int, stuck map[int]bool) {
 			if !to.up || !from.up || to == from || from.arbiter && !to.arbiter {
 				continue
 			}
+
 			for i := range from.items {
 				if !to.items[i] && !stuck[i] {
 					if n == 0 {
@@ -278,9 +300,11 @@ func (p *Pool) drop(v *volume, b *brick, with *brick) {
 	} else {
 		v.bricks = slices.Delete(v.bricks, i, i+1)
 	}
+
 	if b.arbiter || b.lost {
 		return
 	}
+
 	for item := range held {
 		if v.acked[item] && !slices.ContainsFunc(v.bricks, func(o *brick) bool { return !o.arbiter && o.items[item] }) {
 			p.Lost = append(p.Lost, fmt.Sprintf("write %d with %s", item, b.name()))
@@ -297,17 +321,21 @@ func (p *Pool) Bricks(node string) []string {
 	if v == nil {
 		return nil
 	}
+
 	var out []string
 	for _, b := range v.bricks {
 		s := b.name()
 		if b.arbiter {
 			s += "(arbiter)"
 		}
+
 		if !b.up {
 			s = "-" + s
 		}
+
 		out = append(out, s)
 	}
+
 	return out
 }
 

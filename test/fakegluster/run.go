@@ -16,6 +16,7 @@ func (r runner) Run(ctx context.Context, argv []string) (command.Output, error) 
 	if err := ctx.Err(); err != nil {
 		return command.Output{}, err
 	}
+
 	p := r.p
 	n := p.Node(r.node)
 	switch argv[0] {
@@ -44,15 +45,18 @@ func (r runner) Run(ctx context.Context, argv []string) (command.Output, error) 
 			b, _ := json.Marshal(map[string]any{"looked": len(p.Torn), "torn": p.Torn})
 			return command.Output{Stdout: b}, nil
 		}
+
 		var spec struct {
 			Tree struct {
 				Version int
 				Nodes   []string
 			}
 		}
+
 		if err := json.Unmarshal([]byte(argv[2]), &spec); err != nil {
 			return command.Output{}, err
 		}
+
 		p.Do(func() {
 			for _, o := range p.nodes {
 				if p.group[o] == p.group[n] || o == n {
@@ -60,8 +64,10 @@ func (r runner) Run(ctx context.Context, argv []string) (command.Output, error) 
 				}
 			}
 		})
+
 		return command.Output{}, nil
 	}
+
 	return command.Output{}, fmt.Errorf("start %s: %w", argv[0], exec.ErrNotFound)
 }
 
@@ -72,7 +78,9 @@ func no(errno int, format string, args ...any) command.Output {
 }
 
 func xmlOut(ret, errno int, text, body string) command.Output {
-	return command.Output{Stdout: fmt.Appendf(nil, "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?>\n<cliOutput>\n  <opRet>%d</opRet>\n  <opErrno>%d</opErrno>\n  <opErrstr>%s</opErrstr>\n%s</cliOutput>\n", ret, errno, strings.NewReplacer("<", "&lt;", "&", "&amp;").Replace(text), body)}
+	return command.Output{Stdout: fmt.Appendf(nil,
+		"<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?>\n<cliOutput>\n  <opRet>%d</opRet>\n  <opErrno>%d</opErrno>\n  <opErrstr>%s</opErrstr>\n%s</cliOutput>\n",
+		ret, errno, strings.NewReplacer("<", "&lt;", "&", "&amp;").Replace(text), body)}
 }
 
 func (r runner) gluster(args []string) (command.Output, error) {
@@ -80,25 +88,37 @@ func (r runner) gluster(args []string) (command.Output, error) {
 	for len(args) > 0 && strings.HasPrefix(args[0], "--") {
 		if host, ok := strings.CutPrefix(args[0], "--remote-host="); ok {
 			if n = p.Node(host); n == nil {
-				return command.Output{Exit: 1, Stdout: []byte("Connection failed. Please check if gluster daemon is operational.\n")}, nil
+				return command.Output{
+					Exit:   1,
+					Stdout: []byte("Connection failed. Please check if gluster daemon is operational.\n"),
+				}, nil
 			}
 		}
+
 		args = args[1:]
 	}
-	question := args[0] == "pool" || args[1] == "info" || args[1] == "status" || args[1] == "heal" && len(args) > 3 && args[3] == "info"
+
+	question := args[0] == "pool" || args[1] == "info" || args[1] == "status" ||
+		args[1] == "heal" && len(args) > 3 && args[3] == "info"
 	if !question && p.Hook != nil {
 		if err := p.Hook(r.node, args, false); err != nil {
 			return command.Output{}, err
 		}
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !n.Up {
-		return command.Output{Exit: 1, Stdout: []byte("Connection failed. Please check if gluster daemon is operational.\n")}, nil
+		return command.Output{
+			Exit:   1,
+			Stdout: []byte("Connection failed. Please check if gluster daemon is operational.\n"),
+		}, nil
 	}
+
 	if question {
 		return p.ask(n, args), nil
 	}
+
 	p.Calls = append(p.Calls, words(args))
 	out := p.change(n, args)
 	if p.Hook != nil {
@@ -106,6 +126,7 @@ func (r runner) gluster(args []string) (command.Output, error) {
 			return command.Output{}, err
 		}
 	}
+
 	return out, nil
 }
 
@@ -115,6 +136,7 @@ func (p *Pool) change(n *Node, args []string) command.Output {
 			return command.Output{Exit: 1, Stdout: []byte("Error : Request timed out\n")}
 		}
 	}
+
 	switch words(args[:2]) {
 	case "peer probe":
 		return p.probe(n, args[2])
@@ -123,10 +145,12 @@ func (p *Pool) change(n *Node, args []string) command.Output {
 	case "volume create":
 		return p.create(n, args[2], args[3:])
 	}
+
 	v := p.volumeOf(n)
 	if v == nil || v.name != args[2] {
 		return no(30806, "Volume %s does not exist", args[2])
 	}
+
 	if v.option("cluster.server-quorum-type") == "server" {
 		up := 1
 		for _, o := range p.peers(n) {
@@ -134,15 +158,18 @@ func (p *Pool) change(n *Node, args []string) command.Output {
 				up++
 			}
 		}
+
 		if 100*up < 51*(1+len(p.peers(n))) && args[1] != "remove-brick" {
 			return no(30800, "Quorum not met. Volume operation not allowed.")
 		}
 	}
+
 	switch args[1] {
 	case "start":
 		if v.state == 1 && !slices.Contains(args, "force") {
 			return no(30800, "Volume %s already started", v.name)
 		}
+
 		v.state = 1
 		for _, b := range v.bricks {
 			if !b.up {
@@ -150,6 +177,7 @@ func (p *Pool) change(n *Node, args []string) command.Output {
 			}
 			b.up = b.node.Up && !b.lost
 		}
+
 		for _, o := range append(p.peers(n), n) {
 			o.healerDown = o.healerDown && (!o.Up || o.HealerBroken)
 		}
@@ -158,7 +186,8 @@ func (p *Pool) change(n *Node, args []string) command.Output {
 	case "set":
 		for i := 3; i+1 < len(args); i += 2 {
 			if args[i] == "cluster.granular-entry-heal" {
-				return no(30800, "'gluster volume set <VOLNAME> cluster.granular-entry-heal {enable, disable}' is not supported.")
+				return no(30800,
+					"'gluster volume set <VOLNAME> cluster.granular-entry-heal {enable, disable}' is not supported.")
 			}
 			v.set(args[i], args[i+1])
 		}
@@ -173,6 +202,7 @@ func (p *Pool) change(n *Node, args []string) command.Output {
 	default:
 		return no(30800, "unknown command %s", words(args))
 	}
+
 	return ok("")
 }
 
@@ -182,27 +212,34 @@ func (p *Pool) healing(v *volume, args []string) command.Output {
 		if v.state != 1 || len(v.bricks) < 2 {
 			return no(30800, "Volume %s is not started or not replicated", v.name)
 		}
+
 		for _, b := range v.bricks {
 			if len(v.pending(b)) > 0 || !b.up {
-				return no(0, "One or more entries need heal. Please execute the command again after there are no entries to be healed")
+				return no(0,
+					"One or more entries need heal. Please execute the command again after there are no entries to be healed")
 			}
 		}
+
 		v.set("cluster.granular-entry-heal", "enable")
 		return ok("")
 	}
+
 	if len(args) == 7 && args[3] == "split-brain" && args[4] == "source-brick" {
 		if i := slices.Index(p.Torn, args[6]); i >= 0 {
 			p.Torn = slices.Delete(p.Torn, i, i+1)
 			p.Settled = append(p.Settled, args[5]+" "+args[6])
 			return ok("")
 		}
+
 		var i int
 		if _, err := fmt.Sscanf(args[6], "/f%d", &i); err != nil || !p.Stuck[i] {
 			return no(0, "Healing %s failed: File not in split-brain", args[6])
 		}
+
 		delete(p.Stuck, i)
 		p.Settled = append(p.Settled, args[5]+" "+args[6])
 	}
+
 	v.heal(p.HealSpeed, p.Stuck)
 	return ok("")
 }
@@ -248,7 +285,9 @@ func (p *Pool) detach(n *Node, host string) command.Output {
 		return no(2, "%s is not part of cluster", host)
 	}
 	if v := p.volumeOf(n); v != nil && slices.ContainsFunc(v.bricks, func(b *brick) bool { return b.node == o }) {
-		return xmlOut(1, 3, "Peer "+host+" hosts one or more bricks. If the peer is in not recoverable state then use either replace-brick or remove-brick command", "")
+		return xmlOut(1, 3,
+			"Peer "+host+" hosts one or more bricks. If the peer is in not recoverable state then use either replace-brick or remove-brick command",
+			"")
 	}
 	p.group[o] = 100 + len(p.Calls) // alone
 	o.Mounted = false
@@ -267,8 +306,16 @@ func (p *Pool) fresh(of *Node, name string, arbiter bool) (*brick, *command.Outp
 		out := no(30800, "Pre Validation failed on %s. %s is already part of a volume", host, path)
 		return nil, &out
 	}
+
 	o.marked[path] = true
-	b := &brick{node: o, path: path, arbiter: arbiter, up: true, items: map[int]bool{}}
+	b := &brick{
+		node:    o,
+		path:    path,
+		arbiter: arbiter,
+		up:      true,
+		items:   map[int]bool{},
+	}
+
 	return b, nil
 }
 
@@ -276,6 +323,7 @@ func (p *Pool) create(n *Node, name string, args []string) command.Output {
 	if p.volumeOf(n) != nil {
 		return xmlOut(-1, 0, "Volume "+name+" already exists", "")
 	}
+
 	arbiter := slices.Contains(args, "arbiter")
 	var names []string
 	for _, a := range args {
@@ -283,10 +331,18 @@ func (p *Pool) create(n *Node, name string, args []string) command.Output {
 			names = append(names, a)
 		}
 	}
-	v := &volume{name: name, id: "11111111-0000-4000-8000-000000000001", acked: map[int]bool{}, options: [][2]string{{"nfs.disable", "on"}}}
+
+	v := &volume{
+		name:    name,
+		id:      "11111111-0000-4000-8000-000000000001",
+		acked:   map[int]bool{},
+		options: [][2]string{{"nfs.disable", "on"}},
+	}
+
 	if len(names) > 1 {
 		v.set("cluster.granular-entry-heal", "on")
 	}
+
 	for i, b := range names {
 		br, bad := p.fresh(n, b, arbiter && i == len(names)-1)
 		if bad != nil {
@@ -296,6 +352,7 @@ func (p *Pool) create(n *Node, name string, args []string) command.Output {
 		br.node.disk[br.path] = br
 		v.bricks = append(v.bricks, br)
 	}
+
 	p.vols[p.group[n]] = v
 	return ok("")
 }
@@ -305,16 +362,20 @@ func (p *Pool) addBrick(v *volume, args []string) command.Output {
 	host, _, _ := cli.SplitBrick(name)
 	for _, b := range v.bricks {
 		if b.node == p.Node(host) {
-			return no(30800, "Multiple bricks of a replicate volume are present on the same server. This setup is not optimal.")
+			return no(30800,
+				"Multiple bricks of a replicate volume are present on the same server. This setup is not optimal.")
 		}
 	}
+
 	if args[0] != "replica" || args[1] != fmt.Sprint(len(v.bricks)+1) {
 		return no(30800, "Incorrect number of bricks supplied")
 	}
+
 	b, bad := p.fresh(v.bricks[0].node, name, slices.Contains(args, "arbiter"))
 	if bad != nil {
 		return *bad
 	}
+
 	b.node.disk[b.path] = b
 	v.bricks = append(v.bricks, b)
 	return ok("")
@@ -350,19 +411,23 @@ func (p *Pool) replaceBrick(v *volume, old, name string) command.Output {
 	if b == nil || len(v.bricks) == 1 {
 		return no(30800, "brick: %s does not exist in volume: %s", old, v.name)
 	}
+
 	var alive *Node
 	for _, o := range v.bricks {
 		if o.node.Up {
 			alive = o.node
 		}
 	}
+
 	if alive == nil {
 		alive = b.node
 	}
+
 	fresh, bad := p.fresh(alive, name, b.arbiter)
 	if bad != nil {
 		return *bad
 	}
+
 	fresh.node.disk[fresh.path] = fresh
 	p.drop(v, b, fresh)
 	return ok("")

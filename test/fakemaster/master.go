@@ -77,22 +77,33 @@ type Master struct {
 func New(t testing.TB, ids ...string) *Master {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	m := &Master{SockDir: shortDir(t), CacheDir: t.TempDir(), t: t, ids: ids, running: map[string]int{}, ctx: ctx,
-		Bus: event.NewBus(time.Now, 0)}
+	m := &Master{
+		SockDir:  shortDir(t),
+		CacheDir: t.TempDir(),
+		t:        t,
+		ids:      ids,
+		running:  map[string]int{},
+		ctx:      ctx,
+		Bus:      event.NewBus(time.Now, 0),
+	}
+
 	m.Minion = func(string, string, *value.Map) Answer { return Answer{Reply: true, Return: true} }
 	if err := os.WriteFile(filepath.Join(m.CacheDir, ".root_key"), []byte(Key), 0o400); err != nil {
 		t.Fatal(err)
 	}
+
 	m.serve()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m.Port = ln.Addr().(*net.TCPAddr).Port
 	r, err := zmtp.ListenRouter(ctx, ln, zmtp.RouterConfig{Handler: m.handle})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		stop()
 		r.Close()
@@ -100,6 +111,7 @@ func New(t testing.TB, ids ...string) *Master {
 		m.server.Close()
 		m.Bus.Close()
 	})
+
 	return m
 }
 
@@ -150,27 +162,32 @@ func (m *Master) answer(load *value.Map) any {
 	if err := m.server.Settle(m.ctx); err != nil && m.ctx.Err() == nil {
 		m.t.Error(err)
 	}
+
 	if m.Clear != nil {
 		if v := m.Clear(load); v != nil {
 			return v
 		}
 	}
+
 	if load.Str("cmd") != "publish" {
 		return value.NewMap()
 	}
 	if load.Str("key") != Key {
 		return failure("AuthenticationError", "Authentication error occurred.")
 	}
+
 	var ids, lower, missing []any
 	tgt, _ := load.Get("tgt")
 	known := map[string]bool{}
 	for _, id := range m.ids {
 		known[id] = true
 	}
+
 	below := map[string]bool{}
 	for _, id := range m.Lower {
 		below[id] = true
 	}
+
 	switch tgt := tgt.(type) {
 	case []any:
 		for _, id := range tgt {
@@ -190,15 +207,19 @@ func (m *Master) answer(load *value.Map) any {
 				ids = append(ids, id)
 			}
 		}
+
 		for _, id := range m.Lower {
 			if pattern.Glob(tgt, id) {
 				lower = append(lower, id)
 			}
 		}
 	}
+
 	if len(ids) == 0 && m.Lower == nil {
-		return value.NewMap("enc", "clear", "load", value.NewMap("jid", nil, "minions", []any{}, "error", "Master could not resolve minions"))
+		return value.NewMap("enc", "clear", "load",
+			value.NewMap("jid", nil, "minions", []any{}, "error", "Master could not resolve minions"))
 	}
+
 	m.mu.Lock()
 	m.jobs++
 	jid := load.Str("jid")
@@ -206,21 +227,26 @@ func (m *Master) answer(load *value.Map) any {
 		jid = fmt.Sprintf("20261121%012d", m.jobs)
 	}
 	m.mu.Unlock()
+
 	fun, _ := load.Get("fun")
 	if !m.Lose {
 		m.fire("salt/job/"+jid+"/new", value.NewMap("jid", jid, "minions", ids, "missing", missing, "fun", fun))
 	}
+
 	if m.Reconnect {
 		m.Reconnect = false
 		m.server.Close()
 		m.serve()
 	}
+
 	if len(lower) > 0 {
 		m.fire("syndic/"+Syndic+"/"+jid, value.NewMap("minions", lower))
 	}
+
 	for _, id := range append(slices.Clone(ids), lower...) {
 		m.wg.Go(func() { m.minion(id.(string), jid, load) })
 	}
+
 	return value.NewMap("enc", "clear", "load", value.NewMap("jid", jid, "minions", ids, "missing", missing))
 }
 
@@ -241,27 +267,35 @@ func (m *Master) minion(id, jid string, load *value.Map) {
 		m.running[jid+"/"+id] = a.Running
 		m.mu.Unlock()
 	}
+
 	select {
 	case <-m.ctx.Done():
 		return
 	case <-time.After(a.After):
 	}
+
 	if !a.Reply {
 		return
 	}
+
 	if a.Retcode == nil {
 		a.Retcode = int64(0)
 	}
-	data := value.NewMap("cmd", "_return", "id", id, "jid", jid, "fun", fun, "return", a.Return, "retcode", a.Retcode, "success", true)
+
+	data := value.NewMap("cmd", "_return", "id", id, "jid", jid, "fun", fun, "return", a.Return, "retcode",
+		a.Retcode, "success", true)
 	if a.Out != "" {
 		data.Set("out", a.Out)
 	}
+
 	if !m.Uncached {
 		m.store(jid, id, data)
 	}
+
 	if m.Lose {
 		return
 	}
+
 	m.fire("salt/job/"+jid+"/ret/"+id, data)
 }
 
@@ -274,9 +308,11 @@ func (m *Master) store(jid, id string, data *value.Map) {
 	if out, ok := data.Get("out"); ok {
 		files["out.p"] = out
 	}
+
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		m.t.Error(err)
 	}
+
 	for name, v := range files {
 		b, err := msgpack.Marshal(v, msgpack.Modern)
 		if err == nil {

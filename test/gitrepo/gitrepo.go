@@ -64,32 +64,39 @@ func (r *Repo) put(ref, from string, files []string) string {
 	var in bytes.Buffer
 	r.when++
 	fmt.Fprintf(&in, "commit %s\ncommitter a <a@example.com> %d +0000\ndata 1\nx\n", ref, 1700000000+r.when)
+
 	if from != "" {
 		fmt.Fprintf(&in, "from %s\n", from)
 	}
+
 	for f := range slices.Chunk(files, 2) {
 		mode, content := "100644", f[1]
 		if content == "-" {
 			fmt.Fprintf(&in, "D %s\n", quote(f[0]))
 			continue
 		}
+
 		if id, ok := strings.CutPrefix(content, "@"); ok {
 			fmt.Fprintf(&in, "M 160000 %s %s\n", id, quote(f[0]))
 			continue
 		}
+
 		if s, ok := strings.CutPrefix(content, "->"); ok {
 			mode, content = "120000", s
 		} else if s, ok := strings.CutPrefix(content, "+x"); ok {
 			mode, content = "100755", s
 		}
+
 		fmt.Fprintf(&in, "M %s inline %s\ndata %d\n%s\n", mode, quote(f[0]), len(content), content)
 	}
+
 	in.WriteString("\n")
 	cmd := exec.Command("git", "--git-dir="+r.Dir, "fast-import", "--quiet", "--force")
 	cmd.Stdin = &in
 	if out, err := cmd.CombinedOutput(); err != nil {
 		r.t.Fatalf("fast-import: %v: %s", err, out)
 	}
+
 	return r.Git("rev-parse", ref)
 }
 
@@ -100,7 +107,9 @@ func quote(path string) string {
 // Git runs git on the repository and gives what it prints.
 func (r *Repo) Git(args ...string) string {
 	r.t.Helper()
-	return run(r.t, "/", append([]string{"git", "--git-dir=" + r.Dir, "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+	return run(r.t, "/",
+		append([]string{"git", "--git-dir=" + r.Dir, "-c", "user.name=a", "-c", "user.email=a@example.com"},
+			args...)...)
 }
 
 // Input is Git with a standard input.
@@ -132,10 +141,12 @@ func run(t testing.TB, dir string, argv ...string) string {
 func Daemon(t testing.TB, dir string) (url string, stop func()) {
 	t.Helper()
 	port := address.Free(t, "127.0.0.1").Port()
-	cmd := exec.Command(filepath.Join(run(t, "/", "git", "--exec-path"), "git-daemon"), "--listen=127.0.0.1", fmt.Sprintf("--port=%d", port), "--base-path="+dir, "--export-all", "--reuseaddr")
+	cmd := exec.Command(filepath.Join(run(t, "/", "git", "--exec-path"), "git-daemon"), "--listen=127.0.0.1",
+		fmt.Sprintf("--port=%d", port), "--base-path="+dir, "--export-all", "--reuseaddr")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	ended := false
 	stop = func() {
 		if !ended {
@@ -144,6 +155,7 @@ func Daemon(t testing.TB, dir string) (url string, stop func()) {
 			_ = cmd.Wait()
 		}
 	}
+
 	t.Cleanup(stop)
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	for end := time.Now().Add(20 * time.Second); ; {
@@ -155,6 +167,7 @@ func Daemon(t testing.TB, dir string) (url string, stop func()) {
 		if time.Now().After(end) {
 			t.Fatalf("git daemon: %v", err)
 		}
+
 		time.Sleep(10 * time.Millisecond) // it has no way to say that it listens
 	}
 }

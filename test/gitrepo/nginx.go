@@ -56,35 +56,47 @@ func NGINX(t testing.TB, dir, user, password string, certs ...string) (urls []st
 			t.Skip("SKIPPED: " + p + " is not installed (apt-get install nginx-light fcgiwrap)")
 		}
 	}
+
 	own, err := os.MkdirTemp("", "nginx") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { os.RemoveAll(own) })
-	conf := "daemon off;\nworker_processes 1;\npid " + own + "/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n"
+	conf := "daemon off;\nworker_processes 1;\npid " + own +
+		"/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n"
 	if os.Getuid() == 0 {
 		conf = "user root;\n" + conf // who may use the socket
 	}
+
 	for _, temp := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		conf += temp + "_temp_path " + own + "/" + temp + ";\n"
 	}
+
 	exec := run(t, "/", "git", "--exec-path")
 	for _, c := range certs {
 		at := address.Free(t, "127.0.0.1").String()
 		conf += fmt.Sprintf(site, at, c, own, exec, dir)
 		urls = append(urls, "https://"+at+"/")
 	}
+
 	sum := sha1.Sum([]byte(password))
-	for name, text := range map[string]string{"nginx.conf": conf + "}\n", "users": user + ":{SHA}" + base64.StdEncoding.EncodeToString(sum[:]) + "\n"} {
+	for name, text := range map[string]string{
+		"nginx.conf": conf + "}\n",
+		"users":      user + ":{SHA}" + base64.StdEncoding.EncodeToString(sum[:]) + "\n",
+	} {
 		if err := os.WriteFile(filepath.Join(own, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	process(t, "fcgiwrap", "-c", "2", "-s", "unix:"+own+"/cgi")
 	process(t, "nginx", "-e", "stderr", "-p", own, "-c", own+"/nginx.conf")
 	await.That(t, "nginx and fcgiwrap listen", func() bool {
-		return dials("unix", own+"/cgi") && dials("tcp4", strings.Trim(strings.TrimPrefix(urls[len(urls)-1], "https:"), "/"))
+		return dials("unix", own+"/cgi") &&
+			dials("tcp4", strings.Trim(strings.TrimPrefix(urls[len(urls)-1], "https:"), "/"))
 	})
+
 	return urls
 }
 
@@ -96,9 +108,11 @@ func process(t testing.TB, argv ...string) {
 	cmd.Stdout, cmd.Stderr = &said, &said
 	cmd.WaitDelay = time.Second // children of it keep the pipe
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()

@@ -20,7 +20,9 @@ const top = "'{{ saltenv }}':\n  '*': [p]\n"
 
 // begin begins a branch of a kind that is a pillar and has other files.
 func (k *Kind) begin(branch string, files ...string) string {
-	return k.Commit(branch, append([]string{"top.sls", top, "p.sls", fmt.Sprintf("repo: %s\nbranch: %q\nlist: [1, two]\n", k.Name, branch)}, files...)...)
+	return k.Commit(branch,
+		append([]string{"top.sls", top, "p.sls", fmt.Sprintf("repo: %s\nbranch: %q\nlist: [1, two]\n", k.Name, branch)},
+			files...)...)
 }
 
 // Twelve makes a repository of each kind.
@@ -38,13 +40,15 @@ func Twelve(t testing.TB, dir string) (out []*Kind) {
 		c.fill(k)
 		out = append(out, k)
 	}
+
 	return out
 }
 
 // branches has sixty.
 func branches(k *Kind) {
 	k.begin("master", "f", "master", "d/g", "g")
-	for _, b := range []string{"feature/x", "feature/y/z", "base", "release-1.0", "UPPER", "deadbeef", "a@b", "x+y", "ünï", "with.dot", "main", "__env__", "a=b", "a,b", "a%20b"} {
+	for _, b := range []string{"feature/x", "feature/y/z", "base", "release-1.0", "UPPER", "deadbeef", "a@b",
+		"x+y", "ünï", "with.dot", "main", "__env__", "a=b", "a,b", "a%20b"} {
 		k.begin(b, "f", b)
 	}
 	for i := range 44 {
@@ -60,6 +64,7 @@ func tags(k *Kind) {
 	for _, t := range []string{"light", "v/1"} {
 		k.Git("tag", t, "master")
 	}
+
 	k.Git("tag", "-a", "-m", "x", "annotated", "master")
 	k.Git("tag", "-a", "-m", "x", "of-a-tag", "annotated")
 	k.begin("master", "f", "2")
@@ -83,7 +88,8 @@ func links(k *Kind) {
 
 // modes has executable files, and the mode 100664 of old repositories.
 func modes(k *Kind) {
-	k.begin("master", "bin/run", "+x#!/bin/sh\n", "plain", "x", "empty", "", "bin/empty", "+x", "crlf", "a\r\nb\r\n", "nul", "a\x00b", "bom", "\xef\xbb\xbfx")
+	k.begin("master", "bin/run", "+x#!/bin/sh\n", "plain", "x", "empty", "", "bin/empty", "+x", "crlf",
+		"a\r\nb\r\n", "nul", "a\x00b", "bom", "\xef\xbb\xbfx")
 	id := k.Git("rev-parse", "master:plain")
 	tree := k.Input([]byte("100664 blob "+id+"\told\n100755 blob "+id+"\trun\n"), "mktree")
 	k.Git("update-ref", "refs/heads/old", k.Git("commit-tree", "-m", "x", tree))
@@ -97,6 +103,7 @@ func large(k *Kind) {
 	for i := range 20_000 {
 		files = append(files, fmt.Sprintf("d%d/s%d/f%d.sls", i%20, i%400, i), fmt.Sprint(i))
 	}
+
 	k.begin("master", files...)
 	k.Branch("dev", "master")
 	k.Push = func() {
@@ -114,6 +121,7 @@ func moves(k *Kind) {
 	for _, b := range []string{"forced", "gone", "back"} {
 		k.begin(b, "f", b)
 	}
+
 	first := k.Git("rev-parse", "back")
 	k.begin("back", "f", "later")
 	k.Git("tag", "goes", "master")
@@ -147,7 +155,9 @@ func lfs(k *Kind) {
 // submodules has some, of which no file may be served.
 func submodules(k *Kind) {
 	id := strings.Repeat("a", 40)
-	k.begin("master", ".gitmodules", "[submodule \"sub\"]\n path = sub\n url = ../tags\n[submodule \"x\"]\n path = d/deep\n url = https://127.0.0.1:1/x\n", "sub", "@"+id, "d/deep", "@"+id, "d/f", "f", "only/sub", "@"+id)
+	k.begin("master", ".gitmodules",
+		"[submodule \"sub\"]\n path = sub\n url = ../tags\n[submodule \"x\"]\n path = d/deep\n url = https://127.0.0.1:1/x\n",
+		"sub", "@"+id, "d/deep", "@"+id, "d/f", "f", "only/sub", "@"+id)
 	own := k.begin("dev", "f", "f")
 	k.Commit("dev", "own", "@"+own) // a commit that is in this very repository
 	k.Push = func() { k.Commit("master", "sub", "no longer a submodule", "d/f", "@"+id) }
@@ -163,7 +173,9 @@ func empty(k *Kind) {
 
 // nested has all in a folder.
 func nested(k *Kind) {
-	k.Commit("master", "README", "r", "top.sls", "base: {}\n", "srv/salt/top.sls", top, "srv/salt/p.sls", "nested: yes\n", "srv/salt/d/f", "f", "srv/salt/up", "->../../README", "srv/salt/l", "->d/f", "srv/salt/dl", "->d", "srv/other", "o", "file", "not a folder")
+	k.Commit("master", "README", "r", "top.sls", "base: {}\n", "srv/salt/top.sls", top, "srv/salt/p.sls",
+		"nested: yes\n", "srv/salt/d/f", "f", "srv/salt/up", "->../../README", "srv/salt/l", "->d/f",
+		"srv/salt/dl", "->d", "srv/other", "o", "file", "not a folder")
 	k.Branch("dev", "master")
 	k.Commit("dev", "srv/salt/d/f", "dev", "srv/salt/d/e/g", "g")
 	k.Commit("elsewhere", "f", "no such folder")

@@ -20,12 +20,16 @@ type measure struct {
 func measures() []measure {
 	return []measure{
 		{"structs that hold a *Master", 0, 0, holders},
-		{"decisions by the text of an error", 0, 0, func(all []source) int { return matches(all, `strings\.Contains\(err\b`) }},
+		{"decisions by the text of an error", 0, 0,
+			func(all []source) int { return matches(all, `strings\.Contains\(err\b`) }},
 		{"places that read SO_PEERCRED", 1, 1, func(all []source) int { return matches(all, `\.SO_PEERCRED`) }},
-		{"functions that sync a folder", 1, 1, func(all []source) int { return matches(all, `(?m)^func (\(.*\) )?[sS]ync(Dir|Folder)\(`) }},
-		{"log calls with the key err", 0, 0, func(all []source) int { return matches(all, `\.(Debug|Info|Warn|Error|With)\(.*"err",`) }},
+		{"functions that sync a folder", 1, 1,
+			func(all []source) int { return matches(all, `(?m)^func (\(.*\) )?[sS]ync(Dir|Folder)\(`) }},
+		{"log calls with the key err", 0, 0,
+			func(all []source) int { return matches(all, `\.(Debug|Info|Warn|Error|With)\(.*"err",`) }},
 		{"comments that tell whether", 0, 0, func(all []source) int { return matches(all, `// .*\btells whether\b`) }},
-		{"places that write a float as Python does", 1, 1, func(all []source) int { return matches(all, `FormatFloat\(.*'e'|1e16`) }},
+		{"places that write a float as Python does", 1, 1,
+			func(all []source) int { return matches(all, `FormatFloat\(.*'e'|1e16`) }},
 		{"functions that are Python's bool", 1, 1, func(all []source) int {
 			return matches(all, `(?m)^func (\(.*\) )?([tT]ruth[a-z]*|empty)\(\w+ any\) bool`)
 		}},
@@ -82,6 +86,7 @@ func TestFunctions(t *testing.T) {
 			if !ok || f.Body == nil {
 				continue
 			}
+
 			n := statements(f.Body)
 			known := slices.Contains(undivided, s.Path+" "+f.Name.Name)
 			switch {
@@ -117,19 +122,23 @@ func holders(all []source) int {
 		if s.dir() != "master" {
 			continue
 		}
+
 		ast.Inspect(s.File, func(x ast.Node) bool {
 			st, ok := x.(*ast.StructType)
 			if !ok {
 				return true
 			}
+
 			for _, f := range st.Fields.List {
 				if _, star := f.Type.(*ast.StarExpr); star && pointed(f.Type) == "Master" {
 					n++
 				}
 			}
+
 			return true
 		})
 	}
+
 	return n
 }
 

@@ -25,16 +25,19 @@ func TestErrorTexts(t *testing.T) {
 		if !isCall(call, "fmt", "Errorf") && !isCall(call, "errors", "New") || len(call.Args) == 0 {
 			return
 		}
+
 		format, ok := text(call.Args[0])
 		if !ok {
 			return
 		}
+
 		at := s.Path + ":" + strconv.Itoa(line(set, call.Pos()))
 		for _, a := range call.Args[1:] {
 			if id, ok := a.(*ast.Ident); ok && errorName.MatchString(id.Name) && !strings.Contains(format, "%w") {
 				t.Errorf("%s: %q does not wrap %s", at, format, id.Name)
 			}
 		}
+
 		if word := gerund.FindString(format); word != "" && !slices.Contains(nouns, word) {
 			t.Errorf("%s: %q: say what was being done in the imperative", at, format)
 		}
@@ -49,18 +52,22 @@ func TestLogKeys(t *testing.T) {
 		if !ok || !slices.Contains([]string{"Debug", "Info", "Warn", "Error"}, f.Sel.Name) || len(call.Args) < 3 {
 			return
 		}
+
 		if _, ok := text(call.Args[0]); !ok {
 			return
 		}
+
 		at := s.Path + ":" + strconv.Itoa(line(set, call.Pos()))
 		for i := 1; i+1 < len(call.Args); i += 2 {
 			key, ok := text(call.Args[i])
 			if !ok {
 				return // attributes
 			}
+
 			if !logKey.MatchString(key) {
 				t.Errorf("%s: the key %q", at, key)
 			}
+
 			if id, ok := call.Args[i+1].(*ast.Ident); ok && errorName.MatchString(id.Name) && key != "error" {
 				t.Errorf("%s: the key of an error is %q", at, key)
 			}

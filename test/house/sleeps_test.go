@@ -42,16 +42,17 @@ var paced = map[string]struct {
 	"master/zmtp/attack_test.go TestAttack20SlowGreeting":            {1, "an attacker sends byte by byte"},
 	"master/zmtp/attack_test.go TestAttack20StuckMessage":            {2, "an attacker sends byte by byte"},
 	"master/zmtp/bench_test.go BenchmarkFanOut1000":                  {1, "a step of test/await would be measured"},
-	"master/zmtp/fuzz_test.go FuzzConnection":                        {1, "a step of test/await would be most of an execution"},
-	"cmd/salt/elsewhere_test.go Write":                               {1, "called in a bubble of fake time"},
-	"lbproxy/health_test.go checksIn":                                {1, "called in a bubble of fake time"},
-	"master/internal/queue/queue_test.go ask":                        {1, "called in a bubble of fake time"},
-	"master/internal/schedule/cluster_test.go changeOwners":          {4, "called in a bubble of fake time"},
-	"master/internal/schedule/schedule_test.go call":                 {1, "called in a bubble of fake time"},
-	"master/internal/schedule/schedule_test.go runFor":               {1, "called in a bubble of fake time"},
-	"supervisor/internal/service/hang_test.go late":                  {1, "called in a bubble of fake time"},
-	"tui/pump_test.go end":                                           {1, "called in a bubble of fake time"},
-	"tui/pump_test.go wait":                                          {1, "called in a bubble of fake time"},
+	"master/zmtp/fuzz_test.go FuzzConnection": {1,
+		"a step of test/await would be most of an execution"},
+	"cmd/salt/elsewhere_test.go Write":                      {1, "called in a bubble of fake time"},
+	"lbproxy/health_test.go checksIn":                       {1, "called in a bubble of fake time"},
+	"master/internal/queue/queue_test.go ask":               {1, "called in a bubble of fake time"},
+	"master/internal/schedule/cluster_test.go changeOwners": {4, "called in a bubble of fake time"},
+	"master/internal/schedule/schedule_test.go call":        {1, "called in a bubble of fake time"},
+	"master/internal/schedule/schedule_test.go runFor":      {1, "called in a bubble of fake time"},
+	"supervisor/internal/service/hang_test.go late":         {1, "called in a bubble of fake time"},
+	"tui/pump_test.go end":                                  {1, "called in a bubble of fake time"},
+	"tui/pump_test.go wait":                                 {1, "called in a bubble of fake time"},
 }
 
 // TestSleeps: unit tests wait for what they want to see, not for time to pass. A
@@ -69,16 +70,19 @@ func TestSleeps(t *testing.T) {
 		case !strings.HasSuffix(rel, "_test.go"):
 			return nil
 		}
+
 		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 		if err != nil {
 			return err
 		}
+
 		bubbles := map[string]bool{}
 		for _, d := range f.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && calls(fn, "synctest", nil) > 0 {
 				bubbles[fn.Name.Name] = true
 			}
 		}
+
 		for _, d := range f.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok {
 				if n := calls(fn, "time.Sleep", bubbles); n > 0 {
@@ -86,16 +90,20 @@ func TestSleeps(t *testing.T) {
 				}
 			}
 		}
+
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for where, n := range found {
 		if n > paced[where].n {
-			t.Errorf("%s has %d sleeps in real time: wait with test/await, or let time pass in testing/synctest", where, n)
+			t.Errorf("%s has %d sleeps in real time: wait with test/await, or let time pass in testing/synctest",
+				where, n)
 		}
 	}
+
 	for where, p := range paced {
 		if found[where] < p.n {
 			t.Errorf("%s has %d sleeps only: take it off the list", where, found[where])
@@ -111,6 +119,7 @@ func calls(fn *ast.FuncDecl, name string, bubbles map[string]bool) (n int) {
 		if !ok {
 			return true
 		}
+
 		switch f := c.Fun.(type) {
 		case *ast.Ident:
 			return !bubbles[f.Name]
@@ -124,7 +133,9 @@ func calls(fn *ast.FuncDecl, name string, bubbles map[string]bool) (n int) {
 				return false
 			}
 		}
+
 		return true
 	})
+
 	return n
 }

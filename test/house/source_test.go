@@ -32,10 +32,12 @@ func production(t *testing.T) ([]source, *token.FileSet) {
 		if err != nil {
 			return err
 		}
+
 		rel, err := filepath.Rel(root, path)
 		if err != nil {
 			return err
 		}
+
 		rel = filepath.ToSlash(rel)
 		switch {
 		case e.IsDir() && (rel == "test" || rel != "." && strings.HasPrefix(e.Name(), ".") || e.Name() == "testdata"):
@@ -43,14 +45,17 @@ func production(t *testing.T) ([]source, *token.FileSet) {
 		case e.IsDir() || !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go"):
 			return nil
 		}
+
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
+
 		f, err := parser.ParseFile(set, rel, text, parser.ParseComments)
 		if err != nil {
 			return err
 		}
+
 		all = append(all, source{rel, string(text), f})
 		return nil
 	})
@@ -60,6 +65,7 @@ func production(t *testing.T) ([]source, *token.FileSet) {
 	if len(all) < 300 {
 		t.Fatalf("only %d files found", len(all))
 	}
+
 	return all, set
 }
 

@@ -18,12 +18,16 @@ func TestBack(t *testing.T) {
 	m.wait(t, 60*time.Second, "appliance.yaml", "ls", "/etc/saltern")
 	m.wait(t, 60*time.Second, "glusterd", "pgrep", "-a", "glusterd")
 	m.run(t, "applianced", "setup", "back")
+
 	if out, err := m.try("applianced", "status"); exitCode(err) != 4 {
 		t.Errorf("after going back: %v %s", err, out)
 	}
-	if left := m.run(t, "sh", "-c", "find /var/lib/saltern -mindepth 1; ls /etc/saltern; pgrep -a gluster; true"); left != "" {
+
+	if left := m.run(t, "sh", "-c",
+		"find /var/lib/saltern -mindepth 1; ls /etc/saltern; pgrep -a gluster; true"); left != "" {
 		t.Errorf("left:\n%s", left)
 	}
+
 	m.run(t, "applianced", "setup", "start", "/tmp/answers.yaml")
 	m.wait(t, 180*time.Second, "HEALTHY", "applianced", "status")
 }

@@ -32,16 +32,25 @@ func TestBoot(t *testing.T) {
 	timeServer(t)
 	for i, name := range []string{"BIOS", "UEFI"} {
 		t.Run(name, func(t *testing.T) {
-			v := newVM(t, vmOptions{number: 1 + i, uefi: i == 1, answers: alone + "network: {method: dhcp, ntp: [" + host + "]}\n"})
+			v := newVM(t,
+				vmOptions{
+					number:  1 + i,
+					uefi:    i == 1,
+					answers: alone + "network: {method: dhcp, ntp: [" + host + "]}\n",
+				})
+
 			began := time.Now()
 			v.start(t)
 			v.wait(t, "HEALTHY", "applianced status")
 			t.Logf("serving %d s after the start", int(time.Since(began).Seconds()))
-			v.run(t, `sudo sh -c 'cd /var/lib/saltern/cluster/srv/pillar && echo "base: {\"*\": [p]}" >top.sls && echo "answer: {{ 6 * 7 }}" >p.sls'`)
+			v.run(t,
+				`sudo sh -c 'cd /var/lib/saltern/cluster/srv/pillar && echo "base: {\"*\": [p]}" >top.sls && echo "answer: {{ 6 * 7 }}" >p.sls'`)
 			v.wait(t, "42", "sudo salt-run pillar.show_pillar") // by the image's own Python
 			v.sound(t)
 			v.wait(t, `"clock": "synced"`, "applianced status --json")
-			if out := v.run(t, "applianced status; chronyc -n sources"); strings.Contains(out, "SCA-601") || !strings.Contains(out, "^* "+host) {
+
+			if out := v.run(t, "applianced status; chronyc -n sources"); strings.Contains(out, "SCA-601") ||
+				!strings.Contains(out, "^* "+host) {
 				t.Errorf("the clock is right, and its server known: %s", out)
 			}
 		})
@@ -53,7 +62,8 @@ func (v *vm) sound(t *testing.T) {
 	t.Helper()
 	out := v.wait(t, "", facts)
 	t.Log(out)
-	if !strings.Contains(out, "salt-master (enforce)") || !strings.Contains(out, "saltern-lb (enforce)") || strings.Contains(out, "DENIED") {
+	if !strings.Contains(out, "salt-master (enforce)") || !strings.Contains(out, "saltern-lb (enforce)") ||
+		strings.Contains(out, "DENIED") {
 		t.Errorf("AppArmor: %s", out)
 	}
 	if !strings.Contains(out, "squashfs") || strings.Contains(out, "failed") || strings.Contains(out, "EFI") != v.uefi {
@@ -70,11 +80,13 @@ func TestPowerCut(t *testing.T) {
 			v.start(t)
 			lab.Eventually(t, patience, mark+" on the serial line", func() error {
 				b, err := os.ReadFile(v.dir + "/serial.log")
-				if err != nil || !bytes.Contains(b, []byte(mark)) && !bytes.Contains(b, []byte("set-up")) && !bytes.Contains(b, []byte("HEALTHY")) {
+				if err != nil || !bytes.Contains(b, []byte(mark)) && !bytes.Contains(b, []byte("set-up")) &&
+					!bytes.Contains(b, []byte("HEALTHY")) {
 					return fmt.Errorf("not yet (%v)", err)
 				}
 				return nil
 			})
+
 			v.cut()
 			v.start(t)
 			v.wait(t, "HEALTHY", "applianced status")
@@ -97,25 +109,32 @@ func upgrade(t *testing.T, v *vm) {
 	v.wait(t, "HEALTHY", "applianced status")
 	files := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(dist(t, "saltern-cloud.upgrade")))))
 	defer files.Close()
+
 	_, port, err := net.SplitHostPort(files.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	v.run(t, "sudo applianced upgrade --allow-http http://"+net.JoinHostPort(host, port)+"/saltern-cloud.upgrade")
 	v.away("sudo systemctl reboot")
 	v.wait(t, "slot=b", "cat /proc/cmdline; applianced status >/dev/null; true")
+
 	// The supervisor, closed off as it is, can look whether this is a trial.
 	v.wait(t, "slot=", `sudo sh -c 'nsenter -m -t $(systemctl show -P MainPID applianced) cat /efi/grub/grubenv'`)
-	if out := v.run(t, "sudo cat /run/initramfs/e2fsck.log"); !strings.Contains(out, "clean") || strings.Contains(out, "recover") {
+	if out := v.run(t, "sudo cat /run/initramfs/e2fsck.log"); !strings.Contains(out, "clean") ||
+		strings.Contains(out, "recover") {
 		t.Errorf("after a restart the partition data was not clean: %s", out)
 	}
+
 	out := v.wait(t, "running, known to be good", "sudo applianced upgrade status")
 	if !strings.Contains(out, "slot b") {
 		t.Errorf("%s", out)
 	}
+
 	v.send(t, broken(t))
 	v.run(t, "sudo applianced upgrade /data/new.upgrade && sudo rm /data/new.upgrade")
 	v.away("sudo systemctl reboot")
+
 	// Two tries panic; then slot b is back, and nothing is on trial.
 	v.wait(t, "slot=b", "grep -v saltern.try /proc/cmdline")
 	v.wait(t, "HEALTHY", "applianced status")
@@ -128,14 +147,17 @@ func (v *vm) gaveUp(t *testing.T, slot, version string) {
 	text := v.wait(t, "running", "sudo applianced upgrade status")
 	for line := range strings.Lines(text) {
 		given := strings.HasPrefix(line, "slot "+slot)
-		if given != strings.Contains(line, "left by itself") || given == strings.Contains(line, "running") || strings.Contains(line, "next boot") {
+		if given != strings.Contains(line, "left by itself") || given == strings.Contains(line, "running") ||
+			strings.Contains(line, "next boot") {
 			t.Errorf("upgrade status of a machine that went back: %s", text)
 		}
 	}
+
 	out := v.wait(t, "SCA-243", "applianced status")
 	if !strings.Contains(out, "went back from version "+version+" by itself") {
 		t.Errorf("status of a machine that went back: %s", out)
 	}
+
 	t.Log(text, out)
 }
 
@@ -146,9 +168,12 @@ func TestUpgradeNotWell(t *testing.T) {
 	v := newVM(t, vmOptions{number: 8, answers: alone})
 	v.start(t)
 	v.wait(t, "HEALTHY", "applianced status")
+
 	// What is on trial has no supervisor.
 	const condition = "[Unit]\\nConditionKernelCommandLine=!saltern.try\\n"
-	v.run(t, "sudo sh -c 'mkdir /etc/systemd/system/applianced.service.d && printf \""+condition+"\" >/etc/systemd/system/applianced.service.d/never-on-trial.conf'")
+	v.run(t,
+		"sudo sh -c 'mkdir /etc/systemd/system/applianced.service.d && printf \""+condition+
+			"\" >/etc/systemd/system/applianced.service.d/never-on-trial.conf'")
 	v.send(t, dist(t, "saltern-cloud.upgrade"))
 	v.run(t, "sudo applianced upgrade /data/new.upgrade")
 	version := strings.TrimSpace(v.run(t, "sudo cat /efi/b/version"))
@@ -166,6 +191,7 @@ func TestUpgradeNotWell(t *testing.T) {
 	if out := v.run(t, "sudo applianced upgrade status"); strings.Contains(out, "by itself") {
 		t.Errorf("the slot was filled anew: %s", out)
 	}
+
 	v.away("sudo systemctl reboot")
 	v.wait(t, "slot b", "sudo applianced upgrade status | grep 'running, known to be good'")
 	if out := v.run(t, "applianced status"); strings.Contains(out, "SCA-243") {
@@ -194,23 +220,29 @@ func broken(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	key, err := bundle.PrivateKey(text)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	whole := dist(t, "saltern-cloud.upgrade")
 	tool(t, "tar", "-xf", whole, "-C", dir)
 	if err := os.WriteFile(dir+"/root.squashfs", make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	out, err := os.Create(dir + "/broken.upgrade")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
+
 	m := bundle.Manifest{Version: "broken", Flavour: "cloud", Created: time.Now().UTC().Truncate(time.Second)}
-	if err := bundle.Create(out, m, []string{dir + "/vmlinuz", dir + "/initrd", dir + "/root.squashfs"}, key); err != nil {
+	if err := bundle.Create(out, m, []string{dir + "/vmlinuz", dir + "/initrd", dir + "/root.squashfs"},
+		key); err != nil {
 		t.Fatal(err)
 	}
+
 	return out.Name()
 }

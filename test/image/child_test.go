@@ -16,14 +16,17 @@ func startChild(cmd *exec.Cmd, start func() error) (ended chan struct{}, err err
 	started := make(chan error)
 	go func() {
 		defer close(ended)
+
 		// The parent death signal hangs on the thread that started the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := start()
 		started <- err
+
 		if err == nil {
 			_ = cmd.Wait()
 		}
 	}()
+
 	return ended, <-started
 }

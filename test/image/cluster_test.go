@@ -25,6 +25,7 @@ func TestCluster(t *testing.T) {
 	for i := 21; i <= 23; i++ {
 		all = append(all, boot(t, n, i, nil))
 	}
+
 	join := formByWizard(t, all, virtual)
 	joinByWizard(t, all[1:], join, all[0].Address)
 	everyone := func() {
@@ -35,6 +36,7 @@ func TestCluster(t *testing.T) {
 			}
 		}
 	}
+
 	everyone()
 	t.Logf("three nodes %s after the start", time.Since(began).Round(time.Second))
 	all[0].wait(t, 300*time.Second, "Number of Bricks: 1 x 3 = 3", "gluster", "volume", "info")
@@ -51,12 +53,15 @@ func TestCluster(t *testing.T) {
 			}
 		}
 	})
+
 	answer := func(m *machine, ids ...string) {
 		t.Helper()
 		count := `salt --out txt -L "$0" test.ping | grep -c ": True" | sed s/^/answers=/`
 		m.wait(t, 180*time.Second, fmt.Sprintf("answers=%d", len(ids)), "sh", "-c", count, strings.Join(ids, ","))
 	}
+
 	ids := []string{"by21", "web1", "by23", "byvirtual"}
+
 	// A volume that is being changed may refuse a part of it: an administrator does it
 	// again until nothing waits.
 	all[0].wait(t, 180*time.Second, fmt.Sprintf("accepted=%d pending=0", len(ids)), "sh", "-c",
@@ -64,6 +69,7 @@ func TestCluster(t *testing.T) {
 	for _, m := range all {
 		answer(m, ids...)
 	}
+
 	t.Logf("minions are served through all addresses %s after the start", time.Since(began).Round(time.Second))
 
 	t.Run("python package", func(t *testing.T) { givesPackages(t, all, "web1") })
@@ -96,6 +102,7 @@ func formByWizard(t *testing.T, all []*machine, virtual string) (join string) {
 		p.page("How you log in later", somebody+"\r\r\r")
 		p.page("What do you have from the cluster?", "")
 	}
+
 	p := &pages{t: t, x: all[0], wait: 4 * time.Minute, virtual: virtual}
 	p.form(somebody, all[0].Name, all[0].Address)
 	_, rest, _ := strings.Cut(all[0].Screen(), "applianced join-string):")
@@ -104,6 +111,7 @@ func formByWizard(t *testing.T, all []*machine, virtual string) (join string) {
 	if !strings.HasPrefix(join, "sca2.") || !strings.Contains(all[0].Screen(), "master: "+virtual) {
 		t.Fatalf("the last page shows\n%s", all[0].Screen())
 	}
+
 	p.page("This node is ready", "\r")
 	p.page("minions use", "") // the console page
 	return join
@@ -125,14 +133,17 @@ func joinByWizard(t *testing.T, two []*machine, join, peer string) {
 			p.page("What do you have from the cluster?", down+"\r"+name)
 			p.page("one is enough", "blue\r"+peer+"\r"+secret+"\r")
 		}
+
 		p.page("disk given here is for a copy", "\r")
 		p.page("Shall this node serve", "\r")
 	}
+
 	for _, m := range two {
 		p := &pages{t: t, x: m, wait: 4 * time.Minute}
 		p.page("The set-up can go on", "\r")
 		p.page("START THE SET-UP", "s")
 	}
+
 	for _, m := range two {
 		p := &pages{t: t, x: m, wait: 10 * time.Minute}
 		p.page("This node is ready", "\r")
@@ -150,14 +161,18 @@ func holder(t *testing.T, says *machine, among []*machine, virtual string) (has 
 			if !strings.Contains(out, "the virtual address, now on "+m.Name) {
 				continue
 			}
+
 			if ip, err := m.try("ip", "-4", "addr", "show"); err != nil || !strings.Contains(ip, virtual+"/") {
 				return fmt.Errorf("%s does not have it: %v %s", m.Name, err, ip)
 			}
+
 			has = m
 			return nil
 		}
+
 		return fmt.Errorf("%s", out)
 	})
+
 	return has
 }
 

@@ -53,21 +53,26 @@ func typeOn(t *testing.T, page, name string, m tutorial.Machine) (text string, s
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	all, err := tutorial.Read(string(b))
 	if err != nil {
 		t.Fatalf("%s: %v", page, err)
 	}
+
 	for _, s := range all {
 		if len(s.On) == 1 && s.On[0] == name {
 			steps = append(steps, s)
 		}
 	}
-	err = tutorial.Type(t.Context(), steps, map[string]tutorial.Machine{name: m}, func(where, command string, times int, took time.Duration) {
-		t.Logf("%6.1f s  %s$ %s (%d)", took.Seconds(), where, command, times)
-	})
+
+	err = tutorial.Type(t.Context(), steps, map[string]tutorial.Machine{name: m},
+		func(where, command string, times int, took time.Duration) {
+			t.Logf("%6.1f s  %s$ %s (%d)", took.Seconds(), where, command, times)
+		})
 	if err != nil {
 		t.Fatalf("%s: %v", page, err)
 	}
+
 	return string(b), steps
 }
 
@@ -108,7 +113,9 @@ func (e *ec2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
 	e.calls = append(e.calls, r.PostForm)
 	e.mu.Unlock()
-	fmt.Fprintf(w, `<%sResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>1</requestId>%s</%[1]sResponse>`, action, answer)
+	fmt.Fprintf(w,
+		`<%sResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>1</requestId>%s</%[1]sResponse>`,
+		action, answer)
 }
 
 // TestTutorialEC2 types the commands for EC2 of the page about failover. AWS has no part
@@ -119,20 +126,45 @@ func TestTutorialEC2(t *testing.T) {
 	cloud := &ec2{}
 	server := httptest.NewServer(cloud)
 	defer server.Close()
+
 	d := &desk{dir: t.TempDir(), before: `aws() { command aws --endpoint-url "` + server.URL + `" "$@"; }`,
-		env: []string{"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "AWS_DEFAULT_REGION=eu-central-1", "AWS_PAGER=", "AWS_EC2_METADATA_DISABLED=true"}}
+		env: []string{"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "AWS_DEFAULT_REGION=eu-central-1",
+			"AWS_PAGER=", "AWS_EC2_METADATA_DISABLED=true"}}
 	typeOn(t, "docs/tutorials/failover-ec2.md", "aws", d)
 	want := []map[string]string{
 		{"Action": "CreateSecurityGroup", "GroupName": "salt-masters"},
-		{"Action": "AuthorizeSecurityGroupIngress", "GroupId": "sg-0a1b2c", "IpPermissions.1.FromPort": "4505", "IpPermissions.1.ToPort": "4506", "IpPermissions.1.IpProtocol": "tcp"},
-		{"Action": "AuthorizeSecurityGroupIngress", "GroupId": "sg-0a1b2c", "IpPermissions.1.FromPort": "22", "IpPermissions.1.ToPort": "22"},
+		{
+			"Action":                     "AuthorizeSecurityGroupIngress",
+			"GroupId":                    "sg-0a1b2c",
+			"IpPermissions.1.FromPort":   "4505",
+			"IpPermissions.1.ToPort":     "4506",
+			"IpPermissions.1.IpProtocol": "tcp",
+		},
+		{
+			"Action":                   "AuthorizeSecurityGroupIngress",
+			"GroupId":                  "sg-0a1b2c",
+			"IpPermissions.1.FromPort": "22",
+			"IpPermissions.1.ToPort":   "22",
+		},
 		{"Action": "DescribeImages", "Owner.1": "136693071363", "Filter.1.Name": "name"},
-		{"Action": "RunInstances", "ImageId": "ami-new", "SecurityGroupId.1": "sg-0a1b2c", "TagSpecification.1.Tag.1.Value": "salt-a", "InstanceType": "t3.small"},
-		{"Action": "RunInstances", "ImageId": "ami-new", "SecurityGroupId.1": "sg-0a1b2c", "TagSpecification.1.Tag.1.Value": "salt-b"},
+		{
+			"Action":                         "RunInstances",
+			"ImageId":                        "ami-new",
+			"SecurityGroupId.1":              "sg-0a1b2c",
+			"TagSpecification.1.Tag.1.Value": "salt-a",
+			"InstanceType":                   "t3.small",
+		},
+		{
+			"Action":                         "RunInstances",
+			"ImageId":                        "ami-new",
+			"SecurityGroupId.1":              "sg-0a1b2c",
+			"TagSpecification.1.Tag.1.Value": "salt-b",
+		},
 	}
 	if len(cloud.calls) != len(want) {
 		t.Fatalf("sent were %d requests: %v", len(cloud.calls), cloud.calls)
 	}
+
 	for i, w := range want {
 		for k, v := range w {
 			if got := cloud.calls[i].Get(k); got != v {
@@ -161,16 +193,20 @@ func TestTutorialQEMU(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if err := os.Symlink(lab.Bin(t, "applianced"), filepath.Join(d.dir, "bin/applianced")); err != nil {
 		t.Fatal(err)
 	}
+
 	// The image that is built by the page has this name and an own file system; nothing
 	// reads it before the boot.
-	for _, c := range []string{"qemu-img create -q -f qcow2 dist/saltern-cloud.qcow2 3G", "ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519"} {
+	for _, c := range []string{"qemu-img create -q -f qcow2 dist/saltern-cloud.qcow2 3G",
+		"ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519"} {
 		if out, err := d.Run(t.Context(), c); err != nil {
 			t.Fatalf("%s: %v %s", c, err, out)
 		}
 	}
+
 	page, steps := typeOn(t, "docs/tutorials/qemu.md", "pc", d)
 	command := ""
 	for _, s := range steps {
@@ -178,18 +214,23 @@ func TestTutorialQEMU(t *testing.T) {
 			command = s.Command
 		}
 	}
+
 	option := regexp.MustCompile("`(-drive file=seed.iso[^`]*)`").FindStringSubmatch(page)
 	if command == "" || option == nil {
 		t.Fatal("the page does not show how QEMU is started, and with what for the answers")
 	}
+
 	iso, err := os.ReadFile(filepath.Join(d.dir, "seed.iso"))
-	if err != nil || len(iso) < 33000 || strings.TrimSpace(string(iso[32808:32840])) != "CIDATA" || !strings.Contains(string(iso), "#saltern\nmode: form\n") || !strings.Contains(string(iso), "ssh-ed25519 AAAA") {
+	if err != nil || len(iso) < 33000 || strings.TrimSpace(string(iso[32808:32840])) != "CIDATA" ||
+		!strings.Contains(string(iso), "#saltern\nmode: form\n") || !strings.Contains(string(iso), "ssh-ed25519 AAAA") {
 		t.Errorf("the disk with the answers has %d bytes, %v", len(iso), err)
 	}
+
 	out, err := d.Run(t.Context(), command+" "+option[1])
 	if err != nil {
 		t.Errorf("QEMU with the answers: %v", err)
 	}
+
 	shown := map[string]string{out: "seed.iso", strings.Join(d.outputs[:len(d.outputs)-1], "\n"): "salt-1.qcow2"}
 	for text, disk := range shown {
 		for _, want := range []string{disk, "dist/saltern-cloud.qcow2", " 2222 ", " 4505 ", " 4506 "} {

@@ -29,14 +29,17 @@ func TestPackerTemplates(t *testing.T) {
 	if _, err := exec.LookPath("packer"); err != nil {
 		t.Skip("NOT TESTED: packer is not installed")
 	}
+
 	dir := t.TempDir()
 	key, disk := filepath.Join(dir, "key"), filepath.Join(dir, "disk")
 	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).CombinedOutput(); err != nil {
 		t.Fatalf("ssh-keygen: %v: %s", err, out)
 	}
+
 	if err := os.WriteFile(disk, []byte("a disk"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, vars := range map[string][]string{
 		"qemu.pkr.hcl": {"-var", "disk=" + disk, "-var", "ssh_key=" + key},
 		"aws.pkr.hcl":  {"-var", "disk=" + disk},

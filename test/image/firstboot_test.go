@@ -34,6 +34,7 @@ func TestWizard(t *testing.T) {
 	if out, err := v.ssh(nil, "true"); err == nil || strings.Contains(out, "refused") {
 		t.Errorf("after a reset the administrator's key is taken: %v %s", err, out)
 	}
+
 	p = &pages{t: t, x: v.line, wait: patience}
 	p.page("What shall this machine do?", "\r")
 	p.network()
@@ -46,9 +47,11 @@ func TestWizard(t *testing.T) {
 	p.page("START THE SET-UP", "s")
 	p.page("This node is ready", "\r")
 	out := v.wait(t, "cluster green", "applianced status")
+
 	if name := v.run(t, "hostname"); strings.TrimSpace(name) != "green-host" {
 		t.Errorf("the machine is called %q, not as it was typed", name)
 	}
+
 	after := v.run(t, "cat /etc/ssh/ssh_host_ed25519_key.pub /etc/machine-id; sudo ls -A /var/lib/saltern")
 	if after == before || strings.Contains(out, "blue") {
 		t.Errorf("after a reset: %s%s, before: %s", out, after, before)
@@ -67,9 +70,11 @@ func TestScreen(t *testing.T) {
 	p.page("This node is ready", "\r")
 	p.page("choose", "")
 	s.shoot(t, "console")
+
 	if out, err := v.ssh(nil, "applianced status"); err != nil {
 		t.Errorf("status: %v %s", err, out)
 	}
+
 	if dir := os.Getenv("SALTERN_SHOTS"); dir != "" {
 		if _, err := os.Stat(dir + "/console.png"); err != nil {
 			t.Error(err)

@@ -24,9 +24,11 @@ func packed(t *testing.T, config string) string {
 	if _, err := w.Write([]byte(message)); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	return b.String()
 }
 
@@ -50,13 +52,19 @@ func TestGivenByProperties(t *testing.T) {
 	const secret, password = "#7Kestrel-Marble-oxide-42", "Summer #2024!: ~"
 	v := newVM(t, vmOptions{number: 60, disks: func(public string) map[string]map[string]string {
 		return map[string]map[string]string{
-			"CIDATA": {"user-data": packed(t, "#cloud-config\nusers: []\n"), "meta-data": "instance-id: i-1\n", "network-config": "version: 2\n"},
+			"CIDATA": {
+				"user-data":      packed(t, "#cloud-config\nusers: []\n"),
+				"meta-data":      "instance-id: i-1\n",
+				"network-config": "version: 2\n",
+			},
 			"OVF ENV": {"ovf-env.xml": propertiesOf(map[string]string{
 				"mode": "form", "cluster_id": "0042", "node": "0010", "secret": secret, "storage_kind": "local",
-				"admin_ssh_keys": public + " Doe, Jane # work: laptop", "admin_password": password, "api": "True", "data_disk": "",
+				"admin_ssh_keys": public +
+					" Doe, Jane # work: laptop", "admin_password": password, "api": "True", "data_disk": "",
 			})},
 		}
 	}})
+
 	v.start(t)
 	v.wait(t, "HEALTHY", "applianced status")
 
@@ -84,10 +92,13 @@ func TestGivenByProperties(t *testing.T) {
 	if out := v.run(t, "sudo nft list tables; applianced status || true"); !strings.Contains(out, "inet saltern") {
 		t.Errorf("a wrong rule of one's own took the firewall away: %s", out)
 	}
+
 	v.wait(t, "SCA-508", "applianced status || true")
-	if out := v.run(t, "applianced status || true"); !strings.Contains(out, "10-own.nft") || !strings.Contains(out, "line 1") || strings.Contains(out, "SCA-507") {
+	if out := v.run(t, "applianced status || true"); !strings.Contains(out, "10-own.nft") ||
+		!strings.Contains(out, "line 1") || strings.Contains(out, "SCA-507") {
 		t.Errorf("the wrong rule is not named, or the firewall is said to be another: %s", out)
 	}
+
 	v.wait(t, `"at"`, "cat /run/saltern-guards/system.json")
 	looked := v.run(t, "cat /run/saltern-guards/system.json")
 	t.Log("what guards the machine: ", looked)
@@ -101,8 +112,12 @@ func TestGivenByProperties(t *testing.T) {
 // TestGivenPacked: user-data that is packed sets the machine up (F6).
 func TestGivenPacked(t *testing.T) {
 	v := newVM(t, vmOptions{number: 61, disks: func(public string) map[string]map[string]string {
-		config := "#cloud-config\nsaltern:\n  mode: form\n  storage: {kind: local}\n  admin: {ssh_keys: [" + public + "]}\n"
-		return map[string]map[string]string{"cidata": {"user-data": packed(t, config), "meta-data": "instance-id: i-1\nlocal-hostname: salt-7\n"}}
+		config := "#cloud-config\nsaltern:\n  mode: form\n  storage: {kind: local}\n  admin: {ssh_keys: [" +
+			public + "]}\n"
+		return map[string]map[string]string{"cidata": {
+			"user-data": packed(t, config),
+			"meta-data": "instance-id: i-1\nlocal-hostname: salt-7\n",
+		}}
 	}})
 	v.start(t)
 	v.wait(t, "HEALTHY", "applianced status")

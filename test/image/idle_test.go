@@ -24,22 +24,27 @@ func TestIdle(t *testing.T) {
 	if err != nil {
 		t.Skip("by hand: SALTERN_IDLE=2m")
 	}
+
 	n := newNetwork(t)
 	var all []*machine
 	for i := range 3 {
-		a := fmt.Sprintf("node: node%d\naddress: %s%d\nsecret: a-secret-for-three-machines-012345\nstorage: {kind: volume}\n", 41+i, n.base, 41+i)
+		a := fmt.Sprintf("node: node%d\naddress: %s%d\nsecret: a-secret-for-three-machines-012345\nstorage: {kind: volume}\n",
+			41+i, n.base, 41+i)
 		if i == 0 {
 			a += "mode: form\ncluster_id: blue\n"
 		} else {
 			a += "mode: join\npeers: [" + all[0].Address + "]\n"
 		}
+
 		all = append(all, boot(t, n, 41+i, map[string]string{"etc/saltern/answers.yaml": a}))
 	}
+
 	for _, m := range all {
 		for _, other := range all {
 			m.wait(t, 600*time.Second, other.Name, "sh", "-c", "applianced status | grep -A9 HEALTHY")
 		}
 	}
+
 	all[0].wait(t, 300*time.Second, "Number of Bricks: 1 x 3 = 3", "gluster", "volume", "info")
 	lab.Eventually(t, 600*time.Second, "they come to rest", func() error {
 		before := all[0].units(t)
@@ -49,10 +54,12 @@ func TestIdle(t *testing.T) {
 		}
 		return nil
 	})
+
 	var before []map[string]time.Duration
 	for _, m := range all {
 		before = append(before, m.units(t))
 	}
+
 	time.Sleep(span) // what is measured
 	for i, m := range all {
 		now := m.units(t)
@@ -63,6 +70,7 @@ func TestIdle(t *testing.T) {
 			}
 		}
 	}
+
 	for hold := os.Getenv("SALTERN_HOLD"); hold != ""; time.Sleep(time.Second) {
 		if _, err := os.Stat(hold); err != nil {
 			break
@@ -83,18 +91,22 @@ func (m *machine) units(t testing.TB) map[string]time.Duration {
 			if err != nil {
 				continue // it ended
 			}
+
 			_, rest, _ := strings.Cut(string(b), "usage_usec ")
 			text, _, _ := strings.Cut(rest, "\n")
 			us, err := strconv.ParseInt(text, 10, 64)
 			if err != nil {
 				continue
 			}
+
 			out[strings.TrimPrefix(filepath.Dir(f), dir+"/")] = time.Duration(us) * time.Microsecond
 		}
 	}
+
 	if len(out) == 0 {
 		t.Fatal("the kernel does not tell what control groups use")
 	}
+
 	return out
 }
 

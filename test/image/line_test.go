@@ -31,6 +31,7 @@ func dialLine(t testing.TB, socket string) *line {
 		l.conn, err = net.Dial("unix", socket)
 		return err
 	})
+
 	go func() {
 		defer close(l.ended)
 		buf := make([]byte, 4096)
@@ -42,6 +43,7 @@ func dialLine(t testing.TB, socket string) *line {
 			}
 		}
 	}()
+
 	return l
 }
 
@@ -71,6 +73,7 @@ func (s screen) monitor(command string) error {
 		return err
 	}
 	defer c.Close()
+
 	_ = c.SetDeadline(time.Now().Add(lab.Limit(30 * time.Second)))
 	r := bufio.NewReader(c)
 	prompt := func() error {
@@ -81,14 +84,18 @@ func (s screen) monitor(command string) error {
 			}
 			seen += string(b)
 		}
+
 		return nil
 	}
+
 	if err := prompt(); err != nil {
 		return err
 	}
+
 	if _, err := fmt.Fprintf(c, "%s\n", command); err != nil {
 		return err
 	}
+
 	return prompt()
 }
 
@@ -99,10 +106,12 @@ func (s screen) Screen() string {
 	if err := s.monitor("pmemsave 0xb8000 0x8000 \"" + path + "\""); err != nil {
 		return err.Error()
 	}
+
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
+
 	var out strings.Builder
 	for i := 0; i+160 <= len(b); i += 160 {
 		var text strings.Builder
@@ -113,13 +122,26 @@ func (s screen) Screen() string {
 				text.WriteByte(' ')
 			}
 		}
+
 		out.WriteString(strings.TrimRight(text.String(), " ") + "\n")
 	}
+
 	return out.String()
 }
 
 // keys are QEMU's names of those that are not letters or digits.
-var keys = map[rune]string{'\r': "ret", ' ': "spc", '-': "minus", '.': "dot", '/': "slash", '+': "shift-equal", '=': "equal", '@': "shift-2", '\x15': "ctrl-u", '\t': "tab"}
+var keys = map[rune]string{
+	'\r':   "ret",
+	' ':    "spc",
+	'-':    "minus",
+	'.':    "dot",
+	'/':    "slash",
+	'+':    "shift-equal",
+	'=':    "equal",
+	'@':    "shift-2",
+	'\x15': "ctrl-u",
+	'\t':   "tab",
+}
 
 // Type presses keys.
 func (s screen) Type(t testing.TB, text string) {
@@ -133,6 +155,7 @@ func (s screen) Type(t testing.TB, text string) {
 		default:
 			name = string(r)
 		}
+
 		if err := s.monitor("sendkey " + name + " 30"); err != nil {
 			t.Fatalf("key %s: %v", name, err)
 		}

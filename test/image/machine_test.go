@@ -113,6 +113,7 @@ func prepare(t testing.TB, n *network, number int) *machine {
 	if err := exec.Command("mount", "-t", "tmpfs", "-o", "size=2g,mode=0755", "simtmp", dir).Run(); err != nil {
 		t.Fatalf("mount tmpfs: %v", err)
 	}
+
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
 	m.root, m.state = filepath.Join(dir, "root"), filepath.Join(dir, "state")
 	for _, d := range []string{"up", "wk", "root", "state"} {
@@ -120,6 +121,7 @@ func prepare(t testing.TB, n *network, number int) *machine {
 			t.Fatal(err)
 		}
 	}
+
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", m.root).Run() })
 
 	// An own control group in each hierarchy: with --keep-unit all machines would
@@ -130,6 +132,7 @@ func prepare(t testing.TB, n *network, number int) *machine {
 		if _, err := os.Stat(filepath.Join(cg, "cgroup.procs")); err != nil {
 			continue
 		}
+
 		own := filepath.Join(cg, m.namespace)
 		fmt.Fprintf(&enter, "mkdir -p %s && echo $$ > %s/cgroup.procs; ", own, own)
 		t.Cleanup(func() {
@@ -143,6 +146,7 @@ func prepare(t testing.TB, n *network, number int) *machine {
 			})
 		})
 	}
+
 	m.enter = enter.String()
 	t.Cleanup(func() { m.cut(t) })
 	t.Cleanup(func() {
@@ -152,14 +156,19 @@ applianced status; nft list set inet saltern peers; gluster peer status; gluster
 			t.Logf("%s at the end:\n%s", m.Name, out)
 		}
 	})
+
 	return m
 }
 
 // launch switches it on, with whatever is on its disk.
 func (m *machine) launch(t testing.TB) {
 	t.Helper()
-	m.cmd = exec.Command("sh", "-c", m.enter+`exec "$@"`, "sh", "systemd-nspawn", "-q", "-bD", m.root, "-M", m.namespace, "--register=no", "--keep-unit",
-		"--network-namespace-path=/run/netns/"+m.namespace, "--capability=CAP_NET_ADMIN", "--bind=/dev/fuse", "--bind="+m.state+":/var/lib/saltern", "--hostname="+m.Name)
+	m.cmd = exec.Command("sh", "-c", m.enter+
+		`exec "$@"`, "sh", "systemd-nspawn", "-q", "-bD", m.root, "-M", m.namespace, "--register=no", "--keep-unit",
+		"--network-namespace-path=/run/netns/"+
+			m.namespace, "--capability=CAP_NET_ADMIN", "--bind=/dev/fuse", "--bind="+m.state+
+			":/var/lib/saltern", "--hostname="+m.Name)
+
 	m.cmd.Args = append(m.cmd.Args, m.options...)
 	m.read, m.vt = make(chan struct{}), vt10x.New(vt10x.WithSize(80, 24))
 	var err error
@@ -170,6 +179,7 @@ func (m *machine) launch(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	go m.keepScreen(m.tty, m.read)
 	lab.Eventually(t, 60*time.Second, m.Name+" starts", func() error {
 		m.pid = child(m.cmd.Process.Pid)
@@ -228,7 +238,8 @@ func child(of int) int {
 	}
 	for _, f := range strings.Fields(string(b)) {
 		pid, _ := strconv.Atoi(f)
-		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && strings.TrimSpace(string(comm)) == "systemd" {
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil &&
+			strings.TrimSpace(string(comm)) == "systemd" {
 			return pid
 		}
 	}
@@ -240,12 +251,14 @@ func (m *machine) cut(t testing.TB) {
 	if m.cmd == nil {
 		return
 	}
+
 	_ = m.cmd.Process.Kill()
 	if m.pid != 0 {
 		if p, err := os.FindProcess(m.pid); err == nil {
 			_ = p.Kill()
 		}
 	}
+
 	<-m.ended
 	_ = m.tty.Close()
 	select {
@@ -253,6 +266,7 @@ func (m *machine) cut(t testing.TB) {
 	case <-time.After(lab.Limit(20 * time.Second)):
 		t.Errorf("%s: the console does not end", m.Name)
 	}
+
 	m.cmd, m.pid = nil, 0
 }
 
@@ -262,7 +276,8 @@ func (m *machine) cut(t testing.TB) {
 func (m *machine) inside(in string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 65*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"-t", strconv.Itoa(m.pid), "-a", "timeout", "60"}, args...)...)
+	cmd := exec.CommandContext(ctx, "nsenter",
+		append([]string{"-t", strconv.Itoa(m.pid), "-a", "timeout", "60"}, args...)...)
 	cmd.WaitDelay = 2 * time.Second
 	if in != "" {
 		cmd.Stdin = strings.NewReader(in)
@@ -273,7 +288,8 @@ func (m *machine) inside(in string, args ...string) (string, error) {
 
 // try runs a command inside.
 func (m *machine) try(args ...string) (string, error) {
-	return m.inside("", append([]string{"env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8"}, args...)...)
+	return m.inside("",
+		append([]string{"env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8"}, args...)...)
 }
 
 func (m *machine) run(t testing.TB, args ...string) string {
@@ -288,7 +304,8 @@ func (m *machine) run(t testing.TB, args ...string) string {
 // put writes a file inside.
 func (m *machine) put(t testing.TB, path, text string) {
 	t.Helper()
-	if out, err := m.inside(text, "sh", "-c", `mkdir -p "$(dirname "$1")" && cat >"$1" && chmod 0644 "$1"`, "sh", path); err != nil {
+	if out, err := m.inside(text, "sh", "-c", `mkdir -p "$(dirname "$1")" && cat >"$1" && chmod 0644 "$1"`,
+		"sh", path); err != nil {
 		t.Fatalf("%s: write %s: %v: %s", m.Name, path, err, out)
 	}
 }
@@ -307,6 +324,7 @@ func (m *machine) wait(t testing.TB, limit time.Duration, words string, args ...
 			t.Logf("%s: journal:\n%s", m.Name, m.journal())
 		}
 	}()
+
 	lab.Eventually(t, limit, fmt.Sprintf("%s: %s says %q", m.Name, strings.Join(args, " "), words), func() error {
 		out, err := m.try(args...)
 		last = out
@@ -315,5 +333,6 @@ func (m *machine) wait(t testing.TB, limit time.Duration, words string, args ...
 		}
 		return nil
 	})
+
 	return last
 }

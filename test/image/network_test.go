@@ -30,8 +30,10 @@ func (c *networkPage) try(t *testing.T, address, gateway string) {
 		}
 		return fmt.Errorf("it shows\n%s", c.x.Screen())
 	})
+
 	c.page("c: change the network", "c")
 	c.page("A change is tried first", down+down+"\r") // of the only interface; fixed
+
 	// The fields hold what the machine has now.
 	c.page("Address with prefix length", "\x15"+address+"\r\x15"+gateway+"\r\r\r\r")
 	c.page("Network, on trial", "")
@@ -49,16 +51,18 @@ func (c *networkPage) confirm(t *testing.T) {
 // such address any more.
 func (c *networkPage) has(t *testing.T, yes bool, address, gateway string) {
 	t.Helper()
-	lab.Eventually(t, 90*time.Second, fmt.Sprintf("%s has %s by %q: %v", c.m.Name, address, gateway, yes), func() error {
-		out, err := c.m.try("sh", "-c", "ip -4 -o addr show host0; ip -4 route show default")
-		switch {
-		case err != nil:
-			return fmt.Errorf("%w: %s", err, out)
-		case strings.Contains(out, address+" ") != yes,
-			yes && gateway != "" && !strings.Contains(out, "default via "+gateway+" "),
-			yes && gateway == "" && strings.Contains(out, "default"):
-			return fmt.Errorf("it has %s", out)
-		}
-		return nil
-	})
+	lab.Eventually(t, 90*time.Second, fmt.Sprintf("%s has %s by %q: %v", c.m.Name, address, gateway, yes),
+		func() error {
+			out, err := c.m.try("sh", "-c", "ip -4 -o addr show host0; ip -4 route show default")
+			switch {
+			case err != nil:
+				return fmt.Errorf("%w: %s", err, out)
+			case strings.Contains(out, address+" ") != yes,
+				yes && gateway != "" && !strings.Contains(out, "default via "+gateway+" "),
+				yes && gateway == "" && strings.Contains(out, "default"):
+				return fmt.Errorf("it has %s", out)
+			}
+
+			return nil
+		})
 }

@@ -30,25 +30,30 @@ func TestNode(t *testing.T) {
 	m.wait(t, 120*time.Second, "active", "systemctl", "is-active", "multi-user.target")
 	wizard := &pages{t: t, x: m, wait: 2 * time.Minute}
 	wizard.lead()
+
 	if used, ok := m.cpu(); ok {
 		t.Logf("from the start to the set-up on the console: %s of CPU time", used.Round(10*time.Millisecond))
 		if used > 5*time.Second && os.Getenv("SALTERN_STRICT") != "" {
 			t.Errorf("the start to the set-up took %s of CPU time", used)
 		}
 	}
+
 	t.Run("identity", func(t *testing.T) {
 		if id := strings.TrimSpace(m.run(t, "cat", "/etc/machine-id")); len(id) != 32 {
 			t.Errorf("machine-id %q", id)
 		}
+
 		m.wait(t, 30*time.Second, "ssh-ed25519", "cat", "/etc/ssh/ssh_host_ed25519_key.pub")
 		out, _ := m.try("systemctl", "--failed", "--no-legend", "--plain")
 		if strings.TrimSpace(out) != "" {
 			t.Errorf("units that failed: %s", out)
 		}
+
 		if out, err := m.try("applianced", "status"); exitCode(err) != 4 {
 			t.Errorf("status of a new node: %v %s", err, out)
 		}
 	})
+
 	t.Run("ports", func(t *testing.T) {
 		other, _ := n.namespace(t, 90)
 		if open := scan(t, other, m.Address); !slices.Equal(open, []int{22}) {
@@ -58,12 +63,16 @@ func TestNode(t *testing.T) {
 
 	wizard.form(somebody, "node1", m.Address)
 	m.wait(t, 120*time.Second, "HEALTHY", "applianced", "status")
-	if out := m.run(t, "sh", "-c", "hostname; cat /etc/hostname; echo x: >/srv/salt/x.sls; ls /var/lib/saltern/cluster/srv/salt /srv/cluster/srv/salt 2>/dev/null; ls -d /srv/pillar/."); !strings.HasPrefix(out, "node1\nnode1\n") || !strings.Contains(out, "x.sls") {
+	if out := m.run(t, "sh", "-c",
+		"hostname; cat /etc/hostname; echo x: >/srv/salt/x.sls; ls /var/lib/saltern/cluster/srv/salt /srv/cluster/srv/salt 2>/dev/null; ls -d /srv/pillar/."); !strings.HasPrefix(out, "node1\nnode1\n") || !strings.Contains(out, "x.sls") {
 		t.Errorf("host name, states and pillars: %s", out)
 	}
-	if out := m.run(t, "/etc/update-motd.d/10-uname"); !strings.Contains(out, "node1: healthy") || !strings.Contains(out, "/srv/salt") {
+
+	if out := m.run(t, "/etc/update-motd.d/10-uname"); !strings.Contains(out, "node1: healthy") ||
+		!strings.Contains(out, "/srv/salt") {
 		t.Errorf("who logs in reads: %s", out)
 	}
+
 	wizard.page("This node is ready", "\r")
 	wizard.page("minions use", "") // the console page
 	console := &networkPage{pages: wizard, m: m}
@@ -74,6 +83,7 @@ func TestNode(t *testing.T) {
 		console.try(t, m.Address+"/24", n.base+"254")
 		console.has(t, true, m.Address+"/24", n.base+"254")
 	})
+
 	t.Run("accounts", func(t *testing.T) {
 		ps := m.run(t, "ps", "-eo", "user:20,args")
 		for _, want := range []string{`saltern-master\s+\S*salt-master`, `saltern-lb\s+\S*saltern-lb lb`} {
@@ -82,6 +92,7 @@ func TestNode(t *testing.T) {
 			}
 		}
 	})
+
 	t.Run("minion", func(t *testing.T) { m.servesGitAndSecrets(t, n, m.serves(t, n)) })
 	t.Run("ports of a node that serves", func(t *testing.T) {
 		other, _ := n.namespace(t, 91)
@@ -91,14 +102,17 @@ func TestNode(t *testing.T) {
 				t.Errorf("port %d is open", p)
 			}
 		}
+
 		if !slices.Contains(got, 4505) || !slices.Contains(got, 4506) {
 			t.Errorf("open: %v", got)
 		}
 	})
+
 	t.Run("network nobody confirmed", func(t *testing.T) { // a minute is over since
 		wizard.page("The network is as it was before", "\x1b")
 		console.has(t, true, m.Address+"/24", "")
 	})
+
 	t.Run("glusterd", m.restartsDaemon)
 	t.Run("watchdog", func(t *testing.T) {
 		main := func() string { return strings.TrimSpace(m.run(t, "systemctl", "show", "-P", "MainPID", "applianced")) }
@@ -111,11 +125,13 @@ func TestNode(t *testing.T) {
 			}
 			return nil
 		})
+
 		m.wait(t, 120*time.Second, "HEALTHY", "applianced", "status")
 		if now := m.run(t, "pgrep", "-u", "saltern-lb"); now != lb {
 			t.Errorf("the load balancer was replaced too: %s then %s", lb, now)
 		}
 	})
+
 	t.Run("bound", m.boundsBalancer)
 }
 
@@ -135,6 +151,7 @@ func (m *machine) boundsBalancer(t *testing.T) {
 			return nil
 		})
 	}
+
 	bounded()
 	const bus = "/run/dbus/system_bus_socket"
 	m.run(t, "mv", bus, bus+".away")
@@ -156,22 +173,27 @@ func exitCode(err error) int {
 // serves has a real minion sign in and get its pillar through the image's own
 // renderers. It returns the storage's path.
 func (m *machine) serves(t *testing.T, n *network) (storage string) {
-	where := regexp.MustCompile(`(?m)^Storage\s+(/[^:]+):`).FindStringSubmatch(m.wait(t, 60*time.Second, "Storage", "applianced", "status"))
+	where := regexp.MustCompile(`(?m)^Storage\s+(/[^:]+):`).FindStringSubmatch(m.wait(t, 60*time.Second,
+		"Storage", "applianced", "status"))
 	if where == nil {
 		t.Fatal("the status names no storage")
 	}
+
 	m.put(t, where[1]+"/srv/pillar/top.sls", "base:\n  '*': [p]\n")
 	m.put(t, where[1]+"/srv/pillar/p.sls", "{% set n = 6 * 7 %}\nanswer: {{ n }}\nwho: {{ grains['id'] }}\n")
-	m.put(t, where[1]+"/srv/salt/hello.sls", "hello:\n  test.succeed_without_changes:\n    - name: it is {{ pillar['answer'] }} for {{ pillar['who'] }}\n")
+	m.put(t, where[1]+"/srv/salt/hello.sls",
+		"hello:\n  test.succeed_without_changes:\n    - name: it is {{ pillar['answer'] }} for {{ pillar['who'] }}\n")
 	n.minion(t, 50, "web1", m.Address)
 	m.wait(t, 120*time.Second, "web1", "salt-key", "-l", "un")
 	m.run(t, "salt-key", "-y", "-a", "web1")
 	m.wait(t, 120*time.Second, "web1: True", "salt", "--out", "txt", "web1", "test.ping")
+
 	// Salt hides values of pillars in its output; a state's name shows them.
 	out := m.wait(t, 180*time.Second, "it is 42 for web1", "salt", "web1", "state.apply", "hello")
 	if !strings.Contains(out, "Succeeded: 1") {
 		t.Errorf("state.apply: %s", out)
 	}
+
 	return where[1]
 }
 
@@ -185,7 +207,8 @@ func (n *network) minion(t *testing.T, number int, id, master string, more ...st
 	lab.WriteTree(t, dir, map[string]string{"etc/minion": fmt.Sprintf(
 		"id: %s\nmaster: %s\nroot_dir: %[3]s\npki_dir: %[3]s/pki\ncachedir: %[3]s/cache\nsock_dir: %[3]s/sock\nlog_file: %[3]s/log\npidfile: %[3]s/pid\nuser: root\nacceptance_wait_time: 1\nacceptance_wait_time_max: 1\nrandom_startup_delay: 0\nenable_fqdns_grains: False\n%[4]s\n",
 		id, master, dir, strings.Join(more, "\n"))})
-	lab.Start(t, "salt-minion", filepath.Join(dir, "out"), "ip", "netns", "exec", ns, filepath.Join(venv, "salt-minion"), "-c", filepath.Join(dir, "etc"))
+	lab.Start(t, "salt-minion", filepath.Join(dir, "out"), "ip", "netns", "exec", ns,
+		filepath.Join(venv, "salt-minion"), "-c", filepath.Join(dir, "etc"))
 	return filepath.Join(dir, "log")
 }
 
@@ -198,6 +221,7 @@ func TestNewAddress(t *testing.T) {
 		"mode: form\ncluster_id: blue\nnode: node31\naddress: %[1]s32\nstorage: {kind: local}\nnetwork: {method: static, address: %[1]s32/24}\n", n.base)})
 	m.wait(t, 120*time.Second, "HEALTHY", "applianced", "status")
 	m.wait(t, 30*time.Second, n.base+"32", "sh", "-c", "cat /etc/systemd/network/10-saltern.network; ip -br addr")
+
 	// On the console page another one is tried: it cannot be kept, and is taken
 	// back by key and when the supervisor is lost.
 	p := &pages{t: t, x: m, wait: 2 * time.Minute}
@@ -224,6 +248,7 @@ func TestNewNodesDiffer(t *testing.T) {
 	for i := range 2 {
 		machines = append(machines, boot(t, n, 11+i, nil))
 	}
+
 	for _, path := range []string{"/etc/machine-id", "/etc/ssh/ssh_host_ed25519_key.pub"} {
 		var seen []string
 		for _, m := range machines {
@@ -234,6 +259,7 @@ func TestNewNodesDiffer(t *testing.T) {
 			seen = append(seen, text)
 		}
 	}
+
 	t.Run("firewall", func(t *testing.T) { machines[0].followsTable(t) })
 }
 
@@ -245,21 +271,27 @@ func (m *machine) followsTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	table := nodes.Table{Cluster: "c", KeyHash: strings.Repeat("ab", 32)}
 	more := func() {
 		t.Helper()
 		n := len(table.Nodes) + 1
 		table.Version = uint64(n)
-		table.Nodes = append(table.Nodes, nodes.Node{Name: fmt.Sprintf("n%d", n), Address: fmt.Sprintf("10.91.0.%d", n), State: nodes.Member,
-			Certificate: fmt.Sprintf("%064x", n), Storage: "data"})
+		table.Nodes = append(table.Nodes,
+			nodes.Node{Name: fmt.Sprintf("n%d", n), Address: fmt.Sprintf("10.91.0.%d", n), State: nodes.Member,
+				Certificate: fmt.Sprintf("%064x", n), Storage: "data"})
+
 		if _, err := k.Offer(table); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	lets := func() {
 		t.Helper()
-		m.wait(t, 30*time.Second, fmt.Sprintf("10.91.0.%d", len(table.Nodes)), "nft", "list", "set", "inet", "saltern", "peers")
+		m.wait(t, 30*time.Second, fmt.Sprintf("10.91.0.%d", len(table.Nodes)), "nft", "list", "set", "inet",
+			"saltern", "peers")
 	}
+
 	for range 5 {
 		for range 10 {
 			more()
@@ -267,6 +299,7 @@ func (m *machine) followsTable(t *testing.T) {
 		}
 		lets()
 	}
+
 	// What could not be changed is changed later, without another table.
 	m.run(t, "nft", "delete", "table", "inet", "saltern")
 	more()
@@ -283,17 +316,20 @@ func scan(t *testing.T, namespace, address string) []int {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cmd := exec.Command("ip", "netns", "exec", namespace, self, "-test.run", "^TestScanner$")
 	cmd.Env = append(os.Environ(), "SALTERN_SCAN="+address)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("scan: %v %s", err, out)
 	}
+
 	var open []int
 	for _, f := range regexp.MustCompile(`OPEN (\d+)`).FindAllStringSubmatch(string(out), -1) {
 		p, _ := strconv.Atoi(f[1])
 		open = append(open, p)
 	}
+
 	return open
 }
 
@@ -303,13 +339,16 @@ func TestScanner(t *testing.T) {
 	if address == "" {
 		t.Skip("called by other tests only")
 	}
+
 	ports := []int{22, 24007, 24008, 24009, 49152, 49153, 14505, 14506, 4520, 4521, 111, 2049, 38465}
 	for p := 1; p < 1024; p++ {
 		ports = append(ports, p)
 	}
+
 	for p := 4500; p < 4530; p++ {
 		ports = append(ports, p)
 	}
+
 	slices.Sort(ports)
 	found := make(chan int, len(ports))
 	slots := make(chan struct{}, 600)
@@ -327,12 +366,14 @@ func TestScanner(t *testing.T) {
 			}
 		}()
 	}
+
 	var open []int
 	for range ports {
 		if p := <-found; p != 0 {
 			open = append(open, p)
 		}
 	}
+
 	slices.Sort(open)
 	for _, p := range open {
 		fmt.Println("OPEN", p)

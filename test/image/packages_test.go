@@ -19,11 +19,13 @@ func plain(t *testing.T, n *network, number int) *machine {
 	if dir == "" {
 		t.Skip("NOT TESTED: by hand: make test-packages")
 	}
+
 	able(t)
 	made, err := filepath.Glob(filepath.Join(dir, "salt*"))
 	if err != nil || len(made) < 17 {
 		t.Fatalf("%s has %v (%v)", dir, made, err)
 	}
+
 	put := map[string]string{}
 	for _, f := range made {
 		b, err := os.ReadFile(f)
@@ -32,6 +34,7 @@ func plain(t *testing.T, n *network, number int) *machine {
 		}
 		put["root/"+filepath.Base(f)] = string(b)
 	}
+
 	m := boot(t, n, number, put)
 	m.wait(t, 120*time.Second, "active", "systemctl", "is-active", "multi-user.target")
 	return m
@@ -64,6 +67,7 @@ func TestPackagesBesideSalt(t *testing.T) {
 	n := newNetwork(t)
 	m := plain(t, n, 1)
 	m.sh(t, "dpkg -i ./salt-master_3008.3_all.deb; systemctl enable --now salt-master")
+
 	// Salt's default waits 1 to 11 s, a random time, before it connects again.
 	n.minion(t, 50, "web1", m.Address, "recon_default: 200", "recon_max: 1000")
 	m.wait(t, 180*time.Second, "web1", "salt-key", "-l", "un")
@@ -75,14 +79,19 @@ func TestPackagesBesideSalt(t *testing.T) {
 	if now := m.salts(t); now != before {
 		t.Errorf("the installation changed\n%s\ninto\n%s", before, now)
 	}
+
 	if now := m.mainPID(t, "salt-master"); now != pid || pid == "0" {
 		t.Errorf("Salt's master was %s and is %s", pid, now)
 	}
-	if !strings.Contains(out, "/usr/bin/salt-key is another's") || !strings.Contains(out, "enable --now saltern-master") {
+
+	if !strings.Contains(out, "/usr/bin/salt-key is another's") ||
+		!strings.Contains(out, "enable --now saltern-master") {
 		t.Errorf("the installation says\n%s", out)
 	}
+
 	for _, u := range []string{"saltern-master", "saltern-api", "saltern-lb", "applianced"} {
-		if got := m.sh(t, "systemctl is-enabled "+u+" || true; systemctl is-active "+u+" || true"); got != "disabled\ninactive" {
+		if got := m.sh(t, "systemctl is-enabled "+u+" || true; systemctl is-active "+u+
+			" || true"); got != "disabled\ninactive" {
 			t.Errorf("%s is %s", u, got)
 		}
 	}
@@ -95,6 +104,7 @@ func TestPackagesBesideSalt(t *testing.T) {
 	if now := m.mainPID(t, "saltern-master"); now == pid || now == "0" {
 		t.Errorf("after the upgrade the master of before runs: %s, %s", pid, now)
 	}
+
 	m.wait(t, 60*time.Second, "web1: True", "/usr/lib/saltern/bin/salt", "-t", "1", "--out", "txt", "web1", "test.ping")
 
 	for _, verb := range []string{"remove", "purge"} {
@@ -103,6 +113,7 @@ func TestPackagesBesideSalt(t *testing.T) {
 			t.Errorf("%s changed\n%s\ninto\n%s", verb, before, now)
 		}
 	}
+
 	m.sh(t, "systemctl start salt-master")
 	m.wait(t, 120*time.Second, "web1: True", "salt", "--out", "txt", "web1", "test.ping")
 }
@@ -125,6 +136,7 @@ func switches(t *testing.T, m *machine) {
 			m.wait(t, 120*time.Second, "web1: True", "salt", "--out", "txt", "web1", "test.ping")
 		}
 	}
+
 	t.Logf("the minion answers our master after %s, from the order to stop Salt's", took)
 	slices.Sort(took)
 	if took[1] > 10*time.Second && os.Getenv("SALTERN_STRICT") == "1" { // of a quiet machine
@@ -145,23 +157,31 @@ func TestPackagesNames(t *testing.T) {
 			if want == "" {
 				target = "none"
 			}
-			if got := m.sh(t, "[ -L /usr/bin/"+name+" ] || { echo none; exit; }; r=$(readlink /usr/bin/"+name+"); case $r in /etc/alternatives/*) r=$(readlink $r);; esac; echo $r"); got != target {
+
+			if got := m.sh(t,
+				"[ -L /usr/bin/"+name+" ] || { echo none; exit; }; r=$(readlink /usr/bin/"+name+
+					"); case $r in /etc/alternatives/*) r=$(readlink $r);; esac; echo $r"); got != target {
 				t.Errorf("%s: %s is %s, want %s", when, name, got, target)
 			}
 		}
 	}
+
 	const ours, salts = "/usr/lib/saltern/bin", "/opt/saltstack/salt"
-	install, remove := "dpkg -i ./saltern-tools_1.2.3-1_*.deb ./saltern-master_1.2.3-1_*.deb", "dpkg -r saltern-tools saltern-master"
+	install := "dpkg -i ./saltern-tools_1.2.3-1_*.deb ./saltern-master_1.2.3-1_*.deb"
+	remove := "dpkg -r saltern-tools saltern-master"
 	m.sh(t, install)
 	is("alone", ours)
+
 	if out := m.sh(t, "salt --version; salt-master --version"); !strings.Contains(out, "1.2.3") {
 		t.Errorf("versions: %s", out)
 	}
+
 	m.sh(t, "dpkg -i ./salt-master_3008.3_all.deb")
 	is("Salt came", salts)
 	m.sh(t, "dpkg -r salt-master")
 	is("Salt went", ours)
 	m.sh(t, "dpkg -i ./salt-master_3008.3_all.deb")
+
 	// The removal dies where the link is put aside.
 	m.sh(t, "mv -T /usr/bin/salt-key /usr/bin/.salt-key.saltern; "+remove)
 	is("ours went", salts)
@@ -171,6 +191,7 @@ func TestPackagesNames(t *testing.T) {
 	is("Salt went first", ours)
 	m.sh(t, remove)
 	is("nothing is left", "")
+
 	if left := m.sh(t, "ls -A /usr/bin /etc/alternatives /var/lib/dpkg/alternatives | grep salt || true"); left != "" {
 		t.Errorf("left: %s", left)
 	}
@@ -182,29 +203,38 @@ func TestPackagesAlone(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	m := plain(t, n, 3)
-	m.sh(t, "apt-get install -y ./saltern-tools_1.2.3-1_*.deb ./saltern-master_1.2.3-1_*.deb; systemctl enable --now saltern-master")
+	m.sh(t,
+		"apt-get install -y ./saltern-tools_1.2.3-1_*.deb ./saltern-master_1.2.3-1_*.deb; systemctl enable --now saltern-master")
 	n.minion(t, 50, "web1", m.Address)
 	m.wait(t, 120*time.Second, "web1", "salt-key", "-l", "un")
 	m.sh(t, "salt-key -y -a web1")
 	m.wait(t, 120*time.Second, "web1: True", "salt", "--out", "txt", "web1", "test.ping")
+
 	if ps := m.sh(t, "ps -C salt-master -o user="); ps != "salt" {
 		t.Errorf("the master runs as %q", ps)
 	}
+
 	m.sh(t, "apt-get purge -y saltern-tools saltern-master")
-	m.sh(t, "test -e /etc/salt/pki/master/master.pem -a -e /etc/salt/pki/master/minions/web1; ! pgrep salt-master; ! systemctl cat saltern-master")
+	m.sh(t,
+		"test -e /etc/salt/pki/master/master.pem -a -e /etc/salt/pki/master/minions/web1; ! pgrep salt-master; ! systemctl cat saltern-master")
 
 	m.sh(t, "apt-get install -y ./saltern-*_1.2.3-1_*.deb; systemctl enable --now applianced")
-	m.put(t, "/root/answers.yaml", "mode: form\ncluster_id: prod\nnode: node3\naddress: "+m.Address+"\nstorage: {kind: local}\n")
+	m.put(t, "/root/answers.yaml",
+		"mode: form\ncluster_id: prod\nnode: node3\naddress: "+m.Address+"\nstorage: {kind: local}\n")
 	m.sh(t, "applianced setup start /root/answers.yaml")
 	m.wait(t, 180*time.Second, "HEALTHY", "applianced", "status")
+
 	// The tools ask the node, not what the packages made for a master alone.
-	if keys := m.sh(t, "salt-key -l acc; ls /etc/salt/master.d"); strings.Contains(keys, "web1") || !strings.Contains(keys, "saltern.conf") {
+	if keys := m.sh(t, "salt-key -l acc; ls /etc/salt/master.d"); strings.Contains(keys, "web1") ||
+		!strings.Contains(keys, "saltern.conf") {
 		t.Errorf("salt-key of a node says of accepted keys\n%s", keys)
 	}
+
 	lb := m.sh(t, "pgrep -u saltern-lb; pgrep -u saltern-master salt-master")
 	m.sh(t, "apt-get install -y ./saltern-*_1.2.4-1_*.deb")
 	m.wait(t, 120*time.Second, "1.2.4", "applianced", "status", "--json")
 	m.wait(t, 120*time.Second, "HEALTHY", "applianced", "status")
+
 	if now := m.sh(t, "pgrep -u saltern-lb; pgrep -u saltern-master salt-master"); now == lb {
 		t.Errorf("the upgrade left the programs of before: %s", now)
 	}
@@ -217,21 +247,29 @@ func TestPackagesRPM(t *testing.T) {
 	m := plain(t, newNetwork(t), 4)
 	rpm := "rpm --dbpath /root/db --nodeps "
 	m.sh(t, rpm+"-i ./saltern-*-1.2.3-1.*.rpm")
-	if got := m.sh(t, "systemctl is-active saltern-master || true; readlink -f /usr/bin/salt-key; stat -c %U:%a /etc/salt/pki/master"); got != "inactive\n/usr/lib/saltern/bin/salt\nsalt:700" {
+
+	if got := m.sh(t,
+		"systemctl is-active saltern-master || true; readlink -f /usr/bin/salt-key; stat -c %U:%a /etc/salt/pki/master"); got != "inactive\n/usr/lib/saltern/bin/salt\nsalt:700" {
 		t.Errorf("installed: %s", got)
 	}
+
 	m.sh(t, "systemctl enable --now saltern-master")
 	pid := m.mainPID(t, "saltern-master")
 	m.sh(t, rpm+"-U ./saltern-*-1.2.4-1.*.rpm")
 	if now := m.mainPID(t, "saltern-master"); now == pid || now == "0" {
 		t.Errorf("after the upgrade: %s, before %s", now, pid)
 	}
-	if got := m.sh(t, "systemctl is-active saltern-master; salt --version"); !strings.Contains(got, "active\n") || !strings.Contains(got, "1.2.4") {
+
+	if got := m.sh(t, "systemctl is-active saltern-master; salt --version"); !strings.Contains(got,
+		"active\n") || !strings.Contains(got, "1.2.4") {
 		t.Errorf("upgraded: %s", got)
 	}
+
 	m.sh(t, rpm+"-e saltern-appliance saltern-lb saltern-master saltern-tools")
-	if got := m.sh(t, "pgrep salt-master || true; ls /usr/bin /etc/alternatives | grep salt || true; ls /usr/lib/systemd/system | grep saltern || true"); got != "" {
+	if got := m.sh(t,
+		"pgrep salt-master || true; ls /usr/bin /etc/alternatives | grep salt || true; ls /usr/lib/systemd/system | grep saltern || true"); got != "" {
 		t.Errorf("left: %s", got)
 	}
+
 	m.sh(t, "test -e /etc/salt/pki/master/master.pem")
 }

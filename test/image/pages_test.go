@@ -71,6 +71,7 @@ func (p *pages) lead() {
 			p.x.Type(p.t, "y")
 			asked = false
 		}
+
 		return fmt.Errorf("the terminal shows\n%s", s)
 	})
 }
@@ -101,6 +102,7 @@ func (p *pages) form(public, node, address string) {
 	if strings.Contains(p.x.Screen(), "Keyboard") { // at the machine's own screen
 		p.page("English (US)", "\r")
 	}
+
 	p.network()
 	p.page("How you log in later", public+"\r\r\r")
 	p.page("Name of the cluster", "blue\r\x15"+node+"\r"+address+"\r\r\r")

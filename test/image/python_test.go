@@ -36,21 +36,29 @@ func givesVault(t *testing.T, n *network, all []*machine, id string) {
 	if os.Getenv("SALTERN_TEST_INDEX") == "" {
 		t.Skip("NOT TESTED: set SALTERN_TEST_INDEX=1 to use the index that pip is configured for")
 	}
+
 	wheels := lab.Dir(t)
-	if out, err := exec.Command(filepath.Join(lab.Venv(t, lab.Newest), "python"), "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", wheels, "saltext.vault").CombinedOutput(); err != nil {
+	if out, err := exec.Command(filepath.Join(lab.Venv(t, lab.Newest), "python"), "-m", "pip", "download",
+		"-q", "--no-deps", "--only-binary", ":all:", "-d", wheels, "saltext.vault").CombinedOutput(); err != nil {
 		t.Fatalf("pip download: %v %s", err, out)
 	}
+
 	list, err := os.ReadDir(wheels)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, f := range list {
 		all[0].copy(t, filepath.Join(wheels, f.Name()), "/root/wheels/"+f.Name())
 	}
+
 	t.Log(all[0].run(t, "applianced", "python", "add", "--yes", "--from", "/root/wheels", "saltext.vault"))
 	server, address := n.namespace(t, 61)
-	lab.Start(t, "vault", filepath.Join(lab.Dir(t), "out"), "ip", "netns", "exec", server, "python3", "-c", vault, address)
-	takes(t, all[0], "  - vault: secret/salt\nvault:\n  server: {url: 'http://"+address+":8200'}\n  auth: {method: token, token: a-token}\n  issue: {type: token, wrap: false}\n")
+	lab.Start(t, "vault", filepath.Join(lab.Dir(t), "out"), "ip", "netns", "exec", server, "python3", "-c",
+		vault, address)
+	takes(t, all[0],
+		"  - vault: secret/salt\nvault:\n  server: {url: 'http://"+address+
+			":8200'}\n  auth: {method: token, token: a-token}\n  issue: {type: token, wrap: false}\n")
 	says(t, all, id, "correct horse")
 	says(t, all, id, "from a package")
 }

@@ -34,11 +34,19 @@ func TestTemplate(t *testing.T) {
 
 	all := []identity{of}
 	for i := 1; i <= 2; i++ {
-		v := newVM(t, vmOptions{number: 40 + i, copyOf: template.disk, uuid: fmt.Sprintf("11111111-2222-4333-8444-00000000000%d", i), answers: alone})
+		v := newVM(t,
+			vmOptions{
+				number:  40 + i,
+				copyOf:  template.disk,
+				uuid:    fmt.Sprintf("11111111-2222-4333-8444-00000000000%d", i),
+				answers: alone,
+			})
+
 		v.start(t)
 		v.wait(t, "HEALTHY", "applianced status")
 		own := v.identity(t)
 		t.Logf("copy %d: %v", i, own)
+
 		for _, other := range all {
 			for name, value := range own {
 				if value == "" || value == other[name] {
@@ -46,6 +54,7 @@ func TestTemplate(t *testing.T) {
 				}
 			}
 		}
+
 		all = append(all, own)
 
 		if i == 2 {
@@ -57,6 +66,7 @@ func TestTemplate(t *testing.T) {
 				t.Errorf("a node that was moved has %v, before %v", now, own)
 			}
 		}
+
 		v.cut()
 	}
 }
@@ -83,7 +93,8 @@ func (v *vm) identityOnDisk(t *testing.T) identity {
 	start := partitionStart(t, raw, "data")
 	out := identity{}
 	for _, name := range identityFiles {
-		text, _ := exec.Command("debugfs", "-R", "cat /state/etc/up/"+name, fmt.Sprintf("%s?offset=%d", raw, start)).Output()
+		text, _ := exec.Command("debugfs", "-R", "cat /state/etc/up/"+name,
+			fmt.Sprintf("%s?offset=%d", raw, start)).Output()
 		out[name] = strings.TrimSpace(string(text))
 	}
 	return out
@@ -96,6 +107,7 @@ func partitionStart(t *testing.T, disk, name string) int64 {
 	if err != nil {
 		t.Fatalf("sfdisk: %v", err)
 	}
+
 	var table struct {
 		PartitionTable struct {
 			Partitions []struct {
@@ -104,14 +116,17 @@ func partitionStart(t *testing.T, disk, name string) int64 {
 			}
 		}
 	}
+
 	if err := json.Unmarshal(out, &table); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, p := range table.PartitionTable.Partitions {
 		if p.Name == name {
 			return p.Start * 512
 		}
 	}
+
 	t.Fatalf("no partition %s: %s", name, out)
 	return 0
 }
@@ -123,6 +138,7 @@ func (v *vm) switchOff(t *testing.T) {
 	if err := (screen{v}).monitor("system_powerdown"); err != nil {
 		t.Fatal(err)
 	}
+
 	lab.Eventually(t, patience, "the machine is off", func() error {
 		select {
 		case <-v.ended:
@@ -131,5 +147,6 @@ func (v *vm) switchOff(t *testing.T) {
 			return errors.New("it runs")
 		}
 	})
+
 	v.cut()
 }

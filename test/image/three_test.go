@@ -33,11 +33,15 @@ func TestThreeMachines(t *testing.T) {
 		for i := range all {
 			names = append(names, fmt.Sprintf("vm-%d", i+1))
 		}
+
 		for _, v := range all {
-			v.wait(t, strings.Join(names, " "), "applianced status | grep -A9 HEALTHY | grep -o '^ *vm-[1-3]' | sort -u | xargs")
+			v.wait(t, strings.Join(names, " "),
+				"applianced status | grep -A9 HEALTHY | grep -o '^ *vm-[1-3]' | sort -u | xargs")
 		}
+
 		seen("healthy: " + strings.Join(names, " "))
 	}
+
 	for i := 1; i <= 3; i++ {
 		answers := fmt.Sprintf("node: vm-%[1]d\naddress: 10.90.1.%[1]d\nsecret: a-secret-for-three-machines-012345\nstorage: {kind: volume, tls: %[2]t}\ndata_disk: /dev/vdb\n"+
 			"network: {interface: ens17, method: static, address: 10.90.1.%[1]d/24}\n", i, tls)
@@ -46,19 +50,23 @@ func TestThreeMachines(t *testing.T) {
 		} else {
 			answers += "mode: join\npeers: [10.90.1.1]\n"
 		}
+
 		v := newVM(t, vmOptions{number: 10 + i, answers: answers, data: "4G", segment: segment, cpus: 1})
 		v.start(t)
 		all = append(all, v)
 		whole()
 	}
+
 	t.Log(all[0].run(t, "applianced status; sudo gluster volume info; "+memory))
 
 	dir := lab.Dir(t)
 	lab.WriteTree(t, dir, map[string]string{"etc/minion": fmt.Sprintf(
 		"id: web1\nmaster: %s\nroot_dir: %[2]s\npki_dir: %[2]s/pki\ncachedir: %[2]s/cache\nsock_dir: %[2]s/sock\nlog_file: %[2]s/log\npidfile: %[2]s/pid\nuser: root\nacceptance_wait_time: 5\nauth_timeout: 60\nrandom_startup_delay: 0\nenable_fqdns_grains: False\n",
 		all[0].address(), dir)})
-	lab.Start(t, "salt-minion", filepath.Join(dir, "out"), filepath.Join(lab.Venv(t, lab.Newest), "salt-minion"), "-c", filepath.Join(dir, "etc"))
+	lab.Start(t, "salt-minion", filepath.Join(dir, "out"),
+		filepath.Join(lab.Venv(t, lab.Newest), "salt-minion"), "-c", filepath.Join(dir, "etc"))
 	all[1].wait(t, "web1", "sudo salt-key -l un")
+
 	// Its mount may be made anew: a slow machine loses it while the volume grows.
 	all[2].wait(t, "web1", "sudo salt-key -y -a web1 && sudo salt-key -l acc")
 	answers := func(v *vm) {
@@ -66,6 +74,7 @@ func TestThreeMachines(t *testing.T) {
 		v.wait(t, "web1: True", "sudo salt --out txt -t 60 web1 test.ping")
 		seen(fmt.Sprintf("the minion answers through vm %d", v.number))
 	}
+
 	for _, v := range all {
 		answers(v)
 	}
@@ -74,9 +83,12 @@ func TestThreeMachines(t *testing.T) {
 	all[1].wait(t, "unreachable", "applianced status || true")
 	seen("vm-3 is known to be away")
 	answers(all[1])
-	if out, err := all[1].ssh(nil, "sudo applianced reboot"); err == nil || !strings.Contains(out, "vm-3 is unreachable") {
+
+	if out, err := all[1].ssh(nil, "sudo applianced reboot"); err == nil ||
+		!strings.Contains(out, "vm-3 is unreachable") {
 		t.Errorf("a machine restarts while another is away: %v %s", err, out)
 	}
+
 	if os.Getenv("SALTERN_KVM") == "" && os.Getenv("SALTERN_SLOW") == "" {
 		t.Log("NOT TESTED without KVM: the machine without power comes back, another is restarted (SALTERN_SLOW=1 tries)")
 		return

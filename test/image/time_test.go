@@ -20,11 +20,13 @@ func timeServer(t testing.TB) {
 	if err != nil {
 		t.Fatalf("the time server of the test: %v", err)
 	}
+
 	ended := make(chan struct{})
 	t.Cleanup(func() {
 		_ = c.Close()
 		<-ended
 	})
+
 	go func() {
 		defer close(ended)
 		for in := make([]byte, 512); ; {

@@ -41,7 +41,8 @@ func (x typed) Run(ctx context.Context, command string) (string, error) {
 }
 
 func (x typed) Put(path, text string) error {
-	cmd := exec.Command("nsenter", "-t", strconv.Itoa(x.m.pid), "-a", "sh", "-c", `mkdir -p "$(dirname "$1")" && cat >"$1"`, "sh", path)
+	cmd := exec.Command("nsenter", "-t", strconv.Itoa(x.m.pid), "-a", "sh", "-c",
+		`mkdir -p "$(dirname "$1")" && cat >"$1"`, "sh", path)
 	cmd.Stdin = strings.NewReader(text)
 	return cmd.Run()
 }
@@ -54,20 +55,25 @@ func typePage(t *testing.T, page string, masters, minions map[string]int) (took 
 	if dir == "" {
 		t.Skip("NOT TESTED: by hand: make test-tutorials")
 	}
+
 	text, err := os.ReadFile("../../" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	steps, err := tutorial.Read(string(text))
 	if err != nil {
 		t.Fatalf("%s: %v", page, err)
 	}
-	steps = slices.DeleteFunc(steps, func(s tutorial.Step) bool { return slices.Equal(s.On, []string{"aws"}) }) // TestTutorialEC2 types them
+
+	// TestTutorialEC2 types them
+	steps = slices.DeleteFunc(steps, func(s tutorial.Step) bool { return slices.Equal(s.On, []string{"aws"}) })
 	debs := map[string]string{}
 	found, err := filepath.Glob(filepath.Join(dir, "saltern-*.deb"))
 	if err != nil || len(found) != 4 {
 		t.Fatalf("%s has %v (%v)", dir, found, err)
 	}
+
 	for _, f := range found {
 		b, err := os.ReadFile(f)
 		if err != nil {
@@ -75,6 +81,7 @@ func typePage(t *testing.T, page string, masters, minions map[string]int) (took 
 		}
 		debs["root/"+filepath.Base(f)] = string(b)
 	}
+
 	n := newNetwork(t)
 	n.base = "192.0.2." // the addresses of the pages
 	machines := map[string]tutorial.Machine{}
@@ -86,12 +93,16 @@ func typePage(t *testing.T, page string, masters, minions map[string]int) (took 
 		m.run(t, "sh", "-c", "hostname "+name+"; "+ready)
 		machines[name] = typed{m}
 	}
+
 	for name, number := range masters {
 		start(name, number, debs, "true")
 	}
+
 	for name, number := range minions {
-		start(name, number, minionFiles(t), "chmod 0755 /usr/bin/salt-minion /usr/bin/salt-call; systemctl daemon-reload")
+		start(name, number, minionFiles(t),
+			"chmod 0755 /usr/bin/salt-minion /usr/bin/salt-call; systemctl daemon-reload")
 	}
+
 	began := time.Now()
 	err = tutorial.Type(t.Context(), steps, machines, func(where, command string, times int, took time.Duration) {
 		t.Logf("%6.1f s  %s$ %s (%d)", took.Seconds(), where, command, times)
@@ -102,6 +113,7 @@ func typePage(t *testing.T, page string, masters, minions map[string]int) (took 
 		}
 		t.Fatalf("%s: %v", page, err)
 	}
+
 	return time.Since(began)
 }
 
@@ -113,12 +125,14 @@ func TestTutorialReadme(t *testing.T) {
 
 // TestTutorialHotMasters: three masters of one cluster, and minions while one is away.
 func TestTutorialHotMasters(t *testing.T) {
-	took := typePage(t, "docs/tutorials/hot-masters.md", map[string]int{"sca-1": 11, "sca-2": 12, "sca-3": 13}, map[string]int{"web1": 21, "web2": 22})
+	took := typePage(t, "docs/tutorials/hot-masters.md",
+		map[string]int{"sca-1": 11, "sca-2": 12, "sca-3": 13}, map[string]int{"web1": 21, "web2": 22})
 	t.Logf("hot masters: %.0f s", took.Seconds())
 }
 
 // TestTutorialFailover: two masters alone, and a minion that goes to the second.
 func TestTutorialFailover(t *testing.T) {
-	took := typePage(t, "docs/tutorials/failover-ec2.md", map[string]int{"salt-a": 11, "salt-b": 12}, map[string]int{"web1": 21})
+	took := typePage(t, "docs/tutorials/failover-ec2.md", map[string]int{"salt-a": 11, "salt-b": 12},
+		map[string]int{"web1": 21})
 	t.Logf("failover: %.0f s", took.Seconds())
 }

@@ -74,6 +74,7 @@ func newVM(t testing.TB, o vmOptions) *vm {
 	if of == "" {
 		of = dist(t, "saltern-cloud.qcow2")
 	}
+
 	tool(t, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", of, v.disk, "10G")
 	v.devices = []string{"-drive", "file=" + v.disk + ",format=qcow2,if=virtio,cache=writeback"}
 	tool(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", v.key)
@@ -81,11 +82,13 @@ func newVM(t testing.TB, o vmOptions) *vm {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	v.public = strings.TrimSpace(string(b))
 	if o.data != "" {
 		tool(t, "qemu-img", "create", "-q", "-f", "qcow2", dir+"/data.qcow2", o.data)
 		v.devices = append(v.devices, "-drive", "file="+dir+"/data.qcow2,format=qcow2,if=virtio,cache=writeback")
 	}
+
 	if o.answers != "" {
 		text := "#cloud-config\nsaltern:\n  admin: {ssh_keys: [" + v.public + "]}\n"
 		for l := range strings.Lines(o.answers) {
@@ -95,6 +98,7 @@ func newVM(t testing.TB, o vmOptions) *vm {
 		tool(t, "xorriso", "-as", "mkisofs", "-quiet", "-V", "CIDATA", "-J", "-r", "-o", dir+"/seed.iso", dir+"/seed")
 		v.devices = append(v.devices, "-drive", "file="+dir+"/seed.iso,format=raw,if=virtio,readonly=on")
 	}
+
 	if o.disks != nil {
 		for label, files := range o.disks(v.public) {
 			name := dir + "/" + strings.ReplaceAll(label, " ", "-")
@@ -103,24 +107,29 @@ func newVM(t testing.TB, o vmOptions) *vm {
 			v.devices = append(v.devices, "-drive", "file="+name+".iso,format=raw,if=virtio,readonly=on")
 		}
 	}
+
 	if o.uefi {
 		// A fresh variable store: one of another machine boots into its shell.
 		tool(t, "cp", "/usr/share/OVMF/OVMF_VARS_4M.fd", dir+"/vars.fd")
 		v.devices = append(v.devices, "-machine", "q35", "-drive", "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd",
 			"-drive", "if=pflash,format=raw,file="+dir+"/vars.fd")
 	}
+
 	forward := ""
 	for _, p := range []string{"2222-:22", "4505-:4505", "4506-:4506"} {
 		forward += fmt.Sprintf(",hostfwd=tcp:%s:%s", v.address(), p)
 	}
+
 	v.devices = append(v.devices, "-netdev", "user,id=n0"+forward, "-device", "virtio-net-pci,netdev=n0,addr=0x10")
 	if o.segment != "" {
 		tap := fmt.Sprintf("%sv%d", o.segment, o.number)
 		tool(t, "ip", "tuntap", "add", "dev", tap, "mode", "tap")
 		t.Cleanup(func() { _ = exec.Command("ip", "link", "del", tap).Run() })
 		tool(t, "ip", "link", "set", tap, "master", o.segment, "up")
-		v.devices = append(v.devices, "-netdev", "tap,id=n1,script=no,downscript=no,ifname="+tap, "-device", fmt.Sprintf("virtio-net-pci,netdev=n1,addr=0x11,mac=52:54:00:90:00:%02x", o.number))
+		v.devices = append(v.devices, "-netdev", "tap,id=n1,script=no,downscript=no,ifname="+tap, "-device",
+			fmt.Sprintf("virtio-net-pci,netdev=n1,addr=0x11,mac=52:54:00:90:00:%02x", o.number))
 	}
+
 	return v
 }
 
@@ -141,16 +150,19 @@ func (v *vm) address() string { return fmt.Sprintf("127.0.90.%d", v.number) }
 // start switches it on; at the end of the test the power is cut.
 func (v *vm) start(t testing.TB) {
 	t.Helper()
+
 	// Without KVM a processor of the oldest kind costs two and a half times as much:
 	// programs leave its instructions for copying and cryptography alone.
 	accel, model := "tcg,thread=multi", "max"
 	if os.Getenv("SALTERN_KVM") != "" {
 		accel, model = "kvm", "host"
 	}
+
 	cpus := v.cpus
 	if cpus == 0 {
 		cpus = 2
 	}
+
 	serial, monitor := v.dir+"/serial.sock", v.dir+"/monitor.sock"
 	_ = os.Remove(serial)
 	_ = os.Remove(monitor)
@@ -158,27 +170,36 @@ func (v *vm) start(t testing.TB) {
 	if anew {
 		wait = "off"
 	}
-	args := append([]string{"qemu-system-x86_64", "-accel", accel, "-cpu", model, "-m", "1024", "-smp", fmt.Sprint(cpus), "-nodefaults", "-display", "none", "-vga", "std", "-device", "virtio-rng-pci",
-		"-chardev", "socket,id=s0,path=" + serial + ",server=on,wait=" + wait + ",logfile=" + v.dir + "/serial.log,logappend=on", "-serial", "chardev:s0",
+
+	args := append([]string{"qemu-system-x86_64", "-accel", accel, "-cpu", model, "-m", "1024", "-smp",
+		fmt.Sprint(cpus), "-nodefaults", "-display", "none", "-vga", "std", "-device", "virtio-rng-pci",
+		"-chardev", "socket,id=s0,path=" + serial + ",server=on,wait=" + wait + ",logfile=" + v.dir +
+			"/serial.log,logappend=on", "-serial", "chardev:s0",
 		"-monitor", "unix:" + monitor + ",server=on,wait=off"}, v.devices...)
+
 	if v.uuid != "" {
 		args = append(args, "-uuid", v.uuid)
 	}
+
 	if anew { // the shell dies with the test, QEMU with the shell
 		args = append([]string{"sh", "-c", `while setpriv --pdeathsig KILL "$@" -no-reboot; do :; done`, "sh"}, args...)
 	}
+
 	v.cmd = exec.Command(args[0], args[1:]...)
 	v.cmd.Stderr = &v.stderr
 	var err error
 	if v.ended, err = startChild(v.cmd, v.cmd.Start); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		v.cut()
 		if t.Failed() {
-			t.Logf("vm %d: %s\nscreen:\n%s\nserial line:\n%s", v.number, &v.stderr, v.line.Screen(), lab.Tail(v.dir+"/serial.log", 60))
+			t.Logf("vm %d: %s\nscreen:\n%s\nserial line:\n%s", v.number, &v.stderr, v.line.Screen(),
+				lab.Tail(v.dir+"/serial.log", 60))
 		}
 	})
+
 	v.line = dialLine(t, serial)
 }
 
@@ -195,7 +216,8 @@ func (v *vm) cut() {
 // shell is the beginning of an ssh command to the machine. Its commands share
 // one connection: a key exchange is a second's work for a machine without KVM.
 func (v *vm) shell(more ...string) []string {
-	return append([]string{"-i", v.key, "-p", "2222", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
+	return append([]string{"-i", v.key, "-p", "2222", "-o", "StrictHostKeyChecking=no", "-o",
+		"UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
 		"-o", "ControlMaster=auto", "-o", "ControlPersist=120", "-o", "ControlPath=" + v.dir + "/ssh",
 		"-o", "ConnectTimeout=60", "-o", "ServerAliveInterval=30", "-o", "ServerAliveCountMax=4", "-o", "BatchMode=yes"}, append(more, "admin@"+v.address())...)
 }
@@ -235,8 +257,10 @@ func (v *vm) wait(t testing.TB, words, command string) string {
 			time.Sleep(min(max(time.Second, 3*time.Since(began)), 15*time.Second))
 			return fmt.Errorf("%v: %s", err, out)
 		}
+
 		return nil
 	})
+
 	return out
 }
 

@@ -29,6 +29,7 @@ func packages(t *testing.T) []pkg {
 	if err != nil {
 		t.Fatalf("listing packages: %v\n%s", err, &stderr)
 	}
+
 	var all []pkg
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p pkg
@@ -39,6 +40,7 @@ func packages(t *testing.T) []pkg {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		all = append(all, p)
 	}
 }
@@ -51,14 +53,20 @@ func violation(from, to string) string {
 	if !strings.HasPrefix(to, module) {
 		return ""
 	}
+
 	from, to = strings.TrimPrefix(from, module), strings.TrimPrefix(to, module)
 	leaves := []string{"master/zmtp", "master/value", "master/crypt"}
-	if slices.Contains([]string{"master/crypt", "versioned"}, from) && to == "durable" || from == "command" && to == "printable" || from == "master/zmtp" && to == "proxyproto" {
+	if slices.Contains([]string{"master/crypt", "versioned"}, from) && to == "durable" ||
+		from == "command" && to == "printable" || from == "master/zmtp" && to == "proxyproto" {
 		return ""
 	}
-	if slices.Contains(leaves, from) || slices.Contains([]string{"command", "durable", "localsock", "memlimit", "prometheus", "proxyproto", "ratelimit", "versioned", "past", "printable", "master/internal/background"}, from) {
+	if slices.Contains(leaves, from) || slices.Contains(
+		[]string{"command", "durable", "localsock", "memlimit", "prometheus", "proxyproto", "ratelimit",
+			"versioned", "past", "printable", "master/internal/background"},
+		from) {
 		return from + " imports nothing of ours"
 	}
+
 	if from == "master/msgpack" && to != "master/value" {
 		return "the codec knows values only"
 	}
@@ -71,21 +79,25 @@ func violation(from, to string) string {
 		}
 		return "the audit record knows nobody whose acts it keeps"
 	}
+
 	if in(from, "control") {
 		if slices.Contains([]string{"durable", "localsock", "printable"}, to) || in(to, "control") {
 			return ""
 		}
 		return "the contract between master and supervisor knows neither"
 	}
+
 	if in(to, "cmd") && !in(to, from) {
 		return "nobody imports a command"
 	}
 	if in(to, "test") && !in(from, "test") {
 		return "only tests import what is for tests"
 	}
-	if in(from, "test/load") && !in(to, "test/load") && to != "test/minion" && to != "master/msgpack" && !slices.Contains(leaves, to) {
+	if in(from, "test/load") && !in(to, "test/load") && to != "test/minion" && to != "master/msgpack" &&
+		!slices.Contains(leaves, to) {
 		return "load generators know the wire, not what they measure"
 	}
+
 	below := map[string][]string{
 		"master":     {"supervisor", "glusterctl", "lbproxy", "tui"},
 		"glusterctl": {"master", "supervisor", "lbproxy", "tui", "control"},
@@ -93,17 +105,21 @@ func violation(from, to string) string {
 		"tui":        {"master", "glusterctl", "lbproxy"},
 		"supervisor": {"master", "tui"},
 	}
+
 	for dir, forbidden := range below {
 		if !in(from, dir) {
 			continue
 		}
+
 		for _, f := range forbidden {
 			if in(to, f) {
 				return dir + " must not import " + f
 			}
 		}
 	}
-	if in(from, "tui") && !in(to, "tui") && !slices.Contains([]string{"supervisor/setup", "supervisor/status", "supervisor/api"}, to) {
+
+	if in(from, "tui") && !in(to, "tui") &&
+		!slices.Contains([]string{"supervisor/setup", "supervisor/status", "supervisor/api"}, to) {
 		return "tui knows the supervisor by its local API only"
 	}
 	if in(from, "supervisor") && from != "supervisor" && to == "supervisor" {
@@ -112,6 +128,7 @@ func violation(from, to string) string {
 	if in(from, "master") && from != "master" && to == "master" {
 		return "only commands import the composition root of the master"
 	}
+
 	return ""
 }
 

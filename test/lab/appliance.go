@@ -36,13 +36,29 @@ const ApplianceSecret = "the-secret-of-this-tests-cluster"
 // other answers than its name and address.
 func NewAppliance(t testing.TB, net *Network, number int, shared string, answers map[string]any) *Appliance {
 	t.Helper()
-	a := &Appliance{Name: fmt.Sprintf("n%d", number), Addr: net.Host(t, number), Dir: Dir(t), Shared: shared, net: net}
+	a := &Appliance{
+		Name:   fmt.Sprintf("n%d", number),
+		Addr:   net.Host(t, number),
+		Dir:    Dir(t),
+		Shared: shared,
+		net:    net,
+	}
+
 	all := map[string]any{"cluster_id": "lab", "node": a.Name, "address": a.Addr, "front": []string{a.Addr},
-		"settings": map[string]any{"allow_insecure": []string{"auto_accept"}, "limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1},
-			"master": map[string]any{"options": map[string]any{"auto_accept": true, "gather_job_timeout": 30, "saltern_renderer_python": filepath.Join(Venv(t, Newest), "python3")}}}}
+		"settings": map[string]any{
+			"allow_insecure": []string{"auto_accept"},
+			"limits":         map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1},
+			"master": map[string]any{"options": map[string]any{
+				"auto_accept":             true,
+				"gather_job_timeout":      30,
+				"saltern_renderer_python": filepath.Join(Venv(t, Newest), "python3"),
+			}},
+		}}
+
 	if shared != "" {
 		all["storage"] = map[string]any{"kind": "directory", "path": shared}
 	}
+
 	maps.Copy(all, answers)
 	a.Answer(t, all)
 	return a
@@ -60,16 +76,20 @@ func (a *Appliance) Clone(t testing.TB, number int) *Appliance {
 		Programs: a.Programs,
 		net:      a.net,
 	}
+
 	if out, err := exec.Command("cp", "-a", filepath.Join(a.Dir, "data"), c.Dir).CombinedOutput(); err != nil {
 		t.Fatalf("copy a disk: %v: %s", err, out)
 	}
+
 	text, err := os.ReadFile(a.Config())
 	if err == nil {
 		err = os.WriteFile(c.Config(), bytes.ReplaceAll(text, []byte(a.Dir), []byte(c.Dir)), 0o600)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return c
 }
 
@@ -101,9 +121,11 @@ func (a *Appliance) Change(t testing.TB, key string, value any) {
 	if err == nil {
 		err = yaml.Unmarshal(text, &all)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	at := all
 	words := strings.Split(key, ".")
 	for _, w := range words[:len(words)-1] {
@@ -114,6 +136,7 @@ func (a *Appliance) Change(t testing.TB, key string, value any) {
 		}
 		at = next
 	}
+
 	at[words[len(words)-1]] = value
 	a.Answer(t, all)
 }
@@ -121,7 +144,8 @@ func (a *Appliance) Change(t testing.TB, key string, value any) {
 // Squat has another program take a port of the node.
 func (a *Appliance) Squat(t testing.TB, port string) *Proc {
 	t.Helper()
-	code := fmt.Sprintf("import socket,time; s=socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind((%q, %s)); s.listen(5); print('ready', flush=True); time.sleep(3600)", a.Addr, port)
+	code := fmt.Sprintf("import socket,time; s=socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind((%q, %s)); s.listen(5); print('ready', flush=True); time.sleep(3600)",
+		a.Addr, port)
 	log := filepath.Join(Dir(t), "squatter") // not in the node's: see Proc.Left
 	path, args := a.net.wrap(a.Addr, filepath.Join(Venv(t, Newest), "python3"), []string{"-c", code})
 	p := Start(t, "squatter", log, path, args...)
@@ -164,15 +188,17 @@ func (a *Appliance) OwnDisk(t testing.TB, size string) {
 // Launch starts the node, for the first time or again, and does not wait.
 func (a *Appliance) Launch(t testing.TB) {
 	t.Helper()
-	path, args := a.net.wrap(a.Addr, a.bin(t, "applianced"), []string{"--config", a.Config(), "run", "--data-dir", a.Dir + "/data",
-		"--runtime-dir", a.Dir + "/run", "--answers", a.Answers()})
+	path, args := a.net.wrap(a.Addr, a.bin(t, "applianced"),
+		[]string{"--config", a.Config(), "run", "--data-dir", a.Dir + "/data",
+			"--runtime-dir", a.Dir + "/run", "--answers", a.Answers()})
 	a.Proc = Start(t, "applianced "+a.Name, filepath.Join(a.Dir, "log"), path, args...)
 }
 
 // Applianced runs a verb on the node.
 func (a *Appliance) Applianced(t testing.TB, args ...string) Result {
 	t.Helper()
-	path, args := a.net.wrap(a.Addr, a.bin(t, "applianced"), append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
+	path, args := a.net.wrap(a.Addr, a.bin(t, "applianced"),
+		append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
 	return Run(t, 60*time.Second, path, args...)
 }
 
@@ -239,11 +265,13 @@ func (a *Appliance) Ping(t testing.TB, limit time.Duration, ids ...string) {
 		if err := json.Unmarshal([]byte(r.Out), &m); err != nil {
 			return fmt.Errorf("salt: %w\n%s%s", err, r.Out, r.Err)
 		}
+
 		for _, id := range ids {
 			if m[id] != true {
 				return fmt.Errorf("%s gave %v", id, m[id])
 			}
 		}
+
 		return nil
 	})
 }

@@ -90,27 +90,33 @@ func StartCluster(t testing.TB, cfg ClusterConfig) *Cluster {
 	if cfg.Nodes == 0 {
 		cfg.Nodes = 3
 	}
+
 	if cfg.Shared == "" {
 		cfg.Shared = Dir(t)
 	}
+
 	c := &Cluster{Shared: cfg.Shared, Config: cfg}
 	for _, d := range []string{"pki", "srv/salt", "srv/pillar"} {
 		if err := os.MkdirAll(filepath.Join(c.Shared, d), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	WriteTree(t, c.Shared+"/srv/salt", cfg.States)
 	WriteTree(t, c.Shared+"/srv/pillar", cfg.Pillar)
 	for range cfg.Nodes {
 		c.Prepare(t)
 	}
+
 	for _, m := range c.Members {
 		m.StartMaster(t)
 		m.WaitReady(t)
 	}
+
 	for _, m := range c.Members {
 		m.StartLB(t)
 	}
+
 	c.WaitWhole(t)
 	return c
 }
@@ -126,12 +132,14 @@ func (c *Cluster) Prepare(t testing.TB) *Member {
 	} else {
 		m.Addr = Address(t, FrontPublish, FrontRequest, masterPublish, masterRequest, poolPort)
 	}
+
 	c.Members = append(c.Members, m)
 	for _, d := range []string{"pki", "cache", "sock", "lb"} {
 		if err := os.MkdirAll(filepath.Join(m.Dir, d), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	m.Configure(t, nil)
 	return m
 }
@@ -146,36 +154,45 @@ func (m *Member) Configure(t testing.TB, options map[string]any) {
 			peers = append(peers, o.Addr)
 		}
 	}
+
 	conf := map[string]any{
 		"id": m.Addr, "interface": m.Addr, "user": "root", "root_dir": "/", "cluster_id": "lab", "cluster_peers": peers,
 		"cluster_pki_dir": m.c.Shared + "/pki", "cluster_secret": ClusterSecret,
-		"pki_dir": m.Dir + "/pki", "cachedir": m.Dir + "/cache", "sock_dir": m.Dir + "/sock", "pidfile": m.Dir + "/sock/master.pid",
+		"pki_dir": m.Dir + "/pki", "cachedir": m.Dir +
+			"/cache", "sock_dir": m.Dir + "/sock", "pidfile": m.Dir + "/sock/master.pid",
 		"log_file": m.Dir + "/master.log", "log_level": "info", "log_level_logfile": "quiet",
 		"file_roots":   map[string][]string{"base": {m.c.Shared + "/srv/salt"}},
 		"pillar_roots": map[string][]string{"base": {m.c.Shared + "/srv/pillar"}},
 	}
+
 	if m.c.Config.NoLB {
 		conf["publish_port"], conf["ret_port"] = FrontPublish, FrontRequest
 	} else {
-		conf["publish_port"], conf["ret_port"], conf["saltern_front_publish_port"] = masterPublish, masterRequest, FrontPublish
+		conf["publish_port"] = masterPublish
+		conf["ret_port"] = masterRequest
+		conf["saltern_front_publish_port"] = FrontPublish
 		var from []string
 		for _, o := range m.c.Members {
 			from = append(from, o.Addr+"/32")
 		}
+
 		conf["saltern_proxy_from"] = append(from, "127.0.0.1/32")
 		if m.c.Config.Network != nil {
 			conf["saltern_proxy_from"] = []string{m.c.Config.Network.net + "0/24"}
 		}
 	}
+
 	if !Peer() {
 		conf["saltern_renderer_python"] = filepath.Join(Venv(t, Newest), "python3")
 	}
+
 	maps.Copy(conf, m.c.Config.Options)
 	maps.Copy(conf, options)
 	text, err := yaml.Marshal(conf)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	WriteTree(t, m.Dir, map[string]string{"etc/master": string(text)})
 }
 
@@ -231,6 +248,7 @@ func (m *Member) StartLB(t testing.TB) {
 	if m.c.Config.NoLB {
 		return
 	}
+
 	bind := func(port int) []string {
 		out := []string{fmt.Sprintf("%s:%d", m.Addr, port)}
 		if n := m.c.Config.Network; n != nil { // whoever has the virtual address
@@ -238,10 +256,12 @@ func (m *Member) StartLB(t testing.TB) {
 		}
 		return out
 	}
+
 	var backends []map[string]any
 	for _, o := range m.c.Members {
 		backends = append(backends, o.Backend())
 	}
+
 	conf := map[string]any{
 		"frontends": []map[string]any{
 			{"name": "publish", "mode": "publish", "bind": bind(FrontPublish)},
@@ -249,20 +269,29 @@ func (m *Member) StartLB(t testing.TB) {
 		},
 		"backends": backends, "admin": map[string]any{"socket": m.LBSocket()}, "log": map[string]any{"sessions": "publish"},
 	}
+
 	if m.c.Config.Health != nil {
 		conf["health"] = m.c.Config.Health
 	}
+
 	text, err := yaml.Marshal(conf)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	WriteTree(t, m.Dir, map[string]string{"etc/lb.yaml": string(text)})
 	m.LB = m.start(t, "lb", "lb.out", Bin(t, "applianced"), "lb", "--config", m.Dir+"/etc/lb.yaml")
 }
 
 // Backend is this member as load balancers are told.
 func (m *Member) Backend() map[string]any {
-	return map[string]any{"name": m.Addr, "address": m.Addr, "publish_port": masterPublish, "request_port": masterRequest, "proxy_v2": true}
+	return map[string]any{
+		"name":         m.Addr,
+		"address":      m.Addr,
+		"publish_port": masterPublish,
+		"request_port": masterRequest,
+		"proxy_v2":     true,
+	}
 }
 
 // LBSocket is the admin socket of the load balancer.
@@ -275,10 +304,12 @@ func (m *Member) View() (v cluster.Status, subscribers int, err error) {
 	if err != nil {
 		return v, 0, err
 	}
+
 	var s struct {
 		control.Status
 		Cluster *cluster.Status `json:"cluster"`
 	}
+
 	if err := json.Unmarshal(b, &s); err != nil {
 		return v, 0, err
 	}
@@ -288,12 +319,14 @@ func (m *Member) View() (v cluster.Status, subscribers int, err error) {
 	if time.Since(s.Written) > control.StatusStale {
 		return v, 0, fmt.Errorf("the status of %s is old", m.Addr)
 	}
+
 	return *s.Cluster, s.Subscribers, nil
 }
 
 // Alive are the members whose master runs.
 func (c *Cluster) Alive() []*Member {
-	return slices.DeleteFunc(slices.Clone(c.Members), func(m *Member) bool { return m.Master == nil || !m.Master.Running() })
+	return slices.DeleteFunc(slices.Clone(c.Members),
+		func(m *Member) bool { return m.Master == nil || !m.Master.Running() })
 }
 
 // WaitWhole waits until all masters that run see each other.
@@ -306,16 +339,19 @@ func (c *Cluster) WaitWhole(t testing.TB) {
 			if err != nil {
 				return err
 			}
+
 			n := 0
 			for _, p := range v.Peers {
 				if p.Connected && p.Alive {
 					n++
 				}
 			}
+
 			if n < len(alive)-1 {
 				return fmt.Errorf("%s sees %d of %d: %+v", m.Addr, n, len(alive)-1, v.Peers)
 			}
 		}
+
 		return nil
 	})
 }
@@ -418,5 +454,6 @@ func Grep(t testing.TB, dir, text string) (found []string) {
 	if err != nil {
 		t.Error(err)
 	}
+
 	return found
 }

@@ -56,10 +56,13 @@ func Venv(t testing.TB, version string) string {
 		}
 		cache = filepath.Join(home, "saltern")
 	}
+
 	dir := filepath.Join(cache, "salt-"+version, "bin")
 	if _, err := os.Stat(filepath.Join(dir, "salt-minion")); err != nil {
-		t.Fatalf("Salt %s is not installed (%v): run `make deps`, or point SALTERN_CACHE at a folder with salt-%s", version, err, version)
+		t.Fatalf("Salt %s is not installed (%v): run `make deps`, or point SALTERN_CACHE at a folder with salt-%s",
+			version, err, version)
 	}
+
 	return dir
 }
 
@@ -124,9 +127,11 @@ func Dir(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if t.Failed() && os.Getenv("SALTERN_KEEP") == "1" {
 			t.Logf("kept: %s", dir)
@@ -134,6 +139,7 @@ func Dir(t testing.TB) string {
 		}
 		_ = os.RemoveAll(dir)
 	})
+
 	return dir
 }
 
@@ -145,6 +151,7 @@ func Address(t testing.TB, ports ...int) string {
 	if err := os.MkdirAll(locks, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	for range 100 {
 		var b [3]byte
 		_, _ = rand.Read(b[:])
@@ -157,12 +164,15 @@ func Address(t testing.TB, ports ...int) string {
 			_ = f.Close()
 			continue
 		}
+
 		t.Cleanup(func() {
 			_ = os.Remove(f.Name())
 			_ = f.Close()
 		})
+
 		return ip
 	}
+
 	t.Fatalf("no loopback address with ports %v free (does something listen on 0.0.0.0?)", ports)
 	return ""
 }
@@ -205,6 +215,7 @@ func Start(t testing.TB, name, logPath, path string, args ...string) *Proc {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p.cmd = exec.Command(path, args...)
 	p.cmd.Env = append(cleanEnv(), tokenEnv+"="+p.tok)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
@@ -217,21 +228,26 @@ func Start(t testing.TB, name, logPath, path string, args ...string) *Proc {
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
 		started <- err
+
 		if err == nil {
 			p.err = p.cmd.Wait()
 		}
+
 		_ = out.Close()
 		close(p.done)
 	}()
+
 	if err := <-started; err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}
+
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
 			t.Logf("%s printed:\n%s", name, Tail(logPath, 40))
 		}
 	})
+
 	return p
 }
 
@@ -241,7 +257,8 @@ func cleanEnv() []string {
 	var out []string
 	for _, e := range os.Environ() {
 		k, _, _ := strings.Cut(e, "=")
-		if strings.HasPrefix(k, "PYTHON") || strings.HasPrefix(k, "SALT_") || k == "NOTIFY_SOCKET" || k == "VIRTUAL_ENV" {
+		if strings.HasPrefix(k, "PYTHON") || strings.HasPrefix(k, "SALT_") || k == "NOTIFY_SOCKET" ||
+			k == "VIRTUAL_ENV" {
 			continue
 		}
 		out = append(out, e)
@@ -304,12 +321,14 @@ func (p *Proc) Left() []int {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
+
 		env, _ := os.ReadFile(d + "/environ")
 		args, _ := os.ReadFile(d + "/cmdline")
 		if strings.Contains(string(env), mark) || strings.Contains(string(args), dir) {
 			out = append(out, pid)
 		}
 	}
+
 	return out
 }
 
@@ -333,6 +352,7 @@ func Run(t testing.TB, limit time.Duration, path string, args ...string) Result 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Limit(limit))
 	defer cancel()
+
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = cleanEnv()
 	cmd.Dir = "/"
@@ -345,6 +365,7 @@ func Run(t testing.TB, limit time.Duration, path string, args ...string) Result 
 	if err != nil && !errors.As(err, &ee) || ctx.Err() != nil {
 		t.Fatalf("%s %s: %v (limit %s)\n%s%s", filepath.Base(path), strings.Join(args, " "), err, limit, r.Out, r.Err)
 	}
+
 	return r
 }
 

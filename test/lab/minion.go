@@ -34,17 +34,34 @@ func StartMinion(t testing.TB, n *Node, id, version string, options map[string]a
 }
 
 // StartMinionOn is like [StartMinion], on a host of a network.
-func StartMinionOn(t testing.TB, net *Network, host string, n *Node, id, version string, options map[string]any) *Minion {
+func StartMinionOn(
+	t testing.TB,
+	net *Network,
+	host string,
+	n *Node,
+	id, version string,
+	options map[string]any,
+) *Minion {
 	t.Helper()
-	m := &Minion{ID: id, Version: version, Dir: Dir(t), bin: Venv(t, version), net: net, host: host}
+	m := &Minion{
+		ID:      id,
+		Version: version,
+		Dir:     Dir(t),
+		bin:     Venv(t, version),
+		net:     net,
+		host:    host,
+	}
+
 	conf := map[string]any{"master": n.Addr, "master_port": n.Settings.Front.RequestPort}
 	if Peer() {
 		conf["publish_port"] = n.Settings.Front.PublishPort
 	}
+
 	maps.Copy(conf, options)
 	m.prepare(t, conf)
 	m.Launch(t)
 	n.minions.Store(id, m)
+
 	return m
 }
 
@@ -109,7 +126,8 @@ func (m *Minion) SaidAgain(t testing.TB, text string) bool {
 func (m *Minion) Restart(t testing.TB) {
 	t.Helper()
 	m.Kill()
-	if err := os.Remove(filepath.Join(m.Dir, "process_responsibility_minion.pid")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(m.Dir, "process_responsibility_minion.pid")); err != nil &&
+		!errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 	m.Launch(t)
@@ -128,18 +146,21 @@ func (n *Node) untangle(t testing.TB, id string) {
 func (m *Minion) prepare(t testing.TB, options map[string]any) {
 	t.Helper()
 	conf := map[string]any{
-		"id": m.ID, "root_dir": m.Dir, "pki_dir": m.Dir + "/pki", "cachedir": m.Dir + "/cache", "sock_dir": m.Dir + "/sock",
+		"id": m.ID, "root_dir": m.Dir, "pki_dir": m.Dir +
+			"/pki", "cachedir": m.Dir + "/cache", "sock_dir": m.Dir + "/sock",
 		"log_file": m.Dir + "/minion.log", "pidfile": m.Dir + "/minion.pid", "conf_file": m.Dir + "/etc/minion",
 		"log_level": "info", "log_level_logfile": "quiet",
 		"acceptance_wait_time": 1, "acceptance_wait_time_max": 1, "random_startup_delay": 0,
 		"recon_default": 200, "recon_max": 1000, "recon_randomize": true,
 		"enable_fqdns_grains": false, "enable_gpu_grains": false, "mine_enabled": false, "grains_cache": false,
 	}
+
 	maps.Copy(conf, options)
 	text, err := yaml.Marshal(conf)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	WriteTree(t, m.Dir, map[string]string{"etc/minion": string(text)})
 	for _, d := range []string{"pki", "cache", "sock"} {
 		if err := os.MkdirAll(filepath.Join(m.Dir, d), 0o700); err != nil {
@@ -158,7 +179,8 @@ func (m *Minion) Launch(t testing.TB) {
 // Call runs salt-call on the minion and gives its return.
 func (m *Minion) Call(t testing.TB, args ...string) any {
 	t.Helper()
-	path, args := m.net.wrap(m.host, filepath.Join(m.bin, "salt-call"), append([]string{"-c", filepath.Join(m.Dir, "etc"), "--out", "json"}, args...))
+	path, args := m.net.wrap(m.host, filepath.Join(m.bin, "salt-call"),
+		append([]string{"-c", filepath.Join(m.Dir, "etc"), "--out", "json"}, args...))
 	r := Run(t, 120*time.Second, path, args...)
 	var v struct{ Local any }
 	if err := json.Unmarshal([]byte(r.Out), &v); err != nil {

@@ -41,6 +41,7 @@ func NewNetwork(t testing.TB, prefix, base string) *Network {
 	if os.Getuid() != 0 {
 		t.Skip("NOT TESTED: namespaces need root")
 	}
+
 	n := &Network{hosts: map[string]string{}, links: map[string]string{}}
 	var last error
 	for range 50 { // until the addresses are free: the bridge is named after them
@@ -51,15 +52,18 @@ func NewNetwork(t testing.TB, prefix, base string) *Network {
 			break
 		}
 	}
+
 	if last != nil {
 		t.Skipf("NOT TESTED: no bridge can be made here: %v", last)
 	}
+
 	t.Cleanup(func() {
 		for _, ns := range n.hosts {
 			_ = ipCommand("netns", "del", ns)
 		}
 		_ = ipCommand("link", "del", n.bridge)
 	})
+
 	n.must(t, "addr", "add", n.net+"254/24", "dev", n.bridge)
 	n.must(t, "link", "set", n.bridge, "up")
 	return n

@@ -59,10 +59,12 @@ func PrepareNode(t testing.TB, c NodeConfig) *Node {
 		conf["programs"] = map[string]any{"master": filepath.Join(Venv(t, Newest), "salt-master")}
 		conf["lb"] = map[string]any{"proxy_protocol": false}
 	}
+
 	n := &Node{Dir: Dir(t), Addr: c.Addr}
 	if n.Addr == "" {
 		n.Addr = Address(t, front[0], front[1], 14505, 14506)
 	}
+
 	conf["data_dir"] = filepath.Join(n.Dir, "data")
 	conf["runtime_dir"] = filepath.Join(n.Dir, "run")
 	conf["front"] = map[string]any{"addresses": []string{n.Addr}, "publish_port": front[0], "request_port": front[1]}
@@ -71,25 +73,31 @@ func PrepareNode(t testing.TB, c NodeConfig) *Node {
 	if !Peer() {
 		options["saltern_renderer_python"] = filepath.Join(Venv(t, Newest), "python3")
 	}
+
 	maps.Copy(options, c.Options)
 	conf["master"] = map[string]any{"address": n.Addr, "options": options}
 	for k, v := range c.Extra {
 		conf[k] = v
 	}
+
 	text, err := yaml.Marshal(conf)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if c.Disk != "" {
 		mountDisk(t, filepath.Join(n.Dir, "data"), c.Disk)
 	}
+
 	if n.Settings, err = settings.Parse(text, "appliance.yaml", "node1"); err != nil {
 		t.Fatal(err)
 	}
+
 	n.config = filepath.Join(n.Dir, "appliance.yaml")
 	if err := os.WriteFile(n.config, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	WriteTree(t, n.Settings.FileRoot(), c.States)
 	WriteTree(t, n.Settings.PillarRoot(), c.Pillar)
 	return n
@@ -102,9 +110,13 @@ func mountDisk(t testing.TB, dir, size string) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, "mode=755,size="+size); err != nil {
-		t.Skipf("NOT TESTED: no file system of its own can be mounted here (root with CAP_SYS_ADMIN is needed): %v", err)
+
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV,
+		"mode=755,size="+size); err != nil {
+		t.Skipf("NOT TESTED: no file system of its own can be mounted here (root with CAP_SYS_ADMIN is needed): %v",
+			err)
 	}
+
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 			t.Errorf("unmount %s: %v", dir, err)
@@ -188,7 +200,12 @@ func (n *Node) Keys(t testing.TB) map[string][]string {
 	if err := json.Unmarshal([]byte(r.Out), &raw); err != nil {
 		t.Fatalf("salt-key -L: %v\n%s%s", err, r.Out, r.Err)
 	}
-	return map[string][]string{"accepted": raw["minions"], "pending": raw["minions_pre"], "rejected": raw["minions_rejected"], "denied": raw["minions_denied"]}
+	return map[string][]string{
+		"accepted": raw["minions"],
+		"pending":  raw["minions_pre"],
+		"rejected": raw["minions_rejected"],
+		"denied":   raw["minions_denied"],
+	}
 }
 
 // JSON runs salt with JSON output and decodes it: minion → return.
@@ -209,12 +226,14 @@ func (n *Node) Ping(t testing.TB, limit time.Duration, ids ...string) {
 			}
 			return err
 		}
+
 		for _, id := range ids {
 			if m[id] != true {
 				n.untangle(t, id)
 				return fmt.Errorf("%s gave %v", id, m[id])
 			}
 		}
+
 		return nil
 	})
 }

@@ -49,22 +49,29 @@ func (s *Site) Configure(t testing.TB) {
 	t.Helper()
 	conf := map[string]any{
 		"id": s.Addr, "interface": s.Addr, "user": "root", "root_dir": "/", "worker_threads": 3, "gather_job_timeout": 3, "log_fmt_console": "%(asctime)s.%(msecs)03d [%(levelname)s] %(message)s",
-		"pki_dir": s.Dir + "/pki", "cachedir": s.Dir + "/cache", "sock_dir": s.Dir + "/sock", "pidfile": s.Dir + "/sock/master.pid",
-		"token_dir": s.Dir + "/tokens", "log_file": s.Dir + "/master.log", "log_level": "info", "log_level_logfile": "quiet",
-		"file_roots": map[string][]string{"base": {s.Dir + "/srv/salt"}}, "pillar_roots": map[string][]string{"base": {s.Dir + "/srv/pillar"}},
+		"pki_dir": s.Dir + "/pki", "cachedir": s.Dir +
+			"/cache", "sock_dir": s.Dir + "/sock", "pidfile": s.Dir + "/sock/master.pid",
+		"token_dir": s.Dir + "/tokens", "log_file": s.Dir +
+			"/master.log", "log_level": "info", "log_level_logfile": "quiet",
+		"file_roots": map[string][]string{"base": {s.Dir +
+			"/srv/salt"}}, "pillar_roots": map[string][]string{"base": {s.Dir + "/srv/pillar"}},
 		"enable_fqdns_grains": false, "enable_gpu_grains": false,
 	}
+
 	if !s.Python {
 		conf["saltern_renderer_python"] = filepath.Join(Venv(t, Newest), "python3")
 	}
+
 	maps.Copy(conf, s.Options)
 	if s.Python {
 		maps.DeleteFunc(conf, func(k string, _ any) bool { return strings.HasPrefix(k, "saltern_") })
 	}
+
 	text, err := yaml.Marshal(conf)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	WriteTree(t, s.Dir, map[string]string{"etc/master": string(text)})
 }
 
@@ -85,7 +92,8 @@ func (s *Site) Launch(t testing.TB) {
 	if s.Python {
 		kind = "Salt's salt-master"
 	}
-	s.Proc = Start(t, kind+" "+s.Addr, filepath.Join(s.Dir, "master.out"), s.tool(t, "salt-master"), "-c", filepath.Join(s.Dir, "etc"))
+	s.Proc = Start(t, kind+" "+s.Addr, filepath.Join(s.Dir, "master.out"), s.tool(t, "salt-master"), "-c",
+		filepath.Join(s.Dir, "etc"))
 }
 
 func (s *Site) cli(t testing.TB, name string, args []string) Result {
@@ -112,7 +120,8 @@ func (s *Site) SaltRun(t testing.TB, args ...string) Result {
 // seconds to start, with JSON output and decodes it: minion → return.
 func (s *Site) JSON(t testing.TB, args ...string) (map[string]any, error) {
 	t.Helper()
-	r := Run(t, 120*time.Second, Bin(t, "salt"), append([]string{"-c", filepath.Join(s.Dir, "etc"), "--out", "json", "--static"}, args...)...)
+	r := Run(t, 120*time.Second, Bin(t, "salt"),
+		append([]string{"-c", filepath.Join(s.Dir, "etc"), "--out", "json", "--static"}, args...)...)
 	return r.returns(args)
 }
 
@@ -120,25 +129,30 @@ func (s *Site) JSON(t testing.TB, args ...string) (map[string]any, error) {
 // master.
 func (s *Site) Ping(t testing.TB, limit time.Duration, ids ...string) {
 	t.Helper()
+
 	// Each try waits longer: on a busy machine many short ones pile up.
 	wait := 4 * time.Second
 	Eventually(t, limit, "test.ping from "+s.Name+" of "+strings.Join(ids, ", "), func() error {
 		if !s.Running() {
 			t.Fatalf("%s has ended:\n%s", s.Name, Tail(s.Log, 5))
 		}
+
 		began := time.Now()
 		m, err := s.JSON(t, "-L", strings.Join(ids, ","), "-t", strconv.Itoa(int(wait.Seconds())), "test.ping")
 		if time.Since(began) >= wait { // a master that refuses says so at once
 			wait = min(wait*3/2, 40*time.Second)
 		}
+
 		if err != nil {
 			return err
 		}
+
 		for _, id := range ids {
 			if m[id] != true {
 				return fmt.Errorf("%s gave %v", id, m[id])
 			}
 		}
+
 		return nil
 	})
 }
@@ -171,6 +185,7 @@ func (s *Site) Accept(t testing.TB, ids ...string) {
 	for _, id := range ids {
 		s.WaitKey(t, 4*time.Minute, "minions_pre", id)
 	}
+
 	var since time.Time
 	Eventually(t, 2*time.Minute, "keys are accepted on "+s.Addr, func() error {
 		for _, id := range ids {
@@ -183,9 +198,11 @@ func (s *Site) Accept(t testing.TB, ids ...string) {
 				return fmt.Errorf("the key of %s is not accepted yet: %+v", id, r)
 			}
 		}
+
 		if time.Since(since) < 2*time.Second {
 			return errors.New("a sign-in may be under way")
 		}
+
 		return nil
 	})
 }
@@ -207,10 +224,18 @@ func PrepareSiteMinion(t testing.TB, id, version string, masters []*Site, option
 	for _, s := range masters {
 		addrs = append(addrs, s.Addr)
 	}
-	conf := map[string]any{"master": addrs, "master_port": FrontRequest, "publish_port": FrontPublish, "tcp_keepalive_idle": 10}
+
+	conf := map[string]any{
+		"master":             addrs,
+		"master_port":        FrontRequest,
+		"publish_port":       FrontPublish,
+		"tcp_keepalive_idle": 10,
+	}
+
 	if len(addrs) == 1 {
 		conf["master"] = addrs[0]
 	}
+
 	maps.Copy(conf, options)
 	m.prepare(t, conf)
 	return m

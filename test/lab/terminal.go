@@ -27,19 +27,27 @@ type Terminal struct {
 // with sized false the terminal does not tell its size, as serial lines.
 func (a *Appliance) Terminal(t testing.TB, term string, sized bool, args ...string) *Terminal {
 	t.Helper()
-	path, args := a.net.wrap(a.Addr, a.bin(t, "applianced"), append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
+	path, args := a.net.wrap(a.Addr, a.bin(t, "applianced"),
+		append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
 	return startTerminal(t, a.Name, term, sized, path, args...)
 }
 
 func startTerminal(t testing.TB, name, term string, sized bool, path string, args ...string) *Terminal {
 	t.Helper()
-	x := &Terminal{name: name, cmd: exec.Command(path, args...), vt: vt10x.New(vt10x.WithSize(80, 24)), done: make(chan struct{})}
+	x := &Terminal{
+		name: name,
+		cmd:  exec.Command(path, args...),
+		vt:   vt10x.New(vt10x.WithSize(80, 24)),
+		done: make(chan struct{}),
+	}
+
 	x.cmd.Env = append(cleanEnv(), "TERM="+term, "LC_ALL=C")
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	size := &pty.Winsize{}
 	if sized {
 		size.Cols, size.Rows = 80, 24
 	}
+
 	started := make(chan error)
 	go func() {
 		// The parent death signal hangs on the thread that started the child.
@@ -48,9 +56,11 @@ func startTerminal(t testing.TB, name, term string, sized bool, path string, arg
 		var err error
 		x.tty, err = pty.StartWithSize(x.cmd, size)
 		started <- err
+
 		if err != nil {
 			return
 		}
+
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := x.tty.Read(buf)
@@ -61,13 +71,16 @@ func startTerminal(t testing.TB, name, term string, sized bool, path string, arg
 				break
 			}
 		}
+
 		_ = x.cmd.Wait()
 		x.code = x.cmd.ProcessState.ExitCode()
 		close(x.done)
 	}()
+
 	if err := <-started; err != nil {
 		t.Fatalf("terminal on %s: %v", name, err)
 	}
+
 	t.Cleanup(func() {
 		_ = x.cmd.Process.Kill()
 		<-x.done
@@ -76,6 +89,7 @@ func startTerminal(t testing.TB, name, term string, sized bool, path string, arg
 			t.Logf("terminal on %s shows:\n%s", name, x.Screen())
 		}
 	})
+
 	return x
 }
 

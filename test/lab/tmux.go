@@ -39,24 +39,32 @@ func (a *Appliance) Tmux(t testing.TB, args ...string) *Tmux {
 	if err != nil {
 		t.Skip("NOT TESTED: tmux is not installed")
 	}
-	path, args := a.net.wrap(a.Addr, a.bin(t, "applianced"), append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
+
+	path, args := a.net.wrap(a.Addr, a.bin(t, "applianced"),
+		append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
 	dir := Dir(t)
 	x := &Tmux{name: a.Name, socket: filepath.Join(dir, "tmux"), exit: filepath.Join(dir, "exit")}
+
 	// tmux 3.3a tells the exit code of a pane most times, not always; a shell does.
-	command := append([]string{"-S", x.socket, "-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "-s", "s",
+	command := append([]string{"-S", x.socket, "-f", "/dev/null", "new-session", "-d", "-x", "80", "-y",
+		"24", "-s", "s",
 		"sh", "-c", `"$@"; echo $? > "$0"`, x.exit, path}, args...)
-	command = append(command, ";", "set", "-g", "status", "off", ";", "set", "-g", "remain-on-exit", "on", ";", "set", "-g", "default-terminal", "tmux")
+	command = append(command, ";", "set", "-g", "status", "off", ";", "set", "-g", "remain-on-exit", "on",
+		";", "set", "-g", "default-terminal", "tmux")
 	cmd := exec.Command(program, command...)
 	cmd.Env = append(cleanEnv(), "TERM=vt220", "LC_ALL=C.UTF-8")
+
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("tmux: %v: %s", err, out)
 	}
+
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("tmux on %s shows:\n%s", x.name, x.Screen())
 		}
 		_, _ = x.do("kill-server") // it may have ended
 	})
+
 	return x
 }
 
@@ -96,7 +104,16 @@ func (x *Tmux) Type(t testing.TB, text string) {
 			t.Fatalf("type on %s: %v", x.name, err)
 		}
 	}
-	keys := map[string]string{"\r": "Enter", "\x15": "C-u", "\x03": "C-c", "\x1b[B": "Down", "\x1b[A": "Up", "\x1b": "Escape"}
+
+	keys := map[string]string{
+		"\r":     "Enter",
+		"\x15":   "C-u",
+		"\x03":   "C-c",
+		"\x1b[B": "Down",
+		"\x1b[A": "Up",
+		"\x1b":   "Escape",
+	}
+
 	for text != "" {
 		key := ""
 		for k := range keys {
@@ -104,15 +121,18 @@ func (x *Tmux) Type(t testing.TB, text string) {
 				key = k
 			}
 		}
+
 		if key != "" {
 			send(keys[key])
 			text = text[len(key):]
 			continue
 		}
+
 		n := strings.IndexAny(text, "\r\x15\x03\x1b")
 		if n < 0 {
 			n = len(text)
 		}
+
 		send("-l", "--", text[:n])
 		text = text[n:]
 	}

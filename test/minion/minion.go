@@ -166,7 +166,8 @@ func (m *Minion) Pack(cmd string, fields ...any) (payload []byte, nonce string, 
 
 // Return gives the return of a job. Nil means that the master has taken it.
 func (m *Minion) Return(ctx context.Context, jid, fun string, value any) error {
-	_, err := m.Ask(ctx, "_return", "jid", jid, "fun", fun, "fun_args", []any{}, "return", value, "retcode", 0, "success", true)
+	_, err := m.Ask(ctx, "_return", "jid", jid, "fun", fun, "fun_args", []any{}, "return", value, "retcode",
+		0, "success", true)
 	return err
 }
 
@@ -187,7 +188,8 @@ func (m *Minion) Send(ctx context.Context, payload []byte) (any, error) {
 func (m *Minion) exchange(ctx context.Context, payload []byte) ([]byte, error) {
 	if m.conn == nil {
 		var err error
-		if m.conn, err = zmtp.DialReq(ctx, m.Request, zmtp.DialConfig{Identity: "salt-req/minion/" + m.ID, Dialer: m.Dialer}); err != nil {
+		if m.conn, err = zmtp.DialReq(ctx, m.Request,
+			zmtp.DialConfig{Identity: "salt-req/minion/" + m.ID, Dialer: m.Dialer}); err != nil {
 			m.conn = nil
 			return nil, err
 		}

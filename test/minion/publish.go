@@ -23,12 +23,14 @@ func (m *Minion) Next(ctx context.Context) (*value.Map, error) {
 		}
 		m.sub = sub
 	}
+
 	frames, err := m.sub.Next(ctx)
 	if err != nil {
 		m.sub.Close()
 		m.sub = nil
 		return nil, err
 	}
+
 	m.last = frames[len(frames)-1]
 	return m.open(m.last)
 }
@@ -48,25 +50,31 @@ func Open(payload []byte, master *rsa.PublicKey, publics crypt.Key) (*value.Map,
 	if err != nil {
 		return nil, err
 	}
+
 	p, _ := v.(*value.Map)
 	if p == nil {
 		return nil, fmt.Errorf("%w: %.80v", ErrPublish, v)
 	}
+
 	blob, _ := p.Bytes("load")
 	sig, _ := p.Bytes("sig")
 	if err := crypt.Verify(master, crypt.PKCS1SHA1, blob, sig); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPublish, err)
 	}
+
 	plain, err := publics.Open(blob)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPublish, err)
 	}
+
 	if v, err = msgpack.Decode(plain, msgpack.DefaultLimits); err != nil {
 		return nil, err
 	}
+
 	job, _ := v.(*value.Map)
 	if job == nil {
 		return nil, fmt.Errorf("%w: %.80v", ErrPublish, v)
 	}
+
 	return job, nil
 }

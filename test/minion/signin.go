@@ -39,8 +39,10 @@ func (m *Minion) PackSignIn() (payload []byte, c Challenge, err error) {
 	if err != nil {
 		return nil, c, err
 	}
+
 	c.nonce = Nonce()
-	load := value.NewMap("cmd", "_auth", "id", m.ID, "nonce", c.nonce, "enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1, "pub", pem)
+	load := value.NewMap("cmd", "_auth", "id", m.ID, "nonce", c.nonce, "enc_algo", crypt.OAEPSHA1,
+		"sig_algo", crypt.PKCS1SHA1, "pub", pem)
 	if m.Token && m.Master != nil {
 		if m.token == nil {
 			token, err := crypt.NewKey(nil) // it has the form of a key
@@ -49,13 +51,16 @@ func (m *Minion) PackSignIn() (payload []byte, c Challenge, err error) {
 			}
 			m.token = []byte(token.String())
 		}
+
 		c.token = m.token
 		sealed, err := crypt.Encrypt(m.Master, crypt.OAEPSHA1, c.token)
 		if err != nil {
 			return nil, c, err
 		}
+
 		load.Set("token", sealed)
 	}
+
 	payload, err = msgpack.Marshal(value.NewMap("enc", "clear", "load", load, "version", 3), msgpack.Raw)
 	return payload, c, err
 }
@@ -66,14 +71,17 @@ func (m *Minion) SignedIn(answer any, c Challenge) error {
 	if outer == nil {
 		return fmt.Errorf("sign-in: answered %.80v", answer)
 	}
+
 	if clear := outer.Map("load"); clear != nil {
 		return fmt.Errorf("sign-in of %s: %w: ret is %v", m.ID, ErrRefused, clear.Value("ret"))
 	}
+
 	packed, _ := outer.Bytes("load")
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 	if err != nil {
 		return fmt.Errorf("sign-in: %w", err)
 	}
+
 	inner, _ := v.(*value.Map)
 	if m.Master == nil {
 		pem, _ := inner.Bytes("pub_key")
@@ -81,16 +89,19 @@ func (m *Minion) SignedIn(answer any, c Challenge) error {
 			return fmt.Errorf("sign-in: the master's key: %w", err)
 		}
 	}
+
 	sig, _ := outer.Bytes("sig")
 	if err := crypt.Verify(m.Master, crypt.PKCS1SHA1, packed, sig); err != nil {
 		return fmt.Errorf("sign-in: %w", err)
 	}
+
 	switch {
 	case inner.Str("nonce") != c.nonce:
 		return fmt.Errorf("sign-in: answer to another question: %.80v", v)
 	case inner.Str("enc") != "pub":
 		return fmt.Errorf("sign-in of %s: %w", m.ID, ErrWaiting)
 	}
+
 	err = m.recognize(inner, c)
 	if err == nil {
 		m.Publics, err = m.unwrap(inner, "aes")
@@ -101,9 +112,11 @@ func (m *Minion) SignedIn(answer any, c Challenge) error {
 	if err == nil {
 		m.Session, err = m.unwrap(inner, "session")
 	}
+
 	if err != nil {
 		return fmt.Errorf("sign-in of %s: %w", m.ID, err)
 	}
+
 	return nil
 }
 

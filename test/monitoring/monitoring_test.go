@@ -51,35 +51,43 @@ func expressions(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var rules struct {
 		Groups []struct {
 			Rules []struct{ Expr string }
 		}
 	}
+
 	if err := yaml.Unmarshal(b, &rules); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
 			out = append(out, r.Expr)
 		}
 	}
+
 	if b, err = os.ReadFile(docs(t, "dashboard.json")); err != nil {
 		t.Fatal(err)
 	}
+
 	var dash struct {
 		Panels []struct {
 			Targets []struct{ Expr string }
 		}
 	}
+
 	if err := json.Unmarshal(b, &dash); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, p := range dash.Panels {
 		for _, x := range p.Targets {
 			out = append(out, strings.ReplaceAll(x.Expr, "$instance", ".*"))
 		}
 	}
+
 	return out
 }
 
@@ -91,16 +99,19 @@ func query(t *testing.T, base, expr string) (int, error) {
 		return 0, err
 	}
 	defer resp.Body.Close()
+
 	var a struct {
 		Status, Error string
 		Data          struct{ Result []json.RawMessage }
 	}
+
 	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
 		return 0, err
 	}
 	if a.Status != "success" {
 		return 0, fmt.Errorf("%s", a.Error)
 	}
+
 	return len(a.Data.Result), nil
 }
 
@@ -112,11 +123,13 @@ func TestScrape(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	check := exec.Command(program(t, "promtool"), "check", "metrics")
 	check.Stdin = resp.Body
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("promtool check metrics: %v\n%s", err, out)
 	}
+
 	_ = resp.Body.Close()
 
 	dir := lab.Dir(t)
@@ -125,8 +138,10 @@ func TestScrape(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	listen := lab.Address(t, 9090) + ":9090"
-	lab.Start(t, "prometheus", filepath.Join(dir, "log"), program(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"),
+	lab.Start(t, "prometheus", filepath.Join(dir, "log"), program(t, "prometheus"), "--config.file="+
+		filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+listen)
 	base := "http://" + listen
 	lab.Eventually(t, 90*time.Second, "the node is scraped", func() error {
@@ -136,7 +151,9 @@ func TestScrape(t *testing.T) {
 		}
 		return err
 	})
-	for _, q := range []string{"saltern_serving == 1", `saltern_service_running{service="lb"} == 1`, "saltern_lb_sessions", `saltern_lb_backend_up == 1`, "saltern_storage_free_bytes > 0"} {
+
+	for _, q := range []string{"saltern_serving == 1", `saltern_service_running{service="lb"} == 1`,
+		"saltern_lb_sessions", `saltern_lb_backend_up == 1`, "saltern_storage_free_bytes > 0"} {
 		lab.Eventually(t, 60*time.Second, q, func() error {
 			got, err := query(t, base, q)
 			if err == nil && got == 0 {
@@ -145,12 +162,14 @@ func TestScrape(t *testing.T) {
 			return err
 		})
 	}
+
 	name := regexp.MustCompile(`saltern_[a-z_]+`)
 	var names []string
 	for _, x := range expressions(t) {
 		if _, err := query(t, base, x); err != nil {
 			t.Errorf("%s: %v", x, err)
 		}
+
 		for _, m := range name.FindAllString(x, -1) {
 			// These are served only once there is something to tell.
 			if !slices.Contains(names, m) && m != "saltern_problem" {
@@ -158,9 +177,11 @@ func TestScrape(t *testing.T) {
 			}
 		}
 	}
+
 	if len(names) < 12 {
 		t.Errorf("only %v are asked for", names)
 	}
+
 	for _, m := range names {
 		lab.Eventually(t, 60*time.Second, m, func() error {
 			got, err := query(t, base, m)

@@ -16,7 +16,8 @@ import (
 func minion(t *testing.T, id, master string) {
 	t.Helper()
 	dir := lab.Dir(t)
-	text := fmt.Sprintf("id: %s\nmaster: %s\nroot_dir: %s\nacceptance_wait_time: 1\nrandom_startup_delay: 0\nenable_fqdns_grains: False\nenable_gpu_grains: False\nlog_level_logfile: quiet\n", id, master, dir)
+	text := fmt.Sprintf("id: %s\nmaster: %s\nroot_dir: %s\nacceptance_wait_time: 1\nrandom_startup_delay: 0\nenable_fqdns_grains: False\nenable_gpu_grains: False\nlog_level_logfile: quiet\n",
+		id, master, dir)
 	for _, d := range []string{"pki", "cache", "sock"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			t.Fatal(err)
@@ -24,8 +25,10 @@ func minion(t *testing.T, id, master string) {
 		key := map[string]string{"pki": "pki_dir", "cache": "cachedir", "sock": "sock_dir"}[d]
 		text += fmt.Sprintf("%s: %s\n", key, filepath.Join(dir, d))
 	}
+
 	lab.WriteTree(t, dir, map[string]string{"etc/minion": text})
-	lab.Start(t, "minion "+id, filepath.Join(dir, "out"), filepath.Join(lab.Venv(t, lab.Newest), "salt-minion"), "-c", filepath.Join(dir, "etc"))
+	lab.Start(t, "minion "+id, filepath.Join(dir, "out"),
+		filepath.Join(lab.Venv(t, lab.Newest), "salt-minion"), "-c", filepath.Join(dir, "etc"))
 }
 
 // accept accepts the key of a minion, and has it answer.
@@ -70,6 +73,7 @@ func TestOne(t *testing.T) {
 	if code := strings.TrimSpace(e.must(t, "inspect", "salt1", "--format", "{{.State.ExitCode}}")); code != "0" {
 		t.Errorf("podman stop: exit status %s", code)
 	}
+
 	e.must(t, "rm", "salt1")
 	e.must(t, e.run(t, p.Services["salt1"], net.Namespace(base+".11"))...)
 	e.healthy(t, "salt1")
@@ -81,9 +85,11 @@ func TestOne(t *testing.T) {
 func TestThree(t *testing.T) {
 	e := newEngine(t, "oci", "")
 	net, base := network(t)
-	p := e.project(t, "../../examples/compose/three.yaml", "SALTERN_NET="+base, "SALTERN_SECRET=a-secret-that-no-other-test-has-5k")
+	p := e.project(t, "../../examples/compose/three.yaml", "SALTERN_NET="+base,
+		"SALTERN_SECRET=a-secret-that-no-other-test-has-5k")
 	nodes := []string{"salt1", "salt2", "salt3"}
 	e.up(t, net, p)
+
 	for _, n := range nodes {
 		e.healthy(t, n)
 		e.until(t, n, "HEALTHY", "applianced", "status")
@@ -91,18 +97,22 @@ func TestThree(t *testing.T) {
 			e.until(t, n, other, "applianced", "status")
 		}
 	}
+
 	for i := range nodes {
 		minion(t, fmt.Sprintf("web%d", i+1), fmt.Sprintf("%s.1%d", base, i+1))
 	}
+
 	for i := range nodes {
 		e.accept(t, "salt1", fmt.Sprintf("web%d", i+1))
 	}
+
 	for _, n := range nodes {
 		for i := range nodes {
 			id := fmt.Sprintf("web%d", i+1)
 			e.until(t, n, id+": True", "salt", "-t", "10", id, "test.ping", "--out", "txt")
 		}
 	}
+
 	e.must(t, "kill", "salt2")
 	for _, n := range []string{"salt1", "salt3"} {
 		e.until(t, n, "DEGRADED", "applianced", "status", "--serving")

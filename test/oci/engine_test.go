@@ -31,11 +31,17 @@ func newEngine(t *testing.T, layout, suffix string) *engine {
 	if dir == "" || os.Getuid() != 0 {
 		t.Skip("NOT TESTED: make test-oci, as root, says where the images are")
 	}
+
 	root, err := os.MkdirTemp("/var/tmp", "oci") // an overlay cannot lie on another one
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &engine{root: root, program: []string{"podman", "--root", root + "/storage", "--runroot", root + "/run", "--runtime", "runc"}}
+
+	e := &engine{
+		root:    root,
+		program: []string{"podman", "--root", root + "/storage", "--runroot", root + "/run", "--runtime", "runc"},
+	}
+
 	t.Cleanup(func() {
 		e.try(t, "rm", "-f", "-a", "-t", "5")
 		e.try(t, "volume", "rm", "-a", "-f")
@@ -43,7 +49,9 @@ func newEngine(t *testing.T, layout, suffix string) *engine {
 		_ = syscall.Unmount(filepath.Join(root, "storage/overlay"), 0)
 		_ = os.RemoveAll(root)
 	})
-	e.image = strings.TrimSpace(e.must(t, "pull", "-q", fmt.Sprintf("oci:%s:saltern:%s%s", filepath.Join(dir, layout), version, suffix)))
+
+	e.image = strings.TrimSpace(e.must(t, "pull", "-q",
+		fmt.Sprintf("oci:%s:saltern:%s%s", filepath.Join(dir, layout), version, suffix)))
 	return e
 }
 
@@ -75,7 +83,8 @@ func (e *engine) until(t *testing.T, container, text string, command ...string) 
 // project reads a compose file as docker compose does.
 func (e *engine) project(t *testing.T, file string, env ...string) *types.Project {
 	t.Helper()
-	o, err := cli.NewProjectOptions([]string{file}, cli.WithEnv(append(env, "SALTERN_IMAGE="+e.image)), cli.WithInterpolation(true))
+	o, err := cli.NewProjectOptions([]string{file}, cli.WithEnv(append(env, "SALTERN_IMAGE="+e.image)),
+		cli.WithInterpolation(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,35 +115,43 @@ func (e *engine) up(t *testing.T, net *lab.Network, p *types.Project) {
 // addresses and need nothing here: the container is reached by its own address.
 func (e *engine) run(t *testing.T, s types.ServiceConfig, namespace string) []string {
 	t.Helper()
-	args := []string{"run", "-d", "--name", s.Name, "--network", "ns:" + namespace, "--ulimit", "nproc=1000:1000", "--health-interval", "disable"}
+	args := []string{"run", "-d", "--name", s.Name, "--network", "ns:" + namespace, "--ulimit",
+		"nproc=1000:1000", "--health-interval", "disable"}
 	for key, value := range s.Environment {
 		if value == nil {
 			t.Fatalf("%s: %s has no value", s.Name, key)
 		}
 		args = append(args, "-e", key+"="+*value)
 	}
+
 	for _, v := range s.Volumes {
 		args = append(args, "-v", v.Source+":"+v.Target)
 	}
+
 	for _, c := range s.CapDrop {
 		args = append(args, "--cap-drop", c)
 	}
+
 	for _, o := range s.SecurityOpt {
 		args = append(args, "--security-opt", strings.TrimSuffix(o, ":true"))
 	}
+
 	var most syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &most); err != nil {
 		t.Fatal(err)
 	}
+
 	files := min(s.Ulimits["nofile"].Single, int(most.Max)) // no more may be had here
 	args = append(args, "--ulimit", fmt.Sprintf("nofile=%d:%d", files, files))
 	if len(s.HealthCheck.Test) < 2 || s.HealthCheck.Test[0] != "CMD" {
 		t.Fatalf("%s: the health check %q needs a shell", s.Name, s.HealthCheck.Test)
 	}
+
 	quoted := make([]string, len(s.HealthCheck.Test)-1)
 	for i, w := range s.HealthCheck.Test[1:] {
 		quoted[i] = fmt.Sprintf("%q", w)
 	}
+
 	args = append(args, "--health-cmd", "["+strings.Join(quoted, ", ")+"]", s.Image)
 	return append(args, s.Command...)
 }

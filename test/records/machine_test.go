@@ -46,6 +46,7 @@ func (m *machine) start(w *world) {
 	if m.up {
 		return
 	}
+
 	m.up = true
 	m.life++
 	life := m.life
@@ -56,6 +57,7 @@ func (m *machine) start(w *world) {
 			w.after(w.ms(800, 1200), tick)
 		}
 	}
+
 	w.after(w.ms(0, 500), tick)
 }
 
@@ -91,16 +93,28 @@ func (m *machine) startMaster(w *world) {
 	m.masterLife++
 	life := m.masterLife
 	key := func() string { w.made++; return clusterKeys()[w.made%len(clusterKeys())] }
-	cfg := node.Config{ID: m.addr, Pub: m.pub, Inc: fmt.Sprintf("%s#%d", m.cert, life), ClusterPub: "cluster", Found: m.found && !w.exists, Key: key(), Seed: "seed",
-		Secret: m.secret, PublishSession: time.Hour, NewKey: key,
-		Token:   func() string { return fmt.Sprintf("%016x%016x", w.rng.Uint64(), w.rng.Uint64()) },
-		NewSeed: func() string { return fmt.Sprintf("seed%x", w.rng.Uint64()) },
-		Jitter:  func(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d) + 1)) }}
+	cfg := node.Config{
+		ID:             m.addr,
+		Pub:            m.pub,
+		Inc:            fmt.Sprintf("%s#%d", m.cert, life),
+		ClusterPub:     "cluster",
+		Found:          m.found && !w.exists,
+		Key:            key(),
+		Seed:           "seed",
+		Secret:         m.secret,
+		PublishSession: time.Hour,
+		NewKey:         key,
+		Token:          func() string { return fmt.Sprintf("%016x%016x", w.rng.Uint64(), w.rng.Uint64()) },
+		NewSeed:        func() string { return fmt.Sprintf("seed%x", w.rng.Uint64()) },
+		Jitter:         func(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d) + 1)) },
+	}
+
 	for _, n := range m.table.Serving() {
 		if n.Address != m.addr {
 			cfg.Peers = append(cfg.Peers, node.Peer{ID: n.Address})
 		}
 	}
+
 	m.master = node.New(cfg)
 	m.shown = m.secret
 	var tick func()
@@ -110,6 +124,7 @@ func (m *machine) startMaster(w *world) {
 			w.after(w.ms(400, 600), tick)
 		}
 	}
+
 	w.after(w.ms(0, 300), tick)
 }
 
@@ -139,11 +154,13 @@ func (m *machine) change(w *world, f func(*nodes.Table) error, then func(error))
 			then(errDown)
 			return
 		}
+
 		t := w.table.Clone()
 		if err := f(&t); err != nil {
 			then(err)
 			return
 		}
+
 		expect := t.Version
 		t.Version++
 		w.after(w.ms(1, 60), func() {
@@ -207,6 +224,7 @@ func (m *machine) command(w *world, c node.Command, then func(error)) {
 		then(errLost)
 		return
 	}
+
 	m.commands++
 	c.ID = m.commands
 	life := m.life
@@ -217,12 +235,14 @@ func (m *machine) command(w *world, c node.Command, then func(error)) {
 			}
 		})
 	}
+
 	w.after(40*time.Second, func() {
 		if f := m.done[c.ID]; f != nil {
 			delete(m.done, c.ID)
 			f(errLost)
 		}
 	})
+
 	m.step(w, m.masterLife, c)
 }
 
@@ -237,12 +257,14 @@ func (m *machine) drop(w *world, name string, then func(error)) {
 		then(errDown)
 		return
 	}
+
 	removal := control.Removal{ID: n.Address, Node: n.Certificate}
 	record := func(then func(error)) {
 		if _, in := w.rec.Member(n.Address); !in {
 			then(nil)
 			return
 		}
+
 		m.command(w, node.Command{Remove: removal}, func(err error) {
 			if errors.Is(err, node.ErrNotMember) {
 				err = nil
@@ -250,17 +272,20 @@ func (m *machine) drop(w *world, name string, then func(error)) {
 			then(err)
 		})
 	}
+
 	table := func(then func(error)) {
 		m.change(w, func(t *nodes.Table) error { return t.Remove(n.Certificate) }, then)
 	}
 	if w.undo.order {
 		record, table = table, record
 	}
+
 	record(func(err error) {
 		if err != nil {
 			then(err)
 			return
 		}
+
 		table(func(err error) {
 			if err != nil || w.undo.rest {
 				then(err)
@@ -283,9 +308,11 @@ func (m *machine) rest(w *world, cert string, then func(error)) {
 				}
 				m.rest(w, cert, then)
 			})
+
 			return
 		}
 	}
+
 	then(nil)
 }
 
@@ -295,11 +322,13 @@ func (m *machine) tick(w *world) {
 	if !ok && m.table.Version == 0 || m.removed {
 		return
 	}
+
 	if w.now.Sub(m.looked) >= 4*time.Second && !w.down {
 		m.looked = w.now
 		m.takeSecret(w)
 		m.look(w)
 	}
+
 	for _, n := range m.table.Peers(m.name) { // as peers.follow
 		if o := w.at(n.Address); o != nil && o.cert == n.Certificate && !w.lost() {
 			if o.table.WasRemoved(m.cert) {
@@ -308,12 +337,15 @@ func (m *machine) tick(w *world) {
 			m.offer(w, o.table)
 		}
 	}
+
 	if m.removed {
 		return
 	}
+
 	if m.master == nil && ok {
 		m.startMaster(w)
 	}
+
 	if self.State == nodes.Joining { // as Member.announce
 		if r, ok := w.rec.Member(m.addr); ok && r.Own {
 			m.change(w, func(t *nodes.Table) error {
@@ -348,18 +380,22 @@ func (m *machine) look(w *world) {
 	if w.undo.finish || m.removed {
 		return
 	}
+
 	t, life := w.table.Clone(), m.life
 	w.after(w.ms(1, 80), func() {
 		if m.life != life || w.down || !w.exists {
 			return
 		}
+
 		r := w.rec
 		if !w.calm && len(w.past) > 1 && w.chance(10) {
 			r = w.past[w.rng.IntN(len(w.past))]
 		}
+
 		if r.Version == 0 || r.Version < m.version {
 			return
 		}
+
 		m.version = r.Version
 		since := map[string]time.Time{}
 		for _, h := range nodes.FindHalves(t, view(r)) {
@@ -372,8 +408,10 @@ func (m *machine) look(w *world) {
 					continue
 				}
 			}
+
 			m.finish(w, h, func(error) {})
 		}
+
 		m.since = since
 	})
 }
@@ -390,6 +428,7 @@ func (m *machine) finish(w *world, h nodes.Half, then func(error)) {
 		}, then)
 		return
 	}
+
 	m.offer(w, w.table)
 	for _, n := range m.table.Present() {
 		if n.Address == h.Removal.ID && h.Removal.Key != control.NoMaster {
@@ -397,5 +436,6 @@ func (m *machine) finish(w *world, h nodes.Half, then func(error)) {
 			return
 		}
 	}
+
 	m.command(w, node.Command{Remove: h.Removal}, then)
 }

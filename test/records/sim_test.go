@@ -28,17 +28,33 @@ import (
 // SALTERN_SIM_SEEDS=10000 runs more seeds.
 
 func newWorld(seed uint64, u undo) *world {
-	w := &world{rng: rand.New(rand.NewPCG(seed, 11)), now: began, undo: u, wanted: map[string]bool{}, told: map[string]bool{}, buried: map[string]bool{},
-		byHand: map[string]bool{}, secrets: []string{firstSecret}}
+	w := &world{
+		rng:     rand.New(rand.NewPCG(seed, 11)),
+		now:     began,
+		undo:    u,
+		wanted:  map[string]bool{},
+		told:    map[string]bool{},
+		buried:  map[string]bool{},
+		byHand:  map[string]bool{},
+		secrets: []string{firstSecret},
+	}
+
 	first := w.newMachine("n1", "10.0.0.1")
 	first.found, first.secret = true, firstSecret
-	w.table = nodes.Table{Version: 1, Cluster: "c", KeyHash: strings.Repeat("ab", 32), Nodes: []nodes.Node{first.line()}}
+	w.table = nodes.Table{
+		Version: 1,
+		Cluster: "c",
+		KeyHash: strings.Repeat("ab", 32),
+		Nodes:   []nodes.Node{first.line()},
+	}
+
 	first.table = w.table.Clone()
 	first.start(w)
 	for i := 2; i <= 3+w.rng.IntN(3); i++ {
 		m := w.newMachine(fmt.Sprintf("n%d", i), fmt.Sprintf("10.0.0.%d", i))
 		w.after(w.ms(2000, 6000), func() { m.join(w, firstSecret, w.now) })
 	}
+
 	return w
 }
 
@@ -51,6 +67,7 @@ func (m *machine) join(w *world, secret string, since time.Time) {
 	if m.table.Version > 0 || w.now.Sub(since) > 40*time.Second || !m.current(w) {
 		return
 	}
+
 	w.after(w.ms(1000, 3000), func() { m.join(w, secret, since) })
 	o := w.machines[w.rng.IntN(len(w.machines))]
 	self, ok := o.table.ByCertificate(o.cert)
@@ -60,14 +77,17 @@ func (m *machine) join(w *world, secret string, since time.Time) {
 	if secret != secretOf(w.rec) && (w.rec.NextSecret == "" || secret != w.rec.NextSecret) {
 		return // host.Secrets are those of this moment
 	}
+
 	for _, h := range nodes.FindHalves(w.table, view(w.rec)) { // as halves.free
 		if !w.undo.admit && (h.Node.Address == m.addr || h.Node.Name == m.name) {
 			return
 		}
 	}
+
 	if t := w.table.Clone(); nodes.Admit(&t, m.line()) != nil {
 		return
 	}
+
 	o.change(w, func(t *nodes.Table) error { return nodes.Admit(t, m.line()) }, func(err error) {
 		if err == nil && !w.lost() && m.current(w) && m.table.Version == 0 {
 			m.secret = secretOf(w.rec)
@@ -99,6 +119,7 @@ func (m *machine) leave(w *world) {
 	if self, ok := m.table.ByCertificate(m.cert); !ok || self.State == nodes.Removed || len(others) == 0 {
 		return
 	}
+
 	w.tracef("%s: leave", m)
 	w.wanted[m.cert] = true
 	life := m.life
@@ -107,32 +128,38 @@ func (m *machine) leave(w *world) {
 		if m.life != life || i >= len(others) {
 			return
 		}
+
 		answered := false
 		answer := func(ok bool) {
 			w.after(w.ms(1, 20), func() {
 				if m.life != life || answered {
 					return
 				}
+
 				answered = true
 				if !ok {
 					ask(i + 1)
 					return
 				}
+
 				w.promise(m.cert)
 				m.hearRemoved(w)
 			})
 		}
+
 		w.after(20*time.Second, func() {
 			if !answered {
 				answered = true
 				ask(i + 1)
 			}
 		})
+
 		o := w.at(others[i].Address)
 		if o == nil || o.cert != others[i].Certificate || o.removed || w.lost() {
 			answer(false)
 			return
 		}
+
 		w.after(w.ms(1, 20), func() {
 			if n, ok := o.table.ByCertificate(m.cert); o.table.WasRemoved(m.cert) {
 				answer(true)
@@ -147,6 +174,7 @@ func (m *machine) leave(w *world) {
 			}
 		})
 	}
+
 	m.change(w, func(t *nodes.Table) error {
 		if n, ok := t.ByCertificate(m.cert); !ok || n.State == nodes.Removed {
 			return errors.New("removed already")
@@ -165,6 +193,7 @@ func (w *world) act() {
 		return
 	}
 	defer w.after(w.ms(300, 5000), w.act)
+
 	m := w.machines[w.rng.IntN(len(w.machines))]
 	o := w.machines[w.rng.IntN(len(w.machines))]
 	self, in := m.table.ByCertificate(m.cert)
@@ -172,6 +201,7 @@ func (w *world) act() {
 		w.renew(m)
 		return
 	}
+
 	few := len(m.table.Serving()) <= 2
 	switch w.rng.IntN(14) {
 	case 0, 1:
@@ -262,16 +292,19 @@ func simulate(seed uint64, u undo) (w *world, err error) {
 			err = errors.New(f.text)
 		}
 	}()
+
 	w.after(w.ms(8000, 12000), w.act)
 	w.runFor(time.Duration(30+w.rng.IntN(60)) * time.Second)
 	w.calm = true
 	w.runFor(45 * time.Second) // until what was under way has ended
 	w.down = false
+
 	for _, m := range w.machines {
 		if m.current(w) && m.table.Version > 0 {
 			m.start(w)
 		}
 	}
+
 	w.runFor(60 * time.Second)
 	w.settled()
 	return w, nil
@@ -282,6 +315,7 @@ func (w *world) settled() {
 	for cert := range w.told {
 		w.out(w.byKey(cert))
 	}
+
 	for _, n := range w.table.Nodes {
 		m := w.byKey(n.Certificate)
 		r, in := w.rec.Member(n.Address)
@@ -303,6 +337,7 @@ func (w *world) settled() {
 			w.fail("%s is %s and does not serve", m, n.State)
 		}
 	}
+
 	for _, r := range w.rec.Members {
 		if m := w.byPub(r.Pub); w.table.WasRemoved(m.cert) {
 			w.fail("the master of %s, which was removed, is in the record", m)
@@ -330,13 +365,16 @@ func TestSimulation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		w, err := simulate(n, undo{})
 		t.Log("\n" + strings.Join(w.trace, "\n"))
 		if err != nil {
 			t.Fatalf("seed %d: %v", n, err)
 		}
+
 		return
 	}
+
 	var told, buried int
 	var mu sync.Mutex
 	run(seeds, func() bool { return t.Failed() }, func(s uint64) {
@@ -348,6 +386,7 @@ func TestSimulation(t *testing.T) {
 		defer mu.Unlock()
 		told, buried = told+len(w.told), buried+len(w.buried)
 	})
+
 	t.Logf("%d seeds: %d removals told, %d masters buried", seeds, told, buried)
 	if told == 0 || buried == 0 {
 		t.Error("nothing was removed")
@@ -371,6 +410,7 @@ func TestSimulationFinds(t *testing.T) {
 		if c.rare && most < 5000 {
 			continue
 		}
+
 		var mu sync.Mutex
 		var found string
 		run(most, func() bool { mu.Lock(); defer mu.Unlock(); return found != "" }, func(s uint64) {
@@ -380,9 +420,11 @@ func TestSimulationFinds(t *testing.T) {
 				found = fmt.Sprintf("seed %d: %v", s, err)
 			}
 		})
+
 		if found == "" {
 			t.Errorf("%s: nothing was found", c.what)
 		}
+
 		t.Logf("%s: %s", c.what, found)
 	}
 }
@@ -399,9 +441,11 @@ func run(seeds uint64, over func() bool, f func(uint64)) {
 			}
 		})
 	}
+
 	for s := uint64(1); s <= seeds && !over(); s++ {
 		next <- s
 	}
+
 	close(next)
 	all.Wait()
 }

@@ -147,6 +147,7 @@ func (w *world) commitTable(by *machine, t nodes.Table) {
 	if err := t.Check(); err != nil {
 		w.fail("%s stores a table: %v", by, err)
 	}
+
 	old := w.table
 	w.table = t.Clone()
 	for _, m := range w.machines {
@@ -156,6 +157,7 @@ func (w *world) commitTable(by *machine, t nodes.Table) {
 		case is && !was && !w.wanted[m.cert] && !w.byHand[m.addr]:
 			w.fail("%s removes %s, which nobody has asked for", by, m)
 		}
+
 		before, _ := old.ByCertificate(m.cert)
 		if n, ok := t.ByCertificate(m.cert); ok && n.State != before.State {
 			w.tracef("table %d of %s: %s is %s", t.Version, by, m, n.State)
@@ -168,14 +170,17 @@ func (w *world) commitRecord(by *machine, expect uint64, r node.Record) bool {
 	if expect == 0 && w.exists || expect > 0 && (!w.exists || w.rec.Version != expect) {
 		return false
 	}
+
 	if err := r.Check(); err != nil {
 		w.fail("%s stores a record: %v", by, err)
 	}
+
 	old := w.rec
 	w.past = append(w.past, old)
 	w.past = w.past[max(0, len(w.past)-4):]
 	r.Members, r.Removed = slices.Clone(r.Members), slices.Clone(r.Removed)
 	w.rec, w.exists = r, true
+
 	for _, t := range r.Removed[min(len(old.Removed), len(r.Removed)):] {
 		w.tracef("record %d of %s: %s (%s) is buried for %.8s", r.Version, by, t.ID, t.Pub, t.Node)
 		if t.Pub != "" {
@@ -184,30 +189,37 @@ func (w *world) commitRecord(by *machine, expect uint64, r node.Record) bool {
 				w.fail("%s buries the master of %s, which nobody has asked for", by, m)
 			}
 		}
+
 		if r.Secret == old.Secret || r.Seed == old.Seed {
 			w.fail("%s buries %s and keeps the secrets", by, t.ID)
 		}
 	}
+
 	for _, m := range r.Members {
 		if w.buried[m.Pub] {
 			w.fail("%s brings the master of %s back", by, w.byPub(m.Pub))
 		}
+
 		if _, had := old.Member(m.ID); had || old.Version == 0 {
 			continue
 		}
+
 		w.tracef("record %d of %s: %s is in", r.Version, by, m.Pub)
 		if shown := w.byPub(m.Pub).shown; shown != secretOf(old) && (old.NextSecret == "" || shown != old.NextSecret) {
 			w.fail("%s lets %s in with a secret that is void", by, w.byPub(m.Pub))
 		}
 	}
+
 	for _, m := range old.Members {
 		if _, ok := r.Member(m.ID); !ok && !w.buried[m.Pub] {
 			w.fail("%s loses %s", by, w.byPub(m.Pub))
 		}
 	}
+
 	if s := secretOf(r); !slices.Contains(w.secrets, s) {
 		w.secrets = append(w.secrets, s)
 	}
+
 	return true
 }
 
@@ -262,9 +274,11 @@ func (w *world) do(m *machine, out []node.Output) {
 				if stale {
 					in.Record, in.Exists = w.past[w.rng.IntN(len(w.past))], true
 				}
+
 				if w.down || in.Exists && in.Record.Version == 0 {
 					in = node.Loaded{Err: errDown}
 				}
+
 				m.step(w, life, in)
 			})
 		case node.Store:
@@ -273,13 +287,16 @@ func (w *world) do(m *machine, out []node.Output) {
 					m.step(w, life, node.Stored{ID: o.ID, Err: errDown})
 					return
 				}
+
 				ok, answer := w.commitRecord(m, o.Expect, o.Record), node.Stored{ID: o.ID}
 				if !ok {
 					answer.Conflict, answer.Current = true, w.rec
 				}
+
 				if w.lost() {
 					answer = node.Stored{ID: o.ID, Err: errLost}
 				}
+
 				w.after(w.ms(1, 30), func() { m.step(w, life, answer) })
 			})
 		case node.Note:
@@ -298,18 +315,22 @@ func (w *world) send(from *machine, s node.Send) {
 	if w.lost() {
 		return
 	}
+
 	w.after(w.ms(1, 40), func() {
 		to := w.at(s.To)
 		if to == nil || to.master == nil || s.Pub != "" && s.Pub != to.pub {
 			return
 		}
+
 		if r, ok := s.Msg.(wire.Join); ok {
 			from.shown = r.Secret
 		}
+
 		src := node.Source{Addr: from.addr}
 		if k, ok := to.master.Record().Member(from.addr); ok && k.Pub == from.pub {
 			src.ID = from.addr
 		}
+
 		to.step(w, to.masterLife, node.Message{From: src, Msg: s.Msg})
 	})
 }

@@ -9,10 +9,12 @@ import (
 // for here.
 var Reports = []string{
 	"\x1b[I", "\x1b[O", // focus
-	"\x1b[<0;33;12M", "\x1b[<0;33;12m", "\x1b[M !!", "\x1b[MC\xc3\x9b\xc3\x9c", "\x1b[0;33;12M", // mouse: SGR, X10, UTF-8, urxvt
+	// mouse: SGR, X10, UTF-8, urxvt
+	"\x1b[<0;33;12M", "\x1b[<0;33;12m", "\x1b[M !!", "\x1b[MC\xc3\x9b\xc3\x9c", "\x1b[0;33;12M",
 	"\x1b[?62;1;6;22c", "\x1b[>41;354;0c", "\x1bP!|00000000\x1b\\", // device attributes
 	"\x1b[12;40R", "\x1b[0n", "\x1b[?2026;2$y", "\x1b[8;24;80t", // reports
-	"\x1b]11;rgb:ffff/ffff/ffff\x07", "\x1b]11;rgb:0000/0000/0000\x1b\\", "\x1b]52;c;c2VjcmV0\x1b\\", "\x9d11;x\x9c", // OSC
+	// OSC
+	"\x1b]11;rgb:ffff/ffff/ffff\x07", "\x1b]11;rgb:0000/0000/0000\x1b\\", "\x1b]52;c;c2VjcmV0\x1b\\", "\x9d11;x\x9c",
 	"\x1bP1+r544e=787465726d\x1b\\", "\x1bP>|XTerm(354)\x1b\\", // DCS
 	"\x1b_Gi=1;OK\x1b\\", "\x1b^private\x1b\\", "\x1bXstring\x1b\\", // APC, PM, SOS
 	"\x1b[?1u", "\x1b[?31u", "\x1b[57444u", "\x1b[97;1:3u", "\x1b[1;1:3A", // kitty
@@ -47,12 +49,14 @@ func Noise(r *rand.Rand) string {
 		}
 		return b.String()
 	}
+
 	either := func(a, b string) string {
 		if r.IntN(2) == 0 {
 			return a
 		}
 		return b
 	}
+
 	switch r.IntN(5) {
 	case 0:
 		return Reports[r.IntN(len(Reports))]
@@ -63,5 +67,6 @@ func Noise(r *rand.Rand) string {
 	case 3: // control strings
 		return "\x1b" + some("P]_^X", 1, 1) + some(texts, 0, 60) + either("\x1b\\", "\x9c")
 	}
+
 	return "\x1b" + some(intermediates, 1, 3) + some(between('0', '~'), 1, 1)
 }

@@ -46,16 +46,19 @@ func New(t testing.TB, o Options) *Screen {
 	if _, err := exec.LookPath("tmux"); err != nil {
 		t.Skip("NOT TESTED: tmux is not installed")
 	}
+
 	s := &Screen{t: t, term: o.Term, tmux: startTmux(t, o.Width, o.Height)}
 	var err error
 	if s.ours, s.theirs, err = openLine(); err != nil {
 		t.Fatal(err)
 	}
+
 	s.setSize(o.Width, o.Height)
 	name := strings.TrimSpace(s.tmux.do(t, "display-message", "-p", "-t", "s", "#{pane_tty}"))
 	if s.pane, err = os.OpenFile(name, os.O_WRONLY|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
+
 	s.rawPane(o.FarEnd)
 
 	var passing sync.WaitGroup
@@ -67,6 +70,7 @@ func New(t testing.TB, o Options) *Screen {
 		passing.Wait()
 		_ = s.pane.Close()
 	})
+
 	return s
 }
 
@@ -77,6 +81,7 @@ func openLine() (ours, theirs *os.File, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("open a pty: %w", err)
 	}
+
 	ours = os.NewFile(uintptr(fd), "/dev/ptmx")
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err == nil {
@@ -85,10 +90,12 @@ func openLine() (ours, theirs *os.File, err error) {
 	if err == nil {
 		theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	}
+
 	if err != nil {
 		_ = ours.Close()
 		return nil, nil, fmt.Errorf("open a pty: %w", err)
 	}
+
 	return ours, theirs, nil
 }
 
@@ -136,7 +143,9 @@ func (s *Screen) Env() []string { return []string{"TERM=" + s.term, "LC_ALL=C.UT
 // end of the test, unless it has ended.
 func (s *Screen) Start(cmd *exec.Cmd) {
 	s.t.Helper()
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.theirs, s.theirs, s.theirs
+	cmd.Stdin = s.theirs
+	cmd.Stdout = s.theirs
+	cmd.Stderr = s.theirs
 	cmd.Env = append(cmd.Env, s.Env()...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {

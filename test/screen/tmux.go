@@ -28,19 +28,23 @@ func startTmux(t testing.TB, width, height int) *tmux {
 	if out, err := start.CombinedOutput(); err != nil {
 		t.Fatalf("tmux: %v: %s", err, out)
 	}
+
 	x.client = x.command("-C", "attach-session", "-t", "s", "-f", "no-output,ignore-size")
 	var err error
 	if x.ask, err = x.client.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
+
 	answers, err := x.client.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	x.answers = bufio.NewReader(answers)
 	if err := x.client.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	x.answer(t) // to attach-session
 	return x
 }
@@ -74,6 +78,7 @@ func (x *tmux) answer(t testing.TB) string {
 		if err != nil {
 			t.Fatalf("tmux: %v", err)
 		}
+
 		line = strings.TrimSuffix(line, "\n")
 		switch {
 		case strings.HasPrefix(line, "%begin "):

@@ -26,44 +26,67 @@ func People() string {
 		b.WriteString(Base64Line("dn", dn) + strings.Join(lines, "") + "\n")
 	}
 	add(Suffix, "objectClass: dcObject\nobjectClass: organization\no: Example\ndc: example\n")
-	add("cn=reader,"+Suffix, "objectClass: organizationalRole\nobjectClass: simpleSecurityObject\ncn: reader\nuserPassword: reader secret\n")
+	add("cn=reader,"+Suffix,
+		"objectClass: organizationalRole\nobjectClass: simpleSecurityObject\ncn: reader\nuserPassword: reader secret\n")
+
 	for _, ou := range []string{"People", "Groups", "Teams", "Servers", "Elsewhere"} {
 		add("ou="+ou+","+Suffix, "objectClass: organizationalUnit\nou: "+ou+"\n")
 	}
+
 	for i, u := range Users() {
 		cn := u + " cn"
 		if u == "mallory" {
 			cn = "admins"
 		}
-		add("uid="+escape(u)+",ou=People,"+Suffix, "objectClass: inetOrgPerson\nobjectClass: posixAccount\n", Base64Line("uid", u), Base64Line("cn", cn), "sn: x\n",
-			fmt.Sprintf("uidNumber: %d\ngidNumber: 100\nhomeDirectory: /x\n", 1000+i), Base64Line("userPassword", "secret of "+u))
+
+		add("uid="+escape(u)+",ou=People,"+
+			Suffix, "objectClass: inetOrgPerson\nobjectClass: posixAccount\n", Base64Line("uid", u), Base64Line("cn", cn), "sn: x\n",
+			fmt.Sprintf("uidNumber: %d\ngidNumber: 100\nhomeDirectory: /x\n", 1000+
+				i), Base64Line("userPassword", "secret of "+u))
 	}
-	add("uid=twice,ou=Elsewhere,"+Suffix, "objectClass: inetOrgPerson\nuid: twice\ncn: twice\nsn: x\nuserPassword: secret of twice\n")
-	for i, g := range []struct{ name, users string }{{"ops", "ann|bob|a*"}, {"devs", "bob"}, {"all hands", strings.Join(ascii(Users()), "|")}, {"nobody", ""}} {
+
+	add("uid=twice,ou=Elsewhere,"+Suffix,
+		"objectClass: inetOrgPerson\nuid: twice\ncn: twice\nsn: x\nuserPassword: secret of twice\n")
+	for i, g := range []struct{ name, users string }{
+		{"ops", "ann|bob|a*"},
+		{"devs", "bob"},
+		{"all hands", strings.Join(ascii(Users()), "|")},
+		{"nobody", ""},
+	} {
 		members := ""
 		for _, u := range strings.Split(g.users, "|") {
 			if u != "" {
 				members += Base64Line("memberUid", u)
 			}
 		}
-		add("cn="+g.name+",ou=Groups,"+Suffix, "objectClass: posixGroup\n", Base64Line("cn", g.name), fmt.Sprintf("gidNumber: %d\n", 2000+i), members)
+
+		add("cn="+g.name+",ou=Groups,"+Suffix, "objectClass: posixGroup\n", Base64Line("cn", g.name),
+			fmt.Sprintf("gidNumber: %d\n", 2000+i), members)
 	}
-	for name, users := range map[string][]string{"admins": {"ann"}, "web": {"ann", "bob", "x, y"}, "db": {"bob", "Ünï ö", "a(b"}} {
+
+	for name, users := range map[string][]string{
+		"admins": {"ann"},
+		"web":    {"ann", "bob", "x, y"},
+		"db":     {"bob", "Ünï ö", "a(b"},
+	} {
 		members := ""
 		for _, u := range users {
 			members += Base64Line("member", "uid="+escape(u)+",ou=People,"+Suffix)
 		}
 		add("cn="+name+",ou=Teams,"+Suffix, "objectClass: groupOfNames\n", Base64Line("cn", name), members)
 	}
+
 	for _, c := range []string{"WEB1", "web2.example.com", "db1", "*", "bad name"} {
 		add("cn="+c+",ou=Servers,"+Suffix, "objectClass: computer\n", Base64Line("cn", c))
 	}
+
 	return b.String()
 }
 
 // Users are those of [People] who may log in.
 func Users() []string {
-	return []string{"ann", "ann2", "bob", "eve", "carl", "mallory", "twice", "Ünï ö", "a*", "a(b", `a\b`, "x, y", "x=y", "x+y"}
+	return []string{"ann", "ann2", "bob", "eve", "carl", "mallory", "twice", "Ünï ö", "a*", "a(b", `a\b`,
+		"x, y", "x=y", "x+y"}
 }
 
 func ascii(names []string) (out []string) {

@@ -81,9 +81,11 @@ func StartAt(t testing.TB, host, ldif string) *Server {
 	if err != nil {
 		program = "/usr/sbin/slapd"
 	}
+
 	if _, err := os.Stat(program); err != nil {
 		t.Skip("SKIPPED: slapd is not installed (apt-get install slapd ldap-utils)")
 	}
+
 	dir := t.TempDir()
 	ca := authority.New(t)
 	s := &Server{t: t, dir: dir, conf: filepath.Join(dir, "slapd.conf"), CA: ca.File}
@@ -96,6 +98,7 @@ func StartAt(t testing.TB, host, ldif string) *Server {
 	s.Resume()
 	t.Cleanup(s.Stop)
 	s.Add(ldif)
+
 	return s
 }
 
@@ -126,6 +129,7 @@ func (s *Server) Resume() {
 			}
 			_ = c.Close()
 		}
+
 		return true
 	})
 }

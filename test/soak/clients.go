@@ -81,6 +81,7 @@ func (c *clients) subscription(ctx context.Context) {
 		return
 	}
 	defer s.Close()
+
 	c.subscribed.Add(1)
 	defer c.subscribed.Add(-1)
 	for {
@@ -110,6 +111,7 @@ func (c *clients) requests(ctx context.Context, n int, rate float64) {
 	began := time.Now()
 	dctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+
 	r, err := zmtp.DialReq(dctx, c.request, zmtp.DialConfig{})
 	if err != nil {
 		if ctx.Err() == nil {
@@ -118,12 +120,14 @@ func (c *clients) requests(ctx context.Context, n int, rate float64) {
 		return
 	}
 	defer r.Close()
+
 	for i := range n {
 		text := fmt.Appendf(nil, "%d %d %s", i, rand.Uint64(), bytes.Repeat([]byte{'x'}, rand.IntN(4000)))
 		began = time.Now()
 		rctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		got, err := r.Do(rctx, text)
 		cancel()
+
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -133,6 +137,7 @@ func (c *clients) requests(ctx context.Context, n int, rate float64) {
 		case !bytes.Equal(got, text):
 			c.wrong.Add(1)
 		}
+
 		c.asked.Add(1)
 		if rate > 0 && !pause(ctx, time.Duration((0.5+rand.Float64())*float64(time.Second)/rate)) {
 			return
@@ -143,7 +148,10 @@ func (c *clients) requests(ctx context.Context, n int, rate float64) {
 // greeting is ZMTP 3.1 with the NULL mechanism (RFC 37), READY a subscriber's.
 func greeting() []byte {
 	g := make([]byte, 64)
-	g[0], g[9], g[10], g[11] = 0xff, 0x7f, 3, 1
+	g[0] = 0xff
+	g[9] = 0x7f
+	g[10] = 3
+	g[11] = 1
 	copy(g[12:], "NULL")
 	return g
 }
@@ -157,11 +165,13 @@ func (c *clients) abuse(ctx context.Context) {
 		if rand.IntN(2) == 0 {
 			addr = c.publish
 		}
+
 		conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", addr)
 		if err != nil {
 			pause(ctx, time.Second)
 			continue
 		}
+
 		c.misbehave(ctx, conn.(*net.TCPConn))
 		conn.Close()
 		c.abused.Add(1)
@@ -223,13 +233,16 @@ func (c *clients) askBig(ctx context.Context, conn *net.TCPConn, read time.Durat
 	if _, err := conn.Write(greeting()); err != nil {
 		return
 	}
+
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	if _, err := io.ReadFull(conn, make([]byte, 64)); err != nil {
 		return
 	}
+
 	if _, err := conn.Write(append(append([]byte{}, ready...), "\x01\x00\x00\x03big"...)); err != nil {
 		return
 	}
+
 	pause(ctx, 200*time.Millisecond)
 	b := make([]byte, 16<<10)
 	for end := time.Now().Add(read); time.Now().Before(end); {
@@ -253,8 +266,10 @@ func (c *clients) bulk(ctx context.Context) {
 					c.wrong.Add(1)
 				}
 			}
+
 			r.Close()
 		}
+
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			c.miss(began, err)

@@ -79,11 +79,13 @@ func (l *lab) balanced(ctx context.Context, limit time.Duration) (time.Duration,
 				sum += k
 				most = max(most, k)
 			}
+
 			// Others than the held ones come and go.
 			if sum >= int64(l.held) && float64(most) <= 1.15*float64(sum)/float64(len(n)) {
 				return time.Since(began), nil
 			}
 		}
+
 		if time.Since(began) > limit || !pause(ctx, 250*time.Millisecond) {
 			return 0, fmt.Errorf("sessions %v not balanced within %s (%w)", n, limit, ctx.Err())
 		}
@@ -121,6 +123,7 @@ func (l *lab) faults(ctx context.Context, report func(string, ...any)) {
 				pause(ctx, 1500*time.Millisecond)
 			}
 		}
+
 		took, err := l.balanced(ctx, 2*time.Minute)
 		l.c.fault(false)
 		if ctx.Err() != nil {
@@ -131,9 +134,11 @@ func (l *lab) faults(ctx context.Context, report func(string, ...any)) {
 			report("%s %s: %v", who, what, err)
 			continue
 		}
+
 		l.mu.Lock()
 		l.worst = max(l.worst, took)
 		l.mu.Unlock()
+
 		report("%s was %s; all back, and balanced %.1f s after it returned", who, what, took.Seconds())
 	}
 }

@@ -35,7 +35,8 @@ func main() {
 	flag.IntVar(&o.held, "held", 2000, "subscribers held (at most 9500: the descriptor limit)")
 	flag.DurationVar(&o.warm, "warm", 3*time.Minute, "load before the first measurement")
 	flag.DurationVar(&o.duration, "duration", 30*time.Minute, "load between the measurements")
-	flag.DurationVar(&o.rest, "rest", 150*time.Second, "silence in which the memory is measured; collections without need are two minutes apart")
+	flag.DurationVar(&o.rest, "rest", 150*time.Second,
+		"silence in which the memory is measured; collections without need are two minutes apart")
 	flag.Float64Var(&o.keep, "within", 2, "percent that descriptors and PSS may differ")
 	flag.Parse()
 	var err error
@@ -46,6 +47,7 @@ func main() {
 		defer cancel()
 		err = soak(ctx, o)
 	}
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 		os.Exit(1)
@@ -63,40 +65,55 @@ func soak(ctx context.Context, o options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	l := &lab{self: self, held: o.held, procs: map[string]*exec.Cmd{}, admin: lbproxy.NewClient(filepath.Join(dir, "admin.sock")),
-		c: &clients{publish: o.net + ".1:24505", request: o.net + ".1:24506"}}
+
+	l := &lab{
+		self:  self,
+		held:  o.held,
+		procs: map[string]*exec.Cmd{},
+		admin: lbproxy.NewClient(filepath.Join(dir, "admin.sock")),
+		c:     &clients{publish: o.net + ".1:24505", request: o.net + ".1:24506"},
+	}
+
 	conf := fmt.Sprintf("frontends:\n- {name: publish, mode: publish, bind: [%q]}\n- {name: request, mode: request, bind: [%q]}\nbackends:\n",
 		l.c.publish, l.c.request)
 	for i := range 3 {
 		ip := fmt.Sprintf("%s.%d", o.net, 11+i)
 		l.masters = append(l.masters, ip)
-		conf += fmt.Sprintf("- {name: %s, address: %s, publish_port: %s, request_port: %s}\n", name(i), ip, publishPort, requestPort)
+		conf += fmt.Sprintf("- {name: %s, address: %s, publish_port: %s, request_port: %s}\n", name(i), ip,
+			publishPort, requestPort)
+
 		if err := l.startMaster(ip); err != nil {
 			return err
 		}
 		defer func() { l.signal(ip, syscall.SIGKILL) }()
 	}
+
 	// One loop throughout, so that a burst does not leave a second one behind.
-	conf += fmt.Sprintf("log: {sessions: publish}\nmax_loops: 1\nadmin: {socket: %s}\n", filepath.Join(dir, "admin.sock"))
+	conf += fmt.Sprintf("log: {sessions: publish}\nmax_loops: 1\nadmin: {socket: %s}\n",
+		filepath.Join(dir, "admin.sock"))
 	file := filepath.Join(dir, "lb.yaml")
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		return err
 	}
+
 	log, err := os.Create(filepath.Join(dir, "lb.log"))
 	if err != nil {
 		return err
 	}
 	defer log.Close()
+
 	lb := exec.Command(o.program, "lb", "--config", file, "--log-format", "json")
 	lb.Stdout, lb.Stderr = log, log
 	lb.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := lb.Start(); err != nil {
 		return fmt.Errorf("start the balancer: %w", err)
 	}
+
 	gone := make(chan error, 1)
 	go func() { gone <- lb.Wait() }()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -106,18 +123,22 @@ func soak(ctx context.Context, o options) error {
 	var holders sync.WaitGroup
 	hctx, release := context.WithCancel(ctx)
 	defer func() { release(); holders.Wait() }()
+
 	for range o.held {
 		holders.Go(func() { l.c.hold(hctx) })
 	}
+
 	before, err := l.round(ctx, lb.Process.Pid, o.warm, o.rest)
 	if err != nil {
 		return err
 	}
+
 	report("before: %s", before)
 	after, err := l.round(ctx, lb.Process.Pid, o.duration, o.rest)
 	if err != nil {
 		return err
 	}
+
 	report("after:  %s", after)
 	return l.verdict(o, before, after)
 }
@@ -127,34 +148,42 @@ func (l *lab) round(ctx context.Context, pid int, load, rest time.Duration) (usa
 	if _, err := l.balanced(ctx, 3*time.Minute); err != nil {
 		return usage{}, errors.Join(err, context.Cause(ctx))
 	}
+
 	report("%d subscribers held; load for %s", l.c.subscribed.Load(), load)
 	l.c.fault(false)
 	lctx, cancel := context.WithTimeout(ctx, load)
 	defer cancel()
+
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() { l.c.keep(lctx, 4) })
 	}
+
 	for range 4 {
 		wg.Go(func() { l.c.short(lctx, 5) })
 	}
+
 	for range 40 {
 		wg.Go(func() { l.c.abuse(lctx) })
 	}
+
 	wg.Go(func() { l.c.bulk(lctx) })
 	wg.Go(func() { l.faults(lctx, report) })
 	wg.Wait()
 	if ctx.Err() != nil {
 		return usage{}, context.Cause(ctx)
 	}
+
 	if err := l.whole(ctx); err != nil {
 		return usage{}, err
 	}
+
 	report("rest for %s", rest)
 	u, err := resting(ctx, pid, rest)
 	if err != nil {
 		return usage{}, err
 	}
+
 	return u, l.whole(ctx)
 }
 
@@ -166,7 +195,8 @@ func (l *lab) whole(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(end) || !pause(ctx, time.Second) {
-			return fmt.Errorf("%d sessions, %d bytes pending; %d were held (%w)", st.Sessions, st.Pending, l.held, errors.Join(err, context.Cause(ctx)))
+			return fmt.Errorf("%d sessions, %d bytes pending; %d were held (%w)", st.Sessions, st.Pending,
+				l.held, errors.Join(err, context.Cause(ctx)))
 		}
 	}
 }
@@ -179,18 +209,22 @@ func (l *lab) verdict(o options, before, after usage) error {
 	if d := differs(before.fds, after.fds); d > o.keep || d < -o.keep {
 		errs = append(errs, fmt.Errorf("descriptors differ by %+.1f %%", d))
 	}
+
 	d := differs(before.pss, after.pss)
 	report("PSS differs by %+.1f %%, anonymous memory by %+.1f %%", d, differs(before.anon, after.anon))
 	if d > o.keep {
 		errs = append(errs, fmt.Errorf("memory grew by %.1f %%", d))
 	}
+
 	if n := c.wrong.Load(); n > 0 {
 		errs = append(errs, fmt.Errorf("%d wrong answers or unbalanced ends", n))
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.lost {
 		errs = append(errs, fmt.Errorf("request lost while nothing was broken: %s", s))
 	}
+
 	return errors.Join(errs...)
 }

@@ -38,28 +38,33 @@ func runMaster(ip string) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+
 	req, err := net.Listen("tcp", net.JoinHostPort(ip, requestPort))
 	if err != nil {
 		return errors.Join(fmt.Errorf("listen: %w", err), pub.Close())
 	}
+
 	huge := bytes.Repeat([]byte{'z'}, bigSize)
-	router, err := zmtp.ListenRouter(ctx, req, zmtp.RouterConfig{Handler: func(_ context.Context, _ zmtp.Peer, b []byte) ([]byte, bool) {
-		switch {
-		case bytes.Contains(b, ping):
-			return pong, true
-		case bytes.Equal(b, big):
-			return huge, true
-		}
-		return b, true
-	}})
+	router, err := zmtp.ListenRouter(ctx, req,
+		zmtp.RouterConfig{Handler: func(_ context.Context, _ zmtp.Peer, b []byte) ([]byte, bool) {
+			switch {
+			case bytes.Contains(b, ping):
+				return pong, true
+			case bytes.Equal(b, big):
+				return huge, true
+			}
+			return b, true
+		}})
 	if err != nil {
 		return fmt.Errorf("serve requests: %w", err)
 	}
 	defer router.Close()
+
 	p := zmtp.ListenPub(ctx, pub, zmtp.PubConfig{})
 	defer p.Close()
 	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()
+
 	job := bytes.Repeat([]byte{'j'}, 1024)
 	for {
 		select {

@@ -29,11 +29,13 @@ func look(pid int) (usage, error) {
 	if err != nil {
 		return usage{}, fmt.Errorf("count descriptors: %w", err)
 	}
+
 	f, err := os.Open(dir + "/smaps_rollup")
 	if err != nil {
 		return usage{}, fmt.Errorf("read memory: %w", err)
 	}
 	defer f.Close()
+
 	u := usage{fds: len(fds)}
 	for sc := bufio.NewScanner(f); sc.Scan(); {
 		name, rest, _ := strings.Cut(sc.Text(), ":")
@@ -41,6 +43,7 @@ func look(pid int) (usage, error) {
 		if err != nil {
 			continue
 		}
+
 		switch name {
 		case "Pss":
 			u.pss = n
@@ -48,9 +51,11 @@ func look(pid int) (usage, error) {
 			u.anon = n
 		}
 	}
+
 	if u.pss == 0 {
 		return u, errors.New("read memory: no Pss in smaps_rollup")
 	}
+
 	return u, nil
 }
 
@@ -65,9 +70,11 @@ func resting(ctx context.Context, pid int, rest time.Duration) (usage, error) {
 		if err != nil {
 			return u, err
 		}
+
 		if least.pss == 0 || u.pss < least.pss {
 			least = u
 		}
+
 		least.fds = u.fds
 		if time.Now().After(end) {
 			return least, nil

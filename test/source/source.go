@@ -17,6 +17,7 @@ func Root(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for at := dir; ; at = filepath.Dir(at) {
 		b, err := os.ReadFile(filepath.Join(at, "go.mod"))
 		if err == nil && strings.HasPrefix(string(b), "module saltern\n") {

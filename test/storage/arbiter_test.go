@@ -47,17 +47,21 @@ func TestLongArbiter(t *testing.T) {
 	h.start(t, 3)
 	h.settled(t, 240*time.Second, 3, 1, 2, 3)
 	s, err := h.storage(2)
-	if err != nil || len(s.Bricks) != 3 || s.Bricks[0].Arbiter || s.Bricks[1].Arbiter || !s.Bricks[2].Arbiter || s.Spare != 1 {
+	if err != nil || len(s.Bricks) != 3 || s.Bricks[0].Arbiter || s.Bricks[1].Arbiter ||
+		!s.Bricks[2].Arbiter || s.Spare != 1 {
 		t.Fatalf("%v: %+v", err, s)
 	}
 
-	h.on(t, 2, "sh", "-c", "dd if=/dev/zero of=/srv/cluster/large bs=1M count=60 status=none; for i in $(seq 400); do echo $i >/srv/cluster/nodes/f$i; done; sync")
+	h.on(t, 2, "sh", "-c",
+		"dd if=/dev/zero of=/srv/cluster/large bs=1M count=60 status=none; for i in $(seq 400); do echo $i >/srv/cluster/nodes/f$i; done; sync")
 	for i, most := range map[int]int{1: 1 << 30, 2: 1 << 30, 3: 5 << 20} {
 		size, err := strconv.Atoi(h.fields(t, i, "du", "-sxB1", brick)[0])
 		if err != nil || size > most || i < 3 && size < 60<<20 {
 			t.Errorf("the brick of node%d has %d bytes: %v", i, size, err)
 		}
-		t.Logf("the brick of node%d has %d KiB; its disk and its inodes: %v, %v; the volume: %v", i, size>>10, h.fields(t, i, "df", "-k", "/data"), h.fields(t, i, "df", "-i", "/data"), h.fields(t, i, "df", "-k", "/srv/cluster"))
+		t.Logf("the brick of node%d has %d KiB; its disk and its inodes: %v, %v; the volume: %v", i,
+			size>>10, h.fields(t, i, "df", "-k", "/data"), h.fields(t, i, "df", "-i", "/data"),
+			h.fields(t, i, "df", "-k", "/srv/cluster"))
 	}
 
 	program := h.writer(t)
@@ -73,21 +77,26 @@ func TestLongArbiter(t *testing.T) {
 				return nil
 			})
 		}
+
 		began(2)
 		h.stop(lost, syscall.SIGKILL)
 		h.must(t, time.Minute, "crash", fmt.Sprint(lost))
 		began(16)
 		h.has(t, 60*time.Second, from, status.StoragePeerAway)
 		w := stop()
-		t.Logf("node%d lost power while %d records were written on node%d in %.0f s: longest %d ms, the machine was late by %d ms then, %d faults", lost, w.Kept, from, w.Seconds, w.Longest, w.Late, w.Faults)
+		t.Logf("node%d lost power while %d records were written on node%d in %.0f s: longest %d ms, the machine was late by %d ms then, %d faults",
+			lost, w.Kept, from, w.Seconds, w.Longest, w.Late, w.Faults)
+
 		if w.Faults > 0 || w.Longest > 8000+w.Late {
 			t.Errorf("node%d lost power: %+v", lost, w)
 		}
+
 		h.must(t, time.Minute, "boot", fmt.Sprint(lost))
 		h.start(t, lost)
 		h.settled(t, 180*time.Second, 3, 1, 2, 3)
 		for _, i := range []int{1, 2} { // in its own copy, seen without the volume
-			h.on(t, i, program, "check", strings.Replace(returnsOf(10+lost), "/srv/cluster", brick, 1), fmt.Sprint(w.Kept))
+			h.on(t, i, program, "check", strings.Replace(returnsOf(10+lost), "/srv/cluster", brick, 1),
+				fmt.Sprint(w.Kept))
 		}
 	}
 
@@ -99,6 +108,7 @@ func TestLongArbiter(t *testing.T) {
 	h.settled(t, 180*time.Second, 1, 2)
 	h.on(t, 2, program, "check", returnsOf(2), fmt.Sprint(w.Kept))
 	h.wrote(t, 2, program, 2)
+
 	if out := h.on(t, 2, "gluster", "--mode=script", "pool", "list"); strings.Contains(out, "node1") {
 		t.Errorf("pool:\n%s", out)
 	}

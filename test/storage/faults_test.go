@@ -40,6 +40,7 @@ func TestLongFaults(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		h.serving(t, i)
 	}
+
 	key := h.masterKey(t, 1)
 
 	// The disk of one copy is full, outside of the volume.
@@ -71,6 +72,7 @@ func TestLongFaults(t *testing.T) {
 		_, err := h.run(10*time.Second, "exec", "3", "pgrep", "-x", "glusterfsd")
 		return err
 	})
+
 	h.settled(t, 3*time.Minute, 3, 1, 2, 3)
 
 	// The volume was stopped by hand: it is started again by the node that comes
@@ -96,15 +98,18 @@ func TestLongFaults(t *testing.T) {
 		h.stop(i, syscall.SIGKILL)
 		h.must(t, time.Minute, "crash", fmt.Sprint(i))
 	}
+
 	h.has(t, 2*time.Minute, 1, status.VolumeNoQuorum)
 	h.told(t, 1, status.VolumeNoQuorum, key)
 	if d, err := h.status(1); err != nil || d.ServingSince == nil {
 		t.Errorf("without a volume node1 does not serve: %v %+v", err, d.Problems)
 	}
+
 	for _, i := range []int{2, 3} {
 		h.must(t, time.Minute, "boot", fmt.Sprint(i))
 		h.start(t, i)
 	}
+
 	h.settled(t, 4*time.Minute, 3, 1, 2, 3)
 	lab.Eventually(t, time.Minute, "keys of new minions are stored again", func() error {
 		if err := h.stranger(t, 1, key); !errors.Is(err, minion.ErrWaiting) {
@@ -120,11 +125,14 @@ func (h *hosts) skewed(t *testing.T) {
 	t.Helper()
 	h.killNode(t, 3)
 	const file = "/srv/cluster/nodes/node3/probe/clock"
-	h.on(t, 3, "sh", "-c", `touch /run/skewed; (while [ -e /run/skewed ]; do date -u -d '+60 sec' '+"%Y-%m-%dT%H:%M:%S.%NZ"' >`+file+`.new && mv `+file+`.new `+file+`; sleep 3; done) >/dev/null 2>&1 &`)
+	h.on(t, 3, "sh", "-c",
+		`touch /run/skewed; (while [ -e /run/skewed ]; do date -u -d '+60 sec' '+"%Y-%m-%dT%H:%M:%S.%NZ"' >`+
+			file+`.new && mv `+file+`.new `+file+`; sleep 3; done) >/dev/null 2>&1 &`)
 	p := h.has(t, 2*time.Minute, 1, status.ClockSkew)
 	if p.Subject != "node3" {
 		t.Errorf("the clock of %q differs", p.Subject)
 	}
+
 	h.logged(t, 1, status.ClockSkew)
 	h.on(t, 3, "rm", "/run/skewed")
 	h.start(t, 3)

@@ -71,43 +71,61 @@ func newHosts(t *testing.T, n int) *hosts {
 	if os.Getuid() != 0 {
 		t.Skip("NOT TESTED: pretend machines need root")
 	}
+
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skipf("NOT TESTED: nothing can be mounted here: %v", err)
 	}
+
 	for _, p := range []string{"glusterd", "mkfs.xfs", "ip"} {
 		if _, err := exec.LookPath(p); err != nil {
 			t.Skipf("NOT TESTED: %s is missing (make deps): %v", p, err)
 		}
 	}
+
 	script, err := filepath.Abs("../gluster/lab")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hosts{dir: lab.Dir(t), script: script, net: setting("LAB_NET", "10.72.1"), nodes: map[int]*exec.Cmd{}, bin: filepath.Dir(lab.Bin(t, "applianced"))}
+
+	h := &hosts{
+		dir:    lab.Dir(t),
+		script: script,
+		net:    setting("LAB_NET", "10.72.1"),
+		nodes:  map[int]*exec.Cmd{},
+		bin:    filepath.Dir(lab.Bin(t, "applianced")),
+	}
+
 	h.name = labName(t)
-	h.env = append(os.Environ(), "LAB_NAME="+h.name, "LAB_DIR="+filepath.Join(os.TempDir(), "lab-"+h.name), "LAB_NET="+h.net)
+	h.env = append(os.Environ(), "LAB_NAME="+h.name, "LAB_DIR="+filepath.Join(os.TempDir(), "lab-"+h.name),
+		"LAB_NET="+h.net)
 	h.must(t, time.Minute, "down")
 	t.Cleanup(func() {
 		for i := range h.nodes {
 			h.stop(i, syscall.SIGKILL)
 		}
+
 		if t.Failed() {
 			for i := 1; i <= n; i++ {
 				b, _ := os.ReadFile(h.path(i, "log"))
 				t.Logf("log of node%d:\n%s", i, b[max(0, len(b)-8000):])
 			}
 		}
+
 		_, _ = h.run(time.Minute, "down")
 	})
+
 	for i := 1; i <= n; i++ {
 		if out, err := h.run(time.Minute, "boot", fmt.Sprint(i)); err != nil {
 			if i == 1 {
-				t.Skipf("NOT TESTED: no pretend machine can be made here (network namespaces, loop devices, xfs): %v\n%s", err, out)
+				t.Skipf("NOT TESTED: no pretend machine can be made here (network namespaces, loop devices, xfs): %v\n%s",
+					err, out)
 			}
 			t.Fatalf("boot %d: %v\n%s", i, err, out)
 		}
+
 		h.prepare(t, i)
 	}
+
 	h.table = nodes.Table{Cluster: "test", KeyHash: strings.Repeat("0", 64)}
 	return h
 }
@@ -168,12 +186,18 @@ func (h *hosts) start(t *testing.T, i int) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(h.script, "exec", fmt.Sprint(i), filepath.Join(h.bin, "applianced"), "run", "--config", h.path(i, "yaml"))
-	cmd.Env, cmd.Stdout, cmd.Stderr = h.env, log, log
+
+	cmd := exec.Command(h.script, "exec", fmt.Sprint(i), filepath.Join(h.bin, "applianced"), "run",
+		"--config", h.path(i, "yaml"))
+	cmd.Env = h.env
+	cmd.Stdout = log
+	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	h.nodes[i] = cmd
 }
 
@@ -196,15 +220,18 @@ func (h *hosts) killNode(t *testing.T, i int) {
 	cmd := h.nodes[i]
 	delete(h.nodes, i)
 	h.on(t, i, "sh", "-c", "pkill -KILL -f 'applianced ru[n]'; true")
+
 	if cmd == nil {
 		return
 	}
+
 	// Until then its sockets are answered, when its name and arguments are gone.
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		_ = cmd.Wait()
 	}()
+
 	select {
 	case <-gone:
 	case <-time.After(lab.Limit(2 * time.Minute)):
@@ -216,8 +243,9 @@ func (h *hosts) killNode(t *testing.T, i int) {
 
 // member adds node i to the table.
 func (h *hosts) member(i int) {
-	h.table.Nodes = append(h.table.Nodes, nodes.Node{Name: fmt.Sprintf("node%d", i), Address: fmt.Sprintf("%s.1%d", h.net, i), State: nodes.Member,
-		Certificate: strings.Repeat("0", 64), Storage: "data", Brick: brick})
+	h.table.Nodes = append(h.table.Nodes,
+		nodes.Node{Name: fmt.Sprintf("node%d", i), Address: fmt.Sprintf("%s.1%d", h.net, i), State: nodes.Member,
+			Certificate: strings.Repeat("0", 64), Storage: "data", Brick: brick})
 }
 
 // spread gives all nodes of the list the table as it is.
@@ -231,17 +259,22 @@ func (h *hosts) spread(t *testing.T, list ...int) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(h.dir, "table"), b, 0o600)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, i := range list {
-		h.on(t, i, "sh", "-c", "mkdir -p /data/saltern && cp "+filepath.Join(h.dir, "table")+" /data/saltern/.t && mv /data/saltern/.t /data/saltern/"+nodes.File)
+		h.on(t, i, "sh", "-c",
+			"mkdir -p /data/saltern && cp "+filepath.Join(h.dir, "table")+
+				" /data/saltern/.t && mv /data/saltern/.t /data/saltern/"+nodes.File)
 	}
 }
 
 // ask runs a verb of applianced on node i and decodes what it prints.
 func (h *hosts) ask(i int, into any, verb ...string) error {
-	args := append([]string{"exec", fmt.Sprint(i), filepath.Join(h.bin, "applianced"), "--config", h.path(i, "yaml")}, verb...)
+	args := append([]string{"exec", fmt.Sprint(i), filepath.Join(h.bin, "applianced"), "--config", h.path(i, "yaml")},
+		verb...)
 	out, err := h.run(30*time.Second, args...)
 	if jerr := json.Unmarshal([]byte(out), into); jerr != nil {
 		return fmt.Errorf("applianced %s on node%d: %w %w: %s", strings.Join(verb, " "), i, err, jerr, out)
@@ -289,6 +322,7 @@ func (h *hosts) unsettled(i, copies int) error {
 	case copies > 1 && (!s.Heal.Known || s.Heal.Pending > 0):
 		return fmt.Errorf("to be healed: %+v", s.Heal)
 	}
+
 	return nil
 }
 
@@ -297,7 +331,8 @@ func (h *hosts) settled(t *testing.T, limit time.Duration, copies int, list ...i
 	t.Helper()
 	start := time.Now()
 	for _, i := range list {
-		lab.Eventually(t, limit, fmt.Sprintf("node%d has a volume of %d copies", i, copies), func() error { return h.unsettled(i, copies) })
+		lab.Eventually(t, limit, fmt.Sprintf("node%d has a volume of %d copies", i, copies),
+			func() error { return h.unsettled(i, copies) })
 	}
 	t.Logf("%v settled with %d copies after %.1f s", list, copies, time.Since(start).Seconds())
 }
@@ -311,6 +346,7 @@ func (h *hosts) has(t *testing.T, limit time.Duration, i int, code status.Code) 
 		if err != nil {
 			return err
 		}
+
 		var have []string
 		for _, p := range d.Problems {
 			if p.Code == code {
@@ -319,11 +355,14 @@ func (h *hosts) has(t *testing.T, limit time.Duration, i int, code status.Code) 
 			}
 			have = append(have, string(p.Code)+" "+p.Cause)
 		}
+
 		return fmt.Errorf("it says %s: %s", d.Health, strings.Join(have, "; "))
 	})
+
 	t.Logf("node%d: %s %s: %s; next: %s", i, found.Code, found.Title, found.Cause, found.Next)
 	if found.Cause == "" || found.Next == "" {
 		t.Errorf("%s names no cause or no next step: %+v", code, found)
 	}
+
 	return found
 }

@@ -19,28 +19,34 @@ func TestLongIdle(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		h.serving(t, i)
 	}
-	h.on(t, 1, "sh", "-c", `cd /srv/cluster/srv/salt; for d in $(seq 40); do mkdir s$d; for f in $(seq 50); do echo "x: {test.nop: []}" >s$d/f$f.sls; done; done`)
+
+	h.on(t, 1, "sh", "-c",
+		`cd /srv/cluster/srv/salt; for d in $(seq 40); do mkdir s$d; for f in $(seq 50); do echo "x: {test.nop: []}" >s$d/f$f.sls; done; done`)
 	time.Sleep(40 * time.Second) // what follows a change is over
 	const minutes = 2
 	type use struct {
 		cpu     map[string]float64
 		started int
 	}
+
 	look := func(i int) use {
 		u := use{cpu: map[string]float64{}}
 		ns, err := os.Readlink("/proc/" + strings.TrimSpace(h.first(t, i)) + "/ns/pid")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		all, _ := filepath.Glob("/proc/[0-9]*")
 		for _, p := range all {
 			if n, err := os.Readlink(p + "/ns/pid"); err != nil || n != ns {
 				continue
 			}
+
 			b, err := os.ReadFile(p + "/stat")
 			if err != nil {
 				continue
 			}
+
 			open, end := strings.IndexByte(string(b), '('), strings.LastIndexByte(string(b), ')')
 			name, f := string(b[open+1:end]), strings.Fields(string(b[end+2:]))
 			if name == "glusterfs" {
@@ -50,6 +56,7 @@ func TestLongIdle(t *testing.T) {
 					name = "healing"
 				}
 			}
+
 			if name == "applianced" {
 				cmd, _ := os.ReadFile(p + "/cmdline")
 				if w := strings.Split(string(cmd), "\x00"); len(w) > 3 && w[1] == "storage" {
@@ -58,6 +65,7 @@ func TestLongIdle(t *testing.T) {
 					name = w[1]
 				}
 			}
+
 			for j, field := range []int{11, 12, 13, 14} {
 				n, _ := strconv.ParseFloat(f[field], 64)
 				if j < 2 {
@@ -67,14 +75,17 @@ func TestLongIdle(t *testing.T) {
 				}
 			}
 		}
+
 		f := strings.Fields(h.on(t, i, "cat", "/proc/loadavg"))
 		u.started, _ = strconv.Atoi(f[4])
 		return u
 	}
+
 	var before [4]use
 	for i := 1; i <= 3; i++ {
 		before[i] = look(i)
 	}
+
 	time.Sleep(minutes * time.Minute)
 	for i := 1; i <= 3; i++ {
 		u := look(i)
@@ -86,7 +97,9 @@ func TestLongIdle(t *testing.T) {
 				parts = append(parts, fmt.Sprintf("%s %.2f", name, d))
 			}
 		}
-		t.Logf("node%d: %.2f s of CPU a minute (%s), %d processes and threads started", i, sum, strings.Join(parts, ", "), (u.started-before[i].started)/minutes)
+
+		t.Logf("node%d: %.2f s of CPU a minute (%s), %d processes and threads started", i, sum,
+			strings.Join(parts, ", "), (u.started-before[i].started)/minutes)
 	}
 }
 

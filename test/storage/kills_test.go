@@ -72,27 +72,33 @@ func (k *kills) until(t *testing.T, copies int, list ...int) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			for line := range strings.Lines(string(b[k.offset[i]:])) {
 				_, step, ok := strings.Cut(line, `msg="storage step" step=`)
 				name := k.name(strings.TrimSpace(step))
 				if _, twice := k.at[name]; !ok || twice {
 					continue
 				}
+
 				k.at[name] = i
 				k.h.killNode(t, i)
 				if f := k.meanwhile[name]; f != nil {
 					f(i)
 				}
+
 				k.h.start(t, i)
 				again = true
 				break
 			}
+
 			k.offset[i] = strings.LastIndexByte(string(b), '\n') + 1
 		}
+
 		if again || time.Since(looked) < 2*time.Second {
 			time.Sleep(20 * time.Millisecond)
 			continue
 		}
+
 		looked = time.Now()
 		var err error
 		for _, i := range list {
@@ -100,6 +106,7 @@ func (k *kills) until(t *testing.T, copies int, list ...int) {
 				break
 			}
 		}
+
 		if err == nil {
 			t.Logf("%d copies after %.0f s and %d kills", copies, time.Since(start).Seconds(), len(k.at))
 			return

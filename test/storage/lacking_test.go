@@ -30,16 +30,20 @@ func TestLongLackingVolume(t *testing.T) {
 	h.spread(t, 1, 2)
 	h.start(t, 2)
 	lab.Eventually(t, 90*time.Second, "node2 is in the pool", func() error {
-		_, err := h.run(10*time.Second, "exec", "1", "sh", "-c", "gluster pool list | grep -w node2 | grep -w Connected")
+		_, err := h.run(10*time.Second, "exec", "1", "sh", "-c",
+			"gluster pool list | grep -w node2 | grep -w Connected")
 		return err
 	})
+
 	if out := h.on(t, 2, "gluster", "volume", "list"); strings.TrimSpace(out) == "cluster" {
 		t.Fatalf("node2 has the volume in spite of the obstacle: %s", out)
 	}
+
 	h.on(t, 2, "rm", kept)
 	lab.Eventually(t, 90*time.Second, "node2 has the volume", func() error {
 		_, err := h.run(10*time.Second, "exec", "2", "sh", "-c", "gluster volume list | grep -x cluster")
 		return err
 	})
+
 	h.settled(t, 240*time.Second, 2, 1, 2)
 }

@@ -46,6 +46,7 @@ func TestLongReplaceAndRemove(t *testing.T) {
 	if strings.Contains(out, "node2") || strings.Contains(out, "node3") {
 		t.Errorf("pool:\n%s", out)
 	}
+
 	// What is left works alone with the first copy.
 	h.stop(4, syscall.SIGKILL)
 	h.must(t, time.Minute, "crash", "4")
@@ -53,7 +54,8 @@ func TestLongReplaceAndRemove(t *testing.T) {
 	h.spread(t, 1)
 	k.until(t, 1, 1)
 	h.on(t, 1, program, "check", returnsOf(1), fmt.Sprint(w.Kept))
-	k.hit(t, `"replace-brick node3`, `"remove-brick node2`, `"remove-brick node4`, `"detach node2`, `"detach node3`, `"detach node4`)
+	k.hit(t, `"replace-brick node3`, `"remove-brick node2`, `"remove-brick node4`, `"detach node2`,
+		`"detach node3`, `"detach node4`)
 }
 
 func (h *hosts) prepareFourth(t *testing.T) {
@@ -72,9 +74,11 @@ func TestLongInterrupted(t *testing.T) {
 	k := h.kills(t, wholeStep, 1)
 	h.start(t, 1)
 	k.until(t, 1, 1)
+
 	if len(k.at) < 4 { // create, options, start, directories; the mount may be made by another way
 		t.Errorf("killed at %d steps of forming only: %v", len(k.at), k.at)
 	}
+
 	program := h.writer(t)
 	w := h.wrote(t, 1, program, 5)
 	h.member(2)
@@ -84,12 +88,15 @@ func TestLongInterrupted(t *testing.T) {
 	h.start(t, 3)
 	k.until(t, 3, 1, 2, 3)
 	h.on(t, 2, program, "check", returnsOf(1), fmt.Sprint(w.Kept))
+
 	for i := 1; i <= 3; i++ { // every copy has everything
 		h.on(t, i, program, "check", strings.Replace(returnsOf(1), "/srv/cluster", brick, 1), fmt.Sprint(w.Kept))
 	}
+
 	for step, i := range k.at {
 		t.Logf("killed on node%d at: %s", i, step)
 	}
+
 	if len(k.at) < 12 {
 		t.Errorf("killed at %d steps only", len(k.at))
 	}
@@ -110,6 +117,7 @@ func TestLongLeaderLost(t *testing.T) {
 		}
 		return fmt.Errorf("nobody")
 	})
+
 	t.Logf("another node leads after %.1f s", time.Since(start).Seconds())
 	h.must(t, time.Minute, "boot", "1")
 	h.must(t, time.Minute, "uncut", "1")
@@ -121,6 +129,7 @@ func TestLongLeaderLost(t *testing.T) {
 			leaders++
 		}
 	}
+
 	if leaders != 1 {
 		t.Errorf("%d nodes lead", leaders)
 	}
@@ -138,10 +147,12 @@ func TestLongLeaderFrozen(t *testing.T) {
 		}
 		return list
 	}
+
 	first := leader()
 	if len(first) != 1 {
 		t.Fatalf("%v lead", first)
 	}
+
 	signal := func(name string) {
 		h.on(t, first[0], "sh", "-c", "pkill -"+name+" -f 'a[p]plianced'; true")
 	}
@@ -157,8 +168,10 @@ func TestLongLeaderFrozen(t *testing.T) {
 				return nil
 			}
 		}
+
 		return fmt.Errorf("nobody")
 	})
+
 	t.Logf("another node leads after %.1f s", time.Since(start).Seconds())
 	signal("CONT")
 	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
@@ -166,6 +179,7 @@ func TestLongLeaderFrozen(t *testing.T) {
 			t.Fatalf("%v lead after the thaw", l)
 		}
 	}
+
 	h.settled(t, 4*time.Minute, 3, 1, 2, 3)
 }
 
@@ -179,35 +193,46 @@ func TestLongMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	local := strings.Replace(string(yaml), "kind: volume", "kind: local", 1)
 	if err := os.WriteFile(h.path(1, "yaml"), []byte(local), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	h.start(t, 1)
 	h.serving(t, 1)
 	old := "/data/saltern/cluster"
-	h.on(t, 1, "sh", "-c", fmt.Sprintf("cd %s; for i in $(seq 800); do echo key $i >pki/minions/m$i; echo \"x$i: {test.nop: []}\" >srv/salt/s$i.sls; done", old))
+	h.on(t, 1, "sh", "-c",
+		fmt.Sprintf("cd %s; for i in $(seq 800); do echo key $i >pki/minions/m$i; echo \"x$i: {test.nop: []}\" >srv/salt/s$i.sls; done",
+			old))
 	h.on(t, 1, "sh", "-c", "mkdir -p /data/saltern/storage && touch /data/saltern/storage/forms-the-volume")
+
 	if err := os.WriteFile(h.path(1, "yaml"), yaml, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, after := range []time.Duration{10 * time.Second, 14 * time.Second, 17 * time.Second, 20 * time.Second} {
 		h.killNode(t, 1)
 		h.start(t, 1)
 		time.Sleep(after) // a different moment each time: that is the test
 	}
+
 	lab.Eventually(t, 4*time.Minute, "the move is made", func() error {
 		_, err := h.run(10*time.Second, "exec", "1", "test", "-d", old+".before-volume", "-a", "!", "-e", old)
 		return err
 	})
+
 	h.settled(t, 2*time.Minute, 1, 1)
 	h.serving(t, 1)
 	for _, tree := range []string{"pki/minions", "srv/salt", "srv/pillar"} {
 		h.on(t, 1, "diff", "-r", filepath.Join(old+".before-volume", tree), filepath.Join("/srv/cluster", tree))
 	}
+
 	h.on(t, 1, "cmp", old+".before-volume/pki/node1.pub", "/srv/cluster/pki/node1.pub")
 	var d status.Document
-	if err := json.Unmarshal([]byte(h.on(t, 1, filepath.Join(h.bin, "applianced"), "--config", h.path(1, "yaml"), "status", "--json")), &d); err != nil || d.Storage.Kind != "volume" {
+	if err := json.Unmarshal([]byte(h.on(t, 1, filepath.Join(h.bin, "applianced"), "--config",
+		h.path(1, "yaml"), "status", "--json")),
+		&d); err != nil || d.Storage.Kind != "volume" {
 		t.Errorf("%v %+v", err, d.Storage)
 	}
 }

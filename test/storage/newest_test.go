@@ -33,9 +33,11 @@ func TestLongNewest(t *testing.T) {
 	h.start(t, 2)
 	h.start(t, 3)
 	h.settled(t, 4*time.Minute, 3, 1, 2, 3)
+
 	for i := 1; i <= 3; i++ {
 		h.serving(t, i)
 	}
+
 	h.newestCopies(t, 200)
 
 	for i := range 2000 {
@@ -47,6 +49,7 @@ func TestLongNewest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	for i := 1; i <= 3; i++ {
 		lab.Eventually(t, 3*time.Minute, fmt.Sprintf("node%d has copied 2,000 files", i), func() error {
 			n, err := h.door(t, i).Newest(t.Context(), control.NewestQuestion{})
@@ -56,6 +59,7 @@ func TestLongNewest(t *testing.T) {
 			return err
 		})
 	}
+
 	h.newestCopies(t, 50)
 }
 
@@ -86,10 +90,12 @@ func (h *hosts) newestCopies(t *testing.T, rounds int) {
 			t.Fatal(err)
 		}
 	}
+
 	var doors [4]*control.Door
 	for i := 1; i <= 3; i++ {
 		doors[i] = h.door(t, i)
 	}
+
 	must(os.MkdirAll(filepath.Join(h.root(t, 1), tree), 0o755))
 	said := 0
 	var took []time.Duration
@@ -108,7 +114,8 @@ func (h *hosts) newestCopies(t *testing.T, rounds int) {
 			must(os.MkdirAll(filepath.Join(at, "new"), 0o755))
 			must(os.WriteFile(filepath.Join(at, file), []byte(text), 0o644))
 		case 3: // a tree that was made beside
-			beside, tree := fmt.Sprintf("../beside%d-%d", rounds, round), fmt.Sprintf("tree%d-%d", rounds, round)
+			beside := fmt.Sprintf("../beside%d-%d", rounds, round)
+			tree := fmt.Sprintf("tree%d-%d", rounds, round)
 			must(os.MkdirAll(filepath.Join(at, beside), 0o755))
 			must(os.WriteFile(filepath.Join(at, beside, "t.sls"), []byte(text), 0o644))
 			must(os.Rename(filepath.Join(at, beside), filepath.Join(at, tree)))
@@ -118,6 +125,7 @@ func (h *hosts) newestCopies(t *testing.T, rounds int) {
 			must(os.Remove(filepath.Join(at, file)))
 			want = "gone"
 		}
+
 		begun := time.Now()
 		n, err := doors[reader].Newest(t.Context(), control.NewestQuestion{})
 		took = append(took, time.Since(begun))
@@ -129,16 +137,21 @@ func (h *hosts) newestCopies(t *testing.T, rounds int) {
 			t.Logf("round %d: node%d: %s%s", round, reader, n.Why, n.Except)
 			continue
 		}
+
 		got := "gone"
-		if b, err := os.ReadFile(filepath.Join(h.root(t, reader), "data/saltern/mirror/srv/salt/newest", file)); err == nil {
+		if b, err := os.ReadFile(filepath.Join(h.root(t, reader), "data/saltern/mirror/srv/salt/newest",
+			file)); err == nil {
 			got = string(b)
 		}
+
 		if got != want {
 			t.Errorf("round %d: node%d wrote %s: %q; the copy of node%d has %q", round, writer, file, want, reader, got)
 		}
 	}
+
 	slices.Sort(took)
-	t.Logf("%d answers: median %v, longest %v; %d said that files are old", rounds, took[rounds/2].Round(time.Millisecond), took[rounds-1].Round(time.Millisecond), said)
+	t.Logf("%d answers: median %v, longest %v; %d said that files are old", rounds,
+		took[rounds/2].Round(time.Millisecond), took[rounds-1].Round(time.Millisecond), said)
 	if said > 2+rounds/10 {
 		t.Errorf("%d of %d answers were that files are old", said, rounds)
 	}

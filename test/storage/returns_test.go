@@ -42,11 +42,13 @@ func (h *hosts) takers(t *testing.T, program string) *takers {
 	if err := os.Mkdir(k.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		for _, p := range k.procs {
 			_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL) // it may be gone
 			_ = p.Wait()
 		}
+
 		if t.Failed() {
 			for i := 1; i <= 3; i++ {
 				b, _ := os.ReadFile(k.log(i))
@@ -54,10 +56,12 @@ func (h *hosts) takers(t *testing.T, program string) *takers {
 			}
 		}
 	})
+
 	h.on(t, 1, "mkdir", takerShared)
 	for i := 1; i <= 3; i++ {
 		k.master(t, i)
 	}
+
 	return k
 }
 
@@ -73,12 +77,17 @@ func (k *takers) master(t *testing.T, i int) {
 			peers = append(peers, addr(j))
 		}
 	}
+
 	conf, err := json.Marshal(map[string]any{ // JSON is YAML
-		"id": addr(i), "interface": addr(i), "publish_port": takerPort, "ret_port": takerPort + 1, "root_dir": "/", "user": "root",
-		"pki_dir": takerOwn + "/pki", "cachedir": takerOwn + "/cache", "sock_dir": "/run/takers", "pidfile": "/run/takers.pid", "log_file": takerOwn + "/log", "log_level": "info",
+		"id": addr(i), "interface": addr(i), "publish_port": takerPort, "ret_port": takerPort +
+			1, "root_dir": "/", "user": "root",
+		"pki_dir": takerOwn + "/pki", "cachedir": takerOwn +
+			"/cache", "sock_dir": "/run/takers", "pidfile": "/run/takers.pid", "log_file": takerOwn +
+			"/log", "log_level": "info",
 		"auto_accept": true, "cluster_id": "takers", "cluster_peers": peers, "cluster_pki_dir": takerShared, "cluster_secret": "of this test only",
 		"cluster_pool_port": takerPool, "file_roots": map[string]any{"base": []string{takerOwn}}, "pillar_roots": map[string]any{"base": []string{takerOwn}},
 	})
+
 	etc := filepath.Join(k.dir, fmt.Sprintf("etc%d", i))
 	if err == nil {
 		err = os.MkdirAll(etc, 0o700)
@@ -86,21 +95,28 @@ func (k *takers) master(t *testing.T, i int) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(etc, "master"), conf, 0o600)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	k.h.on(t, i, "mkdir", "-p", takerOwn+"/pki", takerOwn+"/cache", "/run/takers")
 	log, err := os.Create(k.log(i))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
+
 	cmd := exec.Command(k.h.script, "exec", fmt.Sprint(i), filepath.Join(k.h.bin, "salt-master"), "-c", etc)
-	cmd.Env, cmd.Stdout, cmd.Stderr = k.h.env, log, log
+	cmd.Env = k.h.env
+	cmd.Stdout = log
+	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	k.procs = append(k.procs, cmd)
 	lab.Eventually(t, 90*time.Second, fmt.Sprintf("the master that takes returns on node%d is ready", i), func() error {
 		b, err := os.ReadFile(k.log(i))
@@ -119,23 +135,29 @@ func (k *takers) sending(t *testing.T, seconds int) func() written {
 	for i := 1; i <= 3; i++ {
 		masters = append(masters, fmt.Sprintf("%s.1%d:%d", k.h.net, i, takerPort+1))
 	}
+
 	play["masters"] = masters
 	b, err := json.Marshal(play)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(k.dir, "play.json"), b, 0o600)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	type answer struct {
 		out string
 		err error
 	}
+
 	done := make(chan answer, 1)
 	go func() {
-		out, err := k.h.run(time.Duration(seconds+120)*time.Second, "exec", "1", k.program, "returns", k.dir, fmt.Sprint(seconds))
+		out, err := k.h.run(time.Duration(seconds+120)*time.Second, "exec", "1", k.program, "returns", k.dir,
+			fmt.Sprint(seconds))
 		done <- answer{out, err}
 	}()
+
 	k.more(t, 200)
 	k.listed(t, 2)
 	return func() written {
@@ -146,6 +168,7 @@ func (k *takers) sending(t *testing.T, seconds int) func() written {
 		if err := json.Unmarshal([]byte(a.out), &w); err != nil || a.err != nil {
 			t.Fatalf("minions that send returns: %v %v: %s", a.err, err, a.out)
 		}
+
 		return w
 	}
 }
@@ -158,13 +181,16 @@ func (k *takers) listed(t *testing.T, i int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var have struct {
 		Accepted []string `json:"minions"`
 	}
-	out := k.h.on(t, i, filepath.Join(k.h.bin, "salt-key"), "-c", filepath.Join(k.dir, fmt.Sprintf("etc%d", i)), "-L", "--out=json")
+	out := k.h.on(t, i, filepath.Join(k.h.bin, "salt-key"), "-c",
+		filepath.Join(k.dir, fmt.Sprintf("etc%d", i)), "-L", "--out=json")
 	if err := json.Unmarshal([]byte(out), &have); err != nil {
 		t.Fatalf("salt-key: %v: %s", err, out)
 	}
+
 	for line := range strings.Lines(string(taken)) {
 		if w := strings.Fields(line); len(w) == 3 && !slices.Contains(have.Accepted, w[1]) {
 			t.Fatalf("salt-key on node%d does not list %s: %q", i, w[1], have.Accepted)

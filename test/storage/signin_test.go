@@ -33,12 +33,20 @@ func (h *hosts) stranger(t *testing.T, i int, master *rsa.PublicKey) error {
 			t.Fatal(err)
 		}
 	}
+
 	addr := fmt.Sprintf("%s.1%d", h.net, i)
 	h.strangers++
-	m, err := minion.New(minion.Config{ID: fmt.Sprintf("stranger%d", h.strangers), Key: h.key, Master: master, Request: addr + ":4506", Publish: addr + ":4505"})
+	m, err := minion.New(minion.Config{
+		ID:      fmt.Sprintf("stranger%d", h.strangers),
+		Key:     h.key,
+		Master:  master,
+		Request: addr + ":4506",
+		Publish: addr + ":4505",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	done := make(chan error, 1)
 	go func() { // this thread is in the network of the machine, and ends with the function
 		runtime.LockOSThread()
@@ -53,8 +61,10 @@ func (h *hosts) stranger(t *testing.T, i int, master *rsa.PublicKey) error {
 			err = m.SignIn(ctx)
 			m.Close()
 		}
+
 		done <- err
 	}()
+
 	return <-done
 }
 
@@ -90,7 +100,8 @@ func (h *hosts) told(t *testing.T, i int, code status.Code, master *rsa.PublicKe
 func (h *hosts) logged(t *testing.T, i int, code status.Code) {
 	t.Helper()
 	lab.Eventually(t, time.Minute, fmt.Sprintf("the master of node%d logs %s", i, code), func() error {
-		_, err := h.run(10*time.Second, "exec", fmt.Sprint(i), "grep", "-q", "code="+string(code), "/data/saltern/log/master.log")
+		_, err := h.run(10*time.Second, "exec", fmt.Sprint(i), "grep", "-q", "code="+string(code),
+			"/data/saltern/log/master.log")
 		return err
 	})
 }
@@ -104,14 +115,21 @@ func (h *hosts) advised(t *testing.T, i int, code status.Code) {
 		t.Helper()
 		lab.Eventually(t, 2*time.Minute, "salt-key says what to do", func() error {
 			// Killed when it waits for a volume that hangs: it has spoken by then.
-			out, err := h.run(2*time.Minute, append([]string{"exec", fmt.Sprint(i), "timeout", "-s", "KILL", "30", filepath.Join(h.bin, "salt-key"), "-c", "/data/saltern/etc/salt"}, args...)...)
+			out, err := h.run(2*time.Minute,
+				append([]string{"exec", fmt.Sprint(i), "timeout", "-s", "KILL", "30",
+					filepath.Join(h.bin, "salt-key"), "-c", "/data/saltern/etc/salt"},
+					args...)...)
+
 			t.Logf("node%d: salt-key %s: %v: %s", i, strings.Join(args, " "), err, out)
-			if !strings.Contains(out, "applianced storage status") && (!listed || err != nil || !strings.Contains(out, "m2")) {
+			if !strings.Contains(out, "applianced storage status") &&
+				(!listed || err != nil || !strings.Contains(out, "m2")) {
 				return fmt.Errorf("%v: %q", err, out)
 			}
+
 			return nil
 		})
 	}
+
 	says(false, "-y", "-a", "m2")
 	says(true, "-L")
 	h.has(t, 2*time.Minute, i, code)

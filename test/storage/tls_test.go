@@ -74,15 +74,20 @@ func TestLongTLS(t *testing.T) {
 	h.start(t, 2)
 	h.start(t, 3)
 	h.settled(t, 5*time.Minute, 3, 1, 2, 3)
+
 	for i := 1; i <= 3; i++ {
 		h.on(t, i, "sh", "-c", fmt.Sprintf("echo written on %d >/srv/cluster/pki/w%d", i, i))
 	}
+
 	for i := 1; i <= 3; i++ {
-		if got := h.on(t, i, "sh", "-c", "cat /srv/cluster/pki/w1 /srv/cluster/pki/w2 /srv/cluster/pki/w3"); strings.Count(got, "written") != 3 {
+		if got := h.on(t, i, "sh", "-c",
+			"cat /srv/cluster/pki/w1 /srv/cluster/pki/w2 /srv/cluster/pki/w3"); strings.Count(got, "written") != 3 {
 			t.Errorf("node%d reads %q", i, got)
 		}
 	}
-	if out := h.on(t, 1, filepath.Join(h.bin, "applianced"), "--config", h.path(1, "yaml"), "storage", "tls"); !strings.Contains(out, "TLS is on") {
+
+	if out := h.on(t, 1, filepath.Join(h.bin, "applianced"), "--config", h.path(1, "yaml"), "storage",
+		"tls"); !strings.Contains(out, "TLS is on") {
 		t.Errorf("storage tls: %s", out)
 	}
 
@@ -93,6 +98,7 @@ func TestLongTLS(t *testing.T) {
 		}
 		return b
 	}
+
 	ours := cert.Pair{Cert: read("authority.pem"), Key: read("authority.key")}
 	theirs, err := cert.New("cluster", rand.Reader, time.Now())
 	if err != nil {
@@ -103,14 +109,17 @@ func TestLongTLS(t *testing.T) {
 	if ok, out := h.mounts(2); !ok {
 		t.Fatalf("a member cannot mount: %s", out)
 	}
+
 	h.wear(t, 2, theirs, "node2")
 	if ok, out := h.mounts(2); ok {
 		t.Errorf("mounted with a certificate of another authority: %s", out)
 	}
+
 	h.wear(t, 2, ours, "node9")
 	if ok, out := h.mounts(2); ok {
 		t.Errorf("mounted with a name that is no member's: %s", out)
 	}
+
 	h.wear(t, 2, ours, "node2")
 	if ok, out := h.mounts(2); !ok {
 		t.Errorf("a member cannot mount any more: %s", out)
@@ -123,6 +132,7 @@ func TestLongTLS(t *testing.T) {
 	if port == nil {
 		t.Fatalf("no port of a brick in:\n%s", status)
 	}
+
 	for _, p := range []string{port[1], "24007"} {
 		// The server ends the connection of a stranger and keeps that of a member.
 		if kept, out := h.connects(4, p, ""); kept {
@@ -132,10 +142,13 @@ func TestLongTLS(t *testing.T) {
 			t.Errorf("port %s did not take a member's connection: %s", p, out)
 		}
 	}
+
 	if ok, out := h.mounts(4); ok {
 		t.Errorf("mounted without a certificate: %s", out)
 	}
-	if out, err := h.run(time.Minute, "exec", "4", "timeout", "20", "gluster", "--mode=script", "--remote-host="+h.net+".11", "volume", "info"); err == nil && strings.Contains(out, "cluster-1") {
+
+	if out, err := h.run(time.Minute, "exec", "4", "timeout", "20", "gluster", "--mode=script",
+		"--remote-host="+h.net+".11", "volume", "info"); err == nil && strings.Contains(out, "cluster-1") {
 		t.Errorf("learned about the volume without a certificate: %s", out)
 	}
 
@@ -150,17 +163,21 @@ func TestLongTLS(t *testing.T) {
 	if strings.Contains(allow, "node3") || !strings.Contains(allow, "node4") {
 		t.Errorf("names that are allowed: %s", allow)
 	}
+
 	if got := h.on(t, 4, "cat", "/srv/cluster/pki/w3"); got != "written on 3\n" {
 		t.Errorf("node4 reads %q", got)
 	}
+
 	if ok, out := h.mounts(3); ok {
 		t.Errorf("a node that was removed mounts: %s", out)
 	}
+
 	// The name alone keeps it out, from an address that is allowed as well.
 	h.wear(t, 2, ours, "node3")
 	if ok, out := h.mounts(2); ok {
 		t.Errorf("mounted with the name of a node that was removed: %s", out)
 	}
+
 	h.wear(t, 2, ours, "node2")
 }
 

@@ -38,13 +38,16 @@ func (h *hosts) tear(t *testing.T) {
 		}
 		return err
 	})
+
 	lab.Eventually(t, 3*time.Minute, "only the first copy is recorded as complete", func() error {
-		out, err := h.run(2*time.Minute, "exec", "1", "gluster", "--mode=script", "volume", "set", "cluster", "user.glusterctl-complete", "node1:"+brick)
+		out, err := h.run(2*time.Minute, "exec", "1", "gluster", "--mode=script", "volume", "set", "cluster",
+			"user.glusterctl-complete", "node1:"+brick)
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)
 		}
 		return err
 	})
+
 	h.on(t, 1, "sh", "-c", "cd /run/old/srv/salt && echo two >.torn && mv .torn "+"/run/old/"+tornFile)
 	h.on(t, 1, "sh", "-c", "umount /run/old")
 	lab.Eventually(t, 60*time.Second, "the copies hold different files", func() error {
@@ -54,6 +57,7 @@ func (h *hosts) tear(t *testing.T) {
 		}
 		return nil
 	})
+
 	out := h.on(t, 1, "gluster", "--mode=script", "volume", "heal", "cluster", "info")
 	t.Logf("with a file of which the copies differ, to be healed:\n%s", out)
 }
@@ -96,7 +100,8 @@ func (h *hosts) reads(t *testing.T, file string, list ...int) {
 	t.Helper()
 	for _, i := range list {
 		lab.Eventually(t, 60*time.Second, fmt.Sprintf("node%d reads what was written last", i), func() error {
-			out, err := h.run(30*time.Second, "exec", fmt.Sprint(i), "cat", "/srv/cluster/"+file, "/data/saltern/mirror/"+file)
+			out, err := h.run(30*time.Second, "exec", fmt.Sprint(i), "cat", "/srv/cluster/"+file,
+				"/data/saltern/mirror/"+file)
 			if err != nil || out != "two\ntwo\n" {
 				return fmt.Errorf("%v: %q", err, out)
 			}

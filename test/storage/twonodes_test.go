@@ -21,7 +21,8 @@ func (h *hosts) comes(t *testing.T, i int, limit time.Duration) (ok bool) {
 	for end := began.Add(lab.Limit(limit)); time.Now().Before(end); {
 		s, err := h.storage(i)
 		if err == nil && s.Ready && !s.At.Before(began.Add(5*time.Second)) {
-			if out, err := h.run(20*time.Second, "exec", fmt.Sprint(i), "timeout", "15", "sh", "-c", "echo x >/srv/cluster/nodes/one.new && mv /srv/cluster/nodes/one.new /srv/cluster/nodes/one && cat /srv/cluster/nodes/one"); err == nil && out == "x\n" {
+			if out, err := h.run(20*time.Second, "exec", fmt.Sprint(i), "timeout", "15", "sh", "-c",
+				"echo x >/srv/cluster/nodes/one.new && mv /srv/cluster/nodes/one.new /srv/cluster/nodes/one && cat /srv/cluster/nodes/one"); err == nil && out == "x\n" {
 				t.Logf("node%d has the volume after %.0f s", i, time.Since(began).Seconds())
 				return true
 			} else {
@@ -30,8 +31,10 @@ func (h *hosts) comes(t *testing.T, i int, limit time.Duration) (ok bool) {
 		} else {
 			why = fmt.Sprint(err, s.Waiting)
 		}
+
 		time.Sleep(time.Second) // a look every second
 	}
+
 	t.Logf("node%d does not have the volume: %s", i, why)
 	return false
 }
@@ -67,26 +70,32 @@ func TestLongTwoNodes(t *testing.T) {
 			if tt.kind == "arbiter" {
 				all = append(all, 3)
 			}
+
 			h := newHosts(t, len(all))
 			h.two = tt.kind == "two copies"
 			for _, i := range all {
 				h.prepare(t, i)
 			}
+
 			h.member(1)
 			h.spread(t, 1)
 			h.on(t, 1, "sh", "-c", "mkdir -p /data/saltern/storage && touch /data/saltern/storage/forms-the-volume")
 			h.start(t, 1)
 			h.settled(t, 90*time.Second, 1, 1)
+
 			for _, i := range all[1:] {
 				h.member(i)
 			}
+
 			if len(all) == 3 {
 				h.table.Nodes[2].Storage = nodes.ArbiterStorage
 			}
+
 			h.spread(t, all...)
 			for _, i := range all[1:] {
 				h.start(t, i)
 			}
+
 			h.settled(t, 240*time.Second, tt.copies, all...)
 			for _, lost := range []int{1, 2} {
 				other := 3 - lost
@@ -94,20 +103,25 @@ func TestLongTwoNodes(t *testing.T) {
 				if got := h.comes(t, other, 60*time.Second); got != tt.without[lost] {
 					t.Errorf("without node%d: %v", lost, got)
 				}
+
 				h.power(t, other, false)
 				h.power(t, other, true)
 				if got := h.comes(t, other, 120*time.Second); got != tt.alone[lost] {
 					t.Errorf("without node%d, after a restart of node%d: %v", lost, other, got)
 				}
+
 				h.power(t, lost, true)
 				h.settled(t, 240*time.Second, tt.copies, all...)
 			}
+
 			for _, i := range []int{1, 2} {
 				h.power(t, i, false)
 			}
+
 			for _, i := range []int{2, 1} {
 				h.power(t, i, true)
 			}
+
 			h.settled(t, 240*time.Second, tt.copies, all...)
 		})
 	}

@@ -45,19 +45,25 @@ func (h *hosts) writing(t *testing.T, i int, program, dir string, seconds int) f
 		out string
 		err error
 	}
+
 	done := make(chan answer, 1)
 	go func() {
-		out, err := h.run(time.Duration(seconds+120)*time.Second, "exec", fmt.Sprint(i), program, "write", dir, fmt.Sprint(seconds))
+		out, err := h.run(time.Duration(seconds+120)*time.Second, "exec", fmt.Sprint(i), program, "write",
+			dir, fmt.Sprint(seconds))
 		done <- answer{out, err}
 	}()
+
 	return func() written {
 		t.Helper()
-		_, _ = h.run(10*time.Second, "exec", fmt.Sprint(i), "pkill", "-TERM", "-x", filepath.Base(program)) // it may have ended
+
+		// it may have ended
+		_, _ = h.run(10*time.Second, "exec", fmt.Sprint(i), "pkill", "-TERM", "-x", filepath.Base(program))
 		a := <-done
 		var w written
 		if err := json.Unmarshal([]byte(a.out), &w); err != nil || a.err != nil {
 			t.Fatalf("writer: %v %v: %s", a.err, err, a.out)
 		}
+
 		return w
 	}
 }
@@ -80,14 +86,19 @@ func (h *hosts) goesOn(t *testing.T, i, more int) int {
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		if at = len(strings.Fields(out)); from < 0 {
+
+		at = len(strings.Fields(out))
+		if from < 0 {
 			from = at
 		}
+
 		if at < from+more {
 			return fmt.Errorf("%d segments of %d", at, from+more)
 		}
+
 		return nil
 	})
+
 	return at
 }
 
@@ -106,7 +117,9 @@ func (h *hosts) working(t *testing.T, limit time.Duration, copies, i int) {
 		case up != copies:
 			return fmt.Errorf("copies: %+v", s.Bricks)
 		}
+
 		return nil
 	})
+
 	t.Logf("node%d works again after %.1f s", i, time.Since(start).Seconds())
 }

@@ -26,18 +26,22 @@ func read(t *testing.T) module {
 	if err != nil || len(files) < 4 {
 		t.Fatalf("%v %v", files, err)
 	}
+
 	m := module{names: map[string]bool{}, locals: map[string]hclsyntax.Expression{}}
 	for _, path := range files {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		f, faults := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
 		if faults.HasErrors() {
 			t.Fatal(faults)
 		}
+
 		m.blocks = append(m.blocks, f.Body.(*hclsyntax.Body).Blocks...)
 	}
+
 	for _, b := range m.blocks {
 		name := strings.Join(b.Labels, ".")
 		switch b.Type {
@@ -53,11 +57,14 @@ func read(t *testing.T) module {
 		case "output", "terraform":
 			continue
 		}
+
 		if m.names[name] {
 			t.Errorf("%s is there twice", name)
 		}
+
 		m.names[name] = true
 	}
+
 	return m
 }
 
@@ -86,12 +93,14 @@ func spelled(v hcl.Traversal) string {
 		}
 		break
 	}
+
 	switch {
 	case words[0] == "each", words[0] == "count", words[0] == "path", len(words) < 2:
 		return ""
 	case words[0] == "data":
 		return strings.Join(words[:min(3, len(words))], ".")
 	}
+
 	return strings.Join(words[:2], ".")
 }
 
@@ -109,11 +118,13 @@ func TestNames(t *testing.T) {
 			used[name] = at
 		}
 	}
+
 	for name, at := range used {
 		if !m.names[name] && !bound(name) {
 			t.Errorf("%s: %s is not declared", at, name)
 		}
 	}
+
 	for name := range m.names {
 		if _, ok := used[name]; !ok && (strings.HasPrefix(name, "var.") || strings.HasPrefix(name, "local.")) {
 			t.Errorf("%s is not used", name)

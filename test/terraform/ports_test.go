@@ -34,26 +34,32 @@ func (m module) rules(t *testing.T, local string) []string {
 	if !ok {
 		t.Fatalf("local.%s is no map", local)
 	}
+
 	var out []string
 	for _, item := range object.Items {
 		rule, ok := item.ValueExpr.(*hclsyntax.ObjectConsExpr)
 		if !ok {
 			t.Fatalf("%s: no rule", item.ValueExpr.Range())
 		}
+
 		ends := map[string]int64{}
 		for _, f := range rule.Items {
 			key := hcl.ExprAsKeyword(f.KeyExpr.(*hclsyntax.ObjectConsKeyExpr).Wrapped)
 			if key != "from" && key != "to" {
 				continue
 			}
+
 			v, faults := f.ValueExpr.Value(nil)
 			if faults.HasErrors() || v.Type() != cty.Number {
 				t.Fatalf("%s: %v", f.ValueExpr.Range(), faults)
 			}
+
 			ends[key], _ = v.AsBigFloat().Int64()
 		}
+
 		out = append(out, portRange(ends["from"], ends["to"])...)
 	}
+
 	slices.Sort(out)
 	return out
 }
@@ -67,16 +73,19 @@ func firewall(t *testing.T, chain string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	i := slices.IndexFunc(files, func(f profile.File) bool { return f.Path == "usr/lib/saltern/nftables.conf" })
 	_, text, found := strings.Cut(string(files[i].Content), "chain "+chain+" {")
 	if !found {
 		t.Fatalf("the firewall has no chain %s", chain)
 	}
+
 	text, _, _ = strings.Cut(text, "\n\t}")
 	var out []string
 	for _, hit := range accepted.FindAllStringSubmatch(text, -1) {
 		out = append(out, strings.Split(hit[1]+hit[2], ", ")...)
 	}
+
 	slices.Sort(out)
 	return out
 }

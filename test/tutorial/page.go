@@ -60,7 +60,9 @@ func Read(page string) ([]Step, error) {
 
 // blocks finds the fenced blocks. A comment is that of the next line.
 func blocks(page string) (out []block, err error) {
-	said, open, number := "", (*block)(nil), 0
+	said := ""
+	open := (*block)(nil)
+	number := 0
 	for line := range strings.Lines(page) {
 		number++
 		line = strings.TrimRight(line, "\r\n")
@@ -80,12 +82,14 @@ func blocks(page string) (out []block, err error) {
 			return nil, fmt.Errorf("line %d: write <!-- type: MACHINE --> on a line of its own", number)
 		}
 	}
+
 	if open != nil {
 		return nil, fmt.Errorf("line %d: the block does not end", open.line)
 	}
 	if said != "" {
 		return nil, fmt.Errorf("line %d: no block follows the comment %q", number, said)
 	}
+
 	return out, nil
 }
 
@@ -97,6 +101,7 @@ func (b block) steps() ([]Step, error) {
 	case b.comment == "", strings.HasPrefix(b.comment, "none, "):
 		return nil, nil
 	}
+
 	common := Step{Line: b.line}
 	for word := range strings.FieldsSeq(b.comment) {
 		key, value, option := strings.Cut(word, "=")
@@ -115,12 +120,14 @@ func (b block) steps() ([]Step, error) {
 			return nil, fmt.Errorf("%q means nothing: within=2m, save=WORD", word)
 		}
 	}
+
 	if len(common.On) == 0 {
 		return nil, fmt.Errorf("the comment %q names no machine", b.comment)
 	}
 	if b.language == "console" {
 		return b.commands(common)
 	}
+
 	return b.file(common)
 }
 
@@ -140,9 +147,11 @@ func (b block) commands(common Step) (out []Step, err error) {
 			out[n].Want = append(out[n].Want, strings.TrimSpace(line))
 		}
 	}
+
 	if len(out) == 0 {
 		return nil, fmt.Errorf("it has no command")
 	}
+
 	last := &out[len(out)-1]
 	last.Within, last.Save = common.Within, common.Save
 	return out, nil

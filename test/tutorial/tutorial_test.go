@@ -44,11 +44,20 @@ a: 1
 $ mkfs /dev/vdb
 ~~~
 `)
+
 	want := []Step{
 		{Line: 8, On: []string{"m1", "m2"}, Command: "sudo one \\\n    --more"},
-		{Line: 8, On: []string{"m1", "m2"}, Command: "sudo two", Want: []string{"a line", "… of 3"}, Within: 90 * time.Second, Save: "JOIN"},
+		{
+			Line:    8,
+			On:      []string{"m1", "m2"},
+			Command: "sudo two",
+			Want:    []string{"a line", "… of 3"},
+			Within:  90 * time.Second,
+			Save:    "JOIN",
+		},
 		{Line: 18, On: []string{"m3"}, Path: "/etc/x.conf", Text: "# /etc/x.conf\na: 1\n"},
 	}
+
 	got, err := Read(page)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v, %v", got, err)
@@ -109,23 +118,27 @@ func TestType(t *testing.T) {
 		typed   int
 		fault   string
 	}{
-		"once":                        {Step{Command: "a"}, nil, 1, ""},
-		"an exit status":              {Step{Command: "a"}, []string{"!no"}, 1, "exit status 1"},
-		"shown":                       {Step{Command: "a", Want: []string{"x:", "True"}}, []string{"note\nx:\n    True\n"}, 1, ""},
-		"not shown":                   {Step{Command: "a", Want: []string{"True"}}, []string{"False\n"}, 1, `"True"`},
-		"in another order":            {Step{Command: "a", Want: []string{"x", "y"}}, []string{"y\nx\n"}, 1, `"y"`},
-		"part of a line":              {Step{Command: "a", Want: []string{"rue"}}, []string{"True\n"}, 1, `"rue"`},
-		"anything":                    {Step{Command: "a", Want: []string{"n…x … y…"}}, []string{"n1 x is y\n"}, 1, ""},
-		"anything, and not enough":    {Step{Command: "a", Want: []string{"ab…bc"}}, []string{"abc\n"}, 1, "ab…bc"},
-		"again until it is shown":     {Step{Command: "a", Want: []string{"x"}, Within: time.Second}, []string{"!", "y", "x"}, 3, ""},
+		"once":           {Step{Command: "a"}, nil, 1, ""},
+		"an exit status": {Step{Command: "a"}, []string{"!no"}, 1, "exit status 1"},
+		"shown": {Step{Command: "a", Want: []string{"x:", "True"}},
+			[]string{"note\nx:\n    True\n"}, 1, ""},
+		"not shown":                {Step{Command: "a", Want: []string{"True"}}, []string{"False\n"}, 1, `"True"`},
+		"in another order":         {Step{Command: "a", Want: []string{"x", "y"}}, []string{"y\nx\n"}, 1, `"y"`},
+		"part of a line":           {Step{Command: "a", Want: []string{"rue"}}, []string{"True\n"}, 1, `"rue"`},
+		"anything":                 {Step{Command: "a", Want: []string{"n…x … y…"}}, []string{"n1 x is y\n"}, 1, ""},
+		"anything, and not enough": {Step{Command: "a", Want: []string{"ab…bc"}}, []string{"abc\n"}, 1, "ab…bc"},
+		"again until it is shown": {Step{Command: "a", Want: []string{"x"}, Within: time.Second},
+			[]string{"!", "y", "x"}, 3, ""},
 		"again until the time is out": {Step{Command: "a", Want: []string{"x"}, Within: time.Second}, nil, 6, `"x"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tt.step.On = []string{"m1"}
 				f := &fake{answers: tt.answers}
-				err := Type(t.Context(), []Step{tt.step}, map[string]Machine{"m1": f}, func(string, string, int, time.Duration) {})
-				if len(f.typed) != tt.typed || (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
+				err := Type(t.Context(), []Step{tt.step}, map[string]Machine{"m1": f},
+					func(string, string, int, time.Duration) {})
+				if len(f.typed) != tt.typed || (err == nil) != (tt.fault == "") ||
+					err != nil && !strings.Contains(err.Error(), tt.fault) {
 					t.Errorf("typed %q: %v", f.typed, err)
 				}
 			})
@@ -143,19 +156,24 @@ func TestTypeWords(t *testing.T) {
 		{On: []string{"m1", "m2"}, Path: "/a", Text: "JOIN\n"},
 		{On: []string{"m3"}, Command: "x"},
 	}
+
 	var said []string
-	err := Type(t.Context(), steps, map[string]Machine{"m1": m1, "m2": m2}, func(where, command string, times int, _ time.Duration) {
-		said = append(said, fmt.Sprint(where, " ", command, " ", times))
-	})
+	err := Type(t.Context(), steps, map[string]Machine{"m1": m1, "m2": m2},
+		func(where, command string, times int, _ time.Duration) {
+			said = append(said, fmt.Sprint(where, " ", command, " ", times))
+		})
 	if err == nil || !strings.Contains(err.Error(), `"m3"`) {
 		t.Errorf("a machine that is not there: %v", err)
 	}
+
 	if want := []string{"show", "/a=sca1.x\n"}; !reflect.DeepEqual(m1.typed, want) {
 		t.Errorf("m1: %q", m1.typed)
 	}
+
 	if want := []string{"echo 'sca1.x' | join", "/a=sca1.x\n"}; !reflect.DeepEqual(m2.typed, want) {
 		t.Errorf("m2: %q", m2.typed)
 	}
+
 	if len(said) != 2 || said[0] != "m1 show 1" {
 		t.Errorf("said %q", said)
 	}
@@ -167,18 +185,22 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n := 0
 	for _, p := range append(pages, "../../README.md") {
 		text, err := os.ReadFile(p)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		steps, err := Read(string(text))
 		if err != nil {
 			t.Errorf("%s: %v", p, err)
 		}
+
 		n += len(steps)
 	}
+
 	if n < 20 {
 		t.Errorf("only %d steps found", n)
 	}

@@ -23,7 +23,12 @@ const between = 200 * time.Millisecond
 
 // Type types the steps of a page on its machines, one after another. said is told of
 // each command, how often it was typed and how long that took.
-func Type(ctx context.Context, steps []Step, machines map[string]Machine, said func(where, command string, times int, took time.Duration)) error {
+func Type(
+	ctx context.Context,
+	steps []Step,
+	machines map[string]Machine,
+	said func(where, command string, times int, took time.Duration),
+) error {
 	words := map[string]string{}
 	for _, s := range steps {
 		for _, name := range s.On {
@@ -31,19 +36,23 @@ func Type(ctx context.Context, steps []Step, machines map[string]Machine, said f
 			if !ok {
 				return fmt.Errorf("line %d: there is no machine %q", s.Line, name)
 			}
+
 			began := time.Now()
 			times, output, err := s.do(ctx, m, words)
 			if err != nil {
 				return fmt.Errorf("line %d, on %s: %w", s.Line, name, err)
 			}
+
 			if s.Save != "" {
 				words[s.Save] = lastLine(output)
 			}
+
 			if s.Command != "" {
 				said(name, s.Command, times, time.Since(began))
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -53,6 +62,7 @@ func (s Step) do(ctx context.Context, m Machine, words map[string]string) (times
 	if s.Path != "" {
 		return 0, "", m.Put(s.Path, replace(s.Text, words))
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, max(s.Within, 5*time.Minute))
 	defer cancel()
 	for began := time.Now(); ; {
@@ -61,16 +71,20 @@ func (s Step) do(ctx context.Context, m Machine, words map[string]string) (times
 		if err == nil {
 			err = s.shown(output)
 		}
+
 		if err == nil || time.Since(began) >= s.Within {
 			break
 		}
+
 		if stop := pause.For(ctx, between); stop != nil {
 			break
 		}
 	}
+
 	if err != nil {
 		return times, output, fmt.Errorf("%s: %w; it printed\n%s", s.Command, err, output)
 	}
+
 	return times, output, nil
 }
 
@@ -96,10 +110,12 @@ func fits(want, line string) bool {
 	if len(parts) == 1 {
 		return want == line
 	}
+
 	first, last := parts[0], parts[len(parts)-1]
 	if len(line) < len(first)+len(last) || !strings.HasPrefix(line, first) || !strings.HasSuffix(line, last) {
 		return false
 	}
+
 	line = line[len(first) : len(line)-len(last)]
 	for _, p := range parts[1 : len(parts)-1] {
 		_, after, found := strings.Cut(line, p)
@@ -108,6 +124,7 @@ func fits(want, line string) bool {
 		}
 		line = after
 	}
+
 	return true
 }
 

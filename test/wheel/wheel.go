@@ -32,13 +32,16 @@ func (m Wheel) all(info string) map[string]string {
 	if all == nil {
 		all = map[string]string{}
 	}
+
 	meta := "Metadata-Version: 2.1\nName: " + m.Name + "\nVersion: " + m.Version + "\n"
 	for _, r := range m.Requires {
 		meta += "Requires-Dist: " + r + "\n"
 	}
+
 	if m.Python != "" {
 		meta += "Requires-Python: " + m.Python + "\n"
 	}
+
 	all[info+"METADATA"] = meta + "\nText\n"
 	all[info+"WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: " + m.Tag + "\n"
 	return all
@@ -50,6 +53,7 @@ func (m Wheel) Write(t testing.TB, dir string) string {
 	if m.Tag == "" {
 		m.Tag = "py3-none-any"
 	}
+
 	under := strings.ReplaceAll(strings.ReplaceAll(m.Name, "-", "_"), ".", "_")
 	info := under + "-" + m.Version + ".dist-info/"
 	all := m.all(info)
@@ -65,28 +69,34 @@ func (m Wheel) Write(t testing.TB, dir string) string {
 			t.Fatal(err)
 		}
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		text := all[name]
 		sum := sha256.Sum256([]byte(text))
 		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", name, base64.RawURLEncoding.EncodeToString(sum[:]), len(text))
 		put(name, text)
 	}
+
 	fmt.Fprintf(&record, "%sRECORD,,\n", info)
 	text := record.String()
 	if m.Record != nil {
 		text = m.Record(text)
 	}
+
 	put(info+"RECORD", text)
 	if m.Raw != nil {
 		m.Raw(z)
 	}
+
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	path := filepath.Join(dir, under+"-"+m.Version+"-"+m.Tag+".whl")
 	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	return path
 }
 
@@ -97,9 +107,10 @@ func Pillar(name, says string) Wheel {
 	dir := strings.ReplaceAll(module, ".", "/")
 	under := strings.ReplaceAll(module, ".", "_")
 	return Wheel{Name: name, Version: "1.0", Requires: []string{"salt>=3006"}, Files: map[string]string{
-		dir + "/__init__.py":                      "",
-		dir + "/pillar/__init__.py":               "",
-		dir + "/pillar/try_pillar.py":             fmt.Sprintf("def ext_pillar(minion_id, pillar, *args, **kwargs):\n    return {'try': %q}\n", says),
+		dir + "/__init__.py":        "",
+		dir + "/pillar/__init__.py": "",
+		dir + "/pillar/try_pillar.py": fmt.Sprintf(
+			"def ext_pillar(minion_id, pillar, *args, **kwargs):\n    return {'try': %q}\n", says),
 		dir + "/runners/__init__.py":              "",
 		dir + "/runners/tryrun.py":                fmt.Sprintf("def say():\n    return %q\n", says),
 		under + "-1.0.dist-info/entry_points.txt": "[salt.loader]\n" + module + " = " + module + "\n",

@@ -173,6 +173,7 @@ func (d *Decoder) take(b byte, now time.Time) {
 		d.takeGround(b)
 		return
 	}
+
 	d.takeSequence(b)
 }
 
@@ -281,6 +282,7 @@ func (d *Decoder) takeMouse(b byte) {
 		d.takeGround(b)
 		return
 	}
+
 	if len(d.partial) > 0 {
 		d.partial = append(d.partial, b)
 		if !utf8.FullRune(d.partial) {
@@ -291,7 +293,9 @@ func (d *Decoder) takeMouse(b byte) {
 		d.partial = append(d.partial, b)
 		return
 	}
-	if d.skip--; d.skip == 0 {
+
+	d.skip--
+	if d.skip == 0 {
 		d.begin(ground)
 	}
 }
@@ -302,6 +306,7 @@ func (d *Decoder) takeGround(b byte) {
 		d.takeRune(b)
 		return
 	}
+
 	wasCR := d.wasCR
 	d.wasCR = b == '\r'
 	switch {
@@ -340,6 +345,7 @@ func (d *Decoder) takeRune(b byte) {
 	if !utf8.FullRune(d.partial) {
 		return
 	}
+
 	all := d.partial
 	d.partial = nil
 	r, size := utf8.DecodeRune(all)

@@ -32,6 +32,7 @@ func typed(sent string, pause time.Duration) []string {
 			}
 		}
 	}
+
 	now := time.Now()
 	if pause < 0 {
 		add(d.Feed([]byte(sent), now))
@@ -44,6 +45,7 @@ func typed(sent string, pause time.Duration) []string {
 			add(d.Feed([]byte{sent[i]}, now))
 		}
 	}
+
 	add(d.Expire(now.Add(time.Minute)))
 	return names
 }
@@ -57,8 +59,10 @@ func TestKeysOfTerminals(t *testing.T) {
 	for _, x := range []struct{ name, sent, want string }{
 		{"Linux console: F1 to F5", "\x1b[[A\x1b[[B\x1b[[C\x1b[[D\x1b[[E", "f1 f2 f3 f4 f5"},
 		{"Linux console: Shift-Tab", "\x1b\t", "shift+tab"},
-		{"Linux console: Home, Insert, Delete, End, PgUp, PgDn", "\x1b[1~\x1b[2~\x1b[3~\x1b[4~\x1b[5~\x1b[6~", "home insert delete end pgup pgdown"},
-		{"Linux console: F6 to F12", "\x1b[17~\x1b[18~\x1b[19~\x1b[20~\x1b[21~\x1b[23~\x1b[24~", "f6 f7 f8 f9 f10 f11 f12"},
+		{"Linux console: Home, Insert, Delete, End, PgUp, PgDn",
+			"\x1b[1~\x1b[2~\x1b[3~\x1b[4~\x1b[5~\x1b[6~", "home insert delete end pgup pgdown"},
+		{"Linux console: F6 to F12", "\x1b[17~\x1b[18~\x1b[19~\x1b[20~\x1b[21~\x1b[23~\x1b[24~",
+			"f6 f7 f8 f9 f10 f11 f12"},
 		{"cursor keys", "\x1b[A\x1b[B\x1b[C\x1b[D", "up down right left"},
 		{"cursor keys, application mode", "\x1bOA\x1bOB\x1bOC\x1bOD\x1bOH\x1bOF", "up down right left home end"},
 		{"vt220: F1 to F4", "\x1bOP\x1bOQ\x1bOR\x1bOS", "f1 f2 f3 f4"},
@@ -127,19 +131,23 @@ func TestUnknownSequencesAreDroppedWhole(t *testing.T) {
 // TestSequencesWithoutEnd: what begins a sequence and does not go on swallows nothing
 // that is typed afterwards, and a control key ends it at once.
 func TestSequencesWithoutEnd(t *testing.T) {
-	for _, begun := range []string{"\x1b[", "\x1b[1;", "\x1b[[", "\x1bO", "\x1b]0;", "\x1bP", "\x1b[M ", "\x1b(", "\xe4", "\x9b"} {
+	for _, begun := range []string{"\x1b[", "\x1b[1;", "\x1b[[", "\x1bO", "\x1b]0;", "\x1bP", "\x1b[M ",
+		"\x1b(", "\xe4", "\x9b"} {
 		var d Decoder
 		now := time.Now()
 		d.Feed([]byte(begun), now)
-		if got := d.Feed([]byte("a"), now.Add(sequenceWait)); !reflect.DeepEqual(got, []tea.Msg{tea.KeyPressMsg{Code: 'a', Text: "a"}}) {
+		if got := d.Feed([]byte("a"), now.Add(sequenceWait)); !reflect.DeepEqual(got,
+			[]tea.Msg{tea.KeyPressMsg{Code: 'a', Text: "a"}}) {
 			t.Errorf("%q, a pause, and a: %v", begun, got)
 		}
+
 		d = Decoder{}
 		d.Feed([]byte(begun), now)
 		got := d.Feed([]byte("\x03"), now.Add(time.Millisecond))
 		if len(got) != 1 || got[0].(tea.KeyPressMsg).String() != "ctrl+c" {
 			t.Errorf("%q and Ctrl-C: %v", begun, got)
 		}
+
 		if !d.Deadline().IsZero() {
 			t.Errorf("%q and Ctrl-C: something is waited for", begun)
 		}
@@ -156,7 +164,8 @@ func TestBracketedPaste(t *testing.T) {
 		{"4 KiB", "\x1b[200~" + long + "\x1b[201~y", "{" + long + `} "y"`},
 		{"with sequences", "\x1b[200~\x1b[31mred\x1b[0m\x07\x1b[201~", "{red}"},
 		{"its end never comes", "\x1b[200~cut\x1b[20", "{cut}"},
-		{"too long", "\x1b[200~" + strings.Repeat("z", 2*maxPaste) + "\x1b[201~y", "{" + strings.Repeat("z", maxPaste) + `} "y"`},
+		{"too long", "\x1b[200~" + strings.Repeat("z", 2*maxPaste) + "\x1b[201~y",
+			"{" + strings.Repeat("z", maxPaste) + `} "y"`},
 		{"not UTF-8", "\x1b[200~a\xe4b\x1b[201~", "{ab}"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -194,6 +203,7 @@ func TestTextThatComesAtOnce(t *testing.T) {
 				got = append(got, name)
 			}
 		}
+
 		if got := strings.Join(got, ", "); got != x.want {
 			t.Errorf("%q: %s, not %s", x.sent, got, x.want)
 		}

@@ -32,9 +32,11 @@ func TestMadeUpSequencesAreDropped(t *testing.T) {
 // beyond the bounds, all of it comes to an end, and it means the same in one piece and
 // byte by byte.
 func FuzzDecoder(f *testing.F) {
-	for _, s := range []string{"a\x1b[A\x1b[[B\x1bOP\x1b\t\x1b", "\x1b[200~p\r\n\x1b[201~", "\x1b]11;?\x07\x1bPq\x1b\\", "\x1b[M\xc3\xa4!!\xe4\xb8", "\x9b1;5~\x8fM\r\x00\n"} {
+	for _, s := range []string{"a\x1b[A\x1b[[B\x1bOP\x1b\t\x1b", "\x1b[200~p\r\n\x1b[201~",
+		"\x1b]11;?\x07\x1bPq\x1b\\", "\x1b[M\xc3\xa4!!\xe4\xb8", "\x9b1;5~\x8fM\r\x00\n"} {
 		f.Add([]byte(s))
 	}
+
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		now := time.Now()
 		var whole, bytewise Decoder
@@ -42,18 +44,23 @@ func FuzzDecoder(f *testing.F) {
 		var each []tea.Msg
 		for _, b := range sent {
 			each = append(each, bytewise.Feed([]byte{b}, now)...)
-			if len(bytewise.seq) > maxSequence || len(bytewise.paste) > maxPaste+len(pasteEnd) || bytewise.escapes > maxEscapes || len(bytewise.partial) > 4 {
+			if len(bytewise.seq) > maxSequence || len(bytewise.paste) > maxPaste+len(pasteEnd) ||
+				bytewise.escapes > maxEscapes || len(bytewise.partial) > 4 {
 				t.Fatalf("too much is kept of %q", sent)
 			}
 		}
+
 		later := now.Add(time.Minute)
-		all, each = append(all, whole.Expire(later)...), append(each, bytewise.Expire(later)...)
+		all = append(all, whole.Expire(later)...)
+		each = append(each, bytewise.Expire(later)...)
 		if !reflect.DeepEqual(all, each) && len(all)+len(each) > 0 {
 			t.Errorf("%q: in one piece %v, byte by byte %v", sent, all, each)
 		}
+
 		if !whole.Deadline().IsZero() {
 			t.Errorf("%q never ends", sent)
 		}
+
 		for _, m := range all {
 			text := ""
 			switch m := m.(type) {
@@ -62,6 +69,7 @@ func FuzzDecoder(f *testing.F) {
 			case tea.PasteMsg:
 				text = strings.NewReplacer("\n", "", "\t", "").Replace(m.Content)
 			}
+
 			if i := strings.IndexFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) }); i >= 0 {
 				t.Errorf("%q types %q", sent, text)
 			}

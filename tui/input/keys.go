@@ -72,10 +72,12 @@ func (d *Decoder) pressKnown(k known, params []byte) {
 	if k.code == 0 || len(params) == maxSequence {
 		return
 	}
+
 	numbers, ok := parameters(params)
 	if !ok {
 		return
 	}
+
 	mod := k.mod
 	if len(numbers) > 0 {
 		pressed, ok := modifier(numbers[len(numbers)-1])
@@ -84,9 +86,11 @@ func (d *Decoder) pressKnown(k known, params []byte) {
 		}
 		mod |= pressed
 	}
+
 	if mod != 0 {
 		k.text = ""
 	}
+
 	d.press(tea.KeyPressMsg{Code: k.code, Text: k.text, Mod: mod})
 }
 
@@ -120,6 +124,7 @@ func (d *Decoder) endTilde(numbers []int) {
 	if len(numbers) == 0 {
 		return
 	}
+
 	switch {
 	case numbers[0] == 200:
 		d.begin(pasting)
@@ -140,6 +145,7 @@ func (d *Decoder) pressCode(numbers []int) {
 	if len(numbers) == 0 || len(numbers) > 2 || numbers[0] > 0x7f {
 		return
 	}
+
 	var mod tea.KeyMod
 	if len(numbers) == 2 {
 		var ok bool
@@ -147,15 +153,18 @@ func (d *Decoder) pressCode(numbers []int) {
 			return
 		}
 	}
+
 	b := byte(numbers[0])
 	if b == esc {
 		d.press(tea.KeyPressMsg{Code: tea.KeyEscape, Mod: mod})
 		return
 	}
+
 	k, ok := single(b)
 	if !ok || k.Mod != 0 {
 		return
 	}
+
 	k.Mod = mod
 	if mod&^tea.ModShift != 0 {
 		k.Text = ""
@@ -165,6 +174,7 @@ func (d *Decoder) pressCode(numbers []int) {
 			k.Text = strings.ToUpper(k.Text)
 		}
 	}
+
 	d.press(k)
 }
 

@@ -23,6 +23,7 @@ func Listen(ctx context.Context, f *os.File, send func(tea.Msg)) error {
 		return fmt.Errorf("read the terminal: %w", err)
 	}
 	defer r.Close()
+
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
@@ -32,6 +33,7 @@ func Listen(ctx context.Context, f *os.File, send func(tea.Msg)) error {
 		ended <- read(ctx, r, chunks)
 		close(chunks)
 	}()
+
 	stop := context.AfterFunc(ctx, func() { r.Cancel() })
 	defer stop()
 
@@ -66,6 +68,7 @@ func read(ctx context.Context, r io.Reader, chunks chan<- chunk) error {
 				return ctx.Err()
 			}
 		}
+
 		if err != nil {
 			return err
 		}
@@ -77,20 +80,24 @@ func decode(chunks <-chan chunk, send func(tea.Msg)) {
 	var d Decoder
 	pause := time.NewTimer(0)
 	defer pause.Stop()
+
 	for {
 		c, ok := next(chunks, pause.C)
 		if !ok {
 			return
 		}
+
 		messages := d.fed(c)
 		for more := len(chunks); more > 0 && ok; more-- { // what came while the program was busy
 			if c, ok = <-chunks; ok {
 				messages = append(messages, d.fed(c)...)
 			}
 		}
+
 		for _, m := range together(messages) {
 			send(m)
 		}
+
 		pause.Stop()
 		if end := d.Deadline(); !end.IsZero() {
 			pause.Reset(time.Until(end))
@@ -126,14 +133,17 @@ func together(messages []tea.Msg) (out []tea.Msg) {
 			}
 			run.WriteString(key.Text)
 		}
+
 		if n >= manyKeys {
 			out = append(out, Text(run.String()))
 		} else {
 			n = max(n, 1)
 			out = append(out, messages[:n]...)
 		}
+
 		messages = messages[n:]
 	}
+
 	return out
 }
 

@@ -34,6 +34,7 @@ func (d *Decoder) endPaste() {
 	for n := len(pasteEnd) - 1; n > 0; n-- {
 		all = bytes.TrimSuffix(all, []byte(pasteEnd[:n]))
 	}
+
 	text := strings.ToValidUTF8(string(all), "")
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(ansi.Strip(text))
 	text = strings.Map(func(r rune) rune {
@@ -42,6 +43,7 @@ func (d *Decoder) endPaste() {
 		}
 		return -1
 	}, text)
+
 	d.paste = nil
 	d.out = append(d.out, tea.PasteMsg{Content: text})
 }

@@ -116,16 +116,24 @@ my_own: 1
 		"etc/salt/pki/master/minions_rejected/.hidden":   "x",
 		"etc/salt/pki/master/minions/sub/not-a-key-file": "x",
 	})
+
 	for _, ext := range []string{".pem", ".pub"} { // as 3008 does
-		if err := os.Symlink("/etc/salt/pki/master/old"+ext, filepath.Join(dir, "etc/salt/pki/master/master"+ext)); err != nil {
+		if err := os.Symlink("/etc/salt/pki/master/old"+ext,
+			filepath.Join(dir, "etc/salt/pki/master/master"+ext)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for link, to := range map[string]string{"srv/states/linked.sls": "/srv/more/a.sls", "srv/states/loop": "..", "srv/states/out.sls": "/../../../../../../etc/hostname-of-nobody"} {
+
+	for link, to := range map[string]string{
+		"srv/states/linked.sls": "/srv/more/a.sls",
+		"srv/states/loop":       "..",
+		"srv/states/out.sls":    "/../../../../../../etc/hostname-of-nobody",
+	} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return dir
 }
 
@@ -134,7 +142,9 @@ func freshNode(t testing.TB) *settings.Settings {
 	t.Helper()
 	dir := t.TempDir()
 	s := settings.Default("n1")
-	s.DataDir, s.RuntimeDir, s.Storage.Path = filepath.Join(dir, "data"), filepath.Join(dir, "run"), filepath.Join(dir, "storage")
+	s.DataDir = filepath.Join(dir, "data")
+	s.RuntimeDir = filepath.Join(dir, "run")
+	s.Storage.Path = filepath.Join(dir, "storage")
 	s.Master.Address = "127.0.0.1"
 	s.Users.Master, s.Users.LB = "", ""
 	write(t, s.Storage.Path, map[string]string{
@@ -142,11 +152,14 @@ func freshNode(t testing.TB) *settings.Settings {
 		"pki/n1.pub":           public(t, 3),
 		"pki/minions_pre/web1": public(t, 1),
 	})
+
 	for _, ext := range []string{".pem", ".pub"} {
-		if err := os.Symlink(filepath.Join(s.Storage.Path, "pki/n1"+ext), filepath.Join(s.Storage.Path, "pki/master"+ext)); err != nil {
+		if err := os.Symlink(filepath.Join(s.Storage.Path, "pki/n1"+ext),
+			filepath.Join(s.Storage.Path, "pki/master"+ext)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return &s
 }
 
@@ -222,12 +235,15 @@ func TestImport(t *testing.T) {
 	if got := counts(p); !reflect.DeepEqual(got, want) {
 		t.Errorf("counts %v", got)
 	}
+
 	if now := names(t, s.Storage.Path); !slices.Equal(now, before) {
 		t.Errorf("a look has written: %v", now)
 	}
+
 	if p.Refused() {
 		t.Fatalf("refused: %v %v", p.Refusals, p.Conflicts)
 	}
+
 	kept := apply(t, p, "one")
 	for name, text := range map[string]string{
 		"pki/n1.pem": private(t, 0, ""), "pki/n1.pub": public(t, 0), "pki/master.pem": private(t, 0, ""),
@@ -239,12 +255,15 @@ func TestImport(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
+
 	if fi, err := os.Stat(filepath.Join(s.Storage.Path, "pki/n1.pem")); err != nil || fi.Mode().Perm() != 0o400 {
 		t.Errorf("the key: %v %v", fi, err)
 	}
+
 	if !slices.Contains(names(t, kept), "pki/n1.pem") {
 		t.Errorf("kept: %v", names(t, kept))
 	}
+
 	if left, _ := filepath.Glob(filepath.Join(s.Storage.Path, ".import-*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
@@ -253,6 +272,7 @@ func TestImport(t *testing.T) {
 	if len(again.items) > 0 || again.Refused() || again.Rekeyed {
 		t.Errorf("again: %v, refused %v, conflicts %v", again.items, again.Refusals, again.Conflicts)
 	}
+
 	if kept := apply(t, again, "two"); kept != "" {
 		t.Errorf("kept %s", kept)
 	}
@@ -282,23 +302,31 @@ func TestOptions(t *testing.T) {
 			t.Errorf("no note %q", want)
 		}
 	}
+
 	if t.Failed() {
 		for _, n := range p.Notes {
 			t.Log(n)
 		}
 	}
+
 	main := read(t, s, "etc/master.d/import-0-master.conf")
-	for _, want := range []string{"\n# The old master.\n", "\ntimeout: 15\n", "\n# user: left out: the appliance sets it\n", "\n# state_output: left out: /etc/salt/master.d/b.conf:1 says it again\n", "\nmy_own: 1\n"} {
+	for _, want := range []string{"\n# The old master.\n", "\ntimeout: 15\n",
+		"\n# user: left out: the appliance sets it\n",
+		"\n# state_output: left out: /etc/salt/master.d/b.conf:1 says it again\n", "\nmy_own: 1\n"} {
 		if !strings.Contains(main, want) {
 			t.Errorf("no %q in:\n%s", want, main)
 		}
 	}
+
 	if strings.Contains(main, "10.0.0.1") || strings.Contains(main, "\nopen_mode") {
 		t.Errorf("too much:\n%s", main)
 	}
-	if b := read(t, s, "etc/master.d/import-1-b.conf"); !strings.Contains(b, s.FileRoot()+"/reactor/start.sls") || !strings.Contains(b, "state_output: changes") {
+
+	if b := read(t, s, "etc/master.d/import-1-b.conf"); !strings.Contains(b,
+		s.FileRoot()+"/reactor/start.sls") || !strings.Contains(b, "state_output: changes") {
 		t.Errorf("b.conf:\n%s", b)
 	}
+
 	extra := read(t, s, "etc/master.d/import-3-appliance.conf")
 	for _, want := range []string{s.FileRoot() + "/_env/dev", s.UserConfDir() + "/import-autosign.list"} {
 		if !strings.Contains(extra, want) {
@@ -319,30 +347,37 @@ func TestConflicts(t *testing.T) {
 	for _, c := range p.Conflicts {
 		got = append(got, c.String())
 	}
+
 	want := []string{
 		`pki: the key of the master would become another, and 2 minions here know this one, "other" the first`,
 		"pki/minions_pre/web2: another key is accepted here", "srv/salt/top.sls: has another content here",
 	}
+
 	for _, w := range want {
 		if !slices.Contains(got, w) {
 			t.Errorf("no %q in %q", w, got)
 		}
 	}
+
 	if _, err := p.Apply(t.Context(), "x"); err == nil || !slices.Equal(names(t, s.Storage.Path), before) {
 		t.Errorf("a refused import: %v", err)
 	}
+
 	kept := apply(t, look(t, old, Request{Settings: s, Force: true}), "f")
 	for _, name := range []string{"pki/n1.pem", "pki/minions/web2", "srv/salt/top.sls"} {
 		if _, err := os.Stat(filepath.Join(kept, name)); err != nil {
 			t.Error(err)
 		}
 	}
+
 	if got := read(t, s, "srv/salt/top.sls"); got != "base: {'*': [a]}\n" {
 		t.Errorf("top.sls: %s", got)
 	}
+
 	if got := read(t, s, "pki/minions/other"); got != public(t, 4) {
 		t.Error("a minion that is not in the import is gone")
 	}
+
 	if _, err := os.Stat(filepath.Join(s.Storage.Path, "pki/minions/web2")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("the key of web2 is in two states")
 	}
@@ -355,28 +390,35 @@ func TestInterrupted(t *testing.T) {
 	if p.Refused() {
 		t.Fatalf("refused: %v %v", p.Refusals, p.Conflicts)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.Apply(ctx, "c"); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "nothing was changed") {
+	if _, err := p.Apply(ctx, "c"); !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "nothing was changed") {
 		t.Fatalf("cancelled: %v", err)
 	}
+
 	all := p.items
 	for n := 1; n < len(all); n += 3 { // as if it had ended after n files
 		s := freshNode(t)
 		p := look(t, old, Request{Settings: s})
 		p.items = p.items[:n]
 		apply(t, p, "a")
+
 		if err := os.Mkdir(filepath.Join(s.Storage.Path, stagePrefix+"dead"), 0o700); err != nil {
 			t.Fatal(err)
 		}
+
 		q := look(t, old, Request{Settings: s})
 		if q.Refused() || len(q.items) != len(all)-n && n > 2 {
 			t.Fatalf("after %d of %d: %d left, refused %v %v", n, len(all), len(q.items), q.Refusals, q.Conflicts)
 		}
+
 		apply(t, q, "b")
 		if last := look(t, old, Request{Settings: s}); len(last.items) > 0 {
 			t.Errorf("after %d: %d are left", n, len(last.items))
 		}
+
 		if _, err := os.Stat(filepath.Join(s.Storage.Path, stagePrefix+"dead")); err == nil {
 			t.Error("what a killed import has left is still there")
 		}
@@ -390,14 +432,17 @@ func TestLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := Lock(s); err == nil || !strings.Contains(err.Error(), "n1 since ") {
 		t.Errorf("a second import: %v", err)
 	}
+
 	unlock()
 	unlock, err = Lock(s)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	unlock()
 }
 
@@ -409,21 +454,28 @@ func TestCluster(t *testing.T) {
 	if p := look(t, old, Request{Settings: s, WithoutKey: true, Beside: true}); p.Refused() || p.Rekeyed {
 		t.Errorf("without the key: %v %v", p.Refusals, p.Conflicts)
 	}
+
 	// Other nodes use the key: the new one lies beside it until they take it together.
 	kept := apply(t, look(t, old, Request{Settings: s, Beside: true}), "beside")
-	if read(t, s, "pki/cluster.pem") != private(t, 3, "") || read(t, s, "pki/cluster-next.pem") != private(t, 0, "") || read(t, s, "pki/cluster-next.pub") != public(t, 0) {
+	if read(t, s, "pki/cluster.pem") != private(t, 3, "") ||
+		read(t, s, "pki/cluster-next.pem") != private(t, 0, "") || read(t, s, "pki/cluster-next.pub") != public(t, 0) {
 		t.Error("the new key does not lie beside the cluster's")
 	}
+
 	if b, err := os.ReadFile(filepath.Join(kept, "pki/cluster.pem")); err != nil || string(b) != private(t, 3, "") {
 		t.Errorf("the cluster's key of before is not kept: %v", err)
 	}
+
 	if p := look(t, old, Request{Settings: s, Beside: true}); p.Refused() || !p.Rekeyed || p.Bytes() != 0 {
 		t.Errorf("again: %v, %d bytes", p.Refusals, p.Bytes())
 	}
+
 	apply(t, look(t, old, Request{Settings: s}), "one")
-	if read(t, s, "pki/cluster.pem") != private(t, 0, "") || read(t, s, "pki/cluster.pub") != public(t, 0) || read(t, s, "pki/n1.pem") != private(t, 3, "") {
+	if read(t, s, "pki/cluster.pem") != private(t, 0, "") || read(t, s, "pki/cluster.pub") != public(t, 0) ||
+		read(t, s, "pki/n1.pem") != private(t, 3, "") {
 		t.Error("the cluster has another key than the old master, or the node's own is another")
 	}
+
 	if p := look(t, old, Request{Settings: s, Beside: true}); p.Refused() || p.Rekeyed {
 		t.Errorf("with the same key and others: %v", p.Refusals)
 	}
@@ -449,7 +501,8 @@ func TestRefused(t *testing.T) {
 		"passphrase": {func(dir string) {
 			write(t, dir, map[string]string{"etc/salt/pki/master/old.pem": private(t, 0, "word")})
 		}, "key_pass"},
-		"bad yaml": {func(dir string) { write(t, dir, map[string]string{"etc/salt/master.d/c.conf": "a: [\n"}) }, "c.conf"},
+		"bad yaml": {func(dir string) { write(t, dir, map[string]string{"etc/salt/master.d/c.conf": "a: [\n"}) },
+			"c.conf"},
 		"device": {func(dir string) {
 			_ = os.Remove(dir + "/etc/salt/master")
 			_ = os.Symlink("/dev/zero", dir+"/etc/salt/master")
@@ -468,6 +521,7 @@ func TestRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tree.Close()
+
 			p, err := Look(t.Context(), tree, Request{Settings: s, Force: true})
 			text := fmt.Sprint(err)
 			if err == nil {
@@ -476,6 +530,7 @@ func TestRefused(t *testing.T) {
 					t.Error("it is not refused")
 				}
 			}
+
 			if !strings.Contains(text, c.want) {
 				t.Errorf("%s, not %s", text, c.want)
 			}
@@ -486,7 +541,11 @@ func TestRefused(t *testing.T) {
 // A key with a passphrase is opened by the option that the tree has.
 func TestPassphrase(t *testing.T) {
 	old, s := oldMaster(t), freshNode(t)
-	write(t, old, map[string]string{"etc/salt/pki/master/old.pem": private(t, 0, "word"), "etc/salt/master.d/k.conf": "key_pass: word\n"})
+	write(t, old,
+		map[string]string{
+			"etc/salt/pki/master/old.pem": private(t, 0, "word"),
+			"etc/salt/master.d/k.conf":    "key_pass: word\n",
+		})
 	apply(t, look(t, old, Request{Settings: s}), "one")
 	if read(t, s, "pki/n1.pem") != private(t, 0, "") {
 		t.Error("the key is not in clear")
@@ -506,9 +565,11 @@ func TestExport(t *testing.T) {
 	if err != nil || sum.Files == 0 || sum.Fingerprint == "" {
 		t.Fatalf("%+v %v", sum, err)
 	}
+
 	if _, err := Export(t.Context(), s, dir); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("over one that is there: %v", err)
 	}
+
 	for name, want := range map[string]string{
 		"etc/salt/pki/master/master.pem": private(t, 0, ""), "etc/salt/pki/master/minions/web1": public(t, 1), "etc/salt/pki/master/minions_denied/web2": public(t, 4),
 		"srv/salt/top.sls": "base: {'*': [a]}\n", "srv/pillar/top.sls": "base: {'*': [p]}\n", "etc/salt/master.d/import-autosign.list": "*.example.com\n",
@@ -517,6 +578,7 @@ func TestExport(t *testing.T) {
 			t.Errorf("%s: %q %v", name, b, err)
 		}
 	}
+
 	all := ""
 	for _, n := range names(t, filepath.Join(dir, "etc/salt")) {
 		if n == "master" || strings.HasSuffix(n, ".conf") {
@@ -527,14 +589,18 @@ func TestExport(t *testing.T) {
 			all += string(b)
 		}
 	}
-	for _, want := range []string{"timeout: 9\n", "/srv/salt/reactor/start.sls", "/srv/salt/_env/dev", "autosign_file: /etc/salt/master.d/import-autosign.list"} {
+
+	for _, want := range []string{"timeout: 9\n", "/srv/salt/reactor/start.sls", "/srv/salt/_env/dev",
+		"autosign_file: /etc/salt/master.d/import-autosign.list"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %q in:\n%s", want, all)
 		}
 	}
+
 	if strings.Contains(all, s.Storage.Path) || strings.Contains(all, "/x/y") {
 		t.Errorf("too much:\n%s", all)
 	}
+
 	q := look(t, dir, Request{Settings: s, Force: true})
 	for k, c := range counts(q) {
 		if k != Options && k != Lists && k != States && c[0]+c[2] > 0 {

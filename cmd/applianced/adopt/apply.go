@@ -30,14 +30,17 @@ func Lock(s *settings.Settings) (unlock func(), err error) {
 	if err := storageThere(s); err != nil {
 		return nil, err
 	}
+
 	storage := s.StorageDir()
 	if err := os.MkdirAll(storage, 0o755); err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}
+
 	f, err := os.OpenFile(filepath.Join(storage, lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}
+
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -45,10 +48,12 @@ func Lock(s *settings.Settings) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("import: lock the storage: %w", err)
 	}
+
 	_ = f.Truncate(0)
 	_, _ = fmt.Fprintf(f, "%s since %s\n", s.Node, time.Now().UTC().Format("15:04:05 UTC")) // for who is refused
 	removeStages(storage)
 	removeStages(treeParent(s))
+
 	return func() { _ = f.Close() }, nil
 }
 
@@ -110,15 +115,18 @@ func (p *Plan) Apply(ctx context.Context, stamp string) (kept string, err error)
 	if p.Refused() {
 		return "", errors.New("import: it is refused")
 	}
+
 	before := filepath.Join(s.StorageDir(), ".before-import-"+stamp)
 	if len(p.items) > 0 {
 		if err := p.put(ctx, stamp, before); err != nil {
 			return keptIn(before), err
 		}
 	}
+
 	if p.keyring != "" {
 		p.adoptKeyring(ctx)
 	}
+
 	return keptIn(before), nil
 }
 
@@ -134,15 +142,18 @@ func (p *Plan) put(ctx context.Context, stamp, before string) error {
 	if err := room.Check(s.StorageDir(), p.bytes, int64(len(p.items)), room.Usual()); err != nil {
 		return fmt.Errorf("import: %w; nothing was changed", err)
 	}
+
 	stage, err := Stage(s, stamp)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(stage)
+
 	master, err := layout.FindAccount(s.Users.Master)
 	if err != nil {
 		return err
 	}
+
 	for _, it := range p.items {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("import: %w; nothing was changed", err)
@@ -151,12 +162,16 @@ func (p *Plan) put(ctx context.Context, stamp, before string) error {
 			return fmt.Errorf("import: %w; nothing was changed", err)
 		}
 	}
+
 	if err := p.keepKey(before); err != nil {
 		return fmt.Errorf("import: keep the cluster's key: %w; nothing was changed", err)
 	}
+
 	if err := backup.Place(ctx, s, stage, before); err != nil {
-		return fmt.Errorf("import: %w; a part is in place: run the same command again, it finishes; what was there before is in %s", err, before)
+		return fmt.Errorf("import: %w; a part is in place: run the same command again, it finishes; what was there before is in %s",
+			err, before)
 	}
+
 	return nil
 }
 
@@ -165,10 +180,12 @@ func (p *Plan) keepKey(before string) error {
 	if !p.q.Beside || !p.Rekeyed {
 		return nil
 	}
+
 	to := filepath.Join(before, "pki")
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
 	}
+
 	for _, name := range []string{"cluster.pub", "cluster.pem"} {
 		text, err := durable.Read(filepath.Join(p.q.Settings.SharedPKIDir(), name), maxPrivate)
 		if err == nil {
@@ -178,6 +195,7 @@ func (p *Plan) keepKey(before string) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -187,28 +205,35 @@ func (p *Plan) stage(stage string, it *item, master layout.Account) error {
 	if strings.HasPrefix(it.to, "pki/") {
 		dirs = 0o700
 	}
+
 	if err := os.MkdirAll(filepath.Dir(to), dirs); err != nil {
 		return err
 	}
+
 	in, err := p.content(it)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
+
 	n, err := io.Copy(out, io.LimitReader(in, it.size+1))
 	if err == nil && n != it.size {
 		err = fmt.Errorf("%s has changed while it was read", it.from)
 	}
+
 	if err == nil && it.group && master.Credential != nil {
 		err = out.Chown(os.Geteuid(), master.GID)
 	}
+
 	if err == nil {
 		err = out.Chmod(it.mode)
 	}
+
 	return errors.Join(err, out.Close())
 }
 
@@ -224,9 +249,17 @@ func (p *Plan) adoptKeyring(ctx context.Context) {
 		err = os.MkdirAll(filepath.Dir(s.SharedGPGDir()), 0o755)
 	}
 	if err == nil {
-		place := secrets.Place{Shared: s.SharedGPGDir(), Node: s.GPGDir(), Run: s.RuntimeDir, UID: master.UID, GID: master.GID}
+		place := secrets.Place{
+			Shared: s.SharedGPGDir(),
+			Node:   s.GPGDir(),
+			Run:    s.RuntimeDir,
+			UID:    master.UID,
+			GID:    master.GID,
+		}
+
 		_, err = place.Adopt(ctx, filepath.Join(p.t.root.Name(), at))
 	}
+
 	if err != nil {
 		c.Left, c.New = c.New, 0
 		p.note(Note{File: p.keyring, Text: fmt.Sprintf("the keys of gpg are not imported: %v", err)})

@@ -43,6 +43,7 @@ func readConfs(t *Tree, dir string) (*confs, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+
 	include, also := any("master.d/*.conf"), any(nil)
 	if m != nil {
 		if v, ok := m.opts.Get("default_include"); ok {
@@ -50,18 +51,23 @@ func readConfs(t *Tree, dir string) (*confs, error) {
 		}
 		also, _ = m.opts.Get("include")
 	}
+
 	if err := c.include(t, include, dir, classDefault); err != nil {
 		return nil, err
 	}
+
 	if err := c.include(t, also, dir, classInclude); err != nil {
 		return nil, err
 	}
 	if len(c.files) == 0 {
-		return nil, fmt.Errorf("there is no %s and nothing in %s.d; give the folder in which etc/salt lies (/ or a copy of it), or --config-dir", main, main)
+		return nil, fmt.Errorf("there is no %s and nothing in %s.d; give the folder in which etc/salt lies (/ or a copy of it), or --config-dir",
+			main, main)
 	}
+
 	for _, f := range c.files {
 		c.all.Update(f.opts)
 	}
+
 	return c, nil
 }
 
@@ -72,20 +78,31 @@ func (c *confs) read(t *Tree, name string, class int) (*confFile, error) {
 	if len(c.files) >= maxConfs {
 		return nil, fmt.Errorf("read the options: more than %d files", maxConfs)
 	}
+
 	text, err := t.read(name, maxOptions)
 	if err != nil {
 		return nil, fmt.Errorf("read the options in %s: %w", name, err)
 	}
+
 	v, err := saltyaml.Decode(text, name)
 	if err != nil {
 		return nil, fmt.Errorf("read the options: %w; fix it there, as Salt's master has to read it too", err)
 	}
-	f := &confFile{path: name, class: class, text: text, opts: &value.Map{}, lines: saltyaml.Lines(text)}
+
+	f := &confFile{
+		path:  name,
+		class: class,
+		text:  text,
+		opts:  &value.Map{},
+		lines: saltyaml.Lines(text),
+	}
+
 	if m, ok := v.(*value.Map); ok {
 		f.opts = m
 	} else if value.Truth(v) {
 		return nil, fmt.Errorf("read the options: %s:1: it is no list of options, name: value", name)
 	}
+
 	c.files = append(c.files, f)
 	return f, nil
 }
@@ -102,17 +119,21 @@ func (c *confs) include(t *Tree, v any, dir string, class int) error {
 			}
 		}
 	}
+
 	for _, p := range patterns {
 		if p == "" {
 			continue
 		}
+
 		if !path.IsAbs(p) {
 			p = path.Join(dir, p)
 		}
+
 		for _, name := range t.glob(p) {
 			if _, fi, err := t.resolve(name); err != nil || !fi.Mode().IsRegular() {
 				continue
 			}
+
 			f, err := c.read(t, name, class)
 			if err != nil {
 				return err
@@ -120,6 +141,7 @@ func (c *confs) include(t *Tree, v any, dir string, class int) error {
 			if f == nil {
 				continue
 			}
+
 			if more, ok := f.opts.Get("include"); ok {
 				if err := c.include(t, more, path.Dir(name), class); err != nil {
 					return err
@@ -127,6 +149,7 @@ func (c *confs) include(t *Tree, v any, dir string, class int) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -141,7 +164,8 @@ func (c *confs) text(option, preset string) string {
 // path is that of an option whose value is a path: below root_dir, as Salt puts it.
 func (c *confs) path(option, preset string) string {
 	p := c.text(option, preset)
-	if root := c.text("root_dir", "/"); p != "" && root != "/" && !strings.HasPrefix(p, strings.TrimSuffix(root, "/")+"/") {
+	if root := c.text("root_dir", "/"); p != "" && root != "/" &&
+		!strings.HasPrefix(p, strings.TrimSuffix(root, "/")+"/") {
 		p = path.Join(root, p)
 	}
 	return p

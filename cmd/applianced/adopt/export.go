@@ -44,25 +44,30 @@ func Export(ctx context.Context, s *settings.Settings, dir string) (Exported, er
 	if err := storageThere(s); err != nil {
 		return Exported{}, err
 	}
+
 	node, err := Open(s.StorageDir())
 	if err != nil {
 		return Exported{}, err
 	}
 	defer node.Close()
+
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return Exported{}, fmt.Errorf("export: %w", err)
 	}
+
 	out, err := os.OpenRoot(dir)
 	if err != nil {
 		return Exported{}, fmt.Errorf("export: %w", err)
 	}
 	defer out.Close()
+
 	x := &exporter{s: s, node: node, out: out}
 	for _, step := range []func(context.Context) error{x.key, x.minions, x.options, x.files} {
 		if err := step(ctx); err != nil {
 			return x.sum, fmt.Errorf("export: %w; %s is incomplete, remove it", err, dir)
 		}
 	}
+
 	return x.sum, nil
 }
 
@@ -70,10 +75,12 @@ func (x *exporter) write(name string, r io.Reader, mode fs.FileMode) error {
 	if err := x.out.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
+
 	f, err := x.out.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
+
 	n, err := io.Copy(f, io.LimitReader(r, maxFile))
 	if err == nil {
 		err = f.Chmod(mode)
@@ -81,6 +88,7 @@ func (x *exporter) write(name string, r io.Reader, mode fs.FileMode) error {
 	if err == nil {
 		err = f.Sync()
 	}
+
 	x.sum.Files++
 	x.sum.Bytes += n
 	return errors.Join(err, f.Close())
@@ -99,34 +107,42 @@ func (x *exporter) key(context.Context) error {
 	if !x.s.Peering.Enabled {
 		name = p.ownNames()[0]
 	}
+
 	k, err := p.own(name)
 	if err != nil {
 		return err
 	}
+
 	x.sum.Fingerprint = fingerprint(k.public)
 	if err := x.text(exportPKI+"/master.pem", k.text, 0o400); err != nil {
 		return err
 	}
+
 	if err := x.text(exportPKI+"/master.pub", k.public, 0o644); err != nil {
 		return err
 	}
+
 	own, err := Open(x.s.PKIDir())
 	if err != nil {
 		return err
 	}
 	defer own.Close()
+
 	for name, mode := range map[string]fs.FileMode{"master_sign.pem": 0o400, "master_sign.pub": 0o644} {
 		text, err := own.read(name, maxPrivate)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+
 		if err == nil {
 			err = x.text(exportPKI+"/"+name, text, mode)
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -135,12 +151,14 @@ func (x *exporter) minions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	x.sum.Notes = append(x.sum.Notes, r.notes...)
 	for _, s := range append(states(), keys.Denied) {
 		if err := x.out.MkdirAll(path.Join(exportPKI, s.Dir()), 0o700); err != nil {
 			return err
 		}
 	}
+
 	for _, list := range []map[string]*minionKey{r.known, r.denied} {
 		for id, k := range list {
 			if err := x.text(path.Join(exportPKI, k.state.Dir(), id), k.text, 0o644); err != nil {
@@ -148,6 +166,7 @@ func (x *exporter) minions(ctx context.Context) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -158,28 +177,35 @@ func (x *exporter) options(context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	if len(x.s.Master.Options) == 0 {
 		text = nil
 	}
+
 	if err := x.optionFile("appliance.yaml", "etc/salt/master", text); err != nil {
 		return err
 	}
+
 	names, err := x.node.list("etc/master.d")
 	if err != nil {
 		return err
 	}
+
 	for _, n := range names {
 		if n[0] == '.' || !strings.HasSuffix(n, ".conf") {
 			continue
 		}
+
 		text, err := x.node.read("etc/master.d/"+n, maxOptions)
 		if err == nil {
 			err = x.optionFile("etc/master.d/"+n, "etc/salt/master.d/"+n, text)
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -188,25 +214,30 @@ func (x *exporter) optionFile(from, to string, text []byte) error {
 	if err != nil {
 		return err
 	}
+
 	f := &confFile{path: from, text: text, opts: &value.Map{}, lines: saltyaml.Lines(text)}
 	if m, ok := v.(*value.Map); ok {
 		f.opts = m
 	}
+
 	out := &optionFile{name: to, from: f, drop: map[string]string{}, change: map[string]any{}}
 	for _, name := range f.opts.Keys() {
 		if strings.HasPrefix(name, "saltern_") {
 			out.drop[name] = "Salt's master does not know it"
 			continue
 		}
+
 		moved := &paths{o: &sorter{t: x.node, roots: x.places()}}
 		v, _ := f.opts.Get(name)
 		if w := moved.change(v, 0); len(moved.found) > 0 {
 			out.change[name] = w
 		}
 	}
+
 	if err := out.write(); err != nil {
 		return err
 	}
+
 	head := "# Exported from " + from + " by applianced export.\n"
 	_, rest, _ := strings.Cut(string(out.text), "\n")
 	return x.text(to, []byte(head+rest), 0o600)
@@ -227,7 +258,12 @@ func (x *exporter) places() (out []*root) {
 // files writes states, pillars, lists beside the options, and the keyring.
 func (x *exporter) files(ctx context.Context) error {
 	scan := &scanner{ctx: ctx, t: x.node, seen: map[string]string{}, left: map[Kind]int{}}
-	for _, r := range []*root{{dir: "srv/salt", to: "srv/salt"}, {dir: "srv/pillar", to: "srv/pillar"}, {dir: "etc/master.d", to: "etc/salt/master.d"}, {dir: secrets.Dir, to: "etc/salt/gpgkeys"}} {
+	for _, r := range []*root{
+		{dir: "srv/salt", to: "srv/salt"},
+		{dir: "srv/pillar", to: "srv/pillar"},
+		{dir: "etc/master.d", to: "etc/salt/master.d"},
+		{dir: secrets.Dir, to: "etc/salt/gpgkeys"},
+	} {
 		if !x.node.there(r.dir) {
 			continue
 		}
@@ -235,22 +271,28 @@ func (x *exporter) files(ctx context.Context) error {
 			return err
 		}
 	}
+
 	x.sum.Notes = append(x.sum.Notes, scan.notes...)
 	for _, it := range scan.items {
-		if rel, ok := strings.CutPrefix(it.to, "etc/salt/gpgkeys/"); ok && !secrets.Part(rel) || path.Dir(it.to) == "etc/salt/master.d" && strings.HasSuffix(it.to, ".conf") {
+		if rel, ok := strings.CutPrefix(it.to, "etc/salt/gpgkeys/"); ok && !secrets.Part(rel) ||
+			path.Dir(it.to) == "etc/salt/master.d" && strings.HasSuffix(it.to, ".conf") {
 			continue
 		}
+
 		f, _, err := x.node.open(it.from)
 		if err != nil {
 			return err
 		}
+
 		mode := it.mode
 		if strings.HasPrefix(it.to, "etc/salt/gpgkeys/") || strings.HasPrefix(it.to, "srv/pillar/") {
 			mode &= 0o700
 		}
+
 		if err := errors.Join(x.write(it.to, f, mode), f.Close()); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -27,7 +27,12 @@ type minionKey struct {
 func states() []keys.State { return []keys.State{keys.Rejected, keys.Pending, keys.Accepted} }
 
 func kindOf(s keys.State) Kind {
-	return map[keys.State]Kind{keys.Accepted: Accepted, keys.Pending: Pending, keys.Rejected: Rejected, keys.Denied: Denied}[s]
+	return map[keys.State]Kind{
+		keys.Accepted: Accepted,
+		keys.Pending:  Pending,
+		keys.Rejected: Rejected,
+		keys.Denied:   Denied,
+	}[s]
 }
 
 // keyring are the keys of minions below one pki_dir.
@@ -49,16 +54,21 @@ func readKeys(ctx context.Context, t *Tree, pki string) (*keyring, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the keys of minions: %w", err)
 		}
+
 		for _, id := range names {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			if n++; n > maxKeys {
+
+			n++
+			if n > maxKeys {
 				return nil, fmt.Errorf("read the keys of minions: more than %d", maxKeys)
 			}
+
 			r.take(t, state, dir, id)
 		}
 	}
+
 	return r, nil
 }
 
@@ -71,28 +81,34 @@ func (r *keyring) take(t *Tree, state keys.State, dir, id string) {
 	if id[0] == '.' { // Salt's own
 		return
 	}
+
 	if err := keys.ValidID(id); err != nil {
 		r.skip(state, dir, "a file in it is no minion's: "+err.Error())
 		return
 	}
+
 	file := path.Join(dir, id)
 	text, err := t.read(file, maxKeyFile)
 	if err == nil {
 		_, err = crypt.ParsePublic(text)
 	}
+
 	if err != nil {
 		r.skip(state, file, "it is no key that a minion can use: "+err.Error())
 		return
 	}
+
 	k := &minionKey{state: state, pem: crypt.NormalizePEM(string(text)), text: text, from: file}
 	if state == keys.Denied {
 		r.denied[id] = k
 		return
 	}
+
 	if first := r.known[id]; first != nil {
 		r.notes = append(r.notes, Note{File: file, Text: "left out: the key in " + first.from + " counts", Info: true})
 		return
 	}
+
 	r.known[id] = k
 }
 
@@ -113,9 +129,11 @@ func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the key of the master: %w", err)
 	}
+
 	if p.key, err = crypt.ParsePrivate(text, passphrase); err != nil {
 		return nil, fmt.Errorf("read the key of the master %s: %w", p.from, err)
 	}
+
 	p.text = text
 	block, _ := pem.Decode(text)
 	p.opened = block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != ""
@@ -124,6 +142,7 @@ func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 			return nil, err
 		}
 	}
+
 	own := crypt.Bounds{Min: 1, Max: 1 << 16}
 	if pub, err := t.read(path.Join(dir, name+".pub"), maxKeyFile); err == nil {
 		if k, err := own.ParsePublic(pub); err == nil && k.Equal(&p.key.PublicKey) {
@@ -131,6 +150,7 @@ func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 			return p, nil
 		}
 	}
+
 	public, err := crypt.PublicPEM(&p.key.PublicKey)
 	p.public = []byte(public + "\n")
 	return p, err
@@ -139,7 +159,8 @@ func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 // identity reads the key by which minions know a master: the cluster's, or its own.
 func identity(t *Tree, c *confs) (p *pair, cluster bool, err error) {
 	if c.text("cluster_id", "") != "" {
-		p, err := readPair(t, c.path("cluster_pki_dir", c.path("pki_dir", defaultPKI)), "cluster", c.text("cluster_key_pass", ""))
+		p, err := readPair(t, c.path("cluster_pki_dir", c.path("pki_dir", defaultPKI)), "cluster",
+			c.text("cluster_key_pass", ""))
 		return p, true, err
 	}
 	for _, name := range []string{"master", path.Base(c.text("id", "master"))} {

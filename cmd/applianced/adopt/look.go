@@ -25,31 +25,44 @@ func (p *Plan) keys(ctx context.Context, c *confs) error {
 	if err != nil {
 		return err
 	}
+
 	here := &keyring{}
 	if p.node != nil {
 		if here, err = readKeys(ctx, p.node, "pki"); err != nil {
 			return err
 		}
 	}
+
 	p.note(there.notes...)
 	for k, n := range there.left {
 		p.count(k).Left += n
 	}
+
 	if err := p.master(c, here, there); err != nil {
 		return err
 	}
+
 	for _, id := range slices.Sorted(maps.Keys(there.known)) {
 		p.minion(id, there.known[id], here.known[id])
 	}
+
 	for _, id := range slices.Sorted(maps.Keys(there.denied)) {
 		p.minion(id, there.denied[id], here.denied[id])
 	}
+
 	return nil
 }
 
 // minion compares the key of a minion.
 func (p *Plan) minion(id string, k, here *minionKey) {
-	it := &item{kind: kindOf(k.state), to: path.Join("pki", k.state.Dir(), id), text: k.text, size: int64(len(k.text)), mode: 0o644}
+	it := &item{
+		kind: kindOf(k.state),
+		to:   path.Join("pki", k.state.Dir(), id),
+		text: k.text,
+		size: int64(len(k.text)),
+		mode: 0o644,
+	}
+
 	c := p.count(it.kind)
 	switch {
 	case here == nil:
@@ -66,6 +79,7 @@ func (p *Plan) minion(id string, k, here *minionKey) {
 		c.Other++
 		p.conflict(it, "another key is %s here", here.state)
 	}
+
 	p.place(it)
 }
 
@@ -77,28 +91,42 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 	case p.q.WithoutKey:
 		if err == nil {
 			p.count(MasterKey).Left++
-			p.note(Note{File: k.from, Text: "left out (--without-key): minions refuse this node until their pki/minion/minion_master.pub is removed"})
+			p.note(Note{
+				File: k.from,
+				Text: "left out (--without-key): minions refuse this node until their pki/minion/minion_master.pub is removed",
+			})
 		}
+
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		p.Refusals = append(p.Refusals, fmt.Sprintf("there is no key of the master in the tree (%s): minions would refuse this node. Bring pki too, or leave the node its own key: --without-key", minionsOf(c)))
+		p.Refusals = append(p.Refusals,
+			fmt.Sprintf("there is no key of the master in the tree (%s): minions would refuse this node. Bring pki too, or leave the node its own key: --without-key",
+				minionsOf(c)))
 		return nil
 	case err != nil:
 		return fmt.Errorf("%w; if it has a passphrase, the option key_pass has to be in the tree", err)
 	}
+
 	p.Fingerprint = fingerprint(k.public)
 	named, err := nodeapi.ParseClusterKey(k.text)
 	if err != nil {
 		return err
 	}
+
 	p.KeyHash = named.Hash
 	if k.opened {
-		p.note(Note{File: k.from, Text: "it had a passphrase; on the appliance it is in clear, for the master and root alone", Info: true})
+		p.note(Note{
+			File: k.from,
+			Text: "it had a passphrase; on the appliance it is in clear, for the master and root alone",
+			Info: true,
+		})
 	}
+
 	names := []string{"cluster"}
 	if !p.q.Settings.Peering.Enabled {
 		names = p.ownNames()
 	}
+
 	count := p.count(MasterKey)
 	old, err := p.own(names[0])
 	switch {
@@ -115,16 +143,20 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 		}
 		p.foreign(here, there, err == nil)
 	}
+
 	if p.Rekeyed && p.q.Beside {
 		names = []string{setup.NextKey}
 	}
+
 	for _, n := range names {
 		p.half(n+".pem", k.text, 0o400, p.Rekeyed)
 		p.half(n+".pub", k.public, 0o644, p.Rekeyed)
 	}
+
 	if cluster && !p.q.Settings.Peering.Enabled {
 		p.note(Note{File: k.from, Text: "the key of a cluster becomes that of this one node", Info: true})
 	}
+
 	return p.signing(c)
 }
 
@@ -154,7 +186,13 @@ func (p *Plan) own(name string) (*pair, error) {
 
 // half places a file of the master's pair where it is another.
 func (p *Plan) half(name string, text []byte, mode fs.FileMode, rekeyed bool) {
-	it := &item{kind: MasterKey, to: path.Join("pki", name), text: text, size: int64(len(text)), mode: mode}
+	it := &item{
+		kind: MasterKey,
+		to:   path.Join("pki", name),
+		text: text,
+		size: int64(len(text)),
+		mode: mode,
+	}
 	if same, there, err := p.compare(it); err == nil && same || there && !rekeyed && path.Ext(name) == ".pem" {
 		return
 	}
@@ -164,7 +202,12 @@ func (p *Plan) half(name string, text []byte, mode fs.FileMode, rekeyed bool) {
 // foreign says what stands against another key here.
 func (p *Plan) foreign(here, there *keyring, has bool) {
 	if known := strangers(here, there); has && len(known) > 0 {
-		p.Conflicts = append(p.Conflicts, Note{File: "pki", Text: fmt.Sprintf("the key of the master would become another, and %d minions here know this one, %q the first", len(known), known[0])})
+		p.Conflicts = append(p.Conflicts,
+			Note{
+				File: "pki",
+				Text: fmt.Sprintf("the key of the master would become another, and %d minions here know this one, %q the first",
+					len(known), known[0]),
+			})
 	}
 }
 
@@ -173,25 +216,33 @@ func (p *Plan) signing(c *confs) error {
 	if v, _ := c.all.Get("master_sign_pubkey"); !value.Truth(v) {
 		return nil
 	}
-	pki, name := c.path("pki_dir", defaultPKI), path.Base(c.text("master_sign_key_name", "master_sign"))
+
+	pki := c.path("pki_dir", defaultPKI)
+	name := path.Base(c.text("master_sign_key_name", "master_sign"))
 	text, err := p.t.read(path.Join(pki, name+".pem"), maxPrivate)
 	if err == nil {
 		_, err = crypt.ParsePrivate(text, c.text("signing_key_pass", ""))
 	}
+
 	if err != nil {
 		p.count(SigningKey).Left++
 		p.note(c.note("master_sign_pubkey", "the signing key is left out, the master makes a new one: %v", err))
 		return nil
 	}
+
 	if p.q.Settings.Peering.Enabled {
 		p.count(SigningKey).Left++
-		p.note(c.note("master_sign_pubkey", "the signing key is left out: in a cluster each node has its own, in %s. Copy %s and .pub there on every node, for the master's account, before minions come", p.q.Settings.PKIDir(), path.Join(pki, name+".pem")))
+		p.note(c.note("master_sign_pubkey",
+			"the signing key is left out: in a cluster each node has its own, in %s. Copy %s and .pub there on every node, for the master's account, before minions come",
+			p.q.Settings.PKIDir(), path.Join(pki, name+".pem")))
 		return nil
 	}
+
 	files := []string{name + ".pem", name + ".pub"}
 	if v, _ := c.all.Get("master_use_pubkey_signature"); value.Truth(v) {
 		files = append(files, path.Base(c.text("master_pubkey_signature", "master_pubkey_signature")))
 	}
+
 	for i, f := range files {
 		text, err := p.t.read(path.Join(pki, f), maxPrivate)
 		if err != nil {
@@ -199,14 +250,17 @@ func (p *Plan) signing(c *confs) error {
 			p.note(Note{File: path.Join(pki, f), Text: fmt.Sprintf("left out: %v", err)})
 			continue
 		}
+
 		mode := fs.FileMode(0o644)
 		if i == 0 {
 			mode = 0o400
 		}
+
 		if err := p.add(&item{kind: SigningKey, to: path.Join("pki", f), text: text, mode: mode}); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -218,32 +272,51 @@ func (p *Plan) options(ctx context.Context, c *confs) error {
 	if err := p.lists(c, extra); err != nil {
 		return err
 	}
+
 	o := &sorter{s: s, c: c, t: p.t, roots: roots}
 	if err := o.sort(); err != nil {
 		return err
 	}
+
 	if extra.Len() > 0 {
 		text, err := saltyaml.EncodeStyle(extra, saltyaml.Style{KeepKeys: true})
 		if err != nil {
 			return fmt.Errorf("write the options: %w", err)
 		}
-		o.files = append(o.files, &optionFile{name: "import-3-appliance.conf", text: append([]byte("# Written by applianced import: where what was imported is on the appliance.\n"), text...)})
+
+		o.files = append(o.files,
+			&optionFile{
+				name: "import-3-appliance.conf",
+				text: append([]byte("# Written by applianced import: where what was imported is on the appliance.\n"),
+					text...),
+			})
 	}
+
 	if err := o.try(); err != nil {
 		return err
 	}
+
 	p.note(o.notes...)
 	for _, f := range o.files {
 		if len(f.text) == 0 {
 			continue
 		}
-		if err := p.add(&item{kind: Options, to: "etc/master.d/" + f.name, text: f.text, mode: 0o640, group: true}); err != nil {
+
+		if err := p.add(&item{
+			kind:  Options,
+			to:    "etc/master.d/" + f.name,
+			text:  f.text,
+			mode:  0o640,
+			group: true,
+		}); err != nil {
 			return err
 		}
 	}
+
 	if o.left > 0 {
 		p.count(Options).Left += o.left
 	}
+
 	return p.files(ctx, roots)
 }
 
@@ -255,10 +328,12 @@ func (p *Plan) files(ctx context.Context, roots []*root) error {
 			return fmt.Errorf("read %s: %w", r.dir, err)
 		}
 	}
+
 	p.note(x.notes...)
 	for k, n := range x.left {
 		p.count(k).Left += n
 	}
+
 	for _, it := range x.items {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -267,36 +342,45 @@ func (p *Plan) files(ctx context.Context, roots []*root) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
 // lists looks at the lists that accept or reject minions, and sets the options that
 // name them.
 func (p *Plan) lists(c *confs, extra *value.Map) error {
-	for option, to := range map[string]string{"autosign_file": "import-autosign.list", "autoreject_file": "import-autoreject.list"} {
+	for option, to := range map[string]string{
+		"autosign_file":   "import-autosign.list",
+		"autoreject_file": "import-autoreject.list",
+	} {
 		from := c.path(option, "")
 		if from == "" {
 			continue
 		}
+
 		text, err := p.t.read(from, maxAutosign)
 		if err != nil {
 			p.count(Lists).Left++
 			p.note(c.note(option, "left out: %v", err))
 			continue
 		}
+
 		extra.Set(option, filepath.Join(p.q.Settings.UserConfDir(), to))
 		if err := p.add(&item{kind: Lists, to: "etc/master.d/" + to, text: text, mode: 0o644}); err != nil {
 			return err
 		}
 	}
+
 	dir := c.path("autosign_grains_dir", "")
 	if dir == "" {
 		return nil
 	}
+
 	names, err := p.t.list(dir)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", dir, err)
 	}
+
 	extra.Set("autosign_grains_dir", filepath.Join(p.q.Settings.UserConfDir(), grainsDir))
 	for _, n := range names[:min(len(names), maxListed)] {
 		text, err := p.t.read(path.Join(dir, n), maxAutosign)
@@ -305,10 +389,17 @@ func (p *Plan) lists(c *confs, extra *value.Map) error {
 			p.note(Note{File: path.Join(dir, n), Text: fmt.Sprintf("left out: %v", err)})
 			continue
 		}
-		if err := p.add(&item{kind: Lists, to: path.Join("etc/master.d", grainsDir, n), text: text, mode: 0o644}); err != nil {
+
+		if err := p.add(&item{
+			kind: Lists,
+			to:   path.Join("etc/master.d", grainsDir, n),
+			text: text,
+			mode: 0o644,
+		}); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 

@@ -59,7 +59,13 @@ func ownedOptions(s *settings.Settings) []string {
 }
 
 func (o *sorter) note(f *confFile, option string, info bool, format string, args ...any) {
-	o.notes = append(o.notes, Note{File: f.path, Line: f.lines[option], Option: option, Text: fmt.Sprintf(format, args...), Info: info})
+	o.notes = append(o.notes, Note{
+		File:   f.path,
+		Line:   f.lines[option],
+		Option: option,
+		Text:   fmt.Sprintf(format, args...),
+		Info:   info,
+	})
 }
 
 // sort makes the files of the appliance.
@@ -70,17 +76,21 @@ func (o *sorter) sort() error {
 		for n := 2; slices.ContainsFunc(o.files, func(g *optionFile) bool { return g.name == out.name }); n++ {
 			out.name = strings.TrimSuffix(f.target(), ".conf") + fmt.Sprintf("-%d.conf", n)
 		}
+
 		for _, name := range f.opts.Keys() {
 			v, _ := f.opts.Get(name)
 			o.option(f, out, name, v, owned, brought)
 		}
+
 		o.files = append(o.files, out)
 	}
+
 	for _, f := range o.files {
 		if err := f.write(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -89,6 +99,7 @@ func (o *sorter) option(f *confFile, out *optionFile, name string, v any, owned 
 		out.drop[name] = fmt.Sprintf("%s:%d says it again", file, line)
 		return
 	}
+
 	switch {
 	case name == "include" || name == "default_include":
 		out.drop[name] = "what is included is brought in files of its own"
@@ -100,7 +111,8 @@ func (o *sorter) option(f *confFile, out *optionFile, name string, v any, owned 
 		o.note(f, name, true, "%s", brought[name])
 	case slices.Contains(settings.Insecure(), name) && value.Truth(v) && !slices.Contains(o.s.AllowInsecure, name):
 		out.drop[name] = "it lets every minion in"
-		o.note(f, name, false, "left out: it lets every minion in; if you mean it, add it to allow_insecure in appliance.yaml and to etc/master.d")
+		o.note(f, name, false,
+			"left out: it lets every minion in; if you mean it, add it to allow_insecure in appliance.yaml and to etc/master.d")
 		o.left++
 	case name == "master_use_pubkey_signature" && o.s.Peering.Enabled && value.Truth(v):
 		out.drop[name] = "in a cluster each node has a signing key of its own"
@@ -119,9 +131,13 @@ func (o *sorter) keep(f *confFile, out *optionFile, name string, v any) {
 		out.change[name] = w
 		o.note(f, name, true, "paths are changed to where the files are brought: %s", strings.Join(moved.found, ", "))
 	}
+
 	for _, p := range moved.lost {
-		o.note(f, name, false, "it names %s, which is not imported: bring it to the nodes, or below a root, and change the option", p)
+		o.note(f, name, false,
+			"it names %s, which is not imported: bring it to the nodes, or below a root, and change the option",
+			p)
 	}
+
 	switch kind, why := conf.Use(name); kind {
 	case "":
 		o.note(f, name, true, "it is not known: kept for templates and modules of your own")
@@ -142,6 +158,7 @@ func (p *paths) change(v any, depth int) any {
 	if depth > maxDepth {
 		return v
 	}
+
 	switch v := v.(type) {
 	case string:
 		return p.text(v)
@@ -158,6 +175,7 @@ func (p *paths) change(v any, depth int) any {
 		}
 		return out
 	}
+
 	return v
 }
 
@@ -165,6 +183,7 @@ func (p *paths) text(s string) string {
 	if !path.IsAbs(s) || len(s) > 4096 || strings.ContainsAny(s, "\n\x00") {
 		return s
 	}
+
 	for _, r := range p.o.roots {
 		if r.dir == "/" {
 			continue
@@ -174,9 +193,11 @@ func (p *paths) text(s string) string {
 			return r.served + rest
 		}
 	}
+
 	if (p.o.t.there(s) || plainPath(s)) && s != "/" && !slices.Contains(p.lost, s) {
 		p.lost = append(p.lost, s)
 	}
+
 	return s
 }
 
@@ -184,7 +205,8 @@ func (p *paths) text(s string) string {
 // archive not everything that options name is in the tree.
 func plainPath(s string) bool {
 	return strings.Count(s, "/") > 1 && !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+@", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("/._-+@", r))
 	})
 }
 
@@ -195,14 +217,17 @@ func (f *optionFile) write() error {
 	for name := range f.drop {
 		want.Delete(name)
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(f.change)) {
 		want.Set(name, f.change[name])
 	}
+
 	head := "# Imported from " + fmt.Sprintf("%q", f.from.path) + " by applianced import.\n"
 	if want.Len() == 0 {
 		f.text = nil
 		return nil
 	}
+
 	text, err := f.cut(head)
 	if err == nil {
 		if v, derr := saltyaml.Decode(text, f.name); derr == nil && value.Equal(v, want) {
@@ -210,10 +235,12 @@ func (f *optionFile) write() error {
 			return nil
 		}
 	}
+
 	plain, err := saltyaml.EncodeStyle(want, saltyaml.Style{KeepKeys: true})
 	if err != nil {
 		return fmt.Errorf("write the options of %s: %w", f.from.path, err)
 	}
+
 	f.text = append([]byte(head), plain...)
 	return nil
 }
@@ -230,6 +257,7 @@ func (f *optionFile) cut(head string) ([]byte, error) {
 		if i+1 < len(starts) {
 			end = starts[i+1] - 1
 		}
+
 		why, dropped := f.drop[name]
 		v, changed := f.change[name]
 		if !dropped && !changed {
@@ -238,22 +266,29 @@ func (f *optionFile) cut(head string) ([]byte, error) {
 		if at < 1 || at > len(lines) || at-1 < next {
 			return nil, fmt.Errorf("option %s stands in the line of another", name)
 		}
+
 		for _, l := range lines[next : at-1] {
 			out.Write(l)
 		}
-		if next = end; dropped {
+
+		next = end
+		if dropped {
 			fmt.Fprintf(out, "# %s: left out: %s\n", name, why)
 			continue
 		}
+
 		text, err := saltyaml.Encode(value.NewMap(name, v))
 		if err != nil {
 			return nil, err
 		}
+
 		out.Write(text)
 	}
+
 	for _, l := range lines[min(next, len(lines)):] {
 		out.Write(l)
 	}
+
 	return out.Bytes(), nil
 }
 
@@ -266,6 +301,7 @@ func byLine(lines map[string]int) func(func(string, int) bool) {
 		}
 		return strings.Compare(a, b)
 	})
+
 	return func(yield func(string, int) bool) {
 		for _, n := range names {
 			if !yield(n, lines[n]) {

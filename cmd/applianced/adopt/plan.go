@@ -87,10 +87,12 @@ func Look(ctx context.Context, t *Tree, q Request) (*Plan, error) {
 	if dir == "" {
 		dir = "/etc/salt"
 	}
+
 	c, err := readConfs(t, dir)
 	if err != nil {
 		return nil, err
 	}
+
 	node, err := Open(q.Settings.StorageDir())
 	switch {
 	case err == nil:
@@ -99,11 +101,13 @@ func Look(ctx context.Context, t *Tree, q Request) (*Plan, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
+
 	for _, step := range []func(context.Context, *confs) error{p.keys, p.options, p.gpg} {
 		if err := step(ctx, c); err != nil {
 			return nil, err
 		}
 	}
+
 	return p, nil
 }
 
@@ -121,6 +125,7 @@ func (p *Plan) add(it *item) error {
 	if it.from == "" {
 		it.size = int64(len(it.text))
 	}
+
 	c := p.count(it.kind)
 	same, there, err := p.compare(it)
 	switch {
@@ -135,6 +140,7 @@ func (p *Plan) add(it *item) error {
 	default:
 		c.New++
 	}
+
 	p.place(it)
 	return nil
 }
@@ -154,6 +160,7 @@ func (p *Plan) compare(it *item) (same, there bool, err error) {
 	if p.node == nil {
 		return false, false, nil
 	}
+
 	f, fi, err := p.node.open(it.to)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, p.node.there(it.to), nil
@@ -162,14 +169,17 @@ func (p *Plan) compare(it *item) (same, there bool, err error) {
 		return false, true, err
 	}
 	defer f.Close()
+
 	if fi.Size() != it.size {
 		return false, true, nil
 	}
+
 	content, err := p.content(it)
 	if err != nil {
 		return false, true, err
 	}
 	defer content.Close()
+
 	same, err = equal(f, content)
 	return same, true, err
 }
@@ -191,6 +201,7 @@ func equal(a, b io.Reader) (bool, error) {
 		if !bytes.Equal(x[:n], y[:m]) {
 			return false, nil
 		}
+
 		end, end2 := ended(err), ended(err2)
 		switch {
 		case end && end2:
@@ -214,6 +225,7 @@ func (p *Plan) gpg(_ context.Context, c *confs) error {
 	if err != nil {
 		return fmt.Errorf("look for keys of gpg: %w", err)
 	}
+
 	n := 0
 	for _, name := range names {
 		switch {
@@ -225,12 +237,18 @@ func (p *Plan) gpg(_ context.Context, c *confs) error {
 			p.count(GPG).New++
 			p.keyring = dir
 		}
+
 		n++
 	}
+
 	if p.t.there(path.Join(dir, "secring.gpg")) && n == 0 {
 		p.count(GPG).Left++
-		p.note(Note{File: path.Join(dir, "secring.gpg"), Text: "left out: it is of GnuPG 1; export the keys there (gpg --export-secret-keys) and give them to applianced secrets import"})
+		p.note(Note{
+			File: path.Join(dir, "secring.gpg"),
+			Text: "left out: it is of GnuPG 1; export the keys there (gpg --export-secret-keys) and give them to applianced secrets import",
+		})
 	}
+
 	return nil
 }
 

@@ -43,17 +43,21 @@ func findRoots(t *Tree, c *confs, s *settings.Settings) (roots []*root, options 
 		if given.Len() == 0 {
 			given = value.NewMap("base", o.preset)
 		}
+
 		envs := &value.Map{}
 		for k, v := range given.All() {
 			env, ok := k.(string)
 			if !ok || env == "__env__" || backup.CheckName(env) != nil || strings.ContainsAny(env, `/\ `) {
-				notes = append(notes, c.note(o.name, "the environment %.60q is left out: bring its files by hand", fmt.Sprint(k)))
+				notes = append(notes,
+					c.note(o.name, "the environment %.60q is left out: bring its files by hand", fmt.Sprint(k)))
 				continue
 			}
+
 			r := root{kind: o.kind, env: env, to: o.to, served: o.served}
 			if env != "base" {
 				r.to, r.served = path.Join(o.to, envDir, env), filepath.Join(o.served, envDir, env)
 			}
+
 			envs.Set(env, []any{r.served})
 			dirs, missing := rootDirs(t, v)
 			for _, d := range dirs {
@@ -61,17 +65,20 @@ func findRoots(t *Tree, c *confs, s *settings.Settings) (roots []*root, options 
 				one.dir = d
 				roots = append(roots, &one)
 			}
+
 			for _, d := range missing {
 				if given.Len() > 0 && !slices.Contains(o.preset, any(d)) {
 					notes = append(notes, c.note(o.name, "%s of the environment %s is not in the tree", d, env))
 				}
 			}
 		}
+
 		if envs.Len() > 1 || envs.Len() == 1 && envs.Keys()[0] != "base" {
 			envs.Set("base", []any{o.served})
 			options.Set(o.name, envs)
 		}
 	}
+
 	return roots, options, notes
 }
 
@@ -81,16 +88,19 @@ func rootDirs(t *Tree, v any) (dirs, missing []string) {
 	if s, one := v.(string); one && !ok {
 		list = []any{s}
 	}
+
 	for _, e := range list {
 		s, ok := e.(string)
 		if !ok || !path.IsAbs(s) {
 			missing = append(missing, fmt.Sprint(e))
 			continue
 		}
+
 		found := []string{path.Clean(s)}
 		if strings.ContainsAny(s, "*?[") {
 			found = t.glob(s)
 		}
+
 		for _, d := range found {
 			if _, fi, err := t.resolve(d); err == nil && fi.IsDir() {
 				dirs = append(dirs, d)
@@ -99,6 +109,7 @@ func rootDirs(t *Tree, v any) (dirs, missing []string) {
 			}
 		}
 	}
+
 	return dirs, missing
 }
 
@@ -137,18 +148,23 @@ func (x *scanner) folder(r *root, dir, rel string, above []string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, n := range names {
 		if err := x.ctx.Err(); err != nil {
 			return err
 		}
-		if x.count++; x.count > maxEntries {
+
+		x.count++
+		if x.count > maxEntries {
 			return fmt.Errorf("the roots hold more than %d files", maxEntries)
 		}
+
 		name, to := path.Join(dir, n), path.Join(r.to, rel, n)
 		if err := backup.CheckName(to); err != nil {
 			x.skip(r, dir, "something in it "+err.Error())
 			continue
 		}
+
 		at, fi, err := x.t.resolve(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -171,21 +187,38 @@ func (x *scanner) folder(r *root, dir, rel string, above []string) error {
 			}
 		}
 	}
+
 	return nil
 }
 
 func (x *scanner) file(r *root, name, to string, fi fs.FileInfo) error {
 	if first, ok := x.seen[to]; ok {
 		if first != name {
-			x.notes = append(x.notes, Note{File: name, Text: "not served by the old master either: " + first + " comes before it", Info: true})
+			x.notes = append(x.notes,
+				Note{
+					File: name,
+					Text: "not served by the old master either: " + first + " comes before it",
+					Info: true,
+				})
 		}
+
 		return nil
 	}
+
 	x.seen[to] = name
 	if fi.Size() > maxFile || x.bytes+fi.Size() > maxBytes {
-		return fmt.Errorf("%s makes the files larger than is taken (%d GiB each, %d GiB together)", name, maxFile>>30, maxBytes>>30)
+		return fmt.Errorf("%s makes the files larger than is taken (%d GiB each, %d GiB together)", name,
+			maxFile>>30, maxBytes>>30)
 	}
+
 	x.bytes += fi.Size()
-	x.items = append(x.items, &item{kind: r.kind, to: to, from: name, size: fi.Size(), mode: fi.Mode().Perm()&0o755 | 0o400})
+	x.items = append(x.items, &item{
+		kind: r.kind,
+		to:   to,
+		from: name,
+		size: fi.Size(),
+		mode: fi.Mode().Perm()&0o755 | 0o400,
+	})
+
 	return nil
 }

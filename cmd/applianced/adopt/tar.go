@@ -44,9 +44,11 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 	if l.Bytes <= 0 {
 		l.Bytes = maxBytes
 	}
+
 	if l.Entries <= 0 {
 		l.Entries = 2 * maxEntries
 	}
+
 	b := bufio.NewReader(r)
 	if head, _ := b.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(b)
@@ -57,17 +59,27 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 	} else {
 		r = b
 	}
+
 	watch, err := room.Guard(root.Name(), room.Usual())
 	if err != nil {
 		return nil, fmt.Errorf("unpack the archive: %w", err)
 	}
-	u := &unpacker{root: root, left: l.Bytes, folders: map[string]bool{}, entries: l.Entries, watch: watch}
+
+	u := &unpacker{
+		root:    root,
+		left:    l.Bytes,
+		folders: map[string]bool{},
+		entries: l.Entries,
+		watch:   watch,
+	}
+
 	end := &ending{r: r}
 	in := &io.LimitedReader{R: end, N: l.Bytes + int64(l.Entries)*1536} // headers and padding too
 	for n, t := 0, tar.NewReader(in); ; n++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+
 		h, err := t.Next()
 		switch {
 		case in.N <= 0:
@@ -82,6 +94,7 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 		case n >= l.Entries:
 			return nil, fmt.Errorf("read the archive: it holds more than %d files", l.Entries)
 		}
+
 		err = u.take(h, t)
 		switch {
 		case errors.Is(err, room.ErrFull):
@@ -89,6 +102,7 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			err = errors.New("it is cut")
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("read the archive: %w", err)
 		}
@@ -138,6 +152,7 @@ func (u *unpacker) take(h *tar.Header, r io.Reader) error {
 	if err != nil || name == "" || name == "." || passedOver(name) {
 		return err
 	}
+
 	if err := backup.CheckName(name); err != nil {
 		u.skip(path.Dir(name), "something in it "+err.Error())
 		return nil
@@ -145,12 +160,15 @@ func (u *unpacker) take(h *tar.Header, r io.Reader) error {
 	if h.Typeflag == tar.TypeDir {
 		return u.folder(name)
 	}
+
 	if err := u.folder(path.Dir(name)); err != nil {
 		return err
 	}
+
 	if err := u.watch.File(); err != nil {
 		return err
 	}
+
 	switch h.Typeflag {
 	case tar.TypeReg:
 		err = u.file(name, h, r)
@@ -164,6 +182,7 @@ func (u *unpacker) take(h *tar.Header, r io.Reader) error {
 		if perr != nil {
 			return perr
 		}
+
 		if err = u.root.Link(to, name); errors.Is(err, fs.ErrNotExist) {
 			u.skip(name, "it is another name of a file that is not in the archive")
 			err = nil
@@ -171,9 +190,11 @@ func (u *unpacker) take(h *tar.Header, r io.Reader) error {
 	default:
 		u.skip(name, "it is neither a file nor a folder nor a link")
 	}
+
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("it holds %q twice", name)
 	}
+
 	return err
 }
 
@@ -182,12 +203,14 @@ func (u *unpacker) folder(name string) error {
 	if name == "." || u.folders[name] {
 		return nil
 	}
+
 	if err := u.folder(path.Dir(name)); err != nil {
 		return err
 	}
 	if len(u.folders) >= u.entries {
 		return fmt.Errorf("it holds more than %d folders", u.entries)
 	}
+
 	if err := u.watch.File(); err != nil {
 		return err
 	}
@@ -199,9 +222,11 @@ func (u *unpacker) folder(name string) error {
 			err = fmt.Errorf("%q is a file and a folder", name)
 		}
 	}
+
 	if err == nil {
 		u.folders[name] = true
 	}
+
 	return err
 }
 

@@ -24,17 +24,21 @@ func archive(t testing.TB, heads ...tar.Header) []byte {
 		if h.Typeflag == tar.TypeReg {
 			text = "text of " + h.Name
 		}
+
 		h.Size, h.Mode = int64(len(text)), 0o644
 		if err := w.WriteHeader(&h); err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := io.WriteString(w, text); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	return b.Bytes()
 }
 
@@ -53,22 +57,33 @@ func TestUnpack(t *testing.T) {
 		"from a folder":      {heads: []tar.Header{{Name: "./", Typeflag: tar.TypeDir}, file("./etc/salt/master")}},
 		"absolute":           {heads: []tar.Header{file("/etc/salt/master")}},
 		"Latin-1, backslash": {heads: []tar.Header{file("srv/salt/caf\xe9/b\xfc.sls"), file(`srv/salt/dev\x2d.mount`)}},
-		"folder again":       {heads: []tar.Header{{Name: "etc/", Typeflag: tar.TypeDir}, {Name: "etc/", Typeflag: tar.TypeDir}, file("etc/a")}},
-		"caches":             {heads: []tar.Header{file("var/cache/salt/master/jobs/1")}},
-		"up":                 {heads: []tar.Header{file("../x")}, bad: "not plain"},
-		"up inside":          {heads: []tar.Header{file("etc/../../x")}, bad: "not plain"},
-		"twice":              {heads: []tar.Header{file("a"), file("a")}, bad: "twice"},
-		"link then file":     {heads: []tar.Header{link("a", "/tmp"), file("a")}, bad: "twice"},
-		"through a link":     {heads: []tar.Header{link("a", "/tmp"), file("a/x")}, bad: "read the archive"},
-		"through a link up":  {heads: []tar.Header{link("a", "../.."), file("a/x")}, bad: "read the archive"},
-		"hard link out":      {heads: []tar.Header{{Name: "a", Typeflag: tar.TypeLink, Linkname: "../../etc/passwd"}}, bad: "not plain"},
-		"hard link":          {heads: []tar.Header{file("b"), {Name: "a", Typeflag: tar.TypeLink, Linkname: "b"}}},
-		"hard link to none":  {heads: []tar.Header{{Name: "a", Typeflag: tar.TypeLink, Linkname: "b"}}, note: "another name of a file"},
-		"device":             {heads: []tar.Header{{Name: "srv/d", Typeflag: tar.TypeBlock}}, note: "neither a file"},
-		"pipe":               {heads: []tar.Header{{Name: "srv/d", Typeflag: tar.TypeFifo}}, note: "neither a file"},
-		"odd name":           {heads: []tar.Header{file("srv/a\nb")}, note: "characters that are not taken"},
-		"too many":           {heads: []tar.Header{file("a"), file("b"), file("c")}, limit: Limits{Entries: 2}, bad: "more than 2 files"},
-		"too large":          {heads: []tar.Header{file("a"), file("b")}, limit: Limits{Bytes: 12}, bad: "too large"},
+		"folder again": {heads: []tar.Header{{Name: "etc/", Typeflag: tar.TypeDir},
+			{Name: "etc/", Typeflag: tar.TypeDir}, file("etc/a")}},
+		"caches":            {heads: []tar.Header{file("var/cache/salt/master/jobs/1")}},
+		"up":                {heads: []tar.Header{file("../x")}, bad: "not plain"},
+		"up inside":         {heads: []tar.Header{file("etc/../../x")}, bad: "not plain"},
+		"twice":             {heads: []tar.Header{file("a"), file("a")}, bad: "twice"},
+		"link then file":    {heads: []tar.Header{link("a", "/tmp"), file("a")}, bad: "twice"},
+		"through a link":    {heads: []tar.Header{link("a", "/tmp"), file("a/x")}, bad: "read the archive"},
+		"through a link up": {heads: []tar.Header{link("a", "../.."), file("a/x")}, bad: "read the archive"},
+		"hard link out": {
+			heads: []tar.Header{{Name: "a", Typeflag: tar.TypeLink, Linkname: "../../etc/passwd"}},
+			bad:   "not plain",
+		},
+		"hard link": {heads: []tar.Header{file("b"), {Name: "a", Typeflag: tar.TypeLink, Linkname: "b"}}},
+		"hard link to none": {
+			heads: []tar.Header{{Name: "a", Typeflag: tar.TypeLink, Linkname: "b"}},
+			note:  "another name of a file",
+		},
+		"device":   {heads: []tar.Header{{Name: "srv/d", Typeflag: tar.TypeBlock}}, note: "neither a file"},
+		"pipe":     {heads: []tar.Header{{Name: "srv/d", Typeflag: tar.TypeFifo}}, note: "neither a file"},
+		"odd name": {heads: []tar.Header{file("srv/a\nb")}, note: "characters that are not taken"},
+		"too many": {
+			heads: []tar.Header{file("a"), file("b"), file("c")},
+			limit: Limits{Entries: 2},
+			bad:   "more than 2 files",
+		},
+		"too large": {heads: []tar.Header{file("a"), file("b")}, limit: Limits{Bytes: 12}, bad: "too large"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, zipped := range []bool{false, true} {
@@ -78,6 +93,7 @@ func TestUnpack(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer root.Close()
+
 				text := archive(t, c.heads...)
 				if zipped {
 					var b bytes.Buffer
@@ -86,6 +102,7 @@ func TestUnpack(t *testing.T) {
 					_ = z.Close()
 					text = b.Bytes()
 				}
+
 				notes, err := Unpack(t.Context(), bytes.NewReader(text), root, c.limit)
 				switch {
 				case c.bad == "" && err != nil || c.bad != "" && (err == nil || !strings.Contains(err.Error(), c.bad)):
@@ -96,11 +113,13 @@ func TestUnpack(t *testing.T) {
 			}
 		})
 	}
+
 	root, err := os.OpenRoot(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
+
 	for _, text := range []string{"", "no archive", strings.Repeat("x", 5000), string(archive(t, file("a"))[:600])} {
 		if _, err := Unpack(t.Context(), strings.NewReader(text), root, Limits{}); err == nil {
 			t.Errorf("%.20q is taken for an archive", text)
@@ -112,21 +131,41 @@ func TestUnpack(t *testing.T) {
 func TestTreeStaysInside(t *testing.T) {
 	top := t.TempDir()
 	write(t, top, map[string]string{"secret": "outside", "in/etc/secret": "inside"})
-	for link, to := range map[string]string{"in/a": filepath.Join(top, "secret"), "in/b": "../secret", "in/c": "/etc/secret", "in/d": "../../../etc/secret", "in/e": "e", "in/f": "/"} {
+	for link, to := range map[string]string{
+		"in/a": filepath.Join(top, "secret"),
+		"in/b": "../secret",
+		"in/c": "/etc/secret",
+		"in/d": "../../../etc/secret",
+		"in/e": "e",
+		"in/f": "/",
+	} {
 		if err := os.Symlink(to, filepath.Join(top, link)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	tree, err := Open(filepath.Join(top, "in"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tree.Close()
-	for name, want := range map[string]string{"/a": "", "/b": "", "/c": "inside", "/d": "inside", "/e": "", "/f/etc/secret": "inside", "/../secret": "", "/etc": "", "/etc/secret/x": ""} {
+
+	for name, want := range map[string]string{
+		"/a":            "",
+		"/b":            "",
+		"/c":            "inside",
+		"/d":            "inside",
+		"/e":            "",
+		"/f/etc/secret": "inside",
+		"/../secret":    "",
+		"/etc":          "",
+		"/etc/secret/x": "",
+	} {
 		if b, err := tree.read(name, 100); string(b) != want || err == nil != (want != "") {
 			t.Errorf("%s: %q, %v", name, b, err)
 		}
 	}
+
 	if _, err := tree.read("/etc/secret", 3); err == nil {
 		t.Error("a file is read beyond its bound")
 	}
@@ -136,24 +175,30 @@ func TestTreeStaysInside(t *testing.T) {
 // folder, and makes no devices.
 func FuzzUnpack(f *testing.F) {
 	f.Add(archive(f, tar.Header{Name: "etc/salt/master", Typeflag: tar.TypeReg}))
-	f.Add(archive(f, tar.Header{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "/tmp"}, tar.Header{Name: "a/x", Typeflag: tar.TypeReg}))
-	f.Add(archive(f, tar.Header{Name: "b", Typeflag: tar.TypeReg}, tar.Header{Name: "a", Typeflag: tar.TypeLink, Linkname: "b"}, tar.Header{Name: "../x", Typeflag: tar.TypeReg}))
+	f.Add(archive(f, tar.Header{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "/tmp"},
+		tar.Header{Name: "a/x", Typeflag: tar.TypeReg}))
+	f.Add(archive(f, tar.Header{Name: "b", Typeflag: tar.TypeReg},
+		tar.Header{Name: "a", Typeflag: tar.TypeLink, Linkname: "b"},
+		tar.Header{Name: "../x", Typeflag: tar.TypeReg}))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		top := t.TempDir()
 		if err := os.Mkdir(filepath.Join(top, "in"), 0o700); err != nil {
 			t.Fatal(err)
 		}
+
 		root, err := os.OpenRoot(filepath.Join(top, "in"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer root.Close()
+
 		const most = 64 << 10
 		_, _ = Unpack(t.Context(), bytes.NewReader(text), root, Limits{Bytes: most, Entries: 50})
 		entries, err := os.ReadDir(top)
 		if err != nil || len(entries) != 1 {
 			t.Fatalf("%v %v", entries, err)
 		}
+
 		for _, n := range names(t, filepath.Join(top, "in")) {
 			fi, err := os.Lstat(filepath.Join(top, "in", n))
 			if err != nil || !fi.Mode().IsRegular() && fi.Mode()&os.ModeSymlink == 0 || fi.Size() > most {
@@ -166,9 +211,12 @@ func FuzzUnpack(f *testing.F) {
 // FuzzOptions: whatever a file of options holds, what is written of it says the same
 // but for what is left out.
 func FuzzOptions(f *testing.F) {
-	for _, s := range []string{"user: salt\ntimeout: 5 # five\n", "{a: 1, user: 2}", "a: &x [1]\nuser: x\nb: *x\n", "user: |\n  a\n  b\nc: |\n  user: 1\n", "---\nuser: a\n...\n", "\"a\\nuser\": 1\nuser: 2", "? user\n: 1\nb: /srv/salt/x\n"} {
+	for _, s := range []string{"user: salt\ntimeout: 5 # five\n", "{a: 1, user: 2}",
+		"a: &x [1]\nuser: x\nb: *x\n", "user: |\n  a\n  b\nc: |\n  user: 1\n", "---\nuser: a\n...\n",
+		"\"a\\nuser\": 1\nuser: 2", "? user\n: 1\nb: /srv/salt/x\n"} {
 		f.Add(s)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		dir := t.TempDir()
 		write(t, dir, map[string]string{"etc/salt/master": text})
@@ -177,29 +225,41 @@ func FuzzOptions(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer tree.Close()
+
 		c, err := readConfs(tree, "/etc/salt")
 		if err != nil {
 			return
 		}
+
 		s := settings.Default("n1")
-		o := &sorter{s: &s, c: c, t: tree, roots: []*root{{kind: States, env: "base", dir: "/srv/salt", served: "/x/srv/salt"}}}
+		o := &sorter{
+			s:     &s,
+			c:     c,
+			t:     tree,
+			roots: []*root{{kind: States, env: "base", dir: "/srv/salt", served: "/x/srv/salt"}},
+		}
+
 		if err := o.sort(); err != nil {
 			return
 		}
+
 		for _, out := range o.files {
 			want := out.from.opts.Clone()
 			for n := range out.drop {
 				want.Delete(n)
 			}
+
 			for n, v := range out.change {
 				want.Set(n, v)
 			}
+
 			if len(out.text) == 0 {
 				if want.Len() > 0 {
 					t.Errorf("%q is lost", text)
 				}
 				continue
 			}
+
 			got, err := saltyaml.Decode(out.text, "out")
 			if err != nil || !value.Equal(got, want) && value.Equal(want, want) {
 				t.Errorf("%q became %q: %v", text, out.text, err)

@@ -31,7 +31,9 @@ func (t *Tree) Close() error { return t.root.Close() }
 // resolve follows all links of a path. What is given back is relative to the tree and
 // had no link in it when it was looked at.
 func (t *Tree) resolve(name string) (string, fs.FileInfo, error) {
-	at, rest, links := ".", strings.Split(name, "/"), 0
+	at := "."
+	rest := strings.Split(name, "/")
+	links := 0
 	for len(rest) > 0 {
 		part := rest[0]
 		rest = rest[1:]
@@ -42,6 +44,7 @@ func (t *Tree) resolve(name string) (string, fs.FileInfo, error) {
 			at = path.Dir(at)
 			continue
 		}
+
 		next := path.Join(at, part)
 		fi, err := t.root.Lstat(next)
 		if err != nil {
@@ -51,18 +54,24 @@ func (t *Tree) resolve(name string) (string, fs.FileInfo, error) {
 			at = next
 			continue
 		}
-		if links++; links > maxLinks {
+
+		links++
+		if links > maxLinks {
 			return "", nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ELOOP}
 		}
+
 		to, err := t.root.Readlink(next)
 		if err != nil {
 			return "", nil, err
 		}
+
 		if path.IsAbs(to) {
 			at = "."
 		}
+
 		rest = append(strings.Split(to, "/"), rest...)
 	}
+
 	fi, err := t.root.Lstat(at)
 	return at, fi, err
 }
@@ -73,18 +82,22 @@ func (t *Tree) open(name string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	f, err := t.root.OpenFile(at, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
 		err = &fs.PathError{Op: "read", Path: name, Err: errors.New("it is not a regular file")}
 	}
+
 	if err != nil {
 		_ = f.Close()
 		return nil, nil, err
 	}
+
 	return f, fi, nil
 }
 
@@ -111,11 +124,13 @@ func (t *Tree) list(name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d, err := t.root.Open(at)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
+
 	names, err := d.Readdirnames(maxEntries + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
@@ -123,6 +138,7 @@ func (t *Tree) list(name string) ([]string, error) {
 	if len(names) > maxEntries {
 		return nil, fmt.Errorf("%s has more than %d files", name, maxEntries)
 	}
+
 	slices.Sort(names)
 	return names, nil
 }
@@ -137,15 +153,19 @@ func (t *Tree) glob(pattern string) (out []string) {
 				next = append(next, path.Join(dir, part))
 				continue
 			}
+
 			names, _ := t.list(dir)
 			for _, n := range names {
-				if ok, err := path.Match(part, n); err == nil && ok && (n[0] != '.' || part[0] == '.') && len(next) < maxEntries {
+				if ok, err := path.Match(part, n); err == nil && ok && (n[0] != '.' || part[0] == '.') &&
+					len(next) < maxEntries {
 					next = append(next, path.Join(dir, n))
 				}
 			}
 		}
+
 		out = next
 	}
+
 	return slices.DeleteFunc(out, func(p string) bool { _, _, err := t.resolve(p); return err != nil })
 }
 

@@ -35,15 +35,18 @@ func (o *sorter) tryOnce() (again bool, err error) {
 		return false, fmt.Errorf("check the options: %w", err)
 	}
 	defer os.RemoveAll(dir)
+
 	include := filepath.Join(dir, "master.d")
 	if err := o.together(dir, include); err != nil {
 		return false, fmt.Errorf("check the options: %w", err)
 	}
+
 	cfg, err := (&conf.Loader{User: o.s.Users.Master, Tool: true}).Load(filepath.Join(dir, "master"))
 	if err == nil {
 		o.remarks(cfg.Notes, include)
 		return false, nil
 	}
+
 	var rest error
 	for _, e := range conf.Faults(err) {
 		f, ok := errors.AsType[*conf.Fault](e)
@@ -53,9 +56,12 @@ func (o *sorter) tryOnce() (again bool, err error) {
 		}
 		again = true
 	}
+
 	if rest != nil && !again {
-		return false, fmt.Errorf("the options of this node have faults, fix them first (applianced config check): %w", rest)
+		return false, fmt.Errorf("the options of this node have faults, fix them first (applianced config check): %w",
+			rest)
 	}
+
 	return again, nil
 }
 
@@ -68,9 +74,11 @@ func (o *sorter) together(dir, include string) error {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "master"), main, 0o600)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	there, _ := filepath.Glob(filepath.Join(o.s.EditConfDir(), "*.conf"))
 	for _, f := range there[:min(len(there), maxConfs)] {
 		b, _, err := durable.ReadFile(f, maxOptions, durable.Follow)
@@ -81,6 +89,7 @@ func (o *sorter) together(dir, include string) error {
 			return err
 		}
 	}
+
 	for _, f := range o.files {
 		if len(f.text) == 0 {
 			continue
@@ -89,6 +98,7 @@ func (o *sorter) together(dir, include string) error {
 			return err
 		}
 	}
+
 	return nil
 }
 

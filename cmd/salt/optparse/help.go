@@ -23,13 +23,16 @@ func (p *Parser) Help(columns int) string {
 	h.column = h.longest(p)
 	var b strings.Builder
 	b.WriteString(p.UsageLine() + "\n")
+
 	if p.Text != "" {
 		b.WriteString(h.fill(p.Text, 0) + "\n\n")
 	}
+
 	b.WriteString("Options:\n")
 	for i := range p.Options {
 		b.WriteString(h.option(&p.Options[i], 2))
 	}
+
 	for _, g := range p.Groups {
 		b.WriteString("\n  " + g.Title + ":\n")
 		if g.Text != "" {
@@ -39,9 +42,11 @@ func (p *Parser) Help(columns int) string {
 			b.WriteString(h.option(&g.Options[i], 4))
 		}
 	}
+
 	if p.Epilog != "" {
 		b.WriteString("\n" + h.fill(p.Epilog, 0) + "\n")
 	}
+
 	return b.String()
 }
 
@@ -67,6 +72,7 @@ func spelling(o *Option) string {
 		meta = o.Metavar
 		meta = cmp.Or(meta, strings.ToUpper(o.Dst()))
 	}
+
 	var short, long []string
 	for _, n := range o.Names {
 		switch {
@@ -80,6 +86,7 @@ func spelling(o *Option) string {
 			short = append(short, n)
 		}
 	}
+
 	return strings.Join(append(short, long...), ", ")
 }
 
@@ -92,6 +99,7 @@ func (h *layout) option(o *Option, indent int) string {
 	} else {
 		help = strings.ReplaceAll(help, "%default", "none")
 	}
+
 	lines := output.Wrap(help, max(h.width-h.column, 11))
 	room := h.column - indent - 2
 	var b strings.Builder
@@ -103,15 +111,18 @@ func (h *layout) option(o *Option, indent int) string {
 	} else {
 		fmt.Fprintf(&b, "%s%-*s  ", pad, room, names)
 	}
+
 	if len(lines) == 0 {
 		return strings.TrimRight(b.String(), " \n") + "\n"
 	}
+
 	for i, l := range lines {
 		if i > 0 {
 			b.WriteString(strings.Repeat(" ", h.column))
 		}
 		b.WriteString(l + "\n")
 	}
+
 	return b.String()
 }
 

@@ -164,6 +164,7 @@ func (p *Parser) Parse(words []string) (*Values, []string, error) {
 			v.vals[o.Dst()] = o.Default
 		}
 	}
+
 	var args []string
 	for len(words) > 0 {
 		w := words[0]
@@ -179,10 +180,12 @@ func (p *Parser) Parse(words []string) (*Values, []string, error) {
 		default:
 			args = append(args, w)
 		}
+
 		if err != nil {
 			return nil, nil, err
 		}
 	}
+
 	return v, args, nil
 }
 
@@ -198,12 +201,14 @@ func (p *Parser) long(v *Values, word string, rest []string) ([]string, error) {
 		}
 		return rest, v.put(o, full, "")
 	}
+
 	if !joined {
 		if len(rest) == 0 {
 			return nil, Error(full + " option requires 1 argument")
 		}
 		value, rest = rest[0], rest[1:]
 	}
+
 	return rest, v.put(o, full, value)
 }
 
@@ -223,12 +228,14 @@ func (p *Parser) find(name string) (*Option, string, error) {
 			}
 		}
 	}
+
 	switch len(hits) {
 	case 0:
 		return nil, "", Error("no such option: " + name)
 	case 1:
 		return hit, hits[0], nil
 	}
+
 	slices.Sort(hits)
 	return nil, "", Error(fmt.Sprintf("ambiguous option: %s (%s?)", name, strings.Join(hits, ", ")))
 }
@@ -247,6 +254,7 @@ func (p *Parser) short(v *Values, word string, rest []string) ([]string, error) 
 			}
 			continue
 		}
+
 		value := string(letters[i+1:])
 		if value == "" {
 			if len(rest) == 0 {
@@ -254,8 +262,10 @@ func (p *Parser) short(v *Values, word string, rest []string) ([]string, error) 
 			}
 			value, rest = rest[0], rest[1:]
 		}
+
 		return rest, v.put(o, name, value)
 	}
+
 	return rest, nil
 }
 
@@ -293,9 +303,11 @@ func (v *Values) put(o *Option, name, given string) error {
 			for i, c := range o.Choices {
 				quoted[i] = value.Repr(c)
 			}
-			return Error(fmt.Sprintf("option %s: invalid choice: %s (choose from %s)", name, value.Repr(given), strings.Join(quoted, ", ")))
+			return Error(fmt.Sprintf("option %s: invalid choice: %s (choose from %s)", name,
+				value.Repr(given), strings.Join(quoted, ", ")))
 		}
 	}
+
 	v.vals[o.Dst()] = x
 	v.explicit[o.Dst()] = true
 	return nil

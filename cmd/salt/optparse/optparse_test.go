@@ -19,7 +19,13 @@ func parser() *Parser {
 		},
 		Groups: []Group{{Title: "Group", Text: "Some words.", Options: []Option{
 			{Names: []string{"-l", "--level"}, Kind: Choice, Choices: []string{"a", "b"}},
-			{Names: []string{"--out-file", "--output-file"}, Dest: "output_file", Kind: Text, Metavar: "FILE", Help: "A help text that is much longer than one line of a terminal, so that it has to be broken somewhere."},
+			{
+				Names:   []string{"--out-file", "--output-file"},
+				Dest:    "output_file",
+				Kind:    Text,
+				Metavar: "FILE",
+				Help:    "A help text that is much longer than one line of a terminal, so that it has to be broken somewhere.",
+			},
 		}}}}
 }
 
@@ -58,12 +64,15 @@ func TestParse(t *testing.T) {
 				}
 				return
 			}
+
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if s := fmt.Sprint(args); s != c.args {
 				t.Errorf("arguments %s, want %s", s, c.args)
 			}
+
 			given := map[string]bool{}
 			for kv := range strings.FieldsSeq(c.vals) {
 				k, want, _ := strings.Cut(kv, "=")
@@ -72,6 +81,7 @@ func TestParse(t *testing.T) {
 					t.Errorf("%s is %s, want %s", k, got, want)
 				}
 			}
+
 			for o := range parser().All {
 				if !given[o.Dst()] && (v.Explicit(o.Dst()) || v.Get(o.Dst()) != o.Default) {
 					t.Errorf("%s is %v", o.Dst(), v.Get(o.Dst()))
@@ -107,9 +117,11 @@ Options:
 
 The end.
 `
+
 	if got := parser().Help(72); got != want {
 		t.Errorf("got:\n%s", got)
 	}
+
 	for _, width := range []int{0, 1, 20, 500} {
 		if !strings.Contains(parser().Help(width), "--timeout") {
 			t.Errorf("no help for a screen of %d columns", width)

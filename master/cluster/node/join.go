@@ -46,12 +46,14 @@ func (n *Node) targets() []string {
 			out = append(out, p.ID)
 		}
 	}
+
 	for _, m := range n.rec.Members {
 		if !seen[m.ID] {
 			seen[m.ID] = true
 			out = append(out, m.ID)
 		}
 	}
+
 	return out
 }
 
@@ -60,14 +62,20 @@ func (n *Node) askToJoin(now time.Time) {
 	if now.Before(n.nextJoin) {
 		return
 	}
+
 	n.nextJoin = now.Add(n.joinWait + n.cfg.Jitter(n.joinWait/4))
 	n.joinWait = min(n.joinWait*5/4, joinSlow)
+
 	// Late answers to the last questions are good, older ones are not.
 	maps.DeleteFunc(n.attempts, func(_ string, a *attempt) bool { return now.Sub(a.at) > 2*joinSlow && !a.let })
 	for _, id := range n.targets() {
 		token := n.cfg.Token()
 		n.attempts[token] = &attempt{target: id, at: now}
-		n.put(Send{To: id, Pub: n.KeyOf(id), Msg: wire.Discover{PeerID: n.cfg.ID, Pub: n.cfg.Pub, Token: token, Own: true}})
+		n.put(Send{
+			To:  id,
+			Pub: n.KeyOf(id),
+			Msg: wire.Discover{PeerID: n.cfg.ID, Pub: n.cfg.Pub, Token: token, Own: true},
+		})
 	}
 }
 
@@ -78,6 +86,7 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 	if n.phase != Joining || a == nil || a.peer.ID != "" || d.PeerID == n.cfg.ID {
 		return
 	}
+
 	switch {
 	case n.cfg.Fingerprint != nil && !n.cfg.Fingerprint(d.ClusterPub):
 		n.warn("refusing a peer", d.PeerID, "its cluster key does not have the pinned fingerprint")
@@ -86,9 +95,11 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 		n.warn("refusing a peer", d.PeerID, "its cluster key is not the one in cluster_pki_dir")
 		return
 	case n.cfg.ClusterPub == "" && n.cfg.Fingerprint == nil:
-		n.warn("refusing a peer", d.PeerID, "set cluster_pub_fingerprint, or share cluster_pki_dir, so that the cluster can prove itself")
+		n.warn("refusing a peer", d.PeerID,
+			"set cluster_pub_fingerprint, or share cluster_pki_dir, so that the cluster can prove itself")
 		return
 	}
+
 	if known := n.KeyOf(d.PeerID); known != "" && !samePEM(known, d.Pub) {
 		n.warn("refusing a peer", d.PeerID, "it has another key than the one in cluster_pki_dir")
 		return
@@ -96,10 +107,18 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 	if !n.lastJoin.IsZero() && now.Sub(n.lastJoin) < joinEvery/2 {
 		return // one at a time; the next question is soon
 	}
+
 	n.lastJoin = now
 	a.peer, a.own, a.token, a.pub = Peer{ID: d.PeerID, Pub: d.Pub}, d.Own, n.cfg.Token(), d.ClusterPub
-	n.put(Send{To: d.PeerID, Pub: d.Pub, Msg: wire.Join{ReturnToken: d.Token, Token: a.token, PeerID: n.cfg.ID, Secret: n.cfg.Secret,
-		SessionKey: n.cfg.SessionKey, Pub: n.cfg.Pub, Own: true}})
+	n.put(Send{To: d.PeerID, Pub: d.Pub, Msg: wire.Join{
+		ReturnToken: d.Token,
+		Token:       a.token,
+		PeerID:      n.cfg.ID,
+		Secret:      n.cfg.Secret,
+		SessionKey:  n.cfg.SessionKey,
+		Pub:         n.cfg.Pub,
+		Own:         true,
+	}})
 }
 
 // JoinToken is the token that a join-reply of a peer must return, "" when
@@ -121,28 +140,34 @@ func (n *Node) onJoinReply(now time.Time, j wire.JoinReply) {
 	if n.phase != Joining {
 		return
 	}
+
 	for _, a := range n.attempts {
-		if a.peer.ID != j.PeerID || a.token == "" || subtle.ConstantTimeCompare([]byte(a.token), []byte(j.ReturnToken)) != 1 {
+		if a.peer.ID != j.PeerID || a.token == "" ||
+			subtle.ConstantTimeCompare([]byte(a.token), []byte(j.ReturnToken)) != 1 {
 			continue
 		}
 		if !samePEM(a.pub, j.ClusterPub) {
 			n.warn("refusing the answer of a peer", j.PeerID, "another cluster key than before")
 			return
 		}
+
 		n.nextLoad = now
 		n.note("a peer has let this master in", j.PeerID, "")
 		if a.own {
 			n.put(Load{}) // our name is in the record
 			return
 		}
+
 		a.let, n.joinedFrom = true, true
 		n.cfg.Key = j.ClusterKey.String()
 		n.put(Install{Reply: j})
 		n.cfg.Peers = append(n.cfg.Peers, j.Peers...)
+
 		if n.rec.Version == 0 {
 			n.found(now)
 			return
 		}
+
 		n.admit(now, Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true}, nil, nil)
 		return
 	}
@@ -152,8 +177,10 @@ func (n *Node) onRefused(r Refused) {
 	if n.phase != Joining {
 		return
 	}
+
 	for token, a := range n.attempts {
-		if subtle.ConstantTimeCompare([]byte(token), []byte(r.ReturnToken)) == 1 || a.token != "" && subtle.ConstantTimeCompare([]byte(a.token), []byte(r.ReturnToken)) == 1 {
+		if subtle.ConstantTimeCompare([]byte(token), []byte(r.ReturnToken)) == 1 ||
+			a.token != "" && subtle.ConstantTimeCompare([]byte(a.token), []byte(r.ReturnToken)) == 1 {
 			if n.refusal != r.Reason {
 				n.refusal = r.Reason
 				n.warn("a peer does not let this master in", a.target, r.Reason)
@@ -195,35 +222,56 @@ func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
 		return
 	}
 	if !n.reachable(from, d.PeerID) {
-		n.warn("ignoring a master that asks to join", d.PeerID, "its id is not the address it comes from, nor in cluster_peers")
+		n.warn("ignoring a master that asks to join", d.PeerID,
+			"its id is not the address it comes from, nor in cluster_peers")
 		return
 	}
+
 	refuse := func(reason string) {
 		n.warn("not letting a master in", d.PeerID, reason)
 		if d.Own {
 			n.put(Send{To: d.PeerID, Pub: d.Pub, Msg: Refused{d.Token, reason}})
 		}
 	}
+
 	if n.rec.removed(d.Pub) {
 		refuse("this key was removed from the cluster")
 		return
 	}
+
 	if m, ok := n.rec.Member(d.PeerID); ok && !samePEM(m.Pub, d.Pub) {
 		refuse("the id belongs to a member with another key; remove that member first")
 		return
 	}
+
 	c := n.candidates[d.PeerID]
+
 	// Salt sends each discover several times. The same question gets the
 	// same answer, so that the token of the first is good.
 	if c == nil || c.asked != d.Token || !samePEM(c.pub, d.Pub) {
 		if c == nil && len(n.candidates) >= maxCandidates {
 			n.dropOldest()
 		}
-		c = &candidate{pub: d.Pub, asked: d.Token, token: n.cfg.Token(), own: d.Own, at: now}
+
+		c = &candidate{
+			pub:   d.Pub,
+			asked: d.Token,
+			token: n.cfg.Token(),
+			own:   d.Own,
+			at:    now,
+		}
+
 		n.candidates[d.PeerID] = c
 	}
-	n.put(Send{To: d.PeerID, Pub: d.Pub, Msg: wire.DiscoverReply{ReturnToken: d.Token, Token: c.token, PeerID: n.cfg.ID, Pub: n.cfg.Pub,
-		ClusterPub: n.cfg.ClusterPub, Own: true}})
+
+	n.put(Send{To: d.PeerID, Pub: d.Pub, Msg: wire.DiscoverReply{
+		ReturnToken: d.Token,
+		Token:       c.token,
+		PeerID:      n.cfg.ID,
+		Pub:         n.cfg.Pub,
+		ClusterPub:  n.cfg.ClusterPub,
+		Own:         true,
+	}})
 }
 
 func (n *Node) dropOldest() {
@@ -254,35 +302,42 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 	if n.phase != Active {
 		return
 	}
+
 	c := n.candidates[j.PeerID]
 	if c == nil || now.Sub(c.at) > candidateFor || !samePEM(c.pub, j.Pub) ||
 		subtle.ConstantTimeCompare([]byte(c.token), []byte(j.ReturnToken)) != 1 {
 		return // not what we have asked for; it will ask again
 	}
+
 	refuse := func(reason string) {
 		n.warn("not letting a master in", j.PeerID, reason)
 		if c.own {
 			n.put(Send{To: j.PeerID, Pub: j.Pub, Msg: Refused{j.Token, reason}})
 		}
 	}
+
 	n.expire(now)
 	if len(n.failures) >= maxFailures {
 		refuse("too many wrong secrets; try again in a minute")
 		return
 	}
+
 	want := n.secret(&n.rec)
 	if want == "" && !n.cfg.AllowEmptySecret {
 		refuse("cluster_secret is not set here")
 		return
 	}
+
 	if !n.takes(&n.rec, j.Secret) {
 		n.failures = append(n.failures, now)
-		if c.fails++; c.fails >= perCandidate {
+		c.fails++
+		if c.fails >= perCandidate {
 			delete(n.candidates, j.PeerID)
 		}
 		refuse("wrong cluster_secret")
 		return
 	}
+
 	still := func(r *Record) bool { return n.takes(r, j.Secret) }
 	n.admit(now, Member{ID: j.PeerID, Pub: c.pub, Own: c.own}, still, func() {
 		var peers []Peer
@@ -291,13 +346,25 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 				peers = append(peers, Peer{ID: m.ID, Pub: m.Pub})
 			}
 		}
-		n.put(Send{To: j.PeerID, Pub: c.pub, Msg: wire.JoinReply{ReturnToken: j.Token, PeerID: n.cfg.ID, SessionKey: n.cfg.SessionKey,
-			ClusterPub: n.cfg.ClusterPub, Peers: peers}})
+
+		n.put(Send{To: j.PeerID, Pub: c.pub, Msg: wire.JoinReply{
+			ReturnToken: j.Token,
+			PeerID:      n.cfg.ID,
+			SessionKey:  n.cfg.SessionKey,
+			ClusterPub:  n.cfg.ClusterPub,
+			Peers:       peers,
+		}})
+
 		for _, m := range n.rec.Members {
 			if !m.Own && m.ID != j.PeerID {
-				n.put(Send{To: m.ID, Pub: m.Pub, Msg: wire.JoinNotify{PeerID: n.cfg.ID, JoinPeerID: j.PeerID, Pub: c.pub, SessionKey: j.SessionKey}})
+				n.put(Send{
+					To:  m.ID,
+					Pub: m.Pub,
+					Msg: wire.JoinNotify{PeerID: n.cfg.ID, JoinPeerID: j.PeerID, Pub: c.pub, SessionKey: j.SessionKey},
+				})
 			}
 		}
+
 		if !c.own {
 			n.onSessionKey(now, j.PeerID, SessionKey{j.SessionKey})
 		}
@@ -311,10 +378,12 @@ func (n *Node) admit(now time.Time, m Member, permit func(*Record) bool, then fu
 	if n.wanted(name) {
 		return
 	}
+
 	n.want(now, &intent{name: name, apply: func(r *Record) (bool, error) {
 		if r.removed(m.Pub) || permit != nil && !permit(r) {
 			return false, ErrNotMember
 		}
+
 		old, ok := r.Member(m.ID)
 		if ok && samePEM(old.Pub, m.Pub) && old.Own == m.Own {
 			return false, nil
@@ -325,6 +394,7 @@ func (n *Node) admit(now time.Time, m Member, permit func(*Record) bool, then fu
 		if !ok && len(r.Members) >= maxMembers {
 			return false, errBusy
 		}
+
 		r.add(m)
 		return true, nil
 	}, done: func(_ time.Time, err error) {
@@ -342,20 +412,25 @@ func (n *Node) onJoinNotify(now time.Time, j wire.JoinNotify) {
 	if n.phase != Active || j.JoinPeerID == n.cfg.ID {
 		return
 	}
+
 	if m, ok := n.rec.Member(j.JoinPeerID); ok {
 		if !samePEM(m.Pub, j.Pub) {
 			n.warn("a peer has let a master in that is known with another key", j.JoinPeerID, "")
 			return
 		}
+
 		if p := n.peers[m.ID]; !m.Own || j.PeerID != n.cfg.ID || p != nil && p.linked {
 			return
 		}
+
 		n.note("a Salt master has taken the place of ours", j.JoinPeerID, "")
 	}
+
 	if n.rec.removed(j.Pub) {
 		n.warn("a peer has let a master in that was removed", j.JoinPeerID, "")
 		return
 	}
+
 	n.admit(now, Member{ID: j.JoinPeerID, Pub: j.Pub}, nil, nil)
 }
 

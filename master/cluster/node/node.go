@@ -61,7 +61,13 @@ type peerState struct {
 
 // New makes a Node. The first Tick starts it.
 func New(cfg Config) *Node {
-	return &Node{cfg: cfg, attempts: map[string]*attempt{}, candidates: map[string]*candidate{}, peers: map[string]*peerState{}, joinWait: joinEvery}
+	return &Node{
+		cfg:        cfg,
+		attempts:   map[string]*attempt{},
+		candidates: map[string]*candidate{},
+		peers:      map[string]*peerState{},
+		joinWait:   joinEvery,
+	}
 }
 
 // Step takes an input and returns what is to be done, in this order.
@@ -84,6 +90,7 @@ func (n *Node) Step(now time.Time, in Input) []Output {
 	case Command:
 		n.command(now, in)
 	}
+
 	n.pump(now)
 	return n.take()
 }
@@ -97,6 +104,7 @@ func (n *Node) Tick(now time.Time) []Output {
 		}
 		n.put(Load{})
 	}
+
 	switch n.phase {
 	case Joining:
 		n.askToJoin(now)
@@ -108,16 +116,19 @@ func (n *Node) Tick(now time.Time) []Output {
 				n.beat(m.ID)
 			}
 		}
+
 		n.announceDue(now)
 		if me, ok := n.rec.Member(n.cfg.ID); ok && !me.Own {
 			// A Salt master of this name was replaced by this one.
 			n.admit(now, Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true}, nil, nil)
 		}
+
 		n.lease(now)
 		if n.owns(now) && n.cfg.PublishSession > 0 && now.Sub(time.Unix(n.rec.KeyMade, 0)) >= n.cfg.PublishSession {
 			n.rotate(now, 0)
 		}
 	}
+
 	n.pump(now)
 	return n.take()
 }
@@ -183,11 +194,13 @@ func (n *Node) message(now time.Time, from Source, msg any) {
 		n.onRefused(m)
 		return
 	}
+
 	// Everything else is for members only.
 	member, ok := n.rec.Member(from.ID)
 	if from.ID == "" || !ok || n.phase == Removed {
 		return
 	}
+
 	p := n.peer(from.ID)
 	p.heard = now
 	switch m := msg.(type) {
@@ -199,7 +212,10 @@ func (n *Node) message(now time.Time, from Source, msg any) {
 		if !member.Own {
 			return
 		}
-		p.inc, p.version, p.keyGen = m.Inc, m.Version, m.KeyGen
+
+		p.inc = m.Inc
+		p.version = m.Version
+		p.keyGen = m.KeyGen
 		if m.Version > n.rec.Version && now.Sub(p.wanted) >= beatEvery {
 			p.wanted = now
 			n.put(Send{To: from.ID, Pub: member.Pub, Msg: Want{}})
@@ -239,6 +255,7 @@ func (n *Node) loaded(now time.Time, in Loaded) {
 		n.adopt(now, in.Record)
 		return
 	}
+
 	if n.phase == Starting && n.rec.Version == 0 {
 		if n.cfg.Found || n.joinedFrom {
 			n.found(now)
@@ -246,6 +263,7 @@ func (n *Node) loaded(now time.Time, in Loaded) {
 		}
 		n.startJoining(now)
 	}
+
 	if n.phase == Joining && n.joinedFrom {
 		n.found(now)
 	}
@@ -259,12 +277,14 @@ func (n *Node) adopt(now time.Time, r Record) {
 		}
 		return
 	}
+
 	old := n.rec
 	n.rec, n.lower = r.clone(), nil
 	if r.Owner != old.Owner {
 		n.leaseSeen = now
 		n.seeLease()
 	}
+
 	n.locateSelf(now)
 	for _, m := range r.Members {
 		if was, ok := old.Member(m.ID); (!ok || was.Pub != m.Pub) && m.ID != n.cfg.ID {
@@ -275,6 +295,7 @@ func (n *Node) adopt(now time.Time, r Record) {
 			}
 		}
 	}
+
 	for _, m := range old.Members {
 		if _, ok := r.Member(m.ID); !ok && m.ID != n.cfg.ID {
 			n.note("a master was removed from the cluster", m.ID, "")
@@ -284,9 +305,11 @@ func (n *Node) adopt(now time.Time, r Record) {
 			delete(n.peers, m.ID)
 		}
 	}
+
 	if old.Version > 0 && r.KeyGen != old.KeyGen {
 		n.note("the cluster key was rotated", "", "")
 	}
+
 	n.put(Apply{Record: n.rec.clone(), Phase: n.phase})
 }
 
@@ -329,16 +352,19 @@ func (n *Node) KeyOf(id string) string {
 	if m, ok := n.rec.Member(id); ok {
 		return m.Pub
 	}
+
 	for _, a := range n.attempts {
 		if a.peer.ID == id {
 			return a.peer.Pub
 		}
 	}
+
 	for _, p := range n.cfg.Peers {
 		if p.ID == id {
 			return p.Pub
 		}
 	}
+
 	return ""
 }
 
@@ -383,21 +409,38 @@ type MemberStatus struct {
 
 // Status returns the state for people.
 func (n *Node) Status(now time.Time) Status {
-	s := Status{Phase: n.phase, Version: n.rec.Version, KeyGen: n.rec.KeyGen, SeedGen: n.rec.SeedGen, Owner: n.rec.Owner.ID,
-		Token: n.rec.Owner.Token, Owns: n.owns(now), Refusal: n.refusal, Changes: len(n.queue)}
+	s := Status{
+		Phase:   n.phase,
+		Version: n.rec.Version,
+		KeyGen:  n.rec.KeyGen,
+		SeedGen: n.rec.SeedGen,
+		Owner:   n.rec.Owner.ID,
+		Token:   n.rec.Owner.Token,
+		Owns:    n.owns(now),
+		Refusal: n.refusal,
+		Changes: len(n.queue),
+	}
+
 	if n.inflight != nil {
 		s.Changes++
 	}
+
 	for _, m := range n.rec.Members {
 		ms := MemberStatus{ID: m.ID, Own: m.Own, Self: m.ID == n.cfg.ID}
 		if ms.Self {
-			ms.Linked, ms.Alive, ms.Heard, ms.Version, ms.KeyGen = true, true, now, n.rec.Version, n.rec.KeyGen
+			ms.Linked = true
+			ms.Alive = true
+			ms.Heard = now
+			ms.Version = n.rec.Version
+			ms.KeyGen = n.rec.KeyGen
 		} else if p := n.peers[m.ID]; p != nil {
 			ms.Linked, ms.Alive, ms.Heard, ms.Version, ms.KeyGen = p.linked, n.alive(now, m), p.heard, p.version, p.keyGen
 			ms.Inc = p.inc
 		}
+
 		s.Members = append(s.Members, ms)
 	}
+
 	return s
 }
 

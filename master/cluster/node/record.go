@@ -68,6 +68,7 @@ func (r Record) Check() error {
 	if r.Version == 0 || len(r.Members) > maxMembers || len(r.Removed) > maxTombstones {
 		return fmt.Errorf("%w: version or size", ErrRecord)
 	}
+
 	for i, m := range r.Members {
 		if err := wire.ValidPeer(m.ID); err != nil {
 			return fmt.Errorf("%w: %w", ErrRecord, err)
@@ -76,9 +77,11 @@ func (r Record) Check() error {
 			return fmt.Errorf("%w: members are not sorted", ErrRecord)
 		}
 	}
+
 	if _, err := crypt.ParseKey(r.Key); err != nil {
 		return fmt.Errorf("%w: %w", ErrRecord, err)
 	}
+
 	return nil
 }
 

@@ -20,6 +20,7 @@ func (n *Node) changeSecret(now time.Time, c Command) {
 		default:
 			r.Secret, r.NextSecret = r.NextSecret, ""
 		}
+
 		return true, nil
 	}, done: n.answer(c.ID)})
 	if !ok {

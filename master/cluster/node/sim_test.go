@@ -146,6 +146,7 @@ func (w *world) boot(h *host) {
 	if err != nil {
 		panic(err)
 	}
+
 	h.session = key
 	h.links = map[string]bool{}
 	h.n = New(Config{
@@ -156,6 +157,7 @@ func (w *world) boot(h *host) {
 		NewSeed: func() string { return fmt.Sprintf("seed%x", w.rng.Uint64()) },
 		Jitter:  func(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d) + 1)) },
 	})
+
 	w.tracef("%s boots", h.id)
 	inc := h.inc
 	var tick func()
@@ -163,14 +165,17 @@ func (w *world) boot(h *host) {
 		if h.n == nil || h.inc != inc {
 			return
 		}
+
 		for _, m := range h.n.Record().Members {
 			if o := w.byID[m.ID]; o != nil && o != h && w.linked(h.id, o.id) {
 				w.link(h, o) // it is dialled
 			}
 		}
+
 		w.do(h, h.n.Tick(h.local(w)))
 		w.after(w.ms(400, 600), tick)
 	}
+
 	w.after(w.ms(0, 200), tick)
 }
 
@@ -207,6 +212,7 @@ func (w *world) do(h *host, out []Output) {
 				if h.inc != inc {
 					return
 				}
+
 				switch {
 				case w.down:
 					w.step(h, Loaded{Err: errors.New("folder is down")})
@@ -226,6 +232,7 @@ func (w *world) do(h *host, out []Output) {
 			w.tracef("%s: command %d: %v", h.id, o.ID, o.Err)
 		}
 	}
+
 	w.check(h)
 }
 
@@ -238,16 +245,19 @@ func (w *world) store(h *host, inc int, o Store) {
 			w.step(h, s)
 		}
 	}
+
 	if !w.calm && w.chance(3) { // a hanging folder: reported as failed, done later
 		w.after(w.ms(2000, 20000), func() { w.commit(h, o) })
 		w.after(w.ms(500, 1000), func() { answer(Stored{Err: errors.New("too slow")}) })
 		return
 	}
+
 	w.after(w.ms(1, 150), func() {
 		if w.down {
 			answer(Stored{Err: errors.New("folder is down")})
 			return
 		}
+
 		ok := w.commit(h, o)
 		current := w.rec.clone()
 		lost := !w.calm && w.chance(5)
@@ -278,46 +288,58 @@ func (w *world) commit(h *host, o Store) bool {
 	if o.Expect == 0 && w.exists || o.Expect > 0 && (!w.exists || w.rec.Version != o.Expect) {
 		return false
 	}
+
 	old := w.rec
 	w.past = append(w.past, w.rec)
 	w.rec, w.exists = o.Record.clone(), true
 	if !w.past[0].hasVersion() {
 		w.past = w.past[1:]
 	}
+
 	if err := o.Record.Check(); err != nil {
 		w.fail("%s stores %v", h.id, err)
 	}
+
 	if o.Record.Version <= old.Version {
 		w.fail("version went from %d to %d", old.Version, o.Record.Version)
 	}
+
 	if o.Record.Owner.Token < old.Owner.Token {
 		w.fail("the token went from %d to %d", old.Owner.Token, o.Record.Owner.Token)
 	}
+
 	for _, m := range o.Record.Members {
 		w.everMember[m.Pub] = true
 		if w.gone[m.Pub] {
 			w.fail("%s came back after its removal", m.ID)
 		}
+
 		if late := w.byID[m.ID]; late != nil && late.late {
 			w.fail("%s was let in with the old secret by %s", m.ID, h.id)
 		}
+
 		if m.Pub == "pub-intruder" {
 			w.fail("the stranger was let in by %s", h.id)
 		}
 	}
+
 	for _, t := range o.Record.Removed {
 		if name := cmp.Or(t.Pub, t.Node); !w.gone[name] {
 			w.gone[name] = true
-			if o.Record.Secret == old.Secret || o.Record.Seed == old.Seed || o.Record.Key == old.Key || o.Record.PrevKey != "" {
+			if o.Record.Secret == old.Secret || o.Record.Seed == old.Seed || o.Record.Key == old.Key ||
+				o.Record.PrevKey != "" {
 				w.fail("removal of %s left secrets as they were", t.ID)
 			}
 		}
 	}
+
 	if o.Record.KeyGen != old.KeyGen && old.KeyGen != 0 && o.Record.KeyGen != old.KeyGen+1 {
 		w.fail("key generation went from %d to %d", old.KeyGen, o.Record.KeyGen)
 	}
+
 	w.history[o.Record.Version], w.committed = hashOf(o.Record), w.now
-	w.tracef("%s commits version %d: members %v owner %v key %d", h.id, o.Record.Version, ids(o.Record), o.Record.Owner, o.Record.KeyGen)
+	w.tracef("%s commits version %d: members %v owner %v key %d", h.id, o.Record.Version, ids(o.Record),
+		o.Record.Owner, o.Record.KeyGen)
 	return true
 }
 
@@ -337,23 +359,29 @@ func (w *world) send(from *host, s Send) {
 	if to == nil {
 		return
 	}
+
 	memberOnly := true
 	switch s.Msg.(type) {
 	case wire.Discover, wire.DiscoverReply, wire.Join, wire.JoinReply, Refused:
 		memberOnly = false
 	}
+
 	if memberOnly && s.Pub != to.pub {
 		w.fail("%s would show a stranger %T", from.id, s.Msg)
 	}
+
 	if s.Pub != "" && s.Pub != to.pub {
 		return // the other end has another key
 	}
+
 	if _, ok := s.Msg.(SessionKey); ok {
 		w.announces[from.id+">"+to.id]++
 	}
+
 	if _, ok := s.Msg.(wire.Join); ok && len(w.recorded) < 64 {
 		w.recorded = append(w.recorded, s.Msg)
 	}
+
 	copies := 1
 	if !w.calm {
 		if w.chance(10) {
@@ -362,6 +390,7 @@ func (w *world) send(from *host, s Send) {
 			copies = 2
 		}
 	}
+
 	for range copies {
 		d := w.ms(1, 40)
 		if !w.calm && w.chance(5) {
@@ -375,17 +404,20 @@ func (w *world) deliver(from, to *host, msg any) {
 	if to.n == nil || !w.linked(from.id, to.id) {
 		return
 	}
+
 	w.link(to, from)
 	if to.salt {
 		w.saltReceives(from, to, msg)
 		return
 	}
+
 	src := Source{Addr: from.id}
 	if to.n.KeyOf(from.id) == from.pub {
 		if _, ok := to.n.Record().Member(from.id); ok {
 			src.ID = from.id
 		}
 	}
+
 	w.step(to, Message{From: src, Msg: msg})
 }
 
@@ -411,22 +443,27 @@ func (w *world) check(h *host) {
 	if n == nil || h.salt {
 		return
 	}
+
 	if v := n.rec.Version; v > 0 && v != h.checked {
 		h.checked = v
 		if want, ok := w.history[v]; !ok || want != hashOf(n.rec) {
 			w.fail("%s has a version %d that was never stored", h.id, v)
 		}
 	}
+
 	if n.phase == Active && w.gone[h.pub] && n.rec.removed(h.pub) {
 		w.fail("%s serves though it knows of its removal", h.id)
 	}
+
 	if h.secret == wrongSecret && n.phase == Active {
 		w.fail("the stranger is active")
 	}
+
 	if token, ok := n.Own(h.local(w)); ok {
 		if token < w.token {
 			w.fail("%s owns with token %d after %d", h.id, token, w.token)
 		}
+
 		w.token = token
 		for _, o := range w.nodes {
 			if o != h && o.n != nil && !o.salt {
@@ -436,19 +473,31 @@ func (w *world) check(h *host) {
 			}
 		}
 	}
+
 	if len(n.queue) > maxIntents || len(n.candidates) > maxCandidates || len(n.attempts) > 256 {
 		w.fail("%s: %d changes, %d candidates, %d attempts", h.id, len(n.queue), len(n.candidates), len(n.attempts))
 	}
 }
 
 func newWorld(seed uint64) *world {
-	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), now: simStart, byID: map[string]*host{}, cut: map[[2]string]bool{},
-		history: map[uint64]uint64{}, gone: map[string]bool{}, announces: map[string]int{}, everMember: map[string]bool{}}
+	w := &world{
+		seed:       seed,
+		rng:        rand.New(rand.NewPCG(seed, 7)),
+		now:        simStart,
+		byID:       map[string]*host{},
+		cut:        map[[2]string]bool{},
+		history:    map[uint64]uint64{},
+		gone:       map[string]bool{},
+		announces:  map[string]int{},
+		everMember: map[string]bool{},
+	}
+
 	add := func(h *host) {
 		h.pub = "pub-" + h.id
 		w.nodes = append(w.nodes, h)
 		w.byID[h.id] = h
 	}
+
 	members := 3 + w.rng.IntN(3)
 	for i := range members {
 		h := &host{id: fmt.Sprintf("10.0.0.%d", i+1), secret: rightSecret}
@@ -458,6 +507,7 @@ func newWorld(seed uint64) *world {
 		h.found = i == 0
 		add(h)
 	}
+
 	if w.chance(40) {
 		salt := &host{id: "10.0.0.200", salt: true, chatty: w.chance(50), links: map[string]bool{}}
 		add(salt)
@@ -465,6 +515,7 @@ func newWorld(seed uint64) *world {
 		salt.session, _ = crypt.ParseKey(w.newKey())
 		w.nodes[0].peers = []Peer{{ID: salt.id, Pub: salt.pub}}
 	}
+
 	add(&host{id: "intruder", secret: wrongSecret, peers: []Peer{{ID: "10.0.0.1"}}})
 	add(&host{id: "10.0.0.99", secret: rightSecret, late: true, peers: []Peer{{ID: "10.0.0.1"}}})
 	w.byID["intruder"].peers = append(w.byID["intruder"].peers, Peer{ID: "10.0.0.2"})
@@ -476,6 +527,7 @@ func newWorld(seed uint64) *world {
 			}
 		}
 	}
+
 	return w
 }
 
@@ -484,6 +536,7 @@ func (w *world) disturb() {
 	if w.calm {
 		return
 	}
+
 	h := w.nodes[w.rng.IntN(len(w.nodes))]
 	o := w.nodes[w.rng.IntN(len(w.nodes))]
 	switch w.rng.IntN(12) {
@@ -509,6 +562,7 @@ func (w *world) disturb() {
 				}
 			}
 		}
+
 		w.after(w.ms(500, 25000), func() { delete(w.cut, [2]string{h.id, o.id}) })
 	case 4:
 		w.tracef("folder down")
@@ -519,13 +573,22 @@ func (w *world) disturb() {
 			w.step(h, Command{ID: w.rng.Uint64(), Rotate: true})
 		}
 	case 6:
-		if h.n != nil && !h.salt && len(w.gone) < 2 && o.id != "10.0.0.1" && w.everMember[o.pub] && len(w.rec.Members) > 2 {
+		if h.n != nil && !h.salt && len(w.gone) < 2 && o.id != "10.0.0.1" && w.everMember[o.pub] &&
+			len(w.rec.Members) > 2 {
 			w.tracef("%s is to remove %s", h.id, o.id)
 			w.step(h, Command{ID: w.rng.Uint64(), Remove: control.Removal{ID: o.id}})
 		}
 	case 9:
 		if h.n != nil && !h.salt && w.rng.IntN(8) == 0 {
-			w.step(h, Command{ID: w.rng.Uint64(), Remove: control.Removal{ID: "10.0.0.98", Key: control.NoMaster, Node: fmt.Sprintf("arbiter %x", w.rng.Uint64())}})
+			w.step(h,
+				Command{
+					ID: w.rng.Uint64(),
+					Remove: control.Removal{
+						ID:   "10.0.0.98",
+						Key:  control.NoMaster,
+						Node: fmt.Sprintf("arbiter %x", w.rng.Uint64()),
+					},
+				})
 		} else if h.n != nil && !h.salt {
 			c := Command{ID: w.rng.Uint64(), Stage: true}
 			if w.rec.NextSecret != "" && w.rng.IntN(2) == 0 {
@@ -539,14 +602,22 @@ func (w *world) disturb() {
 		}
 	case 8: // and makes things up
 		if h.n != nil && !h.salt {
-			for _, m := range []any{State{Record{Version: 1 << 40, Key: simKeys()[0]}}, Gone{}, Beat{Version: 1 << 50}, Want{},
+			for _, m := range []any{State{Record{Version: 1 << 40, Key: simKeys()[0]}}, Gone{},
+				Beat{Version: 1 << 50}, Want{},
 				wire.JoinNotify{PeerID: "10.0.0.1", JoinPeerID: "intruder", Pub: "pub-intruder"},
-				wire.DiscoverReply{PeerID: "intruder", Pub: "pub-intruder", ClusterPub: "cluster", Token: "t", ReturnToken: "guess"},
+				wire.DiscoverReply{
+					PeerID:      "intruder",
+					Pub:         "pub-intruder",
+					ClusterPub:  "cluster",
+					Token:       "t",
+					ReturnToken: "guess",
+				},
 				wire.JoinReply{PeerID: "10.0.0.1", ClusterPub: "cluster"}} {
 				w.step(h, Message{From: Source{Addr: "intruder"}, Msg: m})
 			}
 		}
 	}
+
 	w.after(w.ms(200, 4000), w.disturb)
 }
 
@@ -571,22 +642,26 @@ func simulate(seed uint64) (w *world, err error) {
 			err = errors.New(f.text)
 		}
 	}()
+
 	for i, h := range w.nodes {
 		if !h.salt && !h.late {
 			w.after(time.Duration(i)*w.ms(0, 3000), func() { w.boot(h) })
 		}
 	}
+
 	w.after(w.ms(2000, 8000), w.disturb)
 	w.runUntil(w.now.Add(time.Duration(20+w.rng.IntN(60)) * time.Second))
 	w.calm = true
 	w.runUntil(w.now.Add(26 * time.Second)) // until what was under way has ended
 	clear(w.cut)
 	w.down = false
+
 	for _, h := range w.nodes {
 		if h.n == nil && (!h.late || len(w.gone) > 0) {
 			w.boot(h)
 		}
 	}
+
 	clear(w.announces)
 	w.runUntil(w.now.Add(50 * time.Second))
 	for range 10 { // a lease and a rotation may just have changed the record
@@ -595,6 +670,7 @@ func simulate(seed uint64) (w *world, err error) {
 		}
 		w.runUntil(w.now.Add(time.Second))
 	}
+
 	w.settled()
 	return w, nil
 }
@@ -627,26 +703,34 @@ func (w *world) settled() {
 			if h.n.Phase() != Active {
 				w.fail("%s is %v (%s)", h.id, h.n.Phase(), h.n.refusal)
 			}
+
 			if first == nil {
 				first = h
 			}
+
 			if v := w.rec.Version; h.n.rec.Version+1 < v {
 				w.fail("%s has version %d of %d", h.id, h.n.rec.Version, v)
 			}
-			if h.n.rec.Version == first.n.rec.Version && h.n.rec.Key != first.n.rec.Key || h.n.rec.KeyGen+1 < first.n.rec.KeyGen || h.n.rec.Seed != first.n.rec.Seed {
+
+			if h.n.rec.Version == first.n.rec.Version && h.n.rec.Key != first.n.rec.Key ||
+				h.n.rec.KeyGen+1 < first.n.rec.KeyGen || h.n.rec.Seed != first.n.rec.Seed {
 				w.fail("%s and %s have different keys", h.id, first.id)
 			}
+
 			if _, ok := h.n.Own(h.local(w)); ok {
 				owners++
 			}
+
 			if !h.n.rec.hasOwn(h.id) {
 				w.fail("%s is not known as one of us", h.id)
 			}
 		}
 	}
+
 	if owners != 1 {
 		w.fail("%d owners", owners)
 	}
+
 	for who, n := range w.announces {
 		if n > 12 {
 			w.fail("%s: %d announcements in a calm minute", who, n)
@@ -665,18 +749,22 @@ func TestSimulation(t *testing.T) {
 		}
 		seeds = n
 	}
+
 	if s := os.Getenv("SALTERN_SIM_SEED"); s != "" { // one again, with all that happened
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		w, err := simulate(n)
 		t.Log("\n" + strings.Join(w.trace, "\n"))
 		if err != nil {
 			t.Fatalf("seed %d: %v", n, err)
 		}
+
 		return
 	}
+
 	simKeys()
 	var wg sync.WaitGroup
 	next := make(chan uint64)
@@ -689,9 +777,11 @@ func TestSimulation(t *testing.T) {
 			}
 		})
 	}
+
 	for s := first; s < first+seeds && !t.Failed(); s++ {
 		next <- s
 	}
+
 	close(next)
 	wg.Wait()
 }

@@ -46,7 +46,8 @@ func (n *Node) want(now time.Time, in *intent) bool {
 
 // wanted reports whether a change of this name waits or is under way.
 func (n *Node) wanted(name string) bool {
-	return n.inflight != nil && n.inflight.in.name == name || slices.ContainsFunc(n.queue, func(i *intent) bool { return i.name == name })
+	return n.inflight != nil && n.inflight.in.name == name ||
+		slices.ContainsFunc(n.queue, func(i *intent) bool { return i.name == name })
 }
 
 // pump starts the next change.
@@ -58,17 +59,20 @@ func (n *Node) pump(now time.Time) {
 			n.finish(now, in, errTimeout)
 			continue
 		}
+
 		r := n.rec.clone()
 		changed, err := in.apply(&r)
 		if err != nil || !changed {
 			n.finish(now, in, err)
 			continue
 		}
+
 		expect := n.rec.Version
 		r.Version = expect + 1
 		if n.lower != nil {
 			expect = *n.lower
 		}
+
 		n.opID++
 		n.inflight = &inflight{id: n.opID, in: in, rec: r}
 		if in.lease {
@@ -77,6 +81,7 @@ func (n *Node) pump(now time.Time) {
 				n.tries = slices.Delete(n.tries, 0, len(n.tries)-16)
 			}
 		}
+
 		n.put(Store{ID: n.opID, Expect: expect, Record: r.clone()})
 	}
 }
@@ -106,6 +111,7 @@ func (n *Node) stored(now time.Time, s Stored) {
 	if f == nil || f.id != s.ID {
 		return
 	}
+
 	n.inflight = nil
 	switch {
 	case s.Err != nil:
@@ -120,20 +126,24 @@ func (n *Node) stored(now time.Time, s Stored) {
 		} else if s.Current.Check() == nil {
 			n.adopt(now, s.Current)
 		}
+
 		if n.phase == Removed {
 			n.finish(now, f.in, ErrInactive)
 			return
 		}
+
 		n.queue = slices.Insert(n.queue, 0, f.in)
 		n.retryAt = now.Add(n.cfg.Jitter(50 * time.Millisecond))
 		return
 	}
+
 	n.adopt(now, f.rec)
 	for _, m := range f.rec.Members {
 		if m.Own && m.ID != n.cfg.ID {
 			n.put(Send{To: m.ID, Pub: m.Pub, Msg: State{f.rec.clone()}})
 		}
 	}
+
 	n.finish(now, f.in, nil)
 }
 
@@ -142,21 +152,32 @@ func (n *Node) found(now time.Time) {
 	if n.wanted("found") {
 		return
 	}
+
 	n.want(now, &intent{name: "found", apply: func(r *Record) (bool, error) {
 		if r.Version > 0 {
 			return false, nil
 		}
-		*r = Record{Key: n.cfg.Key, KeyGen: 1, KeyMade: now.Unix(), Secrets: control.Secrets{Seed: n.cfg.Seed}, SeedGen: 1}
+
+		*r = Record{
+			Key:     n.cfg.Key,
+			KeyGen:  1,
+			KeyMade: now.Unix(),
+			Secrets: control.Secrets{Seed: n.cfg.Seed},
+			SeedGen: 1,
+		}
+
 		for _, p := range n.cfg.Peers {
 			if p.Pub != "" && p.ID != n.cfg.ID {
 				r.add(Member{ID: p.ID, Pub: p.Pub})
 			}
 		}
+
 		for _, a := range n.attempts {
 			if a.let {
 				r.add(Member{ID: a.peer.ID, Pub: a.peer.Pub})
 			}
 		}
+
 		r.add(Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true})
 		return true, nil
 	}})
@@ -169,10 +190,12 @@ func (n *Node) lease(now time.Time) {
 	if n.wanted("lease") {
 		return
 	}
+
 	if mine {
 		if now.Before(n.renewAt) {
 			return
 		}
+
 		n.renewAt = now.Add(leaseRenew)
 		n.want(now, &intent{name: "lease", lease: true, until: now.Add(leaseTTL), apply: func(r *Record) (bool, error) {
 			if r.Owner.ID != o.ID || r.Owner.Inc != o.Inc || r.Owner.Token != o.Token {
@@ -181,17 +204,21 @@ func (n *Node) lease(now time.Time) {
 			r.Owner.Beat++
 			return true, nil
 		}})
+
 		return
 	}
+
 	// An earlier life of this master is over. Anybody else is given his
 	// time, also if he was removed.
 	wait := leaseTTL + time.Duration(n.rank(now))*leaseStep
 	if o.ID == "" {
 		wait = time.Duration(n.rank(now)) * leaseStep
 	}
+
 	if o.ID != n.cfg.ID && now.Sub(n.leaseSeen) < wait {
 		return
 	}
+
 	n.want(now, &intent{name: "lease", lease: true, until: now.Add(leaseStep), apply: func(r *Record) (bool, error) {
 		if r.Owner != o {
 			return false, nil
@@ -225,6 +252,7 @@ func (n *Node) rotate(now time.Time, command uint64) {
 	if command == 0 && n.wanted("rotate") {
 		return
 	}
+
 	gen := n.rec.KeyGen
 	ok := n.want(now, &intent{name: "rotate", apply: func(r *Record) (bool, error) {
 		if r.KeyGen > gen {
@@ -304,10 +332,12 @@ func (r Record) toRemove(c control.Removal) (out Member, change bool, err error)
 	m, ok := r.Member(c.ID)
 	switch {
 	case c.Key == control.NoMaster:
-		return Member{ID: c.ID}, !slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.Node == c.Node }), nil
+		return Member{ID: c.ID}, !slices.ContainsFunc(r.Removed,
+			func(t Tombstone) bool { return t.Node == c.Node }), nil
 	case c.Key != "" && (!ok || control.KeyFinger(m.Pub) != c.Key):
 		return Member{}, false, nil
-	case c.Key == "" && c.Node != "" && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.Node == c.Node }):
+	case c.Key == "" && c.Node != "" && slices.ContainsFunc(r.Removed,
+		func(t Tombstone) bool { return t.Node == c.Node }):
 		return Member{}, false, nil // whoever has the address now is another
 	case !ok && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.ID == c.ID }):
 		return Member{}, false, nil
@@ -316,6 +346,7 @@ func (r Record) toRemove(c control.Removal) (out Member, change bool, err error)
 	case len(r.Members) == 1:
 		return Member{}, false, ErrLast
 	}
+
 	return m, true, nil
 }
 

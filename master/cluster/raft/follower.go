@@ -14,11 +14,13 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	if m.Group != groupName || !slices.ContainsFunc(n.members, func(o Member) bool { return o.ID == m.Src }) {
 		return nil
 	}
+
 	p := m.Payload
 	term := integer(p, "term", 0)
 	if term < 0 || term > maxTerm {
 		return nil
 	}
+
 	switch m.Kind {
 	case "pre-request-vote":
 		n.onPreVote(now, m.Src, term, p)
@@ -35,6 +37,7 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	case "append-entries-reply":
 		n.onAppendReply(now, m.Src, p)
 	}
+
 	return n.take()
 }
 
@@ -57,7 +60,9 @@ func (n *Node) onVote(now time.Time, from string, term int64, p *value.Map) {
 	}
 	granted := term == n.st.Term && n.role == follower && (n.st.Voted == "" || n.st.Voted == from) && n.current(p)
 	if granted {
-		n.st.Voted, n.dirty, n.heard = from, true, now
+		n.st.Voted = from
+		n.dirty = true
+		n.heard = now
 	}
 	n.send(from, "request-vote-reply", value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
 }
@@ -67,10 +72,13 @@ func (n *Node) onVoteReply(now time.Time, m wire.Raft, term int64) {
 		n.follow(now, term)
 		return
 	}
+
 	pre := m.Kind == "pre-request-vote-reply"
-	if pre && n.role != asking || !pre && (n.role != candidate || term != n.st.Term) || !slices.Contains(n.electorate(), m.Src) {
+	if pre && n.role != asking || !pre && (n.role != candidate || term != n.st.Term) ||
+		!slices.Contains(n.electorate(), m.Src) {
 		return
 	}
+
 	granted := m.Payload.Bool("granted")
 	if n.found && !granted {
 		// It has a log, or a leader: the group exists.
@@ -78,6 +86,7 @@ func (n *Node) onVoteReply(now time.Time, m wire.Raft, term int64) {
 		n.wait(now)
 		return
 	}
+
 	n.votes[m.Src] = granted
 	n.count(now)
 }
@@ -89,9 +98,12 @@ func (n *Node) onAppend(now time.Time, from string, term int64, p *value.Map) {
 	success := false
 	if term >= n.st.Term && !(n.role == leader && term == n.st.Term) {
 		n.follow(now, term)
-		n.role, n.leader, n.heard = follower, from, now
+		n.role = follower
+		n.leader = from
+		n.heard = now
 		success = ok && n.keep(prevIndex, prevTerm, entries)
 	}
+
 	if success {
 		n.commit = max(n.commit, min(integer(p, "leader_commit", -1), prevIndex+int64(len(entries))))
 		switch {
@@ -101,9 +113,12 @@ func (n *Node) onAppend(now time.Time, from string, term int64, p *value.Map) {
 			n.stuck = now
 		}
 	}
-	n.send(from, "append-entries-reply", value.NewMap("term", term, "prev_log_term", prevTerm, "prev_log_index", prevIndex,
-		"sent_log_index", prevIndex+int64(len(entries)), "peer_id", n.cfg.ID, "our_term", n.st.Term, "success", success,
-		"conflict_index", n.last(), "conflict_term", n.st.Term))
+
+	n.send(from, "append-entries-reply",
+		value.NewMap("term", term, "prev_log_term", prevTerm, "prev_log_index", prevIndex,
+			"sent_log_index", prevIndex+
+				int64(len(entries)), "peer_id", n.cfg.ID, "our_term", n.st.Term, "success", success,
+			"conflict_index", n.last(), "conflict_term", n.st.Term))
 }
 
 // keep takes entries after prev, if that is what we have there.
@@ -114,6 +129,7 @@ func (n *Node) keep(prev, prevTerm int64, entries []Entry) bool {
 	if prev+1+int64(len(entries)) > maxEntries {
 		return false
 	}
+
 	for i, e := range entries {
 		at := prev + 1 + int64(i)
 		if at <= n.last() {
@@ -122,8 +138,10 @@ func (n *Node) keep(prev, prevTerm int64, entries []Entry) bool {
 			}
 			n.st.Log = slices.Clone(n.st.Log[:at])
 		}
+
 		n.st.Log, n.dirty = append(n.st.Log, e), true
 	}
+
 	return true
 }
 

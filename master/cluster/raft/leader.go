@@ -52,11 +52,14 @@ func (n *Node) advance() {
 		case !ok:
 			m = -1
 		}
+
 		have = append(have, m)
 	}
+
 	if len(have) == 0 {
 		return
 	}
+
 	slices.Sort(have)
 	if i := have[(len(have)-1)/2]; i > n.commit && n.termAt(i) == n.st.Term {
 		n.commit = i
@@ -69,6 +72,7 @@ func (n *Node) reconcile() {
 	if n.installed && n.commit < n.last() {
 		return
 	}
+
 	voters, learners := n.group()
 	switch {
 	case voters == nil: // the founding configuration
@@ -81,12 +85,14 @@ func (n *Node) reconcile() {
 			return
 		}
 	}
+
 	n.installed = true
 	slices.Sort(voters)
 	slices.Sort(learners)
 	if len(n.st.Log) >= maxEntries {
 		return
 	}
+
 	n.st.Log = append(n.st.Log, Entry{Term: n.st.Term, Type: typeConfig, Cmd: config(voters, learners)})
 	n.dirty = true
 	n.advance()
@@ -103,20 +109,24 @@ func (n *Node) change(voters, learners []string) (v, l []string, changed bool) {
 		changed = changed || gone
 		return gone
 	})
+
 	for _, m := range n.members {
 		if !slices.Contains(voters, m.ID) && !slices.Contains(learners, m.ID) {
 			learners, changed = append(learners, m.ID), true
 		}
 	}
+
 	for i, id := range voters {
 		if !member(id) && id != n.cfg.ID {
 			return slices.Delete(voters, i, i+1), learners, true
 		}
 	}
+
 	for i, id := range learners {
 		if m, ok := n.match[id]; id == n.cfg.ID || ok && m >= n.last() && m >= 0 {
 			return append(voters, id), slices.Delete(learners, i, i+1), true
 		}
 	}
+
 	return voters, learners, changed
 }

@@ -10,19 +10,27 @@ import (
 const groupName = "cluster"
 
 func (n *Node) send(to, kind string, payload *value.Map) {
-	n.out = append(n.out, Out{To: to, Msg: wire.Raft{Kind: kind, Src: n.cfg.ID, RPCID: n.cfg.Token(), Group: groupName, Payload: payload}})
+	n.out = append(n.out, Out{To: to, Msg: wire.Raft{
+		Kind:    kind,
+		Src:     n.cfg.ID,
+		RPCID:   n.cfg.Token(),
+		Group:   groupName,
+		Payload: payload,
+	}})
 }
 
 // The payloads are those of salt/cluster/consensus/peer.py.
 
 func voteRequest(id string, term, lastTerm, lastIndex int64) *value.Map {
-	return value.NewMap("callback_node", id, "candidate_id", id, "term", term, "last_log_term", lastTerm, "last_log_index", lastIndex)
+	return value.NewMap("callback_node", id, "candidate_id", id, "term", term, "last_log_term", lastTerm,
+		"last_log_index", lastIndex)
 }
 
 func appendRequest(id string, term, prevTerm, prevIndex, commit int64, entries []Entry) *value.Map {
 	list := make([]any, len(entries))
 	for i, e := range entries {
-		list[i] = value.NewMap("term", e.Term, "index", prevIndex+1+int64(i), "cmd", e.Cmd, "node_id", nil, "type", e.Type,
+		list[i] = value.NewMap("term", e.Term, "index", prevIndex+1+
+			int64(i), "cmd", e.Cmd, "node_id", nil, "type", e.Type,
 			"client_id", nil, "sequence_num", nil)
 	}
 	return value.NewMap("callback_node", id, "leader_id", id, "term", term, "prev_log_term", prevTerm, "prev_log_index", prevIndex,

@@ -125,7 +125,15 @@ type Status struct {
 // Status returns the state for people.
 func (n *Node) Status() Status {
 	v, l := n.group()
-	return Status{Role: n.role.String(), Leader: n.leader, Term: n.st.Term, Index: n.last(), Commit: n.commit, Voters: v, Learners: l}
+	return Status{
+		Role:     n.role.String(),
+		Leader:   n.leader,
+		Term:     n.st.Term,
+		Index:    n.last(),
+		Commit:   n.commit,
+		Voters:   v,
+		Learners: l,
+	}
 }
 
 // last is the index of the last entry, -1 for none.
@@ -174,6 +182,7 @@ func (n *Node) Tick(now time.Time, members []Member, owner bool) []Out {
 	if n.until.IsZero() {
 		n.wait(now)
 	}
+
 	switch {
 	case n.role == leader:
 		n.reconcile()
@@ -191,6 +200,7 @@ func (n *Node) Tick(now time.Time, members []Member, owner bool) []Out {
 	default:
 		n.wait(now)
 	}
+
 	return n.take()
 }
 
@@ -252,6 +262,7 @@ func (n *Node) count(now time.Time) {
 			yes++
 		}
 	}
+
 	if 2*yes <= all {
 		return
 	}
@@ -259,11 +270,14 @@ func (n *Node) count(now time.Time) {
 		n.stand(now)
 		return
 	}
+
 	n.lead()
 }
 
 func (n *Node) lead() {
-	n.role, n.leader, n.installed = leader, n.cfg.ID, false
+	n.role = leader
+	n.leader = n.cfg.ID
+	n.installed = false
 	n.next, n.match = map[string]int64{}, map[string]int64{}
 	n.stuck = time.Time{}
 	n.reconcile()
@@ -273,7 +287,9 @@ func (n *Node) lead() {
 // setTerm takes a higher term; the vote was for the one before.
 func (n *Node) setTerm(t int64) {
 	if t > n.st.Term {
-		n.st.Term, n.st.Voted, n.dirty = t, "", true
+		n.st.Term = t
+		n.st.Voted = ""
+		n.dirty = true
 	}
 }
 

@@ -33,14 +33,24 @@ type world struct {
 }
 
 func newWorld(t *testing.T, seed uint64, n int) *world {
-	w := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1e9, 0), nodes: map[string]*Node{}, saved: map[string][]byte{},
-		down: map[string]bool{}, leaders: map[int64]string{}, commits: map[int64]string{}}
+	w := &world{
+		t:       t,
+		rnd:     rand.New(rand.NewPCG(seed, 1)),
+		now:     time.Unix(1e9, 0),
+		nodes:   map[string]*Node{},
+		saved:   map[string][]byte{},
+		down:    map[string]bool{},
+		leaders: map[int64]string{},
+		commits: map[int64]string{},
+	}
+
 	for i := range n {
 		id := fmt.Sprintf("10.0.0.%d", i+1)
 		w.ids = append(w.ids, id)
 		w.members = append(w.members, Member{ID: id, Own: i > 0})
 		w.boot(id)
 	}
+
 	return w
 }
 
@@ -67,6 +77,7 @@ func (w *world) took(id string, out []Out) {
 		}
 		w.saved[id] = b
 	}
+
 	for _, o := range out {
 		if w.rnd.Float64() >= w.loss {
 			w.mail = append(w.mail, o)
@@ -75,12 +86,14 @@ func (w *world) took(id string, out []Out) {
 			}
 		}
 	}
+
 	if n.role == leader {
 		if l := w.leaders[n.st.Term]; l != "" && l != id {
 			w.t.Fatalf("term %d has two leaders, %s and %s", n.st.Term, l, id)
 		}
 		w.leaders[n.st.Term] = id
 	}
+
 	for i := int64(0); i <= n.commit; i++ {
 		text := fmt.Sprint(n.st.Log[i].Term, n.st.Log[i].Cmd)
 		if c := w.commits[i]; c != "" && c != text {
@@ -99,11 +112,13 @@ func (w *world) run(d time.Duration) {
 				mail[i], mail[j] = mail[j], mail[i]
 			}
 		})
+
 		for _, o := range mail {
 			if !w.down[o.To] && !w.down[o.Msg.Src] {
 				w.took(o.To, w.nodes[o.To].Step(w.now, o.Msg))
 			}
 		}
+
 		for _, id := range w.ids {
 			if !w.down[id] {
 				w.took(id, w.nodes[id].Tick(w.now, w.members, id == w.ids[len(w.ids)-1]))
@@ -137,6 +152,7 @@ func TestRaftSimulation(t *testing.T) {
 		}
 		seeds = n
 	}
+
 	for seed := range seeds {
 		w := newWorld(t, seed, 3+int(seed%3))
 		w.loss = 0.2
@@ -151,15 +167,19 @@ func TestRaftSimulation(t *testing.T) {
 				w.boot(id) // restarted at once
 			}
 		}
+
 		w.loss = 0
 		for id := range w.down {
 			w.boot(id)
 		}
+
 		for range 20 {
-			if w.run(10 * time.Second); w.settled() != "" {
+			w.run(10 * time.Second)
+			if w.settled() != "" {
 				break
 			}
 		}
+
 		if w.settled() == "" {
 			for id, n := range w.nodes {
 				t.Logf("%s: %+v", id, n.Status())
@@ -179,17 +199,21 @@ func TestRaftMembersChange(t *testing.T) {
 	if lead == "" {
 		t.Fatal("no group was founded")
 	}
+
 	id := "10.0.0.9"
 	w.ids, w.members = append(w.ids, id), append(w.members, Member{ID: id, Own: true})
 	w.boot(id)
 	w.run(10 * time.Second)
+
 	if v, _ := w.nodes[id].group(); !slices.Contains(v, id) || w.settled() == "" {
 		t.Fatalf("the new master is no voter: %v", v)
 	}
+
 	gone := w.ids[0]
 	if gone == w.settled() {
 		gone = w.ids[1]
 	}
+
 	w.down[gone] = true
 	w.members = slices.DeleteFunc(w.members, func(m Member) bool { return m.ID == gone })
 	w.run(30 * time.Second)
@@ -204,8 +228,13 @@ func TestRaftLeaderThatCannotCommit(t *testing.T) {
 	t.Parallel()
 	salt, id := "10.0.0.1", "10.0.0.2"
 	members := []Member{{ID: salt}, {ID: id, Own: true}}
-	n := New(Config{ID: id, State: State{Term: 3, Log: []Entry{{Term: 3, Type: typeConfig, Cmd: config([]string{salt, id}, nil)}}},
-		Token: func() string { return "t" }, Jitter: func(time.Duration) time.Duration { return 0 }})
+	n := New(Config{
+		ID:     id,
+		State:  State{Term: 3, Log: []Entry{{Term: 3, Type: typeConfig, Cmd: config([]string{salt, id}, nil)}}},
+		Token:  func() string { return "t" },
+		Jitter: func(time.Duration) time.Duration { return 0 },
+	})
+
 	now := time.Unix(1e9, 0)
 	var asked, led bool
 	for range 300 {
@@ -215,6 +244,7 @@ func TestRaftLeaderThatCannotCommit(t *testing.T) {
 			out = append(out, n.Step(now, wire.Raft{Kind: "append-entries", Src: salt, Group: groupName,
 				Payload: appendRequest(salt, 4, 3, 0, -1, nil)})...)
 		}
+
 		for _, o := range out {
 			switch o.Msg.Kind {
 			case "request-vote":
@@ -225,11 +255,19 @@ func TestRaftLeaderThatCannotCommit(t *testing.T) {
 				led = true
 				p := o.Msg.Payload
 				prev, _ := p.Int("prev_log_index")
-				n.Step(now, wire.Raft{Kind: "append-entries-reply", Src: salt, Group: groupName, Payload: value.NewMap("term", int64(5),
-					"our_term", int64(5), "success", true, "sent_log_index", prev+int64(len(p.List("entries"))))})
+				n.Step(now,
+					wire.Raft{
+						Kind:  "append-entries-reply",
+						Src:   salt,
+						Group: groupName,
+						Payload: value.NewMap("term", int64(5),
+							"our_term", int64(5), "success", true, "sent_log_index", prev+
+								int64(len(p.List("entries")))),
+					})
 			}
 		}
 	}
+
 	if !asked || !led || n.commit != 1 || n.st.Term != 5 {
 		t.Fatalf("asked %v, led %v: %+v", asked, led, n.Status())
 	}
@@ -245,19 +283,28 @@ func TestRaftVectors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		f, err := wire.ParseFrame(b[4:])
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		_, _, kind := wire.Classify(f.Tag)
 		m, err := wire.ParseRaft(kind, f.Data)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return m
 	}
+
 	founder, id := "10.27.12.13", "10.27.7.126"
-	n := New(Config{ID: id, Token: func() string { return "t" }, Jitter: func(time.Duration) time.Duration { return 0 }})
+	n := New(Config{
+		ID:     id,
+		Token:  func() string { return "t" },
+		Jitter: func(time.Duration) time.Duration { return 0 },
+	})
+
 	now := time.Unix(1e9, 0)
 	n.Tick(now, []Member{{ID: founder}, {ID: "10.27.3.73"}, {ID: id, Own: true}}, false)
 	for _, x := range [][2]string{
@@ -267,23 +314,29 @@ func TestRaftVectors(t *testing.T) {
 	} {
 		ask, want := read(x[0]), read(x[1])
 		got := n.Step(now, ask)
-		if len(got) != 1 || got[0].To != founder || got[0].Msg.Kind != want.Kind || !reflect.DeepEqual(got[0].Msg.Payload, want.Payload) {
+		if len(got) != 1 || got[0].To != founder || got[0].Msg.Kind != want.Kind ||
+			!reflect.DeepEqual(got[0].Msg.Payload, want.Payload) {
 			t.Errorf("%s: %+v, want %+v", x[0], got, want)
 		}
 	}
+
 	// The founding configuration.
 	got := n.Step(now, read("12-cluster-raft-append-entries-config.bin"))
-	if v, _ := n.group(); len(got) != 1 || !got[0].Msg.Payload.Bool("success") || !slices.Contains(v, id) || len(v) != 3 {
+	if v, _ := n.group(); len(got) != 1 || !got[0].Msg.Payload.Bool("success") || !slices.Contains(v, id) ||
+		len(v) != 3 {
 		t.Errorf("the configuration: %+v, %v", got, v)
 	}
+
 	st, dirty := n.Dirty()
 	b, err := st.Pack()
 	if err != nil || !dirty || st.Term != 1 || st.Voted != founder {
 		t.Fatal(st, dirty, err)
 	}
+
 	if again, err := ParseState(b); err != nil || !reflect.DeepEqual(again, st) {
 		t.Errorf("%+v, %v; want %+v", again, err, st)
 	}
+
 	// As sent by us, a configuration has Salt's form.
 	ask := read("12-cluster-raft-append-entries-config.bin")
 	mine := appendRequest(founder, 1, 0, -1, -1, n.st.Log)
@@ -295,10 +348,15 @@ func TestRaftVectors(t *testing.T) {
 }
 
 func FuzzParseState(f *testing.F) {
-	b, err := State{Term: 2, Voted: "10.0.0.1", Log: []Entry{{Term: 1, Type: 1, Cmd: config([]string{"10.0.0.1"}, nil)}}}.Pack()
+	b, err := State{
+		Term:  2,
+		Voted: "10.0.0.1",
+		Log:   []Entry{{Term: 1, Type: 1, Cmd: config([]string{"10.0.0.1"}, nil)}},
+	}.Pack()
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, err := ParseState(b); err == nil {
@@ -313,26 +371,39 @@ func FuzzStep(f *testing.F) {
 	if err != nil || len(files) == 0 {
 		f.Fatal("no captures", err)
 	}
+
 	for _, name := range files {
 		b, err := os.ReadFile(name)
 		if err != nil {
 			f.Fatal(err)
 		}
+
 		frame, err := wire.ParseFrame(b[4:])
 		if err != nil {
 			f.Fatal(err)
 		}
+
 		_, _, kind := wire.Classify(frame.Tag)
 		f.Add(kind, frame.Data)
 	}
+
 	f.Fuzz(func(t *testing.T, kind string, data []byte) {
 		m, err := wire.ParseRaft(kind, data)
 		if err != nil {
 			return
 		}
+
 		m.Src, m.Group = "10.27.12.13", groupName
-		n := New(Config{ID: "10.27.7.126", State: State{Term: 1, Log: []Entry{{Term: 1, Type: typeConfig, Cmd: config([]string{m.Src, "10.27.7.126"}, nil)}}},
-			Token: func() string { return "t" }, Jitter: func(time.Duration) time.Duration { return 0 }})
+		n := New(Config{
+			ID: "10.27.7.126",
+			State: State{
+				Term: 1,
+				Log:  []Entry{{Term: 1, Type: typeConfig, Cmd: config([]string{m.Src, "10.27.7.126"}, nil)}},
+			},
+			Token:  func() string { return "t" },
+			Jitter: func(time.Duration) time.Duration { return 0 },
+		})
+
 		now := time.Unix(1e9, 0)
 		members := []Member{{ID: m.Src}, {ID: "10.27.7.126", Own: true}}
 		for range 3 {
@@ -341,11 +412,13 @@ func FuzzStep(f *testing.F) {
 			now = now.Add(3 * patience)
 			n.Status()
 		}
+
 		st, _ := n.Dirty()
 		b, err := st.Pack()
 		if err != nil {
 			return // not a value that can be sent
 		}
+
 		if _, err := ParseState(b); err != nil {
 			t.Fatalf("kept what cannot be read: %v", err)
 		}

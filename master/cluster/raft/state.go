@@ -29,25 +29,31 @@ func ParseState(b []byte) (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("%w: %w", errState, err)
 	}
+
 	m, ok := v.(*value.Map)
 	if !ok {
 		return State{}, errState
 	}
+
 	s := State{Term: integer(m, "term", -1), Voted: m.Str("voted")}
 	if s.Term < 0 || s.Voted != "" && wire.ValidPeer(s.Voted) != nil || len(m.List("log")) > maxEntries {
 		return State{}, errState
 	}
+
 	for _, v := range m.List("log") {
 		l, ok := v.([]any)
 		if !ok || len(l) != 3 {
 			return State{}, errState
 		}
+
 		term, ok1 := l[0].(int64)
 		kind, ok2 := l[1].(int64)
 		if !ok1 || !ok2 || term > s.Term {
 			return State{}, errState
 		}
+
 		s.Log = append(s.Log, Entry{Term: term, Type: kind, Cmd: l[2]})
 	}
+
 	return s, nil
 }

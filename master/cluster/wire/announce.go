@@ -81,25 +81,30 @@ func ParseAnnounce(from string, data []byte) (Announce, error) {
 	if err != nil {
 		return Announce{}, err
 	}
+
 	a := Announce{PeerID: m.Str("peer_id"), Stamp: m.Str("_stamp")}
 	if err := ValidPeer(a.PeerID); err != nil || a.PeerID != from {
 		return Announce{}, fmt.Errorf("%w: peer_id", errField)
 	}
+
 	peers := m.Map("peers")
 	if peers.Len() > maxEntries {
 		return Announce{}, fmt.Errorf("%w: %d peers", errField, peers.Len())
 	}
+
 	for k, v := range peers.All() {
 		id, _ := k.(string)
 		e, ok := v.(*value.Map)
 		if id == "" || !ok {
 			return Announce{}, fmt.Errorf("%w: peers", errField)
 		}
+
 		entry := AnnounceEntry{ID: id}
 		entry.AES, _ = e.Bytes("aes")
 		entry.Sig, _ = e.Bytes("sig")
 		a.Entries = append(a.Entries, entry)
 	}
+
 	return a, nil
 }
 
@@ -111,19 +116,23 @@ func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (
 		if e.ID != id || e.AES == nil {
 			continue
 		}
+
 		pub, err := crypt.ParsePublic([]byte(sender))
 		if err != nil {
 			return crypt.Key{}, false, fmt.Errorf("%w: %w", errField, err)
 		}
+
 		// The cheap check first: it costs a stranger more than us.
 		digest, err := crypt.X931Recover(pub, e.Sig)
 		if err != nil {
 			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", ErrProof, err)
 		}
+
 		text, err := crypt.Decrypt(own, s.Encryption, e.AES)
 		if err != nil {
 			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", ErrProof, err)
 		}
+
 		key, err := crypt.ParseKey(string(text))
 		if err != nil {
 			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", errField, err)
@@ -131,7 +140,9 @@ func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (
 		if subtle.ConstantTimeCompare(announceDigest(key), digest) != 1 {
 			return crypt.Key{}, false, fmt.Errorf("%w: session key of another signature", ErrProof)
 		}
+
 		return key, true, nil
 	}
+
 	return crypt.Key{}, false, nil
 }

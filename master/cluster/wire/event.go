@@ -33,14 +33,17 @@ func OpenEvent(data []byte, session ...crypt.Key) (*value.Map, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	m, err := decodeMap(body, limits)
 	if err != nil {
 		return nil, err
 	}
+
 	payload := m.Map("event_payload")
 	if payload == nil {
 		return nil, fmt.Errorf("%w: event_payload", errField)
 	}
+
 	payload.Delete(PeerField)
 	return payload, nil
 }
@@ -127,5 +130,6 @@ func ActOf(tag string) Act {
 	case strings.HasPrefix(tag, "salt/batch/"):
 		return ActBatch
 	}
+
 	return ActNone
 }

@@ -88,11 +88,14 @@ func (r *Reader) fill(n int64) error {
 			}
 			r.charged += int(part)
 		}
+
 		if _, err := io.CopyN(&r.buf, r.r, part); err != nil {
 			return err
 		}
+
 		n -= part
 	}
+
 	return nil
 }
 
@@ -108,13 +111,16 @@ func (r *Reader) Next() (Frame, error) {
 	if _, err := io.ReadFull(r.r, head[:]); err != nil {
 		return Frame{}, err
 	}
+
 	n := binary.BigEndian.Uint32(head[:])
 	if uint64(n) > uint64(r.max) {
 		return Frame{}, fmt.Errorf("%w: %d bytes", errTooLarge, n)
 	}
+
 	if r.buf.Cap() > keepBuffer && n <= keepBuffer {
 		r.buf = bytes.Buffer{}
 	}
+
 	r.buf.Reset()
 	if err := r.fill(int64(n)); err != nil {
 		if errors.Is(err, io.EOF) {
@@ -122,6 +128,7 @@ func (r *Reader) Next() (Frame, error) {
 		}
 		return Frame{}, err
 	}
+
 	return ParseFrame(r.buf.Bytes())
 }
 
@@ -149,18 +156,22 @@ func frameBody(b []byte) ([]byte, error) {
 			return rest[at:], nil
 		}
 	}
+
 	v, err := msgpack.Decode(b, strangerLimits)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errFrame, err)
 	}
+
 	m, ok := v.(*value.Map)
 	if !ok {
 		return nil, fmt.Errorf("%w: not a map", errFrame)
 	}
+
 	body, ok := m.Bytes("body")
 	if !ok {
 		return nil, fmt.Errorf("%w: no body", errFrame)
 	}
+
 	return body, nil
 }
 
@@ -191,6 +202,7 @@ func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
 	if n > MaxFrame-64 {
 		return dst, fmt.Errorf("pack %q: %w", tag, errTooLarge)
 	}
+
 	var head []byte
 	switch {
 	case n <= 0xff:
@@ -200,11 +212,13 @@ func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
 	default:
 		head = binary.BigEndian.AppendUint32([]byte{0xc6}, uint32(n))
 	}
+
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(frameHead)+len(head)+n))
 	dst = append(dst, frameHead...)
 	dst = append(dst, head...)
 	dst = append(dst, tag...)
 	dst = append(dst, tagEnd...)
+
 	return append(dst, packed...), nil
 }
 
@@ -239,15 +253,18 @@ func decodeBlob(b []byte) ([]byte, error) {
 			return b[at:], nil
 		}
 	}
+
 	v, err := msgpack.Decode(b, strangerLimits)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errFrame, err)
 	}
+
 	switch v := v.(type) {
 	case []byte:
 		return v, nil
 	case string:
 		return []byte(v), nil
 	}
+
 	return nil, fmt.Errorf("%w: data is not bytes", errFrame)
 }

@@ -152,16 +152,19 @@ func (e envelope) texts(peer *string, pub *string, tokens ...field) error {
 	if err := ValidPeer(*peer); err != nil {
 		return fmt.Errorf("%w: peer_id: %w", errField, err)
 	}
+
 	if pub != nil {
 		if *pub = e.Str("pub"); *pub == "" || len(*pub) > maxPEM {
 			return fmt.Errorf("%w: pub", errField)
 		}
 	}
+
 	for _, f := range tokens {
 		if *f.to = e.Str(f.name); *f.to == "" || len(*f.to) > maxToken {
 			return fmt.Errorf("%w: %s", errField, f.name)
 		}
 	}
+
 	return nil
 }
 
@@ -201,7 +204,8 @@ func (s Suite) OpenDiscover(data []byte) (Discover, error) {
 
 // Seal packs and signs with the cluster's key.
 func (d DiscoverReply) Seal(s Suite, cluster *rsa.PrivateKey) (*value.Map, error) {
-	m := value.NewMap("return_token", d.ReturnToken, "token", d.Token, "peer_id", d.PeerID, "pub", d.Pub, "cluster_pub", d.ClusterPub)
+	m := value.NewMap("return_token", d.ReturnToken, "token", d.Token, "peer_id", d.PeerID, "pub", d.Pub,
+		"cluster_pub", d.ClusterPub)
 	own(m, d.Own)
 	return s.sealed(m, cluster, "")
 }
@@ -230,15 +234,20 @@ func (j Join) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	secret, err := crypt.Encrypt(pub, s.Encryption, []byte(j.ReturnToken+j.Secret))
 	if err != nil {
-		return nil, fmt.Errorf("encrypt cluster_secret, which may have %d bytes at most: %w", MaxSecret(pub, s.Encryption), err)
+		return nil, fmt.Errorf("encrypt cluster_secret, which may have %d bytes at most: %w",
+			MaxSecret(pub, s.Encryption), err)
 	}
+
 	session, err := crypt.Encrypt(pub, s.Encryption, []byte(j.ReturnToken+j.SessionKey.String()))
 	if err != nil {
 		return nil, err
 	}
-	m := value.NewMap("return_token", j.ReturnToken, "token", j.Token, "peer_id", j.PeerID, "secret", secret, "key", session, "pub", j.Pub)
+
+	m := value.NewMap("return_token", j.ReturnToken, "token", j.Token, "peer_id", j.PeerID, "secret", secret,
+		"key", session, "pub", j.Pub)
 	own(m, j.Own)
 	return s.sealed(m, key, "")
 }
@@ -261,17 +270,21 @@ func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
 	if err != nil {
 		return Join{}, err
 	}
+
 	j := Join{Own: isOwn(e.Map)}
 	if err := e.texts(&j.PeerID, &j.Pub, field{"token", &j.Token}, field{"return_token", &j.ReturnToken}); err != nil {
 		return Join{}, err
 	}
+
 	if err := s.verify(e, j.Pub); err != nil {
 		return Join{}, err
 	}
+
 	secret, err := s.unwrap(e.Map, "secret", key, j.ReturnToken)
 	if err != nil {
 		return Join{}, err
 	}
+
 	j.Secret = string(secret)
 	j.SessionKey, err = s.unwrapKey(e.Map, "key", key, j.ReturnToken)
 	return j, err
@@ -308,10 +321,12 @@ func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, er
 	if err != nil {
 		return nil, err
 	}
+
 	once, err := crypt.NewKey(nil)
 	if err != nil {
 		return nil, err
 	}
+
 	m := value.NewMap("return_token", j.ReturnToken, "peer_id", j.PeerID)
 	for _, f := range []struct {
 		name string
@@ -323,12 +338,14 @@ func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, er
 		}
 		m.Set(f.name, ct)
 	}
+
 	m.Set("cluster_pem", once.SealPlain(j.ClusterPEM))
 	m.Set("cluster_pub", j.ClusterPub)
 	peers := value.NewMap()
 	for _, p := range j.Peers {
 		peers.Set(p.ID, p.Pub)
 	}
+
 	m.Set("peers", peers)
 	return s.sealed(m, key, "")
 }
@@ -341,30 +358,37 @@ func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token strin
 	if err != nil {
 		return JoinReply{}, err
 	}
+
 	var j JoinReply
 	if err := e.texts(&j.PeerID, nil, field{"return_token", &j.ReturnToken}); err != nil {
 		return JoinReply{}, err
 	}
+
 	if err := s.verify(e, from); err != nil {
 		return JoinReply{}, err
 	}
 	if subtle.ConstantTimeCompare([]byte(j.ReturnToken), []byte(token)) != 1 {
 		return JoinReply{}, fmt.Errorf("%w: answer to another question", ErrProof)
 	}
+
 	if j.SessionKey, err = s.unwrapKey(e.Map, "aes", key, token); err != nil {
 		return JoinReply{}, err
 	}
+
 	if j.ClusterKey, err = s.unwrapKey(e.Map, "cluster_aes", key, token); err != nil {
 		return JoinReply{}, err
 	}
+
 	once, err := s.unwrapKey(e.Map, "cluster_key_session", key, token)
 	if err != nil {
 		return JoinReply{}, err
 	}
+
 	blob, _ := e.Bytes("cluster_pem")
 	if j.ClusterPEM, err = once.OpenPlain(blob); err != nil {
 		return JoinReply{}, fmt.Errorf("%w: cluster_pem", ErrProof)
 	}
+
 	j.ClusterPub = e.Str("cluster_pub")
 	for k, v := range e.Map.Map("peers").All() {
 		id, _ := k.(string)
@@ -374,6 +398,7 @@ func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token strin
 		}
 		j.Peers = append(j.Peers, Peer{id, pub})
 	}
+
 	return j, nil
 }
 
@@ -389,7 +414,9 @@ func Peek(data []byte) (peerID string, err error) {
 
 // Seal packs and seals with the cluster's key.
 func (n JoinNotify) Seal(cluster crypt.Key) ([]byte, error) {
-	body, err := msgpack.Marshal(value.NewMap("peer_id", n.PeerID, "join_peer_id", n.JoinPeerID, "pub", n.Pub, "aes", n.SessionKey.String()), msgpack.Raw)
+	body, err := msgpack.Marshal(value.NewMap("peer_id", n.PeerID, "join_peer_id", n.JoinPeerID, "pub",
+		n.Pub, "aes", n.SessionKey.String()),
+		msgpack.Raw)
 	if err != nil {
 		return nil, err
 	}
@@ -403,20 +430,25 @@ func OpenJoinNotify(data []byte, cluster ...crypt.Key) (JoinNotify, error) {
 	if err != nil {
 		return JoinNotify{}, err
 	}
+
 	m, err := decodeMap(body, strangerLimits)
 	if err != nil {
 		return JoinNotify{}, err
 	}
+
 	n := JoinNotify{PeerID: m.Str("peer_id"), JoinPeerID: m.Str("join_peer_id"), Pub: m.Str("pub")}
 	if err := errors.Join(ValidPeer(n.PeerID), ValidPeer(n.JoinPeerID)); err != nil {
 		return JoinNotify{}, fmt.Errorf("%w: %w", errField, err)
 	}
+
 	if _, err := crypt.ParsePublic([]byte(n.Pub)); err != nil {
 		return JoinNotify{}, fmt.Errorf("%w: pub: %w", errField, err)
 	}
+
 	if n.SessionKey, err = crypt.ParseKey(m.Str("aes")); err != nil {
 		return JoinNotify{}, fmt.Errorf("%w: aes: %w", errField, err)
 	}
+
 	return n, nil
 }
 

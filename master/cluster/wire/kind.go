@@ -48,6 +48,7 @@ func Classify(tag string) (kind Kind, peer, rest string) {
 		}
 		return KindEvent, peer, rest
 	}
+
 	if r, ok := strings.CutPrefix(tag, peerPrefix); ok {
 		if k := peerKinds[r]; k != Unknown {
 			return k, "", ""
@@ -57,12 +58,15 @@ func Classify(tag string) (kind Kind, peer, rest string) {
 		}
 		return KindAnnounce, r, ""
 	}
+
 	if r, ok := strings.CutPrefix(tag, raftPrefix); ok && r != "" {
 		return KindRaft, "", r
 	}
+
 	if r, ok := strings.CutPrefix(tag, OwnPrefix); ok && r != "" {
 		return KindOwn, "", r
 	}
+
 	return Unknown, "", ""
 }
 
@@ -78,6 +82,7 @@ func ValidPeer(id string) error {
 	if id == "" || len(id) > maxPeer {
 		return fmt.Errorf("%w: %d bytes", errPeer, len(id))
 	}
+
 	for i := range len(id) {
 		c := id[i]
 		switch {
@@ -87,11 +92,13 @@ func ValidPeer(id string) error {
 			return fmt.Errorf("%w: character %d is not allowed", errPeer, i)
 		}
 	}
+
 	if strings.Contains(id, "..") {
 		return fmt.Errorf("%w: two dots", errPeer)
 	}
 	if peerKinds[id] != Unknown {
 		return fmt.Errorf("%w: %q is the name of a message", errPeer, id)
 	}
+
 	return nil
 }

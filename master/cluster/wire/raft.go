@@ -30,12 +30,21 @@ func ParseRaft(kind string, data []byte) (Raft, error) {
 	if err != nil {
 		return Raft{}, err
 	}
-	r := Raft{Kind: kind, Src: m.Str("src"), RPCID: m.Str("rpc_id"), Group: m.Str("raft_group_id"), Payload: m.Map("payload")}
+
+	r := Raft{
+		Kind:    kind,
+		Src:     m.Str("src"),
+		RPCID:   m.Str("rpc_id"),
+		Group:   m.Str("raft_group_id"),
+		Payload: m.Map("payload"),
+	}
+
 	if err := ValidPeer(r.Src); err != nil {
 		return Raft{}, fmt.Errorf("%w: src: %w", errField, err)
 	}
 	if r.Payload == nil || r.Group == "" {
 		return Raft{}, fmt.Errorf("%w: payload or group", errField)
 	}
+
 	return r, nil
 }

@@ -14,10 +14,15 @@ func TestChargedAsItArrives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tt := range []struct {
 		arrives, budget, most int
 		want                  error
-	}{{len(frame), 1 << 30, 10 * MaxStranger, nil}, {MaxStranger, 1 << 30, MaxStranger, nil}, {len(frame), 3 * MaxStranger, 3 * MaxStranger, errBudget}} {
+	}{
+		{len(frame), 1 << 30, 10 * MaxStranger, nil},
+		{MaxStranger, 1 << 30, MaxStranger, nil},
+		{len(frame), 3 * MaxStranger, 3 * MaxStranger, errBudget},
+	} {
 		charged, most := 0, 0
 		r := NewReader(bytes.NewReader(frame[:tt.arrives]), MaxFrame)
 		r.SetCharge(func(n int) bool {
@@ -28,10 +33,13 @@ func TestChargedAsItArrives(t *testing.T) {
 			most = max(most, charged)
 			return true
 		})
+
 		_, err := r.Next()
-		if tt.want != nil && !errors.Is(err, tt.want) || tt.arrives == len(frame) && tt.want == nil && err != nil || most > tt.most {
+		if tt.want != nil && !errors.Is(err, tt.want) ||
+			tt.arrives == len(frame) && tt.want == nil && err != nil || most > tt.most {
 			t.Errorf("%+v: charged %d, %v", tt, most, err)
 		}
+
 		r.Release()
 		if charged != 0 {
 			t.Errorf("%+v: %d are not given back", tt, charged)
@@ -48,9 +56,11 @@ func FuzzReader(f *testing.F) {
 			f.Add(b)
 		}
 	}
+
 	if len(files) == 0 {
 		f.Fatal("no captures")
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		charged := 0
 		r := NewReader(bytes.NewReader(b), MaxStranger)
@@ -60,13 +70,16 @@ func FuzzReader(f *testing.F) {
 			if err != nil {
 				break
 			}
+
 			kind, peer, rest := Classify(fr.Tag)
 			if kind == KindRaft {
 				_, _ = ParseRaft(rest, fr.Data)
 			}
+
 			_, _ = ParseAnnounce(peer, fr.Data)
 			_, _ = Peek(fr.Data)
 		}
+
 		r.Release()
 		if charged != 0 {
 			t.Fatal(charged)

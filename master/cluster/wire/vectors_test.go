@@ -84,6 +84,7 @@ func TestVectors(t *testing.T) {
 			if f.Tag != v.Tag {
 				t.Fatalf("tag %q", f.Tag)
 			}
+
 			kind, peer, rest := Classify(f.Tag)
 			kinds[kind]++
 			var again []byte // data made by us
@@ -111,17 +112,29 @@ func TestVectors(t *testing.T) {
 			default:
 				again, exact = joinAgain(t, kind, v, f.Data)
 			}
+
 			frame, err := AppendPacked(nil, f.Tag, again)
 			must(t, err)
 			if exact && !bytes.Equal(frame, raw) {
 				t.Errorf("another frame:\n%q\n%q", frame, raw)
 			}
+
 			if len(frame) != len(raw) {
 				t.Errorf("%d bytes instead of %d", len(frame), len(raw))
 			}
 		})
 	}
-	want := map[Kind]int{KindAnnounce: 1, KindDiscover: 1, KindDiscoverReply: 1, KindJoin: 3, KindJoinNotify: 1, KindJoinReply: 1, KindRaft: 7, KindEvent: 13}
+
+	want := map[Kind]int{
+		KindAnnounce:      1,
+		KindDiscover:      1,
+		KindDiscoverReply: 1,
+		KindJoin:          3,
+		KindJoinNotify:    1,
+		KindJoinReply:     1,
+		KindRaft:          7,
+		KindEvent:         13,
+	}
 	if !reflect.DeepEqual(kinds, want) {
 		t.Errorf("%v", kinds)
 	}
@@ -143,6 +156,7 @@ func announceAgain(t *testing.T, v vector, from string, data []byte) []byte {
 	if !ok || got.String() != want {
 		t.Fatal("another key")
 	}
+
 	// The same signature, and an entry that the recipient opens.
 	sig, err := AnnounceSig(private(t, v.Src), got)
 	must(t, err)
@@ -152,29 +166,37 @@ func announceAgain(t *testing.T, v vector, from string, data []byte) []byte {
 			out.Entries = append(out.Entries, AnnounceEntry{ID: e.ID})
 			continue
 		}
+
 		if !bytes.Equal(sig, e.Sig) {
 			t.Error("another signature")
 		}
+
 		mine, err := suite.NewAnnounceEntry(Peer{e.ID, public(t, e.ID)}, got, sig)
 		must(t, err)
 		out.Entries = append(out.Entries, mine)
 	}
+
 	packed := pack(t, out.Pack())
 	b, err := ParseAnnounce(from, packed)
 	must(t, err)
-	if k, ok, err := suite.Open(b, v.Dst, private(t, v.Dst), public(t, v.Src)); err != nil || !ok || k.String() != got.String() {
+	if k, ok, err := suite.Open(b, v.Dst, private(t, v.Dst), public(t, v.Src)); err != nil || !ok ||
+		k.String() != got.String() {
 		t.Error("our own announcement does not open", err)
 	}
+
 	if _, ok, err := suite.Open(b, "10.27.7.126", private(t, "10.27.7.126"), public(t, v.Src)); ok || err != nil {
 		t.Error("an empty entry gave a key", err)
 	}
+
 	// Another sender, another recipient.
 	if _, _, err := suite.Open(b, v.Dst, private(t, v.Dst), public(t, "10.27.9.42")); !errors.Is(err, ErrProof) {
 		t.Error(err)
 	}
+
 	if _, _, err := suite.Open(b, v.Dst, private(t, "10.27.9.42"), public(t, v.Src)); !errors.Is(err, ErrProof) {
 		t.Error(err)
 	}
+
 	return packed
 }
 
@@ -207,6 +229,7 @@ func plain(v any) any {
 		}
 		return out
 	}
+
 	return v
 }
 
@@ -216,11 +239,14 @@ func eventAgain(t *testing.T, v vector, data []byte) []byte {
 	payload, err := OpenEvent(data, other, session)
 	must(t, err)
 	sameJSON(t, value.NewMap("event_payload", payload), v.Plain)
+
 	if _, err := OpenEvent(data, other); !errors.Is(err, ErrProof) {
 		t.Errorf("with another key: %v", err)
 	}
+
 	sealed, err := SealEvent(payload, session)
 	must(t, err)
+
 	// The plaintexts are equal to the last byte.
 	blob, err := decodeBlob(data)
 	must(t, err)
@@ -228,9 +254,11 @@ func eventAgain(t *testing.T, v vector, data []byte) []byte {
 	must(t, err)
 	b, err := session.Open(sealed)
 	must(t, err)
+
 	if !bytes.Equal(a, b) {
 		t.Errorf("another plaintext:\n%q\n%q", a, b)
 	}
+
 	packed, err := Blob(sealed)
 	must(t, err)
 	return packed
@@ -240,16 +268,20 @@ func notifyAgain(t *testing.T, data []byte) []byte {
 	cluster := key(t, string(file(t, "keys/cluster_aes.txt")))
 	n, err := OpenJoinNotify(data, cluster)
 	must(t, err)
-	if n.PeerID != "10.27.12.13" || n.JoinPeerID != "10.27.7.126" || crypt.NormalizePEM(n.Pub) != crypt.NormalizePEM(public(t, "10.27.7.126")) {
+	if n.PeerID != "10.27.12.13" || n.JoinPeerID != "10.27.7.126" ||
+		crypt.NormalizePEM(n.Pub) != crypt.NormalizePEM(public(t, "10.27.7.126")) {
 		t.Error(n)
 	}
+
 	sealed, err := n.Seal(cluster)
 	must(t, err)
 	packed, err := Blob(sealed)
 	must(t, err)
+
 	if b, err := OpenJoinNotify(packed, cluster); err != nil || !reflect.DeepEqual(b, n) {
 		t.Error("our own does not open", err)
 	}
+
 	return packed
 }
 
@@ -264,6 +296,7 @@ func joinAgain(t *testing.T, kind Kind, v vector, data []byte) (again []byte, ex
 		if d.PeerID != v.Src {
 			t.Error(d.PeerID)
 		}
+
 		m, err = d.Seal(suite, me)
 		must(t, err)
 		return pack(t, m), true
@@ -273,6 +306,7 @@ func joinAgain(t *testing.T, kind Kind, v vector, data []byte) (again []byte, ex
 		if crypt.NormalizePEM(d.ClusterPub) != crypt.NormalizePEM(public(t, "cluster")) {
 			t.Error("another cluster")
 		}
+
 		m, err = d.Seal(suite, private(t, "cluster"))
 		must(t, err)
 		return pack(t, m), true
@@ -282,6 +316,7 @@ func joinAgain(t *testing.T, kind Kind, v vector, data []byte) (again []byte, ex
 		if j.Secret != v.SecretPlain || j.SessionKey.String() != v.KeyPlain || j.PeerID != v.Src {
 			t.Error("another secret or key")
 		}
+
 		m, err = j.Seal(suite, me, public(t, v.Dst))
 		must(t, err)
 		if k, err := suite.OpenJoin(pack(t, m), them); err != nil || !reflect.DeepEqual(k, j) {
@@ -295,20 +330,25 @@ func joinAgain(t *testing.T, kind Kind, v vector, data []byte) (again []byte, ex
 			!bytes.Equal(bytes.TrimSpace(j.ClusterPEM), bytes.TrimSpace(file(t, "keys/cluster.pem"))) {
 			t.Error("another key")
 		}
+
 		if _, err := suite.OpenJoinReply(data, them, public(t, v.Src), strings.Repeat("x", TokenLen)); !errors.Is(err, ErrProof) {
 			t.Errorf("another token: %v", err)
 		}
+
 		if _, err := suite.OpenJoinReply(data, them, public(t, v.Dst), token); !errors.Is(err, ErrProof) {
 			t.Errorf("another sender: %v", err)
 		}
+
 		m, err = j.Seal(suite, me, public(t, v.Dst))
 		must(t, err)
-		if k, err := suite.OpenJoinReply(pack(t, m), them, public(t, v.Src), token); err != nil || !reflect.DeepEqual(k, j) {
+		if k, err := suite.OpenJoinReply(pack(t, m), them, public(t, v.Src), token); err != nil ||
+			!reflect.DeepEqual(k, j) {
 			t.Error("our own does not open", err)
 		}
 	default:
 		t.Fatalf("kind %d", kind)
 	}
+
 	return pack(t, m), false
 }
 
@@ -336,11 +376,13 @@ func TestAttack11Tampering(t *testing.T) {
 		default:
 			continue
 		}
+
 		must(t, open(f.Data))
 		end := len(f.Data)
 		if i := bytes.Index(f.Data, []byte("\xa6_stamp")); i > 0 {
 			end = i // the only part that nobody signs
 		}
+
 		for i := 0; i < end; i += 7 {
 			bad := bytes.Clone(f.Data)
 			bad[i] ^= 1
@@ -388,7 +430,8 @@ func TestAttack13PeerNames(t *testing.T) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
-	for _, id := range []string{"", ".", "..", ".hidden", "-x", "a/b", `a\b`, "a\x00", "a\nb", "a..b", "a b", "ä", "a%2f", "*", "a[", strings.Repeat("a", 254), "join", "discover-reply", "a;b", "a@b"} {
+	for _, id := range []string{"", ".", "..", ".hidden", "-x", "a/b", `a\b`, "a\x00", "a\nb", "a..b", "a b",
+		"ä", "a%2f", "*", "a[", strings.Repeat("a", 254), "join", "discover-reply", "a;b", "a@b"} {
 		if ValidPeer(id) == nil {
 			t.Errorf("%q is taken", id)
 		}
@@ -444,6 +487,7 @@ func FuzzMessages(f *testing.F) {
 	for _, v := range vectors(f) {
 		f.Add(file(f, v.File))
 	}
+
 	dst, src := private(f, "10.27.7.126"), public(f, "10.27.12.13")
 	k := key(f, string(file(f, "keys/cluster_aes.txt")))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -453,6 +497,7 @@ func FuzzMessages(f *testing.F) {
 			if err != nil {
 				return
 			}
+
 			kind, peer, rest := Classify(fr.Tag)
 			switch kind {
 			case KindDiscover:

@@ -45,9 +45,11 @@ func FillAuthList(section *value.Map, name string, groups []string, permissive b
 			out = append(out, grants...)
 		}
 	}
+
 	if !permissive && !matched {
 		out = append(out, section.List("*")...)
 	}
+
 	return out
 }
 
@@ -122,6 +124,7 @@ func permitted(perms []any, fun string, args []any, minions []string, resolve Re
 			if p.Len() != 1 {
 				continue
 			}
+
 			for k, v := range p.All() {
 				target, _ := k.(string)
 				if within(minions, target, resolve) && funAllowed(v, fun, args, pattern.Match) {
@@ -130,6 +133,7 @@ func permitted(perms []any, fun string, args []any, minions []string, resolve Re
 			}
 		}
 	}
+
 	return false
 }
 
@@ -142,14 +146,17 @@ func within(minions []string, target string, resolve Resolver) bool {
 	if len(minions) == 0 || target == "" || strings.HasPrefix(target, "@") {
 		return false
 	}
+
 	allowed, err := resolve(target)
 	if err != nil {
 		return false
 	}
+
 	set := make(map[string]bool, len(allowed))
 	for _, id := range allowed {
 		set[id] = true
 	}
+
 	return !slices.ContainsFunc(minions, func(id string) bool { return !set[id] })
 }
 
@@ -161,6 +168,7 @@ func funAllowed(valid any, fun string, args []any, matches func(expr, s string) 
 	if !ok {
 		list = []any{valid}
 	}
+
 	args, kwargs := splitArgs(args)
 	for _, e := range list {
 		switch e := e.(type) {
@@ -172,6 +180,7 @@ func funAllowed(valid any, fun string, args []any, matches func(expr, s string) 
 			if e.Len() != 1 {
 				continue
 			}
+
 			for k, cond := range e.All() {
 				name, _ := k.(string)
 				if matches(name, fun) && argsAllowed(cond, args, kwargs) {
@@ -180,6 +189,7 @@ func funAllowed(valid any, fun string, args []any, matches func(expr, s string) 
 			}
 		}
 	}
+
 	return false
 }
 
@@ -200,9 +210,11 @@ func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 	if !ok {
 		list = []any{cond}
 	}
+
 	if hidden(args) {
 		return false
 	}
+
 	for _, c := range list {
 		m, ok := c.(*value.Map)
 		if !ok {
@@ -212,6 +224,7 @@ func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 			return true
 		}
 	}
+
 	return false
 }
 

@@ -36,26 +36,36 @@ func TestPublish(t *testing.T) {
 		{"middle does not", l("ping"), []string{"test.ping"}, l(l()), []string{"web1"}, false},
 		{"all", l(".*"), []string{"cmd.run"}, l(l("id")), []string{"db1"}, true},
 		{"on web only", l(m("web*", l("test.*"))), []string{"test.ping"}, l(l()), []string{"web1", "web2"}, true},
-		{"reaches beyond web", l(m("web*", l("test.*"))), []string{"test.ping"}, l(l()), []string{"web1", "db1"}, false},
+		{"reaches beyond web", l(m("web*", l("test.*"))), []string{"test.ping"}, l(l()),
+			[]string{"web1", "db1"}, false},
 		{"other function on web", l(m("web*", l("test.*"))), []string{"cmd.run"}, l(l()), []string{"web1"}, false},
 		{"empty target (CVE-2022-22941)", l(m("", l("test.*"))), []string{"test.ping"}, l(l()), nil, false},
 		{"no minions (CVE-2022-22941)", l(m("web*", l("test.*"))), []string{"test.ping"}, l(l()), nil, false},
 		{"runner is no target", l(m("@runner", l(".*"))), []string{"test.ping"}, l(l()), []string{"web1"}, false},
-		{"two keys in an entry", l(m("web*", l(".*"), "db*", l(".*"))), []string{"test.ping"}, l(l()), []string{"web1"}, false},
-		{"argument fits", l(m("*", l(m("pkg.install", m("args", l("nginx")))))), []string{"pkg.install"}, l(l("nginx")), []string{"db1"}, true},
-		{"argument does not", l(m("*", l(m("pkg.install", m("args", l("nginx")))))), []string{"pkg.install"}, l(l("evil")), []string{"db1"}, false},
-		{"argument is missing", l(m("*", l(m("pkg.install", m("args", l("nginx")))))), []string{"pkg.install"}, l(l()), []string{"db1"}, false},
-		{"named argument fits", l(m("*", l(m("pkg.install", m("kwargs", m("name", "nginx")))))), []string{"pkg.install"}, l(l(kw)), []string{"db1"}, true},
-		{"named argument is missing", l(m("*", l(m("pkg.install", m("kwargs", m("version", "1")))))), []string{"pkg.install"}, l(l(kw)), []string{"db1"}, false},
-		{"any value", l(m("*", l(m("pkg.install", m("args", l(nil)))))), []string{"pkg.install"}, l(l(int64(5))), []string{"db1"}, true},
+		{"two keys in an entry", l(m("web*", l(".*"), "db*", l(".*"))), []string{"test.ping"}, l(l()),
+			[]string{"web1"}, false},
+		{"argument fits", l(m("*", l(m("pkg.install", m("args", l("nginx")))))), []string{"pkg.install"},
+			l(l("nginx")), []string{"db1"}, true},
+		{"argument does not", l(m("*", l(m("pkg.install", m("args", l("nginx")))))), []string{"pkg.install"},
+			l(l("evil")), []string{"db1"}, false},
+		{"argument is missing", l(m("*", l(m("pkg.install", m("args", l("nginx")))))),
+			[]string{"pkg.install"}, l(l()), []string{"db1"}, false},
+		{"named argument fits", l(m("*", l(m("pkg.install", m("kwargs", m("name", "nginx")))))),
+			[]string{"pkg.install"}, l(l(kw)), []string{"db1"}, true},
+		{"named argument is missing", l(m("*", l(m("pkg.install", m("kwargs", m("version", "1")))))),
+			[]string{"pkg.install"}, l(l(kw)), []string{"db1"}, false},
+		{"any value", l(m("*", l(m("pkg.install", m("args", l(nil)))))), []string{"pkg.install"},
+			l(l(int64(5))), []string{"db1"}, true},
 		{"one of two functions", l("test.*"), []string{"test.ping", "cmd.run"}, l(l(), l()), []string{"db1"}, false},
 		{"both functions", l("test.*", "cmd.*"), []string{"test.ping", "cmd.run"}, l(l(), l()), []string{"db1"}, true},
 		{"find_job always", nil, []string{"saltutil.find_job"}, l(l()), []string{"db1"}, true},
 		{"broken expression", l("("), []string{"test.ping"}, l(l()), []string{"db1"}, false},
 	}
+
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := Publish(tt.perms, Request{Funs: tt.funs, Args: tt.args, Minions: tt.minions}, resolve, "saltutil.find_job")
+			got := Publish(tt.perms, Request{Funs: tt.funs, Args: tt.args, Minions: tt.minions}, resolve,
+				"saltutil.find_job")
 			if got != tt.want {
 				t.Errorf("got %v", got)
 			}
@@ -86,7 +96,8 @@ func TestSpecial(t *testing.T) {
 
 func TestSpecialArguments(t *testing.T) {
 	m := value.NewMap
-	onlyWeb := l(m("@wheel", l(m("key.accept", m("args", l("web.*"))), m("key.reject", m("kwargs", m("match", "web.*"))))))
+	onlyWeb := l(m("@wheel",
+		l(m("key.accept", m("args", l("web.*"))), m("key.reject", m("kwargs", m("match", "web.*"))))))
 	for _, tt := range []struct {
 		name  string
 		fun   string
@@ -100,7 +111,8 @@ func TestSpecialArguments(t *testing.T) {
 		{"named, not in its place", "key.accept", nil, m("match", "web1"), false},
 		{"named fits", "key.reject", nil, m("match", "web1"), true},
 		{"named, other value", "key.reject", nil, m("match", "db1"), false},
-		{"a positional map does not pass for named ones", "key.reject", l("db1", m("__kwarg__", true, "match", "web1")), nil, false},
+		{"a positional map does not pass for named ones", "key.reject",
+			l("db1", m("__kwarg__", true, "match", "web1")), nil, false},
 		{"nor beside others", "key.reject", l("db1", m("__kwarg__", true, "match", "web1")), m("x", "y"), false},
 	} {
 		if got := Special(onlyWeb, "wheel", tt.fun, tt.args, tt.named); got != tt.want {
@@ -126,6 +138,7 @@ func TestFillAuthList(t *testing.T) {
 			t.Errorf("%s %v: %v, want %v", tt.name, tt.groups, got, tt.want)
 			continue
 		}
+
 		for i := range got {
 			if got[i] != tt.want[i] {
 				t.Errorf("%s %v: %v, want %v", tt.name, tt.groups, got, tt.want)
@@ -139,7 +152,8 @@ func TestPeer(t *testing.T) {
 	if got := Peer(opt, "web1"); len(got) != 2 {
 		t.Errorf("web1 is granted %v", got)
 	}
-	if got := Peer(opt, "db1"); len(got) != 1 || !Run(got, "test.ping") || Run(got, "test.pingx") || Run(got, "manage.up") {
+	if got := Peer(opt, "db1"); len(got) != 1 || !Run(got, "test.ping") || Run(got, "test.pingx") ||
+		Run(got, "manage.up") {
 		t.Errorf("db1 is granted %v", got)
 	}
 	if Peer(nil, "web1") != nil || Run(nil, "test.ping") {

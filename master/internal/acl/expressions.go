@@ -98,6 +98,7 @@ func (f *Faults) grants(option string, v any) {
 				case isText && target != "*" && !strings.HasPrefix(target, "@"):
 					f.add(option, target, f.Target(target))
 				}
+
 				f.functions(option, funs)
 			}
 		}
@@ -109,6 +110,7 @@ func (f *Faults) functions(option string, v any) {
 	if !ok {
 		list = []any{v}
 	}
+
 	for _, e := range list {
 		f.regex(option, e)
 		m, _ := e.(*value.Map)
@@ -118,6 +120,7 @@ func (f *Faults) functions(option string, v any) {
 			if !ok {
 				list = []any{conds}
 			}
+
 			for _, c := range list {
 				cond, _ := c.(*value.Map)
 				for _, p := range cond.List("args") {

@@ -9,7 +9,8 @@ import (
 // TestFinding27Arguments: a condition is not met by an argument that the
 // minion takes for another one.
 func TestFinding27Arguments(t *testing.T) {
-	perms := []any{value.NewMap("*", []any{value.NewMap("cmd.run", value.NewMap("args", []any{"uptime"}, "kwargs", value.NewMap("cwd", "/tmp$")))})}
+	perms := []any{value.NewMap("*",
+		[]any{value.NewMap("cmd.run", value.NewMap("args", []any{"uptime"}, "kwargs", value.NewMap("cwd", "/tmp$")))})}
 	kw := func(pairs ...any) *value.Map { return value.NewMap(append([]any{"__kwarg__", true}, pairs...)...) }
 	for _, x := range []struct {
 		name string
@@ -25,12 +26,15 @@ func TestFinding27Arguments(t *testing.T) {
 		{"a number", []any{"uptime", "Ⅷ=1", kw("cwd", "/tmp")}, false}, {"a letter of a later Python", []any{"uptime", "\U0001df25=1", kw("cwd", "/tmp")}, false},
 		{"a figure inside", []any{"uptime", "x²=1", kw("cwd", "/tmp")}, false}, {"no name", []any{"uptime", "2=1", kw("cwd", "/tmp")}, true},
 	} {
-		if got := Publish(perms, Request{Funs: []string{"cmd.run"}, Args: []any{x.args}, Minions: []string{"web1"}}, nil); got != x.want {
+		if got := Publish(perms,
+			Request{Funs: []string{"cmd.run"}, Args: []any{x.args}, Minions: []string{"web1"}}, nil); got != x.want {
 			t.Errorf("%s: %v", x.name, got)
 		}
 	}
+
 	// Without a condition arguments are free.
-	if !Publish([]any{"cmd.run"}, Request{Funs: []string{"cmd.run"}, Args: []any{[]any{"cmd=id"}}, Minions: []string{"web1"}}, nil) {
+	if !Publish([]any{"cmd.run"},
+		Request{Funs: []string{"cmd.run"}, Args: []any{[]any{"cmd=id"}}, Minions: []string{"web1"}}, nil) {
 		t.Error("a permission without conditions is refused")
 	}
 }

@@ -16,6 +16,7 @@ func fromJSON(t *testing.T, d *json.Decoder) any {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	switch tok := tok.(type) {
 	case json.Delim:
 		if tok == '[' {
@@ -26,23 +27,28 @@ func fromJSON(t *testing.T, d *json.Decoder) any {
 			_, _ = d.Token()
 			return l
 		}
+
 		m := value.NewMap()
 		for d.More() {
 			k := fromJSON(t, d)
 			m.Set(k, fromJSON(t, d))
 		}
+
 		_, _ = d.Token()
 		return m
 	case json.Number:
 		if n, err := tok.Int64(); err == nil {
 			return n
 		}
+
 		f, err := tok.Float64()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return f
 	}
+
 	return tok
 }
 
@@ -61,6 +67,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	g := fromJSON(t, d).(*value.Map)
@@ -71,18 +78,22 @@ func TestGolden(t *testing.T) {
 		if len(list(c[3])) == 0 && want && !got {
 			continue
 		}
+
 		if got != want {
 			t.Errorf("publish %s: got %v, Salt %v", show(c[:4]), got, want)
 		}
 	}
+
 	for _, c := range g.List("special") {
 		c := c.([]any)
 		want := c[4].(bool)
-		got := Special(c[0].([]any), c[3].(string), c[1].(string), c[2].(*value.Map).List("arg"), c[2].(*value.Map).Map("kwarg"))
+		got := Special(c[0].([]any), c[3].(string), c[1].(string), c[2].(*value.Map).List("arg"),
+			c[2].(*value.Map).Map("kwarg"))
 		if got != want {
 			t.Errorf("special %s: got %v, Salt %v", show(c[:4]), got, want)
 		}
 	}
+
 	for _, c := range g.List("fill") {
 		c := c.([]any)
 		got := FillAuthList(c[0].(*value.Map), c[1].(string), list(c[2]), false)
@@ -110,5 +121,6 @@ func show(l []any) string {
 			b.WriteString(" ")
 		}
 	}
+
 	return b.String()
 }

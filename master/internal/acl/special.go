@@ -29,6 +29,7 @@ func text(v any) string {
 	case float64:
 		return strconv.FormatFloat(v, 'g', -1, 64)
 	}
+
 	return ""
 }
 
@@ -48,6 +49,7 @@ func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool 
 	if !Syntax(fun) {
 		return false
 	}
+
 	mod, name, _ := strings.Cut(fun, ".")
 	kw := value.NewMap("__kwarg__", true) // always there: an argument of args must not pass for it
 	kw.Update(kwargs)
@@ -63,6 +65,7 @@ func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool 
 			if p.Len() != 1 {
 				continue
 			}
+
 			for k, v := range p.All() {
 				key, _ := k.(string)
 				if key == "@"+mod && funAllowed(v, name, all, pattern.Whole) {
@@ -74,6 +77,7 @@ func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool 
 			}
 		}
 	}
+
 	return false
 }
 

@@ -64,6 +64,7 @@ func everything(perms []any) bool {
 			wheel = wheel || holdsEverything(p.Value("@wheel")) || holdsEverything(p.Value("@wheels"))
 		}
 	}
+
 	return functions && runners && wheel
 }
 

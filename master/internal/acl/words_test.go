@@ -13,15 +13,17 @@ func TestWords(t *testing.T) {
 		perms                 []any
 		events, hooks, grants bool
 	}{
-		"nothing":                 {nil, false, false, false},
-		"empty things":            {l(nil, m(), m("web*", l()), m("web*", nil), m("web*", ""), m("a", l("b"), "c", l("d")), int64(1)), false, false, false},
-		"a function":              {l("test.ping"), false, false, true},
-		"on some minions":         {l(m("web*", l(".*")), "@runner", "@wheel"), false, false, true},
-		"@events":                 {l("@events"), true, false, true},
-		"@hook":                   {l("@hook"), false, true, true},
-		"both":                    {l("@hook", "test.ping", "@events"), true, true, true},
-		"all":                     {l(".*", "@runner", "@wheel"), true, true, true},
-		"all, other spelling":     {l(m("*", l("test.ping", "^.*$")), m("@runners", l(".*")), "@wheels"), true, true, true},
+		"nothing": {nil, false, false, false},
+		"empty things": {l(nil, m(), m("web*", l()), m("web*", nil), m("web*", ""), m("a", l("b"), "c", l("d")), int64(1)),
+			false, false, false},
+		"a function":      {l("test.ping"), false, false, true},
+		"on some minions": {l(m("web*", l(".*")), "@runner", "@wheel"), false, false, true},
+		"@events":         {l("@events"), true, false, true},
+		"@hook":           {l("@hook"), false, true, true},
+		"both":            {l("@hook", "test.ping", "@events"), true, true, true},
+		"all":             {l(".*", "@runner", "@wheel"), true, true, true},
+		"all, other spelling": {l(m("*", l("test.ping", "^.*$")), m("@runners", l(".*")), "@wheels"),
+			true, true, true},
 		"all but wheel":           {l(".*", "@runner"), false, false, true},
 		"all but runners":         {l(".*", "@wheel", "@jobs"), false, false, true},
 		"all but some functions":  {l("(?!cmd).*", "@runner", "@wheel"), false, false, true},
@@ -34,9 +36,11 @@ func TestWords(t *testing.T) {
 			if got := MayReadEvents(c.perms); got != c.events {
 				t.Errorf("reads events: %v", got)
 			}
+
 			if got := MayFireHooks(c.perms); got != c.hooks {
 				t.Errorf("fires hooks: %v", got)
 			}
+
 			if got := Grants(c.perms); got != c.grants {
 				t.Errorf("is granted something: %v", got)
 			}
@@ -49,7 +53,11 @@ func TestWordsOfConfiguration(t *testing.T) {
 	for _, c := range []struct {
 		grants any
 		faults int
-	}{{l("@events", "@hook", "test.*"), 0}, {l(value.NewMap("@events", l("salt/job/*"))), 1}, {l(value.NewMap("@hook", nil), "@events"), 1}} {
+	}{
+		{l("@events", "@hook", "test.*"), 0},
+		{l(value.NewMap("@events", l("salt/job/*"))), 1},
+		{l(value.NewMap("@hook", nil), "@events"), 1},
+	} {
 		f := Faults{Target: func(string) error { return nil }}
 		f.External("external_auth", value.NewMap("pam", value.NewMap("ann", c.grants)))
 		if len(f.List) != c.faults {

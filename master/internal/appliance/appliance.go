@@ -48,7 +48,8 @@ func (a Appliance) NewestEverywhere(ctx context.Context) (control.Newest, error)
 
 // AddRunners adds appliance.status and appliance.course.
 func (a Appliance) AddRunners(t *runner.Table) {
-	t.Add("appliance.status", a.plain("status", func(ctx context.Context) (any, error) { return a.door.Appliance(ctx) }))
+	t.Add("appliance.status",
+		a.plain("status", func(ctx context.Context) (any, error) { return a.door.Appliance(ctx) }))
 	t.Add("appliance.course", a.plain("course", func(ctx context.Context) (any, error) { return a.door.Course(ctx) }))
 }
 
@@ -61,16 +62,23 @@ func (a Appliance) plain(name string, ask func(context.Context) (any, error)) ru
 				given++
 			}
 		}
+
 		if given > 0 {
-			return nil, &runner.ArgumentError{Reason: fmt.Sprintf("%s() takes 0 arguments but %d were given", name, given), Usage: "salt-run appliance." + name}
+			return nil, &runner.ArgumentError{
+				Reason: fmt.Sprintf("%s() takes 0 arguments but %d were given", name, given),
+				Usage:  "salt-run appliance." + name,
+			}
 		}
+
 		if a.door == nil {
 			return nil, ErrNone
 		}
+
 		v, err := ask(ctx)
 		if err != nil {
 			return nil, err
 		}
+
 		return salt(v)
 	}
 }
@@ -154,11 +162,14 @@ func ofJSON(v any) any {
 		if n, err := v.Int64(); err == nil {
 			return n
 		}
+
 		f, err := v.Float64()
 		if err != nil {
 			return v.String()
 		}
+
 		return f
 	}
+
 	return v
 }

@@ -45,9 +45,11 @@ func TestAttack7BadLoads(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+
 	if got := m.SignIn(context.Background(), value.NewMap(), 3, peer); got != "bad load" {
 		t.Errorf("empty load: %v", got)
 	}
+
 	if m.keys.Count(keys.Accepted)+m.keys.Count(keys.Pending)+len(m.events) != 0 {
 		t.Error("something was kept")
 	}
@@ -69,6 +71,7 @@ func TestAttack8NonceEcho(t *testing.T) {
 			load, _ := payload.Bytes("load")
 			seen[string(load)] = true
 		}
+
 		if len(seen) != 3 {
 			t.Errorf("%s: %d different answers", id, len(seen))
 		}
@@ -104,6 +107,7 @@ func TestAttack10SignaturePresent(t *testing.T) {
 			n.check(t, m.SignIn(context.Background(), n.load(t), version, peer))
 		}
 	}
+
 	other := private(t, "min7")
 	n := newMinion(t, "a", "min6")
 	p := m.SignIn(context.Background(), n.load(t), 3, peer).(*value.Map)
@@ -112,6 +116,7 @@ func TestAttack10SignaturePresent(t *testing.T) {
 	if err := crypt.Verify(&other.PublicKey, n.sig, load, sig); !errors.Is(err, crypt.ErrSignature) {
 		t.Error("verifies with another key")
 	}
+
 	load[len(load)/2] ^= 1
 	if err := crypt.Verify(n.masterKey, n.sig, load, sig); !errors.Is(err, crypt.ErrSignature) {
 		t.Error("verifies after a change")
@@ -120,20 +125,26 @@ func TestAttack10SignaturePresent(t *testing.T) {
 
 func TestAttack13SignInIDs(t *testing.T) {
 	dir := t.TempDir()
-	m := newMaster(t, options{dir: dir, auth: auth.Config{OpenMode: true}, autosign: keys.AutosignConfig{AutoAccept: true}})
+	m := newMaster(t,
+		options{dir: dir, auth: auth.Config{OpenMode: true}, autosign: keys.AutosignConfig{AutoAccept: true}})
 	before := tree(t, dir)
-	for _, id := range []string{"", ".", "..", "../../etc/x", "a/b", `a\b`, "a\x00b", "a\nb", ".dfn", ".key_cache", "*", strings.Repeat("a", 4096)} {
+
+	for _, id := range []string{"", ".", "..", "../../etc/x", "a/b", `a\b`, "a\x00b", "a\nb", ".dfn",
+		".key_cache", "*", strings.Repeat("a", 4096)} {
 		n := newMinion(t, id, "min6")
 		if got := n.signIn(t, m); got.Str("enc") != "" || got.Bool("ret") {
 			t.Errorf("%.20q: %v", id, got)
 		}
+
 		if _, _, err := m.OpenRequest(id, []byte("x")); !errors.Is(err, keys.ErrID) {
 			t.Errorf("%.20q: %v", id, err)
 		}
+
 		if m.VerifyToken(id, n.tok(t)) {
 			t.Errorf("%.20q: token taken", id)
 		}
 	}
+
 	if after := tree(t, dir); after != before {
 		t.Errorf("files before:\n%s\nafter:\n%s", before, after)
 	}
@@ -154,7 +165,8 @@ func TestAttack18SignInKeys(t *testing.T) {
 	m := newMaster(t, options{autosign: keys.AutosignConfig{AutoAccept: true}})
 	n := newMinion(t, "m", "min6")
 	good := publicText(t, "min6")
-	for _, pub := range []string{"", "x", good[:200], strings.Replace(good, "MIIB", "MIIC", 1), strings.Repeat("A", 4000)} {
+	for _, pub := range []string{"", "x", good[:200], strings.Replace(good, "MIIB", "MIIC", 1),
+		strings.Repeat("A", 4000)} {
 		load := n.load(t)
 		load.Set("pub", pub)
 		payload, ev := m.SignInEvent(context.Background(), load, 3, peer)
@@ -162,9 +174,11 @@ func TestAttack18SignInKeys(t *testing.T) {
 			t.Errorf("%.20q: %v %+v", pub, got, ev)
 		}
 	}
+
 	if m.keys.Count(keys.Accepted)+m.keys.Count(keys.Pending)+m.keys.Count(keys.Rejected) != 0 {
 		t.Error("stored")
 	}
+
 	// A bad key offered for an accepted id is not kept among the denied.
 	must(t, m.keys.Put("m", keys.Accepted, good))
 	load := n.load(t)
@@ -172,14 +186,17 @@ func TestAttack18SignInKeys(t *testing.T) {
 	if _, ev := m.SignInEvent(context.Background(), load, 3, peer); ev.Act != auth.ActDenied {
 		t.Errorf("%+v", ev)
 	}
+
 	if m.keys.Count(keys.Denied) != 0 {
 		t.Error("garbage among the denied keys")
 	}
+
 	// An unusable file among the accepted keys locks nobody else out.
 	must(t, os.WriteFile(filepath.Join(m.dir, "pki/minions/bad"), []byte("garbage"), 0o600))
 	m.keys.Refresh("bad")
 	load = newMinion(t, "bad", "min6").load(t)
 	load.Set("pub", "garbage")
+
 	if got := n.check(t, m.SignIn(context.Background(), load, 3, peer)); got.Bool("ret") || got.Str("enc") != "" {
 		t.Error(got)
 	}
@@ -193,6 +210,7 @@ func TestAttack22Flood(t *testing.T) {
 		auth:  auth.Config{Workers: 2, Queue: 8, MaxWait: 2 * time.Second},
 		store: keys.Config{MaxPending: bound},
 	})
+
 	must(t, m.keys.Put("good", keys.Accepted, publicText(t, "min6")))
 	stranger := newMinion(t, "x", "min8").load(t)
 	ctx, stop := context.WithCancel(context.Background())
@@ -211,6 +229,7 @@ func TestAttack22Flood(t *testing.T) {
 			}
 		})
 	}
+
 	n := newMinion(t, "good", "min6")
 	var worst time.Duration
 	for range 20 {
@@ -220,21 +239,25 @@ func TestAttack22Flood(t *testing.T) {
 		}
 		worst = max(worst, time.Since(start))
 	}
+
 	// The flood goes on until the store is full, however slow the machine.
 	await.Within(time.Minute, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return answers[auth.ActFull] > 0 && m.Stats().Busy > 0
 	})
+
 	stop()
 	flood.Wait()
 	t.Logf("worst sign-in of the good minion %v, answers %v, %+v", worst, answers, m.Stats())
 	if worst > 3*time.Second {
 		t.Errorf("the good minion waited %v", worst)
 	}
+
 	if p := m.keys.Count(keys.Pending); p == 0 || p > bound {
 		t.Errorf("%d pending", p)
 	}
+
 	if answers[auth.ActFull] == 0 || m.Stats().Busy == 0 {
 		t.Errorf("nobody was turned away: %v %+v", answers, m.Stats())
 	}
@@ -248,12 +271,14 @@ func TestAttack23BadPackets(t *testing.T) {
 	n := newMinion(t, "good", "min6")
 	bad := []*value.Map{value.NewMap(), nil}
 	for _, key := range []string{"id", "nonce", "enc_algo", "sig_algo", "pub", "token", "autosign_grains"} {
-		for _, v := range []any{nil, int64(-1), "", []byte{0xff, 0xfe}, []any{}, value.NewMap("x", "y"), 1.5, true, strings.Repeat("x", 3000)} {
+		for _, v := range []any{nil, int64(-1), "", []byte{0xff, 0xfe}, []any{}, value.NewMap("x", "y"), 1.5,
+			true, strings.Repeat("x", 3000)} {
 			load := n.load(t)
 			load.Set(key, v)
 			bad = append(bad, load)
 		}
 	}
+
 	token := n.load(t)
 	token.Set("token", make([]byte, 256))
 	bad = append(bad, token)
@@ -261,10 +286,12 @@ func TestAttack23BadPackets(t *testing.T) {
 	for _, load := range bad {
 		wg.Go(func() { m.SignIn(context.Background(), load, 3, peer) })
 	}
+
 	wg.Wait()
 	if got := n.signIn(t, m); got.Str("enc") != "pub" {
 		t.Error(got)
 	}
+
 	// A token that does not open: an answer without one, as in Salt.
 	p := m.SignIn(context.Background(), token, 3, peer)
 	if s := n.check(t, p); s.Str("enc") != "pub" {
@@ -307,8 +334,10 @@ func TestAttack29SessionExpiry(t *testing.T) {
 		case h >= 48 && !errors.Is(err, crypt.ErrOpen):
 			t.Fatalf("after %d h: %v", h, err)
 		}
+
 		m.clock.add(time.Hour)
 	}
+
 	if !changed {
 		t.Error("the session key never changed")
 	}
@@ -326,31 +355,39 @@ func TestAttack30DeletedKey(t *testing.T) {
 		_, _, err := m.OpenRequest("m", bytes.Clone(blob))
 		return err == nil && m.VerifyToken("m", tok)
 	}
+
 	if first, second := works(), works(); !first || !second {
 		t.Fatal("a good request is refused")
 	}
+
 	must(t, m.keys.Delete("m"))
 	if works() || m.VerifyToken("m", tok) {
 		t.Error("good after deletion")
 	}
+
 	if _, _, err := m.OpenRequest("m", bytes.Clone(blob)); !errors.Is(err, auth.ErrNotAccepted) {
 		t.Error(err)
 	}
+
 	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min7")))
 	if m.VerifyToken("m", tok) {
 		t.Error("the old token is good for the new key")
 	}
+
 	if _, _, err := m.OpenRequest("m", bytes.Clone(blob)); !errors.Is(err, crypt.ErrOpen) {
 		t.Error("the old session is good for the new key", err)
 	}
+
 	heir := newMinion(t, "m", "min7")
 	heir.signIn(t, m)
 	if heir.session.String() == n.session.String() {
 		t.Error("the new key has the old session")
 	}
+
 	if !m.VerifyToken("m", heir.tok(t)) {
 		t.Error("the new token is refused")
 	}
+
 	for _, st := range []keys.State{keys.Rejected, keys.Pending} {
 		must(t, m.keys.Move("m", st))
 		if m.VerifyToken("m", heir.tok(t)) {
@@ -365,13 +402,17 @@ func TestAttack30DeletedKey(t *testing.T) {
 func TestAttack31Warnings(t *testing.T) {
 	var out bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&out, nil))
-	m := newMaster(t, options{auth: auth.Config{OpenMode: true, Logger: logger}, autosign: keys.AutosignConfig{AutoAccept: true}})
-	if w := m.Warnings(); len(w) != 2 || !strings.Contains(w[0], "open_mode") || !strings.Contains(w[1], "auto_accept") {
+	m := newMaster(t,
+		options{auth: auth.Config{OpenMode: true, Logger: logger}, autosign: keys.AutosignConfig{AutoAccept: true}})
+	if w := m.Warnings(); len(w) != 2 || !strings.Contains(w[0], "open_mode") ||
+		!strings.Contains(w[1], "auto_accept") {
 		t.Errorf("warnings %q", w)
 	}
+
 	if s := out.String(); strings.Count(s, "level=WARN") != 2 {
 		t.Errorf("log %s", s)
 	}
+
 	if w := newMaster(t, options{}).Warnings(); len(w) != 0 {
 		t.Errorf("warnings %q", w)
 	}
@@ -381,20 +422,25 @@ func TestAttack31Warnings(t *testing.T) {
 // ever does not fill it.
 func TestAttack25Logs(t *testing.T) {
 	var out bytes.Buffer
-	m := newMaster(t, options{auth: auth.Config{Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))}})
+	m := newMaster(t,
+		options{auth: auth.Config{Logger: slog.New(slog.NewTextHandler(&out,
+			&slog.HandlerOptions{Level: slog.LevelWarn}))}})
 	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "m", "min8")
 	for range 200 {
 		m.SignIn(context.Background(), n.load(t), 3, peer)
 	}
+
 	if lines := strings.Count(out.String(), "\n"); lines == 0 || lines > 25 {
 		t.Errorf("%d lines", lines)
 	}
+
 	m.clock.add(time.Minute)
 	m.SignIn(context.Background(), n.load(t), 3, peer)
 	if !strings.Contains(out.String(), "count=180") {
 		t.Error("what was left out is not told")
 	}
+
 	evil := newMaster(t, options{auth: auth.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}})
 	evil.SignIn(context.Background(), newMinion(t, "a\nlevel=ERROR msg=fake\x1b[2J", "min6").load(t), 3, peer)
 	if strings.Contains(out.String(), "\nlevel=ERROR msg=fake") || strings.Contains(out.String(), "\x1b") {
@@ -406,7 +452,13 @@ func TestAttack25Logs(t *testing.T) {
 func TestAttack27NoSecretsInLogs(t *testing.T) {
 	var out bytes.Buffer
 	logger := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	m := newMaster(t, options{auth: auth.Config{Logger: logger}, secrets: auth.SecretsConfig{Logger: logger}, autosign: keys.AutosignConfig{AutoAccept: true}})
+	m := newMaster(t,
+		options{
+			auth:     auth.Config{Logger: logger},
+			secrets:  auth.SecretsConfig{Logger: logger},
+			autosign: keys.AutosignConfig{AutoAccept: true},
+		})
+
 	n := newMinion(t, "m", "min6")
 	n.withToken = true
 	n.signIn(t, m)
@@ -414,6 +466,7 @@ func TestAttack27NoSecretsInLogs(t *testing.T) {
 	logger.Info("canary", "secrets", fmt.Sprintf("%v %+v", m.secrets.PublishKey(), n.session))
 	seed, err := os.ReadFile(filepath.Join(m.dir, ".session_seed"))
 	must(t, err)
+
 	for name, secret := range map[string]string{
 		"publish key": n.aes.String(), "session key": n.session.String(), "token": n.token.String(), "seed": string(seed),
 	} {

@@ -23,24 +23,29 @@ func TestClusterSeed(t *testing.T) {
 	for _, m := range []*master{a, b} {
 		must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	}
+
 	n := newMinion(t, "m", "min6")
 	n.signIn(t, a)
 	blob := n.session.Seal([]byte{0xc0}, "")
 	if _, _, err := b.OpenRequest("m", blob); err != nil {
 		t.Fatal(err)
 	}
+
 	must(t, a.secrets.SetClusterSeed(two))
 	must(t, b.secrets.SetClusterSeed(two))
 	if _, _, err := b.OpenRequest("m", blob); err == nil {
 		t.Error("a session of the old seed is good")
 	}
+
 	n.signIn(t, a)
 	if _, _, err := b.OpenRequest("m", n.session.Seal([]byte{0xc0}, "")); err != nil {
 		t.Error(err)
 	}
+
 	if a.secrets.SetClusterSeed("short") == nil || a.secrets.RotationAsked() {
 		t.Error("a short seed was taken, or a rotation made up")
 	}
+
 	must(t, auth.RequestRotation(a.dir, "m1_master"))
 	if !a.secrets.RotationAsked() || a.secrets.RotationAsked() {
 		t.Error("a wish must be heard once")
@@ -63,11 +68,13 @@ func TestAcceptedElsewhere(t *testing.T) {
 	if _, _, err := b.OpenRequest("m", bytes.Clone(blob)); !errors.Is(err, auth.ErrNotAccepted) {
 		t.Fatalf("it waits here: %v", err)
 	}
+
 	pki := filepath.Join(b.dir, "pki")
 	must(t, os.Rename(filepath.Join(pki, "minions_pre", "m"), filepath.Join(pki, "minions", "m")))
 	if body, _, err := b.OpenRequest("m", bytes.Clone(blob)); err != nil || !bytes.Equal(body, []byte{0xc0}) {
 		t.Errorf("%x, %v", body, err)
 	}
+
 	if !b.VerifyToken("m", n.tok(t)) {
 		t.Error("its token is refused")
 	}

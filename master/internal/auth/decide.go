@@ -43,12 +43,14 @@ func (s *Service) decideOnce(ctx context.Context, r request, from netip.AddrPort
 		s.log.Info("sign-in with an invalid id", "peer", from, "error", err)
 		return refused("")
 	}
+
 	if s.cfg.MaxMinions > 0 {
 		if n, has := s.cfg.Connected(r.id); n > s.cfg.MaxMinions && !has {
 			s.log.Info("too many minions connected", "minion", r.id, "peer", from, "connected", n)
 			return verdict{act: ActFull, ret: "full"}
 		}
 	}
+
 	e, found := s.cfg.Keys.Lookup(r.id)
 	switch {
 	case s.cfg.OpenMode:
@@ -61,6 +63,7 @@ func (s *Service) decideOnce(ctx context.Context, r request, from netip.AddrPort
 	case found:
 		return s.pending(ctx, r, e, from)
 	}
+
 	return s.unknown(ctx, r, from)
 }
 
@@ -101,8 +104,10 @@ func (s *Service) unknown(ctx context.Context, r request, from netip.AddrPort) v
 		return refused(ActError)
 	}
 	if s.cfg.Autosign.Reject(r.id) {
-		return s.put(ctx, r, keys.Entry{}, keys.Rejected, refused(ActReject), "new key rejected by autoreject_file", from)
+		return s.put(ctx, r, keys.Entry{}, keys.Rejected, refused(ActReject),
+			"new key rejected by autoreject_file", from)
 	}
+
 	accept, err := s.autosign(ctx, r)
 	switch {
 	case err != nil:
@@ -111,6 +116,7 @@ func (s *Service) unknown(ctx context.Context, r request, from netip.AddrPort) v
 		v := verdict{act: ActAccept, pub: pub, pem: r.pub, stored: true}
 		return s.put(ctx, r, keys.Entry{}, keys.Accepted, v, "new key accepted automatically", from)
 	}
+
 	return s.put(ctx, r, keys.Entry{}, keys.Pending, verdict{act: ActPend, ret: true}, "new key is pending", from)
 }
 
@@ -121,9 +127,11 @@ func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from net
 		old.pub = e.PEM // whatever key comes, the one on file is rejected
 		return s.put(ctx, old, e, keys.Rejected, refused(ActReject), "pending key rejected by autoreject_file", from)
 	}
+
 	if r.pub != e.PEM {
 		return s.denied(ctx, r, from)
 	}
+
 	if pub, err := e.Public(); err == nil {
 		accept, err := s.autosign(ctx, r)
 		if err != nil {
@@ -134,6 +142,7 @@ func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from net
 			return s.put(ctx, r, e, keys.Accepted, v, "pending key accepted automatically", from)
 		}
 	}
+
 	s.log.Debug("key is pending", "minion", r.id, "peer", from)
 	return verdict{act: ActPend, ret: true}
 }
@@ -157,14 +166,24 @@ func (s *Service) open(ctx context.Context, r request, e keys.Entry, from netip.
 // fails. The answer is made meanwhile, if making it leaves nothing behind:
 // otherwise the minions that share a write would wait for each other's RSA work
 // after it.
-func (s *Service) put(ctx context.Context, r request, old keys.Entry, st keys.State, v verdict, msg string, from netip.AddrPort) verdict {
+func (s *Service) put(
+	ctx context.Context,
+	r request,
+	old keys.Entry,
+	st keys.State,
+	v verdict,
+	msg string,
+	from netip.AddrPort,
+) verdict {
 	var ready chan *answer
 	making, stop := context.WithCancel(ctx)
 	defer stop()
+
 	if s.cfg.Secrets.files == nil {
 		ready = make(chan *answer, 1)
 		go func() { ready <- s.answer(making, r, v, from) }() // received below
 	}
+
 	err := s.store(ctx, func() error { return s.cfg.Keys.SwapFrom(from.Addr(), r.id, old, st, r.pub) })
 	if ready != nil {
 		if err != nil {
@@ -172,6 +191,7 @@ func (s *Service) put(ctx context.Context, r request, old keys.Entry, st keys.St
 		}
 		v.ready = <-ready
 	}
+
 	if errors.Is(err, keys.ErrChanged) {
 		return verdict{again: true}
 	}
@@ -181,10 +201,12 @@ func (s *Service) put(ctx context.Context, r request, old keys.Entry, st keys.St
 	if err != nil {
 		return s.failed(r, st, err, from)
 	}
+
 	s.log.Info(msg, "minion", r.id, "peer", from)
 	if st != keys.Pending && s.cfg.Decided != nil {
 		s.cfg.Decided(r.id, msg, st, from.Addr())
 	}
+
 	return v
 }
 
@@ -199,7 +221,8 @@ func (s *Service) failed(r request, st keys.State, err error, from netip.AddrPor
 	if s.cfg.Trouble != nil {
 		v.trouble = s.cfg.Trouble()
 	}
-	s.unstored.log(s.log, slog.LevelError, "storing a minion key", "minion", r.id, "peer", from, "state", st.String(), "error", err, "because", v.trouble)
+	s.unstored.log(s.log, slog.LevelError, "storing a minion key", "minion", r.id, "peer", from, "state",
+		st.String(), "error", err, "because", v.trouble)
 	return v
 }
 
@@ -233,11 +256,13 @@ func (s *Service) store(ctx context.Context, change func() error) error {
 	if err != nil {
 		return err
 	}
+
 	done := make(chan error, 1)
 	go func() {
 		defer leave()
 		done <- change()
 	}()
+
 	select {
 	case err := <-done:
 		return err

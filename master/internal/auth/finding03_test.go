@@ -16,14 +16,23 @@ func TestFinding03AutorejectDecides(t *testing.T) {
 		if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for name, cfg := range map[string]keys.AutosignConfig{"auto_accept": {AutoAccept: true}, "autosign_file": {AutosignFile: filepath.Join(t.TempDir(), "accept")}} {
+
+		for name, cfg := range map[string]keys.AutosignConfig{
+			"auto_accept":   {AutoAccept: true},
+			"autosign_file": {AutosignFile: filepath.Join(t.TempDir(), "accept")},
+		} {
 			cfg.AutorejectFile = path
 			if cfg.AutosignFile != "" {
 				if err := os.WriteFile(cfg.AutosignFile, []byte("*\n"), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			s := &Service{cfg: Config{Autosign: keys.NewAutosign(cfg), MaxWait: defaultMaxWait}, disk: newGate(1, 1, defaultMaxWait)}
+
+			s := &Service{
+				cfg:  Config{Autosign: keys.NewAutosign(cfg), MaxWait: defaultMaxWait},
+				disk: newGate(1, 1, defaultMaxWait),
+			}
+
 			if got, err := s.autosign(t.Context(), request{id: "web1"}); err != nil || got != want {
 				t.Errorf("%q with %s: accepted %v (%v)", lines, name, got, err)
 			}

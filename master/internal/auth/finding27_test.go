@@ -23,6 +23,7 @@ func TestFinding27CapturedKeys(t *testing.T) {
 	for _, id := range ids {
 		must(t, m.keys.Put(id, keys.Accepted, publicText(t, "min6")))
 	}
+
 	load := newMinion(t, "good", "min6").load(t)
 	load.Delete("token")
 	for _, id := range ids { // the few that are let by at once
@@ -32,6 +33,7 @@ func TestFinding27CapturedKeys(t *testing.T) {
 			m.SignIn(t.Context(), l, 3, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 8, 0, byte(i)}), 1))
 		}
 	}
+
 	ctx, stop := context.WithCancel(context.Background())
 	var flood sync.WaitGroup
 	for w := range 24 {
@@ -44,6 +46,7 @@ func TestFinding27CapturedKeys(t *testing.T) {
 			}
 		})
 	}
+
 	await.Within(time.Minute, func() bool { return m.Stats().Busy >= 500 })
 	n := newMinion(t, "good", "min6")
 	for i := range 20 {
@@ -51,6 +54,7 @@ func TestFinding27CapturedKeys(t *testing.T) {
 			t.Errorf("sign-in %d of the real minion: %v", i, got)
 		}
 	}
+
 	stop()
 	flood.Wait()
 }

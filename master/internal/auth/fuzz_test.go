@@ -23,23 +23,28 @@ func FuzzSignIn(f *testing.F) {
 			f.Add(load, int64(3))
 		}
 	}
+
 	m := newMaster(f, options{auth: auth.Config{OpenMode: false}, store: keys.Config{MaxPending: 50}})
 	f.Fuzz(func(t *testing.T, packed []byte, version int64) {
 		v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 		if err != nil {
 			return
 		}
+
 		load, ok := v.(*value.Map)
 		if !ok {
 			return
 		}
+
 		payload := m.SignIn(context.Background(), load, version, peer)
 		if payload == nil {
 			t.Fatal("no answer")
 		}
+
 		if _, err := msgpack.Marshal(payload, msgpack.Raw); err != nil {
 			t.Fatal(err)
 		}
+
 		list, err := os.ReadDir(filepath.Join(m.dir, "pki"))
 		if err != nil || len(list) != 5 {
 			t.Fatalf("%v, %v", list, err)

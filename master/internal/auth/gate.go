@@ -32,12 +32,14 @@ func (g *gate) enter(ctx context.Context) (leave func(), err error) {
 		return g.leave, nil
 	default:
 	}
+
 	if g.waiting.Add(1) > g.queue {
 		g.waiting.Add(-1)
 		g.busy.Add(1)
 		return nil, errBusy
 	}
 	defer g.waiting.Add(-1)
+
 	t := time.NewTimer(g.wait)
 	defer t.Stop()
 	select {

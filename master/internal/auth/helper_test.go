@@ -121,29 +121,37 @@ func newMaster(t testing.TB, o options) *master {
 	if o.dir == "" {
 		o.dir = t.TempDir()
 	}
+
 	m := &master{dir: o.dir, clock: &clock{t: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)}}
 	var err error
 	o.store.Create = true
 	m.keys, err = keys.Open(filepath.Join(o.dir, "pki"), o.store)
 	must(t, err)
+
 	if o.secrets.Identity.Key == nil {
 		o.secrets.Identity, err = auth.NewIdentity(private(t, "masterA"))
 		must(t, err)
 	}
-	o.secrets.CacheDir, o.secrets.Now, o.secrets.MasterID = o.dir, m.clock.now, "m1_master"
+
+	o.secrets.CacheDir = o.dir
+	o.secrets.Now = m.clock.now
+	o.secrets.MasterID = "m1_master"
 	m.secrets, err = auth.OpenSecrets(o.secrets)
 	must(t, err)
 	o.auth.Keys, o.auth.Secrets = m.keys, m.secrets
 	o.autosign.Dir = m.keys.AutosignDir()
 	o.auth.Autosign = keys.NewAutosign(o.autosign)
+
 	if o.auth.PublishPort == 0 {
 		o.auth.PublishPort = 4505
 	}
+
 	o.auth.Events = func(tag string, data *value.Map) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.tags, m.events = append(m.tags, tag), append(m.events, data)
 	}
+
 	m.Service, err = auth.New(o.auth)
 	must(t, err)
 	t.Cleanup(func() { _ = m.Close(context.Background()) }) // before o.dir goes
@@ -189,6 +197,7 @@ func (n *minion) load(t testing.TB) *value.Map {
 	if n.grains != nil {
 		l.Set("autosign_grains", n.grains)
 	}
+
 	if n.withToken {
 		var err error
 		n.token, err = crypt.NewKey(nil)
@@ -197,6 +206,7 @@ func (n *minion) load(t testing.TB) *value.Map {
 		must(t, err)
 		l.Set("token", ct)
 	}
+
 	pub, err := crypt.PublicPEM(&n.key.PublicKey)
 	must(t, err)
 	l.Set("pub", pub)
@@ -220,9 +230,11 @@ func (n *minion) check(t testing.TB, payload any) *value.Map {
 	if !ok {
 		t.Fatalf("answer %v", v)
 	}
+
 	if got := p.Keys(); len(got) != 3 || got[0] != "enc" || got[1] != "load" || got[2] != "sig" {
 		t.Fatalf("fields %v of %v", got, p.Map("load").Str("ret"))
 	}
+
 	load, _ := p.Bytes("load")
 	sig, _ := p.Bytes("sig")
 	must(t, crypt.Verify(n.masterKey, n.sig, load, sig))
@@ -233,6 +245,7 @@ func (n *minion) check(t testing.TB, payload any) *value.Map {
 	if s.Str("enc") != "pub" {
 		return s
 	}
+
 	n.aes, n.session = n.unwrap(t, s, "aes"), n.unwrap(t, s, "session")
 	sum := sha256.Sum256([]byte(n.aes.String()))
 	digest, _ := s.Bytes("sig")
@@ -242,6 +255,7 @@ func (n *minion) check(t testing.TB, payload any) *value.Map {
 	if n.withToken && n.unwrap(t, s, "token").String() != n.token.String() {
 		t.Fatal("another token came back")
 	}
+
 	return s
 }
 

@@ -37,10 +37,12 @@ func LoadIdentity(dir, name, passphrase string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
+
 	id, err := NewIdentity(key)
 	if err != nil {
 		return Identity{}, err
 	}
+
 	text, err := os.ReadFile(filepath.Join(dir, name+".pub"))
 	if err == nil {
 		own := crypt.Bounds{Min: 1, Max: 1 << 16}
@@ -48,6 +50,7 @@ func LoadIdentity(dir, name, passphrase string) (Identity, error) {
 			id.Public = crypt.NormalizePEM(string(text))
 		}
 	}
+
 	return id, nil
 }
 
@@ -61,21 +64,26 @@ func OpenMaster(dir, masterID, passphrase string, bits int) (Identity, error) {
 	if name == "" || strings.ContainsAny(name, "/\\\x00") || name[0] == '.' {
 		return Identity{}, fmt.Errorf("open the master's key: unusable master id %.64q", masterID)
 	}
+
 	for _, n := range []string{name, "master"} {
 		id, err := LoadIdentity(dir, n, passphrase)
 		if err == nil || !errors.Is(err, os.ErrNotExist) {
 			return id, err
 		}
 	}
+
 	id, err := create(dir, name, passphrase, bits)
 	if err != nil {
 		return Identity{}, err
 	}
+
 	for _, ext := range []string{".pem", ".pub"} {
-		if err := os.Symlink(filepath.Join(dir, name+ext), filepath.Join(dir, "master"+ext)); err != nil && name != "master" {
+		if err := os.Symlink(filepath.Join(dir, name+
+			ext), filepath.Join(dir, "master"+ext)); err != nil && name != "master" {
 			return Identity{}, fmt.Errorf("link the master's key: %w", err)
 		}
 	}
+
 	return id, nil
 }
 
@@ -93,16 +101,20 @@ func create(dir, name, passphrase string, bits int) (Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Identity{}, fmt.Errorf("make the folder for master keys: %w", err)
 	}
+
 	key, err := crypt.GeneratePrivate(bits)
 	if err != nil {
 		return Identity{}, err
 	}
+
 	base := filepath.Join(dir, name)
 	if err := crypt.SavePublic(base+".pub", &key.PublicKey); err != nil {
 		return Identity{}, err
 	}
+
 	if err := crypt.SavePrivate(base+".pem", key, passphrase); err != nil {
 		return Identity{}, err
 	}
+
 	return NewIdentity(key)
 }

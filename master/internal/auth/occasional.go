@@ -29,17 +29,23 @@ func (o *occasional) log(l *slog.Logger, level slog.Level, msg string, args ...a
 	o.mu.Lock()
 	skipped := 0
 	if d := now.Sub(o.since); d >= window || d < 0 {
-		skipped, o.since, o.logged, o.skipped = o.skipped, now, 0, 0
+		skipped = o.skipped
+		o.since = now
+		o.logged = 0
+		o.skipped = 0
 	}
+
 	o.logged++
 	drop := o.logged > burst
 	if drop {
 		o.skipped++
 	}
 	o.mu.Unlock()
+
 	if skipped > 0 {
 		l.Log(context.Background(), level, msg+" (more of the kind were not logged)", "count", skipped)
 	}
+
 	if !drop {
 		l.Log(context.Background(), level, msg, args...)
 	}

@@ -38,13 +38,16 @@ func (p *pace) quick(id string, own bool, now time.Time) bool {
 		c = &paced{since: now}
 		p.of[id] = c
 	}
+
 	if d := now.Sub(c.since); d >= paceWindow || d < 0 {
 		*c = paced{since: now}
 	}
+
 	if own {
 		c.own++
 		return c.own <= paceOwn
 	}
+
 	c.other++
 	return c.other <= paceOther
 }

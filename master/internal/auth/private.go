@@ -34,30 +34,37 @@ func (s *Service) Private(id string, a Algorithms, nonce string, pillar *value.M
 	if err != nil {
 		return nil, err
 	}
+
 	e, err := s.acceptedKey(id)
 	if err != nil {
 		return nil, err
 	}
+
 	pub, err := e.Public()
 	if err != nil {
 		return nil, fmt.Errorf("encrypt for %q: %w", id, err)
 	}
+
 	wrapped, err := crypt.Encrypt(pub, a.encryption(), []byte(key.String()))
 	if err != nil {
 		return nil, fmt.Errorf("wrap the key of a pillar: %w", err)
 	}
+
 	inner, err := msgpack.Marshal(value.NewMap("key", wrapped, "pillar", pillar, "nonce", nonce), msgpack.Raw)
 	if err != nil {
 		return nil, fmt.Errorf("pack a pillar: %w", err)
 	}
+
 	signature, err := s.cfg.Secrets.Sign(a.signing(), inner)
 	if err != nil {
 		return nil, fmt.Errorf("sign a pillar: %w", err)
 	}
+
 	signed, err := msgpack.Marshal(value.NewMap("data", inner, "sig", signature), msgpack.Raw)
 	if err != nil {
 		return nil, fmt.Errorf("pack a pillar: %w", err)
 	}
+
 	return value.NewMap("key", wrapped, "pillar", key.Seal(signed, "")), nil
 }
 

@@ -23,6 +23,7 @@ func TestProcessOfASignIn(t *testing.T) {
 		heard = append(heard, p)
 		return refuse
 	}}})
+
 	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "m", "min6")
 	signIn := func(token string) any {
@@ -34,16 +35,20 @@ func TestProcessOfASignIn(t *testing.T) {
 		}
 		return m.SignIn(context.Background(), load, 3, peer)
 	}
+
 	token := func() string {
 		k, err := crypt.NewKey(nil)
 		must(t, err)
 		return k.String()
 	}
+
 	one, other := token(), token()
 	for _, tok := range []string{one, one, other, "", "secret of somebody else", one} {
 		n.check(t, signIn(tok))
 	}
-	if len(heard) != 6 || heard[0] == 0 || heard[1] != heard[0] || heard[2] == heard[0] || heard[2] == 0 || heard[3] != 0 || heard[4] != 0 || heard[5] != heard[0] {
+
+	if len(heard) != 6 || heard[0] == 0 || heard[1] != heard[0] || heard[2] == heard[0] || heard[2] == 0 ||
+		heard[3] != 0 || heard[4] != 0 || heard[5] != heard[0] {
 		t.Errorf("processes %v", heard)
 	}
 
@@ -51,6 +56,7 @@ func TestProcessOfASignIn(t *testing.T) {
 	if text, ok := signIn(one).(string); !ok || text != "master is busy, sign in again later" {
 		t.Errorf("put off: %v", text)
 	}
+
 	stranger := newMinion(t, "stranger", "min7")
 	stranger.check(t, m.SignIn(context.Background(), stranger.load(t), 3, peer)) // pending: nothing is asked
 }

@@ -44,6 +44,7 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 		}
 		defer leave()
 	}
+
 	leave, err := s.known.enter(ctx)
 	if err != nil {
 		return &answer{payload: busyText}
@@ -53,6 +54,7 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 	if v.act != ActAccept {
 		return &answer{payload: s.verdictReply(r, v.ret), act: v.act}
 	}
+
 	m, process, err := s.acceptedMap(r, v, from)
 	if errors.Is(err, crypt.ErrAlgorithm) {
 		s.log.Info("sign-in with an unsupported encryption algorithm", "minion", r.id, "peer", from)
@@ -65,6 +67,7 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 	if r.version < 2 {
 		return &answer{m, v.act, true, process}
 	}
+
 	m.Set("nonce", r.nonce)
 	return &answer{s.signed(m, r.sigAlgo), v.act, true, process}
 }
@@ -105,11 +108,13 @@ func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *val
 	if _, err := crypt.EncryptionHash(r.encAlgo); err != nil {
 		return nil, 0, err
 	}
+
 	sec := s.cfg.Secrets
 	m = value.NewMap("enc", "pub", "pub_key", sec.Public(), "publish_port", s.cfg.PublishPort)
 	if sig := sec.pubSigs[r.sigAlgo]; sig != "" {
 		m.Set("pub_sig", sig)
 	}
+
 	if r.token != nil {
 		var token []byte
 		if token, p, err = s.returnToken(r, v.pub); err != nil {
@@ -120,19 +125,23 @@ func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *val
 			m.Set("token", token)
 		}
 	}
+
 	key, digest := sec.current()
 	shared, err := crypt.Encrypt(v.pub, r.encAlgo, []byte(key.String()))
 	if err != nil {
 		return nil, 0, err
 	}
+
 	own, err := sec.newSession(r.id, v.pem)
 	if err != nil {
 		return nil, 0, err
 	}
+
 	session, err := crypt.Encrypt(v.pub, r.encAlgo, []byte(own.String()))
 	if err != nil {
 		return nil, 0, err
 	}
+
 	m.Set("aes", shared)
 	m.Set("session", session)
 	m.Set("sig", digest)

@@ -37,9 +37,11 @@ func (s *Secrets) openPublishKey() error {
 	case asked || s.old(p.made):
 		return s.Rotate()
 	}
+
 	if p.digest, err = s.digest(p.key); err != nil {
 		return err
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pub = p
@@ -57,19 +59,23 @@ func (s *Secrets) readPublishKey() (publishKey, error) {
 	if err != nil {
 		return publishKey{}, err
 	}
+
 	fields := strings.Fields(text)
 	if len(fields) != 3 {
 		return publishKey{}, errors.New("malformed publish key file")
 	}
+
 	key, err := crypt.ParseKey(fields[0])
 	if err != nil {
 		return publishKey{}, err
 	}
+
 	serial, err1 := strconv.ParseInt(fields[1], 10, 64)
 	made, err2 := strconv.ParseInt(fields[2], 10, 64)
 	if err := errors.Join(err1, err2); err != nil || serial < 0 {
 		return publishKey{}, errors.New("malformed publish key file")
 	}
+
 	return publishKey{key: key, serial: serial, limit: serial, made: time.Unix(made, 0)}, nil
 }
 
@@ -103,21 +109,25 @@ func (s *Secrets) Rotate() error {
 	if s.headOnly {
 		return errors.New("rotate the publish key: the cluster owns it")
 	}
+
 	s.rotateMu.Lock()
 	defer s.rotateMu.Unlock()
 	key, err := crypt.NewKey(s.cfg.Random)
 	if err != nil {
 		return fmt.Errorf("rotate the publish key: %w", err)
 	}
+
 	p := publishKey{key: key, made: s.cfg.Now()}
 	if p.digest, err = s.digest(key); err != nil {
 		return err
 	}
+
 	s.mu.Lock() // held over the write: NextPublish writes the same file
 	defer s.mu.Unlock()
 	if err := s.reserve(&p); err != nil {
 		return err
 	}
+
 	s.pub = p
 	return nil
 }
@@ -168,6 +178,7 @@ func (s *Secrets) dropped() bool {
 		s.cfg.Logger.Error("found a drop file with incorrect permissions, ignoring it", "path", path)
 		return false
 	}
+
 	text, _, err := readSecret(path)
 	if err != nil {
 		s.cfg.Logger.Error("reading the drop file", "path", path, "error", err)
@@ -176,10 +187,12 @@ func (s *Secrets) dropped() bool {
 	if text != "" && strings.TrimSuffix(text, "_master") != strings.TrimSuffix(s.cfg.MasterID, "_master") {
 		return false
 	}
+
 	if err := os.Remove(path); err != nil {
 		s.cfg.Logger.Error("removing the drop file", "path", path, "error", err)
 		return false
 	}
+
 	return true
 }
 

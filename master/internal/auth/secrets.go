@@ -93,17 +93,21 @@ func OpenSecrets(cfg SecretsConfig) (*Secrets, error) {
 	if cfg.Identity.Key == nil {
 		return nil, errors.New("open secrets: no identity")
 	}
+
 	if cfg.PublishSession <= 0 {
 		cfg.PublishSession = 24 * time.Hour
 	}
+
 	cfg.SeedFile = cmp.Or(cfg.SeedFile, filepath.Join(cfg.CacheDir, ".session_seed"))
 	cfg.SigningAlgorithm = cmp.Or(cfg.SigningAlgorithm, crypt.PKCS1SHA1)
 	if _, err := crypt.SignatureHash(cfg.SigningAlgorithm); err != nil {
 		return nil, fmt.Errorf("publish_signing_algorithm: %w", err)
 	}
+
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Secrets{cfg: cfg, headOnly: !cfg.ClusterKey.IsZero()}
 	var err error
@@ -112,20 +116,24 @@ func OpenSecrets(cfg SecretsConfig) (*Secrets, error) {
 	} else {
 		s.seed, err = openSeed(cfg.SeedFile, cfg.Random)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	if cfg.SessionDir != "" {
 		if s.files, err = openSessionFiles(cfg); err != nil {
 			return nil, err
 		}
 	}
+
 	if s.pubSigs, err = signPublic(cfg); err != nil {
 		return nil, err
 	}
 	if s.headOnly {
 		return s, s.SetClusterKey(cfg.ClusterKey)
 	}
+
 	return s, s.openPublishKey()
 }
 
@@ -146,6 +154,7 @@ func signPublic(cfg SecretsConfig) (map[string]string, error) {
 			sigs[algo] = base64.StdEncoding.EncodeToString(sig) + "\n"
 		}
 	}
+
 	return sigs, nil
 }
 

@@ -40,24 +40,29 @@ func TestRestart(t *testing.T) {
 	if serial != 1 {
 		t.Errorf("first serial %d", serial)
 	}
+
 	for want := int64(2); want < 10; want++ {
 		if k, s := next(t, m.secrets); s != want || k != key {
 			t.Fatalf("serial %d", s)
 		}
 	}
+
 	again := newMaster(t, options{dir: dir})
 	if _, _, err := again.OpenRequest("m", blob); err != nil {
 		t.Errorf("request after restart: %v", err)
 	}
+
 	if k, s := next(t, again.secrets); k != key || s <= 9 {
 		t.Errorf("serial %d, same key %v", s, k == key)
 	}
+
 	for _, name := range []string{".session_seed", ".publish_key"} {
 		st, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", name, st.Mode(), err)
 		}
 	}
+
 	// A file that others may read is not a secret.
 	must(t, os.Chmod(filepath.Join(dir, ".session_seed"), 0o644))
 	id, err := auth.NewIdentity(private(t, "masterA"))
@@ -65,9 +70,13 @@ func TestRestart(t *testing.T) {
 	if _, err := auth.OpenSecrets(auth.SecretsConfig{Identity: id, CacheDir: dir}); err == nil {
 		t.Error("a readable seed was taken")
 	}
+
 	must(t, os.Chmod(filepath.Join(dir, ".session_seed"), 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, ".session_seed"), []byte("short"), 0o600))
-	if _, err := auth.OpenSecrets(auth.SecretsConfig{Identity: id, CacheDir: dir}); err == nil || !strings.Contains(err.Error(), ".session_seed") {
+	if _, err := auth.OpenSecrets(auth.SecretsConfig{
+		Identity: id,
+		CacheDir: dir,
+	}); err == nil || !strings.Contains(err.Error(), ".session_seed") {
 		t.Errorf("a damaged seed: %v", err)
 	}
 }
@@ -82,6 +91,7 @@ func TestRotation(t *testing.T) {
 	if n.aes.String() != key {
 		t.Error("the minion has another publish key")
 	}
+
 	session := n.session.String()
 	due := func(want bool) {
 		t.Helper()
@@ -89,9 +99,12 @@ func TestRotation(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("rotated %v, %v", got, err)
 		}
-		if n.signIn(t, m); (n.aes.String() != key) != want {
+
+		n.signIn(t, m)
+		if (n.aes.String() != key) != want {
 			t.Errorf("new key %v", n.aes.String() != key)
 		}
+
 		key = n.aes.String()
 		if want {
 			if k, serial := next(t, m.secrets); serial != 1 || k != key {
@@ -99,6 +112,7 @@ func TestRotation(t *testing.T) {
 			}
 		}
 	}
+
 	due(false)
 	must(t, auth.RequestRotation(dir, "m1_master"))
 	must(t, auth.RequestRotation(dir, "m1_master"))
@@ -106,22 +120,31 @@ func TestRotation(t *testing.T) {
 	if err != nil || st.Mode() != 0o400 {
 		t.Errorf("drop file %v, %v", st.Mode(), err)
 	}
+
 	due(true)
 	due(false)
 	if n.session.String() != session {
 		t.Error("the session key was rotated as well")
 	}
+
 	drop := filepath.Join(dir, ".dfn")
 	for _, c := range []struct {
 		content string
 		mode    os.FileMode
 		want    bool
-	}{{"m1", 0o400, true}, {"", 0o400, true}, {"other_master", 0o400, false}, {"m1_master", 0o600, false}, {"m1_master", 0o666, false}} {
+	}{
+		{"m1", 0o400, true},
+		{"", 0o400, true},
+		{"other_master", 0o400, false},
+		{"m1_master", 0o600, false},
+		{"m1_master", 0o666, false},
+	} {
 		_ = os.Remove(drop)
 		must(t, os.WriteFile(drop, []byte(c.content), 0o600))
 		must(t, os.Chmod(drop, c.mode))
 		due(c.want)
 	}
+
 	_ = os.Remove(drop)
 	must(t, os.Symlink("/etc/hostname", drop))
 	due(false)
@@ -130,15 +153,18 @@ func TestRotation(t *testing.T) {
 	due(false)
 	m.clock.add(time.Second)
 	due(true)
+
 	// A wish that came while the master was down is heard at the start.
 	must(t, auth.RequestRotation(dir, "m1_master"))
 	m2 := newMaster(t, options{dir: dir})
 	if m2.secrets.PublishKey().String() == key {
 		t.Error("the key was kept in spite of the drop file")
 	}
+
 	if _, err := os.Stat(drop); err == nil {
 		t.Error("the drop file is still there")
 	}
+
 	if err := m.secrets.SetClusterKey(m2.secrets.PublishKey()); err == nil {
 		t.Error("a single master took a cluster key")
 	}
@@ -169,19 +195,23 @@ func TestSerialsUnderLoad(t *testing.T) {
 					t.Error(err)
 					return
 				}
+
 				mu.Lock()
 				id := fmt.Sprint(k.String(), n)
 				if seen[id] {
 					t.Errorf("serial %d twice", n)
 				}
+
 				seen[id] = true
 				mu.Unlock()
 			}
 		})
 	}
+
 	for range 3 {
 		must(t, m.secrets.Rotate())
 	}
+
 	wg.Wait()
 }
 
@@ -196,6 +226,7 @@ func TestCluster(t *testing.T) {
 		masters[i] = newMaster(t, options{secrets: auth.SecretsConfig{SeedFile: shared, ClusterKey: key}})
 		must(t, masters[i].keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	}
+
 	a, b := masters[0], masters[1]
 	n := newMinion(t, "m", "min6")
 	for _, ahead := range []time.Duration{0, 2 * time.Minute} {
@@ -205,28 +236,37 @@ func TestCluster(t *testing.T) {
 			if n.aes.String() != key.String() {
 				t.Fatal("another publish key")
 			}
+
 			if _, _, err := b.OpenRequest("m", n.session.Seal([]byte{0xc0}, "")); err != nil {
 				t.Fatalf("b at %v, a ahead by %v: %v", b.clock.now(), ahead, err)
 			}
+
 			a.clock.add(time.Hour)
 			b.clock.add(time.Hour)
 		}
 	}
+
 	if _, serial := next(t, a.secrets); serial != 0 || !a.secrets.Clustered() {
 		t.Errorf("serial %d in a cluster", serial)
 	}
+
 	if a.secrets.Rotate() == nil {
 		t.Error("a member rotated the cluster's key")
 	}
+
 	if did, err := a.secrets.RotateIfDue(); did || err != nil {
 		t.Error(did, err)
 	}
+
 	other, err := crypt.NewKey(nil)
 	must(t, err)
 	must(t, a.secrets.SetClusterKey(other))
-	if n.signIn(t, a); n.aes.String() != other.String() {
+	n.signIn(t, a)
+
+	if n.aes.String() != other.String() {
 		t.Error("the new cluster key was not taken")
 	}
+
 	if _, err := os.Stat(filepath.Join(a.dir, ".publish_key")); err == nil {
 		t.Error("a member keeps the cluster's key on its own")
 	}
@@ -241,6 +281,7 @@ func TestSeedRace(t *testing.T) {
 	for i := range dirs {
 		dirs[i] = t.TempDir()
 	}
+
 	store, err := keys.Open(t.TempDir(), keys.Config{Create: true})
 	must(t, err)
 	must(t, store.Put("m", keys.Accepted, publicText(t, "min6")))
@@ -253,16 +294,19 @@ func TestSeedRace(t *testing.T) {
 				t.Error(err)
 				return
 			}
+
 			svc, err := auth.New(auth.Config{Keys: store, Secrets: sec, PublishPort: 4505})
 			if err != nil {
 				t.Error(err)
 				return
 			}
+
 			n := newMinion(t, "m", "min6")
 			n.check(t, svc.SignIn(context.Background(), n.load(t), 3, peer))
 			sessions[i] = n.session.String()
 		})
 	}
+
 	wg.Wait()
 	for _, s := range sessions {
 		if s == "" || s != sessions[0] {
@@ -274,12 +318,19 @@ func TestSeedRace(t *testing.T) {
 func TestPubkeySignature(t *testing.T) {
 	signer, err := auth.NewIdentity(private(t, "master_sign"))
 	must(t, err)
-	m := newMaster(t, options{secrets: auth.SecretsConfig{Signer: &signer, PubkeySignature: "  c2lnbmF0dXJl\n"}, autosign: keys.AutosignConfig{AutoAccept: true}})
+	m := newMaster(t,
+		options{
+			secrets:  auth.SecretsConfig{Signer: &signer, PubkeySignature: "  c2lnbmF0dXJl\n"},
+			autosign: keys.AutosignConfig{AutoAccept: true},
+		})
+
 	n := newMinion(t, "m", "min6")
 	if got := n.signIn(t, m); got.Str("pub_sig") != "c2lnbmF0dXJl" {
 		t.Errorf("%q", got.Str("pub_sig"))
 	}
-	if got := newMinion(t, "m", "min6").signIn(t, newMaster(t, options{autosign: keys.AutosignConfig{AutoAccept: true}})); got.Str("pub_sig") != "" {
+
+	if got := newMinion(t, "m", "min6").signIn(t,
+		newMaster(t, options{autosign: keys.AutosignConfig{AutoAccept: true}})); got.Str("pub_sig") != "" {
 		t.Error("a signature that makes other minions refuse the master")
 	}
 }
@@ -290,18 +341,28 @@ func TestOpenMaster(t *testing.T) {
 	must(t, err)
 	b, err := auth.OpenMaster(dir, "m1_master", "pass", 2048)
 	must(t, err)
+
 	if !a.Key.Equal(b.Key) || a.Public != b.Public || strings.HasSuffix(a.Public, "\n") {
 		t.Error("another key after a restart")
 	}
-	for name, want := range map[string]os.FileMode{"m1.pem": 0o400, "m1.pub": 0o644, "master.pem": os.ModeSymlink, "master.pub": os.ModeSymlink} {
+
+	for name, want := range map[string]os.FileMode{
+		"m1.pem":     0o400,
+		"m1.pub":     0o644,
+		"master.pem": os.ModeSymlink,
+		"master.pub": os.ModeSymlink,
+	} {
 		st, err := os.Lstat(filepath.Join(dir, name))
 		if err != nil || st.Mode().Type() != want.Type() || want.IsRegular() && st.Mode() != want {
 			t.Errorf("%s: %v, %v", name, st, err)
 		}
 	}
-	if _, err := auth.OpenMaster(dir, "m1", "wrong", 2048); !errors.Is(err, crypt.ErrPassphrase) || !strings.Contains(err.Error(), "m1.pem") {
+
+	if _, err := auth.OpenMaster(dir, "m1", "wrong", 2048); !errors.Is(err, crypt.ErrPassphrase) ||
+		!strings.Contains(err.Error(), "m1.pem") {
 		t.Errorf("wrong passphrase: %v", err)
 	}
+
 	// The files of an older release.
 	old := t.TempDir()
 	must(t, crypt.SavePrivate(filepath.Join(old, "master.pem"), a.Key, ""))
@@ -311,19 +372,23 @@ func TestOpenMaster(t *testing.T) {
 	if err != nil || !c.Key.Equal(a.Key) || c.Public != a.Public {
 		t.Errorf("%v", err)
 	}
+
 	if _, err := os.Stat(filepath.Join(old, "m1.pem")); err == nil {
 		t.Error("a second key was made")
 	}
+
 	for _, id := range []string{"", "_master", "../x", "a/b", ".x"} {
 		if _, err := auth.OpenMaster(t.TempDir(), id, "", 2048); err == nil {
 			t.Errorf("master id %q", id)
 		}
 	}
+
 	// The public file of another key is not believed.
 	must(t, os.WriteFile(filepath.Join(old, "master.pub"), []byte(publicText(t, "min6")), 0o644))
 	if d, err := auth.LoadIdentity(old, "master", ""); err != nil || d.Public != a.Public {
 		t.Error("a foreign public key is sent", err)
 	}
+
 	s, err := auth.OpenSigner(dir, "master_sign", "", 2048)
 	must(t, err)
 	if s2, err := auth.OpenSigner(dir, "master_sign", "", 2048); err != nil || !s2.Key.Equal(s.Key) {
@@ -342,23 +407,34 @@ func TestTokenMemory(t *testing.T) {
 			t.Fatal("refused")
 		}
 	}
+
 	if got := m.Stats().Tokens; got != 1 {
 		t.Errorf("%d public operations", got)
 	}
+
 	foreign := newMinion(t, "m", "min7").tok(t)
-	for name, bad := range map[string][]byte{"none": nil, "foreign": foreign, "short": tok[1:], "zero": make([]byte, 256), "long": append(tok[:len(tok):len(tok)], 0)} {
+	for name, bad := range map[string][]byte{
+		"none":    nil,
+		"foreign": foreign,
+		"short":   tok[1:],
+		"zero":    make([]byte, 256),
+		"long":    append(tok[:len(tok):len(tok)], 0),
+	} {
 		if m.VerifyToken("m", bad) {
 			t.Errorf("%s was taken", name)
 		}
 	}
+
 	if m.VerifyToken("other", tok) {
 		t.Error("taken for another id")
 	}
+
 	other, err := crypt.X931Sign(n.key, []byte("pepper"))
 	must(t, err)
 	if m.VerifyToken("m", other) {
 		t.Error("another text was taken")
 	}
+
 	// One for the good token, five and one for the others, none for "other".
 	if !m.VerifyToken("m", tok) || m.Stats().Tokens != 7 {
 		t.Errorf("the good token was forgotten: %+v", m.Stats())
@@ -385,14 +461,17 @@ func TestPrivateReply(t *testing.T) {
 	sig, _ := signed.Bytes("sig")
 	must(t, crypt.Verify(n.masterKey, crypt.PKCS1SHA224, data, sig))
 	inner := unpacked(t, data)
-	if again, _ := inner.Bytes("key"); !bytes.Equal(again, wrapped) || inner.Str("nonce") != "n1" || inner.Map("pillar").Str("role") != "web" {
+	if again, _ := inner.Bytes("key"); !bytes.Equal(again, wrapped) || inner.Str("nonce") != "n1" ||
+		inner.Map("pillar").Str("role") != "web" {
 		t.Errorf("inside: %v", inner)
 	}
+
 	for _, bad := range []auth.Algorithms{{Encryption: crypt.OAEPSHA1, Signing: "x"}, {Encryption: "x"}} {
 		if _, err := m.Private("m", bad, "", value.NewMap()); !errors.Is(err, crypt.ErrAlgorithm) {
 			t.Error(err)
 		}
 	}
+
 	if _, err := m.Private("none", algorithms, "", value.NewMap()); !errors.Is(err, auth.ErrNotAccepted) {
 		t.Error(err)
 	}
@@ -424,6 +503,7 @@ func hangingDisk(t *testing.T, st keys.State) {
 		autosign: keys.AutosignConfig{AutoAccept: st == keys.Accepted},
 		store:    keys.Config{PendingPerKey: 100}, // all have the same key
 	})
+
 	must(t, m.keys.Put("good", keys.Accepted, publicText(t, "min6")))
 	before := m.keys.Count(st)
 	hang := make(chan struct{})
@@ -440,21 +520,25 @@ func hangingDisk(t *testing.T, st keys.State) {
 			}
 		})
 	}
+
 	n := newMinion(t, "good", "min6")
 	for range 5 {
 		if got := n.signIn(t, m); got.Str("enc") != "pub" {
 			t.Error(got)
 		}
 	}
+
 	wg.Wait()
 	if got := m.Stats().Accepted; got != 5 {
 		t.Errorf("%d accepted", got)
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	if err := m.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("closed while the disk hangs: %v", err)
 	}
+
 	close(hang)
 	must(t, m.Close(context.Background()))
 	if m.keys.Count(st) == before {
@@ -483,6 +567,7 @@ func TestTwoKeysAtOnce(t *testing.T) {
 				}
 			})
 		}
+
 		wg.Wait()
 		if in.Load() != 1 {
 			t.Errorf("%d accepted", in.Load())
@@ -494,13 +579,19 @@ func TestNewRefuses(t *testing.T) {
 	if _, err := auth.New(auth.Config{}); err == nil {
 		t.Error("without keys")
 	}
+
 	m := newMaster(t, options{})
 	if _, err := auth.New(auth.Config{Keys: m.keys, Secrets: m.secrets, MaxMinions: 1}); err == nil {
 		t.Error("max_minions without a count")
 	}
+
 	id, err := auth.NewIdentity(private(t, "masterA"))
 	must(t, err)
-	if _, err := auth.OpenSecrets(auth.SecretsConfig{Identity: id, CacheDir: t.TempDir(), SigningAlgorithm: "x"}); !errors.Is(err, crypt.ErrAlgorithm) {
+	if _, err := auth.OpenSecrets(auth.SecretsConfig{
+		Identity:         id,
+		CacheDir:         t.TempDir(),
+		SigningAlgorithm: "x",
+	}); !errors.Is(err, crypt.ErrAlgorithm) {
 		t.Error(err)
 	}
 }

@@ -126,31 +126,39 @@ func New(cfg Config) (*Service, error) {
 	if cfg.MaxMinions > 0 && cfg.Connected == nil {
 		return nil, errors.New("make the sign-in service: max_minions needs a count of connected minions")
 	}
+
 	cfg.Autosign = cmp.Or(cfg.Autosign, keys.NewAutosign(keys.AutosignConfig{}))
 	if cfg.Workers <= 0 {
 		cfg.Workers = runtime.GOMAXPROCS(0)
 	}
+
 	if cfg.Queue <= 0 {
 		cfg.Queue = defaultQueue
 	}
+
 	if cfg.MaxWait <= 0 {
 		cfg.MaxWait = defaultMaxWait
 	}
+
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Service{
-		cfg: cfg, log: cfg.Logger,
+		cfg:       cfg,
+		log:       cfg.Logger,
 		known:     newGate(cfg.Workers, cfg.Queue, cfg.MaxWait),
 		strangers: newGate(max(1, cfg.Workers/2), cfg.Queue, cfg.MaxWait),
 		pace:      newPace(),
 		disk:      newGate(diskSlots, cfg.Queue, cfg.MaxWait),
 	}
+
 	for _, o := range []*occasional{&s.mismatches, &s.badTokens, &s.full, &s.unstored} {
 		o.now = cfg.Secrets.cfg.Now
 	}
+
 	cfg.Keys.OnChange(s.forget)
 	for _, w := range s.Warnings() {
 		s.log.Warn(w)
 	}
+
 	return s, nil
 }
 
@@ -173,6 +181,7 @@ func (s *Service) Close(ctx context.Context) error {
 	if s.closed.Load() {
 		return nil
 	}
+
 	for i := range cap(s.disk.slots) {
 		select {
 		case s.disk.slots <- struct{}{}:
@@ -183,6 +192,7 @@ func (s *Service) Close(ctx context.Context) error {
 			return fmt.Errorf("wait for key files to be written: %w", ctx.Err())
 		}
 	}
+
 	s.closed.Store(true)
 	return nil
 }
@@ -236,10 +246,12 @@ func (s *Service) SignInEvent(ctx context.Context, load *value.Map, version int6
 		s.log.Info("sign-in refused", "peer", from, "error", err)
 		return badLoad, Event{}
 	}
+
 	if _, err := crypt.SignatureHash(r.sigAlgo); err != nil {
 		s.log.Info("sign-in with an unsupported signing algorithm", "minion", r.id, "peer", from, "error", err)
 		return unsigned("bad sig algo"), Event{ID: r.id}
 	}
+
 	v := s.decide(ctx, r, from)
 	if v.trouble != "" {
 		return fmt.Sprintf(notStored, v.trouble), Event{ID: r.id}
@@ -247,20 +259,24 @@ func (s *Service) SignInEvent(ctx context.Context, load *value.Map, version int6
 	if v.busy {
 		return busyText, Event{ID: r.id}
 	}
+
 	a := v.ready
 	if a == nil {
 		a = s.answer(ctx, r, v, from)
 	}
+
 	if a.in && s.cfg.Admit != nil {
 		if err := s.cfg.Admit(ctx, r.id, a.process); err != nil {
 			s.log.Warn("sign-in is put off", "minion", r.id, "peer", from, "error", err)
 			return busyText, Event{ID: r.id}
 		}
 	}
+
 	if a.in {
 		s.stats.accepted.Add(1)
 		s.log.Info("minion signed in", "minion", r.id, "peer", from)
 	}
+
 	ev := Event{Act: a.act, ID: r.id, Pub: r.pub, Result: a.act == ActAccept || a.act == ActPend}
 	s.fire(r, v, ev)
 	return a.payload, ev
@@ -290,40 +306,49 @@ func parseRequest(load *value.Map, version int64) (request, error) {
 		if !has {
 			return fallback, nil
 		}
+
 		s, ok := v.(string)
 		if !ok {
 			return "", fmt.Errorf("field %s is a %T", key, v)
 		}
+
 		return s, nil
 	}
+
 	var err error
 	if r.id, err = text("id", ""); err != nil {
 		return r, err
 	}
+
 	if r.nonce, err = text("nonce", ""); err != nil {
 		return r, err
 	}
 	if version >= 2 && (r.nonce == "" || len(r.nonce) > maxNonce) {
 		return r, fmt.Errorf("nonce of %d bytes", len(r.nonce))
 	}
+
 	if r.encAlgo, err = text("enc_algo", crypt.OAEPSHA1); err != nil {
 		return r, err
 	}
+
 	if r.sigAlgo, err = text("sig_algo", crypt.PKCS1SHA1); err != nil {
 		return r, err
 	}
+
 	if r.pub, err = text("pub", ""); err != nil {
 		return r, err
 	}
 	if len(r.pub) > maxPub {
 		return r, fmt.Errorf("public key of %d bytes", len(r.pub))
 	}
+
 	r.pub = crypt.NormalizePEM(r.pub)
 	if _, has := load.Get("token"); has {
 		if r.token, ok = load.Bytes("token"); !ok {
 			return r, errors.New("token is not bytes")
 		}
 	}
+
 	return r, nil
 }
 
@@ -333,19 +358,24 @@ func (s *Service) fire(r request, v verdict, ev Event) {
 	if s.cfg.Events == nil || ev.Act == "" {
 		return
 	}
+
 	if v.stored && s.cfg.ClusterEvents && ev.Act == ActAccept {
 		s.cfg.Events(TagKey, value.NewMap("result", true, "act", ActAccept, "id", r.id, "pub", r.pub))
 	}
+
 	if s.cfg.NoEvents {
 		return
 	}
+
 	data := value.NewMap("result", ev.Result, "act", ev.Act, "id", r.id, "pub", r.pub)
 	if ev.Act == ActDenied {
 		data = value.NewMap("result", ev.Result, "id", r.id, "act", ev.Act, "pub", r.pub)
 	}
+
 	if r.grains.Len() > 0 && slices.Contains(s.cfg.EventGrains, ev.Act) {
 		data.Set("autosign_grains", r.grains)
 	}
+
 	s.cfg.Events(TagAuth, data)
 }
 
@@ -365,6 +395,7 @@ func pythonText(v any) (string, bool) {
 	case int64, uint64:
 		return fmt.Sprint(v), true
 	}
+
 	return "", false
 }
 

@@ -38,13 +38,16 @@ func openSeed(path string, random io.Reader) ([]byte, error) {
 		}
 		text, _, err = readSecret(path)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("read the session seed: %w", err)
 	}
+
 	prk, err := parseSeed(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+
 	return prk, nil
 }
 
@@ -94,10 +97,12 @@ func (s *Secrets) session(id, pem string, epoch int64) (crypt.Key, error) {
 	s.mu.Lock()
 	seed := s.seed
 	s.mu.Unlock()
+
 	raw, err := hkdf.Expand(sha256.New, seed, string(info), sessionKeyLen)
 	if err != nil {
 		return crypt.Key{}, fmt.Errorf("derive a session key: %w", err)
 	}
+
 	return crypt.ParseKey(base64.StdEncoding.EncodeToString(raw))
 }
 
@@ -142,13 +147,16 @@ func (s *Secrets) openSession(id, pem string, blob []byte) ([]byte, crypt.Key, e
 				return body, key, err
 			}
 		}
+
 		// A derived key is good as well: masters of ours may use these already.
 		body, derived, err2 := s.openDerived(id, pem, blob)
 		if errors.Is(err2, crypt.ErrOpen) && err != nil {
 			return nil, crypt.Key{}, err
 		}
+
 		return body, derived, err2
 	}
+
 	return s.openDerived(id, pem, blob)
 }
 
@@ -161,18 +169,23 @@ func (s *Secrets) openDerived(id, pem string, blob []byte) ([]byte, crypt.Key, e
 		if i == 2 && e == current {
 			break
 		}
+
 		key, err := s.sessionOf(id, pem, e)
 		if err != nil {
 			return nil, crypt.Key{}, err
 		}
+
 		body, err := key.OpenInPlace(blob)
 		if errors.Is(err, crypt.ErrOpen) {
 			continue
 		}
+
 		if err == nil {
 			s.keepSession(id, pem, e, gen, key)
 		}
+
 		return body, key, err
 	}
+
 	return nil, crypt.Key{}, crypt.ErrOpen
 }

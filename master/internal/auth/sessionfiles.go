@@ -49,7 +49,9 @@ func (f *sessionFiles) key(id string) (crypt.Key, error) {
 	if err := keys.ValidID(id); err != nil {
 		return crypt.Key{}, err
 	}
+
 	path := filepath.Join(f.dir, id)
+
 	// Another master may replace the file between a look and the next.
 	for range 3 {
 		info, err := os.Lstat(path)
@@ -64,10 +66,12 @@ func (f *sessionFiles) key(id string) (crypt.Key, error) {
 			}
 			return f.read(id, path)
 		}
+
 		if err != nil && !errors.Is(err, syscall.ESTALE) {
 			return crypt.Key{}, fmt.Errorf("keep the session key of %q: %w", id, err)
 		}
 	}
+
 	return f.read(id, path)
 }
 
@@ -98,18 +102,22 @@ func (f *sessionFiles) make(path string, replace bool) error {
 	if replace {
 		return durable.Replace(path, []byte(key.String()), 0o600)
 	}
+
 	tmp, err := os.CreateTemp(f.dir, ".tmp-*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(tmp.Name())
+
 	_, err = tmp.WriteString(key.String())
 	if err = errors.Join(err, tmp.Close()); err != nil {
 		return err
 	}
+
 	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
+
 	return nil
 }
 

@@ -25,21 +25,25 @@ func TestSessionFilesOfSalt(t *testing.T) {
 	touch := func(name string) { must(t, os.Chtimes(filepath.Join(dir, name), time.Time{}, a.clock.now())) }
 	theirs, err := crypt.NewKey(nil)
 	must(t, err)
+
 	for _, m := range []*master{a, b} {
 		must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 		must(t, m.keys.Put("other", keys.Accepted, publicText(t, "min7")))
 	}
+
 	// A Salt master has signed the minion in.
 	must(t, os.WriteFile(filepath.Join(dir, "m"), []byte(theirs.String()), 0o600))
 	touch("m")
 	if _, _, err := a.OpenRequest("m", theirs.Seal([]byte{0xc0}, "")); err != nil {
 		t.Errorf("the session of a Salt master: %v", err)
 	}
+
 	n := newMinion(t, "m", "min6")
 	n.signIn(t, b)
 	if n.session.String() != theirs.String() {
 		t.Error("the minion was told another key than the file's")
 	}
+
 	// Made here, good there.
 	o := newMinion(t, "other", "min7")
 	o.signIn(t, a)
@@ -48,51 +52,62 @@ func TestSessionFilesOfSalt(t *testing.T) {
 	if err != nil || err2 != nil || string(text) != o.session.String() || st.Mode().Perm() != 0o600 || len(text) != 76 {
 		t.Fatalf("%q, %v, %v, %v", text, st.Mode(), err, err2)
 	}
+
 	touch("other")
 	if _, _, err := b.OpenRequest("other", o.session.Seal([]byte{0xc0}, "")); err != nil {
 		t.Errorf("the session of another master: %v", err)
 	}
+
 	// Another master rotates: the old key is out at once.
 	next, err := crypt.NewKey(nil)
 	must(t, err)
 	must(t, durable.Replace(filepath.Join(dir, "m"), []byte(next.String()), 0o600))
 	touch("m")
+
 	if _, _, err := a.OpenRequest("m", theirs.Seal([]byte{0xc0}, "")); err == nil {
 		t.Error("a key that another master replaced is still good")
 	}
+
 	if _, _, err := a.OpenRequest("m", next.Seal([]byte{0xc0}, "")); err != nil {
 		t.Error(err)
 	}
+
 	// Too old: replaced here.
 	a.clock.add(2 * time.Hour)
 	n.signIn(t, a)
 	if n.session.String() == next.String() {
 		t.Error("an old session key was not replaced")
 	}
+
 	// A deleted minion's session key goes with it.
 	must(t, a.keys.Delete("m"))
 	if _, err := os.Stat(filepath.Join(dir, "m")); !os.IsNotExist(err) {
 		t.Errorf("the session key of a deleted minion: %v", err)
 	}
+
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 || strings.HasPrefix(names[0].Name(), ".") {
 		t.Errorf("left behind: %v, %v", names, err)
 	}
+
 	// A removed master knew all of them.
 	must(t, a.secrets.SetClusterSeed(strings.Repeat("ab", 32)))
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 0 {
 		t.Errorf("left behind: %v, %v", names, err)
 	}
+
 	must(t, a.secrets.SetClusterSeed(strings.Repeat("ab", 32)))
 	o.signIn(t, a)
 	must(t, a.secrets.SetClusterSeed(strings.Repeat("ab", 32))) // the same
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
 		t.Errorf("a session key is missing: %v, %v", names, err)
 	}
+
 	// A file that others may read is no secret.
 	must(t, os.Chmod(filepath.Join(dir, "other"), 0o644))
 	touch("other")
 	c := open()
 	must(t, c.keys.Put("other", keys.Accepted, publicText(t, "min7")))
+
 	if _, _, err := c.OpenRequest("other", o.session.Seal([]byte{0xc0}, "")); err == nil {
 		t.Error("a readable file was used")
 	}
@@ -107,13 +122,16 @@ func TestSessionFilesAndDerivedKeys(t *testing.T) {
 	for _, m := range []*master{files, derives} {
 		must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	}
+
 	n := newMinion(t, "m", "min6")
 	n.signIn(t, derives)
 	for _, m := range []*master{files, derives} {
-		if _, key, err := m.OpenRequest("m", n.session.Seal([]byte{0xc0}, "")); err != nil || key.String() != n.session.String() {
+		if _, key, err := m.OpenRequest("m", n.session.Seal([]byte{0xc0}, "")); err != nil ||
+			key.String() != n.session.String() {
 			t.Errorf("a derived key: %v", err)
 		}
 	}
+
 	stranger, err := crypt.NewKey(nil)
 	must(t, err)
 	if _, _, err := files.OpenRequest("m", stranger.Seal([]byte{0xc0}, "")); !errors.Is(err, crypt.ErrOpen) {

@@ -19,16 +19,19 @@ func TestDecisions(t *testing.T) {
 		o.autosign.AutorejectFile = filepath.Join(o.dir, "autoreject")
 		must(t, os.WriteFile(o.autosign.AutorejectFile, []byte(id+"\n"), 0o600))
 	}
+
 	sign := func(t *testing.T, o *options, id string) {
 		o.autosign.AutosignFile = filepath.Join(o.dir, "autosign")
 		must(t, os.WriteFile(o.autosign.AutosignFile, []byte(id+"\n"), 0o600))
 	}
+
 	openMode := func(_ *testing.T, o *options, _ string) { o.auth.OpenMode = true }
 	full := func(n int, has bool) func(*testing.T, *options, string) {
 		return func(_ *testing.T, o *options, _ string) {
 			o.auth.MaxMinions, o.auth.Connected = 5, func(string) (int, bool) { return n, has }
 		}
 	}
+
 	both := func(fs ...func(*testing.T, *options, string)) func(*testing.T, *options, string) {
 		return func(t *testing.T, o *options, id string) {
 			for _, f := range fs {
@@ -36,6 +39,7 @@ func TestDecisions(t *testing.T) {
 			}
 		}
 	}
+
 	type fn = func(*testing.T, *options, string)
 	cases := []struct {
 		row    int
@@ -53,13 +57,16 @@ func TestDecisions(t *testing.T) {
 		{1, "dots", "..", keys.None, false, openMode, false, "", keys.None, false},
 		{2, "full", "", keys.None, false, full(6, false), "full", auth.ActFull, keys.None, false},
 		{2, "full, accepted", "", keys.Accepted, false, full(6, false), "full", auth.ActFull, keys.Accepted, false},
-		{2, "full but connected", "", keys.Accepted, false, full(6, true), "accept", auth.ActAccept, keys.Accepted, false},
+		{2, "full but connected", "", keys.Accepted, false, full(6, true), "accept", auth.ActAccept,
+			keys.Accepted, false},
 		{2, "just not full", "", keys.Accepted, false, full(5, false), "accept", auth.ActAccept, keys.Accepted, false},
-		{2, "full before open mode", "", keys.Accepted, true, both(openMode, full(6, false)), "full", auth.ActFull, keys.Accepted, false},
+		{2, "full before open mode", "", keys.Accepted, true, both(openMode, full(6, false)), "full",
+			auth.ActFull, keys.Accepted, false},
 		{3, "open, new", "", keys.None, false, openMode, "accept", auth.ActAccept, keys.Accepted, false},
 		{3, "open, rejected", "", keys.Rejected, false, openMode, "accept", auth.ActAccept, keys.Accepted, false},
 		{3, "open, other key", "", keys.Accepted, true, openMode, "accept", auth.ActAccept, keys.Accepted, false},
-		{3, "open, autoreject", "", keys.None, false, both(openMode, reject), "accept", auth.ActAccept, keys.Accepted, false},
+		{3, "open, autoreject", "", keys.None, false, both(openMode, reject), "accept", auth.ActAccept,
+			keys.Accepted, false},
 		{4, "rejected", "", keys.Rejected, false, nil, false, auth.ActReject, keys.Rejected, false},
 		{4, "rejected, autosign", "", keys.Rejected, false, sign, false, auth.ActReject, keys.Rejected, false},
 		{5, "accepted", "", keys.Accepted, false, nil, "accept", auth.ActAccept, keys.Accepted, false},
@@ -71,29 +78,35 @@ func TestDecisions(t *testing.T) {
 		{8, "new, autosign", "", keys.None, false, sign, "accept", auth.ActAccept, keys.Accepted, false},
 		{9, "new", "", keys.None, false, nil, true, auth.ActPend, keys.Pending, false},
 		{10, "pending, autoreject", "", keys.Pending, false, reject, false, auth.ActReject, keys.Rejected, false},
-		{10, "pending, autoreject, other key", "", keys.Pending, true, reject, false, auth.ActReject, keys.Rejected, false},
+		{10, "pending, autoreject, other key", "", keys.Pending, true, reject, false, auth.ActReject,
+			keys.Rejected, false},
 		{11, "pending, other key", "", keys.Pending, true, nil, false, auth.ActDenied, keys.Pending, true},
 		{11, "pending, other key, autosign", "", keys.Pending, true, sign, false, auth.ActDenied, keys.Pending, true},
 		{12, "pending, autosign", "", keys.Pending, false, sign, "accept", auth.ActAccept, keys.Accepted, false},
 		{13, "pending", "", keys.Pending, false, nil, true, auth.ActPend, keys.Pending, false},
 	}
+
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			if c.id == "" {
 				c.id = "m"
 			}
+
 			o := options{dir: t.TempDir()}
 			if c.setup != nil {
 				c.setup(t, &o, c.id)
 			}
+
 			m := newMaster(t, o)
 			onFile := publicText(t, "min6")
 			if c.other {
 				onFile = publicText(t, "min8")
 			}
+
 			if c.before != keys.None {
 				must(t, m.keys.Put(c.id, c.before, onFile))
 			}
+
 			n := newMinion(t, c.id, "min6")
 			payload, ev := m.SignInEvent(context.Background(), n.load(t), 3, peer)
 			got := n.check(t, payload)
@@ -104,23 +117,29 @@ func TestDecisions(t *testing.T) {
 			} else if ret, _ := got.Get("ret"); ret != c.ret || got.Len() != 2 {
 				t.Errorf("row %d: ret %v, want %v", c.row, ret, c.ret)
 			}
+
 			if ev.Act != c.act || ev.Result != (c.ret == "accept" || c.ret == true) {
 				t.Errorf("row %d: event %+v", c.row, ev)
 			}
+
 			if c.act == "" && len(m.events) > 0 || c.act != "" && m.lastEvent(t).Str("act") != c.act {
 				t.Errorf("row %d: events %v", c.row, m.events)
 			}
+
 			e, _ := m.keys.Lookup(c.id)
 			if e.State != c.after {
 				t.Errorf("row %d: key is %s, want %s", c.row, e.State, c.after)
 			}
+
 			wantPEM := onFile
 			if c.before == keys.None || c.other && m.Warnings() != nil && c.ret == "accept" {
 				wantPEM = publicText(t, "min6")
 			}
+
 			if e.State != keys.None && e.PEM != wantPEM {
 				t.Errorf("row %d: another key is on file", c.row)
 			}
+
 			d, has := m.keys.Denied(c.id)
 			if has != c.denied || has && d.PEM != publicText(t, "min6") {
 				t.Errorf("row %d: denied %v", c.row, has)
@@ -148,10 +167,14 @@ func TestAlgorithms(t *testing.T) {
 	m := newMaster(t, options{})
 	n := newMinion(t, "m", "minsha")
 	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "minsha")))
-	n.enc, n.sig, n.withToken = crypt.OAEPSHA224, crypt.PKCS1SHA224, true
+	n.enc = crypt.OAEPSHA224
+	n.sig = crypt.PKCS1SHA224
+	n.withToken = true
+
 	if got := n.signIn(t, m); got.Str("enc") != "pub" {
 		t.Error(got)
 	}
+
 	for _, c := range []struct{ field, value, want string }{
 		{"sig_algo", "PKCS1v15-SHA256", "bad sig algo"}, {"sig_algo", "", "bad sig algo"}, {"sig_algo", crypt.OAEPSHA1, "bad sig algo"},
 		{"enc_algo", "OAEP-SHA256", "bad enc algo"}, {"enc_algo", crypt.PKCS1SHA1, "bad enc algo"},
@@ -163,6 +186,7 @@ func TestAlgorithms(t *testing.T) {
 			t.Errorf("%s %q: %v", c.field, c.value, p)
 		}
 	}
+
 	// Nothing is stored for a stranger that cannot be answered.
 	load := newMinion(t, "stranger", "min6").load(t)
 	load.Set("sig_algo", "none")
@@ -170,6 +194,7 @@ func TestAlgorithms(t *testing.T) {
 	if _, ok := m.keys.Lookup("stranger"); ok {
 		t.Error("stored")
 	}
+
 	// The defaults of old minions.
 	load = newMinion(t, "m", "minsha").load(t)
 	load.Delete("enc_algo")
@@ -192,25 +217,33 @@ func TestOldVersions(t *testing.T) {
 	if p.Len() != 2 || !p.Map("load").Bool("ret") {
 		t.Error(p)
 	}
+
 	must(t, m.keys.Move("m", keys.Accepted))
 	p = m.SignIn(context.Background(), load, 1, peer).(*value.Map)
 	if _, signed := p.Get("load"); signed || p.Str("enc") != "pub" {
 		t.Error(p)
 	}
+
 	if _, has := p.Get("nonce"); has {
 		t.Error("a nonce that was not sent")
 	}
+
 	if got := n.check(t, m.SignIn(context.Background(), n.load(t), 2, peer)); got.Str("enc") != "pub" {
 		t.Error(got)
 	}
 }
 
 func TestClusterEvents(t *testing.T) {
-	m := newMaster(t, options{auth: auth.Config{ClusterEvents: true, NoEvents: true}, autosign: keys.AutosignConfig{AutoAccept: true}})
+	m := newMaster(t,
+		options{
+			auth:     auth.Config{ClusterEvents: true, NoEvents: true},
+			autosign: keys.AutosignConfig{AutoAccept: true},
+		})
 	n := newMinion(t, "m", "min6")
 	n.signIn(t, m)
 	n.signIn(t, m)
-	if len(m.tags) != 1 || m.tags[0] != auth.TagKey || m.events[0].Str("act") != "accept" || m.events[0].Str("pub") != publicText(t, "min6") {
+	if len(m.tags) != 1 || m.tags[0] != auth.TagKey || m.events[0].Str("act") != "accept" ||
+		m.events[0].Str("pub") != publicText(t, "min6") {
 		t.Errorf("%v %v", m.tags, m.events)
 	}
 }
@@ -223,7 +256,13 @@ func TestAutosignGrains(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(grains, "num"), []byte("42\n"), 0o600))
 	must(t, os.WriteFile(filepath.Join(grains, "flag"), []byte("True\n"), 0o600))
 	must(t, os.WriteFile(filepath.Join(grains, "none"), []byte("None\n"), 0o600))
-	m := newMaster(t, options{dir: dir, autosign: keys.AutosignConfig{GrainsDir: grains}, auth: auth.Config{EventGrains: []string{"accept"}}})
+	m := newMaster(t,
+		options{
+			dir:      dir,
+			autosign: keys.AutosignConfig{GrainsDir: grains},
+			auth:     auth.Config{EventGrains: []string{"accept"}},
+		})
+
 	for id, c := range map[string]struct {
 		grains *value.Map
 		want   bool
@@ -241,6 +280,7 @@ func TestAutosignGrains(t *testing.T) {
 		if got := n.signIn(t, m).Str("enc") == "pub"; got != c.want {
 			t.Errorf("%s: %v", id, got)
 		}
+
 		if got := m.lastEvent(t).Map("autosign_grains") != nil; got != c.want {
 			t.Errorf("%s: grains in the event: %v", id, got)
 		}

@@ -39,6 +39,7 @@ func (s *Service) VerifyToken(id string, tok []byte) bool {
 	if err != nil {
 		return false
 	}
+
 	sum := sha256.Sum256(tok)
 	if v, ok := s.tokens.Load(id); ok {
 		v := v.(verified)
@@ -46,15 +47,18 @@ func (s *Service) VerifyToken(id string, tok []byte) bool {
 			return true
 		}
 	}
+
 	pub, err := e.Public()
 	if err != nil {
 		return false
 	}
+
 	s.stats.tokens.Add(1)
 	data, err := crypt.X931Recover(pub, tok)
 	if err != nil || subtle.ConstantTimeCompare(data, []byte("salt")) != 1 {
 		return false
 	}
+
 	s.tokens.Store(id, verified{gen: e.Gen, sum: sum})
 	return true
 }
@@ -108,10 +112,12 @@ func (s *Service) openEarly(id string, blob []byte) ([]byte, crypt.Key, error) {
 		return nil, crypt.Key{}, ErrNotAccepted
 	}
 	defer s.cfg.Secrets.sessions.Delete(id)
+
 	body, key, err := s.cfg.Secrets.openSession(id, e.PEM, blob)
 	if err != nil {
 		return nil, crypt.Key{}, ErrNotAccepted
 	}
+
 	for range earlyLooks {
 		if err := s.cfg.Keys.Look(); err != nil {
 			s.log.Warn("it is not known whether a key was accepted", "minion", id, "error", err)
@@ -120,5 +126,6 @@ func (s *Service) openEarly(id string, blob []byte) ([]byte, crypt.Key, error) {
 			return body, key, nil
 		}
 	}
+
 	return nil, crypt.Key{}, ErrNotAccepted
 }

@@ -25,6 +25,7 @@ func TestCapturedSignIns(t *testing.T) {
 		if v.Decode != "auth" {
 			continue
 		}
+
 		n++
 		t.Run(v.File, func(t *testing.T) {
 			request, reply := capture(t, v.Request), capture(t, v.File)
@@ -39,14 +40,18 @@ func TestCapturedSignIns(t *testing.T) {
 				o.secrets.ClusterKey, err = crypt.ParseKey(v.ExpectAES)
 				must(t, err)
 			}
+
 			if want.Str("pub_sig") != "" {
 				signer, err := auth.NewIdentity(private(t, "master_sign"))
 				must(t, err)
 				o.secrets.Signer = &signer
 			}
+
 			if strings.HasPrefix(v.File, "auth_full") {
-				o.auth.MaxMinions, o.auth.Connected = 1, func(string) (int, bool) { return 2, false }
+				o.auth.MaxMinions = 1
+				o.auth.Connected = func(string) (int, bool) { return 2, false }
 			}
+
 			m := newMaster(t, o)
 			prepare(t, m, v, load)
 			payload, ev := m.SignInEvent(context.Background(), load, 3, peer)
@@ -54,6 +59,7 @@ func TestCapturedSignIns(t *testing.T) {
 			if !slices.Equal(got.Keys(), reply.Keys()) {
 				t.Fatalf("fields %v, want %v", got.Keys(), reply.Keys())
 			}
+
 			gotLoad, _ := got.Bytes("load")
 			sig, _ := got.Bytes("sig")
 			key := private(t, "masterA")
@@ -62,13 +68,16 @@ func TestCapturedSignIns(t *testing.T) {
 			if !slices.Equal(g.Keys(), want.Keys()) {
 				t.Fatalf("fields %v, want %v", g.Keys(), want.Keys())
 			}
+
 			packed, err := msgpack.Marshal(got, msgpack.Raw)
 			must(t, err)
 			captured, err := msgpack.Marshal(reply, msgpack.Raw)
 			must(t, err)
+
 			if len(packed) != len(captured) {
 				t.Errorf("%d bytes, captured %d", len(packed), len(captured))
 			}
+
 			for k, w := range want.All() {
 				a, b := fmt.Sprint(g.Get(k.(string))), fmt.Sprint(w, true)
 				switch k {
@@ -79,15 +88,18 @@ func TestCapturedSignIns(t *testing.T) {
 					}
 				}
 			}
+
 			if want.Str("enc") == "" && v.Keyset == "A" {
 				wantSig, _ := reply.Bytes("sig")
 				if !bytes.Equal(sig, wantSig) || !bytes.Equal(gotLoad, wantLoad) {
 					t.Error("the answer differs from the captured one")
 				}
 			}
+
 			checkEvent(t, m, ev, g, load)
 		})
 	}
+
 	if n < 14 {
 		t.Errorf("only %d sign-ins", n)
 	}
@@ -111,7 +123,8 @@ func prepare(t *testing.T, m *master, v vector, load *value.Map) {
 func checkEvent(t *testing.T, m *master, ev auth.Event, reply, load *value.Map) {
 	t.Helper()
 	data := m.lastEvent(t)
-	if data.Str("act") != ev.Act || data.Bool("result") != ev.Result || data.Str("id") != load.Str("id") || data.Str("pub") != load.Str("pub") {
+	if data.Str("act") != ev.Act || data.Bool("result") != ev.Result || data.Str("id") != load.Str("id") ||
+		data.Str("pub") != load.Str("pub") {
 		t.Errorf("event %v for %+v", data, ev)
 	}
 	accepted := reply.Str("enc") == "pub"
@@ -126,25 +139,30 @@ func TestCapturedEvent(t *testing.T) {
 	if err != nil || len(b) != 1 {
 		t.Fatal("no capture", err)
 	}
+
 	frame := capture(t, "event_salt_auth.bin")
 	body, _ := frame.Bytes("body")
 	tag, packed, ok := bytes.Cut(body, []byte("\n\n"))
 	if !ok {
 		t.Fatal("no tag")
 	}
+
 	want := decode(t, packed)
 	m := newMaster(t, options{})
 	n := newMinion(t, "min6", "min6")
 	n.signIn(t, m)
 	got := m.lastEvent(t)
+
 	if m.tags[0] != strings.TrimRight(string(tag), "|") {
 		t.Errorf("tag %q, want %q", m.tags[0], tag)
 	}
+
 	want.Delete("_stamp") // the bus adds it
 	a, err := msgpack.Marshal(got, msgpack.Modern)
 	must(t, err)
 	w, err := msgpack.Marshal(want, msgpack.Modern)
 	must(t, err)
+
 	if !bytes.Equal(a, w) {
 		t.Errorf("event %q, captured %q", a, w)
 	}

@@ -54,15 +54,18 @@ func (p *Pool) Go(f func(ctx context.Context)) bool {
 	if p.ended {
 		return false
 	}
+
 	select {
 	case p.slots <- struct{}{}:
 	default:
 		return false
 	}
+
 	p.wg.Go(func() {
 		defer func() { <-p.slots }()
 		f(p.ctx)
 	})
+
 	return true
 }
 

@@ -76,12 +76,14 @@ func (b *Backlog) Put(ctx context.Context, bytes int, do func(ctx context.Contex
 		b.room.Release(t.bytes)
 		return errClosed
 	}
+
 	t.since = b.cfg.Now()
 	b.waiting = append(b.waiting, t)
 	if b.stats.Running < b.cfg.Workers {
 		b.stats.Running++
 		b.workers.Go(b.work)
 	}
+
 	return nil
 }
 

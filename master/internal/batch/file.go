@@ -35,6 +35,7 @@ func (m *Manager) read(jid string) (*value.Map, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	path := filepath.Join(dir, stateFile)
 	packed, info, err := durable.ReadFile(path, maxFile, durable.Refuse)
 	if err != nil {
@@ -43,10 +44,12 @@ func (m *Manager) read(jid string) (*value.Map, error) {
 	if !ours(info) {
 		return nil, fmt.Errorf("read %s: %w", path, errNotOurs)
 	}
+
 	kept, ok := file.Unpack(packed)
 	if !ok {
 		return nil, fmt.Errorf("read %s: it holds no state of a batch", path)
 	}
+
 	return kept, nil
 }
 

@@ -116,9 +116,11 @@ func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 	if err != nil {
 		m.cfg.Log.Error("the list of batches cannot be read; those under way are not continued", "error", err)
 	}
+
 	for _, jid := range jids {
 		m.adopt(ctx, jid, true)
 	}
+
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -136,6 +138,7 @@ func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 		case <-tick.C:
 			m.late(ctx)
 		}
+
 		m.adoptWaiting(ctx)
 	}
 }
@@ -155,26 +158,33 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 		if b == nil || !event.MayOrder(e, event.JobReturn) {
 			return
 		}
+
 		if _, at := b.Active[t[2]]; at {
 			b.Returned(t[2], code(e.Data) > 0, m.cfg.Now())
 			m.advance(ctx, t[1], b)
 		}
+
 		return
 	}
+
 	t := batchTag.FindStringSubmatch(e.Tag)
 	if t == nil || e.Origin == event.Peer { // the master beside whom the tool runs drives it
 		return
 	}
+
 	jid, state := t[1], e.Data.Map("state")
 	order, asked := orderOf(t[2], state)
 	if !asked || state != nil && m.batches[jid] != nil {
 		return
 	}
+
 	may, err := event.MayOrderBy(e, order, m.cfg.UserKey)
 	if !may {
-		m.cfg.Log.Warn("a batch event is passed over: nothing proves that who made it may order that", "jid", jid, "tag", e.Tag, "origin", e.Origin, "error", err)
+		m.cfg.Log.Warn("a batch event is passed over: nothing proves that who made it may order that", "jid",
+			jid, "tag", e.Tag, "origin", e.Origin, "error", err)
 		return
 	}
+
 	switch order {
 	case event.BatchKeep:
 		m.keepOfTool(jid, state, t[2] == "complete" || t[2] == "halted")
@@ -222,25 +232,32 @@ func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
 	if m.batches[jid] != nil {
 		return
 	}
+
 	kept, err := m.read(jid)
 	if errors.Is(err, fs.ErrNotExist) && again {
 		m.forget(jid)
 		return
 	}
+
 	var s *State
 	if err == nil {
 		s, err = read(kept)
 	}
+
 	if err != nil {
-		m.cfg.Log.Error("a batch cannot be driven: its state cannot be read, and only its first minions have the job", "jid", jid, "error", err)
+		m.cfg.Log.Error("a batch cannot be driven: its state cannot be read, and only its first minions have the job",
+			"jid", jid, "error", err)
 		return
 	}
+
 	if kept.Str("driver") != "master" {
 		return
 	}
+
 	if user := m.cfg.User(ctx, jid); user != "" {
 		kept.Set("user", user)
 	}
+
 	b := &driven{s, kept}
 	isNew := !again && !slices.Contains(m.waiting, jid)
 	if s.Halted == "" && len(m.batches) >= maxActive {
@@ -252,20 +269,24 @@ func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
 		}
 		s.Halted = fmt.Sprintf("the master drives %d batches already, and %d wait", len(m.batches), len(m.waiting))
 	}
+
 	if again {
 		for id := range s.Active {
 			s.Active[id] = m.cfg.Now()
 		}
 	}
+
 	m.batches[jid] = b
 	m.want()
 	if err := m.list(jid, true); err != nil {
 		m.cfg.Log.Warn("a batch is not continued after a restart of the master", "jid", jid, "error", err)
 	}
+
 	m.cfg.Log.Info("batch is driven by this master", "jid", jid, "user", kept.Str("user"), "pending", len(s.Pending))
 	if isNew && s.Halted == "" {
 		m.cfg.Adopted(jid, kept)
 	}
+
 	m.reconcile(ctx, jid, b)
 	m.advance(ctx, jid, b)
 }
@@ -314,7 +335,8 @@ func (m *Manager) reconcileAll(ctx context.Context) {
 // --batch-wait.
 func (m *Manager) late(ctx context.Context) {
 	for jid, b := range m.batches {
-		window := time.Duration((number(b.kept, "timeout", 60) + number(b.kept, "gather_job_timeout", 10)) * float64(time.Second))
+		window := time.Duration((number(b.kept, "timeout", 60) +
+			number(b.kept, "gather_job_timeout", 10)) * float64(time.Second))
 		isLate := func(since time.Time) bool { return m.cfg.Now().Sub(since) >= window }
 		for _, since := range b.Active {
 			if isLate(since) {
@@ -322,11 +344,13 @@ func (m *Manager) late(ctx context.Context) {
 				break
 			}
 		}
+
 		for id, since := range b.Active {
 			if isLate(since) {
 				b.TimedOut(id, m.cfg.Now())
 			}
 		}
+
 		m.advance(ctx, jid, b)
 	}
 }
@@ -339,6 +363,7 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	if len(next) == 0 && !b.Over() && before == len(b.Done)+len(b.Failed) {
 		return
 	}
+
 	b.Fill(b.kept, m.cfg.Now())
 	if err := m.write(jid, b.kept); err != nil {
 		m.cfg.Log.Error("the state of a batch cannot be kept", "jid", jid, "error", err)
@@ -348,21 +373,26 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 			next = nil
 		}
 	}
+
 	if len(next) > 0 {
 		if err := m.cfg.Publish(ctx, b.load(jid, next)); err != nil {
-			m.cfg.Log.Error("a batch cannot be published to its next minions", "jid", jid, "minions", next, "error", err)
+			m.cfg.Log.Error("a batch cannot be published to its next minions", "jid", jid, "minions", next,
+				"error", err)
 		}
 	}
+
 	switch {
 	case b.Halted != "":
 		m.cfg.Log.Error("batch is halted", "jid", jid, "reason", b.Halted, "pending", len(b.Pending))
-		m.tell(jid, b, "halted", "reason", b.Halted, "abandoned_active", b.kept.Map("active").Keys(), "abandoned_pending", b.Pending)
+		m.tell(jid, b, "halted", "reason", b.Halted, "abandoned_active", b.kept.Map("active").Keys(),
+			"abandoned_pending", b.Pending)
 		m.forget(jid)
 	case b.Over():
 		m.tell(jid, b, "complete")
 		m.forget(jid)
 	default:
-		m.tell(jid, b, "progress", "total", len(b.kept.List("all_minions")), "active", len(b.Active), "pending", len(b.Pending))
+		m.tell(jid, b, "progress", "total", len(b.kept.List("all_minions")), "active", len(b.Active),
+			"pending", len(b.Pending))
 	}
 }
 
@@ -376,7 +406,8 @@ func (b *driven) load(jid string, ids []string) *value.Map {
 		arg = append(arg, kw)
 	}
 	fun, _ := b.kept.Get("fun")
-	return value.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", "list", "ret", b.kept.Str("ret"), "jid", jid, "user", b.kept.Str("user"))
+	return value.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", "list", "ret", b.kept.Str("ret"),
+		"jid", jid, "user", b.kept.Str("user"))
 }
 
 // tell fires one of Salt's events (salt/utils/batch_output.py).
@@ -386,15 +417,18 @@ func (m *Manager) tell(jid string, b *driven, what string, more ...any) {
 		v, _ := b.kept.Get(k)
 		data.Set(k, v)
 	}
+
 	data.Set("completed", len(b.Done))
 	data.Set("failed", len(b.Failed))
 	if what != "progress" {
 		data.Set("total_minions", len(b.kept.List("all_minions")))
 		data.Set("duration", seconds(m.cfg.Now())-number(b.kept, "created", seconds(m.cfg.Now())))
 	}
+
 	for i := 0; i+1 < len(more); i += 2 {
 		data.Set(more[i], more[i+1])
 	}
+
 	m.cfg.Fire("salt/batch/"+jid+"/"+what, data)
 }
 
@@ -407,14 +441,17 @@ func (m *Manager) halt(ctx context.Context, jid, reason string) {
 		m.advance(ctx, jid, b)
 		return
 	}
+
 	kept, err := m.read(jid)
 	if err != nil || kept.Bool("halted") {
 		return
 	}
+
 	s, err := read(kept)
 	if err != nil || s.Over() {
 		return
 	}
+
 	s.Halted = reason
 	m.advance(ctx, jid, &driven{s, kept})
 }

@@ -43,10 +43,13 @@ func newWorld(t *testing.T) *world {
 
 // again is a manager that starts where another one died.
 func (w *world) again() {
-	w.m = NewManager(Config{Dir: w.dir, JobDir: func(jid string) (string, error) { return filepath.Join(w.dir, "jobs", jid), nil },
+	w.m = NewManager(Config{
+		Dir:    w.dir,
+		JobDir: func(jid string) (string, error) { return filepath.Join(w.dir, "jobs", jid), nil },
 		Publish: func(_ context.Context, l *value.Map) error {
 			w.published = append(w.published, strings.Join(l.Texts("tgt"), ","))
-			if l.Str("jid") != jid || l.Str("tgt_type") != "list" || l.Str("fun") != "test.arg" || l.Str("user") != "ann" || len(l.List("arg")) != 2 {
+			if l.Str("jid") != jid || l.Str("tgt_type") != "list" || l.Str("fun") != "test.arg" ||
+				l.Str("user") != "ann" || len(l.List("arg")) != 2 {
 				w.t.Errorf("published %v", l)
 			}
 			return w.refuse
@@ -58,7 +61,9 @@ func (w *world) again() {
 		Fire: func(tag string, data *value.Map) {
 			w.fired = append(w.fired, strings.TrimPrefix(tag, "salt/batch/"+jid+"/"))
 		},
-		Now: func() time.Time { return w.now }, Log: slog.New(slog.DiscardHandler)})
+		Now: func() time.Time { return w.now },
+		Log: slog.New(slog.DiscardHandler),
+	})
 }
 
 // handOver does what `salt -b 2 --async` does.
@@ -68,9 +73,11 @@ func (w *world) handOver(more ...any) {
 		"active", value.NewMap("a", 1000.0, "b", 1000.0), "done", value.NewMap(), "failed", value.NewMap(), "wait", []any{}, "batch_size", 2,
 		"fun", "test.arg", "arg", []any{"x"}, "kwargs", value.NewMap("k", "v"), "tgt", "*", "tgt_type", "glob", "failhard", false, "batch_wait", 0,
 		"timeout", 5, "gather_job_timeout", 10, "last_progress", 1000.0, "created", 1000.0, "halted", false, "halted_reason", nil, "driver", "master", "ret", "", "user", "ann")
+
 	for i := 0; i < len(more); i += 2 {
 		kept.Set(more[i], more[i+1])
 	}
+
 	data := value.NewMap("jid", jid, "driver", "master")
 	if w.sends {
 		data.Set("key", userKey)
@@ -78,6 +85,7 @@ func (w *world) handOver(more ...any) {
 	} else if err := w.m.write(jid, kept); err != nil {
 		w.t.Fatal(err)
 	}
+
 	w.event("salt/batch/"+jid+"/new", data)
 }
 
@@ -98,7 +106,12 @@ func (w *world) handle(e event.Event) {
 }
 
 func (w *world) ret(id string, code int) {
-	w.handle(event.Event{Tag: "salt/job/" + jid + "/ret/" + id, Data: value.NewMap("id", id, "return", true, "retcode", code), Origin: event.Minion, Minion: id})
+	w.handle(event.Event{
+		Tag:    "salt/job/" + jid + "/ret/" + id,
+		Data:   value.NewMap("id", id, "return", true, "retcode", code),
+		Origin: event.Minion,
+		Minion: id,
+	})
 }
 
 // want compares what was published and fired since the last call.
@@ -121,7 +134,8 @@ func (w *world) kept() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return fmt.Sprintf("%d/%d/%d/%d %s", k.Map("done").Len(), k.Map("failed").Len(), k.Map("active").Len(), len(k.List("pending")), k.Str("halted_reason"))
+	return fmt.Sprintf("%d/%d/%d/%d %s", k.Map("done").Len(), k.Map("failed").Len(), k.Map("active").Len(),
+		len(k.List("pending")), k.Str("halted_reason"))
 }
 
 func (w *world) listed() bool { l, _ := w.m.index(); return slices.Contains(l, jid) }
@@ -138,9 +152,12 @@ func drivesABatch(t *testing.T, sends bool) {
 	w.returns.Set("a", value.NewMap("return", true, "retcode", 0)) // faster than the tool
 	w.handOver()
 	w.want("c", "progress")
-	if !w.m.Wants("salt/job/"+jid+"/ret/b") || w.m.Wants("salt/job/"+jid+"/new") || w.m.Wants("salt/job/20261123000000000002/ret/b") || !w.listed() {
+
+	if !w.m.Wants("salt/job/"+jid+"/ret/b") || w.m.Wants("salt/job/"+jid+"/new") ||
+		w.m.Wants("salt/job/20261123000000000002/ret/b") || !w.listed() {
 		t.Error("wants, or is not listed")
 	}
+
 	w.ret("b", 0)
 	w.ret("b", 0)
 	w.want("d", "progress")
@@ -149,17 +166,21 @@ func drivesABatch(t *testing.T, sends bool) {
 	w.returns.Set("d", value.NewMap("return", 1, "retcode", 1)) // its event was lost
 	w.m.late(t.Context())
 	w.want("e", "progress")
+
 	if got := w.kept(); got != "3/1/1/0 " {
 		t.Errorf("kept %s", got)
 	}
+
 	w.ret("e", 0)
 	w.want("", "complete")
 	if w.listed() || len(w.m.batches) > 0 || w.m.Wants("salt/job/"+jid+"/ret/b") {
 		t.Error("the batch is not forgotten")
 	}
+
 	if w.adopted != "ann" {
 		t.Errorf("it was told to be adopted of %q", w.adopted)
 	}
+
 	w.event("salt/batch/"+jid+"/stop", value.NewMap())
 	w.want("", "")
 }
@@ -180,13 +201,16 @@ func TestManagerGoesOn(t *testing.T) {
 	w.want("d", "progress")
 	w.m.late(t.Context())
 	w.want("", "")
+
 	if got := w.kept(); got != "2/0/2/1 " {
 		t.Errorf("kept %s", got)
 	}
+
 	// A list that names what is gone.
 	if err := os.RemoveAll(filepath.Join(w.dir, "jobs", jid)); err != nil {
 		t.Fatal(err)
 	}
+
 	w.again()
 	w.m.Run(ctx, nil)
 	if w.listed() {
@@ -200,12 +224,15 @@ func TestManagerHalts(t *testing.T) {
 		w.handOver("failhard", true)
 		w.ret("a", 1)
 		w.want("", "halted")
+
 		if got := w.kept(); got != "1/0/1/3 failhard" || w.listed() {
 			t.Errorf("kept %s", got)
 		}
+
 		w.ret("b", 0)
 		w.want("", "")
 	})
+
 	t.Run("batch.stop", func(t *testing.T) {
 		w := newWorld(t)
 		w.handOver()
@@ -215,6 +242,7 @@ func TestManagerHalts(t *testing.T) {
 			t.Errorf("kept %s", got)
 		}
 	})
+
 	t.Run("batch_wait", func(t *testing.T) {
 		w := newWorld(t)
 		w.handOver("batch_wait", 3)
@@ -224,6 +252,7 @@ func TestManagerHalts(t *testing.T) {
 		w.m.late(t.Context())
 		w.want("c", "progress")
 	})
+
 	t.Run("a publish that fails", func(t *testing.T) {
 		w := newWorld(t)
 		w.handOver()
@@ -236,10 +265,12 @@ func TestManagerHalts(t *testing.T) {
 		w.now = w.now.Add(time.Minute)
 		w.m.late(t.Context())
 		w.want("", "complete")
+
 		if got := w.kept(); got != "1/4/0/0 " {
 			t.Errorf("kept %s", got)
 		}
 	})
+
 	t.Run("a disk that takes nothing", func(t *testing.T) {
 		w := newWorld(t)
 		w.handOver()
@@ -247,15 +278,18 @@ func TestManagerHalts(t *testing.T) {
 		w.ret("a", 0)
 		w.want("", "halted")
 	})
+
 	t.Run("more than may wait", func(t *testing.T) {
 		w := newWorld(t)
 		w.crowd()
 		w.m.waiting = make([]string, maxWaiting)
 		w.handOver()
 		w.want("", "halted")
+
 		if got := w.kept(); !strings.Contains(got, "drives 256 batches already, and 10000 wait") {
 			t.Errorf("kept %s", got)
 		}
+
 		if w.adopted != "" {
 			t.Error("it was told to be adopted")
 		}
@@ -279,9 +313,11 @@ func TestBatchWaitsForItsTurn(t *testing.T) {
 			w.handOver()
 			w.event("salt/batch/"+jid+"/new", value.NewMap("jid", jid))
 			w.want("", "")
+
 			if len(w.m.waiting) != 1 || !w.listed() {
 				t.Fatalf("waiting %v, listed %v", w.m.waiting, w.listed())
 			}
+
 			w.returns.Set("a", value.NewMap("return", true, "retcode", 0)) // its event goes by
 			w.now = w.now.Add(time.Hour)
 			if dies {
@@ -289,6 +325,7 @@ func TestBatchWaitsForItsTurn(t *testing.T) {
 				w.crowd()
 				w.m.adopt(t.Context(), jid, true)
 			}
+
 			w.m.adoptWaiting(t.Context())
 			w.want("", "")
 			w.m.forget("0")
@@ -296,11 +333,13 @@ func TestBatchWaitsForItsTurn(t *testing.T) {
 			w.want("c", "progress")
 			w.ret("b", 0)
 			w.want("d", "progress") // b is not late: its time began with its turn
+
 			if w.adopted != "ann" {
 				t.Errorf("it was told to be adopted of %q", w.adopted)
 			}
 		})
 	}
+
 	t.Run("stopped", func(t *testing.T) {
 		w := newWorld(t)
 		w.crowd()
@@ -309,6 +348,7 @@ func TestBatchWaitsForItsTurn(t *testing.T) {
 		w.m.forget("0")
 		w.m.adoptWaiting(t.Context())
 		w.want("", "halted")
+
 		if w.listed() || len(w.m.waiting) > 0 {
 			t.Error("a batch that was stopped waits on")
 		}
@@ -323,12 +363,14 @@ func TestManagerIgnores(t *testing.T) {
 		w.m.handle(t.Context(), event.Event{Tag: "salt/batch/" + jid + "/new", Data: value.NewMap(), Origin: from})
 		w.m.handle(t.Context(), event.Event{Tag: "salt/batch/" + jid + "/stop", Data: value.NewMap(), Origin: from})
 	}
+
 	w.event("salt/batch/20261123000000000009/new", value.NewMap())
 	w.event("salt/batch/../../etc/new", value.NewMap())
 	w.event("salt/batch/"+jid+"/progress", value.NewMap("state", value.NewMap("driver", "master")))
 	if err := os.WriteFile(filepath.Join(w.dir, "jobs", jid, stateFile), []byte{0xc1}, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	w.event("salt/batch/"+jid+"/new", value.NewMap())
 	w.want("", "")
 	if len(w.m.batches) > 0 || w.listed() {
@@ -341,24 +383,29 @@ func TestManagerIgnores(t *testing.T) {
 func TestManagerKeepsTheToolsBatches(t *testing.T) {
 	w := newWorld(t)
 	state := func(done int) *value.Map {
-		s := value.NewMap("jid", jid, "driver", "cli", "batch_size", 1, "pending", []any{"b"}, "active", value.NewMap("a", 1.0), "failed", value.NewMap())
+		s := value.NewMap("jid", jid, "driver", "cli", "batch_size", 1, "pending", []any{"b"}, "active",
+			value.NewMap("a", 1.0), "failed", value.NewMap())
 		d := value.NewMap()
 		for i := range done {
 			d.Set(fmt.Sprint(i), value.NewMap())
 		}
+
 		s.Set("done", d)
 		return value.NewMap("state", s)
 	}
+
 	w.event("salt/batch/"+jid+"/new", state(0))
 	w.event("salt/batch/"+jid+"/progress", state(1))
 	if got := w.kept(); got != "1/0/1/1 " || !w.listed() || len(w.m.batches) > 0 {
 		t.Errorf("kept %s", got)
 	}
+
 	w.event("salt/batch/"+jid+"/stop", value.NewMap())
 	w.want("", "halted")
 	if got := w.kept(); got != "1/0/1/1 stop" || w.listed() {
 		t.Errorf("kept %s", got)
 	}
+
 	w.event("salt/batch/"+jid+"/new", state(0))
 	w.event("salt/batch/"+jid+"/complete", state(2))
 	if got := w.kept(); got != "2/0/1/1 " || w.listed() {

@@ -26,7 +26,13 @@ type State struct {
 
 // New makes the state of a batch that has not begun.
 func New(minions []string, size int) *State {
-	return &State{Size: size, Pending: append([]string(nil), minions...), Active: map[string]time.Time{}, Done: map[string]bool{}, Failed: map[string]string{}}
+	return &State{
+		Size:    size,
+		Pending: append([]string(nil), minions...),
+		Active:  map[string]time.Time{},
+		Done:    map[string]bool{},
+		Failed:  map[string]string{},
+	}
 }
 
 // Returned takes a minion out of its slot; bad is its return code being above
@@ -71,10 +77,12 @@ func (b *State) Next(now time.Time) (ids []string, wake time.Time) {
 			}
 		}
 	}
+
 	b.Closed = open
 	if b.Halted != "" {
 		return nil, wake
 	}
+
 	n := min(b.Size-len(b.Active)-len(b.Closed), len(b.Pending))
 	for range n {
 		id := b.Pending[0]
@@ -82,6 +90,7 @@ func (b *State) Next(now time.Time) (ids []string, wake time.Time) {
 		b.Active[id] = now
 		ids = append(ids, id)
 	}
+
 	return ids, wake
 }
 
@@ -91,28 +100,36 @@ func (b *State) Over() bool { return b.Halted != "" || len(b.Pending) == 0 && le
 // Fill sets what changes in a batch in the map that Salt keeps of it, with
 // Salt's names.
 func (b *State) Fill(m *value.Map, now time.Time) {
-	active, done, failed := value.NewMap(), value.NewMap(), value.NewMap()
+	active := value.NewMap()
+	done := value.NewMap()
+	failed := value.NewMap()
 	for id, t := range b.Active {
 		active.Set(id, seconds(t))
 	}
+
 	for id := range b.Done {
 		done.Set(id, value.NewMap())
 	}
+
 	for id, why := range b.Failed {
 		failed.Set(id, why)
 	}
+
 	wait := []any{}
 	for _, t := range b.Closed {
 		wait = append(wait, seconds(t))
 	}
+
 	var reason any
 	if b.Halted != "" {
 		reason = b.Halted
 	}
+
 	pending := []any{}
 	for _, id := range b.Pending {
 		pending = append(pending, id)
 	}
+
 	for i, v := range []any{pending, active, done, failed, wait, b.Halted != "", reason, seconds(now)} {
 		m.Set([]string{"pending", "active", "done", "failed", "wait", "halted", "halted_reason", "last_progress"}[i], v)
 	}
@@ -124,6 +141,7 @@ func read(m *value.Map) (*State, error) {
 	if !ok || size < 1 {
 		return nil, fmt.Errorf("it has no batch_size")
 	}
+
 	b := New(m.Texts("pending"), int(size))
 	b.Wait, b.Failhard = time.Duration(number(m, "batch_wait", 0)*float64(time.Second)), m.Bool("failhard")
 	for k := range m.Map("active").All() {
@@ -131,20 +149,25 @@ func read(m *value.Map) (*State, error) {
 		at := number(m.Map("active"), id, 0)
 		b.Active[id] = time.UnixMicro(int64(at * 1e6))
 	}
+
 	for _, v := range m.List("wait") {
 		b.Closed = append(b.Closed, time.UnixMicro(int64(number(value.NewMap("t", v), "t", 0)*1e6)))
 	}
+
 	for k := range m.Map("done").All() {
 		id, _ := k.(string)
 		b.Done[id] = true
 	}
+
 	for k, why := range m.Map("failed").All() {
 		id, _ := k.(string)
 		b.Failed[id] = fmt.Sprint(why)
 	}
+
 	if m.Bool("halted") {
 		b.Halted = fmt.Sprint(m.Str("halted_reason"))
 	}
+
 	return b, nil
 }
 

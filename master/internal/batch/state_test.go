@@ -18,6 +18,7 @@ func TestState(t *testing.T) {
 		}
 		return wake
 	}
+
 	t.Run("slots", func(t *testing.T) {
 		b := New(ids, 2)
 		next(b, 0, "a", "b")
@@ -29,25 +30,31 @@ func TestState(t *testing.T) {
 		b.TimedOut("a", at(3))
 		b.Returned("c", true, at(3))
 		next(b, 3, "d")
+
 		if b.Over() {
 			t.Fatal("over too early")
 		}
+
 		b.Returned("d", false, at(4))
 		if !b.Over() || b.Failed["a"] != "timeout" || len(b.Done) != 3 {
 			t.Errorf("end: %+v", b)
 		}
 	})
+
 	t.Run("wait", func(t *testing.T) {
 		b := New(ids, 2)
 		b.Wait = time.Second
 		next(b, 0, "a", "b")
 		b.Returned("a", false, at(5))
+
 		if wake := next(b, 5); wake != at(15) {
 			t.Errorf("wake %v", wake)
 		}
+
 		next(b, 14)
 		next(b, 15, "c")
 	})
+
 	t.Run("failhard", func(t *testing.T) {
 		b := New(ids, 1)
 		b.Failhard = true
@@ -56,6 +63,7 @@ func TestState(t *testing.T) {
 		next(b, 1, "b")
 		b.Returned("b", true, at(2))
 		next(b, 2)
+
 		if !b.Over() || b.Halted != "failhard" {
 			t.Errorf("not halted: %+v", b)
 		}

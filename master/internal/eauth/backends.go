@@ -63,10 +63,12 @@ func PAM(socket string, otherwise Backend, log *slog.Logger) Backend {
 		case err != nil:
 			return Verdict{}, err
 		case a.Fault:
-			return Verdict{}, fmt.Errorf("ask the helper for passwords of local accounts: %s", printable.Brief(a.Why, 300))
+			return Verdict{}, fmt.Errorf("ask the helper for passwords of local accounts: %s",
+				printable.Brief(a.Why, 300))
 		case !a.OK:
 			log.Info("a log-in by pam is refused", "user", user, "because", printable.Brief(a.Why, 300))
 		}
+
 		return Verdict{OK: a.OK, Groups: a.Groups}, nil
 	}
 }

@@ -30,30 +30,36 @@ func BenchmarkLogin(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+
 	file, err := userfile.New(value.NewMap("^filename", path, "^filetype", "htpasswd"))
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `["test.*"]`) }))
 	defer server.Close()
 	address, err := loginurl.New(value.NewMap("^url", server.URL))
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	run := func(name, user, password string, ask Backend, children func() time.Duration) {
 		b.Run(name, func(b *testing.B) {
 			if _, err := ask(b.Context(), user, password); err != nil {
 				b.Fatal(err)
 			}
+
 			began := spent(b, syscall.RUSAGE_SELF) + children()
 			for b.Loop() {
 				if v, err := ask(b.Context(), user, password); !v.OK || err != nil {
 					b.Fatal(v, err)
 				}
 			}
+
 			b.ReportMetric(float64(spent(b, syscall.RUSAGE_SELF)+children()-began)/float64(b.N)/1e6, "cpu-ms/op")
 		})
 	}
+
 	none := func() time.Duration { return 0 }
 	run("file-apr1", "apr1", "myPassword", File(file, nil), none)
 	run("file-bcrypt", "bcrypt", "myPassword", File(file, nil), none)
@@ -63,16 +69,21 @@ func BenchmarkLogin(b *testing.B) {
 		b.Log("NOT MEASURED: set SALTERN_PYTHON to a Python that has the Salt library")
 		return
 	}
+
 	conf := filepath.Join(dir, "master")
-	if err := os.WriteFile(conf, []byte("root_dir: "+dir+"\nauth_dirs: ["+dir+"]\nexternal_auth: {mine: {ann: [test.ping]}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(conf,
+		[]byte("root_dir: "+dir+"\nauth_dirs: ["+dir+"]\nexternal_auth: {mine: {ann: [test.ping]}}\n"),
+		0o600); err != nil {
 		b.Fatal(err)
 	}
+
 	p := NewPython([]string{python}, conf, "")
 	defer p.Close()
 	began := time.Now()
 	if _, err := p.Login(b.Context(), "mine", "ann", "nna"); err != nil {
 		b.Fatal(err)
 	}
+
 	b.Logf("the first log-in by Python took %s", time.Since(began))
 	run("python", "ann", "nna", func(ctx context.Context, user, password string) (Verdict, error) {
 		return p.Login(ctx, "mine", user, password)

@@ -179,6 +179,7 @@ func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, from 
 			load.Delete(k)
 		}
 	}()
+
 	if _, ok := creds.Get("token"); ok {
 		caller, err := a.byToken(ctx, creds.Str("token"))
 		if source := ratelimit.Source(a.countsAt(from)); err == nil && source.IsValid() {
@@ -186,9 +187,11 @@ func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, from 
 		}
 		return caller, err
 	}
+
 	if _, ok := creds.Get("eauth"); ok {
 		return a.byPassword(ctx, creds, a.countsAt(from))
 	}
+
 	return a.byKey(load)
 }
 
@@ -196,7 +199,10 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (Caller, erro
 	t, g, ok := a.tokenOf(token)
 	if !ok {
 		a.cfg.Log.Warn(`Authentication failure of type "token" occurred.`)
-		return Caller{}, &Failure{Name: "TokenAuthenticationError", Message: `Authentication failure of type "token" occurred.`}
+		return Caller{}, &Failure{
+			Name:    "TokenAuthenticationError",
+			Message: `Authentication failure of type "token" occurred.`,
+		}
 	}
 	return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.expanded(ctx, t.Eauth, g)}, nil
 }
@@ -268,22 +274,32 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from n
 	if name != "" {
 		shown = name
 	}
+
 	proven, err := a.login(ctx, attempt{system, name, creds.Str("password"), from, false})
 	if errors.Is(err, ErrBusy) {
 		return Caller{}, Busy()
 	}
+
 	if err != nil {
 		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", shown)
 		failure := &Failure{
 			Name:    "EauthAuthenticationError",
 			Message: fmt.Sprintf(`Authentication failure of type "eauth" occurred for user %s.`, shown),
 		}
+
 		if unanswered, ok := errors.AsType[*Unanswered](err); ok {
 			failure.Cause = unanswered
 		}
+
 		return Caller{}, failure
 	}
-	return Caller{Kind: "eauth", Name: proven.name, Eauth: system, Permissions: a.expanded(ctx, system, proven.grant)}, nil
+
+	return Caller{
+		Kind:        "eauth",
+		Name:        proven.name,
+		Eauth:       system,
+		Permissions: a.expanded(ctx, system, proven.grant),
+	}, nil
 }
 
 // byKey follows authenticate_key, with a difference: who holds a key is who he
@@ -298,6 +314,7 @@ func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 		a.cfg.Log.Warn(`Authentication failure of type "user" occurred.`)
 		return Caller{}, denied
 	}
+
 	user, named := load.Get("user")
 	name, _ := user.(string)
 	owner, known := a.owner(key)
@@ -316,6 +333,7 @@ func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 	case known && name != "" && a.owns(name, key):
 		return a.restricted(name, denied)
 	}
+
 	a.cfg.Log.Warn(`Authentication failure of type "user" occurred.`, "user", name)
 	return Caller{}, denied
 }
@@ -340,14 +358,17 @@ func (a *Authenticator) Knows(key, token, said string) bool {
 			return true
 		}
 	}
+
 	if said != "" {
 		if _, ok := a.Source(value.NewMap(source.Field, said), netip.Addr{}); ok {
 			return true
 		}
 	}
+
 	if token == "" {
 		return false
 	}
+
 	_, err := a.cfg.Tokens.Get(token, a.cfg.Now())
 	return err == nil
 }
@@ -370,9 +391,11 @@ func (a *Authenticator) restricted(user string, denied *Failure) (Caller, error)
 			perms = append(perms, l...)
 		}
 	}
+
 	if len(perms) == 0 {
 		return Caller{}, denied
 	}
+
 	return Caller{Kind: "user", Name: user, Permissions: perms}, nil
 }
 
@@ -406,25 +429,32 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 		}
 		return "", nil
 	}
+
 	user = proven.name
 
 	life := a.cfg.TokenExpire
 	if secs, ok := load.Int("token_expire"); ok && secs > 0 && a.mayChooseExpire(system, user) {
 		life = time.Duration(secs) * time.Second
 	}
+
 	who := Token{Name: user, Eauth: system, Groups: proven.groups, From: shownAddr(from)}
 	if a.cfg.KeepACL {
 		who.Permissions = append([]any{}, a.expanded(ctx, system, proven.grant)...)
-		if !a.grants(grant{permissions: who.Permissions, said: true}) { // such as computers, of which a directory has none
-			a.cfg.Log.Warn("a token of this account would permit nothing, and none is given", "eauth", system, "user", user)
+
+		// such as computers, of which a directory has none
+		if !a.grants(grant{permissions: who.Permissions, said: true}) {
+			a.cfg.Log.Warn("a token of this account would permit nothing, and none is given", "eauth",
+				system, "user", user)
 			a.refuseSlowly(ctx)
 			return "", nil
 		}
 	}
+
 	t, err := a.cfg.Tokens.Make(who, life, a.cfg.Now())
 	if err != nil {
 		return nil, err
 	}
+
 	section, _ := a.section(system)
 	return a.describe(t, a.ofToken(section, t)), nil
 }

@@ -19,6 +19,7 @@ func newTest(t *testing.T, now *time.Time) *Authenticator {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return New(Config{
 		External:     value.NewMap("auto", value.NewMap("ann", []any{"test.*"}), "sharedsecret", value.NewMap()),
 		Backends:     map[string]Backend{"auto": Auto, "sharedsecret": SharedSecret("s3")},
@@ -61,19 +62,26 @@ func TestAttack02KeysAndPasswords(t *testing.T) {
 		{"sudo acts as bob", value.NewMap("user", "sudo_bob", "key", "rootkey"), nil, "bob", false, 1},
 		{"sudo of nobody", value.NewMap("user", "sudo_x", "key", "rootkey"), nil, "", false, 0},
 		{"eauth", value.NewMap(), value.NewMap("eauth", "auto", "username", "ann", "password", "x"), "ann", false, 1},
-		{"eauth without entry", value.NewMap(), value.NewMap("eauth", "auto", "username", "eve", "password", "x"), "eve", false, 0},
-		{"system not enabled", value.NewMap(), value.NewMap("eauth", "pam", "username", "ann", "password", "x"), "", false, 0},
-		{"wrong password", value.NewMap(), value.NewMap("eauth", "sharedsecret", "username", "ann", "password", "x"), "", false, 0},
+		{"eauth without entry", value.NewMap(),
+			value.NewMap("eauth", "auto", "username", "eve", "password", "x"), "eve", false, 0},
+		{"system not enabled", value.NewMap(),
+			value.NewMap("eauth", "pam", "username", "ann", "password", "x"), "", false, 0},
+		{"wrong password", value.NewMap(),
+			value.NewMap("eauth", "sharedsecret", "username", "ann", "password", "x"), "", false, 0},
 		{"unknown token", value.NewMap(), value.NewMap("token", "../../etc/passwd"), "", false, 0},
 		{"token is no text", value.NewMap(), value.NewMap("token", nil), "", false, 0},
-		{"root key does not help a bad token", value.NewMap("user", "root", "key", "rootkey"), value.NewMap("token", ""), "", false, 0},
+		{"root key does not help a bad token", value.NewMap("user", "root", "key", "rootkey"),
+			value.NewMap("token", ""), "", false, 0},
 	}
+
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := a.Check(context.Background(), tt.load, tt.creds, netip.Addr{})
-			if (err == nil) != (tt.want != "") || c.Name != tt.want || c.All != tt.all || len(c.Permissions) != tt.perms {
+			if (err == nil) != (tt.want != "") || c.Name != tt.want || c.All != tt.all ||
+				len(c.Permissions) != tt.perms {
 				t.Errorf("got %+v, %v", c, err)
 			}
+
 			if _, ok := tt.load.Get("key"); ok {
 				t.Error("the key is still in the load")
 			}
@@ -101,17 +109,21 @@ func TestFinding05OwnKeys(t *testing.T) {
 				}
 			}
 		}
+
 		for _, key := range []string{"rootkey", "saltkey"} { // what Salt's own tools send
 			for _, user := range []any{"root", "salt", "ann"} {
-				if c, err := a.Check(t.Context(), value.NewMap("user", user, "key", key), nil, netip.Addr{}); err != nil || !c.All || c.Name != user {
+				if c, err := a.Check(t.Context(), value.NewMap("user", user, "key", key), nil,
+					netip.Addr{}); err != nil || !c.All || c.Name != user {
 					t.Errorf("%s as %v: %+v, %v", key, user, c, err)
 				}
 			}
+
 			c, err := a.Check(t.Context(), value.NewMap("user", "sudo_bob", "key", key), nil, netip.Addr{})
 			if err != nil || c.All == sudoACL || sudoACL && (c.Name != "bob" || len(c.Permissions) != 1) {
 				t.Errorf("sudo_acl %v: %s as sudo_bob: %+v, %v", sudoACL, key, c, err)
 			}
 		}
+
 		if c, err := a.Check(t.Context(), value.NewMap("user", "bob", "key", "bobkey"), nil, netip.Addr{}); err != nil || c.All || len(c.Permissions) != 1 {
 			t.Errorf("bob himself: %+v, %v", c, err)
 		}
@@ -121,33 +133,41 @@ func TestFinding05OwnKeys(t *testing.T) {
 func TestAttack29ExpiredToken(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a := newTest(t, &now)
-	v, err := a.MakeToken(context.Background(), value.NewMap("eauth", "auto", "username", "ann", "password", "x"), netip.Addr{})
+	v, err := a.MakeToken(context.Background(),
+		value.NewMap("eauth", "auto", "username", "ann", "password", "x"), netip.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	tok := v.(*value.Map).Str("token")
 	if len(tok) != 64 {
 		t.Fatalf("token %q", tok)
 	}
+
 	use := func() error {
 		_, err := a.Check(context.Background(), value.NewMap(), value.NewMap("token", tok), netip.Addr{})
 		return err
 	}
+
 	if err := use(); err != nil {
 		t.Errorf("fresh token: %v", err)
 	}
+
 	if m := a.GetToken(value.NewMap("token", tok)).(*value.Map); m.Str("name") != "ann" || m.Str("eauth") != "auto" {
 		t.Errorf("get_token says %v", m)
 	}
+
 	now = now.Add(time.Hour)
 	var f *Failure
 	if err := use(); !errors.As(err, &f) || f.Name != "TokenAuthenticationError" {
 		t.Errorf("at the moment it expires: %v", err)
 	}
+
 	now = now.Add(-time.Minute)
 	if err := use(); err == nil {
 		t.Error("it works again after the clock went back: it was not removed")
 	}
+
 	if m := a.GetToken(value.NewMap("token", tok)).(*value.Map); m.Len() != 0 {
 		t.Errorf("get_token says %v", m)
 	}
@@ -161,20 +181,25 @@ func TestTokenFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	info, err := os.Stat(filepath.Join(dir, tok.Token+".p"))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("token file: %v, %v", info, err)
 	}
+
 	bad := filepath.Join(dir, "00112233445566778899aabbccddeeff.p")
 	if err := os.WriteFile(bad, []byte{0xdd, 0xff, 0xff, 0xff, 0xff}, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := a.cfg.Tokens.Get("00112233445566778899aabbccddeeff", now); err == nil {
 		t.Error("a corrupt token is accepted")
 	}
+
 	if err := a.cfg.Tokens.Clean(now.Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
+
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("%d files left after cleaning", len(left))
 	}

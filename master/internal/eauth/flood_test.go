@@ -25,12 +25,14 @@ func flooded(t *testing.T) (login func(user, password, from string) error, a *Au
 		_ = pause.For(ctx, 50*time.Millisecond) // a directory
 		return Verdict{OK: password == "right"}, nil
 	}
+
 	return func(user, password, from string) error {
 		var addr netip.Addr
 		if from != "" {
 			addr = netip.MustParseAddr(from)
 		}
-		_, err := a.Check(t.Context(), value.NewMap(), value.NewMap("eauth", "sharedsecret", "username", user, "password", password), addr)
+		_, err := a.Check(t.Context(), value.NewMap(),
+			value.NewMap("eauth", "sharedsecret", "username", user, "password", password), addr)
 		return err
 	}, a
 }
@@ -52,14 +54,18 @@ func TestAttack23LoginFlood(t *testing.T) {
 				}
 			})
 		}
+
 		synctest.Wait()
 		if n := a.logins.Waiting(); int64(n) != loginsInLine.Strangers {
 			t.Errorf("%d wait", n)
 		}
+
 		wg.Wait()
-		if s := a.Stats(); s.Busy != 1000-uint64(loginsAtWork.Strangers+loginsInLine.Strangers) || s.Wrong != 0 || s.Waiting != 0 {
+		if s := a.Stats(); s.Busy != 1000-uint64(loginsAtWork.Strangers+loginsInLine.Strangers) ||
+			s.Wrong != 0 || s.Waiting != 0 {
 			t.Errorf("%+v", s)
 		}
+
 		if err := login("ann", "right", ""); err != nil {
 			t.Errorf("after the flood: %v", err)
 		}
@@ -78,6 +84,7 @@ func TestLoginsBesideGuesses(t *testing.T) {
 				if err := login("admin", "right", "198.51.100.1"); err != nil {
 					t.Fatal(err)
 				}
+
 				var wg sync.WaitGroup
 				end := time.Now().Add(30 * time.Second)
 				guess := func(i int, from string) {
@@ -90,12 +97,15 @@ func TestLoginsBesideGuesses(t *testing.T) {
 						}
 					})
 				}
+
 				for i := range 100 {
 					guess(i, fmt.Sprintf("203.0.113.%d", i%guessers))
 				}
+
 				for i := range 20 {
 					guess(1000+i, "198.51.100.1") // beside the administrator
 				}
+
 				for i := range 10 {
 					time.Sleep(2 * time.Second)
 					try := func(what, user, from string, most time.Duration) {
@@ -104,12 +114,14 @@ func TestLoginsBesideGuesses(t *testing.T) {
 							t.Errorf("%s is answered after %s: %v", what, time.Since(began), err)
 						}
 					}
+
 					try("a user where he has been before", "admin", "198.51.100.1", time.Second)
 					try("a tool of this host", "root", "", time.Second)
 					if guessers == 1 {
 						try("a newcomer", fmt.Sprint("new", i), fmt.Sprintf("192.0.2.%d", i), 2*time.Second)
 					}
 				}
+
 				wg.Wait()
 			})
 		})
@@ -126,21 +138,28 @@ func TestLoginsAtTheEnd(t *testing.T) {
 		for i := range 40 {
 			wg.Go(func() { _ = login(fmt.Sprint("u", i), "guess", fmt.Sprintf("203.0.113.%d", i)) })
 		}
+
 		synctest.Wait()
 		wg.Go(func() {
-			_, _ = a.Check(request.Asked(conn), value.NewMap(), value.NewMap("eauth", "sharedsecret", "username", "gone", "password", "right"), netip.MustParseAddr("192.0.2.1"))
+			_, _ = a.Check(request.Asked(conn), value.NewMap(),
+				value.NewMap("eauth", "sharedsecret", "username", "gone", "password", "right"),
+				netip.MustParseAddr("192.0.2.1"))
 		})
+
 		synctest.Wait()
 		before := a.logins.Waiting()
 		hangUp()
 		synctest.Wait()
+
 		if n := a.logins.Waiting(); n != before-1 {
 			t.Errorf("%d wait, after one has left of %d", n, before)
 		}
+
 		began := time.Now()
 		time.Sleep(200 * time.Millisecond)
 		a.Stop()
 		wg.Wait()
+
 		if took := time.Since(began); took > 400*time.Millisecond {
 			t.Errorf("the end takes %s", took)
 		}
@@ -160,10 +179,12 @@ func TestManyLoginsOfAnOffice(t *testing.T) {
 					}
 				}
 			})
+
 			if i%20 == 19 {
 				wg.Wait()
 			}
 		}
+
 		if s := a.Stats(); s.Busy != 0 || s.Right != 600 {
 			t.Errorf("%+v", s)
 		}

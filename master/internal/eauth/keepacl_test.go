@@ -25,13 +25,59 @@ func TestPermissionsInTokens(t *testing.T) {
 		kept      bool   // the token says it to clients
 		keepsLess bool   // and what counts when keep_acl_in_token is off again
 	}{
-		"plain":           {system: "auto", password: "['old']", token: "['old']", later: "['new']"},
-		"keep":            {system: "auto", keep: true, password: "['old']", token: "['old']", later: "['old']", kept: true, keepsLess: true},
-		"rest":            {system: "rest", keep: true, password: "['said']", token: "['said']", later: "['said']", kept: true},
-		"module":          {system: "auto", module: says("['mod']"), password: "['mod']", token: "['old']", later: "['new']"},
-		"module for rest": {system: "rest", keep: true, module: says("['mod']"), password: "['mod']", token: "['mod']", later: "['mod']", kept: true},
-		"module, nothing": {system: "rest", keep: true, module: says(""), password: "['old']", token: "['old']", later: "['old']", kept: true},
-		"module fails":    {system: "auto", keep: true, module: fails, password: "['old']", token: "['old']", later: "['old']", kept: true, keepsLess: true},
+		"plain": {system: "auto", password: "['old']", token: "['old']", later: "['new']"},
+		"keep": {
+			system:    "auto",
+			keep:      true,
+			password:  "['old']",
+			token:     "['old']",
+			later:     "['old']",
+			kept:      true,
+			keepsLess: true,
+		},
+		"rest": {
+			system:   "rest",
+			keep:     true,
+			password: "['said']",
+			token:    "['said']",
+			later:    "['said']",
+			kept:     true,
+		},
+		"module": {
+			system:   "auto",
+			module:   says("['mod']"),
+			password: "['mod']",
+			token:    "['old']",
+			later:    "['new']",
+		},
+		"module for rest": {
+			system:   "rest",
+			keep:     true,
+			module:   says("['mod']"),
+			password: "['mod']",
+			token:    "['mod']",
+			later:    "['mod']",
+			kept:     true,
+		},
+		"module, nothing": {
+			system:   "rest",
+			keep:     true,
+			module:   says(""),
+			password: "['old']",
+			token:    "['old']",
+			later:    "['old']",
+			kept:     true,
+		},
+		"module fails": {
+			system:    "auto",
+			keep:      true,
+			module:    fails,
+			password:  "['old']",
+			token:     "['old']",
+			later:     "['old']",
+			kept:      true,
+			keepsLess: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(1_700_000_000, 0)
@@ -51,25 +97,33 @@ func TestPermissionsInTokens(t *testing.T) {
 				}
 				return value.Repr(c.Permissions)
 			}
+
 			if got := may("eauth", tt.system, "username", "ann", "password", "x"); got != tt.password {
 				t.Errorf("with a password %s", got)
 			}
-			made, err := a.MakeToken(t.Context(), value.NewMap("eauth", tt.system, "username", "ann", "password", "x"), netip.Addr{})
+
+			made, err := a.MakeToken(t.Context(),
+				value.NewMap("eauth", tt.system, "username", "ann", "password", "x"), netip.Addr{})
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			token := made.(*value.Map)
 			if _, ok := token.Get("auth_list"); ok != tt.kept {
 				t.Errorf("the token says it: %v", ok)
 			}
+
 			if got := may("token", token.Str("token")); got != tt.token {
 				t.Errorf("with a token %s", got)
 			}
+
 			grant = "new"
 			if got := may("token", token.Str("token")); got != tt.later {
 				t.Errorf("with a token, later %s", got)
 			}
-			if a.cfg.KeepACL = false; tt.keepsLess {
+
+			a.cfg.KeepACL = false
+			if tt.keepsLess {
 				if got := may("token", token.Str("token")); got != "['new']" {
 					t.Errorf("without keep_acl_in_token %s", got)
 				}
@@ -95,10 +149,12 @@ func TestEmptyPermissionsInToken(t *testing.T) {
 	a := newTest(t, &now)
 	a.cfg.KeepACL = true
 	a.cfg.Permissions = func(*value.Map, string, []string) []any { return nil }
-	made, err := a.MakeToken(t.Context(), value.NewMap("eauth", "auto", "username", "ann", "password", "x"), netip.Addr{})
+	made, err := a.MakeToken(t.Context(), value.NewMap("eauth", "auto", "username", "ann", "password", "x"),
+		netip.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	a.cfg.Permissions = func(*value.Map, string, []string) []any { return []any{"new"} }
 	c, err := a.Check(t.Context(), value.NewMap(), value.NewMap("token", made.(*value.Map).Str("token")), netip.Addr{})
 	if err != nil || c.Permissions == nil || len(c.Permissions) != 0 {

@@ -70,7 +70,8 @@ const LockTag = event.TagLoginLocked
 
 // Map is the data of the event.
 func (k Locked) Map() *value.Map {
-	return value.NewMap("eauth", k.System, "user", k.User, "address", k.From.String(), "wrong", int64(k.Wrong), "until", k.Until.Unix())
+	return value.NewMap("eauth", k.System, "user", k.User, "address", k.From.String(), "wrong",
+		int64(k.Wrong), "until", k.Until.Unix())
 }
 
 // lockedOf reads the data of the event; an address that cannot be read is not valid.
@@ -103,7 +104,13 @@ func NewLockout(most int, lock time.Duration, tell func(Locked)) *Lockout {
 	if lock <= 0 {
 		lock = DefaultLock
 	}
-	return &Lockout{most: max(most, 0), lock: lock, tell: tell, entries: map[culprit]*list.Element{}, order: list.New()}
+	return &Lockout{
+		most:    max(most, 0),
+		lock:    lock,
+		tell:    tell,
+		entries: map[culprit]*list.Element{},
+		order:   list.New(),
+	}
 }
 
 // who names a pair. Other spellings of a name, which a directory takes for the same user,

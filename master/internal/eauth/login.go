@@ -85,12 +85,15 @@ func (a *Authenticator) Stats() Stats {
 		Busy:      a.count.busy.Load(),
 		Waiting:   a.logins.Waiting(),
 	}
+
 	if a.cfg.Tokens != nil {
 		s.EndedTokens = a.cfg.Tokens.limit.ended.Load()
 	}
+
 	if a.cfg.Lockout != nil {
 		s.Lockout = a.cfg.Lockout.Stats(a.cfg.Now())
 	}
+
 	return s
 }
 
@@ -116,6 +119,7 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 		return proven{}, ErrBusy
 	}
 	defer turn.Release()
+
 	if a.lockedOut(t) { // a refusal for a lock takes its turn and its time as any other
 		a.refuseSlowly(ctx)
 		return proven{}, errWrong
@@ -126,7 +130,8 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 	switch {
 	case err != nil:
 		a.count.faults.Add(1)
-		a.cfg.Log.Warn("external authentication failed to answer; nobody has looked at the password", "eauth", t.system, "user", t.user, "peer", t.from, "error", err)
+		a.cfg.Log.Warn("external authentication failed to answer; nobody has looked at the password",
+			"eauth", t.system, "user", t.user, "peer", t.from, "error", err)
 	case v.OK:
 		typed := t.user
 		t.user = cmp.Or(v.Name, t.user)
@@ -135,6 +140,7 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 		if t.forToken && !a.cfg.KeepACL { // what was said ends with the log-in
 			lasting = a.grantOf(section, t.user, v.Groups, nil)
 		}
+
 		if a.grants(lasting) {
 			a.count.right.Add(1)
 			a.cfg.Lockout.Right(t.system, typed, t.from)
@@ -142,6 +148,7 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 			a.sources.Note(ratelimit.Source(t.from), start)
 			return proven{grant: g, name: t.user, groups: v.Groups}, nil
 		}
+
 		// He must not learn that the password was right, and a right password locks nobody
 		// out: it counts neither as wrong nor as right. That a lock would come later does not
 		// show, since a refusal for a lock takes as long as any other.
@@ -150,15 +157,19 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 		if a.grants(g) {
 			why = "a token of this account would permit nothing: set keep_acl_in_token: True"
 		}
-		a.cfg.Log.Warn("a log-in is refused as if the password were wrong", "because", why, "eauth", t.system, "user", t.user, "peer", t.from)
+
+		a.cfg.Log.Warn("a log-in is refused as if the password were wrong", "because", why, "eauth",
+			t.system, "user", t.user, "peer", t.from)
 	default:
 		a.count.wrong.Add(1)
 		a.cfg.Lockout.Wrong(t.system, t.user, t.from, a.cfg.Now())
 	}
+
 	a.delay(ctx, a.cfg.Now().Sub(start), err == nil)
 	if err != nil {
 		return proven{}, &Unanswered{System: t.system, Err: err}
 	}
+
 	return proven{}, errWrong
 }
 
@@ -169,15 +180,19 @@ func (a *Authenticator) turn(ctx context.Context, t attempt) (*ratelimit.Share[c
 	defer left()
 	ctx, cancel := context.WithTimeout(ctx, loginWait)
 	defer cancel()
+
 	defer context.AfterFunc(a.ending, cancel)()
 
-	now, source, person := a.cfg.Now(), ratelimit.Source(t.from), who(t.system, t.user, t.from)
+	now := a.cfg.Now()
+	source := ratelimit.Source(t.from)
+	person := who(t.system, t.user, t.from)
 	switch {
 	case a.people.Has(person, now):
 		return a.logins.Wait(ctx, person, ratelimit.Proven, 1)
 	case !source.IsValid() || a.sources.Has(source, now): // this host is known
 		return a.logins.Wait(ctx, culprit{from: source}, ratelimit.Familiar, 1)
 	}
+
 	return a.logins.Wait(ctx, culprit{from: source}, ratelimit.Stranger, 1)
 }
 
@@ -189,7 +204,8 @@ func (a *Authenticator) ofModule(ctx context.Context, t attempt, own []any) []an
 	}
 	permissions, err := a.cfg.Module(ctx, t.system, t.user, t.password)
 	if err != nil {
-		a.cfg.Log.Warn("eauth_acl_module does not say what somebody may do; external_auth counts", "user", t.user, "error", err)
+		a.cfg.Log.Warn("eauth_acl_module does not say what somebody may do; external_auth counts", "user",
+			t.user, "error", err)
 	}
 	return permissions
 }
@@ -223,15 +239,18 @@ func (a *Authenticator) delay(ctx context.Context, took time.Duration, answered 
 	if answered {
 		a.worst = max(a.worst, took)
 	}
+
 	worst := a.worst
 	a.mu.Unlock()
 	if worst <= 0 {
 		return
 	}
+
 	n, err := rand.Int(rand.Reader, big.NewInt(int64(worst/2)+1))
 	if err != nil {
 		return
 	}
+
 	t := time.NewTimer(worst*3/4 + time.Duration(n.Int64()) - took)
 	defer t.Stop()
 	select {

@@ -27,6 +27,7 @@ func TestUnansweredIsNoWrongPassword(t *testing.T) {
 		}
 		return Verdict{}, errors.New("the directory hangs")
 	}
+
 	for _, password := range []string{"wrong", "other"} {
 		lines.Reset()
 		creds := value.NewMap("eauth", "dir", "username", "ann", "password", password)
@@ -37,12 +38,16 @@ func TestUnansweredIsNoWrongPassword(t *testing.T) {
 		if refusal == nil || refusal.Error() != `Authentication failure of type "eauth" occurred for user ann.` || made != "" {
 			t.Errorf("%s: answers %v, %v", password, refusal, made)
 		}
+
 		for _, got := range []error{refusal, err} {
 			cause, unanswered := errors.AsType[*Unanswered](got)
-			if unanswered != (password == "other") || unanswered && !strings.Contains(cause.Error(), "external_auth dir does not answer: the directory hangs") {
+			if unanswered != (password == "other") ||
+				unanswered && !strings.Contains(cause.Error(),
+					"external_auth dir does not answer: the directory hangs") {
 				t.Errorf("%s: %v", password, got)
 			}
 		}
+
 		named := strings.Count(lines.String(), `user=ann peer=192.0.2.1 error="the directory hangs"`)
 		if password == "other" != (named == 2) {
 			t.Errorf("%s: logged %s", password, lines.String())
@@ -58,13 +63,15 @@ func TestPAMHelperThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
+
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	ask := PAM(socket, nil, slog.New(slog.DiscardHandler))
 
 	v, err := ask(ctx, "ann", "right")
 
-	if err == nil || v.OK || !strings.Contains(err.Error(), "it has not answered in ") || !errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || v.OK || !strings.Contains(err.Error(), "it has not answered in ") ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%+v %v", v, err)
 	}
 }

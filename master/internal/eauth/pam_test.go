@@ -22,6 +22,7 @@ func helper(t *testing.T) (socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var done sync.WaitGroup
 	done.Go(func() {
 		for {
@@ -29,17 +30,21 @@ func helper(t *testing.T) (socket string) {
 			if err != nil {
 				return
 			}
+
 			user, password, err := pam.Receive(c)
 			switch {
 			case err != nil || user == "mute":
 			case user == "broken":
 				_ = pam.Reply(c, pam.Answer{Fault: true, Why: "no such program\x1b[2J", OK: true})
 			default:
-				_ = pam.Reply(c, pam.Answer{OK: user == "ann" && password == "right", Groups: []string{"ops"}, Why: "wrong"})
+				_ = pam.Reply(c,
+					pam.Answer{OK: user == "ann" && password == "right", Groups: []string{"ops"}, Why: "wrong"})
 			}
+
 			c.Close()
 		}
 	})
+
 	t.Cleanup(func() { ln.Close(); done.Wait() })
 	return socket
 }
@@ -52,13 +57,22 @@ func TestSaltsPAM(t *testing.T) {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library to test logins")
 	}
 	if !accounts.Apart(t, []accounts.Account{{Name: "root", UID: "0", Password: "*", Ages: accounts.Good},
-		{Name: "locked", UID: "1001", Password: "!right", Ages: accounts.Good}, {Name: "ann", UID: "1000", Password: "right", Ages: accounts.Good}}) {
+		{
+			Name:     "locked",
+			UID:      "1001",
+			Password: "!right",
+			Ages:     accounts.Good,
+		}, {Name: "ann", UID: "1000", Password: "right", Ages: accounts.Good}}) {
 		return
 	}
+
 	file := filepath.Join(t.TempDir(), "master")
-	if err := os.WriteFile(file, []byte("root_dir: "+t.TempDir()+"\nexternal_auth: {pam: {ann: [test.ping], locked: [test.ping]}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("root_dir: "+t.TempDir()+"\nexternal_auth: {pam: {ann: [test.ping], locked: [test.ping]}}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	ask := NewPython([]string{python}, file, "")
 	defer ask.Close()
 	for _, tt := range []struct {
@@ -82,13 +96,21 @@ func TestPAM(t *testing.T) {
 	for _, tt := range []struct {
 		user, password string
 		want, fault    bool
-	}{{"ann", "right", true, false}, {"ann", "wrong", false, false}, {"bob", "right", false, false}, {"mute", "x", false, true}, {"broken", "x", false, true}} {
+	}{
+		{"ann", "right", true, false},
+		{"ann", "wrong", false, false},
+		{"bob", "right", false, false},
+		{"mute", "x", false, true},
+		{"broken", "x", false, true},
+	} {
 		v, err := ask(t.Context(), tt.user, tt.password)
 		if v.OK != tt.want || (err != nil) != tt.fault || v.OK && !slices.Equal(v.Groups, []string{"ops"}) {
 			t.Errorf("%s with %q: %+v, %v", tt.user, tt.password, v, err)
 		}
 	}
-	v, err := PAM(filepath.Join(t.TempDir(), "none"), python, slog.New(slog.DiscardHandler))(t.Context(), "ann", "wrong")
+
+	v, err := PAM(filepath.Join(t.TempDir(), "none"), python, slog.New(slog.DiscardHandler))(t.Context(),
+		"ann", "wrong")
 	if err != nil || !v.OK || v.Groups[0] != "python" {
 		t.Errorf("without a helper: %+v, %v", v, err)
 	}

@@ -61,8 +61,12 @@ func NewPython(pythons []string, configFile, layer string) *Python {
 	if len(pythons) == 0 {
 		pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
 	}
-	p := &Python{cfg: pyrunner.KeptConfig{Pythons: pythons, Program: loginScript, Env: os.Environ()}, conf: configFile, layer: layer,
-		turns: make(chan struct{}, maxPythons)}
+	p := &Python{
+		cfg:   pyrunner.KeptConfig{Pythons: pythons, Program: loginScript, Env: os.Environ()},
+		conf:  configFile,
+		layer: layer,
+		turns: make(chan struct{}, maxPythons),
+	}
 	p.cleaner = time.AfterFunc(idleTime, func() { p.drop(time.Now().Add(-idleTime)) })
 	return p
 }
@@ -92,20 +96,26 @@ func (p *Python) ask(ctx context.Context, what, system, user, password string) (
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+
 	w, err := p.take(ctx)
 	if err != nil {
 		return nil, err
 	}
-	m, err := w.kept.Ask(ctx, value.NewMap("what", what, "conf", p.conf, "eauth", system, "username", user, "password", password), maxVerdict, maxAsked)
+
+	m, err := w.kept.Ask(ctx,
+		value.NewMap("what", what, "conf", p.conf, "eauth", system, "username", user, "password", password),
+		maxVerdict, maxAsked)
 	if err != nil {
 		w.kept.Close()
 		return nil, err
 	}
+
 	w.served++
 	p.put(w)
 	if text := m.Str("error"); text != "" {
 		return nil, errors.New(text)
 	}
+
 	return m, nil
 }
 
@@ -120,14 +130,17 @@ func (p *Python) take(ctx context.Context) (worker, error) {
 		if w.kept.Alive() && w.layer == layer && w.served < maxServed {
 			return w, nil
 		}
+
 		w.kept.Close()
 	}
+
 	cfg := p.cfg
 	cfg.Layer = layer
 	k, err := pyrunner.Keep(ctx, cfg)
 	if errors.Is(err, pyrunner.ErrNoSalt) {
 		err = fmt.Errorf("%w: install it or set saltern_renderer_python", err)
 	}
+
 	return worker{kept: k, layer: layer}, err
 }
 
@@ -168,10 +181,13 @@ func (p *Python) drop(since time.Time) {
 			old = append(old, w)
 		}
 	}
-	if p.idle = young; len(young) > 0 {
+
+	p.idle = young
+	if len(young) > 0 {
 		p.cleaner.Reset(idleTime)
 	}
 	p.mu.Unlock()
+
 	for _, w := range old {
 		w.kept.Close()
 	}

@@ -100,45 +100,57 @@ func TestKeptPython(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "mine.py"), []byte(module), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := NewPython([]string{salts(t)}, master(t, "auth_dirs: ["+dir+"]\nexternal_auth: {mine: {ann: [test.ping]}}\n"), "")
+
+	p := NewPython([]string{salts(t)},
+		master(t, "auth_dirs: ["+dir+"]\nexternal_auth: {mine: {ann: [test.ping]}}\n"), "")
 	defer p.Close()
+
 	login := func(user string) (pid string) {
 		t.Helper()
 		v, err := p.Login(t.Context(), "mine", user, reversed(user))
 		if err != nil || !v.OK || len(v.Groups) != 2 || v.Groups[1] != "ops" {
 			t.Fatalf("%s: %+v, %v", user, v, err)
 		}
+
 		want := []any{"test." + user}
 		if user == "nobody" || user == "boom" {
 			want = nil
 		}
+
 		if !slices.Equal(v.Permissions, want) || (v.Permissions == nil) != (want == nil) {
 			t.Errorf("%s may %v", user, v.Permissions)
 		}
+
 		return v.Groups[0]
 	}
+
 	first := login("ann")
 	for _, user := range []string{"bob", "nobody", "boom", "ann"} {
 		if pid := login(user); pid != first {
 			t.Errorf("%s: by %s, not %s", user, pid, first)
 		}
 	}
+
 	if v, err := p.Login(t.Context(), "mine", "ann", "ann"); v.OK || err != nil {
 		t.Errorf("a wrong password: %+v, %v", v, err)
 	}
+
 	began := time.Now()
 	var slow sync.WaitGroup
 	for range maxPythons + 2 {
 		slow.Go(func() { login("slow") })
 	}
+
 	slow.Wait()
 	t.Logf("%d at once: %s", maxPythons+2, time.Since(began))
 	if n := len(p.idle); n != maxPythons {
 		t.Errorf("%d are kept", n)
 	}
+
 	if _, err := p.Login(t.Context(), "mine", "dies", "seid"); err == nil {
 		t.Error("a Python that ends has answered")
 	}
+
 	for _, w := range p.idle { // all end while nobody needs them
 		pid := w.kept.PID()
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -146,11 +158,13 @@ func TestKeptPython(t *testing.T) {
 		}
 		await.That(t, "the end of a Python is seen", func() bool { return !w.kept.Alive() })
 	}
+
 	last := login("ann")
 	p.drop(time.Now())
 	if n, err := strconv.Atoi(last); err != nil || syscall.Kill(n, 0) == nil || len(p.idle) > 0 {
 		t.Errorf("%s is still there, %d are kept", last, len(p.idle))
 	}
+
 	login("ann")
 	p.Close()
 	if len(p.idle) > 0 {
@@ -170,8 +184,12 @@ func TestACLModule(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "mine.py"), []byte(module), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := NewPython([]string{salts(t)}, master(t, "auth_dirs: ["+dir+"]\neauth_acl_module: mine\nexternal_auth: {auto: {ann: [test.ping]}}\n"), "")
+
+	p := NewPython([]string{salts(t)},
+		master(t, "auth_dirs: ["+dir+"]\neauth_acl_module: mine\nexternal_auth: {auto: {ann: [test.ping]}}\n"),
+		"")
 	defer p.Close()
+
 	for user, want := range map[string]string{"ann": "['test.ann']", "nobody": "[]", "boom": "[]"} {
 		for range 2 {
 			got, err := p.Permissions(t.Context(), "auto", user, "x")
@@ -179,7 +197,9 @@ func TestACLModule(t *testing.T) {
 				t.Errorf("%s may %v, %v", user, got, err)
 			}
 		}
-		if v, err := p.Login(t.Context(), "auto", user, "x"); err != nil || !v.OK || (v.Permissions == nil) != (want == "[]") {
+
+		if v, err := p.Login(t.Context(), "auto", user, "x"); err != nil || !v.OK ||
+			(v.Permissions == nil) != (want == "[]") {
 			t.Errorf("%s: %+v, %v", user, v, err)
 		}
 	}
@@ -189,51 +209,68 @@ func TestACLModule(t *testing.T) {
 func TestSaltsFileAndREST(t *testing.T) {
 	python := salts(t)
 	users := filepath.Join(t.TempDir(), "users")
-	text := "dean:goneFishing\n gene:Ocean:Man \nsum:" + "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" + "\nempty:\ngene:other\n"
+	text := "dean:goneFishing\n gene:Ocean:Man \nsum:" +
+		"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" + "\nempty:\ngene:other\n"
 	if err := os.WriteFile(users, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, ok := map[string]string{"dean": `["test.*", {"w*": ["@runner"]}]`, "gene": "null", "sum": "false", "empty": `{"a": 1}`}[r.PostFormValue("username")]
+		body, ok := map[string]string{
+			"dean":  `["test.*", {"w*": ["@runner"]}]`,
+			"gene":  "null",
+			"sum":   "false",
+			"empty": `{"a": 1}`,
+		}[r.PostFormValue("username")]
 		if !ok || r.PostFormValue("password") == "wrong" {
 			w.WriteHeader(http.StatusForbidden)
 		}
+
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, body)
 	}))
 	defer server.Close()
+
 	for _, options := range []string{"", ", ^hashtype: sha256", ", ^field_separator: 'n', ^username_field: 1"} {
-		conf := master(t, "external_auth: {file: {^filename: "+users+options+"}, rest: {^url: '"+server.URL+"', gene: ['@wheel']}}\n")
+		conf := master(t,
+			"external_auth: {file: {^filename: "+users+options+"}, rest: {^url: '"+server.URL+"', gene: ['@wheel']}}\n")
 		salt := NewPython([]string{python}, conf, "")
 		v, err := saltyaml.Decode([]byte("{^filename: "+users+options+"}"), "options")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		section, _ := v.(*value.Map)
 		file, err := userfile.New(section)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		address, err := loginurl.New(value.NewMap("^url", server.URL, "gene", []any{"@wheel"}))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		ours := map[string]Backend{"file": File(file, nil), "rest": REST(address)}
 		right := 0
 		for _, user := range []string{"dean", "gene", "sum", "empty", "eve", "de"} {
-			for _, password := range []string{"goneFishing", "Ocean", "Ocean:Man", "test", "", "wrong", " goneFishing", "other"} {
+			for _, password := range []string{"goneFishing", "Ocean", "Ocean:Man", "test", "", "wrong",
+				" goneFishing", "other"} {
 				for system, ask := range ours {
 					want, werr := salt.Login(t.Context(), system, user, password)
 					got, gerr := ask(t.Context(), user, password)
 					if got.OK != want.OK || value.Repr(got.Permissions) != value.Repr(want.Permissions) {
-						t.Errorf("%s%s, %s with %q: %+v, %v; Salt %+v, %v", system, options, user, password, got, gerr, want, werr)
+						t.Errorf("%s%s, %s with %q: %+v, %v; Salt %+v, %v", system, options, user, password,
+							got, gerr, want, werr)
 					}
+
 					if want.OK {
 						right++
 					}
 				}
 			}
 		}
+
 		t.Logf("%q: %d of 96 let in", options, right)
 		salt.Close()
 	}
@@ -244,15 +281,18 @@ func TestFinding20Login(t *testing.T) {
 	python := salts(t)
 	hostile := t.TempDir()
 	for _, name := range []string{"json.py", "msgpack.py", "salt.py"} {
-		if err := os.WriteFile(filepath.Join(hostile, name), []byte("raise ImportError('hostile')\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(hostile, name), []byte("raise ImportError('hostile')\n"),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	file := master(t, "external_auth: {auto: {ann: [test.ping]}}\n")
 	t.Chdir(hostile)
 	t.Setenv("PYTHONPATH", hostile)
 	p := NewPython([]string{python}, file, "")
 	defer p.Close()
+
 	v, err := p.Login(t.Context(), "auto", "ann", "x")
 	if err != nil || !v.OK {
 		t.Errorf("login: %v, %v", v, err)

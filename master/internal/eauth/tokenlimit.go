@@ -52,15 +52,18 @@ func (l *tokenLimit) add(who owner, g given, gone func(token string) bool) (endi
 	if l.most == 0 {
 		return nil
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.of == nil {
 		l.of = map[owner][]given{}
 	}
+
 	l.of[who] = append(l.of[who], g)
 	if len(l.of[who]) <= l.most+l.most/10 {
 		return nil
 	}
+
 	l.of[who] = slices.DeleteFunc(l.of[who], func(g given) bool { return gone(g.token) })
 	return l.cut(who)
 }
@@ -71,6 +74,7 @@ func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending [
 	if l.most == 0 {
 		return nil
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for who, list := range l.of {
@@ -81,11 +85,14 @@ func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending [
 			}
 		}
 	}
+
 	l.of = found
 	for who, list := range l.of {
-		slices.SortFunc(list, func(a, b given) int { return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.token, b.token)) })
+		slices.SortFunc(list,
+			func(a, b given) int { return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.token, b.token)) })
 		ending = append(ending, l.cut(who)...)
 	}
+
 	return ending
 }
 

@@ -28,6 +28,7 @@ func TestTokensOfAUserAreLimited(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		tokens.Limit(most)
 		return tokens, func(eauth, name string) string {
 			t.Helper()
@@ -39,13 +40,16 @@ func TestTokensOfAUserAreLimited(t *testing.T) {
 			return tok.Token
 		}
 	}
+
 	tokens, logIn := life(20)
 	good := func(token string) bool { _, err := tokens.Get(token, now); return err == nil }
 	others := []string{logIn("file", "bob"), logIn("ldap", "alice")}
 	first := logIn("file", "alice")
+
 	for range 40 {
 		logIn("file", "alice")
 	}
+
 	if n := files(t, dir); n > 22+2 || good(first) {
 		t.Errorf("%d files, the first one is good: %v", n, good(first))
 	}
@@ -57,6 +61,7 @@ func TestTokensOfAUserAreLimited(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if !good(kept) {
 		t.Error("log-ins that were ended count")
 	}
@@ -67,17 +72,21 @@ func TestTokensOfAUserAreLimited(t *testing.T) {
 	if err := tokens.Clean(now); err != nil {
 		t.Fatal(err)
 	}
+
 	if n := files(t, dir); n != 5+2+1 || !good(last) {
 		t.Errorf("%d files after a restart, the newest is good: %v", n, good(last))
 	}
+
 	for range 20 {
 		last = logIn("file", "alice")
 	}
+
 	for _, token := range append(others, kept, last) {
 		if !good(token) {
 			t.Errorf("%.8s has ended", token)
 		}
 	}
+
 	if s := tokens.limit.ended.Load(); s == 0 {
 		t.Error("nothing is counted")
 	}
@@ -86,6 +95,7 @@ func TestTokensOfAUserAreLimited(t *testing.T) {
 	for range 15 {
 		logIn("file", "alice")
 	}
+
 	if n := files(t, dir); n < 15+2 {
 		t.Errorf("%d files without a limit", n)
 	}
@@ -98,6 +108,7 @@ func TestTokensMadeWhileTheyAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	tokens.Limit(10)
 	var wg sync.WaitGroup
 	for range 4 {
@@ -108,6 +119,7 @@ func TestTokensMadeWhileTheyAreCounted(t *testing.T) {
 				}
 			}
 		})
+
 		wg.Go(func() {
 			for range 10 {
 				if err := tokens.Clean(time.Now()); err != nil && !os.IsNotExist(err) {
@@ -116,10 +128,12 @@ func TestTokensMadeWhileTheyAreCounted(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 	if err := tokens.Clean(time.Now()); err != nil {
 		t.Fatal(err)
 	}
+
 	if n := files(t, dir); n != 10 {
 		t.Errorf("%d files", n)
 	}

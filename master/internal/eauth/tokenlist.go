@@ -24,19 +24,31 @@ func (t *Tokens) LogIns() (control.Tokens, error) {
 	if err != nil {
 		return out, err
 	}
+
 	out.More = max(0, len(names)-maxLooked)
 	for _, token := range names[out.More:] {
 		tok, node, err := readWhere(filepath.Join(t.dir, token+".p"))
 		if err != nil || !t.now().Before(tok.Expire) {
 			continue // it ended meanwhile, or is none
 		}
-		out.Tokens = append(out.Tokens, control.Token{Name: control.TokenName(token), User: tok.Name, Eauth: tok.Eauth, From: tok.From, Node: node,
-			Start: tok.Start.UTC(), Until: tok.Expire.UTC()})
+
+		out.Tokens = append(out.Tokens, control.Token{
+			Name:  control.TokenName(token),
+			User:  tok.Name,
+			Eauth: tok.Eauth,
+			From:  tok.From,
+			Node:  node,
+			Start: tok.Start.UTC(),
+			Until: tok.Expire.UTC(),
+		})
 	}
-	slices.SortFunc(out.Tokens, func(a, b control.Token) int { return cmp.Or(b.Start.Compare(a.Start), cmp.Compare(a.Name, b.Name)) })
+
+	slices.SortFunc(out.Tokens,
+		func(a, b control.Token) int { return cmp.Or(b.Start.Compare(a.Start), cmp.Compare(a.Name, b.Name)) })
 	if n := len(out.Tokens) - control.MaxTokens; n > 0 {
 		out.Tokens, out.More = out.Tokens[:control.MaxTokens], out.More+n
 	}
+
 	return out, nil
 }
 
@@ -45,28 +57,35 @@ func (t *Tokens) EndLogIns(r control.Revocation) (out control.Revoked, err error
 	if err := r.Check(); err != nil {
 		return out, err
 	}
+
 	names, err := t.all()
 	if err != nil {
 		return out, err
 	}
+
 	for _, token := range names {
 		if r.Name != "" && control.TokenName(token) != r.Name {
 			continue
 		}
+
 		tok, err := read(filepath.Join(t.dir, token+".p"))
 		if err != nil || r.User != "" && tok.Name != r.User || r.Eauth != "" && tok.Eauth != r.Eauth {
 			continue
 		}
+
 		if err := t.Remove(token); err != nil {
 			return out, err
 		}
+
 		if t.now().Before(tok.Expire) {
 			out.Count++
 		}
 	}
+
 	if out.Count == 0 {
 		return out, control.ErrNoSuchToken
 	}
+
 	return out, nil
 }
 
@@ -76,16 +95,19 @@ func (t *Tokens) all() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", err)
 	}
+
 	type file struct {
 		token string
 		made  int64
 	}
+
 	var files []file
 	for _, e := range entries {
 		token, ok := strings.CutSuffix(e.Name(), ".p")
 		if _, err := t.path(token); !ok || err != nil || !e.Type().IsRegular() {
 			continue
 		}
+
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -93,12 +115,16 @@ func (t *Tokens) all() ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list tokens: %w", err)
 		}
+
 		files = append(files, file{token, info.ModTime().UnixNano()})
 	}
-	slices.SortFunc(files, func(a, b file) int { return cmp.Or(cmp.Compare(a.made, b.made), strings.Compare(a.token, b.token)) })
+
+	slices.SortFunc(files,
+		func(a, b file) int { return cmp.Or(cmp.Compare(a.made, b.made), strings.Compare(a.token, b.token)) })
 	out := make([]string, len(files))
 	for i, f := range files {
 		out[i] = f.token
 	}
+
 	return out, nil
 }

@@ -81,6 +81,7 @@ func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, erro
 	if _, err := rand.Read(seed); err != nil {
 		return Token{}, fmt.Errorf("make a token: %w", err)
 	}
+
 	sum := sha256.Sum256(seed)
 	tok := who
 	tok.Token, tok.Start, tok.Expire = hex.EncodeToString(sum[:]), now, now.Add(life)
@@ -88,14 +89,19 @@ func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, erro
 	if err != nil {
 		return Token{}, err
 	}
-	if err := tokenFile.Write(p, value.NewMap("data", tok.Map(), "_expires", seconds(tok.Expire), fromKey, tok.From, nodeKey, t.node), true); err != nil {
+
+	if err := tokenFile.Write(p,
+		value.NewMap("data", tok.Map(), "_expires", seconds(tok.Expire), fromKey, tok.From, nodeKey, t.node),
+		true); err != nil {
 		return Token{}, fmt.Errorf("keep a token: %w", err)
 	}
+
 	ending := t.limit.add(owner{tok.Eauth, tok.Name}, given{tok.Token, tok.Start}, t.gone)
 	if err := t.end(ending); err != nil {
 		_ = t.Remove(tok.Token)
 		return Token{}, fmt.Errorf("end the oldest tokens of a user: %w", err)
 	}
+
 	return tok, nil
 }
 
@@ -106,6 +112,7 @@ func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 	if err != nil {
 		return Token{}, err
 	}
+
 	tok, err := read(p)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Token{}, errNoToken
@@ -117,6 +124,7 @@ func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 		_ = os.Remove(p)
 		return Token{}, errNoToken
 	}
+
 	tok.Token = token
 	return tok, nil
 }
@@ -141,22 +149,27 @@ func (t *Tokens) Clean(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("list tokens: %w", err)
 	}
+
 	for _, e := range entries {
 		p := filepath.Join(t.dir, e.Name())
 		if !e.Type().IsRegular() || filepath.Ext(p) != ".p" {
 			continue
 		}
+
 		tok, err := read(p)
 		if err != nil || !now.Before(tok.Expire) {
 			_ = os.Remove(p)
 			continue
 		}
+
 		who := owner{tok.Eauth, tok.Name}
 		found[who] = append(found[who], given{strings.TrimSuffix(e.Name(), ".p"), tok.Start})
 	}
+
 	if err := t.end(t.limit.replace(found, now)); err != nil {
 		return fmt.Errorf("end the oldest tokens of users: %w", err)
 	}
+
 	return nil
 }
 
@@ -177,11 +190,22 @@ func readWhere(path string) (Token, string, error) {
 	if err != nil {
 		return Token{}, "", err
 	}
+
 	from, node := m.Str(fromKey), m.Str(nodeKey)
 	if d := m.Map("data"); d != nil {
 		m = d
 	}
-	tok := Token{Name: m.Str("name"), Eauth: m.Str("eauth"), Start: unix(m, "start"), Expire: unix(m, "expire"), Groups: m.Texts("groups"), Permissions: m.List("auth_list"), From: from}
+
+	tok := Token{
+		Name:        m.Str("name"),
+		Eauth:       m.Str("eauth"),
+		Start:       unix(m, "start"),
+		Expire:      unix(m, "expire"),
+		Groups:      m.Texts("groups"),
+		Permissions: m.List("auth_list"),
+		From:        from,
+	}
+
 	return tok, node, nil
 }
 

@@ -124,6 +124,7 @@ func (e *engine) run(ctx context.Context) {
 			}
 			continue
 		}
+
 		e.set(Starting, nil)
 		began := time.Now()
 		err := e.once(ctx)
@@ -137,11 +138,13 @@ func (e *engine) run(ctx context.Context) {
 		if time.Since(began) > steadyAfter {
 			next = firstPause
 		}
+
 		e.cfg.Log.Error("an engine has ended; it is started again", "engine", e.Name, "in", next, "error", err)
 		e.set(Waiting, err)
 		if pause.For(ctx, next) != nil {
 			return
 		}
+
 		next = min(2*next, lastPause)
 	}
 }
@@ -162,6 +165,7 @@ func (e *engine) once(ctx context.Context) error {
 		return err
 	}
 	defer process.Close()
+
 	e.set(Running, nil)
 	e.cfg.Log.Info("an engine runs", "engine", e.Name, "module", e.Module)
 
@@ -171,6 +175,7 @@ func (e *engine) once(ctx context.Context) error {
 	go func() { ended <- process.Wait(waiting) }() // until the process ends, or stop
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
+
 	for {
 		select {
 		case err := <-ended:
@@ -182,6 +187,7 @@ func (e *engine) once(ctx context.Context) error {
 			}
 		case <-ctx.Done():
 		}
+
 		process.Terminate()
 		stop()
 		<-ended
@@ -197,6 +203,7 @@ func (e *engine) set(state State, err error) {
 		e.stats.State = state
 		e.stats.Since = time.Now()
 	}
+
 	switch {
 	case err != nil:
 		e.stats.Error = err.Error()

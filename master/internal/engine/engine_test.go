@@ -45,10 +45,12 @@ func TestEngineRunsWhereItIsToRun(t *testing.T) {
 	if python == "" {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library to test what only Python can do")
 	}
+
 	dir, err := os.MkdirTemp("", "engine") // short: it holds sockets
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	put := func(name, text string) {
 		t.Helper()
@@ -59,6 +61,7 @@ func TestEngineRunsWhereItIsToRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	put("master", "root_dir: "+dir+"\nid: m1\nsock_dir: "+dir+"/run\nextension_modules: "+dir+"/ext\n")
 	put("ext/engines/own.py", own)
 	put("run/.empty", "")
@@ -66,25 +69,32 @@ func TestEngineRunsWhereItIsToRun(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	bus := event.NewBus(time.Now, 0)
 	defer bus.Close()
+
 	sockets, err := event.Serve(bus, event.Config{Dir: filepath.Join(dir, "run"), PubMode: 0o600}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sockets.Close()
+
 	heard := bus.Subscribe("test", 1000, event.Prefix("my/started", "my/answer"))
 	host := pyrunner.NewHost(pyrunner.HostConfig{Pythons: []string{python}, Memory: pyhost.DefaultMemory / 4, Log: log})
 	defer host.Close()
+
 	caller := pyrunner.New(pyrunner.Config{Host: host, ConfigFile: filepath.Join(dir, "master"), Log: log})
 	var owner atomic.Bool
 	owner.Store(true)
 	s := New(Config{
-		Entries: []entry.Entry{{Name: "own", Module: "own", Arguments: value.NewMap("word", "hello")}, {Name: "none", Module: "none", Arguments: value.NewMap()}},
-		Own:     func() (uint64, bool) { return 1, owner.Load() },
+		Entries: []entry.Entry{
+			{Name: "own", Module: "own", Arguments: value.NewMap("word", "hello")},
+			{Name: "none", Module: "none", Arguments: value.NewMap()},
+		},
+		Own: func() (uint64, bool) { return 1, owner.Load() },
 		Open: func(ctx context.Context, e entry.Entry) (Process, error) {
 			return caller.OpenEngine(ctx, e.Module, e.Arguments)
 		},
 		Log: log,
 	})
+
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { s.Run(ctx); close(done) }() // until stop
@@ -101,8 +111,10 @@ func TestEngineRunsWhereItIsToRun(t *testing.T) {
 		case <-time.After(2 * time.Minute):
 			t.Fatalf("no event %s: %+v", tag, s.Stats())
 		}
+
 		return nil
 	}
+
 	ask := func(n int) {
 		t.Helper()
 		if err := bus.Fire("my/ask", value.NewMap("n", n)); err != nil {
@@ -112,26 +124,32 @@ func TestEngineRunsWhereItIsToRun(t *testing.T) {
 			t.Errorf("answer %s", value.Repr(a))
 		}
 	}
+
 	started := next("my/started")
 	if !started.Bool("runner") {
 		t.Error("the engine has no runners")
 	}
+
 	ask(1)
 	pid, _ := started.Int("pid")
 	if err := syscall.Kill(int(pid), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+
 	next("my/started")
 	ask(2)
-	if got := s.Stats(); !strings.Contains(got[0].Error, "killed") || got[0].State != Running || got[0].Starts != 2 || !strings.Contains(got[1].Error, "none") {
+	if got := s.Stats(); !strings.Contains(got[0].Error, "killed") || got[0].State != Running ||
+		got[0].Starts != 2 || !strings.Contains(got[1].Error, "none") {
 		t.Errorf("%+v", got)
 	}
 
 	owner.Store(false)
-	await.That(t, "the engine ends", func() bool { return s.Stats()[0].State == Elsewhere && host.Stats().Sessions == 0 })
+	await.That(t, "the engine ends",
+		func() bool { return s.Stats()[0].State == Elsewhere && host.Stats().Sessions == 0 })
 	if _, err := os.Stat(filepath.Join(dir, "ended")); err != nil {
 		t.Errorf("it was not let end by itself: %v", err)
 	}
+
 	owner.Store(true)
 	next("my/started")
 	ask(3)

@@ -23,6 +23,7 @@ func snapshot(t testing.TB, dir string) map[string]string {
 		if err != nil {
 			return err
 		}
+
 		rel, _ := filepath.Rel(dir, p)
 		content := ""
 		if d.Type().IsRegular() {
@@ -32,20 +33,35 @@ func snapshot(t testing.TB, dir string) map[string]string {
 			}
 			content = string(b)
 		}
+
 		out[rel] = d.Type().String() + content
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return out
 }
 
 func TestAttack14FileRecv(t *testing.T) {
 	top := t.TempDir()
-	write(t, top, map[string]string{"secret": "s", "cache/minions/other/files/f": "theirs", "cache/minions/min1/files/in": "->inside", "cache/minions/min1/files/esc": "->../../../../secret",
-		"cache/minions/min1/files/escdir": "->../../..", "cache/minions/linked": "->.."})
-	s := server(t, Config{Cachedir: filepath.Join(top, "cache"), Recv: RecvConfig{Enabled: true, MaxSize: 100, Quota: 250, MaxFiles: 20}})
+	write(t, top,
+		map[string]string{
+			"secret":                          "s",
+			"cache/minions/other/files/f":     "theirs",
+			"cache/minions/min1/files/in":     "->inside",
+			"cache/minions/min1/files/esc":    "->../../../../secret",
+			"cache/minions/min1/files/escdir": "->../../..",
+			"cache/minions/linked":            "->..",
+		})
+
+	s := server(t,
+		Config{
+			Cachedir: filepath.Join(top, "cache"),
+			Recv:     RecvConfig{Enabled: true, MaxSize: 100, Quota: 250, MaxFiles: 20},
+		})
+
 	push := func(id string, path any, loc any, data any) bool {
 		t.Helper()
 		v, err := s.Call(t.Context(), "_file_recv", id, value.NewMap("path", path, "loc", loc, "data", data, "id", id))
@@ -54,6 +70,7 @@ func TestAttack14FileRecv(t *testing.T) {
 		}
 		return v.(bool)
 	}
+
 	before := snapshot(t, top)
 	l := func(p ...any) []any { return p }
 	for _, c := range []struct {
@@ -74,6 +91,7 @@ func TestAttack14FileRecv(t *testing.T) {
 			t.Errorf("%s: accepted", c.name)
 		}
 	}
+
 	if after := snapshot(t, top); !reflect.DeepEqual(before, after) {
 		// Directories of the minion itself may have been made.
 		for k, v := range after {
@@ -82,38 +100,48 @@ func TestAttack14FileRecv(t *testing.T) {
 			}
 		}
 	}
+
 	// What is allowed, in chunks, with one of them sent twice.
 	for i, c := range []string{"aaaa", "bbbb", "bbbb", "cccc"} {
 		if !push("min1", l("d", "ok"), []int{0, 4, 4, 8}[i], c) {
 			t.Fatalf("chunk %d refused", i)
 		}
 	}
+
 	if b, _ := os.ReadFile(filepath.Join(top, "cache/minions/min1/files/d/ok")); string(b) != "aaaabbbbcccc" {
 		t.Errorf("stored %q", b)
 	}
+
 	// Starting again replaces the file, and only once counts for the quota.
 	for range 10 {
 		if !push("min1", l("d", "ok"), 0, strings.Repeat("x", 90)) {
 			t.Fatal("replacing a file was refused")
 		}
 	}
+
 	if !push("min1", l("two"), 0, strings.Repeat("x", 90)) || push("min1", l("three"), 0, strings.Repeat("x", 90)) {
 		t.Error("quota of bytes")
 	}
+
 	accepted := 0
 	for i := range 40 {
 		if push("min2", l("many", fmt.Sprint(i)), 0, "") {
 			accepted++
 		}
 	}
+
 	if accepted == 0 || accepted > 20 {
 		t.Errorf("quota of files: %d accepted", accepted)
 	}
-	if got := snapshot(t, top); got["secret"] != "----------s" || got["cache/minions/other/files/f"] != "----------theirs" {
+
+	if got := snapshot(t, top); got["secret"] != "----------s" ||
+		got["cache/minions/other/files/f"] != "----------theirs" {
 		t.Error("files outside changed")
 	}
+
 	off := server(t, Config{Cachedir: filepath.Join(top, "off")})
-	if v, _ := off.Call(t.Context(), "_file_recv", "min1", value.NewMap("path", l("x"), "loc", 0, "data", "d")); v != false {
+	if v, _ := off.Call(t.Context(), "_file_recv", "min1",
+		value.NewMap("path", l("x"), "loc", 0, "data", "d")); v != false {
 		t.Error("file_recv off: accepted")
 	}
 }
@@ -127,25 +155,45 @@ func strings64() []any {
 }
 
 // hostile names lead to nothing, whatever the request.
-var hostile = []string{"../secret", "..", "../", "a/../../secret", "/etc/passwd", "//etc/passwd", "|/etc/passwd", "|../secret", "||../secret", "a/../|../secret", "%2e%2e/secret", "..%2fsecret", "..\\secret",
+var hostile = []string{"../secret", "..", "../", "a/../../secret", "/etc/passwd", "//etc/passwd",
+	"|/etc/passwd", "|../secret", "||../secret", "a/../|../secret", "%2e%2e/secret", "..%2fsecret",
+	"..\\secret",
 	"out", "outdir/secret", "up/secret", "abs", "x?saltenv=../..", "f?saltenv=..", "f?saltenv=/etc", "salt://../secret", "f\x00", "\x00", "f/", "f/..", "f/../../secret", "./../secret", "...", "a/./../../secret",
-	"|a/../../secret?saltenv=base", "fifo", "dir", "sock", strings.Repeat("a/", 3000) + "f", strings.Repeat("a", 5000), "f\xff"}
+	"|a/../../secret?saltenv=base", "fifo", "dir", "sock", strings.Repeat("a/", 3000) +
+		"f", strings.Repeat("a", 5000), "f\xff"}
 
 func attackTree(t testing.TB) (root string) {
 	top := t.TempDir()
 	root = filepath.Join(top, "root")
-	write(t, top, map[string]string{"secret": "SECRET", "root/f": "fine", "root/a/b": "", "root/dir/": "", "root/out": "->../secret", "root/outdir": "->..", "root/up": "->..", "root/abs": "->" + top + "/secret", "root/in": "->f", "root/absin": "->" + root + "/f"})
+	write(t, top,
+		map[string]string{
+			"secret":      "SECRET",
+			"root/f":      "fine",
+			"root/a/b":    "",
+			"root/dir/":   "",
+			"root/out":    "->../secret",
+			"root/outdir": "->..",
+			"root/up":     "->..",
+			"root/abs":    "->" + top + "/secret",
+			"root/in":     "->f",
+			"root/absin":  "->" + root + "/f",
+		})
+
 	if err := syscall.Mkfifo(filepath.Join(root, "fifo"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrUnix{Name: filepath.Join(root, "sock")}); err != nil && !errors.Is(err, syscall.EINVAL) {
+	if err := syscall.Bind(fd, &syscall.SockaddrUnix{Name: filepath.Join(root, "sock")}); err != nil &&
+		!errors.Is(err, syscall.EINVAL) {
 		t.Fatal(err)
 	}
+
 	return root
 }
 
@@ -157,33 +205,42 @@ func TestAttack15FileServerPaths(t *testing.T) {
 			if p == "f/" && env == "base" { // Salt cleans the name, and so it is f
 				continue
 			}
+
 			load := value.NewMap("path", p, "saltenv", env, "loc", 0)
-			if v, err := s.Call(t.Context(), "_serve_file", "m", load); err != nil || !reflect.DeepEqual(plain(v), map[string]any{"data": "", "dest": ""}) {
+			if v, err := s.Call(t.Context(), "_serve_file", "m", load); err != nil ||
+				!reflect.DeepEqual(plain(v), map[string]any{"data": "", "dest": ""}) {
 				t.Errorf("serve %q in %q: %v %v", p, env, plain(v), err)
 			}
+
 			if v, err := s.Call(t.Context(), "_file_hash", "m", load); err != nil || v != "" {
 				t.Errorf("hash %q in %q: %v %v", p, env, v, err)
 			}
-			if v, err := s.Call(t.Context(), "_file_find", "m", load); err != nil || !reflect.DeepEqual(plain(v), map[string]any{"path": "", "rel": ""}) {
+
+			if v, err := s.Call(t.Context(), "_file_find", "m", load); err != nil ||
+				!reflect.DeepEqual(plain(v), map[string]any{"path": "", "rel": ""}) {
 				t.Errorf("find %q in %q: %v %v", p, env, plain(v), err)
 			}
 		}
 	}
+
 	for _, env := range []string{"..", "../..", "a/b", ".", "", ".hidden", "a\\b", "a\x00"} {
 		if v := call(t, s, "_file_list", "saltenv", env, "prefix", ""); !reflect.DeepEqual(v, []any{}) {
 			t.Errorf("list %q: %v", env, v)
 		}
 	}
+
 	for _, p := range []string{"f", "in", "absin"} { // links that stay inside are fine
 		if v := call(t, s, "_serve_file", "path", p, "saltenv", "base", "loc", 0).(map[string]any); v["data"] != "fine" {
 			t.Errorf("%s: %v", p, v)
 		}
 	}
+
 	// With links followed the administrator's links lead out, names never do.
 	s = server(t, Config{Roots: map[string][]string{"base": {root}}, FollowSymlinks: true})
 	if v := call(t, s, "_serve_file", "path", "out", "saltenv", "base", "loc", 0).(map[string]any); v["data"] != "SECRET" {
 		t.Errorf("followed link: %v", v)
 	}
+
 	for _, p := range []string{"../secret", "|../secret", "a/../../secret", "..", "/etc/passwd"} {
 		if v := call(t, s, "_serve_file", "path", p, "saltenv", "base", "loc", 0).(map[string]any); v["data"] != "" {
 			t.Errorf("%s: %v", p, v)
@@ -204,15 +261,18 @@ func TestAttack16SpecialFiles(t *testing.T) {
 					t.Errorf("%s: %v %v", cmd, plain(v), err)
 				}
 			}
+
 			if _, err := s.Update(t.Context(), nil); err != nil {
 				t.Error(err)
 			}
 		}()
+
 		select {
 		case <-done:
 		case <-time.After(10 * time.Second):
 			t.Fatal("a FIFO blocks the file server")
 		}
+
 		if v := fmt.Sprint(call(t, s, "_file_list", "saltenv", "base", "prefix", "")); strings.Contains(v, "fifo") || strings.Contains(v, "sock") {
 			t.Errorf("special files are listed: %s", v)
 		}
@@ -225,6 +285,7 @@ func FuzzPath(f *testing.F) {
 	for _, p := range hostile {
 		f.Add(p, "base")
 	}
+
 	f.Add("hello.sls", "../base")
 	f.Fuzz(func(t *testing.T, p, env string) {
 		v, err := s.Call(t.Context(), "_serve_file", "m", value.NewMap("path", p, "saltenv", env, "loc", 0))

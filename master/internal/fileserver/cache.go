@@ -43,20 +43,24 @@ func (s *Server) listing(ctx context.Context, b Backend, env string, since time.
 	if updates {
 		version = u.Version()
 	}
+
 	s.mu.Lock()
 	c := s.cached[key]
 	if c != nil {
 		c.used = s.cfg.Now()
 	}
 	s.mu.Unlock()
+
 	if c != nil && updates && c.version == version {
 		return c, nil
 	}
+
 	if c != nil && !updates {
 		if s.stillSo(c, since) {
 			return c, nil
 		}
 	}
+
 	for {
 		c, err := s.walkFor(ctx, b, key, version)
 		if err != nil || updates || !c.made.Before(since) {
@@ -73,6 +77,7 @@ func (s *Server) stillSo(c *cachedList, since time.Time) bool {
 	s.mu.Lock()
 	looked := c.looked
 	s.mu.Unlock()
+
 	if age := now.Sub(c.made); age < 0 || age >= s.cfg.ListCacheTime {
 		return false
 	}
@@ -82,6 +87,7 @@ func (s *Server) stillSo(c *cachedList, since time.Time) bool {
 	if !unchanged(c.at) {
 		return false
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.looked = now
@@ -92,11 +98,13 @@ func (s *Server) stillSo(c *cachedList, since time.Time) bool {
 func (s *Server) walkFor(ctx context.Context, b Backend, key listKey, version string) (*cachedList, error) {
 	v, err, _ := s.lists.Do(key.backend+"\x00"+version+"\x00"+key.env, func() (any, error) {
 		begun := s.cfg.Now()
+
 		// Others may wait for this walk, so it does not end with ctx.
 		l, err := b.List(context.WithoutCancel(ctx), key.env)
 		if err != nil {
 			return nil, err
 		}
+
 		c := &cachedList{made: begun, links: value.NewMap(), known: l != nil, version: version}
 		if l != nil {
 			c.at = settledDirs(l.dirs, begun)
@@ -107,12 +115,14 @@ func (s *Server) walkFor(ctx context.Context, b Backend, key listKey, version st
 				c.links.Set(k, l.Links[k])
 			}
 		}
+
 		s.keepList(key, c)
 		return c, nil
 	})
 	if err != nil {
 		return nil, err
 	}
+
 	return v.(*cachedList), nil
 }
 
@@ -120,21 +130,26 @@ func (s *Server) keepList(key listKey, c *cachedList) {
 	if s.cfg.ListCacheTime < 0 || !c.known {
 		return
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.cached[key]; !there && len(s.cached) >= maxCachedLists {
-		maps.DeleteFunc(s.cached, func(_ listKey, old *cachedList) bool { return c.made.Sub(old.made) >= s.cfg.ListCacheTime })
+		maps.DeleteFunc(s.cached,
+			func(_ listKey, old *cachedList) bool { return c.made.Sub(old.made) >= s.cfg.ListCacheTime })
 		if len(s.cached) >= maxCachedLists {
 			return
 		}
 	}
+
 	c.used = s.cfg.Now()
 	s.cached[key] = c
 	if c.version == "" {
 		return
 	}
+
 	sum := 0
-	for _, k := range slices.SortedFunc(maps.Keys(s.cached), func(a, b listKey) int { return s.cached[b].used.Compare(s.cached[a].used) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(s.cached),
+		func(a, b listKey) int { return s.cached[b].used.Compare(s.cached[a].used) }) {
 		if old := s.cached[k]; old.version != "" {
 			if sum += old.names(); sum > maxCachedNames && old != c {
 				delete(s.cached, k)
@@ -149,6 +164,7 @@ func (s *Server) listed(ctx context.Context, id string, load *value.Map, part fu
 	if !ok {
 		return []any{}, nil
 	}
+
 	var out []any
 	since := s.cfg.Since(id)
 	back, _ := load.Get("fsbackend")
@@ -157,12 +173,14 @@ func (s *Server) listed(ctx context.Context, id string, load *value.Map, part fu
 		if err != nil {
 			return nil, err
 		}
+
 		if out == nil {
 			out = part(c)
 		} else if more := part(c); len(more) > 0 {
 			out = union(out, more)
 		}
 	}
+
 	if prefix != "" {
 		var some []any
 		for _, v := range out {
@@ -172,9 +190,11 @@ func (s *Server) listed(ctx context.Context, id string, load *value.Map, part fu
 		}
 		out = some
 	}
+
 	if out == nil {
 		out = []any{}
 	}
+
 	return out, nil
 }
 
@@ -184,6 +204,7 @@ func (s *Server) symlinks(ctx context.Context, id string, load *value.Map) (any,
 	if !ok {
 		return out, nil
 	}
+
 	since := s.cfg.Since(id)
 	back, _ := load.Get("fsbackend")
 	for _, b := range s.choose(back) {
@@ -191,12 +212,14 @@ func (s *Server) symlinks(ctx context.Context, id string, load *value.Map) (any,
 		if err != nil {
 			return nil, err
 		}
+
 		for k, v := range c.links.All() {
 			if strings.HasPrefix(k.(string), prefix) {
 				out.Set(k, v)
 			}
 		}
 	}
+
 	return out, nil
 }
 

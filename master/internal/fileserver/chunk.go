@@ -35,12 +35,14 @@ func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	c, none, err := s.chunk(ctx, load)
 	if c != nil && c.level == 0 {
 		c.leave = leave
 		return c, nil
 	}
 	defer leave()
+
 	if err != nil {
 		return nil, fmt.Errorf("_serve_file: %w", err)
 	}
@@ -48,10 +50,12 @@ func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
 		return none, nil
 	}
 	defer c.h.Close()
+
 	v, err := c.value()
 	if err != nil {
 		return nil, fmt.Errorf("_serve_file: %w", err)
 	}
+
 	return v, nil
 }
 
@@ -62,6 +66,7 @@ func (s *Server) chunk(ctx context.Context, load *value.Map) (*Chunk, *value.Map
 	if !ok || loc < 0 {
 		return nil, missing(), nil
 	}
+
 	h, f, ok, err := s.open(ctx, load)
 	if err != nil {
 		return nil, nil, err
@@ -69,10 +74,18 @@ func (s *Server) chunk(ctx context.Context, load *value.Map) (*Chunk, *value.Map
 	if !ok {
 		return nil, missing(), nil
 	}
-	c := &Chunk{h: h, path: f.Path, rel: f.Rel, loc: loc, size: int(max(0, min(int64(s.cfg.BufferSize), f.Stat[6]-loc)))}
+
+	c := &Chunk{
+		h:    h,
+		path: f.Path,
+		rel:  f.Rel,
+		loc:  loc,
+		size: int(max(0, min(int64(s.cfg.BufferSize), f.Stat[6]-loc))),
+	}
 	if level, ok := gzipLevel(load); ok && c.size > 0 {
 		c.level = level
 	}
+
 	return c, nil, nil
 }
 
@@ -95,19 +108,23 @@ func (c *Chunk) value() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	ret := value.NewMap("data", buf[:n], "dest", c.rel)
 	if c.level == 0 || n == 0 {
 		return ret, nil
 	}
+
 	var z bytes.Buffer
 	w, err := gzip.NewWriterLevel(&z, c.level)
 	if err != nil {
 		return nil, err
 	}
+
 	w.Write(buf[:n]) // into memory, cannot fail
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
+
 	ret.Set("data", z.Bytes())
 	ret.Set("gzip", int64(c.level))
 	return ret, nil
@@ -131,7 +148,9 @@ func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([
 	if need := c.PackedSize(); cap(dst)-len(dst) < need {
 		dst = append(make([]byte, 0, len(dst)+need), dst...)
 	}
+
 	dst = append(dst, packedData...)
+
 	// Room for the longest head; only a short chunk has a shorter one and
 	// must be moved.
 	start := len(dst)
@@ -140,12 +159,14 @@ func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([
 	if err != nil {
 		return nil, err
 	}
+
 	dst = head(dst, n)
 	if len(dst) < start+rawHead {
 		dst = append(dst, data[:n]...)
 	} else {
 		dst = dst[:len(dst)+n]
 	}
+
 	dst = append(dst, packedDest...)
 	dst = head(dst, len(c.rel))
 	return append(dst, c.rel...), nil

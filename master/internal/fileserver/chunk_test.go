@@ -18,6 +18,7 @@ func TestChunkPacksAsTheMap(t *testing.T) {
 			if cut > n {
 				continue
 			}
+
 			root := tree(t, map[string]string{"d/f": string(bytes.Repeat([]byte("\xffab"), n/3+1)[:n])})
 			s := server(t, Config{Roots: map[string][]string{"base": {root}}})
 			load := value.NewMap("path", "d/f", "saltenv", "base", "loc", 0)
@@ -26,24 +27,30 @@ func TestChunkPacksAsTheMap(t *testing.T) {
 			if err != nil || !ok {
 				t.Fatalf("%d bytes: %T, %v", n, v, err)
 			}
+
 			if err := os.Truncate(filepath.Join(root, "d/f"), int64(cut)); err != nil {
 				t.Fatal(err)
 			}
+
 			got, err := c.AppendPacked([]byte("before"), msgpack.AppendRawHead)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if err := c.Close(); err != nil {
 				t.Fatal(err)
 			}
+
 			want, err := s.Call(t.Context(), "_serve_file", "m", load)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			packed, err := msgpack.Append([]byte("before"), want, msgpack.Raw)
 			if err != nil || !bytes.Equal(got, packed) {
 				t.Errorf("%d bytes cut to %d: %d bytes packed, want %d; %v", n, cut, len(got), len(packed), err)
 			}
+
 			if s.Stats().Busy != 0 {
 				t.Error("the turn at the disk is not given back")
 			}
@@ -68,11 +75,13 @@ func TestServeWithoutAChunk(t *testing.T) {
 			t.Errorf("%s: %T, %v, %v", name, v, err, werr)
 			continue
 		}
+
 		a, _ := m.Bytes("data")
 		b, _ := want.(*value.Map).Bytes("data")
 		if !bytes.Equal(a, b) || (name == "gzip") != (len(a) > 0) {
 			t.Errorf("%s: %q, want %q", name, a, b)
 		}
+
 		if s.Stats().Busy != 0 {
 			t.Errorf("%s: the turn at the disk is not given back", name)
 		}

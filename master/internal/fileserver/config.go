@@ -26,11 +26,12 @@ type Config struct {
 	IgnoreSymlinks bool                // fileserver_ignoresymlinks
 	HashType       string              // hash_type; empty: sha256
 	BufferSize     int                 // file_buffer_size in bytes; 0: 1 MiB
-	ListCacheTime  time.Duration       // how long a list is kept whose directories do not change; 0: 20 s, negative: not at all
-	Cachedir       string              // cachedir: files of minions are below <Cachedir>/minions
-	Recv           RecvConfig          // what minions may send
-	MinionFS       MinionFSConfig      // used when Backends names minionfs
-	MaxConcurrent  int                 // requests that touch the disk at once; more wait; 0: 64
+	// how long a list is kept whose directories do not change; 0: 20 s, negative: not at all
+	ListCacheTime time.Duration
+	Cachedir      string         // cachedir: files of minions are below <Cachedir>/minions
+	Recv          RecvConfig     // what minions may send
+	MinionFS      MinionFSConfig // used when Backends names minionfs
+	MaxConcurrent int            // requests that touch the disk at once; more wait; 0: 64
 	// Since is the time of which the lists that a minion gets have to be; "" is the master
 	// itself. nil: the time of the request.
 	Since func(minion string) time.Time
@@ -116,28 +117,35 @@ func (c *Config) setDefaults() {
 	if len(c.Backends) == 0 {
 		c.Backends = []string{"roots"}
 	}
+
 	c.HashType = cmp.Or(c.HashType, "sha256")
 	if c.BufferSize <= 0 {
 		c.BufferSize = 1 << 20
 	}
+
 	c.ListCacheTime = cmp.Or(c.ListCacheTime, 20*time.Second)
 	if c.Recv.MaxSize <= 0 {
 		c.Recv.MaxSize = 100 << 20
 	}
+
 	if c.Recv.Quota <= 0 {
 		c.Recv.Quota = 10 * c.Recv.MaxSize
 	}
+
 	if c.Recv.MaxFiles <= 0 {
 		c.Recv.MaxFiles = 10000
 	}
+
 	c.MinionFS.Env = cmp.Or(c.MinionFS.Env, "base")
 	if c.MaxConcurrent <= 0 {
 		c.MaxConcurrent = 64
 	}
+
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+
 	if c.Since == nil {
 		c.Since = func(string) time.Time { return c.Now() }
 	}
@@ -158,17 +166,22 @@ func (c *Config) backends(ig *Ignore) (out []Backend, err error) {
 				c.Log.Warn("minionfs is configured but file_recv is off: nothing will be served by it")
 				continue
 			}
+
 			mfs, err := newMinionFS(c, ig)
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
+
 			out = append(out, mfs)
 		case slices.Contains(unsupported, name):
-			errs = append(errs, fmt.Errorf("%w: %s (roots, gitfs and minionfs are; check the files out below a root instead)", errUnsupportedBackend, name))
+			errs = append(errs,
+				fmt.Errorf("%w: %s (roots, gitfs and minionfs are; check the files out below a root instead)",
+					errUnsupportedBackend, name))
 		default:
 			errs = append(errs, fmt.Errorf("%w: unknown name %q", errUnsupportedBackend, name))
 		}
 	}
+
 	return out, errors.Join(errs...)
 }

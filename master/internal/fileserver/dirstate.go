@@ -55,9 +55,11 @@ func unchanged(dirs []dirState) bool {
 		if !there {
 			continue
 		}
+
 		if id, ok := regular.IDOf(fi); !ok || id != d.id {
 			return false
 		}
 	}
+
 	return len(dirs) > 0
 }

@@ -51,8 +51,14 @@ func newHasher(name string, now func() time.Time) (*hasher, error) {
 	if mk == nil {
 		return nil, fmt.Errorf("hash_type %q is not known", name)
 	}
-	return &hasher{name: name, make: mk, now: now, byID: map[string]*list.Element{}, lru: list.New(),
-		bufs: sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}}, nil
+	return &hasher{
+		name: name,
+		make: mk,
+		now:  now,
+		byID: map[string]*list.Element{},
+		lru:  list.New(),
+		bufs: sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }},
+	}, nil
 }
 
 // sum returns the hash of an open file. Equal requests at the same time read
@@ -62,34 +68,42 @@ func (h *hasher) sum(f Handle, path string) (string, error) {
 	if osf == nil {
 		return h.read(f)
 	}
+
 	fi, err := osf.Stat()
 	if err != nil {
 		return "", err
 	}
+
 	id, ok := regular.IDOf(fi)
 	if !ok {
 		return h.read(f)
 	}
+
 	if s, ok := h.cached(path, id); ok {
 		return s, nil
 	}
+
 	v, err, _ := h.group.Do(fmt.Sprint(path, "\x00", id), func() (any, error) {
 		s, err := h.read(f)
 		if err != nil {
 			return "", err
 		}
+
 		after, err := osf.Stat()
 		if err != nil {
 			return "", err
 		}
+
 		if now, _ := regular.IDOf(after); now == id && h.now().UnixNano()-id.Newest() > int64(settled) {
 			h.keep(path, id, s)
 		}
+
 		return s, nil
 	})
 	if err != nil {
 		return "", err
 	}
+
 	return v.(string), nil
 }
 
@@ -97,6 +111,7 @@ func (h *hasher) read(f Handle) (string, error) {
 	sum := h.make()
 	buf := h.bufs.Get().(*[]byte)
 	defer h.bufs.Put(buf)
+
 	for off := int64(0); ; {
 		n, err := f.ReadAt(*buf, off)
 		sum.Write((*buf)[:n])

@@ -40,6 +40,7 @@ func (r *roots) List(ctx context.Context, env string) (*Listing, error) {
 	if dirs == nil {
 		return nil, nil
 	}
+
 	out := NewListing()
 	for _, root := range dirs {
 		realRoot := realpath(root)
@@ -48,14 +49,17 @@ func (r *roots) List(ctx context.Context, env string) (*Listing, error) {
 				r.addEntry(out, tgt, root, realRoot, parent, e)
 			}
 		}
+
 		w := walker{ctx: ctx, follow: r.follow, visit: func(parent string, subdirs, files []fs.DirEntry) {
 			add(out.Dirs, parent, subdirs)
 			add(out.Files, parent, files)
 		}, listing: func(dir string, fi fs.FileInfo) { out.note(dir, fi) }}
+
 		if err := w.walk(root); err != nil {
 			return nil, fmt.Errorf("list environment %q: %w", env, err)
 		}
 	}
+
 	return out, nil
 }
 
@@ -65,19 +69,23 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 	if isLink && r.ignoreSymlinks {
 		return
 	}
+
 	rel, err := filepath.Rel(root, full)
 	if err != nil || r.ignore.Match(rel) {
 		return
 	}
 	if !utf8.ValidString(rel) {
 		r.unlisted.Do(func() {
-			r.log.Warn("names that are no UTF-8 are not listed: minions cannot ask for them; this is the first", "path", strconv.QuoteToASCII(full))
+			r.log.Warn("names that are no UTF-8 are not listed: minions cannot ask for them; this is the first",
+				"path", strconv.QuoteToASCII(full))
 		})
 		return
 	}
+
 	if !isLink && !e.IsDir() && !e.Type().IsRegular() {
 		return // FIFOs, sockets and devices are never served
 	}
+
 	tgt[rel] = struct{}{}
 	if e.IsDir() || isLink && isDir(full) {
 		if isLink && !r.follow {
@@ -88,23 +96,28 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 			l.EmptyDirs[rel] = struct{}{}
 		}
 	}
+
 	if !isLink {
 		return
 	}
+
 	dest, err := os.Readlink(full)
 	if err != nil || !utf8.ValidString(dest) {
 		return
 	}
+
 	// A target that starts with .. is taken from the link itself, not from
 	// its directory: minions depend on the outcome, so it is kept.
 	base := filepath.Dir(full)
 	if strings.HasPrefix(dest, "..") {
 		base = full
 	}
+
 	joined := dest
 	if !filepath.IsAbs(dest) {
 		joined = filepath.Join(base, dest)
 	}
+
 	inside, err := filepath.Rel(realRoot, realpath(joined))
 	if err == nil && !strings.HasPrefix(inside, "..") || !r.follow {
 		l.Links[rel] = dest
@@ -134,13 +147,16 @@ func (w *walker) enter(dir string, above []dirID) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
+
 	fi, err := os.Stat(dir)
 	if w.listing != nil {
 		w.listing(dir, stateOr(fi, err))
 	}
+
 	if err != nil || !fi.IsDir() || len(above) >= maxWalkDepth {
 		return nil
 	}
+
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 		id := dirID{uint64(st.Dev), st.Ino}
 		if slices.Contains(above, id) {
@@ -148,13 +164,16 @@ func (w *walker) enter(dir string, above []dirID) error {
 		}
 		above = append(slices.Clip(above), id)
 	}
+
 	entries, err := os.ReadDir(dir)
 	if err != nil && len(entries) == 0 {
 		return nil // unreadable: as if it were empty
 	}
+
 	if w.seen += len(entries); w.seen > maxListing {
 		return errTooMany
 	}
+
 	var dirs, files []fs.DirEntry
 	for _, e := range entries {
 		switch {
@@ -166,6 +185,7 @@ func (w *walker) enter(dir string, above []dirID) error {
 			files = append(files, e)
 		}
 	}
+
 	w.visit(dir, dirs, files)
 	for _, e := range dirs {
 		if e.IsDir() || w.follow {
@@ -174,6 +194,7 @@ func (w *walker) enter(dir string, above []dirID) error {
 			}
 		}
 	}
+
 	return nil
 }
 

@@ -22,17 +22,20 @@ func TestListsNameWhatTheyLeaveOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	var lines logged.Buffer
 	s, err := New(Config{Roots: map[string][]string{"base": {root}}, Log: slog.New(slog.NewTextHandler(&lines, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for range 2 {
 		list, err := s.backends[0].List(t.Context(), "base")
 		if err != nil || len(list.Files) != 2 {
 			t.Errorf("%q %v", list.Files, err)
 		}
 	}
+
 	if text := lines.String(); strings.Count(text, "no UTF-8") != 1 || !strings.Contains(text, `b\\xfc`) {
 		t.Errorf("logged: %s", text)
 	}
@@ -51,22 +54,26 @@ func TestListsSeeChangesAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	tick := func() { // waits until directories get a later time: they are as coarse as the kernel's tick
 		dir := t.TempDir()
 		fi, err := os.Stat(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		await.That(t, "directories get a later time", func() bool {
 			next, err := os.Stat(t.TempDir())
 			return err == nil && next.ModTime().After(fi.ModTime())
 		})
 	}
+
 	ahead := func() time.Time { return time.Now().Add(time.Second) } // directories have settled
 	s, err := New(Config{Roots: map[string][]string{"base": {root, root + "/later"}}, FollowSymlinks: true, Now: ahead})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	list := func(cmd string) string {
 		t.Helper()
 		v, err := s.Call(t.Context(), cmd, "m", value.NewMap("saltenv", "base"))
@@ -75,16 +82,20 @@ func TestListsSeeChangesAtOnce(t *testing.T) {
 		}
 		return fmt.Sprint(v)
 	}
+
 	cached := func() *cachedList { return s.cached[listKey{"roots", "base"}] }
 
 	write("a")
 	if got := list("_file_list"); got != "[a]" {
 		t.Errorf("listed %s", got)
 	}
+
 	first := cached()
-	if list("_file_list"); cached() != first {
+	list("_file_list")
+	if cached() != first {
 		t.Error("nothing has changed, and the list was made again")
 	}
+
 	for _, c := range []struct {
 		name      string
 		do        func()
@@ -96,7 +107,8 @@ func TestListsSeeChangesAtOnce(t *testing.T) {
 		{"a directory moved", func() { _ = os.Rename(root+"/d", root+"/e") }, "_dir_list", "[e]"},
 		{"its file removed", func() { _ = os.Remove(root + "/e/c") }, "_file_list_emptydirs", "[e]"},
 		{"a link", func() { _ = os.Symlink("a", root+"/l") }, "_symlink_list", "&{[{l a}] map[]}"},
-		{"a link turned", func() { _ = os.Remove(root + "/l"); _ = os.Symlink("e", root+"/l") }, "_symlink_list", "&{[{l e}] map[]}"},
+		{"a link turned", func() { _ = os.Remove(root + "/l"); _ = os.Symlink("e", root+"/l") },
+			"_symlink_list", "&{[{l e}] map[]}"},
 		{"a root that was missing", func() { write("later/z") }, "_file_list", "[a later/z z]"},
 	} {
 		tick()

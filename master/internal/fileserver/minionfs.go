@@ -43,10 +43,12 @@ func newMinionFS(c *Config, ig *Ignore) (*minionFS, error) {
 	if !ok {
 		mount = c.MinionFS.Mountpoint
 	}
+
 	m.mount = strings.Trim(mount, "/")
 	if m.mount != "" && (!filepath.IsLocal(m.mount) || path.Clean(m.mount) != m.mount) {
 		return nil, fmt.Errorf("minionfs_mountpoint %q is not a path", c.MinionFS.Mountpoint)
 	}
+
 	for _, l := range []struct {
 		from []string
 		to   *[]idPattern
@@ -59,6 +61,7 @@ func newMinionFS(c *Config, ig *Ignore) (*minionFS, error) {
 			*l.to = append(*l.to, idPattern{expr, re})
 		}
 	}
+
 	return m, nil
 }
 
@@ -78,17 +81,20 @@ func (m *minionFS) Open(_ context.Context, q Query) (Handle, File, bool, error) 
 	if q.Saltenv != m.env || path.Base(p) == "top.sls" {
 		return nil, File{}, false, nil
 	}
+
 	if m.mount != "" {
 		var ok bool
 		if p, ok = strings.CutPrefix(p, m.mount+"/"); !ok {
 			return nil, File{}, false, nil
 		}
 	}
+
 	id, name, ok := strings.Cut(p, "/")
 	full := filepath.Join(m.dir, id, "files", name)
 	if !ok || !validMinionID(id) || !m.exposed(id) || m.ignore.Match(full) {
 		return nil, File{}, false, nil
 	}
+
 	f, fi, err := m.openBelow(id, name)
 	if err != nil {
 		if regular.Missing(err) {
@@ -96,6 +102,7 @@ func (m *minionFS) Open(_ context.Context, q Query) (Handle, File, bool, error) 
 		}
 		return nil, File{}, false, err
 	}
+
 	return f, File{Path: full, Rel: p, Stat: statOf(fi)}, true, nil
 }
 
@@ -105,20 +112,24 @@ func (m *minionFS) openBelow(id, name string) (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	defer all.Close()
+
 	root, err := all.OpenRoot(id + "/files")
 	if err != nil {
 		return nil, nil, err
 	}
 	defer root.Close()
+
 	if fi, err := root.Stat(name); err != nil {
 		return nil, nil, err
 	} else if !fi.Mode().IsRegular() {
 		return nil, nil, fs.ErrNotExist
 	}
+
 	f, err := root.OpenFile(name, os.O_RDONLY|regular.Flags, 0)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	return regular.Check(f)
 }
 
@@ -134,15 +145,18 @@ func (m *minionFS) List(ctx context.Context, env string) (*Listing, error) {
 	if env != m.env {
 		return nil, nil
 	}
+
 	ids, err := os.ReadDir(m.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+
 	out := NewListing()
 	for _, id := range ids {
 		if !validMinionID(id.Name()) || !m.exposed(id.Name()) {
 			continue
 		}
+
 		base := filepath.Join(m.dir, id.Name(), "files")
 		add := func(to map[string]struct{}, parent string, es []fs.DirEntry) {
 			for _, e := range es {
@@ -153,14 +167,17 @@ func (m *minionFS) List(ctx context.Context, env string) (*Listing, error) {
 				}
 			}
 		}
+
 		w := walker{ctx: ctx, visit: func(parent string, dirs, files []fs.DirEntry) {
 			add(out.Dirs, parent, dirs)
 			add(out.Files, parent, files)
 		}}
+
 		if err := w.walk(base); err != nil {
 			return nil, err
 		}
 	}
+
 	return out, nil
 }
 

@@ -20,6 +20,7 @@ func parseQuery(p, saltenv string) (q Query, ok bool) {
 	if len(p) > maxPath || !utf8.ValidString(p) || strings.ContainsRune(p, 0) {
 		return q, false
 	}
+
 	if strings.HasPrefix(p, "|") {
 		p = strings.TrimLeft(p, "|")
 	} else if name, options, found := strings.Cut(p, "?"); found {
@@ -39,13 +40,16 @@ func parseQuery(p, saltenv string) (q Query, ok bool) {
 			}
 		}
 	}
+
 	if path.IsAbs(p) || strings.Contains(p, "../") {
 		return q, false
 	}
+
 	q.Path = path.Clean(p)
 	if q.Path == "." || q.Path == ".." || strings.HasPrefix(q.Path, "../") {
 		return q, false
 	}
+
 	return q, true
 }
 
@@ -71,5 +75,6 @@ func text(v any) (s string, ok bool) {
 		}
 		return "False", true
 	}
+
 	return "", false
 }

@@ -46,7 +46,13 @@ type usage struct {
 }
 
 func newReceiver(c *Config) *receiver {
-	return &receiver{cfg: c.Recv, dir: filepath.Join(c.Cachedir, "minions"), log: c.Log, now: c.Now, usage: map[string]*usage{}}
+	return &receiver{
+		cfg:   c.Recv,
+		dir:   filepath.Join(c.Cachedir, "minions"),
+		log:   c.Log,
+		now:   c.Now,
+		usage: map[string]*usage{},
+	}
 }
 
 // Recv stores one chunk of a file pushed by a minion (_file_recv,
@@ -57,6 +63,7 @@ func (s *Server) Recv(ctx context.Context, id string, load *value.Map) (bool, er
 	if !r.cfg.Enabled || !validMinionID(id) {
 		return false, nil
 	}
+
 	name, ok := pushedName(load.List("path"))
 	data, okData := load.Bytes("data")
 	loc, okLoc := load.Int("loc")
@@ -67,16 +74,20 @@ func (s *Server) Recv(ctx context.Context, id string, load *value.Map) (bool, er
 		r.log.Warn("a pushed file exceeds file_recv_max_size", "minion", id, "path", name, "limit", r.cfg.MaxSize)
 		return false, nil
 	}
+
 	lock := &r.locks[hashID(id)%uint32(len(r.locks))]
 	lock.Lock()
 	defer lock.Unlock()
+
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
+
 	if err := r.store(id, name, loc, data); err != nil {
 		r.log.Warn("a pushed file is refused", "minion", id, "path", name, "error", err)
 		return false, nil
 	}
+
 	return true, nil
 }
 
@@ -86,6 +97,7 @@ func (r *receiver) store(id, name string, loc int64, data []byte) error {
 		return err
 	}
 	defer root.Close()
+
 	use := r.used(id, root)
 	var was int64
 	entries := 0
@@ -100,45 +112,56 @@ func (r *receiver) store(id, name string, loc int64, data []byte) error {
 	default:
 		return err
 	}
+
 	if loc > was {
 		return fmt.Errorf("offset %d leaves a gap after %d bytes", loc, was)
 	}
+
 	grows := loc + int64(len(data)) - was
 	if loc > 0 {
 		grows = max(grows, 0)
 	}
+
 	if grows > 0 && use.bytes+grows > r.cfg.Quota || use.entries+entries > r.cfg.MaxFiles {
 		return fmt.Errorf("quota of the minion (%d bytes, %d files) is used up", r.cfg.Quota, r.cfg.MaxFiles)
 	}
+
 	if err := room.Check(r.dir, max(grows, 0), int64(entries), room.Usual()); err != nil {
 		return err
 	}
+
 	if dir := path.Dir(name); dir != "." {
 		if err := root.MkdirAll(dir, 0o750); err != nil {
 			return err
 		}
 	}
+
 	flags := os.O_WRONLY | os.O_CREATE | regular.Flags
 	if loc == 0 {
 		flags |= os.O_TRUNC
 	}
+
 	f, err := root.OpenFile(name, flags, 0o640)
 	if err != nil {
 		return err
 	}
+
 	f, _, err = regular.Check(f)
 	if err != nil {
 		return err
 	}
+
 	_, err = f.WriteAt(data, loc)
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
+
 	use.bytes += grows
 	use.entries += entries
 	if err != nil {
 		use.counted = time.Time{}
 	}
+
 	return err
 }
 
@@ -163,28 +186,37 @@ func (r *receiver) used(id string, root *os.Root) *usage {
 	r.mu.Lock()
 	u := r.usage[id]
 	r.mu.Unlock()
+
 	if u != nil && r.now().Sub(u.counted) < usageAge {
 		return u
 	}
+
 	u = &usage{counted: r.now()}
+
 	// Every step into a directory is bounded by the quota on entries.
 	fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || p == "." {
 			return nil
 		}
-		if u.entries++; u.entries > 2*r.cfg.MaxFiles {
+
+		u.entries++
+		if u.entries > 2*r.cfg.MaxFiles {
 			return fs.SkipAll
 		}
+
 		if fi, err := d.Info(); err == nil && fi.Mode().IsRegular() {
 			u.bytes += fi.Size()
 		}
+
 		return nil
 	})
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.usage) >= maxUsage {
 		clear(r.usage)
 	}
+
 	r.usage[id] = u
 	return u
 }
@@ -195,24 +227,29 @@ func pushedName(parts []any) (name string, ok bool) {
 	if len(parts) == 0 || len(parts) > maxComponents {
 		return "", false
 	}
+
 	names := make([]string, len(parts))
 	for i, p := range parts {
 		s, isText := p.(string)
 		if !isText || len(s) > 255 || !utf8.ValidString(s) || strings.ContainsAny(s, "\x00") {
 			return "", false
 		}
+
 		for _, c := range strings.Split(s, "/") {
 			if c == ".." {
 				return "", false
 			}
 		}
+
 		names[i] = s
 	}
+
 	joined := strings.Join(names, "/")
 	name = path.Clean(joined)
 	if len(joined) > maxPath || name == "." || path.IsAbs(name) || !filepath.IsLocal(name) {
 		return "", false
 	}
+
 	return name, true
 }
 

@@ -29,7 +29,13 @@ type roots struct {
 }
 
 func newRoots(c *Config, ig *Ignore) *roots {
-	return &roots{dirs: c.Roots, ignore: ig, follow: c.FollowSymlinks, ignoreSymlinks: c.IgnoreSymlinks, log: c.Log}
+	return &roots{
+		dirs:           c.Roots,
+		ignore:         ig,
+		follow:         c.FollowSymlinks,
+		ignoreSymlinks: c.IgnoreSymlinks,
+		log:            c.Log,
+	}
 }
 
 func (*roots) Name() string { return "roots" }
@@ -68,6 +74,7 @@ func (r *roots) Find(ctx context.Context, q Query) (File, bool, error) {
 		if ctx.Err() != nil {
 			return File{}, false, ctx.Err()
 		}
+
 		full := filepath.Join(dir, q.Path)
 		var fi fs.FileInfo
 		var err error
@@ -79,6 +86,7 @@ func (r *roots) Find(ctx context.Context, q Query) (File, bool, error) {
 				f.Close()
 			}
 		}
+
 		if err == nil && fi.Mode().IsRegular() && !r.ignore.Match(full) {
 			return File{Path: full, Rel: q.Path, Stat: statOf(fi)}, true, nil
 		}
@@ -86,6 +94,7 @@ func (r *roots) Find(ctx context.Context, q Query) (File, bool, error) {
 			return File{}, false, err
 		}
 	}
+
 	return File{}, false, nil
 }
 
@@ -94,10 +103,12 @@ func (r *roots) Open(ctx context.Context, q Query) (Handle, File, bool, error) {
 		if ctx.Err() != nil {
 			return nil, File{}, false, ctx.Err()
 		}
+
 		full := filepath.Join(dir, q.Path)
 		if r.ignore.Match(full) {
 			continue
 		}
+
 		var f *os.File
 		var fi fs.FileInfo
 		var err error
@@ -106,6 +117,7 @@ func (r *roots) Open(ctx context.Context, q Query) (Handle, File, bool, error) {
 		} else {
 			f, fi, err = r.openBelow(dir, full)
 		}
+
 		if err == nil {
 			return f, File{Path: full, Rel: q.Path, Stat: statOf(fi)}, true, nil
 		}
@@ -113,6 +125,7 @@ func (r *roots) Open(ctx context.Context, q Query) (Handle, File, bool, error) {
 			return nil, File{}, false, err
 		}
 	}
+
 	return nil, File{}, false, nil
 }
 
@@ -124,19 +137,23 @@ func (r *roots) openBelow(root, full string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	real, err := filepath.EvalSymlinks(full)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	rel, err := filepath.Rel(realRoot, real)
 	if err != nil || !filepath.IsLocal(rel) {
 		return nil, nil, fs.ErrNotExist
 	}
+
 	dir, err := os.OpenRoot(realRoot)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer dir.Close()
+
 	fi, err := dir.Stat(rel)
 	if err != nil {
 		return nil, nil, err
@@ -144,10 +161,12 @@ func (r *roots) openBelow(root, full string) (*os.File, fs.FileInfo, error) {
 	if !fi.Mode().IsRegular() {
 		return nil, nil, fs.ErrNotExist
 	}
+
 	f, err := dir.OpenFile(rel, os.O_RDONLY|regular.Flags, 0)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	return regular.Check(f)
 }
 
@@ -157,6 +176,7 @@ func (r *roots) Times(ctx context.Context) (map[string]int64, error) {
 		if env == envKey {
 			continue
 		}
+
 		for _, dir := range dirs {
 			w := walker{ctx: ctx, visit: func(parent string, _, files []fs.DirEntry) {
 				for _, f := range files {
@@ -169,10 +189,12 @@ func (r *roots) Times(ctx context.Context) (map[string]int64, error) {
 					}
 				}
 			}}
+
 			if err := w.walk(dir); err != nil {
 				return nil, err
 			}
 		}
 	}
+
 	return out, nil
 }

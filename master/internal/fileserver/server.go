@@ -42,12 +42,22 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	h, err := newHasher(cfg.HashType, cfg.Now)
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg, log: cfg.Log, backends: backends, hasher: h, recv: newReceiver(&cfg),
-		slots: make(chan struct{}, cfg.MaxConcurrent), cached: map[listKey]*cachedList{}, times: map[string]map[string]int64{}}, nil
+
+	return &Server{
+		cfg:      cfg,
+		log:      cfg.Log,
+		backends: backends,
+		hasher:   h,
+		recv:     newReceiver(&cfg),
+		slots:    make(chan struct{}, cfg.MaxConcurrent),
+		cached:   map[listKey]*cachedList{},
+		times:    map[string]map[string]int64{},
+	}, nil
 }
 
 // Call answers one request of the minion with this (already proven) id. The
@@ -65,17 +75,21 @@ func (s *Server) Call(ctx context.Context, cmd, id string, load *value.Map) (any
 			}
 			return out, nil
 		}
+
 		return value.List(s.envs(back)), nil
 	}
+
 	leave, err := s.enter(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
+
 	v, err := s.call(ctx, cmd, id, load)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cmd, err)
 	}
+
 	return v, nil
 }
 
@@ -117,6 +131,7 @@ func (s *Server) call(ctx context.Context, cmd, id string, load *value.Map) (any
 	case "_file_recv":
 		return s.Recv(ctx, id, load)
 	}
+
 	return nil, errUnknownCommand
 }
 
@@ -137,15 +152,18 @@ func (s *Server) choose(back any) []Backend {
 			}
 		}
 	}
+
 	if len(names) == 0 {
 		return s.backends
 	}
+
 	for i, n := range names { // the names of before 2018.3
 		switch strings.TrimPrefix(n, "-") {
 		case "git", "minion":
 			names[i] += "fs"
 		}
 	}
+
 	subtract := !slices.ContainsFunc(names, func(n string) bool { return !strings.HasPrefix(n, "-") })
 	var out []Backend
 	for _, b := range s.backends {
@@ -153,6 +171,7 @@ func (s *Server) choose(back any) []Backend {
 			out = append(out, b)
 		}
 	}
+
 	return out
 }
 
@@ -170,15 +189,18 @@ func query(load *value.Map, needEnv bool) (Query, bool) {
 	if p == "" {
 		return Query{}, false
 	}
+
 	env, ok := "base", true
 	if v, has := load.Get("saltenv"); has {
 		env, ok = text(v)
 	} else if needEnv {
 		return Query{}, false
 	}
+
 	if !ok {
 		return Query{}, false
 	}
+
 	return parseQuery(p, env)
 }
 

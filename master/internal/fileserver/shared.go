@@ -26,7 +26,11 @@ type Shared struct {
 }
 
 // NewShared makes a Shared.
-func NewShared(t Tree, source func(context.Context, string) (string, error), newest func(context.Context) error) *Shared {
+func NewShared(
+	t Tree,
+	source func(context.Context, string) (string, error),
+	newest func(context.Context) error,
+) *Shared {
 	return &Shared{Tree: t, Source: source, Newest: newest, turn: make(chan struct{}, 1)}
 }
 
@@ -36,6 +40,7 @@ func (s *Shared) Write(ctx context.Context, data, rel, env string, index int) (s
 	if refusal != "" {
 		return refusal, nil
 	}
+
 	at, err := s.Source(ctx, dir)
 	switch {
 	case err != nil:
@@ -49,12 +54,15 @@ func (s *Shared) Write(ctx context.Context, data, rel, env string, index int) (s
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf("%w (next: let the master's account write there, or edit the file on a node)", err)
 	}
+
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", dest, err)
 	}
+
 	if err := s.Newest(ctx); err != nil {
 		return fmt.Sprintf("Wrote data to file %s, which this node serves later: %v", dest, err), nil
 	}
+
 	return "Wrote data to file " + dest, nil
 }
 
@@ -77,6 +85,7 @@ func (s *Shared) write(ctx context.Context, dir, rel, data string) error {
 		<-s.turn
 		written <- err
 	}()
+
 	select {
 	case err := <-written:
 		return err

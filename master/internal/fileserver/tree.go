@@ -61,14 +61,17 @@ func (t Tree) read(root, rel string) (full string, data []byte, ok bool) {
 	if !filepath.IsLocal(rel) {
 		return "", nil, false
 	}
+
 	f, fi, err := (&roots{}).openBelow(root, full)
 	if err != nil {
 		return "", nil, false
 	}
 	defer f.Close()
+
 	if fi.Size() > maxEdit {
 		return "", nil, false
 	}
+
 	data = make([]byte, fi.Size())
 	n, _ := f.ReadAt(data, 0)
 	return full, data[:n], true
@@ -117,9 +120,11 @@ func replaceBelow(dir, rel, data string) error {
 		return err
 	}
 	defer root.Close()
+
 	if err := root.MkdirAll(filepath.Dir(rel), 0o755); err != nil {
 		return err
 	}
+
 	mode := fs.FileMode(0o644)
 	if fi, err := root.Stat(rel); err == nil {
 		if !fi.Mode().IsRegular() {
@@ -127,25 +132,31 @@ func replaceBelow(dir, rel, data string) error {
 		}
 		mode = fi.Mode().Perm()
 	}
+
 	// Another request, or another node, may write the same file at the same moment.
 	tmp := filepath.Join(filepath.Dir(rel), "."+rand.Text()+".tmp")
 	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
+
 	_, err = f.WriteString(data)
 	if err == nil {
 		err = f.Sync()
 	}
+
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
+
 	if err == nil {
 		err = root.Rename(tmp, rel)
 	}
+
 	if err != nil {
 		root.Remove(tmp)
 	}
+
 	return err
 }
 
@@ -162,15 +173,19 @@ func (t Tree) ListEnv(ctx context.Context, env string) (*value.Map, error) {
 				here.Set(d.Name(), sub)
 				at[filepath.Join(parent, d.Name())] = sub
 			}
+
 			for _, f := range files {
 				here.Set(f.Name(), "f")
 			}
 		}}
+
 		if err := w.walk(root); err != nil {
 			return nil, err
 		}
+
 		out.Set(root, top)
 	}
+
 	return out, nil
 }
 
@@ -196,6 +211,7 @@ func isBinary(b []byte) bool {
 		rest := b[len(b)-cut:]
 		isText = utf8.Valid(b[:len(b)-cut]) && utf8.RuneStart(rest[0]) && !utf8.FullRune(rest)
 	}
+
 	odd := 0
 	for _, c := range b {
 		switch {
@@ -205,5 +221,6 @@ func isBinary(b []byte) bool {
 			odd++
 		}
 	}
+
 	return odd*10 > len(b)*3
 }

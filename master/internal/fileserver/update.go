@@ -28,7 +28,8 @@ func (c Changes) Event() *value.Map {
 		return value.NewMap("changed", c.new, "backend", c.Backend)
 	}
 	return value.NewMap("changed", c.Changed(), "files",
-		value.NewMap("changed", value.List(c.Modified), "removed", value.List(c.Removed), "added", value.List(c.Added)), "backend", c.Backend)
+		value.NewMap("changed", value.List(c.Modified), "removed", value.List(c.Removed), "added",
+			value.List(c.Added)), "backend", c.Backend)
 }
 
 // Update walks the backends and compares modification times with the last
@@ -45,10 +46,12 @@ func (s *Server) Update(ctx context.Context, back any) (out []Changes, err error
 			out = append(out, Changes{Backend: b.Name(), fetched: true, new: changed})
 			continue
 		}
+
 		now, err := b.Times(ctx)
 		if err != nil {
 			return out, fmt.Errorf("update %s: %w", b.Name(), err)
 		}
+
 		s.mu.Lock()
 		old, before := s.times[b.Name()]
 		s.times[b.Name()] = now
@@ -56,12 +59,15 @@ func (s *Server) Update(ctx context.Context, back any) (out []Changes, err error
 		if before {
 			c.compare(old, now)
 		}
+
 		if c.Changed() {
 			maps.DeleteFunc(s.cached, func(k listKey, _ *cachedList) bool { return k.backend == b.Name() })
 		}
 		s.mu.Unlock()
+
 		out = append(out, c)
 	}
+
 	return out, errors.Join(errs...)
 }
 
@@ -73,11 +79,13 @@ func (c *Changes) compare(old, now map[string]int64) {
 			c.Modified = append(c.Modified, f)
 		}
 	}
+
 	for f := range old {
 		if _, ok := now[f]; !ok {
 			c.Removed = append(c.Removed, f)
 		}
 	}
+
 	slices.Sort(c.Added)
 	slices.Sort(c.Removed)
 	slices.Sort(c.Modified)
@@ -119,15 +127,19 @@ func (s *Server) ClearFileListCache(envs []string, back any) map[string][]string
 	out := map[string][]string{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for k := range s.cached {
-		if (envs == nil || slices.Contains(envs, k.env)) && slices.ContainsFunc(chosen, func(b Backend) bool { return b.Name() == k.backend }) {
+		if (envs == nil || slices.Contains(envs, k.env)) &&
+			slices.ContainsFunc(chosen, func(b Backend) bool { return b.Name() == k.backend }) {
 			delete(s.cached, k)
 			out[k.backend] = append(out[k.backend], k.env)
 		}
 	}
+
 	for _, v := range out {
 		slices.Sort(v)
 	}
+
 	return out
 }
 

@@ -25,27 +25,36 @@ func startAgent(ctx context.Context, r *Remote) (socket string, stop func(), err
 	if r.Passphrase == "" || r.PrivKey == "" || r.transport != "ssh" {
 		return "", func() {}, nil
 	}
+
 	pem, err := durable.Read(r.PrivKey, maxKey)
 	if err != nil {
 		return "", nil, &Fault{Kind: Authentication, Text: "the private key cannot be read: " + brief(err.Error())}
 	}
+
 	key, err := ssh.ParseRawPrivateKeyWithPassphrase(pem, []byte(r.Passphrase))
 	if err != nil {
-		return "", nil, &Fault{Kind: Authentication, Text: fmt.Sprintf("the private key %s cannot be opened with its passphrase", brief(r.PrivKey))}
+		return "", nil, &Fault{
+			Kind: Authentication,
+			Text: fmt.Sprintf("the private key %s cannot be opened with its passphrase", brief(r.PrivKey)),
+		}
 	}
+
 	ring := agent.NewKeyring()
 	if err := ring.Add(agent.AddedKey{PrivateKey: key}); err != nil {
 		return "", nil, &Fault{Kind: Authentication, Text: "the private key cannot be used: " + brief(err.Error())}
 	}
+
 	dir, err := os.MkdirTemp("", "saltern-git-") // 0700
 	if err != nil {
 		return "", nil, fmt.Errorf("serve a private key: %w", err)
 	}
+
 	socket = filepath.Join(dir, "agent")
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
 	if err != nil {
 		return "", nil, errors.Join(fmt.Errorf("serve a private key: %w", err), os.RemoveAll(dir))
 	}
+
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	open := map[net.Conn]bool{}
@@ -55,9 +64,11 @@ func startAgent(ctx context.Context, r *Remote) (socket string, stop func(), err
 			if err != nil {
 				return
 			}
+
 			mu.Lock()
 			open[c] = true
 			mu.Unlock()
+
 			wg.Go(func() {
 				_ = agent.ServeAgent(ring, c) // until ssh hangs up
 				_ = c.Close()
@@ -67,6 +78,7 @@ func startAgent(ctx context.Context, r *Remote) (socket string, stop func(), err
 			})
 		}
 	})
+
 	return socket, func() {
 		_ = ln.Close()
 		mu.Lock()
@@ -74,6 +86,7 @@ func startAgent(ctx context.Context, r *Remote) (socket string, stop func(), err
 			_ = c.Close()
 		}
 		mu.Unlock()
+
 		wg.Wait()
 		_ = os.RemoveAll(dir)
 	}, nil

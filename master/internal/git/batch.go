@@ -31,20 +31,24 @@ func (b *Batch) Add(ctx context.Context, remote Remote, expect ...string) (*Repo
 	if err := remote.check(); err != nil {
 		return nil, err
 	}
+
 	key := remote.key()
 	for n, e := range b.entries {
 		if e.key() != key {
 			continue
 		}
-		if remote.Password != e.Password || remote.PrivKey != e.PrivKey || remote.Passphrase != e.Passphrase || remote.Proxy != e.Proxy || remote.SkipVerify != e.SkipVerify {
+		if remote.Password != e.Password || remote.PrivKey != e.PrivKey ||
+			remote.Passphrase != e.Passphrase || remote.Proxy != e.Proxy || remote.SkipVerify != e.SkipVerify {
 			key += fmt.Sprintf("-%d", n)
 			continue
 		}
+
 		e.Interval = min(e.Interval, remote.Interval)
 		e.Commits = more(e.Commits, remote.Commits)
 		e.expect = more(e.expect, expect)
 		return e.repo, nil
 	}
+
 	e := &entryOf{settings: settings{Remote: remote, expect: more(nil, expect)}}
 	dir := filepath.Join(b.store.cfg.Dir, "remotes", key)
 	for _, r := range b.store.Repositories() {
@@ -52,24 +56,36 @@ func (b *Batch) Add(ctx context.Context, remote Remote, expect ...string) (*Repo
 			e.repo = r
 		}
 	}
+
 	if e.repo == nil {
 		e.repo = b.store.open(ctx, dir, e)
 	}
+
 	b.entries = append(b.entries, e)
 	return e.repo, nil
 }
 
 // open makes the repository of a new remote.
 func (s *Store) open(ctx context.Context, dir string, e *entryOf) *Repository {
-	r := &Repository{store: s, dir: dir, url: e.Shown(), turn: make(chan struct{}, 1), tried: make(chan struct{})}
+	r := &Repository{
+		store: s,
+		dir:   dir,
+		url:   e.Shown(),
+		turn:  make(chan struct{}, 1),
+		tried: make(chan struct{}),
+	}
+
 	r.turn <- struct{}{}
 	r.reader = newReader(r.bare(), s.limits.Read)
 	set := e.settings
 	r.conf.Store(&set)
 	r.unlock()
+
 	if err := r.load(ctx); err != nil && !errors.Is(err, os.ErrNotExist) {
-		s.cfg.Log.Warn("the last snapshot of a git remote cannot be used; it is fetched anew", "url", r.URL(), "error", err)
+		s.cfg.Log.Warn("the last snapshot of a git remote cannot be used; it is fetched anew", "url",
+			r.URL(), "error", err)
 	}
+
 	return r
 }
 
@@ -100,17 +116,20 @@ func (b *Batch) Commit() {
 	s := b.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	var repos []*Repository
 	for _, e := range b.entries {
 		set := e.settings
 		e.repo.conf.Store(&set)
 		repos = append(repos, e.repo)
 	}
+
 	for _, r := range s.repos {
 		if !slices.Contains(repos, r) {
 			s.former = append(s.former, r)
 		}
 	}
+
 	s.repos = repos
 	select {
 	case s.changed <- struct{}{}:

@@ -14,7 +14,8 @@ func large(b testing.TB) *gitrepo.Repo {
 	up := gitrepo.New(b, b.TempDir(), "a")
 	var files []string
 	for i := range 20000 {
-		files = append(files, fmt.Sprintf("d%d/s%d/f%d.sls", i%20, i%400, i), strings.Repeat(fmt.Sprintf("# %d\n", i), 600))
+		files = append(files, fmt.Sprintf("d%d/s%d/f%d.sls", i%20, i%400, i),
+			strings.Repeat(fmt.Sprintf("# %d\n", i), 600))
 	}
 	up.Commit("master", files...)
 	for i := range 49 {
@@ -31,6 +32,7 @@ func BenchmarkFetch(b *testing.B) {
 			fetch(b, add(b, open(b, b.TempDir(), Limits{}), Remote{URL: up.URL(), Depth: 1}))
 		}
 	})
+
 	r := add(b, open(b, b.TempDir(), Limits{}), Remote{URL: up.URL(), Depth: 1})
 	fetch(b, r)
 	b.Run("nothing-new", func(b *testing.B) {
@@ -38,17 +40,20 @@ func BenchmarkFetch(b *testing.B) {
 			fetch(b, r)
 		}
 	})
+
 	list := func(branch string) (n int) {
 		ref, _ := r.Snapshot().Branch(branch)
 		must(b, r.Walk(b.Context(), ref.Tree, func(Item) error { n++; return nil }))
 		return n
 	}
+
 	b.Run("list-cold", func(b *testing.B) {
 		for b.Loop() {
 			r.store.trees.clear()
 			list("master")
 		}
 	})
+
 	b.Run("list-another-branch", func(b *testing.B) {
 		i := 0
 		for b.Loop() {
@@ -56,6 +61,7 @@ func BenchmarkFetch(b *testing.B) {
 			i++
 		}
 	})
+
 	b.Run("read-cold", func(b *testing.B) {
 		i := 0
 		for b.Loop() {
@@ -66,6 +72,7 @@ func BenchmarkFetch(b *testing.B) {
 			i++
 		}
 	})
+
 	b.Run("read", func(b *testing.B) {
 		for b.Loop() {
 			read(b, r, 7)

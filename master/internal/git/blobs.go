@@ -43,6 +43,7 @@ func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
 	if !objectID.MatchString(id) {
 		return nil, fmt.Errorf("open object %.80q: %w", id, errMissing)
 	}
+
 	b := r.store.blobs
 	for try := 0; ; try++ {
 		if b.use(id) {
@@ -52,6 +53,7 @@ func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
 			}
 			b.forget(id) // somebody removed it
 		}
+
 		// Others may wait for it, so it does not end with ctx.
 		_, err, _ := b.group.Do(id, func() (any, error) { return nil, b.fill(context.WithoutCancel(ctx), r, id) })
 		if err != nil {
@@ -88,15 +90,18 @@ func (b *blobs) fill(ctx context.Context, r *Repository, id string) error {
 	if b.use(id) {
 		return nil
 	}
+
 	path := b.path(id)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("keep object %s: %w", id, err)
 	}
+
 	size, err := writeBlob(ctx, r, id, path, 0o600, b.limits.File)
 	if err != nil {
 		r.miss(err)
 		return err
 	}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.byID[id] = b.lru.PushFront(keptBlob{id, size})
@@ -107,6 +112,7 @@ func (b *blobs) fill(ctx context.Context, r *Repository, id string) error {
 		b.size -= old.size
 		_ = os.Remove(b.path(old.id)) // whoever has it open keeps it
 	}
+
 	return nil
 }
 
@@ -124,32 +130,44 @@ func (b *blobs) clear() int {
 }
 
 // writeBlob writes an object to a new file, which appears whole.
-func writeBlob(ctx context.Context, r *Repository, id, path string, mode os.FileMode, most int64) (size int64, err error) {
+func writeBlob(
+	ctx context.Context,
+	r *Repository,
+	id, path string,
+	mode os.FileMode,
+	most int64,
+) (size int64, err error) {
 	tmp := path + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return 0, fmt.Errorf("write object %s: %w", id, err)
 	}
+
 	err = r.reader.get(ctx, id, most, func(h header, body io.Reader) error {
 		if h.kind != "blob" {
 			return fmt.Errorf("object %s is a %s and not a file", id, h.kind)
 		}
+
 		size = h.size
 		if err := room.Check(filepath.Dir(path), size, 1, room.Usual()); err != nil {
 			return err
 		}
+
 		_, err := io.Copy(f, body)
 		return err
 	})
 	if e := f.Close(); err == nil {
 		err = e
 	}
+
 	if err == nil {
 		err = os.Rename(tmp, path)
 	}
+
 	if err != nil {
 		_ = os.Remove(tmp)
 		return 0, fmt.Errorf("write object %s: %w", id, err)
 	}
+
 	return size, nil
 }

@@ -59,6 +59,7 @@ func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err
 	if c.touch(root) {
 		return dir, nil
 	}
+
 	_, err, _ = c.group.Do(root, func() (any, error) {
 		if c.touch(root) {
 			return nil, nil
@@ -66,6 +67,7 @@ func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err
 		if !c.room() {
 			return nil, fmt.Errorf("%w: trees of %d MiB are in use at once", ErrNoRoom, c.limits.Work>>20)
 		}
+
 		// Others may wait for it, so it does not end with ctx.
 		size, err := c.fill(context.WithoutCancel(ctx), r, root, dir)
 		if err == nil {
@@ -74,8 +76,10 @@ func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err
 			c.size += size
 			c.mu.Unlock()
 		}
+
 		return nil, err
 	})
+
 	return dir, err
 }
 
@@ -103,19 +107,23 @@ func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) (
 	if err := os.RemoveAll(tmp); err != nil {
 		return 0, fmt.Errorf("check a tree out: %w", err)
 	}
+
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return 0, fmt.Errorf("check a tree out: %w", err)
 	}
+
 	left := c.limits.Checkout
 	watch, err := room.Guard(tmp, room.Usual())
 	if err != nil {
 		return 0, tooLarge(err.Error())
 	}
+
 	err = r.Walk(ctx, root, func(i Item) error {
 		to := filepath.Join(tmp, i.Path)
 		if err := watch.File(); err != nil {
 			return tooLarge(err.Error())
 		}
+
 		switch {
 		case i.Dir:
 			return os.Mkdir(to, 0o700)
@@ -125,33 +133,47 @@ func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) (
 				return err
 			}
 			if !inside(i.Path, target) {
-				r.store.cfg.Log.Warn("a link in a git repository that leads out of it is left out", "url", r.URL(), "path", i.Path)
+				r.store.cfg.Log.Warn("a link in a git repository that leads out of it is left out", "url",
+					r.URL(), "path", i.Path)
 				return nil
 			}
+
 			return os.Symlink(target, to)
 		}
+
 		mode := os.FileMode(0o600)
 		if i.Exec {
 			mode = 0o700
 		}
+
 		size, err := c.write(ctx, r, i.ID, to, mode, left, watch)
 		r.miss(err)
 		if left -= (size + blockSize - 1) &^ (blockSize - 1); err == nil && left <= 0 {
 			err = tooLarge(fmt.Sprintf("the tree has more than %d MiB", c.limits.Checkout>>20))
 		}
+
 		return err
 	})
 	if err == nil {
 		err = os.Rename(tmp, dir)
 	}
+
 	if err != nil {
 		_ = os.RemoveAll(tmp) // the next one removes it, too
 		return 0, fmt.Errorf("check a tree out: %w", err)
 	}
+
 	return c.limits.Checkout - left, nil
 }
 
-func (c *checkouts) write(ctx context.Context, r *Repository, id, to string, mode os.FileMode, most int64, watch *room.Watch) (size int64, err error) {
+func (c *checkouts) write(
+	ctx context.Context,
+	r *Repository,
+	id, to string,
+	mode os.FileMode,
+	most int64,
+	watch *room.Watch,
+) (size int64, err error) {
 	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return 0, err
@@ -174,18 +196,21 @@ func inside(at, target string) bool {
 	if target == "" || path.IsAbs(target) || strings.ContainsRune(target, 0) {
 		return false
 	}
+
 	up, down := 0, false
 	for part := range strings.SplitSeq(target, "/") {
 		switch part {
 		case "", ".":
 		case "..":
-			if up++; down {
+			up++
+			if down {
 				return false
 			}
 		default:
 			down = true
 		}
 	}
+
 	return up <= strings.Count(at, "/")
 }
 
@@ -196,15 +221,19 @@ func (r *Repository) Mount(tree, root, at string) (dir string, err error) {
 	sum := sha256.Sum256([]byte(root + "\x00" + at))
 	dir = filepath.Join(c.dir, tree+".mounts", hex.EncodeToString(sum[:8]))
 	link := filepath.Join(dir, at)
+
 	if !filepath.IsLocal(at) || at == "." {
 		return "", fmt.Errorf("mount a tree at %.100q: this leads elsewhere", at)
 	}
+
 	if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
 		return "", fmt.Errorf("mount a tree: %w", err)
 	}
+
 	if err := os.Symlink(filepath.Join(c.dir, tree, root), link); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("mount a tree: %w", err)
 	}
+
 	return dir, nil
 }
 
@@ -229,6 +258,7 @@ func (c *checkouts) drop(since time.Time, more func() bool) {
 		gone = append(gone, id)
 	}
 	c.mu.Unlock()
+
 	for _, id := range gone {
 		_ = os.RemoveAll(filepath.Join(c.dir, id))
 		_ = os.RemoveAll(filepath.Join(c.dir, id+".mounts"))

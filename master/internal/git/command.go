@@ -14,7 +14,8 @@ func passed() []string {
 
 // environ is the environment of git when it speaks no protocol.
 func environ() []string {
-	out := []string{"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_PROTOCOL_FROM_USER=0", "GIT_NO_REPLACE_OBJECTS=1",
+	out := []string{"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_PROTOCOL_FROM_USER=0",
+		"GIT_NO_REPLACE_OBJECTS=1",
 		"GIT_OPTIONAL_LOCKS=0", "GIT_ATTR_NOSYSTEM=1", "GIT_NO_LAZY_FETCH=1", "LANGUAGE=C"}
 	for _, name := range passed() {
 		if v := os.Getenv(name); v != "" {
@@ -42,6 +43,7 @@ func (r *Remote) dialing(dir, agent, knownHosts string) (argv, env []string) {
 	if allowed == "http" {
 		allowed = "http:https" // a redirect
 	}
+
 	env = append(environ(), "GIT_ALLOW_PROTOCOL="+allowed)
 	argv = append(options(dir), "-c", "http.lowSpeedLimit=500", "-c", "http.lowSpeedTime=60")
 	switch r.transport {
@@ -49,14 +51,17 @@ func (r *Remote) dialing(dir, agent, knownHosts string) (argv, env []string) {
 		if r.SkipVerify {
 			argv = append(argv, "-c", "http.sslVerify=false")
 		}
+
 		if r.Proxy != "" {
 			env = append(env, "http_proxy="+r.Proxy, "https_proxy="+r.Proxy, "HTTPS_PROXY="+r.Proxy)
 		}
+
 		if r.Password != "" {
 			// For this host alone, whatever it redirects to.
 			host, _, _ := strings.Cut(strings.TrimPrefix(r.address, r.transport+"://"), "/")
 			argv = append(argv, "-c", "credential.helper=",
-				"-c", "credential."+r.transport+"://"+host+`.helper=!f() { test "$1" = get && printf 'username=%s\npassword=%s\n' "$SALTERN_GIT_USER" "$SALTERN_GIT_PASSWORD"; }; f`)
+				"-c", "credential."+r.transport+"://"+host+
+					`.helper=!f() { test "$1" = get && printf 'username=%s\npassword=%s\n' "$SALTERN_GIT_USER" "$SALTERN_GIT_PASSWORD"; }; f`)
 			env = append(env, "SALTERN_GIT_USER="+cmp.Or(r.User, "git"), "SALTERN_GIT_PASSWORD="+r.Password)
 		}
 	case "ssh":
@@ -67,17 +72,22 @@ func (r *Remote) dialing(dir, agent, knownHosts string) (argv, env []string) {
 		case r.PrivKey != "":
 			ssh += " -o IdentitiesOnly=yes -i " + quoted(strings.ReplaceAll(r.PrivKey, "%", "%%"))
 		}
+
 		if knownHosts != "" {
-			ssh += " -o UserKnownHostsFile=" + quoted(`"`+strings.NewReplacer("%", "%%", `"`, `\"`).Replace(knownHosts)+`"`)
+			ssh += " -o UserKnownHostsFile=" +
+				quoted(`"`+strings.NewReplacer("%", "%%", `"`, `\"`).Replace(knownHosts)+`"`)
 		}
+
 		env = append(env, "GIT_SSH_COMMAND="+ssh, "GIT_SSH_VARIANT=ssh")
 		if agent == "" {
 			agent = os.Getenv("SSH_AUTH_SOCK")
 		}
+
 		if agent != "" {
 			env = append(env, "SSH_AUTH_SOCK="+agent)
 		}
 	}
+
 	return argv, env
 }
 

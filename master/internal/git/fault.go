@@ -58,6 +58,7 @@ func faultOf(said string) *Fault {
 		}
 		return false
 	}
+
 	kind, corrupt := Unreachable, false
 	switch {
 	case has("host key verification failed", "host identification has changed", "certificate", "ssl: ", "tls: "):
@@ -73,6 +74,7 @@ func faultOf(said string) *Fault {
 		"invalid index-pack output"):
 		kind, corrupt = Broken, true
 	}
+
 	return &Fault{kind, brief(said), corrupt}
 }
 
@@ -82,7 +84,8 @@ func brief(said string) string {
 	var out []string
 	for line := range strings.Lines(said) {
 		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "hint:") || strings.HasPrefix(line, "@@@") || strings.HasPrefix(line, "Please make sure") || line == "and the repository exists." {
+		if line == "" || strings.HasPrefix(line, "hint:") || strings.HasPrefix(line, "@@@") ||
+			strings.HasPrefix(line, "Please make sure") || line == "and the repository exists." {
 			continue
 		}
 		out = append(out, line)

@@ -30,15 +30,18 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	defer stop()
+
 	listed, format, err := r.list(ctx, set, agent)
 	if err != nil {
 		return false, err
 	}
+
 	old := r.Snapshot()
 	lacking := r.lacking.Load()
 	if old != nil && old.Listed == listed && !lacking {
 		return false, set.expected(old)
 	}
+
 	r.unlock()
 	get := func() error {
 		if err := r.prepare(ctx, format); err != nil {
@@ -46,18 +49,23 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 		}
 		return r.fetch(ctx, set, agent, set.Refspecs...)
 	}
-	if err = errLacking; !lacking {
+
+	err = errLacking
+	if !lacking {
 		err = get()
 	}
+
 	var fault *Fault
 	if lacking || errors.As(err, &fault) && fault.corrupt {
 		r.store.cfg.Log.Warn("copy of a git remote is damaged and is fetched anew", "url", r.URL(), "error", err)
 		err = r.anew(get)
 	}
+
 	if err != nil {
 		r.unlock()
 		return false, err
 	}
+
 	for _, id := range set.Commits {
 		if _, b, err := r.reader.content(ctx, id+"^{commit}", maxObject); err == nil && len(b) > 0 {
 			continue
@@ -66,22 +74,27 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 			return false, err
 		}
 	}
+
 	s, err := r.look(ctx)
 	if err != nil {
 		return false, err
 	}
+
 	s.Listed = listed
 	if err := r.tidy(ctx); err != nil {
 		return false, err
 	}
+
 	if err := s.save(r.snapshotFile()); err != nil {
 		return false, err
 	}
+
 	s.Seq = r.seq.Add(1)
 	r.snap.Store(s)
 	if f := r.store.cfg.Prepare; f != nil {
 		f(ctx, r, s)
 	}
+
 	changed = old == nil || !slices.Equal(old.Refs, s.Refs)
 	return changed, set.expected(s)
 }
@@ -91,7 +104,10 @@ func (set *settings) expected(s *Snapshot) error {
 	for _, name := range set.expect {
 		_, branch := s.Branch(name)
 		if _, tag := s.Tag(name); !branch && !tag {
-			return &Fault{Kind: RefGone, Text: fmt.Sprintf("the remote has no branch or tag %.100q, which the configuration names", name)}
+			return &Fault{
+				Kind: RefGone,
+				Text: fmt.Sprintf("the remote has no branch or tag %.100q, which the configuration names", name),
+			}
 		}
 	}
 	return nil
@@ -107,10 +123,12 @@ func (r *Repository) list(ctx context.Context, set *settings, agent string) (lis
 	} else {
 		most *= 10 // of which the refspecs choose
 	}
+
 	out, err := run(ctx, r.store.limits.List, env, append(argv, "--", set.address), most*200)
 	if err != nil {
 		return "", "", err
 	}
+
 	refs, err := parseRefs(out, most)
 	if err != nil {
 		return "", "", err
@@ -118,10 +136,12 @@ func (r *Repository) list(ctx context.Context, set *settings, agent string) (lis
 	if len(refs) == 0 {
 		return "", "", &Fault{Kind: RefGone, Text: "the remote has no branches and no tags"}
 	}
+
 	format = "sha1"
 	if len(refs[0].id) == 64 {
 		format = "sha256"
 	}
+
 	h := sha256.New()
 	fmt.Fprintf(h, "%q", set.Commits)
 	h.Write(out)
@@ -143,6 +163,7 @@ func run(ctx context.Context, limit time.Duration, env, argv []string, most int)
 	case out.Exit != 0:
 		return nil, faultOf(string(out.Stderr))
 	}
+
 	return out.Stdout, nil
 }
 
@@ -168,12 +189,15 @@ func (r *Repository) anew(get func() error) error {
 	if err := os.RemoveAll(aside); err != nil {
 		return fmt.Errorf("put a damaged copy aside: %w", err)
 	}
+
 	if err := os.Rename(r.bare(), aside); err != nil {
 		return fmt.Errorf("put a damaged copy aside: %w", err)
 	}
+
 	if err := get(); err != nil {
 		return errors.Join(err, os.RemoveAll(r.bare()), os.Rename(aside, r.bare()))
 	}
+
 	r.reader.close() // it has the damaged one open
 	r.lacking.Store(false)
 	_ = os.RemoveAll(aside) // the next time removes it, too
@@ -184,25 +208,31 @@ func (r *Repository) anew(get func() error) error {
 // arrives any more.
 func (r *Repository) fetch(ctx context.Context, set *settings, agent string, refspecs ...string) error {
 	argv, env := set.dialing(r.bare(), agent, r.store.cfg.KnownHosts)
-	argv = append(argv, "-c", "fetch.unpackLimit=1", "-c", "transfer.unpackLimit=1", "fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-show-forced-updates")
+	argv = append(argv, "-c", "fetch.unpackLimit=1", "-c", "transfer.unpackLimit=1", "fetch", "--quiet",
+		"--no-recurse-submodules", "--no-write-fetch-head", "--no-show-forced-updates")
 	own := strings.Contains(refspecs[0], ":refs/saltern/")
 	if !own {
 		argv = append(argv, "--prune")
 	}
+
 	if own || slices.ContainsFunc(refspecs, func(s string) bool { return strings.Contains(s, ":refs/tags/") }) {
 		argv = append(argv, "--no-tags") // else git fetches those of what it fetches
 	}
+
 	if set.Depth > 0 {
 		argv = append(argv, "--depth="+strconv.Itoa(set.Depth))
 	}
+
 	argv = append(append(argv, "--", set.address), refspecs...)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		r.watch(ctx, cancel)
 	}()
+
 	_, err := run(ctx, r.store.limits.Fetch, env, argv, 1<<20)
 	cancel(nil)
 	<-done
@@ -221,15 +251,18 @@ func (r *Repository) watch(ctx context.Context, cancel context.CancelCauseFunc) 
 			return
 		case <-t.C:
 		}
+
 		size := sizeOf(filepath.Join(r.bare(), "objects"))
 		if size > r.store.limits.Size {
 			cancel(tooLarge(fmt.Sprintf("the repository has more than %d MiB", r.store.limits.Size>>20)))
 			return
 		}
+
 		if err := room.Check(r.bare(), 0, 0, room.Usual()); err != nil {
 			cancel(tooLarge(err.Error()))
 			return
 		}
+
 		if size != last {
 			last, moved = size, time.Now()
 		} else if time.Since(moved) > r.store.limits.Stall {
@@ -254,15 +287,18 @@ func sizeOf(dir string) (size int64) {
 // look makes a snapshot of the refs that are here.
 func (r *Repository) look(ctx context.Context) (*Snapshot, error) {
 	limits := &r.store.limits
-	argv := append(options(r.bare()), "for-each-ref", "--format=%(objectname) %(refname)", "refs/remotes/origin/", "refs/tags/")
+	argv := append(options(r.bare()), "for-each-ref", "--format=%(objectname) %(refname)",
+		"refs/remotes/origin/", "refs/tags/")
 	out, err := run(ctx, limits.List, environ(), argv, limits.Refs*(maxRefName+80))
 	if err != nil {
 		return nil, err
 	}
+
 	refs, err := parseRefs(out, limits.Refs)
 	if err != nil {
 		return nil, err
 	}
+
 	s := &Snapshot{Fetched: r.store.cfg.Now()}
 	known := map[string]Ref{}
 	for _, ref := range refs {
@@ -272,20 +308,26 @@ func (r *Repository) look(ctx context.Context) (*Snapshot, error) {
 			if isMissing(err) {
 				continue // a tag of a file, or of a tree
 			}
+
 			if err == nil {
 				found.Tree, err = parseCommit(b)
 			}
+
 			if err != nil {
 				return nil, err
 			}
+
 			if found.Commit, err = r.peel(ctx, ref.id); err != nil {
 				return nil, err
 			}
+
 			known[ref.id] = found
 		}
+
 		found.Name = ref.name
 		s.Refs = append(s.Refs, found)
 	}
+
 	slices.SortFunc(s.Refs, func(a, b Ref) int { return strings.Compare(a.Name, b.Name) })
 	return s, nil
 }
@@ -316,7 +358,9 @@ func (r *Repository) tidy(ctx context.Context) error {
 		if r.Snapshot() == nil {
 			expire = "now"
 		}
-		argv := append(options(r.bare()), "-c", "pack.threads=1", "-c", "pack.windowMemory=64m", "repack", "-a", "-d", "-q", "--cruft", "--cruft-expiration="+expire)
+
+		argv := append(options(r.bare()), "-c", "pack.threads=1", "-c", "pack.windowMemory=64m", "repack",
+			"-a", "-d", "-q", "--cruft", "--cruft-expiration="+expire)
 		_, err := run(ctx, r.store.limits.Fetch, environ(), argv, 1<<20)
 		if err != nil && ctx.Err() == nil { // git before 2.37
 			_, err = run(ctx, r.store.limits.Fetch, environ(), argv[:len(argv)-2], 1<<20)
@@ -325,16 +369,19 @@ func (r *Repository) tidy(ctx context.Context) error {
 			r.store.cfg.Log.Warn("packs of a git remote cannot be joined", "url", r.URL(), "error", err)
 		}
 	}
+
 	if sizeOf(r.bare()) > limit {
 		return tooLarge(fmt.Sprintf("the repository has more than %d MiB", limit>>20))
 	}
+
 	return ctx.Err()
 }
 
 // unlock removes what a fetch that was killed left behind: nobody but this
 // process changes the repository, one fetch at a time.
 func (r *Repository) unlock() {
-	for _, pattern := range []string{"*.lock", "gc.pid", "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_objdir-*", "objects/incoming-*", "objects/*/tmp_obj_*", "objects/info/*.lock"} {
+	for _, pattern := range []string{"*.lock", "gc.pid", "objects/pack/tmp_*", "objects/pack/.tmp-*",
+		"objects/tmp_objdir-*", "objects/incoming-*", "objects/*/tmp_obj_*", "objects/info/*.lock"} {
 		found, _ := filepath.Glob(filepath.Join(r.bare(), pattern)) // the pattern is right
 		for _, path := range found {
 			if os.RemoveAll(path) == nil {
@@ -342,6 +389,7 @@ func (r *Repository) unlock() {
 			}
 		}
 	}
+
 	_ = filepath.WalkDir(filepath.Join(r.bare(), "refs"), func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && strings.HasSuffix(path, ".lock") {
 			_ = os.Remove(path)

@@ -17,10 +17,12 @@ func FuzzTree(f *testing.F) {
 		if size != 20 {
 			size = 32
 		}
+
 		tree, err := parseTree(b, size)
 		if err != nil {
 			return
 		}
+
 		for i, e := range tree.entries {
 			if !plainName(e.name) || len(e.id) != 2*size || i > 0 && tree.entries[i-1].name >= e.name {
 				t.Fatalf("%+v", e)
@@ -40,8 +42,10 @@ func FuzzRefs(f *testing.F) {
 		if err == nil && len(refs) > 100 {
 			t.Fatal("too many")
 		}
+
 		for _, r := range refs {
-			if !objectID.MatchString(r.id) || r.name == "" || len(r.name) > maxRefName || strings.Contains(r.name, "\n") {
+			if !objectID.MatchString(r.id) || r.name == "" || len(r.name) > maxRefName ||
+				strings.Contains(r.name, "\n") {
 				t.Fatalf("%+v", r)
 			}
 		}
@@ -57,6 +61,7 @@ func FuzzObjects(f *testing.F) {
 		if h, err := parseHeader(string(b)); err == nil && !h.missing && (h.size < 0 || !objectID.MatchString(h.id)) {
 			t.Fatalf("%+v", h)
 		}
+
 		for _, parse := range []func([]byte) (string, error){parseCommit, parseTagged} {
 			if id, err := parse(b); err == nil && !objectID.MatchString(id) {
 				t.Fatalf("%q", id)
@@ -72,17 +77,20 @@ func FuzzRemote(f *testing.F) {
 	for _, s := range []string{"https://u:p@h/x", "git@h:x", "ssh://u@h:22/x", "ext::sh", "-x", "/srv/x", "file:///x"} {
 		f.Add(s, "+refs/heads/*:refs/remotes/origin/*")
 	}
+
 	f.Fuzz(func(t *testing.T, url, spec string) {
 		r := Remote{URL: url, Refspecs: []string{spec}}
 		if r.check() != nil {
 			return
 		}
+
 		argv, _ := r.dialing("/d", "", "")
 		for _, a := range append(argv, r.address, r.Refspecs[0]) {
 			if strings.ContainsAny(a, "\x00\n") {
 				t.Fatalf("%q", a)
 			}
 		}
+
 		if strings.HasPrefix(r.address, "-") || strings.HasPrefix(spec, "-") || helper.MatchString(r.address) {
 			t.Fatalf("%q %q", r.address, spec)
 		}

@@ -26,10 +26,21 @@ type Limits struct {
 
 func (l Limits) orDefaults() Limits {
 	return Limits{
-		Refs: cmp.Or(l.Refs, 20000), Size: cmp.Or(l.Size, 4<<30), Entries: cmp.Or(l.Entries, 1<<20), Depth: cmp.Or(l.Depth, 100),
-		File: cmp.Or(l.File, 1<<30), Blobs: cmp.Or(l.Blobs, 1<<30), BlobFiles: cmp.Or(l.BlobFiles, 200000),
-		Checkout: cmp.Or(l.Checkout, 512<<20), Checkouts: cmp.Or(l.Checkouts, 64), Work: cmp.Or(l.Work, 2<<30), Trees: cmp.Or(l.Trees, 32<<20),
-		Fetch: cmp.Or(l.Fetch, 30*time.Minute), Stall: cmp.Or(l.Stall, 3*time.Minute), List: cmp.Or(l.List, time.Minute), Read: cmp.Or(l.Read, time.Minute),
+		Refs:      cmp.Or(l.Refs, 20000),
+		Size:      cmp.Or(l.Size, 4<<30),
+		Entries:   cmp.Or(l.Entries, 1<<20),
+		Depth:     cmp.Or(l.Depth, 100),
+		File:      cmp.Or(l.File, 1<<30),
+		Blobs:     cmp.Or(l.Blobs, 1<<30),
+		BlobFiles: cmp.Or(l.BlobFiles, 200000),
+		Checkout:  cmp.Or(l.Checkout, 512<<20),
+		Checkouts: cmp.Or(l.Checkouts, 64),
+		Work:      cmp.Or(l.Work, 2<<30),
+		Trees:     cmp.Or(l.Trees, 32<<20),
+		Fetch:     cmp.Or(l.Fetch, 30*time.Minute),
+		Stall:     cmp.Or(l.Stall, 3*time.Minute),
+		List:      cmp.Or(l.List, time.Minute),
+		Read:      cmp.Or(l.Read, time.Minute),
 	}
 }
 

@@ -19,17 +19,21 @@ func endFetches(dir string) {
 		list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, path := range list {
 			line, err := os.ReadFile(path)
-			if err != nil || !bytes.HasPrefix(line, []byte("git\x00")) || !bytes.Contains(line, append([]byte{0}, mark...)) {
+			if err != nil || !bytes.HasPrefix(line, []byte("git\x00")) ||
+				!bytes.Contains(line, append([]byte{0}, mark...)) {
 				continue
 			}
+
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 			if err != nil || pid <= 1 || pid == os.Getpid() {
 				continue
 			}
+
 			if syscall.Kill(-pid, syscall.SIGKILL) == nil || syscall.Kill(pid, syscall.SIGKILL) == nil {
 				found = true
 			}
 		}
+
 		if !found {
 			return
 		}

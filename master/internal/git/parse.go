@@ -55,15 +55,18 @@ func parseTree(b []byte, idSize int) (*tree, error) {
 		if space < 5 {
 			return nil, errTree
 		}
+
 		m, err := strconv.ParseUint(string(b[:space]), 8, 32)
 		if err != nil {
 			return nil, errTree
 		}
+
 		b = b[space+1:]
 		end := bytes.IndexByte(b, 0)
 		if end < 1 || len(b) < end+1+idSize {
 			return nil, errTree
 		}
+
 		e := entry{name: string(b[:end]), id: hex.EncodeToString(b[end+1 : end+1+idSize]), mode: mode(m)}
 		b = b[end+1+idSize:]
 		switch e.mode {
@@ -84,11 +87,13 @@ func parseTree(b []byte, idSize int) (*tree, error) {
 				continue
 			}
 		}
+
 		if plainName(e.name) {
 			t.entries = append(t.entries, e)
 			t.size += int64(len(e.name)) + 96
 		}
 	}
+
 	slices.SortFunc(t.entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	t.entries = slices.CompactFunc(t.entries, func(a, b entry) bool { return a.name == b.name })
 	return t, nil
@@ -96,7 +101,8 @@ func parseTree(b []byte, idSize int) (*tree, error) {
 
 // plainName reports whether a name in a tree may be one of a file.
 func plainName(n string) bool {
-	return n != "" && n != "." && n != ".." && len(n) <= maxName && !strings.ContainsAny(n, "/\x00") && !strings.EqualFold(n, ".git") && utf8.ValidString(n)
+	return n != "" && n != "." && n != ".." && len(n) <= maxName && !strings.ContainsAny(n, "/\x00") &&
+		!strings.EqualFold(n, ".git") && utf8.ValidString(n)
 }
 
 // parseCommit finds the tree of a commit object, in its first line.
@@ -155,13 +161,17 @@ func parseRefs(b []byte, most int) (out []named, err error) {
 		if i < 0 || !objectID.MatchString(line[:i]) {
 			return nil, fmt.Errorf("git lists a ref as %.80q", line)
 		}
+
 		name := line[i+1:]
 		if !utf8.ValidString(name) || name == "" || len(name) > maxRefName {
 			continue
 		}
+
 		if out = append(out, named{line[:i], name}); len(out) > most {
-			return nil, tooLarge(fmt.Sprintf("the remote has more than %d branches and tags; narrow them with refspecs", most))
+			return nil, tooLarge(fmt.Sprintf(
+				"the remote has more than %d branches and tags; narrow them with refspecs", most))
 		}
 	}
+
 	return out, nil
 }

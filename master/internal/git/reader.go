@@ -42,11 +42,13 @@ func (r *reader) get(ctx context.Context, name string, most int64, take func(h h
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+
 	h, err := r.ask(name)
 	if err != nil && !h.missing { // it may have ended meanwhile
 		r.stop()
 		h, err = r.ask(name)
 	}
+
 	if err != nil {
 		r.stop()
 		return fmt.Errorf("read object %s: %w", name, err)
@@ -58,6 +60,7 @@ func (r *reader) get(ctx context.Context, name string, most int64, take func(h h
 		r.stop() // it would write all of it
 		return tooLarge(fmt.Sprintf("object %s has %d bytes, more than %d", h.id, h.size, most))
 	}
+
 	late := r.watch()
 	defer late.Stop()
 	body := &io.LimitedReader{R: r.out, N: h.size}
@@ -69,9 +72,11 @@ func (r *reader) get(ctx context.Context, name string, most int64, take func(h h
 		err = errors.Join(err, io.ErrUnexpectedEOF)
 		r.stop()
 	}
+
 	if err != nil {
 		return fmt.Errorf("read object %s: %w", name, err)
 	}
+
 	return nil
 }
 
@@ -82,16 +87,19 @@ func (r *reader) ask(name string) (h header, err error) {
 			return h, err
 		}
 	}
+
 	late := r.watch()
 	defer late.Stop()
 	r.used = time.Now()
 	if _, err := io.WriteString(r.in, name+"\n"); err != nil {
 		return h, err
 	}
+
 	line, err := r.out.ReadSlice('\n')
 	if err != nil {
 		return h, err
 	}
+
 	return parseHeader(string(line))
 }
 
@@ -104,13 +112,16 @@ func (r *reader) start() error {
 	if err != nil {
 		return err
 	}
+
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
+
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start git: %w", err)
 	}
+
 	r.cmd, r.in, r.out = cmd, in, bufio.NewReaderSize(out, 64<<10)
 	return nil
 }
@@ -129,7 +140,9 @@ func (r *reader) stop() {
 	_ = r.in.Close()
 	_ = r.cmd.Process.Kill()
 	_ = r.cmd.Wait() // how it ends does not matter
-	r.cmd, r.in, r.out = nil, nil, nil
+	r.cmd = nil
+	r.in = nil
+	r.out = nil
 }
 
 // idle stops a process that nobody asked for a while.

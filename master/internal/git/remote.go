@@ -59,20 +59,24 @@ func (r *Remote) check() error {
 	if len(r.Refspecs) == 0 {
 		r.Refspecs = DefaultRefspecs()
 	}
+
 	if r.Interval <= 0 {
 		r.Interval = time.Minute
 	}
+
 	r.Depth = max(0, r.Depth)
 	for _, s := range r.Refspecs {
 		if len(s) > 512 || !refspec.MatchString(s) {
 			return fmt.Errorf("refspec %.100q is not one that can be fetched", s)
 		}
 	}
+
 	for _, id := range r.Commits {
 		if !objectID.MatchString(id) {
 			return fmt.Errorf("%.100q is not the whole id of a commit", id)
 		}
 	}
+
 	if err := r.locate(); err != nil {
 		return err
 	}
@@ -82,6 +86,7 @@ func (r *Remote) check() error {
 	if r.transport == "http" && r.Password != "" && !r.InsecureAuth {
 		return errors.New("a password would be sent in the clear: use https or ssh, or set insecure_auth: True")
 	}
+
 	return nil
 }
 
@@ -100,10 +105,12 @@ func (r *Remote) locate() error {
 		r.transport, r.address = "ssh", u
 		return nil
 	}
+
 	u, err := url.Parse(r.URL)
 	if err != nil {
 		return errors.New("this URL cannot be read") // its text holds the URL, and so a password
 	}
+
 	switch r.transport = strings.ToLower(u.Scheme); r.transport {
 	case "file":
 		if u.Host != "" || !path.IsAbs(u.Path) || u.User != nil {
@@ -117,13 +124,16 @@ func (r *Remote) locate() error {
 	default:
 		return fmt.Errorf("the protocol %.20q is not supported: https, http, ssh, git and file are", u.Scheme)
 	}
+
 	if !hostName.MatchString(u.Host) || strings.HasPrefix(u.Path, "/-") || u.Path == "" {
 		return errors.New("this URL has no valid host and path")
 	}
+
 	if u.User != nil {
 		if p, ok := u.User.Password(); ok && r.Password == "" {
 			r.User, r.Password = u.User.Username(), p
 		}
+
 		switch {
 		case r.transport == "ssh":
 			if !userName.MatchString(u.User.Username()) {
@@ -137,6 +147,7 @@ func (r *Remote) locate() error {
 			u.User = nil
 		}
 	}
+
 	u.Scheme = r.transport
 	r.address = u.String()
 	return nil

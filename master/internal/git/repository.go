@@ -83,7 +83,16 @@ type Status struct {
 func (r *Repository) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Status{URL: r.URL(), Snapshot: r.Snapshot(), Fetched: r.fetched, Next: r.next, Interval: r.conf.Load().Interval, Fetching: r.fetching, Fault: r.fault, Since: r.since}
+	return Status{
+		URL:      r.URL(),
+		Snapshot: r.Snapshot(),
+		Fetched:  r.fetched,
+		Next:     r.next,
+		Interval: r.conf.Load().Interval,
+		Fetching: r.fetching,
+		Fault:    r.fault,
+		Since:    r.since,
+	}
 }
 
 // Fetch fetches now, and reports whether there was anything new. Calls at the
@@ -92,6 +101,7 @@ func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
 	r.mu.Lock()
 	want := r.started + 1
 	r.mu.Unlock()
+
 	before := r.Snapshot()
 	select {
 	case <-r.turn:
@@ -99,35 +109,42 @@ func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
+
 	r.mu.Lock()
 	if r.ended >= want { // somebody else's began after this call
 		err := r.last
 		r.mu.Unlock()
 		return r.Snapshot() != before, err
 	}
+
 	r.started++
 	n := r.started
 	r.fetching = true
 	r.mu.Unlock()
+
 	defer func() {
 		r.mu.Lock()
 		r.fetching = false
 		r.mu.Unlock()
 	}()
+
 	select {
 	case r.store.slots <- struct{}{}:
 		defer func() { <-r.store.slots }()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
+
 	changed, err = r.refresh(ctx)
 	if ctx.Err() != nil {
 		return changed, ctx.Err()
 	}
+
 	r.note(n, err)
 	if f := r.store.cfg.Fetched; f != nil {
 		f(r, changed, err)
 	}
+
 	return changed, err
 }
 
@@ -135,26 +152,35 @@ func (r *Repository) note(n uint64, err error) {
 	now := r.store.cfg.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if r.ended == 0 {
 		close(r.tried)
 	}
+
 	r.ended, r.last = n, err
 	if err == nil {
 		if r.fault != nil {
 			r.store.cfg.Log.Info("git remote answers again", "url", r.URL())
 		}
-		r.failures, r.fault, r.fetched = 0, nil, now
+		r.failures = 0
+		r.fault = nil
+		r.fetched = now
 		return
 	}
+
 	f := &Fault{Kind: Broken, Text: brief(err.Error())}
 	if k := KindOf(err); k != "" {
 		f.Kind = k
 		f.Text = strings.TrimPrefix(f.Text, string(k)+": ")
 	}
-	if r.failures++; r.fault == nil || r.fault.Kind != f.Kind {
+
+	r.failures++
+	if r.fault == nil || r.fault.Kind != f.Kind {
 		r.since = now
-		r.store.cfg.Log.Error("git remote cannot be fetched; what was fetched last stays in service", "url", r.URL(), "kind", string(f.Kind), "error", f.Text)
+		r.store.cfg.Log.Error("git remote cannot be fetched; what was fetched last stays in service", "url",
+			r.URL(), "kind", string(f.Kind), "error", f.Text)
 	}
+
 	r.fault = f
 }
 
@@ -181,6 +207,7 @@ func (r *Repository) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	seen := map[string]bool{}
 	for _, ref := range s.Refs {
 		if seen[ref.Tree] {
@@ -191,6 +218,7 @@ func (r *Repository) load(ctx context.Context) error {
 			return fmt.Errorf("check the last snapshot of %s: %w", r.URL(), err)
 		}
 	}
+
 	s.Seq = r.seq.Add(1)
 	r.snap.Store(s)
 	return nil

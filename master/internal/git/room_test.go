@@ -21,16 +21,20 @@ func TestGitKeepsRoom(t *testing.T) {
 	if !ok {
 		t.Fatal("no branch")
 	}
+
 	f, ok, err := r.Find(t.Context(), ref.Tree, "big")
 	if err != nil || !ok {
 		t.Fatal(err)
 	}
+
 	if h, err := r.Open(t.Context(), f.ID); err == nil || !strings.Contains(err.Error(), "MiB free") {
 		t.Errorf("a file: %v %v", h, err)
 	}
+
 	if dir, err := r.Checkout(t.Context(), ref.Tree); err == nil || !strings.Contains(err.Error(), "are to stay free") {
 		t.Errorf("a tree: %q %v", dir, err)
 	}
+
 	if bytes, _ := smalldisk.Free(t, disk); bytes < 8<<20 {
 		t.Errorf("%d bytes are left", bytes)
 	}

@@ -78,15 +78,18 @@ func loadSnapshot(path string) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var s Snapshot
 	if err := json.Unmarshal(b, &s); err != nil {
 		return nil, fmt.Errorf("read the snapshot: %w", err)
 	}
+
 	for _, r := range s.Refs {
 		if !objectID.MatchString(r.Commit) || !objectID.MatchString(r.Tree) || r.Name == "" {
 			return nil, errors.New("read the snapshot: a ref cannot be read")
 		}
 	}
+
 	slices.SortFunc(s.Refs, func(a, b Ref) int { return strings.Compare(a.Name, b.Name) })
 	return &s, nil
 }

@@ -64,27 +64,38 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Store{cfg: cfg, limits: cfg.Limits.orDefaults(), slots: make(chan struct{}, maxFetches), changed: make(chan struct{}, 1)}
+
+	s := &Store{
+		cfg:     cfg,
+		limits:  cfg.Limits.orDefaults(),
+		slots:   make(chan struct{}, maxFetches),
+		changed: make(chan struct{}, 1),
+	}
+
 	endFetches(cfg.Dir)
 	old := filepath.Join(cfg.Dir, "old")
 	if err := os.MkdirAll(old, 0o700); err != nil {
 		return nil, fmt.Errorf("open the store of git repositories: %w", err)
 	}
+
 	for _, name := range []string{"blobs", "trees"} {
 		dir := filepath.Join(cfg.Dir, name)
 		to := filepath.Join(old, fmt.Sprintf("%s-%d", name, cfg.Now().UnixNano()))
 		if err := os.Rename(dir, to); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("open the store of git repositories: %w", err)
 		}
+
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("open the store of git repositories: %w", err)
 		}
 	}
+
 	s.reap.Go(func() {
 		if err := os.RemoveAll(old); err != nil {
 			s.cfg.Log.Warn("old files of git repositories cannot be removed", "path", old, "error", err)
 		}
 	})
+
 	s.trees = newTreeCache(s.limits.Trees)
 	s.blobs = newBlobs(filepath.Join(cfg.Dir, "blobs"), s.limits)
 	s.work = newCheckouts(filepath.Join(cfg.Dir, "trees"), s.limits, cfg.Now)
@@ -112,15 +123,18 @@ func (s *Store) Run(ctx context.Context) {
 			wg.Go(func() { r.run(own) })
 		}
 	}
+
 	select {
 	case <-s.changed: // by the first batch
 	default:
 	}
+
 	follow()
 	defer func() { stop() }()
 	s.sweep()
 	t := time.NewTicker(time.Minute)
 	defer t.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():
@@ -146,11 +160,13 @@ func (s *Store) sweep() {
 		keep[filepath.Base(r.dir)] = true
 	}
 	s.mu.Unlock()
+
 	dir := filepath.Join(s.cfg.Dir, "remotes")
 	list, err := os.ReadDir(dir)
 	if err != nil {
 		return // nothing was fetched yet
 	}
+
 	for _, e := range list {
 		if !keep[e.Name()] {
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
@@ -193,9 +209,11 @@ func (r *Repository) run(ctx context.Context) {
 				wait = min(2*wait, slow)
 			}
 		}
+
 		wait += time.Duration((rand.Float64() - 0.5) * 0.1 * float64(wait))
 		r.next = r.store.cfg.Now().Add(wait)
 		r.mu.Unlock()
+
 		if pause.For(ctx, wait) != nil {
 			return
 		}
@@ -230,6 +248,7 @@ func (s *Store) FetchAll(ctx context.Context, want func(*Repository) bool) (chan
 		if want != nil && !want(r) {
 			continue
 		}
+
 		wg.Go(func() {
 			new, err := r.Fetch(ctx)
 			mu.Lock()
@@ -240,6 +259,7 @@ func (s *Store) FetchAll(ctx context.Context, want func(*Repository) bool) (chan
 			}
 		})
 	}
+
 	wg.Wait()
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return changed, errors.Join(errs...)

@@ -62,14 +62,17 @@ func text(t testing.TB, r *Repository, s *Snapshot, branch, path string) string 
 	if !ok {
 		return ""
 	}
+
 	f, ok, err := r.Find(t.Context(), ref.Tree, path)
 	must(t, err)
 	if !ok {
 		return ""
 	}
+
 	h, err := r.Open(t.Context(), f.ID)
 	must(t, err)
 	defer h.Close()
+
 	b, err := io.ReadAll(h)
 	must(t, err)
 	return string(b)
@@ -93,19 +96,25 @@ func TestSnapshots(t *testing.T) {
 		if r.Snapshot() != nil || !fetch(t, r) || fetch(t, r) {
 			t.Fatal("the first fetch must change something, and the second must not")
 		}
+
 		first := r.Snapshot()
-		if b, tags := first.Branches(), first.Tags(); !slices.Equal(b, []string{"dev/x", "master"}) || !slices.Equal(tags, []string{"v1", "v2"}) {
+		if b, tags := first.Branches(), first.Tags(); !slices.Equal(b, []string{"dev/x", "master"}) ||
+			!slices.Equal(tags, []string{"v1", "v2"}) {
 			t.Fatalf("branches %q, tags %q", b, tags)
 		}
-		if v, _ := first.Tag("v2"); v.Commit != up.Git("rev-parse", "v1^{commit}") || v.Tree != up.Git("rev-parse", "v1^{tree}") {
+
+		if v, _ := first.Tag("v2"); v.Commit != up.Git("rev-parse", "v1^{commit}") ||
+			v.Tree != up.Git("rev-parse", "v1^{tree}") {
 			t.Errorf("the tag leads to %+v", v)
 		}
+
 		up.Commit("master", "top.sls", "two")
 		up.Rewrite("dev/x", "other", "forced")
 		up.Branch("dev2", "master")
 		if !fetch(t, r) {
 			t.Error("a push is not seen")
 		}
+
 		second := r.Snapshot()
 		for _, c := range []struct {
 			s                  *Snapshot
@@ -118,12 +127,14 @@ func TestSnapshots(t *testing.T) {
 				t.Errorf("depth %d: %s of %s: %q, want %q", depth, c.path, c.branch, got, c.want)
 			}
 		}
+
 		up.Git("update-ref", "-d", "refs/heads/dev/x")
 		up.Git("update-ref", "-d", "refs/heads/dev2")
 		up.Branch("dev", "master") // was a folder of refs
 		if !fetch(t, r) || !slices.Equal(r.Snapshot().Branches(), []string{"dev", "master"}) {
 			t.Errorf("branches that are gone: %q", r.Snapshot().Branches())
 		}
+
 		up.Git("update-ref", "-d", "refs/heads/dev")
 		up.Commit("master", "top.sls", "one")
 		up.Rewrite("dev/x", "top.sls", "dev")
@@ -147,20 +158,25 @@ func TestRestart(t *testing.T) {
 	if got := text(t, r, r.Snapshot(), "master", "f"); got != "one" {
 		t.Errorf("after a restart: %q", got)
 	}
+
 	_, err := r.Fetch(t.Context())
 	if KindOf(err) != Unreachable {
 		t.Errorf("without a remote: %v", err)
 	}
-	if st := r.Status(); st.Fault == nil || st.Fault.Kind != Unreachable || st.Snapshot == nil || text(t, r, st.Snapshot, "master", "f") != "one" {
+
+	if st := r.Status(); st.Fault == nil || st.Fault.Kind != Unreachable || st.Snapshot == nil ||
+		text(t, r, st.Snapshot, "master", "f") != "one" {
 		t.Errorf("without a remote: %+v", st)
 	}
+
 	// Another remote's copy goes, once the fetches begin.
 	s.Close()
 	s = open(t, own, Limits{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { s.Run(ctx); close(done) }()
-	await.That(t, "the end of a former remote's copy", func() bool { list, _ := os.ReadDir(filepath.Join(own, "remotes")); return len(list) == 0 })
+	await.That(t, "the end of a former remote's copy",
+		func() bool { list, _ := os.ReadDir(filepath.Join(own, "remotes")); return len(list) == 0 })
 	cancel()
 	<-done
 }
@@ -175,30 +191,37 @@ func TestLeftBehind(t *testing.T) {
 	fetch(t, r)
 	up.Commit("master", "f", "two")
 	up.Branch("new", "master")
-	left := []string{"HEAD.lock", "config.lock", "packed-refs.lock", "shallow.lock", "gc.pid", "refs/remotes/origin/master.lock", "refs/remotes/origin/new.lock", "objects/pack/tmp_pack_x", "objects/pack/tmp_idx_x"}
+	left := []string{"HEAD.lock", "config.lock", "packed-refs.lock", "shallow.lock", "gc.pid",
+		"refs/remotes/origin/master.lock", "refs/remotes/origin/new.lock", "objects/pack/tmp_pack_x",
+		"objects/pack/tmp_idx_x"}
 	for _, name := range left {
 		must(t, os.WriteFile(filepath.Join(r.bare(), name), []byte("x"), 0o600))
 	}
+
 	fetch(t, r)
 	if got := text(t, r, r.Snapshot(), "master", "f"); got != "two" {
 		t.Errorf("after a fetch that was killed: %q", got)
 	}
+
 	for _, name := range left {
 		if _, err := os.Stat(filepath.Join(r.bare(), name)); err == nil {
 			t.Errorf("%s is still there", name)
 		}
 	}
+
 	// A copy that is broken is fetched anew.
 	packs, _ := filepath.Glob(filepath.Join(r.bare(), "objects/pack/*"))
 	s.Close()
 	for _, p := range packs {
 		must(t, os.Remove(p))
 	}
+
 	s = open(t, own, Limits{})
 	r = add(t, s, Remote{URL: up.URL()})
 	if r.Snapshot() != nil {
 		t.Error("a snapshot without its objects serves")
 	}
+
 	fetch(t, r)
 	if got := text(t, r, r.Snapshot(), "master", "f"); got != "two" {
 		t.Errorf("after a broken copy: %q", got)
@@ -211,9 +234,11 @@ func TestFaults(t *testing.T) {
 	up := gitrepo.New(t, dir, "a")
 	gitrepo.New(t, dir, "empty")
 	up.Commit("master", "f", "one")
+
 	for i := range 30 {
 		up.Branch(fmt.Sprintf("b%d", i), "master")
 	}
+
 	url, _ := gitrepo.Daemon(t, dir)
 	for _, c := range []struct {
 		remote Remote
@@ -247,13 +272,16 @@ func TestCommit(t *testing.T) {
 	up.Git("config", "uploadpack.allowReachableSHA1InWant", "true")
 	r := add(t, open(t, t.TempDir(), Limits{}), Remote{URL: up.URL(), Depth: 1, Commits: []string{old}})
 	fetch(t, r)
+
 	for _, id := range []string{old, old[:8]} {
 		tree, ok, err := r.Resolve(t.Context(), id)
 		if err != nil || !ok || tree != up.Git("rev-parse", old+"^{tree}") {
 			t.Errorf("%s: %q %v %v", id, tree, ok, err)
 		}
 	}
-	for _, id := range []string{"master", "", old[:6], old + "x", "HEAD", strings.Repeat("0", 40), old + "\n" + old, up.Git("rev-parse", old+"^{tree}")} {
+
+	for _, id := range []string{"master", "", old[:6], old + "x", "HEAD", strings.Repeat("0", 40),
+		old + "\n" + old, up.Git("rev-parse", old+"^{tree}")} {
 		if _, ok, err := r.Resolve(t.Context(), id); ok || err != nil {
 			t.Errorf("%q: %v %v", id, ok, err)
 		}
@@ -265,18 +293,27 @@ func TestShared(t *testing.T) {
 	s := open(t, t.TempDir(), Limits{})
 	a := add(t, s, Remote{URL: "https://h/x", User: "u", Password: "p", Interval: time.Minute}, "master")
 	b := add(t, s, Remote{URL: "https://u:p@h/x", Interval: time.Second}, "dev")
-	if a != b || a.conf.Load().Interval != time.Second || !slices.Equal(a.conf.Load().expect, []string{"master", "dev"}) {
+	if a != b || a.conf.Load().Interval != time.Second ||
+		!slices.Equal(a.conf.Load().expect, []string{"master", "dev"}) {
 		t.Errorf("equal remotes: %+v", a.conf.Load())
 	}
-	for _, r := range []Remote{{URL: "https://u:q@h/x"}, {URL: "https://h/x"}, {URL: "https://u:p@h/x", Depth: 1}, {URL: "https://u:p@h/y"}} {
+
+	for _, r := range []Remote{
+		{URL: "https://u:q@h/x"},
+		{URL: "https://h/x"},
+		{URL: "https://u:p@h/x", Depth: 1},
+		{URL: "https://u:p@h/y"},
+	} {
 		if add(t, s, r) == a {
 			t.Errorf("%+v shares a repository", r)
 		}
 	}
+
 	dirs := map[string]bool{}
 	for _, r := range s.Repositories() {
 		dirs[r.dir] = true
 	}
+
 	if len(dirs) != len(s.Repositories()) {
 		t.Error("two repositories share a directory")
 	}
@@ -290,13 +327,16 @@ func TestTidy(t *testing.T) {
 		up.Commit("master", "f", fmt.Sprint(i))
 		fetch(t, r)
 	}
+
 	packs, _ := filepath.Glob(filepath.Join(r.bare(), "objects/pack/*.pack"))
 	if len(packs) > 5 {
 		t.Errorf("%d packs", len(packs))
 	}
+
 	if got := text(t, r, r.Snapshot(), "master", "f"); got != fmt.Sprint(maxPacks+2) {
 		t.Error(got)
 	}
+
 	up.Commit("master", "f", "after")
 	fetch(t, r)
 	if got := text(t, r, r.Snapshot(), "master", "f"); got != "after" {
@@ -314,6 +354,7 @@ func TestKilled(t *testing.T) {
 			must(t, err)
 		}
 	}
+
 	base, own := t.TempDir(), t.TempDir()
 	up := gitrepo.New(t, base, "a")
 	noise := func(n int) (out []string) {
@@ -322,6 +363,7 @@ func TestKilled(t *testing.T) {
 		}
 		return out
 	}
+
 	up.Commit("master", noise(0)...)
 	url, _ := gitrepo.Daemon(t, base)
 	for n := range 12 {
@@ -333,6 +375,7 @@ func TestKilled(t *testing.T) {
 		must(t, cmd.Process.Kill())
 		_ = cmd.Wait()
 	}
+
 	s := open(t, own, Limits{})
 	r := add(t, s, Remote{URL: url + "a"})
 	if snap := r.Snapshot(); snap != nil {
@@ -341,17 +384,21 @@ func TestKilled(t *testing.T) {
 			if i.Dir {
 				return nil
 			}
+
 			f, err := r.Open(t.Context(), i.ID)
 			if err == nil {
 				err = f.Close()
 			}
+
 			return err
 		}))
 	}
+
 	fetch(t, r)
 	if got := text(t, r, r.Snapshot(), "master", "n"); got != "11" {
 		t.Errorf("after kills: %q", got)
 	}
+
 	if rest, _ := filepath.Glob(filepath.Join(r.bare(), "objects/pack/tmp_*")); len(rest) > 0 {
 		t.Errorf("left behind: %q", rest)
 	}
@@ -366,9 +413,11 @@ func TestLacking(t *testing.T) {
 	url, stop := gitrepo.Daemon(t, dir)
 	r := add(t, open(t, t.TempDir(), Limits{}), Remote{URL: url + "a"})
 	fetch(t, r)
+
 	if got := text(t, r, r.Snapshot(), "master", "f"); got != "one" {
 		t.Fatal(got)
 	}
+
 	lose := func() {
 		t.Helper()
 		r.reader.close()
@@ -376,22 +425,26 @@ func TestLacking(t *testing.T) {
 		for _, p := range packs {
 			must(t, os.Remove(p))
 		}
+
 		r.store.trees.clear()
 		ref, _ := r.Snapshot().Branch("master")
 		if _, _, err := r.Find(t.Context(), ref.Tree, "d/g"); !isMissing(err) {
 			t.Fatalf("the object is still there: %v", err)
 		}
 	}
+
 	lose()
 	fetch(t, r)
 	if got := text(t, r, r.Snapshot(), "master", "d/g"); got != "two" {
 		t.Errorf("after the fetch: %q", got)
 	}
+
 	lose()
 	stop()
 	if _, err := r.Fetch(t.Context()); KindOf(err) != Unreachable {
 		t.Errorf("without the remote: %v", err)
 	}
+
 	if _, err := os.Stat(filepath.Join(r.bare(), "HEAD")); err != nil {
 		t.Errorf("the damaged copy is gone: %v", err)
 	}
@@ -411,15 +464,18 @@ func TestOrphans(t *testing.T) {
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 		return cmd
 	}
+
 	ours, theirs := start(r.bare()), start(other)
 	done := make(chan struct{})
 	go func() { _ = ours.Wait(); close(done) }()
 	open(t, own, Limits{})
+
 	select {
 	case <-done:
 	case <-time.After(10 * time.Second):
 		t.Error("the process still runs")
 	}
+
 	if err := theirs.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("another process: %v", err)
 	}
@@ -437,10 +493,17 @@ func TestFaultOf(t *testing.T) {
 		"Host key verification failed.\nfatal: Could not read from remote repository.":                 {Kind: HostKey},
 		"fatal: couldn't find remote ref refs/heads/x":                                                 {Kind: RefGone},
 		"error: file write error: No space left on device\nfatal: unable to write loose object file":   {Kind: Broken},
-		"error: inflate: data stream error\nfatal: loose object ab (stored in x) is corrupt":           {Kind: Broken, corrupt: true},
-		"hint: x\nfatal: not a git repository: '/x/repo'":                                              {Kind: Broken, corrupt: true},
+		"error: inflate: data stream error\nfatal: loose object ab (stored in x) is corrupt": {
+			Kind:    Broken,
+			corrupt: true,
+		},
+		"hint: x\nfatal: not a git repository: '/x/repo'": {
+			Kind:    Broken,
+			corrupt: true,
+		},
 	} {
-		if f := faultOf(said); f.Kind != want.Kind || f.corrupt != want.corrupt || f.Text == "" || strings.Contains(f.Text, "\n") || strings.Contains(f.Text, "hint") {
+		if f := faultOf(said); f.Kind != want.Kind || f.corrupt != want.corrupt || f.Text == "" ||
+			strings.Contains(f.Text, "\n") || strings.Contains(f.Text, "hint") {
 			t.Errorf("%q: %+v", said, f)
 		}
 	}
@@ -452,18 +515,21 @@ func TestSilent(t *testing.T) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	must(t, err)
 	defer ln.Close()
+
 	s := open(t, t.TempDir(), Limits{List: 500 * time.Millisecond})
 	up := gitrepo.New(t, t.TempDir(), "a")
 	up.Commit("master", "f", "one")
 	for range maxFetches - 1 {
 		add(t, s, Remote{URL: "git://" + ln.Addr().String() + "/x", Depth: len(s.Repositories())})
 	}
+
 	good := add(t, s, Remote{URL: up.URL()})
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.FetchAll(t.Context(), func(r *Repository) bool { return r != good })
 		done <- err
 	}()
+
 	fetch(t, good)
 	if err := <-done; KindOf(err) != Unreachable || !strings.Contains(err.Error(), "no answer within 500ms") {
 		t.Errorf("a silent remote: %v", err)

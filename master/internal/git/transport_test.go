@@ -29,7 +29,14 @@ import (
 // smart serves repositories by git's own http-backend, to a user with a password.
 func smart(dir string) http.Handler {
 	path, _ := exec.LookPath("git")
-	backend := &cgi.Handler{Path: path, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}, Logger: nil}
+	backend := &cgi.Handler{
+		Path: path,
+		Args: []string{"http-backend"},
+		Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1",
+			"GIT_CONFIG_GLOBAL=/dev/null"},
+		Logger: nil,
+	}
+
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if u, p, _ := r.BasicAuth(); u != "anna" || p != "TOP SECRET:%'\"$(id)" {
 			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
@@ -47,11 +54,13 @@ func TestHTTPS(t *testing.T) {
 	up.Commit("master", "f", "one")
 	server := httptest.NewTLSServer(smart(dir))
 	defer server.Close()
+
 	server.Config.ErrorLog = nil
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	ca := filepath.Join(home, "ca.pem")
-	must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+	must(t,
+		os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
 	const secret = "TOP SECRET:%'\"$(id)"
 	trust := func(on bool) {
 		text := ""
@@ -60,6 +69,7 @@ func TestHTTPS(t *testing.T) {
 		}
 		must(t, os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(text), 0o600))
 	}
+
 	with := strings.Replace(server.URL, "https://", "https://"+url.UserPassword("anna", secret).String()+"@", 1) + "/a"
 	for _, c := range []struct {
 		name   string
@@ -82,6 +92,7 @@ func TestHTTPS(t *testing.T) {
 		if KindOf(err) != c.want || err != nil && (c.want == "" || strings.Contains(err.Error(), "SECRET")) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
+
 		if err == nil && text(t, r, r.Snapshot(), "master", "f") != "one" {
 			t.Errorf("%s: the file is not there", c.name)
 		}
@@ -100,17 +111,22 @@ func TestAttack35Redirect(t *testing.T) {
 		http.Error(w, "no", http.StatusUnauthorized)
 	}))
 	defer other.Close()
+
 	var asked atomic.Bool
 	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Store(true)
-		http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)+r.URL.RequestURI(), http.StatusFound)
+		http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)+r.URL.RequestURI(),
+			http.StatusFound)
 	}))
 	defer first.Close()
+
 	t.Setenv("HOME", t.TempDir())
-	r := add(t, open(t, t.TempDir(), Limits{}), Remote{URL: first.URL + "/a", User: "anna", Password: "SECRET", InsecureAuth: true})
+	r := add(t, open(t, t.TempDir(), Limits{}),
+		Remote{URL: first.URL + "/a", User: "anna", Password: "SECRET", InsecureAuth: true})
 	if _, err := r.Fetch(t.Context()); KindOf(err) != Authentication {
 		t.Errorf("a redirect: %v", err)
 	}
+
 	if !asked.Load() || told.Load() {
 		t.Errorf("the first was asked: %v, the other was told the password: %v", asked.Load(), told.Load())
 	}
@@ -128,6 +144,7 @@ func sshServer(t *testing.T, dir string, may ssh.PublicKey) (address string, hos
 		}
 		return nil, nil
 	}}
+
 	conf.AddHostKey(signer)
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	must(t, err)
@@ -138,12 +155,14 @@ func sshServer(t *testing.T, dir string, may ssh.PublicKey) (address string, hos
 			if err != nil {
 				return
 			}
+
 			go func() {
 				defer c.Close()
 				_, chans, reqs, err := ssh.NewServerConn(c, conf)
 				if err != nil {
 					return
 				}
+
 				go ssh.DiscardRequests(reqs)
 				for ch := range chans {
 					session(ch, dir)
@@ -151,6 +170,7 @@ func sshServer(t *testing.T, dir string, may ssh.PublicKey) (address string, hos
 			}()
 		}
 	}()
+
 	return ln.Addr().String(), signer.PublicKey()
 }
 
@@ -159,12 +179,14 @@ func session(ch ssh.NewChannel, dir string) {
 	if err != nil {
 		return
 	}
+
 	for r := range reqs {
 		var exe struct{ Command string }
 		if r.Type != "exec" || ssh.Unmarshal(r.Payload, &exe) != nil {
 			_ = r.Reply(r.Type == "env", nil)
 			continue
 		}
+
 		_ = r.Reply(true, nil)
 		go func() {
 			defer c.Close()
@@ -174,15 +196,18 @@ func session(ch ssh.NewChannel, dir string) {
 			if err != nil {
 				return
 			}
+
 			cmd.Stdout, cmd.Stderr = c, c.Stderr()
 			if cmd.Start() != nil {
 				return
 			}
+
 			go func() { _, _ = io.Copy(in, c); _ = in.Close() }()
 			status := struct{ Status uint32 }{}
 			if cmd.Wait() != nil {
 				status.Status = 128
 			}
+
 			_, _ = c.SendRequest("exit-status", false, ssh.Marshal(&status))
 		}()
 	}
@@ -193,6 +218,7 @@ func TestSSH(t *testing.T) {
 	if _, err := exec.LookPath("ssh"); err != nil {
 		t.Skip("SKIPPED: ssh is not installed")
 	}
+
 	dir := t.TempDir()
 	up := gitrepo.New(t, dir, "a")
 	up.Commit("master", "f", "one")
@@ -206,6 +232,7 @@ func TestSSH(t *testing.T) {
 		must(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 		return path
 	}
+
 	plain, err := ssh.MarshalPrivateKey(private, "")
 	open1 := write("it's a key", plain, err)
 	sealed, err := ssh.MarshalPrivateKeyWithPassphrase(private, "", []byte("SECRET"))
@@ -217,7 +244,11 @@ func TestSSH(t *testing.T) {
 	address, host := sshServer(t, dir, public)
 	other, _ := sshServer(t, dir, public)
 	known := filepath.Join(dir, "known hosts")
-	must(t, os.WriteFile(known, []byte(knownhosts.Line([]string{knownhosts.Normalize(address), knownhosts.Normalize(other)}, host)+"\n"), 0o600))
+	must(t,
+		os.WriteFile(known,
+			[]byte(knownhosts.Line([]string{knownhosts.Normalize(address), knownhosts.Normalize(other)}, host)+"\n"),
+			0o600))
+
 	t.Setenv("SSH_AUTH_SOCK", "")
 	for _, c := range []struct {
 		name, address, known string
@@ -241,9 +272,11 @@ func TestSSH(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		_, err = r.Fetch(ctx)
 		cancel()
+
 		if KindOf(err) != c.want || err != nil && (c.want == "" || strings.Contains(err.Error(), "SECRET")) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
+
 		s.Close()
 	}
 }

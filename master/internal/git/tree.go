@@ -65,6 +65,7 @@ func (s *Store) tree(ctx context.Context, r *Repository, id string) (*tree, erro
 	if t := s.trees.get(id); t != nil {
 		return t, nil
 	}
+
 	h, b, err := r.reader.content(ctx, id, maxObject)
 	if err != nil {
 		r.miss(err)
@@ -73,10 +74,12 @@ func (s *Store) tree(ctx context.Context, r *Repository, id string) (*tree, erro
 	if h.kind != "tree" {
 		return nil, fmt.Errorf("object %s is a %s and not a tree", id, h.kind)
 	}
+
 	t, err := parseTree(b, len(h.id)/2)
 	if err != nil {
 		return nil, err
 	}
+
 	s.trees.put(id, t)
 	return t, nil
 }
@@ -84,7 +87,8 @@ func (s *Store) tree(ctx context.Context, r *Repository, id string) (*tree, erro
 // miss notes that an object is missing of what a snapshot has.
 func (r *Repository) miss(err error) {
 	if isMissing(err) && r.Snapshot() != nil && !r.lacking.Swap(true) {
-		r.store.cfg.Log.Error("copy of a git remote lacks an object; it is fetched anew next time", "url", r.URL(), "error", err)
+		r.store.cfg.Log.Error("copy of a git remote lacks an object; it is fetched anew next time", "url",
+			r.URL(), "error", err)
 	}
 }
 
@@ -100,18 +104,22 @@ func (r *Repository) at(ctx context.Context, root, p string) (e entry, ok bool, 
 	if p == "" {
 		return e, true, nil
 	}
+
 	for part := range strings.SplitSeq(p, "/") {
 		if e.mode != modeDir {
 			return e, false, nil
 		}
+
 		t, err := r.store.tree(ctx, r, e.id)
 		if err != nil {
 			return e, false, err
 		}
+
 		if e, ok = t.find(part); !ok {
 			return e, false, nil
 		}
 	}
+
 	return e, true, nil
 }
 
@@ -127,10 +135,12 @@ func (r *Repository) Find(ctx context.Context, root, p string) (f Entry, ok bool
 		if len(p) > maxPath || p == "" {
 			return f, false, nil
 		}
+
 		e, ok, err := r.at(ctx, root, p)
 		if err != nil || !ok {
 			return f, false, err
 		}
+
 		switch e.mode {
 		case modeFile, modeExec:
 			return Entry{e.id, int64(e.mode)}, true, nil
@@ -138,15 +148,18 @@ func (r *Repository) Find(ctx context.Context, root, p string) (f Entry, ok bool
 		default:
 			return f, false, nil
 		}
+
 		target, err := r.Target(ctx, e.id)
 		if err != nil {
 			return f, false, err
 		}
+
 		p = path.Join(path.Dir(p), strings.TrimLeft(target, "/"))
 		if p == ".." || strings.HasPrefix(p, "../") {
 			return f, false, nil
 		}
 	}
+
 	return f, false, nil
 }
 
@@ -182,29 +195,43 @@ func (r *Repository) walk(ctx context.Context, id, prefix string, depth int, n *
 	if depth > r.store.limits.Depth {
 		return tooLarge(fmt.Sprintf("directories are nested more than %d deep", r.store.limits.Depth))
 	}
+
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+
 	t, err := r.store.tree(ctx, r, id)
 	if err != nil {
 		return err
 	}
+
 	for _, e := range t.entries {
-		if *n++; *n > r.store.limits.Entries {
+		*n++
+		if *n > r.store.limits.Entries {
 			return tooLarge(fmt.Sprintf("the tree has more than %d files", r.store.limits.Entries))
 		}
+
 		p := prefix + e.name
 		if e.mode == modeSubmodule || len(p) > maxPath {
 			continue
 		}
-		if err := visit(Item{Path: p, ID: e.id, Dir: e.mode == modeDir, Link: e.mode == modeLink, Exec: e.mode == modeExec}); err != nil {
+
+		if err := visit(Item{
+			Path: p,
+			ID:   e.id,
+			Dir:  e.mode == modeDir,
+			Link: e.mode == modeLink,
+			Exec: e.mode == modeExec,
+		}); err != nil {
 			return err
 		}
+
 		if e.mode == modeDir {
 			if err := r.walk(ctx, e.id, p+"/", depth+1, n, visit); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }

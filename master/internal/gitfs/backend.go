@@ -38,7 +38,13 @@ type envSet struct {
 }
 
 // New makes the backend and adds its remotes to a batch. update fetches them.
-func New(ctx context.Context, batch *git.Batch, remotes []gitremote.Remote, global map[string]gitremote.Env, update func(context.Context) (bool, error)) (*Backend, error) {
+func New(
+	ctx context.Context,
+	batch *git.Batch,
+	remotes []gitremote.Remote,
+	global map[string]gitremote.Env,
+	update func(context.Context) (bool, error),
+) (*Backend, error) {
 	b := &Backend{update: update}
 	var all []*remote
 	for _, conf := range remotes {
@@ -76,12 +82,14 @@ func (r *remote) mapEnvs() {
 		if c.Ref == nil {
 			continue
 		}
+
 		r.revmap[*c.Ref] = append(r.revmap[*c.Ref], env)
 		mapped[env] = true
 		if env == "base" {
 			r.Base = *c.Ref
 		}
 	}
+
 	for env, c := range r.global {
 		if c.Ref != nil && !mapped[env] {
 			r.revmap[*c.Ref] = append(r.revmap[*c.Ref], env)
@@ -113,16 +121,19 @@ func (r *remote) ref(env string) (ref string, ok bool) {
 	if env == "base" {
 		return r.Base, true
 	}
+
 	c := r.Saltenv[env].Ref
 	if c == nil {
 		c = r.global[env].Ref
 	}
+
 	switch {
 	case c != nil:
 		return *c, true
 	case r.DisableMapping:
 		return "", false
 	}
+
 	return env, true
 }
 
@@ -160,6 +171,7 @@ func (r *remote) envs() map[string]struct{} {
 	if last := r.last.Load(); last != nil && last.of == s {
 		return last.envs
 	}
+
 	out := map[string]struct{}{}
 	add := func(envs ...string) {
 		for _, e := range envs {
@@ -168,6 +180,7 @@ func (r *remote) envs() map[string]struct{} {
 			}
 		}
 	}
+
 	name := func(ref string) {
 		if envs, ok := r.revmap[ref]; ok {
 			add(envs...)
@@ -177,22 +190,27 @@ func (r *remote) envs() map[string]struct{} {
 			add(ref)
 		}
 	}
+
 	if gitremote.IsHex(r.Base) {
 		add("base")
 	}
+
 	if slices.Contains(r.RefTypes, "branch") {
 		for _, b := range s.Branches() {
 			name(b)
 		}
 	}
+
 	if slices.Contains(r.RefTypes, "tag") {
 		for _, t := range s.Tags() {
 			name(t)
 		}
 	}
+
 	for _, envs := range r.revmap {
 		add(envs...)
 	}
+
 	r.last.Store(&envSet{s, out})
 	return out
 }
@@ -204,10 +222,12 @@ func (r *remote) tree(ctx context.Context, env string) (id string, ok bool, err 
 	if s == nil || !has || !r.exposed(env) {
 		return "", false, nil
 	}
+
 	for _, name := range []string{ref, r.Fallback} {
 		if name == "" {
 			continue
 		}
+
 		for _, typ := range r.RefTypes {
 			switch typ {
 			case "branch":
@@ -225,6 +245,7 @@ func (r *remote) tree(ctx context.Context, env string) (id string, ok bool, err 
 			}
 		}
 	}
+
 	return "", false, nil
 }
 
@@ -283,9 +304,11 @@ func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Hand
 				continue
 			}
 		}
+
 		if !r.serves(known) {
 			continue
 		}
+
 		tree, ok, err := r.tree(ctx, q.Saltenv)
 		if err != nil {
 			return nil, fileserver.File{}, false, err
@@ -293,6 +316,7 @@ func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Hand
 		if !ok {
 			continue
 		}
+
 		e, ok, err := r.repo.Find(ctx, tree, path.Join(r.root(q.Saltenv), p))
 		if err != nil {
 			return nil, fileserver.File{}, false, err
@@ -300,17 +324,26 @@ func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Hand
 		if !ok {
 			continue
 		}
+
 		f, err := r.repo.Open(ctx, e.ID)
 		if err != nil {
 			return nil, fileserver.File{}, false, err
 		}
+
 		fi, err := f.Stat()
 		if err != nil {
 			f.Close()
 			return nil, fileserver.File{}, false, fmt.Errorf("serve %s: %w", q.Path, err)
 		}
-		return f, fileserver.File{Path: f.Name(), Rel: q.Path, Stat: fileserver.Stat{0: e.Mode, 6: fi.Size()}, ModeOnly: true}, true, nil
+
+		return f, fileserver.File{
+			Path:     f.Name(),
+			Rel:      q.Path,
+			Stat:     fileserver.Stat{0: e.Mode, 6: fi.Size()},
+			ModeOnly: true,
+		}, true, nil
 	}
+
 	return nil, fileserver.File{}, false, nil
 }
 
@@ -337,9 +370,11 @@ func (b *Backend) List(ctx context.Context, env string) (*fileserver.Listing, er
 			return nil, fmt.Errorf("list environment %q of %s: %w", env, r.repo.URL(), err)
 		}
 	}
+
 	if !any {
 		return nil, nil
 	}
+
 	return out, nil
 }
 
@@ -348,28 +383,34 @@ func (r *remote) list(ctx context.Context, env string, links bool, out *fileserv
 	if err != nil || !ok {
 		return err
 	}
+
 	tree, ok, err = r.repo.Subtree(ctx, tree, r.root(env))
 	if err != nil || !ok {
 		return err
 	}
+
 	mp := r.mountpoint(env)
 	if mp != "" {
 		out.Dirs[mp] = struct{}{}
 	}
+
 	return r.repo.Walk(ctx, tree, func(i git.Item) error {
 		name := path.Join(mp, i.Path)
 		if i.Dir {
 			out.Dirs[name] = struct{}{}
 			return nil
 		}
+
 		out.Files[name] = struct{}{}
 		if !i.Link || !links {
 			return nil
 		}
+
 		to, err := r.repo.Target(ctx, i.ID)
 		if err != nil {
 			return err
 		}
+
 		out.Links[name] = strings.ToValidUTF8(to, "\ufffd")
 		return nil
 	})

@@ -15,6 +15,7 @@ func (b *Backend) Dirs(ctx context.Context, env string) (out []string, err error
 		if !r.serves(known) {
 			continue
 		}
+
 		tree, ok, err := r.tree(ctx, env)
 		if err != nil {
 			return nil, fmt.Errorf("check environment %q out: %w", env, err)
@@ -22,6 +23,7 @@ func (b *Backend) Dirs(ctx context.Context, env string) (out []string, err error
 		if !ok {
 			continue
 		}
+
 		dir, err := r.repo.Checkout(ctx, tree)
 		if err == nil {
 			dir = filepath.Join(dir, r.root(env))
@@ -29,10 +31,13 @@ func (b *Backend) Dirs(ctx context.Context, env string) (out []string, err error
 				dir, err = r.repo.Mount(tree, r.root(env), mp)
 			}
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("check environment %q of %s out: %w", env, r.repo.URL(), err)
 		}
+
 		out = append(out, dir)
 	}
+
 	return out, nil
 }

@@ -34,37 +34,75 @@ func options(k *gitrepo.Kind) []option {
 		}
 		return map[string]any{name: l}
 	}
+
 	below := func(root, mountpoint string) func(string) string {
 		return func(p string) string { return path.Join(mountpoint, strings.TrimPrefix(p, root+"/")) }
 	}
 	switch k.Name {
 	case "links":
-		out = append(out, option{name: "root", list: []any{"root", "d"}, path: below("d", "")}, option{name: "root is a link", list: []any{"root", "dir"}, path: below("d", "")})
+		out = append(out, option{name: "root", list: []any{"root", "d"}, path: below("d", "")},
+			option{name: "root is a link", list: []any{"root", "dir"}, path: below("d", "")})
 	case "names":
-		out = append(out, option{name: "root", list: []any{"root", "ünï", "mountpoint", "salt://é è"}, path: below("ünï", "é è")})
+		out = append(out,
+			option{name: "root", list: []any{"root", "ünï", "mountpoint", "salt://é è"}, path: below("ünï", "é è")})
 	case "tags":
 		for _, types := range [][]string{{"tag"}, {"branch"}, {"tag", "branch"}, {"sha"}} {
 			out = append(out, option{name: strings.Join(types, " "), list: []any{"ref_types", types}})
 		}
 	case "nested":
-		out = append(out, option{name: "root", list: []any{"root", "srv/salt"}, path: below("srv/salt", "")}, option{name: "root is a file", list: []any{"root", "file"}},
-			option{name: "deep", list: []any{"root", "srv/salt/", "mountpoint", "salt://a/b/c"}, path: below("srv/salt", "a/b/c")},
-			option{name: "slash", list: []any{"root", "/srv/salt"}, path: below("srv/salt", ""), apart: "there is no folder of such a name for Salt, which with git_pillar takes it as here"},
+		out = append(out, option{
+			name: "root",
+			list: []any{"root", "srv/salt"},
+			path: below("srv/salt", ""),
+		}, option{name: "root is a file", list: []any{"root", "file"}},
+			option{
+				name: "deep",
+				list: []any{"root", "srv/salt/", "mountpoint", "salt://a/b/c"},
+				path: below("srv/salt", "a/b/c"),
+			},
+			option{
+				name:  "slash",
+				list:  []any{"root", "/srv/salt"},
+				path:  below("srv/salt", ""),
+				apart: "there is no folder of such a name for Salt, which with git_pillar takes it as here",
+			},
 			option{name: "mountpoint", list: []any{"mountpoint", "srv"}, path: below("", "srv")},
-			option{name: "by environment", list: []any{"root", "srv/salt", "mountpoint", "all", "saltenv", []any{env("dev", "root", "srv/salt/d", "mountpoint", "salt://x"), env("prod", "ref", "dev", "mountpoint", ""), env("base", "ref", "elsewhere")}}, envs: []string{"prod"},
-				path: func(p string) string { return "x/" + strings.TrimPrefix(p, "srv/salt/d/") }})
+			option{
+				name: "by environment",
+				list: []any{"root", "srv/salt", "mountpoint", "all", "saltenv",
+					[]any{env("dev", "root", "srv/salt/d", "mountpoint", "salt://x"),
+						env("prod", "ref", "dev", "mountpoint", ""), env("base", "ref", "elsewhere")}},
+				envs: []string{"prod"},
+				path: func(p string) string { return "x/" + strings.TrimPrefix(p, "srv/salt/d/") },
+			})
 	case "maps":
-		saltenv := []any{env("prod", "ref", "stable"), env("qa", "ref", "v1"), env("also", "ref", "develop", "root", "d"), env("sha", "ref", k.Git("rev-parse", "master")), env("none", "ref", "nosuch")}
+		saltenv := []any{env("prod", "ref", "stable"), env("qa", "ref", "v1"),
+			env("also", "ref", "develop", "root", "d"), env("sha", "ref", k.Git("rev-parse", "master")),
+			env("none", "ref", "nosuch")}
 		for _, types := range [][]string{{"branch", "tag", "sha"}, {"tag"}, {"tag", "branch"}, {"branch"}} {
-			for i, more := range [][]any{{}, {"disable_saltenv_mapping", true}, {"base", "develop"}, {"fallback", "stable"}, {"saltenv_blacklist", []string{"v*", "qa"}}} {
+			for i, more := range [][]any{
+				{},
+				{"disable_saltenv_mapping", true},
+				{"base", "develop"},
+				{"fallback", "stable"},
+				{"saltenv_blacklist", []string{"v*", "qa"}},
+			} {
 				if i > 0 && len(types) != 2 {
 					continue
 				}
-				out = append(out, option{name: fmt.Sprint(types, more), list: append([]any{"ref_types", types, "saltenv", saltenv}, more...), envs: []string{"prod", "qa", "also", "sha", "none"}})
+
+				out = append(out,
+					option{
+						name: fmt.Sprint(types, more),
+						list: append([]any{"ref_types", types, "saltenv", saltenv}, more...),
+						envs: []string{"prod", "qa", "also", "sha", "none"},
+					})
 			}
 		}
+
 		out = append(out, option{name: "all_saltenvs", list: []any{"all_saltenvs", "v2"}})
 	}
+
 	return out
 }
 
@@ -78,11 +116,13 @@ func questions(k *gitrepo.Kind, o option) (calls [][]any) {
 		}
 		paths = some
 	}
+
 	paths = append(paths, "nosuch", "../f", "d/../f", "/f", "dir/g", "dir/e/h", "d/self/g", "p.sls", "|f", "link/../f")
 	envs := map[string]bool{"base": true, "nosuch": true}
 	for _, e := range append(append(k.Names(), o.envs...), "master", "refs/heads/master", "HEAD", "forced", "gone") {
 		envs[e] = true
 	}
+
 	for _, env := range slices.Sorted(maps.Keys(envs)) {
 		for _, cmd := range []string{"_file_list", "_dir_list", "_symlink_list", "_file_list_emptydirs"} {
 			if k.Few && (cmd == "_symlink_list" || cmd == "_file_list_emptydirs") {
@@ -90,10 +130,12 @@ func questions(k *gitrepo.Kind, o option) (calls [][]any) {
 			}
 			calls = append(calls, []any{cmd, map[string]any{"saltenv": env}})
 		}
+
 		for i, p := range paths {
 			if o.path != nil {
 				p = o.path(p)
 			}
+
 			for j, cmd := range []string{"_file_hash", "_serve_file", "_file_find", "_file_hash_and_stat"} {
 				if j > 0 && (len(envs) > 50 || o.name != "plain" && (i+j)%7 > 0) {
 					continue // there are enough of them
@@ -102,6 +144,7 @@ func questions(k *gitrepo.Kind, o option) (calls [][]any) {
 			}
 		}
 	}
+
 	return append(calls, []any{"_file_envs", map[string]any{}})
 }
 
@@ -112,6 +155,7 @@ func TestTwelve(t *testing.T) {
 	if python == "" {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library to compare with Salt")
 	}
+
 	for _, k := range gitrepo.Twelve(t, t.TempDir()) {
 		t.Run(k.Name, func(t *testing.T) {
 			t.Parallel()
@@ -120,6 +164,7 @@ func TestTwelve(t *testing.T) {
 			for i, o := range options(k) {
 				all = append(all, newServed(t, k, o, fmt.Sprintf("%s/cache%d", dir, i)))
 			}
+
 			for _, round := range []string{"at first", "after a push"} {
 				var in []any
 				for _, c := range all {
@@ -128,12 +173,14 @@ func TestTwelve(t *testing.T) {
 					opts["fileserver_list_cache_time"] = 0 // else Salt gives lists from before the push
 					in = append(in, map[string]any{"opts": opts, "calls": c.calls})
 				}
+
 				want := ask(t, python, in)
 				asked := 0
 				for i, c := range all {
 					c.check(t, round, want[i])
 					asked += len(c.calls)
 				}
+
 				t.Logf("%s: %d settings, %d questions", round, len(all), asked)
 				if round == "at first" {
 					k.Push()
@@ -168,15 +215,18 @@ func (c *served) check(t *testing.T, round string, want []map[string]any) {
 	if _, err := c.git.Update(t.Context()); err != nil && git.KindOf(err) != git.RefGone {
 		t.Fatalf("%s: %v", c.option.name, err)
 	}
+
 	differ, failed := differences(t, c.server, c.calls, want)
 	if c.apart != "" && len(differ) > 0 {
 		differ = nil
 	} else if c.apart != "" {
 		differ = []string{"they no longer differ, though " + c.apart}
 	}
+
 	for _, d := range differ[:min(len(differ), 10)] {
 		t.Errorf("%s, %s, %d differences: %s", c.option.name, round, len(differ), d)
 	}
+
 	if len(failed) > 0 {
 		t.Logf("%s, %s: Salt fails in %d of %d: %v", c.option.name, round, len(failed), len(c.calls), failed[0])
 	}

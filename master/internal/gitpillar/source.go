@@ -59,7 +59,13 @@ func Entries(extPillar []any) (out []any) {
 
 // New reads the git pillars of the option ext_pillar and adds their remotes to a
 // batch. All faults are joined.
-func New(ctx context.Context, batch *git.Batch, extPillar []any, defaults *gitremote.Defaults, log *slog.Logger) (*Source, error) {
+func New(
+	ctx context.Context,
+	batch *git.Batch,
+	extPillar []any,
+	defaults *gitremote.Defaults,
+	log *slog.Logger,
+) (*Source, error) {
 	s := &Source{log: log, prepared: map[*git.Repository]*git.Snapshot{}}
 	var errs []error
 	var all [][]*remote
@@ -69,6 +75,7 @@ func New(ctx context.Context, batch *git.Batch, extPillar []any, defaults *gitre
 			errs = append(errs, errors.New("git_pillar: what follows git: in ext_pillar is a list of remotes"))
 			continue
 		}
+
 		var remotes []*remote
 		seen := map[string]bool{}
 		for _, e := range list {
@@ -76,19 +83,24 @@ func New(ctx context.Context, batch *git.Batch, extPillar []any, defaults *gitre
 			if err == nil && seen[cmp.Or(conf.Name, conf.ID)] {
 				err = errors.New("git_pillar: two remotes of one name: give each a name of its own")
 			}
+
 			r := &remote{Remote: conf}
 			if err == nil {
 				seen[cmp.Or(conf.Name, conf.ID)] = true
 				r.repo, err = batch.Add(ctx, conf.Remote, r.expected()...)
 			}
+
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
+
 			remotes = append(remotes, r)
 		}
+
 		all = append(all, remotes)
 	}
+
 	s.entries.Store(&all)
 	return s, errors.Join(errs...)
 }
@@ -155,15 +167,19 @@ func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Sn
 			if r.repo != repo || r.Branch == dynamic && r.AllSaltenvs == nil {
 				continue
 			}
+
 			tree, ok, err := r.tree(ctx, snap, r.target("", ""))
 			if err == nil && ok {
 				_, err = repo.Checkout(ctx, tree)
 			}
+
 			if err != nil && ctx.Err() == nil {
-				s.log.Warn("the tree of a git pillar cannot be checked out", "url", repo.URL(), "branch", r.Branch, "error", err)
+				s.log.Warn("the tree of a git pillar cannot be checked out", "url", repo.URL(), "branch",
+					r.Branch, "error", err)
 			}
 		}
 	}
+
 	if slices.Contains(s.Repositories(), repo) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -222,9 +238,11 @@ func (r *remote) tree(ctx context.Context, s *git.Snapshot, target string) (stri
 		if name == "" {
 			continue
 		}
+
 		if b, ok := s.Branch(name); ok {
 			return b.Tree, true, nil
 		}
+
 		if t, ok := s.Tag(name); ok {
 			return t.Tree, true, nil
 		}
@@ -232,6 +250,7 @@ func (r *remote) tree(ctx context.Context, s *git.Snapshot, target string) (stri
 			return r.repo.Resolve(ctx, name)
 		}
 	}
+
 	return "", false, nil
 }
 
@@ -260,16 +279,21 @@ func (s *Source) Roots(ctx context.Context, n int, pillarenv, saltenv string) (o
 			errs = append(errs, fmt.Errorf("git pillar %s: %w", r.repo.URL(), why))
 			continue
 		}
+
 		root, ok, err := r.checkout(ctx, snap, r.target(pillarenv, saltenv))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("git pillar %s: %w", r.repo.URL(), err))
 		}
+
 		if !ok || err != nil {
-			s.log.Debug("a git pillar has no such branch, tag or root", "url", r.repo.URL(), "branch", r.target(pillarenv, saltenv), "path", r.Root)
+			s.log.Debug("a git pillar has no such branch, tag or root", "url", r.repo.URL(), "branch",
+				r.target(pillarenv, saltenv), "path", r.Root)
 			continue
 		}
+
 		out = append(out, Root{Env: r.env(pillarenv, saltenv), Dir: root, Mounted: r.Mountpoint != ""})
 	}
+
 	return out, errors.Join(errs...)
 }
 
@@ -278,9 +302,11 @@ func (r *remote) checkout(ctx context.Context, s *git.Snapshot, target string) (
 	if err != nil || !ok {
 		return "", false, err
 	}
+
 	if dir, err = r.repo.Checkout(ctx, tree); err != nil {
 		return "", false, err
 	}
+
 	dir = filepath.Join(dir, r.Root)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
 		return "", false, nil // check_root
@@ -288,6 +314,7 @@ func (r *remote) checkout(ctx context.Context, s *git.Snapshot, target string) (
 	if r.Mountpoint == "" {
 		return dir, true, nil
 	}
+
 	dir, err = r.repo.Mount(tree, r.Root, r.Mountpoint)
 	return dir, err == nil, err
 }

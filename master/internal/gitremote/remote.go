@@ -52,7 +52,8 @@ func authParams() []string {
 
 // params are what a remote of the role may have.
 func (r Role) params() []string {
-	own := []string{"base", "fallback", "root", "ssl_verify", "refspecs", "proxy", "ref_types", "disable_saltenv_mapping", "depth", "name", "mountpoint", "all_saltenvs"}
+	own := []string{"base", "fallback", "root", "ssl_verify", "refspecs", "proxy", "ref_types",
+		"disable_saltenv_mapping", "depth", "name", "mountpoint", "all_saltenvs"}
 	if r == Files {
 		own = append(own, "saltenv_whitelist", "saltenv_blacklist", "update_interval", "saltenv")
 	} else {
@@ -73,32 +74,41 @@ func (d *Defaults) Parse(role Role, entry any) (r Remote, err error) {
 		if v.Len() != 1 {
 			return r, fmt.Errorf("%s: an entry with options is one URL, a colon, and a list below it", role)
 		}
+
 		for k, opts := range v.All() {
 			r.ID, _ = k.(string)
 			if own, err = flat(opts); err != nil || own.Len() == 0 {
-				return r, fmt.Errorf("%s: remote %s: what follows the colon is not a list of options; without options there is no colon", role, r.shown())
+				return r, fmt.Errorf("%s: remote %s: what follows the colon is not a list of options; without options there is no colon",
+					role, r.shown())
 			}
 		}
 	}
+
 	if r.ID == "" {
 		return r, fmt.Errorf("%s: a remote is a text", role)
 	}
+
 	r.split(role)
 	for k, v := range own.All() {
 		name, _ := k.(string)
 		if !slices.Contains(role.params(), name) {
-			return r, fmt.Errorf("%s: remote %s: there is no option %.60q; there are %s", role, r.shown(), name, strings.Join(role.params(), ", "))
+			return r, fmt.Errorf("%s: remote %s: there is no option %.60q; there are %s", role, r.shown(),
+				name, strings.Join(role.params(), ", "))
 		}
+
 		if err := r.set(name, v); err != nil {
 			return r, fmt.Errorf("%s: remote %s: option %s: %w", role, r.shown(), name, err)
 		}
 	}
+
 	if _, base := own.Get("base"); base && role == Pillar && r.Branch != "__env__" {
 		return r, fmt.Errorf("%s: remote %s: base goes with the branch __env__ only", role, r.shown())
 	}
+
 	if err := r.finish(); err != nil {
 		return r, fmt.Errorf("%s: remote %s: %w", role, r.shown(), err)
 	}
+
 	return r, nil
 }
 
@@ -190,6 +200,7 @@ func (r *Remote) set(name string, v any) (err error) {
 	case "saltenv":
 		r.Saltenv, err = Envs(v)
 	}
+
 	return err
 }
 
@@ -200,26 +211,32 @@ func (r *Remote) finish() (err error) {
 			return fmt.Errorf("ref_types has %.20q: there are branch, tag and sha", t)
 		}
 	}
+
 	if r.Root, err = folder(r.Root); err != nil {
 		return fmt.Errorf("root: %w", err)
 	}
+
 	if r.Mountpoint, err = folder(mount(r.Mountpoint)); err != nil {
 		return fmt.Errorf("mountpoint: %w", err)
 	}
+
 	// Ids of commits that the configuration names are fetched.
 	refs := []string{r.Base, r.Fallback, r.Branch}
 	if r.AllSaltenvs != nil {
 		refs = append(refs, *r.AllSaltenvs)
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(r.Saltenv)) {
 		if ref := r.Saltenv[name].Ref; ref != nil {
 			refs = append(refs, *ref)
 		}
 	}
+
 	for _, ref := range refs {
 		if IsCommit(ref) && slices.Contains(r.RefTypes, "sha") && !slices.Contains(r.Commits, ref) {
 			r.Commits = append(slices.Clone(r.Commits), ref)
 		}
 	}
+
 	return r.Check()
 }

@@ -22,7 +22,10 @@ func decode(t *testing.T, text string) any {
 
 func defaults() *Defaults {
 	d := &Defaults{}
-	d.Base, d.Branch, d.Depth, d.RefTypes = "master", "master", 1, []string{"branch", "tag", "sha"}
+	d.Base = "master"
+	d.Branch = "master"
+	d.Depth = 1
+	d.RefTypes = []string{"branch", "tag", "sha"}
 	return d
 }
 
@@ -50,17 +53,21 @@ https://u:p@git.example.com/x.git:
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got := fmt.Sprintf("%s %s %s %s %s %d %v %v %q %q %q %s %s %q %s", r.Name, r.Base, r.Root, r.Mountpoint, *r.AllSaltenvs, r.Depth, r.SkipVerify, r.Interval, r.RefTypes, r.Whitelist, r.Refspecs,
 		*r.Saltenv["dev"].Ref, *r.Saltenv["dev"].Mountpoint, r.Commits, r.User+r.Password)
 	want := `x 7 salt/states m/n main 0 true 30s ["branch" "tag" "sha"] ["base" "dev"] ["+refs/heads/*:refs/remotes/origin/*"] develop d ["` + sha + `"] up`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+
 	r, err = defaults().Parse(Pillar, "dev  ssh://git@h/x")
 	if err != nil || r.Branch != "dev" || r.URL != "ssh://git@h/x" {
 		t.Errorf("%+v %v", r, err)
 	}
-	if r, err = defaults().Parse(Pillar, "https://h/x"); err != nil || r.Branch != "master" || r.Interval != time.Minute {
+
+	if r, err = defaults().Parse(Pillar, "https://h/x"); err != nil || r.Branch != "master" ||
+		r.Interval != time.Minute {
 		t.Errorf("%+v %v", r, err)
 	}
 }
@@ -88,7 +95,11 @@ func TestAttack35Options(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	for _, entry := range []any{nil, int64(1), "", value.NewMap(), value.NewMap("a", 1, "b", 2), value.NewMap("master https://h/x", []any{value.NewMap("base", "x")}), value.NewMap("master https://h/x", []any{value.NewMap("update_interval", int64(1))}), "master ext::sh", "master -x"} {
+
+	for _, entry := range []any{nil, int64(1), "", value.NewMap(), value.NewMap("a", 1, "b", 2),
+		value.NewMap("master https://h/x", []any{value.NewMap("base", "x")}),
+		value.NewMap("master https://h/x", []any{value.NewMap("update_interval", int64(1))}),
+		"master ext::sh", "master -x"} {
 		if _, err := defaults().Parse(Pillar, entry); err == nil {
 			t.Errorf("%v is taken", entry)
 		}
@@ -114,8 +125,10 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		for _, role := range []Role{Files, Pillar} {
-			if r, err := defaults().Parse(role, v); err == nil && (strings.Contains("/"+r.Root+"/", "/../") || strings.Contains("/"+r.Mountpoint+"/", "/../")) {
+			if r, err := defaults().Parse(role, v); err == nil &&
+				(strings.Contains("/"+r.Root+"/", "/../") || strings.Contains("/"+r.Mountpoint+"/", "/../")) {
 				t.Fatalf("%+v", r)
 			}
 		}

@@ -65,6 +65,7 @@ func flat(v any) (*value.Map, error) {
 	default:
 		return nil, errors.New("this is not a list of options")
 	}
+
 	return out, nil
 }
 
@@ -74,12 +75,14 @@ func Envs(v any) (map[string]Env, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	out := map[string]Env{}
 	for k, opts := range all.All() {
 		m, err := flat(opts)
 		if err != nil {
 			return nil, fmt.Errorf("environment %.60q: %w", Text(k), err)
 		}
+
 		var env Env
 		for name, v := range m.All() {
 			text := Text(v)
@@ -97,11 +100,14 @@ func Envs(v any) (map[string]Env, error) {
 				}
 				env.Mountpoint = &text
 			default:
-				return nil, fmt.Errorf("environment %.60q: there is no option %.60q; there are ref, root and mountpoint", Text(k), Text(name))
+				return nil, fmt.Errorf("environment %.60q: there is no option %.60q; there are ref, root and mountpoint",
+					Text(k), Text(name))
 			}
 		}
+
 		out[Text(k)] = env
 	}
+
 	return out, nil
 }
 

@@ -66,7 +66,8 @@ func (c *claims) enter(jid string, load *value.Map) (leave func(), ended <-chan 
 func (c *claims) leave(jid string, held *claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if held.holders--; held.holders == 0 {
+	held.holders--
+	if held.holders == 0 {
 		delete(c.open, jid)
 		close(held.ended)
 	}
@@ -75,7 +76,8 @@ func (c *claims) leave(jid string, held *claim) {
 // errTaken is the answer to a caller whose job id is another job's. Salt replaces what is
 // kept of that one (salt/returners/local_cache.py prep_jid, save_load).
 func errTaken(jid string) error {
-	return refuse("the job id %s is that of another job: choose another one, or leave it out and the master makes one", jid)
+	return refuse("the job id %s is that of another job: choose another one, or leave it out and the master makes one",
+		jid)
 }
 
 // claim makes sure that the id that a caller has chosen is that of no other job, until
@@ -140,16 +142,20 @@ func (l *Launcher) Learn(ctx context.Context, jid string, started *value.Map, st
 		if err != nil {
 			return fmt.Errorf("look whether job %s of a peer is known: %w", jid, err)
 		}
+
 		other := kept != nil && !jobs.Continues(started, kept)
 		if l.cfg.Running(jid) || other && !jobs.Outranks(started, kept) {
 			l.refused.taken.Add(1)
-			l.cfg.Quiet.Warn("job of a peer is not kept: its id is that of another job", "jid", jid, "user", started.Str("user"))
+			l.cfg.Quiet.Warn("job of a peer is not kept: its id is that of another job", "jid", jid, "user",
+				started.Str("user"))
 			return nil
 		}
+
 		if other {
 			l.expected.forget(jid)
 		}
 	}
+
 	l.quota.charge(started.Str(jobs.AccountField), cost(started), l.cfg.Now())
 	l.Expect(jid, started)
 	return stage()

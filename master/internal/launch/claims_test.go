@@ -33,6 +33,7 @@ func launcherOn(t *testing.T, folder string) *Launcher {
 		defer cancel()
 		must(t, cache.Close(ctx))
 	})
+
 	return New(Config{
 		Targets:   &Targets{Accepted: func() []string { return []string{"web1"} }},
 		Jobs:      cache,
@@ -50,7 +51,8 @@ const aJID = "20261123011500123456"
 
 // plain is a load of a user.
 func plain(user, fun, jid string) *value.Map {
-	return value.NewMap("fun", fun, "arg", []any{}, "tgt", "web1", "tgt_type", "glob", "ret", "", "jid", jid, "user", user)
+	return value.NewMap("fun", fun, "arg", []any{}, "tgt", "web1", "tgt_type", "glob", "ret", "", "jid", jid,
+		"user", user)
 }
 
 // start starts a job of somebody with all rights, or without (limited).
@@ -59,7 +61,9 @@ func (l *Launcher) begin(t *testing.T, user, fun, jid string, limited bool) erro
 	j, err := l.New(t.Context(), plain(user, fun, jid))
 	must(t, err)
 	if limited {
-		must(t, l.Permit(target.NewEffort(t.Context()), j, Caller{User: user, Account: "ldap/" + user, Permissions: []any{".*"}}))
+		must(t,
+			l.Permit(target.NewEffort(t.Context()), j,
+				Caller{User: user, Account: "ldap/" + user, Permissions: []any{".*"}}))
 	}
 	return l.Start(t.Context(), j)
 }
@@ -80,6 +84,7 @@ func TestLearnKeepsTheHigherRank(t *testing.T) {
 		"root":  {jobs.ChosenField, true},
 		"other": nil, // its master has made the id
 	}
+
 	for _, c := range []struct{ here, there, want string }{
 		{"alice", "root", "b.b of root"}, {"alice", "other", "b.b of other"}, {"root", "other", "b.b of other"},
 		{"root", "alice", "a.a of root"}, {"alice", "bob", "a.a of alice"}, {"root", "root", "a.a of root"},
@@ -94,9 +99,11 @@ func TestLearnKeepsTheHigherRank(t *testing.T) {
 				_, err := l.cfg.Jobs.Stage(t.Context(), aJID, event, []string{"web1"})
 				return err
 			}))
+
 			if got := l.kept(t, aJID); got != c.want {
 				t.Errorf("kept is %s, want %s", got, c.want)
 			}
+
 			if err := l.begin(t, "eve", "c.c", aJID, true); err == nil {
 				t.Error("a third one takes the id")
 			}
@@ -116,6 +123,7 @@ func TestClaimsOfManyAtOnce(t *testing.T) {
 		for i := range errs {
 			wg.Go(func() { errs[i] = l.begin(t, users[i%3], "a.a", jid, true) })
 		}
+
 		wg.Wait()
 		kept := l.kept(t, jid)
 		for i, err := range errs {
@@ -124,6 +132,7 @@ func TestClaimsOfManyAtOnce(t *testing.T) {
 			}
 		}
 	}
+
 	if len(l.claims.open) != 0 {
 		t.Errorf("%d claims are left", len(l.claims.open))
 	}
@@ -151,11 +160,13 @@ func TestClaimThatIsRefused(t *testing.T) {
 			}
 		})
 	}
+
 	for range 20 {
 		if err := l.begin(t, "alice", "a.a", aJID, true); err != nil {
 			t.Error(err)
 		}
 	}
+
 	close(stop)
 	wg.Wait()
 }
@@ -163,7 +174,11 @@ func TestClaimThatIsRefused(t *testing.T) {
 // TestIDOfABrokenLoad: a job whose load a power cut has left broken keeps its id. Who could
 // take that would have the returns for his own.
 func TestIDOfABrokenLoad(t *testing.T) {
-	for name, text := range map[string]string{"empty": "", "torn": "\x83\xa3fun\xa9test.", "no map": "\x93\x01\x02\x03"} {
+	for name, text := range map[string]string{
+		"empty":  "",
+		"torn":   "\x83\xa3fun\xa9test.",
+		"no map": "\x93\x01\x02\x03",
+	} {
 		t.Run(name, func(t *testing.T) {
 			cache := t.TempDir()
 			folder, err := jobs.Folder(cache, "", aJID)
@@ -174,9 +189,11 @@ func TestIDOfABrokenLoad(t *testing.T) {
 			if l.begin(t, "bob", "a.a", aJID, true) == nil {
 				t.Error("bob has the id of a job that may be alice's")
 			}
+
 			if l.Free(t.Context(), aJID) {
 				t.Error("the id counts as free")
 			}
+
 			if !l.MayReturn(t.Context(), aJID, "web1") {
 				t.Error("a return is refused")
 			}
@@ -195,10 +212,13 @@ func TestNoCacheOfAnothersJob(t *testing.T) {
 	j, err := l.New(t.Context(), load)
 	must(t, err)
 	must(t, l.Permit(nil, j, Caller{User: "alice", Account: "ldap/alice", Permissions: []any{".*"}}))
+
 	if l.Start(t.Context(), j) == nil {
 		t.Error("alice has root's id")
 	}
-	if stored, err := l.cfg.Jobs.SaveReturn(t.Context(), jobs.Return{JID: aJID, ID: "web1", Data: value.NewMap("return", true)}); !stored || err != nil {
+
+	if stored, err := l.cfg.Jobs.SaveReturn(t.Context(),
+		jobs.Return{JID: aJID, ID: "web1", Data: value.NewMap("return", true)}); !stored || err != nil {
 		t.Errorf("a return of root's job is not kept: %v, %v", stored, err)
 	}
 }

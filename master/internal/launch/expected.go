@@ -53,6 +53,7 @@ func (e *expected) put(jid string, only bool, minions []string) {
 		e.ids -= len(ids)
 		ids = nil
 	}
+
 	if ids != nil {
 		e.ids -= len(ids)
 		for _, id := range minions {
@@ -60,6 +61,7 @@ func (e *expected) put(jid string, only bool, minions []string) {
 		}
 		e.ids += len(ids)
 	}
+
 	e.jobs[jid] = ids
 	for len(e.order) > 1 && (len(e.order) > maxExpectedJobs || e.ids > maxExpectedIDs) {
 		oldest := e.order[0]

@@ -18,24 +18,29 @@ func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, e
 	if timeout <= 0 {
 		timeout = l.cfg.Timeout
 	}
+
 	if gather <= 0 {
 		gather = l.cfg.GatherTimeout
 	}
+
 	arg := q.Arg
 	if arg == nil {
 		arg = []any{}
 	}
+
 	j, err := l.New(ctx, l.Own(q.Fun, arg, q.Target, q.TargetType, ""))
 	ans := runner.Answer{Returns: map[string]*value.Map{}}
 	if err != nil || len(j.Minions) == 0 {
 		return ans, err
 	}
+
 	g := l.gather("runner", j, 2*len(j.Minions)+1024)
 	defer g.sub.Close()
 	g.returns = ans.Returns
 	if err := l.Start(ctx, j); err != nil {
 		return ans, err
 	}
+
 	ans.Expected = j.Minions
 	for wait := timeout; ; wait = gather {
 		if g.until(ctx, wait) || ctx.Err() != nil {
@@ -75,7 +80,11 @@ type gathering struct {
 
 // gather subscribes to the returns of a job that is not started yet.
 func (l *Launcher) gather(name string, j *Job, depth int) *gathering {
-	g := &gathering{sub: l.cfg.Bus.Subscribe(name, depth, event.Prefix("salt/job/")), job: j, silent: make(map[string]bool, len(j.Minions))}
+	g := &gathering{
+		sub:    l.cfg.Bus.Subscribe(name, depth, event.Prefix("salt/job/")),
+		job:    j,
+		silent: make(map[string]bool, len(j.Minions)),
+	}
 	for _, id := range j.Minions {
 		g.silent[id] = true
 	}
@@ -102,6 +111,7 @@ func (g *gathering) until(ctx context.Context, wait time.Duration) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -129,22 +139,30 @@ func (l *Launcher) stillAt(ctx context.Context, g *gathering, wait time.Duration
 			silent = append(silent, id)
 		}
 	}
+
 	j, err := l.New(ctx, l.Own("saltutil.find_job", []any{g.job.JID}, silent, "list", ""))
 	if err != nil || len(j.Minions) == 0 {
 		return false, err
 	}
+
 	if err := l.Start(ctx, j); err != nil {
 		return false, err
 	}
-	g.probe, g.found, g.asked = j.JID, map[string]bool{}, len(silent)
+
+	g.probe = j.JID
+	g.found = map[string]bool{}
+	g.asked = len(silent)
 	defer func() { g.probe = "" }()
+
 	if g.until(ctx, wait) {
 		return false, nil
 	}
+
 	for _, running := range g.found {
 		if running {
 			return true, nil
 		}
 	}
+
 	return false, nil
 }

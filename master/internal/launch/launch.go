@@ -70,9 +70,11 @@ func New(cfg Config) *Launcher {
 	if cfg.Running == nil {
 		cfg.Running = func(string) bool { return false }
 	}
+
 	if cfg.Spread == nil {
 		cfg.Spread = func(string) (func(context.Context), func()) { return func(context.Context) {}, func() {} }
 	}
+
 	l := &Launcher{
 		cfg:      cfg,
 		started:  jobs.FromTime(cfg.Started),
@@ -80,9 +82,11 @@ func New(cfg Config) *Launcher {
 		claims:   newClaims(),
 		quota:    newQuota(cfg.Quota, cfg.Keep),
 	}
+
 	if err := l.quota.load(cfg.QuotaFile, cfg.Now()); err != nil {
 		cfg.Log.Warn("the quotas of users begin anew", "path", cfg.QuotaFile, "error", err)
 	}
+
 	return l
 }
 
@@ -93,7 +97,8 @@ func (l *Launcher) SaveQuota(context.Context) {
 		return
 	}
 	if err := l.quota.save(l.cfg.QuotaFile, l.cfg.Now()); err != nil {
-		l.cfg.Log.Warn("after a restart the quotas of users begin with an older count", "path", l.cfg.QuotaFile, "error", err)
+		l.cfg.Log.Warn("after a restart the quotas of users begin with an older count", "path",
+			l.cfg.QuotaFile, "error", err)
 	}
 }
 
@@ -175,12 +180,14 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	if len(j.Minions) == 0 && !l.cfg.OrderMasters { // lower masters may have them
 		return errNobody
 	}
+
 	j.slice = true
 	if !l.cfg.OrderMasters { // lower masters find theirs by the target
 		if err := j.Restrict(); err != nil {
 			return err
 		}
 	}
+
 	return l.Start(ctx, j)
 }
 
@@ -191,6 +198,7 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	for _, own := range []string{"cmd", onlyField, jobs.AccountField, jobs.ChosenField} {
 		j.Load.Delete(own)
 	}
+
 	leave, err := l.identify(ctx, j)
 	if err != nil {
 		return err
@@ -208,18 +216,21 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 			started.Set(own, v)
 		}
 	}
+
 	kept := load.Clone()
 	kept.Set(event.EauthField, j.Eauth)
 	if j.only {
 		started.Set(onlyField, true)
 		kept.Set(onlyField, true)
 	}
+
 	l.cfg.Fire(event.Tag("job", j.JID, "new"), started)
 	wait, err := l.cfg.Jobs.Stage(ctx, j.JID, kept, j.Minions)
 	if err != nil {
 		l.cfg.Problem(control.JobCacheFault, err)
 		return fmt.Errorf("keep job %s: %w", j.JID, err)
 	}
+
 	leave() // whoever asks for the job finds it now
 
 	spread, done := l.cfg.Spread(j.JID)
@@ -227,14 +238,18 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	pub := l.Publication(j)
 	l.cfg.Fire(event.Tag("job", j.JID, "publish"), pub)
 	l.jobs.Add(1)
-	l.cfg.Log.Info("job published", "jid", j.JID, "user", load.Str("user"), "fun", load.Value("fun"), "minions", len(j.Minions))
+	l.cfg.Log.Info("job published", "jid", j.JID, "user", load.Str("user"), "fun", load.Value("fun"),
+		"minions", len(j.Minions))
+
 	if err := l.cfg.Publish(ctx, pub, j.Minions); err != nil {
 		return fmt.Errorf("publish job %s: %w", j.JID, err)
 	}
+
 	if err := wait(ctx); err != nil {
 		l.cfg.Problem(control.JobCacheFault, err)
 		return fmt.Errorf("keep job %s: %w", j.JID, err)
 	}
+
 	l.cfg.Problem(control.JobCacheFault, nil)
 	spread(ctx) // the minions here have it
 	return nil
@@ -247,6 +262,7 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 	if asked != "" && !jobs.Valid(asked) {
 		return nil, refuse("%.40q is no job id: leave it out and the master makes one", asked)
 	}
+
 	if j.account != "" {
 		j.Load.Set(jobs.AccountField, j.account)
 	}
@@ -258,6 +274,7 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 			return nil, err
 		}
 	}
+
 	if err := l.charge(j, again); err != nil {
 		leave()
 		return nil, err
@@ -271,9 +288,11 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 			return nil, fmt.Errorf("start a job: %w", err)
 		}
 	}
+
 	if j.only && asked != "" {
 		l.listed(ctx, asked, "") // a job of that id may be open to all already
 	}
+
 	return leave, nil
 }
 
@@ -296,36 +315,46 @@ func (l *Launcher) charge(j *Job, again bool) error {
 func (l *Launcher) Publication(j *Job) *value.Map {
 	load := j.Load
 	kwargs := load.Map("kwargs")
-	pub := value.NewMap("fun", load.Value("fun"), "arg", load.Value("arg"), "tgt", load.Value("tgt"), "jid", load.Value("jid"), "ret", load.Value("ret"))
+	pub := value.NewMap("fun", load.Value("fun"), "arg", load.Value("arg"), "tgt", load.Value("tgt"), "jid",
+		load.Value("jid"), "ret", load.Value("ret"))
 	if l.cfg.MasterID != nil {
 		pub.Set("master_id", l.cfg.MasterID)
 	}
+
 	if id, ok := kwargs.Get("master_id"); ok {
 		pub.Set("master_id", id)
 	}
+
 	if d := Delimiter(load); d != ":" {
 		pub.Set("delimiter", d)
 	}
+
 	if id, ok := kwargs.Get("id"); ok {
 		pub.Set("id", id)
 	}
+
 	if t, ok := load.Get("tgt_type"); ok {
 		pub.Set("tgt_type", t)
 	}
+
 	if to, ok := load.Get("to"); ok {
 		pub.Set("to", to)
 	}
+
 	for _, k := range []string{"ret_config", "metadata", "module_executors", "executor_opts", "ret_kwargs"} {
 		if v, ok := kwargs.Get(k); ok {
 			pub.Set(k, v)
 		}
 	}
+
 	if kwargs.Bool("start_event") {
 		pub.Set("start_event", true)
 	}
+
 	if u, ok := load.Get("user"); ok {
 		pub.Set("user", u)
 	}
+
 	j.aim(pub)
 	return pub
 }

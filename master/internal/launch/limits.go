@@ -59,18 +59,54 @@ var fields = []field{
 	{name: "tgt_type", right: free, fits: is[string], form: "text"},
 	{name: "jid", right: free, fits: is[string], form: "text"},
 	{name: "to", right: free, fits: isNumber, form: "a number of seconds"},
-	{name: "delimiter", kwarg: true, right: free, fits: is[string], form: "text"},
-	{name: "metadata", kwarg: true, right: free, fits: is[*value.Map], form: "a map"},
-	{name: "start_event", kwarg: true, right: free, fits: is[bool], form: "true or false"},
+	{
+		name:  "delimiter",
+		kwarg: true,
+		right: free,
+		fits:  is[string],
+		form:  "text",
+	},
+	{
+		name:  "metadata",
+		kwarg: true,
+		right: free,
+		fits:  is[*value.Map],
+		form:  "a map",
+	},
+	{
+		name:  "start_event",
+		kwarg: true,
+		right: free,
+		fits:  is[bool],
+		form:  "true or false",
+	},
 
 	// A returner may write files as root, and these say where.
-	{name: "ret_config", kwarg: true, right: permittable, fits: is[string], form: "text"},
-	{name: "ret_kwargs", kwarg: true, right: permittable, fits: is[*value.Map], form: "a map"},
+	{
+		name:  "ret_config",
+		kwarg: true,
+		right: permittable,
+		fits:  is[string],
+		form:  "text",
+	},
+	{
+		name:  "ret_kwargs",
+		kwarg: true,
+		right: permittable,
+		fits:  is[*value.Map],
+		form:  "a map",
+	},
 	// An executor runs the function in its own way: as another user, in a container.
 	{name: "module_executors", kwarg: true, right: permittable, fits: anything},
 	{name: "executor_opts", kwarg: true, right: permittable, fits: anything},
 	// The job leaves no returns in the job cache.
-	{name: "nocache", kwarg: true, right: permittable, fits: is[bool], form: "true or false"},
+	{
+		name:  "nocache",
+		kwarg: true,
+		right: permittable,
+		fits:  is[bool],
+		form:  "true or false",
+	},
 
 	// Whose job it is: a syndic says so for the master above it.
 	{name: "master_id", kwarg: true, right: reserved},
@@ -98,16 +134,19 @@ func (l Limits) limit(c Caller, sent *value.Map) (*value.Map, error) {
 		if f.kwarg {
 			from, to = sent.Map("kwargs"), kwargs
 		}
+
 		v, given := from.Get(f.name)
 		if !given || v == nil {
 			continue
 		}
+
 		switch err := l.mayHave(f, v); {
 		case err != nil && !value.Truth(v):
 			continue
 		case err != nil:
 			return nil, err
 		}
+
 		to.Set(f.name, v)
 	}
 
@@ -115,20 +154,25 @@ func (l Limits) limit(c Caller, sent *value.Map) (*value.Map, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if name, found := posesAsField(load.Value("arg")); found && c.Minion == "" {
 		return nil, refuse("the argument %.100q is one that minions make of the fields of a job: leave it out", name)
 	}
+
 	load.Set("ret", ret)
 	load.Set("user", c.User)
 	if _, ok := load.Get("arg"); !ok {
 		load.Set("arg", []any{})
 	}
+
 	if c.Minion != "" {
 		kwargs.Set("id", c.Minion)
 	}
+
 	if kwargs.Len() > 0 {
 		load.Set("kwargs", kwargs)
 	}
+
 	return load, nil
 }
 
@@ -137,7 +181,8 @@ func (l Limits) mayHave(f field, v any) error {
 	case f.right == reserved:
 		return refuse("%s is for callers with all rights only: leave it out", f.name)
 	case f.right == permittable && !slices.Contains(l.Fields, f.name):
-		return refuse("%s is for callers with all rights: leave it out, or let an administrator permit it in saltern_user_publish_fields", f.name)
+		return refuse("%s is for callers with all rights: leave it out, or let an administrator permit it in saltern_user_publish_fields",
+			f.name)
 	case !f.fits(v):
 		return refuse("%s must be %s", f.name, f.form)
 	}
@@ -149,16 +194,21 @@ func (l Limits) returners(ret any) (string, error) {
 	if !value.Truth(ret) {
 		return "", nil
 	}
+
 	text, ok := ret.(string)
 	if !ok {
 		return "", refuse("ret must be text")
 	}
+
 	for name := range strings.SplitSeq(text, ",") {
-		may := name == "" || name == l.ExtJobCache || slices.Contains(l.Returners, name) || slices.Contains(l.Returners, "*")
+		may := name == "" || name == l.ExtJobCache || slices.Contains(l.Returners, name) ||
+			slices.Contains(l.Returners, "*")
 		if !may {
-			return "", refuse("the returner %.100q is for callers with all rights: leave it out, or let an administrator permit it in saltern_user_returners", name)
+			return "", refuse("the returner %.100q is for callers with all rights: leave it out, or let an administrator permit it in saltern_user_returners",
+				name)
 		}
 	}
+
 	return text, nil
 }
 
@@ -187,12 +237,14 @@ func posesAsField(arg any) (name string, found bool) {
 		if _, named := arg.Get("__kwarg__"); !named {
 			return "", false
 		}
+
 		for k := range arg.All() {
 			if name := value.Str(k); strings.HasPrefix(name, fieldPrefix) {
 				return name, true
 			}
 		}
 	}
+
 	return "", false
 }
 

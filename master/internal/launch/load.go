@@ -15,6 +15,7 @@ func Functions(load *value.Map) (funs []string, ok bool) {
 		if len(f) > MaxFunctions {
 			return nil, false
 		}
+
 		for _, v := range f {
 			s, ok := v.(string)
 			if !ok {
@@ -22,8 +23,10 @@ func Functions(load *value.Map) (funs []string, ok bool) {
 			}
 			funs = append(funs, s)
 		}
+
 		return funs, len(funs) > 0
 	}
+
 	return nil, false
 }
 

@@ -52,6 +52,7 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 	if err != nil {
 		return err
 	}
+
 	j.Load, j.account = load, c.Account
 	if j.account != "" && asksForJob(load, funs) {
 		j.account = findJob + " of " + c.Account // who has used up his part goes on to follow his jobs
@@ -63,6 +64,7 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 	if (l.cfg.OrderMasters || everybody) && acl.Publish(c.Permissions, r, nowhere, c.Always...) {
 		return nil
 	}
+
 	return j.Restrict()
 }
 
@@ -79,7 +81,8 @@ func (l *Launcher) MayTarget(c Caller, load *value.Map) error {
 	if !found {
 		return nil
 	}
-	return refuse("%.100q is a pattern for values of pillars, which is for callers with all rights: write the value in full, or let an administrator write the term into a nodegroup", term)
+	return refuse("%.100q is a pattern for values of pillars, which is for callers with all rights: write the value in full, or let an administrator write the term into a nodegroup",
+		term)
 }
 
 // asksForJob reports whether a load only asks minions for a job.

@@ -72,6 +72,7 @@ func (q *quota) take(account string, bytes int, now time.Time) error {
 	if account == "" || q.rate.Burst == 0 {
 		return nil
 	}
+
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
@@ -80,13 +81,17 @@ func (q *quota) take(account string, bytes int, now time.Time) error {
 		q.changed = true
 		return nil
 	}
+
 	used := bucket.Used(now, q.rate)
 	most := mebibytes(q.rate.Burst)
 	if need > q.rate.Burst {
-		return refuse("this job takes %s of the job cache, more than a user may have there (%s, saltern_user_job_quota): send less", mebibytes(need), most)
+		return refuse("this job takes %s of the job cache, more than a user may have there (%s, saltern_user_job_quota): send less",
+			mebibytes(need), most)
 	}
+
 	wait := time.Duration((used + need - q.rate.Burst) / q.rate.PerSecond * float64(time.Second)).Round(time.Second)
-	return refuse("you have %s of jobs in the job cache, and a user may have %s within %v (saltern_user_job_quota): wait %v, or send less", mebibytes(used), most, q.window, max(wait, time.Second))
+	return refuse("you have %s of jobs in the job cache, and a user may have %s within %v (saltern_user_job_quota): wait %v, or send less",
+		mebibytes(used), most, q.window, max(wait, time.Second))
 }
 
 // charge takes what another master of the cluster has let an account have.
@@ -143,10 +148,12 @@ func (q *quota) load(path string, now time.Time) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	var saved savedQuota
 	if err == nil {
 		err = json.Unmarshal(b, &saved)
 	}
+
 	if err != nil {
 		return fmt.Errorf("read what users have used of the job cache, from now on it is counted anew: %w", err)
 	}
@@ -155,6 +162,7 @@ func (q *quota) load(path string, now time.Time) error {
 	if at.After(now) {
 		at = now // the clock went back
 	}
+
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for account, used := range saved.Used {
@@ -165,6 +173,7 @@ func (q *quota) load(path string, now time.Time) error {
 		b.Charge(at, q.rate, float64(max(used, 0)))
 		q.of[account] = b
 	}
+
 	return nil
 }
 
@@ -179,6 +188,7 @@ func (q *quota) save(path string, now time.Time) error {
 			delete(q.of, account)
 		}
 	}
+
 	changed := q.changed
 	q.changed = false
 	q.mu.Unlock()
@@ -186,15 +196,18 @@ func (q *quota) save(path string, now time.Time) error {
 	if !changed {
 		return nil
 	}
+
 	b, err := json.Marshal(saved)
 	if err == nil {
 		err = durable.Replace(path, b, 0o600)
 	}
+
 	if err != nil {
 		q.mu.Lock()
 		q.changed = true // the next time again
 		q.mu.Unlock()
 		return fmt.Errorf("write what users have used of the job cache: %w", err)
 	}
+
 	return nil
 }

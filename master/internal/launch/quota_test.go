@@ -37,12 +37,15 @@ func TestQuotaComesBack(t *testing.T) {
 		if err == nil {
 			return ""
 		}
+
 		refusal, ok := errors.AsType[*Refusal](err)
 		if !ok {
 			t.Fatal(err)
 		}
+
 		return refusal.Text
 	}
+
 	for _, c := range []struct {
 		account string
 		bytes   int
@@ -60,14 +63,17 @@ func TestQuotaComesBack(t *testing.T) {
 		{"a", 1 << 20, 2 * time.Hour, ""},
 	} {
 		got := took(c.account, c.bytes, c.after)
-		if (got == "") != (c.says == "") || !strings.Contains(got, c.says) || got != "" && !strings.Contains(got, "saltern_user_job_quota") {
+		if (got == "") != (c.says == "") || !strings.Contains(got, c.says) ||
+			got != "" && !strings.Contains(got, "saltern_user_job_quota") {
 			t.Errorf("%s %d after %v: %q, want %q", c.account, c.bytes, c.after, got, c.says)
 		}
 	}
+
 	none := newQuota(-1, time.Hour)
 	if none.take("a", 1<<40, start) != nil {
 		t.Error("no quota refuses")
 	}
+
 	if q := newQuota(0, 0); q.rate.Burst != defaultUserQuota || q.window != defaultWindow {
 		t.Errorf("the defaults are %+v", q)
 	}
@@ -87,19 +93,28 @@ func TestQuotaOfEarlierLives(t *testing.T) {
 		must(t, q.load(path, start.Add(after)))
 		return q
 	}
-	for after, may := range map[time.Duration]bool{0: false, time.Hour: false, 2*time.Hour + time.Minute: true, -time.Hour: false} {
+
+	for after, may := range map[time.Duration]bool{
+		0:                         false,
+		time.Hour:                 false,
+		2*time.Hour + time.Minute: true,
+		-time.Hour:                false,
+	} {
 		if err := again(after).take("a", 1, start.Add(after)); (err == nil) != may {
 			t.Errorf("%v later: %v", after, err)
 		}
 	}
+
 	if again(0).take("b", 1<<20, start) == nil || again(0).take("c", 1<<20, start) != nil {
 		t.Error("another account")
 	}
+
 	must(t, os.Remove(path))
 	must(t, q.save(path, start))
 	if _, err := os.Stat(path); err == nil {
 		t.Error("it is written without a change")
 	}
+
 	must(t, again(0).take("a", 1, start)) // no file: nothing was used
 	for _, bad := range []string{"", "{", `{"used": {"a": "x"}}`, strings.Repeat(" ", maxQuotaFile+1)} {
 		must(t, os.WriteFile(path, []byte(bad), 0o600))

@@ -23,8 +23,14 @@ func (d minionData) Pillar(id string) (*value.Map, bool) { return d.c.Get(cache.
 
 // among returns those of ids that a target selects. e bounds the work; nil: that
 // of one target.
-func (t *Targets) among(e *target.Effort, ids []string, tgt any, typ, delimiter string) (minions, missing []string, err error) {
-	return target.Resolve(ids, tgt, typ, target.Env{Delimiter: delimiter, Nodegroups: t.Nodegroups, Source: minionData{t.Cache}, Effort: e})
+func (t *Targets) among(
+	e *target.Effort,
+	ids []string,
+	tgt any,
+	typ, delimiter string,
+) (minions, missing []string, err error) {
+	return target.Resolve(ids, tgt, typ,
+		target.Env{Delimiter: delimiter, Nodegroups: t.Nodegroups, Source: minionData{t.Cache}, Effort: e})
 }
 
 // Resolve returns the accepted minions that a target selects, and the names in a

@@ -29,7 +29,8 @@ type server struct {
 // libldap does.
 func servers(uris string) ([]server, error) {
 	var out []server
-	for _, u := range strings.FieldsFunc(uris, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' }) {
+	for _, u := range strings.FieldsFunc(uris,
+		func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' }) {
 		s, err := serverOf(u)
 		if err != nil {
 			return nil, err
@@ -43,7 +44,8 @@ func servers(uris string) ([]server, error) {
 }
 
 func serverOf(uri string) (server, error) {
-	wrong := fmt.Errorf("auth.ldap.uri: %.200q is not of the form ldap://HOST:PORT, ldaps://HOST:PORT or ldapi://%%2Fpath", uri)
+	wrong := fmt.Errorf("auth.ldap.uri: %.200q is not of the form ldap://HOST:PORT, ldaps://HOST:PORT or ldapi://%%2Fpath",
+		uri)
 	scheme, rest, _ := strings.Cut(uri, "://")
 	scheme = strings.ToLower(scheme)
 	if scheme == "ldapi" {
@@ -53,15 +55,25 @@ func serverOf(uri string) (server, error) {
 		}
 		return server{name: uri, network: "unix", address: path}, nil
 	}
+
 	port := map[string]string{"ldap": "389", "ldaps": "636"}[scheme]
 	u, err := url.Parse(uri)
-	if err != nil || port == "" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+	if err != nil || port == "" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" ||
+		u.RawQuery != "" {
 		return server{}, wrong
 	}
+
 	if p := u.Port(); p != "" {
 		port = p
 	}
-	return server{name: uri, network: "tcp", address: net.JoinHostPort(u.Hostname(), port), host: u.Hostname(), tls: scheme == "ldaps"}, nil
+
+	return server{
+		name:    uri,
+		network: "tcp",
+		address: net.JoinHostPort(u.Hostname(), port),
+		host:    u.Hostname(),
+		tls:     scheme == "ldaps",
+	}, nil
 }
 
 // dial begins a session with the first server that answers. It begins with the one
@@ -76,11 +88,13 @@ func (d *Directory) dial(ctx context.Context) (*session, error) {
 			d.preferred.Store(int32(n))
 			return s, nil
 		}
+
 		errs = append(errs, fmt.Errorf("connect to the directory %s: %w", d.servers[n].name, err))
 		if ctx.Err() != nil {
 			break
 		}
 	}
+
 	return nil, errors.Join(errs...)
 }
 
@@ -91,6 +105,7 @@ func (d *Directory) connect(ctx context.Context, srv server) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	secure := srv.tls
 	if d.opts.StartTLS && !secure {
 		if err := startTLS(short, c, srv.name); err != nil {
@@ -99,19 +114,23 @@ func (d *Directory) connect(ctx context.Context, srv server) (*session, error) {
 		}
 		secure = true
 	}
+
 	if secure {
 		conf, err := d.tlsConfig(srv.host)
 		if err != nil {
 			_ = c.Close()
 			return nil, err
 		}
+
 		t := tls.Client(c, conf)
 		if err := t.HandshakeContext(short); err != nil {
 			_ = c.Close()
 			return nil, fmt.Errorf("agree on TLS: %w", err)
 		}
+
 		c = t
 	}
+
 	return newSession(ctx, c, srv.name), nil
 }
 
@@ -123,6 +142,7 @@ func startTLS(ctx context.Context, c net.Conn, name string) error {
 		s.stop()
 		_ = c.SetDeadline(time.Time{})
 	}()
+
 	s.r = bufio.NewReaderSize(oneByte{c}, 16)
 	err := s.send(func(b *cryptobyte.Builder) {
 		b.AddASN1(extendedRequest, func(b *cryptobyte.Builder) {
@@ -132,6 +152,7 @@ func startTLS(ctx context.Context, c net.Conn, name string) error {
 	if err != nil {
 		return err
 	}
+
 	m, err := s.receive()
 	if err != nil {
 		return err
@@ -139,9 +160,11 @@ func startTLS(ctx context.Context, c net.Conn, name string) error {
 	if m.op != extendedAnswer {
 		return s.broken(errWire)
 	}
+
 	if err := result(m.body); err != nil {
 		return fmt.Errorf("ask %s for TLS: %w", name, err)
 	}
+
 	return nil
 }
 

@@ -27,19 +27,24 @@ func (d *Directory) groups(s *session, user string) ([]string, error) {
 	case d.opts.FreeIPA:
 		read = d.freeIPA
 	}
+
 	names, err := read(s, user)
 	_, refused := errors.AsType[*resultError](err)
 	switch {
 	case refused:
-		d.log.Warn("the groups of a user cannot be read from the directory; he counts as being in none", "user", user, "error", err)
+		d.log.Warn("the groups of a user cannot be read from the directory; he counts as being in none",
+			"user", user, "error", err)
 		return nil, nil
 	case err != nil && !errors.Is(err, errMore):
 		return nil, fmt.Errorf("read the groups of %.200q: %w", user, err)
 	}
+
 	names, all := bounded(names)
 	if err != nil || !all {
-		d.log.Warn("a user is in more groups than are accepted; the others do not count", "user", user, "groups", len(names))
+		d.log.Warn("a user is in more groups than are accepted; the others do not count", "user", user,
+			"groups", len(names))
 	}
+
 	return names, nil
 }
 
@@ -64,29 +69,39 @@ func bounded(names []string) (kept []string, all bool) {
 // His own entry is no group: its cn is often his to change. Salt takes it for one.
 func (d *Directory) listed(s *session, user string) ([]string, error) {
 	o := d.opts
-	filter := fmt.Sprintf("(&(%s=%s)(objectClass=%s))", o.AccountAttribute, ldapv3.EscapeFilter(user), ldapv3.EscapeFilter(o.GroupClass))
-	found, err := s.search(query{base: d.plan.groupBase, scope: 2, filter: filter,
-		attrs: []string{o.AccountAttribute, "cn", o.GroupAttribute, "objectClass"}, most: maxGroups})
+	filter := fmt.Sprintf("(&(%s=%s)(objectClass=%s))", o.AccountAttribute, ldapv3.EscapeFilter(user),
+		ldapv3.EscapeFilter(o.GroupClass))
+	found, err := s.search(query{
+		base:   d.plan.groupBase,
+		scope:  2,
+		filter: filter,
+		attrs:  []string{o.AccountAttribute, "cn", o.GroupAttribute, "objectClass"},
+		most:   maxGroups,
+	})
 	if err != nil && !errors.Is(err, errMore) {
 		return nil, err
 	}
+
 	var names []string
 	for _, e := range found {
 		if !d.isPerson(e) && slices.Contains(e.values(o.AccountAttribute), user) {
 			names = append(names, first(e.values("cn"))...)
 		}
+
 		if nameOf(e.dn) == user {
 			for _, g := range e.values(o.GroupAttribute) {
 				names = append(names, nameOf(g))
 			}
 		}
 	}
+
 	return names, err
 }
 
 func (d *Directory) isPerson(e entry) bool {
 	return slices.ContainsFunc(e.values("objectClass"), func(c string) bool {
-		return slices.ContainsFunc([]string{"person", "posixAccount", d.opts.PersonType}, func(p string) bool { return strings.EqualFold(c, p) })
+		return slices.ContainsFunc([]string{"person", "posixAccount", d.opts.PersonType},
+			func(p string) bool { return strings.EqualFold(c, p) })
 	})
 }
 
@@ -94,24 +109,43 @@ func (d *Directory) isPerson(e entry) bool {
 // groupOfNames elsewhere. A user who is several has no groups.
 func (d *Directory) memberOf(s *session, user string) ([]string, error) {
 	o := d.opts
-	filter := fmt.Sprintf("(&(%s=%s)(objectClass=%s))", o.AccountAttribute, ldapv3.EscapeFilter(user), ldapv3.EscapeFilter(o.PersonType))
-	found, err := s.search(query{base: o.BaseDN, scope: 2, filter: filter, attrs: []string{noAttributes}, most: 1})
+	filter := fmt.Sprintf("(&(%s=%s)(objectClass=%s))", o.AccountAttribute, ldapv3.EscapeFilter(user),
+		ldapv3.EscapeFilter(o.PersonType))
+	found, err := s.search(query{
+		base:   o.BaseDN,
+		scope:  2,
+		filter: filter,
+		attrs:  []string{noAttributes},
+		most:   1,
+	})
 	if errors.Is(err, errMore) {
-		d.log.Warn("several entries of the directory are one user; he counts as being in no group", "user", user, "filter", filter)
+		d.log.Warn("several entries of the directory are one user; he counts as being in no group", "user",
+			user, "filter", filter)
 		return nil, nil
 	}
+
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	filter = fmt.Sprintf("(&(member=%s)(objectClass=%s))", ldapv3.EscapeFilter(found[0].dn), ldapv3.EscapeFilter(o.GroupClass))
-	found, err = s.search(query{base: o.BaseDN, scope: 2, filter: filter, attrs: []string{"cn"}, most: maxGroups})
+
+	filter = fmt.Sprintf("(&(member=%s)(objectClass=%s))", ldapv3.EscapeFilter(found[0].dn),
+		ldapv3.EscapeFilter(o.GroupClass))
+	found, err = s.search(query{
+		base:   o.BaseDN,
+		scope:  2,
+		filter: filter,
+		attrs:  []string{"cn"},
+		most:   maxGroups,
+	})
 	if err != nil && !errors.Is(err, errMore) {
 		return nil, err
 	}
+
 	var names []string
 	for _, e := range found {
 		names = append(names, first(e.values("cn"))...)
 	}
+
 	return names, err
 }
 
@@ -119,11 +153,17 @@ func (d *Directory) memberOf(s *session, user string) ([]string, error) {
 // auth.ldap.accountattributename or auth.ldap.groupattribute.
 func (d *Directory) freeIPA(s *session, user string) ([]string, error) {
 	o := d.opts
-	found, err := s.search(query{base: o.GroupBaseDN, scope: 2, filter: d.plan.groupFilter.render(user, ldapv3.EscapeFilter),
-		attrs: []string{o.AccountAttribute, o.GroupAttribute, "cn"}, most: maxGroups})
+	found, err := s.search(query{
+		base:   o.GroupBaseDN,
+		scope:  2,
+		filter: d.plan.groupFilter.render(user, ldapv3.EscapeFilter),
+		attrs:  []string{o.AccountAttribute, o.GroupAttribute, "cn"},
+		most:   maxGroups,
+	})
 	if err != nil && !errors.Is(err, errMore) {
 		return nil, err
 	}
+
 	var names []string
 	for _, e := range found {
 		for _, member := range slices.Concat(e.values(o.AccountAttribute), e.values(o.GroupAttribute)) {
@@ -133,6 +173,7 @@ func (d *Directory) freeIPA(s *session, user string) ([]string, error) {
 			}
 		}
 	}
+
 	return names, err
 }
 

@@ -48,10 +48,21 @@ func New(o Options, log *slog.Logger, now func() time.Time) (*Directory, error) 
 	if err != nil {
 		return nil, err
 	}
-	d := &Directory{opts: o, plan: p, log: log, now: now, connects: connectTime, lasts: loginTime, computers: newComputers()}
+
+	d := &Directory{
+		opts:      o,
+		plan:      p,
+		log:       log,
+		now:       now,
+		connects:  connectTime,
+		lasts:     loginTime,
+		computers: newComputers(),
+	}
+
 	if d.servers, err = servers(o.URI); err != nil {
 		return nil, err
 	}
+
 	d.warn()
 	return d, nil
 }
@@ -61,15 +72,19 @@ func (d *Directory) warn() {
 	if d.opts.NoVerify {
 		d.log.Warn("log-ins by ldap trust any certificate (auth.ldap.no_verify): whoever is on the way reads passwords")
 	}
+
 	if d.opts.CA != "" {
 		if _, err := readCA(d.opts.CA); err != nil {
 			d.log.Warn("log-ins by ldap fail until this is fixed", "error", err)
 		}
 	}
+
 	for _, s := range d.servers {
 		ip, err := netip.ParseAddr(s.host)
-		if near := s.network == "unix" || s.host == "localhost" || err == nil && ip.IsLoopback(); !near && !s.tls && !d.opts.StartTLS {
-			d.log.Warn("log-ins by ldap send passwords in the clear: write ldaps:// or set auth.ldap.starttls", "server", s.name)
+		if near := s.network == "unix" || s.host == "localhost" ||
+			err == nil && ip.IsLoopback(); !near && !s.tls && !d.opts.StartTLS {
+			d.log.Warn("log-ins by ldap send passwords in the clear: write ldaps:// or set auth.ldap.starttls",
+				"server", s.name)
 		}
 	}
 }
@@ -87,6 +102,7 @@ func (d *Directory) Login(ctx context.Context, user, password string) (name stri
 	if password == "" || len(password) > maxPassword || !plausible(user) {
 		return "", nil, nil
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, d.lasts)
 	defer cancel()
 	s, err := d.dial(ctx)
@@ -101,14 +117,17 @@ func (d *Directory) Login(ctx context.Context, user, password string) (name stri
 			return "", nil, err
 		}
 	}
+
 	if err := s.bind(own.dn, password); err != nil {
 		return "", nil, d.refusal(err, user, own.dn)
 	}
+
 	if d.plan.way == bySearch {
 		err = d.bindService(s)
 	} else {
 		own, err = d.read(s, own.dn, user)
 	}
+
 	if err != nil {
 		return "", nil, err
 	}
@@ -117,12 +136,14 @@ func (d *Directory) Login(ctx context.Context, user, password string) (name stri
 	if groups, err = d.groups(s, name); err != nil {
 		return "", nil, err
 	}
+
 	return name, groups, nil
 }
 
 // plausible reports whether text can be the name of a user.
 func plausible(user string) bool {
-	return user != "" && len(user) <= maxName && utf8.ValidString(user) && !strings.ContainsFunc(user, unicode.IsControl)
+	return user != "" && len(user) <= maxName && utf8.ValidString(user) &&
+		!strings.ContainsFunc(user, unicode.IsControl)
 }
 
 // refusal tells a wrong password from a directory that cannot say.
@@ -145,7 +166,8 @@ func (d *Directory) bindService(s *session) error {
 		return s.unbind()
 	}
 	if err := s.bind(d.opts.BindDN, d.opts.BindPassword); err != nil {
-		return fmt.Errorf("log in to the directory as the service account %.200q (auth.ldap.binddn, auth.ldap.bindpw): %w", d.opts.BindDN, err)
+		return fmt.Errorf("log in to the directory as the service account %.200q (auth.ldap.binddn, auth.ldap.bindpw): %w",
+			d.opts.BindDN, err)
 	}
 	return nil
 }
@@ -157,8 +179,16 @@ func (d *Directory) find(s *session, user string) (entry, error) {
 			return entry{}, err
 		}
 	}
+
 	filter := d.plan.filter.render(user, ldapv3.EscapeFilter)
-	found, err := s.search(query{base: d.opts.BaseDN, scope: d.plan.scope, filter: filter, attrs: d.nameAttributes(), most: 1})
+	found, err := s.search(query{
+		base:   d.opts.BaseDN,
+		scope:  d.plan.scope,
+		filter: filter,
+		attrs:  d.nameAttributes(),
+		most:   1,
+	})
+
 	switch {
 	case errors.Is(err, errMore):
 		return entry{}, fmt.Errorf("several entries of the directory are %.200q: make auth.ldap.filter narrower", user)
@@ -168,6 +198,7 @@ func (d *Directory) find(s *session, user string) (entry, error) {
 		d.log.Info("the directory does not know a user", "user", user)
 		return entry{}, nil
 	}
+
 	return found[0], nil
 }
 

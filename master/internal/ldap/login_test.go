@@ -20,28 +20,42 @@ func template1(s *slapd.Server) Options {
 }
 
 func service(s *slapd.Server) Options {
-	return Options{URI: s.URI, BaseDN: slapd.Suffix, BindDN: "cn=reader," + slapd.Suffix, BindPassword: "reader secret", Filter: "uid={{ username }}"}
+	return Options{
+		URI:          s.URI,
+		BaseDN:       slapd.Suffix,
+		BindDN:       "cn=reader," + slapd.Suffix,
+		BindPassword: "reader secret",
+		Filter:       "uid={{ username }}",
+	}
 }
 
 func activeDirectory(o Options) Options {
-	o.ActiveDirectory, o.AccountAttribute, o.GroupClass = true, "uid", "groupOfNames"
+	o.ActiveDirectory = true
+	o.AccountAttribute = "uid"
+	o.GroupClass = "groupOfNames"
 	return o
 }
 
 func freeIPA(o Options) Options {
-	o.FreeIPA, o.GroupBaseDN, o.GroupFilter = true, "ou=Teams,"+slapd.Suffix, "(member=uid={{ username }},ou=People,"+slapd.Suffix+")"
+	o.FreeIPA = true
+	o.GroupBaseDN = "ou=Teams," + slapd.Suffix
+	o.GroupFilter = "(member=uid={{ username }},ou=People," + slapd.Suffix + ")"
 	o.AccountAttribute = "member"
 	return o
 }
 
 func listsOfUsers(o Options) Options {
 	ou := "People"
-	o.GroupOU, o.AccountAttribute, o.GroupClass = &ou, "uid", "inetOrgPerson"
+	o.GroupOU = &ou
+	o.AccountAttribute = "uid"
+	o.GroupClass = "inetOrgPerson"
 	return o
 }
 
 func anonymous(o Options) Options {
-	o.Anonymous, o.BindDN, o.BindPassword = true, "", ""
+	o.Anonymous = true
+	o.BindDN = ""
+	o.BindPassword = ""
 	return o
 }
 
@@ -60,14 +74,22 @@ func TestLogin(t *testing.T) {
 		o      Options
 		groups map[string]string // of those who are in some
 	}{
-		"by template":                    {template1(s), map[string]string{"ann": "all hands,ops", "bob": "all hands,devs,ops", "a*": "all hands,ops"}},
-		"by search":                      {service(s), map[string]string{"ann": "all hands,ops", "bob": "all hands,devs,ops", "a*": "all hands,ops"}},
-		"by search of nobody":            {anonymous(service(s)), map[string]string{"ann": "all hands,ops", "bob": "all hands,devs,ops", "a*": "all hands,ops"}},
-		"by template, Active Directory":  {activeDirectory(template1(s)), map[string]string{"ann": "admins,web", "bob": "db,web", "x, y": "web", "Ünï ö": "db", "a(b": "db"}},
-		"by search, Active Directory":    {activeDirectory(service(s)), map[string]string{"ann": "admins,web", "bob": "db,web", "x, y": "web", "Ünï ö": "db", "a(b": "db"}},
-		"by search, FreeIPA":             {freeIPA(service(s)), map[string]string{"ann": "admins,web", "bob": "db,web", "Ünï ö": "db", "a(b": "db"}},
-		"by template, groups of entries": {listsOfUsers(template1(s)), map[string]string{"ann": "admins,web", "bob": "db,web", "x, y": "web", "Ünï ö": "db", "a(b": "db"}},
-		"by search, groups of entries":   {listsOfUsers(service(s)), map[string]string{"ann": "admins,web", "bob": "db,web", "x, y": "web", "Ünï ö": "db", "a(b": "db"}},
+		"by template": {template1(s),
+			map[string]string{"ann": "all hands,ops", "bob": "all hands,devs,ops", "a*": "all hands,ops"}},
+		"by search": {service(s),
+			map[string]string{"ann": "all hands,ops", "bob": "all hands,devs,ops", "a*": "all hands,ops"}},
+		"by search of nobody": {anonymous(service(s)),
+			map[string]string{"ann": "all hands,ops", "bob": "all hands,devs,ops", "a*": "all hands,ops"}},
+		"by template, Active Directory": {activeDirectory(template1(s)),
+			map[string]string{"ann": "admins,web", "bob": "db,web", "x, y": "web", "Ünï ö": "db", "a(b": "db"}},
+		"by search, Active Directory": {activeDirectory(service(s)),
+			map[string]string{"ann": "admins,web", "bob": "db,web", "x, y": "web", "Ünï ö": "db", "a(b": "db"}},
+		"by search, FreeIPA": {freeIPA(service(s)),
+			map[string]string{"ann": "admins,web", "bob": "db,web", "Ünï ö": "db", "a(b": "db"}},
+		"by template, groups of entries": {listsOfUsers(template1(s)),
+			map[string]string{"ann": "admins,web", "bob": "db,web", "x, y": "web", "Ünï ö": "db", "a(b": "db"}},
+		"by search, groups of entries": {listsOfUsers(service(s)),
+			map[string]string{"ann": "admins,web", "bob": "db,web", "x, y": "web", "Ünï ö": "db", "a(b": "db"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, c.o)
@@ -80,19 +102,24 @@ func TestLogin(t *testing.T) {
 					}
 					continue
 				}
+
 				want, listed := c.groups[u]
 				if !listed && strings.Contains(c.groups["ann"], "all hands") && u != "Ünï ö" {
 					want = "all hands"
 				}
+
 				if got := strings.Join(groups, ","); !ok || err != nil || got != want {
 					t.Errorf("%s: %v, %q, %v; want groups %q", u, ok, got, err, want)
 				}
-				for _, wrong := range []string{"wrong", "secret of nobody", "secret of " + u + " ", strings.Repeat("x", maxPassword+1)} {
+
+				for _, wrong := range []string{"wrong", "secret of nobody", "secret of " + u + " ",
+					strings.Repeat("x", maxPassword+1)} {
 					if name, groups, err := d.Login(t.Context(), u, wrong); name != "" || groups != nil || err != nil {
 						t.Errorf("%s with %.30q: %v, %v, %v", u, wrong, ok, groups, err)
 					}
 				}
 			}
+
 			for _, u := range []string{"nobody", "", "\x00", "ann\n", strings.Repeat("a", maxName+1), "\xff"} {
 				if name, _, err := d.Login(t.Context(), u, "secret of "+u); name != "" || err != nil {
 					t.Errorf("%.20q: %v, %v", u, name, err)
@@ -106,22 +133,30 @@ func TestLogin(t *testing.T) {
 // answers with success, as many do; it is no log-in.
 func TestAttack38EmptyPassword(t *testing.T) {
 	s := slapd.Start(t, slapd.People())
-	for name, o := range map[string]Options{"template": template1(s), "search": service(s), "nobody": anonymous(service(s))} {
+	for name, o := range map[string]Options{
+		"template": template1(s),
+		"search":   service(s),
+		"nobody":   anonymous(service(s)),
+	} {
 		d := open(t, o)
 		if user, groups, err := d.Login(t.Context(), "ann", ""); user != "" || groups != nil || err != nil {
 			t.Errorf("%s: %v, %v, %v", name, user, groups, err)
 		}
+
 		session, err := d.dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer session.close()
+
 		if err := session.bind("uid=ann,ou=People,"+slapd.Suffix, ""); err == nil {
 			t.Error("a session sends an empty password")
 		}
+
 		if err := session.sendBind("uid=ann,ou=People,"+slapd.Suffix, ""); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := session.bound(); err != nil {
 			t.Errorf("the server refuses what the test is about: %v", err)
 		}
@@ -133,19 +168,28 @@ func TestAttack38EmptyPassword(t *testing.T) {
 func TestAttack38Injection(t *testing.T) {
 	s := slapd.Start(t, slapd.People())
 	const password = "secret of mallory"
-	names := []string{"*", "mall*", "*mallory", "mallory)(uid=*", "*)(uid=mallory", "mallory)(|(uid=*", "x)(|(uid=mallory)", `mallory\`, `mallor\79`, "mallory\x00", "mallory))(&(uid=ann",
+	names := []string{"*", "mall*", "*mallory", "mallory)(uid=*", "*)(uid=mallory", "mallory)(|(uid=*",
+		"x)(|(uid=mallory)", `mallory\`, `mallor\79`, "mallory\x00", "mallory))(&(uid=ann",
 		"(uid=mallory)", "mallory,ou=People", "ann,uid=mallory", "mallory+uid=ann", "ann+cn=admins", "#6d616c6c6f7279", `"mallory"`, "mallory,ou=People," + slapd.Suffix,
 		"uid=mallory", "mallory;x", "<mallory>", " mallory,ou=x"}
-	for kind, o := range map[string]Options{"template": template1(s), "search": service(s), "nobody": anonymous(service(s)),
-		"search with parentheses": func() Options { o := service(s); o.Filter = "(&(uid={{ username }})(objectClass=person))"; return o }()} {
-		for _, groups := range []func(Options) Options{func(o Options) Options { return o }, activeDirectory, freeIPA, listsOfUsers} {
+
+	for kind, o := range map[string]Options{
+		"template":                template1(s),
+		"search":                  service(s),
+		"nobody":                  anonymous(service(s)),
+		"search with parentheses": func() Options { o := service(s); o.Filter = "(&(uid={{ username }})(objectClass=person))"; return o }(),
+	} {
+		for _, groups := range []func(Options) Options{func(o Options) Options { return o }, activeDirectory,
+			freeIPA, listsOfUsers} {
 			d := open(t, groups(o))
 			for _, n := range names {
 				if name, groups, err := d.Login(t.Context(), n, password); name != "" || groups != nil || err != nil {
 					t.Errorf("%s: %q: %v, %v, %v", kind, n, name, groups, err)
 				}
 			}
-			if name, groups, err := d.Login(t.Context(), "mallory", password); name == "" || err != nil || slices.Contains(groups, "admins") {
+
+			if name, groups, err := d.Login(t.Context(), "mallory", password); name == "" || err != nil ||
+				slices.Contains(groups, "admins") {
 				t.Errorf("%s: mallory herself: %v, %v, %v", kind, name, groups, err)
 			}
 		}
@@ -161,24 +205,37 @@ func TestAttack38TLS(t *testing.T) {
 		change(&o)
 		return o
 	}
+
 	for name, c := range map[string]struct {
 		o     Options
 		fault string
 	}{
-		"ldaps":                    {with(func(o *Options) { o.URI = s.SecureURI }), ""},
-		"starttls":                 {with(func(o *Options) { o.StartTLS = true }), ""},
-		"ldaps of another":         {with(func(o *Options) { o.URI, o.CA = s.SecureURI, authority.New(t).File }), "unknown authority"},
-		"starttls of another":      {with(func(o *Options) { o.StartTLS, o.CA = true, authority.New(t).File }), "unknown authority"},
+		"ldaps":    {with(func(o *Options) { o.URI = s.SecureURI }), ""},
+		"starttls": {with(func(o *Options) { o.StartTLS = true }), ""},
+		"ldaps of another": {with(func(o *Options) { o.URI, o.CA = s.SecureURI, authority.New(t).File }),
+			"unknown authority"},
+		"starttls of another": {with(func(o *Options) { o.StartTLS, o.CA = true, authority.New(t).File }),
+			"unknown authority"},
 		"the system's authorities": {with(func(o *Options) { o.URI, o.CA = s.SecureURI, "" }), "unknown authority"},
-		"another name":             {with(func(o *Options) { o.URI = strings.Replace(s.SecureURI, "127.0.0.1", "localhost", 1) }), "match localhost"},
-		"not verified":             {with(func(o *Options) { o.URI, o.CA, o.NoVerify = s.SecureURI, "", true }), ""},
-		"no file of authorities":   {with(func(o *Options) { o.URI, o.CA = s.SecureURI, "/nowhere.pem" }), "read saltern_ldap_ca"},
-		"TLS to a port without":    {with(func(o *Options) { o.URI = strings.Replace(s.URI, "ldap:", "ldaps:", 1) }), "TLS"},
+		"another name": {with(func(o *Options) { o.URI = strings.Replace(s.SecureURI, "127.0.0.1", "localhost", 1) }),
+			"match localhost"},
+		"not verified": {with(func(o *Options) {
+			o.URI = s.SecureURI
+			o.CA = ""
+			o.NoVerify = true
+		}), ""},
+		"no file of authorities": {with(func(o *Options) {
+			o.URI = s.SecureURI
+			o.CA = "/nowhere.pem"
+		}), "read saltern_ldap_ca"},
+		"TLS to a port without": {with(func(o *Options) { o.URI = strings.Replace(s.URI, "ldap:", "ldaps:", 1) }),
+			"TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			name, _, err := open(t, c.o).Login(t.Context(), "ann", "secret of ann")
 			ok := name != ""
-			if c.fault == "" && (!ok || err != nil) || c.fault != "" && (ok || err == nil || !strings.Contains(err.Error(), c.fault)) {
+			if c.fault == "" && (!ok || err != nil) ||
+				c.fault != "" && (ok || err == nil || !strings.Contains(err.Error(), c.fault)) {
 				t.Errorf("%v, %v; want %q", ok, err, c.fault)
 			}
 		})
@@ -194,12 +251,15 @@ func TestServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
+
 	o := service(s)
 	o.URI = "ldap://127.0.0.1:1 " + o.URI + ",ldap://" + silent.Addr().String()
 	d := open(t, o)
-	if name, _, err := d.Login(t.Context(), "ann", "secret of ann"); name == "" || err != nil || d.preferred.Load() != 1 {
+	if name, _, err := d.Login(t.Context(), "ann", "secret of ann"); name == "" || err != nil ||
+		d.preferred.Load() != 1 {
 		t.Errorf("the first is away: %v, %v, then %d first", name, err, d.preferred.Load())
 	}
+
 	s.Stop()
 	d.lasts = 300 * time.Millisecond
 	name, _, err := d.Login(t.Context(), "ann", "secret of ann")
@@ -207,25 +267,30 @@ func TestServers(t *testing.T) {
 	if ok || err == nil || !strings.Contains(err.Error(), "it does not answer in time") {
 		t.Errorf("all are away or silent: %v, %v", ok, err)
 	}
+
 	s.Resume()
 	d.preferred.Store(1)
 	d.lasts = loginTime
 	if name, _, err := d.Login(t.Context(), "ann", "secret of ann"); name == "" || err != nil {
 		t.Errorf("after the server is back: %v, %v", ok, err)
 	}
+
 	s.Freeze()
 	d.lasts = 300 * time.Millisecond
 	began := time.Now()
 	if name, _, err := d.Login(t.Context(), "ann", "secret of ann"); name != "" || err == nil {
 		t.Errorf("it hangs: %v, %v", ok, err)
 	}
+
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("a server that hangs took %v", took)
 	}
+
 	s.Thaw()
 	o.BindPassword = "wrong"
 	o.URI = s.URI
-	if name, _, err := open(t, o).Login(t.Context(), "ann", "secret of ann"); name != "" || err == nil || !strings.Contains(err.Error(), "service account") {
+	if name, _, err := open(t, o).Login(t.Context(), "ann", "secret of ann"); name != "" || err == nil ||
+		!strings.Contains(err.Error(), "service account") {
 		t.Errorf("the service account is refused: %v, %v", ok, err)
 	}
 }
@@ -249,6 +314,7 @@ func TestAttack38HostileServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
@@ -256,14 +322,17 @@ func TestAttack38HostileServer(t *testing.T) {
 				if err != nil {
 					return
 				}
+
 				_, _ = c.Read(make([]byte, 1024))
 				for range 20 {
 					if _, err := c.Write(answer); err != nil {
 						break
 					}
 				}
+
 				_ = c.Close()
 			}()
+
 			d := open(t, Options{URI: "ldap://" + ln.Addr().String(), BindDN: "uid={{ username }}"})
 			d.lasts = 5 * time.Second
 			name, _, err := d.Login(t.Context(), "ann", "x")
@@ -271,6 +340,7 @@ func TestAttack38HostileServer(t *testing.T) {
 			if ok || err == nil || errors.Is(err, errMore) {
 				t.Errorf("%v, %v", ok, err)
 			}
+
 			_ = ln.Close()
 			<-done
 		})
@@ -281,9 +351,10 @@ func TestAttack38HostileServer(t *testing.T) {
 // user's nor that of the service account.
 func TestAttack38StartTLS(t *testing.T) {
 	for name, answer := range map[string]string{
-		"refused":               "\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x02\x04\x00\x04\x00",
-		"another answer":        "\x30\x0c\x02\x01\x01\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
-		"success without TLS":   "\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00" + "\x30\x0c\x02\x01\x02\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
+		"refused":        "\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x02\x04\x00\x04\x00",
+		"another answer": "\x30\x0c\x02\x01\x01\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
+		"success without TLS": "\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00" +
+			"\x30\x0c\x02\x01\x02\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
 		"success to a bind":     "\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00\x15\x03\x03\x00\x02\x02\x28",
 		"an end of connections": "",
 	} {
@@ -292,6 +363,7 @@ func TestAttack38StartTLS(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			heard := make(chan []byte, 1)
 			go func() {
 				defer close(heard)
@@ -300,6 +372,7 @@ func TestAttack38StartTLS(t *testing.T) {
 					return
 				}
 				defer c.Close()
+
 				b := make([]byte, 1024)
 				n, _ := c.Read(b)
 				_, _ = c.Write([]byte(answer))
@@ -309,11 +382,21 @@ func TestAttack38StartTLS(t *testing.T) {
 					heard <- append(b[:n], rest...)
 				}
 			}()
-			d := open(t, Options{URI: "ldap://" + ln.Addr().String(), StartTLS: true, BindDN: "cn=reader", BindPassword: "reader secret", Filter: "uid={{ username }}"})
+
+			d := open(t,
+				Options{
+					URI:          "ldap://" + ln.Addr().String(),
+					StartTLS:     true,
+					BindDN:       "cn=reader",
+					BindPassword: "reader secret",
+					Filter:       "uid={{ username }}",
+				})
+
 			d.connects = 300 * time.Millisecond
 			if name, _, err := d.Login(t.Context(), "ann", "ann secret"); name != "" || err == nil {
 				t.Errorf("%v, %v", name, err)
 			}
+
 			_ = ln.Close()
 			if b := <-heard; strings.Contains(string(b), "secret") || strings.Contains(string(b), "reader") {
 				t.Errorf("heard %q", b)
@@ -337,6 +420,7 @@ func BenchmarkLogin(b *testing.B) {
 					b.Fatal(name, err)
 				}
 			}
+
 			b.ReportMetric(float64(processor(b)-began)/float64(b.N)/1e6, "cpu-ms/op")
 		})
 	}

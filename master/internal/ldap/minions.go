@@ -65,24 +65,28 @@ func (d *Directory) Expand(ctx context.Context, grants []any) []any {
 	if !slices.ContainsFunc(grants, named) {
 		return grants
 	}
+
 	var out []any
 	for _, g := range grants {
 		if !named(g) {
 			out = append(out, g)
 			continue
 		}
+
 		for k, functions := range g.(*value.Map).All() {
 			target, _ := k.(string)
 			if !IsTarget(target) {
 				out = append(out, value.NewMap(k, functions))
 				continue
 			}
+
 			base := strings.TrimSuffix(strings.TrimPrefix(target, prefix), ")")
 			if ids := d.minions(ctx, base); len(ids) > 0 {
 				out = append(out, value.NewMap("L@"+strings.Join(ids, ","), functions))
 			}
 		}
 	}
+
 	return out
 }
 
@@ -104,21 +108,26 @@ func (d *Directory) minions(ctx context.Context, base string) []string {
 	if ids, ok := d.computers.get(base, d.now()); ok {
 		return ids
 	}
+
 	select {
 	case d.computers.turn <- struct{}{}:
 		defer func() { <-d.computers.turn }()
 	case <-ctx.Done():
 		return nil
 	}
+
 	if ids, ok := d.computers.get(base, d.now()); ok {
 		return ids
 	}
+
 	ids, err := d.search(ctx, base)
 	keep := keepFor
 	if err != nil {
-		d.log.Warn("an ldap() target of external_auth cannot be looked up; it grants nothing for now", "target", base, "error", err)
+		d.log.Warn("an ldap() target of external_auth cannot be looked up; it grants nothing for now",
+			"target", base, "error", err)
 		keep = keepFault
 	}
+
 	d.computers.put(base, lookup{ids, d.now().Add(keep)})
 	return ids
 }
@@ -128,6 +137,7 @@ func (d *Directory) search(ctx context.Context, base string) ([]string, error) {
 	if d.opts.BindPassword == "" || d.opts.BindDN == "" {
 		return nil, errors.New("ldap() targets need a service account: set auth.ldap.binddn and auth.ldap.bindpw")
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, d.lasts)
 	defer cancel()
 	s, err := d.dial(ctx)
@@ -135,13 +145,23 @@ func (d *Directory) search(ctx context.Context, base string) ([]string, error) {
 		return nil, err
 	}
 	defer s.close()
+
 	if err := d.bindService(s); err != nil {
 		return nil, err
 	}
-	found, err := s.search(query{base: base, scope: 2, filter: "(objectClass=computer)", attrs: []string{"cn"}, most: maxComputers, page: pageSize})
+
+	found, err := s.search(query{
+		base:   base,
+		scope:  2,
+		filter: "(objectClass=computer)",
+		attrs:  []string{"cn"},
+		most:   maxComputers,
+		page:   pageSize,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("look for computers: %w", err)
 	}
+
 	var ids []string
 	for _, e := range found {
 		for _, cn := range first(e.values("cn")) {
@@ -150,6 +170,7 @@ func (d *Directory) search(ctx context.Context, base string) ([]string, error) {
 			}
 		}
 	}
+
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
 }

@@ -26,6 +26,7 @@ func (d *Directory) nameAttributes() []string {
 	if d.plan.way == byTemplate {
 		t = d.plan.bind
 	}
+
 	var names []string
 	for i := range t.cases {
 		after := t.parts[i+1]
@@ -34,12 +35,15 @@ func (d *Directory) nameAttributes() []string {
 			names = append(names, m[1])
 		}
 	}
+
 	if d.plan.way == byTemplate && d.opts.ActiveDirectory {
 		names = append(names, d.opts.AccountAttribute) // its users log in as NAME@DOMAIN as well
 	}
+
 	if len(names) == 0 {
 		return []string{noAttributes}
 	}
+
 	slices.Sort(names)
 	return slices.Compact(names)
 }
@@ -50,11 +54,21 @@ func (d *Directory) read(s *session, dn, user string) (entry, error) {
 	if d.nameAttributes()[0] == noAttributes {
 		return entry{dn: dn}, nil
 	}
-	q := query{base: dn, scope: 0, filter: "(objectClass=*)", attrs: d.nameAttributes(), most: 1}
+
+	q := query{
+		base:   dn,
+		scope:  0,
+		filter: "(objectClass=*)",
+		attrs:  d.nameAttributes(),
+		most:   1,
+	}
+
 	if _, err := ldapv3.ParseDN(dn); err != nil && d.opts.ActiveDirectory {
 		q.base, q.scope = d.opts.BaseDN, 2
-		q.filter = fmt.Sprintf("(&(%s=%s)(objectClass=%s))", d.opts.AccountAttribute, ldapv3.EscapeFilter(user), ldapv3.EscapeFilter(d.opts.PersonType))
+		q.filter = fmt.Sprintf("(&(%s=%s)(objectClass=%s))", d.opts.AccountAttribute,
+			ldapv3.EscapeFilter(user), ldapv3.EscapeFilter(d.opts.PersonType))
 	}
+
 	found, err := s.search(q)
 	_, refused := errors.AsType[*resultError](err)
 	switch {
@@ -63,6 +77,7 @@ func (d *Directory) read(s *session, dn, user string) (entry, error) {
 	case err != nil:
 		return entry{}, fmt.Errorf("read the entry of %.200q: %w", user, err)
 	}
+
 	return found[0], nil
 }
 

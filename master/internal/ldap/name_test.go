@@ -23,8 +23,10 @@ func TestNameIsTheDirectorys(t *testing.T) {
 		"by search of nobody":           {anonymous(service(s)), "all hands,ops"},
 		"by template, Active Directory": {activeDirectory(template1(s)), "admins,web"},
 		"by search, Active Directory":   {activeDirectory(service(s)), "admins,web"},
-		"by search, small letters":      {with(service(s), "(&(objectClass=person)(uid={{ username|lower }}))"), "all hands,ops"},
-		"by search, several attributes": {with(service(s), "(|(cn={{ username }} cn)(uid={{ username }}))"), "all hands,ops"},
+		"by search, small letters": {with(service(s), "(&(objectClass=person)(uid={{ username|lower }}))"),
+			"all hands,ops"},
+		"by search, several attributes": {with(service(s), "(|(cn={{ username }} cn)(uid={{ username }}))"),
+			"all hands,ops"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, c.o)
@@ -34,10 +36,12 @@ func TestNameIsTheDirectorys(t *testing.T) {
 					t.Errorf("%q is %q in %q, %v", wrote, got, groups, err)
 				}
 			}
+
 			for _, u := range slapd.Users() {
 				if u == "twice" || u == "Ünï ö" && strings.Contains(name, "small letters") {
 					continue
 				}
+
 				wrote := strings.ToUpper(u)
 				got, _, err := d.Login(t.Context(), wrote, "secret of "+u)
 				if got != u || err != nil {
@@ -65,9 +69,11 @@ func TestNameAttributes(t *testing.T) {
 		{Options{BindDN: "uid=x{{ username }}" + suffix}, "1.1"},
 		{Options{BindDN: "uid={{ username }}x" + suffix}, "1.1"},
 		{Options{BindDN: "{{ username }}@example.com"}, "1.1"},
-		{Options{BindDN: "{{ username }}@example.com", ActiveDirectory: true, AccountAttribute: "sAMAccountName"}, "sAMAccountName"},
+		{Options{BindDN: "{{ username }}@example.com", ActiveDirectory: true, AccountAttribute: "sAMAccountName"},
+			"sAMAccountName"},
 		{Options{BindDN: "cn=reader" + suffix, BindPassword: "x", Filter: "uid={{ username }}"}, "uid"},
-		{Options{BindDN: "cn=reader" + suffix, BindPassword: "x", Filter: "(&(objectClass=person)(|( mail = {{ username }})(sAMAccountName={{ username }})(uid={{ username }})))"}, "mail,sAMAccountName,uid"},
+		{Options{BindDN: "cn=reader" + suffix, BindPassword: "x", Filter: "(&(objectClass=person)(|( mail = {{ username }})(sAMAccountName={{ username }})(uid={{ username }})))"},
+			"mail,sAMAccountName,uid"},
 		{Options{BindDN: "cn=reader" + suffix, BindPassword: "x", Filter: "(cn=*{{ username }}*)"}, "1.1"},
 		{Options{BindDN: "cn=reader" + suffix, BindPassword: "x", Filter: "(uid>={{ username }})"}, "1.1"},
 	} {
@@ -85,10 +91,12 @@ func FuzzNameIn(f *testing.F) {
 	f.Add("ann", "ANN", "uid=Ann,dc=example,dc=com")
 	f.Add("ann", "root", "uid=root,dc=example,dc=com")
 	f.Add("", "\xff", "=")
-	d, err := New(Options{URI: "ldap://127.0.0.1:1", BindDN: "uid={{ username }},dc=x"}, slog.New(slog.DiscardHandler), nil)
+	d, err := New(Options{URI: "ldap://127.0.0.1:1", BindDN: "uid={{ username }},dc=x"},
+		slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	f.Fuzz(func(t *testing.T, wrote, value, dn string) {
 		got := d.nameIn(entry{dn: dn, attrs: map[string][]string{"uid": {value}}}, wrote)
 		if !slices.Contains([]string{wrote, value, nameOf(dn)}, got) {

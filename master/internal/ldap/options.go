@@ -69,12 +69,15 @@ func (o Options) withDefaults() Options {
 		if o.TLS {
 			scheme = "ldaps"
 		}
+
 		host := o.Server
 		if strings.Contains(host, ":") && !strings.HasPrefix(host, "[") {
 			host = "[" + host + "]"
 		}
+
 		o.URI = scheme + "://" + host + ":" + o.Port
 	}
+
 	return o
 }
 
@@ -84,22 +87,28 @@ func (o Options) read() (plan, error) {
 	if o.StartTLS && o.TLS {
 		return p, errors.New("auth.ldap.tls and auth.ldap.starttls exclude each other: choose one")
 	}
+
 	if o.Scope != nil {
 		p.scope = *o.Scope
 	}
+
 	if p.scope < 0 || p.scope > 2 {
 		return p, fmt.Errorf("auth.ldap.scope is %d: use 0, 1 or 2", p.scope)
 	}
+
 	var err error
 	if p.bind, err = parseTemplate("auth.ldap.binddn", o.BindDN); err != nil {
 		return p, err
 	}
+
 	if p.filter, err = parseFilter("auth.ldap.filter", o.Filter); err != nil {
 		return p, err
 	}
+
 	if p.groupFilter, err = parseFilter("auth.ldap.group_filter", o.GroupFilter); err != nil {
 		return p, err
 	}
+
 	switch {
 	case o.BindDN != "" && o.BindPassword == "" && o.Anonymous && !p.bind.variable(), o.BindDN == "" && o.Anonymous:
 		p.way = bySearch
@@ -114,12 +123,14 @@ func (o Options) read() (plan, error) {
 	default:
 		p.way = bySearch
 	}
+
 	if p.way == bySearch && o.Filter == "" {
 		return p, errors.New("auth.ldap.filter is not set: write how a user is found, for example (uid={{ username }})")
 	}
 	if o.FreeIPA && !o.ActiveDirectory && (o.GroupFilter == "" || o.GroupBaseDN == "") {
 		return p, errors.New("auth.ldap.freeipa needs auth.ldap.group_basedn and auth.ldap.group_filter: without them nobody is in a group")
 	}
+
 	p.groupBase = o.BaseDN
 	switch {
 	case o.GroupOU == nil:
@@ -127,6 +138,7 @@ func (o Options) read() (plan, error) {
 	case *o.GroupOU != "":
 		p.groupBase = "ou=" + *o.GroupOU + "," + o.BaseDN
 	}
+
 	return p, nil
 }
 

@@ -26,27 +26,38 @@ func TestOptions(t *testing.T) {
 		o     Options
 		fault string
 	}{
-		"a service account":             {right, ""},
-		"a template":                    {Options{BindDN: "uid={{username}},dc=x"}, ""},
-		"Active Directory":              {Options{BindDN: "{{ username }}@x.example"}, ""},
-		"cases":                         {Options{BindDN: "uid={{ username|lower }},ou={{- username | upper -}}"}, ""},
-		"nobody searches":               {Options{Anonymous: true, Filter: "uid={{ username }}"}, ""},
-		"several servers":               {with(func(o *Options) { o.URI = "ldap://a ldaps://b:1,ldap://[::1]:2 ldapi://%2frun%2fslapd" }), ""},
-		"no name":                       {Options{}, "auth.ldap.binddn is not set"},
-		"no filter":                     {with(func(o *Options) { o.Filter = "" }), "auth.ldap.filter is not set"},
-		"a name without a place":        {Options{BindDN: "cn=reader"}, "under any name"},
-		"both kinds of TLS":             {with(func(o *Options) { o.TLS, o.StartTLS = true, true }), "choose one"},
-		"a service account and nobody":  {with(func(o *Options) { o.Anonymous = true }), "remove one"},
-		"other Jinja":                   {with(func(o *Options) { o.Filter = "(uid={{ username.strip() }})" }), "of Jinja only"},
-		"a statement of Jinja":          {Options{BindDN: "{% if username %}uid={{ username }}{% endif %}"}, "of Jinja only"},
-		"a bad filter":                  {with(func(o *Options) { o.Filter = "(&(uid={{ username }})" }), "auth.ldap.filter: read the filter"},
-		"a filter on several lines":     {with(func(o *Options) { o.Filter = "(& (uid={{ username }})\n  (| (a=b)   (c=d e) ) )\n" }), ""},
-		"FreeIPA without a filter":      {with(func(o *Options) { o.FreeIPA = true }), "auth.ldap.group_basedn"},
-		"a scope":                       {with(func(o *Options) { o.Scope = &three }), "use 0, 1 or 2"},
-		"no scheme":                     {with(func(o *Options) { o.URI = "ldap.example.com" }), "not of the form"},
-		"another scheme":                {with(func(o *Options) { o.URI = "https://ldap.example.com" }), "not of the form"},
-		"a password in a URI":           {with(func(o *Options) { o.URI = "ldap://u:p@x" }), "not of the form"},
-		"too many servers":              {with(func(o *Options) { o.URI = strings.Repeat("ldap://x ", 17) }), "17 servers"},
+		"a service account": {right, ""},
+		"a template":        {Options{BindDN: "uid={{username}},dc=x"}, ""},
+		"Active Directory":  {Options{BindDN: "{{ username }}@x.example"}, ""},
+		"cases":             {Options{BindDN: "uid={{ username|lower }},ou={{- username | upper -}}"}, ""},
+		"nobody searches":   {Options{Anonymous: true, Filter: "uid={{ username }}"}, ""},
+		"several servers": {with(func(o *Options) { o.URI = "ldap://a ldaps://b:1,ldap://[::1]:2 ldapi://%2frun%2fslapd" }),
+			""},
+		"no name":                {Options{}, "auth.ldap.binddn is not set"},
+		"no filter":              {with(func(o *Options) { o.Filter = "" }), "auth.ldap.filter is not set"},
+		"a name without a place": {Options{BindDN: "cn=reader"}, "under any name"},
+		"both kinds of TLS": {with(func(o *Options) {
+			o.TLS = true
+			o.StartTLS = true
+		}), "choose one"},
+		"a service account and nobody": {with(func(o *Options) { o.Anonymous = true }), "remove one"},
+		"other Jinja": {with(func(o *Options) { o.Filter = "(uid={{ username.strip() }})" }),
+			"of Jinja only"},
+		"a statement of Jinja": {Options{BindDN: "{% if username %}uid={{ username }}{% endif %}"},
+			"of Jinja only"},
+		"a bad filter": {with(func(o *Options) { o.Filter = "(&(uid={{ username }})" }),
+			"auth.ldap.filter: read the filter"},
+		"a filter on several lines": {
+			with(func(o *Options) { o.Filter = "(& (uid={{ username }})\n  (| (a=b)   (c=d e) ) )\n" }),
+			""},
+		"FreeIPA without a filter": {with(func(o *Options) { o.FreeIPA = true }), "auth.ldap.group_basedn"},
+		"a scope":                  {with(func(o *Options) { o.Scope = &three }), "use 0, 1 or 2"},
+		"no scheme":                {with(func(o *Options) { o.URI = "ldap.example.com" }), "not of the form"},
+		"another scheme": {with(func(o *Options) { o.URI = "https://ldap.example.com" }),
+			"not of the form"},
+		"a password in a URI": {with(func(o *Options) { o.URI = "ldap://u:p@x" }), "not of the form"},
+		"too many servers": {with(func(o *Options) { o.URI = strings.Repeat("ldap://x ", 17) }),
+			"17 servers"},
 		"blanks are no server":          {with(func(o *Options) { o.URI = " " }), "0 servers"},
 		"a port that is none":           {with(func(o *Options) { o.Port = "x" }), "not of the form"},
 		"an IPv6 address as the server": {with(func(o *Options) { o.Server = "::1" }), ""},
@@ -78,6 +89,7 @@ func TestWarnings(t *testing.T) {
 		if _, err := New(c.o, slog.New(slog.NewTextHandler(&log, nil)), time.Now); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+
 		if got := log.String(); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
@@ -99,6 +111,7 @@ func TestTemplates(t *testing.T) {
 			t.Errorf("%s, %s: %q, %v; want %q", c.template, c.name, got, err, c.want)
 		}
 	}
+
 	for in, want := range map[string]string{
 		"ann": "ann", "uid=ann,ou=People": "ann", `cn=a\,b,dc=x`: "a,b", "cn=x=admins,dc=x": "x=admins", "cn=x+ou=admins,dc=x": "", "": "", "=": "", ",": "", "a,b": "", `cn=\`: "",
 	} {

@@ -46,23 +46,31 @@ func askSalt(t *testing.T, questions []question) [][]answer {
 	if python == "" {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library")
 	}
+
 	if found, _ := filepath.Glob(debianPython + "/_ldap.*"); len(found) == 0 {
 		t.Skip("SKIPPED: python-ldap is not installed (apt-get install python3-ldap)")
 	}
+
 	in, err := json.Marshal(questions)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var out, stderr bytes.Buffer
 	cmd := exec.Command(python, "-I", "testdata/salt.py", debianPython)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &stderr
+	cmd.Stdin = bytes.NewReader(in)
+	cmd.Stdout = &out
+	cmd.Stderr = &stderr
+
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("ask Salt: %v\n%s", err, &stderr)
 	}
+
 	var all [][]answer
 	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
 		t.Fatalf("read Salt's answer: %v\n%s", err, &out)
 	}
+
 	return all
 }
 
@@ -73,14 +81,17 @@ func askOurs(t *testing.T, q question) []answer {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, q.text)
 	}
+
 	o, asks := m.LDAPOptions()
 	if !asks {
 		t.Fatal("nobody is asked")
 	}
+
 	d, err := ldap.New(o, slog.New(slog.DiscardHandler), time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var out []answer
 	for _, l := range q.Logins {
 		name, groups, err := d.Login(t.Context(), l[0], l[1])
@@ -88,14 +99,17 @@ func askOurs(t *testing.T, q question) []answer {
 		if ok && err != nil {
 			t.Errorf("%s is let in with an error: %v", l[0], err)
 		}
+
 		a := answer{OK: ok, Groups: groups}
 		if ok {
 			granted := acl.FillAuthList(m.ExternalAuth.Map("ldap"), l[0], groups, m.PermissiveACL)
 			text, _ := value.JSON{}.Text(d.Expand(t.Context(), granted))
 			a.Granted = json.RawMessage(text)
 		}
+
 		out = append(out, a)
 	}
+
 	return out
 }
 
@@ -106,43 +120,59 @@ func write(t *testing.T, options map[string]any, external map[string]any) questi
 	for k, v := range options {
 		all["auth.ldap."+k] = v
 	}
+
 	b, err := json.Marshal(all)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	q := question{Conf: filepath.Join(t.TempDir(), "master"), text: string(b)}
 	if err := os.WriteFile(q.Conf, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	return q
 }
 
 // generate makes a configuration of a kind that administrators write.
 func generate(r *rand.Rand, s *slapd.Server) (map[string]any, map[string]any) {
 	one := func(all ...any) any { return all[r.IntN(len(all))] }
-	o := map[string]any{"basedn": one(slapd.Suffix, slapd.Suffix, slapd.Suffix, slapd.Suffix, slapd.Suffix, "ou=People,"+slapd.Suffix, "ou=nowhere,"+slapd.Suffix)}
+	o := map[string]any{"basedn": one(slapd.Suffix, slapd.Suffix, slapd.Suffix, slapd.Suffix, slapd.Suffix,
+		"ou=People,"+slapd.Suffix, "ou=nowhere,"+slapd.Suffix)}
 	host, port, _ := strings.Cut(strings.TrimPrefix(s.URI, "ldap://"), ":")
 	if r.IntN(2) == 0 {
 		o["uri"] = s.URI
 	} else {
 		o["server"], o["port"] = host, one(port, json.Number(port))
 	}
+
 	if r.IntN(3) == 0 {
-		o["binddn"] = one("uid={{ username }},ou=People,"+slapd.Suffix, "uid={{username}},ou=People,"+slapd.Suffix, "uid={{username}},ou=Elsewhere,"+slapd.Suffix)
+		o["binddn"] = one("uid={{ username }},ou=People,"+slapd.Suffix,
+			"uid={{username}},ou=People,"+slapd.Suffix, "uid={{username}},ou=Elsewhere,"+slapd.Suffix)
 	} else {
-		o["binddn"], o["bindpw"] = "cn=reader,"+slapd.Suffix, one("reader secret", "reader secret", "reader secret", "reader secret", "reader secret", "reader secret", "reader secret", "wrong")
-		o["filter"] = one("uid={{ username }}", "(uid={{username}})", "(&(uid={{ username }})(objectClass=inetOrgPerson))", "(&(uid={{ username }})(!(uid=bob)))", "uid={{ username }}", "(& (uid={{ username }}) (objectClass=person))", "(objectClass=person)")
+		o["binddn"], o["bindpw"] = "cn=reader,"+
+			slapd.Suffix, one("reader secret", "reader secret", "reader secret", "reader secret",
+			"reader secret", "reader secret", "reader secret", "wrong")
+		o["filter"] = one("uid={{ username }}", "(uid={{username}})",
+			"(&(uid={{ username }})(objectClass=inetOrgPerson))", "(&(uid={{ username }})(!(uid=bob)))",
+			"uid={{ username }}", "(& (uid={{ username }}) (objectClass=person))", "(objectClass=person)")
+
 		if r.IntN(5) == 0 {
 			o["scope"] = one(0, 1, 2, "2")
 		}
 	}
+
 	switch r.IntN(4) {
 	case 0:
-		o["activedirectory"], o["accountattributename"], o["groupclass"] = true, "uid", "groupOfNames"
+		o["activedirectory"] = true
+		o["accountattributename"] = "uid"
+		o["groupclass"] = "groupOfNames"
 		o["persontype"] = one("person", "inetOrgPerson", "groupOfNames")
 	case 1:
 		o["freeipa"], o["group_basedn"] = true, one("ou=Teams,"+slapd.Suffix, slapd.Suffix)
-		o["group_filter"] = one("(member=uid={{ username }},ou=People,"+slapd.Suffix+")", "(&(member=uid={{ username }},ou=People,"+slapd.Suffix+")(objectClass=groupOfNames))", "(objectClass=groupOfNames)", "(memberUid={{ username }})")
+		o["group_filter"] = one("(member=uid={{ username }},ou=People,"+slapd.Suffix+")",
+			"(&(member=uid={{ username }},ou=People,"+slapd.Suffix+")(objectClass=groupOfNames))",
+			"(objectClass=groupOfNames)", "(memberUid={{ username }})")
 		o["accountattributename"] = one("member", "memberUid")
 	case 2:
 		o["groupclass"] = one("posixGroup", "groupOfNames")
@@ -150,17 +180,22 @@ func generate(r *rand.Rand, s *slapd.Server) (map[string]any, map[string]any) {
 			o["groupou"] = one("Groups", "", "Teams", "Nowhere")
 		}
 	}
-	permissions := []any{".*", "test.ping", map[string]any{"web*": []any{"test.*"}}, "@runner", map[string]any{"*": []any{"state.apply"}}}
+
+	permissions := []any{".*", "test.ping", map[string]any{"web*": []any{"test.*"}}, "@runner",
+		map[string]any{"*": []any{"state.apply"}}}
 	grants := func() []any {
 		r.Shuffle(len(permissions), func(i, j int) { permissions[i], permissions[j] = permissions[j], permissions[i] })
 		return slices.Clone(permissions[:1+r.IntN(3)])
 	}
+
 	external := map[string]any{}
-	for _, who := range []string{"ann", "bob", "x, y", "Ünï ö", "ops%", "devs%", "all hands%", "admins%", "web%", "db%", "*"} {
+	for _, who := range []string{"ann", "bob", "x, y", "Ünï ö", "ops%", "devs%", "all hands%", "admins%",
+		"web%", "db%", "*"} {
 		if r.IntN(2) == 0 {
 			external[who] = grants()
 		}
 	}
+
 	return o, external
 }
 
@@ -181,8 +216,10 @@ func TestSameAsSalt(t *testing.T) {
 			}
 			q.Logins = append(q.Logins, [2]string{u, []string{"", "wrong", "secret of ann2"}[r.IntN(3)]})
 		}
+
 		questions = append(questions, q)
 	}
+
 	compare(t, questions)
 }
 
@@ -199,20 +236,29 @@ func compare(t *testing.T, questions []question) {
 		for j, l := range q.Logins {
 			want, got := salt[i][j], ours[j]
 			if strings.ContainsAny(l[0], `*(\`) { // Salt does not escape them where it looks for groups: TestNotAsSalt
-				want.Groups, want.Granted, got.Groups, got.Granted = nil, nil, nil, nil
+				want.Groups = nil
+				want.Granted = nil
+				got.Groups = nil
+				got.Granted = nil
 			}
-			if plainGroups(want) != plainGroups(got) || want.OK != got.OK || canonical(t, want.Granted) != canonical(t, got.Granted) {
-				t.Errorf("%q with %q:\nSalt %v %q %s\nours %v %q %s\n%s", l[0], l[1], want.OK, want.Groups, canonical(t, want.Granted), got.OK, got.Groups, canonical(t, got.Granted), q.text)
+
+			if plainGroups(want) != plainGroups(got) || want.OK != got.OK ||
+				canonical(t, want.Granted) != canonical(t, got.Granted) {
+				t.Errorf("%q with %q:\nSalt %v %q %s\nours %v %q %s\n%s", l[0], l[1], want.OK, want.Groups,
+					canonical(t, want.Granted), got.OK, got.Groups, canonical(t, got.Granted), q.text)
 			}
+
 			logins++
 			if want.OK {
 				in++
 			}
+
 			if len(want.Groups) > 0 {
 				grouped++
 			}
 		}
 	}
+
 	t.Logf("%d configurations, %d log-ins, %d let in, %d with groups", len(questions), logins, in, grouped)
 	if in < 200 || grouped < 60 {
 		t.Error("the cases say too little")
@@ -229,11 +275,13 @@ func canonical(t *testing.T, b json.RawMessage) string {
 			t.Fatal(err)
 		}
 	}
+
 	texts := []string{}
 	for _, e := range list {
 		s, _ := json.Marshal(e)
 		texts = append(texts, string(s))
 	}
+
 	slices.Sort(texts)
 	return strings.Join(texts, " ")
 }
@@ -242,10 +290,18 @@ func canonical(t *testing.T, b json.RawMessage) string {
 // has the reasons.
 func TestNotAsSalt(t *testing.T) {
 	s := slapd.Start(t, slapd.People())
-	s.Add(slapd.Base64Line("dn", "cn=eve,ou=Groups,"+slapd.Suffix) + "objectClass: posixGroup\ncn: eve\ngidNumber: 3000\nmemberUid: eve\n\n")
+	s.Add(slapd.Base64Line("dn", "cn=eve,ou=Groups,"+slapd.Suffix) +
+		"objectClass: posixGroup\ncn: eve\ngidNumber: 3000\nmemberUid: eve\n\n")
 	type options = map[string]any
 	template := options{"uri": s.URI, "basedn": slapd.Suffix, "binddn": "uid={{ username }},ou=People," + slapd.Suffix}
-	service := options{"uri": s.URI, "basedn": slapd.Suffix, "binddn": "cn=reader," + slapd.Suffix, "bindpw": "reader secret", "filter": "(uid={{ username }})"}
+	service := options{
+		"uri":    s.URI,
+		"basedn": slapd.Suffix,
+		"binddn": "cn=reader," + slapd.Suffix,
+		"bindpw": "reader secret",
+		"filter": "(uid={{ username }})",
+	}
+
 	with := func(base options, more ...any) options {
 		o := maps.Clone(base)
 		for i := 0; i < len(more); i += 2 {
@@ -253,6 +309,7 @@ func TestNotAsSalt(t *testing.T) {
 		}
 		return o
 	}
+
 	activeDirectory := []any{"activedirectory", true, "accountattributename", "uid", "groupclass", "groupOfNames"}
 	var questions []question
 	cases := []struct {
@@ -261,18 +318,27 @@ func TestNotAsSalt(t *testing.T) {
 		user, password string
 		salt, ours     string
 	}{
-		{"a name is a pattern in a search for groups", with(service, activeDirectory...), "a*", "secret of a*", `true ["admins" "web"]`, "true []"},
-		{"a name is broken in a search for groups", with(service, activeDirectory...), "a(b", "secret of a(b", "true []", `true ["db"]`},
-		{"the cn of a user's own entry is a group", with(service, "accountattributename", "uid", "groupclass", "inetOrgPerson", "groupou", ""), "ann", "secret of ann", `true ["admins" "ann cn" "web"]`, `true ["admins" "web"]`},
-		{"a group that is called like its user hides all", service, "eve", "secret of eve", "true []", `true ["all hands" "eve"]`},
+		{"a name is a pattern in a search for groups", with(service, activeDirectory...), "a*",
+			"secret of a*", `true ["admins" "web"]`, "true []"},
+		{"a name is broken in a search for groups", with(service, activeDirectory...), "a(b",
+			"secret of a(b", "true []", `true ["db"]`},
+		{"the cn of a user's own entry is a group",
+			with(service, "accountattributename", "uid", "groupclass", "inetOrgPerson", "groupou", ""),
+			"ann", "secret of ann", `true ["admins" "ann cn" "web"]`, `true ["admins" "web"]`},
+		{"a group that is called like its user hides all", service, "eve", "secret of eve", "true []",
+			`true ["all hands" "eve"]`},
 		{"a comma in a name for a template", template, "x, y", "secret of x, y", "false []", `true ["all hands"]`},
-		{"no password by group membership", with(template, "anonymous", true, "auth_by_group_membership_only", true), "ann", "wrong", `true ["all hands" "ops"]`, "false []"},
+		{"no password by group membership",
+			with(template, "anonymous", true, "auth_by_group_membership_only", true), "ann", "wrong",
+			`true ["all hands" "ops"]`, "false []"},
 	}
+
 	for _, c := range cases {
 		q := write(t, c.options, map[string]any{"*": []any{"test.ping"}})
 		q.Logins = [][2]string{{c.user, c.password}}
 		questions = append(questions, q)
 	}
+
 	salt := askSalt(t, questions)
 	for i, c := range cases {
 		want, got := salt[i][0], askOurs(t, questions[i])[0]

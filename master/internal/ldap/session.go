@@ -75,6 +75,7 @@ func (s *session) receive() (message, error) {
 		if err != nil {
 			return m, s.broken(err)
 		}
+
 		s.left -= n
 		switch {
 		case m.op == intermediate && m.id == s.id:
@@ -144,18 +145,21 @@ func (s *session) search(q query) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var found []entry
 	var cookie []byte
 	for {
 		if err := s.send(func(b *cryptobyte.Builder) { q.add(b, filter) }, q.pages(cookie)); err != nil {
 			return nil, err
 		}
+
 		var done message
 		for done.op == 0 {
 			m, err := s.receive()
 			if err != nil {
 				return nil, err
 			}
+
 			switch m.op {
 			case searchEntry:
 				e, err := parseEntry(m.body)
@@ -165,6 +169,7 @@ func (s *session) search(q query) ([]entry, error) {
 				if len(found) >= q.most {
 					return found, errMore
 				}
+
 				found = append(found, e)
 			case searchReference:
 			case searchDone:
@@ -173,15 +178,18 @@ func (s *session) search(q query) ([]entry, error) {
 				return nil, s.broken(errWire)
 			}
 		}
+
 		if err := result(done.body); err != nil {
 			if r, ok := errors.AsType[*resultError](err); ok && r.code == sizeLimitExceeded {
 				return found, errMore
 			}
 			return found, err
 		}
+
 		if q.page == 0 {
 			return found, nil
 		}
+
 		if cookie, err = nextPage(done.controls); err != nil {
 			return nil, s.broken(err)
 		}
@@ -197,6 +205,7 @@ func (q query) add(b *cryptobyte.Builder, filter []byte) {
 	if q.page > 0 {
 		limit = 0
 	}
+
 	b.AddASN1(searchRequest, func(b *cryptobyte.Builder) {
 		text(b, q.base)
 		b.AddASN1Enum(int64(q.scope))
@@ -218,6 +227,7 @@ func (q query) pages(cookie []byte) func(*cryptobyte.Builder) {
 	if q.page == 0 {
 		return nil
 	}
+
 	return func(b *cryptobyte.Builder) {
 		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
 			text(b, pagedResults)

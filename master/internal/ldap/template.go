@@ -29,19 +29,24 @@ func parseTemplate(option, s string) (template, error) {
 		if at == nil {
 			break
 		}
+
 		name := ""
 		if at[2] >= 0 {
 			name = s[at[2]:at[3]]
 		}
+
 		t.parts, t.cases = append(t.parts, s[:at[0]]), append(t.cases, name)
 		s = s[at[1]:]
 	}
+
 	t.parts = append(t.parts, s)
 	for _, p := range t.parts {
 		if jinjaMark.MatchString(p) {
-			return t, fmt.Errorf("%s: of Jinja only {{ username }}, {{ username|lower }} and {{ username|upper }} are possible here", option)
+			return t, fmt.Errorf("%s: of Jinja only {{ username }}, {{ username|lower }} and {{ username|upper }} are possible here",
+				option)
 		}
 	}
+
 	return t, nil
 }
 
@@ -75,10 +80,13 @@ func (t template) render(name string, escape func(string) string) string {
 			case "upper":
 				n = strings.ToUpper(n)
 			}
+
 			b.WriteString(escape(n))
 		}
+
 		b.WriteString(p)
 	}
+
 	return b.String()
 }
 

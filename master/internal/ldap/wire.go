@@ -48,6 +48,7 @@ func element(b []byte) (tag byte, content, rest []byte, err error) {
 	if len(b) < 2 || b[0]&0x1f == 0x1f {
 		return 0, nil, nil, errWire
 	}
+
 	tag = b[0]
 	n, b := int(b[1]), b[2:]
 	if n >= 0x80 {
@@ -55,15 +56,19 @@ func element(b []byte) (tag byte, content, rest []byte, err error) {
 		if size == 0 || size > 4 || size > len(b) {
 			return 0, nil, nil, errWire
 		}
+
 		n = 0
 		for _, c := range b[:size] {
 			n = n<<8 | int(c)
 		}
+
 		b = b[size:]
 	}
+
 	if n < 0 || n > len(b) {
 		return 0, nil, nil, errWire
 	}
+
 	return tag, b[:n], b[n:], nil
 }
 
@@ -109,28 +114,35 @@ func readMessage(r *bufio.Reader, limit int) (message, int, error) {
 	if head[0] != sequenceTag {
 		return message{}, 0, errWire
 	}
+
 	n := int(head[1])
 	if n >= 0x80 {
 		size := n & 0x7f
 		if size == 0 || size > 4 {
 			return message{}, 0, errWire
 		}
+
 		head = head[:2+size]
 		if _, err := io.ReadFull(r, head[2:]); err != nil {
 			return message{}, 0, err
 		}
+
 		n = 0
 		for _, c := range head[2:] {
 			n = n<<8 | int(c)
 		}
 	}
+
 	if n < 0 || n > limit {
-		return message{}, 0, fmt.Errorf("the directory sends more than is accepted (%d bytes, %d MiB in all)", maxMessage, maxSession>>20)
+		return message{}, 0, fmt.Errorf("the directory sends more than is accepted (%d bytes, %d MiB in all)",
+			maxMessage, maxSession>>20)
 	}
+
 	b := make([]byte, n)
 	if _, err := io.ReadFull(r, b); err != nil {
 		return message{}, 0, err
 	}
+
 	m, err := parseMessage(b)
 	return m, n, err
 }
@@ -191,10 +203,12 @@ func result(body []byte) error {
 	if err != nil {
 		return err
 	}
+
 	_, rest, err = part(rest, octetsTag) // matchedDN
 	if err != nil {
 		return err
 	}
+
 	text, _, err := part(rest, octetsTag)
 	if err != nil {
 		return err
@@ -202,6 +216,7 @@ func result(body []byte) error {
 	if code == 0 {
 		return nil
 	}
+
 	return &resultError{code, printable.Brief(string(text), 200)}
 }
 
@@ -219,6 +234,7 @@ func parseEntry(body []byte) (entry, error) {
 	if err != nil {
 		return entry{}, err
 	}
+
 	list, _, err := part(rest, sequenceTag)
 	if err != nil {
 		return entry{}, err
@@ -226,18 +242,22 @@ func parseEntry(body []byte) (entry, error) {
 	if !utf8.Valid(dn) {
 		return entry{}, errWire
 	}
+
 	e := entry{string(dn), map[string][]string{}}
 	for len(list) > 0 {
 		var attr, name, set []byte
 		if attr, list, err = part(list, sequenceTag); err != nil {
 			return e, err
 		}
+
 		if name, attr, err = part(attr, octetsTag); err != nil {
 			return e, err
 		}
+
 		if set, _, err = part(attr, setTag); err != nil {
 			return e, err
 		}
+
 		key := strings.ToLower(string(name))
 		for len(set) > 0 {
 			var v []byte
@@ -249,6 +269,7 @@ func parseEntry(body []byte) (entry, error) {
 			}
 		}
 	}
+
 	return e, nil
 }
 
@@ -263,6 +284,7 @@ func nextPage(controls []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		controls = rest
 		oid, control, err := part(control, octetsTag)
 		if err != nil {
@@ -271,22 +293,28 @@ func nextPage(controls []byte) ([]byte, error) {
 		if string(oid) != pagedResults {
 			continue
 		}
+
 		tag, v, control, err := element(control)
 		if err == nil && tag == 0x01 { // criticality
 			tag, v, _, err = element(control)
 		}
+
 		if err != nil || tag != octetsTag {
 			return nil, errWire
 		}
+
 		if v, _, err = part(v, sequenceTag); err != nil {
 			return nil, err
 		}
+
 		if _, v, err = number(v, integerTag); err != nil {
 			return nil, err
 		}
+
 		cookie, _, err := part(v, octetsTag)
 		return cookie, err
 	}
+
 	return nil, nil
 }
 

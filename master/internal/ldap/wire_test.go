@@ -20,6 +20,7 @@ func FuzzAnswer(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, n, err := readMessage(bufio.NewReader(bytes.NewReader(b)), maxMessage)
 		if err != nil {
@@ -28,6 +29,7 @@ func FuzzAnswer(f *testing.F) {
 		if n > len(b) || len(m.body) > n || len(m.controls) > n {
 			t.Fatalf("%d bytes of %d", n, len(b))
 		}
+
 		_ = result(m.body)
 		e, err := parseEntry(m.body)
 		size := len(e.dn)
@@ -37,38 +39,49 @@ func FuzzAnswer(f *testing.F) {
 				size += len(v)
 			}
 		}
+
 		if err == nil && size > 2*len(m.body) { // names in lower case may be longer
 			t.Fatalf("an entry of %d bytes in %d", size, len(m.body))
 		}
+
 		_, _ = nextPage(m.controls)
 	})
 }
 
 // FuzzName: a name in a filter is one value, and in a distinguished name too.
 func FuzzName(f *testing.F) {
-	for _, s := range []string{"ann", "*", "a)(uid=*", `a\2a`, "a,b=c", "a+b", " a ", "#61", `"x"`, "Ü", "{{ username }}"} {
+	for _, s := range []string{"ann", "*", "a)(uid=*", `a\2a`, "a,b=c", "a+b", " a ", "#61", `"x"`, "Ü",
+		"{{ username }}"} {
 		f.Add(s)
 	}
+
 	filter, err := parseFilter("x", "(&(uid={{ username }})(objectClass=person))")
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	name, err := parseTemplate("x", "uid={{ username }},dc=x")
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	f.Fuzz(func(t *testing.T, user string) {
 		if !plausible(user) {
 			return
 		}
+
 		p, err := ldapv3.CompileFilter(filter.render(user, ldapv3.EscapeFilter))
-		if err != nil || len(p.Children) != 2 || p.Children[0].Tag != ldapv3.FilterEqualityMatch || p.Children[0].Children[1].Data.String() != user {
+		if err != nil || len(p.Children) != 2 || p.Children[0].Tag != ldapv3.FilterEqualityMatch ||
+			p.Children[0].Children[1].Data.String() != user {
 			t.Errorf("%q in a filter: %v, %v", user, p, err)
 		}
+
 		dn, err := ldapv3.ParseDN(name.renderName(user))
-		if err != nil || len(dn.RDNs) != 2 || len(dn.RDNs[0].Attributes) != 1 || dn.RDNs[0].Attributes[0].Value != user {
+		if err != nil || len(dn.RDNs) != 2 || len(dn.RDNs[0].Attributes) != 1 ||
+			dn.RDNs[0].Attributes[0].Value != user {
 			t.Errorf("%q in a name: %q, %v, %v", user, name.renderName(user), dn, err)
 		}
+
 		_ = nameOf(user)
 	})
 }

@@ -48,14 +48,17 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 	if err != nil {
 		return Callers{}, err
 	}
+
 	tokens, err := eauth.OpenTokens(c.TokenDir, c.Audit("salt-master", log).Node)
 	if err != nil {
 		return Callers{}, err
 	}
+
 	tokens.Limit(c.UserSessions)
 	if _, ok := c.ExternalAuth.Get("auto"); ok {
 		log.Warn("external_auth auto lets everybody in; it is for tests only")
 	}
+
 	backends := map[string]eauth.Backend{"auto": eauth.Auto, "sharedsecret": eauth.SharedSecret(c.SharedSecret)}
 	expand := map[string]func(context.Context, []any) []any{}
 	if o, asks := c.LDAPOptions(); asks {
@@ -65,6 +68,7 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 		}
 		backends["ldap"], expand["ldap"] = eauth.LDAP(directory), directory.Expand
 	}
+
 	if o, asks := c.OIDCOptions(); asks {
 		provider, err := oidc.New(o, quiet, time.Now)
 		if err != nil {
@@ -72,15 +76,18 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 		}
 		backends["oidc"] = eauth.OIDC(provider)
 	}
+
 	python := eauth.NewPython(pyrunner.Pythons(c.RendererPython), c.Path, c.PythonLayer)
 	salts := func(system string) eauth.Backend {
 		return func(ctx context.Context, user, password string) (eauth.Verdict, error) {
 			return python.Login(ctx, system, user, password)
 		}
 	}
+
 	if socket := c.PAMHelper(); socket != "" {
 		backends["pam"] = eauth.PAM(socket, salts("pam"), quiet)
 	}
+
 	if section, asks := c.UserFile(); asks {
 		file, err := userfile.New(section)
 		if err != nil {
@@ -88,6 +95,7 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 		}
 		backends["file"] = eauth.File(file, salts("file"))
 	}
+
 	if section, asks := c.LoginURL(); asks {
 		address, err := loginurl.New(section)
 		if err != nil {
@@ -95,29 +103,48 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 		}
 		backends[loginurl.System] = eauth.REST(address)
 	}
+
 	var module func(ctx context.Context, system, user, password string) ([]any, error)
 	if c.EauthACLModule != "" {
 		module = python.Permissions
 	}
+
 	if rest, asks := backends[loginurl.System]; asks && c.EauthACLModule == loginurl.System {
 		module = func(ctx context.Context, _, user, password string) ([]any, error) {
 			v, err := rest(ctx, user, password)
 			return v.Permissions, err
 		}
 	}
+
 	lockout := eauth.NewLockout(c.LoginFailures, c.LoginLock, func(k eauth.Locked) {
-		quiet.Warn("a user is locked out at an address after too many wrong passwords", "eauth", k.System, "user", k.User, "peer", k.From, "until", k.Until)
+		quiet.Warn("a user is locked out at an address after too many wrong passwords", "eauth", k.System,
+			"user", k.User, "peer", k.From, "until", k.Until)
 		fire(eauth.LockTag, k.Map())
 	})
+
 	return Callers{Tokens: tokens, Lockout: lockout, python: python, Auth: eauth.New(eauth.Config{
-		External: c.ExternalAuth, Backends: backends, Expand: expand, Lockout: lockout,
-		Other: python.Login, Module: module, KeepACL: c.KeepACLInToken,
-		PublisherACL: c.PublisherACL, SudoACL: c.SudoACL, User: c.User, Running: CurrentUser(),
+		External:     c.ExternalAuth,
+		Backends:     backends,
+		Expand:       expand,
+		Lockout:      lockout,
+		Other:        python.Login,
+		Module:       module,
+		KeepACL:      c.KeepACLInToken,
+		PublisherACL: c.PublisherACL,
+		SudoACL:      c.SudoACL,
+		User:         c.User,
+		Running:      CurrentUser(),
 		Permissions: func(s *value.Map, user string, groups []string) []any {
 			return acl.FillAuthList(s, user, groups, c.PermissiveACL)
 		},
-		Grants: acl.Grants, Rights: c.Rights,
-		UserKeys: known, Tokens: tokens, TokenExpire: c.TokenExpire, ExpireOverride: c.TokenExpireUserOverride,
-		Log: quiet, Now: time.Now, FailDelay: time.Second,
+		Grants:         acl.Grants,
+		Rights:         c.Rights,
+		UserKeys:       known,
+		Tokens:         tokens,
+		TokenExpire:    c.TokenExpire,
+		ExpireOverride: c.TokenExpireUserOverride,
+		Log:            quiet,
+		Now:            time.Now,
+		FailDelay:      time.Second,
 	})}, nil
 }

@@ -36,9 +36,10 @@ type Config struct {
 	Look         func() error                      // reads the minion keys anew
 	Settle       func(ctx context.Context) error   // waits for new readers of the event bus
 	Fire         func(tag string, data *value.Map) // puts an event on the bus
-	Trouble      func() string                     // why this master can keep no jobs, "": it can; strangers are told it
-	Audit        *audit.Log                        // nil: no record is kept
-	Log, Quiet   *slog.Logger                      // Quiet is for lines that strangers can cause
+	// why this master can keep no jobs, "": it can; strangers are told it
+	Trouble    func() string
+	Audit      *audit.Log   // nil: no record is kept
+	Log, Quiet *slog.Logger // Quiet is for lines that strangers can cause
 }
 
 // Service answers the clear commands of tools on this host (salt/master.py
@@ -58,7 +59,10 @@ func (s *Service) Methods() request.Table {
 		"saltern_runner_result": {Local: true, Do: s.onRunnerResult},
 		"saltern_job_user":      {Local: true, Do: s.onJobUser},
 		"mk_token":              {Local: true, Do: s.onLogin},
-		"get_token":             {Local: true, Do: func(_ context.Context, c *request.Call) (any, error) { return s.cfg.Auth.GetToken(c.Load), nil }},
+		"get_token": {
+			Local: true,
+			Do:    func(_ context.Context, c *request.Call) (any, error) { return s.cfg.Auth.GetToken(c.Load), nil },
+		},
 	}
 }
 
@@ -92,9 +96,11 @@ func pong(load *value.Map) *value.Map {
 			}
 		}
 	}
+
 	if size > maxPong || load.Len() > maxPongFields {
 		return value.NewMap("cmd", "ping")
 	}
+
 	return load
 }
 
@@ -106,14 +112,24 @@ func (s *Service) caller(ctx context.Context, o origin, load *value.Map) (eauth.
 		return eauth.Caller{}, f.Map(), err
 	}
 	if err != nil {
-		return eauth.Caller{}, (&eauth.Failure{Name: "EauthAuthenticationError", Message: "Authentication failure."}).Map(), err
+		return eauth.Caller{}, (&eauth.Failure{
+			Name:    "EauthAuthenticationError",
+			Message: "Authentication failure.",
+		}).Map(), err
 	}
 	return caller, nil, nil
 }
 
 // admit proves the caller of a wheel or runner command and checks that he may
 // call it. The answer is nil when he may.
-func (s *Service) admit(ctx context.Context, o origin, form string, load *value.Map, args []any, named *value.Map) (caller eauth.Caller, refusal *value.Map) {
+func (s *Service) admit(
+	ctx context.Context,
+	o origin,
+	form string,
+	load *value.Map,
+	args []any,
+	named *value.Map,
+) (caller eauth.Caller, refusal *value.Map) {
 	fun := load.Str("fun")
 	caller, refusal, err := s.caller(ctx, o, load)
 	if refusal != nil {
@@ -132,16 +148,24 @@ func (s *Service) admit(ctx context.Context, o origin, form string, load *value.
 			s.cfg.Audit.Note(r)
 		}
 	}()
+
 	if !caller.All {
 		if !acl.Syntax(fun) && len(caller.Permissions) > 0 {
-			return caller, (&eauth.Failure{Name: "SaltInvocationError", Message: "A command invocation error occurred: Check syntax."}).Map()
+			return caller, (&eauth.Failure{
+				Name:    "SaltInvocationError",
+				Message: "A command invocation error occurred: Check syntax.",
+			}).Map()
 		}
+
 		if !acl.Special(caller.Permissions, form, fun, args, named) {
-			s.cfg.Quiet.Warn("caller may not call this", "user", caller.Name, "kind", caller.Kind, "form", form, "fun", fun)
+			s.cfg.Quiet.Warn("caller may not call this", "user", caller.Name, "kind", caller.Kind, "form",
+				form, "fun", fun)
 			return caller, (&eauth.Failure{Name: eauth.ErrorName(caller.Kind),
-				Message: fmt.Sprintf(`Authentication failure of type "%s" occurred for user %s.`, caller.Kind, caller.Name)}).Map()
+				Message: fmt.Sprintf(`Authentication failure of type "%s" occurred for user %s.`,
+					caller.Kind, caller.Name)}).Map()
 		}
 	}
+
 	return caller, nil
 }
 
@@ -164,8 +188,16 @@ func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 		if t, ok := v.(*value.Map); ok {
 			user = t.Str("name") // as the system has him
 		}
-		s.cfg.Audit.Note(audit.Record{Actor: audit.Actor{User: user, Proof: audit.Password, Eauth: system, From: o.from, Via: o.via}, Action: "login", Result: audit.OK})
+
+		s.cfg.Audit.Note(audit.Record{Actor: audit.Actor{
+			User:  user,
+			Proof: audit.Password,
+			Eauth: system,
+			From:  o.from,
+			Via:   o.via,
+		}, Action: "login", Result: audit.OK})
 	}
+
 	return v, err
 }
 
@@ -187,22 +219,28 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	if refusal != nil {
 		return refusal, nil
 	}
+
 	s.heard(ctx)
 	user, fun := strings.TrimPrefix(caller.Name, "sudo_"), load.Str("fun")
 	run := s.cfg.Wheel.Prepare(fun, runner.Caller{User: user, Eauth: caller.Eauth}, args, named)
 	record, told := s.wheelRecord(o, caller, fun, args, named)
-	if record.JID = run.JID; told {
+	record.JID = run.JID
+
+	if told {
 		asked := record
 		asked.Result = audit.Asked
 		s.cfg.Audit.Write(ctx, asked)
 	}
+
 	data, err := run.Do(audit.WithActor(ctx, o.actor(caller)))
 	if err != nil {
 		s.cfg.Log.Error("wheel function failed", "fun", fun, "user", user, "error", err)
 	}
+
 	if told {
 		s.cfg.Audit.Note(record.Ended(err))
 	}
+
 	return value.NewMap("tag", run.Tag, "data", data), nil
 }
 
@@ -215,30 +253,43 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	if refusal != nil {
 		return refusal, nil
 	}
+
 	fun := load.Str("fun")
 	if fun == tokenMaker && !load.Bool(client.AnswerField) {
-		return (&eauth.Failure{Name: "SaltInvocationError", Message: tokenMaker + " gives its token in the answer of the master and not in an event, " +
-			"for which this client waits. Log in by /login of salt-api instead."}).Map(), nil
+		return (&eauth.Failure{
+			Name: "SaltInvocationError",
+			Message: tokenMaker + " gives its token in the answer of the master and not in an event, " +
+				"for which this client waits. Log in by /login of salt-api instead.",
+		}).Map(), nil
 	}
+
 	s.heard(ctx)
 	user := strings.TrimPrefix(caller.Name, "sudo_")
 	run := s.cfg.Runs.Announce(fun, runner.Caller{User: user, Eauth: caller.Eauth, Person: true}, args, named)
 	record := o.callRecord(caller, "runner", fun)
 	record.JID, record.Result = run.JID, audit.Started
+
 	if fun == "pillar.show_pillar" {
 		record.Object = named.Str("minion")
 	}
+
 	failed := func(err error) { s.cfg.Log.Error("runner failed", "fun", fun, "user", user, "error", err) }
 	if !listing(fun) {
 		s.cfg.Audit.Note(record)
 	}
+
 	if run.Secret {
 		ctx = source.With(ctx, o.addr)
 		return value.NewMap("tag", run.Tag, "jid", run.JID, "data", run.Do(ctx, failed)), nil
 	}
 	if !s.cfg.Background.Go(func(ctx context.Context) { run.Do(ctx, failed) }) {
-		return (&eauth.Failure{Name: "SaltClientError", Message: "The master is busy with other runners. Try again later.", Busy: true}).Map(), nil
+		return (&eauth.Failure{
+			Name:    "SaltClientError",
+			Message: "The master is busy with other runners. Try again later.",
+			Busy:    true,
+		}).Map(), nil
 	}
+
 	return value.NewMap("tag", run.Tag, "jid", run.JID), nil
 }
 
@@ -250,6 +301,7 @@ func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
 	if !passed || !jobs.Valid(jid) {
 		return who, nil
 	}
+
 	began := s.cfg.Runs.Began(jid)
 	if began == nil {
 		var err error
@@ -257,11 +309,13 @@ func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
 			return who, err
 		}
 	}
+
 	for _, k := range []string{"user", event.EauthField} {
 		if v, ok := began.Get(k); ok {
 			who.Set(k, v)
 		}
 	}
+
 	return who, nil
 }
 
@@ -275,19 +329,23 @@ func (s *Service) onRunnerResult(ctx context.Context, c *request.Call) (any, err
 	if refusal != nil {
 		return refusal, nil
 	}
+
 	user := strings.TrimPrefix(caller.Name, "sudo_")
 	if user == "" || !jobs.Valid(jid) {
 		return none, nil
 	}
+
 	rets, err := s.cfg.Runs.Env.Jobs.Returns(ctx, jid)
 	if err != nil {
 		return none, err
 	}
+
 	data := rets.Map(s.cfg.Runs.ID).Map("return")
 	system, said := data.Get(event.EauthField) // ann of one system is not ann of another
 	if said && system != caller.Eauth || data.Str("user") != user || !strings.HasPrefix(data.Str("fun"), "runner.") {
 		return none, nil
 	}
+
 	ret, _ := data.Get("return")
 	return value.NewMap("return", ret), nil
 }

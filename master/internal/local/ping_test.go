@@ -21,13 +21,16 @@ func TestPingTellsTrouble(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		b, err := msgpack.Marshal(answer, msgpack.Raw)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got := control.PingTrouble(b); got != trouble {
 			t.Errorf("%d bytes: %q", n, got)
 		}
+
 		m, _ := answer.(*value.Map)
 		if healthy := m.Str("cmd") == "ping"; healthy != (n == 0) || m.Bool("cluster_retry") == healthy {
 			t.Errorf("%d bytes: %v", n, value.Repr(m))

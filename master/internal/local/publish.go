@@ -60,6 +60,7 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs), nil)
 		return authorization(), nil
 	}
+
 	caller, err := s.cfg.Auth.Check(ctx, load, load.Map("kwargs"), o.addr)
 	if f, ok := errors.AsType[*eauth.Failure](err); ok && f.Busy {
 		return f.Map(), nil
@@ -70,6 +71,7 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		// let anyone who reaches the port write on the bus.
 		return (&eauth.Failure{Name: "AuthenticationError", Message: "Authentication error occurred."}).Map(), nil
 	}
+
 	record := o.jobRecord(caller, load, funs)
 	j, answer := s.prepare(ctx, caller, load, record)
 	if answer != nil {
@@ -82,18 +84,26 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	if !technical(funs) {
 		s.cfg.Audit.Note(published(record, j, err))
 	}
+
 	if refusal, refused := errors.AsType[*launch.Refusal](err); refused {
 		return invocation(refusal.Text), nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return value.NewMap("enc", "clear", "load", value.NewMap("jid", j.JID, "minions", j.Minions, "missing", j.Missing)), nil
+
+	return value.NewMap("enc", "clear", "load",
+		value.NewMap("jid", j.JID, "minions", j.Minions, "missing", j.Missing)), nil
 }
 
 // prepare makes the job that a proven caller asks for, if he may start it and it is for
 // somebody; otherwise it returns the answer to him, and notes a refusal in the record.
-func (s *Service) prepare(ctx context.Context, caller eauth.Caller, load *value.Map, record audit.Record) (j *launch.Job, answer *value.Map) {
+func (s *Service) prepare(
+	ctx context.Context,
+	caller eauth.Caller,
+	load *value.Map,
+	record audit.Record,
+) (j *launch.Job, answer *value.Map) {
 	var by launch.Caller
 	var err error
 	if !caller.All {
@@ -103,6 +113,7 @@ func (s *Service) prepare(ctx context.Context, caller eauth.Caller, load *value.
 			s.cfg.Quiet.Error("user is on publisher_acl_blacklist", "user", caller.Name, "kind", caller.Kind)
 			err = launch.ErrNotPermitted
 		}
+
 		if err != nil {
 			return nil, s.refused(ctx, caller, load, record, err)
 		}
@@ -113,14 +124,17 @@ func (s *Service) prepare(ctx context.Context, caller eauth.Caller, load *value.
 		s.cfg.Quiet.Error("target cannot be read", "user", load.Str("user"), "error", err)
 		return nil, nobody(load.Value("tgt"))
 	}
+
 	if !caller.All {
 		if err := s.cfg.Launch.Permit(nil, j, by); err != nil {
 			return nil, s.refused(ctx, caller, load, record, err)
 		}
 	}
+
 	if len(j.Minions) == 0 && (j.Only() || !s.cfg.OrderMasters) {
 		return nil, nobody(j.Target)
 	}
+
 	return j, nil
 }
 
@@ -138,19 +152,28 @@ func (s *Service) find(ctx context.Context, load *value.Map) (*launch.Job, error
 }
 
 // refused is the answer to a caller whose job is not permitted, which it notes.
-func (s *Service) refused(ctx context.Context, caller eauth.Caller, load *value.Map, record audit.Record, err error) *value.Map {
+func (s *Service) refused(
+	ctx context.Context,
+	caller eauth.Caller,
+	load *value.Map,
+	record audit.Record,
+	err error,
+) *value.Map {
 	refusal, spoken := errors.AsType[*launch.Refusal](err)
 	if !spoken && !errors.Is(err, launch.ErrNotPermitted) {
 		s.cfg.Log.Error("job refused", "user", caller.Name, "error", err)
 		return nobody(load.Value("tgt"))
 	}
 
-	s.cfg.Quiet.Warn("caller may not publish this", "user", caller.Name, "kind", caller.Kind, "fun", load.Value("fun"), "error", err)
+	s.cfg.Quiet.Warn("caller may not publish this", "user", caller.Name, "kind", caller.Kind, "fun",
+		load.Value("fun"), "error", err)
 	record.Result = audit.Refused
 	s.cfg.Audit.Note(record)
+
 	if spoken {
 		return invocation(refusal.Text)
 	}
+
 	s.fireJobError(ctx, load, "AuthorizationError", "Authorization error occurred.")
 	return authorization()
 }

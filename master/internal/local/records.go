@@ -52,19 +52,28 @@ func AllRecords(ask func(context.Context, audit.Query) (audit.List, error), now 
 }
 
 // records is a runner of that name that reads records, one call at a time.
-func records(name string, now func() time.Time, read func(context.Context, audit.Query) (*value.Map, error)) runner.Func {
+func records(
+	name string,
+	now func() time.Time,
+	read func(context.Context, audit.Query) (*value.Map, error),
+) runner.Func {
 	turn := make(chan struct{}, 1)
 	return func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 		q, err := recordsQuery(args, named, now())
 		if err != nil {
-			return nil, &runner.ArgumentError{Reason: err.Error(), Usage: "salt-run " + name + " [since=24h] [user=NAME] [action='key.*'] [last=50]"}
+			return nil, &runner.ArgumentError{
+				Reason: err.Error(),
+				Usage:  "salt-run " + name + " [since=24h] [user=NAME] [action='key.*'] [last=50]",
+			}
 		}
+
 		select {
 		case turn <- struct{}{}:
 			defer func() { <-turn }()
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait to read the audit records: %w", ctx.Err())
 		}
+
 		return read(ctx, q)
 	}
 }
@@ -83,6 +92,7 @@ func recordsQuery(args []any, named *value.Map, now time.Time) (audit.Query, err
 	if len(args) > 0 {
 		return q, fmt.Errorf("records() takes 0 positional arguments but %d were given", len(args))
 	}
+
 	for _, k := range named.Keys() {
 		switch k {
 		case "since", "user", "action", "last":
@@ -92,6 +102,7 @@ func recordsQuery(args []any, named *value.Map, now time.Time) (audit.Query, err
 			}
 		}
 	}
+
 	if v, ok := named.Get("last"); ok {
 		n, err := strconv.Atoi(value.StrMax(v, 20))
 		if err != nil || n < 1 || n > maxRecords {
@@ -99,12 +110,14 @@ func recordsQuery(args []any, named *value.Map, now time.Time) (audit.Query, err
 		}
 		q.Last = n
 	}
+
 	var err error
 	if since := named.Str("since"); since != "" {
 		if q.Since, err = past.Time(since, now); err != nil {
 			return q, fmt.Errorf("since: %w", err)
 		}
 	}
+
 	return audit.ParseQuery(q.Values())
 }
 
@@ -119,12 +132,15 @@ func recordMap(r audit.Record) *value.Map {
 			m.Set(f.name, f.text)
 		}
 	}
+
 	if r.Minions > 0 {
 		m.Set("minions", int64(r.Minions))
 	}
+
 	if r.Limited {
 		m.Set("limited", true)
 	}
+
 	for _, f := range []struct {
 		name  string
 		count uint64
@@ -133,6 +149,7 @@ func recordMap(r audit.Record) *value.Map {
 			m.Set(f.name, int64(min(f.count, 1<<53)))
 		}
 	}
+
 	if len(r.Kinds) > 0 {
 		kinds := value.NewMap()
 		for _, kind := range slices.Sorted(maps.Keys(r.Kinds)) {
@@ -140,5 +157,6 @@ func recordMap(r audit.Record) *value.Map {
 		}
 		m.Set("kinds", kinds)
 	}
+
 	return m
 }

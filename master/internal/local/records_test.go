@@ -16,12 +16,21 @@ func TestRecords(t *testing.T) {
 	cfg := audit.Config{Dir: t.TempDir(), Node: "n1", Program: "test"}
 	l := audit.Open(cfg)
 	for i := range 60 {
-		r := audit.Record{Time: now.Add(-time.Duration(60-i) * time.Hour), Actor: audit.Actor{User: "alice", Proof: audit.Token, From: "192.0.2.1"}, Action: "job.publish", Object: fmt.Sprint(i), Result: audit.Started}
+		r := audit.Record{
+			Time:   now.Add(-time.Duration(60-i) * time.Hour),
+			Actor:  audit.Actor{User: "alice", Proof: audit.Token, From: "192.0.2.1"},
+			Action: "job.publish",
+			Object: fmt.Sprint(i),
+			Result: audit.Started,
+		}
+
 		if i%2 == 1 {
 			r.Actor, r.Action = audit.Actor{User: "bob", As: "root"}, "key.accept"
 		}
+
 		l.Write(t.Context(), r)
 	}
+
 	l.Close()
 	run := Records(cfg, func() time.Time { return now })
 	for _, c := range []struct {
@@ -43,22 +52,28 @@ func TestRecords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		m := got.(*value.Map)
 		list := m.List("records")
 		if len(list) != c.n || m.Value("more") != c.more || m.Str("node") != "n1" {
 			t.Fatalf("%s: %d records, more %v", value.Repr(c.named), len(list), m.Value("more"))
 		}
-		if c.n > 0 && (list[0].(*value.Map).Str("object") != c.first || list[c.n-1].(*value.Map).Str("object") != c.last) {
+
+		if c.n > 0 && (list[0].(*value.Map).Str("object") != c.first ||
+			list[c.n-1].(*value.Map).Str("object") != c.last) {
 			t.Errorf("%s: %s", value.Repr(c.named), value.Repr(list))
 		}
 	}
-	for _, bad := range []*value.Map{value.NewMap("last", int64(0)), value.NewMap("last", int64(501)), value.NewMap("last", "x"), value.NewMap("since", "yesterday"), value.NewMap("since", "-1h"),
+
+	for _, bad := range []*value.Map{value.NewMap("last", int64(0)), value.NewMap("last", int64(501)),
+		value.NewMap("last", "x"), value.NewMap("since", "yesterday"), value.NewMap("since", "-1h"),
 		value.NewMap("action", "[a"), value.NewMap("what", "x")} {
 		_, err := run(t.Context(), nil, nil, bad)
 		if _, ok := errors.AsType[*runner.ArgumentError](err); !ok {
 			t.Errorf("%s: %v", value.Repr(bad), err)
 		}
 	}
+
 	if _, err := run(t.Context(), nil, []any{"24h"}, nil); err == nil {
 		t.Error("an argument without a name is taken")
 	}

@@ -38,6 +38,7 @@ func (t tokenRunners) make(ctx context.Context, _ *runner.Env, args []any, named
 			Usage:  "salt-run auth.mk_token username=NAME password=PASSWORD eauth=SYSTEM [token_expire=SECONDS]",
 		}
 	}
+
 	from := source.Of(ctx)
 	made, err := t.callers.Auth.MakeToken(ctx, named, from)
 	why := unanswered(err)
@@ -46,19 +47,29 @@ func (t tokenRunners) make(ctx context.Context, _ *runner.Env, args []any, named
 	}
 
 	record := audit.Record{
-		Actor:  audit.Actor{User: named.Str("username"), Proof: audit.Password, Eauth: named.Str("eauth"), From: audit.Local},
+		Actor: audit.Actor{
+			User:  named.Str("username"),
+			Proof: audit.Password,
+			Eauth: named.Str("eauth"),
+			From:  audit.Local,
+		},
 		Action: "login",
 		Result: audit.OK,
 	}
+
 	if from.IsValid() {
 		record.From = from.Unmap().String()
 	}
+
 	token, ok := made.(*value.Map)
 	if !ok {
-		record.Proof, record.Result, record.Detail = audit.Unproven, audit.Refused, why
+		record.Proof = audit.Unproven
+		record.Result = audit.Refused
+		record.Detail = why
 		t.audit.Note(record)
 		return made, nil
 	}
+
 	record.User = token.Str("name") // as the system has him
 	t.audit.Note(record)
 	token.Delete(eauth.RightsField) // is between us and salt-api
@@ -72,19 +83,28 @@ func (t tokenRunners) remove(_ context.Context, _ *runner.Env, args []any, named
 		given, ok = args[0], true
 		args = nil
 	}
+
 	token, isText := given.(string)
 	if len(args) > 0 || !ok || !isText {
 		return nil, &runner.ArgumentError{Reason: "del_token() takes one token", Usage: "salt-run auth.del_token TOKEN"}
 	}
+
 	was, err := t.callers.Tokens.Get(token, t.now())
 	if err != nil {
 		return false, nil
 	}
+
 	err = t.callers.Tokens.Remove(token)
-	record := audit.Record{Actor: audit.Actor{User: was.Name, Proof: audit.Token, Eauth: was.Eauth, From: audit.Local}, Action: "token.delete", Object: was.Name}
+	record := audit.Record{
+		Actor:  audit.Actor{User: was.Name, Proof: audit.Token, Eauth: was.Eauth, From: audit.Local},
+		Action: "token.delete",
+		Object: was.Name,
+	}
+
 	t.audit.Note(record.Ended(err))
 	if err != nil {
 		return nil, err
 	}
+
 	return true, nil
 }

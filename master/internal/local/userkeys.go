@@ -28,18 +28,22 @@ func UserKeys(cachedir string, users []string, verify bool, log *slog.Logger) (m
 		if name == "" || strings.ContainsAny(name, "/\\\x00*?[]()|^$+") {
 			continue // a pattern of publisher_acl, or no user's name at all
 		}
+
 		path := filepath.Join(cachedir, "."+name+"_key")
 		key, err := ReadUserKey(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			key, err = makeUserKey(path, name, verify, log)
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("prepare the key of user %s: %w", name, err)
 		}
+
 		if key != "" {
 			keys[name] = key
 		}
 	}
+
 	return keys, nil
 }
 
@@ -52,13 +56,16 @@ func ReadUserKey(path string) (string, error) {
 	if !info.Mode().IsRegular() || info.Size() > 4096 {
 		return "", fmt.Errorf("%s is not a key file; remove it and start again", path)
 	}
+
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
+
 	if _, err := crypt.ParseKey(strings.TrimSpace(string(b))); err != nil {
 		return "", fmt.Errorf("%s holds no key (%w); remove it and start again", path, err)
 	}
+
 	return strings.TrimSpace(string(b)), nil
 }
 
@@ -68,13 +75,16 @@ func makeUserKey(path, name string, verify bool, log *slog.Logger) (string, erro
 		log.Warn("user of publisher_acl is not known on this host", "user", name)
 		return "", nil
 	}
+
 	k, err2 := crypt.NewKey(rand.Reader)
 	if err2 != nil {
 		return "", err2
 	}
+
 	if err := durable.Replace(path, []byte(k.String()), 0o600); err != nil {
 		return "", err
 	}
+
 	if err == nil {
 		if uid, err := strconv.Atoi(u.Uid); err == nil && uid != os.Getuid() {
 			if err := os.Chown(path, uid, -1); err != nil {
@@ -82,6 +92,7 @@ func makeUserKey(path, name string, verify bool, log *slog.Logger) (string, erro
 			}
 		}
 	}
+
 	return k.String(), nil
 }
 

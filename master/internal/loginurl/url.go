@@ -42,9 +42,16 @@ func New(section *value.Map) (*URL, error) {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 		return nil, errors.New("rest: name an address with https:// in ^url")
 	}
+
 	return &URL{address, section, &http.Client{
-		Timeout:       maxTime,
-		Transport:     &http.Transport{MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: 30 * time.Second, MaxIdleConns: maxKept, MaxIdleConnsPerHost: maxKept, ForceAttemptHTTP2: true},
+		Timeout: maxTime,
+		Transport: &http.Transport{
+			MaxResponseHeaderBytes: 64 << 10,
+			IdleConnTimeout:        30 * time.Second,
+			MaxIdleConns:           maxKept,
+			MaxIdleConnsPerHost:    maxKept,
+			ForceAttemptHTTP2:      true,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -68,6 +75,7 @@ func (u *URL) ask(ctx context.Context, user, password string) (permissions []any
 	if err != nil {
 		return nil, false, fmt.Errorf("ask the address in ^url: %w", withoutAddress(err))
 	}
+
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Accept", "application/json")
 	r, err := u.client.Do(req)
@@ -75,6 +83,7 @@ func (u *URL) ask(ctx context.Context, user, password string) (permissions []any
 		return nil, false, fmt.Errorf("ask the address in ^url: %w", withoutAddress(err))
 	}
 	defer r.Body.Close()
+
 	b, err := io.ReadAll(io.LimitReader(r.Body, maxAnswer+1))
 	switch {
 	case err != nil:
@@ -86,16 +95,19 @@ func (u *URL) ask(ctx context.Context, user, password string) (permissions []any
 	case len(b) > maxAnswer:
 		return nil, false, fmt.Errorf("read the answer of the address in ^url: it has more than %d bytes", maxAnswer)
 	}
+
 	said, err := value.ParseJSON(b)
 	if err != nil {
 		return nil, false, fmt.Errorf("read the answer of the address in ^url: %w", err)
 	}
+
 	switch said := said.(type) {
 	case bool:
 		return nil, said, nil // False is Salt's refusal
 	case []any:
 		return said, true, nil
 	}
+
 	return nil, true, nil // as Salt: what is no list grants nothing
 }
 

@@ -16,15 +16,19 @@ import (
 func answers(t *testing.T, of map[string]http.HandlerFunc) (address string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/x-www-form-urlencoded" || r.URL.RawQuery != "" {
+		if r.Method != http.MethodPost ||
+			r.Header.Get("Content-Type") != "application/x-www-form-urlencoded" || r.URL.RawQuery != "" {
 			t.Errorf("%s %s %s", r.Method, r.URL, r.Header.Get("Content-Type"))
 		}
+
 		if h := of[r.PostFormValue("username")]; h != nil && r.PostFormValue("password") == "a&b=c é" {
 			h(w, r)
 			return
 		}
+
 		w.WriteHeader(http.StatusUnauthorized)
 	}))
+
 	t.Cleanup(s.Close)
 	return s.URL
 }
@@ -42,10 +46,12 @@ func TestLogin(t *testing.T) {
 		"list": says(200, `["test.*", {"web*": ["state.apply"]}]`), "fred": says(200, `["@runner"]`), "null": says(200, "null"), "none": says(200, "[]"),
 		"false": says(200, "false"), "map": says(200, `{"a": 1}`), "made": says(201, "[]"), "gone": says(404, "[]"), "broken": says(500, "[]"), "text": says(200, "welcome"),
 	})
+
 	u, err := New(value.NewMap("^url", address, "fred", []any{".*"}))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for user, want := range map[string]string{
 		"list": "['test.*', {'web*': ['state.apply']}]", "fred": "['.*', '@runner']", "null": "[]", "none": "[]", "map": "[]",
 		"false": "no", "made": "no", "gone": "no", "eve": "no", "broken": "fault", "text": "fault",
@@ -60,13 +66,16 @@ func TestLogin(t *testing.T) {
 		case permissions == nil:
 			got = "[]"
 		}
+
 		if got != want {
 			t.Errorf("%s: %s, %v; want %s", user, got, err, want)
 		}
 	}
+
 	if ok, _, err := u.Login(t.Context(), "list", "wrong"); ok || err != nil {
 		t.Errorf("a wrong password: %v, %v", ok, err)
 	}
+
 	for _, bad := range []any{nil, "", "x", "ftp://host/", "https://", int64(1)} {
 		if _, err := New(value.NewMap("^url", bad)); err == nil {
 			t.Errorf("%v is an address", bad)
@@ -84,7 +93,10 @@ func TestAttack87Answers(t *testing.T) {
 		"leads": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
 		},
-		"moved":   func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) },
+		"moved": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL,
+				http.StatusFound)
+		},
 		"endless": says(200, `["`+strings.Repeat("x", maxAnswer)+`"]`),
 		"deep":    says(200, strings.Repeat("[", 10_000)),
 		"two":     says(200, `[] []`),
@@ -97,24 +109,29 @@ func TestAttack87Answers(t *testing.T) {
 		},
 	})
 	defer close(stop)
+
 	u, err := New(value.NewMap("^url", address))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, user := range []string{"leads", "moved", "endless", "deep", "two", "html"} {
 		if ok, permissions, err := u.Login(t.Context(), user, "a&b=c é"); ok || permissions != nil || err == nil {
 			t.Errorf("%s: %v %v %v", user, ok, permissions, err)
 		}
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if ok, _, err := u.Login(ctx, "mute", "a&b=c é"); ok || err == nil {
 		t.Errorf("mute: %v %v", ok, err)
 	}
+
 	closed, err := New(value.NewMap("^url", "http://127.0.0.1:1/login?secret=hidden"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, _, err := closed.Login(t.Context(), "ann", "x"); err == nil || strings.Contains(err.Error(), "hidden") {
 		t.Errorf("an address with a secret: %v", err)
 	}
@@ -129,11 +146,14 @@ func TestNamesThatAreNone(t *testing.T) {
 	for _, name := range names {
 		of[name] = says(200, `["test.ping"]`)
 	}
-	section := value.NewMap("admins%", []any{".*", "@runner"}, "admins%%", []any{".*"}, "%", []any{".*"}, "*", []any{"sys.doc"}, "^url", answers(t, of), "^other", []any{".*"})
+
+	section := value.NewMap("admins%", []any{".*", "@runner"}, "admins%%", []any{".*"}, "%", []any{".*"},
+		"*", []any{"sys.doc"}, "^url", answers(t, of), "^other", []any{".*"})
 	u, err := New(section)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range names {
 		ok, permissions, err := u.Login(t.Context(), name, "a&b=c é")
 		if err != nil || !ok || value.Repr(permissions) != "['test.ping']" {

@@ -54,31 +54,38 @@ func (s *Service) Get(e *target.Effort, id string, load *value.Map) (*value.Map,
 	if len(funs) > maxFuns {
 		return nil, fmt.Errorf("%w: %d functions, at most %d", ErrTooLarge, len(funs), maxFuns)
 	}
+
 	if s.Restricted {
 		funs = s.permitted(id, funs)
 	}
+
 	ret := value.NewMap()
 	if len(funs) == 0 {
 		return ret, nil
 	}
+
 	tgt, _ := load.Get("tgt")
 	ids, err := s.Resolve(e, tgt, targetType(load))
 	if err != nil {
 		return nil, fmt.Errorf("resolve the target of a mine query: %w", err)
 	}
+
 	for _, minion := range ids {
 		if err := e.Do(len(funs)); err != nil {
 			return nil, fmt.Errorf("answer a mine query: %w", err)
 		}
+
 		data, ok := s.Data(minion)
 		if !ok {
 			continue
 		}
+
 		for _, fun := range funs {
 			v, ok := data.Get(fun)
 			if !ok {
 				continue
 			}
+
 			if v, ok = s.open(e, id, v); !ok {
 				continue
 			}
@@ -86,12 +93,15 @@ func (s *Service) Get(e *target.Effort, id string, load *value.Map) (*value.Map,
 				ret.Set(minion, v)
 				continue
 			}
+
 			if ret.Map(fun) == nil {
 				ret.Set(fun, value.NewMap())
 			}
+
 			ret.Map(fun).Set(minion, v)
 		}
 	}
+
 	return ret, nil
 }
 
@@ -104,11 +114,13 @@ func functions(load *value.Map) (funs []string, several bool) {
 		if len(v) > maxFunName {
 			return nil, false
 		}
+
 		for f := range strings.SplitSeq(v, ",") {
 			if !slices.Contains(funs, f) {
 				funs = append(funs, f)
 			}
 		}
+
 		return funs, len(funs) > 1
 	case []any:
 		for _, f := range v {
@@ -118,6 +130,7 @@ func functions(load *value.Map) (funs []string, several bool) {
 		}
 		return funs, true
 	}
+
 	return nil, false
 }
 
@@ -128,6 +141,7 @@ func (s *Service) permitted(id string, funs []string) []string {
 		if !s.Match(pattern, id) {
 			continue
 		}
+
 		if l, ok := v.([]any); ok {
 			for _, p := range l {
 				if p, ok := p.(string); ok {
@@ -136,11 +150,13 @@ func (s *Service) permitted(id string, funs []string) []string {
 			}
 		}
 	}
+
 	for _, f := range funs {
 		if slices.ContainsFunc(perms, func(p string) bool { return s.Match(p, f) }) {
 			out = append(out, f)
 		}
 	}
+
 	return out
 }
 
@@ -154,6 +170,7 @@ func targetType(load *value.Map) string {
 	} else if old := load.Str("expr_form"); old != "" {
 		typ = old
 	}
+
 	typ = strings.ToLower(typ)
 	switch typ {
 	case "pillar", "pillar_pcre":
@@ -161,6 +178,7 @@ func targetType(load *value.Map) string {
 	case "compound":
 		return "compound_pillar_exact"
 	}
+
 	return typ
 }
 
@@ -171,14 +189,17 @@ func (s *Service) open(e *target.Effort, id string, v any) (any, bool) {
 	if !ok {
 		return v, true
 	}
+
 	if _, ok := m.Get(aclID); !ok {
 		return v, true
 	}
+
 	data, _ := m.Get(aclData)
 	tgt, ok := m.Get(allowTgt)
 	if !ok {
 		return data, true
 	}
+
 	typ := m.Str(allowType)
 	typ = cmp.Or(typ, "glob")
 	allowed, err := s.Resolve(e, tgt, typ, id)

@@ -84,6 +84,7 @@ func (s *Service) metered(do func(context.Context, *target.Effort, *request.Call
 		if spent := e.Spent(); spent != nil {
 			return nil, unanswered(spent)
 		}
+
 		return answer, err
 	}
 }
@@ -95,6 +96,7 @@ func (s *Service) onMineGet(ctx context.Context, e *target.Effort, c *request.Ca
 		return nil, err
 	}
 	defer leave()
+
 	e.Restart(minionEffort)
 
 	v, err := s.cfg.Mine.Get(e, c.ID, c.Load)
@@ -105,5 +107,6 @@ func (s *Service) onMineGet(ctx context.Context, e *target.Effort, c *request.Ca
 		s.cfg.Quiet.Info("mine cannot be asked", "minion", c.ID, "error", err)
 		return value.NewMap(), nil
 	}
+
 	return v, nil
 }

@@ -20,11 +20,13 @@ func TestFinding12Allowance(t *testing.T) {
 			a.charge(id, 10_000, now)
 		}
 	}
+
 	a.charge("evil", 2*allowanceBurst, now)
 	wait := time.Duration(steps.Burst / steps.PerSecond * float64(time.Second))
 	if a.has("evil", now.Add(wait-time.Second)) || !a.has("evil", now.Add(wait+time.Second)) || !a.has("web1", now) {
 		t.Error("a debt is not held against the one that made it, or for ever")
 	}
+
 	a.charge("late", 1, now.Add(time.Hour))
 	if len(a.of) > 1 {
 		t.Errorf("%d minions without a debt are remembered", len(a.of))

@@ -31,6 +31,7 @@ func newRunnerCrowd() *runnerCrowd {
 		c.begun.Add(1)
 		now := c.running.Add(1)
 		defer c.running.Add(-1)
+
 		for most := c.most.Load(); now > most && !c.most.CompareAndSwap(most, now); most = c.most.Load() {
 		}
 		select {
@@ -40,6 +41,7 @@ func newRunnerCrowd() *runnerCrowd {
 			return nil, ctx.Err()
 		}
 	})
+
 	log := slog.New(slog.DiscardHandler)
 	options := &conf.Master{}
 	options.PeerRun = value.NewMap("m.*", []any{"own.slow"})
@@ -57,6 +59,7 @@ func newRunnerCrowd() *runnerCrowd {
 		Log:   log,
 		Quiet: log,
 	})
+
 	return c
 }
 
@@ -82,12 +85,15 @@ func TestRunnersOfManyMinions(t *testing.T) {
 				}
 			})
 		}
+
 		if answer, err := c.call(t.Context(), "other"); err != nil || answer.(*value.Map).Len() != 0 {
 			t.Errorf("who may not call it: %v, %v", answer, err)
 		}
+
 		group.Wait()
 		s := c.Stats().Runners
-		if turns := int64(max(minRunners, 2)); c.begun.Load() != minions || c.most.Load() < turns || s.Turns != minions || s.Full != 0 || s.Waiting != 0 {
+		if turns := int64(max(minRunners, 2)); c.begun.Load() != minions || c.most.Load() < turns ||
+			s.Turns != minions || s.Full != 0 || s.Waiting != 0 {
 			t.Errorf("begun %d, %d at once, %+v", c.begun.Load(), c.most.Load(), s)
 		}
 	})
@@ -112,6 +118,7 @@ func TestRunnerOfWhoHasHungUp(t *testing.T) {
 				}
 			})
 		}
+
 		group.Wait()
 		if n := c.begun.Load(); n != c.most.Load() || n == 0 || n == 100 {
 			t.Errorf("%d were begun", n)
@@ -137,7 +144,8 @@ func TestDebtIsSilence(t *testing.T) {
 	c := newRunnerCrowd()
 	c.allowance.charge("m1", 2*allowanceBurst, time.Now())
 	for _, cmd := range []string{"minion_runner", "minion_pub", "minion_publish", "_mine_get"} {
-		answer, err := c.Methods()[cmd].Do(t.Context(), &request.Call{ID: "m1", Load: value.NewMap("cmd", cmd, "fun", "own.slow")})
+		answer, err := c.Methods()[cmd].Do(t.Context(),
+			&request.Call{ID: "m1", Load: value.NewMap("cmd", cmd, "fun", "own.slow")})
 		if !errors.Is(err, request.ErrSilence) {
 			t.Errorf("%s: %v, %v", cmd, answer, err)
 		}

@@ -24,6 +24,7 @@ func (s *Service) newest(do request.Func) request.Func {
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", request.ErrSilence, err) // it asks again
 			}
+
 			err = c.Park(ctx, func(asked context.Context) error {
 				defer leave()
 				s.cfg.Newest.Serve(asked, c.ID, since)
@@ -35,6 +36,7 @@ func (s *Service) newest(do request.Func) request.Func {
 		} else {
 			s.cfg.Newest.Serve(ctx, c.ID, since) // counts it
 		}
+
 		return do(ctx, c)
 	}
 }
@@ -57,37 +59,47 @@ func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 	if !ok {
 		return false, nil
 	}
+
 	q := s.question(ctx, c, func(load *value.Map) pillar.Request {
 		r, _ = pillarRequest(c.ID, load)
 		return r
 	})
+
 	q.Request = r
 	q.Clean = c.Load.Bool("clean_cache")
 	data, err := s.cfg.Pillars.Serve(ctx, q)
 	if err != nil {
 		return nil, unanswered(err)
 	}
+
 	if s.cfg.Options.MinionDataCache {
 		_, err := s.cfg.Cache.Set(cache.Grains, c.ID, r.Grains)
 		s.cfg.Problem(control.MinionCacheFault, err)
 		if err != nil {
 			s.cfg.Log.Error("grains cannot be kept", "minion", c.ID, "error", err)
 		}
+
 		if s.cfg.Options.MinionDataCacheEvents {
 			s.cfg.Fire("minion/refresh/"+c.ID, value.NewMap("Minion data cache refresh", c.ID))
 		}
 	}
 
-	private, err := s.cfg.SignIn.Private(c.ID, auth.Algorithms{Encryption: c.EncAlgo, Signing: c.SigAlgo}, c.Nonce, data)
+	private, err := s.cfg.SignIn.Private(c.ID, auth.Algorithms{Encryption: c.EncAlgo, Signing: c.SigAlgo},
+		c.Nonce, data)
 	if err != nil {
 		return nil, err
 	}
+
 	return request.Plain{Payload: private}, nil
 }
 
 // question is a call that waits for a renderer. read reads its load again when it has
 // waited.
-func (s *Service) question(ctx context.Context, c *request.Call, read func(load *value.Map) pillar.Request) pillar.Question {
+func (s *Service) question(
+	ctx context.Context,
+	c *request.Call,
+	read func(load *value.Map) pillar.Request,
+) pillar.Question {
 	return pillar.Question{
 		Request: pillar.Request{ID: c.ID},
 		Nonce:   c.Nonce,
@@ -114,11 +126,13 @@ func (s *Service) onMasterOpts(ctx context.Context, c *request.Call) (any, error
 	if err != nil {
 		return nil, err
 	}
+
 	roots := value.NewMap()
 	list, _ := envs.([]any)
 	for _, e := range list {
 		roots.Set(e, []any{})
 	}
+
 	raw := s.cfg.Options.Raw
 	out := value.NewMap("file_roots", roots)
 	names := []string{"top_file_merging_strategy", "env_order", "default_top"}
@@ -126,9 +140,11 @@ func (s *Service) onMasterOpts(ctx context.Context, c *request.Call) (any, error
 		names = append(names, "renderer", "failhard", "state_top", "state_top_saltenv", "nodegroups", "state_auto_order", "state_events",
 			"state_aggregate", "jinja_env", "jinja_sls_env", "jinja_lstrip_blocks", "jinja_trim_blocks")
 	}
+
 	for _, n := range names {
 		out.Set(n, raw.Value(n))
 	}
+
 	return out, nil
 }
 

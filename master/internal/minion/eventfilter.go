@@ -39,7 +39,13 @@ func Reserved(first string) bool { return reservedTags[first] }
 
 // plainTags are tags without the sender's id that minions of Salt send
 // (salt/minion.py, salt/metaproxy/deltaproxy.py).
-var plainTags = map[string]bool{"minion_start": true, "minion_ping": true, "_salt_error": true, "_minion_mine": true, "salt/deltaproxy/start": true}
+var plainTags = map[string]bool{
+	"minion_start":          true,
+	"minion_ping":           true,
+	"_salt_error":           true,
+	"_minion_mine":          true,
+	"salt/deltaproxy/start": true,
+}
 
 // clusterPart is part of no minion's tag in any spelling: Salt's masters remove
 // "cluster/event/<peer>/" from the tag of a peer's event wherever it stands
@@ -56,7 +62,14 @@ var actingParts = map[string]bool{"publish": true, "new": true, "ret": true}
 
 // own is the list of name spaces below "salt/" whose next part must be the
 // sender's id.
-var ownSpaces = map[string]bool{"minion": true, "beacon": true, "engines": true, "state_result": true, "proxy": true, "schedule": true}
+var ownSpaces = map[string]bool{
+	"minion":       true,
+	"beacon":       true,
+	"engines":      true,
+	"state_result": true,
+	"proxy":        true,
+	"schedule":     true,
+}
 
 // testSpace is the one name space below "salt/" that is free: no part of Salt
 // fires there or listens there, and people try their event buses with it.
@@ -64,12 +77,14 @@ const testSpace = "test"
 
 // Allowed reports whether the minion id may fire tag.
 func (f EventFilter) Allowed(id, tag string) bool {
-	if tag == "" || len(tag) > maxEventTag || strings.ContainsFunc(tag, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
+	if tag == "" || len(tag) > maxEventTag ||
+		strings.ContainsFunc(tag, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
 		return false
 	}
 	if plainTags[tag] {
 		return true
 	}
+
 	parts, lower := strings.Split(tag, "/"), strings.ToLower(tag)
 	if parts[0] == "salt" && ownTag(id, parts[1:]) {
 		return !strings.Contains(lower, hiddenPart)
@@ -77,14 +92,17 @@ func (f EventFilter) Allowed(id, tag string) bool {
 	if strings.Contains(lower, clusterPart) {
 		return false
 	}
+
 	for _, p := range parts[1:] {
 		if actingParts[strings.ToLower(strings.TrimSpace(p))] {
 			return false
 		}
 	}
+
 	if f.Syndics && len(parts) >= 3 && parts[0] == "syndic" && parts[1] == id {
 		return true
 	}
+
 	first := strings.ToLower(strings.TrimSpace(parts[0]))
 	if parts[0] == "salt" {
 		if len(parts) < 3 || parts[1] != testSpace {
@@ -93,14 +111,17 @@ func (f EventFilter) Allowed(id, tag string) bool {
 	} else if Reserved(first) || startsJID(first) {
 		return false
 	}
+
 	if len(f.Prefixes) == 0 {
 		return true
 	}
+
 	for _, p := range f.Prefixes {
 		if tag == p || strings.HasPrefix(tag, strings.TrimSuffix(p, "/")+"/") {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -161,10 +182,12 @@ func ownData(id, tag string, data any) *value.Map {
 	if forged {
 		m.Set("id", id)
 	}
+
 	if ofJob {
 		deleteAll(m, mastersFields)
 		m.Delete("return")
 	}
+
 	return m
 }
 

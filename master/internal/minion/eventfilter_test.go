@@ -11,31 +11,48 @@ func TestAttack05EventTags(t *testing.T) {
 	const jid = "20260102030405678901"
 	allowed := []string{
 		"minion_start", "minion_ping", "salt/minion/web1/start", "salt/beacon/web1/load/", "salt/beacon/web1/inotify//etc/passwd",
-		"salt/job/" + jid + "/prog/web1/0", "salt/job/" + jid + "/start/web1", "salt/state_result/web1/apache", "myco/deploy/done", "my/custom/tag", "backup", "salt/test/event/1",
+		"salt/job/" + jid + "/prog/web1/0", "salt/job/" + jid +
+			"/start/web1", "salt/state_result/web1/apache", "myco/deploy/done", "my/custom/tag", "backup", "salt/test/event/1",
 		"salt/job/None/prog/web1/0", "salt/state_result/None/web1/apache", // of state.sls_id
 	}
+
 	refused := []string{
 		"", "salt/key", "key", "KEY", " key", "/key", "//salt/key", "Salt/key", "SALT/auth", "salt/auth", "salt//auth", "auth", "salt/job/" + jid + "/ret/web1",
-		"salt/job/" + jid + "/ret/db1", "salt/job/" + jid + "/new", "salt/job/" + jid + "/publish", "salt/job/" + jid + "/return", "salt/job/" + jid + "/prog/db1/0",
-		"salt/job/" + jid + "/start/db1", "salt/job/" + jid + "/prog/web1x/0", jid, jid + "/x", "salt/minion/db1/start", "salt/beacon/db1/load/", "salt/run/" + jid + "/ret", "salt/wheel/" + jid + "/ret",
+		"salt/job/" + jid + "/ret/db1", "salt/job/" + jid +
+			"/new", "salt/job/" + jid + "/publish", "salt/job/" + jid + "/return", "salt/job/" + jid + "/prog/db1/0",
+		"salt/job/" + jid + "/start/db1", "salt/job/" + jid +
+			"/prog/web1x/0", jid, jid + "/x", "salt/minion/db1/start", "salt/beacon/db1/load/", "salt/run/" +
+			jid + "/ret", "salt/wheel/" + jid + "/ret",
 		"salt/wheel/" + jid + "/new", "salt/cluster/key", "cluster/peer/1", "salt/presence/change", "presence", "salt/cloud/x/creating", "salt/master/start", "salt/minion", "salt/minion/web1",
 		"minion/refresh/db1", "resource/refresh/db1", "salt/netapi/hook", "syndic/x/salt/job", "salt/fileserver/roots/update", "rotate\nkey", "tag\x00x", strings.Repeat("x", 600),
-		"salt/engines/db1/x", "salt/batch/" + jid + "/recover", "raft/vote", "salt/test", "salt/Test/x", "salt/testing/x", "salt/reactors/manage/list",
+		"salt/engines/db1/x", "salt/batch/" + jid +
+			"/recover", "raft/vote", "salt/test", "salt/Test/x", "salt/testing/x", "salt/reactors/manage/list",
 		"salt/job/None/prog/db1/0", "salt/job/None/prog/web1/new", "salt/job/None/start/web1", "salt/job/None/ret/web1", "salt/job/none/prog/web1/0", "salt/state_result/None/db1/x",
 	}
+
 	f := EventFilter{}
 	for _, tag := range allowed {
 		if !f.Allowed("web1", tag) {
 			t.Errorf("%q is refused", tag)
 		}
 	}
+
 	for _, tag := range refused {
 		if f.Allowed("web1", tag) {
 			t.Errorf("%q is allowed", tag)
 		}
 	}
+
 	strict := EventFilter{Prefixes: []string{"myco", "app/"}}
-	for tag, want := range map[string]bool{"myco/x": true, "myco": true, "app/y": true, "mycorp/x": false, "other": false, "salt/minion/web1/start": true, "salt/test/x": false} {
+	for tag, want := range map[string]bool{
+		"myco/x":                 true,
+		"myco":                   true,
+		"app/y":                  true,
+		"mycorp/x":               false,
+		"other":                  false,
+		"salt/minion/web1/start": true,
+		"salt/test/x":            false,
+	} {
 		if got := strict.Allowed("web1", tag); got != want {
 			t.Errorf("with declared prefixes %q: %v", tag, got)
 		}

@@ -119,14 +119,21 @@ func (s *Service) Methods() request.Table {
 		"minion_pub":          {Requires: peerFields, Missing: empty, Once: true, Do: s.metered(s.onMinionPub)},
 		"minion_publish":      {Requires: peerFields, Missing: empty, Once: true, Do: s.metered(s.onMinionPublish)},
 		"pub_ret":             {Requires: []string{"jid"}, Missing: empty, Do: s.onPubRet},
-		"minion_runner":       {Requires: []string{"fun", "arg"}, Missing: empty, Once: true, Do: s.metered(s.onMinionRunner)},
-		"revoke_auth":         {Once: true, Do: s.onRevoke},
-		"_file_recv":          {Once: true, Do: s.onFile("_file_recv")},
+		"minion_runner": {
+			Requires: []string{"fun", "arg"},
+			Missing:  empty,
+			Once:     true,
+			Do:       s.metered(s.onMinionRunner),
+		},
+		"revoke_auth": {Once: true, Do: s.onRevoke},
+		"_file_recv":  {Once: true, Do: s.onFile("_file_recv")},
 	}
+
 	for _, cmd := range []string{"_serve_file", "_file_find", "_file_hash", "_file_hash_and_stat", "_file_list",
 		"_file_list_emptydirs", "_dir_list", "_symlink_list", "_file_envs"} {
 		t[cmd] = request.Method{Do: s.newest(s.onFile(cmd))}
 	}
+
 	return t
 }
 
@@ -143,12 +150,20 @@ func (s *Service) onRevoke(_ context.Context, c *request.Call) (any, error) {
 		s.cfg.Quiet.Warn("minion asked to revoke its key, but allow_minion_key_revoke is off", "minion", c.ID)
 		return c.Load, nil
 	}
+
 	sel := admin.Selection{Dict: value.NewMap(keys.Accepted.Dir(), []any{c.ID})}
 	_, err := s.cfg.Ring.Delete(sel, c.Load.Bool("preserve_minion_cache"))
-	r := audit.Record{Actor: audit.Actor{User: c.ID, Proof: audit.Minion, From: c.From.Addr().Unmap().String()}, Action: "key.revoke", Object: c.ID, Stranger: true}
+	r := audit.Record{
+		Actor:    audit.Actor{User: c.ID, Proof: audit.Minion, From: c.From.Addr().Unmap().String()},
+		Action:   "key.revoke",
+		Object:   c.ID,
+		Stranger: true,
+	}
+
 	s.cfg.Audit.Note(r.Ended(err))
 	if err != nil {
 		return nil, err
 	}
+
 	return true, nil
 }

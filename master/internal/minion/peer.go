@@ -50,15 +50,18 @@ func (s *Service) permitted(e *target.Effort, c *request.Call, r jobRequest) *la
 	if r.fun == "" || strings.HasPrefix(r.fun, "publish.") {
 		return nil
 	}
+
 	perms := acl.Peer(s.cfg.Options.Peer, c.ID)
 	if len(perms) == 0 {
 		s.cfg.Quiet.Info("minion may not publish: peer grants it nothing", "minion", c.ID, "fun", r.fun)
 		return nil
 	}
+
 	fun, arg, ok := r.call()
 	if !ok {
 		return nil
 	}
+
 	if strings.HasPrefix(r.tgtType, "node") {
 		name, _ := r.tgt.(string)
 		if r.tgt, ok = s.cfg.Options.Nodegroups.Get(name); !ok {
@@ -66,6 +69,7 @@ func (s *Service) permitted(e *target.Effort, c *request.Call, r jobRequest) *la
 		}
 		r.tgtType = "compound"
 	}
+
 	out := value.NewMap("fun", fun, "arg", arg, "tgt", r.tgt, "tgt_type", r.tgtType, "ret", r.ret)
 	by := launch.Caller{
 		User:        s.cfg.Options.User,
@@ -76,15 +80,18 @@ func (s *Service) permitted(e *target.Effort, c *request.Call, r jobRequest) *la
 	if s.refused(c.ID, s.cfg.Launch.MayTarget(by, out)) {
 		return nil
 	}
+
 	j, err := s.cfg.Launch.NewWithin(e, out)
 	if err != nil {
 		s.cfg.Quiet.Info("target of a minion's job cannot be resolved", "minion", c.ID, "error", err)
 		return nil
 	}
+
 	funs, _ := launch.Functions(out)
 	if slices.ContainsFunc(funs, func(f string) bool { return strings.HasPrefix(f, "publish.") }) {
 		return nil // jobs that start jobs would not end
 	}
+
 	switch err := s.cfg.Launch.Permit(e, j, by); {
 	case errors.Is(err, launch.ErrNotPermitted):
 		s.cfg.Quiet.Info("minion may not publish this", "minion", c.ID, "fun", r.fun)
@@ -95,10 +102,12 @@ func (s *Service) permitted(e *target.Effort, c *request.Call, r jobRequest) *la
 		s.cfg.Log.Warn("minion's job refused", "minion", c.ID, "error", err)
 		return nil
 	}
+
 	_ = e.Do(stepsPublish + stepsPerMinion*len(j.Minions)) // charged afterwards
 	if len(j.Minions) == 0 {
 		return nil
 	}
+
 	return j
 }
 
@@ -121,6 +130,7 @@ func (s *Service) onMinionPub(ctx context.Context, e *target.Effort, c *request.
 	if j == nil {
 		return value.NewMap(), nil
 	}
+
 	err = s.cfg.Launch.Start(ctx, j)
 	if s.refused(c.ID, err) {
 		return value.NewMap(), nil
@@ -128,9 +138,11 @@ func (s *Service) onMinionPub(ctx context.Context, e *target.Effort, c *request.
 	if err != nil {
 		return nil, err
 	}
+
 	if err := s.rememberOwner(j.JID, c.ID); err != nil {
 		return nil, err
 	}
+
 	return value.NewMap("jid", j.JID, "minions", j.Minions), nil
 }
 
@@ -188,6 +200,7 @@ func (s *Service) cachedReturns(ctx context.Context, jid string) (*value.Map, er
 	if err != nil {
 		return nil, err
 	}
+
 	out := value.NewMap()
 	for id, v := range rets.All() {
 		d, _ := v.(*value.Map)
@@ -197,6 +210,7 @@ func (s *Service) cachedReturns(ctx context.Context, jid string) (*value.Map, er
 		}
 		out.Set(id, r)
 	}
+
 	return out, nil
 }
 
@@ -232,12 +246,15 @@ func inTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do func()
 			return err
 		})
 	}
+
 	if turn != nil {
 		defer func() { turn.End(nil, nil) }() // nobody shares it
 	}
+
 	if err != nil {
 		return nil, unanswered(err)
 	}
+
 	return do()
 }
 
@@ -263,10 +280,12 @@ func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *requ
 		if err != nil {
 			return nil, err
 		}
+
 		rets, err := s.cachedReturns(ctx, j.JID)
 		if err != nil {
 			return nil, err
 		}
+
 		return r.shown(j.JID, rets), nil
 	})
 }
@@ -296,6 +315,7 @@ func (s *Service) onMinionRunner(ctx context.Context, e *target.Effort, c *reque
 		s.cfg.Quiet.Warn("minion may not call this runner", "minion", c.ID, "fun", fun)
 		return value.NewMap(), nil
 	}
+
 	return inTurn(ctx, s.runners, c, func() (any, error) {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), runnerTime)
 		defer stop()
@@ -316,6 +336,7 @@ func (s *Service) run(ctx context.Context, c *request.Call) (any, error) {
 	if ret, _ := data.Get("return"); err == nil {
 		return ret, nil
 	}
+
 	if cut := ctx.Err(); cut != nil {
 		return nil, unanswered(cut)
 	}
@@ -329,8 +350,10 @@ func (s *Service) run(ctx context.Context, c *request.Call) (any, error) {
 	case errors.As(err, &unknown):
 		return unknown.Error(), nil // what Salt's minion_runner answers
 	}
+
 	if usage := runner.Result(err); usage != nil {
 		return usage, nil
 	}
+
 	return nil, err
 }

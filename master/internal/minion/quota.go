@@ -74,14 +74,17 @@ func (s *Service) keptReturn(id string, load *value.Map) jobs.Return {
 	if s.quota.take(id, event.Weight(load)+returnFiles, s.cfg.Now()) {
 		return jobs.ReturnOf(load)
 	}
+
 	s.trimmed.Add(1)
-	s.cfg.Quiet.Error("return kept without its value: the minion is over saltern_job_cache_quota", "minion", id, "jid", load.Str("jid"))
+	s.cfg.Quiet.Error("return kept without its value: the minion is over saltern_job_cache_quota", "minion",
+		id, "jid", load.Str("jid"))
 	short := value.NewMap()
 	for _, k := range []string{"jid", "id", "fun", "retcode", "success", "tgt", "tgt_type", "user"} {
 		if v, ok := load.Get(k); ok && event.Weight(value.NewMap(k, v)) < 1024 {
 			short.Set(k, v)
 		}
 	}
+
 	short.Set("fun_args", []any{})
 	short.Set("return", OverQuota)
 	return jobs.ReturnOf(short)

@@ -19,10 +19,16 @@ func pillarRequest(id string, load *value.Map) (r pillar.Request, ok bool) {
 	if grains == nil {
 		return r, false
 	}
+
 	grains.Set("id", id)
 	return pillar.Request{
-		ID: id, Grains: grains, Saltenv: cmp.Or(load.Str("saltenv"), load.Str("env")), Pillarenv: load.Str("pillarenv"),
-		Override: load.Map("pillar_override"), Extra: load.Map("extra_minion_data"), Ext: load.Value("ext"),
+		ID:        id,
+		Grains:    grains,
+		Saltenv:   cmp.Or(load.Str("saltenv"), load.Str("env")),
+		Pillarenv: load.Str("pillarenv"),
+		Override:  load.Map("pillar_override"),
+		Extra:     load.Map("extra_minion_data"),
+		Ext:       load.Value("ext"),
 	}, true
 }
 
@@ -35,6 +41,7 @@ func eventRequest(load *value.Map) iter.Seq2[string, any] {
 		if _, ok := load.Get("data"); !several && ok && load.Str("tag") != "" {
 			yield(load.Str("tag"), load)
 		}
+
 		// What is longer than a tag may be is cut, so that it is refused without
 		// being copied for each event.
 		pretag := load.Str("pretag")
@@ -44,10 +51,12 @@ func eventRequest(load *value.Map) iter.Seq2[string, any] {
 			if !ok {
 				continue
 			}
+
 			data, ok := ev.Get("data")
 			if !ok {
 				data = ev
 			}
+
 			tag := ev.Str("tag")
 			if pretag != "" && !yield(pretag+"/"+tag[:min(len(tag), maxEventTag)], data) || !yield(tag, data) {
 				return
@@ -78,17 +87,25 @@ type jobRequest struct {
 // newJobRequest reads one.
 func newJobRequest(load *value.Map) jobRequest {
 	r := jobRequest{
-		fun: load.Str("fun"), arg: load.List("arg"), noParse: map[string]bool{},
-		tgt: load.Value("tgt"), tgtType: launch.TargetType(load), ret: load.Value("ret"), full: load.Str("form") == "full",
+		fun:     load.Str("fun"),
+		arg:     load.List("arg"),
+		noParse: map[string]bool{},
+		tgt:     load.Value("tgt"),
+		tgtType: launch.TargetType(load),
+		ret:     load.Value("ret"),
+		full:    load.Str("form") == "full",
 	}
+
 	for _, s := range load.Texts("no_parse") {
 		r.noParse[s] = true
 	}
+
 	for _, k := range []string{"tmo", "timeout"} {
 		if n, ok := load.Int(k); ok && n > 0 {
 			r.wait = time.Duration(min(n, int64(maxPeerWait/time.Second))) * time.Second
 		}
 	}
+
 	return r
 }
 
@@ -101,6 +118,7 @@ func (r jobRequest) call() (fun, arg any, ok bool) {
 	if strings.Count(r.fun, ",") >= launch.MaxFunctions {
 		return nil, nil, false
 	}
+
 	names := strings.Split(r.fun, ",")
 	args := make([]any, len(names))
 	for i := range names {
@@ -112,6 +130,7 @@ func (r jobRequest) call() (fun, arg any, ok bool) {
 		}
 		args[i] = value.List(strings.Fields(text))
 	}
+
 	return value.List(names), args, true
 }
 
@@ -137,9 +156,11 @@ func (r jobRequest) arguments() []any {
 			out = append(out, a)
 		}
 	}
+
 	if named.Len() > 0 {
 		named.Set("__kwarg__", true)
 		out = append(out, named)
 	}
+
 	return out
 }

@@ -22,12 +22,14 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	if err := s.checkReturnSignature(c); err != nil {
 		return false, nil
 	}
+
 	// A resource's return would be stored under the name that the minion
 	// chose; only the proven id counts.
 	deleteAll(load, mastersFields)
 	if _, ok := load.Get("return"); !ok {
 		return nil, nil
 	}
+
 	jid := load.Str("jid")
 	switch {
 	case jid == "req":
@@ -42,6 +44,7 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	case !s.cfg.Launch.MayReturn(ctx, jid, c.ID):
 		return nil, nil // for good: sent again it would be no better
 	}
+
 	s.returns.Add(1)
 	if s.cfg.Options.JobCache && s.cfg.Options.ExtJobCache == "" {
 		if _, err := s.cfg.Jobs.SaveReturn(ctx, s.keptReturn(c.ID, load)); errors.Is(err, jobs.ErrTooLarge) {
@@ -53,6 +56,7 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 			s.cfg.Problem(control.JobCacheFault, nil)
 		}
 	}
+
 	s.fireOf(c.ID, event.Tag("job", jid, "ret", c.ID), load)
 	s.cfg.Bus.FireStateErrors(load)
 	return nil, nil
@@ -69,6 +73,7 @@ func (s *Service) adoptJob(ctx context.Context, c *request.Call) (string, error)
 	if err != nil {
 		return "", err
 	}
+
 	if _, ok := load.Get("arg"); !ok {
 		arg, _ := load.Get("fun_args")
 		if arg == nil {
@@ -76,6 +81,7 @@ func (s *Service) adoptJob(ctx context.Context, c *request.Call) (string, error)
 		}
 		load.Set("arg", arg)
 	}
+
 	load.Set("tgt_type", "glob")
 	load.Set("tgt", c.ID)
 	load.Set("jid", jid)
@@ -96,15 +102,19 @@ func (s *Service) checkReturnSignature(c *request.Call) error {
 		}
 		return nil
 	}
+
 	load := c.Load.Clone()
 	load.Delete("sig")
 	err := s.cfg.SignIn.VerifyLoad(c.ID, auth.Algorithms{Signing: c.SigAlgo}, load, sig)
 	if err == nil {
 		return nil
 	}
-	s.cfg.Quiet.Error("signature of a return is wrong", "minion", c.ID, "dropped", s.cfg.Options.DropMessagesSignatureFail, "error", err)
+
+	s.cfg.Quiet.Error("signature of a return is wrong", "minion", c.ID, "dropped",
+		s.cfg.Options.DropMessagesSignatureFail, "error", err)
 	if s.cfg.Options.DropMessagesSignatureFail {
 		return errSignature
 	}
+
 	return nil
 }

@@ -20,9 +20,11 @@ func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, err
 		s.cfg.Quiet.Warn("returns of a syndic are refused: order_masters is off", "minion", c.ID)
 		return nil, nil
 	}
+
 	if err := s.noteSyndic(c.ID); err != nil {
 		s.cfg.Log.Warn("a syndic cannot be noted; tools say that it does not answer", "syndic", c.ID, "error", err)
 	}
+
 	for _, l := range c.Load.List("load") {
 		load, _ := l.(*value.Map)
 		ids := load.Map("return").Keys()
@@ -31,6 +33,7 @@ func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, err
 			return nil, err
 		}
 	}
+
 	return nil, nil
 }
 
@@ -52,10 +55,12 @@ func (s *Service) syndicReturn(ctx context.Context, c *request.Call, load *value
 		if keys.ValidID(id) != nil {
 			continue
 		}
+
 		if e, known := s.cfg.Keys.Lookup(id); known && e.State == keys.Accepted {
 			s.cfg.Quiet.Warn("syndic returns for a minion of this master; refused", "minion", id, "syndic", c.ID)
 			continue
 		}
+
 		ret := value.NewMap("jid", load.Str("jid"), "id", id, "fun", load.Value("fun"), "fun_args", load.Value("arg"))
 		v := load.Map("return").Value(id)
 		if d, ok := v.(*value.Map); ok {
@@ -63,10 +68,12 @@ func (s *Service) syndicReturn(ctx context.Context, c *request.Call, load *value
 		} else {
 			ret.Set("return", v)
 		}
+
 		ret.Set("id", id)
 		if _, err := s.onReturn(ctx, &request.Call{ID: id, Load: ret, From: c.From}); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

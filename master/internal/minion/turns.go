@@ -42,6 +42,7 @@ func (t *turns) enter(ctx context.Context, c *request.Call) (leave func(), err e
 	if own == nil {
 		return nil, fmt.Errorf("%w: %w", request.ErrSilence, errCrowd)
 	}
+
 	leave = func() {
 		<-own.slots
 		t.done(c.ID, own)
@@ -63,6 +64,7 @@ func (t *turns) enter(ctx context.Context, c *request.Call) (leave func(), err e
 			return request.ErrLeft
 		}
 	})
+
 	switch {
 	case err == nil:
 		return leave, nil
@@ -71,6 +73,7 @@ func (t *turns) enter(ctx context.Context, c *request.Call) (leave func(), err e
 	default:
 		t.done(c.ID, own)
 	}
+
 	return nil, unanswered(err)
 }
 
@@ -81,14 +84,17 @@ func (t *turns) join(id string) *turn {
 	if t.of == nil {
 		t.of = map[string]*turn{}
 	}
+
 	own := t.of[id]
 	if own == nil {
 		own = &turn{slots: make(chan struct{}, minionTurns)}
 		t.of[id] = own
 	}
+
 	if own.users >= minionTurns+minionWaits {
 		return nil
 	}
+
 	own.users++
 	return own
 }
@@ -97,7 +103,8 @@ func (t *turns) join(id string) *turn {
 func (t *turns) done(id string, own *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if own.users--; own.users == 0 {
+	own.users--
+	if own.users == 0 {
 		delete(t.of, id)
 	}
 }

@@ -25,15 +25,18 @@ func TestFinding12Turns(t *testing.T) {
 			}
 			leave = append(leave, l)
 		}
+
 		gone, cancel := context.WithCancel(context.Background())
 		cancel()
 		if _, err := ts.enter(request.Asked(gone), evil); !errors.Is(err, request.ErrLeft) {
 			t.Errorf("who has left: %v", err)
 		}
+
 		l, err := ts.enter(t.Context(), web1)
 		if err != nil {
 			t.Errorf("another minion waits: %v", err)
 		}
+
 		l()
 
 		results := make(chan error, minionWaits)
@@ -47,18 +50,23 @@ func TestFinding12Turns(t *testing.T) {
 				results <- err
 			}()
 		}
+
 		synctest.Wait()
-		if _, err := ts.enter(t.Context(), evil); !errors.Is(err, request.ErrSilence) || errors.Is(err, request.ErrLeft) {
+		if _, err := ts.enter(t.Context(), evil); !errors.Is(err, request.ErrSilence) ||
+			errors.Is(err, request.ErrLeft) {
 			t.Errorf("one more than may wait: %v", err)
 		}
+
 		for _, l := range leave {
 			l()
 		}
+
 		for range minionWaits {
 			if err := <-results; err != nil {
 				t.Errorf("one that waits: %v", err)
 			}
 		}
+
 		if len(ts.of) > 0 {
 			t.Errorf("%d minions are left", len(ts.of))
 		}

@@ -217,10 +217,12 @@ func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 			s.mu.Unlock()
 			return old
 		}
+
 		q := s.asking
 		if q == nil {
 			q = s.ask()
 		}
+
 		s.stats.Waits += waits
 		s.mu.Unlock()
 
@@ -250,6 +252,7 @@ func (s *Service) Source(ctx context.Context, dir string) (string, error) {
 	if err := s.Renew(ctx); err != nil {
 		return "", err
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -263,6 +266,7 @@ func (s *Service) Source(ctx context.Context, dir string) (string, error) {
 	if err != nil || !filepath.IsLocal(rel) {
 		return dir, nil
 	}
+
 	return filepath.Join(s.source, rel), nil
 }
 
@@ -305,6 +309,7 @@ func (s *Service) answered(q *question, answer control.Newest, err error) {
 		s.copy = filepath.Clean(answer.Copy)
 		s.source = filepath.Clean(answer.Source)
 	}
+
 	before := s.old
 	switch {
 	case err != nil:
@@ -320,16 +325,19 @@ func (s *Service) answered(q *question, answer control.Newest, err error) {
 		if answer.Except != "" {
 			s.except = &Old{AsOf: answer.AsOf, Why: answer.Except, Few: true}
 		}
+
 		s.direct = answer.Direct
 		s.asOf = q.begun
 		s.took = s.cfg.Now().Sub(q.begun)
 	}
+
 	switch {
 	case s.old != nil:
 		s.stats.Late++
 		s.failed = s.cfg.Now()
 		if before == nil && s.ctx.Err() == nil {
-			s.cfg.Log.Warn("minions are served files of before: what is new cannot be copied", "as_of", s.old.AsOf, "error", s.old.Why)
+			s.cfg.Log.Warn("minions are served files of before: what is new cannot be copied", "as_of",
+				s.old.AsOf, "error", s.old.Why)
 		}
 	case before != nil:
 		s.cfg.Log.Info("minions are served the newest files again")
@@ -351,9 +359,11 @@ func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 		s.mu.Unlock()
 		return
 	}
+
 	if len(s.told) >= maxMinions {
 		clear(s.told)
 	}
+
 	s.told[minion] = s.cfg.Now()
 	w, due := s.warn(old, minion)
 	s.mu.Unlock()
@@ -361,6 +371,7 @@ func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 	if due {
 		s.fireWarnings()
 	}
+
 	select {
 	case <-w.fired:
 	case <-ctx.Done():

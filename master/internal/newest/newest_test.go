@@ -72,10 +72,12 @@ func TestOneQuestionForAJob(t *testing.T) {
 				}
 			})
 		}
+
 		all.Wait()
 		if n := sup.questions(); n != 1 {
 			t.Errorf("%d questions", n)
 		}
+
 		if f := s.Stats(); f.Questions != 1 || f.Waits != 3000 || f.Seconds != 0.3 || f.AsOf.IsZero() || f.Old != "" {
 			t.Errorf("counted: %+v", f)
 		}
@@ -92,6 +94,7 @@ func TestOfWhatTimeFilesAre(t *testing.T) {
 			s.Serve(t.Context(), minion, s.Since(minion))
 			return sup.questions() > before
 		}
+
 		for _, c := range []struct {
 			name   string
 			do     func()
@@ -150,40 +153,50 @@ func TestOldFilesAreSaid(t *testing.T) {
 			sup.takes = 5 * time.Second
 			fault(sup)
 			sup.mu.Unlock()
+
 			s.JobBegan("state.apply")
 			begun := time.Now()
 			for range 4 {
 				s.Serve(t.Context(), "a", s.Since("a"))
 				s.Serve(t.Context(), "b", s.Since("b"))
 			}
+
 			if took := time.Since(begun); took != 5*time.Second+warnEvery {
 				t.Errorf("%s: the job waited for %v", name, took)
 			}
+
 			time.Sleep(time.Millisecond)
 			s.JobBegan("state.apply")
 			s.Serve(t.Context(), "a", s.Since("a"))
 			var got []string
 			for _, f := range sup.fired {
 				got = append(got, f.Str("id"))
-				if f.Str("why") == "" || f.Str("node") != "n1" || name == "the supervisor" && f.Str("as_of") != good.UTC().Format(time.RFC3339) {
+				if f.Str("why") == "" || f.Str("node") != "n1" ||
+					name == "the supervisor" && f.Str("as_of") != good.UTC().Format(time.RFC3339) {
 					t.Errorf("%s: %v", name, f)
 				}
 			}
+
 			if fmt.Sprint(got) != "[a b a]" {
 				t.Errorf("%s: said for %v", name, got)
 			}
+
 			if f := s.Stats(); f.Late != 1 || f.ServedOld != 9 || f.Old == "" || f.AsOf.After(good) {
 				t.Errorf("%s: counted: %+v", name, f)
 			}
 
 			sup.mu.Lock()
-			sup.why, sup.err, sup.takes = "", nil, 0
+			sup.why = ""
+			sup.err = nil
+			sup.takes = 0
 			sup.mu.Unlock()
+
 			time.Sleep(askAgain)
 			s.Serve(t.Context(), "a", s.Since("a"))
 			if n := len(sup.fired); n != 3 {
 				t.Errorf("%s: said %d times, also when the files are new", name, n)
 			}
+
 			s.Close()
 		}
 	})
@@ -213,6 +226,7 @@ func TestWarningsDoNotGrowWithMinions(t *testing.T) {
 							}
 						})
 					}
+
 					all.Wait()
 
 					said := map[string]int{}
@@ -224,12 +238,15 @@ func TestWarningsDoNotGrowWithMinions(t *testing.T) {
 							said[minion]++
 						}
 					}
+
 					if len(said) != minions || said["m0"] != job+1 || said["m2999"] != job+1 {
 						t.Errorf("job %d: said of %d minions, of one %d times", job, len(said), said["m0"])
 					}
 				}
+
 				if most := jobs * (2 + minions/warnMost); len(sup.fired) > most {
-					t.Errorf("%d events for %d jobs of %d minions, want %d at most", len(sup.fired), jobs, minions, most)
+					t.Errorf("%d events for %d jobs of %d minions, want %d at most", len(sup.fired), jobs,
+						minions, most)
 				}
 			})
 		})
@@ -248,10 +265,12 @@ func TestWarningOfOneWhoWent(t *testing.T) {
 		s.mu.Lock()
 		s.asOf = time.Now().Add(time.Hour)
 		s.mu.Unlock()
+
 		s.Serve(gone, "b", s.Since("b"))
 		if len(sup.fired) != 1 {
 			t.Errorf("said %d times at once", len(sup.fired))
 		}
+
 		s.Close()
 		if len(sup.fired) != 2 || sup.fired[1].Str("id") != "b" {
 			t.Errorf("said: %v", sup.fired)
@@ -267,11 +286,13 @@ func TestWaitingIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	leave, err := s.Enter()
 	if err == nil {
 		leave()
 		t.Error("one more than may wait")
 	}
+
 	if s.Stats().Refused != 1 {
 		t.Errorf("%+v", s.Stats())
 	}
@@ -290,6 +311,7 @@ func TestFilesBeingWrittenAreSaid(t *testing.T) {
 				s.Serve(t.Context(), "a", s.Since("a"))
 			}
 		}
+
 		if n := sup.questions(); n != 3 || len(sup.fired) != 3 {
 			t.Errorf("three jobs: %d questions, said %d times", n, len(sup.fired))
 		}
@@ -297,6 +319,7 @@ func TestFilesBeingWrittenAreSaid(t *testing.T) {
 		sup.mu.Lock()
 		sup.except = ""
 		sup.mu.Unlock()
+
 		time.Sleep(time.Millisecond)
 		s.JobBegan("state.apply")
 		s.Serve(t.Context(), "a", s.Since("a"))
@@ -313,14 +336,18 @@ func TestSourceOfTheCopy(t *testing.T) {
 		answer    control.Newest
 		dir, want string
 	}{
-		"in the copy":      {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster"}, "/data/mirror/srv/salt", "/srv/cluster/srv/salt"},
-		"the copy":         {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster"}, "/data/mirror", "/srv/cluster"},
-		"beside it":        {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster"}, "/data/mirror2/salt", "/data/mirror2/salt"},
-		"above it":         {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster"}, "/data", "/data"},
-		"no copy":          {control.Newest{Direct: true}, "/srv/salt", "/srv/salt"},
-		"not said":         {control.Newest{}, "/data/mirror/srv/salt", ""},
-		"said wrongly":     {control.Newest{Copy: "mirror", Source: "cluster"}, "/data/mirror/srv/salt", ""},
-		"without a volume": {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster", Why: "it hangs"}, "/data/mirror/srv/salt", ""},
+		"in the copy": {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster"},
+			"/data/mirror/srv/salt", "/srv/cluster/srv/salt"},
+		"the copy": {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster"}, "/data/mirror",
+			"/srv/cluster"},
+		"beside it": {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster"},
+			"/data/mirror2/salt", "/data/mirror2/salt"},
+		"above it":     {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster"}, "/data", "/data"},
+		"no copy":      {control.Newest{Direct: true}, "/srv/salt", "/srv/salt"},
+		"not said":     {control.Newest{}, "/data/mirror/srv/salt", ""},
+		"said wrongly": {control.Newest{Copy: "mirror", Source: "cluster"}, "/data/mirror/srv/salt", ""},
+		"without a volume": {control.Newest{Copy: "/data/mirror", Source: "/srv/cluster", Why: "it hangs"},
+			"/data/mirror/srv/salt", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := New(Config{
@@ -330,6 +357,7 @@ func TestSourceOfTheCopy(t *testing.T) {
 				Log:  slog.New(slog.DiscardHandler),
 			})
 			defer s.Close()
+
 			if got, err := s.Source(t.Context(), c.dir); got != c.want || (err != nil) != (c.want == "") {
 				t.Errorf("%q %v", got, err)
 			}

@@ -42,6 +42,7 @@ func (s *Service) warn(old *Old, minion string) (w *warning, due bool) {
 	if rest <= 0 || s.ctx.Err() != nil {
 		return w, true
 	}
+
 	s.warnings.timed = true
 	s.work.Go(func() {
 		timer := time.NewTimer(rest)
@@ -52,6 +53,7 @@ func (s *Service) warn(old *Old, minion string) (w *warning, due bool) {
 		}
 		s.fireWarnings()
 	})
+
 	return w, false
 }
 

@@ -40,16 +40,30 @@ func newHostile(t *testing.T) *hostile {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	h := &hostile{t: t, key: key}
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	h.doc = map[string]any{"issuer": s.URL, "jwks_uri": s.URL + "/keys", "authorization_endpoint": s.URL + "/auth", "token_endpoint": s.URL + "/token",
-		"id_token_signing_alg_values_supported": []string{"RS256", "HS256", "none"}}
-	h.jwks = map[string]any{"keys": []any{jose.JSONWebKey{Key: &key.PublicKey, KeyID: "k1", Use: "sig", Algorithm: "RS256"}}}
+	h.doc = map[string]any{
+		"issuer":                                s.URL,
+		"jwks_uri":                              s.URL + "/keys",
+		"authorization_endpoint":                s.URL + "/auth",
+		"token_endpoint":                        s.URL + "/token",
+		"id_token_signing_alg_values_supported": []string{"RS256", "HS256", "none"},
+	}
+
+	h.jwks = map[string]any{"keys": []any{jose.JSONWebKey{
+		Key:       &key.PublicKey,
+		KeyID:     "k1",
+		Use:       "sig",
+		Algorithm: "RS256",
+	}}}
+
 	now := func() time.Time { return time.Now().Add(time.Duration(h.elapsed.Load())) }
 	if h.Provider, err = New(Options{Issuer: s.URL, ClientID: "salt"}, slog.New(slog.DiscardHandler), now); err != nil {
 		t.Fatal(err)
 	}
+
 	return h
 }
 
@@ -59,15 +73,18 @@ func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "away\x1b[2J", http.StatusBadGateway)
 		return
 	}
+
 	var v any = h.doc
 	if r.URL.Path == "/keys" {
 		v = h.jwks
 	}
+
 	w.Header().Set("Content-Type", "application/json")
 	if f, ok := v.(func(http.ResponseWriter)); ok {
 		f(w)
 		return
 	}
+
 	_ = json.NewEncoder(w).Encode(v)
 }
 
@@ -86,19 +103,23 @@ func (h *hostile) sign(alg jose.SignatureAlgorithm, key any, kind, kid string, c
 	if kind != "" {
 		o = o.WithType(jose.ContentType(kind))
 	}
+
 	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, o)
 	if err != nil {
 		h.t.Fatal(err)
 	}
+
 	b, _ := json.Marshal(claims)
 	jws, err := s.Sign(b)
 	if err != nil {
 		h.t.Fatal(err)
 	}
+
 	token, err := jws.CompactSerialize()
 	if err != nil {
 		h.t.Fatal(err)
 	}
+
 	return token
 }
 
@@ -115,10 +136,12 @@ func TestAttack71Tokens(t *testing.T) {
 	if ok, _, err := h.Login(t.Context(), "ann", good); !ok || err != nil {
 		t.Fatalf("a good token: %v %v", ok, err)
 	}
+
 	other, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	part := strings.Split(good, ".")
 	encode := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	public, _ := json.Marshal(h.key.PublicKey)
@@ -126,20 +149,23 @@ func TestAttack71Tokens(t *testing.T) {
 	ownJSON, _ := json.Marshal(own)
 	now := time.Now().Unix()
 	for name, token := range map[string]string{
-		"nothing":                    "",
-		"no token":                   "secret of ann",
-		"none":                       encode(`{"alg":"none","typ":"JWT"}`) + "." + part[1] + ".",
-		"none, in capitals":          encode(`{"alg":"NONE"}`) + "." + part[1] + ".",
-		"no signature":               part[0] + "." + part[1] + ".",
-		"other claims":               part[0] + "." + encode(`{"sub":"ann"}`) + "." + part[2],
-		"HS256 with the public key":  h.sign(jose.HS256, public, "JWT", "k1", h.claims(nil)),
-		"HS256 with the secret":      h.sign(jose.HS256, []byte(strings.Repeat("s", 32)), "JWT", "k1", h.claims(nil)),
-		"another algorithm":          h.sign(jose.PS256, h.key, "JWT", "k1", h.claims(nil)),
-		"another key":                h.sign(jose.RS256, other, "JWT", "k1", h.claims(nil)),
-		"another key, unnamed":       h.sign(jose.RS256, other, "JWT", "", h.claims(nil)),
-		"a key that it brings":       encode(`{"alg":"RS256","kid":"k1","jwk":`+string(ownJSON)+`}`) + "." + part[1] + "." + part[2],
-		"two signatures":             `{"payload":"` + part[1] + `","signatures":[{"protected":"` + part[0] + `","signature":"` + part[2] + `"},{"protected":"` + part[0] + `","signature":"` + part[2] + `"}]}`,
-		"another form":               `{"payload":"` + part[1] + `","protected":"` + part[0] + `","signature":"` + part[2] + `"}`,
+		"nothing":                   "",
+		"no token":                  "secret of ann",
+		"none":                      encode(`{"alg":"none","typ":"JWT"}`) + "." + part[1] + ".",
+		"none, in capitals":         encode(`{"alg":"NONE"}`) + "." + part[1] + ".",
+		"no signature":              part[0] + "." + part[1] + ".",
+		"other claims":              part[0] + "." + encode(`{"sub":"ann"}`) + "." + part[2],
+		"HS256 with the public key": h.sign(jose.HS256, public, "JWT", "k1", h.claims(nil)),
+		"HS256 with the secret":     h.sign(jose.HS256, []byte(strings.Repeat("s", 32)), "JWT", "k1", h.claims(nil)),
+		"another algorithm":         h.sign(jose.PS256, h.key, "JWT", "k1", h.claims(nil)),
+		"another key":               h.sign(jose.RS256, other, "JWT", "k1", h.claims(nil)),
+		"another key, unnamed":      h.sign(jose.RS256, other, "JWT", "", h.claims(nil)),
+		"a key that it brings": encode(`{"alg":"RS256","kid":"k1","jwk":`+string(ownJSON)+`}`) + "." +
+			part[1] + "." + part[2],
+		"two signatures": `{"payload":"` + part[1] + `","signatures":[{"protected":"` + part[0] +
+			`","signature":"` + part[2] + `"},{"protected":"` + part[0] + `","signature":"` + part[2] + `"}]}`,
+		"another form": `{"payload":"` + part[1] + `","protected":"` + part[0] +
+			`","signature":"` + part[2] + `"}`,
 		"an access token":            h.sign(jose.RS256, h.key, "at+jwt", "k1", h.claims(nil)),
 		"a token of a log-out":       h.sign(jose.RS256, h.key, "logout+jwt", "k1", h.claims(nil)),
 		"events of a log-out":        h.token(map[string]any{"events": map[string]any{}}),
@@ -165,18 +191,23 @@ func TestAttack71Tokens(t *testing.T) {
 			t.Errorf("%s: %v %q %v", name, ok, groups, err)
 		}
 	}
+
 	for _, user := range []string{"", "a\nb", "ann\x00", strings.Repeat("a", maxName+1), "\xff"} {
 		if ok, _, _ := h.Login(t.Context(), user, h.token(map[string]any{"sub": user})); ok {
 			t.Errorf("%q is a name", user)
 		}
 	}
+
 	if _, err := h.prove(t.Context(), h.token(map[string]any{"nonce": "another"}), "mine"); !Refused(err) {
 		t.Errorf("another nonce: %v", err)
 	}
+
 	if _, err := h.prove(t.Context(), good, "mine"); !Refused(err) {
 		t.Errorf("no nonce: %v", err)
 	}
-	if ok, _, err := h.Login(t.Context(), "ann", h.token(map[string]any{"aud": []string{"other", "salt"}, "azp": "salt"})); !ok || err != nil {
+
+	if ok, _, err := h.Login(t.Context(), "ann",
+		h.token(map[string]any{"aud": []string{"other", "salt"}, "azp": "salt"})); !ok || err != nil {
 		t.Errorf("several audiences and the party: %v %v", ok, err)
 	}
 }
@@ -191,7 +222,8 @@ func TestAttack71Email(t *testing.T) {
 		verified any
 		want     bool
 	}{{nil, true}, {true, true}, {"true", true}, {false, false}, {"false", false}, {"", false}, {1, false}} {
-		ok, _, err := h.Login(t.Context(), "ann@example.com", h.token(map[string]any{"email": "ann@example.com", "email_verified": tt.verified}))
+		ok, _, err := h.Login(t.Context(), "ann@example.com",
+			h.token(map[string]any{"email": "ann@example.com", "email_verified": tt.verified}))
 		if ok != tt.want || err != nil {
 			t.Errorf("%#v: %v %v", tt.verified, ok, err)
 		}
@@ -209,7 +241,8 @@ func TestAttack72Groups(t *testing.T) {
 		{nil, nil},
 		{"ops", []string{"ops"}},
 		{[]any{"ops", "devs"}, []string{"ops", "devs"}},
-		{[]any{1, nil, []string{"admins"}, map[string]any{"admins": true}, "a\nb", "", strings.Repeat("x", maxName+1), "devs"}, []string{"devs"}},
+		{[]any{1, nil, []string{"admins"}, map[string]any{"admins": true}, "a\nb", "", strings.Repeat("x", maxName+1), "devs"},
+			[]string{"devs"}},
 		{"a\nb", nil},
 		{map[string]any{"admins": true}, nil},
 		{7, nil},
@@ -220,9 +253,11 @@ func TestAttack72Groups(t *testing.T) {
 			t.Errorf("%.60v: %v %d %.60q %v", tt.claim, ok, len(groups), groups, err)
 		}
 	}
+
 	h.opts.UserClaim = "name"
 	for _, name := range []string{"ops%", "*"} { // names that mean something in external_auth
-		if ok, groups, err := h.Login(t.Context(), name, h.token(map[string]any{"name": name})); !ok || err != nil || groups != nil {
+		if ok, groups, err := h.Login(t.Context(), name, h.token(map[string]any{"name": name})); !ok ||
+			err != nil || groups != nil {
 			t.Errorf("%s: %v %q %v", name, ok, groups, err)
 		}
 	}
@@ -240,6 +275,7 @@ func TestAttack73Provider(t *testing.T) {
 			}
 		}
 	}
+
 	for name, change := range map[string]func(h *hostile){
 		"of another issuer":  func(h *hostile) { h.doc["issuer"] = "https://evil.example.com" },
 		"keys in the clear":  func(h *hostile) { h.doc["jwks_uri"] = "http://evil.example.com/keys" },
@@ -270,19 +306,23 @@ func TestAttack73Provider(t *testing.T) {
 		if ok || err == nil || Refused(err) || strings.Contains(err.Error(), "\x1b") || len(err.Error()) > 600 {
 			t.Errorf("%s: %v %v", name, ok, err)
 		}
+
 		if _, err := h.Begin(t.Context(), "s"); err == nil {
 			t.Errorf("%s: a browser is sent there", name)
 		}
 	}
+
 	h := newHostile(t)
 	keys := []any{map[string]any{"kty": "new"}, 1}
 	for range 500 {
 		keys = append(keys, jose.JSONWebKey{Key: &h.key.PublicKey, KeyID: "k1"})
 	}
+
 	h.jwks = map[string]any{"keys": keys}
 	if ok, _, err := h.Login(t.Context(), "ann", h.token(nil)); !ok || err != nil {
 		t.Errorf("odd keys beside: %v %v", ok, err)
 	}
+
 	if n := len(h.last.Load().keys); n > maxKeys {
 		t.Errorf("%d keys are kept", n)
 	}
@@ -295,17 +335,20 @@ func TestAttack74FetchStorm(t *testing.T) {
 	h := newHostile(t)
 	storm := func() {
 		for i := range 50 {
-			if ok, _, _ := h.Login(t.Context(), "ann", h.sign(jose.RS256, h.key, "JWT", fmt.Sprint("unknown", i), h.claims(nil))); ok {
+			if ok, _, _ := h.Login(t.Context(), "ann",
+				h.sign(jose.RS256, h.key, "JWT", fmt.Sprint("unknown", i), h.claims(nil))); ok {
 				t.Fatal("let in")
 			}
 		}
 	}
+
 	wants := func(when string, most int64) {
 		t.Helper()
 		if n := h.asked.Swap(0); n > most {
 			t.Errorf("%s: asked %d times, at most %d", when, n, most)
 		}
 	}
+
 	storm()
 	wants("at the start", 2)
 	h.elapsed.Add(int64(renew))
@@ -315,15 +358,19 @@ func TestAttack74FetchStorm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	old := h.key
 	h.jwks = map[string]any{"keys": []any{jose.JSONWebKey{Key: &next.PublicKey, KeyID: "k2"}}}
 	h.elapsed.Add(int64(renew))
-	if ok, _, err := h.Login(t.Context(), "ann", h.sign(jose.RS256, next, "JWT", "k2", h.claims(nil))); !ok || err != nil {
+	if ok, _, err := h.Login(t.Context(), "ann", h.sign(jose.RS256, next, "JWT", "k2", h.claims(nil))); !ok ||
+		err != nil {
 		t.Errorf("the new key: %v %v", ok, err)
 	}
+
 	if ok, _, _ := h.Login(t.Context(), "ann", h.sign(jose.RS256, old, "JWT", "k1", h.claims(nil))); ok {
 		t.Error("the old key counts")
 	}
+
 	h.asked.Store(0)
 	h.away.Store(true)
 	h.elapsed.Add(int64(fresh))
@@ -332,6 +379,7 @@ func TestAttack74FetchStorm(t *testing.T) {
 			t.Fatalf("with a provider that is away, by keys that are known: %v %v", ok, err)
 		}
 	}
+
 	wants("away", 1)
 	h.elapsed.Add(int64(stale))
 	for range 20 {
@@ -339,10 +387,12 @@ func TestAttack74FetchStorm(t *testing.T) {
 			t.Fatalf("by keys that are too old: %v %v", ok, err)
 		}
 	}
+
 	wants("away for long", 1)
 	h.away.Store(false)
 	h.elapsed.Add(int64(pause))
-	if ok, _, err := h.Login(t.Context(), "ann", h.sign(jose.RS256, next, "JWT", "k2", h.claims(nil))); !ok || err != nil {
+	if ok, _, err := h.Login(t.Context(), "ann", h.sign(jose.RS256, next, "JWT", "k2", h.claims(nil))); !ok ||
+		err != nil {
 		t.Errorf("back: %v %v", ok, err)
 	}
 }
@@ -360,26 +410,33 @@ func TestAttack74Silent(t *testing.T) {
 		_, _, err := h.Login(t.Context(), "ann", h.token(nil))
 		done <- err
 	}()
+
 	await.That(t, "a question to the provider", func() bool { return h.asked.Load() == 2 })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
+
 	if ok, _, err := h.Login(ctx, "ann", h.token(nil)); ok || err == nil {
 		t.Errorf("who gave up: %v %v", ok, err)
 	}
+
 	start := time.Now()
-	if ok, _, err := h.Login(t.Context(), "ann", h.token(nil)); ok || err == nil || time.Since(start) > patience+fetchTime/2 {
+	if ok, _, err := h.Login(t.Context(), "ann", h.token(nil)); ok || err == nil ||
+		time.Since(start) > patience+fetchTime/2 {
 		t.Errorf("who waited: %v %v", ok, err)
 	}
+
 	release <- struct{}{}
 	if err := <-done; err == nil {
 		t.Error("no error of an empty answer")
 	}
+
 	silent := h.jwks
 	h.jwks = keys
 	h.elapsed.Add(int64(pause))
 	if ok, _, err := h.Login(t.Context(), "ann", h.token(nil)); !ok || err != nil {
 		t.Fatalf("it answers: %v %v", ok, err)
 	}
+
 	h.jwks = silent
 	h.elapsed.Add(int64(fresh))
 	h.asked.Store(0)
@@ -387,10 +444,12 @@ func TestAttack74Silent(t *testing.T) {
 		_, _, err := h.Login(t.Context(), "ann", h.token(nil))
 		done <- err
 	}()
+
 	await.That(t, "another question to the provider", func() bool { return h.asked.Load() == 2 })
 	if ok, _, err := h.Login(t.Context(), "ann", h.token(nil)); !ok || err != nil {
 		t.Errorf("by what is known: %v %v", ok, err)
 	}
+
 	release <- struct{}{}
 	if err := <-done; err != nil {
 		t.Errorf("who asked, by what is known: %v", err)

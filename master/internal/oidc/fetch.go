@@ -46,15 +46,28 @@ func (p *Provider) client() (*http.Client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read auth.oidc.ca: %w", err)
 		}
+
 		secure.RootCAs = x509.NewCertPool()
 		if !secure.RootCAs.AppendCertsFromPEM(b) {
 			return nil, fmt.Errorf("read auth.oidc.ca: %s holds no certificate in PEM", p.opts.CA)
 		}
 	}
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10, ForceAttemptHTTP2: true}
-	return &http.Client{Transport: bounded{t}, Timeout: fetchTime, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return errors.New("it leads elsewhere: write the provider's own address in auth.oidc.issuer")
-	}}, nil
+
+	t := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		TLSClientConfig:        secure,
+		DisableKeepAlives:      true,
+		MaxResponseHeaderBytes: 64 << 10,
+		ForceAttemptHTTP2:      true,
+	}
+
+	return &http.Client{
+		Transport: bounded{t},
+		Timeout:   fetchTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return errors.New("it leads elsewhere: write the provider's own address in auth.oidc.issuer")
+		},
+	}, nil
 }
 
 // bounded cuts answers that are too large.
@@ -83,27 +96,46 @@ func (p *Provider) fetch(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	found, err := gooidc.NewProvider(gooidc.ClientContext(ctx, c), p.opts.Issuer)
 	if err != nil {
 		return nil, foreign("ask the provider "+p.opts.Issuer, err)
 	}
+
 	var more struct {
 		JWKS    string   `json:"jwks_uri"`
 		Methods []string `json:"token_endpoint_auth_methods_supported"`
 	}
+
 	if err := found.Claims(&more); err != nil {
 		return nil, foreign("read what the provider says of itself", err)
 	}
-	v := &view{at: p.now(), oauth: oauth2.Config{ClientID: p.opts.ClientID, Endpoint: found.Endpoint(), RedirectURL: p.opts.Redirect + Callback, Scopes: p.opts.Scopes}}
+
+	v := &view{
+		at: p.now(),
+		oauth: oauth2.Config{
+			ClientID:    p.opts.ClientID,
+			Endpoint:    found.Endpoint(),
+			RedirectURL: p.opts.Redirect + Callback,
+			Scopes:      p.opts.Scopes,
+		},
+	}
+
 	v.oauth.Endpoint.AuthStyle = oauth2.AuthStyleInHeader
 	if len(more.Methods) > 0 && !slices.Contains(more.Methods, "client_secret_basic") {
 		v.oauth.Endpoint.AuthStyle = oauth2.AuthStyleInParams
 	}
-	for name, address := range map[string]string{"jwks_uri": more.JWKS, "authorization_endpoint": v.oauth.Endpoint.AuthURL, "token_endpoint": v.oauth.Endpoint.TokenURL} {
+
+	for name, address := range map[string]string{
+		"jwks_uri":               more.JWKS,
+		"authorization_endpoint": v.oauth.Endpoint.AuthURL,
+		"token_endpoint":         v.oauth.Endpoint.TokenURL,
+	} {
 		if err := safe(address); err != nil {
 			return nil, fmt.Errorf("read what the provider says of itself: %s: %w", name, err)
 		}
 	}
+
 	v.keys, err = keysOf(ctx, c, more.JWKS)
 	return v, err
 }
@@ -116,14 +148,17 @@ func keysOf(ctx context.Context, c *http.Client, address string) ([]jose.JSONWeb
 	if err != nil {
 		return nil, foreign(doing, err)
 	}
+
 	resp, err := c.Do(r)
 	if err != nil {
 		return nil, foreign(doing, err)
 	}
 	defer resp.Body.Close()
+
 	if resp.StatusCode != http.StatusOK {
 		return nil, foreign(doing, errors.New(resp.Status))
 	}
+
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
@@ -131,9 +166,11 @@ func keysOf(ctx context.Context, c *http.Client, address string) ([]jose.JSONWeb
 	if err == nil {
 		err = json.Unmarshal(b, &set)
 	}
+
 	if err != nil {
 		return nil, foreign(doing, err)
 	}
+
 	var keys []jose.JSONWebKey
 	for _, raw := range set.Keys[:min(len(set.Keys), maxKeys)] {
 		var k jose.JSONWebKey
@@ -141,9 +178,11 @@ func keysOf(ctx context.Context, c *http.Client, address string) ([]jose.JSONWeb
 			keys = append(keys, k)
 		}
 	}
+
 	if len(keys) == 0 {
 		return nil, foreign(doing, errors.New("there is none that can be used"))
 	}
+
 	return keys, nil
 }
 

@@ -25,15 +25,19 @@ func (o Options) withDefaults() Options {
 	if len(o.Scopes) == 0 {
 		o.Scopes = []string{"openid", "profile", "email"}
 	}
+
 	if !slices.Contains(o.Scopes, "openid") {
 		o.Scopes = append([]string{"openid"}, o.Scopes...)
 	}
+
 	if o.UserClaim == "" {
 		o.UserClaim = "sub"
 	}
+
 	if o.GroupsClaim == "" {
 		o.GroupsClaim = "groups"
 	}
+
 	o.Redirect = strings.TrimSuffix(o.Redirect, "/")
 	return o
 }
@@ -48,18 +52,25 @@ func Check(o Options) error {
 	case o.Secret != "" && o.SecretFile != "":
 		return errors.New("auth.oidc.client_secret and auth.oidc.client_secret_file exclude each other: remove one")
 	}
-	for _, a := range []struct{ name, address string }{{"auth.oidc.issuer", o.Issuer}, {"auth.oidc.redirect", o.Redirect}} {
+
+	for _, a := range []struct{ name, address string }{
+		{"auth.oidc.issuer", o.Issuer},
+		{"auth.oidc.redirect", o.Redirect},
+	} {
 		if a.address == "" {
 			continue
 		}
+
 		err := safe(a.address)
 		if err == nil && strings.Contains(a.address, "?") {
 			err = fmt.Errorf("%.200q has a question mark: write https://HOST/PATH", a.address)
 		}
+
 		if err != nil {
 			return fmt.Errorf("%s: %w", a.name, err)
 		}
 	}
+
 	return nil
 }
 

@@ -61,6 +61,7 @@ func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
 		if v != nil && v != lacking && p.now().Sub(v.at) < stale {
 			return v, nil
 		}
+
 		short, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		select {
@@ -69,23 +70,30 @@ func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
 			return nil, fmt.Errorf("wait for the OpenID provider, which is being asked: %w", short.Err())
 		}
 	}
+
 	defer func() { <-p.turn }()
 	now := p.now()
 	if v = p.last.Load(); v != nil && now.Sub(v.at) < fresh && (v != lacking || now.Sub(v.at) < renew) {
 		return v, nil
 	}
+
 	if p.failed == nil || now.Sub(p.tried) >= pause {
 		p.tried = now
+
 		// Who hangs up must not have it fail for those who wait.
 		got, err := p.fetch(context.WithoutCancel(ctx))
-		if p.failed = err; err == nil {
+		p.failed = err
+		if err == nil {
 			p.last.Store(got)
 			return got, nil
 		}
+
 		p.log.Warn("the OpenID provider does not answer as it should", "error", err)
 	}
+
 	if v != nil && now.Sub(v.at) < stale {
 		return v, nil
 	}
+
 	return nil, p.failed
 }

@@ -46,7 +46,9 @@ func (p *Provider) Begin(ctx context.Context, secret string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return v.oauth.AuthCodeURL(derive(secret, "state"), oauth2.SetAuthURLParam("nonce", derive(secret, "nonce")), oauth2.S256ChallengeOption(derive(secret, "verifier"))), nil
+	return v.oauth.AuthCodeURL(derive(secret, "state"),
+		oauth2.SetAuthURLParam("nonce", derive(secret, "nonce")),
+		oauth2.S256ChallengeOption(derive(secret, "verifier"))), nil
 }
 
 // Refused reports whether an error of Finish says that the browser brought something
@@ -69,14 +71,17 @@ func (p *Provider) Finish(ctx context.Context, secret string, answer url.Values)
 	case code == "" || len(code) > maxCode:
 		return SignIn{}, refuse("it has no code, or one that is too long")
 	}
+
 	v, err := p.current(ctx, nil)
 	if err != nil {
 		return SignIn{}, err
 	}
+
 	token, err := p.exchange(ctx, v.oauth, code, derive(secret, "verifier"))
 	if err != nil {
 		return SignIn{}, err
 	}
+
 	id, err := p.prove(ctx, token, derive(secret, "nonce"))
 	return SignIn{User: id.user, Token: token, Groups: id.groups}, err
 }
@@ -88,12 +93,15 @@ func (p *Provider) exchange(ctx context.Context, conf oauth2.Config, code, verif
 	if err != nil {
 		return "", err
 	}
+
 	if conf.ClientSecret, err = p.secret(); err != nil {
 		return "", err
 	}
+
 	if conf.ClientSecret == "" {
 		conf.Endpoint.AuthStyle = oauth2.AuthStyleInParams
 	}
+
 	got, err := conf.Exchange(context.WithValue(ctx, oauth2.HTTPClient, c), code, oauth2.VerifierOption(verifier))
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		said := fmt.Errorf("%s: %s %s", e.Response.Status, e.ErrorCode, e.ErrorDescription)
@@ -102,13 +110,16 @@ func (p *Provider) exchange(ctx context.Context, conf oauth2.Config, code, verif
 		}
 		return "", foreign(doing, said)
 	}
+
 	if err != nil {
 		return "", foreign(doing, err)
 	}
+
 	token, _ := got.Extra("id_token").(string)
 	if token == "" {
 		return "", errors.New(doing + ": there is none in its answer")
 	}
+
 	return token, nil
 }
 

@@ -38,7 +38,8 @@ func refuse(format string, args ...any) error {
 // algorithms are those with which a provider may sign: none with a secret that both
 // sides have, and not without.
 func algorithms() []jose.SignatureAlgorithm {
-	return []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
+	return []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
+		jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 }
 
 // identity is who a token is of.
@@ -67,17 +68,20 @@ func (p *Provider) prove(ctx context.Context, token, nonce string) (identity, er
 	if len(token) == 0 || len(token) > maxToken {
 		return identity{}, refuse("a token of %d bytes; 1 to %d are possible", len(token), maxToken)
 	}
+
 	var lacking *view
 	for {
 		v, err := p.current(ctx, lacking)
 		if err != nil {
 			return identity{}, err
 		}
+
 		keys := keyring{view: v}
 		conf := gooidc.Config{ClientID: p.opts.ClientID, Now: p.now}
 		for _, a := range algorithms() {
 			conf.SupportedSigningAlgs = append(conf.SupportedSigningAlgs, string(a))
 		}
+
 		t, err := gooidc.NewVerifier(p.opts.Issuer, &keys, &conf).Verify(ctx, token)
 		if err == nil {
 			return p.identity(t, nonce)
@@ -85,6 +89,7 @@ func (p *Provider) prove(ctx context.Context, token, nonce string) (identity, er
 		if !keys.unknown || lacking == v {
 			return identity{}, refuse("%v", err)
 		}
+
 		lacking = v // perhaps it has a new one
 	}
 }
@@ -101,12 +106,14 @@ func (k *keyring) VerifySignature(_ context.Context, token string) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
+
 	head := jws.Signatures[0].Header
 	if kind, ok := head.ExtraHeaders[jose.HeaderType]; ok {
 		if text, _ := kind.(string); !strings.EqualFold(text, "JWT") {
 			return nil, fmt.Errorf("it is of the type %v, no ID token", kind)
 		}
 	}
+
 	k.unknown = true
 	for _, key := range k.view.keys {
 		if head.KeyID != "" && key.KeyID != head.KeyID || key.Algorithm != "" && key.Algorithm != head.Algorithm {
@@ -117,6 +124,7 @@ func (k *keyring) VerifySignature(_ context.Context, token string) ([]byte, erro
 			return payload, nil
 		}
 	}
+
 	return nil, errors.New("no key of the provider has signed it")
 }
 
@@ -126,6 +134,7 @@ func (p *Provider) identity(t *gooidc.IDToken, nonce string) (identity, error) {
 	if err := t.Claims(&claims); err != nil {
 		return identity{}, refuse("read the claims: %v", err)
 	}
+
 	now := p.now()
 	party, split := claims["azp"]
 	switch {
@@ -140,13 +149,18 @@ func (p *Provider) identity(t *gooidc.IDToken, nonce string) (identity, error) {
 	case claims["events"] != nil:
 		return identity{}, refuse("it tells of a log-out (events)")
 	}
+
 	id := identity{user: text(claims[p.opts.UserClaim]), groups: p.groups(claims)}
 	if !plausible(id.user) {
-		return identity{}, refuse("auth.oidc.username_claim: %q is no name: %s", p.opts.UserClaim, claims[p.opts.UserClaim])
+		return identity{}, refuse("auth.oidc.username_claim: %q is no name: %s", p.opts.UserClaim,
+			claims[p.opts.UserClaim])
 	}
-	if verified, said := claims["email_verified"]; p.opts.UserClaim == "email" && said && string(verified) != "true" && text(verified) != "true" {
+
+	if verified, said := claims["email_verified"]; p.opts.UserClaim == "email" && said &&
+		string(verified) != "true" && text(verified) != "true" {
 		return identity{}, refuse("the provider has not verified the address %s", id.user)
 	}
+
 	return id, nil
 }
 
@@ -158,24 +172,30 @@ func (p *Provider) groups(claims map[string]json.RawMessage) []string {
 		var elsewhere map[string]json.RawMessage
 		_ = json.Unmarshal(claims["_claim_names"], &elsewhere) // another form names nothing
 		if elsewhere[p.opts.GroupsClaim] != nil {
-			p.log.Warn("the provider leaves the groups of a user out, since they are too many: have it send those of this client alone", "claim", p.opts.GroupsClaim)
+			p.log.Warn("the provider leaves the groups of a user out, since they are too many: have it send those of this client alone",
+				"claim", p.opts.GroupsClaim)
 		}
 		return nil
 	}
+
 	if one := text(raw); one != "" {
 		raw = json.RawMessage(`[` + string(raw) + `]`)
 	}
+
 	var list []any
 	if err := json.Unmarshal(raw, &list); err != nil {
-		p.log.Warn("the groups of a user cannot be read: the claim is neither text nor a list", "claim", p.opts.GroupsClaim)
+		p.log.Warn("the groups of a user cannot be read: the claim is neither text nor a list", "claim",
+			p.opts.GroupsClaim)
 		return nil
 	}
+
 	var names []string
 	for _, g := range list {
 		if name, _ := g.(string); plausible(name) && len(names) < maxGroups {
 			names = append(names, name)
 		}
 	}
+
 	return names
 }
 
@@ -187,5 +207,6 @@ func text(raw json.RawMessage) (s string) {
 
 // plausible reports whether text can be the name of a user or a group.
 func plausible(name string) bool {
-	return name != "" && len(name) <= maxName && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
+	return name != "" && len(name) <= maxName && utf8.ValidString(name) &&
+		!strings.ContainsFunc(name, unicode.IsControl)
 }

@@ -60,6 +60,7 @@ func (c Controlled) do(given bool, f func() error) error {
 	case !given:
 		return &control.Error{Code: control.CodeBadRequest, Text: "an argument is missing or too long"}
 	}
+
 	err := f()
 	for cause, code := range map[error]control.Code{
 		node.ErrNotMember: control.CodeNoSuchMember, node.ErrLast: control.CodeLastMember,
@@ -69,5 +70,6 @@ func (c Controlled) do(given bool, f func() error) error {
 			return &control.Error{Code: code, Text: err.Error()}
 		}
 	}
+
 	return err
 }

@@ -21,9 +21,11 @@ func TestControlCodes(t *testing.T) {
 			t.Errorf("%v became %v", cause, err)
 		}
 	}
+
 	if err := c.do(false, nil); !errors.Is(err, &control.Error{Code: control.CodeBadRequest}) {
 		t.Errorf("without an argument: %v", err)
 	}
+
 	if err := c.do(true, func() error { return errors.New("no such member of the cluster") }); errors.Is(err, control.ErrNoSuchMember) {
 		t.Error("a text was taken for a code")
 	}

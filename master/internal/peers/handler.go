@@ -96,19 +96,24 @@ func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
 	if event.MayOrder(e, event.JobStart) {
 		h.startOf(ctx, peer, e)
 	}
+
 	if event.MayOrder(e, event.PillarClear) {
 		h.cfg.Pillars.Drop(e.Data.Str("id"))
 	}
+
 	if event.MayOrder(e, event.LoginLock) {
 		h.cfg.Lockout.Adopt(e.Data, time.Now())
 	}
+
 	if event.MayOrder(e, event.GitFollow) {
 		h.cfg.Repos.Peer(peer, e.Tag, e.Data)
 	}
+
 	e.Data = redact.Event(e.Tag, e.Data)
 	if err := h.cfg.Bus.Relay(e); err != nil {
 		h.cfg.Log.Warn("event of a peer cannot be fired", "peer", peer, "tag", e.Tag, "error", err)
 	}
+
 	return nil
 }
 
@@ -118,10 +123,12 @@ func (h *Handler) startOf(ctx context.Context, peer string, e event.Event) {
 	if !jobs.Valid(jid) || e.Tag != event.Tag("job", jid, "new") {
 		return
 	}
+
 	load := e.Data.Clone()
 	for _, k := range []string{"_stamp", clusterwire.PeerField, "minions", "missing"} {
 		load.Delete(k)
 	}
+
 	// Not waited for: the job itself comes next and must not be late.
 	err := h.cfg.Launch.Learn(ctx, jid, e.Data, func() error {
 		_, err := h.cfg.Jobs.StageCopy(ctx, peer, jid, load, e.Data.Texts("minions"))
@@ -140,22 +147,27 @@ func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map, lat
 		h.cfg.Log.Warn("the job of a peer has no valid id", "peer", peer)
 		return nil
 	}
+
 	j, err := h.cfg.Launch.New(ctx, load)
 	if err != nil {
 		h.cfg.Log.Warn("the target of a peer's job cannot be read", "peer", peer, "jid", load.Str("jid"), "error", err)
 		j = &launch.Job{}
 	}
+
 	if late.Brought && h.cfg.Missed.Has(load.Str("jid"), late.Age) {
 		return nil
 	}
+
 	if late.Age > 0 {
 		err = h.cfg.Missed.Late(ctx, load, j.Minions, late.Age, late.Passed)
 	} else {
 		err = h.cfg.Publish(ctx, load, j.Minions)
 	}
+
 	if err != nil {
 		return fmt.Errorf("publish job %s of a peer: %w", load.Str("jid"), err)
 	}
+
 	return nil
 }
 
@@ -192,12 +204,14 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 	if !h.cfg.KeepReturns {
 		return nil
 	}
+
 	kept := load.Clone()
 	kept.Delete("_stamp")
 	if err := h.cfg.Jobs.SaveCopy(ctx, peer, jobs.ReturnOf(kept)); err != nil && !errors.Is(err, jobs.ErrTooLarge) {
 		h.cfg.Problem(control.JobCacheFault, err)
 		return fmt.Errorf("keep the return of %s for job %s: %w", id, jid, err)
 	}
+
 	h.cfg.Problem(control.JobCacheFault, nil)
 	return nil
 }

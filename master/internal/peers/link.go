@@ -56,17 +56,21 @@ func (l *Link) wasSent(tag string) bool {
 
 // Forward sends the events of the local bus to the peers, until ctx ends.
 func (l *Link) Forward(ctx context.Context, bus *event.Bus) {
-	sub := bus.Subscribe("cluster", forwardDepth, func(tag string) bool { return tag != "key" && !strings.HasPrefix(tag, "cluster/") })
+	sub := bus.Subscribe("cluster", forwardDepth,
+		func(tag string) bool { return tag != "key" && !strings.HasPrefix(tag, "cluster/") })
 	defer sub.Close()
+
 	for {
 		select {
 		case e, ok := <-sub.C:
 			if !ok {
 				return
 			}
+
 			if e.Lost > 0 {
 				l.Log.Error("events were not forwarded to the peers: too many at once", "lost", e.Lost)
 			}
+
 			if !l.wasSent(e.Tag) && !runner.Private(e.Data.Str("fun")) {
 				l.Pool.Forward(e)
 			}

@@ -104,22 +104,41 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	if c.ClusterIsolatedFS {
 		return m, errors.New("cluster_isolated_filesystem is set, but masters share cluster_pki_dir here; remove the option")
 	}
+
 	wait := joinTimeout
 	if s := c.ClusterJoinTimeout; s > 0 {
 		wait = s
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var err error
 	m.Pool, err = cluster.Open(ctx, cluster.Config{
-		ID: c.ID, Address: c.Interface, Port: c.ClusterPoolPort, Dir: c.ClusterPKIDir, Key: cfg.Identity.Key, Pub: cfg.Identity.Public,
-		KeySize: c.KeySize, KeyPass: c.ClusterKeyPass, Peers: c.ClusterPeers, Secret: c.ClusterSecret, AllowEmptySecret: c.ClusterEmptySecret,
-		Fingerprint: c.ClusterPubFingerprint, Suite: clusterwire.Suite{Encryption: c.ClusterEncryptionAlgorithm, Signing: c.PublishSigningAlgorithm},
-		PublishSession: c.PublishSession, PlainPeers: c.ClusterPlainPeers, StateDir: c.CacheDir, Logger: cfg.Log,
+		ID:               c.ID,
+		Address:          c.Interface,
+		Port:             c.ClusterPoolPort,
+		Dir:              c.ClusterPKIDir,
+		Key:              cfg.Identity.Key,
+		Pub:              cfg.Identity.Public,
+		KeySize:          c.KeySize,
+		KeyPass:          c.ClusterKeyPass,
+		Peers:            c.ClusterPeers,
+		Secret:           c.ClusterSecret,
+		AllowEmptySecret: c.ClusterEmptySecret,
+		Fingerprint:      c.ClusterPubFingerprint,
+		Suite: clusterwire.Suite{
+			Encryption: c.ClusterEncryptionAlgorithm,
+			Signing:    c.PublishSigningAlgorithm,
+		},
+		PublishSession: c.PublishSession,
+		PlainPeers:     c.ClusterPlainPeers,
+		StateDir:       c.CacheDir,
+		Logger:         cfg.Log,
 	})
 	if err != nil {
 		return m, err
 	}
+
 	m.link = &Link{Pool: m.Pool, Now: cfg.Now, Log: cfg.Log}
 	m.Started = presence.NewStarted()
 	m.Missed = presence.NewResender(m.resending(cfg))
@@ -147,13 +166,16 @@ func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 		Now:         cfg.Now,
 		Log:         cfg.Log,
 	}
+
 	if !c.OrderMasters { // else lower masters have minions of which we know nothing
 		rc.Started = m.Started
 		rc.Unheard = m.Pool.Unheard
 	}
+
 	if c.JobCache && c.ExtJobCache == "" && !c.OrderMasters { // returns are kept, and all minions are ours
 		rc.Returned = func(ctx context.Context, jid string) (map[string]bool, error) { return m.Jobs.Returned(ctx, jid) }
 	}
+
 	m.undelivered = u
 	return rc
 }
@@ -197,8 +219,13 @@ func (m *Membership) Incoming() string {
 // OpenJobs makes the job cache that all masters share from this master's own.
 func (m *Membership) OpenJobs(local *jobs.Local) (err error) {
 	m.Jobs, err = jobs.OpenCluster(jobs.ClusterConfig{
-		ID: m.Pool.ID(), Dir: filepath.Join(m.Options.ClusterPKIDir, cluster.JobsDir), Local: local, Peers: m.link, Keep: m.Options.KeepJobs,
-		Degraded: m.degraded, Log: m.log,
+		ID:       m.Pool.ID(),
+		Dir:      filepath.Join(m.Options.ClusterPKIDir, cluster.JobsDir),
+		Local:    local,
+		Peers:    m.link,
+		Keep:     m.Options.KeepJobs,
+		Degraded: m.degraded,
+		Log:      m.log,
 	})
 	return err
 }
@@ -295,14 +322,23 @@ func (m *Membership) Serve(cfg Config) error {
 	if m.Pool == nil {
 		return nil
 	}
+
 	var err error
 	cfg.Cache.ShareTokens(m.Options.TokenDir)
 	if m.share, err = share.New(share.Config{Store: cfg.Cache, Send: m.Pool.SendData, Log: m.log}); err != nil {
 		return err
 	}
-	cfg.Key, cfg.Jobs, cfg.Missed, cfg.share, cfg.peerBack = m.Pool.ClusterKey(), m.Jobs, m.Missed, m.share, m.peerBack
-	cfg.started, cfg.undelivered, cfg.now = m.Started, m.undelivered, m.now
+
+	cfg.Key = m.Pool.ClusterKey()
+	cfg.Jobs = m.Jobs
+	cfg.Missed = m.Missed
+	cfg.share = m.share
+	cfg.peerBack = m.peerBack
+	cfg.started = m.Started
+	cfg.undelivered = m.undelivered
+	cfg.now = m.now
 	m.handler = newHandler(cfg)
+
 	return m.Pool.Serve(m.handler)
 }
 
@@ -321,13 +357,16 @@ func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 		<-ctx.Done()
 		return nil
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+
 	defer cancel()
 	wg.Go(func() { m.link.Forward(ctx, bus) })
 	wg.Go(func() { m.Missed.Run(ctx) })
 	wg.Go(func() { m.share.Run(ctx) })
+
 	select {
 	case <-m.handler.WhenRemoved():
 		return cluster.ErrRemoved

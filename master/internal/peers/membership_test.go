@@ -19,16 +19,21 @@ func TestPeerBack(t *testing.T) {
 		}
 		now = err
 	}}
+
 	m.degraded(fmt.Errorf("returns are kept by this master and the shared folder: %w", jobs.ErrAlone))
 	if now == nil {
 		t.Error("nothing is told")
 	}
-	if m.peerBack(); now != nil {
+
+	m.peerBack()
+	if now != nil {
 		t.Errorf("a peer is back: %v", now)
 	}
+
 	full := errors.New("no space left on device")
 	m.degraded(full)
-	if m.peerBack(); !errors.Is(now, full) {
+	m.peerBack()
+	if !errors.Is(now, full) {
 		t.Errorf("the peer's disk is full: %v", now)
 	}
 }

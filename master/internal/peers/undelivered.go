@@ -24,8 +24,10 @@ const maxNamed = 500
 
 // missed tells that a job is not given again to minions.
 func (u *undelivered) missed(load *value.Map, minions []string, why string) {
-	u.tell(load, value.NewMap("minions", minions[:min(len(minions), maxNamed)], "count", int64(len(minions)), "reason", why))
-	u.log.Warn("job is not given again to minions that may have missed it", "jid", load.Str("jid"), "minions", len(minions), "reason", why)
+	u.tell(load,
+		value.NewMap("minions", minions[:min(len(minions), maxNamed)], "count", int64(len(minions)), "reason", why))
+	u.log.Warn("job is not given again to minions that may have missed it", "jid", load.Str("jid"),
+		"minions", len(minions), "reason", why)
 }
 
 // lost tells that a job has never reached a peer that was there all the time.
@@ -34,7 +36,9 @@ func (u *undelivered) lost(peer string, load *value.Map) {
 	why := "it could not be sent to master " + peer + " in time"
 	u.tell(load, value.NewMap("peer", peer, "reason", why))
 	u.log.Error("job was not delivered to the minions of another master", "jid", load.Str("jid"), "peer", peer)
-	u.failed(control.DeliveryFault, fmt.Errorf("%d since the start of the master, the last one %s (%s) to the minions of %s, which could not be reached for so long; start it again for those that have not returned", n, load.Str("jid"), load.Str("fun"), peer))
+	u.failed(control.DeliveryFault,
+		fmt.Errorf("%d since the start of the master, the last one %s (%s) to the minions of %s, which could not be reached for so long; start it again for those that have not returned",
+			n, load.Str("jid"), load.Str("fun"), peer))
 }
 
 func (u *undelivered) tell(load, data *value.Map) {

@@ -62,14 +62,25 @@ func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (
 	if req.ID == "" {
 		return nil, errors.New("compile a pillar: no minion id")
 	}
+
 	if req.Ext != nil {
 		c.log.Error("an on-demand ext_pillar is refused", "minion", req.ID)
 	}
-	n := &compilation{c: c, turn: turn, req: req, saltenv: req.Saltenv, pillar: value.NewMap(), ignored: map[string][]string{}}
+
+	n := &compilation{
+		c:       c,
+		turn:    turn,
+		req:     req,
+		saltenv: req.Saltenv,
+		pillar:  value.NewMap(),
+		ignored: map[string][]string{},
+	}
+
 	n.ctx, n.giveUp = context.WithCancelCause(ctx)
 	defer n.giveUp(nil)
 	n.grains = req.Grains.Clone()
 	n.grains.Set("id", req.ID)
+
 	if err := n.chooseEnvs(); err != nil {
 		// Whatever the minion gets with another environment, it did not ask for it.
 		c.log.Error("a pillar is refused", "minion", req.ID, "error", err)
@@ -87,12 +98,15 @@ func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (
 	if cause := context.Cause(n.ctx); cause != nil {
 		err = cause
 	}
+
 	if err == nil {
 		return p, nil
 	}
+
 	if renderer.Unable(err) && !errors.Is(err, ErrUnable) {
 		err = fmt.Errorf("%w: %w", ErrUnable, err)
 	}
+
 	return nil, fmt.Errorf("compile the pillar of %s: %w", req.ID, err)
 }
 
@@ -119,15 +133,18 @@ func (c *compilation) chooseEnvs() error {
 			return fmt.Errorf("the environment %.64q cannot be one of a pillar", env)
 		}
 	}
+
 	for _, name := range cfg.RootOrder {
 		if dirs, ok := cfg.Roots[name]; ok && name != "__env__" {
 			c.envs = append(c.envs, environment{name, dirs})
 		}
 	}
+
 	dynamic, ok := cfg.Roots["__env__"]
 	if !ok {
 		return nil
 	}
+
 	env := c.pillarenv
 	env = cmp.Or(env, c.saltenv)
 	env = cmp.Or(env, "base")
@@ -137,10 +154,12 @@ func (c *compilation) chooseEnvs() error {
 	if !validEnv(env) {
 		return fmt.Errorf("the pillar environment %.64q cannot be a directory name", env)
 	}
+
 	dirs := make([]string, len(dynamic))
 	for i, d := range dynamic {
 		dirs[i] = strings.ReplaceAll(d, "__env__", env)
 	}
+
 	c.envs = append(c.envs, environment{env, dirs})
 	return nil
 }
@@ -148,14 +167,16 @@ func (c *compilation) chooseEnvs() error {
 // safeEnv reports whether a name that a minion chose leads nowhere else when
 // it is part of a path; names with slashes are those of branches.
 func safeEnv(env string) bool {
-	return len(env) <= 255 && utf8.ValidString(env) && !strings.ContainsAny(env, "\\\x00\n\r") && !strings.HasPrefix(env, "/") &&
+	return len(env) <= 255 && utf8.ValidString(env) && !strings.ContainsAny(env, "\\\x00\n\r") &&
+		!strings.HasPrefix(env, "/") &&
 		!slices.Contains(strings.Split(env, "/"), "..")
 }
 
 // validEnv reports whether a name that a minion chose may replace __env__ in a
 // path.
 func validEnv(env string) bool {
-	return env != "" && len(env) <= 255 && utf8.ValidString(env) && !strings.HasPrefix(env, ".") && !strings.ContainsAny(env, "/\\\x00\n\r")
+	return env != "" && len(env) <= 255 && utf8.ValidString(env) && !strings.HasPrefix(env, ".") &&
+		!strings.ContainsAny(env, "/\\\x00\n\r")
 }
 
 func (c *compilation) has(env string) bool {
@@ -194,6 +215,7 @@ func (c *compilation) run() (*value.Map, error) {
 		c.topErrors = append(c.topErrors, err.Error())
 		t = &top{}
 	}
+
 	var pillar *value.Map
 	if cfg.ExtPillarFirst {
 		c.pillar = c.extPillar(c.req.Override.Clone())
@@ -203,23 +225,28 @@ func (c *compilation) run() (*value.Map, error) {
 				return nil, err
 			}
 		}
+
 		first := c.pillar
 		pillar = c.merge(first, c.all(c.match(t)))
 	} else {
 		pillar = c.extPillar(c.all(c.match(t)))
 	}
+
 	pillar = pillar.Clone()
 	c.errors = append(c.errors, c.topErrors...)
 	if cfg.PillarOpts {
 		pillar.Set("master", c.masterOpts())
 	}
+
 	c.setErrors(pillar)
 	if c.req.Override.Len() > 0 {
 		pillar = c.merge(pillar, c.req.Override)
 	}
+
 	if cfg.Decrypt {
 		pillar = c.decrypt(pillar)
 	}
+
 	return pillar, nil
 }
 
@@ -244,6 +271,7 @@ func (c *compilation) all(matches []selected) *value.Map {
 			if c.over() {
 				return pillar
 			}
+
 			state, errs := c.render(name, s.env, mods, nil, 0)
 			c.errors = append(c.errors, errs...)
 			if m, ok := state.(*value.Map); ok {
@@ -251,6 +279,7 @@ func (c *compilation) all(matches []selected) *value.Map {
 			}
 		}
 	}
+
 	return pillar
 }
 
@@ -265,13 +294,16 @@ func (c *compilation) expand(s selected) (out []string) {
 				c.errors = append(c.errors, err.Error())
 				continue
 			}
+
 			if found := filter(avail, name); len(found) > 0 {
 				out = append(out, found...)
 				continue
 			}
 		}
+
 		out = append(out, name)
 	}
+
 	return out
 }
 
@@ -281,6 +313,7 @@ func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 	if c.req.Override.Len() > 0 {
 		pillar = c.merge(pillar, c.req.Override)
 	}
+
 	for _, l := range c.c.chain {
 		if c.over() {
 			break
@@ -289,8 +322,10 @@ func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 			pillar = c.merge(pillar, c.gitPillar(l.git))
 			continue
 		}
+
 		pillar = c.otherPillars(pillar, l.others)
 	}
+
 	return pillar
 }
 
@@ -305,17 +340,22 @@ func (c *compilation) otherPillars(pillar *value.Map, entries []any) *value.Map 
 			return out
 		}
 	}
-	if c.unable(err); c.over() {
+
+	c.unable(err)
+	if c.over() {
 		return pillar
 	}
+
 	c.c.log.Error("the ext_pillar chain failed", append([]any{"minion", c.req.ID}, c.told(err)...)...)
 	for _, e := range entries {
 		name := "?"
 		if m, ok := e.(*value.Map); ok && m.Len() > 0 {
 			name = m.Keys()[0]
 		}
-		c.errors = append(c.errors, fmt.Sprintf("Failed to load ext_pillar %s: Please see master log for details.", name))
+		c.errors = append(c.errors,
+			fmt.Sprintf("Failed to load ext_pillar %s: Please see master log for details.", name))
 	}
+
 	return pillar
 }
 
@@ -338,13 +378,18 @@ func (c *compilation) decrypt(pillar *value.Map) *value.Map {
 	if err == nil {
 		out, errs, err = s.Decrypt(c.ctx, pillar)
 	}
-	if c.unable(err); c.over() {
+
+	c.unable(err)
+	if c.over() {
 		return pillar
 	}
+
 	if err != nil {
 		c.c.log.Error("the pillar cannot be decrypted", append([]any{"minion", c.req.ID}, c.told(err)...)...)
-		out, errs = pillar, []string{"Failed to decrypt the pillar. Please see master log for details."}
+		out = pillar
+		errs = []string{"Failed to decrypt the pillar. Please see master log for details."}
 	}
+
 	addErrors(out, errs)
 	return out
 }
@@ -356,9 +401,18 @@ func (c *compilation) masterOpts() *value.Map {
 	for _, k := range []string{"pillar", "__context__", "functions", "matchers", "rend"} {
 		out.Delete(k)
 	}
-	for k, v := range maps.All(map[string]any{"id": c.req.ID, "minion_id": c.req.ID, "grains": c.grains, "file_client": "local", "saltenv": orNil(c.saltenv), "pillarenv": orNil(c.pillarenv)}) {
+
+	for k, v := range maps.All(map[string]any{
+		"id":          c.req.ID,
+		"minion_id":   c.req.ID,
+		"grains":      c.grains,
+		"file_client": "local",
+		"saltenv":     orNil(c.saltenv),
+		"pillarenv":   orNil(c.pillarenv),
+	}) {
 		out.Set(k, v)
 	}
+
 	out.Set("pillar_roots", c.roots())
 	out.Set("state_top", "salt://"+c.c.cfg.Top)
 	out.Set("saltversion", c.c.cfg.SaltVersion)
@@ -376,6 +430,7 @@ func (c *compilation) compileInSalt() (*value.Map, error) {
 		c.setErrors(p)
 		return p, nil
 	}
+
 	p, err := s.Whole(c.ctx, c.req.Override, c.req.Extra, git)
 	c.unable(err)
 	var wrong *renderer.Failure
@@ -385,9 +440,11 @@ func (c *compilation) compileInSalt() (*value.Map, error) {
 		c.setErrors(p)
 		return p, nil
 	}
+
 	if err == nil {
 		addErrors(p, c.errors)
 	}
+
 	if err == nil && c.c.cfg.PillarOpts {
 		p = p.Clone()
 		p.Set("master", c.masterOpts())
@@ -395,5 +452,6 @@ func (c *compilation) compileInSalt() (*value.Map, error) {
 			p = c.merge(p, value.NewMap("master", v))
 		}
 	}
+
 	return p, err
 }

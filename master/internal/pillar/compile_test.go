@@ -27,16 +27,19 @@ func tree(t testing.TB, files map[string]string) string {
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 			t.Fatal(err)
 		}
+
 		var err error
 		if link, ok := strings.CutPrefix(content, "->"); ok {
 			err = os.Symlink(link, full)
 		} else {
 			err = os.WriteFile(full, []byte(content), 0o644)
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return root
 }
 
@@ -67,6 +70,7 @@ func show(v any) any {
 	case []byte:
 		return map[string]any{"b": fmt.Sprintf("%x", v)}
 	}
+
 	return v
 }
 
@@ -97,6 +101,7 @@ func plainText(v any) string {
 		}
 		return fmt.Sprint(out)
 	}
+
 	return fmt.Sprint(v)
 }
 
@@ -120,20 +125,25 @@ func TestNative(t *testing.T) {
 		"common.sls": "a: 1\nn: {x: 1, y: [1, 2]}\n", "web/init.sls": "include:\n  - .extra\n  - common\nn: {x: 2, y: [3]}\nyes: 0644\n", "web/extra.sls": "e: yes\n",
 		"deb.sls": "deb: true\n", "db.sls": "db: 1\n",
 	})
+
 	c := New(Config{Roots: base(root)})
 	got := compile(t, c, Request{Grains: value.NewMap("os", "Debian", "id", "db1")})
 	want := "[_errors:[Specified SLS 'missing.one' in environment 'base' is not available on the salt master] a:1 deb:true e:true n:[x:2 y:[3]] true:644]"
 	if plainText(got) != want {
 		t.Errorf("got  %s\nwant %s", plainText(got), want)
 	}
+
 	// The cached parse must not have been changed by merging.
-	if again := compile(t, c, Request{Grains: value.NewMap("os", "Debian")}); !reflect.DeepEqual(show(again), show(got)) {
+	if again := compile(t, c, Request{Grains: value.NewMap("os", "Debian")}); !reflect.DeepEqual(show(again),
+		show(got)) {
 		t.Errorf("second time: %s", plainText(again))
 	}
+
 	os.WriteFile(filepath.Join(root, "deb.sls"), []byte("deb: false\n"), 0o644)
 	if v, _ := compile(t, c, Request{Grains: value.NewMap("os", "Debian")}).Get("deb"); v != false {
 		t.Errorf("a changed file gives %v", v)
 	}
+
 	os.WriteFile(filepath.Join(root, "missing.sls"), []byte(""), 0o644)
 	os.MkdirAll(filepath.Join(root, "missing"), 0o755)
 	os.WriteFile(filepath.Join(root, "missing/one.sls"), []byte("found: 1"), 0o644)
@@ -144,17 +154,27 @@ func TestNative(t *testing.T) {
 
 // TestWithoutRenderers: what needs a template says so, the rest works.
 func TestWithoutRenderers(t *testing.T) {
-	root := tree(t, map[string]string{"top.sls": "base: {'*': [plain, jinja, py]}", "plain.sls": "a: '{ {'", "jinja.sls": "b: {{ grains.id }}", "py.sls": "#!py\ndef run(): return {}\n"})
+	root := tree(t,
+		map[string]string{
+			"top.sls":   "base: {'*': [plain, jinja, py]}",
+			"plain.sls": "a: '{ {'",
+			"jinja.sls": "b: {{ grains.id }}",
+			"py.sls":    "#!py\ndef run(): return {}\n",
+		})
+
 	for _, pool := range []*renderer.Pool{nil, renderer.New(renderer.Config{Python: []string{"/nonexistent/python"}})} {
 		logs := &logged.Buffer{}
 		c := New(Config{Roots: base(root), Renderers: pool, Log: slog.New(slog.NewTextHandler(logs, nil))})
 		p := compile(t, c, Request{})
-		if p.Str("a") != "{ {" || len(p.List("_errors")) != 2 || !strings.Contains(plainText(p), "Rendering SLS 'jinja' failed: it needs Salt's Python renderers") {
+		if p.Str("a") != "{ {" || len(p.List("_errors")) != 2 ||
+			!strings.Contains(plainText(p), "Rendering SLS 'jinja' failed: it needs Salt's Python renderers") {
 			t.Errorf("got %s", plainText(p))
 		}
+
 		if !strings.Contains(logs.String(), "install the Salt library") {
 			t.Errorf("the log does not say what to do: %s", logs)
 		}
+
 		if pool != nil {
 			pool.Close()
 		}
@@ -162,49 +182,81 @@ func TestWithoutRenderers(t *testing.T) {
 }
 
 func TestAttack16Pillarenv(t *testing.T) {
-	root := tree(t, map[string]string{"secret/top.sls": "'../secret': {'*': [s]}\nsecret: {'*': [s]}\nbase: {'*': [s]}\n", "secret/s.sls": "leak: 1\n", "envs/good/top.sls": "good: {'*': [s]}", "envs/good/s.sls": "ok: 1"})
+	root := tree(t,
+		map[string]string{
+			"secret/top.sls":    "'../secret': {'*': [s]}\nsecret: {'*': [s]}\nbase: {'*': [s]}\n",
+			"secret/s.sls":      "leak: 1\n",
+			"envs/good/top.sls": "good: {'*': [s]}",
+			"envs/good/s.sls":   "ok: 1",
+		})
+
 	c := New(Config{Roots: map[string][]string{"__env__": {root + "/envs/__env__"}}})
-	for _, env := range []string{"../secret", "..", "good/../../secret", "/" + root + "/secret", "\x00", ".", "a\nb", strings.Repeat("x", 5000)} {
+	for _, env := range []string{"../secret", "..", "good/../../secret", "/" + root + "/secret", "\x00", ".",
+		"a\nb", strings.Repeat("x", 5000)} {
 		for _, req := range []Request{{Pillarenv: env}, {Saltenv: env}} {
 			if p := compile(t, c, req); p.Len() != 1 || len(p.List("_errors")) != 1 || len(plainText(p)) > 300 {
 				t.Errorf("%q: %.300s", env, plainText(p))
 			}
 		}
 	}
+
 	if p := compile(t, c, Request{Pillarenv: "good"}); plainText(p) != "[ok:1]" {
 		t.Errorf("good: %s", plainText(p))
 	}
 }
 
 func TestAttack17OthersPillar(t *testing.T) {
-	root := tree(t, map[string]string{"top.sls": "base:\n  victim: [secret]\n  'id:victim': [{match: grain}, secret]\n  'attacker': [own]\n", "secret.sls": "secret: 1", "own.sls": "own: 1"})
+	root := tree(t,
+		map[string]string{
+			"top.sls":    "base:\n  victim: [secret]\n  'id:victim': [{match: grain}, secret]\n  'attacker': [own]\n",
+			"secret.sls": "secret: 1",
+			"own.sls":    "own: 1",
+		})
+
 	logs := &logged.Buffer{}
 	c := New(Config{Roots: base(root), Log: slog.New(slog.NewTextHandler(logs, nil))})
 	sent := value.NewMap("id", "victim", "fqdn", "victim")
-	p := compile(t, c, Request{ID: "attacker", Grains: sent, Ext: value.NewMap("git", []any{"--upload-pack=id ssh://x"})})
+	p := compile(t, c,
+		Request{ID: "attacker", Grains: sent, Ext: value.NewMap("git", []any{"--upload-pack=id ssh://x"})})
 	if plainText(p) != "[own:1]" {
 		t.Errorf("got %s", plainText(p))
 	}
+
 	if !strings.Contains(logs.String(), "on-demand ext_pillar is refused") {
 		t.Errorf("nothing in the log: %s", logs)
 	}
+
 	if sent.Str("id") != "victim" {
 		t.Error("the request's grains were changed")
 	}
+
 	if _, err := c.Compile(t.Context(), Request{}); err == nil {
 		t.Error("no id: accepted")
 	}
 }
 
 func TestHostileTrees(t *testing.T) {
-	root := tree(t, map[string]string{"top.sls": "base: {'*': [loop, self, nodir, big, bad, rec0]}", "loop.sls": "->loop.sls", "self.sls": "include: [self]\nx: 1", "nodir.sls/x": "", "bad.sls": "a: [1\n", "d/up": "->..", "glob.sls": "include: ['*']"})
+	root := tree(t,
+		map[string]string{
+			"top.sls":     "base: {'*': [loop, self, nodir, big, bad, rec0]}",
+			"loop.sls":    "->loop.sls",
+			"self.sls":    "include: [self]\nx: 1",
+			"nodir.sls/x": "",
+			"bad.sls":     "a: [1\n",
+			"d/up":        "->..",
+			"glob.sls":    "include: ['*']",
+		})
+
 	os.WriteFile(filepath.Join(root, "big.sls"), bytes.Repeat([]byte("# "), maxSLS), 0o644)
 	for i := range 150 {
-		os.WriteFile(filepath.Join(root, fmt.Sprintf("rec%d.sls", i)), []byte(fmt.Sprintf("include: [rec%d]\nr%d: 1\n", i+1, i)), 0o644)
+		os.WriteFile(filepath.Join(root, fmt.Sprintf("rec%d.sls", i)),
+			[]byte(fmt.Sprintf("include: [rec%d]\nr%d: 1\n", i+1, i)), 0o644)
 	}
+
 	p := compile(t, New(Config{Roots: base(root), ShowRenderErrors: true}), Request{})
 	text := plainText(p)
-	for _, want := range []string{"x:1", "Specified SLS 'loop'", "Specified SLS 'nodir'", "Rendering SLS 'big' failed", "Rendering SLS 'bad' failed", "nested more than 100 deep"} {
+	for _, want := range []string{"x:1", "Specified SLS 'loop'", "Specified SLS 'nodir'",
+		"Rendering SLS 'big' failed", "Rendering SLS 'bad' failed", "nested more than 100 deep"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in %.2000s", want, text)
 		}
@@ -221,9 +273,15 @@ func TestPlainDetection(t *testing.T) {
 			t.Errorf("%q: %v", text, got)
 		}
 	}
-	if plainFor(&Config{Renderer: "mako|yaml"})([]byte("a: 1")) || plainFor(&Config{Renderer: "jinja|yaml", CustomJinja: true})([]byte("a: 1")) || plainFor(&Config{Renderer: "yaml", RestrictedRenderers: true})([]byte("a: 1")) {
+
+	if plainFor(&Config{Renderer: "mako|yaml"})([]byte("a: 1")) ||
+		plainFor(&Config{
+			Renderer:    "jinja|yaml",
+			CustomJinja: true,
+		})([]byte("a: 1")) || plainFor(&Config{Renderer: "yaml", RestrictedRenderers: true})([]byte("a: 1")) {
 		t.Error("read by Go what another renderer may change")
 	}
+
 	if !plainFor(&Config{Renderer: "yaml"})([]byte("a: '{{ x }}'")) {
 		t.Error("yaml alone has no markers")
 	}
@@ -234,6 +292,7 @@ func TestMerge(t *testing.T) {
 	a := m("x", 1, "l", []any{int64(1), "a", m("k", int64(1))}, "m", m("p", 1, "q", m("r", 1)))
 	b := m("l", []any{true, "b", m("k", 1.0), "b"}, "m", m("q", m("s", 2)), "z", 9)
 	before := fmt.Sprint(show(a), show(b))
+
 	for _, c := range []struct {
 		strategy string
 		lists    bool
@@ -249,6 +308,7 @@ func TestMerge(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", c.strategy, got, c.want)
 		}
 	}
+
 	if before != fmt.Sprint(show(a), show(b)) {
 		t.Error("merging changed its arguments")
 	}
@@ -256,12 +316,20 @@ func TestMerge(t *testing.T) {
 
 func TestPillarOpts(t *testing.T) {
 	root := tree(t, map[string]string{"top.sls": "base: {'*': [a]}", "a.sls": "a: 1"})
-	c := New(Config{Roots: base(root), PillarOpts: true, SaltVersion: "3008.3", Opts: value.NewMap("pki_dir", "/etc/salt/pki", "pillar", 1)})
+	c := New(Config{
+		Roots:       base(root),
+		PillarOpts:  true,
+		SaltVersion: "3008.3",
+		Opts:        value.NewMap("pki_dir", "/etc/salt/pki", "pillar", 1),
+	})
+
 	p := compile(t, c, Request{Grains: value.NewMap("os", "x")})
 	o := p.Map("master")
-	if o.Str("pki_dir") == "" || o.Str("id") != "web1" || o.Str("saltversion") != "3008.3" || o.Map("grains").Str("os") != "x" || o.Map("pillar") != nil {
+	if o.Str("pki_dir") == "" || o.Str("id") != "web1" || o.Str("saltversion") != "3008.3" ||
+		o.Map("grains").Str("os") != "x" || o.Map("pillar") != nil {
 		t.Errorf("got %s", plainText(p))
 	}
+
 	if _, err := msgpack.Marshal(p, msgpack.Raw); err != nil {
 		t.Error(err)
 	}
@@ -278,24 +346,38 @@ func oracle(t *testing.T, python string, cases []map[string]any) (version int, r
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr.String())
 	}
+
 	var out struct {
 		Version int
 		Results []map[string]any
 	}
+
 	if err := json.Unmarshal(b, &out); err != nil {
 		t.Fatal(err)
 	}
+
 	return out.Version, out.Results
 }
 
 // BenchmarkCompileJinja is the top file and one SLS with a loop of 20.
 func BenchmarkCompileJinja(b *testing.B) {
-	root := tree(b, map[string]string{"top.sls": "base:\n  '*': [app]\n", "app.sls": "{% for i in range(20) %}\nkey{{ i }}:\n  value: {{ i }}\n  id: {{ grains['id'] }}\n{% endfor %}\n"})
-	pool := renderer.New(renderer.Config{Python: []string{python(b)}, MaxWorkers: 1, Overrides: value.NewMap("root_dir", root, "id", "m")})
+	root := tree(b,
+		map[string]string{
+			"top.sls": "base:\n  '*': [app]\n",
+			"app.sls": "{% for i in range(20) %}\nkey{{ i }}:\n  value: {{ i }}\n  id: {{ grains['id'] }}\n{% endfor %}\n",
+		})
+
+	pool := renderer.New(renderer.Config{
+		Python:     []string{python(b)},
+		MaxWorkers: 1,
+		Overrides:  value.NewMap("root_dir", root, "id", "m"),
+	})
 	defer pool.Close()
+
 	if err := pool.Warm(b.Context()); err != nil {
 		b.Fatal(err)
 	}
+
 	c := New(Config{Roots: base(root), Renderers: pool})
 	for i := 0; b.Loop(); i++ {
 		compile(b, c, Request{ID: fmt.Sprint("m", i), Grains: value.NewMap("os", "Debian")})
@@ -303,7 +385,13 @@ func BenchmarkCompileJinja(b *testing.B) {
 }
 
 func BenchmarkCompileNative(b *testing.B) {
-	root := tree(b, map[string]string{"top.sls": "base:\n  '*': [a, b]\n  'web*': [w]\n", "a.sls": "a: {x: 1, y: [1, 2, 3]}", "b.sls": "b: {x: 1}\na: {z: 1}", "w.sls": "include: [a]\nw: 1"})
+	root := tree(b,
+		map[string]string{
+			"top.sls": "base:\n  '*': [a, b]\n  'web*': [w]\n",
+			"a.sls":   "a: {x: 1, y: [1, 2, 3]}",
+			"b.sls":   "b: {x: 1}\na: {z: 1}",
+			"w.sls":   "include: [a]\nw: 1",
+		})
 	c := New(Config{Roots: base(root)})
 	g := value.NewMap("os", "Debian")
 	for b.Loop() {

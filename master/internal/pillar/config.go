@@ -47,10 +47,11 @@ type Config struct {
 	SaltVersion         string              // for PillarOpts
 	Ignore              *fileserver.Ignore  // file_ignore_regex and file_ignore_glob
 	Renderers           *renderer.Pool      // nil: none. The Compiler does not close it
-	Memo                *memo.Store         // saltern_pillar_memo: results of templates for minions with the same values; nil: none
-	Match               Match               // nil: package target
-	Log                 *slog.Logger        // nil: no log
-	Now                 func() time.Time    // nil: time.Now
+	// saltern_pillar_memo: results of templates for minions with the same values; nil: none
+	Memo  *memo.Store
+	Match Match            // nil: package target
+	Log   *slog.Logger     // nil: no log
+	Now   func() time.Time // nil: time.Now
 }
 
 // Match reports whether a target of a top file selects a minion.
@@ -81,20 +82,25 @@ func New(cfg Config) *Compiler {
 	cfg.Renderer = cmp.Or(cfg.Renderer, "jinja|yaml")
 	cfg.Strategy = cmp.Or(cfg.Strategy, "smart")
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+
 	if cfg.Match == nil {
 		cfg.Match = matchTarget
 	}
+
 	if cfg.Memo != nil && (cfg.RestrictedRenderers || needsPython(cfg.Strategy, cfg.Renderer)) {
 		cfg.Log.Warn("saltern_pillar_memo does nothing: with renderer_whitelist, renderer_blacklist, the renderer yamlex or the pillar_source_merging_strategy aggregate each pillar is rendered for its minion; remove one or the other option")
 	}
+
 	for _, env := range slices.Sorted(maps.Keys(cfg.Roots)) {
 		if !slices.Contains(cfg.RootOrder, env) {
 			cfg.RootOrder = append(slices.Clip(cfg.RootOrder), env)
 		}
 	}
+
 	return &Compiler{cfg: cfg, log: cfg.Log, files: newFiles(&cfg), chain: chain(cfg.ExtPillar)}
 }
 
@@ -107,13 +113,16 @@ func (c *Compiler) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map,
 	if c.cfg.Renderers == nil {
 		return value.NewMap(), errNoRenderers
 	}
+
 	m, errs, err := c.cfg.Renderers.Tops(ctx, minionOpts)
 	if renderer.Unable(err) {
 		err = fmt.Errorf("%w: %w", ErrUnable, err)
 	}
+
 	for _, e := range errs {
 		c.log.Error("master_tops", "minion", minionOpts.Str("id"), "error", e)
 	}
+
 	m = cmp.Or(m, value.NewMap())
 	return m, err
 }

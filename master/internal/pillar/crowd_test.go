@@ -32,7 +32,11 @@ type crowded struct {
 	mu     sync.Mutex
 }
 
-func newCrowded(t *testing.T, files map[string]string, change func(*renderer.Config, *Config, *ServiceConfig)) *crowded {
+func newCrowded(
+	t *testing.T,
+	files map[string]string,
+	change func(*renderer.Config, *Config, *ServiceConfig),
+) *crowded {
 	t.Helper()
 	c := &crowded{root: tree(t, files), log: &logged.Buffer{}}
 	log := slog.New(slog.NewTextHandler(c.log, nil))
@@ -40,15 +44,18 @@ func newCrowded(t *testing.T, files map[string]string, change func(*renderer.Con
 		Python:     []string{python(t)},
 		MaxWorkers: 1,
 		Log:        log,
-		Overrides: value.NewMap("id", "themaster", "root_dir", c.root, "cachedir", c.root+"/cache", "extension_modules", c.root+"/ext",
+		Overrides: value.NewMap("id", "themaster", "root_dir", c.root, "cachedir", c.root+
+			"/cache", "extension_modules", c.root+"/ext",
 			"pillar_roots", value.NewMap("base", []any{c.root + "/p"})),
 	}
+
 	cc := Config{Roots: base(c.root + "/p"), Log: log}
 	sc := ServiceConfig{Data: true, Now: time.Now, Log: log, Unable: func(err error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.unable = append(c.unable, err.Error())
 	}}
+
 	if change != nil {
 		change(&rc, &cc, &sc)
 	}
@@ -60,10 +67,12 @@ func newCrowded(t *testing.T, files map[string]string, change func(*renderer.Con
 	if c.cache, err = cache.Open(c.root+"/cache", 1<<20, func(string) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
+
 	sc.Cache = c.cache
 	sc.Turns = pool.Workers()
 	sc.Compiler = New(cc)
 	c.Service = NewService(sc)
+
 	return c
 }
 
@@ -94,6 +103,7 @@ func TestBurstOfPillars(t *testing.T) {
 		"p/top.sls": "base: {'*': [j]}\n",
 		"p/j.sls":   "who: {{ grains['id'] }}\n",
 	}, nil)
+
 	var group sync.WaitGroup
 	for i := range minions {
 		id := fmt.Sprint("m", i)
@@ -107,8 +117,10 @@ func TestBurstOfPillars(t *testing.T) {
 			}
 		})
 	}
+
 	group.Wait()
-	if s := c.Stats(); s.Pillars != minions || s.Errors != 0 || s.Queue.Turns != minions || s.Queue.Full != 0 || s.Queue.Bytes != 0 {
+	if s := c.Stats(); s.Pillars != minions || s.Errors != 0 || s.Queue.Turns != minions ||
+		s.Queue.Full != 0 || s.Queue.Bytes != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -119,22 +131,28 @@ func TestPlainPillarsDoNotWait(t *testing.T) {
 		"p/top.sls":   "base:\n  'slow': [slow]\n  'plain': [plain]\n",
 		"p/plain.sls": "v: 2\n",
 	}, nil)
+
 	begun := filepath.Join(c.root, "begun")
-	c.write(t, "p/slow.sls", strings.ReplaceAll("#!py\nimport time\ndef run():\n    open('%ROOT%', 'w').close()\n    time.sleep(1)\n    return {'v': 1}\n", "%ROOT%", begun))
+	c.write(t, "p/slow.sls",
+		strings.ReplaceAll("#!py\nimport time\ndef run():\n    open('%ROOT%', 'w').close()\n    time.sleep(1)\n    return {'v': 1}\n",
+			"%ROOT%", begun))
 	slow := make(chan error)
 	go func() { _, err := c.ask(t.Context(), "slow"); slow <- err }()
 	await.That(t, "the slow template", func() bool {
 		_, err := os.Stat(begun)
 		return err == nil
 	})
+
 	if p, err := c.ask(t.Context(), "plain"); err != nil || fmt.Sprint(p.Value("v")) != "2" {
 		t.Errorf("%v, %v", p, err)
 	}
+
 	select {
 	case <-slow:
 		t.Error("the plain pillar has waited")
 	default:
 	}
+
 	if err := <-slow; err != nil {
 		t.Error(err)
 	}
@@ -147,6 +165,7 @@ func TestRepeatedQuestionForAPillar(t *testing.T) {
 		"p/top.sls":  "base: {'*': [slow]}\n",
 		"p/slow.sls": "#!py\nimport time\ndef run():\n    time.sleep(0.3)\n    return {'who': __grains__['id']}\n",
 	}, nil)
+
 	question := func(id, nonce string) Question {
 		return Question{Request: Request{ID: id, Grains: value.NewMap("id", id)}, Nonce: nonce}
 	}
@@ -158,6 +177,7 @@ func TestRepeatedQuestionForAPillar(t *testing.T) {
 			}
 		})
 	}
+
 	answered("a", "1")
 	gone, hangUp := context.WithCancel(t.Context())
 	hangUp()
@@ -170,12 +190,16 @@ func TestRepeatedQuestionForAPillar(t *testing.T) {
 			}
 		})
 	}
+
 	for range 5 {
 		answered("a", "1")
 		answered("b", "1")
 	}
+
 	group.Wait()
-	if s := c.Stats().Queue; s.Turns > 3 { // of a, of b, and one that begins before it is noticed that its minion has left
+
+	// of a, of b, and one that begins before it is noticed that its minion has left
+	if s := c.Stats().Queue; s.Turns > 3 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -233,6 +257,7 @@ func TestBrokenPillarTakesNoOthersPlace(t *testing.T) {
 				sc.Keep = keep
 				sc.TTL = time.Hour
 			})
+
 			for name, how := range breakages {
 				t.Run(name, func(t *testing.T) { c.testBreakage(t, how) })
 			}
@@ -248,29 +273,37 @@ func (c *crowded) testBreakage(t *testing.T, how breakage) {
 		p, _ := c.cache.Get(cache.Pillar, "m")
 		return plainText(p)
 	}
+
 	for file, content := range goodPillar {
 		c.write(t, file, content)
 	}
+
 	if p, err := ask(); err != nil || p.Str("v") != "good" {
 		t.Fatal(p, err)
 	}
+
 	before, told, was := kept(), len(c.unable), c.Stats()
 
 	c.write(t, how.file, how.content)
 	p, err := ask()
 	is := c.Stats()
 	if how.cause == "" {
-		if err != nil || len(p.List("_errors")) == 0 || is.Errors != was.Errors+1 || is.Unable != was.Unable || is.Last == nil {
+		if err != nil || len(p.List("_errors")) == 0 || is.Errors != was.Errors+1 ||
+			is.Unable != was.Unable || is.Last == nil {
 			t.Errorf("served %v, %v; %+v", p, err, is)
 		}
 	} else {
-		if !errors.Is(err, ErrUnable) || !strings.Contains(err.Error(), how.cause) || p != nil || is.Errors != was.Errors || is.Unable != was.Unable+1 {
+		if !errors.Is(err, ErrUnable) || !strings.Contains(err.Error(), how.cause) || p != nil ||
+			is.Errors != was.Errors || is.Unable != was.Unable+1 {
 			t.Errorf("served %v, %v; %+v", p, err, is)
 		}
-		if len(c.unable) != told+1 || !strings.Contains(c.unable[told], how.cause) || !strings.Contains(c.unable[told], "minion m:") {
+
+		if len(c.unable) != told+1 || !strings.Contains(c.unable[told], how.cause) ||
+			!strings.Contains(c.unable[told], "minion m:") {
 			t.Errorf("told %q", c.unable[told:])
 		}
 	}
+
 	if now := kept(); now != before || !strings.Contains(now, "good") {
 		t.Errorf("the cache has %s instead of %s", now, before)
 	}
@@ -278,6 +311,7 @@ func (c *crowded) testBreakage(t *testing.T, how breakage) {
 	for file, content := range goodPillar {
 		c.write(t, file, content)
 	}
+
 	c.write(t, "p/j.sls", "v: {{ 'good' }}\n") // and nothing more
 	if p, err := ask(); err != nil || p.Value("more") != nil || kept() != plainText(p) || c.Stats().Last != nil {
 		t.Errorf("afterwards %v, %v; kept %s", p, err, kept())
@@ -290,14 +324,17 @@ func TestUnableInSaltsPillarClass(t *testing.T) {
 	if p, err := c.ask(t.Context(), "m"); err != nil || p.Str("v") != "good" {
 		t.Fatal(p, err)
 	}
+
 	c.write(t, "p/j.sls", breakages["worker dies"].content)
 	if p, err := c.ask(t.Context(), "m"); !errors.Is(err, ErrUnable) {
 		t.Errorf("a worker that dies: %v, %v", p, err)
 	}
+
 	c.write(t, "p/j.sls", breakages["exception"].content)
 	if p, err := c.ask(t.Context(), "m"); err != nil || len(p.List("_errors")) == 0 {
 		t.Errorf("an exception: %v, %v", p, err)
 	}
+
 	if p, _ := c.cache.Get(cache.Pillar, "m"); p.Str("v") != "good" {
 		t.Errorf("kept %v", p)
 	}
@@ -319,8 +356,12 @@ func TestFirstPillarWithErrorsIsKept(t *testing.T) {
 
 // Questions that find no room are not answered, and told of.
 func TestFullQueueOfPillars(t *testing.T) {
-	c := newCrowded(t, map[string]string{"p/top.sls": "base: {'*': [j]}\n", "p/j.sls": "#!py\nimport time\ndef run():\n    time.sleep(0.2)\n    return {'who': __grains__['id']}\n"},
+	c := newCrowded(t, map[string]string{
+		"p/top.sls": "base: {'*': [j]}\n",
+		"p/j.sls":   "#!py\nimport time\ndef run():\n    time.sleep(0.2)\n    return {'who': __grains__['id']}\n",
+	},
 		func(_ *renderer.Config, _ *Config, sc *ServiceConfig) { sc.QueueBytes = 50 << 10 })
+
 	var group sync.WaitGroup
 	var mu sync.Mutex
 	right, full := 0, 0
@@ -330,6 +371,7 @@ func TestFullQueueOfPillars(t *testing.T) {
 			p, err := c.ask(t.Context(), id)
 			mu.Lock()
 			defer mu.Unlock()
+
 			switch {
 			case errors.Is(err, queue.ErrFull) && p == nil:
 				full++
@@ -340,6 +382,7 @@ func TestFullQueueOfPillars(t *testing.T) {
 			}
 		})
 	}
+
 	group.Wait()
 	if s := c.Stats(); right < 3 || full == 0 || right+full != 10 || s.Unable != uint64(full) || len(c.unable) != full {
 		t.Errorf("%d right, %d full, %+v", right, full, s)

@@ -72,7 +72,15 @@ type files struct {
 }
 
 func newFiles(c *Config) *files {
-	return &files{ignore: c.Ignore, plain: plainFor(c), shareable: shareableFor(c), now: c.Now, kept: map[string]parsed{}, hashes: map[string]hashed{}, trees: map[string]*names{}}
+	return &files{
+		ignore:    c.Ignore,
+		plain:     plainFor(c),
+		shareable: shareableFor(c),
+		now:       c.Now,
+		kept:      map[string]parsed{},
+		hashes:    map[string]hashed{},
+		trees:     map[string]*names{},
+	}
 }
 
 // find returns the first regular file with this relative name.
@@ -80,6 +88,7 @@ func find(env environment, rel string) (string, error) {
 	if !filepath.IsLocal(rel) || strings.ContainsRune(rel, 0) {
 		return "", nil
 	}
+
 	for _, dir := range env.dirs {
 		full := filepath.Join(dir, rel)
 		fi, err := os.Stat(full)
@@ -90,6 +99,7 @@ func find(env environment, rel string) (string, error) {
 			return "", err
 		}
 	}
+
 	return "", nil
 }
 
@@ -111,26 +121,32 @@ func (f *files) read(path string) (parsed, error) {
 	if err != nil {
 		return parsed{}, err
 	}
+
 	id, known := regular.IDOf(fi)
 	f.mu.Lock()
 	p, there := f.kept[path]
 	f.mu.Unlock()
+
 	if there && known && p.id == id {
 		return p, nil
 	}
+
 	text, id, steady, err := f.load(path)
 	if err != nil {
 		return parsed{}, err
 	}
+
 	p = parsed{plain: f.plain(text), id: id}
 	if p.plain {
 		p.value, p.err = parse(text, path)
 	} else if p.shareable = f.shareable(text); p.shareable {
 		p.sum = sha256.Sum256(text)
 	}
+
 	if steady {
 		f.keep(path, p)
 	}
+
 	return p, nil
 }
 
@@ -142,18 +158,22 @@ func (f *files) load(path string) (text []byte, id regular.ID, steady bool, err 
 		return nil, id, false, err
 	}
 	defer file.Close()
+
 	if fi.Size() > maxSLS {
 		return nil, id, false, errTooLarge
 	}
+
 	text = make([]byte, fi.Size())
 	n, err := file.ReadAt(text, 0)
 	if n < len(text) && err != nil {
 		return nil, id, false, err
 	}
+
 	after, err := file.Stat()
 	if err != nil {
 		return nil, id, false, err
 	}
+
 	before, _ := regular.IDOf(fi)
 	id, known := regular.IDOf(after)
 	return text, id, known && id == before && f.now().UnixNano()-id.Newest() > int64(settled), nil
@@ -168,17 +188,21 @@ func (f *files) content(path string) (sum memo.Sum, there bool, err error) {
 		}
 		return sum, false, err
 	}
+
 	id, known := regular.IDOf(fi)
 	f.mu.Lock()
 	h, there := f.hashes[path]
 	f.mu.Unlock()
+
 	if there && known && h.id == id {
 		return h.sum, true, nil
 	}
+
 	text, id, steady, err := f.load(path)
 	if err != nil {
 		return sum, false, err
 	}
+
 	h = hashed{id, sha256.Sum256(text)}
 	if steady {
 		f.mu.Lock()
@@ -188,6 +212,7 @@ func (f *files) content(path string) (sum memo.Sum, there bool, err error) {
 		}
 		f.hashes[path] = h
 	}
+
 	return h.sum, true, nil
 }
 
@@ -203,6 +228,7 @@ func (f *files) keep(path string, p parsed) {
 	if cost(p) > maxKeptFile {
 		return
 	}
+
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.size -= cost(f.kept[path])
@@ -210,6 +236,7 @@ func (f *files) keep(path string, p parsed) {
 		clear(f.kept)
 		f.size = 0
 	}
+
 	f.kept[path] = p
 	f.size += cost(p)
 }
@@ -221,6 +248,7 @@ func parse(text []byte, path string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	switch x := v.(type) {
 	case nil:
 		v = value.NewMap()
@@ -245,6 +273,7 @@ func parse(text []byte, path string) (any, error) {
 			v = value.NewMap()
 		}
 	}
+
 	return v, nil
 }
 
@@ -254,6 +283,7 @@ func plainFor(c *Config) func([]byte) bool {
 	if c.RestrictedRenderers {
 		return func(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 }
 	}
+
 	return func(text []byte) bool {
 		if len(bytes.TrimSpace(text)) == 0 {
 			return true
@@ -261,6 +291,7 @@ func plainFor(c *Config) func([]byte) bool {
 		if !utf8.Valid(text) || bytes.HasPrefix(text, []byte("\ufeff")) {
 			return false
 		}
+
 		switch pipe(c, text) {
 		case "yaml":
 			return true
@@ -268,14 +299,17 @@ func plainFor(c *Config) func([]byte) bool {
 		default:
 			return false
 		}
+
 		if c.CustomJinja || bytes.Contains(text, []byte("#jinja2:")) {
 			return false
 		}
+
 		for _, mark := range []string{"{{", "{%", "{#"} {
 			if bytes.Contains(text, []byte(mark)) {
 				return false
 			}
 		}
+
 		return true
 	}
 }
@@ -330,21 +364,25 @@ func (f *files) available(env environment) (*names, error) {
 	f.mu.Lock()
 	n := f.trees[key]
 	f.mu.Unlock()
+
 	if n != nil && n.current() {
 		return n, nil
 	}
+
 	n = &names{made: f.now().UnixNano()}
 	for _, dir := range env.dirs {
 		if err := f.walk(n, dir, "", nil); err != nil {
 			return nil, err
 		}
 	}
+
 	slices.Sort(n.list)
 	n.list = slices.Compact(n.list)
 	var newest int64
 	for _, d := range n.dirs {
 		newest = max(newest, d.id.Newest())
 	}
+
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n.made-newest > int64(settled) {
@@ -353,6 +391,7 @@ func (f *files) available(env environment) (*names, error) {
 		}
 		f.trees[key] = n
 	}
+
 	return n, nil
 }
 
@@ -378,17 +417,20 @@ func (f *files) walk(n *names, dir, rel string, above []regular.ID) error {
 	if err != nil || !fi.IsDir() || len(above) > maxDepth {
 		return nil
 	}
+
 	id, _ := regular.IDOf(fi)
 	for _, a := range above {
 		if a.Dev == id.Dev && a.Ino == id.Ino {
 			return nil
 		}
 	}
+
 	n.dirs = append(n.dirs, stamp{dir, id})
 	entries, err := os.ReadDir(dir)
 	if err != nil && len(entries) == 0 {
 		return nil
 	}
+
 	for _, e := range entries {
 		name := e.Name()
 		isDir := e.IsDir()
@@ -396,27 +438,33 @@ func (f *files) walk(n *names, dir, rel string, above []regular.ID) error {
 			fi, err := os.Stat(filepath.Join(dir, name))
 			isDir = err == nil && fi.IsDir()
 		}
+
 		if isDir {
 			if !f.ignore.Match(name) {
-				if err := f.walk(n, filepath.Join(dir, name), rel+name+"/", append(slices.Clip(above), id)); err != nil {
+				if err := f.walk(n, filepath.Join(dir, name), rel+name+"/",
+					append(slices.Clip(above), id)); err != nil {
 					return err
 				}
 			}
 			continue
 		}
+
 		full := rel + name
 		if !strings.HasSuffix(full, ".sls") {
 			continue
 		}
+
 		dotted := strings.ReplaceAll(full, "/", ".")
 		if strings.HasSuffix(full, "/init.sls") {
 			dotted = dotted[:len(dotted)-len(".init.sls")]
 		} else {
 			dotted = dotted[:len(dotted)-len(".sls")]
 		}
+
 		if n.list = append(n.list, dotted); len(n.list) > maxNames || len(n.dirs) > maxNames {
 			return errTooMany
 		}
 	}
+
 	return nil
 }

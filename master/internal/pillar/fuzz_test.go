@@ -18,20 +18,24 @@ func capturedGrains(t testing.TB) *value.Map {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var index struct {
 		Vectors []struct {
 			File   string
 			Expect any
 		}
 	}
+
 	if err := json.Unmarshal(raw, &index); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, v := range index.Vectors {
 		if v.File == "pillar_min8_req.bin" {
 			return toMap(v.Expect.(map[string]any)["grains"]).(*value.Map)
 		}
 	}
+
 	t.Fatal("the captured request is not there")
 	return nil
 }
@@ -39,7 +43,11 @@ func capturedGrains(t testing.TB) *value.Map {
 // TestCapturedPillar compiles the pillar that a real master sent to a real
 // minion, from that minion's own grains.
 func TestCapturedPillar(t *testing.T) {
-	root := tree(t, map[string]string{"top.sls": "base:\n  'G@os:Debian and G@role:web':\n    - lab\n", "lab.sls": "target: /opt/saltlab/out\nsecret: test-only-pillar-value\nnumbers: [1, 2, 3]\nnested: {a: yes, b: ~, c: 1.5}\n"})
+	root := tree(t,
+		map[string]string{
+			"top.sls": "base:\n  'G@os:Debian and G@role:web':\n    - lab\n",
+			"lab.sls": "target: /opt/saltlab/out\nsecret: test-only-pillar-value\nnumbers: [1, 2, 3]\nnested: {a: yes, b: ~, c: 1.5}\n",
+		})
 	p := compile(t, New(Config{Roots: base(root)}), Request{ID: "min8", Grains: capturedGrains(t)})
 	if got := jsonText(t, show(p)); got != `{"m":[["target","/opt/saltlab/out"],["secret","test-only-pillar-value"],["numbers",[1,2,3]],["nested",{"m":[["a",true],["b",null],["c",1.5]]}]]}`+"\n" {
 		t.Errorf("got %s", got)
@@ -56,24 +64,39 @@ func FuzzCompile(f *testing.F) {
 			f.Add("base:\n  '*': [a, 'b*', {order: 1}]\n  'm:1': [{match: pillar}, b]\n", text, "../x")
 		}
 	}
+
 	f.Add("base: {'*': [a]}", "include: [a, .a, ..a, 'a*', {a: {key: 'x:y', defaults: {q: 1}}}, b]\nx: [1]", "")
 	grains := capturedGrains(f)
 	f.Fuzz(func(t *testing.T, top, text, env string) {
 		if len(top)+len(text) > 4096 {
 			return
 		}
+
 		root := t.TempDir()
-		for name, content := range map[string]string{"top.sls": top, "a.sls": text, "b.sls": "include: [a]\nb: 1", "bb.sls": text} {
+		for name, content := range map[string]string{
+			"top.sls": top,
+			"a.sls":   text,
+			"b.sls":   "include: [a]\nb: 1",
+			"bb.sls":  text,
+		} {
 			if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		c := New(Config{Roots: map[string][]string{"base": {root}, "__env__": {root + "/__env__"}}, MergeLists: len(top)%2 == 0, IncludesOverride: len(text)%2 == 0})
+
+		c := New(Config{
+			Roots:            map[string][]string{"base": {root}, "__env__": {root + "/__env__"}},
+			MergeLists:       len(top)%2 == 0,
+			IncludesOverride: len(text)%2 == 0,
+		})
+
 		for _, pillarenv := range []string{"", env} {
-			p, err := c.Compile(t.Context(), Request{ID: "min8", Grains: grains, Pillarenv: pillarenv, Saltenv: env, Override: value.NewMap("o", 1)})
+			p, err := c.Compile(t.Context(),
+				Request{ID: "min8", Grains: grains, Pillarenv: pillarenv, Saltenv: env, Override: value.NewMap("o", 1)})
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if _, err := msgpack.Marshal(p, msgpack.Raw); err != nil {
 				t.Fatal(err)
 			}
@@ -91,6 +114,7 @@ func FuzzMerge(f *testing.F) {
 		if !ok1 || !ok2 {
 			return
 		}
+
 		pack := func(v any) string { b, _ := msgpack.Marshal(v, msgpack.Modern); return string(b) }
 		before := pack(ma) + pack(mb)
 		for _, s := range []string{"smart", "overwrite", "list", "none"} {
@@ -101,6 +125,7 @@ func FuzzMerge(f *testing.F) {
 				}
 			}
 		}
+
 		if pack(ma)+pack(mb) != before {
 			t.Fatal("merging changed its arguments")
 		}

@@ -19,19 +19,34 @@ func (c *compilation) gitPillar(n int) *value.Map {
 		if c.pillarenv != "" && root.Env != c.pillarenv || root.Mounted {
 			continue
 		}
+
 		dirs := []string{root.Dir}
 		for j, other := range roots {
 			if c.c.cfg.GitIncludes && j != i && other.Env == root.Env && other.Dir != root.Dir {
 				dirs = append(dirs, other.Dir)
 			}
 		}
-		sub := &compilation{c: c.c, ctx: c.ctx, giveUp: c.giveUp, turn: c.turn, req: c.req, grains: c.grains, saltenv: root.Env, pillarenv: c.pillarenv,
-			envs: []environment{{root.Env, dirs}}, pillar: value.NewMap(), ignored: map[string][]string{}}
+
+		sub := &compilation{
+			c:         c.c,
+			ctx:       c.ctx,
+			giveUp:    c.giveUp,
+			turn:      c.turn,
+			req:       c.req,
+			grains:    c.grains,
+			saltenv:   root.Env,
+			pillarenv: c.pillarenv,
+			envs:      []environment{{root.Env, dirs}},
+			pillar:    value.NewMap(),
+			ignored:   map[string][]string{},
+		}
+
 		sub.req.Override = nil
 		sub.apart = c.apart
 		out = c.merge(out, sub.git())
 		c.altered = c.altered || sub.altered
 	}
+
 	return out
 }
 
@@ -39,7 +54,8 @@ func (c *compilation) gitPillar(n int) *value.Map {
 // the pillar.
 func (c *compilation) gitRoots(n int) []gitpillar.Root {
 	roots, err := c.c.cfg.Git.Roots(c.ctx, n, c.pillarenv, c.saltenv)
-	if c.unable(err); c.over() {
+	c.unable(err)
+	if c.over() {
 		return nil
 	}
 	if err != nil {
@@ -94,12 +110,14 @@ func chain(extPillar []any) (out []link) {
 		last := &out[len(out)-1]
 		last.others = append(last.others, e)
 	}
+
 	for _, e := range extPillar {
 		m, ok := e.(*value.Map)
 		if !ok {
 			other(e)
 			continue
 		}
+
 		for k, v := range m.All() {
 			if k == "git" {
 				out = append(out, link{git: n})
@@ -109,5 +127,6 @@ func chain(extPillar []any) (out []link) {
 			other(value.NewMap(k, v))
 		}
 	}
+
 	return out
 }

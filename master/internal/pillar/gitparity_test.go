@@ -45,18 +45,25 @@ printf 'plain: dev\nlist: [d]\nwho: plaindev\n' >dev/plain.sls
 func gitSource(t *testing.T, store *git.Store, opts map[string]any) *gitpillar.Source {
 	t.Helper()
 	d := &gitremote.Defaults{}
-	d.Base, d.Branch, d.Depth, d.RefTypes = "master", "master", 1, []string{"branch", "tag", "sha"}
+	d.Base = "master"
+	d.Branch = "master"
+	d.Depth = 1
+	d.RefTypes = []string{"branch", "tag", "sha"}
+
 	if b, ok := opts["git_pillar_branch"].(string); ok {
 		d.Branch = b
 	}
+
 	if e, ok := opts["git_pillar_env"].(string); ok {
 		d.Env = e
 	}
+
 	batch := store.Batch()
 	s, err := gitpillar.New(t.Context(), batch, toMap(opts["ext_pillar"]).([]any), d, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	batch.Commit()
 	return s
 }
@@ -75,6 +82,7 @@ func TestGitParity(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+
 	a, b := "file://"+root+"/a", "file://"+root+"/b"
 	with := func(remote string, options ...any) map[string]any {
 		l := []any{}
@@ -83,11 +91,13 @@ func TestGitParity(t *testing.T) {
 		}
 		return map[string]any{remote: l}
 	}
+
 	store, err := git.Open(git.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer store.Close()
+
 	everywhere := []string{"branches", "by environment, fallback"}
 	var cases []parityCase
 	for _, c := range []struct {
@@ -111,8 +121,11 @@ func TestGitParity(t *testing.T) {
 		{"without includes", []any{"master " + a, "master " + b}, map[string]any{"git_pillar_includes": false}},
 		{"mounted", []any{"master " + a, with("master "+b, "mountpoint", "deep/er")}, nil},
 		{"global options", []any{a}, map[string]any{"git_pillar_branch": "dev", "git_pillar_env": "base"}},
-		{"among others", nil, map[string]any{"ext_pillar": []any{map[string]any{"cmd_yaml": "echo 'plain: before\nlist: [x]\nbefore: 1'"}, map[string]any{"git": []any{"master " + a}},
-			map[string]any{"cmd_yaml": "echo 'who: after\nlist: [z]\nafter: 1'"}, map[string]any{"git": []any{"master " + b}}}}},
+		{"among others", nil,
+			map[string]any{"ext_pillar": []any{
+				map[string]any{"cmd_yaml": "echo 'plain: before\nlist: [x]\nbefore: 1'"},
+				map[string]any{"git": []any{"master " + a}},
+				map[string]any{"cmd_yaml": "echo 'who: after\nlist: [z]\nafter: 1'"}, map[string]any{"git": []any{"master " + b}}}}},
 		{"override", []any{"master " + a}, map[string]any{"pillar_merge_lists": true}},
 		{"merged lists", []any{"master " + a, "master " + b}, map[string]any{"pillar_merge_lists": true}},
 	} {
@@ -120,41 +133,65 @@ func TestGitParity(t *testing.T) {
 			if first && c.name != "two" && c.name != "by environment" {
 				continue
 			}
+
 			for _, env := range []struct {
 				name, saltenv, pillarenv string
 				from                     bool
 			}{
-				{name: "none"}, {name: "pillarenv dev", pillarenv: "dev"}, {name: "pillarenv base", pillarenv: "base"}, {name: "pillarenv feature", pillarenv: "feature/x"},
-				{name: "pillarenv nosuch", pillarenv: "nosuch"}, {name: "saltenv dev", saltenv: "dev"}, {name: "from saltenv", saltenv: "dev", from: true},
+				{name: "none"}, {
+					name:      "pillarenv dev",
+					pillarenv: "dev",
+				}, {name: "pillarenv base", pillarenv: "base"}, {name: "pillarenv feature", pillarenv: "feature/x"},
+				{
+					name:      "pillarenv nosuch",
+					pillarenv: "nosuch",
+				}, {name: "saltenv dev", saltenv: "dev"}, {name: "from saltenv", saltenv: "dev", from: true},
 			} {
 				if env.name != "none" && (first || !slices.Contains(everywhere, c.name)) {
 					continue
 				}
-				opts := map[string]any{"git_pillar_provider": "pygit2", "ext_pillar": []any{map[string]any{"git": c.remotes}}, "ext_pillar_first": first}
+
+				opts := map[string]any{
+					"git_pillar_provider": "pygit2",
+					"ext_pillar":          []any{map[string]any{"git": c.remotes}},
+					"ext_pillar_first":    first,
+				}
+
 				for k, v := range c.opts {
 					opts[k] = v
 				}
+
 				if env.from {
 					opts["pillarenv_from_saltenv"] = true
 				}
+
 				var override map[string]any
 				if c.name == "override" || c.name == "among others" {
 					override = map[string]any{"who": "override", "list": []any{"o"}, "new": 1}
 				}
+
 				cases = append(cases, parityCase{override: override,
-					name: c.name + ", " + env.name, id: "web1", saltenv: env.saltenv, pillarenv: env.pillarenv, opts: opts,
-					roots: map[string][]string{"base": {root + "/p"}, "dev": {root + "/dev"}}, order: []string{"base", "dev"}, grains: map[string]any{"os": "Debian"},
+					name: c.name + ", " +
+						env.name, id: "web1", saltenv: env.saltenv, pillarenv: env.pillarenv, opts: opts,
+					roots: map[string][]string{
+						"base": {root + "/p"},
+						"dev":  {root + "/dev"},
+					}, order: []string{"base", "dev"}, grains: map[string]any{"os": "Debian"},
 					change: func(cfg *Config) {
 						cfg.ExtPillar, cfg.ExtPillarFirst = toMap(opts["ext_pillar"]).([]any), first
-						cfg.Git, cfg.GitIncludes = gitSource(t, store, opts), opts["git_pillar_includes"] != false
+						cfg.Git = gitSource(t, store, opts)
+						cfg.GitIncludes = opts["git_pillar_includes"] != false
 						if _, err := store.FetchAll(t.Context(), nil); err != nil && git.KindOf(err) != git.RefGone {
 							t.Error(err)
 						}
-						cfg.MergeLists, cfg.PillarenvFromEnv = opts["pillar_merge_lists"] == true, env.from
+
+						cfg.MergeLists = opts["pillar_merge_lists"] == true
+						cfg.PillarenvFromEnv = env.from
 					},
 				})
 			}
 		}
 	}
+
 	parity(t, root, cases, 1)
 }

@@ -27,15 +27,18 @@ func newKeyring(t *testing.T) *keyring {
 	if _, err := exec.LookPath("gpg"); err != nil {
 		t.Skip("NOT TESTED: there is no gpg")
 	}
+
 	home, err := os.MkdirTemp("", "gpg") // short: a socket's path holds 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	k := &keyring{t, home}
 	t.Cleanup(func() {
 		_ = exec.Command("gpgconf", "--homedir", home, "--kill", "all").Run()
 		_ = os.RemoveAll(home)
 	})
+
 	k.gpg("", "--batch", "--passphrase", "", "--quick-gen-key", "master", "future-default", "default", "never")
 	return k
 }
@@ -106,6 +109,7 @@ func runs(t *testing.T, log string) (all, atOnce int) {
 			now--
 		}
 	}
+
 	_ = os.Remove(log)
 	return all, atOnce
 }
@@ -122,6 +126,7 @@ func TestSecrets(t *testing.T) {
 	for i := range secretsInFile {
 		fmt.Fprintf(&sls, "s%03d: %s", i, indented(k.encrypt(fmt.Sprintf("secret %d", i))))
 	}
+
 	one := strings.ReplaceAll(strings.TrimSpace(k.encrypt("of the plain file")), "\n", `\n`)
 	root := tree(t, map[string]string{
 		"p/top.sls":     "base:\n  '*': [secrets, plain]\n  'min0': [own]\n",
@@ -129,26 +134,36 @@ func TestSecrets(t *testing.T) {
 		"p/plain.sls":   "deep:\n  enc: \"" + one + "\"\nother: 1\n",
 		"p/own.sls":     "#!yaml|gpg\nmine: " + indented(k.encrypt("for min0 alone")),
 	})
+
 	path, log := watchedGPG(t)
 	if k.agents(0) == 0 {
 		t.Error("the agent that made the key is not seen")
 	}
+
 	_ = exec.Command("gpgconf", "--homedir", k.home, "--kill", "all").Run()
 	for _, cached := range []bool{false, true} {
-		pool := renderer.New(renderer.Config{Python: []string{py}, MaxWorkers: 2, Env: []string{"PATH=" + path, "HOME=/nonexistent", "LC_ALL=C.UTF-8"},
-			Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache", "gpg_keydir", k.home, "gpg_cache", cached,
-				"decrypt_pillar", []any{"deep"}, "pillar_roots", value.NewMap("base", []any{root + "/p"}))})
+		pool := renderer.New(renderer.Config{
+			Python:     []string{py},
+			MaxWorkers: 2,
+			Env:        []string{"PATH=" + path, "HOME=/nonexistent", "LC_ALL=C.UTF-8"},
+			Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+
+				"/cache", "gpg_keydir", k.home, "gpg_cache", cached,
+				"decrypt_pillar", []any{"deep"}, "pillar_roots", value.NewMap("base", []any{root + "/p"})),
+		})
+
 		t.Cleanup(pool.Close)
 		c := New(Config{Roots: base(root + "/p"), Renderers: pool, Decrypt: true})
 		minions := 2
 		if cached {
 			minions = 40
 		}
+
 		begun := time.Now()
 		var wg sync.WaitGroup
 		for i := range minions {
 			wg.Go(func() {
 				id := fmt.Sprintf("min%d", i)
+
 				// Grains must not say where gpg reads its configuration.
 				p := compile(t, c, Request{ID: id, Grains: value.NewMap("gpg_keydir", root)})
 				for j := range secretsInFile {
@@ -157,29 +172,36 @@ func TestSecrets(t *testing.T) {
 						return
 					}
 				}
+
 				if got := p.Map("deep").Str("enc"); got != "of the plain file" {
 					t.Errorf("%s: decrypt_pillar gives %q", id, got)
 				}
+
 				if _, has := p.Get("mine"); has != (i == 0) || len(p.List("_errors")) > 0 {
 					t.Errorf("%s: its own secret: %v; %v", id, has, p.List("_errors"))
 				}
 			})
 		}
+
 		wg.Wait()
 		all, atOnce := runs(t, log)
-		t.Logf("gpg_cache %v: %d minions, %d gpg, %d at once, %v", cached, minions, all, atOnce, time.Since(begun).Round(time.Millisecond))
+		t.Logf("gpg_cache %v: %d minions, %d gpg, %d at once, %v", cached, minions, all, atOnce,
+			time.Since(begun).Round(time.Millisecond))
 		want := minions*(secretsInFile+1) + 1
 		if cached {
 			want = 2 * (secretsInFile + 2)
 		}
+
 		pool.Close()
 		if all > want || all < secretsInFile+2 || atOnce > 2 {
 			t.Errorf("gpg_cache %v: %d gpg, %d at once; at most %d and 2", cached, all, atOnce, want)
 		}
 	}
+
 	if k.agents(10*time.Second) > 0 {
 		t.Error("an agent outlives the renderers")
 	}
+
 	if _, err := os.Stat(root + "/cache/gpg_cache"); err == nil {
 		t.Error("secrets are in a file in clear")
 	}
@@ -193,8 +215,10 @@ func TestAttack17Keyring(t *testing.T) {
 		"p/top.sls": "base:\n  '*': [x]\n",
 		"p/x.sls":   "#!yaml|gpg\nx: " + indented(k.encrypt("hidden")),
 	})
+
 	for _, grain := range []string{k.home, ""} {
-		over := value.NewMap("id", "themaster", "root_dir", root, "config_dir", root, "pillar_roots", value.NewMap("base", []any{root + "/p"}))
+		over := value.NewMap("id", "themaster", "root_dir", root, "config_dir", root, "pillar_roots",
+			value.NewMap("base", []any{root + "/p"}))
 		grains := value.NewMap("gpg_keydir", grain)
 		if grain == "" { // the folder beside the configuration
 			if err := os.Symlink(k.home, root+"/gpgkeys"); err != nil {
@@ -202,6 +226,7 @@ func TestAttack17Keyring(t *testing.T) {
 			}
 			grains.Delete("gpg_keydir")
 		}
+
 		pool := renderer.New(renderer.Config{Python: []string{py}, MaxWorkers: 1, Overrides: over})
 		t.Cleanup(pool.Close)
 		p := compile(t, New(Config{Roots: base(root + "/p"), Renderers: pool}), Request{ID: "m", Grains: grains})

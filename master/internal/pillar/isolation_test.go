@@ -22,8 +22,14 @@ func TestMinionsDoNotMix(t *testing.T) {
 		"ext/modules/seen.py": "_ALL = []\ndef it():\n    _ALL.append(__grains__['secret'])\n    __context__.setdefault('seen', []).append(__grains__['secret'])\n    return ' '.join(_ALL + __context__['seen'])\n",
 		"ext/pillar/ep.py":    "def ext_pillar(minion_id, pillar, *a):\n    return {'i': minion_id, 'j': __grains__['secret'], 'k': pillar['a'], 'l': __salt__['seen.it']()}\n",
 	})
-	pool := renderer.New(renderer.Config{Python: []string{python(t)}, MaxWorkers: 2, Overrides: value.NewMap("id", "themaster", "root_dir", root, "extension_modules", root+"/ext",
-		"pillar_roots", value.NewMap("base", []any{root + "/p"}), "ext_pillar", []any{value.NewMap("ep", nil)})})
+
+	pool := renderer.New(renderer.Config{
+		Python:     []string{python(t)},
+		MaxWorkers: 2,
+		Overrides: value.NewMap("id", "themaster", "root_dir", root, "extension_modules", root+"/ext",
+			"pillar_roots", value.NewMap("base", []any{root + "/p"}), "ext_pillar", []any{value.NewMap("ep", nil)}),
+	})
+
 	t.Cleanup(pool.Close)
 	c := New(Config{Roots: base(root + "/p"), Renderers: pool, ExtPillar: []any{value.NewMap("ep", nil)}})
 	secret := func(i int) string { return fmt.Sprintf("SECRET%02dX", i) }
@@ -38,15 +44,20 @@ func TestMinionsDoNotMix(t *testing.T) {
 				if i%3 == 0 {
 					g.Set("role", "r"+id)
 				}
+
 				text := plainText(compile(t, c, Request{ID: id, Grains: g}))
 				for j := range first {
-					if j != i && (strings.Contains(text, secret(j)) || strings.Contains(text, fmt.Sprintf("min%02d", j))) {
+					if j != i && (strings.Contains(text, secret(j)) ||
+						strings.Contains(text, fmt.Sprintf("min%02d", j))) {
 						t.Errorf("minion %d sees minion %d: %s", i, j, text)
 					}
 				}
-				if strings.Count(text, secret(i)) < 8 || strings.Contains(text, "_errors") || strings.Contains(text, "role:r"+id) != (i%3 == 0) {
+
+				if strings.Count(text, secret(i)) < 8 || strings.Contains(text, "_errors") ||
+					strings.Contains(text, "role:r"+id) != (i%3 == 0) {
 					t.Errorf("minion %d: %s", i, text)
 				}
+
 				mu.Lock()
 				if first[i] == "" {
 					first[i] = text
@@ -57,6 +68,7 @@ func TestMinionsDoNotMix(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 	if s := pool.Stats(); s.Forks > 2 || s.Sessions != 48 {
 		t.Errorf("%+v", s)

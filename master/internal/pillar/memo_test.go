@@ -37,8 +37,14 @@ func number(t testing.TB, name string, usual uint64) uint64 {
 // twoCompilers compile the same tree, without a memo, and with a new one for each call of on.
 func twoCompilers(t testing.TB, root string) (off *Compiler, on func() (*Compiler, *memo.Store)) {
 	t.Helper()
-	pool := renderer.New(renderer.Config{Python: []string{python(t)}, MaxWorkers: 2, RequestTimeout: time.Hour, Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache",
-		"pillar_roots", value.NewMap("base", []any{root + "/p"}))})
+	pool := renderer.New(renderer.Config{
+		Python:         []string{python(t)},
+		MaxWorkers:     2,
+		RequestTimeout: time.Hour,
+		Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache",
+			"pillar_roots", value.NewMap("base", []any{root + "/p"})),
+	})
+
 	t.Cleanup(pool.Close)
 	cfg := Config{Roots: base(root + "/p"), Renderers: pool, ExtPillarFirst: true, ShowRenderErrors: true}
 	return New(cfg), func() (*Compiler, *memo.Store) {
@@ -71,31 +77,38 @@ func TestMemoFaithful(t *testing.T) {
 		if many > 0 {
 			minions = int(many)
 		}
+
 		if n%10 == 0 {
 			t.Logf("tree %d: %+v", n, sum)
 		}
+
 		on, store := newMemo()
 		writeTree(t, root, files)
 		pillars += minions
 		if !sameForAll(t, m, off, on, minions) {
 			t.Fatalf("SALTERN_MEMO_SEED=%d, tree %d of %d minions:\n%s", seed, n, minions, showTree(files))
 		}
+
 		count(&sum, store.Stats())
+
 		// Another content of a file counts at once.
 		name := slices.Sorted(maps.Keys(files))[m.IntN(len(files))]
 		if name == "p/top.sls" || name == "p/mapped.sls" || strings.HasSuffix(name, ".json") {
 			continue // mapped.sls is not at the top of a pillar, where chance is looked for
 		}
+
 		files[name] += "\n"
 		if strings.HasSuffix(name, ".sls") && !strings.Contains(name, "py") {
 			files[name] = m.sls()
 		}
+
 		writeTree(t, root, files)
 		pillars += min(minions, 3)
 		if !sameForAll(t, m, off, on, min(minions, 3)) {
 			t.Fatalf("SALTERN_MEMO_SEED=%d, tree %d with another %s:\n%s", seed, n, name, showTree(files))
 		}
 	}
+
 	t.Logf("%d pillars compared: %+v", pillars, sum)
 	few := trees-skip < 100 // which features they have is chance
 	if sum.Hits == 0 || sum.Misses == 0 || !few && (sum.Hits < sum.Misses || sum.Hits < sum.Alone) {
@@ -104,7 +117,9 @@ func TestMemoFaithful(t *testing.T) {
 }
 
 func count(sum *memo.Stats, s memo.Stats) {
-	sum.Hits, sum.Misses, sum.Alone = sum.Hits+s.Hits, sum.Misses+s.Misses, sum.Alone+s.Alone
+	sum.Hits += s.Hits
+	sum.Misses += s.Misses
+	sum.Alone += s.Alone
 }
 
 func writeTree(t testing.TB, root string, files map[string]string) {
@@ -150,11 +165,13 @@ func sameForAll(t *testing.T, m *treeMaker, off, on *Compiler, minions int) bool
 				if minions < 50 || i%10 == 0 { // of many it is the others that find what is known
 					again = compile(t, on, req)
 				}
+
 				mu.Lock()
 				random := cutChance(with)
 				if again != with {
 					random = append(random, cutChance(again)...)
 				}
+
 				cutChance(without)
 				for _, r := range random {
 					if other, known := chance[r]; known {
@@ -163,11 +180,14 @@ func sameForAll(t *testing.T, m *treeMaker, off, on *Compiler, minions int) bool
 					}
 					chance[r] = i
 				}
+
 				a, b := packed(t, with), packed(t, without)
 				if a != b || a != packed(t, again) {
 					ok = false
-					t.Errorf("minion %d: with memo\n%s\nagain\n%s\nwithout\n%s", i, plainText(with), plainText(again), plainText(without))
+					t.Errorf("minion %d: with memo\n%s\nagain\n%s\nwithout\n%s", i, plainText(with),
+						plainText(again), plainText(without))
 				}
+
 				for _, found := range aSecret.FindAllStringSubmatch(a, -1) {
 					if found[1] != fmt.Sprint(i) {
 						ok = false
@@ -178,9 +198,11 @@ func sameForAll(t *testing.T, m *treeMaker, off, on *Compiler, minions int) bool
 			}
 		})
 	}
+
 	for _, i := range m.Perm(minions) {
 		next <- i
 	}
+
 	close(next)
 	wg.Wait()
 	return ok

@@ -49,14 +49,21 @@ func BenchmarkMemo(b *testing.B) {
 	for i := range 20 {
 		files[fmt.Sprintf("p/s%d.sls", i)] = fmt.Sprintf(benchSLS, i)
 	}
+
 	root := tree(b, files)
-	pool := renderer.New(renderer.Config{Python: []string{python(b)}, MaxWorkers: 2, Overrides: value.NewMap("root_dir", root, "id", "m", "pillar_roots", value.NewMap("base", []any{root + "/p"}))})
+	pool := renderer.New(renderer.Config{
+		Python:     []string{python(b)},
+		MaxWorkers: 2,
+		Overrides:  value.NewMap("root_dir", root, "id", "m", "pillar_roots", value.NewMap("base", []any{root + "/p"})),
+	})
 	defer pool.Close()
+
 	store := memo.New(memo.Config{})
 	later := func() time.Time { return time.Now().Add(time.Minute) } // files have settled
 	off := New(Config{Roots: base(root + "/p"), Renderers: pool, Now: later})
 	on := New(Config{Roots: base(root + "/p"), Renderers: pool, Memo: store, Now: later})
 	compile(b, off, Request{ID: "first", Grains: benchGrains(0)}) // Python starts
+
 	for _, run := range []struct {
 		name    string
 		c       *Compiler
@@ -70,10 +77,12 @@ func BenchmarkMemo(b *testing.B) {
 					pillars++
 				}
 			}
+
 			b.ReportMetric(float64((cpuTime(b)-cpu).Microseconds())/1000/float64(pillars), "cpu-ms/pillar")
 			b.ReportMetric(0, "ns/op")
 			s := store.Stats()
-			b.Logf("%s: %d hits, %d misses, %d alone, %d results of %d KiB", run.name, s.Hits, s.Misses, s.Alone, s.Results, s.Bytes>>10)
+			b.Logf("%s: %d hits, %d misses, %d alone, %d results of %d KiB", run.name, s.Hits, s.Misses,
+				s.Alone, s.Results, s.Bytes>>10)
 		})
 	}
 }
@@ -85,6 +94,7 @@ func cpuTime(tb testing.TB) time.Duration {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err != nil {
 		tb.Fatal(err)
 	}
+
 	sum := time.Duration(self.Utime.Nano() + self.Stime.Nano())
 	parents := []int{os.Getpid()}
 	for i := 0; i < len(parents); i++ {
@@ -92,26 +102,32 @@ func cpuTime(tb testing.TB) time.Duration {
 		if i == 0 { // a thread other than the first may have started Python
 			text, err = childrenOfThreads(parents[0])
 		}
+
 		if err != nil {
 			tb.Fatal(err)
 		}
+
 		for _, f := range strings.Fields(string(text)) {
 			pid, err := strconv.Atoi(f)
 			if err != nil {
 				tb.Fatal(err)
 			}
+
 			parents = append(parents, pid)
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
 			if err != nil {
 				tb.Fatal(err)
 			}
+
 			ns, err := strconv.ParseInt(strings.Fields(string(stat))[0], 10, 64)
 			if err != nil {
 				tb.Fatal(err)
 			}
+
 			sum += time.Duration(ns)
 		}
 	}
+
 	return sum
 }
 

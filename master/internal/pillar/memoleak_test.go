@@ -38,6 +38,7 @@ func (l *leaker) values(seed uint64, own *rand.Rand, secret, at string) *value.M
 		if own.IntN(80) == 0 {
 			kind = []int{8, 8, 0, 3, 7}[own.IntN(5)]
 		}
+
 		switch {
 		case kind < 3 && strings.Count(place, "/") < 4:
 			m.Set(k, l.values(seed, own, secret, place))
@@ -49,6 +50,7 @@ func (l *leaker) values(seed uint64, own *rand.Rand, secret, at string) *value.M
 			m.Set(k, []any{secret, value.NewMap("a", secret)}[own.IntN(2)])
 		}
 	}
+
 	return m
 }
 
@@ -72,6 +74,7 @@ func (l *leaker) read() string {
 	case 6:
 		return fmt.Sprintf("salt['grains.has_value']('%s')", joined)
 	}
+
 	return fmt.Sprintf("salt['pillar.get']('%s', {'a': 'd'}, merge=True)", joined)
 }
 
@@ -82,11 +85,16 @@ func (l *leaker) sls() string {
 		case 0:
 			fmt.Fprintf(&b, "k%d: {{ %s | tojson }}\n", i, l.read())
 		case 1:
-			fmt.Fprintf(&b, "{%% if %s == %s %%}\nk%d: {{ %s | tojson }}\n{%% else %%}\nk%d: {{ %s | yaml }}\n{%% endif %%}\n", l.read(), l.read(), i, l.read(), i, l.read())
+			fmt.Fprintf(&b,
+				"{%% if %s == %s %%}\nk%d: {{ %s | tojson }}\n{%% else %%}\nk%d: {{ %s | yaml }}\n{%% endif %%}\n",
+				l.read(), l.read(), i, l.read(), i, l.read())
 		default:
-			fmt.Fprintf(&b, "{%% if %s is mapping or %s is string %%}\nk%d: {{ [%s, %s] | tojson }}\n{%% endif %%}\n", l.read(), l.read(), i, l.read(), l.read())
+			fmt.Fprintf(&b,
+				"{%% if %s is mapping or %s is string %%}\nk%d: {{ [%s, %s] | tojson }}\n{%% endif %%}\n",
+				l.read(), l.read(), i, l.read(), l.read())
 		}
 	}
+
 	return b.String()
 }
 
@@ -100,6 +108,7 @@ func TestMemoLeaks(t *testing.T) {
 	off, newMemo := twoCompilers(t, root)
 	var s memo.Stats
 	t.Logf("SALTERN_MEMO_SEED=%d, %d trees", seed, trees)
+
 	for n := range trees {
 		l := &leaker{rand.New(rand.NewPCG(seed, n))}
 		files := map[string]string{"p/top.sls": "base:\n  '*': [s0, s1]\n", "p/s0.sls": l.sls(), "p/s1.sls": l.sls()}
@@ -114,15 +123,21 @@ func TestMemoLeaks(t *testing.T) {
 			with, without := packed(t, compile(t, on, req())), packed(t, compile(t, off, req()))
 			for _, found := range aSecret.FindAllStringSubmatch(with, -1) {
 				if found[0] != secret {
-					t.Fatalf("SALTERN_MEMO_SEED=%d, tree %d: minion %d has %s\n%s\n%s", seed, n, i, found[0], plainText(compile(t, on, req())), showTree(files))
+					t.Fatalf("SALTERN_MEMO_SEED=%d, tree %d: minion %d has %s\n%s\n%s", seed, n, i, found[0],
+						plainText(compile(t, on, req())), showTree(files))
 				}
 			}
+
 			if with != without {
-				t.Fatalf("SALTERN_MEMO_SEED=%d, tree %d, minion %d: with memo\n%s\nwithout\n%s\n%s", seed, n, i, plainText(compile(t, on, req())), plainText(compile(t, off, req())), showTree(files))
+				t.Fatalf("SALTERN_MEMO_SEED=%d, tree %d, minion %d: with memo\n%s\nwithout\n%s\n%s", seed, n,
+					i, plainText(compile(t, on, req())), plainText(compile(t, off, req())),
+					showTree(files))
 			}
 		}
+
 		count(&s, store.Stats())
 	}
+
 	t.Logf("%+v", s)
 	if s.Alone > s.Misses || s.Hits < s.Misses/5 {
 		t.Errorf("the memo is not what was tested: %+v", s)

@@ -55,26 +55,38 @@ func testMemoShares(t *testing.T, program string) {
 			files[fmt.Sprintf("p/%s%d.sls", of.kind, i)] = m.piece(of.list[i : i+1])
 		}
 	}
+
 	writeTree(t, root, files)
-	pool := renderer.New(renderer.Config{Python: []string{program}, MaxWorkers: 1, RequestTimeout: time.Hour, Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache",
-		"pillar_roots", value.NewMap("base", []any{root + "/p"}))})
+	pool := renderer.New(renderer.Config{
+		Python:         []string{program},
+		MaxWorkers:     1,
+		RequestTimeout: time.Hour,
+		Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache",
+			"pillar_roots", value.NewMap("base", []any{root + "/p"})),
+	})
+
 	t.Cleanup(pool.Close)
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	for _, name := range names {
 		log.Reset()
 		store := memo.New(memo.Config{})
 		c := New(Config{Roots: base(root + "/p"), Renderers: pool, ExtPillarFirst: true, Memo: store, Log: logger})
-		if err := os.WriteFile(filepath.Join(root, "p/top.sls"), []byte("base:\n  '*': ["+name+"]\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(root, "p/top.sls"), []byte("base:\n  '*': ["+name+"]\n"),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
+
 		text := files["p/"+name+".sls"]
 		for range 2 {
 			grains, pillar := m.minion(0)
 			compile(t, c, Request{ID: "min0", Grains: grains, Override: pillar})
 		}
+
 		s := store.Stats()
+
 		// These are rendered for each minion as well, or fail; the others show that most is not.
-		except := slices.ContainsFunc([]string{"sameas", "ignore missing", "mine_", "numbers"}, func(s string) bool { return strings.Contains(text, s) })
+		except := slices.ContainsFunc([]string{"sameas", "ignore missing", "mine_", "numbers"},
+			func(s string) bool { return strings.Contains(text, s) })
 		switch {
 		case strings.HasPrefix(name, "shared") && !except && (s.Hits != 1 || s.Misses != 1 || s.Alone != 0):
 			t.Errorf("it is not shared: %s\n%+v\n%.2000s", text, s, log.String())
@@ -97,37 +109,57 @@ func TestMemoAltered(t *testing.T) {
 		"from inside": "x: {{ salt['grains.setval']('site', 'changed') | string | length > 0 }}\n",
 		"nothing":     "x: {{ salt['test.echo'](1) }}\n",
 	}
+
 	for _, program := range otherPythons(t) {
 		root := t.TempDir()
-		pool := renderer.New(renderer.Config{Python: []string{program}, MaxWorkers: 1, RequestTimeout: time.Hour, Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache",
-			"pillar_roots", value.NewMap("base", []any{root + "/p"}))})
+		pool := renderer.New(renderer.Config{
+			Python:         []string{program},
+			MaxWorkers:     1,
+			RequestTimeout: time.Hour,
+			Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache",
+				"pillar_roots", value.NewMap("base", []any{root + "/p"})),
+		})
+
 		t.Cleanup(pool.Close)
 		m := &treeMaker{}
 		for name, text := range changes {
-			writeTree(t, root, map[string]string{"p/top.sls": "base:\n  '*': [first, second]\n", "p/first.sls": text, "p/second.sls": reader, "p/third.sls": reader})
+			writeTree(t, root,
+				map[string]string{
+					"p/top.sls":    "base:\n  '*': [first, second]\n",
+					"p/first.sls":  text,
+					"p/second.sls": reader,
+					"p/third.sls":  reader,
+				})
+
 			store := memo.New(memo.Config{})
 			cfg := Config{Roots: base(root + "/p"), Renderers: pool, ExtPillarFirst: true}
 			off := New(cfg)
 			cfg.Memo = store
 			on := New(cfg)
+
 			// The result of the second SLS is known, of a pillar without the first one.
 			alone := New(Config{Roots: cfg.Roots, Renderers: pool, ExtPillarFirst: true, Memo: store, Top: "alone.sls"})
 			if err := os.WriteFile(root+"/p/alone.sls", []byte("base:\n  '*': [second]\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
+
 			req := func() Request {
 				grains, pillar := m.minion(0)
 				return Request{ID: "min0", Grains: grains, Override: pillar}
 			}
+
 			before := plainText(compile(t, alone, req()))
 			for range 2 {
 				if a, b := packed(t, compile(t, on, req())), packed(t, compile(t, off, req())); a != b {
 					t.Errorf("%s, %s: with memo\n%s\nwithout\n%s", program, name, a, b)
 				}
 			}
+
 			if after := plainText(compile(t, alone, req())); after != before {
-				t.Errorf("%s, %s: what one pillar changed is in another: %s instead of %s", program, name, after, before)
+				t.Errorf("%s, %s: what one pillar changed is in another: %s instead of %s", program, name,
+					after, before)
 			}
+
 			// Some changes are seen by no other template, which depends on the release.
 			s := store.Stats()
 			sure := slices.Contains([]string{"grains.update", "pop", "append", "fails", "py", "pillar"}, name)

@@ -107,14 +107,16 @@ var chancy = []string{
 	"{% macro dice() %}{{ range(0, 99999) | random }}-{{ range(0, 99999) | random }}-{{ range(0, 99999) | random }}{% endmacro %}\nrndK: x{{ dice() }}\n", "rndK: x{% for i in range(15) %}{{ [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] | random }}{% endfor %}\n",
 }
 
-var grainNames = []string{"os", "role", "site", "cpus", "tags", "net", "flag", "nothing", "empty", "ratio", "fqdn", "text", "numbers", "secret", "id"}
+var grainNames = []string{"os", "role", "site", "cpus", "tags", "net", "flag", "nothing", "empty", "ratio",
+	"fqdn", "text", "numbers", "secret", "id"}
 var pillarPaths = []string{"app", "app:port", "tier", "secret", "app:names", "app:nosuch", "gone:such"}
 
 func (m *treeMaker) pick(of []string) string { return of[m.IntN(len(of))] }
 
 func (m *treeMaker) piece(of []string) string {
 	m.key++
-	return strings.NewReplacer("K", fmt.Sprintf("k%d", m.key), "grains.G", "grains."+m.pick(grainNames), "'G'", "'"+m.pick(grainNames)+"'", "'P'", "'"+m.pick(pillarPaths)+"'").Replace(m.pick(of))
+	return strings.NewReplacer("K", fmt.Sprintf("k%d", m.key), "grains.G", "grains."+m.pick(grainNames),
+		"'G'", "'"+m.pick(grainNames)+"'", "'P'", "'"+m.pick(pillarPaths)+"'").Replace(m.pick(of))
 }
 
 func (m *treeMaker) sls() string {
@@ -133,38 +135,45 @@ func (m *treeMaker) sls() string {
 			b.WriteString(m.piece(pieces))
 		}
 	}
+
 	return b.String()
 }
 
 // files is a tree below p/.
 func (m *treeMaker) files() map[string]string {
 	f := map[string]string{
-		"p/lib/map.jinja":   "{% set settings = {'os': grains['os'], 'port': salt['pillar.get']('app:port', 80)} %}\n{% macro both(x) %}{{ x }}{{ grains.role }}{{ sls }}{% endmacro %}\n",
-		"p/lib/plain.jinja": "{% macro add(n) %}{{ n + " + fmt.Sprint(m.IntN(100)) + " }}{% endmacro %}\n", "p/lib/data.yaml": fmt.Sprintf("Debian: {a: %d}\nother: [1, 2]\n", m.IntN(1000)),
+		"p/lib/map.jinja": "{% set settings = {'os': grains['os'], 'port': salt['pillar.get']('app:port', 80)} %}\n{% macro both(x) %}{{ x }}{{ grains.role }}{{ sls }}{% endmacro %}\n",
+		"p/lib/plain.jinja": "{% macro add(n) %}{{ n + " + fmt.Sprint(m.IntN(100)) +
+			" }}{% endmacro %}\n", "p/lib/data.yaml": fmt.Sprintf("Debian: {a: %d}\nother: [1, 2]\n", m.IntN(1000)),
 		"p/lib/part.jinja": "part: {{ grains.site }}\nlocalpart: {{ dflt | default('none') }}\n", "p/lib/data-Debian.json": `{"v": 1}`, "p/lib/data-RedHat.json": `{"v": "` + fmt.Sprint(m.IntN(1000)) + `"}`,
 		"p/rel/near.jinja": "{% set near = grains.role ~ '-near' %}\n", "p/rel/init.sls": "{% from './near.jinja' import near with context %}\nnear: {{ near }}\n", "p/plain.sls": "plain: {x: [1, 2]}\n",
 		"p/inc.sls": "include:\n  - mapped:\n      key: from:mapped\n      defaults: {mine_: {{ grains.site }}, dflt: 5}\n  - s0\ninc: {{ grains.role }}\n", "p/mapped.sls": "md: {{ mine_ }}\nme: {{ dflt }}{{ grains.os }}\n",
 		"p/py.sls": "#!py\ndef run():\n    return {'py': __grains__['id'], 'py2': __salt__['grains.get']('secret')}\n",
 	}
+
 	n, seldom := 2+m.IntN(4), 4
 	if m.small {
 		n, seldom = 1+m.IntN(2), 12
 	}
+
 	var names []string
 	for i := range n {
 		f[fmt.Sprintf("p/s%d.sls", i)] = m.sls()
 		names = append(names, fmt.Sprintf("s%d", i))
 	}
+
 	for _, extra := range []string{"rel", "inc", "plain", "py"} {
 		if m.IntN(seldom) == 0 {
 			names = append(names, extra)
 		}
 	}
+
 	m.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	f["p/top.sls"] = "base:\n  '*': [" + strings.Join(names, ", ") + "]\n"
 	if m.IntN(seldom) < 2 {
 		f["p/top.sls"] += "{% if grains['os'] == 'Debian' %}\n  'role:{{ grains.role }}':\n    - match: grain\n    - rel\n{% endif %}\n"
 	}
+
 	return f
 }
 
@@ -179,27 +188,35 @@ func (m *treeMaker) minion(i int) (grains, pillar *value.Map) {
 		net.Map("eth0").Set("secret", secretOf(i))
 		app.Set("secret", secretOf(i))
 	}
+
 	kv := [][2]any{
 		{"os", []string{"Debian", "RedHat"}[i%2]}, {"role", fmt.Sprintf("r%d", i/2%2)}, {"site", fmt.Sprintf("s%d", i%3)}, {"cpus", int64(i % 4 / 2)}, {"tags", []any{"t" + fmt.Sprint(i%2), "u"}}, {"net", net},
 		{"flag", i%2 == 0}, {"nothing", nil}, {"empty", value.NewMap()}, {"ratio", []any{1.5, int64(1), 1.0, true}[i%4]}, {"fqdn", fmt.Sprintf("h%d.example.org", i%3)},
 		{"text", "Zoë: \"x\" {{ no }}\n#"}, {"numbers", value.NewMap(int64(1), "int", "2", "text")}, {"secret", secretOf(i)}, {"unread", secretOf(i)},
 	}
+
 	if i%6 == 5 {
-		kv[4][1], kv[5][1] = []any{}, value.NewMap("eth1", value.NewMap("ip", "::1"), "eth0", value.NewMap("ip", "10.0.0.1"))
+		kv[4][1], kv[5][1] = []any{}, value.NewMap("eth1", value.NewMap("ip", "::1"), "eth0",
+			value.NewMap("ip", "10.0.0.1"))
 	}
+
 	if i%7 == 6 {
 		kv = append(kv[:2], kv[3:]...) // no site
 	}
+
 	if i%2 == 1 {
 		kv[0], kv[len(kv)-1] = kv[len(kv)-1], kv[0]
 	}
+
 	grains = value.NewMap()
 	for _, e := range kv {
 		grains.Set(e[0], e[1])
 	}
+
 	pillar = value.NewMap("app", app, "secret", secretOf(i))
 	if i%3 == 0 {
 		pillar.Set("tier", "gold")
 	}
+
 	return grains, pillar
 }

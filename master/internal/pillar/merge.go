@@ -21,6 +21,7 @@ func merge(a, b *value.Map, strategy string, lists bool) *value.Map {
 			}
 			out.Set(k, v)
 		}
+
 		return out
 	case "overwrite":
 		out := a.Clone()
@@ -49,8 +50,10 @@ func update(a, b *value.Map, lists bool) *value.Map {
 				continue
 			}
 		}
+
 		out.Set(k, v)
 	}
+
 	return out
 }
 
@@ -66,6 +69,7 @@ func join(a, b []any) []any {
 			compound = append(compound, v)
 		}
 	}
+
 	out := append(make([]any, 0, len(a)+len(b)), a...)
 	for _, v := range b {
 		if k, ok := value.Scalar(v); ok {
@@ -75,8 +79,10 @@ func join(a, b []any) []any {
 		} else if slices.ContainsFunc(compound, func(x any) bool { return value.Equal(x, v) }) {
 			continue
 		}
+
 		out = append(out, v)
 	}
+
 	return out
 }
 
@@ -85,5 +91,6 @@ func join(a, b []any) []any {
 func needsPython(strategy, renderer string) bool {
 	parts := strings.Split(renderer, "|")
 	return strategy == "aggregate" ||
-		strategy == "smart" && (strings.TrimSpace(parts[len(parts)-1]) == "yamlex" || strings.HasPrefix(renderer, "yamlex_"))
+		strategy == "smart" && (strings.TrimSpace(parts[len(parts)-1]) == "yamlex" ||
+			strings.HasPrefix(renderer, "yamlex_"))
 }

@@ -117,6 +117,7 @@ func toMap(v any) any {
 	case int:
 		return int64(v)
 	}
+
 	return v
 }
 
@@ -128,6 +129,7 @@ func parityCases(root string) []parityCase {
 		}
 		return out
 	}
+
 	deb := map[string]any{"os": "Debian", "role": "db", "ipv4": []any{"10.1.2.3", "127.0.0.1"}}
 	ext := func(names ...any) (func(*Config), map[string]any) {
 		var l []any
@@ -136,40 +138,176 @@ func parityCases(root string) []parityCase {
 		}
 		return func(c *Config) { c.ExtPillar = toMap(l).([]any) }, map[string]any{"ext_pillar": l}
 	}
+
 	grp := func(c *Config) { c.Nodegroups = value.NewMap("grp", "L@web1,db9 or E@x.*") }
 	grpOpts := map[string]any{"nodegroups": map[string]any{"grp": "L@web1,db9 or E@x.*"}}
 	cases := []parityCase{
-		{name: "web1", roots: dirs("base", "p", "dev", "dev"), order: []string{"base", "dev"}, grains: deb, id: "web1", change: grp, opts: grpOpts},
-		{name: "other order", roots: dirs("base", "p", "dev", "dev"), order: []string{"dev", "base"}, grains: deb, id: "web1", change: grp, opts: grpOpts},
-		{name: "web2", roots: dirs("base", "p"), grains: map[string]any{"os": "RedHat"}, id: "web2", change: grp, opts: grpOpts},
+		{
+			name:   "web1",
+			roots:  dirs("base", "p", "dev", "dev"),
+			order:  []string{"base", "dev"},
+			grains: deb,
+			id:     "web1",
+			change: grp,
+			opts:   grpOpts,
+		},
+		{
+			name:   "other order",
+			roots:  dirs("base", "p", "dev", "dev"),
+			order:  []string{"dev", "base"},
+			grains: deb,
+			id:     "web1",
+			change: grp,
+			opts:   grpOpts,
+		},
+		{
+			name:   "web2",
+			roots:  dirs("base", "p"),
+			grains: map[string]any{"os": "RedHat"},
+			id:     "web2",
+			change: grp,
+			opts:   grpOpts,
+		},
 		{name: "bare", roots: dirs("base", "p"), id: "x"},
-		{name: "pillarenv", roots: dirs("base", "p", "dev", "dev"), order: []string{"base", "dev"}, grains: deb, id: "web1", pillarenv: "dev"},
+		{
+			name:      "pillarenv",
+			roots:     dirs("base", "p", "dev", "dev"),
+			order:     []string{"base", "dev"},
+			grains:    deb,
+			id:        "web1",
+			pillarenv: "dev",
+		},
 		{name: "unknown pillarenv", roots: dirs("base", "p"), grains: deb, id: "web1", pillarenv: "nosuch"},
-		{name: "saltenv", roots: dirs("base", "p", "dev", "dev"), order: []string{"base", "dev"}, grains: deb, id: "web1", saltenv: "dev"},
-		{name: "override", roots: dirs("base", "p"), grains: deb, id: "web1", override: map[string]any{"deep": map[string]any{"x": map[string]any{"o": 1}}, "a": []any{7}, "new": nil}},
+		{
+			name:    "saltenv",
+			roots:   dirs("base", "p", "dev", "dev"),
+			order:   []string{"base", "dev"},
+			grains:  deb,
+			id:      "web1",
+			saltenv: "dev",
+		},
+		{
+			name:     "override",
+			roots:    dirs("base", "p"),
+			grains:   deb,
+			id:       "web1",
+			override: map[string]any{"deep": map[string]any{"x": map[string]any{"o": 1}}, "a": []any{7}, "new": nil},
+		},
 		{name: "errors", roots: dirs("base", "errs"), id: "m"},
-		{name: "string top", roots: dirs("base", "strtop"), id: "m"}, {name: "bad top", roots: dirs("base", "badtop"), id: "m"}, {name: "bad top yaml", roots: dirs("base", "badtop2"), id: "m"}, {name: "bad top jinja", roots: dirs("base", "badtop3"), id: "m"},
-		{name: "included top", roots: dirs("base", "inctop"), id: "web1"}, {name: "jinja top", roots: dirs("base", "jtop"), id: "m", grains: deb}, {name: "no top", roots: dirs("base", "nosuchdir"), id: "m"}, {name: "two roots", roots: dirs("base", "m", "base", "p"), id: "m"},
-		{name: "dynamic", roots: map[string][]string{"base": {root + "/m"}, "__env__": {root + "/dyn/__env__/p"}}, order: []string{"base", "__env__"}, id: "m", pillarenv: "qa"},
-		{name: "dynamic by saltenv", roots: map[string][]string{"base": {root + "/m"}, "__env__": {root + "/dyn/__env__/p"}}, order: []string{"__env__", "base"}, id: "m", saltenv: "qa"},
-		{name: "pillarenv from saltenv", roots: dirs("base", "p", "dev", "dev"), order: []string{"base", "dev"}, id: "web1", saltenv: "dev", change: func(c *Config) { c.PillarenvFromEnv = true }, opts: map[string]any{"pillarenv_from_saltenv": true}},
-		{name: "show errors", roots: dirs("base", "errs"), id: "m", change: func(c *Config) { c.ShowRenderErrors = true }, opts: map[string]any{"pillar_safe_render_error": false}},
-		{name: "includes override", roots: dirs("base", "m"), id: "m", change: func(c *Config) { c.IncludesOverride = true }, opts: map[string]any{"pillar_includes_override_sls": true}},
-		{name: "env order", roots: dirs("base", "p", "dev", "dev"), order: []string{"base", "dev"}, id: "web1", grains: deb, change: func(c *Config) { c.EnvOrder = []string{"dev", "base"} }, opts: map[string]any{"env_order": []any{"dev", "base"}}},
+		{
+			name:  "string top",
+			roots: dirs("base", "strtop"),
+			id:    "m",
+		}, {
+			name:  "bad top",
+			roots: dirs("base", "badtop"),
+			id:    "m",
+		}, {
+			name:  "bad top yaml",
+			roots: dirs("base", "badtop2"),
+			id:    "m",
+		}, {name: "bad top jinja", roots: dirs("base", "badtop3"), id: "m"},
+		{
+			name:  "included top",
+			roots: dirs("base", "inctop"),
+			id:    "web1",
+		}, {
+			name:   "jinja top",
+			roots:  dirs("base", "jtop"),
+			id:     "m",
+			grains: deb,
+		}, {
+			name:  "no top",
+			roots: dirs("base", "nosuchdir"),
+			id:    "m",
+		}, {name: "two roots", roots: dirs("base", "m", "base", "p"), id: "m"},
+		{
+			name:      "dynamic",
+			roots:     map[string][]string{"base": {root + "/m"}, "__env__": {root + "/dyn/__env__/p"}},
+			order:     []string{"base", "__env__"},
+			id:        "m",
+			pillarenv: "qa",
+		},
+		{
+			name:    "dynamic by saltenv",
+			roots:   map[string][]string{"base": {root + "/m"}, "__env__": {root + "/dyn/__env__/p"}},
+			order:   []string{"__env__", "base"},
+			id:      "m",
+			saltenv: "qa",
+		},
+		{
+			name:    "pillarenv from saltenv",
+			roots:   dirs("base", "p", "dev", "dev"),
+			order:   []string{"base", "dev"},
+			id:      "web1",
+			saltenv: "dev",
+			change:  func(c *Config) { c.PillarenvFromEnv = true },
+			opts:    map[string]any{"pillarenv_from_saltenv": true},
+		},
+		{
+			name:   "show errors",
+			roots:  dirs("base", "errs"),
+			id:     "m",
+			change: func(c *Config) { c.ShowRenderErrors = true },
+			opts:   map[string]any{"pillar_safe_render_error": false},
+		},
+		{
+			name:   "includes override",
+			roots:  dirs("base", "m"),
+			id:     "m",
+			change: func(c *Config) { c.IncludesOverride = true },
+			opts:   map[string]any{"pillar_includes_override_sls": true},
+		},
+		{
+			name:   "env order",
+			roots:  dirs("base", "p", "dev", "dev"),
+			order:  []string{"base", "dev"},
+			id:     "web1",
+			grains: deb,
+			change: func(c *Config) { c.EnvOrder = []string{"dev", "base"} },
+			opts:   map[string]any{"env_order": []any{"dev", "base"}},
+		},
 	}
+
 	for _, s := range []string{"smart", "recurse", "list", "overwrite", "none", "aggregate", "bogus"} {
 		for _, l := range []bool{false, true} {
-			cases = append(cases, parityCase{name: fmt.Sprintf("strategy %s %v", s, l), roots: dirs("base", "m"), id: "m", saltenv: "base", change: func(c *Config) { c.Strategy, c.MergeLists = s, l }, opts: map[string]any{"pillar_source_merging_strategy": s, "pillar_merge_lists": l}})
+			cases = append(cases,
+				parityCase{
+					name:    fmt.Sprintf("strategy %s %v", s, l),
+					roots:   dirs("base", "m"),
+					id:      "m",
+					saltenv: "base",
+					change: func(c *Config) {
+						c.Strategy = s
+						c.MergeLists = l
+					},
+					opts: map[string]any{"pillar_source_merging_strategy": s, "pillar_merge_lists": l},
+				})
 		}
 	}
-	for i, names := range [][]any{{"extra", []any{"x"}}, {"extra", "text", "boom", "x", "em", map[string]any{"z": 1}}, {"nosuch", 1}} {
+
+	for i, names := range [][]any{
+		{"extra", []any{"x"}},
+		{"extra", "text", "boom", "x", "em", map[string]any{"z": 1}},
+		{"nosuch", 1},
+	} {
 		for _, first := range []bool{false, true} {
 			change, opts := ext(names...)
 			opts["ext_pillar_first"] = first
-			cases = append(cases, parityCase{name: fmt.Sprintf("ext %d %v", i, first), roots: dirs("base", "pt"), id: "m", grains: deb, extra: map[string]any{"e": "md"}, override: map[string]any{"d": map[string]any{"ov": 1}}, opts: opts,
-				change: func(c *Config) { change(c); c.ExtPillarFirst = first }})
+			cases = append(cases,
+				parityCase{
+					name:     fmt.Sprintf("ext %d %v", i, first),
+					roots:    dirs("base", "pt"),
+					id:       "m",
+					grains:   deb,
+					extra:    map[string]any{"e": "md"},
+					override: map[string]any{"d": map[string]any{"ov": 1}},
+					opts:     opts,
+					change:   func(c *Config) { change(c); c.ExtPillarFirst = first },
+				})
 		}
 	}
+
 	return cases
 }
 
@@ -186,12 +324,21 @@ func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 	py := python(t)
 	var wire []map[string]any
 	base := func(c parityCase) map[string]any {
-		o := map[string]any{"id": "themaster", "root_dir": root, "cachedir": root + "/cache", "extension_modules": root + "/ext", "file_roots": map[string]any{"base": []any{root + "/salt"}}}
+		o := map[string]any{
+			"id":                "themaster",
+			"root_dir":          root,
+			"cachedir":          root + "/cache",
+			"extension_modules": root + "/ext",
+			"file_roots":        map[string]any{"base": []any{root + "/salt"}},
+		}
+
 		for k, v := range c.opts {
 			o[k] = v
 		}
+
 		return o
 	}
+
 	for _, c := range cases {
 		o := base(c)
 		var roots []string // a JSON object with the order of the case
@@ -201,22 +348,36 @@ func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 				order = append(order, e)
 			}
 		}
+
 		for _, e := range order {
 			roots = append(roots, fmt.Sprintf("%q:%s", e, jsonText(t, c.roots[e])))
 		}
+
 		o["pillar_roots"] = json.RawMessage("{" + strings.Join(roots, ",") + "}")
-		w := map[string]any{"opts": o, "id": c.id, "grains": c.grains, "override": c.override, "extra": c.extra, "fetch": c.fetch}
+		w := map[string]any{
+			"opts":     o,
+			"id":       c.id,
+			"grains":   c.grains,
+			"override": c.override,
+			"extra":    c.extra,
+			"fetch":    c.fetch,
+		}
+
 		if c.grains == nil {
 			w["grains"] = map[string]any{}
 		}
+
 		if c.saltenv != "" {
 			w["saltenv"] = c.saltenv
 		}
+
 		if c.pillarenv != "" {
 			w["pillarenv"] = c.pillarenv
 		}
+
 		wire = append(wire, w)
 	}
+
 	version, want := oracle(t, py, wire)
 	pools := map[string]*renderer.Pool{}
 	for round := range rounds {
@@ -224,24 +385,40 @@ func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 			if version < 3008 && len(c.roots) > 1 {
 				continue // older releases take environments in the order of a hash
 			}
+
 			over := base(c)
 			over["pillar_roots"] = toMap(c.roots)
 			delete(over, "nodegroups")
 			key := jsonText(t, c.opts)
 			pool := pools[key]
 			if pool == nil {
-				pool = renderer.New(renderer.Config{Python: []string{py}, Overrides: toMap(over).(*value.Map), MaxWorkers: 1})
+				pool = renderer.New(renderer.Config{
+					Python:     []string{py},
+					Overrides:  toMap(over).(*value.Map),
+					MaxWorkers: 1,
+				})
 				t.Cleanup(pool.Close)
 				pools[key] = pool
 			}
+
 			cfg := Config{Roots: c.roots, RootOrder: c.order, Renderers: pool}
 			if c.change != nil {
 				c.change(&cfg)
 			}
+
 			grains, _ := toMap(c.grains).(*value.Map)
 			override, _ := toMap(c.override).(*value.Map)
 			extra, _ := toMap(c.extra).(*value.Map)
-			p, err := New(cfg).Compile(t.Context(), Request{ID: c.id, Grains: grains, Saltenv: c.saltenv, Pillarenv: c.pillarenv, Override: override, Extra: extra})
+			p, err := New(cfg).Compile(t.Context(),
+				Request{
+					ID:        c.id,
+					Grains:    grains,
+					Saltenv:   c.saltenv,
+					Pillarenv: c.pillarenv,
+					Override:  override,
+					Extra:     extra,
+				})
+
 			if e, ok := want[i]["error"]; ok {
 				t.Logf("%s: Salt itself fails: %v; here: %s %v", c.name, e, plainText(p), err)
 				continue
@@ -250,6 +427,7 @@ func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 				t.Errorf("%s: %v", c.name, err)
 				continue
 			}
+
 			compare(t, fmt.Sprintf("%s (round %d)", c.name, round), p, want[i]["pillar"])
 		}
 	}
@@ -263,16 +441,20 @@ func compare(t *testing.T, name string, got *value.Map, want any) {
 	if err := json.Unmarshal([]byte(jsonText(t, show(got))), &g); err != nil {
 		t.Fatal(err)
 	}
+
 	gt, wt := jsonText(t, once(g)), jsonText(t, once(want))
 	if gt == wt {
 		return
 	}
+
 	at := 0
 	for at < len(gt) && at < len(wt) && gt[at] == wt[at] {
 		at++
 	}
+
 	from := max(0, at-200)
-	t.Errorf("%s: differs at %d\n got …%s\nwant …%s", name, at, gt[from:min(len(gt), at+400)], wt[from:min(len(wt), at+400)])
+	t.Errorf("%s: differs at %d\n got …%s\nwant …%s", name, at, gt[from:min(len(gt), at+400)],
+		wt[from:min(len(wt), at+400)])
 }
 
 // once removes repeated errors, and the places in files that error texts of
@@ -292,5 +474,6 @@ func once(v any) any {
 			kv[1] = out
 		}
 	}
+
 	return v
 }

@@ -118,6 +118,7 @@ func (s *Service) Serve(ctx context.Context, q Question) (*value.Map, error) {
 	} else if s.faults.forget(q.ID) {
 		s.cfg.Log.Info("pillar compiles again", "minion", q.ID)
 	}
+
 	return p, nil
 }
 
@@ -187,12 +188,18 @@ func (s *Service) look(ctx context.Context, q Question, r Request, do job) (m *v
 		}
 		return turn != nil
 	})
+
 	return m, err
 }
 
 // wait does the work on a question when it is its turn, or returns the answer that
 // another one has brought.
-func (s *Service) wait(ctx context.Context, line *queue.Queue[*value.Map], q *Question, work func(context.Context, Request) (*value.Map, error)) (m *value.Map, err error) {
+func (s *Service) wait(
+	ctx context.Context,
+	line *queue.Queue[*value.Map],
+	q *Question,
+	work func(context.Context, Request) (*value.Map, error),
+) (m *value.Map, err error) {
 	turn, ok := line.Try(q.asked())
 	if !ok {
 		q.Request, err = q.park(ctx, func(left context.Context) (err error) {
@@ -200,6 +207,7 @@ func (s *Service) wait(ctx context.Context, line *queue.Queue[*value.Map], q *Qu
 			return err
 		})
 	}
+
 	if turn == nil {
 		return m, err
 	}
@@ -208,9 +216,11 @@ func (s *Service) wait(ctx context.Context, line *queue.Queue[*value.Map], q *Qu
 	if err != nil {
 		return nil, err
 	}
+
 	err = errCut
 	ctx, stop := s.workTime(ctx)
 	defer stop()
+
 	m, err = work(ctx, q.Request)
 	return m, err
 }
@@ -241,7 +251,9 @@ func (q *Question) park(ctx context.Context, wait func(asked context.Context) er
 	if q.Park == nil {
 		return q.Request, wait(ctx)
 	}
-	q.Grains, q.Override, q.Extra = nil, nil, nil // they come back with the request
+	q.Grains = nil
+	q.Override = nil
+	q.Extra = nil // they come back with the request
 	return q.Park(wait)
 }
 
@@ -252,6 +264,7 @@ func (s *Service) compile(ctx context.Context, req Request, turn func() bool) (*
 	end := s.compiling.begin(req.ID)
 	p, err := c.Compiler.compile(ctx, req, turn)
 	cleared := end()
+
 	if err != nil || req.Override.Len() > 0 {
 		return p, err
 	}
@@ -264,9 +277,11 @@ func (s *Service) compile(ctx context.Context, req Request, turn func() bool) (*
 	case c.Data && (whole || !s.keepsWhole(req.ID)):
 		_, kept = c.Cache.Set(cache.Pillar, req.ID, p)
 	}
+
 	if kept != nil {
 		c.Log.Error("pillar cannot be kept", "minion", req.ID, "error", kept)
 	}
+
 	return p, nil
 }
 
@@ -334,12 +349,26 @@ type ServiceStats struct {
 
 // Stats returns the counters.
 func (s *Service) Stats() ServiceStats {
-	st := ServiceStats{Pillars: s.pillars.Load(), Errors: s.wrong.Load(), Unable: s.unable.Load(), Queue: s.queue.Stats()}
+	st := ServiceStats{
+		Pillars: s.pillars.Load(),
+		Errors:  s.wrong.Load(),
+		Unable:  s.unable.Load(),
+		Queue:   s.queue.Stats(),
+	}
+
 	st.Last, st.Faulty = s.faults.last(s.cfg.Now())
 	if s.cfg.Memo != nil {
 		m := s.cfg.Memo.Stats()
-		st.Memo = &control.PillarMemo{Hits: m.Hits, Misses: m.Misses, Alone: m.Alone, Dropped: m.Dropped, Results: m.Results, Bytes: m.Bytes}
+		st.Memo = &control.PillarMemo{
+			Hits:    m.Hits,
+			Misses:  m.Misses,
+			Alone:   m.Alone,
+			Dropped: m.Dropped,
+			Results: m.Results,
+			Bytes:   m.Bytes,
+		}
 	}
+
 	return st
 }
 
@@ -350,7 +379,12 @@ type Runners struct {
 }
 
 // Compile compiles a pillar that is not kept.
-func (r Runners) Compile(ctx context.Context, id string, grains *value.Map, saltenv, pillarenv string) (*value.Map, error) {
+func (r Runners) Compile(
+	ctx context.Context,
+	id string,
+	grains *value.Map,
+	saltenv, pillarenv string,
+) (*value.Map, error) {
 	r.Newest(ctx)
 	return r.Service.cfg.Compiler.Compile(ctx, Request{ID: id, Grains: grains, Saltenv: saltenv, Pillarenv: pillarenv})
 }
@@ -389,17 +423,20 @@ func (c *clearances) begin(id string) (end func() (cleared bool)) {
 	if c.m == nil {
 		c.m = map[string]*underWay{}
 	}
+
 	now := c.m[id]
 	if now == nil {
 		now = &underWay{}
 		c.m[id] = now
 	}
+
 	now.running++
 	before := now.cleared
 	return func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if now.running--; now.running == 0 {
+		now.running--
+		if now.running == 0 {
 			delete(c.m, id)
 		}
 		return now.cleared != before

@@ -11,9 +11,11 @@ func TestClearedWhileCompiling(t *testing.T) {
 	if !first() || second() || other() {
 		t.Error("it is not told who was cleared")
 	}
+
 	if len(c.m) != 0 {
 		t.Errorf("%d minions are remembered", len(c.m))
 	}
+
 	c.clear("a")
 	if c.begin("a")() {
 		t.Error("a clear before the start counts")

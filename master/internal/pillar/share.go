@@ -27,14 +27,18 @@ func (c *compilation) share(p parsed, path, env, name string, defaults *value.Ma
 		c.giveUp(errMustWait)
 		return nil
 	}
+
 	library, err := cfg.Renderers.Library(c.ctx)
 	if err != nil {
 		return nil // as it will be told when a worker is needed
 	}
-	key, err := memo.KeyOf(path, p.sum[:], env, name, value.List(c.env(env).dirs), c.roots(), orNil(c.saltenv), orNil(c.pillarenv), defaults.Clone(), library)
+
+	key, err := memo.KeyOf(path, p.sum[:], env, name, value.List(c.env(env).dirs), c.roots(),
+		orNil(c.saltenv), orNil(c.pillarenv), defaults.Clone(), library)
 	if err != nil {
 		return nil
 	}
+
 	return &share{c: c, sum: p.sum, key: key}
 }
 
@@ -58,11 +62,13 @@ func (c *compilation) python(session *renderer.Session, t renderer.Template, s *
 		store.CountAlone()
 		return session.Render(c.ctx, t)
 	}
+
 	v, trace, err := session.Record(c.ctx, t)
 	var alone renderer.Unshareable
 	switch {
 	case errors.As(err, &alone):
-		c.c.log.Debug("a pillar SLS is rendered for each minion by itself", "path", t.Path, "minion", c.req.ID, "reason", string(alone))
+		c.c.log.Debug("a pillar SLS is rendered for each minion by itself", "path", t.Path, "minion",
+			c.req.ID, "reason", string(alone))
 		store.PutAlone(s.key)
 		store.CountAlone()
 		return v, nil
@@ -72,6 +78,7 @@ func (c *compilation) python(session *renderer.Session, t renderer.Template, s *
 		store.CountAlone()
 		return v, nil
 	}
+
 	store.Put(s.key, s.minion(), trace, v)
 	return v, nil
 }
@@ -84,21 +91,27 @@ func (c *Compiler) run(n *compilation, compile func(*compilation) (*value.Map, e
 	if c.cfg.Memo == nil {
 		return compile(n)
 	}
+
 	key, err := memo.KeyOf(n.req.ID)
 	if err != nil {
 		return nil, err
 	}
+
 	again := *n
 	if n.apart = c.cfg.Memo.Alone(key); n.apart {
 		return compile(n)
 	}
+
 	p, err := compile(n)
 	if !n.altered || err != nil {
 		return p, err
 	}
-	c.log.Debug("a pillar is compiled without the memo: something in it changes grains, the pillar or options", "minion", n.req.ID)
+
+	c.log.Debug("a pillar is compiled without the memo: something in it changes grains, the pillar or options",
+		"minion", n.req.ID)
 	c.cfg.Memo.PutAlone(key)
 	again.apart, again.pillar, again.ignored = true, value.NewMap(), map[string][]string{}
+
 	return compile(&again)
 }
 

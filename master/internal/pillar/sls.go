@@ -22,41 +22,57 @@ var errNoRenderers = errors.New("no template renderers are configured on this ma
 
 // compile renders one file (salt/template.py compile_template).
 func (c *compilation) compile(path, env, name string, defaults *value.Map) (any, error) {
-	if c.rendered++; c.rendered > maxRendered {
+	c.rendered++
+	if c.rendered > maxRendered {
 		return nil, fmt.Errorf("more than %d files are rendered for one minion", maxRendered)
 	}
+
 	p, err := c.c.files.read(path)
 	if err != nil {
 		return nil, err
 	}
+
 	// When Go cannot read it, Salt may still can, or knows the words for it.
 	if p.plain && (p.err == nil || c.c.cfg.Renderers == nil) {
 		return p.value, p.err
 	}
+
 	share := c.share(p, path, env, name, defaults)
 	v, known := share.known()
 	if known {
 		return v, nil
 	}
+
 	// Who waited for a worker may find that another minion has rendered it meanwhile.
 	s, err := c.session(func() bool {
 		v, known = share.known()
 		return !known
 	})
+
 	if known {
 		return v, nil
 	}
+
 	if err == nil {
-		v, err = c.python(s, renderer.Template{Path: path, SLS: name, Saltenv: env, Pillar: true, Context: defaults}, share)
+		v, err = c.python(s, renderer.Template{
+			Path:    path,
+			SLS:     name,
+			Saltenv: env,
+			Pillar:  true,
+			Context: defaults,
+		}, share)
 		if err == nil {
 			return v, nil
 		}
+
 		c.unable(err)
 	}
+
 	var fault *renderer.Failure
 	if p.plain && !errors.As(err, &fault) {
 		return nil, p.err
 	}
+
 	return nil, err
 }
 
@@ -76,15 +92,27 @@ func (c *compilation) session(needed func() bool) (*renderer.Session, error) {
 		c.giveUp(errMustWait)
 		return nil, errMustWait
 	}
-	c.rend, c.rendErr = c.c.cfg.Renderers.Session(c.ctx, renderer.Minion{ID: c.req.ID, Grains: c.grains, Saltenv: orNil(c.saltenv), Pillarenv: orNil(c.pillarenv),
-		Pillar: c.pillar, Opts: value.NewMap("pillar_roots", c.roots()), Watch: c.c.cfg.Memo != nil && !c.apart, Needed: needed})
+
+	c.rend, c.rendErr = c.c.cfg.Renderers.Session(c.ctx, renderer.Minion{
+		ID:        c.req.ID,
+		Grains:    c.grains,
+		Saltenv:   orNil(c.saltenv),
+		Pillarenv: orNil(c.pillarenv),
+		Pillar:    c.pillar,
+		Opts:      value.NewMap("pillar_roots", c.roots()),
+		Watch:     c.c.cfg.Memo != nil && !c.apart,
+		Needed:    needed,
+	})
+
 	err := c.rendErr
 	if err != nil {
 		c.rend = nil
 	}
+
 	if errors.Is(err, renderer.ErrNotNeeded) {
 		c.rendErr = nil
 	}
+
 	c.unable(err)
 	return c.rend, err
 }
@@ -112,7 +140,8 @@ func (c *compilation) missing(name, env string) []string {
 		return nil
 	}
 	if len(c.env(env).dirs) > 0 {
-		return []string{fmt.Sprintf("Specified SLS '%s' in environment '%s' is not available on the salt master", name, env)}
+		return []string{fmt.Sprintf("Specified SLS '%s' in environment '%s' is not available on the salt master",
+			name, env)}
 	}
 	c.c.log.Debug("an SLS is in an environment that is not configured", "minion", c.req.ID, "sls", name, "env", env)
 	return nil
@@ -124,16 +153,21 @@ func (c *compilation) failed(name string, err error) string {
 	if c.over() {
 		return ""
 	}
+
 	attrs := append([]any{"minion", c.req.ID, "sls", name}, c.told(err)...)
 	switch {
 	case errors.Is(err, errNoRenderers), errors.Is(err, renderer.ErrNoSalt):
-		c.c.log.Error("a pillar SLS needs Salt's Python renderers, which this master does not have; install the Salt library for Python, or write the SLS as plain YAML", attrs...)
-		return fmt.Sprintf("Rendering SLS '%s' failed: it needs Salt's Python renderers, which are not available on the salt master. Please see master log for details.", name)
+		c.c.log.Error("a pillar SLS needs Salt's Python renderers, which this master does not have; install the Salt library for Python, or write the SLS as plain YAML",
+			attrs...)
+		return fmt.Sprintf("Rendering SLS '%s' failed: it needs Salt's Python renderers, which are not available on the salt master. Please see master log for details.",
+			name)
 	}
+
 	c.c.log.Error("a pillar SLS cannot be rendered", attrs...)
 	if c.c.cfg.ShowRenderErrors {
 		return fmt.Sprintf("Rendering SLS '%s' failed, render error:\n%v", name, err)
 	}
+
 	return fmt.Sprintf("Rendering SLS '%s' failed. Please see master log for details.", name)
 }
 
@@ -153,24 +187,33 @@ func (c *compilation) told(err error) []any {
 		text, _, _ := strings.Cut(err.Error(), "\n")
 		return []any{"error", text}
 	}
+
 	c.c.log.Debug("an error of a template or module", "minion", c.req.ID, "error", err, "trace", f.Trace)
 	attrs := []any{"class", f.Kind}
 	if what := jinjaFault.FindString(f.Message); what != "" {
 		attrs = append(attrs, "fault", what)
 	}
+
 	if m := lineNumber.FindStringSubmatch(f.Message); m != nil {
 		attrs = append(attrs, "line", m[1])
 	}
+
 	return append(attrs, "details", "at log level debug")
 }
 
 // render is one SLS with its includes (render_pstate). state is nil when
 // there is nothing to merge; mods holds what was rendered in this
 // environment.
-func (c *compilation) render(name, env string, mods map[string]any, defaults *value.Map, depth int) (state any, errs []string) {
+func (c *compilation) render(
+	name, env string,
+	mods map[string]any,
+	defaults *value.Map,
+	depth int,
+) (state any, errs []string) {
 	if c.over() {
 		return nil, nil
 	}
+
 	path, isInit, err := sls(c.env(env), name)
 	if err != nil {
 		return nil, []string{c.failed(name, err)}
@@ -182,27 +225,33 @@ func (c *compilation) render(name, env string, mods map[string]any, defaults *va
 		mods[name] = nil
 		return nil, []string{c.failed(name, fmt.Errorf("includes are nested more than %d deep", maxIncludeDepth))}
 	}
+
 	state, err = c.compile(path, env, name, defaults)
 	if err != nil {
 		mods[name] = nil
 		return nil, []string{c.failed(name, err)}
 	}
+
 	mods[name] = state
 	if !value.Truth(state) {
 		return state, nil
 	}
+
 	m, ok := state.(*value.Map)
 	if !ok {
 		return state, []string{fmt.Sprintf("SLS '%s' does not render to a dictionary", name)}
 	}
+
 	include, ok := m.Get("include")
 	if !ok {
 		return m, nil
 	}
+
 	list, ok := include.([]any)
 	if !ok {
 		return m, []string{fmt.Sprintf("Include Declaration in SLS '%s' is not formed as a list", name)}
 	}
+
 	m = m.Clone()
 	m.Delete("include")
 	mods[name] = m
@@ -211,22 +260,35 @@ func (c *compilation) render(name, env string, mods map[string]any, defaults *va
 
 // includes renders and merges what an SLS includes. As in Salt, defaults that
 // one entry gives also hold for those after it.
-func (c *compilation) includes(name, env string, m *value.Map, list []any, isInit bool, mods map[string]any, defaults *value.Map, depth int) (any, []string) {
+func (c *compilation) includes(
+	name, env string,
+	m *value.Map,
+	list []any,
+	isInit bool,
+	mods map[string]any,
+	defaults *value.Map,
+	depth int,
+) (any, []string) {
 	var errs []string
 	var states []*value.Map
 	for _, entry := range list {
 		sub, key, d, ok := includeEntry(entry)
 		if !ok {
-			errs = append(errs, fmt.Sprintf("Include Declaration in SLS '%s' has an entry that is neither a name nor a dictionary", name))
+			errs = append(errs,
+				fmt.Sprintf("Include Declaration in SLS '%s' has an entry that is neither a name nor a dictionary",
+					name))
 			continue
 		}
+
 		if d != nil {
 			defaults = d
 		}
+
 		found, err := c.included(name, env, sub, isInit)
 		if err != nil {
 			errs = append(errs, err.Error())
 		}
+
 		for _, s := range found {
 			next, done := mods[s]
 			if !done {
@@ -235,6 +297,7 @@ func (c *compilation) includes(name, env string, m *value.Map, list []any, isIni
 				next, more = c.render(s, env, mods, defaults, depth+1)
 				errs = append(errs, more...)
 			}
+
 			if n, isMap := next.(*value.Map); isMap && n.Len() > 0 {
 				if key != "" {
 					parts := strings.Split(key, ":")
@@ -242,6 +305,7 @@ func (c *compilation) includes(name, env string, m *value.Map, list []any, isIni
 						n = value.NewMap(part, n)
 					}
 				}
+
 				if c.c.cfg.IncludesOverride {
 					m = c.merge(m, n)
 				} else {
@@ -250,15 +314,18 @@ func (c *compilation) includes(name, env string, m *value.Map, list []any, isIni
 			}
 		}
 	}
+
 	if c.c.cfg.IncludesOverride {
 		return m, errs
 	}
+
 	// The SLS itself comes last: its values win.
 	states = append(states, m)
 	out := states[0]
 	for _, s := range states[1:] {
 		out = c.merge(out, s)
 	}
+
 	return out, errs
 }
 
@@ -279,12 +346,15 @@ func includeEntry(v any) (name, key string, defaults *value.Map, ok bool) {
 			if name == "" || !isMap {
 				return "", "", nil, false
 			}
+
 			if defaults = how.Map("defaults"); defaults == nil {
 				defaults = value.NewMap()
 			}
+
 			return name, how.Str("key"), defaults, true
 		}
 	}
+
 	return "", "", nil, false
 }
 
@@ -295,10 +365,12 @@ func (c *compilation) included(name, env, sub string, isInit bool) ([]string, er
 	if !c.known(env) {
 		return []string{sub}, noEnv(env)
 	}
+
 	avail, err := c.c.files.available(c.env(env))
 	if err != nil {
 		return []string{sub}, err
 	}
+
 	found := filter(avail, strings.ReplaceAll(strings.TrimLeft(sub, "."), "/", "."))
 	if strings.HasPrefix(sub, ".") {
 		parts := strings.Split(name, ".")
@@ -307,9 +379,11 @@ func (c *compilation) included(name, env, sub string, isInit bool) ([]string, er
 		}
 		sub = strings.Join(append(slices.Clone(parts), sub[1:]), ".")
 	}
+
 	if found = append(found, filter(avail, sub)...); len(found) == 0 {
 		found = []string{sub}
 	}
+
 	return found, nil
 }
 

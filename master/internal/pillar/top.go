@@ -43,21 +43,25 @@ func (c *compilation) tops() (envs []string, files map[string][]*value.Map) {
 			break
 		}
 		if err != nil {
-			c.c.log.Error("a pillar top file cannot be rendered", append([]any{"minion", c.req.ID, "env", env}, c.told(err)...)...)
+			c.c.log.Error("a pillar top file cannot be rendered",
+				append([]any{"minion", c.req.ID, "env", env}, c.told(err)...)...)
 			c.topErrors = append(c.topErrors, "Rendering Primary Top file failed, render error:\n"+err.Error())
 			break
 		}
+
 		if found {
 			envs = append(envs, env)
 			files[env] = append(files[env], v)
 		}
 	}
+
 	// Files that top files include; these are not searched for more.
 	for _, env := range envs {
 		includes, ok := files[env][0].Get("include")
 		if !ok {
 			continue
 		}
+
 		files[env][0] = files[env][0].Clone()
 		files[env][0].Delete("include")
 		list, _ := includes.([]any)
@@ -67,25 +71,31 @@ func (c *compilation) tops() (envs []string, files map[string][]*value.Map) {
 			if name == "" || done[name] {
 				continue
 			}
+
 			done[name] = true
 			path, _, err := sls(c.env(env), name)
 			var v any
 			if err == nil && path != "" {
 				v, err = c.compile(path, env, "", nil)
 			}
+
 			m, isMap := v.(*value.Map)
 			if err == nil && path != "" && !isMap {
 				err = errors.New("it does not render to a dictionary")
 			}
+
 			if err != nil {
-				c.topErrors = append(c.topErrors, fmt.Sprintf("Rendering Top file %s failed, render error:\n%v", name, err))
+				c.topErrors = append(c.topErrors,
+					fmt.Sprintf("Rendering Top file %s failed, render error:\n%v", name, err))
 				continue
 			}
+
 			if isMap {
 				files[env] = append(files[env], m)
 			}
 		}
 	}
+
 	return envs, files
 }
 
@@ -98,6 +108,7 @@ func (c *compilation) topEnvs() []string {
 		c.c.log.Debug("the pillarenv is not configured", "minion", c.req.ID, "env", c.pillarenv)
 		return nil
 	}
+
 	all := c.names()
 	if c.c.cfg.Strategy == "none" {
 		only := c.saltenv
@@ -107,6 +118,7 @@ func (c *compilation) topEnvs() []string {
 		}
 		return []string{only}
 	}
+
 	return all
 }
 
@@ -137,6 +149,7 @@ func (c *compilation) mergeTops(envs []string, files map[string][]*value.Map) (*
 				if !ok || env == "include" {
 					continue
 				}
+
 				targets, ok := body.(*value.Map)
 				if !ok {
 					if emptyIterable(body) {
@@ -144,22 +157,27 @@ func (c *compilation) mergeTops(envs []string, files map[string][]*value.Map) (*
 					}
 					return nil, errTop
 				}
+
 				for tgt, comps := range targets.All() {
 					ch, ignore, err := choose(tgt, comps)
 					if err != nil {
 						return nil, err
 					}
+
 					if ignore {
 						c.ignored[env] = append(c.ignored[env], ch.sls...)
 					}
+
 					t.put(env, ch)
 				}
 			}
 		}
 	}
+
 	for _, l := range t.targets {
 		slices.SortStableFunc(l, func(a, b *chosen) int { return int(max(-1, min(1, a.order-b.order))) })
 	}
+
 	return t, nil
 }
 
@@ -204,6 +222,7 @@ func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
 	default:
 		return nil, false, errTop
 	}
+
 	for _, item := range items {
 		switch v := item.(type) {
 		case string:
@@ -216,16 +235,19 @@ func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
 					return nil, false, errTop
 				}
 			}
+
 			if o, ok := v.Get("order"); ok {
 				if ch.order, ok = order(o); !ok {
 					return nil, false, errTop
 				}
 			}
+
 			if ig, _ := v.Get("ignore_missing"); value.Truth(ig) {
 				ignoreMissing = true
 			}
 		}
 	}
+
 	return ch, ignoreMissing, nil
 }
 
@@ -244,6 +266,7 @@ func order(v any) (int64, bool) {
 		n, _ := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
 		return n, true
 	}
+
 	return 0, false
 }
 
@@ -259,6 +282,7 @@ func (c *compilation) match(t *top) (out []selected) {
 		if c.pillarenv != "" && env != c.pillarenv {
 			continue
 		}
+
 		var list []string
 		matched := false
 		for _, ch := range t.targets[env] {
@@ -266,14 +290,18 @@ func (c *compilation) match(t *top) (out []selected) {
 			if !isText {
 				continue
 			}
+
 			ok, err := c.c.cfg.Match(tgt, ch.typ, c.req.ID, c.grains, c.pillar, c.c.cfg.Nodegroups)
 			if err != nil {
-				c.c.log.Error("a target in a pillar top file cannot be used", "minion", c.req.ID, "env", env, "target", tgt, "type", ch.typ, "error", err)
+				c.c.log.Error("a target in a pillar top file cannot be used", "minion", c.req.ID, "env", env,
+					"target", tgt, "type", ch.typ, "error", err)
 				continue
 			}
+
 			if !ok {
 				continue
 			}
+
 			matched = true
 			for _, s := range ch.sls {
 				if !slices.Contains(list, s) {
@@ -281,13 +309,16 @@ func (c *compilation) match(t *top) (out []selected) {
 				}
 			}
 		}
+
 		if matched {
 			out = append(out, selected{env, list})
 		}
 	}
+
 	if len(c.c.cfg.EnvOrder) == 0 {
 		return out
 	}
+
 	var ordered []selected
 	for _, env := range c.c.cfg.EnvOrder {
 		if i := slices.IndexFunc(out, func(s selected) bool { return s.env == env }); i >= 0 {
@@ -295,5 +326,6 @@ func (c *compilation) match(t *top) (out []selected) {
 			out = slices.Delete(out, i, i+1)
 		}
 	}
+
 	return append(ordered, out...)
 }

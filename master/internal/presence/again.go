@@ -83,12 +83,14 @@ func (k *Resender) aimNow(ctx context.Context, r publish.Recent) (as publish.Rec
 	if k.cfg.Started != nil {
 		started, sure = k.cfg.Started.After(r.Born, k.cfg.Now())
 	}
+
 	if k.cfg.Returned != nil {
 		var err error
 		if returned, err = k.returned(ctx, r.JID); err != nil {
 			k.cfg.Log.Warn("job is sent again also to those that have returned", "jid", r.JID, "error", err)
 		}
 	}
+
 	to := aim(r.Load, r.Matched, returned, started)
 	missing := func(of func(string) bool) (out []string) {
 		for _, id := range r.Matched {
@@ -98,6 +100,7 @@ func (k *Resender) aimNow(ctx context.Context, r publish.Recent) (as publish.Rec
 		}
 		return out
 	}
+
 	all := func(string) bool { return true }
 	switch {
 	case to.nobody:
@@ -110,15 +113,18 @@ func (k *Resender) aimNow(ctx context.Context, r publish.Recent) (as publish.Rec
 		k.leave(r, missing(all), whyPassed)
 		return r, false
 	}
+
 	k.leave(r, missing(func(id string) bool { return started[id] }), whyStarted)
 	if to.same {
 		return r, true
 	}
+
 	as, err := k.cfg.Aim(r, to.tgt, to.typ, to.ids)
 	if err != nil {
 		k.cfg.Log.Warn("job cannot be sent again", "jid", r.JID, "error", err)
 		return r, false
 	}
+
 	as.At = r.At
 	return as, true
 }
@@ -144,6 +150,7 @@ func (k *Resender) returned(ctx context.Context, jid string) (done map[string]bo
 	if !k.aims.asking.CompareAndSwap(false, true) {
 		return nil, errSlow
 	}
+
 	answer := make(chan struct{})
 	var late map[string]bool
 	var lateErr error
@@ -152,6 +159,7 @@ func (k *Resender) returned(ctx context.Context, jid string) (done map[string]bo
 		k.aims.asking.Store(false) // before the answer: the next job is asked about at once
 		close(answer)
 	}()
+
 	select {
 	case <-answer:
 		return late, lateErr
@@ -167,12 +175,20 @@ func (k *Resender) returned(ctx context.Context, jid string) (done map[string]bo
 // published there since. It goes to all that listen here and have not done it.
 func (k *Resender) Late(ctx context.Context, load *value.Map, matched []string, age time.Duration, passed int) error {
 	now := k.cfg.Now()
-	r := publish.Recent{At: now, Born: now.Add(-age), JID: load.Str("jid"), Load: load, Matched: matched}
+	r := publish.Recent{
+		At:      now,
+		Born:    now.Add(-age),
+		JID:     load.Str("jid"),
+		Load:    load,
+		Matched: matched,
+	}
+
 	r.Passed = max(passed, k.cfg.Passed(r.Born))
 	if age > lateFor {
 		k.cfg.Undelivered(load, matched, whyTooLate)
 		return nil
 	}
+
 	return k.publishLate(ctx, r)
 }
 
@@ -190,7 +206,14 @@ func (k *Resender) Passed(since time.Time) int { return k.cfg.Passed(since) }
 // come from there in between has it neither from there nor from here.
 func (k *Resender) OwnLate(load *value.Map, matched []string, age time.Duration) {
 	now := k.cfg.Now()
-	r := publish.Recent{At: now, Born: now.Add(-age), JID: load.Str("jid"), Load: load, Matched: matched}
+	r := publish.Recent{
+		At:      now,
+		Born:    now.Add(-age),
+		JID:     load.Str("jid"),
+		Load:    load,
+		Matched: matched,
+	}
+
 	r.Passed = k.cfg.Passed(r.Born)
 	select {
 	case k.late <- r:

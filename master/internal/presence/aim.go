@@ -34,6 +34,7 @@ func aim(load *value.Map, matched []string, returned, started map[string]bool) a
 	if typ == "" {
 		typ = "glob"
 	}
+
 	as := aimed{tgt: load.Value("tgt"), typ: typ, ids: matched, same: true}
 	var left []string
 	for _, id := range matched {
@@ -53,10 +54,12 @@ func aim(load *value.Map, matched []string, returned, started map[string]bool) a
 			return aimed{tgt: left, typ: "list", ids: left}
 		}
 	}
+
 	out := names(returned, started)
 	if len(out) == 0 {
 		return as
 	}
+
 	words := targetWords(load, typ)
 	if words == nil || len(out) > maxNames {
 		out = names(started)
@@ -65,6 +68,7 @@ func aim(load *value.Map, matched []string, returned, started map[string]bool) a
 			return as
 		}
 	}
+
 	return aimed{tgt: append(words, "and", "not", "L@"+strings.Join(out, ",")), typ: "compound", ids: left}
 }
 
@@ -87,7 +91,16 @@ func names(sets ...map[string]bool) []string {
 
 // engines are the letters by which a compound target names other types
 // (salt/utils/minions.py TARGET_REX).
-var engines = map[string]string{"pcre": "E", "list": "L", "grain": "G", "grain_pcre": "P", "pillar": "I", "pillar_pcre": "J", "ipcidr": "S", "range": "R"}
+var engines = map[string]string{
+	"pcre":        "E",
+	"list":        "L",
+	"grain":       "G",
+	"grain_pcre":  "P",
+	"pillar":      "I",
+	"pillar_pcre": "J",
+	"ipcidr":      "S",
+	"range":       "R",
+}
 
 // targetWords are a target's words in a compound target; nil: it cannot be said so.
 func targetWords(load *value.Map, typ string) []string {
@@ -97,15 +110,18 @@ func targetWords(load *value.Map, typ string) []string {
 			text = strings.Join(list, ",")
 		}
 	}
+
 	switch {
 	case typ == "compound":
 		words := strings.Fields(text)
 		if list := load.Texts("tgt"); len(words) == 0 {
 			words = list
 		}
+
 		if len(words) == 0 {
 			return nil
 		}
+
 		return append(append([]string{"("}, words...), ")")
 	case text == "" || strings.ContainsAny(text, "\n\r"):
 		return nil
@@ -115,15 +131,18 @@ func targetWords(load *value.Map, typ string) []string {
 		}
 		return []string{text}
 	}
+
 	engine := engines[typ]
 	if engine == "" {
 		return nil
 	}
+
 	if d := load.Str("delimiter"); d != "" && d != ":" && strings.Contains("GPIJ", engine) {
 		if len(d) != 1 {
 			return nil
 		}
 		engine += d
 	}
+
 	return []string{engine + "@" + text}
 }

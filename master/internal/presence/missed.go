@@ -71,7 +71,11 @@ type Arrival struct {
 
 // newMissed makes an empty Missed.
 func newMissed() *Missed {
-	return &Missed{marks: map[netip.Addr][]Mark{}, arrivals: map[netip.Addr][]Arrival{}, rounds: map[netip.Addr]rounds{}}
+	return &Missed{
+		marks:    map[netip.Addr][]Mark{},
+		arrivals: map[netip.Addr][]Arrival{},
+		rounds:   map[netip.Addr]rounds{},
+	}
 }
 
 // Arrive tells of a new subscription, and whether it may have missed something.
@@ -98,6 +102,7 @@ func (m *Missed) Mark(from netip.Addr, mark Mark, now time.Time) (back []Arrival
 	if !now.Before(mark.Until) || !m.put(from, mark) {
 		return nil
 	}
+
 	for i, a := range m.arrivals[from] {
 		if now.Sub(a.At) > arrivalFor || a.At.Before(mark.Since) || !mark.Since.Before(a.Since) || !m.allow(from, now) {
 			continue
@@ -107,6 +112,7 @@ func (m *Missed) Mark(from netip.Addr, mark Mark, now time.Time) (back []Arrival
 		back = append(back, again)
 		m.arrivals[from][i].Since = mark.Since
 	}
+
 	return back
 }
 
@@ -122,10 +128,12 @@ func (m *Missed) put(from netip.Addr, mark Mark) bool {
 	if m.base.IsZero() {
 		m.base = mark.Since
 	}
+
 	step := mark.Since.Sub(m.base) / markStep
 	if mark.Since.Before(m.base) {
 		step-- // down, in both directions
 	}
+
 	mark.Since = m.base.Add(step * markStep)
 	list := m.marks[from]
 	i, same := slices.BinarySearchFunc(list, mark, func(a, b Mark) int { return a.Since.Compare(b.Since) })
@@ -136,10 +144,12 @@ func (m *Missed) put(from netip.Addr, mark Mark) bool {
 		}
 		return true
 	}
+
 	if m.nMarks >= maxMarks {
 		m.refused++
 		return false
 	}
+
 	m.nMarks++
 	m.marks[from] = slices.Insert(list, i, mark)
 	return true
@@ -151,16 +161,19 @@ func (m *Missed) allow(from netip.Addr, now time.Time) bool {
 	for _, x := range m.marks[from] {
 		crowd = max(crowd, x.Crowd)
 	}
+
 	r := m.rounds[from]
 	if now.Sub(r.from) >= returnWithin {
 		r = rounds{from: now}
 	}
+
 	r.n++
 	m.rounds[from] = r
 	if r.n > minRounds+roundsEach*crowd {
 		m.refused++
 		return false
 	}
+
 	return true
 }
 
@@ -198,6 +211,7 @@ func (m *Missed) prune(now time.Time) {
 	for from := range m.marks {
 		m.pruneMarks(from, now)
 	}
+
 	for from, list := range m.arrivals {
 		kept := slices.DeleteFunc(list, func(a Arrival) bool { return now.Sub(a.At) > arrivalFor })
 		m.nArrive -= len(list) - len(kept)
@@ -207,6 +221,7 @@ func (m *Missed) prune(now time.Time) {
 			m.arrivals[from] = kept
 		}
 	}
+
 	for from, r := range m.rounds {
 		if now.Sub(r.from) >= returnWithin {
 			delete(m.rounds, from)

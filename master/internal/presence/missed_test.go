@@ -44,14 +44,17 @@ func TestMissed(t *testing.T) {
 					t.Errorf("%+v", a)
 				}
 			}
+
 			if back := m.Mark(addressA, minute, at(35)); len(back) > 0 {
 				since = back[0].Since
 			}
+
 			if tt.came == 0 {
 				if a, missed := m.Arrive(tt.from, 1, at(tt.comes)); missed {
 					since = a.Since
 				}
 			}
+
 			if !since.Equal(tt.since) {
 				t.Errorf("what is missing: since %v, not %v", since, tt.since)
 			}
@@ -88,14 +91,17 @@ func TestMarksAreTheSameInAnyOrder(t *testing.T) {
 			since := at(r.Float64() * 20)
 			told = append(told, Mark{Since: since, Until: since.Add(returnWithin), Crowd: r.IntN(5)})
 		}
+
 		one, other := newMissed(), newMissed()
 		one.base, other.base = began, began
 		for _, m := range told {
 			one.Mark(addressA, m, at(20))
 		}
+
 		for _, i := range append(r.Perm(len(told)), r.Perm(len(told))...) {
 			other.Mark(addressA, told[i], at(21))
 		}
+
 		for _, second := range []float64{25, 61, 70, 80, 81} {
 			x, missed := one.Arrive(addressA, 1, at(second))
 			y, also := other.Arrive(addressA, 1, at(second))
@@ -132,24 +138,30 @@ func TestMissedBounds(t *testing.T) {
 		m.Mark(addr(i), mark, now)
 		m.Arrive(addr(1<<20+i), uint64(i), now)
 	}
+
 	if m.nMarks != maxMarks || m.nArrive != maxArrivals || m.refused != 100 {
 		t.Errorf("%d marks, %d arrivals, %d refused", m.nMarks, m.nArrive, m.refused)
 	}
+
 	given := 0
 	for i := range 1000 { // somebody who subscribes again and again
 		if _, missed := m.Arrive(addr(7), uint64(i), now); missed {
 			given++
 		}
 	}
+
 	if given != minRounds+roundsEach {
 		t.Errorf("given %d times", given)
 	}
+
 	for i := range 1000 { // within a moment there is one mark, however often it is told
 		m.Mark(addr(7), Mark{Since: mark.Since.Add(time.Duration(i)), Until: mark.Until}, now)
 	}
+
 	if n := len(m.marks[addr(7)]); n > 2 {
 		t.Errorf("%d marks of one moment", n)
 	}
+
 	m.Prune(now.Add(time.Hour))
 	if m.nMarks != 0 || m.nArrive != 0 || len(m.marks)+len(m.arrivals)+len(m.rounds) != 0 {
 		t.Errorf("left after an hour: %+v", m)
@@ -165,7 +177,8 @@ func TestMarksAreSorted(t *testing.T) {
 	if !slices.IsSortedFunc(m.marks[addressA], func(a, b Mark) int { return a.Since.Compare(b.Since) }) {
 		t.Errorf("%v", m.marks[addressA])
 	}
-	if a, missed := m.Arrive(addressA, 1, at(32)); !missed || a.Since.After(at(-5)) || a.Since.Before(at(-5).Add(-markStep)) {
+	if a, missed := m.Arrive(addressA, 1, at(32)); !missed || a.Since.After(at(-5)) ||
+		a.Since.Before(at(-5).Add(-markStep)) {
 		t.Errorf("%+v %v", a, missed)
 	}
 }

@@ -118,6 +118,7 @@ func holding(subs iter.Seq[Subscription]) held {
 		if len(s.Topics) == 0 {
 			continue // it gets nothing: the check of a load balancer, or one that came just now
 		}
+
 		h.all++
 		named := false
 		for _, topic := range s.Topics {
@@ -125,10 +126,12 @@ func holding(subs iter.Seq[Subscription]) held {
 				h.topics[topic], named = true, true
 			}
 		}
+
 		if !named {
 			h.slots[s.From.Unmap()]++
 		}
 	}
+
 	return h
 }
 
@@ -176,6 +179,7 @@ func (t *Tracker) Connected(subs iter.Seq[Subscription]) []string {
 		id string
 		at time.Time
 	}
+
 	h := holding(subs)
 	var out []string
 	crowds := map[netip.Addr][]candidate{} // more minions than subscriptions
@@ -192,12 +196,14 @@ func (t *Tracker) Connected(subs iter.Seq[Subscription]) []string {
 		}
 	}
 	t.mu.Unlock()
+
 	for from, cs := range crowds {
 		slices.SortFunc(cs, func(a, b candidate) int { return b.at.Compare(a.at) })
 		for _, c := range cs[:h.slots[from]] {
 			out = append(out, c.id)
 		}
 	}
+
 	slices.Sort(out)
 	return out
 }

@@ -13,15 +13,18 @@ func TestConnected(t *testing.T) {
 	at := time.Unix(1000, 0)
 	tr.Saw("one", a, at)
 	tr.Saw("two", b, at)
+
 	for i, id := range []string{"n1", "n2", "n3"} {
 		tr.Saw(id, nat, at.Add(time.Duration(i)*time.Second))
 	}
+
 	plain := func(from ...netip.Addr) (out []Subscription) {
 		for _, f := range from {
 			out = append(out, Subscription{From: f, Topics: []string{""}})
 		}
 		return out
 	}
+
 	for _, tt := range []struct {
 		name string
 		subs []Subscription
@@ -44,13 +47,16 @@ func TestConnected(t *testing.T) {
 			}
 		})
 	}
+
 	if all, n := tr.Count(slices.Values([]Subscription{{From: a}})); all != 0 || n != 0 {
 		t.Errorf("a connection without a subscription is counted: %d, %d", all, n)
 	}
+
 	tr.Forget("one")
 	if got := tr.Connected(slices.Values(plain(a))); got != nil {
 		t.Errorf("a forgotten minion is present: %v", got)
 	}
+
 	if _, _, ok := tr.Last("one"); ok {
 		t.Error("a forgotten minion is remembered")
 	}

@@ -37,13 +37,17 @@ func (t *Tracker) Load(path string, now time.Time) error {
 		err = nil
 	case err == nil:
 		got = newRecord(time.Time{})
-		if err = json.Unmarshal(b, &got); err == nil && (got.Since <= 0 || got.Since > now.Unix() || got.Heard == nil || got.Asked == nil || got.Denied == nil) {
+		if err = json.Unmarshal(b, &got); err == nil &&
+			(got.Since <= 0 || got.Since > now.Unix() || got.Heard == nil || got.Asked == nil || got.Denied == nil) {
 			err = errors.New("it is no record")
 		}
 	}
+
 	if err != nil {
-		got, err = fresh, fmt.Errorf("read when minions were heard, from now on it is recorded anew: %s: %w", path, err)
+		got = fresh
+		err = fmt.Errorf("read when minions were heard, from now on it is recorded anew: %s: %w", path, err)
 	}
+
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.before = got
@@ -72,14 +76,21 @@ func (t *Tracker) recorded(has func(id string) bool) record {
 			into[id] = max(into[id], at)
 		}
 	}
-	for _, k := range []struct{ from, to map[string]int64 }{{t.before.Heard, out.Heard}, {t.before.Asked, out.Asked}, {t.before.Denied, out.Denied}} {
+
+	for _, k := range []struct{ from, to map[string]int64 }{
+		{t.before.Heard, out.Heard},
+		{t.before.Asked, out.Asked},
+		{t.before.Denied, out.Denied},
+	} {
 		for id, at := range k.from {
 			put(k.to, id, at)
 		}
 	}
+
 	for id, s := range t.seen {
 		put(out.Heard, id, s.at.Unix())
 	}
+
 	for k, s := range t.asked {
 		into := out.Asked
 		if k.denied {
@@ -87,6 +98,7 @@ func (t *Tracker) recorded(has func(id string) bool) record {
 		}
 		put(into, k.id, s.at.Unix())
 	}
+
 	return out
 }
 

@@ -21,33 +21,44 @@ func TestRecordOfEarlierLives(t *testing.T) {
 		}
 		return tr
 	}
+
 	first := life(now)
 	first.Saw("web1", from, now.Add(time.Hour))
 	first.Asked("web1", false, from, now)
 	first.Asked("web1", true, from, now.Add(2*time.Hour))
 	first.Asked("gone", false, from, now)
 	first.Asked("deleted", false, from, now)
+
 	if err := first.Save(path, all); err != nil {
 		t.Fatal(err)
 	}
+
 	second := life(now.Add(24 * time.Hour))
-	if !second.Since().Equal(now) || !second.Before("web1", true, false).Equal(now.Add(time.Hour)) || !second.Before("web1", false, true).Equal(now.Add(2*time.Hour)) ||
+	if !second.Since().Equal(now) || !second.Before("web1", true, false).Equal(now.Add(time.Hour)) ||
+		!second.Before("web1", false, true).Equal(now.Add(2*time.Hour)) ||
 		!second.Before("web1", false, false).Equal(now) || !second.Before("nobody", true, false).IsZero() {
 		t.Errorf("%+v", second.before)
 	}
+
 	if _, _, ok := second.Last("web1"); ok {
 		t.Error("an earlier life counts for who is there")
 	}
+
 	second.Forget("deleted")
 	second.Asked("gone", false, from, now.Add(25*time.Hour))
 	if err := second.Save(path, func(id string) bool { return id != "gone" }); err != nil {
 		t.Fatal(err)
 	}
+
 	third := life(now.Add(48 * time.Hour))
-	if !third.Since().Equal(now) || !third.Before("deleted", false, false).IsZero() || !third.Before("gone", false, false).IsZero() || third.Before("web1", true, false).IsZero() {
+	if !third.Since().Equal(now) || !third.Before("deleted", false, false).IsZero() ||
+		!third.Before("gone", false, false).IsZero() || third.Before("web1", true, false).IsZero() {
 		t.Errorf("%+v", third.before)
 	}
-	for _, bad := range []string{"", "{", "null", "[]", "{}", `{"since": 99999999999, "heard": {}, "asked": {}, "denied": {}}`, `{"since": 1, "heard": {"web1": "x"}}`, `{"since": 1, "heard": null, "asked": {}, "denied": {}}`} {
+
+	for _, bad := range []string{"", "{", "null", "[]", "{}",
+		`{"since": 99999999999, "heard": {}, "asked": {}, "denied": {}}`,
+		`{"since": 1, "heard": {"web1": "x"}}`, `{"since": 1, "heard": null, "asked": {}, "denied": {}}`} {
 		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -124,6 +124,7 @@ func NewResender(cfg ResenderConfig) *Resender {
 	if cfg.Undelivered == nil {
 		cfg.Undelivered = func(*value.Map, []string, string) {}
 	}
+
 	return &Resender{
 		cfg:    cfg,
 		match:  newMissed(),
@@ -145,6 +146,7 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	if topic != "" && topic != "broadcast" {
 		return
 	}
+
 	l := &listener{from: p.Remote.Addr().Unmap(), via: p.Via.Unmap()}
 	now := k.cfg.Now()
 	k.mu.Lock()
@@ -154,6 +156,7 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 		k.crowd[l.from]++
 		k.dirty = true
 	}
+
 	away, absent := k.lost[l.via]
 	k.mu.Unlock()
 	if again {
@@ -167,9 +170,11 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	} else {
 		a, missed = k.match.Arrive(l.from, p.ID, now)
 	}
+
 	if heard := away.heard.Add(-lossMargin); absent && heard.Before(a.Since) {
 		a.Since, missed = heard, true // its load balancer did not hear us either
 	}
+
 	if missed {
 		k.again(a)
 	}
@@ -185,22 +190,28 @@ func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 		k.mu.Unlock()
 		return
 	}
+
 	crowd := k.crowd[l.from]
 	delete(k.here, p.ID)
-	if k.crowd[l.from]--; k.crowd[l.from] <= 0 {
+	k.crowd[l.from]--
+	if k.crowd[l.from] <= 0 {
 		delete(k.crowd, l.from)
 	}
+
 	k.dirty = true
 	owed, owes := k.owed[p.ID]
 	delete(k.owed, p.ID)
 	k.mu.Unlock()
+
 	since := now.Add(-cutMargin)
 	if !p.Answered.IsZero() {
 		since = p.Answered.Add(-answerMargin)
 	}
+
 	if owes {
 		since = minTime(since, owed) // it has gone before it was given that
 	}
+
 	k.mark(l.from, Mark{Since: since, Until: now.Add(returnWithin), Crowd: crowd}, now)
 }
 
@@ -260,6 +271,7 @@ func (k *Resender) Run(ctx context.Context) {
 	var early []Arrival
 	look := time.NewTimer(earlyLook)
 	defer look.Stop()
+
 	for {
 		select {
 		case a := <-k.resent:
@@ -310,6 +322,7 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 		if r.At.After(a.At) {
 			break // that and what follows it has got
 		}
+
 		as, given := k.aim(ctx, r)
 		if !given {
 			continue
@@ -317,8 +330,10 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 		if k.cfg.Resend(ctx, a.ID, as) != nil {
 			return // it has gone again: OnDisconnect remembers what it is owed
 		}
+
 		k.cfg.Log.Debug("job sent again to a minion that was cut off", "jid", r.JID)
 	}
+
 	k.paid(a)
 }
 
@@ -338,6 +353,7 @@ func (k *Resender) tell(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+
 		k.tellPeers()
 	}
 }
@@ -345,9 +361,12 @@ func (k *Resender) tell(ctx context.Context) {
 // tellPeers tells what the peers do not know yet.
 func (k *Resender) tellPeers() {
 	k.mu.Lock()
-	cut, subs, greet := k.cut, k.report(), k.greet
+	cut := k.cut
+	subs := k.report()
+	greet := k.greet
 	k.cut, k.greet = nil, nil
 	k.mu.Unlock()
+
 	if len(greet) > 0 {
 		if out := k.pending(); len(out) > 0 {
 			jobs := k.since(out)
@@ -357,9 +376,11 @@ func (k *Resender) tellPeers() {
 			}
 		}
 	}
+
 	if cut != nil {
 		k.cfg.Peers.CutOff(cut)
 	}
+
 	if subs != nil {
 		k.cfg.Peers.Subscribed(subs)
 	}
@@ -414,6 +435,7 @@ func (k *Resender) look() {
 		}
 	}
 	k.mu.Unlock()
+
 	if k.cfg.Silent == nil {
 		return
 	}
@@ -423,6 +445,7 @@ func (k *Resender) look() {
 		silent[p.ID] = p.Answered
 		return true
 	})
+
 	marks := map[netip.Addr]Mark{}
 	k.mu.Lock()
 	for id, l := range k.here {
@@ -434,9 +457,11 @@ func (k *Resender) look() {
 			}
 			marks[l.from] = m
 		}
+
 		l.silent = is
 	}
 	k.mu.Unlock()
+
 	for from, m := range marks {
 		k.mark(from, m, now)
 	}
@@ -465,15 +490,18 @@ func (k *Resender) PeerConnected(peer string) {
 	for _, p := range k.greet {
 		found = found || p == peer
 	}
+
 	if !found {
 		k.greet = append(k.greet, peer)
 	}
+
 	for via, a := range k.lost {
 		if a.peer == peer && a.back.IsZero() {
 			a.back = k.cfg.Now()
 			k.lost[via] = a
 		}
 	}
+
 	k.poke()
 }
 
@@ -502,6 +530,7 @@ func (k *Resender) PeerLost(peer string, heard time.Time) {
 		}
 	}
 	k.mu.Unlock()
+
 	mark := Mark{Since: heard.Add(-lossMargin), Until: heard.Add(returnWithin)}
 	all := 0
 	for from, n := range report.subs {
@@ -509,12 +538,15 @@ func (k *Resender) PeerLost(peer string, heard time.Time) {
 		k.note(from, mark, now) // the others know it as well
 		all += n
 	}
+
 	for from, n := range here {
 		mark.Crowd = n
 		k.mark(from, mark, now)
 		all += n
 	}
+
 	if all > 0 {
-		k.cfg.Log.Info("minions of a node that was lost get what they miss when they are back", "peer", peer, "minions", all)
+		k.cfg.Log.Info("minions of a node that was lost get what they miss when they are back", "peer", peer,
+			"minions", all)
 	}
 }

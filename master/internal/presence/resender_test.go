@@ -86,16 +86,19 @@ func newDesk(change func(*ResenderConfig)) *desk {
 		Now:   func() time.Time { return d.now },
 		Log:   slog.New(slog.DiscardHandler),
 	}
+
 	if change != nil {
 		change(&cfg)
 	}
+
 	d.Resender = NewResender(cfg)
 	return d
 }
 
 func (d *desk) job(second float64, jid string) {
 	load := value.NewMap("jid", jid, "tgt", "*", "tgt_type", "glob")
-	d.recent = append(d.recent, publish.Recent{At: at(second), Born: at(second), JID: jid, Load: load, Matched: []string{"a", "b", "c"}})
+	d.recent = append(d.recent,
+		publish.Recent{At: at(second), Born: at(second), JID: jid, Load: load, Matched: []string{"a", "b", "c"}})
 }
 
 // come makes a subscription; missing is what its load balancer says, if it has moved it.
@@ -141,10 +144,12 @@ func TestFrozenBalancer(t *testing.T) {
 	for range 3 {
 		subs = append(subs, d.come(addressA, time.Time{}))
 	}
+
 	other := d.come(addressB, time.Time{})
 	for _, p := range subs {
 		d.silent[p.ID] = at(10)
 	}
+
 	d.silent[other.ID] = at(10)
 	for second := 11.0; second < 30; second++ {
 		d.now = at(second)
@@ -152,23 +157,28 @@ func TestFrozenBalancer(t *testing.T) {
 		d.look()
 		d.tellPeers()
 	}
+
 	if n := len(d.peers.cuts); n != 1 || d.peers.cuts[0].Crowd != 3 || d.peers.cuts[0].From != addressA {
 		t.Errorf("told: %+v", d.peers.cuts)
 	}
+
 	d.come(addressA, time.Time{})
 	d.come(addressB, time.Time{})
 	if due := d.due(); len(due) != 1 || due[0].After(at(10).Add(-answerMargin)) {
 		t.Errorf("due: %v", due)
 	}
+
 	d.now = at(31) // they answer again, and stop once more
 	for _, p := range subs {
 		d.silent[p.ID] = d.now
 	}
+
 	d.look()
 	d.now = at(40)
 	d.silent[other.ID] = d.now
 	d.look()
 	d.tellPeers()
+
 	if len(d.peers.cuts) != 2 {
 		t.Errorf("a second time: %+v", d.peers.cuts)
 	}
@@ -197,14 +207,17 @@ func TestRestartedMinion(t *testing.T) {
 				c.Passed = func(time.Time) int { return tt.passed }
 				c.Returned = func(context.Context, string) (map[string]bool, error) { return set(tt.returned...), nil }
 			})
+
 			d.now = at(10).Add(tt.age)
 			for _, id := range tt.started {
 				started.Saw(id, 1, at(5))
 			}
+
 			d.job(1, "1")
 			for range 3 { // three that come give one message
 				d.resend(t.Context(), Arrival{At: d.now, Since: at(0)})
 			}
+
 			sent := slices.Compact(d.sent)
 			if fmt.Sprint(sent) != "["+tt.sent+"]" || fmt.Sprint(d.told) != "["+tt.told+"]" {
 				t.Errorf("sent %q, told %q", sent, d.told)
@@ -222,6 +235,7 @@ func TestLateJobOfAPeer(t *testing.T) {
 		c.Started = started
 		c.Returned = func(context.Context, string) (map[string]bool, error) { return set("a"), nil }
 	})
+
 	d.now = at(60)
 	load := value.NewMap("jid", "1", "tgt", "*", "tgt_type", "glob")
 	for _, age := range []time.Duration{55 * time.Second, lateFor + time.Second} {
@@ -229,6 +243,7 @@ func TestLateJobOfAPeer(t *testing.T) {
 			t.Error(err)
 		}
 	}
+
 	want := []string{"[c] " + whyStarted, "[a b c] " + whyTooLate}
 	if !slices.Equal(d.sent, []string{"all 1 list [b]"}) || !slices.Equal(d.told, want) {
 		t.Errorf("sent %q, told %q", d.sent, d.told)
@@ -245,10 +260,12 @@ func TestSentAgainWithoutReturns(t *testing.T) {
 			return set("a"), errors.New("gone")
 		}
 	})
+
 	d.job(0, "1")
 	for range 3 {
 		d.resend(t.Context(), Arrival{At: d.now})
 	}
+
 	if len(d.sent) != 3 || looks != 1 {
 		t.Errorf("sent %q after %d looks", d.sent, looks)
 	}
@@ -273,10 +290,12 @@ func TestManySentAgain(t *testing.T) {
 		_, err := os.ReadDir(dir)
 		return map[string]bool{"a": err == nil, "b": true, "c": true}
 	})
+
 	d.resend(t.Context(), Arrival{At: d.now})
 	if len(d.sent) > 0 {
 		t.Errorf("%d of 1000 jobs were sent again", len(d.sent))
 	}
+
 	for range 10000 { // without a pause
 		if _, err := d.returned(t.Context(), "20261123212926088739"); err != nil {
 			t.Fatal(err)
@@ -317,12 +336,15 @@ func TestNewcomer(t *testing.T) {
 		cancel()
 		wg.Wait()
 		cut := d.peers.before
-		if d.peers.met != "c" || len(cut) != 1 || cut[0].Crowd != 3 || !cut[0].Until.Equal(at(-4).Add(returnWithin)) || !cut[0].Since.Equal(at(-4).Add(-lossMargin)) {
+		if d.peers.met != "c" || len(cut) != 1 || cut[0].Crowd != 3 ||
+			!cut[0].Until.Equal(at(-4).Add(returnWithin)) || !cut[0].Since.Equal(at(-4).Add(-lossMargin)) {
 			t.Errorf("it was told %+v", d.peers)
 		}
+
 		if jobs := d.peers.brought; len(jobs) != 1 || jobs[0].Load.Str("jid") != "2" || jobs[0].Age != 3*time.Second {
 			t.Errorf("it was brought %+v", jobs)
 		}
+
 		if !d.Has("2", 3*time.Second) || d.Has("1", 3*time.Second) || d.Has("3", time.Minute) {
 			t.Error("what it has")
 		}
@@ -352,6 +374,7 @@ func TestGoneBeforeItIsGiven(t *testing.T) {
 		if given {
 			d.resend(t.Context(), a)
 		}
+
 		d.now = at(2)
 		d.OnDisconnect(p, nil)
 		d.now = at(3)
@@ -387,17 +410,21 @@ func TestFirstFromAnIsland(t *testing.T) {
 					cfg.Now = func() time.Time { return at(0).Add(time.Since(began)) }
 					cfg.Unheard = func() bool { return time.Since(began) < c.back }
 				})
+
 				d.job(-4, "1")
 				time.AfterFunc(c.back-time.Millisecond, func() {
 					if c.told {
-						started.Learn([]cluster.Start{{ID: "a", Process: 7, Age: time.Since(began) + 2*time.Second}}, d.cfg.Now())
+						started.Learn([]cluster.Start{{ID: "a", Process: 7, Age: time.Since(began) + 2*time.Second}},
+							d.cfg.Now())
 					}
 				})
+
 				resend, took := d.cfg.Resend, time.Duration(0)
 				d.cfg.Resend = func(ctx context.Context, id uint64, r publish.Recent) error {
 					took = time.Since(began)
 					return resend(ctx, id, r)
 				}
+
 				ctx, cancel := context.WithCancel(t.Context())
 				var wg sync.WaitGroup
 				wg.Go(func() { d.Run(ctx) })
@@ -406,6 +433,7 @@ func TestFirstFromAnIsland(t *testing.T) {
 				time.Sleep(time.Minute)
 				cancel()
 				wg.Wait()
+
 				if len(d.sent) != 1 || d.sent[0] != c.want || took < c.took || took > c.took+3*earlyLook {
 					t.Errorf("%q after %v, want %s after %v", d.sent, took, c.want, c.took)
 				}

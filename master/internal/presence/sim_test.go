@@ -182,7 +182,8 @@ func (p simPeers) Bring(peer string, jobs []cluster.Job) {
 		}
 		for _, j := range jobs {
 			if !o.again.Has(j.Load.Str("jid"), j.Age) {
-				_ = o.again.Late(context.Background(), j.Load, p.m.w.ids(), j.Age, p.m.pub.Passed(p.m.w.now.Add(-j.Age)))
+				_ = o.again.Late(context.Background(), j.Load, p.m.w.ids(), j.Age,
+					p.m.pub.Passed(p.m.w.now.Add(-j.Age)))
 			}
 		}
 	})
@@ -194,13 +195,27 @@ func (w *simWorld) connected(a, b int) bool {
 }
 
 func (w *simWorld) newMaster(n int, key crypt.Key) *simMaster {
-	m := &simMaster{w: w, node: n, started: NewStarted(), returned: map[string]map[string]bool{}, subs: map[uint64]*simSession{},
-		heard: map[int]time.Time{}, linked: map[int]bool{}, known: map[int]int{}}
+	m := &simMaster{
+		w:        w,
+		node:     n,
+		started:  NewStarted(),
+		returned: map[string]map[string]bool{},
+		subs:     map[uint64]*simSession{},
+		heard:    map[int]time.Time{},
+		linked:   map[int]bool{},
+		known:    map[int]int{},
+	}
+
 	var err error
-	m.pub, err = publish.New(publish.Config{Keys: func() (crypt.Key, int64, error) { return key, 0, nil }, Pub: simSocket{m}, Now: w.clock})
+	m.pub, err = publish.New(publish.Config{
+		Keys: func() (crypt.Key, int64, error) { return key, 0, nil },
+		Pub:  simSocket{m},
+		Now:  w.clock,
+	})
 	if err != nil {
 		panic(err)
 	}
+
 	m.again = NewResender(ResenderConfig{
 		Recent: m.pub.Recent,
 		Resend: m.pub.Resend,
@@ -227,6 +242,7 @@ func (w *simWorld) newMaster(n int, key crypt.Key) *simMaster {
 		},
 		Peers: simPeers{m}, Now: w.clock, Log: slog.New(slog.DiscardHandler),
 	})
+
 	return m
 }
 
@@ -235,6 +251,7 @@ func (m *simMaster) run(look bool) {
 	if look {
 		m.again.look()
 	}
+
 	m.again.tellPeers()
 	for {
 		select {
@@ -246,6 +263,7 @@ func (m *simMaster) run(look bool) {
 			continue
 		default:
 		}
+
 		return
 	}
 }
@@ -283,6 +301,7 @@ func (w *simWorld) arrive(s *simSession, b []byte) {
 		}
 		return
 	}
+
 	k.pinged = w.now
 	if b != nil {
 		w.receive(k, b)
@@ -295,31 +314,38 @@ func (w *simWorld) receive(k *simMinion, b []byte) {
 	if err != nil {
 		panic(err)
 	}
+
 	blob, _ := v.(*value.Map).Bytes("load")
 	body, err := simKey.Open(blob)
 	if err != nil {
 		panic(err)
 	}
+
 	v, err = msgpack.Decode(body, msgpack.DefaultLimits)
 	if err != nil {
 		panic(err)
 	}
+
 	load := v.(*value.Map)
 	if !simMatches(load, k.id) {
 		return
 	}
+
 	jid := load.Str("jid")
 	if slices.Contains(k.memory, jid) {
 		return
 	}
+
 	k.memory = append(k.memory[max(0, len(k.memory)-99):], jid)
 	if w.ran[jid] == nil {
 		w.ran[jid] = map[string]int{}
 	}
+
 	w.ran[jid][k.id]++
 	if n := w.ran[jid][k.id]; n > 1 {
 		w.note("%s runs %s a %dnd time", k.id, jid, n)
 	}
+
 	k.returns[jid] = k.process
 }
 
@@ -347,15 +373,36 @@ var simKey = func() crypt.Key {
 func (w *simWorld) subscribe(k *simMinion, lb, master int, missing time.Time) *simSession {
 	w.subs++
 	m := w.nodes[master].m
-	s := &simSession{id: w.subs, minion: k, lb: lb, master: master, life: w.nodes[master].life, process: k.process, since: w.now, heard: w.now, answered: w.now, atMinion: true, atLB: true}
+	s := &simSession{
+		id:       w.subs,
+		minion:   k,
+		lb:       lb,
+		master:   master,
+		life:     w.nodes[master].life,
+		process:  k.process,
+		since:    w.now,
+		heard:    w.now,
+		answered: w.now,
+		atMinion: true,
+		atLB:     true,
+	}
+
 	m.subs[s.id] = s
 	w.sessions[s.id] = s
 	k.sub = s
 	if missing.IsZero() {
 		k.pinged = w.now
 	}
+
 	w.note("%s comes to master %d by %d", k.id, master, lb)
-	m.again.OnSubscribe(zmtp.Peer{ID: s.id, Remote: netip.AddrPortFrom(k.addr, 1), Via: w.nodes[lb].addr, Missing: missing}, "")
+	m.again.OnSubscribe(zmtp.Peer{
+		ID:      s.id,
+		Remote:  netip.AddrPortFrom(k.addr, 1),
+		Via:     w.nodes[lb].addr,
+		Missing: missing,
+	},
+		"")
+
 	return s
 }
 
@@ -399,6 +446,7 @@ func (w *simWorld) admit(k *simMinion, at int) bool {
 	if since, _ := m.started.Saw(k.id, s.Process, w.now); w.now.Sub(since) > KnownFor {
 		return true
 	}
+
 	for i, n := range w.nodes {
 		switch {
 		case i == at:
@@ -410,6 +458,7 @@ func (w *simWorld) admit(k *simMinion, at int) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -434,6 +483,7 @@ func (w *simWorld) step() {
 	if ping {
 		w.ping = w.now
 	}
+
 	for _, id := range slices.Sorted(maps.Keys(w.sessions)) {
 		s := w.sessions[id]
 		n := w.nodes[s.master]
@@ -441,19 +491,23 @@ func (w *simWorld) step() {
 			delete(w.sessions, id)
 			continue
 		}
+
 		if lb := w.nodes[s.lb]; ping && n.serves() && lb.lb && !lb.frozeLB && s.atLB && w.path(s.master, s.lb) {
 			w.arrive(s, nil)
 			if k := s.minion; k.sub == s && s.atMinion && k.process == s.process && w.holder == s.lb && lb.link {
 				s.answered = w.now
 			}
 		}
+
 		if n.serves() && w.now.Sub(s.answered) > 40*time.Second {
 			w.end(s) // the kernel gives up
 		}
 	}
+
 	for _, k := range w.minions {
 		w.live(k)
 	}
+
 	w.answer()
 	w.steps++
 	for _, n := range w.nodes {
@@ -471,10 +525,12 @@ func (w *simWorld) masters() {
 		if !n.serves() {
 			continue
 		}
+
 		for b, o := range w.nodes {
 			if a == b {
 				continue
 			}
+
 			m := n.m
 			if w.connected(a, b) {
 				m.heard[b] = w.now
@@ -486,10 +542,13 @@ func (w *simWorld) masters() {
 					for _, s := range m.subs {
 						subs[s.minion.addr]++
 					}
+
 					o.m.again.PeerHas(fmt.Sprint(a), n.addr, subs)
 				}
+
 				continue
 			}
+
 			reset := !o.master && w.path(a, b)
 			if m.linked[b] && (reset || w.now.Sub(m.heard[b]) >= 5*time.Second) {
 				m.linked[b] = false
@@ -497,14 +556,17 @@ func (w *simWorld) masters() {
 			}
 		}
 	}
+
 	for a, n := range w.nodes { // what they have for each other: returns first
 		for b, o := range w.nodes {
 			if a == b || !w.connected(a, b) || !n.m.linked[b] || !o.m.linked[a] {
 				continue
 			}
+
 			for _, r := range n.owed[b] {
 				put(o.m.returned, r.jid, r.id)
 			}
+
 			n.owed[b] = nil
 			jobs := n.queue[b]
 			n.queue[b] = nil
@@ -552,6 +614,7 @@ func (w *simWorld) balancers() {
 		if !s.atLB {
 			continue
 		}
+
 		if w.path(s.master, s.lb) {
 			held := s.held
 			s.held = nil
@@ -559,36 +622,44 @@ func (w *simWorld) balancers() {
 				w.arrive(s, b)
 			}
 		}
-		if !s.atMinion || s.minion.sub != s || w.holder != s.lb && w.now.Sub(w.moved) > time.Second { // the minion has gone, or the address
+
+		// the minion has gone, or the address
+		if !s.atMinion || s.minion.sub != s || w.holder != s.lb && w.now.Sub(w.moved) > time.Second {
 			s.atLB = false
 			if w.path(s.lb, s.master) && w.nodes[s.master].serves() {
 				w.end(s)
 			}
 			continue
 		}
+
 		n := w.nodes[s.master]
 		there := w.path(s.lb, s.master) && n.serves() && n.life == s.life
 		wait := 2500 * time.Millisecond
 		if !n.master || n.life != s.life {
 			wait = 0
 		}
+
 		to := -1
 		if !there && w.now.Sub(s.heard) > wait+2*time.Second || !there && wait == 0 {
 			to = w.backend(s.lb, s.master)
 		} else if there && len(lb.back) > 0 && w.r.IntN(100) == 0 { // evened out
 			for _, b := range slices.Sorted(maps.Keys(lb.back)) {
-				if at := lb.back[b]; w.now.Sub(at) > 3*time.Second && b != s.master && w.nodes[b].serves() && w.path(s.lb, b) {
+				if at := lb.back[b]; w.now.Sub(at) > 3*time.Second && b != s.master && w.nodes[b].serves() &&
+					w.path(s.lb, b) {
 					to = b
 				}
 			}
 		}
+
 		if to < 0 {
 			continue
 		}
+
 		s.atLB = false
 		if there {
 			w.end(s)
 		}
+
 		w.subscribe(s.minion, s.lb, to, s.heard)
 	}
 }
@@ -603,12 +674,15 @@ func (w *simWorld) address() {
 		w.moveAt = time.Time{}
 		return
 	}
+
 	if w.moveAt.IsZero() {
 		w.moveAt = w.now.Add(3*time.Second + time.Duration(w.r.IntN(4000))*time.Millisecond)
 	}
+
 	if w.now.Before(w.moveAt) {
 		return
 	}
+
 	for _, i := range w.r.Perm(simNodes) {
 		if fit(i) {
 			w.note("the address moves from %d to %d", w.holder, i)
@@ -624,27 +698,37 @@ func (w *simWorld) live(k *simMinion) {
 	if k.process == 0 {
 		if w.now.After(k.upAt) {
 			w.subs++
-			k.process, k.born, k.signedIn, k.memory, k.returns = int(w.subs), w.now, false, nil, map[string]int{}
+			k.process = int(w.subs)
+			k.born = w.now
+			k.signedIn = false
+			k.memory = nil
+			k.returns = map[string]int{}
 			w.note("%s starts as %d", k.id, k.process)
 		}
+
 		return
 	}
+
 	if s := k.sub; s != nil && w.now.Sub(k.pinged) > 8*time.Second {
 		s.atMinion = false
 		k.sub = nil
 		k.next = w.now.Add(time.Duration(200+w.r.IntN(800)) * time.Millisecond)
 	}
+
 	if w.now.Before(k.next) {
 		return
 	}
+
 	lb := w.front()
 	if lb < 0 {
 		return
 	}
+
 	at := w.backend(lb, -1)
 	if at < 0 {
 		return
 	}
+
 	k.next = w.now.Add(time.Duration(200+w.r.IntN(800)) * time.Millisecond)
 	if !k.signedIn {
 		if k.signedIn = w.admit(k, at); !k.signedIn {
@@ -652,24 +736,28 @@ func (w *simWorld) live(k *simMinion) {
 		}
 		w.note("%s is let in by %d", k.id, at)
 	}
+
 	if k.sub == nil {
 		if at = w.backend(lb, -1); at >= 0 {
 			w.subscribe(k, lb, at, time.Time{})
 		}
 		return
 	}
+
 	for _, jid := range slices.Sorted(maps.Keys(k.returns)) {
 		put(w.nodes[at].m.returned, jid, k.id)
 		for i := range w.nodes {
 			if i == at {
 				continue
 			}
+
 			if w.connected(at, i) {
 				put(w.nodes[i].m.returned, jid, k.id)
 			} else {
 				w.nodes[at].owed[i] = append(w.nodes[at].owed[i], simReturn{jid, k.id})
 			}
 		}
+
 		delete(k.returns, jid)
 		break // one after another
 	}
@@ -693,12 +781,14 @@ func (w *simWorld) answer() {
 		if n.frozenMaster {
 			return false
 		}
+
 		for i := range w.nodes {
 			waits := slices.ContainsFunc(n.queue[i], func(j simJob) bool { return j.load.Str("jid") == a.jid })
 			if waits && n.m.linked[i] && w.now.Sub(a.at) < time.Second {
 				return false
 			}
 		}
+
 		w.acked[a.jid] = a.at
 		w.order = append(w.order, a.jid)
 		return true
@@ -712,11 +802,13 @@ func (w *simWorld) job(number int) {
 	if !n.serves() {
 		return
 	}
+
 	jid := fmt.Sprintf("20260101000000%06d", number)
 	load := value.NewMap("fun", "test.ping", "tgt", "*", "tgt_type", []string{"glob", "grain"}[w.r.IntN(2)], "jid", jid)
 	w.asked = append(w.asked, &simAsked{jid, at, n.life, w.now})
 	w.note("job %s from %d", jid, at)
 	_ = n.m.pub.Publish(context.Background(), load, w.ids())
+
 	for i := range w.nodes {
 		if i != at {
 			n.queue[i] = append(n.queue[i], simJob{load: load, at: w.now})
@@ -734,6 +826,7 @@ func (w *simWorld) fault(key crypt.Key) (mend func()) {
 			n.back[j] = w.now
 		}
 	}
+
 	var disk map[string]map[string]bool
 	lose := func() {
 		disk = n.m.returned
@@ -746,6 +839,7 @@ func (w *simWorld) fault(key crypt.Key) (mend func()) {
 			n.queue[j] = nil
 		}
 	}
+
 	rise := func() {
 		n.life++
 		n.m = w.newMaster(i, key)
@@ -753,9 +847,11 @@ func (w *simWorld) fault(key crypt.Key) (mend func()) {
 		for j := range w.nodes {
 			n.m.heard[j] = w.now
 		}
+
 		n.master = true
 		back()
 	}
+
 	switch w.r.IntN(6) {
 	case 0:
 		if !n.master || n.frozenMaster {
@@ -793,36 +889,64 @@ func (w *simWorld) fault(key crypt.Key) (mend func()) {
 		n.frozenMaster = true
 		return func() { n.frozenMaster = false; back() }
 	}
+
 	k := w.minions[w.r.IntN(len(w.minions))]
 	if k.process == 0 {
 		return func() {}
 	}
+
 	w.note("%s ends", k.id)
 	k.process = 0
 	if k.sub != nil {
 		k.sub.atMinion = false
 	}
+
 	k.sub, k.upAt = nil, w.now.Add(time.Duration(500+w.r.IntN(8000))*time.Millisecond)
 	return func() {}
 }
 
 // simulate runs one seed and returns what is wrong.
 func simulate(seed uint64) (wrong []string, diary []string) {
-	w := &simWorld{r: rand.New(rand.NewPCG(seed, 1)), start: time.Unix(1_800_000_000, 0), now: time.Unix(1_800_000_000, 0), ran: map[string]map[string]int{}, acked: map[string]time.Time{},
-		told: map[string]map[string]bool{}, died: map[string]bool{}, sessions: map[uint64]*simSession{}}
-	for i := range simNodes {
-		w.nodes[i] = &simNode{name: i, addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), link: true, master: true, lb: true,
-			back: map[int]time.Time{}, queue: map[int][]simJob{}, owed: map[int][]simReturn{}}
+	w := &simWorld{
+		r:        rand.New(rand.NewPCG(seed, 1)),
+		start:    time.Unix(1_800_000_000, 0),
+		now:      time.Unix(1_800_000_000, 0),
+		ran:      map[string]map[string]int{},
+		acked:    map[string]time.Time{},
+		told:     map[string]map[string]bool{},
+		died:     map[string]bool{},
+		sessions: map[uint64]*simSession{},
 	}
+
+	for i := range simNodes {
+		w.nodes[i] = &simNode{
+			name:   i,
+			addr:   netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}),
+			link:   true,
+			master: true,
+			lb:     true,
+			back:   map[int]time.Time{},
+			queue:  map[int][]simJob{},
+			owed:   map[int][]simReturn{},
+		}
+	}
+
 	for i, n := range w.nodes {
 		n.m = w.newMaster(i, simKey)
 		for j := range w.nodes {
 			n.m.heard[j] = w.now
 		}
 	}
+
 	for i := range simMinions {
-		w.minions = append(w.minions, &simMinion{id: fmt.Sprint("m", i), addr: netip.AddrFrom4([4]byte{10, 1, 0, byte(i / 3)}), returns: map[string]int{}})
+		w.minions = append(w.minions,
+			&simMinion{
+				id:      fmt.Sprint("m", i),
+				addr:    netip.AddrFrom4([4]byte{10, 1, 0, byte(i / 3)}),
+				returns: map[string]int{},
+			})
 	}
+
 	downs := map[string][]time.Time{} // when a minion was started anew
 	var mends []func()
 	var mendAt []time.Time
@@ -840,20 +964,26 @@ func simulate(seed uint64) (wrong []string, diary []string) {
 				was[k.id] = k.process
 			}
 		}
+
 		for i := 0; i < len(mends); {
 			if w.now.Before(mendAt[i]) {
 				i++
 				continue
 			}
+
 			mends[i]()
 			w.note("mended: %s", what[i])
-			mends, mendAt, what = slices.Delete(mends, i, i+1), slices.Delete(mendAt, i, i+1), slices.Delete(what, i, i+1)
+			mends = slices.Delete(mends, i, i+1)
+			mendAt = slices.Delete(mendAt, i, i+1)
+			what = slices.Delete(what, i, i+1)
 		}
+
 		if w.now.After(nextJob) && w.now.Before(end) {
 			nextJob = w.now.Add(2 * time.Second)
 			w.job(number)
 			number++
 		}
+
 		if w.now.After(nextFault) && w.now.Before(end.Add(-20*time.Second)) && len(mends) < 2 {
 			nextFault = w.now.Add(time.Duration(2000+w.r.IntN(20000)) * time.Millisecond)
 			lines := len(w.diary)
@@ -861,10 +991,12 @@ func simulate(seed uint64) (wrong []string, diary []string) {
 			what = append(what, strings.Join(w.diary[lines:], ""))
 			mendAt = append(mendAt, w.now.Add(time.Duration(2000+w.r.IntN(28000))*time.Millisecond))
 		}
+
 		if w.now.After(end.Add(30 * time.Second)) {
 			break
 		}
 	}
+
 	for _, jid := range w.order {
 		at := w.acked[jid]
 		for _, k := range w.minions {
@@ -873,14 +1005,18 @@ func simulate(seed uint64) (wrong []string, diary []string) {
 			for _, d := range downs[k.id] { // it was started anew at or after the job, or a moment before it was let in
 				excused = excused || d.After(at.Add(-15*time.Second)) && d.After(w.start.Add(time.Second))
 			}
+
 			if n > 1 {
-				wrong = append(wrong, fmt.Sprintf("%s of %.1f ran %d times on %s", jid, at.Sub(w.start).Seconds(), n, k.id))
+				wrong = append(wrong,
+					fmt.Sprintf("%s of %.1f ran %d times on %s", jid, at.Sub(w.start).Seconds(), n, k.id))
 			}
+
 			if n == 0 && !excused {
 				wrong = append(wrong, fmt.Sprintf("%s of %.1f never ran on %s", jid, at.Sub(w.start).Seconds(), k.id))
 			}
 		}
 	}
+
 	return wrong, w.diary
 }
 
@@ -891,25 +1027,31 @@ func TestSimulation(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("SALTERN_SIM_SEEDS")); err == nil {
 		seeds = n
 	}
+
 	first := 0
 	if n, err := strconv.Atoi(os.Getenv("SALTERN_SIM_FIRST")); err == nil {
 		first = n
 	}
+
 	failed := 0
 	for seed := first; seed < first+seeds; seed++ {
 		wrong, diary := simulate(uint64(seed))
 		if len(wrong) == 0 {
 			continue
 		}
-		if failed++; failed > 3 {
+
+		failed++
+		if failed > 3 {
 			t.Errorf("seed %d: %d wrong, the first %s", seed, len(wrong), wrong[0])
 			continue
 		}
+
 		who := wrong[0][strings.LastIndex(wrong[0], " ")+1:]
 		diary = slices.DeleteFunc(diary, func(s string) bool { // of others
 			f := strings.Fields(s)
 			return strings.HasPrefix(f[1], "m") && f[1] != who && f[1] != "master" && f[1] != "mended:"
 		})
+
 		t.Errorf("seed %d:\n%s\n%s", seed, strings.Join(wrong[:min(len(wrong), 10)], "\n"), strings.Join(diary, "\n"))
 	}
 }

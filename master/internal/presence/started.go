@@ -59,6 +59,7 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 		s.count++
 		return at, false
 	}
+
 	i := slices.IndexFunc(list, func(p process) bool { return p.sum == sum })
 	switch {
 	case i < 0:
@@ -73,6 +74,7 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 	default:
 		return list[i].at, false
 	}
+
 	s.of[id] = list
 	s.note(id, at)
 	return at, fresh

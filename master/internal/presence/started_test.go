@@ -20,6 +20,7 @@ func TestStarted(t *testing.T) {
 		}
 		return names(ids)
 	}
+
 	sawAt := func(id string, token uint64, second float64, want float64, wantFresh bool) {
 		t.Helper()
 		since, fresh := s.Saw(id, token, at(second))
@@ -27,14 +28,17 @@ func TestStarted(t *testing.T) {
 			t.Errorf("%s with %d at %v: since %v, fresh %v", id, token, second, since.Sub(began), fresh)
 		}
 	}
+
 	sawAt("a", 1, 10, 10, true)
 	sawAt("a", 1, 50, 10, false) // it signs in again, as after a refused request
 	sawAt("b", 7, 20, 20, true)
 	sawAt("a", 2, 60, 60, true) // it was started anew
 	sawAt("a", 1, 61, 10, false)
+
 	if got := after(15); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("after 15 s: %v", got)
 	}
+
 	if got := after(60); len(got) > 0 {
 		t.Errorf("after 60 s: %v", got)
 	}
@@ -51,6 +55,7 @@ func TestStarted(t *testing.T) {
 	if got := after(85); !slices.Equal(got, []string{"d"}) {
 		t.Errorf("after 85 s: %v", got)
 	}
+
 	if got := after(57); !slices.Equal(got, []string{"a", "c", "d"}) {
 		t.Errorf("after 57 s: %v", got)
 	}
@@ -59,6 +64,7 @@ func TestStarted(t *testing.T) {
 	if len(s.All(100, at(100))) != 4 { // a twice, b, c
 		t.Errorf("all: %v", s.All(100, at(100)))
 	}
+
 	if latest := s.All(1, at(100)); len(latest) != 1 || latest[0].ID != "c" || latest[0].Age != 20*time.Second {
 		t.Errorf("the latest: %v", latest)
 	}
@@ -72,21 +78,27 @@ func TestStartedBounds(t *testing.T) {
 	for i := range maxStarted + 1 {
 		told = append(told, cluster.Start{ID: fmt.Sprint(i), Process: 1})
 	}
+
 	if fresh := s.Learn(told, at(0)); len(fresh) != maxStarted {
 		t.Errorf("%d of them are known", len(fresh))
 	}
+
 	if _, sure := s.After(at(1), at(2)); sure {
 		t.Error("it is sure who has started, though one found no room")
 	}
+
 	if _, sure := s.After(at(1), at(1).Add(2*startedFor)); sure {
 		t.Error("it is sure of so long ago")
 	}
+
 	for i := range 100 {
 		s.Saw("1", uint64(2+i), at(3+float64(i)))
 	}
+
 	if n := len(s.of["1"]); n != maxProcesses {
 		t.Errorf("%d processes of a minion", n)
 	}
+
 	later := at(0).Add(startedFor + time.Hour)
 	s.Saw("1", 1000, later)
 	if ids, sure := s.After(later.Add(-time.Minute), later); !sure || len(ids) != 1 || len(s.starts) != 1 {

@@ -123,10 +123,12 @@ func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map)
 		}
 		out = append(out, e)
 	}
+
 	from := value.NewMap()
 	for a, n := range all.Subscriptions {
 		from.Set(a, int64(n))
 	}
+
 	return value.NewMap("minions", out, "subscriptions", from), nil
 }
 
@@ -140,24 +142,30 @@ func (v *View) Minions(finger bool) control.Minions {
 			if !ok || st != keys.Accepted {
 				from, at, ok = v.LastAsked(id, st == keys.Denied)
 			}
+
 			e := control.Minion{ID: id, Key: st.String(), Connected: st == keys.Accepted && subscribed(id)}
 			if ok {
 				e.Address, e.Seen = from.String(), float64(at.UnixMilli())/float64(time.Second/time.Millisecond)
 			} else if at := v.Before(id, st == keys.Accepted, st == keys.Denied); !at.IsZero() {
 				e.Seen = float64(at.Unix())
 			}
+
 			if finger {
 				e.Finger = v.fingerOf(id, st)
 			}
+
 			out.Minions = append(out.Minions, e)
 		}
 	}
+
 	if at := v.Since(); !at.IsZero() {
 		out.Since = float64(at.Unix())
 	}
+
 	for a, n := range slots {
 		out.Subscriptions[a.String()] = n
 	}
+
 	return out
 }
 
@@ -190,17 +198,21 @@ func (v *View) Events(old map[string]bool, fire func(tag string, data *value.Map
 			fresh = append(fresh, id)
 		}
 	}
+
 	for id := range old {
 		if !now[id] {
 			lost = append(lost, id)
 		}
 	}
+
 	if len(fresh)+len(lost) > 0 {
 		fire(event.Tag("presence", "change"), value.NewMap("new", fresh, "lost", lost))
 	}
+
 	if present == nil {
 		present = []string{}
 	}
+
 	fire(event.Tag("presence", "present"), value.NewMap("present", present))
 	clear(old)
 	for id := range now {

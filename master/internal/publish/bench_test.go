@@ -22,6 +22,7 @@ func BenchmarkFanOut1000(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	pub := zmtp.ListenPub(context.Background(), ln, zmtp.PubConfig{})
 	defer pub.Close()
 	var got atomic.Int64
@@ -33,12 +34,15 @@ func BenchmarkFanOut1000(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer func() { _ = c.Close() }()
+
 		if _, err := c.Write(hello); err != nil {
 			b.Fatal(err)
 		}
+
 		if _, err := io.CopyN(io.Discard, c, welcome); err != nil {
 			b.Fatal(err)
 		}
+
 		go func() {
 			buf := make([]byte, 4096)
 			for {
@@ -50,12 +54,14 @@ func BenchmarkFanOut1000(b *testing.B) {
 			}
 		}()
 	}
+
 	ready := func() (k int) {
 		for _, s := range pub.Subscribers() {
 			k += len(s.Topics)
 		}
 		return k
 	}
+
 	await.That(b, "all subscribers", func() bool { return ready() >= n })
 	private := masterKey(b)
 	p := newPublisher(b, Config{Pub: pub, Keys: counter(newKey(b)),
@@ -64,19 +70,23 @@ func BenchmarkFanOut1000(b *testing.B) {
 		"ret", "", "tgt_type", "glob", "user", "root")
 	want := int64(0)
 	b.ResetTimer()
+
 	for range b.N {
 		before := pub.Stats().Bytes
 		if err := p.Publish(context.Background(), load, nil); err != nil {
 			b.Fatal(err)
 		}
+
 		if err := pub.Flush(context.Background()); err != nil {
 			b.Fatal(err)
 		}
+
 		want += int64(pub.Stats().Bytes - before)
 		for got.Load() < want {
 			time.Sleep(50 * time.Microsecond)
 		}
 	}
+
 	b.StopTimer()
 	if s := pub.Stats(); s.Dropped != 0 || s.Sent != uint64(n)*s.Published {
 		b.Fatalf("%+v", s)

@@ -72,13 +72,16 @@ func New(cfg Config) (*Publisher, error) {
 	if cfg.Keys == nil || cfg.Pub == nil {
 		return nil, errors.New("publish: no keys or no socket")
 	}
+
 	cfg.Algorithm = cmp.Or(cfg.Algorithm, crypt.PKCS1SHA1)
 	cfg.KeepCount = cmp.Or(cfg.KeepCount, 256)
 	cfg.KeepAge = cmp.Or(cfg.KeepAge, 2*time.Minute)
 	cfg.KeepBytes = cmp.Or(cfg.KeepBytes, 8<<20)
+
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+
 	sent := make(chan struct{})
 	close(sent)
 	return &Publisher{cfg: cfg, last: sent,
@@ -122,29 +125,37 @@ func (p *Publisher) publish(ctx context.Context, kept, as Recent) error {
 		if r.Born.IsZero() {
 			r.Born = r.At
 		}
+
 		p.note(r.At)
 		if serial == 0 && kept.Load == as.Load {
-			r.payload, r.key, r.size = payload, key, 2*len(payload)
+			r.payload = payload
+			r.key = key
+			r.size = 2 * len(payload)
 		}
+
 		forget := p.keep.add(r)
 		defer func() {
 			if err != nil {
 				forget()
 			}
 		}()
+
 		if !p.cfg.Filtering {
 			return p.cfg.Pub.Publish(ctx, payload)
 		}
+
 		for i, topic := range topics {
 			if err := p.cfg.Pub.Publish(ctx, topic, payload); err != nil {
 				return fmt.Errorf("topic %d of %d: %w", i+1, len(topics), err)
 			}
 		}
+
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+
 	p.published.Add(1)
 	return nil
 }
@@ -187,14 +198,17 @@ func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) err
 		if p.cfg.Filtering {
 			frames = [][]byte{[]byte(topicBroadcast), payload}
 		}
+
 		if !p.cfg.Pub.SendTo(ctx, subscriber, frames...) {
 			return errGone
 		}
+
 		return nil
 	})
 	if err == nil {
 		p.resent.Add(1)
 	}
+
 	return err
 }
 
@@ -204,15 +218,19 @@ func (p *Publisher) Aim(r Recent, tgt any, typ string, ids []string) (Recent, er
 	load := r.Load.Clone()
 	load.Set("tgt", tgt)
 	load.Set("tgt_type", typ)
-	r.Load, r.Matched, r.payload = load, ids, nil
+	r.Load = load
+	r.Matched = ids
+	r.payload = nil
 	key, serial, err := p.cfg.Keys()
 	if err == nil && serial == 0 {
 		r.key = key
 		r.payload, err = p.wrap(load, key, 0)
 	}
+
 	if err != nil {
 		return r, fmt.Errorf("aim a publish at others: %w", err)
 	}
+
 	return r, nil
 }
 
@@ -226,6 +244,7 @@ func (p *Publisher) send(ctx context.Context, r Recent, out func([]byte, crypt.K
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
+
 	p.mu.Lock()
 	key, serial, err := p.cfg.Keys()
 	if err != nil {
@@ -233,6 +252,7 @@ func (p *Publisher) send(ctx context.Context, r Recent, out func([]byte, crypt.K
 		p.failed.Add(1)
 		return fmt.Errorf("publish: get key: %w", err)
 	}
+
 	before, sent := p.last, make(chan struct{})
 	p.last = sent
 	p.mu.Unlock()
@@ -241,15 +261,18 @@ func (p *Publisher) send(ctx context.Context, r Recent, out func([]byte, crypt.K
 	if payload == nil || serial != 0 || key.String() != r.key.String() {
 		payload, err = p.wrap(r.Load, key, serial)
 	}
+
 	<-before // a matter of processor time: nobody before us waits for a peer
 	defer close(sent)
 	if err == nil {
 		err = out(payload, key, serial)
 	}
+
 	if err != nil {
 		p.failed.Add(1)
 		return fmt.Errorf("publish: %w", err)
 	}
+
 	return nil
 }
 
@@ -261,10 +284,12 @@ func (p *Publisher) wrap(load *value.Map, key crypt.Key, serial int64) ([]byte, 
 	if serial != 0 {
 		load.Set("serial", serial)
 	}
+
 	body, err := msgpack.Marshal(load, msgpack.Raw)
 	if err != nil {
 		return nil, fmt.Errorf("pack load: %w", err)
 	}
+
 	blob := key.Seal(body, "")
 	outer := value.NewMap("enc", "aes", "load", blob)
 	if p.cfg.Sign != nil {
@@ -275,9 +300,11 @@ func (p *Publisher) wrap(load *value.Map, key crypt.Key, serial int64) ([]byte, 
 		outer.Set("sig_algo", p.cfg.Algorithm)
 		outer.Set("sig", sig)
 	}
+
 	b, err := msgpack.Marshal(outer, msgpack.Raw)
 	if err != nil {
 		return nil, fmt.Errorf("pack envelope: %w", err)
 	}
+
 	return b, nil
 }

@@ -58,14 +58,17 @@ func vectors(t testing.TB) (l []captured) {
 	if err := json.Unmarshal(read(t, "index.json"), &index); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, v := range index.Vectors {
 		if strings.HasPrefix(v.File, "publish_") {
 			l = append(l, v)
 		}
 	}
+
 	if len(l) < 11 {
 		t.Fatalf("%d vectors", len(l))
 	}
+
 	return l
 }
 
@@ -174,19 +177,23 @@ func TestGoldenPublishes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			original := read(t, v.File)
 			outer := decode(t, original)
 			if b, err := msgpack.Marshal(outer, msgpack.Raw); err != nil || !bytes.Equal(b, original) {
 				t.Fatalf("envelope packs to other bytes, %v", err)
 			}
+
 			sealed := blob(t, outer, "load")
 			if sig, err := sign(outer.Str("sig_algo"), sealed); err != nil || !bytes.Equal(sig, blob(t, outer, "sig")) {
 				t.Fatalf("other signature, %v", err)
 			}
+
 			body, err := key.Open(sealed)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			load := decode(t, body)
 			serial, _ := load.Int("serial")
 
@@ -198,9 +205,11 @@ func TestGoldenPublishes(t *testing.T) {
 			if load.Str("tgt_type") == "glob" && v.TopicFrame != "" {
 				matched = []string{load.Str("tgt")}
 			}
+
 			if err := p.Publish(context.Background(), load, matched); err != nil {
 				t.Fatal(err)
 			}
+
 			frames := out.last(t)
 			if v.TopicFrame != "" {
 				if len(frames) != 2 || string(frames[0]) != v.TopicFrame {
@@ -208,21 +217,28 @@ func TestGoldenPublishes(t *testing.T) {
 				}
 				frames = frames[1:]
 			}
+
 			if len(frames) != 1 || len(frames[0]) != len(original) {
 				t.Fatalf("%d frames; payload of %d bytes, want %d", len(frames), len(frames[0]), len(original))
 			}
+
 			ours := decode(t, frames[0])
-			if !slices.Equal(names(ours), names(outer)) || ours.Str("enc") != "aes" || ours.Str("sig_algo") != outer.Str("sig_algo") {
+			if !slices.Equal(names(ours), names(outer)) || ours.Str("enc") != "aes" ||
+				ours.Str("sig_algo") != outer.Str("sig_algo") {
 				t.Errorf("envelope %v, want %v", names(ours), names(outer))
 			}
+
 			got, err := key.Open(blob(t, ours, "load"))
 			if err != nil || !bytes.Equal(got, body) {
 				t.Errorf("load, %v:\n got %q\nwant %q", err, got, body)
 			}
+
 			if bytes.Equal(blob(t, ours, "load"), sealed) {
 				t.Error("the initialization vector is not random")
 			}
-			if err := crypt.Verify(&private.PublicKey, ours.Str("sig_algo"), blob(t, ours, "load"), blob(t, ours, "sig")); err != nil {
+
+			if err := crypt.Verify(&private.PublicKey, ours.Str("sig_algo"), blob(t, ours, "load"),
+				blob(t, ours, "sig")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -240,22 +256,27 @@ func TestSerialAndSignature(t *testing.T) {
 		if err := p.Publish(context.Background(), load, nil); err != nil {
 			t.Fatal(err)
 		}
+
 		outer := decode(t, out.last(t)[0])
 		if want := []any{"enc", "load"}; !slices.Equal(names(outer), want) {
 			t.Errorf("envelope %v", names(outer))
 		}
+
 		body, err := key.Open(blob(t, outer, "load"))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		want := []any{"jid", "user"}
 		if serial != 0 {
 			want = append(want, "serial")
 		}
+
 		inner := decode(t, body)
 		if got, _ := inner.Int("serial"); !slices.Equal(names(inner), want) || got != serial {
 			t.Errorf("load %v, serial %d", names(inner), got)
 		}
+
 		if n, _ := load.Int("serial"); n != 99 {
 			t.Error("Publish changed its argument")
 		}
@@ -273,10 +294,12 @@ func TestOrder(t *testing.T) {
 		}
 		return []byte("sig"), nil
 	}})
+
 	var g sync.WaitGroup
 	for i := range 200 {
 		g.Go(func() { _ = p.Publish(context.Background(), value.NewMap("jid", fmt.Sprint(i)), nil) })
 	}
+
 	g.Wait()
 	last := int64(0)
 	for _, frames := range out.sent {
@@ -284,12 +307,15 @@ func TestOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		n, _ := decode(t, body).Int("serial")
 		if n <= last {
 			t.Fatalf("serial %d after %d", n, last)
 		}
+
 		last = n
 	}
+
 	if s := p.Stats(); s.Failed == 0 || s.Failed+s.Published != 200 || s.Kept != int(s.Published) {
 		t.Errorf("stats %+v", s)
 	}
@@ -300,27 +326,59 @@ func TestTopics(t *testing.T) {
 	if a != "86f7e437faa5a7fce15d1ddcb9eaeaea377667b8" {
 		t.Fatalf("topic %s", a)
 	}
+
 	for name, c := range map[string]struct {
 		load    *value.Map
 		matched []string
 		syndic  bool
 		want    []string
 	}{
-		"glob":            {load: value.NewMap("tgt", "*", "tgt_type", "glob"), matched: []string{"a", "b"}, want: []string{a, b}},
-		"pcre":            {load: value.NewMap("tgt", "a|b", "tgt_type", "pcre"), matched: []string{"b"}, want: []string{b}},
-		"list":            {load: value.NewMap("tgt", []any{"a", "b", "a"}, "tgt_type", "list"), matched: []string{"a"}, want: []string{a, b}},
-		"list as text":    {load: value.NewMap("tgt", "a,b", "tgt_type", "list"), matched: []string{"a", "b"}, want: []string{a, b}},
-		"nobody":          {load: value.NewMap("tgt", "x", "tgt_type", "glob"), want: []string{"broadcast"}},
-		"grain":           {load: value.NewMap("tgt", "os:x", "tgt_type", "grain"), matched: []string{"a"}, want: []string{"broadcast"}},
-		"compound":        {load: value.NewMap("tgt", "a or b", "tgt_type", "compound"), matched: []string{"a"}, syndic: true, want: []string{"broadcast"}},
-		"no type":         {load: value.NewMap("tgt", "a"), matched: []string{"a"}, want: []string{"broadcast"}},
-		"syndic and glob": {load: value.NewMap("tgt", "*", "tgt_type", "glob"), matched: []string{"a"}, syndic: true, want: []string{a, "syndic"}},
+		"glob": {
+			load:    value.NewMap("tgt", "*", "tgt_type", "glob"),
+			matched: []string{"a", "b"},
+			want:    []string{a, b},
+		},
+		"pcre": {
+			load:    value.NewMap("tgt", "a|b", "tgt_type", "pcre"),
+			matched: []string{"b"},
+			want:    []string{b},
+		},
+		"list": {
+			load:    value.NewMap("tgt", []any{"a", "b", "a"}, "tgt_type", "list"),
+			matched: []string{"a"},
+			want:    []string{a, b},
+		},
+		"list as text": {
+			load:    value.NewMap("tgt", "a,b", "tgt_type", "list"),
+			matched: []string{"a", "b"},
+			want:    []string{a, b},
+		},
+		"nobody": {load: value.NewMap("tgt", "x", "tgt_type", "glob"), want: []string{"broadcast"}},
+		"grain": {
+			load:    value.NewMap("tgt", "os:x", "tgt_type", "grain"),
+			matched: []string{"a"},
+			want:    []string{"broadcast"},
+		},
+		"compound": {
+			load:    value.NewMap("tgt", "a or b", "tgt_type", "compound"),
+			matched: []string{"a"},
+			syndic:  true,
+			want:    []string{"broadcast"},
+		},
+		"no type": {load: value.NewMap("tgt", "a"), matched: []string{"a"}, want: []string{"broadcast"}},
+		"syndic and glob": {
+			load:    value.NewMap("tgt", "*", "tgt_type", "glob"),
+			matched: []string{"a"},
+			syndic:  true,
+			want:    []string{a, "syndic"},
+		},
 	} {
 		out := &sink{}
 		p := newPublisher(t, Config{Pub: out, Keys: counter(newKey(t)), Filtering: true, OrderMasters: c.syndic})
 		if err := p.Publish(context.Background(), c.load, c.matched); err != nil {
 			t.Fatal(err)
 		}
+
 		var got []string
 		for _, frames := range out.sent {
 			if len(frames) != 2 || !bytes.Equal(frames[1], out.sent[0][1]) {
@@ -328,6 +386,7 @@ func TestTopics(t *testing.T) {
 			}
 			got = append(got, string(frames[0]))
 		}
+
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: topics %q, want %q", name, got, c.want)
 		}
@@ -338,20 +397,24 @@ func TestPublishErrors(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("no keys, no socket, no error")
 	}
+
 	broken := errors.New("disk")
 	p := newPublisher(t, Config{Pub: &sink{}, Keys: func() (crypt.Key, int64, error) { return crypt.Key{}, 0, broken }})
 	if err := p.Publish(context.Background(), value.NewMap(), nil); !errors.Is(err, broken) {
 		t.Errorf("publish: %v", err)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := p.Publish(ctx, value.NewMap(), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("publish: %v", err)
 	}
+
 	p = newPublisher(t, Config{Pub: &sink{}, Keys: counter(newKey(t))})
 	if err := p.Publish(context.Background(), value.NewMap("x", make(chan int)), nil); err == nil {
 		t.Error("a channel was packed")
 	}
+
 	if err := p.Publish(context.Background(), value.NewMap("jid", "next"), nil); err != nil {
 		t.Errorf("after a failure: %v", err)
 	}
@@ -363,15 +426,18 @@ func TestEndToEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	pub := zmtp.ListenPub(context.Background(), ln, zmtp.PubConfig{})
 	defer pub.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
+
 	sub, err := zmtp.DialSub(ctx, pub.Addr().String(), zmtp.DialConfig{}, "broadcast", topic("m"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sub.Close()
+
 	await.That(t, "the subscriber", func() bool { l := pub.Subscribers(); return len(l) > 0 && len(l[0].Topics) >= 2 })
 	key := newKey(t)
 	p := newPublisher(t, Config{Pub: pub, Keys: counter(key), Filtering: true})
@@ -380,14 +446,17 @@ func TestEndToEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if err := p.Resend(ctx, pub.Subscribers()[0].ID, p.Recent(time.Time{})[0]); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, want := range []string{"m", "other"} { // in the order of their serials
 		frames, err := sub.Next(ctx)
 		if err != nil || len(frames) != 2 {
 			t.Fatalf("%q, %v", frames, err)
 		}
+
 		body, err := key.Open(blob(t, decode(t, frames[1]), "load"))
 		if err != nil || decode(t, body).Str("jid") != want {
 			t.Errorf("got %q, %v; want %s", body, err, want)

@@ -29,6 +29,7 @@ func (p *Publisher) topics(load *value.Map, matched []string) [][]byte {
 	if !p.cfg.Filtering {
 		return nil
 	}
+
 	var ids []string
 	switch load.Str("tgt_type") {
 	case "glob", "pcre":
@@ -39,9 +40,11 @@ func (p *Publisher) topics(load *value.Map, matched []string) [][]byte {
 			ids = load.Texts("tgt")
 		}
 	}
+
 	if len(ids) == 0 {
 		return [][]byte{[]byte(topicBroadcast)}
 	}
+
 	topics := make([][]byte, 0, len(ids)+1)
 	seen := make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -50,8 +53,10 @@ func (p *Publisher) topics(load *value.Map, matched []string) [][]byte {
 			topics = append(topics, []byte(topic(id)))
 		}
 	}
+
 	if p.cfg.OrderMasters {
 		topics = append(topics, []byte(topicSyndic))
 	}
+
 	return topics
 }

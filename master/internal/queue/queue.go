@@ -201,6 +201,7 @@ func (q *Queue[T]) join(question Question) (*entry[T], *asker, error) {
 		q.stats.Full++
 		return nil, nil, ErrFull
 	}
+
 	q.held[question.Minion] = has + n
 	q.stats.Bytes += n
 
@@ -217,6 +218,7 @@ func (q *Queue[T]) join(question Question) (*entry[T], *asker, error) {
 	q.stats.Waiting++
 	q.sit(e)
 	q.next()
+
 	return e, own, nil
 }
 
@@ -259,6 +261,7 @@ func (q *Queue[T]) leave(e *entry[T], own *asker) {
 	if e.begun || len(e.askers) > 0 {
 		return
 	}
+
 	q.stats.Waiting--
 	q.forget(e)
 	s := q.seat[e.key.minion].Value.(*seat[T])
@@ -284,6 +287,7 @@ func (q *Queue[T]) next() {
 		if at == nil {
 			return
 		}
+
 		s := at.Value.(*seat[T])
 		if len(s.entries) == 0 { // who had this place did not come back
 			q.rise(at)
@@ -297,6 +301,7 @@ func (q *Queue[T]) next() {
 		} else {
 			q.rise(at)
 		}
+
 		q.stats.Waiting--
 		q.begin(e)
 	}

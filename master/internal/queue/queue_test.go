@@ -40,8 +40,10 @@ func ask(t *testing.T, q *Queue[int], question Question, begun func()) *call {
 			answer = 7
 			turn.End(answer, nil)
 		}
+
 		c.answer, c.err = answer, err
 	}()
+
 	synctest.Wait()
 	return c
 }
@@ -59,8 +61,10 @@ func (c *call) full() bool {
 func settled(t *testing.T, q *Queue[int], turns int) {
 	t.Helper()
 	s := q.Stats()
-	if s.Waiting != 0 || s.Working != 0 || s.Bytes != 0 || q.free != turns || len(q.entries) != 0 || len(q.held) != 0 || len(q.seat) != q.seats.Len() {
-		t.Errorf("left behind: %+v, free %d, entries %d, held %d, seats %d/%d", s, q.free, len(q.entries), len(q.held), len(q.seat), q.seats.Len())
+	if s.Waiting != 0 || s.Working != 0 || s.Bytes != 0 || q.free != turns || len(q.entries) != 0 ||
+		len(q.held) != 0 || len(q.seat) != q.seats.Len() {
+		t.Errorf("left behind: %+v, free %d, entries %d, held %d, seats %d/%d", s, q.free, len(q.entries),
+			len(q.held), len(q.seat), q.seats.Len())
 	}
 }
 
@@ -73,18 +77,22 @@ func TestTurnsGoByMinion(t *testing.T) {
 		var calls []*call
 		for _, id := range []string{"a", "a", "a", "b", "c", "b"} {
 			nonce := fmt.Sprint(len(calls))
-			calls = append(calls, ask(t, q, Question{Minion: id, Nonce: nonce, Bytes: 10}, func() { order = append(order, id) }))
+			calls = append(calls,
+				ask(t, q, Question{Minion: id, Nonce: nonce, Bytes: 10}, func() { order = append(order, id) }))
 		}
+
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if want := []string{"a", "a", "b", "c", "a", "b"}; !slices.Equal(order, want) {
 			t.Errorf("order %v, want %v", order, want)
 		}
+
 		for i, c := range calls {
 			if c.err != nil || c.answer != 7 {
 				t.Errorf("question %d: %v, %v", i, c.answer, c.err)
 			}
 		}
+
 		settled(t, q, 1)
 	})
 }
@@ -107,9 +115,11 @@ func TestRepeatedQuestionKeepsItsPlace(t *testing.T) {
 				for _, c := range []*call{first, again, other} {
 					<-c.done
 				}
+
 				if want := []string{"x", "again", "other"}; !slices.Equal(order, want) || !errors.Is(early.err, ErrLeft) || again.answer != 7 {
 					t.Errorf("order %v, want %v; early %v, again %v", order, want, early.err, again.answer)
 				}
+
 				settled(t, q, 1)
 			})
 		})
@@ -125,9 +135,11 @@ func TestQuestionAtWorkIsShared(t *testing.T) {
 		if !ok {
 			t.Fatal("no turn")
 		}
+
 		if _, ok := q.Try(Question{Minion: "m", Nonce: "1"}); ok {
 			t.Error("the same question has two turns")
 		}
+
 		same := ask(t, q, Question{Minion: "m", Nonce: "1"}, func() { t.Error("it is worked on twice") })
 		gone := ask(t, q, Question{Minion: "m", Nonce: "1"}, func() {})
 		gone.hangUp()
@@ -136,9 +148,11 @@ func TestQuestionAtWorkIsShared(t *testing.T) {
 		turn.End(5, nil)
 		<-same.done
 		<-other.done
+
 		if same.answer != 5 || same.worked || other.answer != 7 || !other.worked || !errors.Is(gone.err, ErrLeft) {
 			t.Errorf("same %+v, other %+v, gone %v", same, other, gone.err)
 		}
+
 		settled(t, q, 2)
 	})
 }
@@ -153,12 +167,14 @@ func TestPlaceOfWhoStaysAway(t *testing.T) {
 			c.hangUp()
 			<-c.done
 		}
+
 		last := ask(t, q, Question{Minion: "last"}, func() {})
 		<-first.done
 		<-last.done
 		if s := q.Stats(); last.answer != 7 || s.Left != 100 || s.Turns != 2 || q.seats.Len() != 0 {
 			t.Errorf("%+v, %d seats", s, q.seats.Len())
 		}
+
 		settled(t, q, 1)
 	})
 }
@@ -171,6 +187,7 @@ func TestFullQueue(t *testing.T) {
 		if add("big", 1000).full() { // one question may be larger than the share
 			t.Error("a large question is refused")
 		}
+
 		for i, tt := range []struct {
 			id    string
 			bytes int
@@ -180,11 +197,13 @@ func TestFullQueue(t *testing.T) {
 				t.Errorf("question %d of %s: full %v", i, tt.id, full)
 			}
 		}
+
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if s := q.Stats(); s.Full != 3 {
 			t.Errorf("%+v", s)
 		}
+
 		settled(t, q, 1)
 	})
 }
@@ -206,12 +225,14 @@ func TestAnyOrder(t *testing.T) {
 					time.Sleep(time.Duration(begin) * time.Millisecond)
 					asked, hangUp := context.WithTimeout(t.Context(), time.Duration(patience)*time.Millisecond)
 					defer hangUp()
+
 					turn, ok := q.Try(question)
 					var answer int
 					var err error
 					if !ok {
 						turn, answer, err = q.Wait(asked, question)
 					}
+
 					if turn != nil {
 						if working.Add(1) > int64(turns) {
 							t.Error("too many are at work")
@@ -221,6 +242,7 @@ func TestAnyOrder(t *testing.T) {
 						answer = 7
 						turn.End(answer, nil)
 					}
+
 					switch {
 					case errors.Is(err, ErrLeft):
 						left.Add(1)
@@ -233,10 +255,12 @@ func TestAnyOrder(t *testing.T) {
 					}
 				})
 			}
+
 			group.Wait()
 			if answered.Load()+left.Load()+full.Load() != 500 || answered.Load() == 0 {
 				t.Errorf("%d answered, %d left, %d full", answered.Load(), left.Load(), full.Load())
 			}
+
 			settled(t, q, turns)
 		})
 	}

@@ -90,25 +90,30 @@ func (k *kinds) pass(r slog.Record) (skipped int, ok bool) {
 	if i := strings.IndexAny(text, ":\"'0123456789"); i > 0 {
 		text = text[:i]
 	}
+
 	key := kind{r.Level, strings.Clone(text[:min(len(text), maxKind)])}
 	now := k.now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	b := k.by[key]
 	if b == nil {
 		if len(k.by) >= maxKinds { // more than the program has: a stranger makes them up
 			key = kind{}
 			b = k.by[key]
 		}
+
 		if b == nil {
 			b = &bucket{}
 			k.by[key] = b
 		}
 	}
+
 	if !b.Take(now, rate, 1) {
 		b.skipped++
 		return 0, false
 	}
+
 	skipped, b.skipped = b.skipped, 0
 	return skipped, true
 }

@@ -30,7 +30,12 @@ type reacting struct {
 // noting compiles each event to a call of own.note.
 type noting struct{}
 
-func (noting) Compile(_ context.Context, _ string, data *value.Map, _ []string) (calls, faults []*value.Map, err error) {
+func (noting) Compile(
+	_ context.Context,
+	_ string,
+	data *value.Map,
+	_ []string,
+) (calls, faults []*value.Map, err error) {
 	call := value.NewMap("id", "r", "kind", "runner", "fun", "own.note", "kwarg", value.NewMap("n", data.Value("n")))
 	return []*value.Map{call}, nil, nil
 }
@@ -46,6 +51,7 @@ func newReacting(t *testing.T, depth, threads int) *reacting {
 		r.note(ctx, n)
 		return true, nil
 	})
+
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	var jids atomic.Int64
 	runs := runner.NewRuns(runner.RunsConfig{
@@ -56,6 +62,7 @@ func newReacting(t *testing.T, depth, threads int) *reacting {
 		Now:    time.Now,
 		Log:    log,
 	})
+
 	r.Engine = NewEngine(Config{
 		Rules:    NewRules(RulesConfig{Entries: []any{value.NewMap("my/event", []any{"/dev/null"})}, Log: log}),
 		Depth:    depth,
@@ -65,17 +72,20 @@ func newReacting(t *testing.T, depth, threads int) *reacting {
 		Compiler: noting{},
 		Log:      log,
 	})
+
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		r.Run(ctx)
 		close(ended)
 	}()
+
 	r.end = sync.OnceFunc(func() {
 		stop()
 		<-ended
 		r.bus.Close()
 	})
+
 	t.Cleanup(r.end)
 	return r
 }
@@ -101,14 +111,17 @@ func TestBurstOfReactions(t *testing.T) {
 		running++
 		most = max(most, running)
 		mu.Unlock()
+
 		time.Sleep(time.Millisecond)
 		mu.Lock()
 		running--
 		mu.Unlock()
 	}
+
 	for n := range events {
 		r.fire(t, n)
 	}
+
 	await.That(t, "all reactions", func() bool { return r.Stats().Done == events })
 	const late = events / 10 // a busy machine may hold up one thread while the others go on
 	for i, n := range begun {
@@ -116,7 +129,9 @@ func TestBurstOfReactions(t *testing.T) {
 			t.Fatalf("event %d was reacted to as number %d", n, i)
 		}
 	}
-	if s := r.Stats(); len(begun) != events || most > threads || s.Lost != 0 || s.Waiting != 0 || s.Events != 0 || s.Waited == 0 {
+
+	if s := r.Stats(); len(begun) != events || most > threads || s.Lost != 0 || s.Waiting != 0 ||
+		s.Events != 0 || s.Waited == 0 {
 		t.Errorf("%d begun, %d at once, %+v", len(begun), most, s)
 	}
 }
@@ -133,22 +148,28 @@ func TestReactionsWithoutRoom(t *testing.T) {
 		case <-ctx.Done():
 		}
 	}
+
 	for n := range events {
 		r.fire(t, n)
 		if n <= depth { // the second queue fills first
 			await.That(t, "a reaction", func() bool { s := r.Stats(); return s.Waiting+s.Running == n+1 })
 		}
 	}
+
 	await.That(t, "full queues", func() bool { return r.Stats().Events >= depth })
 	s := r.Stats()
+
 	// One more is at work, and one waits for a place in the second queue.
 	if kept := s.Waiting + s.Running + s.Events + 1; s.Lost == 0 || int(s.Lost)+kept != events {
 		t.Errorf("%d kept, %+v", kept, s)
 	}
+
 	r.end()
-	want := fmt.Sprintf("reactions that waited are lost, since the master stops\" runners=%d events=%d", s.Waiting, s.Events+1)
+	want := fmt.Sprintf("reactions that waited are lost, since the master stops\" runners=%d events=%d",
+		s.Waiting, s.Events+1)
 	if !strings.Contains(r.log.String(), want) {
 		t.Errorf("the log lacks %q:\n%s", want, &r.log)
 	}
+
 	close(hold)
 }

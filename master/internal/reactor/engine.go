@@ -99,10 +99,12 @@ func (r *Engine) Run(ctx context.Context) {
 		events := r.sub.Waiting() + cut
 		r.sub.Close()
 		r.cfg.Compiler.Close()
+
 		if left := r.backlog.Close(); left+events > 0 {
 			r.cfg.Log.Warn("reactions that waited are lost, since the master stops", "runners", left, "events", events)
 		}
 	}()
+
 	for {
 		select {
 		case <-ctx.Done():
@@ -115,9 +117,11 @@ func (r *Engine) Run(ctx context.Context) {
 				cut++
 				return
 			}
+
 			if e.Lost > 0 {
 				r.cfg.Log.Error("reactor is too slow; events were lost", "lost", e.Lost)
 			}
+
 			if event.MayOrder(e, event.ReactorRules) {
 				r.rules.Obey(e.Data)
 				continue
@@ -132,6 +136,7 @@ func (r *Engine) Run(ctx context.Context) {
 				r.manage(ctx, e)
 				continue
 			}
+
 			r.react(ctx, e)
 			if ctx.Err() != nil { // it has not reacted, or not wholly
 				cut++
@@ -149,13 +154,17 @@ func (r *Engine) files(ctx context.Context, refs []string, tag string) (found []
 			found = append(found, ref)
 			continue
 		}
+
 		path, ok, err := r.cfg.Locate(ctx, ref)
 		if err != nil || !ok {
-			r.cfg.Log.Error("Can not render SLS for reaction: file is missing", "path", ref, "tag", tag, "error", cmp.Or(err, fs.ErrNotExist))
+			r.cfg.Log.Error("Can not render SLS for reaction: file is missing", "path", ref, "tag", tag,
+				"error", cmp.Or(err, fs.ErrNotExist))
 			continue
 		}
+
 		found = append(found, literal.Replace(path))
 	}
+
 	return found
 }
 

@@ -24,10 +24,13 @@ func (r *Engine) manage(ctx context.Context, e event.Event) {
 	default:
 		return // an answer
 	}
+
 	if may, err := event.MayOrderBy(e, event.ReactorManage, r.cfg.UserKey); !may {
-		r.cfg.Log.Error("received salt/reactors/manage event without matching master_key. discarding", "tag", e.Tag, "origin", e.Origin, "error", err)
+		r.cfg.Log.Error("received salt/reactors/manage event without matching master_key. discarding", "tag",
+			e.Tag, "origin", e.Origin, "error", err)
 		return
 	}
+
 	r.heard(ctx)
 	answer := func(name string, data ...any) { r.cfg.Fire(ManageSpace+"/"+name, value.NewMap(data...)) }
 	switch what {

@@ -69,6 +69,7 @@ func (r *Engine) react(ctx context.Context, e event.Event) {
 	if len(files) == 0 {
 		return
 	}
+
 	calls, faults, err := r.cfg.Compiler.Compile(ctx, e.Tag, e.Data, files)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -80,6 +81,7 @@ func (r *Engine) react(ctx context.Context, e event.Event) {
 	for _, f := range faults {
 		r.logFault(e.Tag, f)
 	}
+
 	for _, call := range calls {
 		x := newReaction(call)
 		if err := r.execute(ctx, x); err != nil && ctx.Err() == nil {
@@ -105,7 +107,8 @@ func (r *Engine) logFault(tag string, fault *value.Map) {
 }
 
 func (r *Engine) logFailure(x Reaction, err error) {
-	r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute %s '%s'", x.ID, x.Kind, x.Fun), "path", x.File, "error", err)
+	r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute %s '%s'", x.ID, x.Kind, x.Fun), "path",
+		x.File, "error", err)
 }
 
 // errNotAvailable is in the words of Salt's reactor.
@@ -147,11 +150,13 @@ func (r *Engine) callWheel(ctx context.Context, x Reaction) error {
 	if x.Unknown && !own {
 		return errNotAvailable
 	}
+
 	run := r.cfg.Wheel.Prepare(x.Fun, runner.Caller{User: user}, x.Args, x.Kwargs)
 	if own {
 		_, err := run.Do(ctx)
 		return err
 	}
+
 	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) { // Python takes its time
 		if _, err := run.Do(ctx); err != nil {
 			r.logFailure(x, err)

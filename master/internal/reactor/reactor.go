@@ -36,6 +36,7 @@ func Parse(option []any) (Map, []error) {
 			faults = append(faults, fmt.Errorf("reactor: entry %d is not a map of one tag to its files", i+1))
 			continue
 		}
+
 		for k, v := range entry.All() {
 			tag, ok := k.(string)
 			files, all := texts(v)
@@ -43,12 +44,16 @@ func Parse(option []any) (Map, []error) {
 				faults = append(faults, fmt.Errorf("reactor: entry %d names no files", i+1))
 				continue
 			}
+
 			if !all {
-				faults = append(faults, fmt.Errorf("reactor: entry %d names something that is no file; the others count", i+1))
+				faults = append(faults,
+					fmt.Errorf("reactor: entry %d names something that is no file; the others count", i+1))
 			}
+
 			m.rules = append(m.rules, rule{tag, files})
 		}
 	}
+
 	return m, faults
 }
 

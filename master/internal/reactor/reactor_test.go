@@ -30,9 +30,12 @@ reactor:
 	if len(faults) != 4 || m.Empty() {
 		t.Errorf("faults: %v", faults)
 	}
-	if got := m.Files("salt/minion/web1/start"); !slices.Equal(got, []string{"/srv/start.sls", "/srv/more.sls", "/srv/web.sls"}) {
+
+	if got := m.Files("salt/minion/web1/start"); !slices.Equal(got,
+		[]string{"/srv/start.sls", "/srv/more.sls", "/srv/web.sls"}) {
 		t.Errorf("files: %v", got)
 	}
+
 	if got := m.Files("salt/auth"); got != nil {
 		t.Errorf("files: %v", got)
 	}
@@ -44,6 +47,7 @@ func TestRulesChange(t *testing.T) {
 	if !ok || !slices.Equal(added.Files("c"), []string{"/c.sls", "/d.sls"}) || m.Files("c") != nil {
 		t.Errorf("added: %v %v, before %v", ok, added, m)
 	}
+
 	for name, f := range map[string]func() (Map, bool){
 		"same tag": func() (Map, bool) { return added.Added("c", "/x.sls") },
 		"no tag":   func() (Map, bool) { return added.Added("", "/x.sls") },
@@ -54,10 +58,13 @@ func TestRulesChange(t *testing.T) {
 			t.Errorf("%s: %v %v", name, ok, got)
 		}
 	}
+
 	left, ok := added.Removed("a/*")
-	if !ok || left.Files("a/x") != nil || len(left.All()) != 2 || !slices.Equal(added.Files("a/x"), []string{"/a.sls"}) {
+	if !ok || left.Files("a/x") != nil || len(left.All()) != 2 ||
+		!slices.Equal(added.Files("a/x"), []string{"/a.sls"}) {
 		t.Errorf("removed: %v %v, before %v", ok, left, added)
 	}
+
 	if first, _ := left.All()[0].(*value.Map); first.List("b") == nil {
 		t.Errorf("list of rules: %v", left.All())
 	}

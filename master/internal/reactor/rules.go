@@ -73,6 +73,7 @@ func (r *Rules) Follow(ctx context.Context) {
 	if r.cfg.File == "" {
 		return
 	}
+
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for {
@@ -103,20 +104,24 @@ func (r *Rules) obey(text []byte, err error) {
 	if err == nil {
 		entries, err = saltyaml.Decode(text, r.cfg.File)
 	}
+
 	list, ok := entries.([]any)
 	empty := entries == nil // an emptied file, or one of comments
 	if err == nil && !ok && !empty {
 		err = fmt.Errorf("%s holds no list of rules", r.cfg.File)
 	}
+
 	if err != nil {
 		r.cfg.Log.Error("rules of the reactor cannot be read; those of before go on", "path", r.cfg.File, "error", err)
 		return
 	}
+
 	r.replace(list)
 	if len(list) == 0 {
 		r.cfg.Log.Warn("the file of the reactor's rules has none; nothing reacts", "path", r.cfg.File)
 		return
 	}
+
 	r.cfg.Log.Info("rules of the reactor were read", "path", r.cfg.File)
 }
 
@@ -127,15 +132,18 @@ func readFile(path string) (text []byte, err error) {
 			text = []byte(err.Error())
 		}
 	}()
+
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+
 	text, err = io.ReadAll(io.LimitReader(file, maxRules+1))
 	if err == nil && len(text) > maxRules {
 		err = fmt.Errorf("%s has more than %d bytes", path, maxRules)
 	}
+
 	return text, err
 }
 
@@ -176,7 +184,8 @@ func (r *Rules) Delete(tag string) *value.Map {
 
 // written refuses a change of rules that a file holds.
 func (r *Rules) written() *value.Map {
-	return value.NewMap("status", false, "comment", "The rules of the reactor are in "+r.cfg.File+": change them there.")
+	return value.NewMap("status", false, "comment",
+		"The rules of the reactor are in "+r.cfg.File+": change them there.")
 }
 
 func (r *Rules) change(change *value.Map, done, not string) *value.Map {

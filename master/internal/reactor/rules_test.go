@@ -51,16 +51,19 @@ func TestRulesOfAFile(t *testing.T) {
 			} else if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
+
 			time.Sleep(10 * lookEvery)
 			synctest.Wait()
 			if got := r.Files("my/event"); !slices.Equal(got, tt.want) {
 				t.Errorf("%s: %v", tt.name, got)
 			}
+
 			logged += tt.errors
 			if n := strings.Count(log.String(), "level=ERROR"); n != logged {
 				t.Errorf("%s: %d errors, want %d\n%s", tt.name, n, logged, &log)
 			}
 		}
+
 		for _, got := range []*value.Map{r.Add("x", "/x.sls"), r.Delete("my/*")} {
 			if got.Bool("status") || !strings.Contains(got.Str("comment"), path) {
 				t.Errorf("a change of rules that are in a file: %v", got)
@@ -79,6 +82,7 @@ func TestRulesWhileTheirFileIsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	write("- 'my/*': /a.sls\n")
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRules(RulesConfig{File: path, Log: slog.New(slog.DiscardHandler)})
@@ -94,6 +98,7 @@ func TestRulesWhileTheirFileIsWritten(t *testing.T) {
 				}
 			}
 		}
+
 		write("")
 		time.Sleep(2 * lookEvery)
 		synctest.Wait()
@@ -107,17 +112,24 @@ func TestRulesWhileTheirFileIsWritten(t *testing.T) {
 func TestRulesOfOtherMasters(t *testing.T) {
 	r := newReacting(t, 100, 1)
 	var told []*value.Map
-	here := NewRules(RulesConfig{Tell: func(change *value.Map) { told = append(told, change) }, Log: slog.New(slog.DiscardHandler)})
+	here := NewRules(RulesConfig{
+		Tell: func(change *value.Map) { told = append(told, change) },
+		Log:  slog.New(slog.DiscardHandler),
+	})
+
 	for _, got := range []*value.Map{here.Add("one", "/1.sls"), here.Add("two", []any{"/2.sls"}), here.Delete("one")} {
 		if !got.Bool("status") {
 			t.Error(got)
 		}
 	}
-	for _, got := range []*value.Map{here.Add("two", "/x.sls"), here.Delete("one"), here.Add("", "/x.sls"), here.Add("x", int64(5))} {
+
+	for _, got := range []*value.Map{here.Add("two", "/x.sls"), here.Delete("one"), here.Add("", "/x.sls"),
+		here.Add("x", int64(5))} {
 		if got.Bool("status") {
 			t.Error(got)
 		}
 	}
+
 	if len(told) != 3 {
 		t.Fatalf("%d changes are told: %v", len(told), told)
 	}
@@ -132,12 +144,20 @@ func TestRulesOfOtherMasters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	for _, change := range told {
-		if err := r.bus.Relay(event.Event{Tag: event.TagReactorRules, Data: change, Origin: event.Peer, Maker: event.Internal}); err != nil {
+		if err := r.bus.Relay(event.Event{
+			Tag:    event.TagReactorRules,
+			Data:   change,
+			Origin: event.Peer,
+			Maker:  event.Internal,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	await.That(t, "the changes", func() bool { return len(r.rules.Files("two")) == 1 && len(r.rules.Files("one")) == 0 })
+
+	await.That(t, "the changes",
+		func() bool { return len(r.rules.Files("two")) == 1 && len(r.rules.Files("one")) == 0 })
 	if all := r.rules.All(); len(all) != 2 { // my/event is the first
 		t.Errorf("%v", all)
 	}

@@ -19,22 +19,26 @@ func Check(c *conf.Master) error {
 			errs = append(errs, err)
 		}
 	}
+
 	entries := gitpillar.Entries(c.ExtPillar)
 	if len(entries) == 0 || !c.GitPillarVerifyConfig {
 		return errors.Join(errs...)
 	}
+
 	defaults := pillarDefaults(c)
 	for _, e := range entries {
 		list, ok := e.([]any)
 		if !ok {
 			errs = append(errs, errors.New("option ext_pillar: what follows git: is a list of remotes"))
 		}
+
 		for _, r := range list {
 			if _, err := defaults.Parse(gitremote.Pillar, r); err != nil {
 				errs = append(errs, fmt.Errorf("option ext_pillar: %w", err))
 			}
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -44,6 +48,7 @@ func fileRemotes(c *conf.Master) (remotes []gitremote.Remote, global map[string]
 	if err != nil {
 		return nil, nil, err
 	}
+
 	var errs []error
 	for _, e := range c.GitfsRemotes {
 		r, err := defaults.Parse(gitremote.Files, e)
@@ -53,5 +58,6 @@ func fileRemotes(c *conf.Master) (remotes []gitremote.Remote, global map[string]
 		}
 		remotes = append(remotes, r)
 	}
+
 	return remotes, defaults.Global, errors.Join(errs...)
 }

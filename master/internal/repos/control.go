@@ -25,10 +25,18 @@ func (s *Service) Git() control.Git {
 	if s.store == nil {
 		return out
 	}
+
 	list := s.store.Repositories()
 	for _, r := range list[:min(len(list), control.MaxGitRemotes)] {
 		st := r.Status()
-		m := control.GitRemote{URL: st.URL, Fetched: st.Fetched, Next: st.Next, Fetching: st.Fetching, Refs: []control.GitRef{}}
+		m := control.GitRemote{
+			URL:      st.URL,
+			Fetched:  st.Fetched,
+			Next:     st.Next,
+			Fetching: st.Fetching,
+			Refs:     []control.GitRef{},
+		}
+
 		m.Files, m.Pillars = s.use(r)
 		if snap := st.Snapshot; snap != nil {
 			m.State = digest(snap)
@@ -38,17 +46,22 @@ func (s *Service) Git() control.Git {
 				m.Refs = append(m.Refs, control.GitRef{Name: name, Commit: ref.Commit})
 			}
 		}
+
 		if f := st.Fault; f != nil {
 			what, ok := faults()[f.Kind]
 			if !ok {
-				if what = control.GitFilesFault; !m.Files {
+				what = control.GitFilesFault
+				if !m.Files {
 					what = control.GitPillarFault
 				}
 			}
+
 			m.Fault = &control.GitFault{What: what, Kind: string(f.Kind), Text: f.Text, Since: st.Since}
 		}
+
 		out.Remotes = append(out.Remotes, m)
 	}
+
 	return out
 }
 
@@ -63,28 +76,37 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 			any = any || want(r)
 		}
 	}
+
 	if !any {
 		return control.Git{}, &control.Error{Code: control.CodeNoSuchRemote, Text: "no such git remote is configured"}
 	}
+
 	select {
 	case s.asking <- struct{}{}:
 	default:
-		return control.Git{}, &control.Error{Code: control.CodeFailed, Text: "too many fetches are asked for: try again later"}
+		return control.Git{}, &control.Error{
+			Code: control.CodeFailed,
+			Text: "too many fetches are asked for: try again later",
+		}
 	}
+
 	a := asked{want, make(chan struct{})}
 	s.asks <- a // has room for all tokens
 	ctx, cancel := context.WithTimeout(ctx, control.GitTakes)
 	defer cancel()
+
 	select {
 	case <-a.done:
 	case <-ctx.Done():
 	}
+
 	out := control.Git{Remotes: []control.GitRemote{}}
 	for _, r := range s.Git().Remotes {
 		if remote == "" || sameRemote(r.URL, remote) {
 			out.Remotes = append(out.Remotes, r)
 		}
 	}
+
 	return out, nil
 }
 
@@ -92,14 +114,17 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 // remote: its URL, with .git and a user or not, in either form of ssh; or its last
 // part.
 func sameRemote(shown, called string) bool {
-	return place(shown) == place(called) || called != "" && !strings.ContainsAny(called, "/:") && path.Base(place(shown)) == strings.TrimSuffix(called, ".git")
+	return place(shown) == place(called) ||
+		called != "" && !strings.ContainsAny(called, "/:") &&
+			path.Base(place(shown)) == strings.TrimSuffix(called, ".git")
 }
 
 // place is the host and path of a URL.
 func place(u string) string {
 	if p, err := url.Parse(u); err == nil && p.Host != "" {
 		u = p.Hostname() + "/" + strings.TrimPrefix(p.Path, "/")
-	} else if host, rest, ok := strings.Cut(u, ":"); ok && !strings.Contains(host, "/") && !strings.HasPrefix(rest, "//") {
+	} else if host, rest, ok := strings.Cut(u, ":"); ok && !strings.Contains(host, "/") &&
+		!strings.HasPrefix(rest, "//") {
 		u = host[strings.LastIndex(host, "@")+1:] + "/" + strings.TrimPrefix(rest, "/")
 	}
 	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(u, "file://"), "/"), ".git")

@@ -26,24 +26,29 @@ func (s *Service) tell() {
 	for _, what := range faults() {
 		found[what] = nil
 	}
+
 	for _, r := range s.store.Repositories() {
 		st := r.Status()
 		if st.Fault == nil {
 			continue
 		}
+
 		files, pillars := s.use(r)
 		text := fmt.Sprintf("%s (%s): %s", st.URL, useWords(files, pillars), st.Fault.Text)
 		if what, ok := faults()[st.Fault.Kind]; ok {
 			found[what] = append(found[what], text)
 			continue
 		}
+
 		if files {
 			found[control.GitFilesFault] = append(found[control.GitFilesFault], text)
 		}
+
 		if pillars {
 			found[control.GitPillarFault] = append(found[control.GitPillarFault], text)
 		}
 	}
+
 	for what, texts := range found {
 		s.cfg.Problem(what, joined(texts))
 	}
@@ -62,7 +67,8 @@ func joined(texts []string) error {
 
 // use tells what a repository is for.
 func (s *Service) use(r *git.Repository) (files, pillars bool) {
-	return s.files != nil && slices.Contains(s.files.Repositories(), r), s.pillars != nil && slices.Contains(s.pillars.Repositories(), r)
+	return s.files != nil && slices.Contains(s.files.Repositories(), r), s.pillars != nil &&
+		slices.Contains(s.pillars.Repositories(), r)
 }
 
 func useWords(files, pillars bool) string {

@@ -16,6 +16,7 @@ func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 	if s.files == nil {
 		return out
 	}
+
 	c := s.cfg.Options
 	var backends []string
 	for _, b := range c.FileserverBackend {
@@ -23,17 +24,21 @@ func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 			backends = append(backends, b)
 		}
 	}
-	git, roots := slices.Index(c.FileserverBackend, "gitfs"), slices.Index(c.FileserverBackend, "roots")
+
+	git := slices.Index(c.FileserverBackend, "gitfs")
+	roots := slices.Index(c.FileserverBackend, "roots")
 	all := value.NewMap()
 	if roots >= 0 {
 		for env, dirs := range c.FileRoots {
 			all.Set(env, value.List(dirs))
 		}
 	}
+
 	envs := []string{"base"}
 	if saltenv != "" && saltenv != "base" {
 		envs = append(envs, saltenv)
 	}
+
 	for _, env := range envs {
 		dirs, err := s.files.Dirs(ctx, env)
 		if err != nil {
@@ -43,6 +48,7 @@ func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 		if len(dirs) == 0 {
 			continue
 		}
+
 		own := all.List(env)
 		if git < roots {
 			all.Set(env, append(value.List(dirs), own...))
@@ -50,6 +56,7 @@ func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 			all.Set(env, append(slices.Clone(own), value.List(dirs)...))
 		}
 	}
+
 	out.Set("file_roots", all)
 	out.Set("fileserver_backend", value.List(append([]string{"roots"}, backends...)))
 	return out

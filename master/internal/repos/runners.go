@@ -45,6 +45,7 @@ func (s *Service) AddRunners(t *runner.Table) {
 		_, err := s.store.FetchAll(ctx, nil)
 		return s.status(), err
 	})
+
 	t.Add("git.reload", func(ctx context.Context, _ *runner.Env, _ []any, _ *value.Map) (any, error) {
 		if err := s.Reload(ctx); err != nil {
 			return nil, err
@@ -52,6 +53,7 @@ func (s *Service) AddRunners(t *runner.Table) {
 		s.cfg.Fire(Reload, value.NewMap("id", s.cfg.Options.ID))
 		return true, nil
 	})
+
 	t.Add("git_pillar.update", s.updatePillars)
 	t.Add("cache.clear_git_lock", func(context.Context, *runner.Env, []any, *value.Map) (any, error) {
 		return value.NewMap("cleared", []any{}, "note", "there are no git locks on this master"), nil
@@ -72,13 +74,16 @@ func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, 
 	for i, v := range args[:min(len(args), 2)] {
 		filter[i], _ = v.(string)
 	}
+
 	out := value.NewMap()
 	if s.pillars != nil {
 		s.askPeers()
 		for _, r := range s.pillars.Remotes() {
-			if filter[0] != "" && filter[0] != r.Branch || filter[1] != "" && filter[1] != r.URL && filter[1] != r.Name {
+			if filter[0] != "" && filter[0] != r.Branch ||
+				filter[1] != "" && filter[1] != r.URL && filter[1] != r.Name {
 				continue
 			}
+
 			var result any
 			switch changed, err := r.Repository.Fetch(ctx); {
 			case ctx.Err() != nil:
@@ -88,16 +93,23 @@ func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, 
 			case changed:
 				result = true
 			}
+
 			out.Set(conf.Shown(r.ID), result)
 		}
 	}
+
 	if out.Len() > 0 {
 		return out, nil
 	}
+
 	// In Salt's words.
 	if filter[0]+filter[1] != "" {
-		return nil, &runner.Exception{Name: "SaltRunnerError", Message: "Specified git branch/repo not found in ext_pillar config"}
+		return nil, &runner.Exception{
+			Name:    "SaltRunnerError",
+			Message: "Specified git branch/repo not found in ext_pillar config",
+		}
 	}
+
 	return nil, &runner.Exception{Name: "SaltRunnerError", Message: "No git_pillar remotes are configured"}
 }
 
@@ -132,12 +144,14 @@ func (s *Service) heard(peer string, remotes *value.Map) {
 	if s.store == nil {
 		return
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, known := s.peers[peer]
 	if !known && len(s.peers) >= maxPeers {
 		return
 	}
+
 	s.peers[peer] = remotes
 	for _, r := range s.store.Repositories() {
 		theirs := remotes.Map(r.URL()).Str("state")
@@ -148,6 +162,7 @@ func (s *Service) heard(peer string, remotes *value.Map) {
 			s.behind[r] = true
 		}
 	}
+
 	if len(s.behind) > 0 {
 		select {
 		case s.follow <- struct{}{}:
@@ -176,13 +191,16 @@ func (s *Service) serving() *value.Map {
 			for _, ref := range snap.Refs[:min(len(snap.Refs), maxRefs)] {
 				refs.Set(ref.Name, ref.Commit)
 			}
+
 			m = value.NewMap("state", digest(snap), "refs", refs, "changed", snap.Fetched.UTC().Format(time.RFC3339))
 			if n := len(snap.Refs) - maxRefs; n > 0 {
 				m.Set("more_refs", int64(n))
 			}
 		}
+
 		out.Set(r.URL(), m)
 	}
+
 	return value.NewMap("remotes", out)
 }
 
@@ -202,6 +220,7 @@ func (s *Service) status() *value.Map {
 	if s.store == nil {
 		return out
 	}
+
 	ours := s.serving().Map("remotes")
 	for _, r := range s.store.Repositories() {
 		st := r.Status()
@@ -210,20 +229,29 @@ func (s *Service) status() *value.Map {
 		if !st.Fetched.IsZero() {
 			m.Set("fetched", st.Fetched.UTC().Format(time.RFC3339))
 		}
+
 		if st.Fault != nil {
-			m.Set("fault", value.NewMap("kind", string(st.Fault.Kind), "text", st.Fault.Text, "since", st.Since.UTC().Format(time.RFC3339)))
+			m.Set("fault",
+				value.NewMap("kind", string(st.Fault.Kind), "text", st.Fault.Text, "since",
+					st.Since.UTC().Format(time.RFC3339)))
 		}
+
 		others := value.NewMap()
 		s.mu.Lock()
 		for _, peer := range slices.Sorted(maps.Keys(s.peers)) {
 			theirs := s.peers[peer].Map(st.URL)
-			others.Set(peer, value.NewMap("state", theirs.Value("state"), "changed", theirs.Value("changed"), "same", theirs.Value("state") == m.Value("state")))
+			others.Set(peer,
+				value.NewMap("state", theirs.Value("state"), "changed", theirs.Value("changed"), "same",
+					theirs.Value("state") == m.Value("state")))
 		}
 		s.mu.Unlock()
+
 		if others.Len() > 0 {
 			m.Set("other_masters", others)
 		}
+
 		out.Set(st.URL, m)
 	}
+
 	return out
 }

@@ -58,16 +58,30 @@ type Service struct {
 
 // Open reads the options and opens the store, without the network.
 func Open(ctx context.Context, cfg Config) (s *Service, err error) {
-	s = &Service{cfg: cfg, again: make(chan struct{}, 1), anew: make(chan struct{}, 1), asks: make(chan asked, maxAsked), asking: make(chan struct{}, maxAsked), peers: map[string]*value.Map{},
-		follow: make(chan struct{}, 1), behind: map[*git.Repository]bool{}}
+	s = &Service{
+		cfg:    cfg,
+		again:  make(chan struct{}, 1),
+		anew:   make(chan struct{}, 1),
+		asks:   make(chan asked, maxAsked),
+		asking: make(chan struct{}, maxAsked),
+		peers:  map[string]*value.Map{},
+		follow: make(chan struct{}, 1),
+		behind: map[*git.Repository]bool{},
+	}
+
 	c := cfg.Options
 	pillars := gitpillar.Entries(c.ExtPillar)
 	files := slices.Contains(c.FileserverBackend, "gitfs")
 	if len(pillars) == 0 && !files {
 		return s, nil
 	}
+
 	s.store, err = git.Open(git.Config{
-		Dir: filepath.Join(c.CacheDir, "git"), KnownHosts: c.GitKnownHosts, Limits: git.Limits{Size: int64(c.GitMaxSize) << 20}, Log: cfg.Log, Now: cfg.Now,
+		Dir:        filepath.Join(c.CacheDir, "git"),
+		KnownHosts: c.GitKnownHosts,
+		Limits:     git.Limits{Size: int64(c.GitMaxSize) << 20},
+		Log:        cfg.Log,
+		Now:        cfg.Now,
 		Prepare: func(ctx context.Context, r *git.Repository, snap *git.Snapshot) {
 			if s.pillars != nil {
 				s.pillars.Prepare(ctx, r, snap)
@@ -78,33 +92,43 @@ func Open(ctx context.Context, cfg Config) (s *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	batch := s.store.Batch()
 	if s.files, s.pillars, err = s.build(ctx, batch, c); err != nil {
 		batch.Drop()
 		s.Close()
 		return nil, err
 	}
+
 	batch.Commit()
 	return s, nil
 }
 
 // build reads the options. A part that is not configured is nil.
-func (s *Service) build(ctx context.Context, batch *git.Batch, c *conf.Master) (files *gitfs.Backend, pillars *gitpillar.Source, err error) {
+func (s *Service) build(
+	ctx context.Context,
+	batch *git.Batch,
+	c *conf.Master,
+) (files *gitfs.Backend, pillars *gitpillar.Source, err error) {
 	if slices.Contains(c.FileserverBackend, "gitfs") {
 		if files, err = s.buildFiles(ctx, batch, c); err != nil {
 			return nil, nil, err
 		}
 	}
+
 	if len(gitpillar.Entries(c.ExtPillar)) == 0 {
 		return files, nil, nil
 	}
+
 	if pillars, err = gitpillar.New(ctx, batch, c.ExtPillar, pillarDefaults(c), s.cfg.Log); err != nil {
 		err = fmt.Errorf("option ext_pillar: %w", err)
 	}
+
 	if err != nil && !c.GitPillarVerifyConfig {
 		s.cfg.Log.Error("git pillars are left out: their options are wrong", "error", err)
 		return files, nil, nil
 	}
+
 	return files, pillars, err
 }
 
@@ -127,11 +151,13 @@ func (s *Service) Reload(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the options: %w", err)
 	}
+
 	s.reload.Lock()
 	defer s.reload.Unlock()
 	if s.store == nil {
 		return errors.New("the master serves nothing from git yet: restart it to begin with that")
 	}
+
 	batch := s.store.Batch()
 	files, pillars, err := s.build(ctx, batch, c)
 	switch {
@@ -141,16 +167,20 @@ func (s *Service) Reload(ctx context.Context) error {
 	case (pillars == nil) != (s.pillars == nil) || pillars != nil && pillars.Len() != s.pillars.Len():
 		err = errors.New("option ext_pillar: entries with git come and go with a restart of the master; remotes below one of them do not need it")
 	}
+
 	if err != nil {
 		batch.Drop()
 		return err
 	}
+
 	if files != nil {
 		s.files.Replace(files)
 	}
+
 	if pillars != nil {
 		s.pillars.Replace(pillars)
 	}
+
 	batch.Commit()
 	s.cfg.Log.Info("options of git remotes were read again", "remotes", len(s.store.Repositories()))
 	return nil
@@ -172,11 +202,13 @@ func (s *Service) Run(ctx context.Context) {
 	if s.store == nil {
 		return
 	}
+
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { s.store.Run(ctx) })
 	t := time.NewTicker(tellEvery)
 	defer t.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():

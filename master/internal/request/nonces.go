@@ -68,23 +68,38 @@ func NonceWindow(ttl time.Duration) time.Duration { return max(replayWindow, 2*t
 // that cannot be read or written is said in the log; what it held is then not
 // known, and requests go on. The result must be closed.
 func OpenNonces(path string, window time.Duration, now func() time.Time, log *slog.Logger) *Nonces {
-	n := &Nonces{window: window, size: nonceSize, path: path, now: now, log: log, stop: make(chan struct{}), done: make(chan struct{}),
-		cur: map[NonceKey]bool{}, old: map[NonceKey]bool{}, began: now()}
+	n := &Nonces{
+		window: window,
+		size:   nonceSize,
+		path:   path,
+		now:    now,
+		log:    log,
+		stop:   make(chan struct{}),
+		done:   make(chan struct{}),
+		cur:    map[NonceKey]bool{},
+		old:    map[NonceKey]bool{},
+		began:  now(),
+	}
+
 	for _, half := range []struct {
 		path string
 		into map[NonceKey]bool
 	}{{path + ".old", n.old}, {path, n.cur}} {
 		first, err := n.read(half.path, half.into)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			log.Warn("requests of before the start are not all known: a recorded one could be taken again", "path", half.path, "error", err)
+			log.Warn("requests of before the start are not all known: a recorded one could be taken again",
+				"path", half.path, "error", err)
 		}
+
 		if half.path == path && !first.IsZero() {
 			n.began = first
 		}
 	}
+
 	if err := n.reopen(len(n.cur) == 0); err != nil {
 		n.fail(err)
 	}
+
 	go n.keep()
 	return n
 }
@@ -96,6 +111,7 @@ func (n *Nonces) read(path string, into map[NonceKey]bool) (first time.Time, err
 		return first, err
 	}
 	defer f.Close()
+
 	b, err := io.ReadAll(io.LimitReader(f, maxNonceFile))
 	if err != nil {
 		return first, err
@@ -103,6 +119,7 @@ func (n *Nonces) read(path string, into map[NonceKey]bool) (first time.Time, err
 	if len(b) < len(nonceMagic) || string(b[:len(nonceMagic)]) != nonceMagic {
 		return first, errors.New("not a journal of nonces")
 	}
+
 	now := n.now()
 	for b = b[len(nonceMagic):]; len(b) >= nonceRecord; b = b[nonceRecord:] { // a torn end is left out
 		s := int64(binary.BigEndian.Uint64(b[16:]))
@@ -111,10 +128,12 @@ func (n *Nonces) read(path string, into map[NonceKey]bool) (first time.Time, err
 		if first.IsZero() {
 			first = at
 		}
+
 		if now.Sub(at) < 2*n.window {
 			into[NonceKey(b[:16])] = own
 		}
 	}
+
 	return first, nil
 }
 
@@ -124,26 +143,31 @@ func (n *Nonces) reopen(fresh bool) error {
 	if fresh {
 		flags |= os.O_TRUNC
 	}
+
 	f, err := os.OpenFile(n.path, flags, 0o600)
 	if err != nil {
 		return err
 	}
+
 	size, err := f.Seek(0, io.SeekEnd)
 	if err == nil && size == 0 {
 		_, err = f.WriteString(nonceMagic)
 	} else if torn := (size - int64(len(nonceMagic))) % nonceRecord; err == nil && torn != 0 {
 		err = f.Truncate(size - torn)
 	}
+
 	if err != nil {
 		_ = f.Close()
 		return err
 	}
+
 	n.file = f
 	return nil
 }
 
 func (n *Nonces) fail(err error) {
-	n.log.Error("requests cannot be remembered over a restart: a recorded one could be taken again then", "path", n.path, "error", err)
+	n.log.Error("requests cannot be remembered over a restart: a recorded one could be taken again then",
+		"path", n.path, "error", err)
 	if n.file != nil {
 		_ = n.file.Close()
 		n.file = nil
@@ -170,50 +194,63 @@ func (n *Nonces) add(keys []NonceKey, own bool) bool {
 	if full := len(n.cur)+len(keys) > n.size; full || now.Sub(n.began) >= n.window {
 		n.turn(now, full)
 	}
+
 	sign := now.Unix()
 	if !own {
 		sign = -sign
 	}
+
 	var room [nonceRecord]byte
 	out, fresh := room[:0], false
 	for _, k := range keys {
 		if _, known := n.cur[k]; known {
 			continue
 		}
+
 		if _, known := n.old[k]; known {
 			continue
 		}
+
 		fresh = true
 		n.cur[k] = own
 		out = append(out, k[:]...)
 		out = binary.BigEndian.AppendUint64(out, uint64(sign))
 	}
+
 	if n.file != nil && len(out) > 0 {
 		if _, err := n.file.Write(out); err != nil {
 			n.fail(err)
 		}
 		n.dirty = true
 	}
+
 	return fresh
 }
 
 // turn begins a new half; mu is held.
 func (n *Nonces) turn(now time.Time, full bool) {
 	if full && now.Sub(n.began) < n.window {
-		if n.hurry++; n.hurry&(n.hurry-1) == 0 { // the first, the second, the fourth …
-			n.log.Warn("more requests than can be remembered: a recorded one could be taken again", "after", now.Sub(n.began).Round(time.Second), "times", n.hurry)
+		n.hurry++
+		if n.hurry&(n.hurry-1) == 0 { // the first, the second, the fourth …
+			n.log.Warn("more requests than can be remembered: a recorded one could be taken again", "after",
+				now.Sub(n.began).Round(time.Second), "times", n.hurry)
 		}
 	}
-	n.old, n.cur, n.began = n.cur, map[NonceKey]bool{}, now
+
+	n.old = n.cur
+	n.cur = map[NonceKey]bool{}
+	n.began = now
 	if n.file == nil {
 		return
 	}
+
 	err := os.Rename(n.path, n.path+".old")
 	if err == nil {
 		_ = n.file.Close()
 		n.file = nil
 		err = n.reopen(true)
 	}
+
 	if err != nil {
 		n.fail(err)
 	}
@@ -249,17 +286,20 @@ func (n *Nonces) keep() {
 	defer close(n.done)
 	t := time.NewTicker(nonceSync)
 	defer t.Stop()
+
 	for {
 		select {
 		case <-n.stop:
 			return
 		case <-t.C:
 		}
+
 		n.mu.Lock()
 		f := n.file
 		if !n.dirty {
 			f = nil
 		}
+
 		n.dirty = false
 		n.mu.Unlock()
 		if f != nil { // one that was closed meanwhile is the older half

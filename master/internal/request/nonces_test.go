@@ -34,22 +34,27 @@ func TestNoncesKept(t *testing.T) {
 	if !n.take(a) || n.take(a) || !n.take(failed) {
 		t.Fatal("the first time")
 	}
+
 	n.forget(failed)
 	if !n.take(failed) {
 		t.Error("a request that failed is not taken again")
 	}
+
 	n.Learn([]NonceKey{peers, a})
 	if n.take(peers) {
 		t.Error("what a peer has taken is taken here")
 	}
+
 	if own := n.Own(10); len(own) != 2 {
 		t.Errorf("own: %d", len(own))
 	}
+
 	closeNonces(t, n)
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, _ = f.WriteString("torn")
 	_ = f.Close()
 	for round := range 2 {
@@ -59,15 +64,18 @@ func TestNoncesKept(t *testing.T) {
 		}
 		closeNonces(t, n)
 	}
+
 	now = now.Add(11 * time.Minute)
 	n, _ = openNonces(t, path, &now)
 	if !n.take(nonceKey("m", "e")) || n.take(a) {
 		t.Error("after 11 minutes: half of what was taken may go only after twice the window")
 	}
+
 	now = now.Add(11 * time.Minute)
 	if !n.take(a) {
 		t.Error("after 22 minutes it is still known")
 	}
+
 	closeNonces(t, n)
 }
 
@@ -77,17 +85,21 @@ func TestNoncesBounded(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	n, log := openNonces(t, path, &now)
 	n.size = 100
+
 	for i := range 1000 {
 		if !n.take(nonceKey("m", fmt.Sprint(i))) {
 			t.Fatal("a new one was refused")
 		}
 	}
+
 	if len(n.cur)+len(n.old) > 200 || n.take(nonceKey("m", "999")) || n.take(nonceKey("m", "900")) {
 		t.Errorf("%d and %d are held", len(n.cur), len(n.old))
 	}
+
 	if lines := bytes.Count(log.Bytes(), []byte("\n")); lines == 0 || lines > 5 {
 		t.Errorf("%d lines:\n%s", lines, log)
 	}
+
 	closeNonces(t, n)
 	for _, p := range []string{path, path + ".old"} {
 		if fi, err := os.Stat(p); err != nil || fi.Size() > 101*nonceRecord || fi.Mode().Perm() != 0o600 {
@@ -110,12 +122,15 @@ func TestNoncesUnusable(t *testing.T) {
 		if err := make(path); err != nil {
 			t.Fatal(err)
 		}
+
 		n, log := openNonces(t, path, &now)
 		if !n.take(nonceKey("m", "a")) || n.take(nonceKey("m", "a")) || log.Len() == 0 {
 			t.Errorf("%s: %s", what, log)
 		}
+
 		closeNonces(t, n)
 	}
+
 	if _, err := os.Stat(filepath.Join(dir, "elsewhere")); err == nil {
 		t.Error("a link was followed")
 	}
@@ -130,6 +145,7 @@ func FuzzNonces(f *testing.F) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		now := time.Unix(1_700_000_000, 0)
 		n, _ := openNonces(t, path, &now)
 		n.take(nonceKey("m", "a"))
@@ -138,13 +154,15 @@ func FuzzNonces(f *testing.F) {
 		if n.file != nil && n.take(nonceKey("m", "a")) {
 			t.Error("not known after a restart")
 		}
+
 		closeNonces(t, n)
 	})
 }
 
 func BenchmarkNonces(b *testing.B) {
 	now := time.Now()
-	n := OpenNonces(filepath.Join(b.TempDir(), "j"), time.Hour, func() time.Time { return now }, slog.New(slog.DiscardHandler))
+	n := OpenNonces(filepath.Join(b.TempDir(), "j"), time.Hour, func() time.Time { return now },
+		slog.New(slog.DiscardHandler))
 	defer n.Close()
 	i := 0
 	for b.Loop() {

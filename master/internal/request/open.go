@@ -89,21 +89,25 @@ func (e *envelope) at(field []byte) *any {
 // open reads the envelope of a request. Few payloads have many values outside of a
 // sealed load; only so many are walked through.
 func (s *Server) open(payload []byte, now time.Time) (e envelope, err error) {
-	raw, err := msgpack.Fields(payload, msgpack.Limits{Depth: msgpack.DefaultLimits.Depth, Nodes: maxValues + 2*maxFields}, maxFields)
+	raw, err := msgpack.Fields(payload,
+		msgpack.Limits{Depth: msgpack.DefaultLimits.Depth, Nodes: maxValues + 2*maxFields}, maxFields)
 	if errors.Is(err, msgpack.ErrLimit) {
 		if !s.walks.take(now) {
 			return e, refuse(badLoad, "payload of %d bytes with too many values, among many such", len(payload))
 		}
 		raw, err = msgpack.Fields(payload, msgpack.DefaultLimits, maxFields)
 	}
+
 	if errors.Is(err, msgpack.ErrNotMap) {
 		if _, derr := msgpack.Measure(payload, msgpack.DefaultLimits); derr == nil {
 			return e, refuse(badLoad, "payload is not a map")
 		}
 	}
+
 	if err != nil {
 		return e, refuse(routingError(), "reading a payload of %d bytes: %v", len(payload), err)
 	}
+
 	for _, f := range raw {
 		if string(f.Key) == "load" {
 			e.load = f.Value
@@ -112,14 +116,17 @@ func (s *Server) open(payload []byte, now time.Time) (e envelope, err error) {
 		if len(f.Value) > maxField {
 			return e, refuse(badLoad, "field %.20q of %d bytes", f.Key, len(f.Value))
 		}
+
 		v, err := msgpack.Decode(f.Value, strangeLimits)
 		if err != nil {
 			return e, refuse(routingError(), "decoding field %.20q: %v", f.Key, err)
 		}
+
 		if at := e.at(f.Key); at != nil {
 			*at = v
 		}
 	}
+
 	return e, nil
 }
 
@@ -152,31 +159,39 @@ func (s *Server) clearLoad(raw []byte, account Account) (any, error) {
 			if tool {
 				answer = denied()
 			}
-			return nil, refuse(answer, "load of %d bytes in the clear, or of more than %d values, from a caller who has proved nothing", len(raw), maxValues)
+			return nil, refuse(answer,
+				"load of %d bytes in the clear, or of more than %d values, from a caller who has proved nothing",
+				len(raw), maxValues)
 		}
+
 		limits = msgpack.DefaultLimits
 		if account != nil {
 			account.Prove(func() bool { return true })
 		}
+
 		size, err = msgpack.Measure(raw, limits)
 	}
+
 	var v any
 	if err == nil {
 		v, err = unpackSized(raw, size, limits, account)
 	}
+
 	switch {
 	case errors.Is(err, errMemory):
 		return nil, refuse(badLoad, "%v", err)
 	case err != nil:
 		return nil, refuse(routingError(), "decoding a load of %d bytes: %v", len(raw), err)
 	}
+
 	return v, nil
 }
 
 // denied is what Salt's master answers to a tool whose key is wrong (salt/master.py
 // ClearFuncs.publish).
 func denied() *value.Map {
-	return value.NewMap("error", value.NewMap("name", "AuthenticationError", "message", "Authentication error occurred."))
+	return value.NewMap("error",
+		value.NewMap("name", "AuthenticationError", "message", "Authentication error occurred."))
 }
 
 // Credentials are what a load in the clear says of who has sent it; a field that is not
@@ -206,11 +221,13 @@ func credentialsIn(raw []byte) (c Credentials, kwargs []byte, any bool) {
 	if err != nil {
 		return c, nil, false
 	}
+
 	for _, f := range fields {
 		text, _ := msgpack.Contents(f.Value)
 		if len(text) > longest {
 			text = nil
 		}
+
 		switch string(f.Key) {
 		case "key":
 			c.Key, any = string(text), true
@@ -222,5 +239,6 @@ func credentialsIn(raw []byte) (c Credentials, kwargs []byte, any bool) {
 			kwargs = f.Value
 		}
 	}
+
 	return c, kwargs, any
 }

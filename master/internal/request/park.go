@@ -35,6 +35,7 @@ func (c *Call) Park(ctx context.Context, wait func(asked context.Context) error)
 	c.Load = nil
 	err := wait(asked)
 	resume()
+
 	if err != nil {
 		return err
 	}

@@ -32,24 +32,31 @@ func TestParkedRequest(t *testing.T) {
 			if c.Size() < 100 {
 				t.Errorf("it takes %d bytes", c.Size())
 			}
+
 			err := c.Park(ctx, func(asked context.Context) error {
 				time.Sleep(time.Hour)
 				if old, n := s.Oldest(); n != 0 || c.Load != nil || account.parked.Load() != 1 || asked.Err() != nil {
-					t.Errorf("while it waits: %d at work for %s, load %v, parked %d, asked %v", n, old, c.Load, account.parked.Load(), asked.Err())
+					t.Errorf("while it waits: %d at work for %s, load %v, parked %d, asked %v", n, old,
+						c.Load, account.parked.Load(), asked.Err())
 				}
 				return nil
 			})
+
 			if old, n := s.Oldest(); n != 1 || old != 0 || account.parked.Load() != 0 {
 				t.Errorf("afterwards: %d at work for %s", n, old)
 			}
+
 			_, tok := c.Load.Get("tok")
 			_, nonce := c.Load.Get("nonce")
 			if tok || nonce || c.Load.Str("id") != "a" {
 				t.Errorf("load %v", c.Load)
 			}
+
 			return c.Load.Value("grains"), err
 		}}})
-		in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_pillar", "grains", value.NewMap("os", "Debian")))
+
+		in := sealedRequest(t, kr.sessions["a"], "a", 3,
+			request("a", "token of a", "_pillar", "grains", value.NewMap("os", "Debian")))
 		got, _ := decode(t, kr, "a", s.Handle(t.Context(), from, in, account), nonce).(*value.Map)
 		if got.Str("os") != "Debian" {
 			t.Errorf("answered %v", got)
@@ -67,9 +74,11 @@ func TestParkedRequestOfWhoHangsUp(t *testing.T) {
 				return ErrLeft
 			})
 		}}})
+
 		in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_pillar"))
 		conn, hangUp := context.WithTimeout(t.Context(), time.Minute)
 		defer hangUp()
+
 		if got := s.Handle(Asked(conn), from, in, &lot{}); got != nil || s.Stats().Failed != 0 {
 			t.Errorf("answered %x, %+v", got, s.Stats())
 		}
@@ -85,25 +94,29 @@ func TestRepeatedRequestThatWaits(t *testing.T) {
 		t.Run(fmt.Sprintf("the first hangs up %v", hangsUp), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var done atomic.Int64
-				s := newServer(kr, Table{"minion_runner": {Once: true, Do: func(ctx context.Context, c *Call) (any, error) {
-					err := c.Park(ctx, func(asked context.Context) error {
-						select {
-						case <-time.After(time.Minute):
-							return nil
-						case <-asked.Done():
-							return ErrLeft
+				s := newServer(kr,
+					Table{"minion_runner": {Once: true, Do: func(ctx context.Context, c *Call) (any, error) {
+						err := c.Park(ctx, func(asked context.Context) error {
+							select {
+							case <-time.After(time.Minute):
+								return nil
+							case <-asked.Done():
+								return ErrLeft
+							}
+						})
+						if err != nil {
+							return nil, err
 						}
-					})
-					if err != nil {
-						return nil, err
-					}
-					return done.Add(1), nil
-				}}})
+
+						return done.Add(1), nil
+					}}})
+
 				payload := func() []byte {
 					return sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "minion_runner"))
 				}
 				conn, hangUp := context.WithCancel(t.Context())
 				defer hangUp()
+
 				first := make(chan []byte)
 				go func() { first <- s.Handle(Asked(conn), from, payload(), &lot{}) }()
 				synctest.Wait()
@@ -111,23 +124,29 @@ func TestRepeatedRequestThatWaits(t *testing.T) {
 				second := make(chan []byte)
 				go func() { second <- s.Handle(t.Context(), from, payload(), account) }()
 				synctest.Wait()
+
 				if account.parked.Load() != 1 {
 					t.Error("the second is not parked")
 				}
+
 				for range 2 * maxSharers { // hostile
 					go s.Handle(t.Context(), from, payload(), account)
 				}
+
 				synctest.Wait()
 				if n := account.parked.Load(); n != maxSharers {
 					t.Errorf("%d are parked", n)
 				}
+
 				if hangsUp {
 					hangUp()
 				}
+
 				answer := <-first
 				if hangsUp != (answer == nil) {
 					t.Errorf("the first is answered %x", answer)
 				}
+
 				if got := decode(t, kr, "a", <-second, nonce); got != int64(1) || done.Load() != 1 {
 					t.Errorf("the second: %v, done %d times", got, done.Load())
 				}
@@ -148,6 +167,7 @@ func TestLateIsSilence(t *testing.T) {
 		}
 		return nil, errors.New("broken")
 	}}})
+
 	for how, silent := range map[string]bool{"late": true, "cut": true, "broken": false} {
 		in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_mine_get", "how", how))
 		if got := s.Handle(t.Context(), from, in, nil); (got == nil) != silent {
@@ -160,15 +180,19 @@ func TestLateIsSilence(t *testing.T) {
 // fail; who signs in, and a tool, are told.
 func TestBusyAnswer(t *testing.T) {
 	kr := twoMinions(t)
-	clear, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", value.NewMap("cmd", "_auth", "id", "a"), "version", 3), msgpack.Raw)
+	clear, err := msgpack.Marshal(value.NewMap("enc", "clear", "load",
+		value.NewMap("cmd", "_auth", "id", "a"), "version", 3),
+		msgpack.Raw)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for name, tt := range map[string]struct {
 		payload []byte
 		silent  bool
 	}{
-		"sealed":  {sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_return", "return", strings.Repeat("x", 1<<20))), true},
+		"sealed": {sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_return", "return", strings.Repeat("x", 1<<20))),
+			true},
 		"sign-in": {clear, false},
 		"nothing": {nil, false},
 		"no map":  {[]byte{0xc3}, false},

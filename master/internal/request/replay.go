@@ -55,6 +55,7 @@ func (r *replays) begin(id, nonce string, now time.Time) (*replayEntry, bool) {
 	k := replayKey{id, nonce}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.weigh()
 	for e := r.order.Front(); e != nil; e = r.order.Front() {
 		old := e.Value.(*replayEntry)
@@ -63,9 +64,11 @@ func (r *replays) begin(id, nonce string, now time.Time) (*replayEntry, bool) {
 		}
 		r.remove(e)
 	}
+
 	if e, ok := r.byKey[k]; ok {
 		return e.Value.(*replayEntry), false
 	}
+
 	entry := &replayEntry{key: k, at: now, done: make(chan struct{})}
 	r.byKey[k] = r.order.PushBack(entry)
 	r.fresh = append(r.fresh, entry)
@@ -126,6 +129,7 @@ func weight(v any) int {
 	case Plain:
 		return weight(v.Payload)
 	}
+
 	return word
 }
 

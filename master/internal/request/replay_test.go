@@ -20,6 +20,7 @@ func TestAttack19RememberedAnswers(t *testing.T) {
 		if !first {
 			t.Fatal("seen before")
 		}
+
 		switch i % 4 {
 		case 0:
 			e.value = big
@@ -30,26 +31,33 @@ func TestAttack19RememberedAnswers(t *testing.T) {
 		case 3:
 			e.value = Plain{value.NewMap(big, []byte{1})}
 		}
+
 		close(e.done)
 	}
+
 	r.begin("m", "last", now)
 	if n := len(r.byKey); n < 50 || n > 66 {
 		t.Errorf("%d answers of a megabyte are kept", n)
 	}
+
 	if r.bytes > maxReplayBytes || r.bytes < maxReplayBytes/2 {
 		t.Errorf("%d bytes are counted", r.bytes)
 	}
+
 	if _, first := r.begin("m", "499", now); first {
 		t.Error("the newest answer is forgotten")
 	}
+
 	if _, first := r.begin("m", "0", now); !first {
 		t.Error("the oldest answer is kept")
 	}
+
 	// Small ones do not count much; all goes away in the end.
 	for i := range 900 {
 		e, _ := r.begin("n", fmt.Sprint(i), now)
 		close(e.done)
 	}
+
 	e, _ := r.begin("m", "later", now.Add(2*time.Hour))
 	r.forget(e)
 	if len(r.byKey) != 0 || r.order.Len() != 0 || r.bytes != 0 {

@@ -35,19 +35,24 @@ func (s *Server) seal(key crypt.Key, nonce string, answer any) (any, error) {
 	} else {
 		buf, err = msgpack.Append(make([]byte, body, smallAnswer), answer, msgpack.Raw)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("pack an answer: %w", err)
 	}
+
 	buf = key.SealInPlace(buf, start, nonce)
+
 	// The head goes right in front of the blob, without a gap.
 	n := len(buf) - start
 	if n > math.MaxUint32 {
 		return nil, fmt.Errorf("pack an answer: %d bytes", n)
 	}
+
 	var head [rawHead]byte
 	h := msgpack.AppendRawHead(head[:0], n)
 	at := start - len(h)
 	copy(buf[at:], h)
+
 	return sealed{buf[at:]}, nil
 }
 

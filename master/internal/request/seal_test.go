@@ -45,10 +45,12 @@ func TestAnswersOfAllSizes(t *testing.T) {
 			if text, _ := got.(string); text != strings.Repeat("x", n) {
 				t.Fatalf("%d bytes as %T: got %.40v", n, answer, got)
 			}
+
 			s.Recycle(out)
 			asked++
 		}
 	}
+
 	if closed != asked/2 {
 		t.Errorf("%d of %d packers closed", closed, asked/2)
 	}
@@ -61,11 +63,13 @@ func TestPackerFails(t *testing.T) {
 	s := newServer(kr, Table{"get": {Do: func(context.Context, *Call) (any, error) {
 		return filled{n: 10, fail: errors.New("disk"), closed: &closed}, nil
 	}}})
-	out := s.Handle(t.Context(), from, sealedRequest(t, kr.sessions["a"], "a", int64(3), request("a", "token of a", "get")), nil)
+	out := s.Handle(t.Context(), from,
+		sealedRequest(t, kr.sessions["a"], "a", int64(3), request("a", "token of a", "get")), nil)
 	v, err := msgpack.Decode(out, msgpack.DefaultLimits)
 	if err != nil || v != handlerFailed {
 		t.Errorf("answer %v, %v", v, err)
 	}
+
 	if closed != 1 {
 		t.Errorf("closed %d times", closed)
 	}

@@ -84,7 +84,12 @@ const (
 
 // New makes a Server.
 func New(cfg Config) *Server {
-	return &Server{cfg: cfg, replays: newReplays(replayEntries, replayWindow), proofs: newReplays(replayEntries, replayWindow), oldest: newInflight()}
+	return &Server{
+		cfg:     cfg,
+		replays: newReplays(replayEntries, replayWindow),
+		proofs:  newReplays(replayEntries, replayWindow),
+		oldest:  newInflight(),
+	}
 }
 
 // Stats returns the counters.
@@ -95,8 +100,11 @@ func (s *Server) Stats() Stats {
 	}
 	return Stats{
 		UntimelyWhy: why,
-		Requests:    s.stats.requests.Load(), Refused: s.stats.refused.Load(),
-		Failed: s.stats.failed.Load(), Replayed: s.stats.replayed.Load(), Untimely: s.stats.untimely.Load(),
+		Requests:    s.stats.requests.Load(),
+		Refused:     s.stats.refused.Load(),
+		Failed:      s.stats.failed.Load(),
+		Replayed:    s.stats.replayed.Load(),
+		Untimely:    s.stats.untimely.Load(),
 	}
 }
 
@@ -149,11 +157,13 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 	var c Call
 	c.token = s.oldest.start(now)
 	defer func() { s.oldest.end(c.token) }()
+
 	if s.cfg.Timeout > 0 {
 		d := &deadline{Context: ctx, at: time.Now().Add(s.cfg.Timeout)}
 		defer d.end()
 		ctx = d
 	}
+
 	answer, err := s.handle(ctx, &c, from, payload, account, now)
 	if r, ok := errors.AsType[*refusal](err); ok {
 		s.stats.refused.Add(1)
@@ -170,15 +180,18 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 		}
 		answer = handlerFailed
 	}
+
 	if sealed, ok := answer.(sealed); ok {
 		return sealed.bytes
 	}
+
 	out, err := msgpack.Marshal(answer, msgpack.Raw)
 	if err != nil {
 		s.stats.failed.Add(1)
 		s.cfg.Log.Error("answer cannot be packed", "from", from, "error", err)
 		out, _ = msgpack.Marshal(handlerFailed, msgpack.Raw)
 	}
+
 	return out
 }
 
@@ -187,7 +200,14 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 func routingError() *value.Map { return value.NewMap("error", "Routing error") }
 
 // handle answers a payload; c has only its token.
-func (s *Server) handle(ctx context.Context, c *Call, from netip.AddrPort, payload []byte, account Account, now time.Time) (any, error) {
+func (s *Server) handle(
+	ctx context.Context,
+	c *Call,
+	from netip.AddrPort,
+	payload []byte,
+	account Account,
+	now time.Time,
+) (any, error) {
 	e, err := s.open(payload, now)
 	if err != nil {
 		return nil, err
@@ -195,6 +215,7 @@ func (s *Server) handle(ctx context.Context, c *Call, from netip.AddrPort, paylo
 	if e.load == nil || e.enc == nil {
 		return nil, refuse(badLoad, "payload without enc or load")
 	}
+
 	version, ok := e.version.(int64)
 	if e.version != nil && !ok {
 		return nil, refuse(badLoad, "protocol version is a %T", e.version)
@@ -202,6 +223,7 @@ func (s *Server) handle(ctx context.Context, c *Call, from netip.AddrPort, paylo
 	if version < s.cfg.MinVersion {
 		return nil, refuse(badLoad, "protocol version %d is below minimum_auth_version %d", version, s.cfg.MinVersion)
 	}
+
 	switch e.enc {
 	case "clear":
 		load, err := s.clearLoad(e.load, account)
@@ -212,6 +234,7 @@ func (s *Server) handle(ctx context.Context, c *Call, from netip.AddrPort, paylo
 	case "aes":
 		return s.encrypted(ctx, c, from, e, version, account, now)
 	}
+
 	return nil, refuse(badLoad, "unknown encoding %.20q", fmt.Sprint(e.enc))
 }
 
@@ -244,9 +267,11 @@ func (s *Server) clear(ctx context.Context, from netip.AddrPort, raw any, versio
 	if !ok {
 		return nil, refuse(notAMap, "clear load is a %T", raw)
 	}
+
 	if err := checkID(load); err != nil {
 		return nil, err
 	}
+
 	cmd, ok := load.Get("cmd")
 	if !ok {
 		return nil, refuse(value.NewMap(), "clear load without cmd")
@@ -257,47 +282,66 @@ func (s *Server) clear(ctx context.Context, from netip.AddrPort, raw any, versio
 	if !s.ready() {
 		return retryLater(), nil
 	}
+
 	name, _ := cmd.(string)
 	m, ok := s.cfg.Methods[name]
 	if !ok || !m.Local {
 		return nil, notExposed(cmd)
 	}
+
 	return s.call(ctx, name, m, &Call{Load: load, From: from})
 }
 
-func (s *Server) encrypted(ctx context.Context, c *Call, from netip.AddrPort, e envelope, version int64, account Account, now time.Time) (any, error) {
+func (s *Server) encrypted(
+	ctx context.Context,
+	c *Call,
+	from netip.AddrPort,
+	e envelope,
+	version int64,
+	account Account,
+	now time.Time,
+) (any, error) {
 	if !s.ready() {
 		return retryLater(), nil
 	}
+
 	blob, ok := msgpack.Contents(e.load)
 	if !ok {
 		return nil, refuse(badLoad, "encrypted load is not bytes")
 	}
+
 	outer, ok := e.id.(string)
 	if !ok {
 		return nil, refuse(badLoad, "encrypted load without an id")
 	}
+
 	body, key, err := s.cfg.Auth.OpenRequest(outer, blob)
 	if err != nil {
 		return nil, refuse(badLoad, "opening the request of %.64q: %v", outer, err)
 	}
+
 	v, err := unpack(body, msgpack.DefaultLimits, account)
 	if errors.Is(err, errMemory) {
-		return nil, fmt.Errorf("decode the request of %.64q: %w: %w", outer, err, ErrSilence) // the minion sends it again
+		// the minion sends it again
+		return nil, fmt.Errorf("decode the request of %.64q: %w: %w", outer, err, ErrSilence)
 	}
 	if err != nil {
 		return nil, refuse(badLoad, "decoding the request of %.64q: %v", outer, err)
 	}
+
 	load, ok := v.(*value.Map)
 	if !ok {
 		return nil, refuse(notAMap, "request of %.64q is a %T", outer, v)
 	}
+
 	if err := checkID(load); err != nil {
 		return nil, err
 	}
+
 	if err := s.prove(c, outer, load, version, now); err != nil {
 		return nil, err
 	}
+
 	s.parkable(c, body, account)
 	if account != nil {
 		// A request that was captured and is sent again proves nothing.
@@ -305,16 +349,20 @@ func (s *Server) encrypted(ctx context.Context, c *Call, from netip.AddrPort, e 
 			if c.Nonce == "" {
 				return false
 			}
+
 			entry, first := s.proofs.begin(outer, c.Nonce, now)
 			if first {
 				close(entry.done)
 			}
+
 			return first
 		})
 	}
+
 	if s.cfg.Saw != nil {
 		s.cfg.Saw(outer, from)
 	}
+
 	c.From = from
 	c.EncAlgo, _ = e.encAlgo.(string)
 	c.SigAlgo, _ = e.sigAlgo.(string)
@@ -322,9 +370,11 @@ func (s *Server) encrypted(ctx context.Context, c *Call, from netip.AddrPort, e 
 	if err != nil {
 		return nil, err
 	}
+
 	if p, ok := answer.(Plain); ok {
 		return p.Payload, nil
 	}
+
 	return s.seal(key, c.Nonce, answer)
 }
 
@@ -337,22 +387,27 @@ func (s *Server) prove(c *Call, outer string, load *value.Map, version int64, no
 			return s.wrongTime(outer, ok, age)
 		}
 	}
+
 	if load.Str("id") != outer {
 		return refuse(badLoad, "request sealed by %.64q names %.64q", outer, load.Str("id"))
 	}
+
 	tok, ok := load.Bytes("tok")
 	if !ok || !s.cfg.Auth.VerifyToken(outer, tok) {
 		return refuse(badLoad, "token of %.64q is missing or wrong", outer)
 	}
+
 	nonce := load.Str("nonce")
 	if len(nonce) != nonceLen && version >= 2 {
 		return refuse(badLoad, "request of %.64q has no nonce", outer)
 	}
+
 	load.Delete("nonce")
 	load.Delete("tok")
 	c.ID = outer
 	c.Load = load
 	c.Nonce = nonce
+
 	return nil
 }
 
@@ -366,7 +421,8 @@ func (s *Server) wrongTime(id string, said bool, age time.Duration) error {
 	case said:
 		why = fmt.Sprintf("was made in %s from now by the clock of the minion", -age.Round(time.Second))
 	}
-	text := fmt.Sprintf("a request of %.64q %s, request_server_ttl allows %s: set the clock of the minion (a time service), or somebody plays a recorded request", id, why, s.cfg.TTL)
+	text := fmt.Sprintf("a request of %.64q %s, request_server_ttl allows %s: set the clock of the minion (a time service), or somebody plays a recorded request",
+		id, why, s.cfg.TTL)
 	s.stats.untimely.Add(1)
 	s.why.Store(&text)
 	return &refusal{badLoad, text, slog.LevelWarn}
@@ -381,15 +437,18 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 		s.cfg.Log.Error("Requested method not exposed: "+sanitize(fmt.Sprint(raw)), "minion", c.ID, "from", c.From)
 		return value.NewMap(), nil
 	}
+
 	for _, f := range m.Requires {
 		if _, ok := c.Load.Get(f); !ok {
 			s.cfg.Log.Info("request lacks a field", "minion", c.ID, "cmd", name, "field", f)
 			return m.Missing, nil
 		}
 	}
+
 	if !m.Once {
 		return s.callMinion(ctx, name, m, c)
 	}
+
 	entry, first := s.replays.begin(c.ID, c.Nonce, s.cfg.Now())
 	for !first {
 		s.stats.replayed.Add(1)
@@ -399,6 +458,7 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 		}
 		entry, first = s.replays.begin(c.ID, c.Nonce, s.cfg.Now())
 	}
+
 	defer close(entry.done)
 	key, err := s.once(c)
 	if err != nil {
@@ -406,6 +466,7 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 		entry.err = err
 		return nil, err
 	}
+
 	var failed bool
 	entry.value, failed, entry.err = s.attempt(ctx, name, m, c)
 	if failed {
@@ -414,6 +475,7 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 			s.cfg.Nonces.forget(key)
 		}
 	}
+
 	return entry.value, entry.err
 }
 
@@ -434,6 +496,7 @@ func (s *Server) shared(ctx context.Context, c *Call, entry *replayEntry) (any, 
 		if entry.sharers.Add(1) > maxSharers {
 			return nil, fmt.Errorf("too many repeat a request that is at work: %w", ErrSilence)
 		}
+
 		err := c.Park(ctx, func(asked context.Context) error {
 			select {
 			case <-entry.done:
@@ -450,6 +513,7 @@ func (s *Server) shared(ctx context.Context, c *Call, entry *replayEntry) (any, 
 	if errors.Is(entry.err, ErrLeft) {
 		return nil, errUndone
 	}
+
 	return entry.value, entry.err
 }
 

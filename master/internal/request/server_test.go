@@ -63,10 +63,12 @@ func readIndex(tb testing.TB) (index, keyring) {
 	if err != nil {
 		tb.Fatal(err)
 	}
+
 	var ix index
 	if err := json.Unmarshal(b, &ix); err != nil {
 		tb.Fatal(err)
 	}
+
 	kr := keyring{sessions: map[string]crypt.Key{}}
 	for id, s := range ix.Keysets["A"].Sessions {
 		k, err := crypt.ParseKey(s[0])
@@ -75,6 +77,7 @@ func readIndex(tb testing.TB) (index, keyring) {
 		}
 		kr.sessions[id] = k
 	}
+
 	return ix, kr
 }
 
@@ -99,18 +102,22 @@ func decode(tb testing.TB, kr keyring, id string, answer []byte, nonce string) a
 	if err != nil {
 		tb.Fatalf("answer %x: %v", answer, err)
 	}
+
 	blob, ok := v.([]byte)
 	if !ok {
 		return v
 	}
+
 	body, err := kr.sessions[id].OpenReply(blob, nonce)
 	if err != nil {
 		tb.Fatalf("opening the answer: %v", err)
 	}
+
 	v, err = msgpack.Decode(body, msgpack.DefaultLimits)
 	if err != nil {
 		tb.Fatal(err)
 	}
+
 	return v
 }
 
@@ -123,10 +130,12 @@ func TestCapturedRequests(t *testing.T) {
 		if v.Decode != "aes" || kr.sessions[v.Minion].IsZero() {
 			continue
 		}
+
 		want, ok := v.Expect.(map[string]any)
 		if !ok {
 			continue
 		}
+
 		t.Run(v.File, func(t *testing.T) {
 			var got *Call
 			cmd, _ := want["cmd"].(string)
@@ -134,29 +143,36 @@ func TestCapturedRequests(t *testing.T) {
 				got = c
 				return "answer", nil
 			}}})
+
 			answer := s.Handle(context.Background(), from, read(t, v.File), nil)
 			if got == nil {
 				t.Fatalf("not executed; answer %q", answer)
 			}
+
 			if got.ID != v.Minion || got.Load.Str("id") != v.Minion {
 				t.Errorf("id %q, in the load %q", got.ID, got.Load.Str("id"))
 			}
+
 			for _, secret := range []string{"tok", "nonce"} {
 				if _, ok := got.Load.Get(secret); ok {
 					t.Errorf("%s is still in the load", secret)
 				}
 			}
+
 			for k := range want {
 				if _, ok := got.Load.Get(k); !ok && k != "tok" && k != "nonce" {
 					t.Errorf("field %s is missing", k)
 				}
 			}
+
 			if a := decode(t, kr, v.Minion, answer, want["nonce"].(string)); a != "answer" {
 				t.Errorf("answered %v", a)
 			}
 		})
+
 		n++
 	}
+
 	if n < 40 {
 		t.Errorf("only %d requests were captured", n)
 	}
@@ -188,7 +204,10 @@ func clearRequest(tb testing.TB, load any, version any) []byte {
 
 func twoMinions(tb testing.TB) keyring {
 	tb.Helper()
-	kr := keyring{sessions: map[string]crypt.Key{}, token: func(id string, tok []byte) bool { return string(tok) == "token of "+id }}
+	kr := keyring{
+		sessions: map[string]crypt.Key{},
+		token:    func(id string, tok []byte) bool { return string(tok) == "token of "+id },
+	}
 	for _, id := range []string{"a", "b"} {
 		k, err := crypt.NewKey(rand.Reader)
 		if err != nil {
@@ -214,14 +233,22 @@ func TestRefusals(t *testing.T) {
 	kr := twoMinions(t)
 	called := 0
 	do := func(context.Context, *Call) (any, error) { called++; return true, nil }
-	s := newServer(kr, Table{"_mine": {Do: do}, "ping": {Local: true, Do: do}, "broken": {Do: func(context.Context, *Call) (any, error) {
-		return nil, errors.New("broken")
-	}}, "panics": {Do: func(context.Context, *Call) (any, error) { panic("boom") }}})
+	s := newServer(kr,
+		Table{
+			"_mine": {Do: do},
+			"ping":  {Local: true, Do: do},
+			"broken": {Do: func(context.Context, *Call) (any, error) {
+				return nil, errors.New("broken")
+			}},
+			"panics": {Do: func(context.Context, *Call) (any, error) { panic("boom") }},
+		})
+
 	good := func(mod func(*value.Map)) *value.Map {
 		m := request("a", "token of a", "_mine")
 		mod(m)
 		return m
 	}
+
 	pack := func(v any) []byte { b, _ := msgpack.Marshal(v, msgpack.Raw); return b }
 	tests := []struct {
 		name string
@@ -235,31 +262,48 @@ func TestRefusals(t *testing.T) {
 		{"no enc", pack(value.NewMap("load", value.NewMap())), "bad load"},
 		{"unknown enc", pack(value.NewMap("enc", "rot13", "load", "x", "version", 3)), "bad load"},
 		{"attack 7: version 2", sealedRequest(t, kr.sessions["a"], "a", 2, good(func(*value.Map) {})), "bad load"},
-		{"attack 7: version as text", sealedRequest(t, kr.sessions["a"], "a", "3", good(func(*value.Map) {})), "bad load"},
+		{"attack 7: version as text",
+			sealedRequest(t, kr.sessions["a"], "a", "3", good(func(*value.Map) {})), "bad load"},
 		{"attack 7: no version", pack(value.NewMap("enc", "clear", "load", value.NewMap("cmd", "_auth"))), "bad load"},
 		{"clear load is a list", clearRequest(t, []any{}, 3), "payload and load must be a dict"},
 		{"clear without cmd", clearRequest(t, value.NewMap(), 3), "map[]"},
 		{"clear with unknown cmd", clearRequest(t, value.NewMap("cmd", "_prep_auth_info"), 3), "map[]"},
 		{"minion method in the clear", clearRequest(t, value.NewMap("cmd", "_mine", "id", "a"), 3), "map[]"},
-		{"NUL in the id", clearRequest(t, value.NewMap("cmd", "ping", "id", "a\x00"), 3), "bad load: id contains a null byte"},
+		{"NUL in the id", clearRequest(t, value.NewMap("cmd", "ping", "id", "a\x00"), 3),
+			"bad load: id contains a null byte"},
 		{"id is a number", clearRequest(t, value.NewMap("cmd", "ping", "id", 5), 3), "bad load: id 5 is not a string"},
 		{"unknown minion", sealedRequest(t, kr.sessions["a"], "zzz", 3, good(func(*value.Map) {})), "bad load"},
 		{"key of another", sealedRequest(t, kr.sessions["b"], "a", 3, good(func(*value.Map) {})), "bad load"},
-		{"attack 3: other id inside", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Set("id", "b") })), "bad load"},
-		{"attack 3: no id inside", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Delete("id") })), "bad load"},
-		{"attack 3: no token", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Delete("tok") })), "bad load"},
-		{"attack 3: token of b", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Set("tok", "token of b") })), "bad load"},
-		{"no nonce", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Delete("nonce") })), "bad load"},
+		{"attack 3: other id inside",
+			sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Set("id", "b") })),
+			"bad load"},
+		{"attack 3: no id inside",
+			sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Delete("id") })),
+			"bad load"},
+		{"attack 3: no token",
+			sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Delete("tok") })),
+			"bad load"},
+		{"attack 3: token of b",
+			sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Set("tok", "token of b") })),
+			"bad load"},
+		{"no nonce",
+			sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Delete("nonce") })),
+			"bad load"},
 		{"load is a list", func() []byte {
 			body := pack([]any{})
 			return pack(value.NewMap("enc", "aes", "load", kr.sessions["a"].Seal(body, ""), "version", 3, "id", "a"))
 		}(), "payload and load must be a dict"},
-		{"unknown method", sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_send_pub")), "map[]"},
-		{"local method by a minion", sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "ping")), "map[]"},
-		{"cmd is a list", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Set("cmd", []any{"_mine"}) })), "map[]"},
+		{"unknown method",
+			sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_send_pub")), "map[]"},
+		{"local method by a minion",
+			sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "ping")), "map[]"},
+		{"cmd is a list",
+			sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Set("cmd", []any{"_mine"}) })),
+			"map[]"},
 		{"handler fails", sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "broken")), ""},
 		{"handler panics", sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "panics")), ""},
 	}
+
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := decode(t, kr, "a", s.Handle(context.Background(), from, tt.in, nil), nonce)
@@ -270,11 +314,13 @@ func TestRefusals(t *testing.T) {
 				}
 				got = "map[" + strings.Join(text, " ") + "]"
 			}
+
 			if got != tt.want {
 				t.Errorf("answered %v, want %v", got, tt.want)
 			}
 		})
 	}
+
 	if called != 0 {
 		t.Errorf("%d of the refused requests were executed", called)
 	}
@@ -295,6 +341,7 @@ func TestAttack08Replay(t *testing.T) {
 			return true, nil
 		}},
 	})
+
 	for cmd, want := range map[string]int64{"_return": 1, "_file_hash": 3} {
 		in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", cmd))
 		for range 3 {
@@ -303,14 +350,17 @@ func TestAttack08Replay(t *testing.T) {
 				t.Errorf("a repeated return was answered %v", got)
 			}
 		}
+
 		if n := map[string]*atomic.Int64{"_return": &once, "_file_hash": &often}[cmd].Load(); n != want {
 			t.Errorf("%s was executed %d times, want %d", cmd, n, want)
 		}
 	}
+
 	in := sealedRequest(t, kr.sessions["b"], "b", 3, request("b", "token of b", "_flaky"))
 	if got := decode(t, kr, "b", s.Handle(context.Background(), from, in, nil), nonce); got != "" {
 		t.Errorf("a failed method answered %v", got)
 	}
+
 	if got := decode(t, kr, "b", s.Handle(context.Background(), from, in, nil), nonce); got != true {
 		t.Errorf("a repeat after a failure must be executed, got %v", got)
 	}
@@ -321,15 +371,18 @@ func TestSilence(t *testing.T) {
 	kr := twoMinions(t)
 	tries := 0
 	s := newServer(kr, Table{"_return": {Once: true, Do: func(context.Context, *Call) (any, error) {
-		if tries++; tries == 1 {
+		tries++
+		if tries == 1 {
 			return nil, ErrSilence
 		}
 		return true, nil
 	}}})
+
 	in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_return"))
 	if got := s.Handle(context.Background(), from, in, nil); got != nil {
 		t.Errorf("answered %x", got)
 	}
+
 	if got := decode(t, kr, "a", s.Handle(context.Background(), from, in, nil), nonce); got != true || tries != 2 {
 		t.Errorf("the repeated request: %v, executed %d times", got, tries)
 	}
@@ -338,10 +391,18 @@ func TestSilence(t *testing.T) {
 func TestAttack08Age(t *testing.T) {
 	kr := twoMinions(t)
 	now := time.Now()
-	s := New(Config{Auth: kr, MinVersion: 3, TTL: time.Minute, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
-		Methods: Table{"_mine": {Do: func(context.Context, *Call) (any, error) { return true, nil }}}})
+	s := New(Config{
+		Auth:       kr,
+		MinVersion: 3,
+		TTL:        time.Minute,
+		Now:        func() time.Time { return now },
+		Log:        slog.New(slog.DiscardHandler),
+		Methods:    Table{"_mine": {Do: func(context.Context, *Call) (any, error) { return true, nil }}},
+	})
+
 	for age, want := range map[time.Duration]any{0: true, 2 * time.Minute: "bad load", -2 * time.Minute: "bad load"} {
-		in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_mine", "ts", now.Add(-age).Unix()))
+		in := sealedRequest(t, kr.sessions["a"], "a", 3,
+			request("a", "token of a", "_mine", "ts", now.Add(-age).Unix()))
 		if got := decode(t, kr, "a", s.Handle(context.Background(), from, in, nil), nonce); got != want {
 			t.Errorf("request %s old: %v, want %v", age, got, want)
 		}
@@ -358,9 +419,11 @@ func TestReplaysAreBounded(t *testing.T) {
 		}
 		close(e.done)
 	}
+
 	if len(r.byKey) != 3 || r.order.Len() != 3 {
 		t.Errorf("%d remembered, want 3", len(r.byKey))
 	}
+
 	if _, first := r.begin("a", "4", now.Add(2*time.Minute)); !first {
 		t.Error("remembered beyond the window")
 	}
@@ -370,11 +433,15 @@ func TestNotReady(t *testing.T) {
 	kr := twoMinions(t)
 	s := newServer(kr, Table{"ping": {Local: true, Do: func(context.Context, *Call) (any, error) { return true, nil }}})
 	s.cfg.Ready = func() bool { return false }
-	m := decode(t, kr, "", s.Handle(context.Background(), from, clearRequest(t, value.NewMap("cmd", "ping"), 3), nil), "").(*value.Map)
+	m := decode(t, kr, "",
+		s.Handle(context.Background(), from, clearRequest(t, value.NewMap("cmd", "ping"), 3), nil), "").(*value.Map)
 	if !m.Map("load").Bool("cluster_retry") {
 		t.Errorf("ping of a master that is not ready: %v", m)
 	}
-	m = decode(t, kr, "", s.Handle(context.Background(), from, clearRequest(t, value.NewMap("cmd", "_auth", "id", "a"), 3), nil), "").(*value.Map)
+
+	m = decode(t, kr, "",
+		s.Handle(context.Background(), from, clearRequest(t, value.NewMap("cmd", "_auth", "id", "a"), 3), nil),
+		"").(*value.Map)
 	if m.Str("signin") != "a" {
 		t.Errorf("sign-in must go on: %v", m)
 	}
@@ -387,7 +454,8 @@ func FuzzHandle(f *testing.F) {
 			f.Add(read(f, v.File))
 		}
 	}
-	s := newServer(kr, Table{"ping": {Local: true, Do: func(_ context.Context, c *Call) (any, error) { return c.Load, nil }}})
+	s := newServer(kr,
+		Table{"ping": {Local: true, Do: func(_ context.Context, c *Call) (any, error) { return c.Load, nil }}})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(s.Handle(context.Background(), from, b, nil)) == 0 {
 			t.Error("no answer: the sender would wait for its timeout")

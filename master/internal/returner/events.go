@@ -76,13 +76,16 @@ func (e *Events) openSpool(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
+
 		e.mu.Lock()
 		first := e.fault == ""
 		e.fault = err.Error()
 		e.mu.Unlock()
+
 		if first {
 			e.cfg.Log.Error("the spool of event_return cannot be opened; it is tried again", "error", err)
 		}
+
 		if pause.For(ctx, lastPause) != nil {
 			return false
 		}
@@ -94,6 +97,7 @@ func (e *Events) tryOpen() error {
 	if err != nil {
 		return fmt.Errorf("open the spool of event_return: %w", err)
 	}
+
 	var feeds []*feed
 	for _, name := range e.cfg.Returners {
 		reader, err := opened.Reader(name)
@@ -101,6 +105,7 @@ func (e *Events) tryOpen() error {
 			opened.Close()
 			return fmt.Errorf("open the spool of event_return: %w", err)
 		}
+
 		feeds = append(feeds, &feed{
 			name:     name,
 			reader:   reader,
@@ -111,12 +116,15 @@ func (e *Events) tryOpen() error {
 			log:      e.cfg.Log,
 		})
 	}
+
 	if err := opened.Forget(); err != nil {
 		e.cfg.Log.Warn("what returners of before have not read stays in the spool", "error", err)
 	}
+
 	e.spool = opened
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	e.feeds = feeds
 	return nil
 }
@@ -140,13 +148,16 @@ func (e *Events) Run(ctx context.Context) {
 	if !e.openSpool(ctx) {
 		return
 	}
+
 	var feeds sync.WaitGroup
 	for _, f := range e.feeds {
 		feeds.Go(func() { f.run(ctx) })
 	}
+
 	for event := range e.sub.C { // what waits in it comes after Close, too
 		e.keep(event)
 	}
+
 	feeds.Wait()
 	if err := e.spool.Close(); err != nil {
 		e.cfg.Log.Warn("the spool of event_return cannot be closed", "error", err)
@@ -161,11 +172,14 @@ func (e *Events) keep(next event.Event) {
 		if err == nil {
 			err = e.spool.Append(body)
 		}
+
 		if err != nil {
 			lost++
 		}
+
 		e.tell(next.Tag, err)
 	}
+
 	if lost > 0 {
 		e.unkept.Add(lost)
 	}
@@ -176,7 +190,8 @@ func (e *Events) keep(next event.Event) {
 func (e *Events) tell(tag string, err error) {
 	switch {
 	case err != nil && !e.failing:
-		e.cfg.Log.Error("an event will not get to returners, nor will those after it until a line says so", "tag", tag, "error", err)
+		e.cfg.Log.Error("an event will not get to returners, nor will those after it until a line says so",
+			"tag", tag, "error", err)
 	case err == nil && e.failing:
 		e.cfg.Log.Info("events get to returners again", "lost", e.unkept.Load())
 	}
@@ -189,20 +204,25 @@ func (e *Events) Stats() []Stats {
 	if e == nil {
 		return nil
 	}
+
 	e.mu.Lock()
 	feeds, fault := e.feeds, e.fault
 	e.mu.Unlock()
+
 	var all []Stats
 	if feeds == nil { // the spool is not open
 		for _, name := range e.cfg.Returners {
 			all = append(all, Stats{Returner: name, Error: fault})
 		}
 	}
+
 	for _, f := range feeds {
 		all = append(all, f.Stats())
 	}
+
 	for i := range all {
 		all[i].Lost += e.unkept.Load()
 	}
+
 	return all
 }

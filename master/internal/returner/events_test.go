@@ -43,19 +43,32 @@ func newSite(t *testing.T) *site {
 	if python == "" {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library to test what only Python can do")
 	}
+
 	s := &site{dir: t.TempDir(), bus: event.NewBus(time.Now, 0)}
 	s.put(t, "master", "root_dir: "+s.dir+"\nid: m1\nextension_modules: "+s.dir+"/ext\n")
 	for _, name := range []string{"one", "two"} {
 		s.put(t, "ext/returners/"+name+".py", strings.ReplaceAll(own, "NAME", name))
 	}
-	host := pyrunner.NewHost(pyrunner.HostConfig{Pythons: []string{python}, Memory: pyhost.DefaultMemory / 4, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+
+	host := pyrunner.NewHost(pyrunner.HostConfig{
+		Pythons: []string{python},
+		Memory:  pyhost.DefaultMemory / 4,
+		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+
 	t.Cleanup(host.Close)
-	caller := pyrunner.New(pyrunner.Config{Host: host, ConfigFile: filepath.Join(s.dir, "master"), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	caller := pyrunner.New(pyrunner.Config{
+		Host:       host,
+		ConfigFile: filepath.Join(s.dir, "master"),
+		Log:        slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+
 	s.open = func(ctx context.Context) (Worker, error) { return caller.OpenReturner(ctx) }
 	first, err := s.open(t.Context()) // Python's start is not what is tested, and takes longest
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	first.Close()
 	return s
 }
@@ -86,11 +99,13 @@ func (s *site) start(t *testing.T, queue int) (e *Events, stop func()) {
 		pause:     10 * time.Millisecond,
 		Log:       slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
+
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { e.Run(ctx); close(done) }() // until stop
 	stop = func() { cancel(); <-done }
 	t.Cleanup(stop)
+
 	return e, stop
 }
 
@@ -117,6 +132,7 @@ func TestEventsGetToReturners(t *testing.T) {
 		s.fire(t, "my/event", n)
 		want = append(want, fmt.Sprintf("my/event=%d", n))
 	}
+
 	arrive := func() {
 		t.Helper()
 		for _, name := range []string{"one", "two"} {
@@ -126,27 +142,34 @@ func TestEventsGetToReturners(t *testing.T) {
 			}
 		}
 	}
+
 	s.fire(t, "others/event", 0)
 	s.fire(t, "my/hidden", 0)
 	if err := s.bus.Relay(event.Event{Tag: "my/peer", Data: value.NewMap("n", 0), Origin: event.Peer}); err != nil {
 		t.Fatal(err)
 	}
+
 	for n := range 50 {
 		fire(n)
 	}
+
 	arrive()
 
 	s.put(t, "away", "")
 	for n := range 20 {
 		fire(100 + n)
 	}
-	await.That(t, "the master says that the returner is away", func() bool { return strings.Contains(e.Stats()[0].Error, "the service is away") })
+
+	await.That(t, "the master says that the returner is away",
+		func() bool { return strings.Contains(e.Stats()[0].Error, "the service is away") })
 	stop()
 	e, _ = s.start(t, 0)
 	fire(200)
+
 	if err := os.Remove(filepath.Join(s.dir, "away")); err != nil {
 		t.Fatal(err)
 	}
+
 	arrive()
 
 	s.fire(t, "my/bad", 0)
@@ -164,6 +187,7 @@ func TestQueueOfEventReturn(t *testing.T) {
 	for n := range 8 {
 		s.fire(t, "my/event", n)
 	}
+
 	want := []string{"my/event=0 my/event=1 my/event=2", "my/event=3 my/event=4 my/event=5"}
 	await.That(t, "two calls", func() bool { return len(s.got("one")) == 2 && e.Stats()[0].Waiting == 2 })
 	stop()
@@ -171,6 +195,7 @@ func TestQueueOfEventReturn(t *testing.T) {
 	s.fire(t, "my/event", 8)
 	want = append(want, "my/event=6 my/event=7 my/event=8")
 	await.That(t, "the third call", func() bool { return len(s.got("one")) == 3 })
+
 	if got := s.got("one"); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -188,15 +213,19 @@ func TestRefusedInARow(t *testing.T) {
 			s.fire(t, "my/event", n)
 		}
 	}
+
 	s.fire(t, "my/event", refused)
 	await.That(t, "all is settled", func() bool {
 		stats := e.Stats()
-		return stats[0].Refused == refused && stats[0].Waiting == 0 && stats[1].Refused == refused && stats[1].Waiting == 0
+		return stats[0].Refused == refused && stats[0].Waiting == 0 && stats[1].Refused == refused &&
+			stats[1].Waiting == 0
 	})
+
 	for i, stats := range e.Stats() {
 		if stats.Refused != refused || stats.Done != 2 || stats.Lost != 0 {
 			t.Errorf("%+v, want %d refused, 2 done", stats, refused)
 		}
+
 		got := s.got([]string{"one", "two"}[i])
 		slices.Sort(got)
 		if want := "[my/event=4 my/event=9]"; fmt.Sprint(got) != want {
@@ -212,6 +241,7 @@ func TestSpoolThatCannotBeOpened(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "events"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	e := NewEvents(EventsConfig{
 		Dir:       dir,
 		Bytes:     1 << 20,
@@ -219,6 +249,7 @@ func TestSpoolThatCannotBeOpened(t *testing.T) {
 		Bus:       event.NewBus(time.Now, 0),
 		Log:       slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
+
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { e.Run(ctx); close(done) }() // until cancel
@@ -226,6 +257,7 @@ func TestSpoolThatCannotBeOpened(t *testing.T) {
 		stats := e.Stats()
 		return len(stats) == 1 && strings.Contains(stats[0].Error, "open the spool of event_return")
 	})
+
 	cancel()
 	<-done
 }

@@ -82,33 +82,41 @@ func (f *feed) run(ctx context.Context) {
 			f.worker.Close()
 		}
 	}()
+
 	tries := 0
 	for {
 		next, ok := f.next(ctx)
 		if !ok {
 			return
 		}
+
 		err := f.hand(ctx, next)
 		tries++
 		if err != nil && ctx.Err() == nil && tries > triesAlone {
 			next, err = f.look(ctx, next, err)
 		}
+
 		if err == nil {
 			f.advance(ctx, next)
 			tries = 0
 			f.passed = 0
 			continue
 		}
+
 		if ctx.Err() != nil {
 			return
 		}
+
 		if tries == 1 {
-			f.log.Warn("a returner has failed; it is tried again, and what it is to get waits on the disk", "returner", f.name, "error", err)
+			f.log.Warn("a returner has failed; it is tried again, and what it is to get waits on the disk",
+				"returner", f.name, "error", err)
 		}
+
 		f.note(err)
 		if tries%2 == 0 && f.worker != nil {
 			f.drop() // another one has no broken connection, and reads the options and modules of then
 		}
+
 		if pause.For(ctx, min(lastPause, f.pause<<min(tries-1, 10))) != nil {
 			return
 		}
@@ -125,6 +133,7 @@ func (f *feed) next(ctx context.Context) (order, bool) {
 			if len(records) > 0 {
 				return order{records: records, end: end}, true
 			}
+
 			overdue = false
 			if err != nil {
 				f.note(err)
@@ -134,11 +143,13 @@ func (f *feed) next(ctx context.Context) (order, bool) {
 				continue
 			}
 		}
+
 		if f.patience > 0 && late == nil && f.reader.Waiting() > 0 {
 			t := time.NewTimer(f.patience)
 			defer t.Stop()
 			late = t.C
 		}
+
 		select {
 		case <-f.reader.Ready():
 		case <-late:
@@ -157,6 +168,7 @@ func (f *feed) hand(ctx context.Context, o order) error {
 	if f.worker != nil && f.worker.Stale() {
 		f.drop()
 	}
+
 	if f.worker == nil {
 		worker, err := f.open(ctx)
 		if err != nil {
@@ -169,17 +181,20 @@ func (f *feed) hand(ctx context.Context, o order) error {
 	for i, record := range o.records {
 		items[i] = record
 	}
+
 	reply, err := f.worker.Ask(ctx, value.NewMap("returner", f.name, "items", items))
 	if err != nil {
 		f.drop()
 		return err
 	}
+
 	if text := reply.Str("error"); text != "" {
 		if reply.Bool("missing") {
 			return fmt.Errorf("%w: %s", errMissing, text)
 		}
 		return errors.New(text)
 	}
+
 	return nil
 }
 
@@ -207,6 +222,7 @@ func (f *feed) look(ctx context.Context, failed order, why error) (order, error)
 	if errors.Is(why, errMissing) {
 		return failed, why
 	}
+
 	later, between, err := f.after(failed)
 	if err != nil || len(later.records) == 0 {
 		return failed, why
@@ -232,10 +248,13 @@ func (f *feed) look(ctx context.Context, failed order, why error) (order, error)
 		default: // it may be away again
 			return order{end: failed.end}, nil
 		}
+
 		failed.end = o.end
-		if between--; between < 0 {
+		between--
+		if between < 0 {
 			return later, nil
 		}
+
 		if o.records, o.end, err = f.reader.ReadFrom(o.end, f.batch, orderBytes); err != nil {
 			return order{end: failed.end}, nil
 		}

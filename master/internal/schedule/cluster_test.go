@@ -89,6 +89,7 @@ func TestNoteOfUnknownEnd(t *testing.T) {
 			time.Sleep(time.Second)
 			runs = append(runs, len(s.look()))
 		}
+
 		if runs[0] != 1 || runs[59] != 1 || total(runs) != 2 {
 			t.Errorf("runs of each second: %v", runs)
 		}
@@ -114,6 +115,7 @@ func TestRecordOfAnotherClock(t *testing.T) {
 				"cron", entryOf("a.cron", "cron", "*/2 * * * *"),
 				"daily", entryOf("a.daily", "when", []any{"00:03", "00:06", "00:09", "00:12"}),
 			))
+
 			cfg.Now = func() time.Time { return time.Now().UTC().Add(ahead) }
 			cfg.Records = OpenRecords(path)
 			b.runFor(New(cfg), 5*time.Minute)
@@ -138,14 +140,16 @@ func TestRunThatWaitsOutlivesItsMaster(t *testing.T) {
 		want   []time.Duration
 	}{
 		{
-			name:   "splay",
-			entry:  entryOf("a.b", "cron", "0,30 * * * *", "splay", value.NewMap("start", int64(1200), "end", int64(1200))),
+			name: "splay",
+			entry: entryOf("a.b", "cron", "0,30 * * * *", "splay",
+				value.NewMap("start", int64(1200), "end", int64(1200))),
 			change: 75 * time.Minute,
 			want:   []time.Duration{50 * time.Minute, 80 * time.Minute},
 		},
 		{
-			name:   "range",
-			entry:  entryOf("a.b", "cron", "10 0 * * *", "skip_during_range", value.NewMap("start", "00:05", "end", "00:40"), "run_after_skip_range", true),
+			name: "range",
+			entry: entryOf("a.b", "cron", "10 0 * * *", "skip_during_range",
+				value.NewMap("start", "00:05", "end", "00:40"), "run_after_skip_range", true),
 			change: 30 * time.Minute,
 			want:   []time.Duration{40*time.Minute + time.Second},
 		},
@@ -169,6 +173,7 @@ func TestRunThatWaitsOutlivesItsMaster(t *testing.T) {
 					b.runFor(New(cfg), lasts)
 					c.ahead = 0
 				}
+
 				if !slices.Equal(b.calls["a.b"], c.want) {
 					t.Errorf("ran after %v, not %v", b.calls["a.b"], c.want)
 				}
@@ -193,6 +198,7 @@ func TestRunThatLapsesIsNamed(t *testing.T) {
 			if err := os.Mkdir(folder, 0o700); err != nil {
 				t.Fatal(err)
 			}
+
 			away := func() error { // its files answer with an error
 				return errors.Join(os.Rename(folder, folder+".away"), os.WriteFile(folder, nil, 0o600))
 			}
@@ -207,16 +213,20 @@ func TestRunThatLapsesIsNamed(t *testing.T) {
 						t.Error(err)
 					}
 				})
+
 				time.AfterFunc(30*time.Second+c.away, func() {
 					if err := back(); err != nil {
 						t.Error(err)
 					}
 				})
+
 				b.runFor(New(cfg), 20*time.Minute)
 				if n := len(b.calls["a.b"]); n != c.runs {
 					t.Errorf("ran %d times", n)
 				}
-				if text := b.log.String(); strings.Count(text, "is left out") != c.log || strings.Contains(text, "is left out") && !strings.Contains(text, `due="2000-01-01 00:01:00"`) {
+
+				if text := b.log.String(); strings.Count(text, "is left out") != c.log ||
+					strings.Contains(text, "is left out") && !strings.Contains(text, `due="2000-01-01 00:01:00"`) {
 					t.Errorf("log:\n%s", text)
 				}
 			})
@@ -230,7 +240,8 @@ func TestFaultIsLoggedOnce(t *testing.T) {
 	b := newBench(t)
 	s := New(b.config(value.NewMap()))
 	for i := range 5 {
-		s.fault(fmt.Errorf("note runs: %w", &os.PathError{Op: "open", Path: fmt.Sprint("/volume/.schedule.after-tmp-", i), Err: syscall.EROFS}))
+		s.fault(fmt.Errorf("note runs: %w",
+			&os.PathError{Op: "open", Path: fmt.Sprint("/volume/.schedule.after-tmp-", i), Err: syscall.EROFS}))
 	}
 	s.fault(nil)
 	s.fault(&os.PathError{Op: "open", Path: "/volume/x", Err: syscall.EROFS})
@@ -251,6 +262,7 @@ func changeOwners(t *testing.T, seed uint64, path string) {
 		"daily", entryOf("a.daily", "when", "00:10:30"),
 		"start", entryOf("a.start", "days", int64(1)),
 	)
+
 	start := func(node int) (stop func()) {
 		cfg := b.config(option)
 		cfg.Now = func() time.Time { return time.Now().UTC() }
@@ -262,11 +274,13 @@ func changeOwners(t *testing.T, seed uint64, path string) {
 			New(cfg).Run(ctx)
 			close(ended)
 		}()
+
 		return func() {
 			cancel()
 			<-ended
 		}
 	}
+
 	var stops [3]func()
 	for node := range stops {
 		stops[node] = start(node)
@@ -295,6 +309,7 @@ func changeOwners(t *testing.T, seed uint64, path string) {
 			m.set(last, 0)
 		}
 	}
+
 	for _, stop := range stops {
 		stop()
 	}
@@ -316,16 +331,20 @@ func changeOwners(t *testing.T, seed uint64, path string) {
 				t.Errorf("%s ran after %v", c.fun, d)
 			}
 		}
+
 		for i := c.first; i < int(20*time.Minute/c.period); i++ {
 			if runs[i] != 1 {
 				t.Errorf("%s ran %d times in period %d", c.fun, runs[i], i)
 			}
 		}
 	}
+
 	if len(b.calls["a.start"]) != 1 || len(b.calls["a.daily"]) != 1 {
 		t.Errorf("at the start %v, daily %v", b.calls["a.start"], b.calls["a.daily"])
 	}
-	if text := b.log.String(); strings.Contains(text, "ERROR") && !strings.Contains(text, "another version has come first") {
+
+	if text := b.log.String(); strings.Contains(text, "ERROR") &&
+		!strings.Contains(text, "another version has come first") {
 		t.Errorf("log:\n%s", text)
 	}
 }
@@ -341,6 +360,7 @@ func TestBrokenRecordStopsNothing(t *testing.T) {
 		}
 		return r
 	}
+
 	for _, c := range []struct {
 		name   string
 		damage func(path string) []byte
@@ -370,28 +390,36 @@ func TestBrokenRecordStopsNothing(t *testing.T) {
 						"first", entryOf("a.first", "minutes", int64(10)),
 						"second", entryOf("a.second", "minutes", int64(10)),
 					))
+
 					cfg.Now = func() time.Time { return time.Now().UTC() }
 					cfg.Records = OpenRecords(path)
 					cfg.Own = func() (uint64, bool) { return term, true }
 					cfg.Problem = func(what control.Fault, err error) { problems[what] = err }
+
 					return New(cfg)
 				}
+
 				b.runFor(start(1), time.Minute)
 				if err := os.WriteFile(path, c.damage(path), 0o600); err != nil {
 					t.Fatal(err)
 				}
+
 				b.runFor(start(2), time.Minute)
-				if first, second := len(b.calls["a.first"]), len(b.calls["a.second"]); first != 1+c.again || second != 1 {
+				if first, second := len(b.calls["a.first"]), len(b.calls["a.second"]); first != 1+c.again ||
+					second != 1 {
 					t.Errorf("%d and %d runs\n%s", first, second, &b.log)
 				}
+
 				b.runFor(start(3), 10*time.Minute)
 				if n := len(b.calls["a.second"]); n != 2 {
 					t.Errorf("%d runs after ten minutes more\n%s", n, &b.log)
 				}
+
 				aside, _ := filepath.Glob(path + ".broken-*")
 				if got := len(aside) == 1 && problems[control.ScheduleRecordFault] != nil; got != c.aside {
 					t.Errorf("set aside: %v, problems: %v", aside, problems)
 				}
+
 				if err := problems[control.ScheduleFault]; err != nil {
 					t.Errorf("still: %v", err)
 				}
@@ -411,6 +439,7 @@ func TestLostRecordsRepeatNothing(t *testing.T) {
 			"rare", entryOf("a.rare", "minutes", int64(5), "run_on_start", false),
 			"often", entryOf("a.often", "minutes", int64(1), "run_on_start", false),
 		))
+
 		cfg.Now = func() time.Time { return time.Now().UTC() }
 		cfg.Records = OpenRecords(path)
 		ended := make(chan struct{})
@@ -424,6 +453,7 @@ func TestLostRecordsRepeatNothing(t *testing.T) {
 		if err != nil || len(whole) < 3 {
 			t.Fatalf("%v, %v", whole, err)
 		}
+
 		time.Sleep(3 * time.Minute)
 		all, _ := filepath.Glob(filepath.Join(folder, ".schedule.after-*"))
 		for _, broken := range append(all, path) {
@@ -434,6 +464,7 @@ func TestLostRecordsRepeatNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		<-ended
 		if rare, often := len(b.calls["a.rare"]), len(b.calls["a.often"]); rare != 2 || often != 11 {
 			t.Errorf("%d and %d runs in eleven minutes\n%s", rare, often, &b.log)
@@ -452,6 +483,7 @@ func TestNoteOfUnknownEndOfSkipFunction(t *testing.T) {
 			"skip_during_range", value.NewMap("start", "00:00:30", "end", "23:00:00"),
 			"e", entryOf("a.b", "minutes", int64(1)),
 		))
+
 		cfg.Now = func() time.Time { return time.Now().UTC() }
 		cfg.Records = OpenRecords(path)
 		s := New(cfg)
@@ -470,6 +502,7 @@ func TestNoteOfUnknownEndOfSkipFunction(t *testing.T) {
 		if err != nil || len(dues) != 1 || dues[0].fun != "a.skip" {
 			t.Fatalf("after a minute: %v, %v", dues, err)
 		}
+
 		time.Sleep(time.Second)
 		if dues := s.look(); len(dues) != 1 || dues[0].fun != "a.skip" {
 			t.Errorf("after a note of unknown end: %v", dues)

@@ -24,6 +24,7 @@ func (s *Schedule) List(most int) (control.Schedule, error) {
 		Owner:   own,
 		Entries: []control.ScheduleEntry{},
 	}
+
 	for i, e := range s.entries {
 		item := control.ScheduleEntry{
 			Name:     e.Name,
@@ -36,16 +37,20 @@ func (s *Schedule) List(most int) (control.Schedule, error) {
 			Skipped:  states[i].Skipped,
 			Next:     []time.Time{},
 		}
+
 		for _, run := range s.cfg.Plan.Upcoming(e.Entry, states[i], plan.Civil(now), min(most, maxListed)) {
 			item.Next = append(item.Next, local(run.At, now))
 		}
+
 		list.Entries = append(list.Entries, item)
 	}
+
 	for _, p := range s.cfg.Problems {
 		if p.Refused {
 			list.Refused = append(list.Refused, control.ScheduleProblem{Entry: p.Entry, Key: p.Key, Text: p.Text})
 		}
 	}
+
 	return list, nil
 }
 
@@ -67,5 +72,6 @@ func local(civil, now time.Time) time.Time {
 	if civil.IsZero() {
 		return civil
 	}
-	return time.Date(civil.Year(), civil.Month(), civil.Day(), civil.Hour(), civil.Minute(), civil.Second(), 0, now.Location())
+	return time.Date(civil.Year(), civil.Month(), civil.Day(), civil.Hour(), civil.Minute(), civil.Second(),
+		0, now.Location())
 }

@@ -17,6 +17,7 @@ func (e *entry) result(id, jid, fun string, args []any, now time.Time) *value.Ma
 		"jid", jid,
 		"pid", int64(os.Getpid()),
 	)
+
 	if e.Metadata != nil {
 		metadata := e.Metadata.Clone()
 		metadata.Set("_TOS", "0000") // no runner function knows the offset of the time zone
@@ -24,6 +25,7 @@ func (e *entry) result(id, jid, fun string, args []any, now time.Time) *value.Ma
 		metadata.Set("_TT", now.UTC().Format("2006 January 02 Mon 15 01"))
 		data.Set("metadata", metadata)
 	}
+
 	return data
 }
 

@@ -46,6 +46,7 @@ func listOf(list control.Schedule) *value.Map {
 		for _, at := range e.Next {
 			next = append(next, at.Format(time.RFC3339))
 		}
+
 		entry := value.NewMap(
 			"function", e.Function,
 			"trigger", e.Trigger,
@@ -53,27 +54,35 @@ func listOf(list control.Schedule) *value.Map {
 			"running", int64(e.Running),
 			"next", next,
 		)
+
 		if e.DryRun {
 			entry.Set("dry_run", true)
 		}
+
 		if !e.LastRun.IsZero() {
 			entry.Set("last_run", e.LastRun.Format(time.RFC3339))
 		}
+
 		if e.Skipped != "" {
 			entry.Set("skipped", e.Skipped)
 		}
+
 		entries.Set(e.Name, entry)
 	}
+
 	for _, p := range list.Refused {
 		text := p.Text
 		if p.Key != "" {
 			text = p.Key + ": " + text
 		}
+
 		name := p.Entry
 		if name == "" {
 			name = "schedule"
 		}
+
 		entries.Set(name, value.NewMap("does_not_run", text))
 	}
+
 	return value.NewMap("enabled", list.Enabled, "owner", list.Owner, "entries", entries)
 }

@@ -156,6 +156,7 @@ func (s *Schedule) look() []due {
 		s.term = 0
 		return nil
 	}
+
 	now := s.cfg.Now()
 	took := s.cfg.Records != nil && s.term != term
 	if took {
@@ -178,20 +179,24 @@ func (s *Schedule) look() []due {
 			s.fault(err)
 			return nil // they are due at the next look again
 		}
+
 		if !noted.Looked.Equal(looked) {
 			looked = noted.Looked
 			states = s.statesOf(noted)
 			dues = s.begunIn(states)
 		}
+
 		s.version++
 		s.wrote = term
 	}
+
 	s.fault(nil)
 	s.tellLapsed()
 	s.keep(states)
 	s.lastTime = now
 	s.lastCivil = looked
 	s.term = term
+
 	return dues
 }
 
@@ -206,7 +211,8 @@ func (s *Schedule) keep(states []plan.State) {
 func (s *Schedule) tellLapsed() {
 	for _, e := range s.entries {
 		if !e.lapsed.IsZero() {
-			s.cfg.Log.Warn("scheduled runner was due while the schedule could not go on for long, and is left out", "name", e.Name, "fun", e.Fun, "due", e.lapsed.Format(time.DateTime))
+			s.cfg.Log.Warn("scheduled runner was due while the schedule could not go on for long, and is left out",
+				"name", e.Name, "fun", e.Fun, "due", e.lapsed.Format(time.DateTime))
 			e.lapsed = time.Time{}
 		}
 	}
@@ -229,7 +235,8 @@ func (s *Schedule) note(next record) (record, error) {
 	if err == nil {
 		return next, nil
 	}
-	if taken, readErr := s.cfg.Records.load(); readErr == nil && taken.Version == next.Version && taken.Term == next.Term {
+	if taken, readErr := s.cfg.Records.load(); readErr == nil && taken.Version == next.Version &&
+		taken.Term == next.Term {
 		return taken, nil
 	}
 	if errors.Is(err, versioned.ErrConflict) {
@@ -254,18 +261,22 @@ func (s *Schedule) fault(err error) {
 	if errors.Is(err, versioned.ErrContent) {
 		err = s.setAside(err)
 	}
+
 	s.report(control.ScheduleFault, err)
 
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
+
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		text = e.Err.Error()
 	}
+
 	if text != "" && text != s.failed {
 		s.cfg.Log.Error("scheduled runners wait, since other masters cannot be told of them", "error", err)
 	}
+
 	s.failed = text
 }
 
@@ -279,7 +290,9 @@ func (s *Schedule) setAside(cause error) error {
 	s.term = 0
 	text := strings.Join(aside, ", ")
 	s.cfg.Log.Error("record of the schedule is broken and set aside", "aside", text, "error", cause)
-	s.report(control.ScheduleRecordFault, fmt.Errorf("%w; it is kept as %s, and the newest whole record counts: entries that are not in it begin anew", cause, text))
+	s.report(control.ScheduleRecordFault,
+		fmt.Errorf("%w; it is kept as %s, and the newest whole record counts: entries that are not in it begin anew",
+			cause, text))
 	return nil
 }
 
@@ -299,6 +312,7 @@ func (s *Schedule) takeOver(now time.Time) error {
 		s.version = r.Version
 		return nil
 	}
+
 	states := s.statesOf(r)
 	s.version = r.Version
 	s.wrote = r.Term
@@ -310,6 +324,7 @@ func (s *Schedule) takeOver(now time.Time) error {
 			states[i] = e.Shift(states[i], -ahead.Truncate(plan.Tick))
 		}
 	}
+
 	s.keep(states)
 	return nil
 }
@@ -344,9 +359,11 @@ func (s *Schedule) walk(now time.Time) (states []plan.State, dues []due) {
 		if shift != 0 {
 			state = e.Shift(state, shift)
 		}
+
 		if gap {
 			state = s.resume(e, state, from)
 		}
+
 		look.Running = int(e.running.Load())
 		fun := ""
 		state = e.Walk(state, from, civil, look, func(_ time.Time, due string) bool {
@@ -356,11 +373,13 @@ func (s *Schedule) walk(now time.Time) (states []plan.State, dues []due) {
 		if state.Skipped == plan.SkipRunning && state.SkippedTime.After(from) {
 			e.missed.Add(1)
 		}
+
 		states[i] = state
 		if fun != "" {
 			dues = append(dues, due{e, fun})
 		}
 	}
+
 	return states, dues
 }
 
@@ -382,6 +401,7 @@ func (s *Schedule) since(now, civil time.Time) (from time.Time, shift time.Durat
 	if s.lastCivil.IsZero() {
 		return civil.Add(-plan.Tick), 0, false
 	}
+
 	from = s.lastCivil
 	if !s.lastTime.IsZero() {
 		shift = plan.Civil(now).Sub(plan.Civil(s.lastTime)) - now.Sub(s.lastTime)
@@ -389,15 +409,18 @@ func (s *Schedule) since(now, civil time.Time) (from time.Time, shift time.Durat
 			shift = 0
 		}
 	}
+
 	if shift != 0 && civil.After(from) && civil.Sub(from) <= maxShift {
 		return from, shift, false
 	}
 	if shift < 0 {
 		return civil.Add(-plan.Tick), shift, false
 	}
+
 	if oldest := civil.Add(-catchUp); from.Before(oldest) {
 		return oldest, shift, true
 	}
+
 	return from, shift, false
 }
 
@@ -406,13 +429,15 @@ func (s *Schedule) begin(ctx context.Context, d due) {
 	if d.entry.DryRun {
 		return
 	}
+
 	d.entry.running.Add(1)
 	weight := event.Weight(value.NewMap("args", d.entry.Args, "kwargs", d.entry.Kwargs))
 	err := s.backlog.Put(ctx, weight, func(ctx context.Context) {
 		s.run(ctx, d)
 		d.entry.running.Add(-1)
 		if missed := d.entry.missed.Swap(0); missed > 0 {
-			s.cfg.Log.Warn("scheduled runner was at work when it was due again; runs were left out", "name", d.entry.Name, "fun", d.fun, "runs", missed)
+			s.cfg.Log.Warn("scheduled runner was at work when it was due again; runs were left out", "name",
+				d.entry.Name, "fun", d.fun, "runs", missed)
 		}
 	})
 	if err != nil {
@@ -440,20 +465,25 @@ func (s *Schedule) run(ctx context.Context, d due) {
 		data.Set("success", true)
 		data.Set("retcode", int64(0))
 	}
+
 	returners := slices.Clone(e.Returners)
 	for _, name := range s.cfg.Returners {
 		if !slices.Contains(returners, name) {
 			returners = append(returners, name)
 		}
 	}
+
 	if len(returners) > 0 && err == nil {
 		if err := s.cfg.Return(ctx, returners, e.toReturners(data)); err != nil && ctx.Err() == nil {
-			s.cfg.Log.Error("result of a scheduled runner is not with its returners", "name", e.Name, "fun", d.fun, "error", err)
+			s.cfg.Log.Error("result of a scheduled runner is not with its returners", "name", e.Name, "fun",
+				d.fun, "error", err)
 		}
 	}
+
 	if e.Silent || s.cfg.Fire == nil {
 		return
 	}
+
 	data.Set("cmd", "_return")
 	if len(returners) == 0 {
 		data.Set("jid", "req")
@@ -461,5 +491,6 @@ func (s *Schedule) run(ctx context.Context, d due) {
 			data.Set("jid", "nocache")
 		}
 	}
+
 	s.cfg.Fire("__schedule_return", data)
 }

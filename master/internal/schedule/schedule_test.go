@@ -68,6 +68,7 @@ func (b *bench) call(_ context.Context, fun string, args []any, named *value.Map
 		b.running[name]++
 		b.most[name] = max(b.most[name], b.running[name])
 	}
+
 	lasts := b.lasts[fun]
 	b.mu.Unlock()
 	time.Sleep(lasts)
@@ -75,9 +76,11 @@ func (b *bench) call(_ context.Context, fun string, args []any, named *value.Map
 	b.running[fun]--
 	b.running["all"]--
 	b.mu.Unlock()
+
 	if fun == "a.fails" {
 		return nil, errors.New("as asked")
 	}
+
 	return value.NewMap("args", args, "kwargs", named), nil
 }
 
@@ -138,10 +141,14 @@ func TestScheduleKeys(t *testing.T) {
 		{"sum of units", entryOf("a.b", "seconds", int64(-54), "minutes", int64(1)), nil}, // refused
 		{"enabled", every3("enabled", false), nil},
 		{"range", every3("range", value.NewMap("start", at(5), "end", at(10))), seconds(0, 5, 8)},
-		{"inverted range", every3("range", value.NewMap("start", at(2), "end", at(10), "invert", true)), seconds(0, 10, 13, 16, 19)},
+		{"inverted range", every3("range", value.NewMap("start", at(2), "end", at(10), "invert", true)),
+			seconds(0, 10, 13, 16, 19)},
 		{"range long past", every3("range", value.NewMap("start", "1999-01-01", "end", "1999-01-02")), seconds(0)},
-		{"skip_during_range", every3("skip_during_range", value.NewMap("start", at(2), "end", at(10))), seconds(0, 12, 15, 18)},
-		{"run_after_skip_range", every3("run_after_skip_range", true, "skip_during_range", value.NewMap("start", at(2), "end", at(10))), seconds(0, 11, 14, 17)},
+		{"skip_during_range", every3("skip_during_range", value.NewMap("start", at(2), "end", at(10))),
+			seconds(0, 12, 15, 18)},
+		{"run_after_skip_range",
+			every3("run_after_skip_range", true, "skip_during_range", value.NewMap("start", at(2), "end", at(10))),
+			seconds(0, 11, 14, 17)},
 		{"until", every3("until", at(9)), seconds(0, 3, 6)},
 		{"after", every3("after", at(9)), seconds(0, 12, 15, 18)},
 		{"dry_run", every3("dry_run", true), nil},
@@ -200,39 +207,58 @@ func TestScheduledResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		cfg := b.config(value.NewMap(
-			"plain", entryOf("a.plain", "hours", int64(1), "args", []any{"x"}, "kwargs", value.NewMap("password", "secret"), "metadata", value.NewMap("who", "me")),
+			"plain", entryOf("a.plain", "hours", int64(1), "args", []any{"x"}, "kwargs",
+				value.NewMap("password", "secret"), "metadata", value.NewMap("who", "me")),
 			"silent", entryOf("a.silent", "hours", int64(1), "return_job", false),
 			"nocache", entryOf("a.nocache", "hours", int64(1), "return_job", "nocache"),
-			"kept", entryOf("a.kept", "hours", int64(1), "returner", []any{"mine", "theirs"}, "return_config", "other", "return_kwargs", value.NewMap("db", int64(2))),
+			"kept", entryOf("a.kept", "hours", int64(1), "returner", []any{"mine", "theirs"},
+				"return_config", "other", "return_kwargs", value.NewMap("db", int64(2))),
 			"fails", entryOf("a.fails", "hours", int64(1)),
 		))
+
 		b.runFor(New(cfg), time.Minute)
 
 		seen := map[string]*value.Map{}
 		for _, e := range b.events {
 			seen[e.Str("schedule")] = e
 		}
+
 		if len(b.events) != 4 || seen["silent"] != nil {
 			t.Fatalf("%d events: %v", len(b.events), seen)
 		}
+
 		plain := seen["plain"]
-		for key, want := range map[string]any{"cmd": "_return", "id": "m_master", "fun": "a.plain", "jid": "req", "success": true, "retcode": int64(0)} {
+		for key, want := range map[string]any{
+			"cmd":     "_return",
+			"id":      "m_master",
+			"fun":     "a.plain",
+			"jid":     "req",
+			"success": true,
+			"retcode": int64(0),
+		} {
 			if got, _ := plain.Get(key); got != want {
 				t.Errorf("%s is %v, not %v", key, got, want)
 			}
 		}
-		if text := value.Repr(plain); strings.Contains(text, "secret") || plain.Map("metadata").Str("who") != "me" || plain.Map("metadata").Str("_TOS") != "0000" {
+
+		if text := value.Repr(plain); strings.Contains(text, "secret") ||
+			plain.Map("metadata").Str("who") != "me" || plain.Map("metadata").Str("_TOS") != "0000" {
 			t.Errorf("event %s", text)
 		}
+
 		if jid := seen["nocache"].Str("jid"); jid != "nocache" {
 			t.Errorf("jid %s", jid)
 		}
+
 		if e := seen["fails"]; e.Bool("success") || e.Str("return") != "Unhandled exception running a.fails" {
 			t.Errorf("event %s", value.Repr(e))
 		}
-		if len(b.given) != 1 || !strings.HasPrefix(b.given[0], "[mine theirs]") || !strings.Contains(b.given[0], "'ret_kwargs': {'db': 2}") || seen["kept"].Str("jid") == "req" {
+
+		if len(b.given) != 1 || !strings.HasPrefix(b.given[0], "[mine theirs]") ||
+			!strings.Contains(b.given[0], "'ret_kwargs': {'db': 2}") || seen["kept"].Str("jid") == "req" {
 			t.Errorf("given %v", b.given)
 		}
+
 		if n := strings.Count(b.log.String(), `error="as asked"`); n != 1 {
 			t.Errorf("log:\n%s", &b.log)
 		}
@@ -250,17 +276,23 @@ func TestScheduledRunsWait(t *testing.T) {
 		for i := range 30 {
 			option.Set(fmt.Sprint("once", i), entryOf("a.once", "hours", int64(1)))
 		}
+
 		cfg := b.config(option)
 		cfg.Workers = 3
 		s := New(cfg)
 		b.runFor(s, 30*time.Minute)
-		if n := len(b.calls["a.once"]); n != 30 || b.most["all"] != 3 || b.most["a.twice"] != 2 || len(b.calls["a.twice"]) < 40 {
+
+		if n := len(b.calls["a.once"]); n != 30 || b.most["all"] != 3 || b.most["a.twice"] != 2 ||
+			len(b.calls["a.twice"]) < 40 {
 			t.Errorf("ran %d and %d, at once %v", n, len(b.calls["a.twice"]), b.most)
 		}
+
 		if stats := s.Stats(); stats.Waited == 0 || stats.Done < 70 || stats.Waiting > 1 {
 			t.Errorf("%+v", stats)
 		}
-		if text := b.log.String(); !strings.Contains(text, "runs were left out") || !strings.Contains(text, "name=twice") || strings.Contains(text, "name=once") {
+
+		if text := b.log.String(); !strings.Contains(text, "runs were left out") ||
+			!strings.Contains(text, "name=twice") || strings.Contains(text, "name=once") {
 			t.Errorf("log:\n%s", text)
 		}
 	})
@@ -274,7 +306,8 @@ func TestScheduleClock(t *testing.T) {
 		shift time.Duration
 		want  map[string][]time.Duration
 	}{
-		{"forward", time.Hour, map[string][]time.Duration{"a.interval": seconds(0, 60, 120, 180, 240), "a.cron": seconds(90)}},
+		{"forward", time.Hour,
+			map[string][]time.Duration{"a.interval": seconds(0, 60, 120, 180, 240), "a.cron": seconds(90)}},
 		{"back", -time.Hour, map[string][]time.Duration{"a.interval": seconds(0, 60, 120, 180, 240), "a.cron": nil}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -284,6 +317,7 @@ func TestScheduleClock(t *testing.T) {
 					"interval", entryOf("a.interval", "minutes", int64(1)),
 					"cron", entryOf("a.cron", "cron", "30 0 * * *"),
 				))
+
 				// As a zone whose offset changes after 90 s.
 				cfg.Now = func() time.Time {
 					now := time.Now().UTC()
@@ -292,6 +326,7 @@ func TestScheduleClock(t *testing.T) {
 					}
 					return now
 				}
+
 				b.runFor(New(cfg), 5*time.Minute-time.Second)
 				for fun, want := range c.want {
 					if !slices.Equal(b.calls[fun], want) {
@@ -310,17 +345,23 @@ func TestClockPutBackRepeatsNothing(t *testing.T) {
 		t.Run(back.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
-				at := func(text string) []any { return []any{value.NewMap("time", text, "time_fmt", "%Y-%m-%dT%H:%M:%S")} }
+				at := func(text string) []any {
+					return []any{value.NewMap("time", text, "time_fmt",
+						"%Y-%m-%dT%H:%M:%S")}
+				}
+
 				cfg := b.config(value.NewMap(
 					"cron", entryOf("a.cron", "cron", "1 0 * * *"),
 					"once", entryOf("a.once", "once", "2000-01-01T00:01:00"),
 					"when", entryOf("a.when", "when", "00:01"),
-					"delayed", entryOf("a.delayed", "when", "00:00:50", "splay", value.NewMap("start", int64(10), "end", int64(10))),
+					"delayed", entryOf("a.delayed", "when", "00:00:50", "splay",
+						value.NewMap("start", int64(10), "end", int64(10))),
 					"explicit", entryOf("a.explicit", "cron", "0 12 * * *", "run_explicit", at("2000-01-01T00:01:00")),
 					"later cron", entryOf("a.laterCron", "cron", "2 0 * * *"),
 					"later once", entryOf("a.laterOnce", "once", "2000-01-01T00:02:00"),
 					"later when", entryOf("a.laterWhen", "when", "00:02"),
 				))
+
 				cfg.Now = func() time.Time {
 					now := time.Now().UTC()
 					if now.Sub(b.began) > time.Minute {
@@ -328,8 +369,10 @@ func TestClockPutBackRepeatsNothing(t *testing.T) {
 					}
 					return now
 				}
+
 				b.runFor(New(cfg), 90*time.Minute)
-				for _, fun := range []string{"a.cron", "a.once", "a.when", "a.delayed", "a.explicit", "a.laterCron", "a.laterOnce", "a.laterWhen"} {
+				for _, fun := range []string{"a.cron", "a.once", "a.when", "a.delayed", "a.explicit",
+					"a.laterCron", "a.laterOnce", "a.laterWhen"} {
 					if len(b.calls[fun]) != 1 {
 						t.Errorf("%s after %v", fun, b.calls[fun])
 					}
@@ -350,10 +393,12 @@ func TestListWaitsForNoLook(t *testing.T) {
 		<-waits
 		return 1, true
 	}
+
 	s := New(cfg)
 	go s.look()
 	<-waits
 	defer close(waits)
+
 	if !s.mu.TryLock() {
 		t.Fatal("a look that waits holds what List needs")
 	}

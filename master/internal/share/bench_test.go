@@ -19,17 +19,20 @@ func BenchmarkJoin(b *testing.B) {
 	old := &master{name: "old", dir: b.TempDir(), net: n}
 	old.start(b)
 	defer func() { old.stop() }()
+
 	text := string(bytes.Repeat([]byte("x"), 4000))
 	for i := range minions {
 		id := fmt.Sprint("min", i)
 		for bank, m := range map[cache.Bank]*value.Map{
-			cache.Grains: value.NewMap("id", id, "text", text), cache.Pillar: value.NewMap("id", id, "one", text, "two", text), cache.Mine: value.NewMap("f", text[:500]),
+			cache.Grains: value.NewMap("id", id, "text", text), cache.Pillar: value.NewMap("id", id, "one",
+				text, "two", text), cache.Mine: value.NewMap("f", text[:500]),
 		} {
 			if _, err := old.store.Set(bank, id, m); err != nil {
 				b.Fatal(err)
 			}
 		}
 	}
+
 	for b.Loop() {
 		joined := &master{name: "new", dir: b.TempDir(), net: n}
 		joined.start(b)
@@ -40,12 +43,14 @@ func BenchmarkJoin(b *testing.B) {
 			peak = max(peak, m.HeapInuse)
 			return joined.store.Sums() == old.store.Sums()
 		})
+
 		b.ReportMetric(float64(peak)/(1<<20), "MiB-heap-both")
 		joined.stop()
 		began := time.Now()
 		if err := old.store.Rescan(time.Now()); err != nil {
 			b.Fatal(err)
 		}
+
 		b.ReportMetric(float64(time.Since(began).Milliseconds()), "ms-rescan")
 	}
 }
@@ -56,6 +61,7 @@ func BenchmarkTake(b *testing.B) {
 	m := &master{name: "m", dir: b.TempDir(), net: n}
 	m.start(b)
 	defer m.stop()
+
 	e := cache.Entry{Bank: cache.Pillar, Packed: bytes.Repeat([]byte("x"), 8000)}
 	i := int64(0)
 	for b.Loop() {
@@ -65,6 +71,7 @@ func BenchmarkTake(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		if out, err := m.store.Take(msg.entries[0]); err != nil || out != cache.Taken {
 			b.Fatal(out, err)
 		}

@@ -81,10 +81,12 @@ func parse(b []byte) (message, error) {
 	if err != nil {
 		return message{}, fmt.Errorf("%w: %w", errMessage, err)
 	}
+
 	parts, ok := v.([]any)
 	if !ok || len(parts) == 0 {
 		return message{}, errMessage
 	}
+
 	var m message
 	m.kind, _ = parts[0].(int64)
 	parts = parts[1:]
@@ -97,6 +99,7 @@ func parse(b []byte) (message, error) {
 			}
 			m.entries = append(m.entries, e)
 		}
+
 		return m, nil
 	case kindWant:
 		for len(parts) >= 2 {
@@ -108,13 +111,16 @@ func parse(b []byte) (message, error) {
 			m.keys = append(m.keys, key{cache.Bank(bank), id})
 			parts = parts[2:]
 		}
+
 		return m, nil
 	case kindDone:
 		return m, nil
 	}
+
 	if len(parts) != 1 {
 		return m, errMessage
 	}
+
 	m.buckets, ok = parts[0].([]byte)
 	switch {
 	case m.kind == kindList && ok && len(m.buckets) <= cache.Buckets:
@@ -125,6 +131,7 @@ func parse(b []byte) (message, error) {
 		}
 		return m, nil
 	}
+
 	return m, errMessage
 }
 
@@ -133,11 +140,20 @@ func parseEntry(v any) (cache.Entry, bool) {
 	if !ok || len(l) != 6 {
 		return cache.Entry{}, false
 	}
+
 	bank, ok1 := l[0].(string)
 	id, ok2 := l[1].(string)
 	at, ok3 := l[2].(int64)
 	base, ok4 := l[3].(int64)
 	gone, ok5 := l[4].(bool)
 	packed, ok6 := l[5].([]byte)
-	return cache.Entry{Bank: cache.Bank(bank), ID: id, At: at, Base: base, Gone: gone, Packed: packed}, ok1 && ok2 && ok3 && ok4 && ok5 && (ok6 || l[5] == nil)
+
+	return cache.Entry{
+		Bank:   cache.Bank(bank),
+		ID:     id,
+		At:     at,
+		Base:   base,
+		Gone:   gone,
+		Packed: packed,
+	}, ok1 && ok2 && ok3 && ok4 && ok5 && (ok6 || l[5] == nil)
 }

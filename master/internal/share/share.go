@@ -96,8 +96,14 @@ type Status struct {
 
 // New makes a Share and has the store tell it of changes.
 func New(cfg Config) (*Share, error) {
-	s := &Share{cfg: cfg, in: make(chan incoming, 1024), fresh: make(chan struct{}, 1), changed: map[key]struct{}{},
-		greet: map[string]struct{}{}, pulls: map[string]*pull{}}
+	s := &Share{
+		cfg:     cfg,
+		in:      make(chan incoming, 1024),
+		fresh:   make(chan struct{}, 1),
+		changed: map[key]struct{}{},
+		greet:   map[string]struct{}{},
+		pulls:   map[string]*pull{},
+	}
 	return s, cfg.Store.Share(s.change)
 }
 
@@ -150,6 +156,7 @@ func (s *Share) Run(ctx context.Context) {
 	compare, tick := time.NewTicker(compareEvery), time.NewTicker(tickEvery)
 	defer compare.Stop()
 	defer tick.Stop()
+
 	for {
 		select {
 		case m := <-s.in:
@@ -198,14 +205,17 @@ func (s *Share) spread() {
 	changed, greet := s.changed, s.greet
 	s.changed, s.greet = map[key]struct{}{}, map[string]struct{}{}
 	s.mu.Unlock()
+
 	for peer := range greet {
 		delete(s.pulls, peer)
 		s.send(peer, sum(kindMeet, s.cfg.Store.Sums()))
 	}
+
 	var list []key
 	for k := range changed {
 		list = append(list, k)
 	}
+
 	s.count.sent.Add(uint64(len(list)))
 	s.tell("", list, 0)
 }
@@ -220,6 +230,7 @@ func (s *Share) tell(peer string, list []key, most int) {
 		}
 		batch, size = nil, 0
 	}
+
 	for _, k := range list {
 		e, ok := s.cfg.Store.Entry(k.bank, k.id)
 		if !ok {
@@ -228,12 +239,15 @@ func (s *Share) tell(peer string, list []key, most int) {
 		if most > 0 && all > 0 && all+len(e.Packed) > most {
 			break
 		}
+
 		if size+len(e.Packed) > inline || len(batch) >= maxAsked {
 			flush()
 		}
+
 		batch = append(batch, e)
 		size, all = size+len(e.Packed), all+len(e.Packed)
 	}
+
 	flush()
 }
 
@@ -245,6 +259,7 @@ func (s *Share) handle(m incoming) {
 		s.cfg.Log.Debug("data of minions from a master cannot be read", "peer", m.peer, "error", err)
 		return
 	}
+
 	switch msg.kind {
 	case kindHave:
 		s.take(m.peer, msg.entries)
@@ -253,12 +268,14 @@ func (s *Share) handle(m incoming) {
 		if msg.kind == kindMeet { // they may have come while it had no way to ask
 			s.send(m.peer, sum(kindSum, ours))
 		}
+
 		var differ []byte
 		for i, n := range ours {
 			if n != msg.sums[i] {
 				differ = append(differ, byte(i))
 			}
 		}
+
 		if len(differ) > 0 && s.pulls[m.peer] == nil {
 			s.send(m.peer, ask(kindList, differ))
 		}
@@ -288,17 +305,21 @@ func (s *Share) take(peer string, entries []cache.Entry) {
 		if outcome == cache.Taken {
 			s.count.taken.Add(1)
 		}
+
 		if outcome == cache.Wanted {
 			if p == nil {
 				p = &pull{set: map[key]struct{}{}}
 				s.pulls[peer] = p
 			}
+
 			if _, ok := p.set[k]; !ok {
 				p.set[k] = struct{}{}
 				p.want = append(p.want, k)
 			}
+
 			continue
 		}
+
 		if p != nil {
 			if _, ok := p.set[k]; ok {
 				delete(p.set, k)
@@ -306,6 +327,7 @@ func (s *Share) take(peer string, entries []cache.Entry) {
 			}
 		}
 	}
+
 	if p != nil && p.asked == nil {
 		s.ask(peer, p)
 	}
@@ -329,7 +351,9 @@ func (s *Share) done(peer string) {
 }
 
 func (s *Share) ask(peer string, p *pull) {
-	p.asked, p.got, p.since = nil, false, time.Now()
+	p.asked = nil
+	p.got = false
+	p.since = time.Now()
 	for len(p.want) > 0 && len(p.asked) < maxAsked {
 		k := p.want[0]
 		p.want = p.want[1:]

@@ -31,7 +31,8 @@ func (n *net) send(from, to string, b []byte) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for id, p := range n.peers {
-		if id == from || to != "" && to != id || n.cut[from] || n.cut[id] || from+">"+id == n.mute || rand.Float64() < n.loss {
+		if id == from || to != "" && to != id || n.cut[from] || n.cut[id] || from+">"+id == n.mute ||
+			rand.Float64() < n.loss {
 			continue
 		}
 		n.bytes += len(b)
@@ -59,10 +60,16 @@ func (m *master) start(t testing.TB) {
 	if m.store, err = cache.Open(m.dir, 1<<20, keys.ValidID); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{Store: m.store, Send: func(to string, b []byte) bool { return m.net.send(m.name, to, b) }, Log: slog.New(slog.DiscardHandler)})
+
+	s, err := New(Config{
+		Store: m.store,
+		Send:  func(to string, b []byte) bool { return m.net.send(m.name, to, b) },
+		Log:   slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { s.Run(ctx) })
@@ -74,6 +81,7 @@ func (m *master) start(t testing.TB) {
 		others[id] = p
 	}
 	m.net.mu.Unlock()
+
 	for id, p := range others {
 		if id != m.name {
 			p.Connected(m.name)
@@ -113,6 +121,7 @@ func differences(all []*master) string {
 	for i := range cache.Buckets {
 		every[i] = true
 	}
+
 	known := map[key][]string{}
 	for _, m := range all {
 		for _, e := range m.store.Entries(every) {
@@ -120,6 +129,7 @@ func differences(all []*master) string {
 			known[k] = append(known[k], fmt.Sprintf("%s %d base %d gone %t", m.name, e.At, e.Base, e.Gone))
 		}
 	}
+
 	for k, v := range known {
 		at := map[string]bool{}
 		for _, x := range v {
@@ -129,6 +139,7 @@ func differences(all []*master) string {
 			out += fmt.Sprintf("\n%v %v", k, v)
 		}
 	}
+
 	return out
 }
 
@@ -141,18 +152,22 @@ func TestChange(t *testing.T) {
 				m.stop()
 			}
 		}()
+
 		if _, err := all[0].store.Set(cache.Grains, "min", value.NewMap("role", "web")); err != nil {
 			t.Fatal(err)
 		}
+
 		synctest.Wait()
 		for _, m := range all {
 			if g, ok := m.store.Get(cache.Grains, "min"); !ok || g.Str("role") != "web" {
 				t.Errorf("%s does not have it", m.name)
 			}
 		}
+
 		if err := all[2].store.Forget("min"); err != nil {
 			t.Fatal(err)
 		}
+
 		synctest.Wait()
 		for _, m := range all {
 			if _, ok := m.store.Get(cache.Grains, "min"); ok {
@@ -172,11 +187,13 @@ func TestMeet(t *testing.T) {
 				m.stop()
 			}
 		}()
+
 		synctest.Wait()
 		n.change(func() { n.cut["b"] = true })
 		if _, err := all[1].store.Set(cache.Grains, "min", value.NewMap("role", "web")); err != nil {
 			t.Fatal(err)
 		}
+
 		synctest.Wait()
 		n.change(func() { n.cut["b"], n.mute = false, "a>b" })
 		n.peers["b"].Connected("a")
@@ -184,6 +201,7 @@ func TestMeet(t *testing.T) {
 		n.change(func() { n.mute = "" })
 		n.peers["a"].Connected("b")
 		synctest.Wait()
+
 		if _, ok := all[0].store.Get(cache.Grains, "min"); !ok {
 			t.Error("a does not have what b was told")
 		}
@@ -217,14 +235,17 @@ func TestSameAtLast(t *testing.T) {
 				m.stop()
 			}
 		}()
+
 		for round := range 4 {
 			n.mu.Lock()
 			n.loss, n.cut = 0.3, map[string]bool{all[round%3].name: true}
 			n.mu.Unlock()
+
 			for i := range 400 {
 				time.Sleep(time.Millisecond)
 				m := all[rand.IntN(3)]
-				id, b := fmt.Sprint("min", rand.IntN(300)), []cache.Bank{cache.Grains, cache.Pillar, cache.Mine}[rand.IntN(3)]
+				id := fmt.Sprint("min", rand.IntN(300))
+				b := []cache.Bank{cache.Grains, cache.Pillar, cache.Mine}[rand.IntN(3)]
 				var err error
 				switch rand.IntN(6) {
 				case 0:
@@ -232,31 +253,38 @@ func TestSameAtLast(t *testing.T) {
 				case 1:
 					err = m.store.Forget(id)
 				case 2:
-					err = m.store.Update(cache.Mine, id, value.NewMap(fmt.Sprint("f", rand.IntN(5)), int64(i)), rand.IntN(3) == 0)
+					err = m.store.Update(cache.Mine, id,
+						value.NewMap(fmt.Sprint("f", rand.IntN(5)), int64(i)), rand.IntN(3) == 0)
 				default:
 					_, err = m.store.Set(b, id, value.NewMap("n", int64(i), "by", m.name))
 				}
+
 				if err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			all[(round+1)%3].stop()
 			all[(round+1)%3].start(t)
 			n.mu.Lock()
 			n.loss, n.cut = 0, map[string]bool{}
 			n.mu.Unlock()
+
 			time.Sleep(3 * compareEvery)
 			if !same(all) {
 				t.Fatalf("round %d: the masters differ:%s", round, differences(all))
 			}
 		}
+
 		d := &master{name: "d", dir: t.TempDir(), net: n}
 		d.start(t)
 		all = append(all, d)
 		time.Sleep(time.Second)
+
 		if !same(all) {
 			t.Error("a fourth master has not got all")
 		}
+
 		for _, id := range []string{"min1", "min2", "min3"} {
 			for _, b := range []cache.Bank{cache.Grains, cache.Pillar, cache.Mine} {
 				want, ok := all[0].store.Get(b, id)
@@ -274,29 +302,44 @@ func TestAttack16Messages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{Store: store, Send: func(string, []byte) bool { return true }, Log: slog.New(slog.DiscardHandler)})
+
+	s, err := New(Config{
+		Store: store,
+		Send:  func(string, []byte) bool { return true },
+		Log:   slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range [][]byte{nil, {0xc0}, pack(9), pack(kindSum, []byte("short")), pack(kindList, make([]byte, 300)), pack(kindHave, "x"), pack(kindWant, int64(1), int64(2)), pack(kindHave, []any{"grains", "a", "b", int64(0), false, nil})} {
+
+	for _, b := range [][]byte{nil, {0xc0}, pack(9), pack(kindSum, []byte("short")),
+		pack(kindList, make([]byte, 300)), pack(kindHave, "x"), pack(kindWant, int64(1), int64(2)),
+		pack(kindHave, []any{"grains", "a", "b", int64(0), false, nil})} {
 		if m, err := parse(b); err == nil {
 			t.Errorf("%x was read as %+v", b, m)
 		}
 		s.handle(incoming{"b", b})
 	}
+
 	if n := s.Status().Bad; n != 8 {
 		t.Errorf("%d messages were refused", n)
 	}
+
 	for range 2 * cap(s.in) {
 		s.Receive("b", make([]byte, 1<<20))
 	}
+
 	if s.bytes.Load() > maxIncoming || s.Status().Lost == 0 {
 		t.Errorf("%d bytes wait, %+v", s.bytes.Load(), s.Status())
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(have([]cache.Entry{{Bank: cache.Mine, ID: "min", At: 5, Base: 3, Packed: []byte{0x80}}, {Bank: cache.Grains, ID: "x", At: 1, Gone: true}}))
+	f.Add(have([]cache.Entry{
+		{Bank: cache.Mine, ID: "min", At: 5, Base: 3, Packed: []byte{0x80}},
+		{Bank: cache.Grains, ID: "x", At: 1, Gone: true},
+	}))
+
 	f.Add(want([]key{{cache.Grains, "min"}}))
 	f.Add(sum(kindSum, [cache.Buckets]uint64{1, 2}))
 	f.Add(ask(kindList, []byte{1, 2}))

@@ -35,6 +35,7 @@ func (s *Spool) Reader(name string) (*Reader, error) {
 		path:  filepath.Join(s.cfg.Dir, url.PathEscape(name)+placeSuffix),
 		ready: make(chan struct{}, 1),
 	}
+
 	text, err := os.ReadFile(r.path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -47,9 +48,11 @@ func (s *Spool) Reader(name string) (*Reader, error) {
 	default:
 		r.next = parsePlace(string(text)) // 0, and so all there is, when it was not written whole
 	}
+
 	if len(s.segments) > 0 {
 		r.next = max(r.next, s.segments[0].first)
 	}
+
 	s.next = max(s.next, r.next) // a power cut may have taken records that were read
 	s.readers = append(s.readers, r)
 	r.wake()
@@ -131,9 +134,11 @@ func (r *Reader) Enough(records int, bytes int64) bool {
 	s := r.spool
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.next-r.next >= uint64(records) {
 		return true
 	}
+
 	var waiting int64
 	for _, g := range s.segments {
 		if r.next >= g.end() {
@@ -144,6 +149,7 @@ func (r *Reader) Enough(records int, bytes int64) bool {
 			waiting -= int64(g.offsets[r.next-g.first])
 		}
 	}
+
 	return waiting >= min(bytes, s.cfg.Bytes/2)
 }
 
@@ -159,6 +165,7 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 	s := r.spool
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.closed {
 		return nil, 0, os.ErrClosed
 	}
@@ -173,10 +180,12 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 			at = r.skip(at, g)
 			continue
 		}
+
 		found, err := s.read(g, at, most-len(records), bytes)
 		for _, record := range found {
 			bytes -= int64(len(record))
 		}
+
 		records = append(records, found...)
 		at += uint64(len(found))
 		switch {
@@ -191,6 +200,7 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 			return nil, 0, fmt.Errorf("read the spool: %w", err)
 		}
 	}
+
 	return records, at, nil
 }
 
@@ -251,20 +261,24 @@ func (s *Spool) read(g *segment, number uint64, most int, bytes int64) (records 
 		return nil, err
 	}
 	defer file.Close()
+
 	for _, offset := range g.offsets[number-g.first:] {
 		record, err := readRecord(file, int64(offset), largestRecord)
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = errRecord
 		}
+
 		if err != nil {
 			return records, err
 		}
+
 		records = append(records, record)
 		bytes -= int64(len(record))
 		if len(records) == most || bytes <= 0 {
 			break
 		}
 	}
+
 	return records, nil
 }
 
@@ -273,17 +287,20 @@ func (r *Reader) Advance(end uint64) error {
 	s := r.spool
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.closed {
 		return os.ErrClosed
 	}
 	if end <= r.next {
 		return nil // they made room for others meanwhile
 	}
+
 	r.lost += s.missing(r.next, end)
 	r.next = end
 	s.tidy()
 	if err := r.note(); err != nil {
 		return fmt.Errorf("note the place of a reader of the spool: %w", err)
 	}
+
 	return nil
 }

@@ -9,9 +9,9 @@
 //   - What the spool holds is bounded. Overflow policy: the oldest segment goes, and each
 //     reader counts what it lost (Reader.Lost). Append never waits for a reader.
 //
-// A record is a big-endian length, a CRC-32C of the length and the bytes, and the bytes. A segment is a file named by the
-// number of its first record; records are numbered through all segments. The place of a reader
-// is the number of the next record, in a file of its own.
+// A record is a big-endian length, a CRC-32C of the length and the bytes, and the bytes. A segment is a
+// file named by the number of its first record; records are numbered through all segments. The place of a
+// reader is the number of the next record, in a file of its own.
 package spool
 
 import (
@@ -90,24 +90,29 @@ func Open(cfg Config) (*Spool, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the folder of the spool: %w", err)
 	}
+
 	entries, err := os.ReadDir(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("list the spool: %w", err)
 	}
+
 	for _, entry := range entries { // in the order of their names, which is that of the numbers
 		number, ok := strings.CutSuffix(entry.Name(), segmentSuffix)
 		first, err := strconv.ParseUint(number, 10, 64)
 		if !ok || err != nil {
 			continue
 		}
+
 		g, err := scan(s.path(first), first)
 		if err != nil {
 			return nil, fmt.Errorf("read the spool: %w", err)
 		}
+
 		s.segments = append(s.segments, g)
 		s.bytes += g.size
 		s.next = max(s.next, g.end())
 	}
+
 	s.synced = s.next
 	return s, nil
 }
@@ -119,6 +124,7 @@ func scan(path string, first uint64) (*segment, error) {
 		return nil, err
 	}
 	defer file.Close()
+
 	g := &segment{first: first}
 	for {
 		record, err := readRecord(file, g.size, largestRecord)
@@ -129,6 +135,7 @@ func scan(path string, first uint64) (*segment, error) {
 		default:
 			return nil, err
 		}
+
 		g.add(headSize + int64(len(record)))
 	}
 }
@@ -141,10 +148,12 @@ func readRecord(file io.ReaderAt, offset, most int64) ([]byte, error) {
 	if _, err := file.ReadAt(head[:], offset); err != nil {
 		return nil, err
 	}
+
 	size := int64(binary.BigEndian.Uint32(head[:4]))
 	if size > most {
 		return nil, errRecord
 	}
+
 	record := make([]byte, size)
 	if _, err := file.ReadAt(record, offset+headSize); err != nil && size > 0 {
 		return nil, err
@@ -152,6 +161,7 @@ func readRecord(file io.ReaderAt, offset, most int64) ([]byte, error) {
 	if checksum(head[:4], record) != binary.BigEndian.Uint32(head[4:]) {
 		return nil, errRecord
 	}
+
 	return record, nil
 }
 
@@ -170,6 +180,7 @@ func (s *Spool) Append(record []byte) error {
 	if int64(len(record)) > min(largestRecord, s.cfg.Bytes/2) {
 		return fmt.Errorf("%w: %d bytes", ErrTooLarge, len(record))
 	}
+
 	packed := make([]byte, headSize, headSize+len(record))
 	binary.BigEndian.PutUint32(packed[:4], uint32(len(record)))
 	binary.BigEndian.PutUint32(packed[4:], checksum(packed[:4], record))
@@ -182,9 +193,11 @@ func (s *Spool) Append(record []byte) error {
 	if !s.cfg.Durable {
 		return nil
 	}
+
 	if err := s.sync(number + 1); err != nil {
 		return fmt.Errorf("sync the spool: %w", err)
 	}
+
 	return nil
 }
 
@@ -194,12 +207,14 @@ func (s *Spool) write(packed []byte) (number uint64, err error) {
 	if s.closed {
 		return 0, os.ErrClosed
 	}
+
 	size := min(largestSegment, s.cfg.Bytes/segments)
 	if s.active != nil && s.last().size > 0 && s.last().size+int64(len(packed)) > size {
 		if err := s.finish(); err != nil {
 			return 0, err
 		}
 	}
+
 	if s.active == nil {
 		if err := s.begin(); err != nil {
 			return 0, err
@@ -211,6 +226,7 @@ func (s *Spool) write(packed []byte) (number uint64, err error) {
 		_ = s.active.Truncate(g.size) // what stays is no whole record
 		return 0, err
 	}
+
 	number = s.next
 	s.next++
 	g.add(int64(len(packed)))
@@ -218,9 +234,11 @@ func (s *Spool) write(packed []byte) (number uint64, err error) {
 	for s.bytes > s.cfg.Bytes && len(s.segments) > 1 {
 		s.drop(true)
 	}
+
 	for _, r := range s.readers {
 		r.wake()
 	}
+
 	return number, nil
 }
 
@@ -232,16 +250,19 @@ func (s *Spool) begin() error {
 	if err != nil {
 		return err
 	}
+
 	if s.cfg.Durable {
 		if err := durable.SyncDir(s.cfg.Dir); err != nil {
 			file.Close()
 			return err
 		}
 	}
+
 	s.active = file
 	if n := len(s.segments); n > 0 && s.segments[n-1].first == s.next { // an empty one, truncated now
 		s.segments = s.segments[:n-1]
 	}
+
 	s.segments = append(s.segments, &segment{first: s.next})
 	return nil
 }
@@ -268,6 +289,7 @@ func (s *Spool) sync(number uint64) error {
 		s.mu.Unlock()
 		return nil
 	}
+
 	upto, first := s.next, s.last().first
 	s.mu.Unlock()
 
@@ -280,9 +302,11 @@ func (s *Spool) sync(number uint64) error {
 		return err
 	}
 	defer file.Close()
+
 	if err := file.Sync(); err != nil {
 		return err
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.synced = max(s.synced, upto)
@@ -321,14 +345,17 @@ func (s *Spool) Close() error {
 	if s.closed {
 		return nil
 	}
+
 	s.closed = true
 	for _, r := range s.readers {
 		if r.file != nil {
 			r.file.Close()
 		}
 	}
+
 	if s.active == nil {
 		return nil
 	}
+
 	return s.finish()
 }

@@ -65,12 +65,14 @@ func TestReadersGetAllInOrder(t *testing.T) {
 			if err := s.Append(record); err != nil {
 				t.Fatal(err)
 			}
+
 			want = append(want, string(record))
 			got["fast"] = append(got["fast"], next(t, readers["fast"], 10)...)
 			if random.IntN(3) == 0 {
 				got["a/../slow"] = append(got["a/../slow"], next(t, readers["a/../slow"], 2)...)
 			}
 		}
+
 		if err := s.Forget(); err != nil {
 			t.Fatal(err)
 		}
@@ -80,11 +82,13 @@ func TestReadersGetAllInOrder(t *testing.T) {
 	for more := next(t, r, 50); more != nil; more = next(t, r, 50) {
 		got["a/../slow"] = append(got["a/../slow"], more...)
 	}
+
 	for name, texts := range got {
 		if !slices.Equal(texts, want) {
 			t.Errorf("seed %d: %s has read %d records, not the %d in their order", seed, name, len(texts), len(want))
 		}
 	}
+
 	if r.Lost() != 0 || r.Waiting() != 0 {
 		t.Errorf("%d lost, %d wait", r.Lost(), r.Waiting())
 	}
@@ -102,15 +106,19 @@ func TestOverflowDropsTheOldest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if away.Lost()+away.Waiting() != appended || away.Waiting() < 140 || away.Waiting() > 164 {
 		t.Errorf("%d lost, %d wait", away.Lost(), away.Waiting())
 	}
+
 	if n := len(next(t, away, appended)); uint64(n) != appended-away.Lost() {
 		t.Errorf("%d read, %d lost", n, away.Lost())
 	}
+
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 2 {
 		t.Errorf("%d files stay of what all have read: %v", len(files), err)
 	}
+
 	if err := s.Append(make([]byte, 9<<10)); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a record of more than half the spool: %v", err)
 	}
@@ -133,18 +141,21 @@ func TestDamageIsSkipped(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		s.Close()
 
 		files, err := filepath.Glob(filepath.Join(cfg.Dir, "*"))
 		if err != nil || len(files) < 2 {
 			t.Fatal(files, err)
 		}
+
 		for range 1 + random.IntN(3) {
 			path := files[random.IntN(len(files))]
 			content, err := os.ReadFile(path)
 			if err != nil {
 				continue // removed by this loop
 			}
+
 			switch at := random.IntN(len(content) + 1); random.IntN(4) {
 			case 3: // a power cut leaves zeros where nothing was written
 				content = append(content[:at:at], make([]byte, random.IntN(100))...)
@@ -157,6 +168,7 @@ func TestDamageIsSkipped(t *testing.T) {
 				os.Remove(path)
 				continue
 			}
+
 			if err := os.WriteFile(path, content, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -167,18 +179,22 @@ func TestDamageIsSkipped(t *testing.T) {
 		if err := s.Append([]byte("after")); err != nil {
 			t.Fatal(err)
 		}
+
 		var read []string
 		for more := next(t, r, 20); more != nil; more = next(t, r, 20) {
 			read = append(read, more...)
 		}
+
 		if len(read) == 0 || read[len(read)-1] != "after" {
 			t.Errorf("seed %d: what was appended afterwards is not read: %q", seed, read)
 		}
+
 		for _, text := range read {
 			if !written[text] && text != "after" {
 				t.Errorf("seed %d: nobody has written %q", seed, text)
 			}
 		}
+
 		s.Close()
 	}
 }
@@ -194,11 +210,13 @@ func TestDamageUnderWay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	path := s.path(s.segments[0].first)
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	content[s.segments[0].offsets[4]+headSize] ^= 1
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
@@ -209,13 +227,16 @@ func TestDamageUnderWay(t *testing.T) {
 			t.Errorf("a look ahead: %q, %v", records, err)
 		}
 	}
+
 	if err := s.Append([]byte("after")); err != nil {
 		t.Fatal(err)
 	}
+
 	var read []string
 	for more := next(t, r, 3); more != nil; more = next(t, r, 3) {
 		read = append(read, more...)
 	}
+
 	if want := []string{"record 0", "record 1", "record 2", "record 3", "after"}; !slices.Equal(read, want) || r.Lost() != 6 {
 		t.Errorf("read %q, %d lost, want %q and 6", read, r.Lost(), want)
 	}
@@ -229,11 +250,13 @@ func TestZerosAreNoRecords(t *testing.T) {
 	if err := s.Append([]byte("record")); err != nil {
 		t.Fatal(err)
 	}
+
 	path := s.path(s.segments[0].first)
 	s.Close()
 	if err := os.Truncate(path, 4096); err != nil {
 		t.Fatal(err)
 	}
+
 	s = open(t, cfg)
 	if got := next(t, reader(t, s, "r"), 1000); !slices.Equal(got, []string{"record"}) {
 		t.Errorf("read %q", got)
@@ -247,17 +270,21 @@ func TestEnough(t *testing.T) {
 	if r.Enough(1, 1) {
 		t.Error("nothing is enough")
 	}
+
 	if err := s.Append(make([]byte, 92)); err != nil {
 		t.Fatal(err)
 	}
+
 	if !r.Enough(1, 1<<20) || r.Enough(2, 1<<20) || !r.Enough(2, 100) {
 		t.Error("one record of 100 bytes")
 	}
+
 	for range 20 {
 		if err := s.Append(make([]byte, 92)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if !r.Enough(1000, 1<<20) {
 		t.Error("half of the spool is not enough")
 	}
@@ -276,6 +303,7 @@ func TestManyAppendAtOnce(t *testing.T) {
 			}
 		})
 	}
+
 	found := map[string]bool{}
 	for len(found) < all {
 		for _, text := range next(t, r, 20) {
@@ -284,9 +312,11 @@ func TestManyAppendAtOnce(t *testing.T) {
 			}
 			found[text] = true
 		}
+
 		if len(found) < all && r.Waiting() == 0 {
 			<-r.Ready()
 		}
 	}
+
 	appends.Wait()
 }

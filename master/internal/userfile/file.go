@@ -58,12 +58,20 @@ func New(section *value.Map) (*File, error) {
 		}
 		return otherwise
 	}
-	f := &File{name: text("^filename", ""), kind: text("^filetype", "text"), hash: text("^hashtype", "plaintext"),
-		separator: text("^field_separator", ":"), realm: text("^realm", "")}
+
+	f := &File{
+		name:      text("^filename", ""),
+		kind:      text("^filetype", "text"),
+		hash:      text("^hashtype", "plaintext"),
+		separator: text("^field_separator", ":"),
+		realm:     text("^realm", ""),
+	}
+
 	numbers := []struct {
 		name, otherwise string
 		to              *int
 	}{{"^username_field", "1", &f.user}, {"^password_field", "2", &f.password}}
+
 	for _, n := range numbers {
 		at, err := strconv.Atoi(text(n.name, n.otherwise))
 		if err != nil || at < 1 {
@@ -71,6 +79,7 @@ func New(section *value.Map) (*File, error) {
 		}
 		*n.to = at - 1
 	}
+
 	switch {
 	case f.name == "":
 		return nil, errors.New("file: name the file of users in ^filename")
@@ -83,6 +92,7 @@ func New(section *value.Map) (*File, error) {
 	case f.hash != "plaintext" && digest(f.hash, "") == "":
 		return nil, fmt.Errorf("file: ^hashtype must be plaintext, md5, sha256 or sha512, not %.40q", f.hash)
 	}
+
 	return f, nil
 }
 
@@ -107,11 +117,13 @@ func (f *File) proves(text, user, password string) (bool, error) {
 	if user == "" || len(password) > maxPassword {
 		return false, nil
 	}
+
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" {
 			continue
 		}
+
 		switch {
 		case f.kind == "text":
 			fields := strings.Split(line, f.separator)
@@ -132,6 +144,7 @@ func (f *File) proves(text, user, password string) (bool, error) {
 			}
 		}
 	}
+
 	return false, nil
 }
 
@@ -159,7 +172,8 @@ var classic = regexp.MustCompile(`^[./0-9A-Za-z]{13}$|^[${]`)
 
 // matches compares a password with one of Apache's forms.
 func matches(hash, password string) (bool, error) {
-	for _, form := range []htpasswd.PasswdParser{htpasswd.AcceptMd5, htpasswd.AcceptBcrypt, htpasswd.AcceptSha, htpasswd.AcceptSsha, htpasswd.AcceptCryptSha} {
+	for _, form := range []htpasswd.PasswdParser{htpasswd.AcceptMd5, htpasswd.AcceptBcrypt,
+		htpasswd.AcceptSha, htpasswd.AcceptSsha, htpasswd.AcceptCryptSha} {
 		known, err := form(hash)
 		if err != nil {
 			return false, errors.New("the user's password in the file is malformed") // err has it
@@ -168,8 +182,10 @@ func matches(hash, password string) (bool, error) {
 			return known.MatchesPassword(password), nil
 		}
 	}
+
 	if classic.MatchString(hash) {
 		return false, ErrUnknown
 	}
+
 	return same(hash, password), nil
 }

@@ -46,26 +46,31 @@ func TestForms(t *testing.T) {
 		"sha": "{SHA}VBPuJHI7uixaa6LQGWx4s+5GKNE=", "plain": "myPassword",
 		"apr1-too": openssl(t, "-apr1", "myPassword"), "md5": openssl(t, "-1", "myPassword"), "sha256": openssl(t, "-5", "myPassword"), "sha512": openssl(t, "-6", "myPassword"),
 	}
+
 	text := "# users\n\nno line of a user\n"
 	for user, hash := range lines {
 		text += user + ":" + hash + "\n"
 	}
+
 	f := open(t, text+"sha:{SHA}another\ndes:rqXexS6ZhobKA\nyes:$y$j9T$x$y\ncut:$apr1$\n", "^filetype", "htpasswd")
 	for user := range lines {
 		if ok, err := f.Login(user, "myPassword"); !ok || err != nil {
 			t.Errorf("%s: %v, %v", user, ok, err)
 		}
+
 		for _, wrong := range []string{"mypassword", "", "myPassword ", lines[user] + "x"} {
 			if ok, err := f.Login(user, wrong); ok || err != nil {
 				t.Errorf("%s with %q: %v, %v", user, wrong, ok, err)
 			}
 		}
 	}
+
 	for _, user := range []string{"des", "yes"} {
 		if ok, err := f.Login(user, "myPassword"); ok || !errors.Is(err, ErrUnknown) {
 			t.Errorf("%s: %v, %v", user, ok, err)
 		}
 	}
+
 	if ok, err := f.Login("cut", "x"); ok || err == nil || strings.Contains(err.Error(), "apr1") {
 		t.Errorf("a hash that is cut: %v, %v", ok, err)
 	}
@@ -80,12 +85,18 @@ func TestFiles(t *testing.T) {
 		wrong   [][2]string
 	}{
 		"text": {"dean:goneFishing\n\r\n gene:OceanMan \r\ngene:other\nempty:\n", nil,
-			[][2]string{{"dean", "goneFishing"}, {"gene", "OceanMan"}, {"empty", ""}}, [][2]string{{"gene", "other"}, {"gene", ""}, {"dean", "goneFishing\n"}, {"eve", ""}, {"", ""}}},
-		"md5": {sums, []any{"^hashtype", "md5", "^username_field", int64(2), "^password_field", "3", "^field_separator", "|"},
+			[][2]string{
+				{"dean", "goneFishing"},
+				{"gene", "OceanMan"},
+				{"empty", ""},
+			}, [][2]string{{"gene", "other"}, {"gene", ""}, {"dean", "goneFishing\n"}, {"eve", ""}, {"", ""}}},
+		"md5": {sums,
+			[]any{"^hashtype", "md5", "^username_field", int64(2), "^password_field", "3", "^field_separator", "|"},
 			nil, [][2]string{{"trey", "16a0034f90b06bf3c5982ed8ac41aab4"}, {"46", "trey"}}},
 		"sha256": {"ann:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", []any{"^hashtype", "sha256"},
 			[][2]string{{"ann", "test"}}, [][2]string{{"ann", "test2"}}},
-		"htdigest": {"ann:other:x\nann:private:" + digest("md5", "ann:private:right") + "\nbob:private:BAD\n", []any{"^filetype", "htdigest", "^realm", "private"},
+		"htdigest": {"ann:other:x\nann:private:" + digest("md5", "ann:private:right") + "\nbob:private:BAD\n",
+			[]any{"^filetype", "htdigest", "^realm", "private"},
 			[][2]string{{"ann", "right"}}, [][2]string{{"ann", "wrong"}, {"bob", "right"}, {"ann:private", "right"}}},
 	} {
 		f := open(t, tt.text, tt.options...)
@@ -97,13 +108,16 @@ func TestFiles(t *testing.T) {
 			}
 		}
 	}
+
 	if ok, err := open(t, "ann:a\nbob\neve:e\n").Login("eve", "e"); ok || err == nil {
 		t.Errorf("a line without a password: %v, %v", ok, err)
 	}
+
 	f := open(t, "")
 	if err := os.Remove(f.name); err != nil {
 		t.Fatal(err)
 	}
+
 	if ok, err := f.Login("ann", ""); ok || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v, %v", ok, err)
 	}
@@ -129,20 +143,31 @@ func TestOptions(t *testing.T) {
 func TestAttack86Users(t *testing.T) {
 	for _, kind := range []string{"text", "htpasswd"} {
 		f := open(t, "ann:secret\n#bob:hidden\nempty:\n:nobody\n", "^filetype", kind)
-		for _, p := range [][2]string{{"", "nobody"}, {"ann:secret", ""}, {"ann:secret\nann", "secret"}, {"ann", "secret\n#bob"}, {"#bob", "hidden"}, {"\nann", "secret"}, {"ann\x00", "secret"}} {
+		for _, p := range [][2]string{
+			{"", "nobody"},
+			{"ann:secret", ""},
+			{"ann:secret\nann", "secret"},
+			{"ann", "secret\n#bob"},
+			{"#bob", "hidden"},
+			{"\nann", "secret"},
+			{"ann\x00", "secret"},
+		} {
 			if ok, _ := f.Login(p[0], p[1]); ok && (kind != "text" || p[0] != "#bob") {
 				t.Errorf("%s: %q is let in", kind, p)
 			}
 		}
 	}
+
 	long := strings.Repeat("x", maxPassword+1)
 	if ok, err := open(t, "ann:"+long, "^filetype", "htpasswd").Login("ann", long); ok || err != nil {
 		t.Errorf("a password of %d bytes: %v, %v", len(long), ok, err)
 	}
+
 	f := open(t, "")
 	if err := os.Truncate(f.name, maxUserFile+1); err != nil {
 		t.Fatal(err)
 	}
+
 	if ok, err := f.Login("ann", ""); ok || err == nil {
 		t.Errorf("a file without end: %v, %v", ok, err)
 	}
@@ -156,6 +181,7 @@ func FuzzUsers(f *testing.F) {
 		if strings.Contains(text, "rounds=") || strings.Contains(text, "$2") {
 			t.Skip("the administrator chose how long it takes")
 		}
+
 		for _, kind := range []string{"text", "htpasswd", "htdigest"} {
 			u := &File{kind: kind, hash: "plaintext", separator: ":", realm: "r", password: 1}
 			if ok, err := u.proves(text, user, password); ok && (err != nil || !strings.Contains(text, user)) {

@@ -25,7 +25,8 @@ const maxRounds = 4
 func Fold(name string) string {
 	name = name[:min(len(name), maxBytes)]
 	for range maxRounds {
-		folded := strings.ToLower(strings.ToUpper(norm.NFKD.String(name))) // pairs that folding does not have, such as ı and i
+		// pairs that folding does not have, such as ı and i
+		folded := strings.ToLower(strings.ToUpper(norm.NFKD.String(name)))
 		folded = strings.Map(base, norm.NFKD.String(cases.Fold().String(folded)))
 		if folded == name {
 			break

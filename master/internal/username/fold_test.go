@@ -19,7 +19,8 @@ func TestFoldOfAllCharacters(t *testing.T) {
 			continue // it has no other form, and there are many
 		}
 		form := Fold(string(r))
-		for _, s := range []string{form, string(unicode.ToUpper(r)), string(unicode.ToLower(r)), string(unicode.ToTitle(r))} {
+		for _, s := range []string{form, string(unicode.ToUpper(r)), string(unicode.ToLower(r)),
+			string(unicode.ToTitle(r))} {
 			if Fold(s) != form {
 				t.Errorf("%U: %q, and of %q %q", r, form, s, Fold(s))
 			}
@@ -56,12 +57,14 @@ func spelling(r *rand.Rand, name string) string {
 			name = strings.ReplaceAll(name, "o", "o\u00ad\u200b")
 		}
 	}
+
 	return name
 }
 
 func TestFoldOfSpellings(t *testing.T) {
 	r := rand.New(rand.NewPCG(25, 2026))
-	parts := []string{"strasse", "straße", "ann", "Müller", "o'hara", "ﬁnn", "fi", "ΣΊΣΥΦΟΣ", "иван", "İnci", "ǅ", "x y", "Ｗ", "e\u0301", "ﬃ", "ẞ", "ŉ", "Ⅷ", "ά", "ſ", "K"}
+	parts := []string{"strasse", "straße", "ann", "Müller", "o'hara", "ﬁnn", "fi", "ΣΊΣΥΦΟΣ", "иван", "İnci",
+		"ǅ", "x y", "Ｗ", "e\u0301", "ﬃ", "ẞ", "ŉ", "Ⅷ", "ά", "ſ", "K"}
 	for range 5000 {
 		name := ""
 		for range 1 + r.IntN(3) {
@@ -71,6 +74,7 @@ func TestFoldOfSpellings(t *testing.T) {
 			t.Errorf("%+q is %q, and %+q is %q", name, Fold(name), other, Fold(other))
 		}
 	}
+
 	for _, c := range [][2]string{{"ann", "anna"}, {"ann", "bob"}, {"o", "0"}, {"straße", "strase"}, {"иван", "ivan"}} {
 		if Same(c[0], c[1]) {
 			t.Errorf("%s is %s", c[0], c[1])

@@ -16,6 +16,7 @@ func applianceFunctions() map[string]function {
 			return true, e.Machines.Drain(ctx, node, end)
 		}
 	}
+
 	return map[string]function{
 		"appliance.drain":   {[]string{"node"}, 1, drain(false)},
 		"appliance.undrain": {[]string{"node"}, 1, drain(true)},
@@ -24,10 +25,12 @@ func applianceFunctions() map[string]function {
 			if err != nil {
 				return nil, err
 			}
+
 			service, err := a.one("service")
 			if err != nil {
 				return nil, err
 			}
+
 			return true, e.Machines.Restart(ctx, node, service)
 		}},
 	}

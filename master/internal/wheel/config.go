@@ -34,21 +34,26 @@ func updateConfig(_ context.Context, e *Env, a args) (any, error) {
 	if e.ConfigDir == "" {
 		return nil, errors.New("applianced keeps the options of this master, for all nodes: write them below etc/master.d on the shared storage, then run `applianced config apply`")
 	}
+
 	text, err := saltyaml.Encode(a["yaml_contents"])
 	if err != nil {
 		return nil, fmt.Errorf("write a configuration file: %w", err)
 	}
+
 	dir := filepath.Dir(e.DefaultInclude)
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(e.ConfigDir, dir)
 	}
+
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("write a configuration file: %w", err)
 	}
+
 	file := name + ".conf"
 	if err := durable.Replace(filepath.Join(dir, file), text, 0o640); err != nil {
 		return nil, fmt.Errorf("write a configuration file: %w", err)
 	}
+
 	return "Wrote " + file, nil
 }
 
@@ -59,32 +64,40 @@ func rootsFunctions(prefix string, pick func(*Env) Roots) map[string]function {
 			if r == nil {
 				return nil, fmt.Errorf("%s are not served by this master", prefix)
 			}
+
 			if e.Newest != nil {
 				e.Newest(ctx)
 			}
+
 			return f(ctx, r, a)
 		}
 	}
+
 	env := func(a args) string { return a.text("saltenv", "base") }
 	path := []string{"path", "saltenv"}
 	return map[string]function{
 		prefix + ".find": {path, 1, with(func(_ context.Context, r Roots, a args) (any, error) {
 			return r.Find(a.text("path", ""), env(a)), nil
 		})},
-		prefix + ".list_env":   {path[1:], 0, with(func(ctx context.Context, r Roots, a args) (any, error) { return r.ListEnv(ctx, env(a)) })},
-		prefix + ".list_roots": {nil, 0, with(func(ctx context.Context, r Roots, _ args) (any, error) { return r.ListRoots(ctx) })},
+		prefix + ".list_env": {path[1:], 0,
+			with(func(ctx context.Context, r Roots, a args) (any, error) { return r.ListEnv(ctx, env(a)) })},
+		prefix + ".list_roots": {nil, 0,
+			with(func(ctx context.Context, r Roots, _ args) (any, error) { return r.ListRoots(ctx) })},
 		prefix + ".read": {path, 1, with(func(_ context.Context, r Roots, a args) (any, error) {
 			return r.Read(a.text("path", ""), env(a)), nil
 		})},
-		prefix + ".write": {[]string{"data", "path", "saltenv", "index"}, 2, with(func(ctx context.Context, r Roots, a args) (any, error) {
-			data, ok := a["data"].(string)
-			if b, isBytes := a["data"].([]byte); isBytes {
-				data, ok = string(b), true
-			}
-			if !ok {
-				return nil, errors.New("data must be text")
-			}
-			return r.Write(ctx, data, a.text("path", ""), env(a), a.number("index", 0))
-		})},
+		prefix + ".write": {[]string{"data", "path", "saltenv", "index"}, 2,
+			with(func(ctx context.Context, r Roots, a args) (any, error) {
+				data, ok := a["data"].(string)
+				if b, isBytes := a["data"].([]byte); isBytes {
+					data, ok = string(b), true
+				}
+
+				if !ok {
+					return nil, errors.New("data must be text")
+				}
+
+				return r.Write(ctx, data, a.text("path", ""), env(a), a.number("index", 0))
+			})},
 	}
 }

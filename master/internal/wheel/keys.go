@@ -21,11 +21,15 @@ func keyFunctions() map[string]function {
 		}
 		return admin.Selection{Dict: m}, nil
 	}
-	list := function{match, 1, func(_ context.Context, e *Env, a args) (any, error) { return e.Keys.Status(a.text("match", "")) }}
-	glob := function{match, 1, func(_ context.Context, e *Env, a args) (any, error) { return e.Keys.Match(a["match"], false) }}
+
+	list := function{match, 1,
+		func(_ context.Context, e *Env, a args) (any, error) { return e.Keys.Status(a.text("match", "")) }}
+	glob := function{match, 1,
+		func(_ context.Context, e *Env, a args) (any, error) { return e.Keys.Match(a["match"], false) }}
 	text := function{match, 1, func(_ context.Context, e *Env, a args) (any, error) { return e.Keys.Text(a["match"]) }}
 	accept := []string{"match", "include_rejected", "include_denied"}
 	reject := []string{"match", "include_accepted", "include_denied"}
+
 	return map[string]function{
 		"key.list":       list,
 		"key.list_all":   {nil, 0, func(_ context.Context, e *Env, _ args) (any, error) { return e.Keys.All() }},
@@ -53,7 +57,8 @@ func keyFunctions() map[string]function {
 			}
 			return e.Keys.Reject(s, a.flag("include_accepted"), a.flag("include_denied"))
 		}},
-		"key.delete": {match, 1, func(_ context.Context, e *Env, a args) (any, error) { return e.Keys.Delete(pick(a), false) }},
+		"key.delete": {match, 1,
+			func(_ context.Context, e *Env, a args) (any, error) { return e.Keys.Delete(pick(a), false) }},
 		"key.delete_dict": {match, 1, func(_ context.Context, e *Env, a args) (any, error) {
 			s, err := dict(a)
 			if err != nil {
@@ -90,18 +95,22 @@ func generate(e *Env, a args) (*value.Map, error) {
 	if size > maxKeySize {
 		return nil, fmt.Errorf("a key of %d bits is not made here; the most is %d", size, maxKeySize)
 	}
+
 	k, err := crypt.GeneratePrivate(size)
 	if err != nil {
 		return nil, fmt.Errorf("generate a key: %w", err)
 	}
+
 	priv, err := crypt.PrivatePEM(k, "")
 	if err != nil {
 		return nil, fmt.Errorf("generate a key: %w", err)
 	}
+
 	pub, err := crypt.PublicPEM(&k.PublicKey)
 	if err != nil {
 		return nil, fmt.Errorf("generate a key: %w", err)
 	}
+
 	return value.NewMap("priv", string(priv), "pub", pub), nil
 }
 
@@ -110,15 +119,19 @@ func genAccept(_ context.Context, e *Env, a args) (any, error) {
 	if err := keys.ValidID(id); err != nil {
 		return nil, err
 	}
+
 	if _, ok := e.Keys.Store.Lookup(id); ok && !a.flag("force") {
 		return value.NewMap(), nil
 	}
+
 	pair, err := generate(e, a)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := e.Keys.Store.Put(id, keys.Accepted, pair.Str("pub")); err != nil {
 		return nil, err
 	}
+
 	return pair, nil
 }

@@ -56,7 +56,8 @@ func (s *Service) Prepare(fun string, by runner.Caller, args []any, named *value
 // in words that others may see.
 func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	fun, runs := r.call.Fun, r.service.Runs
-	data = value.NewMap("fun", "wheel."+fun, "jid", r.JID, "tag", r.Tag, "user", r.by.User, event.EauthField, r.by.Eauth)
+	data = value.NewMap("fun", "wheel."+fun, "jid", r.JID, "tag", r.Tag, "user", r.by.User, event.EauthField,
+		r.by.Eauth)
 	runs.Fire(r.Tag+"/new", data)
 	ret, err := r.service.do(ctx, r.call)
 
@@ -66,14 +67,17 @@ func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	data.Set("success", success)
 	shown := data.Clone()
 	shown.Set("return", r.call.Shown.Result(conf.ShownKeys(result))) // whom it is for has it in the answer
+
 	if Private(fun) && success {
 		shown.Set("return", runner.NotForAll)
 	}
+
 	runs.KeepResult(context.WithoutCancel(ctx), r.call.Job, shown)
 	runs.Fire(r.Tag+"/ret", shown)
 	if err != nil {
 		err = r.call.Shown.Error(err)
 	}
+
 	return data, err
 }
 
@@ -83,11 +87,13 @@ func (s *Service) do(ctx context.Context, c pyrunner.Call) (any, error) {
 	if !errors.Is(err, errUnknown) {
 		return ret, err
 	}
+
 	leave, ok := s.Wait()
 	if !ok {
 		return nil, errors.New("the master is busy with the requests of others; try again later")
 	}
 	defer leave()
+
 	ret, perr := s.Runs.OfPython(ctx, s.Python, c)
 	var none *pyrunner.UnknownError
 	switch {
@@ -96,5 +102,6 @@ func (s *Service) do(ctx context.Context, c pyrunner.Call) (any, error) {
 	case errors.Is(perr, pyrunner.ErrNoSalt):
 		return nil, fmt.Errorf("%w in this master itself, and %w; set saltern_renderer_python", err, perr)
 	}
+
 	return ret, perr
 }

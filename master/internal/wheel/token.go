@@ -30,19 +30,30 @@ func tokenFunctions() map[string]function {
 			if err != nil {
 				return nil, err
 			}
+
 			list := make([]any, 0, len(t.Tokens))
 			for _, k := range t.Tokens {
-				list = append(list, value.NewMap("name", k.Name, "user", k.User, "eauth", k.Eauth, "from", k.From, "node", k.Node,
-					"start", k.Start.Format(time.RFC3339), "until", k.Until.Format(time.RFC3339)))
+				list = append(list,
+					value.NewMap("name", k.Name, "user", k.User, "eauth", k.Eauth, "from", k.From, "node", k.Node,
+						"start", k.Start.Format(time.RFC3339), "until", k.Until.Format(time.RFC3339)))
 			}
+
 			return value.NewMap("tokens", list, "more", int64(t.More)), nil
 		}},
-		"token.revoke": {params: []string{"name", "owner", "system"}, do: func(_ context.Context, e *Env, a args) (any, error) {
-			done, err := e.Tokens.EndLogIns(control.Revocation{Name: a.text("name", ""), User: a.text("owner", ""), Eauth: a.text("system", "")})
-			if err != nil {
-				return nil, err
-			}
-			return int64(done.Count), nil
-		}},
+		"token.revoke": {
+			params: []string{"name", "owner", "system"},
+			do: func(_ context.Context, e *Env, a args) (any, error) {
+				done, err := e.Tokens.EndLogIns(control.Revocation{
+					Name:  a.text("name", ""),
+					User:  a.text("owner", ""),
+					Eauth: a.text("system", ""),
+				})
+				if err != nil {
+					return nil, err
+				}
+
+				return int64(done.Count), nil
+			},
+		},
 	}
 }

@@ -79,9 +79,13 @@ func table() map[string]function {
 	maps.Copy(t, rootsFunctions("file_roots", func(e *Env) Roots { return e.FileRoots }))
 	maps.Copy(t, rootsFunctions("pillar_roots", func(e *Env) Roots { return e.PillarRoots }))
 	t["minions.connected"] = function{do: func(_ context.Context, e *Env, _ args) (any, error) { return e.Connected(), nil }}
-	t["error.error"] = function{params: []string{"name", "message"}, do: func(_ context.Context, _ *Env, a args) (any, error) {
-		return nil, fmt.Errorf("%s: %s", a.text("name", "Exception"), a.text("message", ""))
-	}}
+	t["error.error"] = function{
+		params: []string{"name", "message"},
+		do: func(_ context.Context, _ *Env, a args) (any, error) {
+			return nil, fmt.Errorf("%s: %s", a.text("name", "Exception"), a.text("message", ""))
+		},
+	}
+
 	return t
 }
 
@@ -94,28 +98,36 @@ func call(ctx context.Context, e *Env, name string, positional []any, named *val
 	if !ok {
 		return nil, fmt.Errorf("%w: %.64q", errUnknown, name)
 	}
+
 	a := args{}
 	if len(positional) > len(f.params) {
 		return nil, fmt.Errorf("%s takes %d arguments, %d were given", name, len(f.params), len(positional))
 	}
+
 	for i, v := range positional {
 		a[f.params[i]] = v
 	}
+
 	for k, v := range named.All() {
 		p, _ := k.(string)
 		if !slices.Contains(f.params, p) {
-			return nil, fmt.Errorf("%s takes no argument %.64q; it takes: %s", name, fmt.Sprint(k), strings.Join(f.params, ", "))
+			return nil, fmt.Errorf("%s takes no argument %.64q; it takes: %s", name, fmt.Sprint(k),
+				strings.Join(f.params, ", "))
 		}
+
 		if _, dup := a[p]; dup {
 			return nil, fmt.Errorf("%s got %q twice", name, p)
 		}
+
 		a[p] = v
 	}
+
 	for _, p := range f.params[:f.required] {
 		if _, ok := a[p]; !ok {
 			return nil, fmt.Errorf("%s needs the argument %q", name, p)
 		}
 	}
+
 	return f.do(ctx, e, a)
 }
 

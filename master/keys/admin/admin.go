@@ -115,6 +115,7 @@ func (r *Ring) Status(name string) (*value.Map, error) {
 	case strings.HasPrefix(name, "all"):
 		return r.All()
 	}
+
 	return value.NewMap(), nil
 }
 
@@ -130,6 +131,7 @@ func (r *Ring) Match(match any, full bool) (*value.Map, error) {
 			return nil, err
 		}
 	}
+
 	out := value.NewMap()
 	for k, v := range all.All() {
 		var hit []any
@@ -141,10 +143,12 @@ func (r *Ring) Match(match any, full bool) (*value.Map, error) {
 				}
 			}
 		}
+
 		if len(hit) > 0 {
 			out.Set(k, hit)
 		}
 	}
+
 	return out, nil
 }
 
@@ -163,6 +167,7 @@ func patterns(match any) []string {
 		}
 		return out
 	}
+
 	return nil
 }
 
@@ -185,6 +190,7 @@ func (r *Ring) after(s Selection) (*value.Map, error) {
 	if s.Dict == nil {
 		return r.Match(s.Match, false)
 	}
+
 	out := value.NewMap()
 	for _, v := range s.Dict.All() {
 		for _, id := range patterns(v) {
@@ -195,6 +201,7 @@ func (r *Ring) after(s Selection) (*value.Map, error) {
 			}
 		}
 	}
+
 	return out, nil
 }
 
@@ -242,6 +249,7 @@ func (r *Ring) change(s Selection, from []keys.State, to keys.State) (*value.Map
 	if err != nil {
 		return nil, err
 	}
+
 	var errs []error
 	for _, st := range from {
 		for _, id := range patterns(found.Value(st.Dir())) {
@@ -250,6 +258,7 @@ func (r *Ring) change(s Selection, from []keys.State, to keys.State) (*value.Map
 			}
 		}
 	}
+
 	ret, err := r.after(s)
 	return ret, errors.Join(append(errs, err)...)
 }
@@ -258,6 +267,7 @@ func (r *Ring) move(id string, from, to keys.State) error {
 	if !r.has(id, from) {
 		return nil // changed by somebody else meanwhile
 	}
+
 	var e keys.Entry
 	var err error
 	if from == keys.Denied {
@@ -272,9 +282,11 @@ func (r *Ring) move(id string, from, to keys.State) error {
 		}
 		err = r.Store.Move(id, to)
 	}
+
 	if err != nil {
 		return fmt.Errorf("change the key of %s: %w", id, keys.Advise(err))
 	}
+
 	return r.Fire("salt/key", value.NewMap("result", true, "act", to.String(), "id", id, "pub", e.PEM))
 }
 
@@ -285,6 +297,7 @@ func (r *Ring) Delete(s Selection, preserve bool) (*value.Map, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var errs []error
 	for k, v := range found.All() {
 		name, _ := k.(string)
@@ -292,12 +305,14 @@ func (r *Ring) Delete(s Selection, preserve bool) (*value.Map, error) {
 		if !ok {
 			continue
 		}
+
 		for _, id := range patterns(v) {
 			if err := r.remove(id, st, preserve); err != nil {
 				errs = append(errs, err)
 			}
 		}
 	}
+
 	errs = append(errs, r.Rotate())
 	ret, err := r.after(s)
 	return ret, errors.Join(append(errs, err)...)
@@ -343,6 +358,7 @@ func (r *Ring) Finger(match any, hashType string) (*value.Map, error) {
 			e, _ := r.Store.Denied(id)
 			return keys.Fingerprint(e.PEM, hashType)
 		}
+
 		return r.Store.Finger(id, hashType)
 	})
 }
@@ -352,6 +368,7 @@ func (r *Ring) each(match any, full bool, f func(keys.State, string) (any, error
 	if err != nil {
 		return nil, err
 	}
+
 	out := value.NewMap()
 	for k, v := range found.All() {
 		st, _ := parseStatus(k.(string))
@@ -364,9 +381,12 @@ func (r *Ring) each(match any, full bool, f func(keys.State, string) (any, error
 			if err != nil {
 				return nil, err
 			}
+
 			m.Set(id, got)
 		}
+
 		out.Set(k, m)
 	}
+
 	return out, nil
 }

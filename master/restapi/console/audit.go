@@ -22,7 +22,14 @@ func auditSpans() []option {
 
 // auditKinds are kinds of records, by patterns of their actions.
 func auditKinds() []option {
-	return []option{{"", "all"}, {"job.*", "jobs"}, {"key.*", "keys"}, {"login", "log-ins"}, {"token.*", "log-outs"}, {"*.call", "runners and wheel"}}
+	return []option{
+		{"", "all"},
+		{"job.*", "jobs"},
+		{"key.*", "keys"},
+		{"login", "log-ins"},
+		{"token.*", "log-outs"},
+		{"*.call", "runners and wheel"},
+	}
 }
 
 // chosenOf is what a form chose of a list, or another one.
@@ -55,20 +62,30 @@ type auditPage struct {
 const maxRecords = 200
 
 func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	d := auditPage{Spans: auditSpans(), Kinds: auditKinds(), User: cut(strings.TrimSpace(v.query.Get("user")), maxName), Cluster: c.cfg.Cluster}
+	d := auditPage{
+		Spans:   auditSpans(),
+		Kinds:   auditKinds(),
+		User:    cut(strings.TrimSpace(v.query.Get("user")), maxName),
+		Cluster: c.cfg.Cluster,
+	}
+
 	d.Since, d.Kind = chosenOf(d.Spans, v.query.Get("since"), "7d"), chosenOf(d.Kinds, v.query.Get("kind"), "")
 	fun := "audit.records"
 	if c.cfg.Nodes && v.may("runner", "audit.all") {
 		fun, d.All = "audit.all", true
 	}
+
 	got, err := v.do(ctx, "runner", fun, "since", d.Since, "user", d.User, "action", d.Kind, "last", int64(maxRecords))
 	if err != nil {
 		return Answer{}, err
 	}
+
 	m, ok := got.(*value.Map)
 	if !ok {
-		return Answer{}, &Refusal{http.StatusBadGateway, "The master gives no audit records: " + name(value.StrMax(got, maxName))}
+		return Answer{}, &Refusal{http.StatusBadGateway,
+			"The master gives no audit records: " + name(value.StrMax(got, maxName))}
 	}
+
 	d.Node, d.More = name(m.Str("node")), m.Value("more") == true
 	d.Damaged, _ = m.Int("damaged")
 	for node, why := range m.Map("unasked").All() {
@@ -77,6 +94,7 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 			break
 		}
 	}
+
 	list := m.List("records")
 	list = list[max(0, len(list)-maxRecords):]
 	records := make([]audit.Record, len(list))
@@ -85,9 +103,11 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		records[i] = recordOf(r)
 		d.Lost += int64(records[i].Lost)
 	}
+
 	for _, r := range slices.Backward(audit.Settled(records)) {
 		d.Rows = append(d.Rows, auditRowOf(r))
 	}
+
 	return c.render(v, "audit", http.StatusOK, page{Title: "Audit", Data: d})
 }
 
@@ -105,16 +125,28 @@ func recordOf(m *value.Map) (r audit.Record) {
 }
 
 func auditRowOf(r audit.Record) auditRow {
-	row := auditRow{Node: name(r.Node), Action: name(r.Action), Proof: name(string(r.Proof)), From: name(r.Whence()), User: name(r.Who()), Object: name(r.What()), Result: name(string(r.Result)),
-		Bad: r.Result == audit.Refused || r.Result == audit.Failed}
+	row := auditRow{
+		Node:   name(r.Node),
+		Action: name(r.Action),
+		Proof:  name(string(r.Proof)),
+		From:   name(r.Whence()),
+		User:   name(r.Who()),
+		Object: name(r.What()),
+		Result: name(string(r.Result)),
+		Bad:    r.Result == audit.Refused || r.Result == audit.Failed,
+	}
+
 	if !r.Time.IsZero() {
 		row.Time = r.Time.UTC().Format("2006-01-02 15:04:05")
 	}
+
 	if jobs.Valid(r.JID) && r.Action == "job.publish" {
 		row.JID = r.JID
 	}
+
 	if r.Detail != "" {
 		row.Result += ": " + name(r.Detail)
 	}
+
 	return row
 }

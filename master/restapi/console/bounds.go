@@ -75,20 +75,33 @@ func slice(n, per int, path string, q url.Values) (lo, hi int, p pager) {
 	if err != nil || page < 1 {
 		page = 1
 	}
+
 	page = min(page, pages)
 	lo, hi = (page-1)*per, min(page*per, n)
 	at := func(page int) string {
 		if page < 1 || page > pages {
 			return ""
 		}
+
 		next := url.Values{}
 		for k, v := range q {
 			next[k] = v
 		}
+
 		next.Set("page", strconv.Itoa(page))
 		return path + "?" + next.Encode()
 	}
-	p = pager{From: min(lo+1, n), To: hi, Of: n, Page: page, Pages: pages, Prev: at(page - 1), Next: at(page + 1)}
+
+	p = pager{
+		From:  min(lo+1, n),
+		To:    hi,
+		Of:    n,
+		Page:  page,
+		Pages: pages,
+		Prev:  at(page - 1),
+		Next:  at(page + 1),
+	}
+
 	return lo, hi, p
 }
 

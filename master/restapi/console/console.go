@@ -115,27 +115,44 @@ type Events struct {
 
 // New makes a console.
 func New(cfg Config) (*Console, error) {
-	c := &Console{cfg: cfg, base: cfg.Prefix + Dir, pages: map[string]*template.Template{}, static: map[string]asset{},
-		origin: http.NewCrossOriginProtection(), routes: routes()}
+	c := &Console{
+		cfg:    cfg,
+		base:   cfg.Prefix + Dir,
+		pages:  map[string]*template.Template{},
+		static: map[string]asset{},
+		origin: http.NewCrossOriginProtection(),
+		routes: routes(),
+	}
+
 	if cfg.SignIn.Provider != "" {
 		c.routes[signInPath] = route{get: beginSignIn, open: true}
 		c.routes[signInPath+"/done"] = route{get: endSignIn, open: true}
 	}
+
 	names, err := fs.Glob(files, "templates/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("read the console's pages: %w", err)
 	}
+
 	for _, n := range names {
 		if n = path.Base(n); n == "layout.html" || n == "parts.html" || n == "machines.html" {
 			continue
 		}
-		t, err := template.New(n).Funcs(functions()).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/machines.html", "templates/"+n)
+
+		t, err := template.New(n).Funcs(functions()).ParseFS(files, "templates/layout.html",
+			"templates/parts.html", "templates/machines.html", "templates/"+n)
 		if err != nil {
 			return nil, fmt.Errorf("read the console's page %s: %w", n, err)
 		}
+
 		c.pages[strings.TrimSuffix(n, ".html")] = t
 	}
-	for n, kind := range map[string]string{"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
+
+	for n, kind := range map[string]string{
+		"console.css": "text/css; charset=utf-8",
+		"console.js":  "text/javascript; charset=utf-8",
+		"icon.svg":    "image/svg+xml",
+	} {
 		b, err := files.ReadFile("static/" + n)
 		if err != nil {
 			return nil, fmt.Errorf("read the console's file %s: %w", n, err)
@@ -143,6 +160,7 @@ func New(cfg Config) (*Console, error) {
 		sum := sha256.Sum256(b)
 		c.static["/"+n] = asset{kind, string(b), hex.EncodeToString(sum[:6])}
 	}
+
 	c.style = c.base + "/console.css?v=" + c.static["/console.css"].mark
 	c.script = c.base + "/console.js?v=" + c.static["/console.js"].mark
 	return c, nil
@@ -226,15 +244,19 @@ func (c *Console) Serve(ctx context.Context, r Request) Answer {
 	if err != nil {
 		a = c.failed(v, err)
 	}
+
 	if a.Header == nil {
 		a.Header = http.Header{}
 	}
+
 	for k, text := range guards() {
 		a.Header.Set(k, text)
 	}
+
 	if a.Header.Get("Cache-Control") == "" {
 		a.Header.Set("Cache-Control", "no-store")
 	}
+
 	return a
 }
 
@@ -257,18 +279,26 @@ func (c *Console) answer(ctx context.Context, v *visit) (Answer, error) {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
+
 	if s, ok := c.static[v.Path]; ok && method == http.MethodGet {
-		return Answer{Code: http.StatusOK, Body: s.text, Header: http.Header{"Content-Type": {s.kind}, "Cache-Control": {"public, max-age=86400"}}}, nil
+		return Answer{
+			Code:   http.StatusOK,
+			Body:   s.text,
+			Header: http.Header{"Content-Type": {s.kind}, "Cache-Control": {"public, max-age=86400"}},
+		}, nil
 	}
+
 	if v.Path == "" {
 		return c.redirect("/", nil), nil
 	}
+
 	r, ok := c.routes[v.Path]
 	v.section = r.section
 	do := r.get
 	if method == http.MethodPost {
 		do = r.post
 	}
+
 	switch {
 	case !ok:
 		return Answer{}, &Refusal{http.StatusNotFound, "There is no such page."}
@@ -277,16 +307,19 @@ func (c *Console) answer(ctx context.Context, v *visit) (Answer, error) {
 	case method == http.MethodPost && c.origin.Check(v.HTTP) != nil:
 		return Answer{}, &Refusal{http.StatusForbidden, "The form was sent by another site. Nothing was done."}
 	}
+
 	if !r.open {
 		if err := c.session(ctx, v); err != nil {
 			return Answer{}, err
 		}
+
 		if method == http.MethodPost {
 			if err := checkForm(v); err != nil {
 				return Answer{}, err
 			}
 		}
 	}
+
 	return do(c, ctx, v)
 }
 
@@ -296,7 +329,11 @@ func (c *Console) redirect(to string, q url.Values) Answer {
 	if len(q) > 0 {
 		at += "?" + q.Encode()
 	}
-	return Answer{Code: http.StatusSeeOther, Header: http.Header{"Location": {at}, "Content-Type": {"text/plain; charset=utf-8"}}, Body: "See " + at + "\n"}
+	return Answer{
+		Code:   http.StatusSeeOther,
+		Header: http.Header{"Location": {at}, "Content-Type": {"text/plain; charset=utf-8"}},
+		Body:   "See " + at + "\n",
+	}
 }
 
 // page is what a template gets.
@@ -320,10 +357,16 @@ func (v *visit) rights() rights {
 	if v.login.Token == "" {
 		return rights{}
 	}
-	return rights{Keys: v.may("wheel", "key.list_all"), Minions: v.may("runner", "presence.minions"),
-		Jobs: v.may("runner", "jobs.list_jobs_filter"), Run: v.may("local_async", ""), Events: true,
-		Files: v.may("runner", "files.list") || v.may("runner", "git.status"), Audit: v.may("runner", "audit.records") || v.may("runner", "audit.all"),
-		Tokens: v.may("wheel", "token.list")}
+	return rights{
+		Keys:    v.may("wheel", "key.list_all"),
+		Minions: v.may("runner", "presence.minions"),
+		Jobs:    v.may("runner", "jobs.list_jobs_filter"),
+		Run:     v.may("local_async", ""),
+		Events:  true,
+		Files:   v.may("runner", "files.list") || v.may("runner", "git.status"),
+		Audit:   v.may("runner", "audit.records") || v.may("runner", "audit.all"),
+		Tokens:  v.may("wheel", "token.list"),
+	}
 }
 
 // role is a word for what somebody may do.
@@ -341,7 +384,11 @@ func (v *visit) role() string {
 
 // render makes a page. p needs Title and Data, and what else it wants to say.
 func (c *Console) render(v *visit, template string, code int, p page) (Answer, error) {
-	p.Base, p.Style, p.Script, p.Version, p.Section = c.base, c.style, c.script, c.cfg.Version, v.section
+	p.Base = c.base
+	p.Style = c.style
+	p.Script = c.script
+	p.Version = c.cfg.Version
+	p.Section = v.section
 	if v.login.Token != "" {
 		p.User, p.Role, p.May, p.Token = name(v.login.User), v.role(), v.rights(), formToken(v.login.Token)
 	}
@@ -368,13 +415,19 @@ func (c *Console) failed(v *visit, err error) Answer {
 		}
 		return a
 	}
+
 	a, err := c.render(v, "error", r.Code, page{Title: http.StatusText(r.Code), Problem: r.Text})
 	if err != nil {
 		c.cfg.Log.Error("a page of the console failed", "path", v.Path, "error", err)
-		return Answer{Code: http.StatusInternalServerError, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}}}
+		return Answer{
+			Code:   http.StatusInternalServerError,
+			Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
+		}
 	}
+
 	if r.Code == http.StatusTooManyRequests || r.Code == http.StatusServiceUnavailable {
 		a.Header.Set("Retry-After", "5")
 	}
+
 	return a
 }

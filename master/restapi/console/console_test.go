@@ -35,7 +35,14 @@ func (r *recorded) login() Login {
 	if may == nil {
 		may = func(string, string) bool { return true }
 	}
-	return Login{Token: strings.Repeat("ab", 32), User: "alice", System: "pam", Expires: now().Add(time.Hour), May: may, AllEvents: true}
+	return Login{
+		Token:     strings.Repeat("ab", 32),
+		User:      "alice",
+		System:    "pam",
+		Expires:   now().Add(time.Hour),
+		May:       may,
+		AllEvents: true,
+	}
 }
 
 func (r *recorded) LogIn(context.Context, string, string, string) (Login, error) {
@@ -72,17 +79,36 @@ func (r *recorded) Do(_ context.Context, _ string, low *value.Map) (any, error) 
 }
 
 func (r *recorded) Status() *control.Status {
-	return &control.Status{ID: "m1", Started: now().Add(-time.Hour), Written: now(), Problems: []control.Problem{{What: control.JobCacheFault, Text: "no space left on device", Since: now().Add(-time.Minute)}}}
+	return &control.Status{
+		ID:      "m1",
+		Started: now().Add(-time.Hour),
+		Written: now(),
+		Problems: []control.Problem{{
+			What:  control.JobCacheFault,
+			Text:  "no space left on device",
+			Since: now().Add(-time.Minute),
+		}},
+	}
 }
 
 func now() time.Time { return time.Date(2026, 11, 24, 16, 0, 0, 0, time.UTC) }
 
 func newConsole(t testing.TB, prefix string) *Console {
 	t.Helper()
-	c, err := New(Config{Prefix: prefix, Secure: true, Version: "1.2.3", Cluster: true, Nodes: true, Systems: []string{"ldap", "pam"}, Log: slog.New(slog.DiscardHandler), Now: now})
+	c, err := New(Config{
+		Prefix:  prefix,
+		Secure:  true,
+		Version: "1.2.3",
+		Cluster: true,
+		Nodes:   true,
+		Systems: []string{"ldap", "pam"},
+		Log:     slog.New(slog.DiscardHandler),
+		Now:     now,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return c
 }
 
@@ -91,7 +117,13 @@ func ask(t testing.TB, c *Console, m Master, method, path string, form url.Value
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, "https://salt:8000"+c.base+path, nil)
 	r.AddCookie(&http.Cookie{Name: "__Secure-saltern_console", Value: strings.Repeat("ab", 32)})
-	return c.Serve(t.Context(), Request{HTTP: r, Path: strings.TrimPrefix(r.URL.Path, c.base), Master: m, Form: func() (url.Values, error) { return form, nil }})
+	return c.Serve(t.Context(),
+		Request{
+			HTTP:   r,
+			Path:   strings.TrimPrefix(r.URL.Path, c.base),
+			Master: m,
+			Form:   func() (url.Values, error) { return form, nil },
+		})
 }
 
 // hostile is what a minion may be called; says is what it may say as well.
@@ -105,64 +137,104 @@ func wheel(v any) any { return value.NewMap("data", value.NewMap("return", v, "s
 func theMinions(ids ...string) any {
 	l := []any{}
 	for i, id := range ids {
-		l = append(l, value.NewMap("id", id, "key", "accepted", "connected", i%2 == 0, "address", "192.0.2.7", "seen", 1795535999.5))
+		l = append(l,
+			value.NewMap("id", id, "key", "accepted", "connected", i%2 == 0, "address", "192.0.2.7", "seen",
+				1795535999.5))
 	}
-	return value.NewMap("minions", append(l, value.NewMap("id", "new1", "key", "pending", "connected", false, "address", "192.0.2.9", "seen", 1795535000.0)), "subscriptions", value.NewMap())
+	return value.NewMap("minions",
+		append(l,
+			value.NewMap("id", "new1", "key", "pending", "connected", false, "address", "192.0.2.9", "seen",
+				1795535000.0)),
+		"subscriptions", value.NewMap())
 }
 
 // theJob is a highstate of four minions, of which one failed and one has not answered.
 func theJob() any {
 	st := func(n int, result any, changes *value.Map, more ...any) *value.Map {
-		m := value.NewMap("__run_num__", n, "result", result, "changes", changes, "comment", "The comment.", "duration", 12.5, "start_time", "16:00:00.000000")
+		m := value.NewMap("__run_num__", n, "result", result, "changes", changes, "comment", "The comment.",
+			"duration", 12.5, "start_time", "16:00:00.000000")
 		for i := 0; i < len(more); i += 2 {
 			m.Set(more[i], more[i+1])
 		}
 		return m
 	}
+
 	none := value.NewMap()
-	good := value.NewMap("pkg_|-vim_|-vim_|-installed", st(0, true, none), "file_|-motd_|-/etc/motd_|-managed", st(1, true, value.NewMap("diff", "--- \n+++ \n@@ -1 +1 @@\n-old\n+new "+says+"\n", "mode", "0644")))
+	good := value.NewMap("pkg_|-vim_|-vim_|-installed", st(0, true, none),
+		"file_|-motd_|-/etc/motd_|-managed",
+		st(1, true, value.NewMap("diff", "--- \n+++ \n@@ -1 +1 @@\n-old\n+new "+says+"\n", "mode", "0644")))
 	bad := value.NewMap("pkg_|-vim_|-vim_|-installed", st(0, true, none), "cmd_|-a_|-echo a_|-b_|-run", st(1, nil, none, "warnings", []any{"beware " + says}),
 		"service_|-nginx_|-"+hostile+"_|-running", st(2, false, none, "comment", "Job for nginx.service failed. "+says))
-	return value.NewMap("jid", "20261124155900000001", "Function", "state.apply", "Arguments", []any{"web", value.NewMap("__kwarg__", true, "test", true)}, "Target", "*", "Target-type", "glob", "User", "alice",
+
+	return value.NewMap("jid", "20261124155900000001", "Function", "state.apply", "Arguments", []any{"web",
+		value.NewMap("__kwarg__", true, "test", true)}, "Target", "*", "Target-type", "glob", "User", "alice",
 		"Minions", []any{"web1", "web2", hostile, "web4"}, "StartTime", "2026, Nov 24 15:59:00.000001", "Result", value.NewMap(
 			"web1", value.NewMap("return", good, "retcode", 0, "success", true), "web2", value.NewMap("return", bad, "retcode", 2, "success", true),
 			hostile, value.NewMap("return", []any{"Rendering SLS failed " + says}, "retcode", 1)))
 }
 
 func theAnswers() map[string]any {
-	job := value.NewMap("JID", "20261124155900000001", "Function", "state.apply", "Arguments", []any{"web"}, "Target", "*", "Target-type", "glob", "User", says, "StartTime", "2026, Nov 24 15:59:00.000001")
+	job := value.NewMap("JID", "20261124155900000001", "Function", "state.apply", "Arguments", []any{"web"},
+		"Target", "*", "Target-type", "glob", "User", says, "StartTime", "2026, Nov 24 15:59:00.000001")
 	return map[string]any{
 		"presence.minions": theMinions("web1", hostile),
-		"key.list_all":     wheel(value.NewMap("minions", []any{"web1", hostile}, "minions_pre", []any{"new1"}, "minions_rejected", []any{}, "minions_denied", []any{}, "local", []any{"m1.pem"})),
-		"key.finger":       wheel(value.NewMap("minions", value.NewMap("web1", "aa:bb", hostile, "cc:dd"), "minions_pre", value.NewMap("new1", "11:22:33"))),
-		"key.accept_dict":  wheel(value.NewMap("minions", []any{"new1"})),
-		"cluster.members":  value.NewMap("id", "192.0.2.1", "state", "member", "version", "1.2.3", "peers", value.NewMap("192.0.2.2", value.NewMap("connected", true, "alive", true, "version", "1.2.3"), "192.0.2.3", value.NewMap("connected", false, "alive", false, "error", "connection refused"))),
-		"cache.grains": value.NewMap("web1", value.NewMap("os", "Debian", "osfinger", "Debian-12", "saltversion", "3008.3", "ipv4", []any{"127.0.0.1", "192.0.2.7"}),
-			hostile, value.NewMap("os", says, "saltversion", says, says, value.NewMap(says, []any{says, int64(1), nil}), "homepage", "javascript:alert(1)")),
+		"key.list_all": wheel(value.NewMap("minions", []any{"web1", hostile}, "minions_pre",
+			[]any{"new1"}, "minions_rejected", []any{}, "minions_denied", []any{}, "local",
+			[]any{"m1.pem"})),
+		"key.finger": wheel(value.NewMap("minions", value.NewMap("web1", "aa:bb", hostile, "cc:dd"),
+			"minions_pre", value.NewMap("new1", "11:22:33"))),
+		"key.accept_dict": wheel(value.NewMap("minions", []any{"new1"})),
+		"cluster.members": value.NewMap("id", "192.0.2.1", "state", "member", "version", "1.2.3", "peers",
+			value.NewMap("192.0.2.2", value.NewMap("connected", true, "alive", true, "version", "1.2.3"),
+				"192.0.2.3",
+				value.NewMap("connected", false, "alive", false, "error", "connection refused"))),
+		"cache.grains": value.NewMap("web1", value.NewMap("os", "Debian", "osfinger", "Debian-12",
+			"saltversion", "3008.3", "ipv4", []any{"127.0.0.1", "192.0.2.7"}),
+			hostile, value.NewMap("os", says, "saltversion", says, says,
+				value.NewMap(says, []any{says, int64(1), nil}), "homepage", "javascript:alert(1)")),
 		"jobs.list_jobs_filter": []any{job},
 		"jobs.list_job":         theJob(),
-		"files.list":            value.NewMap("envs", []any{"base", hostile}, "saltenv", "base", "prefix", "", "dirs", []any{"web", hostile}, "files", []any{"top.sls", says}, "of", int64(7)),
-		"files.show":            value.NewMap("path", "web/"+hostile, "saltenv", hostile, "backend", "roots", "size", int64(90_000), "text", "a: "+says+"\n{{ x }}\n", "cut", int64(80_000)),
-		"git.status": value.NewMap("https://git.example/"+says, value.NewMap("state", "x", "refs", value.NewMap("main", "0123456789abcdef0123", says, says), "changed", "2026-11-22T16:00:00Z", "fetched", "2026-11-24T15:59:00Z", "more_refs", int64(3),
+		"files.list": value.NewMap("envs", []any{"base", hostile}, "saltenv", "base", "prefix",
+			"", "dirs", []any{"web", hostile}, "files", []any{"top.sls", says}, "of", int64(7)),
+		"files.show": value.NewMap("path", "web/"+hostile, "saltenv", hostile, "backend", "roots",
+			"size", int64(90_000), "text", "a: "+says+"\n{{ x }}\n", "cut", int64(80_000)),
+		"git.status": value.NewMap("https://git.example/"+
+			says, value.NewMap("state", "x", "refs", value.NewMap("main", "0123456789abcdef0123", says,
+			says), "changed", "2026-11-22T16:00:00Z", "fetched", "2026-11-24T15:59:00Z", "more_refs", int64(3),
 			"other_masters", value.NewMap("m2", value.NewMap("same", true), says, value.NewMap("same", false))),
-			"ssh://git.example/y", value.NewMap("state", nil, "fault", value.NewMap("kind", "x", "text", says, "since", "2026-11-24T15:00:00Z"))),
-		"pillar.show_pillar": value.NewMap("_errors", []any{says}, "role", "web", says, value.NewMap(says, []any{says})),
-		"audit.all": value.NewMap("unasked", value.NewMap("n3", says), "more", false, "damaged", int64(0), "records", []any{
-			value.NewMap("time", "2026-11-24T15:00:00.5Z", "node", "n2"+says, "user", "alice", "as", "root", "proof", "login", "from", "local", "action", "node.drain", "object", "n3", "result", "ok")}),
+			"ssh://git.example/y", value.NewMap("state", nil, "fault",
+				value.NewMap("kind", "x", "text", says, "since", "2026-11-24T15:00:00Z"))),
+		"pillar.show_pillar": value.NewMap("_errors", []any{says}, "role", "web", says,
+			value.NewMap(says, []any{says})),
+		"audit.all": value.NewMap("unasked", value.NewMap("n3", says), "more", false, "damaged", int64(0),
+			"records", []any{
+				value.NewMap("time", "2026-11-24T15:00:00.5Z", "node", "n2"+says, "user", "alice", "as",
+					"root", "proof", "login", "from", "local", "action", "node.drain", "object", "n3",
+					"result", "ok")}),
 		"audit.records": value.NewMap("node", "n1"+says, "more", true, "damaged", int64(2), "records", []any{
-			value.NewMap("time", "2026-11-24T15:00:00.5Z", "user", "alice", "as", "root", "proof", "login", "from", "local", "action", "key.accept", "object", hostile, "result", "asked", "op", "a"),
-			value.NewMap("time", "2026-11-24T15:00:01Z", "user", "alice", "as", "root", "proof", "login", "from", "local", "action", "key.accept", "object", hostile, "result", "ok", "detail", says, "op", "a"),
-			value.NewMap("time", "2026-11-24T15:59:00Z", "user", says, "proof", "token", "eauth", "pam", "from", "192.0.2.7", "via", "salt-api", "action", "job.publish", "function", "state.apply", "object", "*", "minions", int64(4), "result", "started", "jid", "20261124155900000001"),
-			value.NewMap("time", says, "user", "eve", "proof", "none", "from", says, "action", "login", "function", "mk_token", "result", "refused", "lost", int64(3)),
+			value.NewMap("time", "2026-11-24T15:00:00.5Z", "user", "alice", "as", "root", "proof", "login",
+				"from", "local", "action", "key.accept", "object", hostile, "result", "asked", "op", "a"),
+			value.NewMap("time", "2026-11-24T15:00:01Z", "user", "alice", "as", "root", "proof", "login",
+				"from", "local", "action", "key.accept", "object", hostile, "result", "ok", "detail", says,
+				"op", "a"),
+			value.NewMap("time", "2026-11-24T15:59:00Z", "user", says, "proof", "token", "eauth", "pam",
+				"from", "192.0.2.7", "via", "salt-api", "action", "job.publish", "function", "state.apply",
+				"object", "*", "minions", int64(4), "result", "started", "jid", "20261124155900000001"),
+			value.NewMap("time", says, "user", "eve", "proof", "none", "from", says, "action", "login",
+				"function", "mk_token", "result", "refused", "lost", int64(3)),
 		}),
 		"token.list": wheel(value.NewMap("more", int64(2), "tokens", []any{
-			value.NewMap("name", control.TokenName(strings.Repeat("ab", 32)), "user", "alice", "eauth", "pam", "from", "192.0.2.7", "node", "n1", "start", "2026-11-24T15:00:00Z", "until", "2026-11-25T03:00:00Z"),
-			value.NewMap("name", "0123456789abcdef", "user", says, "eauth", says, "from", says, "node", says, "start", "2026-11-24T14:00:00Z", "until", "2026-11-25T02:00:00Z")})),
+			value.NewMap("name", control.TokenName(strings.Repeat("ab", 32)), "user", "alice", "eauth",
+				"pam", "from", "192.0.2.7", "node", "n1", "start", "2026-11-24T15:00:00Z", "until",
+				"2026-11-25T03:00:00Z"),
+			value.NewMap("name", "0123456789abcdef", "user", says, "eauth", says, "from", says, "node", says,
+				"start", "2026-11-24T14:00:00Z", "until", "2026-11-25T02:00:00Z")})),
 		"token.revoke":     wheel(int64(1)),
 		"appliance.status": theAppliance(),
 		"appliance.course": theCourse(),
 		"appliance.drain":  wheel(true), "appliance.restart": wheel(true), "appliance.undrain": value.NewMap("data", value.NewMap("success", false, "return", "Exception occurred in wheel appliance.undrain: "+says)),
-		"sys.doc": value.NewMap("web1", value.NewMap("test.ping", "Used to make sure the minion is up.\n\nCLI Example: "+says)),
+		"sys.doc": value.NewMap("web1",
+			value.NewMap("test.ping", "Used to make sure the minion is up.\n\nCLI Example: "+says)),
 	}
 }
 
@@ -174,8 +246,12 @@ func TestPages(t *testing.T) {
 	id := url.QueryEscape(hostile)
 	for name, path := range map[string]string{
 		"overview": "/?done=drain&node=n1", "node": "/nodes/confirm?do=restart&node=n2&service=lb", "keys": "/keys?state=minions", "keys-pending": "/keys", "confirm": "/keys/confirm?do=accept&state=minions_pre&id=new1", "minions": "/minions", "minions-target": "/minions?tgt=os:Debian&type=grain",
-		"jobs": "/jobs", "job": "/job?jid=20261124155900000001", "run": "/run?tgt=" + id + "&type=list&fun=test.ping&arg=" + id, "run-doc": "/run?tgt=web*&fun=test.ping&doc=1",
-		"events": "/events?tag=" + id, "files": "/files", "files-dir": "/files?env=" + id + "&dir=web/" + id, "file": "/file?env=base&path=x", "pillar": "/pillar?id=" + id, "audit": "/audit?kind=" + id + "&user=" + id, "audit-all": "/audit", "tokens": "/tokens?done=1", "token": "/tokens/confirm?user=alice", "not-found": "/" + id,
+		"jobs": "/jobs", "job": "/job?jid=20261124155900000001", "run": "/run?tgt=" + id +
+			"&type=list&fun=test.ping&arg=" + id, "run-doc": "/run?tgt=web*&fun=test.ping&doc=1",
+		"events": "/events?tag=" + id, "files": "/files", "files-dir": "/files?env=" + id + "&dir=web/" +
+			id, "file": "/file?env=base&path=x", "pillar": "/pillar?id=" +
+			id, "audit": "/audit?kind=" + id + "&user=" +
+			id, "audit-all": "/audit", "tokens": "/tokens?done=1", "token": "/tokens/confirm?user=alice", "not-found": "/" + id,
 	} {
 		m := &recorded{answers: theAnswers()}
 		c := newConsole(t, "/api")
@@ -184,9 +260,12 @@ func TestPages(t *testing.T) {
 		if (a.Code != http.StatusOK) != (name == "not-found") {
 			t.Errorf("%s: %d", path, a.Code)
 		}
-		if strings.Contains(a.Body, "<b ") || strings.Contains(a.Body, "\u202e") || strings.Contains(a.Body, `href="javascript`) {
+
+		if strings.Contains(a.Body, "<b ") || strings.Contains(a.Body, "\u202e") ||
+			strings.Contains(a.Body, `href="javascript`) {
 			t.Errorf("%s: what a minion says is not text", path)
 		}
+
 		a.Body = marks.ReplaceAllString(a.Body, "?v=MARK")
 		file := filepath.Join("testdata", name+".html")
 		if *update {
@@ -194,10 +273,12 @@ func TestPages(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		want, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if string(want) != a.Body {
 			t.Errorf("%s is not as in %s:\n%s", path, file, a.Body)
 		}
@@ -212,15 +293,19 @@ func TestFailedFirst(t *testing.T) {
 	for _, r := range rows {
 		ids = append(ids, r.ID+" "+r.Word)
 	}
+
 	if got := strings.Join(ids, ", "); got != hostile+" failed, web2 failed, web4 waiting, web1 ok" {
 		t.Errorf("%s", got)
 	}
+
 	rows[1].fill(newBudget(), theJob().(*value.Map).Map("Result").Map("web2"), maxStates)
 	s := rows[1].States
 	if s == nil || len(s.Rows) != 3 || s.Failed != 1 || s.Differ != 1 || s.Succeeded != 1 {
 		t.Fatalf("%+v", s)
 	}
-	if a, b, c := s.Rows[0], s.Rows[1], s.Rows[2]; a.Function != "service.running" || !a.Open || b.Name != "echo a_|-b" || b.Word != "would change" || c.Word != "ok" || c.Open {
+
+	if a, b, c := s.Rows[0], s.Rows[1], s.Rows[2]; a.Function != "service.running" || !a.Open ||
+		b.Name != "echo a_|-b" || b.Word != "would change" || c.Word != "ok" || c.Open {
 		t.Errorf("%+v", s.Rows)
 	}
 }
@@ -235,26 +320,46 @@ func TestSizes(t *testing.T) {
 	for i := range n {
 		id := fmt.Sprintf("web%04d.example.com", i)
 		ids, list = append(ids, id), append(list, id)
-		grains.Set(id, value.NewMap("osfinger", strings.Repeat("é", 1<<16), "saltversion", strings.Repeat("x", 1<<16), "ipv4", []any{strings.Repeat("1", 1<<16)}))
+		grains.Set(id,
+			value.NewMap("osfinger", strings.Repeat("é", 1<<16), "saltversion", strings.Repeat("x", 1<<16),
+				"ipv4", []any{strings.Repeat("1", 1<<16)}))
 		fingers.Set(id, strings.Repeat("ab:", 32))
 	}
+
 	st, diff, comment := value.NewMap(), strings.Repeat("+line\n", 3000), strings.Repeat("c", 100_000)
 	for k := range 1000 {
-		st.Set(fmt.Sprintf("file_|-%d_|-%s_|-managed", k, strings.Repeat("n", 300)), value.NewMap("result", k > 2, "changes", value.NewMap("diff", diff), "comment", comment, "__run_num__", k))
+		st.Set(fmt.Sprintf("file_|-%d_|-%s_|-managed", k, strings.Repeat("n", 300)),
+			value.NewMap("result", k > 2, "changes", value.NewMap("diff", diff), "comment", comment, "__run_num__", k))
 	}
+
 	for _, id := range ids[:200] {
 		result.Set(id, value.NewMap("return", st))
 	}
+
 	jobs := []any{}
 	for i := range maxJobs {
-		jobs = append(jobs, value.NewMap("JID", fmt.Sprintf("20261124%012d", i), "Function", "state.apply", "Arguments", []any{strings.Repeat("a", 1<<16)}, "Target", list, "Target-type", "list", "User", strings.Repeat("u", 1000)))
+		jobs = append(jobs,
+			value.NewMap("JID", fmt.Sprintf("20261124%012d", i), "Function", "state.apply", "Arguments",
+				[]any{strings.Repeat("a", 1<<16)}, "Target", list, "Target-type", "list", "User",
+				strings.Repeat("u", 1000)))
 	}
+
 	m := &recorded{answers: map[string]any{
 		"presence.minions": theMinions(ids...), "key.list_all": wheel(value.NewMap("minions", list)), "key.finger": wheel(value.NewMap("minions", fingers)), "cache.grains": grains,
 		"jobs.list_jobs_filter": jobs, "cluster.members": value.NewMap(),
-		"jobs.list_job": value.NewMap("Function", "state.apply", "Target", list, "Target-type", "list", "Minions", list, "Result", result),
+		"jobs.list_job": value.NewMap("Function", "state.apply", "Target", list, "Target-type", "list",
+			"Minions", list, "Result", result),
 	}}
-	for path, limit := range map[string]int{"/": 200_000, "/keys": 200_000, "/minions": 200_000, "/minion?id=" + ids[0]: 200_000, "/jobs": 200_000, "/run?look=1&tgt=*": 200_000, "/job?jid=20261124155900000001": 1_200_000} {
+
+	for path, limit := range map[string]int{
+		"/":                             200_000,
+		"/keys":                         200_000,
+		"/minions":                      200_000,
+		"/minion?id=" + ids[0]:          200_000,
+		"/jobs":                         200_000,
+		"/run?look=1&tgt=*":             200_000,
+		"/job?jid=20261124155900000001": 1_200_000,
+	} {
 		begin := time.Now()
 		a := ask(t, c, m, http.MethodGet, path, nil)
 		if a.Code != http.StatusOK || len(a.Body) > limit {
@@ -262,7 +367,9 @@ func TestSizes(t *testing.T) {
 		}
 		t.Logf("%-40.40s %7d bytes, %s", path, len(a.Body), time.Since(begin).Round(time.Millisecond))
 	}
-	if a := ask(t, c, m, http.MethodGet, "/keys?page=9999", nil); !strings.Contains(a.Body, "1951 to 2000 of 2000") || !strings.Contains(a.Body, "page=39") {
+
+	if a := ask(t, c, m, http.MethodGet, "/keys?page=9999", nil); !strings.Contains(a.Body,
+		"1951 to 2000 of 2000") || !strings.Contains(a.Body, "page=39") {
 		t.Errorf("the last page: %s", a.Body)
 	}
 }
@@ -272,15 +379,27 @@ func TestSizes(t *testing.T) {
 func TestChangedKey(t *testing.T) {
 	c := newConsole(t, "")
 	form := func(finger, id string) url.Values {
-		return url.Values{"form": {formToken(strings.Repeat("ab", 32))}, "do": {"accept"}, "state": {"minions_pre"}, "id": {id}, "finger": {finger}}
+		return url.Values{
+			"form":   {formToken(strings.Repeat("ab", 32))},
+			"do":     {"accept"},
+			"state":  {"minions_pre"},
+			"id":     {id},
+			"finger": {finger},
+		}
 	}
-	for finger, want := range map[string]int{"11:22:33": http.StatusSeeOther, "11:22:34": http.StatusConflict, "": http.StatusConflict} {
+
+	for finger, want := range map[string]int{
+		"11:22:33": http.StatusSeeOther,
+		"11:22:34": http.StatusConflict,
+		"":         http.StatusConflict,
+	} {
 		m := &recorded{answers: theAnswers()}
 		a := ask(t, c, m, http.MethodPost, "/keys", form(finger, "new1"))
 		if a.Code != want || slices.Contains(m.asked, "wheel key.accept_dict") != (want == http.StatusSeeOther) {
 			t.Errorf("%q: %d, asked %v", finger, a.Code, m.asked)
 		}
 	}
+
 	for _, id := range []string{"*", "../x", "", "new\n1"} {
 		m := &recorded{answers: theAnswers()}
 		if a := ask(t, c, m, http.MethodPost, "/keys", form("11:22:33", id)); a.Code != http.StatusBadRequest || len(m.asked) > 0 {
@@ -302,12 +421,22 @@ func TestRights(t *testing.T) {
 			t.Errorf("a viewer sees %s", no)
 		}
 	}
+
 	if !strings.Contains(a.Body, "(viewer)") {
 		t.Errorf("who is he? %s", a.Body)
 	}
+
 	nobody := &recorded{may: func(string, string) bool { return false }}
-	for path, code := range map[string]int{"/": http.StatusOK, "/keys": http.StatusUnauthorized, "/minions": http.StatusUnauthorized, "/jobs": http.StatusUnauthorized, "/audit": http.StatusUnauthorized,
-		"/files": http.StatusUnauthorized, "/file?path=x": http.StatusUnauthorized, "/pillar?id=web1": http.StatusUnauthorized} {
+	for path, code := range map[string]int{
+		"/":               http.StatusOK,
+		"/keys":           http.StatusUnauthorized,
+		"/minions":        http.StatusUnauthorized,
+		"/jobs":           http.StatusUnauthorized,
+		"/audit":          http.StatusUnauthorized,
+		"/files":          http.StatusUnauthorized,
+		"/file?path=x":    http.StatusUnauthorized,
+		"/pillar?id=web1": http.StatusUnauthorized,
+	} {
 		if a := ask(t, c, nobody, http.MethodGet, path, nil); a.Code != code {
 			t.Errorf("%s for somebody without rights: %d", path, a.Code)
 		}
@@ -318,7 +447,8 @@ func TestRights(t *testing.T) {
 func TestArguments(t *testing.T) {
 	for _, args := range [][]any{
 		{}, {"a", int64(1), true, nil, 1.5}, {"1", "true", "a=b", " x ", "two\nlines", "null", ""},
-		{[]any{"a", int64(1)}, value.NewMap("k", "v"), value.NewMap("__kwarg__", true, "test", true, "pillar", value.NewMap("a", []any{int64(1)}))},
+		{[]any{"a", int64(1)}, value.NewMap("k", "v"),
+			value.NewMap("__kwarg__", true, "test", true, "pillar", value.NewMap("a", []any{int64(1)}))},
 	} {
 		if text, ok := typed(args); !ok {
 			t.Errorf("%s: %q", value.Repr(args), text)
@@ -329,8 +459,15 @@ func TestArguments(t *testing.T) {
 // TestPlace: connections without a name count for the minions that were heard last
 // from their address, and for no more than there are.
 func TestPlace(t *testing.T) {
-	all := []minion{{ID: "a", Key: "accepted", Address: "1", heard: 1}, {ID: "b", Key: "accepted", Address: "1", heard: 3}, {ID: "c", Key: "accepted", Address: "1", heard: 2},
-		{ID: "d", Key: "accepted", Address: "2", heard: 9}, {ID: "e", Key: "pending", Address: "1", heard: 4}, {ID: "f", Key: "accepted", Connected: true}}
+	all := []minion{
+		{ID: "a", Key: "accepted", Address: "1", heard: 1},
+		{ID: "b", Key: "accepted", Address: "1", heard: 3},
+		{ID: "c", Key: "accepted", Address: "1", heard: 2},
+		{ID: "d", Key: "accepted", Address: "2", heard: 9},
+		{ID: "e", Key: "pending", Address: "1", heard: 4},
+		{ID: "f", Key: "accepted", Connected: true},
+	}
+
 	place(all, value.NewMap("1", int64(2), "3", int64(9)))
 	var there []string
 	for _, m := range all {
@@ -338,7 +475,9 @@ func TestPlace(t *testing.T) {
 			there = append(there, m.ID)
 		}
 	}
-	if slices.Sort(there); strings.Join(there, "") != "bcf" {
+
+	slices.Sort(there)
+	if strings.Join(there, "") != "bcf" {
 		t.Errorf("%v", there)
 	}
 }
@@ -346,9 +485,16 @@ func TestPlace(t *testing.T) {
 // TestLinkElsewhere: a link on another site has nothing asked of minions.
 func TestLinkElsewhere(t *testing.T) {
 	c := newConsole(t, "")
-	for site, want := range map[string]bool{"": true, "same-origin": true, "none": true, "same-site": false, "cross-site": false} {
+	for site, want := range map[string]bool{
+		"":            true,
+		"same-origin": true,
+		"none":        true,
+		"same-site":   false,
+		"cross-site":  false,
+	} {
 		m := &recorded{answers: theAnswers()}
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://salt:8000/console/run?tgt=*&doc=1&fun=test.ping", nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+			"https://salt:8000/console/run?tgt=*&doc=1&fun=test.ping", nil)
 		r.AddCookie(&http.Cookie{Name: "__Secure-saltern_console", Value: strings.Repeat("ab", 32)})
 		r.Header.Set("Sec-Fetch-Site", site)
 		a := c.Serve(t.Context(), Request{HTTP: r, Path: "/run", Master: m})
@@ -361,9 +507,12 @@ func TestLinkElsewhere(t *testing.T) {
 // FuzzArguments: whatever is typed as arguments, the form to run the job again is
 // filled with the same, where they are plain values. For others there may be no form.
 func FuzzArguments(f *testing.F) {
-	for _, s := range []string{"", "a\n1\ntest=true", "a=[1, {b: null}]", "'x\n\"y\"", "2026-11-24", "0x10\n1e3\n.inf\n010", "a: b", "20261124165928179831", "k='two\nlines'", "#x", "k=#x", "- a", "~", "|", "[{0,1}]"} {
+	for _, s := range []string{"", "a\n1\ntest=true", "a=[1, {b: null}]", "'x\n\"y\"", "2026-11-24",
+		"0x10\n1e3\n.inf\n010", "a: b", "20261124165928179831", "k='two\nlines'", "#x", "k=#x", "- a", "~",
+		"|", "[{0,1}]"} {
 		f.Add(s)
 	}
+
 	usual := regexp.MustCompile(`^[\w.=/:'"~|\n-]*$`)
 	plainValue := func(v any) bool {
 		switch v.(type) {
@@ -372,6 +521,7 @@ func FuzzArguments(f *testing.F) {
 		}
 		return false
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		args := parsed(lines(text))
 		all := args
@@ -383,6 +533,7 @@ func FuzzArguments(f *testing.F) {
 				}
 			}
 		}
+
 		again, ok := typed(args)
 		if !ok && usual.MatchString(text) && !slices.ContainsFunc(all, func(v any) bool { return !plainValue(v) }) {
 			t.Errorf("%q: %s, again %q: %s", text, value.Repr(args), again, value.Repr(parsed(lines(again))))
@@ -416,7 +567,8 @@ func TestLogInOfNobody(t *testing.T) {
 
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "https://salt:8000/console/login", nil)
 	text := c.Serve(t.Context(), Request{HTTP: r, Path: "/login", Master: &recorded{}}).Body
-	for _, want := range []string{"Nobody can log in yet", "external_auth:\n  pam:\n    admin: [", "applianced config apply"} {
+	for _, want := range []string{"Nobody can log in yet", "external_auth:\n  pam:\n    admin: [",
+		"applianced config apply"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not on the page", want)
 		}

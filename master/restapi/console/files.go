@@ -58,50 +58,66 @@ type filesOverview struct {
 }
 
 func showFiles(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	d := filesOverview{Listed: v.may("runner", "files.list"), MayGit: v.may("runner", "git.status"), MayPillar: v.may("runner", "pillar.show_pillar")}
-	if !d.Listed && !d.MayGit {
-		return Answer{}, &Refusal{http.StatusUnauthorized, "Files take the runner files.list, git remotes git.status: external_auth permits you neither."}
+	d := filesOverview{
+		Listed:    v.may("runner", "files.list"),
+		MayGit:    v.may("runner", "git.status"),
+		MayPillar: v.may("runner", "pillar.show_pillar"),
 	}
+	if !d.Listed && !d.MayGit {
+		return Answer{}, &Refusal{http.StatusUnauthorized,
+			"Files take the runner files.list, git remotes git.status: external_auth permits you neither."}
+	}
+
 	if d.Listed {
 		if err := d.list(c, ctx, v); err != nil {
 			return Answer{}, err
 		}
 	}
+
 	if d.MayGit {
 		got, err := v.do(ctx, "runner", "git.status")
 		if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
 			d.MayGit, err = false, nil
 		}
+
 		if err != nil {
 			return Answer{}, err
 		}
+
 		m, _ := got.(*value.Map)
 		d.Remotes, d.MoreGit = remotesOf(m, c.cfg.Now())
 	}
+
 	return c.render(v, "files", http.StatusOK, page{Title: "Files", Data: d})
 }
 
 // list fills in what a folder of an environment holds.
 func (d *filesOverview) list(c *Console, ctx context.Context, v *visit) error {
-	env, folder := cut(v.query.Get("env"), maxName), strings.Trim(cut(v.query.Get("dir"), maxPath), "/")
+	env := cut(v.query.Get("env"), maxName)
+	folder := strings.Trim(cut(v.query.Get("dir"), maxPath), "/")
 	if env == "" {
 		env = "base"
 	}
+
 	got, err := v.do(ctx, "runner", "files.list", "saltenv", env, "prefix", folder)
 	if err != nil {
 		return err
 	}
+
 	m, ok := got.(*value.Map)
 	if !ok {
 		return &Refusal{http.StatusBadGateway, "The master cannot list its files: " + name(value.StrMax(got, maxName))}
 	}
+
 	at := func(env, dir string) string {
 		return c.base + "/files?" + url.Values{"env": {env}, "dir": {dir}}.Encode()
 	}
 	d.Env, d.Folder = name(env), name(folder)
+
 	for _, e := range m.Texts("envs")[:min(len(m.Texts("envs")), maxEnvs)] {
 		d.Envs = append(d.Envs, fileEntry{name(e), at(e, ""), e == env})
 	}
+
 	d.Up = append(d.Up, fileEntry{Name: name(env), To: at(env, "")})
 	parts := strings.Split(folder, "/")
 	for i, part := range parts[:min(len(parts), maxFolders)] {
@@ -109,6 +125,7 @@ func (d *filesOverview) list(c *Console, ctx context.Context, v *visit) error {
 			d.Up = append(d.Up, fileEntry{Name: name(part), To: at(env, strings.Join(parts[:i+1], "/"))})
 		}
 	}
+
 	dirs, names := m.Texts("dirs"), m.Texts("files")
 	of, _ := m.Int("of")
 	d.More = max(0, of-int64(len(dirs)+len(names)))
@@ -123,6 +140,7 @@ func (d *filesOverview) list(c *Console, ctx context.Context, v *visit) error {
 		to := c.base + "/file?" + url.Values{"env": {env}, "path": {strings.TrimPrefix(folder+"/"+n, "/")}}.Encode()
 		d.Entries = append(d.Entries, fileEntry{Name: name(n), To: to})
 	}
+
 	return nil
 }
 
@@ -132,17 +150,21 @@ func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
 		if len(out) == maxRemotes {
 			return out, m.Len() - maxRemotes
 		}
+
 		x := m.Map(u)
 		r := remote{URL: name(u)}
 		if t, err := time.Parse(time.RFC3339, x.Str("changed")); err == nil {
 			r.Age = age(now.Sub(t))
 		}
+
 		if t, err := time.Parse(time.RFC3339, x.Str("fetched")); err == nil {
 			r.Fetched = clock(t)
 		}
+
 		if f := x.Map("fault"); f.Len() > 0 {
 			r.Fault = name(f.Str("text")) + " (since " + name(f.Str("since")) + ")"
 		}
+
 		refs := x.Map("refs")
 		r.MoreRefs, _ = x.Int("more_refs")
 		for i, n := range refs.Keys() {
@@ -152,14 +174,17 @@ func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
 			}
 			r.Refs = append(r.Refs, ref{name(n), name(cut(refs.Str(n), 12))})
 		}
+
 		others := x.Map("other_masters")
 		for _, peer := range others.Keys() {
 			if others.Map(peer).Value("same") != true && len(r.Differs) < maxRefs {
 				r.Differs = append(r.Differs, name(peer))
 			}
 		}
+
 		out = append(out, r)
 	}
+
 	return out, 0
 }
 
@@ -189,25 +214,36 @@ func showFile(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if file == "" || len(file) > maxPath {
 		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the name of a file."}
 	}
+
 	got, err := v.do(ctx, "runner", "files.show", "path", file, "saltenv", env)
 	if err != nil {
 		return Answer{}, err
 	}
+
 	m, ok := got.(*value.Map)
 	if !ok {
 		return Answer{}, &Refusal{http.StatusNotFound, "Minions are served no such file in that environment."}
 	}
-	d := filePage{Env: name(m.Str("saltenv")), Path: name(m.Str("path")), Backend: name(m.Str("backend")), Binary: m.Value("binary") == true}
+
+	d := filePage{
+		Env:     name(m.Str("saltenv")),
+		Path:    name(m.Str("path")),
+		Backend: name(m.Str("backend")),
+		Binary:  m.Value("binary") == true,
+	}
+
 	d.Size, _ = m.Int("size")
 	folder := path.Dir(m.Str("path"))
 	if folder == "." {
 		folder = ""
 	}
+
 	d.Folder = c.base + "/files?" + url.Values{"env": {m.Str("saltenv")}, "dir": {folder}}.Encode()
 	left, _ := m.Int("cut")
 	text := m.Str("text")
 	part := cut(text, maxFile)
 	d.Text = shown{printable.Text(part), int(left) + len(text) - len(part)}
+
 	return c.render(v, "file", http.StatusOK, page{Title: d.Path, Data: d})
 }
 
@@ -224,18 +260,23 @@ func showPillar(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if keys.ValidID(id) != nil {
 		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the id of a minion."}
 	}
+
 	got, err := v.do(ctx, "runner", "pillar.show_pillar", "minion", id, runner.Alone, true)
 	if err != nil {
 		return Answer{}, err
 	}
+
 	m, ok := got.(*value.Map)
 	if !ok {
-		return Answer{}, &Refusal{http.StatusBadGateway, "The master cannot render the pillar: " + name(value.StrMax(got, maxName))}
+		return Answer{}, &Refusal{http.StatusBadGateway,
+			"The master cannot render the pillar: " + name(value.StrMax(got, maxName))}
 	}
+
 	d, b := pillarPage{ID: id}, newBudget()
 	for _, e := range m.List("_errors") {
 		d.Errors = append(d.Errors, b.text(value.StrMax(e, maxText)))
 	}
+
 	d.Values, d.More = values(m, b, "_errors")
 	return c.render(v, "pillar", http.StatusOK, page{Title: "Pillar of " + name(id), Data: d})
 }

@@ -52,22 +52,28 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if !jobs.Valid(jid) {
 		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the number of a job."}
 	}
+
 	got, err := v.do(ctx, "runner", "jobs.list_job", "jid", jid)
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized && v.rights().Run {
-		return Answer{}, &Refusal{http.StatusForbidden, "The job " + jid + " may be running, but external_auth does not let you look at jobs (the runner jobs.list_job)."}
+		return Answer{}, &Refusal{http.StatusForbidden,
+			"The job " + jid + " may be running, but external_auth does not let you look at jobs (the runner jobs.list_job)."}
 	}
 	if err != nil {
 		return Answer{}, err
 	}
+
 	m, _ := got.(*value.Map)
 	if m.Map("Result") == nil {
-		return Answer{}, &Refusal{http.StatusBadGateway, "The master does not describe the job: " + name(value.StrMax(got, maxName))}
+		return Answer{}, &Refusal{http.StatusBadGateway,
+			"The master does not describe the job: " + name(value.StrMax(got, maxName))}
 	}
+
 	d := jobPage{job: jobOf(jid, m)}
 	if e := m.Str("Error"); e != "" {
 		// A job that was started a moment ago may not be there yet.
 		d.Missing = true
 	}
+
 	rows := results(m)
 	for _, r := range rows {
 		switch r.Word {
@@ -79,6 +85,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 			d.Waiting++
 		}
 	}
+
 	d.All = len(rows)
 	d.Live = d.Waiting > 0 && c.age(jid) < liveFor
 	if d.Live && d.Waiting <= maxAway {
@@ -86,6 +93,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		d.Waiting -= d.Away
 		d.Live = d.Waiting > 0 || c.age(jid) < backFor
 	}
+
 	if !d.Live {
 		for i := range rows {
 			if rows[i].Word == wordWaiting {
@@ -93,10 +101,13 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 			}
 		}
 	}
+
 	most := maxStates
 	if d.Only = v.query.Get("id"); d.Only != "" {
-		rows, most = slices.DeleteFunc(rows, func(r minionResult) bool { return r.ID != d.Only }), maxPage
+		rows = slices.DeleteFunc(rows, func(r minionResult) bool { return r.ID != d.Only })
+		most = maxPage
 	}
+
 	var lo, hi int
 	lo, hi, d.pager = slice(len(rows), perJobPage, c.base+"/job", v.query)
 	d.Rows = rows[lo:hi]
@@ -104,13 +115,17 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	for i := range d.Rows {
 		d.Rows[i].fill(b, m.Map("Result").Map(d.Rows[i].ID), most)
 	}
+
 	p := page{Title: "Job " + jid}
 	if d.Live {
 		d.Stream, p.Refresh = c.base+"/stream?jid="+jid, 5
 	}
-	if v.rights().Run && !strings.HasPrefix(d.Function, "runner.") && !strings.HasPrefix(d.Function, "wheel.") && !d.Missing {
+
+	if v.rights().Run && !strings.HasPrefix(d.Function, "runner.") &&
+		!strings.HasPrefix(d.Function, "wheel.") && !d.Missing {
 		d.Again = c.again(m)
 	}
+
 	p.Data = d
 	return c.render(v, "job", http.StatusOK, p)
 }
@@ -141,6 +156,7 @@ func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (
 			away++
 		}
 	}
+
 	return away
 }
 
@@ -152,11 +168,18 @@ func (c *Console) again(m *value.Map) string {
 	if !ok || len(tgt) >= most || len(value.StrMax(args, most)) >= most {
 		return "" // several functions, or too long
 	}
+
 	text, ok := typed(args)
 	if !ok {
 		return ""
 	}
-	return c.base + "/run?" + url.Values{"tgt": {tgt}, "type": {cmp.Or(m.Str("Target-type"), "glob")}, "fun": {fun}, "arg": {text}}.Encode()
+
+	return c.base + "/run?" + url.Values{
+		"tgt":  {tgt},
+		"type": {cmp.Or(m.Str("Target-type"), "glob")},
+		"fun":  {fun},
+		"arg":  {text},
+	}.Encode()
 }
 
 const (
@@ -178,11 +201,13 @@ func results(m *value.Map) []minionResult {
 		}
 		out = append(out, x)
 	}
+
 	for _, id := range m.Texts("Minions") {
 		if _, ok := got.Get(id); !ok {
 			out = append(out, minionResult{ID: id, Word: wordWaiting})
 		}
 	}
+
 	rank := func(r minionResult) int { return slices.Index([]string{wordFailed, wordWaiting, wordOK}, r.Word) }
 	slices.SortStableFunc(out, func(a, b minionResult) int { return cmp.Or(rank(a)-rank(b), cmp.Compare(a.ID, b.ID)) })
 	return out
@@ -196,6 +221,7 @@ func failed(r *value.Map) bool {
 	if r.Value("success") == false {
 		return true
 	}
+
 	ret := r.Value("return")
 	if m, ok := ret.(*value.Map); ok && isHighstate(m) {
 		for _, s := range m.All() {
@@ -204,6 +230,7 @@ func failed(r *value.Map) bool {
 			}
 		}
 	}
+
 	return false
 }
 

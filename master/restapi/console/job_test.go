@@ -17,6 +17,7 @@ func TestJobOfAMinionThatIsAway(t *testing.T) {
 	answers["jobs.list_job"] = value.NewMap("jid", "20261124155900000001", "Function", "test.ping", "Target", "*", "Target-type", "glob", "User", "alice",
 		"Minions", []any{"up", "away"}, "Result", value.NewMap())
 	answers["presence.minions"] = theMinions("up", "away") // the second is not connected
+
 	for _, c := range []struct {
 		name    string
 		cluster bool
@@ -34,23 +35,35 @@ func TestJobOfAMinionThatIsAway(t *testing.T) {
 		{"no right to see presence", false, 2 * time.Minute, true, false, "waiting", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			con, err := New(Config{Secure: true, Cluster: c.cluster, Systems: []string{"pam"}, Log: slog.New(slog.DiscardHandler),
-				Now: func() time.Time { return time.Date(2026, 11, 24, 15, 59, 0, 0, time.UTC).Add(c.age) }})
+			con, err := New(Config{
+				Secure:  true,
+				Cluster: c.cluster,
+				Systems: []string{"pam"},
+				Log:     slog.New(slog.DiscardHandler),
+				Now:     func() time.Time { return time.Date(2026, 11, 24, 15, 59, 0, 0, time.UTC).Add(c.age) },
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			result := value.NewMap()
 			if c.done {
 				result.Set("up", value.NewMap("return", true, "retcode", 0))
 			}
+
 			answers["jobs.list_job"].(*value.Map).Set("Result", result)
-			m := &recorded{answers: answers, may: func(_, fun string) bool { return c.may || fun != "presence.minions" }}
+			m := &recorded{
+				answers: answers,
+				may:     func(_, fun string) bool { return c.may || fun != "presence.minions" },
+			}
+
 			text := ask(t, con, m, "GET", "/job?jid=20261124155900000001", nil).Body
 			_, row, _ := strings.Cut(text, "<h2>away <span")
 			_, row, _ = strings.Cut(row, ">")
 			if word, _, _ := strings.Cut(row, "<"); word != c.word {
 				t.Errorf("the minion is %q, want %q", word, c.word)
 			}
+
 			if live := strings.Contains(text, "data-stream="); live != c.live {
 				t.Errorf("live: %t", live)
 			}

@@ -18,18 +18,27 @@ type job struct {
 
 // jobOf reads what the jobs runner says of a job.
 func jobOf(jid string, m *value.Map) job {
-	j := job{JID: jid, Function: name(value.StrMax(m.Value("Function"), maxName)), Target: name(targetText(m.Value("Target"), maxName)), Type: name(m.Str("Target-type")),
-		User: name(m.Str("User")), Start: name(seconds(m.Str("StartTime")))}
+	j := job{
+		JID:      jid,
+		Function: name(value.StrMax(m.Value("Function"), maxName)),
+		Target:   name(targetText(m.Value("Target"), maxName)),
+		Type:     name(m.Str("Target-type")),
+		User:     name(m.Str("User")),
+		Start:    name(seconds(m.Str("StartTime"))),
+	}
+
 	for _, a := range m.List("Arguments") {
 		if s, ok := a.(string); ok {
 			j.Args += cut(s, maxName) + " "
 		} else {
 			j.Args += value.StrMax(withoutMark(a), maxName) + " "
 		}
+
 		if len(j.Args) > maxName {
 			break
 		}
 	}
+
 	j.Args = name(strings.TrimSpace(j.Args))
 	return j
 }
@@ -57,15 +66,18 @@ func targetText(v any, most int) string {
 	if !ok {
 		return value.StrMax(v, most)
 	}
+
 	var ids []string
 	n := 0
 	for _, e := range l {
 		s := value.StrMax(e, maxName)
-		if ids = append(ids, s); n > most {
+		ids = append(ids, s)
+		if n > most {
 			break
 		}
 		n += len(s) + 1
 	}
+
 	return strings.Join(ids, ",")
 }
 
@@ -76,6 +88,7 @@ func jobList(ctx context.Context, v *visit, n int, runs bool) ([]job, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	l, _ := got.([]any)
 	var out []job
 	for i := len(l) - 1; i >= 0; i-- {
@@ -84,11 +97,13 @@ func jobList(ctx context.Context, v *visit, n int, runs bool) ([]job, error) {
 			out = append(out, jobOf(jid, m))
 		}
 	}
+
 	if len(out) > 1 && out[0].JID < out[len(out)-1].JID {
 		for i, k := 0, len(out)-1; i < k; i, k = i+1, k-1 {
 			out[i], out[k] = out[k], out[i]
 		}
 	}
+
 	return out, nil
 }
 
@@ -101,17 +116,25 @@ type jobsPage struct {
 }
 
 func showJobs(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	d := jobsPage{Fun: cut(v.query.Get("fun"), maxName), Who: cut(v.query.Get("who"), maxName), All: v.query.Get("all") != "", Newest: maxJobs}
+	d := jobsPage{
+		Fun:    cut(v.query.Get("fun"), maxName),
+		Who:    cut(v.query.Get("who"), maxName),
+		All:    v.query.Get("all") != "",
+		Newest: maxJobs,
+	}
+
 	all, err := jobList(ctx, v, maxJobs, d.All)
 	if err != nil {
 		return Answer{}, err
 	}
+
 	var hit []job
 	for _, j := range all {
 		if strings.Contains(j.Function, d.Fun) && strings.Contains(j.User+" "+j.Target, d.Who) {
 			hit = append(hit, j)
 		}
 	}
+
 	var lo, hi int
 	lo, hi, d.pager = slice(len(hit), perPage, c.base+"/jobs", v.query)
 	d.Rows = hit[lo:hi]

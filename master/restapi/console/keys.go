@@ -18,7 +18,12 @@ import (
 type keyState struct{ Folder, Word string }
 
 func keyStates() []keyState {
-	return []keyState{{"minions_pre", "pending"}, {"minions", "accepted"}, {"minions_rejected", "rejected"}, {"minions_denied", "denied"}}
+	return []keyState{
+		{"minions_pre", "pending"},
+		{"minions", "accepted"},
+		{"minions_rejected", "rejected"},
+		{"minions_denied", "denied"},
+	}
 }
 
 func stateWord(folder string) string {
@@ -100,20 +105,26 @@ func showKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+
 	d := keysPage{Search: cut(v.query.Get("q"), maxName), State: keyState{"minions_pre", "pending"}}
 	if len(all["minions_pre"]) == 0 {
 		d.State = keyState{"minions", "accepted"}
 	}
+
 	if f := v.query.Get("state"); stateWord(f) != "" {
 		d.State = keyState{f, stateWord(f)}
 	}
+
 	for _, s := range keyStates() {
 		d.Tabs = append(d.Tabs, keyTab{s, len(all[s.Folder]), s.Folder == d.State.Folder})
 	}
+
 	ids := all[d.State.Folder]
 	if d.Search != "" {
-		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !strings.Contains(strings.ToLower(id), strings.ToLower(d.Search)) })
+		ids = slices.DeleteFunc(slices.Clone(ids),
+			func(id string) bool { return !strings.Contains(strings.ToLower(id), strings.ToLower(d.Search)) })
 	}
+
 	var lo, hi int
 	lo, hi, d.pager = slice(len(ids), perPage, c.base+"/keys", v.query)
 	ids = ids[lo:hi]
@@ -121,15 +132,18 @@ func showKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+
 	heard := heardOf(ctx, v)
 	for _, id := range ids {
 		d.Rows = append(d.Rows, keyRow{id, name(f.Str(id)), heard[id].Address, heard[id].Seen})
 	}
+
 	for _, a := range keyActions(d.State.Folder) {
 		if v.may("wheel", "key."+a+"_dict") {
 			d.Actions = append(d.Actions, a)
 		}
 	}
+
 	return c.render(v, "keys", http.StatusOK, page{Title: "Keys", Data: d, Notice: done(v.query)})
 }
 
@@ -162,11 +176,13 @@ func choice(q url.Values) (chosen, []string, error) {
 	case len(ids) > perPage:
 		return ch, nil, &Refusal{http.StatusBadRequest, fmt.Sprintf("At most %d keys at once.", perPage)}
 	}
+
 	for _, id := range ids {
 		if keys.ValidID(id) != nil {
 			return ch, nil, &Refusal{http.StatusBadRequest, "That is not the id of a minion."}
 		}
 	}
+
 	return ch, ids, nil
 }
 
@@ -176,20 +192,26 @@ func confirmKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+
 	f, err := fingers(ctx, v, d.State.Folder, ids)
 	if err != nil {
 		return Answer{}, err
 	}
+
 	heard := heardOf(ctx, v)
 	for _, id := range ids {
 		if finger := f.Str(id); finger != "" {
 			d.Keys = append(d.Keys, keyRow{id, finger, heard[id].Address, heard[id].Seen})
 		}
 	}
+
 	if len(d.Keys) == 0 {
-		return Answer{}, &Refusal{http.StatusConflict, "These keys are not " + d.State.Word + " any more: somebody else was faster."}
+		return Answer{}, &Refusal{http.StatusConflict,
+			"These keys are not " + d.State.Word + " any more: somebody else was faster."}
 	}
-	return c.render(v, "confirm", http.StatusOK, page{Title: strings.ToUpper(d.Action[:1]) + d.Action[1:] + " keys", Data: d})
+
+	return c.render(v, "confirm", http.StatusOK,
+		page{Title: strings.ToUpper(d.Action[:1]) + d.Action[1:] + " keys", Data: d})
 }
 
 // changeKeys does what was confirmed, with the very keys whose fingerprints were shown.
@@ -198,20 +220,26 @@ func changeKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+
 	ch, ids, err := choice(form)
 	if err != nil {
 		return Answer{}, err
 	}
+
 	shown := form["finger"]
 	f, err := fingers(ctx, v, ch.State.Folder, ids)
 	if err != nil {
 		return Answer{}, err
 	}
+
 	for i, id := range ids {
 		if i >= len(shown) || f.Str(id) == "" || f.Str(id) != shown[i] {
-			return Answer{}, &Refusal{http.StatusConflict, "The key of " + name(id) + " is not the one that was shown: it was changed or treated meanwhile. Nothing was done. Look at the keys again."}
+			return Answer{}, &Refusal{http.StatusConflict,
+				"The key of " + name(id) +
+					" is not the one that was shown: it was changed or treated meanwhile. Nothing was done. Look at the keys again."}
 		}
 	}
+
 	kv := []any{"match", value.NewMap(ch.State.Folder, value.List(ids))}
 	switch {
 	case ch.Action == "accept" && ch.State.Folder == "minions_rejected":
@@ -219,13 +247,18 @@ func changeKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	case ch.Action == "reject" && ch.State.Folder == "minions":
 		kv = append(kv, "include_accepted", true)
 	}
+
 	got, err := v.do(ctx, "wheel", "key."+ch.Action+"_dict", kv...)
 	if err != nil {
 		return Answer{}, err
 	}
+
 	m, _ := got.(*value.Map)
 	if m.Map("data").Value("success") != true {
-		return Answer{}, &Refusal{http.StatusBadGateway, "The master could not do that: " + name(value.StrMax(wheelReturn(got), maxName))}
+		return Answer{}, &Refusal{http.StatusBadGateway,
+			"The master could not do that: " + name(value.StrMax(wheelReturn(got), maxName))}
 	}
-	return c.redirect("/keys", url.Values{"state": {ch.State.Folder}, "done": {ch.Action}, "n": {strconv.Itoa(len(ids))}}), nil
+
+	return c.redirect("/keys",
+		url.Values{"state": {ch.State.Folder}, "done": {ch.Action}, "n": {strconv.Itoa(len(ids))}}), nil
 }

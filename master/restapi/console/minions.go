@@ -27,23 +27,35 @@ func minionsOf(ctx context.Context, v *visit) ([]minion, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	m, ok := got.(*value.Map)
 	if !ok {
-		return nil, &Refusal{http.StatusBadGateway, "The master does not know the runner presence.minions: " + name(value.StrMax(got, maxName))}
+		return nil, &Refusal{http.StatusBadGateway,
+			"The master does not know the runner presence.minions: " + name(value.StrMax(got, maxName))}
 	}
+
 	var out []minion
 	for _, e := range m.List("minions") {
 		x, _ := e.(*value.Map)
-		n := minion{ID: x.Str("id"), Key: x.Str("key"), Address: name(x.Str("address")), Connected: x.Value("connected") == true}
+		n := minion{
+			ID:        x.Str("id"),
+			Key:       x.Str("key"),
+			Address:   name(x.Str("address")),
+			Connected: x.Value("connected") == true,
+		}
+
 		if s, ok := x.Value("seen").(float64); ok && s > 0 && s < 1e11 {
 			n.Seen, n.heard = clock(time.UnixMilli(int64(s*1e3))), s
 		}
+
 		out = append(out, n)
 	}
+
 	place(out, m.Map("subscriptions"))
 	slices.SortFunc(out, func(a, b minion) int {
 		return cmp.Or(cmp.Compare(strings.ToLower(a.ID), strings.ToLower(b.ID)), cmp.Compare(a.ID, b.ID))
 	})
+
 	return out, nil
 }
 
@@ -83,8 +95,17 @@ func heardOf(ctx context.Context, v *visit) map[string]minion {
 type targetType struct{ Name, Word string }
 
 func targetTypes() []targetType {
-	return []targetType{{"glob", "name (glob)"}, {"list", "list of names"}, {"pcre", "name (regular expression)"}, {"grain", "grain"}, {"grain_pcre", "grain (regular expression)"},
-		{"pillar", "pillar"}, {"nodegroup", "node group"}, {"ipcidr", "address or network"}, {"compound", "compound"}}
+	return []targetType{
+		{"glob", "name (glob)"},
+		{"list", "list of names"},
+		{"pcre", "name (regular expression)"},
+		{"grain", "grain"},
+		{"grain_pcre", "grain (regular expression)"},
+		{"pillar", "pillar"},
+		{"nodegroup", "node group"},
+		{"ipcidr", "address or network"},
+		{"compound", "compound"},
+	}
 }
 
 func knownType(name string) bool {
@@ -131,17 +152,22 @@ func (t target) matched(ctx context.Context, v *visit, accepted []minion) (map[s
 		}
 		return out, nil
 	}
+
 	got, err := v.do(ctx, "runner", "cache.grains", "tgt", t.value(), "tgt_type", t.Type)
 	if err != nil {
 		return nil, err
 	}
+
 	m, ok := got.(*value.Map)
 	if !ok {
-		return nil, &Refusal{http.StatusBadRequest, "The master cannot read the target: " + name(value.StrMax(got, maxName))}
+		return nil, &Refusal{http.StatusBadRequest,
+			"The master cannot read the target: " + name(value.StrMax(got, maxName))}
 	}
+
 	for _, id := range m.Keys() {
 		out[id] = true
 	}
+
 	return out, nil
 }
 
@@ -164,15 +190,18 @@ func showMinions(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+
 	all = slices.DeleteFunc(all, func(m minion) bool { return m.Key != "accepted" })
 	hit, err := d.matched(ctx, v, all)
 	problem := ""
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code != http.StatusServiceUnavailable {
 		problem, err = r.Text, nil
 	}
+
 	if err != nil {
 		return Answer{}, err
 	}
+
 	all = slices.DeleteFunc(all, func(m minion) bool { return !hit[m.ID] })
 	var lo, hi int
 	lo, hi, d.pager = slice(len(all), perPage, c.base+"/minions", v.query)
@@ -181,12 +210,19 @@ func showMinions(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+
 	for _, m := range all {
 		g := grains.Map(m.ID)
-		r := minionRow{minion: m, System: name(value.StrMax(or(g.Value("osfinger"), g.Value("os")), maxName)), Version: name(value.StrMax(or(g.Value("saltversion")), maxName))}
+		r := minionRow{
+			minion:  m,
+			System:  name(value.StrMax(or(g.Value("osfinger"), g.Value("os")), maxName)),
+			Version: name(value.StrMax(or(g.Value("saltversion")), maxName)),
+		}
+
 		r.IPs = addresses(g)
 		d.Rows = append(d.Rows, r)
 	}
+
 	return c.render(v, "minions", http.StatusOK, page{Title: "Minions", Data: d, Problem: problem})
 }
 
@@ -263,23 +299,28 @@ func showMinion(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if keys.ValidID(id) != nil {
 		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the id of a minion."}
 	}
+
 	all, err := minionsOf(ctx, v)
 	if err != nil {
 		return Answer{}, err
 	}
+
 	d := minionPage{minion: minion{ID: id}, Cluster: c.cfg.Cluster}
 	for _, m := range all {
 		if m.ID == id && (!d.Known || m.Key == "accepted") {
 			d.minion, d.Known = m, true
 		}
 	}
+
 	if !d.Known {
 		return Answer{}, &Refusal{http.StatusNotFound, "No minion of that name has a key here."}
 	}
+
 	got, err := grainsOf(ctx, v, []minion{d.minion})
 	if err != nil {
 		return Answer{}, err
 	}
+
 	d.Grains, d.More = values(got.Map(id), newBudget())
 	d.Pillar = v.may("runner", "pillar.show_pillar")
 	return c.render(v, "minion", http.StatusOK, page{Title: name(id), Data: d})

@@ -49,7 +49,8 @@ func wordOf(list []option, of string) string {
 func appliance(ctx context.Context, v *visit) (a control.Appliance, err error) {
 	err = typedAnswer(ctx, v, "appliance.status", &a)
 	a = a.Clean()
-	slices.SortFunc(a.Nodes, func(x, y control.NodeState) int { return strings.Compare(x.Name, y.Name) }) // each node lists itself first
+	// each node lists itself first
+	slices.SortFunc(a.Nodes, func(x, y control.NodeState) int { return strings.Compare(x.Name, y.Name) })
 	return a, err
 }
 
@@ -75,25 +76,36 @@ func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why stri
 	if err != nil {
 		return nil, told("Nodes", err), untold(err)
 	}
-	m = &machines{Appliance: a, Health: map[string]string{"healthy": "ok", "degraded": "differs"}[a.Health], Space: space(a.Storage), Holders: strings.Join(a.Holders, ", ")}
+
+	m = &machines{
+		Appliance: a,
+		Health:    map[string]string{"healthy": "ok", "degraded": "differs"}[a.Health],
+		Space:     space(a.Storage),
+		Holders:   strings.Join(a.Holders, ", "),
+	}
 	if m.Health == "" {
 		m.Health = "failed"
 	}
+
 	for _, o := range nodeActions() {
 		m.Actions = m.Actions || v.may("wheel", o.Word)
 	}
+
 	if !v.may("runner", "appliance.course") {
 		return m, "History of the nodes: external_auth has to permit the runner appliance.course.", nil
 	}
+
 	var course control.Course
 	if err := typedAnswer(ctx, v, "appliance.course", &course); err != nil {
 		return m, told("History of the nodes", err), untold(err)
 	}
+
 	course = course.Clean()
 	m.Plots = plotsOf(course, c.cfg.Now())
 	for _, n := range slices.Sorted(maps.Keys(course.Unasked)) {
 		m.Unasked = append(m.Unasked, n+": "+course.Unasked[n])
 	}
+
 	return m, "", nil
 }
 
@@ -111,7 +123,8 @@ func space(s control.Space) string {
 	if s.Total == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s free of %s (%d %%)", bytesWord(float64(s.Free)), bytesWord(float64(s.Total)), s.Free*100/s.Total)
+	return fmt.Sprintf("%s free of %s (%d %%)", bytesWord(float64(s.Free)), bytesWord(float64(s.Total)),
+		s.Free*100/s.Total)
 }
 
 // bytesWord is a size for people.
@@ -142,16 +155,20 @@ func nodeChoice(ctx context.Context, v *visit, q url.Values) (p nodePage, err er
 	case !control.PlainName(q.Get("node")):
 		return p, &Refusal{http.StatusBadRequest, "That is not the name of a node."}
 	case !v.may("wheel", fun):
-		return p, &Refusal{http.StatusForbidden, "You may not do that: external_auth does not permit wheel " + fun + " to you."}
+		return p, &Refusal{http.StatusForbidden,
+			"You may not do that: external_auth does not permit wheel " + fun + " to you."}
 	}
+
 	a, err := appliance(ctx, v)
 	if err != nil {
 		return p, err
 	}
+
 	i := slices.IndexFunc(a.Nodes, func(n control.NodeState) bool { return n.Name == q.Get("node") })
 	if i < 0 {
 		return p, &Refusal{http.StatusNotFound, "There is no such node. It may have been removed meanwhile."}
 	}
+
 	p.Node = a.Nodes[i]
 	return p, nil
 }
@@ -162,7 +179,8 @@ func confirmNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	return c.render(v, "node", http.StatusOK, page{Title: strings.ToUpper(d.Action[:1]) + d.Action[1:] + " " + d.Node.Name, Data: d})
+	return c.render(v, "node", http.StatusOK,
+		page{Title: strings.ToUpper(d.Action[:1]) + d.Action[1:] + " " + d.Node.Name, Data: d})
 }
 
 // changeNode does what was confirmed.
@@ -171,10 +189,12 @@ func changeNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+
 	d, err := nodeChoice(ctx, v, form)
 	if err != nil {
 		return Answer{}, err
 	}
+
 	kv := []any{"node", d.Node.Name}
 	if d.Action == "restart" {
 		if wordOf(services(), d.Service) == "" {
@@ -182,15 +202,18 @@ func changeNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 		kv = append(kv, "service", d.Service)
 	}
+
 	fun := wordOf(nodeActions(), d.Action)
 	got, err := v.do(ctx, "wheel", fun, kv...)
 	if err != nil {
 		return Answer{}, err
 	}
+
 	if m, _ := got.(*value.Map); m.Map("data").Value("success") != true {
 		text := strings.TrimPrefix(value.StrMax(wheelReturn(got), maxName), "Exception occurred in wheel "+fun+": ")
 		return Answer{}, &Refusal{http.StatusConflict, "That was not done: " + name(text)}
 	}
+
 	return c.redirect("/", url.Values{"done": {d.Action}, "node": {d.Node.Name}, "service": {d.Service}}), nil
 }
 
@@ -200,6 +223,7 @@ func nodeDone(q url.Values) string {
 	if !control.PlainName(node) {
 		return ""
 	}
+
 	switch q.Get("done") {
 	case "drain":
 		return node + " gets no new minions any more; those that it has are moved to other nodes slowly."
@@ -211,5 +235,6 @@ func nodeDone(q url.Values) string {
 			return "The restart of " + w + " on " + node + " begins in a moment."
 		}
 	}
+
 	return ""
 }

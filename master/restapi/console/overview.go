@@ -52,18 +52,22 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 		return err
 	}
+
 	var all []minion
 	err := error(&Refusal{Code: http.StatusUnauthorized})
 	if v.may("runner", "presence.minions") { // else the refusal stands in the audit record each time
 		all, err = minionsOf(ctx, v)
 	}
+
 	switch {
 	case err == nil:
 		d.Keys, d.Present = tally(all)
 		d.Master = c.masterState(v.Master.Status()) // the master has let him see as much
-	case note("Minions and their presence: external_auth has to permit the runner presence.minions, and netapi_enable_clients runner.", err) != nil:
+	case note("Minions and their presence: external_auth has to permit the runner presence.minions, and netapi_enable_clients runner.",
+		err) != nil:
 		return Answer{}, err
 	}
+
 	if c.cfg.Nodes {
 		why := "Nodes: external_auth has to permit the runner appliance.status, and netapi_enable_clients runner."
 		if v.may("runner", "appliance.status") {
@@ -71,17 +75,21 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 				return Answer{}, err
 			}
 		}
+
 		if why != "" {
 			d.NotShown = append(d.NotShown, why)
 		}
 	}
+
 	if d.Keys == nil && v.may("wheel", "key.list_all") {
 		keys, err := keyList(ctx, v)
 		if err = note("Keys", err); err != nil {
 			return Answer{}, err
 		}
-		d.Keys = &keyCounts{len(keys["minions"]), len(keys["minions_pre"]), len(keys["minions_rejected"]), len(keys["minions_denied"])}
+		d.Keys = &keyCounts{len(keys["minions"]), len(keys["minions_pre"]), len(keys["minions_rejected"]),
+			len(keys["minions_denied"])}
 	}
+
 	if c.cfg.Cluster && v.may("runner", "cluster.members") {
 		got, err := v.do(ctx, "runner", "cluster.members")
 		if err = note("Masters of the cluster", err); err != nil {
@@ -89,6 +97,7 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 		d.Members = members(got)
 	}
+
 	if d.MayJobs {
 		list, err := jobList(ctx, v, jobsOfOverview, false)
 		if err = note("Jobs", err); err != nil {
@@ -96,6 +105,7 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 		d.Jobs = list[:min(len(list), jobsOfOverview)]
 	}
+
 	return c.render(v, "overview", http.StatusOK, page{Title: "Overview", Data: d, Notice: nodeDone(v.query)})
 }
 
@@ -118,6 +128,7 @@ func tally(all []minion) (*keyCounts, *presence) {
 			k.Denied++
 		}
 	}
+
 	return &k, &p
 }
 
@@ -149,6 +160,7 @@ func members(got any) (out []member) {
 	if m.Len() == 0 {
 		return nil
 	}
+
 	out = append(out, member{name(m.Str("id")), "this master: " + name(m.Str("state")), name(m.Str("version"))})
 	for id, e := range m.Map("peers").All() {
 		p, _ := e.(*value.Map)
@@ -159,13 +171,16 @@ func members(got any) (out []member) {
 		case p.Value("connected") == true:
 			state = "connected, silent"
 		}
+
 		if e := p.Str("error"); e != "" {
 			state += ": " + name(e)
 		}
+
 		out = append(out, member{name(value.Str(id)), state, name(p.Str("version"))})
 		if len(out) == perPage {
 			break
 		}
 	}
+
 	return out
 }

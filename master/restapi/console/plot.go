@@ -47,7 +47,8 @@ func plotsOf(c control.Course, now time.Time) (out []plot) {
 	}{
 		{"minions", "Minions connected", func(p control.Point) *float64 { return p.Minions }, shortNumber},
 		{"returns", "Returns a second", func(p control.Point) *float64 { return p.Returns }, shortNumber},
-		{"latency", "Slowest ping", func(p control.Point) *float64 { return p.Latency }, func(v float64) string { return shortNumber(v) + " ms" }},
+		{"latency", "Slowest ping", func(p control.Point) *float64 { return p.Latency },
+			func(v float64) string { return shortNumber(v) + " ms" }},
 		{"memory", "Memory of the programs", func(p control.Point) *float64 { return p.Memory }, bytesWord},
 	} {
 		if p := draw(c.Nodes, now, f.of, f.word); len(p.Lines) > 0 {
@@ -55,6 +56,7 @@ func plotsOf(c control.Course, now time.Time) (out []plot) {
 			out = append(out, p)
 		}
 	}
+
 	return out
 }
 
@@ -69,9 +71,11 @@ func draw(nodes []control.Series, now time.Time, of func(control.Point) *float64
 			}
 		}
 	}
+
 	if most <= 0 {
 		most = 1
 	}
+
 	p.Most = word(most)
 	var words []string
 	for i, n := range nodes {
@@ -83,30 +87,40 @@ func draw(nodes []control.Series, now time.Time, of func(control.Point) *float64
 			if v == nil || math.IsNaN(*v) || *v < 0 || *v > most || age < 0 || age > plotSpan || x.At.Before(before) {
 				continue
 			}
-			at := strconv.Itoa(int((plotSpan-age)*plotWide/plotSpan)) + "," + strconv.FormatFloat(plotHigh-*v/most*(plotHigh-plotTop), 'f', 1, 64)
+
+			at := strconv.Itoa(int((plotSpan-age)*plotWide/plotSpan)) + "," +
+				strconv.FormatFloat(plotHigh-*v/most*(plotHigh-plotTop), 'f', 1, 64)
 			if x.At.Sub(before) > 2*control.PointEvery {
 				l.Parts = append(l.Parts, at)
 			} else {
 				l.Parts[len(l.Parts)-1] += " " + at
 			}
-			last, top, before = v, max(top, *v), x.At
+
+			last = v
+			top = max(top, *v)
+			before = x.At
 		}
+
 		if last == nil {
 			continue
 		}
+
 		for i, part := range l.Parts { // a line of one point is drawn as one with two
 			if !strings.Contains(part, " ") {
 				l.Parts[i] += " " + part
 			}
 		}
+
 		l.Now, l.Most = word(*last), word(top)
 		words = append(words, fmt.Sprintf("%s last %s, at most %s", l.Node, l.Now, l.Most))
 		p.Lines = append(p.Lines, l)
 	}
+
 	p.Words = strings.Join(words, "; ")
 	for h := now.Truncate(6 * time.Hour); now.Sub(h) < plotSpan; h = h.Add(-6 * time.Hour) {
 		p.Hours = append(p.Hours, int((plotSpan-now.Sub(h))*plotWide/plotSpan))
 	}
+
 	return p
 }
 

@@ -35,26 +35,31 @@ func typed(args []any) (text string, ok bool) {
 
 func argLines(args []any) (out []string) {
 	word := func(v any) string {
-		if s, ok := v.(string); ok && s != "" && s == strings.TrimSpace(s) && client.Yamlify(s) == any(s) && !strings.Contains(s, "\n") {
+		if s, ok := v.(string); ok && s != "" && s == strings.TrimSpace(s) && client.Yamlify(s) == any(s) &&
+			!strings.Contains(s, "\n") {
 			if _, _, named := client.ParseKwarg(s); !named {
 				return s
 			}
 		}
+
 		text, _ := value.JSON{Indent: -1, Escape: func(r rune) bool { return r < 0x20 }}.Text(v)
 		return text
 	}
+
 	for _, a := range args {
 		m, ok := a.(*value.Map)
 		if !ok || m.Value("__kwarg__") != true {
 			out = append(out, word(a))
 			continue
 		}
+
 		for k, v := range m.All() {
 			if k != "__kwarg__" {
 				out = append(out, value.Str(k)+"="+word(v))
 			}
 		}
 	}
+
 	return out
 }
 
@@ -62,7 +67,11 @@ func argLines(args []any) (out []string) {
 func parsed(lines []string) []any { return client.ParseArgs(lines, nil) }
 
 func runOf(get func(string) string) runPage {
-	return runPage{target: targetOf(get), Fun: strings.TrimSpace(cut(get("fun"), maxName)), Arg: cut(get("arg"), maxTarget)}
+	return runPage{
+		target: targetOf(get),
+		Fun:    strings.TrimSpace(cut(get("fun"), maxName)),
+		Arg:    cut(get("arg"), maxTarget),
+	}
 }
 
 // prepareRun is the form; with look=1 it says whom the target selects, with doc=1 what
@@ -77,19 +86,23 @@ func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 		return err
 	}
-	asked := slices.Contains([]string{"", "none", "same-origin"}, v.HTTP.Header.Get("Sec-Fetch-Site")) // by who is here, not by a link elsewhere
+
+	// by who is here, not by a link elsewhere
+	asked := slices.Contains([]string{"", "none", "same-origin"}, v.HTTP.Header.Get("Sec-Fetch-Site"))
 	look, doc := asked && v.query.Get("look") != "", asked && v.query.Get("doc") != ""
 	if (look || doc) && d.Target != "" {
 		ids, err := c.preview(ctx, v, d.target)
 		if err = tell(err); err != nil {
 			return Answer{}, err
 		}
+
 		d.Preview, d.N = problem == "", len(ids)
 		if doc && len(ids) > 0 && d.Fun != "" {
 			if err := tell(d.document(ctx, v, ids)); err != nil {
 				return Answer{}, err
 			}
 		}
+
 		d.Minions = ids[:min(len(ids), maxPreview)]
 		for i := range d.Minions {
 			d.Minions[i] = name(d.Minions[i])
@@ -97,17 +110,20 @@ func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	} else if look || doc {
 		problem = "Say which minions are meant: a target."
 	}
+
 	return c.render(v, "run", http.StatusOK, page{Title: "Run", Data: d, Problem: problem})
 }
 
 // preview are the minions that a target selects. Who may not see what the master has
 // cached of minions asks by a job that does nothing.
 func (c *Console) preview(ctx context.Context, v *visit, t target) ([]string, error) {
-	if v.may("runner", "presence.minions") && (t.Type == "glob" || t.Type == "list" || v.may("runner", "cache.grains")) {
+	if v.may("runner", "presence.minions") &&
+		(t.Type == "glob" || t.Type == "list" || v.may("runner", "cache.grains")) {
 		all, err := minionsOf(ctx, v)
 		if err != nil {
 			return nil, err
 		}
+
 		all = slices.DeleteFunc(all, func(m minion) bool { return m.Key != "accepted" })
 		hit, err := t.matched(ctx, v, all)
 		var ids []string
@@ -116,25 +132,32 @@ func (c *Console) preview(ctx context.Context, v *visit, t target) ([]string, er
 				ids = append(ids, m.ID)
 			}
 		}
+
 		return ids, err
 	}
+
 	got, err := v.do(ctx, "local_async", "test.ping", "tgt", t.value(), "tgt_type", t.Type)
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
-		return nil, &Refusal{r.Code, "Whom the target selects cannot be shown: that takes the runners presence.minions and cache.grains, or test.ping on these minions."}
+		return nil, &Refusal{r.Code,
+			"Whom the target selects cannot be shown: that takes the runners presence.minions and cache.grains, or test.ping on these minions."}
 	}
+
 	m, _ := got.(*value.Map)
 	return m.Texts("minions"), err
 }
 
 // document gets what the function says of itself from one minion of the target.
 func (d *runPage) document(ctx context.Context, v *visit, ids []string) error {
-	got, err := v.do(ctx, "local", "sys.doc", "tgt", value.List(ids[:1]), "tgt_type", "list", "arg", []any{d.Fun}, "timeout", int64(10))
+	got, err := v.do(ctx, "local", "sys.doc", "tgt", value.List(ids[:1]), "tgt_type", "list", "arg",
+		[]any{d.Fun}, "timeout", int64(10))
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
-		return &Refusal{r.Code, "The documentation comes from a minion, by sys.doc, which external_auth does not permit you there."}
+		return &Refusal{r.Code,
+			"The documentation comes from a minion, by sys.doc, which external_auth does not permit you there."}
 	}
 	if err != nil {
 		return err
 	}
+
 	d.DocFrom = name(ids[0])
 	all, _ := got.(*value.Map)
 	answer := all.Value(ids[0])
@@ -147,6 +170,7 @@ func (d *runPage) document(ctx context.Context, v *visit, ids []string) error {
 		}
 		text = strings.Join(parts, "\n\n")
 	}
+
 	t := newBudget().text(text)
 	d.Doc = &t
 	return nil
@@ -158,6 +182,7 @@ func run(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+
 	d := runOf(form.Get)
 	again := func(problem string) (Answer, error) {
 		return c.render(v, "run", http.StatusBadRequest, page{Title: "Run", Data: d, Problem: problem})
@@ -171,17 +196,21 @@ func run(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	case len(words) > maxArgs:
 		return again("Too many arguments.")
 	}
+
 	got, err := v.do(ctx, "local_async", d.Fun, "tgt", d.value(), "tgt_type", d.Type, "arg", parsed(words))
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
-		return Answer{}, &Refusal{http.StatusForbidden, "The master refused: external_auth does not permit you " + name(d.Fun) + " on these minions."}
+		return Answer{}, &Refusal{http.StatusForbidden,
+			"The master refused: external_auth does not permit you " + name(d.Fun) + " on these minions."}
 	}
 	if err != nil {
 		return Answer{}, err
 	}
+
 	m, _ := got.(*value.Map)
 	jid := m.Str("jid")
 	if !jobs.Valid(jid) {
 		return again("The target selects no minion with an accepted key.")
 	}
+
 	return c.redirect("/job", url.Values{"jid": {jid}}), nil
 }

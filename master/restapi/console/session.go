@@ -25,13 +25,24 @@ const (
 // with TLS, never goes in the clear. That of a sign-in is sent when the provider leads
 // back, and to that page alone.
 func (c *Console) cookie(name, text string, age time.Duration) string {
-	k := http.Cookie{Name: c.cookieName(name), Value: text, Path: c.base, MaxAge: int(age / time.Second), HttpOnly: true, Secure: c.cfg.Secure, SameSite: http.SameSiteStrictMode}
+	k := http.Cookie{
+		Name:     c.cookieName(name),
+		Value:    text,
+		Path:     c.base,
+		MaxAge:   int(age / time.Second),
+		HttpOnly: true,
+		Secure:   c.cfg.Secure,
+		SameSite: http.SameSiteStrictMode,
+	}
+
 	if name == signInCookie {
 		k.Path, k.SameSite = c.base+signInPath, http.SameSiteLaxMode
 	}
+
 	if age <= 0 {
 		k.MaxAge = -1
 	}
+
 	return k.String()
 }
 
@@ -78,7 +89,8 @@ func formToken(secret string) string {
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-var errForm = &Refusal{http.StatusForbidden, "The form does not belong to this session, and nothing was done. Go back, reload the page and send it again."}
+var errForm = &Refusal{http.StatusForbidden,
+	"The form does not belong to this session, and nothing was done. Go back, reload the page and send it again."}
 
 // checkForm reads the form of a request and reports whether it is one of its session.
 func checkForm(v *visit) error { return checkFormOf(v, v.login.Token) }
@@ -117,7 +129,9 @@ func (c *Console) logInForm(v *visit, code int, problem string, d logInPage) (An
 	if b, err := hex.DecodeString(secret); err != nil || len(b) != 32 {
 		secret = newSecret()
 	}
-	d.Form, d.Systems, d.SignIn = formToken(secret), c.cfg.Systems, c.cfg.SignIn
+	d.Form = formToken(secret)
+	d.Systems = c.cfg.Systems
+	d.SignIn = c.cfg.SignIn
 	a, err := c.render(v, "login", code, page{Title: "Log in", Problem: problem, Data: d})
 	if err != nil {
 		return a, err
@@ -139,29 +153,37 @@ func logIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+
 	d := logInPage{User: cut(form.Get("username"), maxName), System: cut(form.Get("eauth"), maxName)}
 	if err := checkFormOf(v, c.cookieOf(v, formCookie)); err != nil {
-		return c.logInForm(v, http.StatusForbidden, "The form was too old, or your browser takes no cookies of this page. Try again.", d)
+		return c.logInForm(v, http.StatusForbidden,
+			"The form was too old, or your browser takes no cookies of this page. Try again.", d)
 	}
+
 	system := form.Get("eauth")
 	if system == "" && len(c.cfg.Systems) == 1 {
 		system = c.cfg.Systems[0]
 	}
+
 	if !slices.Contains(c.cfg.Systems, system) {
 		return c.logInForm(v, http.StatusUnauthorized, "Choose the system that knows your password.", d)
 	}
+
 	l, err := v.Master.LogIn(ctx, form.Get("username"), form.Get("password"), system)
 	if err != nil {
 		r, ok := errors.AsType[*Refusal](err)
 		if !ok {
 			return Answer{}, err
 		}
+
 		text := r.Text
 		if r.Code == http.StatusUnauthorized {
 			text = "The name, the password or the system is wrong, or you may not log in from here."
 		}
+
 		return c.logInForm(v, r.Code, text, d)
 	}
+
 	if old := c.cookieOf(v, sessionCookie); old != "" {
 		if _, err := v.Master.Session(ctx, old); err == nil {
 			if err := v.Master.LogOut(ctx, old); err != nil {
@@ -169,6 +191,7 @@ func logIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 			}
 		}
 	}
+
 	a := c.redirect("/", nil)
 	a.Header.Add("Set-Cookie", c.cookie(sessionCookie, l.Token, l.Expires.Sub(c.cfg.Now())))
 	a.Header.Add("Set-Cookie", c.cookie(formCookie, "", 0))

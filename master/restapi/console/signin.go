@@ -21,6 +21,7 @@ func beginSignIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if _, err := v.Master.Session(ctx, c.cookieOf(v, sessionCookie)); err == nil {
 		return c.redirect("/", nil), nil
 	}
+
 	secret := newSecret()
 	at, err := v.Master.BeginSignIn(ctx, secret)
 	if r, ok := errors.AsType[*Refusal](err); ok {
@@ -29,7 +30,13 @@ func beginSignIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	a := Answer{Code: http.StatusSeeOther, Header: http.Header{"Location": {at}, "Content-Type": {"text/plain; charset=utf-8"}}, Body: "See the provider.\n"}
+
+	a := Answer{
+		Code:   http.StatusSeeOther,
+		Header: http.Header{"Location": {at}, "Content-Type": {"text/plain; charset=utf-8"}},
+		Body:   "See the provider.\n",
+	}
+
 	a.Header.Add("Set-Cookie", c.cookie(signInCookie, secret, formLife))
 	return a, nil
 }
@@ -45,13 +52,16 @@ func endSignIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		a.Header.Add("Set-Cookie", over)
 		return a, err
 	}
+
 	if err != nil {
 		return Answer{}, err
 	}
+
 	a, err := c.render(v, "signedin", http.StatusOK, page{Title: "Signed in", Next: c.base + "/"})
 	if err != nil {
 		return a, err
 	}
+
 	a.Header.Add("Set-Cookie", c.cookie(sessionCookie, l.Token, l.Expires.Sub(c.cfg.Now())))
 	a.Header.Add("Set-Cookie", over)
 	return a, nil

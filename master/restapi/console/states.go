@@ -45,16 +45,19 @@ func isHighstate(m *value.Map) bool {
 	if m.Len() == 0 {
 		return false
 	}
+
 	for k, v := range m.All() {
 		tag, ok := k.(string)
 		s, isMap := v.(*value.Map)
 		if !ok || !isMap || s == nil || strings.Count(tag, "_|-") < 3 {
 			return false
 		}
+
 		if _, ok := s.Get("result"); !ok {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -75,23 +78,29 @@ func statesOf(m *value.Map, b *budget, most int) *states {
 		default:
 			out.Succeeded++
 		}
+
 		if s.Class == "changed" {
 			out.Changed++
 		}
+
 		if d, ok := number(s.ret.Value("duration")); ok {
 			millis += d
 		}
+
 		all = append(all, s)
 	}
+
 	out.Seconds = fmt.Sprintf("%.2f s", millis/1000)
 	slices.SortStableFunc(all, func(a, b state) int { return cmp.Or(a.rank-b.rank, cmp.Compare(a.run, b.run)) })
 	if most = min(most, b.states); len(all) > most {
 		out.More, all = len(all)-most, all[:most]
 	}
+
 	b.states -= len(all)
 	for i := range all {
 		all[i].fill(b)
 	}
+
 	out.Rows = all
 	return out
 }
@@ -114,22 +123,36 @@ func stateOf(tag string, ret *value.Map) state {
 		parts[2] += "_|-" + fun[:i]
 		fun = fun[i+3:]
 	}
+
 	s := state{Function: name(parts[0] + "." + fun), ID: name(parts[1]), Name: name(parts[2]), ret: ret}
 	s.run, _ = number(ret.Value("__run_num__"))
 	changed := value.Truth(ret.Value("changes"))
 	switch result := ret.Value("result"); {
 	case result == false:
-		s.Word, s.Class, s.rank, s.Open = "failed", "failed", 0, true
+		s.Word = "failed"
+		s.Class = "failed"
+		s.rank = 0
+		s.Open = true
 	case result == nil:
-		s.Word, s.Class, s.rank, s.Open = "would change", "differs", 1, true
+		s.Word = "would change"
+		s.Class = "differs"
+		s.rank = 1
+		s.Open = true
 	case changed:
-		s.Word, s.Class, s.rank, s.Open = "changed", "changed", 2, true
+		s.Word = "changed"
+		s.Class = "changed"
+		s.rank = 2
+		s.Open = true
 	default:
-		s.Word, s.Class, s.rank = "ok", "ok", 3
+		s.Word = "ok"
+		s.Class = "ok"
+		s.rank = 3
 	}
+
 	if d, ok := number(ret.Value("duration")); ok {
 		s.Duration = fmt.Sprintf("%.0f ms", d)
 	}
+
 	return s
 }
 
@@ -139,10 +162,12 @@ func (s *state) fill(b *budget) {
 	if w := s.ret.Value("warnings"); value.Truth(w) {
 		s.Warnings = b.text(plain(w))
 	}
+
 	changes := s.ret.Value("changes")
 	if !value.Truth(changes) {
 		return
 	}
+
 	m, ok := changes.(*value.Map)
 	if d, isText := m.Value("diff").(string); ok && isText {
 		t := b.text(d)
@@ -150,10 +175,12 @@ func (s *state) fill(b *budget) {
 		if m.Len() == 1 {
 			return
 		}
+
 		m = m.Clone()
 		m.Delete("diff")
 		changes = m
 	}
+
 	s.Changes = b.text(plain(changes))
 }
 

@@ -34,7 +34,8 @@ func logIns(ctx context.Context, v *visit) (d tokensPage, err error) {
 	m, ok := wheelReturn(got).(*value.Map)
 	text, _ := value.JSON{Indent: -1}.Text(m)
 	if !ok || json.Unmarshal([]byte(text), &d.Tokens) != nil {
-		return d, &Refusal{http.StatusBadGateway, "The master does not say who is logged in: " + name(value.StrMax(wheelReturn(got), maxName))}
+		return d, &Refusal{http.StatusBadGateway,
+			"The master does not say who is logged in: " + name(value.StrMax(wheelReturn(got), maxName))}
 	}
 	d.Tokens = d.Tokens.Clean()
 	d.Own, d.Revoke = control.TokenName(v.login.Token), v.may("wheel", revokeTokens)
@@ -60,19 +61,28 @@ func tokenChoice(ctx context.Context, v *visit, q url.Values) (d tokensPage, err
 		return d, &Refusal{http.StatusBadRequest, "Choose a log-in, or a user, in the list."}
 	}
 	if !v.may("wheel", revokeTokens) {
-		return d, &Refusal{http.StatusForbidden, "You may not do that: external_auth does not permit wheel " + revokeTokens + " to you."}
+		return d, &Refusal{http.StatusForbidden,
+			"You may not do that: external_auth does not permit wheel " + revokeTokens + " to you."}
 	}
+
 	if d, err = logIns(ctx, v); err != nil {
 		return d, err
 	}
+
 	d.Tokens.Tokens = slices.DeleteFunc(d.Tokens.Tokens, func(k control.Token) bool {
-		return r.Name != "" && k.Name != r.Name || r.User != "" && (k.User != r.User || r.Eauth != "" && k.Eauth != r.Eauth)
+		return r.Name != "" && k.Name != r.Name ||
+			r.User != "" && (k.User != r.User || r.Eauth != "" && k.Eauth != r.Eauth)
 	})
 	if len(d.Tokens.Tokens) == 0 {
 		return d, &Refusal{http.StatusNotFound, "There is no such log-in. It may have ended meanwhile."}
 	}
-	d.Name, d.User, d.Eauth, d.All = r.Name, r.User, r.Eauth, r.User != ""
+
+	d.Name = r.Name
+	d.User = r.User
+	d.Eauth = r.Eauth
+	d.All = r.User != ""
 	d.Itself = slices.ContainsFunc(d.Tokens.Tokens, func(k control.Token) bool { return k.Name == d.Own })
+
 	return d, nil
 }
 
@@ -95,26 +105,32 @@ func endTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+
 	d, err := tokenChoice(ctx, v, form)
 	if err != nil {
 		return Answer{}, err
 	}
+
 	var kv []any
 	for k, text := range map[string]string{"name": d.Name, "owner": d.User, "system": d.Eauth} {
 		if text != "" {
 			kv = append(kv, k, text)
 		}
 	}
+
 	got, err := v.do(ctx, "wheel", revokeTokens, kv...)
 	if err != nil {
 		return Answer{}, err
 	}
+
 	n, ok := wheelReturn(got).(int64)
 	if !ok {
-		return Answer{}, &Refusal{http.StatusConflict, "That was not done: " + name(value.StrMax(wheelReturn(got), maxName))}
+		return Answer{}, &Refusal{http.StatusConflict,
+			"That was not done: " + name(value.StrMax(wheelReturn(got), maxName))}
 	}
 	if d.Itself {
 		return c.redirect("/login", nil), nil
 	}
+
 	return c.redirect("/tokens", url.Values{"done": {strconv.FormatInt(n, 10)}}), nil
 }

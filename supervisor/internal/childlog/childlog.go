@@ -57,12 +57,14 @@ func (c *Log) Line(text string) {
 		c.dropped++
 		return
 	}
+
 	if c.dropped > 0 {
 		note := fmt.Sprintf("%d lines were left out: too many at once", c.dropped)
 		c.dropped = 0
 		c.log.Warn(note, "service", c.name)
 		c.write(now, note)
 	}
+
 	lvl, msg, attrs := parse(text)
 	c.log.LogAttrs(context.Background(), lvl, msg, append([]slog.Attr{slog.String("service", c.name)}, attrs...)...)
 	c.write(now, text)
@@ -85,6 +87,7 @@ func (c *Log) rotate() error {
 	if c.file != nil && c.size < logLimit {
 		return nil
 	}
+
 	if c.file != nil {
 		_ = c.file.Close()
 		c.file = nil
@@ -92,15 +95,18 @@ func (c *Log) rotate() error {
 			return err
 		}
 	}
+
 	f, err := os.OpenFile(c.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
 		return err
 	}
+
 	fi, err := f.Stat()
 	if err != nil {
 		_ = f.Close()
 		return err
 	}
+
 	c.file, c.size = f, fi.Size()
 	return nil
 }
@@ -130,18 +136,22 @@ func parse(text string) (slog.Level, string, []slog.Attr) {
 		}
 		return level(text), text, nil
 	}
+
 	var fields map[string]any
 	if json.Unmarshal([]byte(text), &fields) != nil {
 		return level(text), text, nil
 	}
+
 	msg, ok := fields[slog.MessageKey].(string)
 	if !ok {
 		return level(text), text, nil
 	}
+
 	lvl := level(text)
 	for _, k := range []string{slog.MessageKey, slog.LevelKey, slog.TimeKey} {
 		delete(fields, k)
 	}
+
 	var attrs []slog.Attr
 	for _, k := range slices.Sorted(maps.Keys(fields)) {
 		v := fields[k]
@@ -150,6 +160,7 @@ func parse(text string) (slog.Level, string, []slog.Attr) {
 		}
 		attrs = append(attrs, slog.Any(k, v))
 	}
+
 	return lvl, printable.Clean(msg), attrs
 }
 

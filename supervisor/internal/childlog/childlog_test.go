@@ -34,12 +34,14 @@ func TestUnderstandsForms(t *testing.T) {
 	log, lines := newRecorder()
 	c := New("master", t.TempDir(), log, func() time.Time { return start })
 	defer c.Close()
+
 	for _, l := range []string{
 		"[ERROR   ] it broke", "[INFO    ] fine", "plain", `time=x level=WARN msg="careful"`,
 		`{"time":"x","level":"ERROR","msg":"no\u001b[2J","peer":"1.2.3.4","n":3}`, `{"not":"a log"}`, `{broken`, "panic: oh",
 	} {
 		c.Line(l)
 	}
+
 	want := []string{
 		`level=ERROR msg="it broke" service=master`, `level=INFO msg=fine service=master`, `level=INFO msg=plain service=master`,
 		`level=WARN msg="time=x level=WARN msg=\"careful\"" service=master`, `level=ERROR msg=no service=master n=3 peer=1.2.3.4`,
@@ -57,17 +59,21 @@ func TestAttack25LogFlood(t *testing.T) {
 	dir := t.TempDir()
 	c := New("master", dir, log, func() time.Time { return at })
 	defer c.Close()
+
 	for i := range 50000 {
 		c.Line(fmt.Sprint("line ", i))
 	}
+
 	if len(*lines) != int(rate.Burst) {
 		t.Errorf("%d lines at once, want %d", len(*lines), int(rate.Burst))
 	}
+
 	at = at.Add(time.Second)
 	c.Line("after")
 	if got := (*lines)[int(rate.Burst):]; len(got) != 2 || !strings.Contains(got[0], "48000 lines were left out") {
 		t.Errorf("then: %v", got)
 	}
+
 	b, err := os.ReadFile(filepath.Join(dir, "master.log"))
 	if err != nil || strings.Count(string(b), "\n") != int(rate.Burst)+2 {
 		t.Errorf("file has %d lines, %v", strings.Count(string(b), "\n"), err)
@@ -80,9 +86,11 @@ func TestRotates(t *testing.T) {
 	dir := t.TempDir()
 	c := New("lb", dir, log, func() time.Time { at = at.Add(time.Second); return at })
 	defer c.Close()
+
 	for range 3 * logLimit / 8000 {
 		c.Line(strings.Repeat("x", 8000))
 	}
+
 	var total int64
 	files, _ := filepath.Glob(filepath.Join(dir, "*"))
 	for _, f := range files {
@@ -92,6 +100,7 @@ func TestRotates(t *testing.T) {
 		}
 		total += fi.Size()
 	}
+
 	if len(files) != 2 || total > 2*logLimit+20000 {
 		t.Errorf("%v hold %d bytes", files, total)
 	}

@@ -43,6 +43,7 @@ func (c *Log) After(cursor string) (Page, error) {
 	if _, err := fmt.Sscanf(cursor, "%d:%d", &from.inode, &from.offset); err != nil || from.offset < 0 {
 		return Page{}, fmt.Errorf("log of %s: %.40q is not a cursor", c.name, cursor)
 	}
+
 	var page Page
 	size := 0
 	end, err := c.scan(from, func(line string) bool {
@@ -53,6 +54,7 @@ func (c *Log) After(cursor string) (Page, error) {
 		page.Lines = append(page.Lines, line)
 		return true
 	})
+
 	page.Cursor = end.String()
 	return page, err
 }
@@ -91,16 +93,20 @@ func (c *Log) scan(from place, take func(line string) bool) (place, error) {
 			return from, fmt.Errorf("log of %s: %w", c.name, err)
 		}
 		defer f.Close()
+
 		fi, err := f.Stat()
 		if err != nil {
 			return from, fmt.Errorf("log of %s: %w", c.name, err)
 		}
+
 		st, ok := fi.Sys().(*syscall.Stat_t)
 		if !ok || len(inodes) > 0 && inodes[0] == st.Ino {
 			continue
 		}
+
 		files, inodes = append([]*os.File{f}, files...), append([]uint64{st.Ino}, inodes...)
 	}
+
 	at := from
 	skip := 0
 	for i, inode := range inodes {
@@ -108,13 +114,16 @@ func (c *Log) scan(from place, take func(line string) bool) (place, error) {
 			skip = i
 		}
 	}
+
 	for i, f := range files[skip:] {
 		if inodes[skip+i] != at.inode {
 			at = place{inode: inodes[skip+i]}
 		}
+
 		if fi, err := f.Stat(); err != nil || fi.Size() < at.offset {
 			at.offset = 0 // another file of the same number
 		}
+
 		done, err := scanFile(f, &at.offset, take)
 		if err != nil {
 			return at, fmt.Errorf("log of %s: %w", c.name, err)
@@ -123,6 +132,7 @@ func (c *Log) scan(from place, take func(line string) bool) (place, error) {
 			break
 		}
 	}
+
 	return at, nil
 }
 
@@ -132,6 +142,7 @@ func scanFile(f *os.File, offset *int64, take func(string) bool) (done bool, err
 	if _, err := f.Seek(*offset, io.SeekStart); err != nil {
 		return false, err
 	}
+
 	var rest []byte
 	b := make([]byte, 64<<10)
 	for {
@@ -145,9 +156,11 @@ func scanFile(f *os.File, offset *int64, take func(string) bool) (done bool, err
 			if !take(strings.ToValidUTF8(string(rest[:i]), "?")) {
 				return true, nil
 			}
+
 			*offset += int64(i) + 1
 			rest = rest[i+1:]
 		}
+
 		if errors.Is(err, io.EOF) {
 			return false, nil
 		}

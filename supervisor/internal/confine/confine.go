@@ -77,17 +77,22 @@ func scope(ctx context.Context, child string, pid, percent int) error {
 	if err != nil {
 		return err
 	}
+
 	name := fmt.Sprintf("saltern-%s-%d.scope", child, pid)
-	err = systemd.Job(ctx, limit, "bound the memory of "+child, func(ctx context.Context, c *dbus.Conn, done chan<- string) (int, error) {
-		return c.StartTransientUnitContext(ctx, name, "replace", scopeProperties(child, pid, percent, total), done)
-	})
+	err = systemd.Job(ctx, limit, "bound the memory of "+child,
+		func(ctx context.Context, c *dbus.Conn, done chan<- string) (int, error) {
+			return c.StartTransientUnitContext(ctx, name, "replace", scopeProperties(child, pid, percent, total), done)
+		})
+
 	if e, ok := errors.AsType[godbus.Error](err); ok && e.Name == unitExists {
 		return nil
 	}
+
 	// systemd may have done it and be too busy to say so in time.
 	if err != nil && inScope("/proc", pid, name) {
 		return nil
 	}
+
 	return err
 }
 
@@ -118,6 +123,7 @@ func scopeProperties(child string, pid, percent int, total uint64) []dbus.Proper
 	property := func(name string, v any) dbus.Property {
 		return dbus.Property{Name: name, Value: godbus.MakeVariant(v)}
 	}
+
 	return []dbus.Property{
 		dbus.PropDescription("Saltern: " + child),
 		dbus.PropPids(uint32(pid)),

@@ -24,10 +24,13 @@ func TestFinding02OOMScore(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("NOT TESTED: only root lowers the score")
 	}
+
 	if err := exec.Command("sh", "-c", "echo -500 > /proc/self/oom_score_adj").Run(); err != nil {
 		t.Skip("NOT TESTED: this kernel does not let us lower the score: ", err)
 	}
-	cmd := exec.Command("sh", "-c", "echo -500 > /proc/self/oom_score_adj; exec "+os.Args[0]+" -test.run '^TestFinding02OOMScore$' -test.v")
+
+	cmd := exec.Command("sh", "-c",
+		"echo -500 > /proc/self/oom_score_adj; exec "+os.Args[0]+" -test.run '^TestFinding02OOMScore$' -test.v")
 	cmd.Env = append(os.Environ(), "SALTERN_TEST_OOM=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -38,6 +41,7 @@ func superviseSleeper(t *testing.T) {
 	if own, err := oomScore("self"); err != nil || own != -500 {
 		t.Fatalf("%d %v", own, err)
 	}
+
 	bounded := func(child string, oom, percent int) func(context.Context, int) error {
 		return func(ctx context.Context, pid int) error {
 			err := Child(ctx, child, pid, oom, percent, slog.New(slog.DiscardHandler))
@@ -47,9 +51,20 @@ func superviseSleeper(t *testing.T) {
 			return err
 		}
 	}
+
 	for score, p := range map[int]*service.Process{
-		MasterOOM:   {Path: "/bin/sleep", Args: []string{"60"}, Log: io.Discard, Confine: bounded("master", MasterOOM, 75)},
-		BalancerOOM: {Path: "/bin/sleep", Args: []string{"60"}, Log: io.Discard, Confine: bounded("lb", BalancerOOM, 40)},
+		MasterOOM: {
+			Path:    "/bin/sleep",
+			Args:    []string{"60"},
+			Log:     io.Discard,
+			Confine: bounded("master", MasterOOM, 75),
+		},
+		BalancerOOM: {
+			Path:    "/bin/sleep",
+			Args:    []string{"60"},
+			Log:     io.Discard,
+			Confine: bounded("lb", BalancerOOM, 40),
+		},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		err := p.Run(ctx, func(pid int) {
@@ -69,14 +84,17 @@ func TestScopeProperties(t *testing.T) {
 	if err := os.WriteFile(path, []byte("MemTotal:        1000000 kB\nMemFree:  5 kB\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	total, err := memoryTotal(path)
 	if err != nil || total != 1000000<<10 {
 		t.Fatalf("%d %v", total, err)
 	}
+
 	got := map[string]any{}
 	for _, p := range scopeProperties("master", 7, 75, total) {
 		got[p.Name] = p.Value.Value()
 	}
+
 	if got["MemoryMax"] != uint64(768000000) || got["MemoryHigh"] != uint64(691200000) {
 		t.Errorf("%v", got)
 	}
@@ -90,8 +108,9 @@ func TestInScope(t *testing.T) {
 		cgroup string
 		want   bool
 	}{
-		"unified":                 {"0::/system.slice/" + scope + "\n", true},
-		"hybrid":                  {"9:memory:/system.slice/" + scope + "\n1:name=systemd:/system.slice/" + scope + "\n", true},
+		"unified": {"0::/system.slice/" + scope + "\n", true},
+		"hybrid": {"9:memory:/system.slice/" + scope + "\n1:name=systemd:/system.slice/" + scope + "\n",
+			true},
 		"still in the service":    {"0::/system.slice/applianced.service\n", false},
 		"another process's scope": {"0::/system.slice/saltern-lb-4.scope\n", false},
 		"a longer name":           {"0::/system.slice/x-" + scope + "\n", false},
@@ -103,14 +122,17 @@ func TestInScope(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(proc, "42"), 0o755); err != nil {
 				t.Fatal(err)
 			}
+
 			if err := os.WriteFile(filepath.Join(proc, "42", "cgroup"), []byte(c.cgroup), 0o600); err != nil {
 				t.Fatal(err)
 			}
+
 			if got := inScope(proc, 42, scope); got != c.want {
 				t.Errorf("%q: %v", c.cgroup, got)
 			}
 		})
 	}
+
 	if inScope(t.TempDir(), 42, scope) {
 		t.Error("a process that has ended is in its scope")
 	}

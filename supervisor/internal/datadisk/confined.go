@@ -47,16 +47,19 @@ func mountUnit(ctx context.Context, dev, dir string) error {
 	if err != nil {
 		return fmt.Errorf("write the mount unit: %w", err)
 	}
+
 	commands := [][]string{{"systemctl", "reset-failed", name}, {"systemctl", "start", name}}
 	if fresh {
 		commands = append([][]string{{"systemctl", "daemon-reload"}}, commands...)
 	}
+
 	for _, c := range commands {
 		_, err := command.Do(ctx, command.Exec{}, c...)
 		if err != nil && c[1] != "reset-failed" { // that one fails when there is nothing to reset
 			return fmt.Errorf("mount %s on %s: %s: %w", dev, dir, strings.Join(c[:2], " "), err)
 		}
 	}
+
 	// It comes to this process a moment later.
 	for {
 		there, err := mounted(dir)

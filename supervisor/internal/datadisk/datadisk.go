@@ -80,22 +80,27 @@ func Prepare(ctx context.Context, cfg *settings.Settings, dev string, erase bool
 		if err != nil {
 			return err
 		}
+
 		var found *disk.Disk
 		for i := range all {
 			if all[i].Path == dev {
 				found = &all[i]
 			}
 		}
+
 		if found == nil {
 			return fmt.Errorf("there is no disk %s", dev)
 		}
+
 		if err := (disk.Finder{}).Format(ctx, privileged(), *found, bricksLabel, erase); err != nil {
 			return err
 		}
 	}
+
 	if err := markDisk(ctx, cfg, dev); err != nil {
 		return err
 	}
+
 	return mountBricks(ctx, cfg, dev)
 }
 
@@ -147,14 +152,17 @@ func Release(ctx context.Context, cfg *settings.Settings) error {
 	if _, err := os.Stat(filepath.Join(cfg.DataDir, diskMark)); err != nil || !cfg.OnVolume() {
 		return nil
 	}
+
 	if there, err := mounted(cfg.Storage.Bricks); errors.Is(err, fs.ErrNotExist) || err == nil && !there {
 		return nil
 	} else if err != nil {
 		return err
 	}
+
 	if confined() {
 		return unmountUnit(ctx, cfg.Storage.Bricks)
 	}
+
 	var err error
 	for range 50 { // until what served the copy has ended
 		if err = unix.Unmount(cfg.Storage.Bricks, 0); !errors.Is(err, unix.EBUSY) {
@@ -164,8 +172,10 @@ func Release(ctx context.Context, cfg *settings.Settings) error {
 			return err
 		}
 	}
+
 	if err != nil {
 		return fmt.Errorf("unmount %s: %w", cfg.Storage.Bricks, err)
 	}
+
 	return nil
 }

@@ -18,11 +18,13 @@ func TestDataDiskIsKnownByItsIdentity(t *testing.T) {
 	t.Cleanup(func() { byLabel, byUUID = oldLabel, oldUUID })
 	byLabel, byUUID = filepath.Join(dir, "label"), dir
 	const own = "0bd5a9a0-7a3c-4bb4-9d0e-0a0b0c0d0e0f"
+
 	for _, name := range []string{"vdb", "vdc"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for link, to := range map[string]string{byLabel: "vdc", filepath.Join(dir, own): "vdb"} {
 		if err := os.Symlink(to, link); err != nil {
 			t.Fatal(err)
@@ -47,6 +49,7 @@ func TestDataDiskIsKnownByItsIdentity(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			if got, err := device(&cfg); !errors.Is(err, c.err) || c.err == nil && filepath.Base(got) != c.want {
 				t.Errorf("%q %v, want %q", got, err, c.want)
 			}

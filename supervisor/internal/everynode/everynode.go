@@ -18,13 +18,16 @@ func Ask[T any](ask map[string]func() (T, error), add func(node string, v T)) (u
 			v, err := f()
 			mu.Lock()
 			defer mu.Unlock()
+
 			if err != nil {
 				unasked[name] = status.Clip(err.Error())
 				return
 			}
+
 			add(name, v)
 		})
 	}
+
 	all.Wait()
 	return unasked
 }

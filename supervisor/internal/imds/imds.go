@@ -30,15 +30,23 @@ const (
 func Get(ctx context.Context, address, path string, most int64) (text []byte, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, takes)
 	defer cancel()
-	c := &http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	token, code, err := get(ctx, c, http.MethodPut, address+"/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", tokenTTL, maxToken)
+	c := &http.Client{
+		Transport:     &http.Transport{Proxy: nil, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+
+	token, code, err := get(ctx, c, http.MethodPut, address+"/latest/api/token",
+		"X-aws-ec2-metadata-token-ttl-seconds", tokenTTL, maxToken)
 	if err != nil {
 		return nil, false, err
 	}
 	if code != http.StatusOK || len(token) == 0 {
-		return nil, false, fmt.Errorf("the metadata service gives no token (%d); its hop limit may be too low, or it is switched off", code)
+		return nil, false, fmt.Errorf("the metadata service gives no token (%d); its hop limit may be too low, or it is switched off",
+			code)
 	}
-	text, code, err = get(ctx, c, http.MethodGet, address+"/latest/"+path, "X-aws-ec2-metadata-token", string(token), most)
+
+	text, code, err = get(ctx, c, http.MethodGet, address+"/latest/"+path, "X-aws-ec2-metadata-token",
+		string(token), most)
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -47,6 +55,7 @@ func Get(ctx context.Context, address, path string, most int64) (text []byte, ok
 	case code != http.StatusOK:
 		return nil, false, fmt.Errorf("the metadata service answers %d", code)
 	}
+
 	return text, true, nil
 }
 
@@ -55,16 +64,19 @@ func get(ctx context.Context, c *http.Client, method, url, header, value string,
 	if err != nil {
 		return nil, 0, err
 	}
+
 	req.Header.Set(header, value)
 	resp, err := c.Do(req)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer resp.Body.Close()
+
 	b, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err == nil && int64(len(b)) > most {
 		err = errors.New("the answer of the metadata service is too large")
 	}
+
 	return b, resp.StatusCode, err
 }
 
@@ -86,6 +98,7 @@ func RoleKeys(ctx context.Context, address string) (k Keys, err error) {
 	if err != nil {
 		return k, fmt.Errorf("ask for the machine's role: %w", err)
 	}
+
 	role, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
 	if !ok || role == "" {
 		return k, errors.New("this machine has no role: give it an instance profile")
@@ -93,18 +106,23 @@ func RoleKeys(ctx context.Context, address string) (k Keys, err error) {
 	if !roleName.MatchString(role) {
 		return k, fmt.Errorf("the metadata service gives %.64q for the machine's role", role)
 	}
+
 	text, ok, err = Get(ctx, address, path+role, maxKeys)
 	if err == nil && !ok {
 		err = errors.New("there are none")
 	}
+
 	if err == nil {
 		err = json.Unmarshal(text, &k)
 	}
+
 	if err == nil && (k.AccessKeyID == "" || k.SecretAccessKey == "" || k.Expiration.IsZero()) {
 		err = errors.New("they are not complete")
 	}
+
 	if err != nil {
 		return Keys{}, fmt.Errorf("ask for the keys of role %s: %w", role, err)
 	}
+
 	return k, nil
 }

@@ -38,21 +38,27 @@ func (a *saltAPI) renew(ctx context.Context) error {
 	if a.hasCertificate(must) {
 		return nil
 	}
+
 	ca, err := a.authorityInTime(ctx)
 	if err != nil {
 		return err
 	}
+
 	own, err := ca.IssueServer(a.Settings.Node, all, rand.Reader, a.Now())
 	if err != nil {
 		return err
 	}
+
 	if _, err := layout.WriteFile(a.Settings.APIAuthority(), ca.Cert, 0o644); err != nil {
 		return err
 	}
+
 	if _, err := layout.WriteSecret(a.Settings.APICert(), own.Join(), a.children.master); err != nil {
 		return err
 	}
-	a.Log.Info("this node has a new certificate for Salt's API", "path", a.Settings.APICert(), "authority", a.Settings.APIAuthority())
+
+	a.Log.Info("this node has a new certificate for Salt's API", "path", a.Settings.APICert(), "authority",
+		a.Settings.APIAuthority())
 	return nil
 }
 
@@ -78,6 +84,7 @@ func (a *saltAPI) authorityInTime(ctx context.Context) (cert.Pair, error) {
 		ca  cert.Pair
 		err error
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, apiStorage)
 	defer cancel()
 	found := make(chan result, 1) // the storage may answer when nobody waits any more
@@ -87,6 +94,7 @@ func (a *saltAPI) authorityInTime(ctx context.Context) (cert.Pair, error) {
 	}); err != nil {
 		return cert.Pair{}, err
 	}
+
 	r := <-found
 	return r.ca, r.err
 }
@@ -114,15 +122,20 @@ func (a *saltAPI) authority() (cert.Pair, error) {
 			if ca, ok := cert.Split(text); ok {
 				return ca, nil
 			}
-			return cert.Pair{}, fmt.Errorf("%s does not hold a certificate and its key: remove it to have a new one made, which programs have to be told of", path)
+			return cert.Pair{}, fmt.Errorf(
+				"%s does not hold a certificate and its key: remove it to have a new one made, which programs have to be told of",
+				path)
 		}
+
 		if !errors.Is(err, fs.ErrNotExist) {
 			return cert.Pair{}, fmt.Errorf("read the authority of Salt's API: %w", err)
 		}
+
 		if err := a.makeAuthority(path); err != nil {
 			return cert.Pair{}, fmt.Errorf("make the authority of Salt's API: %w", err)
 		}
 	}
+
 	return cert.Pair{}, fmt.Errorf("the authority %s was made and is not there", path)
 }
 
@@ -130,18 +143,23 @@ func (a *saltAPI) makeAuthority(path string) error {
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	ca, err := cert.New(("Salt API of " + a.Settings.Cluster)[:min(64, 12+len(a.Settings.Cluster))], rand.Reader, a.Now())
+
+	ca, err := cert.New(("Salt API of " + a.Settings.Cluster)[:min(64, 12+len(a.Settings.Cluster))],
+		rand.Reader, a.Now())
 	if err != nil {
 		return err
 	}
+
 	own := path + "." + a.Settings.Node
 	if err := durable.Replace(own, ca.Join(), 0o600); err != nil {
 		return err
 	}
 	defer os.Remove(own)
+
 	if err := os.Link(own, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+
 	return durable.SyncDir(filepath.Dir(path))
 }
 
@@ -157,12 +175,15 @@ func (a *saltAPI) hosts() (must, all []string) {
 				}
 				n = ip.String()
 			}
+
 			if n != "" && !slices.Contains(list, n) && len(list) < maxAPIHosts {
 				list = append(list, n)
 			}
 		}
+
 		return list
 	}
+
 	must = add([]string{s.Node, "localhost", "127.0.0.1", "::1"}, s.API.Names...)
 	must = add(must, s.Peering.Address)
 	must = add(must, s.Front.Addresses...)
@@ -176,6 +197,7 @@ func (a *saltAPI) hosts() (must, all []string) {
 			}
 		}
 	}
+
 	var own []string
 	list, _ := net.InterfaceAddrs() // without them it is for the names alone
 	for _, i := range list {
@@ -183,9 +205,11 @@ func (a *saltAPI) hosts() (must, all []string) {
 			own = append(own, p.Addr().String())
 		}
 	}
+
 	all = add(slices.Clone(must), own...)
 	if a.member == nil { // nothing else says which address it has
 		must = all
 	}
+
 	return must, all
 }

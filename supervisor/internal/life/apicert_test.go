@@ -26,9 +26,17 @@ func apiNodes(t *testing.T, now *time.Time, names ...string) (out []*saltAPI) {
 		if err := os.MkdirAll(s.APIDir(), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		c := &children{Config: Config{Settings: &s, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return *now }}}
-		out = append(out, &saltAPI{children: c, master: &master{children: c, choice: &choice{children: c}}, lone: newLone()})
+
+		c := &children{Config: Config{
+			Settings: &s,
+			Log:      slog.New(slog.DiscardHandler),
+			Now:      func() time.Time { return *now },
+		}}
+
+		out = append(out,
+			&saltAPI{children: c, master: &master{children: c, choice: &choice{children: c}}, lone: newLone()})
 	}
+
 	return out
 }
 
@@ -46,11 +54,13 @@ func TestAPICertificates(t *testing.T) {
 			}
 		})
 	}
+
 	all.Wait()
 	ca, err := os.ReadFile(nodes[0].Settings.APIAuthority())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	for _, n := range nodes {
@@ -58,18 +68,26 @@ func TestAPICertificates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: n.Settings.Node, CurrentTime: now}); err != nil {
+
+		if _, err := pair.Leaf.Verify(x509.VerifyOptions{
+			Roots:       roots,
+			DNSName:     n.Settings.Node,
+			CurrentTime: now,
+		}); err != nil {
 			t.Errorf("%s: %v", n.Settings.Node, err)
 		}
+
 		if strings.Contains(string(ca), "KEY") {
 			t.Error("the key of the authority is where everybody reads it")
 		}
 	}
+
 	for _, path := range []string{nodes[0].Settings.APICert(), nodes[0].Settings.SharedAPIAuthority()} {
 		if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v %v", path, fi.Mode(), err)
 		}
 	}
+
 	if left, _ := filepath.Glob(filepath.Join(nodes[0].Settings.SharedNodesDir(), "*")); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
 	}
@@ -94,6 +112,7 @@ func TestAPICertificates(t *testing.T) {
 		if err := n.renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+
 		if anew := read(t, n.Settings.APICert()) != before; anew != c.anew && !cut || (n.mark() != mark) != c.anew {
 			t.Errorf("%s: anew %t", c.what, anew)
 		}
@@ -116,19 +135,24 @@ func TestAPINewStorage(t *testing.T) {
 			}
 			ca = append(ca, read(t, n.Settings.APIAuthority()))
 		}
+
 		return ca
 	}
+
 	before = start()
 	shared := nodes[0].Settings.SharedAPIAuthority()
 	if err := os.WriteFile(shared, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if after = start(); after[0] != before[0] || after[1] != before[0] {
 		t.Error("given up for a broken one")
 	}
+
 	if err := os.Remove(shared); err != nil {
 		t.Fatal(err)
 	}
+
 	if after = start(); after[0] == before[0] || after[0] != after[1] {
 		t.Error("not one authority again")
 	}
@@ -151,18 +175,23 @@ func TestAPIAuthorityWrong(t *testing.T) {
 	if err := nodes[0].renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	other, err := cert.New("x", strings.NewReader(strings.Repeat("r", 1<<16)), now)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	path := nodes[0].Settings.SharedAPIAuthority()
 	for _, text := range []string{"", "x", string(other.Cert), strings.Repeat("x", 1<<20)} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := nodes[1].renew(t.Context()); err == nil || !strings.Contains(err.Error(), path) && !strings.Contains(err.Error(), "authority") {
+
+		if err := nodes[1].renew(t.Context()); err == nil ||
+			!strings.Contains(err.Error(), path) && !strings.Contains(err.Error(), "authority") {
 			t.Errorf("%.20q: %v", text, err)
 		}
+
 		if err := nodes[0].renew(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -181,6 +210,7 @@ func TestLone(t *testing.T) {
 			t.Errorf("%v, began %d", err, len(began))
 		}
 	}
+
 	close(hang)
 	if err := l.do(t.Context(), "look", func() {}); err != nil {
 		t.Error(err)

@@ -20,16 +20,19 @@ func asArbiter(cfg Config) (Config, error) {
 	if !cfg.Settings.Peering.Enabled || !cfg.Settings.OnVolume() {
 		return cfg, nil
 	}
+
 	k, err := nodes.OpenKeeper(cfg.Settings.DataDir, "")
 	if err != nil {
 		return cfg, err
 	}
+
 	t := k.Table()
 	if n, ok := t.Find(cfg.Settings.Node); ok && n.IsArbiter() {
 		s := *cfg.Settings
 		s.Arbiter, s.LB.Enabled = true, false
 		cfg.Settings = &s
 	}
+
 	return cfg, nil
 }
 
@@ -38,7 +41,8 @@ func noTools(s *settings.Settings) error {
 	if err := os.MkdirAll(s.MasterConf(), 0o755); err != nil {
 		return err
 	}
-	text := "this node is the arbiter of cluster " + s.Cluster + " and runs no salt-master; use Salt's tools on another node: applianced nodes lists them\n"
+	text := "this node is the arbiter of cluster " + s.Cluster +
+		" and runs no salt-master; use Salt's tools on another node: applianced nodes lists them\n"
 	_, err := layout.WriteFile(filepath.Join(s.MasterConf(), control.NoMasterFile), []byte(text), 0o644)
 	return err
 }

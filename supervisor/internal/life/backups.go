@@ -17,8 +17,15 @@ func newBackups(c *children, document func() status.Document) (*backups, error) 
 	if !c.Settings.Backup.On() {
 		return nil, nil
 	}
-	k, err := backupplan.New(backupplan.Config{Settings: c.Settings, ConfigPath: c.ConfigPath, Version: c.Version, Executable: c.Executable, Log: c.Log, Now: c.Now,
-		Rank: func() (place, of int, ready bool) { return rank(document()) }})
+	k, err := backupplan.New(backupplan.Config{
+		Settings:   c.Settings,
+		ConfigPath: c.ConfigPath,
+		Version:    c.Version,
+		Executable: c.Executable,
+		Log:        c.Log,
+		Now:        c.Now,
+		Rank:       func() (place, of int, ready bool) { return rank(document()) },
+	})
 	return &backups{k}, err
 }
 

@@ -55,15 +55,27 @@ func (b *balancer) args() []string {
 // the supervisor; a changed program or configuration takes its place without a
 // refused connection (see lbproxy.Serve). Only an ordinary stop ends it.
 func (b *balancer) process(out *service.Lines) *service.Lasting {
-	p := &service.Lasting{Path: b.program(), Args: b.args(), Env: childEnv(), Dir: "/", PIDFile: pidFile(b.Settings, status.BalancerService),
-		Pipe: filepath.Join(b.Settings.RuntimeDir, status.BalancerService+".out"), Credential: b.lb.Credential, StopTimeout: b.Settings.Limits.StopTimeout,
-		Tag: b.tag, Answers: b.answers, Leave: func(cause error) bool { return errors.Is(cause, ErrReload) },
+	p := &service.Lasting{
+		Path:        b.program(),
+		Args:        b.args(),
+		Env:         childEnv(),
+		Dir:         "/",
+		PIDFile:     pidFile(b.Settings, status.BalancerService),
+		Pipe:        filepath.Join(b.Settings.RuntimeDir, status.BalancerService+".out"),
+		Credential:  b.lb.Credential,
+		StopTimeout: b.Settings.Limits.StopTimeout,
+		Tag:         b.tag,
+		Answers:     b.answers,
+		Leave:       func(cause error) bool { return errors.Is(cause, ErrReload) },
 		Confine: func(ctx context.Context, pid int) error {
 			return b.confine(ctx, status.BalancerService, pid, confine.BalancerOOM, b.Settings.Limits.LBMemory)
-		}}
+		},
+	}
+
 	if out != nil {
 		p.Log = out
 	}
+
 	return p
 }
 
@@ -88,11 +100,13 @@ func (b *balancer) spec(wait service.Condition) service.Spec {
 			if err != nil {
 				return fmt.Errorf("load balancer to answer on its admin socket: %w", err)
 			}
+
 			if want := b.backends.Load(); want != nil {
 				if err := reconcile(ctx, b.admin, st, *want); err != nil {
 					b.Log.Warn("load balancer's list of masters", "error", err)
 				}
 			}
+
 			return nil
 		}},
 	}
@@ -104,16 +118,20 @@ func (b *balancer) prepare(runs bool) error {
 	if err := b.accountThere("applianced lb", b.Settings.Users.LB, b.lb); err != nil {
 		return err
 	}
+
 	if err := b.make(); err != nil {
 		return err
 	}
+
 	found := blockers(programFindings(b.program()))
 	if !runs {
 		found = append(found, probe.PortFindings(append(b.Settings.FrontRequest(), b.Settings.FrontPublish()...)...)...)
 	}
+
 	if len(found) > 0 {
 		return found
 	}
+
 	return b.write()
 }
 
@@ -150,23 +168,28 @@ func (b *balancer) tag() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	text, err := layout.BalancerConfig(b.settings())
 	if err != nil {
 		return "", err
 	}
+
 	c, err := lbproxy.ParseConfig(text)
 	if err != nil {
 		return "", err
 	}
+
 	c.Backends = nil
 	conf, err := json.Marshal(c)
 	if err != nil {
 		return "", err
 	}
+
 	var inode uint64
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 		inode = st.Ino
 	}
+
 	h := sha256.New()
 	fmt.Fprintln(h, b.args(), b.lb.Credential, b.Settings.LB.ProxyProtocol, inode, fi.Size(), fi.ModTime().UnixNano())
 	h.Write(conf)
@@ -184,10 +207,12 @@ func reconcile(ctx context.Context, c *lbproxy.Client, st lbproxy.Status, want [
 		if b.Removing || (i >= 0 && sameBackend(st, b, want[i])) {
 			continue
 		}
+
 		if err := c.Remove(ctx, b.Name, false); err != nil {
 			errs = errors.Join(errs, fmt.Errorf("remove %s: %w", b.Name, err))
 		}
 	}
+
 	for _, w := range want {
 		if have[w.Name] {
 			continue
@@ -196,6 +221,7 @@ func reconcile(ctx context.Context, c *lbproxy.Client, st lbproxy.Status, want [
 			errs = errors.Join(errs, fmt.Errorf("add %s: %w", w.Name, err))
 		}
 	}
+
 	return errs
 }
 
@@ -205,6 +231,7 @@ func sameBackend(st lbproxy.Status, b lbproxy.BackendStatus, want lbproxy.Backen
 	if err != nil {
 		return true // it could not be added either
 	}
+
 	for _, p := range b.Ports {
 		port := want.PublishPort
 		for _, fe := range st.Frontends {
@@ -216,10 +243,12 @@ func sameBackend(st lbproxy.Status, b lbproxy.BackendStatus, want lbproxy.Backen
 				port = want.APIPort
 			}
 		}
+
 		if p.Address != netip.AddrPortFrom(ip.Unmap(), uint16(port)).String() {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -235,5 +264,6 @@ func (b *balancer) counts(ctx context.Context) bool {
 	}
 	i := slices.IndexFunc(st.Backends, func(o lbproxy.BackendStatus) bool { return o.Name == b.Settings.Node })
 	return i >= 0 && len(st.Backends[i].Ports) > 0 &&
-		!slices.ContainsFunc(st.Backends[i].Ports, func(p lbproxy.PortStatus) bool { return p.State != lbproxy.Up && !st.ForAPI(p) })
+		!slices.ContainsFunc(st.Backends[i].Ports,
+			func(p lbproxy.PortStatus) bool { return p.State != lbproxy.Up && !st.ForAPI(p) })
 }

@@ -18,10 +18,12 @@ func TestReconcile(t *testing.T) {
 	p, err := lbproxy.New(lbproxy.Config{Admin: lbproxy.Admin{Socket: socket},
 		Frontends: []lbproxy.Frontend{{Name: "publish", Mode: lbproxy.Publish, Bind: []string{"127.0.0.1:0"}},
 			{Name: "request", Mode: lbproxy.Request, Bind: []string{"127.0.0.1:0"}}},
-		Backends: []lbproxy.Backend{master("a", "127.0.0.2"), master("b", "127.0.0.3"), master("old", "127.0.0.4")}}, nil)
+		Backends: []lbproxy.Backend{master("a", "127.0.0.2"), master("b", "127.0.0.3"),
+			master("old", "127.0.0.4")}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
@@ -31,6 +33,7 @@ func TestReconcile(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+
 	<-p.Ready()
 	c := lbproxy.NewClient(socket)
 	want := []lbproxy.Backend{master("a", "127.0.0.2"), master("b", "127.0.0.5"), master("new", "127.0.0.6")}
@@ -43,14 +46,17 @@ func TestReconcile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	st, err := c.Status(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got := map[string]string{}
 	for _, b := range st.Backends {
 		got[b.Name] = b.Address
 	}
+
 	if len(got) != 3 || got["a"] != "127.0.0.2" || got["b"] != "127.0.0.5" || got["new"] != "127.0.0.6" {
 		t.Errorf("%v", got)
 	}

@@ -55,6 +55,7 @@ func (c *channel) run(ctx context.Context) {
 		if err != nil {
 			return // no image: its packages are those of a distribution
 		}
+
 		m, err := c.offered(ctx, st)
 		switch {
 		case ctx.Err() != nil:
@@ -66,7 +67,11 @@ func (c *channel) run(ctx context.Context) {
 			wait = channelAgain
 			c.Log.Warn("whether there is a newer version of the system cannot be told", "error", err)
 			if c.Now().Sub(answered) > channelSilent {
-				c.say([]status.Finding{{Code: status.SystemUnasked, Cause: fmt.Sprintf("no answer since %s: %s", answered.UTC().Format("2006-01-02"), status.Clip(err.Error()))}})
+				c.say([]status.Finding{{
+					Code: status.SystemUnasked,
+					Cause: fmt.Sprintf("no answer since %s: %s", answered.UTC().Format("2006-01-02"),
+						status.Clip(err.Error())),
+				}})
 			}
 		}
 	}
@@ -77,7 +82,11 @@ func newer(st upgrade.Status, m bundle.Manifest) []status.Finding {
 	if !st.Newer(m) {
 		return nil
 	}
-	return []status.Finding{{Code: status.SystemNewer, Cause: fmt.Sprintf("version %s, built %s, is offered; %s runs here", m.Version, m.Created.UTC().Format("2006-01-02"), status.Clip(st.Version))}}
+	return []status.Finding{{
+		Code: status.SystemNewer,
+		Cause: fmt.Sprintf("version %s, built %s, is offered; %s runs here", m.Version,
+			m.Created.UTC().Format("2006-01-02"), status.Clip(st.Version)),
+	}}
 }
 
 // frozen says that what is offered should have been followed by something newer: the mirror
@@ -88,8 +97,9 @@ func frozen(m bundle.Manifest, now time.Time) []status.Finding {
 	}
 	day := func(t time.Time) string { return t.UTC().Format("2006-01-02") }
 	return []status.Finding{{
-		Code:  status.SystemFrozen,
-		Cause: fmt.Sprintf("version %s, built %s, is offered, and something newer was promised for %s", m.Version, day(m.Created), day(m.Next)),
+		Code: status.SystemFrozen,
+		Cause: fmt.Sprintf("version %s, built %s, is offered, and something newer was promised for %s",
+			m.Version, day(m.Created), day(m.Next)),
 	}}
 }
 

@@ -27,6 +27,7 @@ func TestChannel(t *testing.T) {
 			defer mu.Unlock()
 			offer, fault = m, err
 		}
+
 		c := &channel{children: &children{Config: Config{Now: time.Now, Log: slog.New(slog.DiscardHandler)}},
 			status: func() (upgrade.Status, error) { return st, nil },
 			offered: func(context.Context, upgrade.Status) (bundle.Manifest, error) {
@@ -35,26 +36,31 @@ func TestChannel(t *testing.T) {
 				asked++
 				return offer, fault
 			}}
+
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			c.run(ctx)
 		}()
+
 		expect := func(after time.Duration, least, most int, want string) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
+
 			got := ""
 			for _, f := range c.findings() {
 				got += string(f.Code) + " " + f.Cause
 			}
+
 			if asked < least || asked > most || got != want && (want == "" || !strings.HasPrefix(got, want)) {
 				t.Errorf("after %s: asked %d times, %q", time.Since(began), asked, got)
 			}
 		}
+
 		expect(15*time.Minute, 1, 1, "")
 		answer(bundle.Manifest{Version: "2", Created: began}, nil)
 		expect(12*time.Hour, 1, 1, "")
@@ -66,7 +72,8 @@ func TestChannel(t *testing.T) {
 		expect(2*time.Hour, 40, 62, "")
 		answer(bundle.Manifest{Version: "1", Created: st.Created, Next: began.AddDate(0, 0, 30)}, nil)
 		expect(25*24*time.Hour, 60, 90, "")
-		expect(7*24*time.Hour, 60, 100, "SCA-228 version 1, built 1999-12-31, is offered, and something newer was promised for 2000-01-31")
+		expect(7*24*time.Hour, 60, 100,
+			"SCA-228 version 1, built 1999-12-31, is offered, and something newer was promised for 2000-01-31")
 		answer(bundle.Manifest{Version: "2", Created: time.Now(), Next: time.Now().AddDate(0, 0, 30)}, nil)
 		expect(25*time.Hour, 60, 110, "SCA-226 ")
 		cancel()

@@ -32,7 +32,12 @@ type children struct {
 }
 
 func newChildren(cfg Config) (*children, error) {
-	c := &children{Config: cfg, logs: map[string]*childlog.Log{}, blocked: map[string][]status.Finding{}, unbounded: map[string]string{}}
+	c := &children{
+		Config:    cfg,
+		logs:      map[string]*childlog.Log{},
+		blocked:   map[string][]status.Finding{},
+		unbounded: map[string]string{},
+	}
 	var err error
 	if c.master, err = layout.FindAccount(cfg.Settings.Users.Master); err != nil {
 		return nil, err
@@ -61,7 +66,11 @@ func (c *children) accountThere(child, name string, a layout.Account) error {
 	if !a.Missing || !c.InImage {
 		return nil
 	}
-	return blockers{{Code: status.AccountMissing, Subject: child, Cause: "there is no account " + name + " on this machine"}}
+	return blockers{{
+		Code:    status.AccountMissing,
+		Subject: child,
+		Cause:   "there is no account " + name + " on this machine",
+	}}
 }
 
 // asRoot are the children that run as root for want of an account.
@@ -141,7 +150,8 @@ func (c *children) confine(ctx context.Context, child string, pid, oom, percent 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.unbounded[child]
-	if delete(c.unbounded, child); err != nil {
+	delete(c.unbounded, child)
+	if err != nil {
 		c.unbounded[child] = err.Error()
 	}
 	if err != nil && before != err.Error() {
@@ -152,7 +162,11 @@ func (c *children) confine(ctx context.Context, child string, pid, oom, percent 
 
 // End ends what an earlier life has left behind.
 func End(ctx context.Context, cfg *settings.Settings) error {
-	lb := service.Lasting{PIDFile: pidFile(cfg, status.BalancerService), Pipe: filepath.Join(cfg.RuntimeDir, status.BalancerService+".out"), StopTimeout: cfg.Limits.StopTimeout}
+	lb := service.Lasting{
+		PIDFile:     pidFile(cfg, status.BalancerService),
+		Pipe:        filepath.Join(cfg.RuntimeDir, status.BalancerService+".out"),
+		StopTimeout: cfg.Limits.StopTimeout,
+	}
 	lb.Stop()
 	master := service.Process{PIDFile: pidFile(cfg, status.MasterService)}
 	address := vip.Daemon{Dir: filepath.Join(cfg.RuntimeDir, "vip")}

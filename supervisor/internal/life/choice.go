@@ -115,7 +115,9 @@ func (c *choice) begin(o layout.Options, trial bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.options, c.trial = o, trial
-	c.began, c.since, c.waits = c.Now(), time.Time{}, o.Mark != ""
+	c.began = c.Now()
+	c.since = time.Time{}
+	c.waits = o.Mark != ""
 	if c.asked != o.Mark {
 		c.asked = ""
 	}
@@ -148,10 +150,12 @@ func (c *choice) judge(now time.Time, serves bool, message string) (v verdict, w
 	} else if c.since.IsZero() {
 		c.since = now
 	}
+
 	asked := c.asked != "" && c.asked == c.options.Mark
 	switch {
 	case c.waits && !c.since.IsZero() && now.Sub(c.since) >= trialHolds:
-		if c.waits = false; asked {
+		c.waits = false
+		if asked {
 			c.asked = ""
 		}
 		return isGood, ""
@@ -160,6 +164,7 @@ func (c *choice) judge(now time.Time, serves bool, message string) (v verdict, w
 	case c.waits && c.trial && !asked && now.Sub(c.began) > trialTakes:
 		return isBad, fmt.Sprintf("salt-master did not serve within %s: %s", trialTakes, message)
 	}
+
 	return goOn, ""
 }
 
@@ -169,6 +174,7 @@ func (c *choice) run(ctx context.Context) {
 		c.mu.Lock()
 		idle := !c.waits && c.asked == ""
 		c.mu.Unlock()
+
 		if idle {
 			select {
 			case <-c.stir:
@@ -176,9 +182,11 @@ func (c *choice) run(ctx context.Context) {
 				return
 			}
 		}
+
 		if pause.For(ctx, trialLook) != nil {
 			return
 		}
+
 		info := c.info()
 		switch v, why := c.judge(c.Now(), c.serves(ctx, info), info.Message); v {
 		case isGood:
@@ -204,16 +212,20 @@ func (c *choice) keep() {
 	c.mu.Lock()
 	o := c.options
 	c.mu.Unlock()
+
 	good, err := layout.GoodOptions(c.Settings)
 	if err == nil && good.Mark == o.Mark && good.Dir == o.Dir {
 		return // it went back to them
 	}
+
 	if now, refused := c.now(); now.Mark != o.Mark || refused != "" {
 		return // they have changed since: the next start will show
 	}
+
 	if err := layout.KeepGood(c.Settings, o, c.master); err != nil { // a full disk keeps no master from serving
 		c.Log.Warn("the master's options of now are not kept for a start with broken ones", "error", err)
 	}
+
 	c.setRefused(layout.Refusal{})
 }
 
@@ -233,16 +245,20 @@ func (c *choice) ended(err error, last []string) {
 	c.mu.Lock()
 	bad := c.waits && c.trial
 	c.mu.Unlock()
+
 	if !bad {
 		return
 	}
+
 	why := "salt-master ended before it served"
 	if err != nil {
 		why += " (" + err.Error() + ")"
 	}
+
 	if len(last) > 0 {
 		why += ": " + last[len(last)-1]
 	}
+
 	c.refuse(why)
 }
 

@@ -28,7 +28,11 @@ func newChoosing(t *testing.T) *choosing {
 	t.Helper()
 	s := settings.Default("n1")
 	s.DataDir, s.Storage.Path = t.TempDir(), t.TempDir()
-	c := &choosing{choice: newChoice(&children{Config: Config{Settings: &s, Log: slog.New(slog.DiscardHandler), Now: time.Now}})}
+	c := &choosing{choice: newChoice(&children{Config: Config{
+		Settings: &s,
+		Log:      slog.New(slog.DiscardHandler),
+		Now:      time.Now,
+	}})}
 	c.info = func() service.Info { return service.Info{State: service.Running, Message: "waiting for it to answer"} }
 	c.up = func(context.Context) bool { return c.serves.Load() }
 	c.restart = func() { c.restarts.Add(1) }
@@ -80,21 +84,26 @@ func TestOptionsOnTrial(t *testing.T) {
 		c := newChoosing(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
+
 		defer cancel()
 		go c.run(ctx)
 		c.file(t, "one")
 		c.start()
 		time.Sleep(time.Hour)
+
 		if c.restarts.Load() != 0 || c.good(t) != "" {
 			t.Errorf("without others to go back to: %d restarts, good %q", c.restarts.Load(), c.good(t))
 		}
+
 		c.serves.Store(true)
 		time.Sleep(trialHolds / 2)
 		c.serves.Store(false) // it came up and fell at once
 		time.Sleep(time.Second)
+
 		if c.good(t) != "" {
 			t.Error("good after a moment")
 		}
+
 		c.serves.Store(true)
 		time.Sleep(2 * trialHolds)
 		if c.good(t) != "one" {
@@ -105,21 +114,27 @@ func TestOptionsOnTrial(t *testing.T) {
 		c.serves.Store(false)
 		c.start()
 		time.Sleep(trialTakes - time.Second)
+
 		if c.restarts.Load() != 0 {
 			t.Error("given up early")
 		}
+
 		time.Sleep(2 * time.Second)
-		if _, why := c.now(); c.restarts.Load() != 1 || !strings.Contains(why, "did not serve within 3m0s: waiting for it") {
+		if _, why := c.now(); c.restarts.Load() != 1 ||
+			!strings.Contains(why, "did not serve within 3m0s: waiting for it") {
 			t.Errorf("%d restarts, %q", c.restarts.Load(), why)
 		}
+
 		if c.start() {
 			t.Error("started with what was refused")
 		}
+
 		c.serves.Store(true)
 		time.Sleep(2 * trialHolds)
 		if _, why := c.now(); why == "" || c.good(t) != "one" {
 			t.Errorf("after it went back: %q, good %q", why, c.good(t))
 		}
+
 		if after := newChoice(c.children); after.refused != c.refused { // the supervisor restarts
 			t.Errorf("%+v", after.refused)
 		}
@@ -129,14 +144,18 @@ func TestOptionsOnTrial(t *testing.T) {
 		if !c.start() {
 			t.Error("not tried by hand")
 		}
+
 		c.ended(errors.New("exit code 1"), []string{"first", "it cannot"})
-		if _, why := c.now(); c.restarts.Load() != 2 || why != "salt-master ended before it served (exit code 1): it cannot" {
+		if _, why := c.now(); c.restarts.Load() != 2 ||
+			why != "salt-master ended before it served (exit code 1): it cannot" {
 			t.Errorf("%d restarts, %q", c.restarts.Load(), why)
 		}
+
 		c.file(t, "three")
 		if !c.start() {
 			t.Error("what was changed is still refused")
 		}
+
 		c.serves.Store(true)
 		time.Sleep(2 * trialHolds)
 		c.ended(errors.New("exit code 1"), nil) // long after
@@ -153,6 +172,7 @@ func TestOptionsAskedFor(t *testing.T) {
 		node := &optionsNode{choice: c.choice, master: &master{children: c.children}, lone: newLone()}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
+
 		defer cancel()
 		go c.run(ctx)
 		c.file(t, "one")
@@ -161,9 +181,11 @@ func TestOptionsAskedFor(t *testing.T) {
 		time.Sleep(2 * trialHolds)
 		c.file(t, "two")
 		now, _ := c.now()
+
 		if err := node.Try(ctx, "other", time.Minute); err == nil {
 			t.Error("tried what is not there")
 		}
+
 		try := func() {
 			t.Helper()
 			if err := node.Try(ctx, now.Mark, 10*time.Second); err != nil {
@@ -173,35 +195,43 @@ func TestOptionsAskedFor(t *testing.T) {
 				t.Errorf("%+v, %v", st, err)
 			}
 		}
+
 		try() // and the start never comes to it: its port is taken, say
 		time.Sleep(11 * time.Second)
 		if _, why := c.now(); c.restarts.Load() != 2 || !strings.Contains(why, "did not serve within 10s") {
 			t.Fatalf("%d restarts, %q", c.restarts.Load(), why)
 		}
+
 		c.start()
 		time.Sleep(2 * trialHolds)
 		try()
 		if !c.start() {
 			t.Error("not tried again")
 		}
+
 		time.Sleep(2 * trialHolds)
 		st, err := node.State(ctx, false)
 		if err != nil || !st.Current() || st.Trying || !st.Serving || !st.Held || c.good(t) != "two" {
 			t.Fatalf("%+v, %v", st, err)
 		}
+
 		for range 2 {
 			if err := node.Back(ctx, now.Mark, "n3 said no"); err != nil {
 				t.Fatal(err)
 			}
+
 			if c.start() {
 				t.Error("not taken back")
 			}
+
 			node.master.fallBack("n3 said no")
 			time.Sleep(2 * trialHolds)
 		}
+
 		if st, err = node.State(ctx, false); err != nil || st.Held || st.Current() || c.good(t) != "one" {
 			t.Errorf("%+v, %v, good %q", st, err, c.good(t))
 		}
+
 		if _, why := c.now(); why != "n3 said no" {
 			t.Errorf("%q", why)
 		}

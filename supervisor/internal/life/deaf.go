@@ -60,6 +60,7 @@ func (h *hearing) fit(holds bool, others int, heard lastHeard, now time.Time) er
 	case h.held.IsZero():
 		h.held = now
 	}
+
 	if others == 0 || h.silence < deafFrom {
 		h.given = time.Time{}
 		h.pause = 0
@@ -68,14 +69,17 @@ func (h *hearing) fit(holds bool, others int, heard lastHeard, now time.Time) er
 
 	if !h.given.IsZero() {
 		if wait := h.pause - now.Sub(h.given); wait > 0 {
-			return fmt.Errorf("%w: nobody was heard for %s, no other node and no minion", api.ErrState, h.silence.Round(time.Second))
+			return fmt.Errorf("%w: nobody was heard for %s, no other node and no minion", api.ErrState,
+				h.silence.Round(time.Second))
 		}
 		h.given = time.Time{}
 		return nil
 	}
+
 	if h.held.IsZero() || now.Sub(h.held) < deafFrom {
 		return nil // it has had no time to be heard
 	}
+
 	h.given = now
 	h.pause = min(max(2*h.pause, retryDeaf), mostRetryDeaf)
 	return fmt.Errorf("%w: nobody is heard any more, no other node and no minion", api.ErrState)
@@ -96,6 +100,7 @@ func (h *hearing) listen(heard lastHeard, now time.Time) {
 	default:
 		h.silence += passed
 	}
+
 	h.checked = now
 	h.last = heard
 }

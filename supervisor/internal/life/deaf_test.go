@@ -35,6 +35,7 @@ func TestHearing(t *testing.T) {
 		waits = int(deafFor / time.Second)
 		retry = int(retryDeaf / time.Second)
 	)
+
 	for name, tt := range map[string]struct {
 		others  int
 		heardTo int           // the last second at which somebody is heard again and again
@@ -44,15 +45,33 @@ func TestHearing(t *testing.T) {
 		givenUp int           // the second in which the address is first given up; 0: never
 		backAt  int           // the first second after that in which the node has it
 	}{
-		"all is well":                         {others: 2, heardTo: 4000},
-		"deaf":                                {others: 2, heardTo: deaf, givenUp: deaf + waits, backAt: deaf + waits + retry},
-		"deaf for half a minute":              {others: 2, heardTo: deaf, again: deaf + 30, givenUp: deaf + waits, backAt: deaf + 30},
-		"deaf for a moment":                   {others: 2, heardTo: deaf, again: deaf + 5},
-		"alone":                               {others: 0, heardTo: 0},
-		"the others are gone":                 {others: 2, heardTo: 4000, front: true},
-		"the others are gone, clock behind":   {others: 2, heardTo: 4000, front: true, clock: -time.Hour},
-		"the others are gone, clock ahead":    {others: 2, heardTo: 4000, front: true, clock: time.Hour},
-		"deaf, the balancer's clock is ahead": {others: 2, heardTo: deaf, front: true, clock: time.Hour, givenUp: deaf + waits, backAt: deaf + waits + retry},
+		"all is well": {others: 2, heardTo: 4000},
+		"deaf": {
+			others:  2,
+			heardTo: deaf,
+			givenUp: deaf + waits,
+			backAt:  deaf + waits + retry,
+		},
+		"deaf for half a minute": {
+			others:  2,
+			heardTo: deaf,
+			again:   deaf + 30,
+			givenUp: deaf + waits,
+			backAt:  deaf + 30,
+		},
+		"deaf for a moment":                 {others: 2, heardTo: deaf, again: deaf + 5},
+		"alone":                             {others: 0, heardTo: 0},
+		"the others are gone":               {others: 2, heardTo: 4000, front: true},
+		"the others are gone, clock behind": {others: 2, heardTo: 4000, front: true, clock: -time.Hour},
+		"the others are gone, clock ahead":  {others: 2, heardTo: 4000, front: true, clock: time.Hour},
+		"deaf, the balancer's clock is ahead": {
+			others:  2,
+			heardTo: deaf,
+			front:   true,
+			clock:   time.Hour,
+			givenUp: deaf + waits,
+			backAt:  deaf + waits + retry,
+		},
 	} {
 		for phase := range 20 {
 			node := checker{holds: true}
@@ -65,22 +84,27 @@ func TestHearing(t *testing.T) {
 				if tt.again > 0 && second >= tt.again {
 					said = second
 				}
+
 				if tt.front {
 					heard.front = now.Add(time.Duration(said)*time.Second + tt.clock)
 				} else {
 					heard.nodes = now.Add(time.Duration(said) * time.Second)
 				}
+
 				holds := node.check(tt.others, heard, at)
 				if !holds && givenUp == 0 {
 					givenUp = second
 				}
+
 				if holds && givenUp > 0 && backAt == 0 {
 					backAt = second
 				}
 			}
+
 			late := givenUp - tt.givenUp
 			if late < 0 || late > slack || backAt < tt.backAt-slack || backAt > tt.backAt+2*slack {
-				t.Errorf("%s: given up at %d, not %d; had again at %d, not %d", name, givenUp, tt.givenUp, backAt, tt.backAt)
+				t.Errorf("%s: given up at %d, not %d; had again at %d, not %d", name, givenUp, tt.givenUp,
+					backAt, tt.backAt)
 			}
 		}
 	}
@@ -95,10 +119,12 @@ func TestHearingOfAStarvedMachine(t *testing.T) {
 		for round := range 50 {
 			heard := lastHeard{nodes: at}
 			at = at.Add(stopped)
+
 			// The first check after the stop comes before anything that others sent.
 			if !node.check(2, heard, at) {
 				t.Fatalf("stopped for %s: given up in round %d", stopped, round)
 			}
+
 			at = at.Add(vip.CheckEvery)
 			if !node.check(2, lastHeard{nodes: at}, at) {
 				t.Fatalf("stopped for %s: given up in round %d, when others are heard", stopped, round)

@@ -56,11 +56,16 @@ const (
 	maxSoon = 4
 )
 
-func readRate() ratelimit.Rate   { return ratelimit.Rate{Burst: 60, PerSecond: 10} }
-func recordRate() ratelimit.Rate { return ratelimit.Rate{Burst: 10, PerSecond: 0.5} } // each node reads files of 128 MiB
+func readRate() ratelimit.Rate { return ratelimit.Rate{Burst: 60, PerSecond: 10} }
+
+// each node reads files of 128 MiB
+func recordRate() ratelimit.Rate { return ratelimit.Rate{Burst: 10, PerSecond: 0.5} }
 func actRate() ratelimit.Rate    { return ratelimit.Rate{Burst: 6, PerSecond: 0.05} }
 
-var errDoorBusy = &control.Error{Code: control.CodeBusy, Text: "too much was asked of applianced: try again in half a minute"}
+var errDoorBusy = &control.Error{
+	Code: control.CodeBusy,
+	Text: "too much was asked of applianced: try again in half a minute",
+}
 
 // restartable are the services that a user of the master may restart.
 func restartable() []string {
@@ -74,6 +79,7 @@ func (d *door) run(ctx context.Context) {
 	if !d.Settings.Arbiter {
 		serving.Go(func() { d.serve(ctx) })
 	}
+
 	for {
 		select {
 		case <-ctx.Done():
@@ -100,10 +106,12 @@ func (d *door) serve(ctx context.Context) {
 			s.Close()
 			return
 		}
+
 		if err.Error() != warned {
 			d.Log.Warn("the master cannot ask this node's supervisor; trying again", "path", path, "error", err)
 			warned = err.Error()
 		}
+
 		if pause.For(ctx, doorAgain) != nil {
 			return
 		}
@@ -137,25 +145,65 @@ func (d *door) Appliance(context.Context) (control.Appliance, error) {
 
 // appliance is what of a status the master may know.
 func appliance(doc status.Document, drained []string) control.Appliance {
-	a := control.Appliance{Time: doc.Time, Health: string(doc.Health), Cluster: doc.Cluster, Node: doc.Node, Nodes: []control.NodeState{}, Services: []control.Service{},
-		Storage: control.Space{Kind: doc.Storage.Kind, Total: doc.Storage.Total, Free: doc.Storage.Free}, Findings: []control.NodeProblem{}}
+	a := control.Appliance{
+		Time:     doc.Time,
+		Health:   string(doc.Health),
+		Cluster:  doc.Cluster,
+		Node:     doc.Node,
+		Nodes:    []control.NodeState{},
+		Services: []control.Service{},
+		Storage:  control.Space{Kind: doc.Storage.Kind, Total: doc.Storage.Total, Free: doc.Storage.Free},
+		Findings: []control.NodeProblem{},
+	}
+
 	if doc.Virtual != nil {
 		a.Address, a.Holders = doc.Virtual.Address, doc.Virtual.Nodes
 	}
+
 	for _, n := range doc.Nodes {
-		s := control.NodeState{Name: n.Name, This: n.This, Address: n.Address, Version: n.Version, Role: n.Role, State: n.State, Drained: slices.Contains(drained, n.Name),
-			Master: n.Master, Proxy: n.Proxy, Storage: n.Storage, Minions: n.Minions}
+		s := control.NodeState{
+			Name:    n.Name,
+			This:    n.This,
+			Address: n.Address,
+			Version: n.Version,
+			Role:    n.Role,
+			State:   n.State,
+			Drained: slices.Contains(drained, n.Name),
+			Master:  n.Master,
+			Proxy:   n.Proxy,
+			Storage: n.Storage,
+			Minions: n.Minions,
+		}
+
 		if n.LastSeen != nil {
 			s.LastSeen = *n.LastSeen
 		}
+
 		a.Nodes = append(a.Nodes, s)
 	}
+
 	for _, s := range doc.Services {
-		a.Services = append(a.Services, control.Service{Name: s.Name, State: s.State, Message: s.Message, Since: s.Since, Restarts: s.Restarts})
+		a.Services = append(a.Services, control.Service{
+			Name:     s.Name,
+			State:    s.State,
+			Message:  s.Message,
+			Since:    s.Since,
+			Restarts: s.Restarts,
+		})
 	}
+
 	for _, p := range doc.Problems {
-		a.Findings = append(a.Findings, control.NodeProblem{Code: string(p.Code), Severity: string(p.Severity), Title: p.Title, Subject: p.Subject, Cause: p.Cause, Next: p.Next, Since: p.Since})
+		a.Findings = append(a.Findings, control.NodeProblem{
+			Code:     string(p.Code),
+			Severity: string(p.Severity),
+			Title:    p.Title,
+			Subject:  p.Subject,
+			Cause:    p.Cause,
+			Next:     p.Next,
+			Since:    p.Since,
+		})
 	}
+
 	return a.Clean()
 }
 
@@ -171,28 +219,34 @@ func (d *door) Course(ctx context.Context) (control.Course, error) {
 	if err := d.may(&d.read, readRate()); err != nil {
 		return control.Course{}, err
 	}
+
 	d.mu.Lock()
 	c, fresh := d.course, d.Now().Sub(d.asked) < courseKept
 	d.mu.Unlock()
+
 	if fresh {
 		return c, nil
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, courseTake)
 	defer cancel()
 	ask := map[string]func() ([]control.Point, error){d.Settings.Node: func() ([]control.Point, error) { return d.points(), nil }}
 	for name, p := range d.peers() {
 		ask[name] = func() ([]control.Point, error) { return p.Points(ctx) }
 	}
+
 	c = control.Course{}
 	c.Unasked = everynode.Ask(ask, func(node string, points []control.Point) {
 		if len(points) > 0 {
 			c.Nodes = append(c.Nodes, control.Series{Node: node, Points: points})
 		}
 	})
+
 	slices.SortFunc(c.Nodes, func(a, b control.Series) int { return strings.Compare(a.Node, b.Node) })
 	c = c.Clean()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	d.course, d.asked = c, d.Now()
 	return c, nil
 }
@@ -232,13 +286,27 @@ func (d *door) actor(by control.By) audit.Actor {
 }
 
 // recorded does something that a user asked for, and writes it down before and after.
-func (d *door) recorded(ctx context.Context, by control.By, action, object string, goesOn bool, do func(context.Context) error) error {
-	r := audit.Record{Actor: d.actor(by), Action: action, Object: object, Op: audit.NewOp(), Result: audit.Asked}
+func (d *door) recorded(
+	ctx context.Context,
+	by control.By,
+	action, object string,
+	goesOn bool,
+	do func(context.Context) error,
+) error {
+	r := audit.Record{
+		Actor:  d.actor(by),
+		Action: action,
+		Object: object,
+		Op:     audit.NewOp(),
+		Result: audit.Asked,
+	}
+
 	if err := d.may(&d.acted, actRate()); err != nil {
 		r.Result, r.Detail, r.Stranger = audit.Refused, err.Error(), true // at the rate of strangers
 		d.Record.Note(r)
 		return err
 	}
+
 	d.Record.Write(ctx, r)
 	err := do(audit.WithActor(ctx, r.Actor))
 	r = r.Ended(err)
@@ -249,6 +317,7 @@ func (d *door) recorded(ctx context.Context, by control.By, action, object strin
 	case err == nil && goesOn:
 		r.Result = audit.Started
 	}
+
 	d.Record.Note(r)
 	return err
 }
@@ -284,7 +353,8 @@ func (d *door) Restart(ctx context.Context, q control.Restart) error {
 // restartSoon restarts a service of this node, for a user or for another node.
 func (d *door) restartSoon(name string) error {
 	if !slices.Contains(restartable(), name) {
-		return fmt.Errorf("%w: %.70q; these may be restarted: %s", service.ErrUnknown, name, strings.Join(restartable(), ", "))
+		return fmt.Errorf("%w: %.70q; these may be restarted: %s", service.ErrUnknown, name,
+			strings.Join(restartable(), ", "))
 	}
 	if err := d.exists(name); err != nil {
 		return err

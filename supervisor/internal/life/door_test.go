@@ -28,20 +28,37 @@ func startDoor(t *testing.T, now func() time.Time) (*door, *control.Door, chan s
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	log := audit.Open(audit.Config{Dir: filepath.Join(dir, "audit"), Node: "n1", Program: "applianced"})
 	cfg := settings.Default("n1")
 	cfg.RuntimeDir = dir
 	restarted := make(chan string, 10)
 	minions := 3
-	d := &door{children: &children{Config: Config{Settings: &cfg, Now: now, Log: slog.New(slog.DiscardHandler), Record: log},
-		master: layout.Account{Name: "saltern-master", UID: os.Geteuid(), GID: -1}}, soon: make(chan string, maxSoon),
+	d := &door{
+		children: &children{Config: Config{Settings: &cfg, Now: now, Log: slog.New(slog.DiscardHandler), Record: log},
+			master: layout.Account{Name: "saltern-master", UID: os.Geteuid(), GID: -1}},
+		soon: make(chan string, maxSoon),
 		document: func() status.Document {
-			return status.Document{Node: "n1", Health: status.Degraded, Nodes: []status.Node{{Name: "n1", This: true, State: "ready\x1b[2J", Minions: &minions}},
-				Problems: []status.Problem{{Code: status.APIDown, Title: "t", Cause: strings.Repeat("x", 5000), Next: "do it"}}, Virtual: &status.Virtual{Address: "10.0.0.9", Nodes: []string{"n1"}}}
+			return status.Document{
+				Node:   "n1",
+				Health: status.Degraded,
+				Nodes:  []status.Node{{Name: "n1", This: true, State: "ready\x1b[2J", Minions: &minions}},
+				Problems: []status.Problem{{
+					Code:  status.APIDown,
+					Title: "t",
+					Cause: strings.Repeat("x", 5000),
+					Next:  "do it",
+				}},
+				Virtual: &status.Virtual{Address: "10.0.0.9", Nodes: []string{"n1"}},
+			}
 		},
 		records: func(_ context.Context, q audit.Query) (audit.List, error) {
-			return audit.List{Page: audit.Page{Records: []audit.Record{{Node: "n2", Action: q.Action, Object: fmt.Sprint(q.Last)}}}}, nil
+			return audit.List{Page: audit.Page{Records: []audit.Record{{
+				Node:   "n2",
+				Action: q.Action,
+				Object: fmt.Sprint(q.Last),
+			}}}}, nil
 		},
 		points: func() []control.Point { return []control.Point{{At: now()}} },
 		exists: func(name string) error {
@@ -50,12 +67,15 @@ func startDoor(t *testing.T, now func() time.Time) (*door, *control.Door, chan s
 			}
 			return nil
 		},
-		restart: func(name string) error { restarted <- name; return nil }}
+		restart: func(name string) error { restarted <- name; return nil },
+	}
+
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); d.run(ctx) }()
 	t.Cleanup(func() { stop(); <-done; log.Close() })
 	c := control.NewDoor(cfg.DoorSocket(), os.Geteuid())
+
 	return d, c, restarted, func() []audit.Record {
 		log.Close()
 		p, err := audit.Read(context.Background(), "n1", audit.Query{Last: 100}, filepath.Join(dir, "audit"))
@@ -82,33 +102,51 @@ func open(t *testing.T, c *control.Door) (a control.Appliance) {
 func TestDoor(t *testing.T) {
 	_, c, restarted, records := startDoor(t, time.Now)
 	a := open(t, c)
-	if a.Node != "n1" || a.Address != "10.0.0.9" || len(a.Nodes) != 1 || *a.Nodes[0].Minions != 3 || a.Nodes[0].State != "ready" || len(a.Findings) != 1 || len(a.Findings[0].Cause) > 320 || a.Findings[0].Next != "do it" {
+	if a.Node != "n1" || a.Address != "10.0.0.9" || len(a.Nodes) != 1 || *a.Nodes[0].Minions != 3 ||
+		a.Nodes[0].State != "ready" || len(a.Findings) != 1 || len(a.Findings[0].Cause) > 320 || a.Findings[0].Next != "do it" {
 		t.Errorf("%+v", a)
 	}
-	if got, err := c.Course(t.Context()); err != nil || len(got.Nodes) != 1 || len(got.Nodes[0].Points) != 1 || got.Nodes[0].Node != "n1" {
+
+	if got, err := c.Course(t.Context()); err != nil || len(got.Nodes) != 1 ||
+		len(got.Nodes[0].Points) != 1 || got.Nodes[0].Node != "n1" {
 		t.Errorf("%+v %v", got, err)
 	}
-	if got, err := c.Records(t.Context(), control.Question{Action: "node.*", Last: 1e9}); err != nil || !strings.Contains(string(got), `"node":"n2"`) || !strings.Contains(string(got), `"object":"500"`) {
+
+	if got, err := c.Records(t.Context(), control.Question{
+		Action: "node.*",
+		Last:   1e9,
+	}); err != nil || !strings.Contains(string(got), `"node":"n2"`) ||
+		!strings.Contains(string(got), `"object":"500"`) {
 		t.Errorf("%s %v", got, err)
 	}
+
 	if _, err := c.Records(t.Context(), control.Question{Action: "["}); err == nil {
 		t.Error("a pattern that is none")
 	}
+
 	by := control.By{User: "alice", Proof: "token", Eauth: "pam", From: "10.0.0.7", Via: "salt-api"}
 	if err := c.Restart(t.Context(), control.Restart{By: by, Node: "n1", Service: status.BalancerService}); err != nil {
 		t.Fatal(err)
 	}
+
 	if got := <-restarted; got != status.BalancerService {
 		t.Error(got)
 	}
+
 	by.Proof = "login" // which only the supervisor itself can know
-	if err := c.Drain(t.Context(), control.Drain{By: by, Node: "n1"}); err == nil || !strings.Contains(err.Error(), "not part of a cluster") {
+	if err := c.Drain(t.Context(), control.Drain{
+		By:   by,
+		Node: "n1",
+	}); err == nil || !strings.Contains(err.Error(), "not part of a cluster") {
 		t.Errorf("%v", err)
 	}
+
 	var got []string
 	for _, r := range audit.Settled(records()) {
-		got = append(got, fmt.Sprintf("%s %s %s %s/%s %s via %s", r.Action, r.Object, r.Result, r.Who(), r.Proof, r.From, r.Via))
+		got = append(got,
+			fmt.Sprintf("%s %s %s %s/%s %s via %s", r.Action, r.Object, r.Result, r.Who(), r.Proof, r.From, r.Via))
 	}
+
 	want := "service.restart lb of n1 started alice as saltern-master/token 10.0.0.7 via salt-api; node.drain n1 refused alice (unproven)/none 10.0.0.7 via salt-api"
 	if s := strings.Join(got, "; "); s != want {
 		t.Errorf("got  %s\nwant %s", s, want)
@@ -122,19 +160,31 @@ func TestAttack80Door(t *testing.T) {
 	d, c, restarted, records := startDoor(t, func() time.Time { return now })
 	open(t, c)
 	evil := control.By{User: strings.Repeat("a\n", 2000), From: "\x1b]0;x\a"}
-	for _, q := range []control.Restart{{By: evil, Node: "n1", Service: "../../bin/sh"}, {By: evil, Node: "n1", Service: "observe"}, {By: evil, Node: "n1", Service: "api"}, {By: evil, Node: "n9\n", Service: "lb"}} {
+	for _, q := range []control.Restart{
+		{By: evil, Node: "n1", Service: "../../bin/sh"},
+		{By: evil, Node: "n1", Service: "observe"},
+		{By: evil, Node: "n1", Service: "api"},
+		{By: evil, Node: "n9\n", Service: "lb"},
+	} {
 		if err := c.Restart(t.Context(), q); err == nil || strings.ContainsAny(err.Error(), "\n\x1b") {
 			t.Errorf("%+v: %v", q, err)
 		}
 	}
-	if err := c.Drain(t.Context(), control.Drain{By: control.By{User: strings.Repeat("u", 10000)}, Node: "n1"}); err == nil || !strings.Contains(err.Error(), "read the request") {
+
+	if err := c.Drain(t.Context(),
+		control.Drain{
+			By:   control.By{User: strings.Repeat("u", 10000)},
+			Node: "n1",
+		}); err == nil || !strings.Contains(err.Error(), "read the request") {
 		t.Errorf("a long request: %v", err)
 	}
+
 	for i := range 20 {
 		if _, err := c.Records(t.Context(), control.Question{}); (err != nil) != (i >= 10) {
 			t.Errorf("records for the %d. time: %v", i+1, err)
 		}
 	}
+
 	refused := 0
 	for range 30 {
 		err := c.Restart(t.Context(), control.Restart{By: evil, Node: "n1", Service: "lb"})
@@ -142,20 +192,26 @@ func TestAttack80Door(t *testing.T) {
 			refused++
 		}
 	}
+
 	if refused != 28 { // six at once, and four of them went above
 		t.Errorf("%d of 30 were refused", refused)
 	}
+
 	for range 2 {
 		<-restarted
 	}
+
 	d.mu.Lock()
 	now = now.Add(21 * time.Second)
 	d.mu.Unlock()
+
 	if err := c.Restart(t.Context(), control.Restart{By: evil, Node: "n1", Service: "lb"}); err != nil {
 		t.Errorf("20 seconds later: %v", err)
 	}
+
 	for _, r := range records() {
-		if strings.ContainsAny(r.User+r.From+r.Object+r.Detail, "\n\x1b") || len(r.User) > 300 || r.Proof != audit.Unproven {
+		if strings.ContainsAny(r.User+r.From+r.Object+r.Detail, "\n\x1b") || len(r.User) > 300 ||
+			r.Proof != audit.Unproven {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -165,25 +221,37 @@ func TestAttack80Door(t *testing.T) {
 func TestRestartsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		restarted := make(chan string, 10)
-		d := &door{children: &children{Config: Config{Settings: &settings.Settings{Arbiter: true}, Log: slog.New(slog.DiscardHandler)}}, soon: make(chan string, maxSoon),
-			exists: func(string) error { return nil }, restart: func(name string) error { restarted <- name; return nil }}
+		d := &door{
+			children: &children{Config: Config{
+				Settings: &settings.Settings{Arbiter: true},
+				Log:      slog.New(slog.DiscardHandler),
+			}},
+			soon:    make(chan string, maxSoon),
+			exists:  func(string) error { return nil },
+			restart: func(name string) error { restarted <- name; return nil },
+		}
+
 		for i := range maxSoon + 1 {
 			if err := d.restartSoon("lb"); (err == nil) != (i < maxSoon) {
 				t.Errorf("%d: %v", i, err)
 			}
 		}
+
 		ctx, stop := context.WithCancel(t.Context())
 		go d.run(ctx)
 		time.Sleep(answerFirst / 2)
 		synctest.Wait()
+
 		if len(restarted) > 0 {
 			t.Error("it did not wait")
 		}
+
 		time.Sleep(answerFirst)
 		synctest.Wait()
 		if len(restarted) != 1 {
 			t.Errorf("%d restarts", len(restarted))
 		}
+
 		stop()
 	})
 }

@@ -74,10 +74,12 @@ func (h *heads) look(ctx context.Context) {
 		{Name: audit.NodeFolder, Dir: h.Settings.AuditDir()},
 		{Name: audit.MasterFolder, Dir: audit.MasterDir(h.Settings.CacheDir())},
 	}
+
 	type answer struct {
 		list []audit.Head
 		err  error
 	}
+
 	got := make(chan answer, 1)
 	err := h.reading.do(ctx, "read the heads of the audit record", func() {
 		list, err := audit.Heads(folders...)
@@ -86,6 +88,7 @@ func (h *heads) look(ctx context.Context) {
 	if err != nil {
 		return // ctx has ended
 	}
+
 	a := <-got
 	if a.err != nil {
 		h.Log.Warn("the newest records of the audit record cannot be read", "error", a.err)
@@ -97,9 +100,11 @@ func (h *heads) look(ctx context.Context) {
 			h.Log.Info("heads of this node's audit record", "heads", audit.HeadsText(a.list))
 		}
 	}
+
 	if h.others == nil {
 		return
 	}
+
 	for node, said := range h.others() {
 		h.note(node, said.Key, said.Heads)
 	}
@@ -125,17 +130,21 @@ func (h *heads) note(node, key string, list []audit.Head) bool {
 func (h *heads) shrunk(node, key string, list []audit.Head) {
 	id := node + " " + key
 	for _, before := range h.seen[id] {
-		i := slices.IndexFunc(list, func(now audit.Head) bool { return now.Folder == before.Folder && now.Book == before.Book })
+		i := slices.IndexFunc(list,
+			func(now audit.Head) bool { return now.Folder == before.Folder && now.Book == before.Book })
 		if i >= 0 && list[i].Seq >= before.Seq {
 			continue
 		}
+
 		now := "none"
 		if i >= 0 {
 			now = list[i].String()
 		}
+
 		err := errors.New("it was " + before.String() + ", it is " + now)
 		h.Log.Error("records are missing at the end of a node's audit record", "node", node, "error", err)
 		h.Record.Note(audit.CutRecord(node, err))
 	}
+
 	h.seen[id] = list
 }

@@ -26,13 +26,20 @@ func TestHeadsAreToldAndWrittenDown(t *testing.T) {
 		Log:      slog.New(slog.NewTextHandler(&said, nil)),
 		Record:   record,
 	}})
+
 	other := audit.ParseHeads("master/acts:7:" + strings.Repeat("ab", 16))
 	h.key = strings.Repeat("11", 32)
 	h.others = func() map[string]member.Heads {
 		return map[string]member.Heads{"n2": {Key: strings.Repeat("22", 32), Heads: other}}
 	}
 	act := func(object string) {
-		record.Write(t.Context(), audit.Record{Actor: audit.Actor{User: "alice", Proof: audit.Login, From: audit.Local}, Action: "node.drain", Object: object, Result: audit.OK})
+		record.Write(t.Context(),
+			audit.Record{
+				Actor:  audit.Actor{User: "alice", Proof: audit.Login, From: audit.Local},
+				Action: "node.drain",
+				Object: object,
+				Result: audit.OK,
+			})
 	}
 
 	act("1")
@@ -40,6 +47,7 @@ func TestHeadsAreToldAndWrittenDown(t *testing.T) {
 	if own := h.own(); len(own) != 1 || own[0].Folder != audit.NodeFolder || own[0].Seq != 2 {
 		t.Fatalf("%v", own)
 	}
+
 	act("2")
 	now = now.Add(time.Minute)
 	h.look(t.Context()) // too early for another record
@@ -55,6 +63,7 @@ func TestHeadsAreToldAndWrittenDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	own := audit.HeadsOf(page.Records, "n1", h.key)
 	seqs := map[uint64]int{}
 	for _, head := range own {
@@ -62,19 +71,27 @@ func TestHeadsAreToldAndWrittenDown(t *testing.T) {
 			seqs[head.Seq]++
 		}
 	}
+
 	if len(seqs) != 2 || seqs[2] != 1 || seqs[3] != 1 {
 		t.Errorf("own: %v", own)
 	}
-	if of2 := audit.HeadsOf(page.Records, "n2", strings.Repeat("22", 32)); len(of2) != 2 || of2[0].Seq != 7 || of2[0].By != "n1" {
+
+	if of2 := audit.HeadsOf(page.Records, "n2", strings.Repeat("22", 32)); len(of2) != 2 || of2[0].Seq != 7 ||
+		of2[0].By != "n1" {
 		t.Errorf("of n2: %v", of2)
 	}
+
 	cut, err := audit.Read(t.Context(), "n1", audit.Query{Action: "audit.cut"}, cfg.AuditDir())
-	if err != nil || len(cut.Records) != 1 || cut.Records[0].Object != "n2" || !strings.Contains(cut.Records[0].Detail, "it was master/acts:7:") {
+	if err != nil || len(cut.Records) != 1 || cut.Records[0].Object != "n2" ||
+		!strings.Contains(cut.Records[0].Detail, "it was master/acts:7:") {
 		t.Errorf("%+v %v", cut.Records, err)
 	}
-	if !strings.Contains(said.String(), "node/acts:3:") || !strings.Contains(said.String(), "records are missing at the end of a node's audit record") {
+
+	if !strings.Contains(said.String(), "node/acts:3:") ||
+		!strings.Contains(said.String(), "records are missing at the end of a node's audit record") {
 		t.Errorf("%s", said.String())
 	}
+
 	list, err := audit.Verify(t.Context(), audit.Folder{Name: audit.NodeFolder, Dir: cfg.AuditDir()}, own)
 	if err != nil || !list[0].Whole() || list[0].Told == nil {
 		t.Errorf("%+v %v", list, err)

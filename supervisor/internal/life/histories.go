@@ -42,5 +42,6 @@ func (h histories) History(ctx context.Context, q history.Query) (list history.L
 
 // noAnswer is the error when all nodes are unasked.
 func noAnswer(unasked map[string]string) error {
-	return fmt.Errorf("no node answers: %s; next: applianced status", unasked[slices.Min(slices.Collect(maps.Keys(unasked)))])
+	return fmt.Errorf("no node answers: %s; next: applianced status",
+		unasked[slices.Min(slices.Collect(maps.Keys(unasked)))])
 }

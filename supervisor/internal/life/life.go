@@ -84,25 +84,53 @@ func New(cfg Config) (*Life, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	c, err := newChildren(cfg)
 	if err != nil {
 		return nil, err
 	}
+
 	n := &Life{children: c}
 	s := cfg.Settings
 	n.balancer = &balancer{children: c, admin: lbproxy.NewClient(s.LBSocket()), settings: n.settings}
-	n.observer = observe.New(observe.Config{Settings: s, Version: cfg.Version, Started: cfg.Started, Board: cfg.Board, Log: cfg.Log, Now: cfg.Now, Notify: cfg.Notify,
-		Balancer: n.balancer.admin, Services: func(events int) []service.Info { return n.manager.Services(events) }, Node: n.known})
+	n.observer = observe.New(observe.Config{
+		Settings: s,
+		Version:  cfg.Version,
+		Started:  cfg.Started,
+		Board:    cfg.Board,
+		Log:      cfg.Log,
+		Now:      cfg.Now,
+		Notify:   cfg.Notify,
+		Balancer: n.balancer.admin,
+		Services: func(events int) []service.Info { return n.manager.Services(events) },
+		Node:     n.known,
+	})
+
 	on := s
 	if cfg.Move != nil {
 		on = cfg.Move.Settings
 	}
+
 	n.volume = newVolume(on, c, certifier{n}, n.mayServe)
 	n.master = &master{children: c, settings: n.settings, choice: newChoice(c)}
-	n.api = &saltAPI{children: c, master: n.master, settings: n.settings, lone: newLone(), restart: func() error { return n.manager.Restart(status.APIService) }}
-	n.door = &door{children: c, document: n.observer.Document, points: n.observer.Points, soon: make(chan string, maxSoon), records: func(ctx context.Context, q audit.Query) (audit.List, error) { return n.records.Audit(ctx, q) },
-		exists:  func(name string) error { _, err := n.manager.Output(name, 0); return err },
-		restart: func(name string) error { return n.manager.Restart(name) }}
+	n.api = &saltAPI{
+		children: c,
+		master:   n.master,
+		settings: n.settings,
+		lone:     newLone(),
+		restart:  func() error { return n.manager.Restart(status.APIService) },
+	}
+
+	n.door = &door{
+		children: c,
+		document: n.observer.Document,
+		points:   n.observer.Points,
+		soon:     make(chan string, maxSoon),
+		records:  func(ctx context.Context, q audit.Query) (audit.List, error) { return n.records.Audit(ctx, q) },
+		exists:   func(name string) error { _, err := n.manager.Output(name, 0); return err },
+		restart:  func(name string) error { return n.manager.Restart(name) },
+	}
+
 	n.door.newest = n.newest
 	n.options = newOptionsNode(n)
 	n.packages = &packages{children: c}
@@ -112,38 +140,77 @@ func New(cfg Config) (*Life, error) {
 	if s.Upgrade.URL != "" {
 		n.channel = newChannel(c, n.system.sys)
 	}
+
 	n.upgrades = &upgrades{children: c, system: n.system, asked: make(chan upgradeRequest)}
 	if n.window, err = newWindow(n); err != nil {
 		return nil, err
 	}
+
 	n.rolls = &rolls{children: c, options: n.options, asked: make(chan rollRequest)}
 	if s.Peering.Enabled {
 		tools := n.master.tools()
-		n.member, err = member.New(member.Config{Settings: s, Version: cfg.Version, Account: c.master, Log: cfg.Log, Now: cfg.Now, OnTrial: cfg.OnTrial, Balancer: n.balancer.admin,
-			Volume: n.volume.manager, Document: n.observer.Document, Serving: n.observer.Serving,
-			Removed: func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
-			OldKey:  n.master.choice.oldKey, RestartMaster: func() error { return n.manager.Restart(status.MasterService) },
-			TableChanged: n.balancer.tableChanged, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options, System: n.system,
-			Audit: n.records.own, Events: n.observer.Events, Points: n.observer.Points, Newest: n.newest, RestartService: n.door.restartSoon, Heads: n.heads.own, Record: cfg.Record,
-			Tool: salttools.NewGuest(tools, c.master.Credential, s.MasterRequest()).Prepare})
+		n.member, err = member.New(member.Config{
+			Settings:       s,
+			Version:        cfg.Version,
+			Account:        c.master,
+			Log:            cfg.Log,
+			Now:            cfg.Now,
+			OnTrial:        cfg.OnTrial,
+			Balancer:       n.balancer.admin,
+			Volume:         n.volume.manager,
+			Document:       n.observer.Document,
+			Serving:        n.observer.Serving,
+			Removed:        func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
+			OldKey:         n.master.choice.oldKey,
+			RestartMaster:  func() error { return n.manager.Restart(status.MasterService) },
+			TableChanged:   n.balancer.tableChanged,
+			Master:         tools.Control,
+			Minions:        tools.Minions,
+			Git:            tools.Git,
+			Options:        n.options,
+			System:         n.system,
+			Audit:          n.records.own,
+			Events:         n.observer.Events,
+			Points:         n.observer.Points,
+			Newest:         n.newest,
+			RestartService: n.door.restartSoon,
+			Heads:          n.heads.own,
+			Record:         cfg.Record,
+			Tool:           salttools.NewGuest(tools, c.master.Credential, s.MasterRequest()).Prepare,
+		})
 		if err != nil {
 			return nil, err
 		}
+
 		n.master.member, n.rolls.member = n.member, &member.Verbs{Member: n.member}
 		n.api.member, n.door.member = n.member, n.member
 		n.records.peers = n.member.Peers
 		n.heads.key, n.heads.others = n.member.Key(), n.member.Heads
 		n.system.member, n.upgrades.member = n.rolls.member, n.rolls.member
-		n.virtual = &virtual{children: c, member: n.member, document: n.observer.Document, balancer: n.balancer.admin,
-			restart: func() error { return n.manager.Restart(status.VirtualService) }}
+		n.virtual = &virtual{
+			children: c,
+			member:   n.member,
+			document: n.observer.Document,
+			balancer: n.balancer.admin,
+			restart:  func() error { return n.manager.Restart(status.VirtualService) },
+		}
 	}
+
 	if n.backups, err = newBackups(c, n.observer.Document); err != nil {
 		return nil, err
 	}
-	n.recoverer = recovery.Worker{Recovery: cfg.Recovery, Settings: s, Serving: n.observer.Serving, Ready: func() bool { return n.volume.State().Ready }}
+
+	n.recoverer = recovery.Worker{
+		Recovery: cfg.Recovery,
+		Settings: s,
+		Serving:  n.observer.Serving,
+		Ready:    func() bool { return n.volume.State().Ready },
+	}
+
 	if n.member != nil {
 		n.recoverer.Member = n.member
 	}
+
 	n.manager, err = service.NewManager(cfg.Log, cfg.Now, n.specs()...)
 	return n, err
 }
@@ -155,55 +222,71 @@ func (n *Life) specs() []service.Spec {
 	if n.volume != nil && n.Move == nil { // it is not being filled
 		ready = append(ready, n.volume.ready())
 	}
+
 	var belongs service.Condition
 	if n.member != nil {
 		belongs = n.member.Belongs()
 		ready = append(ready, n.member.Ready(), belongs)
 	}
+
 	var specs []service.Spec
 	if n.Settings.Arbiter {
 		if err := noTools(n.Settings); err != nil {
 			n.Log.Warn("Salt's tools will not say that this node is the arbiter", "error", err)
 		}
 	} else {
-		specs = append(specs, n.master.spec(service.All(ready...), n.observer.MasterSpoke), service.Loop("packages", n.packages.run))
+		specs = append(specs, n.master.spec(service.All(ready...), n.observer.MasterSpoke),
+			service.Loop("packages", n.packages.run))
 	}
+
 	if n.Settings.LB.Enabled {
 		specs = append(specs, n.balancer.spec(belongs))
 	} else {
 		n.balancer.process(nil).Stop() // of a life in which it was enabled
 	}
+
 	if n.virtual != nil && !n.Settings.Arbiter {
 		specs = append(specs, n.virtual.spec())
 	}
+
 	if n.Settings.API.Enabled && !n.Settings.Arbiter {
 		specs = append(specs, n.api.spec(belongs))
 	} else {
-		specs = append(specs, service.Loop("no API", func(ctx context.Context) { n.api.open(ctx, 0) })) // of a life in which it was enabled
+		// of a life in which it was enabled
+		specs = append(specs, service.Loop("no API", func(ctx context.Context) { n.api.open(ctx, 0) }))
 	}
+
 	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("system", n.system.run), service.Loop("age", n.system.watch), service.Loop("upgrades", n.upgrades.run), service.Loop("heads", n.heads.run), service.Loop("observe", n.observer.Run), service.Loop("door", n.door.run),
 		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.Leave) }))
 	if n.Settings.Webhook.Listen != "" {
 		specs = append(specs, service.Loop("webhook", func(ctx context.Context) { serveWebhook(ctx, n) }))
 	}
+
 	if n.channel != nil {
 		specs = append(specs, service.Loop("channel", n.channel.run))
 	}
+
 	if n.window != nil {
 		specs = append(specs, service.Loop("window", n.window.run))
 	}
+
 	if n.backups != nil {
 		specs = append(specs, service.Loop("backups", n.backups.Run))
 	}
+
 	if n.volume != nil {
 		specs = append(specs, service.Loop("volume", n.volume.keep))
 	}
+
 	if n.Move != nil {
 		specs = append(specs, service.Loop("move", func(ctx context.Context) { n.volume.take(ctx, n.Move, n.Leave) }))
 	}
+
 	if n.member != nil {
-		specs = append(specs, service.Loop("member", n.member.Run), service.Loop("removed", func(ctx context.Context) { n.balancer.whenRemoved(ctx, n.member, n.manager) }))
+		specs = append(specs, service.Loop("member", n.member.Run),
+			service.Loop("removed", func(ctx context.Context) { n.balancer.whenRemoved(ctx, n.member, n.manager) }))
 	}
+
 	return specs
 }
 
@@ -242,33 +325,51 @@ func (n *Life) settings() *settings.Settings {
 
 // known is what the node knows of itself, for the status.
 func (n *Life) known() observe.Node {
-	k := observe.Node{Role: status.RoleSingle, Address: n.Settings.Peering.Address, Volume: n.volume.facts(), Virtual: n.virtual.facts(), AsRoot: n.asRoot(), Stopping: n.ending.Load(),
-		Console: n.api.console()}
+	k := observe.Node{
+		Role:     status.RoleSingle,
+		Address:  n.Settings.Peering.Address,
+		Volume:   n.volume.facts(),
+		Virtual:  n.virtual.facts(),
+		AsRoot:   n.asRoot(),
+		Stopping: n.ending.Load(),
+		Console:  n.api.console(),
+	}
+
 	if n.member != nil {
 		st := n.member.State()
-		k.Others, k.Cluster, k.Role = st.Others, st.Findings, st.Role
+		k.Others = st.Others
+		k.Cluster = st.Findings
+		k.Role = st.Role
 	}
+
 	if k.Setup, k.Cluster = setupFacts(n.Setup, n.member, k.Cluster); k.Setup != "" {
 		k.Step = observe.SetupStep(n.Setup.Where())
 	}
+
 	k.Packages = n.packages.why()
 	if err := n.Record.Fault(); err != nil {
 		k.Audit = err.Error()
 	}
+
 	k.Backup, k.Own = n.backups.facts()
 	upgrade, found := n.window.facts()
 	k.Upgrade = upgrade
 	if n.Differs != nil {
-		k.Own = append(k.Own, status.Finding{Code: status.ConfigDiffers, Subject: n.ConfigPath, Cause: settings.OneLine(n.Differs)})
+		k.Own = append(k.Own,
+			status.Finding{Code: status.ConfigDiffers, Subject: n.ConfigPath, Cause: settings.OneLine(n.Differs)})
 	}
-	k.Own = slices.Concat(k.Own, n.system.findings(), n.channel.findings(), found, guards.Findings(guards.Dir, n.Now().Sub(n.Started)))
+
+	k.Own = slices.Concat(k.Own, n.system.findings(), n.channel.findings(), found,
+		guards.Findings(guards.Dir, n.Now().Sub(n.Started)))
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	k.Blocked, k.Unbounded = maps.Clone(n.blocked), maps.Clone(n.unbounded)
 	k.LastGood = n.master.fallback
 	k.Trouble = n.master.trouble
 	for _, u := range n.master.insecure {
 		k.Insecure = append(k.Insecure, u.Option)
 	}
+
 	return k
 }

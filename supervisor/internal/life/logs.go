@@ -17,6 +17,7 @@ func (l logs) Log(name string, q api.LogQuery) (api.LogPage, error) {
 	if _, err := l.Output(name, 0); err != nil {
 		return api.LogPage{}, err
 	}
+
 	log := l.of[name]
 	if log == nil {
 		return api.LogPage{Lines: []string{}}, nil
@@ -25,12 +26,14 @@ func (l logs) Log(name string, q api.LogQuery) (api.LogPage, error) {
 		page, err := log.Last(q.Last)
 		return api.LogPage(page), err
 	}
+
 	if q.Cursor == "" {
 		var err error
 		if q.Cursor, err = log.Since(q.Since); err != nil {
 			return api.LogPage{}, err
 		}
 	}
+
 	page, err := log.After(q.Cursor)
 	return api.LogPage(page), err
 }

@@ -18,12 +18,14 @@ func (l lone) do(ctx context.Context, what string, f func()) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%s: %w", what, ctx.Err())
 	}
+
 	done := make(chan struct{})
 	go func() {
 		defer func() { <-l.busy }()
 		defer close(done)
 		f()
 	}()
+
 	select {
 	case <-done:
 		return nil

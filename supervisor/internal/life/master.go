@@ -47,18 +47,32 @@ func (m *master) program() string {
 // tools are Salt's tools of our master.
 func (m *master) tools() salttools.Tools {
 	socket := filepath.Join(m.Settings.MasterSockDir(), control.Socket)
-	return salttools.Tools{Control: control.NewClient(socket, m.master.UID), Master: m.program(), Config: m.Settings.MasterConf(), Env: childEnv()}
+	return salttools.Tools{
+		Control: control.NewClient(socket, m.master.UID),
+		Master:  m.program(),
+		Config:  m.Settings.MasterConf(),
+		Env:     childEnv(),
+	}
 }
 
 // spec is its service, which waits for what is given first; spoke reports
 // whether it has given a sign of life.
 func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) service.Spec {
 	out := m.output(status.MasterService)
-	proc := &service.Process{Path: m.program(), Args: []string{"-c", m.Settings.MasterConf()}, Env: childEnv(), Dir: "/",
-		PIDFile: pidFile(m.Settings, status.MasterService), Credential: m.master.Credential, StopTimeout: m.Settings.Limits.StopTimeout, Log: out,
+	proc := &service.Process{
+		Path:        m.program(),
+		Args:        []string{"-c", m.Settings.MasterConf()},
+		Env:         childEnv(),
+		Dir:         "/",
+		PIDFile:     pidFile(m.Settings, status.MasterService),
+		Credential:  m.master.Credential,
+		StopTimeout: m.Settings.Limits.StopTimeout,
+		Log:         out,
 		Confine: func(ctx context.Context, pid int) error {
 			return m.confine(ctx, status.MasterService, pid, confine.MasterOOM, m.Settings.Limits.MasterMemory)
-		}}
+		},
+	}
+
 	return service.Spec{
 		Name:   status.MasterService,
 		Output: out,
@@ -107,6 +121,7 @@ func (m *master) prepare(ctx context.Context) error {
 	if err := m.make(); err != nil {
 		return err
 	}
+
 	var b blockers
 	b = append(b, keyFindings(layout.CheckKeys(m.Settings.PKIDir(), m.master))...)
 	b = append(b, programFindings(m.program())...)
@@ -115,11 +130,13 @@ func (m *master) prepare(ctx context.Context) error {
 		now, _ := m.choice.now()
 		return append(b, m.faultsOf(now)...)
 	}
+
 	if m.member != nil {
 		if err := m.member.WriteSecret(); err != nil {
 			return err
 		}
 	}
+
 	return m.configure(ctx)
 }
 
@@ -137,11 +154,13 @@ func (m *master) configure(ctx context.Context) error {
 			return err
 		}
 	}
+
 	if why == "" {
 		m.fallBack("")
 		m.choice.begin(now, none == nil && good.Mark != now.Mark)
 		return nil
 	}
+
 	if none == nil {
 		if _, bad, err := m.try(ctx, good); err == nil && bad == "" {
 			m.Log.Warn("salt-master starts with its last good options", "reason", why)
@@ -150,11 +169,13 @@ func (m *master) configure(ctx context.Context) error {
 			return nil
 		}
 	}
+
 	m.fallBack("")
 	m.choice.begin(layout.Options{}, false)
 	if len(b) > 0 {
 		return b
 	}
+
 	return m.write(now) // the master says itself what is wrong
 }
 
@@ -179,7 +200,13 @@ func (m *master) try(ctx context.Context, o layout.Options) (b blockers, why str
 // refusal is what the master has against a folder of configuration; empty: nothing,
 // or it is not ours to judge.
 func (m *master) refusal(ctx context.Context, dir string) string {
-	run := command.Exec{Limit: checkTakes, MaxOutput: 64 << 10, Cut: true, Env: childEnv(), Credential: m.master.Credential}
+	run := command.Exec{
+		Limit:      checkTakes,
+		MaxOutput:  64 << 10,
+		Cut:        true,
+		Env:        childEnv(),
+		Credential: m.master.Credential,
+	}
 	out, err := run.Run(ctx, []string{m.program(), "--check", "-c", dir})
 	if err != nil || out.Exit != exitConfig {
 		return "" // the start will show
@@ -230,10 +257,12 @@ func keyFindings(err error) blockers {
 	if err == nil {
 		return nil
 	}
+
 	list := []error{err}
 	if me, ok := errors.AsType[*multierror.Error](err); ok {
 		list = me.Errors
 	}
+
 	var b blockers
 	for _, e := range list {
 		if kf, ok := errors.AsType[*layout.KeyFault](e); ok {
@@ -244,6 +273,7 @@ func keyFindings(err error) blockers {
 			b = append(b, status.Finding{Code: status.KeyUnreadable, Subject: kf.Path, Cause: kf.Reason})
 		}
 	}
+
 	return b
 }
 
@@ -255,7 +285,12 @@ func programFindings(path string) []status.Finding {
 	case err != nil:
 		return []status.Finding{{Code: status.ProgramMissing, Subject: path, Cause: err.Error()}}
 	case !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0:
-		return []status.Finding{{Code: status.ProgramMissing, Subject: path, Cause: path + " is not an executable file"}}
+		return []status.Finding{{
+			Code:    status.ProgramMissing,
+			Subject: path,
+			Cause:   path + " is not an executable file",
+		}}
 	}
+
 	return nil
 }

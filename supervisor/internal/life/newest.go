@@ -40,6 +40,7 @@ func (d *door) Newest(ctx context.Context, q control.NewestQuestion) (control.Ne
 	for name, p := range d.peers() {
 		ask[name] = func() (struct{}, error) { return struct{}{}, p.Newest(ctx) }
 	}
+
 	others := everynode.Ask(ask, func(string, struct{}) {})
 	out := <-own
 	out.Others = others

@@ -39,12 +39,14 @@ func newOptionsNode(n *Life) *optionsNode {
 		}
 		return service.Info{}
 	}
+
 	c.restart = func() { _ = n.manager.Restart(status.MasterService) } // it is there
 	c.up = n.balancer.counts
 	o := &optionsNode{choice: c, master: n.master, api: n.api, lone: newLone()}
 	if n.volume != nil && n.Move == nil {
 		o.refresh = n.volume.Refresh
 	}
+
 	return o
 }
 
@@ -55,6 +57,7 @@ func (o *optionsNode) State(ctx context.Context, fresh bool) (st options.State, 
 			return st, err
 		}
 	}
+
 	var now, good layout.Options
 	var held bool
 	if err := o.lone.do(ctx, "read the options in "+o.Settings.UserConfDir(), func() {
@@ -66,11 +69,20 @@ func (o *optionsNode) State(ctx context.Context, fresh bool) (st options.State, 
 	}); err != nil {
 		return st, err
 	}
+
 	info := o.info()
-	st = options.State{Files: now.Files, Wanted: now.Mark, Good: good.Mark, Held: held, Serving: o.serves(ctx, info)}
+	st = options.State{
+		Files:   now.Files,
+		Wanted:  now.Mark,
+		Good:    good.Mark,
+		Held:    held,
+		Serving: o.serves(ctx, info),
+	}
+
 	o.mu.Lock()
 	st.Running, st.Trying = o.options.Mark, o.asked != "" || o.waits && o.trial
 	o.mu.Unlock()
+
 	o.master.mu.Lock()
 	st.LastGood = o.master.fallback
 	o.master.mu.Unlock()
@@ -80,7 +92,8 @@ func (o *optionsNode) State(ctx context.Context, fresh bool) (st options.State, 
 // Check implements [options.Node]: by the rules of the master, with file and line,
 // and then by the master itself as the account that it runs as.
 func (o *optionsNode) Check(ctx context.Context) (f options.Findings, err error) {
-	if aerr := o.lone.do(ctx, "read the options in "+o.Settings.UserConfDir(), func() { f, err = o.check(ctx) }); aerr != nil {
+	if aerr := o.lone.do(ctx, "read the options in "+o.Settings.UserConfDir(),
+		func() { f, err = o.check(ctx) }); aerr != nil {
 		return options.Findings{}, aerr
 	}
 	return f, err
@@ -92,32 +105,43 @@ func (o *optionsNode) check(ctx context.Context) (f options.Findings, err error)
 	if err != nil {
 		return f, fmt.Errorf("check the options: %w", err)
 	}
+
 	if err := json.Unmarshal(out.Stdout, &f); err != nil {
 		return f, fmt.Errorf("check the options: %w", errors.Join(err, out.Err()))
 	}
 	if len(f.Faults) > 0 {
 		return f, nil
 	}
+
 	if o.reloads() {
-		f.Notes = append(f.Notes, options.Fault{File: o.ConfigPath, Text: o.ConfigPath + ": has changes besides master.options; they count at: applianced reload"})
+		f.Notes = append(f.Notes,
+			options.Fault{
+				File: o.ConfigPath,
+				Text: o.ConfigPath + ": has changes besides master.options; they count at: applianced reload",
+			})
 	}
+
 	s := o.fresh()
 	now, err := layout.UserOptions(s, s.Master.Options)
 	if err != nil {
 		return f, err
 	}
+
 	text, err := layout.MasterConfig(o.with(o.master.settings(), now), o.choice.master.Name, now.Dir)
 	if err != nil {
 		return f, err
 	}
+
 	dir := filepath.Join(o.Settings.RuntimeDir, "options")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return f, fmt.Errorf("check the options: %w", err)
 	}
 	defer os.RemoveAll(dir)
+
 	if _, err := layout.WriteSecret(filepath.Join(dir, "master"), text, o.choice.master); err != nil {
 		return f, err
 	}
+
 	if why := o.master.refusal(ctx, dir); why != "" {
 		f.Faults = append(f.Faults, options.Fault{Text: why})
 	} else if o.Settings.API.Enabled {
@@ -125,6 +149,7 @@ func (o *optionsNode) check(ctx context.Context) (f options.Findings, err error)
 			f.Faults = append(f.Faults, options.Fault{Text: why})
 		}
 	}
+
 	return f, nil
 }
 
@@ -147,6 +172,7 @@ func (o *optionsNode) Try(ctx context.Context, mark string, limit time.Duration)
 	if err != nil {
 		return err
 	}
+
 	limit = min(max(limit, options.MinLimit), options.MaxLimit)
 	switch {
 	case mark == "" || st.Wanted != mark:
@@ -154,24 +180,29 @@ func (o *optionsNode) Try(ctx context.Context, mark string, limit time.Duration)
 	case st.Current() && st.Serving:
 		return nil
 	}
+
 	o.mu.Lock()
 	if o.asked != "" && o.asked != mark || o.asked == "" && st.Trying {
 		o.mu.Unlock()
 		return options.ErrTrying
 	}
+
 	again := o.asked == mark
 	o.asked, o.limit, o.end = mark, limit, o.Now().Add(limit)
 	o.decide()
 	o.mu.Unlock()
+
 	if again {
 		return nil
 	}
+
 	if err := o.prepare(); err != nil {
 		o.mu.Lock()
 		o.asked = ""
 		o.mu.Unlock()
 		return err
 	}
+
 	o.Log.Info("salt-master is restarted to take new options")
 	o.restart()
 	return nil
@@ -202,20 +233,25 @@ func (o *optionsNode) Back(ctx context.Context, mark, why string) error {
 	if st.Running != mark && !st.Trying || st.LastGood != "" {
 		return layout.Release(o.Settings)
 	}
+
 	held, err := layout.HeldOptions(o.Settings)
 	if err != nil || held.Mark == mark {
 		return options.ErrNotHeld
 	}
+
 	if err := layout.KeepGood(o.Settings, held, o.choice.master); err != nil {
 		return err
 	}
+
 	o.setRefused(layout.Refusal{Mark: mark, Why: printable.Brief(why, 500)})
 	if err := layout.Release(o.Settings); err != nil {
 		o.Log.Warn("the options of before a change are not removed", "error", err)
 	}
+
 	o.mu.Lock()
 	o.asked, o.waits = "", false
 	o.mu.Unlock()
+
 	o.Log.Warn("salt-master goes back to the options of before", "reason", printable.Brief(why, 500))
 	o.restart()
 	return nil

@@ -40,17 +40,21 @@ func (p *packages) run(ctx context.Context) {
 		if p.why() != "" {
 			wait = packagesAgain
 		}
+
 		if mark != seen || p.Now().Sub(at) >= wait {
 			err := durable.RetryStale(time.Second, func() error { return place.Renew(ctx) })
 			if ctx.Err() != nil {
 				return
 			}
+
 			seen, at = mark, p.Now()
 			if errors.Is(err, python.ErrIncomplete) {
 				seen = "" // the copy of the volume comes file by file
 			}
+
 			p.note(err)
 		}
+
 		if pause.About(ctx, packagesLook) != nil {
 			return
 		}
@@ -62,10 +66,12 @@ func (p *packages) note(err error) {
 	if err != nil {
 		text = err.Error()
 	}
+
 	p.mu.Lock()
 	before := p.fault
 	p.fault = text
 	p.mu.Unlock()
+
 	switch {
 	case text == before:
 	case text == "":

@@ -15,26 +15,41 @@ import (
 
 // Parts adds what this life serves by the local API to p.
 func (n *Life) Parts(p api.Parts) api.Parts {
-	p.Services, p.Logs, p.Events, p.Recovery = services{n.manager, n.master.choice}, logs{n.manager, n.children.logs}, histories{n.observer, n.Settings.Node, n.records.peers}, n.recoverer
+	p.Services = services{n.manager, n.master.choice}
+	p.Logs = logs{n.manager, n.children.logs}
+	p.Events = histories{n.observer, n.Settings.Node, n.records.peers}
+	p.Recovery = n.recoverer
 	p.Settings = n.Settings
-	p.Options, p.Audit, p.Upgrades = n.rolls, n.records, n.upgrades
+	p.Options = n.rolls
+	p.Audit = n.records
+	p.Upgrades = n.upgrades
 	minions := mastersOf(n)
+
 	if n.volume != nil {
 		p.Storage = n.volume
 	}
+
 	if n.member != nil {
 		verbs := member.Verbs{Member: n.member}
-		p.Turns, p.Virtual, p.Tools = verbs, n.virtual, verbs
+		p.Turns = verbs
+		p.Virtual = n.virtual
+		p.Tools = verbs
 		p.Cluster = clusterVerbs{verbs, n.Setup.JoinString}
 	}
-	p.Minions, p.LogIns, p.Git = minions, minions, minions
+
+	p.Minions = minions
+	p.LogIns = minions
+	p.Git = minions
 	p.Schedule = minions
+
 	if n.backups != nil {
 		p.Backups = n.backups
 	}
+
 	if n.Settings.Arbiter {
 		p.Minions, p.LogIns = noMinions{n.member}, noMinions{n.member}
 	}
+
 	return p
 }
 
@@ -50,14 +65,20 @@ func mastersOf(n *Life) salttools.Cluster {
 // serveWebhook serves the calls of git servers until ctx ends.
 func serveWebhook(ctx context.Context, n *Life) {
 	masters := mastersOf(n)
-	webhook.Serve(ctx, webhook.Config{Address: n.Settings.Webhook.Listen, Secret: n.Settings.WebhookSecret(), NotOurs: api.ErrState, Now: n.Now, Log: n.Log,
+	webhook.Serve(ctx, webhook.Config{
+		Address: n.Settings.Webhook.Listen,
+		Secret:  n.Settings.WebhookSecret(),
+		NotOurs: api.ErrState,
+		Now:     n.Now,
+		Log:     n.Log,
 		Fetch: func(ctx context.Context, remote string) error {
 			list, err := masters.Git(ctx, true, remote)
 			if err == nil && len(list.Unasked) > 0 {
 				err = fmt.Errorf("not asked: %s", strings.Join(slices.Sorted(maps.Keys(list.Unasked)), ", "))
 			}
 			return err
-		}})
+		},
+	})
 }
 
 // clusterVerbs are a member's, and the line with which another node joins.

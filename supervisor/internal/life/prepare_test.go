@@ -26,9 +26,11 @@ func TestEveryErrnoOfAPreparation(t *testing.T) {
 		if errno == syscall.ENOSPC || errno == syscall.EDQUOT {
 			want = status.DiskFull
 		}
+
 		for subject, err := range map[string]error{
-			"/data":    &fs.PathError{Op: "mkdir", Path: "/data/etc", Err: errno},
-			"/shared":  fmt.Errorf("make directory: %w", &os.LinkError{Op: "rename", Old: "/shared/a", New: "/shared/b", Err: errno}),
+			"/data": &fs.PathError{Op: "mkdir", Path: "/data/etc", Err: errno},
+			"/shared": fmt.Errorf("make directory: %w",
+				&os.LinkError{Op: "rename", Old: "/shared/a", New: "/shared/b", Err: errno}),
 			"/data2/x": multierror.Append(nil, &fs.PathError{Op: "open", Path: "/data2/x", Err: errno}),
 		} {
 			if f := c.unprepared(status.MasterService, err); f.Code != want || f.Subject != subject {
@@ -37,18 +39,28 @@ func TestEveryErrnoOfAPreparation(t *testing.T) {
 		}
 
 		want = status.KeyUnreadable
-		err := &layout.KeyFault{Path: "/data/pki/master.pem", Reason: errno.Error(), Err: &fs.PathError{Op: "open", Path: "/data/pki/master.pem", Err: errno}}
+		err := &layout.KeyFault{
+			Path:   "/data/pki/master.pem",
+			Reason: errno.Error(),
+			Err:    &fs.PathError{Op: "open", Path: "/data/pki/master.pem", Err: errno},
+		}
+
 		switch errno {
 		case syscall.ENOSPC, syscall.EDQUOT:
 			want = status.DiskFull
 		case syscall.EIO, syscall.ENXIO, syscall.EUCLEAN, syscall.EROFS, syscall.ESTALE, syscall.ENOTCONN, syscall.ESHUTDOWN, syscall.EREMOTEIO:
 			want = status.StorageUnusable
 		}
+
 		if b := keyFindings(err); len(b) != 1 || b[0].Code != want {
 			t.Errorf("%v: %+v, want %s", err, b, want)
 		}
 	}
-	for name, want := range map[string]status.Code{status.MasterService: status.MasterDown, status.BalancerService: status.BalancerDown} {
+
+	for name, want := range map[string]status.Code{
+		status.MasterService:   status.MasterDown,
+		status.BalancerService: status.BalancerDown,
+	} {
 		if f := c.unprepared(name, errors.New("a process of before does not end")); f.Code != want {
 			t.Errorf("%s: %+v", name, f)
 		}

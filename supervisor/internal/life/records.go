@@ -34,6 +34,7 @@ func (r *records) own(ctx context.Context, q audit.Query) (p audit.Page, err err
 		page audit.Page
 		err  error
 	}
+
 	got := make(chan answer, 1)
 	err = r.reading.do(ctx, "read the audit record", func() {
 		p, err := audit.Read(ctx, r.settings.Node, q, r.settings.AuditDir(), audit.MasterDir(r.settings.CacheDir()))
@@ -42,6 +43,7 @@ func (r *records) own(ctx context.Context, q audit.Query) (p audit.Page, err err
 	if err != nil {
 		return audit.Page{}, err
 	}
+
 	a := <-got
 	return a.page, a.err
 }
@@ -56,6 +58,7 @@ func (r *records) Audit(ctx context.Context, q audit.Query) (audit.List, error) 
 			ask[name] = func() (audit.Page, error) { return c.Audit(ctx, name, q) }
 		}
 	}
+
 	if q.Node != "" {
 		if ask[q.Node] == nil {
 			return audit.List{}, fmt.Errorf("%w: there is no node %.70q; there are %s; what a node had written down that is gone went with its disk", api.ErrState, q.Node,
@@ -63,17 +66,22 @@ func (r *records) Audit(ctx context.Context, q audit.Query) (audit.List, error) 
 		}
 		maps.DeleteFunc(ask, func(name string, _ func() (audit.Page, error)) bool { return name != q.Node })
 	}
+
 	var out audit.List
 	out.Unasked = everynode.Ask(ask, func(_ string, p audit.Page) {
-		out.Records, out.More, out.Damaged = append(out.Records, p.Records...), out.More || p.More, out.Damaged+p.Damaged
+		out.Records = append(out.Records, p.Records...)
+		out.More = out.More || p.More
+		out.Damaged += p.Damaged
 	})
 	if len(out.Unasked) == len(ask) {
 		return audit.List{}, noAnswer(out.Unasked)
 	}
+
 	last := audit.MaxRecords
 	if q.Last > 0 {
 		last = min(last, q.Last)
 	}
+
 	damaged, more := out.Damaged, out.More
 	out.Page = out.Newest(last)
 	out.Damaged, out.More = damaged, more || out.More

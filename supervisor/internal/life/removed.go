@@ -18,22 +18,27 @@ func (b *balancer) whenRemoved(ctx context.Context, m *member.Member, manager *s
 			return
 		}
 	}
+
 	b.Log.Error("this node was removed from the cluster; it serves no more")
 	if b.Setup != nil {
 		b.Setup.Remove()
 	}
+
 	for _, name := range []string{status.MasterService, status.BalancerService, status.APIService} {
 		_ = manager.Restart(name) // they wait for ever then; one that is not enabled is not there
 	}
+
 	if !b.Settings.LB.Enabled {
 		return
 	}
+
 	// Its process outlives a restart of its service: it is ended once the service waits.
 	for !waiting(manager, status.BalancerService) {
 		if pause.For(ctx, 100*time.Millisecond) != nil {
 			return
 		}
 	}
+
 	b.process(nil).Stop()
 }
 

@@ -36,21 +36,26 @@ const maxSteps = 1000
 // Apply implements api.Options.
 func (r *rolls) Apply(ctx context.Context, q api.ApplyRequest) error {
 	if q.Limit < options.MinLimit || q.Limit > options.MaxLimit {
-		return fmt.Errorf("%w: a master is given %s to %s to serve, not %s", api.ErrState, options.MinLimit, options.MaxLimit, q.Limit)
+		return fmt.Errorf("%w: a master is given %s to %s to serve, not %s", api.ErrState, options.MinLimit,
+			options.MaxLimit, q.Limit)
 	}
+
 	ask := rollRequest{q, make(chan error, 1)}
 	select {
 	case r.asked <- ask:
 		return <-ask.taken
 	default:
 	}
+
 	r.mu.Lock()
 	running, from := r.last.Running, r.from
 	r.mu.Unlock()
+
 	if running {
 		return fmt.Errorf("%w: this node has the masters take new options already, since %s; it goes on: try again when it is done",
 			api.ErrState, from.UTC().Format("15:04:05 UTC"))
 	}
+
 	select { // the loop is between two of them
 	case r.asked <- ask:
 		return <-ask.taken
@@ -79,9 +84,11 @@ func (r *rolls) run(ctx context.Context) {
 			r.mu.Lock()
 			r.last, r.from = options.Progress{Running: true}, r.Now()
 			r.mu.Unlock()
+
 			q.taken <- nil
 			out := r.roll(q.ApplyRequest).Run(ctx)
-			r.Log.Info("the master's options were applied to the nodes", "result", string(out.Code), "reason", out.Cause)
+			r.Log.Info("the master's options were applied to the nodes", "result", string(out.Code),
+				"reason", out.Cause)
 			r.mu.Lock()
 			r.last.Running, r.last.Result = false, &out
 			r.mu.Unlock()
@@ -90,19 +97,27 @@ func (r *rolls) run(ctx context.Context) {
 }
 
 func (r *rolls) roll(q api.ApplyRequest) *options.Roll {
-	out := &options.Roll{Limit: q.Limit, Force: q.Force, Dry: q.Dry, Now: r.Now, Tell: func(line string) {
-		r.Log.Info("apply the master's options", "step", line)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if len(r.last.Lines) < maxSteps {
-			r.last.Lines = append(r.last.Lines, line)
-		}
-	}}
+	out := &options.Roll{
+		Limit: q.Limit,
+		Force: q.Force,
+		Dry:   q.Dry,
+		Now:   r.Now,
+		Tell: func(line string) {
+			r.Log.Info("apply the master's options", "step", line)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if len(r.last.Lines) < maxSteps {
+				r.last.Lines = append(r.last.Lines, line)
+			}
+		},
+	}
+
 	if r.member != nil {
 		if out.Targets = r.member.Targets(); len(out.Targets) > 0 {
 			out.Turn = r.member.OptionsTurn()
 		}
 	}
+
 	out.Targets = append(out.Targets, options.Target{Name: r.Settings.Node, Node: r.options})
 	return out
 }

@@ -77,12 +77,21 @@ func (a *saltAPI) program() string { return filepath.Join(filepath.Dir(a.Executa
 // spec is its service, which waits for the master and for what is given.
 func (a *saltAPI) spec(wait service.Condition) service.Spec {
 	out := a.output(status.APIService)
-	a.proc = &service.Process{Path: a.program(), Env: childEnv(), Dir: "/",
-		Args:    []string{"-c", a.Settings.MasterConf(), "--log-file-level", "quiet", "--pid-file", filepath.Join(a.Settings.MasterSockDir(), "salt-api.pid")},
-		PIDFile: pidFile(a.Settings, status.APIService), Credential: a.children.master.Credential, StopTimeout: a.Settings.Limits.StopTimeout, Log: out,
+	a.proc = &service.Process{
+		Path: a.program(),
+		Env:  childEnv(),
+		Dir:  "/",
+		Args: []string{"-c", a.Settings.MasterConf(), "--log-file-level", "quiet", "--pid-file",
+			filepath.Join(a.Settings.MasterSockDir(), "salt-api.pid")},
+		PIDFile:     pidFile(a.Settings, status.APIService),
+		Credential:  a.children.master.Credential,
+		StopTimeout: a.Settings.Limits.StopTimeout,
+		Log:         out,
 		Confine: func(ctx context.Context, pid int) error {
 			return a.confine(ctx, status.APIService, pid, apiOOM, apiMemory)
-		}}
+		},
+	}
+
 	return service.Spec{
 		Name:   status.APIService,
 		After:  []string{status.MasterService},
@@ -105,31 +114,39 @@ func (a *saltAPI) prepare(ctx context.Context) error {
 	if err := a.accountThere("salt-api", a.Settings.Users.Master, a.children.master); err != nil {
 		return err
 	}
+
 	if err := a.proc.KillStale(ctx); err != nil {
 		return err
 	}
+
 	if found := blockers(programFindings(a.program())); len(found) > 0 {
 		return found
 	}
+
 	if err := a.rejoin(ctx); err != nil {
 		return err
 	}
+
 	if err := a.renew(ctx); err != nil {
 		return err
 	}
+
 	if err := a.nameBalancers(); err != nil {
 		return err
 	}
+
 	a.began = a.mark()
 	at, why := a.look(ctx, a.Settings.MasterConf())
 	if why != "" {
 		return errors.New(why)
 	}
+
 	if _, err := netip.ParseAddrPort(at.listens()); err == nil {
 		if found := blockers(probe.PortFindings(at.listens())); len(found) > 0 {
 			return found
 		}
 	}
+
 	a.at.Store(at)
 	return nil
 }
@@ -172,7 +189,15 @@ func (a *saltAPI) look(ctx context.Context, dir string) (at *apiPlace, why strin
 	if err := a.renew(ctx); err != nil {
 		return nil, err.Error()
 	}
-	run := command.Exec{Limit: checkTakes, MaxOutput: 64 << 10, Cut: true, Env: childEnv(), Credential: a.children.master.Credential}
+
+	run := command.Exec{
+		Limit:      checkTakes,
+		MaxOutput:  64 << 10,
+		Cut:        true,
+		Env:        childEnv(),
+		Credential: a.children.master.Credential,
+	}
+
 	out, err := run.Run(ctx, []string{a.program(), "--check", "-c", dir})
 	if err != nil {
 		return nil, "salt-api --check: " + err.Error()
@@ -184,6 +209,7 @@ func (a *saltAPI) look(ctx context.Context, dir string) (at *apiPlace, why strin
 		}
 		return nil, "salt-api: " + status.Clip(printable.Brief(strings.TrimSpace(text), 500))
 	}
+
 	at = &apiPlace{}
 	for line := range strings.Lines(string(out.Stdout)) {
 		line = strings.TrimSpace(line)
@@ -192,16 +218,20 @@ func (a *saltAPI) look(ctx context.Context, dir string) (at *apiPlace, why strin
 				at.URL = u
 			}
 		}
+
 		if text, ok := strings.CutPrefix(line, control.APIBehind); ok {
 			at.behind = text
 		}
+
 		if text, ok := strings.CutPrefix(line, control.ConsoleServedOn); ok {
 			at.console = status.Clip(text)
 		}
 	}
+
 	if at.URL == nil {
 		return nil, "salt-api --check does not say where it is served"
 	}
+
 	return at, ""
 }
 
@@ -236,6 +266,7 @@ func (a *saltAPI) follow(ctx context.Context, began string) {
 		defer cancel()
 		a.open(short, 0)
 	}()
+
 	last := ""
 	for round := 0; ; round++ {
 		if round%apiOpens == 0 {
@@ -244,22 +275,28 @@ func (a *saltAPI) follow(ctx context.Context, began string) {
 				a.Log.Warn("salt-api does not serve the lines for minions, or old ones", "error", err)
 			}
 		}
+
 		if pause.About(ctx, apiLook) != nil {
 			return
 		}
+
 		if round%apiCerts == 0 {
 			last = a.renewed(ctx, last)
 		}
+
 		if err := a.nameBalancers(); err != nil && round%apiOpens == 0 {
 			a.Log.Warn("salt-api is not told of the load balancers", "error", err)
 		}
+
 		if a.mark() == began || ctx.Err() != nil {
 			continue
 		}
+
 		a.Log.Info("salt-api is restarted to take new options or a new certificate")
 		if err := a.restart(); err != nil {
 			a.Log.Error("restart salt-api", "error", err)
 		}
+
 		return
 	}
 }
@@ -280,7 +317,8 @@ func (a *saltAPI) renewed(ctx context.Context, last string) (fault string) {
 // image another program does so, which has the right to.
 func (a *saltAPI) open(ctx context.Context, port uint16) {
 	if firewall.ReadPort(a.Settings.DataDir) != port {
-		if err := durable.Replace(filepath.Join(a.Settings.DataDir, firewall.PortFile), fmt.Appendln(nil, port), 0o600); err != nil {
+		if err := durable.Replace(filepath.Join(a.Settings.DataDir, firewall.PortFile),
+			fmt.Appendln(nil, port), 0o600); err != nil {
 			a.Log.Warn("firewall: the port of Salt's API", "error", err)
 		}
 		nodes.Mark(a.Settings.DataDir)
@@ -314,19 +352,23 @@ func (a *saltAPI) answers(ctx context.Context) error {
 		}
 		u.Host = netip.AddrPortFrom(own, ap.Port()).String()
 	}
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return fmt.Errorf("ask salt-api: %w", err)
 	}
+
 	// Its certificate is for others; nothing is told to it, and any answer will do.
 	tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	if at.behind != "" {
 		tr.DialContext = dialBehind
 	}
+
 	res, err := tr.RoundTrip(req)
 	if err != nil {
 		return fmt.Errorf("salt-api to answer on %s: %w", u.Host, err)
 	}
+
 	return res.Body.Close()
 }
 

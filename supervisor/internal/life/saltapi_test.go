@@ -24,19 +24,33 @@ func TestAPIService(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		dir := t.TempDir()
 		cfg := settings.Default("n1")
-		cfg.DataDir, cfg.RuntimeDir, cfg.Storage.Path = filepath.Join(dir, "data"), filepath.Join(dir, "run"), filepath.Join(dir, "cluster")
+		cfg.DataDir = filepath.Join(dir, "data")
+		cfg.RuntimeDir = filepath.Join(dir, "run")
+		cfg.Storage.Path = filepath.Join(dir, "cluster")
 		cfg.API.Enabled = on
 		log := slog.New(slog.DiscardHandler)
-		n, err := New(Config{Settings: &cfg, Board: status.NewBoard(), Log: log, Now: time.Now, Executable: filepath.Join(dir, "applianced"), Notify: systemd.Nobody{}, Recovery: recovery.New(dir, log)})
+		n, err := New(Config{
+			Settings:   &cfg,
+			Board:      status.NewBoard(),
+			Log:        log,
+			Now:        time.Now,
+			Executable: filepath.Join(dir, "applianced"),
+			Notify:     systemd.Nobody{},
+			Recovery:   recovery.New(dir, log),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if there := slices.ContainsFunc(n.manager.Services(0), func(i service.Info) bool { return i.Name == status.APIService }); there != on {
+
+		if there := slices.ContainsFunc(n.manager.Services(0),
+			func(i service.Info) bool { return i.Name == status.APIService }); there != on {
 			t.Errorf("enabled %t: %+v", on, n.manager.Services(0))
 		}
+
 		if err := n.manager.Restart(status.APIService); (err == nil) != on {
 			t.Errorf("enabled %t: restart: %v", on, err)
 		}
+
 		n.Close()
 	}
 }
@@ -60,14 +74,17 @@ func TestAPILook(t *testing.T) {
 		if err := os.WriteFile(a.program(), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
+
 		u, why := a.look(t.Context(), "/nowhere")
 		if u != nil {
 			why = strings.TrimSpace(u.String() + " " + u.behind + u.console)
 		}
+
 		if !strings.Contains(why, want) || len(why) > 1000 {
 			t.Errorf("%s: %.300q", script, why)
 		}
 	}
+
 	_ = os.Remove(a.program())
 	if _, why := a.look(t.Context(), "/nowhere"); !strings.Contains(why, "no such file") {
 		t.Errorf("no program: %s", why)
@@ -83,16 +100,19 @@ func TestAPIAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		u.Host = "0.0.0.0:" + u.Port()
 		a := &saltAPI{}
 		a.at.Store(&apiPlace{URL: u})
 		if err := a.answers(t.Context()); err != nil {
 			t.Error(err)
 		}
+
 		srv.Close()
 		if err := a.answers(t.Context()); err == nil || !strings.Contains(err.Error(), "127.0.0.1:"+u.Port()) {
 			t.Errorf("closed: %v", err)
 		}
+
 		if port(u) == 0 || port(&url.URL{Host: "x"}) != 0 {
 			t.Errorf("ports: %d", port(u))
 		}

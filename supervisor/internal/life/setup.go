@@ -18,9 +18,19 @@ func (n *Life) Look() setup.NodeLook {
 	if n.member == nil {
 		return setup.NodeLook{}
 	}
+
 	d, st := n.observer.Document(), n.member.State()
-	l := setup.NodeLook{Running: true, Serving: d.ServingSince != nil, Table: st.Table, Addresses: d.Front.Addresses, Console: d.Console,
-		Storage: st.Waits == "", StorageWaiting: st.Waits, Finger: st.Finger}
+	l := setup.NodeLook{
+		Running:        true,
+		Serving:        d.ServingSince != nil,
+		Table:          st.Table,
+		Addresses:      d.Front.Addresses,
+		Console:        d.Console,
+		Storage:        st.Waits == "",
+		StorageWaiting: st.Waits,
+		Finger:         st.Finger,
+	}
+
 	switch v := n.volume.facts(); {
 	case l.Serving:
 	case n.Settings.Arbiter && v != nil && v.Waiting != "":
@@ -28,6 +38,7 @@ func (n *Life) Look() setup.NodeLook {
 	default:
 		l.ServingWaiting = servingWaits(d)
 	}
+
 	return l
 }
 
@@ -45,11 +56,13 @@ func servingWaits(d status.Document) string {
 			return status.Clip(fmt.Sprintf("%s to clear: %s (%s); next: %s", p.Code, p.Title, p.Cause, p.Next))
 		}
 	}
+
 	for _, s := range d.Services {
 		if s.State != "running" {
 			return status.Clip(s.Name + ": " + s.Message)
 		}
 	}
+
 	return "an answer through the front"
 }
 
@@ -59,13 +72,16 @@ func setupFacts(machine *setup.Machine, m *member.Member, found []status.Finding
 	if machine == nil || !machine.Active() {
 		return "", found
 	}
+
 	p := machine.Where()
 	if p.Failure != nil {
 		found = append(found, observe.SetupFinding(p))
 	}
+
 	if m == nil {
 		return p.State, found
 	}
+
 	st := m.State()
 	if st.Removed != "" {
 		return status.SetupRemoved, append(found, status.Finding{Code: status.NodeRemoved, Cause: st.Removed})
@@ -73,6 +89,7 @@ func setupFacts(machine *setup.Machine, m *member.Member, found []status.Finding
 	if p.State == status.SetupReady && (st.Self.State == nodes.Draining || st.Self.State == nodes.Leaving) {
 		return status.SetupDraining, found
 	}
+
 	return p.State, found
 }
 

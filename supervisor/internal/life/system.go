@@ -60,9 +60,16 @@ type system struct {
 }
 
 func newSystem(c *children, document func() status.Document) *system {
-	s := &system{children: c, keyDirs: upgrade.KeyDirs(), boot: bootIDs, document: document, asked: make(chan string)}
+	s := &system{
+		children: c,
+		keyDirs:  upgrade.KeyDirs(),
+		boot:     bootIDs,
+		document: document,
+		asked:    make(chan string),
+	}
 	s.reboot = func(ctx context.Context, tell io.Writer) error {
-		_, err := command.Do(ctx, command.Exec{Tee: tell, Cut: true}, c.Executable, "--config", c.ConfigPath, "--socket", c.Socket, "reboot", "--wait", turnWait.String())
+		_, err := command.Do(ctx, command.Exec{Tee: tell, Cut: true}, c.Executable, "--config", c.ConfigPath,
+			"--socket", c.Socket, "reboot", "--wait", turnWait.String())
 		return err
 	}
 	return s
@@ -74,33 +81,48 @@ func (s *system) State(context.Context) (rollout.State, error) {
 	if err != nil && !errors.Is(err, upgrade.ErrNoSlots) {
 		return rollout.State{}, err
 	}
+
 	d := s.document()
 	out := rollout.State{Serving: d.Serves()}
 	if !out.Serving && len(d.Problems) > 0 {
 		out.Trouble = nodeapi.Summary{Problems: d.Problems}.Cause()
 	}
+
 	if d.Minions.Connected != nil {
 		out.Minions = *d.Minions.Connected
 	}
+
 	if id, err := os.ReadFile(s.boot); err == nil {
 		out.Boot = strings.TrimSpace(string(id))
 	}
+
 	if s.member != nil {
 		t := s.member.Table()
 		now, ok := t.HasTurn(s.Now())
 		out.Turn = ok && now.Node == s.Settings.Node && !now.Options
 	}
+
 	s.mu.Lock()
-	out.Busy, out.Fault, out.Drives = s.busy, s.fault, s.drives
+	out.Busy = s.busy
+	out.Fault = s.fault
+	out.Drives = s.drives
 	s.mu.Unlock()
+
 	if err != nil {
 		return out, nil
 	}
+
 	keys, err := bundle.Keys(s.keyDirs...)
 	if err != nil {
 		return out, err
 	}
-	out.Image, out.Version, out.Created, out.Flavour, out.Trying, out.Keys = true, st.Version, st.Created, st.Flavour, st.Trying, len(keys)
+
+	out.Image = true
+	out.Version = st.Version
+	out.Created = st.Created
+	out.Flavour = st.Flavour
+	out.Trying = st.Trying
+	out.Keys = len(keys)
 	out.Window = s.Settings.Upgrade.Window
 	other := upgrade.Other(st.Running)
 	if st.Next == other {
@@ -108,9 +130,11 @@ func (s *system) State(context.Context) (rollout.State, error) {
 	} else {
 		out.Left, out.LeftCreated = st.Versions[other], st.Built[other]
 	}
+
 	if st.GaveUp != "" {
 		out.GaveUp = st.GaveUpAt
 	}
+
 	return out, nil
 }
 
@@ -120,16 +144,19 @@ func (s *system) Install(ctx context.Context, r io.Reader) error {
 		return fmt.Errorf("this node %w: it writes a version", rollout.ErrBusy)
 	}
 	defer s.writing.Unlock()
+
 	s.say("writes a version since "+s.Now().UTC().Format("15:04:05 UTC"), "")
 	defer s.say("", "")
 	keys, err := bundle.Keys(s.keyDirs...)
 	if err != nil {
 		return err
 	}
+
 	m, err := s.sys.Install(ctx, r, keys, func(string) {})
 	if err != nil {
 		return err
 	}
+
 	s.Log.Info("a version of the system was written and is tried at the next boot", "version", m.Version)
 	return nil
 }
@@ -141,17 +168,21 @@ func (s *system) Restart(ctx context.Context, version string) error {
 	case err != nil:
 		return err
 	case st.Next != version:
-		return fmt.Errorf("the next boot of this node does not try version %s: %w", printable.Brief(version, 64), errNotNext)
+		return fmt.Errorf("the next boot of this node does not try version %s: %w",
+			printable.Brief(version, 64), errNotNext)
 	}
+
 	s.mu.Lock()
 	busy := s.busy
 	if busy == "" {
 		s.busy, s.fault = "restarts", ""
 	}
 	s.mu.Unlock()
+
 	if busy != "" {
 		return fmt.Errorf("this node %w: it %s", rollout.ErrBusy, busy)
 	}
+
 	select {
 	case s.asked <- version:
 		return nil
@@ -180,6 +211,7 @@ func (s *system) run(ctx context.Context) {
 					err = fmt.Errorf("the machine has not gone down within %s", bootTakes)
 				}
 			}
+
 			if ctx.Err() == nil {
 				s.Log.Error("this machine does not restart for an upgrade", "error", err)
 				s.say("", printable.Brief(err.Error(), maxWord))
@@ -211,20 +243,43 @@ func aged(st rollout.State, now, since time.Time) (out []status.Finding) {
 	if !st.Image {
 		return nil
 	}
+
 	if age := now.Sub(st.Created); !st.Created.IsZero() && age > oldAfter {
-		out = append(out, status.Finding{Code: status.SystemOld, Cause: fmt.Sprintf("version %s was built %s, %d days ago: security fixes of since then are missing",
-			st.Version, st.Created.UTC().Format("2006-01-02"), int(age.Hours()/24))})
+		out = append(out,
+			status.Finding{
+				Code: status.SystemOld,
+				Cause: fmt.Sprintf("version %s was built %s, %d days ago: security fixes of since then are missing",
+					st.Version, st.Created.UTC().Format("2006-01-02"), int(age.Hours()/24)),
+			})
 	}
+
 	if st.Keys == 0 && now.Sub(since) > noKeyAfter {
-		out = append(out, status.Finding{Code: status.SystemFixed, Cause: "it trusts no key: the image was built without one, and none was added"})
+		out = append(out,
+			status.Finding{
+				Code:  status.SystemFixed,
+				Cause: "it trusts no key: the image was built without one, and none was added",
+			})
 	}
+
 	switch {
 	case st.Window != "" && st.WentBack():
-		out = append(out, status.Finding{Code: status.UpgradeStopped, Subject: st.Left, Cause: fmt.Sprintf("this node went back from version %s to %s", status.Clip(st.Left), status.Clip(st.Version))})
+		out = append(out,
+			status.Finding{
+				Code:    status.UpgradeStopped,
+				Subject: st.Left,
+				Cause: fmt.Sprintf("this node went back from version %s to %s", status.Clip(st.Left),
+					status.Clip(st.Version)),
+			})
 	case !st.GaveUp.IsZero():
-		out = append(out, status.Finding{Code: status.UpgradeGaveUp, Subject: st.Left, Cause: fmt.Sprintf("it was to be tried from %s on, and was not known to be good after its tries; version %s runs",
-			st.GaveUp.UTC().Format("2006-01-02 15:04 UTC"), status.Clip(st.Version))})
+		out = append(out,
+			status.Finding{
+				Code:    status.UpgradeGaveUp,
+				Subject: st.Left,
+				Cause: fmt.Sprintf("it was to be tried from %s on, and was not known to be good after its tries; version %s runs",
+					st.GaveUp.UTC().Format("2006-01-02 15:04 UTC"), status.Clip(st.Version)),
+			})
 	}
+
 	return out
 }
 

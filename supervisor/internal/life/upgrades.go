@@ -39,21 +39,26 @@ func (u *upgrades) Upgrade(ctx context.Context, q api.UpgradeRequest) error {
 	if !filepath.IsAbs(q.Path) {
 		return fmt.Errorf("%w: the path of the file is not absolute", api.ErrState)
 	}
+
 	st, err := u.system.State(ctx)
 	if err != nil {
 		return err
 	}
 	if !st.Image {
-		return fmt.Errorf("%w: this machine %s; run it on a node that was made from the image", api.ErrState, rollout.Hosts)
+		return fmt.Errorf("%w: this machine %s; run it on a node that was made from the image", api.ErrState,
+			rollout.Hosts)
 	}
+
 	open := func() (io.ReadCloser, error) {
 		f, _, err := durable.Open(q.Path, durable.Follow)
 		return f, err
 	}
+
 	m, err := u.proven(open)
 	if err != nil {
 		return fmt.Errorf("%w: %w", api.ErrState, err)
 	}
+
 	_, err = u.begin(ctx, &rollout.Roll{Manifest: m, Open: open, Dry: q.Dry})
 	return err
 }
@@ -64,6 +69,7 @@ func (u *upgrades) begin(ctx context.Context, roll *rollout.Roll) (<-chan rollou
 	if u.member != nil {
 		roll.Targets = u.member.Systems()
 	}
+
 	roll.Targets = append(roll.Targets, rollout.Target{Name: u.Settings.Node, Node: u.system})
 	roll.Tell = u.tell
 	ask := upgradeRequest{roll, make(chan struct{}), make(chan rollout.Result, 1)}
@@ -74,10 +80,12 @@ func (u *upgrades) begin(ctx context.Context, roll *rollout.Roll) (<-chan rollou
 	case <-ctx.Done():
 	case <-time.After(time.Second): // the loop may be between two of them
 	}
+
 	st, err := u.system.State(ctx)
 	if err == nil {
 		err = fmt.Errorf("%w: this node %s; it goes on: try again when it is done", api.ErrState, st.Drives)
 	}
+
 	return nil, err
 }
 
@@ -87,15 +95,18 @@ func (u *upgrades) proven(open func() (io.ReadCloser, error)) (bundle.Manifest, 
 	if err != nil {
 		return bundle.Manifest{}, err
 	}
+
 	in, err := open()
 	if err != nil {
 		return bundle.Manifest{}, err
 	}
 	defer in.Close()
+
 	b, err := bundle.Open(in, keys)
 	if err != nil {
 		return bundle.Manifest{}, err
 	}
+
 	return b.Manifest, nil
 }
 
@@ -128,11 +139,14 @@ func (u *upgrades) run(ctx context.Context) {
 			u.mu.Lock()
 			u.last = rollout.Progress{Running: true, Version: q.Manifest.Version}
 			u.mu.Unlock()
+
 			by := ""
 			if q.Window != "" {
 				by = " (upgrade.window)"
 			}
-			u.drive("upgrades all nodes to version " + q.Manifest.Version + " since " + u.Now().UTC().Format("15:04:05 UTC") + by)
+
+			u.drive("upgrades all nodes to version " + q.Manifest.Version + " since " +
+				u.Now().UTC().Format("15:04:05 UTC") + by)
 			close(q.taken)
 			out := q.Run(ctx)
 			u.drive("")
@@ -140,6 +154,7 @@ func (u *upgrades) run(ctx context.Context) {
 			u.mu.Lock()
 			u.last.Running, u.last.Result = false, &out
 			u.mu.Unlock()
+
 			q.ended <- out
 		}
 	}

@@ -61,6 +61,7 @@ func (v *virtual) spec() service.Spec {
 		}
 		return nil
 	})
+
 	return service.Spec{
 		Name:   status.VirtualService,
 		Output: out,
@@ -71,9 +72,15 @@ func (v *virtual) spec() service.Spec {
 			if err == nil {
 				_, err = v.write(ctx)
 			}
+
 			if err != nil {
-				err = blockers{{Code: status.VirtualUnable, Subject: v.address().String(), Cause: settings.OneLine(err)}}
+				err = blockers{{
+					Code:    status.VirtualUnable,
+					Subject: v.address().String(),
+					Cause:   settings.OneLine(err),
+				}}
 			}
+
 			return v.block(status.VirtualService, err)
 		},
 	}
@@ -107,20 +114,25 @@ func (v *virtual) follow(ctx context.Context, began netip.Addr) {
 			}
 			return
 		}
+
 		fresh, err := v.write(ctx)
 		if err == nil && fresh {
 			err = v.daemon.Reload(ctx)
 		}
+
 		if ctx.Err() != nil {
 			return
 		}
+
 		if err != nil && err.Error() != last {
 			v.Log.Error("virtual address: going on as before", "error", err)
 		}
+
 		last = ""
 		if err != nil {
 			last = err.Error()
 		}
+
 		select {
 		case <-ctx.Done():
 			return
@@ -151,33 +163,41 @@ func (v *virtual) config(a netip.Addr) (vip.Config, error) {
 	if probe.OnEC2(probe.DMI) {
 		return c, errors.New("addresses on EC2 do not move this way: use a network load balancer or DNS (docs/aws.md)")
 	}
+
 	if _, err := vip.Program(); err != nil {
 		return c, err
 	}
+
 	if err := listens(v.Settings, a); err != nil {
 		return c, err
 	}
+
 	var err error
 	if c.Own, err = netip.ParseAddr(v.Settings.Peering.Address); err != nil {
 		return c, err
 	}
+
 	list, err := vip.Interfaces()
 	if err != nil {
 		return c, err
 	}
+
 	if c.Where, err = vip.Place(a, c.Own, list); err != nil {
 		return c, err
 	}
+
 	t := v.member.Table()
 	self, _ := v.member.Self()
 	c.Cluster = t.FirstKey()
 	for i, o := range t.Nodes {
 		if o.Certificate == self.Certificate {
 			c.Rank = i
-		} else if p, err := netip.ParseAddr(o.Address); err == nil && o.State != nodes.Removed && !o.IsArbiter() && p.Is4() == a.Is4() {
+		} else if p, err := netip.ParseAddr(o.Address); err == nil && o.State != nodes.Removed &&
+			!o.IsArbiter() && p.Is4() == a.Is4() {
 			c.Peers = append(c.Peers, p)
 		}
 	}
+
 	return c, nil
 }
 
@@ -188,7 +208,8 @@ func listens(cfg *settings.Settings, a netip.Addr) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the load balancer listens on %s only; it has to listen on all addresses (front: {addresses: [0.0.0.0]} in appliance.yaml)", strings.Join(cfg.Front.Addresses, ", "))
+	return fmt.Errorf("the load balancer listens on %s only; it has to listen on all addresses (front: {addresses: [0.0.0.0]} in appliance.yaml)",
+		strings.Join(cfg.Front.Addresses, ", "))
 }
 
 // Fit implements api.Virtual: whether this node may have the virtual address.
@@ -196,17 +217,21 @@ func (v *virtual) Fit() error {
 	if v.Settings.Arbiter {
 		return member.NoMaster("have the virtual address", v.member.Table())
 	}
+
 	now := v.Now()
 	if err := fit(v.document(), now); err != nil {
 		return err
 	}
+
 	others, nodes := v.member.Heard()
 	v.hearingMu.Lock()
 	defer v.hearingMu.Unlock()
+
 	heard := lastHeard{nodes: nodes, front: v.hearing.last.front}
 	if others > 0 && now.Sub(nodes) >= hearEvery {
 		heard.front = v.heardAtFront()
 	}
+
 	return v.hearing.fit(vip.Held(v.address()), others, heard, v.Now())
 }
 
@@ -243,23 +268,30 @@ func (v *virtual) SetVirtual(ctx context.Context, address string) error {
 	if v.Settings.Arbiter {
 		return member.NoMaster("change the virtual address", t)
 	}
+
 	if address != "" && address != t.Virtual {
 		a, err := netip.ParseAddr(address)
 		if err != nil || a.Zone() != "" || !a.IsGlobalUnicast() {
 			return fmt.Errorf("%w: %.60q is not an IP address", api.ErrState, address)
 		}
-		if address = a.String(); slices.ContainsFunc(t.Present(), func(n nodes.Node) bool { return n.Address == address }) {
-			return fmt.Errorf("%w: %s is the address of a node; it has to be one that no machine has", api.ErrState, address)
+
+		if address = a.String(); slices.ContainsFunc(t.Present(),
+			func(n nodes.Node) bool { return n.Address == address }) {
+			return fmt.Errorf("%w: %s is the address of a node; it has to be one that no machine has",
+				api.ErrState, address)
 		}
+
 		if _, err := v.config(a); err != nil {
 			return fmt.Errorf("%w: %w", api.ErrState, err)
 		}
+
 		if used, err := vip.InUse(ctx, a); err != nil {
 			return err
 		} else if used {
 			return fmt.Errorf("%w: a machine on the network has %s; choose a free one", api.ErrState, address)
 		}
 	}
+
 	return v.member.Change(ctx, func(t *nodes.Table) error {
 		t.Virtual = address
 		return nil

@@ -19,6 +19,7 @@ func TestFit(t *testing.T) {
 	if err := fit(good, now.Add(2*time.Second)); err != nil {
 		t.Error(err)
 	}
+
 	for want, change := range map[string]func(*status.Document){
 		"does not serve": func(d *status.Document) { d.ServingSince = nil },
 		"is draining":    func(d *status.Document) { d.Setup = status.SetupDraining },
@@ -39,7 +40,13 @@ func TestListens(t *testing.T) {
 	for _, c := range []struct {
 		front, address string
 		want           bool
-	}{{"0.0.0.0", "10.0.0.20", true}, {"::", "10.0.0.20", true}, {"::", "fd00::20", true}, {"0.0.0.0", "fd00::20", false}, {"10.0.0.1", "10.0.0.20", false}} {
+	}{
+		{"0.0.0.0", "10.0.0.20", true},
+		{"::", "10.0.0.20", true},
+		{"::", "fd00::20", true},
+		{"0.0.0.0", "fd00::20", false},
+		{"10.0.0.1", "10.0.0.20", false},
+	} {
 		cfg := settings.Default("n1")
 		cfg.Front.Addresses = []string{c.front}
 		if err := listens(&cfg, netip.MustParseAddr(c.address)); (err == nil) != c.want {

@@ -88,13 +88,16 @@ func (v *volume) feed(ctx context.Context) {
 			if err == nil {
 				t, err = nodes.Parse(b)
 			}
+
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				v.log.Error("the table of nodes cannot be used", "path", v.table, "error", err)
 			} else if err == nil {
 				v.SetTable(t)
 			}
+
 			seen = now
 		}
+
 		if pause.About(ctx, tablePoll) != nil {
 			return
 		}
@@ -154,6 +157,7 @@ func (v *volume) take(ctx context.Context, m *Move, leave func()) {
 			wait = time.Second
 			continue
 		}
+
 		err := m.Copy(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -163,6 +167,7 @@ func (v *volume) take(ctx context.Context, m *Move, leave func()) {
 			leave()
 			return
 		}
+
 		v.log.Warn("this node's directory cannot be copied to the shared volume yet", "error", err)
 		wait = MoveAgain
 	}

@@ -59,7 +59,14 @@ func newWindow(n *Life) (*window, error) {
 		return nil, nil
 	}
 	opens, err := s.Opens()
-	return &window{children: n.children, opens: opens, status: n.system.sys.Status, offered: n.channel.offered, begin: n.upgrades.begin, document: n.observer.Document}, err
+	return &window{
+		children: n.children,
+		opens:    opens,
+		status:   n.system.sys.Status,
+		offered:  n.channel.offered,
+		begin:    n.upgrades.begin,
+		document: n.observer.Document,
+	}, err
 }
 
 // run looks until ctx ends.
@@ -83,18 +90,30 @@ func (w *window) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	open, until := w.opens.At(w.Now())
 	if !until.Equal(w.until) {
-		w.until, w.looks, w.done = until, 0, false
+		w.until = until
+		w.looks = 0
+		w.done = false
 	}
-	w.note(func(u *status.Upgrade) { u.Window, u.Open, u.Until = w.Settings.Upgrade.Window, open, until })
+
+	w.note(func(u *status.Upgrade) {
+		u.Window = w.Settings.Upgrade.Window
+		u.Open = open
+		u.Until = until
+	})
+
 	place, _, ready := rank(w.document())
 	if !open || w.done || !ready {
 		return nil
 	}
-	if w.looks++; w.looks <= place*windowRank {
+
+	w.looks++
+	if w.looks <= place*windowRank {
 		return nil
 	}
+
 	m, err := w.offered(ctx, st)
 	if err != nil {
 		w.looks = -windowAgain
@@ -105,15 +124,27 @@ func (w *window) look(ctx context.Context) error {
 		w.note(func(*status.Upgrade) { w.found = nil })
 		return nil
 	}
+
 	return w.install(ctx, st, m)
 }
 
 // install has all nodes take a version, and says what came of it.
 func (w *window) install(ctx context.Context, st upgrade.Status, m bundle.Manifest) error {
-	rec := audit.Record{Actor: audit.Actor{User: "upgrade.window", Proof: audit.Setting, From: audit.Local}, Action: "cluster.upgrade", Object: "version " + m.Version, Op: audit.NewOp(), Result: audit.Asked}
+	rec := audit.Record{
+		Actor:  audit.Actor{User: "upgrade.window", Proof: audit.Setting, From: audit.Local},
+		Action: "cluster.upgrade",
+		Object: "version " + m.Version,
+		Op:     audit.NewOp(),
+		Result: audit.Asked,
+	}
+
 	w.Record.Write(ctx, rec)
 	w.Log.Info("the upgrade window is open and a newer version is offered", "version", m.Version)
-	w.note(func(u *status.Upgrade) { u.Doing, u.Result = "installs version "+status.Clip(m.Version), "" })
+	w.note(func(u *status.Upgrade) {
+		u.Doing = "installs version " + status.Clip(m.Version)
+		u.Result = ""
+	})
+
 	fetching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	roll := &rollout.Roll{Manifest: m, Window: w.Settings.Upgrade.Window,
@@ -122,6 +153,7 @@ func (w *window) install(ctx context.Context, st upgrade.Status, m bundle.Manife
 			open, _ := w.opens.At(w.Now())
 			return open
 		}}
+
 	out := rollout.Result{Code: rollout.Busy}
 	ended, err := w.begin(ctx, roll)
 	if err == nil {
@@ -129,6 +161,7 @@ func (w *window) install(ctx context.Context, st upgrade.Status, m bundle.Manife
 	} else {
 		out.Cause = err.Error()
 	}
+
 	w.settle(m, out)
 	w.Record.Note(recorded(rec, out))
 	return nil
@@ -141,6 +174,7 @@ func (w *window) settle(m bundle.Manifest, out rollout.Result) {
 		u.Doing, u.Result = "", fmt.Sprintf("version %s: %s", version, out.Code)
 		w.found = nil
 	})
+
 	switch out.Code {
 	case rollout.Busy: // somebody is at it
 		w.looks = -windowAgain

@@ -41,13 +41,25 @@ func newWindowed(t *testing.T, name, opens string) *windowed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &windowed{offer: bundle.Manifest{Version: "2", Flavour: "cloud", Created: time.Now().AddDate(0, 0, -3)}, result: rollout.Result{Code: rollout.Upgraded}}
+
+	f := &windowed{
+		offer:  bundle.Manifest{Version: "2", Flavour: "cloud", Created: time.Now().AddDate(0, 0, -3)},
+		result: rollout.Result{Code: rollout.Upgraded},
+	}
+
 	for _, n := range []string{"n1", "n2", "n3"} {
 		f.nodes = append(f.nodes, status.Node{Name: n, This: n == name, State: "ready"})
 	}
+
 	runs := upgrade.Status{Version: "1", Created: time.Now().AddDate(0, -1, 0), Flavour: "cloud"}
-	f.window = &window{children: &children{Config: Config{Settings: &s, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Now().Add(f.ahead) }}},
-		opens: w, status: func() (upgrade.Status, error) { return runs, nil },
+	f.window = &window{
+		children: &children{Config: Config{
+			Settings: &s,
+			Log:      slog.New(slog.DiscardHandler),
+			Now:      func() time.Time { return time.Now().Add(f.ahead) },
+		}},
+		opens:    w,
+		status:   func() (upgrade.Status, error) { return runs, nil },
 		offered:  func(context.Context, upgrade.Status) (bundle.Manifest, error) { return f.offer, f.fault },
 		document: func() status.Document { return status.Document{Node: name, Nodes: f.nodes} },
 		begin: func(ctx context.Context, r *rollout.Roll) (<-chan rollout.Result, error) {
@@ -55,12 +67,16 @@ func newWindowed(t *testing.T, name, opens string) *windowed {
 			if r.Window != opens || r.Manifest.Version != f.offer.Version {
 				t.Errorf("%+v", r)
 			}
+
 			_ = pause.For(t.Context(), f.takes)
 			f.rolls = append(f.rolls, fmt.Sprintf("%s %v", began.Format("Mon 15:04"), r.May()))
 			out := make(chan rollout.Result, 1)
 			out <- f.result
+
 			return out, nil
-		}}
+		},
+	}
+
 	return f
 }
 
@@ -94,42 +110,94 @@ func TestWindowLoop(t *testing.T) {
 		first  string // when the first one began, at the earliest
 		said   string
 	}{
-		"the first node drives":                     {rolls: 1, first: "Sat 02:0", said: "version 2: upgraded"},
-		"it is not open":                            {lasts: 119 * time.Minute, said: ""},
-		"the second leaves it time":                 {node: "n2", rolls: 1, first: "Sat 02:04", said: "version 2: upgraded"},
-		"the third drives if others do not":         {node: "n3", rolls: 1, first: "Sat 02:08", said: "version 2: upgraded"},
+		"the first node drives": {rolls: 1, first: "Sat 02:0", said: "version 2: upgraded"},
+		"it is not open":        {lasts: 119 * time.Minute, said: ""},
+		"the second leaves it time": {
+			node:  "n2",
+			rolls: 1,
+			first: "Sat 02:04",
+			said:  "version 2: upgraded",
+		},
+		"the third drives if others do not": {
+			node:  "n3",
+			rolls: 1,
+			first: "Sat 02:08",
+			said:  "version 2: upgraded",
+		},
 		"a node that does not serve does not drive": {change: func(f *windowed) { f.nodes[0].State = "starting" }},
-		"nothing newer":                             {change: func(f *windowed) { f.offer.Version, f.offer.Created = "1", time.Now().AddDate(0, -1, 0) }},
-		"an older one":                              {change: func(f *windowed) { f.offer.Created = time.Now().AddDate(-1, 0, 0) }},
-		"too young":                                 {change: func(f *windowed) { f.Settings.Upgrade.Delay = 80 * time.Hour }},
-		"old enough":                                {change: func(f *windowed) { f.Settings.Upgrade.Delay = 70 * time.Hour }, rolls: 1, said: "version 2: upgraded"},
-		"no answer":                                 {change: func(f *windowed) { f.fault = errors.New("not found") }, said: "; SCA-241  ask for a newer version: not found"},
-		"a node went back: no more":                 {change: func(f *windowed) { f.result = rollout.Result{Code: rollout.Stopped, Cause: "n2 went back"} }, rolls: 1, said: "version 2: stopped; SCA-240 2 n2 went back"},
-		"a node is away: again":                     {change: func(f *windowed) { f.result = rollout.Result{Code: rollout.Away, Cause: "n2 away"} }, rolls: 9, said: "version 2: away; SCA-241  version 2 cannot be installed: n2 away"},
-		"a person is at it: again":                  {change: func(f *windowed) { f.result = rollout.Result{Code: rollout.Busy} }, rolls: 9, said: "version 2: busy"},
+		"nothing newer": {change: func(f *windowed) { f.offer.Version, f.offer.Created = "1", time.Now().AddDate(0, -1, 0) }},
+		"an older one":  {change: func(f *windowed) { f.offer.Created = time.Now().AddDate(-1, 0, 0) }},
+		"too young":     {change: func(f *windowed) { f.Settings.Upgrade.Delay = 80 * time.Hour }},
+		"old enough": {
+			change: func(f *windowed) { f.Settings.Upgrade.Delay = 70 * time.Hour },
+			rolls:  1,
+			said:   "version 2: upgraded",
+		},
+		"no answer": {
+			change: func(f *windowed) { f.fault = errors.New("not found") },
+			said:   "; SCA-241  ask for a newer version: not found",
+		},
+		"a node went back: no more": {
+			change: func(f *windowed) { f.result = rollout.Result{Code: rollout.Stopped, Cause: "n2 went back"} },
+			rolls:  1,
+			said:   "version 2: stopped; SCA-240 2 n2 went back",
+		},
+		"a node is away: again": {
+			change: func(f *windowed) { f.result = rollout.Result{Code: rollout.Away, Cause: "n2 away"} },
+			rolls:  9,
+			said:   "version 2: away; SCA-241  version 2 cannot be installed: n2 away",
+		},
+		"a person is at it: again": {
+			change: func(f *windowed) { f.result = rollout.Result{Code: rollout.Busy} },
+			rolls:  9,
+			said:   "version 2: busy",
+		},
 		"it closes meanwhile": {change: func(f *windowed) {
-			f.takes, f.result = 3*time.Hour, rollout.Result{Code: rollout.Closed, Cause: "n2 is left"}
+			f.takes = 3 * time.Hour
+			f.result = rollout.Result{Code: rollout.Closed, Cause: "n2 is left"}
 		}, rolls: 1, said: "version 2: closed; SCA-242 2 n2 is left"},
-		"the next window goes on":      {lasts: 8 * 24 * time.Hour, change: func(f *windowed) { f.result = rollout.Result{Code: rollout.Closed} }, rolls: 2, said: "version 2: closed; SCA-242 2 "},
-		"a clock that was put forward": {lasts: time.Hour, change: func(f *windowed) { f.ahead = 2 * time.Hour }, rolls: 1, first: "Sat 00:0", said: "version 2: upgraded"},
-		"a clock that was put back":    {lasts: 6 * time.Hour, change: func(f *windowed) { f.ahead = -3 * time.Hour }, rolls: 1, first: "Sat 05:0", said: "version 2: upgraded"},
+		"the next window goes on": {
+			lasts:  8 * 24 * time.Hour,
+			change: func(f *windowed) { f.result = rollout.Result{Code: rollout.Closed} },
+			rolls:  2,
+			said:   "version 2: closed; SCA-242 2 ",
+		},
+		"a clock that was put forward": {
+			lasts:  time.Hour,
+			change: func(f *windowed) { f.ahead = 2 * time.Hour },
+			rolls:  1,
+			first:  "Sat 00:0",
+			said:   "version 2: upgraded",
+		},
+		"a clock that was put back": {
+			lasts:  6 * time.Hour,
+			change: func(f *windowed) { f.ahead = -3 * time.Hour },
+			rolls:  1,
+			first:  "Sat 05:0",
+			said:   "version 2: upgraded",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				if c.node == "" {
 					c.node = "n1"
 				}
+
 				if c.lasts == 0 {
 					c.lasts = 5 * time.Hour
 				}
+
 				f := newWindowed(t, c.node, opens)
 				if c.change != nil {
 					c.change(f)
 				}
+
 				f.runs(t, c.lasts)
-				if n := len(f.rolls); n != c.rolls && (c.rolls < 5 || n < 5 || n > 12) || n > 0 && f.rolls[0] < c.first {
+				if n := len(f.rolls); n != c.rolls && (c.rolls < 5 || n < 5 || n > 12) ||
+					n > 0 && f.rolls[0] < c.first {
 					t.Errorf("began %q, want %d at %s", f.rolls, c.rolls, c.first)
 				}
+
 				if got := f.said(); got != c.said {
 					t.Errorf("says %q, want %q", got, c.said)
 				}
@@ -152,6 +220,7 @@ func TestWindowCloses(t *testing.T) {
 			f.ahead = 2 * time.Hour
 			return began(ctx, r)
 		}
+
 		for _, ahead := range []time.Duration{time.Minute, 2 * time.Hour, time.Minute} {
 			f.ahead = ahead
 			if err := f.look(t.Context()); err != nil {
@@ -161,6 +230,7 @@ func TestWindowCloses(t *testing.T) {
 				t.Errorf("%s: %+v", ahead, u)
 			}
 		}
+
 		if got := strings.Join(f.rolls, ", "); got != "Sat 00:00 false, Sat 00:00 false" {
 			t.Errorf("%s", got)
 		}
@@ -169,10 +239,30 @@ func TestWindowCloses(t *testing.T) {
 
 // What was done by itself is in the audit record, with how it ended.
 func TestWindowAudited(t *testing.T) {
-	rec := audit.Record{Actor: audit.Actor{User: "upgrade.window", Proof: audit.Setting}, Action: "cluster.upgrade", Object: "version 2", Op: "x", Result: audit.Asked}
-	for code, want := range map[rollout.Code]audit.Result{rollout.Upgraded: audit.OK, rollout.Unchanged: audit.OK, rollout.Last: audit.Started, rollout.Busy: audit.Refused, rollout.Away: audit.Refused,
-		rollout.Refused: audit.Refused, rollout.Stopped: audit.Failed, rollout.Unwritten: audit.Failed, rollout.Closed: audit.Failed, rollout.Interrupted: audit.Failed} {
-		if got := recorded(rec, rollout.Result{Code: code, Cause: "because"}); got.Result != want || got.Op != "x" || got.Object != "version 2" || got.Detail == "" {
+	rec := audit.Record{
+		Actor:  audit.Actor{User: "upgrade.window", Proof: audit.Setting},
+		Action: "cluster.upgrade",
+		Object: "version 2",
+		Op:     "x",
+		Result: audit.Asked,
+	}
+
+	for code, want := range map[rollout.Code]audit.Result{
+		rollout.Upgraded:    audit.OK,
+		rollout.Unchanged:   audit.OK,
+		rollout.Last:        audit.Started,
+		rollout.Busy:        audit.Refused,
+		rollout.Away:        audit.Refused,
+		rollout.Refused:     audit.Refused,
+		rollout.Stopped:     audit.Failed,
+		rollout.Unwritten:   audit.Failed,
+		rollout.Closed:      audit.Failed,
+		rollout.Interrupted: audit.Failed,
+	} {
+		if got := recorded(rec, rollout.Result{
+			Code:  code,
+			Cause: "because",
+		}); got.Result != want || got.Op != "x" || got.Object != "version 2" || got.Detail == "" {
 			t.Errorf("%s: %+v", code, got)
 		}
 	}

@@ -21,7 +21,8 @@ func NoMaster(what string, t nodes.Table) error {
 	for _, n := range t.Serving() {
 		names = append(names, n.Name)
 	}
-	return fmt.Errorf("%w: cannot %s here: this node is the cluster's arbiter and runs no salt-master; do it on %s", api.ErrState, what, strings.Join(names, " or "))
+	return fmt.Errorf("%w: cannot %s here: this node is the cluster's arbiter and runs no salt-master; do it on %s",
+		api.ErrState, what, strings.Join(names, " or "))
 }
 
 // noMaster is [NoMaster] with the table of nodes of now.
@@ -56,18 +57,22 @@ func (l *leftover) reconcile(ctx context.Context) {
 	if !l.cfg.Settings.Arbiter {
 		return
 	}
+
 	t, v := l.peers.keeper.Table(), l.cfg.volume()
 	self, ok := t.Find(l.cfg.Settings.Node)
 	if !ok || self.State != nodes.Member || v == nil || len(v.Bricks) == 0 || v.Holds(self.Name) || !there(self.Brick) {
 		l.since = time.Time{}
 		return
 	}
+
 	if l.since.IsZero() {
 		l.since = l.cfg.Now()
 	}
+
 	if l.cfg.Now().Sub(l.since) < leftoverFor {
 		return
 	}
+
 	l.worker.Start(func() {
 		ctx, cancel := context.WithTimeout(ctx, changeTakes)
 		defer cancel()
@@ -89,6 +94,7 @@ func (l *leftover) renew(ctx context.Context, self nodes.Node) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = l.peers.change(ctx, func(t *nodes.Table) error {
 		now, ok := t.Find(self.Name)
 		if !ok || now.Brick != self.Brick || now.Certificate != self.Certificate {
@@ -101,6 +107,7 @@ func (l *leftover) renew(ctx context.Context, self nodes.Node) error {
 	if err != nil {
 		return err
 	}
+
 	l.cfg.Log.Info("the volume needs the arbiter's brick no more", "path", self.Brick, "next", fresh)
 	return os.RemoveAll(self.Brick)
 }

@@ -34,26 +34,41 @@ func withArbiter(t *testing.T, self string) (*Member, *recordMaster) {
 	dir := t.TempDir()
 	cfg := settings.Default(self)
 	cfg.DataDir, cfg.RuntimeDir = filepath.Join(dir, "data"), filepath.Join(dir, "run")
-	cfg.Storage.Kind, cfg.Storage.Path, cfg.Storage.Bricks = settings.VolumeStorage, filepath.Join(dir, "shared"), filepath.Join(dir, "bricks")
-	cfg.Peering.Enabled, cfg.Arbiter, cfg.LB.Enabled = true, self == "n3", self != "n3"
+	cfg.Storage.Kind = settings.VolumeStorage
+	cfg.Storage.Path = filepath.Join(dir, "shared")
+	cfg.Storage.Bricks = filepath.Join(dir, "bricks")
+	cfg.Peering.Enabled = true
+	cfg.Arbiter = self == "n3"
+	cfg.LB.Enabled = self != "n3"
+
 	for _, d := range []string{cfg.NodeDir(), cfg.SharedPKIDir(), cfg.SharedNodesDir(), cfg.Storage.Bricks} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	id, err := nodeapi.LoadIdentity(cfg.NodeDir())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	table := nodes.Table{Version: 1, Cluster: "c", KeyHash: fmt.Sprintf("%064d", 0)}
 	for i, role := range []string{"data", "data", nodes.ArbiterStorage} {
-		n := nodes.Node{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.0.74.%d", i+1), State: nodes.Member, Certificate: fmt.Sprintf("%064d", i+1),
-			Storage: role, Brick: filepath.Join(cfg.Storage.Bricks, "cluster-1")}
+		n := nodes.Node{
+			Name:        fmt.Sprintf("n%d", i+1),
+			Address:     fmt.Sprintf("127.0.74.%d", i+1),
+			State:       nodes.Member,
+			Certificate: fmt.Sprintf("%064d", i+1),
+			Storage:     role,
+			Brick:       filepath.Join(cfg.Storage.Bricks, "cluster-1"),
+		}
 		if n.Name == self {
 			n.Certificate = id.Hash
 		}
+
 		table.Nodes = append(table.Nodes, n)
 	}
+
 	b, err := json.Marshal(table)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(cfg.DataDir, nodes.File), b, 0o600)
@@ -61,18 +76,24 @@ func withArbiter(t *testing.T, self string) (*Member, *recordMaster) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(cfg.SharedNodesDir(), nodes.File), b, 0o600)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"version": 1, "members": [{"id": "127.0.74.1", "own": true}, {"id": "127.0.74.2", "own": true}]}`), 0o600); err != nil {
+
+	if err := os.WriteFile(cfg.ClusterRecord(),
+		[]byte(`{"version": 1, "members": [{"id": "127.0.74.1", "own": true}, {"id": "127.0.74.2", "own": true}]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	master := &recordMaster{path: cfg.ClusterRecord()}
 	m, err := New(Config{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: time.Now, Master: master,
 		Volume: func() *storage.Manager { return nil }, Removed: func() bool { return false }, Document: func() status.Document { return status.Document{} }})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(m.peers.close)
 	return m, master
 }
@@ -89,18 +110,22 @@ func TestArbiterServesNobody(t *testing.T) {
 	if l := m.Settings().Members; len(l) != 2 || l[0].Name != "n1" || l[1].Name != "n2" {
 		t.Errorf("masters: %+v", l)
 	}
+
 	err := Verbs{m}.Drain(t.Context(), "n3", false)
 	if !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), "n3 is the cluster's arbiter") {
 		t.Errorf("drain: %v", err)
 	}
+
 	all := map[string]nodeapi.Summary{"n2": {}, "n3": {}}
 	for name := range all {
 		n, _ := find(m, name)
 		m.peers.views[name] = &peerView{client: m.peers.dial(n)}
 	}
+
 	if got := m.Peers(); len(got) != 1 || got["n2"] == nil {
 		t.Errorf("asked for minions: %v", got)
 	}
+
 	if checks, _ := (Verbs{m}).Ping(t.Context(), "n3"); len(checks) > 0 {
 		for _, c := range checks {
 			if strings.Contains(c.What, fmt.Sprint(m.cfg.Settings.Peering.PoolPort)) {
@@ -108,10 +133,12 @@ func TestArbiterServesNobody(t *testing.T) {
 			}
 		}
 	}
+
 	arbiter, _ := withArbiter(t, "n3")
 	if arbiter.shared.isFounder() {
 		t.Error("an arbiter makes the masters' record")
 	}
+
 	if first, _ := withArbiter(t, "n1"); !first.shared.isFounder() {
 		t.Error("nobody makes the masters' record")
 	}
@@ -140,11 +167,17 @@ func TestArbiterRefuses(t *testing.T) {
 	m, master := withArbiter(t, "n3")
 	_, rotate := Verbs{m}.RotateSecret(t.Context(), false)
 	_, minions := host{m}.Minions(t.Context(), false)
-	for what, err := range map[string]error{"remove": Verbs{m}.Remove(t.Context(), "n1", true), "drop": m.Drop(t.Context(), "n1"), "rotate": rotate, "minions": minions} {
+	for what, err := range map[string]error{
+		"remove":  Verbs{m}.Remove(t.Context(), "n1", true),
+		"drop":    m.Drop(t.Context(), "n1"),
+		"rotate":  rotate,
+		"minions": minions,
+	} {
 		if !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), "do it on n1 or n2") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+
 	if n, _ := find(m, "n1"); n.State != nodes.Member || len(master.calls) > 0 {
 		t.Errorf("%+v %v", n, master.calls)
 	}
@@ -153,15 +186,26 @@ func TestArbiterRefuses(t *testing.T) {
 // TestArbiterIsAdmitted once, and by a cluster with a volume.
 func TestArbiterIsAdmitted(t *testing.T) {
 	m, _ := withArbiter(t, "n1")
-	next := nodes.Node{Name: "n4", Address: "127.0.74.4", State: nodes.Joining, Certificate: fmt.Sprintf("%064d", 4), Storage: nodes.ArbiterStorage}
-	if _, err := (host{m}).Admit(t.Context(), next); !errors.Is(err, nodeapi.ErrRole) || !strings.Contains(err.Error(), "node n3") {
+	next := nodes.Node{
+		Name:        "n4",
+		Address:     "127.0.74.4",
+		State:       nodes.Joining,
+		Certificate: fmt.Sprintf("%064d", 4),
+		Storage:     nodes.ArbiterStorage,
+	}
+
+	if _, err := (host{m}).Admit(t.Context(), next); !errors.Is(err, nodeapi.ErrRole) ||
+		!strings.Contains(err.Error(), "node n3") {
 		t.Errorf("a second one: %v", err)
 	}
+
 	if !(host{m}).Storage().Arbiters {
 		t.Error("it does not say that it knows arbiters")
 	}
+
 	m.cfg.Settings.Storage.Kind = settings.DirectoryStorage
-	if _, err := (host{m}).Admit(t.Context(), next); !errors.Is(err, nodeapi.ErrRole) || !strings.Contains(err.Error(), "no shared volume") {
+	if _, err := (host{m}).Admit(t.Context(), next); !errors.Is(err, nodeapi.ErrRole) ||
+		!strings.Contains(err.Error(), "no shared volume") {
 		t.Errorf("without a volume: %v", err)
 	}
 }
@@ -173,7 +217,8 @@ func TestArbiterLines(t *testing.T) {
 	for state, want := range map[string]int{"ready": 0, "starting": 1, "not serving": 1} {
 		v := &peerView{seen: now, summary: nodeapi.Summary{Node: status.Node{State: state, Master: "-", Proxy: "-"}}}
 		l, found := m.peers.line(n, v)
-		if len(found) != want || want > 0 && found[0].Code != status.ArbiterUnwell || l.Master != "-" || l.Role != status.RoleArbiter {
+		if len(found) != want || want > 0 && found[0].Code != status.ArbiterUnwell || l.Master != "-" ||
+			l.Role != status.RoleArbiter {
 			t.Errorf("%s: %+v %+v", state, l, found)
 		}
 	}
@@ -183,24 +228,35 @@ func TestArbiterLines(t *testing.T) {
 // directory in the table, and the old one is gone.
 func TestLeftover(t *testing.T) {
 	m, _ := withArbiter(t, "n3")
-	volume := storage.New(storage.Config{Self: "n3", Volume: "cluster", Bricks: m.cfg.Settings.Storage.Bricks, Dir: t.TempDir(), Mount: t.TempDir()})
+	volume := storage.New(storage.Config{
+		Self:   "n3",
+		Volume: "cluster",
+		Bricks: m.cfg.Settings.Storage.Bricks,
+		Dir:    t.TempDir(),
+		Mount:  t.TempDir(),
+	})
+
 	m.left.cfg.Volume = func() *storage.Manager { return volume }
 	smalldisk.MountOn(t, m.cfg.Settings.Storage.Bricks, "size=1m") // no brick is on the root file system
 	self, _ := find(m, "n3")
 	if err := os.MkdirAll(filepath.Join(self.Brick, ".glusterfs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	m.left.reconcile(t.Context())
 	if !m.left.since.IsZero() {
 		t.Error("believed without a look at the volume")
 	}
+
 	if err := m.left.renew(t.Context(), self); err != nil {
 		t.Fatal(err)
 	}
+
 	now, _ := find(m, "n3")
 	if filepath.Base(now.Brick) != "cluster-2" || there(self.Brick) {
 		t.Errorf("%s, and the old one is there: %v", now.Brick, there(self.Brick))
 	}
+
 	if err := m.left.renew(t.Context(), self); err == nil {
 		t.Error("a table that names another directory was changed")
 	}

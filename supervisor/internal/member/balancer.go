@@ -23,19 +23,23 @@ func (d *drains) reconcile(ctx context.Context, members []settings.Member) {
 	if !d.cfg.Settings.LB.Enabled {
 		return
 	}
+
 	want := map[string]bool{}
 	for _, o := range members {
 		want[o.Name] = o.Draining
 	}
+
 	if len(d.drained) == 0 && !slices.Contains(slices.Collect(maps.Values(want)), true) {
 		return
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	st, err := d.cfg.Balancer.Status(ctx)
 	if err != nil {
 		return // seen elsewhere
 	}
+
 	for _, b := range st.Backends {
 		switch {
 		case want[b.Name] && !b.Drain:
@@ -43,10 +47,12 @@ func (d *drains) reconcile(ctx context.Context, members []settings.Member) {
 		case !want[b.Name] && b.Drain && d.drained[b.Name]:
 			err = d.cfg.Balancer.Undrain(ctx, b.Name)
 		}
+
 		if err != nil {
 			d.cfg.Log.Warn("drain", "peer", b.Name, "error", err)
 			return
 		}
+
 		if want[b.Name] {
 			d.drained[b.Name] = true
 		} else {

@@ -28,22 +28,26 @@ func (m Verbs) Drain(ctx context.Context, node string, end bool) error {
 	if m.cfg.Settings.Arbiter {
 		return m.peers.noMaster("drain a node")
 	}
+
 	from, to := nodes.Member, nodes.Draining
 	if end {
 		from, to = to, from
 	}
+
 	return m.Change(ctx, func(t *nodes.Table) error {
 		n, ok := t.Find(node)
 		switch {
 		case !ok:
 			return unknownNode(node, t)
 		case n.IsArbiter():
-			return fmt.Errorf("%w: %s is the cluster's arbiter: it serves no minions, so that there is nothing to drain; it may be restarted at any time while both copies are well", api.ErrState, node)
+			return fmt.Errorf("%w: %s is the cluster's arbiter: it serves no minions, so that there is nothing to drain; it may be restarted at any time while both copies are well",
+				api.ErrState, node)
 		case n.State == to:
 			return nil
 		case n.State != from:
 			return fmt.Errorf("%w: %s is %s", api.ErrState, node, n.State)
 		}
+
 		return t.Set(node, to)
 	})
 }
@@ -95,22 +99,31 @@ func (m *Member) Drop(ctx context.Context, node string) error {
 	case m.cfg.Settings.Arbiter:
 		return m.peers.noMaster("take a node out")
 	}
+
 	if err := m.uses.mayAct(); err != nil {
 		return fmt.Errorf("take %s out: %w", node, err)
 	}
+
 	r, err := control.ReadRecord(m.cfg.Settings.ClusterRecord())
 	if _, in := r.Member(n.Address); err == nil && in && !n.IsArbiter() {
 		err = takeOut(ctx, m.cfg.Master, control.Removal{ID: n.Address, Node: n.Certificate})
 	}
+
 	if err != nil {
-		return fmt.Errorf("take the master of %s out of the cluster: %w; nothing was changed: try it again, here or on another node", node, err)
+		return fmt.Errorf("take the master of %s out of the cluster: %w; nothing was changed: try it again, here or on another node",
+			node, err)
 	}
+
 	if err := m.Change(ctx, func(t *nodes.Table) error { return t.Remove(n.Certificate) }); err != nil {
-		return fmt.Errorf("take %s out of the table of nodes: %w; its master is out already, and the nodes do the rest by themselves: applianced status", node, err)
+		return fmt.Errorf("take %s out of the table of nodes: %w; its master is out already, and the nodes do the rest by themselves: applianced status",
+			node, err)
 	}
+
 	if err := m.halves.rest(ctx, n.Certificate); err != nil {
-		return fmt.Errorf("replace the secrets that %s knows: %w; it is out of the table of nodes, and the nodes do the rest by themselves: applianced status", node, err)
+		return fmt.Errorf("replace the secrets that %s knows: %w; it is out of the table of nodes, and the nodes do the rest by themselves: applianced status",
+			node, err)
 	}
+
 	m.cfg.Log.Info("a node was removed", "peer", node)
 	m.shared.look.Start(func() { m.shared.takeSecret(context.WithoutCancel(ctx)) })
 	return nil
@@ -135,25 +148,32 @@ func takeOut(ctx context.Context, master Master, r control.Removal) error {
 func (m Verbs) Leave(ctx context.Context) error {
 	self, _ := m.Self()
 	t := m.keeper.Table()
-	others := slices.DeleteFunc(t.Peers(self.Name), func(n nodes.Node) bool { return n.IsArbiter() }) // it takes nobody out
+
+	// it takes nobody out
+	others := slices.DeleteFunc(t.Peers(self.Name), func(n nodes.Node) bool { return n.IsArbiter() })
 	if len(others) == 0 {
-		return fmt.Errorf("%w: this is the only node that serves minions; there is nobody to leave the cluster to (applianced reset ends it)", api.ErrState)
+		return fmt.Errorf("%w: this is the only node that serves minions; there is nobody to leave the cluster to (applianced reset ends it)",
+			api.ErrState)
 	}
 	if self.State == nodes.Removed {
 		return fmt.Errorf("%w: this node was removed already", api.ErrState)
 	}
+
 	if err := m.beOnly(ctx); err != nil {
 		return fmt.Errorf("take %s out: %w", self.Name, err)
 	}
+
 	leaving := func(t *nodes.Table) error {
 		if n, ok := t.ByCertificate(self.Certificate); !ok || n.State == nodes.Removed {
 			return fmt.Errorf("%w: this node was removed already", api.ErrState)
 		}
 		return t.Set(self.Name, nodes.Leaving)
 	}
+
 	if err := m.Change(ctx, leaving); err != nil {
 		return fmt.Errorf("say that this node leaves: %w", err)
 	}
+
 	for {
 		last := m.peers.askOut(ctx, others)
 		if last == nil {
@@ -163,7 +183,8 @@ func (m Verbs) Leave(ctx context.Context) error {
 			return fmt.Errorf("no other node took this one out: %w; try again: applianced leave", last)
 		}
 		if pause.For(ctx, time.Second) != nil {
-			return fmt.Errorf("%w: the storage is still being moved: %w; run applianced leave again when applianced storage status on another node shows no copy of this one", api.ErrState, last)
+			return fmt.Errorf("%w: the storage is still being moved: %w; run applianced leave again when applianced storage status on another node shows no copy of this one",
+				api.ErrState, last)
 		}
 	}
 }
@@ -175,10 +196,12 @@ func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 	if !ok {
 		return nil, unknownNode(node, &t)
 	}
+
 	at := address(m.cfg.Settings, n)
 	c := setup.Check{Name: "node", What: "speak with " + node + " at " + at, Result: setup.Pass}
 	client := m.peers.dial(n)
 	defer client.Close()
+
 	began := time.Now()
 	sum, err := client.Status(ctx)
 	round := time.Since(began)
@@ -195,31 +218,45 @@ func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 		if skew > time.Second {
 			clock.Detail = fmt.Sprintf("differ by %s", skew.Round(time.Second))
 		}
+
 		if skew > 2*time.Second {
 			clock.Result, clock.Hint = setup.Warn, "check the time service on both: timedatectl"
 		}
+
 		out = append(out, c, clock)
 	}
+
 	var ports []int
 	if !n.IsArbiter() && !m.cfg.Settings.Arbiter { // those between two masters
-		ports = []int{m.cfg.Settings.Peering.PoolPort, m.cfg.Settings.Master.PublishPort, m.cfg.Settings.Master.RequestPort}
+		ports = []int{m.cfg.Settings.Peering.PoolPort, m.cfg.Settings.Master.PublishPort,
+			m.cfg.Settings.Master.RequestPort}
 	}
+
 	if m.cfg.Settings.Storage.Kind == settings.VolumeStorage {
 		ports = append(ports, 24007)
 	}
+
 	for _, p := range ports {
-		c := setup.Check{Name: "port", What: "connect to " + net.JoinHostPort(n.Address, strconv.Itoa(p)), Result: setup.Pass}
+		c := setup.Check{
+			Name:   "port",
+			What:   "connect to " + net.JoinHostPort(n.Address, strconv.Itoa(p)),
+			Result: setup.Pass,
+		}
+
 		var d net.Dialer
 		dctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		conn, err := d.DialContext(dctx, "tcp", net.JoinHostPort(n.Address, strconv.Itoa(p)))
 		cancel()
+
 		if err != nil {
 			c.Result, c.Detail, c.Hint = setup.Fail, err.Error(), "check that the service runs there (applianced status on "+node+"), and firewalls between"
 		} else {
 			_ = conn.Close()
 		}
+
 		out = append(out, c)
 	}
+
 	return out, nil
 }
 

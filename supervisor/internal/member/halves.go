@@ -70,6 +70,7 @@ func (h *halves) look(ctx context.Context) {
 	if !ok {
 		return // what was found before is still the newest
 	}
+
 	since := map[string]time.Time{}
 	var found []status.Finding
 	for _, f := range list {
@@ -77,9 +78,11 @@ func (h *halves) look(ctx context.Context) {
 		if f.Removal.Node != "" {
 			cause = "the table of nodes has it as removed; the secrets that it knows are not replaced"
 		}
+
 		if why := h.failed[f.Node.Certificate]; why != "" {
 			cause += "; last try: " + why
 		}
+
 		found = append(found, status.Finding{Code: status.RemovalHalf, Subject: f.Node.Name, Cause: cause})
 		if f.Guess {
 			since[f.Node.Certificate] = h.cfg.Now()
@@ -88,18 +91,22 @@ func (h *halves) look(ctx context.Context) {
 			}
 		}
 	}
+
 	h.since = since
 	h.mu.Lock()
 	h.found = found
 	h.mu.Unlock()
+
 	failed := map[string]string{}
 	for _, f := range list {
 		if f.Guess && h.cfg.Now().Sub(since[f.Node.Certificate]) < guessFor {
 			continue
 		}
+
 		switch err := h.finish(ctx, f); {
 		case err == nil:
-			h.cfg.Log.Warn("a removal that had stopped half way was finished", "peer", f.Node.Name, "address", f.Node.Address)
+			h.cfg.Log.Warn("a removal that had stopped half way was finished", "peer", f.Node.Name,
+				"address", f.Node.Address)
 		case !errors.Is(err, errWhole):
 			failed[f.Node.Certificate] = status.Clip(err.Error())
 			if failed[f.Node.Certificate] != h.failed[f.Node.Certificate] {
@@ -107,6 +114,7 @@ func (h *halves) look(ctx context.Context) {
 			}
 		}
 	}
+
 	h.failed = failed
 }
 
@@ -117,18 +125,22 @@ func (h *halves) rest(ctx context.Context, certificate string) error {
 		if err := h.keeper.Look(ctx); err != nil {
 			return err
 		}
+
 		r, err := control.ReadRecord(h.cfg.Settings.ClusterRecord())
 		if err != nil {
 			return err
 		}
+
 		list := nodes.FindHalves(h.keeper.Table(), r)
 		i := slices.IndexFunc(list, func(f nodes.Half) bool { return f.Node.Certificate == certificate })
 		if i < 0 {
 			return nil
 		}
+
 		if err := h.finish(ctx, list[i]); err != nil && !errors.Is(err, errWhole) {
 			return err
 		}
+
 		if err := pause.For(ctx, 20*time.Millisecond); err != nil { // a volume may show an old record for a moment
 			return err
 		}
@@ -142,10 +154,12 @@ func (h *halves) free(ctx context.Context, n nodes.Node) error {
 	if err := h.keeper.Look(ctx); err != nil {
 		return err
 	}
+
 	t := h.keeper.Table()
 	if _, in := t.ByCertificate(n.Certificate); in {
 		return nil
 	}
+
 	r, err := control.ReadRecord(h.cfg.Settings.ClusterRecord())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -153,11 +167,14 @@ func (h *halves) free(ctx context.Context, n nodes.Node) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", nodeapi.ErrStorage, err)
 	}
+
 	for _, f := range nodes.FindHalves(t, r) {
 		if f.Node.Address == n.Address || f.Node.Name == n.Name {
-			return fmt.Errorf("%w: the removal of %s at %s is not finished yet; try again in a moment", nodeapi.ErrStorage, f.Node.Name, f.Node.Address)
+			return fmt.Errorf("%w: the removal of %s at %s is not finished yet; try again in a moment",
+				nodeapi.ErrStorage, f.Node.Name, f.Node.Address)
 		}
 	}
+
 	return nodes.Admit(&t, n) // what is taken now is not free in a moment
 }
 
@@ -189,19 +206,23 @@ func (h *halves) finish(ctx context.Context, f nodes.Half) error {
 			return t.Remove(f.Node.Certificate)
 		})
 	}
+
 	// The master that was seen in the record is that of the removed node only if
 	// nobody has joined at its address in between.
 	if err := h.keeper.Look(ctx); err != nil {
 		return err
 	}
+
 	t := h.keeper.Table()
 	for _, n := range t.Present() {
 		if n.Address == f.Removal.ID && f.Removal.Key != control.NoMaster {
 			return errWhole
 		}
 	}
+
 	if err := h.cfg.Master.RemoveMember(ctx, f.Removal); err != nil {
 		return fmt.Errorf("have the masters forget it: %w", err)
 	}
+
 	return nil
 }

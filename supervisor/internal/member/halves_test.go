@@ -35,29 +35,35 @@ func (r *recordMaster) RemoveMember(_ context.Context, c control.Removal) error 
 	if r.fails != nil {
 		return r.fails
 	}
+
 	rec, err := control.ReadRecord(r.path)
 	if err != nil {
 		return err
 	}
+
 	i := slices.IndexFunc(rec.Members, func(m control.RecordMaster) bool {
 		return m.ID == c.ID && (c.Key == "" || control.KeyFinger(m.Pub) == c.Key)
 	})
-	if c.Key != "" && c.Key != control.NoMaster || !slices.ContainsFunc(rec.Removed, func(m control.RecordMaster) bool { return m.Node == c.Node }) {
+	if c.Key != "" && c.Key != control.NoMaster ||
+		!slices.ContainsFunc(rec.Removed, func(m control.RecordMaster) bool { return m.Node == c.Node }) {
 		m := control.RecordMaster{ID: c.ID, Node: c.Node}
 		if i >= 0 {
 			m = rec.Members[i]
 			m.Node = c.Node
 			rec.Members = slices.Delete(rec.Members, i, i+1)
 		}
+
 		rec.Removed = append(rec.Removed, m)
 		rec.Version++
 		if err := writeRecord(r.path, rec); err != nil {
 			return err
 		}
 	}
+
 	if r.after != nil {
 		r.after()
 	}
+
 	return nil
 }
 
@@ -76,20 +82,33 @@ func pair(t *testing.T, now func() time.Time) (members [2]*Member, masters [2]*r
 	table := nodes.Table{Version: 1, Cluster: "c", KeyHash: fmt.Sprintf("%064d", 0)}
 	var cfgs [2]settings.Settings
 	for i := range 3 {
-		n := nodes.Node{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.0.74.%d", i+1), State: nodes.Member, Certificate: fmt.Sprintf("%064d", i+1)}
+		n := nodes.Node{
+			Name:        fmt.Sprintf("n%d", i+1),
+			Address:     fmt.Sprintf("127.0.74.%d", i+1),
+			State:       nodes.Member,
+			Certificate: fmt.Sprintf("%064d", i+1),
+		}
+
 		if i < 2 {
 			cfg := settings.Default(n.Name)
-			cfg.DataDir, cfg.RuntimeDir = filepath.Join(dir, n.Name), filepath.Join(dir, n.Name, "run")
-			cfg.Storage.Kind, cfg.Storage.Path, cfg.Peering.Enabled = settings.DirectoryStorage, filepath.Join(dir, "shared"), true
+			cfg.DataDir = filepath.Join(dir, n.Name)
+			cfg.RuntimeDir = filepath.Join(dir, n.Name, "run")
+			cfg.Storage.Kind = settings.DirectoryStorage
+			cfg.Storage.Path = filepath.Join(dir, "shared")
+			cfg.Peering.Enabled = true
+
 			for _, d := range []string{cfg.NodeDir(), cfg.SharedPKIDir(), cfg.SharedNodesDir()} {
 				must(t, os.MkdirAll(d, 0o700))
 			}
+
 			id, err := nodeapi.LoadIdentity(cfg.NodeDir())
 			must(t, err)
 			n.Certificate, cfgs[i] = id.Hash, cfg
 		}
+
 		table.Nodes = append(table.Nodes, n)
 	}
+
 	b, err := json.Marshal(table)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(cfgs[0].SharedNodesDir(), nodes.File), b, 0o600))
@@ -97,6 +116,7 @@ func pair(t *testing.T, now func() time.Time) (members [2]*Member, masters [2]*r
 	for _, n := range table.Nodes {
 		rec.Members = append(rec.Members, control.RecordMaster{ID: n.Address, Pub: "pub " + n.Name, Own: true})
 	}
+
 	must(t, writeRecord(cfgs[0].ClusterRecord(), rec))
 	for i, cfg := range cfgs {
 		must(t, os.WriteFile(filepath.Join(cfg.DataDir, nodes.File), b, 0o600))
@@ -107,6 +127,7 @@ func pair(t *testing.T, now func() time.Time) (members [2]*Member, masters [2]*r
 		t.Cleanup(m.peers.close)
 		members[i] = m
 	}
+
 	return members, masters
 }
 
@@ -138,28 +159,35 @@ func TestRemovalStopsHalfWay(t *testing.T) {
 	if err := ms[0].Drop(ctx, "n3"); err == nil || stateOf(ms[0], "n3") != nodes.Member {
 		t.Fatalf("the driver did not end between: %v, %s", err, stateOf(ms[0], "n3"))
 	}
+
 	// The first look cannot write: all that changes the table is refused.
 	change := ms[1].halves.change
 	ms[1].halves.change = func(context.Context, func(*nodes.Table) error) error { return errors.New("no space left on device") }
 	for range 2 {
 		ms[1].halves.look(t.Context())
 	}
+
 	if got := told(ms[1]); got != "n3: its master is out; the table of nodes still has it as member; last try: no space left on device" {
 		t.Errorf("told: %q", got)
 	}
+
 	ms[1].halves.change = change
 	ms[1].halves.look(t.Context())
 	if s := stateOf(ms[1], "n3"); s != nodes.Removed {
 		t.Fatalf("n3 is %s", s)
 	}
+
 	version := ms[1].Table().Version
 	for range 2 { // whoever comes later, and the driver when it is back, change nothing
 		ms[1].halves.look(t.Context())
 		ms[0].halves.look(t.Context())
 	}
-	if got := told(ms[0]) + told(ms[1]); got != "" || ms[0].Table().Version != version || ms[1].Table().Version != version {
+
+	if got := told(ms[0]) + told(ms[1]); got != "" || ms[0].Table().Version != version ||
+		ms[1].Table().Version != version {
 		t.Errorf("afterwards: %q, version %d", got, ms[0].Table().Version)
 	}
+
 	masters[0].after = nil
 	if err := ms[0].Drop(t.Context(), "n3"); err != nil {
 		t.Errorf("once more: %v", err)
@@ -173,41 +201,53 @@ func TestRecordIsBehind(t *testing.T) {
 	third, _ := find(ms[0], "n3")
 	must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return t.Remove(third.Certificate) }))
 	masters[1].fails = errors.New("the master hangs")
+
 	for range 2 {
 		ms[1].halves.look(t.Context())
 	}
-	if got := told(ms[1]); !strings.HasPrefix(got, "n3: the table of nodes has it as removed; the secrets that it knows") || !strings.HasSuffix(got, "the master hangs") {
+
+	if got := told(ms[1]); !strings.HasPrefix(got,
+		"n3: the table of nodes has it as removed; the secrets that it knows") || !strings.HasSuffix(got,
+		"the master hangs") {
 		t.Errorf("told: %q", got)
 	}
+
 	list, ok := ms[1].halves.compare(t.Context())
 	if !ok || len(list) != 1 {
 		t.Fatalf("%+v", list)
 	}
+
 	// A new machine has the address when the master is asked.
 	masters[1].fails = nil
 	fresh := third
 	fresh.Name, fresh.State, fresh.Certificate = "n4", nodes.Joining, strings.Repeat("4", 64)
-	if _, err := (host{ms[0]}).Admit(t.Context(), fresh); !errors.Is(err, nodeapi.ErrStorage) || !strings.Contains(err.Error(), "not finished yet") {
+	if _, err := (host{ms[0]}).Admit(t.Context(), fresh); !errors.Is(err, nodeapi.ErrStorage) ||
+		!strings.Contains(err.Error(), "not finished yet") {
 		t.Errorf("let in beside it: %v", err)
 	}
+
 	must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return nodes.Admit(t, fresh) }))
 	if err := ms[1].halves.finish(t.Context(), list[0]); !errors.Is(err, errWhole) {
 		t.Errorf("the master of another machine: %v", err)
 	}
+
 	must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return t.Remove(fresh.Certificate) }))
 	for range 3 {
 		ms[1].halves.look(t.Context())
 	}
+
 	r, err := control.ReadRecord(masters[0].path)
 	if _, still := r.Member("127.0.74.3"); err != nil || still || told(ms[1]) != "" {
 		t.Errorf("%+v %v %q", r, err, told(ms[1]))
 	}
+
 	fresh.Certificate = strings.Repeat("5", 64)
 	for range 2 {
 		if _, err := (host{ms[0]}).Admit(t.Context(), fresh); err != nil {
 			t.Errorf("once it is finished: %v", err)
 		}
 	}
+
 	fresh.Certificate = strings.Repeat("6", 64)
 	if _, err := (host{ms[0]}).Admit(t.Context(), fresh); !errors.Is(err, nodeapi.ErrName) {
 		t.Errorf("an address that is taken: %v", err)
@@ -222,7 +262,9 @@ func TestMasterTakenOutByHand(t *testing.T) {
 	whole, err := control.ReadRecord(masters[0].path)
 	must(t, err)
 	without := whole
-	without.Version, without.Members, without.Removed = 7, whole.Members[:2], []control.RecordMaster{{ID: "127.0.74.3", Pub: "pub n3"}}
+	without.Version = 7
+	without.Members = whole.Members[:2]
+	without.Removed = []control.RecordMaster{{ID: "127.0.74.3", Pub: "pub n3"}}
 	look := func(after time.Duration, want nodes.State, tells bool) {
 		t.Helper()
 		now = now.Add(after)
@@ -231,6 +273,7 @@ func TestMasterTakenOutByHand(t *testing.T) {
 			t.Errorf("n3 is %s, told %q", s, told(ms[1]))
 		}
 	}
+
 	must(t, writeRecord(masters[0].path, without))
 	look(0, nodes.Member, true)
 	must(t, os.WriteFile(masters[0].path, []byte(`{"version": 8, "members": [`), 0o600))

@@ -75,18 +75,27 @@ func (h host) StorageAuthority() (nodeapi.Authority, error) {
 // Summary implements nodeapi.Host.
 func (h host) Summary() nodeapi.Summary {
 	d := h.m.cfg.Document()
-	s := nodeapi.Summary{Setup: d.Setup, Version: d.Version, Time: h.m.cfg.Now(), Table: h.m.keeper.Table().Version, Problems: d.Problems[:min(len(d.Problems), 8)]}
+	s := nodeapi.Summary{
+		Setup:    d.Setup,
+		Version:  d.Version,
+		Time:     h.m.cfg.Now(),
+		Table:    h.m.keeper.Table().Version,
+		Problems: d.Problems[:min(len(d.Problems), 8)],
+	}
+
 	for _, n := range d.Nodes {
 		if n.Name == h.m.cfg.Settings.Node {
 			s.Node = n
 		}
 	}
+
 	s.Life, s.Uses = h.m.uses.life, h.m.uses.reports()
 	names := h.m.shared.names()
 	s.Secret, s.NextSecret = names.own, names.next
 	if h.m.cfg.Heads != nil {
 		s.Heads = audit.HeadsText(h.m.cfg.Heads())
 	}
+
 	return s
 }
 
@@ -134,28 +143,36 @@ const changeTakes = 20 * time.Second
 // Admit implements nodeapi.Host.
 func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 	if h.m.cfg.Settings.Storage.Kind == settings.LocalStorage {
-		return nodes.Table{}, fmt.Errorf("%w: this cluster keeps everything in a local directory of its first node", nodeapi.ErrStorage)
+		return nodes.Table{}, fmt.Errorf("%w: this cluster keeps everything in a local directory of its first node",
+			nodeapi.ErrStorage)
 	}
 	if n.IsArbiter() && !h.m.cfg.Settings.OnVolume() {
-		return nodes.Table{}, fmt.Errorf("%w: it has no shared volume whose copies an arbiter could decide between", nodeapi.ErrRole)
+		return nodes.Table{}, fmt.Errorf("%w: it has no shared volume whose copies an arbiter could decide between",
+			nodeapi.ErrRole)
 	}
+
 	if ip, err := netip.ParseAddr(n.Address); err == nil && ip.IsLoopback() {
 		if own, err := netip.ParseAddr(h.m.cfg.Settings.Peering.Address); err == nil && !own.IsLoopback() {
 			return nodes.Table{}, fmt.Errorf("%w: %s is a loopback address", nodeapi.ErrName, n.Address)
 		}
 	}
+
 	before := h.Table()
 	if o, ok := before.Find(n.Name); ok && o.State == nodes.Removed {
 		if st := h.m.cfg.volume(); st != nil && !st.LetGo(n.Name) {
-			return nodes.Table{}, fmt.Errorf("%w: a node named %s was removed, and the shared volume has not let it go yet; try again in a moment", nodeapi.ErrStorage, n.Name)
+			return nodes.Table{}, fmt.Errorf(
+				"%w: a node named %s was removed, and the shared volume has not let it go yet; try again in a moment",
+				nodeapi.ErrStorage, n.Name)
 		}
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, changeTakes)
 	defer cancel()
 	err := h.m.halves.free(ctx, n)
 	if err == nil {
 		before, err = h.m.peers.change(ctx, func(t *nodes.Table) error { return nodes.Admit(t, n) })
 	}
+
 	switch {
 	case err == nil:
 		return before, nil
@@ -166,6 +183,7 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 	case errors.Is(err, nodes.ErrTaken), errors.Is(err, nodes.ErrCopied):
 		err = fmt.Errorf("%w: %w", nodeapi.ErrName, err)
 	}
+
 	return nodes.Table{}, err
 }
 
@@ -175,7 +193,8 @@ func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.T
 	defer cancel()
 	if s == nodes.Removed {
 		if st := h.m.cfg.volume(); st != nil && st.Holds(name) {
-			return nodes.Table{}, fmt.Errorf("%w: the shared volume still counts on the copy of %s (%s)", nodeapi.ErrStorage, name, status.Clip(st.Doing+" "+st.Plan))
+			return nodes.Table{}, fmt.Errorf("%w: the shared volume still counts on the copy of %s (%s)",
+				nodeapi.ErrStorage, name, status.Clip(st.Doing+" "+st.Plan))
 		}
 		err := h.m.Drop(ctx, name)
 		return h.Table(), err

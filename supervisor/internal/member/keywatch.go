@@ -78,6 +78,7 @@ func newKeyWatch(cfg Config, id *nodeapi.Identity, life string, keeper *nodes.Ke
 	if readJSON(path, &known) != nil { // there is none, or it is damaged: it is learnt again
 		known = nil
 	}
+
 	for _, facts := range known {
 		if facts.Check() != nil {
 			known = nil
@@ -94,11 +95,13 @@ func newKeyWatch(cfg Config, id *nodeapi.Identity, life string, keeper *nodes.Ke
 		held:   true,
 		told:   map[string]toldUses{},
 	}
+
 	k.id = id.Speaking(k.speaker)
 	machine := probe.LookAtMachine("/", cfg.Settings.DataDir, cfg.Settings.Peering.Address)
 	k.facts = machine.Facts(id.Hash)
 	k.draw(cfg.Now())
 	k.lookAtAddress(cfg.Now())
+
 	return k
 }
 
@@ -136,6 +139,7 @@ func (k *keyWatch) reconcile(ctx context.Context) {
 	for _, n := range t.Present() {
 		present = append(present, n.Certificate)
 	}
+
 	k.ledger.Keep(present)
 	k.saving.Start(k.save)
 
@@ -145,6 +149,7 @@ func (k *keyWatch) reconcile(ctx context.Context) {
 		k.asked = now
 	}
 	k.mu.Unlock()
+
 	if due {
 		k.asking.Start(func() { k.askOwn(ctx, self) })
 	}
@@ -171,6 +176,7 @@ func (k *keyWatch) lookAtAddress(now time.Time) {
 	k.mu.Lock()
 	due := k.looked.IsZero() || now.Sub(k.looked) >= addressLook
 	k.mu.Unlock()
+
 	self, there := k.self()
 	if !due || !there {
 		return
@@ -179,10 +185,12 @@ func (k *keyWatch) lookAtAddress(now time.Time) {
 	held, err := probe.HasAddress(self.Address)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	k.looked = now
 	if err != nil || held == k.held {
 		return
 	}
+
 	k.held = held
 	k.cfg.Log.Warn("this machine's addresses have changed", "node", self.Name, "address", self.Address, "held", held)
 }
@@ -194,6 +202,7 @@ func (k *keyWatch) announce(now, heard time.Time) {
 	if heard.IsZero() {
 		heard = k.began
 	}
+
 	self, there := k.self()
 	silence := now.Sub(heard)
 	every := announceEvery
@@ -207,9 +216,11 @@ func (k *keyWatch) announce(now, heard time.Time) {
 		k.announced = now
 	}
 	k.mu.Unlock()
+
 	if !due || len(k.known(k.id.Hash)) > 0 {
 		return
 	}
+
 	if err := probe.Announce(self.Address); err != nil {
 		k.cfg.Log.Debug("this node's address cannot be announced", "address", self.Address, "error", err)
 	}
@@ -277,6 +288,7 @@ func (k *keyWatch) hear(from nodes.Node, reports []keyuse.Report) {
 	if !from.Serves() || len(reports) > maxUsesTold {
 		reports = nil
 	}
+
 	for _, r := range reports {
 		if err := r.Check(); err != nil {
 			k.cfg.Log.Debug("what a node says about the uses of keys is not taken", "peer", from.Name, "error", err)
@@ -299,18 +311,21 @@ func (k *keyWatch) known(certificate string) (out []keyuse.Report) {
 	if own, strange := k.ledger.Report(certificate, now); strange {
 		out = append(out, own)
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, told := range k.told {
 		if now.Sub(told.at) > heardUses {
 			continue
 		}
+
 		for _, r := range told.reports {
 			if r.Certificate == certificate {
 				out = append(out, r)
 			}
 		}
 	}
+
 	return out
 }
 
@@ -330,15 +345,19 @@ func (k *keyWatch) standing() standing {
 	if !there {
 		return standing{}
 	}
+
 	k.mu.Lock()
 	held := k.held
 	answers := !k.answered.IsZero() && k.cfg.Now().Sub(k.answered) <= heardUses
 	k.mu.Unlock()
+
 	if !held {
-		why := fmt.Sprintf("the table of nodes has %s at %s, and this machine does not have that address", self.Name, self.Address)
+		why := fmt.Sprintf("the table of nodes has %s at %s, and this machine does not have that address",
+			self.Name, self.Address)
 		if answers {
 			why += ", at which another machine answers with the same key"
 		}
+
 		return standing{
 			refusal: why,
 			copied:  true,
@@ -360,9 +379,11 @@ func (k *keyWatch) standing() standing {
 			undecided.refusal = r.Text(self.Name, self.Address)
 		}
 	}
+
 	if may {
 		return standing{}
 	}
+
 	return undecided
 }
 
@@ -379,7 +400,8 @@ func (k *keyWatch) mayAct() error {
 	if s.refusal == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: %s; if this machine is a copy, applianced reset --yes makes it a new one and changes nothing in the cluster; if it is the node itself, applianced status says what to do", api.ErrState, s.refusal)
+	return fmt.Errorf("%w: %s; if this machine is a copy, applianced reset --yes makes it a new one and changes nothing in the cluster; if it is the node itself, applianced status says what to do",
+		api.ErrState, s.refusal)
 }
 
 // findings are the nodes whose keys are used by other machines.
@@ -395,18 +417,22 @@ func (k *keyWatch) findings() (out []status.Finding) {
 				continue
 			}
 		}
+
 		reports := k.known(n.Certificate)
 		if len(reports) == 0 {
 			continue
 		}
+
 		worst := reports[0]
 		for _, r := range reports {
 			if r.Two && !worst.Two {
 				worst = r
 			}
 		}
+
 		out = append(out, status.Finding{Code: status.KeyTwice, Subject: n.Name, Cause: worst.Text(n.Name, n.Address)})
 	}
+
 	return out
 }
 

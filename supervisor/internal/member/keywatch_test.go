@@ -36,6 +36,7 @@ func newCloned(t *testing.T, held bool, own, other keyuse.Facts) *cloned {
 	now := func() time.Time { return c.now }
 	ms, _ := pair(t, now)
 	c.n1, c.n2 = ms[0], ms[1]
+
 	if held {
 		c.source = "127.0.74.2"
 	}
@@ -51,6 +52,7 @@ func newCloned(t *testing.T, held bool, own, other keyuse.Facts) *cloned {
 	c.clone = m
 	c.n2.uses.facts, m.uses.facts = own, other
 	m.uses.held, m.uses.looked = held, c.now.Add(24*time.Hour)
+
 	return c
 }
 
@@ -112,7 +114,15 @@ func changesNothing(t *testing.T, m *Member, master *recordMaster) {
 			return err
 		},
 		"take in": func(ctx context.Context) error {
-			_, err := host{m}.Admit(ctx, nodes.Node{Name: "n4", Address: "127.0.74.4", State: nodes.Joining, Certificate: certificateOf(4), Storage: "client"})
+			_, err := host{m}.Admit(ctx,
+				nodes.Node{
+					Name:        "n4",
+					Address:     "127.0.74.4",
+					State:       nodes.Joining,
+					Certificate: certificateOf(4),
+					Storage:     "client",
+				})
+
 			return err
 		},
 		"another one leaves": func(ctx context.Context) error {
@@ -127,6 +137,7 @@ func changesNothing(t *testing.T, m *Member, master *recordMaster) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	after, err := os.ReadFile(filepath.Join(m.cfg.Settings.SharedNodesDir(), nodes.File))
 	must(t, err)
 	if string(before) != string(after) || len(master.calls) > 0 {
@@ -136,11 +147,19 @@ func changesNothing(t *testing.T, m *Member, master *recordMaster) {
 
 // hardware of n2, and of a clone of its virtual machine.
 func ownHardware() keyuse.Facts {
-	return keyuse.Facts{keyuse.MachineID: "0000000000000001", keyuse.Board: "0000000000000002", keyuse.Cards: "0000000000000003"}
+	return keyuse.Facts{
+		keyuse.MachineID: "0000000000000001",
+		keyuse.Board:     "0000000000000002",
+		keyuse.Cards:     "0000000000000003",
+	}
 }
 
 func cloneHardware() keyuse.Facts {
-	return keyuse.Facts{keyuse.MachineID: "0000000000000001", keyuse.Board: "0000000000000012", keyuse.Cards: "0000000000000013"}
+	return keyuse.Facts{
+		keyuse.MachineID: "0000000000000001",
+		keyuse.Board:     "0000000000000012",
+		keyuse.Cards:     "0000000000000013",
+	}
 }
 
 // TestCloneElsewhereChangesNothing: a copy of a node's machine that does not have its
@@ -154,15 +173,18 @@ func TestCloneElsewhereChangesNothing(t *testing.T) {
 			if found := causes(c.n1); len(found) > 0 {
 				t.Errorf("before: %v", found)
 			}
+
 			want := "a machine at 127.0.74.33 uses the key of n2, which has the address 127.0.74.2"
 			if original == "beside" {
 				want = "two machines use the key of n2: 127.0.74.2 and 127.0.74.33"
 				if node, clone := c.together(t, time.Minute); node != "" || clone != want {
 					t.Errorf("n1 refuses n2 for %q, the copy for %q", node, clone)
 				}
+
 				if found := causes(c.n2)[status.KeyTwice]; found != "n2: "+want {
 					t.Errorf("n2: %q", found)
 				}
+
 				if err := (Verbs{c.n2}).Drain(t.Context(), "n1", false); err != nil {
 					t.Errorf("n2: %v", err)
 				}
@@ -175,15 +197,20 @@ func TestCloneElsewhereChangesNothing(t *testing.T) {
 					}
 				}
 			}
+
 			if found := causes(c.n1)[status.KeyTwice]; found != "n2: "+want {
 				t.Errorf("n1: %q", found)
 			}
-			if found := causes(c.clone)[status.NotTheNode]; !strings.HasPrefix(found, "n2: the table of nodes has n2 at 127.0.74.2, and this machine does not have that address") {
+
+			if found := causes(c.clone)[status.NotTheNode]; !strings.HasPrefix(found,
+				"n2: the table of nodes has n2 at 127.0.74.2, and this machine does not have that address") {
 				t.Errorf("the copy: %q", found)
 			}
+
 			if may, why := c.clone.MayServe(); may || !strings.Contains(why, "the node's own") {
 				t.Errorf("the copy may serve its copy of the volume: %q", why)
 			}
+
 			changesNothing(t, c.clone, c.master)
 		})
 	}
@@ -197,6 +224,7 @@ func TestNodeThatLostItsAddress(t *testing.T) {
 	c.alone(t, 2*time.Minute)
 	c.n2.uses.held = false
 	c.n2.uses.looked = c.now.Add(24 * time.Hour)
+
 	for range 30 {
 		c.now = c.now.Add(2 * time.Second)
 		if c.asks(t, c.n2, "127.0.74.63") == "" {
@@ -206,10 +234,12 @@ func TestNodeThatLostItsAddress(t *testing.T) {
 			t.Fatalf("n2: %v", found)
 		}
 	}
+
 	want := "n2: a machine at 127.0.74.63 uses the key of n2, which has the address 127.0.74.2; its hardware is that of n2, which may have got another address"
 	if found := causes(c.n1)[status.KeyTwice]; found != want {
 		t.Errorf("n1: %q", found)
 	}
+
 	if err := c.n2.uses.mayAct(); err == nil {
 		t.Error("it may act")
 	}
@@ -229,21 +259,26 @@ func TestCloneAtTheAddress(t *testing.T) {
 			if decided {
 				other = cloneHardware()
 			}
+
 			c := newCloned(t, true, ownHardware(), other)
 			c.alone(t, 2*time.Minute)
 			node, clone := c.together(t, keyuse.SettledAfter)
 			if clone == "" || (node == "") != decided {
 				t.Errorf("n1 refuses n2 for %q, the copy for %q", node, clone)
 			}
-			if found := causes(c.n1)[status.KeyTwice]; !strings.HasPrefix(found, "n2: two machines at 127.0.74.2 use the key of n2") {
+
+			if found := causes(c.n1)[status.KeyTwice]; !strings.HasPrefix(found,
+				"n2: two machines at 127.0.74.2 use the key of n2") {
 				t.Errorf("n1: %q", found)
 			}
+
 			changesNothing(t, c.clone, c.master)
 
 			err := (Verbs{c.n2}).Drain(t.Context(), "n1", false)
 			if (err == nil) != decided {
 				t.Errorf("n2: %v", err)
 			}
+
 			_, copied := causes(c.clone)[status.NotTheNode]
 			_, doubted := causes(c.clone)[status.KeyTwice]
 			if copied != decided || doubted == decided {
@@ -265,15 +300,20 @@ func TestCopyOfRunningMemory(t *testing.T) {
 	c := newCloned(t, true, ownHardware(), ownHardware())
 	c.alone(t, 2*time.Minute)
 	node, copied := c.n2.uses, c.clone.uses
-	copied.life, copied.beat, copied.before, copied.drawn = node.life, node.beat, node.before, node.drawn
+	copied.life = node.life
+	copied.beat = node.beat
+	copied.before = node.before
+	copied.drawn = node.drawn
 
 	refusedNode, refusedCopy := c.together(t, 30*time.Second)
 	if refusedNode == "" || refusedCopy == "" {
 		t.Errorf("n1 refuses n2 for %q, the copy for %q", refusedNode, refusedCopy)
 	}
+
 	if found := causes(c.n1)[status.KeyTwice]; !strings.Contains(found, "which one is the copy cannot be told") {
 		t.Errorf("n1: %q", found)
 	}
+
 	changesNothing(t, c.clone, c.master)
 	changesNothing(t, c.n2, c.master)
 
@@ -309,7 +349,9 @@ func TestKnownHardwareOutlivesARestart(t *testing.T) {
 	if !maps.Equal(known[c.n2.id.Hash], ownHardware()) {
 		t.Errorf("%v", known)
 	}
-	must(t, os.WriteFile(filepath.Join(c.n1.cfg.Settings.NodeDir(), machinesFile), []byte(`{"x":{"board":"../y"}}`), 0o600))
+
+	must(t,
+		os.WriteFile(filepath.Join(c.n1.cfg.Settings.NodeDir(), machinesFile), []byte(`{"x":{"board":"../y"}}`), 0o600))
 	k = newKeyWatch(c.n1.cfg, c.n1.id, "damaged", c.n1.keeper)
 	if known, _ := k.ledger.Known(); len(known) > 0 {
 		t.Errorf("damaged: %v", known)
@@ -320,12 +362,18 @@ func TestKnownHardwareOutlivesARestart(t *testing.T) {
 // another node from acting; neither can what is no report.
 func TestWhoMaySayThatANodeIsCopied(t *testing.T) {
 	c := newCloned(t, true, ownHardware(), cloneHardware())
-	claim := keyuse.Report{Certificate: c.n2.id.Hash, Two: true, Machines: []keyuse.Machine{{Life: c.n2.uses.life, Source: "127.0.74.2", Held: true, Likeness: keyuse.Other}}}
+	claim := keyuse.Report{
+		Certificate: c.n2.id.Hash,
+		Two:         true,
+		Machines:    []keyuse.Machine{{Life: c.n2.uses.life, Source: "127.0.74.2", Held: true, Likeness: keyuse.Other}},
+	}
+
 	serving, _ := find(c.n2, "n1")
 	arbiter, joining := serving, serving
 	arbiter.Storage, joining.State = nodes.ArbiterStorage, nodes.Joining
 	spoilt := claim
 	spoilt.Machines = []keyuse.Machine{{Life: "\x1b[2J", Source: "x"}}
+
 	for _, row := range []struct {
 		name    string
 		from    nodes.Node
@@ -359,10 +407,14 @@ func TestOriginalIsFoundByTheCopy(t *testing.T) {
 		c.n2.uses.reconcile(t.Context())
 		c.clone.uses.askOwn(t.Context(), line)
 	}
-	if s := c.clone.uses.standing(); !s.copied || !strings.Contains(s.refusal, "another machine answers with the same key") {
+
+	if s := c.clone.uses.standing(); !s.copied ||
+		!strings.Contains(s.refusal, "another machine answers with the same key") {
 		t.Errorf("%+v", s)
 	}
-	if found := causes(c.n2)[status.KeyTwice]; !strings.HasPrefix(found, "n2: two machines use the key of n2: 127.0.74.2 and ") {
+
+	if found := causes(c.n2)[status.KeyTwice]; !strings.HasPrefix(found,
+		"n2: two machines use the key of n2: 127.0.74.2 and ") {
 		t.Errorf("%q", found)
 	}
 }

@@ -50,10 +50,21 @@ func (p *peers) lines() (lines []status.Node, found []status.Finding) {
 
 // line is that of one node, of which v is known; nil: nothing.
 func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.Finding) {
-	l = status.Node{Name: n.Name, Address: n.Address, Role: roleOf(p.cfg.Settings, n), State: "?", Master: "?", Proxy: "?", Storage: "?", Clock: "?"}
+	l = status.Node{
+		Name:    n.Name,
+		Address: n.Address,
+		Role:    roleOf(p.cfg.Settings, n),
+		State:   "?",
+		Master:  "?",
+		Proxy:   "?",
+		Storage: "?",
+		Clock:   "?",
+	}
+
 	if v == nil {
 		return l, nil
 	}
+
 	l.Version = nodeapi.Word(v.summary.Version)
 	if v.err != nil {
 		l.State = "unreachable"
@@ -61,11 +72,18 @@ func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.F
 			seen := v.seen
 			l.LastSeen = &seen
 		}
-		return l, []status.Finding{{Code: status.NodeUnreachable, Subject: n.Name, Cause: fmt.Sprintf("%s: %v", address(p.cfg.Settings, n), v.err)}}
+
+		return l, []status.Finding{{
+			Code:    status.NodeUnreachable,
+			Subject: n.Name,
+			Cause:   fmt.Sprintf("%s: %v", address(p.cfg.Settings, n), v.err),
+		}}
 	}
+
 	if v.seen.IsZero() {
 		return l, nil
 	}
+
 	s := v.summary.Node
 	l.State, l.Master, l.Proxy, l.Storage, l.Minions = nodeapi.Word(s.State), nodeapi.Word(s.Master), nodeapi.Word(s.Proxy), nodeapi.Word(s.Storage), s.Minions
 	l.Clock, l.Virtual = nodeapi.Word(s.Clock), s.Virtual
@@ -74,9 +92,16 @@ func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.F
 		if v.ahead < 0 {
 			word, sign = "behind", "-"
 		}
+
 		l.Clock = sign + clock.String()
-		found = append(found, status.Finding{Code: status.ClockSkew, Subject: n.Name, Cause: fmt.Sprintf("the clock of %s is %s %s ours", n.Name, clock, word)})
+		found = append(found,
+			status.Finding{
+				Code:    status.ClockSkew,
+				Subject: n.Name,
+				Cause:   fmt.Sprintf("the clock of %s is %s %s ours", n.Name, clock, word),
+			})
 	}
+
 	serves := s.State == "ready" || s.State == "starting"
 	masterDown := s.Master == "down" || s.Master == "failing"
 	switch {
@@ -87,8 +112,14 @@ func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.F
 	case n.State != nodes.Joining && (!serves || !masterDown && v.summary.Fatal()):
 		found = append(found, status.Finding{Code: status.NodeNotServing, Subject: n.Name, Cause: v.summary.Cause()})
 	case s.State == "ready" && masterDown:
-		found = append(found, status.Finding{Code: status.NodeMasterDown, Subject: n.Name, Cause: "other masters serve its minions; " + v.summary.Cause()})
+		found = append(found,
+			status.Finding{
+				Code:    status.NodeMasterDown,
+				Subject: n.Name,
+				Cause:   "other masters serve its minions; " + v.summary.Cause(),
+			})
 	}
+
 	return l, found
 }
 

@@ -41,23 +41,35 @@ func TestNodeLines(t *testing.T) {
 	hash := func(i int) string { return fmt.Sprintf("%064d", i) }
 	table := nodes.Table{Version: 1, Cluster: "c", KeyHash: hash(0)}
 	for i, storage := range []string{"data", "arbiter", "client", "data"} {
-		n := nodes.Node{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("10.0.0.%d", i+1), State: nodes.Member, Certificate: hash(i + 1), Storage: storage}
+		n := nodes.Node{
+			Name:        fmt.Sprintf("n%d", i+1),
+			Address:     fmt.Sprintf("10.0.0.%d", i+1),
+			State:       nodes.Member,
+			Certificate: hash(i + 1),
+			Storage:     storage,
+		}
+
 		if storage != "client" {
 			n.Brick = "/b"
 		}
+
 		table.Nodes = append(table.Nodes, n)
 	}
+
 	b, err := json.Marshal(table)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(filepath.Join(dir, nodes.File), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	k, err := nodes.OpenKeeper(dir, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cfg := settings.Default("n1")
 	cfg.Storage.Kind = settings.VolumeStorage
 	ready := status.Node{State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Clock: "synced"}
@@ -66,15 +78,19 @@ func TestNodeLines(t *testing.T) {
 		"n3": {seen: now, summary: nodeapi.Summary{Version: "1.0.0\x1b[2J", Node: ready}, err: errors.New("timeout")},
 		"n4": {seen: now, summary: nodeapi.Summary{Node: ready}},
 	}}
+
 	lines, _ := p.lines()
 	var got []string
 	for _, l := range lines {
 		got = append(got, fmt.Sprintf("%s %s %q %s %s", l.Name, l.Address, l.Version, l.Role, l.State))
 	}
-	want := []string{`n2 10.0.0.2 "1.1.0" arbiter ready`, `n3 10.0.0.3 "1.0.02J" client unreachable`, `n4 10.0.0.4 "" voter ready`}
+
+	want := []string{`n2 10.0.0.2 "1.1.0" arbiter ready`, `n3 10.0.0.3 "1.0.02J" client unreachable`,
+		`n4 10.0.0.4 "" voter ready`}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
+
 	if role := roleOf(&cfg, table.Nodes[0]); role != status.RoleVoter {
 		t.Errorf("n1 is %s", role)
 	}

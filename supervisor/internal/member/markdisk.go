@@ -60,18 +60,22 @@ func (d *markDisk) open(self string) (marks.Memory, putBack, error) {
 	if err := os.MkdirAll(filepath.Join(d.settings.DataDir, "storage"), 0o700); err != nil {
 		return nil, putBack{}, fmt.Errorf("marks of this node: %w", err)
 	}
+
 	var data dataMarks
 	var bricks marks.History
 	var record putBack
 	if readJSON(d.path(marksFile), &data) != nil || errors.Join(data.Own.Check(), data.Memory.Check()) != nil {
 		data = dataMarks{}
 	}
+
 	if readJSON(d.copyMark(), &bricks) != nil || bricks.Check() != nil {
 		bricks = marks.History{}
 	}
+
 	if readJSON(d.path(putBackFile), &record) != nil {
 		record = putBack{}
 	}
+
 	if data.Memory == nil {
 		data.Memory = marks.Memory{}
 	}
@@ -90,13 +94,15 @@ func (d *markDisk) raise(now time.Time) error {
 
 	d.mu.Lock()
 	d.copies, d.raised = copies, now
-	data, bricks := d.own[marks.Data].Raise(d.start, now), d.own[marks.Bricks].Raise(d.start, now)
+	data := d.own[marks.Data].Raise(d.start, now)
+	bricks := d.own[marks.Bricks].Raise(d.start, now)
 	d.mu.Unlock()
 
 	err := d.writeData(data)
 	if copies { // otherwise the disk of the copies may not be mounted
 		err = errors.Join(err, d.writeBricks(bricks))
 	}
+
 	return err
 }
 

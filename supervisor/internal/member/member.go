@@ -119,24 +119,44 @@ func New(cfg Config) (*Member, error) {
 	if err := os.MkdirAll(cfg.Settings.NodeDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("node directory: %w", err)
 	}
+
 	id, err := nodeapi.LoadIdentity(cfg.Settings.NodeDir())
 	if err != nil {
 		return nil, err
 	}
+
 	k, err := nodes.OpenKeeper(cfg.Settings.DataDir, cfg.Settings.SharedNodesDir())
 	if err != nil {
 		return nil, err
 	}
+
 	life := rand.Text()
 	uses := newKeyWatch(cfg, id, life, k)
-	m := &Member{cfg: cfg, id: id, keeper: k, uses: uses, api: &listener{cfg: cfg}, drains: &drains{cfg: cfg, drained: map[string]bool{}}}
-	m.peers = &peers{cfg: cfg, id: uses.id, keeper: k, uses: uses, told: m.setRemoved, views: map[string]*peerView{}}
+	m := &Member{
+		cfg:    cfg,
+		id:     id,
+		keeper: k,
+		uses:   uses,
+		api:    &listener{cfg: cfg},
+		drains: &drains{cfg: cfg, drained: map[string]bool{}},
+	}
+
+	m.peers = &peers{
+		cfg:    cfg,
+		id:     uses.id,
+		keeper: k,
+		uses:   uses,
+		told:   m.setRemoved,
+		views:  map[string]*peerView{},
+	}
+
 	m.left = &leftover{cfg: cfg, peers: m.peers}
 	m.halves = &halves{cfg: cfg, keeper: k, change: m.Change}
 	m.wall = &wall{cfg: cfg, keeper: k}
 	if m.marks, err = newWitness(cfg, id.Hash, life, k, m.peers); err != nil {
 		return nil, err
 	}
+
 	m.turns = &turns{cfg: cfg, peers: m.peers, life: life}
 	m.shared = &shared{cfg: cfg, id: id, keeper: k, waits: "the shared storage"}
 	m.keys = &keyFollower{cfg: cfg, shared: m.shared, turns: m.turns}
@@ -158,12 +178,14 @@ func (m *Member) Run(ctx context.Context) {
 	all.Go(func() { m.api.run(ctx, nodeapi.NewServer(host{m}, m.id, m.cfg.Version, m.cfg.Log, m.cfg.Now)) })
 	tick := time.NewTicker(memberTick)
 	defer tick.Stop()
+
 	var looked time.Time
 	for {
 		if ok, _ := m.shared.ready(); !ok || time.Since(looked) >= sharedEvery {
 			looked = time.Now()
 			m.shared.place(ctx)
 		}
+
 		if m.Removed() == "" { // they would only say so again
 			m.uses.reconcile(ctx)
 			if others, heard := m.peers.heard(); others > 0 {
@@ -173,6 +195,7 @@ func (m *Member) Run(ctx context.Context) {
 			m.marks.reconcile(ctx, &all)
 			m.halves.reconcile(ctx)
 		}
+
 		m.announce(ctx)
 		m.turns.reconcile(ctx)
 		m.keys.reconcile(ctx)
@@ -181,6 +204,7 @@ func (m *Member) Run(ctx context.Context) {
 		changed := m.keeper.Changed()
 		m.apply()
 		m.wall.reconcile(ctx)
+
 		select {
 		case <-ctx.Done():
 			all.Wait()
@@ -195,6 +219,7 @@ func (m *Member) Run(ctx context.Context) {
 			m.marks.close()
 			m.uses.close()
 			m.peers.close()
+
 			return
 		case <-changed:
 		case <-tick.C:
@@ -217,9 +242,11 @@ func (l *listener) run(ctx context.Context, srv *nodeapi.Server) {
 		l.mu.Lock()
 		l.err = err
 		l.mu.Unlock()
+
 		if err == nil {
 			err = srv.Serve(ctx, ln)
 		}
+
 		if err != nil && ctx.Err() == nil {
 			l.cfg.Log.Error("node API", "error", err)
 			_ = pause.For(ctx, listenWait)
@@ -243,6 +270,7 @@ func (m *Member) announce(ctx context.Context) {
 	if !ok || self.State != nodes.Joining || !m.cfg.Serving() || m.uses.mayAct() != nil {
 		return
 	}
+
 	m.saying.Start(func() {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
@@ -251,6 +279,7 @@ func (m *Member) announce(ctx context.Context) {
 				return
 			}
 		}
+
 		_, err := m.keeper.Change(ctx, func(t *nodes.Table) error {
 			if n, _ := t.ByCertificate(m.id.Hash); n.State != nodes.Joining {
 				return errNotJoining // it was removed meanwhile, say

@@ -44,6 +44,7 @@ func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 	if m.cfg.Settings.Arbiter {
 		return m.peers.noMaster("change the cluster's key")
 	}
+
 	text, err := durable.Read(m.shared.nextFile(".pem"), maxKey)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: there is no new key beside the cluster's; the same import lays it there", api.ErrState)
@@ -51,6 +52,7 @@ func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 	if err != nil {
 		return fmt.Errorf("read the cluster's new key: %w", err)
 	}
+
 	key, err := nodeapi.ParseClusterKey(text)
 	if err != nil {
 		return err
@@ -58,12 +60,22 @@ func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 	if key.Hash != hash {
 		return fmt.Errorf("%w: the key beside the cluster's is not the one that was imported", api.ErrState)
 	}
+
 	_, err = m.peers.change(ctx, func(t *nodes.Table) error {
 		now := m.cfg.Now().UTC().Truncate(time.Second)
-		to := nodes.Turn{Node: m.cfg.Settings.Node, Life: m.turns.life, Since: now, Options: true, Key: true, Until: now.Add(options.Holds(options.UsualTime))}
+		to := nodes.Turn{
+			Node:    m.cfg.Settings.Node,
+			Life:    m.turns.life,
+			Since:   now,
+			Options: true,
+			Key:     true,
+			Until:   now.Add(options.Holds(options.UsualTime)),
+		}
+
 		if err := t.TakeTurn(to, false); err != nil {
 			return err
 		}
+
 		return t.SetKey(key.Hash)
 	})
 	if errors.Is(err, nodes.ErrTurn) {
@@ -72,6 +84,7 @@ func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 	if err != nil {
 		return fmt.Errorf("name the new key in the table of nodes: %w", err)
 	}
+
 	m.cfg.Log.Info("the cluster's key becomes another", "key", key.Hash)
 	for {
 		m.shared.place(ctx)
@@ -89,6 +102,7 @@ func (m Verbs) Keys() (keys api.ClusterKeys, err error) {
 	if err != nil {
 		return keys, fmt.Errorf("%w: %w", api.ErrState, err)
 	}
+
 	pki := m.cfg.Settings.SharedPKIDir()
 	keys.Key = shownKey(key, filepath.Join(pki, "cluster.pub"))
 
@@ -99,10 +113,12 @@ func (m Verbs) Keys() (keys api.ClusterKeys, err error) {
 	if err != nil {
 		return keys, fmt.Errorf("read the cluster's new key: %w", err)
 	}
+
 	next, err := nodeapi.ParseClusterKey(text)
 	if err != nil {
 		return keys, err
 	}
+
 	shown := shownKey(next, m.shared.nextFile(".pub"))
 	keys.Next = &shown
 	return keys, nil
@@ -117,6 +133,7 @@ func (m Verbs) NewKey(context.Context) (api.ClusterKeys, error) {
 	if m.cfg.Settings.Arbiter {
 		return api.ClusterKeys{}, m.peers.noMaster("make a key of the cluster")
 	}
+
 	keys, err := m.Keys()
 	if err != nil || keys.Next != nil {
 		return keys, err
@@ -126,10 +143,12 @@ func (m Verbs) NewKey(context.Context) (api.ClusterKeys, error) {
 	if err != nil {
 		return keys, err
 	}
+
 	key, err := nodeapi.ParseClusterKey(text)
 	if err != nil {
 		return keys, err
 	}
+
 	for _, half := range []struct {
 		name string
 		text []byte
@@ -138,6 +157,7 @@ func (m Verbs) NewKey(context.Context) (api.ClusterKeys, error) {
 			return keys, fmt.Errorf("lay a new key beside the cluster's: %w", err)
 		}
 	}
+
 	m.cfg.Log.Info("a new key lies beside the cluster's; nobody uses it yet", "key", key.Hash)
 	return m.Keys()
 }
@@ -156,22 +176,27 @@ func (s *shared) takeNext(hash string) (*nodeapi.ClusterKey, error) {
 			return hasHash(text, hash)
 		}
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	key, err := hasHash(text, hash)
 	if err != nil {
 		return nil, err
 	}
+
 	public, _ := durable.Read(s.nextFile(".pub"), maxKey)
 	if err := s.putKey(pki, text, public); err != nil {
 		return nil, err
 	}
+
 	for _, half := range []string{".pub", ".pem"} {
 		if err := os.Remove(s.nextFile(half)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 	}
+
 	return key, nil
 }
 
@@ -201,15 +226,18 @@ func (k *keyFollower) reconcile(ctx context.Context) {
 	if ok, _ := k.shared.ready(); !ok || !k.shared.wasReplaced() {
 		return
 	}
+
 	if t := k.shared.keeper.Table(); turnOf(&t, k.cfg.Now()) || t.WasRemoved(k.shared.id.Hash) {
 		return
 	}
+
 	k.worker.Start(func() {
 		defer func() { _ = pause.For(ctx, keyLook) }()
 		if !k.cfg.OldKey() {
 			k.shared.setReplaced(false)
 			return
 		}
+
 		turn := optionsTurn{k.turns}
 		if err := turn.Take(ctx, k.cfg.Now().Add(options.Holds(options.UsualTime))); err != nil {
 			return // another node has it now
@@ -219,11 +247,13 @@ func (k *keyFollower) reconcile(ctx context.Context) {
 				k.cfg.Log.Warn("the turn to restart the master is not given back, it ends by itself", "error", err)
 			}
 		}()
+
 		k.cfg.Log.Info("salt-master is restarted to take the cluster's new key")
 		if err := k.cfg.RestartMaster(); err != nil {
 			k.cfg.Log.Error("restart the master with the cluster's new key", "error", err)
 			return
 		}
+
 		ctx, cancel := context.WithTimeout(ctx, options.UsualTime)
 		defer cancel()
 		for (k.cfg.OldKey() || !k.cfg.Serving()) && pause.For(ctx, keyLook/4) == nil {

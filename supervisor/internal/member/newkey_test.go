@@ -28,16 +28,26 @@ func keyed(t *testing.T) (cfg *settings.Settings, start func() *Member, old *nod
 	m := start()
 	table := nodes.Table{Version: 1, Cluster: "lab", KeyHash: old.Hash, Nodes: []nodes.Node{
 		{Name: "n1", Address: "127.0.0.1", State: nodes.Member, Certificate: m.id.Hash, Storage: "client"},
-		{Name: "n2", Address: "127.0.0.2", State: nodes.Member, Certificate: strings.Repeat("ab", 32), Storage: "client"}}}
+		{
+			Name:        "n2",
+			Address:     "127.0.0.2",
+			State:       nodes.Member,
+			Certificate: strings.Repeat("ab", 32),
+			Storage:     "client",
+		}}}
+
 	if err := os.MkdirAll(cfg.SharedNodesDir(), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := m.keeper.Offer(table); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := m.keeper.Change(t.Context(), func(*nodes.Table) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
+
 	return cfg, start, old
 }
 
@@ -48,16 +58,19 @@ func newKey(t *testing.T, cfg *settings.Settings, name string) *nodeapi.ClusterK
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	key, err := nodeapi.ParseClusterKey(text)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for half, b := range map[string]string{".pem": string(text), ".pub": key.Public} {
 		path := filepath.Join(cfg.SharedPKIDir(), name+half)
 		if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, []byte(b), 0o400)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return key
 }
 
@@ -93,25 +106,32 @@ func TestKeyReplaced(t *testing.T) {
 	if hash, err := found(t, start()); hash != old.Hash || err != nil {
 		t.Fatalf("a key beside the cluster's: %s %v", hash, err)
 	}
+
 	driver := start()
-	if _, err := driver.keeper.Change(t.Context(), func(t *nodes.Table) error { return t.SetKey(next.Hash) }); err != nil {
+	if _, err := driver.keeper.Change(t.Context(),
+		func(t *nodes.Table) error { return t.SetKey(next.Hash) }); err != nil {
 		t.Fatal(err)
 	}
+
 	away := start() // knows the table of now
 	if onStorage(t, cfg) != old.Hash {
 		t.Fatal("the test is wrong")
 	}
+
 	for range 2 { // the second finds it done
 		if hash, err := found(t, away); hash != next.Hash || err != nil {
 			t.Fatalf("named in the table: %s %v", hash, err)
 		}
 	}
+
 	if onStorage(t, cfg) != next.Hash {
 		t.Error("the key beside it has not taken the place")
 	}
+
 	if _, err := os.Stat(driver.shared.nextFile(".pem")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the key is still beside: %v", err)
 	}
+
 	newKey(t, cfg, "cluster") // of another cluster
 	if hash, err := found(t, start()); err == nil || !strings.Contains(err.Error(), "another one") {
 		t.Errorf("a key that the table does not name: %s %v", hash, err)
@@ -127,25 +147,32 @@ func TestKeyWhileAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	next := newKey(t, cfg, setup.NextKey)
-	if _, err := start().keeper.Change(t.Context(), func(t *nodes.Table) error { return t.SetKey(next.Hash) }); err != nil {
+	if _, err := start().keeper.Change(t.Context(),
+		func(t *nodes.Table) error { return t.SetKey(next.Hash) }); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(own, before, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	m := start()
 	if table := m.keeper.Table(); table.KeyHash != old.Hash {
 		t.Fatal("the test is wrong")
 	}
+
 	m.shared.mu.Lock()
 	m.shared.founded = true
 	m.shared.mu.Unlock()
+
 	m.shared.place(t.Context())
 	m.shared.look.Wait(10 * time.Second)
 	if ok, waits := m.shared.ready(); !ok {
 		t.Fatalf("it waits for %s", waits)
 	}
+
 	if key, _ := m.shared.found(); key.Hash != next.Hash {
 		t.Errorf("it has the key %s, want %s", key.Hash, next.Hash)
 	}
@@ -160,23 +187,30 @@ func TestTakeKey(t *testing.T) {
 	if err := (Verbs{m}).TakeKey(t.Context(), old.Hash); !errors.Is(err, api.ErrState) {
 		t.Errorf("without a key: %v", err)
 	}
+
 	next := newKey(t, cfg, setup.NextKey)
 	if _, err := m.keeper.Change(t.Context(), func(t *nodes.Table) error {
 		return t.TakeTurn(nodes.Turn{Node: "n2", Life: "x", Since: time.Now(), Options: true}, false)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := (Verbs{m}).TakeKey(t.Context(), next.Hash); !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), "n2 has the turn") || onStorage(t, cfg) != old.Hash {
+
+	if err := (Verbs{m}).TakeKey(t.Context(), next.Hash); !errors.Is(err, api.ErrState) ||
+		!strings.Contains(err.Error(), "n2 has the turn") || onStorage(t, cfg) != old.Hash {
 		t.Errorf("while another one has the turn: %v", err)
 	}
+
 	if _, err := m.keeper.Change(t.Context(), func(t *nodes.Table) error { t.GiveTurn("n2"); return nil }); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := (Verbs{m}).TakeKey(t.Context(), next.Hash); err != nil {
 		t.Fatal(err)
 	}
+
 	table := m.keeper.Table()
-	if now, ok := table.HasTurn(time.Now()); !ok || now.Node != "n1" || !now.Key || table.KeyHash != next.Hash || onStorage(t, cfg) != next.Hash {
+	if now, ok := table.HasTurn(time.Now()); !ok || now.Node != "n1" || !now.Key ||
+		table.KeyHash != next.Hash || onStorage(t, cfg) != next.Hash {
 		t.Errorf("the turn %+v, the table %s, the key %s", table.Turn, table.KeyHash, onStorage(t, cfg))
 	}
 }
@@ -188,26 +222,34 @@ func TestAttack66KeyBeside(t *testing.T) {
 	mine, his := newKey(t, cfg, "imported"), newKey(t, cfg, setup.NextKey)
 	m := start()
 	m.shared.founded = true
+
 	if hash, err := found(t, m); hash != old.Hash || err != nil {
 		t.Errorf("a key that nobody has named: %s %v", hash, err)
 	}
-	if err := (Verbs{m}).TakeKey(t.Context(), mine.Hash); !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), "is not the one that was imported") {
+
+	if err := (Verbs{m}).TakeKey(t.Context(), mine.Hash); !errors.Is(err, api.ErrState) ||
+		!strings.Contains(err.Error(), "is not the one that was imported") {
 		t.Errorf("another key than was imported: %v", err)
 	}
+
 	table := m.keeper.Table()
 	table.Version, table.KeyHash = 99, his.Hash // and not what it was before
 	text, err := json.Marshal(table)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(filepath.Join(cfg.SharedNodesDir(), nodes.File), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if hash, err := found(t, m); hash != old.Hash || err != nil || onStorage(t, cfg) != old.Hash {
 		t.Errorf("a table of another cluster: %s %v", hash, err)
 	}
+
 	for _, bad := range []string{"", "no key", strings.Repeat("x", maxKey+1)} {
-		if err := errors.Join(os.Remove(m.shared.nextFile(".pem")), os.WriteFile(m.shared.nextFile(".pem"), []byte(bad), 0o600)); err != nil {
+		if err := errors.Join(os.Remove(m.shared.nextFile(".pem")),
+			os.WriteFile(m.shared.nextFile(".pem"), []byte(bad), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		if err := (Verbs{m}).TakeKey(t.Context(), his.Hash); err == nil {
@@ -225,11 +267,14 @@ func TestFollowKey(t *testing.T) {
 		t.Fatal(err)
 	} else {
 		key, err := m.shared.lookForKey(t.Context())
-		m.shared.key, m.shared.founded, m.shared.replaced = key, true, true
+		m.shared.key = key
+		m.shared.founded = true
+		m.shared.replaced = true
 		if err != nil || key.Hash != hash {
 			t.Fatal(err)
 		}
 	}
+
 	var restarts atomic.Int32
 	var old atomic.Bool
 	old.Store(true)
@@ -241,10 +286,12 @@ func TestFollowKey(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	taken := func() bool {
 		table := m.keeper.Table()
 		return turnOf(&table, time.Now())
 	}
+
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	turn(func(t *nodes.Table) error {
@@ -257,10 +304,13 @@ func TestFollowKey(t *testing.T) {
 		m.keys.reconcile(ctx)
 		return restarts.Load() > 0 && !taken()
 	})
-	await.That(t, "it has nothing to do any more", func() bool { m.keys.reconcile(ctx); return !m.shared.wasReplaced() })
+
+	await.That(t, "it has nothing to do any more",
+		func() bool { m.keys.reconcile(ctx); return !m.shared.wasReplaced() })
 	if n := restarts.Load(); n != 1 {
 		t.Errorf("restarted %d times", n)
 	}
+
 	stop()
 	m.keys.worker.Wait(10 * time.Second)
 }
@@ -274,10 +324,12 @@ func TestNewKey(t *testing.T) {
 		ok, _ := m.shared.ready()
 		return ok
 	})
+
 	keys, err := Verbs{m}.Keys()
 	if err != nil || keys.Key.Hash != old.Hash || keys.Next != nil {
 		t.Fatalf("%+v %v", keys, err)
 	}
+
 	for range 2 {
 		again, err := Verbs{m}.NewKey(t.Context())
 		if err != nil || again.Next == nil || keys.Next != nil && again.Next.Hash != keys.Next.Hash {
@@ -285,14 +337,18 @@ func TestNewKey(t *testing.T) {
 		}
 		keys = again
 	}
+
 	if keys.Next.Hash == old.Hash || onStorage(t, cfg) != old.Hash {
 		t.Errorf("%+v", keys)
 	}
+
 	public, err := os.ReadFile(keys.Next.Path)
 	if err != nil || nodeapi.KeyHash(string(public)) != keys.Next.Hash {
 		t.Errorf("%s: %v", keys.Next.Path, err)
 	}
-	if st, err := os.Stat(filepath.Join(cfg.SharedPKIDir(), setup.NextKey+".pem")); err != nil || st.Mode().Perm() != 0o400 {
+
+	if st, err := os.Stat(filepath.Join(cfg.SharedPKIDir(), setup.NextKey+
+		".pem")); err != nil || st.Mode().Perm() != 0o400 {
 		t.Errorf("%v %v", st, err)
 	}
 
@@ -301,6 +357,7 @@ func TestNewKey(t *testing.T) {
 	if err := (Verbs{m}).TakeKey(ctx, keys.Next.Hash); err != nil {
 		t.Fatal(err)
 	}
+
 	now, err := Verbs{m}.Keys()
 	if err != nil || now.Key.Hash != keys.Next.Hash || now.Next != nil || onStorage(t, cfg) != now.Key.Hash {
 		t.Errorf("%+v %v", now, err)

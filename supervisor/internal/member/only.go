@@ -27,13 +27,16 @@ func (m *Member) beOnly(ctx context.Context) error {
 		if err := m.uses.mayAct(); err != nil {
 			return err
 		}
+
 		why := m.notOnly(asked)
 		if why == "" {
 			return nil
 		}
 		if m.cfg.Now().Sub(asked) >= onlyTakes {
-			return fmt.Errorf("%w: whether another machine uses this node's key cannot be told yet: %s; try again when that has changed", api.ErrState, why)
+			return fmt.Errorf("%w: whether another machine uses this node's key cannot be told yet: %s; try again when that has changed",
+				api.ErrState, why)
 		}
+
 		if err := pause.For(ctx, time.Second); err != nil {
 			return fmt.Errorf("wait until it is known that no other machine uses this node's key (%s): %w", why, err)
 		}

@@ -41,17 +41,26 @@ func (o optionsTurn) Take(ctx context.Context, until time.Time) error {
 	t := o.turns
 	ctx, cancel := context.WithTimeout(ctx, changeTakes)
 	defer cancel()
+
 	_, err := t.peers.change(ctx, func(table *nodes.Table) error {
 		now := t.cfg.Now().UTC().Truncate(time.Second)
-		to := nodes.Turn{Node: t.cfg.Settings.Node, Life: t.life, Since: now, Options: true, Until: until.UTC().Truncate(time.Second)}
+		to := nodes.Turn{
+			Node:    t.cfg.Settings.Node,
+			Life:    t.life,
+			Since:   now,
+			Options: true,
+			Until:   until.UTC().Truncate(time.Second),
+		}
 		if had, ok := table.HasTurn(now); ok && had.Options && had.Node == to.Node && had.Life == to.Life {
 			to.Since, to.Key = had.Since, had.Key
 		}
+
 		return table.TakeTurn(to, false)
 	})
 	if errors.Is(err, nodes.ErrTurn) {
 		return fmt.Errorf("%w: %w", options.ErrHeld, err)
 	}
+
 	return err
 }
 

@@ -56,6 +56,7 @@ func (p *peers) follow(ctx context.Context, all *sync.WaitGroup) {
 	now := p.cfg.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	present := t.Peers(p.cfg.Settings.Node)
 	for name, v := range p.views {
 		i := slices.IndexFunc(present, func(n nodes.Node) bool { return n.Name == name })
@@ -64,15 +65,18 @@ func (p *peers) follow(ctx context.Context, all *sync.WaitGroup) {
 			delete(p.views, name)
 		}
 	}
+
 	for _, n := range present {
 		v := p.views[n.Name]
 		if v == nil {
 			v = &peerView{client: p.dial(n), pin: n.Certificate, address: n.Address, since: now}
 			p.views[n.Name] = v
 		}
+
 		if v.asking || now.Sub(v.seen) < peerAsk && v.err == nil {
 			continue
 		}
+
 		v.asking = true
 		all.Go(func() { p.ask(ctx, n.Name, v) })
 	}
@@ -94,23 +98,30 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 	began := time.Now()
 	s, err := v.client.Status(ctx)
 	round := time.Since(began)
+
 	if err == nil && s.Table > p.keeper.Table().Version {
 		err = p.fetchTable(ctx, v)
 	}
+
 	if errors.Is(err, nodeapi.ErrRemoved) {
 		p.told(name)
 	}
+
 	if t := p.keeper.Table(); err == nil {
 		from, _ := t.ByCertificate(v.pin)
 		p.uses.hear(from, s.Uses)
 	}
+
 	now := p.cfg.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	v.asking = false
-	if err == nil || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, nodeapi.ErrRemoved) {
+	if err == nil || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, nodeapi.ErrRemoved) {
 		v.heard = now
 	}
+
 	if err != nil {
 		if v.err == nil {
 			v.since = now
@@ -118,6 +129,7 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 		v.err = err
 		return
 	}
+
 	v.summary, v.seen, v.err, v.ahead = s, now, nil, ahead(s.Time, began, round)
 }
 
@@ -128,17 +140,21 @@ func (p *peers) fetchTable(ctx context.Context, v *peerView) error {
 	if err != nil {
 		return err
 	}
+
 	now := p.keeper.Table()
 	from, known := now.ByCertificate(v.pin)
 	if !known {
 		return nil
 	}
+
 	if !from.Serves() {
 		if err := nodes.CheckStep(from, now, t); err != nil {
-			p.cfg.Log.Debug("the table of a node that does not serve is not taken", "peer", from.Name, "version", t.Version, "error", err)
+			p.cfg.Log.Debug("the table of a node that does not serve is not taken", "peer", from.Name,
+				"version", t.Version, "error", err)
 			return nil
 		}
 	}
+
 	_, err = p.keeper.Offer(t)
 	return err
 }
@@ -199,6 +215,7 @@ func (p *peers) firstOf(ctx context.Context, ask func(context.Context, *nodeapi.
 	if len(others) == 0 {
 		return errors.New("no other node is known")
 	}
+
 	var faults []error
 	for _, o := range others {
 		c := p.dial(o)
@@ -206,11 +223,14 @@ func (p *peers) firstOf(ctx context.Context, ask func(context.Context, *nodeapi.
 		err := ask(ctx, c)
 		cancel()
 		c.Close()
+
 		if err == nil {
 			return nil
 		}
+
 		faults = append(faults, fmt.Errorf("%s: %w", o.Name, err))
 	}
+
 	return errors.Join(faults...)
 }
 
@@ -258,6 +278,7 @@ func (p *peers) askOut(ctx context.Context, others []nodes.Node) (last error) {
 		if c == nil {
 			continue
 		}
+
 		_, last = c.SetState(ctx, nodes.Removed)
 		switch {
 		case last == nil, errors.Is(last, nodeapi.ErrRemoved):
@@ -267,6 +288,7 @@ func (p *peers) askOut(ctx context.Context, others []nodes.Node) (last error) {
 			return last
 		}
 	}
+
 	return last
 }
 
@@ -287,6 +309,7 @@ func (p *peers) secrets() (have map[string]secretNames, away []string, waits str
 	t := p.keeper.Table()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	have = map[string]secretNames{}
 	for _, n := range t.Peers(p.cfg.Settings.Node) {
 		v := p.views[n.Name]
@@ -301,6 +324,7 @@ func (p *peers) secrets() (have map[string]secretNames, away []string, waits str
 			have[n.Name] = secretNames{own: v.summary.Secret, next: v.summary.NextSecret}
 		}
 	}
+
 	return have, away, waits
 }
 

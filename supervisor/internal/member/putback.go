@@ -51,9 +51,11 @@ func (w *witness) giveUp(ctx context.Context) {
 	w.mu.Lock()
 	p, remembered := w.putBack, w.memory.Of(w.self, marks.Data)
 	w.mu.Unlock()
+
 	if p.Stage == "" {
 		return
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 
@@ -61,19 +63,23 @@ func (w *witness) giveUp(ctx context.Context) {
 	if err == nil && w.disk.mark(marks.Data).Behind(remembered) {
 		err = w.disk.renewData(remembered, w.cfg.Now())
 	}
+
 	if err == nil && next == "" {
 		err = w.disk.forget()
 	} else if err == nil && next != p.Stage {
 		p.Stage = next
 		err = w.disk.save(p)
 	}
+
 	if err != nil {
 		w.cfg.Log.Warn("a disk that was put back", "stage", p.Stage, "error", err)
 		return
 	}
+
 	kept := w.kept()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.aside = kept
 	if w.putBack.Noticed.Equal(p.Noticed) {
 		w.putBack.Stage = next
@@ -107,6 +113,7 @@ func (w *witness) nextStage(ctx context.Context, p putBack) (string, error) {
 				return p.Stage, err
 			}
 		}
+
 		if age < onlyTold {
 			return p.Stage, nil
 		}
@@ -115,6 +122,7 @@ func (w *witness) nextStage(ctx context.Context, p putBack) (string, error) {
 			return p.Stage, err
 		}
 	}
+
 	return "", nil
 }
 
@@ -123,16 +131,20 @@ func (w *witness) setAside(ctx context.Context, p putBack) error {
 	if w.disk.mark(marks.Bricks).Generation >= p.Generation {
 		return nil
 	}
+
 	if err := w.disk.save(p); err != nil {
 		return err
 	}
+
 	v := w.cfg.Volume()
 	if v == nil {
 		return errors.New("the shared volume is not kept by this node")
 	}
+
 	if err := v.SetAside(ctx, w.cfg.Now()); err != nil {
 		return err
 	}
+
 	return w.disk.renewBricks(p.Generation, w.cfg.Now())
 }
 
@@ -147,21 +159,26 @@ func (w *witness) renewBrick(ctx context.Context, p putBack) (done bool, err err
 	case !ok, v == nil, st == nil, !st.Mount.Writable:
 		return false, nil
 	}
+
 	fresh, err := v.FreshBrick(p.Brick)
 	if err != nil {
 		return false, err
 	}
+
 	_, err = w.peers.change(ctx, func(t *nodes.Table) error {
 		now, ok := t.ByCertificate(w.self)
 		if !ok {
 			return errors.New("this node is not in the table of nodes any more")
 		}
+
 		if now.Brick == p.Brick {
 			now.Brick = fresh
 			t.Put(now)
 		}
+
 		return nil
 	})
+
 	return err == nil, err
 }
 
@@ -215,23 +232,33 @@ func (w *witness) findings() []status.Finding {
 	case w.twin: // it may be this machine, before it was put back
 		return nil
 	case w.verdict == marks.Hold && w.serving:
-		return finding(status.CopyUndecided, "", "several nodes were put back to different times; this one began to serve its copy before those that know more were there, and goes on")
+		return finding(status.CopyUndecided, "",
+			"several nodes were put back to different times; this one began to serve its copy before those that know more were there, and goes on")
 	case w.verdict == marks.Hold:
-		return finding(status.CopyUndecided, "", "several nodes were put back to different times, and too few copies are left that were not")
+		return finding(status.CopyUndecided, "",
+			"several nodes were put back to different times, and too few copies are left that were not")
 	case w.verdict == marks.Ask && !w.undecided.IsZero() && now.Sub(w.undecided) >= undecidedTold:
 		return finding(status.CopyUndecided, "", "most of the other nodes have not answered yet%s", w.silent())
 	}
+
 	switch w.putBack.Stage {
 	case stageAside:
 		return finding(status.CopyOld, "", "it is from %s; its copy of the shared volume is set aside", from)
 	case stageFilling:
-		return finding(status.CopyOld, "", "it is from %s; its copy of the shared volume was set aside (%s), and is filled from the other nodes", from, kept)
+		return finding(status.CopyOld, "",
+			"it is from %s; its copy of the shared volume was set aside (%s), and is filled from the other nodes",
+			from, kept)
 	case stageOnly:
-		return finding(status.CopyOld, "", "it is from %s, and no other node has a copy of the shared volume: what was deleted or rejected since is there again, what was added is lost", from)
+		return finding(status.CopyOld, "",
+			"it is from %s, and no other node has a copy of the shared volume: what was deleted or rejected since is there again, what was added is lost",
+			from)
 	case stageFilled:
-		return finding(status.CopyKept, kept, "this node's disk was put back to %s; its copy has been filled from the other nodes", from)
+		return finding(status.CopyKept, kept,
+			"this node's disk was put back to %s; its copy has been filled from the other nodes", from)
 	case stageData:
-		return finding(status.DiskOld, "", "its data directory is from %s; what the cluster shares was taken from the other nodes", from)
+		return finding(status.DiskOld, "",
+			"its data directory is from %s; what the cluster shares was taken from the other nodes", from)
 	}
+
 	return nil
 }

@@ -31,24 +31,31 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 	if m.cfg.Settings.Arbiter {
 		return nil, m.peers.noMaster("change the secret")
 	}
+
 	if err := m.uses.mayAct(); err != nil {
 		return nil, fmt.Errorf("change the secret: %w", err)
 	}
+
 	if err := m.LookForSecret(); err != nil {
 		return nil, fmt.Errorf("read the present secret: %w", err)
 	}
+
 	before := m.shared.names().own
 	if err := m.cfg.Master.StageSecret(ctx); err != nil {
 		return nil, fmt.Errorf("make the next secret: %w; the present one holds", err)
 	}
+
 	next, without, err := m.spreadSecret(ctx, force, before)
 	if err != nil {
 		return nil, err
 	}
+
 	replaced := func() bool { _ = m.LookForSecret(); return m.shared.names().own == next }
 	if err := m.cfg.Master.CommitSecret(ctx, next); err != nil && !replaced() {
-		return nil, fmt.Errorf("put the next secret in its place: %w; the present one holds; try again: applianced secret rotate", err)
+		return nil, fmt.Errorf("put the next secret in its place: %w; the present one holds; try again: applianced secret rotate",
+			err)
 	}
+
 	err = m.await(ctx, func(have map[string]secretNames, away []string) (bool, string) {
 		for _, name := range names(have) {
 			if have[name].own != next {
@@ -58,8 +65,10 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 		return true, ""
 	})
 	if err != nil { // it holds all the same
-		return without, fmt.Errorf("the secret was changed, but %w; applianced join-string on another node shows whether it has it", err)
+		return without, fmt.Errorf("the secret was changed, but %w; applianced join-string on another node shows whether it has it",
+			err)
 	}
+
 	return without, nil
 }
 
@@ -77,6 +86,7 @@ func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (nex
 		if next == "" {
 			return false, "this node to write it down"
 		}
+
 		for _, name := range names(have) {
 			switch other := have[name].next; {
 			case other != "" && !strings.HasPrefix(other, control.FingerPrefix):
@@ -85,17 +95,20 @@ func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (nex
 				return false, name + " to write it down"
 			}
 		}
+
 		without = away
 		if len(away) > 0 && !force {
 			refused = fmt.Errorf("%w: %s cannot be reached and has not taken the new secret; the present one holds until then, join strings of now as well. "+
 				"Start it and run applianced secret rotate again; if it comes back later: applianced secret rotate --force, it takes the secret when it is back; if it is gone for good: applianced remove %s",
 				api.ErrState, strings.Join(away, ", "), away[0])
 		}
+
 		return true, ""
 	})
 	if err != nil {
 		return "", nil, fmt.Errorf("%w; the present secret holds; try again: applianced secret rotate", err)
 	}
+
 	return next, without, refused
 }
 

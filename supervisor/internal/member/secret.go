@@ -22,11 +22,13 @@ func (s *shared) takeSecret(ctx context.Context) {
 	at := s.cfg.Now()
 	r, err := control.ReadRecord(s.cfg.Settings.ClusterRecord())
 	_ = s.keeper.Look(ctx)
+
 	if t := s.keeper.Table(); err == nil && !t.WasRemoved(s.id.Hash) {
 		if err = s.keepSecrets(r.Secrets); err != nil {
 			s.cfg.Log.Error("the cluster's new secret", "error", err)
 		}
 	}
+
 	if err == nil || errors.Is(err, fs.ErrNotExist) && !s.hasRecord() {
 		s.mu.Lock()
 		s.looked = at
@@ -62,28 +64,39 @@ func (s *shared) keepSecrets(r control.Secrets) error {
 	if err != nil {
 		return err
 	}
+
 	if r.Secret != "" && r.Secret != own {
 		if err := setup.WriteSecret(dir, r.Secret); err != nil {
 			return err
 		}
+
 		if err := s.writeSecret(); err != nil {
 			return err
 		}
+
 		own = r.Secret
 		s.cfg.Log.Info("the cluster has a new secret; join strings of before are void")
 	}
+
 	staged, err := setup.ReadNextSecret(dir)
 	if err != nil {
 		return err
 	}
+
 	if staged != r.NextSecret {
 		if err := setup.WriteNextSecret(dir, r.NextSecret); err != nil {
 			return err
 		}
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.secrets = secretNames{own: r.SecretFinger(own), next: r.SecretFinger(r.NextSecret), weak: own != "" && setup.WeakSecret(own) != ""}
+	s.secrets = secretNames{
+		own:  r.SecretFinger(own),
+		next: r.SecretFinger(r.NextSecret),
+		weak: own != "" && setup.WeakSecret(own) != "",
+	}
+
 	return nil
 }
 
@@ -100,16 +113,19 @@ func (s *shared) writeSecret() error {
 	if err != nil {
 		return err
 	}
+
 	text, err := layout.ClusterConfig(secret)
 	if err != nil {
 		return err
 	}
+
 	if _, err := layout.WriteFile(s.cfg.Settings.ClusterConf(), text, 0o600); err != nil {
 		return err
 	}
 	if s.cfg.Account.Credential != nil {
 		return os.Chown(s.cfg.Settings.ClusterConf(), s.cfg.Account.UID, s.cfg.Account.GID)
 	}
+
 	return nil
 }
 

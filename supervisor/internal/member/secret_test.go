@@ -27,14 +27,19 @@ func secretNode(t *testing.T) (*settings.Settings, func() *Member) {
 	t.Helper()
 	dir := t.TempDir()
 	cfg := settings.Default("n1")
-	cfg.Cluster, cfg.DataDir, cfg.RuntimeDir = "lab", filepath.Join(dir, "data"), filepath.Join(dir, "run")
-	cfg.Storage.Kind, cfg.Storage.Path = settings.DirectoryStorage, filepath.Join(dir, "shared")
+	cfg.Cluster = "lab"
+	cfg.DataDir = filepath.Join(dir, "data")
+	cfg.RuntimeDir = filepath.Join(dir, "run")
+	cfg.Storage.Kind = settings.DirectoryStorage
+	cfg.Storage.Path = filepath.Join(dir, "shared")
 	cfg.Peering.Enabled = true
+
 	for _, d := range []string{cfg.NodeDir(), cfg.SharedPKIDir(), filepath.Dir(cfg.ClusterConf())} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return &cfg, func() *Member {
 		t.Helper()
 		m, err := New(Config{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: time.Now,
@@ -59,6 +64,7 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	check := func(m *Member, what string, want ...string) {
 		t.Helper()
 		got, err := host{m}.Secrets()
@@ -66,9 +72,11 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 			t.Errorf("%s: %q, want %q (%v)", what, got, want, err)
 		}
 	}
+
 	if err := setup.WriteSecret(cfg.NodeDir(), first); err != nil {
 		t.Fatal(err)
 	}
+
 	m := start()
 	check(m, "as it was formed", first)
 	record("", second)
@@ -78,28 +86,35 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 	if s := m.shared.names(); s.own != names.SecretFinger(first) || s.next != names.SecretFinger(second) {
 		t.Errorf("what the others are told: %+v", s)
 	}
+
 	m = start() // stopped between
 	check(m, "after a stop", first, second)
 	record(second, "")
 	check(m, "the record has changed, and is looked at when it counts", second)
+
 	if b, err := os.ReadFile(cfg.ClusterConf()); err != nil || !strings.Contains(string(b), second) {
 		t.Errorf("the master's part: %q %v", b, err)
 	}
+
 	// Away during all of it, and a node was removed meanwhile.
 	record(third, "")
 	m = start()
 	m.shared.takeSecret(t.Context())
 	check(m, "away", third)
+
 	// Stopped when the secret was written and the next one was not removed yet.
 	if err := setup.WriteNextSecret(cfg.NodeDir(), third); err != nil {
 		t.Fatal(err)
 	}
+
 	m.shared.takeSecret(t.Context())
 	check(m, "stopped in the middle", third)
+
 	// A record that is damaged changes nothing.
 	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"secret": "sh`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	m.shared.takeSecret(t.Context())
 	check(m, "a damaged record", third)
 	record("short", "")
@@ -119,24 +134,29 @@ func TestFinding23SecretFinger(t *testing.T) {
 		if err := setup.WriteSecret(cfg.NodeDir(), secret); err != nil {
 			t.Fatal(err)
 		}
+
 		text := fmt.Sprintf(`{"seed": %q, "secret": "", "next_secret": %q}`, seed, secret+"-of-the-next-year")
 		if err := os.WriteFile(cfg.ClusterRecord(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		m := start()
 		m.shared.takeSecret(t.Context())
 		own, next := m.shared.names().own, m.shared.names().next
 		if own == "" || next == "" || own == next {
 			t.Errorf("names: %q %q", own, next)
 		}
+
 		for _, label := range []string{"", "saltern cluster secret\n", "saltern cluster secret 2\n"} {
 			sum := sha256.Sum256([]byte(label + secret))
 			if strings.Contains(own, hex.EncodeToString(sum[:8])) {
 				t.Errorf("%q is a hash of the secret alone: it can be compared with guesses", own)
 			}
 		}
+
 		names = append(names, own)
 	}
+
 	if names[0] == names[1] {
 		t.Error("two clusters have the same name for the same secret: one table of guesses serves for all")
 	}
@@ -149,15 +169,19 @@ func TestFinding14WeakSecretOfAnOldCluster(t *testing.T) {
 	if err := setup.WriteSecret(cfg.NodeDir(), "aaaaaaaaaaaaaaaa"); err != nil {
 		t.Fatal(err)
 	}
+
 	for secret, want := range map[string]bool{"": true, "the-second-secret-of-all": false} {
-		if err := os.WriteFile(cfg.ClusterRecord(), []byte(fmt.Sprintf(`{"seed": "seed", "secret": %q}`, secret)), 0o600); err != nil {
+		if err := os.WriteFile(cfg.ClusterRecord(),
+			[]byte(fmt.Sprintf(`{"seed": "seed", "secret": %q}`, secret)), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		if want {
 			if err := setup.WriteSecret(cfg.NodeDir(), "aaaaaaaaaaaaaaaa"); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		m := start()
 		m.shared.takeSecret(t.Context())
 		found := m.State().Findings
@@ -174,18 +198,22 @@ func TestSecretsOfARecordedRecord(t *testing.T) {
 	if err := setup.WriteSecret(cfg.NodeDir(), "the-secret-before-the-first"); err != nil {
 		t.Fatal(err)
 	}
+
 	b, err := os.ReadFile(controltest.Path(t, "record.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(cfg.ClusterRecord(), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	m := start()
 	m.shared.takeSecret(t.Context())
 	own, err := setup.ReadSecret(cfg.NodeDir())
 	next, err2 := setup.ReadNextSecret(cfg.NodeDir())
-	if err != nil || err2 != nil || own != "the-first-secret-of-all" || next != "the-second-secret-of-all" || m.shared.names().own != "k18c6db13d963ec32" {
+	if err != nil || err2 != nil || own != "the-first-secret-of-all" || next != "the-second-secret-of-all" ||
+		m.shared.names().own != "k18c6db13d963ec32" {
 		t.Errorf("%q %q %+v %v %v", own, next, m.shared.names(), err, err2)
 	}
 }
@@ -195,10 +223,12 @@ func TestSecretsOfARecordedRecord(t *testing.T) {
 func TestLookForSecretSeesTheNewest(t *testing.T) {
 	cfg, start := secretNode(t)
 	record := func(secret string) {
-		if err := os.WriteFile(cfg.ClusterRecord(), fmt.Appendf(nil, `{"seed": "seed", "secret": %q}`, secret), 0o600); err != nil {
+		if err := os.WriteFile(cfg.ClusterRecord(),
+			fmt.Appendf(nil, `{"seed": "seed", "secret": %q}`, secret), 0o600); err != nil {
 			t.Error(err)
 		}
 	}
+
 	record("the-secret-of-before")
 	m := start()
 	looks, change := make(chan struct{}), make(chan struct{})
@@ -208,11 +238,13 @@ func TestLookForSecretSeesTheNewest(t *testing.T) {
 		<-change
 		record("the-secret-of-after")
 	})
+
 	<-looks
 	close(change)
 	if err := (Verbs{m}).LookForSecret(); err != nil {
 		t.Error(err)
 	}
+
 	if got, err := setup.ReadSecret(cfg.NodeDir()); err != nil || got != "the-secret-of-after" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -226,16 +258,21 @@ func TestLookForSecretWithoutStorage(t *testing.T) {
 	if err := (Verbs{m}).LookForSecret(); err != nil {
 		t.Errorf("there is no record yet: %v", err)
 	}
-	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"seed": "seed", "secret": "the-secret-of-before"}`), 0o600); err != nil {
+
+	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"seed": "seed", "secret": "the-secret-of-before"}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	m.shared.isFounded()
 	if err := (Verbs{m}).LookForSecret(); err != nil {
 		t.Error(err)
 	}
+
 	if err := os.Remove(cfg.ClusterRecord()); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := (Verbs{m}).LookForSecret(); !errors.Is(err, errUnread) {
 		t.Errorf("the record cannot be read: %v", err)
 	}

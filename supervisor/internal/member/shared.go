@@ -47,24 +47,29 @@ func (s *shared) place(ctx context.Context) {
 		})
 		return
 	}
+
 	if st := s.cfg.volume(); st != nil && !st.Ready {
 		s.setWaits(st.Waiting)
 		return
 	}
+
 	s.look.Start(func() {
 		key, err := s.lookForKey(ctx)
 		if err == nil {
 			s.takeSecret(ctx) // before the master starts with an old one
 		}
+
 		if err == nil && !s.isFounded() && !s.isFounder() {
 			err = errors.New("the master of the first node to begin")
 		}
+
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if err != nil {
 			s.waits = err.Error()
 			return
 		}
+
 		s.replaced = s.replaced || s.key != nil && s.key.Hash != key.Hash
 		s.key, s.waits = key, ""
 	})
@@ -123,32 +128,40 @@ func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
 		_ = s.keeper.Look(ctx)
 		t = s.keeper.Table()
 	}
+
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		own, serr := os.ReadFile(staged)
 		if serr != nil {
 			return nil, fmt.Errorf("the cluster's key %s (is the shared storage mounted?)", path)
 		}
+
 		if err := s.makeShared(); err != nil {
 			return nil, fmt.Errorf("the shared storage: %w", err)
 		}
+
 		if err := s.putKey(pki, own, nil); err != nil {
 			return nil, fmt.Errorf("the shared storage: %w", err)
 		}
+
 		text, err = own, nil
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("the cluster's key: %w", err)
 	}
+
 	key, err := nodeapi.ParseClusterKey(text)
 	if err != nil {
 		return nil, err
 	}
+
 	if t.KeyHash != "" && key.Hash != t.KeyHash {
 		if key, err = s.takeNext(t.KeyHash); err != nil {
 			return nil, fmt.Errorf("%s to hold the key of this cluster: it is that of another one (%w)", path, err)
 		}
 	}
+
 	if _, err := os.Stat(staged); err == nil {
 		// The table goes to the shared storage before the staged key is given up.
 		if _, err := s.keeper.Change(ctx, func(*nodes.Table) error { return nil }); err != nil {
@@ -158,6 +171,7 @@ func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
 			return nil, err
 		}
 	}
+
 	return key, nil
 }
 
@@ -174,12 +188,14 @@ func (s *shared) makeShared() error {
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
+
 		if err == nil && d.own && s.cfg.Account.Credential != nil {
 			if err := os.Chown(d.path, s.cfg.Account.UID, s.cfg.Account.GID); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -191,9 +207,11 @@ func (s *shared) putKey(pki string, text, public []byte) error {
 	if err != nil {
 		return err
 	}
+
 	if !key.IsPublic(public) {
 		public = []byte(key.Public)
 	}
+
 	for _, f := range []struct {
 		name string
 		text []byte
@@ -202,6 +220,7 @@ func (s *shared) putKey(pki string, text, public []byte) error {
 			return err
 		}
 	}
+
 	return nil
 }
 

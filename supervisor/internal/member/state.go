@@ -35,29 +35,39 @@ func (m *Member) State() State {
 	st.Self, _ = st.Table.ByCertificate(m.id.Hash)
 	named, _ := st.Table.Find(m.cfg.Settings.Node)
 	st.Role = roleOf(m.cfg.Settings, named)
+
 	if ok, waits := m.shared.ready(); !ok {
 		st.Waits = waits
 	}
+
 	if key, err := (host{m}).ClusterKey(); err == nil {
 		st.Finger = key.Finger()
 	}
+
 	if st.Removed = m.Removed(); st.Removed != "" {
 		return st
 	}
+
 	if err := m.api.fault(); err != nil {
-		st.Findings = append(st.Findings, status.Finding{Code: status.NodeAPIDown, Subject: m.cfg.Settings.NodeAddress(), Cause: err.Error()})
+		st.Findings = append(st.Findings,
+			status.Finding{Code: status.NodeAPIDown, Subject: m.cfg.Settings.NodeAddress(), Cause: err.Error()})
 	}
+
 	st.Findings = append(st.Findings, m.halves.findings()...)
 	st.Findings = append(st.Findings, m.marks.findings()...)
 	st.Findings = append(st.Findings, m.uses.findings()...)
 	st.Findings = append(st.Findings, m.wall.findings()...)
 	names := m.shared.names()
 	if names.next != "" {
-		st.Findings = append(st.Findings, status.Finding{Code: status.SecretStaged, Cause: "the old one holds until all have it"})
+		st.Findings = append(st.Findings,
+			status.Finding{Code: status.SecretStaged, Cause: "the old one holds until all have it"})
 	}
+
 	if names.weak {
-		st.Findings = append(st.Findings, status.Finding{Code: status.SecretWeak, Cause: "whoever reaches the node API could join in time"})
+		st.Findings = append(st.Findings,
+			status.Finding{Code: status.SecretWeak, Cause: "whoever reaches the node API could join in time"})
 	}
+
 	lines, found := m.peers.lines()
 	st.Others, st.Findings = lines, append(st.Findings, found...)
 	return st
@@ -92,7 +102,12 @@ func (m *Member) Settings() *settings.Settings {
 	c := *m.cfg.Settings
 	t := m.keeper.Table()
 	for _, o := range t.Serving() {
-		c.Members = append(c.Members, settings.Member{Name: o.Name, Address: o.Address, Draining: o.State == nodes.Draining || o.State == nodes.Leaving})
+		c.Members = append(c.Members,
+			settings.Member{
+				Name:     o.Name,
+				Address:  o.Address,
+				Draining: o.State == nodes.Draining || o.State == nodes.Leaving,
+			})
 	}
 	c.Founds = m.shared.founds()
 	return &c

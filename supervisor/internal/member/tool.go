@@ -21,19 +21,24 @@ func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, fra
 		c := m.peers.dial(n) // its own: a run must not take the place of other questions
 		frames, err := c.RunTool(ctx, r)
 		if err == nil {
-			m.cfg.Log.Info("a tool runs on another node: this node's master does not answer", "node", n.Name, "tool", r.Tool, "user", r.User)
+			m.cfg.Log.Info("a tool runs on another node: this node's master does not answer", "node", n.Name,
+				"tool", r.Tool, "user", r.User)
 			return fmt.Sprintf("%s (%s)", n.Name, n.Address), frames, nil
 		}
+
 		c.Close()
 		err = fmt.Errorf("%s: %w", n.Name, err)
 		if !errors.Is(err, nodeapi.ErrNotRun) {
 			return "", nil, err
 		}
+
 		why = append(why, err.Error())
 	}
+
 	if why == nil {
 		why = []string{"no other node with a master answers"}
 	}
+
 	return "", nil, fmt.Errorf("%w: %s", api.ErrState, strings.Join(why, "; "))
 }
 
@@ -43,6 +48,7 @@ func (p *peers) able() []nodes.Node {
 	t := p.keeper.Table()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	var well, rest []nodes.Node
 	for _, n := range t.Peers(p.cfg.Settings.Node) {
 		switch v := p.views[n.Name]; {
@@ -53,5 +59,6 @@ func (p *peers) able() []nodes.Node {
 			rest = append(rest, n)
 		}
 	}
+
 	return append(well, rest...)
 }

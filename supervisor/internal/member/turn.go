@@ -53,12 +53,19 @@ func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
 	if err := m.turns.refused(); err != nil && !force {
 		return fmt.Errorf("%w: %w", api.ErrState, err)
 	}
+
 	_, err := m.peers.change(ctx, func(t *nodes.Table) error {
-		return t.TakeTurn(nodes.Turn{Node: m.cfg.Settings.Node, Life: m.turns.life, Since: m.cfg.Now().UTC().Truncate(time.Second)}, force)
+		return t.TakeTurn(nodes.Turn{
+			Node:  m.cfg.Settings.Node,
+			Life:  m.turns.life,
+			Since: m.cfg.Now().UTC().Truncate(time.Second),
+		},
+			force)
 	})
 	if errors.Is(err, nodes.ErrTurn) {
 		return fmt.Errorf("%w: %w", api.ErrState, err)
 	}
+
 	return err
 }
 
@@ -106,11 +113,13 @@ func complete(v *storage.State) error {
 	case v.Doing != "":
 		return fmt.Errorf("the shared volume is being changed (%s)", v.Doing)
 	}
+
 	for _, b := range v.Bricks {
 		if b.Known && !b.Up {
 			return fmt.Errorf("the copy %s of the shared volume is away", b.Name)
 		}
 	}
+
 	return nil
 }
 
@@ -122,14 +131,17 @@ func (t *turns) reconcile(ctx context.Context) {
 	if !ok || now.Node != t.cfg.Settings.Node || !t.over(now) || !now.Options && !t.cfg.Serving() {
 		return
 	}
+
 	v := t.cfg.volume()
 	if !now.Options && (complete(v) != nil || v != nil && (!v.Ready || len(v.Bricks) > 1 && !v.Heal.Known)) {
 		return
 	}
+
 	t.returning.Start(func() {
 		if !now.Options && t.cfg.OnTrial != nil && t.cfg.OnTrial() {
 			return
 		}
+
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		if err := t.end(ctx, now.Options); err != nil {
@@ -140,6 +152,7 @@ func (t *turns) reconcile(ctx context.Context) {
 			t.cfg.Log.Info("the turn for new options, of before this start, is given back")
 			return
 		}
+
 		t.cfg.Log.Info("this node has restarted and does all its work; the next one may")
 	})
 }
@@ -160,13 +173,16 @@ func sessionsAt(port int) int {
 		if err != nil {
 			continue
 		}
+
 		end := fmt.Sprintf(":%04X", port)
 		for s := bufio.NewScanner(f); s.Scan(); {
 			if c := strings.Fields(s.Text()); len(c) > 3 && c[3] == "01" && strings.HasSuffix(c[1], end) {
 				n++
 			}
 		}
+
 		_ = f.Close()
 	}
+
 	return n
 }

@@ -58,22 +58,27 @@ func (w *wall) fill(ctx context.Context, t nodes.Table) bool {
 			return false // whatever keeps nft from telling: the table may be there
 		}
 	}
+
 	if ctx.Err() != nil {
 		return false
 	}
+
 	w.gone.Store(!there && w.seen.Load())
 	if !there {
 		return true
 	}
+
 	w.seen.Store(true)
 
 	peers, err := firewall.Peers(t)
 	if err == nil {
 		err = firewall.Apply(ctx, peers)
 	}
+
 	if err != nil {
 		w.cfg.Log.Error("other nodes may be shut out by the firewall", "error", err)
 	}
+
 	return err == nil
 }
 

@@ -21,6 +21,7 @@ func TestWall(t *testing.T) {
 			t.Skipf("SKIPPED: needs root and %s", tool)
 		}
 	}
+
 	if os.Getenv(inside) == "" {
 		cmd := exec.Command("unshare", "--net", os.Args[0], "-test.run", "^TestWall$", "-test.v")
 		cmd.Env = append(os.Environ(), inside+"=1")
@@ -29,6 +30,7 @@ func TestWall(t *testing.T) {
 		}
 		return
 	}
+
 	nft := func(args ...string) string {
 		t.Helper()
 		out, err := exec.Command("nft", args...).CombinedOutput()
@@ -37,15 +39,18 @@ func TestWall(t *testing.T) {
 		}
 		return string(out)
 	}
+
 	w := &wall{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
 	table := nodes.Table{Nodes: []nodes.Node{{Name: "b", Address: "10.0.0.2", State: nodes.Member}}}
 	if !w.fill(t.Context(), table) {
 		t.Error("something is left to do without a firewall")
 	}
+
 	nft("add", "table", "inet", firewall.Table)
 	if w.fill(t.Context(), table) {
 		t.Error("nothing is left to do for a firewall without sets")
 	}
+
 	nft("add", "set", "inet", firewall.Table, "peers", "{ type ipv4_addr; }")
 	nft("add", "set", "inet", firewall.Table, "peers6", "{ type ipv6_addr; }")
 	if !w.fill(t.Context(), table) || !strings.Contains(nft("list", "ruleset"), "10.0.0.2") {
@@ -54,9 +59,11 @@ func TestWall(t *testing.T) {
 
 	// Somebody flushes it, and loads it again.
 	nft("flush", "ruleset")
-	if w.fill(t.Context(), table); len(w.findings()) != 1 {
+	w.fill(t.Context(), table)
+	if len(w.findings()) != 1 {
 		t.Errorf("nobody hears that the firewall is gone: %+v", w.findings())
 	}
+
 	nft("add", "table", "inet", firewall.Table)
 	nft("add", "set", "inet", firewall.Table, "peers", "{ type ipv4_addr; }")
 	nft("add", "set", "inet", firewall.Table, "peers6", "{ type ipv6_addr; }")
@@ -69,6 +76,7 @@ func TestWall(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(broken, "nft"), []byte("#!/bin/sh\nexit 1\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Setenv("PATH", broken)
 	if w.fill(t.Context(), table) || len(w.findings()) != 0 {
 		t.Errorf("said to be gone, or filled, when nobody knows: %+v", w.findings())

@@ -65,12 +65,24 @@ type heard struct {
 
 // newWitness reads what this node's disk says, and counts this start.
 func newWitness(cfg Config, self, start string, keeper *nodes.Keeper, p *peers) (*witness, error) {
-	w := &witness{cfg: cfg, self: self, keeper: keeper, peers: p, start: start, began: cfg.Now(), verdict: marks.Ask, undecided: cfg.Now(),
-		reports: map[string]*heard{}, disk: &markDisk{settings: cfg.Settings, start: start}}
+	w := &witness{
+		cfg:       cfg,
+		self:      self,
+		keeper:    keeper,
+		peers:     p,
+		start:     start,
+		began:     cfg.Now(),
+		verdict:   marks.Ask,
+		undecided: cfg.Now(),
+		reports:   map[string]*heard{},
+		disk:      &markDisk{settings: cfg.Settings, start: start},
+	}
+
 	memory, record, err := w.disk.open(self)
 	if err != nil {
 		return nil, err
 	}
+
 	w.memory, w.putBack = memory, record
 	w.serving = cfg.Settings.OnVolume() && storage.Serves(cfg.Settings.Storage.Bricks, cfg.Settings.Storage.Volume)
 	return w, w.disk.raise(cfg.Now())
@@ -96,6 +108,7 @@ func (w *witness) keepDisk(now time.Time) {
 	for place, history := range own {
 		w.grown = w.memory.Note(w.self, place, history) || w.grown
 	}
+
 	due := w.grown && now.Sub(w.written) >= rememberEvery
 	memory := w.memory.Clone()
 	if due {
@@ -106,6 +119,7 @@ func (w *witness) keepDisk(now time.Time) {
 	if !due {
 		return
 	}
+
 	if err := w.disk.remember(memory); err != nil {
 		w.cfg.Log.Warn("how far the disks of other nodes have come cannot be written down", "error", err)
 		w.mu.Lock()
@@ -126,6 +140,7 @@ func (w *witness) ask(ctx context.Context, all *sync.WaitGroup, now time.Time) {
 	if w.verdict != marks.Serve {
 		every = witnessAsk
 	}
+
 	for _, n := range t.Peers(w.cfg.Settings.Node) {
 		present = append(present, n.Certificate)
 		h := w.reports[n.Certificate]
@@ -133,17 +148,21 @@ func (w *witness) ask(ctx context.Context, all *sync.WaitGroup, now time.Time) {
 			h = &heard{}
 			w.reports[n.Certificate] = h
 		}
+
 		client := clients[n.Name]
 		waits := every
 		if h.at.IsZero() {
 			waits = witnessAsk
 		}
+
 		if client == nil || h.asking || now.Sub(h.asked) < waits {
 			continue
 		}
+
 		h.asking, h.asked = true, now
 		all.Go(func() { w.hear(ctx, n.Certificate, client, h) })
 	}
+
 	w.memory.Keep(present)
 	for certificate, h := range w.reports {
 		if _, there := t.ByCertificate(certificate); !there && !h.asking {
@@ -164,10 +183,12 @@ func (w *witness) hear(ctx context.Context, certificate string, client *nodeapi.
 	if err != nil {
 		return
 	}
+
 	h.report, h.at = report, w.cfg.Now()
 	for place, history := range report.Marks {
 		w.grown = w.memory.Note(certificate, place, history) || w.grown
 	}
+
 	w.grown = w.memory.Merge(report.Memory) || w.grown
 }
 
@@ -186,9 +207,11 @@ func (w *witness) report(asker string) marks.Report {
 		Copy:    copies,
 		Serving: copies && w.serving,
 	}
+
 	if h := w.reports[asker]; h != nil && !h.at.IsZero() {
 		r.Heard = &marks.Heard{Start: h.report.Start, Ago: w.cfg.Now().Sub(h.at)}
 	}
+
 	return r
 }
 
@@ -202,6 +225,7 @@ func (w *witness) situation(now time.Time) marks.Situation {
 		Copy:    w.disk.hasCopy(),
 		Serving: w.serving,
 	}
+
 	var peers []marks.Peer
 	for _, n := range t.Peers(w.cfg.Settings.Node) {
 		p := marks.Peer{Certificate: n.Certificate, Copy: n.Brick != "" && n.Storage != string(glusterctl.Client)}
@@ -210,6 +234,7 @@ func (w *witness) situation(now time.Time) marks.Situation {
 		}
 		peers = append(peers, p)
 	}
+
 	s := marks.Look(w.self, own, w.memory, peers)
 	s.Waited = now.Sub(w.began)
 	if !s.Majority() {
@@ -217,9 +242,11 @@ func (w *witness) situation(now time.Time) marks.Situation {
 	} else if w.majoritySince.IsZero() {
 		w.majoritySince = now
 	}
+
 	if !w.majoritySince.IsZero() {
 		s.WaitedForRest = now.Sub(w.majoritySince)
 	}
+
 	return s
 }
 
@@ -231,6 +258,7 @@ func (w *witness) decide(now time.Time) {
 	before := w.verdict
 	w.verdict = marks.Decide(s)
 	w.twin = s.Behind && s.Twin
+
 	if w.verdict != before {
 		w.cfg.Log.Info("what becomes of this node's copy of the volume", "verdict", w.verdict, "before", before)
 	}
@@ -241,6 +269,7 @@ func (w *witness) decide(now time.Time) {
 	} else if w.undecided.IsZero() {
 		w.undecided = now
 	}
+
 	w.serving = w.serving || w.verdict == marks.Serve && s.Copy
 
 	switch {
@@ -266,7 +295,8 @@ func (w *witness) found(now time.Time, stage string) {
 	if stage == stageAside {
 		w.serving = false
 	}
-	w.cfg.Log.Error("this node's disk is older than the cluster remembers: it was put back", "from", w.putBack.From, "what", stage)
+	w.cfg.Log.Error("this node's disk is older than the cluster remembers: it was put back", "from",
+		w.putBack.From, "what", stage)
 }
 
 // doubt says what speaks for another machine that has this node's disk; "": nothing does. A

@@ -33,7 +33,9 @@ func startDiskNode(t *testing.T, dir string, kind string, now time.Time) *diskNo
 	t.Helper()
 	n := &diskNode{t: t, dir: dir, now: now}
 	s := &settings.Settings{Node: "n1", DataDir: filepath.Join(dir, "data"), RuntimeDir: t.TempDir()}
-	s.Storage.Kind, s.Storage.Volume, s.Storage.Bricks = kind, "cluster", filepath.Join(dir, "bricks")
+	s.Storage.Kind = kind
+	s.Storage.Volume = "cluster"
+	s.Storage.Bricks = filepath.Join(dir, "bricks")
 	manager := storage.New(storage.FromSettings(s, "/bin/false", layout.Account{}, slog.New(slog.DiscardHandler)))
 	cfg := Config{
 		Settings: s,
@@ -41,26 +43,33 @@ func startDiskNode(t *testing.T, dir string, kind string, now time.Time) *diskNo
 		Now:      func() time.Time { return n.now },
 		Volume:   func() *storage.Manager { return manager },
 	}
+
 	if err := os.MkdirAll(s.DataDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	k, err := nodes.OpenKeeper(s.DataDir, filepath.Join(dir, "shared"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	table := nodes.Table{Version: 3, Cluster: "c", KeyHash: strings.Repeat("ab", 32)}
 	for i := 1; i <= 3; i++ {
-		table.Nodes = append(table.Nodes, nodes.Node{Name: fmt.Sprintf("n%d", i), Address: fmt.Sprintf("127.0.70.%d", i), State: nodes.Member,
-			Certificate: certificateOf(i), Storage: "data", Brick: filepath.Join(s.Storage.Bricks, "cluster-1")})
+		table.Nodes = append(table.Nodes,
+			nodes.Node{Name: fmt.Sprintf("n%d", i), Address: fmt.Sprintf("127.0.70.%d", i), State: nodes.Member,
+				Certificate: certificateOf(i), Storage: "data", Brick: filepath.Join(s.Storage.Bricks, "cluster-1")})
 	}
+
 	if _, err := k.Offer(table); err != nil {
 		t.Fatal(err)
 	}
+
 	p := &peers{cfg: cfg, keeper: k, views: map[string]*peerView{}}
 	w, err := newWitness(cfg, certificateOf(1), fmt.Sprintf("start%d", now.Unix()), k, p)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n.witness = w
 	return n
 }
@@ -100,14 +109,17 @@ func runAndPutBack(t *testing.T, kind string) (dir string, memory marks.Memory) 
 			t.Fatal(err)
 		}
 	}
+
 	n := startDiskNode(t, dir, kind, time.Unix(1e9, 0))
 	snapshot := t.TempDir()
 	if err := os.CopyFS(snapshot, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
+
 	for range 60 {
 		n.turn()
 	}
+
 	memory = marks.Memory{certificateOf(1): n.disk.marks()}
 	return snapshot, memory
 }
@@ -122,11 +134,13 @@ func TestDiskThatWasPutBack(t *testing.T) {
 	if may, why := n.mayServe(); may || !strings.Contains(why, "n2, n3 did not answer yet") {
 		t.Fatalf("serves at once: %v %q", may, why)
 	}
+
 	n.answers(2, memory)
 	n.decide(n.now)
 	if may, _ := n.mayServe(); may || n.verdict != marks.Ask {
 		t.Errorf("one answer: %v, %s", may, n.verdict) // one good copy of three is not enough to give this one up
 	}
+
 	n.answers(3, nil)
 	n.decide(n.now)
 	if may, why := n.mayServe(); may || n.verdict != marks.Aside {
@@ -137,30 +151,39 @@ func TestDiskThatWasPutBack(t *testing.T) {
 	if err := n.disk.save(n.putBack); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := n.cfg.Volume().SetAside(t.Context(), n.now); err != nil {
 		t.Fatal(err)
 	}
+
 	n = startDiskNode(t, dir, settings.VolumeStorage, n.now.Add(time.Minute))
 	if may, why := n.mayServe(); may || !strings.Contains(why, "set aside") {
 		t.Errorf("after a crash: %v %q", may, why)
 	}
+
 	for i := range 2 {
 		n.answers(i+2, memory)
 	}
+
 	for range 30 {
 		n.turn()
 	}
+
 	if may, why := n.mayServe(); !may {
 		t.Errorf("set aside, and glusterd waits for %s", why)
 	}
+
 	if _, err := os.Lstat(brick); err == nil || len(n.kept()) != 1 {
 		t.Errorf("%v; kept %v", err, n.kept())
 	}
+
 	if got := n.codes(); got != string(status.CopyOld) {
 		t.Errorf("findings: %s", got)
 	}
+
 	n.memory.Merge(memory)
-	if n.disk.mark(marks.Bricks).Behind(n.memory.Of(n.self, marks.Bricks)) || n.disk.mark(marks.Data).Behind(n.memory.Of(n.self, marks.Data)) {
+	if n.disk.mark(marks.Bricks).Behind(n.memory.Of(n.self, marks.Bricks)) ||
+		n.disk.mark(marks.Data).Behind(n.memory.Of(n.self, marks.Data)) {
 		t.Error("the disk counts as old for good")
 	}
 }
@@ -172,10 +195,12 @@ func TestDiskThatIsNotOld(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "bricks", "cluster-1", ".glusterfs"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	n := startDiskNode(t, dir, settings.VolumeStorage, time.Unix(1e9, 0))
 	for range 100 {
 		n.turn()
 	}
+
 	memory := marks.Memory{certificateOf(1): n.disk.marks()}
 	for range 3 {
 		n = startDiskNode(t, dir, settings.VolumeStorage, n.now.Add(time.Hour))
@@ -187,14 +212,17 @@ func TestDiskThatIsNotOld(t *testing.T) {
 		}
 	}
 
-	for _, damage := range []string{"", "{", "[]", `{"starts":[{"id":"../x"}]}`, strings.Repeat("x", marks.MaxReport+1)} {
+	for _, damage := range []string{"", "{", "[]", `{"starts":[{"id":"../x"}]}`,
+		strings.Repeat("x", marks.MaxReport+1)} {
 		if err := os.WriteFile(filepath.Join(dir, "bricks", copyMarkFile), []byte(damage), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		n = startDiskNode(t, dir, settings.VolumeStorage, n.now.Add(time.Hour))
 		n.answers(2, memory)
 		n.answers(3, memory)
 		n.decide(n.now)
+
 		if may, _ := n.mayServe(); may || n.verdict != marks.Aside {
 			t.Errorf("marks %.20q: %v %s", damage, may, n.verdict)
 		}
@@ -212,20 +240,25 @@ func TestOnlyCopyThatWasPutBack(t *testing.T) {
 			n.reports[certificateOf(i)].report.Copy = false
 		}
 	}
+
 	answer()
 	for range 3 {
 		n.turn()
 	}
+
 	if may, why := n.mayServe(); !may || len(n.kept()) > 0 {
 		t.Errorf("%v %q", may, why)
 	}
+
 	n = startDiskNode(t, dir, settings.VolumeStorage, n.now.Add(time.Hour))
 	answer()
 	n.turn()
 	got := n.findings()
-	if may, why := n.mayServe(); !may || len(got) != 1 || got[0].Code != status.CopyOld || !strings.Contains(got[0].Cause, "no other node has a copy") || !strings.Contains(got[0].Cause, "2001-09-09") {
+	if may, why := n.mayServe(); !may || len(got) != 1 || got[0].Code != status.CopyOld ||
+		!strings.Contains(got[0].Cause, "no other node has a copy") || !strings.Contains(got[0].Cause, "2001-09-09") {
 		t.Errorf("an hour later: %v %q %+v", may, why, got)
 	}
+
 	n.now = n.now.Add(onlyTold)
 	n.turn()
 	if n.codes() != "" {
@@ -244,20 +277,26 @@ func TestCopyOfThisMachine(t *testing.T) {
 			n.answers(i, memory)
 			n.reports[certificateOf(i)].report.Heard = &marks.Heard{Start: "themachine", Ago: 10 * time.Second}
 		}
+
 		n.turn()
 		if may, _ := n.mayServe(); may || n.putBack.Stage != "" {
 			t.Fatalf("after %d s: %v %+v", second, may, n.putBack)
 		}
+
 		if got := n.codes(); got != "" && time.Duration(second)*time.Second < twinTold-2*time.Second {
 			t.Fatalf("after %d s: %s", second, got)
 		}
 	}
-	if got := n.findings(); len(got) != 1 || got[0].Code != status.CopyUndecided || !strings.Contains(got[0].Cause, "another machine answers as this node") {
+
+	if got := n.findings(); len(got) != 1 || got[0].Code != status.CopyUndecided ||
+		!strings.Contains(got[0].Cause, "another machine answers as this node") {
 		t.Errorf("%+v", got)
 	}
+
 	for i := 2; i <= 3; i++ {
 		n.answers(i, memory) // without it
 	}
+
 	n.decide(n.now)
 	if n.verdict != marks.Aside {
 		t.Errorf("alone: %s", n.verdict)
@@ -271,15 +310,18 @@ func TestDirectoryThatWasPutBack(t *testing.T) {
 	n := startDiskNode(t, dir, settings.DirectoryStorage, time.Unix(1e9+7200, 0))
 	n.answers(2, memory)
 	n.turn()
+
 	if may, why := n.mayServe(); !may || n.codes() != string(status.DiskOld) {
 		t.Errorf("%v %q %s", may, why, n.codes())
 	}
+
 	n = startDiskNode(t, dir, settings.DirectoryStorage, n.now.Add(time.Hour))
 	n.answers(2, memory)
 	n.turn()
 	if n.codes() != string(status.DiskOld) {
 		t.Errorf("an hour later: %s", n.codes())
 	}
+
 	n.now = n.now.Add(dataTold)
 	n.turn()
 	if n.codes() != "" {

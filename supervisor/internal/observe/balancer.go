@@ -51,10 +51,19 @@ func askBalancer(ctx context.Context, c *lbproxy.Client) (*balancerFacts, error)
 // fromBalancer picks what the node's status needs. A backend counts as up
 // when it is up on all of its ports.
 func fromBalancer(st lbproxy.Status) *balancerFacts {
-	f := &balancerFacts{backends: len(st.Backends), fdBudget: st.FDs.Budget, fdFree: st.FDs.Free, down: map[string]string{}, unwell: map[string]string{}}
+	f := &balancerFacts{
+		backends: len(st.Backends),
+		fdBudget: st.FDs.Budget,
+		fdFree:   st.FDs.Free,
+		down:     map[string]string{},
+		unwell:   map[string]string{},
+	}
+
 	var why []string
 	for _, b := range st.Backends {
-		up, down, unwell := len(b.Ports) > 0, "", ""
+		up := len(b.Ports) > 0
+		down := ""
+		unwell := ""
 		for _, p := range b.Ports {
 			if st.ForAPI(p) {
 				continue // minions do without; see apiOf
@@ -62,19 +71,23 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 			if p.State == lbproxy.Up {
 				continue
 			}
+
 			up = false
 			reason := fmt.Sprintf("%s %s is %s", b.Name, p.Frontend, p.State)
 			if p.LastError != "" {
 				reason += ": " + p.LastError
 			}
+
 			switch p.State {
 			case lbproxy.Down:
 				down = reason
 			case lbproxy.Unwell:
 				unwell = reason
 			}
+
 			why = append(why, reason)
 		}
+
 		switch {
 		case up:
 			f.up++
@@ -84,22 +97,27 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 			f.unwell[b.Name] = unwell
 		}
 	}
+
 	worst, others := uint64(0), 0
 	for _, fe := range st.Frontends {
 		for _, l := range fe.Limited[:min(1, len(fe.Limited))] {
 			others += fe.LimitedSources
 			if l.Refused > worst {
 				worst = l.Refused
-				f.limited = fmt.Sprintf("%s has %d sessions on the %s port and was refused %d times", l.Source, l.Sessions, fe.Mode, l.Refused)
+				f.limited = fmt.Sprintf("%s has %d sessions on the %s port and was refused %d times",
+					l.Source, l.Sessions, fe.Mode, l.Refused)
 			}
 		}
+
 		if fe.Mode == lbproxy.Publish {
 			f.sessions += int(fe.Sessions)
 		}
 	}
+
 	if others > 1 {
 		f.limited += fmt.Sprintf("; %d more", others-1)
 	}
+
 	f.why = status.Clip(strings.Join(why, "; "))
 	f.api = apiOf(st)
 	return f
@@ -111,7 +129,14 @@ func apiOf(st lbproxy.Status) *apiFront {
 	if i < 0 {
 		return nil
 	}
-	a := &apiFront{listens: len(st.Frontends[i].Listen) > 0, unheard: st.Frontends[i].Unheard, serving: []string{}, down: map[string]string{}}
+
+	a := &apiFront{
+		listens: len(st.Frontends[i].Listen) > 0,
+		unheard: st.Frontends[i].Unheard,
+		serving: []string{},
+		down:    map[string]string{},
+	}
+
 	for _, b := range st.Backends {
 		for _, p := range b.Ports {
 			switch {
@@ -123,6 +148,7 @@ func apiOf(st lbproxy.Status) *apiFront {
 			}
 		}
 	}
+
 	return a
 }
 
@@ -141,10 +167,15 @@ func apiFrontFindings(cfg *settings.Settings, f facts) []status.Finding {
 	case a == nil:
 		return nil
 	case !a.listens:
-		return []status.Finding{{Code: status.APIFront, Cause: fmt.Sprintf("nothing listens on port %d: %s", cfg.Front.APIPort, cmp.Or(a.unheard, "the load balancer does not say why"))}}
+		return []status.Finding{{
+			Code: status.APIFront,
+			Cause: fmt.Sprintf("nothing listens on port %d: %s", cfg.Front.APIPort,
+				cmp.Or(a.unheard, "the load balancer does not say why")),
+		}}
 	case a.down[cfg.Node] != "" && !f.apiStarts():
 		return []status.Finding{{Code: status.APIFront, Cause: status.Clip(a.down[cfg.Node])}}
 	}
+
 	return nil
 }
 
@@ -188,26 +219,40 @@ func balancerFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 	if !cfg.LB.Enabled {
 		return nil
 	}
+
 	if b := f.balancer; b != nil && b.fdBudget > 0 && b.fdFree < b.fdBudget/20 {
-		out = append(out, status.Finding{Code: status.DescriptorsShort, Cause: fmt.Sprintf("%d of %d are free", b.fdFree, b.fdBudget)})
+		out = append(out,
+			status.Finding{
+				Code:  status.DescriptorsShort,
+				Cause: fmt.Sprintf("%d of %d are free", b.fdFree, b.fdBudget),
+			})
 	}
+
 	if b := f.balancer; b != nil && b.limited != "" {
 		out = append(out, status.Finding{Code: status.SourceLimited, Cause: b.limited})
 	}
+
 	if f.balancer != nil {
 		out = append(out, apiFrontFindings(cfg, f)...)
 	}
+
 	switch {
 	case f.balErr != nil:
 		out = append(out, status.Finding{Code: status.BalancerSilent, Cause: f.balErr.Error()})
 		if f.front != nil {
-			out = append(out, status.Finding{Code: status.NoBackend, Cause: "ping through the front: " + f.front.Error()})
+			out = append(out,
+				status.Finding{Code: status.NoBackend, Cause: "ping through the front: " + f.front.Error()})
 		}
 		return out
 	case f.balancer != nil && f.balancer.up == 0 && len(f.balancer.unwell) == 0:
-		return append(out, status.Finding{Code: status.NoBackend, Cause: fmt.Sprintf("0 of %d up; %s", f.balancer.backends, f.balancer.why)})
+		return append(out,
+			status.Finding{
+				Code:  status.NoBackend,
+				Cause: fmt.Sprintf("0 of %d up; %s", f.balancer.backends, f.balancer.why),
+			})
 	case f.front != nil:
 		return append(out, status.Finding{Code: status.NoBackend, Cause: "ping through the front: " + f.front.Error()})
 	}
+
 	return out
 }

@@ -34,6 +34,7 @@ func (c *clock) keep(ctx context.Context, ask func(context.Context) (bool, error
 		default:
 			c.Store(&yes)
 		}
+
 		_ = pause.About(ctx, wait)
 	}
 }

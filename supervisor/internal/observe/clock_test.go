@@ -20,6 +20,7 @@ func TestClockIsAskedAgain(t *testing.T) {
 			yes bool
 			err error
 		}{{err: errors.New("no bus")}, {}, {yes: true}, {}}
+
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -28,6 +29,7 @@ func TestClockIsAskedAgain(t *testing.T) {
 				return a.yes, a.err
 			})
 		}()
+
 		told := func() string {
 			synctest.Wait()
 			switch v := c.Load(); {
@@ -36,8 +38,10 @@ func TestClockIsAskedAgain(t *testing.T) {
 			case *v:
 				return "yes"
 			}
+
 			return "no"
 		}
+
 		for i, step := range []struct {
 			want string
 			then time.Duration
@@ -47,6 +51,7 @@ func TestClockIsAskedAgain(t *testing.T) {
 			}
 			time.Sleep(step.then)
 		}
+
 		cancel()
 		<-ended
 	})

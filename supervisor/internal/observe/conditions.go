@@ -23,13 +23,21 @@ func (c *conditions) keep(now time.Time, problems []status.Problem) error {
 	var list []control.Condition
 	for _, p := range problems {
 		if p.Severity != status.Notice && strings.HasPrefix(string(p.Code), "SCA-4") {
-			list = append(list, control.Condition{Code: string(p.Code), Title: p.Title, Cause: status.Clip(p.Cause), Next: p.Next, NoWrites: noWrites(p.Code)})
+			list = append(list, control.Condition{
+				Code:     string(p.Code),
+				Title:    p.Title,
+				Cause:    status.Clip(p.Cause),
+				Next:     p.Next,
+				NoWrites: noWrites(p.Code),
+			})
 		}
 	}
+
 	b, err := control.PackConditions(list)
 	if err != nil {
 		return err
 	}
+
 	if text := string(b); text != c.text || now.Sub(c.at) >= control.ConditionsEvery || now.Before(c.at) {
 		// Not synced: it is for the processes of this boot.
 		if err := durable.Swap(c.path, b, 0o644); err != nil {
@@ -37,6 +45,7 @@ func (c *conditions) keep(now time.Time, problems []status.Problem) error {
 		}
 		c.text, c.at = text, now
 	}
+
 	return nil
 }
 

@@ -24,11 +24,13 @@ func (o *Observer) compose(f facts) status.Document {
 	now := o.cfg.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	if f.front != nil && o.hiccup(f, now) {
 		f.front = nil
 	} else if f.front == nil {
 		o.answered = now
 	}
+
 	f.Cluster = append(slices.Clip(f.Cluster), f.judgeOthers()...)
 	serving := f.observed && f.front == nil && !f.Stopping
 	switch {
@@ -37,52 +39,95 @@ func (o *Observer) compose(f facts) status.Document {
 	case !serving:
 		o.since = nil
 	}
+
 	d := status.Document{
-		Schema: status.Schema, Time: now, Version: o.cfg.Version, Cluster: o.cfg.Settings.Cluster, Node: o.cfg.Settings.Node,
-		Started: o.cfg.Started, ServingSince: o.since, Setup: status.SetupWaiting,
-		Front:    status.Front{Addresses: frontAddresses(o.cfg.Settings.Front.Addresses), PublishPort: o.cfg.Settings.Front.PublishPort, RequestPort: o.cfg.Settings.Front.RequestPort},
-		Services: []status.Service{}, Clock: status.Clock{Synchronised: f.clock},
-		Storage: storageOf(o.cfg.Settings.Storage.Kind, o.cfg.Settings.StorageDir(), f.Volume), Backup: f.Backup, Upgrade: f.Upgrade,
+		Schema:       status.Schema,
+		Time:         now,
+		Version:      o.cfg.Version,
+		Cluster:      o.cfg.Settings.Cluster,
+		Node:         o.cfg.Settings.Node,
+		Started:      o.cfg.Started,
+		ServingSince: o.since,
+		Setup:        status.SetupWaiting,
+		Front: status.Front{
+			Addresses:   frontAddresses(o.cfg.Settings.Front.Addresses),
+			PublishPort: o.cfg.Settings.Front.PublishPort,
+			RequestPort: o.cfg.Settings.Front.RequestPort,
+		},
+		Services: []status.Service{},
+		Clock:    status.Clock{Synchronised: f.clock},
+		Storage:  storageOf(o.cfg.Settings.Storage.Kind, o.cfg.Settings.StorageDir(), f.Volume),
+		Backup:   f.Backup,
+		Upgrade:  f.Upgrade,
 	}
+
 	d.Setup, d.SetupStep = setupState(f.Setup, serving, o.served), f.Step
 	if disk, ok := f.disks[o.cfg.Settings.StorageDir()]; ok && disk.err == nil {
-		d.Storage.Total, d.Storage.Free, d.Storage.FreePercent, d.Storage.InodesFree = disk.Total, disk.Free, disk.FreePercent, disk.InodesPercent
+		d.Storage.Total = disk.Total
+		d.Storage.Free = disk.Free
+		d.Storage.FreePercent = disk.FreePercent
+		d.Storage.InodesFree = disk.InodesPercent
 	}
+
 	if f.keys != nil {
-		d.Minions.Accepted, d.Minions.Pending, d.Minions.Rejected, d.Minions.Denied = f.keys.Accepted, f.keys.Pending, f.keys.Rejected, f.keys.Denied
+		d.Minions.Accepted = f.keys.Accepted
+		d.Minions.Pending = f.keys.Pending
+		d.Minions.Rejected = f.keys.Rejected
+		d.Minions.Denied = f.keys.Denied
 	}
+
 	if pid := pidOf(f, status.MasterService); f.master.Fresh(now, pid) {
 		m := f.master
 		// The master's index is newer than the last look at the folders.
-		d.Minions.Accepted, d.Minions.Pending, d.Minions.Rejected, d.Minions.Denied = m.Accepted, m.Pending, m.Rejected, m.Denied
+		d.Minions.Accepted = m.Accepted
+		d.Minions.Pending = m.Pending
+		d.Minions.Rejected = m.Rejected
+		d.Minions.Denied = m.Denied
 		d.Master = masterDocument(m)
 	}
+
 	if f.balancer != nil {
 		d.Minions.Connected = &f.balancer.sessions
 		d.Front.API = f.balancer.api.document(o.cfg.Settings, f)
 	}
+
 	for _, i := range f.services {
 		if i.Name == status.VirtualService && f.Virtual == nil {
 			continue // it is not wanted here
 		}
-		s := status.Service{Name: i.Name, State: string(i.State), Message: i.Message, Since: i.Since, PID: i.PID, Restarts: i.Restarts,
-			LastExit: i.LastExit, LastLine: i.LastLine}
+
+		s := status.Service{
+			Name:     i.Name,
+			State:    string(i.State),
+			Message:  i.Message,
+			Since:    i.Since,
+			PID:      i.PID,
+			Restarts: i.Restarts,
+			LastExit: i.LastExit,
+			LastLine: i.LastLine,
+		}
+
 		for _, e := range i.Events {
 			s.Events = append(s.Events, status.Event{Time: e.Time, State: string(e.State), Message: e.Message})
 		}
+
 		d.Services = append(d.Services, s)
 	}
+
 	if o.cfg.Settings.Arbiter { // minions find nothing here
 		d.Front.Addresses = []string{}
 	}
+
 	d.Problems = o.cfg.Board.Update(now, findings(o.cfg.Settings, f))
 	d.Health = status.Worst(d.Problems)
 	if serving && len(f.Others) > 0 { // the front answers
 		d.Health = status.ServedElsewhere(d.Problems)
 	}
+
 	if !serving {
 		d.Health = status.NotServing
 	}
+
 	d.Exit = d.Health.Exit()
 	d.Nodes = append([]status.Node{summary(f, d)}, f.Others...)
 	entry := first(d.Front.Addresses)
@@ -91,6 +136,7 @@ func (o *Observer) compose(f facts) status.Document {
 		d.Virtual = &status.Virtual{Address: entry, Nodes: holders(d.Nodes)}
 		d.Front.Addresses = slices.DeleteFunc(d.Front.Addresses, func(a string) bool { return a == entry })
 	}
+
 	d.Console = reached(f.Console, entry)
 	serves := d.Serves()
 	if serves && !o.cfg.Settings.Arbiter && d.Minions.Accepted+d.Minions.Pending == 0 {
@@ -98,6 +144,7 @@ func (o *Observer) compose(f facts) status.Document {
 	} else if serves && d.Minions.Pending > 0 {
 		d.Next = "applianced keys shows the keys that wait for you; applianced keys accept MINION takes one"
 	}
+
 	return d
 }
 
@@ -141,8 +188,20 @@ func first(list []string) string {
 
 // summary is this node's line in the table of nodes.
 func summary(f facts, d status.Document) status.Node {
-	s := status.Node{Name: d.Node, This: true, Address: f.Address, Version: d.Version, Role: f.Role, State: "starting", Master: masterWord(f, d.Node), Proxy: word(f, status.BalancerService),
-		Storage: storageWord(f.Volume), Minions: d.Minions.Connected, Clock: "?"}
+	s := status.Node{
+		Name:    d.Node,
+		This:    true,
+		Address: f.Address,
+		Version: d.Version,
+		Role:    f.Role,
+		State:   "starting",
+		Master:  masterWord(f, d.Node),
+		Proxy:   word(f, status.BalancerService),
+		Storage: storageWord(f.Volume),
+		Minions: d.Minions.Connected,
+		Clock:   "?",
+	}
+
 	switch {
 	case f.Stopping:
 		s.State = "stopping"
@@ -153,12 +212,14 @@ func summary(f facts, d status.Document) status.Node {
 	case slices.ContainsFunc(d.Problems, func(p status.Problem) bool { return p.Severity == status.Fatal }):
 		s.State = "not serving"
 	}
+
 	s.Virtual = f.Virtual != nil && f.Virtual.Here
 	if f.clock != nil && *f.clock {
 		s.Clock = "synced"
 	} else if f.clock != nil {
 		s.Clock = "unsynced"
 	}
+
 	for _, p := range d.Problems {
 		switch p.Code {
 		case status.StorageUnusable:
@@ -169,6 +230,7 @@ func summary(f facts, d status.Document) status.Node {
 			s.Storage = "low"
 		}
 	}
+
 	return s
 }
 
@@ -183,6 +245,7 @@ func frontAddresses(configured []string) []string {
 			out = append(out, a)
 			continue
 		}
+
 		own, _ := net.InterfaceAddrs()
 		for _, o := range own {
 			p, err := netip.ParsePrefix(o.String())
@@ -192,6 +255,7 @@ func frontAddresses(configured []string) []string {
 			out = append(out, p.Addr().String())
 		}
 	}
+
 	return out[:min(len(out), most)]
 }
 
@@ -217,5 +281,10 @@ func masterDocument(m *control.Status) *status.Master {
 // waiting shows the work that waits for its turn.
 func waiting(w control.Waiting) status.Waiting {
 	show := func(q control.Queue) status.Queue { return status.Queue(q) }
-	return status.Waiting{Pillars: show(w.Pillars), Runners: show(w.Runners), Reactions: show(w.Reactions), Scheduled: show(w.Scheduled)}
+	return status.Waiting{
+		Pillars:   show(w.Pillars),
+		Runners:   show(w.Runners),
+		Reactions: show(w.Reactions),
+		Scheduled: show(w.Scheduled),
+	}
 }

@@ -121,9 +121,16 @@ func (f facts) judgeOthers() (found []status.Finding) {
 		if why == "" || o.State != "ready" || o.Master != "ok" {
 			continue
 		}
+
 		f.Others[i].Master = string(service.Failing)
-		found = append(found, status.Finding{Code: status.NodeMasterDown, Subject: o.Name, Cause: "other masters serve its minions; the load balancer of this node gives it nobody: " + why})
+		found = append(found,
+			status.Finding{
+				Code:    status.NodeMasterDown,
+				Subject: o.Name,
+				Cause:   "other masters serve its minions; the load balancer of this node gives it nobody: " + why,
+			})
 	}
+
 	return found
 }
 
@@ -133,6 +140,7 @@ func word(f facts, name string) string {
 		if i.Name != name {
 			continue
 		}
+
 		switch i.State {
 		case service.Running:
 			return "ok"
@@ -141,10 +149,13 @@ func word(f facts, name string) string {
 		case service.Failing:
 			return "failing"
 		}
+
 		return "down"
 	}
+
 	if f.Role == status.RoleArbiter {
 		return "-"
 	}
+
 	return "off"
 }

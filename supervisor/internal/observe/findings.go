@@ -32,11 +32,13 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 	if !f.observed {
 		return nil
 	}
+
 	var out []status.Finding
 	for _, i := range f.services {
 		if i.Name == status.VirtualService && f.Virtual == nil {
 			continue // why it did not start counts no more
 		}
+
 		out = append(out, f.Blocked[i.Name]...)
 		switch i.Name {
 		case status.MasterService:
@@ -44,10 +46,12 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 			if i.State != service.Running {
 				continue
 			}
+
 			if why := f.cannotKeep(cfg.Node); why != "" {
 				out = append(out, status.Finding{Code: status.ReturnsNotKept, Cause: why})
 			} else if why := f.unanswered(cfg.Node); why != "" {
-				out = append(out, status.Finding{Code: status.MasterSilent, Cause: "the load balancer gives it nobody: " + why})
+				out = append(out,
+					status.Finding{Code: status.MasterSilent, Cause: "the load balancer gives it nobody: " + why})
 			}
 		case status.APIService:
 			out = append(out, apiFindings(f.now, i)...)
@@ -55,43 +59,58 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 			out = append(out, balancerDown(i, len(f.Blocked[i.Name]) > 0)...)
 		}
 	}
+
 	out = append(out, f.network...)
 	out = append(out, balancerFindings(cfg, f)...)
 	out = append(out, diskFindings(cfg, f)...)
 	if f.Volume != nil {
 		out = append(out, f.Volume.Problems...)
 	}
+
 	out = append(out, f.Cluster...)
 	out = append(out, f.Own...)
 	if cfg.Arbiter && f.front != nil && (f.Setup == "" || f.Setup == status.SetupReady) {
 		out = append(out, status.Finding{Code: status.ArbiterUnwell, Subject: cfg.Node, Cause: f.front.Error()})
 	}
+
 	out = append(out, virtualFindings(f)...)
 	out = append(out, masterReports(f)...)
 	if f.LastGood != "" {
 		out = append(out, status.Finding{Code: status.MasterLastGood, Cause: f.LastGood})
 	}
+
 	if f.Packages != "" {
 		out = append(out, status.Finding{Code: status.PythonPackages, Cause: f.Packages})
 	}
+
 	if f.Audit != "" {
 		out = append(out, status.Finding{Code: status.AuditLost, Cause: "the supervisor: " + f.Audit})
 	}
+
 	for _, o := range f.Insecure {
 		out = append(out, status.Finding{Code: status.InsecureOption, Subject: o})
 	}
+
 	for _, s := range f.AsRoot {
 		out = append(out, status.Finding{Code: status.ChildrenAsRoot, Subject: s})
 	}
+
 	for _, s := range slices.Sorted(maps.Keys(f.Unbounded)) {
 		out = append(out, status.Finding{Code: status.MemoryUnbounded, Subject: s, Cause: f.Unbounded[s]})
 	}
+
 	if f.locked {
-		out = append(out, status.Finding{Code: status.NobodyCanLogIn, Cause: "the account " + setup.AdminAccount + " has neither a password nor an SSH key"})
+		out = append(out,
+			status.Finding{
+				Code:  status.NobodyCanLogIn,
+				Cause: "the account " + setup.AdminAccount + " has neither a password nor an SSH key",
+			})
 	}
+
 	if f.clock != nil && !*f.clock {
 		out = append(out, status.Finding{Code: status.ClockUnsynced})
 	}
+
 	return out
 }
 
@@ -114,6 +133,7 @@ func masterFindings(now time.Time, i service.Info, blocked bool) []status.Findin
 	case service.Failing:
 		return []status.Finding{{Code: status.MasterSilent, Cause: i.Message}}
 	}
+
 	return nil
 }
 
@@ -123,7 +143,10 @@ func apiFindings(now time.Time, i service.Info) []status.Finding {
 	case i.State == service.Pausing, i.State == service.Starting && i.Failures > 0:
 		return []status.Finding{{Code: status.APIDown, Cause: "salt-api: " + crash(i)}}
 	case i.State == service.Starting && now.Sub(i.Since) > slowAPI:
-		return []status.Finding{{Code: status.APIDown, Cause: "salt-api has not answered since its start " + status.Age(now.Sub(i.Since)) + " ago"}}
+		return []status.Finding{{
+			Code:  status.APIDown,
+			Cause: "salt-api has not answered since its start " + status.Age(now.Sub(i.Since)) + " ago",
+		}}
 	case i.State == service.Failing:
 		return []status.Finding{{Code: status.APIDown, Cause: i.Message}}
 	}
@@ -148,8 +171,14 @@ func crash(i service.Info) string {
 
 func diskFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 	for path, d := range f.hang {
-		out = append(out, status.Finding{Code: status.StorageUnusable, Subject: path, Cause: fmt.Sprintf("has not answered for %s", status.Age(d))})
+		out = append(out,
+			status.Finding{
+				Code:    status.StorageUnusable,
+				Subject: path,
+				Cause:   fmt.Sprintf("has not answered for %s", status.Age(d)),
+			})
 	}
+
 	seen := map[probe.Disk]bool{} // one file system may hold several paths
 	for _, path := range []string{cfg.DataDir, cfg.StorageDir()} {
 		d, ok := f.disks[path]
@@ -157,28 +186,37 @@ func diskFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 			continue
 		}
 		if d.err != nil {
-			out = append(out, status.Finding{Code: status.StorageUnusable, Subject: path, Cause: probe.DiskCause(d.err)})
+			out = append(out,
+				status.Finding{Code: status.StorageUnusable, Subject: path, Cause: probe.DiskCause(d.err)})
 			continue
 		}
+
 		if seen[d.Disk] {
 			continue
 		}
+
 		seen[d.Disk] = true
-		cause := fmt.Sprintf("%s free of %s (%.1f %%), %.1f %% of inodes free", status.Size(d.Free), status.Size(d.Total), d.FreePercent, d.InodesPercent)
+		cause := fmt.Sprintf("%s free of %s (%.1f %%), %.1f %% of inodes free", status.Size(d.Free),
+			status.Size(d.Total), d.FreePercent, d.InodesPercent)
 		switch least := min(d.FreePercent, d.InodesPercent); {
 		case d.ReadOnly:
-			out = append(out, status.Finding{Code: status.StorageUnusable, Subject: path, Cause: "is mounted read-only"})
+			out = append(out,
+				status.Finding{Code: status.StorageUnusable, Subject: path, Cause: "is mounted read-only"})
 		case least <= cfg.Limits.DiskFullPercent:
 			out = append(out, status.Finding{Code: status.DiskFull, Subject: path, Cause: cause})
 		case least <= cfg.Limits.DiskLowPercent:
 			out = append(out, status.Finding{Code: status.DiskLow, Subject: path, Cause: cause})
 		}
 	}
+
 	for _, path := range slices.Sorted(maps.Keys(f.unwritable)) {
 		out = append(out, probe.FileFinding(path, f.unwritable[path]))
 	}
+
 	if f.keysErr != nil {
-		out = append(out, status.Finding{Code: status.StorageUnusable, Subject: cfg.PKIDir(), Cause: probe.DiskCause(f.keysErr)})
+		out = append(out,
+			status.Finding{Code: status.StorageUnusable, Subject: cfg.PKIDir(), Cause: probe.DiskCause(f.keysErr)})
 	}
+
 	return out
 }

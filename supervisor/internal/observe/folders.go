@@ -45,11 +45,13 @@ func newFolders(cfg *settings.Settings) []*folders {
 	if cfg.OnVolume() {
 		other, every = cfg.Storage.Bricks, tryFolders
 	}
+
 	if strings.HasPrefix(other, cfg.DataDir+"/") {
 		node.paths = append(node.paths, other)
 	} else {
 		list = append(list, newWatch(every, file, other))
 	}
+
 	return list
 }
 
@@ -70,22 +72,26 @@ func (f *folders) try() error {
 		if i != f.turn%len(f.paths) && !f.failed[path] {
 			continue
 		}
+
 		err := writable.Try(filepath.Join(path, f.file))
 		f.failed[path] = err != nil && !ofThisProcess(err)
 		if f.failed[path] {
 			faults = append(faults, err)
 		}
 	}
+
 	if len(faults) == 0 {
 		return nil
 	}
+
 	return faults[0]
 }
 
 // ofThisProcess reports whether err says nothing of the disk: the folder was never made, or
 // this process has too little of something.
 func ofThisProcess(err error) bool {
-	for _, target := range []error{fs.ErrNotExist, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EAGAIN} {
+	for _, target := range []error{fs.ErrNotExist, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
+		syscall.EINTR, syscall.EAGAIN} {
 		if errors.Is(err, target) {
 			return true
 		}

@@ -41,16 +41,19 @@ func watched(t *testing.T, cfg *settings.Settings) (found func() string) {
 		f.Every = 20 * time.Millisecond
 		f.Takes = 500 * time.Millisecond
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		runFolders(ctx, list)
 	}()
+
 	t.Cleanup(func() {
 		cancel()
 		<-ended
 	})
+
 	return func() string {
 		var words []string
 		for path, err := range unwritable(list) {
@@ -69,11 +72,16 @@ func TestFoldersOfBadDisk(t *testing.T) {
 		harm, mend func(*baddisk.Disk)
 		want       []string // code and words
 	}{
-		{"XFS has shut down", baddisk.XFS, (*baddisk.Disk).Break, (*baddisk.Disk).Repair, []string{"SCA-401", "input/output error", "journalctl -k"}},
-		{"ext4 has given up", baddisk.Ext4, (*baddisk.Disk).Break, (*baddisk.Disk).Repair, []string{"SCA-401", "journalctl -k"}},
-		{"read-only", baddisk.Ext4, (*baddisk.Disk).ReadOnly, (*baddisk.Disk).Repair, []string{"SCA-401", "read-only file system", "mounted so"}},
-		{"full", baddisk.Ext4, (*baddisk.Disk).Fill, (*baddisk.Disk).Empty, []string{"SCA-402", "no space left on device"}},
-		{"hangs", baddisk.XFS, (*baddisk.Disk).Freeze, (*baddisk.Disk).Thaw, []string{"SCA-401", "the disk does not answer"}},
+		{"XFS has shut down", baddisk.XFS, (*baddisk.Disk).Break, (*baddisk.Disk).Repair,
+			[]string{"SCA-401", "input/output error", "journalctl -k"}},
+		{"ext4 has given up", baddisk.Ext4, (*baddisk.Disk).Break, (*baddisk.Disk).Repair,
+			[]string{"SCA-401", "journalctl -k"}},
+		{"read-only", baddisk.Ext4, (*baddisk.Disk).ReadOnly, (*baddisk.Disk).Repair,
+			[]string{"SCA-401", "read-only file system", "mounted so"}},
+		{"full", baddisk.Ext4, (*baddisk.Disk).Fill, (*baddisk.Disk).Empty,
+			[]string{"SCA-402", "no space left on device"}},
+		{"hangs", baddisk.XFS, (*baddisk.Disk).Freeze, (*baddisk.Disk).Thaw,
+			[]string{"SCA-401", "the disk does not answer"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -82,11 +90,13 @@ func TestFoldersOfBadDisk(t *testing.T) {
 			await.Holds(t, 100*time.Millisecond, "nothing is wrong", func() bool { return found() == "" })
 			c.harm(disk)
 			await.That(t, "the finding", func() bool { return found() != "" })
+
 			for _, word := range append(c.want, " "+disk.Dir+": ") {
 				if got := found(); !strings.Contains(got, word) {
 					t.Errorf("%q is not in %q", word, got)
 				}
 			}
+
 			c.mend(disk)
 			await.That(t, "the end", func() bool { return found() == "" })
 		})
@@ -98,28 +108,34 @@ func TestFoldersOfBadDisk(t *testing.T) {
 func TestFoldersTakeTurns(t *testing.T) {
 	cfg := nodeOn(t, t.TempDir())
 	f := newFolders(cfg)[0]
-	if err := errors.Join(os.RemoveAll(cfg.NodeDir()), os.RemoveAll(cfg.AuditDir()), os.WriteFile(cfg.AuditDir(), nil, 0o600)); err != nil {
+	if err := errors.Join(os.RemoveAll(cfg.NodeDir()), os.RemoveAll(cfg.AuditDir()),
+		os.WriteFile(cfg.AuditDir(), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Contains(f.paths, cfg.AuditDir()) {
 		t.Fatalf("not tried: %q", f.paths)
 	}
+
 	for range f.paths {
 		_ = f.try()
 	}
+
 	for range f.paths {
 		if err := f.try(); !errors.Is(err, syscall.ENOTDIR) {
 			t.Errorf("got %v", err)
 		}
 	}
+
 	if err := errors.Join(os.Remove(cfg.AuditDir()), os.Mkdir(cfg.AuditDir(), 0o700)); err != nil {
 		t.Fatal(err)
 	}
+
 	for range f.paths {
 		if err := f.try(); err != nil {
 			t.Errorf("it is mended: %v", err)
 		}
 	}
+
 	left, err := filepath.Glob(filepath.Join(cfg.DataDir, "*", ".*"))
 	if len(left) != 0 {
 		t.Errorf("left behind: %q, %v", left, err)
@@ -138,11 +154,13 @@ func TestFoldersThatNodesShare(t *testing.T) {
 		if err := os.MkdirAll(cfg.SharedNodesDir(), 0o700); err != nil {
 			t.Fatal(err)
 		}
+
 		list := newFolders(cfg)
 		f := list[len(list)-1]
 		if f.paths[0] != cfg.SharedNodesDir() {
 			t.Fatalf("it is tried in %q", f.paths)
 		}
+
 		all.Go(func() {
 			for range 200 {
 				if err := f.try(); err != nil {
@@ -152,6 +170,7 @@ func TestFoldersThatNodesShare(t *testing.T) {
 			}
 		})
 	}
+
 	all.Wait()
 }
 
@@ -164,12 +183,20 @@ func TestFoldersByFileSystem(t *testing.T) {
 	}{
 		"default":          {func(*settings.Settings) {}, "/d | /run/x | /srv/cluster/nodes"},
 		"directory inside": {func(s *settings.Settings) { s.Storage.Path = "/d/shared" }, "/d | /run/x"},
-		"volume":           {func(s *settings.Settings) { s.Storage.Kind, s.Storage.Bricks = settings.VolumeStorage, "/d/bricks" }, "/d | /run/x"},
-		"bricks apart":     {func(s *settings.Settings) { s.Storage.Kind, s.Storage.Bricks = settings.VolumeStorage, "/bricks" }, "/d | /run/x | /bricks"},
+		"volume": {func(s *settings.Settings) {
+			s.Storage.Kind = settings.VolumeStorage
+			s.Storage.Bricks = "/d/bricks"
+		}, "/d | /run/x"},
+		"bricks apart": {func(s *settings.Settings) {
+			s.Storage.Kind = settings.VolumeStorage
+			s.Storage.Bricks = "/bricks"
+		}, "/d | /run/x | /bricks"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := settings.Default("n1")
-			cfg.DataDir, cfg.RuntimeDir, cfg.Storage.Path = "/d", "/run/x", "/srv/cluster"
+			cfg.DataDir = "/d"
+			cfg.RuntimeDir = "/run/x"
+			cfg.Storage.Path = "/srv/cluster"
 			c.change(&cfg)
 			var names []string
 			for _, f := range newFolders(&cfg) {
@@ -180,6 +207,7 @@ func TestFoldersByFileSystem(t *testing.T) {
 					}
 				}
 			}
+
 			if got := strings.Join(names, " | "); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}

@@ -34,6 +34,7 @@ func TestHiccup(t *testing.T) {
 		{6 * time.Second, silent, 1, 6 * time.Second},
 		{3 * time.Second, silent, 1, -1}, // the load balancer is wrong
 	}
+
 	for i, s := range steps {
 		clock = clock.Add(s.after)
 		f := healthyFacts(&cfg)
@@ -44,6 +45,7 @@ func TestHiccup(t *testing.T) {
 		if d.ServingSince != nil {
 			got = clock.Sub(*d.ServingSince)
 		}
+
 		if got != s.want || (d.Health == status.NotServing) != (s.want < 0) {
 			t.Errorf("step %d: serving for %s, want %s; %s", i, got, s.want, d.Health)
 		}

@@ -18,14 +18,17 @@ func fromLastLine(i service.Info) []status.Finding {
 		f.Cause = clipped
 		return []status.Finding{f}
 	}
+
 	switch {
 	case i.Name == status.MasterService && i.LastExit == exitConfig:
 		return []status.Finding{{Code: status.MasterConfig, Cause: clipped}}
 	case strings.Contains(l, ".pem") && (strings.Contains(l, "permission denied") || strings.Contains(l, "key")):
 		return []status.Finding{{Code: status.KeyUnreadable, Subject: "of the master", Cause: clipped}}
-	case strings.Contains(l, "config") && (strings.Contains(l, "error") || strings.Contains(l, "invalid") || strings.Contains(l, "expected")):
+	case strings.Contains(l, "config") &&
+		(strings.Contains(l, "error") || strings.Contains(l, "invalid") || strings.Contains(l, "expected")):
 		return []status.Finding{{Code: status.MasterConfig, Cause: clipped}}
 	}
+
 	return nil
 }
 
@@ -42,8 +45,10 @@ func errnoFinding(child, line string) (f status.Finding, ok bool) {
 	case ofAddress, listened && probe.IsOfListening(errno):
 		return probe.PortFinding(address, errno), true
 	case probe.IsOfDisk(errno):
-		return probe.FileFinding(wordIn(line, child, func(word string) bool { return strings.HasPrefix(word, "/") }), errno), true
+		return probe.FileFinding(wordIn(line, child, func(word string) bool { return strings.HasPrefix(word, "/") }),
+			errno), true
 	}
+
 	return f, false
 }
 

@@ -21,6 +21,7 @@ func TestEveryErrnoOfALastLine(t *testing.T) {
 		}
 		return found[0].Code, found[0].Subject
 	}
+
 	for errno := syscall.Errno(1); errno <= maxErrno; errno++ {
 		if got := errnoIn(strings.ToLower(errno.Error())); got.Error() != errno.Error() { // some have one text
 			t.Errorf("%v is taken for %v", errno, got)
@@ -40,6 +41,7 @@ func TestEveryErrnoOfALastLine(t *testing.T) {
 		case probe.IsOfDisk(errno):
 			want, subject = status.StorageUnusable, status.MasterService
 		}
+
 		if c, s := code(line, "exit code 1"); c != want || s != subject {
 			t.Errorf("%q: %s %s, want %s %s", line, c, s, want, subject)
 		}
@@ -56,6 +58,7 @@ func TestEveryErrnoOfALastLine(t *testing.T) {
 		case errno == syscall.EADDRNOTAVAIL:
 			want = status.AddressMissing
 		}
+
 		c, s := code(line, exitConfig)
 		if c != want || probe.IsOfDisk(errno) && s != "/Data/etc/master" {
 			t.Errorf("%q: %s %s, want %s", line, c, s, want)
@@ -73,6 +76,7 @@ func TestEveryErrnoOfALastLine(t *testing.T) {
 			t.Errorf("%q: %s, want %s", line, c, want)
 		}
 	}
+
 	for _, line := range []string{"", "panic: no", "listen to this: bind: nothing", "exit"} {
 		if c, s := code(line, "exit code 1"); c != "" {
 			t.Errorf("%q: %s %s", line, c, s)

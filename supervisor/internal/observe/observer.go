@@ -62,8 +62,13 @@ type Observer struct {
 
 // New gives an observer; nothing is looked at before Run.
 func New(cfg Config) *Observer {
-	o := &Observer{cfg: cfg, slow: newSlowFacts(cfg.Settings), tries: newFolders(cfg.Settings), events: history.NewRecorder(filepath.Join(cfg.Settings.LogDir(), "events.jsonl"), cfg.Log),
-		course: history.NewCourse(filepath.Join(cfg.Settings.LogDir(), "course.json"), cfg.Log)}
+	o := &Observer{
+		cfg:    cfg,
+		slow:   newSlowFacts(cfg.Settings),
+		tries:  newFolders(cfg.Settings),
+		events: history.NewRecorder(filepath.Join(cfg.Settings.LogDir(), "events.jsonl"), cfg.Log),
+		course: history.NewCourse(filepath.Join(cfg.Settings.LogDir(), "course.json"), cfg.Log),
+	}
 	d := o.compose(facts{})
 	o.doc.Store(&d)
 	return o
@@ -101,6 +106,7 @@ func (o *Observer) Run(ctx context.Context) {
 	beside.Go(func() { o.clock.keep(ctx, probe.ClockSynchronised) })
 	beside.Go(func() { runFolders(ctx, o.tries) })
 	defer beside.Wait()
+
 	defer o.events.Wait()
 	defer o.course.Wait()
 	told := conditions{path: o.cfg.Settings.ConditionsFile()}
@@ -116,14 +122,17 @@ func (o *Observer) Run(ctx context.Context) {
 		if err := told.keep(o.cfg.Now(), d.Problems); err != nil {
 			text = err.Error()
 		}
+
 		if text != "" && text != failed {
 			o.cfg.Log.Warn(text)
 		}
+
 		failed = text
 		wait := observeWaiting
 		if d.ServingSince != nil && f.front == nil {
 			wait = observeServing
 		}
+
 		if pause.About(ctx, wait) != nil {
 			return
 		}
@@ -137,6 +146,7 @@ func (o *Observer) look(ctx context.Context) facts {
 	var tasks sync.WaitGroup
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
+
 	if !cfg.Arbiter {
 		tasks.Go(func() {
 			began := time.Now()
@@ -144,18 +154,22 @@ func (o *Observer) look(ctx context.Context) facts {
 			f.round = time.Since(began)
 		})
 	}
+
 	if cfg.LB.Enabled {
 		tasks.Go(func() { f.balancer, f.balErr = askBalancer(ctx, o.cfg.Balancer) })
 	}
+
 	f.slowAnswer = o.slow.get(o.cfg.Now())
 	f.unwritable = unwritable(o.tries)
 	f.Node = o.cfg.Node()
 	f.clock = o.clock.Load()
 	f.network = networkFindings(cfg, f.Cluster)
 	tasks.Wait()
+
 	if cfg.Arbiter {
 		f.front = arbiterFault(f.Volume)
 	}
+
 	return f
 }
 
@@ -164,16 +178,20 @@ func networkFindings(cfg *settings.Settings, cluster []status.Finding) []status.
 	if !cfg.Peering.Enabled {
 		return nil
 	}
+
 	if f := probe.AddressFinding(cfg.Peering.Address); f != nil {
 		return []status.Finding{*f}
 	}
+
 	away := func(f status.Finding) bool { return f.Code == status.NodeUnreachable }
 	if !slices.ContainsFunc(cluster, away) {
 		return nil
 	}
+
 	if fault := probe.LinkFault(cfg.Peering.Address); fault != "" {
 		return []status.Finding{{Code: status.NetworkDown, Cause: fault}}
 	}
+
 	return nil
 }
 

@@ -19,6 +19,7 @@ func masterReports(f facts) (out []status.Finding) {
 			running = i
 		}
 	}
+
 	if s == nil || running.PID == 0 || s.PID != running.PID {
 		return nil // none yet, or of one that is gone
 	}
@@ -26,8 +27,12 @@ func masterReports(f facts) (out []status.Finding) {
 		if running.State != service.Running { // its silence is told already
 			return nil
 		}
-		return []status.Finding{{Code: status.MasterUnreported, Cause: fmt.Sprintf("the last status is %s old", status.Age(f.now.Sub(s.Written)))}}
+		return []status.Finding{{
+			Code:  status.MasterUnreported,
+			Cause: fmt.Sprintf("the last status is %s old", status.Age(f.now.Sub(s.Written))),
+		}}
 	}
+
 	for _, p := range s.Problems {
 		code, ok := status.GitCode(p.What)
 		switch {
@@ -46,10 +51,12 @@ func masterReports(f facts) (out []status.Finding) {
 			out = append(out, status.Finding{Code: status.MasterProblem, Subject: string(p.What), Cause: p.Text})
 		}
 	}
+
 	out = append(out, apart(s.Apart, f.Others)...)
 	if e := s.PillarError; e != nil {
 		out = append(out, status.Finding{Code: status.PillarErrors, Cause: pillarCause(e, s.PillarFaulty)})
 	}
+
 	return out
 }
 
@@ -63,23 +70,33 @@ func apart(list []control.Apart, others []status.Node) (out []status.Finding) {
 		}
 		return ""
 	}
+
 	for _, a := range list {
 		node := name(a.Peer)
 		if node == "" { // why is told of the node
 			continue
 		}
+
 		effect := "jobs of one do not reach the minions of the other"
 		if a.Through != "" {
 			effect = "what they have for each other goes through " + cmp.Or(name(a.Through), a.Through)
 		}
-		out = append(out, status.Finding{Code: status.MastersApart, Subject: node, Cause: cmp.Or(a.Error, "no connection") + "; " + effect})
+
+		out = append(out,
+			status.Finding{
+				Code:    status.MastersApart,
+				Subject: node,
+				Cause:   cmp.Or(a.Error, "no connection") + "; " + effect,
+			})
 	}
+
 	return out
 }
 
 // unansweredCause tells of questions for pillars that the master could not answer.
 func unansweredCause(p control.Problem) string {
-	return fmt.Sprintf("%s (%d questions since %s, the last at %s)", p.Text, p.Count, p.Since.UTC().Format("15:04 UTC"), p.Last.UTC().Format("15:04 UTC"))
+	return fmt.Sprintf("%s (%d questions since %s, the last at %s)", p.Text, p.Count,
+		p.Since.UTC().Format("15:04 UTC"), p.Last.UTC().Format("15:04 UTC"))
 }
 
 func pillarCause(e *control.PillarError, minions int) string {

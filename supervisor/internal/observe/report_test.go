@@ -19,12 +19,21 @@ func TestMasterReportsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := facts{now: s.Written.Add(control.StatusStale), slowAnswer: slowAnswer{master: s}, services: []service.Info{{Name: status.MasterService, State: service.Running, PID: s.PID}}}
+
+	f := facts{
+		now:        s.Written.Add(control.StatusStale),
+		slowAnswer: slowAnswer{master: s},
+		services:   []service.Info{{Name: status.MasterService, State: service.Running, PID: s.PID}},
+	}
+
 	got := masterReports(f)
-	if len(got) != 2 || got[0].Code != status.ReturnsNotKept || !strings.Contains(got[0].Cause, "no space left on device") ||
-		got[1].Code != status.PillarErrors || !strings.Contains(got[1].Cause, "minion web1: Rendering SLS 'broken' failed") {
+	if len(got) != 2 || got[0].Code != status.ReturnsNotKept ||
+		!strings.Contains(got[0].Cause, "no space left on device") ||
+		got[1].Code != status.PillarErrors || !strings.Contains(got[1].Cause,
+		"minion web1: Rendering SLS 'broken' failed") {
 		t.Errorf("%+v", got)
 	}
+
 	if s.Accepted != 1 || s.Pending != 1 || s.Requests == 0 {
 		t.Errorf("%+v", s)
 	}
@@ -33,11 +42,30 @@ func TestMasterReportsRecorded(t *testing.T) {
 // Two masters that serve and do not reach each other are told; one of a node that
 // does not serve is told of the node.
 func TestApart(t *testing.T) {
-	others := []status.Node{{Name: "n2", Address: "10.0.0.2", State: "ready", Master: "ok"}, {Name: "n3", Address: "10.0.0.3", State: "ready", Master: "ok"},
-		{Name: "n4", Address: "10.0.0.4", State: "unreachable"}, {Name: "n5", Address: "10.0.0.5", State: "ready", Master: "down"}}
-	got := apart([]control.Apart{{Peer: "10.0.0.2", Through: "10.0.0.3", Error: "i/o timeout"}, {Peer: "10.0.0.3"}, {Peer: "10.0.0.4"}, {Peer: "10.0.0.5"}, {Peer: "10.0.0.9"}}, others)
-	want := []status.Finding{{Code: status.MastersApart, Subject: "n2", Cause: "i/o timeout; what they have for each other goes through n3"},
-		{Code: status.MastersApart, Subject: "n3", Cause: "no connection; jobs of one do not reach the minions of the other"}}
+	others := []status.Node{
+		{Name: "n2", Address: "10.0.0.2", State: "ready", Master: "ok"},
+		{Name: "n3", Address: "10.0.0.3", State: "ready", Master: "ok"},
+		{Name: "n4", Address: "10.0.0.4", State: "unreachable"},
+		{Name: "n5", Address: "10.0.0.5", State: "ready", Master: "down"},
+	}
+
+	got := apart([]control.Apart{
+		{Peer: "10.0.0.2", Through: "10.0.0.3", Error: "i/o timeout"},
+		{Peer: "10.0.0.3"},
+		{Peer: "10.0.0.4"},
+		{Peer: "10.0.0.5"},
+		{Peer: "10.0.0.9"},
+	},
+		others)
+
+	want := []status.Finding{
+		{Code: status.MastersApart, Subject: "n2", Cause: "i/o timeout; what they have for each other goes through n3"},
+		{
+			Code:    status.MastersApart,
+			Subject: "n3",
+			Cause:   "no connection; jobs of one do not reach the minions of the other",
+		},
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
 	}
@@ -55,21 +83,27 @@ func TestSlowFactsReadTheMaster(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		s.look()
 		return s.get(s.last).master
 	}
+
 	if m := look(""); m != nil {
 		t.Errorf("without a file: %+v", m)
 	}
+
 	if m := look(`{"schema":1,"pid":5}`); m == nil || m.PID != 5 {
 		t.Errorf("%+v", m)
 	}
+
 	if m := look(`{"schema":1,"p`); m == nil || m.PID != 5 {
 		t.Errorf("half a file: %+v", m)
 	}
+
 	if err := os.Remove(s.report); err != nil {
 		t.Fatal(err)
 	}
+
 	if m := look(""); m != nil {
 		t.Errorf("the file is gone: %+v", m)
 	}

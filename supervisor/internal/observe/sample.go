@@ -16,21 +16,25 @@ func sample(f facts, d status.Document) history.Sample {
 	if f.observed && f.front == nil && f.round > 0 {
 		s.Latency = &f.round
 	}
+
 	if d.Master != nil {
 		s.Returns = &d.Master.Returns
 	}
+
 	pids := []int{os.Getpid()}
 	for _, i := range f.services {
 		if i.PID > 0 {
 			pids = append(pids, i.PID)
 		}
 	}
+
 	s.Memory = func() (all uint64) {
 		for _, pid := range pids {
 			all += resident("/proc/" + strconv.Itoa(pid) + "/statm")
 		}
 		return all
 	}
+
 	return s
 }
 

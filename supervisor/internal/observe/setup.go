@@ -11,7 +11,10 @@ import (
 
 // SetupFinding is the finding of a set-up that has stopped.
 func SetupFinding(p setup.Progress) status.Finding {
-	f := status.Finding{Code: status.SetupStopped, Cause: status.Clip("tried to " + p.Failure.Tried + ": " + p.Failure.Cause)}
+	f := status.Finding{
+		Code:  status.SetupStopped,
+		Cause: status.Clip("tried to " + p.Failure.Tried + ": " + p.Failure.Cause),
+	}
 	for _, c := range p.Failure.Check {
 		f.Cause += "\ncheck: " + status.Clip(c)
 	}
@@ -65,11 +68,20 @@ type Idle struct {
 // Document is the status of such a machine.
 func (i Idle) Document(board *status.Board, now time.Time) status.Document {
 	f := status.Finding{Code: status.ConfigWrong, Subject: i.Config, Cause: i.Fault.Error()}
-	d := status.Document{Schema: status.Schema, Setup: status.SetupFailed, Version: i.Version, Node: i.Hostname,
-		Started: i.Started, Nodes: []status.Node{}, Services: []status.Service{}}
+	d := status.Document{
+		Schema:   status.Schema,
+		Setup:    status.SetupFailed,
+		Version:  i.Version,
+		Node:     i.Hostname,
+		Started:  i.Started,
+		Nodes:    []status.Node{},
+		Services: []status.Service{},
+	}
+
 	if i.Reset {
 		f = status.Finding{Code: status.ResetStopped, Cause: status.Clip(i.Fault.Error())}
 	}
+
 	if errors.Is(i.Fault, settings.ErrNone) {
 		f = status.Finding{Code: status.NotConfigured, Subject: i.Config}
 		d.Setup = status.SetupNew
@@ -79,9 +91,11 @@ func (i Idle) Document(board *status.Board, now time.Time) status.Document {
 			d.Setup, d.SetupStep, f.Cause = p.State, SetupStep(p), underWay(p)
 		}
 	}
+
 	d.Front.Addresses = []string{}
 	d.Problems = board.Update(now, []status.Finding{f})
 	d.Health = status.Worst(d.Problems)
 	d.Exit = d.Health.Exit()
+
 	return d
 }

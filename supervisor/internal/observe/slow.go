@@ -35,7 +35,11 @@ const (
 )
 
 func newSlowFacts(cfg *settings.Settings) *slowFacts {
-	s := &slowFacts{paths: []string{cfg.DataDir, cfg.StorageDir()}, pki: cfg.SharedPKIDir(), report: filepath.Join(cfg.CacheDir(), control.StatusFile)}
+	s := &slowFacts{
+		paths:  []string{cfg.DataDir, cfg.StorageDir()},
+		pki:    cfg.SharedPKIDir(),
+		report: filepath.Join(cfg.CacheDir(), control.StatusFile),
+	}
 	if cfg.OnVolume() { // nothing of this process touches it: the volume's manager and the master say how it is
 		s.paths, s.pki = s.paths[:1], ""
 	}
@@ -64,21 +68,33 @@ func (s *slowFacts) look() {
 		d, err := probe.StatDisk(p)
 		disks[p] = diskFact{d, err}
 	}
+
 	var keys probe.Keys
 	var err error
 	if s.pki != "" {
 		s.mark(s.pki)
 		keys, err = probe.CountKeys(s.pki)
 	}
+
 	locked := setup.LockedOut()
 	s.mark(s.report)
 	master, merr := control.ReadStatus(s.report)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if merr != nil && !errors.Is(merr, fs.ErrNotExist) {
 		master = s.answer.master // half written, perhaps; it grows stale if that lasts
 	}
-	s.running, s.last, s.answer = false, s.since, slowAnswer{disks: disks, keys: &keys, keysErr: err, master: master, locked: locked}
+
+	s.running = false
+	s.last = s.since
+	s.answer = slowAnswer{
+		disks:   disks,
+		keys:    &keys,
+		keysErr: err,
+		master:  master,
+		locked:  locked,
+	}
 }
 
 // masterSpoke reports whether the master of that process id has written its status

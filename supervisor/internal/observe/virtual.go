@@ -33,15 +33,20 @@ func virtualFindings(f facts) (out []status.Finding) {
 	if v == nil {
 		return nil
 	}
+
 	for _, i := range f.services {
-		if i.Name == status.VirtualService && (i.State == service.Pausing || i.State == service.Starting && i.Failures > 0) {
-			out = append(out, status.Finding{Code: status.VirtualUnable, Subject: v.Address, Cause: "keepalived: " + crash(i)})
+		if i.Name == status.VirtualService &&
+			(i.State == service.Pausing || i.State == service.Starting && i.Failures > 0) {
+			out = append(out,
+				status.Finding{Code: status.VirtualUnable, Subject: v.Address, Cause: "keepalived: " + crash(i)})
 		}
 	}
+
 	var have, away []string
 	if v.Here {
 		have = append(have, "this node")
 	}
+
 	for _, n := range f.Others {
 		switch {
 		case n.Virtual:
@@ -51,13 +56,25 @@ func virtualFindings(f facts) (out []status.Finding) {
 			away = append(away, n.Name)
 		}
 	}
+
 	switch {
 	case len(have) > 1:
-		out = append(out, status.Finding{Code: status.VirtualTwice, Subject: v.Address, Cause: strings.Join(have, " and ") + " have it"})
+		out = append(out,
+			status.Finding{
+				Code:    status.VirtualTwice,
+				Subject: v.Address,
+				Cause:   strings.Join(have, " and ") + " have it",
+			})
 	case len(have) == 0 && len(away) > 0:
-		out = append(out, status.Finding{Code: status.VirtualNobody, Subject: v.Address, Cause: "of those that answer; not asked: " + strings.Join(away, ", ")})
+		out = append(out,
+			status.Finding{
+				Code:    status.VirtualNobody,
+				Subject: v.Address,
+				Cause:   "of those that answer; not asked: " + strings.Join(away, ", "),
+			})
 	case len(have) == 0:
 		out = append(out, status.Finding{Code: status.VirtualNobody, Subject: v.Address})
 	}
+
 	return out
 }

@@ -45,11 +45,13 @@ func ownAddresses() string {
 	if err != nil {
 		return "addresses that cannot be told: " + err.Error()
 	}
+
 	for _, one := range all {
 		list, err := one.Addrs()
 		if err != nil || one.Flags&net.FlagLoopback != 0 {
 			continue
 		}
+
 		for _, a := range list {
 			p, err := netip.ParsePrefix(a.String())
 			if err == nil && !p.Addr().IsLinkLocalUnicast() {
@@ -57,13 +59,16 @@ func ownAddresses() string {
 			}
 		}
 	}
+
 	if len(have) == 0 {
 		return "no address but those of the loopback"
 	}
+
 	more := ""
 	if n := len(have) - maxOwn; n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
+
 	return strings.Join(have[:min(len(have), maxOwn)], ", ") + more
 }
 
@@ -73,6 +78,7 @@ func LinkFault(ip string) string {
 	if err != nil {
 		return ""
 	}
+
 	want = want.Unmap()
 	all, _ := net.Interfaces() // without them nothing is known
 	for _, one := range all {
@@ -88,6 +94,7 @@ func LinkFault(ip string) string {
 			}
 		}
 	}
+
 	return ""
 }
 
@@ -123,10 +130,14 @@ func listenExplanations() []explanation {
 	return []explanation{
 		{[]syscall.Errno{syscall.EADDRINUSE}, "another program has the port: ss -ltnp"},
 		{[]syscall.Errno{syscall.EADDRNOTAVAIL}, "this machine does not have the address: ip addr"},
-		{[]syscall.Errno{syscall.EACCES, syscall.EPERM}, "what confines the service forbids it, or the port is below net.ipv4.ip_unprivileged_port_start"},
-		{[]syscall.Errno{syscall.EAFNOSUPPORT, syscall.EPROTONOSUPPORT}, "the kernel of this machine has no such network, as with IPv6 switched off"},
-		{[]syscall.Errno{syscall.ENETDOWN, syscall.ENETUNREACH, syscall.ENODEV, syscall.ENXIO}, "the network interface is down or gone: ip link"},
-		{[]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, "the machine or the process has too few open files or too little memory"},
+		{[]syscall.Errno{syscall.EACCES, syscall.EPERM},
+			"what confines the service forbids it, or the port is below net.ipv4.ip_unprivileged_port_start"},
+		{[]syscall.Errno{syscall.EAFNOSUPPORT, syscall.EPROTONOSUPPORT},
+			"the kernel of this machine has no such network, as with IPv6 switched off"},
+		{[]syscall.Errno{syscall.ENETDOWN, syscall.ENETUNREACH, syscall.ENODEV, syscall.ENXIO},
+			"the network interface is down or gone: ip link"},
+		{[]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM},
+			"the machine or the process has too few open files or too little memory"},
 		{[]syscall.Errno{syscall.EINVAL}, "nothing can listen on an address of that kind"},
 	}
 }

@@ -53,11 +53,17 @@ func TestEveryErrnoOfAPort(t *testing.T) {
 		case syscall.EADDRINUSE:
 			want = status.Finding{Code: status.PortInUse, Subject: address, Cause: err.Error()}
 		case syscall.EADDRNOTAVAIL:
-			want = status.Finding{Code: status.AddressMissing, Subject: "192.0.2.7", Cause: "this machine has " + ownAddresses()}
+			want = status.Finding{
+				Code:    status.AddressMissing,
+				Subject: "192.0.2.7",
+				Cause:   "this machine has " + ownAddresses(),
+			}
 		}
+
 		if f != want {
 			t.Errorf("%d: got %+v, want %+v", errno, f, want)
 		}
+
 		if errno != syscall.EADDRNOTAVAIL && !strings.Contains(f.Cause, errno.Error()) {
 			t.Errorf("%d: the cause does not say %v: %s", errno, errno, f.Cause)
 		}
@@ -86,6 +92,7 @@ func TestPortsOfThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+
 	for address, want := range map[string]status.Code{
 		taken.Addr().String():    status.PortInUse,
 		"192.0.2.7:4506":         status.AddressMissing,
@@ -101,6 +108,7 @@ func TestPortsOfThisMachine(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", address, got, want)
 		}
 	}
+
 	for _, here := range []string{"127.0.0.1", "127.8.8.8", "0.0.0.0", "no address"} {
 		if f := AddressFinding(here); f != nil {
 			t.Errorf("%s: %+v", here, *f)
@@ -118,20 +126,24 @@ func TestLostAddress(t *testing.T) {
 			t.Fatalf("ip %v: %v %s", args, err, out)
 		}
 	}
+
 	ip("link", "set", "lo", "up")
 	if f := AddressFinding(given); f == nil || f.Cause != "this machine has no address but those of the loopback" {
 		t.Errorf("without an interface: %+v", f)
 	}
+
 	ip("link", "add", "d0", "type", "veth", "peer", "name", "d1")
 	ip("addr", "add", given+"/24", "dev", "d0")
 	if fault := LinkFault(given); fault != "d0, which has 10.99.3.3, is down" {
 		t.Errorf("got %q", fault)
 	}
+
 	ip("link", "set", "d0", "up")
 	ip("link", "set", "d1", "up")
 	await.That(t, "that all is well", func() bool { return AddressFinding(given) == nil && LinkFault(given) == "" })
 	ip("link", "set", "d1", "down")
-	await.That(t, "the loss of the carrier", func() bool { return LinkFault(given) == "d0, which has 10.99.3.3, has no carrier" })
+	await.That(t, "the loss of the carrier",
+		func() bool { return LinkFault(given) == "d0, which has 10.99.3.3, has no carrier" })
 	ip("addr", "del", given+"/24", "dev", "d0")
 	nonlocal := func(value string) error { // of this network
 		return os.WriteFile("/proc/sys/net/ipv4/ip_nonlocal_bind", []byte(value), 0o600)
@@ -146,6 +158,7 @@ func TestLostAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	ip("addr", "add", other+"/24", "dev", "d0")
 	for _, f := range append(PortFindings(given+":14505"), *AddressFinding(given)) {
 		if f.Code != status.AddressMissing || f.Subject != given || f.Cause != "this machine has "+other+" on d0" {
@@ -162,10 +175,12 @@ func enterNetwork(t *testing.T) {
 	if err == nil {
 		err = unix.Unshare(unix.CLONE_NEWNET)
 	}
+
 	if err != nil {
 		runtime.UnlockOSThread()
 		t.Skipf("NOT TESTED: a network namespace cannot be made: %v", err)
 	}
+
 	t.Cleanup(func() {
 		defer before.Close()
 		if err := unix.Setns(int(before.Fd()), unix.CLONE_NEWNET); err != nil {
@@ -181,11 +196,13 @@ func TestIsOfDisk(t *testing.T) {
 	for _, row := range diskErrnos() {
 		all = append(all, row.errnos...)
 	}
+
 	for _, errno := range all {
 		if err := (&fs.PathError{Op: "read", Path: "/x", Err: errno}); !IsOfDisk(err) || DiskCause(err) == err.Error() {
 			t.Errorf("%v: %q", errno, DiskCause(err))
 		}
 	}
+
 	for _, err := range []error{nil, fs.ErrNotExist, syscall.EACCES, errors.New("input/output error")} {
 		if IsOfDisk(err) {
 			t.Errorf("%v", err)

@@ -34,7 +34,8 @@ func timeService(ctx context.Context) (bool, error) {
 	defer c.Close()
 	var yes bool
 	err = c.Object("org.freedesktop.timedate1", "/org/freedesktop/timedate1").
-		CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, "org.freedesktop.timedate1", "NTPSynchronized").Store(&yes)
+		CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, "org.freedesktop.timedate1",
+			"NTPSynchronized").Store(&yes)
 	if err != nil {
 		return false, fmt.Errorf("clock: ask systemd-timedated: %w", err)
 	}

@@ -14,7 +14,8 @@ const DMI = "/sys/class/dmi/id"
 func OnEC2(dmi string) bool {
 	for _, f := range []string{"sys_vendor", "board_vendor", "bios_vendor", "product_uuid"} {
 		b, err := os.ReadFile(filepath.Join(dmi, f))
-		if s := strings.ToLower(strings.TrimSpace(string(b))); err == nil && (strings.Contains(s, "amazon ec2") || f == "product_uuid" && strings.HasPrefix(s, "ec2")) {
+		if s := strings.ToLower(strings.TrimSpace(string(b))); err == nil &&
+			(strings.Contains(s, "amazon ec2") || f == "product_uuid" && strings.HasPrefix(s, "ec2")) {
 			return true
 		}
 	}

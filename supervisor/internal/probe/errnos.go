@@ -109,5 +109,6 @@ func faultOf(err error) (fault DiskFault, ofDisk bool) {
 // IsOfListening reports whether err is an errno of bind and listen that is explained.
 func IsOfListening(err error) bool {
 	errno, ok := errors.AsType[syscall.Errno](err)
-	return ok && slices.ContainsFunc(listenExplanations(), func(e explanation) bool { return slices.Contains(e.errnos, errno) })
+	return ok && slices.ContainsFunc(listenExplanations(),
+		func(e explanation) bool { return slices.Contains(e.errnos, errno) })
 }

@@ -38,16 +38,26 @@ func StatDisk(path string) (Disk, error) {
 		if err != nil {
 			return Disk{}, fmt.Errorf("statfs %s: %w", path, err)
 		}
+
 		break
 	}
+
 	size := uint64(st.Bsize)
-	d := Disk{Total: st.Blocks * size, Free: st.Bavail * size, InodesPercent: 100, ReadOnly: st.Flags&unix.ST_RDONLY != 0}
+	d := Disk{
+		Total:         st.Blocks * size,
+		Free:          st.Bavail * size,
+		InodesPercent: 100,
+		ReadOnly:      st.Flags&unix.ST_RDONLY != 0,
+	}
+
 	if st.Blocks > 0 {
 		d.FreePercent = 100 * float64(st.Bavail) / float64(st.Blocks)
 	}
+
 	if st.Files > 0 {
 		d.InodesPercent = 100 * float64(st.Ffree) / float64(st.Files)
 	}
+
 	return d, nil
 }
 
@@ -59,7 +69,12 @@ type Keys struct{ Accepted, Pending, Rejected, Denied int }
 // (.key_cache).
 func CountKeys(pki string) (k Keys, err error) {
 	var faults []error
-	for name, n := range map[string]*int{"minions": &k.Accepted, "minions_pre": &k.Pending, "minions_rejected": &k.Rejected, "minions_denied": &k.Denied} {
+	for name, n := range map[string]*int{
+		"minions":          &k.Accepted,
+		"minions_pre":      &k.Pending,
+		"minions_rejected": &k.Rejected,
+		"minions_denied":   &k.Denied,
+	} {
 		var err error
 		if *n, err = countFiles(filepath.Join(pki, name)); err != nil {
 			faults = append(faults, err)
@@ -77,6 +92,7 @@ func countFiles(dir string) (int, error) {
 		return 0, fmt.Errorf("count keys: %w", err)
 	}
 	defer f.Close()
+
 	n := 0
 	for {
 		names, err := f.Readdirnames(1024)
@@ -85,6 +101,7 @@ func countFiles(dir string) (int, error) {
 				n++
 			}
 		}
+
 		if errors.Is(err, io.EOF) || err == nil && len(names) == 0 {
 			return n, nil
 		}
@@ -126,12 +143,14 @@ func holder(address string) string {
 	if err != nil {
 		return ""
 	}
+
 	inodes := map[string]bool{}
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		b, err := readBounded(file, 8<<20)
 		if err != nil {
 			continue
 		}
+
 		for line := range strings.Lines(string(b)) {
 			f := strings.Fields(line)
 			if len(f) < 10 || f[3] != "0A" { // 0A: LISTEN
@@ -142,9 +161,11 @@ func holder(address string) string {
 			}
 		}
 	}
+
 	if len(inodes) == 0 {
 		return ""
 	}
+
 	return processWith(inodes)
 }
 
@@ -161,13 +182,16 @@ func procAddress(s string) (netip.AddrPort, bool) {
 	if err != nil {
 		return netip.AddrPort{}, false
 	}
+
 	raw, err := hex.DecodeString(hexIP)
 	if err != nil {
 		return netip.AddrPort{}, false
 	}
+
 	for word := raw; len(word) >= 4; word = word[4:] {
 		binary.NativeEndian.PutUint32(word, binary.BigEndian.Uint32(word))
 	}
+
 	ip, ok := netip.AddrFromSlice(raw)
 	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), ok
 }
@@ -179,6 +203,7 @@ func processWith(inodes map[string]bool) string {
 		if err != nil {
 			continue
 		}
+
 		for _, fd := range fds {
 			if to, err := os.Readlink(p + "/fd/" + fd.Name()); err == nil && inodes[to] {
 				comm, _ := readBounded(p+"/comm", 64)
@@ -186,6 +211,7 @@ func processWith(inodes map[string]bool) string {
 			}
 		}
 	}
+
 	return ""
 }
 

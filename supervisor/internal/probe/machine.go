@@ -32,11 +32,13 @@ func LookAtMachine(root, dataDir, address string) Machine {
 	if m[keyuse.MachineID] == "uninitialized" { // machine-id(5): the first boot
 		m[keyuse.MachineID] = ""
 	}
+
 	for kind, fact := range m {
 		if fact == "" {
 			delete(m, kind)
 		}
 	}
+
 	return m
 }
 
@@ -60,7 +62,8 @@ func firstLine(path string) string {
 }
 
 // sameForMany are UUIDs that firmware has which was never given one.
-var sameForMany = []string{"", "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff", "03000200-0400-0500-0006-000700080009"}
+var sameForMany = []string{"", "00000000-0000-0000-0000-000000000000",
+	"ffffffff-ffff-ffff-ffff-ffffffffffff", "03000200-0400-0500-0006-000700080009"}
 
 // boardUUID is what the firmware calls the machine (SMBIOS, System Information).
 func boardUUID(root string) string {
@@ -78,19 +81,23 @@ func diskSerial(root, dir string) string {
 	if err := unix.Stat(dir, &st); err != nil {
 		return ""
 	}
+
 	number := fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
 	disk, err := filepath.EvalSymlinks(filepath.Join(root, "sys/dev/block", number))
 	if err != nil {
 		return ""
 	}
+
 	if _, err := os.Stat(filepath.Join(disk, "partition")); err == nil {
 		disk = filepath.Dir(disk)
 	}
+
 	for _, name := range []string{"serial", "device/serial", "wwid", "device/wwid"} {
 		if serial := firstLine(filepath.Join(disk, name)); serial != "" && !everyonesSerial.MatchString(serial) {
 			return serial
 		}
 	}
+
 	return ""
 }
 
@@ -105,22 +112,28 @@ func cards(root, address string) string {
 	if err != nil {
 		return ""
 	}
+
 	var devices []string
 	holder := ""
 	for _, i := range interfaces {
 		if len(i.HardwareAddr) == 0 {
 			continue
 		}
+
 		if _, err := os.Stat(filepath.Join(root, "sys/class/net", i.Name, "device")); err == nil {
 			devices = append(devices, i.HardwareAddr.String())
 		}
-		if own, err := i.Addrs(); err == nil && slices.ContainsFunc(own, func(a net.Addr) bool { return addressOf(a).Addr().String() == address }) {
+
+		if own, err := i.Addrs(); err == nil &&
+			slices.ContainsFunc(own, func(a net.Addr) bool { return addressOf(a).Addr().String() == address }) {
 			holder = i.HardwareAddr.String()
 		}
 	}
+
 	if len(devices) == 0 {
 		return holder
 	}
+
 	slices.Sort(devices)
 	return strings.Join(slices.Compact(devices), " ")
 }
@@ -132,6 +145,7 @@ func HasAddress(address string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+
 	want = want.Unmap()
 	own, err := net.InterfaceAddrs() // one question to the kernel, which is enough most often
 	if err != nil {
@@ -145,10 +159,12 @@ func HasAddress(address string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+
 	for _, i := range interfaces {
 		if i.Flags&net.FlagLoopback == 0 {
 			continue
 		}
+
 		networks, err := i.Addrs()
 		if err != nil {
 			return false, err
@@ -157,6 +173,7 @@ func HasAddress(address string) (bool, error) {
 			return true, nil
 		}
 	}
+
 	return false, nil
 }
 
@@ -170,18 +187,23 @@ func Announce(address string) error {
 	if err != nil || !own.Is4() {
 		return err
 	}
+
 	network, err := networkOf(own)
 	if err != nil || !network.IsValid() || network.Bits() > 30 {
 		return err
 	}
-	conn, err := net.DialUDP("udp4", &net.UDPAddr{IP: own.AsSlice()}, net.UDPAddrFromAddrPort(netip.AddrPortFrom(strangerIn(network, own), discardPort)))
+
+	conn, err := net.DialUDP("udp4", &net.UDPAddr{IP: own.AsSlice()},
+		net.UDPAddrFromAddrPort(netip.AddrPortFrom(strangerIn(network, own), discardPort)))
 	if err != nil {
 		return fmt.Errorf("announce %s on its network: %w", address, err)
 	}
 	defer conn.Close()
+
 	if _, err := conn.Write([]byte{0}); err != nil {
 		return fmt.Errorf("announce %s on its network: %w", address, err)
 	}
+
 	return nil
 }
 

@@ -20,10 +20,15 @@ func TestLookAtMachine(t *testing.T) {
 		want  Machine
 	}{
 		{"nothing", nil, Machine{}},
-		{"all", map[string]string{"etc/machine-id": "abc\n", "sys/class/dmi/id/product_uuid": uuid + "\n"}, Machine{keyuse.MachineID: "abc", keyuse.Board: uuid}},
+		{"all", map[string]string{"etc/machine-id": "abc\n", "sys/class/dmi/id/product_uuid": uuid + "\n"},
+			Machine{keyuse.MachineID: "abc", keyuse.Board: uuid}},
 		{"the first boot", map[string]string{"etc/machine-id": "uninitialized\n"}, Machine{}},
-		{"firmware that was given none", map[string]string{"sys/class/dmi/id/product_uuid": "00000000-0000-0000-0000-000000000000\n"}, Machine{}},
-		{"in capitals", map[string]string{"sys/class/dmi/id/product_uuid": "564D1234-0000-4000-8000-000000000001"}, Machine{keyuse.Board: uuid}},
+		{"firmware that was given none",
+			map[string]string{"sys/class/dmi/id/product_uuid": "00000000-0000-0000-0000-000000000000\n"},
+			Machine{}},
+		{"in capitals",
+			map[string]string{"sys/class/dmi/id/product_uuid": "564D1234-0000-4000-8000-000000000001"},
+			Machine{keyuse.Board: uuid}},
 		{"no text", map[string]string{"etc/machine-id": "", "sys/class/dmi/id/product_uuid": "\x00\x00"}, Machine{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -37,16 +42,20 @@ func TestLookAtMachine(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			got := LookAtMachine(root, t.TempDir(), "192.0.2.1")
 			if !maps.Equal(got, row.want) {
 				t.Errorf("%v, want %v", got, row.want)
 			}
+
 			if err := got.Facts("certificate").Check(); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	if real := LookAtMachine("/", t.TempDir(), "127.0.0.1"); real.Facts("a").Check() != nil || maps.Equal(real.Facts("a"), real.Facts("b")) && len(real) > 0 {
+
+	if real := LookAtMachine("/", t.TempDir(), "127.0.0.1"); real.Facts("a").Check() != nil ||
+		maps.Equal(real.Facts("a"), real.Facts("b")) && len(real) > 0 {
 		t.Errorf("%v", real)
 	}
 }
@@ -54,19 +63,30 @@ func TestLookAtMachine(t *testing.T) {
 // TestHasAddress: addresses of interfaces, and all of the loopback network, are this
 // machine's; others are not, and what is no address is an error.
 func TestHasAddress(t *testing.T) {
-	own := map[string]bool{"127.0.0.1": true, "127.9.8.7": true, "::ffff:127.0.0.1": true, "192.0.2.77": false, "2001:db8::77": false, "128.0.0.1": false}
+	own := map[string]bool{
+		"127.0.0.1":        true,
+		"127.9.8.7":        true,
+		"::ffff:127.0.0.1": true,
+		"192.0.2.77":       false,
+		"2001:db8::77":     false,
+		"128.0.0.1":        false,
+	}
+
 	list, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, a := range list {
 		own[addressOf(a).Addr().String()] = true
 	}
+
 	for address, want := range own {
 		if got, err := HasAddress(address); err != nil || got != want {
 			t.Errorf("%s: %t, want %t: %v", address, got, want, err)
 		}
 	}
+
 	if _, err := HasAddress("n3"); err == nil {
 		t.Error("a name is taken")
 	}

@@ -22,6 +22,7 @@ func fakeMaster(t *testing.T, afterReady ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	done := make(chan struct{})
 	t.Cleanup(func() { _ = ln.Close(); <-done })
 	go func() {
@@ -31,11 +32,16 @@ func fakeMaster(t *testing.T, afterReady ...string) string {
 			return
 		}
 		defer c.Close()
+
 		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 		var g [64]byte
-		g[0], g[9], g[10], g[11] = 0xff, 0x7f, 3, 1
+		g[0] = 0xff
+		g[9] = 0x7f
+		g[10] = 3
+		g[11] = 1
 		copy(g[12:], "NULL")
 		_, _ = c.Write(g[:])
+
 		if _, err := io.ReadFull(c, g[:]); err != nil {
 			return
 		}
@@ -43,11 +49,14 @@ func fakeMaster(t *testing.T, afterReady ...string) string {
 			_, _ = io.Copy(io.Discard, c)
 			return
 		}
+
 		for _, s := range afterReady {
 			_, _ = io.WriteString(c, s)
 		}
+
 		_, _ = io.Copy(io.Discard, c)
 	}()
+
 	return ln.Addr().String()
 }
 
@@ -82,6 +91,7 @@ func TestPing(t *testing.T) {
 			}
 		})
 	}
+
 	if err := Subscribable(t.Context(), fakeMaster(t, readyFrame)); err != nil {
 		t.Errorf("publish port: %v", err)
 	}
@@ -104,6 +114,7 @@ func FuzzReadFrame(f *testing.F) {
 	for _, s := range []string{readyFrame, pingFrame, reply(echo), "\x02\x00\x00\x00\x00\x00\x01\x00\x00"} {
 		f.Add([]byte(s))
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bytes.NewReader(b)
 		for {
@@ -114,6 +125,7 @@ func FuzzReadFrame(f *testing.F) {
 			if err != nil {
 				return
 			}
+
 			_ = judge(body)
 		}
 	})
@@ -125,15 +137,18 @@ func TestCountKeys(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(pki, path), 0o700); err != nil {
 			t.Fatal(err)
 		}
+
 		for i := range n {
 			if err := os.WriteFile(filepath.Join(pki, path, fmt.Sprint("m", i)), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+
 	if err := os.WriteFile(filepath.Join(pki, "minions", ".key_cache"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	got, err := CountKeys(pki)
 	if want := (Keys{Accepted: 3, Pending: 2, Denied: 1}); got != want || err != nil {
 		t.Errorf("%+v, %v", got, err)
@@ -145,14 +160,17 @@ func TestPortFreeNamesTheHolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	err = PortFree(ln.Addr().String())
 	if !errors.Is(err, errPortInUse) || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", os.Getpid())) {
 		t.Errorf("held: %v", err)
 	}
+
 	_ = ln.Close()
 	if err := PortFree(ln.Addr().String()); err != nil {
 		t.Errorf("free: %v", err)
 	}
+
 	if err := PortFree("192.0.2.1:4505"); err == nil || errors.Is(err, errPortInUse) {
 		t.Errorf("not our address: %v", err)
 	}
@@ -182,6 +200,7 @@ func TestHolderIsThatOfTheAddress(t *testing.T) {
 			t.Errorf("%s: %v %v, want %s", c.proc, got, ok, c.want)
 		}
 	}
+
 	at := netip.MustParseAddrPort
 	for _, c := range []struct {
 		a, b string

@@ -53,10 +53,12 @@ func Ping(ctx context.Context, address string) error {
 		return err
 	}
 	defer c.Close()
+
 	msg := append([]byte{1, 0, 0, byte(len(pingPayload))}, pingPayload...)
 	if _, err := c.Write(msg); err != nil {
 		return fmt.Errorf("send ping: %w", clean(err))
 	}
+
 	for range maxFrames {
 		flags, body, err := readFrame(c)
 		if err != nil {
@@ -65,8 +67,10 @@ func Ping(ctx context.Context, address string) error {
 		if flags&flagCommand != 0 || flags&flagMore != 0 {
 			continue // heartbeats; the empty delimiter
 		}
+
 		return judge(body)
 	}
+
 	return errors.New("no answer to ping: only other frames came")
 }
 
@@ -107,21 +111,27 @@ func dial(ctx context.Context, address, socketType string) (net.Conn, error) {
 	if err != nil {
 		return nil, clean(err)
 	}
+
 	deadline, _ := ctx.Deadline()
 	_ = c.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	err = handshake(c, socketType)
 	stop()
+
 	if err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("handshake: %w", silence(err))
 	}
+
 	return c, nil
 }
 
 func handshake(c io.ReadWriter, socketType string) error {
 	var greeting [64]byte
-	greeting[0], greeting[8], greeting[9], greeting[10] = 0xff, 1, 0x7f, 3
+	greeting[0] = 0xff
+	greeting[8] = 1
+	greeting[9] = 0x7f
+	greeting[10] = 3
 	copy(greeting[12:], "NULL")
 	property := "\x0bSocket-Type" + string(binary.BigEndian.AppendUint32(nil, uint32(len(socketType)))) + socketType
 	ready := "\x05READY" + property
@@ -130,6 +140,7 @@ func handshake(c io.ReadWriter, socketType string) error {
 	if _, err := c.Write(out); err != nil {
 		return err
 	}
+
 	var peer [64]byte
 	if _, err := io.ReadFull(c, peer[:]); err != nil {
 		return fmt.Errorf("no greeting: %w", err)
@@ -137,6 +148,7 @@ func handshake(c io.ReadWriter, socketType string) error {
 	if peer[0] != 0xff || peer[9]&1 == 0 || peer[10] < 3 {
 		return errors.New("greeting is not ZMTP 3")
 	}
+
 	flags, body, err := readFrame(c)
 	if err != nil {
 		return fmt.Errorf("no READY: %w", err)
@@ -144,6 +156,7 @@ func handshake(c io.ReadWriter, socketType string) error {
 	if flags&flagCommand == 0 || !bytes.HasPrefix(body, []byte("\x05READY")) {
 		return errors.New("peer refused the handshake")
 	}
+
 	return nil
 }
 
@@ -153,6 +166,7 @@ func readFrame(r io.Reader) (flags byte, body []byte, err error) {
 	if _, err := io.ReadFull(r, head[:2]); err != nil {
 		return 0, nil, err
 	}
+
 	size := uint64(head[1])
 	if head[0]&flagLong != 0 {
 		if _, err := io.ReadFull(r, head[2:]); err != nil {
@@ -160,9 +174,11 @@ func readFrame(r io.Reader) (flags byte, body []byte, err error) {
 		}
 		size = binary.BigEndian.Uint64(head[1:])
 	}
+
 	if head[0]&^(flagMore|flagLong|flagCommand) != 0 || size > maxFrame {
 		return 0, nil, fmt.Errorf("bad frame (flags %#x, %d bytes)", head[0], size)
 	}
+
 	body = make([]byte, size)
 	_, err = io.ReadFull(r, body)
 	return head[0], body, err
@@ -190,8 +206,10 @@ func clean(err error) error {
 			return op.Err
 		}
 	}
+
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("connection closed")
 	}
+
 	return err
 }

@@ -1,7 +1,7 @@
-// Package recovery makes a cluster of its own of a node. When most nodes of a cluster are lost for good, one that is left becomes a
-// cluster of its own: the same key, the same minions, jobs and files, a new
-// volume, a new secret, and the lost nodes are refused. Where this stands is
-// kept in a file, so that a node whose power fails goes on:
+// Package recovery makes a cluster of its own of a node. When most nodes of a cluster are lost for good,
+// one that is left becomes a cluster of its own: the same key, the same minions, jobs and files, a new
+// volume, a new secret, and the lost nodes are refused. Where this stands is kept in a file, so that a node
+// whose power fails goes on:
 //
 //	copy     this node's copy of the volume becomes a directory of its own; what
 //	         fails until here changes nothing
@@ -114,6 +114,7 @@ func (w Worker) Recover(ctx context.Context, force bool) error {
 	if m == nil {
 		return fmt.Errorf("%w: this node is not part of a cluster", api.ErrState)
 	}
+
 	t := m.Table()
 	self, ok := t.Find(cfg.Node)
 	lost := t.Peers(cfg.Node)
@@ -123,18 +124,21 @@ func (w Worker) Recover(ctx context.Context, force bool) error {
 	case r != nil:
 		return nil // under way
 	}
+
 	if m.Removed() != "" || !ok {
 		return fmt.Errorf("%w: this node was removed from its cluster; it cannot become one", api.ErrState)
 	}
 	if len(lost) == 0 {
 		return fmt.Errorf("%w: this is the only node of the cluster already", api.ErrState)
 	}
+
 	var alive []string
 	for _, n := range lost {
 		if m.Answers(n.Name) {
 			alive = append(alive, n.Name)
 		}
 	}
+
 	if len(alive) > 0 && !force {
 		return fmt.Errorf("%w: %s still answers; two clusters with one key would serve the same minions. For a dead node: applianced remove NODE; "+
 			"if it shall be given up all the same: switch it off, or --force", api.ErrState, strings.Join(alive, ", "))
@@ -147,16 +151,21 @@ func (w Worker) Recover(ctx context.Context, force bool) error {
 		}
 		return nil
 	}
+
 	if w.Ready() && !force {
-		return fmt.Errorf("%w: the shared volume works; what is on it would be left behind. For a dead node: applianced remove NODE", api.ErrState)
+		return fmt.Errorf("%w: the shared volume works; what is on it would be left behind. For a dead node: applianced remove NODE",
+			api.ErrState)
 	}
 	if self.Brick == "" || self.Storage != "data" {
-		return fmt.Errorf("%w: this node keeps no copy of the data; recover on one that does, or restore a backup", api.ErrState)
+		return fmt.Errorf("%w: this node keeps no copy of the data; recover on one that does, or restore a backup",
+			api.ErrState)
 	}
+
 	r := record{Stage: stageCopy, Brick: self.Brick}
 	for _, n := range lost {
 		r.Lost = append(r.Lost, n.Address)
 	}
+
 	return r.write(cfg)
 }
 
@@ -202,12 +211,15 @@ func (w Worker) Run(ctx context.Context, leave func()) {
 		if err == nil && r != nil {
 			err = w.step(ctx, r, leave)
 		}
+
 		if ctx.Err() != nil {
 			return
 		}
+
 		if err != nil {
 			w.failed(err)
 		}
+
 		if pause.About(ctx, every) != nil {
 			return
 		}
@@ -225,15 +237,18 @@ func (w Worker) step(ctx context.Context, r *record, leave func()) error {
 		if err != nil { // nothing has been changed
 			return errors.Join(err, os.Remove(file(w.Settings)))
 		}
+
 		r.Stage = stageSwitch
 		if err := r.write(w.Settings); err != nil {
 			return err
 		}
+
 		leave()
 	case stageMasters:
 		if w.Member == nil || !w.Serving() {
 			return nil
 		}
+
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
 		for _, a := range r.Lost {
@@ -241,12 +256,16 @@ func (w Worker) step(ctx context.Context, r *record, leave func()) error {
 				return fmt.Errorf("take out the master %s: %w", a, err)
 			}
 		}
+
 		if err := os.Remove(file(w.Settings)); err != nil {
 			return err
 		}
+
 		w.setFault(nil)
-		w.log.Info("this node is a cluster of its own now; the lost nodes are refused", "peer", strings.Join(r.Lost, " "))
+		w.log.Info("this node is a cluster of its own now; the lost nodes are refused", "peer",
+			strings.Join(r.Lost, " "))
 	}
+
 	return nil
 }
 
@@ -257,6 +276,7 @@ func (r *Recovery) Switch(ctx context.Context, cfg *settings.Settings) {
 	if err == nil && (rec == nil || rec.Stage != stageSwitch) {
 		return
 	}
+
 	var brick string
 	if err == nil {
 		err = datadisk.Mount(ctx, cfg)
@@ -271,7 +291,9 @@ func (r *Recovery) Switch(ctx context.Context, cfg *settings.Settings) {
 		rec.Stage = stageMasters
 		err = rec.write(cfg)
 	}
-	if r.setFault(err); err != nil {
+
+	r.setFault(err)
+	if err != nil {
 		r.log.Error("recover: the lost volume; it is tried again at the next start: applianced reload", "error", err)
 	}
 }

@@ -36,15 +36,20 @@ type Plan struct {
 // names are what the appliance makes in its data directory; what has one of
 // prefixes is a version or a temporary file of one of them.
 var (
-	names = [...]string{"setup", "pki", "mirror", "node", "cache", "python", "log", "etc", "cluster", "cluster.before-volume", "cluster.recovering",
+	names = [...]string{"setup", "pki", "mirror", "node", "cache", "python", "log", "etc", "cluster",
+		"cluster.before-volume", "cluster.recovering",
 		"storage", "support", "recover.json", "data-disk", nodes.ChangedFile, firewall.PortFile, "appliance.yaml.restored"}
-	prefixes = [...]string{python.ScratchPrefix, nodes.File, "." + nodes.File, "." + nodes.ChangedFile, "." + firewall.PortFile, ".recover.json", ".data-disk", ".appliance.yaml.restored"}
-	running  = [...]string{"master", "lb", "vip", "conditions.json", "lb.out", "lb.pid", "master.pid", layout.FilesLink, "glusterd-allowed"} // in its runtime directory
+	prefixes = [...]string{python.ScratchPrefix, nodes.File, "." + nodes.File, "." + nodes.ChangedFile,
+		"." + firewall.PortFile, ".recover.json", ".data-disk", ".appliance.yaml.restored"}
+	// in its runtime directory
+	running = [...]string{"master", "lb", "vip", "conditions.json", "lb.out", "lb.pid", "master.pid",
+		layout.FilesLink, "glusterd-allowed"}
 )
 
 // system are directories that belong to nobody's data: neither they nor what
 // contains them can be a data directory.
-var system = [...]string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin", "/srv", "/sys", "/tmp",
+var system = [...]string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt", "/proc",
+	"/root", "/run", "/sbin", "/srv", "/sys", "/tmp",
 	"/usr/bin", "/usr/lib", "/usr/local", "/usr/sbin", "/usr/share", "/var/backups", "/var/cache", "/var/lib", "/var/log", "/var/mail", "/var/opt", "/var/run", "/var/spool", "/var/tmp"}
 
 // New finds what is to be removed of a node with these settings, whose file is
@@ -55,49 +60,61 @@ func New(s *settings.Settings, config string) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
+
 	run, err := own("runtime_dir", s.RuntimeDir)
 	if err != nil {
 		return Plan{}, err
 	}
+
 	bricks, err := own("storage.bricks", s.Storage.Bricks)
 	if err != nil {
 		return Plan{}, err
 	}
+
 	path := filepath.Clean(s.Storage.Path)
 	if real, err := filepath.EvalSymlinks(path); err == nil && !s.OnVolume() {
 		path = real
 	}
+
 	shared := s.Storage.Kind == settings.DirectoryStorage
 	list, err := read(data)
 	if err != nil {
 		return Plan{}, err
 	}
+
 	for _, name := range list {
 		full := filepath.Join(data, name)
-		if !slices.Contains(names[:], name) && !slices.ContainsFunc(prefixes[:], func(x string) bool { return strings.HasPrefix(name, x) }) || shared && within(path, full) {
+		if !slices.Contains(names[:], name) &&
+			!slices.ContainsFunc(prefixes[:], func(x string) bool { return strings.HasPrefix(name, x) }) || shared && within(path, full) {
 			continue
 		}
 		p.Remove = append(p.Remove, full)
 	}
+
 	for _, name := range running {
 		p.Remove = append(p.Remove, existing(filepath.Join(run, name))...)
 	}
+
 	if list, err = read(bricks); err != nil {
 		return Plan{}, err
 	}
+
 	for _, name := range list {
 		if !s.OnVolume() || !isCopy(name, s.Storage.Volume) && name != copyMarks {
 			continue
 		}
 		p.Bricks = append(p.Bricks, filepath.Join(bricks, name))
 	}
+
 	p.Folders = []string{bricks, data}
 	switch {
 	case shared:
 		p.Keep = append(p.Keep, path+": the directory that the nodes share")
-	case !s.OnVolume() && !slices.ContainsFunc(p.Remove, func(r string) bool { return within(path, r) }) && len(existing(path)) > 0:
+	case !s.OnVolume() && !slices.ContainsFunc(p.Remove, func(r string) bool { return within(path, r) }) &&
+		len(existing(path)) > 0:
 		p.Keep = append(p.Keep, path+": keys, states and pillars, in a directory that you chose (storage.path)")
 	}
+
 	return p, nil
 }
 
@@ -119,18 +136,22 @@ func (p Plan) Mounted(own ...string) error {
 	if err != nil {
 		return fmt.Errorf("look what is mounted: %w", err)
 	}
+
 	for line := range strings.Lines(string(b)) {
 		w := strings.Fields(line)
 		if len(w) < 5 {
 			continue
 		}
+
 		point := unescape(w[4])
 		for _, r := range slices.Concat(p.Bricks, p.Remove) {
 			if within(point, r) && !slices.Contains(own, point) {
-				return fmt.Errorf("%s is a mount, which this node has not made; unmount it, and take it out of /etc/fstab", point)
+				return fmt.Errorf("%s is a mount, which this node has not made; unmount it, and take it out of /etc/fstab",
+					point)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -148,18 +169,23 @@ func (p Plan) Do(ctx context.Context, between func(context.Context) error) error
 	if err := p.Mounted(); err != nil {
 		return err
 	}
+
 	if err := remove(ctx, p.Bricks); err != nil {
 		return err
 	}
+
 	if err := between(ctx); err != nil {
 		return err
 	}
+
 	if err := remove(ctx, p.Remove); err != nil {
 		return err
 	}
+
 	for _, d := range p.Folders {
 		_ = os.Remove(d) // one that somebody else uses stays
 	}
+
 	return nil
 }
 
@@ -182,14 +208,18 @@ func own(key, path string) (string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		real, err = filepath.Clean(path), nil
 	}
+
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", key, err)
 	}
+
 	for _, s := range system {
 		if within(s, real) {
-			return "", fmt.Errorf("%s: %s is a directory of the system and not this node's alone; remove by hand what the node has made there", key, real)
+			return "", fmt.Errorf("%s: %s is a directory of the system and not this node's alone; remove by hand what the node has made there",
+				key, real)
 		}
 	}
+
 	return real, nil
 }
 

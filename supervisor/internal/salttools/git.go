@@ -35,25 +35,31 @@ func (c Cluster) Git(ctx context.Context, fetch bool, remote string) (status.Git
 	if !c.Masterless {
 		ask[c.Node] = func() (status.GitView, error) { return c.Own.Git(ctx, fetch, remote) }
 	}
+
 	if c.Peers != nil {
 		for name, p := range c.Peers() {
 			ask[name] = func() (status.GitView, error) { return p.Git(ctx, fetch, remote) }
 		}
 	}
+
 	out := status.GitList{Schema: status.Schema, Nodes: map[string][]status.GitRemote{}}
 	out.Unasked = everynode.Ask(ask, func(name string, v status.GitView) {
 		if len(v.Remotes) > 0 {
 			out.Nodes[name] = v.Remotes
 		}
 	})
+
 	switch {
 	case len(ask) > 0 && len(out.Unasked) == len(ask):
-		return status.GitList{}, fmt.Errorf("no master answers: %s; next: applianced status", firstOf(out.Unasked, c.Node))
+		return status.GitList{}, fmt.Errorf("no master answers: %s; next: applianced status",
+			firstOf(out.Unasked, c.Node))
 	case fetch && len(out.Nodes) == 0 && remote == "":
-		return status.GitList{}, fmt.Errorf("%w: no git remote is configured; see gitfs_remotes and ext_pillar", api.ErrState)
+		return status.GitList{}, fmt.Errorf("%w: no git remote is configured; see gitfs_remotes and ext_pillar",
+			api.ErrState)
 	case fetch && len(out.Nodes) == 0:
 		return status.GitList{}, fmt.Errorf("%w: no git remote is %.200q; next: applianced git", api.ErrState, remote)
 	}
+
 	return out, nil
 }
 

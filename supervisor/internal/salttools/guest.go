@@ -43,11 +43,13 @@ func (g *Guest) Prepare(ctx context.Context, r toolrun.Request) (run func(contex
 	if err != nil {
 		return nil, err
 	}
+
 	select {
 	case g.slots <- struct{}{}:
 	default:
 		return nil, errFull
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, masterTakes)
 	defer cancel()
 	if err := probe.Ping(ctx, g.master); err != nil {
@@ -57,6 +59,7 @@ func (g *Guest) Prepare(ctx context.Context, r toolrun.Request) (run func(contex
 		}
 		return nil, fmt.Errorf("its master does not answer either: %w", err)
 	}
+
 	return func(ctx context.Context, w io.Writer) {
 		defer func() { <-g.slots }()
 		g.run(ctx, string(body), w)
@@ -71,6 +74,7 @@ func (g *Guest) run(ctx context.Context, body string, w io.Writer) {
 	defer cancel()
 	f := &frames{w: w, failed: cancel}
 	defer f.end()
+
 	beats := time.NewTicker(toolrun.Beat)
 	defer beats.Stop()
 	ended := make(chan struct{})
@@ -80,6 +84,7 @@ func (g *Guest) run(ctx context.Context, body string, w io.Writer) {
 		defer close(ended)
 		code, err = g.tool(ctx, body, f)
 	}()
+
 	for {
 		select {
 		case <-beats.C:
@@ -89,22 +94,34 @@ func (g *Guest) run(ctx context.Context, body string, w io.Writer) {
 		}
 		break
 	}
+
 	if err != nil {
 		f.write(toolrun.Stderr, []byte(err.Error()+"\n"))
 		code = exitNotStarted
 	}
+
 	f.write(toolrun.Exit, []byte{byte(code)})
 }
 
 // tool runs the tool to its end. Its request is on standard input: everybody on the
 // machine sees command lines.
 func (g *Guest) tool(ctx context.Context, body string, f *frames) (code int, err error) {
-	run := command.Exec{Path: filepath.Join(filepath.Dir(g.tools.Master), "salt"), Env: g.tools.Env, Credential: g.account, Stdin: body,
-		Limit: toolrun.Takes, Cut: true, Tee: part{f, toolrun.Stdout}, TeeErr: part{f, toolrun.Stderr}}
+	run := command.Exec{
+		Path:       filepath.Join(filepath.Dir(g.tools.Master), "salt"),
+		Env:        g.tools.Env,
+		Credential: g.account,
+		Stdin:      body,
+		Limit:      toolrun.Takes,
+		Cut:        true,
+		Tee:        part{f, toolrun.Stdout},
+		TeeErr:     part{f, toolrun.Stderr},
+	}
+
 	out, err := run.Run(ctx, []string{toolrun.Program, g.tools.Config})
 	if err == nil && out.Exit < 0 {
 		err = errors.New("the tool was ended by a signal")
 	}
+
 	return out.Exit, err
 }
 

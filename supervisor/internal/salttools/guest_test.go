@@ -26,7 +26,11 @@ func guest(t *testing.T, script string) *Guest {
 	}
 	m := fakemaster.New(t)
 	m.Clear = func(load *value.Map) any { return load }
-	return NewGuest(Tools{Master: filepath.Join(dir, "salt-master"), Config: "/conf", Env: []string{"PATH=/usr/bin:/bin"}}, nil,
+	return NewGuest(Tools{
+		Master: filepath.Join(dir, "salt-master"),
+		Config: "/conf",
+		Env:    []string{"PATH=/usr/bin:/bin"},
+	}, nil,
 		net.JoinHostPort("127.0.0.1", strconv.Itoa(m.Port)))
 }
 
@@ -40,6 +44,7 @@ func TestGuest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var b bytes.Buffer
 	run(t.Context(), &b)
 	said := map[toolrun.Kind]string{}
@@ -48,17 +53,23 @@ func TestGuest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if said[k] += string(data); k == toolrun.Exit {
+
+		said[k] += string(data)
+		if k == toolrun.Exit {
 			break
 		}
 	}
+
 	body, err := ping.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "/conf\n" + string(body); said[toolrun.Stdout] != want || said[toolrun.Stderr] != "no\n" || said[toolrun.Exit] != "\x0b" || b.Len() != 0 {
+
+	if want := "/conf\n" + string(body); said[toolrun.Stdout] != want || said[toolrun.Stderr] != "no\n" ||
+		said[toolrun.Exit] != "\x0b" || b.Len() != 0 {
 		t.Errorf("got %q and %d bytes, want %q", said, b.Len(), want)
 	}
+
 	if len(g.slots) != 0 {
 		t.Error("the place is still taken")
 	}
@@ -76,10 +87,12 @@ func TestGuestLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	run(t.Context(), gone{})
 	if run, err = g.Prepare(t.Context(), ping); err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	in, out := io.Pipe()
 	go func() {
@@ -87,6 +100,7 @@ func TestGuestLeft(t *testing.T) {
 		cancel()
 		_, _ = io.Copy(io.Discard, in)
 	}()
+
 	run(ctx, out)
 	_ = out.Close()
 }
@@ -102,36 +116,46 @@ func TestGuestRefuses(t *testing.T) {
 		}
 		first = run
 	}
+
 	if _, err := g.Prepare(t.Context(), ping); !errors.Is(err, errFull) {
 		t.Errorf("one more: %v", err)
 	}
+
 	first(t.Context(), io.Discard)
 	if _, err := g.Prepare(t.Context(), ping); err != nil {
 		t.Errorf("after one: %v", err)
 	}
+
 	if _, err := guest(t, "").Prepare(t.Context(), toolrun.Request{Tool: "sh", User: "root"}); err == nil {
 		t.Error("another program was taken")
 	}
+
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
+
 	silent := NewGuest(g.tools, nil, ln.Addr().String())
-	if _, err := silent.Prepare(t.Context(), ping); err == nil || !strings.Contains(err.Error(), "does not answer either") || len(silent.slots) != 0 {
+	if _, err := silent.Prepare(t.Context(), ping); err == nil ||
+		!strings.Contains(err.Error(), "does not answer either") || len(silent.slots) != 0 {
 		t.Errorf("with a silent master: %v", err)
 	}
+
 	missing := guest(t, "")
 	missing.tools.Master = "/no/such/salt-master"
 	run, err := missing.Prepare(t.Context(), ping)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var b bytes.Buffer
 	run(t.Context(), &b)
-	if k, data, err := toolrun.ReadFrame(&b); err != nil || k != toolrun.Stderr || !strings.Contains(string(data), "no such file") {
+	if k, data, err := toolrun.ReadFrame(&b); err != nil || k != toolrun.Stderr ||
+		!strings.Contains(string(data), "no such file") {
 		t.Errorf("%c %q %v", k, data, err)
 	}
+
 	if k, data, err := toolrun.ReadFrame(&b); err != nil || k != toolrun.Exit || data[0] != exitNotStarted {
 		t.Errorf("%c %q %v", k, data, err)
 	}

@@ -14,7 +14,11 @@ import (
 )
 
 // keyVerbs are salt-key's options for them.
-var keyVerbs = map[string][]string{"accept": {"-a", "--include-all"}, "reject": {"-r", "--include-all"}, "delete": {"-d"}}
+var keyVerbs = map[string][]string{
+	"accept": {"-a", "--include-all"},
+	"reject": {"-r", "--include-all"},
+	"delete": {"-d"},
+}
 
 // keyStates are salt-key's words for them.
 var keyStates = map[string]string{"accepted": "acc", "pending": "pre", "rejected": "rej", "denied": "den"}
@@ -36,14 +40,18 @@ func (c Cluster) ChangeKeys(ctx context.Context, q api.KeyChange) error {
 	if err != nil {
 		return err
 	}
+
 	for _, id := range q.IDs {
 		if !plainID.MatchString(id) {
-			return fmt.Errorf("%w: %.70q is not the name of one key; for patterns: %s", api.ErrState, id, saltKey(c.Own.Config))
+			return fmt.Errorf("%w: %.70q is not the name of one key; for patterns: %s", api.ErrState, id,
+				saltKey(c.Own.Config))
 		}
 	}
+
 	if err := c.Own.haveKeys(ctx, q.IDs); err != nil {
 		return err
 	}
+
 	var failed []error
 	for ids := range slices.Chunk(q.IDs, atOnce) {
 		args := slices.Concat([]string{"-y", "--out", "json", options[0], strings.Join(ids, ",")}, options[1:])
@@ -51,6 +59,7 @@ func (c Cluster) ChangeKeys(ctx context.Context, q api.KeyChange) error {
 			failed = append(failed, fmt.Errorf("%s %s: %w", q.Verb, status.Clip(strings.Join(ids, ", ")), err))
 		}
 	}
+
 	return errors.Join(failed...)
 }
 
@@ -58,22 +67,27 @@ func (c Cluster) ChangeKeys(ctx context.Context, q api.KeyChange) error {
 func keyOptions(q api.KeyChange) ([]string, error) {
 	options, ok := keyVerbs[q.Verb]
 	if !ok || len(q.IDs) == 0 || len(q.IDs) > api.MaxKeys {
-		return nil, fmt.Errorf("%w: %d keys cannot be changed by %.20q: accept, reject or delete 1 to %d keys", api.ErrState, len(q.IDs), q.Verb, api.MaxKeys)
+		return nil, fmt.Errorf("%w: %d keys cannot be changed by %.20q: accept, reject or delete 1 to %d keys",
+			api.ErrState, len(q.IDs), q.Verb, api.MaxKeys)
 	}
+
 	options = slices.Clone(options)
 	if q.State != "" {
 		state := keyStates[q.State]
 		if state == "" || q.Verb != "delete" {
-			return nil, fmt.Errorf("%w: keys are deleted by state only, which is accepted, pending, rejected or denied, not %.20q", api.ErrState, q.State)
+			return nil, fmt.Errorf("%w: keys are deleted by state only, which is accepted, pending, rejected or denied, not %.20q",
+				api.ErrState, q.State)
 		}
 		options = append(options, "--only-state", state)
 	}
+
 	if q.Finger != "" {
 		if !finger.MatchString(q.Finger) {
 			return nil, fmt.Errorf("%w: %.70q is no fingerprint; applianced keys shows them", api.ErrState, q.Finger)
 		}
 		options = append(options, "--only-fingerprint", q.Finger)
 	}
+
 	return options, nil
 }
 
@@ -83,19 +97,24 @@ func (t Tools) haveKeys(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
+
 	have := map[string]bool{}
 	for _, m := range list.Minions {
 		have[m.ID] = true
 	}
+
 	var missing []string
 	for _, id := range ids {
 		if !have[id] {
 			missing = append(missing, id)
 		}
 	}
+
 	if len(missing) > 0 {
-		return fmt.Errorf("%w: nothing was changed: there is no key of %s; next: applianced keys", api.ErrState, status.Clip(strings.Join(missing, ", ")))
+		return fmt.Errorf("%w: nothing was changed: there is no key of %s; next: applianced keys",
+			api.ErrState, status.Clip(strings.Join(missing, ", ")))
 	}
+
 	return nil
 }
 

@@ -36,11 +36,13 @@ func (c Cluster) Minions(ctx context.Context, finger bool) (status.MinionList, e
 			ask[name] = func() (status.MinionView, error) { return p.Minions(ctx, finger) }
 		}
 	}
+
 	lists := map[string]status.MinionView{}
 	unasked := everynode.Ask(ask, func(name string, v status.MinionView) { lists[name] = v })
 	if len(lists) == 0 {
 		return status.MinionList{}, fmt.Errorf("no master answers: %s; next: applianced status", unasked[c.Node])
 	}
+
 	return status.MinionList{Schema: status.Schema, Minions: merge(lists), Since: whole(lists), Unasked: unasked}, nil
 }
 
@@ -68,29 +70,36 @@ func merge(lists map[string]status.MinionView) []status.Minion {
 	out := []status.Minion{}
 	for _, name := range slices.Sorted(maps.Keys(lists)) {
 		for _, m := range lists[name].Minions {
-			if m.Node = ""; m.Connected {
+			m.Node = ""
+			if m.Connected {
 				m.Node = name
 			}
+
 			i, ok := at[key{m.ID, m.Key}]
 			if !ok {
 				at[key{m.ID, m.Key}] = len(out)
 				out = append(out, m)
 				continue
 			}
+
 			o := &out[i]
 			if m.Connected {
 				o.Connected, o.Node = true, name
 			}
+
 			if m.Seen != nil && (o.Seen == nil || m.Seen.After(*o.Seen)) {
 				o.Seen, o.Address = m.Seen, m.Address
 			}
+
 			o.Finger = cmp.Or(o.Finger, m.Finger)
 		}
 	}
+
 	place(out, lists)
 	slices.SortFunc(out, func(a, b status.Minion) int {
 		return cmp.Or(cmp.Compare(keyOrder[a.Key], keyOrder[b.Key]), strings.Compare(a.ID, b.ID))
 	})
+
 	return out
 }
 
@@ -110,12 +119,14 @@ func place(out []status.Minion, lists map[string]status.MinionView) {
 			}
 		}
 	}
+
 	var waiting []*status.Minion
 	for i := range out {
 		if m := &out[i]; m.Key == "accepted" && !m.Connected && m.Seen != nil {
 			waiting = append(waiting, m)
 		}
 	}
+
 	slices.SortStableFunc(waiting, func(a, b *status.Minion) int { return b.Seen.Compare(*a.Seen) })
 	for _, m := range waiting {
 		if slots[m.Address] > 0 {

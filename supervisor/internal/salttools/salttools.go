@@ -36,7 +36,9 @@ func (t Tools) do(ctx context.Context, name string, args ...string) ([]byte, err
 	if _, err := os.Stat(path); err != nil { // one program by several names
 		path = filepath.Join(filepath.Dir(t.Master), "salt")
 	}
-	out, err := command.Do(ctx, command.Exec{Path: path, Env: t.Env, Add: audit.Env(ctx), MaxOutput: maxToolOutput}, argv...)
+
+	out, err := command.Do(ctx,
+		command.Exec{Path: path, Env: t.Env, Add: audit.Env(ctx), MaxOutput: maxToolOutput}, argv...)
 	if errors.Is(err, command.ErrOutput) {
 		return nil, fmt.Errorf("%s: it printed more than %d bytes", name, maxToolOutput)
 	}
@@ -48,8 +50,10 @@ func (t Tools) do(ctx context.Context, name string, args ...string) ([]byte, err
 				break
 			}
 		}
+
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
+
 	return out, nil
 }
 
@@ -66,7 +70,14 @@ func (t Tools) Minions(ctx context.Context, finger bool) (status.MinionView, err
 func view(list control.Minions) status.MinionView {
 	v := status.MinionView{Subscriptions: list.Subscriptions, Since: list.Began()}
 	for _, m := range list.Minions[:min(len(list.Minions), status.MaxMinions)] {
-		v.Minions = append(v.Minions, status.Minion{ID: m.ID, Key: m.Key, Address: m.Address, Finger: m.Finger, Connected: m.Connected, Seen: m.Heard()})
+		v.Minions = append(v.Minions, status.Minion{
+			ID:        m.ID,
+			Key:       m.Key,
+			Address:   m.Address,
+			Finger:    m.Finger,
+			Connected: m.Connected,
+			Seen:      m.Heard(),
+		})
 	}
 	return v
 }

@@ -12,7 +12,8 @@ import (
 // runs the schedule has noted.
 func (c Cluster) Schedule(ctx context.Context) (status.Schedule, error) {
 	if c.Masterless {
-		return status.Schedule{}, fmt.Errorf("%w: this node is an arbiter and has no master; ask on another node", api.ErrState)
+		return status.Schedule{}, fmt.Errorf("%w: this node is an arbiter and has no master; ask on another node",
+			api.ErrState)
 	}
 	s, err := c.Own.Control.Schedule(ctx)
 	if err != nil {

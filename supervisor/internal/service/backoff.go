@@ -24,15 +24,19 @@ func (b Backoff) withDefaults() Backoff {
 	if b.Min <= 0 {
 		b.Min = d.Min
 	}
+
 	if b.Max < b.Min {
 		b.Max = max(d.Max, b.Min)
 	}
+
 	if b.Factor < 1 {
 		b.Factor = d.Factor
 	}
+
 	if b.Stable <= 0 {
 		b.Stable = d.Stable
 	}
+
 	return b
 }
 

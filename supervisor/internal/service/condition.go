@@ -47,6 +47,7 @@ func (p *poll) Wait(ctx context.Context) error {
 			p.last = err.Error()
 		}
 		p.mu.Unlock()
+
 		if err == nil {
 			return nil
 		}

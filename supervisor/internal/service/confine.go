@@ -21,6 +21,7 @@ func keepConfined(ctx context.Context, confine func(context.Context, int) error,
 	if confine == nil || ctx.Err() != nil || confine(ctx, pid) == nil {
 		return func() {}
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	var tries sync.WaitGroup
 	tries.Go(func() {
@@ -28,6 +29,7 @@ func keepConfined(ctx context.Context, confine func(context.Context, int) error,
 		for pause.For(ctx, pauses.ended(0)) == nil && confine(ctx, pid) != nil {
 		}
 	})
+
 	return func() {
 		cancel()
 		tries.Wait()

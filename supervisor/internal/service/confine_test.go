@@ -19,14 +19,18 @@ func TestKeepConfined(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tries := 0
 				end := keepConfined(t.Context(), func(_ context.Context, pid int) error {
-					if tries++; pid != 42 {
+					tries++
+					if pid != 42 {
 						t.Errorf("process %d", pid)
 					}
+
 					if tries <= c.failures {
 						return errors.New("systemd is busy")
 					}
+
 					return nil
 				}, 42)
+
 				time.Sleep(time.Duration(c.lives) * time.Second)
 				end()
 				time.Sleep(time.Hour)

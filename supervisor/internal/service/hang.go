@@ -54,20 +54,24 @@ func (w *hangWatch) failed(began, ended time.Time, err error) *hangError {
 	if w.hang == nil {
 		return nil
 	}
+
 	// A check that ended long after its limit shows that it was we who did not run.
 	starved := ended.Sub(began) > w.limit+w.limit/4
 	if starved || !w.hang.Silent(err) {
 		w.reset()
 		return nil
 	}
+
 	if w.silent == 0 {
 		w.since = began
 	}
+
 	w.silent++
 	after := w.hang.After
 	if after <= 0 {
 		after = hangAfter
 	}
+
 	if w.silent < hangChecks || ended.Sub(w.since) < after {
 		return nil
 	}
@@ -75,5 +79,6 @@ func (w *hangWatch) failed(began, ended time.Time, err error) *hangError {
 		w.reset()
 		return nil
 	}
+
 	return &hangError{took: ended.Sub(w.since), last: err}
 }

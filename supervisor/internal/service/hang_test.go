@@ -52,10 +52,13 @@ func TestHang(t *testing.T) {
 		alive    func(time.Time) bool
 		restarts int
 	}{
-		"silent":                {check: silent, restarts: 1},
-		"refused":               {check: refuses},
-		"starved or suspended":  {check: late},
-		"silent and busy":       {check: silent, alive: func(since time.Time) bool { return time.Since(since) < time.Minute }},
+		"silent":               {check: silent, restarts: 1},
+		"refused":              {check: refuses},
+		"starved or suspended": {check: late},
+		"silent and busy": {
+			check: silent,
+			alive: func(since time.Time) bool { return time.Since(since) < time.Minute },
+		},
 		"silent from the start": {check: silent, first: silent},
 		"now and then": {check: func(ctx context.Context) error {
 			if time.Now().Second()%13 < 4 {
@@ -70,6 +73,7 @@ func TestHang(t *testing.T) {
 				if c.first != nil {
 					h.check = c.first
 				}
+
 				f := &fake{}
 				m, stop := start(t, Spec{Name: "master", Runner: f, Health: &Health{Check: h.run, Fall: 3,
 					Hang: &Hang{Silent: func(err error) bool { return errors.Is(err, errSilent) }, Alive: c.alive}}})
@@ -78,32 +82,39 @@ func TestHang(t *testing.T) {
 				hung := time.Now()
 				time.Sleep(19 * time.Second)
 				h.set(answers)
+
 				if c.restarts == 0 {
 					h.set(c.check)
 					time.Sleep(10 * time.Minute)
 				}
+
 				time.Sleep(10 * time.Second)
 				i := m.Services(99)[0]
 				if i.Restarts != c.restarts {
 					t.Fatalf("%d restarts: %+v", i.Restarts, i)
 				}
+
 				if c.restarts > 0 {
 					if i.LastExit != "did not answer for 15s (timed out)" || i.State != Running {
 						t.Errorf("%+v", i)
 					}
+
 					if again := f.began()[1].Sub(hung); again < 15*time.Second || again > 18*time.Second {
 						t.Errorf("restarted after %s", again)
 					}
+
 					var events []string
 					for _, e := range i.Events {
 						events = append(events, e.Message)
 					}
+
 					// When the checks fall on the minute differs from run to run.
 					said := regexp.MustCompile(`(?m)^stopping it: it did not answer for 15s \(timed out\)\nended after 1m1[5-8]s: did not answer for 15s \(timed out\); next start in 500ms$`)
 					if !said.MatchString(strings.Join(events, "\n")) {
 						t.Errorf("events %q", events)
 					}
 				}
+
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
@@ -125,9 +136,11 @@ func TestHungProcessIsKilled(t *testing.T) {
 		await.Within(time.Minute, func() bool { b, _ := os.ReadFile(stat); return strings.Contains(string(b), ") T ") })
 		cancel(&hangError{took: time.Minute, last: errSilent})
 	}()
+
 	if err := p.Run(ctx, func(n int) { pid <- n }); err != nil {
 		t.Error(err)
 	}
+
 	if d := time.Since(began); d > 20*time.Second {
 		t.Errorf("it took %s", d)
 	}

@@ -74,11 +74,13 @@ func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
 		return err
 	}
 	defer drained()
+
 	p, err := l.obtain(ctx)
 	if err != nil {
 		return err
 	}
 	defer keepConfined(ctx, l.Confine, p.pid)()
+
 	started(p.pid)
 	select {
 	case <-p.gone:
@@ -88,6 +90,7 @@ func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
 		return p.err
 	case <-ctx.Done():
 	}
+
 	cause := context.Cause(ctx)
 	switch {
 	case cause == errRestart:
@@ -99,6 +102,7 @@ func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
 	default:
 		l.stop()
 	}
+
 	return nil
 }
 
@@ -124,12 +128,14 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 	if err != nil {
 		return nil, fmt.Errorf("identify %s: %w", l.Path, err)
 	}
+
 	l.mu.Lock()
 	l.load()
 	var newest *lasting
 	if n := len(l.procs); n > 0 {
 		newest = l.procs[n-1]
 	}
+
 	renew, failed := l.renew, l.failed
 	l.renew, l.failed = false, false
 	l.mu.Unlock()
@@ -148,6 +154,7 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 			l.end(syscall.SIGKILL, 0)
 		}
 	}
+
 	return l.start(tag)
 }
 
@@ -157,6 +164,7 @@ func (l *Lasting) ask(ctx context.Context, p *lasting) error {
 	if limit <= 0 {
 		limit = defaultPatience
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
@@ -164,6 +172,7 @@ func (l *Lasting) ask(ctx context.Context, p *lasting) error {
 		if err == nil {
 			return nil
 		}
+
 		select {
 		case <-p.gone:
 			return err
@@ -181,6 +190,7 @@ func (l *Lasting) start(tag string) (*lasting, error) {
 		return nil, fmt.Errorf("start %s: %w", l.Path, err)
 	}
 	defer unix.Close(null)
+
 	// Open for reading too, so that the pipe never breaks for the process;
 	// non-blocking, so that a pipe nobody reads never holds it up.
 	out, err := unix.Open(l.Pipe, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -188,30 +198,37 @@ func (l *Lasting) start(tag string) (*lasting, error) {
 		return nil, fmt.Errorf("start %s: open its log pipe: %w", l.Path, err)
 	}
 	defer unix.Close(out)
+
 	env := l.Env
 	if env == nil {
 		env = []string{}
 	}
+
 	pid, err := syscall.ForkExec(l.Path, append([]string{l.Path}, l.Args...), &syscall.ProcAttr{Dir: l.Dir, Env: env,
 		Files: []uintptr{uintptr(null), uintptr(out), uintptr(out)}, Sys: &syscall.SysProcAttr{Setpgid: true, Credential: l.Credential}})
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", l.Path, err)
 	}
+
 	st, err := statOf(pid)
 	if err != nil {
 		st.ticks = "-" // it has ended already; watch will say how
 	}
+
 	p := &lasting{pid: pid, ticks: st.ticks, tag: tag, inService: true}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	for _, o := range l.procs {
 		o.inService = false
 	}
+
 	if err := p.watch(func() { l.forget(p) }); err != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		_, _ = syscall.Wait4(pid, nil, 0, nil)
 		return nil, fmt.Errorf("watch %s: %w", l.Path, err)
 	}
+
 	l.procs = append(l.procs, p)
 	l.save()
 	return p, nil
@@ -249,9 +266,11 @@ func (l *Lasting) end(s syscall.Signal, limit time.Duration) {
 	l.mu.Lock()
 	procs := slices.Clone(l.procs)
 	l.mu.Unlock()
+
 	for _, p := range procs {
 		p.signal(s)
 	}
+
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	for _, p := range procs {
@@ -261,6 +280,7 @@ func (l *Lasting) end(s syscall.Signal, limit time.Duration) {
 		case <-t.C:
 			t.Reset(0) // for the others too
 		}
+
 		p.signal(syscall.SIGKILL)
 		select {
 		case <-p.gone:
@@ -280,14 +300,17 @@ func (l *Lasting) readPipe() (func(), error) {
 			return fail(err)
 		}
 	}
+
 	if err := unix.Mkfifo(l.Pipe, 0o600); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fail(err)
 	}
+
 	// Open for writing too: it does not end when no process holds it.
 	f, err := os.OpenFile(l.Pipe, os.O_RDWR|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fail(err)
 	}
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -302,6 +325,7 @@ func (l *Lasting) readPipe() (func(), error) {
 			}
 		}
 	}()
+
 	return func() {
 		// What is there now is read at once; nobody waits for more.
 		_ = f.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
@@ -329,12 +353,14 @@ func (l *Lasting) load() {
 	if l.known {
 		return
 	}
+
 	l.known = true
 	f, err := os.Open(l.PIDFile)
 	if err != nil {
 		return
 	}
 	defer f.Close()
+
 	for {
 		p := &lasting{adopted: true}
 		if _, err := fmt.Fscanln(f, &p.pid, &p.ticks, &p.tag); err != nil {
@@ -343,10 +369,12 @@ func (l *Lasting) load() {
 			}
 			continue
 		}
+
 		st, err := statOf(p.pid)
 		if err != nil || p.pid <= 1 || st.ticks != p.ticks {
 			continue // it has ended, or is a stranger
 		}
+
 		if p.watch(func() { l.forget(p) }) == nil {
 			l.procs = append(l.procs, p)
 		}

@@ -28,11 +28,20 @@ type stayer struct {
 
 func newStayer(t *testing.T, dir, script string) *stayer {
 	s := &stayer{tag: "a", out: NewLines()}
-	s.Lasting = &Lasting{Path: shell, Args: []string{"-c", script, "sh", dir}, Env: []string{"PATH=/usr/bin:/bin"}, Log: s.out,
-		PIDFile: filepath.Join(dir, "pid"), Pipe: filepath.Join(dir, "pipe"), StopTimeout: 20 * time.Second, Patience: 100 * time.Millisecond,
-		Tag:     func() (string, error) { s.mu.Lock(); defer s.mu.Unlock(); return s.tag, nil },
-		Answers: func(context.Context) error { s.mu.Lock(); defer s.mu.Unlock(); return s.sick },
-		Leave:   func(cause error) bool { return errors.Is(cause, errLeave) }}
+	s.Lasting = &Lasting{
+		Path:        shell,
+		Args:        []string{"-c", script, "sh", dir},
+		Env:         []string{"PATH=/usr/bin:/bin"},
+		Log:         s.out,
+		PIDFile:     filepath.Join(dir, "pid"),
+		Pipe:        filepath.Join(dir, "pipe"),
+		StopTimeout: 20 * time.Second,
+		Patience:    100 * time.Millisecond,
+		Tag:         func() (string, error) { s.mu.Lock(); defer s.mu.Unlock(); return s.tag, nil },
+		Answers:     func(context.Context) error { s.mu.Lock(); defer s.mu.Unlock(); return s.sick },
+		Leave:       func(cause error) bool { return errors.Is(cause, errLeave) },
+	}
+
 	t.Cleanup(s.Stop)
 	return s
 }
@@ -71,35 +80,43 @@ func TestLastingIsAdopted(t *testing.T) {
 	if a.Alive() {
 		t.Error("alive before the first start")
 	}
+
 	pid, end := a.begin(t)
 	if err := end(errLeave); err != nil {
 		t.Error(err)
 	}
+
 	if !alive(pid) {
 		t.Fatal("not left running")
 	}
+
 	// What it writes while nobody reads is kept.
 	say := filepath.Join(dir, "say")
 	if err := os.WriteFile(say, []byte("between two lives\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	until(t, "written", func() bool { _, err := os.Stat(say); return err != nil })
 
 	b := newStayer(t, dir, writes)
 	if !b.Alive() {
 		t.Error("not found")
 	}
+
 	again, end := b.begin(t)
 	if again != pid {
 		t.Errorf("process %d was not adopted, %d runs", pid, again)
 	}
+
 	until(t, "line arrives", func() bool { return slices.Contains(b.out.Tail(9), "between two lives") })
 	if err := end(nil); err != nil {
 		t.Error(err)
 	}
+
 	if alive(pid) {
 		t.Error("not stopped")
 	}
+
 	if _, err := os.Stat(b.PIDFile); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file is left: %v", err)
 	}
@@ -118,28 +135,34 @@ func TestLastingIsReplaced(t *testing.T) {
 			if err := end(errLeave); err != nil {
 				t.Fatal(err)
 			}
+
 			b := newStayer(t, dir, writes)
 			change(b)
 			next, end := b.begin(t)
 			if next == pid {
 				t.Error("adopted")
 			}
+
 			if kept := b.sick == nil; alive(pid) != kept {
 				t.Errorf("the earlier process lives: %v, want %v", alive(pid), kept)
 			}
+
 			// The next life knows both.
 			if err := end(errLeave); err != nil {
 				t.Error(err)
 			}
+
 			c := newStayer(t, dir, writes)
 			c.tag = b.tag
 			last, end := c.begin(t)
 			if last != next {
 				t.Errorf("adopted %d, not the newest, %d", last, next)
 			}
+
 			if err := end(nil); err != nil {
 				t.Error(err)
 			}
+
 			if alive(pid) || alive(next) {
 				t.Error("not all stopped")
 			}
@@ -155,38 +178,47 @@ func TestLastingRestart(t *testing.T) {
 	if err := end(errRestart); err != nil {
 		t.Error(err)
 	}
+
 	next, end := s.begin(t)
 	if next == pid || !alive(pid) || !alive(next) {
 		t.Errorf("%d %v, then %d %v", pid, alive(pid), next, alive(next))
 	}
+
 	_ = syscall.Kill(pid, syscall.SIGTERM)
 	until(t, "old one is reaped and forgotten", func() bool {
 		_, err := os.Stat("/proc/" + strconv.Itoa(pid))
 		b, _ := os.ReadFile(s.PIDFile)
 		return err != nil && !strings.Contains(string(b), strconv.Itoa(pid)+" ")
 	})
+
 	if err := end(nil); err != nil || alive(next) {
 		t.Errorf("%v, lives %v", err, alive(next))
 	}
 }
 
 func TestLastingEnds(t *testing.T) {
-	for script, want := range map[string]string{"exit 7": "exit code 7", "kill -KILL $$": "killed by SIGKILL (out of memory, or by hand)"} {
+	for script, want := range map[string]string{
+		"exit 7":        "exit code 7",
+		"kill -KILL $$": "killed by SIGKILL (out of memory, or by hand)",
+	} {
 		s := newStayer(t, t.TempDir(), "echo last words; "+script)
 		err := s.Run(t.Context(), func(int) {})
 		if err == nil || err.Error() != want || !slices.Contains(s.out.Tail(1), "last words") {
 			t.Errorf("%s: %v, want %s; printed %q", script, err, want, s.out.Tail(9))
 		}
 	}
+
 	// Of an adopted one, the end is seen but not how.
 	dir := t.TempDir()
 	a := newStayer(t, dir, writes)
 	if os.Getenv("SALTERN_TEST_PARENT") != "" {
 		return
 	}
+
 	pid := orphan(t, a)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+
 	err := a.Run(ctx, func(got int) {
 		if got != pid {
 			t.Errorf("adopted %d, not %d", got, pid)
@@ -207,20 +239,24 @@ func orphan(t *testing.T, s *stayer) int {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	b := make([]byte, 100)
 	n, err := out.Read(b)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	pid, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(string(b[:n]), "child ")))
 	if err != nil {
 		t.Fatalf("%q", b[:n])
 	}
+
 	return pid
 }
 

@@ -43,19 +43,23 @@ func (l *Lines) Write(b []byte) (int, error) {
 		if i >= 0 {
 			piece = b[:i]
 		}
+
 		if room := maxLine - len(l.part); len(piece) > room {
 			l.part = append(l.part, piece[:room]...)
 			b = b[room:]
 			l.emit()
 			continue
 		}
+
 		l.part = append(l.part, piece...)
 		if i < 0 {
 			break
 		}
+
 		b = b[i+1:]
 		l.emit()
 	}
+
 	return n, nil
 }
 
@@ -74,11 +78,13 @@ func (l *Lines) emit() {
 	if strings.TrimSpace(line) == "" {
 		return
 	}
+
 	if len(l.tail) < tailLines {
 		l.tail = append(l.tail, line)
 	} else {
 		l.tail[l.next] = line
 	}
+
 	l.next = (l.next + 1) % tailLines
 	for _, f := range l.sinks {
 		f(line)

@@ -39,6 +39,7 @@ func NewManager(log *slog.Logger, now func() time.Time, specs ...Spec) (*Manager
 		}
 		byName[s.Name] = s
 	}
+
 	const visiting, visited = 1, 2
 	mark := map[string]int{}
 	var visit func(name, by string) error
@@ -52,21 +53,25 @@ func NewManager(log *slog.Logger, now func() time.Time, specs ...Spec) (*Manager
 		case mark[name] == visited:
 			return nil
 		}
+
 		mark[name] = visiting
 		for _, d := range s.After {
 			if err := visit(d, name); err != nil {
 				return err
 			}
 		}
+
 		mark[name] = visited
 		m.order = append(m.order, &running{Service: newService(s, log, now), done: make(chan struct{})})
 		return nil
 	}
+
 	for _, s := range specs {
 		if err := visit(s.Name, ""); err != nil {
 			return nil, err
 		}
 	}
+
 	return m, nil
 }
 
@@ -86,12 +91,14 @@ func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 			r.loop(own, deps)
 		}()
 	}
+
 	<-ctx.Done()
 	var faults *multierror.Error
 	for _, r := range slices.Backward(m.order) {
 		if r.spec.loop {
 			continue
 		}
+
 		r.cancel(context.Cause(ctx))
 		t := time.NewTimer(limit)
 		select {
@@ -99,16 +106,20 @@ func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 		case <-t.C:
 			faults = multierror.Append(faults, fmt.Errorf("service %s did not stop within %s", r.spec.Name, limit))
 		}
+
 		t.Stop()
 	}
+
 	for _, r := range m.order {
 		r.cancel(context.Cause(ctx))
 	}
+
 	for _, r := range m.order {
 		if r.spec.loop {
 			<-r.done
 		}
 	}
+
 	return faults.ErrorOrNil()
 }
 

@@ -32,12 +32,14 @@ func (p *lasting) watch(ended func()) error {
 	if err != nil {
 		return fmt.Errorf("watch process %d: %w", p.pid, err)
 	}
+
 	p.fd, p.gone = os.NewFile(uintptr(fd), "process"), make(chan struct{})
 	rc, err := p.fd.SyscallConn()
 	if err != nil {
 		_ = p.fd.Close()
 		return fmt.Errorf("watch process %d: %w", p.pid, err)
 	}
+
 	go func() {
 		defer close(p.gone)
 		err := rc.Read(func(fd uintptr) bool {
@@ -48,10 +50,12 @@ func (p *lasting) watch(ended func()) error {
 		if err != nil {
 			return // not watched any more
 		}
+
 		p.err = p.reap()
 		_ = p.fd.Close()
 		ended()
 	}()
+
 	return nil
 }
 

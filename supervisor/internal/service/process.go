@@ -69,6 +69,7 @@ func (p *Process) Run(ctx context.Context, started func(pid int)) error {
 	if cmd.Env == nil {
 		cmd.Env = []string{}
 	}
+
 	cmd.Dir = p.Dir
 	cmd.Stdout, cmd.Stderr = p.Log, p.Log
 	cmd.WaitDelay = 2 * time.Second // a grandchild may hold the pipe open
@@ -77,12 +78,15 @@ func (p *Process) Run(ctx context.Context, started func(pid int)) error {
 		Pdeathsig:  syscall.SIGTERM,
 		Credential: p.Credential,
 	}
+
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.Path, err)
 	}
+
 	pid := cmd.Process.Pid
 	p.remember(pid)
 	defer keepConfined(ctx, p.Confine, pid)()
+
 	defer p.forget()
 	started(pid)
 
@@ -97,13 +101,16 @@ func (p *Process) Run(ctx context.Context, started func(pid int)) error {
 			p.stop(cmd.Process, ended, hung)
 		}
 	}()
+
 	err := cmd.Wait()
 	close(ended)
 	<-stopped
 	killGroup(pid)
+
 	if ctx.Err() != nil {
 		return nil
 	}
+
 	return exitError(err)
 }
 
@@ -112,12 +119,15 @@ func (p *Process) stop(proc *os.Process, ended <-chan struct{}, hung bool) {
 	if limit <= 0 {
 		limit = defaultStopTimeout
 	}
+
 	if hung {
 		limit = min(limit, hangStop)
 	}
+
 	_ = proc.Signal(syscall.SIGTERM)
 	t := time.NewTimer(limit)
 	defer t.Stop()
+
 	select {
 	case <-ended:
 	case <-t.C:

@@ -19,7 +19,13 @@ const shell = "/bin/sh"
 func runShell(t *testing.T, ctx context.Context, script string, stop time.Duration) (*Lines, error) {
 	t.Helper()
 	out := NewLines()
-	p := &Process{Path: shell, Args: []string{"-c", script}, Log: out, StopTimeout: stop, Env: []string{"PATH=/usr/bin:/bin"}}
+	p := &Process{
+		Path:        shell,
+		Args:        []string{"-c", script},
+		Log:         out,
+		StopTimeout: stop,
+		Env:         []string{"PATH=/usr/bin:/bin"},
+	}
 	err := p.Run(ctx, func(int) {})
 	out.Flush()
 	return out, err
@@ -38,7 +44,9 @@ func TestProcessEnds(t *testing.T) {
 			t.Errorf("%s: %v, want %s", script, err, want)
 		}
 	}
-	_, err := (&Process{Path: "/no/such/program"}).Path, (&Process{Path: "/no/such/program"}).Run(t.Context(), func(int) {})
+
+	_ = (&Process{Path: "/no/such/program"}).Path
+	err := (&Process{Path: "/no/such/program"}).Run(t.Context(), func(int) {})
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing program: %v", err)
 	}
@@ -47,7 +55,8 @@ func TestProcessEnds(t *testing.T) {
 func TestProcessInheritsNothing(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "/canary")
 	out, _ := runShell(t, t.Context(), "env", 0)
-	if got := strings.Join(out.Tail(50), "\n"); strings.Contains(got, "canary") || !strings.Contains(got, "PATH=/usr/bin:/bin") {
+	if got := strings.Join(out.Tail(50), "\n"); strings.Contains(got, "canary") ||
+		!strings.Contains(got, "PATH=/usr/bin:/bin") {
 		t.Errorf("environment of the child:\n%s", got)
 	}
 }
@@ -70,6 +79,7 @@ func TestStopKillsTheWholeGroup(t *testing.T) {
 			cancel()
 		}
 	})
+
 	// Neither the leader nor its child heed SIGTERM.
 	p := &Process{Path: shell, Args: []string{"-c", "trap '' TERM; (trap '' TERM; sleep 60) & echo $!; wait; sleep 60"},
 		Env: []string{"PATH=/usr/bin:/bin"}, Log: out, StopTimeout: 200 * time.Millisecond}
@@ -77,9 +87,11 @@ func TestStopKillsTheWholeGroup(t *testing.T) {
 	if err := p.Run(ctx, func(int) {}); err != nil {
 		t.Errorf("stop on request is not an error: %v", err)
 	}
+
 	if d := time.Since(began); d > 10*time.Second {
 		t.Errorf("stop took %s", d)
 	}
+
 	child := <-got
 	await.That(t, "the grandchild's end", func() bool { return !alive(child) })
 }
@@ -94,20 +106,24 @@ func TestParentDeath(t *testing.T) {
 		})
 		return
 	}
+
 	cmd := exec.Command(os.Args[0], "-test.run=^TestParentDeath$")
 	cmd.Env = append(os.Environ(), "SALTERN_TEST_PARENT=1")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	buf := make([]byte, 100)
 	n, err := out.Read(buf)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	child, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(string(buf[:n]), "child ")))
 	if err != nil {
 		t.Fatal(err)
@@ -115,9 +131,11 @@ func TestParentDeath(t *testing.T) {
 	if !alive(child) {
 		t.Fatal("child is not there")
 	}
+
 	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+
 	_ = cmd.Wait()
 	if !await.Within(30*time.Second, func() bool { return !alive(child) }) {
 		_ = syscall.Kill(child, syscall.SIGKILL)
@@ -136,12 +154,15 @@ func TestStaleChild(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+
 		ticks, err := startTicks(cmd.Process.Pid)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return cmd, ticks
 	}
+
 	for _, c := range []struct {
 		name     string
 		stranger bool
@@ -151,13 +172,16 @@ func TestStaleChild(t *testing.T) {
 		if c.stranger {
 			ticks += "0"
 		}
+
 		if err := os.WriteFile(file, []byte(strconv.Itoa(old.Process.Pid)+" "+ticks+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		p := &Process{Path: shell, Args: []string{"-c", "sleep 0.3; exit 3"}, Env: env, PIDFile: file}
 		if err := p.KillStale(t.Context()); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
+
 		err := p.Run(t.Context(), func(pid int) {
 			if alive(old.Process.Pid) != c.stranger {
 				t.Errorf("%s: lives: %v", c.name, !c.stranger)
@@ -169,11 +193,13 @@ func TestStaleChild(t *testing.T) {
 		if err == nil || err.Error() != "exit code 3" {
 			t.Errorf("%s: %v", c.name, err)
 		}
+
 		killGroup(old.Process.Pid)
 		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: the file is left: %v", c.name, err)
 		}
 	}
+
 	for _, junk := range []string{"", "x y", "1 1", "-5 1", "999999999 1"} {
 		if err := os.WriteFile(file, []byte(junk), 0o600); err != nil {
 			t.Fatal(err)
@@ -187,22 +213,27 @@ func TestStaleChild(t *testing.T) {
 func TestLines(t *testing.T) {
 	var got []string
 	l := NewLines(func(s string) { got = append(got, s) })
-	for _, s := range []string{"one\ntw", "o\r\n\n", "esc \x1b[31mred\x1b[0m \x1b]0;title\x07end\n", "bad \xff \x00\n", strings.Repeat("x", maxLine+5) + "\n", "tail"} {
+	for _, s := range []string{"one\ntw", "o\r\n\n", "esc \x1b[31mred\x1b[0m \x1b]0;title\x07end\n",
+		"bad \xff \x00\n", strings.Repeat("x", maxLine+5) + "\n", "tail"} {
 		if n, err := l.Write([]byte(s)); n != len(s) || err != nil {
 			t.Fatal(n, err)
 		}
 	}
+
 	l.Flush()
 	want := []string{"one", "two", "esc red end", "bad ? ?", strings.Repeat("x", maxLine), "xxxxx", "tail"}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got %q", got)
 	}
+
 	for i := range 1000 {
 		_, _ = l.Write([]byte(strconv.Itoa(i) + "\n"))
 	}
+
 	if tail := l.Tail(3); strings.Join(tail, " ") != "997 998 999" {
 		t.Errorf("tail %v", tail)
 	}
+
 	if n := len(l.Tail(1 << 20)); n != tailLines {
 		t.Errorf("%d lines kept, want %d", n, tailLines)
 	}

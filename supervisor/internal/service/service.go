@@ -67,7 +67,13 @@ func newService(spec Spec, log *slog.Logger, now func() time.Time) *Service {
 	if spec.loop {
 		log = slog.New(slog.DiscardHandler) // what it does says more than that it runs
 	}
-	s := &Service{spec: spec, log: log.With("service", spec.Name), now: now, up: make(chan struct{}), nudge: make(chan struct{}, 1)}
+	s := &Service{
+		spec:  spec,
+		log:   log.With("service", spec.Name),
+		now:   now,
+		up:    make(chan struct{}),
+		nudge: make(chan struct{}, 1),
+	}
 	s.info.Name = spec.Name
 	s.set(Waiting, "not started yet")
 	return s
@@ -105,25 +111,30 @@ func (s *Service) set(st State, format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	wasUp := s.info.State == Running || s.info.State == Failing
 	isUp := st == Running || st == Failing
 	if st == s.info.State && msg == s.info.Message {
 		return
 	}
+
 	if st != s.info.State {
 		s.info.Since = s.now()
 	}
+
 	s.info.State, s.info.Message = st, msg
 	s.info.Events = append(s.info.Events, Event{Time: s.now(), State: st, Message: msg})
 	if len(s.info.Events) > historySize {
 		s.info.Events = s.info.Events[len(s.info.Events)-historySize:]
 	}
+
 	switch {
 	case isUp && !wasUp:
 		close(s.up)
 	case wasUp && !isUp:
 		s.up = make(chan struct{})
 	}
+
 	s.log.Info("service state", "state", string(st), "message", msg)
 }
 
@@ -158,11 +169,13 @@ func (s *Service) loop(ctx context.Context, dependencies Condition) {
 		if !s.ready(ctx, dependencies) {
 			return
 		}
+
 		if !first {
 			s.mu.Lock()
 			s.info.Restarts++
 			s.mu.Unlock()
 		}
+
 		began := s.now()
 		asked, err := s.runOnce(ctx)
 		ran := s.now().Sub(began)
@@ -173,11 +186,13 @@ func (s *Service) loop(ctx context.Context, dependencies Condition) {
 			pause.reset()
 			continue
 		}
+
 		d := pause.ended(ran)
 		s.crashed(pause.fails, err)
 		if s.spec.Ended != nil {
 			s.spec.Ended(ran, err)
 		}
+
 		s.set(Pausing, "ended after %s: %v; next start in %s", round(ran), err, round(d))
 		select {
 		case <-ctx.Done():
@@ -197,10 +212,12 @@ func (s *Service) ready(ctx context.Context, dependencies Condition) bool {
 		if s.spec.Prepare == nil {
 			return true
 		}
+
 		err := s.spec.Prepare(ctx)
 		if err == nil {
 			return true
 		}
+
 		s.set(Waiting, "not started: %v", err)
 		select {
 		case <-ctx.Done():
@@ -230,29 +247,36 @@ func (s *Service) runOnce(ctx context.Context) (asked bool, err error) {
 		}
 		close(noted)
 	})
+
 	err = s.spec.Runner.Run(run, func(pid int) {
 		s.mu.Lock()
 		s.info.PID = pid
 		s.mu.Unlock()
+
 		if s.spec.Health == nil {
 			s.set(Running, "running")
 			return
 		}
+
 		checks.Go(func() { s.watch(run, cancel) })
 	})
+
 	cause := context.Cause(run)
 	asked = cause == errRestart
 	if hung, ok := errors.AsType[*hangError](cause); ok {
 		err = hung
 	}
+
 	if !unnote() {
 		<-noted
 	}
+
 	cancel(nil)
 	checks.Wait()
 	if s.spec.Output != nil {
 		s.spec.Output.Flush()
 	}
+
 	s.mu.Lock()
 	s.restart, s.info.PID = nil, 0
 	if !asked && ctx.Err() == nil {
@@ -262,9 +286,11 @@ func (s *Service) runOnce(ctx context.Context) (asked bool, err error) {
 		}
 	}
 	s.mu.Unlock()
+
 	if err == nil {
 		err = errors.New("ended by itself")
 	}
+
 	return asked, err
 }
 
@@ -287,9 +313,11 @@ func (s *Service) watch(ctx context.Context, end context.CancelCauseFunc) {
 	if h.Interval <= 0 {
 		h.Interval = 2 * time.Second
 	}
+
 	if h.Limit <= 0 {
 		h.Limit = 3 * time.Second
 	}
+
 	h.Fall, h.Rise = max(h.Fall, 1), max(h.Rise, 1)
 	pass, fail := 0, 0
 	began := s.now()
@@ -299,9 +327,11 @@ func (s *Service) watch(ctx context.Context, end context.CancelCauseFunc) {
 		cctx, cancel := context.WithTimeout(ctx, h.Limit)
 		err := h.Check(cctx)
 		cancel()
+
 		if ctx.Err() != nil {
 			return
 		}
+
 		interval := h.Interval
 		switch {
 		case err == nil:
@@ -319,12 +349,14 @@ func (s *Service) watch(ctx context.Context, end context.CancelCauseFunc) {
 			if fail >= h.Fall {
 				s.set(Failing, "health check: %v", err)
 			}
+
 			interval = min(interval, time.Second)
 			if hung := hang.failed(asked, s.now(), err); hung != nil {
 				end(hung)
 				return
 			}
 		}
+
 		_ = pause.About(ctx, interval)
 	}
 }

@@ -34,14 +34,17 @@ func (f *fake) Run(ctx context.Context, started func(int)) error {
 		d, f.script = f.script[0], f.script[1:]
 	}
 	f.mu.Unlock()
+
 	started(100)
 	if f.ended != nil {
 		defer func() { f.ended(f.name) }()
 	}
+
 	if d == 0 {
 		<-ctx.Done()
 		return nil
 	}
+
 	select {
 	case <-ctx.Done():
 		return nil
@@ -80,25 +83,30 @@ func TestRestartsWithGrowingPauseAndForgives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := time.Second
 		f := &fake{script: []time.Duration{s, s, s, s, 100 * s, s, 0}}
-		m, stop := start(t, Spec{Name: "a", Runner: f, Backoff: Backoff{Min: s, Max: 4 * s, Factor: 2, Stable: time.Minute}})
+		m, stop := start(t,
+			Spec{Name: "a", Runner: f, Backoff: Backoff{Min: s, Max: 4 * s, Factor: 2, Stable: time.Minute}})
 		time.Sleep(10 * time.Minute)
 		var gaps []string
 		starts := f.began()
 		for i := 1; i < len(starts); i++ {
 			gaps = append(gaps, starts[i].Sub(starts[i-1]).String())
 		}
+
 		// Each gap is the run and the pause after it: pauses 1 2 4 4, then the
 		// stable run begins again at 1, then 2.
 		if got, want := fmt.Sprint(gaps), "[2s 3s 5s 5s 1m41s 3s]"; got != want {
 			t.Errorf("gaps between starts %s, want %s", got, want)
 		}
+
 		i := m.Services(99)[0]
 		if i.State != Running || i.Restarts != 6 || i.PID != 100 || i.LastExit != "exit code 3" {
 			t.Errorf("info %+v", i)
 		}
+
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
+
 		if got, want := states(m.Services(5)[0].Events), "backoff starting running stopping stopped"; got != want {
 			t.Errorf("history %q, want %q", got, want)
 		}
@@ -120,23 +128,28 @@ func TestWaitsForDependencyAndSaysSo(t *testing.T) {
 		if got[0].Name != "master" || got[0].State != Starting || got[1].State != Waiting {
 			t.Fatalf("%+v", got)
 		}
+
 		for _, want := range []string{"waiting for service master to be up", "connection refused"} {
 			if !strings.Contains(got[1].Message, want) {
 				t.Errorf("message %q does not say %q", got[1].Message, want)
 			}
 		}
+
 		mu.Lock()
 		ready = nil
 		mu.Unlock()
+
 		time.Sleep(5 * time.Second)
 		for _, i := range m.Services(0) {
 			if i.State != Running {
 				t.Errorf("%s is %s: %s", i.Name, i.State, i.Message)
 			}
 		}
+
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
+
 		if fmt.Sprint(order) != "[lb master]" {
 			t.Errorf("stopped in order %v, want lb before master", order)
 		}
@@ -153,18 +166,22 @@ func TestHealthFallAndRise(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		setBad(errors.New("no answer"))
 		time.Sleep(2 * time.Second) // two checks failed
+
 		if s := m.Services(0)[0].State; s != Running {
 			t.Errorf("after two failures %s, want running", s)
 		}
+
 		time.Sleep(time.Second)
 		if i := m.Services(0)[0]; i.State != Failing || !strings.Contains(i.Message, "no answer") {
 			t.Errorf("after three failures %+v", i)
 		}
+
 		setBad(nil)
 		time.Sleep(1500 * time.Millisecond)
 		if s := m.Services(0)[0].State; s != Running {
 			t.Errorf("after a pass %s, want running", s)
 		}
+
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
@@ -176,19 +193,24 @@ func TestPrepareIsTriedAgainAndNotACrash(t *testing.T) {
 		n := 0
 		f := &fake{}
 		m, stop := start(t, Spec{Name: "a", Runner: f, Prepare: func(context.Context) error {
-			if n++; n < 4 {
+			n++
+			if n < 4 {
 				return errors.New("master.d/x.conf: line 2: wrong")
 			}
 			return nil
 		}})
+
 		time.Sleep(3 * time.Second)
-		if i := m.Services(0)[0]; i.State != Waiting || i.Message != "not started: master.d/x.conf: line 2: wrong" || i.Failures != 0 {
+		if i := m.Services(0)[0]; i.State != Waiting ||
+			i.Message != "not started: master.d/x.conf: line 2: wrong" || i.Failures != 0 {
 			t.Errorf("%+v", i)
 		}
+
 		time.Sleep(10 * time.Second)
 		if i := m.Services(0)[0]; i.State != Running || i.Restarts != 0 || len(f.began()) != 1 {
 			t.Errorf("%+v", i)
 		}
+
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
@@ -203,17 +225,21 @@ func TestRestartOnRequest(t *testing.T) {
 		if err := m.Restart("a"); err != nil { // ends a run
 			t.Fatal(err)
 		}
+
 		time.Sleep(2 * time.Second) // the second run has ended, an hour of pause began
 		if err := m.Restart("a"); err != nil {
 			t.Fatal(err)
 		}
+
 		time.Sleep(time.Second)
 		if n := len(f.began()); n != 3 {
 			t.Errorf("%d starts, want 3", n)
 		}
+
 		if err := m.Restart("b"); !errors.Is(err, ErrUnknown) {
 			t.Errorf("restart of an unknown service: %v", err)
 		}
+
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
@@ -234,7 +260,8 @@ func TestStopNamesWhatDoesNotStop(t *testing.T) {
 		_, stop := start(t, Spec{Name: "good", Runner: &fake{}}, Spec{Name: "bad", Runner: s})
 		time.Sleep(time.Second)
 		err := stop()
-		if err == nil || !strings.Contains(err.Error(), "service bad did not stop within 1m0s") || strings.Contains(err.Error(), "good") {
+		if err == nil || !strings.Contains(err.Error(), "service bad did not stop within 1m0s") ||
+			strings.Contains(err.Error(), "good") {
 			t.Errorf("stop: %v", err)
 		}
 		close(s.release)
@@ -247,11 +274,14 @@ func TestHistoryIsBounded(t *testing.T) {
 		for i := range script {
 			script[i] = time.Millisecond
 		}
-		m, stop := start(t, Spec{Name: "a", Runner: &fake{script: script}, Backoff: Backoff{Min: time.Second, Max: time.Second}})
+
+		m, stop := start(t,
+			Spec{Name: "a", Runner: &fake{script: script}, Backoff: Backoff{Min: time.Second, Max: time.Second}})
 		time.Sleep(5 * time.Minute)
 		if n := len(m.Services(1000)[0].Events); n != historySize {
 			t.Errorf("%d events kept, want %d", n, historySize)
 		}
+
 		if err := stop(); err != nil {
 			t.Error(err)
 		}

@@ -43,6 +43,7 @@ func (p *Process) KillStale(ctx context.Context) error {
 	if p.PIDFile == "" {
 		return nil
 	}
+
 	b, err := os.ReadFile(p.PIDFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -51,15 +52,18 @@ func (p *Process) KillStale(ctx context.Context) error {
 		return fmt.Errorf("look for an earlier child: %w", err)
 	}
 	defer p.forget()
+
 	text, ticks, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
 	pid, err := strconv.Atoi(text)
 	if err != nil || pid <= 1 {
 		return nil
 	}
+
 	for end := time.Now().Add(staleWait); ; {
 		if now, err := startTicks(pid); err != nil || now != ticks {
 			return nil
 		}
+
 		killGroup(pid)
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		if pause.For(ctx, 20*time.Millisecond) != nil {

@@ -22,6 +22,7 @@ func (w *Worker) Start(f func()) {
 			return
 		}
 	}
+
 	done := make(chan struct{})
 	w.done = done
 	go func() {

@@ -25,10 +25,12 @@ func Lock(ctx context.Context, dir, what string, most time.Duration) (unlock fun
 		return nil, fmt.Errorf("lock %s: %w", what, err)
 	}
 	defer root.Close()
+
 	f, err := root.OpenFile(".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", what, err)
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for {
@@ -56,6 +58,7 @@ func Write(root *os.Root, name string, content io.Reader, own func(*os.File) err
 	if err != nil {
 		return err
 	}
+
 	_, err = io.Copy(f, content)
 	if err == nil {
 		err = own(f)
@@ -63,12 +66,15 @@ func Write(root *os.Root, name string, content io.Reader, own func(*os.File) err
 	if err == nil {
 		err = f.Sync()
 	}
+
 	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = root.Rename(tmp, name)
 	}
+
 	if err != nil {
 		_ = root.Remove(tmp)
 	}
+
 	return err
 }

@@ -122,23 +122,43 @@ func Render(c Config) ([]byte, error) {
 		return nil, errors.New("virtual address: no check is given")
 	}
 	if c.Virtual.Is4() != c.Own.Is4() {
-		return nil, fmt.Errorf("virtual address: %s and the address of this node, %s, are not of the same kind", c.Virtual, c.Own)
+		return nil, fmt.Errorf("virtual address: %s and the address of this node, %s, are not of the same kind",
+			c.Virtual, c.Own)
 	}
+
 	// Words of a configuration: blanks part them, quotes and braces mean something.
 	for _, w := range append([]string{c.Node, c.Where.Interface, c.Where.Device}, c.Check...) {
 		if w == "" || strings.ContainsAny(w, " \t\r\n\"'{}!#\\$@~") {
 			return nil, fmt.Errorf("virtual address: %q cannot be written into keepalived's configuration", w)
 		}
 	}
-	d := map[string]any{"Node": c.Node, "Check": strings.Join(c.Check, " "), "Every": int(CheckEvery.Seconds()), "Fall": Fall, "Takes": int(checkTakes.Seconds()),
-		"Interface": c.Where.Interface, "Device": c.Where.Device, "ID": routerID(c.Cluster), "Priority": priority(c.Rank), "Own": c.Own, "Peers": c.Peers,
-		"Virtual": c.Virtual, "Bits": c.Virtual.BitLen(), "Version": 2, "Password": password(c.Cluster)}
+
+	d := map[string]any{
+		"Node":      c.Node,
+		"Check":     strings.Join(c.Check, " "),
+		"Every":     int(CheckEvery.Seconds()),
+		"Fall":      Fall,
+		"Takes":     int(checkTakes.Seconds()),
+		"Interface": c.Where.Interface,
+		"Device":    c.Where.Device,
+		"ID":        routerID(c.Cluster),
+		"Priority":  priority(c.Rank),
+		"Own":       c.Own,
+		"Peers":     c.Peers,
+		"Virtual":   c.Virtual,
+		"Bits":      c.Virtual.BitLen(),
+		"Version":   2,
+		"Password":  password(c.Cluster),
+	}
+
 	if c.Virtual.Is6() { // RFC 5798 has no passwords
 		d["Version"], d["Password"] = 3, ""
 	}
+
 	var b bytes.Buffer
 	if err := page.Execute(&b, d); err != nil {
 		return nil, fmt.Errorf("virtual address: %w", err)
 	}
+
 	return b.Bytes(), nil
 }

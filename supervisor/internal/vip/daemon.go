@@ -60,20 +60,25 @@ func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err erro
 	if err := os.MkdirAll(d.Dir, 0o700); err != nil {
 		return false, fmt.Errorf("virtual address: %w", err)
 	}
+
 	if old, err := os.ReadFile(d.Conf()); err == nil && bytes.Equal(old, text) {
 		return false, nil
 	}
+
 	tried := filepath.Join(d.Dir, ".new")
 	if _, err := layout.WriteFile(tried, text, 0o600); err != nil {
 		return false, err
 	}
 	defer os.Remove(tried)
+
 	if err := test(ctx, tried); err != nil {
 		return false, err
 	}
+
 	if err := os.Rename(tried, d.Conf()); err != nil {
 		return false, err
 	}
+
 	return true, durable.SyncDir(d.Dir)
 }
 
@@ -83,7 +88,8 @@ func test(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = command.Do(ctx, command.Exec{Limit: 20 * time.Second, Cut: true}, program, "--vrrp", "--config-test", "--use-file", path)
+	_, err = command.Do(ctx, command.Exec{Limit: 20 * time.Second, Cut: true}, program, "--vrrp",
+		"--config-test", "--use-file", path)
 	if err != nil {
 		return fmt.Errorf("keepalived refuses its configuration: %w", err)
 	}
@@ -95,14 +101,17 @@ func (d *Daemon) Run(ctx context.Context, started func(pid int)) error {
 	if d.hasUnit(ctx) {
 		return d.runUnit(ctx, started)
 	}
+
 	p, err := d.process()
 	if err == nil {
 		err = d.forgetProcesses()
 	}
+
 	if err != nil {
 		return err
 	}
 	defer d.set(nil)
+
 	return p.Run(ctx, func(pid int) {
 		if c, err := os.FindProcess(pid); err == nil { // it is our child and not reaped before this returns
 			d.set(c)
@@ -125,9 +134,17 @@ func (d *Daemon) process() (*service.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &service.Process{Path: program, Args: []string{"--dont-fork", "--vrrp", "--log-console", "--no-syslog", "--use-file", d.Conf(),
-		"--pid", filepath.Join(d.Dir, pidFiles[0]), "--vrrp_pid", filepath.Join(d.Dir, pidFiles[1])},
-		Env: d.Env, Dir: "/", PIDFile: filepath.Join(d.Dir, "child"), StopTimeout: stopTimeout, Log: d.Log}, nil
+
+	return &service.Process{
+		Path: program,
+		Args: []string{"--dont-fork", "--vrrp", "--log-console", "--no-syslog", "--use-file", d.Conf(),
+			"--pid", filepath.Join(d.Dir, pidFiles[0]), "--vrrp_pid", filepath.Join(d.Dir, pidFiles[1])},
+		Env:         d.Env,
+		Dir:         "/",
+		PIDFile:     filepath.Join(d.Dir, "child"),
+		StopTimeout: stopTimeout,
+		Log:         d.Log,
+	}, nil
 }
 
 // pidFiles are keepalived's own, of its first process and of the one for VRRP. Of an earlier life

@@ -39,28 +39,34 @@ func TestPIDFilesLeftBehind(t *testing.T) {
 	if _, err := Program(); err != nil || os.Getuid() != 0 {
 		t.Skipf("NOT TESTED: %v, or not root", err)
 	}
+
 	d := &Daemon{Dir: t.TempDir(), Log: &lines{}}
 	conf := "vrrp_instance saltern {\n state BACKUP\n interface lo\n virtual_router_id 7\n priority 1\n}\n"
 	if err := os.WriteFile(d.Conf(), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	other := exec.Command("sleep", "300")
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
+
 	for _, name := range pidFiles {
 		if err := os.WriteFile(filepath.Join(d.Dir, name), fmt.Appendln(nil, other.Process.Pid), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx, func(int) {}) }()
 	out := d.Log.(*lines)
-	await.That(t, "keepalived", func() bool { return out.has("Starting VRRP child process") || out.has("already running") })
+	await.That(t, "keepalived",
+		func() bool { return out.has("Starting VRRP child process") || out.has("already running") })
 	stop()
 	<-ended
+
 	if out.has("already running") {
 		t.Errorf("it does not start:\n%s", &out.text)
 	}
@@ -69,7 +75,8 @@ func TestPIDFilesLeftBehind(t *testing.T) {
 // TestPIDFilesOfTheUnit: with the unit they are where systemd removes them at each end.
 func TestPIDFilesOfTheUnit(t *testing.T) {
 	unit := string(packaging.Virtual)
-	for _, want := range []string{"--pid /run/saltern-vip/keepalived.pid ", "--vrrp_pid /run/saltern-vip/vrrp.pid\n", "\nRuntimeDirectory=saltern-vip "} {
+	for _, want := range []string{"--pid /run/saltern-vip/keepalived.pid ",
+		"--vrrp_pid /run/saltern-vip/vrrp.pid\n", "\nRuntimeDirectory=saltern-vip "} {
 		if !strings.Contains(unit, want) {
 			t.Errorf("no %q", want)
 		}

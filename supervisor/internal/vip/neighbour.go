@@ -24,12 +24,14 @@ func InUse(ctx context.Context, a netip.Addr) (bool, error) {
 		return false, fmt.Errorf("look for %s on the network: %w", a, err)
 	}
 	defer c.Close()
+
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		if n%10 == 0 {
 			_, _ = c.Write([]byte{0}) // refused: somebody is there, as the table tells too
 		}
+
 		state, err := neighbour(a)
 		switch {
 		case err != nil:
@@ -41,6 +43,7 @@ func InUse(ctx context.Context, a netip.Addr) (bool, error) {
 		case state == 0 && n > 10:
 			return false, nil // not a neighbour: its network is reached through a router
 		}
+
 		select {
 		case <-ctx.Done():
 			return state&(unix.NUD_STALE|unix.NUD_DELAY|unix.NUD_PROBE) != 0, nil
@@ -56,30 +59,38 @@ func neighbour(a netip.Addr) (int, error) {
 	if a.Is6() {
 		family = syscall.AF_INET6
 	}
+
 	b, err := syscall.NetlinkRIB(syscall.RTM_GETNEIGH, family)
 	if err != nil {
 		return 0, fmt.Errorf("table of neighbours: %w", err)
 	}
+
 	list, err := syscall.ParseNetlinkMessage(b)
 	if err != nil {
 		return 0, fmt.Errorf("table of neighbours: %w", err)
 	}
+
 	for _, m := range list {
 		const head = 12
 		if m.Header.Type != syscall.RTM_NEWNEIGH || len(m.Data) < head {
 			continue
 		}
+
 		state := int(binary.NativeEndian.Uint16(m.Data[8:]))
 		for rest := m.Data[head:]; len(rest) >= 4; {
-			size, kind := int(binary.NativeEndian.Uint16(rest)), binary.NativeEndian.Uint16(rest[2:])
+			size := int(binary.NativeEndian.Uint16(rest))
+			kind := binary.NativeEndian.Uint16(rest[2:])
 			if size < 4 || size > len(rest) {
 				break
 			}
+
 			if got, ok := netip.AddrFromSlice(rest[4:size]); ok && kind == unix.NDA_DST && got == a {
 				return state, nil
 			}
+
 			rest = rest[min((size+3)&^3, len(rest)):]
 		}
 	}
+
 	return 0, nil
 }

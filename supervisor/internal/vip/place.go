@@ -33,6 +33,7 @@ func Place(virtual, own netip.Addr, list []Interface) (w Where, err error) {
 			}
 		}
 	}
+
 	switch {
 	case w.Interface == "":
 		return w, fmt.Errorf("no interface of this node has its address %s", own)
@@ -40,9 +41,11 @@ func Place(virtual, own netip.Addr, list []Interface) (w Where, err error) {
 		return w, fmt.Errorf("%s is in none of this node's networks", virtual)
 	case virtual == own:
 		return w, fmt.Errorf("%s is this node's own address; it has to be one that no machine has", virtual)
-	case virtual == network.Addr() && virtual.Is4() && network.Bits() < 31, virtual.Is4() && virtual == last(network) && network.Bits() < 31:
+	case virtual == network.Addr() && virtual.Is4() &&
+		network.Bits() < 31, virtual.Is4() && virtual == last(network) && network.Bits() < 31:
 		return w, fmt.Errorf("%s stands for the whole network %s", virtual, network)
 	}
+
 	return w, nil
 }
 
@@ -61,6 +64,7 @@ func Interfaces() ([]Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the interfaces: %w", err)
 	}
+
 	var out []Interface
 	for _, i := range all {
 		v := Interface{Name: i.Name}
@@ -68,13 +72,16 @@ func Interfaces() ([]Interface, error) {
 		if err != nil {
 			continue // it has gone meanwhile
 		}
+
 		for _, a := range addrs {
 			if p, err := netip.ParsePrefix(a.String()); err == nil {
 				v.Addresses = append(v.Addresses, p)
 			}
 		}
+
 		out = append(out, v)
 	}
+
 	return out, nil
 }
 

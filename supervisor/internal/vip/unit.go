@@ -49,9 +49,10 @@ func property(ctx context.Context, name string) (string, error) {
 }
 
 func reloadUnit(ctx context.Context) error {
-	return systemd.Job(ctx, jobTakes, "reload "+unit, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
-		return c.ReloadOrRestartUnitContext(ctx, unit, "replace", r)
-	})
+	return systemd.Job(ctx, jobTakes, "reload "+unit,
+		func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
+			return c.ReloadOrRestartUnitContext(ctx, unit, "replace", r)
+		})
 }
 
 // runUnit starts the unit, or has one of an earlier life take the
@@ -60,26 +61,31 @@ func (d *Daemon) runUnit(ctx context.Context, started func(pid int)) error {
 	d.mu.Lock()
 	d.unit = true
 	d.mu.Unlock()
+
 	defer func() {
 		d.mu.Lock()
 		d.unit = false
 		d.mu.Unlock()
 	}()
+
 	if err := reloadUnit(ctx); err != nil {
 		if ctx.Err() != nil {
 			return stopUnit(ctx)
 		}
 		return err
 	}
+
 	started(0)
 	tick := time.NewTicker(look)
 	defer tick.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():
 			return stopUnit(ctx)
 		case <-tick.C:
 		}
+
 		state, err := property(ctx, "ActiveState")
 		if err == nil && (state == "inactive" || state == "failed") {
 			return errors.New(unit + " is " + state + "; journalctl -u " + unit)

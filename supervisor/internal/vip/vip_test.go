@@ -15,8 +15,16 @@ var update = flag.Bool("update", false, "rewrite the recorded files")
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-var three = Config{Node: "n2", Cluster: strings.Repeat("ab", 32), Virtual: addr("10.0.0.20"), Where: Where{"eth0", "eth0"}, Own: addr("10.0.0.2"),
-	Peers: []netip.Addr{addr("10.0.0.1"), addr("10.0.0.3")}, Rank: 1, Check: []string{"/usr/bin/applianced", "--socket", "/run/saltern/applianced.sock", "virtual-address", "--fit"}}
+var three = Config{
+	Node:    "n2",
+	Cluster: strings.Repeat("ab", 32),
+	Virtual: addr("10.0.0.20"),
+	Where:   Where{"eth0", "eth0"},
+	Own:     addr("10.0.0.2"),
+	Peers:   []netip.Addr{addr("10.0.0.1"), addr("10.0.0.3")},
+	Rank:    1,
+	Check:   []string{"/usr/bin/applianced", "--socket", "/run/saltern/applianced.sock", "virtual-address", "--fit"},
+}
 
 // What is written is what was recorded.
 func TestRender(t *testing.T) {
@@ -24,18 +32,21 @@ func TestRender(t *testing.T) {
 	alone.Peers, alone.Rank = nil, 0
 	two.Where.Device = "eth1"
 	six.Virtual, six.Own, six.Peers = addr("fd00::20"), addr("fd00::2"), []netip.Addr{addr("fd00::1")}
+
 	for name, c := range map[string]Config{"three": three, "alone": alone, "two-interfaces": two, "ipv6": six} {
 		t.Run(name, func(t *testing.T) {
 			text, err := Render(c)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			path := filepath.Join("testdata", name+".conf")
 			if *update {
 				if err := os.WriteFile(path, text, 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			want, err := os.ReadFile(path)
 			if err != nil || string(want) != string(text) {
 				t.Errorf("%v\n%s", err, text)
@@ -49,21 +60,27 @@ func TestKeepalivedTakesIt(t *testing.T) {
 	if _, err := Program(); err != nil {
 		t.Skipf("NOT TESTED: %v", err)
 	}
+
 	ns := host(t)
 	files, err := filepath.Glob("testdata/*.conf")
 	if err != nil || len(files) < 4 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
+
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		tried := filepath.Join(t.TempDir(), "c")
-		if err := os.WriteFile(tried, []byte(strings.ReplaceAll(string(text), "/usr/bin/applianced", "/bin/true")), 0o600); err != nil {
+		if err := os.WriteFile(tried,
+			[]byte(strings.ReplaceAll(string(text), "/usr/bin/applianced", "/bin/true")), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command("ip", "netns", "exec", ns, "keepalived", "--vrrp", "--config-test", "--use-file", tried).CombinedOutput(); err != nil || len(out) > 0 {
+
+		if out, err := exec.Command("ip", "netns", "exec", ns, "keepalived", "--vrrp", "--config-test",
+			"--use-file", tried).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("keepalived refuses %s: %v\n%s", f, err, out)
 		}
 	}
@@ -90,9 +107,11 @@ func TestDerived(t *testing.T) {
 		}
 		seen[id] = true
 	}
+
 	if len(seen) < 4 {
 		t.Errorf("ids do not differ: %v", seen)
 	}
+
 	if priority(0) != 250 || priority(63) < 1 || priority(500) != 1 {
 		t.Error(priority(0), priority(63), priority(500))
 	}
@@ -100,8 +119,12 @@ func TestDerived(t *testing.T) {
 
 func TestPlace(t *testing.T) {
 	p := netip.MustParsePrefix
-	list := []Interface{{"lo", []netip.Prefix{p("127.0.0.1/8")}}, {"eth0", []netip.Prefix{p("10.0.0.2/24"), p("10.0.0.20/32"), p("fe80::1/64"), p("fd00::2/64")}},
-		{"eth1", []netip.Prefix{p("192.0.2.7/28")}}}
+	list := []Interface{
+		{"lo", []netip.Prefix{p("127.0.0.1/8")}},
+		{"eth0", []netip.Prefix{p("10.0.0.2/24"), p("10.0.0.20/32"), p("fe80::1/64"), p("fd00::2/64")}},
+		{"eth1", []netip.Prefix{p("192.0.2.7/28")}},
+	}
+
 	for _, c := range []struct{ virtual, own, want string }{
 		{"10.0.0.20", "10.0.0.2", "eth0 eth0"}, {"192.0.2.9", "10.0.0.2", "eth0 eth1"}, {"fd00::20", "fd00::2", "eth0 eth0"},
 		{"10.0.1.20", "10.0.0.2", "none of this node's networks"}, {"10.0.0.20", "10.0.0.3", "no interface of this node has its address"},
@@ -112,6 +135,7 @@ func TestPlace(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
+
 		if !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %s", c, got)
 		}
@@ -125,19 +149,32 @@ func host(t *testing.T) string {
 	if os.Getuid() != 0 {
 		t.Skip("NOT TESTED: namespaces need root")
 	}
+
 	name := fmt.Sprintf("svip%d", os.Getpid()%100000)
 	t.Cleanup(func() {
-		for _, args := range [][]string{{"link", "del", name + "a"}, {"link", "del", name + "b"}, {"netns", "del", name}} {
+		for _, args := range [][]string{
+			{"link", "del", name + "a"},
+			{"link", "del", name + "b"},
+			{"netns", "del", name},
+		} {
 			_ = exec.Command("ip", args...).Run() // the first failure has made less
 		}
 	})
-	for _, args := range [][]string{{"netns", "add", name}, {"link", "add", name + "a", "type", "veth", "peer", "name", "eth0", "netns", name},
-		{"link", "add", name + "b", "type", "veth", "peer", "name", "eth1", "netns", name}, {"addr", "add", "198.18.77.1/24", "dev", name + "a"},
-		{"link", "set", name + "a", "up"}, {"-n", name, "addr", "add", "198.18.77.2/24", "dev", "eth0"}, {"-n", name, "link", "set", "eth0", "up"}} {
+
+	for _, args := range [][]string{
+		{"netns", "add", name},
+		{"link", "add", name + "a", "type", "veth", "peer", "name", "eth0", "netns", name},
+		{"link", "add", name + "b", "type", "veth", "peer", "name", "eth1", "netns", name},
+		{"addr", "add", "198.18.77.1/24", "dev", name + "a"},
+		{"link", "set", name + "a", "up"},
+		{"-n", name, "addr", "add", "198.18.77.2/24", "dev", "eth0"},
+		{"-n", name, "link", "set", "eth0", "up"},
+	} {
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 			t.Skipf("NOT TESTED: no namespaces can be made here: ip %v: %v: %s", args, err, out)
 		}
 	}
+
 	return name
 }
 

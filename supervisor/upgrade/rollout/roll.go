@@ -83,22 +83,29 @@ func (r *Roll) Run(ctx context.Context) Result {
 	if r.Tell == nil {
 		r.Tell = func(string) {}
 	}
+
 	if r.May == nil {
 		r.May = func() bool { return true }
 	}
+
 	u := &run{Roll: r}
 	for i, t := range r.Targets {
-		u.nodes = append(u.nodes, &node{Target: t, line: NodeResult{Name: t.Name, Where: Unknown}, last: i == len(r.Targets)-1})
+		u.nodes = append(u.nodes,
+			&node{Target: t, line: NodeResult{Name: t.Name, Where: Unknown}, last: i == len(r.Targets)-1})
 	}
+
 	code, cause := u.do(ctx)
 	if ctx.Err() != nil && !code.Good() {
-		code, cause = Interrupted, "who drove it was stopped; run it again, it goes on with the nodes that are left"
+		code = Interrupted
+		cause = "who drove it was stopped; run it again, it goes on with the nodes that are left"
 	}
+
 	out := Result{Code: code, Cause: printable.Brief(cause, 4*maxText)}
 	for _, n := range u.nodes {
 		n.line.Cause = printable.Brief(n.line.Cause, maxText)
 		out.Nodes = append(out.Nodes, n.line)
 	}
+
 	return out
 }
 
@@ -106,6 +113,7 @@ func (u *run) do(ctx context.Context) (Code, string) {
 	if code, cause := u.look(ctx); code != "" {
 		return code, cause
 	}
+
 	var todo []*node
 	for _, n := range u.nodes {
 		switch {
@@ -120,12 +128,14 @@ func (u *run) do(ctx context.Context) (Code, string) {
 			todo = append(todo, n)
 		}
 	}
+
 	switch {
 	case u.Dry:
 		return Checked, ""
 	case len(todo) == 0:
 		return Unchanged, ""
 	}
+
 	for _, step := range []func(context.Context, *node) (Code, string){u.write, u.restart} {
 		for _, n := range todo {
 			if !u.May() {
@@ -136,6 +146,7 @@ func (u *run) do(ctx context.Context) (Code, string) {
 			}
 		}
 	}
+
 	return Upgraded, ""
 }
 
@@ -154,6 +165,7 @@ func (u *run) look(ctx context.Context) (Code, string) {
 			told = cause
 			u.Tell("waiting: " + printable.Brief(cause, maxText))
 		}
+
 		if pause.For(ctx, lookEvery) != nil {
 			return code, cause
 		}
@@ -168,12 +180,14 @@ func (u *run) judge(ctx context.Context) (code Code, cause string, passes bool) 
 	for i, n := range u.nodes {
 		all.Go(func() { errs[i] = n.look(ctx) })
 	}
+
 	all.Wait()
 	why := map[Code][]string{}
 	add := func(n *node, code Code, text string) {
 		n.line.Cause = text
 		why[code] = append(why[code], n.Name+" "+text)
 	}
+
 	images := 0
 	old := false
 	for i, n := range u.nodes {
@@ -182,6 +196,7 @@ func (u *run) judge(ctx context.Context) (code Code, cause string, passes bool) 
 		if errs[i] == nil {
 			n.line.Where = Before
 		}
+
 		switch {
 		case errs[i] != nil:
 			old = old || errors.Is(errs[i], ErrOld)
@@ -196,7 +211,8 @@ func (u *run) judge(ctx context.Context) (code Code, cause string, passes bool) 
 		case s.has(u.Manifest):
 		case u.Window != "" && s.left(u.Manifest):
 			n.line.Where = Back
-			add(n, Stopped, fmt.Sprintf("went back from version %s to %s, and does not try it again by itself", s.Left, s.Version))
+			add(n, Stopped,
+				fmt.Sprintf("went back from version %s to %s, and does not try it again by itself", s.Left, s.Version))
 		case u.Window != "" && s.Window != u.Window:
 			add(n, Refused, otherWindow(s.Window, u.Window))
 		case refuses(s, u.Manifest) != "":
@@ -206,16 +222,20 @@ func (u *run) judge(ctx context.Context) (code Code, cause string, passes bool) 
 		case !s.Serving:
 			add(n, Away, s.trouble()+": applianced status there")
 		}
+
 		images++
 	}
+
 	for _, code := range []Code{Busy, Stopped, Refused, Away} {
 		if len(why[code]) > 0 {
 			return code, strings.Join(why[code], "; "), code == Away && !old
 		}
 	}
+
 	if images == 0 {
 		return Refused, "no node of this cluster runs from the appliance's image: packages are upgraded by the package manager (apt or dnf), node by node", false
 	}
+
 	return "", "", false
 }
 
@@ -223,7 +243,8 @@ func otherWindow(has, want string) string {
 	if has == "" {
 		has = "none"
 	}
-	return fmt.Sprintf("has another upgrade.window (%s) than the node that drives (%s): write the same one into appliance.yaml of each node", printable.Brief(has, 64), want)
+	return fmt.Sprintf("has another upgrade.window (%s) than the node that drives (%s): write the same one into appliance.yaml of each node",
+		printable.Brief(has, 64), want)
 }
 
 // write has a node write the version, unless it has it.
@@ -231,18 +252,22 @@ func (u *run) write(ctx context.Context, n *node) (Code, string) {
 	if n.state.takes(u.Manifest) || n.state.has(u.Manifest) {
 		return "", ""
 	}
+
 	u.Tell(fmt.Sprintf("%s: writes version %s beside %s", n.Name, u.Manifest.Version, n.state.Version))
 	err := u.hand(ctx, n)
 	if err == nil {
 		err = n.look(ctx)
 	}
+
 	if err == nil && !n.state.takes(u.Manifest) {
 		err = errors.New("it does not say that it has it")
 	}
+
 	if err != nil {
 		n.line.Cause = err.Error()
 		return Unwritten, fmt.Sprintf("%s did not take the version, and no node was restarted: %v", n.Name, err)
 	}
+
 	n.line.Where = Written
 	return "", ""
 }
@@ -277,8 +302,10 @@ func (u *run) restart(ctx context.Context, n *node) (Code, string) {
 			n.line.Cause = err.Error()
 			return Stopped, fmt.Sprintf("%s does not restart: %v", n.Name, err)
 		}
+
 		u.Tell(n.Name + ": restarts when its minions have moved")
 	}
+
 	n.line.Where = Restart
 	err := u.serves(ctx, n, before)
 	switch {
@@ -288,8 +315,10 @@ func (u *run) restart(ctx context.Context, n *node) (Code, string) {
 		n.line.Cause = err.Error()
 		return Stopped, fmt.Sprintf("%s %v; no further node is restarted", n.Name, err)
 	}
+
 	n.line.Where = New
-	u.Tell(fmt.Sprintf("%s: serves with version %s, %d minions are connected to it", n.Name, u.Manifest.Version, n.state.Minions))
+	u.Tell(fmt.Sprintf("%s: serves with version %s, %d minions are connected to it", n.Name,
+		u.Manifest.Version, n.state.Minions))
 	return "", ""
 }
 
@@ -311,10 +340,12 @@ func (u *run) othersServe(ctx context.Context, n *node) string {
 		if time.Now().After(end) {
 			return fmt.Sprintf("%s serves no more, for %s (%s)", bad.Name, mendTakes, bad.line.Cause)
 		}
+
 		if text := bad.Name + ": " + printable.Brief(bad.line.Cause, maxText); text != told {
 			told = text
 			u.Tell(fmt.Sprintf("waiting up to %s, before %s restarts, for %s", mendTakes, n.Name, text))
 		}
+
 		if pause.For(ctx, lookEvery) != nil {
 			return fmt.Sprintf("%s serves no more (%s)", bad.Name, bad.line.Cause)
 		}
@@ -339,6 +370,7 @@ func (u *run) unwell(ctx context.Context, n *node) *node {
 			o.line.Cause = ""
 		}
 	}
+
 	return nil
 }
 
@@ -365,18 +397,23 @@ func (u *run) serves(ctx context.Context, n *node, before string) error {
 			last, says = errors.New("it has not restarted: "+s.Busy), s.Busy
 		case !s.has(u.Manifest):
 			n.line.Where = Back
-			return fmt.Errorf("went back to version %s: with version %s it did not start, or was not well within ten minutes", s.Version, u.Manifest.Version)
+			return fmt.Errorf("went back to version %s: with version %s it did not start, or was not well within ten minutes",
+				s.Version, u.Manifest.Version)
 		case s.Trying:
-			last, says = errors.New("it is on trial"), "runs version "+s.Version+", on trial until it has been well for two minutes"
+			last = errors.New("it is on trial")
+			says = "runs version " + s.Version + ", on trial until it has been well for two minutes"
 		case !s.Serving || s.Turn:
-			last, says = errors.New("it does not do all its work"), "runs version "+s.Version+", and its copy of the data becomes whole"
+			last = errors.New("it does not do all its work")
+			says = "runs version " + s.Version + ", and its copy of the data becomes whole"
 		default:
 			return nil
 		}
+
 		if says != "" && says != told {
 			told = says
 			u.Tell(n.Name + ": " + printable.Brief(says, maxText))
 		}
+
 		if pause.For(ctx, lookEvery) != nil {
 			return fmt.Errorf("does not serve with version %s after %s: %w", u.Manifest.Version, RestartTakes, last)
 		}

@@ -53,12 +53,14 @@ func (n fakeNode) State(context.Context) (State, error) {
 	if now.Before(f.downUntil) {
 		return State{}, errors.New("no route to host")
 	}
+
 	f.Serving = !f.downUntil.IsZero() || f.Serving
 	if now.Before(f.dipUntil) && !now.Before(f.dipFrom) {
 		st := f.State
 		st.Serving, st.Trouble = false, "SCA-404 the volume hangs"
 		return st, f.dipErr
 	}
+
 	f.Trying, f.Turn = now.Before(f.trialUntil), now.Before(f.turnUntil)
 	return f.State, nil
 }
@@ -83,6 +85,7 @@ func (n fakeNode) Restart(_ context.Context, v string) error {
 		f.Fault = f.turnErr
 		return nil
 	}
+
 	f.Boot, f.Next = f.Boot+"'", ""
 	f.downUntil = now.Add(f.boots)
 	if !f.bad {
@@ -90,9 +93,11 @@ func (n fakeNode) Restart(_ context.Context, v string) error {
 		f.trialUntil = f.downUntil.Add(2 * time.Minute)
 		f.turnUntil = f.trialUntil.Add(20 * time.Second)
 	}
+
 	if f.dies != nil {
 		f.dies()
 	}
+
 	return nil
 }
 
@@ -102,9 +107,20 @@ func three(change func(n map[string]*fake)) (list []Target, log *[]string) {
 	all := map[string]*fake{}
 	for _, name := range []string{"n1", "n2", "n3"} {
 		all[name] = &fake{name: name, log: log, boots: time.Minute,
-			State: State{Image: true, Version: "1", Created: built.AddDate(0, -1, 0), Flavour: "cloud", Keys: 1, Boot: name, Serving: true, Minions: 7}}
+			State: State{
+				Image:   true,
+				Version: "1",
+				Created: built.AddDate(0, -1, 0),
+				Flavour: "cloud",
+				Keys:    1,
+				Boot:    name,
+				Serving: true,
+				Minions: 7,
+			}}
+
 		list = append(list, Target{name, fakeNode{all[name]}})
 	}
+
 	change(all)
 	return list, log
 }
@@ -130,41 +146,133 @@ func TestRoll(t *testing.T) {
 		log    string
 		cause  string
 	}{
-		"all take it":   {code: Upgraded, places: "new, new, new", log: all},
-		"a dry run":     {dry: true, code: Checked, places: "before, before, before"},
-		"nothing to do": {change: func(n map[string]*fake) { has(n["n1"]); has(n["n2"]); has(n["n3"]) }, code: Unchanged, places: "same, same, same"},
-		"goes on after one": {change: func(n map[string]*fake) { has(n["n1"]) }, code: Upgraded, places: "same, new, new",
-			log: "n2 write, n3 write, n2 restart 2, n3 restart 2"},
-		"goes on with what was written": {change: func(n map[string]*fake) { has(n["n1"]); n["n2"].Next, n["n2"].NextCreated = "2", built },
+		"all take it": {code: Upgraded, places: "new, new, new", log: all},
+		"a dry run":   {dry: true, code: Checked, places: "before, before, before"},
+		"nothing to do": {
+			change: func(n map[string]*fake) { has(n["n1"]); has(n["n2"]); has(n["n3"]) },
+			code:   Unchanged,
+			places: "same, same, same",
+		},
+		"goes on after one": {
+			change: func(n map[string]*fake) { has(n["n1"]) },
+			code:   Upgraded,
+			places: "same, new, new",
+			log:    "n2 write, n3 write, n2 restart 2, n3 restart 2",
+		},
+		"goes on with what was written": {change: func(n map[string]*fake) {
+			has(n["n1"])
+			n["n2"].Next = "2"
+			n["n2"].NextCreated = built
+		},
 			code: Upgraded, places: "same, new, new", log: "n3 write, n2 restart 2, n3 restart 2"},
-		"another build of that number is written anew": {change: func(n map[string]*fake) { n["n2"].Next, n["n2"].NextCreated = "2", built.AddDate(0, 0, -1) },
-			code: Upgraded, places: "new, new, new", log: all},
-		"goes on while one is on trial": {change: func(n map[string]*fake) { has(n["n1"]); n["n1"].trialUntil = time.Now().Add(time.Minute) },
-			code: Upgraded, places: "new, new, new", log: "n2 write, n3 write, n2 restart 2, n3 restart 2"},
-		"one cannot write it": {change: func(n map[string]*fake) { n["n2"].installErr = "no space left" }, code: Unwritten, places: "written, before, before",
-			log: "n1 write, n2 write", cause: "n2 did not take the version, and no node was restarted: no space left"},
-		"the first goes back": {change: func(n map[string]*fake) { n["n1"].bad = true }, code: Stopped, places: "back, written, written",
-			log: "n1 write, n2 write, n3 write, n1 restart 2", cause: "n1 went back to version 1"},
-		"the second goes back": {change: func(n map[string]*fake) { n["n2"].bad = true }, code: Stopped, places: "new, back, written",
-			cause: "n2 went back to version 1"},
-		"one is never back": {change: func(n map[string]*fake) { n["n2"].boots = 24 * time.Hour }, code: Stopped, places: "new, restart, written",
-			cause: "n2 does not serve with version 2 after 1h30m0s: no route to host"},
-		"one does not get the turn": {change: func(n map[string]*fake) { n["n2"].turnErr = "n9 has the turn" }, code: Stopped, places: "new, restart, written",
-			cause: "n2 did not restart: n9 has the turn"},
-		"one forgets it":     {change: func(n map[string]*fake) { n["n2"].forgets = true }, code: Stopped, cause: "n2 did not restart: its supervisor was started anew meanwhile"},
-		"one is away":        {change: func(n map[string]*fake) { n["n2"].awayFor = errors.New("no route") }, code: Away, cause: "n2 cannot be asked: no route"},
-		"one does not serve": {change: func(n map[string]*fake) { n["n2"].Serving = false }, code: Away, cause: "n2 does not serve"},
-		"one is of a version that knows nothing of it": {change: func(n map[string]*fake) { n["n2"].awayFor = ErrOld }, code: Away, cause: "upgrade it on itself first"},
-		"one trusts no key":                            {change: func(n map[string]*fake) { n["n1"].Keys = 0 }, code: Refused, cause: "n1 trusts no key for upgrades: put"},
-		"one has another kernel":                       {change: func(n map[string]*fake) { n["n1"].Flavour = "generic" }, code: Refused, cause: "n1 has the kernel generic"},
-		"one runs a newer one":                         {change: func(n map[string]*fake) { n["n1"].Created = built.AddDate(0, 0, 1) }, code: Refused, cause: "n1 runs version 1, built 2026-11-02T00:00:00Z, after this one"},
-		"one tries another one":                        {change: func(n map[string]*fake) { n["n1"].trialUntil = time.Now().Add(time.Hour) }, code: Busy, cause: "n1 has version 1 on trial"},
-		"another node drives one":                      {change: func(n map[string]*fake) { n["n1"].Drives = "upgrades all nodes to version 3 since 10:00:00 UTC" }, code: Busy, cause: "n1 upgrades all nodes to version 3 since 10:00:00 UTC"},
-		"this node drives it":                          {change: func(n map[string]*fake) { n["n3"].Drives = "upgrades all" }, code: Upgraded},
-		"one writes a version":                         {change: func(n map[string]*fake) { n["n1"].Busy = "writes a version" }, code: Busy, cause: "n1 writes a version"},
-		"a host among them":                            {change: func(n map[string]*fake) { n["n1"].State = State{Serving: true} }, code: Upgraded, places: "host, new, new", log: "n2 write, n3 write, n2 restart 2, n3 restart 2"},
+		"another build of that number is written anew": {
+			change: func(n map[string]*fake) { n["n2"].Next, n["n2"].NextCreated = "2", built.AddDate(0, 0, -1) },
+			code:   Upgraded,
+			places: "new, new, new",
+			log:    all,
+		},
+		"goes on while one is on trial": {
+			change: func(n map[string]*fake) { has(n["n1"]); n["n1"].trialUntil = time.Now().Add(time.Minute) },
+			code:   Upgraded,
+			places: "new, new, new",
+			log:    "n2 write, n3 write, n2 restart 2, n3 restart 2",
+		},
+		"one cannot write it": {
+			change: func(n map[string]*fake) { n["n2"].installErr = "no space left" },
+			code:   Unwritten,
+			places: "written, before, before",
+			log:    "n1 write, n2 write",
+			cause:  "n2 did not take the version, and no node was restarted: no space left",
+		},
+		"the first goes back": {
+			change: func(n map[string]*fake) { n["n1"].bad = true },
+			code:   Stopped,
+			places: "back, written, written",
+			log:    "n1 write, n2 write, n3 write, n1 restart 2",
+			cause:  "n1 went back to version 1",
+		},
+		"the second goes back": {
+			change: func(n map[string]*fake) { n["n2"].bad = true },
+			code:   Stopped,
+			places: "new, back, written",
+			cause:  "n2 went back to version 1",
+		},
+		"one is never back": {
+			change: func(n map[string]*fake) { n["n2"].boots = 24 * time.Hour },
+			code:   Stopped,
+			places: "new, restart, written",
+			cause:  "n2 does not serve with version 2 after 1h30m0s: no route to host",
+		},
+		"one does not get the turn": {
+			change: func(n map[string]*fake) { n["n2"].turnErr = "n9 has the turn" },
+			code:   Stopped,
+			places: "new, restart, written",
+			cause:  "n2 did not restart: n9 has the turn",
+		},
+		"one forgets it": {
+			change: func(n map[string]*fake) { n["n2"].forgets = true },
+			code:   Stopped,
+			cause:  "n2 did not restart: its supervisor was started anew meanwhile",
+		},
+		"one is away": {
+			change: func(n map[string]*fake) { n["n2"].awayFor = errors.New("no route") },
+			code:   Away,
+			cause:  "n2 cannot be asked: no route",
+		},
+		"one does not serve": {
+			change: func(n map[string]*fake) { n["n2"].Serving = false },
+			code:   Away,
+			cause:  "n2 does not serve",
+		},
+		"one is of a version that knows nothing of it": {
+			change: func(n map[string]*fake) { n["n2"].awayFor = ErrOld },
+			code:   Away,
+			cause:  "upgrade it on itself first",
+		},
+		"one trusts no key": {
+			change: func(n map[string]*fake) { n["n1"].Keys = 0 },
+			code:   Refused,
+			cause:  "n1 trusts no key for upgrades: put",
+		},
+		"one has another kernel": {
+			change: func(n map[string]*fake) { n["n1"].Flavour = "generic" },
+			code:   Refused,
+			cause:  "n1 has the kernel generic",
+		},
+		"one runs a newer one": {
+			change: func(n map[string]*fake) { n["n1"].Created = built.AddDate(0, 0, 1) },
+			code:   Refused,
+			cause:  "n1 runs version 1, built 2026-11-02T00:00:00Z, after this one",
+		},
+		"one tries another one": {
+			change: func(n map[string]*fake) { n["n1"].trialUntil = time.Now().Add(time.Hour) },
+			code:   Busy,
+			cause:  "n1 has version 1 on trial",
+		},
+		"another node drives one": {
+			change: func(n map[string]*fake) { n["n1"].Drives = "upgrades all nodes to version 3 since 10:00:00 UTC" },
+			code:   Busy,
+			cause:  "n1 upgrades all nodes to version 3 since 10:00:00 UTC",
+		},
+		"this node drives it": {
+			change: func(n map[string]*fake) { n["n3"].Drives = "upgrades all" },
+			code:   Upgraded,
+		},
+		"one writes a version": {
+			change: func(n map[string]*fake) { n["n1"].Busy = "writes a version" },
+			code:   Busy,
+			cause:  "n1 writes a version",
+		},
+		"a host among them": {
+			change: func(n map[string]*fake) { n["n1"].State = State{Serving: true} },
+			code:   Upgraded,
+			places: "host, new, new",
+			log:    "n2 write, n3 write, n2 restart 2, n3 restart 2",
+		},
 		"hosts only": {change: func(n map[string]*fake) {
-			n["n1"].Image, n["n2"].Image, n["n3"].Image = false, false, false
+			n["n1"].Image = false
+			n["n2"].Image = false
+			n["n3"].Image = false
 		}, code: Refused, places: "host, host, host", cause: "package manager"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -172,14 +280,18 @@ func TestRoll(t *testing.T) {
 				if c.change == nil {
 					c.change = func(map[string]*fake) {}
 				}
+
 				targets, log := three(c.change)
 				r := Roll{Targets: targets, Manifest: version, Open: open, Dry: c.dry}
 				got := r.Run(t.Context())
-				if got.Code != c.code || c.places != "" && places(got) != c.places || !strings.Contains(got.Cause, c.cause) {
+				if got.Code != c.code || c.places != "" && places(got) != c.places ||
+					!strings.Contains(got.Cause, c.cause) {
 					t.Errorf("%s (%s): %s", got.Code, places(got), got.Cause)
 				}
+
 				l := strings.Join(*log, ", ")
-				if c.log != "" && l != c.log || slices.Contains([]Code{Refused, Busy, Away, Checked, Unchanged}, c.code) && l != "" {
+				if c.log != "" && l != c.log ||
+					slices.Contains([]Code{Refused, Busy, Away, Checked, Unchanged}, c.code) && l != "" {
 					t.Errorf("asked: %s", l)
 				}
 			})
@@ -201,14 +313,61 @@ func TestRollWaitsForMomentaryProblems(t *testing.T) {
 		cause    string
 		restarts int
 	}{
-		"at the begin":             {who: "n2", takes: 15 * time.Second, code: Upgraded, told: "waiting: n2 does not serve (SCA-404 the volume hangs): applianced status there", restarts: 3},
-		"away at the begin":        {who: "n2", takes: 15 * time.Second, err: gone, code: Upgraded, told: "waiting: n2 cannot be asked: no route to host", restarts: 3},
-		"it stays at the begin":    {who: "n2", takes: time.Hour, code: Away, cause: "n2 does not serve (SCA-404 the volume hangs)"},
-		"an old one is no moment":  {who: "n2", takes: 5 * time.Second, err: ErrOld, code: Away},
-		"one beside":               {who: "n3", from: 3 * time.Minute, takes: 100 * time.Second, code: Upgraded, told: "waiting up to 2m0s, before n2 restarts, for n3: does not serve (SCA-404 the volume hangs)", restarts: 3},
-		"one before":               {who: "n1", from: 350 * time.Second, takes: 100 * time.Second, code: Upgraded, told: "before n3 restarts, for n1: does not serve", restarts: 3},
-		"the next cannot be asked": {who: "n2", from: 3 * time.Minute, takes: 100 * time.Second, err: gone, code: Upgraded, told: "for n2: cannot be asked: no route to host", restarts: 3},
-		"it stays":                 {who: "n3", from: 3 * time.Minute, takes: time.Hour, code: Stopped, cause: "n3 serves no more, for 2m0s (does not serve (SCA-404 the volume hangs)); no further node is restarted", restarts: 1},
+		"at the begin": {
+			who:      "n2",
+			takes:    15 * time.Second,
+			code:     Upgraded,
+			told:     "waiting: n2 does not serve (SCA-404 the volume hangs): applianced status there",
+			restarts: 3,
+		},
+		"away at the begin": {
+			who:      "n2",
+			takes:    15 * time.Second,
+			err:      gone,
+			code:     Upgraded,
+			told:     "waiting: n2 cannot be asked: no route to host",
+			restarts: 3,
+		},
+		"it stays at the begin": {
+			who:   "n2",
+			takes: time.Hour,
+			code:  Away,
+			cause: "n2 does not serve (SCA-404 the volume hangs)",
+		},
+		"an old one is no moment": {who: "n2", takes: 5 * time.Second, err: ErrOld, code: Away},
+		"one beside": {
+			who:      "n3",
+			from:     3 * time.Minute,
+			takes:    100 * time.Second,
+			code:     Upgraded,
+			told:     "waiting up to 2m0s, before n2 restarts, for n3: does not serve (SCA-404 the volume hangs)",
+			restarts: 3,
+		},
+		"one before": {
+			who:      "n1",
+			from:     350 * time.Second,
+			takes:    100 * time.Second,
+			code:     Upgraded,
+			told:     "before n3 restarts, for n1: does not serve",
+			restarts: 3,
+		},
+		"the next cannot be asked": {
+			who:      "n2",
+			from:     3 * time.Minute,
+			takes:    100 * time.Second,
+			err:      gone,
+			code:     Upgraded,
+			told:     "for n2: cannot be asked: no route to host",
+			restarts: 3,
+		},
+		"it stays": {
+			who:      "n3",
+			from:     3 * time.Minute,
+			takes:    time.Hour,
+			code:     Stopped,
+			cause:    "n3 serves no more, for 2m0s (does not serve (SCA-404 the volume hangs)); no further node is restarted",
+			restarts: 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -218,20 +377,29 @@ func TestRollWaitsForMomentaryProblems(t *testing.T) {
 					f.dipUntil = f.dipFrom.Add(c.takes)
 					f.dipErr = c.err
 				})
+
 				var told []string
-				r := Roll{Targets: targets, Manifest: version, Open: open, Tell: func(line string) { told = append(told, line) }}
+				r := Roll{
+					Targets:  targets,
+					Manifest: version,
+					Open:     open,
+					Tell:     func(line string) { told = append(told, line) },
+				}
 
 				got := r.Run(t.Context())
 
 				if got.Code != c.code || !strings.Contains(got.Cause, c.cause) {
 					t.Errorf("%s: %s", got.Code, got.Cause)
 				}
+
 				if lines := strings.Join(told, "\n"); !strings.Contains(lines, c.told) {
 					t.Errorf("told: %s", lines)
 				}
+
 				if n := strings.Count(strings.Join(*log, ", "), "restart"); n != c.restarts {
 					t.Errorf("%d restarts: %q", n, *log)
 				}
+
 				for _, n := range got.Nodes {
 					if got.Code == Upgraded && n.Cause != "" {
 						t.Errorf("%s: a cause that has gone: %s", n.Name, n.Cause)
@@ -249,8 +417,15 @@ func TestRollThatWaitedMindsTheWindow(t *testing.T) {
 			n["n3"].dipFrom = time.Now().Add(3 * time.Minute)
 			n["n3"].dipUntil = n["n3"].dipFrom.Add(100 * time.Second)
 		})
+
 		closes := time.Now().Add(230 * time.Second)
-		r := Roll{Targets: targets, Manifest: version, Open: open, May: func() bool { return time.Now().Before(closes) }}
+		r := Roll{
+			Targets:  targets,
+			Manifest: version,
+			Open:     open,
+			May:      func() bool { return time.Now().Before(closes) },
+		}
+
 		if got := r.Run(t.Context()); got.Code != Closed || places(got) != "new, written, written" {
 			t.Errorf("%s (%s): %s, %q", got.Code, places(got), got.Cause, *log)
 		}
@@ -271,19 +446,58 @@ func TestRollInWindow(t *testing.T) {
 		log, cause string
 	}{
 		"all take it": {open: time.Hour, code: Upgraded, log: all},
-		"it closes while one restarts": {open: 3 * time.Second, code: Closed, places: "new, written, written", log: "n1 write, n2 write, n3 write, n1 restart 2",
-			cause: "the window closed before n2 had version 2"},
-		"it closes at once": {open: -1, code: Closed, places: "before, before, before", cause: "the window closed before n1"},
-		"the next goes on": {open: time.Hour, change: func(n map[string]*fake) { has(n["n1"]); n["n2"].Next, n["n2"].NextCreated = "2", built },
+		"it closes while one restarts": {
+			open:   3 * time.Second,
+			code:   Closed,
+			places: "new, written, written",
+			log:    "n1 write, n2 write, n3 write, n1 restart 2",
+			cause:  "the window closed before n2 had version 2",
+		},
+		"it closes at once": {
+			open:   -1,
+			code:   Closed,
+			places: "before, before, before",
+			cause:  "the window closed before n1",
+		},
+		"the next goes on": {open: time.Hour, change: func(n map[string]*fake) {
+			has(n["n1"])
+			n["n2"].Next = "2"
+			n["n2"].NextCreated = built
+		},
 			code: Upgraded, places: "same, new, new", log: "n3 write, n2 restart 2, n3 restart 2"},
-		"one went back": {open: time.Hour, change: func(n map[string]*fake) { has(n["n1"]); n["n2"].Left, n["n2"].LeftCreated = "2", built },
+		"one went back": {open: time.Hour, change: func(n map[string]*fake) {
+			has(n["n1"])
+			n["n2"].Left = "2"
+			n["n2"].LeftCreated = built
+		},
 			code: Stopped, places: "before, back, before", cause: "n2 went back from version 2 to 1, and does not try it again by itself"},
-		"one went back from another build": {open: time.Hour, change: func(n map[string]*fake) { n["n2"].Left, n["n2"].LeftCreated = "2", built.AddDate(0, 0, -1) }, code: Upgraded},
-		"one has another window": {open: time.Hour, change: func(n map[string]*fake) { n["n2"].Window = "Mon 02:00-04:00" }, code: Refused,
-			cause: "n2 has another upgrade.window (Mon 02:00-04:00) than the node that drives (Sun 02:00-04:00): write the same one"},
-		"one has none":          {open: time.Hour, change: func(n map[string]*fake) { n["n2"].Window = "" }, code: Refused, cause: "n2 has another upgrade.window (none)"},
-		"one upgraded has none": {open: time.Hour, change: func(n map[string]*fake) { has(n["n2"]); n["n2"].Window = "" }, code: Upgraded},
-		"a second driver":       {open: time.Hour, change: func(n map[string]*fake) { n["n1"].Drives = "upgrades all nodes to version 2" }, code: Busy},
+		"one went back from another build": {
+			open:   time.Hour,
+			change: func(n map[string]*fake) { n["n2"].Left, n["n2"].LeftCreated = "2", built.AddDate(0, 0, -1) },
+			code:   Upgraded,
+		},
+		"one has another window": {
+			open:   time.Hour,
+			change: func(n map[string]*fake) { n["n2"].Window = "Mon 02:00-04:00" },
+			code:   Refused,
+			cause:  "n2 has another upgrade.window (Mon 02:00-04:00) than the node that drives (Sun 02:00-04:00): write the same one",
+		},
+		"one has none": {
+			open:   time.Hour,
+			change: func(n map[string]*fake) { n["n2"].Window = "" },
+			code:   Refused,
+			cause:  "n2 has another upgrade.window (none)",
+		},
+		"one upgraded has none": {
+			open:   time.Hour,
+			change: func(n map[string]*fake) { has(n["n2"]); n["n2"].Window = "" },
+			code:   Upgraded,
+		},
+		"a second driver": {
+			open:   time.Hour,
+			change: func(n map[string]*fake) { n["n1"].Drives = "upgrades all nodes to version 2" },
+			code:   Busy,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -295,13 +509,24 @@ func TestRollInWindow(t *testing.T) {
 						c.change(n)
 					}
 				})
+
 				closes := time.Now().Add(c.open)
-				r := Roll{Targets: targets, Manifest: version, Open: open, Window: window, May: func() bool { return time.Now().Before(closes) }}
+				r := Roll{
+					Targets:  targets,
+					Manifest: version,
+					Open:     open,
+					Window:   window,
+					May:      func() bool { return time.Now().Before(closes) },
+				}
+
 				got := r.Run(t.Context())
-				if got.Code != c.code || c.places != "" && places(got) != c.places || !strings.Contains(got.Cause, c.cause) {
+				if got.Code != c.code || c.places != "" && places(got) != c.places ||
+					!strings.Contains(got.Cause, c.cause) {
 					t.Errorf("%s (%s): %s", got.Code, places(got), got.Cause)
 				}
-				if l := strings.Join(*log, ", "); c.log != "" && l != c.log || c.log == "" && c.code != Upgraded && l != "" {
+
+				if l := strings.Join(*log, ", "); c.log != "" && l != c.log ||
+					c.log == "" && c.code != Upgraded && l != "" {
 					t.Errorf("asked: %s", l)
 				}
 			})
@@ -320,6 +545,7 @@ func TestDriverRestarts(t *testing.T) {
 		if got := r.Run(ctx); got.Code != Last || places(got) != "new, new, restart" {
 			t.Errorf("%+v", got)
 		}
+
 		*log = nil
 		last.dies = nil
 		time.Sleep(10 * time.Minute)
@@ -339,13 +565,16 @@ func TestDriverDies(t *testing.T) {
 		if got := r.Run(ctx); got.Code != Interrupted || places(got) != "restart, written, written" {
 			t.Errorf("%+v", got)
 		}
+
 		*log = nil
 		other := Roll{Targets: []Target{targets[0], targets[2], targets[1]}, Manifest: version, Open: open}
 		if got := other.Run(t.Context()); got.Code != Away || len(*log) != 0 {
 			t.Errorf("while it is away: %+v, %q", got, *log)
 		}
+
 		time.Sleep(70 * time.Second)
-		if got := other.Run(t.Context()); got.Code != Upgraded || strings.Join(*log, ", ") != "n3 restart 2, n2 restart 2" {
+		if got := other.Run(t.Context()); got.Code != Upgraded ||
+			strings.Join(*log, ", ") != "n3 restart 2, n2 restart 2" {
 			t.Errorf("%+v, %q", got, *log)
 		}
 	})

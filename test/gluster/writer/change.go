@@ -32,11 +32,13 @@ func change(path string, takes time.Duration) error {
 	if err != nil {
 		return err
 	}
+
 	f := versioned.File{Path: path, Mode: 0o600, Limit: 1 << 16, Version: func(b []byte) (uint64, error) {
 		var c counts
 		err := json.Unmarshal(b, &c)
 		return c.Version, err
 	}}
+
 	var r changed
 	for end := time.Now().Add(takes); time.Now().Before(end); {
 		start := time.Now()
@@ -45,19 +47,23 @@ func change(path string, takes time.Duration) error {
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
+
 			c := counts{By: map[string]uint64{}}
 			if v > 0 {
 				if err := json.Unmarshal(b, &c); err != nil {
 					return err
 				}
 			}
+
 			c.Version++
 			c.By[self]++
 			if b, err = json.Marshal(c); err != nil {
 				return err
 			}
+
 			return f.Write(v, b)
 		}()
+
 		r.Longest = max(r.Longest, time.Since(start).Milliseconds())
 		switch {
 		case err == nil:
@@ -70,5 +76,6 @@ func change(path string, takes time.Duration) error {
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
+
 	return json.NewEncoder(os.Stdout).Encode(r)
 }

@@ -40,6 +40,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: writer write|check|returns DIR N | change FILE SECONDS | returned DIR CACHE")
 		os.Exit(2)
 	}
+
 	n, err := strconv.Atoi(os.Args[3])
 	switch {
 	case os.Args[1] == "returned":
@@ -54,6 +55,7 @@ func main() {
 	default:
 		err = check(os.Args[2], n)
 	}
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -89,6 +91,7 @@ func lateness(tell func(ms int64)) (end func()) {
 			}
 		}
 	})
+
 	return func() {
 		close(ended)
 		wg.Wait()
@@ -101,10 +104,12 @@ func write(dir string, for_ time.Duration) error {
 	settle := lateness(func(ms int64) { late.Store(max(late.Load(), ms)) })
 	enough, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+
 	begun := time.Now()
 	end := begun.Add(for_)
 	tick := time.NewTicker(groupEvery)
 	defer tick.Stop()
+
 	var f *os.File
 	for group := 0; time.Now().Before(end) && enough.Err() == nil; group++ {
 		<-tick.C
@@ -114,6 +119,7 @@ func write(dir string, for_ time.Duration) error {
 		for i := range perGroup {
 			b.WriteString(record(group*perGroup + i))
 		}
+
 		// A group that could not be kept is written again into a segment of its own:
 		// a reader takes each record once.
 		for try := 0; ; try++ {
@@ -122,30 +128,39 @@ func write(dir string, for_ time.Duration) error {
 					if f != nil {
 						_ = f.Close() // everything that counts was synced
 					}
-					if f, err = os.OpenFile(filepath.Join(dir, fmt.Sprintf("s%08d-%d", group, try)), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+
+					if f, err = os.OpenFile(filepath.Join(dir, fmt.Sprintf("s%08d-%d", group, try)),
+						os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 						f = nil
 						return err
 					}
 				}
+
 				if _, err = f.WriteString(b.String()); err == nil {
 					err = f.Sync()
 				}
+
 				return err
 			}()
 			if err == nil {
 				break
 			}
+
 			r.Faults++
 			if time.Since(start) > retryFor {
 				return err
 			}
+
 			time.Sleep(100 * time.Millisecond)
 		}
+
 		if took := time.Since(start).Milliseconds(); took > r.Longest {
 			r.Longest, r.Late = took, late.Load()
 		}
+
 		r.Kept = (group + 1) * perGroup
 	}
+
 	settle()
 	r.Seconds = time.Since(begun).Seconds()
 	if f != nil {
@@ -153,6 +168,7 @@ func write(dir string, for_ time.Duration) error {
 			return err
 		}
 	}
+
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
@@ -161,12 +177,14 @@ func check(dir string, kept int) error {
 	if err != nil {
 		return err
 	}
+
 	seen := make([]bool, kept)
 	for _, name := range names {
 		f, err := os.Open(name)
 		if err != nil {
 			return err
 		}
+
 		for s := bufio.NewScanner(f); s.Scan(); {
 			n, err := strconv.Atoi(strings.TrimLeft(s.Text()[:min(8, len(s.Text()))], "0"))
 			if strings.HasPrefix(s.Text(), "00000000") {
@@ -176,14 +194,17 @@ func check(dir string, kept int) error {
 				seen[n] = true
 			}
 		}
+
 		if err := f.Close(); err != nil {
 			return err
 		}
 	}
+
 	for n, ok := range seen {
 		if !ok {
 			return fmt.Errorf("record %d of %d was acknowledged and is not in %s", n, kept, dir)
 		}
 	}
+
 	return nil
 }

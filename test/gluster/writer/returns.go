@@ -56,29 +56,36 @@ func returns(dir string, for_ time.Duration) error {
 	if err == nil {
 		b, err = os.ReadFile(p.Key)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	master, err := crypt.ParsePublic(b)
 	if err != nil {
 		return err
 	}
+
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return err
 	}
+
 	f, err := os.Create(filepath.Join(dir, "taken"))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+
 	k := &taker{taken: bufio.NewWriter(f), late: map[*int64]bool{}}
 	end := lateness(k.wasLate)
 	defer end()
+
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, for_)
 	defer cancel()
+
 	begun := time.Now()
 	var wg sync.WaitGroup
 	for n := range players {
@@ -86,16 +93,19 @@ func returns(dir string, for_ time.Duration) error {
 		if err != nil {
 			return err
 		}
+
 		wg.Go(func() {
 			defer m.Close()
 			k.play(ctx, m, p.Masters, n, begun)
 		})
 	}
+
 	wg.Wait()
 	k.r.Seconds = time.Since(begun).Seconds()
 	if err := k.taken.Flush(); err != nil {
 		return err
 	}
+
 	return json.NewEncoder(os.Stdout).Encode(k.r)
 }
 
@@ -115,6 +125,7 @@ func (k *taker) play(ctx context.Context, m *minion.Minion, masters []string, n 
 		turn++
 		m.Request = masters[turn%len(masters)]
 	}
+
 	next()
 	signIn := func() {
 		for ctx.Err() == nil {
@@ -124,28 +135,36 @@ func (k *taker) play(ctx context.Context, m *minion.Minion, masters []string, n 
 			if err == nil {
 				return
 			}
+
 			next()
 			pause(ctx, 200*time.Millisecond)
 		}
 	}
+
 	signIn()
 	tick := time.NewTicker(returnEvery)
 	defer tick.Stop()
+
 	for last := ""; ; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
+
 		jid := jobs.FromTime(begun.Add(time.Since(begun).Truncate(returnEvery)))
 		if jid == last { // a minion returns a job once
 			continue
 		}
+
 		last = jid
-		value, start, late := minion.Nonce(), time.Now(), new(int64)
+		value := minion.Nonce()
+		start := time.Now()
+		late := new(int64)
 		k.mu.Lock()
 		k.late[late] = true
 		k.mu.Unlock()
+
 		err := errors.New("not sent")
 		for err != nil && ctx.Err() == nil {
 			one, cancel := context.WithTimeout(ctx, tryFor)
@@ -159,6 +178,7 @@ func (k *taker) play(ctx context.Context, m *minion.Minion, masters []string, n 
 				pause(ctx, 100*time.Millisecond)
 			}
 		}
+
 		k.mu.Lock()
 		delete(k.late, late)
 		if err == nil {
@@ -187,6 +207,7 @@ func returned(dir, cache string) error {
 		return err
 	}
 	defer f.Close()
+
 	end := time.Now().Add(retryFor)
 	all, missing := 0, []string(nil)
 	for lines := bufio.NewScanner(f); lines.Scan(); all++ {
@@ -194,6 +215,7 @@ func returned(dir, cache string) error {
 		if len(w) != 3 {
 			return fmt.Errorf("what is %q?", lines.Text())
 		}
+
 		h := sha256.Sum256([]byte(w[0]))
 		text := hex.EncodeToString(h[:])
 		path := filepath.Join(cache, text[:2], text[2:], w[1], "return.p")
@@ -206,12 +228,15 @@ func returned(dir, cache string) error {
 				missing = append(missing, fmt.Sprintf("%s: %v", lines.Text(), err))
 				break
 			}
+
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
+
 	fmt.Printf("%d returns were taken, %d are missing\n", all, len(missing))
 	if len(missing) > 0 || all == 0 {
 		return fmt.Errorf("missing in %s: %s", cache, strings.Join(missing[:min(5, len(missing))], "; "))
 	}
+
 	return nil
 }

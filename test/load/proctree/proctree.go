@@ -61,27 +61,33 @@ func tree(pid int) ([]int, map[int][]string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	children, stats := map[int][]int{}, map[int][]string{}
 	for _, e := range entries {
 		p, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
+
 		fields, err := stat(p)
 		if err != nil {
 			continue // it has ended
 		}
+
 		parent, _ := strconv.Atoi(fields[fieldParent])
 		children[parent] = append(children[parent], p)
 		stats[p] = fields
 	}
+
 	if stats[pid] == nil {
 		return nil, nil, fmt.Errorf("there is no process %d", pid)
 	}
+
 	pids := []int{pid}
 	for i := 0; i < len(pids); i++ {
 		pids = append(pids, children[pids[i]]...)
 	}
+
 	return pids, stats, nil
 }
 
@@ -106,20 +112,24 @@ func (u *Usage) add(pid int, stat []string) error {
 		ticks, _ := strconv.ParseFloat(f, 64)
 		u.CPU += ticks / hertz
 	}
+
 	descriptors, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
 		return err
 	}
+
 	u.Descriptors += len(descriptors)
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
 		return err
 	}
+
 	for line := range strings.Lines(string(b)) {
 		words := strings.Fields(line)
 		if len(words) < 2 {
 			continue
 		}
+
 		kib, _ := strconv.ParseFloat(words[1], 64)
 		switch words[0] {
 		case "Pss:":
@@ -128,6 +138,7 @@ func (u *Usage) add(pid int, stat []string) error {
 			u.RSS += kib / 1024
 		}
 	}
+
 	return nil
 }
 

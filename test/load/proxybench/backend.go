@@ -97,6 +97,7 @@ func (b *backend) accept(ln net.Listener) {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
+
 		c := conn.(*net.TCPConn)
 		b.mu.Lock()
 		if b.state == down {
@@ -122,6 +123,7 @@ func (b *backend) serve(c *net.TCPConn) {
 		delete(b.conns, c)
 		b.mu.Unlock()
 	}()
+
 	var first [1]byte
 	if _, err := io.ReadFull(c, first[:]); err != nil {
 		return
@@ -130,6 +132,7 @@ func (b *backend) serve(c *net.TCPConn) {
 		_, _ = io.Copy(io.Discard, c)
 		return
 	}
+
 	switch first[0] {
 	case askEcho:
 		b.echo(c)
@@ -148,13 +151,16 @@ func (b *backend) echo(c net.Conn) {
 		if _, err := io.ReadFull(c, buf[:frameHead]); err != nil {
 			return
 		}
+
 		n := int(binary.BigEndian.Uint32(buf))
 		if n < 1 || n > maxFrame {
 			return
 		}
+
 		if len(buf) < frameHead+n {
 			buf = append(make([]byte, 0, frameHead+n), buf[:frameHead]...)[:frameHead+n]
 		}
+
 		frame := buf[:frameHead+n]
 		if _, err := io.ReadFull(c, frame[frameHead:]); err != nil {
 			return
@@ -163,6 +169,7 @@ func (b *backend) echo(c net.Conn) {
 			_, _ = io.Copy(io.Discard, c)
 			return
 		}
+
 		frame[frameHead] = byte(b.number)
 		if _, err := c.Write(frame); err != nil {
 			return

@@ -25,17 +25,26 @@ func bulk(ctx context.Context, b *bench, streams int) (result, error) {
 	return r, ctx.Err()
 }
 
-func (b *bench) bulk(ctx context.Context, r result, name string, streams int, each uint64, move func(net.Conn, uint64) (uint64, error)) error {
+func (b *bench) bulk(
+	ctx context.Context,
+	r result,
+	name string,
+	streams int,
+	each uint64,
+	move func(net.Conn, uint64) (uint64, error),
+) error {
 	before, err := b.usage()
 	if err != nil {
 		return err
 	}
+
 	var (
 		moved atomic.Uint64
 		group sync.WaitGroup
 		once  sync.Once
 		fault error
 	)
+
 	began := time.Now()
 	for range streams {
 		group.Go(func() {
@@ -46,23 +55,28 @@ func (b *bench) bulk(ctx context.Context, r result, name string, streams int, ea
 			}
 		})
 	}
+
 	group.Wait()
 	wall := time.Since(began)
 	after, err := b.usage()
 	if err != nil {
 		return err
 	}
+
 	gigabytes := float64(moved.Load()) / 1e9
 	r[name+"_gb_s"] = gigabytes / wall.Seconds()
 	if gigabytes > 0 {
 		r[name+"_cpu_s_per_gb"] = (after.CPU - before.CPU) / gigabytes
 	}
+
 	if missing := int64(each)*int64(streams) - int64(moved.Load()); missing != 0 {
 		r[name+"_missing_bytes"] = missing
 	}
+
 	if fault != nil {
 		return fmt.Errorf("bulk %s: %w", name, fault)
 	}
+
 	return nil
 }
 
@@ -93,15 +107,19 @@ func upload(c net.Conn, n uint64) (uint64, error) {
 	if _, err := c.Write([]byte{askSink}); err != nil {
 		return 0, err
 	}
+
 	if err := sendBlocks(c, n); err != nil {
 		return 0, err
 	}
+
 	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
 		return 0, err
 	}
+
 	var count [8]byte
 	if _, err := io.ReadFull(c, count[:]); err != nil {
 		return 0, err
 	}
+
 	return binary.BigEndian.Uint64(count[:]), nil
 }

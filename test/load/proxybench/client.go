@@ -81,6 +81,7 @@ func holdOn(addr string, limit time.Duration) (net.Conn, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+
 	var number [1]byte
 	err = c.SetDeadline(time.Now().Add(limit))
 	if err == nil {
@@ -92,10 +93,12 @@ func holdOn(addr string, limit time.Duration) (net.Conn, int, error) {
 	if err == nil {
 		err = c.SetDeadline(time.Time{})
 	}
+
 	if err != nil {
 		c.Close()
 		return nil, 0, fmt.Errorf("hold a connection: %w", err)
 	}
+
 	return c, int(number[0]), nil
 }
 
@@ -116,5 +119,6 @@ func kind(err error) string {
 	case errors.As(err, &ne) && ne.Timeout():
 		return "timeout"
 	}
+
 	return "other"
 }

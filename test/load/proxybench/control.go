@@ -31,6 +31,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) != 1 {
 		return fmt.Errorf("%w: backend takes one argument, ADDR[,ADDR]", errUsage)
 	}
+
 	raiseDescriptors()
 	var all []*backend
 	defer func() {
@@ -38,6 +39,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 			b.kill()
 		}
 	}()
+
 	for i, addr := range strings.Split(args[0], ",") {
 		b := newBackend(i, addr)
 		if err := b.revive(); err != nil {
@@ -45,10 +47,12 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 		}
 		all = append(all, b)
 	}
+
 	out := json.NewEncoder(stdout)
 	if err := out.Encode(reply{}); err != nil { // all listen
 		return err
 	}
+
 	for in := json.NewDecoder(stdin); ; {
 		var o order
 		if err := in.Decode(&o); errors.Is(err, io.EOF) {
@@ -56,6 +60,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 		} else if err != nil {
 			return fmt.Errorf("read an order: %w", err)
 		}
+
 		if err := out.Encode(execute(all, o)); err != nil {
 			return err
 		}
@@ -66,6 +71,7 @@ func execute(all []*backend, o order) (r reply) {
 	if o.Number < 0 || o.Number >= len(all) {
 		return reply{Error: fmt.Sprintf("there is no backend %d", o.Number)}
 	}
+
 	b := all[o.Number]
 	switch o.Do {
 	case "kill":
@@ -81,6 +87,7 @@ func execute(all []*backend, o order) (r reply) {
 	default:
 		r.Error = fmt.Sprintf("there is no order %q", o.Do)
 	}
+
 	return r
 }
 
@@ -100,6 +107,7 @@ func broadcast(all []*backend, bytes int) reply {
 			}
 		})
 	}
+
 	group.Wait()
 	return r
 }
@@ -121,25 +129,37 @@ func startBackends(addrs []string, stderr io.Writer) (*backends, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	cmd := exec.Command(self, "backend", strings.Join(addrs, ","))
 	cmd.Stderr = stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
+
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
+
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	b := &backends{addrs: addrs, cmd: cmd, stdin: in, in: json.NewEncoder(in), out: json.NewDecoder(out)}
+
+	b := &backends{
+		addrs: addrs,
+		cmd:   cmd,
+		stdin: in,
+		in:    json.NewEncoder(in),
+		out:   json.NewDecoder(out),
+	}
+
 	var ready reply
 	if err := b.out.Decode(&ready); err != nil {
 		b.stop()
 		return nil, fmt.Errorf("the backends did not start: %w", err)
 	}
+
 	return b, nil
 }
 
@@ -151,12 +171,15 @@ func (b *backends) do(o order) (reply, error) {
 	if err == nil {
 		err = b.out.Decode(&r)
 	}
+
 	if err == nil && r.Error != "" {
 		err = errors.New(r.Error)
 	}
+
 	if err != nil {
 		return r, fmt.Errorf("backends: %s: %w", o.Do, err)
 	}
+
 	return r, nil
 }
 

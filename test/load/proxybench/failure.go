@@ -28,6 +28,7 @@ func failure(ctx context.Context, b *bench, event string) (result, error) {
 	if event == "hole" && b.hole[0] == "" {
 		return nil, fmt.Errorf(`fail:hole needs the commands "hole" in the configuration`)
 	}
+
 	length := 4 * b.o.length
 	fails, returns := length/4, length*5/8
 	began := time.Now()
@@ -41,9 +42,11 @@ func failure(ctx context.Context, b *bench, event string) (result, error) {
 	h.report(r, fails)
 	h.stop()
 	events.Wait()
+
 	if fault != nil {
 		return nil, fault
 	}
+
 	sum(r, attempts, fails, returns)
 	return r, ctx.Err()
 }
@@ -86,6 +89,7 @@ func (b *bench) attempts(ctx context.Context, began time.Time, length time.Durat
 		out   []attempt
 		group sync.WaitGroup
 	)
+
 	gap := time.Second / time.Duration(b.o.failRate)
 	for due := began; due.Sub(began) <= length && pause(ctx, time.Until(due)); due = due.Add(gap) {
 		group.Go(func() {
@@ -97,6 +101,7 @@ func (b *bench) attempts(ctx context.Context, began time.Time, length time.Durat
 			out = append(out, a)
 		})
 	}
+
 	group.Wait()
 	return out
 }
@@ -113,24 +118,32 @@ func sum(r result, attempts []attempt, fails, returns time.Duration) {
 		if a.kind != "ok" {
 			bad = append(bad, a.at)
 		}
+
 		if a.at >= fails && a.at < returns {
 			during = append(during, a.millis)
 			if a.kind == "ok" && a.millis > slowAnswer {
 				slow++
 			}
 		}
+
 		if a.kind == "ok" && a.number == victim && a.at > returns && (again < 0 || a.at < again) {
 			again = a.at
 		}
 	}
-	r["requests"], r["failed"], r["during"] = len(attempts), len(bad), len(during)
+
+	r["requests"] = len(attempts)
+	r["failed"] = len(bad)
+	r["during"] = len(during)
 	r["kinds"], r["slow_over_250ms"] = kinds, slow
+
 	if len(bad) > 0 {
 		first, last := bounds(bad)
 		r["first_bad_s"], r["last_bad_s"] = (first - fails).Seconds(), (last - fails).Seconds()
 	}
+
 	if again >= 0 {
 		r["routed_again_after_s"] = (again - returns).Seconds()
 	}
+
 	r.spread("during_ms", during)
 }

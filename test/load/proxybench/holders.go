@@ -56,6 +56,7 @@ func (h *holders) hold(ctx context.Context) {
 			pause(ctx, holderGap)
 			continue
 		}
+
 		h.joined(number, cut)
 		hangUp := context.AfterFunc(ctx, func() { c.Close() })
 		_, _ = io.Copy(io.Discard, c) // until it is cut

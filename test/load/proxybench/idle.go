@@ -38,6 +38,7 @@ func idle(ctx context.Context, b *bench, n int) (result, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	a := &audience{per: make([]int, len(b.backends.addrs))}
 	defer a.close()
 	began := time.Now()
@@ -48,6 +49,7 @@ func idle(ctx context.Context, b *bench, n int) (result, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r["setup_cpu_s"] = held.CPU - before.CPU
 	r["threads"], r["fds_idle"] = held.Threads, held.Descriptors
 	r["fds_per_conn"] = per(float64(held.Descriptors-before.Descriptors), n-failed)
@@ -57,22 +59,27 @@ func idle(ctx context.Context, b *bench, n int) (result, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r["idle_cpu_pct"] = 100 * (rested.CPU - held.CPU) / b.o.rest.Seconds()
 	if err := a.casts(ctx, b, r); err != nil {
 		return nil, err
 	}
+
 	after, err := b.usage()
 	if err != nil {
 		return nil, err
 	}
+
 	r["cast_cpu_ms_per_10k_msgs"] = 1e7 * per(after.CPU-rested.CPU, (n-failed)*b.o.casts)
-	r["kb_per_conn_after_casts"], r["fds_after_casts"] = kibEach(before, after, n-failed), after.Descriptors
+	r["kb_per_conn_after_casts"] = kibEach(before, after, n-failed)
+	r["fds_after_casts"] = after.Descriptors
 	a.close()
 	pause(ctx, b.o.rest)
 	end, err := b.usage()
 	if err != nil {
 		return nil, err
 	}
+
 	r["pss_kb_after_close"], r["fds_after_close"] = int(1024*end.PSS), end.Descriptors
 	return r, ctx.Err()
 }
@@ -93,6 +100,7 @@ func (a *audience) gather(target string, n int) int {
 			}
 		})
 	}
+
 	group.Wait()
 	return int(failed.Load())
 }
@@ -102,12 +110,14 @@ func (a *audience) join(target string) error {
 	if err != nil {
 		return err
 	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if number >= len(a.per) {
 		c.Close()
 		return errWrong
 	}
+
 	a.per[number]++
 	a.conns = append(a.conns, c)
 	a.readers.Go(func() { a.listen(c) })
@@ -136,16 +146,20 @@ func (a *audience) casts(ctx context.Context, b *bench, r result) error {
 		if err != nil {
 			return err
 		}
+
 		want := int64(len(a.conns))
 		for end := time.Now().Add(castWait); a.got.Load() < want && time.Now().Before(end) && ctx.Err() == nil; {
 			time.Sleep(time.Millisecond)
 		}
+
 		if got := a.got.Load(); got < want {
 			r["lost"] = want - got
 		}
+
 		whole = append(whole, float64(a.last.Load()-cast.Start)/1e6)
 		pause(ctx, castGap)
 	}
+
 	r.spread("cast_ms", whole)
 	r.spread("deliver_ms", a.took.all())
 	return nil

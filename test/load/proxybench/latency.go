@@ -20,21 +20,26 @@ func latency(ctx context.Context, b *bench, rate int) (result, error) {
 			return nil, fmt.Errorf("keep a connection: %w", err)
 		}
 		defer c.Close()
+
 		if _, err := c.Write([]byte{askEcho}); err != nil {
 			return nil, fmt.Errorf("keep a connection: %w", err)
 		}
+
 		conns[i] = c
 	}
+
 	pause(ctx, 300*time.Millisecond)
 	before, err := b.usage()
 	if err != nil {
 		return nil, err
 	}
+
 	var (
 		failed  atomic.Int64
 		took    samples
 		clients sync.WaitGroup
 	)
+
 	began := time.Now()
 	step := time.Second * time.Duration(len(conns)) / time.Duration(rate)
 	for i, c := range conns {
@@ -47,15 +52,18 @@ func latency(ctx context.Context, b *bench, rate int) (result, error) {
 			took.add(values...)
 		})
 	}
+
 	clients.Wait()
 	after, err := b.usage()
 	if err != nil {
 		return nil, err
 	}
+
 	all := took.all()
 	r := result{"rate": rate, "kept": len(conns), "requests": len(all), "failed": failed.Load(),
 		"cpu_ms_per_10k_req": 1e7 * per(after.CPU-before.CPU, len(all))}
 	r.spread("ms", all)
+
 	return r, ctx.Err()
 }
 
@@ -66,14 +74,18 @@ func paced(ctx context.Context, c net.Conn, due, end time.Time, step time.Durati
 		if !pause(ctx, time.Until(due)) {
 			return took, nil
 		}
+
 		if err := c.SetDeadline(due.Add(2 * requestWait)); err != nil {
 			return took, err
 		}
+
 		if _, err := r.ask(c); err != nil {
 			return took, err
 		}
+
 		took = append(took, millis(time.Since(due)))
 		due = due.Add(step)
 	}
+
 	return took, nil
 }

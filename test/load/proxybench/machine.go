@@ -23,21 +23,25 @@ func readMachine() (m machine, err error) {
 	if err != nil {
 		return m, err
 	}
+
 	line, _, _ := strings.Cut(string(b), "\n")
 	fields := strings.Fields(line)
 	if len(fields) <= fieldGuest {
 		return m, errors.New("/proc/stat has another form")
 	}
+
 	for i, f := range fields[1 : fieldGuest+1] {
 		ticks, err := strconv.ParseFloat(f, 64)
 		if err != nil {
 			return m, err
 		}
+
 		m.total += ticks
 		if i != fieldIdle && i != fieldIOWait {
 			m.busy += ticks
 		}
 	}
+
 	return m, nil
 }
 

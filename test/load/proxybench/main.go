@@ -36,6 +36,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if len(args) > 0 {
 		command, args = args[0], args[1:]
 	}
+
 	var err error
 	switch command {
 	case "suite":
@@ -49,6 +50,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprint(stderr, usage)
 		return exitUsage
 	}
+
 	if errors.Is(err, flag.ErrHelp) {
 		return exitOK
 	}
@@ -59,6 +61,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		}
 		return exitFailed
 	}
+
 	return exitOK
 }
 

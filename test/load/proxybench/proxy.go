@@ -38,29 +38,35 @@ func startProxy(ctx context.Context, d definition) (*proxy, error) {
 	if len(d.Command) == 0 {
 		return nil, fmt.Errorf("proxy %s has no command", d.Name)
 	}
+
 	// Programs with SO_REUSEPORT would share the connections unseen.
 	if c, err := net.DialTimeout("tcp", d.Listen, 300*time.Millisecond); err == nil {
 		c.Close()
 		return nil, fmt.Errorf("something else listens on %s already", d.Listen)
 	}
+
 	log, err := os.OpenFile("proxy-"+d.Name+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
+
 	p := &proxy{cmd: exec.Command(d.Command[0], d.Command[1:]...), ended: make(chan struct{}), log: log}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
 		log.Close()
 		return nil, err
 	}
+
 	go func() { // until stop
 		_ = p.cmd.Wait() // by a signal
 		close(p.ended)
 	}()
+
 	if err := p.listens(ctx, d.Listen); err != nil {
 		p.stop()
 		return nil, fmt.Errorf("proxy %s: %w; see %s", d.Name, err, log.Name())
 	}
+
 	return p, nil
 }
 

@@ -55,11 +55,13 @@ func runLiar(addr string) int {
 	if err != nil {
 		return 1
 	}
+
 	for {
 		c, err := ln.Accept()
 		if err != nil {
 			return 1
 		}
+
 		go func() {
 			defer c.Close()
 			b := make([]byte, 1+frameHead+requestSize)
@@ -115,7 +117,8 @@ func (s *site) balancer(t *testing.T) {
 
 // add adds a proxy that this program plays.
 func (s *site) add(name, listen string, args ...string) {
-	s.config.Proxies = append(s.config.Proxies, definition{Name: name, Command: append([]string{os.Args[0]}, args...), Listen: listen})
+	s.config.Proxies = append(s.config.Proxies,
+		definition{Name: name, Command: append([]string{os.Args[0]}, args...), Listen: listen})
 }
 
 // suite runs the suite and returns its results.
@@ -125,17 +128,21 @@ func (s *site) suite(t *testing.T, args ...string) ([]result, string) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(s.dir, "proxies.json"), b, 0o644)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var stdout, stderr bytes.Buffer
 	if code := run(t.Context(), append([]string{"suite"}, args...), nil, &stdout, &stderr); code != exitOK {
 		t.Fatalf("%v: status %d: %s", args, code, &stderr)
 	}
+
 	kept, err := os.ReadFile(filepath.Join(s.dir, "results.jsonl"))
 	if err != nil || !bytes.HasSuffix(kept, stdout.Bytes()) {
 		t.Errorf("the file of results holds %s, %v; printed %s", kept, err, &stdout)
 	}
+
 	var out []result
 	for d := json.NewDecoder(&stdout); ; {
 		var r result
@@ -161,23 +168,28 @@ func demand(t *testing.T, r result, fields ...string) {
 func TestSpeed(t *testing.T) {
 	s := newSite(t)
 	s.balancer(t)
-	results, errors := s.suite(t, "-reps", "1", "-scenarios", "rate,lat:200,bulk:2,idle:20", "-conns", "200", "-dur", "500ms", "-mb", "8", "-casts", "2", "-kept", "10", "-rest", "200ms")
+	results, errors := s.suite(t, "-reps", "1", "-scenarios", "rate,lat:200,bulk:2,idle:20", "-conns", "200",
+		"-dur", "500ms", "-mb", "8", "-casts", "2", "-kept", "10", "-rest", "200ms")
 	if len(results) != 4 || errors != "" {
 		t.Fatalf("%d results, %s", len(results), errors)
 	}
+
 	for _, r := range results {
 		if r["proxy"] != "lb" || r["rep"] != 0.0 || r["error"] != nil || r["failed"] != nil && r["failed"] != 0.0 {
 			t.Errorf("%v", r)
 		}
 		demand(t, r, "machine_busy_pct")
 	}
+
 	demand(t, results[0], "per_s", "ms_p50", "ms_p99", "ms_max")
 	demand(t, results[1], "requests", "ms_p50", "ms_p99")
 	demand(t, results[2], "down_gb_s", "up_gb_s")
 	demand(t, results[3], "fds_per_conn", "cast_ms_p50", "deliver_ms_max", "threads")
+
 	if results[0]["conns"] != 200.0 || results[1]["requests"] != 100.0 || results[3]["held"] != 20.0 {
 		t.Errorf("%v", results)
 	}
+
 	for _, r := range results {
 		if r["lost"] != nil || r["down_missing_bytes"] != nil || r["up_missing_bytes"] != nil {
 			t.Errorf("%v", r)
@@ -189,24 +201,29 @@ func TestFailures(t *testing.T) {
 	s := newSite(t)
 	s.balancer(t)
 	s.config.Hole = []string{"touch hole", "rm hole"}
-	results, errors := s.suite(t, "-reps", "1", "-scenarios", "fail:kill,fail:stall,fail:hole", "-dur", "300ms", "-fail-rate", "80", "-held", "6")
+	results, errors := s.suite(t, "-reps", "1", "-scenarios", "fail:kill,fail:stall,fail:hole", "-dur",
+		"300ms", "-fail-rate", "80", "-held", "6")
 	if len(results) != 3 || errors != "" {
 		t.Fatalf("%d results, %s", len(results), errors)
 	}
+
 	for _, r := range results {
 		demand(t, r, "requests", "during", "during_ms_p99", "during_ms_max")
 		if a, b := heldAt(t, r); a+b != 6 {
 			t.Errorf("held %v at first", r["held_start"])
 		}
 	}
+
 	kill, hole := results[0], results[2]
 	if _, victims := heldAt(t, kill); victims == 0 || kill["held_cut"].(float64) < float64(victims) {
 		t.Errorf("%d were held at the backend that died, %v were cut", victims, kill["held_cut"])
 	}
+
 	demand(t, kill, "held_last_cut_s", "held_back_worst_s")
 	if hole["failed"] != 0.0 || hole["held_cut"] != 0.0 {
 		t.Errorf("the hole that is none: %v", hole)
 	}
+
 	if _, err := os.Stat("hole"); err == nil {
 		t.Error("the hole was not ended")
 	}
@@ -232,9 +249,11 @@ func TestOrderTurns(t *testing.T) {
 	for _, r := range results {
 		order = append(order, r["proxy"].(string))
 	}
+
 	if got := strings.Join(order, " "); got != "lb again again lb" {
 		t.Error(got)
 	}
+
 	if results, _ := s.suite(t, "-reps", "1", "-scenarios", "rate", "-conns", "1", "-only", "again"); len(results) != 1 || results[0]["proxy"] != "again" {
 		t.Errorf("only one: %v", results)
 	}
@@ -248,9 +267,11 @@ func TestTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer busy.Close()
+
 	s.add("taken", busy.Addr().String(), "lb", "none")
 	s.add("ends", freeAddr(t), "lb", "none")
-	s.config.Proxies = append(s.config.Proxies, definition{Name: "missing", Command: []string{"/nowhere"}, Listen: freeAddr(t)})
+	s.config.Proxies = append(s.config.Proxies,
+		definition{Name: "missing", Command: []string{"/nowhere"}, Listen: freeAddr(t)})
 	results, errors := s.suite(t, "-reps", "1", "-scenarios", "rate", "-conns", "1")
 	for i, want := range []string{"something else listens", "it has ended", "/nowhere"} {
 		if text, _ := results[i]["error"].(string); !strings.Contains(text, want) || !strings.Contains(errors, want) {
@@ -276,9 +297,11 @@ func TestWrongAnswer(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("one.json", []byte(`{"backends": ["127.0.0.1:1"], "proxies": [{"name": "x"}]}`), 0o644); err != nil {
+	if err := os.WriteFile("one.json", []byte(`{"backends": ["127.0.0.1:1"], "proxies": [{"name": "x"}]}`),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tt := range []struct {
 		args []string
 		code int
@@ -296,7 +319,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"backend"}, exitUsage, "ADDR"},
 	} {
 		var out bytes.Buffer
-		if code := run(t.Context(), tt.args, strings.NewReader(""), &out, &out); code != tt.code || !strings.Contains(out.String(), tt.says) {
+		if code := run(t.Context(), tt.args, strings.NewReader(""), &out, &out); code != tt.code ||
+			!strings.Contains(out.String(), tt.says) {
 			t.Errorf("%v: status %d, want %d with %q: %s", tt.args, code, tt.code, tt.says, &out)
 		}
 	}
@@ -313,8 +337,18 @@ func TestSum(t *testing.T) {
 		{at: 9 * s, millis: 2, kind: "ok", number: victim},
 		{at: 10 * s, millis: 2, kind: "ok", number: victim},
 	}, 3*s, 8*s)
-	for k, want := range map[string]any{"requests": 6, "failed": 2, "during": 3, "slow_over_250ms": 1, "first_bad_s": 1.0, "last_bad_s": 3.0,
-		"routed_again_after_s": 1.0, "during_ms_p50": 7.0, "during_ms_max": 300.0} {
+
+	for k, want := range map[string]any{
+		"requests":             6,
+		"failed":               2,
+		"during":               3,
+		"slow_over_250ms":      1,
+		"first_bad_s":          1.0,
+		"last_bad_s":           3.0,
+		"routed_again_after_s": 1.0,
+		"during_ms_p50":        7.0,
+		"during_ms_max":        300.0,
+	} {
 		if r[k] != want {
 			t.Errorf("%s is %v, want %v", k, r[k], want)
 		}

@@ -16,11 +16,13 @@ func rate(ctx context.Context, b *bench) (result, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var (
 		begun, failed atomic.Int64
 		took          samples
 		clients       sync.WaitGroup
 	)
+
 	began := time.Now()
 	for range b.o.workers {
 		clients.Go(func() {
@@ -34,18 +36,22 @@ func rate(ctx context.Context, b *bench) (result, error) {
 				}
 				own = append(own, millis(time.Since(start)))
 			}
+
 			took.add(own...)
 		})
 	}
+
 	clients.Wait()
 	wall := time.Since(began)
 	after, err := b.usage()
 	if err != nil {
 		return nil, err
 	}
+
 	all := took.all()
 	r := result{"conns": len(all), "failed": failed.Load(), "per_s": float64(len(all)) / wall.Seconds(),
 		"cpu_s_per_10k": 1e4 * per(after.CPU-before.CPU, len(all))}
 	r.spread("ms", all)
+
 	return r, ctx.Err()
 }

@@ -18,7 +18,10 @@ type result map[string]any
 // spread notes how values are distributed, under names that begin with prefix.
 func (r result) spread(prefix string, values []float64) {
 	s := spread.Of(values)
-	r[prefix+"_p50"], r[prefix+"_p99"], r[prefix+"_p999"], r[prefix+"_max"] = s.Median, s.P99, s.P999, s.Max
+	r[prefix+"_p50"] = s.Median
+	r[prefix+"_p99"] = s.P99
+	r[prefix+"_p999"] = s.P999
+	r[prefix+"_max"] = s.Max
 }
 
 // bench is one run: a proxy that listens, with backends behind it.
@@ -67,8 +70,10 @@ func parseScenario(name string) (scenario, error) {
 	case kind == "fail" && (arg == "kill" || arg == "stall" || arg == "hole"):
 		s.run = func(ctx context.Context, b *bench) (result, error) { return failure(ctx, b, arg) }
 	default:
-		return s, fmt.Errorf("%w: there is no scenario %q; there are rate, lat:N, bulk:N, idle:N, fail:kill, fail:stall and fail:hole", errUsage, name)
+		return s, fmt.Errorf("%w: there is no scenario %q; there are rate, lat:N, bulk:N, idle:N, fail:kill, fail:stall and fail:hole",
+			errUsage, name)
 	}
+
 	return s, nil
 }
 

@@ -23,6 +23,7 @@ func (s *swarm) crowd(ctx context.Context, n, atOnce int, work func(i int) error
 		group sync.WaitGroup
 		next  atomic.Int64
 	)
+
 	began := time.Now()
 	for range min(atOnce, n) {
 		group.Go(func() {
@@ -32,23 +33,28 @@ func (s *swarm) crowd(ctx context.Context, n, atOnce int, work func(i int) error
 				if i >= n {
 					break
 				}
+
 				start := time.Now()
 				if err := work(i); err != nil {
 					s.errs.add(err)
 					continue
 				}
+
 				own = append(own, millis(time.Since(start)))
 			}
+
 			mu.Lock()
 			t.latency = append(t.latency, own...)
 			mu.Unlock()
 		})
 	}
+
 	group.Wait()
 	t.wall = time.Since(began)
 	if begun := min(int(next.Load()), n); begun < n {
 		s.errs.add(fmt.Errorf("%w: %d of %d were begun", context.Cause(ctx), begun, n))
 	}
+
 	return t
 }
 

@@ -16,16 +16,19 @@ func (p *player) fetch(ctx context.Context, path, env string) (size int64, err e
 	if err != nil {
 		return 0, err
 	}
+
 	want, _ := answer.(*value.Map)
 	if want.Str("hsum") == "" || want.Str("hash_type") != "sha256" {
 		return 0, fmt.Errorf("_file_hash of %s: answered %.80v", path, answer)
 	}
+
 	sum := sha256.New()
 	for {
 		answer, err := p.ask(ctx, "_serve_file", "path", path, "saltenv", env, "loc", size)
 		if err != nil {
 			return size, err
 		}
+
 		chunk, _ := answer.(*value.Map)
 		data, ok := chunk.Bytes("data")
 		if !ok {
@@ -34,11 +37,14 @@ func (p *player) fetch(ctx context.Context, path, env string) (size int64, err e
 		if len(data) == 0 {
 			break
 		}
+
 		sum.Write(data)
 		size += int64(len(data))
 	}
+
 	if got := hex.EncodeToString(sum.Sum(nil)); got != want.Str("hsum") {
 		return size, fmt.Errorf("%s has the SHA-256 %s, the master says %s", path, got, want.Str("hsum"))
 	}
+
 	return size, nil
 }

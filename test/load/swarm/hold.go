@@ -38,32 +38,38 @@ func (s *swarm) hold(ctx context.Context) {
 	if s.errs.count() > 0 {
 		return
 	}
+
 	ids := make([]string, len(s.players))
 	for i, p := range s.players {
 		ids[i] = p.id
 	}
+
 	h := &hold{s: s, ledger: newLedger(ids, s.opts.jobs), opener: opener{master: s.masterKey}}
 	listening, hangUp := context.WithCancel(ctx)
 	h.subscribe(ctx, listening)
 	if pause(ctx, settling) {
 		h.ready()
 	}
+
 	s.watch(func() {
 		if s.opts.drive > 0 {
 			h.group.Go(func() { h.drive(ctx) })
 		}
 		h.stay(ctx)
 	})
+
 	hangUp()
 	h.group.Wait()
 	for _, p := range s.players {
 		p.close()
 	}
+
 	var faults []error
 	s.report.Jobs, faults = h.ledger.sum()
 	for _, err := range faults {
 		s.errs.add(err)
 	}
+
 	for _, j := range s.report.Jobs {
 		s.report.Requests += j.Returned
 	}
@@ -85,7 +91,8 @@ func (h *hold) subscribe(ctx, listening context.Context) {
 func (h *hold) dial(ctx context.Context) (*zmtp.Sub, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.s.opts.answerTime)
 	defer cancel()
-	return zmtp.DialSub(ctx, h.s.opts.publishAddr(), zmtp.DialConfig{Limits: zmtp.Limits{Handshake: h.s.opts.answerTime}}, "")
+	return zmtp.DialSub(ctx, h.s.opts.publishAddr(),
+		zmtp.DialConfig{Limits: zmtp.Limits{Handshake: h.s.opts.answerTime}}, "")
 }
 
 // ready tells whoever waits that all minions listen.
@@ -103,6 +110,7 @@ func (h *hold) stay(ctx context.Context) {
 	if h.s.opts.stay > 0 {
 		over = time.After(h.s.opts.stay)
 	}
+
 	select {
 	case <-h.ledger.done:
 		pause(ctx, linger)
@@ -113,6 +121,7 @@ func (h *hold) stay(ctx context.Context) {
 			return
 		}
 	}
+
 	if h.s.opts.jobs > 0 {
 		h.s.errs.add(errors.New("the time was over before all jobs were complete"))
 	}
@@ -129,11 +138,13 @@ func (h *hold) drive(ctx context.Context) {
 			h.s.errs.add(err)
 			return
 		}
+
 		select {
 		case <-h.ledger.begun(jid, asked, time.Now()):
 		case <-ctx.Done():
 			return
 		}
+
 		if !pause(ctx, gap) {
 			return
 		}
@@ -152,6 +163,7 @@ func (h *hold) listen(listening, ctx context.Context, p *player, sub *zmtp.Sub) 
 			if !pause(listening, lostFor) {
 				return
 			}
+
 			h.s.lost.Add(1)
 			var again *zmtp.Sub
 			if again, err = h.dial(listening); err == nil {
@@ -159,6 +171,7 @@ func (h *hold) listen(listening, ctx context.Context, p *player, sub *zmtp.Sub) 
 				frames, err = sub.Next(listening)
 			}
 		}
+
 		o, err := h.opener.open(ctx, p, frames[len(frames)-1])
 		if err != nil {
 			h.s.errs.add(err)
@@ -167,11 +180,13 @@ func (h *hold) listen(listening, ctx context.Context, p *player, sub *zmtp.Sub) 
 		if !o.meant(p.id) || slices.Contains(recent, o.jid) {
 			continue
 		}
+
 		recent = append(recent[max(0, len(recent)-remembered+1):], o.jid)
 		h.ledger.heard(o, time.Now())
 		if o.fun != findJob {
 			running.Store(o.jid, o.fun)
 		}
+
 		h.group.Go(func() { h.answer(ctx, p, o, &running) })
 	}
 }

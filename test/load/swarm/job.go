@@ -34,16 +34,25 @@ type job struct {
 }
 
 func (j *job) report() jobReport {
-	r := jobReport{JID: j.jid, Fun: j.fun, Matched: j.matched, Returned: len(j.latency), Failed: j.failed, Latency: spread.Of(j.latency),
-		FanOut: millis(j.last.Sub(j.heard))}
+	r := jobReport{
+		JID:      j.jid,
+		Fun:      j.fun,
+		Matched:  j.matched,
+		Returned: len(j.latency),
+		Failed:   j.failed,
+		Latency:  spread.Of(j.latency),
+		FanOut:   millis(j.last.Sub(j.heard)),
+	}
 	if r.Returned == 0 {
 		return r
 	}
+
 	r.Whole = millis(j.collected.Sub(j.heard))
 	r.Rate = 1000 * float64(r.Returned) / r.Whole
 	if !j.asked.IsZero() {
 		r.Start, r.Total = millis(j.begun.Sub(j.asked)), millis(j.collected.Sub(j.asked))
 	}
+
 	return r
 }
 
@@ -110,12 +119,15 @@ func (l *ledger) returned(o *order, took time.Duration, now time.Time, err error
 		j.latency = append(j.latency, millis(took))
 		j.collected = now
 	}
+
 	if len(j.latency)+j.failed != j.matched {
 		return
 	}
+
 	close(j.complete)
 	if o.fun != findJob && l.left > 0 {
-		if l.left--; l.left == 0 {
+		l.left--
+		if l.left == 0 {
 			close(l.done)
 		}
 	}
@@ -129,7 +141,8 @@ func (l *ledger) sum() (jobs []jobReport, faults []error) {
 		r := j.report()
 		jobs = append(jobs, r)
 		if missing := r.Matched - r.Returned; missing > 0 {
-			faults = append(faults, fmt.Errorf("job %s: %d of %d returns were not acknowledged", j.fun, missing, r.Matched))
+			faults = append(faults,
+				fmt.Errorf("job %s: %d of %d returns were not acknowledged", j.fun, missing, r.Matched))
 		}
 	}
 	return jobs, faults

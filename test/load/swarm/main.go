@@ -51,11 +51,13 @@ func main() {
 }
 
 func usage(w io.Writer) {
-	fmt.Fprintln(w, "Usage: swarm MODE [flags]\n\nPlays minions against a Salt master and checks every answer.\n\nModes:")
+	fmt.Fprintln(w,
+		"Usage: swarm MODE [flags]\n\nPlays minions against a Salt master and checks every answer.\n\nModes:")
 	for _, m := range modes() {
 		fmt.Fprintf(w, "  %-8s %s\n", m.name, m.about)
 	}
-	fmt.Fprintln(w, "\nswarm MODE --help lists the flags. Exit status: 0, 1 when a request failed or had a wrong answer, 2 for bad usage.")
+	fmt.Fprintln(w,
+		"\nswarm MODE --help lists the flags. Exit status: 0, 1 when a request failed or had a wrong answer, 2 for bad usage.")
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -63,15 +65,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		usage(stderr)
 		return exitUsage
 	}
+
 	for _, m := range modes() {
 		if m.name == args[0] {
 			return m.perform(ctx, args[1:], stdout, stderr)
 		}
 	}
+
 	if args[0] == "-h" || args[0] == "--help" || args[0] == "help" {
 		usage(stdout)
 		return exitOK
 	}
+
 	fmt.Fprintf(stderr, "swarm: there is no mode %q\n\n", args[0])
 	usage(stderr)
 	return exitUsage
@@ -82,15 +87,18 @@ func (m mode) perform(ctx context.Context, args []string, stdout, stderr io.Writ
 	if errors.Is(err, flag.ErrHelp) {
 		return exitOK
 	}
+
 	var s *swarm
 	if err == nil {
 		s, err = gather(o)
 	}
+
 	if err != nil {
 		fmt.Fprintln(stderr, "swarm:", err)
 		return exitUsage
 	}
 	defer s.close()
+
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, errTimeout)
 	defer cancel()
 	m.run(s, ctx)
@@ -100,12 +108,15 @@ func (m mode) perform(ctx context.Context, args []string, stdout, stderr io.Writ
 		fmt.Fprintln(stderr, "swarm:", err)
 		return exitFailed
 	}
+
 	for text, n := range r.Errors {
 		fmt.Fprintf(stderr, "swarm: %d times: %s\n", n, text)
 	}
+
 	if r.Failed > 0 {
 		return exitFailed
 	}
+
 	return exitOK
 }
 

@@ -54,15 +54,21 @@ func parse(mode string, args []string, out io.Writer) (options, error) {
 	f.IntVar(&o.rounds, "repeat", 1, "measured rounds")
 	f.DurationVar(&o.timeout, "timeout", 55*time.Second, "end of the whole run")
 	f.DurationVar(&o.answerTime, "req-timeout", 30*time.Second, "wait for one answer")
-	f.IntVar(&o.tries, "tries", 1, "how often a question is asked when no answer comes within -req-timeout (real minions: 3)")
+	f.IntVar(&o.tries, "tries", 1,
+		"how often a question is asked when no answer comes within -req-timeout (real minions: 3)")
 	f.IntVar(&o.grainBytes, "grain-size", 0, "pillar: bytes of further grains (a real minion has some 15000)")
-	f.StringVar(&o.connections, "req", "persist", "connections for requests: persist (one of each minion), fresh (one for each request), pool=K (K for all)")
+	f.StringVar(&o.connections, "req", "persist",
+		"connections for requests: persist (one of each minion), fresh (one for each request), pool=K (K for all)")
 	f.StringVar(&o.keys, "keys", "swarm-keys", "folder of the key pairs, made when missing")
 	f.IntVar(&o.pairs, "nkeys", 16, "key pairs, which the minions use in turn")
-	f.StringVar(&o.state, "state", "", "file that keeps session keys between runs, so that minions need not sign in again")
-	f.StringVar(&o.rootKey, "root-key", "", "publish, returns, hold -drive: file with the key of the master's user (cachedir/.root_key)")
-	f.StringVar(&o.target, "tgt", "", "publish, returns, hold -drive: glob of the minions that are meant (default: PREFIX*)")
-	f.StringVar(&o.function, "fun", "test.ping", "publish, returns, hold -drive: function of the jobs; runner: the runner")
+	f.StringVar(&o.state, "state", "",
+		"file that keeps session keys between runs, so that minions need not sign in again")
+	f.StringVar(&o.rootKey, "root-key", "",
+		"publish, returns, hold -drive: file with the key of the master's user (cachedir/.root_key)")
+	f.StringVar(&o.target, "tgt", "",
+		"publish, returns, hold -drive: glob of the minions that are meant (default: PREFIX*)")
+	f.StringVar(&o.function, "fun", "test.ping",
+		"publish, returns, hold -drive: function of the jobs; runner: the runner")
 	f.BoolVar(&o.token, "token", true, "auth, signin: send a token, as minions do that know the master's key")
 	f.BoolVar(&o.freshIDs, "fresh-ids", false, "auth: other ids in each round")
 	f.IntVar(&o.size, "ret-size", 0, "returns, hold: bytes of a returned value (0: true)")
@@ -75,12 +81,14 @@ func parse(mode string, args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.ready, "ready-file", "", "hold: file that is written when all minions listen")
 	f.IntVar(&o.pid, "pid", 0, "process of the master: report what its tree uses")
 	f.BoolVar(&o.json, "json", false, "report as one line of JSON")
+
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
+
 	return o, o.check(mode)
 }
 
@@ -92,12 +100,15 @@ func (o *options) check(mode string) error {
 	if min(o.atOnce, o.each, o.rounds, o.pairs, o.tries) < 1 {
 		return errors.New("-c, -k, -repeat, -nkeys and -tries must be at least 1")
 	}
+
 	if o.drive > 0 {
 		o.jobs = o.drive
 	}
+
 	if o.target == "" {
 		o.target = o.prefix + "*"
 	}
+
 	switch {
 	case o.rootKey == "" && (mode == "publish" || o.drive > 0):
 		return errors.New("to start jobs needs -root-key")
@@ -106,6 +117,7 @@ func (o *options) check(mode string) error {
 	case o.pid == 0 && mode == "tree":
 		return errors.New("tree needs -pid")
 	}
+
 	if o.rootKey != "" {
 		b, err := os.ReadFile(o.rootKey)
 		if err != nil {
@@ -113,6 +125,7 @@ func (o *options) check(mode string) error {
 		}
 		o.rootKey = strings.TrimSpace(string(b))
 	}
+
 	return nil
 }
 

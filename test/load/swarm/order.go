@@ -26,7 +26,13 @@ type order struct {
 }
 
 func newOrder(m *value.Map) (*order, error) {
-	o := &order{jid: m.Str("jid"), fun: m.Str("fun"), kind: m.Str("tgt_type"), target: m.Value("tgt"), args: m.List("arg")}
+	o := &order{
+		jid:    m.Str("jid"),
+		fun:    m.Str("fun"),
+		kind:   m.Str("tgt_type"),
+		target: m.Value("tgt"),
+		args:   m.List("arg"),
+	}
 	switch o.kind {
 	case "", "glob", "list":
 		return o, nil
@@ -64,6 +70,7 @@ func (o *opener) open(ctx context.Context, p *player, raw []byte) (*order, error
 	if bytes.Equal(raw, o.raw) {
 		return o.order, nil
 	}
+
 	m, err := minion.Open(raw, o.master, *p.publics.Load())
 	if errors.Is(err, crypt.ErrOpen) { // the master has another key since
 		p.s.again.Add(1)
@@ -71,13 +78,16 @@ func (o *opener) open(ctx context.Context, p *player, raw []byte) (*order, error
 			m, err = minion.Open(raw, o.master, *p.publics.Load())
 		}
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	order, err := newOrder(m)
 	if err != nil {
 		return nil, err
 	}
+
 	o.raw, o.order = raw, order
 	return order, nil
 }

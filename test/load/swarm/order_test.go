@@ -29,6 +29,7 @@ func TestMeant(t *testing.T) {
 			t.Errorf("%s %v: %v", tt.kind, tt.target, got)
 		}
 	}
+
 	if _, err := newOrder(value.NewMap("tgt_type", "grain", "tgt", "os:Debian")); err == nil {
 		t.Error("a target that cannot be matched is taken")
 	}

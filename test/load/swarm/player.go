@@ -26,10 +26,16 @@ type player struct {
 
 func (s *swarm) player(id string, p pair) (*player, error) {
 	out := &player{s: s, id: id, line: newLine(id)}
-	m, err := minion.New(minion.Config{ID: id, Key: p.key, Proof: p.proof, Master: s.masterKey, Token: s.opts.token,
+	m, err := minion.New(minion.Config{
+		ID:     id,
+		Key:    p.key,
+		Proof:  p.proof,
+		Master: s.masterKey,
+		Token:  s.opts.token,
 		Exchange: func(ctx context.Context, payload []byte) ([]byte, error) {
 			return s.wire.exchange(ctx, out.line, payload)
-		}})
+		},
+	})
 	out.minion = m
 	return out, err
 }
@@ -101,7 +107,8 @@ func (p *player) giveReturn(ctx context.Context, jid, fun string, args []any, re
 	if args == nil {
 		args = []any{}
 	}
-	return p.tell(ctx, "_return", "success", true, "return", result, "retcode", 0, "jid", jid, "fun", fun, "fun_args", args)
+	return p.tell(ctx, "_return", "success", true, "return", result, "retcode", 0, "jid", jid, "fun", fun,
+		"fun_args", args)
 }
 
 func (p *player) fire(ctx context.Context, tag string, data *value.Map) error {

@@ -46,6 +46,7 @@ func (r *report) write(w io.Writer, asJSON bool) error {
 		e.SetEscapeHTML(false)
 		return e.Encode(r)
 	}
+
 	fmt.Fprintf(w, "%s: %d minions, %d at once: %d requests, %d failed, %d signed in again, %d subscriptions lost\n",
 		r.Mode, r.Minions, r.AtOnce, r.Requests, r.Failed, r.Again, r.Lost)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
@@ -54,23 +55,31 @@ func (r *report) write(w io.Writer, asJSON bool) error {
 		s    *spread.Summary
 	}{{"requests a second", r.Rate}, {"MB a second", r.Speed}, {"seconds", r.Wall}, {"answer in ms", r.Latency}} {
 		if s := row.s; s != nil {
-			fmt.Fprintf(t, "%s\tmin %.3f\tmedian %.3f\tp95 %.3f\tp99 %.3f\tmax %.3f\tof %d\t\n", row.name, s.Min, s.Median, s.P95, s.P99, s.Max, s.N)
+			fmt.Fprintf(t, "%s\tmin %.3f\tmedian %.3f\tp95 %.3f\tp99 %.3f\tmax %.3f\tof %d\t\n", row.name,
+				s.Min, s.Median, s.P95, s.P99, s.Max, s.N)
 		}
 	}
+
 	if err := t.Flush(); err != nil {
 		return err
 	}
+
 	for _, j := range r.Jobs {
-		fmt.Fprintf(w, "job %s %s: %d of %d returned, %.1f ms from the first publish to the last return\n", j.JID, j.Fun, j.Returned, j.Matched, j.Whole)
+		fmt.Fprintf(w, "job %s %s: %d of %d returned, %.1f ms from the first publish to the last return\n",
+			j.JID, j.Fun, j.Returned, j.Matched, j.Whole)
 	}
+
 	for _, m := range []map[string]any{r.Setup, r.Extra} {
 		for _, k := range slices.Sorted(maps.Keys(m)) {
 			fmt.Fprintf(w, "%s: %v\n", k, m[k])
 		}
 	}
+
 	if c := r.Master; c != nil {
-		fmt.Fprintf(w, "master: %.2f s of CPU; %.1f MiB PSS before, %.1f after; %d processes\n", c.CPU, c.Before.PSS, c.After.PSS, c.After.Procs)
+		fmt.Fprintf(w, "master: %.2f s of CPU; %.1f MiB PSS before, %.1f after; %d processes\n", c.CPU,
+			c.Before.PSS, c.After.PSS, c.After.Procs)
 	}
+
 	_, err := fmt.Fprintf(w, "swarm: %.2f s of CPU\n", r.CPU)
 	return err
 }

@@ -26,6 +26,7 @@ func (s *swarm) returns(ctx context.Context, players []*player) error {
 	jids := make([]string, s.opts.each)
 	l := newLine("swarm")
 	defer l.close()
+
 	for i := range jids {
 		jids[i] = "req"
 		if s.opts.rootKey != "" {
@@ -35,6 +36,7 @@ func (s *swarm) returns(ctx context.Context, players []*player) error {
 			}
 		}
 	}
+
 	s.everyone(ctx, players, func(p *player, k int) error {
 		return p.giveReturn(ctx, jids[k], s.opts.function, nil, s.opts.value())
 	})
@@ -61,14 +63,18 @@ func (s *swarm) pillar(ctx context.Context, players []*player) error {
 		if err != nil {
 			return err
 		}
+
 		if faults, ok := got.Get("_errors"); ok {
 			return fmt.Errorf("the pillar has errors: %.100v", faults)
 		}
+
 		if _, ok := got.Get(s.opts.expect); !ok && s.opts.expect != "" {
 			return fmt.Errorf("the pillar has no key %s", s.opts.expect)
 		}
+
 		return nil
 	})
+
 	return nil
 }
 
@@ -94,6 +100,7 @@ func (s *swarm) runner(ctx context.Context, players []*player) error {
 		if err != nil {
 			return err
 		}
+
 		got, isMap := answer.(*value.Map)
 		switch {
 		case isMap && got.Len() == 0 || answer == nil || answer == "":
@@ -101,11 +108,14 @@ func (s *swarm) runner(ctx context.Context, players []*player) error {
 		case s.opts.expect == "":
 			return nil
 		}
+
 		if v, ok := got.Get(s.opts.expect); !ok || v != p.id {
 			return fmt.Errorf("%s: answered %.80v", s.opts.function, answer)
 		}
+
 		return nil
 	})
+
 	return nil
 }
 

@@ -23,19 +23,23 @@ func (s *swarm) load() error {
 	if s.opts.state == "" {
 		return nil
 	}
+
 	b, err := os.ReadFile(s.opts.state)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err == nil {
 		err = json.Unmarshal(b, &s.kept)
 	}
 	if err == nil {
 		s.masterKey, err = crypt.ParsePublic([]byte(s.kept.Master))
 	}
+
 	if err != nil {
 		return fmt.Errorf("state %s: %w", s.opts.state, err)
 	}
+
 	return nil
 }
 
@@ -45,14 +49,17 @@ func (s *swarm) recall(p *player) error {
 	if !ok {
 		return nil
 	}
+
 	publics, err := crypt.ParseKey(keys[0])
 	if err != nil {
 		return fmt.Errorf("state of %s: %w", p.id, err)
 	}
+
 	session, err := crypt.ParseKey(keys[1])
 	if err != nil {
 		return fmt.Errorf("state of %s: %w", p.id, err)
 	}
+
 	p.take(publics, session)
 	return nil
 }
@@ -62,18 +69,22 @@ func (s *swarm) save() error {
 	if s.opts.state == "" || s.masterKey == nil || len(s.players) == 0 {
 		return nil
 	}
+
 	for _, p := range s.players {
 		if p.signedIn() {
 			s.kept.Minions[p.id] = [2]string{p.minion.Publics.String(), p.minion.Session.String()}
 		}
 	}
+
 	var err error
 	if s.kept.Master, err = crypt.PublicPEM(s.masterKey); err != nil {
 		return err
 	}
+
 	b, err := json.Marshal(s.kept)
 	if err != nil {
 		return err
 	}
+
 	return os.WriteFile(s.opts.state, b, 0o600)
 }

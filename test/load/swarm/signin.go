@@ -18,12 +18,15 @@ func (s *swarm) auth(ctx context.Context) {
 			err = probe.signIn(ctx)
 			probe.close()
 		}
+
 		if err != nil {
 			s.errs.add(err)
 			return
 		}
+
 		s.trust(probe, nil)
 	}
+
 	s.watch(func() {
 		for round := range s.opts.rounds {
 			if s.opts.freshIDs {
@@ -31,18 +34,21 @@ func (s *swarm) auth(ctx context.Context) {
 			} else {
 				round = 0
 			}
+
 			players, err := s.muster(round)
 			if err != nil {
 				s.errs.add(err)
 				return
 			}
+
 			s.authRound(ctx, players)
 		}
 	})
 }
 
 func (s *swarm) authRound(ctx context.Context, players []*player) {
-	answers, challenges := make([][]byte, len(players)), make([]minion.Challenge, len(players))
+	answers := make([][]byte, len(players))
+	challenges := make([]minion.Challenge, len(players))
 	s.figures.add(s.crowd(ctx, len(players), s.opts.atOnce, func(i int) error {
 		p := players[i]
 		payload, challenge, err := p.minion.PackSignIn()
@@ -52,22 +58,27 @@ func (s *swarm) authRound(ctx context.Context, players []*player) {
 		}
 		return err
 	}))
+
 	check := func(i int) error {
 		if answers[i] == nil {
 			return nil // counted already
 		}
+
 		answer, err := msgpack.Decode(answers[i], msgpack.DefaultLimits)
 		if err != nil {
 			return fmt.Errorf("sign-in: %w", err)
 		}
+
 		return players[i].minion.SignedIn(answer, challenges[i])
 	}
+
 	first := 0
 	if s.masterKey == nil { // whose key all others must be signed with
 		s.errs.add(check(0))
 		s.trust(players[0], players)
 		first = 1
 	}
+
 	s.crowd(context.WithoutCancel(ctx), len(players)-first, 4, func(i int) error { return check(first + i) })
 	for _, p := range players {
 		p.close()
@@ -86,10 +97,12 @@ func (s *swarm) signInAll(ctx context.Context) {
 			strangers = append(strangers, p)
 		}
 	}
+
 	if err != nil {
 		s.errs.add(err)
 		return
 	}
+
 	s.players = players
 	s.report.Setup["sign_ins"] = len(strangers)
 	if len(strangers) > 0 && s.masterKey == nil {
@@ -100,9 +113,11 @@ func (s *swarm) signInAll(ctx context.Context) {
 		s.trust(strangers[0], players)
 		strangers = strangers[1:]
 	}
+
 	if len(strangers) == 0 {
 		return
 	}
+
 	t := s.crowd(ctx, len(strangers), s.opts.atOnce, func(i int) error { return strangers[i].signIn(ctx) })
 	s.report.Setup["sign_in_s"], s.report.Setup["sign_in_ms"] = t.wall.Seconds(), spread.Of(t.latency)
 }

@@ -94,6 +94,7 @@ func asked(round func(s *swarm, ctx context.Context, players []*player) error) f
 				p.close()
 			}
 		}()
+
 		s.watch(func() {
 			for range s.opts.rounds {
 				s.errs.add(round(s, ctx, s.players))
@@ -160,8 +161,11 @@ func (f *figures) add(t timing) {
 // finish sums the run up.
 func (s *swarm) finish(mode string) *report {
 	r := &s.report
-	r.Mode, r.Minions, r.AtOnce = mode, s.opts.minions, s.opts.atOnce
+	r.Mode = mode
+	r.Minions = s.opts.minions
+	r.AtOnce = s.opts.atOnce
 	r.Requests += len(s.figures.latency)
+
 	for to, values := range map[**spread.Summary][]float64{
 		&r.Rate: s.figures.rates, &r.Speed: s.figures.speeds, &r.Wall: s.figures.walls, &r.Latency: s.figures.latency,
 	} {
@@ -170,6 +174,7 @@ func (s *swarm) finish(mode string) *report {
 			*to = &sum
 		}
 	}
+
 	r.Failed, r.Errors = s.errs.sum()
 	r.Extra["asked_again"] = s.wire.again.Load()
 	r.Again, r.Lost, r.CPU = s.again.Load(), s.lost.Load(), ownCPU()

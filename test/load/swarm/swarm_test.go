@@ -34,23 +34,33 @@ func startMaster(t *testing.T) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	requests, publishes := int(address.Free(t, "127.0.0.1").Port()), int(address.Free(t, "127.0.0.1").Port())
-	r := &running{dir: dir, args: []string{"-master", "127.0.0.1", "-ret-port", fmt.Sprint(requests), "-pub-port", fmt.Sprint(publishes),
-		"-keys", filepath.Join(dir, "keys"), "-nkeys", "2", "-timeout", "30s", "-json"}}
-	r.write(t, "master", fmt.Sprintf("id: m1\nroot_dir: %s\nuser: root\ninterface: 127.0.0.1\npublish_port: %d\nret_port: %d\nauto_accept: True\n"+
-		"pki_dir: pki\ncachedir: cache\nsock_dir: sock\nlog_file: log\npidfile: pid\nfile_roots: {base: [%s/roots]}\npillar_roots: {base: [%s/pillar]}\n",
-		dir, publishes, requests, dir, dir))
+	requests := int(address.Free(t, "127.0.0.1").Port())
+	publishes := int(address.Free(t, "127.0.0.1").Port())
+	r := &running{
+		dir: dir,
+		args: []string{"-master", "127.0.0.1", "-ret-port", fmt.Sprint(requests), "-pub-port", fmt.Sprint(publishes),
+			"-keys", filepath.Join(dir, "keys"), "-nkeys", "2", "-timeout", "30s", "-json"},
+	}
+
+	r.write(t, "master",
+		fmt.Sprintf("id: m1\nroot_dir: %s\nuser: root\ninterface: 127.0.0.1\npublish_port: %d\nret_port: %d\nauto_accept: True\n"+
+			"pki_dir: pki\ncachedir: cache\nsock_dir: sock\nlog_file: log\npidfile: pid\nfile_roots: {base: [%s/roots]}\npillar_roots: {base: [%s/pillar]}\n",
+			dir, publishes, requests, dir, dir))
+
 	r.write(t, "pillar/top.sls", "base:\n  '*':\n    - app\n")
 	r.write(t, "pillar/app.sls", "app:\n  color: green\n")
 	cfg, err := conf.Load(filepath.Join(dir, "master"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m, err := master.New(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
@@ -59,6 +69,7 @@ func startMaster(t *testing.T) *running {
 		<-done
 		_ = m.Close()
 	})
+
 	return r
 }
 
@@ -90,7 +101,8 @@ func (r *running) must(t *testing.T, requests int, args ...string) report {
 	t.Helper()
 	rep, code := r.swarm(t, args...)
 	if code != exitOK || rep.Failed != 0 || rep.Requests != requests {
-		t.Fatalf("%v: status %d, %d requests of %d, %d failed: %v", args, code, rep.Requests, requests, rep.Failed, rep.Errors)
+		t.Fatalf("%v: status %d, %d requests of %d, %d failed: %v", args, code, rep.Requests, requests,
+			rep.Failed, rep.Errors)
 	}
 	return rep
 }
@@ -120,7 +132,8 @@ func TestReturns(t *testing.T) {
 		t.Errorf("signed in: %v", rep.Setup)
 	}
 	for _, connections := range []string{"persist", "fresh", "pool=2"} {
-		rep := r.must(t, 12, "returns", "-n", "4", "-k", "3", "-state", r.state(), "-root-key", r.rootKey(), "-req", connections, "-pid", fmt.Sprint(os.Getpid()))
+		rep := r.must(t, 12, "returns", "-n", "4", "-k", "3", "-state", r.state(), "-root-key", r.rootKey(),
+			"-req", connections, "-pid", fmt.Sprint(os.Getpid()))
 		if rep.Setup["sign_ins"] != 0.0 || rep.Master == nil || rep.Master.After.PSS <= 0 {
 			t.Errorf("%s: %v, %+v", connections, rep.Setup, rep.Master)
 		}
@@ -179,14 +192,18 @@ func TestHold(t *testing.T) {
 	if len(rep.Jobs) != 3 {
 		t.Fatalf("%d jobs", len(rep.Jobs))
 	}
+
 	for _, j := range rep.Jobs {
-		if j.Matched != 5 || j.Returned != 5 || j.Failed != 0 || j.Fun != "test.ping" || j.Total < j.Whole || j.Whole <= 0 || j.Latency.N != 5 {
+		if j.Matched != 5 || j.Returned != 5 || j.Failed != 0 || j.Fun != "test.ping" || j.Total < j.Whole ||
+			j.Whole <= 0 || j.Latency.N != 5 {
 			t.Errorf("%+v", j)
 		}
 	}
+
 	if b, err := os.ReadFile(ready); err != nil || string(b) != "5\n" {
 		t.Errorf("the file that says ready: %q, %v", b, err)
 	}
+
 	if rep, code := r.swarm(t, "hold", "-n", "2", "-jobs", "1", "-for", "10ms"); code != exitFailed || rep.Failed != 1 {
 		t.Errorf("no job came: status %d, %+v", code, rep)
 	}
@@ -197,7 +214,8 @@ func TestHoldSignsInAgain(t *testing.T) {
 	r := startMaster(t)
 	r.must(t, 0, "signin", "-n", "2", "-state", r.state())
 	r.forget(t, "sw-0", "sw-1")
-	if rep := r.must(t, 2, "hold", "-n", "2", "-drive", "1", "-root-key", r.rootKey(), "-state", r.state()); rep.Again == 0 {
+	if rep := r.must(t, 2, "hold", "-n", "2", "-drive", "1", "-root-key", r.rootKey(), "-state",
+		r.state()); rep.Again == 0 {
 		t.Error("nobody signed in again")
 	}
 }
@@ -233,19 +251,24 @@ func (r *running) forget(t *testing.T, ids ...string) {
 	if err == nil {
 		err = json.Unmarshal(b, &kept)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	key, err := crypt.NewKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, id := range ids {
 		kept.Minions[id] = [2]string{key.String(), key.String()}
 	}
+
 	if b, err = json.Marshal(kept); err != nil {
 		t.Fatal(err)
 	}
+
 	r.write(t, "state.json", string(b))
 }
 
@@ -265,15 +288,18 @@ func TestNobodyAnswers(t *testing.T) {
 	if code != exitFailed || rep.Failed != 1 || rep.Requests != 0 {
 		t.Errorf("status %d, %+v", code, rep)
 	}
+
 	ln, err := net.Listen("tcp4", "127.0.0.1:0") // accepts and says nothing
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
+
 	rep, code = r.swarm(t, "signin", "-timeout", "100ms", "-ret-port", fmt.Sprint(ln.Addr().(*net.TCPAddr).Port))
 	if code != exitFailed || rep.Failed == 0 {
 		t.Errorf("status %d, %+v", code, rep)
 	}
+
 	for text := range rep.Errors {
 		if !strings.Contains(text, errTimeout.Error()) {
 			t.Errorf("failed for another reason: %s", text)
@@ -321,17 +347,20 @@ func TestPairsStay(t *testing.T) {
 				t.Error(err)
 				return
 			}
+
 			for k, p := range pairs {
 				got[i][k] = sha256.Sum256(p.proof)
 			}
 		})
 	}
+
 	group.Wait()
 	for _, g := range got {
 		if g != got[0] || g[0] == g[1] {
 			t.Error("the keys have changed, or are one key")
 		}
 	}
+
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 		t.Errorf("the folder holds %v, %v", entries, err)
 	}

@@ -21,15 +21,18 @@ func (t *tally) add(err error) {
 	if err == nil {
 		return
 	}
+
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.texts == nil {
 		t.texts = map[string]int{}
 	}
+
 	text := err.Error()
 	if _, known := t.texts[text]; !known && len(t.texts) >= tallyTexts {
 		text = "others"
 	}
+
 	t.texts[text]++
 	t.n++
 }

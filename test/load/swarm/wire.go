@@ -49,6 +49,7 @@ func newWire(addr, connections string, wait time.Duration, tries int) (*wire, er
 		if err != nil || n < 1 {
 			return nil, fmt.Errorf("-req %s: not a number of connections", connections)
 		}
+
 		w.pool = make(chan *line, n)
 		for i := range n {
 			w.pool <- newLine("pool" + strconv.Itoa(i))
@@ -56,6 +57,7 @@ func newWire(addr, connections string, wait time.Duration, tries int) (*wire, er
 	} else if !w.fresh && connections != "persist" {
 		return nil, fmt.Errorf("-req %s: not persist, fresh or pool=K", connections)
 	}
+
 	return w, nil
 }
 
@@ -86,9 +88,11 @@ func (w *wire) once(ctx context.Context, own *line, payload []byte) ([]byte, err
 			return nil, context.Cause(ctx)
 		}
 	}
+
 	if w.fresh {
 		defer own.close()
 	}
+
 	ctx, cancel := context.WithTimeoutCause(ctx, w.wait, fmt.Errorf("no answer within %v", w.wait))
 	defer cancel()
 	b, err := w.ask(ctx, own, payload)
@@ -98,12 +102,14 @@ func (w *wire) once(ctx context.Context, own *line, payload []byte) ([]byte, err
 			return nil, cause
 		}
 	}
+
 	return b, err
 }
 
 func (w *wire) ask(ctx context.Context, l *line, payload []byte) ([]byte, error) {
 	if l.conn == nil {
-		conn, err := zmtp.DialReq(ctx, w.addr, zmtp.DialConfig{Identity: l.identity, Limits: zmtp.Limits{Handshake: w.wait}})
+		conn, err := zmtp.DialReq(ctx, w.addr,
+			zmtp.DialConfig{Identity: l.identity, Limits: zmtp.Limits{Handshake: w.wait}})
 		if err != nil {
 			return nil, err
 		}

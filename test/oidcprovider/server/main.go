@@ -37,8 +37,10 @@ func run(client, secret string, redirects []string) error {
 	if err != nil {
 		return err
 	}
+
 	issuer := "http://" + ln.Addr().String()
-	s := &store{storage.NewStorageWithClients(people{}, map[string]*storage.Client{client: storage.WebClient(client, secret, redirects...)})}
+	s := &store{storage.NewStorageWithClients(people{},
+		map[string]*storage.Client{client: storage.WebClient(client, secret, redirects...)})}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	srv := &http.Server{Handler: exampleop.SetupServer(issuer, s, log, false)}
 	fmt.Println(issuer)
@@ -46,9 +48,11 @@ func run(client, secret string, redirects []string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = srv.Close()
 	}()
+
 	if err := srv.Serve(ln); err != http.ErrServerClosed {
 		return err
 	}
+
 	return nil
 }
 
@@ -60,7 +64,13 @@ func (people) GetUserByID(id string) *storage.User {
 	if groups()[name] == nil {
 		return nil
 	}
-	return &storage.User{ID: "id of " + name, Username: name, Password: "secret of " + name, Email: name + "@example.com", EmailVerified: name != "eve"}
+	return &storage.User{
+		ID:            "id of " + name,
+		Username:      name,
+		Password:      "secret of " + name,
+		Email:         name + "@example.com",
+		EmailVerified: name != "eve",
+	}
 }
 
 func (p people) GetUserByUsername(name string) *storage.User { return p.GetUserByID(name) }
@@ -83,7 +93,12 @@ func (s *store) GetClientByClientID(ctx context.Context, id string) (op.Client, 
 	return client{c}, err
 }
 
-func (s *store) SetUserinfoFromRequest(ctx context.Context, info *oidc.UserInfo, token op.IDTokenRequest, scopes []string) error {
+func (s *store) SetUserinfoFromRequest(
+	ctx context.Context,
+	info *oidc.UserInfo,
+	token op.IDTokenRequest,
+	scopes []string,
+) error {
 	if err := s.Storage.SetUserinfoFromRequest(ctx, info, token, scopes); err != nil {
 		return err
 	}

@@ -71,22 +71,27 @@ func (c *client) ask(ctx context.Context, method, path, token, body string) (int
 	if err := c.dial(ctx); err != nil {
 		return 0, nil, err
 	}
+
 	c.f.sent.Add(1)
 	_ = c.conn.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(c.conn, c.head(method, path, token, len(body))+body); err != nil {
 		return 0, nil, fmt.Errorf("send: %w", err)
 	}
+
 	r, err := http.ReadResponse(c.in, nil)
 	if err != nil {
 		return 0, nil, fmt.Errorf("read the answer: %w", err)
 	}
+
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
 		return 0, nil, fmt.Errorf("read the answer: %w", err)
 	}
+
 	if r.Close {
 		c.hangUp()
 	}
+
 	return r.StatusCode, text, r.Body.Close()
 }
 
@@ -97,6 +102,7 @@ func (c *client) leave(ctx context.Context, text string, reset bool) error {
 		return err
 	}
 	defer c.hangUp()
+
 	if _, err := io.WriteString(c.conn, text); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
@@ -105,28 +111,34 @@ func (c *client) leave(ctx context.Context, text string, reset bool) error {
 		_ = c.conn.SetLinger(0)
 		return nil
 	}
+
 	c.f.sent.Add(1)
 	return nil
 }
 
 // logIn gives a token; "" if there is none.
 func (c *client) logIn(ctx context.Context, password string) (string, error) {
-	code, body, err := c.ask(ctx, "POST", "/login", "", `{"username": "ann", "password": "`+password+`", "eauth": "sharedsecret"}`)
+	code, body, err := c.ask(ctx, "POST", "/login", "",
+		`{"username": "ann", "password": "`+password+`", "eauth": "sharedsecret"}`)
 	if err != nil {
 		return "", err
 	}
+
 	kind := "log-in"
 	if password != "right" {
 		kind = "wrong password"
 	}
+
 	c.f.count.add(kind, code)
 	if code != http.StatusOK {
 		return "", nil
 	}
+
 	var v struct{ Return []struct{ Token string } }
 	if json.Unmarshal(body, &v) != nil || len(v.Return) != 1 {
 		return "", fmt.Errorf("log in: the answer is %.200s", body)
 	}
+
 	return v.Return[0].Token, nil
 }
 
@@ -140,23 +152,28 @@ func (c *client) readEvents(ctx context.Context) error {
 		return err
 	}
 	defer c.hangUp()
+
 	conn := c.conn
 	c.f.sent.Add(1)
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(conn, c.head("GET", "/events", c.token, 0)); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
+
 	line, err := c.in.ReadString('\n')
 	if err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
+
 	code := 0
 	if _, err := fmt.Sscanf(line, "HTTP/1.1 %d", &code); err != nil {
 		return fmt.Errorf("read the answer: %q: %w", line, err)
 	}
+
 	c.f.count.add("/events", code)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
+
 	until := time.Now().Add(time.Duration(c.rand.IntN(2000)) * time.Millisecond)
 	_ = conn.SetReadDeadline(until)
 	for time.Now().Before(until) && ctx.Err() == nil {
@@ -168,6 +185,7 @@ func (c *client) readEvents(ctx context.Context) error {
 			return fmt.Errorf("the events ended: %w", err)
 		}
 	}
+
 	return nil
 }
 

@@ -41,13 +41,17 @@ func (f *fleet) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if c.token = token; token == "" {
+
+		c.token = token
+		if token == "" {
 			return errors.New("nobody can log in")
 		}
+
 		if err := startJob(ctx, c); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -72,6 +76,7 @@ func (f *fleet) round(ctx context.Context, until int64) error {
 			}
 		})
 	}
+
 	for _, c := range f.clients {
 		clients.Go(func() {
 			for ctx.Err() == nil && f.sent.Load() < until {
@@ -82,6 +87,7 @@ func (f *fleet) round(ctx context.Context, until int64) error {
 			}
 		})
 	}
+
 	clients.Wait()
 	end()
 	readers.Wait()
@@ -95,12 +101,14 @@ func (f *fleet) served(ctx context.Context) (int64, error) {
 	if err != nil || code != http.StatusOK {
 		return 0, fmt.Errorf("ask for /stats: %d %w", code, err)
 	}
+
 	var v struct {
 		API map[string]float64 `json:"salt-api"`
 	}
 	if err := json.Unmarshal(body, &v); err != nil {
 		return 0, fmt.Errorf("read /stats: %w", err)
 	}
+
 	n := int64(v.API["Total Requests"])
 	f.sent.Add(-1) // the question itself
 	return n, nil
@@ -111,7 +119,8 @@ func (f *fleet) served(ctx context.Context) (int64, error) {
 func (f *fleet) verdict(served int64) error {
 	served--
 	var errs []error
-	if sent, maybe := f.sent.Load()-2*int64(len(f.clients)+len(f.readers)), f.maybe.Load(); served < sent || served > sent+maybe {
+	if sent, maybe := f.sent.Load()-2*int64(len(f.clients)+
+		len(f.readers)), f.maybe.Load(); served < sent || served > sent+maybe {
 		errs = append(errs, fmt.Errorf("salt-api counts %d requests; %d to %d were sent", served, sent, sent+maybe))
 	}
 	return errors.Join(append(errs, f.count.wrong()...)...)

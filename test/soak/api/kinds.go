@@ -23,16 +23,23 @@ const (
 
 func kinds() []kind {
 	get := func(path string, share, want int) kind {
-		return plain("GET "+path, share, want, func(c *client) (string, string, string, string) { return "GET", path, c.token, "" })
+		return plain("GET "+path, share, want,
+			func(c *client) (string, string, string, string) { return "GET", path, c.token, "" })
 	}
+
 	post := func(name, path, body string, share, want int) kind {
-		return plain(name, share, want, func(c *client) (string, string, string, string) { return "POST", path, c.token, body })
+		return plain(name, share, want,
+			func(c *client) (string, string, string, string) { return "POST", path, c.token, body })
 	}
+
 	return []kind{
-		get("/", 2000, 200), get("/stats", 4700, 200), get("/keys", 150, 200), get("/minions/m0", 100, 200), get("/minions", 20, 200),
+		get("/", 2000, 200), get("/stats", 4700, 200), get("/keys", 150, 200), get("/minions/m0", 100,
+			200), get("/minions", 20, 200),
 		get("/nowhere", 300, 404),
-		plain("GET /jobs/JID", 100, 200, func(c *client) (string, string, string, string) { return "GET", "/jobs/" + c.job, c.token, "" }),
-		plain("without a token", 500, 401, func(*client) (string, string, string, string) { return "GET", "/stats", "", "" }),
+		plain("GET /jobs/JID", 100, 200,
+			func(c *client) (string, string, string, string) { return "GET", "/jobs/" + c.job, c.token, "" }),
+		plain("without a token", 500, 401,
+			func(*client) (string, string, string, string) { return "GET", "/stats", "", "" }),
 		post("POST /hook", "/hook/soak", `{"x": [1, 2, 3]}`, 300, 200),
 		post("broken body", "/", `[{"client": "local", `, 400, 400),
 		post("no such client", "/", `[{"client": "nobody", "fun": "test.ping"}]`, 300, 400),
@@ -44,7 +51,8 @@ func kinds() []kind {
 			return c.checked(ctx, "/run test.ping", "/run", "", "["+ping+`, "token": "`+c.token+`"}]`, answered)
 		}},
 		{"runner test.arg", 100, 200, func(ctx context.Context, c *client) error {
-			return c.checked(ctx, "runner test.arg", "/", c.token, `[{"client": "runner", "fun": "test.arg", "arg": ["x"]}]`, `"x"`)
+			return c.checked(ctx, "runner test.arg", "/", c.token,
+				`[{"client": "runner", "fun": "test.arg", "arg": ["x"]}]`, `"x"`)
 		}},
 		{"POST /minions", 50, 202, startJob},
 		{"log-in", 100, 200, logInOrOut},
@@ -149,7 +157,8 @@ func logInOrOut(ctx context.Context, c *client) error {
 		return err
 	}
 	code, _, err := c.ask(ctx, "POST", "/logout", c.other, "")
-	if c.other = ""; err == nil {
+	c.other = ""
+	if err == nil {
 		c.f.count.add("log-out", code)
 	}
 	return err

@@ -51,19 +51,24 @@ func start(ctx context.Context, o options) (*lab, error) {
 	if err != nil {
 		return l, fmt.Errorf("make a folder: %w", err)
 	}
+
 	l.dir = dir
 	etc := filepath.Join(dir, "etc")
 	conf := fmt.Sprintf(masterConf, dir, o.port, o.port+1, o.port+2)
-	if err := errors.Join(os.MkdirAll(etc, 0o755), os.WriteFile(filepath.Join(etc, "master"), []byte(conf), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(etc, 0o755),
+		os.WriteFile(filepath.Join(etc, "master"), []byte(conf), 0o600)); err != nil {
 		return l, fmt.Errorf("write the configuration: %w", err)
 	}
+
 	ready := filepath.Join(dir, "ready")
 	if l.master, err = l.run(filepath.Join(o.bin, "salt-master"), "-c", etc, "-l", "error"); err != nil {
 		return l, err
 	}
+
 	if l.api, err = l.run(filepath.Join(o.bin, "salt-api"), "-c", etc, "-l", "error"); err != nil {
 		return l, err
 	}
+
 	if err := await(ctx, "the API does not answer", func() bool {
 		r, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", o.port+2))
 		if err != nil {
@@ -73,10 +78,12 @@ func start(ctx context.Context, o options) (*lab, error) {
 	}); err != nil {
 		return l, err
 	}
+
 	if l.minion, err = l.run(o.swarm, "hold", "-master", "127.0.0.1", "-pub-port", fmt.Sprint(o.port), "-ret-port", fmt.Sprint(o.port+1), "-keys", filepath.Join(dir, "keys"),
 		"-n", "1", "-prefix", "m", "-timeout", "12h", "-ready-file", ready); err != nil {
 		return l, err
 	}
+
 	return l, await(ctx, "the minion does not connect", func() bool { _, err := os.Stat(ready); return err == nil })
 }
 
@@ -102,16 +109,20 @@ func (l *lab) stop() error {
 		if cmd == nil {
 			continue
 		}
+
 		late := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil && cmd != l.minion {
 			errs = append(errs, fmt.Errorf("%s: %w", cmd.Path, err))
 		}
+
 		late.Stop()
 	}
+
 	if l.dir != "" && len(errs) == 0 {
 		errs = append(errs, os.RemoveAll(l.dir))
 	}
+
 	return errors.Join(errs...)
 }
 

@@ -32,13 +32,16 @@ func main() {
 	flag.Int64Var(&o.requests, "n", 1_000_000, "requests")
 	flag.IntVar(&o.clients, "clients", 32, "connections that are kept")
 	flag.IntVar(&o.readers, "readers", 6, "readers of events that come and go")
-	flag.DurationVar(&o.warm, "warm", 11*time.Minute, "load before the first reading: the master remembers answers to minions for ten minutes")
-	flag.Float64Var(&o.grow, "grow", 10, "percent by which the memory in the last quarter may exceed that in the second")
+	flag.DurationVar(&o.warm, "warm", 11*time.Minute,
+		"load before the first reading: the master remembers answers to minions for ten minutes")
+	flag.Float64Var(&o.grow, "grow", 10,
+		"percent by which the memory in the last quarter may exceed that in the second")
 	flag.Float64Var(&o.bound, "slack", 2, "MiB that it may exceed it by besides")
 	flag.IntVar(&o.fds, "fds", 4, "descriptors that may be more in the last quarter than in the second")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
+
 	if err := soak(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 		os.Exit(1)
@@ -51,20 +54,24 @@ func soak(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
+
 	f := newFleet(o, fmt.Sprintf("127.0.0.1:%d", o.port+2))
 	if err := f.open(ctx); err != nil {
 		return err
 	}
 	defer f.close()
+
 	before, err := f.served(ctx)
 	if err != nil {
 		return err
 	}
+
 	for end := time.Now().Add(o.warm); time.Now().Before(end) && ctx.Err() == nil; {
 		if err := f.round(ctx, f.sent.Load()+o.requests/100); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
+
 	warmed := f.sent.Load()
 	fmt.Println("| requests | a second | salt-api MiB PSS | threads | descriptors | salt-master MiB PSS | threads | descriptors |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
 	var rows []row
@@ -76,24 +83,30 @@ func soak(ctx context.Context, o options) (err error) {
 		if err != nil && !cut {
 			return err
 		}
+
 		if cut {
 			ctx, i = context.WithoutCancel(ctx), parts
 		}
+
 		r := row{requests: f.sent.Load()}
 		r.rate = float64(r.requests-had) / time.Since(began).Seconds()
 		if r.api, err = least(ctx, l.api.Process.Pid); err != nil {
 			return err
 		}
+
 		if r.master, err = least(ctx, l.master.Process.Pid); err != nil {
 			return err
 		}
+
 		rows = append(rows, r)
 		fmt.Println(r)
 	}
+
 	after, err := f.served(ctx)
 	if err != nil {
 		return err
 	}
+
 	fmt.Print("\n", f.count)
 	return errors.Join(f.verdict(after-before), verdict(o, rows))
 }

@@ -30,14 +30,19 @@ func least(ctx context.Context, pid int) (proctree.Usage, error) {
 		if err != nil {
 			return out, fmt.Errorf("look at a program: %w", err)
 		}
+
 		if i == 0 {
 			out = u
 		}
-		out.PSS, out.Descriptors, out.Threads = min(out.PSS, u.PSS), min(out.Descriptors, u.Descriptors), min(out.Threads, u.Threads)
+
+		out.PSS = min(out.PSS, u.PSS)
+		out.Descriptors = min(out.Descriptors, u.Descriptors)
+		out.Threads = min(out.Threads, u.Threads)
 		if err := rest(ctx, 400*time.Millisecond); err != nil {
 			return out, err
 		}
 	}
+
 	return out, nil
 }
 
@@ -47,20 +52,24 @@ func verdict(o options, rows []row) error {
 	if quarter == 0 {
 		return fmt.Errorf("%d readings are too few to compare", len(rows))
 	}
+
 	second, last := rows[quarter:2*quarter], rows[len(rows)-quarter:]
 	var errs []error
 	for name, of := range map[string]func(row) proctree.Usage{
 		"salt-api": func(r row) proctree.Usage { return r.api }, "salt-master": func(r row) proctree.Usage { return r.master },
 	} {
 		was, is := middle(second, of), middle(last, of)
-		fmt.Printf("%s: %.1f MiB in the second quarter, %.1f MiB in the last; %d and %d descriptors\n", name, was.PSS, is.PSS, was.Descriptors, is.Descriptors)
+		fmt.Printf("%s: %.1f MiB in the second quarter, %.1f MiB in the last; %d and %d descriptors\n", name,
+			was.PSS, is.PSS, was.Descriptors, is.Descriptors)
 		if is.PSS > was.PSS*(1+o.grow/100)+o.bound {
 			errs = append(errs, fmt.Errorf("%s: memory grew from %.1f to %.1f MiB", name, was.PSS, is.PSS))
 		}
+
 		if is.Descriptors > was.Descriptors+o.fds {
 			errs = append(errs, fmt.Errorf("%s: descriptors grew from %d to %d", name, was.Descriptors, is.Descriptors))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 

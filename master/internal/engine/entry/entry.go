@@ -34,6 +34,7 @@ func Parse(option any) (entries []Entry, faults []error) {
 	for name, settings := range byName.All() {
 		list = append(list, value.NewMap(name, settings))
 	}
+
 	if option != nil && !isList && !isMap {
 		return nil, []error{errors.New("it is neither a list nor a map")}
 	}
@@ -44,15 +45,20 @@ func Parse(option any) (entries []Entry, faults []error) {
 		if err == nil && len(entries) == maxEngines {
 			err = fmt.Errorf("%d engines are the most", maxEngines)
 		}
+
 		if err != nil {
 			faults = append(faults, fmt.Errorf("entry %d does not run: %w", i+1, err))
 			continue
 		}
-		if named[e.Name]++; named[e.Name] > 1 { // logs and metrics tell them apart
+
+		named[e.Name]++
+		if named[e.Name] > 1 { // logs and metrics tell them apart
 			e.Name = fmt.Sprintf("%s %d", e.Name, named[e.Name])
 		}
+
 		entries = append(entries, e)
 	}
+
 	return entries, faults
 }
 
@@ -60,24 +66,29 @@ func parse(item any) (Entry, error) {
 	if name, ok := item.(string); ok && name != "" {
 		return Entry{Name: name, Module: name, Arguments: value.NewMap()}, nil
 	}
+
 	named, ok := item.(*value.Map)
 	if !ok || named.Len() != 1 {
 		return Entry{}, errors.New("it is neither a name nor a map of one name to its settings")
 	}
+
 	for key, settings := range named.All() {
 		name, text := key.(string)
 		arguments, isMap := settings.(*value.Map)
 		if !text || name == "" || !isMap && settings != nil {
 			break
 		}
+
 		e := Entry{Name: name, Module: name, Arguments: arguments.Clone()}
 		if module := arguments.Str(moduleKey); module != "" {
 			e.Module = module
 		}
+
 		e.EachNode = arguments.Bool(eachNodeKey)
 		e.Arguments.Delete(moduleKey)
 		e.Arguments.Delete(eachNodeKey)
 		return e, nil
 	}
+
 	return Entry{}, errors.New("its settings are no map")
 }

@@ -70,7 +70,8 @@ func Check(f *os.File) (*os.File, fs.FileInfo, error) {
 // Missing sorts the ways in which a name does not lead to a readable file
 // from faults of the disk.
 func Missing(err error) bool {
-	for _, e := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EINVAL, syscall.ENXIO} {
+	for _, e := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP,
+		syscall.ENAMETOOLONG, syscall.EINVAL, syscall.ENXIO} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -18,9 +18,11 @@ func TestOpen(t *testing.T) {
 	os.WriteFile(name("f"), []byte("x"), 0o600)
 	os.Symlink("f", name("link"))
 	os.Symlink("loop", name("loop"))
+
 	if err := syscall.Mkfifo(name("fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	os.Symlink("fifo", name("tofifo"))
 	for _, n := range []string{"f", "link"} {
 		f, fi, err := Open(name(n))
@@ -29,6 +31,7 @@ func TestOpen(t *testing.T) {
 		}
 		f.Close()
 	}
+
 	for _, n := range []string{"fifo", "tofifo", "missing", "loop", ".", "f/x", "/dev/null"} {
 		done := make(chan error, 1)
 		go func() { _, _, err := Open(name(n)); done <- err }()
@@ -41,6 +44,7 @@ func TestOpen(t *testing.T) {
 			t.Fatalf("%s blocks", n)
 		}
 	}
+
 	if Missing(errors.New("disk on fire")) || Missing(syscall.EIO) || !Missing(fs.ErrNotExist) {
 		t.Error("Missing")
 	}
@@ -54,16 +58,20 @@ func TestID(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		id, ok := IDOf(fi)
 		if !ok {
 			t.Fatal("no id")
 		}
+
 		return id
 	}
+
 	a := id()
 	if a != id() || a.Newest() < a.Mtime {
 		t.Error("the id of an unchanged file changed")
 	}
+
 	// The times of a disk are as coarse as the kernel's ticks.
 	await.That(t, "another id after a change of the content with the old mtime", func() bool {
 		os.WriteFile(name, []byte("y"), 0o600)

@@ -46,15 +46,18 @@ func ReadTrace(reply *value.Map) (t Trace, err error) {
 	if t.Sum, err = readSum(reply.Value("sum")); err != nil {
 		return t, err
 	}
+
 	reads, files := reply.List("reads"), reply.List("files")
 	if len(reads) > maxReads || len(files) > maxReads {
 		return t, errTrace
 	}
+
 	for _, r := range reads {
 		list, _ := r.([]any)
 		if len(list) < 2 || list[0] != "grains" && list[0] != "pillar" {
 			return t, errTrace
 		}
+
 		read := Read{Pillar: list[0] == "pillar"}
 		for _, part := range list[1:] {
 			text, ok := part.(string)
@@ -63,25 +66,31 @@ func ReadTrace(reply *value.Map) (t Trace, err error) {
 			}
 			read.Path = append(read.Path, text)
 		}
+
 		t.Reads = append(t.Reads, read)
 	}
+
 	for _, f := range files {
 		pair, _ := f.([]any)
 		if len(pair) != 2 {
 			return t, errTrace
 		}
+
 		file := File{Missing: pair[1] == nil}
 		var ok bool
 		if file.Path, ok = pair[0].(string); !ok {
 			return t, errTrace
 		}
+
 		if !file.Missing {
 			if file.Sum, err = readSum(pair[1]); err != nil {
 				return t, err
 			}
 		}
+
 		t.Files = append(t.Files, file)
 	}
+
 	return t, nil
 }
 
@@ -114,10 +123,12 @@ func (m Minion) sum(reads []Read) (Sum, error) {
 		depth, v, there := walk(from, r.Path)
 		found = append(found, []any{int64(depth), there, v})
 	}
+
 	b, err := pyframe.Pack(found)
 	if err != nil {
 		return Sum{}, fmt.Errorf("pack what a template read: %w", err)
 	}
+
 	return sha256.Sum256(b), nil
 }
 
@@ -128,6 +139,7 @@ func walk(m *value.Map, path []string) (depth int, v any, found bool) {
 	if m == nil {
 		v = value.NewMap()
 	}
+
 	for i, key := range path {
 		m, ok := v.(*value.Map)
 		if !ok {
@@ -137,5 +149,6 @@ func walk(m *value.Map, path []string) (depth int, v any, found bool) {
 			return i, nil, false
 		}
 	}
+
 	return len(path), v, true
 }

@@ -98,29 +98,36 @@ func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 		forms = slices.Clone(sh.forms)
 	}
 	s.mu.Unlock()
+
 	for _, f := range forms {
 		sum, err := m.sum(f.reads)
 		if err != nil {
 			return nil, false
 		}
+
 		s.mu.Lock()
 		r := f.results[sum]
 		s.mu.Unlock()
+
 		if r == nil {
 			continue
 		}
+
 		if !current(r.files, content) {
 			s.mu.Lock()
 			s.remove(r)
 			s.mu.Unlock()
 			continue
 		}
+
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.touch(r)
 		s.stats.Hits++
+
 		return r.value, true
 	}
+
 	return nil, false
 }
 
@@ -161,7 +168,15 @@ func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 	if err != nil {
 		return
 	}
-	r := &result{key: key, values: sum, files: t.Files, value: value, weight: weigh(value) + traceWeight(t)}
+
+	r := &result{
+		key:    key,
+		values: sum,
+		files:  t.Files,
+		value:  value,
+		weight: weigh(value) + traceWeight(t),
+	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stats.Misses++
@@ -169,6 +184,7 @@ func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 		s.stats.Dropped++
 		return
 	}
+
 	sh := s.sheet(key)
 	i := slices.IndexFunc(sh.forms, func(f *form) bool { return slices.EqualFunc(f.reads, t.Reads, Read.equal) })
 	if i < 0 {
@@ -178,13 +194,16 @@ func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 				s.stats.Dropped++
 			}
 		}
+
 		sh.forms = slices.Insert(sh.forms, 0, &form{reads: t.Reads, results: map[Sum]*result{}})
 		i = 0
 	}
+
 	r.form = sh.forms[i]
 	if old := r.form.results[sum]; old != nil {
 		s.take(old)
 	}
+
 	r.form.results[sum] = r
 	s.add(r)
 }

@@ -46,14 +46,22 @@ func TestReadsDecide(t *testing.T) {
 		{"nothing in both", []Read{grain("n")}, minion("a", 1), minion("b", 1), true},
 		{"nothing at another depth", []Read{grain("a", "b")}, minion("a", value.NewMap()), minion(), false},
 		{"a text on the way", []Read{grain("a", "b")}, minion("a", "b"), minion("a", value.NewMap("b", "b")), false},
-		{"a list on the way", []Read{grain("a", "0")}, minion("a", []any{"x", "y"}), minion("a", []any{"x", "z"}), false},
-		{"a path beside others", []Read{grain("a", "b", "c")}, minion("a", deep), minion("a", value.NewMap("x", "more", "b", value.NewMap("c", int64(1)))), true},
-		{"the whole below a path", []Read{grain("a", "b")}, minion("a", deep), minion("a", value.NewMap("b", value.NewMap("c", int64(1), "d", 1))), false},
-		{"another order", []Read{grain("a")}, minion("a", value.NewMap("x", 1, "y", 2)), minion("a", value.NewMap("y", 2, "x", 1)), false},
-		{"values that meet", []Read{grain("a"), grain("b")}, minion("a", "x", "b", "yz"), minion("a", "xy", "b", "z"), false},
-		{"values that change places", []Read{grain("a"), grain("b")}, minion("a", "x", "b", "y"), minion("a", "y", "b", "x"), false},
-		{"the pillar", []Read{{Pillar: true, Path: []string{"a"}}}, Minion{Pillar: value.NewMap("a", 1)}, Minion{Pillar: value.NewMap("a", 2)}, false},
-		{"a pillar is no grain", []Read{{Pillar: true, Path: []string{"a"}}}, Minion{Pillar: value.NewMap("a", 1)}, minion("a", 1), false},
+		{"a list on the way", []Read{grain("a", "0")}, minion("a", []any{"x", "y"}),
+			minion("a", []any{"x", "z"}), false},
+		{"a path beside others", []Read{grain("a", "b", "c")}, minion("a", deep),
+			minion("a", value.NewMap("x", "more", "b", value.NewMap("c", int64(1)))), true},
+		{"the whole below a path", []Read{grain("a", "b")}, minion("a", deep),
+			minion("a", value.NewMap("b", value.NewMap("c", int64(1), "d", 1))), false},
+		{"another order", []Read{grain("a")}, minion("a", value.NewMap("x", 1, "y", 2)),
+			minion("a", value.NewMap("y", 2, "x", 1)), false},
+		{"values that meet", []Read{grain("a"), grain("b")}, minion("a", "x", "b", "yz"),
+			minion("a", "xy", "b", "z"), false},
+		{"values that change places", []Read{grain("a"), grain("b")}, minion("a", "x", "b", "y"),
+			minion("a", "y", "b", "x"), false},
+		{"the pillar", []Read{{Pillar: true, Path: []string{"a"}}}, Minion{Pillar: value.NewMap("a", 1)},
+			Minion{Pillar: value.NewMap("a", 2)}, false},
+		{"a pillar is no grain", []Read{{Pillar: true, Path: []string{"a"}}},
+			Minion{Pillar: value.NewMap("a", 1)}, minion("a", 1), false},
 		{"a dotted key", []Read{grain("a.b")}, minion("a.b", 1), minion("a", value.NewMap("b", 1)), false},
 	} {
 		s := New(Config{})
@@ -62,9 +70,11 @@ func TestReadsDecide(t *testing.T) {
 		if v, ok := s.Get(k, c.from, noFiles); !ok || v != "result" {
 			t.Errorf("%s: not even for the same: %v %v", c.name, v, ok)
 		}
+
 		if _, ok := s.Get(k, c.to, noFiles); ok != c.want {
 			t.Errorf("%s: %v", c.name, ok)
 		}
+
 		if _, ok := s.Get(key(t, "another"), c.from, noFiles); ok {
 			t.Errorf("%s: for another template", c.name)
 		}
@@ -73,7 +83,20 @@ func TestReadsDecide(t *testing.T) {
 
 func TestKeyOfTellsTypesApart(t *testing.T) {
 	seen := map[Sum]string{}
-	for _, parts := range [][]any{{"a", "b"}, {"ab"}, {"a", nil, "b"}, {"a", []any{"b"}}, {int64(1)}, {1.0}, {"1"}, {true}, {value.NewMap("a", "b")}, {value.NewMap()}, {}, {nil}} {
+	for _, parts := range [][]any{
+		{"a", "b"},
+		{"ab"},
+		{"a", nil, "b"},
+		{"a", []any{"b"}},
+		{int64(1)},
+		{1.0},
+		{"1"},
+		{true},
+		{value.NewMap("a", "b")},
+		{value.NewMap()},
+		{},
+		{nil},
+	} {
 		k := key(t, parts...)
 		if other, twice := seen[k]; twice {
 			t.Errorf("%v is %s", parts, other)
@@ -91,6 +114,7 @@ func TestFilesDecide(t *testing.T) {
 		sum, there := at[path]
 		return sum, there, nil
 	}
+
 	k := key(t, "x")
 	for _, c := range []struct {
 		name  string
@@ -108,6 +132,7 @@ func TestFilesDecide(t *testing.T) {
 		if _, ok := s.Get(k, minion(), content); ok != c.want {
 			t.Errorf("%s: %v", c.name, ok)
 		}
+
 		if st := s.Stats(); (st.Results == 1) != c.want || (st.Bytes > 0) != c.want {
 			t.Errorf("%s: %+v", c.name, st)
 		}
@@ -126,12 +151,15 @@ func TestLeastRecentlyUsedMakesRoom(t *testing.T) {
 			t.Fatalf("what is used was dropped after %d", i)
 		}
 	}
+
 	if st := s.Stats(); st.Results != 10 || st.Dropped != 90 || st.Misses != 100 || st.Hits != 100 {
 		t.Errorf("%+v", st)
 	}
+
 	if _, ok := s.Get(k, minion("id", 5), noFiles); ok {
 		t.Error("what was not used is there")
 	}
+
 	// A value that takes an eighth of all is not kept.
 	small := New(Config{Bytes: 1 << 16})
 	small.Put(k, minion(), Trace{}, strings.Repeat("x", 1<<14))
@@ -176,23 +204,31 @@ func TestMemoryBound(t *testing.T) {
 	s := New(Config{Bytes: bound})
 	runtime.GC()
 	runtime.ReadMemStats(&before)
+
 	for i := range 40000 {
-		v := value.NewMap("name", fmt.Sprint("value ", i), "list", []any{int64(i), "x", 1.5}, "deep", value.NewMap("k", fmt.Sprint(i), "l", value.NewMap()))
+		v := value.NewMap("name", fmt.Sprint("value ", i), "list", []any{int64(i), "x", 1.5}, "deep",
+			value.NewMap("k", fmt.Sprint(i), "l", value.NewMap()))
 		if i%10 == 0 {
 			for j := range 30 {
 				v.Set(fmt.Sprint("key", j), strings.Repeat("x", j))
 			}
 		}
-		s.Put(key(t, i%100), minion("id", i, "os", "x"), Trace{Reads: []Read{grain("id"), grain("os")}, Files: []File{{Path: fmt.Sprint("/srv/pillar/", i%100)}}}, v)
+
+		s.Put(key(t, i%100), minion("id", i, "os", "x"),
+			Trace{Reads: []Read{grain("id"), grain("os")}, Files: []File{{Path: fmt.Sprint("/srv/pillar/", i%100)}}},
+			v)
 	}
+
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	st := s.Stats()
 	took := int64(after.HeapAlloc) - int64(before.HeapAlloc)
 	t.Logf("%d results, %d KiB by estimate, %d KiB in fact, %d dropped", st.Results, st.Bytes>>10, took>>10, st.Dropped)
+
 	if st.Bytes > bound || took > bound*11/10 || st.Dropped == 0 || took < bound/4 {
 		t.Errorf("%+v, %d bytes in fact", st, took)
 	}
+
 	runtime.KeepAlive(s)
 }
 
@@ -206,14 +242,17 @@ func TestConcurrentUse(t *testing.T) {
 				if v, ok := s.Get(k, m, noFiles); ok && v != m.Grains.Value("id") {
 					t.Errorf("%v instead of %v", v, m.Grains.Value("id"))
 				}
+
 				s.Put(k, m, Trace{Reads: []Read{grain("id")}}, m.Grains.Value("id"))
 				if i%50 == 0 {
 					s.PutAlone(k)
 				}
+
 				s.Alone(k)
 			}
 		})
 	}
+
 	wg.Wait()
 	if st := s.Stats(); st.Results > 50 {
 		t.Errorf("%+v", st)
@@ -225,21 +264,27 @@ func FuzzReadTrace(f *testing.F) {
 	f.Add("grains", "os", []byte(strings.Repeat("s", 32)), true)
 	f.Add("pillar", "", []byte{}, false)
 	f.Fuzz(func(t *testing.T, source, path string, sum []byte, file bool) {
-		reply := value.NewMap("sum", sum, "reads", []any{[]any{source, path}, source}, "files", []any{[]any{path, sum}, []any{path, nil}})
+		reply := value.NewMap("sum", sum, "reads", []any{[]any{source, path}, source}, "files",
+			[]any{[]any{path, sum}, []any{path, nil}})
 		if file {
 			reply.Set("reads", []any{[]any{source, path, path}})
 		}
+
 		trace, err := ReadTrace(reply)
 		if err != nil {
 			return
 		}
+
 		if len(sum) != 32 || len(trace.Reads) != 1 || len(trace.Files) != 2 || !trace.Files[1].Missing {
 			t.Errorf("%+v", trace)
 		}
+
 		s := New(Config{})
 		m := minion(path, value.NewMap(path, 1))
 		s.Put(trace.Sum, m, trace, 1)
-		if _, ok := s.Get(trace.Sum, m, func(p string) (Sum, bool, error) { return trace.Files[0].Sum, false, nil }); ok && !trace.Files[0].Missing {
+		if _, ok := s.Get(trace.Sum, m,
+			func(p string) (Sum, bool, error) { return trace.Files[0].Sum, false, nil }); ok &&
+			!trace.Files[0].Missing {
 			t.Error("given although a file is gone")
 		}
 	})

@@ -24,11 +24,14 @@ func weigh(v any) int64 {
 		if v.Len() >= value.IndexAt {
 			n += 96 * int64(v.Len())
 		}
+
 		for k, x := range v.All() {
 			n += weigh(k) + weigh(x)
 		}
+
 		return n
 	}
+
 	return 16
 }
 

@@ -32,9 +32,10 @@ var (
 
 // Config of a Pool. The zero value of a field is its default.
 type Config struct {
-	Python            []string      // programs to try (option saltern_renderer_python); none: Pythons
-	ConfigFile        string        // master configuration file that Salt reads; empty: only Overrides
-	Layer             func() string // the folder of packages of now, "" for none; another one renews the processes; nil: none
+	Python     []string // programs to try (option saltern_renderer_python); none: Pythons
+	ConfigFile string   // master configuration file that Salt reads; empty: only Overrides
+	// the folder of packages of now, "" for none; another one renews the processes; nil: none
+	Layer             func() string
 	Overrides         *value.Map    // options that replace those of the file
 	Env               []string      // environment of the processes; nil: PATH, HOME and a UTF-8 locale
 	MaxWorkers        int           // 0: number of CPUs, at least 2
@@ -54,7 +55,8 @@ type Config struct {
 // what is wrong with the template or the module. The same may succeed later, or on
 // another master.
 func Unable(err error) bool {
-	for _, cause := range []error{errStart, errClosed, errTimeout, errDied, context.Canceled, context.DeadlineExceeded} {
+	for _, cause := range []error{errStart, errClosed, errTimeout, errDied, context.Canceled,
+		context.DeadlineExceeded} {
 		if errors.Is(err, cause) {
 			return true
 		}
@@ -76,12 +78,15 @@ func (c *Config) setDefaults() {
 	def(&c.SessionsPerWorker, 1000)
 	def(&c.MaxMessage, 64<<20)
 	def(&c.RetryStart, 30*time.Second)
+
 	if len(c.Python) == 0 {
 		c.Python = pythons
 	}
+
 	if c.Layer == nil {
 		c.Layer = func() string { return "" }
 	}
+
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 }
 

@@ -14,7 +14,8 @@ import (
 func FuzzReply(f *testing.F) {
 	for _, m := range []*value.Map{
 		value.NewMap("ok", true, "value", value.NewMap("a", []any{int64(1), "x", nil, 1.5}), "errors", []any{"e"}),
-		value.NewMap("ok", false, "error", "Jinja variable 'x' is undefined", "kind", "SaltRenderError", "trace", "Traceback\n"),
+		value.NewMap("ok", false, "error", "Jinja variable 'x' is undefined", "kind", "SaltRenderError",
+			"trace", "Traceback\n"),
 		value.NewMap("ok", true),
 	} {
 		b, err := msgpack.Marshal(m, msgpack.Modern)
@@ -23,6 +24,7 @@ func FuzzReply(f *testing.F) {
 		}
 		f.Add(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
 	}
+
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x80})
 	f.Add([]byte{0, 0, 0, 5, 0xdf, 0xff, 0xff, 0xff, 0xff})
 	const limit = 1 << 20
@@ -36,10 +38,12 @@ func FuzzReply(f *testing.F) {
 			if len(frame) > len(b) || len(frame) > limit {
 				t.Fatalf("a frame of %d bytes out of %d", len(frame), len(b))
 			}
+
 			m, err := readReply(frame)
 			if (m == nil) == (err == nil) {
 				t.Fatalf("%v and %v", m, err)
 			}
+
 			if m != nil {
 				m.Texts("errors")
 				m.Map("value")

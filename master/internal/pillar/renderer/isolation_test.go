@@ -15,6 +15,7 @@ func TestFinding20Nursery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	hostile, mark := t.TempDir(), filepath.Join(t.TempDir(), "mark")
 	for _, name := range []string{"msgpack.py", "struct.py", "salt.py", "yaml.py", "usercustomize.py"} {
 		text := "open(" + strconv.Quote(mark) + ", 'a').write(__file__ + '\\n')\nraise ImportError('hostile')\n"
@@ -22,19 +23,23 @@ func TestFinding20Nursery(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	t.Chdir(hostile)
 	p, _ := pool(t, nil, func(c *Config) {
 		c.Python = []string{py}
 		c.Env = append(os.Environ(), "PYTHONPATH="+hostile, "PYTHONSTARTUP="+hostile+"/msgpack.py")
 	})
+
 	got, err := render(t, p, "web1", value.NewMap(), "a: {{ 1 + 1 }}\n")
 	m, _ := got.(*value.Map)
 	if err != nil || m == nil {
 		t.Fatalf("rendered %v, %v", got, err)
 	}
+
 	if b, err := os.ReadFile(mark); err == nil {
 		t.Errorf("imported from the working directory: %s", b)
 	}
+
 	if cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.nursery.PID()), "cwd")); err != nil || cwd != "/" {
 		t.Errorf("the renderers work in %q, %v", cwd, err)
 	}

@@ -16,7 +16,9 @@ import (
 // oneWorker is a pool in which all sessions have the same process.
 func oneWorker(t testing.TB, files map[string]string, fresh bool) (*Pool, string) {
 	return pool(t, files, func(c *Config) {
-		c.MaxWorkers, c.SessionsPerWorker, c.FreshCode = 1, 1<<30, fresh
+		c.MaxWorkers = 1
+		c.SessionsPerWorker = 1 << 30
+		c.FreshCode = fresh
 	})
 }
 
@@ -50,10 +52,13 @@ func TestNothingIsKeptOfClockChanceOrFiles(t *testing.T) {
 			if strings.HasPrefix(first, "error") {
 				t.Fatal(first)
 			}
+
 			if err := os.WriteFile(file, []byte(name), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			await.That(t, "another value than "+first, func() bool { return said(render(t, p, "b", nil, text)) != first })
+
+			await.That(t, "another value than "+first,
+				func() bool { return said(render(t, p, "b", nil, text)) != first })
 		})
 	}
 }
@@ -67,6 +72,7 @@ def load():
     jinja_filter("upper")(lambda x: "loud " + x)
     return 1
 `}, false)
+
 	for _, want := range []string{"map[x:A]", "map[x:A]", "map[x:1]", "map[x:loud a]", "map[x:loud a]"} {
 		text := "x: {{ 'a'|upper }}"
 		if want == "map[x:1]" {
@@ -85,8 +91,11 @@ func (r templates) one(of ...string) string { return of[r.IntN(len(of))] }
 
 func (r templates) value(depth int) string {
 	if depth <= 0 {
-		return r.one("1", "0", "-3", "2.5", "'a'", "'B c'", "''", "none", "true", "[]", "{}", "('x', 'y')", "grains.id", "grains['role']", "grains.tags", "grains.nosuch", "pillar", "i", "x", "'%s'", "'<&>'")
+		return r.one("1", "0", "-3", "2.5", "'a'", "'B c'", "''", "none", "true", "[]", "{}", "('x', 'y')",
+			"grains.id", "grains['role']", "grains.tags", "grains.nosuch", "pillar", "i", "x", "'%s'",
+			"'<&>'")
 	}
+
 	v := func() string { return r.value(depth - 1 - r.IntN(2)) }
 	switch r.IntN(9) {
 	case 0:
@@ -100,7 +109,8 @@ func (r templates) value(depth int) string {
 	case 4:
 		return "(" + v() + " if " + v() + " else " + v() + ")"
 	case 5:
-		return "(" + v() + " is " + r.one("defined", "none", "string", "mapping", "list", "odd", "match('a')", "equalto(1)", "nosuch") + ")"
+		return "(" + v() + " is " + r.one("defined", "none", "string", "mapping", "list", "odd",
+			"match('a')", "equalto(1)", "nosuch") + ")"
 	default:
 		return "(" + v() + ")|" + r.one("upper", "lower", "join('-')", "length", "default('d')", "default('d', true)", "tojson", "json", "yaml", "first", "last", "replace('a', 'b')", "sort", "list|unique", "int", "string",
 			"regex_replace('a', 'b')", "sequence", "to_bool", "quote", "md5", "indent", "map('upper')|list", "select('defined')|list", "is_ip", "nosuch", "load_yaml", "dictsort", "batch(2)|list", "combinations(2)|list", "yaml_dquote")
@@ -114,13 +124,15 @@ func (r templates) body(depth int) string {
 		open, end := "{%"+dash+" ", " "+dash2+"%}"
 		switch k := r.IntN(8); {
 		case k == 0 && depth > 0:
-			out += open + "if " + r.value(1) + end + r.body(depth-1) + open + "else" + end + r.body(depth-1) + open + "endif" + end
+			out += open + "if " + r.value(1) + end + r.body(depth-1) + open + "else" + end +
+				r.body(depth-1) + open + "endif" + end
 		case k == 1 && depth > 0:
 			out += open + "for i in " + r.value(1) + end + r.body(depth-1) + open + "endfor" + end
 		case k == 2:
 			out += open + "set x = " + r.value(2) + end
 		case k == 3 && depth > 0:
-			out += open + "macro m(i, x=" + r.value(0) + ")" + end + r.body(depth-1) + open + "endmacro" + end + "{{ m(" + r.value(1) + ") }}"
+			out += open + "macro m(i, x=" + r.value(0) + ")" + end + r.body(depth-1) + open + "endmacro" +
+				end + "{{ m(" + r.value(1) + ") }}"
 		case k == 4:
 			out += "{# " + r.one("a", "{{ x }}", "b\n") + " #}"
 		case k == 5:
@@ -131,6 +143,7 @@ func (r templates) body(depth int) string {
 			out += r.one("a ", "  ", "\n", "ü") + "{{" + dash + " " + r.value(3) + " " + dash2 + "}}"
 		}
 	}
+
 	return out
 }
 
@@ -140,25 +153,34 @@ func TestKeptCode(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := templates{rand.New(rand.NewPCG(seed, 1))}
-	files := map[string]string{"pillar/map.yaml": "k: {{ grains.id }}\nl: [1, 2]\n", "pillar/lib.jinja": "{% macro twice(x) %}{{ x }}{{ x }}{% endmacro %}"}
+	files := map[string]string{
+		"pillar/map.yaml":  "k: {{ grains.id }}\nl: [1, 2]\n",
+		"pillar/lib.jinja": "{% macro twice(x) %}{{ x }}{{ x }}{% endmacro %}",
+	}
+
 	kept, _ := oneWorker(t, files, false)
 	fresh, _ := oneWorker(t, files, true)
 	rendered := 0
 	for range 60 {
 		body := r.body(2)
-		head := r.one("", "", "#jinja2: {\"trim_blocks\": true}\n", "#jinja2: {\"lstrip_blocks\": true, \"trim_blocks\": true}\n", "#jinja2: {\"variable_start_string\": \"{=\"}\n")
+		head := r.one("", "", "#jinja2: {\"trim_blocks\": true}\n",
+			"#jinja2: {\"lstrip_blocks\": true, \"trim_blocks\": true}\n",
+			"#jinja2: {\"variable_start_string\": \"{=\"}\n")
 		for i, text := range []string{head + body, body, head + body} {
 			text = "#!jinja\n" + text
 			g := value.NewMap("id", fmt.Sprint("m", i), "role", r.one("web", "db"), "tags", []any{"a", fmt.Sprint(i)})
-			got, want := said(render(t, kept, "m", g, text)), said(render(t, fresh, "m", g, text))
+			got := said(render(t, kept, "m", g, text))
+			want := said(render(t, fresh, "m", g, text))
 			if got != want {
 				t.Errorf("minion %d of\n%s\nhas %s\nwant %s", i, text, got, want)
 			}
+
 			if !strings.HasPrefix(want, "error") {
 				rendered++
 			}
 		}
 	}
+
 	if rendered < 30 {
 		t.Errorf("only %d of 180 templates can be rendered", rendered)
 	}

@@ -41,6 +41,7 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 	if env == nil {
 		env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "LANG=C.UTF-8", "LC_ALL=C.UTF-8"}
 	}
+
 	p, err := pyfork.Start(ctx, pyfork.Config{
 		Python:  python,
 		Program: pyfork.Prelude + readsScript + jinjaCodeScript + reactionsScript + gitpillar.Python + workerScript,
@@ -55,9 +56,11 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 	if errors.Is(err, pyfork.ErrCut) {
 		err = fmt.Errorf("%w: %w", errStart, err)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	n := &nursery{Parent: p, layer: layer}
 	n.last.Store(time.Now().UnixNano())
 	return n, nil

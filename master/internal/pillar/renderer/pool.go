@@ -147,6 +147,7 @@ func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 	case <-p.ctx.Done():
 		return nil, errClosed
 	}
+
 	layer := p.cfg.Layer()
 	p.mu.Lock()
 	if p.closed {
@@ -154,6 +155,7 @@ func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 		<-places
 		return nil, errClosed
 	}
+
 	p.users.Add(1)
 	p.stats.Sessions++
 	old := p.renew(layer)
@@ -162,9 +164,11 @@ func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 		w, p.idle = p.idle[k-1], p.idle[:k-1]
 	}
 	p.mu.Unlock()
+
 	for _, o := range old {
 		o.discard()
 	}
+
 	if w == nil || !w.nursery.Alive() {
 		var err error
 		if w, err = p.fork(ctx); err != nil {
@@ -173,6 +177,7 @@ func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 			return nil, err
 		}
 	}
+
 	return w, nil
 }
 
@@ -183,7 +188,9 @@ func (p *Pool) renew(layer string) (old []*worker) {
 	if p.nursery == nil || p.nursery.layer == layer {
 		return nil
 	}
-	old, p.nursery, p.idle = p.idle, nil, nil
+	old = p.idle
+	p.nursery = nil
+	p.idle = nil
 	return old
 }
 
@@ -202,6 +209,7 @@ func (p *Pool) release(w *worker, broken, own bool) {
 		p.stats.Killed++
 	}
 	p.mu.Unlock()
+
 	if !keep {
 		w.discard()
 	}
@@ -220,22 +228,27 @@ func (p *Pool) fork(ctx context.Context) (*worker, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		mine, theirs, err := pyfork.SocketPair(unix.SOCK_STREAM)
 		if err != nil {
 			return nil, fmt.Errorf("make a renderer's socket: %w", err)
 		}
+
 		p.mu.Lock()
 		p.next++
 		number := p.next
 		p.stats.Forks++
 		p.mu.Unlock()
+
 		w := &worker{nursery: n, number: number, conn: mine, max: p.cfg.MaxMessage}
 		n.workers.Add(1)
 		err = n.order("fork", number, theirs)
 		theirs.Close()
+
 		if err == nil {
 			return w, nil
 		}
+
 		w.discard()
 		p.drop(n)
 		if try == 1 {
@@ -259,11 +272,13 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 	if n, err := p.current(); n != nil || err != nil {
 		return n, err
 	}
+
 	p.start.Lock()
 	defer p.start.Unlock()
 	if n, err := p.current(); n != nil || err != nil {
 		return n, err
 	}
+
 	// The start serves everybody who waits, so it ends with the pool only.
 	n, err := p.startAny(p.ctx)
 	p.mu.Lock()
@@ -275,18 +290,25 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 		return nil, errClosed
 	}
 	defer p.mu.Unlock()
+
 	if err != nil {
 		p.failed, p.failedAt = err, time.Now()
-		p.cfg.Log.Error("cannot start the renderers; templates and ext_pillar do not work until it is solved", "error", err)
+		p.cfg.Log.Error("cannot start the renderers; templates and ext_pillar do not work until it is solved",
+			"error", err)
 		return nil, err
 	}
-	p.nursery, p.failed, p.library = n, nil, n.Salt
+
+	p.nursery = n
+	p.failed = nil
+	p.library = n.Salt
 	p.stats.Starts++
 	p.users.Add(1)
 	go p.janitor(n)
+
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+
 	return n, nil
 }
 
@@ -319,15 +341,20 @@ func (p *Pool) startAny(ctx context.Context) (*nursery, error) {
 		if ctx.Err() != nil {
 			return nil, errClosed
 		}
+
 		if errors.Is(err, errStart) {
 			missing = errStart
 		}
+
 		tried = append(tried, err.Error())
 	}
+
 	if missing == errStart {
 		return nil, fmt.Errorf("%w (tried %s)", errStart, strings.Join(tried, "; "))
 	}
-	return nil, fmt.Errorf("%w: install Salt's Python library, or name a Python that has it with saltern_renderer_python (tried %s)", ErrNoSalt, strings.Join(tried, "; "))
+
+	return nil, fmt.Errorf("%w: install Salt's Python library, or name a Python that has it with saltern_renderer_python (tried %s)",
+		ErrNoSalt, strings.Join(tried, "; "))
 }
 
 // janitor stops workers and at last the nursery when there is nothing to do.
@@ -335,6 +362,7 @@ func (p *Pool) janitor(n *nursery) {
 	defer p.users.Done()
 	tick := time.NewTicker(max(10*time.Millisecond, min(p.cfg.WorkerIdle, p.cfg.IdleStop)/4))
 	defer tick.Stop()
+
 	for {
 		select {
 		case <-p.ctx.Done():
@@ -355,6 +383,7 @@ func (p *Pool) janitor(n *nursery) {
 			return
 		case <-tick.C:
 		}
+
 		if p.sweep(n) {
 			n.Stop(time.Second)
 			return
@@ -373,16 +402,20 @@ func (p *Pool) sweep(n *nursery) bool {
 			keep = append(keep, w)
 		}
 	}
+
 	p.idle = keep
-	end := len(p.slots) == 0 && len(p.own) == 0 && len(p.idle) == 0 && time.Since(time.Unix(0, n.last.Load())) >= p.cfg.IdleStop
+	end := len(p.slots) == 0 && len(p.own) == 0 && len(p.idle) == 0 &&
+		time.Since(time.Unix(0, n.last.Load())) >= p.cfg.IdleStop
 	if end && p.nursery == n {
 		p.nursery = nil
 	}
+
 	end = end || p.nursery != n && n.workers.Load() == 0
 	p.mu.Unlock()
 	for _, w := range old {
 		w.discard()
 	}
+
 	return end
 }
 

@@ -53,7 +53,12 @@ func (p *Pool) Reactions(cfg ReactionsConfig) *Reactions {
 //
 // Nobody fires an event again, so that Compile waits until a Python can be started, or ctx
 // ends.
-func (r *Reactions) Compile(ctx context.Context, tag string, data *value.Map, files []string) (calls, faults []*value.Map, err error) {
+func (r *Reactions) Compile(
+	ctx context.Context,
+	tag string,
+	data *value.Map,
+	files []string,
+) (calls, faults []*value.Map, err error) {
 	request := value.NewMap("op", "react", "tag", tag, "data", data, "files", value.List(files))
 	reply, err := r.ask(ctx, request)
 	for errors.Is(err, errStart) {
@@ -64,9 +69,11 @@ func (r *Reactions) Compile(ctx context.Context, tag string, data *value.Map, fi
 		}
 		reply, err = r.ask(ctx, request)
 	}
+
 	if err != nil {
 		return nil, nil, err
 	}
+
 	return onlyMaps(reply.List("calls")), onlyMaps(reply.List("faults")), nil
 }
 
@@ -101,6 +108,7 @@ func (r *Reactions) open(ctx context.Context) error {
 	if r.cfg.Options != nil {
 		options = r.cfg.Options(ctx)
 	}
+
 	fits := r.session != nil && r.layer == layer && value.Equal(r.options, options) && time.Since(r.since) < r.cfg.Renew
 	if fits {
 		r.idle.Reset(r.rests())
@@ -112,11 +120,13 @@ func (r *Reactions) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start Salt's reactor: %w", err)
 	}
+
 	r.session = s
 	r.layer = layer
 	r.options = options
 	r.since = time.Now()
 	r.idle = time.AfterFunc(r.rests(), r.Close) // stopped by end
+
 	return nil
 }
 
@@ -129,12 +139,14 @@ func (r *Reactions) start(ctx context.Context, options *value.Map) (*Session, er
 	if err != nil {
 		return nil, err
 	}
+
 	s := &Session{
 		pool:   r.pool,
 		own:    true,
 		begin:  value.NewMap("op", "begin", "kind", "reactor", "opts", options.Clone(), "grains", r.grains.Clone()),
 		worker: w,
 	}
+
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -147,6 +159,7 @@ func (r *Reactions) start(ctx context.Context, options *value.Map) (*Session, er
 		s.Close()
 		return nil, fmt.Errorf("read the grains of the master: %w", err)
 	}
+
 	r.grains = reply.Map("value")
 	return s, nil
 }

@@ -47,11 +47,14 @@ func reactorMaster(t testing.TB) (r *Reactions, config, root string) {
 			t.Fatal(err)
 		}
 	}
+
 	config = filepath.Join(root, "master")
-	text := fmt.Sprintf("id: themaster\nroot_dir: %[1]s\ncachedir: %[1]s/cache\nextension_modules: %[1]s/ext\nfile_roots: {base: [%[1]s/files]}\nreactor: []\n", root)
+	text := fmt.Sprintf("id: themaster\nroot_dir: %[1]s\ncachedir: %[1]s/cache\nextension_modules: %[1]s/ext\nfile_roots: {base: [%[1]s/files]}\nreactor: []\n",
+		root)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	p.cfg.ConfigFile = config
 	r = p.Reactions(ReactionsConfig{})
 	t.Cleanup(r.Close)
@@ -79,10 +82,12 @@ func saltReacts(t testing.TB, config string, cases []reactorCase) (out []reacted
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	script, err := os.ReadFile("testdata/reactor_oracle.py")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cmd := exec.Command(python(t), "-c", string(script), config)
 	cmd.Stdin = bytes.NewReader(in)
 	var trouble strings.Builder
@@ -91,9 +96,11 @@ func saltReacts(t testing.TB, config string, cases []reactorCase) (out []reacted
 	if err != nil {
 		t.Fatalf("%v: %s", err, trouble.String())
 	}
+
 	if err := json.Unmarshal(text, &out); err != nil {
 		t.Fatal(err)
 	}
+
 	return out
 }
 
@@ -104,25 +111,31 @@ func reacts(t testing.TB, r *Reactions, c reactorCase) (out reacted) {
 	if err != nil {
 		out.Errors = append(out.Errors, err.Error())
 	}
+
 	for _, call := range calls {
 		if call.Bool("unknown") { // what the master does not have either is refused by it
 			out.Errors = append(out.Errors, call.Str("fun"))
 			continue
 		}
+
 		if load := call.Map("load"); load != nil {
 			call.Delete("kwarg")
 			call.Update(load)
 		}
+
 		for _, ours := range []string{"id", "file", "unknown", "load"} {
 			call.Delete(ours)
 		}
+
 		out.Calls = append(out.Calls, throughJSON(t, toGo(call)))
 	}
+
 	for _, fault := range faults {
 		if fault.Bool("error") {
 			out.Errors = append(out.Errors, fault.Str("text"))
 		}
 	}
+
 	return out
 }
 
@@ -143,6 +156,7 @@ func fromGo(v any) any {
 	case int:
 		return int64(v)
 	}
+
 	return v
 }
 
@@ -161,6 +175,7 @@ func toGo(v any) any {
 		}
 		return out
 	}
+
 	return v
 }
 
@@ -184,17 +199,21 @@ func sameReaction(t *testing.T, c reactorCase, got, want reacted) {
 	if want.Ended != "" && len(calls) > len(want.Calls) {
 		calls = calls[:len(want.Calls)]
 	}
+
 	same := len(calls) == len(want.Calls) && (len(calls) == 0 || reflect.DeepEqual(calls, want.Calls))
 	refused := len(want.Errors) > 0 || want.Ended != ""
 	if same && refused == (len(got.Errors) > 0) {
 		return
 	}
+
 	var files strings.Builder
 	for _, path := range c.Files {
 		text, _ := os.ReadFile(path)
 		fmt.Fprintf(&files, "%s:\n%s\n", path, text)
 	}
-	t.Errorf("%s\ngot  %v, %q\nwant %v, %q %s", files.String(), got.Calls, got.Errors, want.Calls, want.Errors, want.Ended)
+
+	t.Errorf("%s\ngot  %v, %q\nwant %v, %q %s", files.String(), got.Calls, got.Errors, want.Calls,
+		want.Errors, want.Ended)
 }
 
 // TestReactionsAreSalts: files as administrators write them, and generated ones of all forms,
@@ -209,12 +228,22 @@ func TestReactionsAreSalts(t *testing.T) {
 	if err != nil || len(real) < 20 {
 		t.Fatalf("%v: %d files", err, len(real))
 	}
-	data := map[string]any{"id": "ink1", "act": "pend", "data": map[string]any{"id": "vm7"}, "path": "/etc/x", "list": []any{1, "é", nil, true}}
+
+	data := map[string]any{
+		"id":   "ink1",
+		"act":  "pend",
+		"data": map[string]any{"id": "vm7"},
+		"path": "/etc/x",
+		"list": []any{1, "é", nil, true},
+	}
+
 	for _, path := range real {
 		cases = append(cases, reactorCase{"salt/minion/ink1/start", data, []string{path}})
 	}
+
 	cases = append(cases,
-		reactorCase{"several", data, []string{root + "/real/a*.sls", root + "/real/missing.sls", root + "/real/names.sls"}},
+		reactorCase{"several", data,
+			[]string{root + "/real/a*.sls", root + "/real/missing.sls", root + "/real/names.sls"}},
 		reactorCase{"all", data, []string{root + "/real/*.sls"}},
 	)
 
@@ -223,9 +252,11 @@ func TestReactionsAreSalts(t *testing.T) {
 		generated = n
 		seed = uint64(time.Now().UnixNano())
 	}
+
 	if n, err := strconv.ParseUint(os.Getenv("SALTERN_REACTIONS_SEED"), 10, 64); err == nil {
 		seed = n
 	}
+
 	t.Logf("seed %d", seed)
 	g := generator{rand.New(rand.NewPCG(seed, 0))}
 	for n := range generated {
@@ -233,11 +264,15 @@ func TestReactionsAreSalts(t *testing.T) {
 		if err := os.WriteFile(path, []byte(g.file()), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		files := []string{path}
 		if n > 0 && g.odds(5) {
 			files = append(files, cases[g.IntN(len(cases))].Files...)
 		}
-		cases = append(cases, reactorCase{"tag/" + g.pick("a", "b c", "é"), map[string]any{"id": g.pick("m1", "m2.example"), "n": g.IntN(5)}, files})
+
+		cases = append(cases,
+			reactorCase{"tag/" + g.pick("a", "b c", "é"),
+				map[string]any{"id": g.pick("m1", "m2.example"), "n": g.IntN(5)}, files})
 	}
 
 	for i, want := range saltReacts(t, config, cases) {
@@ -253,11 +288,15 @@ func (g generator) odds(n int) bool { return g.IntN(n) == 0 }
 func (g generator) pick(of ...string) string { return of[g.IntN(len(of))] }
 
 var (
-	reactionIDs   = []string{"a", "b", "c", "'x y'", "é", "d_{{ data['id'] }}", "m{{ data['n'] }}"}
-	reactionFuns  = []string{"local.test.ping", "local.state.sls", "cmd.cmd.run", "caller.test.arg"}
-	masterFuns    = []string{"own.every", "own.any", "own.every", "own.few", "own.create", "own.words", "own.none", "manage.up", "cache.clear_all", "cache.grains", "error.error", "fileserver.update", "no.such", "state.orchestrate", "test.arg"}
+	reactionIDs  = []string{"a", "b", "c", "'x y'", "é", "d_{{ data['id'] }}", "m{{ data['n'] }}"}
+	reactionFuns = []string{"local.test.ping", "local.state.sls", "cmd.cmd.run", "caller.test.arg"}
+	masterFuns   = []string{"own.every", "own.any", "own.every", "own.few", "own.create", "own.words",
+		"own.none", "manage.up", "cache.clear_all", "cache.grains", "error.error", "fileserver.update",
+		"no.such", "state.orchestrate", "test.arg"}
 	wheelFuns     = []string{"own.every", "own.any", "key.accept", "key.delete", "no.such", "config.values"}
-	argumentNames = []string{"tgt", "tgt", "tgt_type", "expr_form", "timeout", "ret", "name", "kwargs", "text", "id", "a", "b", "class", "match", "fun", "state", "key", "metadata", "jid", "message", "mods", "saltenv"}
+	argumentNames = []string{"tgt", "tgt", "tgt_type", "expr_form", "timeout", "ret", "name", "kwargs",
+		"text", "id", "a", "b", "class", "match", "fun", "state", "key", "metadata", "jid", "message",
+		"mods", "saltenv"}
 )
 
 // file writes a few reactions, now and then with something odd.
@@ -266,6 +305,7 @@ func (g generator) file() string {
 	if g.odds(8) {
 		out.WriteString("{% import_yaml 'reactor/hosts.yaml' as conf %}\n{% set who = conf.channel %}\n")
 	}
+
 	for range 1 + g.IntN(4) {
 		id := g.pick(reactionIDs...)
 		switch g.IntN(16) {
@@ -275,7 +315,10 @@ func (g generator) file() string {
 			kind, fun, _ := strings.Cut(g.function(), ".")
 			fmt.Fprintf(&out, "%s: {%s: [%s, %s]}\n", id, kind, fun, strings.Join(g.arguments(), ", "))
 		case 2:
-			fmt.Fprintf(&out, "%s: %s\n", id, g.pick("5", "null", "text", "[a]", "{}", "{runner.own.any: {tgt: x}}", "{runner.own.any: null}", "{runner: []}", "{shell.x: []}", "{local.test.ping: [{tgt: x}], runner.own.any: []}"))
+			fmt.Fprintf(&out, "%s: %s\n", id,
+				g.pick("5", "null", "text", "[a]", "{}", "{runner.own.any: {tgt: x}}",
+					"{runner.own.any: null}", "{runner: []}", "{shell.x: []}",
+					"{local.test.ping: [{tgt: x}], runner.own.any: []}"))
 		case 3:
 			fmt.Fprintf(&out, "%s:\n  %s:\n    - %s\n  %s: []\n", id, g.function(), g.argument(), g.function())
 		default:
@@ -285,9 +328,11 @@ func (g generator) file() string {
 			}
 		}
 	}
+
 	if g.odds(40) {
 		out.WriteString(g.pick("{{ nosuch.x.y }}", "a: b: c", "{% if %}", "- a", "\tx: y"))
 	}
+
 	return out.String()
 }
 
@@ -320,7 +365,8 @@ func (g generator) arguments() (list []string) {
 func (g generator) argument() string {
 	switch g.IntN(12) {
 	case 0:
-		return "args: " + g.pick("[{a: 1}, {text: x}]", "{a: 1, b: [1, {c: d}]}", "[1, two]", "[]", "5", "[{a: 1, b: 2}]")
+		return "args: " + g.pick("[{a: 1}, {text: x}]", "{a: 1, b: [1, {c: d}]}", "[1, two]", "[]", "5",
+			"[{a: 1, b: 2}]")
 	case 1:
 		return "arg: " + g.pick("[1, two]", "[[a], {b: c}]", "text", "[]")
 	case 2:
@@ -330,35 +376,49 @@ func (g generator) argument() string {
 	case 4:
 		return "names: " + g.pick("[a, b]", "[a, {b: [{tgt: z}, {text: 1}]}]", "[]", "x")
 	case 5:
-		return g.pick("require", "watch", "onchanges", "require_in", "prereq") + ": " + g.pick("[{runner: a}]", "[{local: b}]", "[a]", "[{wheel: c}, {runner: b}]", "x", "[{runner: {a: b}}]")
+		return g.pick("require", "watch", "onchanges", "require_in", "prereq") + ": " +
+			g.pick("[{runner: a}]", "[{local: b}]", "[a]", "[{wheel: c}, {runner: b}]", "x", "[{runner: {a: b}}]")
 	case 6:
 		return g.pick("{a: 1, b: 2}", "word", "5", "{}")
 	}
+
 	return g.pick(argumentNames...) + ": " + g.value(2)
 }
 
 func (g generator) value(depth int) string {
 	if depth > 0 && g.odds(3) {
-		return g.pick("["+g.value(depth-1)+", "+g.value(depth-1)+"]", "{k: "+g.value(depth-1)+"}", "{1: "+g.value(depth-1)+", x: null}")
+		return g.pick("["+g.value(depth-1)+", "+g.value(depth-1)+"]", "{k: "+g.value(depth-1)+"}",
+			"{1: "+g.value(depth-1)+", x: null}")
 	}
-	return g.pick("1", "-2.5", "text", "'*'", "true", "null", "''", "\"{{ data['id'] }}\"", "{{ data['n'] }}", "{{ tag | json }}", "{{ grains['id'] }}", "{{ opts['id'] }}", "os:Debian", "G@a and m*", "0x10", "'5'")
+	return g.pick("1", "-2.5", "text", "'*'", "true", "null", "''", "\"{{ data['id'] }}\"",
+		"{{ data['n'] }}", "{{ tag | json }}", "{{ grains['id'] }}", "{{ opts['id'] }}", "os:Debian",
+		"G@a and m*", "0x10", "'5'")
 }
 
 // TestReactionsOfALostWorker: a Python that dies, and other options, cost no reaction; when
 // there is nothing to do no worker is kept.
 func TestReactionsOfALostWorker(t *testing.T) {
 	t.Parallel()
-	p, root := pool(t, map[string]string{"r.sls": "{% import_yaml 'v.yaml' as v %}\nx: {runner.test.arg: [{args: {v: {{ v }}}}]}\n", "salt/v.yaml": "1", "other/v.yaml": "2"}, func(c *Config) {
-		c.MaxWorkers = 1
-	})
+	p, root := pool(t,
+		map[string]string{
+			"r.sls":        "{% import_yaml 'v.yaml' as v %}\nx: {runner.test.arg: [{args: {v: {{ v }}}}]}\n",
+			"salt/v.yaml":  "1",
+			"other/v.yaml": "2",
+		},
+		func(c *Config) {
+			c.MaxWorkers = 1
+		})
+
 	options := value.NewMap()
 	r := p.Reactions(ReactionsConfig{Options: func(context.Context) *value.Map { return options }, Renew: time.Hour})
 	defer r.Close()
+
 	pillar, err := p.Session(t.Context(), Minion{ID: "m"}) // takes the only place
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pillar.Close()
+
 	want := func(v int64) {
 		t.Helper()
 		calls, faults, err := r.Compile(t.Context(), "t", value.NewMap(), []string{root + "/r.sls"})
@@ -366,25 +426,31 @@ func TestReactionsOfALostWorker(t *testing.T) {
 			t.Fatalf("%v, %v, %v", calls, faults, err)
 		}
 	}
+
 	session := func() *Session {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.session
 	}
+
 	want(1)
 	before := session()
 	want(1)
 	if session() != before {
 		t.Error("each event starts a worker")
 	}
+
 	dies := root + "/dies.sls"
-	text := fmt.Sprintf("#!py\nimport os\ndef run():\n    if not os.path.exists(%[1]q):\n        open(%[1]q, 'w').close()\n        os.kill(os.getpid(), 9)\n    return {'x': {'runner.test.arg': []}}\n", root+"/mark")
+	text := fmt.Sprintf("#!py\nimport os\ndef run():\n    if not os.path.exists(%[1]q):\n        open(%[1]q, 'w').close()\n        os.kill(os.getpid(), 9)\n    return {'x': {'runner.test.arg': []}}\n",
+		root+"/mark")
 	if err := os.WriteFile(dies, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if calls, _, err := r.Compile(t.Context(), "t", value.NewMap(), []string{dies}); err != nil || len(calls) != 1 {
 		t.Errorf("by a worker that dies: %v, %v", calls, err)
 	}
+
 	want(1)
 	options = value.NewMap("file_roots", value.NewMap("base", []any{root + "/other"}))
 	want(2)
@@ -392,10 +458,12 @@ func TestReactionsOfALostWorker(t *testing.T) {
 	r.mu.Lock()
 	r.cfg.Renew = time.Millisecond
 	r.mu.Unlock()
+
 	want(2)
 	if session() == before {
 		t.Error("a worker is used for longer than it may")
 	}
+
 	await.That(t, "the end of an idle worker", func() bool { return p.Stats().Workers == 1 })
 }
 
@@ -410,26 +478,34 @@ func TestReactionFaultsAreNamed(t *testing.T) {
 		calls int
 		want  []string
 	}{
-		"jinja":          {"# hunter2\nx:\n  {{ a\n", 1, []string{"bad.sls", "line 3"}},
-		"yaml":           {"x:\n  - a\n b: c\n", 1, []string{"bad.sls", "line 3"}},
-		"undefined":      {"x: {{ nosuch.y }}\n", 1, []string{"bad.sls", "nosuch"}},
-		"whole event":    {"x:\n  runner.own.any: null\n", 0, []string{"bad.sls", "'x'"}},
-		"missing a name": {"\nx:\n  runner.own.few: [{b: 1}]\n", 1, []string{"'x'", "own.few", "takes at least", "bad.sls:2"}},
-		"unknown kind":   {"x:\n  shell.run: [{b: 1}]\n", 1, []string{"'x'", "shell.run", "bad.sls:1"}},
-		"a secret":       {"x:\n  local.test.ping: [{tgt: a}, {args: {a: 1}}, {arg: [hunter2]}]\n", 2, []string{"ignoring 'arg'", "bad.sls:1"}},
-		"cannot be sent": {"#!py\ndef run():\n    return {'x': {'runner.own.any': [{'args': {'a': object()}}]}}\n", 1, []string{"'x'", "own.any"}},
+		"jinja":       {"# hunter2\nx:\n  {{ a\n", 1, []string{"bad.sls", "line 3"}},
+		"yaml":        {"x:\n  - a\n b: c\n", 1, []string{"bad.sls", "line 3"}},
+		"undefined":   {"x: {{ nosuch.y }}\n", 1, []string{"bad.sls", "nosuch"}},
+		"whole event": {"x:\n  runner.own.any: null\n", 0, []string{"bad.sls", "'x'"}},
+		"missing a name": {"\nx:\n  runner.own.few: [{b: 1}]\n", 1,
+			[]string{"'x'", "own.few", "takes at least", "bad.sls:2"}},
+		"unknown kind": {"x:\n  shell.run: [{b: 1}]\n", 1, []string{"'x'", "shell.run", "bad.sls:1"}},
+		"a secret": {"x:\n  local.test.ping: [{tgt: a}, {args: {a: 1}}, {arg: [hunter2]}]\n", 2,
+			[]string{"ignoring 'arg'", "bad.sls:1"}},
+		"cannot be sent": {"#!py\ndef run():\n    return {'x': {'runner.own.any': [{'args': {'a': object()}}]}}\n",
+			1, []string{"'x'", "own.any"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := filepath.Join(t.TempDir(), "bad.sls")
-			for path, text := range map[string]string{good: "good:\n  runner.own.any: [{args: {a: 1}}]\n", bad: tt.text} {
+			for path, text := range map[string]string{
+				good: "good:\n  runner.own.any: [{args: {a: 1}}]\n",
+				bad:  tt.text,
+			} {
 				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			calls, faults, err := r.Compile(t.Context(), "t", value.NewMap(), []string{bad, good})
 			if err != nil || len(calls) != tt.calls || len(faults) != 1 {
 				t.Fatalf("%v, %v, %v", calls, faults, err)
 			}
+
 			f := faults[0]
 			text := fmt.Sprintf("%s %s:%v", f.Str("text"), f.Str("file"), f.Value("line"))
 			for _, want := range tt.want {
@@ -437,6 +513,7 @@ func TestReactionFaultsAreNamed(t *testing.T) {
 					t.Errorf("%q lacks %q", text, want)
 				}
 			}
+
 			if strings.Contains(text, "hunter2") {
 				t.Errorf("%q tells a secret", text)
 			}
@@ -448,7 +525,8 @@ func BenchmarkReaction(b *testing.B) {
 	r, _, root := reactorMaster(b)
 	data := value.NewMap("id", "ink1", "act", "pend")
 	for b.Loop() {
-		if _, faults, err := r.Compile(b.Context(), "salt/minion/ink1/start", data, []string{root + "/real/cache.sls"}); err != nil || len(faults) > 0 {
+		if _, faults, err := r.Compile(b.Context(), "salt/minion/ink1/start", data,
+			[]string{root + "/real/cache.sls"}); err != nil || len(faults) > 0 {
 			b.Fatal(faults, err)
 		}
 	}

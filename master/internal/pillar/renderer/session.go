@@ -43,20 +43,28 @@ func (p *Pool) Session(ctx context.Context, m Minion) (*Session, error) {
 	if m.Master {
 		kind = "master"
 	}
-	s := &Session{pool: p, begin: value.NewMap("op", "begin", "kind", kind, "id", m.ID, "grains", m.Grains.Clone(), "saltenv", m.Saltenv,
-		"pillarenv", m.Pillarenv, "pillar", m.Pillar.Clone(), "opts", m.Opts.Clone(), "watch", m.Watch)}
+
+	s := &Session{
+		pool: p,
+		begin: value.NewMap("op", "begin", "kind", kind, "id", m.ID, "grains", m.Grains.Clone(), "saltenv", m.Saltenv,
+			"pillarenv", m.Pillarenv, "pillar", m.Pillar.Clone(), "opts", m.Opts.Clone(), "watch", m.Watch),
+	}
+
 	w, err := p.acquire(ctx, false)
 	if err != nil {
 		return nil, err
 	}
+
 	s.worker = w
 	if m.Needed != nil && !m.Needed() {
 		s.once.Do(func() { p.release(w, false, false) })
 		return nil, ErrNotNeeded
 	}
+
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
+
 	return s, nil
 }
 
@@ -87,6 +95,7 @@ func (s *Session) call(ctx context.Context, req *value.Map) (*value.Map, error) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.pool.ctx, cancel)()
+
 	for try := 0; ; try++ {
 		reply, err := s.attempt(ctx, req, try > 0 || req == nil)
 		var f *Failure
@@ -94,6 +103,7 @@ func (s *Session) call(ctx context.Context, req *value.Map) (*value.Map, error) 
 			s.altered = s.altered || f != nil && f.altered || reply.Bool("altered")
 			return reply, err
 		}
+
 		s.broken = true
 		if s.pool.ctx.Err() != nil {
 			return nil, errClosed
@@ -101,6 +111,7 @@ func (s *Session) call(ctx context.Context, req *value.Map) (*value.Map, error) 
 		if try > 0 || !transient(err) {
 			return nil, err
 		}
+
 		s.pool.count(func(st *Stats) { st.Retries++ })
 		s.pool.cfg.Log.Warn("a renderer died; trying once more", "minion", s.begin.Str("id"), "error", err)
 		s.worker.discard()
@@ -108,6 +119,7 @@ func (s *Session) call(ctx context.Context, req *value.Map) (*value.Map, error) 
 		if err != nil {
 			return nil, err
 		}
+
 		s.worker, s.broken = w, false
 	}
 }
@@ -148,7 +160,8 @@ func (s *Session) Render(ctx context.Context, t Template) (any, error) {
 }
 
 func (t Template) request() *value.Map {
-	req := value.NewMap("op", "render", "sls", t.SLS, "saltenv", t.Saltenv, "pillar_rend", t.Pillar, "context", t.Context.Clone())
+	req := value.NewMap("op", "render", "sls", t.SLS, "saltenv", t.Saltenv, "pillar_rend", t.Pillar,
+		"context", t.Context.Clone())
 	if t.Path != "" {
 		req.Set("path", t.Path)
 	} else {
@@ -174,14 +187,17 @@ func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, erro
 	if err != nil {
 		return nil, memo.Trace{}, err
 	}
+
 	v := reply.Value("value")
 	if why, ok := reply.Get("unshareable"); ok {
 		return v, memo.Trace{}, Unshareable(value.StrMax(why, 200))
 	}
+
 	trace, err := memo.ReadTrace(reply)
 	if err != nil {
 		return v, memo.Trace{}, Unshareable(err.Error())
 	}
+
 	return v, trace, nil
 }
 
@@ -198,15 +214,22 @@ func (s *Session) SetPillar(ctx context.Context, pillar *value.Map) error {
 
 // ExtPillar runs entries of the ext_pillar chain of the configuration on a pillar
 // and returns the outcome and Salt's error texts.
-func (s *Session) ExtPillar(ctx context.Context, pillar *value.Map, entries []any, extra *value.Map) (*value.Map, []string, error) {
+func (s *Session) ExtPillar(
+	ctx context.Context,
+	pillar *value.Map,
+	entries []any,
+	extra *value.Map,
+) (*value.Map, []string, error) {
 	s.pillar = pillar
-	return s.mapResult(ctx, value.NewMap("op", "ext_pillar", "pillar", pillar, "entries", entries, "extra", extra.Clone()))
+	return s.mapResult(ctx,
+		value.NewMap("op", "ext_pillar", "pillar", pillar, "entries", entries, "extra", extra.Clone()))
 }
 
 // Whole has Salt's Pillar class compile everything, top files included. What git
 // entries in ext_pillar have is given for each of them, see [gitpillar.ForPython].
 func (s *Session) Whole(ctx context.Context, override, extra *value.Map, git []any) (*value.Map, error) {
-	m, _, err := s.mapResult(ctx, value.NewMap("op", "whole", "override", override.Clone(), "extra", extra.Clone(), "git_pillars", git))
+	m, _, err := s.mapResult(ctx,
+		value.NewMap("op", "whole", "override", override.Clone(), "extra", extra.Clone(), "git_pillars", git))
 	return m, err
 }
 

@@ -32,9 +32,11 @@ func (w *worker) call(ctx context.Context, timeout time.Duration, req *value.Map
 	if len(frame)-4 > w.max {
 		return nil, &Failure{Message: fmt.Sprintf("the request has %d bytes, %d are allowed", len(frame)-4, w.max)}
 	}
+
 	w.conn.SetDeadline(time.Now().Add(timeout))
 	stop := context.AfterFunc(ctx, func() { w.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
+
 	reply, err := w.exchange(frame)
 	switch {
 	case err == nil:
@@ -45,6 +47,7 @@ func (w *worker) call(ctx context.Context, timeout time.Duration, req *value.Map
 	default:
 		return nil, fmt.Errorf("%w: %w", errDied, err)
 	}
+
 	return readReply(reply)
 }
 
@@ -55,7 +58,12 @@ func readReply(b []byte) (*value.Map, error) {
 		return nil, &Failure{Message: "the result cannot be read: " + err.Error()}
 	}
 	if !m.Bool("ok") {
-		return nil, &Failure{Message: m.Str("error"), Kind: m.Str("kind"), Trace: m.Str("trace"), altered: m.Bool("altered")}
+		return nil, &Failure{
+			Message: m.Str("error"),
+			Kind:    m.Str("kind"),
+			Trace:   m.Str("trace"),
+			altered: m.Bool("altered"),
+		}
 	}
 	return m, nil
 }

@@ -17,6 +17,7 @@ func BenchmarkLook1000(b *testing.B) {
 	for i := range 1000 {
 		option.Set(fmt.Sprint("e", i), g.entry(i))
 	}
+
 	p, _ := Read(option, nil)
 	states := make([]State, len(p.Entries))
 	look := Look{Enabled: true, Splay: SameSplay}

@@ -87,10 +87,12 @@ func parseCron(text string) (*cron, error) {
 	if len(text) > maxCron {
 		return nil, fmt.Errorf("the expression has more than %d bytes", maxCron)
 	}
+
 	text = strings.ToLower(text)
 	if alias, ok := cronAliases[text]; ok {
 		text = alias
 	}
+
 	fields := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n\r\f\v", r) })
 	if len(fields) < 5 || len(fields) > 7 {
 		return nil, fmt.Errorf("%d fields, not 5, 6 or 7", len(fields))
@@ -104,12 +106,14 @@ func parseCron(text string) (*cron, error) {
 		}
 		c.fields = append(c.fields, f)
 	}
+
 	for _, i := range []int{cronDay, cronWeekday} {
 		other := fields[cronDay+cronWeekday-i]
 		if len(c.fields[i].values) == cronBounds[i].count && strings.Contains(other, "*") {
 			c.fields[i].all = true
 		}
 	}
+
 	return c, c.checkNth()
 }
 
@@ -147,6 +151,7 @@ func (c *cron) field(index int, text string) (f cronField, err error) {
 			f.values = append(f.values, c.nearest[0])
 			continue
 		}
+
 		if err := c.part(index, part, &f); err != nil {
 			return f, err
 		}
@@ -158,6 +163,7 @@ func (c *cron) field(index int, text string) (f cronField, err error) {
 	if !day && len(f.values) == cronBounds[index].count {
 		f.all = true
 	}
+
 	return f, nil
 }
 
@@ -193,6 +199,7 @@ func (c *cron) part(index int, text string, f *cronField) error {
 	if err != nil {
 		return err
 	}
+
 	for _, v := range values {
 		if v < cronBounds[index].low || v > cronBounds[index].high {
 			return fmt.Errorf("%d is not from %d to %d", v, cronBounds[index].low, cronBounds[index].high)
@@ -202,6 +209,7 @@ func (c *cron) part(index int, text string, f *cronField) error {
 			c.nth[v] = append(c.nth[v], nth)
 		}
 	}
+
 	return nil
 }
 
@@ -212,6 +220,7 @@ func cronValues(index int, text string, f *cronField) ([]int, error) {
 	if rest, ok := strings.CutPrefix(text, "*/"); ok && rest != "" {
 		spelled = fmt.Sprintf("%d-%d/%s", bounds.low, bounds.high, rest)
 	}
+
 	m := cronRange.FindStringSubmatch(spelled)
 	fromStart := false // START/STEP has no end
 	if m == nil {
@@ -220,6 +229,7 @@ func cronValues(index int, text string, f *cronField) ([]int, error) {
 			fromStart = m != nil
 		}
 	}
+
 	if m != nil {
 		return cronSpan(index, m[1], m[2], m[3], fromStart)
 	}
@@ -232,10 +242,12 @@ func cronValues(index int, text string, f *cronField) ([]int, error) {
 		f.lastDay = true
 		return nil, nil
 	}
+
 	v, err := cronValue(index, text)
 	if err != nil {
 		return nil, err
 	}
+
 	return []int{v}, nil
 }
 
@@ -246,13 +258,16 @@ func cronValue(index int, text string) (int, error) {
 	if !cronNumber.MatchString(text) {
 		return 0, fmt.Errorf("%q is not a value", text)
 	}
+
 	v, err := strconv.Atoi(text)
 	if err != nil {
 		return 0, fmt.Errorf("%s is too large", text)
 	}
+
 	if index == cronWeekday && v == 7 {
 		v = 0
 	}
+
 	return v, nil
 }
 
@@ -263,20 +278,24 @@ func cronSpan(index int, from, to, every string, fromStart bool) ([]int, error) 
 	if index == cronDay && to == "l" {
 		to = "31"
 	}
+
 	low, err := cronValue(index, from)
 	if err != nil {
 		return nil, err
 	}
+
 	high, err := cronValue(index, to)
 	if err != nil {
 		return nil, err
 	}
+
 	step := 1
 	if every != "" {
 		if step, err = strconv.Atoi(every); err != nil || step == 0 {
 			return nil, fmt.Errorf("the step %s is not possible", every)
 		}
 	}
+
 	if max(low, high) > bounds.high {
 		return nil, fmt.Errorf("%d is above %d", max(low, high), bounds.high)
 	}
@@ -287,15 +306,18 @@ func cronSpan(index int, from, to, every string, fromStart bool) ([]int, error) 
 	case low == high:
 		low, high = bounds.low, bounds.high
 	}
+
 	if low <= high {
 		return steps(low, high, step), nil
 	}
+
 	out := steps(low, bounds.high, step)
 	skip := 0
 	last := out[len(out)-1]
 	if left := bounds.high - last; last-bounds.low+step > bounds.high-bounds.low+1 && left < step {
 		skip = step - left
 	}
+
 	return append(out, steps(bounds.low+skip, high, step)...), nil
 }
 
@@ -312,6 +334,7 @@ func (c *cron) next(now time.Time) (time.Time, bool) {
 	if len(c.fields) > 5 {
 		start = now.Truncate(time.Second).Add(time.Second)
 	}
+
 	day, weekday := c.fields[cronDay], c.fields[cronWeekday]
 	if day.all || weekday.all {
 		return c.search(start, day, weekday)
@@ -331,6 +354,7 @@ func (c *cron) next(now time.Time) (time.Time, bool) {
 	case !ok2 || byDay.Before(byWeekday):
 		return byDay, true
 	}
+
 	return byWeekday, true
 }
 
@@ -350,8 +374,10 @@ func (c *cron) search(start time.Time, day, weekday cronField) (time.Time, bool)
 				return t, true
 			}
 		}
+
 		date = date.AddDate(0, 0, 1)
 	}
+
 	return time.Time{}, false
 }
 
@@ -367,9 +393,11 @@ func (c *cron) onDay(date time.Time, day, weekday cronField) bool {
 	case !day.has(date.Day()):
 		return false
 	}
+
 	if len(c.nth) == 0 {
 		return weekday.has(int(date.Weekday()))
 	}
+
 	return slices.ContainsFunc(c.nth[int(date.Weekday())], func(n int) bool {
 		if n == lastOf {
 			return date.Day()+7 > days
@@ -384,15 +412,18 @@ func (c *cron) onDate(at time.Time) (time.Time, bool) {
 	if len(c.fields) > cronSecond {
 		second = c.fields[cronSecond]
 	}
+
 	date := time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, time.UTC)
 	for h := at.Hour(); h < 24; h++ {
 		if !c.fields[cronHour].has(h) {
 			continue
 		}
+
 		for m := range 60 {
 			if !c.fields[cronMinute].has(m) {
 				continue
 			}
+
 			for s := range 60 {
 				if !second.has(s) {
 					continue
@@ -403,6 +434,7 @@ func (c *cron) onDate(at time.Time) (time.Time, bool) {
 			}
 		}
 	}
+
 	return time.Time{}, false
 }
 

@@ -71,6 +71,7 @@ func parseMoment(text string) (m moment, err error) {
 	if zonedText.MatchString(text) {
 		return m, errors.New("a time zone is not possible; times are those of this master's clock")
 	}
+
 	lower := strings.ToLower(strings.TrimSpace(text))
 	if both := isoBoth.FindStringSubmatch(lower); both != nil {
 		lower = both[1] + " " + both[2]
@@ -80,9 +81,11 @@ func parseMoment(text string) (m moment, err error) {
 	for len(p.words) > 0 && err == nil {
 		err = p.word()
 	}
+
 	if err == nil {
 		err = p.finish()
 	}
+
 	return p.moment, err
 }
 
@@ -117,10 +120,12 @@ func (p *momentParser) word() error {
 	if w == "at" || w == "on" {
 		return nil
 	}
+
 	if d, ok := weekdayNames[w]; ok && !p.moment.named {
 		p.moment.weekday, p.moment.named = d, true
 		return nil
 	}
+
 	if m, ok := monthNames[w]; ok && !p.hasDate {
 		day := ordinal.FindStringSubmatch(p.take())
 		if day == nil {
@@ -128,21 +133,25 @@ func (p *momentParser) word() error {
 		}
 		return p.date(p.yearBehind(), m, day[1])
 	}
+
 	if m := isoDate.FindStringSubmatch(w); m != nil && !p.hasDate {
 		return p.date(m[1], monthOf(m[2]), m[3])
 	}
+
 	if m := slashDate.FindStringSubmatch(w); m != nil && !p.hasDate {
 		if first, _ := strconv.Atoi(m[1]); first > 12 {
 			return p.date(m[3], monthOf(m[2]), m[1])
 		}
 		return p.date(m[3], monthOf(m[1]), m[2])
 	}
+
 	if month, ok := monthNames[p.peek()]; ok && !p.hasDate {
 		if day := ordinal.FindStringSubmatch(w); day != nil {
 			p.take()
 			return p.date(p.yearBehind(), month, day[1])
 		}
 	}
+
 	return p.clock(w)
 }
 
@@ -181,10 +190,12 @@ func (p *momentParser) clock(w string) error {
 	if m == nil || p.hasTime {
 		return errNotAMoment
 	}
+
 	half := m[4]
 	if next := p.peek(); half == "" && (next == "am" || next == "pm") {
 		half = p.take()
 	}
+
 	if half == "" && m[2] == "" {
 		return errNotAMoment
 	}
@@ -195,12 +206,14 @@ func (p *momentParser) clock(w string) error {
 	if half != "" && hour > 12 || hour > 23 || minute > 59 || second > 59 {
 		return errors.New("there is no such time of day")
 	}
+
 	switch {
 	case half == "am" && hour == 12:
 		hour = 0
 	case half == "pm" && hour < 12:
 		hour += 12
 	}
+
 	p.hasTime = true
 	p.moment.clock = time.Duration(hour*3600+minute*60+second) * time.Second
 	return nil

@@ -25,6 +25,7 @@ func TestWalkFindsEachLook(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		look := Look{Enabled: p.Enabled, Splay: SameSplay}
 
 		for _, e := range p.Entries {
@@ -33,26 +34,33 @@ func TestWalkFindsEachLook(t *testing.T) {
 			end := begin.Add(hours * time.Hour)
 			each := look
 			each.Window = window
+
 			for now := begin.Add(Tick); !now.After(end); now = now.Add(Tick) {
 				each.Now = now
 				var fun string
 				if fun, state = e.Step(state, each); fun != "" {
 					want = append(want, now.Format(time.RFC3339)+" "+fun)
 				}
+
 				if len(want) == maxSteps/2 {
 					end = now
 				}
 			}
+
 			walked := e.Walk(State{}, begin, end, look, func(at time.Time, fun string) bool {
 				got = append(got, at.Format(time.RFC3339)+" "+fun)
 				return true
 			})
-			if !slices.Equal(got, want) || walked.Next != state.Next || walked.LastRun != state.LastRun || walked.Armed != state.Armed {
-				t.Fatalf("%s of %s from %s:\n%.20q\n%.20q\n%+v\n%+v", e.Name, value.Repr(sc.Schedule), sc.Start, got, want, walked, state)
+			if !slices.Equal(got, want) || walked.Next != state.Next || walked.LastRun != state.LastRun ||
+				walked.Armed != state.Armed {
+				t.Fatalf("%s of %s from %s:\n%.20q\n%.20q\n%+v\n%+v", e.Name, value.Repr(sc.Schedule),
+					sc.Start, got, want, walked, state)
 			}
+
 			runs += len(want)
 		}
 	}
+
 	if runs < 1_000 {
 		t.Errorf("%d runs show nothing", runs)
 	}
@@ -68,12 +76,17 @@ func TestUpcoming(t *testing.T) {
 	}{
 		{"cron", value.NewMap("cron", "0 3 * * mon-fri"), "2026-11-30 03:00, 2026-12-01 03:00, 2026-12-02 03:00"},
 		{"leap days", value.NewMap("cron", "0 0 29 2 *"), "2028-02-29 00:00, 2032-02-29 00:00, 2036-02-29 00:00"},
-		{"daily", value.NewMap("when", []any{"5:00pm", "9:00am"}), "2026-11-28 17:00, 2026-11-29 09:00, 2026-11-29 17:00"},
+		{"daily", value.NewMap("when", []any{"5:00pm", "9:00am"}),
+			"2026-11-28 17:00, 2026-11-29 09:00, 2026-11-29 17:00"},
 		{"weekly", value.NewMap("when", "Monday 5:00pm"), "2026-11-30 17:00, 2026-12-07 17:00, 2026-12-14 17:00"},
 		{"once", value.NewMap("once", "2027-01-01T00:00:00"), "2027-01-01 00:00"},
 		{"past", value.NewMap("once", "2025-01-01T00:00:00"), ""},
-		{"interval", value.NewMap("hours", int64(6), "run_on_start", false), "2026-11-28 22:00, 2026-11-29 04:00, 2026-11-29 10:00"},
-		{"by night", value.NewMap("hours", int64(6), "run_on_start", false, "range", value.NewMap("start", "02:00", "end", "04:00")), "2026-11-29 02:00, 2026-11-30 02:00, 2026-12-01 02:00"},
+		{"interval", value.NewMap("hours", int64(6), "run_on_start", false),
+			"2026-11-28 22:00, 2026-11-29 04:00, 2026-11-29 10:00"},
+		{"by night",
+			value.NewMap("hours", int64(6), "run_on_start", false, "range",
+				value.NewMap("start", "02:00", "end", "04:00")),
+			"2026-11-29 02:00, 2026-11-30 02:00, 2026-12-01 02:00"},
 		{"disabled", value.NewMap("hours", int64(6), "enabled", false), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -82,10 +95,12 @@ func TestUpcoming(t *testing.T) {
 			if len(problems) > 0 {
 				t.Fatal(problems)
 			}
+
 			var got []string
 			for _, run := range p.Upcoming(p.Entries[0], State{}, now.Add(-Tick), 3) {
 				got = append(got, run.At.Format("2006-01-02 15:04"))
 			}
+
 			if text := strings.Join(got, ", "); text != c.want {
 				t.Errorf("%s, not %s", text, c.want)
 			}
@@ -101,10 +116,12 @@ func TestNothingIsUpcoming(t *testing.T) {
 	for i := range 200 {
 		option.Set(fmt.Sprint("e", i), value.NewMap("function", "a.b", "cron", "30 3 * * mon-fri"))
 	}
+
 	on, _ := Read(option, nil)
 	option.Set("enabled", false)
 	off, _ := Read(option, nil)
 	began := time.Now()
+
 	for i := range on.Entries {
 		if runs := on.Upcoming(on.Entries[i], State{}, now, 0); runs != nil {
 			t.Fatalf("none was asked for: %v", runs)
@@ -113,6 +130,7 @@ func TestNothingIsUpcoming(t *testing.T) {
 			t.Fatalf("the schedule is switched off: %v", runs)
 		}
 	}
+
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("that took %v", took)
 	}
@@ -145,7 +163,9 @@ var refusals = []struct {
 	{"range", value.NewMap("seconds", int64(3), "range", "02:00-04:00"), false},
 	{"range", value.NewMap("seconds", int64(3), "range", value.NewMap("start", "22:00", "end", "04:00")), false},
 	{"range", value.NewMap("seconds", int64(3), "range", value.NewMap("start", "22:00")), false},
-	{"skip_during_range", value.NewMap("seconds", int64(3), "skip_during_range", value.NewMap("start", "noon", "end", "13:00")), false},
+	{"skip_during_range",
+		value.NewMap("seconds", int64(3), "skip_during_range", value.NewMap("start", "noon", "end", "13:00")),
+		false},
 	{"until", value.NewMap("seconds", int64(3), "until", "never"), false},
 	{"after", value.NewMap("seconds", int64(3), "after", int64(20200101)), false},
 	{"splay", value.NewMap("seconds", int64(3), "splay", "3"), false},
@@ -163,7 +183,8 @@ func TestScheduleRefusals(t *testing.T) {
 	for i, c := range refusals {
 		t.Run(fmt.Sprint(i, " ", c.key), func(t *testing.T) {
 			c.entry.Set("function", "f.n")
-			p, problems := Read(value.NewMap("good", value.NewMap("function", "f.n", "hours", int64(1)), "e", c.entry), nil)
+			p, problems := Read(value.NewMap("good", value.NewMap("function", "f.n", "hours", int64(1)), "e", c.entry),
+				nil)
 			if len(p.Entries) != 1 || len(problems) == 0 {
 				t.Fatalf("%d entries, problems %v", len(p.Entries), problems)
 			}
@@ -189,7 +210,8 @@ func refusalsOfSalt(t *testing.T, s *salt) {
 
 // TestScheduleWarnings: keys without effect are named.
 func TestScheduleWarnings(t *testing.T) {
-	limits := value.NewMap("function", "f.n", "seconds", 3.5, "until", "2027-01-01", "after", "2026-01-01", "maxrunning", int64(0))
+	limits := value.NewMap("function", "f.n", "seconds", 3.5, "until", "2027-01-01", "after", "2026-01-01",
+		"maxrunning", int64(0))
 	p, problems := Read(value.NewMap("e", limits, "skip_function", "f.skip"), nil)
 	var keys []string
 	for _, p := range problems {
@@ -198,6 +220,7 @@ func TestScheduleWarnings(t *testing.T) {
 		}
 		keys = append(keys, p.Key)
 	}
+
 	slices.Sort(keys)
 	if len(p.Entries) != 1 || strings.Join(keys, " ") != "maxrunning seconds until" {
 		t.Errorf("%d entries, warnings of %v", len(p.Entries), keys)
@@ -215,8 +238,10 @@ func TestBrokenSettings(t *testing.T) {
 		{"skip_during_range", value.NewMap("start", "x", "end", "y")},
 		{"skip_function", int64(1)},
 	} {
-		p, problems := Read(value.NewMap(c.key, c.value, "e", value.NewMap("function", "f.n", "seconds", int64(3))), nil)
-		if len(p.Entries) != 0 || len(problems) != 1 || problems[0].Entry != "" || problems[0].Key != c.key || !problems[0].Refused {
+		p, problems := Read(value.NewMap(c.key, c.value, "e", value.NewMap("function", "f.n", "seconds", int64(3))),
+			nil)
+		if len(p.Entries) != 0 || len(problems) != 1 || problems[0].Entry != "" || problems[0].Key != c.key ||
+			!problems[0].Refused {
 			t.Errorf("%s: %d entries, %+v", c.key, len(p.Entries), problems)
 		}
 	}
@@ -224,7 +249,8 @@ func TestBrokenSettings(t *testing.T) {
 
 // TestNamedWhens: an entry may name moments of the pillar.
 func TestNamedWhens(t *testing.T) {
-	p, problems := Read(value.NewMap("e", value.NewMap("function", "f.n", "when", "tea time")), value.NewMap("tea time", "17:00"))
+	p, problems := Read(value.NewMap("e", value.NewMap("function", "f.n", "when", "tea time")),
+		value.NewMap("tea time", "17:00"))
 	now := time.Date(2026, 11, 28, 16, 0, 0, 0, time.UTC)
 	if len(problems) > 0 || len(p.Upcoming(p.Entries[0], State{}, now, 1)) != 1 {
 		t.Errorf("%v", problems)
@@ -236,6 +262,7 @@ func FuzzSchedule(f *testing.F) {
 	for _, l := range momentLayouts {
 		f.Add(l, "*/5 2-4 * * mon#2", "%Y-%m-%d")
 	}
+
 	f.Add("17:00", "0 0 15w * ?", "%d%%%b")
 	f.Fuzz(func(t *testing.T, when, cron, format string) {
 		now := time.Date(2026, 11, 28, 16, 0, 0, 0, time.UTC)
@@ -250,6 +277,7 @@ func FuzzSchedule(f *testing.F) {
 			if (len(p.Entries) == 0) == (len(problems) == 0) {
 				t.Fatalf("%d entries, %v", len(p.Entries), problems)
 			}
+
 			for _, e := range p.Entries {
 				last := now
 				for _, run := range p.Upcoming(e, State{}, now, 3) {

@@ -109,13 +109,16 @@ func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
 		if isSetting(key) {
 			continue
 		}
+
 		r := reader{entry: &Entry{}, key: key, whens: whens}
 		r.read(v, common)
 		if !r.refused && !broken {
 			p.Entries = append(p.Entries, r.entry)
 		}
+
 		problems = append(problems, r.problems...)
 	}
+
 	return p, problems
 }
 
@@ -143,20 +146,25 @@ func (r *reader) settings(option *value.Map, p *Plan) (common Entry) {
 	for _, key := range []string{splayKey, skipKey, skipFunKey} {
 		common.Digest += value.Repr(option.Value(key)) + "\n"
 	}
+
 	if v, ok := option.Get(enabledKey); ok {
 		p.Enabled = r.flag(enabledKey, v)
 	}
+
 	if v, ok := option.Get(splayKey); ok {
 		common.splay = r.splay(v)
 	}
+
 	if v, ok := option.Get(skipKey); ok && value.Truth(v) {
 		common.skip = r.span(skipKey, v)
 	}
+
 	if v, ok := option.Get(skipFunKey); ok && value.Truth(v) {
 		if common.skipFun, ok = v.(string); !ok {
 			r.refuse(skipFunKey, "it is not the name of a function")
 		}
 	}
+
 	return common
 }
 
@@ -175,16 +183,19 @@ func (r *reader) read(v any, common Entry) {
 	r.entry.Digest = fmt.Sprintf("%x", sha256.Sum256([]byte(common.Digest+value.Repr(v))))
 	r.entry.Enabled = true
 	r.entry.Max = 1
+
 	for k, v := range m.All() {
 		key := fmt.Sprint(k)
 		read, known := keys[key]
 		if !known {
 			r.unknown(key)
 		}
+
 		if read != nil {
 			read(r, v)
 		}
 	}
+
 	r.readFun(m)
 	r.readTrigger(m)
 	r.checkLimits()
@@ -211,14 +222,17 @@ func (r *reader) readFun(m *value.Map) {
 		if !set {
 			continue
 		}
+
 		fun, ok := v.(string)
 		if !ok || !strings.Contains(fun, ".") {
 			r.refuse(key, "it is not the name of a runner function, such as state.orchestrate")
 			return
 		}
+
 		r.entry.Fun = fun
 		return
 	}
+
 	r.refuse("", "it has no function")
 }
 
@@ -308,6 +322,7 @@ func (r *reader) splay(v any) (s splay) {
 	if !value.Truth(v) {
 		return s
 	}
+
 	s.low = 1
 	high, ok := v.(int64)
 	if m, isMap := v.(*value.Map); isMap {
@@ -316,7 +331,9 @@ func (r *reader) splay(v any) (s splay) {
 		high, ok = m.Int("end")
 		ok = ok && low
 	}
-	if s.high = high; !ok {
+
+	s.high = high
+	if !ok {
 		r.refuse(splayKey, "%s is neither a whole number of seconds nor {start: SECONDS, end: SECONDS}", spell(v))
 		return splay{}
 	}
@@ -324,6 +341,7 @@ func (r *reader) splay(v any) (s splay) {
 		r.refuse(splayKey, "%s is no span of seconds", spell(v))
 		return splay{}
 	}
+
 	return s
 }
 
@@ -342,11 +360,13 @@ func (r *reader) span(key string, v any) *span {
 		r.refuse(key, "it is not a map of start and end")
 		return nil
 	}
+
 	for k := range m.All() {
 		if !slices.Contains([]string{"start", "end", "invert"}, fmt.Sprint(k)) || k == "invert" && key != "range" {
 			r.refuse(key, "it has no key %v", k)
 		}
 	}
+
 	var s span
 	for _, part := range []struct {
 		name string
@@ -362,9 +382,11 @@ func (r *reader) span(key string, v any) *span {
 
 	comparable := s.start.absolute() && s.end.absolute() || s.start.daily() && s.end.daily()
 	if _, _, ok := s.on(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)); comparable && !ok {
-		r.refuse(key, "the end is not after the start; a range over midnight is the inverted one of the day: {start: END, end: START, invert: True}")
+		r.refuse(key,
+			"the end is not after the start; a range over midnight is the inverted one of the day: {start: END, end: START, invert: True}")
 		return nil
 	}
+
 	return &s
 }
 
@@ -401,6 +423,7 @@ func (r *reader) times(key string, v any) (out []time.Time) {
 		r.refuse(key, "it is not a list of at most %d times", maxTimes)
 		return nil
 	}
+
 	for _, item := range list {
 		m, _ := item.(*value.Map)
 		at, err := strptime(m.Str("time"), m.Str("time_fmt"))
@@ -410,6 +433,7 @@ func (r *reader) times(key string, v any) (out []time.Time) {
 		}
 		out = append(out, at)
 	}
+
 	return out
 }
 
@@ -428,6 +452,7 @@ func (r *reader) readTrigger(m *value.Map) {
 	if v, ok := m.Get("run_on_start"); ok {
 		r.entry.runOnStart = r.flag("run_on_start", v)
 	}
+
 	switch {
 	case len(others) > 1:
 		r.refuse(others[1], "%s do not go together", strings.Join(others, " and "))
@@ -445,6 +470,7 @@ func (r *reader) readTrigger(m *value.Map) {
 	default:
 		r.cron(m.Value("cron"))
 	}
+
 	if has("once_fmt") && !has("once") {
 		r.warn("once_fmt", "it has no effect without once")
 	}
@@ -457,20 +483,25 @@ func (r *reader) interval(m *value.Map) {
 		if !set {
 			continue
 		}
+
 		n, err := wholeNumber(v)
 		if err != nil || n < 0 || n > int64(maxInterval/u.unit) {
 			r.refuse(u.key, "%s is not a whole number that is possible", spell(v))
 			return
 		}
+
 		if f, ok := v.(float64); ok && f != math.Trunc(f) {
 			r.warn(u.key, "%s is read as %d, as Salt does", spell(v), n)
 		}
+
 		sum += time.Duration(n) * u.unit
 	}
+
 	if sum < time.Second || sum > maxInterval {
 		r.refuse("", "an interval is at least a second and at most 100 years")
 		return
 	}
+
 	r.entry.interval = sum
 }
 
@@ -495,16 +526,19 @@ func (r *reader) once(m *value.Map) {
 	if v, ok := m.Get("once_fmt"); ok {
 		format, _ = v.(string)
 	}
+
 	text, ok := m.Value("once").(string)
 	if !ok {
 		r.refuse("once", "%s is not a time", spell(m.Value("once")))
 		return
 	}
+
 	at, err := strptime(text, format)
 	if err != nil {
 		r.refuse("once", "%v", err)
 		return
 	}
+
 	r.entry.once = at
 	if r.entry.splay != (splay{}) {
 		r.warn(splayKey, "once runs without a delay, as in Salt")
@@ -516,20 +550,24 @@ func (r *reader) when(v any) {
 	if !ok {
 		list = []any{v}
 	}
+
 	if len(list) == 0 || len(list) > maxTimes {
 		r.refuse("when", "it names no time, or more than %d", maxTimes)
 		return
 	}
+
 	r.entry.byWhen = true
 	for _, item := range list {
 		if named, ok := r.whens.GetAny(item); ok {
 			item = named
 		}
+
 		at, err := readMoment(item)
 		if err != nil {
 			r.refuse("when", "%v", err)
 			return
 		}
+
 		r.entry.when = append(r.entry.when, at)
 	}
 }
@@ -540,15 +578,18 @@ func (r *reader) cron(v any) {
 		r.refuse("cron", "%s is not a text of five, six or seven fields", spell(v))
 		return
 	}
+
 	c, err := parseCron(text)
 	if err != nil {
 		r.refuse("cron", "%q: %v", text, err)
 		return
 	}
+
 	if _, ok := c.next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)); !ok {
 		r.refuse("cron", "%q: there is no such time in the next %d years", text, cronSearch)
 		return
 	}
+
 	r.entry.cron = c
 }
 
@@ -565,6 +606,7 @@ func (r *reader) checkLimits() {
 		{"until", r.entry.until != nil},
 		{"after", r.entry.after != nil},
 	}
+
 	last := -1
 	for i, l := range limits {
 		if !l.here {
@@ -575,6 +617,7 @@ func (r *reader) checkLimits() {
 		}
 		last = i
 	}
+
 	if r.entry.runAfterSkip && r.entry.skip == nil {
 		r.warn("run_after_skip_range", "it has no effect without skip_during_range")
 	}

@@ -30,23 +30,28 @@ func startSalt(t *testing.T) *salt {
 	if python == "" {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library to compare with its schedule")
 	}
+
 	cmd := exec.Command(python, "testdata/evaluator.py")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Wait()
 	})
+
 	return &salt{in, bufio.NewReaderSize(out, 1<<20)}
 }
 
@@ -57,13 +62,16 @@ func (s *salt) ask(t *testing.T, question, answer any) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := s.in.Write(append(b, '\n')); err != nil {
 		t.Fatal(err)
 	}
+
 	line, err := s.out.ReadBytes('\n')
 	if err != nil {
 		t.Fatalf("Salt ended: %v", err)
 	}
+
 	if err := json.Unmarshal(line, answer); err != nil {
 		t.Fatalf("%v in %.200s", err, line)
 	}
@@ -97,10 +105,15 @@ func play(t *testing.T, sc scenario) (ran []string, problems []Problem) {
 	}
 
 	drawn := int64(0)
-	look := Look{Window: time.Duration(sc.Tick) * time.Second, Enabled: p.Enabled, Splay: func(_ *Entry, _ time.Time, low, high int64) int64 {
-		drawn++
-		return low + drawn*7919%(high-low+1)
-	}}
+	look := Look{
+		Window:  time.Duration(sc.Tick) * time.Second,
+		Enabled: p.Enabled,
+		Splay: func(_ *Entry, _ time.Time, low, high int64) int64 {
+			drawn++
+			return low + drawn*7919%(high-low+1)
+		},
+	}
+
 	states := make([]State, len(p.Entries))
 	ends := make([][]int, len(p.Entries))
 	offset := 0
@@ -115,11 +128,13 @@ func play(t *testing.T, sc scenario) (ran []string, problems []Problem) {
 				ends[n] = append(ends[n], offset+sc.Lasts)
 			}
 		}
+
 		offset += sc.Tick
 		if sc.Jitter > 0 && i*7919%11 == 0 {
 			offset += i % sc.Jitter
 		}
 	}
+
 	return ran, problems
 }
 
@@ -135,6 +150,7 @@ func TestScheduleRunsWhenSaltDoes(t *testing.T) {
 		schedules = n
 		yearly = 365 * 24
 	}
+
 	seed := uint64(1)
 	if n, err := strconv.ParseUint(os.Getenv("SALTERN_SEED"), 10, 64); err == nil {
 		seed = n
@@ -161,6 +177,7 @@ func TestScheduleRunsWhenSaltDoes(t *testing.T) {
 				runs += n
 				crashes += crashed
 			}
+
 			t.Logf("%d schedules, %d runs; Salt stopped at an error of its own in %d", schedules, runs, crashes)
 			if runs < schedules {
 				t.Errorf("%d runs of %d schedules show nothing", runs, schedules)
@@ -178,19 +195,24 @@ func compare(t *testing.T, s *salt, sc scenario) (runs, crashed int) {
 			t.Fatalf("%+v in %s", p, value.Repr(sc.Schedule))
 		}
 	}
+
 	salts := s.play(t, sc)
 	if salts.Crash != "" {
 		t.Errorf("Salt stops at %s in %s", salts.Crash, value.Repr(sc.Schedule))
 		return 0, 1
 	}
+
 	want := salts.Ran
 	if !slices.Equal(got, want) {
 		n := 0
 		for n < min(len(got), len(want)) && got[n] == want[n] {
 			n++
 		}
-		t.Errorf("from run %d on:\n  here %.5q\n  Salt %.5q\n%s\nfrom %s, looks every %d s + %d s, each takes %d s; %v", n, got[n:min(n+5, len(got))], want[n:min(n+5, len(want))], value.Repr(sc.Schedule), sc.Start, sc.Tick, sc.Jitter, sc.Lasts, salts.Errors)
+		t.Errorf("from run %d on:\n  here %.5q\n  Salt %.5q\n%s\nfrom %s, looks every %d s + %d s, each takes %d s; %v",
+			n, got[n:min(n+5, len(got))], want[n:min(n+5, len(want))], value.Repr(sc.Schedule), sc.Start,
+			sc.Tick, sc.Jitter, sc.Lasts, salts.Errors)
 	}
+
 	return len(want), 0
 }
 
@@ -206,21 +228,25 @@ func TestOverruledSkips(t *testing.T) {
 		"skip_during_range", value.NewMap("start", "09:00", "end", "12:00"),
 		"after", "10:00:25",
 	)
+
 	sc := scenario{Schedule: value.NewMap("e", entry), Start: "2026-11-28T10:00:00", Tick: 1, Looks: 60}
 	want := []string{"e 26 f.n", "e 32 f.n", "e 43 f.n", "e 54 f.n"}
 	if got, _ := play(t, sc); !slices.Equal(got, want) {
 		t.Errorf("%q, not %q", got, want)
 	}
+
 	t.Run("as Salt", func(t *testing.T) {
 		if got := startSalt(t).play(t, sc).Ran; !slices.Equal(got, want) {
 			t.Errorf("Salt: %q, not %q", got, want)
 		}
 	})
+
 	t.Run("what ran was not skipped", func(t *testing.T) {
 		p, _ := Read(sc.Schedule, nil)
 		begin := time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)
 		look := Look{Enabled: true, Splay: SameSplay}
-		state := p.Entries[0].Walk(State{}, begin, begin.Add(time.Minute), look, func(time.Time, string) bool { return false })
+		state := p.Entries[0].Walk(State{}, begin, begin.Add(time.Minute), look,
+			func(time.Time, string) bool { return false })
 		if state.LastRun.IsZero() || state.Skipped != "" {
 			t.Errorf("skipped as %q at the look that ran: %+v", state.Skipped, state)
 		}
@@ -260,7 +286,10 @@ func momentsAsDateutil(t *testing.T, s *salt) {
 			texts = append(texts, time.Unix(r.Int64N(4e9), 0).UTC().Format(layout))
 		}
 	}
-	words := []string{"17:00", "5pm", "Monday", "2027-01-31", "1/31/2027", "13/1/2027", "January", "31", "31st", "2027", "at", "on", ",", "12 am", "0:00", "24:00", "7:60", "Feb", "29", "30", "pm", "noon", "T", "Z", "1/2", "20270131", "5", "-"}
+
+	words := []string{"17:00", "5pm", "Monday", "2027-01-31", "1/31/2027", "13/1/2027", "January", "31",
+		"31st", "2027", "at", "on", ",", "12 am", "0:00", "24:00", "7:60", "Feb", "29", "30", "pm", "noon",
+		"T", "Z", "1/2", "20270131", "5", "-"}
 	for range 3000 {
 		var parts []string
 		for range 1 + r.IntN(4) {
@@ -279,6 +308,7 @@ func momentsAsDateutil(t *testing.T, s *salt) {
 		if err != nil {
 			continue
 		}
+
 		read++
 		for j, day := range days {
 			now, _ := time.Parse(time.DateOnly, day)
@@ -288,6 +318,7 @@ func momentsAsDateutil(t *testing.T, s *salt) {
 			}
 		}
 	}
+
 	t.Logf("%d of %d texts are read", read, len(texts))
 	if read < len(momentLayouts)*20 {
 		t.Errorf("%d texts are read", read)
@@ -299,11 +330,16 @@ func momentsAsDateutil(t *testing.T, s *salt) {
 func cronsAsCroniter(t *testing.T, s *salt) {
 	r := rand.New(rand.NewPCG(4, 4))
 	g := generator{r, time.Time{}, 1, 1}
-	pieces := []string{"*", "*/5", "5", "0", "7", "31", "1-5", "5-1", "5-1/2", "10/3", "59/15", "mon", "fri-sun", "sun-sun", "jan", "dec-feb", "l", "l5", "l7", "2#1", "sun#5", "mon-wed#2", "15w", "w1", "31w", "?", "h", "r", "1,15", "29-31", "10-l", "0-6", "0-7", "1-7", "1-31", "*,5", "", "-3", "3-", "1/0", "60", "99", "a", "7-7", "6/2", "2027", "2027-2030", "1-1"}
+	pieces := []string{"*", "*/5", "5", "0", "7", "31", "1-5", "5-1", "5-1/2", "10/3", "59/15", "mon",
+		"fri-sun", "sun-sun", "jan", "dec-feb", "l", "l5", "l7", "2#1", "sun#5", "mon-wed#2", "15w", "w1",
+		"31w", "?", "h", "r", "1,15", "29-31", "10-l", "0-6", "0-7", "1-7", "1-31", "*,5", "", "-3", "3-",
+		"1/0", "60", "99", "a", "7-7", "6/2", "2027", "2027-2030", "1-1"}
+
 	var texts []string
 	for range 400 {
 		texts = append(texts, g.cron())
 	}
+
 	for range 2500 {
 		var parts []string
 		for range pick(g, 5, 5, 5, 5, 6, 7, 4) {
@@ -328,20 +364,24 @@ func cronsAsCroniter(t *testing.T, s *salt) {
 				got = append(got, at.Format("2006-01-02T15:04:05"))
 			}
 		}
+
 		if len(got) == count {
 			read++
 		}
+
 		var want []string
 		for _, w := range answer.Crons[i] {
 			if w != nil {
 				want = append(want, *w)
 			}
 		}
+
 		random := strings.Contains(text, "r") && err != nil && strings.Contains(err.Error(), "random")
 		if !slices.Equal(got, want) && !random {
 			t.Errorf("%q: %v (%v), Salt %v", text, got, err, want)
 		}
 	}
+
 	t.Logf("%d of %d expressions are read", read, len(texts))
 	if read < 500 {
 		t.Errorf("%d expressions are read", read)
@@ -352,14 +392,21 @@ func cronsAsCroniter(t *testing.T, s *salt) {
 func onceAsStrptime(t *testing.T, s *salt) {
 	r := rand.New(rand.NewPCG(5, 5))
 	parts := []string{"%Y", "%y", "%m", "%d", "%H", "%I", "%M", "%S", "%p", "%B", "%b", "%A", "%a", "%%"}
-	values := []string{"2027", "27", "1", "01", "12", "13", "31", "30", "0", "59", "23", "am", "PM", "January", "feb", "Monday", "tue", "%", "99"}
-	layouts := map[string]string{"%Y-%m-%dT%H:%M:%S": "2006-01-02T15:04:05", "%b %d %Y %I:%M%p": "Jan 02 2006 03:04PM", "%A, %d %B %Y %H:%M": "Monday, 02 January 2006 15:04"}
+	values := []string{"2027", "27", "1", "01", "12", "13", "31", "30", "0", "59", "23", "am", "PM",
+		"January", "feb", "Monday", "tue", "%", "99"}
+	layouts := map[string]string{
+		"%Y-%m-%dT%H:%M:%S":  "2006-01-02T15:04:05",
+		"%b %d %Y %I:%M%p":   "Jan 02 2006 03:04PM",
+		"%A, %d %B %Y %H:%M": "Monday, 02 January 2006 15:04",
+	}
+
 	var rows [][2]string
 	for _, format := range slices.Sorted(maps.Keys(layouts)) {
 		for range 50 {
 			rows = append(rows, [2]string{time.Unix(r.Int64N(4e9), 0).UTC().Format(layouts[format]), format})
 		}
 	}
+
 	for range 6000 {
 		var format, text []string
 		for range 1 + r.IntN(3) {
@@ -373,6 +420,7 @@ func onceAsStrptime(t *testing.T, s *salt) {
 		Onces []*string `json:"onces"`
 	}
 	s.ask(t, map[string]any{"onces": rows}, &answer)
+
 	for i, row := range rows {
 		at, err := strptime(row[0], row[1])
 		want := answer.Onces[i]
@@ -395,21 +443,27 @@ func generate(r *rand.Rand, tick, crowd int) scenario {
 		Tick:     tick,
 		Lasts:    r.IntN(5 * tick),
 	}
+
 	if g.one(3) {
 		sc.Jitter = 1 + r.IntN(2*tick)
 	}
+
 	if g.one(12) {
 		sc.Schedule.Set("enabled", g.one(2))
 	}
+
 	if g.one(8) {
 		sc.Schedule.Set("splay", g.splay())
 	}
+
 	if g.one(12) {
 		sc.Schedule.Set("skip_during_range", g.span())
 	}
+
 	for i := range 1 + r.IntN(3) {
 		sc.Schedule.Set(fmt.Sprint("e", i), g.entry(i))
 	}
+
 	return sc
 }
 
@@ -433,6 +487,7 @@ func (g generator) entry(i int) *value.Map {
 			e.Set(key, v())
 		}
 	}
+
 	flag := func() any { return g.one(2) }
 	optional(4, "run_on_start", flag)
 	optional(8, "enabled", flag)
@@ -447,12 +502,14 @@ func (g generator) entry(i int) *value.Map {
 		}
 		return s
 	})
+
 	optional(5/g.crowd, "skip_during_range", func() any { return g.span() })
 	optional(4/g.crowd, "run_after_skip_range", flag)
 	optional(6/g.crowd, "until", g.moment)
 	optional(6/g.crowd, "after", g.moment)
 	optional(10/g.crowd, "skip_explicit", g.explicit)
 	optional(10/g.crowd, "run_explicit", g.explicit)
+
 	return e
 }
 
@@ -467,6 +524,7 @@ func (g generator) trigger(e *value.Map) {
 			n := int64(1 + g.IntN(90))
 			e.Set(u, pick[any](g, n, n, fmt.Sprint(n), float64(n)+0.5))
 		}
+
 		if e.Len() == 1 {
 			e.Set("seconds", int64(1+g.IntN(20*g.tick)))
 		}
@@ -484,10 +542,12 @@ func (g generator) trigger(e *value.Map) {
 			e.Set("when", g.moment())
 			return
 		}
+
 		var list []any
 		for range 1 + g.IntN(4) {
 			list = append(list, g.moment())
 		}
+
 		e.Set("when", list)
 	}
 }
@@ -539,7 +599,8 @@ func (g generator) moment() any { return g.near().Format(pick(g, momentLayouts..
 func (g generator) explicit() any {
 	var list []any
 	for range 1 + g.IntN(3) {
-		list = append(list, value.NewMap("time", g.near().Format("2006-01-02T15:04:05"), "time_fmt", "%Y-%m-%dT%H:%M:%S"))
+		list = append(list,
+			value.NewMap("time", g.near().Format("2006-01-02T15:04:05"), "time_fmt", "%Y-%m-%dT%H:%M:%S"))
 	}
 	return list
 }
@@ -562,14 +623,19 @@ func (g generator) cron() string {
 		case 5:
 			return fmt.Sprint(a, "-", b, "/", 1+g.IntN(5))
 		}
+
 		return "*"
 	}
+
 	text := fmt.Sprint(part(0, 59), " ", part(0, 23), " ", part(1, 31), " ", part(1, 12), " ", part(0, 7))
 	switch g.IntN(8) {
 	case 0:
-		return pick(g, "@hourly", "@daily", "@weekly", "@monthly", "@midnight", "* * * * *", "*/5 * * * *", "0 3 * * mon-fri", "30 2 l * *", "0 4 * * sun#1,wed#3", "15 6 15w * ?", "0 0 * * l5", "0 0 1 jan-mar sat-tue")
+		return pick(g, "@hourly", "@daily", "@weekly", "@monthly", "@midnight", "* * * * *", "*/5 * * * *",
+			"0 3 * * mon-fri", "30 2 l * *", "0 4 * * sun#1,wed#3", "15 6 15w * ?", "0 0 * * l5",
+			"0 0 1 jan-mar sat-tue")
 	case 1:
 		return text + " " + part(0, 59)
 	}
+
 	return text
 }

@@ -87,16 +87,19 @@ func (e *Entry) Step(s State, look Look) (fun string, next State) {
 	if !w.due(run) {
 		return "", w.state
 	}
+
 	run, seconds := w.delay(run)
 	run = w.reached(run, seconds)
 	start := e.runOnStart && !s.Started
 	w.state.Started = true
+
 	if run && !start {
 		var failed bool
 		if run, failed = w.allowed(); failed {
 			return "", w.state
 		}
 	}
+
 	return w.end(run || start), w.state
 }
 
@@ -147,9 +150,11 @@ func (w *step) due(run bool) bool {
 	case e.byWhen:
 		return w.dueWhen(run)
 	}
+
 	if !w.state.Next.IsZero() {
 		return true
 	}
+
 	t, ok := e.cron.next(now)
 	w.state.Next = t
 	return ok
@@ -173,12 +178,15 @@ func (w *step) dueWhen(run bool) bool {
 	for _, m := range w.entry.when {
 		times = append(times, m.on(w.look.Now))
 	}
+
 	if !w.state.Delayed.IsZero() {
 		times = append(times, w.state.Delayed)
 	}
+
 	if len(times) == 0 {
 		return false
 	}
+
 	slices.SortFunc(times, time.Time.Compare)
 	for len(times) > 1 && w.missed(times[0]) {
 		times = times[1:]
@@ -189,17 +197,21 @@ func (w *step) dueWhen(run bool) bool {
 		w.state.Next = time.Time{}
 		return false
 	}
+
 	if !w.state.Aimed {
 		w.state.Aimed = true
 		w.state.Armed = !w.missed(when)
 	}
+
 	if w.state.Next.IsZero() {
 		w.state.Next = when
 	}
+
 	if w.state.Next.Before(when) && !run && !w.state.Armed {
 		w.state.Next = when
 		w.state.Armed = true
 	}
+
 	return true
 }
 
@@ -224,12 +236,14 @@ func (w *step) delay(run bool) (bool, float64) {
 			run = true
 		}
 	}
+
 	if !w.state.Delayed.IsZero() {
 		seconds = w.state.Delayed.Sub(now).Seconds()
 		if w.entry.byWhen {
 			w.state.Next = w.state.Delayed
 		}
 	}
+
 	return run, seconds
 }
 
@@ -254,6 +268,7 @@ func (w *step) reached(run bool, seconds float64) bool {
 	case !e.once.IsZero():
 		return run || w.atMoment(w.state.Next)
 	}
+
 	return run || seconds == 0
 }
 
@@ -269,25 +284,32 @@ func (w *step) allowed() (run, failed bool) {
 		}
 		run = w.inRange(start, end)
 	}
+
 	if e.skip != nil {
 		start, end, ok := e.skip.on(now)
 		if e.runAfterSkip {
 			w.addRun(end.Add(w.look.Window + time.Nanosecond))
 		}
+
 		if !ok {
 			return false, true
 		}
+
 		run = now.Before(start) || now.After(end) || w.skip(SkipInRange, true)
 	}
+
 	if len(e.skipAt) > 0 {
 		run = w.notSkipped()
 	}
+
 	if e.until != nil {
 		run = e.until.on(now).After(now) || w.skip(SkipUntil, false)
 	}
+
 	if e.after != nil {
 		run = e.after.on(now).Before(now) || w.skip(SkipAfter, false)
 	}
+
 	return run, false
 }
 
@@ -301,6 +323,7 @@ func (w *step) inRange(start, end time.Time) bool {
 		}
 		return true
 	}
+
 	if !now.Before(start) && !now.After(end) {
 		return true
 	}
@@ -308,6 +331,7 @@ func (w *step) inRange(start, end time.Time) bool {
 		w.fun = w.entry.skipFun
 		return true
 	}
+
 	w.note(SkipNotInRange)
 	return false
 }
@@ -358,6 +382,7 @@ func (w *step) end(run bool) string {
 		w.skip(SkipDisabled, false)
 		run = false
 	}
+
 	if run && !e.Unlimited && w.look.Running >= e.Max {
 		w.skip(SkipRunning, false)
 		run = false
@@ -370,12 +395,15 @@ func (w *step) end(run bool) string {
 		w.state.Skipped = "" // a limit may have been overruled
 		w.state.SkippedTime = time.Time{}
 	}
+
 	if e.interval > 0 && w.served(run) {
 		w.state.Next = now.Add(e.interval)
 	}
+
 	if !run {
 		return ""
 	}
+
 	return w.fun
 }
 

@@ -37,10 +37,12 @@ func strptime(text, format string) (t time.Time, err error) {
 	if len(text) > maxMoment || len(format) > maxMoment {
 		return t, fmt.Errorf("more than %d bytes", maxMoment)
 	}
+
 	expression, err := strptimeExpression(format)
 	if err != nil {
 		return t, err
 	}
+
 	m := expression.FindStringSubmatch(text)
 	if m == nil {
 		return t, fmt.Errorf("%q is not of the form %s", text, format)
@@ -51,12 +53,15 @@ func strptime(text, format string) (t time.Time, err error) {
 	if i := expression.SubexpIndex("p"); i >= 0 {
 		afternoon = strings.EqualFold(m[i], "pm")
 	}
+
 	for i, name := range expression.SubexpNames() {
 		f.set(name, m[i], afternoon)
 	}
+
 	if f.year < 1 || f.day > daysIn(f.year, f.month) || f.second > 59 {
 		return t, errors.New("there is no such time")
 	}
+
 	return time.Date(f.year, f.month, f.day, f.hour, f.minute, f.second, 0, time.UTC), nil
 }
 
@@ -109,13 +114,16 @@ func strptimeExpression(format string) (*regexp.Regexp, error) {
 			if i == len(format) {
 				return nil, errors.New("the format ends with %")
 			}
+
 			part, known := strptimeParts[format[i]]
 			if !known {
-				return nil, fmt.Errorf("%%%c is not possible in a format; possible are %%Y %%y %%m %%d %%H %%I %%M %%S %%p %%B %%b %%A %%a", format[i])
+				return nil, fmt.Errorf("%%%c is not possible in a format; possible are %%Y %%y %%m %%d %%H %%I %%M %%S %%p %%B %%b %%A %%a",
+					format[i])
 			}
 			if seen[format[i]] && format[i] != '%' {
 				return nil, fmt.Errorf("%%%c stands twice in the format", format[i])
 			}
+
 			seen[format[i]] = true
 			b.WriteString(part)
 		case strings.IndexByte(" \t\n\r\f\v", c) >= 0:
@@ -127,6 +135,7 @@ func strptimeExpression(format string) (*regexp.Regexp, error) {
 			b.WriteString(regexp.QuoteMeta(format[i : i+1]))
 		}
 	}
+
 	b.WriteString(`$`)
 	return regexp.Compile(b.String())
 }

@@ -19,23 +19,28 @@ func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.
 	if back := s.LastRun.Sub(from); e.interval == 0 && back > 0 && back <= maxBack {
 		from = s.LastRun
 	}
+
 	at := from.Truncate(Tick).Add(Tick)
 	for range maxSteps {
 		if at.IsZero() || at.After(to) {
 			return s
 		}
+
 		look.Now = at
 		fun, next := e.Step(s, look)
 		if fun != "" && !visit(at, fun) {
 			return next
 		}
+
 		if s.settled(next) {
 			at = e.wake(next, at)
 		} else {
 			at = at.Add(Tick)
 		}
+
 		s = next
 	}
+
 	return s
 }
 
@@ -43,7 +48,8 @@ func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.
 // find nothing either.
 func (s State) settled(next State) bool {
 	same := s.Next.Equal(next.Next) && s.Delayed.Equal(next.Delayed) && s.LastRun.Equal(next.LastRun)
-	return same && s.Armed == next.Armed && s.Aimed == next.Aimed && s.Started == next.Started && len(s.RunAt) == len(next.RunAt)
+	return same && s.Armed == next.Armed && s.Aimed == next.Aimed && s.Started == next.Started &&
+		len(s.RunAt) == len(next.RunAt)
 }
 
 // Resume returns the State from which to go on after a time in which nobody looked, up to
@@ -96,17 +102,20 @@ func (e *Entry) wake(s State, at time.Time) time.Time {
 	for _, t := range e.skipAt {
 		times = append(times, t, t.Add(Tick), t.Add(2*Tick))
 	}
+
 	moments := slices.Clone(e.when)
 	for _, m := range []*moment{e.until, e.after} {
 		if m != nil {
 			moments = append(moments, *m)
 		}
 	}
+
 	for _, s := range []*span{e.within, e.skip} {
 		if s != nil {
 			moments = append(moments, s.start, s.end)
 		}
 	}
+
 	for _, m := range moments {
 		t := m.on(at)
 		times = append(times, t, t.Add(Tick), t.Add(2*Tick))
@@ -124,6 +133,7 @@ func (e *Entry) wake(s State, at time.Time) time.Time {
 			first = t
 		}
 	}
+
 	return first
 }
 

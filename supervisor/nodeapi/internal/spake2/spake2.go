@@ -126,40 +126,49 @@ func (p *Party) Finish(share []byte, n Names) (own, others []byte, err error) {
 	if len(share) != shareLen {
 		return nil, nil, errShare
 	}
+
 	k, err := nistec.NewP256Point().SetBytes(share)
 	if err != nil {
 		return nil, nil, errShare
 	}
+
 	blind, err := blinded(pointM, minusM, p.w)
 	a, b := share, p.share
 	if p.first {
 		blind, err = blinded(pointN, minusN, p.w)
 		a, b = p.share, share
 	}
+
 	if err == nil {
 		k, err = k.ScalarMult(k.Add(k, blind), p.x)
 	}
+
 	if err != nil {
 		return nil, nil, fmt.Errorf("spake2: %w", err)
 	}
+
 	point := k.Bytes()
 	if len(point) != shareLen { // infinity
 		return nil, nil, errShare
 	}
+
 	var t bytes.Buffer // TT of RFC 9382 §3.3
 	for _, part := range [][]byte{n.A, n.B, a, b, point, p.w[:]} {
 		_ = binary.Write(&t, binary.LittleEndian, uint64(len(part)))
 		t.Write(part)
 	}
+
 	sum := sha256.Sum256(t.Bytes())
 	keys, err := hkdf.Key(sha256.New, sum[16:], nil, "ConfirmationKeys"+string(n.Bound), 32)
 	if err != nil {
 		return nil, nil, fmt.Errorf("spake2: %w", err)
 	}
+
 	own, others = mac(keys[16:], t.Bytes()), mac(keys[:16], t.Bytes())
 	if p.first {
 		own, others = others, own
 	}
+
 	return own, others, nil
 }
 

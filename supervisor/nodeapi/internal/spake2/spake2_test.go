@@ -26,25 +26,31 @@ func TestVector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	b, err := newParty(w, false, unhex(t, "dcb60106f276b02606d8ef0a328c02e4b629f84f89786af5befb0bc75b6e66be"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n := Names{A: []byte("server"), B: []byte("client")}
 	ownA, wantB, err := a.Finish(b.Share(), n)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ownB, wantA, err := b.Finish(a.Share(), n)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for what, v := range map[string]struct {
 		got  []byte
 		want string
 	}{
-		"pA":              {a.Share(), "04a56fa807caaa53a4d28dbb9853b9815c61a411118a6fe516a8798434751470f9010153ac33d0d5f2047ffdb1a3e42c9b4e6be662766e1eeb4116988ede5f912c"},
-		"pB":              {b.Share(), "0406557e482bd03097ad0cbaa5df82115460d951e3451962f1eaf4367a420676d09857ccbc522686c83d1852abfa8ed6e4a1155cf8f1543ceca528afb591a1e0b7"},
+		"pA": {a.Share(),
+			"04a56fa807caaa53a4d28dbb9853b9815c61a411118a6fe516a8798434751470f9010153ac33d0d5f2047ffdb1a3e42c9b4e6be662766e1eeb4116988ede5f912c"},
+		"pB": {b.Share(),
+			"0406557e482bd03097ad0cbaa5df82115460d951e3451962f1eaf4367a420676d09857ccbc522686c83d1852abfa8ed6e4a1155cf8f1543ceca528afb591a1e0b7"},
 		"confirmation A":  {ownA, "58ad4aa88e0b60d5061eb6b5dd93e80d9c4f00d127c65b3b35b1b5281fee38f0"},
 		"confirmation B":  {ownB, "d3e2e547f1ae04f2dbdbf0fc4b79f8ecff2dff314b5d32fe9fcef2fb26dc459b"},
 		"A as B wants it": {wantA, "58ad4aa88e0b60d5061eb6b5dd93e80d9c4f00d127c65b3b35b1b5281fee38f0"},
@@ -84,21 +90,26 @@ func TestDifferences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		b, err := New(v.w, false)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		ownA, wantB, err := a.Finish(b.Share(), same)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		ownB, wantA, err := b.Finish(a.Share(), v.n)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if Equal(ownA, wantA) != v.good || Equal(ownB, wantB) != v.good {
 			t.Errorf("%s: %v %v", what, Equal(ownA, wantA), Equal(ownB, wantB))
 		}
+
 		if Equal(ownA, ownB) {
 			t.Errorf("%s: a confirmation can be sent back", what)
 		}
@@ -110,20 +121,30 @@ func TestBadShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	off := append([]byte(nil), p.Share()...)
 	off[64] ^= 1
 	compressed := append([]byte{2}, p.Share()[1:33]...)
+
 	// w times N: the shared point would be infinity.
 	blind, err := blinded(pointN, signN, p.w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, share := range map[string][]byte{"none": nil, "infinity": {0}, "zeros": make([]byte, shareLen), "off the curve": off, "compressed": compressed,
-		"no random part": blind.Bytes()} {
+
+	for what, share := range map[string][]byte{
+		"none":           nil,
+		"infinity":       {0},
+		"zeros":          make([]byte, shareLen),
+		"off the curve":  off,
+		"compressed":     compressed,
+		"no random part": blind.Bytes(),
+	} {
 		if _, _, err := p.Finish(share, Names{}); !errors.Is(err, errShare) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+
 	if _, err := NewSecret(make([]byte, 32)); err == nil {
 		t.Error("a secret with a bias was taken")
 	}
