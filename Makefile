@@ -21,7 +21,7 @@ export SALTERN_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/saltern
 # Seconds for each fuzz target in `make fuzz-smoke`.
 FUZZTIME    ?= 1s
 # Packages with goroutines of their own, tested with the race detector.
-RACE        ?= ./supervisor/... ./lbproxy/... ./master/... ./glusterctl/mount ./command ./tui/input
+RACE        ?= ./supervisor/... ./lbproxy/... ./master/... ./glusterctl/mount ./internal/... ./tui/input
 # Of those, the ones with tests that the race detector would falsify.
 PLAIN       ?= ./master/msgpack ./master/zmtp
 # Tags of files with tests that need more than unit tests may have.
@@ -33,7 +33,7 @@ help: ## list the targets
 
 # What all programs of a build say they are.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-STAMP    = -X saltern/release.version=$(VERSION)
+STAMP    = -X saltern/internal/release.version=$(VERSION)
 
 .PHONY: build
 build: ## build all programs into bin/

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"saltern/command"
 	"saltern/glusterctl"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/mount"
+	"saltern/internal/command"
 )
 
 func TestAssess(t *testing.T) {

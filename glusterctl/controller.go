@@ -11,11 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"saltern/command"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/layout"
 	"saltern/glusterctl/mount"
-	"saltern/pause"
+	"saltern/internal/command"
+	"saltern/internal/pause"
 )
 
 // Port of glusterd.

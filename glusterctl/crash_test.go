@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"saltern/command"
 	"saltern/glusterctl"
 	"saltern/glusterctl/cli"
+	"saltern/internal/command"
 	"saltern/test/fakegluster"
 )
 

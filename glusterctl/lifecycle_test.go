@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"saltern/command"
 	"saltern/glusterctl"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/layout"
 	"saltern/glusterctl/mount"
+	"saltern/internal/command"
 	"saltern/test/fakegluster"
 )
 

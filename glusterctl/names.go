@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/command"
 	"saltern/glusterctl/mount"
+	"saltern/internal/command"
 )
 
 const (

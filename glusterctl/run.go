@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"saltern/command"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/disk"
+	"saltern/internal/command"
 )
 
 // run carries one step out.

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/localsock"
-	"saltern/pause"
+	"saltern/internal/localsock"
+	"saltern/internal/pause"
 )
 
 // maxAdminBody bounds a request to the admin API.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"net/netip"
 
-	"saltern/ratelimit"
+	"saltern/internal/ratelimit"
 )
 
 // Balance source is weighted rendezvous hashing: each pair of a source and a backend

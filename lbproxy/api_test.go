@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/proxyproto"
+	"saltern/internal/proxyproto"
 )
 
 // web is a salt-api: it says who asked, and whether it is ready.

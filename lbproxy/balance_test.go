@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/ratelimit"
+	"saltern/internal/ratelimit"
 )
 
 // pool is a frontend with members of the given weights, all up.

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"saltern/proxyproto"
+	"saltern/internal/proxyproto"
 )
 
 // BenchmarkTracker is the cost of looking at what passes: an answer of a master.

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"saltern/localsock"
+	"saltern/internal/localsock"
 )
 
 // Client talks to the admin socket of a proxy. Safe for concurrent use.

@@ -3,7 +3,7 @@ package lbproxy
 import (
 	"golang.org/x/sys/unix"
 
-	"saltern/proxyproto"
+	"saltern/internal/proxyproto"
 )
 
 // begin starts a session for an accepted descriptor.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/proxyproto"
+	"saltern/internal/proxyproto"
 )
 
 // front is a proxy before a fake master whose clients tell where they are from

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/localsock"
+	"saltern/internal/localsock"
 
 	"golang.org/x/sys/unix"
 )

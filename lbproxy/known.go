@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/ratelimit"
+	"saltern/internal/ratelimit"
 )
 
 // knownFor is how long a source stays known after a master last answered one

@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 
 	"golang.org/x/sys/unix"
 )

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/proxyproto"
+	"saltern/internal/proxyproto"
 	"saltern/test/await"
 )
 

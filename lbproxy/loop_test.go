@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/localsock"
+	"saltern/internal/localsock"
 
 	"golang.org/x/sys/unix"
 )

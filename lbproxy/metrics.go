@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"saltern/prometheus"
+	"saltern/internal/prometheus"
 )
 
 // writeMetrics prints a status in Prometheus' text format, version 0.0.4.

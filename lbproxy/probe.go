@@ -12,10 +12,10 @@ import (
 	"os"
 	"syscall"
 
+	"saltern/internal/printable"
+	"saltern/internal/proxyproto"
 	"saltern/master/msgpack"
 	"saltern/master/value"
-	"saltern/printable"
-	"saltern/proxyproto"
 )
 
 // maxProbeFrame bounds a frame that a check reads: READY and the answer to a

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/proxyproto"
+	"saltern/internal/proxyproto"
 	"saltern/test/await"
 )
 

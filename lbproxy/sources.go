@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/ratelimit"
+	"saltern/internal/ratelimit"
 )
 
 // maxSources bounds the table of sources. When it is full and nothing in it

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/proxyproto"
+	"saltern/internal/proxyproto"
 )
 
 // A session whose master is gone, drained or relieved is given to another one

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/proxyproto"
+	"saltern/internal/proxyproto"
 	"saltern/test/await"
 )
 

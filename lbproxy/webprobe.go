@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/printable"
-	"saltern/proxyproto"
+	"saltern/internal/printable"
+	"saltern/internal/proxyproto"
 )
 
 // webProbe asks salt-api whether it is ready: GET /readyz, in TLS if that is what is

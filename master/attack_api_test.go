@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"saltern/internal/pause"
 	"saltern/master/conf"
 	"saltern/master/event"
 	"saltern/master/restapi"
 	"saltern/master/value"
-	"saltern/pause"
 )
 
 const apiOptions = `external_auth:

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/master/event"
 	"saltern/master/value"
 )

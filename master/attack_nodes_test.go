@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"saltern/audit"
-	"saltern/control"
-	"saltern/localsock"
+	"saltern/internal/audit"
+	"saltern/internal/control"
+	"saltern/internal/localsock"
 	"saltern/master/event"
 	"saltern/master/value"
 )

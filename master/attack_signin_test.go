@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/test/oidcprovider"
 )
 

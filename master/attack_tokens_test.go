@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/audit"
-	"saltern/control"
+	"saltern/internal/audit"
+	"saltern/internal/control"
 	"saltern/master/event"
 	"saltern/master/value"
 	"saltern/test/await"

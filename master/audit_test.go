@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/master/internal/source"
 	"saltern/master/value"
 )

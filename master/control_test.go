@@ -9,7 +9,7 @@ import (
 	"regexp"
 	"testing"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/keys"
 	"saltern/test/controltest"
 )

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/event"
 	"saltern/master/internal/peers"
 	"saltern/master/internal/publish"

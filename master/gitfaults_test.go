@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/test/gitrepo"
 )
 

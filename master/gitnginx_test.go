@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/test/authority"
 	"saltern/test/gitrepo"
 )

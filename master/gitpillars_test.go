@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/runner"
 )
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/value"
 )
 

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/audit"
-	"saltern/control"
+	"saltern/internal/audit"
+	"saltern/internal/control"
 	"saltern/master/cache"
 	"saltern/master/event"
 	"saltern/master/health"
@@ -22,6 +22,7 @@ import (
 	"saltern/master/internal/batch"
 	"saltern/master/internal/engine"
 	"saltern/master/internal/fileserver"
+	"saltern/master/internal/keyadmin"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/local"
 	"saltern/master/internal/mine"
@@ -32,6 +33,7 @@ import (
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/internal/presence"
 	"saltern/master/internal/publish"
+	"saltern/master/internal/pyhost"
 	"saltern/master/internal/ratelog"
 	"saltern/master/internal/reactor"
 	"saltern/master/internal/repos"
@@ -41,8 +43,6 @@ import (
 	"saltern/master/internal/wheel"
 	"saltern/master/jobs"
 	"saltern/master/keys"
-	"saltern/master/keys/admin"
-	"saltern/master/pyhost"
 	"saltern/master/redact"
 	"saltern/master/runner"
 	"saltern/master/value"
@@ -64,7 +64,7 @@ type Master struct {
 	secrets     *auth.Secrets
 	signin      *auth.Service
 	keys        *keys.Store
-	ring        *admin.Ring
+	ring        *keyadmin.Ring
 	callers     local.Callers
 	bus         *event.Bus
 	sockets     *event.Server
@@ -394,7 +394,7 @@ func (m *Master) openBus(context.Context) error {
 }
 
 func (m *Master) openServices(context.Context) error {
-	m.ring = &admin.Ring{
+	m.ring = &keyadmin.Ring{
 		Store:    m.keys,
 		Dir:      m.cluster.KeyDir(),
 		HashType: m.cfg.HashType,

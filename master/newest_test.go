@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
-	"saltern/localsock"
+	"saltern/internal/control"
+	"saltern/internal/localsock"
 	"saltern/master/client"
 	"saltern/master/event"
 	"saltern/master/internal/local"

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/master/event"
 	"saltern/master/internal/eauth"
 	"saltern/master/jobs"

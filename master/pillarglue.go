@@ -1,7 +1,8 @@
 package master
 
 import (
-	"saltern/control"
+	"saltern/internal/control"
+	"saltern/internal/release"
 	"saltern/master/cache"
 	"saltern/master/conf"
 	"saltern/master/internal/fileserver"
@@ -11,7 +12,6 @@ import (
 	"saltern/master/internal/repos"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
-	"saltern/release"
 )
 
 // Check reports what is wrong with options that reading them does not show.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // TestPillarMemo has two minions of a master with saltern_pillar_memo: an SLS that

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/crypt"
 	"saltern/master/internal/local"
 	"saltern/master/keys"

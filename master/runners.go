@@ -3,6 +3,7 @@ package master
 import (
 	"os"
 
+	"saltern/internal/release"
 	"saltern/master/conf"
 	"saltern/master/event"
 	"saltern/master/internal/appliance"
@@ -14,7 +15,6 @@ import (
 	"saltern/master/pyrunner"
 	"saltern/master/runner"
 	"saltern/master/value"
-	"saltern/release"
 )
 
 // machines are those that the master runs on.

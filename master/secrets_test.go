@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/master/client"
 	"saltern/master/event"
 	"saltern/master/internal/local"

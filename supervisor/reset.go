@@ -11,8 +11,8 @@ import (
 	"slices"
 	"sync"
 
-	"saltern/durable"
-	"saltern/pause"
+	"saltern/internal/durable"
+	"saltern/internal/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/datadisk"
 	"saltern/supervisor/internal/life"

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"saltern/audit"
-	"saltern/control"
+	"saltern/internal/audit"
+	"saltern/internal/control"
 	"saltern/supervisor/api"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"

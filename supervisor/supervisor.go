@@ -13,7 +13,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/datadisk"
 	"saltern/supervisor/internal/life"

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"

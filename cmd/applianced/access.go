@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/setup"
 	"saltern/tui"
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/status"
 )

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/audit"
-	"saltern/printable"
+	"saltern/internal/audit"
+	"saltern/internal/printable"
 	"saltern/supervisor/status"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 )
 
 // Whoever adds a verb that does its work itself adds it to auditedVerbs, or says here

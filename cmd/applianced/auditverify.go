@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/audit"
-	"saltern/printable"
+	"saltern/internal/audit"
+	"saltern/internal/printable"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"

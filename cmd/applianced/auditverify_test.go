@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/supervisor/status"
 )
 

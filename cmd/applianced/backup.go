@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/durable"
-	"saltern/release"
-	"saltern/room"
+	"saltern/internal/durable"
+	"saltern/internal/release"
+	"saltern/internal/room"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/options"
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/options"
 	"saltern/supervisor/status"

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"saltern/cmd/applianced/adopt"
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/firewall"
 	"saltern/supervisor/guards"
 	"saltern/supervisor/nodes"

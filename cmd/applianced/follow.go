@@ -6,8 +6,8 @@ import (
 	"io"
 	"time"
 
-	"saltern/pause"
-	"saltern/printable"
+	"saltern/internal/pause"
+	"saltern/internal/printable"
 )
 
 // follower is how something is followed that all nodes do one after another, and that

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/status"
 )
 

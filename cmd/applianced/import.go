@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"saltern/cmd/applianced/adopt"
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"

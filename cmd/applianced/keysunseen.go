@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/past"
-	"saltern/printable"
+	"saltern/internal/past"
+	"saltern/internal/printable"
 	"saltern/supervisor/status"
 )
 

@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/internal/memlimit"
+	"saltern/internal/printable"
 	"saltern/lbproxy"
-	"saltern/memlimit"
-	"saltern/printable"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/past"
-	"saltern/pause"
-	"saltern/printable"
+	"saltern/internal/past"
+	"saltern/internal/pause"
+	"saltern/internal/printable"
 	"saltern/supervisor/api"
 )
 

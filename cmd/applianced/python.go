@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/python"
 )

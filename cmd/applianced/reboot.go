@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/api"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/pause"
-	"saltern/printable"
+	"saltern/internal/pause"
+	"saltern/internal/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/status"
 )

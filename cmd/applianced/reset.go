@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/pause"
-	"saltern/printable"
+	"saltern/internal/pause"
+	"saltern/internal/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/status"

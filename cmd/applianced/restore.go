@@ -13,7 +13,7 @@ import (
 	"filippo.io/age"
 	"github.com/spf13/cobra"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/layout"

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/release"
+	"saltern/internal/release"
 	"saltern/supervisor/settings"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/release"
+	"saltern/internal/release"
 	"saltern/supervisor"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"

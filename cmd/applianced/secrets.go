@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/secrets"
 	"saltern/supervisor/settings"

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/durable"
-	"saltern/release"
+	"saltern/internal/durable"
+	"saltern/internal/release"
 	"saltern/supervisor/api"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/support"

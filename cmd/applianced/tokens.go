@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/control"
-	"saltern/printable"
+	"saltern/internal/control"
+	"saltern/internal/printable"
 	"saltern/supervisor/status"
 )
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // What somebody called himself at a log-in cannot move the cursor of whoever looks.

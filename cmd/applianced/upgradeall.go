@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade/rollout"

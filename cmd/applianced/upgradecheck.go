@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"saltern/image/bundle"
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade"

@@ -16,14 +16,14 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"saltern/control"
-	"saltern/durable"
+	"saltern/internal/control"
+	"saltern/internal/durable"
+	"saltern/internal/memlimit"
+	"saltern/internal/release"
+	"saltern/internal/writable"
 	"saltern/master/conf"
 	"saltern/master/restapi"
 	"saltern/master/saltlog"
-	"saltern/memlimit"
-	"saltern/release"
-	"saltern/writable"
 )
 
 // Exit statuses, as salt-master's.

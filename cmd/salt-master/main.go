@@ -16,13 +16,13 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"saltern/internal/memlimit"
+	"saltern/internal/release"
+	"saltern/internal/writable"
 	"saltern/master"
 	"saltern/master/conf"
 	"saltern/master/health"
 	"saltern/master/saltlog"
-	"saltern/memlimit"
-	"saltern/release"
-	"saltern/writable"
 )
 
 // Exit statuses, as Salt's (salt/defaults/exitcodes.py).

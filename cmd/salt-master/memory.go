@@ -8,7 +8,7 @@ import (
 	"runtime/metrics"
 	"time"
 
-	"saltern/memlimit"
+	"saltern/internal/memlimit"
 )
 
 const (

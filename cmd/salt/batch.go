@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
+	"saltern/internal/printable"
 	"saltern/master/client"
 	"saltern/master/output"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 // batch runs the job on some minions at a time, or, for --static without

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/internal/printable"
 	"saltern/master/client"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 // credentials are what an external authentication system wants to know, asked

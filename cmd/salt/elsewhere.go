@@ -15,10 +15,10 @@ import (
 	"time"
 
 	op "saltern/cmd/salt/optparse"
-	"saltern/control/toolrun"
-	"saltern/localsock"
+	"saltern/internal/control/toolrun"
+	"saltern/internal/localsock"
+	"saltern/internal/printable"
 	"saltern/master/client"
-	"saltern/printable"
 )
 
 // aliveTakes is how long this node's master may take to answer before another one is

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	op "saltern/cmd/salt/optparse"
-	"saltern/control"
-	"saltern/control/toolrun"
+	"saltern/internal/control"
+	"saltern/internal/control/toolrun"
 	"saltern/master/value"
 	"saltern/test/fakemaster"
 )

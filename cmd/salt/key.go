@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/audit"
 	op "saltern/cmd/salt/optparse"
+	"saltern/internal/audit"
+	"saltern/internal/printable"
 	"saltern/master/client"
 	"saltern/master/keys"
 	glob "saltern/master/pattern"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 func (e *env) keyParser() *op.Parser {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/master/crypt"
 	"saltern/master/keys"
 	"saltern/test/fakemaster"

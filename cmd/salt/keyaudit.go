@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"saltern/audit"
+	"saltern/internal/audit"
+	"saltern/internal/printable"
 	"saltern/master/keys"
-	"saltern/printable"
 )
 
 // keyBook writes down what a call of salt-key does: first what was asked for, which

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
+	"saltern/internal/printable"
 	"saltern/master/crypt"
 	"saltern/master/keys"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 // change accepts, rejects or deletes the keys that match and are in one of

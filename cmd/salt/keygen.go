@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/crypt"
 	"saltern/master/keys"
 	"saltern/master/value"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 )
 
 // newLog makes a logger in the form of Salt's console log, "[ERROR   ] text",

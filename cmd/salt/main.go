@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/control/toolrun"
+	"saltern/internal/control/toolrun"
 )
 
 func main() {

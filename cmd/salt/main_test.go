@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"saltern/internal/release"
 	"saltern/master/client"
 	"saltern/master/value"
-	"saltern/release"
 	"saltern/test/fakemaster"
 )
 

@@ -7,9 +7,9 @@ import (
 	"os"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
+	"saltern/internal/printable"
 	"saltern/master/client"
-	"saltern/printable"
 )
 
 // oldFiles writes to standard error that minions of a job are served files of before, or that

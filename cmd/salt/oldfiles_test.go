@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"saltern/cmd/salt/optparse"
-	"saltern/control"
-	"saltern/localsock"
+	"saltern/internal/control"
+	"saltern/internal/localsock"
 	"saltern/master/client"
 	"saltern/master/conf"
 )

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"saltern/internal/printable"
 	"saltern/master/output"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 //go:embed outputter.py

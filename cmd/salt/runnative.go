@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"saltern/internal/release"
 	"saltern/master/client"
 	"saltern/master/event"
 	"saltern/master/redact"
 	"saltern/master/runner"
 	"saltern/master/value"
-	"saltern/release"
 )
 
 // here are the runners that need no more than the configuration, the event

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/internal/printable"
 	"saltern/master/client"
 	"saltern/master/output"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 // returnOptions are the output options, with the keyword arguments exclude

@@ -15,15 +15,15 @@ import (
 
 	"saltern/cmd/internal/saltfile"
 	op "saltern/cmd/salt/optparse"
-	"saltern/control"
-	"saltern/durable"
+	"saltern/internal/control"
+	"saltern/internal/durable"
+	"saltern/internal/printable"
+	"saltern/internal/release"
 	"saltern/master/client"
 	"saltern/master/conf"
 	"saltern/master/output"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
-	"saltern/printable"
-	"saltern/release"
 )
 
 // tool is one call of a tool: its command line and configuration.

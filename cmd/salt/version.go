@@ -1,5 +1,5 @@
 package main
 
-import "saltern/release"
+import "saltern/internal/release"
 
 func version() string { return release.Salt + " (Saltern " + release.Version() + ")" }

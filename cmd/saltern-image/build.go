@@ -25,7 +25,7 @@ import (
 	"saltern/image/sbom"
 	"saltern/image/tree"
 	"saltern/image/vhd"
-	"saltern/release"
+	"saltern/internal/release"
 )
 
 // formats, and the kernel each has.

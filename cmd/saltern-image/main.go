@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/release"
+	"saltern/internal/release"
 )
 
 func main() {

@@ -11,7 +11,7 @@ import (
 	"saltern/image/container"
 	"saltern/image/oci"
 	"saltern/image/tree"
-	"saltern/release"
+	"saltern/internal/release"
 )
 
 func ociCommand() *cobra.Command {

@@ -13,8 +13,8 @@ import (
 
 	"saltern/image/bundle"
 	"saltern/image/sbom"
-	"saltern/release/notes"
-	"saltern/release/sums"
+	"saltern/internal/release/notes"
+	"saltern/internal/release/sums"
 )
 
 // programs are those of a release, in a folder for each kind of machine.

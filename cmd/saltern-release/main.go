@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/release"
-	"saltern/release/notes"
+	"saltern/internal/release"
+	"saltern/internal/release/notes"
 )
 
 func main() {

@@ -22,7 +22,7 @@ import (
 	"slices"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // Dir is where Debian's build of GlusterFS looks for glusterfs.pem, .key and

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"saltern/command"
-	"saltern/printable"
+	"saltern/internal/command"
+	"saltern/internal/printable"
 )
 
 // answer is the envelope of every reply of glusterd:

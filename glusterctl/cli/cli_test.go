@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/command"
+	"saltern/internal/command"
 )
 
 func load(t testing.TB, name string) command.Output {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 )
 
 // Client runs the gluster command. It has no state; several goroutines may

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"saltern/command"
+	"saltern/internal/command"
 
 	"golang.org/x/sys/unix"
 )

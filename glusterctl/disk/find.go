@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 
 	"golang.org/x/sys/unix"
 )

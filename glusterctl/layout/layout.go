@@ -18,7 +18,7 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // marker is the file that says that the tree is complete, and its version.

@@ -22,7 +22,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 
 	"golang.org/x/sys/unix"
 )

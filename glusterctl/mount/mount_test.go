@@ -16,8 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"saltern/command"
 	"saltern/glusterctl/layout"
+	"saltern/internal/command"
 )
 
 const table = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

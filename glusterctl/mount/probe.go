@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/command"
 	"saltern/glusterctl/layout"
+	"saltern/internal/command"
 )
 
 // Check looks at path from this process and may hang for as long as the file

@@ -26,7 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 
 	"golang.org/x/sync/errgroup"
 

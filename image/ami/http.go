@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/pause"
-	"saltern/printable"
+	"saltern/internal/pause"
+	"saltern/internal/printable"
 
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/internal/datafile"
 	"saltern/master/value"
 )

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // Masters of one cluster have the same entries. Each entry has a version, the time

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/client"
 	"saltern/master/value"
 	"saltern/test/fakemaster"

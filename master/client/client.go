@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"saltern/audit"
-	"saltern/control"
-	"saltern/durable"
+	"saltern/internal/audit"
+	"saltern/internal/control"
+	"saltern/internal/durable"
 	"saltern/master/event"
 	"saltern/master/internal/source"
 	"saltern/master/msgpack"

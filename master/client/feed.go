@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/pause"
 	"saltern/master/event"
-	"saltern/pause"
 )
 
 // linger is how long a shared feed stays connected after its last stream has left.

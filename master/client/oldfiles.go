@@ -4,9 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"saltern/internal/printable"
 	"saltern/master/event"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 // OldFiles says that a minion of a job is served files and pillars of before, or that a runner

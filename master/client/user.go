@@ -3,7 +3,7 @@ package client
 import (
 	"os"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 )
 
 // CurrentUser is the user on whose behalf jobs are published: the effective

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"saltern/internal/pause"
 	"saltern/master/cluster/wire"
-	"saltern/pause"
 )
 
 // Masters tell each other what minions have told them. A duty of its own: nothing

@@ -12,12 +12,12 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/control"
-	"saltern/durable"
+	"saltern/internal/control"
+	"saltern/internal/durable"
+	"saltern/internal/versioned"
 	"saltern/master/cluster/node"
 	"saltern/master/crypt"
 	"saltern/master/internal/auth"
-	"saltern/versioned"
 )
 
 // Names in the shared folder. Those without "saltern" are Salt's

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/master/cluster/raft"
+	"saltern/master/cluster/internal/raft"
 	"saltern/master/cluster/wire"
 	"saltern/master/event"
 	"saltern/master/value"

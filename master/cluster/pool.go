@@ -23,7 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"

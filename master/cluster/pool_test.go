@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"

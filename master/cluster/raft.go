@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
+	"saltern/master/cluster/internal/raft"
 	"saltern/master/cluster/node"
-	"saltern/master/cluster/raft"
 	"saltern/master/cluster/wire"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
 	"saltern/master/event"

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"log/slog"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 )
 
 // Audit is where programs of a master's account keep the record of who did what. log is

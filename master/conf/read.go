@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
 )

@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // Errors of reading private keys.

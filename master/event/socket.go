@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"saltern/localsock"
+	"saltern/internal/localsock"
 )
 
 // Names inside sock_dir. The third is ours. The markers are never spoken on; Salt's

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/jobs"
 )
 

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // Conditions are the faults of the storage below this master, as the program

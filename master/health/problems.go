@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // Problems are the faults that last: they are logged when they come and go,

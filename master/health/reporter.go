@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/audit"
-	"saltern/control"
+	"saltern/internal/audit"
+	"saltern/internal/control"
 	"saltern/master/cluster"
 	"saltern/master/conf"
 	"saltern/master/event"
@@ -21,13 +21,13 @@ import (
 	"saltern/master/internal/minion"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/presence"
+	"saltern/master/internal/pyhost"
 	"saltern/master/internal/queue"
 	"saltern/master/internal/reactor"
 	"saltern/master/internal/request"
 	"saltern/master/internal/returner"
 	"saltern/master/internal/schedule"
 	"saltern/master/keys"
-	"saltern/master/pyhost"
 )
 
 // Status is what a master writes into its status file. Supervisors read the first

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"saltern/control"
-	"saltern/printable"
+	"saltern/internal/control"
+	"saltern/internal/printable"
 )
 
 // textMost bounds the text of an error in the status, in bytes.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/event"
 	"saltern/master/internal/returner"
 	"saltern/master/value"

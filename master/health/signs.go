@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // names of the health files of 3008.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"os"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // WriteFile replaces a small file that others read, without waiting for

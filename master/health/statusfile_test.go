@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 func TestWriteStatusFile(t *testing.T) {

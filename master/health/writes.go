@@ -3,8 +3,8 @@ package health
 import (
 	"time"
 
-	"saltern/control"
-	"saltern/writable"
+	"saltern/internal/control"
+	"saltern/internal/writable"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/test/await"
 	"saltern/test/baddisk"
 )

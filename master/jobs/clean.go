@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // unnamedGrace is how long a job directory without a jid file may exist: its

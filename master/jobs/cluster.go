@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/msgpack"
 	"saltern/master/value"
 )

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/msgpack"
 )
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 
 	"golang.org/x/sys/unix"
 )

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/msgpack"
 	"saltern/master/value"
 )

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // Whether a record is in the shared folder is known in memory only. So that a

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/crypt"
 )
 

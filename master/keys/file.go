@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 
 	"golang.org/x/sys/unix"
 )

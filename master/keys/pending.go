@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/ratelimit"
 	"saltern/master/crypt"
-	"saltern/ratelimit"
 )
 
 // Defaults of Config for keys that wait for the administrator. They let all

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/crypt"
 )
 

@@ -1,6 +1,6 @@
 package output
 
-import "saltern/printable"
+import "saltern/internal/printable"
 
 // palette holds the escape sequences of the colours, all empty when colours
 // are off (salt/utils/color.py get_colors).

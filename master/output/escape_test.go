@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"saltern/internal/printable"
 	"saltern/master/msgpack"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 // hostile has terminal escapes in every place that a minion can fill.

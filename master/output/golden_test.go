@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"saltern/internal/printable"
 	"saltern/master/msgpack"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 type goldenCase struct {

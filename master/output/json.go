@@ -1,8 +1,8 @@
 package output
 
 import (
+	"saltern/internal/printable"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 // jsonText is salt/output/json_out.py: Python's json.dumps with

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"testing"
 
-	"saltern/master/pyhost"
+	"saltern/master/internal/pyhost"
 	"saltern/master/value"
 )
 

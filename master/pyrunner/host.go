@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"saltern/master/internal/gitpillar"
-	"saltern/master/pyhost"
+	"saltern/master/internal/pyhost"
 )
 
 //go:embed functions.py

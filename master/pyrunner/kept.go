@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/command"
-	"saltern/master/pyframe"
+	"saltern/internal/command"
+	"saltern/master/internal/pyframe"
 	"saltern/master/value"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/master/pyhost"
+	"saltern/master/internal/pyhost"
 	"saltern/master/value"
 )
 

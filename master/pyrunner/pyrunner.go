@@ -25,11 +25,11 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/printable"
 	"saltern/master/conf"
-	"saltern/master/pyhost"
+	"saltern/master/internal/pyhost"
 	"saltern/master/redact"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 // ErrNoSalt means that no Python with Salt's library was found.

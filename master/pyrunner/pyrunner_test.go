@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/pyframe"
+	"saltern/master/internal/pyframe"
 	"saltern/master/value"
 )
 

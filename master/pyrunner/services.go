@@ -3,7 +3,7 @@ package pyrunner
 import (
 	"context"
 
-	"saltern/master/pyhost"
+	"saltern/master/internal/pyhost"
 	"saltern/master/value"
 )
 

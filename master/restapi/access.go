@@ -6,9 +6,9 @@ import (
 	"os"
 	"sync"
 
+	"saltern/internal/printable"
+	"saltern/internal/ratelimit"
 	"saltern/master/redact"
-	"saltern/printable"
-	"saltern/ratelimit"
 )
 
 // accessLog is the file of log_access_file. Its methods may be called concurrently.

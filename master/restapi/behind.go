@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"saltern/durable"
-	"saltern/localsock"
+	"saltern/internal/durable"
+	"saltern/internal/localsock"
+	"saltern/internal/proxyproto"
 	"saltern/master/value"
-	"saltern/proxyproto"
 )
 
 // Behind the load balancers of a cluster a connection begins with a PROXY header,

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"saltern/internal/proxyproto"
+	"saltern/internal/ratelimit"
 	"saltern/master/conf"
 	"saltern/master/value"
-	"saltern/proxyproto"
-	"saltern/ratelimit"
 	"saltern/test/await"
 )
 

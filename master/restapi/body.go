@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"saltern/internal/ratelimit"
 	"saltern/master/client"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
-	"saltern/ratelimit"
 )
 
 // A body takes no worker while it comes. It has to come at a pace; what has arrived, and

@@ -19,13 +19,13 @@ import (
 	"time"
 	"unicode"
 
-	"saltern/audit"
+	"saltern/internal/audit"
+	"saltern/internal/ratelimit"
 	"saltern/master/conf"
 	"saltern/master/event"
 	"saltern/master/internal/eauth"
 	"saltern/master/keys"
 	"saltern/master/value"
-	"saltern/ratelimit"
 )
 
 func result(v any) *value.Map { return value.NewMap("return", v) }

@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/pause"
 	"saltern/master/conf"
 	"saltern/master/event"
 	"saltern/master/value"
-	"saltern/pause"
 )
 
 // Bounds of one reader of events.

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"saltern/internal/pause"
+	"saltern/internal/ratelimit"
 	"saltern/master/client"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/username"
 	"saltern/master/value"
-	"saltern/pause"
-	"saltern/ratelimit"
 )
 
 func askLogin(_ *Server, _ context.Context, q *request) (any, error) {

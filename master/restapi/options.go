@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"saltern/master/conf"
-	"saltern/master/restapi/console"
+	"saltern/master/restapi/internal/console"
 	"saltern/master/value"
 )
 

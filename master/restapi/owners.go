@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/ratelimit"
 	"saltern/master/event"
 	"saltern/master/internal/source"
 	"saltern/master/jobs"
 	"saltern/master/value"
-	"saltern/ratelimit"
 )
 
 const (

@@ -14,14 +14,14 @@ import (
 	"strings"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
+	"saltern/internal/ratelimit"
+	"saltern/internal/release"
 	"saltern/master/conf"
 	"saltern/master/internal/acl"
 	"saltern/master/pattern"
-	"saltern/master/restapi/console"
+	"saltern/master/restapi/internal/console"
 	"saltern/master/value"
-	"saltern/ratelimit"
-	"saltern/release"
 )
 
 const (

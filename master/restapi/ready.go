@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"time"
 
+	"saltern/internal/ratelimit"
+	"saltern/internal/writable"
 	"saltern/master/client"
-	"saltern/ratelimit"
-	"saltern/writable"
 )
 
 // readyPath is where load balancers ask; it is none of Salt's.

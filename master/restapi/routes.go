@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/audit"
+	"saltern/internal/audit"
+	"saltern/internal/ratelimit"
 	"saltern/master/internal/source"
-	"saltern/master/restapi/console"
+	"saltern/master/restapi/internal/console"
 	"saltern/master/value"
-	"saltern/ratelimit"
 )
 
 // request is one request on its way.

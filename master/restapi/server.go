@@ -13,16 +13,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/audit"
-	"saltern/httpserver"
-	"saltern/localsock"
+	"saltern/internal/audit"
+	"saltern/internal/httpserver"
+	"saltern/internal/localsock"
+	"saltern/internal/ratelimit"
+	"saltern/internal/writable"
 	"saltern/master/client"
 	"saltern/master/conf"
 	"saltern/master/internal/oidc"
 	"saltern/master/internal/ratelog"
-	"saltern/master/restapi/console"
-	"saltern/ratelimit"
-	"saltern/writable"
+	"saltern/master/restapi/internal/console"
 )
 
 const maxHeader = 32 << 10

@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/ratelimit"
 	"saltern/master/client"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/username"
 	"saltern/master/value"
-	"saltern/ratelimit"
 )
 
 // A session is a token of the master: what a client gets at /login is what the

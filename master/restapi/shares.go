@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/httpserver"
-	"saltern/ratelimit"
+	"saltern/internal/httpserver"
+	"saltern/internal/ratelimit"
 )
 
 // Who has proved nothing takes nothing from who has: whatever requests share is a pool with a

@@ -21,9 +21,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"saltern/internal/ratelimit"
 	"saltern/master/internal/ratelog"
 	"saltern/master/value"
-	"saltern/ratelimit"
 )
 
 // hostile are bodies that are larger in memory than they look, by content type.

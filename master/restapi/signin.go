@@ -9,7 +9,7 @@ import (
 
 	"saltern/master/internal/acl"
 	"saltern/master/internal/oidc"
-	"saltern/master/restapi/console"
+	"saltern/master/restapi/internal/console"
 )
 
 // openOIDC makes what a sign-in with a browser needs; without auth.oidc.redirect there

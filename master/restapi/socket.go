@@ -13,7 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"saltern/ratelimit"
+	"saltern/internal/ratelimit"
 )
 
 // Events over a WebSocket (salt/netapi/rest_cherrypy/app.py WebsocketEndpoint,

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/internal/printable"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 // JSON writes a value as Python's json.dumps does for state.event: in one

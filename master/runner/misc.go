@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"saltern/internal/printable"
 	"saltern/master/event"
 	"saltern/master/pattern"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 // Sources: salt/runners/{test,event,state,config,match,error}.py.

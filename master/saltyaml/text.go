@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 )
 
 // traits tell in which forms a text can be written so that it is read back

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/proxyproto"
+	"saltern/internal/proxyproto"
 )
 
 func longHeader(flags byte, size uint64) []byte {

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"saltern/proxyproto"
+	"saltern/internal/proxyproto"
 )
 
 // readProxy reads a PROXY header if the first byte announces one. src is not valid when

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/proxyproto"
+	"saltern/internal/proxyproto"
 )
 
 // proxyHeader builds a version 2 header.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 )
 
 // Audit is what the route of the audit record serves:

@@ -8,7 +8,7 @@ import (
 	"path"
 	"time"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 )
 
 // act is what a route does, for the audit record.

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/audit"
-	"saltern/control"
-	"saltern/control/toolrun"
+	"saltern/internal/audit"
+	"saltern/internal/control"
+	"saltern/internal/control/toolrun"
 	"saltern/supervisor/setup"
 	"saltern/test/await"
 )

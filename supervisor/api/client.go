@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/localsock"
+	"saltern/internal/localsock"
 	"saltern/supervisor/status"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // LogIns is what the routes of tokens serve, which are those of all masters:

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 
-	"saltern/audit"
-	"saltern/control"
-	"saltern/control/toolrun"
+	"saltern/internal/audit"
+	"saltern/internal/control"
+	"saltern/internal/control/toolrun"
 	"saltern/supervisor/history"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/options"

@@ -45,9 +45,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/audit"
-	"saltern/httpserver"
-	"saltern/localsock"
+	"saltern/internal/audit"
+	"saltern/internal/httpserver"
+	"saltern/internal/localsock"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/sharedfault"
 	"saltern/supervisor/status"

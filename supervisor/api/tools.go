@@ -7,8 +7,8 @@ import (
 	"os"
 	"time"
 
-	"saltern/control/toolrun"
-	"saltern/httpserver"
+	"saltern/internal/control/toolrun"
+	"saltern/internal/httpserver"
 )
 
 // Tools is what the route for Salt's tools serves, when this node's master does not

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/control/toolrun"
+	"saltern/internal/control/toolrun"
 )
 
 // neighbours run tools: the first word says how.

@@ -33,7 +33,7 @@ import (
 
 	"filippo.io/age"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/python"
 	"saltern/supervisor/secrets"
 	"saltern/supervisor/settings"

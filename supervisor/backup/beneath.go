@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/room"
+	"saltern/internal/room"
 )
 
 // folder is an open directory below one that only root writes. The folders on

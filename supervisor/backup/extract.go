@@ -16,7 +16,7 @@ import (
 
 	"filippo.io/age"
 
-	"saltern/room"
+	"saltern/internal/room"
 	"saltern/supervisor/settings"
 )
 

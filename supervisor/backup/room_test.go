@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/room"
+	"saltern/internal/room"
 	"saltern/test/smalldisk"
 )
 

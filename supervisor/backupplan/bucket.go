@@ -18,7 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"golang.org/x/sys/unix"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/supervisor/internal/imds"
 	"saltern/supervisor/settings"
 )

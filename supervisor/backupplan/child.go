@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"

@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/pause"
-	"saltern/printable"
+	"saltern/internal/pause"
+	"saltern/internal/printable"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"

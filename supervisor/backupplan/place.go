@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"saltern/durable"
-	"saltern/room"
+	"saltern/internal/durable"
+	"saltern/internal/room"
 	"saltern/supervisor/internal/imds"
 	"saltern/supervisor/settings"
 )

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 )
 
 const (

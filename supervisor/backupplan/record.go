@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"time"
 
+	"saltern/internal/versioned"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
-	"saltern/versioned"
 )
 
 const (

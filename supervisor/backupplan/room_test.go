@@ -5,7 +5,7 @@ import (
 	"io"
 	"testing"
 
-	"saltern/room"
+	"saltern/internal/room"
 	"saltern/test/smalldisk"
 )
 

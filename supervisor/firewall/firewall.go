@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/command"
-	"saltern/durable"
+	"saltern/internal/command"
+	"saltern/internal/durable"
 	"saltern/supervisor/nodes"
 )
 

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/command"
-	"saltern/durable"
+	"saltern/internal/command"
+	"saltern/internal/durable"
 )
 
 // OwnDir holds the administrator's rules on the image: statements of the chain

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/command"
+	"saltern/internal/command"
 )
 
 // ErrNoTable means that nothing guards the node: its table is not in the kernel.

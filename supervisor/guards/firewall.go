@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/supervisor/firewall"
 	"saltern/supervisor/status"
 )

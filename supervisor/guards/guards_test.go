@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 	"saltern/supervisor/status"
 )
 

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/durable"
-	"saltern/printable"
+	"saltern/internal/durable"
+	"saltern/internal/printable"
 	"saltern/supervisor/status"
 )
 

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"saltern/control"
-	"saltern/durable"
+	"saltern/internal/control"
+	"saltern/internal/durable"
 	"saltern/supervisor/internal/service"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // TestCourse: a point says the newest count of minions, the slowest ping, the rate of

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 	"saltern/supervisor/layout"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/command"
+	"saltern/internal/command"
 )
 
 // loader notes what would be run; it fails for maps that it does not have.

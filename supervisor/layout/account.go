@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // Account is who a child runs as.

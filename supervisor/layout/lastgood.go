@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/supervisor/options"
 	"saltern/supervisor/settings"
 )

@@ -16,8 +16,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"saltern/control/pam"
-	"saltern/durable"
+	"saltern/internal/control/pam"
+	"saltern/internal/durable"
 	"saltern/supervisor/python"
 	"saltern/supervisor/settings"
 )

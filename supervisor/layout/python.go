@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/supervisor/python"
 	"saltern/supervisor/settings"
 )

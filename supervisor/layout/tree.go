@@ -13,7 +13,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/supervisor/settings"
 )
 

@@ -11,8 +11,8 @@ import (
 	"io"
 	"time"
 
-	"saltern/control"
-	"saltern/prometheus"
+	"saltern/internal/control"
+	"saltern/internal/prometheus"
 	"saltern/supervisor/status"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/httpserver"
+	"saltern/internal/httpserver"
 	"saltern/supervisor/status"
 )
 

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/control/toolrun"
+	"saltern/internal/control/toolrun"
 	"saltern/supervisor/nodes"
 )
 

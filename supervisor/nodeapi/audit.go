@@ -7,7 +7,7 @@ import (
 	"net"
 	"net/http"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/supervisor/nodes"
 )
 

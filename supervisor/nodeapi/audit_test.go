@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/supervisor/nodes"
 )
 

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/marks"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"net/http"
 
-	"saltern/audit"
-	"saltern/control"
+	"saltern/internal/audit"
+	"saltern/internal/control"
 	"saltern/supervisor/nodes"
 )
 

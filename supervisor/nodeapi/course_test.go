@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/audit"
-	"saltern/control"
+	"saltern/internal/audit"
+	"saltern/internal/control"
 )
 
 // Members are told how a node did, and may have a service of it restarted, which it

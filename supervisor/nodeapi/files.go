@@ -6,7 +6,7 @@ import (
 	"errors"
 	"net/http"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/nodes"
 )
 

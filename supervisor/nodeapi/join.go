@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 )
@@ -37,22 +37,8 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	t := s.host.Table()
-	switch {
-	case m.met || !validNonce(q.Nonce) || peerHash(r.TLS) == "":
-		refuse(w, newFault(codeRequest, "hello comes once, with a certificate and a nonce", http.StatusBadRequest))
-		return
-	case q.Protocol != protocol:
-		s.warn(r, "a machine of another version wants to join: "+joinAdvice(q.Protocol), "protocol", q.Protocol)
-		f := newFault(codeProtocol, "this cluster runs version "+s.version+": "+joinAdvice(q.Protocol),
-			http.StatusConflict)
-		f.Protocol = protocol
-		refuse(w, f)
-		return
-	case q.Cluster != "" && q.Cluster != t.Cluster:
-		s.warn(r, "a machine wants to join another cluster")
-		refuse(w,
-			newFault(codeCluster, "this node belongs to another cluster than the one you name", http.StatusConflict))
+	if f := s.unfit(m, r, q); f != nil {
+		refuse(w, *f)
 		return
 	}
 
@@ -111,6 +97,27 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
 		Signature: sig,
 		Time:      s.now(),
 	})
+}
+
+// unfit returns why a machine may not even try to prove that it knows the secret, or nil.
+func (s *Server) unfit(m *meeting, r *http.Request, q helloRequest) *fault {
+	cluster := s.host.Table().Cluster
+	switch {
+	case m.met || !validNonce(q.Nonce) || peerHash(r.TLS) == "":
+		return new(newFault(codeRequest, "hello comes once, with a certificate and a nonce", http.StatusBadRequest))
+
+	case q.Protocol != protocol:
+		advice := joinAdvice(q.Protocol)
+		s.warn(r, "a machine of another version wants to join: "+advice, "protocol", q.Protocol)
+		f := newFault(codeProtocol, "this cluster runs version "+s.version+": "+advice, http.StatusConflict)
+		f.Protocol = protocol
+		return &f
+
+	case q.Cluster != "" && q.Cluster != cluster:
+		s.warn(r, "a machine wants to join another cluster")
+		return new(newFault(codeCluster, "this node belongs to another cluster than the one you name", http.StatusConflict))
+	}
+	return nil
 }
 
 // joinAdvice says to a machine of another protocol who is to be upgraded.

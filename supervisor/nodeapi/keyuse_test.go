@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/control/toolrun"
+	"saltern/internal/control/toolrun"
 	"saltern/supervisor/keyuse"
 	"saltern/supervisor/nodes"
 )

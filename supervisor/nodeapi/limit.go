@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/ratelimit"
+	"saltern/internal/ratelimit"
 )
 
 // limiter counts what strangers do, by the address (of IPv6: the /64) they come

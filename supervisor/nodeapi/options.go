@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/options"
 )

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/control/toolrun"
-	"saltern/httpserver"
+	"saltern/internal/control/toolrun"
+	"saltern/internal/httpserver"
 	"saltern/supervisor/nodes"
 )
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"saltern/control/toolrun"
+	"saltern/internal/control/toolrun"
 	"saltern/supervisor/nodes"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/status"
 )
 

@@ -1,6 +1,6 @@
 package nodes
 
-import "saltern/control"
+import "saltern/internal/control"
 
 // Half is a removal that one of the two does not know of yet.
 type Half struct {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // TestFindHalves: what one of the two records lacks is found, and nothing is made of

@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"sync"
 
-	"saltern/durable"
+	"saltern/internal/durable"
+	"saltern/internal/versioned"
 	"saltern/supervisor/layout"
-	"saltern/versioned"
 )
 
 // File is the name of the table in a node's data directory and on the shared

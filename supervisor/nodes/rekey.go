@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/versioned"
+	"saltern/internal/versioned"
 )
 
 // errNotAlone means that other nodes are in the table.

@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"slices"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // Bounds of a table.

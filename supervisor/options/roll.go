@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"saltern/pause"
-	"saltern/printable"
+	"saltern/internal/pause"
+	"saltern/internal/printable"
 )
 
 // Turn is the right to have masters restarted, of which there is one in a

@@ -15,10 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"saltern/command"
-	"saltern/control/pam"
-	"saltern/localsock"
-	"saltern/pause"
+	"saltern/internal/command"
+	"saltern/internal/control/pam"
+	"saltern/internal/localsock"
+	"saltern/internal/pause"
 )
 
 // chkpwd is the program of Linux-PAM that looks at /etc/shadow.

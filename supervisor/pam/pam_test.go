@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/control/pam"
-	"saltern/localsock"
+	"saltern/internal/control/pam"
+	"saltern/internal/localsock"
 	"saltern/test/accounts"
 )
 

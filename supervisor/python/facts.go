@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 )
 
 //go:embed facts.py

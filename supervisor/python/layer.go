@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/room"
+	"saltern/internal/room"
 )
 
 // Current is the name of the link to the layer in service, in the folder of

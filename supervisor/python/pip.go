@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/command"
-	"saltern/printable"
+	"saltern/internal/command"
+	"saltern/internal/printable"
 )
 
 //go:embed pip.py

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/room"
+	"saltern/internal/room"
 	"saltern/supervisor/internal/sharedfolder"
 )
 

@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/room"
+	"saltern/internal/room"
 )
 
 // wheel is an open wheel that was looked at (PEP 427): each of its files has a

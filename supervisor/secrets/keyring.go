@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/command"
+	"saltern/internal/command"
 )
 
 // Dir is the place of the keyring below the shared storage.

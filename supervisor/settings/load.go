@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/control"
-	"saltern/durable"
+	"saltern/internal/control"
+	"saltern/internal/durable"
 
 	"github.com/hashicorp/go-multierror"
 	"go.yaml.in/yaml/v3"

@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // DefaultPath is where the settings are looked for.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 	"saltern/supervisor/layout"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"saltern/release"
+	"saltern/internal/release"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"

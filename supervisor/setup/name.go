@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 	"saltern/supervisor/nodes"
 )
 

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"saltern/command"
-	"saltern/pause"
+	"saltern/internal/command"
+	"saltern/internal/pause"
 	"saltern/supervisor/layout"
 )
 

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/layout"
 )
 

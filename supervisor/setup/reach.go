@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 )
 
 // Reach is whether something that a network names answers.

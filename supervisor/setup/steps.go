@@ -16,7 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/status"
 )

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/settings"
 )
 

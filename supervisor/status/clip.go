@@ -1,6 +1,6 @@
 package status
 
-import "saltern/printable"
+import "saltern/internal/printable"
 
 // maxText bounds a text in bytes.
 const maxText = 300

@@ -7,7 +7,7 @@
 package status
 
 import (
-	"saltern/control"
+	"saltern/internal/control"
 	"slices"
 	"time"
 )

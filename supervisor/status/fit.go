@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 )
 
 // Room is what there is for a text on a terminal.

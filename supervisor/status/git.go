@@ -3,7 +3,7 @@ package status
 import (
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // GitView is the git remotes of one node's master.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // python says what returners of events and engines do; in brief, only of those that have

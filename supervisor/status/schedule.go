@@ -1,6 +1,6 @@
 package status
 
-import "saltern/control"
+import "saltern/internal/control"
 
 // Schedule is the master's option schedule, and when its entries run.
 type Schedule struct {

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 var update = flag.Bool("update", false, "rewrite the recorded files")

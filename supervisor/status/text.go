@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 )
 
 // WriteJSON prints the document for machines.

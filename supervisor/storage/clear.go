@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/command"
 	"saltern/glusterctl/disk"
+	"saltern/internal/command"
 	"saltern/supervisor/systemd"
 )
 

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/durable"
 	"saltern/glusterctl/layout"
+	"saltern/internal/durable"
 )
 
 // Each node writes the time into a file of its own on the volume every

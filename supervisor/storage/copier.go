@@ -14,9 +14,9 @@ import (
 	"slices"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 
-	"saltern/room"
+	"saltern/internal/room"
 )
 
 // copier makes one directory tree like another, file by file. Each file comes

@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/command"
 	"saltern/glusterctl"
-	"saltern/pause"
+	"saltern/internal/command"
+	"saltern/internal/pause"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/systemd"
 )

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"syscall"
 
-	"saltern/command"
 	"saltern/glusterctl"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/mount"
+	"saltern/internal/command"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"

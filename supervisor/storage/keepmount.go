@@ -7,10 +7,10 @@ import (
 	"io"
 	"time"
 
-	"saltern/command"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/mount"
-	"saltern/pause"
+	"saltern/internal/command"
+	"saltern/internal/pause"
 )
 
 // probe looks at the mount. A mount that answers a new call and holds an older

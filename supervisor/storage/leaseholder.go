@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/durable"
-	"saltern/versioned"
+	"saltern/internal/durable"
+	"saltern/internal/versioned"
 
 	"golang.org/x/sys/unix"
 )

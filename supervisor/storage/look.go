@@ -8,7 +8,7 @@ import (
 
 	"saltern/glusterctl"
 	"saltern/glusterctl/mount"
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/layout"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"saltern/command"
 	"saltern/glusterctl"
+	"saltern/internal/command"
 	"saltern/supervisor/nodes"
 	"saltern/test/fakegluster"
 )

@@ -11,12 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"saltern/command"
 	"saltern/glusterctl"
 	"saltern/glusterctl/disk"
 	"saltern/glusterctl/layout"
 	"saltern/glusterctl/mount"
-	"saltern/pause"
+	"saltern/internal/command"
+	"saltern/internal/pause"
 	"saltern/supervisor/nodes"
 )
 

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/command"
-	"saltern/durable"
+	"saltern/internal/command"
+	"saltern/internal/durable"
 	"saltern/supervisor/settings"
 )
 

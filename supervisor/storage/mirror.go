@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/python"
 	"saltern/supervisor/secrets"
 )

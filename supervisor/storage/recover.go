@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/command"
-	"saltern/durable"
+	"saltern/internal/command"
+	"saltern/internal/durable"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 )

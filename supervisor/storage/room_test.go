@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/room"
+	"saltern/internal/room"
 	"saltern/test/smalldisk"
 )
 

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/durable"
-	"saltern/pause"
+	"saltern/internal/durable"
+	"saltern/internal/pause"
 )
 
 const (

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/durable"
 	"saltern/glusterctl"
 	"saltern/glusterctl/cert"
+	"saltern/internal/durable"
 	"saltern/supervisor/layout"
 )
 

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/durable"
-	"saltern/room"
+	"saltern/internal/durable"
+	"saltern/internal/room"
 
 	"golang.org/x/sys/unix"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 )
 
 // commandTime bounds each program that is asked.

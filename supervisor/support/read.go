@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // tail reads the end of a regular file from a line's beginning; it never

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )

@@ -3,7 +3,7 @@ package systemd
 import (
 	"os"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 )

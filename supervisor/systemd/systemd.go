@@ -10,7 +10,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 
-	"saltern/command"
+	"saltern/internal/command"
 )
 
 // Job has begin queue a job and waits until that is done, for limit at most.

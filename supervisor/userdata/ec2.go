@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/internal/imds"
 	"saltern/supervisor/internal/probe"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 )
 
 const guestTakes = 5 * time.Second

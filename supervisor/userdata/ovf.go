@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 	"saltern/supervisor/setup"
 )
 

@@ -29,8 +29,8 @@ import (
 	"os"
 	"strings"
 
-	"saltern/durable"
-	"saltern/printable"
+	"saltern/internal/durable"
+	"saltern/internal/printable"
 	"saltern/supervisor/internal/imds"
 	"saltern/supervisor/setup"
 )

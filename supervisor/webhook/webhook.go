@@ -28,11 +28,11 @@ import (
 	"sync"
 	"time"
 
-	"saltern/durable"
-	"saltern/httpserver"
-	"saltern/localsock"
-	"saltern/printable"
-	"saltern/ratelimit"
+	"saltern/internal/durable"
+	"saltern/internal/httpserver"
+	"saltern/internal/localsock"
+	"saltern/internal/printable"
+	"saltern/internal/ratelimit"
 )
 
 // Bounds. Of connections and bytes strangers share a half; an address from which a call was

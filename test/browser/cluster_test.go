@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/status"
 	"saltern/test/lab"
 )

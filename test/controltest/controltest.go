@@ -14,7 +14,7 @@ import (
 // Path returns where a recorded file is.
 func Path(t testing.TB, name string) string {
 	t.Helper()
-	return filepath.Join(source.Root(t), "control/testdata", name)
+	return filepath.Join(source.Root(t), "internal/control/testdata", name)
 }
 
 // Recorded fails the test if got is not what the file holds. With update it

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/status"
 	"saltern/test/lab"
 )

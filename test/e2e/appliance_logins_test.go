@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/options"
 	"saltern/test/lab"
 	"saltern/test/slapd"

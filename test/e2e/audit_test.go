@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/supervisor/status"
 	"saltern/test/lab"
 )

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/test/gitrepo"

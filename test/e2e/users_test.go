@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"saltern/command"
-	"saltern/control/toolrun"
+	"saltern/internal/command"
+	"saltern/internal/control/toolrun"
 	"saltern/supervisor/status"
 	"saltern/test/lab"
 )

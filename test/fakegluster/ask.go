@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"saltern/command"
+	"saltern/internal/command"
 )
 
 // ask answers questions in the shape of gluster 10.3.

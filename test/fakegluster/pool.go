@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/command"
+	"saltern/internal/command"
 )
 
 // Pool is everything: machines that belong together and others.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/command"
 	"saltern/glusterctl/cli"
+	"saltern/internal/command"
 )
 
 func (r runner) Run(ctx context.Context, argv []string) (command.Output, error) {

@@ -177,7 +177,7 @@ func (c *slots) bundle(t *testing.T, version string, later time.Duration) (path 
 	lab.WriteTree(t, root, map[string]string{"usr/lib/os-release": c.osRelease(t, version, created)})
 	bin := filepath.Join(root, "usr/bin")
 	build := exec.Command("go", "build", "-trimpath",
-		"-ldflags=-s -w -buildid= -X saltern/release.version="+version, "-o", bin+"/", "./cmd/applianced",
+		"-ldflags=-s -w -buildid= -X saltern/internal/release.version="+version, "-o", bin+"/", "./cmd/applianced",
 		"./cmd/salt-master", "./cmd/salt-api", "./cmd/salt")
 	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 

@@ -56,13 +56,13 @@ func violation(from, to string) string {
 
 	from, to = strings.TrimPrefix(from, module), strings.TrimPrefix(to, module)
 	leaves := []string{"master/zmtp", "master/value", "master/crypt"}
-	if slices.Contains([]string{"master/crypt", "versioned"}, from) && to == "durable" ||
-		from == "command" && to == "printable" || from == "master/zmtp" && to == "proxyproto" {
+	if slices.Contains([]string{"master/crypt", "internal/versioned"}, from) && to == "internal/durable" ||
+		from == "internal/command" && to == "internal/printable" || from == "master/zmtp" && to == "internal/proxyproto" {
 		return ""
 	}
 	if slices.Contains(leaves, from) || slices.Contains(
-		[]string{"command", "durable", "localsock", "memlimit", "prometheus", "proxyproto", "ratelimit",
-			"versioned", "past", "printable", "master/internal/background"},
+		[]string{"internal/command", "internal/durable", "internal/localsock", "internal/memlimit", "internal/prometheus", "internal/proxyproto", "internal/ratelimit",
+			"internal/versioned", "internal/past", "internal/printable", "master/internal/background"},
 		from) {
 		return from + " imports nothing of ours"
 	}
@@ -73,21 +73,21 @@ func violation(from, to string) string {
 	if from == "lbproxy" && (slices.Contains(leaves, to) || to == "master/msgpack") {
 		return "" // it asks masters for a sign of life in their own words
 	}
-	if from == "audit" {
-		if slices.Contains([]string{"durable", "printable", "ratelimit"}, to) {
+	if from == "internal/audit" {
+		if slices.Contains([]string{"internal/durable", "internal/printable", "internal/ratelimit"}, to) {
 			return ""
 		}
 		return "the audit record knows nobody whose acts it keeps"
 	}
 
-	if in(from, "control") {
-		if slices.Contains([]string{"durable", "localsock", "printable"}, to) || in(to, "control") {
+	if in(from, "internal/control") {
+		if slices.Contains([]string{"internal/durable", "internal/localsock", "internal/printable"}, to) || in(to, "internal/control") {
 			return ""
 		}
 		return "the contract between master and supervisor knows neither"
 	}
 
-	if in(to, "cmd") && !in(to, from) {
+	if in(to, "cmd") && !in(to, from) && !(in(to, "cmd/internal") && in(from, "cmd")) {
 		return "nobody imports a command"
 	}
 	if in(to, "test") && !in(from, "test") {
@@ -100,8 +100,8 @@ func violation(from, to string) string {
 
 	below := map[string][]string{
 		"master":     {"supervisor", "glusterctl", "lbproxy", "tui"},
-		"glusterctl": {"master", "supervisor", "lbproxy", "tui", "control"},
-		"lbproxy":    {"master", "supervisor", "glusterctl", "tui", "control"},
+		"glusterctl": {"master", "supervisor", "lbproxy", "tui", "internal/control"},
+		"lbproxy":    {"master", "supervisor", "glusterctl", "tui", "internal/control"},
 		"tui":        {"master", "glusterctl", "lbproxy"},
 		"supervisor": {"master", "tui"},
 	}
@@ -155,18 +155,18 @@ func TestRules(t *testing.T) {
 		{"saltern/master/zmtp", "saltern/master/msgpack", true},
 		{"saltern/master/value", "saltern/master/msgpack", true},
 		{"saltern/master/msgpack", "saltern/master/value", false},
-		{"saltern/master/msgpack", "saltern/command", true},
+		{"saltern/master/msgpack", "saltern/internal/command", true},
 		{"saltern/master/zmtp", "net", false},
-		{"saltern/master/zmtp", "saltern/proxyproto", false},
-		{"saltern/command", "saltern/versioned", true},
-		{"saltern/printable", "saltern/command", true},
+		{"saltern/master/zmtp", "saltern/internal/proxyproto", false},
+		{"saltern/internal/command", "saltern/internal/versioned", true},
+		{"saltern/internal/printable", "saltern/internal/command", true},
 		{"saltern/master/internal/background", "saltern/master/value", true},
-		{"saltern/durable", "saltern/printable", true},
-		{"saltern/localsock", "saltern/durable", true},
-		{"saltern/lbproxy", "saltern/localsock", false},
-		{"saltern/versioned", "saltern/durable", false},
-		{"saltern/master/zmtp", "saltern/durable", true},
-		{"saltern/master/internal/eauth", "saltern/command", false},
+		{"saltern/internal/durable", "saltern/internal/printable", true},
+		{"saltern/internal/localsock", "saltern/internal/durable", true},
+		{"saltern/lbproxy", "saltern/internal/localsock", false},
+		{"saltern/internal/versioned", "saltern/internal/durable", false},
+		{"saltern/master/zmtp", "saltern/internal/durable", true},
+		{"saltern/master/internal/eauth", "saltern/internal/command", false},
 		{"saltern/master/jobs", "saltern/supervisor", true},
 		{"saltern/master/jobs", "saltern/master", true},
 		{"saltern/master", "saltern/glusterctl", true},
@@ -183,6 +183,8 @@ func TestRules(t *testing.T) {
 		{"saltern/lbproxy", "saltern/master/keys", true},
 		{"saltern/cmd/salt", "saltern/cmd/salt/optparse", false},
 		{"saltern/cmd/applianced", "saltern/cmd/salt/optparse", true},
+		{"saltern/cmd/salt", "saltern/cmd/internal/saltfile", false},
+		{"saltern/test/lab", "saltern/cmd/internal/saltfile", true},
 		{"saltern/test/minion", "saltern/master/zmtp", false},
 		{"saltern/test/lab", "saltern/supervisor/status", false},
 		{"saltern/master/jobs", "saltern/test/minion", true},
@@ -190,13 +192,13 @@ func TestRules(t *testing.T) {
 		{"saltern/test/load/swarm", "saltern/test/load/spread", false},
 		{"saltern/test/load/swarm", "saltern/master", true},
 		{"saltern/test/load/proxybench", "saltern/lbproxy", true},
-		{"saltern/audit", "saltern/printable", false},
-		{"saltern/audit", "saltern/control", true},
-		{"saltern/master/conf", "saltern/audit", false},
-		{"saltern/master", "saltern/control", false},
-		{"saltern/supervisor", "saltern/control", false},
-		{"saltern/control", "saltern/printable", false},
-		{"saltern/control", "saltern/master/value", true},
+		{"saltern/internal/audit", "saltern/internal/printable", false},
+		{"saltern/internal/audit", "saltern/internal/control", true},
+		{"saltern/master/conf", "saltern/internal/audit", false},
+		{"saltern/master", "saltern/internal/control", false},
+		{"saltern/supervisor", "saltern/internal/control", false},
+		{"saltern/internal/control", "saltern/internal/printable", false},
+		{"saltern/internal/control", "saltern/master/value", true},
 	} {
 		if got := violation(tt.from, tt.to) != ""; got != tt.bad {
 			t.Errorf("%s imports %s: %v", tt.from, tt.to, violation(tt.from, tt.to))

@@ -14,7 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/cluster"
 )
 

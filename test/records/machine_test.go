@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/cluster/node"
 	"saltern/supervisor/nodes"
 )

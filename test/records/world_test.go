@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/test/lab"
 )
 

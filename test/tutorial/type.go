@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 )
 
 // A Machine is where steps are typed.

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/durable"
-	"saltern/printable"
-	"saltern/room"
+	"saltern/internal/durable"
+	"saltern/internal/printable"
+	"saltern/internal/room"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/secrets"

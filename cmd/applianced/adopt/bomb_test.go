@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/room"
+	"saltern/internal/room"
 	"saltern/supervisor/settings"
 	"saltern/test/smalldisk"
 )

@@ -14,7 +14,7 @@ import (
 	"path"
 	"strings"
 
-	"saltern/room"
+	"saltern/internal/room"
 	"saltern/supervisor/backup"
 )
 

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/conf"
 	"saltern/supervisor/layout"
 )

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
 )

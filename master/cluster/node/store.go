@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // intent is a change of the record that somebody wants. It may be applied

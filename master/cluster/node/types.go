@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
 )

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/audit"
-	"saltern/control"
+	"saltern/internal/audit"
+	"saltern/internal/control"
 	"saltern/master/runner"
 	"saltern/master/value"
 )

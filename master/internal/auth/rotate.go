@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/crypt"
 )
 

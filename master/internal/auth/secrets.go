@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/crypt"
 )
 

@@ -14,8 +14,8 @@ import (
 	"os"
 	"time"
 
+	"saltern/internal/versioned"
 	"saltern/master/crypt"
-	"saltern/versioned"
 )
 
 const (

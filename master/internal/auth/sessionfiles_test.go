@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/crypt"
 	"saltern/master/internal/auth"
 	"saltern/master/keys"

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"syscall"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/internal/datafile"
 	"saltern/master/value"
 )

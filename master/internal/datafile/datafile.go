@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/msgpack"
 	"saltern/master/value"
 )

@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"log/slog"
 
-	"saltern/control/pam"
+	"saltern/internal/control/pam"
+	"saltern/internal/printable"
 	"saltern/master/internal/ldap"
 	"saltern/master/internal/loginurl"
 	"saltern/master/internal/oidc"
 	"saltern/master/internal/userfile"
-	"saltern/printable"
 )
 
 // LDAP asks a directory.

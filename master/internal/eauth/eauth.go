@@ -20,10 +20,10 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/ratelimit"
 	"saltern/master/internal/source"
 	"saltern/master/pattern"
 	"saltern/master/value"
-	"saltern/ratelimit"
 )
 
 // Verdict of a backend.

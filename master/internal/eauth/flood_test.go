@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"saltern/internal/pause"
 	"saltern/master/internal/request"
 	"saltern/master/value"
-	"saltern/pause"
 )
 
 // flooded is an Authenticator whose system takes a while, and how it is asked.

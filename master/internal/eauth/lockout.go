@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/internal/ratelimit"
 	"saltern/master/event"
 	"saltern/master/internal/username"
 	"saltern/master/value"
-	"saltern/ratelimit"
 )
 
 // Lockout refuses log-ins of a user from an address after too many wrong passwords of

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/internal/ratelimit"
 	"saltern/master/internal/request"
-	"saltern/ratelimit"
 )
 
 // Log-ins that are checked at once, and those that wait for it. Each holds a worker of the

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"saltern/control/pam"
+	"saltern/internal/control/pam"
 	"saltern/test/accounts"
 )
 

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // maxLooked bounds the tokens that are read for one list: log-ins of programs that never

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // The list shows who is logged in and from where, the newest first, without what is

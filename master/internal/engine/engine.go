@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/pause"
 	"saltern/master/internal/engine/entry"
-	"saltern/pause"
 )
 
 const (

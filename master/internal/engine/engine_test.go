@@ -14,7 +14,7 @@ import (
 
 	"saltern/master/event"
 	"saltern/master/internal/engine/entry"
-	"saltern/master/pyhost"
+	"saltern/master/internal/pyhost"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
 	"saltern/test/await"

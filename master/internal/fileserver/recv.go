@@ -14,9 +14,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"saltern/internal/room"
 	"saltern/master/internal/fileserver/regular"
 	"saltern/master/value"
-	"saltern/room"
 )
 
 // Limits of pushed names, and of the table of what minions use.

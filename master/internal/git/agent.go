@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // maxKey bounds the file of a private key.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"saltern/room"
+	"saltern/internal/room"
 )
 
 // blobs keeps files that were read on disk, by id: what is served is then an

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"saltern/room"
+	"saltern/internal/room"
 )
 
 // checkouts keeps whole trees on disk, by the id of the tree: what templates

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 )
 
 // Kind sorts the faults of a remote by what an administrator can do.

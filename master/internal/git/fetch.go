@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/command"
-	"saltern/room"
+	"saltern/internal/command"
+	"saltern/internal/room"
 )
 
 // maxPacks is how many packs a repository may have before they are made one.

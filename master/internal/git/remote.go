@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 )
 
 // Remote is a repository elsewhere, and how it is fetched. It comes from the

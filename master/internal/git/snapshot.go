@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // Ref is a branch or tag and the commit to which it leads.

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 )
 
 // Config of a Store.

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/event"
 	"saltern/master/internal/request"
 	"saltern/master/jobs"

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
+	"saltern/internal/ratelimit"
 	"saltern/master/event"
 	"saltern/master/value"
-	"saltern/ratelimit"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // Options are auth.ldap.* of Salt, with Salt's defaults where a field is not set.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 )
 
 // Bounds of what a directory sends.

@@ -7,14 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/audit"
+	"saltern/internal/audit"
+	"saltern/internal/printable"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/request"
 	"saltern/master/keys"
 	"saltern/master/redact"
 	"saltern/master/value"
-	"saltern/printable"
 )
 
 // AutosignRecord gives what notes the keys that a rule has accepted or rejected.

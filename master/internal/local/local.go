@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/audit"
-	"saltern/control"
+	"saltern/internal/audit"
+	"saltern/internal/control"
 	"saltern/master/client"
 	"saltern/master/event"
 	"saltern/master/internal/acl"

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/internal/request"
 	"saltern/master/msgpack"
 	"saltern/master/value"

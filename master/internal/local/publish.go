@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/master/event"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"

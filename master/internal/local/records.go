@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"saltern/audit"
+	"saltern/internal/audit"
+	"saltern/internal/past"
 	"saltern/master/runner"
 	"saltern/master/value"
-	"saltern/past"
 )
 
 // maxRecords bounds the answer of audit.records.

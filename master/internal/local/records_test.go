@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/master/runner"
 	"saltern/master/value"
 )

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/source"
 	"saltern/master/runner"

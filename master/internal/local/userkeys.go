@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/crypt"
 )
 

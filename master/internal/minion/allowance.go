@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/ratelimit"
 	"saltern/master/internal/mine"
 	"saltern/master/internal/request"
 	"saltern/master/target"
 	"saltern/master/value"
-	"saltern/ratelimit"
 )
 
 // What minions may have done for them. A step is a name that is looked at or a

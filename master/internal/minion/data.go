@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/cache"
 	"saltern/master/internal/auth"
 	"saltern/master/internal/pillar"

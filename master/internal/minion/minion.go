@@ -9,13 +9,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/audit"
-	"saltern/control"
+	"saltern/internal/audit"
+	"saltern/internal/control"
 	"saltern/master/cache"
 	"saltern/master/conf"
 	"saltern/master/event"
 	"saltern/master/internal/auth"
 	"saltern/master/internal/fileserver"
+	"saltern/master/internal/keyadmin"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/mine"
 	"saltern/master/internal/newest"
@@ -24,7 +25,6 @@ import (
 	"saltern/master/internal/request"
 	"saltern/master/jobs"
 	"saltern/master/keys"
-	"saltern/master/keys/admin"
 	"saltern/master/runner"
 	"saltern/master/value"
 )
@@ -33,7 +33,7 @@ import (
 type Config struct {
 	Options  *conf.Master
 	Keys     *keys.Store
-	Ring     *admin.Ring
+	Ring     *keyadmin.Ring
 	SignIn   *auth.Service // wraps pillars
 	Bus      *event.Bus
 	Jobs     jobs.Cache
@@ -151,7 +151,7 @@ func (s *Service) onRevoke(_ context.Context, c *request.Call) (any, error) {
 		return c.Load, nil
 	}
 
-	sel := admin.Selection{Dict: value.NewMap(keys.Accepted.Dir(), []any{c.ID})}
+	sel := keyadmin.Selection{Dict: value.NewMap(keys.Accepted.Dir(), []any{c.ID})}
 	_, err := s.cfg.Ring.Delete(sel, c.Load.Bool("preserve_minion_cache"))
 	r := audit.Record{
 		Actor:    audit.Actor{User: c.ID, Proof: audit.Minion, From: c.From.Addr().Unmap().String()},

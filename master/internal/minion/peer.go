@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/queue"

@@ -4,10 +4,10 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/ratelimit"
 	"saltern/master/event"
 	"saltern/master/jobs"
 	"saltern/master/value"
-	"saltern/ratelimit"
 )
 
 const (

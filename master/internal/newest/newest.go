@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/value"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/value"
 )
 

@@ -19,8 +19,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/oauth2"
 
-	"saltern/durable"
-	"saltern/printable"
+	"saltern/internal/durable"
+	"saltern/internal/printable"
 )
 
 // Bounds of what the provider sends, and of how long it may take.

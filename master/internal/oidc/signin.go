@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // Callback is where the provider leads browsers back to, below auth.oidc.redirect.

@@ -14,7 +14,7 @@ import (
 	gooidc "github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 )
 
 // Bounds of a token.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/cluster"
 	"saltern/master/cluster/node"
 	"saltern/master/internal/eauth"

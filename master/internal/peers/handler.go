@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/cache"
 	"saltern/master/cluster"
 	clusterwire "saltern/master/cluster/wire"

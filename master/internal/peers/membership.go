@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/cluster"
 	clusterwire "saltern/master/cluster/wire"
 	"saltern/master/conf"

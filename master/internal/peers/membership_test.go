@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/jobs"
 )
 

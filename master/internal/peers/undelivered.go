@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/event"
 	"saltern/master/value"
 )

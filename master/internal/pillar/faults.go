@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 const (

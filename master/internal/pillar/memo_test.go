@@ -16,7 +16,7 @@ import (
 
 	"saltern/master/internal/pillar/memo"
 	"saltern/master/internal/pillar/renderer"
-	"saltern/master/pyframe"
+	"saltern/master/internal/pyframe"
 	"saltern/master/value"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/cache"
 	"saltern/master/conf"
 	"saltern/master/event"

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // maxRecord bounds the file of a record, in bytes: some 500,000 minions.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/crypt"
 	"saltern/master/event"
 	"saltern/master/internal/request"

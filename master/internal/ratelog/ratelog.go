@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/ratelimit"
+	"saltern/internal/ratelimit"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"path"
 	"strings"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/internal/git"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/internal/git"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/conf"
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/git"

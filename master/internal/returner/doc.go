@@ -3,7 +3,7 @@
 //
 // What is to be handed over waits in a spool on this node's disk, with a place for each
 // returner: one that is away or slow keeps neither the master nor another returner waiting.
-// Each returner has a worker of its own ([saltern/master/pyhost.Session]), which gets one order
+// Each returner has a worker of its own ([saltern/master/internal/pyhost.Session]), which gets one order
 // after the other; the place moves when the call has returned. So a call is made once, and once
 // more when its process, or the master, ends between the two.
 //

@@ -11,11 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/internal/pause"
 	"saltern/master/event"
 	"saltern/master/internal/spool"
 	"saltern/master/pattern"
 	"saltern/master/value"
-	"saltern/pause"
 )
 
 // eventDepth bounds the events that wait to be written to the spool.

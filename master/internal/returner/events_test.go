@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"saltern/master/event"
-	"saltern/master/pyhost"
+	"saltern/master/internal/pyhost"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
 	"saltern/test/await"

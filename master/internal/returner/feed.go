@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/pause"
 	"saltern/master/internal/spool"
 	"saltern/master/value"
-	"saltern/pause"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/value"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/internal/schedule/plan"
 )
 

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"time"
 
+	"saltern/internal/versioned"
 	"saltern/master/internal/schedule/plan"
-	"saltern/versioned"
 )
 
 // maxRecord bounds the record, in bytes: 10,000 entries have some 3 MiB.

@@ -17,13 +17,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
+	"saltern/internal/versioned"
 	"saltern/master/event"
 	"saltern/master/internal/background"
 	"saltern/master/internal/schedule/plan"
 	"saltern/master/redact"
 	"saltern/master/value"
-	"saltern/versioned"
 )
 
 // Config of a Schedule.

@@ -27,7 +27,7 @@ import (
 	"strings"
 	"sync"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 )
 
 // ErrTooLarge means that a record is over the bound.

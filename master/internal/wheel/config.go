@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/master/saltyaml"
 )
 

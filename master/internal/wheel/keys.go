@@ -6,20 +6,20 @@ import (
 	"fmt"
 
 	"saltern/master/crypt"
+	"saltern/master/internal/keyadmin"
 	"saltern/master/keys"
-	"saltern/master/keys/admin"
 	"saltern/master/value"
 )
 
 func keyFunctions() map[string]function {
 	match := []string{"match"}
-	pick := func(a args) admin.Selection { return admin.Selection{Match: a["match"]} }
-	dict := func(a args) (admin.Selection, error) {
+	pick := func(a args) keyadmin.Selection { return keyadmin.Selection{Match: a["match"]} }
+	dict := func(a args) (keyadmin.Selection, error) {
 		m, ok := a["match"].(*value.Map)
 		if !ok {
-			return admin.Selection{}, errors.New("match must be a map of folder names to lists of ids")
+			return keyadmin.Selection{}, errors.New("match must be a map of folder names to lists of ids")
 		}
-		return admin.Selection{Dict: m}, nil
+		return keyadmin.Selection{Dict: m}, nil
 	}
 
 	list := function{match, 1,

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/master/value"
 )
 

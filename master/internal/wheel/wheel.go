@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/keys/admin"
+	"saltern/master/internal/keyadmin"
 	"saltern/master/value"
 )
 
@@ -32,7 +32,7 @@ type Machines interface {
 
 // Env is what the functions work on.
 type Env struct {
-	Keys *admin.Ring
+	Keys *keyadmin.Ring
 	// FileRoots and PillarRoots may be nil; their functions are refused then.
 	FileRoots, PillarRoots Roots
 	// Newest makes the roots as they are now, before they are read. It may be nil: they are.

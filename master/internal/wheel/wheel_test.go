@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"saltern/master/internal/fileserver"
+	"saltern/master/internal/keyadmin"
 	"saltern/master/keys"
-	"saltern/master/keys/admin"
 	"saltern/master/value"
 )
 
@@ -30,7 +30,7 @@ func newWorld(t *testing.T) *world {
 	}
 
 	w := &world{}
-	ring := &admin.Ring{
+	ring := &keyadmin.Ring{
 		Store: store, Dir: filepath.Join(dir, "pki"), HashType: "sha256",
 		Fire: func(tag string, data *value.Map) error {
 			w.fired = append(w.fired, tag+" "+data.Str("act")+" "+data.Str("id"))

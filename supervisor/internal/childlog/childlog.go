@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"saltern/printable"
-	"saltern/ratelimit"
+	"saltern/internal/printable"
+	"saltern/internal/ratelimit"
 )
 
 // Log takes the lines of one child. Lines above the rate are dropped and

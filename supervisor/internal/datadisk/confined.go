@@ -14,8 +14,8 @@ import (
 	"github.com/coreos/go-systemd/v22/util"
 	"golang.org/x/sys/unix"
 
-	"saltern/command"
-	"saltern/pause"
+	"saltern/internal/command"
+	"saltern/internal/pause"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/systemd"
 )

@@ -16,10 +16,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/command"
-	"saltern/durable"
 	"saltern/glusterctl/disk"
-	"saltern/pause"
+	"saltern/internal/command"
+	"saltern/internal/durable"
+	"saltern/internal/pause"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 )

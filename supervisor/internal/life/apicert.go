@@ -14,8 +14,8 @@ import (
 	"slices"
 	"time"
 
-	"saltern/durable"
 	"saltern/glusterctl/cert"
+	"saltern/internal/durable"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
 )

@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/layout"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"saltern/image/bundle"
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade"
 )

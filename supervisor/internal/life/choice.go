@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"saltern/pause"
-	"saltern/printable"
+	"saltern/internal/pause"
+	"saltern/internal/printable"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"saltern/audit"
-	"saltern/control"
+	"saltern/internal/audit"
+	"saltern/internal/control"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"saltern/audit"
-	"saltern/pause"
+	"saltern/internal/audit"
+	"saltern/internal/pause"
 	"saltern/supervisor/internal/member"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/settings"
 )

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/lbproxy"
 	"saltern/supervisor/guards"
 	"saltern/supervisor/internal/member"

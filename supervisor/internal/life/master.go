@@ -12,9 +12,9 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"saltern/command"
-	"saltern/control"
-	"saltern/printable"
+	"saltern/internal/command"
+	"saltern/internal/control"
+	"saltern/internal/printable"
 	"saltern/supervisor/internal/confine"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/probe"

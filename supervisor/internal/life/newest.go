@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/internal/everynode"
 	"saltern/supervisor/storage"
 )

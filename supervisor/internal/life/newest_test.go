@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // The master asks its own node; one that serves what is written says so.

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/command"
-	"saltern/printable"
+	"saltern/internal/command"
+	"saltern/internal/printable"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/options"

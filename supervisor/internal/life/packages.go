@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"saltern/durable"
-	"saltern/pause"
+	"saltern/internal/durable"
+	"saltern/internal/pause"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/python"
 )

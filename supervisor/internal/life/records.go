@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/everynode"
 	"saltern/supervisor/nodeapi"

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"saltern/command"
 	"saltern/image/bundle"
-	"saltern/pause"
-	"saltern/printable"
+	"saltern/internal/command"
+	"saltern/internal/pause"
+	"saltern/internal/printable"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/status"

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"saltern/durable"
 	"saltern/image/bundle"
+	"saltern/internal/durable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/upgrade/rollout"

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"

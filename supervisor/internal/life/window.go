@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"saltern/audit"
 	"saltern/image/bundle"
-	"saltern/pause"
+	"saltern/internal/audit"
+	"saltern/internal/pause"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade"

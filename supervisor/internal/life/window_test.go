@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"saltern/audit"
 	"saltern/image/bundle"
-	"saltern/pause"
+	"saltern/internal/audit"
+	"saltern/internal/pause"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade"

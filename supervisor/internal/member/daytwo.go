@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/control"
-	"saltern/pause"
+	"saltern/internal/control"
+	"saltern/internal/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"saltern/control"
-	"saltern/pause"
+	"saltern/internal/control"
+	"saltern/internal/pause"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"

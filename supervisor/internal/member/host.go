@@ -8,9 +8,9 @@ import (
 	"net/netip"
 	"time"
 
-	"saltern/audit"
-	"saltern/control"
-	"saltern/control/toolrun"
+	"saltern/internal/audit"
+	"saltern/internal/control"
+	"saltern/internal/control/toolrun"
 	"saltern/supervisor/history"
 	"saltern/supervisor/keyuse"
 	"saltern/supervisor/marks"

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/durable"
-	"saltern/pause"
+	"saltern/internal/durable"
+	"saltern/internal/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/nodeapi"

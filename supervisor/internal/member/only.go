@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/keyuse"
 )

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/audit"
+	"saltern/internal/audit"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"

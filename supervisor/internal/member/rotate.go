@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/control"
-	"saltern/pause"
+	"saltern/internal/control"
+	"saltern/internal/pause"
 	"saltern/supervisor/api"
 )
 

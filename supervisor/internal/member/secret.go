@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/setup"
 )

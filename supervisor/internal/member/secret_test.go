@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"

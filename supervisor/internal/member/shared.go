@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodeapi"

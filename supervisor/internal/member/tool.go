@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"saltern/control/toolrun"
+	"saltern/internal/control/toolrun"
 	"saltern/supervisor/api"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/control/toolrun"
+	"saltern/internal/control/toolrun"
 	"saltern/supervisor/api"
 )
 

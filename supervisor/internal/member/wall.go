@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 	"saltern/supervisor/firewall"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/nodes"

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/control"
-	"saltern/durable"
+	"saltern/internal/control"
+	"saltern/internal/durable"
 	"saltern/supervisor/status"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/status"
 	"saltern/test/controltest"
 )

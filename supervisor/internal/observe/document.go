@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/status"
 )
 

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/status"

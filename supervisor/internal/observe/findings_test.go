@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/lbproxy"
 	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/service"

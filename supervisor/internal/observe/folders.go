@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"saltern/internal/writable"
 	"saltern/supervisor/settings"
-	"saltern/writable"
 )
 
 const (

@@ -16,9 +16,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
+	"saltern/internal/pause"
 	"saltern/lbproxy"
-	"saltern/pause"
 	"saltern/supervisor/history"
 	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/service"

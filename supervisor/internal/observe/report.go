@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/status"
 )

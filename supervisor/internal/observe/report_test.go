@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/status"
 	"saltern/test/controltest"

@@ -5,7 +5,7 @@ import (
 	"os"
 	"strconv"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 	"saltern/supervisor/history"
 	"saltern/supervisor/status"
 )

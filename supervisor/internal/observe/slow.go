@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"

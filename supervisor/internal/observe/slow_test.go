@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // Only a master that has written its status before, and does not any more, is

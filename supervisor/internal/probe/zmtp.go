@@ -14,7 +14,7 @@ import (
 	"net"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 )
 
 // errJoining is returned by [Ping] for a master that answers but says that it

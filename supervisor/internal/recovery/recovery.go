@@ -24,8 +24,8 @@ import (
 	"sync"
 	"time"
 
-	"saltern/durable"
-	"saltern/pause"
+	"saltern/internal/durable"
+	"saltern/internal/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/datadisk"
 	"saltern/supervisor/layout"

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/nodeapi"

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/command"
-	"saltern/control/toolrun"
+	"saltern/internal/command"
+	"saltern/internal/control/toolrun"
 	"saltern/supervisor/internal/probe"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/control/toolrun"
+	"saltern/internal/control/toolrun"
 	"saltern/master/value"
 	"saltern/test/fakemaster"
 )

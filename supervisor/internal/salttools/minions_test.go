@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/api"
 	"saltern/supervisor/status"
 	"saltern/test/controltest"

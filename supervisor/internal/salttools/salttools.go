@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"saltern/audit"
-	"saltern/command"
-	"saltern/control"
+	"saltern/internal/audit"
+	"saltern/internal/command"
+	"saltern/internal/control"
 	"saltern/supervisor/status"
 )
 

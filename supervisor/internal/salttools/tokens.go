@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"saltern/control"
+	"saltern/internal/control"
 	"saltern/supervisor/api"
 )
 

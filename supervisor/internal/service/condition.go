@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 )
 
 // A Condition is something a service waits for before it starts.

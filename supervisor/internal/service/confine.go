@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 )
 
 // confineAgain gives the pauses after a process could not be confined: short ones while

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/durable"
+	"saltern/internal/durable"
 
 	"golang.org/x/sys/unix"
 )

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	"saltern/printable"
+	"saltern/internal/printable"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 )
 
 // Health is the check of a service that runs. Fall failures in a row make it

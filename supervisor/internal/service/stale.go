@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 )
 
 // staleWait is how long a killed child of an earlier life may take to vanish.

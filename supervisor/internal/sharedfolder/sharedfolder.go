@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/pause"
+	"saltern/internal/pause"
 )
 
 // Lock keeps other changes of a folder away, those of other nodes too, until unlock is

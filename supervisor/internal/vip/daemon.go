@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/command"
-	"saltern/durable"
+	"saltern/internal/command"
+	"saltern/internal/durable"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 )

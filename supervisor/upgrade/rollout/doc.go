@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"saltern/image/bundle"
-	"saltern/printable"
+	"saltern/internal/printable"
 )
 
 // State is what a node says of its system.

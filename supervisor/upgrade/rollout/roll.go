@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"saltern/image/bundle"
-	"saltern/pause"
-	"saltern/printable"
+	"saltern/internal/pause"
+	"saltern/internal/printable"
 )
 
 // Times of a roll.

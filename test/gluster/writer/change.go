@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"saltern/versioned"
+	"saltern/internal/versioned"
 )
 
 // counts is the content of the file that change changes.

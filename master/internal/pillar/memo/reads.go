@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"saltern/master/pyframe"
+	"saltern/master/internal/pyframe"
 	"saltern/master/value"
 )
 

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"saltern/master/internal/pyframe"
 	"saltern/master/msgpack"
-	"saltern/master/pyframe"
 	"saltern/master/value"
 )
 

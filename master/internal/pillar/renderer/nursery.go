@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"saltern/master/internal/gitpillar"
-	"saltern/master/pyfork"
+	"saltern/master/internal/pyfork"
 	"saltern/master/value"
 )
 

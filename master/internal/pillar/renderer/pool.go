@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/master/pyfork"
+	"saltern/master/internal/pyfork"
 )
 
 // Pool hands out sessions. Make it with New and Close it. All methods may be

@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"saltern/master/pyframe"
+	"saltern/master/internal/pyframe"
 	"saltern/master/value"
 )
 

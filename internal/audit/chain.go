@@ -1,0 +1,275 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/internal/durable"
+)
+
+// The records of a book are a chain: each has a number, and a hash over its own line and
+// the hash of the record before. A file begins with a record of the action [fileAction],
+// which says where the chain was, and which records were kept at that time: older files
+// that go by room or age are named by it before they go. [Verify] finds what is missing
+// or changed.
+//
+// Whoever may write to the files can make the chain anew. What others were told of it
+// (heads.go) shows that.
+
+// fileAction is the action of the record that begins a file.
+const fileAction = "audit.file"
+
+const (
+	// hashLen is the length of a value of the chain: 128 bits in hexadecimal.
+	hashLen = 32
+	// linkRoom is how much longer a line is by its link.
+	linkRoom = len(`,"seq":18446744073709551615,"chain":""`) + hashLen
+	// maxSeq bounds the numbers that are believed.
+	maxSeq = 1 << 53
+)
+
+// link is where a chain is after a record. The zero link is before the first one.
+type link struct {
+	seq   uint64
+	chain string
+}
+
+// value is what the next record is hashed with.
+func (l link) value() string {
+	if l.seq == 0 {
+		return strings.Repeat("0", hashLen)
+	}
+	return l.chain
+}
+
+// add returns the line of the next record with its link, and the link.
+func (l link) add(line []byte) ([]byte, link) {
+	body := bytes.TrimSuffix(line, []byte("}\n"))
+	out := make([]byte, 0, len(body)+linkRoom+2)
+	out = append(out, body...)
+	out = append(out, `,"seq":`...)
+	out = strconv.AppendUint(out, l.seq+1, 10)
+
+	next := link{l.seq + 1, chainHash(l.value(), out)}
+	out = append(out, `,"chain":"`...)
+	out = append(out, next.chain...)
+	return append(out, "\"}\n"...), next
+}
+
+// chainHash is the value of the chain after a record, whose line ends before its chain.
+func chainHash(before string, line []byte) string {
+	h := sha256.New()
+	h.Write([]byte(before))
+	h.Write(line)
+	return hex.EncodeToString(h.Sum(nil)[:hashLen/2])
+}
+
+// readLink takes the link from a line, and what of the line was hashed. Text of a record
+// cannot look like a link: quotation marks in it are escaped.
+func readLink(line []byte) (hashed []byte, l link, ok bool) {
+	line = bytes.TrimSuffix(line, []byte("\n"))
+	hashed, rest, ok := cutLast(line, `,"chain":"`)
+	if !ok || len(rest) != hashLen+2 || string(rest[hashLen:]) != `"}` {
+		return nil, link{}, false
+	}
+
+	_, digits, ok := cutLast(hashed, `,"seq":`)
+	if !ok {
+		return nil, link{}, false
+	}
+
+	seq, err := strconv.ParseUint(string(digits), 10, 64)
+	l = link{seq, cleanHash(string(rest[:hashLen]))}
+	if err != nil || seq == 0 || seq > maxSeq || l.chain == "" {
+		return nil, link{}, false
+	}
+
+	return hashed, l, true
+}
+
+func cutLast(b []byte, sep string) (before, after []byte, ok bool) {
+	i := bytes.LastIndex(b, []byte(sep))
+	if i < 0 {
+		return nil, nil, false
+	}
+	return b[:i], b[i+len(sep):], true
+}
+
+// lastLink finds the link of the last whole record of a file; ok is false when there is
+// none with a link.
+func lastLink(f io.ReaderAt, size int64) (l link, ok bool, err error) {
+	for tail := int64(4 << 10); ; tail *= 16 {
+		tail = min(tail, size, 2*largestPart)
+		b := make([]byte, tail)
+		n, err := f.ReadAt(b, size-tail)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return link{}, false, err
+		}
+
+		b = b[:n]
+
+		// The first line counts only when the file begins with it. The last one may lack its
+		// end, which the next write adds.
+		for len(b) > 0 {
+			b = bytes.TrimSuffix(b, []byte("\n"))
+			begin := bytes.LastIndexByte(b, '\n') + 1
+			if begin > 0 || tail == size {
+				if _, l, ok := readLink(b[begin:]); ok {
+					return l, true, nil
+				}
+			}
+
+			b = b[:begin]
+		}
+
+		if tail == size || tail == 2*largestPart {
+			return link{}, false, nil
+		}
+	}
+}
+
+// span is which records a file has. The zero span has none with a link.
+type span struct {
+	first, last uint64
+	end         link   // of the last one
+	kept        uint64 // First of the record that begins the file
+}
+
+// spanOf looks at the beginning and the end of a file.
+func spanOf(path string) (s span, err error) {
+	f, st, err := durable.Open(path, durable.Refuse)
+	if err != nil {
+		return span{}, err
+	}
+	defer f.Close()
+
+	end, ok, err := lastLink(f, st.Size())
+	if err != nil || !ok {
+		return span{}, err
+	}
+
+	head := make([]byte, maxLine)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return span{}, err
+	}
+
+	line, _, _ := bytes.Cut(head[:n], []byte("\n"))
+	s = span{last: end.seq, end: end}
+	if _, begin, ok := readLink(line); ok {
+		s.first = begin.seq
+		s.kept = decode(line).First
+	}
+
+	return s, nil
+}
+
+// fileHead is the record that begins a file, and the older files that go with it.
+type fileHead struct {
+	before link
+	record Record
+	remove []string
+}
+
+// newHead returns the head of the current file, which is empty and whose lock the caller
+// has.
+func (b book) newHead(now time.Time) (fileHead, error) {
+	files, err := b.files()
+	if err != nil {
+		return fileHead{}, err
+	}
+
+	files = files[:len(files)-1]
+	h := fileHead{remove: b.tooMuch(files, now)}
+
+	var kept uint64
+	for i := len(files) - 1; i >= 0 && kept == 0; i-- {
+		s, err := spanOf(files[i])
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fileHead{}, err
+		}
+
+		if h.before.seq == 0 {
+			h.before = s.end
+		}
+
+		kept = s.kept
+	}
+
+	// Files that go count only when they continue what was kept before: what somebody else
+	// has removed stays missing.
+	kept = max(kept, 1)
+	for _, path := range h.remove {
+		s, err := spanOf(path)
+		if err == nil && s.first <= kept && s.last >= kept {
+			kept = s.last + 1
+		}
+	}
+
+	h.record = Record{
+		Time:    now,
+		Node:    b.node,
+		Program: b.program,
+		Actor:   Actor{User: "audit", Proof: Setting, From: Local},
+		Action:  fileAction,
+		Object:  b.name,
+		Result:  OK,
+		First:   kept,
+		Prev:    h.before.value(),
+	}
+
+	return h, nil
+}
+
+// start writes the head of the current file, which is empty, then removes what is too old
+// or too much. It returns the size of the file and where the chain is.
+func (b book) start(f *os.File, now time.Time) (size int64, at link, err error) {
+	h, err := b.newHead(now)
+	if err != nil {
+		return 0, link{}, err
+	}
+
+	line, err := encode(h.record)
+	if err != nil {
+		return 0, link{}, err
+	}
+
+	text, at := h.before.add(line)
+
+	err = write(f, 0, text)
+	if errors.Is(err, unix.ENOSPC) && len(h.remove) > 0 { // there is room when they are gone
+		if err = removeAll(h.remove); err == nil {
+			err = write(f, 0, text)
+		}
+	}
+
+	if err == nil && len(h.remove) > 0 {
+		err = unix.Fdatasync(int(f.Fd())) // else they are missing after a power cut
+	}
+
+	if err == nil {
+		err = removeAll(h.remove)
+	}
+
+	return int64(len(text)), at, err
+}
+
+func removeAll(files []string) error {
+	var faults []error
+	for _, path := range files {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			faults = append(faults, err)
+		}
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,209 @@
+package audit
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/internal/durable"
+)
+
+// A head is the number and the hash of the newest record of a book. Each node tells its
+// heads to the other nodes, and writes them to the system's log; the others write down
+// what they were told. A chain that ends before a head that was told, or has another hash
+// there, was cut off or made anew.
+
+// headsAction is the action of a record of heads: Object is the node, As its key in the
+// table of nodes, Detail the heads.
+const headsAction = "audit.heads"
+
+// Folder is a folder of records of a node.
+type Folder struct {
+	Name string // in heads and for people
+	Dir  string
+}
+
+// The names of the folders of a node: of the master's account, and of root.
+const (
+	MasterFolder = "master"
+	NodeFolder   = "node"
+)
+
+// Head is the newest record of a book, as somebody was told of it.
+type Head struct {
+	Folder string `json:"folder"`
+	Book   string `json:"book"`
+	Seq    uint64 `json:"seq"`
+	Chain  string `json:"chain"`
+	// By is who was told, and Time when.
+	By   string    `json:"by"`
+	Time time.Time `json:"time,omitzero"`
+}
+
+// String is the head as [ParseHeads] reads it.
+func (h Head) String() string {
+	return fmt.Sprintf("%s/%s:%d:%s", h.Folder, h.Book, h.Seq, h.Chain)
+}
+
+// OfHeads reports whether it is the head of the book of heads, which each record of heads
+// changes.
+func (h Head) OfHeads() bool { return h.Book == headsShelf }
+
+var headForm = regexp.MustCompile(fmt.Sprintf(`\b(%s|%s)/([a-z]{1,16}):([0-9]{1,16}):([0-9a-f]{%d})\b`,
+	MasterFolder, NodeFolder, hashLen))
+
+// maxHeads bounds the heads of one text.
+const maxHeads = 32
+
+// ParseHeads finds the heads in a text, such as a line of the system's log.
+func ParseHeads(text string) (out []Head) {
+	for _, m := range headForm.FindAllStringSubmatch(text, maxHeads) {
+		seq, err := strconv.ParseUint(m[3], 10, 64)
+		if err != nil || seq == 0 || seq > maxSeq || shelfNamed(m[2]).name == "" {
+			continue
+		}
+		out = append(out, Head{Folder: m[1], Book: m[2], Seq: seq, Chain: m[4]})
+	}
+	return out
+}
+
+// ReadHeads finds the heads of a node in lines of any text: of its log, or records of any
+// node.
+func ReadHeads(r io.Reader, node string) (out []Head, err error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if r := decode(lines.Bytes()); r.Action == headsAction && r.Object != node {
+			continue
+		}
+		out = append(out, ParseHeads(lines.Text())...)
+		if len(out) > maxToldHeads {
+			out = slices.Delete(out, 0, len(out)-maxToldHeads/2) // the newest come last
+		}
+	}
+
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the heads of an audit record: %w", err)
+	}
+
+	return out, nil
+}
+
+// maxToldHeads bounds the heads of a file.
+const maxToldHeads = 400_000
+
+// HeadsText is heads as one line.
+func HeadsText(heads []Head) string {
+	var parts []string
+	for _, h := range heads {
+		parts = append(parts, h.String())
+	}
+	return strings.Join(parts, " ")
+}
+
+// Heads returns the heads of the books in some folders. What it returns is on the disk: a
+// power cut takes none of it away. The disk may hang.
+func Heads(folders ...Folder) ([]Head, error) {
+	var out []Head
+	var faults []error
+	for _, folder := range folders {
+		for _, b := range books(folder.Dir) {
+			l, err := b.head()
+			if err != nil {
+				faults = append(faults, fmt.Errorf("read the audit records in %s: %w", folder.Dir, err))
+			}
+			if l.seq > 0 {
+				out = append(out, Head{Folder: folder.Name, Book: b.name, Seq: l.seq, Chain: l.chain})
+			}
+		}
+	}
+
+	return out, errors.Join(faults...)
+}
+
+// head returns where the chain of a book is; the zero link when there is none.
+func (b book) head() (link, error) {
+	files, err := b.files()
+	if err != nil {
+		return link{}, err
+	}
+
+	for _, path := range slices.Backward(files) {
+		f, _, err := durable.Open(path, durable.Refuse)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return link{}, err
+		}
+
+		var l link
+		st, err := f.Stat()
+		if err == nil {
+			l, _, err = lastLink(f, st.Size())
+		}
+
+		if err == nil && l.seq > 0 {
+			err = unix.Fdatasync(int(f.Fd())) // after it was read: all of that is on the disk now
+		}
+
+		err = errors.Join(err, f.Close())
+		if err != nil || l.seq > 0 {
+			return l, err
+		}
+	}
+
+	return link{}, nil
+}
+
+// HeadsRecord is the record by which a node writes down what it was told of a node's heads.
+// key is that of the node in the table of nodes; "" for a node without a cluster.
+func HeadsRecord(node, key string, heads []Head) Record {
+	return Record{
+		Actor:  Actor{User: node, Proof: Peer, As: clip(key, maxHeadKey), From: Local},
+		Action: headsAction,
+		Object: node,
+		Result: OK,
+		Detail: HeadsText(heads),
+	}
+}
+
+// CutRecord is the record of a node's audit record that has become shorter.
+func CutRecord(node string, why error) Record {
+	return Record{
+		Actor:  Actor{User: node, Proof: Peer, From: Local, Limited: true},
+		Action: "audit.cut",
+		Object: node,
+		Result: Failed,
+		Detail: why.Error(),
+	}
+}
+
+// maxHeadKey is how much of a node's key tells it from another machine of the same name.
+const maxHeadKey = 16
+
+// HeadsQuery asks for the records of heads.
+func HeadsQuery() Query { return Query{Action: headsAction} }
+
+// HeadsOf takes from records what was told of the heads of the node with that name and key.
+func HeadsOf(list []Record, node, key string) (out []Head) {
+	for _, r := range list {
+		if r.Action != headsAction || r.Object != node || r.As != clip(key, maxHeadKey) {
+			continue
+		}
+		for _, h := range ParseHeads(r.Detail) {
+			h.By, h.Time = r.Node, r.Time
+			out = append(out, h)
+		}
+	}
+	return out
+}

@@ -1,0 +1,258 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/internal/durable"
+)
+
+// MaxRecords bounds the records of one answer.
+const MaxRecords = 20_000
+
+// Query says which records are meant; what is empty means all.
+type Query struct {
+	Since  time.Time
+	User   string // who acted, or as whom
+	Action string // a shell pattern: key.*
+	Node   string // by its name; for who asks several nodes
+	Last   int    // the newest of them; 0 means MaxRecords
+}
+
+// Page is what a node knows.
+type Page struct {
+	Records []Record `json:"records"`           // the oldest first
+	More    bool     `json:"more,omitempty"`    // there are older ones
+	Damaged int      `json:"damaged,omitempty"` // lines that cannot be read
+}
+
+// List is what the nodes of a cluster know.
+type List struct {
+	Page
+	// Unasked are the nodes that did not answer, and why.
+	Unasked map[string]string `json:"unasked,omitempty"`
+}
+
+// Values are the query as [ParseQuery] reads it.
+func (q Query) Values() url.Values {
+	v := url.Values{}
+	for k, text := range map[string]string{"user": q.User, "action": q.Action, "node": q.Node} {
+		if text != "" {
+			v.Set(k, text)
+		}
+	}
+	if !q.Since.IsZero() {
+		v.Set("since", q.Since.UTC().Format(time.RFC3339Nano))
+	}
+	if q.Last > 0 {
+		v.Set("last", strconv.Itoa(q.Last))
+	}
+	return v
+}
+
+// ParseQuery reads the query of a request.
+func ParseQuery(v url.Values) (q Query, err error) {
+	q = Query{User: v.Get("user"), Action: v.Get("action"), Node: v.Get("node")}
+	if len(q.User)+len(q.Action)+len(q.Node) > 3*maxName {
+		return q, errors.New("the question is too long")
+	}
+
+	if t := v.Get("since"); t != "" {
+		if q.Since, err = time.Parse(time.RFC3339Nano, t); err != nil {
+			return q, errors.New("since is not a time of RFC 3339")
+		}
+	}
+
+	if t := v.Get("last"); t != "" {
+		if q.Last, err = strconv.Atoi(t); err != nil || q.Last < 0 {
+			return q, errors.New("last is not a number of records")
+		}
+	}
+
+	if _, err := path.Match(q.Action, ""); err != nil {
+		return q, fmt.Errorf("action is not a pattern: %.40q", q.Action)
+	}
+
+	return q, nil
+}
+
+func (q Query) last() int { return min(cmp.Or(q.Last, MaxRecords), MaxRecords) }
+
+// matches reports whether a record is meant, wherever it is from.
+func (q Query) matches(r Record) bool {
+	if r.Time.Before(q.Since) || q.User != "" && q.User != r.User && q.User != r.As {
+		return false
+	}
+	forVerify := r.Action == fileAction || r.Action == headsAction
+	if forVerify && !strings.HasPrefix(q.Action, "audit.") {
+		return false
+	}
+	return q.Action == "" || q.matchesAction(r.Action) || slices.ContainsFunc(slices.Collect(maps.Keys(r.Kinds)),
+		func(kind string) bool {
+			action, _, _ := strings.Cut(kind, " ")
+			return q.matchesAction(action)
+		})
+}
+
+func (q Query) matchesAction(action string) bool {
+	ok, err := path.Match(q.Action, action)
+	return err == nil && ok
+}
+
+// Read gives what is in folders of the node of that name, the newest of what q means.
+// A folder that is not there holds nothing.
+func Read(ctx context.Context, node string, q Query, dirs ...string) (Page, error) {
+	var found newest
+	for _, dir := range dirs {
+		for _, b := range books(dir) {
+			if err := b.read(ctx, node, q, &found); err != nil {
+				return Page{}, fmt.Errorf("read the audit records: %w", err)
+			}
+		}
+	}
+	return Page{Records: found.records, Damaged: found.damaged}.Newest(q.last()), nil
+}
+
+// newest keeps records within a bound.
+type newest struct {
+	records []Record
+	damaged int
+}
+
+func (b book) read(ctx context.Context, node string, q Query, into *newest) error {
+	files, err := b.files()
+	if err != nil {
+		return err
+	}
+
+	own := newest{}
+	for _, name := range files {
+		f, st, err := durable.Open(name, durable.Refuse)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the current one, or it was removed meanwhile
+		}
+		if err != nil {
+			return err
+		}
+
+		if !st.ModTime().Before(q.Since) {
+			err = own.scan(ctx, f, node, q)
+		}
+
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+
+	into.records = append(into.records, own.records...)
+	into.damaged += own.damaged
+	return nil
+}
+
+// scan reads the lines of a file. Of a file that somebody else may write to, no more
+// is read than a file may be large.
+func (n *newest) scan(ctx context.Context, f *os.File, node string, q Query) error {
+	lines := bufio.NewReaderSize(&bounded{f, 2 * largestPart}, 64<<10)
+	keep := q.last() + 1 // one more shows that there are more
+	for i := 0; ; i++ {
+		line, err := lines.ReadSlice('\n')
+		if i%1000 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			n.damaged++
+			for errors.Is(err, bufio.ErrBufferFull) {
+				_, err = lines.ReadSlice('\n')
+			}
+		case len(bytes.TrimSpace(line)) > 0:
+			n.take(line, node, q)
+		}
+
+		if len(n.records) >= 2*keep {
+			n.records = slices.Delete(n.records, 0, len(n.records)-keep)
+		}
+
+		if err != nil { // the end, or all that may be read
+			return nil
+		}
+	}
+}
+
+// decode reads a line; what is no record has no action.
+func decode(line []byte) Record {
+	var r Record
+	if len(line) > maxLine || json.Unmarshal(line, &r) != nil || r.Time.IsZero() {
+		return Record{}
+	}
+	return r.clean()
+}
+
+// take reads one line.
+func (n *newest) take(line []byte, node string, q Query) {
+	r := decode(line)
+	if r.Action == "" {
+		n.damaged++
+		return
+	}
+	if !q.matches(r) {
+		return
+	}
+	r.Node = node // it is from the disk of this one, whatever it says
+	n.records = append(n.records, r)
+}
+
+// bounded reads so many bytes at most.
+type bounded struct {
+	f    *os.File
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fs.ErrClosed
+	}
+	n, err := b.f.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// Newest puts records in the order of time and leaves the newest n.
+func (p Page) Newest(n int) Page {
+	slices.SortStableFunc(p.Records, func(a, b Record) int { return a.Time.Compare(b.Time) })
+	if over := len(p.Records) - n; over > 0 {
+		p.Records, p.More = p.Records[over:], true
+	}
+	if p.Records == nil {
+		p.Records = []Record{}
+	}
+	return p
+}
+
+// Bounded is what another node says: no more than it may, and safe to show.
+func (p Page) Bounded(node string) Page {
+	if over := len(p.Records) - MaxRecords; over > 0 {
+		p.Records, p.More = p.Records[over:], true
+	}
+	for i := range p.Records {
+		p.Records[i] = p.Records[i].clean()
+		p.Records[i].Node = node
+	}
+	p.Damaged = max(p.Damaged, 0)
+	return p
+}

@@ -1,0 +1,194 @@
+package audit
+
+import (
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/internal/printable"
+)
+
+// Result is how something ended.
+type Result string
+
+// The results. What takes time, or may end the program that does it, is written down
+// twice: Asked before it begins, and how it ended, with the same [Record.Op].
+const (
+	Asked   Result = "asked"
+	Started Result = "started" // a job or a runner, whose own result is in the job cache
+	OK      Result = "ok"
+	Failed  Result = "failed"  // it was tried
+	Refused Result = "refused" // it was not
+)
+
+// Proof is how it is known who acted, the strongest first.
+type Proof string
+
+// The proofs.
+const (
+	Login    Proof = "login"    // the kernel's login uid of the process, which outlives sudo and su
+	Sudo     Proof = "sudo"     // SUDO_USER in the environment of a process of root, which root can change
+	Process  Proof = "process"  // the uid of the process
+	Key      Proof = "key"      // the key file of a user of the master's host; root's is good under any name
+	Token    Proof = "token"    // a token of external authentication
+	Password Proof = "password" // external authentication
+	Autosign Proof = "autosign" // nobody: a rule of the configuration
+	Setting  Proof = "setting"  // nobody: a setting of the node, such as its upgrade window
+	Secret   Proof = "secret"   // the secret of the cluster: a machine that joins
+	Peer     Proof = "node"     // another node of the cluster, by its key
+	Minion   Proof = "minion"   // a minion, by its key: of its own key only
+	Unproven Proof = "none"     // somebody who said to be that
+)
+
+// Actor is who acted, and from where.
+type Actor struct {
+	User  string `json:"user"`
+	Proof Proof  `json:"proof"`
+	// As is the user as whom he acted, if that is another: root, for the most part.
+	As    string `json:"as,omitempty"`
+	UID   *int   `json:"uid,omitempty"` // of the process, where there is one on this node
+	Eauth string `json:"eauth,omitempty"`
+	// From is an address, or "local" for a process of the node.
+	From string `json:"from"`
+	// Via is the program that has passed it on: salt-api.
+	Via string `json:"via,omitempty"`
+	// Limited marks an actor who may do less than everything. His records have a rate, and
+	// most of them a book of their own, see [bookOf].
+	Limited bool `json:"limited,omitempty"`
+}
+
+// Local is [Actor.From] of a process of the node.
+const Local = "local"
+
+// Record is one thing that somebody did, or tried.
+type Record struct {
+	Time    time.Time `json:"time"`
+	Node    string    `json:"node"`
+	Program string    `json:"program"`
+	Actor
+	Action   string `json:"action"`           // such as job.publish, key.accept
+	Object   string `json:"object,omitempty"` // of the action: a target, a minion, a node, a user
+	Function string `json:"function,omitempty"`
+	Minions  int    `json:"minions,omitempty"` // of a job
+	JID      string `json:"jid,omitempty"`
+	Result   Result `json:"result"`
+	Detail   string `json:"detail,omitempty"` // more about the object, or the error
+	Op       string `json:"op,omitempty"`
+	// Lost is how many records of this program are missing before this one: the disk
+	// did not take them, or strangers caused too many.
+	Lost uint64 `json:"lost,omitempty"`
+	// More is how many further records of this actor were left out, because they came
+	// faster than his rate. Kinds counts them by action, function and result.
+	More  uint64            `json:"more,omitempty"`
+	Kinds map[string]uint64 `json:"kinds,omitempty"`
+
+	// First and Prev stand in the record that begins a file, see chain.go: the number of
+	// the oldest record that was kept then, and the chain's value before this record.
+	First uint64 `json:"first,omitempty"`
+	Prev  string `json:"prev,omitempty"`
+	// Seq numbers the records of a book, from 1 on. Chain is the hash over this record and
+	// Chain of the one before. Both are empty in files of a version that had no chain.
+	Seq   uint64 `json:"seq,omitempty"`
+	Chain string `json:"chain,omitempty"`
+
+	// Stranger marks what somebody can cause who has proven nothing.
+	Stranger bool `json:"-"`
+}
+
+// Bounds of a record. All text may be foreign.
+const (
+	maxName   = 256
+	maxObject = 512
+	maxDetail = 1024
+	maxKind   = 100 // of the text of one kind
+	maxKinds  = 16  // of one record; further ones are counted together
+	// maxLine bounds a line that is read; a record that is written is smaller.
+	maxLine = 16 << 10
+)
+
+// NewOp gives a name that binds what was asked to how it ended.
+func NewOp() string { return strings.ToLower(rand.Text()[:16]) }
+
+// clean bounds all text of a record and makes it safe for a line of a terminal.
+func (r Record) clean() Record {
+	for _, f := range []struct {
+		text *string
+		most int
+	}{
+		{&r.Node, maxName}, {&r.Program, maxName}, {&r.User, maxName}, {(*string)(&r.Proof), 32}, {&r.As, maxName}, {&r.Eauth, maxName}, {&r.From, maxName},
+		{&r.Via, maxName}, {&r.Action, maxName}, {&r.Object, maxObject}, {&r.Function, maxObject}, {&r.JID, 64}, {(*string)(&r.Result), 32}, {&r.Detail, maxDetail}, {&r.Op, 64},
+	} {
+		*f.text = printable.Brief(redact(clip(*f.text, 4*f.most)), f.most)
+	}
+	r.Minions = max(r.Minions, 0)
+	r.Kinds = cleanKinds(r.Kinds)
+	r.Prev, r.Chain = cleanHash(r.Prev), cleanHash(r.Chain)
+	return r
+}
+
+// cleanKinds bounds the kinds of a record, of which a hostile file may have any number.
+func cleanKinds(kinds map[string]uint64) map[string]uint64 {
+	if len(kinds) == 0 {
+		return nil
+	}
+
+	out := map[string]uint64{}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		name := printable.Brief(clip(kind, 4*maxKind), maxKind)
+		if len(out) >= maxKinds {
+			name = otherKinds
+		}
+		out[name] += kinds[kind]
+	}
+	return out
+}
+
+// cleanHash returns a value of the chain, or "" for anything else.
+func cleanHash(s string) string {
+	if len(s) != hashLen || strings.Trim(s, "0123456789abcdef") != "" {
+		return ""
+	}
+	return s
+}
+
+// redact takes names and passwords out of addresses, such as those of git remotes.
+func redact(s string) string {
+	at := strings.Index(s, "://")
+	if at < 0 {
+		return s
+	}
+	host := s[at+3:]
+	if end := strings.IndexAny(host, "/ \t\n?#"); end >= 0 {
+		host = host[:end]
+	}
+	if i := strings.LastIndexByte(host, '@'); i >= 0 {
+		return s[:at+3] + "***" + host[i:] + redact(s[at+3+len(host):])
+	}
+	return s[:at+3] + redact(s[at+3:])
+}
+
+// clip bounds the work that a text makes.
+func clip(s string, most int) string { return s[:min(len(s), most)] }
+
+// Names writes a list of ids for [Record.Object], the first of many only.
+func Names(ids []string) string {
+	const shown = 20
+	text := strings.Join(ids[:min(len(ids), shown)], ", ")
+	if n := len(ids) - shown; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
+}
+
+// Ended is the record of how something ended that was asked for: the error says why it
+// failed.
+func (r Record) Ended(err error) Record {
+	r.Time, r.Result = time.Time{}, OK
+	if err != nil {
+		r.Result, r.Detail = Failed, err.Error()
+	}
+	return r
+}

@@ -1,0 +1,135 @@
+package audit
+
+import (
+	"path/filepath"
+	"strings"
+
+	"saltern/internal/ratelimit"
+)
+
+// shelf is a kind of records that have files and room of their own: what stands on one
+// never goes for what is put on another.
+type shelf struct {
+	name string
+	// part is the size of one file, after which another one begins. size is that of all.
+	part, size int64
+	// ofUser is the rate of each limited user.
+	ofUser ratelimit.Rate
+}
+
+// The names of the shelves, and of their files.
+const (
+	// actsShelf has what changes keys, tokens, nodes, secrets and settings.
+	actsShelf = "acts"
+	// jobsShelf has jobs and runners of who may do everything.
+	jobsShelf = "jobs"
+	// usersShelf has log-ins, and jobs and calls of limited users.
+	usersShelf = "users"
+	// refusedShelf has what limited users were refused.
+	refusedShelf = "refused"
+	// strangersShelf has what anybody can cause.
+	strangersShelf = "strangers"
+	// headsShelf has the heads of chains that were told, see heads.go.
+	headsShelf = "heads"
+)
+
+const mib = 1 << 20
+
+// shelves are all of them.
+func shelves() []shelf {
+	return []shelf{
+		{
+			name:   actsShelf,
+			part:   8 * mib,
+			size:   128 * mib,
+			ofUser: ratelimit.Rate{Burst: 500, PerSecond: 0.1},
+		},
+		{
+			name:   jobsShelf,
+			part:   4 * mib,
+			size:   32 * mib,
+			ofUser: ratelimit.Rate{Burst: 500, PerSecond: 0.1}, // nobody limited is here
+		},
+		{
+			name:   usersShelf,
+			part:   4 * mib,
+			size:   64 * mib,
+			ofUser: ratelimit.Rate{Burst: 2000, PerSecond: 0.5},
+		},
+		{
+			name:   refusedShelf,
+			part:   2 * mib,
+			size:   16 * mib,
+			ofUser: ratelimit.Rate{Burst: 100, PerSecond: 0.02},
+		},
+		{
+			name: strangersShelf,
+			part: 2 * mib,
+			size: 16 * mib,
+		},
+		{
+			name: headsShelf,
+			part: 2 * mib,
+			size: 16 * mib,
+		},
+	}
+}
+
+// largestPart bounds what is read of one file.
+const largestPart = 8 * mib
+
+// shelfNamed returns the shelf of that name; the zero shelf if there is none.
+func shelfNamed(name string) shelf {
+	for _, s := range shelves() {
+		if s.name == name {
+			return s
+		}
+	}
+	return shelf{}
+}
+
+// shelfOf returns where a record belongs.
+func shelfOf(r Record) string {
+	switch {
+	case r.Stranger:
+		return strangersShelf
+	case r.Action == headsAction:
+		return headsShelf
+	case r.Limited && r.Result == Refused:
+		return refusedShelf
+	case r.Action == "login", r.Action == "token.delete":
+		return usersShelf // everybody's, with a rate
+	case r.Limited && !administers(r.Action):
+		return usersShelf
+	case r.Action == "job.publish", r.Action == "runner.call":
+		return jobsShelf
+	}
+
+	return actsShelf
+}
+
+// hasRate reports whether who caused the record may cause only so many.
+func hasRate(r Record) bool {
+	return r.Limited || shelfOf(r) == usersShelf
+}
+
+// administers reports whether an action is an administrator's, also when somebody with
+// limited rights was granted it.
+func administers(action string) bool {
+	area, _, _ := strings.Cut(action, ".")
+	switch area {
+	case "key", "token", "node", "secret", "cluster", "service", "audit":
+		return true
+	}
+	return false
+}
+
+// books are all of a folder.
+func books(dir string) (out []book) {
+	for _, s := range shelves() {
+		out = append(out, book{dir: dir, shelf: s})
+	}
+	return out
+}
+
+func (b book) current() string { return filepath.Join(b.dir, b.name+".jsonl") }

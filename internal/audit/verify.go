@@ -1,0 +1,338 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"saltern/internal/durable"
+)
+
+// Verified is what [Verify] found of one book.
+type Verified struct {
+	Folder string `json:"folder"`
+	Book   string `json:"book"`
+	Files  int    `json:"files"`
+	// Records have a link of the chain, those that begin a file among them.
+	Records uint64 `json:"records"`
+	// First and Last are the numbers of the oldest and the newest record.
+	First uint64    `json:"first,omitempty"`
+	Last  uint64    `json:"last,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	Till  time.Time `json:"till,omitzero"`
+	// Unchained records are older than the chain: of a version that had none.
+	Unchained uint64 `json:"unchained,omitempty"`
+	// Torn lines are what is left of a write that was cut short.
+	Torn uint64 `json:"torn,omitempty"`
+	// Faults say what is missing or changed. Warnings say what proves nothing.
+	Faults     []Fault `json:"faults,omitempty"`
+	Warnings   []Fault `json:"warnings,omitempty"`
+	MoreFaults int     `json:"moreFaults,omitempty"` // beyond maxFaults
+	// Told is the newest head that fits: until there the end is proven. Nil: none does.
+	Told *Head `json:"told,omitempty"`
+}
+
+// Fault is something that is wrong in a book.
+type Fault struct {
+	File string `json:"file,omitempty"` // "": of no file
+	Line int    `json:"line,omitempty"`
+	Text string `json:"text"`
+}
+
+// String words the fault for an administrator.
+func (f Fault) String() string {
+	switch {
+	case f.File == "":
+		return f.Text
+	case f.Line == 0:
+		return f.File + ": " + f.Text
+	}
+	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Text)
+}
+
+// Whole reports whether nothing is missing or changed.
+func (v Verified) Whole() bool { return len(v.Faults) == 0 }
+
+const (
+	// maxFaults bounds what is said of one book.
+	maxFaults = 50
+	// verifyTries is how often the files of a book are opened anew when they change their
+	// names meanwhile.
+	verifyTries = 5
+)
+
+// Verify reads the chains of a folder. told are heads that others were told, of this folder
+// and of others. A folder that is not there is whole unless a head was told of it. Programs
+// may write to the folder meanwhile.
+func Verify(ctx context.Context, folder Folder, told []Head) ([]Verified, error) {
+	var out []Verified
+	for _, b := range books(folder.Dir) {
+		var heads []Head
+		for _, h := range told {
+			if h.Folder == folder.Name && h.Book == b.name {
+				heads = append(heads, h)
+			}
+		}
+
+		v, err := b.verify(ctx, heads)
+		if err != nil {
+			return nil, fmt.Errorf("verify the audit records in %s: %w", folder.Dir, err)
+		}
+
+		v.Folder, v.Book = folder.Name, b.name
+		out = append(out, v)
+	}
+
+	return out, nil
+}
+
+// openFile is a file of a book. Once it is open, another name makes no difference.
+type openFile struct {
+	path string
+	f    *os.File
+}
+
+func closeAll(files []openFile) {
+	for _, o := range files {
+		_ = o.f.Close()
+	}
+}
+
+// openAll opens all files of a book as they are at one moment, the oldest first.
+func (b book) openAll() ([]openFile, error) {
+	for range verifyTries {
+		files, err := b.files()
+		if err != nil {
+			return nil, err
+		}
+
+		out, err := openFiles(files)
+		if err != nil {
+			return nil, err
+		}
+
+		now, err := b.files()
+		if err == nil && slices.Equal(files, now) { // a file that was begun meanwhile has added a name
+			return out, nil
+		}
+
+		closeAll(out)
+		if err != nil {
+			return nil, err
+		}
+	}
+
+	return nil, errors.New("new files are begun all the time")
+}
+
+// openFiles opens files. Those that are gone meanwhile are left out.
+func openFiles(files []string) (out []openFile, err error) {
+	for _, path := range files {
+		f, _, err := durable.Open(path, durable.Refuse)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			closeAll(out)
+			return nil, err
+		}
+		out = append(out, openFile{path, f})
+	}
+	return out, nil
+}
+
+// verify reads all files of a book.
+func (b book) verify(ctx context.Context, told []Head) (Verified, error) {
+	files, err := b.openAll()
+	if err != nil {
+		return Verified{}, err
+	}
+	defer closeAll(files)
+
+	c := &checker{heads: map[uint64][]Head{}}
+	for _, h := range told {
+		c.heads[h.Seq] = append(c.heads[h.Seq], h)
+	}
+
+	for _, o := range files {
+		c.file = filepath.Base(o.path)
+		if err := c.scan(ctx, o.f); err != nil {
+			return Verified{}, err
+		}
+		c.v.Files++
+	}
+
+	c.finish(told)
+	return c.v, nil
+}
+
+// checker follows the chain of one book.
+type checker struct {
+	v     Verified
+	at    link   // after the newest record
+	kept  uint64 // the oldest record that the newest head of a file names
+	file  string
+	line  int
+	heads map[uint64][]Head // that were told, by number
+	anew  bool              // it was told of already that the chain is not the one of before
+}
+
+func (c *checker) fault(line int, format string, args ...any) {
+	if len(c.v.Faults) >= maxFaults {
+		c.v.MoreFaults++
+		return
+	}
+	c.v.Faults = append(c.v.Faults, Fault{c.file, line, fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) warn(format string, args ...any) {
+	if len(c.v.Warnings) < maxFaults {
+		c.v.Warnings = append(c.v.Warnings, Fault{c.file, c.line, fmt.Sprintf(format, args...)})
+	}
+}
+
+// scan reads the lines of a file, no more than one may have.
+func (c *checker) scan(ctx context.Context, f *os.File) error {
+	lines := bufio.NewReaderSize(&bounded{f, 2 * largestPart}, 64<<10)
+	for c.line = 1; ; c.line++ {
+		if c.line%1000 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+
+		line, err := lines.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			for errors.Is(err, bufio.ErrBufferFull) {
+				_, err = lines.ReadSlice('\n')
+			}
+			line = []byte("too long")
+		}
+
+		if len(bytes.TrimSpace(line)) > 0 {
+			c.take(line)
+		}
+
+		if err != nil { // the end, or all that may be read
+			return nil
+		}
+	}
+}
+
+// take follows the chain by one line.
+func (c *checker) take(line []byte) {
+	r := decode(line)
+	hashed, l, chained := readLink(line)
+	switch {
+	case r.Action == "":
+		c.v.Torn++
+		c.warn("this line is no record: a write that was cut short, unless somebody put it there")
+		return
+	case !chained && c.v.Records == 0:
+		c.v.Unchained++
+		return
+	case !chained:
+		c.v.Unchained++
+		c.warn("a record without a place in the chain, which proves nothing: of a program of a version before, unless somebody put it there")
+		return
+	}
+
+	if r.Action == fileAction {
+		c.kept = max(c.kept, r.First)
+	}
+
+	c.follow(hashed, l, r)
+	c.at = l
+	c.v.Records++
+	c.v.Last, c.v.Till = l.seq, r.Time
+
+	if c.v.Records == 1 {
+		c.v.First, c.v.Since = l.seq, r.Time
+	}
+
+	for _, h := range c.heads[l.seq] {
+		c.compare(h)
+	}
+}
+
+// follow compares a record with where the chain was.
+func (c *checker) follow(hashed []byte, l link, r Record) {
+	before := c.at.value()
+	if c.v.Records == 0 && l.seq > 1 { // what was before is gone; the head of the file says where the chain was
+		before = r.Prev
+	}
+
+	next := c.at.seq + 1
+	if c.v.Records == 0 {
+		next = l.seq
+	}
+
+	switch {
+	case l.seq > next:
+		c.fault(c.line, "%s missing before this line", numbers(next, l.seq-1))
+	case l.seq < next:
+		c.fault(c.line, "record %d stands after record %d: it was put in, or the chain was begun anew here",
+			l.seq, c.at.seq)
+	case chainHash(before, hashed) == l.chain:
+	case r.Action == fileAction && r.Prev != before && chainHash(r.Prev, hashed) == l.chain:
+		c.fault(c.line, "the end of the file before was changed: this file continues another record %d", l.seq-1)
+	case c.v.Records == 0:
+		c.fault(c.line, "record %d was changed, or its file does not begin with it", l.seq)
+	default:
+		c.fault(c.line, "record %d was changed, or the one before it", l.seq)
+	}
+}
+
+// numbers words a range of records as the subject of "missing".
+func numbers(from, to uint64) string {
+	if from == to {
+		return fmt.Sprintf("record %d is", from)
+	}
+	return fmt.Sprintf("records %d to %d are", from, to)
+}
+
+// compare compares the newest record with a head of that number.
+func (c *checker) compare(h Head) {
+	if h.Chain != c.at.chain {
+		if !c.anew { // all later ones differ as well
+			c.fault(c.line, "record %d is not the one that %s was told of at %s: the chain was made anew",
+				h.Seq, h.By, when(h.Time))
+		}
+		c.anew = true
+		return
+	}
+	if c.v.Told == nil || h.Seq > c.v.Told.Seq {
+		c.v.Told = &h
+	}
+}
+
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "some time"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// finish compares both ends with what is known of them.
+func (c *checker) finish(told []Head) {
+	c.file, c.line = "", 0
+	if c.v.First > c.kept && c.kept > 0 {
+		c.fault(0, "%s missing at the beginning: they did not go by age or for want of room",
+			numbers(c.kept, c.v.First-1))
+	}
+
+	told = slices.Clone(told)
+	slices.SortFunc(told, func(a, b Head) int { return b.Time.Compare(a.Time) })
+	for _, h := range told {
+		if h.Seq > c.v.Last {
+			c.fault(0, "%s missing at the end: %s was told of record %d at %s", numbers(c.v.Last+1, h.Seq),
+				h.By, h.Seq, when(h.Time))
+			return // older ones say the same
+		}
+	}
+}

@@ -1,0 +1,261 @@
+// Package command runs programs of the machine to their end, within bounds: of
+// time, of what they say, and of what they leave behind when they are stopped.
+// It imports nothing of ours.
+//
+// Programs that live as long as we do, such as a master or a helper that is
+// asked again and again, belong to those who keep them.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"saltern/internal/printable"
+)
+
+// Output is what a command said.
+type Output struct {
+	Stdout []byte
+	Stderr []byte
+	Exit   int // -1: a signal ended it
+}
+
+// maxText bounds what a command said in an error.
+const maxText = 500
+
+// Err is nil after an exit status of 0, else what the command said, on one line,
+// and its exit status.
+func (o Output) Err() error {
+	if o.Exit == 0 {
+		return nil
+	}
+	end := fmt.Sprintf("exit status %d", o.Exit)
+	if o.Exit < 0 {
+		end = "ended by a signal"
+	}
+	text := printable.Brief(string(o.Stderr)+" "+string(o.Stdout), maxText)
+	if text == "" {
+		return errors.New(end)
+	}
+	return fmt.Errorf("%s (%s)", text, end)
+}
+
+// Runner runs one command to its end. An error means that the command could
+// not be run, was stopped at its deadline, or said more than is accepted; a
+// command that ran and failed is an Output with its exit status, see
+// [Output.Err]. Run must return soon after ctx ends, and may be called by
+// several goroutines.
+type Runner interface {
+	Run(ctx context.Context, argv []string) (Output, error)
+}
+
+// Do runs a command and gives what it printed. One that fails is an error, too.
+func Do(ctx context.Context, r Runner, argv ...string) ([]byte, error) {
+	out, err := r.Run(ctx, argv)
+	if err == nil {
+		err = out.Err()
+	}
+	return out.Stdout, err
+}
+
+// ErrTimeout is in the chain of an error of a command that was stopped at its
+// deadline. What it had others do goes on there.
+var ErrTimeout = errors.New("stopped at its deadline")
+
+// ErrOutput is in the chain of an error of a command that wrote too much.
+var ErrOutput = errors.New("wrote more than is accepted")
+
+// PythonEnviron returns this process's environment for a Python with Salt's
+// library: without what a service manager meant for this process alone, and
+// without what would make Python import code from elsewhere.
+func PythonEnviron() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == "NOTIFY_SOCKET" || strings.HasPrefix(name, "LISTEN_") ||
+			strings.HasPrefix(name, "WATCHDOG_") || strings.HasPrefix(name, "PYTHON")
+	})
+}
+
+// Exec runs commands as child processes, each in a process group of its own,
+// in the root directory and with LC_ALL=C.
+type Exec struct {
+	// Path of the program, when that is not what the first of argv says.
+	Path string
+	// Limit is the time for a command, besides the deadline of its context; 0:
+	// none.
+	Limit time.Duration
+	// MaxOutput is how many bytes of each stream are accepted, of standard error
+	// at most 64 KiB; 0 means 8 MiB. More than that on standard output stops the
+	// command, or is left out with Cut.
+	MaxOutput int
+	Cut       bool
+	// Env replaces the environment of the child; nil means PATH and HOME of
+	// this process. LC_ALL=C is always added, and what Add says.
+	Env, Add []string
+	// Credential is the account of the child; nil: ours.
+	Credential *syscall.Credential
+	// Stdin is what the child reads.
+	Stdin string
+	// Tee, if any, also gets what the child writes to standard output, as it
+	// comes, and TeeErr what it writes to standard error; one goroutine writes to
+	// each, until Run ends or a little longer.
+	Tee, TeeErr io.Writer
+}
+
+// Run implements [Runner]. At the end of ctx or of the time the whole process
+// group is killed; Run does not wait for a child that even then does not go
+// away (a process inside a hanging file system call), a goroutine does. What a
+// command has said until it was stopped is given with the error.
+func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
+	if len(argv) == 0 {
+		return Output{}, errors.New("no command")
+	}
+
+	if e.Limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, e.Limit)
+		defer cancel()
+	}
+
+	limit := e.MaxOutput
+	if limit <= 0 {
+		limit = 8 << 20
+	}
+
+	full := make(chan struct{}, 1)
+	stdout, stderr := &bounded{left: limit, full: full}, &bounded{left: min(limit, 64<<10)}
+	if e.Cut {
+		stdout.full = nil
+	}
+
+	cmd := e.command(argv)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if e.Tee != nil {
+		cmd.Stdout = io.MultiWriter(stdout, e.Tee)
+	}
+
+	if e.TeeErr != nil {
+		cmd.Stderr = io.MultiWriter(stderr, e.TeeErr)
+	}
+
+	if err := cmd.Start(); err != nil {
+		return Output{}, fmt.Errorf("start %s: %w", argv[0], err)
+	}
+
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+
+	var err, cause error
+	select {
+	case err = <-done:
+		if len(full) > 0 { // that came at the same time
+			cause = ErrOutput
+		}
+	case <-ctx.Done():
+		cause = ErrTimeout
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			cause = ctx.Err()
+		}
+		kill(cmd, done)
+	case <-full:
+		cause = ErrOutput
+		kill(cmd, done)
+	}
+
+	out := Output{Stdout: stdout.taken(), Stderr: stderr.taken(), Exit: -1}
+	var exit *exec.ExitError
+	switch {
+	case cause != nil:
+	case err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay):
+		cause = err
+	default:
+		out.Exit = cmd.ProcessState.ExitCode()
+		return out, nil
+	}
+
+	return out, fmt.Errorf("run %s: %w", strings.Join(argv, " "), cause)
+}
+
+// kill ends a command with all that it has started, and waits a moment for that.
+func kill(cmd *exec.Cmd, done <-chan error) {
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may be gone already
+	select {
+	case <-done:
+	case <-time.After(2 * time.Second):
+	}
+}
+
+func (e Exec) command(argv []string) *exec.Cmd {
+	path := e.Path
+	if path == "" {
+		path = argv[0]
+	}
+
+	env := e.Env
+	if env == nil {
+		env = []string{"PATH=" + searchPath(), "HOME=" + os.Getenv("HOME")}
+	}
+
+	cmd := exec.Command(path)
+	cmd.Args = argv
+	cmd.Env = append(append(slices.Clone(env), "LC_ALL=C"), e.Add...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: e.Credential}
+	cmd.WaitDelay = time.Second // a grandchild may hold the pipes open
+
+	if e.Stdin != "" {
+		cmd.Stdin = strings.NewReader(e.Stdin)
+	}
+
+	return cmd
+}
+
+func searchPath() string {
+	if p := os.Getenv("PATH"); p != "" {
+		return p
+	}
+	return "/usr/sbin:/usr/bin:/sbin:/bin"
+}
+
+// bounded keeps the first bytes of a stream.
+type bounded struct {
+	mu   sync.Mutex
+	text []byte
+	left int
+	full chan struct{} // gets a word when there is more; nil: the rest is left out
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	keep := p[:min(len(p), b.left)]
+	b.text = append(b.text, keep...)
+	b.left -= len(keep)
+	if len(keep) < len(p) && b.full != nil {
+		select {
+		case b.full <- struct{}{}:
+		default:
+		}
+	}
+	return len(p), nil
+}
+
+// taken gives what was kept; nothing is kept from then on.
+func (b *bounded) taken() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text := b.text
+	b.text = nil
+	b.left = 0
+	b.full = nil
+	return text
+}

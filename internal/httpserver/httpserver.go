@@ -1,0 +1,61 @@
+// Package httpserver serves HTTP for as long as a context lasts: the local
+// API, the API between nodes, the metrics, the web hook and Salt's API.
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"saltern/internal/pause"
+)
+
+// listenAgain is the pause before an address is tried again.
+const listenAgain = 10 * time.Second
+
+// Listen listens on an address (IP:port). One that is not free is tried again until
+// ctx ends, which is the only error: what is served there stops no node.
+func Listen(ctx context.Context, address, what string, log *slog.Logger) (net.Listener, error) {
+	for warned := false; ; warned = true {
+		var lc net.ListenConfig
+		ln, err := lc.Listen(ctx, "tcp", address)
+		if err == nil {
+			return ln, nil
+		}
+		if !warned && ctx.Err() == nil {
+			log.Warn("cannot serve "+what+" yet", "address", address, "error", err)
+		}
+		if err := pause.For(ctx, listenAgain); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Serve answers on ln until ctx ends, lets running answers finish for as long
+// as grace, and closes ln. The error is nil when ctx has ended it. It returns
+// when the shutdown is complete.
+func Serve(ctx context.Context, srv *http.Server, ln net.Listener, grace time.Duration) error {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		if srv.Shutdown(short) != nil {
+			_ = srv.Close()
+		}
+	})
+
+	err := srv.Serve(ln)
+	if !stop() {
+		<-ended
+	}
+
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+
+	return err
+}

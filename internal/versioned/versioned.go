@@ -1,0 +1,334 @@
+// Package versioned keeps a small file that several machines change on a
+// volume that they share, without any lock: what replaces version 5 is first
+// made under the name ".NAME.after-5-HASH" (of its content), by link(2), which
+// one machine alone can do; only then it takes the place of the file itself. Whoever finds such a
+// successor goes on from it, so a machine that stops in between holds nobody up
+// and loses nothing.
+//
+// Locks of a network file system are no way to do that: GlusterFS (10.3) may
+// never answer a request for a lock that is on its way when a node vanishes.
+//
+// Versions grow and are part of the content. A machine that is held up in a
+// rename for so long that the successors of its version are gone (keepFor,
+// keepVersions) puts an older version back; users who keep the newest version
+// that they saw notice.
+package versioned
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/internal/durable"
+)
+
+// ErrConflict means that somebody else has replaced the version.
+var ErrConflict = errors.New("another version has come first")
+
+// ErrContent means that a content has no version: it is damaged, or not a content of this
+// file. [File.SetAside] moves it out of the way.
+var ErrContent = errors.New("the content cannot be understood")
+
+const (
+	keepVersions = 64
+	keepFor      = 10 * time.Minute
+	maxChain     = 4096 // successors that are followed
+)
+
+// File is such a file. Its methods block as long as the file system does; they
+// are safe for concurrent use by any number of processes.
+type File struct {
+	Path  string
+	Mode  os.FileMode
+	Limit int64 // of its size in bytes
+	// Version reads the version, which is above 0, of a content that it has
+	// checked.
+	Version func(content []byte) (uint64, error)
+}
+
+// successor is where what follows a version is made; version 0 has no content.
+func (f File) successor(version uint64, content []byte) string {
+	name := f.prefix() + strconv.FormatUint(version, 10)
+	if version > 0 {
+		name += fmt.Sprintf("-%.8x", sha256.Sum256(content))
+	}
+	return filepath.Join(filepath.Dir(f.Path), name)
+}
+
+func (f File) prefix() string {
+	return "." + strings.TrimPrefix(filepath.Base(f.Path), ".") + ".after-"
+}
+
+// Read gives the newest content and its version; the error is
+// [fs.ErrNotExist] when there is none.
+func (f File) Read() ([]byte, uint64, error) {
+	b, v, err := f.newest()
+	if err == nil && v == 0 {
+		err = &fs.PathError{Op: "read", Path: f.Path, Err: fs.ErrNotExist}
+	}
+	return b, v, err
+}
+
+// newest is Read with version 0 for a file that is not there.
+func (f File) newest() ([]byte, uint64, error) {
+	b, v, err := f.one(f.Path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, err
+	}
+
+	behind := false
+	for range maxChain {
+		next, n, err := f.one(f.successor(v, b))
+		if errors.Is(err, fs.ErrNotExist) {
+			if behind { // who made it did not come to that
+				_ = f.put(b)
+			}
+			return b, v, nil
+		}
+
+		if err == nil && n <= v {
+			err = fmt.Errorf("%s has version %d", f.successor(v, b), n)
+		}
+
+		if err != nil {
+			return nil, 0, err
+		}
+
+		b = next
+		v = n
+		behind = true
+	}
+
+	return nil, 0, fmt.Errorf("%s: more than %d versions follow", f.Path, maxChain)
+}
+
+// one reads a file and its version; 0 and [fs.ErrNotExist] when it is not there.
+func (f File) one(path string) (b []byte, v uint64, err error) {
+	err = durable.RetryStale(2*time.Second, func() (err error) {
+		b, err = durable.Read(path, f.Limit)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+
+	if v, err = f.Version(b); err == nil && v == 0 {
+		err = errors.New("it has no version")
+	}
+
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w: %w", path, ErrContent, err)
+	}
+
+	return b, v, nil
+}
+
+// Write replaces the version expect (0: none is there) by content, whose
+// version is higher. It returns when that is durable. The error is
+// [ErrConflict] when the newest version is another one; after any other error
+// the content may have been taken or not.
+func (f File) Write(expect uint64, content []byte) error {
+	v, err := f.Version(content)
+	if err == nil && v <= expect {
+		err = fmt.Errorf("version %d cannot follow %d", v, expect)
+	}
+
+	if err == nil && int64(len(content)) > f.Limit {
+		err = fmt.Errorf("%d bytes are too many", len(content))
+	}
+
+	if err != nil {
+		return fmt.Errorf("change %s: %w", f.Path, err)
+	}
+
+	if err := f.write(expect, content); err != nil {
+		return fmt.Errorf("change %s: %w", f.Path, err)
+	}
+
+	return nil
+}
+
+func (f File) write(expect uint64, content []byte) error {
+	old, now, err := f.newest()
+	if err != nil {
+		return err
+	}
+	if now != expect {
+		return ErrConflict
+	}
+
+	tmp, err := f.temporary(content)
+	if err != nil {
+		return err
+	}
+
+	claim := f.successor(expect, old)
+	if err := os.Link(tmp, claim); err != nil && !same(tmp, claim) {
+		_ = os.Remove(tmp)
+		if errors.Is(err, fs.ErrExist) {
+			return ErrConflict
+		}
+		return err
+	}
+
+	// The file itself becomes another one, so that no file has two names for long:
+	// fewer things for copies of a volume to agree about.
+	_ = os.Remove(tmp)
+	switch b, now, err := f.one(f.Path); {
+	case err == nil && now > expect && !bytes.Equal(b, content) && !f.followed(content):
+		// Not a reader of ours has put that there: this call was held up until the
+		// first successor had been swept away.
+		_ = os.Remove(claim)
+		return ErrConflict
+	case err == nil && now > expect: // readers were faster
+	default:
+		if err := f.put(content); err != nil {
+			return err
+		}
+	}
+
+	if err := durable.SyncDir(filepath.Dir(f.Path)); err != nil {
+		return err
+	}
+
+	f.sweep(expect)
+	return nil
+}
+
+// Create makes a file of this content unless one of that name is there, and
+// reports whether it did. Nobody ever sees a part of it. Of several machines one
+// makes it.
+func Create(path string, content []byte, mode os.FileMode) (made bool, err error) {
+	f := File{Path: path, Mode: mode}
+	tmp, err := f.temporary(content)
+	if err != nil {
+		return false, err
+	}
+	defer os.Remove(tmp)
+	if err := os.Link(tmp, path); err != nil && !same(tmp, path) {
+		if errors.Is(err, fs.ErrExist) {
+			return false, nil
+		}
+		return false, err
+	}
+	return true, durable.SyncDir(filepath.Dir(path))
+}
+
+// Mkdir makes a directory that several machines may make at the same time,
+// unless it is there. Two that make the same name at once leave GlusterFS with
+// copies that disagree; a rename does not.
+func Mkdir(path string, mode os.FileMode) error {
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return nil
+	}
+
+	tmp, err := os.MkdirTemp(filepath.Dir(path), "."+filepath.Base(path)+".new-*")
+	if err != nil {
+		return err
+	}
+
+	err = os.Chmod(tmp, mode)
+	if err == nil {
+		if err = os.Rename(tmp, path); err == nil {
+			return durable.SyncDir(filepath.Dir(path))
+		}
+	}
+
+	_ = os.Remove(tmp)
+	if st, serr := os.Stat(path); serr == nil && st.IsDir() {
+		return nil // somebody else was first
+	}
+
+	return err
+}
+
+// followed reports whether somebody has made a successor of a content.
+func (f File) followed(content []byte) bool {
+	v, err := f.Version(content)
+	if err == nil {
+		_, err = os.Lstat(f.successor(v, content))
+	}
+	return err == nil
+}
+
+// same reports whether two names are of one file: a link that was made although
+// the answer was lost.
+func same(a, b string) bool {
+	x, err := os.Lstat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Lstat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
+// put makes content the file's.
+func (f File) put(content []byte) error {
+	tmp, err := f.temporary(content)
+	if err == nil {
+		if err = os.Rename(tmp, f.Path); err != nil {
+			_ = os.Remove(tmp)
+		}
+	}
+	return err
+}
+
+// temporary writes and syncs a file of another name.
+func (f File) temporary(content []byte) (path string, err error) {
+	t, err := os.CreateTemp(filepath.Dir(f.Path), f.prefix()+"tmp-*")
+	if err != nil {
+		return "", err
+	}
+	err = durable.Fill(t, content, f.Mode)
+	if err == nil {
+		err = t.Sync()
+	}
+	if err = errors.Join(err, t.Close()); err != nil {
+		_ = os.Remove(t.Name())
+		return "", err
+	}
+	return t.Name(), nil
+}
+
+// sweepEvery is how many versions pass between two looks for old successors.
+const sweepEvery = 16
+
+// sweep removes successors that nobody needs any more, and what a crash left.
+func (f File) sweep(version uint64) {
+	if version%sweepEvery != 0 {
+		return
+	}
+
+	d, err := os.Open(filepath.Dir(f.Path))
+	if err != nil {
+		return
+	}
+
+	names, err := d.Readdirnames(1 << 16)
+	_ = d.Close()
+	if err != nil && len(names) == 0 {
+		return
+	}
+
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, f.prefix()) })
+	for _, name := range names {
+		number, _, _ := strings.Cut(strings.TrimPrefix(name, f.prefix()), "-")
+		n, err := strconv.ParseUint(number, 10, 64)
+		if err == nil && n+keepVersions > version {
+			continue
+		}
+
+		path := filepath.Join(filepath.Dir(f.Path), name)
+		if st, err := os.Lstat(path); err == nil && time.Since(st.ModTime()) > keepFor {
+			_ = os.Remove(path)
+		}
+	}
+}

@@ -1,0 +1,392 @@
+// Package admin does to minion keys what administrators ask for, with
+// salt-key or through a wheel call: list, accept, reject, delete and
+// fingerprint by glob or by lists, with the events and the key rotation that
+// go with it. The shapes of its answers are those of salt/key.py (class Key).
+package keyadmin
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"saltern/master/keys"
+	"saltern/master/pattern"
+	"saltern/master/value"
+)
+
+// Ring is the set of keys with what must happen around a change. All fields
+// are required. It is safe for concurrent use when its functions are.
+type Ring struct {
+	Store *keys.Store
+	// Dir is pki_dir, where the master's own keys are.
+	Dir      string
+	HashType string
+	// Fire tells of a change; the tag is always "salt/key".
+	Fire func(tag string, data *value.Map) error
+	// Rotate asks the master for a new AES key, because somebody lost the
+	// right to read what is published; it does nothing when rotate_aes_key
+	// is off.
+	Rotate func() error
+	// Forget clears what is cached about a minion that has no key any more.
+	Forget func(id string) error
+}
+
+// statuses in the order in which Salt lists them.
+var statuses = []keys.State{keys.Pending, keys.Rejected, keys.Accepted, keys.Denied}
+
+// parseStatus knows a folder's name as used in answers ("minions_pre").
+func parseStatus(name string) (keys.State, bool) {
+	for _, st := range statuses {
+		if st.Dir() == name {
+			return st, true
+		}
+	}
+	return keys.None, false
+}
+
+// List returns the ids by folder name: all four, also when empty.
+func (r *Ring) List() *value.Map {
+	m := value.NewMap()
+	for _, st := range statuses {
+		m.Set(st.Dir(), value.List(r.ids(st)))
+	}
+	return m
+}
+
+func (r *Ring) ids(st keys.State) []string {
+	ids := r.Store.List(st)
+	foldSort(ids)
+	return ids
+}
+
+// foldSort sorts without regard to case, as Salt shows ids.
+func foldSort(ids []string) {
+	sort.SliceStable(ids, func(i, j int) bool { return strings.ToLower(ids[i]) < strings.ToLower(ids[j]) })
+}
+
+// Local returns the names of the master's own key files. Links are left out, such
+// as master.pem beside <id>.pem (salt/cache/localfs_key.py list).
+func (r *Ring) Local() ([]string, error) {
+	entries, err := os.ReadDir(r.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("list the master's keys: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if n := e.Name(); e.Type().IsRegular() && (strings.HasSuffix(n, ".pem") || strings.HasSuffix(n, ".pub")) {
+			out = append(out, n)
+		}
+	}
+	foldSort(out)
+	return out, nil
+}
+
+// All is List together with the master's own keys under "local".
+func (r *Ring) All() (*value.Map, error) {
+	local, err := r.Local()
+	if err != nil {
+		return nil, err
+	}
+	m := r.List()
+	m.Set("local", value.List(local))
+	return m, nil
+}
+
+// Status returns the part of All that a name means: acc…, pre… or un…, rej…,
+// den…, all. Another name gives an empty map, as with Salt.
+func (r *Ring) Status(name string) (*value.Map, error) {
+	one := func(st keys.State) (*value.Map, error) {
+		return value.NewMap(st.Dir(), value.List(r.ids(st))), nil
+	}
+	switch {
+	case strings.HasPrefix(name, "acc"):
+		return one(keys.Accepted)
+	case strings.HasPrefix(name, "pre"), strings.HasPrefix(name, "un"):
+		return one(keys.Pending)
+	case strings.HasPrefix(name, "rej"):
+		return one(keys.Rejected)
+	case strings.HasPrefix(name, "den"):
+		return one(keys.Denied)
+	case strings.HasPrefix(name, "all"):
+		return r.All()
+	}
+
+	return value.NewMap(), nil
+}
+
+// Match returns the keys that fit a glob, a comma list of globs, or a list,
+// by folder name; folders without a match are left out. With full the
+// master's own keys are searched too.
+func (r *Ring) Match(match any, full bool) (*value.Map, error) {
+	globs := patterns(match)
+	all := r.List()
+	if full {
+		var err error
+		if all, err = r.All(); err != nil {
+			return nil, err
+		}
+	}
+
+	out := value.NewMap()
+	for k, v := range all.All() {
+		var hit []any
+		for _, id := range v.([]any) {
+			for _, g := range globs {
+				if g == "*" || pattern.Glob(g, id.(string)) {
+					hit = append(hit, id)
+					break
+				}
+			}
+		}
+
+		if len(hit) > 0 {
+			out.Set(k, hit)
+		}
+	}
+
+	return out, nil
+}
+
+func patterns(match any) []string {
+	switch m := match.(type) {
+	case string:
+		return strings.Split(m, ",")
+	case []string:
+		return m
+	case []any:
+		var out []string
+		for _, v := range m {
+			if s, ok := v.(string); ok {
+				out = append(out, s)
+			}
+		}
+		return out
+	}
+
+	return nil
+}
+
+// Selection says which keys an action is for: those that Match finds, or the
+// ones that are listed by folder name.
+type Selection struct {
+	Match any
+	Dict  *value.Map
+}
+
+func (r *Ring) selected(s Selection) (*value.Map, error) {
+	if s.Dict != nil {
+		return s.Dict, nil
+	}
+	return r.Match(s.Match, false)
+}
+
+// after is the answer of an action: where the selected keys are now.
+func (r *Ring) after(s Selection) (*value.Map, error) {
+	if s.Dict == nil {
+		return r.Match(s.Match, false)
+	}
+
+	out := value.NewMap()
+	for _, v := range s.Dict.All() {
+		for _, id := range patterns(v) {
+			for _, st := range []keys.State{keys.Accepted, keys.Pending, keys.Rejected, keys.Denied} {
+				if r.has(id, st) {
+					out.Set(st.Dir(), append(out.List(st.Dir()), id))
+				}
+			}
+		}
+	}
+
+	return out, nil
+}
+
+func (r *Ring) has(id string, st keys.State) bool {
+	if st == keys.Denied {
+		_, ok := r.Store.Denied(id)
+		return ok
+	}
+	e, ok := r.Store.Lookup(id)
+	return ok && e.State == st
+}
+
+// errInvalid means that a key is no acceptable public key and was left where
+// it is.
+var errInvalid = errors.New("unable to accept invalid key")
+
+// Accept accepts pending keys, and rejected and denied ones when asked to.
+// The answer tells where the selected keys are afterwards.
+func (r *Ring) Accept(s Selection, rejected, denied bool) (*value.Map, error) {
+	from := []keys.State{keys.Pending}
+	if rejected {
+		from = append(from, keys.Rejected)
+	}
+	if denied {
+		from = append(from, keys.Denied)
+	}
+	return r.change(s, from, keys.Accepted)
+}
+
+// Reject rejects pending keys, and accepted and denied ones when asked to.
+func (r *Ring) Reject(s Selection, accepted, denied bool) (*value.Map, error) {
+	from := []keys.State{keys.Pending}
+	if denied {
+		from = append(from, keys.Denied)
+	}
+	if accepted {
+		from = append(from, keys.Accepted)
+	}
+	ret, err := r.change(s, from, keys.Rejected)
+	return ret, errors.Join(err, r.Rotate())
+}
+
+func (r *Ring) change(s Selection, from []keys.State, to keys.State) (*value.Map, error) {
+	found, err := r.selected(s)
+	if err != nil {
+		return nil, err
+	}
+
+	var errs []error
+	for _, st := range from {
+		for _, id := range patterns(found.Value(st.Dir())) {
+			if err := r.move(id, st, to); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+
+	ret, err := r.after(s)
+	return ret, errors.Join(append(errs, err)...)
+}
+
+func (r *Ring) move(id string, from, to keys.State) error {
+	if !r.has(id, from) {
+		return nil // changed by somebody else meanwhile
+	}
+
+	var e keys.Entry
+	var err error
+	if from == keys.Denied {
+		e, _ = r.Store.Denied(id)
+		if err = r.Store.Put(id, to, e.PEM); err == nil {
+			err = r.Store.Delete(id, keys.Denied)
+		}
+	} else {
+		e, _ = r.Store.Lookup(id)
+		if _, bad := e.Public(); bad != nil {
+			return fmt.Errorf("%w for %s: %w", errInvalid, id, bad)
+		}
+		err = r.Store.Move(id, to)
+	}
+
+	if err != nil {
+		return fmt.Errorf("change the key of %s: %w", id, keys.Advise(err))
+	}
+
+	return r.Fire("salt/key", value.NewMap("result", true, "act", to.String(), "id", id, "pub", e.PEM))
+}
+
+// Delete removes keys, and what is cached of minions that have no key any
+// more unless preserve is set.
+func (r *Ring) Delete(s Selection, preserve bool) (*value.Map, error) {
+	found, err := r.selected(s)
+	if err != nil {
+		return nil, err
+	}
+
+	var errs []error
+	for k, v := range found.All() {
+		name, _ := k.(string)
+		st, ok := parseStatus(name)
+		if !ok {
+			continue
+		}
+
+		for _, id := range patterns(v) {
+			if err := r.remove(id, st, preserve); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+
+	errs = append(errs, r.Rotate())
+	ret, err := r.after(s)
+	return ret, errors.Join(append(errs, err)...)
+}
+
+func (r *Ring) remove(id string, st keys.State, preserve bool) error {
+	if err := r.Store.Delete(id, st); err != nil {
+		return fmt.Errorf("delete the key of %s: %w", id, keys.Advise(err))
+	}
+	if _, ok := r.Store.Lookup(id); !ok && !preserve {
+		if err := r.Forget(id); err != nil {
+			return fmt.Errorf("clear the cache of %s: %w", id, err)
+		}
+	}
+	return r.Fire("salt/key", value.NewMap("result", true, "act", "delete", "id", id))
+}
+
+// Text returns the PEM text of the keys that match, by folder and id.
+func (r *Ring) Text(match any) (*value.Map, error) {
+	return r.each(match, false, func(st keys.State, id string) (any, error) {
+		if st == keys.Denied {
+			e, _ := r.Store.Denied(id)
+			return e.PEM, nil
+		}
+		e, _ := r.Store.Lookup(id)
+		return e.PEM, nil
+	})
+}
+
+// Finger returns the fingerprints of the keys that match, the master's own
+// included, by folder and name. hashType "" is the configured one.
+func (r *Ring) Finger(match any, hashType string) (*value.Map, error) {
+	hashType = cmp.Or(hashType, r.HashType)
+	return r.each(match, true, func(st keys.State, id string) (any, error) {
+		switch st {
+		case keys.None:
+			b, err := os.ReadFile(filepath.Join(r.Dir, id))
+			if err != nil {
+				return nil, fmt.Errorf("read a key of the master: %w", err)
+			}
+			return keys.Fingerprint(string(b), hashType)
+		case keys.Denied:
+			e, _ := r.Store.Denied(id)
+			return keys.Fingerprint(e.PEM, hashType)
+		}
+
+		return r.Store.Finger(id, hashType)
+	})
+}
+
+func (r *Ring) each(match any, full bool, f func(keys.State, string) (any, error)) (*value.Map, error) {
+	found, err := r.Match(match, full)
+	if err != nil {
+		return nil, err
+	}
+
+	out := value.NewMap()
+	for k, v := range found.All() {
+		st, _ := parseStatus(k.(string))
+		m := value.NewMap()
+		for _, id := range patterns(v) {
+			got, err := f(st, id)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+
+			m.Set(id, got)
+		}
+
+		out.Set(k, m)
+	}
+
+	return out, nil
+}

@@ -1,0 +1,77 @@
+package pyhost
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"saltern/internal/command"
+)
+
+// ErrNoSalt means that no Python with Salt's library was found. The text says what was
+// tried.
+var ErrNoSalt = errors.New("no Python with Salt's library was found")
+
+var (
+	errClosed = errors.New("the master is stopping")
+	// errSlow ends a worker that does not come to its task.
+	errSlow = errors.New("it did not load Salt within two minutes; look whether the disks of the configuration and of Salt's library answer")
+)
+
+// Defaults and bounds of a host.
+const (
+	// workersPerCPU and leastWorkers make the default of Config.MaxWorkers. Most tasks
+	// wait for others: for minions, for a service on the network.
+	workersPerCPU = 16
+	leastWorkers  = 32
+	// DefaultMemory is what a worker, and each process that its task starts, may take.
+	DefaultMemory = 2 << 30
+	// leastMemory is what Salt's library itself needs.
+	leastMemory = 256 << 20
+	maxFiles    = 4096
+	maxTries    = 5 // of forking a worker for one task
+	maxRequest  = 64 << 20
+	maxAnswer   = 31 << 20
+	maxWarm     = 1000 // names of modules in one order
+	maxName     = 100
+	defaultIdle = 5 * time.Minute
+)
+
+// Config of a Host. The zero value of a field is its default.
+type Config struct {
+	Pythons []string // interpreters to try, in this order: paths or names in PATH
+	// Program defines what host.py says: load, work, pack and unpack.
+	Program string
+	// Layer returns the folder of packages of now, "" for none; with another one the
+	// parent is replaced. It may be nil: there are none.
+	Layer      func() string
+	Env        []string      // environment of the processes; nil: [command.PythonEnviron]
+	MaxWorkers int           // at work at once; 0: 16 for each CPU, at least 32
+	Memory     int64         // bytes of data that a process may have; 0: DefaultMemory
+	Idle       time.Duration // the parent stops after this time without a task; 0: 5 min
+	Log        *slog.Logger
+}
+
+func (c *Config) setDefaults() {
+	if c.MaxWorkers <= 0 {
+		c.MaxWorkers = max(leastWorkers, workersPerCPU*runtime.NumCPU())
+	}
+
+	if c.Memory <= 0 {
+		c.Memory = DefaultMemory
+	}
+
+	c.Memory = max(c.Memory, leastMemory)
+	c.Idle = cmp.Or(c.Idle, defaultIdle)
+	if c.Layer == nil {
+		c.Layer = func() string { return "" }
+	}
+
+	if c.Env == nil {
+		c.Env = append(command.PythonEnviron(), "LC_ALL=C.UTF-8")
+	}
+
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+}

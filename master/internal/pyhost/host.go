@@ -1,0 +1,344 @@
+package pyhost
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/internal/pyframe"
+	"saltern/master/value"
+)
+
+//go:embed host.py
+var program string
+
+// Task is what a worker does.
+type Task struct {
+	Request *value.Map    // for the program
+	Limit   time.Duration // from the moment that it has a place; 0: none
+}
+
+// Stats are figures for metrics: counters since the start, and what is now.
+type Stats struct {
+	Workers  int     // at work
+	Sessions int     // that are open
+	Waiting  int     // tasks that wait for a place
+	Tasks    uint64  // that were begun
+	Lost     uint64  // whose process ended without an answer
+	Left     uint64  // that did not get a place in their time
+	Seconds  float64 // that tasks took, the start of a parent included
+	Waited   float64 // seconds that tasks waited for a place
+	Starts   uint64  // of a parent
+	Restarts uint64  // of a parent that had died
+	Renewals uint64  // of a parent, for other packages or changed files
+	Running  bool    // whether a parent lives
+}
+
+// Host does tasks. Make it with New and Close it. All methods may be called concurrently.
+type Host struct {
+	cfg    Config
+	places *places
+	obeys  time.Duration   // obeyTakes; tests wait for less
+	ctx    context.Context // ends with Close
+	cancel context.CancelCauseFunc
+	owned  sync.WaitGroup // goroutines, of parents and starts
+
+	number   atomic.Int64 // of the last worker
+	sessions atomic.Int64
+	tasks    atomic.Uint64
+	lost     atomic.Uint64
+	nanos    atomic.Int64
+	starts   atomic.Uint64
+	restarts atomic.Uint64
+	renewals atomic.Uint64
+
+	mu       sync.Mutex
+	closed   bool
+	current  *parent // nil: none
+	starting *start  // nil: none is under way
+	// lukewarm is set when modules that tasks import have made threads: parents do not
+	// import them.
+	lukewarm  bool
+	deaths    int       // of parents, since a task was done
+	notBefore time.Time // the next start
+	failed    error     // of the last start; nil after a good one
+	idle      *time.Timer
+}
+
+// start is one start of a parent, for all that wait for it.
+type start struct {
+	done   chan struct{}
+	parent *parent
+	err    error
+}
+
+// New makes a host; no process is started yet.
+func New(cfg Config) *Host {
+	cfg.setDefaults()
+	h := &Host{cfg: cfg, places: newPlaces(cfg.MaxWorkers), obeys: obeyTakes}
+	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	return h
+}
+
+// Close ends all tasks and processes and waits for them.
+func (h *Host) Close() {
+	h.mu.Lock()
+	h.closed = true
+	if h.idle != nil {
+		h.idle.Stop()
+	}
+	h.mu.Unlock()
+	h.cancel(errClosed)
+	h.owned.Wait()
+}
+
+// Stats returns the figures.
+func (h *Host) Stats() Stats {
+	h.mu.Lock()
+	running := h.current != nil && h.current.Alive()
+	h.mu.Unlock()
+	return Stats{
+		Workers:  len(h.places.all),
+		Sessions: int(h.sessions.Load()),
+		Waiting:  int(h.places.waiting.Load()),
+		Tasks:    h.tasks.Load(),
+		Lost:     h.lost.Load(),
+		Left:     h.places.left.Load(),
+		Seconds:  time.Duration(h.nanos.Load()).Seconds(),
+		Waited:   time.Duration(h.places.waited.Load()).Seconds(),
+		Starts:   h.starts.Load(),
+		Restarts: h.restarts.Load(),
+		Renewals: h.renewals.Load(),
+		Running:  running,
+	}
+}
+
+// Do does a task and returns the program's reply. The worker and all it has started end
+// with ctx. An error matches ErrNoSalt, what ctx says, or tells how the worker ended. How
+// many may wait in Do is for its callers to bound.
+func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
+	asked := time.Now()
+	if !h.begin() {
+		return nil, errClosed
+	}
+	defer h.owned.Done()
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(h.ctx, func() { cancel(errClosed) })()
+
+	leave, err := h.places.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	began := time.Now()
+	defer func() { h.nanos.Add(int64(time.Since(began))) }()
+	h.tasks.Add(1)
+	if t.Limit > 0 {
+		late := time.AfterFunc(t.Limit, func() { cancel(fmt.Errorf("it took longer than %s", t.Limit)) })
+		defer late.Stop()
+	}
+
+	frame, err := pack(t.Request)
+	var w *worker
+	if err == nil {
+		w, err = h.worker(ctx, asked)
+	}
+
+	if err != nil {
+		leave()
+		return nil, h.orClosed(err)
+	}
+
+	reply, err := h.converse(ctx, cancel, w, frame)
+	if err != nil {
+		w.end(errors.Is(err, errLost))
+	}
+
+	h.finish(w, leave)
+	switch {
+	case err == nil:
+		h.mu.Lock()
+		h.deaths = 0
+		h.mu.Unlock()
+	case errors.Is(err, errLost):
+		h.lost.Add(1)
+		return nil, h.orClosed(w.reason())
+	}
+
+	return reply, err
+}
+
+// orClosed is err, unless it may be what Close does to a parent or a worker.
+func (h *Host) orClosed(err error) error {
+	if h.ctx.Err() != nil {
+		return errClosed
+	}
+	return err
+}
+
+func pack(request *value.Map) ([]byte, error) {
+	frame, err := pyframe.Append(nil, request)
+	if err != nil {
+		return nil, fmt.Errorf("pack the request: %w", err)
+	}
+	if len(frame) > maxRequest {
+		return nil, fmt.Errorf("the request has %d bytes, %d are allowed", len(frame), maxRequest)
+	}
+	return frame, nil
+}
+
+// begin counts a task among what Close waits for.
+func (h *Host) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.owned.Add(1)
+	}
+	return !h.closed
+}
+
+// worker has a worker forked by a parent that is up to date. No request was sent to it,
+// so that another one may be tried when it is lost.
+func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
+	for try := 1; ; try++ {
+		p, err := h.parent(ctx)
+		if err != nil {
+			return nil, err
+		}
+
+		w, err := p.fork(h.number.Add(1), asked)
+		if err != nil {
+			h.forget(p)
+			if try < maxTries {
+				continue
+			}
+			return nil, err
+		}
+
+		if !w.over(w.made, h.obeys) {
+			h.cfg.Log.Error("the Python that starts others hangs; it is replaced", "pid", p.PID())
+			p.Stop(0)
+		}
+
+		hello, err := h.hello(ctx, w)
+		if err == nil && !hello.Bool("stale") {
+			p.fresh(w)
+			return w, nil
+		}
+
+		if err != nil {
+			w.end(errors.Is(err, errLost))
+		}
+
+		h.finish(w, func() {})
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err == nil:
+			h.renew(p, "files of Salt's library have changed")
+			continue // the next one reads them after they were asked for
+		case errors.Is(err, errLost):
+			err = w.reason()
+		default:
+			return nil, err
+		}
+
+		if try == maxTries {
+			return nil, err
+		}
+	}
+}
+
+// hello is the first thing that a worker says.
+func (h *Host) hello(ctx context.Context, w *worker) (*value.Map, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, beginTakes, errSlow)
+	defer cancel()
+	return w.read(ctx, 1<<10)
+}
+
+// converse gives a worker its task and returns its answer.
+func (h *Host) converse(
+	ctx context.Context,
+	cancel context.CancelCauseFunc,
+	w *worker,
+	frame []byte,
+) (*value.Map, error) {
+	slow := time.AfterFunc(beginTakes, func() { cancel(errSlow) })
+	defer slow.Stop()
+	if err := w.write(ctx, frame); err != nil {
+		return nil, err
+	}
+	reply, err := w.read(ctx, maxAnswer+1<<10)
+	if err == nil && reply.Bool("begun") {
+		slow.Stop()
+		reply, err = w.read(ctx, maxAnswer+1<<10)
+	}
+	return reply, err
+}
+
+// finish waits until a worker has ended, and gives its place back then, also when that is
+// later.
+func (h *Host) finish(w *worker, leave func()) {
+	ended := make(chan struct{})
+	h.owned.Go(func() { // until the worker or its parent is gone, which Close stops
+		defer close(ended)
+		select {
+		case <-w.ended:
+		case <-w.parent.gone:
+		}
+
+		w.conn.Close()
+		leave()
+		h.release(w.parent)
+	})
+
+	select {
+	case <-ended:
+	case <-time.After(endTakes):
+		h.cfg.Log.Error("a Python does not end when it is killed; its place is not free until then", "pid",
+			w.parent.PID())
+	}
+}
+
+// release notes that a parent has a worker less.
+func (h *Host) release(p *parent) {
+	p.mu.Lock()
+	stop := p.retired && len(p.workers) == 0
+	p.mu.Unlock()
+
+	if stop {
+		p.Stop(stopTakes)
+	}
+
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+
+	if h.idle == nil {
+		h.idle = time.AfterFunc(h.cfg.Idle, h.stopIdle)
+	}
+
+	h.idle.Reset(h.cfg.Idle)
+}
+
+// stopIdle stops the parent when there was no task for a time.
+func (h *Host) stopIdle() {
+	h.mu.Lock()
+	p := h.current
+	idle := p != nil && p.busy() == 0
+	if idle {
+		h.current = nil
+	}
+	h.mu.Unlock()
+	if idle {
+		h.retire(p)
+	}
+}

@@ -1,0 +1,150 @@
+package pyhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"saltern/master/internal/pyframe"
+	"saltern/master/value"
+)
+
+// Session is a task that goes on until it is closed: a worker that answers one message after
+// the other, or works for itself. It takes none of the places of tasks; how many there are is
+// for its openers to bound. It is for one goroutine; Close may be called by another.
+type Session struct {
+	host   *Host
+	worker *worker
+	close  sync.Once
+}
+
+// errEnded means that the program of a session has come to its end.
+var errEnded = errors.New("it has ended by itself")
+
+// Open starts a session and returns when the program has said that it has begun. An error is
+// that of the program, or one as of Do. Close must be called, before that of the host ends.
+func (h *Host) Open(ctx context.Context, request *value.Map) (*Session, error) {
+	asked := time.Now()
+	if !h.begin() {
+		return nil, errClosed
+	}
+	s, err := h.open(ctx, request, asked)
+	if err != nil {
+		h.owned.Done()
+		return nil, h.orClosed(err)
+	}
+	h.sessions.Add(1)
+	return s, nil
+}
+
+func (h *Host) open(ctx context.Context, request *value.Map, asked time.Time) (*Session, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTakes+beginTakes, errSlow)
+	defer cancel()
+	request = request.Clone()
+	request.Set("stay", true)
+	frame, err := pack(request)
+	if err != nil {
+		return nil, err
+	}
+
+	w, err := h.worker(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+
+	reply, err := w.ask(ctx, frame)
+	switch {
+	case err == nil && reply.Bool("begun"):
+		return &Session{host: h, worker: w}, nil
+	case err == nil:
+		err = outcomeOf(reply)
+	}
+
+	w.end(errors.Is(err, errLost))
+	h.finish(w, func() {})
+	if errors.Is(err, errLost) {
+		err = w.reason()
+	}
+
+	return nil, err
+}
+
+// outcomeOf is what the last message of a program says.
+func outcomeOf(reply *value.Map) error {
+	if text := reply.Str("error"); text != "" {
+		return errors.New(text)
+	}
+	return errEnded
+}
+
+// ask sends a frame and reads the answer.
+func (w *worker) ask(ctx context.Context, frame []byte) (*value.Map, error) {
+	if err := w.write(ctx, frame); err != nil {
+		return nil, err
+	}
+	return w.read(ctx, maxAnswer+1<<10)
+}
+
+// Ask sends a message and returns its answer. After an error the session can be closed only.
+func (s *Session) Ask(ctx context.Context, message *value.Map) (*value.Map, error) {
+	frame, err := pyframe.Append(nil, message)
+	if err != nil {
+		return nil, fmt.Errorf("pack a message: %w", err)
+	}
+	if len(frame) > maxRequest {
+		return nil, fmt.Errorf("the message has %d bytes, %d are allowed", len(frame), maxRequest)
+	}
+	reply, err := s.worker.ask(ctx, frame)
+	return reply, s.explain(err)
+}
+
+// Wait waits until the program of the session ends, and returns why: never nil.
+func (s *Session) Wait(ctx context.Context) error {
+	reply, err := s.worker.read(ctx, maxAnswer+1<<10)
+	if err == nil {
+		return outcomeOf(reply)
+	}
+	return s.explain(err)
+}
+
+// explain says how a worker ended that is lost.
+func (s *Session) explain(err error) error {
+	if !errors.Is(err, errLost) {
+		return err
+	}
+	s.Close()
+	return s.host.orClosed(s.worker.reason())
+}
+
+// Stale reports whether files of Salt's library, or the packages, have changed since the
+// session was opened: another one would find what is there now.
+func (s *Session) Stale() bool {
+	p := s.worker.parent
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.retired
+}
+
+// Terminate lets the program end by itself: it gets SIGTERM, and stopTakes. Close must be
+// called all the same.
+func (s *Session) Terminate() {
+	_ = s.worker.parent.Order(value.NewMap("op", "terminate", "worker", s.worker.number), nil) // it is told, or gone
+	s.worker.over(s.worker.ended, stopTakes)
+}
+
+// Close ends the worker, with all that it has started. One that waits for a message ends by
+// itself.
+func (s *Session) Close() {
+	s.close.Do(func() {
+		w := s.worker
+		_ = w.conn.CloseWrite()
+		if !w.over(w.ended, lostTakes) {
+			w.end(false)
+		}
+		s.host.finish(w, func() {})
+		s.host.sessions.Add(-1)
+		s.host.owned.Done()
+	})
+}

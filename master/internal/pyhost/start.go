@@ -1,0 +1,251 @@
+package pyhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/internal/pyfork"
+	"saltern/master/value"
+)
+
+// parent returns the parent that runs, and has one started if need be.
+func (h *Host) parent(ctx context.Context) (*parent, error) {
+	layer := h.cfg.Layer()
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil, errClosed
+	}
+
+	if p := h.current; p != nil && p.layer != layer {
+		h.mu.Unlock()
+		h.renew(p, "there are other Python packages")
+		h.mu.Lock()
+	}
+
+	if p := h.current; p != nil {
+		h.mu.Unlock()
+		return p, nil
+	}
+
+	s := h.starting
+	if s == nil {
+		if err := h.failed; err != nil && time.Now().Before(h.notBefore) {
+			h.mu.Unlock()
+			return nil, err
+		}
+		s = &start{done: make(chan struct{})}
+		h.starting = s
+		h.owned.Go(func() { h.start(s, layer) })
+	}
+	h.mu.Unlock()
+
+	select {
+	case <-s.done:
+		return s.parent, s.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// start starts a parent for all that wait for it, after a pause if the last ones died.
+func (h *Host) start(s *start, layer string) {
+	defer close(s.done)
+	h.mu.Lock()
+	pause := time.Until(h.notBefore)
+	h.mu.Unlock()
+
+	if pause > 0 {
+		t := time.NewTimer(pause)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-h.ctx.Done():
+		}
+	}
+
+	s.parent, s.err = h.startAny(layer)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+
+	h.starting = nil
+	h.failed = s.err
+	switch {
+	case errors.Is(s.err, ErrNoSalt):
+		h.notBefore = time.Now().Add(noSaltFor)
+	case s.err != nil:
+		h.deaths++
+		h.notBefore = time.Now().Add(h.pause())
+	default:
+		h.current = s.parent
+		h.starts.Add(1)
+	}
+}
+
+// pause is the one before the next start; mu is held.
+func (h *Host) pause() time.Duration {
+	if h.deaths == 0 {
+		return 0
+	}
+	return min(lastPause, firstPause<<min(h.deaths-1, 10))
+}
+
+// startAny starts the first of the Pythons that has Salt.
+func (h *Host) startAny(layer string) (*parent, error) {
+	settings := value.NewMap(
+		"layer", layer,
+		"memory_limit", h.cfg.Memory,
+		"max_files", maxFiles,
+		"max_request", maxRequest,
+		"max_answer", maxAnswer,
+		"log_level", 30,
+	)
+
+	began := time.Now()
+	var tried []string
+	for _, python := range h.cfg.Pythons {
+		p, err := pyfork.Start(h.ctx, pyfork.Config{
+			Python:       python,
+			Program:      pyfork.Prelude + program + h.cfg.Program + "\nhost()\n",
+			Settings:     settings,
+			Env:          h.cfg.Env,
+			StartTimeout: startTakes,
+			Name:         "python",
+			Log:          h.cfg.Log,
+		})
+
+		switch {
+		case h.ctx.Err() != nil:
+			if p != nil {
+				p.Stop(0)
+			}
+			return nil, errClosed
+		case err == nil:
+			h.cfg.Log.Info("a Python with Salt's library was started", "python", python, "salt", p.Salt)
+			return h.adopt(p, layer, began), nil
+		case !errors.Is(err, pyfork.ErrNoSalt) && !errors.As(err, new(*exec.Error)):
+			return nil, fmt.Errorf("start a Python with Salt's library: %w", err)
+		}
+
+		tried = append(tried, python)
+	}
+
+	return nil, fmt.Errorf("%w (tried %s)", ErrNoSalt, strings.Join(tried, ", "))
+}
+
+// adopt has a parent listened to until it is gone, which began to read files at a time.
+func (h *Host) adopt(started *pyfork.Parent, layer string, began time.Time) *parent {
+	p := &parent{
+		Parent:  started,
+		layer:   layer,
+		gone:    make(chan struct{}),
+		workers: map[int64]*worker{},
+		checked: began,
+	}
+
+	stop := context.AfterFunc(h.ctx, func() { p.Stop(stopTakes) })
+	h.owned.Go(func() { // until the parent ends, or Close
+		defer stop()
+		p.listen(func(names string) { h.cool(p, names) })
+		h.bury(p)
+	})
+
+	return p
+}
+
+// bury forgets a parent that says nothing any more.
+func (h *Host) bury(p *parent) {
+	p.mu.Lock()
+	retired := p.retired
+	p.mu.Unlock()
+
+	h.forget(p)
+	p.Stop(stopTakes)
+	if retired || h.ctx.Err() != nil {
+		return
+	}
+
+	h.mu.Lock()
+	h.notBefore = time.Now().Add(h.pause())
+	h.deaths++
+	h.mu.Unlock()
+
+	h.restarts.Add(1)
+	h.cfg.Log.Warn("the Python that starts runners has died, with those that ran; another one is started when it is needed",
+		"pid", p.PID())
+}
+
+// forget lets no further task go to a parent.
+func (h *Host) forget(p *parent) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.current == p {
+		h.current = nil
+	}
+}
+
+// renew has the next task start another parent.
+func (h *Host) renew(p *parent, why string) {
+	h.mu.Lock()
+	current := h.current == p
+	if current {
+		h.current = nil
+	}
+	h.mu.Unlock()
+	if current {
+		h.renewals.Add(1)
+		h.cfg.Log.Info("Python is started anew: "+why, "pid", p.PID())
+	}
+	h.retire(p)
+}
+
+// retire stops a parent when its last worker has ended.
+func (h *Host) retire(p *parent) {
+	p.mu.Lock()
+	p.retired = true
+	stop := len(p.workers) == 0
+	p.mu.Unlock()
+	if stop {
+		p.Stop(stopTakes)
+	}
+}
+
+// Warm has the parent import modules of the library, so that workers need not. Names of
+// others do nothing.
+func (h *Host) Warm(modules []string) {
+	h.mu.Lock()
+	p := h.current
+	if h.lukewarm {
+		p = nil
+	}
+	h.mu.Unlock()
+
+	if p == nil || len(modules) == 0 {
+		return
+	}
+
+	modules = slices.DeleteFunc(slices.Clone(modules), func(name string) bool { return len(name) > maxName })
+	modules = modules[:min(len(modules), maxWarm)]
+	if err := p.Order(value.NewMap("op", "warm", "worker", 0, "modules", modules), nil); err != nil {
+		h.cfg.Log.Debug("Python cannot be told what to import", "error", err)
+	}
+}
+
+// cool replaces a parent that has threads, which its workers would lack.
+func (h *Host) cool(p *parent, names string) {
+	h.mu.Lock()
+	again := h.lukewarm
+	h.lukewarm = true
+	h.mu.Unlock()
+	if again {
+		return // it has them from its start; there is no other way
+	}
+	h.cfg.Log.Warn("modules that runners import make threads as they are imported; each call imports them for itself from now on",
+		"threads", names)
+	h.renew(p, "it has threads")
+}

@@ -1,0 +1,152 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/internal/audit"
+	"saltern/master/jobs"
+	"saltern/master/value"
+)
+
+// option is an entry of a list to choose from: its value in the form, and a word.
+type option struct{ Value, Word string }
+
+// auditSpans are how far back the page may look.
+func auditSpans() []option {
+	return []option{{"1h", "1 hour"}, {"24h", "1 day"}, {"7d", "7 days"}, {"30d", "30 days"}, {"366d", "all"}}
+}
+
+// auditKinds are kinds of records, by patterns of their actions.
+func auditKinds() []option {
+	return []option{
+		{"", "all"},
+		{"job.*", "jobs"},
+		{"key.*", "keys"},
+		{"login", "log-ins"},
+		{"token.*", "log-outs"},
+		{"*.call", "runners and wheel"},
+	}
+}
+
+// chosenOf is what a form chose of a list, or another one.
+func chosenOf(list []option, got, otherwise string) string {
+	if slices.ContainsFunc(list, func(o option) bool { return o.Value == got }) {
+		return got
+	}
+	return otherwise
+}
+
+// auditRow is one record.
+type auditRow struct {
+	Node, Time, User, Proof, From, Action, Object, Result, JID string
+	Bad                                                        bool // refused or failed
+}
+
+type auditPage struct {
+	Since, Kind, User string
+	Spans, Kinds      []option
+	Rows              []auditRow
+	Node              string // whose records these are
+	All               bool   // of all nodes, but for Unasked
+	Unasked           []string
+	More              bool
+	Damaged, Lost     int64
+	Cluster           bool
+}
+
+// maxRecords are asked for and shown: the newest.
+const maxRecords = 200
+
+func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	d := auditPage{
+		Spans:   auditSpans(),
+		Kinds:   auditKinds(),
+		User:    cut(strings.TrimSpace(v.query.Get("user")), maxName),
+		Cluster: c.cfg.Cluster,
+	}
+
+	d.Since, d.Kind = chosenOf(d.Spans, v.query.Get("since"), "7d"), chosenOf(d.Kinds, v.query.Get("kind"), "")
+	fun := "audit.records"
+	if c.cfg.Nodes && v.may("runner", "audit.all") {
+		fun, d.All = "audit.all", true
+	}
+
+	got, err := v.do(ctx, "runner", fun, "since", d.Since, "user", d.User, "action", d.Kind, "last", int64(maxRecords))
+	if err != nil {
+		return Answer{}, err
+	}
+
+	m, ok := got.(*value.Map)
+	if !ok {
+		return Answer{}, &Refusal{http.StatusBadGateway,
+			"The master gives no audit records: " + name(value.StrMax(got, maxName))}
+	}
+
+	d.Node, d.More = name(m.Str("node")), m.Value("more") == true
+	d.Damaged, _ = m.Int("damaged")
+	for node, why := range m.Map("unasked").All() {
+		d.Unasked = append(d.Unasked, name(value.Str(node)+": "+value.Str(why)))
+		if len(d.Unasked) == perPage {
+			break
+		}
+	}
+
+	list := m.List("records")
+	list = list[max(0, len(list)-maxRecords):]
+	records := make([]audit.Record, len(list))
+	for i, e := range list {
+		r, _ := e.(*value.Map)
+		records[i] = recordOf(r)
+		d.Lost += int64(records[i].Lost)
+	}
+
+	for _, r := range slices.Backward(audit.Settled(records)) {
+		d.Rows = append(d.Rows, auditRowOf(r))
+	}
+
+	return c.render(v, "audit", http.StatusOK, page{Title: "Audit", Data: d})
+}
+
+// recordOf reads a record as the runner audit.records gives it.
+func recordOf(m *value.Map) (r audit.Record) {
+	r.Time, _ = time.Parse(time.RFC3339Nano, m.Str("time")) // without one it is not shown
+	r.Node = m.Str("node")
+	r.User, r.Proof, r.As, r.Eauth, r.From, r.Via = m.Str("user"), audit.Proof(m.Str("proof")), m.Str("as"), m.Str("eauth"), m.Str("from"), m.Str("via")
+	r.Action, r.Object, r.Function, r.JID = m.Str("action"), m.Str("object"), m.Str("function"), m.Str("jid")
+	r.Result, r.Detail, r.Op = audit.Result(m.Str("result")), m.Str("detail"), m.Str("op")
+	minions, _ := m.Int("minions")
+	lost, _ := m.Int("lost")
+	r.Minions, r.Lost = int(minions), uint64(max(lost, 0))
+	return r
+}
+
+func auditRowOf(r audit.Record) auditRow {
+	row := auditRow{
+		Node:   name(r.Node),
+		Action: name(r.Action),
+		Proof:  name(string(r.Proof)),
+		From:   name(r.Whence()),
+		User:   name(r.Who()),
+		Object: name(r.What()),
+		Result: name(string(r.Result)),
+		Bad:    r.Result == audit.Refused || r.Result == audit.Failed,
+	}
+
+	if !r.Time.IsZero() {
+		row.Time = r.Time.UTC().Format("2006-01-02 15:04:05")
+	}
+
+	if jobs.Valid(r.JID) && r.Action == "job.publish" {
+		row.JID = r.JID
+	}
+
+	if r.Detail != "" {
+		row.Result += ": " + name(r.Detail)
+	}
+
+	return row
+}

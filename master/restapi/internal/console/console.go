@@ -1,0 +1,433 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"saltern/internal/control"
+	"saltern/master/value"
+)
+
+//go:embed templates/*.html static/*
+var files embed.FS
+
+// Dir is where the console is served, below root_prefix.
+const Dir = "/console"
+
+// Config of a Console.
+type Config struct {
+	Prefix  string   // root_prefix without a slash at its end; "" for none
+	Secure  bool     // it is served by TLS
+	Version string   // of the program
+	Cluster bool     // the master is one of several
+	Nodes   bool     // a supervisor watches over it, and can be asked for the nodes
+	Systems []string // names in external_auth, to choose from at the log-in
+	SignIn  SignIn   // beside passwords
+	Log     *slog.Logger
+	Now     func() time.Time
+}
+
+// Console makes the pages. Its methods may be called concurrently.
+type Console struct {
+	cfg    Config
+	base   string // address of the console, without a slash at its end
+	pages  map[string]*template.Template
+	static map[string]asset
+	style  string // addresses of the two files
+	script string
+	origin *http.CrossOriginProtection
+	routes map[string]route
+}
+
+// asset is a file that browsers keep.
+type asset struct{ kind, text, mark string }
+
+// Login is who asks.
+type Login struct {
+	Token, User, System string
+	Expires             time.Time
+	// May reports whether a command of this client and function would be permitted;
+	// with fun "" whether any would. It is a guess that hides buttons: the master decides.
+	May func(client, fun string) bool
+	// AllEvents: he reads all events of the master, and not those of his own jobs alone.
+	AllEvents bool
+}
+
+// Refusal is an answer that is no fault of the program's: what HTTP calls it, and
+// words for people.
+type Refusal struct {
+	Code int
+	Text string
+}
+
+func (r *Refusal) Error() string { return r.Text }
+
+// Master is the API as the console uses it, for one request. Errors are a [*Refusal]
+// where there is something to tell.
+type Master interface {
+	LogIn(ctx context.Context, user, password, system string) (Login, error)
+	Session(ctx context.Context, token string) (Login, error)
+	// BeginSignIn is the address at the provider where a browser with this secret signs in,
+	// and SignIn takes what the provider has it bring.
+	BeginSignIn(ctx context.Context, secret string) (string, error)
+	SignIn(ctx context.Context, secret string, answer url.Values) (Login, error)
+	LogOut(ctx context.Context, token string) error
+	// Do carries out one command as low data.
+	Do(ctx context.Context, token string, low *value.Map) (any, error)
+	// Status is what the master says of itself; nil if it says nothing.
+	Status() *control.Status
+}
+
+// Request is one request for the console.
+type Request struct {
+	HTTP   *http.Request
+	Path   string // below [Dir], "/" for the first page
+	Master Master
+	Form   func() (url.Values, error) // reads the body
+}
+
+// Answer is what to send.
+type Answer struct {
+	Code   int
+	Header http.Header
+	Body   string
+	Events *Events // not nil: the stream of these events instead of Body
+}
+
+// Events are those that a page wants to hear of.
+type Events struct {
+	Token string
+	JID   string // returns of that job only
+	Tag   string // a glob; "" for all
+}
+
+// New makes a console.
+func New(cfg Config) (*Console, error) {
+	c := &Console{
+		cfg:    cfg,
+		base:   cfg.Prefix + Dir,
+		pages:  map[string]*template.Template{},
+		static: map[string]asset{},
+		origin: http.NewCrossOriginProtection(),
+		routes: routes(),
+	}
+
+	if cfg.SignIn.Provider != "" {
+		c.routes[signInPath] = route{get: beginSignIn, open: true}
+		c.routes[signInPath+"/done"] = route{get: endSignIn, open: true}
+	}
+
+	names, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		return nil, fmt.Errorf("read the console's pages: %w", err)
+	}
+
+	for _, n := range names {
+		if n = path.Base(n); n == "layout.html" || n == "parts.html" || n == "machines.html" {
+			continue
+		}
+
+		t, err := template.New(n).Funcs(functions()).ParseFS(files, "templates/layout.html",
+			"templates/parts.html", "templates/machines.html", "templates/"+n)
+		if err != nil {
+			return nil, fmt.Errorf("read the console's page %s: %w", n, err)
+		}
+
+		c.pages[strings.TrimSuffix(n, ".html")] = t
+	}
+
+	for n, kind := range map[string]string{
+		"console.css": "text/css; charset=utf-8",
+		"console.js":  "text/javascript; charset=utf-8",
+		"icon.svg":    "image/svg+xml",
+	} {
+		b, err := files.ReadFile("static/" + n)
+		if err != nil {
+			return nil, fmt.Errorf("read the console's file %s: %w", n, err)
+		}
+		sum := sha256.Sum256(b)
+		c.static["/"+n] = asset{kind, string(b), hex.EncodeToString(sum[:6])}
+	}
+
+	c.style = c.base + "/console.css?v=" + c.static["/console.css"].mark
+	c.script = c.base + "/console.js?v=" + c.static["/console.js"].mark
+	return c, nil
+}
+
+// functions are what templates call to hand several values to a part.
+func functions() template.FuncMap {
+	type tab struct {
+		Base, Path, Word string
+		Here             bool
+	}
+	type rows struct {
+		Base string
+		Rows []job
+	}
+	return template.FuncMap{
+		"tab":   func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
+		"clock": clock,
+		"rows":  func(base string, list []job) rows { return rows{base, list} },
+	}
+}
+
+// route is what a path stands for.
+type route struct {
+	get, post func(*Console, context.Context, *visit) (Answer, error)
+	open      bool // for who is not logged in
+	section   string
+}
+
+func routes() map[string]route {
+	return map[string]route{
+		"/":               {get: overview, section: "overview"},
+		"/login":          {get: askLogIn, post: logIn, open: true},
+		"/logout":         {post: logOut},
+		"/nodes":          {post: changeNode, section: "overview"},
+		"/nodes/confirm":  {get: confirmNode, section: "overview"},
+		"/keys":           {get: showKeys, post: changeKeys, section: "keys"},
+		"/keys/confirm":   {get: confirmKeys, section: "keys"},
+		"/minions":        {get: showMinions, section: "minions"},
+		"/minion":         {get: showMinion, section: "minions"},
+		"/jobs":           {get: showJobs, section: "jobs"},
+		"/job":            {get: showJob, section: "jobs"},
+		"/run":            {get: prepareRun, post: run, section: "run"},
+		"/events":         {get: showEvents, section: "events"},
+		"/files":          {get: showFiles, section: "files"},
+		"/file":           {get: showFile, section: "files"},
+		"/pillar":         {get: showPillar, section: "files"},
+		"/audit":          {get: showAudit, section: "audit"},
+		"/tokens":         {get: showTokens, post: endTokens, section: "tokens"},
+		"/tokens/confirm": {get: confirmTokens, section: "tokens"},
+		"/stream":         {get: stream},
+	}
+}
+
+// visit is one request on its way.
+type visit struct {
+	Request
+	query   url.Values
+	login   Login
+	section string
+}
+
+// do carries out a command with the token of the session.
+func (v *visit) do(ctx context.Context, client, fun string, kv ...any) (any, error) {
+	low := value.NewMap("client", client, "fun", fun)
+	for i := 0; i < len(kv); i += 2 {
+		low.Set(kv[i], kv[i+1])
+	}
+	return v.Master.Do(ctx, v.login.Token, low)
+}
+
+func (v *visit) may(client, fun string) bool { return v.login.May != nil && v.login.May(client, fun) }
+
+// IsStream reports whether a path is answered for as long as the browser listens.
+func IsStream(path string) bool { return path == "/stream" }
+
+// Serve answers a request.
+func (c *Console) Serve(ctx context.Context, r Request) Answer {
+	v := &visit{Request: r, query: r.HTTP.URL.Query()}
+	a, err := c.answer(ctx, v)
+	if err != nil {
+		a = c.failed(v, err)
+	}
+
+	if a.Header == nil {
+		a.Header = http.Header{}
+	}
+
+	for k, text := range guards() {
+		a.Header.Set(k, text)
+	}
+
+	if a.Header.Get("Cache-Control") == "" {
+		a.Header.Set("Cache-Control", "no-store")
+	}
+
+	return a
+}
+
+// guards are the headers of every answer: nothing from elsewhere is loaded, run or
+// asked, and no other page may hold this one.
+func guards() map[string]string {
+	return map[string]string{
+		"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+			"form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+		"X-Frame-Options":              "DENY",
+		"X-Content-Type-Options":       "nosniff",
+		"Referrer-Policy":              "same-origin",
+		"Cross-Origin-Opener-Policy":   "same-origin",
+		"Cross-Origin-Resource-Policy": "same-origin",
+	}
+}
+
+func (c *Console) answer(ctx context.Context, v *visit) (Answer, error) {
+	method := v.HTTP.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+
+	if s, ok := c.static[v.Path]; ok && method == http.MethodGet {
+		return Answer{
+			Code:   http.StatusOK,
+			Body:   s.text,
+			Header: http.Header{"Content-Type": {s.kind}, "Cache-Control": {"public, max-age=86400"}},
+		}, nil
+	}
+
+	if v.Path == "" {
+		return c.redirect("/", nil), nil
+	}
+
+	r, ok := c.routes[v.Path]
+	v.section = r.section
+	do := r.get
+	if method == http.MethodPost {
+		do = r.post
+	}
+
+	switch {
+	case !ok:
+		return Answer{}, &Refusal{http.StatusNotFound, "There is no such page."}
+	case do == nil || method != http.MethodGet && method != http.MethodPost:
+		return Answer{}, &Refusal{http.StatusMethodNotAllowed, "This page is not for that."}
+	case method == http.MethodPost && c.origin.Check(v.HTTP) != nil:
+		return Answer{}, &Refusal{http.StatusForbidden, "The form was sent by another site. Nothing was done."}
+	}
+
+	if !r.open {
+		if err := c.session(ctx, v); err != nil {
+			return Answer{}, err
+		}
+
+		if method == http.MethodPost {
+			if err := checkForm(v); err != nil {
+				return Answer{}, err
+			}
+		}
+	}
+
+	return do(c, ctx, v)
+}
+
+// redirect leads the browser to a page of the console.
+func (c *Console) redirect(to string, q url.Values) Answer {
+	at := c.base + to
+	if len(q) > 0 {
+		at += "?" + q.Encode()
+	}
+	return Answer{
+		Code:   http.StatusSeeOther,
+		Header: http.Header{"Location": {at}, "Content-Type": {"text/plain; charset=utf-8"}},
+		Body:   "See " + at + "\n",
+	}
+}
+
+// page is what a template gets.
+type page struct {
+	Base, Style, Script string
+	Title, Section      string
+	Version             string
+	User, Role          string // "" for nobody
+	Token               string // of forms
+	May                 rights
+	Refresh             int    // seconds, for who has no scripts; 0: never
+	Next                string // the page that the browser goes on to by itself; "" for none
+	Notice, Problem     string
+	Data                any
+}
+
+// rights say which parts of the console are of use to somebody.
+type rights struct{ Keys, Minions, Jobs, Run, Events, Files, Audit, Tokens bool }
+
+func (v *visit) rights() rights {
+	if v.login.Token == "" {
+		return rights{}
+	}
+	return rights{
+		Keys:    v.may("wheel", "key.list_all"),
+		Minions: v.may("runner", "presence.minions"),
+		Jobs:    v.may("runner", "jobs.list_jobs_filter"),
+		Run:     v.may("local_async", ""),
+		Events:  true,
+		Files:   v.may("runner", "files.list") || v.may("runner", "git.status"),
+		Audit:   v.may("runner", "audit.records") || v.may("runner", "audit.all"),
+		Tokens:  v.may("wheel", "token.list"),
+	}
+}
+
+// role is a word for what somebody may do.
+func (v *visit) role() string {
+	switch {
+	case v.login.Token == "":
+		return ""
+	case v.may("wheel", "key.accept_dict"):
+		return "admin"
+	case v.may("local_async", ""):
+		return "operator"
+	}
+	return "viewer"
+}
+
+// render makes a page. p needs Title and Data, and what else it wants to say.
+func (c *Console) render(v *visit, template string, code int, p page) (Answer, error) {
+	p.Base = c.base
+	p.Style = c.style
+	p.Script = c.script
+	p.Version = c.cfg.Version
+	p.Section = v.section
+	if v.login.Token != "" {
+		p.User, p.Role, p.May, p.Token = name(v.login.User), v.role(), v.rights(), formToken(v.login.Token)
+	}
+	var b strings.Builder
+	if err := c.pages[template].ExecuteTemplate(&b, "layout", p); err != nil {
+		return Answer{}, fmt.Errorf("write the page %s: %w", template, err)
+	}
+	return Answer{Code: code, Body: b.String(), Header: http.Header{"Content-Type": {"text/html; charset=utf-8"}}}, nil
+}
+
+// failed is the page that tells of an error.
+func (c *Console) failed(v *visit, err error) Answer {
+	r, ok := errors.AsType[*Refusal](err)
+	switch {
+	case !ok && v.HTTP.Context().Err() != nil:
+		r = &Refusal{http.StatusServiceUnavailable, ""} // nobody reads it
+	case !ok:
+		c.cfg.Log.Error("a page of the console failed", "path", v.Path, "error", err)
+		r = &Refusal{http.StatusInternalServerError, "Something went wrong; the log of salt-api says what."}
+	case r.Code == http.StatusUnauthorized && v.login.Token == "" && !IsStream(v.Path):
+		a := c.redirect("/login", nil)
+		if c.cookieOf(v, sessionCookie) != "" {
+			a.Header.Add("Set-Cookie", c.cookie(sessionCookie, "", 0)) // or each page would ask for it again
+		}
+		return a
+	}
+
+	a, err := c.render(v, "error", r.Code, page{Title: http.StatusText(r.Code), Problem: r.Text})
+	if err != nil {
+		c.cfg.Log.Error("a page of the console failed", "path", v.Path, "error", err)
+		return Answer{
+			Code:   http.StatusInternalServerError,
+			Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
+		}
+	}
+
+	if r.Code == http.StatusTooManyRequests || r.Code == http.StatusServiceUnavailable {
+		a.Header.Set("Retry-After", "5")
+	}
+
+	return a
+}

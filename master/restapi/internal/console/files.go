@@ -1,0 +1,282 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"saltern/internal/printable"
+	"saltern/master/keys"
+	"saltern/master/runner"
+	"saltern/master/value"
+)
+
+const (
+	maxEnvs    = 100
+	maxRemotes = 50
+	maxRefs    = 10 // branches and tags of a remote
+	maxFolders = 20 // above what is shown
+	filesPage  = 200
+	maxFile    = 64 << 10 // bytes of a file
+	maxPath    = 4096     // bytes of a path that is asked for
+)
+
+// fileEntry is a name in a folder, and where it leads.
+type fileEntry struct {
+	Name, To string
+	Folder   bool
+}
+
+// remote is a git remote as this master serves it.
+type remote struct {
+	URL, Fetched, Age, Fault string
+	Refs                     []ref
+	MoreRefs                 int64
+	Differs                  []string // masters that serve something else
+}
+
+type ref struct{ Name, Commit string }
+
+type filesOverview struct {
+	Envs    []fileEntry
+	Env     string
+	Up      []fileEntry // the folders above, the root first
+	Folder  string      // "" for the root
+	Entries []fileEntry
+	More    int64 // names that the master left out
+	pager
+	Listed    bool // the files may be seen
+	Remotes   []remote
+	MoreGit   int
+	MayGit    bool
+	MayPillar bool
+}
+
+func showFiles(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	d := filesOverview{
+		Listed:    v.may("runner", "files.list"),
+		MayGit:    v.may("runner", "git.status"),
+		MayPillar: v.may("runner", "pillar.show_pillar"),
+	}
+	if !d.Listed && !d.MayGit {
+		return Answer{}, &Refusal{http.StatusUnauthorized,
+			"Files take the runner files.list, git remotes git.status: external_auth permits you neither."}
+	}
+
+	if d.Listed {
+		if err := d.list(c, ctx, v); err != nil {
+			return Answer{}, err
+		}
+	}
+
+	if d.MayGit {
+		got, err := v.do(ctx, "runner", "git.status")
+		if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+			d.MayGit, err = false, nil
+		}
+
+		if err != nil {
+			return Answer{}, err
+		}
+
+		m, _ := got.(*value.Map)
+		d.Remotes, d.MoreGit = remotesOf(m, c.cfg.Now())
+	}
+
+	return c.render(v, "files", http.StatusOK, page{Title: "Files", Data: d})
+}
+
+// list fills in what a folder of an environment holds.
+func (d *filesOverview) list(c *Console, ctx context.Context, v *visit) error {
+	env := cut(v.query.Get("env"), maxName)
+	folder := strings.Trim(cut(v.query.Get("dir"), maxPath), "/")
+	if env == "" {
+		env = "base"
+	}
+
+	got, err := v.do(ctx, "runner", "files.list", "saltenv", env, "prefix", folder)
+	if err != nil {
+		return err
+	}
+
+	m, ok := got.(*value.Map)
+	if !ok {
+		return &Refusal{http.StatusBadGateway, "The master cannot list its files: " + name(value.StrMax(got, maxName))}
+	}
+
+	at := func(env, dir string) string {
+		return c.base + "/files?" + url.Values{"env": {env}, "dir": {dir}}.Encode()
+	}
+	d.Env, d.Folder = name(env), name(folder)
+
+	for _, e := range m.Texts("envs")[:min(len(m.Texts("envs")), maxEnvs)] {
+		d.Envs = append(d.Envs, fileEntry{name(e), at(e, ""), e == env})
+	}
+
+	d.Up = append(d.Up, fileEntry{Name: name(env), To: at(env, "")})
+	parts := strings.Split(folder, "/")
+	for i, part := range parts[:min(len(parts), maxFolders)] {
+		if part != "" {
+			d.Up = append(d.Up, fileEntry{Name: name(part), To: at(env, strings.Join(parts[:i+1], "/"))})
+		}
+	}
+
+	dirs, names := m.Texts("dirs"), m.Texts("files")
+	of, _ := m.Int("of")
+	d.More = max(0, of-int64(len(dirs)+len(names)))
+	var lo, hi int
+	lo, hi, d.pager = slice(len(dirs)+len(names), filesPage, c.base+"/files", v.query)
+	for i := lo; i < hi; i++ {
+		if i < len(dirs) {
+			d.Entries = append(d.Entries, fileEntry{name(dirs[i]), at(env, path.Join(folder, dirs[i])), true})
+			continue
+		}
+		n := names[i-len(dirs)]
+		to := c.base + "/file?" + url.Values{"env": {env}, "path": {strings.TrimPrefix(folder+"/"+n, "/")}}.Encode()
+		d.Entries = append(d.Entries, fileEntry{Name: name(n), To: to})
+	}
+
+	return nil
+}
+
+// remotesOf reads the answer of git.status.
+func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
+	for _, u := range m.Keys() {
+		if len(out) == maxRemotes {
+			return out, m.Len() - maxRemotes
+		}
+
+		x := m.Map(u)
+		r := remote{URL: name(u)}
+		if t, err := time.Parse(time.RFC3339, x.Str("changed")); err == nil {
+			r.Age = age(now.Sub(t))
+		}
+
+		if t, err := time.Parse(time.RFC3339, x.Str("fetched")); err == nil {
+			r.Fetched = clock(t)
+		}
+
+		if f := x.Map("fault"); f.Len() > 0 {
+			r.Fault = name(f.Str("text")) + " (since " + name(f.Str("since")) + ")"
+		}
+
+		refs := x.Map("refs")
+		r.MoreRefs, _ = x.Int("more_refs")
+		for i, n := range refs.Keys() {
+			if i == maxRefs {
+				r.MoreRefs += int64(refs.Len() - maxRefs)
+				break
+			}
+			r.Refs = append(r.Refs, ref{name(n), name(cut(refs.Str(n), 12))})
+		}
+
+		others := x.Map("other_masters")
+		for _, peer := range others.Keys() {
+			if others.Map(peer).Value("same") != true && len(r.Differs) < maxRefs {
+				r.Differs = append(r.Differs, name(peer))
+			}
+		}
+
+		out = append(out, r)
+	}
+
+	return out, 0
+}
+
+// age writes how long ago something was, in its largest unit.
+func age(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return "just now"
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d minutes ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d hours ago", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
+}
+
+type filePage struct {
+	Env, Path, Backend string
+	Size               int64
+	Binary             bool
+	Text               shown
+	Folder             string // address of its folder
+}
+
+func showFile(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	env, file := cut(v.query.Get("env"), maxName), v.query.Get("path")
+	if file == "" || len(file) > maxPath {
+		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the name of a file."}
+	}
+
+	got, err := v.do(ctx, "runner", "files.show", "path", file, "saltenv", env)
+	if err != nil {
+		return Answer{}, err
+	}
+
+	m, ok := got.(*value.Map)
+	if !ok {
+		return Answer{}, &Refusal{http.StatusNotFound, "Minions are served no such file in that environment."}
+	}
+
+	d := filePage{
+		Env:     name(m.Str("saltenv")),
+		Path:    name(m.Str("path")),
+		Backend: name(m.Str("backend")),
+		Binary:  m.Value("binary") == true,
+	}
+
+	d.Size, _ = m.Int("size")
+	folder := path.Dir(m.Str("path"))
+	if folder == "." {
+		folder = ""
+	}
+
+	d.Folder = c.base + "/files?" + url.Values{"env": {m.Str("saltenv")}, "dir": {folder}}.Encode()
+	left, _ := m.Int("cut")
+	text := m.Str("text")
+	part := cut(text, maxFile)
+	d.Text = shown{printable.Text(part), int(left) + len(text) - len(part)}
+
+	return c.render(v, "file", http.StatusOK, page{Title: d.Path, Data: d})
+}
+
+type pillarPage struct {
+	ID     string
+	Errors []shown
+	Values []grain
+	More   int
+}
+
+// showPillar renders the pillar of a minion anew. The return is for this page alone.
+func showPillar(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	id := v.query.Get("id")
+	if keys.ValidID(id) != nil {
+		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the id of a minion."}
+	}
+
+	got, err := v.do(ctx, "runner", "pillar.show_pillar", "minion", id, runner.Alone, true)
+	if err != nil {
+		return Answer{}, err
+	}
+
+	m, ok := got.(*value.Map)
+	if !ok {
+		return Answer{}, &Refusal{http.StatusBadGateway,
+			"The master cannot render the pillar: " + name(value.StrMax(got, maxName))}
+	}
+
+	d, b := pillarPage{ID: id}, newBudget()
+	for _, e := range m.List("_errors") {
+		d.Errors = append(d.Errors, b.text(value.StrMax(e, maxText)))
+	}
+
+	d.Values, d.More = values(m, b, "_errors")
+	return c.render(v, "pillar", http.StatusOK, page{Title: "Pillar of " + name(id), Data: d})
+}

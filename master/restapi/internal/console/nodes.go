@@ -1,0 +1,240 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"saltern/internal/control"
+	"saltern/master/value"
+)
+
+// machines is how the nodes are, for the first page.
+type machines struct {
+	control.Appliance
+	Health  string // a word for a class of the style
+	Space   string
+	Holders string
+	Plots   []plot
+	Unasked []string // nodes whose course is not known, and why
+	Actions bool     // at least one is permitted
+}
+
+// nodeActions are what may be done with a node: the word in forms, and the function.
+func nodeActions() []option {
+	return []option{{"drain", "appliance.drain"}, {"undrain", "appliance.undrain"}, {"restart", "appliance.restart"}}
+}
+
+// services may be restarted: the name in forms, and a word.
+func services() []option {
+	return []option{{"master", "salt-master"}, {"lb", "the load balancer"}, {"api", "salt-api, which serves this page"}}
+}
+
+func wordOf(list []option, of string) string {
+	for _, o := range list {
+		if o.Value == of {
+			return o.Word
+		}
+	}
+	return ""
+}
+
+// appliance asks how the nodes are.
+func appliance(ctx context.Context, v *visit) (a control.Appliance, err error) {
+	err = typedAnswer(ctx, v, "appliance.status", &a)
+	a = a.Clean()
+	// each node lists itself first
+	slices.SortFunc(a.Nodes, func(x, y control.NodeState) int { return strings.Compare(x.Name, y.Name) })
+	return a, err
+}
+
+// typedAnswer calls a runner without arguments whose answer has a type of package control.
+func typedAnswer(ctx context.Context, v *visit, fun string, out any) error {
+	got, err := v.do(ctx, "runner", fun)
+	if err != nil {
+		return err
+	}
+	if _, ok := got.(*value.Map); !ok {
+		return &Refusal{http.StatusBadGateway, "The nodes cannot be asked: " + name(value.StrMax(got, maxName))}
+	}
+	text, _ := value.JSON{Indent: -1}.Text(got)
+	if err := json.Unmarshal([]byte(text), out); err != nil {
+		return &Refusal{http.StatusBadGateway, "The nodes cannot be asked: their answer cannot be read."}
+	}
+	return nil
+}
+
+// machines are nil where the nodes cannot be asked; why is then said.
+func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why string, err error) {
+	a, err := appliance(ctx, v)
+	if err != nil {
+		return nil, told("Nodes", err), untold(err)
+	}
+
+	m = &machines{
+		Appliance: a,
+		Health:    map[string]string{"healthy": "ok", "degraded": "differs"}[a.Health],
+		Space:     space(a.Storage),
+		Holders:   strings.Join(a.Holders, ", "),
+	}
+	if m.Health == "" {
+		m.Health = "failed"
+	}
+
+	for _, o := range nodeActions() {
+		m.Actions = m.Actions || v.may("wheel", o.Word)
+	}
+
+	if !v.may("runner", "appliance.course") {
+		return m, "History of the nodes: external_auth has to permit the runner appliance.course.", nil
+	}
+
+	var course control.Course
+	if err := typedAnswer(ctx, v, "appliance.course", &course); err != nil {
+		return m, told("History of the nodes", err), untold(err)
+	}
+
+	course = course.Clean()
+	m.Plots = plotsOf(course, c.cfg.Now())
+	for _, n := range slices.Sorted(maps.Keys(course.Unasked)) {
+		m.Unasked = append(m.Unasked, n+": "+course.Unasked[n])
+	}
+
+	return m, "", nil
+}
+
+// told is what a refusal tells; untold is another error.
+func told(what string, err error) string { return what + ": " + err.Error() }
+
+func untold(err error) error {
+	if _, ok := errors.AsType[*Refusal](err); ok {
+		return nil
+	}
+	return err
+}
+
+func space(s control.Space) string {
+	if s.Total == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s free of %s (%d %%)", bytesWord(float64(s.Free)), bytesWord(float64(s.Total)),
+		s.Free*100/s.Total)
+}
+
+// bytesWord is a size for people.
+func bytesWord(n float64) string {
+	for _, u := range []string{"B", "KiB", "MiB", "GiB"} {
+		if n < 1024 {
+			return shortNumber(n) + " " + u
+		}
+		n /= 1024
+	}
+	return shortNumber(n) + " TiB"
+}
+
+type nodePage struct {
+	Action   string
+	Node     control.NodeState
+	Services []option
+	Service  string
+}
+
+// nodeChoice reads what a form wants done with a node, which is one of the cluster's.
+func nodeChoice(ctx context.Context, v *visit, q url.Values) (p nodePage, err error) {
+	p = nodePage{Action: q.Get("do"), Services: services(), Service: q.Get("service")}
+	fun := wordOf(nodeActions(), p.Action)
+	switch {
+	case fun == "":
+		return p, &Refusal{http.StatusBadRequest, "There is no such thing to do with a node."}
+	case !control.PlainName(q.Get("node")):
+		return p, &Refusal{http.StatusBadRequest, "That is not the name of a node."}
+	case !v.may("wheel", fun):
+		return p, &Refusal{http.StatusForbidden,
+			"You may not do that: external_auth does not permit wheel " + fun + " to you."}
+	}
+
+	a, err := appliance(ctx, v)
+	if err != nil {
+		return p, err
+	}
+
+	i := slices.IndexFunc(a.Nodes, func(n control.NodeState) bool { return n.Name == q.Get("node") })
+	if i < 0 {
+		return p, &Refusal{http.StatusNotFound, "There is no such node. It may have been removed meanwhile."}
+	}
+
+	p.Node = a.Nodes[i]
+	return p, nil
+}
+
+// confirmNode asks whether that is meant.
+func confirmNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	d, err := nodeChoice(ctx, v, v.query)
+	if err != nil {
+		return Answer{}, err
+	}
+	return c.render(v, "node", http.StatusOK,
+		page{Title: strings.ToUpper(d.Action[:1]) + d.Action[1:] + " " + d.Node.Name, Data: d})
+}
+
+// changeNode does what was confirmed.
+func changeNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	form, err := v.Form()
+	if err != nil {
+		return Answer{}, err
+	}
+
+	d, err := nodeChoice(ctx, v, form)
+	if err != nil {
+		return Answer{}, err
+	}
+
+	kv := []any{"node", d.Node.Name}
+	if d.Action == "restart" {
+		if wordOf(services(), d.Service) == "" {
+			return Answer{}, &Refusal{http.StatusBadRequest, "Choose a service of the node."}
+		}
+		kv = append(kv, "service", d.Service)
+	}
+
+	fun := wordOf(nodeActions(), d.Action)
+	got, err := v.do(ctx, "wheel", fun, kv...)
+	if err != nil {
+		return Answer{}, err
+	}
+
+	if m, _ := got.(*value.Map); m.Map("data").Value("success") != true {
+		text := strings.TrimPrefix(value.StrMax(wheelReturn(got), maxName), "Exception occurred in wheel "+fun+": ")
+		return Answer{}, &Refusal{http.StatusConflict, "That was not done: " + name(text)}
+	}
+
+	return c.redirect("/", url.Values{"done": {d.Action}, "node": {d.Node.Name}, "service": {d.Service}}), nil
+}
+
+// nodeDone says what was just done; its words are ours.
+func nodeDone(q url.Values) string {
+	node := q.Get("node")
+	if !control.PlainName(node) {
+		return ""
+	}
+
+	switch q.Get("done") {
+	case "drain":
+		return node + " gets no new minions any more; those that it has are moved to other nodes slowly."
+	case "undrain":
+		return node + " gets minions again."
+	case "restart":
+		if w := wordOf(services(), q.Get("service")); w != "" {
+			w, _, _ = strings.Cut(w, ",")
+			return "The restart of " + w + " on " + node + " begins in a moment."
+		}
+	}
+
+	return ""
+}

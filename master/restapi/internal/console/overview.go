@@ -1,0 +1,186 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"saltern/internal/control"
+	"saltern/master/value"
+)
+
+// overviewPage is the first page.
+type overviewPage struct {
+	Keys     *keyCounts // nil: they may not be seen
+	Present  *presence  // nil: it may not be seen
+	Cluster  bool       // of several masters: minions may be connected to another one
+	Machines *machines  // nil: there are none, or they may not be seen
+	Master   *masterState
+	Members  []member
+	Jobs     []job
+	MayJobs  bool
+	NotShown []string // what is not there, and why
+}
+
+type keyCounts struct{ Accepted, Pending, Rejected, Denied int }
+
+type presence struct{ Connected, Away int }
+
+// masterState is what the master says of itself.
+type masterState struct {
+	ID       string
+	Since    string
+	Problems []masterProblem
+	Silent   bool // it has said nothing for a while
+}
+
+type masterProblem struct{ What, Text, Since string }
+
+// member is a master of the cluster.
+type member struct{ Name, State, Version string }
+
+const jobsOfOverview = 8
+
+func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	d := overviewPage{Cluster: c.cfg.Cluster, MayJobs: v.may("runner", "jobs.list_jobs_filter")}
+	note := func(what string, err error) error {
+		r, ok := errors.AsType[*Refusal](err)
+		if ok && (r.Code == http.StatusUnauthorized || r.Code == http.StatusBadRequest) {
+			d.NotShown = append(d.NotShown, what)
+			return nil
+		}
+		return err
+	}
+
+	var all []minion
+	err := error(&Refusal{Code: http.StatusUnauthorized})
+	if v.may("runner", "presence.minions") { // else the refusal stands in the audit record each time
+		all, err = minionsOf(ctx, v)
+	}
+
+	switch {
+	case err == nil:
+		d.Keys, d.Present = tally(all)
+		d.Master = c.masterState(v.Master.Status()) // the master has let him see as much
+	case note("Minions and their presence: external_auth has to permit the runner presence.minions, and netapi_enable_clients runner.",
+		err) != nil:
+		return Answer{}, err
+	}
+
+	if c.cfg.Nodes {
+		why := "Nodes: external_auth has to permit the runner appliance.status, and netapi_enable_clients runner."
+		if v.may("runner", "appliance.status") {
+			if d.Machines, why, err = c.machines(ctx, v); err != nil {
+				return Answer{}, err
+			}
+		}
+
+		if why != "" {
+			d.NotShown = append(d.NotShown, why)
+		}
+	}
+
+	if d.Keys == nil && v.may("wheel", "key.list_all") {
+		keys, err := keyList(ctx, v)
+		if err = note("Keys", err); err != nil {
+			return Answer{}, err
+		}
+		d.Keys = &keyCounts{len(keys["minions"]), len(keys["minions_pre"]), len(keys["minions_rejected"]),
+			len(keys["minions_denied"])}
+	}
+
+	if c.cfg.Cluster && v.may("runner", "cluster.members") {
+		got, err := v.do(ctx, "runner", "cluster.members")
+		if err = note("Masters of the cluster", err); err != nil {
+			return Answer{}, err
+		}
+		d.Members = members(got)
+	}
+
+	if d.MayJobs {
+		list, err := jobList(ctx, v, jobsOfOverview, false)
+		if err = note("Jobs", err); err != nil {
+			return Answer{}, err
+		}
+		d.Jobs = list[:min(len(list), jobsOfOverview)]
+	}
+
+	return c.render(v, "overview", http.StatusOK, page{Title: "Overview", Data: d, Notice: nodeDone(v.query)})
+}
+
+func tally(all []minion) (*keyCounts, *presence) {
+	k, p := keyCounts{}, presence{}
+	for _, m := range all {
+		switch m.Key {
+		case "accepted":
+			k.Accepted++
+			if m.Connected {
+				p.Connected++
+			} else {
+				p.Away++
+			}
+		case "pending":
+			k.Pending++
+		case "rejected":
+			k.Rejected++
+		case "denied":
+			k.Denied++
+		}
+	}
+
+	return &k, &p
+}
+
+func (c *Console) masterState(s *control.Status) *masterState {
+	if s == nil {
+		return nil
+	}
+	m := &masterState{ID: name(s.ID), Since: clock(s.Started), Silent: c.cfg.Now().Sub(s.Written) > control.StatusStale}
+	for _, p := range s.Problems {
+		m.Problems = append(m.Problems, masterProblem{name(string(p.What)), p.Text, clock(p.Since)})
+	}
+	if e := s.PillarError; e != nil {
+		m.Problems = append(m.Problems, masterProblem{"pillar of " + name(e.Minion), e.Text, clock(e.At)})
+	}
+	return m
+}
+
+// clock writes a time, in UTC like job ids.
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// members reads the answer of cluster.members.
+func members(got any) (out []member) {
+	m, _ := got.(*value.Map)
+	if m.Len() == 0 {
+		return nil
+	}
+
+	out = append(out, member{name(m.Str("id")), "this master: " + name(m.Str("state")), name(m.Str("version"))})
+	for id, e := range m.Map("peers").All() {
+		p, _ := e.(*value.Map)
+		state := "not reached"
+		switch {
+		case p.Value("alive") == true && p.Value("connected") == true:
+			state = "connected"
+		case p.Value("connected") == true:
+			state = "connected, silent"
+		}
+
+		if e := p.Str("error"); e != "" {
+			state += ": " + name(e)
+		}
+
+		out = append(out, member{name(value.Str(id)), state, name(p.Str("version"))})
+		if len(out) == perPage {
+			break
+		}
+	}
+
+	return out
+}

@@ -1,0 +1,138 @@
+package console
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/internal/control"
+)
+
+// Bounds and sizes of a plot. They are made here, as SVG, since the page runs nothing.
+const (
+	maxPlotted = 6 // nodes of one plot
+	plotWide   = 480
+	plotHigh   = 96
+	plotTop    = 6 // so that a line at the most is whole
+	plotSpan   = 24 * time.Hour
+)
+
+// plot is one figure of the nodes in the last day.
+type plot struct {
+	ID, Title  string
+	Wide, High int
+	Most       string // what the upper edge stands for
+	Lines      []plotLine
+	Hours      []int // where lines of the grid are, each 6 hours
+	Left       int   // nodes that are not drawn
+	Words      string
+	Middle     int // height of a line of the grid
+}
+
+// plotLine is a node in a plot.
+type plotLine struct {
+	Node, Now, Most string
+	Class           int
+	Parts           []string // points of polylines, between gaps
+}
+
+// plotsOf draws what the nodes did up to now.
+func plotsOf(c control.Course, now time.Time) (out []plot) {
+	for _, f := range []struct {
+		id, title string
+		of        func(control.Point) *float64
+		word      func(float64) string
+	}{
+		{"minions", "Minions connected", func(p control.Point) *float64 { return p.Minions }, shortNumber},
+		{"returns", "Returns a second", func(p control.Point) *float64 { return p.Returns }, shortNumber},
+		{"latency", "Slowest ping", func(p control.Point) *float64 { return p.Latency },
+			func(v float64) string { return shortNumber(v) + " ms" }},
+		{"memory", "Memory of the programs", func(p control.Point) *float64 { return p.Memory }, bytesWord},
+	} {
+		if p := draw(c.Nodes, now, f.of, f.word); len(p.Lines) > 0 {
+			p.ID, p.Title = f.id, f.title
+			out = append(out, p)
+		}
+	}
+
+	return out
+}
+
+func draw(nodes []control.Series, now time.Time, of func(control.Point) *float64, word func(float64) string) plot {
+	p := plot{Wide: plotWide, High: plotHigh, Middle: (plotHigh + plotTop) / 2, Left: max(len(nodes)-maxPlotted, 0)}
+	nodes = nodes[:min(len(nodes), maxPlotted)]
+	most := 0.0
+	for _, n := range nodes {
+		for _, x := range n.Points {
+			if v := of(x); v != nil && *v < math.MaxFloat32 {
+				most = max(most, *v)
+			}
+		}
+	}
+
+	if most <= 0 {
+		most = 1
+	}
+
+	p.Most = word(most)
+	var words []string
+	for i, n := range nodes {
+		l := plotLine{Node: n.Node, Class: i + 1}
+		var last *float64
+		top, before := 0.0, time.Time{}
+		for _, x := range n.Points {
+			v, age := of(x), now.Sub(x.At)
+			if v == nil || math.IsNaN(*v) || *v < 0 || *v > most || age < 0 || age > plotSpan || x.At.Before(before) {
+				continue
+			}
+
+			at := strconv.Itoa(int((plotSpan-age)*plotWide/plotSpan)) + "," +
+				strconv.FormatFloat(plotHigh-*v/most*(plotHigh-plotTop), 'f', 1, 64)
+			if x.At.Sub(before) > 2*control.PointEvery {
+				l.Parts = append(l.Parts, at)
+			} else {
+				l.Parts[len(l.Parts)-1] += " " + at
+			}
+
+			last = v
+			top = max(top, *v)
+			before = x.At
+		}
+
+		if last == nil {
+			continue
+		}
+
+		for i, part := range l.Parts { // a line of one point is drawn as one with two
+			if !strings.Contains(part, " ") {
+				l.Parts[i] += " " + part
+			}
+		}
+
+		l.Now, l.Most = word(*last), word(top)
+		words = append(words, fmt.Sprintf("%s last %s, at most %s", l.Node, l.Now, l.Most))
+		p.Lines = append(p.Lines, l)
+	}
+
+	p.Words = strings.Join(words, "; ")
+	for h := now.Truncate(6 * time.Hour); now.Sub(h) < plotSpan; h = h.Add(-6 * time.Hour) {
+		p.Hours = append(p.Hours, int((plotSpan-now.Sub(h))*plotWide/plotSpan))
+	}
+
+	return p
+}
+
+// shortNumber writes a number with three digits or so.
+func shortNumber(v float64) string {
+	switch {
+	case v == math.Trunc(v) && v < 1e15:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case v >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 1:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 2, 64)
+}

@@ -1,0 +1,201 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"saltern/internal/printable"
+	"saltern/master/value"
+)
+
+// states are the results of a highstate of one minion.
+type states struct {
+	Rows                               []state
+	More                               int // that are not shown
+	Succeeded, Changed, Failed, Differ int
+	Seconds                            string
+}
+
+// state is the result of one state.
+type state struct {
+	Word     string // failed, changed, would change, ok
+	Class    string // of the style
+	Function string
+	ID, Name string
+	Comment  shown
+	Changes  shown
+	Diff     []diffLine
+	DiffCut  int // bytes that are left out
+	Warnings shown
+	Duration string
+	Open     bool
+	rank     int
+	run      float64
+	ret      *value.Map
+}
+
+// diffLine is one line of a difference.
+type diffLine struct{ Class, Text string }
+
+// isHighstate reports whether a return is that of states: a map of tags of four parts
+// to maps with a result (salt/output/highstate.py).
+func isHighstate(m *value.Map) bool {
+	if m.Len() == 0 {
+		return false
+	}
+
+	for k, v := range m.All() {
+		tag, ok := k.(string)
+		s, isMap := v.(*value.Map)
+		if !ok || !isMap || s == nil || strings.Count(tag, "_|-") < 3 {
+			return false
+		}
+
+		if _, ok := s.Get("result"); !ok {
+			return false
+		}
+	}
+
+	return true
+}
+
+// statesOf are the states of a return, those that failed first, then those that
+// changed something or would, then the others, each in the order in which they ran.
+// most are those that are shown.
+func statesOf(m *value.Map, b *budget, most int) *states {
+	out := &states{}
+	millis := 0.0
+	var all []state
+	for k, v := range m.All() {
+		s := stateOf(k.(string), v.(*value.Map))
+		switch s.rank {
+		case 0:
+			out.Failed++
+		case 1:
+			out.Differ++
+		default:
+			out.Succeeded++
+		}
+
+		if s.Class == "changed" {
+			out.Changed++
+		}
+
+		if d, ok := number(s.ret.Value("duration")); ok {
+			millis += d
+		}
+
+		all = append(all, s)
+	}
+
+	out.Seconds = fmt.Sprintf("%.2f s", millis/1000)
+	slices.SortStableFunc(all, func(a, b state) int { return cmp.Or(a.rank-b.rank, cmp.Compare(a.run, b.run)) })
+	if most = min(most, b.states); len(all) > most {
+		out.More, all = len(all)-most, all[:most]
+	}
+
+	b.states -= len(all)
+	for i := range all {
+		all[i].fill(b)
+	}
+
+	out.Rows = all
+	return out
+}
+
+func number(v any) (float64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return float64(v), true
+	case float64:
+		return v, true
+	}
+	return 0, false
+}
+
+func stateOf(tag string, ret *value.Map) state {
+	parts := strings.SplitN(tag, "_|-", 4)
+	i := strings.LastIndex(parts[3], "_|-") // a name may hold the separator
+	fun := parts[3]
+	if i >= 0 {
+		parts[2] += "_|-" + fun[:i]
+		fun = fun[i+3:]
+	}
+
+	s := state{Function: name(parts[0] + "." + fun), ID: name(parts[1]), Name: name(parts[2]), ret: ret}
+	s.run, _ = number(ret.Value("__run_num__"))
+	changed := value.Truth(ret.Value("changes"))
+	switch result := ret.Value("result"); {
+	case result == false:
+		s.Word = "failed"
+		s.Class = "failed"
+		s.rank = 0
+		s.Open = true
+	case result == nil:
+		s.Word = "would change"
+		s.Class = "differs"
+		s.rank = 1
+		s.Open = true
+	case changed:
+		s.Word = "changed"
+		s.Class = "changed"
+		s.rank = 2
+		s.Open = true
+	default:
+		s.Word = "ok"
+		s.Class = "ok"
+		s.rank = 3
+	}
+
+	if d, ok := number(ret.Value("duration")); ok {
+		s.Duration = fmt.Sprintf("%.0f ms", d)
+	}
+
+	return s
+}
+
+// fill makes the long texts of a state.
+func (s *state) fill(b *budget) {
+	s.Comment = b.text(value.StrMax(s.ret.Value("comment"), maxText+1))
+	if w := s.ret.Value("warnings"); value.Truth(w) {
+		s.Warnings = b.text(plain(w))
+	}
+
+	changes := s.ret.Value("changes")
+	if !value.Truth(changes) {
+		return
+	}
+
+	m, ok := changes.(*value.Map)
+	if d, isText := m.Value("diff").(string); ok && isText {
+		t := b.text(d)
+		s.Diff, s.DiffCut = diff(t.Text), t.Cut
+		if m.Len() == 1 {
+			return
+		}
+
+		m = m.Clone()
+		m.Delete("diff")
+		changes = m
+	}
+
+	s.Changes = b.text(plain(changes))
+}
+
+// diff marks the lines of a difference. The marks of the text itself stay, so that the
+// colour is not all there is.
+func diff(text string) (out []diffLine) {
+	for l := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		class := ""
+		switch {
+		case strings.HasPrefix(l, "+"):
+			class = "added"
+		case strings.HasPrefix(l, "-"):
+			class = "removed"
+		}
+		out = append(out, diffLine{class, printable.Text(l)})
+	}
+	return out
+}
