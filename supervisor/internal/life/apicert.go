@@ -44,35 +44,35 @@ func (a *saltAPI) renew(ctx context.Context) error {
 		return err
 	}
 
-	own, err := ca.IssueServer(a.Settings.Node, all, rand.Reader, a.Now())
+	own, err := ca.IssueServer(a.env.Settings.Node, all, rand.Reader, a.env.Now())
 	if err != nil {
 		return err
 	}
 
-	if _, err := layout.WriteFile(a.Settings.APIAuthority(), ca.Cert, 0o644); err != nil {
+	if _, err := layout.WriteFile(a.env.Settings.APIAuthority(), ca.Cert, 0o644); err != nil {
 		return err
 	}
 
-	if _, err := layout.WriteSecret(a.Settings.APICert(), own.Join(), a.children.master); err != nil {
+	if _, err := layout.WriteSecret(a.env.Settings.APICert(), own.Join(), a.programs.Master); err != nil {
 		return err
 	}
 
-	a.Log.Info("this node has a new certificate for Salt's API", "path", a.Settings.APICert(), "authority",
-		a.Settings.APIAuthority())
+	a.env.Log.Info("this node has a new certificate for Salt's API", "path", a.env.Settings.APICert(), "authority",
+		a.env.Settings.APIAuthority())
 	return nil
 }
 
 // rejoin gives up a certificate of another authority than the cluster's: the shared
 // storage may be a new one. While it does not answer, what is there is good enough.
 func (a *saltAPI) rejoin(ctx context.Context) error {
-	own, err := durable.Read(a.Settings.APIAuthority(), maxAPIPEM)
+	own, err := durable.Read(a.env.Settings.APIAuthority(), maxAPIPEM)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if ca, cerr := a.authorityInTime(ctx); cerr != nil || bytes.Equal(ca.Cert, own) {
 		return nil
 	}
-	if err := os.Remove(a.Settings.APIAuthority()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(a.env.Settings.APIAuthority()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("take the certificate of another authority: %w", err)
 	}
 	return nil
@@ -88,7 +88,7 @@ func (a *saltAPI) authorityInTime(ctx context.Context) (cert.Pair, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiStorage)
 	defer cancel()
 	found := make(chan result, 1) // the storage may answer when nobody waits any more
-	if err := a.lone.do(ctx, "read the authority "+a.Settings.SharedAPIAuthority(), func() {
+	if err := a.lone.Do(ctx, "read the authority "+a.env.Settings.SharedAPIAuthority(), func() {
 		ca, err := a.authority()
 		found <- result{ca, err}
 	}); err != nil {
@@ -100,22 +100,22 @@ func (a *saltAPI) authorityInTime(ctx context.Context) (cert.Pair, error) {
 }
 
 func (a *saltAPI) hasCertificate(must []string) bool {
-	ca, err := durable.Read(a.Settings.APIAuthority(), maxAPIPEM)
+	ca, err := durable.Read(a.env.Settings.APIAuthority(), maxAPIPEM)
 	if err != nil {
 		return false
 	}
-	text, err := durable.Read(a.Settings.APICert(), maxAPIPEM)
+	text, err := durable.Read(a.env.Settings.APICert(), maxAPIPEM)
 	if err != nil {
 		return false
 	}
 	own, ok := cert.Split(text)
-	return ok && cert.Serves(ca, own.Cert, must, a.Now().Add(apiRenewBefore)) == nil
+	return ok && cert.Serves(ca, own.Cert, must, a.env.Now().Add(apiRenewBefore)) == nil
 }
 
 // authority gives the cluster's, and makes it if there is none. Of several nodes that
 // make one at the same moment, all take the one that came first.
 func (a *saltAPI) authority() (cert.Pair, error) {
-	path := a.Settings.SharedAPIAuthority()
+	path := a.env.Settings.SharedAPIAuthority()
 	for range 2 {
 		text, err := durable.Read(path, maxAPIPEM)
 		if err == nil {
@@ -144,13 +144,13 @@ func (a *saltAPI) makeAuthority(path string) error {
 		return err
 	}
 
-	ca, err := cert.New(("Salt API of " + a.Settings.Cluster)[:min(64, 12+len(a.Settings.Cluster))],
-		rand.Reader, a.Now())
+	ca, err := cert.New(("Salt API of " + a.env.Settings.Cluster)[:min(64, 12+len(a.env.Settings.Cluster))],
+		rand.Reader, a.env.Now())
 	if err != nil {
 		return err
 	}
 
-	own := path + "." + a.Settings.Node
+	own := path + "." + a.env.Settings.Node
 	if err := durable.Replace(own, ca.Join(), 0o600); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (a *saltAPI) makeAuthority(path string) error {
 // hosts are the names and addresses that this node is reached by: those that its
 // certificate must be for, and all that a new one is made for.
 func (a *saltAPI) hosts() (must, all []string) {
-	s := a.Settings
+	s := a.env.Settings
 	add := func(list []string, names ...string) []string {
 		for _, n := range names {
 			if ip, err := netip.ParseAddr(n); err == nil {

@@ -1,7 +1,6 @@
 package life
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"saltern/glusterctl/cert"
+	"saltern/supervisor/internal/child"
+	"saltern/supervisor/internal/oneatatime"
 	"saltern/supervisor/settings"
 )
 
@@ -27,14 +28,14 @@ func apiNodes(t *testing.T, now *time.Time, names ...string) (out []*saltAPI) {
 			t.Fatal(err)
 		}
 
-		c := &children{Config: Config{
+		env := child.Env{
 			Settings: &s,
 			Log:      slog.New(slog.DiscardHandler),
 			Now:      func() time.Time { return *now },
-		}}
+		}
 
 		out = append(out,
-			&saltAPI{children: c, master: &master{children: c, choice: &choice{children: c}}, lone: newLone()})
+			&saltAPI{env: env, programs: &child.Programs{}, master: &master{env: env, choice: &choice{env: env}}, lone: oneatatime.New()})
 	}
 
 	return out
@@ -56,7 +57,7 @@ func TestAPICertificates(t *testing.T) {
 	}
 
 	all.Wait()
-	ca, err := os.ReadFile(nodes[0].Settings.APIAuthority())
+	ca, err := os.ReadFile(nodes[0].env.Settings.APIAuthority())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,17 +65,17 @@ func TestAPICertificates(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	for _, n := range nodes {
-		pair, err := tls.LoadX509KeyPair(n.Settings.APICert(), n.Settings.APICert())
+		pair, err := tls.LoadX509KeyPair(n.env.Settings.APICert(), n.env.Settings.APICert())
 		if err != nil {
 			t.Fatal(err)
 		}
 
 		if _, err := pair.Leaf.Verify(x509.VerifyOptions{
 			Roots:       roots,
-			DNSName:     n.Settings.Node,
+			DNSName:     n.env.Settings.Node,
 			CurrentTime: now,
 		}); err != nil {
-			t.Errorf("%s: %v", n.Settings.Node, err)
+			t.Errorf("%s: %v", n.env.Settings.Node, err)
 		}
 
 		if strings.Contains(string(ca), "KEY") {
@@ -82,13 +83,13 @@ func TestAPICertificates(t *testing.T) {
 		}
 	}
 
-	for _, path := range []string{nodes[0].Settings.APICert(), nodes[0].Settings.SharedAPIAuthority()} {
+	for _, path := range []string{nodes[0].env.Settings.APICert(), nodes[0].env.Settings.SharedAPIAuthority()} {
 		if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v %v", path, fi.Mode(), err)
 		}
 	}
 
-	if left, _ := filepath.Glob(filepath.Join(nodes[0].Settings.SharedNodesDir(), "*")); len(left) != 1 {
+	if left, _ := filepath.Glob(filepath.Join(nodes[0].env.Settings.SharedNodesDir(), "*")); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
 	}
 
@@ -101,19 +102,19 @@ func TestAPICertificates(t *testing.T) {
 		{"nothing", func() {}, false},
 		{"time", func() { now = now.Add(200 * 24 * time.Hour) }, false},
 		{"more time", func() { now = now.Add(100 * 24 * time.Hour) }, true},
-		{"another name", func() { n.Settings.API.Names = []string{"salt.example.org"} }, true},
+		{"another name", func() { n.env.Settings.API.Names = []string{"salt.example.org"} }, true},
 		{"again", func() {}, false},
-		{"a file cut short", func() { _ = os.Truncate(n.Settings.APICert(), 300) }, true},
-		{"no authority here", func() { _ = os.Remove(n.Settings.APIAuthority()) }, true},
+		{"a file cut short", func() { _ = os.Truncate(n.env.Settings.APICert(), 300) }, true},
+		{"no authority here", func() { _ = os.Remove(n.env.Settings.APIAuthority()) }, true},
 	} {
-		before, mark := read(t, n.Settings.APICert()), n.mark()
+		before, mark := read(t, n.env.Settings.APICert()), n.mark()
 		c.change()
-		cut := read(t, n.Settings.APICert()) != before
+		cut := read(t, n.env.Settings.APICert()) != before
 		if err := n.renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 
-		if anew := read(t, n.Settings.APICert()) != before; anew != c.anew && !cut || (n.mark() != mark) != c.anew {
+		if anew := read(t, n.env.Settings.APICert()) != before; anew != c.anew && !cut || (n.mark() != mark) != c.anew {
 			t.Errorf("%s: anew %t", c.what, anew)
 		}
 	}
@@ -133,14 +134,14 @@ func TestAPINewStorage(t *testing.T) {
 			if err := n.renew(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			ca = append(ca, read(t, n.Settings.APIAuthority()))
+			ca = append(ca, read(t, n.env.Settings.APIAuthority()))
 		}
 
 		return ca
 	}
 
 	before = start()
-	shared := nodes[0].Settings.SharedAPIAuthority()
+	shared := nodes[0].env.Settings.SharedAPIAuthority()
 	if err := os.WriteFile(shared, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func TestAPIAuthorityWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	path := nodes[0].Settings.SharedAPIAuthority()
+	path := nodes[0].env.Settings.SharedAPIAuthority()
 	for _, text := range []string{"", "x", string(other.Cert), strings.Repeat("x", 1<<20)} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -195,24 +196,5 @@ func TestAPIAuthorityWrong(t *testing.T) {
 		if err := nodes[0].renew(t.Context()); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// TestLone: what hangs is left behind in time, and nothing else begins until it ends.
-func TestLone(t *testing.T) {
-	l, hang := newLone(), make(chan struct{})
-	for _, begins := range []bool{true, false} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		began := make(chan struct{}, 1)
-		err := l.do(ctx, "look", func() { began <- struct{}{}; <-hang })
-		cancel()
-		if err == nil || !strings.Contains(err.Error(), "look: ") || (len(began) == 1) != begins {
-			t.Errorf("%v, began %d", err, len(began))
-		}
-	}
-
-	close(hang)
-	if err := l.do(t.Context(), "look", func() {}); err != nil {
-		t.Error(err)
 	}
 }

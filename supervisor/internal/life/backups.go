@@ -6,6 +6,7 @@ import (
 
 	"saltern/supervisor/api"
 	"saltern/supervisor/backupplan"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/status"
 )
 
@@ -13,17 +14,17 @@ import (
 type backups struct{ *backupplan.Keeper }
 
 // newBackups gives the backups of a node with these settings; nil: it makes none.
-func newBackups(c *children, document func() status.Document) (*backups, error) {
-	if !c.Settings.Backup.On() {
+func newBackups(env child.Env, version string, document func() status.Document) (*backups, error) {
+	if !env.Settings.Backup.On() {
 		return nil, nil
 	}
 	k, err := backupplan.New(backupplan.Config{
-		Settings:   c.Settings,
-		ConfigPath: c.ConfigPath,
-		Version:    c.Version,
-		Executable: c.Executable,
-		Log:        c.Log,
-		Now:        c.Now,
+		Settings:   env.Settings,
+		ConfigPath: env.ConfigPath,
+		Version:    version,
+		Executable: env.Executable,
+		Log:        env.Log,
+		Now:        env.Now,
 		Rank:       func() (place, of int, ready bool) { return rank(document()) },
 	})
 	return &backups{k}, err

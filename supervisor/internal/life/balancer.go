@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"saltern/lbproxy"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/confine"
 	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/service"
@@ -26,28 +27,29 @@ import (
 
 // balancer is the load balancer of this node.
 type balancer struct {
-	*children
+	env      child.Env
+	programs *child.Programs
 	admin    *lbproxy.Client
 	settings func() *settings.Settings // with the members of the cluster
 	backends atomic.Pointer[[]lbproxy.Backend]
 }
 
 func (b *balancer) program() string {
-	if b.Settings.Programs.LB != "" {
-		return b.Settings.Programs.LB
+	if b.env.Settings.Programs.LB != "" {
+		return b.env.Settings.Programs.LB
 	}
 	// The image has it under a name of its own, for its AppArmor profile.
-	named := filepath.Join(filepath.Dir(b.Executable), "saltern-lb")
-	if ours, err := os.Stat(b.Executable); err == nil {
+	named := filepath.Join(filepath.Dir(b.env.Executable), "saltern-lb")
+	if ours, err := os.Stat(b.env.Executable); err == nil {
 		if fi, err := os.Stat(named); err == nil && os.SameFile(ours, fi) {
 			return named
 		}
 	}
-	return b.Executable
+	return b.env.Executable
 }
 
 func (b *balancer) args() []string {
-	return []string{"lb", "--config", b.Settings.LBConf(), "--log-format", "json", "--log-level", b.Settings.Log.Level}
+	return []string{"lb", "--config", b.env.Settings.LBConf(), "--log-format", "json", "--log-level", b.env.Settings.Log.Level}
 }
 
 // process is the load balancer's process. It outlives this one and is
@@ -58,17 +60,17 @@ func (b *balancer) process(out *service.Lines) *service.Lasting {
 	p := &service.Lasting{
 		Path:        b.program(),
 		Args:        b.args(),
-		Env:         childEnv(),
+		Env:         child.Environ(),
 		Dir:         "/",
-		PIDFile:     pidFile(b.Settings, status.BalancerService),
-		Pipe:        filepath.Join(b.Settings.RuntimeDir, status.BalancerService+".out"),
-		Credential:  b.lb.Credential,
-		StopTimeout: b.Settings.Limits.StopTimeout,
+		PIDFile:     child.PIDFile(b.env.Settings, status.BalancerService),
+		Pipe:        filepath.Join(b.env.Settings.RuntimeDir, status.BalancerService+".out"),
+		Credential:  b.programs.Balancer.Credential,
+		StopTimeout: b.env.Settings.Limits.StopTimeout,
 		Tag:         b.tag,
 		Answers:     b.answers,
 		Leave:       func(cause error) bool { return errors.Is(cause, ErrReload) },
 		Confine: func(ctx context.Context, pid int) error {
-			return b.confine(ctx, status.BalancerService, pid, confine.BalancerOOM, b.Settings.Limits.LBMemory)
+			return b.programs.Confine(ctx, status.BalancerService, pid, confine.BalancerOOM, b.env.Settings.Limits.LBMemory)
 		},
 	}
 
@@ -86,14 +88,14 @@ func (b *balancer) answers(ctx context.Context) error {
 
 // spec is its service, which waits for what is given first.
 func (b *balancer) spec(wait service.Condition) service.Spec {
-	out := b.output(status.BalancerService)
+	out := b.programs.Output(status.BalancerService)
 	proc := b.process(out)
 	return service.Spec{
 		Name:    status.BalancerService,
 		Output:  out,
 		Runner:  proc,
 		Wait:    wait,
-		Prepare: func(context.Context) error { return b.block(status.BalancerService, b.prepare(proc.Alive())) },
+		Prepare: func(context.Context) error { return b.programs.Block(status.BalancerService, b.prepare(proc.Alive())) },
 		Health: &service.Health{Interval: 2 * time.Second, Fall: 2, Check: func(ctx context.Context) error {
 			// Not by its ports: each such connection would count as a session.
 			st, err := b.admin.Status(ctx)
@@ -103,7 +105,7 @@ func (b *balancer) spec(wait service.Condition) service.Spec {
 
 			if want := b.backends.Load(); want != nil {
 				if err := reconcile(ctx, b.admin, st, *want); err != nil {
-					b.Log.Warn("load balancer's list of masters", "error", err)
+					b.env.Log.Warn("load balancer's list of masters", "error", err)
 				}
 			}
 
@@ -115,17 +117,17 @@ func (b *balancer) spec(wait service.Condition) service.Spec {
 // prepare makes what the load balancer needs. One that runs already has the
 // ports.
 func (b *balancer) prepare(runs bool) error {
-	if err := b.accountThere("applianced lb", b.Settings.Users.LB, b.lb); err != nil {
+	if err := b.programs.RequireAccount("applianced lb", b.env.Settings.Users.LB, b.programs.Balancer); err != nil {
 		return err
 	}
 
-	if err := b.make(); err != nil {
+	if err := b.programs.MakeDirectories(); err != nil {
 		return err
 	}
 
-	found := blockers(programFindings(b.program()))
+	found := child.Blockers(child.CheckProgram(b.program()))
 	if !runs {
-		found = append(found, probe.PortFindings(append(b.Settings.FrontRequest(), b.Settings.FrontPublish()...)...)...)
+		found = append(found, probe.PortFindings(append(b.env.Settings.FrontRequest(), b.env.Settings.FrontPublish()...)...)...)
 	}
 
 	if len(found) > 0 {
@@ -148,7 +150,7 @@ func (b *balancer) write() error {
 		return fmt.Errorf("load balancer configuration: %w", err)
 	}
 	b.backends.Store(&c.Backends)
-	_, err = layout.WriteFile(b.Settings.LBConf(), text, 0o644)
+	_, err = layout.WriteFile(b.env.Settings.LBConf(), text, 0o644)
 	return err
 }
 
@@ -191,7 +193,7 @@ func (b *balancer) tag() (string, error) {
 	}
 
 	h := sha256.New()
-	fmt.Fprintln(h, b.args(), b.lb.Credential, b.Settings.LB.ProxyProtocol, inode, fi.Size(), fi.ModTime().UnixNano())
+	fmt.Fprintln(h, b.args(), b.programs.Balancer.Credential, b.env.Settings.LB.ProxyProtocol, inode, fi.Size(), fi.ModTime().UnixNano())
 	h.Write(conf)
 	return fmt.Sprintf("%x", h.Sum(nil)[:16]), nil
 }
@@ -255,14 +257,14 @@ func sameBackend(st lbproxy.Status, b lbproxy.BackendStatus, want lbproxy.Backen
 // counts reports whether the load balancer gives minions to this node's master;
 // without a load balancer they come by themselves.
 func (b *balancer) counts(ctx context.Context) bool {
-	if !b.Settings.LB.Enabled {
+	if !b.env.Settings.LB.Enabled {
 		return true
 	}
 	st, err := b.admin.Status(ctx)
 	if err != nil {
 		return false
 	}
-	i := slices.IndexFunc(st.Backends, func(o lbproxy.BackendStatus) bool { return o.Name == b.Settings.Node })
+	i := slices.IndexFunc(st.Backends, func(o lbproxy.BackendStatus) bool { return o.Name == b.env.Settings.Node })
 	return i >= 0 && len(st.Backends[i].Ports) > 0 &&
 		!slices.ContainsFunc(st.Backends[i].Ports,
 			func(p lbproxy.PortStatus) bool { return p.State != lbproxy.Up && !st.ForAPI(p) })

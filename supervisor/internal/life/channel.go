@@ -9,6 +9,7 @@ import (
 
 	"saltern/image/bundle"
 	"saltern/internal/pause"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade"
 )
@@ -28,7 +29,7 @@ const (
 // channel asks an address whether there is a newer version of the system, and has it
 // shown. It installs nothing.
 type channel struct {
-	*children
+	env     child.Env
 	status  func() (upgrade.Status, error)
 	offered func(ctx context.Context, st upgrade.Status) (bundle.Manifest, error)
 
@@ -36,20 +37,20 @@ type channel struct {
 	found []status.Finding
 }
 
-func newChannel(c *children, sys upgrade.System) *channel {
-	return &channel{children: c, status: sys.Status,
+func newChannel(env child.Env, sys upgrade.System) *channel {
+	return &channel{env: env, status: sys.Status,
 		offered: func(ctx context.Context, st upgrade.Status) (bundle.Manifest, error) {
 			keys, err := bundle.Keys(upgrade.KeyDirs()...)
 			if err != nil {
 				return bundle.Manifest{}, err
 			}
-			return st.Offered(ctx, c.Settings.Upgrade.URL, keys)
+			return st.Offered(ctx, env.Settings.Upgrade.URL, keys)
 		}}
 }
 
 // run asks until ctx ends.
 func (c *channel) run(ctx context.Context) {
-	answered := c.Now() // or begun to ask
+	answered := c.env.Now() // or begun to ask
 	for wait := channelFirst; pause.For(ctx, wait+rand.N(channelApart)) == nil; {
 		st, err := c.status()
 		if err != nil {
@@ -61,12 +62,12 @@ func (c *channel) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			answered, wait = c.Now(), channelEvery
-			c.say(append(newer(st, m), frozen(m, c.Now())...))
+			answered, wait = c.env.Now(), channelEvery
+			c.say(append(newer(st, m), frozen(m, c.env.Now())...))
 		default:
 			wait = channelAgain
-			c.Log.Warn("whether there is a newer version of the system cannot be told", "error", err)
-			if c.Now().Sub(answered) > channelSilent {
+			c.env.Log.Warn("whether there is a newer version of the system cannot be told", "error", err)
+			if c.env.Now().Sub(answered) > channelSilent {
 				c.say([]status.Finding{{
 					Code: status.SystemUnasked,
 					Cause: fmt.Sprintf("no answer since %s: %s", answered.UTC().Format("2006-01-02"),

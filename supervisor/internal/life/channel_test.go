@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"saltern/image/bundle"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/upgrade"
 )
 
@@ -28,7 +29,7 @@ func TestChannel(t *testing.T) {
 			offer, fault = m, err
 		}
 
-		c := &channel{children: &children{Config: Config{Now: time.Now, Log: slog.New(slog.DiscardHandler)}},
+		c := &channel{env: child.Env{Now: time.Now, Log: slog.New(slog.DiscardHandler)},
 			status: func() (upgrade.Status, error) { return st, nil },
 			offered: func(context.Context, upgrade.Status) (bundle.Manifest, error) {
 				mu.Lock()

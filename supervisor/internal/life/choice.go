@@ -9,6 +9,7 @@ import (
 
 	"saltern/internal/pause"
 	"saltern/internal/printable"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
@@ -20,7 +21,8 @@ import (
 // time, they are refused, and it starts with those with which it last served. They
 // stay refused over restarts, until they change or somebody asks for them.
 type choice struct {
-	*children
+	env     child.Env
+	account layout.Account // of the master
 	// info is the master's service, restart restarts it, up reports whether the load
 	// balancer counts it up.
 	info    func() service.Info
@@ -48,19 +50,19 @@ const (
 	trialHolds = 2 * time.Second
 )
 
-func newChoice(c *children) *choice {
-	r, err := layout.Refused(c.Settings)
+func newChoice(env child.Env, account layout.Account) *choice {
+	r, err := layout.Refused(env.Settings)
 	if err != nil { // they are tried then
-		c.Log.Warn("it is not known which options are refused", "error", err)
+		env.Log.Warn("it is not known which options are refused", "error", err)
 	}
-	return &choice{children: c, stir: make(chan struct{}, 1), refused: r}
+	return &choice{env: env, account: account, stir: make(chan struct{}, 1), refused: r}
 }
 
 // fresh gives this node's settings with the master's options as appliance.yaml has
 // them now. A file that is wrong does not count.
 func (c *choice) fresh() *settings.Settings {
-	s := *c.Settings
-	if now, err := settings.Load(c.ConfigPath, s.Node); err == nil {
+	s := *c.env.Settings
+	if now, err := settings.Load(c.env.ConfigPath, s.Node); err == nil {
 		s.Master.Options, s.AllowInsecure = now.Master.Options, now.AllowInsecure
 	}
 	return &s
@@ -104,8 +106,8 @@ func (c *choice) setRefused(r layout.Refusal) {
 	c.mu.Lock()
 	c.refused = r
 	c.mu.Unlock()
-	if err := layout.Refuse(c.Settings, r); err != nil { // it holds until the end of this life
-		c.Log.Error("which options of the master are refused is not kept", "error", err)
+	if err := layout.Refuse(c.env.Settings, r); err != nil { // it holds until the end of this life
+		c.env.Log.Error("which options of the master are refused is not kept", "error", err)
 	}
 }
 
@@ -115,7 +117,7 @@ func (c *choice) begin(o layout.Options, trial bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.options, c.trial = o, trial
-	c.began = c.Now()
+	c.began = c.env.Now()
 	c.since = time.Time{}
 	c.waits = o.Mark != ""
 	if c.asked != o.Mark {
@@ -188,7 +190,7 @@ func (c *choice) run(ctx context.Context) {
 		}
 
 		info := c.info()
-		switch v, why := c.judge(c.Now(), c.serves(ctx, info), info.Message); v {
+		switch v, why := c.judge(c.env.Now(), c.serves(ctx, info), info.Message); v {
 		case isGood:
 			c.keep()
 		case isBad:
@@ -213,7 +215,7 @@ func (c *choice) keep() {
 	o := c.options
 	c.mu.Unlock()
 
-	good, err := layout.GoodOptions(c.Settings)
+	good, err := layout.GoodOptions(c.env.Settings)
 	if err == nil && good.Mark == o.Mark && good.Dir == o.Dir {
 		return // it went back to them
 	}
@@ -222,8 +224,8 @@ func (c *choice) keep() {
 		return // they have changed since: the next start will show
 	}
 
-	if err := layout.KeepGood(c.Settings, o, c.master); err != nil { // a full disk keeps no master from serving
-		c.Log.Warn("the master's options of now are not kept for a start with broken ones", "error", err)
+	if err := layout.KeepGood(c.env.Settings, o, c.account); err != nil { // a full disk keeps no master from serving
+		c.env.Log.Warn("the master's options of now are not kept for a start with broken ones", "error", err)
 	}
 
 	c.setRefused(layout.Refusal{})
@@ -235,7 +237,7 @@ func (c *choice) refuse(why string) {
 	mark := cmp.Or(c.asked, c.options.Mark)
 	c.asked, c.waits = "", false
 	c.mu.Unlock()
-	c.Log.Error("salt-master does not serve with its new options; it goes back to its last good ones", "reason", why)
+	c.env.Log.Error("salt-master does not serve with its new options; it goes back to its last good ones", "reason", why)
 	c.setRefused(layout.Refusal{Mark: mark, Why: printable.Brief(why, 500)})
 	c.restart()
 }

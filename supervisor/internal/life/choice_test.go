@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"saltern/supervisor/internal/child"
+	"saltern/supervisor/internal/oneatatime"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
@@ -28,11 +30,11 @@ func newChoosing(t *testing.T) *choosing {
 	t.Helper()
 	s := settings.Default("n1")
 	s.DataDir, s.Storage.Path = t.TempDir(), t.TempDir()
-	c := &choosing{choice: newChoice(&children{Config: Config{
+	c := &choosing{choice: newChoice(child.Env{
 		Settings: &s,
 		Log:      slog.New(slog.DiscardHandler),
 		Now:      time.Now,
-	}})}
+	}, layout.Account{})}
 	c.info = func() service.Info { return service.Info{State: service.Running, Message: "waiting for it to answer"} }
 	c.up = func(context.Context) bool { return c.serves.Load() }
 	c.restart = func() { c.restarts.Add(1) }
@@ -42,9 +44,9 @@ func newChoosing(t *testing.T) *choosing {
 // file writes the administrator's file.
 func (c *choosing) file(t *testing.T, text string) {
 	t.Helper()
-	err := os.MkdirAll(c.Settings.UserConfDir(), 0o755)
+	err := os.MkdirAll(c.env.Settings.UserConfDir(), 0o755)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(c.Settings.UserConfDir(), "a.conf"), []byte(text), 0o644)
+		err = os.WriteFile(filepath.Join(c.env.Settings.UserConfDir(), "a.conf"), []byte(text), 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +57,7 @@ func (c *choosing) file(t *testing.T, text string) {
 // of now.
 func (c *choosing) start() bool {
 	now, refused := c.now()
-	good, none := layout.GoodOptions(c.Settings)
+	good, none := layout.GoodOptions(c.env.Settings)
 	if refused != "" && none == nil {
 		c.begin(good, false)
 		return false
@@ -66,7 +68,7 @@ func (c *choosing) start() bool {
 
 func (c *choosing) good(t *testing.T) string {
 	t.Helper()
-	o, err := layout.GoodOptions(c.Settings)
+	o, err := layout.GoodOptions(c.env.Settings)
 	if err != nil {
 		return ""
 	}
@@ -135,7 +137,7 @@ func TestOptionsOnTrial(t *testing.T) {
 			t.Errorf("after it went back: %q, good %q", why, c.good(t))
 		}
 
-		if after := newChoice(c.children); after.refused != c.refused { // the supervisor restarts
+		if after := newChoice(c.env, layout.Account{}); after.refused != c.refused { // the supervisor restarts
 			t.Errorf("%+v", after.refused)
 		}
 
@@ -169,7 +171,7 @@ func TestOptionsOnTrial(t *testing.T) {
 func TestOptionsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChoosing(t)
-		node := &optionsNode{choice: c.choice, master: &master{children: c.children}, lone: newLone()}
+		node := &optionsNode{choice: c.choice, master: &master{env: c.env}, lone: oneatatime.New()}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 

@@ -63,8 +63,8 @@ func TestFinding10GeneratedConfiguration(t *testing.T) {
 
 		st := fi.Sys().(*syscall.Stat_t)
 		mode, gid := os.FileMode(0o600), os.Getegid()
-		if n.children.master.Credential != nil {
-			mode, gid = 0o640, n.children.master.GID
+		if n.programs.Master.Credential != nil {
+			mode, gid = 0o640, n.programs.Master.GID
 		}
 
 		if fi.Mode().Perm() != mode || int(st.Uid) != os.Geteuid() || int(st.Gid) != gid {
@@ -89,7 +89,7 @@ func TestFinding10GeneratedConfiguration(t *testing.T) {
 
 		n, path = prepare(account)
 		check(n, path)
-		client := filepath.Join(layout.ClientConf(n.Settings), "master")
+		client := filepath.Join(layout.ClientConf(n.cfg.Settings), "master")
 		b, err := os.ReadFile(client)
 		if err != nil {
 			t.Fatal(err)
@@ -100,8 +100,8 @@ func TestFinding10GeneratedConfiguration(t *testing.T) {
 			t.Errorf("%s: %v, %v", client, fi, err)
 		}
 
-		for _, part := range []string{"sock_dir: " + n.Settings.MasterSockDir(), "timeout: 7",
-			"user: " + n.children.master.Name} {
+		for _, part := range []string{"sock_dir: " + n.cfg.Settings.MasterSockDir(), "timeout: 7",
+			"user: " + n.programs.Master.Name} {
 			if !strings.Contains(string(b), part) {
 				t.Errorf("%s lacks %s:\n%s", client, part, b)
 			}

@@ -17,9 +17,11 @@ import (
 	"saltern/internal/pause"
 	"saltern/internal/ratelimit"
 	"saltern/supervisor/api"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/everynode"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/status"
 )
@@ -29,7 +31,9 @@ import (
 // salt-api has as well, gets no more here than these verbs, at a rate. It implements
 // [control.Supervisor].
 type door struct {
-	*children
+	env      child.Env
+	account  layout.Account // of the master
+	record   *audit.Log     // of what is done through this node
 	document func() status.Document
 	points   func() []control.Point
 	exists   func(service string) error
@@ -76,7 +80,7 @@ func restartable() []string {
 func (d *door) run(ctx context.Context) {
 	var serving sync.WaitGroup
 	defer serving.Wait()
-	if !d.Settings.Arbiter {
+	if !d.env.Settings.Arbiter {
 		serving.Go(func() { d.serve(ctx) })
 	}
 
@@ -88,27 +92,27 @@ func (d *door) run(ctx context.Context) {
 			if pause.For(ctx, answerFirst) != nil {
 				return
 			}
-			d.Log.Info("a service is restarted, as was asked for", "service", name)
+			d.env.Log.Info("a service is restarted, as was asked for", "service", name)
 			if err := d.restart(name); err != nil {
-				d.Log.Error("restart a service", "service", name, "error", err)
+				d.env.Log.Error("restart a service", "service", name, "error", err)
 			}
 		}
 	}
 }
 
 func (d *door) serve(ctx context.Context) {
-	path, warned := d.Settings.DoorSocket(), ""
+	path, warned := d.env.Settings.DoorSocket(), ""
 	for {
-		ln, err := localsock.Listen(path, 0o660, d.children.master.GID)
+		ln, err := localsock.Listen(path, 0o660, d.account.GID)
 		if err == nil {
-			s := control.ServeDoor(ln, d.children.master.UID, d, d.Log)
+			s := control.ServeDoor(ln, d.account.UID, d, d.env.Log)
 			<-ctx.Done()
 			s.Close()
 			return
 		}
 
 		if err.Error() != warned {
-			d.Log.Warn("the master cannot ask this node's supervisor; trying again", "path", path, "error", err)
+			d.env.Log.Warn("the master cannot ask this node's supervisor; trying again", "path", path, "error", err)
 			warned = err.Error()
 		}
 
@@ -121,7 +125,7 @@ func (d *door) serve(ctx context.Context) {
 func (d *door) may(b *ratelimit.Bucket, r ratelimit.Rate) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !b.Take(d.Now(), r, 1) {
+	if !b.Take(d.env.Now(), r, 1) {
 		return errDoorBusy
 	}
 	return nil
@@ -221,7 +225,7 @@ func (d *door) Course(ctx context.Context) (control.Course, error) {
 	}
 
 	d.mu.Lock()
-	c, fresh := d.course, d.Now().Sub(d.asked) < courseKept
+	c, fresh := d.course, d.env.Now().Sub(d.asked) < courseKept
 	d.mu.Unlock()
 
 	if fresh {
@@ -230,7 +234,7 @@ func (d *door) Course(ctx context.Context) (control.Course, error) {
 
 	ctx, cancel := context.WithTimeout(ctx, courseTake)
 	defer cancel()
-	ask := map[string]func() ([]control.Point, error){d.Settings.Node: func() ([]control.Point, error) { return d.points(), nil }}
+	ask := map[string]func() ([]control.Point, error){d.env.Settings.Node: func() ([]control.Point, error) { return d.points(), nil }}
 	for name, p := range d.peers() {
 		ask[name] = func() ([]control.Point, error) { return p.Points(ctx) }
 	}
@@ -247,7 +251,7 @@ func (d *door) Course(ctx context.Context) (control.Course, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
-	d.course, d.asked = c, d.Now()
+	d.course, d.asked = c, d.env.Now()
 	return c, nil
 }
 
@@ -277,7 +281,7 @@ func (d *door) actor(by control.By) audit.Actor {
 	return audit.Actor{
 		User:    by.User,
 		Proof:   proof,
-		As:      cmp.Or(d.children.master.Name, "root"),
+		As:      cmp.Or(d.account.Name, "root"),
 		Eauth:   by.Eauth,
 		From:    by.From,
 		Via:     cmp.Or(by.Via, "salt-master"),
@@ -303,11 +307,11 @@ func (d *door) recorded(
 
 	if err := d.may(&d.acted, actRate()); err != nil {
 		r.Result, r.Detail, r.Stranger = audit.Refused, err.Error(), true // at the rate of strangers
-		d.Record.Note(r)
+		d.record.Note(r)
 		return err
 	}
 
-	d.Record.Write(ctx, r)
+	d.record.Write(ctx, r)
 	err := do(audit.WithActor(ctx, r.Actor))
 	r = r.Ended(err)
 	switch {
@@ -318,7 +322,7 @@ func (d *door) recorded(
 		r.Result = audit.Started
 	}
 
-	d.Record.Note(r)
+	d.record.Note(r)
 	return err
 }
 
@@ -339,7 +343,7 @@ func (d *door) Drain(ctx context.Context, q control.Drain) error {
 // Restart implements [control.Supervisor].
 func (d *door) Restart(ctx context.Context, q control.Restart) error {
 	return d.recorded(ctx, q.By, "service.restart", q.Service+" of "+q.Node, true, func(ctx context.Context) error {
-		if q.Node == d.Settings.Node {
+		if q.Node == d.env.Settings.Node {
 			return d.restartSoon(q.Service)
 		}
 		p := d.peers()[q.Node]

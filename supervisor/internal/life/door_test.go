@@ -14,6 +14,7 @@ import (
 
 	"saltern/internal/audit"
 	"saltern/internal/control"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
@@ -36,9 +37,10 @@ func startDoor(t *testing.T, now func() time.Time) (*door, *control.Door, chan s
 	restarted := make(chan string, 10)
 	minions := 3
 	d := &door{
-		children: &children{Config: Config{Settings: &cfg, Now: now, Log: slog.New(slog.DiscardHandler), Record: log},
-			master: layout.Account{Name: "saltern-master", UID: os.Geteuid(), GID: -1}},
-		soon: make(chan string, maxSoon),
+		env:     child.Env{Settings: &cfg, Now: now, Log: slog.New(slog.DiscardHandler)},
+		record:  log,
+		account: layout.Account{Name: "saltern-master", UID: os.Geteuid(), GID: -1},
+		soon:    make(chan string, maxSoon),
 		document: func() status.Document {
 			return status.Document{
 				Node:   "n1",
@@ -222,10 +224,10 @@ func TestRestartsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		restarted := make(chan string, 10)
 		d := &door{
-			children: &children{Config: Config{
+			env: child.Env{
 				Settings: &settings.Settings{Arbiter: true},
 				Log:      slog.New(slog.DiscardHandler),
-			}},
+			},
 			soon:    make(chan string, maxSoon),
 			exists:  func(string) error { return nil },
 			restart: func(name string) error { restarted <- name; return nil },

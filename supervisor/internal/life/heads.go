@@ -9,7 +9,9 @@ import (
 
 	"saltern/internal/audit"
 	"saltern/internal/pause"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/oneatatime"
 )
 
 // heads tells where the chains of this node's audit record are: the other nodes, which ask
@@ -17,8 +19,9 @@ import (
 // what this node's own are: the master's account may write to files of its own, this
 // record is root's.
 type heads struct {
-	*children
-	reading lone                           // the disk may hang
+	env     child.Env
+	record  *audit.Log
+	reading oneatatime.Runner              // the disk may hang
 	key     string                         // of this node in the table of nodes; "": it is alone
 	others  func() map[string]member.Heads // nil: the node is alone
 
@@ -42,12 +45,13 @@ const (
 	headsNote = 15 * time.Minute
 )
 
-func newHeads(c *children) *heads {
+func newHeads(env child.Env, record *audit.Log) *heads {
 	return &heads{
-		children: c,
-		reading:  newLone(),
-		seen:     map[string][]audit.Head{},
-		noted:    map[string]notedHeads{},
+		env:     env,
+		record:  record,
+		reading: oneatatime.New(),
+		seen:    map[string][]audit.Head{},
+		noted:   map[string]notedHeads{},
 	}
 }
 
@@ -71,8 +75,8 @@ func (h *heads) run(ctx context.Context) {
 // look reads this node's heads and takes those of the others.
 func (h *heads) look(ctx context.Context) {
 	folders := []audit.Folder{
-		{Name: audit.NodeFolder, Dir: h.Settings.AuditDir()},
-		{Name: audit.MasterFolder, Dir: audit.MasterDir(h.Settings.CacheDir())},
+		{Name: audit.NodeFolder, Dir: h.env.Settings.AuditDir()},
+		{Name: audit.MasterFolder, Dir: audit.MasterDir(h.env.Settings.CacheDir())},
 	}
 
 	type answer struct {
@@ -81,7 +85,7 @@ func (h *heads) look(ctx context.Context) {
 	}
 
 	got := make(chan answer, 1)
-	err := h.reading.do(ctx, "read the heads of the audit record", func() {
+	err := h.reading.Do(ctx, "read the heads of the audit record", func() {
 		list, err := audit.Heads(folders...)
 		got <- answer{list, err}
 	})
@@ -91,13 +95,13 @@ func (h *heads) look(ctx context.Context) {
 
 	a := <-got
 	if a.err != nil {
-		h.Log.Warn("the newest records of the audit record cannot be read", "error", a.err)
+		h.env.Log.Warn("the newest records of the audit record cannot be read", "error", a.err)
 	} else {
 		h.mu.Lock()
 		h.told = a.list
 		h.mu.Unlock()
-		if h.note(h.Settings.Node, h.key, a.list) {
-			h.Log.Info("heads of this node's audit record", "heads", audit.HeadsText(a.list))
+		if h.note(h.env.Settings.Node, h.key, a.list) {
+			h.env.Log.Info("heads of this node's audit record", "heads", audit.HeadsText(a.list))
 		}
 	}
 
@@ -117,12 +121,12 @@ func (h *heads) note(node, key string, list []audit.Head) bool {
 	acts := slices.DeleteFunc(slices.Clone(list), func(head audit.Head) bool { return head.OfHeads() })
 	id, text := node+" "+key, audit.HeadsText(acts)
 	last := h.noted[id]
-	due := h.Now().Sub(last.at) >= headsNote || last.at.IsZero()
+	due := h.env.Now().Sub(last.at) >= headsNote || last.at.IsZero()
 	if text == "" || text == last.text || !due {
 		return false
 	}
-	h.noted[id] = notedHeads{text, h.Now()}
-	h.Record.Note(audit.HeadsRecord(node, key, list))
+	h.noted[id] = notedHeads{text, h.env.Now()}
+	h.record.Note(audit.HeadsRecord(node, key, list))
 	return true
 }
 
@@ -142,8 +146,8 @@ func (h *heads) shrunk(node, key string, list []audit.Head) {
 		}
 
 		err := errors.New("it was " + before.String() + ", it is " + now)
-		h.Log.Error("records are missing at the end of a node's audit record", "node", node, "error", err)
-		h.Record.Note(audit.CutRecord(node, err))
+		h.env.Log.Error("records are missing at the end of a node's audit record", "node", node, "error", err)
+		h.record.Note(audit.CutRecord(node, err))
 	}
 
 	h.seen[id] = list

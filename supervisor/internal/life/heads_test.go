@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"saltern/internal/audit"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/settings"
 )
@@ -20,12 +21,11 @@ func TestHeadsAreToldAndWrittenDown(t *testing.T) {
 	var said bytes.Buffer
 	now := time.Date(2026, 11, 24, 16, 0, 0, 0, time.UTC)
 	record := audit.Open(audit.Config{Dir: cfg.AuditDir(), Node: "n1", Program: "applianced"})
-	h := newHeads(&children{Config: Config{
+	h := newHeads(child.Env{
 		Settings: &cfg,
 		Now:      func() time.Time { return now },
 		Log:      slog.New(slog.NewTextHandler(&said, nil)),
-		Record:   record,
-	}})
+	}, record)
 
 	other := audit.ParseHeads("master/acts:7:" + strings.Repeat("ab", 16))
 	h.key = strings.Repeat("11", 32)

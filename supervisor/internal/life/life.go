@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -16,8 +15,10 @@ import (
 	"saltern/internal/audit"
 	"saltern/lbproxy"
 	"saltern/supervisor/guards"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/observe"
+	"saltern/supervisor/internal/oneatatime"
 	"saltern/supervisor/internal/recovery"
 	"saltern/supervisor/internal/salttools"
 	"saltern/supervisor/internal/service"
@@ -54,7 +55,9 @@ type Config struct {
 
 // Life is a node that runs. Its methods are safe for concurrent use.
 type Life struct {
-	*children
+	cfg       Config
+	env       child.Env
+	programs  *child.Programs
 	manager   *service.Manager
 	observer  *observe.Observer
 	master    *master
@@ -85,14 +88,22 @@ func New(cfg Config) (*Life, error) {
 		return nil, err
 	}
 
-	c, err := newChildren(cfg)
+	s := cfg.Settings
+	env := child.Env{
+		Settings:   s,
+		Log:        cfg.Log,
+		Now:        cfg.Now,
+		Executable: cfg.Executable,
+		ConfigPath: cfg.ConfigPath,
+	}
+
+	programs, err := child.NewPrograms(env, cfg.InImage)
 	if err != nil {
 		return nil, err
 	}
 
-	n := &Life{children: c}
-	s := cfg.Settings
-	n.balancer = &balancer{children: c, admin: lbproxy.NewClient(s.LBSocket()), settings: n.settings}
+	n := &Life{cfg: cfg, env: env, programs: programs}
+	n.balancer = &balancer{env: env, programs: programs, admin: lbproxy.NewClient(s.LBSocket()), settings: n.settings}
 	n.observer = observe.New(observe.Config{
 		Settings: s,
 		Version:  cfg.Version,
@@ -111,18 +122,22 @@ func New(cfg Config) (*Life, error) {
 		on = cfg.Move.Settings
 	}
 
-	n.volume = newVolume(on, c, certifier{n}, n.mayServe)
-	n.master = &master{children: c, settings: n.settings, choice: newChoice(c)}
+	n.volume = newVolume(on, env, programs.Master, certifier{n}, n.mayServe)
+	n.master = &master{env: env, programs: programs, settings: n.settings, choice: newChoice(env, programs.Master)}
 	n.api = &saltAPI{
-		children: c,
+		env:      env,
+		programs: programs,
+		setup:    cfg.Setup,
 		master:   n.master,
 		settings: n.settings,
-		lone:     newLone(),
+		lone:     oneatatime.New(),
 		restart:  func() error { return n.manager.Restart(status.APIService) },
 	}
 
 	n.door = &door{
-		children: c,
+		env:      env,
+		account:  programs.Master,
+		record:   cfg.Record,
 		document: n.observer.Document,
 		points:   n.observer.Points,
 		soon:     make(chan string, maxSoon),
@@ -133,26 +148,26 @@ func New(cfg Config) (*Life, error) {
 
 	n.door.newest = n.newest
 	n.options = newOptionsNode(n)
-	n.packages = &packages{children: c}
-	n.records = &records{settings: s, reading: newLone()}
-	n.heads = newHeads(c)
-	n.system = newSystem(c, n.observer.Document)
+	n.packages = &packages{env: env}
+	n.records = &records{settings: s, reading: oneatatime.New()}
+	n.heads = newHeads(env, cfg.Record)
+	n.system = newSystem(env, cfg.Socket, cfg.Setup, n.observer.Document)
 	if s.Upgrade.URL != "" {
-		n.channel = newChannel(c, n.system.sys)
+		n.channel = newChannel(env, n.system.sys)
 	}
 
-	n.upgrades = &upgrades{children: c, system: n.system, asked: make(chan upgradeRequest)}
+	n.upgrades = &upgrades{env: env, system: n.system, asked: make(chan upgradeRequest)}
 	if n.window, err = newWindow(n); err != nil {
 		return nil, err
 	}
 
-	n.rolls = &rolls{children: c, options: n.options, asked: make(chan rollRequest)}
+	n.rolls = &rolls{env: env, options: n.options, asked: make(chan rollRequest)}
 	if s.Peering.Enabled {
 		tools := n.master.tools()
 		n.member, err = member.New(member.Config{
 			Settings:       s,
 			Version:        cfg.Version,
-			Account:        c.master,
+			Account:        programs.Master,
 			Log:            cfg.Log,
 			Now:            cfg.Now,
 			OnTrial:        cfg.OnTrial,
@@ -176,7 +191,7 @@ func New(cfg Config) (*Life, error) {
 			RestartService: n.door.restartSoon,
 			Heads:          n.heads.own,
 			Record:         cfg.Record,
-			Tool:           salttools.NewGuest(tools, c.master.Credential, s.MasterRequest()).Prepare,
+			Tool:           salttools.NewGuest(tools, programs.Master.Credential, s.MasterRequest()).Prepare,
 		})
 		if err != nil {
 			return nil, err
@@ -188,7 +203,9 @@ func New(cfg Config) (*Life, error) {
 		n.heads.key, n.heads.others = n.member.Key(), n.member.Heads
 		n.system.member, n.upgrades.member = n.rolls.member, n.rolls.member
 		n.virtual = &virtual{
-			children: c,
+			env:      env,
+			programs: programs,
+			socket:   cfg.Socket,
 			member:   n.member,
 			document: n.observer.Document,
 			balancer: n.balancer.admin,
@@ -196,7 +213,7 @@ func New(cfg Config) (*Life, error) {
 		}
 	}
 
-	if n.backups, err = newBackups(c, n.observer.Document); err != nil {
+	if n.backups, err = newBackups(env, cfg.Version, n.observer.Document); err != nil {
 		return nil, err
 	}
 
@@ -218,8 +235,8 @@ func New(cfg Config) (*Life, error) {
 // specs are the services of this life: the programs, then what runs in this
 // process until all programs have stopped.
 func (n *Life) specs() []service.Spec {
-	var ready []service.Condition         // what the master waits for
-	if n.volume != nil && n.Move == nil { // it is not being filled
+	var ready []service.Condition             // what the master waits for
+	if n.volume != nil && n.cfg.Move == nil { // it is not being filled
 		ready = append(ready, n.volume.ready())
 	}
 
@@ -230,26 +247,26 @@ func (n *Life) specs() []service.Spec {
 	}
 
 	var specs []service.Spec
-	if n.Settings.Arbiter {
-		if err := noTools(n.Settings); err != nil {
-			n.Log.Warn("Salt's tools will not say that this node is the arbiter", "error", err)
+	if n.cfg.Settings.Arbiter {
+		if err := noTools(n.cfg.Settings); err != nil {
+			n.cfg.Log.Warn("Salt's tools will not say that this node is the arbiter", "error", err)
 		}
 	} else {
 		specs = append(specs, n.master.spec(service.All(ready...), n.observer.MasterSpoke),
 			service.Loop("packages", n.packages.run))
 	}
 
-	if n.Settings.LB.Enabled {
+	if n.cfg.Settings.LB.Enabled {
 		specs = append(specs, n.balancer.spec(belongs))
 	} else {
 		n.balancer.process(nil).Stop() // of a life in which it was enabled
 	}
 
-	if n.virtual != nil && !n.Settings.Arbiter {
+	if n.virtual != nil && !n.cfg.Settings.Arbiter {
 		specs = append(specs, n.virtual.spec())
 	}
 
-	if n.Settings.API.Enabled && !n.Settings.Arbiter {
+	if n.cfg.Settings.API.Enabled && !n.cfg.Settings.Arbiter {
 		specs = append(specs, n.api.spec(belongs))
 	} else {
 		// of a life in which it was enabled
@@ -257,8 +274,8 @@ func (n *Life) specs() []service.Spec {
 	}
 
 	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("system", n.system.run), service.Loop("age", n.system.watch), service.Loop("upgrades", n.upgrades.run), service.Loop("heads", n.heads.run), service.Loop("observe", n.observer.Run), service.Loop("door", n.door.run),
-		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.Leave) }))
-	if n.Settings.Webhook.Listen != "" {
+		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.cfg.Leave) }))
+	if n.cfg.Settings.Webhook.Listen != "" {
 		specs = append(specs, service.Loop("webhook", func(ctx context.Context) { serveWebhook(ctx, n) }))
 	}
 
@@ -278,13 +295,13 @@ func (n *Life) specs() []service.Spec {
 		specs = append(specs, service.Loop("volume", n.volume.keep))
 	}
 
-	if n.Move != nil {
-		specs = append(specs, service.Loop("move", func(ctx context.Context) { n.volume.take(ctx, n.Move, n.Leave) }))
+	if n.cfg.Move != nil {
+		specs = append(specs, service.Loop("move", func(ctx context.Context) { n.volume.take(ctx, n.cfg.Move, n.cfg.Leave) }))
 	}
 
 	if n.member != nil {
 		specs = append(specs, service.Loop("member", n.member.Run),
-			service.Loop("removed", func(ctx context.Context) { n.balancer.whenRemoved(ctx, n.member, n.manager) }))
+			service.Loop("removed", func(ctx context.Context) { n.balancer.whenRemoved(ctx, n.cfg.Setup, n.member, n.manager) }))
 	}
 
 	return specs
@@ -294,15 +311,11 @@ func (n *Life) specs() []service.Spec {
 // follows. The error lists what did not stop.
 func (n *Life) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { n.ending.Store(true) })()
-	return n.manager.Run(ctx, n.Settings.Limits.StopTimeout+5*time.Second)
+	return n.manager.Run(ctx, n.cfg.Settings.Limits.StopTimeout+5*time.Second)
 }
 
 // Close closes the files of a life that has ended.
-func (n *Life) Close() {
-	for _, l := range n.children.logs {
-		l.Close()
-	}
-}
+func (n *Life) Close() { n.programs.Close() }
 
 // Document is the newest status.
 func (n *Life) Document() status.Document { return n.observer.Document() }
@@ -318,7 +331,7 @@ func (n *Life) Copied() string {
 // settings are those of the node with the members of its cluster, if it has one.
 func (n *Life) settings() *settings.Settings {
 	if n.member == nil {
-		return n.Settings
+		return n.cfg.Settings
 	}
 	return n.member.Settings()
 }
@@ -327,10 +340,10 @@ func (n *Life) settings() *settings.Settings {
 func (n *Life) known() observe.Node {
 	k := observe.Node{
 		Role:     status.RoleSingle,
-		Address:  n.Settings.Peering.Address,
+		Address:  n.cfg.Settings.Peering.Address,
 		Volume:   n.volume.facts(),
 		Virtual:  n.virtual.facts(),
-		AsRoot:   n.asRoot(),
+		AsRoot:   n.programs.AsRoot(),
 		Stopping: n.ending.Load(),
 		Console:  n.api.console(),
 	}
@@ -342,34 +355,27 @@ func (n *Life) known() observe.Node {
 		k.Role = st.Role
 	}
 
-	if k.Setup, k.Cluster = setupFacts(n.Setup, n.member, k.Cluster); k.Setup != "" {
-		k.Step = observe.SetupStep(n.Setup.Where())
+	if k.Setup, k.Cluster = setupFacts(n.cfg.Setup, n.member, k.Cluster); k.Setup != "" {
+		k.Step = observe.SetupStep(n.cfg.Setup.Where())
 	}
 
 	k.Packages = n.packages.why()
-	if err := n.Record.Fault(); err != nil {
+	if err := n.cfg.Record.Fault(); err != nil {
 		k.Audit = err.Error()
 	}
 
 	k.Backup, k.Own = n.backups.facts()
 	upgrade, found := n.window.facts()
 	k.Upgrade = upgrade
-	if n.Differs != nil {
+	if n.cfg.Differs != nil {
 		k.Own = append(k.Own,
-			status.Finding{Code: status.ConfigDiffers, Subject: n.ConfigPath, Cause: settings.OneLine(n.Differs)})
+			status.Finding{Code: status.ConfigDiffers, Subject: n.cfg.ConfigPath, Cause: settings.OneLine(n.cfg.Differs)})
 	}
 
 	k.Own = slices.Concat(k.Own, n.system.findings(), n.channel.findings(), found,
-		guards.Findings(guards.Dir, n.Now().Sub(n.Started)))
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	k.Blocked, k.Unbounded = maps.Clone(n.blocked), maps.Clone(n.unbounded)
-	k.LastGood = n.master.fallback
-	k.Trouble = n.master.trouble
-	for _, u := range n.master.insecure {
-		k.Insecure = append(k.Insecure, u.Option)
-	}
-
+		guards.Findings(guards.Dir, n.cfg.Now().Sub(n.cfg.Started)))
+	k.Blocked = n.programs.Blocked()
+	k.Unbounded = n.programs.Unbounded()
+	n.master.facts(&k)
 	return k
 }

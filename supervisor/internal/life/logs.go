@@ -2,14 +2,14 @@ package life
 
 import (
 	"saltern/supervisor/api"
-	"saltern/supervisor/internal/childlog"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/service"
 )
 
 // logs reads what the services have written; it implements api.Logs.
 type logs struct {
 	*service.Manager
-	of map[string]*childlog.Log
+	of *child.Programs
 }
 
 // Log implements api.Logs.
@@ -18,7 +18,7 @@ func (l logs) Log(name string, q api.LogQuery) (api.LogPage, error) {
 		return api.LogPage{}, err
 	}
 
-	log := l.of[name]
+	log := l.of.Log(name)
 	if log == nil {
 		return api.LogPage{Lines: []string{}}, nil
 	}

@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -15,8 +15,10 @@ import (
 	"saltern/internal/command"
 	"saltern/internal/control"
 	"saltern/internal/printable"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/confine"
 	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/observe"
 	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/salttools"
 	"saltern/supervisor/internal/service"
@@ -27,49 +29,52 @@ import (
 
 // master is this node's salt-master.
 type master struct {
-	*children
+	env      child.Env
+	programs *child.Programs
 	settings func() *settings.Settings // with the members of the cluster
 	member   *member.Member            // nil: this node is alone
 	choice   *choice                   // which options it has
-	insecure []*layout.UserFault       // allowed insecure options; under mu
-	fallback string                    // why it runs with its last good options; "": it does not; under mu
-	trouble  string                    // what it says is wrong with itself; under mu
+
+	mu       sync.Mutex
+	insecure []*layout.UserFault // allowed insecure options
+	fallback string              // why it runs with its last good options; "": it does not
+	trouble  string              // what it says is wrong with itself
 }
 
 // program lies beside our own executable unless the settings name it.
 func (m *master) program() string {
-	if m.Settings.Programs.Master != "" {
-		return m.Settings.Programs.Master
+	if m.env.Settings.Programs.Master != "" {
+		return m.env.Settings.Programs.Master
 	}
-	return filepath.Join(filepath.Dir(m.Executable), "salt-master")
+	return filepath.Join(filepath.Dir(m.env.Executable), "salt-master")
 }
 
 // tools are Salt's tools of our master.
 func (m *master) tools() salttools.Tools {
-	socket := filepath.Join(m.Settings.MasterSockDir(), control.Socket)
+	socket := filepath.Join(m.env.Settings.MasterSockDir(), control.Socket)
 	return salttools.Tools{
-		Control: control.NewClient(socket, m.master.UID),
+		Control: control.NewClient(socket, m.programs.Master.UID),
 		Master:  m.program(),
-		Config:  m.Settings.MasterConf(),
-		Env:     childEnv(),
+		Config:  m.env.Settings.MasterConf(),
+		Env:     child.Environ(),
 	}
 }
 
 // spec is its service, which waits for what is given first; spoke reports
 // whether it has given a sign of life.
 func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) service.Spec {
-	out := m.output(status.MasterService)
+	out := m.programs.Output(status.MasterService)
 	proc := &service.Process{
 		Path:        m.program(),
-		Args:        []string{"-c", m.Settings.MasterConf()},
-		Env:         childEnv(),
+		Args:        []string{"-c", m.env.Settings.MasterConf()},
+		Env:         child.Environ(),
 		Dir:         "/",
-		PIDFile:     pidFile(m.Settings, status.MasterService),
-		Credential:  m.master.Credential,
-		StopTimeout: m.Settings.Limits.StopTimeout,
+		PIDFile:     child.PIDFile(m.env.Settings, status.MasterService),
+		Credential:  m.programs.Master.Credential,
+		StopTimeout: m.env.Settings.Limits.StopTimeout,
 		Log:         out,
 		Confine: func(ctx context.Context, pid int) error {
-			return m.confine(ctx, status.MasterService, pid, confine.MasterOOM, m.Settings.Limits.MasterMemory)
+			return m.programs.Confine(ctx, status.MasterService, pid, confine.MasterOOM, m.env.Settings.Limits.MasterMemory)
 		},
 	}
 
@@ -80,20 +85,20 @@ func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) servic
 		Wait:   wait,
 		Ended:  func(_ time.Duration, err error) { m.choice.ended(err, out.Tail(1)) },
 		Prepare: func(ctx context.Context) error {
-			if err := m.accountThere("salt-master", m.Settings.Users.Master, m.master); err != nil {
-				return m.block(status.MasterService, err)
+			if err := m.programs.RequireAccount("salt-master", m.env.Settings.Users.Master, m.programs.Master); err != nil {
+				return m.programs.Block(status.MasterService, err)
 			}
 			if err := proc.KillStale(ctx); err != nil {
-				return m.block(status.MasterService, err)
+				return m.programs.Block(status.MasterService, err)
 			}
-			return m.block(status.MasterService, m.prepare(ctx))
+			return m.programs.Block(status.MasterService, m.prepare(ctx))
 		},
 		Health: &service.Health{Interval: 2 * time.Second, Fall: 3, Check: func(ctx context.Context) error {
-			if err := m.noteTrouble(probe.Ping(ctx, m.Settings.MasterRequest())); err != nil {
-				return fmt.Errorf("master to answer ping on %s: %w", m.Settings.MasterRequest(), err)
+			if err := m.noteTrouble(probe.Ping(ctx, m.env.Settings.MasterRequest())); err != nil {
+				return fmt.Errorf("master to answer ping on %s: %w", m.env.Settings.MasterRequest(), err)
 			}
-			if err := probe.Subscribable(ctx, m.Settings.MasterPublish()); err != nil {
-				return fmt.Errorf("master to accept subscribers on %s: %w", m.Settings.MasterPublish(), err)
+			if err := probe.Subscribable(ctx, m.env.Settings.MasterPublish()); err != nil {
+				return fmt.Errorf("master to accept subscribers on %s: %w", m.env.Settings.MasterPublish(), err)
 			}
 			return nil
 		}, Hang: &service.Hang{
@@ -118,14 +123,14 @@ func (m *master) noteTrouble(err error) error {
 
 // prepare makes what the master needs.
 func (m *master) prepare(ctx context.Context) error {
-	if err := m.make(); err != nil {
+	if err := m.programs.MakeDirectories(); err != nil {
 		return err
 	}
 
-	var b blockers
-	b = append(b, keyFindings(layout.CheckKeys(m.Settings.PKIDir(), m.master))...)
-	b = append(b, programFindings(m.program())...)
-	b = append(b, probe.PortFindings(m.Settings.MasterRequest(), m.Settings.MasterPublish())...)
+	var b child.Blockers
+	b = append(b, keyFindings(layout.CheckKeys(m.env.Settings.PKIDir(), m.programs.Master))...)
+	b = append(b, child.CheckProgram(m.program())...)
+	b = append(b, probe.PortFindings(m.env.Settings.MasterRequest(), m.env.Settings.MasterPublish())...)
 	if len(b) > 0 {
 		now, _ := m.choice.now()
 		return append(b, m.faultsOf(now)...)
@@ -145,8 +150,8 @@ func (m *master) prepare(ctx context.Context) error {
 // so.
 func (m *master) configure(ctx context.Context) error {
 	now, refused := m.choice.now()
-	good, none := layout.GoodOptions(m.Settings)
-	var b blockers
+	good, none := layout.GoodOptions(m.env.Settings)
+	var b child.Blockers
 	why := refused
 	if why == "" || none != nil {
 		var err error
@@ -163,7 +168,7 @@ func (m *master) configure(ctx context.Context) error {
 
 	if none == nil {
 		if _, bad, err := m.try(ctx, good); err == nil && bad == "" {
-			m.Log.Warn("salt-master starts with its last good options", "reason", why)
+			m.env.Log.Warn("salt-master starts with its last good options", "reason", why)
 			m.fallBack(why)
 			m.choice.begin(good, false)
 			return nil
@@ -187,14 +192,14 @@ func (m *master) fallBack(why string) {
 
 // try writes the configuration with options. What stands against a start with it is
 // said in why; b is what the appliance has against it itself.
-func (m *master) try(ctx context.Context, o layout.Options) (b blockers, why string, err error) {
+func (m *master) try(ctx context.Context, o layout.Options) (b child.Blockers, why string, err error) {
 	if b = m.faultsOf(o); len(b) > 0 {
 		return b, b.Error(), nil
 	}
 	if err := m.write(o); err != nil {
 		return nil, "", err
 	}
-	return nil, m.refusal(ctx, m.Settings.MasterConf()), nil
+	return nil, m.refusal(ctx, m.env.Settings.MasterConf()), nil
 }
 
 // refusal is what the master has against a folder of configuration; empty: nothing,
@@ -204,8 +209,8 @@ func (m *master) refusal(ctx context.Context, dir string) string {
 		Limit:      checkTakes,
 		MaxOutput:  64 << 10,
 		Cut:        true,
-		Env:        childEnv(),
-		Credential: m.master.Credential,
+		Env:        child.Environ(),
+		Credential: m.programs.Master.Credential,
 	}
 	out, err := run.Run(ctx, []string{m.program(), "--check", "-c", dir})
 	if err != nil || out.Exit != exitConfig {
@@ -221,9 +226,9 @@ const (
 )
 
 // faultsOf lists what the appliance has against options.
-func (m *master) faultsOf(o layout.Options) (b blockers) {
+func (m *master) faultsOf(o layout.Options) (b child.Blockers) {
 	var allowed []*layout.UserFault
-	for _, f := range layout.CheckUserConf(m.choice.with(m.Settings, o), o.Dir) {
+	for _, f := range layout.CheckUserConf(m.choice.with(m.env.Settings, o), o.Dir) {
 		if f.Insecure && f.Allowed {
 			allowed = append(allowed, f)
 			continue
@@ -238,22 +243,22 @@ func (m *master) faultsOf(o layout.Options) (b blockers) {
 
 // write writes the master's configuration with options, and that of its clients.
 func (m *master) write(o layout.Options) error {
-	text, err := layout.MasterConfig(m.choice.with(m.settings(), o), m.master.Name, o.Dir)
+	text, err := layout.MasterConfig(m.choice.with(m.settings(), o), m.programs.Master.Name, o.Dir)
 	if err != nil {
-		return blockers{{Code: status.MasterConfig, Subject: m.ConfigPath, Cause: err.Error()}}
+		return child.Blockers{{Code: status.MasterConfig, Subject: m.env.ConfigPath, Cause: err.Error()}}
 	}
 	client, err := layout.ClientConfig(text)
 	if err == nil {
-		_, err = layout.WriteFile(filepath.Join(layout.ClientConf(m.Settings), "master"), client, 0o644)
+		_, err = layout.WriteFile(filepath.Join(layout.ClientConf(m.env.Settings), "master"), client, 0o644)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = layout.WriteSecret(filepath.Join(m.Settings.MasterConf(), "master"), text, m.master)
+	_, err = layout.WriteSecret(filepath.Join(m.env.Settings.MasterConf(), "master"), text, m.programs.Master)
 	return err
 }
 
-func keyFindings(err error) blockers {
+func keyFindings(err error) child.Blockers {
 	if err == nil {
 		return nil
 	}
@@ -263,7 +268,7 @@ func keyFindings(err error) blockers {
 		list = me.Errors
 	}
 
-	var b blockers
+	var b child.Blockers
 	for _, e := range list {
 		if kf, ok := errors.AsType[*layout.KeyFault](e); ok {
 			if probe.IsOfDisk(kf.Err) {
@@ -277,20 +282,14 @@ func keyFindings(err error) blockers {
 	return b
 }
 
-func programFindings(path string) []status.Finding {
-	fi, err := os.Stat(path)
-	switch {
-	case probe.IsOfDisk(err):
-		return []status.Finding{probe.FileFinding(path, err)}
-	case err != nil:
-		return []status.Finding{{Code: status.ProgramMissing, Subject: path, Cause: err.Error()}}
-	case !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0:
-		return []status.Finding{{
-			Code:    status.ProgramMissing,
-			Subject: path,
-			Cause:   path + " is not an executable file",
-		}}
-	}
+// facts adds to k what the status says of the master.
+func (m *master) facts(k *observe.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 
-	return nil
+	k.LastGood = m.fallback
+	k.Trouble = m.trouble
+	for _, u := range m.insecure {
+		k.Insecure = append(k.Insecure, u.Option)
+	}
 }

@@ -11,11 +11,11 @@ import (
 
 // newest makes the files from which this node's master serves as they are now.
 func (n *Life) newest(ctx context.Context) control.Newest {
-	if n.volume == nil || n.Move != nil || n.Settings.Arbiter { // or it has no master
+	if n.volume == nil || n.cfg.Move != nil || n.cfg.Settings.Arbiter { // or it has no master
 		return control.Newest{Direct: true}
 	}
 	asOf, err := n.volume.Newest(ctx)
-	out := control.Newest{AsOf: asOf, Copy: n.Settings.MirrorDir(), Source: n.Settings.Storage.Path}
+	out := control.Newest{AsOf: asOf, Copy: n.cfg.Settings.MirrorDir(), Source: n.cfg.Settings.Storage.Path}
 	var unsteady *storage.Unsteady
 	switch {
 	case errors.As(err, &unsteady):

@@ -11,6 +11,8 @@ import (
 
 	"saltern/internal/command"
 	"saltern/internal/printable"
+	"saltern/supervisor/internal/child"
+	"saltern/supervisor/internal/oneatatime"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/options"
@@ -23,9 +25,10 @@ import (
 type optionsNode struct {
 	*choice
 	master  *master
+	moving  bool                        // to the shared volume: the settings are not those of the file
 	refresh func(context.Context) error // looks at the shared volume; nil: there is none
 	api     *saltAPI
-	lone    lone // reads or checks files, which may hang
+	lone    oneatatime.Runner // reads or checks files, which may hang
 }
 
 // newOptionsNode gives that of a life, of which the manager need not be there yet.
@@ -42,8 +45,8 @@ func newOptionsNode(n *Life) *optionsNode {
 
 	c.restart = func() { _ = n.manager.Restart(status.MasterService) } // it is there
 	c.up = n.balancer.counts
-	o := &optionsNode{choice: c, master: n.master, api: n.api, lone: newLone()}
-	if n.volume != nil && n.Move == nil {
+	o := &optionsNode{choice: c, master: n.master, api: n.api, moving: n.cfg.Move != nil, lone: oneatatime.New()}
+	if n.volume != nil && n.cfg.Move == nil {
 		o.refresh = n.volume.Refresh
 	}
 
@@ -60,11 +63,11 @@ func (o *optionsNode) State(ctx context.Context, fresh bool) (st options.State, 
 
 	var now, good layout.Options
 	var held bool
-	if err := o.lone.do(ctx, "read the options in "+o.Settings.UserConfDir(), func() {
+	if err := o.lone.Do(ctx, "read the options in "+o.env.Settings.UserConfDir(), func() {
 		s := o.fresh()
 		now, err = layout.UserOptions(s, s.Master.Options)
-		good, _ = layout.GoodOptions(o.Settings)
-		_, none := layout.HeldOptions(o.Settings)
+		good, _ = layout.GoodOptions(o.env.Settings)
+		_, none := layout.HeldOptions(o.env.Settings)
 		held = none == nil
 	}); err != nil {
 		return st, err
@@ -92,7 +95,7 @@ func (o *optionsNode) State(ctx context.Context, fresh bool) (st options.State, 
 // Check implements [options.Node]: by the rules of the master, with file and line,
 // and then by the master itself as the account that it runs as.
 func (o *optionsNode) Check(ctx context.Context) (f options.Findings, err error) {
-	if aerr := o.lone.do(ctx, "read the options in "+o.Settings.UserConfDir(),
+	if aerr := o.lone.Do(ctx, "read the options in "+o.env.Settings.UserConfDir(),
 		func() { f, err = o.check(ctx) }); aerr != nil {
 		return options.Findings{}, aerr
 	}
@@ -100,8 +103,8 @@ func (o *optionsNode) Check(ctx context.Context) (f options.Findings, err error)
 }
 
 func (o *optionsNode) check(ctx context.Context) (f options.Findings, err error) {
-	run := command.Exec{Limit: checkTakes, MaxOutput: 1 << 20, Env: append(childEnv(), "TMPDIR="+o.Settings.RuntimeDir)}
-	out, err := run.Run(ctx, []string{o.Executable, "--config", o.ConfigPath, "config", "check", "--json"})
+	run := command.Exec{Limit: checkTakes, MaxOutput: 1 << 20, Env: append(child.Environ(), "TMPDIR="+o.env.Settings.RuntimeDir)}
+	out, err := run.Run(ctx, []string{o.env.Executable, "--config", o.env.ConfigPath, "config", "check", "--json"})
 	if err != nil {
 		return f, fmt.Errorf("check the options: %w", err)
 	}
@@ -116,8 +119,8 @@ func (o *optionsNode) check(ctx context.Context) (f options.Findings, err error)
 	if o.reloads() {
 		f.Notes = append(f.Notes,
 			options.Fault{
-				File: o.ConfigPath,
-				Text: o.ConfigPath + ": has changes besides master.options; they count at: applianced reload",
+				File: o.env.ConfigPath,
+				Text: o.env.ConfigPath + ": has changes besides master.options; they count at: applianced reload",
 			})
 	}
 
@@ -127,24 +130,24 @@ func (o *optionsNode) check(ctx context.Context) (f options.Findings, err error)
 		return f, err
 	}
 
-	text, err := layout.MasterConfig(o.with(o.master.settings(), now), o.choice.master.Name, now.Dir)
+	text, err := layout.MasterConfig(o.with(o.master.settings(), now), o.account.Name, now.Dir)
 	if err != nil {
 		return f, err
 	}
 
-	dir := filepath.Join(o.Settings.RuntimeDir, "options")
+	dir := filepath.Join(o.env.Settings.RuntimeDir, "options")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return f, fmt.Errorf("check the options: %w", err)
 	}
 	defer os.RemoveAll(dir)
 
-	if _, err := layout.WriteSecret(filepath.Join(dir, "master"), text, o.choice.master); err != nil {
+	if _, err := layout.WriteSecret(filepath.Join(dir, "master"), text, o.account); err != nil {
 		return f, err
 	}
 
 	if why := o.master.refusal(ctx, dir); why != "" {
 		f.Faults = append(f.Faults, options.Fault{Text: why})
-	} else if o.Settings.API.Enabled {
+	} else if o.env.Settings.API.Enabled {
 		if _, why := o.api.look(ctx, dir); why != "" {
 			f.Faults = append(f.Faults, options.Fault{Text: why})
 		}
@@ -155,11 +158,11 @@ func (o *optionsNode) check(ctx context.Context) (f options.Findings, err error)
 
 // reloads reports whether appliance.yaml has changes that only a reload takes.
 func (o *optionsNode) reloads() bool {
-	now, err := settings.Load(o.ConfigPath, o.Settings.Node)
-	if err != nil || o.Move != nil {
+	now, err := settings.Load(o.env.ConfigPath, o.env.Settings.Node)
+	if err != nil || o.moving {
 		return false
 	}
-	was := *o.Settings
+	was := *o.env.Settings
 	was.Master.Options, was.AllowInsecure = now.Master.Options, now.AllowInsecure
 	a, err1 := json.Marshal(was)
 	b, err2 := json.Marshal(now)
@@ -188,7 +191,7 @@ func (o *optionsNode) Try(ctx context.Context, mark string, limit time.Duration)
 	}
 
 	again := o.asked == mark
-	o.asked, o.limit, o.end = mark, limit, o.Now().Add(limit)
+	o.asked, o.limit, o.end = mark, limit, o.env.Now().Add(limit)
 	o.decide()
 	o.mu.Unlock()
 
@@ -203,18 +206,18 @@ func (o *optionsNode) Try(ctx context.Context, mark string, limit time.Duration)
 		return err
 	}
 
-	o.Log.Info("salt-master is restarted to take new options")
+	o.env.Log.Info("salt-master is restarted to take new options")
 	o.restart()
 	return nil
 }
 
 // prepare keeps what there is to go back to.
 func (o *optionsNode) prepare() error {
-	good, err := layout.GoodOptions(o.Settings)
+	good, err := layout.GoodOptions(o.env.Settings)
 	if err == nil {
-		err = layout.Hold(o.Settings, good, o.choice.master)
+		err = layout.Hold(o.env.Settings, good, o.account)
 	} else { // nor to those of a roll long ago
-		err = layout.Release(o.Settings)
+		err = layout.Release(o.env.Settings)
 	}
 	if err != nil {
 		return err
@@ -231,28 +234,28 @@ func (o *optionsNode) Back(ctx context.Context, mark, why string) error {
 		return err
 	}
 	if st.Running != mark && !st.Trying || st.LastGood != "" {
-		return layout.Release(o.Settings)
+		return layout.Release(o.env.Settings)
 	}
 
-	held, err := layout.HeldOptions(o.Settings)
+	held, err := layout.HeldOptions(o.env.Settings)
 	if err != nil || held.Mark == mark {
 		return options.ErrNotHeld
 	}
 
-	if err := layout.KeepGood(o.Settings, held, o.choice.master); err != nil {
+	if err := layout.KeepGood(o.env.Settings, held, o.account); err != nil {
 		return err
 	}
 
 	o.setRefused(layout.Refusal{Mark: mark, Why: printable.Brief(why, 500)})
-	if err := layout.Release(o.Settings); err != nil {
-		o.Log.Warn("the options of before a change are not removed", "error", err)
+	if err := layout.Release(o.env.Settings); err != nil {
+		o.env.Log.Warn("the options of before a change are not removed", "error", err)
 	}
 
 	o.mu.Lock()
 	o.asked, o.waits = "", false
 	o.mu.Unlock()
 
-	o.Log.Warn("salt-master goes back to the options of before", "reason", printable.Brief(why, 500))
+	o.env.Log.Warn("salt-master goes back to the options of before", "reason", printable.Brief(why, 500))
 	o.restart()
 	return nil
 }
@@ -266,5 +269,5 @@ func (o *optionsNode) Keep(ctx context.Context, mark string) error {
 	if st.Running != mark || st.Trying {
 		return options.ErrChanged
 	}
-	return layout.Release(o.Settings)
+	return layout.Release(o.env.Settings)
 }

@@ -8,6 +8,7 @@ import (
 
 	"saltern/internal/durable"
 	"saltern/internal/pause"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/python"
 )
@@ -24,7 +25,7 @@ const (
 
 // packages keep the Python packages of this node those of the cluster.
 type packages struct {
-	*children
+	env child.Env
 
 	mu    sync.Mutex
 	fault string
@@ -34,20 +35,20 @@ type packages struct {
 func (p *packages) run(ctx context.Context) {
 	seen, at := "", time.Time{}
 	for {
-		place, list := layout.Packages(p.Settings), python.ListFile(p.Settings.PythonDir())
+		place, list := layout.Packages(p.env.Settings), python.ListFile(p.env.Settings.PythonDir())
 		mark := layout.Signature(list)
 		wait := packagesAsk
 		if p.why() != "" {
 			wait = packagesAgain
 		}
 
-		if mark != seen || p.Now().Sub(at) >= wait {
+		if mark != seen || p.env.Now().Sub(at) >= wait {
 			err := durable.RetryStale(time.Second, func() error { return place.Renew(ctx) })
 			if ctx.Err() != nil {
 				return
 			}
 
-			seen, at = mark, p.Now()
+			seen, at = mark, p.env.Now()
 			if errors.Is(err, python.ErrIncomplete) {
 				seen = "" // the copy of the volume comes file by file
 			}
@@ -75,9 +76,9 @@ func (p *packages) note(err error) {
 	switch {
 	case text == before:
 	case text == "":
-		p.Log.Info("the Python packages are in service")
+		p.env.Log.Info("the Python packages are in service")
 	default:
-		p.Log.Warn("the Python packages are not in service", "error", err)
+		p.env.Log.Warn("the Python packages are not in service", "error", err)
 	}
 }
 

@@ -16,10 +16,10 @@ import (
 // Parts adds what this life serves by the local API to p.
 func (n *Life) Parts(p api.Parts) api.Parts {
 	p.Services = services{n.manager, n.master.choice}
-	p.Logs = logs{n.manager, n.children.logs}
-	p.Events = histories{n.observer, n.Settings.Node, n.records.peers}
+	p.Logs = logs{n.manager, n.programs}
+	p.Events = histories{n.observer, n.cfg.Settings.Node, n.records.peers}
 	p.Recovery = n.recoverer
-	p.Settings = n.Settings
+	p.Settings = n.cfg.Settings
 	p.Options = n.rolls
 	p.Audit = n.records
 	p.Upgrades = n.upgrades
@@ -34,7 +34,7 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 		p.Turns = verbs
 		p.Virtual = n.virtual
 		p.Tools = verbs
-		p.Cluster = clusterVerbs{verbs, n.Setup.JoinString}
+		p.Cluster = clusterVerbs{verbs, n.cfg.Setup.JoinString}
 	}
 
 	p.Minions = minions
@@ -46,7 +46,7 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 		p.Backups = n.backups
 	}
 
-	if n.Settings.Arbiter {
+	if n.cfg.Settings.Arbiter {
 		p.Minions, p.LogIns = noMinions{n.member}, noMinions{n.member}
 	}
 
@@ -55,7 +55,7 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 
 // mastersOf are the masters of all nodes.
 func mastersOf(n *Life) salttools.Cluster {
-	c := salttools.Cluster{Node: n.Settings.Node, Own: n.master.tools(), Masterless: n.Settings.Arbiter}
+	c := salttools.Cluster{Node: n.cfg.Settings.Node, Own: n.master.tools(), Masterless: n.cfg.Settings.Arbiter}
 	if n.member != nil {
 		c.Peers = n.member.Peers
 	}
@@ -66,11 +66,11 @@ func mastersOf(n *Life) salttools.Cluster {
 func serveWebhook(ctx context.Context, n *Life) {
 	masters := mastersOf(n)
 	webhook.Serve(ctx, webhook.Config{
-		Address: n.Settings.Webhook.Listen,
-		Secret:  n.Settings.WebhookSecret(),
+		Address: n.cfg.Settings.Webhook.Listen,
+		Secret:  n.cfg.Settings.WebhookSecret(),
 		NotOurs: api.ErrState,
-		Now:     n.Now,
-		Log:     n.Log,
+		Now:     n.cfg.Now,
+		Log:     n.cfg.Log,
 		Fetch: func(ctx context.Context, remote string) error {
 			list, err := masters.Git(ctx, true, remote)
 			if err == nil && len(list.Unasked) > 0 {

@@ -11,6 +11,7 @@ import (
 	"saltern/internal/audit"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/everynode"
+	"saltern/supervisor/internal/oneatatime"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/settings"
 )
@@ -20,7 +21,7 @@ import (
 type records struct {
 	settings *settings.Settings
 	peers    func() map[string]*nodeapi.Client // nil: the node is alone
-	reading  lone                              // the disk may hang
+	reading  oneatatime.Runner                 // the disk may hang
 }
 
 // recordsTake bounds the question to one node.
@@ -36,7 +37,7 @@ func (r *records) own(ctx context.Context, q audit.Query) (p audit.Page, err err
 	}
 
 	got := make(chan answer, 1)
-	err = r.reading.do(ctx, "read the audit record", func() {
+	err = r.reading.Do(ctx, "read the audit record", func() {
 		p, err := audit.Read(ctx, r.settings.Node, q, r.settings.AuditDir(), audit.MasterDir(r.settings.CacheDir()))
 		got <- answer{p, err}
 	})

@@ -7,28 +7,29 @@ import (
 	"saltern/internal/pause"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/service"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
 
 // whenRemoved stops the services of a node that was removed; it tells the set-up, so
 // that this holds after a restart.
-func (b *balancer) whenRemoved(ctx context.Context, m *member.Member, manager *service.Manager) {
+func (b *balancer) whenRemoved(ctx context.Context, setup *setup.Machine, m *member.Member, manager *service.Manager) {
 	for m.Removed() == "" {
 		if pause.About(ctx, time.Second) != nil {
 			return
 		}
 	}
 
-	b.Log.Error("this node was removed from the cluster; it serves no more")
-	if b.Setup != nil {
-		b.Setup.Remove()
+	b.env.Log.Error("this node was removed from the cluster; it serves no more")
+	if setup != nil {
+		setup.Remove()
 	}
 
 	for _, name := range []string{status.MasterService, status.BalancerService, status.APIService} {
 		_ = manager.Restart(name) // they wait for ever then; one that is not enabled is not there
 	}
 
-	if !b.Settings.LB.Enabled {
+	if !b.env.Settings.LB.Enabled {
 		return
 	}
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"saltern/supervisor/api"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/options"
 )
@@ -15,7 +16,7 @@ import (
 // api.Options. A roll goes on when whoever asked for it is gone; it ends with this
 // life, and may then be begun anew.
 type rolls struct {
-	*children
+	env     child.Env
 	options *optionsNode
 	member  *member.Verbs // nil: this node is alone
 	asked   chan rollRequest
@@ -82,12 +83,12 @@ func (r *rolls) run(ctx context.Context) {
 			return
 		case q := <-r.asked:
 			r.mu.Lock()
-			r.last, r.from = options.Progress{Running: true}, r.Now()
+			r.last, r.from = options.Progress{Running: true}, r.env.Now()
 			r.mu.Unlock()
 
 			q.taken <- nil
 			out := r.roll(q.ApplyRequest).Run(ctx)
-			r.Log.Info("the master's options were applied to the nodes", "result", string(out.Code),
+			r.env.Log.Info("the master's options were applied to the nodes", "result", string(out.Code),
 				"reason", out.Cause)
 			r.mu.Lock()
 			r.last.Running, r.last.Result = false, &out
@@ -101,9 +102,9 @@ func (r *rolls) roll(q api.ApplyRequest) *options.Roll {
 		Limit: q.Limit,
 		Force: q.Force,
 		Dry:   q.Dry,
-		Now:   r.Now,
+		Now:   r.env.Now,
 		Tell: func(line string) {
-			r.Log.Info("apply the master's options", "step", line)
+			r.env.Log.Info("apply the master's options", "step", line)
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if len(r.last.Lines) < maxSteps {
@@ -118,6 +119,6 @@ func (r *rolls) roll(q api.ApplyRequest) *options.Roll {
 		}
 	}
 
-	out.Targets = append(out.Targets, options.Target{Name: r.Settings.Node, Node: r.options})
+	out.Targets = append(out.Targets, options.Target{Name: r.env.Settings.Node, Node: r.options})
 	return out
 }

@@ -23,12 +23,15 @@ import (
 	"saltern/internal/printable"
 	"saltern/internal/proxyproto"
 	"saltern/supervisor/firewall"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/oneatatime"
 	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
 
@@ -36,12 +39,14 @@ import (
 // it speaks, and runs as the master's user, with the master's configuration. What is
 // wrong with it keeps nobody else from serving.
 type saltAPI struct {
-	*children
-	master  *master
-	member  *member.Member // nil: this node is alone
-	restart func() error   // of the service
-	proc    *service.Process
-	lone    lone // looks at the shared storage
+	env      child.Env
+	programs *child.Programs
+	setup    *setup.Machine // nil: the node was configured by hand
+	master   *master
+	member   *member.Member // nil: this node is alone
+	restart  func() error   // of the service
+	proc     *service.Process
+	lone     oneatatime.Runner // looks at the shared storage
 
 	settings func() *settings.Settings // with the members of the cluster
 	at       atomic.Pointer[apiPlace]
@@ -72,23 +77,23 @@ const (
 )
 
 // program lies beside our own executable.
-func (a *saltAPI) program() string { return filepath.Join(filepath.Dir(a.Executable), "salt-api") }
+func (a *saltAPI) program() string { return filepath.Join(filepath.Dir(a.env.Executable), "salt-api") }
 
 // spec is its service, which waits for the master and for what is given.
 func (a *saltAPI) spec(wait service.Condition) service.Spec {
-	out := a.output(status.APIService)
+	out := a.programs.Output(status.APIService)
 	a.proc = &service.Process{
 		Path: a.program(),
-		Env:  childEnv(),
+		Env:  child.Environ(),
 		Dir:  "/",
-		Args: []string{"-c", a.Settings.MasterConf(), "--log-file-level", "quiet", "--pid-file",
-			filepath.Join(a.Settings.MasterSockDir(), "salt-api.pid")},
-		PIDFile:     pidFile(a.Settings, status.APIService),
-		Credential:  a.children.master.Credential,
-		StopTimeout: a.Settings.Limits.StopTimeout,
+		Args: []string{"-c", a.env.Settings.MasterConf(), "--log-file-level", "quiet", "--pid-file",
+			filepath.Join(a.env.Settings.MasterSockDir(), "salt-api.pid")},
+		PIDFile:     child.PIDFile(a.env.Settings, status.APIService),
+		Credential:  a.programs.Master.Credential,
+		StopTimeout: a.env.Settings.Limits.StopTimeout,
 		Log:         out,
 		Confine: func(ctx context.Context, pid int) error {
-			return a.confine(ctx, status.APIService, pid, apiOOM, apiMemory)
+			return a.programs.Confine(ctx, status.APIService, pid, apiOOM, apiMemory)
 		},
 	}
 
@@ -101,9 +106,9 @@ func (a *saltAPI) spec(wait service.Condition) service.Spec {
 		Prepare: func(ctx context.Context) error {
 			err := a.prepare(ctx)
 			if err != nil {
-				err = blockers{{Code: status.APIDown, Cause: err.Error()}}
+				err = child.Blockers{{Code: status.APIDown, Cause: err.Error()}}
 			}
-			return a.block(status.APIService, err)
+			return a.programs.Block(status.APIService, err)
 		},
 		Health: &service.Health{Interval: apiCheck, Fall: 3, Check: a.answers},
 	}
@@ -111,7 +116,7 @@ func (a *saltAPI) spec(wait service.Condition) service.Spec {
 
 // prepare makes what it needs, and finds out where it will be served.
 func (a *saltAPI) prepare(ctx context.Context) error {
-	if err := a.accountThere("salt-api", a.Settings.Users.Master, a.children.master); err != nil {
+	if err := a.programs.RequireAccount("salt-api", a.env.Settings.Users.Master, a.programs.Master); err != nil {
 		return err
 	}
 
@@ -119,7 +124,7 @@ func (a *saltAPI) prepare(ctx context.Context) error {
 		return err
 	}
 
-	if found := blockers(programFindings(a.program())); len(found) > 0 {
+	if found := child.Blockers(child.CheckProgram(a.program())); len(found) > 0 {
 		return found
 	}
 
@@ -136,13 +141,13 @@ func (a *saltAPI) prepare(ctx context.Context) error {
 	}
 
 	a.began = a.mark()
-	at, why := a.look(ctx, a.Settings.MasterConf())
+	at, why := a.look(ctx, a.env.Settings.MasterConf())
 	if why != "" {
 		return errors.New(why)
 	}
 
 	if _, err := netip.ParseAddrPort(at.listens()); err == nil {
-		if found := blockers(probe.PortFindings(at.listens())); len(found) > 0 {
+		if found := child.Blockers(probe.PortFindings(at.listens())); len(found) > 0 {
 			return found
 		}
 	}
@@ -153,24 +158,24 @@ func (a *saltAPI) prepare(ctx context.Context) error {
 
 // nameBalancers tells salt-api which load balancers may say for whom they ask.
 func (a *saltAPI) nameBalancers() error {
-	if !a.Settings.APIBehind() {
+	if !a.env.Settings.APIBehind() {
 		return nil
 	}
-	_, err := layout.WriteFile(a.Settings.APIBalancers(), layout.Balancers(a.settings()), 0o644)
+	_, err := layout.WriteFile(a.env.Settings.APIBalancers(), layout.Balancers(a.settings()), 0o644)
 	return err
 }
 
 // writeMinionConf writes down for salt-api what minions are configured with, once the
 // set-up knows it. A node that was configured by hand has no such file.
 func (a *saltAPI) writeMinionConf() error {
-	if a.Setup == nil {
+	if a.setup == nil {
 		return nil
 	}
-	done := a.Setup.Progress().Done
+	done := a.setup.Progress().Done
 	if done == nil || done.MinionConf == "" {
 		return nil
 	}
-	_, err := layout.WriteFile(a.Settings.APIMinionConf(), []byte(done.MinionConf), 0o644)
+	_, err := layout.WriteFile(a.env.Settings.APIMinionConf(), []byte(done.MinionConf), 0o644)
 	return err
 }
 
@@ -180,7 +185,7 @@ func (a *saltAPI) mark() string {
 	c := a.master.choice
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.options.Mark + " " + layout.Signature(a.Settings.APICert())
+	return c.options.Mark + " " + layout.Signature(a.env.Settings.APICert())
 }
 
 // look asks salt-api what it has against a folder of configuration, as the account
@@ -194,8 +199,8 @@ func (a *saltAPI) look(ctx context.Context, dir string) (at *apiPlace, why strin
 		Limit:      checkTakes,
 		MaxOutput:  64 << 10,
 		Cut:        true,
-		Env:        childEnv(),
-		Credential: a.children.master.Credential,
+		Env:        child.Environ(),
+		Credential: a.programs.Master.Credential,
 	}
 
 	out, err := run.Run(ctx, []string{a.program(), "--check", "-c", dir})
@@ -272,7 +277,7 @@ func (a *saltAPI) follow(ctx context.Context, began string) {
 		if round%apiOpens == 0 {
 			a.open(ctx, port(a.at.Load().URL))
 			if err := a.writeMinionConf(); err != nil {
-				a.Log.Warn("salt-api does not serve the lines for minions, or old ones", "error", err)
+				a.env.Log.Warn("salt-api does not serve the lines for minions, or old ones", "error", err)
 			}
 		}
 
@@ -285,16 +290,16 @@ func (a *saltAPI) follow(ctx context.Context, began string) {
 		}
 
 		if err := a.nameBalancers(); err != nil && round%apiOpens == 0 {
-			a.Log.Warn("salt-api is not told of the load balancers", "error", err)
+			a.env.Log.Warn("salt-api is not told of the load balancers", "error", err)
 		}
 
 		if a.mark() == began || ctx.Err() != nil {
 			continue
 		}
 
-		a.Log.Info("salt-api is restarted to take new options or a new certificate")
+		a.env.Log.Info("salt-api is restarted to take new options or a new certificate")
 		if err := a.restart(); err != nil {
-			a.Log.Error("restart salt-api", "error", err)
+			a.env.Log.Error("restart salt-api", "error", err)
 		}
 
 		return
@@ -308,7 +313,7 @@ func (a *saltAPI) renewed(ctx context.Context, last string) (fault string) {
 		return ""
 	}
 	if err.Error() != last {
-		a.Log.Warn("the certificate of Salt's API is not renewed", "error", err)
+		a.env.Log.Warn("the certificate of Salt's API is not renewed", "error", err)
 	}
 	return err.Error()
 }
@@ -316,18 +321,18 @@ func (a *saltAPI) renewed(ctx context.Context, last string) (fault string) {
 // open has the system's firewall, if it is ours, let a port through; 0: none. On the
 // image another program does so, which has the right to.
 func (a *saltAPI) open(ctx context.Context, port uint16) {
-	if firewall.ReadPort(a.Settings.DataDir) != port {
-		if err := durable.Replace(filepath.Join(a.Settings.DataDir, firewall.PortFile),
+	if firewall.ReadPort(a.env.Settings.DataDir) != port {
+		if err := durable.Replace(filepath.Join(a.env.Settings.DataDir, firewall.PortFile),
 			fmt.Appendln(nil, port), 0o600); err != nil {
-			a.Log.Warn("firewall: the port of Salt's API", "error", err)
+			a.env.Log.Warn("firewall: the port of Salt's API", "error", err)
 		}
-		nodes.Mark(a.Settings.DataDir)
+		nodes.Mark(a.env.Settings.DataDir)
 	}
 	if !firewall.There(ctx) {
 		return
 	}
 	if err := firewall.Open(ctx, port); err != nil && ctx.Err() == nil {
-		a.Log.Warn("firewall: the port of Salt's API", "error", err)
+		a.env.Log.Warn("firewall: the port of Salt's API", "error", err)
 	}
 }
 

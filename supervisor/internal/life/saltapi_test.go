@@ -59,7 +59,7 @@ func TestAPIService(t *testing.T) {
 func TestAPILook(t *testing.T) {
 	now := time.Now()
 	a := apiNodes(t, &now, "n1")[0]
-	a.Executable = filepath.Join(t.TempDir(), "applianced")
+	a.env.Executable = filepath.Join(t.TempDir(), "applianced")
 	for script, want := range map[string]string{
 		"echo it is served on http://0.0.0.0:8000/; echo its console is at http://0.0.0.0:8000/console/":    "http://0.0.0.0:8000/ http://0.0.0.0:8000/console/",
 		"echo right; echo it is served on https://192.0.2.1:9000/api":                                       "https://192.0.2.1:9000/api",

@@ -33,7 +33,7 @@ func (n *Life) Look() setup.NodeLook {
 
 	switch v := n.volume.facts(); {
 	case l.Serving:
-	case n.Settings.Arbiter && v != nil && v.Waiting != "":
+	case n.cfg.Settings.Arbiter && v != nil && v.Waiting != "":
 		l.ServingWaiting = v.Waiting
 	default:
 		l.ServingWaiting = servingWaits(d)
@@ -99,7 +99,7 @@ func (n *Life) AddressLost() (own string, lost bool) {
 	if n.member == nil {
 		return "", false
 	}
-	own = n.Settings.Peering.Address
+	own = n.cfg.Settings.Peering.Address
 	a, err := netip.ParseAddr(own)
 	return own, err == nil && !a.IsLoopback() && !vip.Held(a)
 }

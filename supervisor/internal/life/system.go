@@ -14,8 +14,10 @@ import (
 	"saltern/internal/command"
 	"saltern/internal/pause"
 	"saltern/internal/printable"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade"
 	"saltern/supervisor/upgrade/rollout"
@@ -40,7 +42,8 @@ const (
 // system is this machine's system, as one of an upgrade of all nodes. It implements
 // rollout.Node.
 type system struct {
-	*children
+	env      child.Env
+	setup    *setup.Machine // nil: the node was configured by hand
 	sys      upgrade.System
 	keyDirs  []string
 	boot     string // file with the identity of this start
@@ -59,17 +62,18 @@ type system struct {
 	drives string
 }
 
-func newSystem(c *children, document func() status.Document) *system {
+func newSystem(env child.Env, socket string, setup *setup.Machine, document func() status.Document) *system {
 	s := &system{
-		children: c,
+		env:      env,
+		setup:    setup,
 		keyDirs:  upgrade.KeyDirs(),
 		boot:     bootIDs,
 		document: document,
 		asked:    make(chan string),
 	}
 	s.reboot = func(ctx context.Context, tell io.Writer) error {
-		_, err := command.Do(ctx, command.Exec{Tee: tell, Cut: true}, c.Executable, "--config", c.ConfigPath,
-			"--socket", c.Socket, "reboot", "--wait", turnWait.String())
+		_, err := command.Do(ctx, command.Exec{Tee: tell, Cut: true}, env.Executable, "--config", env.ConfigPath,
+			"--socket", socket, "reboot", "--wait", turnWait.String())
 		return err
 	}
 	return s
@@ -98,8 +102,8 @@ func (s *system) State(context.Context) (rollout.State, error) {
 
 	if s.member != nil {
 		t := s.member.Table()
-		now, ok := t.HasTurn(s.Now())
-		out.Turn = ok && now.Node == s.Settings.Node && !now.Options
+		now, ok := t.HasTurn(s.env.Now())
+		out.Turn = ok && now.Node == s.env.Settings.Node && !now.Options
 	}
 
 	s.mu.Lock()
@@ -123,7 +127,7 @@ func (s *system) State(context.Context) (rollout.State, error) {
 	out.Flavour = st.Flavour
 	out.Trying = st.Trying
 	out.Keys = len(keys)
-	out.Window = s.Settings.Upgrade.Window
+	out.Window = s.env.Settings.Upgrade.Window
 	other := upgrade.Other(st.Running)
 	if st.Next == other {
 		out.Next, out.NextCreated = st.Versions[other], st.Built[other]
@@ -145,7 +149,7 @@ func (s *system) Install(ctx context.Context, r io.Reader) error {
 	}
 	defer s.writing.Unlock()
 
-	s.say("writes a version since "+s.Now().UTC().Format("15:04:05 UTC"), "")
+	s.say("writes a version since "+s.env.Now().UTC().Format("15:04:05 UTC"), "")
 	defer s.say("", "")
 	keys, err := bundle.Keys(s.keyDirs...)
 	if err != nil {
@@ -157,7 +161,7 @@ func (s *system) Install(ctx context.Context, r io.Reader) error {
 		return err
 	}
 
-	s.Log.Info("a version of the system was written and is tried at the next boot", "version", m.Version)
+	s.env.Log.Info("a version of the system was written and is tried at the next boot", "version", m.Version)
 	return nil
 }
 
@@ -201,9 +205,9 @@ func (s *system) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case version := <-s.asked:
-			since := "restarts for version " + version + ", since " + s.Now().UTC().Format("15:04:05 UTC")
+			since := "restarts for version " + version + ", since " + s.env.Now().UTC().Format("15:04:05 UTC")
 			s.say(since, "")
-			s.Log.Info("this machine restarts for an upgrade when its cluster can spare it", "version", version)
+			s.env.Log.Info("this machine restarts for an upgrade when its cluster can spare it", "version", version)
 			err := s.reboot(ctx, &lastLine{func(line string) { s.say(since+": "+line, "") }})
 			if err == nil { // it goes down at any moment, and says so until then
 				err = pause.For(ctx, bootTakes)
@@ -213,7 +217,7 @@ func (s *system) run(ctx context.Context) {
 			}
 
 			if ctx.Err() == nil {
-				s.Log.Error("this machine does not restart for an upgrade", "error", err)
+				s.env.Log.Error("this machine does not restart for an upgrade", "error", err)
 				s.say("", printable.Brief(err.Error(), maxWord))
 			}
 		}
@@ -225,9 +229,9 @@ func (s *system) watch(ctx context.Context) {
 	for {
 		st, err := s.State(ctx)
 		if err != nil {
-			s.Log.Warn("how old the system is cannot be told", "error", err)
+			s.env.Log.Warn("how old the system is cannot be told", "error", err)
 		}
-		found := aged(st, s.Now(), s.setUpSince())
+		found := aged(st, s.env.Now(), s.setUpSince())
 		s.mu.Lock()
 		s.found = found
 		s.mu.Unlock()
@@ -285,10 +289,10 @@ func aged(st rollout.State, now, since time.Time) (out []status.Finding) {
 
 // setUpSince is when this node was set up; zero: it is not known.
 func (s *system) setUpSince() time.Time {
-	if s.Setup == nil {
+	if s.setup == nil {
 		return time.Time{}
 	}
-	return s.Setup.Where().Since
+	return s.setup.Where().Since
 }
 
 // findings say what is wrong with the system.

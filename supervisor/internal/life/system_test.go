@@ -18,6 +18,7 @@ import (
 	"saltern/image/bundle"
 	"saltern/image/grubenv"
 	"saltern/supervisor/api"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade"
@@ -67,8 +68,8 @@ func newMachine(t *testing.T, name, keys string) *machine {
 	}
 
 	s := settings.Default(name)
-	c := &children{Config: Config{Settings: &s, Log: slog.New(slog.DiscardHandler), Now: time.Now}}
-	m.system = newSystem(c, func() status.Document {
+	surroundings := child.Env{Settings: &s, Log: slog.New(slog.DiscardHandler), Now: time.Now}
+	m.system = newSystem(surroundings, "", nil, func() status.Document {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.d
@@ -159,7 +160,7 @@ func TestUpgradeOfAll(t *testing.T) {
 	}
 
 	open := func() (io.ReadCloser, error) { return os.Open(path) }
-	u := &upgrades{children: all[1].children, system: all[1].system, asked: make(chan upgradeRequest)}
+	u := &upgrades{env: all[1].env, system: all[1].system, asked: make(chan upgradeRequest)}
 	m, err := u.proven(open)
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +220,7 @@ func TestSecondUpgrade(t *testing.T) {
 		}
 	}
 
-	u := &upgrades{children: m.children, system: m.system, asked: make(chan upgradeRequest)}
+	u := &upgrades{env: m.env, system: m.system, asked: make(chan upgradeRequest)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var loop sync.WaitGroup
 	loop.Go(func() { u.run(ctx) })

@@ -11,6 +11,7 @@ import (
 	"saltern/image/bundle"
 	"saltern/internal/durable"
 	"saltern/supervisor/api"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/upgrade/rollout"
 )
@@ -19,7 +20,7 @@ import (
 // implements api.Upgrades. An upgrade goes on when whoever asked for it is gone; it ends
 // with this life, and may then be begun anew.
 type upgrades struct {
-	*children
+	env    child.Env
 	system *system
 	member *member.Verbs // nil: this node is alone
 	asked  chan upgradeRequest
@@ -70,7 +71,7 @@ func (u *upgrades) begin(ctx context.Context, roll *rollout.Roll) (<-chan rollou
 		roll.Targets = u.member.Systems()
 	}
 
-	roll.Targets = append(roll.Targets, rollout.Target{Name: u.Settings.Node, Node: u.system})
+	roll.Targets = append(roll.Targets, rollout.Target{Name: u.env.Settings.Node, Node: u.system})
 	roll.Tell = u.tell
 	ask := upgradeRequest{roll, make(chan struct{}), make(chan rollout.Result, 1)}
 	select {
@@ -121,7 +122,7 @@ func (u *upgrades) Upgrading() rollout.Progress {
 }
 
 func (u *upgrades) tell(line string) {
-	u.Log.Info("upgrade all nodes", "step", line)
+	u.env.Log.Info("upgrade all nodes", "step", line)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.last.Lines) < maxSteps {
@@ -146,11 +147,11 @@ func (u *upgrades) run(ctx context.Context) {
 			}
 
 			u.drive("upgrades all nodes to version " + q.Manifest.Version + " since " +
-				u.Now().UTC().Format("15:04:05 UTC") + by)
+				u.env.Now().UTC().Format("15:04:05 UTC") + by)
 			close(q.taken)
 			out := q.Run(ctx)
 			u.drive("")
-			u.Log.Info("the upgrade of all nodes has ended", "result", string(out.Code), "reason", out.Cause)
+			u.env.Log.Info("the upgrade of all nodes has ended", "result", string(out.Code), "reason", out.Cause)
 			u.mu.Lock()
 			u.last.Running, u.last.Result = false, &out
 			u.mu.Unlock()

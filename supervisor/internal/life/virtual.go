@@ -13,6 +13,7 @@ import (
 
 	"saltern/lbproxy"
 	"saltern/supervisor/api"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/observe"
 	"saltern/supervisor/internal/probe"
@@ -33,7 +34,9 @@ const (
 
 // virtual keeps this node ready to have the cluster's virtual address.
 type virtual struct {
-	*children
+	env      child.Env
+	programs *child.Programs
+	socket   string // of the local API
 	daemon   *vip.Daemon
 	member   *member.Member
 	document func() status.Document
@@ -53,8 +56,8 @@ func (v *virtual) address() netip.Addr {
 
 // spec is the service that runs keepalived while there is an address.
 func (v *virtual) spec() service.Spec {
-	out := v.output(status.VirtualService)
-	v.daemon = &vip.Daemon{Dir: filepath.Join(v.Settings.RuntimeDir, "vip"), Log: out, Env: childEnv()}
+	out := v.programs.Output(status.VirtualService)
+	v.daemon = &vip.Daemon{Dir: filepath.Join(v.env.Settings.RuntimeDir, "vip"), Log: out, Env: child.Environ()}
 	given := service.Poll("a virtual address", time.Second, time.Second, func(context.Context) error {
 		if !v.address().IsValid() {
 			return errors.New("the cluster has none")
@@ -74,14 +77,14 @@ func (v *virtual) spec() service.Spec {
 			}
 
 			if err != nil {
-				err = blockers{{
+				err = child.Blockers{{
 					Code:    status.VirtualUnable,
 					Subject: v.address().String(),
 					Cause:   settings.OneLine(err),
 				}}
 			}
 
-			return v.block(status.VirtualService, err)
+			return v.programs.Block(status.VirtualService, err)
 		},
 	}
 }
@@ -110,7 +113,7 @@ func (v *virtual) follow(ctx context.Context, began netip.Addr) {
 		changed := v.member.Changed()
 		if v.address() != began {
 			if err := v.restart(); err != nil {
-				v.Log.Error("virtual address", "error", err)
+				v.env.Log.Error("virtual address", "error", err)
 			}
 			return
 		}
@@ -125,7 +128,7 @@ func (v *virtual) follow(ctx context.Context, began netip.Addr) {
 		}
 
 		if err != nil && err.Error() != last {
-			v.Log.Error("virtual address: going on as before", "error", err)
+			v.env.Log.Error("virtual address: going on as before", "error", err)
 		}
 
 		last = ""
@@ -148,7 +151,7 @@ func (v *virtual) write(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	c.Check = []string{v.Executable, "--socket", v.Socket, "virtual-address", "--fit"}
+	c.Check = []string{v.env.Executable, "--socket", v.socket, "virtual-address", "--fit"}
 	text, err := vip.Render(c)
 	if err != nil {
 		return false, err
@@ -159,7 +162,7 @@ func (v *virtual) write(ctx context.Context) (bool, error) {
 // config says how this node takes part in having the address, or why it
 // cannot.
 func (v *virtual) config(a netip.Addr) (vip.Config, error) {
-	c := vip.Config{Node: v.Settings.Node, Virtual: a}
+	c := vip.Config{Node: v.env.Settings.Node, Virtual: a}
 	if probe.OnEC2(probe.DMI) {
 		return c, errors.New("addresses on EC2 do not move this way: use a network load balancer or DNS (docs/aws.md)")
 	}
@@ -168,12 +171,12 @@ func (v *virtual) config(a netip.Addr) (vip.Config, error) {
 		return c, err
 	}
 
-	if err := listens(v.Settings, a); err != nil {
+	if err := listens(v.env.Settings, a); err != nil {
 		return c, err
 	}
 
 	var err error
-	if c.Own, err = netip.ParseAddr(v.Settings.Peering.Address); err != nil {
+	if c.Own, err = netip.ParseAddr(v.env.Settings.Peering.Address); err != nil {
 		return c, err
 	}
 
@@ -214,11 +217,11 @@ func listens(cfg *settings.Settings, a netip.Addr) error {
 
 // Fit implements api.Virtual: whether this node may have the virtual address.
 func (v *virtual) Fit() error {
-	if v.Settings.Arbiter {
+	if v.env.Settings.Arbiter {
 		return member.NoMaster("have the virtual address", v.member.Table())
 	}
 
-	now := v.Now()
+	now := v.env.Now()
 	if err := fit(v.document(), now); err != nil {
 		return err
 	}
@@ -232,7 +235,7 @@ func (v *virtual) Fit() error {
 		heard.front = v.heardAtFront()
 	}
 
-	return v.hearing.fit(vip.Held(v.address()), others, heard, v.Now())
+	return v.hearing.fit(vip.Held(v.address()), others, heard, v.env.Now())
 }
 
 // heardAtFront returns when a client of another machine was last heard at the front. A load balancer
@@ -242,7 +245,7 @@ func (v *virtual) heardAtFront() time.Time {
 	defer cancel()
 	st, err := v.balancer.Status(ctx)
 	if err != nil {
-		return v.Now()
+		return v.env.Now()
 	}
 	return st.Heard
 }
@@ -265,7 +268,7 @@ func fit(d status.Document, now time.Time) error {
 // empty: none.
 func (v *virtual) SetVirtual(ctx context.Context, address string) error {
 	t := v.member.Table()
-	if v.Settings.Arbiter {
+	if v.env.Settings.Arbiter {
 		return member.NoMaster("change the virtual address", t)
 	}
 
@@ -307,5 +310,5 @@ func (v *virtual) facts() *observe.Virtual {
 	if !a.IsValid() {
 		return nil
 	}
-	return &observe.Virtual{Address: a.String(), Here: !v.Settings.Arbiter && vip.Held(a)}
+	return &observe.Virtual{Address: a.String(), Here: !v.env.Settings.Arbiter && vip.Held(a)}
 }

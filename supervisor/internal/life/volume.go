@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"saltern/internal/pause"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
@@ -26,14 +27,14 @@ type volume struct {
 
 // newVolume gives the volume of a node with these settings; nil when it has none.
 // others are asked for certificates, mayServe about this node's copy; see [storage.Config].
-func newVolume(cfg *settings.Settings, c *children, others storage.Certifier, mayServe func() (bool, string)) *volume {
+func newVolume(cfg *settings.Settings, env child.Env, account layout.Account, others storage.Certifier, mayServe func() (bool, string)) *volume {
 	if !cfg.OnVolume() {
 		return nil
 	}
-	sc := storage.FromSettings(cfg, c.Executable, c.master, c.Log)
+	sc := storage.FromSettings(cfg, env.Executable, account, env.Log)
 	sc.Others = others
 	sc.MayServe = mayServe
-	return &volume{storage.New(sc), filepath.Join(c.Settings.DataDir, nodes.File), c.Log}
+	return &volume{storage.New(sc), filepath.Join(env.Settings.DataDir, nodes.File), env.Log}
 }
 
 // certifier asks the other nodes of this node's cluster. It implements

@@ -12,6 +12,7 @@ import (
 	"saltern/image/bundle"
 	"saltern/internal/audit"
 	"saltern/internal/pause"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade"
@@ -34,7 +35,8 @@ const (
 // a node restarts in the cluster's turn only. Who drives may die, and another one goes
 // on when all nodes serve again.
 type window struct {
-	*children
+	env      child.Env
+	record   *audit.Log
 	opens    settings.Window
 	status   func() (upgrade.Status, error)
 	offered  func(ctx context.Context, st upgrade.Status) (bundle.Manifest, error)
@@ -54,13 +56,14 @@ type window struct {
 
 // newWindow gives the window of a node with these settings; nil: it has none.
 func newWindow(n *Life) (*window, error) {
-	s := n.Settings.Upgrade
+	s := n.cfg.Settings.Upgrade
 	if s.Window == "" {
 		return nil, nil
 	}
 	opens, err := s.Opens()
 	return &window{
-		children: n.children,
+		env:      n.env,
+		record:   n.cfg.Record,
 		opens:    opens,
 		status:   n.system.sys.Status,
 		offered:  n.channel.offered,
@@ -75,7 +78,7 @@ func (w *window) run(ctx context.Context) {
 		if err := w.look(ctx); errors.Is(err, upgrade.ErrNoSlots) {
 			return // its packages are those of a distribution
 		} else if err != nil && ctx.Err() == nil {
-			w.Log.Warn("the upgrade window cannot be used", "error", err)
+			w.env.Log.Warn("the upgrade window cannot be used", "error", err)
 			w.say(status.UpgradeUnmade, "", err.Error())
 		}
 		if pause.For(ctx, windowLook+rand.N(windowLook/4)) != nil {
@@ -91,7 +94,7 @@ func (w *window) look(ctx context.Context) error {
 		return err
 	}
 
-	open, until := w.opens.At(w.Now())
+	open, until := w.opens.At(w.env.Now())
 	if !until.Equal(w.until) {
 		w.until = until
 		w.looks = 0
@@ -99,7 +102,7 @@ func (w *window) look(ctx context.Context) error {
 	}
 
 	w.note(func(u *status.Upgrade) {
-		u.Window = w.Settings.Upgrade.Window
+		u.Window = w.env.Settings.Upgrade.Window
 		u.Open = open
 		u.Until = until
 	})
@@ -119,7 +122,7 @@ func (w *window) look(ctx context.Context) error {
 		w.looks = -windowAgain
 		return fmt.Errorf("ask for a newer version: %w", err)
 	}
-	if !st.Newer(m) || w.Now().Sub(m.Created) < w.Settings.Upgrade.Delay {
+	if !st.Newer(m) || w.env.Now().Sub(m.Created) < w.env.Settings.Upgrade.Delay {
 		w.done = true
 		w.note(func(*status.Upgrade) { w.found = nil })
 		return nil
@@ -138,8 +141,8 @@ func (w *window) install(ctx context.Context, st upgrade.Status, m bundle.Manife
 		Result: audit.Asked,
 	}
 
-	w.Record.Write(ctx, rec)
-	w.Log.Info("the upgrade window is open and a newer version is offered", "version", m.Version)
+	w.record.Write(ctx, rec)
+	w.env.Log.Info("the upgrade window is open and a newer version is offered", "version", m.Version)
 	w.note(func(u *status.Upgrade) {
 		u.Doing = "installs version " + status.Clip(m.Version)
 		u.Result = ""
@@ -147,10 +150,10 @@ func (w *window) install(ctx context.Context, st upgrade.Status, m bundle.Manife
 
 	fetching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	roll := &rollout.Roll{Manifest: m, Window: w.Settings.Upgrade.Window,
-		Open: func() (io.ReadCloser, error) { return st.Fetch(fetching, w.Settings.Upgrade.URL) },
+	roll := &rollout.Roll{Manifest: m, Window: w.env.Settings.Upgrade.Window,
+		Open: func() (io.ReadCloser, error) { return st.Fetch(fetching, w.env.Settings.Upgrade.URL) },
 		May: func() bool {
-			open, _ := w.opens.At(w.Now())
+			open, _ := w.opens.At(w.env.Now())
 			return open
 		}}
 
@@ -163,7 +166,7 @@ func (w *window) install(ctx context.Context, st upgrade.Status, m bundle.Manife
 	}
 
 	w.settle(m, out)
-	w.Record.Note(recorded(rec, out))
+	w.record.Note(recorded(rec, out))
 	return nil
 }
 

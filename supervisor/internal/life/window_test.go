@@ -13,6 +13,7 @@ import (
 	"saltern/image/bundle"
 	"saltern/internal/audit"
 	"saltern/internal/pause"
+	"saltern/supervisor/internal/child"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade"
@@ -53,11 +54,11 @@ func newWindowed(t *testing.T, name, opens string) *windowed {
 
 	runs := upgrade.Status{Version: "1", Created: time.Now().AddDate(0, -1, 0), Flavour: "cloud"}
 	f.window = &window{
-		children: &children{Config: Config{
+		env: child.Env{
 			Settings: &s,
 			Log:      slog.New(slog.DiscardHandler),
 			Now:      func() time.Time { return time.Now().Add(f.ahead) },
-		}},
+		},
 		opens:    w,
 		status:   func() (upgrade.Status, error) { return runs, nil },
 		offered:  func(context.Context, upgrade.Status) (bundle.Manifest, error) { return f.offer, f.fault },
@@ -127,9 +128,9 @@ func TestWindowLoop(t *testing.T) {
 		"a node that does not serve does not drive": {change: func(f *windowed) { f.nodes[0].State = "starting" }},
 		"nothing newer": {change: func(f *windowed) { f.offer.Version, f.offer.Created = "1", time.Now().AddDate(0, -1, 0) }},
 		"an older one":  {change: func(f *windowed) { f.offer.Created = time.Now().AddDate(-1, 0, 0) }},
-		"too young":     {change: func(f *windowed) { f.Settings.Upgrade.Delay = 80 * time.Hour }},
+		"too young":     {change: func(f *windowed) { f.env.Settings.Upgrade.Delay = 80 * time.Hour }},
 		"old enough": {
-			change: func(f *windowed) { f.Settings.Upgrade.Delay = 70 * time.Hour },
+			change: func(f *windowed) { f.env.Settings.Upgrade.Delay = 70 * time.Hour },
 			rolls:  1,
 			said:   "version 2: upgraded",
 		},

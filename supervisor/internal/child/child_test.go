@@ -1,4 +1,4 @@
-package life
+package child
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
@@ -20,7 +19,7 @@ import (
 func TestEveryErrnoOfAPreparation(t *testing.T) {
 	cfg := settings.Default("n1")
 	cfg.DataDir, cfg.Storage.Path = "/data", "/shared"
-	c := &children{Config: Config{Settings: &cfg}}
+	p := &Programs{env: Env{Settings: &cfg}}
 	for errno := syscall.Errno(1); errno <= 133; errno++ {
 		want := status.StorageUnusable
 		if errno == syscall.ENOSPC || errno == syscall.EDQUOT {
@@ -33,27 +32,9 @@ func TestEveryErrnoOfAPreparation(t *testing.T) {
 				&os.LinkError{Op: "rename", Old: "/shared/a", New: "/shared/b", Err: errno}),
 			"/data2/x": multierror.Append(nil, &fs.PathError{Op: "open", Path: "/data2/x", Err: errno}),
 		} {
-			if f := c.unprepared(status.MasterService, err); f.Code != want || f.Subject != subject {
+			if f := p.unprepared(status.MasterService, err); f.Code != want || f.Subject != subject {
 				t.Errorf("%v: %+v, want %s %s", err, f, want, subject)
 			}
-		}
-
-		want = status.KeyUnreadable
-		err := &layout.KeyFault{
-			Path:   "/data/pki/master.pem",
-			Reason: errno.Error(),
-			Err:    &fs.PathError{Op: "open", Path: "/data/pki/master.pem", Err: errno},
-		}
-
-		switch errno {
-		case syscall.ENOSPC, syscall.EDQUOT:
-			want = status.DiskFull
-		case syscall.EIO, syscall.ENXIO, syscall.EUCLEAN, syscall.EROFS, syscall.ESTALE, syscall.ENOTCONN, syscall.ESHUTDOWN, syscall.EREMOTEIO:
-			want = status.StorageUnusable
-		}
-
-		if b := keyFindings(err); len(b) != 1 || b[0].Code != want {
-			t.Errorf("%v: %+v, want %s", err, b, want)
 		}
 	}
 
@@ -61,7 +42,7 @@ func TestEveryErrnoOfAPreparation(t *testing.T) {
 		status.MasterService:   status.MasterDown,
 		status.BalancerService: status.BalancerDown,
 	} {
-		if f := c.unprepared(name, errors.New("a process of before does not end")); f.Code != want {
+		if f := p.unprepared(name, errors.New("a process of before does not end")); f.Code != want {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}

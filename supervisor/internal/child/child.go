@@ -1,0 +1,242 @@
+// Package child holds what the programs that a node runs have in common: the accounts they
+// run as, their logs and environment, the bound on their memory, and the findings that keep
+// one from being started.
+package child
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/supervisor/internal/childlog"
+	"saltern/supervisor/internal/confine"
+	"saltern/supervisor/internal/probe"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// Env is the surroundings of a part of a node.
+type Env struct {
+	Settings   *settings.Settings
+	Log        *slog.Logger
+	Now        func() time.Time
+	Executable string // our own path: the load balancer is the same binary, the master lies beside it
+	ConfigPath string // of appliance.yaml
+}
+
+// Beside returns the path of a program that lies beside our own executable.
+func (e Env) Beside(name string) string { return filepath.Join(filepath.Dir(e.Executable), name) }
+
+// PIDFile returns the path of the file with the process id of a service.
+func PIDFile(s *settings.Settings, service string) string {
+	return filepath.Join(s.RuntimeDir, service+".pid")
+}
+
+// Environ returns the whole environment of a child: no notification socket, no
+// credentials, nothing of ours.
+func Environ() []string {
+	path := cmp.Or(os.Getenv("PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	return []string{"PATH=" + path, "LANG=C.UTF-8", "HOME=/"}
+}
+
+// Programs knows the programs of one node. Its methods are safe for concurrent use, but for
+// [Programs.Output], which belongs to the construction of a node.
+type Programs struct {
+	Master   layout.Account // of salt-master and salt-api
+	Balancer layout.Account // of the load balancer
+
+	env     Env
+	inImage bool
+	logs    map[string]*childlog.Log
+
+	mu        sync.Mutex
+	blocked   map[string][]status.Finding // why a service is not started, by service
+	unbounded map[string]string           // why a child has no bound on its memory, by service
+}
+
+// NewPrograms finds the accounts of the programs. In the image (inImage) a child whose account
+// is missing is not started, instead of run as root.
+func NewPrograms(env Env, inImage bool) (*Programs, error) {
+	master, err := layout.FindAccount(env.Settings.Users.Master)
+	if err != nil {
+		return nil, err
+	}
+
+	balancer, err := layout.FindAccount(env.Settings.Users.LB)
+	if err != nil {
+		return nil, err
+	}
+
+	return &Programs{
+		Master:    master,
+		Balancer:  balancer,
+		env:       env,
+		inImage:   inImage,
+		logs:      map[string]*childlog.Log{},
+		blocked:   map[string][]status.Finding{},
+		unbounded: map[string]string{},
+	}, nil
+}
+
+// Output returns the lines that a service writes; they also go to its log.
+func (p *Programs) Output(name string) *service.Lines {
+	l := childlog.New(name, p.env.Settings.LogDir(), p.env.Log, p.env.Now)
+	p.logs[name] = l
+	return service.NewLines(l.Line)
+}
+
+// Log returns the log of a service, nil if it has none.
+func (p *Programs) Log(service string) *childlog.Log { return p.logs[service] }
+
+// Close closes the logs. Nothing may be written to an [Programs.Output] any more.
+func (p *Programs) Close() {
+	for _, l := range p.logs {
+		l.Close()
+	}
+}
+
+// MakeDirectories creates the directories of the master and of the load balancer.
+func (p *Programs) MakeDirectories() error { return layout.Make(p.env.Settings, p.Master, p.Balancer) }
+
+// RequireAccount refuses to run a child as root in the image because its account
+// is missing. Elsewhere the status shows that (SCA-502).
+func (p *Programs) RequireAccount(child, name string, a layout.Account) error {
+	if !a.Missing || !p.inImage {
+		return nil
+	}
+	return Blockers{{
+		Code:    status.AccountMissing,
+		Subject: child,
+		Cause:   "there is no account " + name + " on this machine",
+	}}
+}
+
+// AsRoot lists the children that run as root for want of an account.
+func (p *Programs) AsRoot() (names []string) {
+	s := p.env.Settings
+	if p.Master.Missing && !p.inImage && !s.Arbiter {
+		names = append(names, "salt-master")
+		if s.API.Enabled {
+			names = append(names, "salt-api")
+		}
+	}
+	if p.Balancer.Missing && !p.inImage && s.LB.Enabled {
+		names = append(names, "applianced lb")
+	}
+	return names
+}
+
+// Blockers is an error that carries the findings to show.
+type Blockers []status.Finding
+
+func (b Blockers) Error() string {
+	var words []string
+	for _, f := range b {
+		words = append(words, f.Cause)
+	}
+	return strings.Join(words, "; ")
+}
+
+// Block remembers why a service is not started, for the status, and returns err. A nil err
+// says that nothing keeps the service from its start.
+func (p *Programs) Block(service string, err error) error {
+	var found Blockers
+	if err != nil && !errors.As(err, &found) {
+		found = Blockers{p.unprepared(service, err)}
+	}
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.blocked[service] = found
+	return err
+}
+
+// unprepared returns the finding for a service that could not be prepared: a file that could not be
+// read or written, or anything else.
+func (p *Programs) unprepared(service string, err error) status.Finding {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return probe.FileFinding(p.folderOf(pe.Path), pe)
+	}
+	if le, ok := errors.AsType[*os.LinkError](err); ok {
+		return probe.FileFinding(p.folderOf(le.New), le)
+	}
+
+	code := status.MasterDown
+	if service == status.BalancerService {
+		code = status.BalancerDown
+	}
+	return status.Finding{Code: code, Cause: "it cannot be started: " + settings.OneLine(err)}
+}
+
+// folderOf returns the folder of the settings in which a file lies, or the file itself if it lies in none.
+func (p *Programs) folderOf(path string) string {
+	s := p.env.Settings
+	for _, dir := range []string{s.StorageDir(), s.DataDir, s.RuntimeDir} {
+		if path == dir || strings.HasPrefix(path, dir+"/") {
+			return dir
+		}
+	}
+	return path
+}
+
+// Confine bounds the memory of a child that was just started: percent of the machine's. oom is its
+// standing with the kernel when memory runs out. The status shows what was not possible.
+func (p *Programs) Confine(ctx context.Context, service string, pid, oom, percent int) error {
+	err := confine.Child(ctx, service, pid, oom, percent, p.env.Log)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	before := p.unbounded[service]
+	delete(p.unbounded, service)
+	if err != nil {
+		p.unbounded[service] = err.Error()
+	}
+
+	if err != nil && before != err.Error() {
+		p.env.Log.Warn("a child has no bound on its memory", "service", service, "error", err)
+	}
+	return err
+}
+
+// Blocked returns why services are not started, by service.
+func (p *Programs) Blocked() map[string][]status.Finding {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.blocked)
+}
+
+// Unbounded returns why children have no bound on their memory, by service.
+func (p *Programs) Unbounded() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.unbounded)
+}
+
+// CheckProgram returns what keeps the program at path from being run.
+func CheckProgram(path string) []status.Finding {
+	fi, err := os.Stat(path)
+	switch {
+	case probe.IsOfDisk(err):
+		return []status.Finding{probe.FileFinding(path, err)}
+	case err != nil:
+		return []status.Finding{{Code: status.ProgramMissing, Subject: path, Cause: err.Error()}}
+	case !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0:
+		return []status.Finding{{
+			Code:    status.ProgramMissing,
+			Subject: path,
+			Cause:   path + " is not an executable file",
+		}}
+	}
+
+	return nil
+}
