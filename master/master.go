@@ -297,7 +297,7 @@ func (m *Master) openKeys(context.Context) error {
 		Admit:         m.cluster.Admit,
 		Trouble:       m.conditions.Reason,
 		Decided:       local.AutosignRecord(m.audit),
-		Proven:        func(id string) (netip.Addr, bool) { a, _, ok := m.presence.Last(id); return a, ok },
+		Proven:        func(id string) (netip.Addr, bool) { a, _, ok := m.presence.LastRequest(id); return a, ok },
 	})
 
 	return err

@@ -39,7 +39,7 @@ func TestListOfMinions(t *testing.T) {
 
 	must(t, r.m.keys.Delete("new"))
 	until(t, "what is known of a deleted key is gone", func() bool {
-		_, _, ok := r.m.presence.LastAsked("new", false)
+		_, _, ok := r.m.presence.LastSignIn("new", false)
 		return !ok
 	})
 }

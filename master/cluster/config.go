@@ -67,10 +67,10 @@ type Handler interface {
 	// Publish brings a job that a peer has published, to be sent to our
 	// minions with the same job id. It may come late.
 	Publish(ctx context.Context, peer string, load *value.Map, late Late) error
-	// SentLate says that a job of this master has reached a peer only now; Lost jobs have never
-	// reached one that was there all the time. Passed counts what was published here within an
-	// age. They must be quick.
-	SentLate(load *value.Map, age time.Duration)
+	// JobReachedLate says that a job of this master has reached a peer only now. LostJob says
+	// that one has never reached a peer that was there all the time. Passed counts what was
+	// published here within an age. They must be quick.
+	JobReachedLate(load *value.Map, age time.Duration)
 	LostJob(peer string, load *value.Map)
 	Passed(age time.Duration) int
 	// Return brings the return of a job. It must be durable before Return
@@ -80,24 +80,24 @@ type Handler interface {
 	// state; pub is empty where the event does not have it. The truth is on the
 	// folder. It must not block.
 	KeyChanged(id string, st wire.KeyState, pub string)
-	// Subscribed brings who listens at a peer, and its address; CutOff what minions may miss
-	// by what was seen there. They must be quick.
-	Subscribed(peer string, from netip.Addr, s Subs)
-	CutOff(peer string, cuts []Cut)
-	// Started brings processes of minions that a peer has seen or was told of, and returns
-	// those that were not known; AllStarted gives all, at most so many. They must be quick.
-	Started(peer string, starts []Start) (fresh []Start)
-	AllStarted(most int) []Start
-	// Taken brings requests of minions that a peer has taken, as Pool.Taken
-	// names them; AllTaken gives those that were taken here, at most so many.
-	Taken(requests [][16]byte)
-	AllTaken(most int) [][16]byte
-	// Connected says that what SendData takes reaches a peer from now on; Data brings
-	// what a peer has sent so. They must be quick.
-	Connected(peer string)
-	Data(peer string, b []byte)
-	// Lost says that a peer is not there any more, and when it was last heard.
-	Lost(peer string, heard time.Time)
+	// PeerSubscribed brings who listens at a peer, and the peer's address. PeerCutOff brings
+	// subscriptions that ended at a peer and may miss jobs. They must be quick.
+	PeerSubscribed(peer string, from netip.Addr, s Subs)
+	PeerCutOff(peer string, cuts []Cut)
+	// LearnStarts brings processes of minions that a peer has seen or was told of, and returns
+	// those that were not known. KnownStarts returns all, at most so many. They must be quick.
+	LearnStarts(peer string, starts []Start) (fresh []Start)
+	KnownStarts(most int) []Start
+	// LearnNonces brings requests of minions that a peer has taken, as Pool.Taken names them.
+	// OwnNonces returns those that were taken here, at most so many.
+	LearnNonces(requests [][16]byte)
+	OwnNonces(most int) [][16]byte
+	// PeerConnected says that SendData reaches a peer from now on. PeerData brings what a peer
+	// has sent with it. They must be quick.
+	PeerConnected(peer string)
+	PeerData(peer string, b []byte)
+	// PeerLost says that a peer is not there any more, and when it was last heard.
+	PeerLost(peer string, heard time.Time)
 	// Removed says that this master was removed and must stop serving.
 	Removed()
 }

@@ -64,7 +64,7 @@ func (l *link) dropData() {
 // connected begins a connection, after dropData.
 func (l *link) connected() {
 	if h := l.p.handler.Load(); h != nil {
-		(*h).Connected(l.id)
+		(*h).PeerConnected(l.id)
 	}
 }
 
@@ -144,7 +144,7 @@ func (p *Pool) heardData(peer string, data []byte) error {
 		return fmt.Errorf("%w: data", errOwn)
 	}
 	if h := p.handler.Load(); h != nil {
-		(*h).Data(peer, append([]byte(nil), b...))
+		(*h).PeerData(peer, append([]byte(nil), b...))
 	}
 	return nil
 }

@@ -188,11 +188,11 @@ func (p *Pool) spread(o outgoing) int {
 // is acknowledged, and there is no event.
 var ErrRefused = errors.New("the return is refused")
 
-// ErrAlone says that no peer is there that could keep a return.
-var ErrAlone = errors.New("no other master is connected")
+// ErrNoPeer says that no peer is there that could keep a return.
+var ErrNoPeer = errors.New("no other master is connected")
 
 // Keep hands a return to all peers and waits until one of them has kept
-// it, so that it survives the loss of this master. ErrAlone says that there is
+// it, so that it survives the loss of this master. ErrNoPeer says that there is
 // nobody; the return is queued nevertheless.
 func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 	packed, err := wire.Pack(load)
@@ -215,7 +215,7 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 		default:
 		}
 	}}) == 0 || !accompanied {
-		return ErrAlone
+		return ErrNoPeer
 	}
 
 	look := time.NewTicker(lookEvery)
@@ -230,12 +230,12 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 				alone = 0
 			}
 			if alone >= maxLooks {
-				return ErrAlone // the last one has gone meanwhile
+				return ErrNoPeer // the last one has gone meanwhile
 			}
 		case <-ctx.Done():
 			return fmt.Errorf("wait for a peer to keep a return: %w", ctx.Err())
 		case <-p.ctx.Done():
-			return ErrAlone
+			return ErrNoPeer
 		}
 	}
 }

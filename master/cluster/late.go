@@ -85,7 +85,7 @@ func (l *link) sentLate(i *item) {
 	if err != nil || !p.retell(l, i) {
 		return
 	}
-	(*h).SentLate(load, p.cfg.Now().Sub(i.at))
+	(*h).JobReachedLate(load, p.cfg.Now().Sub(i.at))
 }
 
 // retell queues a job again for the peers that have it already, unless it still waits for one.

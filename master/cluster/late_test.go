@@ -142,7 +142,7 @@ func TestLateJob(t *testing.T) {
 	}
 
 	ret := "salt/job/" + jids[0] + "/ret/m1"
-	if err := a.Keep(within(t), ret, value.NewMap("jid", jids[0], "id", "m1", "return", true)); !errors.Is(err, ErrAlone) {
+	if err := a.Keep(within(t), ret, value.NewMap("jid", jids[0], "id", "m1", "return", true)); !errors.Is(err, ErrNoPeer) {
 		t.Errorf("a return: %v", err)
 	}
 

@@ -289,12 +289,12 @@ func (p *Pool) Serve(h Handler) error {
 	p.early = nil
 	p.mu.Unlock()
 
-	h.Taken(early)
+	h.LearnNonces(early)
 	for _, l := range links {
 		if !l.plain && l.up.Load() {
 			l.allTaken()
 			l.poke() // starts wait for the handler
-			h.Connected(l.id)
+			h.PeerConnected(l.id)
 		}
 	}
 

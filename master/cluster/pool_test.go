@@ -157,8 +157,8 @@ func (m *member) KeyChanged(id string, _ wire.KeyState, _ string) {
 // pool's.
 type hears struct{ *member }
 
-func (m hears) Subscribed(peer string, _ netip.Addr, s Subs) { m.note("subs", peer, s) }
-func (m hears) CutOff(peer string, cuts []Cut) {
+func (m hears) PeerSubscribed(peer string, _ netip.Addr, s Subs) { m.note("subs", peer, s) }
+func (m hears) PeerCutOff(peer string, cuts []Cut) {
 	for _, c := range cuts {
 		now := time.Now()
 		m.note(fmt.Sprint("cut ", now.Sub(c.Since).Round(time.Second), " ", c.Until.Sub(now).Round(time.Second)),
@@ -166,7 +166,7 @@ func (m hears) CutOff(peer string, cuts []Cut) {
 	}
 }
 
-func (m hears) Started(_ string, starts []Start) (fresh []Start) {
+func (m hears) LearnStarts(_ string, starts []Start) (fresh []Start) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range starts {
@@ -178,13 +178,13 @@ func (m hears) Started(_ string, starts []Start) (fresh []Start) {
 	return fresh
 }
 
-func (m hears) AllStarted(int) []Start {
+func (m hears) KnownStarts(int) []Start {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.starts)
 }
 
-func (m hears) SentLate(load *value.Map, age time.Duration) {
+func (m hears) JobReachedLate(load *value.Map, age time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.late = append(m.late, "sent "+load.Str("jid"))
@@ -199,27 +199,27 @@ func (m hears) LostJob(peer string, load *value.Map) {
 
 func (m hears) Passed(time.Duration) int { return 7 }
 
-func (m hears) Lost(peer string, _ time.Time) { m.note("lost", peer, nil) }
+func (m hears) PeerLost(peer string, _ time.Time) { m.note("lost", peer, nil) }
 
-func (m hears) Taken(list [][16]byte) {
+func (m hears) LearnNonces(list [][16]byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taken = append(m.taken, list...)
 }
 
-func (m hears) Connected(peer string) {
+func (m hears) PeerConnected(peer string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.heard = append(m.heard, "connected "+peer)
 }
 
-func (m hears) Data(peer string, b []byte) {
+func (m hears) PeerData(peer string, b []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.heard = append(m.heard, fmt.Sprint(peer, " ", len(b)))
 }
 
-func (m hears) AllTaken(int) [][16]byte { return [][16]byte{{1}, {2}} }
+func (m hears) OwnNonces(int) [][16]byte { return [][16]byte{{1}, {2}} }
 
 func (m *member) note(what, peer string, s Subs) {
 	m.mu.Lock()
@@ -636,7 +636,7 @@ func TestRestart(t *testing.T) {
 
 	b.Close()
 	c2.Close()
-	if err := a.Keep(within(t), "salt/job/20261121073619941881/ret/last", value.NewMap()); !errors.Is(err, ErrAlone) {
+	if err := a.Keep(within(t), "salt/job/20261121073619941881/ret/last", value.NewMap()); !errors.Is(err, ErrNoPeer) {
 		t.Errorf("%v", err)
 	}
 }

@@ -245,7 +245,7 @@ func (l *link) takeStarts(now time.Time) (msgs []any) {
 	s := &l.starts
 	if h := l.p.handler.Load(); s.all && h != nil {
 		s.all = false
-		list := (*h).AllStarted(maxStarts)
+		list := (*h).KnownStarts(maxStarts)
 		for ; len(list) > startMessage; list = list[startMessage:] {
 			msgs = append(msgs, startedMsg{starts: list[:startMessage]})
 		}

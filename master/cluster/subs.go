@@ -226,17 +226,17 @@ type news struct {
 func (n *news) tell(p *Pool, h Handler) {
 	switch m := n.msg.(type) {
 	case subsMsg:
-		h.Subscribed(n.peer, n.from, m.subs)
+		h.PeerSubscribed(n.peer, n.from, m.subs)
 	case cutMsg:
-		h.CutOff(n.peer, m.cuts)
+		h.PeerCutOff(n.peer, m.cuts)
 	case startedMsg:
 		waited := p.cfg.Now().Sub(n.at)
 		for i := range m.starts {
 			m.starts[i].Age += waited
 		}
-		p.relay(n.peer, h.Started(n.peer, m.starts))
+		p.relay(n.peer, h.LearnStarts(n.peer, m.starts))
 	case nil:
-		h.Lost(n.peer, n.at)
+		h.PeerLost(n.peer, n.at)
 	}
 }
 

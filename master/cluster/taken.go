@@ -47,7 +47,7 @@ func (l *link) tellTaken(list ...[16]byte) {
 // allTaken begins a connection.
 func (l *link) allTaken() {
 	if h := l.p.handler.Load(); h != nil {
-		l.tellTaken((*h).AllTaken(maxTaken)...)
+		l.tellTaken((*h).OwnNonces(maxTaken)...)
 	}
 }
 
@@ -98,7 +98,7 @@ func (p *Pool) heardTaken(data []byte) error {
 	p.mu.Unlock()
 
 	if h != nil {
-		(*h).Taken(list)
+		(*h).LearnNonces(list)
 	}
 
 	return nil

@@ -34,17 +34,17 @@ const ownSegment = -1
 
 // Errors of Peers.Keep.
 var (
-	// ErrAlone means that other masters belong to the cluster, and none is
+	// ErrNoPeer means that other masters belong to the cluster, and none is
 	// connected.
-	ErrAlone = errors.New("no other master that keeps returns is connected")
-	// ErrSingle means that no other master belongs to the cluster.
-	ErrSingle = errors.New("the cluster has one master")
+	ErrNoPeer = errors.New("no other master that keeps returns is connected")
+	// ErrOnlyMaster means that no other master belongs to the cluster.
+	ErrOnlyMaster = errors.New("the cluster has one master")
 )
 
 // Peers are the other masters.
 type Peers interface {
 	// Keep sends a return to all of them and waits until one has it on its
-	// disk. ErrAlone and ErrSingle say that there is nobody.
+	// disk. ErrNoPeer and ErrOnlyMaster say that there is nobody.
 	Keep(ctx context.Context, r Return) error
 }
 
@@ -175,7 +175,7 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	if o.err != nil {
 		return o.stored, o.err
 	}
-	if perr == nil || errors.Is(perr, ErrSingle) {
+	if perr == nil || errors.Is(perr, ErrOnlyMaster) {
 		c.cfg.Degraded(nil)
 		c.vol.add(r.copy())
 		return o.stored, nil
@@ -187,7 +187,7 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	case verr == nil:
 		c.cfg.Degraded(fmt.Errorf("returns are kept by this master and the shared folder: %w", perr))
 		return o.stored, nil
-	case errors.Is(perr, ErrAlone):
+	case errors.Is(perr, ErrNoPeer):
 		c.cfg.Degraded(fmt.Errorf("returns are kept by this master alone: %w, and the shared folder does not take them: %w",
 			perr, verr))
 		return o.stored, nil

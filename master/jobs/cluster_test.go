@@ -128,7 +128,7 @@ func TestAloneInTheFolder(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
 	a := member(t, "10.0.0.1", shared, t.TempDir())
-	a.peers.err = ErrAlone
+	a.peers.err = ErrNoPeer
 	must(t,
 		a.SaveLoad(context.Background(), jid1, value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"),
 			[]string{"m1", "m2"}))
@@ -180,16 +180,16 @@ func TestFolderGone(t *testing.T) {
 	must(t, os.Mkdir(shared, 0o700))
 	a := member(t, "10.0.0.1", shared, t.TempDir())
 	must(t, os.Rename(shared, shared+".away"))
-	a.peers.err = ErrSingle
+	a.peers.err = ErrOnlyMaster
 	must(t, a.save("m1", "one"))
 
 	if a.state() != nil {
 		t.Errorf("one master: %v", a.state())
 	}
 
-	a.peers.err = ErrAlone
+	a.peers.err = ErrNoPeer
 	must(t, a.save("m2", "two"))
-	if err := a.state(); !errors.Is(err, ErrAlone) || !errors.Is(err, os.ErrNotExist) {
+	if err := a.state(); !errors.Is(err, ErrNoPeer) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("alone: %v", err)
 	}
 

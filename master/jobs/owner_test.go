@@ -111,7 +111,7 @@ func TestFolderKeepsTheHigherRank(t *testing.T) {
 			shared := t.TempDir()
 			a := member(t, "10.0.0.1", shared, t.TempDir())
 			b := member(t, "10.0.0.2", shared, t.TempDir())
-			a.peers.err, b.peers.err = ErrAlone, ErrAlone
+			a.peers.err, b.peers.err = ErrNoPeer, ErrNoPeer
 			must(t, a.SaveLoad(context.Background(), jid1, c.first.Clone(), []string{"m1"}))
 			must(t, a.save("m1", "one")) // hands over what waits
 			must(t, b.SaveLoad(context.Background(), jid1, c.second.Clone(), []string{"m2"}))

@@ -17,11 +17,11 @@ func (s *Secrets) SetClusterSeed(text string) error {
 	s.seedGen.Add(1) // after the seed, see openSession
 	s.mu.Unlock()
 	if changed && s.files != nil {
-		return s.files.clear()
+		return s.files.removeAll()
 	}
 	return nil
 }
 
 // RotationAsked takes the drop file of RequestRotation away and tells
 // whether there was one, for a cluster, in which RotateIfDue does nothing.
-func (s *Secrets) RotationAsked() bool { return s.dropped() }
+func (s *Secrets) RotationAsked() bool { return s.takeDropFile() }

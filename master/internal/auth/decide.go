@@ -12,16 +12,16 @@ import (
 
 // verdict is what a sign-in has come to.
 type verdict struct {
-	act     string // event, "" for none
-	ret     any    // field ret of the answer when it is not accepted
-	pub     *rsa.PublicKey
-	pem     string  // accepted key; session keys depend on it
-	known   bool    // the key was accepted before
-	stored  bool    // the key was stored as accepted now
-	busy    bool    // come back later
-	trouble string  // why it is busy, if that is known
-	again   bool    // the key changed meanwhile, decide again
-	ready   *answer // made while the key was being stored; nil: not yet
+	act         string // event, "" for none
+	ret         any    // field ret of the answer when it is not accepted
+	pub         *rsa.PublicKey
+	pem         string  // accepted key; session keys depend on it
+	wasAccepted bool    // the key was accepted before
+	newlyStored bool    // the key was stored as accepted now
+	busy        bool    // come back later
+	busyReason  string  // why it is busy, if that is known
+	keyChanged  bool    // the key changed meanwhile, decide again
+	prepared    *answer // made while the key was being stored; nil: not yet
 }
 
 func refused(act string) verdict { return verdict{act: act, ret: false} }
@@ -31,7 +31,7 @@ func refused(act string) verdict { return verdict{act: act, ret: false} }
 // changes the key at the same time the decision is made again.
 func (s *Service) decide(ctx context.Context, r request, from netip.AddrPort) verdict {
 	for range 3 {
-		if v := s.decideOnce(ctx, r, from); !v.again {
+		if v := s.decideOnce(ctx, r, from); !v.keyChanged {
 			return v
 		}
 	}
@@ -54,7 +54,7 @@ func (s *Service) decideOnce(ctx context.Context, r request, from netip.AddrPort
 	e, found := s.cfg.Keys.Lookup(r.id)
 	switch {
 	case s.cfg.OpenMode:
-		return s.open(ctx, r, e, from)
+		return s.acceptAnyKey(ctx, r, e, from)
 	case found && e.State == keys.Rejected:
 		s.log.Info("key is rejected", "minion", r.id, "peer", from)
 		return refused(ActReject)
@@ -77,20 +77,20 @@ func (s *Service) accepted(ctx context.Context, r request, e keys.Entry, from ne
 		s.log.Error("the accepted key is unusable", "minion", r.id, "error", err)
 		return refused("")
 	}
-	return verdict{act: ActAccept, pub: pub, pem: e.PEM, known: true}
+	return verdict{act: ActAccept, pub: pub, pem: e.PEM, wasAccepted: true}
 }
 
 // denied keeps a key that does not match the one on file.
 func (s *Service) denied(ctx context.Context, r request, from netip.AddrPort) verdict {
-	s.mismatches.log(s.log, slog.LevelError, "sign-in with another key than the one on file; this may be an attack",
+	s.mismatches.logLimited(s.log, slog.LevelError, "sign-in with another key than the one on file; this may be an attack",
 		"minion", r.id, "peer", from)
-	if _, err := s.parse(r.pub); err != nil {
+	if _, err := s.parsePublic(r.pub); err != nil {
 		return refused(ActDenied)
 	}
 	if _, have := s.cfg.Keys.Denied(r.id); have {
 		return refused(ActDenied)
 	}
-	if err := s.store(ctx, func() error { return s.cfg.Keys.DenyFrom(from.Addr(), r.id, r.pub) }); err != nil && !errors.Is(err, keys.ErrPendingFull) {
+	if err := s.changeStore(ctx, func() error { return s.cfg.Keys.DenyFrom(from.Addr(), r.id, r.pub) }); err != nil && !errors.Is(err, keys.ErrPendingFull) {
 		s.log.Error("storing a denied key", "minion", r.id, "error", err)
 	}
 	return refused(ActDenied)
@@ -98,13 +98,13 @@ func (s *Service) denied(ctx context.Context, r request, from netip.AddrPort) ve
 
 // unknown is the first contact of an id.
 func (s *Service) unknown(ctx context.Context, r request, from netip.AddrPort) verdict {
-	pub, err := s.parse(r.pub)
+	pub, err := s.parsePublic(r.pub)
 	if err != nil {
 		s.log.Info("new key is unusable", "minion", r.id, "peer", from, "error", err)
 		return refused(ActError)
 	}
 	if s.cfg.Autosign.Reject(r.id) {
-		return s.put(ctx, r, keys.Entry{}, keys.Rejected, refused(ActReject),
+		return s.storeKey(ctx, r, keys.Entry{}, keys.Rejected, refused(ActReject),
 			"new key rejected by autoreject_file", from)
 	}
 
@@ -113,11 +113,11 @@ func (s *Service) unknown(ctx context.Context, r request, from netip.AddrPort) v
 	case err != nil:
 		return s.failed(r, keys.Accepted, err, from)
 	case accept:
-		v := verdict{act: ActAccept, pub: pub, pem: r.pub, stored: true}
-		return s.put(ctx, r, keys.Entry{}, keys.Accepted, v, "new key accepted automatically", from)
+		v := verdict{act: ActAccept, pub: pub, pem: r.pub, newlyStored: true}
+		return s.storeKey(ctx, r, keys.Entry{}, keys.Accepted, v, "new key accepted automatically", from)
 	}
 
-	return s.put(ctx, r, keys.Entry{}, keys.Pending, verdict{act: ActPend, ret: true}, "new key is pending", from)
+	return s.storeKey(ctx, r, keys.Entry{}, keys.Pending, verdict{act: ActPend, ret: true}, "new key is pending", from)
 }
 
 // pending is a further contact before the administrator has decided.
@@ -125,7 +125,7 @@ func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from net
 	if s.cfg.Autosign.Reject(r.id) {
 		old := r
 		old.pub = e.PEM // whatever key comes, the one on file is rejected
-		return s.put(ctx, old, e, keys.Rejected, refused(ActReject), "pending key rejected by autoreject_file", from)
+		return s.storeKey(ctx, old, e, keys.Rejected, refused(ActReject), "pending key rejected by autoreject_file", from)
 	}
 
 	if r.pub != e.PEM {
@@ -138,8 +138,8 @@ func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from net
 			return s.failed(r, keys.Accepted, err, from)
 		}
 		if accept {
-			v := verdict{act: ActAccept, pub: pub, pem: e.PEM, stored: true}
-			return s.put(ctx, r, e, keys.Accepted, v, "pending key accepted automatically", from)
+			v := verdict{act: ActAccept, pub: pub, pem: e.PEM, newlyStored: true}
+			return s.storeKey(ctx, r, e, keys.Accepted, v, "pending key accepted automatically", from)
 		}
 	}
 
@@ -147,26 +147,26 @@ func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from net
 	return verdict{act: ActPend, ret: true}
 }
 
-// open is open_mode: whatever key comes is accepted.
-func (s *Service) open(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
-	pub, err := s.parse(r.pub)
+// acceptAnyKey is open_mode: whatever key comes is accepted.
+func (s *Service) acceptAnyKey(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
+	pub, err := s.parsePublic(r.pub)
 	if err != nil {
 		s.log.Info("key is unusable", "minion", r.id, "peer", from, "error", err)
 		return refused("")
 	}
-	v := verdict{act: ActAccept, pub: pub, pem: r.pub, known: e.State == keys.Accepted && e.PEM == r.pub}
-	if v.known {
+	v := verdict{act: ActAccept, pub: pub, pem: r.pub, wasAccepted: e.State == keys.Accepted && e.PEM == r.pub}
+	if v.wasAccepted {
 		return v
 	}
-	v.stored = true
-	return s.put(ctx, r, e, keys.Accepted, v, "key accepted in open mode", from)
+	v.newlyStored = true
+	return s.storeKey(ctx, r, e, keys.Accepted, v, "key accepted in open mode", from)
 }
 
-// put stores the key in place of old and returns v, or what to say when that
+// storeKey stores the key in place of old and returns v, or what to say when that
 // fails. The answer is made meanwhile, if making it leaves nothing behind:
 // otherwise the minions that share a write would wait for each other's RSA work
 // after it.
-func (s *Service) put(
+func (s *Service) storeKey(
 	ctx context.Context,
 	r request,
 	old keys.Entry,
@@ -184,16 +184,16 @@ func (s *Service) put(
 		go func() { ready <- s.answer(making, r, v, from) }() // received below
 	}
 
-	err := s.store(ctx, func() error { return s.cfg.Keys.SwapFrom(from.Addr(), r.id, old, st, r.pub) })
+	err := s.changeStore(ctx, func() error { return s.cfg.Keys.SwapFrom(from.Addr(), r.id, old, st, r.pub) })
 	if ready != nil {
 		if err != nil {
 			stop()
 		}
-		v.ready = <-ready
+		v.prepared = <-ready
 	}
 
 	if errors.Is(err, keys.ErrChanged) {
-		return verdict{again: true}
+		return verdict{keyChanged: true}
 	}
 	if st == keys.Rejected && errors.Is(err, keys.ErrPendingFull) {
 		return v // refused in any case, and not kept
@@ -214,19 +214,19 @@ func (s *Service) put(
 // keys look like a full master, everything else is a matter of time.
 func (s *Service) failed(r request, st keys.State, err error, from netip.AddrPort) verdict {
 	if errors.Is(err, keys.ErrPendingFull) {
-		s.full.log(s.log, slog.LevelWarn, "sign-in refused", "minion", r.id, "peer", from, "error", err)
+		s.full.logLimited(s.log, slog.LevelWarn, "sign-in refused", "minion", r.id, "peer", from, "error", err)
 		return verdict{act: ActFull, ret: "full"}
 	}
 	v := verdict{busy: true}
 	if s.cfg.Trouble != nil {
-		v.trouble = s.cfg.Trouble()
+		v.busyReason = s.cfg.Trouble()
 	}
-	s.unstored.log(s.log, slog.LevelError, "storing a minion key", "minion", r.id, "peer", from, "state",
-		st.String(), "error", err, "because", v.trouble)
+	s.unstored.logLimited(s.log, slog.LevelError, "storing a minion key", "minion", r.id, "peer", from, "state",
+		st.String(), "error", err, "because", v.busyReason)
 	return v
 }
 
-func (s *Service) parse(pem string) (*rsa.PublicKey, error) {
+func (s *Service) parsePublic(pem string) (*rsa.PublicKey, error) {
 	return s.cfg.Keys.Bounds().ParsePublic([]byte(pem))
 }
 
@@ -237,7 +237,7 @@ func (s *Service) autosign(ctx context.Context, r request) (accept bool, err err
 		return !s.cfg.Autosign.Doubtful(r.id), nil
 	}
 	answer := make(chan bool, 1)
-	if err := s.store(ctx, func() error {
+	if err := s.changeStore(ctx, func() error {
 		answer <- !s.cfg.Autosign.Doubtful(r.id) && s.cfg.Autosign.Accept(r.id, grainTexts(r.grains))
 		return nil
 	}); err != nil {
@@ -246,13 +246,13 @@ func (s *Service) autosign(ctx context.Context, r request) (accept bool, err err
 	return <-answer, nil
 }
 
-// store runs a change of the key store. It comes back when ctx is done or the
+// changeStore runs a change of the key store. It comes back when ctx is done or the
 // wait is over even if the disk hangs; the change then keeps its slot until
 // the disk answers, and no more than diskSlots can hang so.
-func (s *Service) store(ctx context.Context, change func() error) error {
+func (s *Service) changeStore(ctx context.Context, change func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.MaxWait)
 	defer cancel()
-	leave, err := s.disk.enter(ctx)
+	leave, err := s.disk.waitSlot(ctx)
 	if err != nil {
 		return err
 	}

@@ -14,28 +14,28 @@ var errBusy = errors.New("too much work at once")
 // queue is full, or has waited too long, is turned away and counted: working
 // off requests whose senders have given up only makes a storm longer.
 type gate struct {
-	slots   chan struct{}
-	queue   int64
-	wait    time.Duration
-	waiting atomic.Int64
-	busy    atomic.Uint64 // callers turned away
+	slots      chan struct{}
+	queue      int64
+	wait       time.Duration
+	waiting    atomic.Int64
+	turnedAway atomic.Uint64 // callers turned away
 }
 
 func newGate(slots, queue int, wait time.Duration) *gate {
 	return &gate{slots: make(chan struct{}, slots), queue: int64(queue), wait: wait}
 }
 
-// enter waits for a slot. The error is errBusy or that of ctx.
-func (g *gate) enter(ctx context.Context) (leave func(), err error) {
+// waitSlot waits for a slot. The error is errBusy or that of ctx.
+func (g *gate) waitSlot(ctx context.Context) (leave func(), err error) {
 	select {
 	case g.slots <- struct{}{}:
-		return g.leave, nil
+		return g.freeSlot, nil
 	default:
 	}
 
 	if g.waiting.Add(1) > g.queue {
 		g.waiting.Add(-1)
-		g.busy.Add(1)
+		g.turnedAway.Add(1)
 		return nil, errBusy
 	}
 	defer g.waiting.Add(-1)
@@ -44,14 +44,14 @@ func (g *gate) enter(ctx context.Context) (leave func(), err error) {
 	defer t.Stop()
 	select {
 	case g.slots <- struct{}{}:
-		return g.leave, nil
+		return g.freeSlot, nil
 	case <-t.C:
-		g.busy.Add(1)
+		g.turnedAway.Add(1)
 		return nil, errBusy
 	case <-ctx.Done():
-		g.busy.Add(1)
+		g.turnedAway.Add(1)
 		return nil, ctx.Err()
 	}
 }
 
-func (g *gate) leave() { <-g.slots }
+func (g *gate) freeSlot() { <-g.slots }

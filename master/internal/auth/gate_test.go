@@ -11,14 +11,14 @@ import (
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(1, 2, time.Second)
-		leave, err := g.enter(t.Context())
+		leave, err := g.waitSlot(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 
 		results := make(chan error, 2)
 		wait := func(ctx context.Context) {
-			leave, err := g.enter(ctx)
+			leave, err := g.waitSlot(ctx)
 			results <- err
 			if err == nil {
 				leave()
@@ -30,7 +30,7 @@ func TestGate(t *testing.T) {
 		go wait(t.Context())
 		synctest.Wait()
 
-		if _, err := g.enter(t.Context()); !errors.Is(err, errBusy) {
+		if _, err := g.waitSlot(t.Context()); !errors.Is(err, errBusy) {
 			t.Errorf("third in a queue of two: %v", err)
 		}
 
@@ -51,8 +51,8 @@ func TestGate(t *testing.T) {
 			t.Errorf("after the first has left: %v", err)
 		}
 
-		if n := g.waiting.Load(); n != 0 || g.busy.Load() != 3 {
-			t.Errorf("%d waiting, %d turned away", n, g.busy.Load())
+		if n := g.waiting.Load(); n != 0 || g.turnedAway.Load() != 3 {
+			t.Errorf("%d waiting, %d turned away", n, g.turnedAway.Load())
 		}
 	})
 }

@@ -13,9 +13,9 @@ const (
 	window = 10 * time.Second
 )
 
-// occasional logs a message that a stranger can provoke, without letting him
+// limitedLog logs a message that a stranger can provoke, without letting him
 // fill the disk with it.
-type occasional struct {
+type limitedLog struct {
 	now func() time.Time
 
 	mu      sync.Mutex
@@ -24,7 +24,7 @@ type occasional struct {
 	skipped int
 }
 
-func (o *occasional) log(l *slog.Logger, level slog.Level, msg string, args ...any) {
+func (o *limitedLog) logLimited(l *slog.Logger, level slog.Level, msg string, args ...any) {
 	now := o.now()
 	o.mu.Lock()
 	skipped := 0

@@ -15,32 +15,32 @@ const (
 	paceOther  = 4
 )
 
-// pace counts sign-ins by accepted ids.
-type pace struct {
-	mu sync.Mutex
-	of map[string]*paced
+// signInPace counts sign-ins by accepted ids.
+type signInPace struct {
+	mu   sync.Mutex
+	byID map[string]*paceCount
 }
 
-type paced struct {
+type paceCount struct {
 	since      time.Time
 	own, other int
 }
 
-func newPace() *pace { return &pace{of: map[string]*paced{}} }
+func newSignInPace() *signInPace { return &signInPace{byID: map[string]*paceCount{}} }
 
-// quick reports whether a sign-in of an accepted id need not wait with the
+// skipsQueue reports whether a sign-in of an accepted id need not wait with the
 // strangers; own says that it comes from the id's own address.
-func (p *pace) quick(id string, own bool, now time.Time) bool {
+func (p *signInPace) skipsQueue(id string, own bool, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.of[id]
+	c := p.byID[id]
 	if c == nil {
-		c = &paced{since: now}
-		p.of[id] = c
+		c = &paceCount{since: now}
+		p.byID[id] = c
 	}
 
 	if d := now.Sub(c.since); d >= paceWindow || d < 0 {
-		*c = paced{since: now}
+		*c = paceCount{since: now}
 	}
 
 	if own {
@@ -52,8 +52,8 @@ func (p *pace) quick(id string, own bool, now time.Time) bool {
 	return c.other <= paceOther
 }
 
-func (p *pace) forget(id string) {
+func (p *signInPace) forget(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.of, id)
+	delete(p.byID, id)
 }

@@ -16,10 +16,10 @@ import (
 
 // answer is what a minion is told.
 type answer struct {
-	payload any
-	act     string // event, "" for none
-	in      bool   // with the keys
-	process Process
+	payload  any
+	act      string // event, "" for none
+	accepted bool   // with the keys
+	process  Process
 }
 
 // Process tells the processes of a minion apart. A minion draws its token when it starts and
@@ -37,15 +37,15 @@ func processOf(token []byte) Process {
 // the gates: who has no accepted key yet, or shows one too often, gets at most
 // half of the workers.
 func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.AddrPort) *answer {
-	if !v.known || !s.pace.quick(r.id, s.proven(r.id, from), s.cfg.Secrets.cfg.Now()) {
-		leave, err := s.strangers.enter(ctx)
+	if !v.wasAccepted || !s.pace.skipsQueue(r.id, s.fromOwnAddress(r.id, from), s.cfg.Secrets.cfg.Now()) {
+		leave, err := s.strangers.waitSlot(ctx)
 		if err != nil {
 			return &answer{payload: busyText}
 		}
 		defer leave()
 	}
 
-	leave, err := s.known.enter(ctx)
+	leave, err := s.known.waitSlot(ctx)
 	if err != nil {
 		return &answer{payload: busyText}
 	}
@@ -69,12 +69,12 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 	}
 
 	m.Set("nonce", r.nonce)
-	return &answer{s.signed(m, r.sigAlgo), v.act, true, process}
+	return &answer{s.signedMap(m, r.sigAlgo), v.act, true, process}
 }
 
-// proven reports whether an id last proved itself from this address. When
+// fromOwnAddress reports whether an id last proved itself from this address. When
 // nobody knows, no address is another one.
-func (s *Service) proven(id string, from netip.AddrPort) bool {
+func (s *Service) fromOwnAddress(id string, from netip.AddrPort) bool {
 	if s.cfg.Proven == nil {
 		return true
 	}
@@ -87,11 +87,11 @@ func (s *Service) verdictReply(r request, ret any) any {
 	if r.version < 2 {
 		return unsigned(ret)
 	}
-	return s.signed(value.NewMap("ret", ret, "nonce", r.nonce), r.sigAlgo)
+	return s.signedMap(value.NewMap("ret", ret, "nonce", r.nonce), r.sigAlgo)
 }
 
-// signed wraps a map with the signature over exactly the bytes that are sent.
-func (s *Service) signed(m *value.Map, algo string) any {
+// signedMap wraps a map with the signature over exactly the bytes that are sent.
+func (s *Service) signedMap(m *value.Map, algo string) any {
 	load, err := msgpack.Marshal(m, msgpack.Raw)
 	if err == nil {
 		var sig []byte
@@ -120,13 +120,13 @@ func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *val
 		if token, p, err = s.returnToken(r, v.pub); err != nil {
 			// As in Salt the answer goes out without a token, and a minion
 			// that knows the master refuses it.
-			s.badTokens.log(s.log, slog.LevelWarn, "token of a sign-in does not open", "minion", r.id, "peer", from)
+			s.badTokens.logLimited(s.log, slog.LevelWarn, "token of a sign-in does not open", "minion", r.id, "peer", from)
 		} else {
 			m.Set("token", token)
 		}
 	}
 
-	key, digest := sec.current()
+	key, digest := sec.currentKey()
 	shared, err := crypt.Encrypt(v.pub, r.encAlgo, []byte(key.String()))
 	if err != nil {
 		return nil, 0, err

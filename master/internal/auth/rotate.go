@@ -27,18 +27,18 @@ func (s *Secrets) dropFile() string    { return filepath.Join(s.cfg.CacheDir, ".
 // has asked for a new one while the master was down.
 func (s *Secrets) openPublishKey() error {
 	p, err := s.readPublishKey()
-	asked := s.dropped()
+	asked := s.takeDropFile()
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return s.Rotate()
 	case err != nil:
 		s.cfg.Logger.Warn("the kept publish key is unusable, making a new one", "error", err)
 		return s.Rotate()
-	case asked || s.old(p.made):
+	case asked || s.isOld(p.made):
 		return s.Rotate()
 	}
 
-	if p.digest, err = s.digest(p.key); err != nil {
+	if p.digest, err = s.signDigest(p.key); err != nil {
 		return err
 	}
 
@@ -48,7 +48,7 @@ func (s *Secrets) openPublishKey() error {
 	return nil
 }
 
-func (s *Secrets) old(made time.Time) bool {
+func (s *Secrets) isOld(made time.Time) bool {
 	age := s.cfg.Now().Sub(made)
 	return age >= s.cfg.PublishSession || age < -time.Hour
 }
@@ -79,9 +79,9 @@ func (s *Secrets) readPublishKey() (publishKey, error) {
 	return publishKey{key: key, serial: serial, limit: serial, made: time.Unix(made, 0)}, nil
 }
 
-// reserve notes that a block of serials is used up; after a restart counting
+// reserveSerials notes that a block of serials is used up; after a restart counting
 // goes on behind it.
-func (s *Secrets) reserve(p *publishKey) error {
+func (s *Secrets) reserveSerials(p *publishKey) error {
 	limit := p.serial + serialBlock
 	text := fmt.Sprintf("%s %d %d\n", p.key.String(), limit, p.made.Unix())
 	if err := durable.Replace(s.publishFile(), []byte(text), 0o600); err != nil {
@@ -91,8 +91,8 @@ func (s *Secrets) reserve(p *publishKey) error {
 	return nil
 }
 
-// digest is the X9.31 signature over a publish key (master.py _auth_impl).
-func (s *Secrets) digest(key crypt.Key) ([]byte, error) {
+// signDigest is the X9.31 signature over a publish key (master.py _auth_impl).
+func (s *Secrets) signDigest(key crypt.Key) ([]byte, error) {
 	sum := sha256.Sum256([]byte(key.String()))
 	sig, err := crypt.X931Sign(s.cfg.Identity.Key, []byte(hex.EncodeToString(sum[:])))
 	if err != nil {
@@ -118,13 +118,13 @@ func (s *Secrets) Rotate() error {
 	}
 
 	p := publishKey{key: key, made: s.cfg.Now()}
-	if p.digest, err = s.digest(key); err != nil {
+	if p.digest, err = s.signDigest(key); err != nil {
 		return err
 	}
 
 	s.mu.Lock() // held over the write: NextPublish writes the same file
 	defer s.mu.Unlock()
-	if err := s.reserve(&p); err != nil {
+	if err := s.reserveSerials(&p); err != nil {
 		return err
 	}
 
@@ -139,7 +139,7 @@ func (s *Secrets) SetClusterKey(key crypt.Key) error {
 	}
 	s.rotateMu.Lock()
 	defer s.rotateMu.Unlock()
-	digest, err := s.digest(key)
+	digest, err := s.signDigest(key)
 	if err != nil {
 		return err
 	}
@@ -159,16 +159,16 @@ func (s *Secrets) RotateIfDue() (bool, error) {
 	s.mu.Lock()
 	made := s.pub.made
 	s.mu.Unlock()
-	if !s.dropped() && !s.old(made) {
+	if !s.takeDropFile() && !s.isOld(made) {
 		return false, nil
 	}
 	return true, s.Rotate()
 }
 
-// dropped takes a drop file away and reports whether it was a good one: a
+// takeDropFile takes a drop file away and reports whether it was a good one: a
 // regular file of mode 0400 that names this master or, as older tools write
 // it, nobody (master.py handle_key_rotate).
-func (s *Secrets) dropped() bool {
+func (s *Secrets) takeDropFile() bool {
 	path := s.dropFile()
 	st, err := os.Lstat(path)
 	if err != nil {

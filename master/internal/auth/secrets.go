@@ -190,7 +190,7 @@ func (s *Secrets) NextPublish() (crypt.Key, int64, error) {
 		return s.pub.key, 0, nil
 	}
 	if s.pub.serial >= s.pub.limit {
-		if err := s.reserve(&s.pub); err != nil {
+		if err := s.reserveSerials(&s.pub); err != nil {
 			return crypt.Key{}, 0, err
 		}
 	}
@@ -198,8 +198,8 @@ func (s *Secrets) NextPublish() (crypt.Key, int64, error) {
 	return s.pub.key, s.pub.serial, nil
 }
 
-// current is the publish key and the signature over it.
-func (s *Secrets) current() (crypt.Key, []byte) {
+// currentKey is the publish key and the signature over it.
+func (s *Secrets) currentKey() (crypt.Key, []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pub.key, s.pub.digest

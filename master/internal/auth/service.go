@@ -102,13 +102,13 @@ type Service struct {
 
 	known     *gate // RSA work, everybody passes
 	strangers *gate // passed before known by those without an accepted key, or too often
-	pace      *pace
+	pace      *signInPace
 	disk      *gate       // changes of the key store
 	closed    atomic.Bool // disk has been filled by Close
 
 	tokens sync.Map // id → verified
 
-	mismatches, badTokens, full, unstored occasional
+	mismatches, badTokens, full, unstored limitedLog
 	stats                                 struct{ signIns, accepted, tokens atomic.Uint64 }
 }
 
@@ -146,11 +146,11 @@ func New(cfg Config) (*Service, error) {
 		log:       cfg.Logger,
 		known:     newGate(cfg.Workers, cfg.Queue, cfg.MaxWait),
 		strangers: newGate(max(1, cfg.Workers/2), cfg.Queue, cfg.MaxWait),
-		pace:      newPace(),
+		pace:      newSignInPace(),
 		disk:      newGate(diskSlots, cfg.Queue, cfg.MaxWait),
 	}
 
-	for _, o := range []*occasional{&s.mismatches, &s.badTokens, &s.full, &s.unstored} {
+	for _, o := range []*limitedLog{&s.mismatches, &s.badTokens, &s.full, &s.unstored} {
 		o.now = cfg.Secrets.cfg.Now
 	}
 
@@ -187,7 +187,7 @@ func (s *Service) Close(ctx context.Context) error {
 		case s.disk.slots <- struct{}{}:
 		case <-ctx.Done():
 			for range i {
-				s.disk.leave()
+				s.disk.freeSlot()
 			}
 			return fmt.Errorf("wait for key files to be written: %w", ctx.Err())
 		}
@@ -202,7 +202,7 @@ func (s *Service) Stats() Stats {
 	return Stats{
 		SignIns:  s.stats.signIns.Load(),
 		Accepted: s.stats.accepted.Load(),
-		Busy:     s.known.busy.Load() + s.strangers.busy.Load() + s.disk.busy.Load(),
+		Busy:     s.known.turnedAway.Load() + s.strangers.turnedAway.Load() + s.disk.turnedAway.Load(),
 		Tokens:   s.stats.tokens.Load(),
 	}
 }
@@ -253,32 +253,32 @@ func (s *Service) SignInEvent(ctx context.Context, load *value.Map, version int6
 	}
 
 	v := s.decide(ctx, r, from)
-	if v.trouble != "" {
-		return fmt.Sprintf(notStored, v.trouble), Event{ID: r.id}
+	if v.busyReason != "" {
+		return fmt.Sprintf(notStored, v.busyReason), Event{ID: r.id}
 	}
 	if v.busy {
 		return busyText, Event{ID: r.id}
 	}
 
-	a := v.ready
+	a := v.prepared
 	if a == nil {
 		a = s.answer(ctx, r, v, from)
 	}
 
-	if a.in && s.cfg.Admit != nil {
+	if a.accepted && s.cfg.Admit != nil {
 		if err := s.cfg.Admit(ctx, r.id, a.process); err != nil {
 			s.log.Warn("sign-in is put off", "minion", r.id, "peer", from, "error", err)
 			return busyText, Event{ID: r.id}
 		}
 	}
 
-	if a.in {
+	if a.accepted {
 		s.stats.accepted.Add(1)
 		s.log.Info("minion signed in", "minion", r.id, "peer", from)
 	}
 
 	ev := Event{Act: a.act, ID: r.id, Pub: r.pub, Result: a.act == ActAccept || a.act == ActPend}
-	s.fire(r, v, ev)
+	s.fireEvents(r, v, ev)
 	return a.payload, ev
 }
 
@@ -352,14 +352,14 @@ func parseRequest(load *value.Map, version int64) (request, error) {
 	return r, nil
 }
 
-// fire sends the event of a sign-in (master.py _auth_impl); the order of the
+// fireEvents sends the event of a sign-in (master.py _auth_impl); the order of the
 // fields is that of the Python master.
-func (s *Service) fire(r request, v verdict, ev Event) {
+func (s *Service) fireEvents(r request, v verdict, ev Event) {
 	if s.cfg.Events == nil || ev.Act == "" {
 		return
 	}
 
-	if v.stored && s.cfg.ClusterEvents && ev.Act == ActAccept {
+	if v.newlyStored && s.cfg.ClusterEvents && ev.Act == ActAccept {
 		s.cfg.Events(TagKey, value.NewMap("result", true, "act", ActAccept, "id", r.id, "pub", r.pub))
 	}
 

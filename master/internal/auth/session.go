@@ -74,19 +74,19 @@ func makeSeed(path string, random io.Reader) (err error) {
 	return err
 }
 
-// epoch is the number of the epoch of a minion at a time. Minions change
+// epochAt is the number of the epoch of a minion at a time. Minions change
 // epochs at different times of the day, so that they do not all come to sign
 // in again at once.
-func (s *Secrets) epoch(id string, at time.Time) int64 {
+func (s *Secrets) epochAt(id string, at time.Time) int64 {
 	sum := sha256.Sum256([]byte(id))
 	period := int64(s.cfg.PublishSession / time.Second)
 	offset := int64(binary.BigEndian.Uint32(sum[:4])) % max(period, 1)
 	return (at.Unix() + offset) / max(period, 1)
 }
 
-// session derives the session key of a minion for an epoch. pem is its
+// deriveSession derives the session key of a minion for an epoch. pem is its
 // accepted key, normalised: another key has other sessions.
-func (s *Secrets) session(id, pem string, epoch int64) (crypt.Key, error) {
+func (s *Secrets) deriveSession(id, pem string, epoch int64) (crypt.Key, error) {
 	sum := sha256.Sum256([]byte(pem))
 	info := make([]byte, 0, 1+len(id)+1+sha256.Size+8)
 	info = append(info, 1) // version of this derivation
@@ -115,14 +115,14 @@ type cachedSession struct {
 	key   crypt.Key
 }
 
-// sessionOf is session with a memory for the key that was good last.
-func (s *Secrets) sessionOf(id, pem string, epoch int64) (crypt.Key, error) {
+// cachedOrDerived is session with a memory for the key that was good last.
+func (s *Secrets) cachedOrDerived(id, pem string, epoch int64) (crypt.Key, error) {
 	if v, ok := s.sessions.Load(id); ok {
 		if c := v.(*cachedSession); c.epoch == epoch && c.pem == pem && c.gen == s.seedGen.Load() {
 			return c.key, nil
 		}
 	}
-	return s.session(id, pem, epoch)
+	return s.deriveSession(id, pem, epoch)
 }
 
 // keepSession remembers a key that opened a request of an accepted minion.
@@ -141,7 +141,7 @@ func (s *Secrets) keepSession(id, pem string, epoch int64, gen uint64, key crypt
 // a part of blob, which is overwritten.
 func (s *Secrets) openSession(id, pem string, blob []byte) ([]byte, crypt.Key, error) {
 	if s.files != nil {
-		key, err := s.files.key(id)
+		key, err := s.files.sessionKey(id)
 		if err == nil {
 			if body, err := key.OpenInPlace(blob); !errors.Is(err, crypt.ErrOpen) {
 				return body, key, err
@@ -163,14 +163,14 @@ func (s *Secrets) openSession(id, pem string, blob []byte) ([]byte, crypt.Key, e
 func (s *Secrets) openDerived(id, pem string, blob []byte) ([]byte, crypt.Key, error) {
 	gen := s.seedGen.Load()
 	now := s.cfg.Now()
-	current := s.epoch(id, now)
-	epochs := [3]int64{current, current - 1, s.epoch(id, now.Add(skew))}
+	current := s.epochAt(id, now)
+	epochs := [3]int64{current, current - 1, s.epochAt(id, now.Add(skew))}
 	for i, e := range epochs {
 		if i == 2 && e == current {
 			break
 		}
 
-		key, err := s.sessionOf(id, pem, e)
+		key, err := s.cachedOrDerived(id, pem, e)
 		if err != nil {
 			return nil, crypt.Key{}, err
 		}

@@ -44,8 +44,8 @@ func openSessionFiles(cfg SecretsConfig) (*sessionFiles, error) {
 	return &sessionFiles{dir: cfg.SessionDir, period: cfg.PublishSession, now: cfg.Now, random: cfg.Random}, nil
 }
 
-// key returns the session key that all masters use for a minion now.
-func (f *sessionFiles) key(id string) (crypt.Key, error) {
+// sessionKey returns the session key that all masters use for a minion now.
+func (f *sessionFiles) sessionKey(id string) (crypt.Key, error) {
 	if err := keys.ValidID(id); err != nil {
 		return crypt.Key{}, err
 	}
@@ -57,14 +57,14 @@ func (f *sessionFiles) key(id string) (crypt.Key, error) {
 		info, err := os.Lstat(path)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			err = f.make(path, false)
+			err = f.writeKey(path, false)
 		case err == nil && f.now().Sub(info.ModTime()) > f.period:
-			err = f.make(path, true)
+			err = f.writeKey(path, true)
 		case err == nil:
-			if v, ok := f.seen.Load(id); ok && same(v.(seenFile).info, info) {
+			if v, ok := f.seen.Load(id); ok && sameFile(v.(seenFile).info, info) {
 				return v.(seenFile).key, nil
 			}
-			return f.read(id, path)
+			return f.readKey(id, path)
 		}
 
 		if err != nil && !errors.Is(err, syscall.ESTALE) {
@@ -72,14 +72,14 @@ func (f *sessionFiles) key(id string) (crypt.Key, error) {
 		}
 	}
 
-	return f.read(id, path)
+	return f.readKey(id, path)
 }
 
-func same(a, b os.FileInfo) bool {
+func sameFile(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-func (f *sessionFiles) read(id, path string) (crypt.Key, error) {
+func (f *sessionFiles) readKey(id, path string) (crypt.Key, error) {
 	text, info, err := readSecret(path)
 	if err != nil {
 		return crypt.Key{}, fmt.Errorf("read the session key of %q: %w", id, err)
@@ -92,9 +92,9 @@ func (f *sessionFiles) read(id, path string) (crypt.Key, error) {
 	return key, nil
 }
 
-// make writes a new key. When the file is missing, the first of several
+// writeKey writes a new key. When the file is missing, the first of several
 // masters wins.
-func (f *sessionFiles) make(path string, replace bool) error {
+func (f *sessionFiles) writeKey(path string, replace bool) error {
 	key, err := crypt.NewKey(f.random)
 	if err != nil {
 		return err
@@ -134,9 +134,9 @@ func (f *sessionFiles) forget(id string) error {
 	return nil
 }
 
-// clear removes all keys, since somebody knows them who must not any more. A
+// removeAll removes all keys, since somebody knows them who must not any more. A
 // minion that got another one meanwhile only signs in once more.
-func (f *sessionFiles) clear() error {
+func (f *sessionFiles) removeAll() error {
 	names, err := os.ReadDir(f.dir)
 	if err != nil {
 		return fmt.Errorf("remove the session keys: %w", err)
@@ -152,7 +152,7 @@ func (f *sessionFiles) clear() error {
 // newSession is the session key that a minion is told when it signs in.
 func (s *Secrets) newSession(id, pem string) (crypt.Key, error) {
 	if s.files != nil {
-		return s.files.key(id)
+		return s.files.sessionKey(id)
 	}
-	return s.session(id, pem, s.epoch(id, s.cfg.Now()))
+	return s.deriveSession(id, pem, s.epochAt(id, s.cfg.Now()))
 }

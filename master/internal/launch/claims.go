@@ -27,12 +27,12 @@ type claim struct {
 
 func newClaims() *claims { return &claims{open: map[string]*claim{}} }
 
-// wait claims an id for a load until leave is called. Parts of one job have it together;
+// waitForClaim claims an id for a load until leave is called. Parts of one job have it together;
 // another job waits until that one is in the job cache, or refused: what a claim will come
 // to is not known, and a batch must not be refused for the claim of who may not have its id.
-func (c *claims) wait(ctx context.Context, jid string, load *value.Map) (leave func(), err error) {
+func (c *claims) waitForClaim(ctx context.Context, jid string, load *value.Map) (leave func(), err error) {
 	for {
-		leave, ended := c.enter(jid, load)
+		leave, ended := c.tryClaim(jid, load)
 		if ended == nil {
 			return leave, nil
 		}
@@ -44,9 +44,9 @@ func (c *claims) wait(ctx context.Context, jid string, load *value.Map) (leave f
 	}
 }
 
-// enter claims an id for a load. ended is nil when the load has it; otherwise it is closed
+// tryClaim claims an id for a load. ended is nil when the load has it; otherwise it is closed
 // when the other load has it no more.
-func (c *claims) enter(jid string, load *value.Map) (leave func(), ended <-chan struct{}) {
+func (c *claims) tryClaim(jid string, load *value.Map) (leave func(), ended <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
@@ -60,10 +60,10 @@ func (c *claims) enter(jid string, load *value.Map) (leave func(), ended <-chan 
 	}
 
 	held.holders++
-	return sync.OnceFunc(func() { c.leave(jid, held) }), nil
+	return sync.OnceFunc(func() { c.releaseClaim(jid, held) }), nil
 }
 
-func (c *claims) leave(jid string, held *claim) {
+func (c *claims) releaseClaim(jid string, held *claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	held.holders--
@@ -80,27 +80,27 @@ func errTaken(jid string) error {
 		jid)
 }
 
-// claim makes sure that the id that a caller has chosen is that of no other job, until
+// claimJID makes sure that the id that a caller has chosen is that of no other job, until
 // leave is called: when the job is in the job cache. again says that the job is known
 // already and load is one more part of it.
-func (l *Launcher) claim(ctx context.Context, jid string, load *value.Map) (leave func(), again bool, err error) {
+func (l *Launcher) claimJID(ctx context.Context, jid string, load *value.Map) (leave func(), again bool, err error) {
 	// First without a claim, so that nobody waits for those who ask for somebody's id.
-	if _, err := l.looked(ctx, jid, load); err != nil {
+	if _, err := l.continuesKnownJob(ctx, jid, load); err != nil {
 		return nil, false, err
 	}
-	if leave, err = l.claims.wait(ctx, jid, load); err != nil {
+	if leave, err = l.claims.waitForClaim(ctx, jid, load); err != nil {
 		return nil, false, err
 	}
-	if again, err = l.looked(ctx, jid, load); err != nil {
+	if again, err = l.continuesKnownJob(ctx, jid, load); err != nil {
 		leave()
 		return nil, false, err
 	}
 	return leave, again, nil
 }
 
-// looked reports whether a job is known of which a load is one more part. That it is of
+// continuesKnownJob reports whether a job is known of which a load is one more part. That it is of
 // another one is an error.
-func (l *Launcher) looked(ctx context.Context, jid string, load *value.Map) (known bool, err error) {
+func (l *Launcher) continuesKnownJob(ctx context.Context, jid string, load *value.Map) (known bool, err error) {
 	kept, err := l.cfg.Jobs.Load(ctx, jid)
 	if err != nil {
 		return false, fmt.Errorf("look whether job %s is known: %w", jid, err)
@@ -114,9 +114,9 @@ func (l *Launcher) looked(ctx context.Context, jid string, load *value.Map) (kno
 	return kept != nil, nil
 }
 
-// Free reports whether no job is known here to whose tools a job id could be that of their
+// IsFreeJID reports whether no job is known here to whose tools a job id could be that of their
 // job: it is that of none, and begins with that of none.
-func (l *Launcher) Free(ctx context.Context, jid string) bool {
+func (l *Launcher) IsFreeJID(ctx context.Context, jid string) bool {
 	return l.allUnknown(ctx, append(jobs.Beginnings(jid), jid))
 }
 
@@ -131,7 +131,7 @@ func (l *Launcher) allUnknown(ctx context.Context, jids []string) bool {
 // it. started is the event of its start. Where a job of another caller is known by its id,
 // that of the higher rank stays ([jobs.Outranks]), as at all other masters.
 func (l *Launcher) Learn(ctx context.Context, jid string, started *value.Map, stage func() error) error {
-	leave, err := l.claims.wait(ctx, jid, started)
+	leave, err := l.claims.waitForClaim(ctx, jid, started)
 	if err != nil {
 		return err
 	}
@@ -152,11 +152,11 @@ func (l *Launcher) Learn(ctx context.Context, jid string, started *value.Map, st
 		}
 
 		if other {
-			l.expected.forget(jid)
+			l.expected.forgetJob(jid)
 		}
 	}
 
-	l.quota.charge(started.Str(jobs.AccountField), cost(started), l.cfg.Now())
+	l.quota.chargePeerJob(started.Str(jobs.AccountField), jobCost(started), l.cfg.Now())
 	l.Expect(jid, started)
 	return stage()
 }

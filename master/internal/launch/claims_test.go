@@ -190,7 +190,7 @@ func TestIDOfABrokenLoad(t *testing.T) {
 				t.Error("bob has the id of a job that may be alice's")
 			}
 
-			if l.Free(t.Context(), aJID) {
+			if l.IsFreeJID(t.Context(), aJID) {
 				t.Error("the id counts as free")
 			}
 

@@ -35,9 +35,9 @@ type expected struct {
 
 func newExpected() *expected { return &expected{jobs: map[string]map[string]bool{}} }
 
-// put notes that a job goes to minions, and with only to nobody else. A job
+// addJob notes that a job goes to minions, and with only to nobody else. A job
 // that is published several times (a batch) went to all of them.
-func (e *expected) put(jid string, only bool, minions []string) {
+func (e *expected) addJob(jid string, only bool, minions []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	ids, there := e.jobs[jid]
@@ -72,8 +72,8 @@ func (e *expected) put(jid string, only bool, minions []string) {
 	}
 }
 
-// forget drops what is known of a job.
-func (e *expected) forget(jid string) {
+// forgetJob drops what is known of a job.
+func (e *expected) forgetJob(jid string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ids -= len(e.jobs[jid])
@@ -81,9 +81,9 @@ func (e *expected) forget(jid string) {
 	e.order = slices.DeleteFunc(e.order, func(known string) bool { return known == jid })
 }
 
-// get reports whether a minion may return for a job, as far as that is known.
+// mayReturn reports whether a minion may return for a job, as far as that is known.
 // before is the id of a job that started with this master.
-func (e *expected) get(jid, id, before string) (may, known bool) {
+func (e *expected) mayReturn(jid, id, before string) (may, known bool) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	ids, ok := e.jobs[jid]
@@ -96,7 +96,7 @@ func (e *expected) get(jid, id, before string) (may, known bool) {
 // MayReturn reports whether the return of a minion belongs to a job, and counts
 // and logs those that do not.
 func (l *Launcher) MayReturn(ctx context.Context, jid, id string) bool {
-	if l.listed(ctx, jid, id) {
+	if l.mayReturn(ctx, jid, id) {
 		return true
 	}
 	l.unlisted.Add(1)
@@ -104,11 +104,11 @@ func (l *Launcher) MayReturn(ctx context.Context, jid, id string) bool {
 	return false
 }
 
-// listed is MayReturn without the count. A job of which nothing can be found is
+// mayReturn is MayReturn without the count. A job of which nothing can be found is
 // anybody's: its load may be on its way from another master, and minions run jobs
 // of their own.
-func (l *Launcher) listed(ctx context.Context, jid, id string) bool {
-	may, known := l.expected.get(jid, id, l.started)
+func (l *Launcher) mayReturn(ctx context.Context, jid, id string) bool {
+	may, known := l.expected.mayReturn(jid, id, l.started)
 	if known {
 		return may
 	}
@@ -116,14 +116,14 @@ func (l *Launcher) listed(ctx context.Context, jid, id string) bool {
 	if err != nil || load == nil {
 		return true
 	}
-	l.expected.put(jid, load.Bool(onlyField), load.Texts("Minions"))
-	may, _ = l.expected.get(jid, id, "")
+	l.expected.addJob(jid, load.Bool(onlyField), load.Texts("Minions"))
+	may, _ = l.expected.mayReturn(jid, id, "")
 	return may
 }
 
 // Expect notes who may return for the job of a peer, by the event of its start.
 func (l *Launcher) Expect(jid string, started *value.Map) {
-	l.expected.put(jid, started.Bool(onlyField), started.Texts("minions"))
+	l.expected.addJob(jid, started.Bool(onlyField), started.Texts("minions"))
 }
 
 // errNames means that minions cannot be listed: Salt's list matcher takes a
@@ -143,9 +143,9 @@ func (j *Job) Restrict() error {
 	return nil
 }
 
-// aim puts the target into what minions get: the one that was asked for, or
+// setTarget puts the target into what minions get: the one that was asked for, or
 // the list of minions.
-func (j *Job) aim(pub *value.Map) {
+func (j *Job) setTarget(pub *value.Map) {
 	if !j.only {
 		return
 	}

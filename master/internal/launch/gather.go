@@ -34,7 +34,7 @@ func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, e
 		return ans, err
 	}
 
-	g := l.gather("runner", j, 2*len(j.Minions)+1024)
+	g := l.startGathering("runner", j, 2*len(j.Minions)+1024)
 	defer g.sub.Close()
 	g.returns = ans.Returns
 	if err := l.Start(ctx, j); err != nil {
@@ -43,10 +43,10 @@ func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, e
 
 	ans.Expected = j.Minions
 	for wait := timeout; ; wait = gather {
-		if g.until(ctx, wait) || ctx.Err() != nil {
+		if g.collectFor(ctx, wait) || ctx.Err() != nil {
 			return ans, ctx.Err()
 		}
-		if busy, err := l.stillAt(ctx, g, gather); err != nil || !busy {
+		if busy, err := l.askRunning(ctx, g, gather); err != nil || !busy {
 			return ans, err
 		}
 	}
@@ -55,14 +55,14 @@ func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, e
 // StartAndWait starts a job and waits until its minions have returned, or for so
 // long.
 func (l *Launcher) StartAndWait(ctx context.Context, j *Job, wait time.Duration) error {
-	g := l.gather("minion_publish", j, 4096)
+	g := l.startGathering("minion_publish", j, 4096)
 	defer g.sub.Close()
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	if err := l.Start(ctx, j); err != nil {
 		return err
 	}
-	g.until(ctx, wait)
+	g.collectFor(ctx, wait)
 	return nil
 }
 
@@ -73,13 +73,13 @@ type gathering struct {
 	silent  map[string]bool       // minions that have not returned
 	returns map[string]*value.Map // nil: they are not wanted
 	// probe is the jid of a find_job; found are those who still run the job.
-	probe string
-	found map[string]bool
-	asked int
+	probe        string
+	stillRunning map[string]bool
+	asked        int
 }
 
-// gather subscribes to the returns of a job that is not started yet.
-func (l *Launcher) gather(name string, j *Job, depth int) *gathering {
+// startGathering subscribes to the returns of a job that is not started yet.
+func (l *Launcher) startGathering(name string, j *Job, depth int) *gathering {
 	g := &gathering{
 		sub:    l.cfg.Bus.Subscribe(name, depth, event.Prefix("salt/job/")),
 		job:    j,
@@ -91,8 +91,8 @@ func (l *Launcher) gather(name string, j *Job, depth int) *gathering {
 	return g
 }
 
-// until gathers for a time; it reports whether all have answered.
-func (g *gathering) until(ctx context.Context, wait time.Duration) bool {
+// collectFor gathers for a time; it reports whether all have answered.
+func (g *gathering) collectFor(ctx context.Context, wait time.Duration) bool {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	for len(g.silent) > 0 {
@@ -101,8 +101,8 @@ func (g *gathering) until(ctx context.Context, wait time.Duration) bool {
 			if !ok {
 				return true
 			}
-			g.take(e)
-			if g.probe != "" && len(g.found) == g.asked {
+			g.takeReturn(e)
+			if g.probe != "" && len(g.stillRunning) == g.asked {
 				return false
 			}
 		case <-t.C:
@@ -115,7 +115,7 @@ func (g *gathering) until(ctx context.Context, wait time.Duration) bool {
 	return true
 }
 
-func (g *gathering) take(e event.Event) {
+func (g *gathering) takeReturn(e event.Event) {
 	if !event.MayOrder(e, event.JobReturn) {
 		return // what says so is not that minion
 	}
@@ -127,12 +127,12 @@ func (g *gathering) take(e event.Event) {
 	}
 	if id, ok := strings.CutPrefix(e.Tag, event.Tag("job", g.probe, "ret")+"/"); ok && g.probe != "" {
 		running := e.Data.Map("return")
-		g.found[id] = running.Len() > 0
+		g.stillRunning[id] = running.Len() > 0
 	}
 }
 
-// stillAt asks the silent minions whether they are at the job.
-func (l *Launcher) stillAt(ctx context.Context, g *gathering, wait time.Duration) (bool, error) {
+// askRunning asks the silent minions whether they are at the job.
+func (l *Launcher) askRunning(ctx context.Context, g *gathering, wait time.Duration) (bool, error) {
 	var silent []any
 	for _, id := range g.job.Minions {
 		if g.silent[id] {
@@ -150,15 +150,15 @@ func (l *Launcher) stillAt(ctx context.Context, g *gathering, wait time.Duration
 	}
 
 	g.probe = j.JID
-	g.found = map[string]bool{}
+	g.stillRunning = map[string]bool{}
 	g.asked = len(silent)
 	defer func() { g.probe = "" }()
 
-	if g.until(ctx, wait) {
+	if g.collectFor(ctx, wait) {
 		return false, nil
 	}
 
-	for _, running := range g.found {
+	for _, running := range g.stillRunning {
 		if running {
 			return true, nil
 		}

@@ -83,7 +83,7 @@ func New(cfg Config) *Launcher {
 		quota:    newQuota(cfg.Quota, cfg.Keep),
 	}
 
-	if err := l.quota.load(cfg.QuotaFile, cfg.Now()); err != nil {
+	if err := l.quota.loadUsage(cfg.QuotaFile, cfg.Now()); err != nil {
 		cfg.Log.Warn("the quotas of users begin anew", "path", cfg.QuotaFile, "error", err)
 	}
 
@@ -96,7 +96,7 @@ func (l *Launcher) SaveQuota(context.Context) {
 	if l == nil {
 		return
 	}
-	if err := l.quota.save(l.cfg.QuotaFile, l.cfg.Now()); err != nil {
+	if err := l.quota.saveUsage(l.cfg.QuotaFile, l.cfg.Now()); err != nil {
 		l.cfg.Log.Warn("after a restart the quotas of users begin with an older count", "path",
 			l.cfg.QuotaFile, "error", err)
 	}
@@ -207,7 +207,7 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 
 	load := j.Load
 	load.Set("jid", j.JID)
-	l.expected.put(j.JID, j.only, j.Minions)
+	l.expected.addJob(j.JID, j.only, j.Minions)
 	started := value.NewMap("jid", j.JID, "tgt_type", TargetType(load), "tgt", j.Target,
 		"user", load.Str("user"), "fun", load.Value("fun"), "arg", load.Value("arg"), "minions", j.Minions, "missing", j.Missing,
 		event.EauthField, j.Eauth)
@@ -270,12 +270,12 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 	leave, again := func() {}, false
 	if asked != "" && !j.slice {
 		j.Load.Set(jobs.ChosenField, true)
-		if leave, again, err = l.claim(ctx, asked, j.Load); err != nil {
+		if leave, again, err = l.claimJID(ctx, asked, j.Load); err != nil {
 			return nil, err
 		}
 	}
 
-	if err := l.charge(j, again); err != nil {
+	if err := l.chargeJob(j, again); err != nil {
 		leave()
 		return nil, err
 	}
@@ -290,19 +290,19 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 	}
 
 	if j.only && asked != "" {
-		l.listed(ctx, asked, "") // a job of that id may be open to all already
+		l.mayReturn(ctx, asked, "") // a job of that id may be open to all already
 	}
 
 	return leave, nil
 }
 
-// charge takes a job from the quota of its account; again: its files are there already.
-func (l *Launcher) charge(j *Job, again bool) error {
-	bytes := cost(j.Load)
+// chargeJob takes a job from the quota of its account; again: its files are there already.
+func (l *Launcher) chargeJob(j *Job, again bool) error {
+	bytes := jobCost(j.Load)
 	if again {
 		bytes -= jobFiles
 	}
-	err := l.quota.take(j.account, bytes, l.cfg.Now())
+	err := l.quota.chargeOrRefuse(j.account, bytes, l.cfg.Now())
 	if err != nil {
 		l.refused.overQuota.Add(1)
 		l.cfg.Quiet.Warn("job refused: its caller has used up his part of the job cache", "account", j.account)
@@ -355,6 +355,6 @@ func (l *Launcher) Publication(j *Job) *value.Map {
 		pub.Set("user", u)
 	}
 
-	j.aim(pub)
+	j.setTarget(pub)
 	return pub
 }

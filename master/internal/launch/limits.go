@@ -54,30 +54,30 @@ type field struct {
 // the arguments do.
 var fields = []field{
 	{name: "fun", right: free, fits: isFunction, form: "a function or a list of functions"},
-	{name: "arg", right: free, fits: is[[]any], form: "a list"},
+	{name: "arg", right: free, fits: isType[[]any], form: "a list"},
 	{name: "tgt", right: free, fits: isTarget, form: "text or a list of text"},
-	{name: "tgt_type", right: free, fits: is[string], form: "text"},
-	{name: "jid", right: free, fits: is[string], form: "text"},
+	{name: "tgt_type", right: free, fits: isType[string], form: "text"},
+	{name: "jid", right: free, fits: isType[string], form: "text"},
 	{name: "to", right: free, fits: isNumber, form: "a number of seconds"},
 	{
 		name:  "delimiter",
 		kwarg: true,
 		right: free,
-		fits:  is[string],
+		fits:  isType[string],
 		form:  "text",
 	},
 	{
 		name:  "metadata",
 		kwarg: true,
 		right: free,
-		fits:  is[*value.Map],
+		fits:  isType[*value.Map],
 		form:  "a map",
 	},
 	{
 		name:  "start_event",
 		kwarg: true,
 		right: free,
-		fits:  is[bool],
+		fits:  isType[bool],
 		form:  "true or false",
 	},
 
@@ -86,14 +86,14 @@ var fields = []field{
 		name:  "ret_config",
 		kwarg: true,
 		right: permittable,
-		fits:  is[string],
+		fits:  isType[string],
 		form:  "text",
 	},
 	{
 		name:  "ret_kwargs",
 		kwarg: true,
 		right: permittable,
-		fits:  is[*value.Map],
+		fits:  isType[*value.Map],
 		form:  "a map",
 	},
 	// An executor runs the function in its own way: as another user, in a container.
@@ -104,7 +104,7 @@ var fields = []field{
 		name:  "nocache",
 		kwarg: true,
 		right: permittable,
-		fits:  is[bool],
+		fits:  isType[bool],
 		form:  "true or false",
 	},
 
@@ -124,10 +124,10 @@ func PermittableFields() (names []string) {
 	return names
 }
 
-// limit makes the load of a caller without all rights out of what he has sent: the fields
+// limitLoad makes the load of a caller without all rights out of what he has sent: the fields
 // that he may set, and nothing else. What he may not set is refused, unless it is empty as
 // the clients' defaults are: a field that is accepted must be obeyed.
-func (l Limits) limit(c Caller, sent *value.Map) (*value.Map, error) {
+func (l Limits) limitLoad(c Caller, sent *value.Map) (*value.Map, error) {
 	load, kwargs := value.NewMap(), value.NewMap()
 	for _, f := range fields {
 		from, to := sent, load
@@ -248,7 +248,7 @@ func posesAsField(arg any) (name string, found bool) {
 	return "", false
 }
 
-func is[T any](v any) bool {
+func isType[T any](v any) bool {
 	_, ok := v.(T)
 	return ok
 }
@@ -262,7 +262,7 @@ func isFunction(v any) bool {
 
 func isTarget(v any) bool {
 	list, ok := v.([]any)
-	return is[string](v) || ok && !slices.ContainsFunc(list, func(e any) bool { return !is[string](e) })
+	return isType[string](v) || ok && !slices.ContainsFunc(list, func(e any) bool { return !isType[string](e) })
 }
 
-func isNumber(v any) bool { return is[int64](v) || is[float64](v) }
+func isNumber(v any) bool { return isType[int64](v) || isType[float64](v) }

@@ -44,11 +44,11 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 
 	funs, _ := Functions(j.Load)
 	r := acl.Request{Funs: funs, Args: arguments(j.Load, len(funs)), Minions: j.Minions}
-	if !acl.Publish(c.Permissions, r, l.cfg.Targets.compound(e), c.Always...) {
+	if !acl.Publish(c.Permissions, r, l.cfg.Targets.permissionResolver(e), c.Always...) {
 		return ErrNotPermitted
 	}
 
-	load, err := l.cfg.Limits.limit(c, j.Load)
+	load, err := l.cfg.Limits.limitLoad(c, j.Load)
 	if err != nil {
 		return err
 	}

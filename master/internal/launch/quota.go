@@ -38,7 +38,7 @@ type quota struct {
 	window time.Duration
 
 	mu      sync.Mutex
-	of      map[string]*ratelimit.Bucket // by account
+	buckets map[string]*ratelimit.Bucket // by account
 	changed bool                         // since it was saved
 }
 
@@ -52,23 +52,23 @@ func newQuota(mib int, window time.Duration) *quota {
 		window = defaultWindow
 	}
 	return &quota{
-		rate:   ratelimit.Rate{Burst: bytes, PerSecond: bytes / window.Seconds()},
-		window: window,
-		of:     map[string]*ratelimit.Bucket{},
+		rate:    ratelimit.Rate{Burst: bytes, PerSecond: bytes / window.Seconds()},
+		window:  window,
+		buckets: map[string]*ratelimit.Bucket{},
 	}
 }
 
-// cost is about what a job takes on a disk, in bytes. Of the list of minions each has its
+// jobCost is about what a job takes on a disk, in bytes. Of the list of minions each has its
 // own return, which is charged to it.
-func cost(load *value.Map) int {
+func jobCost(load *value.Map) int {
 	sent := load.Clone()
 	sent.Delete("minions")
 	sent.Delete("missing")
 	return event.Weight(sent) + jobFiles
 }
 
-// take charges an account for a job, or refuses it. No account is never refused.
-func (q *quota) take(account string, bytes int, now time.Time) error {
+// chargeOrRefuse charges an account for a job, or refuses it. No account is never refused.
+func (q *quota) chargeOrRefuse(account string, bytes int, now time.Time) error {
 	if account == "" || q.rate.Burst == 0 {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (q *quota) take(account string, bytes int, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
-	bucket, need := q.bucket(account, now), float64(bytes)
+	bucket, need := q.bucketOf(account, now), float64(bytes)
 	if bucket.Take(now, q.rate, need) {
 		q.changed = true
 		return nil
@@ -94,37 +94,37 @@ func (q *quota) take(account string, bytes int, now time.Time) error {
 		mebibytes(used), most, q.window, max(wait, time.Second))
 }
 
-// charge takes what another master of the cluster has let an account have.
-func (q *quota) charge(account string, bytes int, now time.Time) {
+// chargePeerJob takes what another master of the cluster has let an account have.
+func (q *quota) chargePeerJob(account string, bytes int, now time.Time) {
 	if account == "" || q.rate.Burst == 0 {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.bucket(account, now).Charge(now, q.rate, float64(bytes))
+	q.bucketOf(account, now).Charge(now, q.rate, float64(bytes))
 	q.changed = true
 }
 
 func mebibytes(n float64) string { return fmt.Sprintf("%.1f MiB", n/(1<<20)) }
 
-// bucket returns that of an account. The caller holds mu.
-func (q *quota) bucket(account string, now time.Time) *ratelimit.Bucket {
-	b := q.of[account]
+// bucketOf returns that of an account. The caller holds mu.
+func (q *quota) bucketOf(account string, now time.Time) *ratelimit.Bucket {
+	b := q.buckets[account]
 	if b != nil {
 		return b
 	}
-	if len(q.of) >= maxAccounts {
-		q.evict(now)
+	if len(q.buckets) >= maxAccounts {
+		q.evictLeast(now)
 	}
 	b = &ratelimit.Bucket{}
-	q.of[account] = b
+	q.buckets[account] = b
 	return b
 }
 
-// evict forgets the account that has used the least. The caller holds mu.
-func (q *quota) evict(now time.Time) {
+// evictLeast forgets the account that has used the least. The caller holds mu.
+func (q *quota) evictLeast(now time.Time) {
 	least, of := "", -1.0
-	for account, b := range q.of {
+	for account, b := range q.buckets {
 		if used := b.Used(now, q.rate); of < 0 || used < of {
 			least, of = account, used
 		}
@@ -132,7 +132,7 @@ func (q *quota) evict(now time.Time) {
 			break
 		}
 	}
-	delete(q.of, least)
+	delete(q.buckets, least)
 }
 
 // savedQuota is the file: what each account has used, at that time.
@@ -141,9 +141,9 @@ type savedQuota struct {
 	Used map[string]int64 `json:"used"`
 }
 
-// load reads what an earlier life has saved. What it has not is not charged: the error says
+// loadUsage reads what an earlier life has saved. What it has not is not charged: the error says
 // why.
-func (q *quota) load(path string, now time.Time) error {
+func (q *quota) loadUsage(path string, now time.Time) error {
 	b, err := durable.Read(path, maxQuotaFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -166,26 +166,26 @@ func (q *quota) load(path string, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for account, used := range saved.Used {
-		if len(q.of) >= maxAccounts {
+		if len(q.buckets) >= maxAccounts {
 			break
 		}
 		b := &ratelimit.Bucket{}
 		b.Charge(at, q.rate, float64(max(used, 0)))
-		q.of[account] = b
+		q.buckets[account] = b
 	}
 
 	return nil
 }
 
-// save writes what was used, when it has changed, for the next life.
-func (q *quota) save(path string, now time.Time) error {
+// saveUsage writes what was used, when it has changed, for the next life.
+func (q *quota) saveUsage(path string, now time.Time) error {
 	q.mu.Lock()
 	saved := savedQuota{At: now.Unix(), Used: map[string]int64{}}
-	for account, b := range q.of {
+	for account, b := range q.buckets {
 		if used := int64(b.Used(now, q.rate)); used > 0 {
 			saved.Used[account] = used
 		} else {
-			delete(q.of, account)
+			delete(q.buckets, account)
 		}
 	}
 

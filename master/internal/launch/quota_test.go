@@ -21,7 +21,7 @@ func TestQuotaOfABuildServer(t *testing.T) {
 			for day := range 3 {
 				for i := range 50_000 {
 					now := start.Add(time.Duration(day)*24*time.Hour + busy*time.Duration(i)/50_000)
-					if err := q.take("ldap/ci", jobFiles+1<<10, now); err != nil {
+					if err := q.chargeOrRefuse("ldap/ci", jobFiles+1<<10, now); err != nil {
 						t.Fatalf("day %d, job %d: %v", day, i, err)
 					}
 				}
@@ -33,7 +33,7 @@ func TestQuotaOfABuildServer(t *testing.T) {
 func TestQuotaComesBack(t *testing.T) {
 	q := newQuota(1, time.Hour)
 	took := func(account string, bytes int, after time.Duration) string {
-		err := q.take(account, bytes, start.Add(after))
+		err := q.chargeOrRefuse(account, bytes, start.Add(after))
 		if err == nil {
 			return ""
 		}
@@ -70,7 +70,7 @@ func TestQuotaComesBack(t *testing.T) {
 	}
 
 	none := newQuota(-1, time.Hour)
-	if none.take("a", 1<<40, start) != nil {
+	if none.chargeOrRefuse("a", 1<<40, start) != nil {
 		t.Error("no quota refuses")
 	}
 
@@ -84,13 +84,13 @@ func TestQuotaComesBack(t *testing.T) {
 func TestQuotaOfEarlierLives(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "quotas.json")
 	q := newQuota(1, time.Hour)
-	q.charge("a", 3<<20, start) // what another master has let it have
-	must(t, q.take("b", 1000, start))
-	must(t, q.save(path, start))
+	q.chargePeerJob("a", 3<<20, start) // what another master has let it have
+	must(t, q.chargeOrRefuse("b", 1000, start))
+	must(t, q.saveUsage(path, start))
 	again := func(after time.Duration) *quota {
 		t.Helper()
 		q := newQuota(1, time.Hour)
-		must(t, q.load(path, start.Add(after)))
+		must(t, q.loadUsage(path, start.Add(after)))
 		return q
 	}
 
@@ -100,25 +100,25 @@ func TestQuotaOfEarlierLives(t *testing.T) {
 		2*time.Hour + time.Minute: true,
 		-time.Hour:                false,
 	} {
-		if err := again(after).take("a", 1, start.Add(after)); (err == nil) != may {
+		if err := again(after).chargeOrRefuse("a", 1, start.Add(after)); (err == nil) != may {
 			t.Errorf("%v later: %v", after, err)
 		}
 	}
 
-	if again(0).take("b", 1<<20, start) == nil || again(0).take("c", 1<<20, start) != nil {
+	if again(0).chargeOrRefuse("b", 1<<20, start) == nil || again(0).chargeOrRefuse("c", 1<<20, start) != nil {
 		t.Error("another account")
 	}
 
 	must(t, os.Remove(path))
-	must(t, q.save(path, start))
+	must(t, q.saveUsage(path, start))
 	if _, err := os.Stat(path); err == nil {
 		t.Error("it is written without a change")
 	}
 
-	must(t, again(0).take("a", 1, start)) // no file: nothing was used
+	must(t, again(0).chargeOrRefuse("a", 1, start)) // no file: nothing was used
 	for _, bad := range []string{"", "{", `{"used": {"a": "x"}}`, strings.Repeat(" ", maxQuotaFile+1)} {
 		must(t, os.WriteFile(path, []byte(bad), 0o600))
-		if err := newQuota(1, time.Hour).load(path, start); err == nil {
+		if err := newQuota(1, time.Hour).loadUsage(path, start); err == nil {
 			t.Errorf("%.20q is read", bad)
 		}
 	}
@@ -127,14 +127,14 @@ func TestQuotaOfEarlierLives(t *testing.T) {
 // TestQuotaForgetsWhoHasUsedLeast: what is remembered is bounded.
 func TestQuotaForgetsWhoHasUsedLeast(t *testing.T) {
 	q := newQuota(1, time.Hour)
-	q.charge("full", 1<<20, start)
+	q.chargePeerJob("full", 1<<20, start)
 	for i := range maxAccounts + 100 {
-		q.charge(fmt.Sprint(i), 0, start)
+		q.chargePeerJob(fmt.Sprint(i), 0, start)
 	}
-	if len(q.of) != maxAccounts {
-		t.Errorf("%d are remembered", len(q.of))
+	if len(q.buckets) != maxAccounts {
+		t.Errorf("%d are remembered", len(q.buckets))
 	}
-	if q.take("full", 1, start) == nil {
+	if q.chargeOrRefuse("full", 1, start) == nil {
 		t.Error("who has used up his quota was forgotten")
 	}
 }

@@ -21,9 +21,9 @@ type minionData struct{ c *cache.Store }
 func (d minionData) Grains(id string) (*value.Map, bool) { return d.c.Get(cache.Grains, id) }
 func (d minionData) Pillar(id string) (*value.Map, bool) { return d.c.Get(cache.Pillar, id) }
 
-// among returns those of ids that a target selects. e bounds the work; nil: that
+// resolveAmong returns those of ids that a target selects. e bounds the work; nil: that
 // of one target.
-func (t *Targets) among(
+func (t *Targets) resolveAmong(
 	e *target.Effort,
 	ids []string,
 	tgt any,
@@ -37,7 +37,7 @@ func (t *Targets) among(
 // list target that have no accepted key. e bounds the work; nil: that of one
 // target.
 func (t *Targets) Resolve(e *target.Effort, tgt any, typ, delimiter string) (minions, missing []string, err error) {
-	minions, missing, err = t.among(e, t.Accepted(), tgt, typ, delimiter)
+	minions, missing, err = t.resolveAmong(e, t.Accepted(), tgt, typ, delimiter)
 	if minions == nil {
 		minions = []string{}
 	}
@@ -53,7 +53,7 @@ func (t *Targets) Among(e *target.Effort, tgt any, typ string, ids ...string) ([
 	if ids == nil {
 		ids = t.Accepted()
 	}
-	found, _, err := t.among(e, ids, tgt, typ, ":")
+	found, _, err := t.resolveAmong(e, ids, tgt, typ, ":")
 	return found, err
 }
 
@@ -68,8 +68,8 @@ func (t *Targets) MatchExact(compound string) ([]string, error) {
 	return t.Among(nil, compound, "compound_pillar_exact")
 }
 
-// compound resolves the targets of permissions, each once for one decision.
-func (t *Targets) compound(e *target.Effort) acl.Resolver {
+// permissionResolver resolves the targets of permissions, each once for one decision.
+func (t *Targets) permissionResolver(e *target.Effort) acl.Resolver {
 	known := map[string][]string{}
 	return func(expr string) ([]string, error) {
 		if ids, ok := known[expr]; ok {

@@ -189,7 +189,7 @@ func nobody(tgt any) *value.Map {
 // and "minions" in it for theirs (salt/client/__init__.py get_iter_returns).
 func (s *Service) fireJobError(ctx context.Context, load *value.Map, name, message string) {
 	jid := load.Str("jid")
-	if !jobs.Valid(jid) || !s.cfg.Launch.Free(ctx, jid) {
+	if !jobs.Valid(jid) || !s.cfg.Launch.IsFreeJID(ctx, jid) {
 		return
 	}
 	ev := value.NewMap()

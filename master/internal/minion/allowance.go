@@ -30,39 +30,39 @@ const (
 // not in their size. Work is charged when it is done; who is in debt waits. It
 // knows accepted minions only, since ids come proven.
 type allowance struct {
-	mu sync.Mutex
-	of map[string]*ratelimit.Bucket
+	mu      sync.Mutex
+	buckets map[string]*ratelimit.Bucket
 }
 
 // steps is what each minion may have done.
-var steps = ratelimit.Rate{Burst: allowanceBurst, PerSecond: 200_000}
+var stepRate = ratelimit.Rate{Burst: allowanceBurst, PerSecond: 200_000}
 
-func newAllowance() *allowance { return &allowance{of: map[string]*ratelimit.Bucket{}} }
+func newAllowance() *allowance { return &allowance{buckets: map[string]*ratelimit.Bucket{}} }
 
 // maxDebts is from when on minions without a debt are forgotten.
 const maxDebts = 4096
 
-// has reports whether a minion may cause more work.
-func (a *allowance) has(id string, now time.Time) bool {
+// hasCredit reports whether a minion may cause more work.
+func (a *allowance) hasCredit(id string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	d := a.of[id]
-	return d == nil || d.Used(now, steps) < allowanceBurst
+	d := a.buckets[id]
+	return d == nil || d.Used(now, stepRate) < allowanceBurst
 }
 
 // charge notes work.
 func (a *allowance) charge(id string, n int64, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	d := a.of[id]
+	d := a.buckets[id]
 	if d == nil {
-		if len(a.of) >= maxDebts {
-			maps.DeleteFunc(a.of, func(_ string, v *ratelimit.Bucket) bool { return v.Used(now, steps) == 0 })
+		if len(a.buckets) >= maxDebts {
+			maps.DeleteFunc(a.buckets, func(_ string, v *ratelimit.Bucket) bool { return v.Used(now, stepRate) == 0 })
 		}
 		d = &ratelimit.Bucket{}
-		a.of[id] = d
+		a.buckets[id] = d
 	}
-	d.Charge(now, steps, float64(n))
+	d.Charge(now, stepRate, float64(n))
 }
 
 // metered makes a method whose work is charged to its minion. It gets an Effort that
@@ -70,7 +70,7 @@ func (a *allowance) charge(id string, n int64, now time.Time) {
 // answer for the truth, and asks again when its debt is paid.
 func (s *Service) metered(do func(context.Context, *target.Effort, *request.Call) (any, error)) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
-		if !s.allowance.has(c.ID, s.cfg.Now()) {
+		if !s.allowance.hasCredit(c.ID, s.cfg.Now()) {
 			s.overdrawn.Add(1)
 			return nil, fmt.Errorf("%w: the minion asks for too much work", request.ErrSilence)
 		}
@@ -91,7 +91,7 @@ func (s *Service) metered(do func(context.Context, *target.Effort, *request.Call
 
 // onMineGet answers from the mines of other minions.
 func (s *Service) onMineGet(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
-	leave, err := s.turns.enter(ctx, c)
+	leave, err := s.turns.waitTurn(ctx, c)
 	if err != nil {
 		return nil, err
 	}

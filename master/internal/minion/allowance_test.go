@@ -14,7 +14,7 @@ func TestFinding12Allowance(t *testing.T) {
 	for i := range 5000 { // a highstate in which each asks for the mine of all, 50 times
 		id := fmt.Sprint("web", i)
 		for range 50 {
-			if !a.has(id, now) {
+			if !a.hasCredit(id, now) {
 				t.Fatal("an honest minion is refused")
 			}
 			a.charge(id, 10_000, now)
@@ -22,13 +22,13 @@ func TestFinding12Allowance(t *testing.T) {
 	}
 
 	a.charge("evil", 2*allowanceBurst, now)
-	wait := time.Duration(steps.Burst / steps.PerSecond * float64(time.Second))
-	if a.has("evil", now.Add(wait-time.Second)) || !a.has("evil", now.Add(wait+time.Second)) || !a.has("web1", now) {
+	wait := time.Duration(stepRate.Burst / stepRate.PerSecond * float64(time.Second))
+	if a.hasCredit("evil", now.Add(wait-time.Second)) || !a.hasCredit("evil", now.Add(wait+time.Second)) || !a.hasCredit("web1", now) {
 		t.Error("a debt is not held against the one that made it, or for ever")
 	}
 
 	a.charge("late", 1, now.Add(time.Hour))
-	if len(a.of) > 1 {
-		t.Errorf("%d minions without a debt are remembered", len(a.of))
+	if len(a.buckets) > 1 {
+		t.Errorf("%d minions without a debt are remembered", len(a.buckets))
 	}
 }

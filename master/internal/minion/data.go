@@ -14,9 +14,9 @@ import (
 	"saltern/master/value"
 )
 
-// newest does a request when the files are of the time that its minion needs, see
+// withNewestFiles does a request when the files are of the time that its minion needs, see
 // package newest. Meanwhile the request is parked.
-func (s *Service) newest(do request.Func) request.Func {
+func (s *Service) withNewestFiles(do request.Func) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
 		since := s.cfg.Newest.Since(c.ID)
 		if s.cfg.Newest.Due(c.ID, since) {
@@ -60,7 +60,7 @@ func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 		return false, nil
 	}
 
-	q := s.question(ctx, c, func(load *value.Map) pillar.Request {
+	q := s.pillarQuestion(ctx, c, func(load *value.Map) pillar.Request {
 		r, _ = pillarRequest(c.ID, load)
 		return r
 	})
@@ -93,9 +93,9 @@ func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 	return request.Plain{Payload: private}, nil
 }
 
-// question is a call that waits for a renderer. read reads its load again when it has
+// pillarQuestion is a call that waits for a renderer. read reads its load again when it has
 // waited.
-func (s *Service) question(
+func (s *Service) pillarQuestion(
 	ctx context.Context,
 	c *request.Call,
 	read func(load *value.Map) pillar.Request,
@@ -152,7 +152,7 @@ func (s *Service) onMasterTops(ctx context.Context, c *request.Call) (any, error
 	if s.cfg.Options.MasterTops.Len() == 0 {
 		return value.NewMap(), nil
 	}
-	q := s.question(ctx, c, func(*value.Map) pillar.Request { return pillar.Request{ID: c.ID} })
+	q := s.pillarQuestion(ctx, c, func(*value.Map) pillar.Request { return pillar.Request{ID: c.ID} })
 	tops, err := s.cfg.Pillars.Tops(ctx, q, func() *value.Map { return topsOpts(c) })
 	if err != nil {
 		return nil, unanswered(err)

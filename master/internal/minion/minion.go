@@ -105,9 +105,9 @@ func (s *Service) Forget(id string) { s.quota.forget(id) }
 func (s *Service) Methods() request.Table {
 	empty := value.NewMap()
 	t := request.Table{
-		"_pillar":             {Requires: []string{"grains"}, Missing: false, Do: s.newest(s.onPillar)},
+		"_pillar":             {Requires: []string{"grains"}, Missing: false, Do: s.withNewestFiles(s.onPillar)},
 		"_master_opts":        {Do: s.onMasterOpts},
-		"_master_tops":        {Do: s.newest(s.onMasterTops)},
+		"_master_tops":        {Do: s.withNewestFiles(s.onMasterTops)},
 		"_mine":               {Requires: []string{"data"}, Missing: empty, Once: true, Do: s.onMine},
 		"_mine_get":           {Requires: []string{"tgt", "fun"}, Missing: empty, Do: s.metered(s.onMineGet)},
 		"_mine_delete":        {Requires: []string{"fun"}, Missing: empty, Once: true, Do: s.onMineDelete},
@@ -131,7 +131,7 @@ func (s *Service) Methods() request.Table {
 
 	for _, cmd := range []string{"_serve_file", "_file_find", "_file_hash", "_file_hash_and_stat", "_file_list",
 		"_file_list_emptydirs", "_dir_list", "_symlink_list", "_file_envs"} {
-		t[cmd] = request.Method{Do: s.newest(s.onFile(cmd))}
+		t[cmd] = request.Method{Do: s.withNewestFiles(s.onFile(cmd))}
 	}
 
 	return t

@@ -31,22 +31,22 @@ var peerFields = []string{"fun", "arg", "tgt", "ret"}
 // (salt/master.py __verify_minion_publish); nil when not. An error leaves the request
 // without an answer.
 func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call, r jobRequest) (*launch.Job, error) {
-	leave, err := s.turns.enter(ctx, c)
+	leave, err := s.turns.waitTurn(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
 	e.Restart(minionEffort)
 
-	j := s.permitted(e, c, r)
+	j := s.permittedJob(e, c, r)
 	if err := e.Spent(); err != nil {
 		return nil, unanswered(err)
 	}
 	return j, nil
 }
 
-// permitted makes the job when peer permits it.
-func (s *Service) permitted(e *target.Effort, c *request.Call, r jobRequest) *launch.Job {
+// permittedJob makes the job when peer permits it.
+func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) *launch.Job {
 	if r.fun == "" || strings.HasPrefix(r.fun, "publish.") {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (s *Service) permitted(e *target.Effort, c *request.Call, r jobRequest) *la
 		return nil
 	}
 
-	fun, arg, ok := r.call()
+	fun, arg, ok := r.functionsAndArgs()
 	if !ok {
 		return nil
 	}
@@ -234,10 +234,10 @@ func newQueue(turns int) *queue.Queue[any] {
 	return queue.New[any](queue.Config{Turns: turns, Bytes: queueBytes, Now: time.Now})
 }
 
-// inTurn does what a request asks for when it is its turn; meanwhile the request is
+// runInTurn does what a request asks for when it is its turn; meanwhile the request is
 // parked. One that finds no place, or whose minion hangs up before its turn, is not
 // answered: an empty answer would be taken for that of the runner.
-func inTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do func() (any, error)) (answer any, err error) {
+func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do func() (any, error)) (answer any, err error) {
 	asked := queue.Question{Minion: c.ID, Bytes: c.Size()}
 	turn, ok := q.Try(asked)
 	if !ok {
@@ -270,7 +270,7 @@ func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *requ
 		return value.NewMap(), nil
 	}
 
-	return inTurn(ctx, s.waiters, c, func() (any, error) {
+	return runInTurn(ctx, s.waiters, c, func() (any, error) {
 		ctx := context.WithoutCancel(ctx)
 		wait := min(cmp.Or(r.wait, s.cfg.Options.Timeout), maxPeerWait)
 		err := s.cfg.Launch.StartAndWait(ctx, j, wait)
@@ -286,12 +286,12 @@ func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *requ
 			return nil, err
 		}
 
-		return r.shown(j.JID, rets), nil
+		return r.formatReturns(j.JID, rets), nil
 	})
 }
 
-// shown is how a minion wants the returns of its job.
-func (r jobRequest) shown(jid string, rets *value.Map) *value.Map {
+// formatReturns is how a minion wants the returns of its job.
+func (r jobRequest) formatReturns(jid string, rets *value.Map) *value.Map {
 	if r.full {
 		for id, ret := range rets.All() {
 			ret.(*value.Map).Set("id", id)
@@ -316,19 +316,19 @@ func (s *Service) onMinionRunner(ctx context.Context, e *target.Effort, c *reque
 		return value.NewMap(), nil
 	}
 
-	return inTurn(ctx, s.runners, c, func() (any, error) {
+	return runInTurn(ctx, s.runners, c, func() (any, error) {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), runnerTime)
 		defer stop()
 		if s.cfg.Ending != nil {
 			defer context.AfterFunc(s.cfg.Ending, stop)()
 		}
-		return s.run(ctx, c)
+		return s.callRunner(ctx, c)
 	})
 }
 
-// run calls the runner that a minion asks for. The outcome is what Salt's minion_runner
+// callRunner calls the runner that a minion asks for. The outcome is what Salt's minion_runner
 // answers, also when the runner fails.
-func (s *Service) run(ctx context.Context, c *request.Call) (any, error) {
+func (s *Service) callRunner(ctx context.Context, c *request.Call) (any, error) {
 	r := newJobRequest(c.Load)
 	args, named := runner.Arguments(value.NewMap("arg", r.arguments()))
 	var err error

@@ -28,14 +28,14 @@ type quota struct {
 	bytes  float64 // 0: none
 	window time.Duration
 
-	mu sync.Mutex
-	of map[string]*ratelimit.Bucket
+	mu      sync.Mutex
+	buckets map[string]*ratelimit.Bucket
 }
 
 // newQuota makes the quota of an option in MiB: 0 is the default, negative
 // none.
 func newQuota(mib int, window time.Duration) *quota {
-	q := &quota{bytes: defaultQuota, window: window, of: map[string]*ratelimit.Bucket{}}
+	q := &quota{bytes: defaultQuota, window: window, buckets: map[string]*ratelimit.Bucket{}}
 	if mib != 0 {
 		q.bytes = max(0, float64(mib)*(1<<20))
 	}
@@ -45,17 +45,17 @@ func newQuota(mib int, window time.Duration) *quota {
 	return q
 }
 
-// take charges a return and reports whether it may be kept whole.
-func (q *quota) take(id string, size int, now time.Time) bool {
+// chargeReturn charges a return and reports whether it may be kept whole.
+func (q *quota) chargeReturn(id string, size int, now time.Time) bool {
 	if q.bytes == 0 {
 		return true
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	u := q.of[id]
+	u := q.buckets[id]
 	if u == nil {
 		u = &ratelimit.Bucket{}
-		q.of[id] = u
+		q.buckets[id] = u
 	}
 	return u.Take(now, ratelimit.Rate{Burst: q.bytes, PerSecond: q.bytes / q.window.Seconds()}, float64(size))
 }
@@ -64,14 +64,14 @@ func (q *quota) take(id string, size int, now time.Time) bool {
 func (q *quota) forget(id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.of, id)
+	delete(q.buckets, id)
 }
 
 // keptReturn is what is kept of a return: all of it, or of a minion over its
 // quota that it came and how it went. It is acknowledged in both cases: the
 // minion would send it again and again, and forgets it when it is told to.
 func (s *Service) keptReturn(id string, load *value.Map) jobs.Return {
-	if s.quota.take(id, event.Weight(load)+returnFiles, s.cfg.Now()) {
+	if s.quota.chargeReturn(id, event.Weight(load)+returnFiles, s.cfg.Now()) {
 		return jobs.ReturnOf(load)
 	}
 

@@ -8,13 +8,13 @@ import (
 func TestFinding17QuotaComesBack(t *testing.T) {
 	now := time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC)
 	q := newQuota(1, time.Hour)
-	if !q.take("a", 1<<20, now) || q.take("a", 1, now) || !q.take("b", 1, now) ||
-		q.take("a", 600<<10, now.Add(30*time.Minute)) || !q.take("a", 500<<10, now.Add(30*time.Minute)) {
+	if !q.chargeReturn("a", 1<<20, now) || q.chargeReturn("a", 1, now) || !q.chargeReturn("b", 1, now) ||
+		q.chargeReturn("a", 600<<10, now.Add(30*time.Minute)) || !q.chargeReturn("a", 500<<10, now.Add(30*time.Minute)) {
 		t.Error("the quota is not held for each minion and hour")
 	}
 
 	for _, none := range []*quota{newQuota(-1, time.Hour), newQuota(1, 0)} {
-		if !none.take("a", 1<<40, now) {
+		if !none.chargeReturn("a", 1<<40, now) {
 			t.Error("no quota refuses")
 		}
 	}

@@ -109,9 +109,9 @@ func newJobRequest(load *value.Map) jobRequest {
 	return r
 }
 
-// call is the function and its arguments. A job of several functions has lists of
+// functionsAndArgs is the function and its arguments. A job of several functions has lists of
 // both, and one text of arguments for each; false when it is none.
-func (r jobRequest) call() (fun, arg any, ok bool) {
+func (r jobRequest) functionsAndArgs() (fun, arg any, ok bool) {
 	if !strings.Contains(r.fun, ",") {
 		return r.fun, r.arguments(), true
 	}

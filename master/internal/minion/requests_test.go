@@ -153,7 +153,7 @@ func TestJobRequest(t *testing.T) {
 		"several, no texts": {value.NewMap("fun", "a.a,b.b", "arg", []any{[]any{"x"}}), nil, nil},
 		"too many":          {value.NewMap("fun", strings.Repeat("a.a,", 100000)), nil, nil},
 	} {
-		fun, arg, ok := newJobRequest(c.load).call()
+		fun, arg, ok := newJobRequest(c.load).functionsAndArgs()
 		if ok != (c.fun != nil) || value.Repr(fun) != value.Repr(c.fun) || value.Repr(arg) != value.Repr(c.arg) {
 			t.Errorf("%s: %v %v %v", name, ok, value.Repr(fun), value.Repr(arg))
 		}
@@ -202,7 +202,7 @@ func TestCapturedRequests(t *testing.T) {
 	}
 
 	r := newJobRequest(load(t, loads["minion_pub_req.bin"]))
-	if fun, arg, ok := r.call(); !ok || fun != "test.ping" || value.Repr(arg) != "[]" || r.tgt != "min7" ||
+	if fun, arg, ok := r.functionsAndArgs(); !ok || fun != "test.ping" || value.Repr(arg) != "[]" || r.tgt != "min7" ||
 		r.tgtType != "glob" || r.ret != "" || r.full || r.wait != 5*time.Second {
 		t.Errorf("minion_pub: %+v", r)
 	}
@@ -236,7 +236,7 @@ func FuzzRequests(f *testing.F) {
 			t.Errorf("waits %v", r.wait)
 		}
 
-		if fun, arg, ok := r.call(); ok {
+		if fun, arg, ok := r.functionsAndArgs(); ok {
 			if funs, several := fun.([]any); several && len(funs) != len(arg.([]any)) {
 				t.Errorf("%v with %v", fun, arg)
 			}

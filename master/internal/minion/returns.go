@@ -36,7 +36,7 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 		var err error
 		if jid, err = s.adoptJob(ctx, c); err != nil {
 			s.cfg.Problem(control.JobCacheFault, err)
-			return nil, retryLater(fmt.Errorf("make a job for a return: %w", err))
+			return nil, unanswered(fmt.Errorf("make a job for a return: %w", err))
 		}
 	case !jobs.Valid(jid):
 		s.cfg.Quiet.Info("return without a valid job id", "minion", c.ID, "jid", jid)
@@ -51,7 +51,7 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 			s.cfg.Log.Error("return is too large to be kept", "minion", c.ID, "jid", jid, "error", err)
 		} else if err != nil {
 			s.cfg.Problem(control.JobCacheFault, err)
-			return nil, retryLater(fmt.Errorf("keep the return of %s for job %s: %w", c.ID, jid, err))
+			return nil, unanswered(fmt.Errorf("keep the return of %s for job %s: %w", c.ID, jid, err))
 		} else {
 			s.cfg.Problem(control.JobCacheFault, nil)
 		}
@@ -61,9 +61,6 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	s.cfg.Bus.FireStateErrors(load)
 	return nil, nil
 }
-
-// retryLater leaves a request unanswered.
-func retryLater(err error) error { return fmt.Errorf("%w: %w", request.ErrSilence, err) }
 
 // adoptJob makes a job for a return that no job of this master caused:
 // salt-call and scheduled functions send the job id "req".

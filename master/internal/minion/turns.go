@@ -27,8 +27,8 @@ var errCrowd = errors.New("too many requests of this minion wait")
 // parked until it is their turn. Overflow policy: what is beyond minionWaits is not
 // answered, so that the minion asks again. The zero value is ready.
 type turns struct {
-	mu sync.Mutex
-	of map[string]*turn
+	mu       sync.Mutex
+	byMinion map[string]*turn
 }
 
 type turn struct {
@@ -36,16 +36,16 @@ type turn struct {
 	users int // those that have a slot or wait
 }
 
-// enter waits for a turn. The error leaves the request without an answer.
-func (t *turns) enter(ctx context.Context, c *request.Call) (leave func(), err error) {
-	own := t.join(c.ID)
+// waitTurn waits for a turn. The error leaves the request without an answer.
+func (t *turns) waitTurn(ctx context.Context, c *request.Call) (leave func(), err error) {
+	own := t.joinQueue(c.ID)
 	if own == nil {
 		return nil, fmt.Errorf("%w: %w", request.ErrSilence, errCrowd)
 	}
 
 	leave = func() {
 		<-own.slots
-		t.done(c.ID, own)
+		t.leaveQueue(c.ID, own)
 	}
 
 	select {
@@ -71,24 +71,24 @@ func (t *turns) enter(ctx context.Context, c *request.Call) (leave func(), err e
 	case has:
 		leave()
 	default:
-		t.done(c.ID, own)
+		t.leaveQueue(c.ID, own)
 	}
 
 	return nil, unanswered(err)
 }
 
-// join returns the turns of a minion, with one more user; nil when it has too many.
-func (t *turns) join(id string) *turn {
+// joinQueue returns the turns of a minion, with one more user; nil when it has too many.
+func (t *turns) joinQueue(id string) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.of == nil {
-		t.of = map[string]*turn{}
+	if t.byMinion == nil {
+		t.byMinion = map[string]*turn{}
 	}
 
-	own := t.of[id]
+	own := t.byMinion[id]
 	if own == nil {
 		own = &turn{slots: make(chan struct{}, minionTurns)}
-		t.of[id] = own
+		t.byMinion[id] = own
 	}
 
 	if own.users >= minionTurns+minionWaits {
@@ -99,12 +99,12 @@ func (t *turns) join(id string) *turn {
 	return own
 }
 
-// done takes a user off.
-func (t *turns) done(id string, own *turn) {
+// leaveQueue takes a user off.
+func (t *turns) leaveQueue(id string, own *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	own.users--
 	if own.users == 0 {
-		delete(t.of, id)
+		delete(t.byMinion, id)
 	}
 }

@@ -19,7 +19,7 @@ func TestFinding12Turns(t *testing.T) {
 		evil, web1 := &request.Call{ID: "evil"}, &request.Call{ID: "web1"}
 		var leave []func()
 		for range minionTurns {
-			l, err := ts.enter(t.Context(), evil)
+			l, err := ts.waitTurn(t.Context(), evil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -28,11 +28,11 @@ func TestFinding12Turns(t *testing.T) {
 
 		gone, cancel := context.WithCancel(context.Background())
 		cancel()
-		if _, err := ts.enter(request.Asked(gone), evil); !errors.Is(err, request.ErrLeft) {
+		if _, err := ts.waitTurn(request.Asked(gone), evil); !errors.Is(err, request.ErrLeft) {
 			t.Errorf("who has left: %v", err)
 		}
 
-		l, err := ts.enter(t.Context(), web1)
+		l, err := ts.waitTurn(t.Context(), web1)
 		if err != nil {
 			t.Errorf("another minion waits: %v", err)
 		}
@@ -42,7 +42,7 @@ func TestFinding12Turns(t *testing.T) {
 		results := make(chan error, minionWaits)
 		for range minionWaits {
 			go func() {
-				l, err := ts.enter(t.Context(), evil)
+				l, err := ts.waitTurn(t.Context(), evil)
 				if err == nil {
 					time.Sleep(time.Hour) // however long those before it take
 					l()
@@ -52,7 +52,7 @@ func TestFinding12Turns(t *testing.T) {
 		}
 
 		synctest.Wait()
-		if _, err := ts.enter(t.Context(), evil); !errors.Is(err, request.ErrSilence) ||
+		if _, err := ts.waitTurn(t.Context(), evil); !errors.Is(err, request.ErrSilence) ||
 			errors.Is(err, request.ErrLeft) {
 			t.Errorf("one more than may wait: %v", err)
 		}
@@ -67,8 +67,8 @@ func TestFinding12Turns(t *testing.T) {
 			}
 		}
 
-		if len(ts.of) > 0 {
-			t.Errorf("%d minions are left", len(ts.of))
+		if len(ts.byMinion) > 0 {
+			t.Errorf("%d minions are left", len(ts.byMinion))
 		}
 	})
 }

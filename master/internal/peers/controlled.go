@@ -39,21 +39,21 @@ func (c Controlled) FetchGit(ctx context.Context, remote string) (control.Git, e
 
 // RemoveMember implements control.Master.
 func (c Controlled) RemoveMember(ctx context.Context, r control.Removal) error {
-	return c.do(r.ID != "" && len(r.Node) <= control.MaxNode, func() error { return c.Pool.Remove(ctx, r) })
+	return c.onCluster(r.ID != "" && len(r.Node) <= control.MaxNode, func() error { return c.Pool.Remove(ctx, r) })
 }
 
 // StageSecret implements control.Master.
 func (c Controlled) StageSecret(ctx context.Context) error {
-	return c.do(true, func() error { return c.Pool.StageSecret(ctx) })
+	return c.onCluster(true, func() error { return c.Pool.StageSecret(ctx) })
 }
 
 // CommitSecret implements control.Master.
 func (c Controlled) CommitSecret(ctx context.Context, finger string) error {
-	return c.do(finger != "", func() error { return c.Pool.CommitSecret(ctx, finger) })
+	return c.onCluster(finger != "", func() error { return c.Pool.CommitSecret(ctx, finger) })
 }
 
-// do calls f if there are a cluster and an argument, and gives an error its code.
-func (c Controlled) do(given bool, f func() error) error {
+// onCluster calls f if there are a cluster and an argument, and gives an error its code.
+func (c Controlled) onCluster(given bool, f func() error) error {
 	switch {
 	case c.Pool == nil:
 		return &control.Error{Code: control.CodeNoCluster, Text: "this master belongs to no cluster"}

@@ -59,17 +59,17 @@ type Config struct {
 
 // Handler is what peers reach of this master. It implements cluster.Handler.
 type Handler struct {
-	cfg     Config
-	removed chan struct{}
-	once    sync.Once
+	cfg        Config
+	removed    chan struct{}
+	removeOnce sync.Once
 
-	mu  sync.Mutex
-	key string // last cluster key that was taken
+	mu      sync.Mutex
+	lastKey string // last cluster key that was taken
 }
 
 // newHandler makes a Handler.
 func newHandler(cfg Config) *Handler {
-	return &Handler{cfg: cfg, key: cfg.Key.String(), removed: make(chan struct{})}
+	return &Handler{cfg: cfg, lastKey: cfg.Key.String(), removed: make(chan struct{})}
 }
 
 // WhenRemoved is closed when this master was removed from the cluster.
@@ -81,8 +81,8 @@ func (h *Handler) Keys(key crypt.Key, seed string) error {
 		return err
 	}
 	h.mu.Lock()
-	changed := h.key != key.String()
-	h.key = key.String()
+	changed := h.lastKey != key.String()
+	h.lastKey = key.String()
 	h.mu.Unlock()
 	if changed {
 		h.cfg.Fire("key", value.NewMap("rotate_aes_key", true))
@@ -94,7 +94,7 @@ func (h *Handler) Keys(key crypt.Key, seed string) error {
 // job makes it known here as well.
 func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
 	if event.MayOrder(e, event.JobStart) {
-		h.startOf(ctx, peer, e)
+		h.learnJob(ctx, peer, e)
 	}
 
 	if event.MayOrder(e, event.PillarClear) {
@@ -117,8 +117,8 @@ func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
 	return nil
 }
 
-// startOf makes the job of a peer known.
-func (h *Handler) startOf(ctx context.Context, peer string, e event.Event) {
+// learnJob makes the job of a peer known.
+func (h *Handler) learnJob(ctx context.Context, peer string, e event.Event) {
 	jid := e.Data.Str("jid")
 	if !jobs.Valid(jid) || e.Tag != event.Tag("job", jid, "new") {
 		return
@@ -154,12 +154,12 @@ func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map, lat
 		j = &launch.Job{}
 	}
 
-	if late.Brought && h.cfg.Missed.Has(load.Str("jid"), late.Age) {
+	if late.Brought && h.cfg.Missed.Remembers(load.Str("jid"), late.Age) {
 		return nil
 	}
 
 	if late.Age > 0 {
-		err = h.cfg.Missed.Late(ctx, load, j.Minions, late.Age, late.Passed)
+		err = h.cfg.Missed.PublishLate(ctx, load, j.Minions, late.Age, late.Passed)
 	} else {
 		err = h.cfg.Publish(ctx, load, j.Minions)
 	}
@@ -171,20 +171,20 @@ func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map, lat
 	return nil
 }
 
-// SentLate gives a job of ours again that has reached a peer late: minions may have come from
+// JobReachedLate gives a job of ours again that has reached a peer late: minions may have come from
 // there before it did.
-func (h *Handler) SentLate(load *value.Map, age time.Duration) {
+func (h *Handler) JobReachedLate(load *value.Map, age time.Duration) {
 	load = load.Clone()
 	load.Delete("_stamp")
 	var minions []string
 	if j, err := h.cfg.Launch.New(context.Background(), load); err == nil {
 		minions = j.Minions
 	}
-	h.cfg.Missed.OwnLate(load, minions, age)
+	h.cfg.Missed.JobReachedLate(load, minions, age)
 }
 
 // LostJob tells of a job of ours that has never reached a peer.
-func (h *Handler) LostJob(peer string, load *value.Map) { h.cfg.undelivered.lost(peer, load) }
+func (h *Handler) LostJob(peer string, load *value.Map) { h.cfg.undelivered.jobLost(peer, load) }
 
 // Passed counts what was published here within an age.
 func (h *Handler) Passed(age time.Duration) int {
@@ -216,39 +216,39 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 	return nil
 }
 
-// Subscribed and CutOff tell who may have missed a job.
-func (h *Handler) Subscribed(peer string, from netip.Addr, s cluster.Subs) {
-	h.cfg.Missed.PeerHas(peer, from, s)
+// PeerSubscribed and CutOff tell who may have missed a job.
+func (h *Handler) PeerSubscribed(peer string, from netip.Addr, s cluster.Subs) {
+	h.cfg.Missed.PeerSubscribed(peer, from, s)
 }
-func (h *Handler) CutOff(_ string, cuts []cluster.Cut) { h.cfg.Missed.PeerCut(cuts) }
+func (h *Handler) PeerCutOff(_ string, cuts []cluster.Cut) { h.cfg.Missed.PeerCutOff(cuts) }
 
-// Started learns of new processes of minions, and AllStarted tells of them, so that no job is
+// LearnStarts learns of new processes of minions, and AllStarted tells of them, so that no job is
 // given to one that the process before may have run.
-func (h *Handler) Started(_ string, starts []cluster.Start) []cluster.Start {
+func (h *Handler) LearnStarts(_ string, starts []cluster.Start) []cluster.Start {
 	return h.cfg.started.Learn(starts, h.cfg.now())
 }
 
-// AllStarted implements cluster.Handler.
-func (h *Handler) AllStarted(most int) []cluster.Start {
+// KnownStarts implements cluster.Handler.
+func (h *Handler) KnownStarts(most int) []cluster.Start {
 	return h.cfg.started.All(most, h.cfg.now())
 }
 
-// Lost has who listened there get what it missed, and the jobs that a peer took
+// PeerLost has who listened there get what it missed, and the jobs that a peer took
 // handed to the shared folder.
-func (h *Handler) Lost(peer string, heard time.Time) {
+func (h *Handler) PeerLost(peer string, heard time.Time) {
 	h.cfg.Missed.PeerLost(peer, heard)
 	h.cfg.Jobs.PeerLost(peer)
 }
 
-// Connected has a peer told what it may not know.
-func (h *Handler) Connected(peer string) {
+// PeerConnected has a peer told what it may not know.
+func (h *Handler) PeerConnected(peer string) {
 	h.cfg.share.Connected(peer)
 	h.cfg.Missed.PeerConnected(peer)
 	h.cfg.peerBack()
 }
 
-// Data brings what a peer has sent of minions' data.
-func (h *Handler) Data(peer string, b []byte) { h.cfg.share.Receive(peer, b) }
+// PeerData brings what a peer has sent of minions' data.
+func (h *Handler) PeerData(peer string, b []byte) { h.cfg.share.Receive(peer, b) }
 
 // KeyChanged has the key of a minion looked at on the folder, if it is another
 // one than is known here.
@@ -271,24 +271,11 @@ func keyState(st clusterwire.KeyState) keys.State {
 	return keys.None
 }
 
-// Taken remembers requests that a peer has taken.
-func (h *Handler) Taken(list [][16]byte) {
-	learned := make([]request.NonceKey, len(list))
-	for i, k := range list {
-		learned[i] = k
-	}
-	h.cfg.Nonces.Learn(learned)
-}
+// LearnNonces remembers requests that a peer has taken.
+func (h *Handler) LearnNonces(taken []request.NonceKey) { h.cfg.Nonces.Learn(taken) }
 
-// AllTaken gives the requests that this master has taken.
-func (h *Handler) AllTaken(most int) [][16]byte {
-	own := h.cfg.Nonces.Own(most)
-	out := make([][16]byte, len(own))
-	for i, k := range own {
-		out[i] = k
-	}
-	return out
-}
+// OwnNonces returns the requests that this master has taken, at most so many.
+func (h *Handler) OwnNonces(most int) []request.NonceKey { return h.cfg.Nonces.Own(most) }
 
 // Removed ends this master.
-func (h *Handler) Removed() { h.once.Do(func() { close(h.removed) }) }
+func (h *Handler) Removed() { h.removeOnce.Do(func() { close(h.removed) }) }

@@ -35,8 +35,8 @@ type Link struct {
 // maxKept bounds Link.kept.
 const maxKept = 16384
 
-// sent notes that peers get the return of this tag without its event.
-func (l *Link) sent(tag string) {
+// noteKept notes that peers get the return of this tag without its event.
+func (l *Link) noteKept(tag string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.kept == nil || len(l.kept) >= maxKept {
@@ -45,8 +45,8 @@ func (l *Link) sent(tag string) {
 	l.kept[tag] = true
 }
 
-// wasSent asks for what sent noted, once.
-func (l *Link) wasSent(tag string) bool {
+// takeKept asks for what sent noted, once.
+func (l *Link) takeKept(tag string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ok := l.kept[tag]
@@ -71,7 +71,7 @@ func (l *Link) Forward(ctx context.Context, bus *event.Bus) {
 				l.Log.Error("events were not forwarded to the peers: too many at once", "lost", e.Lost)
 			}
 
-			if !l.wasSent(e.Tag) && !runner.Private(e.Data.Str("fun")) {
+			if !l.takeKept(e.Tag) && !runner.Private(e.Data.Str("fun")) {
 				l.Pool.Forward(e)
 			}
 		case <-ctx.Done():
@@ -85,13 +85,13 @@ func (l *Link) Keep(ctx context.Context, r jobs.Return) error {
 	tag := event.Tag("job", r.JID, "ret", r.ID)
 	load := r.Load.Clone()
 	load.Set("_stamp", event.Stamp(l.Now()))
-	l.sent(tag)
+	l.noteKept(tag)
 	err := l.Pool.Keep(ctx, tag, load)
-	if errors.Is(err, cluster.ErrAlone) {
+	if errors.Is(err, cluster.ErrNoPeer) {
 		if len(l.Pool.Status().Peers) == 0 {
-			return jobs.ErrSingle
+			return jobs.ErrOnlyMaster
 		}
-		return jobs.ErrAlone
+		return jobs.ErrNoPeer
 	}
 	return err
 }

@@ -62,19 +62,19 @@ type Membership struct {
 	log     *slog.Logger
 
 	undelivered *undelivered
-	lonely      atomic.Bool // the last return found no other master that could keep it
+	noPeer      atomic.Bool // the last return found no other master that could keep it
 }
 
 // degraded tells how returns are kept.
 func (m *Membership) degraded(err error) {
-	m.lonely.Store(errors.Is(err, jobs.ErrAlone))
+	m.noPeer.Store(errors.Is(err, jobs.ErrNoPeer))
 	m.problem(control.ClusterFault, err)
 }
 
 // peerBack ends the problem that there was no other master: without a job nobody
 // would say so.
 func (m *Membership) peerBack() {
-	if m.lonely.CompareAndSwap(true, false) {
+	if m.noPeer.CompareAndSwap(true, false) {
 		m.problem(control.ClusterFault, nil)
 	}
 }
@@ -154,14 +154,14 @@ func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 		Resend: func(ctx context.Context, id uint64, r publish.Recent) error {
 			return cfg.Publisher().Resend(ctx, id, r)
 		},
-		Again:  func(ctx context.Context, r, as publish.Recent) error { return cfg.Publisher().Again(ctx, r, as) },
-		Passed: func(since time.Time) int { return cfg.Publisher().Passed(since) },
-		Aim: func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error) {
+		Republish: func(ctx context.Context, r, as publish.Recent) error { return cfg.Publisher().Again(ctx, r, as) },
+		Passed:    func(since time.Time) int { return cfg.Publisher().Passed(since) },
+		Narrow: func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error) {
 			return cfg.Publisher().Aim(r, tgt, typ, ids)
 		},
 		Silent:      func(since time.Time, yield func(zmtp.Peer) bool) { cfg.Pub().Silent(since, yield) },
 		SilentFor:   silentFor,
-		Undelivered: u.missed,
+		Undelivered: u.jobMissed,
 		Peers:       m.Pool,
 		Now:         cfg.Now,
 		Log:         cfg.Log,
@@ -376,7 +376,7 @@ func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 }
 
 // lastWords is how long the data of minions of the last moment may take to the peers.
-const lastWords = time.Second
+const closingShare = time.Second
 
 // Close leaves the peers, who are told first what minions have said to this master only.
 func (m *Membership) Close() {
@@ -385,7 +385,7 @@ func (m *Membership) Close() {
 	}
 	if m.share != nil {
 		m.share.Last()
-		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+		ctx, cancel := context.WithTimeout(context.Background(), closingShare)
 		m.Pool.Drain(ctx)
 		cancel()
 	}

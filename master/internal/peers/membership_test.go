@@ -20,7 +20,7 @@ func TestPeerBack(t *testing.T) {
 		now = err
 	}}
 
-	m.degraded(fmt.Errorf("returns are kept by this master and the shared folder: %w", jobs.ErrAlone))
+	m.degraded(fmt.Errorf("returns are kept by this master and the shared folder: %w", jobs.ErrNoPeer))
 	if now == nil {
 		t.Error("nothing is told")
 	}

@@ -22,26 +22,26 @@ type undelivered struct {
 // maxNamed bounds the minions in an event.
 const maxNamed = 500
 
-// missed tells that a job is not given again to minions.
-func (u *undelivered) missed(load *value.Map, minions []string, why string) {
-	u.tell(load,
+// jobMissed tells that a job is not given again to minions.
+func (u *undelivered) jobMissed(load *value.Map, minions []string, why string) {
+	u.fireEvent(load,
 		value.NewMap("minions", minions[:min(len(minions), maxNamed)], "count", int64(len(minions)), "reason", why))
 	u.log.Warn("job is not given again to minions that may have missed it", "jid", load.Str("jid"),
 		"minions", len(minions), "reason", why)
 }
 
-// lost tells that a job has never reached a peer that was there all the time.
-func (u *undelivered) lost(peer string, load *value.Map) {
+// jobLost tells that a job has never reached a peer that was there all the time.
+func (u *undelivered) jobLost(peer string, load *value.Map) {
 	n := u.jobs.Add(1)
 	why := "it could not be sent to master " + peer + " in time"
-	u.tell(load, value.NewMap("peer", peer, "reason", why))
+	u.fireEvent(load, value.NewMap("peer", peer, "reason", why))
 	u.log.Error("job was not delivered to the minions of another master", "jid", load.Str("jid"), "peer", peer)
 	u.failed(control.DeliveryFault,
 		fmt.Errorf("%d since the start of the master, the last one %s (%s) to the minions of %s, which could not be reached for so long; start it again for those that have not returned",
 			n, load.Str("jid"), load.Str("fun"), peer))
 }
 
-func (u *undelivered) tell(load, data *value.Map) {
+func (u *undelivered) fireEvent(load, data *value.Map) {
 	jid := load.Str("jid")
 	data.Set("jid", jid)
 	for _, k := range []string{"fun", "tgt", "tgt_type", "user"} {

@@ -14,14 +14,14 @@ import (
 
 // bounds of what is sent again.
 const (
-	aimFor   = time.Second // how long what has returned is not looked at again
-	slowDisk = 500 * time.Millisecond
+	narrowFor   = time.Second // how long what has returned is not looked at again
+	returnsWait = 500 * time.Millisecond
 	// maxPassed is how many other jobs may have passed since a job until it is not sent
 	// again: a minion knows its last hundred (minion_jid_queue_hwm), so that it would run
 	// an earlier one a second time.
-	maxPassed = 80
-	maxLate   = 1024
-	maxTold   = 4096
+	maxPassed   = 80
+	maxLateJobs = 1024
+	maxReported = 4096
 	// lateFor is how late a job may be given that a peer could not send.
 	lateFor = 10 * time.Minute
 )
@@ -35,49 +35,49 @@ const (
 	whyNotTaken = "too many jobs came late at once"
 )
 
-// aims are publications as they are to be sent again.
-type aims struct {
-	mu     sync.Mutex
-	kept   map[string]keptAim // by jid
-	told   map[string]int     // minions by jid, of whom it was told that they are not given it
-	asking atomic.Bool        // who has returned
+// narrowings are publications as they are to be sent again.
+type narrowings struct {
+	mu             sync.Mutex
+	byJID          map[string]narrowing // by jid
+	reported       map[string]int       // minions by jid, of whom it was told that they are not given it
+	readingReturns atomic.Bool          // who has returned
 }
 
-type keptAim struct {
-	until  time.Time
-	starts uint64 // that were known
-	recent publish.Recent
-	given  bool
+type narrowing struct {
+	until       time.Time
+	knownStarts uint64 // that were known
+	narrowed    publish.Recent
+	given       bool
 }
 
-func (a *aims) prune(now time.Time) {
+func (a *narrowings) dropExpired(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for jid, x := range a.kept {
+	for jid, x := range a.byJID {
 		if !now.Before(x.until) {
-			delete(a.kept, jid)
+			delete(a.byJID, jid)
 		}
 	}
 }
 
-// aim is a publication as it is to be sent again now, and reports whether it is to be. Who is
+// narrowed is a publication as it is to be sent again now, and reports whether it is to be. Who is
 // not given a job although it may have missed it is told to Undelivered.
-func (k *Resender) aim(ctx context.Context, r publish.Recent) (as publish.Recent, given bool) {
-	a := &k.aims
+func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (as publish.Recent, given bool) {
+	a := &k.narrowings
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := k.cfg.Now()
 	starts := k.cfg.Started.Count()
-	if x, ok := a.kept[r.JID]; ok && now.Before(x.until) && x.starts == starts && x.recent.At.Equal(r.At) {
-		return x.recent, x.given
+	if x, ok := a.byJID[r.JID]; ok && now.Before(x.until) && x.knownStarts == starts && x.narrowed.At.Equal(r.At) {
+		return x.narrowed, x.given
 	}
-	as, given = k.aimNow(ctx, r)
-	a.kept[r.JID] = keptAim{until: now.Add(aimFor), starts: starts, recent: as, given: given}
+	as, given = k.narrowNow(ctx, r)
+	a.byJID[r.JID] = narrowing{until: now.Add(narrowFor), knownStarts: starts, narrowed: as, given: given}
 	return as, given
 }
 
-// aimNow looks who has returned and who has started; aims.mu is held.
-func (k *Resender) aimNow(ctx context.Context, r publish.Recent) (as publish.Recent, given bool) {
+// narrowNow looks who has returned and who has started; aims.mu is held.
+func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (as publish.Recent, given bool) {
 	var returned, started map[string]bool
 	sure := true
 	if k.cfg.Started != nil {
@@ -86,12 +86,12 @@ func (k *Resender) aimNow(ctx context.Context, r publish.Recent) (as publish.Rec
 
 	if k.cfg.Returned != nil {
 		var err error
-		if returned, err = k.returned(ctx, r.JID); err != nil {
+		if returned, err = k.readReturns(ctx, r.JID); err != nil {
 			k.cfg.Log.Warn("job is sent again also to those that have returned", "jid", r.JID, "error", err)
 		}
 	}
 
-	to := aim(r.Load, r.Matched, returned, started)
+	to := narrowTarget(r.Load, r.Matched, returned, started)
 	missing := func(of func(string) bool) (out []string) {
 		for _, id := range r.Matched {
 			if !returned[id] && of(id) {
@@ -104,22 +104,22 @@ func (k *Resender) aimNow(ctx context.Context, r publish.Recent) (as publish.Rec
 	all := func(string) bool { return true }
 	switch {
 	case to.nobody:
-		k.leave(r, missing(func(id string) bool { return started[id] }), whyStarted)
+		k.reportUndelivered(r, missing(func(id string) bool { return started[id] }), whyStarted)
 		return r, false
-	case to.doubt || !sure:
-		k.leave(r, missing(all), whyUnknown)
+	case to.unknown || !sure:
+		k.reportUndelivered(r, missing(all), whyUnknown)
 		return r, false
 	case r.Passed+k.cfg.Passed(r.At) > maxPassed:
-		k.leave(r, missing(all), whyPassed)
+		k.reportUndelivered(r, missing(all), whyPassed)
 		return r, false
 	}
 
-	k.leave(r, missing(func(id string) bool { return started[id] }), whyStarted)
-	if to.same {
+	k.reportUndelivered(r, missing(func(id string) bool { return started[id] }), whyStarted)
+	if to.unchanged {
 		return r, true
 	}
 
-	as, err := k.cfg.Aim(r, to.tgt, to.typ, to.ids)
+	as, err := k.cfg.Narrow(r, to.tgt, to.typ, to.ids)
 	if err != nil {
 		k.cfg.Log.Warn("job cannot be sent again", "jid", r.JID, "error", err)
 		return r, false
@@ -129,14 +129,14 @@ func (k *Resender) aimNow(ctx context.Context, r publish.Recent) (as publish.Rec
 	return as, true
 }
 
-// leave tells of minions that are not given a job, each time when there are more; aims.mu
+// reportUndelivered tells of minions that are not given a job, each time when there are more; aims.mu
 // is held.
-func (k *Resender) leave(r publish.Recent, minions []string, why string) {
-	told := k.aims.told
+func (k *Resender) reportUndelivered(r publish.Recent, minions []string, why string) {
+	told := k.narrowings.reported
 	if len(minions) <= told[r.JID] {
 		return
 	}
-	if len(told) >= maxTold {
+	if len(told) >= maxReported {
 		clear(told)
 	}
 	told[r.JID] = len(minions)
@@ -145,9 +145,9 @@ func (k *Resender) leave(r publish.Recent, minions []string, why string) {
 
 var errSlow = errors.New("the job cache does not answer")
 
-// returned asks for the returns of a job, and gives up on a disk that hangs.
-func (k *Resender) returned(ctx context.Context, jid string) (done map[string]bool, err error) {
-	if !k.aims.asking.CompareAndSwap(false, true) {
+// readReturns asks for the returns of a job, and gives up on a disk that hangs.
+func (k *Resender) readReturns(ctx context.Context, jid string) (done map[string]bool, err error) {
+	if !k.narrowings.readingReturns.CompareAndSwap(false, true) {
 		return nil, errSlow
 	}
 
@@ -156,24 +156,24 @@ func (k *Resender) returned(ctx context.Context, jid string) (done map[string]bo
 	var lateErr error
 	go func() { // on a disk that hangs nobody waits for it
 		late, lateErr = k.cfg.Returned(ctx, jid)
-		k.aims.asking.Store(false) // before the answer: the next job is asked about at once
+		k.narrowings.readingReturns.Store(false) // before the answer: the next job is asked about at once
 		close(answer)
 	}()
 
 	select {
 	case <-answer:
 		return late, lateErr
-	case <-time.After(slowDisk):
+	case <-time.After(returnsWait):
 		return nil, errSlow
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// Late takes a job that was published elsewhere so long ago that minions may have been given
+// PublishLate takes a job that was published elsewhere so long ago that minions may have been given
 // it by another master meanwhile, or have been started anew; passed is how many others were
 // published there since. It goes to all that listen here and have not done it.
-func (k *Resender) Late(ctx context.Context, load *value.Map, matched []string, age time.Duration, passed int) error {
+func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []string, age time.Duration, passed int) error {
 	now := k.cfg.Now()
 	r := publish.Recent{
 		At:      now,
@@ -189,12 +189,12 @@ func (k *Resender) Late(ctx context.Context, load *value.Map, matched []string, 
 		return nil
 	}
 
-	return k.publishLate(ctx, r)
+	return k.publishNarrowed(ctx, r)
 }
 
-// Has reports whether a job of that age is remembered here: whoever comes and has missed it is
+// Remembers reports whether a job of that age is remembered here: whoever comes and has missed it is
 // given it.
-func (k *Resender) Has(jid string, age time.Duration) bool {
+func (k *Resender) Remembers(jid string, age time.Duration) bool {
 	recent := k.cfg.Recent(k.cfg.Now().Add(-age - time.Second))
 	return slices.ContainsFunc(recent, func(r publish.Recent) bool { return r.JID == jid })
 }
@@ -202,9 +202,9 @@ func (k *Resender) Has(jid string, age time.Duration) bool {
 // Passed counts what was published here since a time.
 func (k *Resender) Passed(since time.Time) int { return k.cfg.Passed(since) }
 
-// OwnLate is Late for a job that was published here and has reached a peer only now: who has
+// JobReachedLate is Late for a job that was published here and has reached a peer only now: who has
 // come from there in between has it neither from there nor from here.
-func (k *Resender) OwnLate(load *value.Map, matched []string, age time.Duration) {
+func (k *Resender) JobReachedLate(load *value.Map, matched []string, age time.Duration) {
 	now := k.cfg.Now()
 	r := publish.Recent{
 		At:      now,
@@ -222,11 +222,11 @@ func (k *Resender) OwnLate(load *value.Map, matched []string, age time.Duration)
 	}
 }
 
-func (k *Resender) publishLate(ctx context.Context, r publish.Recent) error {
-	as, given := k.aim(ctx, r)
+func (k *Resender) publishNarrowed(ctx context.Context, r publish.Recent) error {
+	as, given := k.narrowed(ctx, r)
 	if !given {
 		return nil
 	}
 	k.cfg.Log.Info("job published late", "jid", r.JID, "age", r.At.Sub(r.Born).Round(time.Millisecond))
-	return k.cfg.Again(ctx, r, as)
+	return k.cfg.Republish(ctx, r, as)
 }

@@ -9,19 +9,19 @@ import (
 
 // maxNames bounds the minions that a job names when it is sent again: those it is for, or
 // those it is not for.
-const maxNames = 500
+const maxNamedIDs = 500
 
-// aimed is whom a job is for when it is sent again.
-type aimed struct {
-	tgt  any
-	typ  string
-	ids  []string // that it was resolved to
-	same bool     // as it was
+// narrowedTarget is whom a job is for when it is sent again.
+type narrowedTarget struct {
+	tgt       any
+	typ       string
+	ids       []string // that it was resolved to
+	unchanged bool     // as it was
 	// nobody is left, or it cannot be said who is: see doubt.
-	nobody, doubt bool
+	nobody, unknown bool
 }
 
-// aim leaves out of a target whoever has returned the job, and who has been started anew since
+// narrowTarget leaves out of a target whoever has returned the job, and who has been started anew since
 // it was published: that minion does not know any more what it has done, and a subscription
 // does not say whose it is. The first are left out as far as there is room for their names,
 // the others always; when that is not possible, it is in doubt.
@@ -29,13 +29,13 @@ type aimed struct {
 // A list of the others says it where ids are the target. Of another target the minion itself
 // knows best whether it is meant, so that the target stays and names are taken from it, as
 // Salt's compound targets can (salt/matchers/compound_match.py).
-func aim(load *value.Map, matched []string, returned, started map[string]bool) aimed {
+func narrowTarget(load *value.Map, matched []string, returned, started map[string]bool) narrowedTarget {
 	typ := load.Str("tgt_type")
 	if typ == "" {
 		typ = "glob"
 	}
 
-	as := aimed{tgt: load.Value("tgt"), typ: typ, ids: matched, same: true}
+	as := narrowedTarget{tgt: load.Value("tgt"), typ: typ, ids: matched, unchanged: true}
 	var left []string
 	for _, id := range matched {
 		if !returned[id] && !started[id] {
@@ -50,33 +50,33 @@ func aim(load *value.Map, matched []string, returned, started map[string]bool) a
 			return as
 		case len(left) == len(matched) && len(started) == 0:
 			return as
-		case len(left) <= maxNames:
-			return aimed{tgt: left, typ: "list", ids: left}
+		case len(left) <= maxNamedIDs:
+			return narrowedTarget{tgt: left, typ: "list", ids: left}
 		}
 	}
 
-	out := names(returned, started)
+	out := sortedIDs(returned, started)
 	if len(out) == 0 {
 		return as
 	}
 
 	words := targetWords(load, typ)
-	if words == nil || len(out) > maxNames {
-		out = names(started)
-		as.doubt = words == nil && len(out) > 0 || len(out) > maxNames
-		if as.doubt || len(out) == 0 {
+	if words == nil || len(out) > maxNamedIDs {
+		out = sortedIDs(started)
+		as.unknown = words == nil && len(out) > 0 || len(out) > maxNamedIDs
+		if as.unknown || len(out) == 0 {
 			return as
 		}
 	}
 
-	return aimed{tgt: append(words, "and", "not", "L@"+strings.Join(out, ",")), typ: "compound", ids: left}
+	return narrowedTarget{tgt: append(words, "and", "not", "L@"+strings.Join(out, ",")), typ: "compound", ids: left}
 }
 
 // byID reports whether targets of a type select minions by their ids alone.
 func byID(typ string) bool { return typ == "glob" || typ == "list" || typ == "pcre" }
 
-// names are the ids of all sets, sorted.
-func names(sets ...map[string]bool) []string {
+// sortedIDs are the ids of all sets, sorted.
+func sortedIDs(sets ...map[string]bool) []string {
 	var out []string
 	for _, set := range sets {
 		for id, in := range set {
@@ -91,7 +91,7 @@ func names(sets ...map[string]bool) []string {
 
 // engines are the letters by which a compound target names other types
 // (salt/utils/minions.py TARGET_REX).
-var engines = map[string]string{
+var compoundLetters = map[string]string{
 	"pcre":        "E",
 	"list":        "L",
 	"grain":       "G",
@@ -132,7 +132,7 @@ func targetWords(load *value.Map, typ string) []string {
 		return []string{text}
 	}
 
-	engine := engines[typ]
+	engine := compoundLetters[typ]
 	if engine == "" {
 		return nil
 	}

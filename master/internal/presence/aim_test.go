@@ -21,7 +21,7 @@ func set(ids ...string) map[string]bool {
 func TestAim(t *testing.T) {
 	matched := []string{"a", "b", "c"}
 	many := map[string]bool{}
-	for i := range maxNames + 1 {
+	for i := range maxNamedIDs + 1 {
 		many[fmt.Sprint("m", i)] = true
 	}
 
@@ -146,14 +146,14 @@ func TestAim(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			to := aim(tt.load, tt.matched, tt.returned, tt.started)
+			to := narrowTarget(tt.load, tt.matched, tt.returned, tt.started)
 			got := fmt.Sprint(to.typ, " ", to.tgt)
 			switch {
 			case to.nobody:
 				got = "nobody"
-			case to.doubt:
+			case to.unknown:
 				got = "doubt"
-			case to.same:
+			case to.unchanged:
 				got = "same"
 			}
 
@@ -171,11 +171,11 @@ func FuzzAim(f *testing.F) {
 	f.Add("", "list", "", "a,b", "x y")
 	f.Fuzz(func(t *testing.T, tgt, typ, delimiter, matched, started string) {
 		load := value.NewMap("tgt", tgt, "tgt_type", typ, "delimiter", delimiter)
-		to := aim(load, strings.Split(matched, ","), nil, set(started))
-		if to.nobody || to.doubt {
+		to := narrowTarget(load, strings.Split(matched, ","), nil, set(started))
+		if to.nobody || to.unknown {
 			return
 		}
-		if to.same {
+		if to.unchanged {
 			t.Fatalf("sent as it was, though %q was started", started)
 		}
 

@@ -40,14 +40,14 @@ const (
 // A subscription that a load balancer has moved here says itself what it has missed. It takes
 // no mark.
 type Missed struct {
-	mu       sync.Mutex
-	base     time.Time // from which steps count
-	marks    map[netip.Addr][]Mark
-	arrivals map[netip.Addr][]Arrival
-	rounds   map[netip.Addr]rounds
-	nMarks   int
-	nArrive  int
-	refused  uint64
+	mu            sync.Mutex
+	base          time.Time // from which steps count
+	marks         map[netip.Addr][]Mark
+	arrivals      map[netip.Addr][]Arrival
+	rounds        map[netip.Addr]roundCount
+	markCount     int
+	arrivalCount  int
+	refusedRounds uint64
 }
 
 // Mark says what may be missing to who comes from an address.
@@ -56,10 +56,10 @@ type Mark struct {
 	Crowd        int       // so many listened from there at about that time
 }
 
-// rounds counts what was given to an address within a minute.
-type rounds struct {
-	from time.Time
-	n    int
+// roundCount counts what was given to an address within a minute.
+type roundCount struct {
+	from  time.Time
+	count int
 }
 
 // Arrival is a new subscription that may have missed something.
@@ -74,7 +74,7 @@ func newMissed() *Missed {
 	return &Missed{
 		marks:    map[netip.Addr][]Mark{},
 		arrivals: map[netip.Addr][]Arrival{},
-		rounds:   map[netip.Addr]rounds{},
+		rounds:   map[netip.Addr]roundCount{},
 	}
 }
 
@@ -87,11 +87,11 @@ func (m *Missed) Arrive(from netip.Addr, id uint64, now time.Time) (Arrival, boo
 	if list := m.marks[from]; len(list) > 0 {
 		a.Since = list[0].Since
 	}
-	if m.nArrive < maxArrivals { // an earlier mark may come
+	if m.arrivalCount < maxArrivals { // an earlier mark may come
 		m.arrivals[from] = append(m.arrivals[from], a)
-		m.nArrive++
+		m.arrivalCount++
 	}
-	return a, a.Since.Before(now) && m.allow(from, now)
+	return a, a.Since.Before(now) && m.allowRound(from, now)
 }
 
 // Mark makes a mark, and returns who has come from there since and may lack more by it than
@@ -99,12 +99,12 @@ func (m *Missed) Arrive(from netip.Addr, id uint64, now time.Time) (Arrival, boo
 func (m *Missed) Mark(from netip.Addr, mark Mark, now time.Time) (back []Arrival) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !now.Before(mark.Until) || !m.put(from, mark) {
+	if !now.Before(mark.Until) || !m.addMark(from, mark) {
 		return nil
 	}
 
 	for i, a := range m.arrivals[from] {
-		if now.Sub(a.At) > arrivalFor || a.At.Before(mark.Since) || !mark.Since.Before(a.Since) || !m.allow(from, now) {
+		if now.Sub(a.At) > arrivalFor || a.At.Before(mark.Since) || !mark.Since.Before(a.Since) || !m.allowRound(from, now) {
 			continue
 		}
 		again := a
@@ -123,8 +123,8 @@ func minTime(a, b time.Time) time.Time {
 	return a
 }
 
-// put adds a mark, or makes one of the same moment last as long; m.mu is held.
-func (m *Missed) put(from netip.Addr, mark Mark) bool {
+// addMark adds a mark, or makes one of the same moment last as long; m.mu is held.
+func (m *Missed) addMark(from netip.Addr, mark Mark) bool {
 	if m.base.IsZero() {
 		m.base = mark.Since
 	}
@@ -145,18 +145,18 @@ func (m *Missed) put(from netip.Addr, mark Mark) bool {
 		return true
 	}
 
-	if m.nMarks >= maxMarks {
-		m.refused++
+	if m.markCount >= maxMarks {
+		m.refusedRounds++
 		return false
 	}
 
-	m.nMarks++
+	m.markCount++
 	m.marks[from] = slices.Insert(list, i, mark)
 	return true
 }
 
-// allow counts a round, and reports whether there may be one; m.mu is held.
-func (m *Missed) allow(from netip.Addr, now time.Time) bool {
+// allowRound counts a round, and reports whether there may be one; m.mu is held.
+func (m *Missed) allowRound(from netip.Addr, now time.Time) bool {
 	crowd := 0
 	for _, x := range m.marks[from] {
 		crowd = max(crowd, x.Crowd)
@@ -164,13 +164,13 @@ func (m *Missed) allow(from netip.Addr, now time.Time) bool {
 
 	r := m.rounds[from]
 	if now.Sub(r.from) >= returnWithin {
-		r = rounds{from: now}
+		r = roundCount{from: now}
 	}
 
-	r.n++
+	r.count++
 	m.rounds[from] = r
-	if r.n > minRounds+roundsEach*crowd {
-		m.refused++
+	if r.count > minRounds+roundsEach*crowd {
+		m.refusedRounds++
 		return false
 	}
 
@@ -181,7 +181,7 @@ func (m *Missed) allow(from netip.Addr, now time.Time) bool {
 func (m *Missed) Pending(now time.Time) map[netip.Addr][]Mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.prune(now)
+	m.pruneLocked(now)
 	out := make(map[netip.Addr][]Mark, len(m.marks))
 	for from, list := range m.marks {
 		out[from] = slices.Clone(list)
@@ -192,7 +192,7 @@ func (m *Missed) Pending(now time.Time) map[netip.Addr][]Mark {
 func (m *Missed) pruneMarks(from netip.Addr, now time.Time) {
 	before := m.marks[from]
 	list := slices.DeleteFunc(before, func(x Mark) bool { return !now.Before(x.Until) })
-	m.nMarks += len(list) - len(before)
+	m.markCount += len(list) - len(before)
 	if len(list) == 0 {
 		delete(m.marks, from)
 		return
@@ -204,17 +204,17 @@ func (m *Missed) pruneMarks(from netip.Addr, now time.Time) {
 func (m *Missed) Prune(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.prune(now)
+	m.pruneLocked(now)
 }
 
-func (m *Missed) prune(now time.Time) {
+func (m *Missed) pruneLocked(now time.Time) {
 	for from := range m.marks {
 		m.pruneMarks(from, now)
 	}
 
 	for from, list := range m.arrivals {
 		kept := slices.DeleteFunc(list, func(a Arrival) bool { return now.Sub(a.At) > arrivalFor })
-		m.nArrive -= len(list) - len(kept)
+		m.arrivalCount -= len(list) - len(kept)
 		if len(kept) == 0 {
 			delete(m.arrivals, from)
 		} else {

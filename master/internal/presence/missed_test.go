@@ -67,11 +67,11 @@ func TestMissed(t *testing.T) {
 // reconnects, and a job ran a second time two minutes later.
 func TestCutEndsWithItsMinute(t *testing.T) {
 	a, b := newDesk(nil), newDesk(nil)
-	a.PeerCut([]cluster.Cut{{From: addressA, Since: at(0), Until: at(0).Add(returnWithin), Crowd: 3}})
+	a.PeerCutOff([]cluster.Cut{{From: addressA, Since: at(0), Until: at(0).Add(returnWithin), Crowd: 3}})
 	for second := 10.0; second < 200; second += 7 {
 		a.now, b.now = at(second), at(second)
-		b.PeerCut(a.pending())
-		a.PeerCut(b.pending())
+		b.PeerCutOff(a.pendingCuts())
+		a.PeerCutOff(b.pendingCuts())
 		for name, d := range map[string]*desk{"a": a, "b": b} {
 			d.come(addressA, time.Time{})
 			if missed, want := len(d.due()) > 0, second < returnWithin.Seconds(); missed != want {
@@ -139,8 +139,8 @@ func TestMissedBounds(t *testing.T) {
 		m.Arrive(addr(1<<20+i), uint64(i), now)
 	}
 
-	if m.nMarks != maxMarks || m.nArrive != maxArrivals || m.refused != 100 {
-		t.Errorf("%d marks, %d arrivals, %d refused", m.nMarks, m.nArrive, m.refused)
+	if m.markCount != maxMarks || m.arrivalCount != maxArrivals || m.refusedRounds != 100 {
+		t.Errorf("%d marks, %d arrivals, %d refused", m.markCount, m.arrivalCount, m.refusedRounds)
 	}
 
 	given := 0
@@ -163,7 +163,7 @@ func TestMissedBounds(t *testing.T) {
 	}
 
 	m.Prune(now.Add(time.Hour))
-	if m.nMarks != 0 || m.nArrive != 0 || len(m.marks)+len(m.arrivals)+len(m.rounds) != 0 {
+	if m.markCount != 0 || m.arrivalCount != 0 || len(m.marks)+len(m.arrivals)+len(m.rounds) != 0 {
 		t.Errorf("left after an hour: %+v", m)
 	}
 }

@@ -30,15 +30,15 @@ type Subscription struct {
 
 // Tracker remembers who asked from where. It is safe for concurrent use.
 type Tracker struct {
-	mu     sync.Mutex
-	seen   map[string]sighting
-	asked  map[asker]sighting // sign-ins, of keys in any state
-	before record             // of earlier lives
+	mu       sync.Mutex
+	requests map[string]sighting
+	signIns  map[signer]sighting // sign-ins, of keys in any state
+	earlier  record              // of earlier lives
 }
 
-// asker is who signs in under a name: with the key that is known by it, or another one,
+// signer is who signs in under a name: with the key that is known by it, or another one,
 // which is denied.
-type asker struct {
+type signer struct {
 	id     string
 	denied bool
 }
@@ -49,77 +49,77 @@ type sighting struct {
 }
 
 // New makes an empty Tracker.
-func New() *Tracker { return &Tracker{seen: map[string]sighting{}, asked: map[asker]sighting{}} }
+func New() *Tracker { return &Tracker{requests: map[string]sighting{}, signIns: map[signer]sighting{}} }
 
-// Saw notes a proven request of a minion. The number of minions that are
+// SawRequest notes a proven request of a minion. The number of minions that are
 // remembered is bounded by the number of accepted keys, see Forget.
-func (t *Tracker) Saw(id string, from netip.Addr, at time.Time) {
+func (t *Tracker) SawRequest(id string, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.seen[id] = sighting{from.Unmap(), at}
+	t.requests[id] = sighting{from.Unmap(), at}
 }
 
 // Forget drops a minion, when its key is gone.
 func (t *Tracker) Forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.seen, id)
+	delete(t.requests, id)
 	for _, denied := range []bool{false, true} {
-		delete(t.asked, asker{id, denied})
+		delete(t.signIns, signer{id, denied})
 	}
-	for _, m := range []map[string]int64{t.before.Heard, t.before.Asked, t.before.Denied} {
+	for _, m := range []map[string]int64{t.earlier.Heard, t.earlier.Asked, t.earlier.Denied} {
 		delete(m, id)
 	}
 }
 
-// Asked notes a sign-in under a name whose key is known, whether it is
+// SawSignIn notes a sign-in under a name whose key is known, whether it is
 // accepted or not; denied: with another key than that. Nothing is proven by it: it tells an administrator from
 // where a key came. Bounded as Saw is, by the number of keys.
-func (t *Tracker) Asked(id string, denied bool, from netip.Addr, at time.Time) {
+func (t *Tracker) SawSignIn(id string, denied bool, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.asked[asker{id, denied}] = sighting{from.Unmap(), at}
+	t.signIns[signer{id, denied}] = sighting{from.Unmap(), at}
 }
 
-// LastAsked tells when and from where somebody signed in last under a name.
-func (t *Tracker) LastAsked(id string, denied bool) (from netip.Addr, at time.Time, ok bool) {
+// LastSignIn tells when and from where somebody signed in last under a name.
+func (t *Tracker) LastSignIn(id string, denied bool) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s, ok := t.asked[asker{id, denied}]
+	s, ok := t.signIns[signer{id, denied}]
 	return s.from, s.at, ok
 }
 
-// Last tells when and from where a minion was last heard.
-func (t *Tracker) Last(id string) (from netip.Addr, at time.Time, ok bool) {
+// LastRequest tells when and from where a minion was last heard.
+func (t *Tracker) LastRequest(id string) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s, ok := t.seen[id]
+	s, ok := t.requests[id]
 	return s.from, s.at, ok
 }
 
-// topic is the topic to which a minion with zmq_filtering subscribes: the
+// topicOf is the topic to which a minion with zmq_filtering subscribes: the
 // SHA-1 of its id in hexadecimal (salt/transport/zeromq.py).
-func topic(id string) string {
+func topicOf(id string) string {
 	sum := sha1.Sum([]byte(id))
 	return hex.EncodeToString(sum[:])
 }
 
-// held is what subscriptions prove: how many there are from an address, and
+// subscriptionSet is what subscriptions prove: how many there are from an address, and
 // which topics of minions are among them.
-type held struct {
-	slots  map[netip.Addr]int
-	topics map[string]bool
-	all    int
+type subscriptionSet struct {
+	unnamed map[netip.Addr]int
+	topics  map[string]bool
+	total   int
 }
 
-func holding(subs iter.Seq[Subscription]) held {
-	h := held{slots: map[netip.Addr]int{}, topics: map[string]bool{}}
+func collectSubscriptions(subs iter.Seq[Subscription]) subscriptionSet {
+	h := subscriptionSet{unnamed: map[netip.Addr]int{}, topics: map[string]bool{}}
 	for s := range subs {
 		if len(s.Topics) == 0 {
 			continue // it gets nothing: the check of a load balancer, or one that came just now
 		}
 
-		h.all++
+		h.total++
 		named := false
 		for _, topic := range s.Topics {
 			if len(topic) == 2*sha1.Size {
@@ -128,23 +128,25 @@ func holding(subs iter.Seq[Subscription]) held {
 		}
 
 		if !named {
-			h.slots[s.From.Unmap()]++
+			h.unnamed[s.From.Unmap()]++
 		}
 	}
 
 	return h
 }
 
-// named reports whether a minion subscribed under its own name.
-func (h held) named(id string) bool { return len(h.topics) > 0 && h.topics[topic(id)] }
+// holdsTopicOf reports whether a minion subscribed under its own name.
+func (h subscriptionSet) holdsTopicOf(id string) bool {
+	return len(h.topics) > 0 && h.topics[topicOf(id)]
+}
 
-// waiting counts the minions that only an address speaks for; t.mu is held.
-func (t *Tracker) waiting(h held) (named int, from map[netip.Addr]int) {
+// byAddress counts the minions that only an address speaks for; t.mu is held.
+func (t *Tracker) byAddress(h subscriptionSet) (named int, from map[netip.Addr]int) {
 	from = map[netip.Addr]int{}
-	for id, s := range t.seen {
-		if h.named(id) {
+	for id, s := range t.requests {
+		if h.holdsTopicOf(id) {
 			named++
-		} else if h.slots[s.from] > 0 {
+		} else if h.unnamed[s.from] > 0 {
 			from[s.from]++
 		}
 	}
@@ -154,14 +156,14 @@ func (t *Tracker) waiting(h held) (named int, from map[netip.Addr]int) {
 // Count returns the number of subscriptions, and how many ids Connected would
 // return for them, without making a list.
 func (t *Tracker) Count(subs iter.Seq[Subscription]) (all, connected int) {
-	h := holding(subs)
+	h := collectSubscriptions(subs)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	connected, from := t.waiting(h)
+	connected, from := t.byAddress(h)
 	for a, n := range from {
-		connected += min(n, h.slots[a])
+		connected += min(n, h.unnamed[a])
 	}
-	return h.all, connected
+	return h.total, connected
 }
 
 // Subscribed tells how many subscriptions there are from each address that say
@@ -169,8 +171,8 @@ func (t *Tracker) Count(subs iter.Seq[Subscription]) (all, connected int) {
 // minion's requests and its subscription may be at different masters: only
 // together they know who is there.
 func Subscribed(subs iter.Seq[Subscription]) (from map[netip.Addr]int, named func(id string) bool) {
-	h := holding(subs)
-	return h.slots, h.named
+	h := collectSubscriptions(subs)
+	return h.unnamed, h.holdsTopicOf
 }
 
 // Connected returns the ids of the minions that hold a subscription, sorted.
@@ -180,14 +182,14 @@ func (t *Tracker) Connected(subs iter.Seq[Subscription]) []string {
 		at time.Time
 	}
 
-	h := holding(subs)
+	h := collectSubscriptions(subs)
 	var out []string
 	crowds := map[netip.Addr][]candidate{} // more minions than subscriptions
 	t.mu.Lock()
-	_, from := t.waiting(h)
-	for id, s := range t.seen {
-		switch n := h.slots[s.from]; {
-		case h.named(id):
+	_, from := t.byAddress(h)
+	for id, s := range t.requests {
+		switch n := h.unnamed[s.from]; {
+		case h.holdsTopicOf(id):
 			out = append(out, id)
 		case n > 0 && from[s.from] <= n:
 			out = append(out, id)
@@ -199,7 +201,7 @@ func (t *Tracker) Connected(subs iter.Seq[Subscription]) []string {
 
 	for from, cs := range crowds {
 		slices.SortFunc(cs, func(a, b candidate) int { return b.at.Compare(a.at) })
-		for _, c := range cs[:h.slots[from]] {
+		for _, c := range cs[:h.unnamed[from]] {
 			out = append(out, c.id)
 		}
 	}

@@ -11,11 +11,11 @@ func TestConnected(t *testing.T) {
 	a, b, nat := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.2"), netip.MustParseAddr("10.0.0.9")
 	tr := New()
 	at := time.Unix(1000, 0)
-	tr.Saw("one", a, at)
-	tr.Saw("two", b, at)
+	tr.SawRequest("one", a, at)
+	tr.SawRequest("two", b, at)
 
 	for i, id := range []string{"n1", "n2", "n3"} {
-		tr.Saw(id, nat, at.Add(time.Duration(i)*time.Second))
+		tr.SawRequest(id, nat, at.Add(time.Duration(i)*time.Second))
 	}
 
 	plain := func(from ...netip.Addr) (out []Subscription) {
@@ -36,7 +36,7 @@ func TestConnected(t *testing.T) {
 		{"a stranger", plain(netip.MustParseAddr("10.9.9.9")), nil},
 		{"behind NAT, all", plain(nat, nat, nat), []string{"n1", "n2", "n3"}},
 		{"behind NAT, the latest two", plain(nat, nat), []string{"n2", "n3"}},
-		{"filtering", []Subscription{{From: nat, Topics: []string{"broadcast", topic("n1")}}}, []string{"n1"}},
+		{"filtering", []Subscription{{From: nat, Topics: []string{"broadcast", topicOf("n1")}}}, []string{"n1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tr.Connected(slices.Values(tt.subs)); !slices.Equal(got, tt.want) {
@@ -57,7 +57,7 @@ func TestConnected(t *testing.T) {
 		t.Errorf("a forgotten minion is present: %v", got)
 	}
 
-	if _, _, ok := tr.Last("one"); ok {
+	if _, _, ok := tr.LastRequest("one"); ok {
 		t.Error("a forgotten minion is remembered")
 	}
 }

@@ -50,7 +50,7 @@ func (t *Tracker) Load(path string, now time.Time) error {
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.before = got
+	t.earlier = got
 	return err
 }
 
@@ -70,7 +70,7 @@ func (t *Tracker) Save(path string, has func(id string) bool) error {
 func (t *Tracker) recorded(has func(id string) bool) record {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := newRecord(time.Unix(t.before.Since, 0))
+	out := newRecord(time.Unix(t.earlier.Since, 0))
 	put := func(into map[string]int64, id string, at int64) {
 		if has(id) {
 			into[id] = max(into[id], at)
@@ -78,20 +78,20 @@ func (t *Tracker) recorded(has func(id string) bool) record {
 	}
 
 	for _, k := range []struct{ from, to map[string]int64 }{
-		{t.before.Heard, out.Heard},
-		{t.before.Asked, out.Asked},
-		{t.before.Denied, out.Denied},
+		{t.earlier.Heard, out.Heard},
+		{t.earlier.Asked, out.Asked},
+		{t.earlier.Denied, out.Denied},
 	} {
 		for id, at := range k.from {
 			put(k.to, id, at)
 		}
 	}
 
-	for id, s := range t.seen {
+	for id, s := range t.requests {
 		put(out.Heard, id, s.at.Unix())
 	}
 
-	for k, s := range t.asked {
+	for k, s := range t.signIns {
 		into := out.Asked
 		if k.denied {
 			into = out.Denied
@@ -106,10 +106,10 @@ func (t *Tracker) recorded(has func(id string) bool) record {
 func (t *Tracker) Since() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.before.Since == 0 {
+	if t.earlier.Since == 0 {
 		return time.Time{}
 	}
-	return time.Unix(t.before.Since, 0)
+	return time.Unix(t.earlier.Since, 0)
 }
 
 // Before tells when a minion was last heard in earlier lives: by an accepted key if heard,
@@ -117,11 +117,11 @@ func (t *Tracker) Since() time.Time {
 func (t *Tracker) Before(id string, heard, denied bool) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at := t.before.Asked[id]
+	at := t.earlier.Asked[id]
 	if denied {
-		at = t.before.Denied[id]
+		at = t.earlier.Denied[id]
 	} else if heard {
-		at = max(at, t.before.Heard[id])
+		at = max(at, t.earlier.Heard[id])
 	}
 	if at <= 0 {
 		return time.Time{}

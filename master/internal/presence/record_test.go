@@ -23,11 +23,11 @@ func TestRecordOfEarlierLives(t *testing.T) {
 	}
 
 	first := life(now)
-	first.Saw("web1", from, now.Add(time.Hour))
-	first.Asked("web1", false, from, now)
-	first.Asked("web1", true, from, now.Add(2*time.Hour))
-	first.Asked("gone", false, from, now)
-	first.Asked("deleted", false, from, now)
+	first.SawRequest("web1", from, now.Add(time.Hour))
+	first.SawSignIn("web1", false, from, now)
+	first.SawSignIn("web1", true, from, now.Add(2*time.Hour))
+	first.SawSignIn("gone", false, from, now)
+	first.SawSignIn("deleted", false, from, now)
 
 	if err := first.Save(path, all); err != nil {
 		t.Fatal(err)
@@ -37,15 +37,15 @@ func TestRecordOfEarlierLives(t *testing.T) {
 	if !second.Since().Equal(now) || !second.Before("web1", true, false).Equal(now.Add(time.Hour)) ||
 		!second.Before("web1", false, true).Equal(now.Add(2*time.Hour)) ||
 		!second.Before("web1", false, false).Equal(now) || !second.Before("nobody", true, false).IsZero() {
-		t.Errorf("%+v", second.before)
+		t.Errorf("%+v", second.earlier)
 	}
 
-	if _, _, ok := second.Last("web1"); ok {
+	if _, _, ok := second.LastRequest("web1"); ok {
 		t.Error("an earlier life counts for who is there")
 	}
 
 	second.Forget("deleted")
-	second.Asked("gone", false, from, now.Add(25*time.Hour))
+	second.SawSignIn("gone", false, from, now.Add(25*time.Hour))
 	if err := second.Save(path, func(id string) bool { return id != "gone" }); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestRecordOfEarlierLives(t *testing.T) {
 	third := life(now.Add(48 * time.Hour))
 	if !third.Since().Equal(now) || !third.Before("deleted", false, false).IsZero() ||
 		!third.Before("gone", false, false).IsZero() || third.Before("web1", true, false).IsZero() {
-		t.Errorf("%+v", third.before)
+		t.Errorf("%+v", third.earlier)
 	}
 
 	for _, bad := range []string{"", "{", "null", "[]", "{}",
@@ -64,7 +64,7 @@ func TestRecordOfEarlierLives(t *testing.T) {
 		}
 		tr := New()
 		if err := tr.Load(path, now); err == nil || !tr.Since().Equal(now) || !tr.Before("web1", true, false).IsZero() {
-			t.Errorf("%q: %v %+v", bad, err, tr.before)
+			t.Errorf("%q: %v %+v", bad, err, tr.earlier)
 		}
 	}
 }

@@ -36,9 +36,9 @@ const (
 	// earlyFor is how long who comes is not given what it missed while minions may have
 	// started at another master of which nothing is known here, and earlyLook how often
 	// that is looked at.
-	earlyFor    = 3 * time.Second
-	earlyLook   = 100 * time.Millisecond
-	maxComeBack = 1 << 16
+	waitForStarts = 3 * time.Second
+	waitStep      = 100 * time.Millisecond
+	maxResends    = 1 << 16
 )
 
 // Peers are the other masters of the cluster.
@@ -53,12 +53,12 @@ type Peers interface {
 type ResenderConfig struct {
 	// Recent are the last publications since a time, Resend gives one to a subscriber,
 	// Again publishes one to all, as another one if that is to be narrower, and remembers it.
-	Recent func(since time.Time) []publish.Recent
-	Resend func(ctx context.Context, subscriber uint64, r publish.Recent) error
-	Again  func(ctx context.Context, r, as publish.Recent) error
+	Recent    func(since time.Time) []publish.Recent
+	Resend    func(ctx context.Context, subscriber uint64, r publish.Recent) error
+	Republish func(ctx context.Context, r, as publish.Recent) error
 	// Passed counts the publications since a time, Aim is one for other minions.
 	Passed func(since time.Time) int
-	Aim    func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error)
+	Narrow func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error)
 	// Returned are those whose returns of a job are kept; nil: that is not known.
 	Returned func(ctx context.Context, jid string) (map[string]bool, error)
 	// Started knows the minions that have been started anew; nil: that is not known, and
@@ -83,22 +83,22 @@ type ResenderConfig struct {
 // it, or while it answered no more. It knows who listens here, and by the peers'
 // reports who listened at a node that was lost. It is safe for concurrent use.
 type Resender struct {
-	cfg    ResenderConfig
-	match  *Missed
-	resent chan Arrival
-	late   chan publish.Recent
-	aims   aims
+	cfg        ResenderConfig
+	missed     *Missed
+	resent     chan Arrival
+	late       chan publish.Recent
+	narrowings narrowings
 
-	mu    sync.Mutex
-	here  map[uint64]*listener
-	crowd map[netip.Addr]int   // subscriptions by address
-	owed  map[uint64]time.Time // since when a subscription misses something that it is to be given
-	peers map[string]peerReport
-	lost  map[netip.Addr]absence // load balancers, by the nodes that are lost
-	dirty bool                   // here has changed since the peers were told
-	cut   []cluster.Cut          // not told yet
-	greet []string               // peers that have just been connected
-	wake  chan struct{}
+	mu              sync.Mutex
+	listeners       map[uint64]*listener
+	listenersByAddr map[netip.Addr]int   // subscriptions by address
+	owed            map[uint64]time.Time // since when a subscription misses something that it is to be given
+	reports         map[string]peerReport
+	lostNodes       map[netip.Addr]absence // load balancers, by the nodes that are lost
+	changed         bool                   // here has changed since the peers were told
+	untoldCuts      []cluster.Cut          // not told yet
+	newPeers        []string               // peers that have just been connected
+	wake            chan struct{}
 }
 
 // listener is a subscription: where its minion is, and its load balancer.
@@ -126,17 +126,17 @@ func NewResender(cfg ResenderConfig) *Resender {
 	}
 
 	return &Resender{
-		cfg:    cfg,
-		match:  newMissed(),
-		resent: make(chan Arrival, maxComeBack),
-		late:   make(chan publish.Recent, maxLate),
-		aims:   aims{kept: map[string]keptAim{}, told: map[string]int{}},
-		here:   map[uint64]*listener{},
-		crowd:  map[netip.Addr]int{},
-		owed:   map[uint64]time.Time{},
-		peers:  map[string]peerReport{},
-		lost:   map[netip.Addr]absence{},
-		wake:   make(chan struct{}, 1),
+		cfg:             cfg,
+		missed:          newMissed(),
+		resent:          make(chan Arrival, maxResends),
+		late:            make(chan publish.Recent, maxLateJobs),
+		narrowings:      narrowings{byJID: map[string]narrowing{}, reported: map[string]int{}},
+		listeners:       map[uint64]*listener{},
+		listenersByAddr: map[netip.Addr]int{},
+		owed:            map[uint64]time.Time{},
+		reports:         map[string]peerReport{},
+		lostNodes:       map[netip.Addr]absence{},
+		wake:            make(chan struct{}, 1),
 	}
 }
 
@@ -150,14 +150,14 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	l := &listener{from: p.Remote.Addr().Unmap(), via: p.Via.Unmap()}
 	now := k.cfg.Now()
 	k.mu.Lock()
-	_, again := k.here[p.ID]
+	_, again := k.listeners[p.ID]
 	if !again {
-		k.here[p.ID] = l
-		k.crowd[l.from]++
-		k.dirty = true
+		k.listeners[p.ID] = l
+		k.listenersByAddr[l.from]++
+		k.changed = true
 	}
 
-	away, absent := k.lost[l.via]
+	away, absent := k.lostNodes[l.via]
 	k.mu.Unlock()
 	if again {
 		return
@@ -168,7 +168,7 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	if missed {
 		a = Arrival{ID: p.ID, At: now, Since: p.Missing.Add(-lossMargin)}
 	} else {
-		a, missed = k.match.Arrive(l.from, p.ID, now)
+		a, missed = k.missed.Arrive(l.from, p.ID, now)
 	}
 
 	if heard := away.heard.Add(-lossMargin); absent && heard.Before(a.Since) {
@@ -176,7 +176,7 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	}
 
 	if missed {
-		k.again(a)
+		k.queueResend(a)
 	}
 }
 
@@ -185,20 +185,20 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 	now := k.cfg.Now()
 	k.mu.Lock()
-	l, ok := k.here[p.ID]
+	l, ok := k.listeners[p.ID]
 	if !ok {
 		k.mu.Unlock()
 		return
 	}
 
-	crowd := k.crowd[l.from]
-	delete(k.here, p.ID)
-	k.crowd[l.from]--
-	if k.crowd[l.from] <= 0 {
-		delete(k.crowd, l.from)
+	crowd := k.listenersByAddr[l.from]
+	delete(k.listeners, p.ID)
+	k.listenersByAddr[l.from]--
+	if k.listenersByAddr[l.from] <= 0 {
+		delete(k.listenersByAddr, l.from)
 	}
 
-	k.dirty = true
+	k.changed = true
 	owed, owes := k.owed[p.ID]
 	delete(k.owed, p.ID)
 	k.mu.Unlock()
@@ -212,39 +212,39 @@ func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 		since = minTime(since, owed) // it has gone before it was given that
 	}
 
-	k.mark(l.from, Mark{Since: since, Until: now.Add(returnWithin), Crowd: crowd}, now)
+	k.markEverywhere(l.from, Mark{Since: since, Until: now.Add(returnWithin), Crowd: crowd}, now)
 }
 
-// mark makes a mark here and at the peers.
-func (k *Resender) mark(from netip.Addr, m Mark, now time.Time) {
+// markEverywhere makes a mark here and at the peers.
+func (k *Resender) markEverywhere(from netip.Addr, m Mark, now time.Time) {
 	k.mu.Lock()
-	if len(k.cut) < maxMarks {
-		k.cut = append(k.cut, cluster.Cut{From: from, Since: m.Since, Until: m.Until, Crowd: m.Crowd})
+	if len(k.untoldCuts) < maxMarks {
+		k.untoldCuts = append(k.untoldCuts, cluster.Cut{From: from, Since: m.Since, Until: m.Until, Crowd: m.Crowd})
 	}
-	k.poke()
+	k.wakeTeller()
 	k.mu.Unlock()
-	k.note(from, m, now)
+	k.markHere(from, m, now)
 }
 
-// note makes a mark here, and gives what is missing by it to who has come already.
-func (k *Resender) note(from netip.Addr, m Mark, now time.Time) {
-	for _, a := range k.match.Mark(from, m, now) {
-		k.again(a)
+// markHere makes a mark here, and gives what is missing by it to who has come already.
+func (k *Resender) markHere(from netip.Addr, m Mark, now time.Time) {
+	for _, a := range k.missed.Mark(from, m, now) {
+		k.queueResend(a)
 	}
 }
 
-func (k *Resender) poke() {
+func (k *Resender) wakeTeller() {
 	select {
 	case k.wake <- struct{}{}:
 	default:
 	}
 }
 
-// again has a subscription given what it missed. Overflow policy: it misses it.
-func (k *Resender) again(a Arrival) {
+// queueResend has a subscription given what it missed. Overflow policy: it misses it.
+func (k *Resender) queueResend(a Arrival) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.here[a.ID] == nil {
+	if k.listeners[a.ID] == nil {
 		return // it has gone
 	}
 	select {
@@ -254,8 +254,8 @@ func (k *Resender) again(a Arrival) {
 	}
 }
 
-// paid notes that a subscription was given what it missed.
-func (k *Resender) paid(a Arrival) {
+// clearOwed notes that a subscription was given what it missed.
+func (k *Resender) clearOwed(a Arrival) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.owed[a.ID].Equal(a.Since) {
@@ -267,49 +267,49 @@ func (k *Resender) paid(a Arrival) {
 func (k *Resender) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { k.tell(ctx) })
+	wg.Go(func() { k.runTeller(ctx) })
 	var early []Arrival
-	look := time.NewTimer(earlyLook)
+	look := time.NewTimer(waitStep)
 	defer look.Stop()
 
 	for {
 		select {
 		case a := <-k.resent:
-			if !k.early(a) || len(early) >= maxComeBack {
+			if !k.mustWait(a) || len(early) >= maxResends {
 				k.resend(ctx, a)
 				continue
 			}
 			early = append(early, a)
-			look.Reset(earlyLook)
+			look.Reset(waitStep)
 		case <-look.C:
 			early = k.resendSome(ctx, early)
 			if len(early) > 0 {
-				look.Reset(earlyLook)
+				look.Reset(waitStep)
 			}
 		case r := <-k.late:
-			k.publishLate(ctx, r)
+			k.publishNarrowed(ctx, r)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// early reports whether a subscription is not given yet what it missed. It may be one of a
+// mustWait reports whether a subscription is not given yet what it missed. It may be one of a
 // minion that was started anew at a master that was cut off, and is the first to come from
 // there: that master tells of it a moment later. In vain we wait for a host that has vanished.
-func (k *Resender) early(a Arrival) bool {
-	return k.young(a) && k.unheard()
+func (k *Resender) mustWait(a Arrival) bool {
+	return k.isYoung(a) && k.startsUnheard()
 }
 
-func (k *Resender) young(a Arrival) bool { return k.cfg.Now().Sub(a.At) < earlyFor }
+func (k *Resender) isYoung(a Arrival) bool { return k.cfg.Now().Sub(a.At) < waitForStarts }
 
-func (k *Resender) unheard() bool { return k.cfg.Unheard != nil && k.cfg.Unheard() }
+func (k *Resender) startsUnheard() bool { return k.cfg.Unheard != nil && k.cfg.Unheard() }
 
 // resendSome gives what they missed to those that need not wait any more, and returns the others.
 func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
-	unheard := k.unheard()
+	unheard := k.startsUnheard()
 	return slices.DeleteFunc(early, func(a Arrival) bool {
-		if unheard && k.young(a) {
+		if unheard && k.isYoung(a) {
 			return false
 		}
 		k.resend(ctx, a)
@@ -323,7 +323,7 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 			break // that and what follows it has got
 		}
 
-		as, given := k.aim(ctx, r)
+		as, given := k.narrowed(ctx, r)
 		if !given {
 			continue
 		}
@@ -334,10 +334,10 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 		k.cfg.Log.Debug("job sent again to a minion that was cut off", "jid", r.JID)
 	}
 
-	k.paid(a)
+	k.clearOwed(a)
 }
 
-func (k *Resender) tell(ctx context.Context) {
+func (k *Resender) runTeller(ctx context.Context) {
 	t := time.NewTicker(tellEvery)
 	defer t.Stop()
 	for {
@@ -349,7 +349,7 @@ func (k *Resender) tell(ctx context.Context) {
 				return
 			}
 		case <-t.C:
-			k.look()
+			k.checkSilent()
 		case <-ctx.Done():
 			return
 		}
@@ -361,15 +361,15 @@ func (k *Resender) tell(ctx context.Context) {
 // tellPeers tells what the peers do not know yet.
 func (k *Resender) tellPeers() {
 	k.mu.Lock()
-	cut := k.cut
-	subs := k.report()
-	greet := k.greet
-	k.cut, k.greet = nil, nil
+	cut := k.untoldCuts
+	subs := k.takeReport()
+	greet := k.newPeers
+	k.untoldCuts, k.newPeers = nil, nil
 	k.mu.Unlock()
 
 	if len(greet) > 0 {
-		if out := k.pending(); len(out) > 0 {
-			jobs := k.since(out)
+		if out := k.pendingCuts(); len(out) > 0 {
+			jobs := k.jobsMissedBy(out)
 			for _, peer := range greet {
 				k.cfg.Peers.CutBefore(peer, out)
 				k.cfg.Peers.Bring(peer, jobs)
@@ -386,9 +386,9 @@ func (k *Resender) tellPeers() {
 	}
 }
 
-// pending is what a peer is told that has just come.
-func (k *Resender) pending() (out []cluster.Cut) {
-	for from, list := range k.match.Pending(k.cfg.Now()) {
+// pendingCuts is what a peer is told that has just come.
+func (k *Resender) pendingCuts() (out []cluster.Cut) {
+	for from, list := range k.missed.Pending(k.cfg.Now()) {
 		for _, m := range list {
 			out = append(out, cluster.Cut{From: from, Since: m.Since, Until: m.Until, Crowd: m.Crowd})
 		}
@@ -396,8 +396,8 @@ func (k *Resender) pending() (out []cluster.Cut) {
 	return out
 }
 
-// since are the jobs that may be missing by cuts.
-func (k *Resender) since(cuts []cluster.Cut) (jobs []cluster.Job) {
+// jobsMissedBy are the jobs that may be missing by cuts.
+func (k *Resender) jobsMissedBy(cuts []cluster.Cut) (jobs []cluster.Job) {
 	now := k.cfg.Now()
 	first := now
 	for _, c := range cuts {
@@ -409,29 +409,29 @@ func (k *Resender) since(cuts []cluster.Cut) (jobs []cluster.Job) {
 	return jobs
 }
 
-// report is who listens here, nil when the peers know; mu is held.
-func (k *Resender) report() cluster.Subs {
-	if !k.dirty {
+// takeReport is who listens here, nil when the peers know; mu is held.
+func (k *Resender) takeReport() cluster.Subs {
+	if !k.changed {
 		return nil
 	}
-	k.dirty = false
+	k.changed = false
 	s := cluster.Subs{}
-	for from, n := range k.crowd {
+	for from, n := range k.listenersByAddr {
 		s[from] = n
 	}
 	return s
 }
 
-// look finds subscriptions that answer no more: their load balancer is frozen, or their
+// checkSilent finds subscriptions that answer no more: their load balancer is frozen, or their
 // minion cannot be reached. The connection stays, so that nobody else tells.
-func (k *Resender) look() {
+func (k *Resender) checkSilent() {
 	now := k.cfg.Now()
-	k.match.Prune(now)
-	k.aims.prune(now)
+	k.missed.Prune(now)
+	k.narrowings.dropExpired(now)
 	k.mu.Lock()
-	for via, a := range k.lost {
+	for via, a := range k.lostNodes {
 		if !a.back.IsZero() && now.Sub(a.back) > backFor {
-			delete(k.lost, via)
+			delete(k.lostNodes, via)
 		}
 	}
 	k.mu.Unlock()
@@ -448,10 +448,10 @@ func (k *Resender) look() {
 
 	marks := map[netip.Addr]Mark{}
 	k.mu.Lock()
-	for id, l := range k.here {
+	for id, l := range k.listeners {
 		answered, is := silent[id]
 		if is && !l.silent {
-			m := Mark{Since: answered.Add(-answerMargin), Until: now.Add(returnWithin), Crowd: k.crowd[l.from]}
+			m := Mark{Since: answered.Add(-answerMargin), Until: now.Add(returnWithin), Crowd: k.listenersByAddr[l.from]}
 			if old, ok := marks[l.from]; ok && old.Since.Before(m.Since) {
 				m.Since = old.Since
 			}
@@ -463,22 +463,22 @@ func (k *Resender) look() {
 	k.mu.Unlock()
 
 	for from, m := range marks {
-		k.mark(from, m, now)
+		k.markEverywhere(from, m, now)
 	}
 }
 
-// PeerHas takes a peer's report.
-func (k *Resender) PeerHas(peer string, from netip.Addr, s cluster.Subs) {
+// PeerSubscribed takes a peer's report.
+func (k *Resender) PeerSubscribed(peer string, from netip.Addr, s cluster.Subs) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.peers[peer] = peerReport{from.Unmap(), s}
+	k.reports[peer] = peerReport{from.Unmap(), s}
 }
 
 // HeldBy returns the number of subscriptions from an address by a peer's report.
 func (k *Resender) HeldBy(peer string, from netip.Addr) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.peers[peer].subs[from]
+	return k.reports[peer].subs[from]
 }
 
 // PeerConnected has a peer told who is not back yet of those that were cut: it may be one
@@ -487,29 +487,29 @@ func (k *Resender) PeerConnected(peer string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	found := false
-	for _, p := range k.greet {
+	for _, p := range k.newPeers {
 		found = found || p == peer
 	}
 
 	if !found {
-		k.greet = append(k.greet, peer)
+		k.newPeers = append(k.newPeers, peer)
 	}
 
-	for via, a := range k.lost {
+	for via, a := range k.lostNodes {
 		if a.peer == peer && a.back.IsZero() {
 			a.back = k.cfg.Now()
-			k.lost[via] = a
+			k.lostNodes[via] = a
 		}
 	}
 
-	k.poke()
+	k.wakeTeller()
 }
 
-// PeerCut takes the marks of a peer.
-func (k *Resender) PeerCut(cuts []cluster.Cut) {
+// PeerCutOff takes the marks of a peer.
+func (k *Resender) PeerCutOff(cuts []cluster.Cut) {
 	now := k.cfg.Now()
 	for _, c := range cuts {
-		k.note(c.From.Unmap(), Mark{Since: c.Since, Until: c.Until, Crowd: c.Crowd}, now)
+		k.markHere(c.From.Unmap(), Mark{Since: c.Since, Until: c.Until, Crowd: c.Crowd}, now)
 	}
 }
 
@@ -518,12 +518,12 @@ func (k *Resender) PeerCut(cuts []cluster.Cut) {
 func (k *Resender) PeerLost(peer string, heard time.Time) {
 	now := k.cfg.Now()
 	k.mu.Lock()
-	report := k.peers[peer]
-	delete(k.peers, peer)
+	report := k.reports[peer]
+	delete(k.reports, peer)
 	here := cluster.Subs{}
 	if report.from.IsValid() {
-		k.lost[report.from] = absence{peer: peer, heard: heard}
-		for _, l := range k.here {
+		k.lostNodes[report.from] = absence{peer: peer, heard: heard}
+		for _, l := range k.listeners {
 			if l.via == report.from {
 				here[l.from]++
 			}
@@ -535,13 +535,13 @@ func (k *Resender) PeerLost(peer string, heard time.Time) {
 	all := 0
 	for from, n := range report.subs {
 		mark.Crowd = n
-		k.note(from, mark, now) // the others know it as well
+		k.markHere(from, mark, now) // the others know it as well
 		all += n
 	}
 
 	for from, n := range here {
 		mark.Crowd = n
-		k.mark(from, mark, now)
+		k.markEverywhere(from, mark, now)
 		all += n
 	}
 

@@ -63,12 +63,12 @@ func newDesk(change func(*ResenderConfig)) *desk {
 			d.sent = append(d.sent, fmt.Sprint(r.JID, " ", r.Load.Str("tgt_type"), " ", r.Matched))
 			return nil
 		},
-		Again: func(_ context.Context, r, as publish.Recent) error {
+		Republish: func(_ context.Context, r, as publish.Recent) error {
 			d.sent = append(d.sent, fmt.Sprint("all ", as.JID, " ", as.Load.Str("tgt_type"), " ", as.Matched))
 			return nil
 		},
 		Passed: func(time.Time) int { return 0 },
-		Aim: func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error) {
+		Narrow: func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error) {
 			return publish.Recent{JID: r.JID, Load: value.NewMap("tgt", tgt, "tgt_type", typ), Matched: ids}, nil
 		},
 		Silent: func(since time.Time, yield func(zmtp.Peer) bool) {
@@ -154,7 +154,7 @@ func TestFrozenBalancer(t *testing.T) {
 	for second := 11.0; second < 30; second++ {
 		d.now = at(second)
 		d.silent[other.ID] = d.now // it answers
-		d.look()
+		d.checkSilent()
 		d.tellPeers()
 	}
 
@@ -173,10 +173,10 @@ func TestFrozenBalancer(t *testing.T) {
 		d.silent[p.ID] = d.now
 	}
 
-	d.look()
+	d.checkSilent()
 	d.now = at(40)
 	d.silent[other.ID] = d.now
-	d.look()
+	d.checkSilent()
 	d.tellPeers()
 
 	if len(d.peers.cuts) != 2 {
@@ -239,7 +239,7 @@ func TestLateJobOfAPeer(t *testing.T) {
 	d.now = at(60)
 	load := value.NewMap("jid", "1", "tgt", "*", "tgt_type", "glob")
 	for _, age := range []time.Duration{55 * time.Second, lateFor + time.Second} {
-		if err := d.Late(t.Context(), load, []string{"a", "b", "c"}, age, 3); err != nil {
+		if err := d.PublishLate(t.Context(), load, []string{"a", "b", "c"}, age, 3); err != nil {
 			t.Error(err)
 		}
 	}
@@ -297,7 +297,7 @@ func TestManySentAgain(t *testing.T) {
 	}
 
 	for range 10000 { // without a pause
-		if _, err := d.returned(t.Context(), "20261123212926088739"); err != nil {
+		if _, err := d.readReturns(t.Context(), "20261123212926088739"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -310,7 +310,7 @@ func TestJobCacheHangs(t *testing.T) {
 		d := many(200, func() map[string]bool { <-answers; return nil })
 		began := time.Now()
 		d.resend(t.Context(), Arrival{At: d.now})
-		if took := time.Since(began); len(d.sent) != 200 || took != slowDisk {
+		if took := time.Since(began); len(d.sent) != 200 || took != returnsWait {
 			t.Errorf("%d of 200 sent after %v", len(d.sent), took)
 		}
 		close(answers)
@@ -327,7 +327,7 @@ func TestNewcomer(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { d.Run(ctx) })
-		d.PeerHas("b", netip.Addr{}, cluster.Subs{addressA: 3})
+		d.PeerSubscribed("b", netip.Addr{}, cluster.Subs{addressA: 3})
 		d.PeerLost("b", at(-4))
 		d.PeerConnected("c")
 		synctest.Wait()
@@ -345,7 +345,7 @@ func TestNewcomer(t *testing.T) {
 			t.Errorf("it was brought %+v", jobs)
 		}
 
-		if !d.Has("2", 3*time.Second) || d.Has("1", 3*time.Second) || d.Has("3", time.Minute) {
+		if !d.Remembers("2", 3*time.Second) || d.Remembers("1", 3*time.Second) || d.Remembers("3", time.Minute) {
 			t.Error("what it has")
 		}
 	})
@@ -354,7 +354,7 @@ func TestNewcomer(t *testing.T) {
 // TestTopicsOfOneSubscription: with zmq_filtering a connection has several topics, and counts once.
 func TestTopicsOfOneSubscription(t *testing.T) {
 	d := newDesk(nil)
-	d.PeerCut([]cluster.Cut{{From: addressA, Since: at(-1), Until: at(59), Crowd: 2}})
+	d.PeerCutOff([]cluster.Cut{{From: addressA, Since: at(-1), Until: at(59), Crowd: 2}})
 	p := d.come(addressA, time.Time{})
 	d.OnSubscribe(p, "broadcast")
 	d.OnSubscribe(p, "0123456789012345678901234567890123456789")
@@ -398,7 +398,7 @@ func TestFirstFromAnIsland(t *testing.T) {
 		took time.Duration
 	}{
 		{"comes back", time.Second, true, "1 list [b c]", time.Second},
-		{"is gone", time.Hour, false, "1 glob [a b c]", earlyFor},
+		{"is gone", time.Hour, false, "1 glob [a b c]", waitForStarts},
 		{"is heard", 0, true, "1 list [b c]", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -434,7 +434,7 @@ func TestFirstFromAnIsland(t *testing.T) {
 				cancel()
 				wg.Wait()
 
-				if len(d.sent) != 1 || d.sent[0] != c.want || took < c.took || took > c.took+3*earlyLook {
+				if len(d.sent) != 1 || d.sent[0] != c.want || took < c.took || took > c.took+3*waitStep {
 					t.Errorf("%q after %v, want %s after %v", d.sent, took, c.want, c.took)
 				}
 			})

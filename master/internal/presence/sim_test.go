@@ -164,13 +164,13 @@ func (p simPeers) each(f func(o *simMaster)) {
 }
 
 func (p simPeers) Subscribed(s cluster.Subs) {
-	p.each(func(o *simMaster) { o.again.PeerHas(fmt.Sprint(p.m.node), p.m.w.nodes[p.m.node].addr, s) })
+	p.each(func(o *simMaster) { o.again.PeerSubscribed(fmt.Sprint(p.m.node), p.m.w.nodes[p.m.node].addr, s) })
 }
-func (p simPeers) CutOff(cuts []cluster.Cut) { p.each(func(o *simMaster) { o.again.PeerCut(cuts) }) }
+func (p simPeers) CutOff(cuts []cluster.Cut) { p.each(func(o *simMaster) { o.again.PeerCutOff(cuts) }) }
 func (p simPeers) CutBefore(peer string, cuts []cluster.Cut) {
 	p.each(func(o *simMaster) {
 		if fmt.Sprint(o.node) == peer {
-			o.again.PeerCut(cuts)
+			o.again.PeerCutOff(cuts)
 		}
 	})
 }
@@ -181,8 +181,8 @@ func (p simPeers) Bring(peer string, jobs []cluster.Job) {
 			return
 		}
 		for _, j := range jobs {
-			if !o.again.Has(j.Load.Str("jid"), j.Age) {
-				_ = o.again.Late(context.Background(), j.Load, p.m.w.ids(), j.Age,
+			if !o.again.Remembers(j.Load.Str("jid"), j.Age) {
+				_ = o.again.PublishLate(context.Background(), j.Load, p.m.w.ids(), j.Age,
 					p.m.pub.Passed(p.m.w.now.Add(-j.Age)))
 			}
 		}
@@ -217,11 +217,11 @@ func (w *simWorld) newMaster(n int, key crypt.Key) *simMaster {
 	}
 
 	m.again = NewResender(ResenderConfig{
-		Recent: m.pub.Recent,
-		Resend: m.pub.Resend,
-		Again:  m.pub.Again,
-		Passed: m.pub.Passed,
-		Aim:    m.pub.Aim,
+		Recent:    m.pub.Recent,
+		Resend:    m.pub.Resend,
+		Republish: m.pub.Again,
+		Passed:    m.pub.Passed,
+		Narrow:    m.pub.Aim,
 		Returned: func(_ context.Context, jid string) (map[string]bool, error) {
 			return maps.Clone(m.returned[jid]), nil
 		},
@@ -249,7 +249,7 @@ func (w *simWorld) newMaster(n int, key crypt.Key) *simMaster {
 // run is what the Resender's goroutines do in a step.
 func (m *simMaster) run(look bool) {
 	if look {
-		m.again.look()
+		m.again.checkSilent()
 	}
 
 	m.again.tellPeers()
@@ -259,7 +259,7 @@ func (m *simMaster) run(look bool) {
 			m.again.resend(context.Background(), a)
 			continue
 		case r := <-m.again.late:
-			_ = m.again.publishLate(context.Background(), r)
+			_ = m.again.publishNarrowed(context.Background(), r)
 			continue
 		default:
 		}
@@ -543,7 +543,7 @@ func (w *simWorld) masters() {
 						subs[s.minion.addr]++
 					}
 
-					o.m.again.PeerHas(fmt.Sprint(a), n.addr, subs)
+					o.m.again.PeerSubscribed(fmt.Sprint(a), n.addr, subs)
 				}
 
 				continue
@@ -577,12 +577,12 @@ func (w *simWorld) masters() {
 				case age > 10*time.Minute:
 				case age > time.Second:
 					w.note("job %s reaches %d late", j.load.Str("jid"), b)
-					_ = o.m.again.Late(context.Background(), j.load, ids, age, n.m.pub.Passed(j.at))
-					n.m.again.OwnLate(j.load, ids, age)
+					_ = o.m.again.PublishLate(context.Background(), j.load, ids, age, n.m.pub.Passed(j.at))
+					n.m.again.JobReachedLate(j.load, ids, age)
 					for c, x := range w.nodes { // who has come to another from there in between
 						waits := slices.ContainsFunc(n.queue[c], func(q simJob) bool { return q.load == j.load })
 						if c != a && c != b && w.connected(a, c) && !waits {
-							_ = x.m.again.Late(context.Background(), j.load, ids, age, n.m.pub.Passed(j.at))
+							_ = x.m.again.PublishLate(context.Background(), j.load, ids, age, n.m.pub.Passed(j.at))
 						}
 					}
 				default:

@@ -28,11 +28,11 @@ const (
 // in with a new token, at this master or at another one that has told us. It remembers no
 // job of the process before. It is safe for concurrent use.
 type Started struct {
-	mu     sync.Mutex
-	of     map[string][]process // by minion, the latest last
-	starts []start              // of the last while, the latest last
-	full   time.Time            // when a minion found no room, the last time
-	count  uint64               // of what was ever noted
+	mu        sync.Mutex
+	processes map[string][]process // by minion, the latest last
+	starts    []start              // of the last while, the latest last
+	lastFull  time.Time            // when a minion found no room, the last time
+	noted     uint64               // of what was ever noted
 }
 
 type process struct {
@@ -46,17 +46,17 @@ type start struct {
 }
 
 // NewStarted makes an empty Started.
-func NewStarted() *Started { return &Started{of: map[string][]process{}} }
+func NewStarted() *Started { return &Started{processes: map[string][]process{}} }
 
 // Saw notes a sign-in of a process, and returns when the process was first seen; fresh tells
 // that it was not known. One without a token is a new process each time.
 func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list, known := s.of[id]
-	if !known && len(s.of) >= maxStarted {
-		s.full = at
-		s.count++
+	list, known := s.processes[id]
+	if !known && len(s.processes) >= maxStarted {
+		s.lastFull = at
+		s.noted++
 		return at, false
 	}
 
@@ -69,14 +69,14 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 		list[i].at = at
 		fresh = true
 	case sum != 0 && at.Before(list[i].at): // another master has seen it before
-		s.strike(id, list[i].at)
+		s.removeStart(id, list[i].at)
 		list[i].at = at
 	default:
 		return list[i].at, false
 	}
 
-	s.of[id] = list
-	s.note(id, at)
+	s.processes[id] = list
+	s.insertStart(id, at)
 	return at, fresh
 }
 
@@ -87,12 +87,12 @@ func (s *Started) Count() uint64 {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.count
+	return s.noted
 }
 
-// note puts a start in its place; s.mu is held.
-func (s *Started) note(id string, at time.Time) {
-	s.count++
+// insertStart puts a start in its place; s.mu is held.
+func (s *Started) insertStart(id string, at time.Time) {
+	s.noted++
 	i := len(s.starts)
 	for i > 0 && s.starts[i-1].at.After(at) {
 		i--
@@ -105,8 +105,8 @@ func (s *Started) note(id string, at time.Time) {
 	s.starts = slices.Delete(s.starts, 0, old)
 }
 
-// strike takes back what note has put there; s.mu is held.
-func (s *Started) strike(id string, at time.Time) {
+// removeStart takes back what note has put there; s.mu is held.
+func (s *Started) removeStart(id string, at time.Time) {
 	for i := len(s.starts) - 1; i >= 0 && !s.starts[i].at.Before(at); i-- {
 		if s.starts[i].id == id && s.starts[i].at.Equal(at) {
 			s.starts = slices.Delete(s.starts, i, i+1)
@@ -124,7 +124,7 @@ func (s *Started) After(t, now time.Time) (ids map[string]bool, sure bool) {
 	for i := len(s.starts) - 1; i >= 0 && s.starts[i].at.After(t); i-- {
 		ids[s.starts[i].id] = true
 	}
-	return ids, now.Sub(t) <= startedFor && (s.full.IsZero() || now.Sub(s.full) > startedFor)
+	return ids, now.Sub(t) <= startedFor && (s.lastFull.IsZero() || now.Sub(s.lastFull) > startedFor)
 }
 
 // Learn notes what a peer has told, and returns what was not known.
@@ -142,7 +142,7 @@ func (s *Started) All(most int, now time.Time) []cluster.Start {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []cluster.Start
-	for id, list := range s.of {
+	for id, list := range s.processes {
 		for _, p := range list {
 			out = append(out, cluster.Start{ID: id, Process: p.sum, Age: max(now.Sub(p.at), 0)})
 		}
@@ -155,5 +155,5 @@ func (s *Started) All(most int, now time.Time) []cluster.Start {
 func (s *Started) Forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.of, id)
+	delete(s.processes, id)
 }

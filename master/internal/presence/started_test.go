@@ -18,7 +18,7 @@ func TestStarted(t *testing.T) {
 		if !sure {
 			t.Error("it is not sure who has started")
 		}
-		return names(ids)
+		return sortedIDs(ids)
 	}
 
 	sawAt := func(id string, token uint64, second float64, want float64, wantFresh bool) {
@@ -95,7 +95,7 @@ func TestStartedBounds(t *testing.T) {
 		s.Saw("1", uint64(2+i), at(3+float64(i)))
 	}
 
-	if n := len(s.of["1"]); n != maxProcesses {
+	if n := len(s.processes["1"]); n != maxProcesses {
 		t.Errorf("%d processes of a minion", n)
 	}
 

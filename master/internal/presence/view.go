@@ -24,17 +24,17 @@ type View struct {
 	*Tracker
 	Keys *keys.Store
 	// Subs are the connections on the publish port.
-	Subs     iter.Seq[Subscription]
-	HashType string // of fingerprints
-	Now      func() time.Time
-	Log      *slog.Logger
-	file     string // of the record
+	Subs       iter.Seq[Subscription]
+	HashType   string // of fingerprints
+	Now        func() time.Time
+	Log        *slog.Logger
+	recordFile string // of the record
 }
 
 // Open makes a View that goes on with the record of earlier lives in a folder.
 func Open(dir string, v View) *View {
-	v.Tracker, v.file = New(), filepath.Join(dir, "minions-heard.json")
-	if err := v.Load(v.file, v.Now()); err != nil {
+	v.Tracker, v.recordFile = New(), filepath.Join(dir, "minions-heard.json")
+	if err := v.Load(v.recordFile, v.Now()); err != nil {
 		v.Log.Warn("when minions were heard before is not known", "error", err)
 	}
 	return &v
@@ -45,7 +45,7 @@ func (v *View) Record(context.Context) {
 	if v == nil {
 		return
 	}
-	err := v.Save(v.file, func(id string) bool {
+	err := v.Save(v.recordFile, func(id string) bool {
 		_, known := v.Keys.Lookup(id)
 		_, denied := v.Keys.Denied(id)
 		return known || denied
@@ -67,7 +67,7 @@ func On(pub *zmtp.Pub) iter.Seq[Subscription] {
 }
 
 // Heard notes from where a minion asked.
-func (v *View) Heard(id string, from netip.AddrPort) { v.Saw(id, from.Addr(), v.Now()) }
+func (v *View) Heard(id string, from netip.AddrPort) { v.SawRequest(id, from.Addr(), v.Now()) }
 
 // IDs returns the ids of connected minions, sorted.
 func (v *View) IDs() []string { return v.Tracker.Connected(v.Subs) }
@@ -84,7 +84,7 @@ func (v *View) CountWith(id string) (int, bool) {
 func (v *View) Connected() map[string]string {
 	out := map[string]string{}
 	for _, id := range v.IDs() {
-		from, _, _ := v.Last(id)
+		from, _, _ := v.LastRequest(id)
 		out[id] = from.String()
 	}
 	return out
@@ -105,7 +105,7 @@ func (n Noting) SignIn(ctx context.Context, load *value.Map, version int64, from
 	if isKnown || isDenied {
 		pub := crypt.NormalizePEM(load.Str("pub"))
 		denied := isDenied && (!isKnown || pub != known.PEM && pub == other.PEM)
-		n.View.Asked(id, denied, from.Addr(), n.View.Now())
+		n.View.SawSignIn(id, denied, from.Addr(), n.View.Now())
 	}
 	return answer
 }
@@ -138,9 +138,9 @@ func (v *View) Minions(finger bool) control.Minions {
 	out := control.Minions{Minions: []control.Minion{}, Subscriptions: map[string]int{}}
 	for _, st := range []keys.State{keys.Accepted, keys.Pending, keys.Rejected, keys.Denied} {
 		for _, id := range v.Keys.List(st) {
-			from, at, ok := v.Last(id)
+			from, at, ok := v.LastRequest(id)
 			if !ok || st != keys.Accepted {
-				from, at, ok = v.LastAsked(id, st == keys.Denied)
+				from, at, ok = v.LastSignIn(id, st == keys.Denied)
 			}
 
 			e := control.Minion{ID: id, Key: st.String(), Connected: st == keys.Accepted && subscribed(id)}

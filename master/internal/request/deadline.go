@@ -17,7 +17,7 @@ type deadline struct {
 	cancel context.CancelFunc
 }
 
-func (d *deadline) start() {
+func (d *deadline) startTimer() {
 	d.once.Do(func() { d.timed, d.cancel = context.WithDeadline(d.Context, d.at) })
 }
 
@@ -29,23 +29,23 @@ func (d *deadline) Deadline() (time.Time, bool) {
 }
 
 func (d *deadline) Done() <-chan struct{} {
-	d.start()
+	d.startTimer()
 	return d.timed.Done()
 }
 
 func (d *deadline) Err() error {
-	d.start()
+	d.startTimer()
 	return d.timed.Err()
 }
 
-// end is the cancel function of WithTimeout.
-func (d *deadline) end() {
-	d.once.Do(func() { d.timed, d.cancel = ended, func() {} })
+// stopTimer is the cancel function of WithTimeout.
+func (d *deadline) stopTimer() {
+	d.once.Do(func() { d.timed, d.cancel = endedContext, func() {} })
 	d.cancel()
 }
 
 // ended is what a request is that asked for no timer, when it is over.
-var ended = func() context.Context {
+var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx

@@ -23,7 +23,7 @@ func TestDeadline(t *testing.T) {
 			t.Errorf("ended after %s with %v", took, d.Err())
 		}
 
-		d.end()
+		d.stopTimer()
 	})
 
 	t.Run("asker gone", func(t *testing.T) {
@@ -35,14 +35,14 @@ func TestDeadline(t *testing.T) {
 
 		cancel()
 		<-d.Done()
-		d.end()
+		d.stopTimer()
 	})
 
 	t.Run("over", func(t *testing.T) {
 		waiting, idle := begin(t.Context()), begin(t.Context())
 		done := waiting.Done()
-		waiting.end()
-		idle.end()
+		waiting.stopTimer()
+		idle.stopTimer()
 		<-done
 		<-idle.Done()
 
@@ -58,6 +58,6 @@ func TestDeadline(t *testing.T) {
 		if at, ok := d.Deadline(); !ok || time.Until(at) > time.Second {
 			t.Errorf("deadline in %s", time.Until(at))
 		}
-		d.end()
+		d.stopTimer()
 	})
 }

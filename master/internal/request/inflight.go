@@ -18,7 +18,7 @@ type inflightState struct {
 
 func newInflight() inflight { return inflight{&inflightState{at: map[uint64]time.Time{}}} }
 
-func (f inflight) start(now time.Time) uint64 {
+func (f inflight) startRequest(now time.Time) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.next++
@@ -26,7 +26,7 @@ func (f inflight) start(now time.Time) uint64 {
 	return f.next
 }
 
-func (f inflight) end(n uint64) {
+func (f inflight) endRequest(n uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.at, n)
@@ -54,7 +54,7 @@ func sanitize(s string) string {
 	return q[1 : len(q)-1]
 }
 
-func stack() string {
+func stackTrace() string {
 	buf := make([]byte, 8192)
 	return string(buf[:runtime.Stack(buf, false)])
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // NonceKey stands for one request of one minion: a hash of its id and nonce.
-type NonceKey [16]byte
+type NonceKey = [16]byte
 
 func nonceKey(id, nonce string) NonceKey {
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(id)+len(nonce)), uint32(len(id)))
@@ -44,12 +44,12 @@ type Nonces struct {
 	stop   chan struct{}
 	done   chan struct{}
 
-	mu       sync.Mutex        // also held while a record is written, into the page cache
-	cur, old map[NonceKey]bool // true: taken here
-	began    time.Time         // of cur
-	file     *os.File          // nil: no journal, or it cannot be written
-	dirty    bool
-	hurry    uint64 // halves that went before their time
+	mu          sync.Mutex        // also held while a record is written, into the page cache
+	cur, old    map[NonceKey]bool // true: taken here
+	began       time.Time         // of cur
+	file        *os.File          // nil: no journal, or it cannot be written
+	dirty       bool
+	earlyHalves uint64 // halves that went before their time
 }
 
 const (
@@ -85,7 +85,7 @@ func OpenNonces(path string, window time.Duration, now func() time.Time, log *sl
 		path string
 		into map[NonceKey]bool
 	}{{path + ".old", n.old}, {path, n.cur}} {
-		first, err := n.read(half.path, half.into)
+		first, err := n.readJournal(half.path, half.into)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			log.Warn("requests of before the start are not all known: a recorded one could be taken again",
 				"path", half.path, "error", err)
@@ -97,15 +97,15 @@ func OpenNonces(path string, window time.Duration, now func() time.Time, log *sl
 	}
 
 	if err := n.reopen(len(n.cur) == 0); err != nil {
-		n.fail(err)
+		n.dropJournal(err)
 	}
 
-	go n.keep()
+	go n.syncLoop()
 	return n
 }
 
-// read takes what is not too old, and gives the time of the first record.
-func (n *Nonces) read(path string, into map[NonceKey]bool) (first time.Time, err error) {
+// readJournal takes what is not too old, and gives the time of the first record.
+func (n *Nonces) readJournal(path string, into map[NonceKey]bool) (first time.Time, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return first, err
@@ -165,7 +165,7 @@ func (n *Nonces) reopen(fresh bool) error {
 	return nil
 }
 
-func (n *Nonces) fail(err error) {
+func (n *Nonces) dropJournal(err error) {
 	n.log.Error("requests cannot be remembered over a restart: a recorded one could be taken again then",
 		"path", n.path, "error", err)
 	if n.file != nil {
@@ -174,25 +174,25 @@ func (n *Nonces) fail(err error) {
 	}
 }
 
-// take remembers a request and reports whether it is the first time.
-func (n *Nonces) take(k NonceKey) bool {
+// addOwn remembers a request and reports whether it is the first time.
+func (n *Nonces) addOwn(k NonceKey) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.add([]NonceKey{k}, true)
+	return n.addKeys([]NonceKey{k}, true)
 }
 
 // Learn remembers requests that another master has taken.
 func (n *Nonces) Learn(keys []NonceKey) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.add(keys, false)
+	n.addKeys(keys, false)
 }
 
-// add reports whether any of keys is new; mu is held.
-func (n *Nonces) add(keys []NonceKey, own bool) bool {
+// addKeys reports whether any of keys is new; mu is held.
+func (n *Nonces) addKeys(keys []NonceKey, own bool) bool {
 	now := n.now()
 	if full := len(n.cur)+len(keys) > n.size; full || now.Sub(n.began) >= n.window {
-		n.turn(now, full)
+		n.startHalf(now, full)
 	}
 
 	sign := now.Unix()
@@ -219,7 +219,7 @@ func (n *Nonces) add(keys []NonceKey, own bool) bool {
 
 	if n.file != nil && len(out) > 0 {
 		if _, err := n.file.Write(out); err != nil {
-			n.fail(err)
+			n.dropJournal(err)
 		}
 		n.dirty = true
 	}
@@ -227,13 +227,13 @@ func (n *Nonces) add(keys []NonceKey, own bool) bool {
 	return fresh
 }
 
-// turn begins a new half; mu is held.
-func (n *Nonces) turn(now time.Time, full bool) {
+// startHalf begins a new half; mu is held.
+func (n *Nonces) startHalf(now time.Time, full bool) {
 	if full && now.Sub(n.began) < n.window {
-		n.hurry++
-		if n.hurry&(n.hurry-1) == 0 { // the first, the second, the fourth …
+		n.earlyHalves++
+		if n.earlyHalves&(n.earlyHalves-1) == 0 { // the first, the second, the fourth …
 			n.log.Warn("more requests than can be remembered: a recorded one could be taken again", "after",
-				now.Sub(n.began).Round(time.Second), "times", n.hurry)
+				now.Sub(n.began).Round(time.Second), "times", n.earlyHalves)
 		}
 	}
 
@@ -252,7 +252,7 @@ func (n *Nonces) turn(now time.Time, full bool) {
 	}
 
 	if err != nil {
-		n.fail(err)
+		n.dropJournal(err)
 	}
 }
 
@@ -281,8 +281,8 @@ func (n *Nonces) Own(most int) []NonceKey {
 	return out
 }
 
-// keep syncs the journal.
-func (n *Nonces) keep() {
+// syncLoop syncs the journal.
+func (n *Nonces) syncLoop() {
 	defer close(n.done)
 	t := time.NewTicker(nonceSync)
 	defer t.Stop()

@@ -31,17 +31,17 @@ func TestNoncesKept(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	n, _ := openNonces(t, path, &now)
 	a, b, failed, peers := nonceKey("m", "a"), nonceKey("m", "b"), nonceKey("m", "c"), nonceKey("m", "d")
-	if !n.take(a) || n.take(a) || !n.take(failed) {
+	if !n.addOwn(a) || n.addOwn(a) || !n.addOwn(failed) {
 		t.Fatal("the first time")
 	}
 
 	n.forget(failed)
-	if !n.take(failed) {
+	if !n.addOwn(failed) {
 		t.Error("a request that failed is not taken again")
 	}
 
 	n.Learn([]NonceKey{peers, a})
-	if n.take(peers) {
+	if n.addOwn(peers) {
 		t.Error("what a peer has taken is taken here")
 	}
 
@@ -59,7 +59,7 @@ func TestNoncesKept(t *testing.T) {
 	_ = f.Close()
 	for round := range 2 {
 		n, log := openNonces(t, path, &now)
-		if n.take(a) || n.take(peers) || n.take(b) != (round == 0) || log.Len() > 0 {
+		if n.addOwn(a) || n.addOwn(peers) || n.addOwn(b) != (round == 0) || log.Len() > 0 {
 			t.Errorf("after restart %d: %s", round, log)
 		}
 		closeNonces(t, n)
@@ -67,12 +67,12 @@ func TestNoncesKept(t *testing.T) {
 
 	now = now.Add(11 * time.Minute)
 	n, _ = openNonces(t, path, &now)
-	if !n.take(nonceKey("m", "e")) || n.take(a) {
+	if !n.addOwn(nonceKey("m", "e")) || n.addOwn(a) {
 		t.Error("after 11 minutes: half of what was taken may go only after twice the window")
 	}
 
 	now = now.Add(11 * time.Minute)
-	if !n.take(a) {
+	if !n.addOwn(a) {
 		t.Error("after 22 minutes it is still known")
 	}
 
@@ -87,12 +87,12 @@ func TestNoncesBounded(t *testing.T) {
 	n.size = 100
 
 	for i := range 1000 {
-		if !n.take(nonceKey("m", fmt.Sprint(i))) {
+		if !n.addOwn(nonceKey("m", fmt.Sprint(i))) {
 			t.Fatal("a new one was refused")
 		}
 	}
 
-	if len(n.cur)+len(n.old) > 200 || n.take(nonceKey("m", "999")) || n.take(nonceKey("m", "900")) {
+	if len(n.cur)+len(n.old) > 200 || n.addOwn(nonceKey("m", "999")) || n.addOwn(nonceKey("m", "900")) {
 		t.Errorf("%d and %d are held", len(n.cur), len(n.old))
 	}
 
@@ -124,7 +124,7 @@ func TestNoncesUnusable(t *testing.T) {
 		}
 
 		n, log := openNonces(t, path, &now)
-		if !n.take(nonceKey("m", "a")) || n.take(nonceKey("m", "a")) || log.Len() == 0 {
+		if !n.addOwn(nonceKey("m", "a")) || n.addOwn(nonceKey("m", "a")) || log.Len() == 0 {
 			t.Errorf("%s: %s", what, log)
 		}
 
@@ -148,10 +148,10 @@ func FuzzNonces(f *testing.F) {
 
 		now := time.Unix(1_700_000_000, 0)
 		n, _ := openNonces(t, path, &now)
-		n.take(nonceKey("m", "a"))
+		n.addOwn(nonceKey("m", "a"))
 		closeNonces(t, n)
 		n, _ = openNonces(t, path, &now)
-		if n.file != nil && n.take(nonceKey("m", "a")) {
+		if n.file != nil && n.addOwn(nonceKey("m", "a")) {
 			t.Error("not known after a restart")
 		}
 
@@ -167,6 +167,6 @@ func BenchmarkNonces(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		n.take(nonceKey("minion", fmt.Sprint(i)))
+		n.addOwn(nonceKey("minion", fmt.Sprint(i)))
 	}
 }

@@ -43,22 +43,22 @@ var strangeLimits = msgpack.Limits{Depth: 16, Nodes: maxValues}
 // errMemory refuses a request for which there is no memory now.
 var errMemory = errors.New("no memory for the request now")
 
-// walks counts the payloads with many values that are looked through. The zero value
+// walkLimit counts the payloads with many values that are looked through. The zero value
 // is ready.
-type walks struct {
+type walkLimit struct {
 	mu    sync.Mutex
 	since time.Time
-	n     int
+	count int
 }
 
-func (w *walks) take(now time.Time) bool {
+func (w *walkLimit) allowWalk(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if d := now.Sub(w.since); d >= time.Second || d < 0 {
-		w.since, w.n = now, 0
+		w.since, w.count = now, 0
 	}
-	w.n++
-	return w.n <= maxWalks
+	w.count++
+	return w.count <= maxWalks
 }
 
 // envelope is the outer map of a request, nil where it lacks a field. Its load is
@@ -69,8 +69,8 @@ type envelope struct {
 	load             []byte // packed, a part of the payload
 }
 
-// at is where a field is kept; nil for one that nobody reads.
-func (e *envelope) at(field []byte) *any {
+// fieldAt is where a field is kept; nil for one that nobody reads.
+func (e *envelope) fieldAt(field []byte) *any {
 	switch string(field) {
 	case "enc":
 		return &e.enc
@@ -86,13 +86,13 @@ func (e *envelope) at(field []byte) *any {
 	return nil
 }
 
-// open reads the envelope of a request. Few payloads have many values outside of a
+// openEnvelope reads the envelope of a request. Few payloads have many values outside of a
 // sealed load; only so many are walked through.
-func (s *Server) open(payload []byte, now time.Time) (e envelope, err error) {
+func (s *Server) openEnvelope(payload []byte, now time.Time) (e envelope, err error) {
 	raw, err := msgpack.Fields(payload,
 		msgpack.Limits{Depth: msgpack.DefaultLimits.Depth, Nodes: maxValues + 2*maxFields}, maxFields)
 	if errors.Is(err, msgpack.ErrLimit) {
-		if !s.walks.take(now) {
+		if !s.walks.allowWalk(now) {
 			return e, refuse(badLoad, "payload of %d bytes with too many values, among many such", len(payload))
 		}
 		raw, err = msgpack.Fields(payload, msgpack.DefaultLimits, maxFields)
@@ -122,7 +122,7 @@ func (s *Server) open(payload []byte, now time.Time) (e envelope, err error) {
 			return e, refuse(routingError(), "decoding field %.20q: %v", f.Key, err)
 		}
 
-		if at := e.at(f.Key); at != nil {
+		if at := e.fieldAt(f.Key); at != nil {
 			*at = v
 		}
 	}
@@ -153,7 +153,7 @@ func (s *Server) clearLoad(raw []byte, account Account) (any, error) {
 	limits := strangeLimits
 	size, err := msgpack.Measure(raw, limits)
 	if len(raw) > maxStrange || errors.Is(err, msgpack.ErrLimit) {
-		known, tool := s.known(raw)
+		known, tool := s.hasCredentials(raw)
 		if !known {
 			var answer any = badLoad
 			if tool {
@@ -201,10 +201,10 @@ type Credentials struct {
 	Source     string // see package source: a program of this host passes the load on
 }
 
-// known reports whether a load in the clear holds a key or a token of this master, at
+// hasCredentials reports whether a load in the clear holds a key or a token of this master, at
 // its top or among the kwargs of a publish, or is passed on by a program that has; tool says
 // that it has any. Nothing is decoded for it.
-func (s *Server) known(raw []byte) (known, tool bool) {
+func (s *Server) hasCredentials(raw []byte) (known, tool bool) {
 	c, kwargs, tool := credentialsIn(raw)
 	if kwargs != nil && c.Token == "" {
 		more, _, named := credentialsIn(kwargs)

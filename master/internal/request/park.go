@@ -55,14 +55,14 @@ const parkedSize = 16 << 10
 func (s *Server) parkable(c *Call, body []byte, account Account) {
 	c.body = body
 	c.park = func() (resume func()) {
-		s.oldest.end(c.token)
+		s.oldest.endRequest(c.token)
 		again := func() {}
 		if p, ok := account.(parker); ok {
 			again = p.Park()
 		}
 		return func() {
 			again()
-			c.token = s.oldest.start(s.cfg.Now())
+			c.token = s.oldest.startRequest(s.cfg.Now())
 		}
 	}
 }

@@ -49,14 +49,14 @@ func newReplays(size int, window time.Duration) *replays {
 	return &replays{window: window, size: size, byKey: map[replayKey]*list.Element{}, order: list.New()}
 }
 
-// begin returns the entry of a request and whether the caller is the one to
+// claimEntry returns the entry of a request and whether the caller is the one to
 // execute it; everybody else waits for done and takes value.
-func (r *replays) begin(id, nonce string, now time.Time) (*replayEntry, bool) {
+func (r *replays) claimEntry(id, nonce string, now time.Time) (*replayEntry, bool) {
 	k := replayKey{id, nonce}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	r.weigh()
+	r.weighAnswers()
 	for e := r.order.Front(); e != nil; e = r.order.Front() {
 		old := e.Value.(*replayEntry)
 		if r.order.Len() < r.size && now.Sub(old.at) < r.window && r.bytes <= maxReplayBytes {
@@ -83,8 +83,8 @@ func (r *replays) remove(e *list.Element) {
 	old.gone = true
 }
 
-// weigh counts the bytes of the answers that have come since the last time.
-func (r *replays) weigh() {
+// weighAnswers counts the bytes of the answers that have come since the last time.
+func (r *replays) weighAnswers() {
 	r.fresh = slices.DeleteFunc(r.fresh, func(e *replayEntry) bool {
 		if e.gone {
 			return true

@@ -16,7 +16,7 @@ func TestAttack19RememberedAnswers(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	big := strings.Repeat("x", 1<<20)
 	for i := range 500 {
-		e, first := r.begin("m", fmt.Sprint(i), now)
+		e, first := r.claimEntry("m", fmt.Sprint(i), now)
 		if !first {
 			t.Fatal("seen before")
 		}
@@ -35,7 +35,7 @@ func TestAttack19RememberedAnswers(t *testing.T) {
 		close(e.done)
 	}
 
-	r.begin("m", "last", now)
+	r.claimEntry("m", "last", now)
 	if n := len(r.byKey); n < 50 || n > 66 {
 		t.Errorf("%d answers of a megabyte are kept", n)
 	}
@@ -44,21 +44,21 @@ func TestAttack19RememberedAnswers(t *testing.T) {
 		t.Errorf("%d bytes are counted", r.bytes)
 	}
 
-	if _, first := r.begin("m", "499", now); first {
+	if _, first := r.claimEntry("m", "499", now); first {
 		t.Error("the newest answer is forgotten")
 	}
 
-	if _, first := r.begin("m", "0", now); !first {
+	if _, first := r.claimEntry("m", "0", now); !first {
 		t.Error("the oldest answer is kept")
 	}
 
 	// Small ones do not count much; all goes away in the end.
 	for i := range 900 {
-		e, _ := r.begin("n", fmt.Sprint(i), now)
+		e, _ := r.claimEntry("n", fmt.Sprint(i), now)
 		close(e.done)
 	}
 
-	e, _ := r.begin("m", "later", now.Add(2*time.Hour))
+	e, _ := r.claimEntry("m", "later", now.Add(2*time.Hour))
 	r.forget(e)
 	if len(r.byKey) != 0 || r.order.Len() != 0 || r.bytes != 0 {
 		t.Errorf("%d answers and %d bytes left", len(r.byKey), r.bytes)

@@ -21,9 +21,9 @@ const (
 	pooledMin, pooledMax = 64 << 10, 8 << 20
 )
 
-// seal packs an answer and encrypts it with the key that opened the request,
+// sealAnswer packs an answer and encrypts it with the key that opened the request,
 // all in one buffer: head of the packed blob, blob, and in the blob the answer.
-func (s *Server) seal(key crypt.Key, nonce string, answer any) (any, error) {
+func (s *Server) sealAnswer(key crypt.Key, nonce string, answer any) (any, error) {
 	const start = rawHead
 	body := start + crypt.Room(nonce)
 	var buf []byte

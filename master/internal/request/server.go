@@ -66,14 +66,14 @@ type Stats struct {
 // Server decodes, checks, dispatches and answers request payloads. Handle may
 // be called from any number of goroutines.
 type Server struct {
-	cfg     Config
-	replays *replays
-	proofs  *replays // nonces by which connections were proven
-	walks   walks
-	stats   struct{ requests, refused, failed, replayed, untimely atomic.Uint64 }
-	why     atomic.Pointer[string] // of the last untimely request
-	oldest  inflight
-	buffers sync.Pool // *[]byte of pooledMin bytes and more, see Recycle
+	cfg            Config
+	replays        *replays
+	proofs         *replays // nonces by which connections were proven
+	walks          walkLimit
+	stats          struct{ requests, refused, failed, replayed, untimely atomic.Uint64 }
+	untimelyReason atomic.Pointer[string] // of the last untimely request
+	oldest         inflight
+	buffers        sync.Pool // *[]byte of pooledMin bytes and more, see Recycle
 }
 
 const (
@@ -95,7 +95,7 @@ func New(cfg Config) *Server {
 // Stats returns the counters.
 func (s *Server) Stats() Stats {
 	why := ""
-	if p := s.why.Load(); p != nil {
+	if p := s.untimelyReason.Load(); p != nil {
 		why = *p
 	}
 	return Stats{
@@ -155,12 +155,12 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 	s.stats.requests.Add(1)
 	now := s.cfg.Now()
 	var c Call
-	c.token = s.oldest.start(now)
-	defer func() { s.oldest.end(c.token) }()
+	c.token = s.oldest.startRequest(now)
+	defer func() { s.oldest.endRequest(c.token) }()
 
 	if s.cfg.Timeout > 0 {
 		d := &deadline{Context: ctx, at: time.Now().Add(s.cfg.Timeout)}
-		defer d.end()
+		defer d.stopTimer()
 		ctx = d
 	}
 
@@ -208,7 +208,7 @@ func (s *Server) handle(
 	account Account,
 	now time.Time,
 ) (any, error) {
-	e, err := s.open(payload, now)
+	e, err := s.openEnvelope(payload, now)
 	if err != nil {
 		return nil, err
 	}
@@ -230,9 +230,9 @@ func (s *Server) handle(
 		if err != nil {
 			return nil, err
 		}
-		return s.clear(ctx, from, load, version)
+		return s.handleClear(ctx, from, load, version)
 	case "aes":
-		return s.encrypted(ctx, c, from, e, version, account, now)
+		return s.handleEncrypted(ctx, c, from, e, version, account, now)
 	}
 
 	return nil, refuse(badLoad, "unknown encoding %.20q", fmt.Sprint(e.enc))
@@ -255,14 +255,14 @@ func checkID(load *value.Map) error {
 	return nil
 }
 
-func (s *Server) ready() bool { return s.cfg.Ready == nil || s.cfg.Ready() }
+func (s *Server) isReady() bool { return s.cfg.Ready == nil || s.cfg.Ready() }
 
-// retryLater is what a 3008 cluster member answers before it can serve.
-func retryLater() *value.Map {
+// clusterRetry is what a 3008 cluster member answers before it can serve.
+func clusterRetry() *value.Map {
 	return value.NewMap("enc", "clear", "load", value.NewMap("ret", false, "cluster_retry", true))
 }
 
-func (s *Server) clear(ctx context.Context, from netip.AddrPort, raw any, version int64) (any, error) {
+func (s *Server) handleClear(ctx context.Context, from netip.AddrPort, raw any, version int64) (any, error) {
 	load, ok := raw.(*value.Map)
 	if !ok {
 		return nil, refuse(notAMap, "clear load is a %T", raw)
@@ -279,8 +279,8 @@ func (s *Server) clear(ctx context.Context, from netip.AddrPort, raw any, versio
 	if cmd == "_auth" {
 		return s.cfg.Auth.SignIn(ctx, load, version, from), nil
 	}
-	if !s.ready() {
-		return retryLater(), nil
+	if !s.isReady() {
+		return clusterRetry(), nil
 	}
 
 	name, _ := cmd.(string)
@@ -289,10 +289,10 @@ func (s *Server) clear(ctx context.Context, from netip.AddrPort, raw any, versio
 		return nil, notExposed(cmd)
 	}
 
-	return s.call(ctx, name, m, &Call{Load: load, From: from})
+	return s.callMethod(ctx, name, m, &Call{Load: load, From: from})
 }
 
-func (s *Server) encrypted(
+func (s *Server) handleEncrypted(
 	ctx context.Context,
 	c *Call,
 	from netip.AddrPort,
@@ -301,8 +301,8 @@ func (s *Server) encrypted(
 	account Account,
 	now time.Time,
 ) (any, error) {
-	if !s.ready() {
-		return retryLater(), nil
+	if !s.isReady() {
+		return clusterRetry(), nil
 	}
 
 	blob, ok := msgpack.Contents(e.load)
@@ -338,7 +338,7 @@ func (s *Server) encrypted(
 		return nil, err
 	}
 
-	if err := s.prove(c, outer, load, version, now); err != nil {
+	if err := s.proveSender(c, outer, load, version, now); err != nil {
 		return nil, err
 	}
 
@@ -350,7 +350,7 @@ func (s *Server) encrypted(
 				return false
 			}
 
-			entry, first := s.proofs.begin(outer, c.Nonce, now)
+			entry, first := s.proofs.claimEntry(outer, c.Nonce, now)
 			if first {
 				close(entry.done)
 			}
@@ -375,12 +375,12 @@ func (s *Server) encrypted(
 		return p.Payload, nil
 	}
 
-	return s.seal(key, c.Nonce, answer)
+	return s.sealAnswer(key, c.Nonce, answer)
 }
 
-// prove checks age, id and token of an opened load, takes nonce and token out of it,
+// proveSender checks age, id and token of an opened load, takes nonce and token out of it,
 // and fills in the call.
-func (s *Server) prove(c *Call, outer string, load *value.Map, version int64, now time.Time) error {
+func (s *Server) proveSender(c *Call, outer string, load *value.Map, version int64, now time.Time) error {
 	if s.cfg.TTL > 0 {
 		ts, ok := load.Int("ts")
 		if age := now.Sub(time.Unix(ts, 0)); !ok || age > s.cfg.TTL || age < -s.cfg.TTL {
@@ -424,7 +424,7 @@ func (s *Server) wrongTime(id string, said bool, age time.Duration) error {
 	text := fmt.Sprintf("a request of %.64q %s, request_server_ttl allows %s: set the clock of the minion (a time service), or somebody plays a recorded request",
 		id, why, s.cfg.TTL)
 	s.stats.untimely.Add(1)
-	s.why.Store(&text)
+	s.untimelyReason.Store(&text)
 	return &refusal{badLoad, text, slog.LevelWarn}
 }
 
@@ -449,18 +449,18 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 		return s.callMinion(ctx, name, m, c)
 	}
 
-	entry, first := s.replays.begin(c.ID, c.Nonce, s.cfg.Now())
+	entry, first := s.replays.claimEntry(c.ID, c.Nonce, s.cfg.Now())
 	for !first {
 		s.stats.replayed.Add(1)
 		v, err := s.shared(ctx, c, entry)
 		if !errors.Is(err, errUndone) {
 			return v, err
 		}
-		entry, first = s.replays.begin(c.ID, c.Nonce, s.cfg.Now())
+		entry, first = s.replays.claimEntry(c.ID, c.Nonce, s.cfg.Now())
 	}
 
 	defer close(entry.done)
-	key, err := s.once(c)
+	key, err := s.takeNonce(c)
 	if err != nil {
 		s.replays.forget(entry)
 		entry.err = err
@@ -517,13 +517,13 @@ func (s *Server) shared(ctx context.Context, c *Call, entry *replayEntry) (any, 
 	return entry.value, entry.err
 }
 
-// once refuses a request that was taken by another master or before the start.
-func (s *Server) once(c *Call) (NonceKey, error) {
+// takeNonce refuses a request that was taken by another master or before the start.
+func (s *Server) takeNonce(c *Call) (NonceKey, error) {
 	if s.cfg.Nonces == nil {
 		return NonceKey{}, nil
 	}
 	key := nonceKey(c.ID, c.Nonce)
-	if !s.cfg.Nonces.take(key) {
+	if !s.cfg.Nonces.addOwn(key) {
 		s.stats.replayed.Add(1)
 		return key, refuse(badLoad, "request of %.64q was taken before, by another master or before the start", c.ID)
 	}
@@ -541,7 +541,7 @@ func (s *Server) callMinion(ctx context.Context, name string, m Method, c *Call)
 // attempt runs a method; its failure becomes an empty text, or ErrSilence: what could
 // not be done now may be done when it is asked for again.
 func (s *Server) attempt(ctx context.Context, name string, m Method, c *Call) (v any, failed bool, err error) {
-	v, err = s.call(ctx, name, m, c)
+	v, err = s.callMethod(ctx, name, m, c)
 	switch {
 	case errors.Is(err, ErrSilence):
 		return nil, true, fmt.Errorf("%s of %s: %w", name, c.ID, err)
@@ -560,12 +560,12 @@ func (s *Server) failed(name string, c *Call, err error) any {
 	return ""
 }
 
-// call runs a method; a panic in it is an error of this request only.
-func (s *Server) call(ctx context.Context, name string, m Method, c *Call) (v any, err error) {
+// callMethod runs a method; a panic in it is an error of this request only.
+func (s *Server) callMethod(ctx context.Context, name string, m Method, c *Call) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			v, err = nil, fmt.Errorf("method %s panicked: %v", name, p)
-			s.cfg.Log.Error("panic in a method", "cmd", name, "panic", p, "stack", stack())
+			s.cfg.Log.Error("panic in a method", "cmd", name, "panic", p, "stack", stackTrace())
 		}
 	}()
 	return m.Do(ctx, c)

@@ -413,7 +413,7 @@ func TestReplaysAreBounded(t *testing.T) {
 	r := newReplays(3, time.Minute)
 	now := time.Now()
 	for _, n := range []string{"1", "2", "3", "4"} {
-		e, first := r.begin("a", n, now)
+		e, first := r.claimEntry("a", n, now)
 		if !first {
 			t.Fatalf("%s is not new", n)
 		}
@@ -424,7 +424,7 @@ func TestReplaysAreBounded(t *testing.T) {
 		t.Errorf("%d remembered, want 3", len(r.byKey))
 	}
 
-	if _, first := r.begin("a", "4", now.Add(2*time.Minute)); !first {
+	if _, first := r.claimEntry("a", "4", now.Add(2*time.Minute)); !first {
 		t.Error("remembered beyond the window")
 	}
 }
