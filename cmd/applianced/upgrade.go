@@ -276,6 +276,12 @@ func upgradeBackCommand(sys *upgrade.System) *cobra.Command {
 	}
 }
 
+// wellWithVersion reports whether a node proves the version that it runs. That other nodes
+// answer the minions at its front proves nothing.
+func wellWithVersion(d status.Document) bool {
+	return d.ServesItself() || d.Exit == status.ExitUnconfigured
+}
+
 func upgradeConfirmCommand(f *flags, sys *upgrade.System) *cobra.Command {
 	var now bool
 	cmd := &cobra.Command{
@@ -284,8 +290,9 @@ func upgradeConfirmCommand(f *flags, sys *upgrade.System) *cobra.Command {
 		Args:    cobra.NoArgs,
 		Example: "  applianced upgrade confirm --now",
 		Long: `confirm is what the machine runs by itself after it has booted a new version. The
-node must be healthy, or degraded but serving, for two minutes without a break;
-a node that has not been set up must answer. After ten minutes the machine is
+node must be healthy, or degraded but serving by its own master and with its
+shared volume mounted, for two minutes without a break; a node that has not been
+set up must answer. After ten minutes the machine is
 rebooted, and the boot loader takes the version before when the tries are used
 up.`,
 	}
@@ -301,8 +308,7 @@ up.`,
 			ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 			defer stop()
 			doc, err := c.Status(ctx)
-			return err == nil && (doc.Exit == status.ExitHealthy || doc.Exit == status.ExitDegraded ||
-				doc.Exit == status.ExitUnconfigured)
+			return err == nil && wellWithVersion(doc)
 		}, confirmLook, confirmSteady, confirmLimit)
 		if errors.Is(err, upgrade.ErrNotWell) {
 			fmt.Fprintln(cmd.ErrOrStderr(), err)

@@ -9,8 +9,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"saltern/supervisor/status"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestFinding21PlainHTTP: a version is not fetched without encryption unless
@@ -58,5 +60,41 @@ func TestNoKey(t *testing.T) {
 	out.Reset()
 	if err := tellKeys(&out, dirs); err != nil || out.String() != "" {
 		t.Errorf("%v %q", err, out.String())
+	}
+}
+
+// A version proves itself by the node's own master and storage: that other nodes' masters answer at its front does not.
+func TestWellWithVersion(t *testing.T) {
+	since := time.Now()
+	for name, c := range map[string]struct {
+		health          status.Health
+		master, storage string
+		well            bool
+	}{
+		"healthy":                         {status.Healthy, "ok", "ok", true},
+		"degraded":                        {status.Degraded, "ok", "healing", true},
+		"an arbiter":                      {status.Healthy, "-", "ok", true},
+		"not set up":                      {status.Unconfigured, "down", "ok", true},
+		"not serving":                     {status.NotServing, "ok", "ok", false},
+		"its master ends, others answer":  {status.Degraded, "down", "ok", false},
+		"its master hangs, others answer": {status.Degraded, "failing", "ok", false},
+		"the volume is not mounted":       {status.Degraded, "ok", "waiting", false},
+		"the volume hangs":                {status.Degraded, "ok", "hangs", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := status.Document{
+				Health:       c.health,
+				Exit:         c.health.Exit(),
+				ServingSince: &since,
+				Nodes: []status.Node{
+					{Name: "n2", Master: "ok"},
+					{Name: "n1", This: true, Master: c.master, Storage: c.storage},
+				},
+			}
+
+			if got := wellWithVersion(d); got != c.well {
+				t.Errorf("well: %t", got)
+			}
+		})
 	}
 }

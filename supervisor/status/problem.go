@@ -647,6 +647,28 @@ func (d Document) Serves() bool {
 	return d.ServingSince != nil && (d.Health == Healthy || d.Health == Degraded)
 }
 
+// ServesItself reports whether minions can work with this node, and it is not the masters of
+// others alone that answer them at its front: its own master answers, and the shared volume is
+// mounted here. What is to be known good (a version of the system), and what allows another
+// node to restart, asks this.
+func (d Document) ServesItself() bool {
+	if !d.Serves() {
+		return false
+	}
+	for _, n := range d.Nodes {
+		if n.This {
+			return n.MasterAnswers() && !slices.Contains([]string{"waiting", "hangs", "down", "full"}, n.Storage)
+		}
+	}
+	return false
+}
+
+// MasterAnswers reports whether the node's own master answers, or it has none. What is not
+// known of another node counts as good.
+func (n Node) MasterAnswers() bool {
+	return slices.Contains([]string{"ok", "off", "-", "?", ""}, n.Master)
+}
+
 // ServedElsewhere is Worst for a node whose minions are answered, by the
 // masters of other nodes if not by its own: what is wrong with its own one
 // alone degrades it then.

@@ -87,7 +87,7 @@ func (s *system) State(context.Context) (rollout.State, error) {
 	}
 
 	d := s.document()
-	out := rollout.State{Serving: d.Serves()}
+	out := rollout.State{Serving: d.ServesItself()}
 	if !out.Serving && len(d.Problems) > 0 {
 		out.Trouble = nodeapi.Summary{Problems: d.Problems}.Cause()
 	}

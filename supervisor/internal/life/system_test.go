@@ -49,6 +49,7 @@ func newMachine(t *testing.T, name, keys string) *machine {
 	t.Helper()
 	m := &machine{dir: t.TempDir()}
 	m.d.ServingSince, m.d.Health = new(time.Time), status.Healthy
+	m.d.Nodes = []status.Node{{Name: name, This: true, State: "ready", Master: "ok", Storage: "ok"}}
 	env, err := grubenv.Env{"slot": "a"}.Bytes()
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
 )
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -89,6 +91,25 @@ func TestNodeLines(t *testing.T) {
 		`n4 10.0.0.4 "" voter ready`}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+
+	// A node restarts only while the masters of all others answer, and not while others answer for one.
+	turns := &turns{cfg: Config{Settings: &cfg, Volume: func() *storage.Manager { return nil }}, peers: p}
+	p.views["n3"].err = nil
+	for _, c := range []struct{ master, storage, refusal string }{
+		{"ok", "ok", ""},
+		{"?", "ok", ""}, // not known
+		{"down", "ok", "the master of node n4 is down, and others serve its minions"},
+		{"failing", "ok", "the master of node n4 is failing"},
+		{"starting", "ok", "the master of node n4 is starting"},
+		{"ok", "waiting", "the storage of node n4 is waiting"},
+	} {
+		of4 := ready
+		of4.Master, of4.Storage = c.master, c.storage
+		p.views["n4"].summary.Node = of4
+		if got := fmt.Sprint(turns.refused()); c.refusal == "" && got != "<nil>" || !strings.Contains(got, c.refusal) {
+			t.Errorf("master %s, storage %s: %s", c.master, c.storage, got)
+		}
 	}
 
 	if role := roleOf(&cfg, table.Nodes[0]); role != status.RoleVoter {

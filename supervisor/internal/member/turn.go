@@ -95,6 +95,9 @@ func (t *turns) refused() error {
 		switch {
 		case l.State != "ready":
 			return fmt.Errorf("node %s is %s; with this one away as well minions might find nobody", l.Name, l.State)
+		case !l.MasterAnswers():
+			return fmt.Errorf("the master of node %s is %s, and others serve its minions; with this one away as well they might find nobody",
+				l.Name, l.Master)
 		case l.Storage != "ok" && l.Storage != "?":
 			return fmt.Errorf("the storage of node %s is %s; its copy alone might not do", l.Name, l.Storage)
 		}

@@ -12,7 +12,8 @@ import (
 // extend asks systemd for more time to start; it is asked again each tick.
 const extend = "EXTEND_TIMEOUT_USEC=30000000"
 
-// readyAnyway is how long a node may take to serve before the unit counts as
+// readyAnyway is how long a node may take to serve by itself, which waits for the shared volume,
+// before the unit counts as
 // started nevertheless: what is wrong is in the status, and a restart by
 // systemd would fix nothing.
 const readyAnyway = time.Minute
@@ -22,7 +23,7 @@ func (o *Observer) notify(d status.Document) {
 	state := "WATCHDOG=1"
 	switch {
 	case o.ready:
-	case d.ServingSince != nil, o.cfg.Now().Sub(o.cfg.Started) > readyAnyway:
+	case d.ServesItself(), o.cfg.Now().Sub(o.cfg.Started) > readyAnyway:
 		state = "READY=1\nWATCHDOG=1"
 		o.ready = true
 	default:
