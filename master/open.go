@@ -148,7 +148,7 @@ func (m *Master) openLocal() *local.Service {
 		Runs:         m.runs,
 		Wheel:        m.wheel,
 		Background:   m.background,
-		Look:         m.keys.Look,
+		ReloadKeys:   m.keys.Look,
 		Settle:       m.sockets.Settle,
 		Fire:         m.fire,
 		Trouble:      m.writes.Reason,

@@ -25,7 +25,7 @@ type dataQueue struct {
 	writing bool // some of it is in the hands of write
 }
 
-// SendData sends a peer what its Handler gets by Data, "" all that are connected. It
+// SendData sends a peer what its Handler gets by PeerData, "" all that are connected. It
 // reports whether there was room at each of them. It never blocks; b must not be
 // changed afterwards.
 func (p *Pool) SendData(peer string, b []byte) bool {

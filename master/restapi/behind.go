@@ -27,9 +27,9 @@ const (
 	maxBalancers = 16 << 10 // bytes of the file that names them
 )
 
-// behind is where salt-api listens for the load balancers, "" where it listens
+// behindBalancers is where salt-api listens for the load balancers, "" where it listens
 // itself: a section that names another host or port means what it says.
-func behind(section, given *value.Map) string {
+func behindBalancers(section, given *value.Map) string {
 	at := given.Str("behind")
 	if host, said := section.Get("host"); said && host != given.Value("host") {
 		s, _ := host.(string)
@@ -53,14 +53,14 @@ type balancers struct {
 	list []netip.Prefix
 }
 
-// sent reports whether a connection comes from one.
-func (b *balancers) sent(c net.Conn) bool {
+// sentBy reports whether a connection comes from one.
+func (b *balancers) sentBy(c net.Conn) bool {
 	ap, err := netip.ParseAddrPort(c.RemoteAddr().String())
-	return err == nil && b.has(ap.Addr())
+	return err == nil && b.contains(ap.Addr())
 }
 
-// has reports whether an address is that of one. Without the file there is none.
-func (b *balancers) has(a netip.Addr) bool {
+// contains reports whether an address is that of one. Without the file there is none.
+func (b *balancers) contains(a netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	info, err := os.Stat(b.path)
@@ -95,8 +95,8 @@ func (s *Server) listenBehind() (net.Listener, error) {
 		return nil, fmt.Errorf("listen for the load balancers: %w", err)
 	}
 
-	return told(localsock.Limit(ln, maxSockets, func(c net.Conn) bool {
-		if s.balancers.sent(c) {
+	return listenProxied(localsock.Limit(ln, maxSockets, func(c net.Conn) bool {
+		if s.balancers.sentBy(c) {
 			return true
 		}
 		s.count.refused.Add(1)
@@ -108,8 +108,8 @@ func (s *Server) listenBehind() (net.Listener, error) {
 	}), nil
 }
 
-// tellers is a listener whose connections have said by a PROXY header whose they are.
-type tellers struct {
+// proxiedListener is a listener whose connections have said by a PROXY header whose they are.
+type proxiedListener struct {
 	net.Listener
 	bad   func(c net.Conn, err error)
 	ready chan net.Conn
@@ -119,21 +119,21 @@ type tellers struct {
 	err   error // of Accept, when ended is closed
 }
 
-func told(ln net.Listener, bad func(net.Conn, error)) *tellers {
-	t := &tellers{Listener: ln, bad: bad, ready: make(chan net.Conn), ended: make(chan struct{})}
+func listenProxied(ln net.Listener, bad func(net.Conn, error)) *proxiedListener {
+	t := &proxiedListener{Listener: ln, bad: bad, ready: make(chan net.Conn), ended: make(chan struct{})}
 	t.end = sync.OnceFunc(func() { close(t.ended) })
-	t.wg.Go(t.run)
+	t.wg.Go(t.acceptLoop)
 	return t
 }
 
-// run accepts until the listener is closed.
-func (t *tellers) run() {
+// acceptLoop accepts until the listener is closed.
+func (t *proxiedListener) acceptLoop() {
 	for {
 		c, err := t.Listener.Accept()
 		var passing net.Error
 		switch {
 		case err == nil:
-			t.wg.Go(func() { t.introduce(c) })
+			t.wg.Go(func() { t.readHeader(c) })
 		case errors.As(err, &passing) && passing.Timeout():
 		default:
 			t.err = err
@@ -143,8 +143,8 @@ func (t *tellers) run() {
 	}
 }
 
-// introduce reads a header and hands the connection on.
-func (t *tellers) introduce(c net.Conn) {
+// readHeader reads a header and hands the connection on.
+func (t *proxiedListener) readHeader(c net.Conn) {
 	_ = c.SetReadDeadline(time.Now().Add(headerTime))
 	client, err := proxyproto.Read(c)
 	if err != nil {
@@ -155,7 +155,7 @@ func (t *tellers) introduce(c net.Conn) {
 
 	_ = c.SetReadDeadline(time.Time{})
 	if client.IsValid() {
-		c = &toldConn{c, net.TCPAddrFromAddrPort(client)}
+		c = &proxiedConn{c, net.TCPAddrFromAddrPort(client)}
 	}
 
 	select {
@@ -165,7 +165,7 @@ func (t *tellers) introduce(c net.Conn) {
 	}
 }
 
-func (t *tellers) Accept() (net.Conn, error) {
+func (t *proxiedListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-t.ready:
 		return c, nil
@@ -178,22 +178,22 @@ func (t *tellers) Accept() (net.Conn, error) {
 }
 
 // Close closes the listener; headers that are under way have their time.
-func (t *tellers) Close() error {
+func (t *proxiedListener) Close() error {
 	err := t.Listener.Close()
 	t.wg.Wait()
 	return err
 }
 
-// toldConn is a connection of a client behind a load balancer.
-type toldConn struct {
+// proxiedConn is a connection of a client behind a load balancer.
+type proxiedConn struct {
 	net.Conn
 	client net.Addr
 }
 
-func (c *toldConn) RemoteAddr() net.Addr { return c.client }
+func (c *proxiedConn) RemoteAddr() net.Addr { return c.client }
 
 // CloseWrite is for package http, see [localsock.Limit].
-func (c *toldConn) CloseWrite() error {
+func (c *proxiedConn) CloseWrite() error {
 	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
 	}

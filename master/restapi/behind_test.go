@@ -181,10 +181,10 @@ func TestReadyz(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	s.life.at = time.Time{}
+	s.life.answered = time.Time{}
 	try("with what a dead one has left", http.StatusServiceUnavailable)
 
-	s.life.close()
+	s.life.stop()
 	s.life = newLife(func(context.Context) error { return nil }, time.Now)
 	try("with a master", http.StatusOK)
 	for i := range 1000 {

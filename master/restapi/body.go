@@ -37,29 +37,29 @@ const (
 	maxDepth  = 64
 )
 
-// kind is a content type that is read. What it decodes to takes at most each bytes for each of
+// bodyKind is a content type that is read. What it decodes to takes at most each bytes for each of
 // the values that count finds, and twice its length.
-type kind struct {
+type bodyKind struct {
 	count  func([]byte) int
 	each   int64
 	decode func([]byte) (any, error)
 }
 
-// kinds are the content types that are read.
-func kinds() map[string]kind {
-	json := marks(",:[{")
-	yaml := kind{saltyaml.Estimate, 600, decodeYAML} // of which most is gone when it is decoded
-	return map[string]kind{
+// bodyKinds are the content types that are read.
+func bodyKinds() map[string]bodyKind {
+	json := countMarks(",:[{")
+	yaml := bodyKind{saltyaml.Estimate, 600, decodeYAML} // of which most is gone when it is decoded
+	return map[string]bodyKind{
 		"application/json":                  {json, 80, decodeJSON},
 		"application/x-yaml":                yaml,
 		"text/yaml":                         yaml,
 		"text/plain":                        {json, 80, decodeText},
-		"application/x-www-form-urlencoded": {marks("&=,:[{"), 200, decodeForm},
+		"application/x-www-form-urlencoded": {countMarks("&=,:[{"), 200, decodeForm},
 	}
 }
 
-// marks counts the bytes with which values may begin.
-func marks(of string) func([]byte) int {
+// countMarks counts the bytes with which values may begin.
+func countMarks(of string) func([]byte) int {
 	return func(b []byte) int {
 		n := 1
 		for _, c := range b {
@@ -71,29 +71,29 @@ func marks(of string) func([]byte) int {
 	}
 }
 
-// cost is what a body and all that it decodes to take of memory at most, in bytes.
-func (k kind) cost(b []byte) int64 { return int64(k.count(b))*k.each + 2*int64(len(b)) }
+// memoryCost is what a body and all that it decodes to take of memory at most, in bytes.
+func (k bodyKind) memoryCost(b []byte) int64 { return int64(k.count(b))*k.each + 2*int64(len(b)) }
 
-// read takes the body of a request in, of at most so many bytes: q.data is what was decoded,
+// readBody takes the body of a request in, of at most so many bytes: q.data is what was decoded,
 // q.raw the bytes (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt reads bodies without a
 // Content-Length as none; here those in chunks are read.
-func (s *Server) read(ctx context.Context, q *request, most int64) error {
+func (s *Server) readBody(ctx context.Context, q *request, most int64) error {
 	r := q.http
 	if r.Method != http.MethodPost && r.Method != http.MethodPut || r.ContentLength == 0 {
 		return nil
 	}
 
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	kind, ok := kinds()[media]
+	kind, ok := bodyKinds()[media]
 	if err != nil || !ok {
 		return &failure{http.StatusNotAcceptable, "Content type not supported"}
 	}
 
-	if q.raw, err = s.receive(ctx, q, most); err != nil {
+	if q.raw, err = s.receiveBody(ctx, q, most); err != nil {
 		return err
 	}
 
-	if err := s.setAside(ctx, q, kind.cost(q.raw)); err != nil {
+	if err := s.setAside(ctx, q, kind.memoryCost(q.raw)); err != nil {
 		return err
 	}
 
@@ -101,8 +101,8 @@ func (s *Server) read(ctx context.Context, q *request, most int64) error {
 	return err
 }
 
-// receive reads the bytes of a body.
-func (s *Server) receive(ctx context.Context, q *request, most int64) ([]byte, error) {
+// receiveBody reads the bytes of a body.
+func (s *Server) receiveBody(ctx context.Context, q *request, most int64) ([]byte, error) {
 	r := q.http
 	if r.ContentLength > most {
 		return nil, s.tooLarge(q)
@@ -133,7 +133,7 @@ func (s *Server) receive(ctx context.Context, q *request, most int64) ([]byte, e
 		case errors.Is(err, io.EOF):
 			_ = control.SetReadDeadline(time.Time{})
 			q.whole = true
-			q.working()
+			q.noteWorking()
 			return got, nil
 		case large:
 			return nil, s.tooLarge(q)
@@ -148,9 +148,9 @@ func (s *Server) setAside(ctx context.Context, q *request, n int64) error {
 	if q.memory == nil {
 		q.memory = s.pools.memory.Take(q.holder, q.class, 0)
 		if q.memory == nil {
-			return s.full(ctx, ratelimit.ErrFull, "There is no memory for the body now. Try again later.")
+			return s.fullAnswer(ctx, ratelimit.ErrFull, "There is no memory for the body now. Try again later.")
 		}
-		q.keep(q.memory)
+		q.keepShare(q.memory)
 	}
 
 	if !s.pools.memory.Could(q.class, q.memory.Held()+n) {
@@ -160,7 +160,7 @@ func (s *Server) setAside(ctx context.Context, q *request, n int64) error {
 	short, cancel := context.WithTimeout(ctx, memoryTime)
 	defer cancel()
 	if err := q.memory.WaitMore(short, n); err != nil {
-		return s.full(ctx, err, "There is no memory for the body now. Try again later.")
+		return s.fullAnswer(ctx, err, "There is no memory for the body now. Try again later.")
 	}
 
 	return nil

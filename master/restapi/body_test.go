@@ -37,7 +37,7 @@ func FuzzBodies(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for kind, k := range kinds() {
+		for kind, k := range bodyKinds() {
 			v, err := k.decode(b)
 			if err == nil && len(asJSON(v)) == 0 {
 				t.Errorf("%s: %q cannot be written", kind, b)

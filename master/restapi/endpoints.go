@@ -36,25 +36,25 @@ func welcome(*Server, context.Context, *request) (any, error) {
 
 // commands carries out commands with the token of the session.
 func commands(s *Server, ctx context.Context, q *request) (any, error) {
-	got, err := s.execute(ctx, q, q.low(), "", q.token)
+	got, err := s.execute(ctx, q, q.lowData(), "", q.token)
 	return result(got), err
 }
 
 // runCommands carries out commands that bring their own credentials.
 func runCommands(s *Server, ctx context.Context, q *request) (any, error) {
-	got, err := s.execute(ctx, q, q.low(), "", "")
+	got, err := s.execute(ctx, q, q.lowData(), "", "")
 	return result(got), err
 }
 
-func minions(s *Server, ctx context.Context, q *request) (any, error) {
+func showMinions(s *Server, ctx context.Context, q *request) (any, error) {
 	got, err := s.execute(ctx, q,
-		[]any{value.NewMap("client", "local", "tgt", cmp.Or(q.arg("mid"), "*"), "fun", "grains.items")}, "",
+		[]any{value.NewMap("client", "local", "tgt", cmp.Or(q.argNamed("mid"), "*"), "fun", "grains.items")}, "",
 		q.token)
 	return result(got), err
 }
 
-// arg is what follows the endpoint in the path, or the value of a name in the query.
-func (q *request) arg(name string) string {
+// argNamed is what follows the endpoint in the path, or the value of a name in the query.
+func (q *request) argNamed(name string) string {
 	if len(q.args) > 0 {
 		return q.args[0]
 	}
@@ -63,7 +63,7 @@ func (q *request) arg(name string) string {
 
 // startJob starts jobs and tells where their returns will be.
 func startJob(s *Server, ctx context.Context, q *request) (any, error) {
-	got, err := s.execute(ctx, q, q.low(), "local_async", q.token)
+	got, err := s.execute(ctx, q, q.lowData(), "local_async", q.token)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func startJob(s *Server, ctx context.Context, q *request) (any, error) {
 
 func showJobs(s *Server, ctx context.Context, q *request) (any, error) {
 	low := value.NewMap("client", "runner", "fun", "jobs.list_jobs")
-	jid := q.arg("jid")
+	jid := q.argNamed("jid")
 	if jid != "" {
 		low.Set("fun", "jobs.list_job")
 		low.Set("jid", jid)
@@ -115,7 +115,7 @@ func wheelResult(got []any) any {
 
 func showKeys(s *Server, ctx context.Context, q *request) (any, error) {
 	low := value.NewMap("client", "wheel", "fun", "key.list_all")
-	if id := q.arg("mid"); id != "" {
+	if id := q.argNamed("mid"); id != "" {
 		low = value.NewMap("client", "wheel", "fun", "key.finger", "match", id)
 	}
 	q.w.Header().Del("Cache-Control")
@@ -127,7 +127,7 @@ func showKeys(s *Server, ctx context.Context, q *request) (any, error) {
 // The credentials are in the body. Unlike Salt's, an id that has a key already is
 // refused: the archive would hold two empty files.
 func makeKeys(s *Server, ctx context.Context, q *request) (any, error) {
-	l, _ := q.low().([]any)
+	l, _ := q.lowData().([]any)
 	if len(l) != 1 {
 		return nil, &failure{http.StatusBadRequest,
 			"Send the parameters of one key: mid, and username, password and eauth, or token."}
@@ -172,7 +172,7 @@ func makeKeys(s *Server, ctx context.Context, q *request) (any, error) {
 		mime.FormatMediaType("attachment", map[string]string{"filename": "saltkeys-" + id + ".tar"}))
 	h.Set("Content-Type", "application/x-tar")
 	h.Set("Cache-Control", "no-cache")
-	s.send(q, http.StatusOK, string(b))
+	s.sendText(q, http.StatusOK, string(b))
 
 	return nil, nil
 }
@@ -220,7 +220,7 @@ func (s *Server) revoke(ctx context.Context, token string) error {
 		t, _ := tokens.Get(token, s.now()) // it was proven a moment ago
 		err = tokens.Remove(token)
 		r := audit.Record{
-			Actor:  audit.Actor{User: t.Name, Proof: audit.Token, Eauth: t.Eauth, From: fromOf(ctx)},
+			Actor:  audit.Actor{User: t.Name, Proof: audit.Token, Eauth: t.Eauth, From: clientHostOf(ctx)},
 			Action: "token.delete",
 			Object: t.Name,
 		}
@@ -239,7 +239,7 @@ func (s *Server) revoke(ctx context.Context, token string) error {
 // the runner auth.mk_token do it, with name, password and token in its events and in the
 // job cache.)
 func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
-	l, ok := q.low().([]any)
+	l, ok := q.lowData().([]any)
 	if !ok {
 		return nil, &failure{http.StatusBadRequest, "The body is no list of credentials."}
 	}
@@ -266,7 +266,7 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 	q.w.Header().Set("Cache-Control", "no-store")
 	tokens := []any{}
 	for _, creds := range all {
-		if !s.mayLogIn(creds.Value("username"), host(q.http)) {
+		if !s.mayLogIn(creds.Value("username"), clientHost(q.http)) {
 			s.loginRefused(ctx, value.StrMax(creds.Value("username"), 256), "api_acl")
 			return nil, &failure{code: http.StatusUnauthorized}
 		}
@@ -289,9 +289,9 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 
 // fireHook fires an event with what was sent, for who may do so.
 func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
-	if q.token != "" && !s.may(s.guard.session(q.token).owner, conf.Hooks) {
+	if q.token != "" && !s.hasRight(s.guard.sessionOf(q.token).owner, conf.Hooks) {
 		s.quiet.Warn("a hook is refused: external_auth does not grant @hook", "user",
-			s.guard.session(q.token).owner.name, "peer", q.from)
+			s.guard.sessionOf(q.token).owner.name, "peer", q.from)
 		return nil, &failure{http.StatusForbidden,
 			"This account may not fire events: external_auth must grant it '@hook', or all functions, '@runner' and '@wheel'."}
 	}
@@ -301,7 +301,7 @@ func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
 		return nil, &failure{http.StatusBadRequest, "The path makes no tag of an event."}
 	}
 
-	headers := value.NewMap("Remote-Addr", host(q.http), "Host", q.http.Host)
+	headers := value.NewMap("Remote-Addr", clientHost(q.http), "Host", q.http.Host)
 	for _, k := range slices.Sorted(maps.Keys(q.http.Header)) {
 		if k != "X-Auth-Token" && k != "Cookie" { // events are read by many
 			headers.Set(k, strings.Join(q.http.Header[k], ", "))
@@ -329,7 +329,7 @@ func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
 	return value.NewMap("success", true), nil
 }
 
-func stats(s *Server, _ context.Context, _ *request) (any, error) {
+func showStats(s *Server, _ context.Context, _ *request) (any, error) {
 	n := func(v uint64) int64 { return int64(min(v, 1<<62)) }
 	c := &s.count
 	open, refused := s.places.Counted()
@@ -343,8 +343,8 @@ func stats(s *Server, _ context.Context, _ *request) (any, error) {
 			refused), "Refused Bodies", n(c.large.Load()), "Cut Readers", n(c.cut.Load()))), nil
 }
 
-// file sends one file of the configuration.
-func (s *Server) file(q *request, path string) error {
+// sendPath sends one file of the configuration.
+func (s *Server) sendPath(q *request, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return s.noFile(q, err)

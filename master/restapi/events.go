@@ -36,15 +36,15 @@ type hub struct {
 	owners owners // of the goroutine that reads
 
 	mu      sync.Mutex
-	readers map[*reading]struct{}
+	readers map[*eventReader]struct{}
 	cancel  context.CancelFunc // of the goroutine that reads
 	reads   chan struct{}      // closed when that one has reached the bus
 	ended   bool
 }
 
-// reading is what waits for one reader. Readers share the text of an event, and one for
+// eventReader is what waits for one reader. Readers share the text of an event, and one for
 // whom nothing waits holds next to nothing.
-type reading struct {
+type eventReader struct {
 	wake  chan struct{}   // something has come, or it is cut
 	cut   func()          // ends a write that is stuck
 	reads <-chan struct{} // closed when the hub has reached the bus
@@ -64,10 +64,10 @@ type view struct {
 	job string // "" for none
 }
 
-// sees reports whether an event may be shown: its tag, and who started the job to which
+// shows reports whether an event may be shown: its tag, and who started the job to which
 // it belongs.
-func (v view) sees(tag string, of jobUser) bool {
-	if v.all || of.is(v.own) {
+func (v view) shows(tag string, of jobUser) bool {
+	if v.all || of.isOwnedBy(v.own) {
 		return true
 	}
 	jid, _ := partOf(tag)
@@ -76,14 +76,14 @@ func (v view) sees(tag string, of jobUser) bool {
 
 // newHub makes a hub; ask finds out who started a job, see owners.
 func newHub(sockDir string, log *slog.Logger, ask func(context.Context, string) (jobUser, error)) *hub {
-	h := &hub{dir: sockDir, log: log, readers: map[*reading]struct{}{}}
+	h := &hub{dir: sockDir, log: log, readers: map[*eventReader]struct{}{}}
 	h.owners = owners{users: map[string]jobUser{}, ask: ask, now: time.Now}
 	return h
 }
 
-// join adds a reader; nil when the hub has ended. leave must be called for it. cut is
+// addReader adds a reader; nil when the hub has ended. leave must be called for it. cut is
 // called when it is too slow, and must not block.
-func (h *hub) join(sees view, cut func()) *reading {
+func (h *hub) addReader(sees view, cut func()) *eventReader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
@@ -94,17 +94,17 @@ func (h *hub) join(sees view, cut func()) *reading {
 		ctx, cancel := context.WithCancel(context.Background())
 		reads := make(chan struct{})
 		h.cancel, h.reads = cancel, reads
-		h.wg.Go(func() { h.run(ctx, sync.OnceFunc(func() { close(reads) })) })
+		h.wg.Go(func() { h.readBus(ctx, sync.OnceFunc(func() { close(reads) })) })
 	}
 
-	r := &reading{wake: make(chan struct{}, 1), cut: cut, reads: h.reads, sees: sees}
+	r := &eventReader{wake: make(chan struct{}, 1), cut: cut, reads: h.reads, sees: sees}
 	h.readers[r] = struct{}{}
 	return r
 }
 
-// begun waits until the hub reads the bus, so that who is answered then misses nothing
+// awaitBus waits until the hub reads the bus, so that who is answered then misses nothing
 // of what he starts next; firstLook bounds it.
-func (r *reading) begun(ctx context.Context) {
+func (r *eventReader) awaitBus(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstLook)
 	defer cancel()
 	select {
@@ -113,9 +113,9 @@ func (r *reading) begun(ctx context.Context) {
 	}
 }
 
-// turn changes what a reader may see. What waits for one that sees less than before is
+// setView changes what a reader may see. What waits for one that sees less than before is
 // lost to it.
-func (h *hub) turn(r *reading, sees view) {
+func (h *hub) setView(r *eventReader, sees view) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if r.sees.all && !sees.all {
@@ -127,17 +127,17 @@ func (h *hub) turn(r *reading, sees view) {
 	r.sees = sees
 }
 
-func (h *hub) leave(r *reading) {
+func (h *hub) removeReader(r *eventReader) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.drop(r)
+	h.cutReader(r)
 	if len(h.readers) == 0 && h.cancel != nil {
 		h.cancel()
 		h.cancel = nil
 	}
 }
 
-func (h *hub) drop(r *reading) {
+func (h *hub) cutReader(r *eventReader) {
 	if _, ok := h.readers[r]; ok {
 		delete(h.readers, r)
 		r.gone = true
@@ -145,36 +145,36 @@ func (h *hub) drop(r *reading) {
 	}
 }
 
-func (r *reading) wakeUp() {
+func (r *eventReader) wakeUp() {
 	select {
 	case r.wake <- struct{}{}:
 	default: // it will look anyway
 	}
 }
 
-// batch gives a reader all that waits for it; ok is false when it is cut, slow says why.
+// takeBatch gives a reader all that waits for it; ok is false when it is cut, slow says why.
 // It calls taken for each frame.
-func (h *hub) batch(r *reading) (frames []string, ok, slow bool) {
+func (h *hub) takeBatch(r *eventReader) (frames []string, ok, slow bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	frames, r.queue = r.queue, nil
 	return frames, !r.gone, r.slow
 }
 
-// taken tells that a reader has got a frame.
-func (h *hub) taken(r *reading, frame string) {
+// countTaken tells that a reader has got a frame.
+func (h *hub) countTaken(r *eventReader, frame string) {
 	h.mu.Lock()
 	r.frames, r.bytes = r.frames-1, r.bytes-len(frame)
 	h.mu.Unlock()
 }
 
-// end cuts all readers; no new ones come.
-func (h *hub) end() {
+// cutAll cuts all readers; no new ones come.
+func (h *hub) cutAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = true
 	for r := range h.readers {
-		h.drop(r)
+		h.cutReader(r)
 	}
 	if h.cancel != nil {
 		h.cancel()
@@ -182,15 +182,15 @@ func (h *hub) end() {
 	}
 }
 
-// close is end, and waits.
-func (h *hub) close() {
-	h.end()
+// closeAndWait is end, and waits.
+func (h *hub) closeAndWait() {
+	h.cutAll()
 	h.wg.Wait()
 }
 
-// run reads events until ctx ends; when the master hangs up it connects anew. It calls
+// readBus reads events until ctx ends; when the master hangs up it connects anew. It calls
 // reads when it is connected.
-func (h *hub) run(ctx context.Context, reads func()) {
+func (h *hub) readBus(ctx context.Context, reads func()) {
 	for ctx.Err() == nil {
 		l, err := event.DialPub(ctx, h.dir)
 		if err != nil {
@@ -202,7 +202,7 @@ func (h *hub) run(ctx context.Context, reads func()) {
 		for err == nil {
 			var e event.Event
 			if e, err = l.Next(ctx); err == nil {
-				h.send(ctx, e)
+				h.sendToReaders(ctx, e)
 			}
 		}
 
@@ -216,14 +216,14 @@ func (h *hub) run(ctx context.Context, reads func()) {
 	}
 }
 
-// send hands an event to all readers who may see it.
-func (h *hub) send(ctx context.Context, e event.Event) {
-	h.owners.hear(e)
+// sendToReaders hands an event to all readers who may see it.
+func (h *hub) sendToReaders(ctx context.Context, e event.Event) {
+	h.owners.hearEvent(e)
 	var of jobUser
 	if h.limited() {
-		of = h.owners.of(ctx, e.Tag)
+		of = h.owners.userOf(ctx, e.Tag)
 	}
-	h.hand(e.Tag, of, sync.OnceValue(func() string { return frame(e) }))
+	h.queueFrame(e.Tag, of, sync.OnceValue(func() string { return sseFrame(e) }))
 }
 
 // limited reports whether there is a reader who does not see all events.
@@ -238,13 +238,13 @@ func (h *hub) limited() bool {
 	return false
 }
 
-// hand queues a frame for all readers who may see it. One that has too much waiting is
+// queueFrame queues a frame for all readers who may see it. One that has too much waiting is
 // cut: its client connects anew, and knows that it may have missed something.
-func (h *hub) hand(tag string, of jobUser, text func() string) {
+func (h *hub) queueFrame(tag string, of jobUser, text func() string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for r := range h.readers {
-		if !r.sees.sees(tag, of) {
+		if !r.sees.shows(tag, of) {
 			continue
 		}
 
@@ -257,44 +257,44 @@ func (h *hub) hand(tag string, of jobUser, text func() string) {
 		}
 
 		r.slow = true
-		h.drop(r)
+		h.cutReader(r)
 		r.cut()
 	}
 }
 
-// frame is an event in the form of Server-Sent Events, with the line for its tag
+// sseFrame is an event in the form of Server-Sent Events, with the line for its tag
 // that Salt adds. JSON has no line breaks; a tag may have them, and would end its line.
-func frame(e event.Event) string {
+func sseFrame(e event.Event) string {
 	tag := strings.NewReplacer("\r", " ", "\n", " ").Replace(e.Tag)
 	return "tag: " + tag + "\ndata: " + asJSON(value.NewMap("tag", e.Tag, "data", e.Data)) + "\n\n"
 }
 
-// events streams the master's events to whoever has a good token.
-func events(s *Server, ctx context.Context, q *request) (any, error) {
+// streamEvents streams the master's events to whoever has a good token.
+func streamEvents(s *Server, ctx context.Context, q *request) (any, error) {
 	if q.http.URL.RawQuery != "" {
 		return nil, &failure{http.StatusBadRequest,
 			"The /events endpoint takes no query parameters; in particular, tokens must not be passed " +
 				"via the query string -- they end up in access logs and the Referer header. Use the 'X-Auth-Token' header (for non-browser " +
 				"clients) or the session cookie set by /login (for browser EventSource clients) instead."}
 	}
-	token := shown(q.http)
-	if err := s.prove(ctx, token, q); err != nil {
+	token := shownToken(q.http)
+	if err := s.proveToken(ctx, token, q); err != nil {
 		return nil, err
 	}
 	return nil, s.listen(ctx, q, audience{token: token}, func(frame string) string { return frame })
 }
 
-// seat takes a place among the readers of events, for which the request gives up that among
+// takeSeat takes a place among the readers of events, for which the request gives up that among
 // the requests; free gives it back.
-func (s *Server) seat(q *request) (free func(), err error) {
+func (s *Server) takeSeat(q *request) (free func(), err error) {
 	place := s.pools.readers.Take(q.holder, q.class, 1)
 	if place == nil {
 		s.count.busy.Add(1)
 		return nil, &failure{http.StatusServiceUnavailable,
 			"You listen to events by as many connections as there are places for you. Close other pages or programs that do."}
 	}
-	q.leave()
-	q.working()
+	q.releaseAll()
+	q.noteWorking()
 	return place.Release, nil
 }
 
@@ -312,20 +312,20 @@ func (s *Server) tooSlow(q *request) {
 // that he follows, if it is one.
 type audience struct{ token, job string }
 
-// sees is what the owner of the token may see now.
-func (s *Server) sees(a audience) view {
-	who := s.guard.session(a.token).owner
-	v := view{all: s.may(who, conf.AllEvents), own: who}
-	if a.job != "" && s.may(who, conf.AllJobs) {
+// viewOf is what the owner of the token may see now.
+func (s *Server) viewOf(a audience) view {
+	who := s.guard.sessionOf(a.token).owner
+	v := view{all: s.hasRight(who, conf.AllEvents), own: who}
+	if a.job != "" && s.hasRight(who, conf.AllJobs) {
 		v.job = a.job // he may look it up, too
 	}
 	return v
 }
 
-// may reports whether somebody has a right that is no function. The master says so with
+// hasRight reports whether somebody has a right that is no function. The master says so with
 // each answer about his token; a master of Salt's does not, and what it grants is in the
 // configuration.
-func (s *Server) may(who owner, right string) bool {
+func (s *Server) hasRight(who owner, right string) bool {
 	words := who.rights
 	if words == nil {
 		words = s.master.Rights(s.granted(who))
@@ -335,23 +335,23 @@ func (s *Server) may(who owner, right string) bool {
 
 // listen streams events to a reader. pick gives what is sent of a frame, "" for nothing.
 func (s *Server) listen(ctx context.Context, q *request, a audience, pick func(frame string) string) error {
-	free, err := s.seat(q)
+	free, err := s.takeSeat(q)
 	if err != nil {
 		return err
 	}
 	defer free()
 
 	rc := http.NewResponseController(q.w)
-	r := s.hub.join(s.sees(a), func() {
+	r := s.hub.addReader(s.viewOf(a), func() {
 		_ = rc.SetWriteDeadline(time.Unix(1, 0))
 		s.tooSlow(q)
 	})
 	if r == nil {
 		return &failure{code: http.StatusServiceUnavailable}
 	}
-	defer s.hub.leave(r)
+	defer s.hub.removeReader(r)
 
-	r.begun(ctx)
+	r.awaitBus(ctx)
 	h := q.w.Header()
 	h.Set("Content-Type", "text/event-stream;charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
@@ -367,7 +367,7 @@ func (s *Server) listen(ctx context.Context, q *request, a audience, pick func(f
 }
 
 // stream sends what comes for a reader as Server-Sent Events.
-func (s *Server) stream(ctx context.Context, q *request, r *reading, a audience, pick func(string) string) {
+func (s *Server) stream(ctx context.Context, q *request, r *eventReader, a audience, pick func(string) string) {
 	rc := http.NewResponseController(q.w)
 	write := func(text string) bool {
 		_ = rc.SetWriteDeadline(time.Now().Add(writeTime))
@@ -386,7 +386,7 @@ func (s *Server) stream(ctx context.Context, q *request, r *reading, a audience,
 		return
 	}
 
-	s.pass(ctx, q, r, a, func(frame string) bool {
+	s.passEvents(ctx, q, r, a, func(frame string) bool {
 		text := pick(frame)
 		if text == "" {
 			return true
@@ -396,24 +396,24 @@ func (s *Server) stream(ctx context.Context, q *request, r *reading, a audience,
 	})
 }
 
-// pass hands a reader what comes for it until it leaves, is too slow, or its token is
+// passEvents hands a reader what comes for it until it leaves, is too slow, or its token is
 // not good any more. It sees less, or more, when its owner's rights have changed.
-func (s *Server) pass(ctx context.Context, q *request, r *reading, a audience, send func(frame string) bool) {
-	check := time.NewTicker(trust)
+func (s *Server) passEvents(ctx context.Context, q *request, r *eventReader, a audience, send func(frame string) bool) {
+	check := time.NewTicker(trustFor)
 	defer check.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-check.C:
-			if s.prove(ctx, a.token, q) != nil {
+			if s.proveToken(ctx, a.token, q) != nil {
 				return
 			}
-			s.hub.turn(r, s.sees(a))
+			s.hub.setView(r, s.viewOf(a))
 		case <-r.wake:
 		}
 
-		frames, ok, slow := s.hub.batch(r)
+		frames, ok, slow := s.hub.takeBatch(r)
 		if !ok {
 			if slow {
 				s.count.cut.Add(1)
@@ -422,7 +422,7 @@ func (s *Server) pass(ctx context.Context, q *request, r *reading, a audience, s
 		}
 
 		for _, f := range frames {
-			s.hub.taken(r, f)
+			s.hub.countTaken(r, f)
 			if !send(f) {
 				return
 			}

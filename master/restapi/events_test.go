@@ -19,35 +19,35 @@ func TestHub(t *testing.T) {
 	for name, frame := range map[string]string{"events": "x", "bytes": strings.Repeat("x", 64<<10)} {
 		h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
 		cut := 0
-		good := h.join(view{all: true}, func() { t.Error("the good one is cut") })
-		slow := h.join(view{all: true}, func() { cut++ })
+		good := h.addReader(view{all: true}, func() { t.Error("the good one is cut") })
+		slow := h.addReader(view{all: true}, func() { cut++ })
 		sent := 0
 		for ; cut == 0 && sent < 2*maxWaiting; sent++ {
-			h.hand("x", jobUser{}, func() string { return frame })
-			frames, ok, _ := h.batch(good)
+			h.queueFrame("x", jobUser{}, func() string { return frame })
+			frames, ok, _ := h.takeBatch(good)
 			if len(frames) != 1 || !ok {
 				t.Fatalf("%s: %d frames, %t", name, len(frames), ok)
 			}
-			h.taken(good, frames[0])
+			h.countTaken(good, frames[0])
 		}
 
 		if want := min(maxWaiting, maxWaitingBytes/len(frame)) + 1; sent != want {
 			t.Errorf("%s: cut after %d events, want %d", name, sent, want)
 		}
 
-		if _, ok, why := h.batch(slow); ok || !why {
+		if _, ok, why := h.takeBatch(slow); ok || !why {
 			t.Errorf("%s: the slow one reads on: %t %t", name, ok, why)
 		}
 
 		<-slow.wake
-		h.leave(slow)
-		h.end()
-		if _, ok, why := h.batch(good); ok || why {
+		h.removeReader(slow)
+		h.cutAll()
+		if _, ok, why := h.takeBatch(good); ok || why {
 			t.Errorf("%s: after the end: %t %t", name, ok, why)
 		}
 
-		h.leave(good)
-		h.close()
+		h.removeReader(good)
+		h.closeAndWait()
 	}
 }
 
@@ -62,9 +62,9 @@ func TestHubBegun(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	synctest.Test(t, func(t *testing.T) {
 		h := newHub(dir, slog.New(slog.DiscardHandler), nil)
-		defer h.close()
-		r, began := h.join(view{all: true}, func() { t.Error("cut") }), time.Now()
-		r.begun(t.Context())
+		defer h.closeAndWait()
+		r, began := h.addReader(view{all: true}, func() { t.Error("cut") }), time.Now()
+		r.awaitBus(t.Context())
 		if time.Since(began) != firstLook {
 			t.Errorf("answered after %s, where nobody listens", time.Since(began))
 		}
@@ -77,10 +77,10 @@ func TestHubBegun(t *testing.T) {
 	defer bus.Close()
 
 	h := newHub(dir, slog.New(slog.DiscardHandler), nil)
-	defer h.close()
+	defer h.closeAndWait()
 	for range 2 {
-		r := h.join(view{all: true}, func() { t.Error("cut") })
-		r.begun(t.Context())
+		r := h.addReader(view{all: true}, func() { t.Error("cut") })
+		r.awaitBus(t.Context())
 		select {
 		case <-r.reads:
 		default:
@@ -92,10 +92,10 @@ func TestHubBegun(t *testing.T) {
 // TestHubLarge: one event that is larger than the bound passes where nothing waits.
 func TestHubLarge(t *testing.T) {
 	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
-	defer h.close()
-	r := h.join(view{all: true}, func() { t.Error("cut") })
-	h.hand("x", jobUser{}, func() string { return strings.Repeat("x", maxWaitingBytes+1) })
-	if frames, ok, _ := h.batch(r); len(frames) != 1 || !ok {
+	defer h.closeAndWait()
+	r := h.addReader(view{all: true}, func() { t.Error("cut") })
+	h.queueFrame("x", jobUser{}, func() string { return strings.Repeat("x", maxWaitingBytes+1) })
+	if frames, ok, _ := h.takeBatch(r); len(frames) != 1 || !ok {
 		t.Errorf("%d frames, %t", len(frames), ok)
 	}
 }
@@ -104,7 +104,7 @@ func TestHubLarge(t *testing.T) {
 // for many is there once.
 func TestHubMemory(t *testing.T) {
 	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
-	defer h.close()
+	defer h.closeAndWait()
 	heap := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -113,9 +113,9 @@ func TestHubMemory(t *testing.T) {
 	}
 
 	before := heap()
-	var all []*reading
+	var all []*eventReader
 	for range maxReaders {
-		all = append(all, h.join(view{all: true}, func() {}))
+		all = append(all, h.addReader(view{all: true}, func() {}))
 	}
 
 	if got := heap() - before; got > 1<<20 {
@@ -123,7 +123,7 @@ func TestHubMemory(t *testing.T) {
 	}
 
 	for range 16 {
-		h.hand("x", jobUser{}, sync.OnceValue(func() string { return strings.Repeat("x", 256<<10) }))
+		h.queueFrame("x", jobUser{}, sync.OnceValue(func() string { return strings.Repeat("x", 256<<10) }))
 	}
 
 	if got := heap() - before; got > 8<<20 {

@@ -45,9 +45,9 @@ func newFormatted(now func() time.Time, grains func(ids []string)) *formatted {
 	}
 }
 
-// take gives the messages that an event leads to. text is the event as JSON; one that
+// takeEvent gives the messages that an event leads to. text is the event as JSON; one that
 // has not what belongs to its tag leads to none, where Salt's ends the connection.
-func (f *formatted) take(text string) (out []string) {
+func (f *formatted) takeEvent(text string) (out []string) {
 	v, err := value.ParseJSON([]byte(text))
 	m, ok := v.(*value.Map)
 	if err != nil || !ok {
@@ -61,24 +61,24 @@ func (f *formatted) take(text string) (out []string) {
 
 	switch {
 	case tag[1] == "job" && len(tag) == 4 && tag[3] == "new":
-		return f.newJob(data, len(text))
+		return f.takeJob(data, len(text))
 	case tag[1] == "job" && len(tag) == 5 && tag[3] == "ret":
-		return f.returned(tag[2], tag[4], data, len(text))
+		return f.takeReturn(tag[2], tag[4], data, len(text))
 	case tag[1] == "key":
-		return f.key(data)
+		return f.takeKeyAct(data)
 	case tag[1] == "presence":
-		return f.present(data)
+		return f.takePresent(data)
 	}
 
 	return nil
 }
 
-func lacks(m *value.Map, keys ...string) bool {
+func lacksAny(m *value.Map, keys ...string) bool {
 	return slices.ContainsFunc(keys, func(k string) bool { _, ok := m.Get(k); return !ok })
 }
 
-func (f *formatted) newJob(data *value.Map, size int) []string {
-	if lacks(data, "minions", "jid", "_stamp", "fun", "tgt", "tgt_type") {
+func (f *formatted) takeJob(data *value.Map, size int) []string {
+	if lacksAny(data, "minions", "jid", "_stamp", "fun", "tgt", "tgt_type") {
 		return nil
 	}
 
@@ -93,7 +93,7 @@ func (f *formatted) newJob(data *value.Map, size int) []string {
 	}
 
 	job.Set("state", "running")
-	f.keep(data.Str("jid"), job, size)
+	f.keepJob(data.Str("jid"), job, size)
 	if data.Str("fun") == "grains.items" {
 		f.minions, f.grainBytes = value.NewMap(), 0
 	}
@@ -101,8 +101,8 @@ func (f *formatted) newJob(data *value.Map, size int) []string {
 	return []string{asJSON(value.NewMap("jobs", f.jobs))}
 }
 
-func (f *formatted) returned(jid, id string, data *value.Map, size int) (out []string) {
-	if lacks(data, "return", "retcode", "success") {
+func (f *formatted) takeReturn(jid, id string, data *value.Map, size int) (out []string) {
+	if lacksAny(data, "return", "retcode", "success") {
 		return nil
 	}
 
@@ -132,7 +132,7 @@ func (f *formatted) returned(jid, id string, data *value.Map, size int) (out []s
 		job.Set("state", "complete")
 	}
 
-	f.keep(jid, job, size)
+	f.keepJob(jid, job, size)
 	out = append(out, asJSON(value.NewMap("jobs", f.jobs)))
 	if data.Str("fun") == "grains.items" {
 		known := f.minions.Map(id)
@@ -149,14 +149,14 @@ func (f *formatted) returned(jid, id string, data *value.Map, size int) (out []s
 			known.Set("grains", data.Value("return"))
 		}
 
-		out = append(out, f.all())
+		out = append(out, f.allMinions())
 	}
 
 	return out
 }
 
-// keep remembers a job, for which size more bytes came, and forgets the oldest.
-func (f *formatted) keep(jid string, job *value.Map, size int) {
+// keepJob remembers a job, for which size more bytes came, and forgets the oldest.
+func (f *formatted) keepJob(jid string, job *value.Map, size int) {
 	f.jobs.Set(jid, job)
 	f.sizes[jid] += size
 	f.bytes += size
@@ -170,7 +170,7 @@ func (f *formatted) keep(jid string, job *value.Map, size int) {
 	}
 }
 
-func (f *formatted) key(data *value.Map) []string {
+func (f *formatted) takeKeyAct(data *value.Map) []string {
 	id := data.Str("id")
 	switch data.Str("act") {
 	case "delete":
@@ -180,14 +180,14 @@ func (f *formatted) key(data *value.Map) []string {
 			f.minions.Set(id, value.NewMap())
 		}
 	}
-	return []string{f.all()}
+	return []string{f.allMinions()}
 }
 
-// present forgets minions that are away, and asks those that are new for their grains.
+// takePresent forgets minions that are away, and asks those that are new for their grains.
 // Salt's does so without a pause and for one new minion only, since it names them as a
 // glob.
-func (f *formatted) present(data *value.Map) []string {
-	if lacks(data, "present") {
+func (f *formatted) takePresent(data *value.Map) []string {
+	if lacksAny(data, "present") {
 		return nil
 	}
 
@@ -218,11 +218,11 @@ func (f *formatted) present(data *value.Map) []string {
 		return nil
 	}
 
-	return []string{f.all()}
+	return []string{f.allMinions()}
 }
 
-// all are the minions.
-func (f *formatted) all() string {
+// allMinions are the minions.
+func (f *formatted) allMinions() string {
 	list := []any{}
 	for id, v := range f.minions.All() {
 		known, _ := v.(*value.Map)
@@ -245,8 +245,8 @@ func (s *Server) formattedFor(ctx context.Context, q *request, token string) (f 
 
 	return newFormatted(s.now, func(ids []string) {
 		low := value.NewMap("client", "local_async", "tgt", value.List(ids), "tgt_type", "list", "fun", "grains.items")
-		asks := q.fork()
-		defer asks.leave()
+		asks := q.forkForCommand()
+		defer asks.releaseAll()
 		if _, err := s.execute(ctx, asks, []any{low}, "", token); err != nil {
 			s.quiet.Info("grains for a reader of formatted events were not asked for", "error", err)
 		}

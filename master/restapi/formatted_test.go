@@ -81,7 +81,7 @@ func TestFormattedAsSalts(t *testing.T) {
 	var lines []string
 	f := newFormatted(time.Now, func(ids []string) { lines = append(lines, "grains "+strings.Join(ids, ",")) })
 	for _, e := range someEvents() {
-		for _, m := range f.take(e) {
+		for _, m := range f.takeEvent(e) {
 			lines = append(lines, "send "+m)
 		}
 		lines = append(lines, "next")
@@ -114,7 +114,7 @@ func TestFormattedBounds(t *testing.T) {
 	now, asked := time.Unix(1e9, 0), 0
 	f := newFormatted(func() time.Time { return now }, func([]string) { asked++ })
 	for i := range 3 * maxFormattedJobs {
-		f.take(fmt.Sprintf(`{"tag": "salt/job/%d/ret/web1", "data": {"return": "%s", "retcode": 0, "success": true}}`,
+		f.takeEvent(fmt.Sprintf(`{"tag": "salt/job/%d/ret/web1", "data": {"return": "%s", "retcode": 0, "success": true}}`,
 			i, strings.Repeat("x", i*10)))
 	}
 
@@ -123,7 +123,7 @@ func TestFormattedBounds(t *testing.T) {
 	}
 
 	for i := range 5 {
-		f.take(fmt.Sprintf(`{"tag": "salt/presence/present", "data": {"present": ["a", "b%d"]}}`, i))
+		f.takeEvent(fmt.Sprintf(`{"tag": "salt/presence/present", "data": {"present": ["a", "b%d"]}}`, i))
 		now = now.Add(grainsAgain / 2)
 	}
 
@@ -135,7 +135,7 @@ func TestFormattedBounds(t *testing.T) {
 		`{"tag": "salt/job/1/new", "data": {}}`,
 		`{"tag": "salt/job/1/new", "data": {"minions": 7, "jid": {}, "_stamp": [], "fun": 1, "tgt": null, "tgt_type": 2}}`,
 		`{"tag": "salt/job/1/ret/a", "data": null}`, `{"tag": "salt/job/1/ret", "data": {"return": 1}}`, `{"tag": "salt/key", "data": []}`, `{"tag": "salt/presence/change", "data": {"new": [], "lost": []}}`} {
-		for _, m := range f.take(bad) {
+		for _, m := range f.takeEvent(bad) {
 			if !json.Valid([]byte(m)) {
 				t.Errorf("%s: %s", bad, m)
 			}

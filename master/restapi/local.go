@@ -57,8 +57,8 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 	kwarg, _ := take("kwarg").(*value.Map)
 	j.Arg = condition(arg, kwarg)
 
-	n, _ := whole(take("timeout")) // as Salt, anything else is the default (salt/client/__init__.py _get_timeout)
-	gather, _ := whole(rest.Value("gather_job_timeout"))
+	n, _ := wholeNumber(take("timeout")) // as Salt, anything else is the default (salt/client/__init__.py _get_timeout)
+	gather, _ := wholeNumber(rest.Value("gather_job_timeout"))
 	for name, n := range map[string]int64{"timeout": n, "gather_job_timeout": gather} {
 		if err := s.mayWait(name, float64(n)); err != nil {
 			return j, err
@@ -106,13 +106,13 @@ func condition(arg []any, kwarg *value.Map) []any {
 	return out
 }
 
-// local runs a command on minions and waits for them.
-func (s *Server) local(ctx context.Context, in call) (any, error) {
+// runLocal runs a command on minions and waits for them.
+func (s *Server) runLocal(ctx context.Context, in call) (any, error) {
 	j, err := s.jobOf(in.low)
 	if err != nil {
 		return nil, err
 	}
-	c := s.client(in)
+	c := s.clientFor(in)
 	defer c.Close()
 	return gather(ctx, c, j)
 }
@@ -151,14 +151,14 @@ func shownReturn(r client.Return, full bool) any {
 	return m
 }
 
-// localAsync starts a command on minions.
-func (s *Server) localAsync(ctx context.Context, in call) (any, error) {
+// startLocal starts a command on minions.
+func (s *Server) startLocal(ctx context.Context, in call) (any, error) {
 	j, err := s.jobOf(in.low, "listen")
 	if err != nil {
 		return nil, err
 	}
 
-	c := s.client(in)
+	c := s.clientFor(in)
 	defer c.Close()
 	started, err := c.Publish(ctx, j.Request)
 	switch {
@@ -171,15 +171,15 @@ func (s *Server) localAsync(ctx context.Context, in call) (any, error) {
 	return value.NewMap("jid", started.JID, "minions", value.List(started.Minions)), nil
 }
 
-// localSubset runs a command on some minions that have its function.
-func (s *Server) localSubset(ctx context.Context, in call) (any, error) {
+// runSubset runs a command on some minions that have its function.
+func (s *Server) runSubset(ctx context.Context, in call) (any, error) {
 	n := int64(3)
 	for _, name := range []string{"subset", "sub"} {
 		v, ok := in.low.Get(name)
 		if !ok {
 			continue
 		}
-		if n, ok = whole(v); !ok {
+		if n, ok = wholeNumber(v); !ok {
 			return nil, &failure{http.StatusBadRequest, "subset must be a number"}
 		}
 	}
@@ -189,7 +189,7 @@ func (s *Server) localSubset(ctx context.Context, in call) (any, error) {
 		return nil, err
 	}
 
-	c := s.client(in)
+	c := s.clientFor(in)
 	defer c.Close()
 	ids, err := c.Subset(ctx, j.Request, int(min(max(n, 0), 1<<30)), rand.Shuffle)
 	switch {
@@ -203,8 +203,8 @@ func (s *Server) localSubset(ctx context.Context, in call) (any, error) {
 	return gather(ctx, c, j)
 }
 
-// whole reads a number that may be written as text.
-func whole(v any) (int64, bool) {
+// wholeNumber reads a number that may be written as text.
+func wholeNumber(v any) (int64, bool) {
 	switch v := v.(type) {
 	case int64:
 		return v, true
@@ -215,8 +215,8 @@ func whole(v any) (int64, bool) {
 	return 0, false
 }
 
-// localBatch runs a command on some minions at a time.
-func (s *Server) localBatch(ctx context.Context, in call) ([]any, error) {
+// runBatch runs a command on some minions at a time.
+func (s *Server) runBatch(ctx context.Context, in call) ([]any, error) {
 	if value.Truth(in.low.Value("raw")) {
 		return nil, &failure{http.StatusBadRequest,
 			"raw is not supported with local_batch; use the returns as they are"}
@@ -232,13 +232,13 @@ func (s *Server) localBatch(ctx context.Context, in call) ([]any, error) {
 		return nil, err
 	}
 
-	wait, _ := whole(in.low.Value("batch_wait"))
+	wait, _ := wholeNumber(in.low.Value("batch_wait"))
 	if err := s.mayWait("batch_wait", float64(wait)); err != nil {
 		return nil, err
 	}
 
 	gatherTime := s.master.GatherJobTimeout
-	if n, ok := whole(in.low.Value("gather_job_timeout")); ok && n > 0 {
+	if n, ok := wholeNumber(in.low.Value("gather_job_timeout")); ok && n > 0 {
 		gatherTime = seconds(n)
 	}
 
@@ -253,7 +253,7 @@ func (s *Server) localBatch(ctx context.Context, in call) ([]any, error) {
 
 	out := []any{}
 	add := func(id string, v any) { out = append(out, value.NewMap(id, v)) }
-	c := s.client(in)
+	c := s.clientFor(in)
 	defer c.Close()
 
 	j.Kwargs = credentials(in.low)

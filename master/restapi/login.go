@@ -22,13 +22,13 @@ func askLogin(_ *Server, _ context.Context, q *request) (any, error) {
 	return value.NewMap("status", nil, "return", "Please log in"), nil
 }
 
-// login gets a token from the master for a name and a password.
-func login(s *Server, ctx context.Context, q *request) (any, error) {
+// handleLogin gets a token from the master for a name and a password.
+func handleLogin(s *Server, ctx context.Context, q *request) (any, error) {
 	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
 	}
 
-	low := q.low()
+	low := q.lowData()
 	if l, ok := low.([]any); ok && len(l) > 0 {
 		low = l[0]
 	}
@@ -41,7 +41,7 @@ func login(s *Server, ctx context.Context, q *request) (any, error) {
 	if !ok {
 		return nil, &failure{http.StatusBadRequest, "The body holds no username, password and eauth."}
 	}
-	if !s.mayLogIn(creds.Value("username"), host(q.http)) {
+	if !s.mayLogIn(creds.Value("username"), clientHost(q.http)) {
 		s.loginRefused(ctx, value.StrMax(creds.Value("username"), 256), "api_acl")
 		return nil, &failure{code: http.StatusUnauthorized}
 	}
@@ -66,42 +66,42 @@ func (s *Server) logIn(
 	q *request,
 	creds *value.Map,
 ) (token *value.Map, expires time.Time, err error) {
-	g, err := s.guess(ctx, q, creds.Str("eauth"), creds.Str("username"))
+	g, err := s.startGuess(ctx, q, creds.Str("eauth"), creds.Str("username"))
 	if err != nil {
 		return nil, expires, err
 	}
 
-	token, err = s.mint(ctx, creds)
-	g.looked()
+	token, err = s.requestToken(ctx, creds)
+	g.releaseTurn()
 	if err != nil {
-		g.unknown()
+		g.noteUnseen()
 		return nil, expires, err
 	}
 
-	expires, ok := when(token.Value("expire"))
+	expires, ok := timeOf(token.Value("expire"))
 	if t := token.Str("token"); !ok || t == "" {
-		if g.wrong() {
+		if g.noteWrong() {
 			return nil, expires, s.tooMany(q.from)
 		}
 		return nil, expires, &failure{http.StatusUnauthorized, "Could not authenticate using provided credentials"}
 	}
 
-	g.right()
+	g.noteRight()
 	who := ownerOf(token)
-	s.guard.learn(token.Str("token"), who, expires, s.now())
-	s.proved(q, who)
+	s.guard.learnToken(token.Str("token"), who, expires, s.now())
+	s.countForOwner(q, who)
 
 	return token, expires, nil
 }
 
-// mint asks the master for a token; the answer is empty when it gives none.
-func (s *Server) mint(ctx context.Context, creds *value.Map) (*value.Map, error) {
+// requestToken asks the master for a token; the answer is empty when it gives none.
+func (s *Server) requestToken(ctx context.Context, creds *value.Map) (*value.Map, error) {
 	load := creds.Clone()
 	for _, k := range []string{"key", "user", "token"} {
 		load.Delete(k)
 	}
 	load.Set("cmd", "mk_token")
-	c := s.client(call{})
+	c := s.clientFor(call{})
 	defer c.Close()
 	v, err := c.Ask(ctx, load)
 	if err != nil {
@@ -123,8 +123,8 @@ type guess struct {
 	turn    *share
 }
 
-// guess waits until a password may be looked at.
-func (s *Server) guess(ctx context.Context, q *request, system, user string) (*guess, error) {
+// startGuess waits until a password may be looked at.
+func (s *Server) startGuess(ctx context.Context, q *request, system, user string) (*guess, error) {
 	g := &guess{s: s, from: q.from, who: holder{system: system, name: username.Fold(user), from: q.from}}
 	now := s.now()
 	class := q.class
@@ -133,7 +133,7 @@ func (s *Server) guess(ctx context.Context, q *request, system, user string) (*g
 	case user != "" && s.guard.people.Has(g.who, now):
 		class, by = ratelimit.Proven, g.who
 	case s.guard.exhausted(q.from, now):
-		if err := g.wait(ctx); err != nil {
+		if err := g.waitPace(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -142,16 +142,16 @@ func (s *Server) guess(ctx context.Context, q *request, system, user string) (*g
 	defer cancel()
 	turn, err := s.pools.logins.Wait(short, by, class, 1)
 	if err != nil {
-		g.unknown()
-		return nil, s.full(ctx, err, "Too many log-ins are under way. Try again in a few seconds.")
+		g.noteUnseen()
+		return nil, s.fullAnswer(ctx, err, "Too many log-ins are under way. Try again in a few seconds.")
 	}
 
 	g.turn = turn
 	return g, nil
 }
 
-// wait lets an address that has been wrong too often guess at the pace of its budget.
-func (g *guess) wait(ctx context.Context) error {
+// waitPace lets an address that has been wrong too often guess at the pace of its budget.
+func (g *guess) waitPace(ctx context.Context) error {
 	wait, ok := g.s.guard.reserve(g.from, queueTime, g.s.now())
 	if !ok {
 		g.s.count.limited.Add(1)
@@ -160,35 +160,35 @@ func (g *guess) wait(ctx context.Context) error {
 	}
 	g.counted = true
 	if err := pause.For(ctx, wait); err != nil {
-		g.unknown()
+		g.noteUnseen()
 		return err
 	}
 	return nil
 }
 
-// looked notes that the password has been looked at: the next one may be. It may be called
+// releaseTurn notes that the password has been looked at: the next one may be. It may be called
 // again.
-func (g *guess) looked() { g.turn.Release() }
+func (g *guess) releaseTurn() { g.turn.Release() }
 
-func (g *guess) right() {
-	g.unknown()
+func (g *guess) noteRight() {
+	g.noteUnseen()
 	if g.who.name != "" {
 		g.s.guard.people.Note(g.who, g.s.now())
 	}
 }
 
-// unknown is for what nobody has looked at.
-func (g *guess) unknown() {
-	g.looked()
+// noteUnseen is for what nobody has looked at.
+func (g *guess) noteUnseen() {
+	g.releaseTurn()
 	if g.counted {
 		g.counted = false
 		g.s.guard.forgive(g.from, g.s.now())
 	}
 }
 
-// wrong counts, and reports whether the address has been wrong too often now.
-func (g *guess) wrong() (tooMany bool) {
-	g.looked()
+// noteWrong counts, and reports whether the address has been wrong too often now.
+func (g *guess) noteWrong() (tooMany bool) {
+	g.releaseTurn()
 	g.s.count.wrong.Add(1)
 	now := g.s.now()
 	if g.counted {
@@ -196,7 +196,7 @@ func (g *guess) wrong() (tooMany bool) {
 		return true
 	}
 	tooMany = g.s.guard.exhausted(g.from, now)
-	g.s.guard.wrong(g.from, now)
+	g.s.guard.noteWrong(g.from, now)
 	return tooMany
 }
 

@@ -61,7 +61,7 @@ func (s *Server) execute(ctx context.Context, q *request, low any, form, token s
 			}
 		}
 
-		got, err := s.run(ctx, q, chunk, token != "")
+		got, err := s.runCommand(ctx, q, chunk, token != "")
 		if err != nil {
 			return nil, err
 		}
@@ -72,9 +72,9 @@ func (s *Server) execute(ctx context.Context, q *request, low any, form, token s
 	return out, nil
 }
 
-// run carries out one command (salt/netapi/__init__.py NetapiClient.run). proven
+// runCommand carries out one command (salt/netapi/__init__.py NetapiClient.run). proven
 // says that its token is good.
-func (s *Server) run(ctx context.Context, q *request, low *value.Map, proven bool) ([]any, error) {
+func (s *Server) runCommand(ctx context.Context, q *request, low *value.Map, proven bool) ([]any, error) {
 	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
 	}
@@ -86,7 +86,7 @@ func (s *Server) run(ctx context.Context, q *request, low *value.Map, proven boo
 
 	if token, ok := low.Get("token"); ok && !proven {
 		text, _ := token.(string)
-		err := s.prove(ctx, text, q)
+		err := s.proveToken(ctx, text, q)
 		if f, ok := errors.AsType[*failure](err); ok && f.code == http.StatusUnauthorized {
 			return nil, &failure{http.StatusUnauthorized, unknownToken(name)}
 		}
@@ -97,7 +97,7 @@ func (s *Server) run(ctx context.Context, q *request, low *value.Map, proven boo
 		proven = true
 	}
 
-	if err := s.enter(ctx, q); err != nil {
+	if err := s.takeWorker(ctx, q); err != nil {
 		return nil, err
 	}
 	if proven {
@@ -119,24 +119,24 @@ func unknownToken(form string) string {
 // master has answered for the first time; what comes after that is the user's.
 func (s *Server) runByPassword(ctx context.Context, q *request, name string, low *value.Map) ([]any, error) {
 	who := owner{name: low.Str("username"), system: low.Str("eauth")}
-	g, err := s.guess(ctx, q, who.system, who.name)
+	g, err := s.startGuess(ctx, q, who.system, who.name)
 	if err != nil {
 		return nil, err
 	}
 
 	out, err := s.dispatch(ctx, name, call{low: low, oldFiles: q.noteOldFiles, answered: func(proven bool) {
-		g.looked()
+		g.releaseTurn()
 		if proven {
-			g.right()
-			s.proved(q, who)
+			g.noteRight()
+			s.countForOwner(q, who)
 		}
 	}})
 
-	if e, ok := errors.AsType[*client.Error](err); ok && e.Kind == client.Authentication && g.wrong() {
+	if e, ok := errors.AsType[*client.Error](err); ok && e.Kind == client.Authentication && g.noteWrong() {
 		return nil, s.tooMany(q.from)
 	}
 
-	g.unknown()
+	g.noteUnseen()
 	return out, err
 }
 
@@ -174,21 +174,21 @@ func (s *Server) dispatch(ctx context.Context, name string, c call) ([]any, erro
 
 	switch name {
 	case "local":
-		return one(s.local(ctx, c))
+		return one(s.runLocal(ctx, c))
 	case "local_async":
-		return one(s.localAsync(ctx, c))
+		return one(s.startLocal(ctx, c))
 	case "local_subset":
-		return one(s.localSubset(ctx, c))
+		return one(s.runSubset(ctx, c))
 	case "local_batch":
-		return s.localBatch(ctx, c)
+		return s.runBatch(ctx, c)
 	case "runner":
-		return one(s.runner(ctx, c))
+		return one(s.callRunner(ctx, c))
 	case "runner_async":
-		return one(s.runnerAsync(ctx, c))
+		return one(s.startRunner(ctx, c))
 	case "wheel":
-		return one(s.wheel(ctx, c))
+		return one(s.callWheel(ctx, c))
 	case "wheel_async":
-		return one(s.wheelAsync(ctx, c))
+		return one(s.startWheel(ctx, c))
 	}
 
 	return nil, &failure{http.StatusBadRequest,

@@ -57,8 +57,8 @@ func hasFun(low *value.Map, name string) error {
 	return nil
 }
 
-// runner runs a function of the master and waits for it.
-func (s *Server) runner(ctx context.Context, in call) (any, error) {
+// callRunner runs a function of the master and waits for it.
+func (s *Server) callRunner(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "runner"); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (s *Server) runner(ctx context.Context, in call) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	fun, arguments := runnerCall(in.low, "timeout", "full_return")
-	c := s.client(in)
+	c := s.clientFor(in)
 	defer c.Close()
 
 	data, err := c.Runner(ctx, fun, []any{}, arguments, credentials(in.low), func(string, *value.Map) {})
@@ -97,13 +97,13 @@ func (s *Server) runner(ctx context.Context, in call) (any, error) {
 	return data.Value("return"), nil
 }
 
-// runnerAsync starts a function of the master.
-func (s *Server) runnerAsync(ctx context.Context, in call) (any, error) {
+// startRunner starts a function of the master.
+func (s *Server) startRunner(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "runner_async"); err != nil {
 		return nil, err
 	}
 	fun, arguments := runnerCall(in.low)
-	c := s.client(in)
+	c := s.clientFor(in)
 	defer c.Close()
 	jid, err := c.StartRunner(ctx, fun, []any{}, arguments, credentials(in.low))
 	if err != nil {
@@ -112,8 +112,8 @@ func (s *Server) runnerAsync(ctx context.Context, in call) (any, error) {
 	return value.NewMap("tag", "salt/run/"+jid, "jid", jid), nil
 }
 
-// wheel calls a function that changes the master.
-func (s *Server) wheel(ctx context.Context, in call) (any, error) {
+// callWheel calls a function that changes the master.
+func (s *Server) callWheel(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "wheel"); err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (s *Server) wheel(ctx context.Context, in call) (any, error) {
 
 	load.Set("cmd", "wheel")
 	load.Delete("key") // of a system user; only those of the master's host have one
-	c := s.client(in)
+	c := s.clientFor(in)
 	defer c.Close()
 
 	v, err := c.Ask(ctx, load)
@@ -145,13 +145,13 @@ func (s *Server) wheel(ctx context.Context, in call) (any, error) {
 	return nil, &failure{http.StatusServiceUnavailable, "The master refused the call for now: " + value.StrMax(v, 100)}
 }
 
-// wheelAsync is wheel, and tells only where its end was told. These functions are
+// startWheel is wheel, and tells only where its end was told. These functions are
 // quick; Salt's answers at once, with a job id under which nothing ever happens.
-func (s *Server) wheelAsync(ctx context.Context, in call) (any, error) {
+func (s *Server) startWheel(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "wheel_async"); err != nil {
 		return nil, err
 	}
-	v, err := s.wheel(ctx, in)
+	v, err := s.callWheel(ctx, in)
 	if err != nil {
 		return nil, err
 	}

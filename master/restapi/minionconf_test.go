@@ -16,8 +16,8 @@ func TestMinionConf(t *testing.T) {
 		t.Helper()
 		w := httptest.NewRecorder()
 		q := &request{w: w, http: httptest.NewRequest(method, url, nil)}
-		if err := s.serve(q); err != nil {
-			s.fail(q, err)
+		if err := s.routeRequest(q); err != nil {
+			s.sendError(q, err)
 		}
 		return w
 	}

@@ -60,7 +60,7 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 	raw, isMap := section.(*value.Map)
 	given, at := m.Raw.Map("saltern_api"), ""
 	if isMap || section == nil {
-		at = behind(raw, given)
+		at = behindBalancers(raw, given)
 		raw = complete(raw, given)
 	}
 
@@ -71,27 +71,27 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 
 	r := reader{m: raw}
 	o := Options{
-		Host:         r.text("host", "0.0.0.0"),
-		Port:         r.number("port", 0, 65535),
-		RootPrefix:   "/" + strings.Trim(r.text("root_prefix", "/"), "/"),
-		Debug:        r.truth("debug"),
-		AccessFile:   r.path("log_access_file"),
-		Favicon:      r.path("favicon"),
-		Static:       r.path("static"),
-		StaticPath:   "/" + strings.Trim(r.text("static_path", "/static"), "/"),
-		App:          r.path("app"),
-		AppPath:      "/" + r.part("app_path", "app"),
-		WebhookPath:  r.part("webhook_url", "hook"),
-		Console:      r.truth("console"),
-		ConsoleFirst: r.truth("console_redirect"),
-		WebhookOpen:  r.truth("webhook_disable_auth"),
-		StatsOpen:    r.truth("stats_disable_auth"),
-		Workers:      r.number("thread_pool", 100, 200),
-		MaxBody:      int64(r.number("max_request_body_size", 1<<20, 64<<20)),
+		Host:         r.textOf("host", "0.0.0.0"),
+		Port:         r.numberOf("port", 0, 65535),
+		RootPrefix:   "/" + strings.Trim(r.textOf("root_prefix", "/"), "/"),
+		Debug:        r.truthOf("debug"),
+		AccessFile:   r.pathOf("log_access_file"),
+		Favicon:      r.pathOf("favicon"),
+		Static:       r.pathOf("static"),
+		StaticPath:   "/" + strings.Trim(r.textOf("static_path", "/static"), "/"),
+		App:          r.pathOf("app"),
+		AppPath:      "/" + r.pathPartOf("app_path", "app"),
+		WebhookPath:  r.pathPartOf("webhook_url", "hook"),
+		Console:      r.truthOf("console"),
+		ConsoleFirst: r.truthOf("console_redirect"),
+		WebhookOpen:  r.truthOf("webhook_disable_auth"),
+		StatsOpen:    r.truthOf("stats_disable_auth"),
+		Workers:      r.numberOf("thread_pool", 100, 200),
+		MaxBody:      int64(r.numberOf("max_request_body_size", 1<<20, 64<<20)),
 		ACL:          raw.Map("api_acl"),
 		HasACL:       value.Truth(raw.Value("api_acl")),
-		IPs:          r.texts("authorized_ips"),
-		Origins:      r.texts("cors_origin"),
+		IPs:          r.textsOf("authorized_ips"),
+		Origins:      r.textsOf("cors_origin"),
 		Clients:      m.Raw.Texts("netapi_enable_clients"),
 		RawShell:     value.Truth(m.Raw.Value("netapi_allow_raw_shell")),
 		Timeout:      300,
@@ -102,7 +102,7 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 		o.Behind, o.Balancers = at, given.Str("balancers")
 	}
 
-	o.Queue = r.number("socket_queue_size", r.number("queue_size", usualQueue, 10000), 10000)
+	o.Queue = r.numberOf("socket_queue_size", r.numberOf("queue_size", usualQueue, 10000), 10000)
 	if v, ok := raw.Get("enable_sessions"); ok {
 		o.NoSessions = v == false
 	}
@@ -111,22 +111,22 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 		o.Timeout = int(min(n, maxWait))
 	}
 
-	o.MaxTimeout = max(r.number("max_timeout", usualWait, maxWait), o.Timeout)
+	o.MaxTimeout = max(r.numberOf("max_timeout", usualWait, maxWait), o.Timeout)
 	if _, ok := raw.Get("port"); !ok {
-		r.fault("port", "is not there: say which port to listen on, as in port: 8000")
+		r.addFault("port", "is not there: say which port to listen on, as in port: 8000")
 	}
 
-	if !r.truth("disable_ssl") {
-		o.Cert, o.Key, o.Chain = r.path("ssl_crt"), r.path("ssl_key"), r.path("ssl_chain")
+	if !r.truthOf("disable_ssl") {
+		o.Cert, o.Key, o.Chain = r.pathOf("ssl_crt"), r.pathOf("ssl_key"), r.pathOf("ssl_chain")
 		if o.Cert == "" || o.Key == "" {
-			r.fault("ssl_crt",
+			r.addFault("ssl_crt",
 				"and ssl_key are needed: name a certificate and its key, or set disable_ssl: True where nobody can listen")
 		}
 	}
 
 	own, _ := section.(*value.Map)
 	o.checkConsole(&r, own, log)
-	o.remarks(raw, log)
+	o.logRemarks(raw, log)
 	return o, errors.Join(r.faults...)
 }
 
@@ -135,7 +135,7 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
 	if !o.Console {
 		if o.ConsoleFirst {
-			r.fault("console_redirect",
+			r.addFault("console_redirect",
 				"leads to the console, which is off: set console: True, or leave console_redirect out")
 		}
 		return
@@ -160,7 +160,7 @@ func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
 	switch {
 	case why == "":
 	case said || o.ConsoleFirst:
-		r.fault("console", "cannot be: "+why+"; change that, or set console: False")
+		r.addFault("console", "cannot be: "+why+"; change that, or set console: False")
 	default:
 		o.Console = false
 		log.Warn("there is no console", "because", why)
@@ -214,8 +214,8 @@ func (o *Options) ConsoleURL() string {
 	return strings.TrimSuffix(o.URL(), "/") + console.Dir + "/"
 }
 
-// remarks logs what is not as its author may think.
-func (o *Options) remarks(raw *value.Map, log *slog.Logger) {
+// logRemarks logs what is not as its author may think.
+func (o *Options) logRemarks(raw *value.Map, log *slog.Logger) {
 	for _, k := range raw.Keys() {
 		use, why := conf.PartUse("rest_cherrypy", k)
 		switch use {
@@ -260,61 +260,61 @@ type reader struct {
 	faults []error
 }
 
-func (r *reader) fault(name, text string) {
+func (r *reader) addFault(name, text string) {
 	r.faults = append(r.faults, fmt.Errorf("rest_cherrypy: %s %s", name, text))
 }
 
-func (r *reader) truth(name string) bool { return value.Truth(r.m.Value(name)) }
+func (r *reader) truthOf(name string) bool { return value.Truth(r.m.Value(name)) }
 
-func (r *reader) text(name, preset string) string {
+func (r *reader) textOf(name, preset string) string {
 	v, ok := r.m.Get(name)
 	if !ok || v == nil {
 		return preset
 	}
 	s, ok := v.(string)
 	if !ok {
-		r.fault(name, "must be text, not "+value.Repr(v))
+		r.addFault(name, "must be text, not "+value.Repr(v))
 	}
 	return s
 }
 
-func (r *reader) path(name string) string {
-	s := r.text(name, "")
+func (r *reader) pathOf(name string) string {
+	s := r.textOf(name, "")
 	if s != "" && !filepath.IsAbs(s) {
-		r.fault(name, "must be a whole path, as /etc/salt/"+filepath.Base(s))
+		r.addFault(name, "must be a whole path, as /etc/salt/"+filepath.Base(s))
 	}
 	return s
 }
 
-// part is one part of the path of a URL.
-func (r *reader) part(name, preset string) string {
-	s := strings.Trim(r.text(name, preset), "/")
+// pathPartOf is one part of the path of a URL.
+func (r *reader) pathPartOf(name, preset string) string {
+	s := strings.Trim(r.textOf(name, preset), "/")
 	if s == "" || strings.Contains(s, "/") {
-		r.fault(name, "must be one part of a path, as /"+preset)
+		r.addFault(name, "must be one part of a path, as /"+preset)
 	}
 	return s
 }
 
-func (r *reader) number(name string, preset, most int) int {
+func (r *reader) numberOf(name string, preset, most int) int {
 	v, ok := r.m.Get(name)
 	if !ok || v == nil {
 		return preset
 	}
 	n, ok := v.(int64)
 	if !ok || n < 1 || n > int64(most) {
-		r.fault(name, fmt.Sprintf("must be a number from 1 to %d, not %s", most, value.Repr(v)))
+		r.addFault(name, fmt.Sprintf("must be a number from 1 to %d, not %s", most, value.Repr(v)))
 		return preset
 	}
 	return int(n)
 }
 
-func (r *reader) texts(name string) []string {
+func (r *reader) textsOf(name string) []string {
 	if s, ok := r.m.Value(name).(string); ok {
 		return []string{s}
 	}
 	l := r.m.Texts(name)
 	if v, ok := r.m.Get(name); ok && v != nil && len(l) == 0 {
-		r.fault(name, "must be a list of texts, not "+value.Repr(v))
+		r.addFault(name, "must be a list of texts, not "+value.Repr(v))
 	}
 	return l
 }

@@ -25,9 +25,9 @@ const (
 	askAgain = 10 * time.Second
 )
 
-// questions bounds how many jobs nobody has heard of are asked for: minions may make up
+// questionRate bounds how many jobs nobody has heard of are asked for: minions may make up
 // numbers of jobs. Beyond it, events of such jobs go to those who read all events only.
-func questions() ratelimit.Rate { return ratelimit.Rate{Burst: 100, PerSecond: 20} }
+func questionRate() ratelimit.Rate { return ratelimit.Rate{Burst: 100, PerSecond: 20} }
 
 // jobUser is who started a job, a runner or a wheel function.
 type jobUser struct {
@@ -37,8 +37,8 @@ type jobUser struct {
 	anySystem bool
 }
 
-// is reports whether the job is somebody's own.
-func (u jobUser) is(who owner) bool {
+// isOwnedBy reports whether the job is somebody's own.
+func (u jobUser) isOwnedBy(who owner) bool {
 	return u.name != "" && u.name == who.name && (u.anySystem || u.system != "" && u.system == who.system)
 }
 
@@ -85,16 +85,16 @@ type owners struct {
 	ask func(ctx context.Context, jid string) (jobUser, error)
 	now func() time.Time
 
-	mu    sync.Mutex
-	users map[string]jobUser
-	order []string // of users, the oldest first
-	asked ratelimit.Bucket
-	quiet time.Time // until then nothing is asked
+	mu         sync.Mutex
+	users      map[string]jobUser
+	order      []string // of users, the oldest first
+	asked      ratelimit.Bucket
+	quietUntil time.Time // until then nothing is asked
 }
 
-// learn notes who started a job. Who was the first stays: the number of a job that runs
+// learnUser notes who started a job. Who was the first stays: the number of a job that runs
 // must not become that of somebody else's.
-func (o *owners) learn(jid string, u jobUser) {
+func (o *owners) learnUser(jid string, u jobUser) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	known, ok := o.users[jid]
@@ -113,43 +113,43 @@ func (o *owners) learn(jid string, u jobUser) {
 	o.users[jid] = u
 }
 
-// hear takes what an event says of who started a job.
-func (o *owners) hear(e event.Event) {
+// hearEvent takes what an event says of who started a job.
+func (o *owners) hearEvent(e event.Event) {
 	if jid, tells := partOf(e.Tag); tells {
-		o.learn(jid, jobUserOf(e.Data))
+		o.learnUser(jid, jobUserOf(e.Data))
 	}
 }
 
-// look finds who started a job; where that is not known, it counts a question.
-func (o *owners) look(jid string) (u jobUser, known, mayAsk bool) {
+// lookUp finds who started a job; where that is not known, it counts a question.
+func (o *owners) lookUp(jid string) (u jobUser, known, mayAsk bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if u, known = o.users[jid]; known {
 		return u, true, false
 	}
 	now := o.now()
-	if o.ask == nil || now.Before(o.quiet) {
+	if o.ask == nil || now.Before(o.quietUntil) {
 		return jobUser{}, false, false
 	}
-	return jobUser{}, false, o.asked.Take(now, questions(), 1)
+	return jobUser{}, false, o.asked.Take(now, questionRate(), 1)
 }
 
 // askLater ends questions for a while.
 func (o *owners) askLater() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.quiet = o.now().Add(askAgain)
+	o.quietUntil = o.now().Add(askAgain)
 }
 
-// of is who started the job that an event belongs to; of events of no job, and of jobs
+// userOf is who started the job that an event belongs to; of events of no job, and of jobs
 // that nobody knows, it is nobody.
-func (o *owners) of(ctx context.Context, tag string) jobUser {
+func (o *owners) userOf(ctx context.Context, tag string) jobUser {
 	jid, _ := partOf(tag)
 	if jid == "" {
 		return jobUser{}
 	}
 
-	u, known, mayAsk := o.look(jid)
+	u, known, mayAsk := o.lookUp(jid)
 	if known || !mayAsk {
 		return u
 	}
@@ -162,13 +162,13 @@ func (o *owners) of(ctx context.Context, tag string) jobUser {
 		return jobUser{}
 	}
 
-	o.learn(jid, u)
+	o.learnUser(jid, u)
 	return u
 }
 
 // userOfJob asks the master who started a job, by the key of this program's account.
 func (s *Server) userOfJob(ctx context.Context, jid string) (jobUser, error) {
-	c := s.client(call{})
+	c := s.clientFor(call{})
 	defer c.Close()
 	ctx = source.With(ctx, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 	m, err := c.UserOfJob(ctx, jid)

@@ -23,15 +23,15 @@ const (
 // reader, and no other, whoever makes them and whatever their data say.
 func TestEventsOfOwnJobs(t *testing.T) {
 	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
-	defer h.close()
+	defer h.closeAndWait()
 	ann := owner{name: "ann", system: "ldap"}
-	all := h.join(view{all: true}, func() { t.Error("cut") })
-	mine := h.join(view{own: ann}, func() { t.Error("cut") })
-	one := h.join(view{own: owner{name: "vera", system: "ldap"}, job: jidB}, func() { t.Error("cut") })
-	got := func(r *reading) bool {
-		frames, _, _ := h.batch(r)
+	all := h.addReader(view{all: true}, func() { t.Error("cut") })
+	mine := h.addReader(view{own: ann}, func() { t.Error("cut") })
+	one := h.addReader(view{own: owner{name: "vera", system: "ldap"}, job: jidB}, func() { t.Error("cut") })
+	got := func(r *eventReader) bool {
+		frames, _, _ := h.takeBatch(r)
 		for _, f := range frames {
-			h.taken(r, f)
+			h.countTaken(r, f)
 		}
 		return len(frames) > 0
 	}
@@ -83,7 +83,7 @@ func TestEventsOfOwnJobs(t *testing.T) {
 		{"salt/key", lie, false, false}, {"salt/auth", lie, false, false}, {"salt/netapi/hook/" + jidA, lie, false, false}, {"salt/minion/ann/x", lie, false, false},
 		{"salt/presence/present", lie, false, false}, {"master/login/locked", lie, false, false}, {"my/tag", lie, false, false}, {"", lie, false, false},
 	} {
-		h.send(t.Context(), event.Event{Tag: c.tag, Data: c.data})
+		h.sendToReaders(t.Context(), event.Event{Tag: c.tag, Data: c.data})
 		if !got(all) {
 			t.Errorf("%d %q does not reach who reads all", i, c.tag)
 		}
@@ -122,10 +122,10 @@ func TestUnknownJobs(t *testing.T) {
 			asked++
 			return jobUser{name: "ann", system: "ldap"}, answers
 		})
-		defer h.close()
+		defer h.closeAndWait()
 
 		send := func(n int) {
-			h.send(t.Context(), event.Event{Tag: fmt.Sprintf("salt/job/202601010000%08d/ret/web1", n)})
+			h.sendToReaders(t.Context(), event.Event{Tag: fmt.Sprintf("salt/job/202601010000%08d/ret/web1", n)})
 		}
 		send(0)
 
@@ -133,18 +133,18 @@ func TestUnknownJobs(t *testing.T) {
 			t.Error("asked, where nobody reads")
 		}
 
-		r := h.join(view{own: owner{name: "ann", system: "ldap"}}, func() { t.Error("cut") })
+		r := h.addReader(view{own: owner{name: "ann", system: "ldap"}}, func() { t.Error("cut") })
 		send(1)
 		send(1)
-		if frames, _, _ := h.batch(r); asked != 1 || len(frames) != 2 {
+		if frames, _, _ := h.takeBatch(r); asked != 1 || len(frames) != 2 {
 			t.Errorf("asked %d times, %d events", asked, len(frames))
 		}
 
-		for n := range 10 * int(questions().Burst) {
+		for n := range 10 * int(questionRate().Burst) {
 			send(100 + n)
 		}
 
-		if most := int(questions().Burst) + 1; asked > most {
+		if most := int(questionRate().Burst) + 1; asked > most {
 			t.Errorf("asked %d times at once", asked)
 		}
 
@@ -172,12 +172,12 @@ func TestUnknownJobs(t *testing.T) {
 func TestOwnersAreBounded(t *testing.T) {
 	o := owners{users: map[string]jobUser{}, now: time.Now}
 	for n := range 2 * maxOwners {
-		o.learn(fmt.Sprintf("202601010000%08d", n), jobUser{name: "ann"})
+		o.learnUser(fmt.Sprintf("202601010000%08d", n), jobUser{name: "ann"})
 	}
 	if len(o.users) != maxOwners || len(o.order) != maxOwners {
 		t.Errorf("%d, %d", len(o.users), len(o.order))
 	}
-	if _, known, _ := o.look("20260101000000000000"); known {
+	if _, known, _ := o.lookUp("20260101000000000000"); known {
 		t.Error("the first is known")
 	}
 }
@@ -186,23 +186,23 @@ func TestOwnersAreBounded(t *testing.T) {
 // even what waited for it; one who gets rights reads on.
 func TestNarrowedReader(t *testing.T) {
 	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
-	defer h.close()
+	defer h.closeAndWait()
 	ann := owner{name: "ann", system: "ldap"}
-	r := h.join(view{all: true, own: ann}, func() { t.Error("cut") })
-	h.send(t.Context(), event.Event{Tag: "a"})
-	h.turn(r, view{own: ann})
-	h.send(t.Context(), event.Event{Tag: "b"})
+	r := h.addReader(view{all: true, own: ann}, func() { t.Error("cut") })
+	h.sendToReaders(t.Context(), event.Event{Tag: "a"})
+	h.setView(r, view{own: ann})
+	h.sendToReaders(t.Context(), event.Event{Tag: "b"})
 
-	if frames, ok, _ := h.batch(r); len(frames) != 0 || !ok || r.bytes != 0 || r.frames != 0 {
+	if frames, ok, _ := h.takeBatch(r); len(frames) != 0 || !ok || r.bytes != 0 || r.frames != 0 {
 		t.Errorf("%q, %d bytes count", frames, r.bytes)
 	}
 
-	h.send(t.Context(),
+	h.sendToReaders(t.Context(),
 		event.Event{Tag: "salt/job/" + jidA + "/new", Data: value.NewMap("user", "ann", event.EauthField, "ldap")})
-	h.turn(r, view{all: true, own: ann})
-	h.send(t.Context(), event.Event{Tag: "c"})
+	h.setView(r, view{all: true, own: ann})
+	h.sendToReaders(t.Context(), event.Event{Tag: "c"})
 
-	if frames, _, _ := h.batch(r); len(frames) != 2 {
+	if frames, _, _ := h.takeBatch(r); len(frames) != 2 {
 		t.Errorf("%q", frames)
 	}
 }

@@ -58,30 +58,30 @@ func (s *Server) serveConsole(q *request, path string) error {
 		return err
 	}
 
-	ctx := withFrom(q.http)
+	ctx := withClientHost(q.http)
 	if q.http.ContentLength == 0 {
-		q.working()
+		q.noteWorking()
 	}
 
 	a := s.console.Serve(ctx, console.Request{
 		HTTP:   q.http,
 		Path:   path,
 		Master: &pages{s: s, q: q, stays: console.IsStream(path)},
-		Form:   func() (url.Values, error) { return s.form(ctx, q) },
+		Form:   func() (url.Values, error) { return s.readForm(ctx, q) },
 	})
 
 	maps.Copy(q.w.Header(), a.Header)
 	if a.Events != nil {
 		reader := audience{token: a.Events.Token, job: a.Events.JID}
-		return s.listen(ctx, q, reader, func(frame string) string { return pick(frame, a.Events) })
+		return s.listen(ctx, q, reader, func(frame string) string { return pickFrame(frame, a.Events) })
 	}
 
-	s.send(q, a.Code, a.Body)
+	s.sendText(q, a.Code, a.Body)
 	return nil
 }
 
-// form reads the body of a form, once.
-func (s *Server) form(ctx context.Context, q *request) (url.Values, error) {
+// readForm reads the body of a form, once.
+func (s *Server) readForm(ctx context.Context, q *request) (url.Values, error) {
 	if form, ok := q.data.(url.Values); ok {
 		return form, nil
 	}
@@ -96,11 +96,11 @@ func (s *Server) form(ctx context.Context, q *request) (url.Values, error) {
 		most = maxForm
 	}
 
-	if q.raw, err = s.receive(ctx, q, most); err != nil {
+	if q.raw, err = s.receiveBody(ctx, q, most); err != nil {
 		return nil, refusal(err)
 	}
 
-	if err := s.setAside(ctx, q, kinds()[media].cost(q.raw)); err != nil {
+	if err := s.setAside(ctx, q, bodyKinds()[media].memoryCost(q.raw)); err != nil {
 		return nil, refusal(err)
 	}
 
@@ -139,7 +139,7 @@ func (p *pages) LogIn(ctx context.Context, user, password, system string) (conso
 		}
 	}
 
-	if !s.mayLogIn(user, host(p.q.http)) {
+	if !s.mayLogIn(user, clientHost(p.q.http)) {
 		s.loginRefused(ctx, user, "api_acl")
 		return console.Login{}, &console.Refusal{Code: http.StatusUnauthorized}
 	}
@@ -154,15 +154,15 @@ func (p *pages) LogIn(ctx context.Context, user, password, system string) (conso
 
 // Session implements [console.Master].
 func (p *pages) Session(ctx context.Context, token string) (console.Login, error) {
-	if err := p.s.prove(ctx, token, p.q); err != nil {
+	if err := p.s.proveToken(ctx, token, p.q); err != nil {
 		return console.Login{}, refusal(err)
 	}
 	if !p.stays {
-		if err := p.s.enter(ctx, p.q); err != nil {
+		if err := p.s.takeWorker(ctx, p.q); err != nil {
 			return console.Login{}, refusal(err)
 		}
 	}
-	known := p.s.guard.session(token)
+	known := p.s.guard.sessionOf(token)
 	if known.expires.IsZero() {
 		return console.Login{}, &console.Refusal{Code: http.StatusUnauthorized}
 	}
@@ -196,7 +196,7 @@ func (p *pages) Status() *control.Status {
 // consoleLogin is who has a token, and what external_auth seems to permit him.
 func (s *Server) consoleLogin(token string, who owner, expires time.Time) console.Login {
 	perms := s.granted(who)
-	all := s.may(who, conf.AllEvents)
+	all := s.hasRight(who, conf.AllEvents)
 	return console.Login{
 		Token:     token,
 		User:      who.name,
@@ -267,9 +267,9 @@ func ofMinions(p any) bool {
 	return false
 }
 
-// pick is what a page gets of a frame: nothing of events that it does not want, and
+// pickFrame is what a page gets of a frame: nothing of events that it does not want, and
 // of a large one its tag and size.
-func pick(frame string, want *console.Events) string {
+func pickFrame(frame string, want *console.Events) string {
 	first, rest, ok := strings.Cut(frame, "\n")
 	tag, isTag := strings.CutPrefix(first, "tag: ")
 	if !ok || !isTag {

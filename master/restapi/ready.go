@@ -24,11 +24,11 @@ const readyPath = "/readyz"
 const minionConfPath = "/minion.conf"
 
 const (
-	lifeTime = 3 * time.Second // for the master to give a sign of life
-	lifeHold = time.Second     // for which the last one counts
-	// lifeLast is for how long what was found tells what to do with connections: a balancer asks more often.
+	signTimeout  = 3 * time.Second // for the master to give a sign of life
+	signValidFor = time.Second     // for which the last one counts
+	// signUsableFor is for how long what was found tells what to do with connections: a balancer asks more often.
 	// Without one it may be long ago.
-	lifeLast = 20 * time.Second
+	signUsableFor = 20 * time.Second
 )
 
 // life is whether the master lives, as it was found a moment ago. Its methods may be called
@@ -40,10 +40,10 @@ type life struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu    sync.Mutex
-	asked chan struct{} // closed when the question under way is answered; nil: there is none
-	at    time.Time     // of the last answer
-	err   error         // that it was
+	mu       sync.Mutex
+	asked    chan struct{} // closed when the question under way is answered; nil: there is none
+	answered time.Time     // of the last answer
+	err      error         // that it was
 }
 
 func newLife(ask func(ctx context.Context) error, now func() time.Time) *life {
@@ -52,18 +52,18 @@ func newLife(ask func(ctx context.Context) error, now func() time.Time) *life {
 	return l
 }
 
-// close gives up the question under way. Nobody may look afterwards.
-func (l *life) close() {
+// stop gives up the question under way. Nobody may look afterwards.
+func (l *life) stop() {
 	l.cancel()
 	l.wg.Wait()
 }
 
-// look returns why the master does not answer, nil if it does. It waits for an answer until
+// awaitSign returns why the master does not answer, nil if it does. It waits for an answer until
 // ctx ends.
-func (l *life) look(ctx context.Context) error {
+func (l *life) awaitSign(ctx context.Context) error {
 	for {
 		l.mu.Lock()
-		if !l.at.IsZero() && l.now().Sub(l.at) < lifeHold {
+		if !l.answered.IsZero() && l.now().Sub(l.answered) < signValidFor {
 			defer l.mu.Unlock()
 			return l.err
 		}
@@ -71,7 +71,7 @@ func (l *life) look(ctx context.Context) error {
 		if l.asked == nil {
 			asked := make(chan struct{})
 			l.asked = asked
-			l.wg.Go(func() { l.question(asked) })
+			l.wg.Go(func() { l.askMaster(asked) })
 		}
 
 		asked := l.asked
@@ -85,31 +85,31 @@ func (l *life) look(ctx context.Context) error {
 	}
 }
 
-// last returns what look found when it was last asked, a moment ago; it asks nothing.
-func (l *life) last() error {
+// lastSign returns what look found when it was last asked, a moment ago; it asks nothing.
+func (l *life) lastSign() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.now().Sub(l.at) > lifeLast {
+	if l.now().Sub(l.answered) > signUsableFor {
 		return nil
 	}
 	return l.err
 }
 
-// question asks the master.
-func (l *life) question(asked chan struct{}) {
-	ctx, cancel := context.WithTimeout(l.ctx, lifeTime)
+// askMaster asks the master.
+func (l *life) askMaster(asked chan struct{}) {
+	ctx, cancel := context.WithTimeout(l.ctx, signTimeout)
 	defer cancel()
 	err := l.ask(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.at = l.now()
+	l.answered = l.now()
 	l.err = err
 	l.asked = nil
 	close(asked)
 }
 
-// answers asks the master for a sign of life.
-func (s *Server) answers(ctx context.Context) error {
+// pingMaster asks the master for a sign of life.
+func (s *Server) pingMaster(ctx context.Context) error {
 	if !s.isMarked() {
 		return errors.New("the master does not serve")
 	}
@@ -132,9 +132,9 @@ func (s *Server) isMarked() bool {
 // masterIsUp reports whether a command has a chance. A master that does not answer in time may
 // be busy: the command will find out.
 func (s *Server) masterIsUp(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, lifeHold)
+	ctx, cancel := context.WithTimeout(ctx, signValidFor)
 	defer cancel()
-	return s.isMarked() && !errors.Is(s.life.look(ctx), syscall.ECONNREFUSED)
+	return s.isMarked() && !errors.Is(s.life.awaitSign(ctx), syscall.ECONNREFUSED)
 }
 
 const (
@@ -183,17 +183,17 @@ func (s *Server) unkept() string {
 // no jobs. A balancer passes bytes and sees no requests in them, so it ends only those connections that were silent for
 // ten seconds. On one that is in use each answer says that it is the last.
 func (s *Server) turnsAway() bool {
-	return s.unkept() != "" || errors.Is(s.life.last(), client.ErrUnwell)
+	return s.unkept() != "" || errors.Is(s.life.lastSign(), client.ErrUnwell)
 }
 
 // readyz says if requests can be answered, and nothing else. That strangers have all that
 // they may is no reason not to be ready.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), lifeTime+time.Second)
+	ctx, cancel := context.WithTimeout(r.Context(), signTimeout+time.Second)
 	defer cancel()
 	code, text := http.StatusServiceUnavailable, ""
 	unkept := s.unkept()
-	switch err := s.life.look(ctx); {
+	switch err := s.life.awaitSign(ctx); {
 	case err != nil && !s.isMarked():
 		text = "the master does not serve\n"
 	case errors.Is(err, client.ErrUnwell):

@@ -49,7 +49,7 @@ func TestSessionsOnABadDisk(t *testing.T) {
 	}
 
 	var master error
-	s.life.close()
+	s.life.stop()
 	s.life = newLife(func(context.Context) error { return master }, time.Now)
 
 	s.sessions.Every = 10 * time.Millisecond
@@ -87,7 +87,7 @@ func TestSessionsOnABadDisk(t *testing.T) {
 		}
 	}
 
-	s.life.close()
+	s.life.stop()
 	master = client.ErrUnwell
 	s.life = newLife(func(context.Context) error { return master }, time.Now)
 	says("the master can keep no jobs")
@@ -98,12 +98,12 @@ func TestSessionsOnABadDisk(t *testing.T) {
 func TestConnectionsAfterAFault(t *testing.T) {
 	now := time.Now()
 	l := newLife(func(context.Context) error { return client.ErrUnwell }, func() time.Time { return now })
-	defer l.close()
-	if err := l.look(t.Context()); !errors.Is(err, client.ErrUnwell) || !errors.Is(l.last(), client.ErrUnwell) {
-		t.Errorf("look says %v, then last %v", err, l.last())
+	defer l.stop()
+	if err := l.awaitSign(t.Context()); !errors.Is(err, client.ErrUnwell) || !errors.Is(l.lastSign(), client.ErrUnwell) {
+		t.Errorf("look says %v, then last %v", err, l.lastSign())
 	}
 	now = now.Add(time.Minute)
-	if err := l.last(); err != nil {
+	if err := l.lastSign(); err != nil {
 		t.Errorf("a minute later: %v", err)
 	}
 }

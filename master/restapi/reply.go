@@ -26,10 +26,10 @@ type failure struct {
 	text string
 }
 
-func (f *failure) Error() string { return cmp.Or(f.text, words(f.code)) }
+func (f *failure) Error() string { return cmp.Or(f.text, statusWords(f.code)) }
 
-// words are what CherryPy says of a status by default.
-func words(code int) string {
+// statusWords are what CherryPy says of a status by default.
+func statusWords(code int) string {
 	switch code {
 	case http.StatusUnauthorized:
 		return "No permission -- see authorization schemes"
@@ -139,14 +139,14 @@ func asJSON(v any) string {
 	return text
 }
 
-// answer sends what a handler returned.
-func (s *Server) answer(q *request, code int, v any) {
+// sendAnswer sends what a handler returned.
+func (s *Server) sendAnswer(q *request, code int, v any) {
 	text := ""
 	if q.format == typeYAML {
 		b, err := saltyaml.Encode(v)
 		if err != nil {
 			s.quiet.Error("an answer cannot be written as YAML", "path", q.http.URL.Path, "error", err)
-			s.page(q, &failure{http.StatusInternalServerError, "Could not serialize the return data from Salt."})
+			s.sendPage(q, &failure{http.StatusInternalServerError, "Could not serialize the return data from Salt."})
 			return
 		}
 		text = string(b)
@@ -155,18 +155,18 @@ func (s *Server) answer(q *request, code int, v any) {
 	}
 
 	q.w.Header().Set("Content-Type", q.format)
-	s.send(q, code, text)
+	s.sendText(q, code, text)
 }
 
-// page sends an error as the small HTML page that CherryPy makes of it.
-func (s *Server) page(q *request, f *failure) {
+// sendPage sends an error as the small HTML page that CherryPy makes of it.
+func (s *Server) sendPage(q *request, f *failure) {
 	status := fmt.Sprintf("%d %s", f.code, http.StatusText(f.code))
 	q.w.Header().Set("Content-Type", "text/html;charset=utf-8")
 	q.w.Header().Set("X-Content-Type-Options", "nosniff")
 	if f.code == http.StatusTooManyRequests || f.code == http.StatusServiceUnavailable {
 		q.w.Header().Set("Retry-After", "5")
 	}
-	s.send(q, f.code,
+	s.sendText(q, f.code,
 		"<!DOCTYPE html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n<title>"+status+
 			"</title>\n</head>\n<body>\n<h2>"+status+
 			"</h2>\n<p>"+html.EscapeString(f.Error())+"</p>\n</body>\n</html>\n")
@@ -176,7 +176,7 @@ func (s *Server) page(q *request, f *failure) {
 // 64 KiB of it.
 const writeTime = 30 * time.Second
 
-func (s *Server) send(q *request, code int, text string) {
+func (s *Server) sendText(q *request, code int, text string) {
 	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(writeTime +
 		time.Duration(len(text)>>16)*time.Second))
 	q.w.Header().Set("Content-Length", strconv.Itoa(len(text)))
@@ -192,12 +192,12 @@ func (s *Server) send(q *request, code int, text string) {
 	}
 }
 
-// fail sends an error. What is no refusal is logged, at a limited rate since strangers may
+// sendError sends an error. What is no refusal is logged, at a limited rate since strangers may
 // cause it, and shown only with debug.
-func (s *Server) fail(q *request, err error) {
+func (s *Server) sendError(q *request, err error) {
 	err = refused(err)
 	if f, ok := errors.AsType[*failure](err); ok {
-		s.page(q, f)
+		s.sendPage(q, f)
 		return
 	}
 	if q.http.Context().Err() != nil {
@@ -212,5 +212,5 @@ func (s *Server) fail(q *request, err error) {
 	}
 
 	q.format = cmp.Or(q.format, typeJSON)
-	s.answer(q, http.StatusInternalServerError, value.NewMap("status", int64(500), "return", text))
+	s.sendAnswer(q, http.StatusInternalServerError, value.NewMap("status", int64(500), "return", text))
 }

@@ -30,16 +30,16 @@ type request struct {
 	sent   int      // bytes
 	status int      // of a good answer; 0: 200
 
-	class  ratelimit.Class // what is known of who asks
-	holder holder          // for whom it counts
-	shares []*share        // what it has until it is answered
-	memory *share          // one of them: for the body; nil: none yet
-	enters bool            // it has a worker
-	worked func()          // ends what [httpserver.Working] began; nil: it has not arrived
+	class     ratelimit.Class // what is known of who asks
+	holder    holder          // for whom it counts
+	shares    []*share        // what it has until it is answered
+	memory    *share          // one of them: for the body; nil: none yet
+	hasWorker bool            // it has a worker
+	worked    func()          // ends what [httpserver.Working] began; nil: it has not arrived
 }
 
-// low is the body as low data: a map is a list of one.
-func (q *request) low() any {
+// lowData is the body as low data: a map is a list of one.
+func (q *request) lowData() any {
 	if m, ok := q.data.(*value.Map); ok && m.Len() > 0 {
 		return []any{m}
 	}
@@ -63,7 +63,7 @@ type endpoint struct {
 	most  int64    // bytes of a body of who has proved nothing
 }
 
-func (e endpoint) allow() string {
+func (e endpoint) allowHeader() string {
 	var a []string
 	if e.get != nil {
 		a = append(a, "GET", "HEAD")
@@ -79,11 +79,11 @@ func (e endpoint) allow() string {
 func routes(o Options) map[string]endpoint {
 	all := map[string]endpoint{
 		"index":  {get: welcome, post: commands, auth: "post"},
-		"login":  {get: askLogin, post: login, most: maxStranger},
+		"login":  {get: askLogin, post: handleLogin, most: maxStranger},
 		"logout": {post: logout, auth: "all", works: true},
 		"token":  {get: welcome, post: makeToken, most: maxStranger},
 		"minions": {
-			get:   minions,
+			get:   showMinions,
 			post:  startJob,
 			auth:  "all",
 			parts: 1,
@@ -106,13 +106,13 @@ func routes(o Options) map[string]endpoint {
 			raw:   true,
 			most:  maxStranger,
 		},
-		"events": {get: events, raw: true, stays: true},
-		"ws":     {get: socket, raw: true, stays: true, parts: 1},
-		"stats":  {get: stats, auth: "all"},
+		"events": {get: streamEvents, raw: true, stays: true},
+		"ws":     {get: streamSocket, raw: true, stays: true, parts: 1},
+		"stats":  {get: showStats, auth: "all"},
 	}
 
 	if o.StatsOpen {
-		all["stats"] = endpoint{get: stats}
+		all["stats"] = endpoint{get: showStats}
 	}
 
 	if o.NoSessions {
@@ -130,37 +130,37 @@ func routes(o Options) map[string]endpoint {
 	return all
 }
 
-// serve leads a request to its endpoint.
-func (s *Server) serve(q *request) error {
+// routeRequest leads a request to its endpoint.
+func (s *Server) routeRequest(q *request) error {
 	r, h := q.http, q.w.Header()
-	path, ok := s.below(r.URL.Path)
+	path, ok := s.stripPrefix(r.URL.Path)
 	if !ok {
 		return s.noPath(r)
 	}
-	if s.console != nil && under(path, console.Dir) {
+	if s.console != nil && isBelow(path, console.Dir) {
 		return s.serveConsole(q, strings.TrimPrefix(path, console.Dir))
 	}
 	if s.console != nil && s.opts.ConsoleFirst && path == "/" && wantsPage(r) {
 		return s.serveConsole(q, "")
 	}
 
-	s.cors(q)
-	if s.opts.App != "" && wantsPage(r) && !under(path, s.opts.AppPath) && !under(path, s.opts.StaticPath) {
-		return s.file(q, s.opts.App)
+	s.setCORS(q)
+	if s.opts.App != "" && wantsPage(r) && !isBelow(path, s.opts.AppPath) && !isBelow(path, s.opts.StaticPath) {
+		return s.sendPath(q, s.opts.App)
 	}
 
 	switch {
 	case s.opts.MinionConf != "" && path == minionConfPath:
-		return s.file(q, s.opts.MinionConf)
-	case s.opts.App != "" && under(path, s.opts.AppPath):
-		return s.file(q, s.opts.App)
-	case s.static != nil && under(path, s.opts.StaticPath):
+		return s.sendPath(q, s.opts.MinionConf)
+	case s.opts.App != "" && isBelow(path, s.opts.AppPath):
+		return s.sendPath(q, s.opts.App)
+	case s.static != nil && isBelow(path, s.opts.StaticPath):
 		return s.staticFile(q, strings.TrimPrefix(strings.TrimPrefix(path, s.opts.StaticPath), "/"))
 	case s.opts.Favicon != "" && path == "/favicon.ico":
-		return s.file(q, s.opts.Favicon)
+		return s.sendPath(q, s.opts.Favicon)
 	}
 
-	name, args := split(path)
+	name, args := splitPath(path)
 	e, ok := s.routes[name]
 	if !ok {
 		return s.noPath(r)
@@ -171,9 +171,9 @@ func (s *Server) serve(q *request) error {
 		withoutToken(r, args)
 	}
 
-	h.Set("Allow", e.allow())
+	h.Set("Allow", e.allowHeader())
 	if r.Method == http.MethodOptions {
-		s.send(q, http.StatusOK, "")
+		s.sendText(q, http.StatusOK, "")
 		return nil
 	}
 
@@ -188,20 +188,20 @@ func (s *Server) serve(q *request) error {
 		return &failure{http.StatusForbidden, "Pages of this site may not ask here; cors_origin names those that may."}
 	}
 
-	return s.endpoint(q, e)
+	return s.serveEndpoint(q, e)
 }
 
 // mayAsk refuses addresses that are not among authorized_ips.
 func (s *Server) mayAsk(q *request) error {
-	if len(s.opts.IPs) > 0 && !slices.Contains(s.opts.IPs, host(q.http)) {
+	if len(s.opts.IPs) > 0 && !slices.Contains(s.opts.IPs, clientHost(q.http)) {
 		s.quiet.Warn("address is not one of authorized_ips", "peer", q.from)
 		return &failure{http.StatusForbidden, "Bad IP"}
 	}
 	return nil
 }
 
-// endpoint checks who asks and what, and has it answered.
-func (s *Server) endpoint(q *request, e endpoint) error {
+// serveEndpoint checks who asks and what, and has it answered.
+func (s *Server) serveEndpoint(q *request, e endpoint) error {
 	r := q.http
 	if err := s.loggedIn(q, e); err != nil {
 		return err
@@ -220,8 +220,8 @@ func (s *Server) endpoint(q *request, e endpoint) error {
 		return &failure{code: http.StatusMethodNotAllowed}
 	}
 
-	ctx := withFrom(r)
-	if e.parts >= 0 && len(q.args) > e.parts || r.Method != http.MethodPost && !e.stays && !known(r, e.names) {
+	ctx := withClientHost(r)
+	if e.parts >= 0 && len(q.args) > e.parts || r.Method != http.MethodPost && !e.stays && !knowsNames(r, e.names) {
 		return &failure{code: http.StatusNotFound}
 	}
 
@@ -230,13 +230,13 @@ func (s *Server) endpoint(q *request, e endpoint) error {
 		most = s.opts.MaxBody
 	}
 
-	if err := s.read(ctx, q, most); err != nil {
+	if err := s.readBody(ctx, q, most); err != nil {
 		return err
 	}
 
-	q.working()
+	q.noteWorking()
 	if e.works && r.Method == http.MethodPost {
-		if err := s.enter(ctx, q); err != nil {
+		if err := s.takeWorker(ctx, q); err != nil {
 			return err
 		}
 	}
@@ -253,20 +253,20 @@ func (s *Server) endpoint(q *request, e endpoint) error {
 		return err
 	}
 
-	s.answer(q, max(q.status, http.StatusOK), v)
+	s.sendAnswer(q, max(q.status, http.StatusOK), v)
 	return nil
 }
 
 // loggedIn proves the token of a request where the endpoint wants one.
 func (s *Server) loggedIn(q *request, e endpoint) error {
-	token := shown(q.http)
+	token := shownToken(q.http)
 	switch {
 	case e.auth == "read" && q.http.Method == http.MethodGet && isToken(token):
 	case e.auth == "all", e.auth == "post" && q.http.Method == http.MethodPost:
 	default:
 		return nil
 	}
-	if err := s.prove(withFrom(q.http), token, q); err != nil {
+	if err := s.proveToken(withClientHost(q.http), token, q); err != nil {
 		return err
 	}
 	q.token = token
@@ -274,23 +274,23 @@ func (s *Server) loggedIn(q *request, e endpoint) error {
 	return nil
 }
 
-// below takes root_prefix off a path.
-func (s *Server) below(path string) (string, bool) {
+// stripPrefix takes root_prefix off a path.
+func (s *Server) stripPrefix(path string) (string, bool) {
 	prefix := s.opts.RootPrefix
 	if prefix == "/" {
 		return path, true
 	}
-	if !under(path, prefix) {
+	if !isBelow(path, prefix) {
 		return "", false
 	}
 	return path[len(prefix):], true
 }
 
-// under reports whether path is dir or below it.
-func under(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+// isBelow reports whether path is dir or below it.
+func isBelow(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
-// split takes a path apart; empty parts do not count.
-func split(path string) (name string, args []string) {
+// splitPath takes a path apart; empty parts do not count.
+func splitPath(path string) (name string, args []string) {
 	for part := range strings.SplitSeq(path, "/") {
 		if part != "" {
 			args = append(args, part)
@@ -306,8 +306,8 @@ func (s *Server) noPath(r *http.Request) error {
 	return &failure{http.StatusNotFound, fmt.Sprintf("The path '%s' was not found.", r.URL.Path)}
 }
 
-// known reports whether a query has no other names than these.
-func known(r *http.Request, names []string) bool {
+// knowsNames reports whether a query has no other names than these.
+func knowsNames(r *http.Request, names []string) bool {
 	for k := range r.URL.Query() {
 		if !slices.Contains(names, k) {
 			return false
@@ -316,8 +316,8 @@ func known(r *http.Request, names []string) bool {
 	return true
 }
 
-// host is the address that a request comes from.
-func host(r *http.Request) string {
+// clientHost is the address that a request comes from.
+func clientHost(r *http.Request) string {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return ""
@@ -325,9 +325,9 @@ func host(r *http.Request) string {
 	return ap.Addr().Unmap().WithZone("").String()
 }
 
-// withFrom is the context of a request, with the address of the client for the
+// withClientHost is the context of a request, with the address of the client for the
 // master's audit record.
-func withFrom(r *http.Request) context.Context {
+func withClientHost(r *http.Request) context.Context {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return r.Context()
@@ -335,8 +335,8 @@ func withFrom(r *http.Request) context.Context {
 	return source.With(r.Context(), ap.Addr().Unmap().WithZone(""))
 }
 
-// fromOf is that address; "" where it is not known.
-func fromOf(ctx context.Context) string {
+// clientHostOf is that address; "" where it is not known.
+func clientHostOf(ctx context.Context) string {
 	if a := source.Of(ctx); a.IsValid() {
 		return a.String()
 	}
@@ -346,7 +346,7 @@ func fromOf(ctx context.Context) string {
 // loginRefused notes that somebody was not let in without the master being asked.
 func (s *Server) loginRefused(ctx context.Context, user, why string) {
 	s.audit.Note(audit.Record{
-		Actor:    audit.Actor{User: user, Proof: audit.Unproven, From: fromOf(ctx)},
+		Actor:    audit.Actor{User: user, Proof: audit.Unproven, From: clientHostOf(ctx)},
 		Action:   "login",
 		Result:   audit.Refused,
 		Detail:   why,
@@ -365,10 +365,10 @@ func wantsPage(r *http.Request) bool {
 	return slices.Contains(wants, "text/html") || slices.Contains(wants, "application/xhtml+xml")
 }
 
-// cors sets the headers for scripts of other sites, which cors_origin names. Without
+// setCORS sets the headers for scripts of other sites, which cors_origin names. Without
 // them a browser keeps answers from those scripts. (Salt lets any site ask until
 // cors_origin names some.)
-func (s *Server) cors(q *request) {
+func (s *Server) setCORS(q *request) {
 	h, origin := q.w.Header(), q.http.Header.Get("Origin")
 	h.Add("Vary", "Origin")
 	if origin == "" || !s.mayRead(q.http) {

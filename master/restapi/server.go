@@ -80,7 +80,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 	}
 
 	s.places = s.newPlaces()
-	s.life = newLife(s.answers, s.now)
+	s.life = newLife(s.pingMaster, s.now)
 	machine, _ := os.Hostname() // without a name: all such machines have one file
 	s.sessions = watchSessions(m.TokenDir, machine, log)
 	s.hub = newHub(m.SockDir, log, s.userOfJob)
@@ -113,8 +113,8 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 
 // Close ends what New has begun. Serve must have returned.
 func (s *Server) Close() {
-	s.hub.close()
-	s.life.close()
+	s.hub.closeAndWait()
+	s.life.stop()
 	s.shared.Close()
 	s.audit.Close()
 	if s.static != nil {
@@ -141,7 +141,7 @@ func (s *Server) Listen() (net.Listener, error) {
 		}
 	}
 
-	ln, err := s.open()
+	ln, err := s.openListener()
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (s *Server) Listen() (net.Listener, error) {
 	return ln, nil
 }
 
-func (s *Server) open() (net.Listener, error) {
+func (s *Server) openListener() (net.Listener, error) {
 	if s.opts.Behind != "" {
 		return s.listenBehind()
 	}
@@ -227,7 +227,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 
 	end := sync.OnceFunc(func() { // readers of events would never finish
-		s.hub.end()
+		s.hub.cutAll()
 		close(s.ending)
 	})
 
@@ -256,7 +256,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.count.requests.Add(1)
 	q := &request{w: w, http: r, from: ratelimit.SourceOf(r.RemoteAddr)}
 	s.recognize(q)
-	defer q.leave()
+	defer q.releaseAll()
 
 	defer s.logAccess(q)
 	if r.ContentLength != 0 {
@@ -268,7 +268,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.quiet.Error("a request ended in a fault of this program", "path", r.URL.Path, "error",
 				fmt.Sprint(p), "stack", string(debug.Stack()))
 			if q.code == 0 {
-				s.page(q, &failure{code: http.StatusInternalServerError})
+				s.sendPage(q, &failure{code: http.StatusInternalServerError})
 			}
 		}
 	}()
@@ -276,12 +276,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	place := s.pools.requests.Take(q.holder, q.class, 1)
 	if place == nil {
 		s.count.busy.Add(1)
-		s.page(q, &failure{code: http.StatusServiceUnavailable})
+		s.sendPage(q, &failure{code: http.StatusServiceUnavailable})
 		return
 	}
 
-	q.keep(place)
-	if err := s.serve(q); err != nil {
-		s.fail(q, err)
+	q.keepShare(place)
+	if err := s.routeRequest(q); err != nil {
+		s.sendError(q, err)
 	}
 }

@@ -24,12 +24,12 @@ const (
 	sessionCookie = "session_id" // of the API; the console has its own
 
 	maxKnown   = 65536 // tokens that are remembered; beyond, any one is forgotten
-	trust      = 5 * time.Second
+	trustFor   = 5 * time.Second
 	maxSources = 65536 // beyond, all further sources share one budget
 )
 
-// attempts is what a source may get wrong. What is under way is not wrong yet.
-func attempts() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.5} }
+// wrongRate is what a source may get wrong. What is under way is not wrong yet.
+func wrongRate() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.5} }
 
 // session is a token that the master knew.
 type session struct {
@@ -67,36 +67,36 @@ type guard struct {
 	sources ratelimit.Lately[netip.Addr] // where somebody has proved something
 	people  ratelimit.Lately[holder]     // who has, and where
 
-	mu    sync.Mutex
-	known map[string]session
-	errs  map[netip.Addr]*ratelimit.Bucket
-	rest  ratelimit.Bucket // of the sources that are too many
+	mu            sync.Mutex
+	known         map[string]session
+	wrongBySource map[netip.Addr]*ratelimit.Bucket
+	sharedBucket  ratelimit.Bucket // of the sources that are too many
 }
 
 func newGuard() *guard {
-	return &guard{known: map[string]session{}, errs: map[netip.Addr]*ratelimit.Bucket{}}
+	return &guard{known: map[string]session{}, wrongBySource: map[netip.Addr]*ratelimit.Bucket{}}
 }
 
 func (g *guard) bucket(a netip.Addr, now time.Time) *ratelimit.Bucket {
-	b := g.errs[a]
+	b := g.wrongBySource[a]
 	if b != nil {
 		return b
 	}
 
-	if len(g.errs) >= maxSources {
-		for k, v := range g.errs {
-			if v.Used(now, attempts()) < 1 {
-				delete(g.errs, k)
+	if len(g.wrongBySource) >= maxSources {
+		for k, v := range g.wrongBySource {
+			if v.Used(now, wrongRate()) < 1 {
+				delete(g.wrongBySource, k)
 			}
 		}
 
-		if len(g.errs) >= maxSources {
-			return &g.rest
+		if len(g.wrongBySource) >= maxSources {
+			return &g.sharedBucket
 		}
 	}
 
 	b = &ratelimit.Bucket{}
-	g.errs[a] = b
+	g.wrongBySource[a] = b
 	return b
 }
 
@@ -104,14 +104,14 @@ func (g *guard) bucket(a netip.Addr, now time.Time) *ratelimit.Bucket {
 func (g *guard) exhausted(a netip.Addr, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return !g.bucket(a, now).Has(now, attempts(), 1)
+	return !g.bucket(a, now).Has(now, wrongRate(), 1)
 }
 
-// wrong counts something that a source got wrong.
-func (g *guard) wrong(a netip.Addr, now time.Time) {
+// noteWrong counts something that a source got wrong.
+func (g *guard) noteWrong(a netip.Addr, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.bucket(a, now).Charge(now, attempts(), 1)
+	g.bucket(a, now).Charge(now, wrongRate(), 1)
 }
 
 // reserve counts a guess of an exhausted source ahead, and gives the time after which it
@@ -120,7 +120,7 @@ func (g *guard) wrong(a netip.Addr, now time.Time) {
 func (g *guard) reserve(a netip.Addr, most time.Duration, now time.Time) (wait time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	b, rate := g.bucket(a, now), attempts()
+	b, rate := g.bucket(a, now), wrongRate()
 	missing := max(0, b.Used(now, rate)+1-rate.Burst)
 	wait = time.Duration(missing / rate.PerSecond * float64(time.Second))
 	if wait > most {
@@ -134,27 +134,27 @@ func (g *guard) reserve(a netip.Addr, most time.Duration, now time.Time) (wait t
 func (g *guard) forgive(a netip.Addr, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.bucket(a, now).Charge(now, attempts(), -1)
+	g.bucket(a, now).Charge(now, wrongRate(), -1)
 }
 
-// look returns what is known of a token: whether it was good, and whether that
+// lookUp returns what is known of a token: whether it was good, and whether that
 // was a moment ago.
-func (g *guard) look(token string, now time.Time) (good, fresh bool) {
+func (g *guard) lookUp(token string, now time.Time) (good, fresh bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s, ok := g.known[token]
-	return ok && now.Before(s.expires), ok && now.Sub(s.asked) < trust
+	return ok && now.Before(s.expires), ok && now.Sub(s.asked) < trustFor
 }
 
-// owner is whose a token was that the master knew; it may have been taken back since.
-func (g *guard) owner(token string, now time.Time) (owner, bool) {
+// ownerOf is whose a token was that the master knew; it may have been taken back since.
+func (g *guard) ownerOf(token string, now time.Time) (owner, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s, ok := g.known[token]
 	return s.owner, ok && now.Before(s.expires)
 }
 
-func (g *guard) learn(token string, who owner, expires, now time.Time) {
+func (g *guard) learnToken(token string, who owner, expires, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, ok := g.known[token]; !ok && len(g.known) >= maxKnown {
@@ -166,8 +166,8 @@ func (g *guard) learn(token string, who owner, expires, now time.Time) {
 	g.known[token] = session{expires, now, who}
 }
 
-// session is what was learnt of a token; nothing where it was forgotten meanwhile.
-func (g *guard) session(token string) session {
+// sessionOf is what was learnt of a token; nothing where it was forgotten meanwhile.
+func (g *guard) sessionOf(token string) session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.known[token]
@@ -185,8 +185,8 @@ func isToken(s string) bool {
 	return err == nil && len(b) >= 16 && len(b) <= 64
 }
 
-// shown is the token that a request shows: the header counts before the cookie.
-func shown(r *http.Request) string {
+// shownToken is the token that a request shows: the header counts before the cookie.
+func shownToken(r *http.Request) string {
 	if t := r.Header.Get("X-Auth-Token"); t != "" {
 		return t
 	}
@@ -196,18 +196,18 @@ func shown(r *http.Request) string {
 	return ""
 }
 
-// prove reports whether a token is good; the request then counts for its owner. A token that
+// proveToken reports whether a token is good; the request then counts for its owner. A token that
 // has not been seen lately is asked for at the master.
-func (s *Server) prove(ctx context.Context, token string, q *request) error {
+func (s *Server) proveToken(ctx context.Context, token string, q *request) error {
 	denied := &failure{code: http.StatusUnauthorized}
 	if !isToken(token) {
 		return denied
 	}
 
 	now := s.now()
-	good, fresh := s.guard.look(token, now)
+	good, fresh := s.guard.lookUp(token, now)
 	if good && fresh {
-		s.proved(q, s.guard.session(token).owner)
+		s.countForOwner(q, s.guard.sessionOf(token).owner)
 		return nil
 	}
 	if !good && s.guard.exhausted(q.from, now) && !s.isKept(token, now) {
@@ -220,18 +220,18 @@ func (s *Server) prove(ctx context.Context, token string, q *request) error {
 	}
 
 	now = s.now()
-	expires, ok := when(m.Value("expire"))
+	expires, ok := timeOf(m.Value("expire"))
 	if !ok || !now.Before(expires) {
 		s.guard.forget(token)
-		s.guard.wrong(q.from, now)
+		s.guard.noteWrong(q.from, now)
 		s.count.wrong.Add(1)
 		s.loginRefused(ctx, "UNKNOWN", "no such token")
 		return denied
 	}
 
 	who := ownerOf(m)
-	s.guard.learn(token, who, expires, now)
-	s.proved(q, who)
+	s.guard.learnToken(token, who, expires, now)
+	s.countForOwner(q, who)
 	return nil
 }
 
@@ -241,11 +241,11 @@ func (s *Server) askFor(ctx context.Context, token string, q *request) (*value.M
 	defer cancel()
 	turn, err := s.pools.proofs.Wait(short, q.holder, q.class, 1)
 	if err != nil {
-		return nil, s.full(ctx, err, "Too many tokens are looked at. Try again in a few seconds.")
+		return nil, s.fullAnswer(ctx, err, "Too many tokens are looked at. Try again in a few seconds.")
 	}
 	defer turn.Release()
 
-	c := s.client(call{})
+	c := s.clientFor(call{})
 	defer c.Close()
 	v, err := c.Ask(ctx, value.NewMap("cmd", "get_token", "token", token))
 	m, _ := v.(*value.Map)
@@ -270,7 +270,7 @@ func (s *Server) tooMany(from netip.Addr) error {
 	return &failure{http.StatusTooManyRequests, "Too many log-ins of this address were wrong. Try again later."}
 }
 
-func when(v any) (time.Time, bool) {
+func timeOf(v any) (time.Time, bool) {
 	switch v := v.(type) {
 	case float64:
 		return time.UnixMicro(int64(v * 1e6)), true
@@ -280,10 +280,10 @@ func when(v any) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// client makes a client of the master that asks by no key of its own. The key of the
+// clientFor makes a client of the master that asks by no key of its own. The key of the
 // account, which it can read as tools of the master do, says for which address: without
 // it the master locks nobody out for wrong passwords here.
-func (s *Server) client(in call) *client.Client {
+func (s *Server) clientFor(in call) *client.Client {
 	m := s.master
 	key, err := client.ReadKey(m.CacheDir, s.user, m.User)
 	if err != nil {

@@ -97,7 +97,7 @@ func (s *Server) recognize(q *request) {
 	now := s.now()
 	q.class, q.holder = ratelimit.Stranger, holder{from: q.from}
 	for _, token := range s.allShown(q.http) {
-		if who, ok := s.guard.owner(token, now); ok {
+		if who, ok := s.guard.ownerOf(token, now); ok {
 			q.class, q.holder = ratelimit.Proven, who.holder()
 			return
 		}
@@ -109,7 +109,7 @@ func (s *Server) recognize(q *request) {
 
 // allShown are the tokens that a request shows, wherever one may be.
 func (s *Server) allShown(r *http.Request) []string {
-	all := []string{shown(r)}
+	all := []string{shownToken(r)}
 	if s.console != nil {
 		all = append(all, s.console.Token(r))
 	}
@@ -119,9 +119,9 @@ func (s *Server) allShown(r *http.Request) []string {
 	return all
 }
 
-// proved notes that a request is that of somebody, and all that it has counts for him
+// countForOwner notes that a request is that of somebody, and all that it has counts for him
 // from now on.
-func (s *Server) proved(q *request, who owner) {
+func (s *Server) countForOwner(q *request, who owner) {
 	q.class, q.holder = ratelimit.Proven, who.holder()
 	for _, share := range q.shares {
 		share.Move(q.holder, q.class)
@@ -130,33 +130,33 @@ func (s *Server) proved(q *request, who owner) {
 	s.guard.sources.Note(q.from, s.now())
 }
 
-// keep has a request hold a share until it is answered.
-func (q *request) keep(s *share) { q.shares = append(q.shares, s) }
+// keepShare has a request hold a share until it is answered.
+func (q *request) keepShare(s *share) { q.shares = append(q.shares, s) }
 
-// working notes that a request has arrived whole.
-func (q *request) working() {
+// noteWorking notes that a request has arrived whole.
+func (q *request) noteWorking() {
 	if q.worked == nil {
 		q.worked = httpserver.Working(q.http.Context())
 	}
 }
 
-// leave gives back what a request has.
-func (q *request) leave() {
+// releaseAll gives back what a request has.
+func (q *request) releaseAll() {
 	for _, share := range q.shares {
 		share.Release()
 	}
 	q.shares = nil
 	q.memory = nil
-	q.enters = false
+	q.hasWorker = false
 	if q.worked != nil {
 		q.worked()
 		q.worked = nil
 	}
 }
 
-// fork is a request of its own for a command that somebody's stream of events leads to. It
+// forkForCommand is a request of its own for a command that somebody's stream of events leads to. It
 // must leave.
-func (q *request) fork() *request {
+func (q *request) forkForCommand() *request {
 	return &request{
 		http:   q.http,
 		w:      q.w,
@@ -166,25 +166,25 @@ func (q *request) fork() *request {
 	}
 }
 
-// enter waits for a worker, which the request has until it is answered.
-func (s *Server) enter(ctx context.Context, q *request) error {
-	if q.enters {
+// takeWorker waits for a worker, which the request has until it is answered.
+func (s *Server) takeWorker(ctx context.Context, q *request) error {
+	if q.hasWorker {
 		return nil
 	}
 	short, cancel := context.WithTimeout(ctx, queueTime)
 	defer cancel()
 	worker, err := s.pools.workers.Wait(short, q.holder, q.class, 1)
 	if err != nil {
-		return s.full(ctx, err,
+		return s.fullAnswer(ctx, err,
 			"All workers that your requests may have are busy. Try again later, or ask for less at once.")
 	}
-	q.enters = true
-	q.keep(worker)
+	q.hasWorker = true
+	q.keepShare(worker)
 	return nil
 }
 
-// full is the answer where somebody waited for a share in vain. err is that of the wait.
-func (s *Server) full(ctx context.Context, err error, text string) error {
+// fullAnswer is the answer where somebody waited for a share in vain. err is that of the wait.
+func (s *Server) fullAnswer(ctx context.Context, err error, text string) error {
 	if ctx.Err() != nil && !errors.Is(err, ratelimit.ErrFull) {
 		return ctx.Err() // the client has gone
 	}
@@ -197,7 +197,7 @@ func (s *Server) full(ctx context.Context, err error, text string) error {
 func (s *Server) newPlaces() *httpserver.Places {
 	return httpserver.NewPlaces(ratelimit.Shared(maxConns), func(source netip.Addr) ratelimit.Class {
 		switch {
-		case s.opts.Behind != "" && s.balancers.has(source):
+		case s.opts.Behind != "" && s.balancers.contains(source):
 			return ratelimit.Proven
 		case source.IsLoopback() || source == ratelimit.Source(netip.IPv6Loopback()) ||
 			s.guard.sources.Has(source, s.now()):

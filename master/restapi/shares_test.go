@@ -68,9 +68,9 @@ func TestBodyCost(t *testing.T) {
 
 	measure := func(media string, body []byte) {
 		before := heap()
-		v, err := kinds()[media].decode(body)
+		v, err := bodyKinds()[media].decode(body)
 		took := heap() - before
-		if cost := kinds()[media].cost(body); took > cost+4096 {
+		if cost := bodyKinds()[media].memoryCost(body); took > cost+4096 {
 			t.Errorf("%s: %d bytes of %.40q… take %d, said were %d (%v)", media, len(body), body, took, cost, err)
 		}
 		runtime.KeepAlive(v)
@@ -91,8 +91,8 @@ func TestBodyCost(t *testing.T) {
 			b.WriteString(pieces[r.IntN(len(pieces))])
 		}
 
-		for media := range kinds() {
-			if _, err := kinds()[media].decode([]byte(b.String())); err == nil {
+		for media := range bodyKinds() {
+			if _, err := bodyKinds()[media].decode([]byte(b.String())); err == nil {
 				measure(media, []byte(b.String()))
 			}
 		}
@@ -249,8 +249,8 @@ func TestFaultsAreQuiet(t *testing.T) {
 	s.log = slog.New(slog.NewTextHandler(&lines, nil))
 	for range 10_000 {
 		r := httptest.NewRequest("POST", "/run", strings.NewReader("[1]"))
-		s.fail(&request{http: r, w: httptest.NewRecorder()}, errors.New("something of the stranger's choice"))
-		s.answer(&request{http: r, w: httptest.NewRecorder(), format: typeYAML}, 200, value.NewMap("x", make(chan int)))
+		s.sendError(&request{http: r, w: httptest.NewRecorder()}, errors.New("something of the stranger's choice"))
+		s.sendAnswer(&request{http: r, w: httptest.NewRecorder(), format: typeYAML}, 200, value.NewMap("x", make(chan int)))
 	}
 	if n := strings.Count(lines.String(), "\n"); n > 250 {
 		t.Errorf("10,000 requests are %d lines", n)
@@ -298,14 +298,14 @@ func TestLife(t *testing.T) {
 				return ctx.Err()
 			}
 		}, time.Now)
-		defer l.close()
+		defer l.stop()
 
 		probes := func(want error) {
 			t.Helper()
 			var wg sync.WaitGroup
 			for range 1000 {
 				wg.Go(func() {
-					if err := l.look(t.Context()); !errors.Is(err, want) {
+					if err := l.awaitSign(t.Context()); !errors.Is(err, want) {
 						t.Errorf("%v, want %v", err, want)
 					}
 				})
@@ -315,7 +315,7 @@ func TestLife(t *testing.T) {
 		}
 
 		probes(nil)
-		time.Sleep(lifeHold - time.Millisecond)
+		time.Sleep(signValidFor - time.Millisecond)
 		probes(nil)
 		if asked != 1 {
 			t.Errorf("%d questions", asked)
@@ -329,13 +329,13 @@ func TestLife(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 
-		if err := l.look(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := l.awaitSign(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("who waits a second: %v", err)
 		}
 
 		began := time.Now()
 		probes(context.DeadlineExceeded)
-		if took := time.Since(began); took > lifeTime || asked != 3 {
+		if took := time.Since(began); took > signTimeout || asked != 3 {
 			t.Errorf("%d questions, the last took %s", asked, took)
 		}
 	})

@@ -25,8 +25,8 @@ func (s *Server) openOIDC(o oidc.Options, cfg *console.Config) (err error) {
 	return nil
 }
 
-// away is the answer where the provider, or a setting, is at fault.
-func (p *pages) away(err error) error {
+// providerFailed is the answer where the provider, or a setting, is at fault.
+func (p *pages) providerFailed(err error) error {
 	p.s.quiet.Warn("a sign-in with the OpenID provider failed", "error", err)
 	return &console.Refusal{
 		Code: http.StatusServiceUnavailable,
@@ -38,7 +38,7 @@ func (p *pages) away(err error) error {
 func (p *pages) BeginSignIn(ctx context.Context, secret string) (string, error) {
 	at, err := p.s.oidc.Begin(ctx, secret)
 	if err != nil {
-		return "", p.away(err)
+		return "", p.providerFailed(err)
 	}
 	return at, nil
 }
@@ -73,7 +73,7 @@ func (p *pages) hasGrant(who oidc.SignIn) bool {
 // finish gets the ID token. Who brings what is not good is counted as with passwords.
 func (p *pages) finish(ctx context.Context, secret string, answer url.Values) (oidc.SignIn, error) {
 	s := p.s
-	g, err := s.guess(ctx, p.q, "", "")
+	g, err := s.startGuess(ctx, p.q, "", "")
 	if err != nil {
 		return oidc.SignIn{}, refusal(err)
 	}
@@ -81,7 +81,7 @@ func (p *pages) finish(ctx context.Context, secret string, answer url.Values) (o
 	who, err := s.oidc.Finish(ctx, secret, answer)
 	switch {
 	case oidc.Refused(err):
-		g.wrong()
+		g.noteWrong()
 		s.quiet.Info("a sign-in with the OpenID provider is refused", "peer", p.q.from, "error", err)
 		s.loginRefused(ctx, "UNKNOWN", "oidc")
 		return who, &console.Refusal{
@@ -89,10 +89,10 @@ func (p *pages) finish(ctx context.Context, secret string, answer url.Values) (o
 			Text: "The provider did not let you in, or the sign-in was too old or not begun in this browser. Try again.",
 		}
 	case err != nil:
-		g.unknown()
-		return who, p.away(err)
+		g.noteUnseen()
+		return who, p.providerFailed(err)
 	}
 
-	g.right()
+	g.noteRight()
 	return who, nil
 }

@@ -22,16 +22,16 @@ import (
 const (
 	socketReady  = "websocket client ready"
 	socketAnswer = "server received message"
-	maxSaid      = 1 << 10 // bytes of a message of the client
+	maxMessage   = 1 << 10 // bytes of a message of the client
 )
 
-// sayings are the messages that a client may send.
-func sayings() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 1} }
+// messageRate are the messages that a client may send.
+func messageRate() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 1} }
 
-// socket streams the master's events to whoever has a good token, in the path or as
+// streamSocket streams the master's events to whoever has a good token, in the path or as
 // with /events, over a WebSocket.
-func socket(s *Server, ctx context.Context, q *request) (any, error) {
-	r, token := q.http, shown(q.http)
+func streamSocket(s *Server, ctx context.Context, q *request) (any, error) {
+	r, token := q.http, shownToken(q.http)
 	if len(q.args) > 0 {
 		token = q.args[0]
 	}
@@ -41,7 +41,7 @@ func socket(s *Server, ctx context.Context, q *request) (any, error) {
 		return nil, err
 	}
 
-	if err := s.prove(ctx, token, q); err != nil {
+	if err := s.proveToken(ctx, token, q); err != nil {
 		return nil, err
 	}
 	if !s.ofThisSite(r) {
@@ -55,7 +55,7 @@ func socket(s *Server, ctx context.Context, q *request) (any, error) {
 		return nil, &failure{http.StatusBadRequest, "This endpoint speaks WebSocket only."}
 	}
 
-	free, err := s.seat(q)
+	free, err := s.takeSeat(q)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +80,8 @@ func socket(s *Server, ctx context.Context, q *request) (any, error) {
 	}
 
 	q.code = http.StatusSwitchingProtocols
-	c.SetReadLimit(maxSaid)
-	s.converse(context.WithoutCancel(ctx), q, c, token, f)
+	c.SetReadLimit(maxMessage)
+	s.serveSocket(context.WithoutCancel(ctx), q, c, token, f)
 	return nil, nil
 }
 
@@ -109,21 +109,21 @@ func (s *Server) ofThisSite(r *http.Request) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
-// converse serves one connection until either side ends it. f is nil for events as they
+// serveSocket serves one connection until either side ends it. f is nil for events as they
 // are.
-func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, token string, f *formatted) {
+func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn, token string, f *formatted) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready := make(chan struct{})
 	var hearing sync.WaitGroup
 	hearing.Go(func() {
 		defer cancel()
-		s.hear(ctx, c, ready)
+		s.answerMessages(ctx, c, ready)
 	})
 	defer hearing.Wait()
 
 	defer func() { _ = c.CloseNow() }()
 	defer cancel()
-	check := time.NewTicker(trust)
+	check := time.NewTicker(trustFor)
 	defer check.Stop()
 
 	for waits := true; waits; {
@@ -135,7 +135,7 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 		case <-s.ending:
 			return
 		case <-check.C:
-			if s.prove(ctx, token, q) != nil {
+			if s.proveToken(ctx, token, q) != nil {
 				return
 			}
 		}
@@ -143,7 +143,7 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 
 	var slow atomic.Bool
 	reader := audience{token: token}
-	r := s.hub.join(s.sees(reader), func() {
+	r := s.hub.addReader(s.viewOf(reader), func() {
 		slow.Store(true)
 		cancel() // ends a write that is stuck
 		s.tooSlow(q)
@@ -151,23 +151,23 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 	if r == nil {
 		return
 	}
-	defer s.hub.leave(r)
+	defer s.hub.removeReader(r)
 
-	r.begun(ctx)
-	if s.tell(ctx, c, socketAnswer) != nil {
+	r.awaitBus(ctx)
+	if s.writeMessage(ctx, c, socketAnswer) != nil {
 		return
 	}
 
-	s.pass(ctx, q, r, reader, func(frame string) bool {
+	s.passEvents(ctx, q, r, reader, func(frame string) bool {
 		_, data, _ := strings.Cut(frame, "\n") // without the line of the tag
 		messages := []string{data}
 		if f != nil {
-			messages = f.take(strings.TrimPrefix(data, "data: "))
+			messages = f.takeEvent(strings.TrimPrefix(data, "data: "))
 		}
 
 		for _, text := range messages {
 			s.sending(q, text)
-			if err := s.tell(ctx, c, text); err != nil {
+			if err := s.writeMessage(ctx, c, text); err != nil {
 				if slow.Load() || errors.Is(err, context.DeadlineExceeded) {
 					s.count.cut.Add(1)
 				}
@@ -179,13 +179,13 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 	})
 }
 
-// hear answers what the client says, until it says too much or is gone. That it is ready
+// answerMessages answers what the client says, until it says too much or is gone. That it is ready
 // is answered when events are read.
-func (s *Server) hear(ctx context.Context, c *websocket.Conn, ready chan<- struct{}) {
+func (s *Server) answerMessages(ctx context.Context, c *websocket.Conn, ready chan<- struct{}) {
 	var said ratelimit.Bucket
 	for {
 		_, text, err := c.Read(ctx)
-		if err != nil || !said.Take(s.now(), sayings(), 1) {
+		if err != nil || !said.Take(s.now(), messageRate(), 1) {
 			return
 		}
 		if ready != nil && string(text) == socketReady {
@@ -194,13 +194,13 @@ func (s *Server) hear(ctx context.Context, c *websocket.Conn, ready chan<- struc
 			continue
 		}
 
-		if s.tell(ctx, c, socketAnswer) != nil {
+		if s.writeMessage(ctx, c, socketAnswer) != nil {
 			return
 		}
 	}
 }
 
-func (s *Server) tell(ctx context.Context, c *websocket.Conn, text string) error {
+func (s *Server) writeMessage(ctx context.Context, c *websocket.Conn, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	return c.Write(ctx, websocket.MessageText, []byte(text))

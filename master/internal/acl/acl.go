@@ -127,7 +127,7 @@ func permitted(perms []any, fun string, args []any, minions []string, resolve Re
 
 			for k, v := range p.All() {
 				target, _ := k.(string)
-				if within(minions, target, resolve) && funAllowed(v, fun, args, pattern.Match) {
+				if allInTarget(minions, target, resolve) && funAllowed(v, fun, args, pattern.Match) {
 					return true
 				}
 			}
@@ -137,9 +137,9 @@ func permitted(perms []any, fun string, args []any, minions []string, resolve Re
 	return false
 }
 
-// within reports whether all minions are in a target; none at all are in no
+// allInTarget reports whether all minions are in a target; none at all are in no
 // target (CVE-2022-22941).
-func within(minions []string, target string, resolve Resolver) bool {
+func allInTarget(minions []string, target string, resolve Resolver) bool {
 	if target == "*" {
 		return true
 	}
@@ -211,7 +211,7 @@ func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 		list = []any{cond}
 	}
 
-	if hidden(args) {
+	if hidesNamed(args) {
 		return false
 	}
 
@@ -220,7 +220,7 @@ func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 		if !ok {
 			continue
 		}
-		if positional(m.List("args"), args) && named(m.Map("kwargs"), kwargs) {
+		if positional(m.List("args"), args) && namedFit(m.Map("kwargs"), kwargs) {
 			return true
 		}
 	}
@@ -233,11 +233,11 @@ func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 // Python: whatever is not ASCII counts as one.
 var keyword = regexp.MustCompile(`^[A-Za-z_\x{80}-\x{10FFFF}][\w.\x{80}-\x{10FFFF}-]*=([^=]|$)`)
 
-// hidden reports whether positional arguments hold named ones, which minions
+// hidesNamed reports whether positional arguments hold named ones, which minions
 // take out of any place (salt/minion.py load_args_and_kwargs): a condition
 // would be held against another argument than the function gets. Salt's clients
 // send named arguments in a map at the end.
-func hidden(args []any) bool {
+func hidesNamed(args []any) bool {
 	return slices.ContainsFunc(args, func(a any) bool {
 		switch a := a.(type) {
 		case string:
@@ -257,27 +257,27 @@ func positional(want, have []any) bool {
 		return false
 	}
 	for i, w := range want {
-		if !fits(w, have[i]) {
+		if !fitsValue(w, have[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-func named(want, have *value.Map) bool {
+func namedFit(want, have *value.Map) bool {
 	for k, w := range want.All() {
 		v, ok := have.GetAny(k)
-		if !ok || !fits(w, v) {
+		if !ok || !fitsValue(w, v) {
 			return false
 		}
 	}
 	return true
 }
 
-func fits(want, have any) bool {
+func fitsValue(want, have any) bool {
 	if want == nil {
 		return true
 	}
 	p, ok := want.(string)
-	return ok && pattern.Match(p, text(have))
+	return ok && pattern.Match(p, pythonText(have))
 }

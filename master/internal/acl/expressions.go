@@ -31,16 +31,16 @@ type Faults struct {
 	List   []Fault
 }
 
-func (f *Faults) add(option, expr string, err error) {
+func (f *Faults) addFault(option, expr string, err error) {
 	if err != nil {
 		f.List = append(f.List, Fault{option, expr, err})
 	}
 }
 
-func (f *Faults) regex(option string, v any) {
+func (f *Faults) checkRegex(option string, v any) {
 	if s, ok := v.(string); ok {
 		_, err := pattern.MatchErr(s, "")
-		f.add(option, s, err)
+		f.addFault(option, s, err)
 	}
 }
 
@@ -66,7 +66,7 @@ func (f *Faults) Publisher(option string, m *value.Map) {
 // and what is granted.
 func (f *Faults) Minions(option string, m *value.Map) {
 	for k, v := range m.All() {
-		f.regex(option, k)
+		f.checkRegex(option, k)
 		f.grants(option, v)
 	}
 }
@@ -75,7 +75,7 @@ func (f *Faults) Minions(option string, m *value.Map) {
 func (f *Faults) Names(option string, list []any) {
 	for _, v := range list {
 		if s, ok := v.(string); ok {
-			f.add(option, s, pattern.ExprErr(s))
+			f.addFault(option, s, pattern.ExprErr(s))
 		}
 	}
 }
@@ -87,16 +87,16 @@ func (f *Faults) grants(option string, v any) {
 		switch g := g.(type) {
 		case string:
 			if !strings.HasPrefix(g, "@") {
-				f.regex(option, g)
+				f.checkRegex(option, g)
 			}
 		case *value.Map:
 			for k, funs := range g.All() {
 				target, isText := k.(string)
 				switch {
 				case target == ReadEvents, target == FireHooks:
-					f.add(option, target, errWord)
+					f.addFault(option, target, errWord)
 				case isText && target != "*" && !strings.HasPrefix(target, "@"):
-					f.add(option, target, f.Target(target))
+					f.addFault(option, target, f.Target(target))
 				}
 
 				f.functions(option, funs)
@@ -112,10 +112,10 @@ func (f *Faults) functions(option string, v any) {
 	}
 
 	for _, e := range list {
-		f.regex(option, e)
+		f.checkRegex(option, e)
 		m, _ := e.(*value.Map)
 		for name, conds := range m.All() {
-			f.regex(option, name)
+			f.checkRegex(option, name)
 			list, ok := conds.([]any)
 			if !ok {
 				list = []any{conds}
@@ -124,10 +124,10 @@ func (f *Faults) functions(option string, v any) {
 			for _, c := range list {
 				cond, _ := c.(*value.Map)
 				for _, p := range cond.List("args") {
-					f.regex(option, p)
+					f.checkRegex(option, p)
 				}
 				for _, p := range cond.Map("kwargs").All() {
-					f.regex(option, p)
+					f.checkRegex(option, p)
 				}
 			}
 		}

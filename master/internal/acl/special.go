@@ -9,9 +9,9 @@ import (
 	"saltern/master/value"
 )
 
-// text writes an argument the way Python's str does, as far as permissions
+// pythonText writes an argument the way Python's str does, as far as permissions
 // can tell.
-func text(v any) string {
+func pythonText(v any) string {
 	switch v := v.(type) {
 	case string:
 		return v
@@ -33,8 +33,8 @@ func text(v any) string {
 	return ""
 }
 
-// Syntax means that a runner or wheel function is not MODULE.FUNCTION.
-func Syntax(fun string) bool {
+// IsMalformed means that a runner or wheel function is not MODULE.FUNCTION.
+func IsMalformed(fun string) bool {
 	mod, f, ok := strings.Cut(fun, ".")
 	return ok && mod != "" && f != "" && !strings.Contains(f, ".")
 }
@@ -46,7 +46,7 @@ func Syntax(fun string) bool {
 // takes those that fit its beginning). Conditions are held against args and kwargs, which must
 // be those that the function will be called with.
 func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool {
-	if !Syntax(fun) {
+	if !IsMalformed(fun) {
 		return false
 	}
 

@@ -49,12 +49,12 @@ func (a Appliance) NewestEverywhere(ctx context.Context) (control.Newest, error)
 // AddRunners adds appliance.status and appliance.course.
 func (a Appliance) AddRunners(t *runner.Table) {
 	t.Add("appliance.status",
-		a.plain("status", func(ctx context.Context) (any, error) { return a.door.Appliance(ctx) }))
-	t.Add("appliance.course", a.plain("course", func(ctx context.Context) (any, error) { return a.door.Course(ctx) }))
+		a.plainRunner("status", func(ctx context.Context) (any, error) { return a.door.Appliance(ctx) }))
+	t.Add("appliance.course", a.plainRunner("course", func(ctx context.Context) (any, error) { return a.door.Course(ctx) }))
 }
 
-// plain is a runner without arguments.
-func (a Appliance) plain(name string, ask func(context.Context) (any, error)) runner.Func {
+// plainRunner is a runner without arguments.
+func (a Appliance) plainRunner(name string, ask func(context.Context) (any, error)) runner.Func {
 	return func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 		given := len(args)
 		for _, k := range named.Keys() {
@@ -79,7 +79,7 @@ func (a Appliance) plain(name string, ask func(context.Context) (any, error)) ru
 			return nil, err
 		}
 
-		return salt(v)
+		return saltValue(v)
 	}
 }
 
@@ -103,7 +103,7 @@ func (a Appliance) Drain(ctx context.Context, node string, end bool) error {
 	if a.door == nil {
 		return ErrNone
 	}
-	return a.door.Drain(ctx, control.Drain{By: by(ctx), Node: node, End: end})
+	return a.door.Drain(ctx, control.Drain{By: byCaller(ctx), Node: node, End: end})
 }
 
 // Restart has a service of a node restarted.
@@ -111,11 +111,11 @@ func (a Appliance) Restart(ctx context.Context, node, service string) error {
 	if a.door == nil {
 		return ErrNone
 	}
-	return a.door.Restart(ctx, control.Restart{By: by(ctx), Node: node, Service: service})
+	return a.door.Restart(ctx, control.Restart{By: byCaller(ctx), Node: node, Service: service})
 }
 
-// by is for whom this is called; nobody known is the master itself, for its reactor.
-func by(ctx context.Context) control.By {
+// byCaller is for whom this is called; nobody known is the master itself, for its reactor.
+func byCaller(ctx context.Context) control.By {
 	who, ok := audit.ActorOf(ctx)
 	if !ok {
 		who = audit.Actor{User: "UNKNOWN", Proof: audit.Unproven, From: audit.Local}
@@ -130,8 +130,8 @@ func by(ctx context.Context) control.By {
 	}
 }
 
-// salt makes a value of Salt's of what can be JSON.
-func salt(v any) (any, error) {
+// saltValue makes a value of Salt's of what can be JSON.
+func saltValue(v any) (any, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("write down what applianced says: %w", err)

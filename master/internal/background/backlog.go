@@ -81,16 +81,16 @@ func (b *Backlog) Put(ctx context.Context, bytes int, do func(ctx context.Contex
 	b.waiting = append(b.waiting, t)
 	if b.stats.Running < b.cfg.Workers {
 		b.stats.Running++
-		b.workers.Go(b.work)
+		b.workers.Go(b.runTasks)
 	}
 
 	return nil
 }
 
-// work does tasks as long as there are any.
-func (b *Backlog) work() {
+// runTasks does tasks as long as there are any.
+func (b *Backlog) runTasks() {
 	for {
-		t, ok := b.next()
+		t, ok := b.nextTask()
 		if !ok {
 			return
 		}
@@ -101,8 +101,8 @@ func (b *Backlog) work() {
 	}
 }
 
-// next takes the task in front. Without one, the worker is over.
-func (b *Backlog) next() (task, bool) {
+// nextTask takes the task in front. Without one, the worker is over.
+func (b *Backlog) nextTask() (task, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || len(b.waiting) == 0 {

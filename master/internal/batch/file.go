@@ -23,14 +23,14 @@ const (
 )
 
 // file is what a file of a batch may hold.
-var file = datafile.Bound{Bytes: maxFile}
+var stateBound = datafile.Bound{Bytes: maxFile}
 
 // errNotOurs means that anybody may have written the state of a batch.
 var errNotOurs = errors.New("it is not the master's or root's, or others can write it")
 
-// read returns the state of a batch. The file proves it: it has to be the master's or
+// readState returns the state of a batch. The file proves it: it has to be the master's or
 // root's.
-func (m *Manager) read(jid string) (*value.Map, error) {
+func (m *Manager) readState(jid string) (*value.Map, error) {
 	dir, err := m.cfg.JobDir(jid)
 	if err != nil {
 		return nil, err
@@ -41,11 +41,11 @@ func (m *Manager) read(jid string) (*value.Map, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !ours(info) {
+	if !onlyOursWrite(info) {
 		return nil, fmt.Errorf("read %s: %w", path, errNotOurs)
 	}
 
-	kept, ok := file.Unpack(packed)
+	kept, ok := stateBound.Unpack(packed)
 	if !ok {
 		return nil, fmt.Errorf("read %s: it holds no state of a batch", path)
 	}
@@ -53,8 +53,8 @@ func (m *Manager) read(jid string) (*value.Map, error) {
 	return kept, nil
 }
 
-// ours reports whether only root and the account of this process can have written a file.
-func ours(info fs.FileInfo) bool {
+// onlyOursWrite reports whether only root and the account of this process can have written a file.
+func onlyOursWrite(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return false
@@ -66,7 +66,7 @@ func ours(info fs.FileInfo) bool {
 	return owned && !othersWrite && (ownGroup || !groupWrites)
 }
 
-func (m *Manager) write(jid string, kept *value.Map) error {
+func (m *Manager) writeState(jid string, kept *value.Map) error {
 	dir, err := m.cfg.JobDir(jid)
 	if err != nil {
 		return err
@@ -74,12 +74,12 @@ func (m *Manager) write(jid string, kept *value.Map) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return file.Write(filepath.Join(dir, stateFile), kept, false)
+	return stateBound.Write(filepath.Join(dir, stateFile), kept, false)
 }
 
-// index lists the batches that have not ended.
-func (m *Manager) index() ([]string, error) {
-	v, err := file.Read(filepath.Join(m.cfg.Dir, indexFile))
+// activeJIDs lists the batches that have not ended.
+func (m *Manager) activeJIDs() ([]string, error) {
+	v, err := stateBound.Read(filepath.Join(m.cfg.Dir, indexFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -87,9 +87,9 @@ func (m *Manager) index() ([]string, error) {
 	return value.NewMap("l", list).Texts("l"), err
 }
 
-// list puts a batch into the index or takes it out.
-func (m *Manager) list(jid string, in bool) error {
-	jids, err := m.index()
+// setActive puts a batch into the index or takes it out.
+func (m *Manager) setActive(jid string, in bool) error {
+	jids, err := m.activeJIDs()
 	if err != nil || slices.Contains(jids, jid) == in {
 		return err
 	}
@@ -99,5 +99,5 @@ func (m *Manager) list(jid string, in bool) error {
 	} else {
 		jids = slices.DeleteFunc(jids, func(s string) bool { return s == jid })
 	}
-	return file.Write(filepath.Join(m.cfg.Dir, indexFile), value.List(jids), false)
+	return stateBound.Write(filepath.Join(m.cfg.Dir, indexFile), value.List(jids), false)
 }

@@ -28,7 +28,7 @@ const (
 )
 
 // every is how often time-outs are looked at.
-const every = 2 * time.Second
+const tickEvery = 2 * time.Second
 
 // Config is what a Manager needs. All fields are required.
 type Config struct {
@@ -79,11 +79,11 @@ type driven struct {
 // NewManager makes a Manager. Run does the work.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, batches: map[string]*driven{}}
-	m.want()
+	m.updateWanted()
 	return m
 }
 
-func (m *Manager) want() {
+func (m *Manager) updateWanted() {
 	ids := map[string]bool{}
 	for jid := range m.batches {
 		ids[jid] = true
@@ -112,16 +112,16 @@ func (m *Manager) Wants(tag string) bool {
 
 // Run adopts the batches that were under way and drives batches until ctx ends.
 func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
-	jids, err := m.index()
+	jids, err := m.activeJIDs()
 	if err != nil {
 		m.cfg.Log.Error("the list of batches cannot be read; those under way are not continued", "error", err)
 	}
 
 	for _, jid := range jids {
-		m.adopt(ctx, jid, true)
+		m.adoptBatch(ctx, jid, true)
 	}
 
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -136,7 +136,7 @@ func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 				m.reconcileAll(ctx)
 			}
 		case <-tick.C:
-			m.late(ctx)
+			m.giveUpLate(ctx)
 		}
 
 		m.adoptWaiting(ctx)
@@ -148,7 +148,7 @@ func (m *Manager) adoptWaiting(ctx context.Context) {
 	for len(m.waiting) > 0 && len(m.batches) < maxActive {
 		jid := m.waiting[0]
 		m.waiting = m.waiting[1:]
-		m.adopt(ctx, jid, true)
+		m.adoptBatch(ctx, jid, true)
 	}
 }
 
@@ -160,7 +160,7 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 		}
 
 		if _, at := b.Active[t[2]]; at {
-			b.Returned(t[2], code(e.Data) > 0, m.cfg.Now())
+			b.Returned(t[2], returnCode(e.Data) > 0, m.cfg.Now())
 			m.advance(ctx, t[1], b)
 		}
 
@@ -190,11 +190,11 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 		m.keepOfTool(jid, state, t[2] == "complete" || t[2] == "halted")
 	case event.BatchDrive: // a tool that leaves the files to the master
 		m.keepOfTool(jid, state, false)
-		m.adopt(ctx, jid, false)
+		m.adoptBatch(ctx, jid, false)
 	case event.BatchAdopt:
-		m.adopt(ctx, jid, false)
+		m.adoptBatch(ctx, jid, false)
 	case event.BatchStop:
-		m.halt(ctx, jid, e.Data.Str("reason"))
+		m.haltBatch(ctx, jid, e.Data.Str("reason"))
 	}
 }
 
@@ -217,23 +217,23 @@ func orderOf(what string, state *value.Map) (o event.Order, asked bool) {
 
 // keepOfTool keeps the state of a batch that a tool drives.
 func (m *Manager) keepOfTool(jid string, state *value.Map, ended bool) {
-	err := m.write(jid, state)
+	err := m.writeState(jid, state)
 	if err == nil {
-		err = m.list(jid, !ended)
+		err = m.setActive(jid, !ended)
 	}
 	if err != nil {
 		m.cfg.Log.Warn("the state of a batch is not kept; batch.status does not show it", "jid", jid, "error", err)
 	}
 }
 
-// adopt begins to drive a batch. Those who got the job before this master died
+// adoptBatch begins to drive a batch. Those who got the job before this master died
 // get their time anew, since nobody could answer meanwhile.
-func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
+func (m *Manager) adoptBatch(ctx context.Context, jid string, again bool) {
 	if m.batches[jid] != nil {
 		return
 	}
 
-	kept, err := m.read(jid)
+	kept, err := m.readState(jid)
 	if errors.Is(err, fs.ErrNotExist) && again {
 		m.forget(jid)
 		return
@@ -241,7 +241,7 @@ func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
 
 	var s *State
 	if err == nil {
-		s, err = read(kept)
+		s, err = parseState(kept)
 	}
 
 	if err != nil {
@@ -261,7 +261,7 @@ func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
 	b := &driven{s, kept}
 	isNew := !again && !slices.Contains(m.waiting, jid)
 	if s.Halted == "" && len(m.batches) >= maxActive {
-		if m.wait(jid) {
+		if m.queueBatch(jid) {
 			if isNew {
 				m.cfg.Adopted(jid, kept)
 			}
@@ -277,8 +277,8 @@ func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
 	}
 
 	m.batches[jid] = b
-	m.want()
-	if err := m.list(jid, true); err != nil {
+	m.updateWanted()
+	if err := m.setActive(jid, true); err != nil {
 		m.cfg.Log.Warn("a batch is not continued after a restart of the master", "jid", jid, "error", err)
 	}
 
@@ -291,9 +291,9 @@ func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
 	m.advance(ctx, jid, b)
 }
 
-// wait has a batch wait for its turn, and reports whether it can. The list of batches
+// queueBatch has a batch wait for its turn, and reports whether it can. The list of batches
 // on the disk has it meanwhile.
-func (m *Manager) wait(jid string) bool {
+func (m *Manager) queueBatch(jid string) bool {
 	if slices.Contains(m.waiting, jid) {
 		return true
 	}
@@ -302,7 +302,7 @@ func (m *Manager) wait(jid string) bool {
 	}
 
 	m.waiting = append(m.waiting, jid)
-	if err := m.list(jid, true); err != nil {
+	if err := m.setActive(jid, true); err != nil {
 		m.cfg.Log.Warn("a batch that waits is not continued after a restart of the master", "jid", jid, "error", err)
 	}
 	m.cfg.Log.Info("batch waits for others to end", "jid", jid, "driven", len(m.batches), "waiting", len(m.waiting))
@@ -319,7 +319,7 @@ func (m *Manager) reconcile(ctx context.Context, jid string, b *driven) {
 	}
 	for id := range b.Active {
 		if ret := rets.Map(id); ret != nil {
-			b.Returned(id, code(ret) > 0, m.cfg.Now())
+			b.Returned(id, returnCode(ret) > 0, m.cfg.Now())
 		}
 	}
 }
@@ -331,12 +331,12 @@ func (m *Manager) reconcileAll(ctx context.Context) {
 	}
 }
 
-// late gives up minions that have not answered in time, and opens slots after
+// giveUpLate gives up minions that have not answered in time, and opens slots after
 // --batch-wait.
-func (m *Manager) late(ctx context.Context) {
+func (m *Manager) giveUpLate(ctx context.Context) {
 	for jid, b := range m.batches {
-		window := time.Duration((number(b.kept, "timeout", 60) +
-			number(b.kept, "gather_job_timeout", 10)) * float64(time.Second))
+		window := time.Duration((numberIn(b.kept, "timeout", 60) +
+			numberIn(b.kept, "gather_job_timeout", 10)) * float64(time.Second))
 		isLate := func(since time.Time) bool { return m.cfg.Now().Sub(since) >= window }
 		for _, since := range b.Active {
 			if isLate(since) {
@@ -365,7 +365,7 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	}
 
 	b.Fill(b.kept, m.cfg.Now())
-	if err := m.write(jid, b.kept); err != nil {
+	if err := m.writeState(jid, b.kept); err != nil {
 		m.cfg.Log.Error("the state of a batch cannot be kept", "jid", jid, "error", err)
 		if len(next) > 0 { // better none than some of them twice
 			b.Halted = "its state cannot be written"
@@ -375,7 +375,7 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	}
 
 	if len(next) > 0 {
-		if err := m.cfg.Publish(ctx, b.load(jid, next)); err != nil {
+		if err := m.cfg.Publish(ctx, b.nextLoad(jid, next)); err != nil {
 			m.cfg.Log.Error("a batch cannot be published to its next minions", "jid", jid, "minions", next,
 				"error", err)
 		}
@@ -384,20 +384,20 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	switch {
 	case b.Halted != "":
 		m.cfg.Log.Error("batch is halted", "jid", jid, "reason", b.Halted, "pending", len(b.Pending))
-		m.tell(jid, b, "halted", "reason", b.Halted, "abandoned_active", b.kept.Map("active").Keys(),
+		m.fireEvent(jid, b, "halted", "reason", b.Halted, "abandoned_active", b.kept.Map("active").Keys(),
 			"abandoned_pending", b.Pending)
 		m.forget(jid)
 	case b.Over():
-		m.tell(jid, b, "complete")
+		m.fireEvent(jid, b, "complete")
 		m.forget(jid)
 	default:
-		m.tell(jid, b, "progress", "total", len(b.kept.List("all_minions")), "active", len(b.Active),
+		m.fireEvent(jid, b, "progress", "total", len(b.kept.List("all_minions")), "active", len(b.Active),
 			"pending", len(b.Pending))
 	}
 }
 
-// load is the job for the next minions.
-func (b *driven) load(jid string, ids []string) *value.Map {
+// nextLoad is the job for the next minions.
+func (b *driven) nextLoad(jid string, ids []string) *value.Map {
 	tgt := value.List(ids)
 	arg := slices.Clone(b.kept.List("arg"))
 	if kw := b.kept.Map("kwargs"); kw.Len() > 0 {
@@ -410,8 +410,8 @@ func (b *driven) load(jid string, ids []string) *value.Map {
 		"jid", jid, "user", b.kept.Str("user"))
 }
 
-// tell fires one of Salt's events (salt/utils/batch_output.py).
-func (m *Manager) tell(jid string, b *driven, what string, more ...any) {
+// fireEvent fires one of Salt's events (salt/utils/batch_output.py).
+func (m *Manager) fireEvent(jid string, b *driven, what string, more ...any) {
 	data := value.NewMap("jid", jid)
 	for _, k := range []string{"fun", "tgt", "tgt_type", "user"} {
 		v, _ := b.kept.Get(k)
@@ -422,7 +422,7 @@ func (m *Manager) tell(jid string, b *driven, what string, more ...any) {
 	data.Set("failed", len(b.Failed))
 	if what != "progress" {
 		data.Set("total_minions", len(b.kept.List("all_minions")))
-		data.Set("duration", seconds(m.cfg.Now())-number(b.kept, "created", seconds(m.cfg.Now())))
+		data.Set("duration", seconds(m.cfg.Now())-numberIn(b.kept, "created", seconds(m.cfg.Now())))
 	}
 
 	for i := 0; i+1 < len(more); i += 2 {
@@ -432,9 +432,9 @@ func (m *Manager) tell(jid string, b *driven, what string, more ...any) {
 	m.cfg.Fire("salt/batch/"+jid+"/"+what, data)
 }
 
-// halt stops a batch at the wish of the runner batch.stop: who has the job goes
+// haltBatch stops a batch at the wish of the runner batch.stop: who has the job goes
 // on. A tool that drives the batch itself hears the event.
-func (m *Manager) halt(ctx context.Context, jid, reason string) {
+func (m *Manager) haltBatch(ctx context.Context, jid, reason string) {
 	reason = cmp.Or(reason, "stop")
 	if b := m.batches[jid]; b != nil {
 		b.Halted = reason
@@ -442,12 +442,12 @@ func (m *Manager) halt(ctx context.Context, jid, reason string) {
 		return
 	}
 
-	kept, err := m.read(jid)
+	kept, err := m.readState(jid)
 	if err != nil || kept.Bool("halted") {
 		return
 	}
 
-	s, err := read(kept)
+	s, err := parseState(kept)
 	if err != nil || s.Over() {
 		return
 	}
@@ -460,14 +460,14 @@ func (m *Manager) halt(ctx context.Context, jid, reason string) {
 func (m *Manager) forget(jid string) {
 	delete(m.batches, jid)
 	m.waiting = slices.DeleteFunc(m.waiting, func(w string) bool { return w == jid })
-	m.want()
-	if err := m.list(jid, false); err != nil {
+	m.updateWanted()
+	if err := m.setActive(jid, false); err != nil {
 		m.cfg.Log.Warn("the list of batches cannot be written", "jid", jid, "error", err)
 	}
 }
 
-// code is the return code of a return; of a compound job the highest.
-func code(ret *value.Map) int64 {
+// returnCode is the return code of a return; of a compound job the highest.
+func returnCode(ret *value.Map) int64 {
 	if n, ok := ret.Int("retcode"); ok {
 		return n
 	}

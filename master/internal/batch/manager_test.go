@@ -82,7 +82,7 @@ func (w *world) handOver(more ...any) {
 	if w.sends {
 		data.Set("key", userKey)
 		data.Set("state", kept)
-	} else if err := w.m.write(jid, kept); err != nil {
+	} else if err := w.m.writeState(jid, kept); err != nil {
 		w.t.Fatal(err)
 	}
 
@@ -130,7 +130,7 @@ func (w *world) want(published, fired string) {
 // was halted.
 func (w *world) kept() string {
 	w.t.Helper()
-	k, err := w.m.read(jid)
+	k, err := w.m.readState(jid)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func (w *world) kept() string {
 		len(k.List("pending")), k.Str("halted_reason"))
 }
 
-func (w *world) listed() bool { l, _ := w.m.index(); return slices.Contains(l, jid) }
+func (w *world) listed() bool { l, _ := w.m.activeJIDs(); return slices.Contains(l, jid) }
 
 func TestManagerDrivesABatch(t *testing.T) {
 	for _, sends := range []bool{false, true} {
@@ -164,7 +164,7 @@ func drivesABatch(t *testing.T, sends bool) {
 	w.ret("zz", 0) // nobody of the batch
 	w.now = w.now.Add(16 * time.Second)
 	w.returns.Set("d", value.NewMap("return", 1, "retcode", 1)) // its event was lost
-	w.m.late(t.Context())
+	w.m.giveUpLate(t.Context())
 	w.want("e", "progress")
 
 	if got := w.kept(); got != "3/1/1/0 " {
@@ -199,7 +199,7 @@ func TestManagerGoesOn(t *testing.T) {
 	cancel()
 	w.m.Run(ctx, nil)
 	w.want("d", "progress")
-	w.m.late(t.Context())
+	w.m.giveUpLate(t.Context())
 	w.want("", "")
 
 	if got := w.kept(); got != "2/0/2/1 " {
@@ -249,7 +249,7 @@ func TestManagerHalts(t *testing.T) {
 		w.ret("a", 0)
 		w.want("", "progress")
 		w.now = w.now.Add(4 * time.Second)
-		w.m.late(t.Context())
+		w.m.giveUpLate(t.Context())
 		w.want("c", "progress")
 	})
 
@@ -260,10 +260,10 @@ func TestManagerHalts(t *testing.T) {
 		w.ret("a", 0)
 		w.want("c", "progress")
 		w.now = w.now.Add(time.Minute)
-		w.m.late(t.Context())
+		w.m.giveUpLate(t.Context())
 		w.want("d,e", "progress")
 		w.now = w.now.Add(time.Minute)
-		w.m.late(t.Context())
+		w.m.giveUpLate(t.Context())
 		w.want("", "complete")
 
 		if got := w.kept(); got != "1/4/0/0 " {
@@ -323,7 +323,7 @@ func TestBatchWaitsForItsTurn(t *testing.T) {
 			if dies {
 				w.again()
 				w.crowd()
-				w.m.adopt(t.Context(), jid, true)
+				w.m.adoptBatch(t.Context(), jid, true)
 			}
 
 			w.m.adoptWaiting(t.Context())

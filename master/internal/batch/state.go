@@ -43,7 +43,7 @@ func (b *State) Returned(id string, bad bool, now time.Time) {
 	}
 	delete(b.Active, id)
 	b.Done[id] = true
-	b.close(now)
+	b.closeSlot(now)
 	if b.Failhard && bad {
 		b.Halted = "failhard"
 	}
@@ -56,10 +56,10 @@ func (b *State) TimedOut(id string, now time.Time) {
 	}
 	delete(b.Active, id)
 	b.Failed[id] = "timeout"
-	b.close(now)
+	b.closeSlot(now)
 }
 
-func (b *State) close(now time.Time) {
+func (b *State) closeSlot(now time.Time) {
 	if b.Wait > 0 {
 		b.Closed = append(b.Closed, now.Add(b.Wait))
 	}
@@ -135,23 +135,23 @@ func (b *State) Fill(m *value.Map, now time.Time) {
 	}
 }
 
-// read makes a State of the map that Salt keeps of a batch.
-func read(m *value.Map) (*State, error) {
+// parseState makes a State of the map that Salt keeps of a batch.
+func parseState(m *value.Map) (*State, error) {
 	size, ok := m.Int("batch_size")
 	if !ok || size < 1 {
 		return nil, fmt.Errorf("it has no batch_size")
 	}
 
 	b := New(m.Texts("pending"), int(size))
-	b.Wait, b.Failhard = time.Duration(number(m, "batch_wait", 0)*float64(time.Second)), m.Bool("failhard")
+	b.Wait, b.Failhard = time.Duration(numberIn(m, "batch_wait", 0)*float64(time.Second)), m.Bool("failhard")
 	for k := range m.Map("active").All() {
 		id, _ := k.(string)
-		at := number(m.Map("active"), id, 0)
+		at := numberIn(m.Map("active"), id, 0)
 		b.Active[id] = time.UnixMicro(int64(at * 1e6))
 	}
 
 	for _, v := range m.List("wait") {
-		b.Closed = append(b.Closed, time.UnixMicro(int64(number(value.NewMap("t", v), "t", 0)*1e6)))
+		b.Closed = append(b.Closed, time.UnixMicro(int64(numberIn(value.NewMap("t", v), "t", 0)*1e6)))
 	}
 
 	for k := range m.Map("done").All() {
@@ -171,8 +171,8 @@ func read(m *value.Map) (*State, error) {
 	return b, nil
 }
 
-// number is a number of the map, def when there is none.
-func number(m *value.Map, key string, def float64) float64 {
+// numberIn is a number of the map, def when there is none.
+func numberIn(m *value.Map, key string, def float64) float64 {
 	v, _ := m.Get(key)
 	switch v := v.(type) {
 	case int64:

@@ -89,15 +89,15 @@ type Config struct {
 
 // Authenticator checks callers. It is safe for concurrent use.
 type Authenticator struct {
-	cfg     Config
-	logins  *ratelimit.Pool[culprit]     // external systems are slow: bound them
-	people  ratelimit.Lately[culprit]    // users who proved themselves, each at an address
-	sources ratelimit.Lately[netip.Addr] // where somebody did
-	count   loginCounters
-	ending  context.Context // ends with the master
-	end     context.CancelFunc
-	mu      sync.Mutex
-	worst   time.Duration
+	cfg          Config
+	logins       *ratelimit.Pool[culprit]     // external systems are slow: bound them
+	people       ratelimit.Lately[culprit]    // users who proved themselves, each at an address
+	sources      ratelimit.Lately[netip.Addr] // where somebody did
+	counters     loginCounters
+	ending       context.Context // ends with the master
+	end          context.CancelFunc
+	mu           sync.Mutex
+	slowestCheck time.Duration
 }
 
 // New makes an Authenticator.
@@ -105,7 +105,7 @@ func New(cfg Config) *Authenticator {
 	if cfg.Here == nil {
 		cfg.Here = Here
 	}
-	a := &Authenticator{cfg: cfg, logins: ratelimit.NewPool[culprit](loginsAtWork, loginsInLine), worst: cfg.FailDelay}
+	a := &Authenticator{cfg: cfg, logins: ratelimit.NewPool[culprit](loginsAtWork, loginsInLine), slowestCheck: cfg.FailDelay}
 	a.ending, a.end = context.WithCancel(context.Background())
 	return a
 }
@@ -218,12 +218,12 @@ func (a *Authenticator) tokenOf(token string) (Token, grant, bool) {
 	if !ok {
 		return Token{}, grant{}, false
 	}
-	g := a.ofToken(section, t)
+	g := a.grantOfToken(section, t)
 	return t, g, a.grants(g)
 }
 
-// ofToken is what the owner of a token is granted.
-func (a *Authenticator) ofToken(section *value.Map, t Token) grant {
+// grantOfToken is what the owner of a token is granted.
+func (a *Authenticator) grantOfToken(section *value.Map, t Token) grant {
 	if a.cfg.KeepACL {
 		return a.grantOf(section, t.Name, t.Groups, t.Permissions)
 	}
@@ -275,7 +275,7 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from n
 		shown = name
 	}
 
-	proven, err := a.login(ctx, attempt{system, name, creds.Str("password"), from, false})
+	proven, err := a.logIn(ctx, login{system, name, creds.Str("password"), from, false})
 	if errors.Is(err, ErrBusy) {
 		return Caller{}, Busy()
 	}
@@ -317,7 +317,7 @@ func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 
 	user, named := load.Get("user")
 	name, _ := user.(string)
-	owner, known := a.owner(key)
+	owner, known := a.ownerOfKey(key)
 	super := known && (owner == "root" || owner == a.cfg.User || owner == a.cfg.Running)
 	switch sudo, isSudo := strings.CutPrefix(name, "sudo_"); {
 	case !named && super:
@@ -330,7 +330,7 @@ func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 	case name != "" && super:
 		// The superuser's key may be used under any name.
 		return Caller{Kind: "user", Name: name, All: true}, nil
-	case known && name != "" && a.owns(name, key):
+	case known && name != "" && a.ownsKey(name, key):
 		return a.restricted(name, denied)
 	}
 
@@ -338,8 +338,8 @@ func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 	return Caller{}, denied
 }
 
-// owner compares a key with all known ones, in constant time each.
-func (a *Authenticator) owner(key string) (string, bool) {
+// ownerOfKey compares a key with all known ones, in constant time each.
+func (a *Authenticator) ownerOfKey(key string) (string, bool) {
 	found, ok := "", false
 	for user, k := range a.cfg.UserKeys {
 		if k != "" && subtle.ConstantTimeCompare([]byte(k), []byte(key)) == 1 {
@@ -354,7 +354,7 @@ func (a *Authenticator) owner(key string) (string, bool) {
 // their bearer may do.
 func (a *Authenticator) Knows(key, token, said string) bool {
 	if key != "" {
-		if _, ok := a.owner(key); ok {
+		if _, ok := a.ownerOfKey(key); ok {
 			return true
 		}
 	}
@@ -373,7 +373,7 @@ func (a *Authenticator) Knows(key, token, said string) bool {
 	return err == nil
 }
 
-func (a *Authenticator) owns(user, key string) bool {
+func (a *Authenticator) ownsKey(user, key string) bool {
 	k := a.cfg.UserKeys[user]
 	return k != "" && subtle.ConstantTimeCompare([]byte(k), []byte(key)) == 1
 }
@@ -418,7 +418,7 @@ const RightsField = "saltern_rights"
 // beside the empty text an [Unanswered].
 func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from netip.Addr) (any, error) {
 	system, user := load.Str("eauth"), load.Str("username")
-	proven, err := a.login(ctx, attempt{system, user, load.Str("password"), a.countsAt(from), true})
+	proven, err := a.logIn(ctx, login{system, user, load.Str("password"), a.countsAt(from), true})
 	if errors.Is(err, ErrBusy) {
 		return nil, err
 	}
@@ -456,7 +456,7 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 	}
 
 	section, _ := a.section(system)
-	return a.describe(t, a.ofToken(section, t)), nil
+	return a.describe(t, a.grantOfToken(section, t)), nil
 }
 
 // describe is a token as clients see it.

@@ -20,7 +20,7 @@ func flooded(t *testing.T) (login func(user, password, from string) error, a *Au
 	start := time.Now()
 	a = newTest(t, &start)
 	a.cfg.Now, a.cfg.Here = time.Now, func(from netip.Addr) bool { return !from.IsValid() }
-	a.cfg.FailDelay, a.worst = time.Second, time.Second
+	a.cfg.FailDelay, a.slowestCheck = time.Second, time.Second
 	a.cfg.Backends["sharedsecret"] = func(ctx context.Context, _, password string) (Verdict, error) {
 		_ = pause.For(ctx, 50*time.Millisecond) // a directory
 		return Verdict{OK: password == "right"}, nil

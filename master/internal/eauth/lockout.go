@@ -113,9 +113,9 @@ func NewLockout(most int, lock time.Duration, tell func(Locked)) *Lockout {
 	}
 }
 
-// who names a pair. Other spellings of a name, which a directory takes for the same user,
+// culpritOf names a pair. Other spellings of a name, which a directory takes for the same user,
 // are the same user.
-func who(system, user string, from netip.Addr) culprit {
+func culpritOf(system, user string, from netip.Addr) culprit {
 	return culprit{system, username.Fold(user), ratelimit.Source(from)}
 }
 
@@ -127,7 +127,7 @@ func (l *Lockout) Refuses(system, user string, from netip.Addr, now time.Time) b
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[who(system, user, from)]
+	e := l.entries[culpritOf(system, user, from)]
 	if e == nil || !now.Before(e.Value.(*attempts).locked) {
 		return false
 	}
@@ -140,16 +140,16 @@ func (l *Lockout) Wrong(system, user string, from netip.Addr, now time.Time) {
 	if l == nil || l.most == 0 || !from.IsValid() {
 		return
 	}
-	if locked, ok := l.count(who(system, user, from), now); ok && l.tell != nil {
+	if locked, ok := l.countWrong(culpritOf(system, user, from), now); ok && l.tell != nil {
 		locked.User = strings.ToValidUTF8(user[:min(len(user), maxUser)], "")
 		l.tell(locked)
 	}
 }
 
-func (l *Lockout) count(c culprit, now time.Time) (Locked, bool) {
+func (l *Lockout) countWrong(c culprit, now time.Time) (Locked, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.entry(c)
+	a := l.entryFor(c)
 	if now.Sub(a.last) >= l.lock {
 		a.wrong, a.locked = 0, time.Time{}
 	}
@@ -169,7 +169,7 @@ func (l *Lockout) Right(system, user string, from netip.Addr) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c := who(system, user, from); l.entries[c] != nil {
+	if c := culpritOf(system, user, from); l.entries[c] != nil {
 		l.order.Remove(l.entries[c])
 		delete(l.entries, c)
 	}
@@ -184,7 +184,7 @@ func (l *Lockout) Adopt(event *value.Map, now time.Time) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.entry(who(k.System, k.User, k.From))
+	a := l.entryFor(culpritOf(k.System, k.User, k.From))
 	a.wrong, a.last = max(a.wrong, l.most), now
 	if until := now.Add(l.lock); k.Until.After(until) {
 		k.Until = until
@@ -192,22 +192,22 @@ func (l *Lockout) Adopt(event *value.Map, now time.Time) {
 	a.locked = k.Until
 }
 
-// entry returns what is known of a pair, and makes room for it. The caller holds mu.
-func (l *Lockout) entry(c culprit) *attempts {
+// entryFor returns what is known of a pair, and makes room for it. The caller holds mu.
+func (l *Lockout) entryFor(c culprit) *attempts {
 	if e := l.entries[c]; e != nil {
 		l.order.MoveToFront(e)
 		return e.Value.(*attempts)
 	}
 	if len(l.entries) >= maxCulprits {
-		l.evict()
+		l.evictOne()
 	}
 	a := &attempts{who: c}
 	l.entries[c] = l.order.PushFront(a)
 	return a
 }
 
-// evict forgets one pair. The caller holds mu.
-func (l *Lockout) evict() {
+// evictOne forgets one pair. The caller holds mu.
+func (l *Lockout) evictOne() {
 	gone := l.order.Back()
 	for e, n := gone, 0; e != nil && n < 64; e, n = e.Prev(), n+1 {
 		if e.Value.(*attempts).locked.IsZero() {

@@ -196,7 +196,7 @@ func TestFaultsAreNoGuesses(t *testing.T) {
 		return Verdict{}, errors.New("away")
 	}
 
-	a.worst = 0
+	a.slowestCheck = 0
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // refusals wait otherwise
 	for range 5 {
@@ -204,8 +204,8 @@ func TestFaultsAreNoGuesses(t *testing.T) {
 			value.NewMap("eauth", "sharedsecret", "username", "ann", "password", "x"), near)
 	}
 
-	if s := a.Stats(); s.Wrong != 0 || s.Lockout.Locks != 0 || a.worst != 0 {
-		t.Errorf("%+v, refusals take %v", s, a.worst)
+	if s := a.Stats(); s.Wrong != 0 || s.Lockout.Locks != 0 || a.slowestCheck != 0 {
+		t.Errorf("%+v, refusals take %v", s, a.slowestCheck)
 	}
 }
 

@@ -51,8 +51,8 @@ func (u *Unanswered) Error() string {
 
 func (u *Unanswered) Unwrap() error { return u.Err }
 
-// attempt is a log-in by name and password.
-type attempt struct {
+// login is a log-in by name and password.
+type login struct {
 	system, user, password string
 	from                   netip.Addr // not valid: of nobody in particular
 	forToken               bool       // a token is wanted
@@ -78,11 +78,11 @@ type Stats struct {
 // Stats counts.
 func (a *Authenticator) Stats() Stats {
 	s := Stats{
-		Right:     a.count.right.Load(),
-		Wrong:     a.count.wrong.Load(),
-		Ungranted: a.count.ungranted.Load(),
-		Faults:    a.count.faults.Load(),
-		Busy:      a.count.busy.Load(),
+		Right:     a.counters.right.Load(),
+		Wrong:     a.counters.wrong.Load(),
+		Ungranted: a.counters.ungranted.Load(),
+		Faults:    a.counters.faults.Load(),
+		Busy:      a.counters.busy.Load(),
 		Waiting:   a.logins.Waiting(),
 	}
 
@@ -104,17 +104,17 @@ type proven struct {
 	groups []string
 }
 
-// login checks a name and a password. The error is [ErrBusy], errWrong or an [Unanswered].
-func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
+// logIn checks a name and a password. The error is [ErrBusy], errWrong or an [Unanswered].
+func (a *Authenticator) logIn(ctx context.Context, t login) (proven, error) {
 	section, ok := a.section(t.system)
 	if !ok {
 		a.cfg.Log.Warn("external authentication system is not enabled", "eauth", t.system)
 		return proven{}, errWrong
 	}
 
-	turn, err := a.turn(ctx, t)
+	turn, err := a.waitTurn(ctx, t)
 	if err != nil {
-		a.count.busy.Add(1)
+		a.counters.busy.Add(1)
 		a.cfg.Log.Warn("too many log-ins at once; one is sent away", "eauth", t.system, "peer", t.from)
 		return proven{}, ErrBusy
 	}
@@ -126,25 +126,25 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 	}
 
 	start := a.cfg.Now()
-	v, err := a.ask(ctx, t.system, t.user, t.password)
+	v, err := a.askSystem(ctx, t.system, t.user, t.password)
 	switch {
 	case err != nil:
-		a.count.faults.Add(1)
+		a.counters.faults.Add(1)
 		a.cfg.Log.Warn("external authentication failed to answer; nobody has looked at the password",
 			"eauth", t.system, "user", t.user, "peer", t.from, "error", err)
 	case v.OK:
 		typed := t.user
 		t.user = cmp.Or(v.Name, t.user)
-		g := a.grantOf(section, t.user, v.Groups, a.ofModule(ctx, t, v.Permissions))
+		g := a.grantOf(section, t.user, v.Groups, a.askModule(ctx, t, v.Permissions))
 		lasting := g
 		if t.forToken && !a.cfg.KeepACL { // what was said ends with the log-in
 			lasting = a.grantOf(section, t.user, v.Groups, nil)
 		}
 
 		if a.grants(lasting) {
-			a.count.right.Add(1)
+			a.counters.right.Add(1)
 			a.cfg.Lockout.Right(t.system, typed, t.from)
-			a.people.Note(who(t.system, typed, t.from), start)
+			a.people.Note(culpritOf(t.system, typed, t.from), start)
 			a.sources.Note(ratelimit.Source(t.from), start)
 			return proven{grant: g, name: t.user, groups: v.Groups}, nil
 		}
@@ -152,7 +152,7 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 		// He must not learn that the password was right, and a right password locks nobody
 		// out: it counts neither as wrong nor as right. That a lock would come later does not
 		// show, since a refusal for a lock takes as long as any other.
-		a.count.ungranted.Add(1)
+		a.counters.ungranted.Add(1)
 		why := "external_auth grants this account nothing"
 		if a.grants(g) {
 			why = "a token of this account would permit nothing: set keep_acl_in_token: True"
@@ -161,11 +161,11 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 		a.cfg.Log.Warn("a log-in is refused as if the password were wrong", "because", why, "eauth",
 			t.system, "user", t.user, "peer", t.from)
 	default:
-		a.count.wrong.Add(1)
+		a.counters.wrong.Add(1)
 		a.cfg.Lockout.Wrong(t.system, t.user, t.from, a.cfg.Now())
 	}
 
-	a.delay(ctx, a.cfg.Now().Sub(start), err == nil)
+	a.delayRefusal(ctx, a.cfg.Now().Sub(start), err == nil)
 	if err != nil {
 		return proven{}, &Unanswered{System: t.system, Err: err}
 	}
@@ -173,9 +173,9 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (proven, error) {
 	return proven{}, errWrong
 }
 
-// turn waits until a log-in may be checked, and no longer than somebody waits for its answer.
+// waitTurn waits until a log-in may be checked, and no longer than somebody waits for its answer.
 // The turn must be released.
-func (a *Authenticator) turn(ctx context.Context, t attempt) (*ratelimit.Share[culprit], error) {
+func (a *Authenticator) waitTurn(ctx context.Context, t login) (*ratelimit.Share[culprit], error) {
 	ctx, left := request.WhileAsked(ctx)
 	defer left()
 	ctx, cancel := context.WithTimeout(ctx, loginWait)
@@ -185,7 +185,7 @@ func (a *Authenticator) turn(ctx context.Context, t attempt) (*ratelimit.Share[c
 
 	now := a.cfg.Now()
 	source := ratelimit.Source(t.from)
-	person := who(t.system, t.user, t.from)
+	person := culpritOf(t.system, t.user, t.from)
 	switch {
 	case a.people.Has(person, now):
 		return a.logins.Wait(ctx, person, ratelimit.Proven, 1)
@@ -196,9 +196,9 @@ func (a *Authenticator) turn(ctx context.Context, t attempt) (*ratelimit.Share[c
 	return a.logins.Wait(ctx, culprit{from: source}, ratelimit.Stranger, 1)
 }
 
-// ofModule asks the module in eauth_acl_module, which then counts in the place of the
+// askModule asks the module in eauth_acl_module, which then counts in the place of the
 // system's own. One that fails says nothing, as in Salt (LoadAuth.__get_acl).
-func (a *Authenticator) ofModule(ctx context.Context, t attempt, own []any) []any {
+func (a *Authenticator) askModule(ctx context.Context, t login, own []any) []any {
 	if a.cfg.Module == nil {
 		return own
 	}
@@ -210,7 +210,7 @@ func (a *Authenticator) ofModule(ctx context.Context, t attempt, own []any) []an
 	return permissions
 }
 
-func (a *Authenticator) lockedOut(t attempt) bool {
+func (a *Authenticator) lockedOut(t login) bool {
 	if !a.cfg.Lockout.Refuses(t.system, t.user, t.from, a.cfg.Now()) {
 		return false
 	}
@@ -219,9 +219,9 @@ func (a *Authenticator) lockedOut(t attempt) bool {
 }
 
 // refuseSlowly takes the time of a wrong password.
-func (a *Authenticator) refuseSlowly(ctx context.Context) { a.delay(ctx, 0, false) }
+func (a *Authenticator) refuseSlowly(ctx context.Context) { a.delayRefusal(ctx, 0, false) }
 
-func (a *Authenticator) ask(ctx context.Context, system, user, password string) (Verdict, error) {
+func (a *Authenticator) askSystem(ctx context.Context, system, user, password string) (Verdict, error) {
 	if b, ok := a.cfg.Backends[system]; ok {
 		return b(ctx, user, password)
 	}
@@ -231,16 +231,16 @@ func (a *Authenticator) ask(ctx context.Context, system, user, password string) 
 	return Verdict{}, fmt.Errorf("no backend for external_auth %q", system)
 }
 
-// delay makes all refusals take about the same time, whatever was wrong
+// delayRefusal makes all refusals take about the same time, whatever was wrong
 // (salt/auth/__init__.py time_auth). A system that did not answer is no measure: what
 // comes after an outage would be slow for good.
-func (a *Authenticator) delay(ctx context.Context, took time.Duration, answered bool) {
+func (a *Authenticator) delayRefusal(ctx context.Context, took time.Duration, answered bool) {
 	a.mu.Lock()
 	if answered {
-		a.worst = max(a.worst, took)
+		a.slowestCheck = max(a.slowestCheck, took)
 	}
 
-	worst := a.worst
+	worst := a.slowestCheck
 	a.mu.Unlock()
 	if worst <= 0 {
 		return

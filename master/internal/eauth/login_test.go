@@ -18,7 +18,7 @@ import (
 // system of his log-in hangs; log and error tell the two apart, and name the cause.
 func TestUnansweredIsNoWrongPassword(t *testing.T) {
 	a := ungranted(t, nil)
-	a.worst = 0
+	a.slowestCheck = 0
 	var lines logged.Buffer
 	a.cfg.Log = slog.New(slog.NewTextHandler(&lines, nil))
 	a.cfg.Backends["dir"] = func(_ context.Context, _, password string) (Verdict, error) {

@@ -67,14 +67,14 @@ func NewPython(pythons []string, configFile, layer string) *Python {
 		layer: layer,
 		turns: make(chan struct{}, maxPythons),
 	}
-	p.cleaner = time.AfterFunc(idleTime, func() { p.drop(time.Now().Add(-idleTime)) })
+	p.cleaner = time.AfterFunc(idleTime, func() { p.endIdle(time.Now().Add(-idleTime)) })
 	return p
 }
 
 // Login proves a name and a password. The permissions are those of the module, if it has
 // any of its own ("acl"), or of the module in eauth_acl_module.
 func (p *Python) Login(ctx context.Context, system, user, password string) (Verdict, error) {
-	m, err := p.ask(ctx, "login", system, user, password)
+	m, err := p.askPython(ctx, "login", system, user, password)
 	if err != nil {
 		return Verdict{}, fmt.Errorf("ask external_auth %q: %w", system, err)
 	}
@@ -84,12 +84,12 @@ func (p *Python) Login(ctx context.Context, system, user, password string) (Verd
 // Permissions are what the module in eauth_acl_module permits somebody whose password was
 // proven elsewhere; nil if it says nothing of him.
 func (p *Python) Permissions(ctx context.Context, system, user, password string) ([]any, error) {
-	m, err := p.ask(ctx, "acl", system, user, password)
+	m, err := p.askPython(ctx, "acl", system, user, password)
 	return m.List("acl"), err
 }
 
-// ask has one Python answer.
-func (p *Python) ask(ctx context.Context, what, system, user, password string) (*value.Map, error) {
+// askPython has one Python answer.
+func (p *Python) askPython(ctx context.Context, what, system, user, password string) (*value.Map, error) {
 	select {
 	case p.turns <- struct{}{}:
 		defer func() { <-p.turns }()
@@ -97,7 +97,7 @@ func (p *Python) ask(ctx context.Context, what, system, user, password string) (
 		return nil, ctx.Err()
 	}
 
-	w, err := p.take(ctx)
+	w, err := p.takeWorker(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (p *Python) ask(ctx context.Context, what, system, user, password string) (
 	}
 
 	w.served++
-	p.put(w)
+	p.keepIdle(w)
 	if text := m.Str("error"); text != "" {
 		return nil, errors.New(text)
 	}
@@ -119,11 +119,11 @@ func (p *Python) ask(ctx context.Context, what, system, user, password string) (
 	return m, nil
 }
 
-// take gives the Python that was used last, or a new one.
-func (p *Python) take(ctx context.Context) (worker, error) {
+// takeWorker gives the Python that was used last, or a new one.
+func (p *Python) takeWorker(ctx context.Context) (worker, error) {
 	layer := pyrunner.Layer(p.layer)
 	for {
-		w, ok := p.pop()
+		w, ok := p.popIdle()
 		if !ok {
 			break
 		}
@@ -144,7 +144,7 @@ func (p *Python) take(ctx context.Context) (worker, error) {
 	return worker{kept: k, layer: layer}, err
 }
 
-func (p *Python) pop() (w worker, ok bool) {
+func (p *Python) popIdle() (w worker, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(p.idle)
@@ -155,8 +155,8 @@ func (p *Python) pop() (w worker, ok bool) {
 	return w, true
 }
 
-// put keeps a Python for the next log-in.
-func (p *Python) put(w worker) {
+// keepIdle keeps a Python for the next log-in.
+func (p *Python) keepIdle(w worker) {
 	w.used = time.Now()
 	p.mu.Lock()
 	closed := p.closed
@@ -170,8 +170,8 @@ func (p *Python) put(w worker) {
 	}
 }
 
-// drop ends those that were not used since.
-func (p *Python) drop(since time.Time) {
+// endIdle ends those that were not used since.
+func (p *Python) endIdle(since time.Time) {
 	p.mu.Lock()
 	var old, young []worker
 	for _, w := range p.idle {
@@ -199,5 +199,5 @@ func (p *Python) Close() {
 	p.closed = true
 	p.mu.Unlock()
 	p.cleaner.Stop()
-	p.drop(time.Now().Add(time.Hour))
+	p.endIdle(time.Now().Add(time.Hour))
 }

@@ -160,7 +160,7 @@ func TestKeptPython(t *testing.T) {
 	}
 
 	last := login("ann")
-	p.drop(time.Now())
+	p.endIdle(time.Now())
 	if n, err := strconv.Atoi(last); err != nil || syscall.Kill(n, 0) == nil || len(p.idle) > 0 {
 		t.Errorf("%s is still there, %d are kept", last, len(p.idle))
 	}

@@ -23,8 +23,8 @@ type tokenLimit struct {
 	most  int // 0: any number
 	ended atomic.Uint64
 
-	mu sync.Mutex
-	of map[owner][]given // the oldest first
+	mu      sync.Mutex
+	byOwner map[owner][]given // the oldest first
 }
 
 // owner is a user of an external system.
@@ -45,27 +45,27 @@ func (t *Tokens) Limit(most int) {
 	t.limit.most = max(most, 0)
 }
 
-// add notes a token that was made, and returns those that end by it. gone reports whether a
+// addToken notes a token that was made, and returns those that end by it. gone reports whether a
 // token has ended by itself. It is asked about all tokens of the user once for each tenth of
 // the bound, so that a log-in looks at few files; until then he has a tenth more.
-func (l *tokenLimit) add(who owner, g given, gone func(token string) bool) (ending []given) {
+func (l *tokenLimit) addToken(who owner, g given, gone func(token string) bool) (ending []given) {
 	if l.most == 0 {
 		return nil
 	}
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of == nil {
-		l.of = map[owner][]given{}
+	if l.byOwner == nil {
+		l.byOwner = map[owner][]given{}
 	}
 
-	l.of[who] = append(l.of[who], g)
-	if len(l.of[who]) <= l.most+l.most/10 {
+	l.byOwner[who] = append(l.byOwner[who], g)
+	if len(l.byOwner[who]) <= l.most+l.most/10 {
 		return nil
 	}
 
-	l.of[who] = slices.DeleteFunc(l.of[who], func(g given) bool { return gone(g.token) })
-	return l.cut(who)
+	l.byOwner[who] = slices.DeleteFunc(l.byOwner[who], func(g given) bool { return gone(g.token) })
+	return l.cutOldest(who)
 }
 
 // replace takes what the folder held at since in the place of what was known of older
@@ -77,7 +77,7 @@ func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending [
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for who, list := range l.of {
+	for who, list := range l.byOwner {
 		for _, g := range list {
 			known := slices.ContainsFunc(found[who], func(f given) bool { return f.token == g.token })
 			if !g.start.Before(since) && !known { // made while the folder was read
@@ -86,26 +86,26 @@ func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending [
 		}
 	}
 
-	l.of = found
-	for who, list := range l.of {
+	l.byOwner = found
+	for who, list := range l.byOwner {
 		slices.SortFunc(list,
 			func(a, b given) int { return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.token, b.token)) })
-		ending = append(ending, l.cut(who)...)
+		ending = append(ending, l.cutOldest(who)...)
 	}
 
 	return ending
 }
 
-// cut takes a user's oldest tokens out, beyond the bound. The caller holds mu.
-func (l *tokenLimit) cut(who owner) (ending []given) {
-	list := l.of[who]
+// cutOldest takes a user's oldest tokens out, beyond the bound. The caller holds mu.
+func (l *tokenLimit) cutOldest(who owner) (ending []given) {
+	list := l.byOwner[who]
 	n := max(0, len(list)-l.most)
-	l.of[who] = slices.Clone(list[n:])
+	l.byOwner[who] = slices.Clone(list[n:])
 	return list[:n]
 }
 
-// end removes tokens that have gone over the bound.
-func (t *Tokens) end(list []given) error {
+// removeExcess removes tokens that have gone over the bound.
+func (t *Tokens) removeExcess(list []given) error {
 	var errs []error
 	for _, g := range list {
 		errs = append(errs, t.Remove(g.token))
@@ -114,9 +114,9 @@ func (t *Tokens) end(list []given) error {
 	return errors.Join(errs...)
 }
 
-// gone reports whether a token has been taken back or has expired and was removed.
-func (t *Tokens) gone(token string) bool {
-	path, err := t.path(token)
+// isGone reports whether a token has been taken back or has expired and was removed.
+func (t *Tokens) isGone(token string) bool {
+	path, err := t.pathOf(token)
 	if err != nil {
 		return true
 	}

@@ -20,7 +20,7 @@ const maxLooked = 20_000
 // LogIns tells who is logged in. It implements control.Master.
 func (t *Tokens) LogIns() (control.Tokens, error) {
 	out := control.Tokens{Tokens: []control.Token{}}
-	names, err := t.all()
+	names, err := t.allByAge()
 	if err != nil {
 		return out, err
 	}
@@ -58,7 +58,7 @@ func (t *Tokens) EndLogIns(r control.Revocation) (out control.Revoked, err error
 		return out, err
 	}
 
-	names, err := t.all()
+	names, err := t.allByAge()
 	if err != nil {
 		return out, err
 	}
@@ -68,7 +68,7 @@ func (t *Tokens) EndLogIns(r control.Revocation) (out control.Revoked, err error
 			continue
 		}
 
-		tok, err := read(filepath.Join(t.dir, token+".p"))
+		tok, err := readToken(filepath.Join(t.dir, token+".p"))
 		if err != nil || r.User != "" && tok.Name != r.User || r.Eauth != "" && tok.Eauth != r.Eauth {
 			continue
 		}
@@ -89,8 +89,8 @@ func (t *Tokens) EndLogIns(r control.Revocation) (out control.Revoked, err error
 	return out, nil
 }
 
-// all are the tokens for which there are files, the oldest file first.
-func (t *Tokens) all() ([]string, error) {
+// allByAge are the tokens for which there are files, the oldest file first.
+func (t *Tokens) allByAge() ([]string, error) {
 	entries, err := os.ReadDir(t.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", err)
@@ -104,7 +104,7 @@ func (t *Tokens) all() ([]string, error) {
 	var files []file
 	for _, e := range entries {
 		token, ok := strings.CutSuffix(e.Name(), ".p")
-		if _, err := t.path(token); !ok || err != nil || !e.Type().IsRegular() {
+		if _, err := t.pathOf(token); !ok || err != nil || !e.Type().IsRegular() {
 			continue
 		}
 

@@ -66,8 +66,8 @@ func OpenTokens(dir, node string) (*Tokens, error) {
 	return &Tokens{dir: dir, node: node, now: time.Now}, nil
 }
 
-// path refuses whatever is not the hex digest that Make gives out.
-func (t *Tokens) path(token string) (string, error) {
+// pathOf refuses whatever is not the hex digest that Make gives out.
+func (t *Tokens) pathOf(token string) (string, error) {
 	if b, err := hex.DecodeString(token); err != nil || len(b) < 16 || len(b) > 64 {
 		return "", errNoToken
 	}
@@ -85,7 +85,7 @@ func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, erro
 	sum := sha256.Sum256(seed)
 	tok := who
 	tok.Token, tok.Start, tok.Expire = hex.EncodeToString(sum[:]), now, now.Add(life)
-	p, err := t.path(tok.Token)
+	p, err := t.pathOf(tok.Token)
 	if err != nil {
 		return Token{}, err
 	}
@@ -96,8 +96,8 @@ func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, erro
 		return Token{}, fmt.Errorf("keep a token: %w", err)
 	}
 
-	ending := t.limit.add(owner{tok.Eauth, tok.Name}, given{tok.Token, tok.Start}, t.gone)
-	if err := t.end(ending); err != nil {
+	ending := t.limit.addToken(owner{tok.Eauth, tok.Name}, given{tok.Token, tok.Start}, t.isGone)
+	if err := t.removeExcess(ending); err != nil {
 		_ = t.Remove(tok.Token)
 		return Token{}, fmt.Errorf("end the oldest tokens of a user: %w", err)
 	}
@@ -108,12 +108,12 @@ func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, erro
 // Get returns a token that is still good; an expired one is refused at once
 // and removed.
 func (t *Tokens) Get(token string, now time.Time) (Token, error) {
-	p, err := t.path(token)
+	p, err := t.pathOf(token)
 	if err != nil {
 		return Token{}, err
 	}
 
-	tok, err := read(p)
+	tok, err := readToken(p)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Token{}, errNoToken
 	}
@@ -131,7 +131,7 @@ func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 
 // Remove takes a token back; one that is not there is no error.
 func (t *Tokens) Remove(token string) error {
-	p, err := t.path(token)
+	p, err := t.pathOf(token)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (t *Tokens) Clean(now time.Time) error {
 			continue
 		}
 
-		tok, err := read(p)
+		tok, err := readToken(p)
 		if err != nil || !now.Before(tok.Expire) {
 			_ = os.Remove(p)
 			continue
@@ -166,7 +166,7 @@ func (t *Tokens) Clean(now time.Time) error {
 		found[who] = append(found[who], given{strings.TrimSuffix(e.Name(), ".p"), tok.Start})
 	}
 
-	if err := t.end(t.limit.replace(found, now)); err != nil {
+	if err := t.removeExcess(t.limit.replace(found, now)); err != nil {
 		return fmt.Errorf("end the oldest tokens of users: %w", err)
 	}
 
@@ -179,7 +179,7 @@ const (
 	nodeKey = "saltern_node"
 )
 
-func read(path string) (Token, error) {
+func readToken(path string) (Token, error) {
 	tok, _, err := readWhere(path)
 	return tok, err
 }
@@ -199,8 +199,8 @@ func readWhere(path string) (Token, string, error) {
 	tok := Token{
 		Name:        m.Str("name"),
 		Eauth:       m.Str("eauth"),
-		Start:       unix(m, "start"),
-		Expire:      unix(m, "expire"),
+		Start:       unixTime(m, "start"),
+		Expire:      unixTime(m, "expire"),
 		Groups:      m.Texts("groups"),
 		Permissions: m.List("auth_list"),
 		From:        from,
@@ -209,7 +209,7 @@ func readWhere(path string) (Token, string, error) {
 	return tok, node, nil
 }
 
-func unix(m *value.Map, key string) time.Time {
+func unixTime(m *value.Map, key string) time.Time {
 	v, _ := m.Get(key)
 	switch v := v.(type) {
 	case float64:

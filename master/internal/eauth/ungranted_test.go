@@ -19,7 +19,7 @@ func ungranted(t *testing.T, said []any) *Authenticator {
 	now := time.Now()
 	a := guesser(t, &now, nil)
 	a.cfg.Now = time.Now
-	a.worst = time.Second
+	a.slowestCheck = time.Second
 	a.cfg.Grants = acl.Grants
 	a.cfg.Permissions = func(s *value.Map, user string, groups []string) []any {
 		return acl.FillAuthList(s, user, groups, false)
@@ -155,7 +155,7 @@ func TestGrantAfterRefusals(t *testing.T) {
 // says what he may do today that is no function. One that would permit nothing is not given.
 func TestTokenWithoutGrant(t *testing.T) {
 	a := ungranted(t, nil)
-	a.worst = 0
+	a.slowestCheck = 0
 	a.cfg.Rights = func(permissions []any) []string {
 		if acl.MayReadEvents(permissions) {
 			return []string{"events"}

@@ -97,7 +97,7 @@ func New(cfg Config) *Service {
 func (s *Service) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, e := range s.engines {
-		all.Go(func() { e.run(ctx) })
+		all.Go(func() { e.runLoop(ctx) })
 	}
 	all.Wait()
 }
@@ -113,11 +113,11 @@ func (s *Service) Stats() []Stats {
 	return all
 }
 
-func (e *engine) run(ctx context.Context) {
+func (e *engine) runLoop(ctx context.Context) {
 	next := firstPause
 	for {
-		if !e.due() {
-			e.set(Elsewhere, nil)
+		if !e.isOurs() {
+			e.setState(Elsewhere, nil)
 			next = firstPause
 			if pause.For(ctx, lookEvery) != nil {
 				return
@@ -125,9 +125,9 @@ func (e *engine) run(ctx context.Context) {
 			continue
 		}
 
-		e.set(Starting, nil)
+		e.setState(Starting, nil)
 		began := time.Now()
-		err := e.once(ctx)
+		err := e.runOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -140,7 +140,7 @@ func (e *engine) run(ctx context.Context) {
 		}
 
 		e.cfg.Log.Error("an engine has ended; it is started again", "engine", e.Name, "in", next, "error", err)
-		e.set(Waiting, err)
+		e.setState(Waiting, err)
 		if pause.For(ctx, next) != nil {
 			return
 		}
@@ -149,8 +149,8 @@ func (e *engine) run(ctx context.Context) {
 	}
 }
 
-// due reports whether this master runs the engine.
-func (e *engine) due() bool {
+// isOurs reports whether this master runs the engine.
+func (e *engine) isOurs() bool {
 	if e.EachNode {
 		return true
 	}
@@ -158,15 +158,15 @@ func (e *engine) due() bool {
 	return own
 }
 
-// once runs the engine until it ends, which is an error, or is to end here.
-func (e *engine) once(ctx context.Context) error {
+// runOnce runs the engine until it ends, which is an error, or is to end here.
+func (e *engine) runOnce(ctx context.Context) error {
 	process, err := e.cfg.Open(ctx, e.Entry)
 	if err != nil {
 		return err
 	}
 	defer process.Close()
 
-	e.set(Running, nil)
+	e.setState(Running, nil)
 	e.cfg.Log.Info("an engine runs", "engine", e.Name, "module", e.Module)
 
 	waiting, stop := context.WithCancel(ctx)
@@ -181,8 +181,8 @@ func (e *engine) once(ctx context.Context) error {
 		case err := <-ended:
 			return err
 		case <-look.C:
-			e.steady()
-			if e.due() && !process.Stale() {
+			e.clearError()
+			if e.isOurs() && !process.Stale() {
 				continue
 			}
 		case <-ctx.Done():
@@ -195,8 +195,8 @@ func (e *engine) once(ctx context.Context) error {
 	}
 }
 
-// set notes a state. The error of the last end stays until the engine is steady, or elsewhere.
-func (e *engine) set(state State, err error) {
+// setState notes a state. The error of the last end stays until the engine is steady, or elsewhere.
+func (e *engine) setState(state State, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stats.State != state {
@@ -214,8 +214,8 @@ func (e *engine) set(state State, err error) {
 	}
 }
 
-// steady forgets the error of a run of before.
-func (e *engine) steady() {
+// clearError forgets the error of a run of before.
+func (e *engine) clearError() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if time.Since(e.stats.Since) > steadyAfter {

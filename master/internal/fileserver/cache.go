@@ -56,7 +56,7 @@ func (s *Server) listing(ctx context.Context, b Backend, env string, since time.
 	}
 
 	if c != nil && !updates {
-		if s.stillSo(c, since) {
+		if s.isCurrent(c, since) {
 			return c, nil
 		}
 	}
@@ -70,9 +70,9 @@ func (s *Server) listing(ctx context.Context, b Backend, env string, since time.
 	}
 }
 
-// stillSo reports whether a list is of a time: it was made or looked at since then, or no
+// isCurrent reports whether a list is of a time: it was made or looked at since then, or no
 // directory of it has changed.
-func (s *Server) stillSo(c *cachedList, since time.Time) bool {
+func (s *Server) isCurrent(c *cachedList, since time.Time) bool {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	looked := c.looked
@@ -158,8 +158,8 @@ func (s *Server) keepList(key listKey, c *cachedList) {
 	}
 }
 
-// listed answers the three requests for lists.
-func (s *Server) listed(ctx context.Context, id string, load *value.Map, part func(*cachedList) []any) (any, error) {
+// answerList answers the three requests for lists.
+func (s *Server) answerList(ctx context.Context, id string, load *value.Map, part func(*cachedList) []any) (any, error) {
 	env, prefix, ok := listArgs(load)
 	if !ok {
 		return []any{}, nil
@@ -168,7 +168,7 @@ func (s *Server) listed(ctx context.Context, id string, load *value.Map, part fu
 	var out []any
 	since := s.cfg.Since(id)
 	back, _ := load.Get("fsbackend")
-	for _, b := range s.choose(back) {
+	for _, b := range s.chooseBackends(back) {
 		c, err := s.listing(ctx, b, env, since)
 		if err != nil {
 			return nil, err
@@ -177,7 +177,7 @@ func (s *Server) listed(ctx context.Context, id string, load *value.Map, part fu
 		if out == nil {
 			out = part(c)
 		} else if more := part(c); len(more) > 0 {
-			out = union(out, more)
+			out = mergeSorted(out, more)
 		}
 	}
 
@@ -207,7 +207,7 @@ func (s *Server) symlinks(ctx context.Context, id string, load *value.Map) (any,
 
 	since := s.cfg.Since(id)
 	back, _ := load.Get("fsbackend")
-	for _, b := range s.choose(back) {
+	for _, b := range s.chooseBackends(back) {
 		c, err := s.listing(ctx, b, env, since)
 		if err != nil {
 			return nil, err
@@ -228,12 +228,12 @@ func listArgs(load *value.Map) (env, prefix string, ok bool) {
 	if !has {
 		return "", "", false
 	}
-	env, ok = text(v)
+	env, ok = textOf(v)
 	return env, strings.Trim(load.Str("prefix"), "/"), ok && len(env) <= 255
 }
 
-// union merges two sorted lists of texts.
-func union(a, b []any) []any {
+// mergeSorted merges two sorted lists of texts.
+func mergeSorted(a, b []any) []any {
 	out := append(slices.Clone(a), b...)
 	slices.SortFunc(out, func(x, y any) int { return strings.Compare(x.(string), y.(string)) })
 	return slices.Compact(out)

@@ -15,13 +15,13 @@ import (
 // buffer that is sent. It keeps the file open and a turn at the disk taken
 // until Close. It is used by one goroutine.
 type Chunk struct {
-	h     Handle
-	path  string // on this disk
-	rel   string // as minions name it
-	loc   int64
-	size  int // bytes that the file had there when it was opened
-	level int // of gzip; 0: none
-	leave func()
+	file   Handle
+	path   string // on this disk
+	rel    string // as minions name it
+	offset int64
+	size   int // bytes that the file had there when it was opened
+	level  int // of gzip; 0: none
+	leave  func()
 }
 
 // missing is the answer for what cannot be served. An empty chunk ends the
@@ -31,12 +31,12 @@ func missing() *value.Map { return value.NewMap("data", "", "dest", "") }
 // Serve answers _serve_file: with a *Chunk, which the caller must close, or
 // with a map. The same holds for the result and errors as with Call.
 func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
-	leave, err := s.enter(ctx, "_serve_file")
+	leave, err := s.waitTurn(ctx, "_serve_file")
 	if err != nil {
 		return nil, err
 	}
 
-	c, none, err := s.chunk(ctx, load)
+	c, none, err := s.openChunk(ctx, load)
 	if c != nil && c.level == 0 {
 		c.leave = leave
 		return c, nil
@@ -49,9 +49,9 @@ func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
 	if c == nil {
 		return none, nil
 	}
-	defer c.h.Close()
+	defer c.file.Close()
 
-	v, err := c.value()
+	v, err := c.asMap()
 	if err != nil {
 		return nil, fmt.Errorf("_serve_file: %w", err)
 	}
@@ -59,15 +59,15 @@ func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
 	return v, nil
 }
 
-// chunk opens what a load of _serve_file asks for; nil when there is none, and
+// openChunk opens what a load of _serve_file asks for; nil when there is none, and
 // the answer to give instead.
-func (s *Server) chunk(ctx context.Context, load *value.Map) (*Chunk, *value.Map, error) {
+func (s *Server) openChunk(ctx context.Context, load *value.Map) (*Chunk, *value.Map, error) {
 	loc, ok := load.Int("loc")
 	if !ok || loc < 0 {
 		return nil, missing(), nil
 	}
 
-	h, f, ok, err := s.open(ctx, load)
+	h, f, ok, err := s.openFile(ctx, load)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -76,11 +76,11 @@ func (s *Server) chunk(ctx context.Context, load *value.Map) (*Chunk, *value.Map
 	}
 
 	c := &Chunk{
-		h:    h,
-		path: f.Path,
-		rel:  f.Rel,
-		loc:  loc,
-		size: int(max(0, min(int64(s.cfg.BufferSize), f.Stat[6]-loc))),
+		file:   h,
+		path:   f.Path,
+		rel:    f.Rel,
+		offset: loc,
+		size:   int(max(0, min(int64(s.cfg.BufferSize), f.Stat[6]-loc))),
 	}
 	if level, ok := gzipLevel(load); ok && c.size > 0 {
 		c.level = level
@@ -89,22 +89,22 @@ func (s *Server) chunk(ctx context.Context, load *value.Map) (*Chunk, *value.Map
 	return c, nil, nil
 }
 
-// read fills b, or less when the file ends before.
-func (c *Chunk) read(b []byte) (int, error) {
+// readInto fills b, or less when the file ends before.
+func (c *Chunk) readInto(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	n, err := c.h.ReadAt(b, c.loc)
+	n, err := c.file.ReadAt(b, c.offset)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, fmt.Errorf("read %s: %w", c.path, err)
 	}
 	return n, nil
 }
 
-// value is the answer as a map.
-func (c *Chunk) value() (any, error) {
+// asMap is the answer as a map.
+func (c *Chunk) asMap() (any, error) {
 	buf := make([]byte, c.size)
-	n, err := c.read(buf)
+	n, err := c.readInto(buf)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([
 	// must be moved.
 	start := len(dst)
 	data := dst[start+rawHead : start+rawHead+c.size]
-	n, err := c.read(data)
+	n, err := c.readInto(data)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (c *Chunk) Close() error {
 	if c.leave != nil {
 		defer c.leave()
 	}
-	if err := c.h.Close(); err != nil {
+	if err := c.file.Close(); err != nil {
 		return fmt.Errorf("close %s: %w", c.path, err)
 	}
 	return nil

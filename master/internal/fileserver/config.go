@@ -62,8 +62,8 @@ type File struct {
 	ModeOnly  bool // minions are told of Stat the mode only, as by Salt's gitfs
 }
 
-// stat is what minions are told.
-func (f File) stat() []any {
+// statFor is what minions are told.
+func (f File) statFor() []any {
 	if f.ModeOnly {
 		return []any{f.Stat[0]}
 	}

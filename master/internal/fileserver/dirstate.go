@@ -16,8 +16,8 @@ type dirState struct {
 	id    regular.ID
 }
 
-// note adds a directory, with nil one that is not there.
-func (l *Listing) note(dir string, fi fs.FileInfo) {
+// noteDir adds a directory, with nil one that is not there.
+func (l *Listing) noteDir(dir string, fi fs.FileInfo) {
 	d := dirState{path: dir}
 	if fi != nil {
 		d.id, d.there = regular.IDOf(fi)

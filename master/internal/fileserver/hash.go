@@ -32,11 +32,11 @@ type hasher struct {
 	group singleflight.Group
 	bufs  sync.Pool
 
-	mu   sync.Mutex
-	byID map[string]*list.Element
-	lru  *list.List // of *hashEntry, newest first
-	hits uint64
-	miss uint64
+	mu     sync.Mutex
+	byID   map[string]*list.Element
+	lru    *list.List // of *hashEntry, newest first
+	hits   uint64
+	misses uint64
 }
 
 type hashEntry struct {
@@ -61,12 +61,12 @@ func newHasher(name string, now func() time.Time) (*hasher, error) {
 	}, nil
 }
 
-// sum returns the hash of an open file. Equal requests at the same time read
+// sumOf returns the hash of an open file. Equal requests at the same time read
 // the file once.
-func (h *hasher) sum(f Handle, path string) (string, error) {
+func (h *hasher) sumOf(f Handle, path string) (string, error) {
 	osf, _ := f.(*os.File)
 	if osf == nil {
-		return h.read(f)
+		return h.hashFile(f)
 	}
 
 	fi, err := osf.Stat()
@@ -76,7 +76,7 @@ func (h *hasher) sum(f Handle, path string) (string, error) {
 
 	id, ok := regular.IDOf(fi)
 	if !ok {
-		return h.read(f)
+		return h.hashFile(f)
 	}
 
 	if s, ok := h.cached(path, id); ok {
@@ -84,7 +84,7 @@ func (h *hasher) sum(f Handle, path string) (string, error) {
 	}
 
 	v, err, _ := h.group.Do(fmt.Sprint(path, "\x00", id), func() (any, error) {
-		s, err := h.read(f)
+		s, err := h.hashFile(f)
 		if err != nil {
 			return "", err
 		}
@@ -95,7 +95,7 @@ func (h *hasher) sum(f Handle, path string) (string, error) {
 		}
 
 		if now, _ := regular.IDOf(after); now == id && h.now().UnixNano()-id.Newest() > int64(settled) {
-			h.keep(path, id, s)
+			h.keepSum(path, id, s)
 		}
 
 		return s, nil
@@ -107,7 +107,7 @@ func (h *hasher) sum(f Handle, path string) (string, error) {
 	return v.(string), nil
 }
 
-func (h *hasher) read(f Handle) (string, error) {
+func (h *hasher) hashFile(f Handle) (string, error) {
 	sum := h.make()
 	buf := h.bufs.Get().(*[]byte)
 	defer h.bufs.Put(buf)
@@ -134,11 +134,11 @@ func (h *hasher) cached(path string, id regular.ID) (string, bool) {
 		h.hits++
 		return e.Value.(*hashEntry).sum, true
 	}
-	h.miss++
+	h.misses++
 	return "", false
 }
 
-func (h *hasher) keep(path string, id regular.ID, sum string) {
+func (h *hasher) keepSum(path string, id regular.ID, sum string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e, ok := h.byID[path]; ok {
@@ -152,7 +152,7 @@ func (h *hasher) keep(path string, id regular.ID, sum string) {
 	}
 }
 
-func (h *hasher) clear() {
+func (h *hasher) forgetAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	clear(h.byID)

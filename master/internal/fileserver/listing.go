@@ -36,7 +36,7 @@ func NewListing() *Listing {
 }
 
 func (r *roots) List(ctx context.Context, env string) (*Listing, error) {
-	dirs := r.of(env)
+	dirs := r.dirsOf(env)
 	if dirs == nil {
 		return nil, nil
 	}
@@ -53,9 +53,9 @@ func (r *roots) List(ctx context.Context, env string) (*Listing, error) {
 		w := walker{ctx: ctx, follow: r.follow, visit: func(parent string, subdirs, files []fs.DirEntry) {
 			add(out.Dirs, parent, subdirs)
 			add(out.Files, parent, files)
-		}, listing: func(dir string, fi fs.FileInfo) { out.note(dir, fi) }}
+		}, listing: func(dir string, fi fs.FileInfo) { out.noteDir(dir, fi) }}
 
-		if err := w.walk(root); err != nil {
+		if err := w.walkRoot(root); err != nil {
 			return nil, fmt.Errorf("list environment %q: %w", env, err)
 		}
 	}
@@ -90,9 +90,9 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 	if e.IsDir() || isLink && isDir(full) {
 		if isLink && !r.follow {
 			fi, err := os.Stat(full)
-			l.note(full, stateOr(fi, err)) // it is not entered
+			l.noteDir(full, stateOr(fi, err)) // it is not entered
 		}
-		if empty(full) {
+		if isEmptyDir(full) {
 			l.EmptyDirs[rel] = struct{}{}
 		}
 	}
@@ -140,10 +140,10 @@ type walker struct {
 
 type dirID struct{ dev, ino uint64 }
 
-// walk returns nil for a root that does not exist.
-func (w *walker) walk(root string) error { return w.enter(root, nil) }
+// walkRoot returns nil for a root that does not exist.
+func (w *walker) walkRoot(root string) error { return w.enterDir(root, nil) }
 
-func (w *walker) enter(dir string, above []dirID) error {
+func (w *walker) enterDir(dir string, above []dirID) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (w *walker) enter(dir string, above []dirID) error {
 	w.visit(dir, dirs, files)
 	for _, e := range dirs {
 		if e.IsDir() || w.follow {
-			if err := w.enter(filepath.Join(dir, e.Name()), above); err != nil {
+			if err := w.enterDir(filepath.Join(dir, e.Name()), above); err != nil {
 				return err
 			}
 		}
@@ -203,7 +203,7 @@ func isDir(p string) bool {
 	return err == nil && fi.IsDir()
 }
 
-func empty(dir string) bool {
+func isEmptyDir(dir string) bool {
 	d, err := os.Open(dir)
 	if err != nil {
 		return false

@@ -33,7 +33,7 @@ type idPattern struct {
 	re   *regexp.Regexp
 }
 
-func (p idPattern) match(id string) bool {
+func (p idPattern) matches(id string) bool {
 	return pattern.Glob(p.glob, id) || p.re != nil && p.re.MatchString(id)
 }
 
@@ -71,7 +71,7 @@ func (m *minionFS) Envs() []string { return []string{m.env} }
 
 func (m *minionFS) exposed(id string) bool {
 	any := func(l []idPattern) bool {
-		return slices.ContainsFunc(l, func(p idPattern) bool { return p.match(id) })
+		return slices.ContainsFunc(l, func(p idPattern) bool { return p.matches(id) })
 	}
 	return (len(m.white) == 0 || any(m.white)) && !any(m.black)
 }
@@ -173,7 +173,7 @@ func (m *minionFS) List(ctx context.Context, env string) (*Listing, error) {
 			add(out.Files, parent, files)
 		}}
 
-		if err := w.walk(base); err != nil {
+		if err := w.walkRoot(base); err != nil {
 			return nil, err
 		}
 	}

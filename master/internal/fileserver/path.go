@@ -59,9 +59,9 @@ func validEnv(env string) bool {
 		!strings.ContainsAny(env, "/\\\x00\n\r")
 }
 
-// text is Python's str() for the few types that an environment name or a
+// textOf is Python's str() for the few types that an environment name or a
 // path may come as; ok is false for others.
-func text(v any) (s string, ok bool) {
+func textOf(v any) (s string, ok bool) {
 	switch v := v.(type) {
 	case string:
 		return v, true

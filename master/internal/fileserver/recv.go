@@ -83,7 +83,7 @@ func (s *Server) Recv(ctx context.Context, id string, load *value.Map) (bool, er
 		return false, err
 	}
 
-	if err := r.store(id, name, loc, data); err != nil {
+	if err := r.storeChunk(id, name, loc, data); err != nil {
 		r.log.Warn("a pushed file is refused", "minion", id, "path", name, "error", err)
 		return false, nil
 	}
@@ -91,14 +91,14 @@ func (s *Server) Recv(ctx context.Context, id string, load *value.Map) (bool, er
 	return true, nil
 }
 
-func (r *receiver) store(id, name string, loc int64, data []byte) error {
-	root, err := r.open(id)
+func (r *receiver) storeChunk(id, name string, loc int64, data []byte) error {
+	root, err := r.openDir(id)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
 
-	use := r.used(id, root)
+	use := r.usageOf(id, root)
 	var was int64
 	entries := 0
 	switch fi, err := root.Stat(name); {
@@ -165,8 +165,8 @@ func (r *receiver) store(id, name string, loc int64, data []byte) error {
 	return err
 }
 
-// open makes and opens the directory of one minion.
-func (r *receiver) open(id string) (*os.Root, error) {
+// openDir makes and opens the directory of one minion.
+func (r *receiver) openDir(id string) (*os.Root, error) {
 	if err := os.MkdirAll(r.dir, 0o750); err != nil {
 		return nil, err
 	}
@@ -181,8 +181,8 @@ func (r *receiver) open(id string) (*os.Root, error) {
 	return all.OpenRoot(id + "/files")
 }
 
-// used counts what a minion has stored. The caller holds the minion's lock.
-func (r *receiver) used(id string, root *os.Root) *usage {
+// usageOf counts what a minion has stored. The caller holds the minion's lock.
+func (r *receiver) usageOf(id string, root *os.Root) *usage {
 	r.mu.Lock()
 	u := r.usage[id]
 	r.mu.Unlock()

@@ -42,8 +42,8 @@ func (*roots) Name() string { return "roots" }
 
 func (r *roots) Envs() []string { return slices.Sorted(maps.Keys(r.dirs)) }
 
-// of returns the directories of an environment, nil when there is none.
-func (r *roots) of(env string) []string {
+// dirsOf returns the directories of an environment, nil when there is none.
+func (r *roots) dirsOf(env string) []string {
 	if dirs, ok := r.dirs[env]; ok {
 		return dirs
 	}
@@ -59,7 +59,7 @@ func (r *roots) of(env string) []string {
 }
 
 func (r *roots) candidates(q Query) []string {
-	dirs := r.of(q.Saltenv)
+	dirs := r.dirsOf(q.Saltenv)
 	if q.Index < 0 {
 		return dirs
 	}
@@ -190,7 +190,7 @@ func (r *roots) Times(ctx context.Context) (map[string]int64, error) {
 				}
 			}}
 
-			if err := w.walk(dir); err != nil {
+			if err := w.walkRoot(dir); err != nil {
 				return nil, err
 			}
 		}

@@ -32,7 +32,7 @@ func (r Runners) Envs(_ context.Context, backend string) ([]string, error) {
 // Update refreshes backends, on all nodes.
 func (r Runners) Update(ctx context.Context, backends []string) error {
 	copied := r.All(ctx)
-	_, err := r.Server.Update(ctx, backs(backends))
+	_, err := r.Server.Update(ctx, backendNames(backends))
 	return errors.Join(copied, err)
 }
 
@@ -43,11 +43,11 @@ func (r Runners) ClearCache(_ context.Context, backend string) (bool, error) {
 
 // ClearLists drops cached file lists.
 func (r Runners) ClearLists(_ context.Context, backends, envs []string) (map[string][]string, error) {
-	return r.Server.ClearFileListCache(envs, backs(backends)), nil
+	return r.Server.ClearFileListCache(envs, backendNames(backends)), nil
 }
 
-// backs is a list of backends as a request names them; nil stays nil.
-func backs(names []string) any {
+// backendNames is a list of backends as a request names them; nil stays nil.
+func backendNames(names []string) any {
 	if names == nil {
 		return nil
 	}

@@ -70,22 +70,22 @@ func (s *Server) Call(ctx context.Context, cmd, id string, load *value.Map) (any
 		back, _ := load.Get("back")
 		if load.Bool("sources") {
 			out := value.NewMap()
-			for _, b := range s.choose(back) {
+			for _, b := range s.chooseBackends(back) {
 				out.Set(b.Name(), value.List(b.Envs()))
 			}
 			return out, nil
 		}
 
-		return value.List(s.envs(back)), nil
+		return value.List(s.envsOf(back)), nil
 	}
 
-	leave, err := s.enter(ctx, cmd)
+	leave, err := s.waitTurn(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
 
-	v, err := s.call(ctx, cmd, id, load)
+	v, err := s.dispatch(ctx, cmd, id, load)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cmd, err)
 	}
@@ -93,8 +93,8 @@ func (s *Server) Call(ctx context.Context, cmd, id string, load *value.Map) (any
 	return v, nil
 }
 
-// enter waits for a turn to touch the disk.
-func (s *Server) enter(ctx context.Context, cmd string) (leave func(), err error) {
+// waitTurn waits for a turn to touch the disk.
+func (s *Server) waitTurn(ctx context.Context, cmd string) (leave func(), err error) {
 	select {
 	case s.slots <- struct{}{}:
 		return func() { <-s.slots }, nil
@@ -103,18 +103,18 @@ func (s *Server) enter(ctx context.Context, cmd string) (leave func(), err error
 	}
 }
 
-func (s *Server) call(ctx context.Context, cmd, id string, load *value.Map) (any, error) {
+func (s *Server) dispatch(ctx context.Context, cmd, id string, load *value.Map) (any, error) {
 	switch cmd {
 	case "_file_list":
-		return s.listed(ctx, id, load, func(c *cachedList) []any { return c.files })
+		return s.answerList(ctx, id, load, func(c *cachedList) []any { return c.files })
 	case "_file_list_emptydirs":
-		return s.listed(ctx, id, load, func(c *cachedList) []any { return c.emptyDirs })
+		return s.answerList(ctx, id, load, func(c *cachedList) []any { return c.emptyDirs })
 	case "_dir_list":
-		return s.listed(ctx, id, load, func(c *cachedList) []any { return c.dirs })
+		return s.answerList(ctx, id, load, func(c *cachedList) []any { return c.dirs })
 	case "_symlink_list":
 		return s.symlinks(ctx, id, load)
 	case "_file_find":
-		return s.find(ctx, load)
+		return s.findFile(ctx, load)
 	case "_file_hash":
 		sum, _, err := s.hashAndStat(ctx, load)
 		return sum, err
@@ -122,12 +122,12 @@ func (s *Server) call(ctx context.Context, cmd, id string, load *value.Map) (any
 		sum, stat, err := s.hashAndStat(ctx, load)
 		return []any{sum, stat}, err
 	case "_serve_file":
-		c, missing, err := s.chunk(ctx, load)
+		c, missing, err := s.openChunk(ctx, load)
 		if c == nil {
 			return missing, err
 		}
-		defer c.h.Close()
-		return c.value()
+		defer c.file.Close()
+		return c.asMap()
 	case "_file_recv":
 		return s.Recv(ctx, id, load)
 	}
@@ -135,10 +135,10 @@ func (s *Server) call(ctx context.Context, cmd, id string, load *value.Map) (any
 	return nil, errUnknownCommand
 }
 
-// choose applies Salt's rules for naming backends: a list or a text with
+// chooseBackends applies Salt's rules for naming backends: a list or a text with
 // commas; names that all start with a minus are taken away from the enabled
 // ones (Fileserver.backends).
-func (s *Server) choose(back any) []Backend {
+func (s *Server) chooseBackends(back any) []Backend {
 	var names []string
 	switch v := back.(type) {
 	case string:
@@ -147,7 +147,7 @@ func (s *Server) choose(back any) []Backend {
 		}
 	case []any:
 		for _, x := range v {
-			if t, ok := text(x); ok {
+			if t, ok := textOf(x); ok {
 				names = append(names, t)
 			}
 		}
@@ -175,16 +175,16 @@ func (s *Server) choose(back any) []Backend {
 	return out
 }
 
-func (s *Server) envs(back any) (out []string) {
-	for _, b := range s.choose(back) {
+func (s *Server) envsOf(back any) (out []string) {
+	for _, b := range s.chooseBackends(back) {
 		out = append(out, b.Envs()...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// query reads path and saltenv of a request.
-func query(load *value.Map, needEnv bool) (Query, bool) {
+// queryOf reads path and saltenv of a request.
+func queryOf(load *value.Map, needEnv bool) (Query, bool) {
 	p := load.Str("path")
 	if p == "" {
 		return Query{}, false
@@ -192,7 +192,7 @@ func query(load *value.Map, needEnv bool) (Query, bool) {
 
 	env, ok := "base", true
 	if v, has := load.Get("saltenv"); has {
-		env, ok = text(v)
+		env, ok = textOf(v)
 	} else if needEnv {
 		return Query{}, false
 	}
@@ -204,23 +204,23 @@ func query(load *value.Map, needEnv bool) (Query, bool) {
 	return parseQuery(p, env)
 }
 
-func (s *Server) find(ctx context.Context, load *value.Map) (any, error) {
-	if q, ok := query(load, false); ok {
+func (s *Server) findFile(ctx context.Context, load *value.Map) (any, error) {
+	if q, ok := queryOf(load, false); ok {
 		for _, b := range s.backends {
 			f, ok, err := b.Find(ctx, q)
 			if err != nil {
 				return nil, err
 			}
 			if ok {
-				return value.NewMap("path", f.Path, "rel", f.Rel, "stat", f.stat(), "back", b.Name()), nil
+				return value.NewMap("path", f.Path, "rel", f.Rel, "stat", f.statFor(), "back", b.Name()), nil
 			}
 		}
 	}
 	return value.NewMap("path", "", "rel", ""), nil
 }
 
-func (s *Server) open(ctx context.Context, load *value.Map) (Handle, File, bool, error) {
-	q, ok := query(load, true)
+func (s *Server) openFile(ctx context.Context, load *value.Map) (Handle, File, bool, error) {
+	q, ok := queryOf(load, true)
 	if !ok {
 		return nil, File{}, false, nil
 	}
@@ -234,16 +234,16 @@ func (s *Server) open(ctx context.Context, load *value.Map) (Handle, File, bool,
 }
 
 func (s *Server) hashAndStat(ctx context.Context, load *value.Map) (sum, stat any, err error) {
-	h, f, ok, err := s.open(ctx, load)
+	h, f, ok, err := s.openFile(ctx, load)
 	if err != nil || !ok {
 		return "", nil, err
 	}
 	defer h.Close()
-	hsum, err := s.hasher.sum(h, f.Path)
+	hsum, err := s.hasher.sumOf(h, f.Path)
 	if err != nil {
 		return "", nil, fmt.Errorf("hash %s: %w", f.Path, err)
 	}
-	return value.NewMap("hash_type", s.hasher.name, "hsum", hsum), f.stat(), nil
+	return value.NewMap("hash_type", s.hasher.name, "hsum", hsum), f.statFor(), nil
 }
 
 // Stats are counters since the start, for metrics.
@@ -256,5 +256,5 @@ type Stats struct {
 func (s *Server) Stats() Stats {
 	s.hasher.mu.Lock()
 	defer s.hasher.mu.Unlock()
-	return Stats{s.hasher.hits, s.hasher.miss, len(s.slots)}
+	return Stats{s.hasher.hits, s.hasher.misses, len(s.slots)}
 }

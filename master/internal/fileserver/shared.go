@@ -36,7 +36,7 @@ func NewShared(
 
 // Write is [Tree.Write]. It returns when this node's copy has the file.
 func (s *Shared) Write(ctx context.Context, data, rel, env string, index int) (string, error) {
-	dir, refusal := s.root(data, rel, env, index)
+	dir, refusal := s.rootDir(data, rel, env, index)
 	if refusal != "" {
 		return refusal, nil
 	}
@@ -50,7 +50,7 @@ func (s *Shared) Write(ctx context.Context, data, rel, env string, index int) (s
 	}
 
 	dest := filepath.Join(at, rel)
-	err = s.write(ctx, at, filepath.Clean(rel), data)
+	err = s.writeShared(ctx, at, filepath.Clean(rel), data)
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf("%w (next: let the master's account write there, or edit the file on a node)", err)
 	}
@@ -66,9 +66,9 @@ func (s *Shared) Write(ctx context.Context, data, rel, env string, index int) (s
 	return "Wrote data to file " + dest, nil
 }
 
-// write replaces a file, one at a time: a storage that hangs holds one goroutine, which ends
+// writeShared replaces a file, one at a time: a storage that hangs holds one goroutine, which ends
 // when the supervisor takes the mount away.
-func (s *Shared) write(ctx context.Context, dir, rel, data string) error {
+func (s *Shared) writeShared(ctx context.Context, dir, rel, data string) error {
 	wait, cancel := context.WithTimeout(ctx, sharedWrite)
 	defer cancel()
 	select {

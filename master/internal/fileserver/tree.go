@@ -30,7 +30,7 @@ type Tree struct {
 func (t Tree) Find(rel, env string) []any {
 	out := []any{}
 	for _, root := range t.Roots[env] {
-		full, b, ok := t.read(root, rel)
+		full, b, ok := t.readBelow(root, rel)
 		if !ok {
 			continue
 		}
@@ -48,7 +48,7 @@ func (t Tree) Find(rel, env string) []any {
 func (t Tree) Read(rel, env string) []any {
 	out := []any{}
 	for _, root := range t.Roots[env] {
-		full, b, ok := t.read(root, rel)
+		full, b, ok := t.readBelow(root, rel)
 		if ok && !isBinary(b[:min(len(b), 512)]) && utf8.Valid(b) {
 			out = append(out, value.NewMap(full, string(b)))
 		}
@@ -56,7 +56,7 @@ func (t Tree) Read(rel, env string) []any {
 	return out
 }
 
-func (t Tree) read(root, rel string) (full string, data []byte, ok bool) {
+func (t Tree) readBelow(root, rel string) (full string, data []byte, ok bool) {
 	full = filepath.Join(root, rel)
 	if !filepath.IsLocal(rel) {
 		return "", nil, false
@@ -81,7 +81,7 @@ func (t Tree) read(root, rel string) (full string, data []byte, ok bool) {
 // sentence about the outcome, also when that was refused. The error says why the file could
 // not be written.
 func (t Tree) Write(_ context.Context, data, rel, env string, index int) (string, error) {
-	dir, refusal := t.root(data, rel, env, index)
+	dir, refusal := t.rootDir(data, rel, env, index)
 	if refusal != "" {
 		return refusal, nil
 	}
@@ -96,8 +96,8 @@ func (t Tree) Write(_ context.Context, data, rel, env string, index int) (string
 	return "Wrote data to file " + dest, nil
 }
 
-// root returns the directory below which Write writes, or why it does not, in Salt's words.
-func (t Tree) root(data, rel, env string, index int) (dir, refusal string) {
+// rootDir returns the directory below which Write writes, or why it does not, in Salt's words.
+func (t Tree) rootDir(data, rel, env string, index int) (dir, refusal string) {
 	dirs, ok := t.Roots[env]
 	switch {
 	case !ok:
@@ -179,7 +179,7 @@ func (t Tree) ListEnv(ctx context.Context, env string) (*value.Map, error) {
 			}
 		}}
 
-		if err := w.walk(root); err != nil {
+		if err := w.walkRoot(root); err != nil {
 			return nil, err
 		}
 

@@ -37,7 +37,7 @@ func (c Changes) Event() *value.Map {
 // cached lists. back names backends as in Salt's runner; nil: all.
 func (s *Server) Update(ctx context.Context, back any) (out []Changes, err error) {
 	var errs []error
-	for _, b := range s.choose(back) {
+	for _, b := range s.chooseBackends(back) {
 		if u, ok := b.(Updater); ok {
 			changed, err := u.Update(ctx)
 			if err != nil {
@@ -108,13 +108,13 @@ func (s *Server) Locate(ctx context.Context, url string) (path string, ok bool, 
 }
 
 // Envs lists the environments (runner fileserver.envs).
-func (s *Server) Envs(back any) []string { return s.envs(back) }
+func (s *Server) Envs(back any) []string { return s.envsOf(back) }
 
 // ClearCache forgets hashes and lists of the named backends (runner
 // fileserver.clear_cache) and returns their names.
 func (s *Server) ClearCache(back any) []string {
 	out := s.Backends(back)
-	s.hasher.clear()
+	s.hasher.forgetAll()
 	s.ClearFileListCache(nil, back)
 	return out
 }
@@ -123,7 +123,7 @@ func (s *Server) ClearCache(back any) []string {
 // returns backend → environments whose list was dropped (runner
 // fileserver.clear_file_list_cache).
 func (s *Server) ClearFileListCache(envs []string, back any) map[string][]string {
-	chosen := s.choose(back)
+	chosen := s.chooseBackends(back)
 	out := map[string][]string{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *Server) ClearFileListCache(envs []string, back any) map[string][]string
 
 // Backends resolves names of backends as Salt's runner does; nil: all.
 func (s *Server) Backends(back any) (out []string) {
-	for _, b := range s.choose(back) {
+	for _, b := range s.chooseBackends(back) {
 		out = append(out, b.Name())
 	}
 	return out

@@ -28,20 +28,20 @@ func startAgent(ctx context.Context, r *Remote) (socket string, stop func(), err
 
 	pem, err := durable.Read(r.PrivKey, maxKey)
 	if err != nil {
-		return "", nil, &Fault{Kind: Authentication, Text: "the private key cannot be read: " + brief(err.Error())}
+		return "", nil, &Fault{Kind: Authentication, Text: "the private key cannot be read: " + briefOf(err.Error())}
 	}
 
 	key, err := ssh.ParseRawPrivateKeyWithPassphrase(pem, []byte(r.Passphrase))
 	if err != nil {
 		return "", nil, &Fault{
 			Kind: Authentication,
-			Text: fmt.Sprintf("the private key %s cannot be opened with its passphrase", brief(r.PrivKey)),
+			Text: fmt.Sprintf("the private key %s cannot be opened with its passphrase", briefOf(r.PrivKey)),
 		}
 	}
 
 	ring := agent.NewKeyring()
 	if err := ring.Add(agent.AddedKey{PrivateKey: key}); err != nil {
-		return "", nil, &Fault{Kind: Authentication, Text: "the private key cannot be used: " + brief(err.Error())}
+		return "", nil, &Fault{Kind: Authentication, Text: "the private key cannot be used: " + briefOf(err.Error())}
 	}
 
 	dir, err := os.MkdirTemp("", "saltern-git-") // 0700

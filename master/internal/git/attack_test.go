@@ -27,7 +27,7 @@ func TestAttack35Remotes(t *testing.T) {
 		"https:///x", "https://h", strings.Repeat("https://h/x", 1000), "https://u@h@i/x y\n", "git::ext::sh",
 	} {
 		r := Remote{URL: url}
-		if err := r.check(); err == nil {
+		if err := r.normalize(); err == nil {
 			t.Errorf("%.80q is taken: %q by %s", url, r.address, r.transport)
 		}
 	}
@@ -35,14 +35,14 @@ func TestAttack35Remotes(t *testing.T) {
 	for _, spec := range []string{"--upload-pack=x", "-x", "+-x:refs/heads/x", "refs/heads/*:--x",
 		"a b:refs/x", "refs/heads/*:heads/x", "refs/heads/a\n:refs/b", "", "+"} {
 		r := Remote{URL: "https://h/x", Refspecs: []string{spec}}
-		if err := r.check(); err == nil {
+		if err := r.normalize(); err == nil {
 			t.Errorf("refspec %q is taken", spec)
 		}
 	}
 
 	for _, id := range []string{"--all", "HEAD", "abc", strings.Repeat("a", 39), strings.Repeat("A", 40)} {
 		r := Remote{URL: "https://h/x", Commits: []string{id}}
-		if err := r.check(); err == nil {
+		if err := r.normalize(); err == nil {
 			t.Errorf("commit %q is taken", id)
 		}
 	}
@@ -52,18 +52,18 @@ func TestAttack35Remotes(t *testing.T) {
 		"/srv/git/x": "file:///srv/git/x", "file:///srv/x": "file:///srv/x", "git://h/x": "git://h/x", "HTTPS://h/x": "https://h/x", "git+ssh://u@h/x": "ssh://u@h/x", "https://[::1]:80/x": "https://[::1]:80/x",
 	} {
 		r := Remote{URL: url}
-		if err := r.check(); err != nil || r.address != want {
+		if err := r.normalize(); err != nil || r.address != want {
 			t.Errorf("%s: %q, %v", url, r.address, err)
 		}
 	}
 
 	clear := Remote{URL: "http://u:p@h/x"}
-	if err := clear.check(); err == nil {
+	if err := clear.normalize(); err == nil {
 		t.Error("a password goes over http")
 	}
 
 	clear.InsecureAuth = true
-	if clear.check() != nil {
+	if clear.normalize() != nil {
 		t.Error("a password does not go over http with insecure_auth")
 	}
 }
@@ -71,8 +71,8 @@ func TestAttack35Remotes(t *testing.T) {
 // TestAttack35Secrets: no password on a command line, and it is for its host alone.
 func TestAttack35Secrets(t *testing.T) {
 	r := Remote{URL: "https://u:TOP%3BSECRET@h.example.com/x"}
-	must(t, r.check())
-	argv, env := r.dialing("/x", "", "")
+	must(t, r.normalize())
+	argv, env := r.remoteCommand("/x", "", "")
 	if strings.Contains(fmt.Sprint(argv, r.Shown()), "SECRET") ||
 		!slices.Contains(env, "SALTERN_GIT_PASSWORD=TOP;SECRET") || !slices.Contains(env, "GIT_ALLOW_PROTOCOL=https") {
 		t.Errorf("%q %q", argv, env)
@@ -98,11 +98,11 @@ func TestAttack35Hooks(t *testing.T) {
 	r := add(t, open(t, t.TempDir(), Limits{}), Remote{URL: up.URL()})
 	fetch(t, r)
 	script := []byte("#!/bin/sh\ntouch " + mark + "\n")
-	must(t, os.MkdirAll(filepath.Join(r.bare(), "hooks"), 0o700))
+	must(t, os.MkdirAll(filepath.Join(r.bareDir(), "hooks"), 0o700))
 
 	for _, hook := range []string{"reference-transaction", "post-checkout", "post-update", "pre-auto-gc",
 		"fsmonitor-watchman"} {
-		must(t, os.WriteFile(filepath.Join(r.bare(), "hooks", hook), script, 0o700))
+		must(t, os.WriteFile(filepath.Join(r.bareDir(), "hooks", hook), script, 0o700))
 	}
 
 	up.Commit("master", "f", "two")
@@ -250,11 +250,11 @@ func TestAttack35Local(t *testing.T) {
 	up := gitrepo.New(t, dir, "a")
 	up.Commit("master", "f", "one")
 	r := Remote{URL: "https://h/x"}
-	must(t, r.check())
-	argv, env := r.dialing("", "", "")
+	must(t, r.normalize())
+	argv, env := r.remoteCommand("", "", "")
 	for _, url := range []string{"ext::sh -c touch% " + dir + "/mark", up.URL(), "http://127.0.0.1:1/x",
 		"git://127.0.0.1:1/x", "ssh://h/x"} {
-		_, err := run(t.Context(), r.Interval, env, append(slices.Clone(argv), "ls-remote", "--", url), 1000)
+		_, err := runGit(t.Context(), r.Interval, env, append(slices.Clone(argv), "ls-remote", "--", url), 1000)
 		if err == nil || !strings.Contains(err.Error(), "not allowed") {
 			t.Errorf("%s is spoken to: %v", url, err)
 		}
@@ -294,11 +294,11 @@ func TestAttack35Checkouts(t *testing.T) {
 		}
 	}
 
-	if refused != 22 || s.work.size > 64<<10 {
-		t.Errorf("%d were refused, %d bytes are kept", refused, s.work.size)
+	if refused != 22 || s.checkouts.size > 64<<10 {
+		t.Errorf("%d were refused, %d bytes are kept", refused, s.checkouts.size)
 	}
 
-	now = now.Add(inUse - time.Second)
+	now = now.Add(keepTreeFor - time.Second)
 	first, err := out(0)
 	must(t, err)
 	now = now.Add(2 * time.Second)
@@ -313,13 +313,13 @@ func TestAttack35Checkouts(t *testing.T) {
 		t.Errorf("a tree in use is gone: %v", err)
 	}
 
-	if list, _ := os.ReadDir(s.work.dir); len(list) != 8 {
+	if list, _ := os.ReadDir(s.checkouts.dir); len(list) != 8 {
 		t.Errorf("%d trees are on disk", len(list))
 	}
 
 	now = now.Add(time.Hour)
-	s.work.trim(now.Add(-unused))
-	if list, _ := os.ReadDir(s.work.dir); len(list) != 4 {
+	s.checkouts.dropUnused(now.Add(-unusedFor))
+	if list, _ := os.ReadDir(s.checkouts.dir); len(list) != 4 {
 		t.Errorf("%d trees are on disk after a while", len(list))
 	}
 }

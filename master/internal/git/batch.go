@@ -28,13 +28,13 @@ func (s *Store) Batch() *Batch { return &Batch{store: s} }
 // configuration names: a remote without one of them is at fault. What was fetched
 // before serves at once.
 func (b *Batch) Add(ctx context.Context, remote Remote, expect ...string) (*Repository, error) {
-	if err := remote.check(); err != nil {
+	if err := remote.normalize(); err != nil {
 		return nil, err
 	}
 
-	key := remote.key()
+	key := remote.dirName()
 	for n, e := range b.entries {
-		if e.key() != key {
+		if e.dirName() != key {
 			continue
 		}
 		if remote.Password != e.Password || remote.PrivKey != e.PrivKey ||
@@ -44,12 +44,12 @@ func (b *Batch) Add(ctx context.Context, remote Remote, expect ...string) (*Repo
 		}
 
 		e.Interval = min(e.Interval, remote.Interval)
-		e.Commits = more(e.Commits, remote.Commits)
-		e.expect = more(e.expect, expect)
+		e.Commits = addMissing(e.Commits, remote.Commits)
+		e.expect = addMissing(e.expect, expect)
 		return e.repo, nil
 	}
 
-	e := &entryOf{settings: settings{Remote: remote, expect: more(nil, expect)}}
+	e := &entryOf{settings: settings{Remote: remote, expect: addMissing(nil, expect)}}
 	dir := filepath.Join(b.store.cfg.Dir, "remotes", key)
 	for _, r := range b.store.Repositories() {
 		if r.dir == dir {
@@ -58,30 +58,30 @@ func (b *Batch) Add(ctx context.Context, remote Remote, expect ...string) (*Repo
 	}
 
 	if e.repo == nil {
-		e.repo = b.store.open(ctx, dir, e)
+		e.repo = b.store.openRepository(ctx, dir, e)
 	}
 
 	b.entries = append(b.entries, e)
 	return e.repo, nil
 }
 
-// open makes the repository of a new remote.
-func (s *Store) open(ctx context.Context, dir string, e *entryOf) *Repository {
+// openRepository makes the repository of a new remote.
+func (s *Store) openRepository(ctx context.Context, dir string, e *entryOf) *Repository {
 	r := &Repository{
-		store: s,
-		dir:   dir,
-		url:   e.Shown(),
-		turn:  make(chan struct{}, 1),
-		tried: make(chan struct{}),
+		store:     s,
+		dir:       dir,
+		url:       e.Shown(),
+		fetchTurn: make(chan struct{}, 1),
+		tried:     make(chan struct{}),
 	}
 
-	r.turn <- struct{}{}
-	r.reader = newReader(r.bare(), s.limits.Read)
+	r.fetchTurn <- struct{}{}
+	r.reader = newReader(r.bareDir(), s.limits.Read)
 	set := e.settings
-	r.conf.Store(&set)
+	r.settings.Store(&set)
 	r.unlock()
 
-	if err := r.load(ctx); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := r.loadServed(ctx); err != nil && !errors.Is(err, os.ErrNotExist) {
 		s.cfg.Log.Warn("the last snapshot of a git remote cannot be used; it is fetched anew", "url",
 			r.URL(), "error", err)
 	}
@@ -89,8 +89,8 @@ func (s *Store) open(ctx context.Context, dir string, e *entryOf) *Repository {
 	return r
 }
 
-// more adds names that are not there.
-func more(to, names []string) []string {
+// addMissing adds names that are not there.
+func addMissing(to, names []string) []string {
 	to = slices.Clone(to)
 	for _, n := range names {
 		if n != "" && !slices.Contains(to, n) {
@@ -120,7 +120,7 @@ func (b *Batch) Commit() {
 	var repos []*Repository
 	for _, e := range b.entries {
 		set := e.settings
-		e.repo.conf.Store(&set)
+		e.repo.settings.Store(&set)
 		repos = append(repos, e.repo)
 	}
 

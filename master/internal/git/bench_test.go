@@ -66,7 +66,7 @@ func BenchmarkFetch(b *testing.B) {
 		i := 0
 		for b.Loop() {
 			if i%20000 == 0 {
-				r.store.blobs.clear()
+				r.store.blobs.removeAll()
 			}
 			read(b, r, i)
 			i++

@@ -36,7 +36,7 @@ func newBlobs(dir string, limits Limits) *blobs {
 	return &blobs{dir: dir, limits: limits, byID: map[string]*list.Element{}, lru: list.New()}
 }
 
-func (b *blobs) path(id string) string { return filepath.Join(b.dir, id[:2], id) }
+func (b *blobs) pathOf(id string) string { return filepath.Join(b.dir, id[:2], id) }
 
 // Open opens a file of a repository by its id. Nobody writes to what it gives.
 func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
@@ -46,8 +46,8 @@ func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
 
 	b := r.store.blobs
 	for try := 0; ; try++ {
-		if b.use(id) {
-			f, err := os.Open(b.path(id))
+		if b.markUsed(id) {
+			f, err := os.Open(b.pathOf(id))
 			if err == nil || try > 0 {
 				return f, err
 			}
@@ -55,7 +55,7 @@ func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
 		}
 
 		// Others may wait for it, so it does not end with ctx.
-		_, err, _ := b.group.Do(id, func() (any, error) { return nil, b.fill(context.WithoutCancel(ctx), r, id) })
+		_, err, _ := b.group.Do(id, func() (any, error) { return nil, b.fetchBlob(context.WithoutCancel(ctx), r, id) })
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
 	}
 }
 
-func (b *blobs) use(id string) bool {
+func (b *blobs) markUsed(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, ok := b.byID[id]
@@ -85,20 +85,20 @@ func (b *blobs) forget(id string) {
 	}
 }
 
-// fill writes a file and makes room.
-func (b *blobs) fill(ctx context.Context, r *Repository, id string) error {
-	if b.use(id) {
+// fetchBlob writes a file and makes room.
+func (b *blobs) fetchBlob(ctx context.Context, r *Repository, id string) error {
+	if b.markUsed(id) {
 		return nil
 	}
 
-	path := b.path(id)
+	path := b.pathOf(id)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("keep object %s: %w", id, err)
 	}
 
 	size, err := writeBlob(ctx, r, id, path, 0o600, b.limits.File)
 	if err != nil {
-		r.miss(err)
+		r.noteMissing(err)
 		return err
 	}
 
@@ -110,18 +110,18 @@ func (b *blobs) fill(ctx context.Context, r *Repository, id string) error {
 		old := b.lru.Remove(b.lru.Back()).(keptBlob)
 		delete(b.byID, old.id)
 		b.size -= old.size
-		_ = os.Remove(b.path(old.id)) // whoever has it open keeps it
+		_ = os.Remove(b.pathOf(old.id)) // whoever has it open keeps it
 	}
 
 	return nil
 }
 
-func (b *blobs) clear() int {
+func (b *blobs) removeAll() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := len(b.byID)
 	for id := range b.byID {
-		_ = os.Remove(b.path(id))
+		_ = os.Remove(b.pathOf(id))
 	}
 	clear(b.byID)
 	b.lru.Init()
@@ -143,7 +143,7 @@ func writeBlob(
 		return 0, fmt.Errorf("write object %s: %w", id, err)
 	}
 
-	err = r.reader.get(ctx, id, most, func(h header, body io.Reader) error {
+	err = r.reader.readObject(ctx, id, most, func(h header, body io.Reader) error {
 		if h.kind != "blob" {
 			return fmt.Errorf("object %s is a %s and not a file", id, h.kind)
 		}

@@ -40,9 +40,9 @@ type keptTreeDir struct {
 	size int64
 }
 
-// inUse is how long a tree stays that was asked for, whatever others need: longer
+// keepTreeFor is how long a tree stays that was asked for, whatever others need: longer
 // than a request takes.
-const inUse = 3 * time.Minute
+const keepTreeFor = 3 * time.Minute
 
 func newCheckouts(dir string, limits Limits, now func() time.Time) *checkouts {
 	return &checkouts{dir: dir, limits: limits, now: now, kept: map[string]*keptTreeDir{}}
@@ -54,22 +54,22 @@ const blockSize = 4096
 // Checkout gives a directory with the files of a tree, for as long as it is used
 // again every few minutes. Links that could lead out of it are left out.
 func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err error) {
-	c := r.store.work
+	c := r.store.checkouts
 	dir = filepath.Join(c.dir, root)
-	if c.touch(root) {
+	if c.markUsed(root) {
 		return dir, nil
 	}
 
 	_, err, _ = c.group.Do(root, func() (any, error) {
-		if c.touch(root) {
+		if c.markUsed(root) {
 			return nil, nil
 		}
-		if !c.room() {
+		if !c.makeRoom() {
 			return nil, fmt.Errorf("%w: trees of %d MiB are in use at once", ErrNoRoom, c.limits.Work>>20)
 		}
 
 		// Others may wait for it, so it does not end with ctx.
-		size, err := c.fill(context.WithoutCancel(ctx), r, root, dir)
+		size, err := c.writeTree(context.WithoutCancel(ctx), r, root, dir)
 		if err == nil {
 			c.mu.Lock()
 			c.kept[root] = &keptTreeDir{c.now(), size}
@@ -83,7 +83,7 @@ func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err
 	return dir, err
 }
 
-func (c *checkouts) touch(id string) bool {
+func (c *checkouts) markUsed(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k, ok := c.kept[id]
@@ -93,16 +93,16 @@ func (c *checkouts) touch(id string) bool {
 	return ok
 }
 
-// room removes trees that are not in use until there is room for one more, and
+// makeRoom removes trees that are not in use until there is room for one more, and
 // reports whether there is.
-func (c *checkouts) room() bool {
-	c.drop(c.now().Add(-inUse), func() bool { return c.size >= c.limits.Work || len(c.kept) >= c.limits.Checkouts })
+func (c *checkouts) makeRoom() bool {
+	c.dropOldest(c.now().Add(-keepTreeFor), func() bool { return c.size >= c.limits.Work || len(c.kept) >= c.limits.Checkouts })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.size < c.limits.Work
 }
 
-func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) (used int64, err error) {
+func (c *checkouts) writeTree(ctx context.Context, r *Repository, root, dir string) (used int64, err error) {
 	tmp := dir + ".tmp"
 	if err := os.RemoveAll(tmp); err != nil {
 		return 0, fmt.Errorf("check a tree out: %w", err)
@@ -132,7 +132,7 @@ func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) (
 			if err != nil {
 				return err
 			}
-			if !inside(i.Path, target) {
+			if !linkStaysInside(i.Path, target) {
 				r.store.cfg.Log.Warn("a link in a git repository that leads out of it is left out", "url",
 					r.URL(), "path", i.Path)
 				return nil
@@ -146,8 +146,8 @@ func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) (
 			mode = 0o700
 		}
 
-		size, err := c.write(ctx, r, i.ID, to, mode, left, watch)
-		r.miss(err)
+		size, err := c.writeFile(ctx, r, i.ID, to, mode, left, watch)
+		r.noteMissing(err)
 		if left -= (size + blockSize - 1) &^ (blockSize - 1); err == nil && left <= 0 {
 			err = tooLarge(fmt.Sprintf("the tree has more than %d MiB", c.limits.Checkout>>20))
 		}
@@ -166,7 +166,7 @@ func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) (
 	return c.limits.Checkout - left, nil
 }
 
-func (c *checkouts) write(
+func (c *checkouts) writeFile(
 	ctx context.Context,
 	r *Repository,
 	id, to string,
@@ -178,7 +178,7 @@ func (c *checkouts) write(
 	if err != nil {
 		return 0, err
 	}
-	err = r.reader.get(ctx, id, most, func(h header, body io.Reader) error {
+	err = r.reader.readObject(ctx, id, most, func(h header, body io.Reader) error {
 		size = h.size
 		_, err := io.Copy(watch.Writer(f), body)
 		return err
@@ -189,10 +189,10 @@ func (c *checkouts) write(
 	return size, err
 }
 
-// inside reports whether a link at a path stays below the root. Only parts at
+// linkStaysInside reports whether a link at a path stays below the root. Only parts at
 // the beginning of its target may lead upwards: these begin at a real directory,
 // whereas a later one could come after another link.
-func inside(at, target string) bool {
+func linkStaysInside(at, target string) bool {
 	if target == "" || path.IsAbs(target) || strings.ContainsRune(target, 0) {
 		return false
 	}
@@ -217,7 +217,7 @@ func inside(at, target string) bool {
 // Mount gives a directory in which a directory of a tree is found below a path:
 // what [Repository.Checkout] gave for the tree, joined with root.
 func (r *Repository) Mount(tree, root, at string) (dir string, err error) {
-	c := r.store.work
+	c := r.store.checkouts
 	sum := sha256.Sum256([]byte(root + "\x00" + at))
 	dir = filepath.Join(c.dir, tree+".mounts", hex.EncodeToString(sum[:8]))
 	link := filepath.Join(dir, at)
@@ -237,14 +237,14 @@ func (r *Repository) Mount(tree, root, at string) (dir string, err error) {
 	return dir, nil
 }
 
-// trim removes trees that nobody has used since, while there are too many.
-func (c *checkouts) trim(since time.Time) {
-	c.drop(since, func() bool { return c.size > c.limits.Work/2 || len(c.kept) > c.limits.Checkouts/2 })
+// dropUnused removes trees that nobody has used since, while there are too many.
+func (c *checkouts) dropUnused(since time.Time) {
+	c.dropOldest(since, func() bool { return c.size > c.limits.Work/2 || len(c.kept) > c.limits.Checkouts/2 })
 }
 
-// drop removes trees, those used longest ago first, that nobody has used since and
+// dropOldest removes trees, those used longest ago first, that nobody has used since and
 // while more holds.
-func (c *checkouts) drop(since time.Time, more func() bool) {
+func (c *checkouts) dropOldest(since time.Time, more func() bool) {
 	c.mu.Lock()
 	ids := slices.SortedFunc(maps.Keys(c.kept), func(a, b string) int { return c.kept[a].used.Compare(c.kept[b].used) })
 	var gone []string

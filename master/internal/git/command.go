@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// passed are the variables of this process that git, ssh and curl are given.
-func passed() []string {
+// inheritedEnv are the variables of this process that git, ssh and curl are given.
+func inheritedEnv() []string {
 	return []string{"PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
 		"http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"}
 }
 
-// environ is the environment of git when it speaks no protocol.
-func environ() []string {
+// localEnv is the environment of git when it speaks no protocol.
+func localEnv() []string {
 	out := []string{"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_PROTOCOL_FROM_USER=0",
 		"GIT_NO_REPLACE_OBJECTS=1",
 		"GIT_OPTIONAL_LOCKS=0", "GIT_ATTR_NOSYSTEM=1", "GIT_NO_LAZY_FETCH=1", "LANGUAGE=C"}
-	for _, name := range passed() {
+	for _, name := range inheritedEnv() {
 		if v := os.Getenv(name); v != "" {
 			out = append(out, name+"="+v)
 		}
@@ -25,8 +25,8 @@ func environ() []string {
 	return out
 }
 
-// options are those of every call: nothing of a repository is run.
-func options(dir string) []string {
+// localOptions are those of every call: nothing of a repository is run.
+func localOptions(dir string) []string {
 	argv := []string{"git", "--no-pager"}
 	if dir != "" {
 		argv = append(argv, "--git-dir="+dir)
@@ -36,16 +36,16 @@ func options(dir string) []string {
 		"-c", "fetch.writeCommitGraph=false", "-c", "transfer.bundleURI=false", "-c", "core.alternateRefsCommand=")
 }
 
-// dialing are the environment and options of git when it speaks to a remote:
+// remoteCommand are the environment and options of git when it speaks to a remote:
 // secrets are in the environment, which others do not see.
-func (r *Remote) dialing(dir, agent, knownHosts string) (argv, env []string) {
+func (r *Remote) remoteCommand(dir, agent, knownHosts string) (argv, env []string) {
 	allowed := r.transport
 	if allowed == "http" {
 		allowed = "http:https" // a redirect
 	}
 
-	env = append(environ(), "GIT_ALLOW_PROTOCOL="+allowed)
-	argv = append(options(dir), "-c", "http.lowSpeedLimit=500", "-c", "http.lowSpeedTime=60")
+	env = append(localEnv(), "GIT_ALLOW_PROTOCOL="+allowed)
+	argv = append(localOptions(dir), "-c", "http.lowSpeedLimit=500", "-c", "http.lowSpeedTime=60")
 	switch r.transport {
 	case "http", "https":
 		if r.SkipVerify {
@@ -70,12 +70,12 @@ func (r *Remote) dialing(dir, agent, knownHosts string) (argv, env []string) {
 		case agent != "":
 			ssh += " -o IdentityFile=none" // the agent has the one key
 		case r.PrivKey != "":
-			ssh += " -o IdentitiesOnly=yes -i " + quoted(strings.ReplaceAll(r.PrivKey, "%", "%%"))
+			ssh += " -o IdentitiesOnly=yes -i " + shellQuote(strings.ReplaceAll(r.PrivKey, "%", "%%"))
 		}
 
 		if knownHosts != "" {
 			ssh += " -o UserKnownHostsFile=" +
-				quoted(`"`+strings.NewReplacer("%", "%%", `"`, `\"`).Replace(knownHosts)+`"`)
+				shellQuote(`"`+strings.NewReplacer("%", "%%", `"`, `\"`).Replace(knownHosts)+`"`)
 		}
 
 		env = append(env, "GIT_SSH_COMMAND="+ssh, "GIT_SSH_VARIANT=ssh")
@@ -91,5 +91,5 @@ func (r *Remote) dialing(dir, agent, knownHosts string) (argv, env []string) {
 	return argv, env
 }
 
-// quoted is a word for a shell.
-func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+// shellQuote is a word for a shell.
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

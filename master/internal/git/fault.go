@@ -75,12 +75,12 @@ func faultOf(said string) *Fault {
 		kind, corrupt = Broken, true
 	}
 
-	return &Fault{kind, brief(said), corrupt}
+	return &Fault{kind, briefOf(said), corrupt}
 }
 
-// brief is the telling part of what git said: its lines without the advice
+// briefOf is the telling part of what git said: its lines without the advice
 // that comes after the fault.
-func brief(said string) string {
+func briefOf(said string) string {
 	var out []string
 	for line := range strings.Lines(said) {
 		line = strings.TrimSpace(line)

@@ -24,14 +24,14 @@ const maxPacks = 40
 // refresh makes a new snapshot if the remote has anything new. The caller has
 // the turn.
 func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
-	set := r.conf.Load()
+	set := r.settings.Load()
 	agent, stop, err := startAgent(ctx, &set.Remote)
 	if err != nil {
 		return false, err
 	}
 	defer stop()
 
-	listed, format, err := r.list(ctx, set, agent)
+	listed, format, err := r.listRefs(ctx, set, agent)
 	if err != nil {
 		return false, err
 	}
@@ -39,7 +39,7 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 	old := r.Snapshot()
 	lacking := r.lacking.Load()
 	if old != nil && old.Listed == listed && !lacking {
-		return false, set.expected(old)
+		return false, set.missingRef(old)
 	}
 
 	r.unlock()
@@ -47,7 +47,7 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 		if err := r.prepare(ctx, format); err != nil {
 			return err
 		}
-		return r.fetch(ctx, set, agent, set.Refspecs...)
+		return r.fetchRefs(ctx, set, agent, set.Refspecs...)
 	}
 
 	err = errLacking
@@ -58,7 +58,7 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 	var fault *Fault
 	if lacking || errors.As(err, &fault) && fault.corrupt {
 		r.store.cfg.Log.Warn("copy of a git remote is damaged and is fetched anew", "url", r.URL(), "error", err)
-		err = r.anew(get)
+		err = r.refetchEmpty(get)
 	}
 
 	if err != nil {
@@ -67,40 +67,40 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 	}
 
 	for _, id := range set.Commits {
-		if _, b, err := r.reader.content(ctx, id+"^{commit}", maxObject); err == nil && len(b) > 0 {
+		if _, b, err := r.reader.readWhole(ctx, id+"^{commit}", maxObject); err == nil && len(b) > 0 {
 			continue
 		}
-		if err := r.fetch(ctx, set, agent, "+"+id+":refs/saltern/"+id); err != nil {
+		if err := r.fetchRefs(ctx, set, agent, "+"+id+":refs/saltern/"+id); err != nil {
 			return false, err
 		}
 	}
 
-	s, err := r.look(ctx)
+	s, err := r.takeSnapshot(ctx)
 	if err != nil {
 		return false, err
 	}
 
 	s.Listed = listed
-	if err := r.tidy(ctx); err != nil {
+	if err := r.repack(ctx); err != nil {
 		return false, err
 	}
 
-	if err := s.save(r.snapshotFile()); err != nil {
+	if err := s.saveTo(r.snapshotFile()); err != nil {
 		return false, err
 	}
 
-	s.Seq = r.seq.Add(1)
-	r.snap.Store(s)
+	s.Seq = r.snapshots.Add(1)
+	r.served.Store(s)
 	if f := r.store.cfg.Prepare; f != nil {
 		f(ctx, r, s)
 	}
 
 	changed = old == nil || !slices.Equal(old.Refs, s.Refs)
-	return changed, set.expected(s)
+	return changed, set.missingRef(s)
 }
 
-// expected is the fault of a snapshot without a ref that the configuration names.
-func (set *settings) expected(s *Snapshot) error {
+// missingRef is the fault of a snapshot without a ref that the configuration names.
+func (set *settings) missingRef(s *Snapshot) error {
 	for _, name := range set.expect {
 		_, branch := s.Branch(name)
 		if _, tag := s.Tag(name); !branch && !tag {
@@ -113,9 +113,9 @@ func (set *settings) expected(s *Snapshot) error {
 	return nil
 }
 
-// list asks the remote for its refs. listed stands for the answer.
-func (r *Repository) list(ctx context.Context, set *settings, agent string) (listed, format string, err error) {
-	argv, env := set.dialing("", agent, r.store.cfg.KnownHosts)
+// listRefs asks the remote for its refs. listed stands for the answer.
+func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) (listed, format string, err error) {
+	argv, env := set.remoteCommand("", agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "ls-remote", "--quiet")
 	most := r.store.limits.Refs * 2 // a tag may have two lines
 	if slices.Equal(set.Refspecs, DefaultRefspecs()) {
@@ -124,7 +124,7 @@ func (r *Repository) list(ctx context.Context, set *settings, agent string) (lis
 		most *= 10 // of which the refspecs choose
 	}
 
-	out, err := run(ctx, r.store.limits.List, env, append(argv, "--", set.address), most*200)
+	out, err := runGit(ctx, r.store.limits.List, env, append(argv, "--", set.address), most*200)
 	if err != nil {
 		return "", "", err
 	}
@@ -148,8 +148,8 @@ func (r *Repository) list(ctx context.Context, set *settings, agent string) (lis
 	return hex.EncodeToString(h.Sum(nil)), format, nil
 }
 
-// run runs git to its end and gives what it printed.
-func run(ctx context.Context, limit time.Duration, env, argv []string, most int) ([]byte, error) {
+// runGit runs git to its end and gives what it printed.
+func runGit(ctx context.Context, limit time.Duration, env, argv []string, most int) ([]byte, error) {
 	out, err := command.Exec{Limit: limit, MaxOutput: most, Env: env}.Run(ctx, argv)
 	switch {
 	case ctx.Err() != nil:
@@ -169,33 +169,33 @@ func run(ctx context.Context, limit time.Duration, env, argv []string, most int)
 
 // prepare makes an empty repository, if there is none.
 func (r *Repository) prepare(ctx context.Context, format string) error {
-	if _, err := os.Stat(filepath.Join(r.bare(), "HEAD")); err == nil {
+	if _, err := os.Stat(filepath.Join(r.bareDir(), "HEAD")); err == nil {
 		return nil
 	}
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return fmt.Errorf("make the copy of a git remote: %w", err)
 	}
-	argv := []string{"git", "init", "--quiet", "--bare", "--template=", "--object-format=" + format, "--", r.bare()}
-	_, err := run(ctx, r.store.limits.List, environ(), argv, 64<<10)
+	argv := []string{"git", "init", "--quiet", "--bare", "--template=", "--object-format=" + format, "--", r.bareDir()}
+	_, err := runGit(ctx, r.store.limits.List, localEnv(), argv, 64<<10)
 	return err
 }
 
 var errLacking = errors.New("objects are missing")
 
-// anew fetches into an empty repository. If that fails the damaged one is put back:
+// refetchEmpty fetches into an empty repository. If that fails the damaged one is put back:
 // it still has something.
-func (r *Repository) anew(get func() error) error {
-	aside := r.bare() + ".damaged"
+func (r *Repository) refetchEmpty(get func() error) error {
+	aside := r.bareDir() + ".damaged"
 	if err := os.RemoveAll(aside); err != nil {
 		return fmt.Errorf("put a damaged copy aside: %w", err)
 	}
 
-	if err := os.Rename(r.bare(), aside); err != nil {
+	if err := os.Rename(r.bareDir(), aside); err != nil {
 		return fmt.Errorf("put a damaged copy aside: %w", err)
 	}
 
 	if err := get(); err != nil {
-		return errors.Join(err, os.RemoveAll(r.bare()), os.Rename(aside, r.bare()))
+		return errors.Join(err, os.RemoveAll(r.bareDir()), os.Rename(aside, r.bareDir()))
 	}
 
 	r.reader.close() // it has the damaged one open
@@ -204,10 +204,10 @@ func (r *Repository) anew(get func() error) error {
 	return nil
 }
 
-// fetch gets refs with their objects, and stops when it is too much or nothing
+// fetchRefs gets refs with their objects, and stops when it is too much or nothing
 // arrives any more.
-func (r *Repository) fetch(ctx context.Context, set *settings, agent string, refspecs ...string) error {
-	argv, env := set.dialing(r.bare(), agent, r.store.cfg.KnownHosts)
+func (r *Repository) fetchRefs(ctx context.Context, set *settings, agent string, refspecs ...string) error {
+	argv, env := set.remoteCommand(r.bareDir(), agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "-c", "fetch.unpackLimit=1", "-c", "transfer.unpackLimit=1", "fetch", "--quiet",
 		"--no-recurse-submodules", "--no-write-fetch-head", "--no-show-forced-updates")
 	own := strings.Contains(refspecs[0], ":refs/saltern/")
@@ -230,17 +230,17 @@ func (r *Repository) fetch(ctx context.Context, set *settings, agent string, ref
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.watch(ctx, cancel)
+		r.watchFetch(ctx, cancel)
 	}()
 
-	_, err := run(ctx, r.store.limits.Fetch, env, argv, 1<<20)
+	_, err := runGit(ctx, r.store.limits.Fetch, env, argv, 1<<20)
 	cancel(nil)
 	<-done
 	return err
 }
 
-// watch cancels a fetch that takes too much, or that stands still.
-func (r *Repository) watch(ctx context.Context, cancel context.CancelCauseFunc) {
+// watchFetch cancels a fetch that takes too much, or that stands still.
+func (r *Repository) watchFetch(ctx context.Context, cancel context.CancelCauseFunc) {
 	t := time.NewTicker(250 * time.Millisecond)
 	defer t.Stop()
 	var last int64
@@ -252,13 +252,13 @@ func (r *Repository) watch(ctx context.Context, cancel context.CancelCauseFunc) 
 		case <-t.C:
 		}
 
-		size := sizeOf(filepath.Join(r.bare(), "objects"))
+		size := sizeOf(filepath.Join(r.bareDir(), "objects"))
 		if size > r.store.limits.Size {
 			cancel(tooLarge(fmt.Sprintf("the repository has more than %d MiB", r.store.limits.Size>>20)))
 			return
 		}
 
-		if err := room.Check(r.bare(), 0, 0, room.Usual()); err != nil {
+		if err := room.Check(r.bareDir(), 0, 0, room.Usual()); err != nil {
 			cancel(tooLarge(err.Error()))
 			return
 		}
@@ -284,12 +284,12 @@ func sizeOf(dir string) (size int64) {
 	return size
 }
 
-// look makes a snapshot of the refs that are here.
-func (r *Repository) look(ctx context.Context) (*Snapshot, error) {
+// takeSnapshot makes a snapshot of the refs that are here.
+func (r *Repository) takeSnapshot(ctx context.Context) (*Snapshot, error) {
 	limits := &r.store.limits
-	argv := append(options(r.bare()), "for-each-ref", "--format=%(objectname) %(refname)",
+	argv := append(localOptions(r.bareDir()), "for-each-ref", "--format=%(objectname) %(refname)",
 		"refs/remotes/origin/", "refs/tags/")
-	out, err := run(ctx, limits.List, environ(), argv, limits.Refs*(maxRefName+80))
+	out, err := runGit(ctx, limits.List, localEnv(), argv, limits.Refs*(maxRefName+80))
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +304,7 @@ func (r *Repository) look(ctx context.Context) (*Snapshot, error) {
 	for _, ref := range refs {
 		found, ok := known[ref.id]
 		if !ok {
-			_, b, err := r.reader.content(ctx, ref.id+"^{commit}", maxObject)
+			_, b, err := r.reader.readWhole(ctx, ref.id+"^{commit}", maxObject)
 			if isMissing(err) {
 				continue // a tag of a file, or of a tree
 			}
@@ -317,7 +317,7 @@ func (r *Repository) look(ctx context.Context) (*Snapshot, error) {
 				return nil, err
 			}
 
-			if found.Commit, err = r.peel(ctx, ref.id); err != nil {
+			if found.Commit, err = r.peelTag(ctx, ref.id); err != nil {
 				return nil, err
 			}
 
@@ -332,10 +332,10 @@ func (r *Repository) look(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
-// peel follows annotated tags to a commit.
-func (r *Repository) peel(ctx context.Context, id string) (string, error) {
+// peelTag follows annotated tags to a commit.
+func (r *Repository) peelTag(ctx context.Context, id string) (string, error) {
 	for range 10 {
-		h, b, err := r.reader.content(ctx, id, maxObject)
+		h, b, err := r.reader.readWhole(ctx, id, maxObject)
 		if err != nil {
 			return "", err
 		}
@@ -349,28 +349,28 @@ func (r *Repository) peel(ctx context.Context, id string) (string, error) {
 	return "", errors.New("a tag names tags without end")
 }
 
-// tidy makes many packs one, and checks what all takes.
-func (r *Repository) tidy(ctx context.Context) error {
-	packs, _ := filepath.Glob(filepath.Join(r.bare(), "objects/pack/*.pack"))
+// repack makes many packs one, and checks what all takes.
+func (r *Repository) repack(ctx context.Context) error {
+	packs, _ := filepath.Glob(filepath.Join(r.bareDir(), "objects/pack/*.pack"))
 	limit := r.store.limits.Size
-	if len(packs) > maxPacks || sizeOf(r.bare()) > limit {
+	if len(packs) > maxPacks || sizeOf(r.bareDir()) > limit {
 		expire := "1.hour.ago" // what serves may need what no ref leads to any more
 		if r.Snapshot() == nil {
 			expire = "now"
 		}
 
-		argv := append(options(r.bare()), "-c", "pack.threads=1", "-c", "pack.windowMemory=64m", "repack",
+		argv := append(localOptions(r.bareDir()), "-c", "pack.threads=1", "-c", "pack.windowMemory=64m", "repack",
 			"-a", "-d", "-q", "--cruft", "--cruft-expiration="+expire)
-		_, err := run(ctx, r.store.limits.Fetch, environ(), argv, 1<<20)
+		_, err := runGit(ctx, r.store.limits.Fetch, localEnv(), argv, 1<<20)
 		if err != nil && ctx.Err() == nil { // git before 2.37
-			_, err = run(ctx, r.store.limits.Fetch, environ(), argv[:len(argv)-2], 1<<20)
+			_, err = runGit(ctx, r.store.limits.Fetch, localEnv(), argv[:len(argv)-2], 1<<20)
 		}
 		if err != nil && ctx.Err() == nil {
 			r.store.cfg.Log.Warn("packs of a git remote cannot be joined", "url", r.URL(), "error", err)
 		}
 	}
 
-	if sizeOf(r.bare()) > limit {
+	if sizeOf(r.bareDir()) > limit {
 		return tooLarge(fmt.Sprintf("the repository has more than %d MiB", limit>>20))
 	}
 
@@ -382,7 +382,7 @@ func (r *Repository) tidy(ctx context.Context) error {
 func (r *Repository) unlock() {
 	for _, pattern := range []string{"*.lock", "gc.pid", "objects/pack/tmp_*", "objects/pack/.tmp-*",
 		"objects/tmp_objdir-*", "objects/incoming-*", "objects/*/tmp_obj_*", "objects/info/*.lock"} {
-		found, _ := filepath.Glob(filepath.Join(r.bare(), pattern)) // the pattern is right
+		found, _ := filepath.Glob(filepath.Join(r.bareDir(), pattern)) // the pattern is right
 		for _, path := range found {
 			if os.RemoveAll(path) == nil {
 				r.store.cfg.Log.Debug("removed what a fetch left behind", "path", path)
@@ -390,7 +390,7 @@ func (r *Repository) unlock() {
 		}
 	}
 
-	_ = filepath.WalkDir(filepath.Join(r.bare(), "refs"), func(path string, e fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(filepath.Join(r.bareDir(), "refs"), func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && strings.HasSuffix(path, ".lock") {
 			_ = os.Remove(path)
 		}

@@ -27,7 +27,7 @@ func FuzzTree(f *testing.F) {
 			if !plainName(e.name) || len(e.id) != 2*size || i > 0 && tree.entries[i-1].name >= e.name {
 				t.Fatalf("%+v", e)
 			}
-			if got, ok := tree.find(e.name); !ok || got != e {
+			if got, ok := tree.findEntry(e.name); !ok || got != e {
 				t.Fatalf("%q is not found", e.name)
 			}
 		}
@@ -80,11 +80,11 @@ func FuzzRemote(f *testing.F) {
 
 	f.Fuzz(func(t *testing.T, url, spec string) {
 		r := Remote{URL: url, Refspecs: []string{spec}}
-		if r.check() != nil {
+		if r.normalize() != nil {
 			return
 		}
 
-		argv, _ := r.dialing("/d", "", "")
+		argv, _ := r.remoteCommand("/d", "", "")
 		for _, a := range append(argv, r.address, r.Refspecs[0]) {
 			if strings.ContainsAny(a, "\x00\n") {
 				t.Fatalf("%q", a)
@@ -106,7 +106,7 @@ func FuzzInside(f *testing.F) {
 			return
 		}
 		to := path.Join(path.Dir(at), target)
-		if out := path.IsAbs(target) || to == ".." || strings.HasPrefix(to, "../"); out && inside(at, target) {
+		if out := path.IsAbs(target) || to == ".." || strings.HasPrefix(to, "../"); out && linkStaysInside(at, target) {
 			t.Fatalf("%q at %q leads to %q", target, at, to)
 		}
 	})

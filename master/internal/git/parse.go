@@ -35,7 +35,7 @@ type tree struct {
 	size    int64 // in memory
 }
 
-func (t *tree) find(name string) (entry, bool) {
+func (t *tree) findEntry(name string) (entry, bool) {
 	i, ok := slices.BinarySearchFunc(t.entries, name, func(e entry, n string) int { return strings.Compare(e.name, n) })
 	if !ok {
 		return entry{}, false
@@ -148,13 +148,13 @@ func parseHeader(line string) (h header, err error) {
 	return h, nil
 }
 
-// named is a ref and what it points to.
-type named struct{ id, name string }
+// namedRef is a ref and what it points to.
+type namedRef struct{ id, name string }
 
 // parseRefs reads lines of an id, a space or tab, and the name of a ref, as `git
 // ls-remote` and `git for-each-ref` write them. Names that are no text are left
 // out; more than most are an error.
-func parseRefs(b []byte, most int) (out []named, err error) {
+func parseRefs(b []byte, most int) (out []namedRef, err error) {
 	for line := range strings.Lines(string(b)) {
 		line = strings.TrimSuffix(line, "\n")
 		i := strings.IndexAny(line, " \t")
@@ -167,7 +167,7 @@ func parseRefs(b []byte, most int) (out []named, err error) {
 			continue
 		}
 
-		if out = append(out, named{line[:i], name}); len(out) > most {
+		if out = append(out, namedRef{line[:i], name}); len(out) > most {
 			return nil, tooLarge(fmt.Sprintf(
 				"the remote has more than %d branches and tags; narrow them with refspecs", most))
 		}

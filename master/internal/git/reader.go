@@ -33,9 +33,9 @@ func newReader(dir string, limit time.Duration) *reader {
 
 var errMissing = errors.New("the object is not there")
 
-// get asks for an object and gives its content to take. name is an id, or an id
+// readObject asks for an object and gives its content to take. name is an id, or an id
 // with ^{commit} or ^{tree}. An object of more than most bytes is not read.
-func (r *reader) get(ctx context.Context, name string, most int64, take func(h header, body io.Reader) error) error {
+func (r *reader) readObject(ctx context.Context, name string, most int64, take func(h header, body io.Reader) error) error {
 	select {
 	case <-r.turn:
 		defer func() { r.turn <- struct{}{} }()
@@ -43,34 +43,34 @@ func (r *reader) get(ctx context.Context, name string, most int64, take func(h h
 		return ctx.Err()
 	}
 
-	h, err := r.ask(name)
+	h, err := r.requestObject(name)
 	if err != nil && !h.missing { // it may have ended meanwhile
-		r.stop()
-		h, err = r.ask(name)
+		r.stopProcess()
+		h, err = r.requestObject(name)
 	}
 
 	if err != nil {
-		r.stop()
+		r.stopProcess()
 		return fmt.Errorf("read object %s: %w", name, err)
 	}
 	if h.missing {
 		return fmt.Errorf("read object %s: %w", name, errMissing)
 	}
 	if h.size > most {
-		r.stop() // it would write all of it
+		r.stopProcess() // it would write all of it
 		return tooLarge(fmt.Sprintf("object %s has %d bytes, more than %d", h.id, h.size, most))
 	}
 
-	late := r.watch()
+	late := r.killWhenLate()
 	defer late.Stop()
 	body := &io.LimitedReader{R: r.out, N: h.size}
 	err = take(h, body)
 	if _, e := io.Copy(io.Discard, body); e != nil || body.N > 0 {
 		err = errors.Join(err, io.ErrUnexpectedEOF)
-		r.stop()
+		r.stopProcess()
 	} else if b, e := r.out.ReadByte(); e != nil || b != '\n' {
 		err = errors.Join(err, io.ErrUnexpectedEOF)
-		r.stop()
+		r.stopProcess()
 	}
 
 	if err != nil {
@@ -80,15 +80,15 @@ func (r *reader) get(ctx context.Context, name string, most int64, take func(h h
 	return nil
 }
 
-// ask sends a name and reads the first line of the answer.
-func (r *reader) ask(name string) (h header, err error) {
+// requestObject sends a name and reads the first line of the answer.
+func (r *reader) requestObject(name string) (h header, err error) {
 	if r.cmd == nil {
-		if err := r.start(); err != nil {
+		if err := r.startProcess(); err != nil {
 			return h, err
 		}
 	}
 
-	late := r.watch()
+	late := r.killWhenLate()
 	defer late.Stop()
 	r.used = time.Now()
 	if _, err := io.WriteString(r.in, name+"\n"); err != nil {
@@ -103,10 +103,10 @@ func (r *reader) ask(name string) (h header, err error) {
 	return parseHeader(string(line))
 }
 
-func (r *reader) start() error {
-	argv := append(options(r.dir), "cat-file", "--batch")
+func (r *reader) startProcess() error {
+	argv := append(localOptions(r.dir), "cat-file", "--batch")
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Dir = append(environ(), "LC_ALL=C"), "/"
+	cmd.Env, cmd.Dir = append(localEnv(), "LC_ALL=C"), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -126,14 +126,14 @@ func (r *reader) start() error {
 	return nil
 }
 
-// watch ends a process that hangs.
-func (r *reader) watch() *time.Timer {
+// killWhenLate ends a process that hangs.
+func (r *reader) killWhenLate() *time.Timer {
 	p := r.cmd.Process
 	return time.AfterFunc(r.limit, func() { _ = p.Kill() }) // it may be gone
 }
 
-// stop ends the process. The caller has the turn.
-func (r *reader) stop() {
+// stopProcess ends the process. The caller has the turn.
+func (r *reader) stopProcess() {
 	if r.cmd == nil {
 		return
 	}
@@ -145,12 +145,12 @@ func (r *reader) stop() {
 	r.out = nil
 }
 
-// idle stops a process that nobody asked for a while.
-func (r *reader) idle(since time.Time) {
+// stopIdle stops a process that nobody asked for a while.
+func (r *reader) stopIdle(since time.Time) {
 	select {
 	case <-r.turn:
 		if r.cmd != nil && r.used.Before(since) {
-			r.stop()
+			r.stopProcess()
 		}
 		r.turn <- struct{}{}
 	default:
@@ -161,16 +161,16 @@ func (r *reader) idle(since time.Time) {
 // another one.
 func (r *reader) close() {
 	<-r.turn
-	r.stop()
+	r.stopProcess()
 	r.turn <- struct{}{}
 }
 
 // isMissing reports whether an object is not there.
 func isMissing(err error) bool { return errors.Is(err, errMissing) }
 
-// content is a whole object of one of the kinds.
-func (r *reader) content(ctx context.Context, name string, most int64) (h header, b []byte, err error) {
-	err = r.get(ctx, name, most, func(got header, body io.Reader) (err error) {
+// readWhole is a whole object of one of the kinds.
+func (r *reader) readWhole(ctx context.Context, name string, most int64) (h header, b []byte, err error) {
+	err = r.readObject(ctx, name, most, func(got header, body io.Reader) (err error) {
 		h = got
 		b, err = io.ReadAll(body)
 		return err

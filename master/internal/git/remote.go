@@ -51,11 +51,11 @@ func DefaultRefspecs() []string {
 }
 
 // Check refuses what is no remote, as [Store.Add] does.
-func (r *Remote) Check() error { return r.check() }
+func (r *Remote) Check() error { return r.normalize() }
 
-// check splits the URL and refuses what is no remote. A password in the URL
+// normalize splits the URL and refuses what is no remote. A password in the URL
 // moves to Password: the URL is an argument of a program, which all see.
-func (r *Remote) check() error {
+func (r *Remote) normalize() error {
 	if len(r.Refspecs) == 0 {
 		r.Refspecs = DefaultRefspecs()
 	}
@@ -158,8 +158,8 @@ func (r *Remote) Shown() string {
 	return printable.Brief(strings.TrimPrefix(r.address, "file://"), 300)
 }
 
-// key names the directory of the remote: another one is fetched anew.
-func (r *Remote) key() string {
+// dirName names the directory of the remote: another one is fetched anew.
+func (r *Remote) dirName() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "1\x00%s\x00%s\x00%d\x00%s", r.address, r.User, r.Depth, strings.Join(r.Refspecs, "\x00"))
 	return hex.EncodeToString(h.Sum(nil)[:12])

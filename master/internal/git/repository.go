@@ -18,38 +18,38 @@ type settings struct {
 
 // Repository is the copy of one remote.
 type Repository struct {
-	store  *Store
-	dir    string // holds the bare repository and the snapshot
-	reader *reader
-	url    string // without a password
-	conf   atomic.Pointer[settings]
+	store    *Store
+	dir      string // holds the bare repository and the snapshot
+	reader   *reader
+	url      string // without a password
+	settings atomic.Pointer[settings]
 
-	snap atomic.Pointer[Snapshot]
+	served atomic.Pointer[Snapshot]
 	// lacking is set when an object of a snapshot is not there: the next fetch
 	// begins with an empty repository.
-	lacking atomic.Bool
-	seq     atomic.Uint64
-	turn    chan struct{} // holds one token: the right to change the repository
+	lacking   atomic.Bool
+	snapshots atomic.Uint64
+	fetchTurn chan struct{} // holds one token: the right to change the repository
 	// tried is closed when the first fetch of this process has ended.
 	tried chan struct{}
 
-	mu       sync.Mutex
-	started  uint64 // fetches
-	fetching bool
-	ended    uint64 // number of the last one that has ended
-	last     error  // of that one
-	failures int    // in a row
-	fault    *Fault
-	since    time.Time // of the fault
-	fetched  time.Time // last success
-	next     time.Time
+	mu         sync.Mutex
+	started    uint64 // fetches
+	fetching   bool
+	ended      uint64 // number of the last one that has ended
+	lastErr    error  // of that one
+	failures   int    // in a row
+	fault      *Fault
+	faultSince time.Time // of the fault
+	fetched    time.Time // last success
+	next       time.Time
 }
 
-func (r *Repository) bare() string         { return filepath.Join(r.dir, "repo") }
+func (r *Repository) bareDir() string      { return filepath.Join(r.dir, "repo") }
 func (r *Repository) snapshotFile() string { return filepath.Join(r.dir, "snapshot") }
 
 // Snapshot is what is in service; nil: nothing has been fetched yet.
-func (r *Repository) Snapshot() *Snapshot { return r.snap.Load() }
+func (r *Repository) Snapshot() *Snapshot { return r.served.Load() }
 
 // URL is that of the remote, without a password.
 func (r *Repository) URL() string { return r.url }
@@ -88,10 +88,10 @@ func (r *Repository) Status() Status {
 		Snapshot: r.Snapshot(),
 		Fetched:  r.fetched,
 		Next:     r.next,
-		Interval: r.conf.Load().Interval,
+		Interval: r.settings.Load().Interval,
 		Fetching: r.fetching,
 		Fault:    r.fault,
-		Since:    r.since,
+		Since:    r.faultSince,
 	}
 }
 
@@ -104,15 +104,15 @@ func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
 
 	before := r.Snapshot()
 	select {
-	case <-r.turn:
-		defer func() { r.turn <- struct{}{} }()
+	case <-r.fetchTurn:
+		defer func() { r.fetchTurn <- struct{}{} }()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
 
 	r.mu.Lock()
 	if r.ended >= want { // somebody else's began after this call
-		err := r.last
+		err := r.lastErr
 		r.mu.Unlock()
 		return r.Snapshot() != before, err
 	}
@@ -140,7 +140,7 @@ func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
 		return changed, ctx.Err()
 	}
 
-	r.note(n, err)
+	r.noteFetch(n, err)
 	if f := r.store.cfg.Fetched; f != nil {
 		f(r, changed, err)
 	}
@@ -148,7 +148,7 @@ func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-func (r *Repository) note(n uint64, err error) {
+func (r *Repository) noteFetch(n uint64, err error) {
 	now := r.store.cfg.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,7 +157,7 @@ func (r *Repository) note(n uint64, err error) {
 		close(r.tried)
 	}
 
-	r.ended, r.last = n, err
+	r.ended, r.lastErr = n, err
 	if err == nil {
 		if r.fault != nil {
 			r.store.cfg.Log.Info("git remote answers again", "url", r.URL())
@@ -168,7 +168,7 @@ func (r *Repository) note(n uint64, err error) {
 		return
 	}
 
-	f := &Fault{Kind: Broken, Text: brief(err.Error())}
+	f := &Fault{Kind: Broken, Text: briefOf(err.Error())}
 	if k := KindOf(err); k != "" {
 		f.Kind = k
 		f.Text = strings.TrimPrefix(f.Text, string(k)+": ")
@@ -176,7 +176,7 @@ func (r *Repository) note(n uint64, err error) {
 
 	r.failures++
 	if r.fault == nil || r.fault.Kind != f.Kind {
-		r.since = now
+		r.faultSince = now
 		r.store.cfg.Log.Error("git remote cannot be fetched; what was fetched last stays in service", "url",
 			r.URL(), "kind", string(f.Kind), "error", f.Text)
 	}
@@ -190,7 +190,7 @@ func (r *Repository) Resolve(ctx context.Context, id string) (tree string, ok bo
 	if r.Snapshot() == nil || len(id) < 7 || len(id) > 64 || strings.Trim(id, "0123456789abcdef") != "" {
 		return "", false, nil
 	}
-	_, b, err := r.reader.content(ctx, id+"^{commit}", maxObject)
+	_, b, err := r.reader.readWhole(ctx, id+"^{commit}", maxObject)
 	if isMissing(err) {
 		return "", false, nil
 	}
@@ -201,8 +201,8 @@ func (r *Repository) Resolve(ctx context.Context, id string) (tree string, ok bo
 	return tree, err == nil, err
 }
 
-// load puts the last good snapshot into service, if its trees are there.
-func (r *Repository) load(ctx context.Context) error {
+// loadServed puts the last good snapshot into service, if its trees are there.
+func (r *Repository) loadServed(ctx context.Context) error {
 	s, err := loadSnapshot(r.snapshotFile())
 	if err != nil {
 		return err
@@ -214,12 +214,12 @@ func (r *Repository) load(ctx context.Context) error {
 			continue
 		}
 		seen[ref.Tree] = true
-		if _, err := r.store.tree(ctx, r, ref.Tree); err != nil {
+		if _, err := r.store.readTree(ctx, r, ref.Tree); err != nil {
 			return fmt.Errorf("check the last snapshot of %s: %w", r.URL(), err)
 		}
 	}
 
-	s.Seq = r.seq.Add(1)
-	r.snap.Store(s)
+	s.Seq = r.snapshots.Add(1)
+	r.served.Store(s)
 	return nil
 }

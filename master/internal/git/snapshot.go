@@ -29,7 +29,7 @@ type Snapshot struct {
 // maxSnapshot bounds its file.
 const maxSnapshot = 16 << 20
 
-func (s *Snapshot) find(name string) (Ref, bool) {
+func (s *Snapshot) findRef(name string) (Ref, bool) {
 	if s == nil {
 		return Ref{}, false
 	}
@@ -41,18 +41,18 @@ func (s *Snapshot) find(name string) (Ref, bool) {
 }
 
 // Branch finds a branch of the remote. A nil snapshot has none.
-func (s *Snapshot) Branch(name string) (Ref, bool) { return s.find("refs/remotes/origin/" + name) }
+func (s *Snapshot) Branch(name string) (Ref, bool) { return s.findRef("refs/remotes/origin/" + name) }
 
 // Tag finds a tag.
-func (s *Snapshot) Tag(name string) (Ref, bool) { return s.find("refs/tags/" + name) }
+func (s *Snapshot) Tag(name string) (Ref, bool) { return s.findRef("refs/tags/" + name) }
 
 // Branches and tags with the names by which they are found.
-func (s *Snapshot) Branches() []string { return s.below("refs/remotes/origin/") }
+func (s *Snapshot) Branches() []string { return s.namesBelow("refs/remotes/origin/") }
 
 // Tags lists the names of tags.
-func (s *Snapshot) Tags() []string { return s.below("refs/tags/") }
+func (s *Snapshot) Tags() []string { return s.namesBelow("refs/tags/") }
 
-func (s *Snapshot) below(prefix string) (out []string) {
+func (s *Snapshot) namesBelow(prefix string) (out []string) {
 	if s == nil {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (s *Snapshot) below(prefix string) (out []string) {
 	return out
 }
 
-func (s *Snapshot) save(path string) error {
+func (s *Snapshot) saveTo(path string) error {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return fmt.Errorf("write the snapshot: %w", err)

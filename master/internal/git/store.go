@@ -37,18 +37,18 @@ type Config struct {
 const maxFetches = 4
 
 // unused is how long a process or a tree on disk stays that nobody uses.
-const unused = 10 * time.Minute
+const unusedFor = 10 * time.Minute
 
 // Store holds the repositories. Give it remotes by a [Batch], then Run it; Close
 // ends its processes.
 type Store struct {
-	cfg    Config
-	limits Limits
-	slots  chan struct{}
-	trees  *treeCache
-	blobs  *blobs
-	work   *checkouts
-	reap   sync.WaitGroup // removal of what the last process kept
+	cfg       Config
+	limits    Limits
+	slots     chan struct{}
+	trees     *treeCache
+	blobs     *blobs
+	checkouts *checkouts
+	removals  sync.WaitGroup // removal of what the last process kept
 
 	changed chan struct{} // the remotes are others
 
@@ -72,7 +72,7 @@ func Open(cfg Config) (*Store, error) {
 		changed: make(chan struct{}, 1),
 	}
 
-	endFetches(cfg.Dir)
+	killOrphanFetches(cfg.Dir)
 	old := filepath.Join(cfg.Dir, "old")
 	if err := os.MkdirAll(old, 0o700); err != nil {
 		return nil, fmt.Errorf("open the store of git repositories: %w", err)
@@ -90,7 +90,7 @@ func Open(cfg Config) (*Store, error) {
 		}
 	}
 
-	s.reap.Go(func() {
+	s.removals.Go(func() {
 		if err := os.RemoveAll(old); err != nil {
 			s.cfg.Log.Warn("old files of git repositories cannot be removed", "path", old, "error", err)
 		}
@@ -98,7 +98,7 @@ func Open(cfg Config) (*Store, error) {
 
 	s.trees = newTreeCache(s.limits.Trees)
 	s.blobs = newBlobs(filepath.Join(cfg.Dir, "blobs"), s.limits)
-	s.work = newCheckouts(filepath.Join(cfg.Dir, "trees"), s.limits, cfg.Now)
+	s.checkouts = newCheckouts(filepath.Join(cfg.Dir, "trees"), s.limits, cfg.Now)
 	return s, nil
 }
 
@@ -120,7 +120,7 @@ func (s *Store) Run(ctx context.Context) {
 		var own context.Context
 		own, stop = context.WithCancel(ctx)
 		for _, r := range s.Repositories() {
-			wg.Go(func() { r.run(own) })
+			wg.Go(func() { r.fetchLoop(own) })
 		}
 	}
 
@@ -131,7 +131,7 @@ func (s *Store) Run(ctx context.Context) {
 
 	follow()
 	defer func() { stop() }()
-	s.sweep()
+	s.removeForeign()
 	t := time.NewTicker(time.Minute)
 	defer t.Stop()
 
@@ -144,16 +144,16 @@ func (s *Store) Run(ctx context.Context) {
 		case <-t.C:
 			now := s.cfg.Now()
 			for _, r := range s.Repositories() {
-				r.reader.idle(now.Add(-unused))
+				r.reader.stopIdle(now.Add(-unusedFor))
 			}
-			s.work.trim(now.Add(-unused))
-			s.leave()
+			s.checkouts.dropUnused(now.Add(-unusedFor))
+			s.closeLeaving()
 		}
 	}
 }
 
-// sweep removes the directories of remotes that are not in the store.
-func (s *Store) sweep() {
+// removeForeign removes the directories of remotes that are not in the store.
+func (s *Store) removeForeign() {
 	keep := map[string]bool{}
 	s.mu.Lock()
 	for _, r := range slices.Concat(s.repos, s.former, s.leaving) {
@@ -176,9 +176,9 @@ func (s *Store) sweep() {
 	}
 }
 
-// leave closes and removes repositories that left the store before the last call:
+// closeLeaving closes and removes repositories that left the store before the last call:
 // whoever read from them has ended.
-func (s *Store) leave() {
+func (s *Store) closeLeaving() {
 	s.mu.Lock()
 	gone := s.leaving
 	s.leaving, s.former = s.former, nil
@@ -187,23 +187,23 @@ func (s *Store) leave() {
 		r.reader.close()
 	}
 	if len(gone) > 0 {
-		s.sweep()
+		s.removeForeign()
 	}
 }
 
 // slowest is the pause between fetches of a remote that fails again and again, if
 // its interval is not longer.
-const slowest = 2 * time.Minute
+const maxRetryPause = 2 * time.Minute
 
-// run fetches again and again: after a fault sooner at first, then less and less
+// fetchLoop fetches again and again: after a fault sooner at first, then less and less
 // often.
-func (r *Repository) run(ctx context.Context) {
+func (r *Repository) fetchLoop(ctx context.Context) {
 	for {
 		_, _ = r.Fetch(ctx) // noted
 		r.mu.Lock()
-		wait := r.conf.Load().Interval
+		wait := r.settings.Load().Interval
 		if r.failures > 0 && r.fault.Kind != RefGone { // which was a fetch that worked
-			slow := max(wait, slowest)
+			slow := max(wait, maxRetryPause)
 			wait = min(wait, 15*time.Second)
 			for range min(r.failures-1, 10) {
 				wait = min(2*wait, slow)
@@ -228,13 +228,13 @@ func (s *Store) Close() {
 	for _, r := range all {
 		r.reader.close()
 	}
-	s.reap.Wait()
+	s.removals.Wait()
 }
 
 // ClearFiles forgets files and trees that were read, and reports whether there
 // were any. Repositories stay: they are fetched again from where they are.
 func (s *Store) ClearFiles() bool {
-	n := s.blobs.clear()
+	n := s.blobs.removeAll()
 	s.trees.clear()
 	return n > 0
 }

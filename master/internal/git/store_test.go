@@ -38,7 +38,7 @@ func add(t testing.TB, s *Store, r Remote, expect ...string) *Repository {
 	t.Helper()
 	b := s.Batch()
 	for _, old := range s.Repositories() {
-		set := old.conf.Load()
+		set := old.settings.Load()
 		_, err := b.Add(t.Context(), set.Remote, set.expect...)
 		must(t, err)
 	}
@@ -195,7 +195,7 @@ func TestLeftBehind(t *testing.T) {
 		"refs/remotes/origin/master.lock", "refs/remotes/origin/new.lock", "objects/pack/tmp_pack_x",
 		"objects/pack/tmp_idx_x"}
 	for _, name := range left {
-		must(t, os.WriteFile(filepath.Join(r.bare(), name), []byte("x"), 0o600))
+		must(t, os.WriteFile(filepath.Join(r.bareDir(), name), []byte("x"), 0o600))
 	}
 
 	fetch(t, r)
@@ -204,13 +204,13 @@ func TestLeftBehind(t *testing.T) {
 	}
 
 	for _, name := range left {
-		if _, err := os.Stat(filepath.Join(r.bare(), name)); err == nil {
+		if _, err := os.Stat(filepath.Join(r.bareDir(), name)); err == nil {
 			t.Errorf("%s is still there", name)
 		}
 	}
 
 	// A copy that is broken is fetched anew.
-	packs, _ := filepath.Glob(filepath.Join(r.bare(), "objects/pack/*"))
+	packs, _ := filepath.Glob(filepath.Join(r.bareDir(), "objects/pack/*"))
 	s.Close()
 	for _, p := range packs {
 		must(t, os.Remove(p))
@@ -293,9 +293,9 @@ func TestShared(t *testing.T) {
 	s := open(t, t.TempDir(), Limits{})
 	a := add(t, s, Remote{URL: "https://h/x", User: "u", Password: "p", Interval: time.Minute}, "master")
 	b := add(t, s, Remote{URL: "https://u:p@h/x", Interval: time.Second}, "dev")
-	if a != b || a.conf.Load().Interval != time.Second ||
-		!slices.Equal(a.conf.Load().expect, []string{"master", "dev"}) {
-		t.Errorf("equal remotes: %+v", a.conf.Load())
+	if a != b || a.settings.Load().Interval != time.Second ||
+		!slices.Equal(a.settings.Load().expect, []string{"master", "dev"}) {
+		t.Errorf("equal remotes: %+v", a.settings.Load())
 	}
 
 	for _, r := range []Remote{
@@ -328,7 +328,7 @@ func TestTidy(t *testing.T) {
 		fetch(t, r)
 	}
 
-	packs, _ := filepath.Glob(filepath.Join(r.bare(), "objects/pack/*.pack"))
+	packs, _ := filepath.Glob(filepath.Join(r.bareDir(), "objects/pack/*.pack"))
 	if len(packs) > 5 {
 		t.Errorf("%d packs", len(packs))
 	}
@@ -399,7 +399,7 @@ func TestKilled(t *testing.T) {
 		t.Errorf("after kills: %q", got)
 	}
 
-	if rest, _ := filepath.Glob(filepath.Join(r.bare(), "objects/pack/tmp_*")); len(rest) > 0 {
+	if rest, _ := filepath.Glob(filepath.Join(r.bareDir(), "objects/pack/tmp_*")); len(rest) > 0 {
 		t.Errorf("left behind: %q", rest)
 	}
 }
@@ -421,7 +421,7 @@ func TestLacking(t *testing.T) {
 	lose := func() {
 		t.Helper()
 		r.reader.close()
-		packs, _ := filepath.Glob(filepath.Join(r.bare(), "objects/pack/*"))
+		packs, _ := filepath.Glob(filepath.Join(r.bareDir(), "objects/pack/*"))
 		for _, p := range packs {
 			must(t, os.Remove(p))
 		}
@@ -445,7 +445,7 @@ func TestLacking(t *testing.T) {
 		t.Errorf("without the remote: %v", err)
 	}
 
-	if _, err := os.Stat(filepath.Join(r.bare(), "HEAD")); err != nil {
+	if _, err := os.Stat(filepath.Join(r.bareDir(), "HEAD")); err != nil {
 		t.Errorf("the damaged copy is gone: %v", err)
 	}
 }
@@ -465,7 +465,7 @@ func TestOrphans(t *testing.T) {
 		return cmd
 	}
 
-	ours, theirs := start(r.bare()), start(other)
+	ours, theirs := start(r.bareDir()), start(other)
 	done := make(chan struct{})
 	go func() { _ = ours.Wait(); close(done) }()
 	open(t, own, Limits{})

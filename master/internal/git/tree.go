@@ -11,11 +11,11 @@ import (
 
 // treeCache keeps trees that were read, those used last, up to a size.
 type treeCache struct {
-	mu   sync.Mutex
-	most int64
-	size int64
-	byID map[string]*list.Element
-	lru  *list.List // of *keptTree, newest first
+	mu    sync.Mutex
+	limit int64
+	size  int64
+	byID  map[string]*list.Element
+	lru   *list.List // of *keptTree, newest first
 }
 
 type keptTree struct {
@@ -24,7 +24,7 @@ type keptTree struct {
 }
 
 func newTreeCache(most int64) *treeCache {
-	return &treeCache{most: most, byID: map[string]*list.Element{}, lru: list.New()}
+	return &treeCache{limit: most, byID: map[string]*list.Element{}, lru: list.New()}
 }
 
 func (c *treeCache) get(id string) *tree {
@@ -41,11 +41,11 @@ func (c *treeCache) get(id string) *tree {
 func (c *treeCache) put(id string, t *tree) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.byID[id]; ok || t.size > c.most/4 {
+	if _, ok := c.byID[id]; ok || t.size > c.limit/4 {
 		return
 	}
 	c.byID[id] = c.lru.PushFront(&keptTree{id, t})
-	for c.size += t.size + 200; c.size > c.most; {
+	for c.size += t.size + 200; c.size > c.limit; {
 		old := c.lru.Remove(c.lru.Back()).(*keptTree)
 		delete(c.byID, old.id)
 		c.size -= old.t.size + 200
@@ -60,15 +60,15 @@ func (c *treeCache) clear() {
 	c.size = 0
 }
 
-// tree reads one directory.
-func (s *Store) tree(ctx context.Context, r *Repository, id string) (*tree, error) {
+// readTree reads one directory.
+func (s *Store) readTree(ctx context.Context, r *Repository, id string) (*tree, error) {
 	if t := s.trees.get(id); t != nil {
 		return t, nil
 	}
 
-	h, b, err := r.reader.content(ctx, id, maxObject)
+	h, b, err := r.reader.readWhole(ctx, id, maxObject)
 	if err != nil {
-		r.miss(err)
+		r.noteMissing(err)
 		return nil, err
 	}
 	if h.kind != "tree" {
@@ -84,8 +84,8 @@ func (s *Store) tree(ctx context.Context, r *Repository, id string) (*tree, erro
 	return t, nil
 }
 
-// miss notes that an object is missing of what a snapshot has.
-func (r *Repository) miss(err error) {
+// noteMissing notes that an object is missing of what a snapshot has.
+func (r *Repository) noteMissing(err error) {
 	if isMissing(err) && r.Snapshot() != nil && !r.lacking.Swap(true) {
 		r.store.cfg.Log.Error("copy of a git remote lacks an object; it is fetched anew next time", "url",
 			r.URL(), "error", err)
@@ -98,8 +98,8 @@ type Entry struct {
 	Mode int64 // as git has it: 0100644, 0100755, 0120000
 }
 
-// at finds what has a path in a tree. Links on the way are not followed.
-func (r *Repository) at(ctx context.Context, root, p string) (e entry, ok bool, err error) {
+// entryAt finds what has a path in a tree. Links on the way are not followed.
+func (r *Repository) entryAt(ctx context.Context, root, p string) (e entry, ok bool, err error) {
 	e = entry{id: root, mode: modeDir}
 	if p == "" {
 		return e, true, nil
@@ -110,12 +110,12 @@ func (r *Repository) at(ctx context.Context, root, p string) (e entry, ok bool, 
 			return e, false, nil
 		}
 
-		t, err := r.store.tree(ctx, r, e.id)
+		t, err := r.store.readTree(ctx, r, e.id)
 		if err != nil {
 			return e, false, err
 		}
 
-		if e, ok = t.find(part); !ok {
+		if e, ok = t.findEntry(part); !ok {
 			return e, false, nil
 		}
 	}
@@ -136,7 +136,7 @@ func (r *Repository) Find(ctx context.Context, root, p string) (f Entry, ok bool
 			return f, false, nil
 		}
 
-		e, ok, err := r.at(ctx, root, p)
+		e, ok, err := r.entryAt(ctx, root, p)
 		if err != nil || !ok {
 			return f, false, err
 		}
@@ -165,13 +165,13 @@ func (r *Repository) Find(ctx context.Context, root, p string) (f Entry, ok bool
 
 // Target is where a link points to.
 func (r *Repository) Target(ctx context.Context, id string) (string, error) {
-	_, b, err := r.reader.content(ctx, id, maxLink)
+	_, b, err := r.reader.readWhole(ctx, id, maxLink)
 	return string(b), err
 }
 
 // Subtree finds a directory; an empty path is the root.
 func (r *Repository) Subtree(ctx context.Context, root, p string) (id string, ok bool, err error) {
-	e, ok, err := r.at(ctx, root, strings.Trim(path.Clean("/"+p), "/"))
+	e, ok, err := r.entryAt(ctx, root, strings.Trim(path.Clean("/"+p), "/"))
 	return e.id, ok && e.mode == modeDir, err
 }
 
@@ -188,10 +188,10 @@ type Item struct {
 // Submodules are left out. A tree with too many entries is a [Fault].
 func (r *Repository) Walk(ctx context.Context, root string, visit func(Item) error) error {
 	n := 0
-	return r.walk(ctx, root, "", 0, &n, visit)
+	return r.walkTree(ctx, root, "", 0, &n, visit)
 }
 
-func (r *Repository) walk(ctx context.Context, id, prefix string, depth int, n *int, visit func(Item) error) error {
+func (r *Repository) walkTree(ctx context.Context, id, prefix string, depth int, n *int, visit func(Item) error) error {
 	if depth > r.store.limits.Depth {
 		return tooLarge(fmt.Sprintf("directories are nested more than %d deep", r.store.limits.Depth))
 	}
@@ -200,7 +200,7 @@ func (r *Repository) walk(ctx context.Context, id, prefix string, depth int, n *
 		return err
 	}
 
-	t, err := r.store.tree(ctx, r, id)
+	t, err := r.store.readTree(ctx, r, id)
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (r *Repository) walk(ctx context.Context, id, prefix string, depth int, n *
 		}
 
 		if e.mode == modeDir {
-			if err := r.walk(ctx, e.id, p+"/", depth+1, n, visit); err != nil {
+			if err := r.walkTree(ctx, e.id, p+"/", depth+1, n, visit); err != nil {
 				return err
 			}
 		}

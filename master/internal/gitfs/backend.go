@@ -33,8 +33,8 @@ type remote struct {
 
 // envSet are the environments of a snapshot that are exposed.
 type envSet struct {
-	of   *git.Snapshot
-	envs map[string]struct{}
+	snapshot *git.Snapshot
+	envs     map[string]struct{}
 }
 
 // New makes the backend and adds its remotes to a batch. update fetches them.
@@ -112,9 +112,9 @@ func (r *remote) expected() (out []string) {
 	return out
 }
 
-// ref is the branch, tag or commit of an environment; ok is false when it has none
+// refOf is the branch, tag or commit of an environment; ok is false when it has none
 // (GitProvider.ref).
-func (r *remote) ref(env string) (ref string, ok bool) {
+func (r *remote) refOf(env string) (ref string, ok bool) {
 	if r.AllSaltenvs != nil {
 		return *r.AllSaltenvs, true
 	}
@@ -137,15 +137,15 @@ func (r *remote) ref(env string) (ref string, ok bool) {
 	return env, true
 }
 
-func (r *remote) root(env string) string {
-	return pick(r.Saltenv[env].Root, r.global[env].Root, r.Root)
+func (r *remote) rootOf(env string) string {
+	return firstSet(r.Saltenv[env].Root, r.global[env].Root, r.Root)
 }
 
-func (r *remote) mountpoint(env string) string {
-	return pick(r.Saltenv[env].Mountpoint, r.global[env].Mountpoint, r.Mountpoint)
+func (r *remote) mountpointOf(env string) string {
+	return firstSet(r.Saltenv[env].Mountpoint, r.global[env].Mountpoint, r.Mountpoint)
 }
 
-func pick(own, global *string, all string) string {
+func firstSet(own, global *string, all string) string {
 	switch {
 	case own != nil:
 		return *own
@@ -164,11 +164,11 @@ func (r *remote) exposed(env string) bool {
 	return !any(r.Blacklist) && (len(r.Whitelist) == 0 || any(r.Whitelist))
 }
 
-// envs are the environments of the snapshot in service that are exposed
+// exposedEnvs are the environments of the snapshot in service that are exposed
 // (GitProvider._get_envs_from_ref_paths, GitFS.envs).
-func (r *remote) envs() map[string]struct{} {
+func (r *remote) exposedEnvs() map[string]struct{} {
 	s := r.repo.Snapshot()
-	if last := r.last.Load(); last != nil && last.of == s {
+	if last := r.last.Load(); last != nil && last.snapshot == s {
 		return last.envs
 	}
 
@@ -215,10 +215,10 @@ func (r *remote) envs() map[string]struct{} {
 	return out
 }
 
-// tree finds the tree of an environment (GitProvider.get_tree).
-func (r *remote) tree(ctx context.Context, env string) (id string, ok bool, err error) {
+// treeOf finds the tree of an environment (GitProvider.get_tree).
+func (r *remote) treeOf(ctx context.Context, env string) (id string, ok bool, err error) {
 	s := r.repo.Snapshot()
-	ref, has := r.ref(env)
+	ref, has := r.refOf(env)
 	if s == nil || !has || !r.exposed(env) {
 		return "", false, nil
 	}
@@ -256,18 +256,18 @@ func (*Backend) Name() string { return "gitfs" }
 func (b *Backend) Envs() []string {
 	all := map[string]struct{}{}
 	for _, r := range *b.remotes.Load() {
-		maps.Copy(all, r.envs())
+		maps.Copy(all, r.exposedEnvs())
 	}
 	return slices.Sorted(maps.Keys(all))
 }
 
-// known reports whether an environment is one of the list, or may be a commit.
-func (b *Backend) known(env string) bool {
+// isKnownEnv reports whether an environment is one of the list, or may be a commit.
+func (b *Backend) isKnownEnv(env string) bool {
 	if gitremote.IsHex(env) {
 		return true
 	}
 	return slices.ContainsFunc(*b.remotes.Load(), func(r *remote) bool {
-		_, ok := r.envs()[env]
+		_, ok := r.exposedEnvs()[env]
 		return ok
 	})
 }
@@ -295,10 +295,10 @@ func (b *Backend) Update(ctx context.Context) (changed bool, err error) { return
 
 // Open finds and opens a file (GitFS.find_file).
 func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Handle, fileserver.File, bool, error) {
-	known := b.known(q.Saltenv)
+	known := b.isKnownEnv(q.Saltenv)
 	for _, r := range *b.remotes.Load() {
 		p := q.Path
-		if mp := r.mountpoint(q.Saltenv); mp != "" {
+		if mp := r.mountpointOf(q.Saltenv); mp != "" {
 			var below bool
 			if p, below = strings.CutPrefix(p, mp+"/"); !below {
 				continue
@@ -309,7 +309,7 @@ func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Hand
 			continue
 		}
 
-		tree, ok, err := r.tree(ctx, q.Saltenv)
+		tree, ok, err := r.treeOf(ctx, q.Saltenv)
 		if err != nil {
 			return nil, fileserver.File{}, false, err
 		}
@@ -317,7 +317,7 @@ func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Hand
 			continue
 		}
 
-		e, ok, err := r.repo.Find(ctx, tree, path.Join(r.root(q.Saltenv), p))
+		e, ok, err := r.repo.Find(ctx, tree, path.Join(r.rootOf(q.Saltenv), p))
 		if err != nil {
 			return nil, fileserver.File{}, false, err
 		}
@@ -358,7 +358,7 @@ func (b *Backend) Find(ctx context.Context, q fileserver.Query) (fileserver.File
 
 // List lists an environment (GitFS._file_lists).
 func (b *Backend) List(ctx context.Context, env string) (*fileserver.Listing, error) {
-	known := b.known(env)
+	known := b.isKnownEnv(env)
 	out := fileserver.NewListing()
 	any := false
 	for _, r := range *b.remotes.Load() {
@@ -366,7 +366,7 @@ func (b *Backend) List(ctx context.Context, env string) (*fileserver.Listing, er
 			continue
 		}
 		any = true
-		if err := r.list(ctx, env, known, out); err != nil {
+		if err := r.addToListing(ctx, env, known, out); err != nil {
 			return nil, fmt.Errorf("list environment %q of %s: %w", env, r.repo.URL(), err)
 		}
 	}
@@ -378,18 +378,18 @@ func (b *Backend) List(ctx context.Context, env string) (*fileserver.Listing, er
 	return out, nil
 }
 
-func (r *remote) list(ctx context.Context, env string, links bool, out *fileserver.Listing) error {
-	tree, ok, err := r.tree(ctx, env)
+func (r *remote) addToListing(ctx context.Context, env string, links bool, out *fileserver.Listing) error {
+	tree, ok, err := r.treeOf(ctx, env)
 	if err != nil || !ok {
 		return err
 	}
 
-	tree, ok, err = r.repo.Subtree(ctx, tree, r.root(env))
+	tree, ok, err = r.repo.Subtree(ctx, tree, r.rootOf(env))
 	if err != nil || !ok {
 		return err
 	}
 
-	mp := r.mountpoint(env)
+	mp := r.mountpointOf(env)
 	if mp != "" {
 		out.Dirs[mp] = struct{}{}
 	}

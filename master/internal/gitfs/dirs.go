@@ -10,13 +10,13 @@ import (
 // asked, for programs that read files from the disk. They never change, and stay
 // for minutes after the last call.
 func (b *Backend) Dirs(ctx context.Context, env string) (out []string, err error) {
-	known := b.known(env)
+	known := b.isKnownEnv(env)
 	for _, r := range *b.remotes.Load() {
 		if !r.serves(known) {
 			continue
 		}
 
-		tree, ok, err := r.tree(ctx, env)
+		tree, ok, err := r.treeOf(ctx, env)
 		if err != nil {
 			return nil, fmt.Errorf("check environment %q out: %w", env, err)
 		}
@@ -26,9 +26,9 @@ func (b *Backend) Dirs(ctx context.Context, env string) (out []string, err error
 
 		dir, err := r.repo.Checkout(ctx, tree)
 		if err == nil {
-			dir = filepath.Join(dir, r.root(env))
-			if mp := r.mountpoint(env); mp != "" {
-				dir, err = r.repo.Mount(tree, r.root(env), mp)
+			dir = filepath.Join(dir, r.rootOf(env))
+			if mp := r.mountpointOf(env); mp != "" {
+				dir, err = r.repo.Mount(tree, r.rootOf(env), mp)
 			}
 		}
 

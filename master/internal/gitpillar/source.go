@@ -23,7 +23,7 @@ import (
 const firstFetch = 20 * time.Second
 
 // dynamic is the branch of a remote whose branches are environments.
-const dynamic = "__env__"
+const dynamicBranch = "__env__"
 
 // Source is the git pillars of a configuration. It is safe for concurrent use.
 type Source struct {
@@ -151,9 +151,9 @@ func (r *remote) expected() []string {
 	switch {
 	case r.Fallback != "" || gitremote.IsCommit(r.Branch):
 		return nil
-	case r.Branch == dynamic && r.AllSaltenvs != nil:
+	case r.Branch == dynamicBranch && r.AllSaltenvs != nil:
 		return []string{*r.AllSaltenvs}
-	case r.Branch == dynamic:
+	case r.Branch == dynamicBranch:
 		return nil // base may be missing
 	}
 	return []string{r.Branch}
@@ -164,11 +164,11 @@ func (r *remote) expected() []string {
 func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Snapshot) {
 	for _, l := range *s.entries.Load() {
 		for _, r := range l {
-			if r.repo != repo || r.Branch == dynamic && r.AllSaltenvs == nil {
+			if r.repo != repo || r.Branch == dynamicBranch && r.AllSaltenvs == nil {
 				continue
 			}
 
-			tree, ok, err := r.tree(ctx, snap, r.target("", ""))
+			tree, ok, err := r.treeOf(ctx, snap, r.targetOf("", ""))
 			if err == nil && ok {
 				_, err = repo.Checkout(ctx, tree)
 			}
@@ -200,10 +200,10 @@ func (s *Source) snapshot(ctx context.Context, repo *git.Repository) *git.Snapsh
 	return repo.Ready(ctx)
 }
 
-// target is the branch or tag of a remote for a minion's environments
+// targetOf is the branch or tag of a remote for a minion's environments
 // (GitProvider.get_checkout_target).
-func (r *remote) target(pillarenv, saltenv string) string {
-	if r.Branch != dynamic {
+func (r *remote) targetOf(pillarenv, saltenv string) string {
+	if r.Branch != dynamicBranch {
 		return r.Branch
 	}
 	if r.AllSaltenvs != nil {
@@ -215,12 +215,12 @@ func (r *remote) target(pillarenv, saltenv string) string {
 	return r.Base
 }
 
-// env is the pillar environment of a remote (GitPillar.checkout).
-func (r *remote) env(pillarenv, saltenv string) string {
-	switch target := r.target(pillarenv, saltenv); {
-	case r.Branch == dynamic && r.AllSaltenvs != nil:
+// envOf is the pillar environment of a remote (GitPillar.checkout).
+func (r *remote) envOf(pillarenv, saltenv string) string {
+	switch target := r.targetOf(pillarenv, saltenv); {
+	case r.Branch == dynamicBranch && r.AllSaltenvs != nil:
 		return cmp.Or(pillarenv, saltenv, "base")
-	case r.Env == dynamic:
+	case r.Env == dynamicBranch:
 		return cmp.Or(pillarenv, saltenv, r.Base)
 	case r.Env != "":
 		return r.Env
@@ -231,9 +231,9 @@ func (r *remote) env(pillarenv, saltenv string) string {
 	}
 }
 
-// tree finds the tree of a branch or tag, or of the fallback (GitPython.checkout).
+// treeOf finds the tree of a branch or tag, or of the fallback (GitPython.checkout).
 // A commit must be named by the configuration.
-func (r *remote) tree(ctx context.Context, s *git.Snapshot, target string) (string, bool, error) {
+func (r *remote) treeOf(ctx context.Context, s *git.Snapshot, target string) (string, bool, error) {
 	for _, name := range []string{target, r.Fallback} {
 		if name == "" {
 			continue
@@ -280,25 +280,25 @@ func (s *Source) Roots(ctx context.Context, n int, pillarenv, saltenv string) (o
 			continue
 		}
 
-		root, ok, err := r.checkout(ctx, snap, r.target(pillarenv, saltenv))
+		root, ok, err := r.checkout(ctx, snap, r.targetOf(pillarenv, saltenv))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("git pillar %s: %w", r.repo.URL(), err))
 		}
 
 		if !ok || err != nil {
 			s.log.Debug("a git pillar has no such branch, tag or root", "url", r.repo.URL(), "branch",
-				r.target(pillarenv, saltenv), "path", r.Root)
+				r.targetOf(pillarenv, saltenv), "path", r.Root)
 			continue
 		}
 
-		out = append(out, Root{Env: r.env(pillarenv, saltenv), Dir: root, Mounted: r.Mountpoint != ""})
+		out = append(out, Root{Env: r.envOf(pillarenv, saltenv), Dir: root, Mounted: r.Mountpoint != ""})
 	}
 
 	return out, errors.Join(errs...)
 }
 
 func (r *remote) checkout(ctx context.Context, s *git.Snapshot, target string) (dir string, ok bool, err error) {
-	tree, ok, err := r.tree(ctx, s, target)
+	tree, ok, err := r.treeOf(ctx, s, target)
 	if err != nil || !ok {
 		return "", false, err
 	}

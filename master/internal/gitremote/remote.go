@@ -77,9 +77,9 @@ func (d *Defaults) Parse(role Role, entry any) (r Remote, err error) {
 
 		for k, opts := range v.All() {
 			r.ID, _ = k.(string)
-			if own, err = flat(opts); err != nil || own.Len() == 0 {
+			if own, err = flattenMaps(opts); err != nil || own.Len() == 0 {
 				return r, fmt.Errorf("%s: remote %s: what follows the colon is not a list of options; without options there is no colon",
-					role, r.shown())
+					role, r.urlForMessage())
 			}
 		}
 	}
@@ -88,32 +88,32 @@ func (d *Defaults) Parse(role Role, entry any) (r Remote, err error) {
 		return r, fmt.Errorf("%s: a remote is a text", role)
 	}
 
-	r.split(role)
+	r.splitBranch(role)
 	for k, v := range own.All() {
 		name, _ := k.(string)
 		if !slices.Contains(role.params(), name) {
-			return r, fmt.Errorf("%s: remote %s: there is no option %.60q; there are %s", role, r.shown(),
+			return r, fmt.Errorf("%s: remote %s: there is no option %.60q; there are %s", role, r.urlForMessage(),
 				name, strings.Join(role.params(), ", "))
 		}
 
-		if err := r.set(name, v); err != nil {
-			return r, fmt.Errorf("%s: remote %s: option %s: %w", role, r.shown(), name, err)
+		if err := r.setOption(name, v); err != nil {
+			return r, fmt.Errorf("%s: remote %s: option %s: %w", role, r.urlForMessage(), name, err)
 		}
 	}
 
 	if _, base := own.Get("base"); base && role == Pillar && r.Branch != "__env__" {
-		return r, fmt.Errorf("%s: remote %s: base goes with the branch __env__ only", role, r.shown())
+		return r, fmt.Errorf("%s: remote %s: base goes with the branch __env__ only", role, r.urlForMessage())
 	}
 
 	if err := r.finish(); err != nil {
-		return r, fmt.Errorf("%s: remote %s: %w", role, r.shown(), err)
+		return r, fmt.Errorf("%s: remote %s: %w", role, r.urlForMessage(), err)
 	}
 
 	return r, nil
 }
 
-// split takes the branch of a pillar from the entry (get_url).
-func (r *Remote) split(role Role) {
+// splitBranch takes the branch of a pillar from the entry (get_url).
+func (r *Remote) splitBranch(role Role) {
 	r.URL = r.ID
 	if role == Pillar {
 		if branch, url, ok := cutSpace(r.ID); ok {
@@ -131,8 +131,8 @@ func cutSpace(s string) (before, after string, ok bool) {
 	return s[:i], strings.TrimSpace(s[i:]), true
 }
 
-// shown is the URL for a message, without a password.
-func (r *Remote) shown() string {
+// urlForMessage is the URL for a message, without a password.
+func (r *Remote) urlForMessage() string {
 	url := r.URL
 	if url == "" {
 		_, url, _ = cutSpace(r.ID)
@@ -143,8 +143,8 @@ func (r *Remote) shown() string {
 	return fmt.Sprintf("%.200q", url)
 }
 
-// set sets one option of a remote.
-func (r *Remote) set(name string, v any) (err error) {
+// setOption sets one option of a remote.
+func (r *Remote) setOption(name string, v any) (err error) {
 	switch name {
 	case "base":
 		r.Base = Text(v)
@@ -212,11 +212,11 @@ func (r *Remote) finish() (err error) {
 		}
 	}
 
-	if r.Root, err = folder(r.Root); err != nil {
+	if r.Root, err = cleanFolder(r.Root); err != nil {
 		return fmt.Errorf("root: %w", err)
 	}
 
-	if r.Mountpoint, err = folder(mount(r.Mountpoint)); err != nil {
+	if r.Mountpoint, err = cleanFolder(stripProto(r.Mountpoint)); err != nil {
 		return fmt.Errorf("mountpoint: %w", err)
 	}
 

@@ -47,9 +47,9 @@ func number(v any) (int64, error) {
 	return 0, errors.New("this is not a number")
 }
 
-// flat makes one map of a list of maps, or gives a map as it is (salt/utils/data.py
+// flattenMaps makes one map of a list of maps, or gives a map as it is (salt/utils/data.py
 // repack_dictlist).
-func flat(v any) (*value.Map, error) {
+func flattenMaps(v any) (*value.Map, error) {
 	out := value.NewMap()
 	switch v := v.(type) {
 	case *value.Map:
@@ -71,14 +71,14 @@ func flat(v any) (*value.Map, error) {
 
 // Envs reads the option saltenv: what differs in an environment.
 func Envs(v any) (map[string]Env, error) {
-	all, err := flat(v)
+	all, err := flattenMaps(v)
 	if err != nil {
 		return nil, err
 	}
 
 	out := map[string]Env{}
 	for k, opts := range all.All() {
-		m, err := flat(opts)
+		m, err := flattenMaps(opts)
 		if err != nil {
 			return nil, fmt.Errorf("environment %.60q: %w", Text(k), err)
 		}
@@ -90,12 +90,12 @@ func Envs(v any) (map[string]Env, error) {
 			case "ref":
 				env.Ref = &text
 			case "root":
-				if text, err = folder(text); err != nil {
+				if text, err = cleanFolder(text); err != nil {
 					return nil, fmt.Errorf("environment %.60q: root: %w", Text(k), err)
 				}
 				env.Root = &text
 			case "mountpoint":
-				if text, err = folder(mount(text)); err != nil {
+				if text, err = cleanFolder(stripProto(text)); err != nil {
 					return nil, fmt.Errorf("environment %.60q: mountpoint: %w", Text(k), err)
 				}
 				env.Mountpoint = &text
@@ -111,16 +111,16 @@ func Envs(v any) (map[string]Env, error) {
 	return out, nil
 }
 
-// mount is a mountpoint without salt:// (salt/utils/url.py strip_proto).
-func mount(s string) string {
+// stripProto is a mountpoint without salt:// (salt/utils/url.py strip_proto).
+func stripProto(s string) string {
 	if _, after, ok := strings.Cut(s, "://"); ok {
 		return after
 	}
 	return s
 }
 
-// folder is a path below a root, without slashes at its ends.
-func folder(p string) (string, error) {
+// cleanFolder is a path below a root, without slashes at its ends.
+func cleanFolder(p string) (string, error) {
 	if len(p) > 4096 || strings.ContainsAny(p, "\x00\n") {
 		return "", errors.New("this is not a path")
 	}

@@ -53,12 +53,12 @@ func parseStatus(name string) (keys.State, bool) {
 func (r *Ring) List() *value.Map {
 	m := value.NewMap()
 	for _, st := range statuses {
-		m.Set(st.Dir(), value.List(r.ids(st)))
+		m.Set(st.Dir(), value.List(r.idsIn(st)))
 	}
 	return m
 }
 
-func (r *Ring) ids(st keys.State) []string {
+func (r *Ring) idsIn(st keys.State) []string {
 	ids := r.Store.List(st)
 	foldSort(ids)
 	return ids
@@ -101,7 +101,7 @@ func (r *Ring) All() (*value.Map, error) {
 // den…, all. Another name gives an empty map, as with Salt.
 func (r *Ring) Status(name string) (*value.Map, error) {
 	one := func(st keys.State) (*value.Map, error) {
-		return value.NewMap(st.Dir(), value.List(r.ids(st))), nil
+		return value.NewMap(st.Dir(), value.List(r.idsIn(st))), nil
 	}
 	switch {
 	case strings.HasPrefix(name, "acc"):
@@ -185,8 +185,8 @@ func (r *Ring) selected(s Selection) (*value.Map, error) {
 	return r.Match(s.Match, false)
 }
 
-// after is the answer of an action: where the selected keys are now.
-func (r *Ring) after(s Selection) (*value.Map, error) {
+// whereNow is the answer of an action: where the selected keys are now.
+func (r *Ring) whereNow(s Selection) (*value.Map, error) {
 	if s.Dict == nil {
 		return r.Match(s.Match, false)
 	}
@@ -195,7 +195,7 @@ func (r *Ring) after(s Selection) (*value.Map, error) {
 	for _, v := range s.Dict.All() {
 		for _, id := range patterns(v) {
 			for _, st := range []keys.State{keys.Accepted, keys.Pending, keys.Rejected, keys.Denied} {
-				if r.has(id, st) {
+				if r.hasKey(id, st) {
 					out.Set(st.Dir(), append(out.List(st.Dir()), id))
 				}
 			}
@@ -205,7 +205,7 @@ func (r *Ring) after(s Selection) (*value.Map, error) {
 	return out, nil
 }
 
-func (r *Ring) has(id string, st keys.State) bool {
+func (r *Ring) hasKey(id string, st keys.State) bool {
 	if st == keys.Denied {
 		_, ok := r.Store.Denied(id)
 		return ok
@@ -228,7 +228,7 @@ func (r *Ring) Accept(s Selection, rejected, denied bool) (*value.Map, error) {
 	if denied {
 		from = append(from, keys.Denied)
 	}
-	return r.change(s, from, keys.Accepted)
+	return r.changeState(s, from, keys.Accepted)
 }
 
 // Reject rejects pending keys, and accepted and denied ones when asked to.
@@ -240,11 +240,11 @@ func (r *Ring) Reject(s Selection, accepted, denied bool) (*value.Map, error) {
 	if accepted {
 		from = append(from, keys.Accepted)
 	}
-	ret, err := r.change(s, from, keys.Rejected)
+	ret, err := r.changeState(s, from, keys.Rejected)
 	return ret, errors.Join(err, r.Rotate())
 }
 
-func (r *Ring) change(s Selection, from []keys.State, to keys.State) (*value.Map, error) {
+func (r *Ring) changeState(s Selection, from []keys.State, to keys.State) (*value.Map, error) {
 	found, err := r.selected(s)
 	if err != nil {
 		return nil, err
@@ -253,18 +253,18 @@ func (r *Ring) change(s Selection, from []keys.State, to keys.State) (*value.Map
 	var errs []error
 	for _, st := range from {
 		for _, id := range patterns(found.Value(st.Dir())) {
-			if err := r.move(id, st, to); err != nil {
+			if err := r.moveKey(id, st, to); err != nil {
 				errs = append(errs, err)
 			}
 		}
 	}
 
-	ret, err := r.after(s)
+	ret, err := r.whereNow(s)
 	return ret, errors.Join(append(errs, err)...)
 }
 
-func (r *Ring) move(id string, from, to keys.State) error {
-	if !r.has(id, from) {
+func (r *Ring) moveKey(id string, from, to keys.State) error {
+	if !r.hasKey(id, from) {
 		return nil // changed by somebody else meanwhile
 	}
 
@@ -314,7 +314,7 @@ func (r *Ring) Delete(s Selection, preserve bool) (*value.Map, error) {
 	}
 
 	errs = append(errs, r.Rotate())
-	ret, err := r.after(s)
+	ret, err := r.whereNow(s)
 	return ret, errors.Join(append(errs, err)...)
 }
 
@@ -332,7 +332,7 @@ func (r *Ring) remove(id string, st keys.State, preserve bool) error {
 
 // Text returns the PEM text of the keys that match, by folder and id.
 func (r *Ring) Text(match any) (*value.Map, error) {
-	return r.each(match, false, func(st keys.State, id string) (any, error) {
+	return r.forEach(match, false, func(st keys.State, id string) (any, error) {
 		if st == keys.Denied {
 			e, _ := r.Store.Denied(id)
 			return e.PEM, nil
@@ -346,7 +346,7 @@ func (r *Ring) Text(match any) (*value.Map, error) {
 // included, by folder and name. hashType "" is the configured one.
 func (r *Ring) Finger(match any, hashType string) (*value.Map, error) {
 	hashType = cmp.Or(hashType, r.HashType)
-	return r.each(match, true, func(st keys.State, id string) (any, error) {
+	return r.forEach(match, true, func(st keys.State, id string) (any, error) {
 		switch st {
 		case keys.None:
 			b, err := os.ReadFile(filepath.Join(r.Dir, id))
@@ -363,7 +363,7 @@ func (r *Ring) Finger(match any, hashType string) (*value.Map, error) {
 	})
 }
 
-func (r *Ring) each(match any, full bool, f func(keys.State, string) (any, error)) (*value.Map, error) {
+func (r *Ring) forEach(match any, full bool, f func(keys.State, string) (any, error)) (*value.Map, error) {
 	found, err := r.Match(match, full)
 	if err != nil {
 		return nil, err

@@ -76,9 +76,9 @@ func serverOf(uri string) (server, error) {
 	}, nil
 }
 
-// dial begins a session with the first server that answers. It begins with the one
+// dialAny begins a session with the first server that answers. It begins with the one
 // that answered last.
-func (d *Directory) dial(ctx context.Context) (*session, error) {
+func (d *Directory) dialAny(ctx context.Context) (*session, error) {
 	first := int(d.preferred.Load())
 	var errs []error
 	for i := range d.servers {
@@ -99,7 +99,7 @@ func (d *Directory) dial(ctx context.Context) (*session, error) {
 }
 
 func (d *Directory) connect(ctx context.Context, srv server) (*session, error) {
-	short, cancel := context.WithTimeout(ctx, d.connects)
+	short, cancel := context.WithTimeout(ctx, d.connectTime)
 	defer cancel()
 	c, err := (&net.Dialer{}).DialContext(short, srv.network, srv.address)
 	if err != nil {
@@ -144,7 +144,7 @@ func startTLS(ctx context.Context, c net.Conn, name string) error {
 	}()
 
 	s.r = bufio.NewReaderSize(oneByte{c}, 16)
-	err := s.send(func(b *cryptobyte.Builder) {
+	err := s.sendRequest(func(b *cryptobyte.Builder) {
 		b.AddASN1(extendedRequest, func(b *cryptobyte.Builder) {
 			b.AddASN1(contextZero, func(b *cryptobyte.Builder) { b.AddBytes([]byte("1.3.6.1.4.1.1466.20037")) })
 		})
@@ -158,7 +158,7 @@ func startTLS(ctx context.Context, c net.Conn, name string) error {
 		return err
 	}
 	if m.op != extendedAnswer {
-		return s.broken(errWire)
+		return s.noAnswer(errWire)
 	}
 
 	if err := result(m.body); err != nil {

@@ -20,7 +20,7 @@ const (
 // groups reads the names of a user's groups, as the options say (salt/auth/ldap.py
 // groups). What the directory refuses to search for gives no groups and a warning.
 func (d *Directory) groups(s *session, user string) ([]string, error) {
-	read := d.listed
+	read := d.groupsListing
 	switch {
 	case d.opts.ActiveDirectory:
 		read = d.memberOf
@@ -64,10 +64,10 @@ func bounded(names []string) (kept []string, all bool) {
 	return kept, true
 }
 
-// listed reads groups that list the name of the user (posixGroup with memberUid), and,
+// groupsListing reads groups that list the name of the user (posixGroup with memberUid), and,
 // when auth.ldap.groupclass finds his own entry, the groups that it lists (memberOf).
 // His own entry is no group: its cn is often his to change. Salt takes it for one.
-func (d *Directory) listed(s *session, user string) ([]string, error) {
+func (d *Directory) groupsListing(s *session, user string) ([]string, error) {
 	o := d.opts
 	filter := fmt.Sprintf("(&(%s=%s)(objectClass=%s))", o.AccountAttribute, ldapv3.EscapeFilter(user),
 		ldapv3.EscapeFilter(o.GroupClass))
@@ -85,7 +85,7 @@ func (d *Directory) listed(s *session, user string) ([]string, error) {
 	var names []string
 	for _, e := range found {
 		if !d.isPerson(e) && slices.Contains(e.values(o.AccountAttribute), user) {
-			names = append(names, first(e.values("cn"))...)
+			names = append(names, firstOf(e.values("cn"))...)
 		}
 
 		if nameOf(e.dn) == user {
@@ -143,7 +143,7 @@ func (d *Directory) memberOf(s *session, user string) ([]string, error) {
 
 	var names []string
 	for _, e := range found {
-		names = append(names, first(e.values("cn"))...)
+		names = append(names, firstOf(e.values("cn"))...)
 	}
 
 	return names, err
@@ -177,8 +177,8 @@ func (d *Directory) freeIPA(s *session, user string) ([]string, error) {
 	return names, err
 }
 
-// first is a list of the first of values, if there is one.
-func first(values []string) []string { return values[:min(1, len(values))] }
+// firstOf is a list of the first of values, if there is one.
+func firstOf(values []string) []string { return values[:min(1, len(values))] }
 
 // nameOf is what the first part of a distinguished name says: "ann" of
 // uid=ann,ou=people. Other text is the name itself; a name whose first part has several

@@ -29,46 +29,46 @@ const (
 
 // Directory asks the servers of one directory. It is safe for concurrent use.
 type Directory struct {
-	opts      Options
-	plan      plan
-	servers   []server
-	log       *slog.Logger
-	now       func() time.Time
-	preferred atomic.Int32 // index of the server that answered last
-	connects  time.Duration
-	lasts     time.Duration
-	computers computers
+	opts        Options
+	plan        loginPlan
+	servers     []server
+	log         *slog.Logger
+	now         func() time.Time
+	preferred   atomic.Int32 // index of the server that answered last
+	connectTime time.Duration
+	loginTime   time.Duration
+	computers   computers
 }
 
 // New makes a Directory. The error says which option is wrong. log is for lines that
 // strangers can cause.
 func New(o Options, log *slog.Logger, now func() time.Time) (*Directory, error) {
 	o = o.withDefaults()
-	p, err := o.read()
+	p, err := o.makePlan()
 	if err != nil {
 		return nil, err
 	}
 
 	d := &Directory{
-		opts:      o,
-		plan:      p,
-		log:       log,
-		now:       now,
-		connects:  connectTime,
-		lasts:     loginTime,
-		computers: newComputers(),
+		opts:        o,
+		plan:        p,
+		log:         log,
+		now:         now,
+		connectTime: connectTime,
+		loginTime:   loginTime,
+		computers:   newComputers(),
 	}
 
 	if d.servers, err = servers(o.URI); err != nil {
 		return nil, err
 	}
 
-	d.warn()
+	d.logWarnings()
 	return d, nil
 }
 
-// warn says what is possible and should not stay so.
-func (d *Directory) warn() {
+// logWarnings says what is possible and should not stay so.
+func (d *Directory) logWarnings() {
 	if d.opts.NoVerify {
 		d.log.Warn("log-ins by ldap trust any certificate (auth.ldap.no_verify): whoever is on the way reads passwords")
 	}
@@ -103,29 +103,29 @@ func (d *Directory) Login(ctx context.Context, user, password string) (name stri
 		return "", nil, nil
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, d.lasts)
+	ctx, cancel := context.WithTimeout(ctx, d.loginTime)
 	defer cancel()
-	s, err := d.dial(ctx)
+	s, err := d.dialAny(ctx)
 	if err != nil {
 		return "", nil, err
 	}
-	defer s.close()
+	defer s.sayGoodbye()
 
 	own := entry{dn: d.plan.bind.renderName(user)}
 	if d.plan.way == bySearch {
-		if own, err = d.find(s, user); own.dn == "" || err != nil {
+		if own, err = d.findUser(s, user); own.dn == "" || err != nil {
 			return "", nil, err
 		}
 	}
 
-	if err := s.bind(own.dn, password); err != nil {
+	if err := s.bindAs(own.dn, password); err != nil {
 		return "", nil, d.refusal(err, user, own.dn)
 	}
 
 	if d.plan.way == bySearch {
 		err = d.bindService(s)
 	} else {
-		own, err = d.read(s, own.dn, user)
+		own, err = d.readEntry(s, own.dn, user)
 	}
 
 	if err != nil {
@@ -165,15 +165,15 @@ func (d *Directory) bindService(s *session) error {
 	if d.opts.BindPassword == "" {
 		return s.unbind()
 	}
-	if err := s.bind(d.opts.BindDN, d.opts.BindPassword); err != nil {
+	if err := s.bindAs(d.opts.BindDN, d.opts.BindPassword); err != nil {
 		return fmt.Errorf("log in to the directory as the service account %.200q (auth.ldap.binddn, auth.ldap.bindpw): %w",
 			d.opts.BindDN, err)
 	}
 	return nil
 }
 
-// find returns a user's entry with his names, the zero entry when there is none.
-func (d *Directory) find(s *session, user string) (entry, error) {
+// findUser returns a user's entry with his names, the zero entry when there is none.
+func (d *Directory) findUser(s *session, user string) (entry, error) {
 	if d.opts.BindPassword != "" {
 		if err := d.bindService(s); err != nil {
 			return entry{}, err

@@ -143,13 +143,13 @@ func TestAttack38EmptyPassword(t *testing.T) {
 			t.Errorf("%s: %v, %v, %v", name, user, groups, err)
 		}
 
-		session, err := d.dial(t.Context())
+		session, err := d.dialAny(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer session.close()
+		defer session.sayGoodbye()
 
-		if err := session.bind("uid=ann,ou=People,"+slapd.Suffix, ""); err == nil {
+		if err := session.bindAs("uid=ann,ou=People,"+slapd.Suffix, ""); err == nil {
 			t.Error("a session sends an empty password")
 		}
 
@@ -157,7 +157,7 @@ func TestAttack38EmptyPassword(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if err := session.bound(); err != nil {
+		if err := session.awaitBound(); err != nil {
 			t.Errorf("the server refuses what the test is about: %v", err)
 		}
 	}
@@ -261,7 +261,7 @@ func TestServers(t *testing.T) {
 	}
 
 	s.Stop()
-	d.lasts = 300 * time.Millisecond
+	d.loginTime = 300 * time.Millisecond
 	name, _, err := d.Login(t.Context(), "ann", "secret of ann")
 	ok := name != ""
 	if ok || err == nil || !strings.Contains(err.Error(), "it does not answer in time") {
@@ -270,13 +270,13 @@ func TestServers(t *testing.T) {
 
 	s.Resume()
 	d.preferred.Store(1)
-	d.lasts = loginTime
+	d.loginTime = loginTime
 	if name, _, err := d.Login(t.Context(), "ann", "secret of ann"); name == "" || err != nil {
 		t.Errorf("after the server is back: %v, %v", ok, err)
 	}
 
 	s.Freeze()
-	d.lasts = 300 * time.Millisecond
+	d.loginTime = 300 * time.Millisecond
 	began := time.Now()
 	if name, _, err := d.Login(t.Context(), "ann", "secret of ann"); name != "" || err == nil {
 		t.Errorf("it hangs: %v, %v", ok, err)
@@ -334,7 +334,7 @@ func TestAttack38HostileServer(t *testing.T) {
 			}()
 
 			d := open(t, Options{URI: "ldap://" + ln.Addr().String(), BindDN: "uid={{ username }}"})
-			d.lasts = 5 * time.Second
+			d.loginTime = 5 * time.Second
 			name, _, err := d.Login(t.Context(), "ann", "x")
 			ok := name != ""
 			if ok || err == nil || errors.Is(err, errMore) {
@@ -392,7 +392,7 @@ func TestAttack38StartTLS(t *testing.T) {
 					Filter:       "uid={{ username }}",
 				})
 
-			d.connects = 300 * time.Millisecond
+			d.connectTime = 300 * time.Millisecond
 			if name, _, err := d.Login(t.Context(), "ann", "ann secret"); name != "" || err == nil {
 				t.Errorf("%v, %v", name, err)
 			}

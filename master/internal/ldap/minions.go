@@ -29,9 +29,9 @@ func IsTarget(target string) bool { return strings.HasPrefix(target, prefix) }
 // computers remembers what ldap(…) targets are. One search at a time has the turn; who
 // waits for it gives up with his context.
 type computers struct {
-	turn chan struct{}
-	mu   sync.Mutex
-	of   map[string]lookup
+	turn   chan struct{}
+	mu     sync.Mutex
+	byBase map[string]lookup
 }
 
 type lookup struct {
@@ -40,20 +40,20 @@ type lookup struct {
 }
 
 func newComputers() computers {
-	return computers{turn: make(chan struct{}, 1), of: map[string]lookup{}}
+	return computers{turn: make(chan struct{}, 1), byBase: map[string]lookup{}}
 }
 
-func (c *computers) get(base string, now time.Time) ([]string, bool) {
+func (c *computers) lookUp(base string, now time.Time) ([]string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l, ok := c.of[base]
+	l, ok := c.byBase[base]
 	return l.ids, ok && now.Before(l.until)
 }
 
-func (c *computers) put(base string, l lookup) {
+func (c *computers) remember(base string, l lookup) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.of[base] = l
+	c.byBase[base] = l
 }
 
 // Expand puts minions in the place of ldap(…) targets among permissions, as
@@ -62,13 +62,13 @@ func (c *computers) put(base string, l lookup) {
 // target, so that a job may go to several of them. A target that cannot be resolved
 // grants nothing, with a warning.
 func (d *Directory) Expand(ctx context.Context, grants []any) []any {
-	if !slices.ContainsFunc(grants, named) {
+	if !slices.ContainsFunc(grants, hasTarget) {
 		return grants
 	}
 
 	var out []any
 	for _, g := range grants {
-		if !named(g) {
+		if !hasTarget(g) {
 			out = append(out, g)
 			continue
 		}
@@ -90,8 +90,8 @@ func (d *Directory) Expand(ctx context.Context, grants []any) []any {
 	return out
 }
 
-// named reports whether a grant has an ldap(…) target.
-func named(grant any) bool {
+// hasTarget reports whether a grant has an ldap(…) target.
+func hasTarget(grant any) bool {
 	m, ok := grant.(*value.Map)
 	if !ok {
 		return false
@@ -105,7 +105,7 @@ func named(grant any) bool {
 }
 
 func (d *Directory) minions(ctx context.Context, base string) []string {
-	if ids, ok := d.computers.get(base, d.now()); ok {
+	if ids, ok := d.computers.lookUp(base, d.now()); ok {
 		return ids
 	}
 
@@ -116,7 +116,7 @@ func (d *Directory) minions(ctx context.Context, base string) []string {
 		return nil
 	}
 
-	if ids, ok := d.computers.get(base, d.now()); ok {
+	if ids, ok := d.computers.lookUp(base, d.now()); ok {
 		return ids
 	}
 
@@ -128,7 +128,7 @@ func (d *Directory) minions(ctx context.Context, base string) []string {
 		keep = keepFault
 	}
 
-	d.computers.put(base, lookup{ids, d.now().Add(keep)})
+	d.computers.remember(base, lookup{ids, d.now().Add(keep)})
 	return ids
 }
 
@@ -138,13 +138,13 @@ func (d *Directory) search(ctx context.Context, base string) ([]string, error) {
 		return nil, errors.New("ldap() targets need a service account: set auth.ldap.binddn and auth.ldap.bindpw")
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, d.lasts)
+	ctx, cancel := context.WithTimeout(ctx, d.loginTime)
 	defer cancel()
-	s, err := d.dial(ctx)
+	s, err := d.dialAny(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
+	defer s.sayGoodbye()
 
 	if err := d.bindService(s); err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (d *Directory) search(ctx context.Context, base string) ([]string, error) {
 
 	var ids []string
 	for _, e := range found {
-		for _, cn := range first(e.values("cn")) {
+		for _, cn := range firstOf(e.values("cn")) {
 			if id := d.minionOf(cn); plainID(id) {
 				ids = append(ids, id)
 			}

@@ -48,9 +48,9 @@ func (d *Directory) nameAttributes() []string {
 	return slices.Compact(names)
 }
 
-// read reads the entry of a user who has logged in by a template, with his names. What the
+// readEntry reads the entry of a user who has logged in by a template, with his names. What the
 // directory does not show him of himself is not there.
-func (d *Directory) read(s *session, dn, user string) (entry, error) {
+func (d *Directory) readEntry(s *session, dn, user string) (entry, error) {
 	if d.nameAttributes()[0] == noAttributes {
 		return entry{dn: dn}, nil
 	}

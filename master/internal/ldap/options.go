@@ -33,17 +33,17 @@ type Options struct {
 	StripDomains         []string
 }
 
-// way is how a user is proved.
-type way int
+// loginWay is how a user is proved.
+type loginWay int
 
 const (
-	byTemplate way = iota // his name in binddn
-	bySearch              // a service account, or nobody, looks for him
+	byTemplate loginWay = iota // his name in binddn
+	bySearch                   // a service account, or nobody, looks for him
 )
 
-// plan is what the options come to.
-type plan struct {
-	way         way
+// loginPlan is what the options come to.
+type loginPlan struct {
+	way         loginWay
 	bind        template
 	filter      template
 	groupFilter template
@@ -51,8 +51,8 @@ type plan struct {
 	groupBase   string
 }
 
-// or gives the default of an option that is not set.
-func or(s, preset string) string {
+// orPreset gives the default of an option that is not set.
+func orPreset(s, preset string) string {
 	if s == "" {
 		return preset
 	}
@@ -61,9 +61,9 @@ func or(s, preset string) string {
 
 // withDefaults sets what salt/auth/ldap.py does in __defopts__.
 func (o Options) withDefaults() Options {
-	o.Server, o.Port = or(o.Server, "localhost"), or(o.Port, "389")
-	o.GroupClass, o.GroupAttribute = or(o.GroupClass, "posixGroup"), or(o.GroupAttribute, "memberOf")
-	o.AccountAttribute, o.PersonType = or(o.AccountAttribute, "memberUid"), or(o.PersonType, "person")
+	o.Server, o.Port = orPreset(o.Server, "localhost"), orPreset(o.Port, "389")
+	o.GroupClass, o.GroupAttribute = orPreset(o.GroupClass, "posixGroup"), orPreset(o.GroupAttribute, "memberOf")
+	o.AccountAttribute, o.PersonType = orPreset(o.AccountAttribute, "memberUid"), orPreset(o.PersonType, "person")
 	if o.URI == "" {
 		scheme := "ldap"
 		if o.TLS {
@@ -81,9 +81,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// read makes a plan of the options. Errors say what to write instead.
-func (o Options) read() (plan, error) {
-	p := plan{scope: 2}
+// makePlan makes a plan of the options. Errors say what to write instead.
+func (o Options) makePlan() (loginPlan, error) {
+	p := loginPlan{scope: 2}
 	if o.StartTLS && o.TLS {
 		return p, errors.New("auth.ldap.tls and auth.ldap.starttls exclude each other: choose one")
 	}

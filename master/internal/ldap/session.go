@@ -19,11 +19,11 @@ import (
 // session is a connection to a directory. It is for one goroutine.
 type session struct {
 	net.Conn
-	name string // of the server, for messages
-	r    *bufio.Reader
-	id   int
-	left int // bytes that may still come
-	stop func() bool
+	name      string // of the server, for messages
+	r         *bufio.Reader
+	id        int
+	bytesLeft int // bytes that may still come
+	stop      func() bool
 }
 
 // newSession makes a session of a connection; it ends with ctx.
@@ -31,34 +31,34 @@ func newSession(ctx context.Context, c net.Conn, name string) *session {
 	if d, ok := ctx.Deadline(); ok {
 		_ = c.SetDeadline(d)
 	}
-	s := &session{Conn: c, name: name, r: bufio.NewReader(c), left: maxSession}
+	s := &session{Conn: c, name: name, r: bufio.NewReader(c), bytesLeft: maxSession}
 	s.stop = context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	return s
 }
 
-// close says good-bye and closes the connection.
-func (s *session) close() {
+// sayGoodbye says good-bye and closes the connection.
+func (s *session) sayGoodbye() {
 	s.stop()
 	_ = s.SetWriteDeadline(time.Now().Add(time.Second))
-	_ = s.send(func(b *cryptobyte.Builder) { b.AddASN1(unbindRequest, func(*cryptobyte.Builder) {}) }, nil)
+	_ = s.sendRequest(func(b *cryptobyte.Builder) { b.AddASN1(unbindRequest, func(*cryptobyte.Builder) {}) }, nil)
 	_ = s.Conn.Close()
 }
 
-// send sends a request.
-func (s *session) send(op, controls func(*cryptobyte.Builder)) error {
+// sendRequest sends a request.
+func (s *session) sendRequest(op, controls func(*cryptobyte.Builder)) error {
 	s.id++
-	b, err := build(s.id, op, controls)
+	b, err := buildRequest(s.id, op, controls)
 	if err != nil {
 		return fmt.Errorf("make a request to the directory: %w", err)
 	}
 	if _, err := s.Write(b); err != nil {
-		return s.broken(err)
+		return s.noAnswer(err)
 	}
 	return nil
 }
 
-// broken says which server does not answer.
-func (s *session) broken(err error) error {
+// noAnswer says which server does not answer.
+func (s *session) noAnswer(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = errors.New("it does not answer in time")
@@ -71,56 +71,56 @@ func (s *session) broken(err error) error {
 // receive reads the next answer to the last request.
 func (s *session) receive() (message, error) {
 	for {
-		m, n, err := readMessage(s.r, min(maxMessage, s.left))
+		m, n, err := readMessage(s.r, min(maxMessage, s.bytesLeft))
 		if err != nil {
-			return m, s.broken(err)
+			return m, s.noAnswer(err)
 		}
 
-		s.left -= n
+		s.bytesLeft -= n
 		switch {
 		case m.op == intermediate && m.id == s.id:
 		case m.id == 0 && m.op == extendedAnswer: // notice of disconnection
-			return m, s.broken(fmt.Errorf("it ends the connection: %w", result(m.body)))
+			return m, s.noAnswer(fmt.Errorf("it ends the connection: %w", result(m.body)))
 		case m.id < s.id: // of a search that was left
 		case m.id > s.id:
-			return m, s.broken(errWire)
+			return m, s.noAnswer(errWire)
 		default:
 			return m, nil
 		}
 	}
 }
 
-// bind proves a name with its password; a refusal of the directory is a
+// bindAs proves a name with its password; a refusal of the directory is a
 // *resultError. It never sends an empty password, to which many servers answer with
 // success and no rights (RFC 4513, 5.1.2).
-func (s *session) bind(dn, password string) error {
+func (s *session) bindAs(dn, password string) error {
 	if password == "" {
 		return &resultError{invalidCredentials, "the password is empty"}
 	}
 	if err := s.sendBind(dn, password); err != nil {
 		return err
 	}
-	return s.bound()
+	return s.awaitBound()
 }
 
 func (s *session) sendBind(dn, password string) error {
-	return s.send(func(b *cryptobyte.Builder) {
+	return s.sendRequest(func(b *cryptobyte.Builder) {
 		b.AddASN1(bindRequest, func(b *cryptobyte.Builder) {
 			b.AddASN1Int64(3)
-			text(b, dn)
+			addText(b, dn)
 			b.AddASN1(contextZero, func(b *cryptobyte.Builder) { b.AddBytes([]byte(password)) })
 		})
 	}, nil)
 }
 
-// bound waits for the answer to a bind.
-func (s *session) bound() error {
+// awaitBound waits for the answer to a bind.
+func (s *session) awaitBound() error {
 	m, err := s.receive()
 	if err != nil {
 		return err
 	}
 	if m.op != bindResponse {
-		return s.broken(errWire)
+		return s.noAnswer(errWire)
 	}
 	return result(m.body)
 }
@@ -149,7 +149,7 @@ func (s *session) search(q query) ([]entry, error) {
 	var found []entry
 	var cookie []byte
 	for {
-		if err := s.send(func(b *cryptobyte.Builder) { q.add(b, filter) }, q.pages(cookie)); err != nil {
+		if err := s.sendRequest(func(b *cryptobyte.Builder) { q.appendTo(b, filter) }, q.pageControl(cookie)); err != nil {
 			return nil, err
 		}
 
@@ -164,7 +164,7 @@ func (s *session) search(q query) ([]entry, error) {
 			case searchEntry:
 				e, err := parseEntry(m.body)
 				if err != nil {
-					return nil, s.broken(err)
+					return nil, s.noAnswer(err)
 				}
 				if len(found) >= q.most {
 					return found, errMore
@@ -175,7 +175,7 @@ func (s *session) search(q query) ([]entry, error) {
 			case searchDone:
 				done = m
 			default:
-				return nil, s.broken(errWire)
+				return nil, s.noAnswer(errWire)
 			}
 		}
 
@@ -191,7 +191,7 @@ func (s *session) search(q query) ([]entry, error) {
 		}
 
 		if cookie, err = nextPage(done.controls); err != nil {
-			return nil, s.broken(err)
+			return nil, s.noAnswer(err)
 		}
 		if len(cookie) == 0 {
 			return found, nil
@@ -199,15 +199,15 @@ func (s *session) search(q query) ([]entry, error) {
 	}
 }
 
-// add appends the request; filter is packed.
-func (q query) add(b *cryptobyte.Builder, filter []byte) {
+// appendTo appends the request; filter is packed.
+func (q query) appendTo(b *cryptobyte.Builder, filter []byte) {
 	limit := int64(q.most) + 1
 	if q.page > 0 {
 		limit = 0
 	}
 
 	b.AddASN1(searchRequest, func(b *cryptobyte.Builder) {
-		text(b, q.base)
+		addText(b, q.base)
 		b.AddASN1Enum(int64(q.scope))
 		b.AddASN1Enum(0) // aliases are not followed, as in Salt
 		b.AddASN1Int64(limit)
@@ -216,21 +216,21 @@ func (q query) add(b *cryptobyte.Builder, filter []byte) {
 		b.AddBytes(filter)
 		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
 			for _, a := range q.attrs {
-				text(b, a)
+				addText(b, a)
 			}
 		})
 	})
 }
 
-// pages appends the control that asks for a page.
-func (q query) pages(cookie []byte) func(*cryptobyte.Builder) {
+// pageControl appends the control that asks for a page.
+func (q query) pageControl(cookie []byte) func(*cryptobyte.Builder) {
 	if q.page == 0 {
 		return nil
 	}
 
 	return func(b *cryptobyte.Builder) {
 		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
-			text(b, pagedResults)
+			addText(b, pagedResults)
 			b.AddASN1(asn1.OCTET_STRING, func(b *cryptobyte.Builder) {
 				b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
 					b.AddASN1Int64(int64(q.page))
@@ -259,5 +259,5 @@ func (s *session) unbind() error {
 	if err := s.sendBind("", ""); err != nil {
 		return err
 	}
-	return s.bound()
+	return s.awaitBound()
 }

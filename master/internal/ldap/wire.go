@@ -72,8 +72,8 @@ func element(b []byte) (tag byte, content, rest []byte, err error) {
 	return tag, b[:n], b[n:], nil
 }
 
-// part is element for one with a certain tag.
-func part(b []byte, want byte) (content, rest []byte, err error) {
+// elementOf is element for one with a certain tag.
+func elementOf(b []byte, want byte) (content, rest []byte, err error) {
 	tag, content, rest, err := element(b)
 	if err == nil && tag != want {
 		err = errWire
@@ -83,7 +83,7 @@ func part(b []byte, want byte) (content, rest []byte, err error) {
 
 // number reads a whole number of at most 32 bits that is not negative.
 func number(b []byte, want byte) (int, []byte, error) {
-	c, rest, err := part(b, want)
+	c, rest, err := elementOf(b, want)
 	if err != nil || len(c) == 0 || len(c) > 5 || c[0]&0x80 != 0 {
 		return 0, nil, errWire
 	}
@@ -155,7 +155,7 @@ func parseMessage(b []byte) (m message, err error) {
 		return m, err
 	}
 	if len(b) > 0 {
-		m.controls, _, err = part(b, controlsTag)
+		m.controls, _, err = elementOf(b, controlsTag)
 	}
 	return m, err
 }
@@ -204,12 +204,12 @@ func result(body []byte) error {
 		return err
 	}
 
-	_, rest, err = part(rest, octetsTag) // matchedDN
+	_, rest, err = elementOf(rest, octetsTag) // matchedDN
 	if err != nil {
 		return err
 	}
 
-	text, _, err := part(rest, octetsTag)
+	text, _, err := elementOf(rest, octetsTag)
 	if err != nil {
 		return err
 	}
@@ -230,12 +230,12 @@ type entry struct {
 func (e entry) values(name string) []string { return e.attrs[strings.ToLower(name)] }
 
 func parseEntry(body []byte) (entry, error) {
-	dn, rest, err := part(body, octetsTag)
+	dn, rest, err := elementOf(body, octetsTag)
 	if err != nil {
 		return entry{}, err
 	}
 
-	list, _, err := part(rest, sequenceTag)
+	list, _, err := elementOf(rest, sequenceTag)
 	if err != nil {
 		return entry{}, err
 	}
@@ -246,22 +246,22 @@ func parseEntry(body []byte) (entry, error) {
 	e := entry{string(dn), map[string][]string{}}
 	for len(list) > 0 {
 		var attr, name, set []byte
-		if attr, list, err = part(list, sequenceTag); err != nil {
+		if attr, list, err = elementOf(list, sequenceTag); err != nil {
 			return e, err
 		}
 
-		if name, attr, err = part(attr, octetsTag); err != nil {
+		if name, attr, err = elementOf(attr, octetsTag); err != nil {
 			return e, err
 		}
 
-		if set, _, err = part(attr, setTag); err != nil {
+		if set, _, err = elementOf(attr, setTag); err != nil {
 			return e, err
 		}
 
 		key := strings.ToLower(string(name))
 		for len(set) > 0 {
 			var v []byte
-			if v, set, err = part(set, octetsTag); err != nil {
+			if v, set, err = elementOf(set, octetsTag); err != nil {
 				return e, err
 			}
 			if utf8.Valid(v) {
@@ -280,13 +280,13 @@ const pagedResults = "1.2.840.113556.1.4.319"
 // more pages.
 func nextPage(controls []byte) ([]byte, error) {
 	for len(controls) > 0 {
-		control, rest, err := part(controls, sequenceTag)
+		control, rest, err := elementOf(controls, sequenceTag)
 		if err != nil {
 			return nil, err
 		}
 
 		controls = rest
-		oid, control, err := part(control, octetsTag)
+		oid, control, err := elementOf(control, octetsTag)
 		if err != nil {
 			return nil, err
 		}
@@ -303,7 +303,7 @@ func nextPage(controls []byte) ([]byte, error) {
 			return nil, errWire
 		}
 
-		if v, _, err = part(v, sequenceTag); err != nil {
+		if v, _, err = elementOf(v, sequenceTag); err != nil {
 			return nil, err
 		}
 
@@ -311,15 +311,15 @@ func nextPage(controls []byte) ([]byte, error) {
 			return nil, err
 		}
 
-		cookie, _, err := part(v, octetsTag)
+		cookie, _, err := elementOf(v, octetsTag)
 		return cookie, err
 	}
 
 	return nil, nil
 }
 
-// build makes a request.
-func build(id int, op func(*cryptobyte.Builder), controls func(*cryptobyte.Builder)) ([]byte, error) {
+// buildRequest makes a request.
+func buildRequest(id int, op func(*cryptobyte.Builder), controls func(*cryptobyte.Builder)) ([]byte, error) {
 	var b cryptobyte.Builder
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		b.AddASN1Int64(int64(id))
@@ -331,4 +331,4 @@ func build(id int, op func(*cryptobyte.Builder), controls func(*cryptobyte.Build
 	return b.Bytes()
 }
 
-func text(b *cryptobyte.Builder, s string) { b.AddASN1OctetString([]byte(s)) }
+func addText(b *cryptobyte.Builder, s string) { b.AddASN1OctetString([]byte(s)) }

@@ -85,8 +85,8 @@ func (s *Service) originOf(c *request.Call) origin {
 	return o
 }
 
-// actor is a proven caller.
-func (o origin) actor(caller eauth.Caller) audit.Actor {
+// actorOf is a proven caller.
+func (o origin) actorOf(caller eauth.Caller) audit.Actor {
 	a := audit.Actor{
 		User:    caller.Name,
 		Eauth:   caller.Eauth,
@@ -155,7 +155,7 @@ const maxShown = 1000
 // id for as long as that keeps them.
 func (o origin) jobRecord(caller eauth.Caller, load *value.Map, funs []string) audit.Record {
 	return audit.Record{
-		Actor:    o.actor(caller),
+		Actor:    o.actorOf(caller),
 		Action:   "job.publish",
 		Object:   value.StrMax(load.Value("tgt"), maxShown),
 		Function: audit.Names(funs),
@@ -177,15 +177,15 @@ func published(r audit.Record, j *launch.Job, err error) audit.Record {
 	return r
 }
 
-// technical reports whether functions are those by which tools follow a job that is
+// followsJob reports whether functions are those by which tools follow a job that is
 // recorded itself.
-func technical(funs []string) bool {
+func followsJob(funs []string) bool {
 	return !slices.ContainsFunc(funs, func(f string) bool { return f != "saltutil.find_job" })
 }
 
-// listing reports whether a runner only shows lists. The console calls some for each of
+// onlyLists reports whether a runner only shows lists. The console calls some for each of
 // its pages, which would bury what somebody did.
-func listing(fun string) bool {
+func onlyLists(fun string) bool {
 	switch fun {
 	case "presence.minions", "cluster.members", "jobs.active", "jobs.list_jobs", "jobs.list_jobs_filter", "jobs.list_job", "git.status", "appliance.status", "appliance.course", "fileserver.envs", "fileserver.file_list":
 		return true
@@ -195,7 +195,7 @@ func listing(fun string) bool {
 
 // callRecord is the record of a call of a runner or wheel function without its result.
 func (o origin) callRecord(caller eauth.Caller, form, fun string) audit.Record {
-	return audit.Record{Actor: o.actor(caller), Action: form + ".call", Function: fun}
+	return audit.Record{Actor: o.actorOf(caller), Action: form + ".call", Function: fun}
 }
 
 // quietWheel are the wheel functions that only show which keys and minions there are.

@@ -33,7 +33,7 @@ type Config struct {
 	Runs         *runner.Runs
 	Wheel        *wheel.Service
 	Background   *background.Pool
-	Look         func() error                      // reads the minion keys anew
+	ReloadKeys   func() error                      // reads the minion keys anew
 	Settle       func(ctx context.Context) error   // waits for new readers of the event bus
 	Fire         func(tag string, data *value.Map) // puts an event on the bus
 	// why this master can keep no jobs, "": it can; strangers are told it
@@ -71,7 +71,7 @@ func (s *Service) onPing(_ context.Context, c *request.Call) (any, error) {
 	if trouble := s.cfg.Trouble(); trouble != "" {
 		return value.NewMap("ret", false, "cluster_retry", true, control.PingFault, trouble), nil
 	}
-	return pong(c.Load), nil
+	return pongOf(c.Load), nil
 }
 
 // maxPong bounds an echo, in bytes of its texts and in fields.
@@ -80,10 +80,10 @@ const (
 	maxPongFields = 16
 )
 
-// pong answers a ping. Salt's master sends the load back (salt/master.py
+// pongOf answers a ping. Salt's master sends the load back (salt/master.py
 // ClearFuncs.ping); to a load that is not small and flat the answer is what every
 // health check asks.
-func pong(load *value.Map) *value.Map {
+func pongOf(load *value.Map) *value.Map {
 	size := 0
 	for k, v := range load.All() {
 		for _, x := range []any{k, v} {
@@ -120,9 +120,9 @@ func (s *Service) caller(ctx context.Context, o origin, load *value.Map) (eauth.
 	return caller, nil, nil
 }
 
-// admit proves the caller of a wheel or runner command and checks that he may
+// admitCaller proves the caller of a wheel or runner command and checks that he may
 // call it. The answer is nil when he may.
-func (s *Service) admit(
+func (s *Service) admitCaller(
 	ctx context.Context,
 	o origin,
 	form string,
@@ -150,7 +150,7 @@ func (s *Service) admit(
 	}()
 
 	if !caller.All {
-		if !acl.Syntax(fun) && len(caller.Permissions) > 0 {
+		if !acl.IsMalformed(fun) && len(caller.Permissions) > 0 {
 			return caller, (&eauth.Failure{
 				Name:    "SaltInvocationError",
 				Message: "A command invocation error occurred: Check syntax.",
@@ -201,9 +201,9 @@ func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	return v, err
 }
 
-// heard waits until tools that have connected to the event bus hear it; they
+// awaitReaders waits until tools that have connected to the event bus hear it; they
 // connect first and then ask for what they want to hear of.
-func (s *Service) heard(ctx context.Context) {
+func (s *Service) awaitReaders(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := s.cfg.Settle(ctx); err != nil {
@@ -215,12 +215,12 @@ func (s *Service) heard(ctx context.Context) {
 func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
 	args, named := runner.Arguments(load)
-	caller, refusal := s.admit(ctx, o, "wheel", load, args, named)
+	caller, refusal := s.admitCaller(ctx, o, "wheel", load, args, named)
 	if refusal != nil {
 		return refusal, nil
 	}
 
-	s.heard(ctx)
+	s.awaitReaders(ctx)
 	user, fun := strings.TrimPrefix(caller.Name, "sudo_"), load.Str("fun")
 	run := s.cfg.Wheel.Prepare(fun, runner.Caller{User: user, Eauth: caller.Eauth}, args, named)
 	record, told := s.wheelRecord(o, caller, fun, args, named)
@@ -232,7 +232,7 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 		s.cfg.Audit.Write(ctx, asked)
 	}
 
-	data, err := run.Do(audit.WithActor(ctx, o.actor(caller)))
+	data, err := run.Do(audit.WithActor(ctx, o.actorOf(caller)))
 	if err != nil {
 		s.cfg.Log.Error("wheel function failed", "fun", fun, "user", user, "error", err)
 	}
@@ -249,7 +249,7 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
 	args, named := runner.LowArguments(load)
-	caller, refusal := s.admit(ctx, o, "runner", load, args, named)
+	caller, refusal := s.admitCaller(ctx, o, "runner", load, args, named)
 	if refusal != nil {
 		return refusal, nil
 	}
@@ -263,7 +263,7 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 		}).Map(), nil
 	}
 
-	s.heard(ctx)
+	s.awaitReaders(ctx)
 	user := strings.TrimPrefix(caller.Name, "sudo_")
 	run := s.cfg.Runs.Announce(fun, runner.Caller{User: user, Eauth: caller.Eauth, Person: true}, args, named)
 	record := o.callRecord(caller, "runner", fun)
@@ -274,7 +274,7 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	}
 
 	failed := func(err error) { s.cfg.Log.Error("runner failed", "fun", fun, "user", user, "error", err) }
-	if !listing(fun) {
+	if !onlyLists(fun) {
 		s.cfg.Audit.Note(record)
 	}
 

@@ -34,8 +34,8 @@ func (s *Service) blacklisted(caller eauth.Caller) bool {
 		caller.Eauth == "ldap" && s.cfg.Blacklist.Refuses(username.Fold(caller.Name), nil)
 }
 
-// limited is a caller without all rights as somebody who starts a job.
-func limited(caller eauth.Caller, load *value.Map) launch.Caller {
+// limitedCaller is a caller without all rights as somebody who starts a job.
+func limitedCaller(caller eauth.Caller, load *value.Map) launch.Caller {
 	c := launch.Caller{
 		User:        caller.Name,
 		Account:     cmp.Or(caller.Eauth, "host") + "/" + caller.Name,
@@ -79,9 +79,9 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	}
 
 	j.Eauth = caller.Eauth
-	s.heard(ctx)
+	s.awaitReaders(ctx)
 	err = s.cfg.Launch.Start(ctx, j)
-	if !technical(funs) {
+	if !followsJob(funs) {
 		s.cfg.Audit.Note(published(record, j, err))
 	}
 
@@ -107,7 +107,7 @@ func (s *Service) prepare(
 	var by launch.Caller
 	var err error
 	if !caller.All {
-		by = limited(caller, load)
+		by = limitedCaller(caller, load)
 		err = s.cfg.Launch.MayTarget(by, load)
 		if s.blacklisted(caller) {
 			s.cfg.Quiet.Error("user is on publisher_acl_blacklist", "user", caller.Name, "kind", caller.Kind)
@@ -119,7 +119,7 @@ func (s *Service) prepare(
 		}
 	}
 
-	if j, err = s.find(ctx, load); err != nil {
+	if j, err = s.findMinions(ctx, load); err != nil {
 		// As with Salt, a target that cannot be read selects nobody.
 		s.cfg.Quiet.Error("target cannot be read", "user", load.Str("user"), "error", err)
 		return nil, nobody(load.Value("tgt"))
@@ -138,14 +138,14 @@ func (s *Service) prepare(
 	return j, nil
 }
 
-// find finds the minions of a load.
-func (s *Service) find(ctx context.Context, load *value.Map) (*launch.Job, error) {
+// findMinions finds the minions of a load.
+func (s *Service) findMinions(ctx context.Context, load *value.Map) (*launch.Job, error) {
 	j, err := s.cfg.Launch.New(ctx, load)
 	if err != nil || len(j.Minions) > 0 && len(j.Missing) == 0 {
 		return j, err
 	}
 	// Perhaps a key was accepted a moment ago.
-	if err := s.cfg.Look(); err != nil {
+	if err := s.cfg.ReloadKeys(); err != nil {
 		s.cfg.Log.Warn("reading minion keys", "error", err)
 	}
 	return s.cfg.Launch.New(ctx, load)

@@ -18,8 +18,8 @@ import (
 // log-in.
 func AddTokenRunners(table *runner.Table, callers Callers, log *audit.Log, now func() time.Time) {
 	t := tokenRunners{callers, log, now}
-	table.Add(tokenMaker, t.make)
-	table.Add("auth.del_token", t.remove)
+	table.Add(tokenMaker, t.makeToken)
+	table.Add("auth.del_token", t.removeToken)
 }
 
 // tokenMaker is the runner that logs somebody in.
@@ -31,7 +31,7 @@ type tokenRunners struct {
 	now     func() time.Time
 }
 
-func (t tokenRunners) make(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
+func (t tokenRunners) makeToken(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 	if len(args) > 0 {
 		return nil, &runner.ArgumentError{
 			Reason: fmt.Sprintf("mk_token() takes 0 positional arguments but %d were given", len(args)),
@@ -76,8 +76,8 @@ func (t tokenRunners) make(ctx context.Context, _ *runner.Env, args []any, named
 	return token, nil
 }
 
-// remove reports whether there was such a token.
-func (t tokenRunners) remove(_ context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
+// removeToken reports whether there was such a token.
+func (t tokenRunners) removeToken(_ context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 	given, ok := named.Get("token")
 	if len(args) == 1 && !ok {
 		given, ok = args[0], true

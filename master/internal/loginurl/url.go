@@ -60,7 +60,7 @@ func New(section *value.Map) (*URL, error) {
 // list of permissions, which is added to those that the section grants the user by his
 // name. Without any of both, permissions is nil.
 func (u *URL) Login(ctx context.Context, user, password string) (ok bool, permissions []any, err error) {
-	said, ok, err := u.ask(ctx, user, password)
+	said, ok, err := u.askPermissions(ctx, user, password)
 	own := acl.Named(u.section, user)
 	if err != nil || !ok || len(own)+len(said) == 0 {
 		return ok, nil, err
@@ -68,8 +68,8 @@ func (u *URL) Login(ctx context.Context, user, password string) (ok bool, permis
 	return true, append(own[:len(own):len(own)], said...), nil
 }
 
-// ask gives what the address permits a user, if it lets him in.
-func (u *URL) ask(ctx context.Context, user, password string) (permissions []any, ok bool, err error) {
+// askPermissions gives what the address permits a user, if it lets him in.
+func (u *URL) askPermissions(ctx context.Context, user, password string) (permissions []any, ok bool, err error) {
 	form := url.Values{"username": {user}, "password": {password}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.address, strings.NewReader(form.Encode()))
 	if err != nil {

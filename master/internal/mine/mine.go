@@ -86,7 +86,7 @@ func (s *Service) Get(e *target.Effort, id string, load *value.Map) (*value.Map,
 				continue
 			}
 
-			if v, ok = s.open(e, id, v); !ok {
+			if v, ok = s.visibleValue(e, id, v); !ok {
 				continue
 			}
 			if !several {
@@ -182,9 +182,9 @@ func targetType(load *value.Map) string {
 	return typ
 }
 
-// open takes a value out of its permissions, if it has any, and reports whether
+// visibleValue takes a value out of its permissions, if it has any, and reports whether
 // id may see it.
-func (s *Service) open(e *target.Effort, id string, v any) (any, bool) {
+func (s *Service) visibleValue(e *target.Effort, id string, v any) (any, bool) {
 	m, ok := v.(*value.Map)
 	if !ok {
 		return v, true

@@ -75,7 +75,7 @@ type Service struct {
 	except   *Old                 // which files of it are older all the same; nil: none
 	failed   time.Time            // when that was found
 	waiting  int                  // requests of minions
-	told     map[string]time.Time // minions of which was said that they are served an old copy
+	toldOld  map[string]time.Time // minions of which was said that they are served an old copy
 	warnings warnings
 	stats    control.Files // but for AsOf and Old
 }
@@ -95,7 +95,7 @@ type Old struct {
 
 // New makes a Service.
 func New(cfg Config) *Service {
-	s := &Service{cfg: cfg, direct: cfg.Ask == nil, signedIn: map[string]time.Time{}, told: map[string]time.Time{}}
+	s := &Service{cfg: cfg, direct: cfg.Ask == nil, signedIn: map[string]time.Time{}, toldOld: map[string]time.Time{}}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	return s
 }
@@ -157,10 +157,10 @@ func (s *Service) Since(minion string) time.Time {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.since(minion)
+	return s.sinceFor(minion)
 }
 
-func (s *Service) since(minion string) time.Time {
+func (s *Service) sinceFor(minion string) time.Time {
 	since := s.lately()
 	if s.job.After(since) {
 		since = s.job
@@ -190,12 +190,12 @@ func (s *Service) Now() time.Time { return s.cfg.Now() }
 func (s *Service) Due(minion string, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old, known := s.known(since)
-	return !known || old != nil && s.untold(minion)
+	old, known := s.knownNow(since)
+	return !known || old != nil && s.isUntold(minion)
 }
 
-// known returns what Await returns when nothing has to be asked.
-func (s *Service) known(since time.Time) (old *Old, known bool) {
+// knownNow returns what Await returns when nothing has to be asked.
+func (s *Service) knownNow(since time.Time) (old *Old, known bool) {
 	switch {
 	case s.direct, s.ctx.Err() != nil:
 		return nil, true
@@ -212,7 +212,7 @@ func (s *Service) known(since time.Time) (old *Old, known bool) {
 func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 	for waits := uint64(1); ; waits = 0 {
 		s.mu.Lock()
-		old, known := s.known(since)
+		old, known := s.knownNow(since)
 		if known {
 			s.mu.Unlock()
 			return old
@@ -220,7 +220,7 @@ func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 
 		q := s.asking
 		if q == nil {
-			q = s.ask()
+			q = s.startQuestion()
 		}
 
 		s.stats.Waits += waits
@@ -286,8 +286,8 @@ func (s *Service) Enter() (leave func(), err error) {
 	}, nil
 }
 
-// ask begins a question; with mu held.
-func (s *Service) ask() *question {
+// startQuestion begins a question; with mu held.
+func (s *Service) startQuestion() *question {
 	q := &question{begun: s.cfg.Now(), over: make(chan struct{})}
 	s.asking = q
 	s.stats.Questions++
@@ -355,17 +355,17 @@ func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 
 	s.mu.Lock()
 	s.stats.ServedOld++
-	if !s.untold(minion) {
+	if !s.isUntold(minion) {
 		s.mu.Unlock()
 		return
 	}
 
-	if len(s.told) >= maxMinions {
-		clear(s.told)
+	if len(s.toldOld) >= maxMinions {
+		clear(s.toldOld)
 	}
 
-	s.told[minion] = s.cfg.Now()
-	w, due := s.warn(old, minion)
+	s.toldOld[minion] = s.cfg.Now()
+	w, due := s.addWarning(old, minion)
 	s.mu.Unlock()
 
 	if due {
@@ -378,10 +378,10 @@ func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 	}
 }
 
-// untold reports whether nobody was told yet that a minion is served old files for the
+// isUntold reports whether nobody was told yet that a minion is served old files for the
 // newest job; with mu held.
-func (s *Service) untold(minion string) bool {
-	last := s.told[minion]
+func (s *Service) isUntold(minion string) bool {
+	last := s.toldOld[minion]
 	return last.Before(s.job) || last.Before(s.signedIn[minion]) || s.cfg.Now().Sub(last) >= toldAgain
 }
 

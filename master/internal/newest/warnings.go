@@ -29,10 +29,10 @@ type warning struct {
 	fired   chan struct{} // closed when it was
 }
 
-// warn has an event tell that a minion is served old files. due: the caller fires it, with
+// addWarning has an event tell that a minion is served old files. due: the caller fires it, with
 // fireWarnings; otherwise that happens by itself. mu is held.
-func (s *Service) warn(old *Old, minion string) (w *warning, due bool) {
-	w = s.warnings.of(old)
+func (s *Service) addWarning(old *Old, minion string) (w *warning, due bool) {
+	w = s.warnings.warningFor(old)
 	w.minions = append(w.minions, minion)
 	if s.warnings.timed {
 		return w, false
@@ -57,8 +57,8 @@ func (s *Service) warn(old *Old, minion string) (w *warning, due bool) {
 	return w, false
 }
 
-// of returns the warning about a fault.
-func (ws *warnings) of(old *Old) *warning {
+// warningFor returns the warning about a fault.
+func (ws *warnings) warningFor(old *Old) *warning {
 	for _, w := range ws.waiting {
 		if w.old.Why != old.Why {
 			continue

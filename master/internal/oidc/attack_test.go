@@ -198,11 +198,11 @@ func TestAttack71Tokens(t *testing.T) {
 		}
 	}
 
-	if _, err := h.prove(t.Context(), h.token(map[string]any{"nonce": "another"}), "mine"); !Refused(err) {
+	if _, err := h.proveToken(t.Context(), h.token(map[string]any{"nonce": "another"}), "mine"); !Refused(err) {
 		t.Errorf("another nonce: %v", err)
 	}
 
-	if _, err := h.prove(t.Context(), good, "mine"); !Refused(err) {
+	if _, err := h.proveToken(t.Context(), good, "mine"); !Refused(err) {
 		t.Errorf("no nonce: %v", err)
 	}
 
@@ -323,7 +323,7 @@ func TestAttack73Provider(t *testing.T) {
 		t.Errorf("odd keys beside: %v %v", ok, err)
 	}
 
-	if n := len(h.last.Load().keys); n > maxKeys {
+	if n := len(h.lastView.Load().keys); n > maxKeys {
 		t.Errorf("%d keys are kept", n)
 	}
 }
@@ -351,7 +351,7 @@ func TestAttack74FetchStorm(t *testing.T) {
 
 	storm()
 	wants("at the start", 2)
-	h.elapsed.Add(int64(renew))
+	h.elapsed.Add(int64(unknownKeyPause))
 	storm()
 	wants("later", 2)
 	next, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -361,7 +361,7 @@ func TestAttack74FetchStorm(t *testing.T) {
 
 	old := h.key
 	h.jwks = map[string]any{"keys": []any{jose.JSONWebKey{Key: &next.PublicKey, KeyID: "k2"}}}
-	h.elapsed.Add(int64(renew))
+	h.elapsed.Add(int64(unknownKeyPause))
 	if ok, _, err := h.Login(t.Context(), "ann", h.sign(jose.RS256, next, "JWT", "k2", h.claims(nil))); !ok ||
 		err != nil {
 		t.Errorf("the new key: %v %v", ok, err)
@@ -373,7 +373,7 @@ func TestAttack74FetchStorm(t *testing.T) {
 
 	h.asked.Store(0)
 	h.away.Store(true)
-	h.elapsed.Add(int64(fresh))
+	h.elapsed.Add(int64(viewFresh))
 	for range 20 {
 		if ok, _, err := h.Login(t.Context(), "ann", h.sign(jose.RS256, next, "JWT", "k2", h.claims(nil))); !ok || err != nil {
 			t.Fatalf("with a provider that is away, by keys that are known: %v %v", ok, err)
@@ -381,7 +381,7 @@ func TestAttack74FetchStorm(t *testing.T) {
 	}
 
 	wants("away", 1)
-	h.elapsed.Add(int64(stale))
+	h.elapsed.Add(int64(viewStale))
 	for range 20 {
 		if ok, _, err := h.Login(t.Context(), "ann", h.sign(jose.RS256, next, "JWT", "k2", h.claims(nil))); ok || err == nil {
 			t.Fatalf("by keys that are too old: %v %v", ok, err)
@@ -390,7 +390,7 @@ func TestAttack74FetchStorm(t *testing.T) {
 
 	wants("away for long", 1)
 	h.away.Store(false)
-	h.elapsed.Add(int64(pause))
+	h.elapsed.Add(int64(failedPause))
 	if ok, _, err := h.Login(t.Context(), "ann", h.sign(jose.RS256, next, "JWT", "k2", h.claims(nil))); !ok ||
 		err != nil {
 		t.Errorf("back: %v %v", ok, err)
@@ -421,7 +421,7 @@ func TestAttack74Silent(t *testing.T) {
 
 	start := time.Now()
 	if ok, _, err := h.Login(t.Context(), "ann", h.token(nil)); ok || err == nil ||
-		time.Since(start) > patience+fetchTime/2 {
+		time.Since(start) > othersPatience+fetchTime/2 {
 		t.Errorf("who waited: %v %v", ok, err)
 	}
 
@@ -432,13 +432,13 @@ func TestAttack74Silent(t *testing.T) {
 
 	silent := h.jwks
 	h.jwks = keys
-	h.elapsed.Add(int64(pause))
+	h.elapsed.Add(int64(failedPause))
 	if ok, _, err := h.Login(t.Context(), "ann", h.token(nil)); !ok || err != nil {
 		t.Fatalf("it answers: %v %v", ok, err)
 	}
 
 	h.jwks = silent
-	h.elapsed.Add(int64(fresh))
+	h.elapsed.Add(int64(viewFresh))
 	h.asked.Store(0)
 	go func() {
 		_, _, err := h.Login(t.Context(), "ann", h.token(nil))

@@ -88,8 +88,8 @@ type view struct {
 	at    time.Time
 }
 
-// fetch asks a provider for what it says of itself, and for its keys.
-func (p *Provider) fetch(ctx context.Context) (*view, error) {
+// fetchView asks a provider for what it says of itself, and for its keys.
+func (p *Provider) fetchView(ctx context.Context) (*view, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
 	c, err := p.client()
@@ -131,7 +131,7 @@ func (p *Provider) fetch(ctx context.Context) (*view, error) {
 		"authorization_endpoint": v.oauth.Endpoint.AuthURL,
 		"token_endpoint":         v.oauth.Endpoint.TokenURL,
 	} {
-		if err := safe(address); err != nil {
+		if err := checkAddress(address); err != nil {
 			return nil, fmt.Errorf("read what the provider says of itself: %s: %w", name, err)
 		}
 	}
@@ -174,7 +174,7 @@ func keysOf(ctx context.Context, c *http.Client, address string) ([]jose.JSONWeb
 	var keys []jose.JSONWebKey
 	for _, raw := range set.Keys[:min(len(set.Keys), maxKeys)] {
 		var k jose.JSONWebKey
-		if json.Unmarshal(raw, &k) == nil && (k.Use == "" || k.Use == "sig") && signs(k.Key) {
+		if json.Unmarshal(raw, &k) == nil && (k.Use == "" || k.Use == "sig") && signatureCounts(k.Key) {
 			keys = append(keys, k)
 		}
 	}
@@ -186,8 +186,8 @@ func keysOf(ctx context.Context, c *http.Client, address string) ([]jose.JSONWeb
 	return keys, nil
 }
 
-// signs reports whether a key is a public one whose signatures count.
-func signs(key any) bool {
+// signatureCounts reports whether a key is a public one whose signatures count.
+func signatureCounts(key any) bool {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
 		return k.N.BitLen() >= minRSA && k.N.BitLen() <= maxRSA

@@ -61,7 +61,7 @@ func Check(o Options) error {
 			continue
 		}
 
-		err := safe(a.address)
+		err := checkAddress(a.address)
 		if err == nil && strings.Contains(a.address, "?") {
 			err = fmt.Errorf("%.200q has a question mark: write https://HOST/PATH", a.address)
 		}
@@ -74,8 +74,8 @@ func Check(o Options) error {
 	return nil
 }
 
-// safe refuses addresses by which tokens would pass a network in the clear.
-func safe(address string) error {
+// checkAddress refuses addresses by which tokens would pass a network in the clear.
+func checkAddress(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
 		return fmt.Errorf("%.200q is not of the form https://HOST/PATH", address)

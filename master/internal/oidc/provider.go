@@ -12,12 +12,12 @@ import (
 
 // How long what a provider said counts.
 const (
-	fresh = 10 * time.Minute // then it is asked again
-	stale = time.Hour        // then it does not count, even if the provider does not answer
-	renew = 30 * time.Second // for a token whose key is not known; not sooner after the last time
-	pause = 5 * time.Second  // after a question that failed
+	viewFresh       = 10 * time.Minute // then it is asked again
+	viewStale       = time.Hour        // then it does not count, even if the provider does not answer
+	unknownKeyPause = 30 * time.Second // for a token whose key is not known; not sooner after the last time
+	failedPause     = 5 * time.Second  // after a question that failed
 
-	patience = 2 * time.Second // with somebody else's question
+	othersPatience = 2 * time.Second // with somebody else's question
 )
 
 // Provider is an OpenID provider. It is safe for concurrent use.
@@ -26,10 +26,10 @@ type Provider struct {
 	log  *slog.Logger
 	now  func() time.Time
 
-	last   atomic.Pointer[view]
-	turn   chan struct{} // held by who asks, and around what follows
-	tried  time.Time
-	failed error
+	lastView  atomic.Pointer[view]
+	turn      chan struct{} // held by who asks, and around what follows
+	lastAsked time.Time
+	failed    error
 }
 
 // New makes a Provider and asks it nothing. The error says which option is wrong. log is for
@@ -54,15 +54,15 @@ func (p *Provider) Place() (host, begin string) {
 // the key of a token; nil for none. While somebody asks already, others take what is
 // known, or wait for a moment: each wait holds one of the log-ins that may be under way.
 func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
-	v := p.last.Load()
+	v := p.lastView.Load()
 	select {
 	case p.turn <- struct{}{}:
 	default:
-		if v != nil && v != lacking && p.now().Sub(v.at) < stale {
+		if v != nil && v != lacking && p.now().Sub(v.at) < viewStale {
 			return v, nil
 		}
 
-		short, cancel := context.WithTimeout(ctx, patience)
+		short, cancel := context.WithTimeout(ctx, othersPatience)
 		defer cancel()
 		select {
 		case p.turn <- struct{}{}:
@@ -73,25 +73,25 @@ func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
 
 	defer func() { <-p.turn }()
 	now := p.now()
-	if v = p.last.Load(); v != nil && now.Sub(v.at) < fresh && (v != lacking || now.Sub(v.at) < renew) {
+	if v = p.lastView.Load(); v != nil && now.Sub(v.at) < viewFresh && (v != lacking || now.Sub(v.at) < unknownKeyPause) {
 		return v, nil
 	}
 
-	if p.failed == nil || now.Sub(p.tried) >= pause {
-		p.tried = now
+	if p.failed == nil || now.Sub(p.lastAsked) >= failedPause {
+		p.lastAsked = now
 
 		// Who hangs up must not have it fail for those who wait.
-		got, err := p.fetch(context.WithoutCancel(ctx))
+		got, err := p.fetchView(context.WithoutCancel(ctx))
 		p.failed = err
 		if err == nil {
-			p.last.Store(got)
+			p.lastView.Store(got)
 			return got, nil
 		}
 
 		p.log.Warn("the OpenID provider does not answer as it should", "error", err)
 	}
 
-	if v != nil && now.Sub(v.at) < stale {
+	if v != nil && now.Sub(v.at) < viewStale {
 		return v, nil
 	}
 

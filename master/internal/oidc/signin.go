@@ -82,7 +82,7 @@ func (p *Provider) Finish(ctx context.Context, secret string, answer url.Values)
 		return SignIn{}, err
 	}
 
-	id, err := p.prove(ctx, token, derive(secret, "nonce"))
+	id, err := p.proveToken(ctx, token, derive(secret, "nonce"))
 	return SignIn{User: id.user, Token: token, Groups: id.groups}, err
 }
 

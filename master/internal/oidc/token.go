@@ -51,7 +51,7 @@ type identity struct {
 // Login proves a user by his ID token. ok is false when it is not good, or of somebody
 // else; an error says that the provider could not be asked.
 func (p *Provider) Login(ctx context.Context, user, token string) (ok bool, groups []string, err error) {
-	id, err := p.prove(ctx, token, "")
+	id, err := p.proveToken(ctx, token, "")
 	if err == nil && id.user != user {
 		err = refuse("the token is of %q", id.user)
 	}
@@ -62,9 +62,9 @@ func (p *Provider) Login(ctx context.Context, user, token string) (ok bool, grou
 	return err == nil, id.groups, err
 }
 
-// prove reads an ID token (OpenID Connect Core, 3.1.3.7). nonce is that of the sign-in
+// proveToken reads an ID token (OpenID Connect Core, 3.1.3.7). nonce is that of the sign-in
 // that it is the end of; "" where there was none.
-func (p *Provider) prove(ctx context.Context, token, nonce string) (identity, error) {
+func (p *Provider) proveToken(ctx context.Context, token, nonce string) (identity, error) {
 	if len(token) == 0 || len(token) > maxToken {
 		return identity{}, refuse("a token of %d bytes; 1 to %d are possible", len(token), maxToken)
 	}
@@ -140,7 +140,7 @@ func (p *Provider) identity(t *gooidc.IDToken, nonce string) (identity, error) {
 	switch {
 	case nonce != "" && subtle.ConstantTimeCompare([]byte(nonce), []byte(t.Nonce)) != 1:
 		return identity{}, refuse("its nonce is that of another sign-in")
-	case split && text(party) != p.opts.ClientID, !split && len(t.Audience) > 1:
+	case split && textClaim(party) != p.opts.ClientID, !split && len(t.Audience) > 1:
 		return identity{}, refuse("it was given to another client (azp %s)", party)
 	case now.Sub(t.IssuedAt) > maxAge:
 		return identity{}, refuse("it was issued at %v, more than %v ago", t.IssuedAt, maxAge)
@@ -150,14 +150,14 @@ func (p *Provider) identity(t *gooidc.IDToken, nonce string) (identity, error) {
 		return identity{}, refuse("it tells of a log-out (events)")
 	}
 
-	id := identity{user: text(claims[p.opts.UserClaim]), groups: p.groups(claims)}
+	id := identity{user: textClaim(claims[p.opts.UserClaim]), groups: p.groups(claims)}
 	if !plausible(id.user) {
 		return identity{}, refuse("auth.oidc.username_claim: %q is no name: %s", p.opts.UserClaim,
 			claims[p.opts.UserClaim])
 	}
 
 	if verified, said := claims["email_verified"]; p.opts.UserClaim == "email" && said &&
-		string(verified) != "true" && text(verified) != "true" {
+		string(verified) != "true" && textClaim(verified) != "true" {
 		return identity{}, refuse("the provider has not verified the address %s", id.user)
 	}
 
@@ -178,7 +178,7 @@ func (p *Provider) groups(claims map[string]json.RawMessage) []string {
 		return nil
 	}
 
-	if one := text(raw); one != "" {
+	if one := textClaim(raw); one != "" {
 		raw = json.RawMessage(`[` + string(raw) + `]`)
 	}
 
@@ -199,8 +199,8 @@ func (p *Provider) groups(claims map[string]json.RawMessage) []string {
 	return names
 }
 
-// text reads a claim that is text; "" for any other.
-func text(raw json.RawMessage) (s string) {
+// textClaim reads a claim that is text; "" for any other.
+func textClaim(raw json.RawMessage) (s string) {
 	_ = json.Unmarshal(raw, &s) // then it is none
 	return s
 }

@@ -216,13 +216,13 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 	return nil
 }
 
-// PeerSubscribed and CutOff tell who may have missed a job.
+// PeerSubscribed and PeerCutOff tell who may have missed a job.
 func (h *Handler) PeerSubscribed(peer string, from netip.Addr, s cluster.Subs) {
 	h.cfg.Missed.PeerSubscribed(peer, from, s)
 }
 func (h *Handler) PeerCutOff(_ string, cuts []cluster.Cut) { h.cfg.Missed.PeerCutOff(cuts) }
 
-// LearnStarts learns of new processes of minions, and AllStarted tells of them, so that no job is
+// LearnStarts learns of new processes of minions, and KnownStarts tells of them, so that no job is
 // given to one that the process before may have run.
 func (h *Handler) LearnStarts(_ string, starts []cluster.Start) []cluster.Start {
 	return h.cfg.started.Learn(starts, h.cfg.now())

@@ -154,10 +154,10 @@ func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 		Resend: func(ctx context.Context, id uint64, r publish.Recent) error {
 			return cfg.Publisher().Resend(ctx, id, r)
 		},
-		Republish: func(ctx context.Context, r, as publish.Recent) error { return cfg.Publisher().Again(ctx, r, as) },
+		Republish: func(ctx context.Context, r, as publish.Recent) error { return cfg.Publisher().Republish(ctx, r, as) },
 		Passed:    func(since time.Time) int { return cfg.Publisher().Passed(since) },
 		Narrow: func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error) {
-			return cfg.Publisher().Aim(r, tgt, typ, ids)
+			return cfg.Publisher().Narrow(r, tgt, typ, ids)
 		},
 		Silent:      func(since time.Time, yield func(zmtp.Peer) bool) { cfg.Pub().Silent(since, yield) },
 		SilentFor:   silentFor,
@@ -375,7 +375,7 @@ func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 	}
 }
 
-// lastWords is how long the data of minions of the last moment may take to the peers.
+// closingShare is how long the data of minions of the last moment may take to the peers.
 const closingShare = time.Second
 
 // Close leaves the peers, who are told first what minions have said to this master only.
@@ -384,7 +384,7 @@ func (m *Membership) Close() {
 		return
 	}
 	if m.share != nil {
-		m.share.Last()
+		m.share.SendLast()
 		ctx, cancel := context.WithTimeout(context.Background(), closingShare)
 		m.Pool.Drain(ctx)
 		cancel()

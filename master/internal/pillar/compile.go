@@ -29,10 +29,10 @@ var (
 
 // compilation is the making of one pillar.
 type compilation struct {
-	c                  *Compiler
+	compiler           *Compiler
 	ctx                context.Context
 	giveUp             context.CancelCauseFunc // ends ctx, and with it the compilation
-	turn               func() bool             // asked when a renderer is needed; nil: it may be waited for
+	takeTurn           func() bool             // asked when a renderer is needed; nil: it may be waited for
 	req                Request
 	grains             *value.Map
 	saltenv, pillarenv string
@@ -40,10 +40,10 @@ type compilation struct {
 	pillar             *value.Map // what templates and matchers see
 	ignored            map[string][]string
 	errors, topErrors  []string
-	rend               *renderer.Session
-	rendErr            error
+	session            *renderer.Session
+	sessionErr         error
 	rendered           int
-	apart              bool // the memo is not to be used
+	withoutMemo        bool // the memo is not to be used
 	altered            bool // by a session that ended: what its templates saw was changed
 }
 
@@ -68,12 +68,12 @@ func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (
 	}
 
 	n := &compilation{
-		c:       c,
-		turn:    turn,
-		req:     req,
-		saltenv: req.Saltenv,
-		pillar:  value.NewMap(),
-		ignored: map[string][]string{},
+		compiler: c,
+		takeTurn: turn,
+		req:      req,
+		saltenv:  req.Saltenv,
+		pillar:   value.NewMap(),
+		ignored:  map[string][]string{},
 	}
 
 	n.ctx, n.giveUp = context.WithCancelCause(ctx)
@@ -87,12 +87,12 @@ func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (
 		return value.NewMap("_errors", []any{err.Error()}), nil
 	}
 
-	p, err := c.run(n, func(n *compilation) (*value.Map, error) {
-		defer n.leave()
+	p, err := c.compileMemoized(n, func(n *compilation) (*value.Map, error) {
+		defer n.closeSession()
 		if needsPython(c.cfg.Strategy, c.cfg.Renderer) {
 			return n.compileInSalt()
 		}
-		return n.run()
+		return n.compilePillar()
 	})
 
 	if cause := context.Cause(n.ctx); cause != nil {
@@ -110,24 +110,24 @@ func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (
 	return nil, fmt.Errorf("compile the pillar of %s: %w", req.ID, err)
 }
 
-// unable gives the compilation up when err says that this master could not do a part of
+// giveUpIfUnable gives the compilation up when err says that this master could not do a part of
 // it: a pillar without that part would be taken for a whole one.
-func (c *compilation) unable(err error) {
+func (c *compilation) giveUpIfUnable(err error) {
 	if renderer.Unable(err) || gitpillar.Unable(err) {
 		c.giveUp(fmt.Errorf("%w: %w", ErrUnable, err))
 	}
 }
 
-// over reports whether the compilation was given up. What fails then is neither logged
+// isOver reports whether the compilation was given up. What fails then is neither logged
 // nor an error of the pillar.
-func (c *compilation) over() bool { return c.ctx.Err() != nil }
+func (c *compilation) isOver() bool { return c.ctx.Err() != nil }
 
 // chooseEnvs settles the environments (Pillar.__init__ and __gen_opts). An
 // error means that the minion asks for one that could lead out of the roots.
 func (c *compilation) chooseEnvs() error {
-	cfg := &c.c.cfg
+	cfg := &c.compiler.cfg
 	c.saltenv = cmp.Or(c.saltenv, cfg.Saltenv)
-	c.pillarenv = c.c.Env(c.req)
+	c.pillarenv = c.compiler.Env(c.req)
 	for _, env := range []string{c.saltenv, c.pillarenv} {
 		if env != "" && !safeEnv(env) {
 			return fmt.Errorf("the environment %.64q cannot be one of a pillar", env)
@@ -148,7 +148,7 @@ func (c *compilation) chooseEnvs() error {
 	env := c.pillarenv
 	env = cmp.Or(env, c.saltenv)
 	env = cmp.Or(env, "base")
-	if c.has(env) {
+	if c.hasEnv(env) {
 		return nil
 	}
 	if !validEnv(env) {
@@ -179,14 +179,14 @@ func validEnv(env string) bool {
 		!strings.ContainsAny(env, "/\\\x00\n\r")
 }
 
-func (c *compilation) has(env string) bool {
+func (c *compilation) hasEnv(env string) bool {
 	return slices.ContainsFunc(c.envs, func(e environment) bool { return e.name == env })
 }
 
-// known reports whether SLS of an environment can be listed: base always.
-func (c *compilation) known(env string) bool { return env == "base" || c.has(env) }
+// isKnownEnv reports whether SLS of an environment can be listed: base always.
+func (c *compilation) isKnownEnv(env string) bool { return env == "base" || c.hasEnv(env) }
 
-func (c *compilation) env(name string) environment {
+func (c *compilation) envNamed(name string) environment {
 	for _, e := range c.envs {
 		if e.name == name {
 			return e
@@ -195,8 +195,8 @@ func (c *compilation) env(name string) environment {
 	return environment{name: name}
 }
 
-// names are the environments, base first.
-func (c *compilation) names() []string {
+// envNames are the environments, base first.
+func (c *compilation) envNames() []string {
 	out := []string{"base"}
 	for _, e := range c.envs {
 		if e.name != "base" {
@@ -206,30 +206,30 @@ func (c *compilation) names() []string {
 	return out
 }
 
-// run follows Pillar.compile_pillar.
-func (c *compilation) run() (*value.Map, error) {
-	cfg := &c.c.cfg
-	envs, files := c.tops()
+// compilePillar follows Pillar.compile_pillar.
+func (c *compilation) compilePillar() (*value.Map, error) {
+	cfg := &c.compiler.cfg
+	envs, files := c.readTops()
 	t, err := c.mergeTops(envs, files)
 	if err != nil {
 		c.topErrors = append(c.topErrors, err.Error())
-		t = &top{}
+		t = &topFile{}
 	}
 
 	var pillar *value.Map
 	if cfg.ExtPillarFirst {
 		c.pillar = c.extPillar(c.req.Override.Clone())
-		if c.rend != nil {
-			if err := c.rend.SetPillar(c.ctx, c.pillar); err != nil {
-				c.unable(err)
+		if c.session != nil {
+			if err := c.session.SetPillar(c.ctx, c.pillar); err != nil {
+				c.giveUpIfUnable(err)
 				return nil, err
 			}
 		}
 
 		first := c.pillar
-		pillar = c.merge(first, c.all(c.match(t)))
+		pillar = c.mergeMaps(first, c.renderSelected(c.matchTops(t)))
 	} else {
-		pillar = c.extPillar(c.all(c.match(t)))
+		pillar = c.extPillar(c.renderSelected(c.matchTops(t)))
 	}
 
 	pillar = pillar.Clone()
@@ -240,7 +240,7 @@ func (c *compilation) run() (*value.Map, error) {
 
 	c.setErrors(pillar)
 	if c.req.Override.Len() > 0 {
-		pillar = c.merge(pillar, c.req.Override)
+		pillar = c.mergeMaps(pillar, c.req.Override)
 	}
 
 	if cfg.Decrypt {
@@ -256,26 +256,26 @@ func (c *compilation) setErrors(pillar *value.Map) {
 	}
 	list := make([]any, len(c.errors))
 	for i, e := range c.errors {
-		c.c.log.Debug("pillar error", "minion", c.req.ID, "error", e) // may hold excerpts
+		c.compiler.log.Debug("pillar error", "minion", c.req.ID, "error", e) // may hold excerpts
 		list[i] = e
 	}
 	pillar.Set("_errors", list)
 }
 
-// all renders and merges what the top files chose (render_pillar).
-func (c *compilation) all(matches []selected) *value.Map {
+// renderSelected renders and merges what the top files chose (render_pillar).
+func (c *compilation) renderSelected(matches []selected) *value.Map {
 	pillar := c.req.Override.Clone()
 	for _, s := range matches {
 		mods := map[string]any{}
-		for _, name := range c.expand(s) {
-			if c.over() {
+		for _, name := range c.expandNames(s) {
+			if c.isOver() {
 				return pillar
 			}
 
-			state, errs := c.render(name, s.env, mods, nil, 0)
+			state, errs := c.renderSLS(name, s.env, mods, nil, 0)
 			c.errors = append(c.errors, errs...)
 			if m, ok := state.(*value.Map); ok {
-				pillar = c.merge(pillar, m)
+				pillar = c.mergeMaps(pillar, m)
 			}
 		}
 	}
@@ -283,13 +283,13 @@ func (c *compilation) all(matches []selected) *value.Map {
 	return pillar
 }
 
-// expand replaces patterns in the names of SLS by what exists.
-func (c *compilation) expand(s selected) (out []string) {
+// expandNames replaces patterns in the names of SLS by what exists.
+func (c *compilation) expandNames(s selected) (out []string) {
 	for _, name := range s.sls {
-		if !c.known(s.env) {
+		if !c.isKnownEnv(s.env) {
 			c.errors = append(c.errors, noEnv(s.env).Error())
 		} else if pattern.HasMeta(name) {
-			avail, err := c.c.files.available(c.env(s.env))
+			avail, err := c.compiler.files.available(c.envNamed(s.env))
 			if err != nil {
 				c.errors = append(c.errors, err.Error())
 				continue
@@ -311,15 +311,15 @@ func (c *compilation) expand(s selected) (out []string) {
 // in Python.
 func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 	if c.req.Override.Len() > 0 {
-		pillar = c.merge(pillar, c.req.Override)
+		pillar = c.mergeMaps(pillar, c.req.Override)
 	}
 
-	for _, l := range c.c.chain {
-		if c.over() {
+	for _, l := range c.compiler.chain {
+		if c.isOver() {
 			break
 		}
-		if l.git >= 0 && c.c.cfg.Git != nil {
-			pillar = c.merge(pillar, c.gitPillar(l.git))
+		if l.git >= 0 && c.compiler.cfg.Git != nil {
+			pillar = c.mergeMaps(pillar, c.gitPillar(l.git))
 			continue
 		}
 
@@ -331,7 +331,7 @@ func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 
 // otherPillars runs a part of the chain in Python.
 func (c *compilation) otherPillars(pillar *value.Map, entries []any) *value.Map {
-	s, err := c.session(nil)
+	s, err := c.openSession(nil)
 	if err == nil {
 		var out *value.Map
 		var errs []string
@@ -341,12 +341,12 @@ func (c *compilation) otherPillars(pillar *value.Map, entries []any) *value.Map 
 		}
 	}
 
-	c.unable(err)
-	if c.over() {
+	c.giveUpIfUnable(err)
+	if c.isOver() {
 		return pillar
 	}
 
-	c.c.log.Error("the ext_pillar chain failed", append([]any{"minion", c.req.ID}, c.told(err)...)...)
+	c.compiler.log.Error("the ext_pillar chain failed", append([]any{"minion", c.req.ID}, c.logAttrs(err)...)...)
 	for _, e := range entries {
 		name := "?"
 		if m, ok := e.(*value.Map); ok && m.Len() > 0 {
@@ -372,20 +372,20 @@ func addErrors(pillar *value.Map, errs []string) {
 }
 
 func (c *compilation) decrypt(pillar *value.Map) *value.Map {
-	s, err := c.session(nil)
+	s, err := c.openSession(nil)
 	var out *value.Map
 	var errs []string
 	if err == nil {
 		out, errs, err = s.Decrypt(c.ctx, pillar)
 	}
 
-	c.unable(err)
-	if c.over() {
+	c.giveUpIfUnable(err)
+	if c.isOver() {
 		return pillar
 	}
 
 	if err != nil {
-		c.c.log.Error("the pillar cannot be decrypted", append([]any{"minion", c.req.ID}, c.told(err)...)...)
+		c.compiler.log.Error("the pillar cannot be decrypted", append([]any{"minion", c.req.ID}, c.logAttrs(err)...)...)
 		out = pillar
 		errs = []string{"Failed to decrypt the pillar. Please see master log for details."}
 	}
@@ -397,7 +397,7 @@ func (c *compilation) decrypt(pillar *value.Map) *value.Map {
 // masterOpts is the key master of pillar_opts: the options that this pillar
 // was compiled with.
 func (c *compilation) masterOpts() *value.Map {
-	out := c.c.cfg.Opts.Clone()
+	out := c.compiler.cfg.Opts.Clone()
 	for _, k := range []string{"pillar", "__context__", "functions", "matchers", "rend"} {
 		out.Delete(k)
 	}
@@ -413,9 +413,9 @@ func (c *compilation) masterOpts() *value.Map {
 		out.Set(k, v)
 	}
 
-	out.Set("pillar_roots", c.roots())
-	out.Set("state_top", "salt://"+c.c.cfg.Top)
-	out.Set("saltversion", c.c.cfg.SaltVersion)
+	out.Set("pillar_roots", c.pillarRoots())
+	out.Set("state_top", "salt://"+c.compiler.cfg.Top)
+	out.Set("saltversion", c.compiler.cfg.SaltVersion)
 	return out
 }
 
@@ -423,19 +423,19 @@ func (c *compilation) masterOpts() *value.Map {
 // that need its objects. It is given what git pillars have, and fetches nothing.
 func (c *compilation) compileInSalt() (*value.Map, error) {
 	git := c.gitForPython() // before there is a worker: it may wait for a first fetch
-	s, err := c.session(nil)
+	s, err := c.openSession(nil)
 	if err != nil {
-		c.errors = append(c.errors, c.failed("top", err))
+		c.errors = append(c.errors, c.failureText("top", err))
 		p := c.req.Override.Clone()
 		c.setErrors(p)
 		return p, nil
 	}
 
 	p, err := s.Whole(c.ctx, c.req.Override, c.req.Extra, git)
-	c.unable(err)
+	c.giveUpIfUnable(err)
 	var wrong *renderer.Failure
 	if errors.As(err, &wrong) {
-		c.errors = append(c.errors, c.failed("top", err))
+		c.errors = append(c.errors, c.failureText("top", err))
 		p = c.req.Override.Clone()
 		c.setErrors(p)
 		return p, nil
@@ -445,11 +445,11 @@ func (c *compilation) compileInSalt() (*value.Map, error) {
 		addErrors(p, c.errors)
 	}
 
-	if err == nil && c.c.cfg.PillarOpts {
+	if err == nil && c.compiler.cfg.PillarOpts {
 		p = p.Clone()
 		p.Set("master", c.masterOpts())
 		if v, ok := c.req.Override.Get("master"); ok {
-			p = c.merge(p, value.NewMap("master", v))
+			p = c.mergeMaps(p, value.NewMap("master", v))
 		}
 	}
 

@@ -304,7 +304,7 @@ func TestMerge(t *testing.T) {
 		{"list", false, "[l:[[1 a [k:1]] [true b [k:1] b]] m:[[p:1 q:[r:1]] [q:[s:2]]] x:1]"},
 		{"none", true, "[l:[true b [k:1] b] m:[p:1 q:[r:1 s:2]] x:1 z:9]"},
 	} {
-		if got := plainText(merge(a, b, c.strategy, c.lists)); got != c.want {
+		if got := plainText(mergeBy(a, b, c.strategy, c.lists)); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.strategy, got, c.want)
 		}
 	}

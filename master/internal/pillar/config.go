@@ -72,7 +72,7 @@ type Compiler struct {
 	cfg   Config
 	log   *slog.Logger
 	files *files
-	chain []link
+	chain []chainPart
 }
 
 // New makes a Compiler.
@@ -101,7 +101,7 @@ func New(cfg Config) *Compiler {
 		}
 	}
 
-	return &Compiler{cfg: cfg, log: cfg.Log, files: newFiles(&cfg), chain: chain(cfg.ExtPillar)}
+	return &Compiler{cfg: cfg, log: cfg.Log, files: newFiles(&cfg), chain: splitChain(cfg.ExtPillar)}
 }
 
 // Tops runs the master_tops modules for a minion whose options are given,
@@ -127,14 +127,14 @@ func (c *Compiler) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map,
 	return m, err
 }
 
-// one is a target.Source of a single minion.
-type one struct{ grains, pillar *value.Map }
+// singleMinion is a target.Source of a single minion.
+type singleMinion struct{ grains, pillar *value.Map }
 
-func (o one) Grains(string) (*value.Map, bool) { return o.grains, true }
-func (o one) Pillar(string) (*value.Map, bool) { return o.pillar, true }
+func (o singleMinion) Grains(string) (*value.Map, bool) { return o.grains, true }
+func (o singleMinion) Pillar(string) (*value.Map, bool) { return o.pillar, true }
 
 func matchTarget(tgt, typ, id string, grains, pillar, nodegroups *value.Map) (bool, error) {
-	m, err := target.Compile(tgt, typ, target.Env{Nodegroups: nodegroups, Source: one{grains, pillar}})
+	m, err := target.Compile(tgt, typ, target.Env{Nodegroups: nodegroups, Source: singleMinion{grains, pillar}})
 	if err != nil {
 		return false, err
 	}
@@ -158,5 +158,5 @@ func (c *Compiler) Override(p, override *value.Map) *value.Map {
 	if override.Len() == 0 {
 		return p
 	}
-	return merge(p, override, c.cfg.Strategy, c.cfg.MergeLists)
+	return mergeBy(p, override, c.cfg.Strategy, c.cfg.MergeLists)
 }

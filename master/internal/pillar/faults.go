@@ -18,51 +18,51 @@ const (
 // policy: the oldest failure makes room for a new one. It is safe for
 // concurrent use.
 type faults struct {
-	mu sync.Mutex
-	m  map[string]control.PillarError
+	mu       sync.Mutex
+	byMinion map[string]control.PillarError
 }
 
-func newFaults() *faults { return &faults{m: map[string]control.PillarError{}} }
+func newFaults() *faults { return &faults{byMinion: map[string]control.PillarError{}} }
 
-// note remembers a failure.
-func (p *faults) note(minion, text string, at time.Time) {
+// noteFault remembers a failure.
+func (p *faults) noteFault(minion, text string, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, known := p.m[minion]; !known && len(p.m) >= maxFaults {
+	if _, known := p.byMinion[minion]; !known && len(p.byMinion) >= maxFaults {
 		var oldest control.PillarError
-		for _, e := range p.m {
+		for _, e := range p.byMinion {
 			if oldest.Minion == "" || e.At.Before(oldest.At) {
 				oldest = e
 			}
 		}
-		delete(p.m, oldest.Minion)
+		delete(p.byMinion, oldest.Minion)
 	}
-	p.m[minion] = control.PillarError{Minion: minion, Text: text[:min(len(text), maxFaultText)], At: at}
+	p.byMinion[minion] = control.PillarError{Minion: minion, Text: text[:min(len(text), maxFaultText)], At: at}
 }
 
 // forget ends a minion's failure and reports whether there was one.
 func (p *faults) forget(minion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, known := p.m[minion]
-	delete(p.m, minion)
+	_, known := p.byMinion[minion]
+	delete(p.byMinion, minion)
 	return known
 }
 
-// last gives the latest failure that stands, or nil, and the number of
+// lastFault gives the latest failure that stands, or nil, and the number of
 // minions with one.
-func (p *faults) last(now time.Time) (*control.PillarError, int) {
+func (p *faults) lastFault(now time.Time) (*control.PillarError, int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var last *control.PillarError
-	for id, e := range p.m {
+	for id, e := range p.byMinion {
 		if now.Sub(e.At) > faultFor {
-			delete(p.m, id)
+			delete(p.byMinion, id)
 			continue
 		}
 		if last == nil || e.At.After(last.At) || e.At.Equal(last.At) && e.Minion < last.Minion {
 			last = &e
 		}
 	}
-	return last, len(p.m)
+	return last, len(p.byMinion)
 }

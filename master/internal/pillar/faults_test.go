@@ -15,7 +15,7 @@ func TestFaults(t *testing.T) {
 	p := newFaults()
 	expect := func(now time.Time, minion, text string, n int) {
 		t.Helper()
-		e, got := p.last(now)
+		e, got := p.lastFault(now)
 		if e == nil {
 			e = &control.PillarError{}
 		}
@@ -26,12 +26,12 @@ func TestFaults(t *testing.T) {
 	}
 
 	expect(at(0), "", "", 0)
-	p.note("a", "first", at(0))
-	p.note("b", "second", at(1))
+	p.noteFault("a", "first", at(0))
+	p.noteFault("b", "second", at(1))
 	expect(at(2), "b", "second", 2)
 
 	// A minion that fails again is still one, with its newest text.
-	p.note("a", "third", at(3))
+	p.noteFault("a", "third", at(3))
 	expect(at(4), "a", "third", 2)
 
 	// One that compiles again leaves the other's failure standing.
@@ -43,10 +43,10 @@ func TestFaults(t *testing.T) {
 	expect(at(11), "b", "second", 1)
 	expect(at(12), "", "", 0)
 	for i := range 2 * maxFaults {
-		p.note(fmt.Sprint("m", i), strings.Repeat("x", 3*maxFaultText), t0.Add(time.Duration(i)*time.Second))
+		p.noteFault(fmt.Sprint("m", i), strings.Repeat("x", 3*maxFaultText), t0.Add(time.Duration(i)*time.Second))
 	}
 
-	e, n := p.last(at(9))
+	e, n := p.lastFault(at(9))
 	if n != maxFaults || e.Minion != fmt.Sprint("m", 2*maxFaults-1) || len(e.Text) != maxFaultText {
 		t.Errorf("after a flood: %d minions, last %s with %d bytes", n, e.Minion, len(e.Text))
 	}

@@ -68,7 +68,7 @@ type files struct {
 	kept   map[string]parsed
 	size   int64
 	hashes map[string]hashed // of files that templates import
-	trees  map[string]*names
+	trees  map[string]*slsNames
 }
 
 func newFiles(c *Config) *files {
@@ -79,12 +79,12 @@ func newFiles(c *Config) *files {
 		now:       c.Now,
 		kept:      map[string]parsed{},
 		hashes:    map[string]hashed{},
-		trees:     map[string]*names{},
+		trees:     map[string]*slsNames{},
 	}
 }
 
-// find returns the first regular file with this relative name.
-func find(env environment, rel string) (string, error) {
+// findFile returns the first regular file with this relative name.
+func findFile(env environment, rel string) (string, error) {
 	if !filepath.IsLocal(rel) || strings.ContainsRune(rel, 0) {
 		return "", nil
 	}
@@ -103,20 +103,20 @@ func find(env environment, rel string) (string, error) {
 	return "", nil
 }
 
-// sls finds an SLS by its dotted name (salt/fileclient.py get_state). init
+// findSLS finds an SLS by its dotted name (salt/fileclient.py get_state). init
 // reports whether it is the init.sls of a directory.
-func sls(env environment, name string) (path string, init bool, err error) {
+func findSLS(env environment, name string) (path string, init bool, err error) {
 	rel := strings.ReplaceAll(name, ".", "/")
 	for _, suffix := range []string{".sls", "/init.sls"} {
-		if path, err = find(env, rel+suffix); path != "" || err != nil {
+		if path, err = findFile(env, rel+suffix); path != "" || err != nil {
 			return path, suffix == "/init.sls", err
 		}
 	}
 	return "", false, nil
 }
 
-// read parses a file as far as Go can.
-func (f *files) read(path string) (parsed, error) {
+// parsedFile parses a file as far as Go can.
+func (f *files) parsedFile(path string) (parsed, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
 		return parsed{}, err
@@ -131,28 +131,28 @@ func (f *files) read(path string) (parsed, error) {
 		return p, nil
 	}
 
-	text, id, steady, err := f.load(path)
+	text, id, steady, err := f.loadFile(path)
 	if err != nil {
 		return parsed{}, err
 	}
 
 	p = parsed{plain: f.plain(text), id: id}
 	if p.plain {
-		p.value, p.err = parse(text, path)
+		p.value, p.err = parseYAML(text, path)
 	} else if p.shareable = f.shareable(text); p.shareable {
 		p.sum = sha256.Sum256(text)
 	}
 
 	if steady {
-		f.keep(path, p)
+		f.keepParsed(path, p)
 	}
 
 	return p, nil
 }
 
-// load reads a file, and reports whether it is known by its id: it did not change
+// loadFile reads a file, and reports whether it is known by its id: it did not change
 // meanwhile, nor so shortly before that its times may not tell.
-func (f *files) load(path string) (text []byte, id regular.ID, steady bool, err error) {
+func (f *files) loadFile(path string) (text []byte, id regular.ID, steady bool, err error) {
 	file, fi, err := regular.Open(path)
 	if err != nil {
 		return nil, id, false, err
@@ -179,8 +179,8 @@ func (f *files) load(path string) (text []byte, id regular.ID, steady bool, err 
 	return text, id, known && id == before && f.now().UnixNano()-id.Newest() > int64(settled), nil
 }
 
-// content is a memo.Content.
-func (f *files) content(path string) (sum memo.Sum, there bool, err error) {
+// contentSum is a memo.Content.
+func (f *files) contentSum(path string) (sum memo.Sum, there bool, err error) {
 	fi, err := os.Stat(path)
 	if err != nil {
 		if regular.Missing(err) {
@@ -198,7 +198,7 @@ func (f *files) content(path string) (sum memo.Sum, there bool, err error) {
 		return h.sum, true, nil
 	}
 
-	text, id, steady, err := f.load(path)
+	text, id, steady, err := f.loadFile(path)
 	if err != nil {
 		return sum, false, err
 	}
@@ -216,9 +216,9 @@ func (f *files) content(path string) (sum memo.Sum, there bool, err error) {
 	return h.sum, true, nil
 }
 
-// keep remembers a file. Sources are a fair measure of what a parsed file
+// keepParsed remembers a file. Sources are a fair measure of what a parsed file
 // takes; a template costs next to nothing, as only the fact is kept.
-func (f *files) keep(path string, p parsed) {
+func (f *files) keepParsed(path string, p parsed) {
 	cost := func(p parsed) int64 {
 		if p.plain {
 			return p.id.Size
@@ -241,9 +241,9 @@ func (f *files) keep(path string, p parsed) {
 	f.size += cost(p)
 }
 
-// parse reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py):
+// parseYAML reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py):
 // nothing, and everything that counts as false, is an empty map.
-func parse(text []byte, path string) (any, error) {
+func parseYAML(text []byte, path string) (any, error) {
 	v, err := saltyaml.Decode(text, path)
 	if err != nil {
 		return nil, err
@@ -292,7 +292,7 @@ func plainFor(c *Config) func([]byte) bool {
 			return false
 		}
 
-		switch pipe(c, text) {
+		switch rendererPipe(c, text) {
 		case "yaml":
 			return true
 		case jinjaYAML, yamlJinja:
@@ -320,9 +320,9 @@ const (
 	yamlJinja = "yaml_jinja"
 )
 
-// pipe is the renderers of a file, without spaces: those of its first line, or
+// rendererPipe is the renderers of a file, without spaces: those of its first line, or
 // the option renderer.
-func pipe(c *Config, text []byte) string {
+func rendererPipe(c *Config, text []byte) string {
 	pipe := c.Renderer
 	if bytes.HasPrefix(text, []byte("#!")) && !bytes.HasPrefix(text, []byte("#!/")) {
 		line, _, _ := bytes.Cut(text[2:], []byte("\n"))
@@ -335,16 +335,16 @@ func pipe(c *Config, text []byte) string {
 // template: it is Jinja and YAML, of which is known what they do.
 func shareableFor(c *Config) func([]byte) bool {
 	return func(text []byte) bool {
-		return !c.RestrictedRenderers && utf8.Valid(text) && (pipe(c, text) == jinjaYAML || pipe(c, text) == yamlJinja)
+		return !c.RestrictedRenderers && utf8.Valid(text) && (rendererPipe(c, text) == jinjaYAML || rendererPipe(c, text) == yamlJinja)
 	}
 }
 
-// names are the dotted names of all SLS of an environment, sorted
+// slsNames are the dotted names of all SLS of an environment, sorted
 // (salt/fileclient.py list_states), with the state of its directories.
-type names struct {
-	dirs []stamp
-	list []string
-	made int64
+type slsNames struct {
+	dirs     []stamp
+	list     []string
+	modified int64
 }
 
 type stamp struct {
@@ -352,14 +352,14 @@ type stamp struct {
 	id   regular.ID
 }
 
-func (n *names) has(name string) bool {
+func (n *slsNames) hasName(name string) bool {
 	_, ok := slices.BinarySearch(n.list, name)
 	return ok
 }
 
 // available lists the SLS of an environment. The list is kept as long as no
 // directory of the tree changed.
-func (f *files) available(env environment) (*names, error) {
+func (f *files) available(env environment) (*slsNames, error) {
 	key := strings.Join(append([]string{env.name}, env.dirs...), "\x00")
 	f.mu.Lock()
 	n := f.trees[key]
@@ -369,9 +369,9 @@ func (f *files) available(env environment) (*names, error) {
 		return n, nil
 	}
 
-	n = &names{made: f.now().UnixNano()}
+	n = &slsNames{modified: f.now().UnixNano()}
 	for _, dir := range env.dirs {
-		if err := f.walk(n, dir, "", nil); err != nil {
+		if err := f.addSLSBelow(n, dir, "", nil); err != nil {
 			return nil, err
 		}
 	}
@@ -385,7 +385,7 @@ func (f *files) available(env environment) (*names, error) {
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if n.made-newest > int64(settled) {
+	if n.modified-newest > int64(settled) {
 		if len(f.trees) >= 200 { // with __env__ a minion can make names up
 			clear(f.trees)
 		}
@@ -395,7 +395,7 @@ func (f *files) available(env environment) (*names, error) {
 	return n, nil
 }
 
-func (n *names) current() bool {
+func (n *slsNames) current() bool {
 	for _, d := range n.dirs {
 		fi, err := os.Stat(d.path)
 		if err != nil {
@@ -410,9 +410,9 @@ func (n *names) current() bool {
 
 var errTooMany = errors.New("the pillar environment has too many files")
 
-// walk adds the SLS below a directory. Links are followed; a directory that
+// addSLSBelow adds the SLS below a directory. Links are followed; a directory that
 // contains itself is entered once.
-func (f *files) walk(n *names, dir, rel string, above []regular.ID) error {
+func (f *files) addSLSBelow(n *slsNames, dir, rel string, above []regular.ID) error {
 	fi, err := os.Stat(dir)
 	if err != nil || !fi.IsDir() || len(above) > maxDepth {
 		return nil
@@ -441,7 +441,7 @@ func (f *files) walk(n *names, dir, rel string, above []regular.ID) error {
 
 		if isDir {
 			if !f.ignore.Match(name) {
-				if err := f.walk(n, filepath.Join(dir, name), rel+name+"/",
+				if err := f.addSLSBelow(n, filepath.Join(dir, name), rel+name+"/",
 					append(slices.Clip(above), id)); err != nil {
 					return err
 				}

@@ -119,8 +119,8 @@ func FuzzMerge(f *testing.F) {
 		before := pack(ma) + pack(mb)
 		for _, s := range []string{"smart", "overwrite", "list", "none"} {
 			for _, lists := range []bool{false, true} {
-				m := merge(ma, mb, s, lists)
-				if s != "list" && pack(merge(m, mb, s, lists)) != pack(m) && !lists {
+				m := mergeBy(ma, mb, s, lists)
+				if s != "list" && pack(mergeBy(m, mb, s, lists)) != pack(m) && !lists {
 					t.Fatalf("%s: merging twice differs", s)
 				}
 			}

@@ -12,7 +12,7 @@ import (
 func (c *compilation) gitPillar(n int) *value.Map {
 	// Each root has a session of its own. Who waits for a worker must hold none,
 	// or all workers wait for each other.
-	c.leave()
+	c.closeSession()
 	out := value.NewMap()
 	roots := c.gitRoots(n)
 	for i, root := range roots {
@@ -22,16 +22,16 @@ func (c *compilation) gitPillar(n int) *value.Map {
 
 		dirs := []string{root.Dir}
 		for j, other := range roots {
-			if c.c.cfg.GitIncludes && j != i && other.Env == root.Env && other.Dir != root.Dir {
+			if c.compiler.cfg.GitIncludes && j != i && other.Env == root.Env && other.Dir != root.Dir {
 				dirs = append(dirs, other.Dir)
 			}
 		}
 
 		sub := &compilation{
-			c:         c.c,
+			compiler:  c.compiler,
 			ctx:       c.ctx,
 			giveUp:    c.giveUp,
-			turn:      c.turn,
+			takeTurn:  c.takeTurn,
 			req:       c.req,
 			grains:    c.grains,
 			saltenv:   root.Env,
@@ -42,8 +42,8 @@ func (c *compilation) gitPillar(n int) *value.Map {
 		}
 
 		sub.req.Override = nil
-		sub.apart = c.apart
-		out = c.merge(out, sub.git())
+		sub.withoutMemo = c.withoutMemo
+		out = c.mergeMaps(out, sub.compileGitRoot())
 		c.altered = c.altered || sub.altered
 	}
 
@@ -53,13 +53,13 @@ func (c *compilation) gitPillar(n int) *value.Map {
 // gitRoots are the directories of one git entry. What is missing becomes an error of
 // the pillar.
 func (c *compilation) gitRoots(n int) []gitpillar.Root {
-	roots, err := c.c.cfg.Git.Roots(c.ctx, n, c.pillarenv, c.saltenv)
-	c.unable(err)
-	if c.over() {
+	roots, err := c.compiler.cfg.Git.Roots(c.ctx, n, c.pillarenv, c.saltenv)
+	c.giveUpIfUnable(err)
+	if c.isOver() {
 		return nil
 	}
 	if err != nil {
-		c.c.log.Error("a git pillar is missing", "minion", c.req.ID, "error", err)
+		c.compiler.log.Error("a git pillar is missing", "minion", c.req.ID, "error", err)
 		for line := range strings.Lines(err.Error()) {
 			c.errors = append(c.errors, "Failed to load ext_pillar git: "+strings.TrimSpace(line))
 		}
@@ -70,42 +70,42 @@ func (c *compilation) gitRoots(n int) []gitpillar.Root {
 // gitForPython are the directories of all git entries.
 func (c *compilation) gitForPython() []any {
 	out := []any{}
-	if c.c.cfg.Git != nil {
-		for n := range c.c.cfg.Git.Len() {
+	if c.compiler.cfg.Git != nil {
+		for n := range c.compiler.cfg.Git.Len() {
 			out = append(out, gitpillar.ForPython(c.gitRoots(n)))
 		}
 	}
 	return out
 }
 
-// git is run without ext_pillar (Pillar.compile_pillar).
-func (c *compilation) git() *value.Map {
-	defer c.leave()
-	envs, files := c.tops()
+// compileGitRoot is run without ext_pillar (Pillar.compile_pillar).
+func (c *compilation) compileGitRoot() *value.Map {
+	defer c.closeSession()
+	envs, files := c.readTops()
 	t, err := c.mergeTops(envs, files)
 	if err != nil {
 		c.topErrors = append(c.topErrors, err.Error())
-		t = &top{}
+		t = &topFile{}
 	}
-	pillar := c.all(c.match(t)).Clone()
+	pillar := c.renderSelected(c.matchTops(t)).Clone()
 	c.errors = append(c.errors, c.topErrors...)
 	c.setErrors(pillar)
 	return pillar
 }
 
-// link is a part of the ext_pillar chain: a git entry, or others in a row, which
+// chainPart is a part of the ext_pillar chain: a git entry, or others in a row, which
 // Python runs.
-type link struct {
+type chainPart struct {
 	git    int // number of the git entry; -1: others
 	others []any
 }
 
-// chain splits the option ext_pillar.
-func chain(extPillar []any) (out []link) {
+// splitChain splits the option ext_pillar.
+func splitChain(extPillar []any) (out []chainPart) {
 	n := 0
 	other := func(e any) {
 		if len(out) == 0 || out[len(out)-1].git >= 0 {
-			out = append(out, link{git: -1})
+			out = append(out, chainPart{git: -1})
 		}
 		last := &out[len(out)-1]
 		last.others = append(last.others, e)
@@ -120,7 +120,7 @@ func chain(extPillar []any) (out []link) {
 
 		for k, v := range m.All() {
 			if k == "git" {
-				out = append(out, link{git: n})
+				out = append(out, chainPart{git: n})
 				n++
 				continue
 			}

@@ -7,12 +7,12 @@ import (
 	"saltern/master/value"
 )
 
-// merge puts b over a by a strategy (salt/utils/dictupdate.py merge). The
+// mergeBy puts b over a by a strategy (salt/utils/dictupdate.py merge). The
 // result may share values with both; neither is changed.
-func merge(a, b *value.Map, strategy string, lists bool) *value.Map {
+func mergeBy(a, b *value.Map, strategy string, lists bool) *value.Map {
 	switch strategy {
 	case "smart", "recurse": // smart differs only for yamlex, which runs in Python
-		return update(a, b, lists)
+		return mergeDeep(a, b, lists)
 	case "list":
 		out := value.NewMap()
 		for k, v := range a.All() {
@@ -28,25 +28,25 @@ func merge(a, b *value.Map, strategy string, lists bool) *value.Map {
 		out.Update(b)
 		return out
 	default: // none, and names that do not exist
-		return update(a, b, false)
+		return mergeDeep(a, b, false)
 	}
 }
 
-// update merges maps at every level; of other values the one of b wins,
+// mergeDeep merges maps at every level; of other values the one of b wins,
 // except that lists may be joined, without values that are there already.
-func update(a, b *value.Map, lists bool) *value.Map {
+func mergeDeep(a, b *value.Map, lists bool) *value.Map {
 	out := a.Clone()
 	for k, v := range b.All() {
 		old, _ := out.GetAny(k)
 		switch v := v.(type) {
 		case *value.Map:
 			if m, ok := old.(*value.Map); ok {
-				out.Set(k, update(m, v, lists))
+				out.Set(k, mergeDeep(m, v, lists))
 				continue
 			}
 		case []any:
 			if l, ok := old.([]any); ok && lists {
-				out.Set(k, join(l, v))
+				out.Set(k, joinLists(l, v))
 				continue
 			}
 		}
@@ -57,9 +57,9 @@ func update(a, b *value.Map, lists bool) *value.Map {
 	return out
 }
 
-// join appends to a the values of b that a does not have. Duplicates inside
+// joinLists appends to a the values of b that a does not have. Duplicates inside
 // b itself stay, as in Salt.
-func join(a, b []any) []any {
+func joinLists(a, b []any) []any {
 	seen := make(map[any]struct{}, len(a))
 	var compound []any
 	for _, v := range a {

@@ -51,7 +51,7 @@ type ServiceConfig struct {
 const (
 	defaultTurns      = 2
 	defaultQueueBytes = 256 << 20
-	looksPerCPU       = 4
+	firstTriesPerCPU  = 4
 	// workTime bounds the work on one question, from its turn on. A minion asks three
 	// times and waits a minute each time.
 	workTime = 5 * time.Minute
@@ -61,14 +61,14 @@ const (
 // that need a renderer wait for their turn, see package queue. It is safe for
 // concurrent use.
 type Service struct {
-	cfg       ServiceConfig
-	looks     *queue.Queue[*value.Map] // for what may need no renderer
-	queue     *queue.Queue[*value.Map] // for a renderer
-	compiling clearances
-	faults    *faults
-	pillars   atomic.Uint64 // given
-	wrong     atomic.Uint64 // given with errors
-	unable    atomic.Uint64 // not given: this master could not make them
+	cfg         ServiceConfig
+	firstTries  *queue.Queue[*value.Map] // for what may need no renderer
+	renderTurns *queue.Queue[*value.Map] // for a renderer
+	clearances  clearances
+	faults      *faults
+	pillars     atomic.Uint64 // given
+	withErrors  atomic.Uint64 // given with errors
+	unanswered  atomic.Uint64 // not given: this master could not make them
 }
 
 // NewService makes a Service.
@@ -79,10 +79,10 @@ func NewService(cfg ServiceConfig) *Service {
 		return queue.New[*value.Map](queue.Config{Turns: turns, Bytes: bytes, Now: time.Now})
 	}
 	return &Service{
-		cfg:    cfg,
-		looks:  line(turns + looksPerCPU*runtime.NumCPU()), // one that finds a renderer goes on to the end
-		queue:  line(turns),
-		faults: newFaults(),
+		cfg:         cfg,
+		firstTries:  line(turns + firstTriesPerCPU*runtime.NumCPU()), // one that finds a renderer goes on to the end
+		renderTurns: line(turns),
+		faults:      newFaults(),
 	}
 }
 
@@ -103,18 +103,18 @@ type Question struct {
 // remembered, see Stats. An error means that there is no pillar: the minion must not
 // be answered, and asks again. It is queue.ErrLeft when nobody waits for the answer.
 func (s *Service) Serve(ctx context.Context, q Question) (*value.Map, error) {
-	p, err := s.pillar(ctx, q)
+	p, err := s.servePillar(ctx, q)
 	if errors.Is(err, queue.ErrLeft) {
 		return nil, err
 	}
 	if err != nil {
-		s.notServed(q.ID, err)
+		s.noteUnanswered(q.ID, err)
 		return nil, fmt.Errorf("compile the pillar: %w", err)
 	}
 
 	s.pillars.Add(1)
 	if errs := p.List("_errors"); len(errs) > 0 {
-		s.failed(q.ID, fmt.Sprint(errs[0]), len(errs))
+		s.noteErrors(q.ID, fmt.Sprint(errs[0]), len(errs))
 	} else if s.faults.forget(q.ID) {
 		s.cfg.Log.Info("pillar compiles again", "minion", q.ID)
 	}
@@ -126,54 +126,54 @@ func (s *Service) Serve(ctx context.Context, q Question) (*value.Map, error) {
 // when it is its turn. An error is to be treated as that of Serve.
 func (s *Service) Tops(ctx context.Context, q Question, opts func() *value.Map) (*value.Map, error) {
 	q.Nonce = "" // it is another one when the question is repeated
-	m, err := s.inTurn(ctx, q, func(ctx context.Context, _ Request, turn func() bool) (*value.Map, error) {
+	m, err := s.runInTurn(ctx, q, func(ctx context.Context, _ Request, turn func() bool) (*value.Map, error) {
 		if turn != nil && !turn() {
 			return nil, errMustWait
 		}
 		return s.cfg.Compiler.Tops(ctx, opts())
 	})
 	if errors.Is(err, ErrUnable) || errors.Is(err, queue.ErrFull) {
-		s.notServed(q.ID, err)
+		s.noteUnanswered(q.ID, err)
 	}
 	return m, err
 }
 
-// pillar is Serve without the count.
-func (s *Service) pillar(ctx context.Context, q Question) (*value.Map, error) {
+// servePillar is Serve without the count.
+func (s *Service) servePillar(ctx context.Context, q Question) (*value.Map, error) {
 	c := &s.cfg
 	if c.Keep && q.Clean {
 		s.Clear(q.ID)
 	}
-	return s.inTurn(ctx, q, func(ctx context.Context, r Request, turn func() bool) (*value.Map, error) {
+	return s.runInTurn(ctx, q, func(ctx context.Context, r Request, turn func() bool) (*value.Map, error) {
 		if c.Keep && !q.Clean {
 			if p, ok := c.Cache.Compiled(r.ID, c.Compiler.Env(r), c.Now(), c.TTL); ok {
 				return c.Compiler.Override(p, r.Override), nil
 			}
 		}
-		return s.compile(ctx, r, turn)
+		return s.compileAndKeep(ctx, r, turn)
 	})
 }
 
-// job is what a question asks for. turn is asked when a renderer is needed, and reports
+// questionWork is what a question asks for. turn is asked when a renderer is needed, and reports
 // whether there is a turn for it; if not, the error is errMustWait. Nil: there is one.
-type job func(ctx context.Context, r Request, turn func() bool) (*value.Map, error)
+type questionWork func(ctx context.Context, r Request, turn func() bool) (*value.Map, error)
 
-// inTurn does the job of a question. What needs no renderer is done when it is its turn
+// runInTurn does the job of a question. What needs no renderer is done when it is its turn
 // among the first looks, of which few are at work at once: each holds a request that is
 // decoded. The rest is given up with errMustWait when there is no renderer, waits for
 // one, and is done from the beginning then.
-func (s *Service) inTurn(ctx context.Context, q Question, do job) (*value.Map, error) {
-	m, err := s.wait(ctx, s.looks, &q, func(ctx context.Context, r Request) (*value.Map, error) {
-		return s.look(ctx, q, r, do)
+func (s *Service) runInTurn(ctx context.Context, q Question, do questionWork) (*value.Map, error) {
+	m, err := s.waitTurn(ctx, s.firstTries, &q, func(ctx context.Context, r Request) (*value.Map, error) {
+		return s.tryWithoutRenderer(ctx, q, r, do)
 	})
 	if !errors.Is(err, errMustWait) {
 		return m, err
 	}
-	return s.wait(ctx, s.queue, &q, func(ctx context.Context, r Request) (*value.Map, error) { return do(ctx, r, nil) })
+	return s.waitTurn(ctx, s.renderTurns, &q, func(ctx context.Context, r Request) (*value.Map, error) { return do(ctx, r, nil) })
 }
 
-// look does a job unless it needs a renderer and there is none.
-func (s *Service) look(ctx context.Context, q Question, r Request, do job) (m *value.Map, err error) {
+// tryWithoutRenderer does a job unless it needs a renderer and there is none.
+func (s *Service) tryWithoutRenderer(ctx context.Context, q Question, r Request, do questionWork) (m *value.Map, err error) {
 	var turn *queue.Turn[*value.Map]
 	defer func() {
 		if turn != nil {
@@ -181,10 +181,10 @@ func (s *Service) look(ctx context.Context, q Question, r Request, do job) (m *v
 		}
 	}()
 
-	err = errCut
+	err = errCutShort
 	m, err = do(ctx, r, func() bool {
 		if turn == nil {
-			turn, _ = s.queue.Try(q.asked())
+			turn, _ = s.renderTurns.Try(q.queueQuestion())
 		}
 		return turn != nil
 	})
@@ -192,18 +192,18 @@ func (s *Service) look(ctx context.Context, q Question, r Request, do job) (m *v
 	return m, err
 }
 
-// wait does the work on a question when it is its turn, or returns the answer that
+// waitTurn does the work on a question when it is its turn, or returns the answer that
 // another one has brought.
-func (s *Service) wait(
+func (s *Service) waitTurn(
 	ctx context.Context,
 	line *queue.Queue[*value.Map],
 	q *Question,
 	work func(context.Context, Request) (*value.Map, error),
 ) (m *value.Map, err error) {
-	turn, ok := line.Try(q.asked())
+	turn, ok := line.Try(q.queueQuestion())
 	if !ok {
-		q.Request, err = q.park(ctx, func(left context.Context) (err error) {
-			turn, m, err = line.Wait(left, q.asked())
+		q.Request, err = q.waitParked(ctx, func(left context.Context) (err error) {
+			turn, m, err = line.Wait(left, q.queueQuestion())
 			return err
 		})
 	}
@@ -217,21 +217,21 @@ func (s *Service) wait(
 		return nil, err
 	}
 
-	err = errCut
-	ctx, stop := s.workTime(ctx)
+	err = errCutShort
+	ctx, stop := s.withWorkTime(ctx)
 	defer stop()
 
 	m, err = work(ctx, q.Request)
 	return m, err
 }
 
-func (q *Question) asked() queue.Question {
+func (q *Question) queueQuestion() queue.Question {
 	return queue.Question{Minion: q.ID, Nonce: q.Nonce, Bytes: q.Bytes}
 }
 
-// workTime bounds the work on a question, which the master's end ends as well. That the
+// withWorkTime bounds the work on a question, which the master's end ends as well. That the
 // minion may have hung up does not: it asks again, and shares the answer.
-func (s *Service) workTime(ctx context.Context) (context.Context, context.CancelFunc) {
+func (s *Service) withWorkTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), workTime)
 	if s.cfg.Ending == nil {
 		return ctx, stop
@@ -243,11 +243,11 @@ func (s *Service) workTime(ctx context.Context) (context.Context, context.Cancel
 	}
 }
 
-// errCut is what those get who share the turn of a question whose work panics.
-var errCut = fmt.Errorf("%w: the work on it was cut short", ErrUnable)
+// errCutShort is what those get who share the turn of a question whose work panics.
+var errCutShort = fmt.Errorf("%w: the work on it was cut short", ErrUnable)
 
-// park waits as the question says.
-func (q *Question) park(ctx context.Context, wait func(asked context.Context) error) (Request, error) {
+// waitParked waits as the question says.
+func (q *Question) waitParked(ctx context.Context, wait func(asked context.Context) error) (Request, error) {
 	if q.Park == nil {
 		return q.Request, wait(ctx)
 	}
@@ -257,11 +257,11 @@ func (q *Question) park(ctx context.Context, wait func(asked context.Context) er
 	return q.Park(wait)
 }
 
-// compile makes a pillar and keeps it, but for one with an override. One that is broken
+// compileAndKeep makes a pillar and keeps it, but for one with an override. One that is broken
 // takes no other's place: whom to target and what to permit is read from what is kept.
-func (s *Service) compile(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
+func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
 	c := &s.cfg
-	end := s.compiling.begin(req.ID)
+	end := s.clearances.startCompiling(req.ID)
 	p, err := c.Compiler.compile(ctx, req, turn)
 	cleared := end()
 
@@ -291,9 +291,9 @@ func (s *Service) keepsWhole(id string) bool {
 	return ok && len(p.List("_errors")) == 0
 }
 
-// notServed tells of a question without an answer.
-func (s *Service) notServed(id string, err error) {
-	s.unable.Add(1)
+// noteUnanswered tells of a question without an answer.
+func (s *Service) noteUnanswered(id string, err error) {
+	s.unanswered.Add(1)
 	if errors.Is(err, queue.ErrFull) {
 		err = fmt.Errorf("%w (saltern_pillar_queue)", err)
 	}
@@ -303,13 +303,13 @@ func (s *Service) notServed(id string, err error) {
 	}
 }
 
-// failed tells of a pillar that a minion did not get whole. What is shown of its
+// noteErrors tells of a pillar that a minion did not get whole. What is shown of its
 // first error is the first line, without passwords: what follows shows excerpts
 // of the pillar.
-func (s *Service) failed(id, first string, errs int) {
+func (s *Service) noteErrors(id, first string, errs int) {
 	first, _, _ = strings.Cut(first, "\n")
 	first, _ = conf.Shown(first).(string)
-	s.wrong.Add(1)
+	s.withErrors.Add(1)
 	s.NoteFault(id, first)
 	s.cfg.Log.Error("pillar has errors", "minion", id, "errors", errs, "first", first)
 }
@@ -325,14 +325,14 @@ func (s *Service) Clear(id string) {
 
 // Drop is Clear on this master.
 func (s *Service) Drop(id string) {
-	s.compiling.clear(id)
+	s.clearances.noteCleared(id)
 	if err := s.cfg.Cache.FlushCompiled(id); err != nil {
 		s.cfg.Log.Error("pillar cannot be cleared", "minion", id, "error", err)
 	}
 }
 
 // NoteFault remembers that the pillar of a minion fails.
-func (s *Service) NoteFault(id, text string) { s.faults.note(id, text, s.cfg.Now()) }
+func (s *Service) NoteFault(id, text string) { s.faults.noteFault(id, text, s.cfg.Now()) }
 
 // ForgetFault drops what is known of a minion whose key is gone.
 func (s *Service) ForgetFault(id string) { s.faults.forget(id) }
@@ -351,12 +351,12 @@ type ServiceStats struct {
 func (s *Service) Stats() ServiceStats {
 	st := ServiceStats{
 		Pillars: s.pillars.Load(),
-		Errors:  s.wrong.Load(),
-		Unable:  s.unable.Load(),
-		Queue:   s.queue.Stats(),
+		Errors:  s.withErrors.Load(),
+		Unable:  s.unanswered.Load(),
+		Queue:   s.renderTurns.Stats(),
 	}
 
-	st.Last, st.Faulty = s.faults.last(s.cfg.Now())
+	st.Last, st.Faulty = s.faults.lastFault(s.cfg.Now())
 	if s.cfg.Memo != nil {
 		m := s.cfg.Memo.Stats()
 		st.Memo = &control.PillarMemo{
@@ -409,25 +409,25 @@ func (r Runners) Caches() bool { return r.Service.cfg.Keep || r.Service.cfg.Data
 // clearances tells a pillar that was cleared while it was compiled: it may
 // hold what the sources held before. It is safe for concurrent use.
 type clearances struct {
-	mu sync.Mutex
-	m  map[string]*underWay // by minion, while one runs
+	mu        sync.Mutex
+	compiling map[string]*underWay // by minion, while one runs
 }
 
 type underWay struct{ running, cleared int }
 
-// begin notes the start of a compilation. end must be called once, and reports
+// startCompiling notes the start of a compilation. end must be called once, and reports
 // whether the pillar was cleared meanwhile.
-func (c *clearances) begin(id string) (end func() (cleared bool)) {
+func (c *clearances) startCompiling(id string) (end func() (cleared bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.m == nil {
-		c.m = map[string]*underWay{}
+	if c.compiling == nil {
+		c.compiling = map[string]*underWay{}
 	}
 
-	now := c.m[id]
+	now := c.compiling[id]
 	if now == nil {
 		now = &underWay{}
-		c.m[id] = now
+		c.compiling[id] = now
 	}
 
 	now.running++
@@ -437,16 +437,16 @@ func (c *clearances) begin(id string) (end func() (cleared bool)) {
 		defer c.mu.Unlock()
 		now.running--
 		if now.running == 0 {
-			delete(c.m, id)
+			delete(c.compiling, id)
 		}
 		return now.cleared != before
 	}
 }
 
-func (c *clearances) clear(id string) {
+func (c *clearances) noteCleared(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := c.m[id]; now != nil {
+	if now := c.compiling[id]; now != nil {
 		now.cleared++
 	}
 }

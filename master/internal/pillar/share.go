@@ -8,22 +8,22 @@ import (
 	"saltern/master/value"
 )
 
-// share is one template whose result may be that of another minion
+// sharedTemplate is one template whose result may be that of another minion
 // (saltern_pillar_memo). A nil *share is none.
-type share struct {
-	c   *compilation
-	sum memo.Sum // of the text
-	key memo.Sum // of what the template is given
+type sharedTemplate struct {
+	compilation *compilation
+	sum         memo.Sum // of the text
+	key         memo.Sum // of what the template is given
 }
 
-// share returns what is needed to share a template, and nil when its result is
+// shareOf returns what is needed to share a template, and nil when its result is
 // for this minion only.
-func (c *compilation) share(p parsed, path, env, name string, defaults *value.Map) *share {
-	cfg := &c.c.cfg
-	if cfg.Memo == nil || cfg.Renderers == nil || c.apart || !p.shareable || c.rend.Altered() {
+func (c *compilation) shareOf(p parsed, path, env, name string, defaults *value.Map) *sharedTemplate {
+	cfg := &c.compiler.cfg
+	if cfg.Memo == nil || cfg.Renderers == nil || c.withoutMemo || !p.shareable || c.session.Altered() {
 		return nil
 	}
-	if c.turn != nil && !cfg.Renderers.Known() && !c.turn() { // it has to be started
+	if c.takeTurn != nil && !cfg.Renderers.Known() && !c.takeTurn() { // it has to be started
 		c.giveUp(errMustWait)
 		return nil
 	}
@@ -33,28 +33,30 @@ func (c *compilation) share(p parsed, path, env, name string, defaults *value.Ma
 		return nil // as it will be told when a worker is needed
 	}
 
-	key, err := memo.KeyOf(path, p.sum[:], env, name, value.List(c.env(env).dirs), c.roots(),
+	key, err := memo.KeyOf(path, p.sum[:], env, name, value.List(c.envNamed(env).dirs), c.pillarRoots(),
 		orNil(c.saltenv), orNil(c.pillarenv), defaults.Clone(), library)
 	if err != nil {
 		return nil
 	}
 
-	return &share{c: c, sum: p.sum, key: key}
+	return &sharedTemplate{compilation: c, sum: p.sum, key: key}
 }
 
-func (s *share) minion() memo.Minion { return memo.Minion{Grains: s.c.grains, Pillar: s.c.pillar} }
+func (s *sharedTemplate) minion() memo.Minion {
+	return memo.Minion{Grains: s.compilation.grains, Pillar: s.compilation.pillar}
+}
 
-// known returns the result that the memo has.
-func (s *share) known() (any, bool) {
+// cachedResult returns the result that the memo has.
+func (s *sharedTemplate) cachedResult() (any, bool) {
 	if s == nil {
 		return nil, false
 	}
-	return s.c.c.cfg.Memo.Get(s.key, s.minion(), s.c.c.files.content)
+	return s.compilation.compiler.cfg.Memo.Get(s.key, s.minion(), s.compilation.compiler.files.contentSum)
 }
 
-// python has Python render a template, and keeps the result if it can be shared.
-func (c *compilation) python(session *renderer.Session, t renderer.Template, s *share) (any, error) {
-	store := c.c.cfg.Memo
+// renderInPython has Python render a template, and keeps the result if it can be shared.
+func (c *compilation) renderInPython(session *renderer.Session, t renderer.Template, s *sharedTemplate) (any, error) {
+	store := c.compiler.cfg.Memo
 	if store == nil {
 		return session.Render(c.ctx, t)
 	}
@@ -67,7 +69,7 @@ func (c *compilation) python(session *renderer.Session, t renderer.Template, s *
 	var alone renderer.Unshareable
 	switch {
 	case errors.As(err, &alone):
-		c.c.log.Debug("a pillar SLS is rendered for each minion by itself", "path", t.Path, "minion",
+		c.compiler.log.Debug("a pillar SLS is rendered for each minion by itself", "path", t.Path, "minion",
 			c.req.ID, "reason", string(alone))
 		store.PutAlone(s.key)
 		store.CountAlone()
@@ -83,11 +85,11 @@ func (c *compilation) python(session *renderer.Session, t renderer.Template, s *
 	return v, nil
 }
 
-// run compiles the pillar of a request. If a template, or an ext_pillar, changes
+// compileMemoized compiles the pillar of a request. If a template, or an ext_pillar, changes
 // the grains, the pillar or options, what the others give depends on which of
 // them run, and, with Salt 3008, on what they read before. Then all of it is
 // made once more without the memo, and for some minutes only so.
-func (c *Compiler) run(n *compilation, compile func(*compilation) (*value.Map, error)) (*value.Map, error) {
+func (c *Compiler) compileMemoized(n *compilation, compile func(*compilation) (*value.Map, error)) (*value.Map, error) {
 	if c.cfg.Memo == nil {
 		return compile(n)
 	}
@@ -98,7 +100,7 @@ func (c *Compiler) run(n *compilation, compile func(*compilation) (*value.Map, e
 	}
 
 	again := *n
-	if n.apart = c.cfg.Memo.Alone(key); n.apart {
+	if n.withoutMemo = c.cfg.Memo.Alone(key); n.withoutMemo {
 		return compile(n)
 	}
 
@@ -110,17 +112,17 @@ func (c *Compiler) run(n *compilation, compile func(*compilation) (*value.Map, e
 	c.log.Debug("a pillar is compiled without the memo: something in it changes grains, the pillar or options",
 		"minion", n.req.ID)
 	c.cfg.Memo.PutAlone(key)
-	again.apart, again.pillar, again.ignored = true, value.NewMap(), map[string][]string{}
+	again.withoutMemo, again.pillar, again.ignored = true, value.NewMap(), map[string][]string{}
 
 	return compile(&again)
 }
 
-// leave ends the session of a compilation, if it has one.
-func (c *compilation) leave() {
-	if c.rend == nil {
+// closeSession ends the session of a compilation, if it has one.
+func (c *compilation) closeSession() {
+	if c.session == nil {
 		return
 	}
-	c.altered = c.altered || c.rend.Altered()
-	c.rend.Close()
-	c.rend = nil
+	c.altered = c.altered || c.session.Altered()
+	c.session.Close()
+	c.session = nil
 }

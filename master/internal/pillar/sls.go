@@ -20,32 +20,32 @@ const (
 
 var errNoRenderers = errors.New("no template renderers are configured on this master")
 
-// compile renders one file (salt/template.py compile_template).
-func (c *compilation) compile(path, env, name string, defaults *value.Map) (any, error) {
+// compileFile renders one file (salt/template.py compile_template).
+func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (any, error) {
 	c.rendered++
 	if c.rendered > maxRendered {
 		return nil, fmt.Errorf("more than %d files are rendered for one minion", maxRendered)
 	}
 
-	p, err := c.c.files.read(path)
+	p, err := c.compiler.files.parsedFile(path)
 	if err != nil {
 		return nil, err
 	}
 
 	// When Go cannot read it, Salt may still can, or knows the words for it.
-	if p.plain && (p.err == nil || c.c.cfg.Renderers == nil) {
+	if p.plain && (p.err == nil || c.compiler.cfg.Renderers == nil) {
 		return p.value, p.err
 	}
 
-	share := c.share(p, path, env, name, defaults)
-	v, known := share.known()
+	share := c.shareOf(p, path, env, name, defaults)
+	v, known := share.cachedResult()
 	if known {
 		return v, nil
 	}
 
 	// Who waited for a worker may find that another minion has rendered it meanwhile.
-	s, err := c.session(func() bool {
-		v, known = share.known()
+	s, err := c.openSession(func() bool {
+		v, known = share.cachedResult()
 		return !known
 	})
 
@@ -54,7 +54,7 @@ func (c *compilation) compile(path, env, name string, defaults *value.Map) (any,
 	}
 
 	if err == nil {
-		v, err = c.python(s, renderer.Template{
+		v, err = c.renderInPython(s, renderer.Template{
 			Path:    path,
 			SLS:     name,
 			Saltenv: env,
@@ -65,7 +65,7 @@ func (c *compilation) compile(path, env, name string, defaults *value.Map) (any,
 			return v, nil
 		}
 
-		c.unable(err)
+		c.giveUpIfUnable(err)
 	}
 
 	var fault *renderer.Failure
@@ -76,49 +76,49 @@ func (c *compilation) compile(path, env, name string, defaults *value.Map) (any,
 	return nil, err
 }
 
-// session opens the renderer session of this compilation on first need. When
+// openSession opens the renderer session of this compilation on first need. When
 // there is a worker for it, needed is asked whether it still is; nil: it is.
-func (c *compilation) session(needed func() bool) (*renderer.Session, error) {
-	if c.rend != nil {
-		return c.rend, nil
+func (c *compilation) openSession(needed func() bool) (*renderer.Session, error) {
+	if c.session != nil {
+		return c.session, nil
 	}
-	if c.c.cfg.Renderers == nil {
+	if c.compiler.cfg.Renderers == nil {
 		return nil, errNoRenderers
 	}
-	if c.rendErr != nil {
-		return nil, c.rendErr
+	if c.sessionErr != nil {
+		return nil, c.sessionErr
 	}
-	if c.turn != nil && !c.turn() {
+	if c.takeTurn != nil && !c.takeTurn() {
 		c.giveUp(errMustWait)
 		return nil, errMustWait
 	}
 
-	c.rend, c.rendErr = c.c.cfg.Renderers.Session(c.ctx, renderer.Minion{
+	c.session, c.sessionErr = c.compiler.cfg.Renderers.Session(c.ctx, renderer.Minion{
 		ID:        c.req.ID,
 		Grains:    c.grains,
 		Saltenv:   orNil(c.saltenv),
 		Pillarenv: orNil(c.pillarenv),
 		Pillar:    c.pillar,
-		Opts:      value.NewMap("pillar_roots", c.roots()),
-		Watch:     c.c.cfg.Memo != nil && !c.apart,
+		Opts:      value.NewMap("pillar_roots", c.pillarRoots()),
+		Watch:     c.compiler.cfg.Memo != nil && !c.withoutMemo,
 		Needed:    needed,
 	})
 
-	err := c.rendErr
+	err := c.sessionErr
 	if err != nil {
-		c.rend = nil
+		c.session = nil
 	}
 
 	if errors.Is(err, renderer.ErrNotNeeded) {
-		c.rendErr = nil
+		c.sessionErr = nil
 	}
 
-	c.unable(err)
-	return c.rend, err
+	c.giveUpIfUnable(err)
+	return c.session, err
 }
 
-// roots are the environments of this minion as the option pillar_roots.
-func (c *compilation) roots() *value.Map {
+// pillarRoots are the environments of this minion as the option pillar_roots.
+func (c *compilation) pillarRoots() *value.Map {
 	roots := value.NewMap()
 	for _, e := range c.envs {
 		roots.Set(e.name, value.List(e.dirs))
@@ -133,38 +133,38 @@ func orNil(s string) any {
 	return s
 }
 
-// missing notes an SLS that is not there, and reports whether it is ignored.
-func (c *compilation) missing(name, env string) []string {
+// missingSLS notes an SLS that is not there, and reports whether it is ignored.
+func (c *compilation) missingSLS(name, env string) []string {
 	if slices.Contains(c.ignored[env], name) {
-		c.c.log.Debug("an ignored SLS is missing", "minion", c.req.ID, "sls", name, "env", env)
+		c.compiler.log.Debug("an ignored SLS is missing", "minion", c.req.ID, "sls", name, "env", env)
 		return nil
 	}
-	if len(c.env(env).dirs) > 0 {
+	if len(c.envNamed(env).dirs) > 0 {
 		return []string{fmt.Sprintf("Specified SLS '%s' in environment '%s' is not available on the salt master",
 			name, env)}
 	}
-	c.c.log.Debug("an SLS is in an environment that is not configured", "minion", c.req.ID, "sls", name, "env", env)
+	c.compiler.log.Debug("an SLS is in an environment that is not configured", "minion", c.req.ID, "sls", name, "env", env)
 	return nil
 }
 
-// failed words an error of rendering. What a template shows in its errors
+// failureText words an error of rendering. What a template shows in its errors
 // may be secret, so minions get the details only when the option says so.
-func (c *compilation) failed(name string, err error) string {
-	if c.over() {
+func (c *compilation) failureText(name string, err error) string {
+	if c.isOver() {
 		return ""
 	}
 
-	attrs := append([]any{"minion", c.req.ID, "sls", name}, c.told(err)...)
+	attrs := append([]any{"minion", c.req.ID, "sls", name}, c.logAttrs(err)...)
 	switch {
 	case errors.Is(err, errNoRenderers), errors.Is(err, renderer.ErrNoSalt):
-		c.c.log.Error("a pillar SLS needs Salt's Python renderers, which this master does not have; install the Salt library for Python, or write the SLS as plain YAML",
+		c.compiler.log.Error("a pillar SLS needs Salt's Python renderers, which this master does not have; install the Salt library for Python, or write the SLS as plain YAML",
 			attrs...)
 		return fmt.Sprintf("Rendering SLS '%s' failed: it needs Salt's Python renderers, which are not available on the salt master. Please see master log for details.",
 			name)
 	}
 
-	c.c.log.Error("a pillar SLS cannot be rendered", attrs...)
-	if c.c.cfg.ShowRenderErrors {
+	c.compiler.log.Error("a pillar SLS cannot be rendered", attrs...)
+	if c.compiler.cfg.ShowRenderErrors {
 		return fmt.Sprintf("Rendering SLS '%s' failed, render error:\n%v", name, err)
 	}
 
@@ -178,17 +178,17 @@ var lineNumber = regexp.MustCompile(`\bline (\d{1,9})\b`)
 // variables of the template.
 var jinjaFault = regexp.MustCompile(`^Jinja variable '[\w ]{1,64}' (is undefined|has no attribute '[\w-]{1,64}')(; line \d{1,9})?`)
 
-// told gives what a log that many read says of an error: for one of a template
+// logAttrs gives what a log that many read says of an error: for one of a template
 // or module its class and line, since its text shows excerpts of the pillar,
 // which are logged at level debug only.
-func (c *compilation) told(err error) []any {
+func (c *compilation) logAttrs(err error) []any {
 	var f *renderer.Failure
 	if !errors.As(err, &f) {
 		text, _, _ := strings.Cut(err.Error(), "\n")
 		return []any{"error", text}
 	}
 
-	c.c.log.Debug("an error of a template or module", "minion", c.req.ID, "error", err, "trace", f.Trace)
+	c.compiler.log.Debug("an error of a template or module", "minion", c.req.ID, "error", err, "trace", f.Trace)
 	attrs := []any{"class", f.Kind}
 	if what := jinjaFault.FindString(f.Message); what != "" {
 		attrs = append(attrs, "fault", what)
@@ -201,35 +201,35 @@ func (c *compilation) told(err error) []any {
 	return append(attrs, "details", "at log level debug")
 }
 
-// render is one SLS with its includes (render_pstate). state is nil when
+// renderSLS is one SLS with its includes (render_pstate). state is nil when
 // there is nothing to merge; mods holds what was rendered in this
 // environment.
-func (c *compilation) render(
+func (c *compilation) renderSLS(
 	name, env string,
 	mods map[string]any,
 	defaults *value.Map,
 	depth int,
 ) (state any, errs []string) {
-	if c.over() {
+	if c.isOver() {
 		return nil, nil
 	}
 
-	path, isInit, err := sls(c.env(env), name)
+	path, isInit, err := findSLS(c.envNamed(env), name)
 	if err != nil {
-		return nil, []string{c.failed(name, err)}
+		return nil, []string{c.failureText(name, err)}
 	}
 	if path == "" {
-		return nil, c.missing(name, env)
+		return nil, c.missingSLS(name, env)
 	}
 	if depth > maxIncludeDepth {
 		mods[name] = nil
-		return nil, []string{c.failed(name, fmt.Errorf("includes are nested more than %d deep", maxIncludeDepth))}
+		return nil, []string{c.failureText(name, fmt.Errorf("includes are nested more than %d deep", maxIncludeDepth))}
 	}
 
-	state, err = c.compile(path, env, name, defaults)
+	state, err = c.compileFile(path, env, name, defaults)
 	if err != nil {
 		mods[name] = nil
-		return nil, []string{c.failed(name, err)}
+		return nil, []string{c.failureText(name, err)}
 	}
 
 	mods[name] = state
@@ -255,12 +255,12 @@ func (c *compilation) render(
 	m = m.Clone()
 	m.Delete("include")
 	mods[name] = m
-	return c.includes(name, env, m, list, isInit, mods, defaults, depth)
+	return c.mergeIncludes(name, env, m, list, isInit, mods, defaults, depth)
 }
 
-// includes renders and merges what an SLS includes. As in Salt, defaults that
+// mergeIncludes renders and merges what an SLS includes. As in Salt, defaults that
 // one entry gives also hold for those after it.
-func (c *compilation) includes(
+func (c *compilation) mergeIncludes(
 	name, env string,
 	m *value.Map,
 	list []any,
@@ -284,7 +284,7 @@ func (c *compilation) includes(
 			defaults = d
 		}
 
-		found, err := c.included(name, env, sub, isInit)
+		found, err := c.resolveInclude(name, env, sub, isInit)
 		if err != nil {
 			errs = append(errs, err.Error())
 		}
@@ -294,7 +294,7 @@ func (c *compilation) includes(
 			if !done {
 				// Salt repeats these errors for every further name; once is enough.
 				var more []string
-				next, more = c.render(s, env, mods, defaults, depth+1)
+				next, more = c.renderSLS(s, env, mods, defaults, depth+1)
 				errs = append(errs, more...)
 			}
 
@@ -306,8 +306,8 @@ func (c *compilation) includes(
 					}
 				}
 
-				if c.c.cfg.IncludesOverride {
-					m = c.merge(m, n)
+				if c.compiler.cfg.IncludesOverride {
+					m = c.mergeMaps(m, n)
 				} else {
 					states = append(states, n)
 				}
@@ -315,7 +315,7 @@ func (c *compilation) includes(
 		}
 	}
 
-	if c.c.cfg.IncludesOverride {
+	if c.compiler.cfg.IncludesOverride {
 		return m, errs
 	}
 
@@ -323,14 +323,14 @@ func (c *compilation) includes(
 	states = append(states, m)
 	out := states[0]
 	for _, s := range states[1:] {
-		out = c.merge(out, s)
+		out = c.mergeMaps(out, s)
 	}
 
 	return out, errs
 }
 
-func (c *compilation) merge(a, b *value.Map) *value.Map {
-	return merge(a, b, c.c.cfg.Strategy, c.c.cfg.MergeLists)
+func (c *compilation) mergeMaps(a, b *value.Map) *value.Map {
+	return mergeBy(a, b, c.compiler.cfg.Strategy, c.compiler.cfg.MergeLists)
 }
 
 // includeEntry reads one entry of an include: a name, or a map of a name to
@@ -358,15 +358,15 @@ func includeEntry(v any) (name, key string, defaults *value.Map, ok bool) {
 	return "", "", nil, false
 }
 
-// included resolves the name in an include to the SLS that it stands for. A
+// resolveInclude resolves the name in an include to the SLS that it stands for. A
 // name may be found twice, once as written and once below the SLS that
 // includes it; both count, as in Salt.
-func (c *compilation) included(name, env, sub string, isInit bool) ([]string, error) {
-	if !c.known(env) {
+func (c *compilation) resolveInclude(name, env, sub string, isInit bool) ([]string, error) {
+	if !c.isKnownEnv(env) {
 		return []string{sub}, noEnv(env)
 	}
 
-	avail, err := c.c.files.available(c.env(env))
+	avail, err := c.compiler.files.available(c.envNamed(env))
 	if err != nil {
 		return []string{sub}, err
 	}
@@ -391,11 +391,11 @@ func noEnv(env string) error {
 	return saltError("No matching pillar environment for environment '" + env + "' found")
 }
 
-func filter(n *names, glob string) []string {
+func filter(n *slsNames, glob string) []string {
 	if pattern.HasMeta(glob) {
 		return pattern.Filter(n.list, glob)
 	}
-	if n.has(glob) {
+	if n.hasName(glob) {
 		return []string{glob}
 	}
 	return nil

@@ -27,24 +27,24 @@ type chosen struct {
 	order  int64
 }
 
-// top is environment → targets, both in order.
-type top struct {
+// topFile is environment → targets, both in order.
+type topFile struct {
 	envs    []string
 	targets map[string][]*chosen
 }
 
-// tops reads the top files of the environments that count for this minion,
+// readTops reads the top files of the environments that count for this minion,
 // as lists of maps by environment (salt/pillar/__init__.py get_tops).
-func (c *compilation) tops() (envs []string, files map[string][]*value.Map) {
+func (c *compilation) readTops() (envs []string, files map[string][]*value.Map) {
 	files = map[string][]*value.Map{}
 	for _, env := range c.topEnvs() {
-		v, found, err := c.topFile(env)
-		if c.over() {
+		v, found, err := c.readTopFile(env)
+		if c.isOver() {
 			break
 		}
 		if err != nil {
-			c.c.log.Error("a pillar top file cannot be rendered",
-				append([]any{"minion", c.req.ID, "env", env}, c.told(err)...)...)
+			c.compiler.log.Error("a pillar top file cannot be rendered",
+				append([]any{"minion", c.req.ID, "env", env}, c.logAttrs(err)...)...)
 			c.topErrors = append(c.topErrors, "Rendering Primary Top file failed, render error:\n"+err.Error())
 			break
 		}
@@ -73,10 +73,10 @@ func (c *compilation) tops() (envs []string, files map[string][]*value.Map) {
 			}
 
 			done[name] = true
-			path, _, err := sls(c.env(env), name)
+			path, _, err := findSLS(c.envNamed(env), name)
 			var v any
 			if err == nil && path != "" {
-				v, err = c.compile(path, env, "", nil)
+				v, err = c.compileFile(path, env, "", nil)
 			}
 
 			m, isMap := v.(*value.Map)
@@ -102,15 +102,15 @@ func (c *compilation) tops() (envs []string, files map[string][]*value.Map) {
 // topEnvs are the environments whose top files are read.
 func (c *compilation) topEnvs() []string {
 	if c.pillarenv != "" {
-		if c.has(c.pillarenv) {
+		if c.hasEnv(c.pillarenv) {
 			return []string{c.pillarenv}
 		}
-		c.c.log.Debug("the pillarenv is not configured", "minion", c.req.ID, "env", c.pillarenv)
+		c.compiler.log.Debug("the pillarenv is not configured", "minion", c.req.ID, "env", c.pillarenv)
 		return nil
 	}
 
-	all := c.names()
-	if c.c.cfg.Strategy == "none" {
+	all := c.envNames()
+	if c.compiler.cfg.Strategy == "none" {
 		only := c.saltenv
 		only = cmp.Or(only, "base")
 		if !slices.Contains(all, only) {
@@ -122,12 +122,12 @@ func (c *compilation) topEnvs() []string {
 	return all
 }
 
-func (c *compilation) topFile(env string) (v *value.Map, found bool, err error) {
-	path, err := find(c.env(env), c.c.cfg.Top)
+func (c *compilation) readTopFile(env string) (v *value.Map, found bool, err error) {
+	path, err := findFile(c.envNamed(env), c.compiler.cfg.Top)
 	if err != nil || path == "" {
 		return nil, false, err
 	}
-	val, err := c.compile(path, env, "", nil)
+	val, err := c.compileFile(path, env, "", nil)
 	if err != nil {
 		return nil, false, err
 	}
@@ -140,8 +140,8 @@ func (c *compilation) topFile(env string) (v *value.Map, found bool, err error) 
 
 // mergeTops joins the top files (merge_tops and sort_top_targets). The last
 // file that names a target decides what it brings.
-func (c *compilation) mergeTops(envs []string, files map[string][]*value.Map) (*top, error) {
-	t := &top{targets: map[string][]*chosen{}}
+func (c *compilation) mergeTops(envs []string, files map[string][]*value.Map) (*topFile, error) {
+	t := &topFile{targets: map[string][]*chosen{}}
 	for _, from := range envs {
 		for _, file := range files[from] {
 			for k, body := range file.All() {
@@ -168,7 +168,7 @@ func (c *compilation) mergeTops(envs []string, files map[string][]*value.Map) (*
 						c.ignored[env] = append(c.ignored[env], ch.sls...)
 					}
 
-					t.put(env, ch)
+					t.setTarget(env, ch)
 				}
 			}
 		}
@@ -181,7 +181,7 @@ func (c *compilation) mergeTops(envs []string, files map[string][]*value.Map) (*
 	return t, nil
 }
 
-func (t *top) put(env string, ch *chosen) {
+func (t *topFile) setTarget(env string, ch *chosen) {
 	if !slices.Contains(t.envs, env) {
 		t.envs = append(t.envs, env)
 	}
@@ -237,7 +237,7 @@ func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
 			}
 
 			if o, ok := v.Get("order"); ok {
-				if ch.order, ok = order(o); !ok {
+				if ch.order, ok = orderOf(o); !ok {
 					return nil, false, errTop
 				}
 			}
@@ -251,7 +251,7 @@ func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
 	return ch, ignoreMissing, nil
 }
 
-func order(v any) (int64, bool) {
+func orderOf(v any) (int64, bool) {
 	switch v := v.(type) {
 	case int64:
 		return v, true
@@ -276,8 +276,8 @@ type selected struct {
 	sls []string
 }
 
-// match asks every target whether it selects the minion (top_matches).
-func (c *compilation) match(t *top) (out []selected) {
+// matchTops asks every target whether it selects the minion (top_matches).
+func (c *compilation) matchTops(t *topFile) (out []selected) {
 	for _, env := range t.envs {
 		if c.pillarenv != "" && env != c.pillarenv {
 			continue
@@ -291,9 +291,9 @@ func (c *compilation) match(t *top) (out []selected) {
 				continue
 			}
 
-			ok, err := c.c.cfg.Match(tgt, ch.typ, c.req.ID, c.grains, c.pillar, c.c.cfg.Nodegroups)
+			ok, err := c.compiler.cfg.Match(tgt, ch.typ, c.req.ID, c.grains, c.pillar, c.compiler.cfg.Nodegroups)
 			if err != nil {
-				c.c.log.Error("a target in a pillar top file cannot be used", "minion", c.req.ID, "env", env,
+				c.compiler.log.Error("a target in a pillar top file cannot be used", "minion", c.req.ID, "env", env,
 					"target", tgt, "type", ch.typ, "error", err)
 				continue
 			}
@@ -315,12 +315,12 @@ func (c *compilation) match(t *top) (out []selected) {
 		}
 	}
 
-	if len(c.c.cfg.EnvOrder) == 0 {
+	if len(c.compiler.cfg.EnvOrder) == 0 {
 		return out
 	}
 
 	var ordered []selected
-	for _, env := range c.c.cfg.EnvOrder {
+	for _, env := range c.compiler.cfg.EnvOrder {
 		if i := slices.IndexFunc(out, func(s selected) bool { return s.env == env }); i >= 0 {
 			ordered = append(ordered, out[i])
 			out = slices.Delete(out, i, i+1)

@@ -202,7 +202,7 @@ func (k *Resender) Remembers(jid string, age time.Duration) bool {
 // Passed counts what was published here since a time.
 func (k *Resender) Passed(since time.Time) int { return k.cfg.Passed(since) }
 
-// JobReachedLate is Late for a job that was published here and has reached a peer only now: who has
+// JobReachedLate is PublishLate for a job that was published here and has reached a peer only now: who has
 // come from there in between has it neither from there nor from here.
 func (k *Resender) JobReachedLate(load *value.Map, matched []string, age time.Duration) {
 	now := k.cfg.Now()

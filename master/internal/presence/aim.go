@@ -7,7 +7,7 @@ import (
 	"saltern/master/value"
 )
 
-// maxNames bounds the minions that a job names when it is sent again: those it is for, or
+// maxNamedIDs bounds the minions that a job names when it is sent again: those it is for, or
 // those it is not for.
 const maxNamedIDs = 500
 

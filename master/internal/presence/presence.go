@@ -74,7 +74,7 @@ func (t *Tracker) Forget(id string) {
 
 // SawSignIn notes a sign-in under a name whose key is known, whether it is
 // accepted or not; denied: with another key than that. Nothing is proven by it: it tells an administrator from
-// where a key came. Bounded as Saw is, by the number of keys.
+// where a key came. Bounded as SawRequest is, by the number of keys.
 func (t *Tracker) SawSignIn(id string, denied bool, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -33,8 +33,8 @@ const (
 	// backFor is how long after its return a node's load balancer may bring sessions that
 	// have missed what was published in its absence.
 	backFor = 15 * time.Second
-	// earlyFor is how long who comes is not given what it missed while minions may have
-	// started at another master of which nothing is known here, and earlyLook how often
+	// waitForStarts is how long who comes is not given what it missed while minions may have
+	// started at another master of which nothing is known here, and waitStep how often
 	// that is looked at.
 	waitForStarts = 3 * time.Second
 	waitStep      = 100 * time.Millisecond
@@ -52,11 +52,11 @@ type Peers interface {
 // ResenderConfig of a Resender. All fields but those that say so are required.
 type ResenderConfig struct {
 	// Recent are the last publications since a time, Resend gives one to a subscriber,
-	// Again publishes one to all, as another one if that is to be narrower, and remembers it.
+	// Republish publishes one to all, as another one if that is to be narrower, and remembers it.
 	Recent    func(since time.Time) []publish.Recent
 	Resend    func(ctx context.Context, subscriber uint64, r publish.Recent) error
 	Republish func(ctx context.Context, r, as publish.Recent) error
-	// Passed counts the publications since a time, Aim is one for other minions.
+	// Passed counts the publications since a time, Narrow is one for other minions.
 	Passed func(since time.Time) int
 	Narrow func(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error)
 	// Returned are those whose returns of a job are kept; nil: that is not known.

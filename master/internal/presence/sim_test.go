@@ -219,9 +219,9 @@ func (w *simWorld) newMaster(n int, key crypt.Key) *simMaster {
 	m.again = NewResender(ResenderConfig{
 		Recent:    m.pub.Recent,
 		Resend:    m.pub.Resend,
-		Republish: m.pub.Again,
+		Republish: m.pub.Republish,
 		Passed:    m.pub.Passed,
-		Narrow:    m.pub.Aim,
+		Narrow:    m.pub.Narrow,
 		Returned: func(_ context.Context, jid string) (map[string]bool, error) {
 			return maps.Clone(m.returned[jid]), nil
 		},

@@ -40,15 +40,15 @@ type history struct {
 	seq  uint64
 }
 
-// add remembers r; forget takes it back.
-func (h *history) add(r Recent) (forget func()) {
+// addRecent remembers r; forget takes it back.
+func (h *history) addRecent(r Recent) (forget func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seq++
 	r.seq = h.seq
 	h.list = append(h.list, r)
 	h.used += r.size
-	h.prune(r.At)
+	h.dropOld(r.At)
 	return func() { h.remove(r.seq) }
 }
 
@@ -64,8 +64,8 @@ func (h *history) remove(seq uint64) {
 	})
 }
 
-// prune drops what is too old or too much. h.mu is held.
-func (h *history) prune(now time.Time) {
+// dropOld drops what is too old or too much. h.mu is held.
+func (h *history) dropOld(now time.Time) {
 	n := 0
 	for n < len(h.list) && (len(h.list)-n > h.count || h.used > h.bytes || now.Sub(h.list[n].At) > h.age) {
 		h.used -= h.list[n].size
@@ -78,10 +78,10 @@ func (h *history) prune(now time.Time) {
 	}
 }
 
-func (h *history) since(t, now time.Time) []Recent {
+func (h *history) recentSince(t, now time.Time) []Recent {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.prune(now)
+	h.dropOld(now)
 	for i, r := range h.list {
 		if !r.At.Before(t) {
 			return append([]Recent(nil), h.list[i:]...)

@@ -66,8 +66,8 @@ func TestHistory(t *testing.T) {
 	}
 
 	want(time.Time{}, "small")
-	if p.keep.used <= 0 || p.keep.used > 500 {
-		t.Errorf("%d bytes accounted for", p.keep.used)
+	if p.history.used <= 0 || p.history.used > 500 {
+		t.Errorf("%d bytes accounted for", p.history.used)
 	}
 }
 

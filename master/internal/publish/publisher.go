@@ -54,15 +54,15 @@ var _ Socket = (*zmtp.Pub)(nil)
 
 // Publisher sends loads to minions. All methods are safe for concurrent use.
 type Publisher struct {
-	cfg  Config
-	keep history
+	cfg     Config
+	history history
 
 	mu   sync.Mutex
 	last chan struct{} // closed when the load drawn last has been sent
 
-	timesMu sync.Mutex
-	times   [maxTimes]time.Time // of the last publications, in a ring
-	nTimes  int                 // all that were ever put there
+	timesMu   sync.Mutex
+	times     [maxTimes]time.Time // of the last publications, in a ring
+	timeCount int                 // all that were ever put there
 
 	published, resent, failed atomic.Uint64
 }
@@ -85,7 +85,7 @@ func New(cfg Config) (*Publisher, error) {
 	sent := make(chan struct{})
 	close(sent)
 	return &Publisher{cfg: cfg, last: sent,
-		keep: history{count: cfg.KeepCount, age: cfg.KeepAge, bytes: cfg.KeepBytes}}, nil
+		history: history{count: cfg.KeepCount, age: cfg.KeepAge, bytes: cfg.KeepBytes}}, nil
 }
 
 // Stats are the counters since the start.
@@ -106,17 +106,17 @@ func (p *Publisher) Publish(ctx context.Context, load *value.Map, matched []stri
 	return p.publish(ctx, kept, kept)
 }
 
-// Again publishes as to all, and remembers r as published now. r is a publication of before
-// for whom it may still concern, as is r or what [Publisher.Aim] made of it.
-func (p *Publisher) Again(ctx context.Context, r, as Recent) error {
+// Republish publishes as to all, and remembers r as published now. r is a publication of before
+// for whom it may still concern, as is r or what [Publisher.Narrow] made of it.
+func (p *Publisher) Republish(ctx context.Context, r, as Recent) error {
 	r.payload = nil
 	return p.publish(ctx, r, as)
 }
 
 // publish sends a load to all and remembers kept for it.
 func (p *Publisher) publish(ctx context.Context, kept, as Recent) error {
-	topics := p.topics(as.Load, as.Matched)
-	err := p.send(ctx, as, func(payload []byte, key crypt.Key, serial int64) (err error) {
+	topics := p.topicsOf(as.Load, as.Matched)
+	err := p.sendInOrder(ctx, as, func(payload []byte, key crypt.Key, serial int64) (err error) {
 		// Remembered first: a minion that comes while this is going out must
 		// find it in one place or the other. It ignores a second copy.
 		r := kept
@@ -126,14 +126,14 @@ func (p *Publisher) publish(ctx context.Context, kept, as Recent) error {
 			r.Born = r.At
 		}
 
-		p.note(r.At)
+		p.noteTime(r.At)
 		if serial == 0 && kept.Load == as.Load {
 			r.payload = payload
 			r.key = key
 			r.size = 2 * len(payload)
 		}
 
-		forget := p.keep.add(r)
+		forget := p.history.addRecent(r)
 		defer func() {
 			if err != nil {
 				forget()
@@ -163,11 +163,11 @@ func (p *Publisher) publish(ctx context.Context, kept, as Recent) error {
 // maxTimes is how many publications Passed can count.
 const maxTimes = 128
 
-func (p *Publisher) note(at time.Time) {
+func (p *Publisher) noteTime(at time.Time) {
 	p.timesMu.Lock()
 	defer p.timesMu.Unlock()
-	p.times[p.nTimes%maxTimes] = at
-	p.nTimes++
+	p.times[p.timeCount%maxTimes] = at
+	p.timeCount++
 }
 
 // Passed counts what was published after a time, up to maxTimes.
@@ -175,7 +175,7 @@ func (p *Publisher) Passed(since time.Time) int {
 	p.timesMu.Lock()
 	defer p.timesMu.Unlock()
 	n := 0
-	for _, at := range p.times[:min(p.nTimes, maxTimes)] {
+	for _, at := range p.times[:min(p.timeCount, maxTimes)] {
 		if at.After(since) {
 			n++
 		}
@@ -193,7 +193,7 @@ var errGone = errors.New("publish: subscriber is gone or its queue is full")
 // does no harm. Where publishes have no serial it is sent as it was. A minion
 // ignores a job id that it has run already.
 func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) error {
-	err := p.send(ctx, r, func(payload []byte, _ crypt.Key, _ int64) error {
+	err := p.sendInOrder(ctx, r, func(payload []byte, _ crypt.Key, _ int64) error {
 		frames := [][]byte{payload}
 		if p.cfg.Filtering {
 			frames = [][]byte{[]byte(topicBroadcast), payload}
@@ -212,9 +212,9 @@ func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) err
 	return err
 }
 
-// Aim is a recent publish for another target, which ids match. It may be sent again as often
+// Narrow is a recent publish for another target, which ids match. It may be sent again as often
 // as r.
-func (p *Publisher) Aim(r Recent, tgt any, typ string, ids []string) (Recent, error) {
+func (p *Publisher) Narrow(r Recent, tgt any, typ string, ids []string) (Recent, error) {
 	load := r.Load.Clone()
 	load.Set("tgt", tgt)
 	load.Set("tgt_type", typ)
@@ -224,7 +224,7 @@ func (p *Publisher) Aim(r Recent, tgt any, typ string, ids []string) (Recent, er
 	key, serial, err := p.cfg.Keys()
 	if err == nil && serial == 0 {
 		r.key = key
-		r.payload, err = p.wrap(load, key, 0)
+		r.payload, err = p.wrapLoad(load, key, 0)
 	}
 
 	if err != nil {
@@ -236,11 +236,13 @@ func (p *Publisher) Aim(r Recent, tgt any, typ string, ids []string) (Recent, er
 
 // Recent returns the publishes since a time, oldest first, as far as they are
 // kept.
-func (p *Publisher) Recent(since time.Time) []Recent { return p.keep.since(since, p.cfg.Now()) }
+func (p *Publisher) Recent(since time.Time) []Recent {
+	return p.history.recentSince(since, p.cfg.Now())
+}
 
-// send wraps a load and gives it to out, when its turn has come. A payload
+// sendInOrder wraps a load and gives it to out, when its turn has come. A payload
 // that r has is taken if its key is in force still.
-func (p *Publisher) send(ctx context.Context, r Recent, out func([]byte, crypt.Key, int64) error) error {
+func (p *Publisher) sendInOrder(ctx context.Context, r Recent, out func([]byte, crypt.Key, int64) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
@@ -259,7 +261,7 @@ func (p *Publisher) send(ctx context.Context, r Recent, out func([]byte, crypt.K
 
 	payload := r.payload
 	if payload == nil || serial != 0 || key.String() != r.key.String() {
-		payload, err = p.wrap(r.Load, key, serial)
+		payload, err = p.wrapLoad(r.Load, key, serial)
 	}
 
 	<-before // a matter of processor time: nobody before us waits for a peer
@@ -276,9 +278,9 @@ func (p *Publisher) send(ctx context.Context, r Recent, out func([]byte, crypt.K
 	return nil
 }
 
-// wrap makes the payload: the sealed load and a signature over it, in the
+// wrapLoad makes the payload: the sealed load and a signature over it, in the
 // order of fields that Salt sends.
-func (p *Publisher) wrap(load *value.Map, key crypt.Key, serial int64) ([]byte, error) {
+func (p *Publisher) wrapLoad(load *value.Map, key crypt.Key, serial int64) ([]byte, error) {
 	load = load.Clone()
 	load.Delete("serial") // so that ours comes last
 	if serial != 0 {

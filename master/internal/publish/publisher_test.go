@@ -322,7 +322,7 @@ func TestOrder(t *testing.T) {
 }
 
 func TestTopics(t *testing.T) {
-	a, b := topic("a"), topic("b")
+	a, b := topicOf("a"), topicOf("b")
 	if a != "86f7e437faa5a7fce15d1ddcb9eaeaea377667b8" {
 		t.Fatalf("topic %s", a)
 	}
@@ -432,7 +432,7 @@ func TestEndToEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 
-	sub, err := zmtp.DialSub(ctx, pub.Addr().String(), zmtp.DialConfig{}, "broadcast", topic("m"))
+	sub, err := zmtp.DialSub(ctx, pub.Addr().String(), zmtp.DialConfig{}, "broadcast", topicOf("m"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,18 +14,18 @@ const (
 	topicSyndic    = "syndic"
 )
 
-// topic is what a minion with zmq_filtering subscribes to besides "broadcast":
+// topicOf is what a minion with zmq_filtering subscribes to besides "broadcast":
 // the SHA-1 of its id in hexadecimal. Topics match by prefix; the hash keeps
 // ids that begin alike apart.
-func topic(id string) string {
+func topicOf(id string) string {
 	sum := sha1.Sum([]byte(id))
 	return hex.EncodeToString(sum[:])
 }
 
-// topics lists the topics of a load, with the same choice as Salt: the ids of
+// topicsOf lists the topics of a load, with the same choice as Salt: the ids of
 // a list target, the matched ids of a glob or pcre, "broadcast" for everything
 // else and for an empty list.
-func (p *Publisher) topics(load *value.Map, matched []string) [][]byte {
+func (p *Publisher) topicsOf(load *value.Map, matched []string) [][]byte {
 	if !p.cfg.Filtering {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (p *Publisher) topics(load *value.Map, matched []string) [][]byte {
 	for _, id := range ids {
 		if !seen[id] {
 			seen[id] = true
-			topics = append(topics, []byte(topic(id)))
+			topics = append(topics, []byte(topicOf(id)))
 		}
 	}
 

@@ -136,7 +136,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
 
-	go p.watch(log, cfg) // until the process ends, for which Stop waits
+	go p.waitForEnd(log, cfg) // until the process ends, for which Stop waits
 
 	if err := p.awaitReady(ctx, cfg.StartTimeout); err != nil {
 		p.Stop(endTakes)
@@ -189,8 +189,8 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 	return log, nil
 }
 
-// watch passes the log on and waits for the end of the process.
-func (p *Parent) watch(log *os.File, cfg Config) {
+// waitForEnd passes the log on and waits for the end of the process.
+func (p *Parent) waitForEnd(log *os.File, cfg Config) {
 	defer close(p.done)
 	defer log.Close()
 	read := make(chan struct{})

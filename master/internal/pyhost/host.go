@@ -40,12 +40,12 @@ type Stats struct {
 
 // Host does tasks. Make it with New and Close it. All methods may be called concurrently.
 type Host struct {
-	cfg    Config
-	places *places
-	obeys  time.Duration   // obeyTakes; tests wait for less
-	ctx    context.Context // ends with Close
-	cancel context.CancelCauseFunc
-	owned  sync.WaitGroup // goroutines, of parents and starts
+	cfg       Config
+	places    *places
+	orderTime time.Duration   // obeyTakes; tests wait for less
+	ctx       context.Context // ends with Close
+	cancel    context.CancelCauseFunc
+	owned     sync.WaitGroup // goroutines, of parents and starts
 
 	number   atomic.Int64 // of the last worker
 	sessions atomic.Int64
@@ -58,19 +58,19 @@ type Host struct {
 
 	mu       sync.Mutex
 	closed   bool
-	current  *parent // nil: none
-	starting *start  // nil: none is under way
+	current  *parent      // nil: none
+	starting *parentStart // nil: none is under way
 	// lukewarm is set when modules that tasks import have made threads: parents do not
 	// import them.
-	lukewarm  bool
-	deaths    int       // of parents, since a task was done
-	notBefore time.Time // the next start
-	failed    error     // of the last start; nil after a good one
-	idle      *time.Timer
+	warmNoModules bool
+	deaths        int       // of parents, since a task was done
+	notBefore     time.Time // the next start
+	failed        error     // of the last start; nil after a good one
+	idle          *time.Timer
 }
 
-// start is one start of a parent, for all that wait for it.
-type start struct {
+// parentStart is one start of a parent, for all that wait for it.
+type parentStart struct {
 	done   chan struct{}
 	parent *parent
 	err    error
@@ -79,7 +79,7 @@ type start struct {
 // New makes a host; no process is started yet.
 func New(cfg Config) *Host {
 	cfg.setDefaults()
-	h := &Host{cfg: cfg, places: newPlaces(cfg.MaxWorkers), obeys: obeyTakes}
+	h := &Host{cfg: cfg, places: newPlaces(cfg.MaxWorkers), orderTime: obeyTakes}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	return h
 }
@@ -122,7 +122,7 @@ func (h *Host) Stats() Stats {
 // many may wait in Do is for its callers to bound.
 func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	asked := time.Now()
-	if !h.begin() {
+	if !h.countTask() {
 		return nil, errClosed
 	}
 	defer h.owned.Done()
@@ -131,7 +131,7 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	defer cancel(nil)
 	defer context.AfterFunc(h.ctx, func() { cancel(errClosed) })()
 
-	leave, err := h.places.enter(ctx)
+	leave, err := h.places.waitPlace(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 		defer late.Stop()
 	}
 
-	frame, err := pack(t.Request)
+	frame, err := packRequest(t.Request)
 	var w *worker
 	if err == nil {
 		w, err = h.worker(ctx, asked)
@@ -157,7 +157,7 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 
 	reply, err := h.converse(ctx, cancel, w, frame)
 	if err != nil {
-		w.end(errors.Is(err, errLost))
+		w.endWorker(errors.Is(err, errLost))
 	}
 
 	h.finish(w, leave)
@@ -168,7 +168,7 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 		h.mu.Unlock()
 	case errors.Is(err, errLost):
 		h.lost.Add(1)
-		return nil, h.orClosed(w.reason())
+		return nil, h.orClosed(w.endReason())
 	}
 
 	return reply, err
@@ -182,7 +182,7 @@ func (h *Host) orClosed(err error) error {
 	return err
 }
 
-func pack(request *value.Map) ([]byte, error) {
+func packRequest(request *value.Map) ([]byte, error) {
 	frame, err := pyframe.Append(nil, request)
 	if err != nil {
 		return nil, fmt.Errorf("pack the request: %w", err)
@@ -193,8 +193,8 @@ func pack(request *value.Map) ([]byte, error) {
 	return frame, nil
 }
 
-// begin counts a task among what Close waits for.
-func (h *Host) begin() bool {
+// countTask counts a task among what Close waits for.
+func (h *Host) countTask() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.closed {
@@ -212,7 +212,7 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 			return nil, err
 		}
 
-		w, err := p.fork(h.number.Add(1), asked)
+		w, err := p.forkWorker(h.number.Add(1), asked)
 		if err != nil {
 			h.forget(p)
 			if try < maxTries {
@@ -221,19 +221,19 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 			return nil, err
 		}
 
-		if !w.over(w.made, h.obeys) {
+		if !w.waitOver(w.forkDone, h.orderTime) {
 			h.cfg.Log.Error("the Python that starts others hangs; it is replaced", "pid", p.PID())
 			p.Stop(0)
 		}
 
-		hello, err := h.hello(ctx, w)
+		hello, err := h.readHello(ctx, w)
 		if err == nil && !hello.Bool("stale") {
-			p.fresh(w)
+			p.noteUnchanged(w)
 			return w, nil
 		}
 
 		if err != nil {
-			w.end(errors.Is(err, errLost))
+			w.endWorker(errors.Is(err, errLost))
 		}
 
 		h.finish(w, func() {})
@@ -241,10 +241,10 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case err == nil:
-			h.renew(p, "files of Salt's library have changed")
+			h.replaceParent(p, "files of Salt's library have changed")
 			continue // the next one reads them after they were asked for
 		case errors.Is(err, errLost):
-			err = w.reason()
+			err = w.endReason()
 		default:
 			return nil, err
 		}
@@ -255,11 +255,11 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 	}
 }
 
-// hello is the first thing that a worker says.
-func (h *Host) hello(ctx context.Context, w *worker) (*value.Map, error) {
+// readHello is the first thing that a worker says.
+func (h *Host) readHello(ctx context.Context, w *worker) (*value.Map, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, beginTakes, errSlow)
 	defer cancel()
-	return w.read(ctx, 1<<10)
+	return w.readAnswer(ctx, 1<<10)
 }
 
 // converse gives a worker its task and returns its answer.
@@ -271,13 +271,13 @@ func (h *Host) converse(
 ) (*value.Map, error) {
 	slow := time.AfterFunc(beginTakes, func() { cancel(errSlow) })
 	defer slow.Stop()
-	if err := w.write(ctx, frame); err != nil {
+	if err := w.sendRequest(ctx, frame); err != nil {
 		return nil, err
 	}
-	reply, err := w.read(ctx, maxAnswer+1<<10)
+	reply, err := w.readAnswer(ctx, maxAnswer+1<<10)
 	if err == nil && reply.Bool("begun") {
 		slow.Stop()
-		reply, err = w.read(ctx, maxAnswer+1<<10)
+		reply, err = w.readAnswer(ctx, maxAnswer+1<<10)
 	}
 	return reply, err
 }
@@ -333,7 +333,7 @@ func (h *Host) release(p *parent) {
 func (h *Host) stopIdle() {
 	h.mu.Lock()
 	p := h.current
-	idle := p != nil && p.busy() == 0
+	idle := p != nil && p.workerCount() == 0
 	if idle {
 		h.current = nil
 	}

@@ -479,7 +479,7 @@ func TestParentHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	h.obeys = 200 * time.Millisecond
+	h.orderTime = 200 * time.Millisecond
 	h.mu.Lock()
 	parent := h.current
 	h.mu.Unlock()
@@ -625,7 +625,7 @@ func TestImportsHoldNobodyUp(t *testing.T) {
 	}
 
 	h := startHost(t, func(c *Config) { c.Layer = func() string { return layer } })
-	h.obeys = 1500 * time.Millisecond
+	h.orderTime = 1500 * time.Millisecond
 	dir := t.TempDir()
 	long := make(chan error, 1)
 	go func() {

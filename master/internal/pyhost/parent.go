@@ -30,21 +30,21 @@ type parent struct {
 
 // worker is one forked process, for one task.
 type worker struct {
-	parent *parent
-	number int64
-	conn   *net.UnixConn
-	check  bool           // it compares the parent's files with those on disk
-	forked time.Time      // not before then
-	made   chan struct{}  // closed when the parent has forked it
-	asked  chan struct{}  // closed when the parent has killed it
-	ended  chan struct{}  // closed when it has ended, with all that it has started
-	how    pyfork.Message // it has ended
-	killed bool           // by us; for the goroutine that does the task
+	parent     *parent
+	number     int64
+	conn       *net.UnixConn
+	check      bool           // it compares the parent's files with those on disk
+	forked     time.Time      // not before then
+	forkDone   chan struct{}  // closed when the parent has forked it
+	killDone   chan struct{}  // closed when the parent has killed it
+	ended      chan struct{}  // closed when it has ended, with all that it has started
+	endMessage pyfork.Message // it has ended
+	killedByUs bool           // by us; for the goroutine that does the task
 }
 
-// fork makes a worker for a task that was asked for at a time. It must be finished. It
+// forkWorker makes a worker for a task that was asked for at a time. It must be finished. It
 // looks whether files have changed unless another one has done so since.
-func (p *parent) fork(number int64, asked time.Time) (*worker, error) {
+func (p *parent) forkWorker(number int64, asked time.Time) (*worker, error) {
 	ours, theirs, err := pyfork.SocketPair(unix.SOCK_STREAM)
 	if err != nil {
 		return nil, fmt.Errorf("make a worker's socket: %w", err)
@@ -52,13 +52,13 @@ func (p *parent) fork(number int64, asked time.Time) (*worker, error) {
 	defer theirs.Close()
 
 	w := &worker{
-		parent: p,
-		number: number,
-		conn:   ours,
-		forked: time.Now(),
-		made:   make(chan struct{}),
-		asked:  make(chan struct{}),
-		ended:  make(chan struct{}),
+		parent:   p,
+		number:   number,
+		conn:     ours,
+		forked:   time.Now(),
+		forkDone: make(chan struct{}),
+		killDone: make(chan struct{}),
+		ended:    make(chan struct{}),
 	}
 
 	p.mu.Lock()
@@ -100,12 +100,12 @@ func (p *parent) listen(threads func(names string)) {
 		switch {
 		case w == nil:
 		case m.Op == "forked":
-			closeOnce(w.made)
+			closeOnce(w.forkDone)
 		case m.Op == "ended":
-			w.how = m
+			w.endMessage = m
 			close(w.ended)
 		case m.Op == "killing":
-			closeOnce(w.asked)
+			closeOnce(w.killDone)
 		}
 	}
 }
@@ -120,8 +120,8 @@ func closeOnce(c chan struct{}) {
 	}
 }
 
-// fresh notes that a worker has found the files unchanged.
-func (p *parent) fresh(w *worker) {
+// noteUnchanged notes that a worker has found the files unchanged.
+func (p *parent) noteUnchanged(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w.check && w.forked.After(p.checked) {
@@ -129,8 +129,8 @@ func (p *parent) fresh(w *worker) {
 	}
 }
 
-// busy reports how many workers there are.
-func (p *parent) busy() int {
+// workerCount reports how many workers there are.
+func (p *parent) workerCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.workers)
@@ -139,8 +139,8 @@ func (p *parent) busy() int {
 // errLost says that a worker, or its parent, ended without an answer.
 var errLost = errors.New("the Python ended")
 
-// read reads the next answer, until ctx ends.
-func (w *worker) read(ctx context.Context, most int) (*value.Map, error) {
+// readAnswer reads the next answer, until ctx ends.
+func (w *worker) readAnswer(ctx context.Context, most int) (*value.Map, error) {
 	defer context.AfterFunc(ctx, func() { _ = w.conn.SetReadDeadline(time.Unix(1, 0)) })()
 	packed, err := pyframe.Read(w.conn, most)
 	switch {
@@ -152,8 +152,8 @@ func (w *worker) read(ctx context.Context, most int) (*value.Map, error) {
 	return nil, errors.Join(errLost, err)
 }
 
-// write sends the request, until ctx ends.
-func (w *worker) write(ctx context.Context, frame []byte) error {
+// sendRequest sends the request, until ctx ends.
+func (w *worker) sendRequest(ctx context.Context, frame []byte) error {
 	defer context.AfterFunc(ctx, func() { _ = w.conn.SetWriteDeadline(time.Unix(1, 0)) })()
 	_, err := w.conn.Write(frame)
 	switch {
@@ -165,22 +165,22 @@ func (w *worker) write(ctx context.Context, frame []byte) error {
 	return errors.Join(errLost, err)
 }
 
-// end ends the worker, with all that it has started. One that is lost gets a moment to end
+// endWorker ends the worker, with all that it has started. One that is lost gets a moment to end
 // by itself, for the sake of its exit status. A parent that does not obey is killed.
-func (w *worker) end(lost bool) {
-	if lost && w.over(w.asked, lostTakes) {
+func (w *worker) endWorker(lost bool) {
+	if lost && w.waitOver(w.killDone, lostTakes) {
 		return
 	}
-	w.killed = true
+	w.killedByUs = true
 	_ = w.parent.Order(value.NewMap("op", "kill", "worker", w.number), nil) // it is told, or gone
-	if !w.over(w.asked, obeyTakes) {
+	if !w.waitOver(w.killDone, obeyTakes) {
 		w.parent.Stop(0)
 	}
 }
 
-// over waits until the parent has done what it was told, the worker has ended, or has lost
+// waitOver waits until the parent has done what it was told, the worker has ended, or has lost
 // its parent.
-func (w *worker) over(told <-chan struct{}, most time.Duration) bool {
+func (w *worker) waitOver(told <-chan struct{}, most time.Duration) bool {
 	t := time.NewTimer(most)
 	defer t.Stop()
 	select {
@@ -193,19 +193,19 @@ func (w *worker) over(told <-chan struct{}, most time.Duration) bool {
 	return true
 }
 
-// reason says how a worker ended that has given no answer.
-func (w *worker) reason() error {
+// endReason says how a worker ended that has given no answer.
+func (w *worker) endReason() error {
 	select {
 	case <-w.ended:
 	default:
 		return errors.New("the Python that had started it died; what it had done by then is done")
 	}
 
-	status := syscall.WaitStatus(w.how.Status)
+	status := syscall.WaitStatus(w.endMessage.Status)
 	switch {
-	case w.how.Error != "":
-		return errors.New(w.how.Error)
-	case w.killed:
+	case w.endMessage.Error != "":
+		return errors.New(w.endMessage.Error)
+	case w.killedByUs:
 		return errors.New("it closed what it was to answer by")
 	case status.Signaled() && status.Signal() == syscall.SIGKILL:
 		return errors.New("its process was killed; the kernel does that when memory is short")

@@ -25,8 +25,8 @@ func newPlaces(n int) *places {
 	}
 }
 
-// enter waits for a place; leave gives it back.
-func (p *places) enter(ctx context.Context) (leave func(), err error) {
+// waitPlace waits for a place; leave gives it back.
+func (p *places) waitPlace(ctx context.Context) (leave func(), err error) {
 	began := time.Now()
 	p.waiting.Add(1)
 	defer func() {

@@ -27,10 +27,10 @@ var errEnded = errors.New("it has ended by itself")
 // that of the program, or one as of Do. Close must be called, before that of the host ends.
 func (h *Host) Open(ctx context.Context, request *value.Map) (*Session, error) {
 	asked := time.Now()
-	if !h.begin() {
+	if !h.countTask() {
 		return nil, errClosed
 	}
-	s, err := h.open(ctx, request, asked)
+	s, err := h.openSession(ctx, request, asked)
 	if err != nil {
 		h.owned.Done()
 		return nil, h.orClosed(err)
@@ -39,12 +39,12 @@ func (h *Host) Open(ctx context.Context, request *value.Map) (*Session, error) {
 	return s, nil
 }
 
-func (h *Host) open(ctx context.Context, request *value.Map, asked time.Time) (*Session, error) {
+func (h *Host) openSession(ctx context.Context, request *value.Map, asked time.Time) (*Session, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTakes+beginTakes, errSlow)
 	defer cancel()
 	request = request.Clone()
 	request.Set("stay", true)
-	frame, err := pack(request)
+	frame, err := packRequest(request)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (h *Host) open(ctx context.Context, request *value.Map, asked time.Time) (*
 		return nil, err
 	}
 
-	reply, err := w.ask(ctx, frame)
+	reply, err := w.askOnce(ctx, frame)
 	switch {
 	case err == nil && reply.Bool("begun"):
 		return &Session{host: h, worker: w}, nil
@@ -62,10 +62,10 @@ func (h *Host) open(ctx context.Context, request *value.Map, asked time.Time) (*
 		err = outcomeOf(reply)
 	}
 
-	w.end(errors.Is(err, errLost))
+	w.endWorker(errors.Is(err, errLost))
 	h.finish(w, func() {})
 	if errors.Is(err, errLost) {
-		err = w.reason()
+		err = w.endReason()
 	}
 
 	return nil, err
@@ -79,12 +79,12 @@ func outcomeOf(reply *value.Map) error {
 	return errEnded
 }
 
-// ask sends a frame and reads the answer.
-func (w *worker) ask(ctx context.Context, frame []byte) (*value.Map, error) {
-	if err := w.write(ctx, frame); err != nil {
+// askOnce sends a frame and reads the answer.
+func (w *worker) askOnce(ctx context.Context, frame []byte) (*value.Map, error) {
+	if err := w.sendRequest(ctx, frame); err != nil {
 		return nil, err
 	}
-	return w.read(ctx, maxAnswer+1<<10)
+	return w.readAnswer(ctx, maxAnswer+1<<10)
 }
 
 // Ask sends a message and returns its answer. After an error the session can be closed only.
@@ -96,13 +96,13 @@ func (s *Session) Ask(ctx context.Context, message *value.Map) (*value.Map, erro
 	if len(frame) > maxRequest {
 		return nil, fmt.Errorf("the message has %d bytes, %d are allowed", len(frame), maxRequest)
 	}
-	reply, err := s.worker.ask(ctx, frame)
+	reply, err := s.worker.askOnce(ctx, frame)
 	return reply, s.explain(err)
 }
 
 // Wait waits until the program of the session ends, and returns why: never nil.
 func (s *Session) Wait(ctx context.Context) error {
-	reply, err := s.worker.read(ctx, maxAnswer+1<<10)
+	reply, err := s.worker.readAnswer(ctx, maxAnswer+1<<10)
 	if err == nil {
 		return outcomeOf(reply)
 	}
@@ -115,7 +115,7 @@ func (s *Session) explain(err error) error {
 		return err
 	}
 	s.Close()
-	return s.host.orClosed(s.worker.reason())
+	return s.host.orClosed(s.worker.endReason())
 }
 
 // Stale reports whether files of Salt's library, or the packages, have changed since the
@@ -131,7 +131,7 @@ func (s *Session) Stale() bool {
 // called all the same.
 func (s *Session) Terminate() {
 	_ = s.worker.parent.Order(value.NewMap("op", "terminate", "worker", s.worker.number), nil) // it is told, or gone
-	s.worker.over(s.worker.ended, stopTakes)
+	s.worker.waitOver(s.worker.ended, stopTakes)
 }
 
 // Close ends the worker, with all that it has started. One that waits for a message ends by
@@ -140,8 +140,8 @@ func (s *Session) Close() {
 	s.close.Do(func() {
 		w := s.worker
 		_ = w.conn.CloseWrite()
-		if !w.over(w.ended, lostTakes) {
-			w.end(false)
+		if !w.waitOver(w.ended, lostTakes) {
+			w.endWorker(false)
 		}
 		s.host.finish(w, func() {})
 		s.host.sessions.Add(-1)

@@ -24,7 +24,7 @@ func (h *Host) parent(ctx context.Context) (*parent, error) {
 
 	if p := h.current; p != nil && p.layer != layer {
 		h.mu.Unlock()
-		h.renew(p, "there are other Python packages")
+		h.replaceParent(p, "there are other Python packages")
 		h.mu.Lock()
 	}
 
@@ -39,9 +39,9 @@ func (h *Host) parent(ctx context.Context) (*parent, error) {
 			h.mu.Unlock()
 			return nil, err
 		}
-		s = &start{done: make(chan struct{})}
+		s = &parentStart{done: make(chan struct{})}
 		h.starting = s
-		h.owned.Go(func() { h.start(s, layer) })
+		h.owned.Go(func() { h.startParent(s, layer) })
 	}
 	h.mu.Unlock()
 
@@ -53,8 +53,8 @@ func (h *Host) parent(ctx context.Context) (*parent, error) {
 	}
 }
 
-// start starts a parent for all that wait for it, after a pause if the last ones died.
-func (h *Host) start(s *start, layer string) {
+// startParent starts a parent for all that wait for it, after a pause if the last ones died.
+func (h *Host) startParent(s *parentStart, layer string) {
 	defer close(s.done)
 	h.mu.Lock()
 	pause := time.Until(h.notBefore)
@@ -80,15 +80,15 @@ func (h *Host) start(s *start, layer string) {
 		h.notBefore = time.Now().Add(noSaltFor)
 	case s.err != nil:
 		h.deaths++
-		h.notBefore = time.Now().Add(h.pause())
+		h.notBefore = time.Now().Add(h.startPause())
 	default:
 		h.current = s.parent
 		h.starts.Add(1)
 	}
 }
 
-// pause is the one before the next start; mu is held.
-func (h *Host) pause() time.Duration {
+// startPause is the one before the next start; mu is held.
+func (h *Host) startPause() time.Duration {
 	if h.deaths == 0 {
 		return 0
 	}
@@ -127,7 +127,7 @@ func (h *Host) startAny(layer string) (*parent, error) {
 			return nil, errClosed
 		case err == nil:
 			h.cfg.Log.Info("a Python with Salt's library was started", "python", python, "salt", p.Salt)
-			return h.adopt(p, layer, began), nil
+			return h.adoptParent(p, layer, began), nil
 		case !errors.Is(err, pyfork.ErrNoSalt) && !errors.As(err, new(*exec.Error)):
 			return nil, fmt.Errorf("start a Python with Salt's library: %w", err)
 		}
@@ -138,8 +138,8 @@ func (h *Host) startAny(layer string) (*parent, error) {
 	return nil, fmt.Errorf("%w (tried %s)", ErrNoSalt, strings.Join(tried, ", "))
 }
 
-// adopt has a parent listened to until it is gone, which began to read files at a time.
-func (h *Host) adopt(started *pyfork.Parent, layer string, began time.Time) *parent {
+// adoptParent has a parent listened to until it is gone, which began to read files at a time.
+func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time) *parent {
 	p := &parent{
 		Parent:  started,
 		layer:   layer,
@@ -151,15 +151,15 @@ func (h *Host) adopt(started *pyfork.Parent, layer string, began time.Time) *par
 	stop := context.AfterFunc(h.ctx, func() { p.Stop(stopTakes) })
 	h.owned.Go(func() { // until the parent ends, or Close
 		defer stop()
-		p.listen(func(names string) { h.cool(p, names) })
-		h.bury(p)
+		p.listen(func(names string) { h.replaceThreaded(p, names) })
+		h.forgetDead(p)
 	})
 
 	return p
 }
 
-// bury forgets a parent that says nothing any more.
-func (h *Host) bury(p *parent) {
+// forgetDead forgets a parent that says nothing any more.
+func (h *Host) forgetDead(p *parent) {
 	p.mu.Lock()
 	retired := p.retired
 	p.mu.Unlock()
@@ -171,7 +171,7 @@ func (h *Host) bury(p *parent) {
 	}
 
 	h.mu.Lock()
-	h.notBefore = time.Now().Add(h.pause())
+	h.notBefore = time.Now().Add(h.startPause())
 	h.deaths++
 	h.mu.Unlock()
 
@@ -189,8 +189,8 @@ func (h *Host) forget(p *parent) {
 	}
 }
 
-// renew has the next task start another parent.
-func (h *Host) renew(p *parent, why string) {
+// replaceParent has the next task start another parent.
+func (h *Host) replaceParent(p *parent, why string) {
 	h.mu.Lock()
 	current := h.current == p
 	if current {
@@ -220,7 +220,7 @@ func (h *Host) retire(p *parent) {
 func (h *Host) Warm(modules []string) {
 	h.mu.Lock()
 	p := h.current
-	if h.lukewarm {
+	if h.warmNoModules {
 		p = nil
 	}
 	h.mu.Unlock()
@@ -236,16 +236,16 @@ func (h *Host) Warm(modules []string) {
 	}
 }
 
-// cool replaces a parent that has threads, which its workers would lack.
-func (h *Host) cool(p *parent, names string) {
+// replaceThreaded replaces a parent that has threads, which its workers would lack.
+func (h *Host) replaceThreaded(p *parent, names string) {
 	h.mu.Lock()
-	again := h.lukewarm
-	h.lukewarm = true
+	again := h.warmNoModules
+	h.warmNoModules = true
 	h.mu.Unlock()
 	if again {
 		return // it has them from its start; there is no other way
 	}
 	h.cfg.Log.Warn("modules that runners import make threads as they are imported; each call imports them for itself from now on",
 		"threads", names)
-	h.renew(p, "it has threads")
+	h.replaceParent(p, "it has threads")
 }

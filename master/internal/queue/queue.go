@@ -37,7 +37,7 @@ type Question struct {
 }
 
 // share is the part of Config.Bytes that one minion may have, as a fraction of it.
-const share = 16
+const shareFraction = 16
 
 // Queue gives questions their turns. What is asked twice is answered by one turn: a
 // question with the minion and the nonce of one that waits, or is at work, shares its
@@ -49,13 +49,13 @@ const share = 16
 type Queue[T any] struct {
 	cfg Config
 
-	mu      sync.Mutex
-	free    int
-	seats   list.List                // of *seat: whose turn is next
-	seat    map[string]*list.Element // by minion
-	entries map[key]*entry[T]        // that wait or are at work
-	held    map[string]int64         // bytes by minion
-	stats   Stats
+	mu        sync.Mutex
+	freeTurns int
+	seats     list.List                // of *seat: whose turn is next
+	seatOf    map[string]*list.Element // by minion
+	entries   map[key]*entry[T]        // that wait or are at work
+	held      map[string]int64         // bytes by minion
+	stats     Stats
 }
 
 type key struct{ minion, nonce string }
@@ -98,11 +98,11 @@ type Stats struct {
 // New makes a Queue.
 func New[T any](cfg Config) *Queue[T] {
 	return &Queue[T]{
-		cfg:     cfg,
-		free:    cfg.Turns,
-		seat:    map[string]*list.Element{},
-		entries: map[key]*entry[T]{},
-		held:    map[string]int64{},
+		cfg:       cfg,
+		freeTurns: cfg.Turns,
+		seatOf:    map[string]*list.Element{},
+		entries:   map[key]*entry[T]{},
+		held:      map[string]int64{},
 	}
 }
 
@@ -117,19 +117,19 @@ func (q *Queue[T]) Try(question Question) (*Turn[T], bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k := key{question.Minion, question.Nonce}
-	if q.free == 0 || question.Nonce != "" && q.entries[k] != nil {
+	if q.freeTurns == 0 || question.Nonce != "" && q.entries[k] != nil {
 		return nil, false
 	}
 
-	e := q.enter(k)
-	q.begin(e)
+	e := q.addEntry(k)
+	q.giveTurn(e)
 	return &Turn[T]{q, e}, true
 }
 
 // Wait returns the turn of a question when it has come, or, with a nil turn, the
 // answer when somebody else's turn has brought it. asked ends when the minion hangs up.
 func (q *Queue[T]) Wait(asked context.Context, question Question) (turn *Turn[T], answer T, err error) {
-	e, own, err := q.join(question)
+	e, own, err := q.joinQuestion(question)
 	if err != nil {
 		return nil, answer, err
 	}
@@ -143,7 +143,7 @@ func (q *Queue[T]) Wait(asked context.Context, question Question) (turn *Turn[T]
 	case <-asked.Done():
 	}
 
-	q.leave(e, own)
+	q.removeAsker(e, own)
 	return nil, answer, ErrLeft
 }
 
@@ -157,8 +157,8 @@ func (t *Turn[T]) End(answer T, err error) {
 	close(e.done)
 	q.forget(e)
 
-	q.free++
-	q.next()
+	q.freeTurns++
+	q.giveTurns()
 }
 
 // Stats returns the counters.
@@ -166,7 +166,7 @@ func (q *Queue[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.stats
-	s.Working = q.cfg.Turns - q.free
+	s.Working = q.cfg.Turns - q.freeTurns
 	for at := q.seats.Front(); at != nil; at = at.Next() {
 		if entries := at.Value.(*seat[T]).entries; len(entries) > 0 {
 			s.Oldest = q.cfg.Now().Sub(entries[0].askers[0].since)
@@ -176,8 +176,8 @@ func (q *Queue[T]) Stats() Stats {
 	return s
 }
 
-// enter makes an entry. Those without a nonce are not found again.
-func (q *Queue[T]) enter(k key) *entry[T] {
+// addEntry makes an entry. Those without a nonce are not found again.
+func (q *Queue[T]) addEntry(k key) *entry[T] {
 	e := &entry[T]{key: k, done: make(chan struct{})}
 	if k.nonce != "" {
 		q.entries[k] = e
@@ -191,13 +191,13 @@ func (q *Queue[T]) forget(e *entry[T]) {
 	}
 }
 
-// join adds an asker to the entry of its question, which it makes if need be.
-func (q *Queue[T]) join(question Question) (*entry[T], *asker, error) {
+// joinQuestion adds an asker to the entry of its question, which it makes if need be.
+func (q *Queue[T]) joinQuestion(question Question) (*entry[T], *asker, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := int64(question.Bytes)
 	has := q.held[question.Minion]
-	if q.stats.Bytes+n > q.cfg.Bytes || has > 0 && has+n > q.cfg.Bytes/share {
+	if q.stats.Bytes+n > q.cfg.Bytes || has > 0 && has+n > q.cfg.Bytes/shareFraction {
 		q.stats.Full++
 		return nil, nil, ErrFull
 	}
@@ -213,21 +213,21 @@ func (q *Queue[T]) join(question Question) (*entry[T], *asker, error) {
 		return e, own, nil
 	}
 
-	e := q.enter(k)
+	e := q.addEntry(k)
 	e.askers = []*asker{own}
 	q.stats.Waiting++
-	q.sit(e)
-	q.next()
+	q.seatEntry(e)
+	q.giveTurns()
 
 	return e, own, nil
 }
 
-// sit puts an entry behind the others of its minion.
-func (q *Queue[T]) sit(e *entry[T]) {
-	at := q.seat[e.key.minion]
+// seatEntry puts an entry behind the others of its minion.
+func (q *Queue[T]) seatEntry(e *entry[T]) {
+	at := q.seatOf[e.key.minion]
 	if at == nil {
 		at = q.seats.PushBack(&seat[T]{minion: e.key.minion})
-		q.seat[e.key.minion] = at
+		q.seatOf[e.key.minion] = at
 	}
 	s := at.Value.(*seat[T])
 	s.entries = append(s.entries, e)
@@ -244,15 +244,15 @@ func (q *Queue[T]) giveBack(question Question) {
 	}
 }
 
-// leave takes off an asker who has hung up. If he has just been given the turn, the
+// removeAsker takes off an asker who has hung up. If he has just been given the turn, the
 // next one gets it.
-func (q *Queue[T]) leave(e *entry[T], own *asker) {
+func (q *Queue[T]) removeAsker(e *entry[T], own *asker) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stats.Left++
 	select {
 	case <-own.turn:
-		q.pass(e)
+		q.passTurn(e)
 		return
 	default:
 	}
@@ -264,25 +264,25 @@ func (q *Queue[T]) leave(e *entry[T], own *asker) {
 
 	q.stats.Waiting--
 	q.forget(e)
-	s := q.seat[e.key.minion].Value.(*seat[T])
+	s := q.seatOf[e.key.minion].Value.(*seat[T])
 	s.entries = slices.DeleteFunc(s.entries, func(x *entry[T]) bool { return x == e })
 }
 
-// pass takes the turn from an entry whose asker does not use it. Who asks the same
+// passTurn takes the turn from an entry whose asker does not use it. Who asks the same
 // gets it, or else the next in the queue.
-func (q *Queue[T]) pass(e *entry[T]) {
-	q.free++
+func (q *Queue[T]) passTurn(e *entry[T]) {
+	q.freeTurns++
 	if len(e.askers) > 0 {
-		q.begin(e)
+		q.giveTurn(e)
 		return
 	}
 	q.forget(e)
-	q.next()
+	q.giveTurns()
 }
 
-// next gives the turns that are free to those in front.
-func (q *Queue[T]) next() {
-	for q.free > 0 {
+// giveTurns gives the turns that are free to those in front.
+func (q *Queue[T]) giveTurns() {
+	for q.freeTurns > 0 {
 		at := q.seats.Front()
 		if at == nil {
 			return
@@ -290,7 +290,7 @@ func (q *Queue[T]) next() {
 
 		s := at.Value.(*seat[T])
 		if len(s.entries) == 0 { // who had this place did not come back
-			q.rise(at)
+			q.giveUpSeat(at)
 			continue
 		}
 
@@ -299,24 +299,24 @@ func (q *Queue[T]) next() {
 		if len(s.entries) > 0 {
 			q.seats.MoveToBack(at)
 		} else {
-			q.rise(at)
+			q.giveUpSeat(at)
 		}
 
 		q.stats.Waiting--
-		q.begin(e)
+		q.giveTurn(e)
 	}
 }
 
-// rise gives up a place.
-func (q *Queue[T]) rise(at *list.Element) {
-	delete(q.seat, at.Value.(*seat[T]).minion)
+// giveUpSeat gives up a place.
+func (q *Queue[T]) giveUpSeat(at *list.Element) {
+	delete(q.seatOf, at.Value.(*seat[T]).minion)
 	q.seats.Remove(at)
 }
 
-// begin gives a turn to the first who asks; none does when it is taken by Try. The
+// giveTurn gives a turn to the first who asks; none does when it is taken by Try. The
 // others wait for the answer.
-func (q *Queue[T]) begin(e *entry[T]) {
-	q.free--
+func (q *Queue[T]) giveTurn(e *entry[T]) {
+	q.freeTurns--
 	q.stats.Turns++
 	e.begun = true
 	if len(e.askers) == 0 {

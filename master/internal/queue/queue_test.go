@@ -61,10 +61,10 @@ func (c *call) full() bool {
 func settled(t *testing.T, q *Queue[int], turns int) {
 	t.Helper()
 	s := q.Stats()
-	if s.Waiting != 0 || s.Working != 0 || s.Bytes != 0 || q.free != turns || len(q.entries) != 0 ||
-		len(q.held) != 0 || len(q.seat) != q.seats.Len() {
-		t.Errorf("left behind: %+v, free %d, entries %d, held %d, seats %d/%d", s, q.free, len(q.entries),
-			len(q.held), len(q.seat), q.seats.Len())
+	if s.Waiting != 0 || s.Working != 0 || s.Bytes != 0 || q.freeTurns != turns || len(q.entries) != 0 ||
+		len(q.held) != 0 || len(q.seatOf) != q.seats.Len() {
+		t.Errorf("left behind: %+v, free %d, entries %d, held %d, seats %d/%d", s, q.freeTurns, len(q.entries),
+			len(q.held), len(q.seatOf), q.seats.Len())
 	}
 }
 

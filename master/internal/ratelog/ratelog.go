@@ -55,7 +55,7 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelInfo {
 		return h.next.Handle(ctx, r)
 	}
-	skipped, ok := h.kinds.pass(r)
+	skipped, ok := h.kinds.allowLine(r)
 	if !ok {
 		return nil
 	}
@@ -85,7 +85,7 @@ type kinds struct {
 	by  map[kind]*bucket
 }
 
-func (k *kinds) pass(r slog.Record) (skipped int, ok bool) {
+func (k *kinds) allowLine(r slog.Record) (skipped int, ok bool) {
 	text := r.Message
 	if i := strings.IndexAny(text, ":\"'0123456789"); i > 0 {
 		text = text[:i]

@@ -137,7 +137,7 @@ func (r *Engine) Run(ctx context.Context) {
 				continue
 			}
 
-			r.react(ctx, e)
+			r.reactTo(ctx, e)
 			if ctx.Err() != nil { // it has not reacted, or not wholly
 				cut++
 				return
@@ -146,9 +146,9 @@ func (r *Engine) Run(ctx context.Context) {
 	}
 }
 
-// files are the patterns of a rule as Salt's reactor reads them: a file that the file
+// localFiles are the patterns of a rule as Salt's reactor reads them: a file that the file
 // server has is on this disk (salt/utils/reactor.py render_reaction).
-func (r *Engine) files(ctx context.Context, refs []string, tag string) (found []string) {
+func (r *Engine) localFiles(ctx context.Context, refs []string, tag string) (found []string) {
 	for _, ref := range refs {
 		if !strings.HasPrefix(ref, "salt://") {
 			found = append(found, ref)

@@ -31,7 +31,7 @@ func (r *Engine) manage(ctx context.Context, e event.Event) {
 		return
 	}
 
-	r.heard(ctx)
+	r.awaitReaders(ctx)
 	answer := func(name string, data ...any) { r.cfg.Fire(ManageSpace+"/"+name, value.NewMap(data...)) }
 	switch what {
 	case "set_leader":
@@ -52,9 +52,9 @@ func (r *Engine) manage(ctx context.Context, e event.Event) {
 	}
 }
 
-// heard waits until who asks hears the answer: he has connected to the bus before he
+// awaitReaders waits until who asks hears the answer: he has connected to the bus before he
 // asked, and the master may not have accepted that yet.
-func (r *Engine) heard(ctx context.Context) {
+func (r *Engine) awaitReaders(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := r.cfg.Settle(ctx); err != nil {

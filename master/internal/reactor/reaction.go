@@ -63,9 +63,9 @@ func (x *Reaction) weight() int {
 	return event.Weight(value.NewMap("args", x.Args, "kwargs", x.Kwargs))
 }
 
-// react has the files of a tag compiled and executes what they ask for.
-func (r *Engine) react(ctx context.Context, e event.Event) {
-	files := r.files(ctx, r.rules.Files(e.Tag), e.Tag)
+// reactTo has the files of a tag compiled and executes what they ask for.
+func (r *Engine) reactTo(ctx context.Context, e event.Event) {
+	files := r.localFiles(ctx, r.rules.Files(e.Tag), e.Tag)
 	if len(files) == 0 {
 		return
 	}

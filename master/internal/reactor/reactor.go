@@ -39,7 +39,7 @@ func Parse(option []any) (Map, []error) {
 
 		for k, v := range entry.All() {
 			tag, ok := k.(string)
-			files, all := texts(v)
+			files, all := textsIn(v)
 			if !ok || len(files) == 0 {
 				faults = append(faults, fmt.Errorf("reactor: entry %d names no files", i+1))
 				continue
@@ -57,8 +57,8 @@ func Parse(option []any) (Map, []error) {
 	return m, faults
 }
 
-// texts returns the texts in v, one or a list; all is false when there is something else.
-func texts(v any) (found []string, all bool) {
+// textsIn returns the texts in v, one or a list; all is false when there is something else.
+func textsIn(v any) (found []string, all bool) {
 	switch v := v.(type) {
 	case string:
 		return []string{v}, true
@@ -85,8 +85,8 @@ func (m Map) All() []any {
 // Added returns the rules with one more at the end; false when the tag has
 // one already or no files are named.
 func (m Map) Added(tag string, files any) (Map, bool) {
-	list, all := texts(files)
-	if m.has(tag) || tag == "" || len(list) == 0 || !all {
+	list, all := textsIn(files)
+	if m.hasTag(tag) || tag == "" || len(list) == 0 || !all {
 		return m, false
 	}
 	return Map{append(slices.Clone(m.rules), rule{tag, list})}, true
@@ -103,7 +103,7 @@ func (m Map) Removed(tag string) (Map, bool) {
 	return m, false
 }
 
-func (m Map) has(tag string) bool {
+func (m Map) hasTag(tag string) bool {
 	return slices.ContainsFunc(m.rules, func(r rule) bool { return r.tag == tag })
 }
 

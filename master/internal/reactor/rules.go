@@ -54,7 +54,7 @@ func NewRules(cfg RulesConfig) *Rules {
 		r.replace(cfg.Entries)
 		return r
 	}
-	r.obey(readFile(cfg.File))
+	r.adoptText(readFile(cfg.File))
 	return r
 }
 
@@ -81,7 +81,7 @@ func (r *Rules) Follow(ctx context.Context) {
 		case <-look.C:
 			text, err := readFile(r.cfg.File)
 			if settled := r.seen != nil && bytes.Equal(text, r.seen); settled {
-				r.obey(text, err)
+				r.adoptText(text, err)
 			}
 			r.seen = text
 		case <-ctx.Done():
@@ -90,9 +90,9 @@ func (r *Rules) Follow(ctx context.Context) {
 	}
 }
 
-// obey takes the rules of a text; err is why there are none. What is faulty is logged once, and
+// adoptText takes the rules of a text; err is why there are none. What is faulty is logged once, and
 // leaves the rules as they are.
-func (r *Rules) obey(text []byte, err error) {
+func (r *Rules) adoptText(text []byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.text != nil && bytes.Equal(text, r.text) {
@@ -168,27 +168,27 @@ const (
 // Add adds a rule and tells in Salt's words how that went.
 func (r *Rules) Add(tag string, files any) *value.Map {
 	if r.cfg.File != "" {
-		return r.written()
+		return r.refuseForFile()
 	}
 	change := value.NewMap(addedField, tag, filesField, files)
-	return r.change(change, "Reactor added.", "Reactor already exists.")
+	return r.changeAndTell(change, "Reactor added.", "Reactor already exists.")
 }
 
 // Delete removes a rule and tells in Salt's words how that went.
 func (r *Rules) Delete(tag string) *value.Map {
 	if r.cfg.File != "" {
-		return r.written()
+		return r.refuseForFile()
 	}
-	return r.change(value.NewMap(deletedField, tag), "Reactor deleted.", "Reactor does not exists.")
+	return r.changeAndTell(value.NewMap(deletedField, tag), "Reactor deleted.", "Reactor does not exists.")
 }
 
-// written refuses a change of rules that a file holds.
-func (r *Rules) written() *value.Map {
+// refuseForFile refuses a change of rules that a file holds.
+func (r *Rules) refuseForFile() *value.Map {
 	return value.NewMap("status", false, "comment",
 		"The rules of the reactor are in "+r.cfg.File+": change them there.")
 }
 
-func (r *Rules) change(change *value.Map, done, not string) *value.Map {
+func (r *Rules) changeAndTell(change *value.Map, done, not string) *value.Map {
 	if !r.Obey(change) {
 		return value.NewMap("status", false, "comment", not)
 	}

@@ -13,8 +13,8 @@ import (
 // maxAsked is how many requests to fetch are under way at a time; more are refused.
 const maxAsked = 16
 
-// asked is a request to fetch some remotes.
-type asked struct {
+// fetchRequest is a request to fetch some remotes.
+type fetchRequest struct {
 	want func(*git.Repository) bool
 	done chan struct{} // closed when it is done
 }
@@ -37,7 +37,7 @@ func (s *Service) Git() control.Git {
 			Refs:     []control.GitRef{},
 		}
 
-		m.Files, m.Pillars = s.use(r)
+		m.Files, m.Pillars = s.usesOf(r)
 		if snap := st.Snapshot; snap != nil {
 			m.State = digest(snap)
 			m.More = max(0, len(snap.Refs)-control.MaxGitRefs)
@@ -82,7 +82,7 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 	}
 
 	select {
-	case s.asking <- struct{}{}:
+	case s.requestSlots <- struct{}{}:
 	default:
 		return control.Git{}, &control.Error{
 			Code: control.CodeFailed,
@@ -90,8 +90,8 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 		}
 	}
 
-	a := asked{want, make(chan struct{})}
-	s.asks <- a // has room for all tokens
+	a := fetchRequest{want, make(chan struct{})}
+	s.fetchRequests <- a // has room for all tokens
 	ctx, cancel := context.WithTimeout(ctx, control.GitTakes)
 	defer cancel()
 
@@ -114,13 +114,13 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 // remote: its URL, with .git and a user or not, in either form of ssh; or its last
 // part.
 func sameRemote(shown, called string) bool {
-	return place(shown) == place(called) ||
+	return hostAndPath(shown) == hostAndPath(called) ||
 		called != "" && !strings.ContainsAny(called, "/:") &&
-			path.Base(place(shown)) == strings.TrimSuffix(called, ".git")
+			path.Base(hostAndPath(shown)) == strings.TrimSuffix(called, ".git")
 }
 
-// place is the host and path of a URL.
-func place(u string) string {
+// hostAndPath is the host and path of a URL.
+func hostAndPath(u string) string {
 	if p, err := url.Parse(u); err == nil && p.Host != "" {
 		u = p.Hostname() + "/" + strings.TrimPrefix(p.Path, "/")
 	} else if host, rest, ok := strings.Cut(u, ":"); ok && !strings.Contains(host, "/") &&

@@ -18,8 +18,8 @@ func faults() map[git.Kind]control.Fault {
 	}
 }
 
-// tell reports the faults of all remotes, and the end of those that are over.
-func (s *Service) tell() {
+// reportFaults reports the faults of all remotes, and the end of those that are over.
+func (s *Service) reportFaults() {
 	s.telling.Lock() // else an older view could be the last word
 	defer s.telling.Unlock()
 	found := map[control.Fault][]string{control.GitPillarFault: nil, control.GitFilesFault: nil}
@@ -33,7 +33,7 @@ func (s *Service) tell() {
 			continue
 		}
 
-		files, pillars := s.use(r)
+		files, pillars := s.usesOf(r)
 		text := fmt.Sprintf("%s (%s): %s", st.URL, useWords(files, pillars), st.Fault.Text)
 		if what, ok := faults()[st.Fault.Kind]; ok {
 			found[what] = append(found[what], text)
@@ -65,8 +65,8 @@ func joined(texts []string) error {
 	return fmt.Errorf("%s (and %d more)", texts[0], len(texts)-1)
 }
 
-// use tells what a repository is for.
-func (s *Service) use(r *git.Repository) (files, pillars bool) {
+// usesOf tells what a repository is for.
+func (s *Service) usesOf(r *git.Repository) (files, pillars bool) {
 	return s.files != nil && slices.Contains(s.files.Repositories(), r), s.pillars != nil &&
 		slices.Contains(s.pillars.Repositories(), r)
 }

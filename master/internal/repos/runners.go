@@ -121,12 +121,12 @@ func (s *Service) Peer(peer, tag string, data *value.Map) {
 	switch tag {
 	case Reload:
 		select {
-		case s.anew <- struct{}{}:
+		case s.reloadAgain <- struct{}{}:
 		default:
 		}
 	case Fetch:
 		select {
-		case s.again <- struct{}{}:
+		case s.fetchAgain <- struct{}{}:
 		default: // one is asked for
 		}
 	case Serving:
@@ -134,13 +134,13 @@ func (s *Service) Peer(peer, tag string, data *value.Map) {
 		if remotes.Len() > maxRemotes {
 			return
 		}
-		s.heard(peer, remotes)
+		s.takeServing(peer, remotes)
 	}
 }
 
-// heard takes what another master serves. What has become another there is fetched
+// takeServing takes what another master serves. What has become another there is fetched
 // here as well, so that the masters do not differ until the interval is over.
-func (s *Service) heard(peer string, remotes *value.Map) {
+func (s *Service) takeServing(peer string, remotes *value.Map) {
 	if s.store == nil {
 		return
 	}

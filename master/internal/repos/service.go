@@ -37,14 +37,14 @@ type Config struct {
 // Service is safe for concurrent use. Without git in the configuration it does
 // nothing.
 type Service struct {
-	cfg     Config
-	store   *git.Store
-	files   *gitfs.Backend
-	pillars *gitpillar.Source
-	again   chan struct{} // a peer asks for a fetch
-	anew    chan struct{} // a peer read its options again
-	asks    chan asked    // the supervisor asks for a fetch
-	asking  chan struct{} // a token for each of these that is under way
+	cfg           Config
+	store         *git.Store
+	files         *gitfs.Backend
+	pillars       *gitpillar.Source
+	fetchAgain    chan struct{}     // a peer asks for a fetch
+	reloadAgain   chan struct{}     // a peer read its options again
+	fetchRequests chan fetchRequest // the supervisor asks for a fetch
+	requestSlots  chan struct{}     // a token for each of these that is under way
 
 	reload  sync.Mutex // held while options are read again
 	telling sync.Mutex // held while faults are reported
@@ -59,14 +59,14 @@ type Service struct {
 // Open reads the options and opens the store, without the network.
 func Open(ctx context.Context, cfg Config) (s *Service, err error) {
 	s = &Service{
-		cfg:    cfg,
-		again:  make(chan struct{}, 1),
-		anew:   make(chan struct{}, 1),
-		asks:   make(chan asked, maxAsked),
-		asking: make(chan struct{}, maxAsked),
-		peers:  map[string]*value.Map{},
-		follow: make(chan struct{}, 1),
-		behind: map[*git.Repository]bool{},
+		cfg:           cfg,
+		fetchAgain:    make(chan struct{}, 1),
+		reloadAgain:   make(chan struct{}, 1),
+		fetchRequests: make(chan fetchRequest, maxAsked),
+		requestSlots:  make(chan struct{}, maxAsked),
+		peers:         map[string]*value.Map{},
+		follow:        make(chan struct{}, 1),
+		behind:        map[*git.Repository]bool{},
 	}
 
 	c := cfg.Options
@@ -94,7 +94,7 @@ func Open(ctx context.Context, cfg Config) (s *Service, err error) {
 	}
 
 	batch := s.store.Batch()
-	if s.files, s.pillars, err = s.build(ctx, batch, c); err != nil {
+	if s.files, s.pillars, err = s.buildBackends(ctx, batch, c); err != nil {
 		batch.Drop()
 		s.Close()
 		return nil, err
@@ -104,8 +104,8 @@ func Open(ctx context.Context, cfg Config) (s *Service, err error) {
 	return s, nil
 }
 
-// build reads the options. A part that is not configured is nil.
-func (s *Service) build(
+// buildBackends reads the options. A part that is not configured is nil.
+func (s *Service) buildBackends(
 	ctx context.Context,
 	batch *git.Batch,
 	c *conf.Master,
@@ -159,7 +159,7 @@ func (s *Service) Reload(ctx context.Context) error {
 	}
 
 	batch := s.store.Batch()
-	files, pillars, err := s.build(ctx, batch, c)
+	files, pillars, err := s.buildBackends(ctx, batch, c)
 	switch {
 	case err != nil:
 	case (files == nil) != (s.files == nil):
@@ -214,23 +214,23 @@ func (s *Service) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			s.tell()
+			s.reportFaults()
 			if !s.cfg.Alone { // for those that have come since
 				s.cfg.Fire(Serving, s.serving())
 			}
-		case <-s.anew:
+		case <-s.reloadAgain:
 			if err := s.Reload(ctx); err != nil && ctx.Err() == nil {
 				s.cfg.Log.Error("options of git remotes stay as they were", "error", err)
 			}
-		case a := <-s.asks:
+		case a := <-s.fetchRequests:
 			wg.Go(func() {
-				defer func() { <-s.asking }()
+				defer func() { <-s.requestSlots }()
 				defer close(a.done)
 				_, _ = s.store.FetchAll(ctx, a.want)
 			})
 		case <-s.follow:
 			wg.Go(func() { s.catchUp(ctx) })
-		case <-s.again:
+		case <-s.fetchAgain:
 			wg.Go(func() { _, _ = s.store.FetchAll(ctx, nil) }) // faults are noted
 		}
 	}
@@ -252,5 +252,5 @@ func (s *Service) fetched(r *git.Repository, changed bool, err error) {
 		s.cfg.Log.Info("git remote has something new", "url", r.URL())
 		s.cfg.Fire(Serving, s.serving())
 	}
-	s.tell()
+	s.reportFaults()
 }

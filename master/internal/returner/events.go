@@ -47,7 +47,7 @@ type Events struct {
 	sub   *event.Subscription
 	spool *spool.Spool // for Run
 
-	unkept  atomic.Uint64 // events that did not get to the spool
+	notKept atomic.Uint64 // events that did not get to the spool
 	failing bool          // the last one did not; for Run
 
 	mu    sync.Mutex
@@ -64,7 +64,7 @@ func NewEvents(cfg EventsConfig) *Events {
 			e.cfg.Returners = append(e.cfg.Returners, name)
 		}
 	}
-	e.sub = cfg.Bus.Subscribe("event_return", eventDepth, e.wants)
+	e.sub = cfg.Bus.Subscribe("event_return", eventDepth, e.wantsTag)
 	return e
 }
 
@@ -107,13 +107,13 @@ func (e *Events) tryOpen() error {
 		}
 
 		feeds = append(feeds, &feed{
-			name:     name,
-			reader:   reader,
-			batch:    max(e.cfg.Queue, 1),
-			patience: e.cfg.MaxWait,
-			pause:    cmp.Or(e.cfg.pause, firstPause),
-			open:     e.cfg.Open,
-			log:      e.cfg.Log,
+			name:    name,
+			reader:  reader,
+			batch:   max(e.cfg.Queue, 1),
+			maxWait: e.cfg.MaxWait,
+			pause:   cmp.Or(e.cfg.pause, firstPause),
+			open:    e.cfg.Open,
+			log:     e.cfg.Log,
 		})
 	}
 
@@ -129,7 +129,7 @@ func (e *Events) tryOpen() error {
 	return nil
 }
 
-func (e *Events) wants(tag string) bool {
+func (e *Events) wantsTag(tag string) bool {
 	allowed := len(e.cfg.Whitelist) == 0
 	for _, glob := range e.cfg.Whitelist {
 		allowed = allowed || pattern.Glob(glob, tag)
@@ -151,11 +151,11 @@ func (e *Events) Run(ctx context.Context) {
 
 	var feeds sync.WaitGroup
 	for _, f := range e.feeds {
-		feeds.Go(func() { f.run(ctx) })
+		feeds.Go(func() { f.handOver(ctx) })
 	}
 
 	for event := range e.sub.C { // what waits in it comes after Close, too
-		e.keep(event)
+		e.keepEvent(event)
 	}
 
 	feeds.Wait()
@@ -164,8 +164,8 @@ func (e *Events) Run(ctx context.Context) {
 	}
 }
 
-// keep writes an event to the spool.
-func (e *Events) keep(next event.Event) {
+// keepEvent writes an event to the spool.
+func (e *Events) keepEvent(next event.Event) {
 	lost := next.Lost
 	if next.Origin != event.Peer {
 		body, err := next.Body()
@@ -177,23 +177,23 @@ func (e *Events) keep(next event.Event) {
 			lost++
 		}
 
-		e.tell(next.Tag, err)
+		e.logOutcome(next.Tag, err)
 	}
 
 	if lost > 0 {
-		e.unkept.Add(lost)
+		e.notKept.Add(lost)
 	}
 }
 
-// tell logs the first event of those in a row that do not get to the spool, and the end of it: a
+// logOutcome logs the first event of those in a row that do not get to the spool, and the end of it: a
 // full disk is told in one line, not in one for each event.
-func (e *Events) tell(tag string, err error) {
+func (e *Events) logOutcome(tag string, err error) {
 	switch {
 	case err != nil && !e.failing:
 		e.cfg.Log.Error("an event will not get to returners, nor will those after it until a line says so",
 			"tag", tag, "error", err)
 	case err == nil && e.failing:
-		e.cfg.Log.Info("events get to returners again", "lost", e.unkept.Load())
+		e.cfg.Log.Info("events get to returners again", "lost", e.notKept.Load())
 	}
 	e.failing = err != nil
 }
@@ -221,7 +221,7 @@ func (e *Events) Stats() []Stats {
 	}
 
 	for i := range all {
-		all[i].Lost += e.unkept.Load()
+		all[i].Lost += e.notKept.Load()
 	}
 
 	return all

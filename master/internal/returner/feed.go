@@ -23,7 +23,7 @@ const (
 	triesAlone = 5
 	// farthest is how many orders after the one that fails are passed over, at most, to find one
 	// that succeeds: each look goes twice as far as the one before.
-	farthest = 4096
+	maxProbeDistance = 4096
 	// orderTakes bounds one order: a call that hangs is ended with its process.
 	orderTakes = 5 * time.Minute
 	// stopTakes is how long an order that is under way may take when the master stops.
@@ -54,16 +54,16 @@ type Stats struct {
 
 // feed hands the records of a spool to one returner.
 type feed struct {
-	name     string
-	reader   *spool.Reader
-	batch    int           // records in an order
-	patience time.Duration // after which fewer are an order; 0: never
-	pause    time.Duration // after the first failure
-	open     func(ctx context.Context) (Worker, error)
-	log      *slog.Logger
+	name    string
+	reader  *spool.Reader
+	batch   int           // records in an order
+	maxWait time.Duration // after which fewer are an order; 0: never
+	pause   time.Duration // after the first failure
+	open    func(ctx context.Context) (Worker, error)
+	log     *slog.Logger
 
-	worker Worker // nil: none; for run
-	passed int    // orders that the next look passes over; for run
+	worker        Worker // nil: none; for run
+	probeDistance int    // orders that the next look passes over; for run
 
 	mu    sync.Mutex
 	stats Stats
@@ -75,8 +75,8 @@ type order struct {
 	end     uint64 // number of the record after them
 }
 
-// run hands over until ctx ends.
-func (f *feed) run(ctx context.Context) {
+// handOver hands over until ctx ends.
+func (f *feed) handOver(ctx context.Context) {
 	defer func() {
 		if f.worker != nil {
 			f.worker.Close()
@@ -85,21 +85,21 @@ func (f *feed) run(ctx context.Context) {
 
 	tries := 0
 	for {
-		next, ok := f.next(ctx)
+		next, ok := f.nextOrder(ctx)
 		if !ok {
 			return
 		}
 
-		err := f.hand(ctx, next)
+		err := f.callReturner(ctx, next)
 		tries++
 		if err != nil && ctx.Err() == nil && tries > triesAlone {
-			next, err = f.look(ctx, next, err)
+			next, err = f.probeRefused(ctx, next, err)
 		}
 
 		if err == nil {
-			f.advance(ctx, next)
+			f.advanceTo(ctx, next)
 			tries = 0
-			f.passed = 0
+			f.probeDistance = 0
 			continue
 		}
 
@@ -112,9 +112,9 @@ func (f *feed) run(ctx context.Context) {
 				"returner", f.name, "error", err)
 		}
 
-		f.note(err)
+		f.noteOutcome(err)
 		if tries%2 == 0 && f.worker != nil {
-			f.drop() // another one has no broken connection, and reads the options and modules of then
+			f.closeWorker() // another one has no broken connection, and reads the options and modules of then
 		}
 
 		if pause.For(ctx, min(lastPause, f.pause<<min(tries-1, 10))) != nil {
@@ -123,8 +123,8 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// next waits for the next order.
-func (f *feed) next(ctx context.Context) (order, bool) {
+// nextOrder waits for the next order.
+func (f *feed) nextOrder(ctx context.Context) (order, bool) {
 	var late <-chan time.Time
 	overdue := false
 	for {
@@ -136,7 +136,7 @@ func (f *feed) next(ctx context.Context) (order, bool) {
 
 			overdue = false
 			if err != nil {
-				f.note(err)
+				f.noteOutcome(err)
 				if pause.For(ctx, lastPause) != nil {
 					return order{}, false
 				}
@@ -144,8 +144,8 @@ func (f *feed) next(ctx context.Context) (order, bool) {
 			}
 		}
 
-		if f.patience > 0 && late == nil && f.reader.Waiting() > 0 {
-			t := time.NewTimer(f.patience)
+		if f.maxWait > 0 && late == nil && f.reader.Waiting() > 0 {
+			t := time.NewTimer(f.maxWait)
 			defer t.Stop()
 			late = t.C
 		}
@@ -161,12 +161,12 @@ func (f *feed) next(ctx context.Context) (order, bool) {
 	}
 }
 
-// hand makes the call of an order.
-func (f *feed) hand(ctx context.Context, o order) error {
+// callReturner makes the call of an order.
+func (f *feed) callReturner(ctx context.Context, o order) error {
 	ctx, cancel := orderContext(ctx)
 	defer cancel()
 	if f.worker != nil && f.worker.Stale() {
-		f.drop()
+		f.closeWorker()
 	}
 
 	if f.worker == nil {
@@ -184,7 +184,7 @@ func (f *feed) hand(ctx context.Context, o order) error {
 
 	reply, err := f.worker.Ask(ctx, value.NewMap("returner", f.name, "items", items))
 	if err != nil {
-		f.drop()
+		f.closeWorker()
 		return err
 	}
 
@@ -210,39 +210,39 @@ func orderContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return patient, func() { stop(); cancel() }
 }
 
-func (f *feed) drop() {
+func (f *feed) closeWorker() {
 	f.worker.Close()
 	f.worker = nil
 }
 
-// look finds out whether an order that fails is refused: a later one succeeds, and it fails once
+// probeRefused finds out whether an order that fails is refused: a later one succeeds, and it fails once
 // more. What lies between the two is handed over too, or refused for the same reason. It returns
 // up to where all is settled.
-func (f *feed) look(ctx context.Context, failed order, why error) (order, error) {
+func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order, error) {
 	if errors.Is(why, errMissing) {
 		return failed, why
 	}
 
-	later, between, err := f.after(failed)
+	later, between, err := f.orderAfter(failed)
 	if err != nil || len(later.records) == 0 {
 		return failed, why
 	}
-	if f.hand(ctx, later) != nil {
-		f.passed = min(2*f.passed+1, farthest)
+	if f.callReturner(ctx, later) != nil {
+		f.probeDistance = min(2*f.probeDistance+1, maxProbeDistance)
 		return failed, why // it is away, or refuses this one too
 	}
 
 	refusal := ""
 	for o := failed; ; {
-		err := f.hand(ctx, o)
+		err := f.callReturner(ctx, o)
 		switch {
 		case err == nil:
-			f.count(len(o.records), 0)
+			f.countDone(len(o.records), 0)
 		case ctx.Err() != nil:
 			return failed, why
 		case refusal == "" && o.end == failed.end, kindOf(err) == refusal:
 			refusal = kindOf(err)
-			f.count(0, len(o.records))
+			f.countDone(0, len(o.records))
 			f.log.Error("a returner refuses what it got, again and again, but takes what comes after it; it is left out",
 				"returner", f.name, "records", len(o.records), "error", err)
 		default: // it may be away again
@@ -261,10 +261,10 @@ func (f *feed) look(ctx context.Context, failed order, why error) (order, error)
 	}
 }
 
-// after returns the order behind those that are passed over after one, and how many these are:
+// orderAfter returns the order behind those that are passed over after one, and how many these are:
 // fewer when there are no more.
-func (f *feed) after(o order) (later order, between int, err error) {
-	for between = -1; between < f.passed; between++ {
+func (f *feed) orderAfter(o order) (later order, between int, err error) {
+	for between = -1; between < f.probeDistance; between++ {
 		records, end, err := f.reader.ReadFrom(max(later.end, o.end), f.batch, orderBytes)
 		if err != nil {
 			return order{}, 0, err
@@ -283,33 +283,33 @@ func kindOf(err error) string {
 	return kind
 }
 
-// count adds to the records that were handed over, and to those that were refused.
-func (f *feed) count(done, refused int) {
+// countDone adds to the records that were handed over, and to those that were refused.
+func (f *feed) countDone(done, refused int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stats.Done += uint64(done)
 	f.stats.Refused += uint64(refused)
 }
 
-// advance notes that an order, and all before it, was handed over.
-func (f *feed) advance(ctx context.Context, o order) {
-	f.count(len(o.records), 0)
-	f.note(nil)
+// advanceTo notes that an order, and all before it, was handed over.
+func (f *feed) advanceTo(ctx context.Context, o order) {
+	f.countDone(len(o.records), 0)
+	f.noteOutcome(nil)
 	for {
 		err := f.reader.Advance(o.end)
 		if err == nil {
 			return
 		}
 		// Now the next start would hand it over again. More calls would make it worse.
-		f.note(err)
+		f.noteOutcome(err)
 		if pause.For(ctx, lastPause) != nil {
 			return
 		}
 	}
 }
 
-// note keeps the outcome of the last try.
-func (f *feed) note(err error) {
+// noteOutcome keeps the outcome of the last try.
+func (f *feed) noteOutcome(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stats.Error = ""

@@ -67,14 +67,14 @@ func TestNoteOfUnknownEnd(t *testing.T) {
 		cfg.Now = func() time.Time { return time.Now().UTC() }
 		cfg.Records = OpenRecords(path)
 		s := New(cfg)
-		if n := len(s.look()); n != 1 {
+		if n := len(s.takeDue()); n != 1 {
 			t.Fatalf("%d runs at the start", n)
 		}
 
 		// What the look of the next minute writes.
 		time.Sleep(time.Minute)
-		states, dues := s.walk(time.Now().UTC())
-		err := s.cfg.Records.save(record{
+		states, dues := s.walkEntries(time.Now().UTC())
+		err := s.cfg.Records.replaceNext(record{
 			Version: s.version + 1,
 			Term:    s.term,
 			Looked:  time.Now().UTC(),
@@ -87,7 +87,7 @@ func TestNoteOfUnknownEnd(t *testing.T) {
 		runs := []int{}
 		for range 61 {
 			time.Sleep(time.Second)
-			runs = append(runs, len(s.look()))
+			runs = append(runs, len(s.takeDue()))
 		}
 
 		if runs[0] != 1 || runs[59] != 1 || total(runs) != 2 {
@@ -240,12 +240,12 @@ func TestFaultIsLoggedOnce(t *testing.T) {
 	b := newBench(t)
 	s := New(b.config(value.NewMap()))
 	for i := range 5 {
-		s.fault(fmt.Errorf("note runs: %w",
+		s.reportFault(fmt.Errorf("note runs: %w",
 			&os.PathError{Op: "open", Path: fmt.Sprint("/volume/.schedule.after-tmp-", i), Err: syscall.EROFS}))
 	}
-	s.fault(nil)
-	s.fault(&os.PathError{Op: "open", Path: "/volume/x", Err: syscall.EROFS})
-	s.fault(&os.PathError{Op: "open", Path: "/volume/x", Err: syscall.ENOSPC})
+	s.reportFault(nil)
+	s.reportFault(&os.PathError{Op: "open", Path: "/volume/x", Err: syscall.EROFS})
+	s.reportFault(&os.PathError{Op: "open", Path: "/volume/x", Err: syscall.ENOSPC})
 	if n := strings.Count(b.log.String(), "level=ERROR"); n != 3 {
 		t.Errorf("%d lines:\n%s", n, &b.log)
 	}
@@ -487,13 +487,13 @@ func TestNoteOfUnknownEndOfSkipFunction(t *testing.T) {
 		cfg.Now = func() time.Time { return time.Now().UTC() }
 		cfg.Records = OpenRecords(path)
 		s := New(cfg)
-		if dues := s.look(); len(dues) != 1 || dues[0].fun != "a.b" {
+		if dues := s.takeDue(); len(dues) != 1 || dues[0].fun != "a.b" {
 			t.Fatalf("at the start: %v", dues)
 		}
 
 		time.Sleep(time.Minute)
-		states, dues := s.walk(time.Now().UTC())
-		err := s.cfg.Records.save(record{
+		states, dues := s.walkEntries(time.Now().UTC())
+		err := s.cfg.Records.replaceNext(record{
 			Version: s.version + 1,
 			Term:    s.term,
 			Looked:  time.Now().UTC(),
@@ -504,7 +504,7 @@ func TestNoteOfUnknownEndOfSkipFunction(t *testing.T) {
 		}
 
 		time.Sleep(time.Second)
-		if dues := s.look(); len(dues) != 1 || dues[0].fun != "a.skip" {
+		if dues := s.takeDue(); len(dues) != 1 || dues[0].fun != "a.skip" {
 			t.Errorf("after a note of unknown end: %v", dues)
 		}
 	})

@@ -13,7 +13,7 @@ const maxListed = 100
 
 // List returns the entries with their next runs, at most so many of each.
 func (s *Schedule) List(most int) (control.Schedule, error) {
-	states, own, err := s.known()
+	states, own, err := s.knownStates()
 	if err != nil {
 		return control.Schedule{}, err
 	}
@@ -33,13 +33,13 @@ func (s *Schedule) List(most int) (control.Schedule, error) {
 			Enabled:  e.Enabled && s.cfg.Plan.Enabled,
 			DryRun:   e.DryRun,
 			Running:  int(e.running.Load()),
-			LastRun:  local(states[i].LastRun, now),
+			LastRun:  localTime(states[i].LastRun, now),
 			Skipped:  states[i].Skipped,
 			Next:     []time.Time{},
 		}
 
 		for _, run := range s.cfg.Plan.Upcoming(e.Entry, states[i], plan.Civil(now), min(most, maxListed)) {
-			item.Next = append(item.Next, local(run.At, now))
+			item.Next = append(item.Next, localTime(run.At, now))
 		}
 
 		list.Entries = append(list.Entries, item)
@@ -54,12 +54,12 @@ func (s *Schedule) List(most int) (control.Schedule, error) {
 	return list, nil
 }
 
-// known returns what is known of the entries: where another master owns the schedule, what
+// knownStates returns what is known of the entries: where another master owns the schedule, what
 // that one has noted.
-func (s *Schedule) known() (states []plan.State, own bool, err error) {
+func (s *Schedule) knownStates() (states []plan.State, own bool, err error) {
 	_, own = s.cfg.Own()
 	if s.cfg.Records != nil && !own {
-		r, err := s.cfg.Records.load()
+		r, err := s.cfg.Records.loadNewest()
 		return s.statesOf(r), false, err
 	}
 	s.mu.Lock()
@@ -67,8 +67,8 @@ func (s *Schedule) known() (states []plan.State, own bool, err error) {
 	return slices.Clone(s.states), own, nil
 }
 
-// local returns the time at which a clock on the wall shows civil, in the zone of now.
-func local(civil, now time.Time) time.Time {
+// localTime returns the time at which a clock on the wall shows civil, in the zone of now.
+func localTime(civil, now time.Time) time.Time {
 	if civil.IsZero() {
 		return civil
 	}

@@ -75,8 +75,8 @@ func parseRecord(content []byte) (r record, err error) {
 	return r, nil
 }
 
-// load returns the newest record; one of version 0 when there is none yet.
-func (r *Records) load() (record, error) {
+// loadNewest returns the newest record; one of version 0 when there is none yet.
+func (r *Records) loadNewest() (record, error) {
 	content, _, err := r.file.Read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return record{}, nil
@@ -91,9 +91,9 @@ func (r *Records) load() (record, error) {
 // counts, and returns its new names.
 func (r *Records) setAside() ([]string, error) { return r.file.SetAside() }
 
-// save replaces the record that has the version before next's. The error matches
+// replaceNext replaces the record that has the version before next's. The error matches
 // [versioned.ErrConflict] when another master has done so.
-func (r *Records) save(next record) error {
+func (r *Records) replaceNext(next record) error {
 	content, err := json.Marshal(next)
 	if err == nil {
 		err = r.file.Write(next.Version-1, content)

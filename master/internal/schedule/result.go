@@ -7,8 +7,8 @@ import (
 	"saltern/master/value"
 )
 
-// result is what an event says of a run, but for how it ended.
-func (e *entry) result(id, jid, fun string, args []any, now time.Time) *value.Map {
+// runResult is what an event says of a run, but for how it ended.
+func (e *entry) runResult(id, jid, fun string, args []any, now time.Time) *value.Map {
 	data := value.NewMap(
 		"id", id,
 		"fun", fun,

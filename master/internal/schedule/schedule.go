@@ -69,7 +69,7 @@ type Schedule struct {
 	states []plan.State // of entries; changed by look only, which reads them without mu
 
 	// What follows is look's.
-	failed string // why runs could not be noted, as the log has it
+	loggedFault string // why runs could not be noted, as the log has it
 	// lastTime is of the look before, and lastCivil what the clock showed then; zero: none yet.
 	lastTime  time.Time
 	lastCivil time.Time
@@ -82,13 +82,13 @@ const (
 	defaultWorkers = 10
 	maxWaiting     = 10_000 // runs
 
-	// catchUp is how late a run may begin that nobody was there for: longer than another
+	// maxLateness is how late a run may begin that nobody was there for: longer than another
 	// master needs to take over.
-	catchUp = 10 * time.Minute
+	maxLateness = 10 * time.Minute
 	// maxShift is how far the clock may be put forward for what it skips to run, late.
 	maxShift = 3 * time.Hour
 	// slack is how much the clock may differ from the time that has passed.
-	slack = 2 * time.Second
+	clockSlack = 2 * time.Second
 )
 
 // entry is an entry with its runs.
@@ -100,8 +100,8 @@ type entry struct {
 	lapsed time.Time
 }
 
-// due is a run that is to begin.
-type due struct {
+// dueRun is a run that is to begin.
+type dueRun struct {
 	entry *entry
 	fun   string
 }
@@ -137,8 +137,8 @@ func (s *Schedule) lookUntil(ctx context.Context) {
 	t := time.NewTicker(plan.Tick)
 	defer t.Stop()
 	for {
-		for _, d := range s.look() {
-			s.begin(ctx, d)
+		for _, d := range s.takeDue() {
+			s.startRun(ctx, d)
 		}
 		select {
 		case <-t.C:
@@ -148,9 +148,9 @@ func (s *Schedule) lookUntil(ctx context.Context) {
 	}
 }
 
-// look finds what is due now. In a cluster it is noted there when look returns. One
+// takeDue finds what is due now. In a cluster it is noted there when look returns. One
 // goroutine calls it; it waits for the volume, and holds nothing meanwhile.
-func (s *Schedule) look() []due {
+func (s *Schedule) takeDue() []dueRun {
 	term, own := s.cfg.Own()
 	if !own {
 		s.term = 0
@@ -161,22 +161,22 @@ func (s *Schedule) look() []due {
 	took := s.cfg.Records != nil && s.term != term
 	if took {
 		if err := s.takeOver(now); err != nil {
-			s.fault(err)
+			s.reportFault(err)
 			return nil
 		}
 	}
 
-	states, dues := s.walk(now)
+	states, dues := s.walkEntries(now)
 	looked := plan.Civil(now).Truncate(plan.Tick)
-	if s.cfg.Records != nil && (took || len(dues) > 0 || s.tells(states)) {
-		noted, err := s.note(record{
+	if s.cfg.Records != nil && (took || len(dues) > 0 || s.haveNews(states)) {
+		noted, err := s.recordRuns(record{
 			Version: s.version + 1,
 			Term:    term,
 			Looked:  looked,
 			Entries: s.entryRecords(states),
 		})
 		if err != nil {
-			s.fault(err)
+			s.reportFault(err)
 			return nil // they are due at the next look again
 		}
 
@@ -190,9 +190,9 @@ func (s *Schedule) look() []due {
 		s.wrote = term
 	}
 
-	s.fault(nil)
-	s.tellLapsed()
-	s.keep(states)
+	s.reportFault(nil)
+	s.logLapsed()
+	s.setStates(states)
 	s.lastTime = now
 	s.lastCivil = looked
 	s.term = term
@@ -200,15 +200,15 @@ func (s *Schedule) look() []due {
 	return dues
 }
 
-// keep makes states those of the entries.
-func (s *Schedule) keep(states []plan.State) {
+// setStates makes states those of the entries.
+func (s *Schedule) setStates(states []plan.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.states = states
 }
 
-// tellLapsed logs the runs that are left out.
-func (s *Schedule) tellLapsed() {
+// logLapsed logs the runs that are left out.
+func (s *Schedule) logLapsed() {
 	for _, e := range s.entries {
 		if !e.lapsed.IsZero() {
 			s.cfg.Log.Warn("scheduled runner was due while the schedule could not go on for long, and is left out",
@@ -218,8 +218,8 @@ func (s *Schedule) tellLapsed() {
 	}
 }
 
-// tells reports whether states hold what other masters have to know though nothing is due.
-func (s *Schedule) tells(states []plan.State) bool {
+// haveNews reports whether states hold what other masters have to know though nothing is due.
+func (s *Schedule) haveNews(states []plan.State) bool {
 	for i, e := range s.entries {
 		if e.Tells(s.states[i], states[i]) {
 			return true
@@ -228,14 +228,14 @@ func (s *Schedule) tells(states []plan.State) bool {
 	return false
 }
 
-// note notes what is about to run. It returns the record that counts: a write that failed may
+// recordRuns notes what is about to run. It returns the record that counts: a write that failed may
 // have been taken all the same, and then a record of this term is that of a look before.
-func (s *Schedule) note(next record) (record, error) {
-	err := s.cfg.Records.save(next)
+func (s *Schedule) recordRuns(next record) (record, error) {
+	err := s.cfg.Records.replaceNext(next)
 	if err == nil {
 		return next, nil
 	}
-	if taken, readErr := s.cfg.Records.load(); readErr == nil && taken.Version == next.Version &&
+	if taken, readErr := s.cfg.Records.loadNewest(); readErr == nil && taken.Version == next.Version &&
 		taken.Term == next.Term {
 		return taken, nil
 	}
@@ -246,18 +246,18 @@ func (s *Schedule) note(next record) (record, error) {
 }
 
 // begunIn returns the runs that states have, and those of the look before have not.
-func (s *Schedule) begunIn(states []plan.State) (dues []due) {
+func (s *Schedule) begunIn(states []plan.State) (dues []dueRun) {
 	for i, e := range s.entries {
 		if states[i].LastRun.After(s.states[i].LastRun) {
-			dues = append(dues, due{e, e.RunOf(states[i])})
+			dues = append(dues, dueRun{e, e.RunOf(states[i])})
 		}
 	}
 	return dues
 }
 
-// fault reports what keeps runs from being noted, and logs it once: files that are made on
+// reportFault reports what keeps runs from being noted, and logs it once: files that are made on
 // the way have another name each time. A record that cannot be understood is set aside.
-func (s *Schedule) fault(err error) {
+func (s *Schedule) reportFault(err error) {
 	if errors.Is(err, versioned.ErrContent) {
 		err = s.setAside(err)
 	}
@@ -273,11 +273,11 @@ func (s *Schedule) fault(err error) {
 		text = e.Err.Error()
 	}
 
-	if text != "" && text != s.failed {
+	if text != "" && text != s.loggedFault {
 		s.cfg.Log.Error("scheduled runners wait, since other masters cannot be told of them", "error", err)
 	}
 
-	s.failed = text
+	s.loggedFault = text
 }
 
 // setAside moves a broken record out of the way, for cause. The next look goes on with the
@@ -304,7 +304,7 @@ func (s *Schedule) report(what control.Fault, err error) {
 
 // takeOver reads what the masters have run so far.
 func (s *Schedule) takeOver(now time.Time) error {
-	r, err := s.cfg.Records.load()
+	r, err := s.cfg.Records.loadNewest()
 	if err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ func (s *Schedule) takeOver(now time.Time) error {
 		}
 	}
 
-	s.keep(states)
+	s.setStates(states)
 	return nil
 }
 
@@ -347,11 +347,11 @@ func (s *Schedule) entryRecords(states []plan.State) entryRecords {
 	return records
 }
 
-// walk looks at all entries from the look before until now. Of an entry that was due several
+// walkEntries looks at all entries from the look before until now. Of an entry that was due several
 // times meanwhile the last run is left.
-func (s *Schedule) walk(now time.Time) (states []plan.State, dues []due) {
+func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRun) {
 	civil := plan.Civil(now).Truncate(plan.Tick)
-	from, shift, gap := s.since(now, civil)
+	from, shift, gap := s.sinceLastLook(now, civil)
 	look := plan.Look{Enabled: s.cfg.Plan.Enabled, Splay: plan.SameSplay}
 	states = slices.Clone(s.states)
 	for i, e := range s.entries {
@@ -376,7 +376,7 @@ func (s *Schedule) walk(now time.Time) (states []plan.State, dues []due) {
 
 		states[i] = state
 		if fun != "" {
-			dues = append(dues, due{e, fun})
+			dues = append(dues, dueRun{e, fun})
 		}
 	}
 
@@ -395,9 +395,9 @@ func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State
 	return next
 }
 
-// since returns the time from which on entries have not been looked at, by how much the
+// sinceLastLook returns the time from which on entries have not been looked at, by how much the
 // clock was put forward since the look before, and whether from is later than that look.
-func (s *Schedule) since(now, civil time.Time) (from time.Time, shift time.Duration, gap bool) {
+func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift time.Duration, gap bool) {
 	if s.lastCivil.IsZero() {
 		return civil.Add(-plan.Tick), 0, false
 	}
@@ -405,7 +405,7 @@ func (s *Schedule) since(now, civil time.Time) (from time.Time, shift time.Durat
 	from = s.lastCivil
 	if !s.lastTime.IsZero() {
 		shift = plan.Civil(now).Sub(plan.Civil(s.lastTime)) - now.Sub(s.lastTime)
-		if shift.Abs() < slack {
+		if shift.Abs() < clockSlack {
 			shift = 0
 		}
 	}
@@ -417,15 +417,15 @@ func (s *Schedule) since(now, civil time.Time) (from time.Time, shift time.Durat
 		return civil.Add(-plan.Tick), shift, false
 	}
 
-	if oldest := civil.Add(-catchUp); from.Before(oldest) {
+	if oldest := civil.Add(-maxLateness); from.Before(oldest) {
 		return oldest, shift, true
 	}
 
 	return from, shift, false
 }
 
-// begin has an entry run as soon as there is a worker.
-func (s *Schedule) begin(ctx context.Context, d due) {
+// startRun has an entry run as soon as there is a worker.
+func (s *Schedule) startRun(ctx context.Context, d dueRun) {
 	if d.entry.DryRun {
 		return
 	}
@@ -433,7 +433,7 @@ func (s *Schedule) begin(ctx context.Context, d due) {
 	d.entry.running.Add(1)
 	weight := event.Weight(value.NewMap("args", d.entry.Args, "kwargs", d.entry.Kwargs))
 	err := s.backlog.Put(ctx, weight, func(ctx context.Context) {
-		s.run(ctx, d)
+		s.callRunner(ctx, d)
 		d.entry.running.Add(-1)
 		if missed := d.entry.missed.Swap(0); missed > 0 {
 			s.cfg.Log.Warn("scheduled runner was at work when it was due again; runs were left out", "name",
@@ -445,8 +445,8 @@ func (s *Schedule) begin(ctx context.Context, d due) {
 	}
 }
 
-// run calls the function and tells of the result (salt/utils/schedule.py handle_func).
-func (s *Schedule) run(ctx context.Context, d due) {
+// callRunner calls the function and tells of the result (salt/utils/schedule.py handle_func).
+func (s *Schedule) callRunner(ctx context.Context, d dueRun) {
 	e := d.entry
 	shown := redact.Of(d.fun, e.Args, e.Kwargs)
 	jid := s.cfg.NewJID()
@@ -455,7 +455,7 @@ func (s *Schedule) run(ctx context.Context, d due) {
 		s.cfg.Log.Error("scheduled runner failed", "name", e.Name, "fun", d.fun, "error", shown.Error(err))
 	}
 
-	data := e.result(s.cfg.ID, jid, d.fun, shown.FunArgs(), s.cfg.Now())
+	data := e.runResult(s.cfg.ID, jid, d.fun, shown.FunArgs(), s.cfg.Now())
 	if err != nil {
 		data.Set("return", "Unhandled exception running "+d.fun)
 		data.Set("success", false)

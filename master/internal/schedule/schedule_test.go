@@ -395,7 +395,7 @@ func TestListWaitsForNoLook(t *testing.T) {
 	}
 
 	s := New(cfg)
-	go s.look()
+	go s.takeDue()
 	<-waits
 	defer close(waits)
 

@@ -67,7 +67,7 @@ func BenchmarkTake(b *testing.B) {
 	for b.Loop() {
 		i++
 		e.ID, e.At = fmt.Sprint("min", i%1000), 1_000_000+i
-		msg, err := parse(have([]cache.Entry{e}))
+		msg, err := parseMessage(haveMessage([]cache.Entry{e}))
 		if err != nil {
 			b.Fatal(err)
 		}

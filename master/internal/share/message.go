@@ -24,7 +24,7 @@ var errMessage = errors.New("bad message")
 // maxNodes bounds the values in a message.
 const maxNodes = 8 * maxListed
 
-type key struct {
+type entryKey struct {
 	bank cache.Bank
 	id   string
 }
@@ -34,11 +34,11 @@ type message struct {
 	entries []cache.Entry
 	sums    [cache.Buckets]uint64
 	buckets []byte
-	keys    []key
+	keys    []entryKey
 }
 
-// pack gives nil for what cannot be packed, which is nothing that this package sends.
-func pack(kind int64, parts ...any) []byte {
+// packMessage gives nil for what cannot be packed, which is nothing that this package sends.
+func packMessage(kind int64, parts ...any) []byte {
 	b, err := wire.Pack(append([]any{kind}, parts...))
 	if err != nil {
 		return nil
@@ -46,7 +46,7 @@ func pack(kind int64, parts ...any) []byte {
 	return b
 }
 
-func have(entries []cache.Entry) []byte {
+func haveMessage(entries []cache.Entry) []byte {
 	var parts []any
 	for _, e := range entries {
 		part := []any{string(e.Bank), e.ID, e.At, e.Base, e.Gone, nil}
@@ -55,28 +55,28 @@ func have(entries []cache.Entry) []byte {
 		}
 		parts = append(parts, part)
 	}
-	return pack(kindHave, parts...)
+	return packMessage(kindHave, parts...)
 }
 
-func sum(kind int64, sums [cache.Buckets]uint64) (b []byte) {
+func sumMessage(kind int64, sums [cache.Buckets]uint64) (b []byte) {
 	for _, n := range sums {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
-	return pack(kind, b)
+	return packMessage(kind, b)
 }
 
-func ask(kind int64, what []byte) []byte { return pack(kind, what) }
+func bytesMessage(kind int64, what []byte) []byte { return packMessage(kind, what) }
 
-func want(keys []key) []byte {
+func wantMessage(keys []entryKey) []byte {
 	var parts []any
 	for _, k := range keys {
 		parts = append(parts, string(k.bank), k.id)
 	}
-	return pack(kindWant, parts...)
+	return packMessage(kindWant, parts...)
 }
 
-// parse reads a message of a peer.
-func parse(b []byte) (message, error) {
+// parseMessage reads a message of a peer.
+func parseMessage(b []byte) (message, error) {
 	v, err := wire.Unpack(b, 3, maxNodes)
 	if err != nil {
 		return message{}, fmt.Errorf("%w: %w", errMessage, err)
@@ -108,7 +108,7 @@ func parse(b []byte) (message, error) {
 			if !ok1 || !ok2 {
 				return m, errMessage
 			}
-			m.keys = append(m.keys, key{cache.Bank(bank), id})
+			m.keys = append(m.keys, entryKey{cache.Bank(bank), id})
 			parts = parts[2:]
 		}
 

@@ -34,7 +34,7 @@ const (
 	maxIncoming = 64 << 20
 	maxAsked    = 128
 	maxListed   = 1000
-	inline      = 256 << 10 // bytes of data in one message, unless a single entry has more
+	maxInline   = 256 << 10 // bytes of data in one message, unless a single entry has more
 	maxAnswer   = 8 << 20   // bytes of data in the answer to one question
 )
 
@@ -59,11 +59,11 @@ type Share struct {
 	cfg   Config
 	in    chan incoming
 	bytes atomic.Int64 // of in
-	fresh chan struct{}
+	wake  chan struct{}
 
-	mu      sync.Mutex
-	changed map[key]struct{}
-	greet   map[string]struct{} // peers that have just been connected
+	mu       sync.Mutex
+	changed  map[entryKey]struct{}
+	newPeers map[string]struct{} // peers that have just been connected
 
 	pulls  map[string]*pull // of Run's goroutine
 	failed bool
@@ -79,11 +79,11 @@ type incoming struct {
 
 // pull is what is to be fetched from a peer.
 type pull struct {
-	want  []key // in the order of asking
-	set   map[key]struct{}
-	asked []key
-	since time.Time // last answer, or question
-	got   bool      // some of what was asked
+	want     []entryKey // in the order of asking
+	pending  map[entryKey]struct{}
+	asked    []entryKey
+	since    time.Time // last answer, or question
+	answered bool      // some of what was asked
 }
 
 // Status are counters since the start.
@@ -97,14 +97,14 @@ type Status struct {
 // New makes a Share and has the store tell it of changes.
 func New(cfg Config) (*Share, error) {
 	s := &Share{
-		cfg:     cfg,
-		in:      make(chan incoming, 1024),
-		fresh:   make(chan struct{}, 1),
-		changed: map[key]struct{}{},
-		greet:   map[string]struct{}{},
-		pulls:   map[string]*pull{},
+		cfg:      cfg,
+		in:       make(chan incoming, 1024),
+		wake:     make(chan struct{}, 1),
+		changed:  map[entryKey]struct{}{},
+		newPeers: map[string]struct{}{},
+		pulls:    map[string]*pull{},
 	}
-	return s, cfg.Store.Share(s.change)
+	return s, cfg.Store.Share(s.noteChange)
 }
 
 // Status tells what was done.
@@ -112,20 +112,20 @@ func (s *Share) Status() Status {
 	return Status{s.count.sent.Load(), s.count.taken.Load(), s.count.lost.Load(), s.count.bad.Load()}
 }
 
-func (s *Share) change(b cache.Bank, id string) {
+func (s *Share) noteChange(b cache.Bank, id string) {
 	s.mu.Lock()
 	if len(s.changed) < maxChanges {
-		s.changed[key{b, id}] = struct{}{}
+		s.changed[entryKey{b, id}] = struct{}{}
 	} else {
 		s.count.lost.Add(1)
 	}
 	s.mu.Unlock()
-	s.poke()
+	s.wakeRun()
 }
 
-func (s *Share) poke() {
+func (s *Share) wakeRun() {
 	select {
-	case s.fresh <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
@@ -133,9 +133,9 @@ func (s *Share) poke() {
 // Connected has the entries compared with a peer's. It does not block.
 func (s *Share) Connected(peer string) {
 	s.mu.Lock()
-	s.greet[peer] = struct{}{}
+	s.newPeers[peer] = struct{}{}
 	s.mu.Unlock()
-	s.poke()
+	s.wakeRun()
 }
 
 // Receive takes a message of a peer. It does not block.
@@ -162,11 +162,11 @@ func (s *Share) Run(ctx context.Context) {
 		case m := <-s.in:
 			s.handle(m)
 			s.bytes.Add(-int64(len(m.b)))
-		case <-s.fresh:
-			s.spread()
+		case <-s.wake:
+			s.sendChanges()
 		case <-compare.C:
 			s.report(s.cfg.Store.Rescan(time.Now()))
-			s.send("", sum(kindSum, s.cfg.Store.Sums()))
+			s.sendMessage("", sumMessage(kindSum, s.cfg.Store.Sums()))
 		case <-tick.C:
 			s.report(s.cfg.Store.RescanTokens())
 			for peer, p := range s.pulls {
@@ -180,8 +180,8 @@ func (s *Share) Run(ctx context.Context) {
 	}
 }
 
-// Last sends the changes of the last moment, after Run has ended.
-func (s *Share) Last() { s.spread() }
+// SendLast sends the changes of the last moment, after Run has ended.
+func (s *Share) SendLast() { s.sendChanges() }
 
 // report logs the first of several faults of the disk.
 func (s *Share) report(err error) {
@@ -191,7 +191,7 @@ func (s *Share) report(err error) {
 	s.failed = err != nil
 }
 
-func (s *Share) send(peer string, b []byte) bool {
+func (s *Share) sendMessage(peer string, b []byte) bool {
 	ok := b != nil && s.cfg.Send(peer, b)
 	if !ok {
 		s.count.lost.Add(1)
@@ -199,34 +199,34 @@ func (s *Share) send(peer string, b []byte) bool {
 	return ok
 }
 
-// spread sends what has changed, and greets.
-func (s *Share) spread() {
+// sendChanges sends what has changed, and greets.
+func (s *Share) sendChanges() {
 	s.mu.Lock()
-	changed, greet := s.changed, s.greet
-	s.changed, s.greet = map[key]struct{}{}, map[string]struct{}{}
+	changed, greet := s.changed, s.newPeers
+	s.changed, s.newPeers = map[entryKey]struct{}{}, map[string]struct{}{}
 	s.mu.Unlock()
 
 	for peer := range greet {
 		delete(s.pulls, peer)
-		s.send(peer, sum(kindMeet, s.cfg.Store.Sums()))
+		s.sendMessage(peer, sumMessage(kindMeet, s.cfg.Store.Sums()))
 	}
 
-	var list []key
+	var list []entryKey
 	for k := range changed {
 		list = append(list, k)
 	}
 
 	s.count.sent.Add(uint64(len(list)))
-	s.tell("", list, 0)
+	s.sendEntries("", list, 0)
 }
 
-// tell sends entries with their data, of at most most bytes unless it is 0.
-func (s *Share) tell(peer string, list []key, most int) {
+// sendEntries sends entries with their data, of at most most bytes unless it is 0.
+func (s *Share) sendEntries(peer string, list []entryKey, most int) {
 	var batch []cache.Entry
 	size, all := 0, 0
 	flush := func() {
 		if len(batch) > 0 {
-			s.send(peer, have(batch))
+			s.sendMessage(peer, haveMessage(batch))
 		}
 		batch, size = nil, 0
 	}
@@ -240,7 +240,7 @@ func (s *Share) tell(peer string, list []key, most int) {
 			break
 		}
 
-		if size+len(e.Packed) > inline || len(batch) >= maxAsked {
+		if size+len(e.Packed) > maxInline || len(batch) >= maxAsked {
 			flush()
 		}
 
@@ -253,7 +253,7 @@ func (s *Share) tell(peer string, list []key, most int) {
 
 // handle does what a message of a peer asks for.
 func (s *Share) handle(m incoming) {
-	msg, err := parse(m.b)
+	msg, err := parseMessage(m.b)
 	if err != nil {
 		s.count.bad.Add(1)
 		s.cfg.Log.Debug("data of minions from a master cannot be read", "peer", m.peer, "error", err)
@@ -262,11 +262,11 @@ func (s *Share) handle(m incoming) {
 
 	switch msg.kind {
 	case kindHave:
-		s.take(m.peer, msg.entries)
+		s.takeEntries(m.peer, msg.entries)
 	case kindSum, kindMeet:
 		ours := s.cfg.Store.Sums()
 		if msg.kind == kindMeet { // they may have come while it had no way to ask
-			s.send(m.peer, sum(kindSum, ours))
+			s.sendMessage(m.peer, sumMessage(kindSum, ours))
 		}
 
 		var differ []byte
@@ -277,7 +277,7 @@ func (s *Share) handle(m incoming) {
 		}
 
 		if len(differ) > 0 && s.pulls[m.peer] == nil {
-			s.send(m.peer, ask(kindList, differ))
+			s.sendMessage(m.peer, bytesMessage(kindList, differ))
 		}
 	case kindList:
 		in := map[int]bool{}
@@ -285,21 +285,21 @@ func (s *Share) handle(m incoming) {
 			in[int(b)] = true
 		}
 		for part := range slices.Chunk(s.cfg.Store.Entries(in), maxListed) {
-			s.send(m.peer, have(part))
+			s.sendMessage(m.peer, haveMessage(part))
 		}
 	case kindWant:
-		s.tell(m.peer, msg.keys, maxAnswer)
-		s.send(m.peer, ask(kindDone, nil))
+		s.sendEntries(m.peer, msg.keys, maxAnswer)
+		s.sendMessage(m.peer, bytesMessage(kindDone, nil))
 	case kindDone:
-		s.done(m.peer)
+		s.endQuestion(m.peer)
 	}
 }
 
-// take takes entries of a peer, and asks for those whose data it has not sent.
-func (s *Share) take(peer string, entries []cache.Entry) {
+// takeEntries takes entries of a peer, and asks for those whose data it has not sent.
+func (s *Share) takeEntries(peer string, entries []cache.Entry) {
 	p := s.pulls[peer]
 	for _, e := range entries {
-		k := key{e.Bank, e.ID}
+		k := entryKey{e.Bank, e.ID}
 		outcome, err := s.cfg.Store.Take(e)
 		s.report(err)
 		if outcome == cache.Taken {
@@ -308,12 +308,12 @@ func (s *Share) take(peer string, entries []cache.Entry) {
 
 		if outcome == cache.Wanted {
 			if p == nil {
-				p = &pull{set: map[key]struct{}{}}
+				p = &pull{pending: map[entryKey]struct{}{}}
 				s.pulls[peer] = p
 			}
 
-			if _, ok := p.set[k]; !ok {
-				p.set[k] = struct{}{}
+			if _, ok := p.pending[k]; !ok {
+				p.pending[k] = struct{}{}
 				p.want = append(p.want, k)
 			}
 
@@ -321,47 +321,47 @@ func (s *Share) take(peer string, entries []cache.Entry) {
 		}
 
 		if p != nil {
-			if _, ok := p.set[k]; ok {
-				delete(p.set, k)
-				p.got, p.since = true, time.Now()
+			if _, ok := p.pending[k]; ok {
+				delete(p.pending, k)
+				p.answered, p.since = true, time.Now()
 			}
 		}
 	}
 
 	if p != nil && p.asked == nil {
-		s.ask(peer, p)
+		s.askNext(peer, p)
 	}
 }
 
-// done goes on when a question was answered. What of it did not come is asked for
+// endQuestion goes on when a question was answered. What of it did not come is asked for
 // again, unless nothing came: then the peer has it no more.
-func (s *Share) done(peer string) {
+func (s *Share) endQuestion(peer string) {
 	p := s.pulls[peer]
 	if p == nil {
 		return
 	}
 	for _, k := range p.asked {
-		if _, open := p.set[k]; open && p.got {
+		if _, open := p.pending[k]; open && p.answered {
 			p.want = append(p.want, k)
 		} else {
-			delete(p.set, k)
+			delete(p.pending, k)
 		}
 	}
-	s.ask(peer, p)
+	s.askNext(peer, p)
 }
 
-func (s *Share) ask(peer string, p *pull) {
+func (s *Share) askNext(peer string, p *pull) {
 	p.asked = nil
-	p.got = false
+	p.answered = false
 	p.since = time.Now()
 	for len(p.want) > 0 && len(p.asked) < maxAsked {
 		k := p.want[0]
 		p.want = p.want[1:]
-		if _, open := p.set[k]; open {
+		if _, open := p.pending[k]; open {
 			p.asked = append(p.asked, k)
 		}
 	}
-	if len(p.asked) == 0 || !s.send(peer, want(p.asked)) {
+	if len(p.asked) == 0 || !s.sendMessage(peer, wantMessage(p.asked)) {
 		delete(s.pulls, peer)
 	}
 }

@@ -122,10 +122,10 @@ func differences(all []*master) string {
 		every[i] = true
 	}
 
-	known := map[key][]string{}
+	known := map[entryKey][]string{}
 	for _, m := range all {
 		for _, e := range m.store.Entries(every) {
-			k := key{e.Bank, e.ID}
+			k := entryKey{e.Bank, e.ID}
 			known[k] = append(known[k], fmt.Sprintf("%s %d base %d gone %t", m.name, e.At, e.Base, e.Gone))
 		}
 	}
@@ -217,7 +217,7 @@ func TestLast(t *testing.T) {
 		if _, err := all[1].store.Set(cache.Grains, "min", value.NewMap("role", "web")); err != nil {
 			t.Fatal(err)
 		}
-		n.peers["b"].Last()
+		n.peers["b"].SendLast()
 		synctest.Wait()
 		if _, ok := all[0].store.Get(cache.Grains, "min"); !ok {
 			t.Error("a does not have what b was told")
@@ -312,10 +312,10 @@ func TestAttack16Messages(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for _, b := range [][]byte{nil, {0xc0}, pack(9), pack(kindSum, []byte("short")),
-		pack(kindList, make([]byte, 300)), pack(kindHave, "x"), pack(kindWant, int64(1), int64(2)),
-		pack(kindHave, []any{"grains", "a", "b", int64(0), false, nil})} {
-		if m, err := parse(b); err == nil {
+	for _, b := range [][]byte{nil, {0xc0}, packMessage(9), packMessage(kindSum, []byte("short")),
+		packMessage(kindList, make([]byte, 300)), packMessage(kindHave, "x"), packMessage(kindWant, int64(1), int64(2)),
+		packMessage(kindHave, []any{"grains", "a", "b", int64(0), false, nil})} {
+		if m, err := parseMessage(b); err == nil {
 			t.Errorf("%x was read as %+v", b, m)
 		}
 		s.handle(incoming{"b", b})
@@ -335,18 +335,18 @@ func TestAttack16Messages(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(have([]cache.Entry{
+	f.Add(haveMessage([]cache.Entry{
 		{Bank: cache.Mine, ID: "min", At: 5, Base: 3, Packed: []byte{0x80}},
 		{Bank: cache.Grains, ID: "x", At: 1, Gone: true},
 	}))
 
-	f.Add(want([]key{{cache.Grains, "min"}}))
-	f.Add(sum(kindSum, [cache.Buckets]uint64{1, 2}))
-	f.Add(ask(kindList, []byte{1, 2}))
-	f.Add(ask(kindDone, nil))
-	f.Add(sum(kindMeet, [cache.Buckets]uint64{1, 2}))
+	f.Add(wantMessage([]entryKey{{cache.Grains, "min"}}))
+	f.Add(sumMessage(kindSum, [cache.Buckets]uint64{1, 2}))
+	f.Add(bytesMessage(kindList, []byte{1, 2}))
+	f.Add(bytesMessage(kindDone, nil))
+	f.Add(sumMessage(kindMeet, [cache.Buckets]uint64{1, 2}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := parse(b)
+		m, err := parseMessage(b)
 		if err == nil && (m.kind < kindHave || m.kind > kindMeet || len(m.buckets) > 8*cache.Buckets) {
 			t.Errorf("%+v", m)
 		}

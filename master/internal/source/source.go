@@ -46,7 +46,7 @@ func Of(ctx context.Context) netip.Addr {
 func Say(load *value.Map, key string, from netip.Addr) {
 	load.Delete(Field)
 	if key != "" && from.IsValid() {
-		load.Set(Field, from.String()+" "+proof(key, from))
+		load.Set(Field, from.String()+" "+proofOf(key, from))
 	}
 }
 
@@ -61,14 +61,14 @@ func Take(load *value.Map, keys []string) (from netip.Addr, ok bool) {
 		return netip.Addr{}, false
 	}
 	for _, key := range keys {
-		if key != "" && hmac.Equal([]byte(mac), []byte(proof(key, from))) {
+		if key != "" && hmac.Equal([]byte(mac), []byte(proofOf(key, from))) {
 			ok = true
 		}
 	}
 	return from, ok
 }
 
-func proof(key string, from netip.Addr) string {
+func proofOf(key string, from netip.Addr) string {
 	m := hmac.New(sha256.New, []byte(key))
 	m.Write([]byte("saltern source " + from.String()))
 	return hex.EncodeToString(m.Sum(nil))

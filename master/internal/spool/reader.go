@@ -40,7 +40,7 @@ func (s *Spool) Reader(name string) (*Reader, error) {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		r.next = s.next
-		if err := r.note(); err != nil {
+		if err := r.writePlace(); err != nil {
 			return nil, fmt.Errorf("note the place of a reader of the spool: %w", err)
 		}
 	case err != nil:
@@ -55,7 +55,7 @@ func (s *Spool) Reader(name string) (*Reader, error) {
 
 	s.next = max(s.next, r.next) // a power cut may have taken records that were read
 	s.readers = append(s.readers, r)
-	r.wake()
+	r.signalReady()
 	return r, nil
 }
 
@@ -73,25 +73,25 @@ func (s *Spool) Forget() error {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}
-	s.tidy()
+	s.dropRead()
 	return err
 }
 
-// place is the text of a place: of one length, so that it is written over in one piece.
-func place(number uint64) string {
+// formatPlace is the text of a place: of one length, so that it is written over in one piece.
+func formatPlace(number uint64) string {
 	text := fmt.Sprintf("%020d", number)
 	return fmt.Sprintf("%s %08x\n", text, crc32.Checksum([]byte(text), castagnoli))
 }
 
 func parsePlace(text string) (number uint64) {
-	if _, err := fmt.Sscanf(text, "%020d", &number); err != nil || !strings.HasPrefix(text, place(number)) {
+	if _, err := fmt.Sscanf(text, "%020d", &number); err != nil || !strings.HasPrefix(text, formatPlace(number)) {
 		return 0
 	}
 	return number
 }
 
-// note writes the place down; the lock is held.
-func (r *Reader) note() error {
+// writePlace writes the place down; the lock is held.
+func (r *Reader) writePlace() error {
 	if r.file == nil {
 		file, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE, 0o600)
 		if err != nil {
@@ -99,11 +99,11 @@ func (r *Reader) note() error {
 		}
 		r.file = file
 	}
-	_, err := r.file.WriteAt([]byte(place(r.next)), 0)
+	_, err := r.file.WriteAt([]byte(formatPlace(r.next)), 0)
 	return err
 }
 
-func (r *Reader) wake() {
+func (r *Reader) signalReady() {
 	select {
 	case r.ready <- struct{}{}:
 	default:
@@ -141,7 +141,7 @@ func (r *Reader) Enough(records int, bytes int64) bool {
 
 	var waiting int64
 	for _, g := range s.segments {
-		if r.next >= g.end() {
+		if r.next >= g.endNumber() {
 			continue
 		}
 		waiting += g.size
@@ -177,11 +177,11 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 			if len(records) > 0 {
 				break // the next call skips what is not there
 			}
-			at = r.skip(at, g)
+			at = r.skipMissing(at, g)
 			continue
 		}
 
-		found, err := s.read(g, at, most-len(records), bytes)
+		found, err := s.readSegment(g, at, most-len(records), bytes)
 		for _, record := range found {
 			bytes -= int64(len(record))
 		}
@@ -193,7 +193,7 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 		case len(records) > 0:
 			return records, at, nil
 		case errors.Is(err, errRecord):
-			if err := s.cut(g, at); err != nil {
+			if err := s.cutDamaged(g, at); err != nil {
 				return nil, 0, fmt.Errorf("leave out what is damaged: %w", err)
 			}
 		default:
@@ -204,10 +204,10 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 	return records, at, nil
 }
 
-// skip leaves out records that are in no segment: a power cut may take some. g is the segment
+// skipMissing leaves out records that are in no segment: a power cut may take some. g is the segment
 // that follows, nil: none does. Those behind others that are not done with are counted later, by
 // Advance. The lock is held.
-func (r *Reader) skip(number uint64, g *segment) (next uint64) {
+func (r *Reader) skipMissing(number uint64, g *segment) (next uint64) {
 	next = r.spool.next
 	if g != nil {
 		next = g.first
@@ -219,10 +219,10 @@ func (r *Reader) skip(number uint64, g *segment) (next uint64) {
 	return next
 }
 
-// cut takes the records from a number on, which are damaged, out of a segment. The lock is held.
-func (s *Spool) cut(g *segment, number uint64) error {
-	if g == s.last() && s.active != nil { // what is written next goes to another one
-		if err := s.finish(); err != nil {
+// cutDamaged takes the records from a number on, which are damaged, out of a segment. The lock is held.
+func (s *Spool) cutDamaged(g *segment, number uint64) error {
+	if g == s.lastSegment() && s.active != nil { // what is written next goes to another one
+		if err := s.endSegment(); err != nil {
 			return err
 		}
 	}
@@ -234,7 +234,7 @@ func (s *Spool) cut(g *segment, number uint64) error {
 func (s *Spool) missing(from, end uint64) uint64 {
 	missing := end - from
 	for _, g := range s.segments {
-		if low, high := max(from, g.first), min(end, g.end()); low < high {
+		if low, high := max(from, g.first), min(end, g.endNumber()); low < high {
 			missing -= high - low
 		}
 	}
@@ -244,16 +244,16 @@ func (s *Spool) missing(from, end uint64) uint64 {
 // segmentAt finds the segment of a record, or the first one after it; nil: there is none. The
 // lock is held.
 func (s *Spool) segmentAt(number uint64) *segment {
-	i := slices.IndexFunc(s.segments, func(g *segment) bool { return number < g.end() })
+	i := slices.IndexFunc(s.segments, func(g *segment) bool { return number < g.endNumber() })
 	if i < 0 {
 		return nil
 	}
 	return s.segments[i]
 }
 
-// read reads records of one segment, one at least. Those before an error are good.
-func (s *Spool) read(g *segment, number uint64, most int, bytes int64) (records [][]byte, err error) {
-	file, err := os.Open(s.path(g.first))
+// readSegment reads records of one segment, one at least. Those before an error are good.
+func (s *Spool) readSegment(g *segment, number uint64, most int, bytes int64) (records [][]byte, err error) {
+	file, err := os.Open(s.segmentPath(g.first))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, errRecord
 	}
@@ -297,8 +297,8 @@ func (r *Reader) Advance(end uint64) error {
 
 	r.lost += s.missing(r.next, end)
 	r.next = end
-	s.tidy()
-	if err := r.note(); err != nil {
+	s.dropRead()
+	if err := r.writePlace(); err != nil {
 		return fmt.Errorf("note the place of a reader of the spool: %w", err)
 	}
 

@@ -75,11 +75,11 @@ type segment struct {
 	size    int64
 }
 
-// end is the number after that of its last record.
-func (g *segment) end() uint64 { return g.first + uint64(len(g.offsets)) }
+// endNumber is the number after that of its last record.
+func (g *segment) endNumber() uint64 { return g.first + uint64(len(g.offsets)) }
 
-// add notes a record of so many bytes, its head included.
-func (g *segment) add(size int64) {
+// addRecord notes a record of so many bytes, its head included.
+func (g *segment) addRecord(size int64) {
 	g.offsets = append(g.offsets, uint32(g.size))
 	g.size += size
 }
@@ -103,22 +103,22 @@ func Open(cfg Config) (*Spool, error) {
 			continue
 		}
 
-		g, err := scan(s.path(first), first)
+		g, err := scanSegment(s.segmentPath(first), first)
 		if err != nil {
 			return nil, fmt.Errorf("read the spool: %w", err)
 		}
 
 		s.segments = append(s.segments, g)
 		s.bytes += g.size
-		s.next = max(s.next, g.end())
+		s.next = max(s.next, g.endNumber())
 	}
 
 	s.synced = s.next
 	return s, nil
 }
 
-// scan counts the whole records of a segment.
-func scan(path string, first uint64) (*segment, error) {
+// scanSegment counts the whole records of a segment.
+func scanSegment(path string, first uint64) (*segment, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func scan(path string, first uint64) (*segment, error) {
 			return nil, err
 		}
 
-		g.add(headSize + int64(len(record)))
+		g.addRecord(headSize + int64(len(record)))
 	}
 }
 
@@ -171,7 +171,7 @@ func checksum(length, record []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, record)
 }
 
-func (s *Spool) path(first uint64) string {
+func (s *Spool) segmentPath(first uint64) string {
 	return filepath.Join(s.cfg.Dir, fmt.Sprintf("%020d%s", first, segmentSuffix))
 }
 
@@ -186,7 +186,7 @@ func (s *Spool) Append(record []byte) error {
 	binary.BigEndian.PutUint32(packed[4:], checksum(packed[:4], record))
 	packed = append(packed, record...)
 
-	number, err := s.write(packed)
+	number, err := s.writeRecord(packed)
 	if err != nil {
 		return fmt.Errorf("write to the spool: %w", err)
 	}
@@ -194,14 +194,14 @@ func (s *Spool) Append(record []byte) error {
 		return nil
 	}
 
-	if err := s.sync(number + 1); err != nil {
+	if err := s.syncTo(number + 1); err != nil {
 		return fmt.Errorf("sync the spool: %w", err)
 	}
 
 	return nil
 }
 
-func (s *Spool) write(packed []byte) (number uint64, err error) {
+func (s *Spool) writeRecord(packed []byte) (number uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -209,19 +209,19 @@ func (s *Spool) write(packed []byte) (number uint64, err error) {
 	}
 
 	size := min(largestSegment, s.cfg.Bytes/segments)
-	if s.active != nil && s.last().size > 0 && s.last().size+int64(len(packed)) > size {
-		if err := s.finish(); err != nil {
+	if s.active != nil && s.lastSegment().size > 0 && s.lastSegment().size+int64(len(packed)) > size {
+		if err := s.endSegment(); err != nil {
 			return 0, err
 		}
 	}
 
 	if s.active == nil {
-		if err := s.begin(); err != nil {
+		if err := s.beginSegment(); err != nil {
 			return 0, err
 		}
 	}
 
-	g := s.last()
+	g := s.lastSegment()
 	if _, err := s.active.WriteAt(packed, g.size); err != nil {
 		_ = s.active.Truncate(g.size) // what stays is no whole record
 		return 0, err
@@ -229,24 +229,24 @@ func (s *Spool) write(packed []byte) (number uint64, err error) {
 
 	number = s.next
 	s.next++
-	g.add(int64(len(packed)))
+	g.addRecord(int64(len(packed)))
 	s.bytes += int64(len(packed))
 	for s.bytes > s.cfg.Bytes && len(s.segments) > 1 {
-		s.drop(true)
+		s.dropOldest(true)
 	}
 
 	for _, r := range s.readers {
-		r.wake()
+		r.signalReady()
 	}
 
 	return number, nil
 }
 
-func (s *Spool) last() *segment { return s.segments[len(s.segments)-1] }
+func (s *Spool) lastSegment() *segment { return s.segments[len(s.segments)-1] }
 
-// begin makes a segment; mu is held.
-func (s *Spool) begin() error {
-	file, err := os.OpenFile(s.path(s.next), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+// beginSegment makes a segment; mu is held.
+func (s *Spool) beginSegment() error {
+	file, err := os.OpenFile(s.segmentPath(s.next), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -267,8 +267,8 @@ func (s *Spool) begin() error {
 	return nil
 }
 
-// finish ends the segment that is written to; mu is held.
-func (s *Spool) finish() error {
+// endSegment ends the segment that is written to; mu is held.
+func (s *Spool) endSegment() error {
 	if s.cfg.Durable {
 		if err := s.active.Sync(); err != nil {
 			return err
@@ -280,8 +280,8 @@ func (s *Spool) finish() error {
 	return err
 }
 
-// sync returns when all records before the number are on disk.
-func (s *Spool) sync(number uint64) error {
+// syncTo returns when all records before the number are on disk.
+func (s *Spool) syncTo(number uint64) error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
 	s.mu.Lock()
@@ -290,11 +290,11 @@ func (s *Spool) sync(number uint64) error {
 		return nil
 	}
 
-	upto, first := s.next, s.last().first
+	upto, first := s.next, s.lastSegment().first
 	s.mu.Unlock()
 
 	// By its name: another Append may end the segment, and close the file, meanwhile.
-	file, err := os.OpenFile(s.path(first), os.O_RDWR, 0)
+	file, err := os.OpenFile(s.segmentPath(first), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // it was dropped, or all have read it
 	}
@@ -313,28 +313,28 @@ func (s *Spool) sync(number uint64) error {
 	return nil
 }
 
-// drop removes the oldest segment; mu is held. Readers that have not read it lose it.
-func (s *Spool) drop(overflow bool) {
+// dropOldest removes the oldest segment; mu is held. Readers that have not read it lose it.
+func (s *Spool) dropOldest(overflow bool) {
 	g := s.segments[0]
 	s.segments = s.segments[1:]
 	s.bytes -= g.size
-	_ = os.Remove(s.path(g.first)) // one that stays is removed when all have read it, after the next start
+	_ = os.Remove(s.segmentPath(g.first)) // one that stays is removed when all have read it, after the next start
 	for _, r := range s.readers {
-		if overflow && r.next < g.end() {
-			r.lost += g.end() - r.next
-			r.next = g.end()
+		if overflow && r.next < g.endNumber() {
+			r.lost += g.endNumber() - r.next
+			r.next = g.endNumber()
 		}
 	}
 }
 
-// tidy removes segments that all readers have read; mu is held.
-func (s *Spool) tidy() {
+// dropRead removes segments that all readers have read; mu is held.
+func (s *Spool) dropRead() {
 	for len(s.segments) > 1 {
-		end := s.segments[0].end()
+		end := s.segments[0].endNumber()
 		if slices.ContainsFunc(s.readers, func(r *Reader) bool { return r.next < end }) {
 			return
 		}
-		s.drop(false)
+		s.dropOldest(false)
 	}
 }
 
@@ -357,5 +357,5 @@ func (s *Spool) Close() error {
 		return nil
 	}
 
-	return s.finish()
+	return s.endSegment()
 }

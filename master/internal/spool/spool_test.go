@@ -211,7 +211,7 @@ func TestDamageUnderWay(t *testing.T) {
 		}
 	}
 
-	path := s.path(s.segments[0].first)
+	path := s.segmentPath(s.segments[0].first)
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -251,7 +251,7 @@ func TestZerosAreNoRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	path := s.path(s.segments[0].first)
+	path := s.segmentPath(s.segments[0].first)
 	s.Close()
 	if err := os.Truncate(path, 4096); err != nil {
 		t.Fatal(err)

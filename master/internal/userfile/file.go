@@ -42,7 +42,7 @@ var ErrUnknown = errors.New("a form of password that is not known")
 // Login looks a user up and reports whether this is his password. The file is read each
 // time.
 func (f *File) Login(user, password string) (bool, error) {
-	text, err := f.read()
+	text, err := f.readText()
 	if err != nil {
 		return false, err
 	}
@@ -96,7 +96,7 @@ func New(section *value.Map) (*File, error) {
 	return f, nil
 }
 
-func (f *File) read() (string, error) {
+func (f *File) readText() (string, error) {
 	file, err := os.Open(f.name)
 	if err != nil {
 		return "", fmt.Errorf("open the file of users: %w", err)
@@ -131,12 +131,12 @@ func (f *File) proves(text, user, password string) (bool, error) {
 				return false, fmt.Errorf("a line of %s has no field %d", f.name, 1+max(f.user, f.password))
 			}
 			if fields[f.user] == user {
-				return same(fields[f.password], digest(f.hash, password)), nil
+				return equalText(fields[f.password], digest(f.hash, password)), nil
 			}
 		case strings.HasPrefix(line, "#"):
 		case f.kind == "htdigest":
 			if of := strings.SplitN(line, ":", 3); len(of) == 3 && of[0] == user && of[1] == f.realm {
-				return same(strings.ToLower(of[2]), digest("md5", user+":"+f.realm+":"+password)), nil
+				return equalText(strings.ToLower(of[2]), digest("md5", user+":"+f.realm+":"+password)), nil
 			}
 		default:
 			if name, hash, ok := strings.Cut(line, ":"); ok && name == user {
@@ -148,7 +148,7 @@ func (f *File) proves(text, user, password string) (bool, error) {
 	return false, nil
 }
 
-func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+func equalText(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
 // digest is a password as a file of users has it; "" for a kind that is not known
 // (salt/modules/hashutil.py digest).
@@ -187,5 +187,5 @@ func matches(hash, password string) (bool, error) {
 		return false, ErrUnknown
 	}
 
-	return same(hash, password), nil
+	return equalText(hash, password), nil
 }

@@ -27,7 +27,7 @@ func Fold(name string) string {
 	for range maxRounds {
 		// pairs that folding does not have, such as ı and i
 		folded := strings.ToLower(strings.ToUpper(norm.NFKD.String(name)))
-		folded = strings.Map(base, norm.NFKD.String(cases.Fold().String(folded)))
+		folded = strings.Map(baseRune, norm.NFKD.String(cases.Fold().String(folded)))
 		if folded == name {
 			break
 		}
@@ -36,8 +36,8 @@ func Fold(name string) string {
 	return name
 }
 
-// base leaves out what is no character of its own.
-func base(r rune) rune {
+// baseRune leaves out what is no character of its own.
+func baseRune(r rune) rune {
 	if unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.M) {
 		return -1
 	}

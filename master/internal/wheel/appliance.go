@@ -9,7 +9,7 @@ import (
 func applianceFunctions() map[string]function {
 	drain := func(end bool) func(context.Context, *Env, args) (any, error) {
 		return func(ctx context.Context, e *Env, a args) (any, error) {
-			node, err := a.one("node")
+			node, err := a.oneWord("node")
 			if err != nil {
 				return nil, err
 			}
@@ -21,12 +21,12 @@ func applianceFunctions() map[string]function {
 		"appliance.drain":   {[]string{"node"}, 1, drain(false)},
 		"appliance.undrain": {[]string{"node"}, 1, drain(true)},
 		"appliance.restart": {[]string{"node", "service"}, 2, func(ctx context.Context, e *Env, a args) (any, error) {
-			node, err := a.one("node")
+			node, err := a.oneWord("node")
 			if err != nil {
 				return nil, err
 			}
 
-			service, err := a.one("service")
+			service, err := a.oneWord("service")
 			if err != nil {
 				return nil, err
 			}
@@ -39,9 +39,9 @@ func applianceFunctions() map[string]function {
 // maxWord bounds the name of a node or a service.
 const maxWord = 64
 
-// one is an argument that is one word.
-func (a args) one(name string) (string, error) {
-	s := a.text(name, "")
+// oneWord is an argument that is one word.
+func (a args) oneWord(name string) (string, error) {
+	s := a.textOf(name, "")
 	if s == "" || len(s) > maxWord {
 		return "", fmt.Errorf("%s is a name of 1 to %d characters", name, maxWord)
 	}

@@ -27,7 +27,7 @@ func configFunctions() map[string]function {
 var confName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$`)
 
 func updateConfig(_ context.Context, e *Env, a args) (any, error) {
-	name := a.text("file_name", "")
+	name := a.textOf("file_name", "")
 	if !confName.MatchString(name) {
 		return "Invalid path", nil // the answer that callers of Salt's function look for
 	}
@@ -73,18 +73,18 @@ func rootsFunctions(prefix string, pick func(*Env) Roots) map[string]function {
 		}
 	}
 
-	env := func(a args) string { return a.text("saltenv", "base") }
+	env := func(a args) string { return a.textOf("saltenv", "base") }
 	path := []string{"path", "saltenv"}
 	return map[string]function{
 		prefix + ".find": {path, 1, with(func(_ context.Context, r Roots, a args) (any, error) {
-			return r.Find(a.text("path", ""), env(a)), nil
+			return r.Find(a.textOf("path", ""), env(a)), nil
 		})},
 		prefix + ".list_env": {path[1:], 0,
 			with(func(ctx context.Context, r Roots, a args) (any, error) { return r.ListEnv(ctx, env(a)) })},
 		prefix + ".list_roots": {nil, 0,
 			with(func(ctx context.Context, r Roots, _ args) (any, error) { return r.ListRoots(ctx) })},
 		prefix + ".read": {path, 1, with(func(_ context.Context, r Roots, a args) (any, error) {
-			return r.Read(a.text("path", ""), env(a)), nil
+			return r.Read(a.textOf("path", ""), env(a)), nil
 		})},
 		prefix + ".write": {[]string{"data", "path", "saltenv", "index"}, 2,
 			with(func(ctx context.Context, r Roots, a args) (any, error) {
@@ -97,7 +97,7 @@ func rootsFunctions(prefix string, pick func(*Env) Roots) map[string]function {
 					return nil, errors.New("data must be text")
 				}
 
-				return r.Write(ctx, data, a.text("path", ""), env(a), a.number("index", 0))
+				return r.Write(ctx, data, a.textOf("path", ""), env(a), a.numberOf("index", 0))
 			})},
 	}
 }

@@ -4,7 +4,7 @@ import "sort"
 
 // names lists all functions.
 func names() []string {
-	t := table()
+	t := functionTable()
 	out := make([]string, 0, len(t))
 	for n := range t {
 		out = append(out, n)

@@ -23,7 +23,7 @@ func keyFunctions() map[string]function {
 	}
 
 	list := function{match, 1,
-		func(_ context.Context, e *Env, a args) (any, error) { return e.Keys.Status(a.text("match", "")) }}
+		func(_ context.Context, e *Env, a args) (any, error) { return e.Keys.Status(a.textOf("match", "")) }}
 	glob := function{match, 1,
 		func(_ context.Context, e *Env, a args) (any, error) { return e.Keys.Match(a["match"], false) }}
 	text := function{match, 1, func(_ context.Context, e *Env, a args) (any, error) { return e.Keys.Text(a["match"]) }}
@@ -38,24 +38,24 @@ func keyFunctions() map[string]function {
 		"key.print":      text,
 		"key.key_str":    text,
 		"key.accept": {accept, 1, func(_ context.Context, e *Env, a args) (any, error) {
-			return e.Keys.Accept(pick(a), a.flag("include_rejected"), a.flag("include_denied"))
+			return e.Keys.Accept(pick(a), a.flagOf("include_rejected"), a.flagOf("include_denied"))
 		}},
 		"key.accept_dict": {accept, 1, func(_ context.Context, e *Env, a args) (any, error) {
 			s, err := dict(a)
 			if err != nil {
 				return nil, err
 			}
-			return e.Keys.Accept(s, a.flag("include_rejected"), a.flag("include_denied"))
+			return e.Keys.Accept(s, a.flagOf("include_rejected"), a.flagOf("include_denied"))
 		}},
 		"key.reject": {reject, 1, func(_ context.Context, e *Env, a args) (any, error) {
-			return e.Keys.Reject(pick(a), a.flag("include_accepted"), a.flag("include_denied"))
+			return e.Keys.Reject(pick(a), a.flagOf("include_accepted"), a.flagOf("include_denied"))
 		}},
 		"key.reject_dict": {reject, 1, func(_ context.Context, e *Env, a args) (any, error) {
 			s, err := dict(a)
 			if err != nil {
 				return nil, err
 			}
-			return e.Keys.Reject(s, a.flag("include_accepted"), a.flag("include_denied"))
+			return e.Keys.Reject(s, a.flagOf("include_accepted"), a.flagOf("include_denied"))
 		}},
 		"key.delete": {match, 1,
 			func(_ context.Context, e *Env, a args) (any, error) { return e.Keys.Delete(pick(a), false) }},
@@ -67,11 +67,11 @@ func keyFunctions() map[string]function {
 			return e.Keys.Delete(s, false)
 		}},
 		"key.finger": {[]string{"match", "hash_type"}, 1, func(_ context.Context, e *Env, a args) (any, error) {
-			return e.Keys.Finger(a["match"], a.text("hash_type", ""))
+			return e.Keys.Finger(a["match"], a.textOf("hash_type", ""))
 		}},
 		"key.finger_master": {[]string{"hash_type"}, 0, func(_ context.Context, e *Env, a args) (any, error) {
 			_, pem := e.PublicKey()
-			h := a.text("hash_type", e.Keys.HashType)
+			h := a.textOf("hash_type", e.Keys.HashType)
 			f, err := keys.Fingerprint(pem, h)
 			return value.NewMap("local", value.NewMap("master.pub", f)), err // by this name, whatever the file's is
 		}},
@@ -91,7 +91,7 @@ func keyFunctions() map[string]function {
 const maxKeySize = 8192
 
 func generate(e *Env, a args) (*value.Map, error) {
-	size := max(a.number("keysize", 2048), 2048, e.KeySize)
+	size := max(a.numberOf("keysize", 2048), 2048, e.KeySize)
 	if size > maxKeySize {
 		return nil, fmt.Errorf("a key of %d bits is not made here; the most is %d", size, maxKeySize)
 	}
@@ -115,12 +115,12 @@ func generate(e *Env, a args) (*value.Map, error) {
 }
 
 func genAccept(_ context.Context, e *Env, a args) (any, error) {
-	id := a.text("id_", "")
+	id := a.textOf("id_", "")
 	if err := keys.ValidID(id); err != nil {
 		return nil, err
 	}
 
-	if _, ok := e.Keys.Store.Lookup(id); ok && !a.flag("force") {
+	if _, ok := e.Keys.Store.Lookup(id); ok && !a.flagOf("force") {
 		return value.NewMap(), nil
 	}
 

@@ -59,7 +59,7 @@ func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	data = value.NewMap("fun", "wheel."+fun, "jid", r.JID, "tag", r.Tag, "user", r.by.User, event.EauthField,
 		r.by.Eauth)
 	runs.Fire(r.Tag+"/new", data)
-	ret, err := r.service.do(ctx, r.call)
+	ret, err := r.service.callFunction(ctx, r.call)
 
 	data = data.Clone()
 	result, success := runner.Outcome("wheel", fun, ret, err)
@@ -81,9 +81,9 @@ func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	return data, err
 }
 
-// do calls a wheel function.
-func (s *Service) do(ctx context.Context, c pyrunner.Call) (any, error) {
-	ret, err := call(ctx, s.Env, c.Fun, c.Args, c.Named)
+// callFunction calls a wheel function.
+func (s *Service) callFunction(ctx context.Context, c pyrunner.Call) (any, error) {
+	ret, err := callNamed(ctx, s.Env, c.Fun, c.Args, c.Named)
 	if !errors.Is(err, errUnknown) {
 		return ret, err
 	}

@@ -44,9 +44,9 @@ func tokenFunctions() map[string]function {
 			params: []string{"name", "owner", "system"},
 			do: func(_ context.Context, e *Env, a args) (any, error) {
 				done, err := e.Tokens.EndLogIns(control.Revocation{
-					Name:  a.text("name", ""),
-					User:  a.text("owner", ""),
-					Eauth: a.text("system", ""),
+					Name:  a.textOf("name", ""),
+					User:  a.textOf("owner", ""),
+					Eauth: a.textOf("system", ""),
 				})
 				if err != nil {
 					return nil, err

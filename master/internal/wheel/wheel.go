@@ -68,10 +68,10 @@ type function struct {
 var errUnknown = errors.New("no such wheel function")
 
 // Has reports whether there is such a function.
-func Has(name string) bool { return table()[name].do != nil }
+func Has(name string) bool { return functionTable()[name].do != nil }
 
-// table is built for each call, so that nobody can change it.
-func table() map[string]function {
+// functionTable is built for each call, so that nobody can change it.
+func functionTable() map[string]function {
 	t := keyFunctions()
 	maps.Copy(t, configFunctions())
 	maps.Copy(t, applianceFunctions())
@@ -82,19 +82,19 @@ func table() map[string]function {
 	t["error.error"] = function{
 		params: []string{"name", "message"},
 		do: func(_ context.Context, _ *Env, a args) (any, error) {
-			return nil, fmt.Errorf("%s: %s", a.text("name", "Exception"), a.text("message", ""))
+			return nil, fmt.Errorf("%s: %s", a.textOf("name", "Exception"), a.textOf("message", ""))
 		},
 	}
 
 	return t
 }
 
-// call runs a function with positional and named arguments. Arguments that
+// callNamed runs a function with positional and named arguments. Arguments that
 // the function does not know are refused, as Python does; those of the
 // envelope (names with two underscores and the credentials) must have been
 // taken out before.
-func call(ctx context.Context, e *Env, name string, positional []any, named *value.Map) (any, error) {
-	f, ok := table()[name]
+func callNamed(ctx context.Context, e *Env, name string, positional []any, named *value.Map) (any, error) {
+	f, ok := functionTable()[name]
 	if !ok {
 		return nil, fmt.Errorf("%w: %.64q", errUnknown, name)
 	}
@@ -133,16 +133,16 @@ func call(ctx context.Context, e *Env, name string, positional []any, named *val
 
 type args map[string]any
 
-func (a args) text(name, def string) string {
+func (a args) textOf(name, def string) string {
 	if s, ok := a[name].(string); ok {
 		return s
 	}
 	return def
 }
 
-func (a args) flag(name string) bool { b, _ := a[name].(bool); return b }
+func (a args) flagOf(name string) bool { b, _ := a[name].(bool); return b }
 
-func (a args) number(name string, def int) int {
+func (a args) numberOf(name string, def int) int {
 	if n, ok := a[name].(int64); ok {
 		return int(n)
 	}

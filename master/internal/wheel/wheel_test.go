@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) call(t *testing.T, fun string, kv ...any) any {
 	t.Helper()
-	v, err := call(context.Background(), w.env, fun, nil, value.NewMap(kv...))
+	v, err := callNamed(context.Background(), w.env, fun, nil, value.NewMap(kv...))
 	if err != nil {
 		t.Fatalf("%s: %v", fun, err)
 	}
@@ -146,12 +146,12 @@ func TestRefused(t *testing.T) {
 		"error":                 {"error.error", nil, nil},
 		"apply rewrites config": {"config.apply", []any{"a", "b"}, nil},
 	} {
-		if v, err := call(context.Background(), w.env, c.fun, c.args, c.kw); err == nil {
+		if v, err := callNamed(context.Background(), w.env, c.fun, c.args, c.kw); err == nil {
 			t.Errorf("%s: %v", name, v)
 		}
 	}
 
-	if _, err := call(context.Background(), w.env, "os.system", nil, nil); !errors.Is(err, errUnknown) {
+	if _, err := callNamed(context.Background(), w.env, "os.system", nil, nil); !errors.Is(err, errUnknown) {
 		t.Errorf("unknown module: %v", err)
 	}
 

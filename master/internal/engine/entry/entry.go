@@ -41,7 +41,7 @@ func Parse(option any) (entries []Entry, faults []error) {
 
 	named := map[string]int{} // how many have a name
 	for i, item := range list {
-		e, err := parse(item)
+		e, err := parseEntry(item)
 		if err == nil && len(entries) == maxEngines {
 			err = fmt.Errorf("%d engines are the most", maxEngines)
 		}
@@ -62,7 +62,7 @@ func Parse(option any) (entries []Entry, faults []error) {
 	return entries, faults
 }
 
-func parse(item any) (Entry, error) {
+func parseEntry(item any) (Entry, error) {
 	if name, ok := item.(string); ok && name != "" {
 		return Entry{Name: name, Module: name, Arguments: value.NewMap()}, nil
 	}

@@ -111,16 +111,16 @@ func KeyOf(parts ...any) (Sum, error) {
 	return sha256.Sum256(b), nil
 }
 
-// sum is the hash of what is at the paths: how far each leads, and the whole
+// sumOf is the hash of what is at the paths: how far each leads, and the whole
 // value there, packed as the renderer gets it.
-func (m Minion) sum(reads []Read) (Sum, error) {
+func (m Minion) sumOf(reads []Read) (Sum, error) {
 	found := make([]any, 0, len(reads))
 	for _, r := range reads {
 		from := m.Grains
 		if r.Pillar {
 			from = m.Pillar
 		}
-		depth, v, there := walk(from, r.Path)
+		depth, v, there := followPath(from, r.Path)
 		found = append(found, []any{int64(depth), there, v})
 	}
 
@@ -132,9 +132,9 @@ func (m Minion) sum(reads []Read) (Sum, error) {
 	return sha256.Sum256(b), nil
 }
 
-// walk follows a path through maps. It ends before the path does at a value
+// followPath follows a path through maps. It ends before the path does at a value
 // that is no map, which then is the value, or at a key that is not there.
-func walk(m *value.Map, path []string) (depth int, v any, found bool) {
+func followPath(m *value.Map, path []string) (depth int, v any, found bool) {
 	v = m
 	if m == nil {
 		v = value.NewMap()

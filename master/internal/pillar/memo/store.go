@@ -11,7 +11,7 @@ import (
 const (
 	DefaultBytes   = 64 << 20
 	DefaultResults = 20000
-	maxForms       = 16 // of one SLS: sets of paths that it was seen to read
+	maxReadSets    = 16 // of one SLS: sets of paths that it was seen to read
 	askAgain       = 10 * time.Minute
 )
 
@@ -26,28 +26,28 @@ type Config struct {
 type Store struct {
 	cfg Config
 
-	mu     sync.Mutex
-	sheets map[Sum]*sheet // by what is given to a template, see KeyOf
-	order  *list.List     // of *result, most recently used first
-	bytes  int64
-	stats  Stats
+	mu        sync.Mutex
+	templates map[Sum]*template // by what is given to a template, see KeyOf
+	order     *list.List        // of *result, most recently used first
+	bytes     int64
+	stats     Stats
 }
 
-// sheet is one version of an SLS with what it is given.
-type sheet struct {
-	forms []*form // most recently used first
-	alone *result // says that it is for one minion only; nil: that is not known
+// template is one version of an SLS with what it is given.
+type template struct {
+	readSets []*readSet // most recently used first
+	alone    *result    // says that it is for one minion only; nil: that is not known
 }
 
-// form is a set of paths that were read, and the results by their values.
-type form struct {
+// readSet is a set of paths that were read, and the results by their values.
+type readSet struct {
 	reads   []Read
 	results map[Sum]*result
 }
 
 type result struct {
 	key, values Sum
-	form        *form
+	readSet     *readSet
 	files       []File
 	value       any
 	weight      int64
@@ -76,7 +76,7 @@ func New(cfg Config) *Store {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Store{cfg: cfg, sheets: map[Sum]*sheet{}, order: list.New()}
+	return &Store{cfg: cfg, templates: map[Sum]*template{}, order: list.New()}
 }
 
 // Stats returns the counters.
@@ -93,14 +93,14 @@ func (s *Store) Stats() Stats {
 // shared and must not be changed.
 func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 	s.mu.Lock()
-	var forms []*form
-	if sh := s.sheets[key]; sh != nil {
-		forms = slices.Clone(sh.forms)
+	var forms []*readSet
+	if sh := s.templates[key]; sh != nil {
+		forms = slices.Clone(sh.readSets)
 	}
 	s.mu.Unlock()
 
 	for _, f := range forms {
-		sum, err := m.sum(f.reads)
+		sum, err := m.sumOf(f.reads)
 		if err != nil {
 			return nil, false
 		}
@@ -115,14 +115,14 @@ func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 
 		if !current(r.files, content) {
 			s.mu.Lock()
-			s.remove(r)
+			s.dropResult(r)
 			s.mu.Unlock()
 			continue
 		}
 
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.touch(r)
+		s.markUsed(r)
 		s.stats.Hits++
 
 		return r.value, true
@@ -150,21 +150,21 @@ func current(files []File, content Content) bool {
 func (s *Store) Alone(key Sum) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sh := s.sheets[key]
+	sh := s.templates[key]
 	if sh == nil || sh.alone == nil {
 		return false
 	}
 	if !s.cfg.Now().Before(sh.alone.until) {
-		s.remove(sh.alone)
+		s.dropResult(sh.alone)
 		return false
 	}
-	s.touch(sh.alone)
+	s.markUsed(sh.alone)
 	return true
 }
 
 // Put keeps the result of a template for a minion.
 func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
-	sum, err := m.sum(t.Reads)
+	sum, err := m.sumOf(t.Reads)
 	if err != nil {
 		return
 	}
@@ -174,7 +174,7 @@ func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 		values: sum,
 		files:  t.Files,
 		value:  value,
-		weight: weigh(value) + traceWeight(t),
+		weight: memoryOf(value) + traceWeight(t),
 	}
 
 	s.mu.Lock()
@@ -185,27 +185,27 @@ func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 		return
 	}
 
-	sh := s.sheet(key)
-	i := slices.IndexFunc(sh.forms, func(f *form) bool { return slices.EqualFunc(f.reads, t.Reads, Read.equal) })
+	sh := s.templateOf(key)
+	i := slices.IndexFunc(sh.readSets, func(f *readSet) bool { return slices.EqualFunc(f.reads, t.Reads, Read.equalTo) })
 	if i < 0 {
-		for len(sh.forms) >= maxForms {
-			for _, old := range sh.forms[len(sh.forms)-1].results {
-				s.remove(old) // of the last one the form goes, too
+		for len(sh.readSets) >= maxReadSets {
+			for _, old := range sh.readSets[len(sh.readSets)-1].results {
+				s.dropResult(old) // of the last one the form goes, too
 				s.stats.Dropped++
 			}
 		}
 
-		sh.forms = slices.Insert(sh.forms, 0, &form{reads: t.Reads, results: map[Sum]*result{}})
+		sh.readSets = slices.Insert(sh.readSets, 0, &readSet{reads: t.Reads, results: map[Sum]*result{}})
 		i = 0
 	}
 
-	r.form = sh.forms[i]
-	if old := r.form.results[sum]; old != nil {
-		s.take(old)
+	r.readSet = sh.readSets[i]
+	if old := r.readSet.results[sum]; old != nil {
+		s.unlink(old)
 	}
 
-	r.form.results[sum] = r
-	s.add(r)
+	r.readSet.results[sum] = r
+	s.addResult(r)
 }
 
 // PutAlone notes that a template is for one minion only, for some minutes: it may
@@ -213,12 +213,12 @@ func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 func (s *Store) PutAlone(key Sum) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sh := s.sheet(key)
+	sh := s.templateOf(key)
 	if sh.alone != nil {
-		s.take(sh.alone)
+		s.unlink(sh.alone)
 	}
 	sh.alone = &result{key: key, weight: resultWeight, until: s.cfg.Now().Add(askAgain)}
-	s.add(sh.alone)
+	s.addResult(sh.alone)
 }
 
 // CountAlone counts a template that was rendered for one minion only.
@@ -228,29 +228,29 @@ func (s *Store) CountAlone() {
 	s.stats.Alone++
 }
 
-func (r Read) equal(o Read) bool { return r.Pillar == o.Pillar && slices.Equal(r.Path, o.Path) }
+func (r Read) equalTo(o Read) bool { return r.Pillar == o.Pillar && slices.Equal(r.Path, o.Path) }
 
-func (s *Store) sheet(key Sum) *sheet {
-	sh := s.sheets[key]
+func (s *Store) templateOf(key Sum) *template {
+	sh := s.templates[key]
 	if sh == nil {
-		sh = &sheet{}
-		s.sheets[key] = sh
+		sh = &template{}
+		s.templates[key] = sh
 	}
 	return sh
 }
 
-// add takes a result into account and makes room for it; mu is held.
-func (s *Store) add(r *result) {
+// addResult takes a result into account and makes room for it; mu is held.
+func (s *Store) addResult(r *result) {
 	r.at = s.order.PushFront(r)
 	s.bytes += r.weight
 	for s.bytes > s.cfg.Bytes || s.order.Len() > s.cfg.Results {
-		s.remove(s.order.Back().Value.(*result))
+		s.dropResult(s.order.Back().Value.(*result))
 		s.stats.Dropped++
 	}
 }
 
-// take removes a result from the account only; mu is held.
-func (s *Store) take(r *result) {
+// unlink removes a result from the account only; mu is held.
+func (s *Store) unlink(r *result) {
 	if r.at != nil {
 		s.order.Remove(r.at)
 		s.bytes -= r.weight
@@ -258,33 +258,33 @@ func (s *Store) take(r *result) {
 	}
 }
 
-// remove drops a result, and what is empty without it; mu is held. One that was
+// dropResult drops a result, and what is empty without it; mu is held. One that was
 // dropped already is no error.
-func (s *Store) remove(r *result) {
+func (s *Store) dropResult(r *result) {
 	if r.at == nil {
 		return
 	}
-	s.take(r)
-	sh := s.sheets[r.key]
+	s.unlink(r)
+	sh := s.templates[r.key]
 	if sh.alone == r {
 		sh.alone = nil
-	} else if delete(r.form.results, r.values); len(r.form.results) == 0 {
-		sh.forms = slices.DeleteFunc(sh.forms, func(f *form) bool { return f == r.form })
+	} else if delete(r.readSet.results, r.values); len(r.readSet.results) == 0 {
+		sh.readSets = slices.DeleteFunc(sh.readSets, func(f *readSet) bool { return f == r.readSet })
 	}
-	if len(sh.forms) == 0 && sh.alone == nil {
-		delete(s.sheets, r.key)
+	if len(sh.readSets) == 0 && sh.alone == nil {
+		delete(s.templates, r.key)
 	}
 }
 
-// touch notes that a result was used; mu is held.
-func (s *Store) touch(r *result) {
+// markUsed notes that a result was used; mu is held.
+func (s *Store) markUsed(r *result) {
 	if r.at == nil {
 		return // it was dropped meanwhile
 	}
 	s.order.MoveToFront(r.at)
-	sh := s.sheets[r.key]
-	if i := slices.Index(sh.forms, r.form); i > 0 {
-		copy(sh.forms[1:i+1], sh.forms[:i])
-		sh.forms[0] = r.form
+	sh := s.templates[r.key]
+	if i := slices.Index(sh.readSets, r.readSet); i > 0 {
+		copy(sh.readSets[1:i+1], sh.readSets[:i])
+		sh.readSets[0] = r.readSet
 	}
 }

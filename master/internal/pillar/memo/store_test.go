@@ -176,8 +176,8 @@ func TestFormsAreBounded(t *testing.T) {
 		name := fmt.Sprint("g", i)
 		s.Put(k, minion(name, 1), Trace{Reads: []Read{grain("which"), grain(name)}}, i)
 	}
-	if st := s.Stats(); st.Results != maxForms || len(s.sheets[k].forms) != maxForms {
-		t.Errorf("%+v, %d forms", st, len(s.sheets[k].forms))
+	if st := s.Stats(); st.Results != maxReadSets || len(s.templates[k].readSets) != maxReadSets {
+		t.Errorf("%+v, %d forms", st, len(s.templates[k].readSets))
 	}
 }
 
@@ -191,7 +191,7 @@ func TestAloneIsAskedAgain(t *testing.T) {
 		t.Error("it is forgotten, or known of another")
 	}
 	now = now.Add(askAgain)
-	if s.Alone(k) || s.Stats().Results != 0 || s.Stats().Bytes != 0 || len(s.sheets) != 0 {
+	if s.Alone(k) || s.Stats().Results != 0 || s.Stats().Bytes != 0 || len(s.templates) != 0 {
 		t.Errorf("it is kept: %+v", s.Stats())
 	}
 }

@@ -6,8 +6,8 @@ import "saltern/master/value"
 // maps and lists, hashes.
 const resultWeight = 640
 
-// weigh estimates the memory of a value in bytes, rather too high.
-func weigh(v any) int64 {
+// memoryOf estimates the memory of a value in bytes, rather too high.
+func memoryOf(v any) int64 {
 	switch v := v.(type) {
 	case string:
 		return 32 + int64(len(v))
@@ -16,7 +16,7 @@ func weigh(v any) int64 {
 	case []any:
 		n := 40 + 16*int64(cap(v))
 		for _, x := range v {
-			n += weigh(x)
+			n += memoryOf(x)
 		}
 		return n
 	case *value.Map:
@@ -26,7 +26,7 @@ func weigh(v any) int64 {
 		}
 
 		for k, x := range v.All() {
-			n += weigh(k) + weigh(x)
+			n += memoryOf(k) + memoryOf(x)
 		}
 
 		return n

@@ -69,15 +69,15 @@ func Unable(err error) bool {
 var pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
 
 func (c *Config) setDefaults() {
-	def(&c.MaxWorkers, max(2, runtime.NumCPU()))
-	def(&c.WorkerIdle, 30*time.Second)
-	def(&c.IdleStop, 5*time.Minute)
-	def(&c.StartTimeout, time.Minute)
-	def(&c.RequestTimeout, time.Minute)
-	def(&c.MemoryLimit, 2<<30)
-	def(&c.SessionsPerWorker, 1000)
-	def(&c.MaxMessage, 64<<20)
-	def(&c.RetryStart, 30*time.Second)
+	setDefault(&c.MaxWorkers, max(2, runtime.NumCPU()))
+	setDefault(&c.WorkerIdle, 30*time.Second)
+	setDefault(&c.IdleStop, 5*time.Minute)
+	setDefault(&c.StartTimeout, time.Minute)
+	setDefault(&c.RequestTimeout, time.Minute)
+	setDefault(&c.MemoryLimit, 2<<30)
+	setDefault(&c.SessionsPerWorker, 1000)
+	setDefault(&c.MaxMessage, 64<<20)
+	setDefault(&c.RetryStart, 30*time.Second)
 
 	if len(c.Python) == 0 {
 		c.Python = pythons
@@ -90,7 +90,7 @@ func (c *Config) setDefaults() {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 }
 
-func def[T int | int64 | time.Duration](v *T, d T) {
+func setDefault[T int | int64 | time.Duration](v *T, d T) {
 	if *v <= 0 {
 		*v = d
 	}

@@ -29,9 +29,9 @@ var reactionsScript string
 // nursery is one running parent of workers.
 type nursery struct {
 	*pyfork.Parent
-	layer   string // of packages
-	workers atomic.Int64
-	last    atomic.Int64
+	layer    string // of packages
+	workers  atomic.Int64
+	lastUsed atomic.Int64
 }
 
 // startNursery runs one Python and waits until it has imported Salt.
@@ -62,12 +62,12 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 	}
 
 	n := &nursery{Parent: p, layer: layer}
-	n.last.Store(time.Now().UnixNano())
+	n.lastUsed.Store(time.Now().UnixNano())
 	return n, nil
 }
 
-// order sends an instruction, with a file for the worker.
-func (n *nursery) order(op string, worker int64, file *os.File) error {
+// sendOrder sends an instruction, with a file for the worker.
+func (n *nursery) sendOrder(op string, worker int64, file *os.File) error {
 	if err := n.Order(value.NewMap("op", op, "worker", worker), file); err != nil {
 		return fmt.Errorf("%s a renderer: %w", op, err)
 	}

@@ -16,24 +16,24 @@ import (
 // Pool hands out sessions. Make it with New and Close it. All methods may be
 // called concurrently.
 type Pool struct {
-	cfg    Config
-	slots  chan struct{}   // one per worker in use; who waits for one gets it in his turn
-	own    chan struct{}   // the place of the worker of reactions
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	users  sync.WaitGroup // sessions and the janitor
+	cfg          Config
+	slots        chan struct{}   // one per worker in use; who waits for one gets it in his turn
+	reactionSlot chan struct{}   // the place of the worker of reactions
+	ctx          context.Context // ends with Close
+	cancel       context.CancelFunc
+	users        sync.WaitGroup // sessions and the janitor
 
-	start sync.Mutex // held while a nursery starts
+	starting sync.Mutex // held while a nursery starts
 
-	mu       sync.Mutex
-	nursery  *nursery
-	idle     []*worker // most recently used last
-	next     int64
-	failed   error
-	failedAt time.Time
-	closed   bool
-	stats    Stats
-	library  string // version of Salt, of the last nursery that was started
+	mu         sync.Mutex
+	nursery    *nursery
+	idle       []*worker // most recently used last
+	lastWorker int64
+	failed     error
+	failedAt   time.Time
+	closed     bool
+	stats      Stats
+	library    string // version of Salt, of the last nursery that was started
 }
 
 // Stats are counters since the start, for metrics.
@@ -46,7 +46,7 @@ type Stats struct {
 // New makes a pool; no process is started yet.
 func New(cfg Config) *Pool {
 	cfg.setDefaults()
-	p := &Pool{cfg: cfg, slots: make(chan struct{}, cfg.MaxWorkers), own: make(chan struct{}, 1)}
+	p := &Pool{cfg: cfg, slots: make(chan struct{}, cfg.MaxWorkers), reactionSlot: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -124,22 +124,22 @@ func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.stats
-	s.Workers = len(p.slots) + len(p.own) + len(p.idle)
+	s.Workers = len(p.slots) + len(p.reactionSlot) + len(p.idle)
 	s.Running = p.nursery != nil && p.nursery.Alive()
 	return s
 }
 
-// places are those of the workers of reactions (own), or of all others.
-func (p *Pool) places(own bool) chan struct{} {
+// slotsFor are those of the workers of reactions (own), or of all others.
+func (p *Pool) slotsFor(own bool) chan struct{} {
 	if own {
-		return p.own
+		return p.reactionSlot
 	}
 	return p.slots
 }
 
 // acquire returns a worker for one session. release gives it back.
 func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
-	places := p.places(own)
+	places := p.slotsFor(own)
 	select {
 	case places <- struct{}{}:
 	case <-ctx.Done():
@@ -158,7 +158,7 @@ func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 
 	p.users.Add(1)
 	p.stats.Sessions++
-	old := p.renew(layer)
+	old := p.leaveOldNursery(layer)
 	var w *worker
 	if k := len(p.idle); k > 0 {
 		w, p.idle = p.idle[k-1], p.idle[:k-1]
@@ -171,7 +171,7 @@ func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 
 	if w == nil || !w.nursery.Alive() {
 		var err error
-		if w, err = p.fork(ctx); err != nil {
+		if w, err = p.forkWorker(ctx); err != nil {
 			p.users.Done()
 			<-places
 			return nil, err
@@ -181,10 +181,10 @@ func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 	return w, nil
 }
 
-// renew leaves a nursery to the sessions that it has when the packages are others
+// leaveOldNursery leaves a nursery to the sessions that it has when the packages are others
 // than those with which it was started, and gives the workers that have none; mu
 // is held. Its janitor ends it after the last one.
-func (p *Pool) renew(layer string) (old []*worker) {
+func (p *Pool) leaveOldNursery(layer string) (old []*worker) {
 	if p.nursery == nil || p.nursery.layer == layer {
 		return nil
 	}
@@ -197,10 +197,10 @@ func (p *Pool) renew(layer string) (old []*worker) {
 // release takes a worker back; a broken one is ended, and one of reactions.
 func (p *Pool) release(w *worker, broken, own bool) {
 	defer p.users.Done()
-	defer func() { <-p.places(own) }()
+	defer func() { <-p.slotsFor(own) }()
 	w.sessions++
 	w.idle = time.Now()
-	w.nursery.last.Store(w.idle.UnixNano())
+	w.nursery.lastUsed.Store(w.idle.UnixNano())
 	p.mu.Lock()
 	keep := !broken && !own && !p.closed && w.nursery == p.nursery && w.sessions < p.cfg.SessionsPerWorker
 	if keep {
@@ -215,14 +215,14 @@ func (p *Pool) release(w *worker, broken, own bool) {
 	}
 }
 
-func (p *Pool) count(f func(*Stats)) {
+func (p *Pool) updateStats(f func(*Stats)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f(&p.stats)
 }
 
-// fork has the nursery make a worker.
-func (p *Pool) fork(ctx context.Context) (*worker, error) {
+// forkWorker has the nursery make a worker.
+func (p *Pool) forkWorker(ctx context.Context) (*worker, error) {
 	for try := 0; ; try++ {
 		n, err := p.running(ctx)
 		if err != nil {
@@ -235,14 +235,14 @@ func (p *Pool) fork(ctx context.Context) (*worker, error) {
 		}
 
 		p.mu.Lock()
-		p.next++
-		number := p.next
+		p.lastWorker++
+		number := p.lastWorker
 		p.stats.Forks++
 		p.mu.Unlock()
 
-		w := &worker{nursery: n, number: number, conn: mine, max: p.cfg.MaxMessage}
+		w := &worker{nursery: n, number: number, conn: mine, maxMessage: p.cfg.MaxMessage}
 		n.workers.Add(1)
-		err = n.order("fork", number, theirs)
+		err = n.sendOrder("fork", number, theirs)
 		theirs.Close()
 
 		if err == nil {
@@ -250,15 +250,15 @@ func (p *Pool) fork(ctx context.Context) (*worker, error) {
 		}
 
 		w.discard()
-		p.drop(n)
+		p.dropNursery(n)
 		if try == 1 {
 			return nil, fmt.Errorf("%w: fork a worker: %w", errDied, err)
 		}
 	}
 }
 
-// drop forgets a nursery that does not work.
-func (p *Pool) drop(n *nursery) {
+// dropNursery forgets a nursery that does not work.
+func (p *Pool) dropNursery(n *nursery) {
 	p.mu.Lock()
 	if p.nursery == n {
 		p.nursery = nil
@@ -273,8 +273,8 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 		return n, err
 	}
 
-	p.start.Lock()
-	defer p.start.Unlock()
+	p.starting.Lock()
+	defer p.starting.Unlock()
 	if n, err := p.current(); n != nil || err != nil {
 		return n, err
 	}
@@ -384,15 +384,15 @@ func (p *Pool) janitor(n *nursery) {
 		case <-tick.C:
 		}
 
-		if p.sweep(n) {
+		if p.endIdle(n) {
 			n.Stop(time.Second)
 			return
 		}
 	}
 }
 
-// sweep ends idle workers and reports whether the nursery is to end too.
-func (p *Pool) sweep(n *nursery) bool {
+// endIdle ends idle workers and reports whether the nursery is to end too.
+func (p *Pool) endIdle(n *nursery) bool {
 	p.mu.Lock()
 	var old, keep []*worker
 	for _, w := range p.idle {
@@ -404,8 +404,8 @@ func (p *Pool) sweep(n *nursery) bool {
 	}
 
 	p.idle = keep
-	end := len(p.slots) == 0 && len(p.own) == 0 && len(p.idle) == 0 &&
-		time.Since(time.Unix(0, n.last.Load())) >= p.cfg.IdleStop
+	end := len(p.slots) == 0 && len(p.reactionSlot) == 0 && len(p.idle) == 0 &&
+		time.Since(time.Unix(0, n.lastUsed.Load())) >= p.cfg.IdleStop
 	if end && p.nursery == n {
 		p.nursery = nil
 	}

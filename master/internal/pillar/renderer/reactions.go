@@ -40,7 +40,7 @@ type ReactionsConfig struct {
 
 // Reactions makes what reads the files of reactions; no process is started yet.
 func (p *Pool) Reactions(cfg ReactionsConfig) *Reactions {
-	def(&cfg.Renew, time.Minute)
+	setDefault(&cfg.Renew, time.Minute)
 	return &Reactions{pool: p, cfg: cfg}
 }
 
@@ -60,14 +60,14 @@ func (r *Reactions) Compile(
 	files []string,
 ) (calls, faults []*value.Map, err error) {
 	request := value.NewMap("op", "react", "tag", tag, "data", data, "files", value.List(files))
-	reply, err := r.ask(ctx, request)
+	reply, err := r.sendRequest(ctx, request)
 	for errors.Is(err, errStart) {
 		select {
 		case <-time.After(r.pool.cfg.RetryStart):
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()
 		}
-		reply, err = r.ask(ctx, request)
+		reply, err = r.sendRequest(ctx, request)
 	}
 
 	if err != nil {
@@ -86,23 +86,23 @@ func onlyMaps(list []any) (out []*value.Map) {
 	return out
 }
 
-// ask sends a request to the worker of now.
-func (r *Reactions) ask(ctx context.Context, request *value.Map) (*value.Map, error) {
+// sendRequest sends a request to the worker of now.
+func (r *Reactions) sendRequest(ctx context.Context, request *value.Map) (*value.Map, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.open(ctx); err != nil {
+	if err := r.openSession(ctx); err != nil {
 		return nil, err
 	}
 
-	reply, err := r.session.call(ctx, request)
+	reply, err := r.session.callWorker(ctx, request)
 	if err != nil && r.session.broken {
-		r.end()
+		r.endSession()
 	}
 	return reply, err
 }
 
-// open makes a session, unless the one of before is still right; r.mu is held.
-func (r *Reactions) open(ctx context.Context) error {
+// openSession makes a session, unless the one of before is still right; r.mu is held.
+func (r *Reactions) openSession(ctx context.Context) error {
 	layer := r.pool.cfg.Layer()
 	options := value.NewMap()
 	if r.cfg.Options != nil {
@@ -111,12 +111,12 @@ func (r *Reactions) open(ctx context.Context) error {
 
 	fits := r.session != nil && r.layer == layer && value.Equal(r.options, options) && time.Since(r.since) < r.cfg.Renew
 	if fits {
-		r.idle.Reset(r.rests())
+		r.idle.Reset(r.idleTime())
 		return nil
 	}
 
-	r.end()
-	s, err := r.start(ctx, options)
+	r.endSession()
+	s, err := r.startSession(ctx, options)
 	if err != nil {
 		return fmt.Errorf("start Salt's reactor: %w", err)
 	}
@@ -125,26 +125,26 @@ func (r *Reactions) open(ctx context.Context) error {
 	r.layer = layer
 	r.options = options
 	r.since = time.Now()
-	r.idle = time.AfterFunc(r.rests(), r.Close) // stopped by end
+	r.idle = time.AfterFunc(r.idleTime(), r.Close) // stopped by end
 
 	return nil
 }
 
-// rests is how long a worker without work stays.
-func (r *Reactions) rests() time.Duration { return min(r.cfg.Renew, r.pool.cfg.IdleStop) }
+// idleTime is how long a worker without work stays.
+func (r *Reactions) idleTime() time.Duration { return min(r.cfg.Renew, r.pool.cfg.IdleStop) }
 
-// start opens a session.
-func (r *Reactions) start(ctx context.Context, options *value.Map) (*Session, error) {
+// startSession opens a session.
+func (r *Reactions) startSession(ctx context.Context, options *value.Map) (*Session, error) {
 	w, err := r.pool.acquire(ctx, true)
 	if err != nil {
 		return nil, err
 	}
 
 	s := &Session{
-		pool:   r.pool,
-		own:    true,
-		begin:  value.NewMap("op", "begin", "kind", "reactor", "opts", options.Clone(), "grains", r.grains.Clone()),
-		worker: w,
+		pool:      r.pool,
+		isReactor: true,
+		begin:     value.NewMap("op", "begin", "kind", "reactor", "opts", options.Clone(), "grains", r.grains.Clone()),
+		worker:    w,
 	}
 
 	if err := s.prepare(ctx); err != nil {
@@ -154,7 +154,7 @@ func (r *Reactions) start(ctx context.Context, options *value.Map) (*Session, er
 		return s, nil
 	}
 
-	reply, err := s.call(ctx, value.NewMap("op", "grains"))
+	reply, err := s.callWorker(ctx, value.NewMap("op", "grains"))
 	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("read the grains of the master: %w", err)
@@ -164,8 +164,8 @@ func (r *Reactions) start(ctx context.Context, options *value.Map) (*Session, er
 	return s, nil
 }
 
-// end closes the session; r.mu is held.
-func (r *Reactions) end() {
+// endSession closes the session; r.mu is held.
+func (r *Reactions) endSession() {
 	if r.session == nil {
 		return
 	}
@@ -178,5 +178,5 @@ func (r *Reactions) end() {
 func (r *Reactions) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.end()
+	r.endSession()
 }

@@ -26,13 +26,13 @@ type Minion struct {
 // Session is one worker, set up for one minion. It is used by one goroutine
 // and must be closed.
 type Session struct {
-	pool   *Pool
-	own    bool // of reactions: it waits for no other session, and its worker serves no other
-	begin  *value.Map
-	pillar *value.Map // as last set
-	worker *worker
-	broken bool
-	once   sync.Once
+	pool      *Pool
+	isReactor bool // of reactions: it waits for no other session, and its worker serves no other
+	begin     *value.Map
+	pillar    *value.Map // as last set
+	worker    *worker
+	broken    bool
+	once      sync.Once
 	// altered is whether something that ran changed what later templates see.
 	altered bool
 }
@@ -70,7 +70,7 @@ func (p *Pool) Session(ctx context.Context, m Minion) (*Session, error) {
 
 // prepare sets the worker up. After an error the session is closed.
 func (s *Session) prepare(ctx context.Context) error {
-	if _, err := s.call(ctx, nil); err != nil {
+	if _, err := s.callWorker(ctx, nil); err != nil {
 		s.Close()
 		return fmt.Errorf("begin a renderer session: %w", err)
 	}
@@ -81,17 +81,17 @@ func (s *Session) prepare(ctx context.Context) error {
 func (s *Session) Close() {
 	s.once.Do(func() {
 		if !s.broken {
-			if _, err := s.worker.call(s.pool.ctx, s.pool.cfg.RequestTimeout, value.NewMap("op", "end")); err != nil {
+			if _, err := s.worker.callOnce(s.pool.ctx, s.pool.cfg.RequestTimeout, value.NewMap("op", "end")); err != nil {
 				s.broken = true
 			}
 		}
-		s.pool.release(s.worker, s.broken, s.own)
+		s.pool.release(s.worker, s.broken, s.isReactor)
 	})
 }
 
-// call runs a request, once more on a fresh worker when this one dies. A nil
+// callWorker runs a request, once more on a fresh worker when this one dies. A nil
 // request only begins the session.
-func (s *Session) call(ctx context.Context, req *value.Map) (*value.Map, error) {
+func (s *Session) callWorker(ctx context.Context, req *value.Map) (*value.Map, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.pool.ctx, cancel)()
@@ -112,10 +112,10 @@ func (s *Session) call(ctx context.Context, req *value.Map) (*value.Map, error) 
 			return nil, err
 		}
 
-		s.pool.count(func(st *Stats) { st.Retries++ })
+		s.pool.updateStats(func(st *Stats) { st.Retries++ })
 		s.pool.cfg.Log.Warn("a renderer died; trying once more", "minion", s.begin.Str("id"), "error", err)
 		s.worker.discard()
-		w, err := s.pool.fork(ctx)
+		w, err := s.pool.forkWorker(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -132,11 +132,11 @@ func (s *Session) attempt(ctx context.Context, req *value.Map, begin bool) (*val
 			b = b.Clone()
 			b.Set("pillar", s.pillar)
 		}
-		if reply, err := s.worker.call(ctx, timeout, b); err != nil || req == nil {
+		if reply, err := s.worker.callOnce(ctx, timeout, b); err != nil || req == nil {
 			return reply, err
 		}
 	}
-	return s.worker.call(ctx, timeout, req)
+	return s.worker.callOnce(ctx, timeout, req)
 }
 
 // Template is one render request: a file, or a text.
@@ -152,7 +152,7 @@ type Template struct {
 // Render compiles a template (salt/template.py compile_template). A template
 // that is wrong is a *Failure.
 func (s *Session) Render(ctx context.Context, t Template) (any, error) {
-	reply, err := s.call(ctx, t.request())
+	reply, err := s.callWorker(ctx, t.request())
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (u Unshareable) Error() string {
 func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, error) {
 	req := t.request()
 	req.Set("record", true)
-	reply, err := s.call(ctx, req)
+	reply, err := s.callWorker(ctx, req)
 	if err != nil {
 		return nil, memo.Trace{}, err
 	}
@@ -208,7 +208,7 @@ func (s *Session) Altered() bool { return s != nil && s.altered }
 // SetPillar changes what later templates see as pillar.
 func (s *Session) SetPillar(ctx context.Context, pillar *value.Map) error {
 	s.pillar = pillar
-	_, err := s.call(ctx, value.NewMap("op", "pillar", "pillar", pillar))
+	_, err := s.callWorker(ctx, value.NewMap("op", "pillar", "pillar", pillar))
 	return err
 }
 
@@ -239,7 +239,7 @@ func (s *Session) Decrypt(ctx context.Context, pillar *value.Map) (*value.Map, [
 }
 
 func (s *Session) mapResult(ctx context.Context, req *value.Map) (*value.Map, []string, error) {
-	reply, err := s.call(ctx, req)
+	reply, err := s.callWorker(ctx, req)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,24 +13,24 @@ import (
 
 // worker is one process, used by one session at a time.
 type worker struct {
-	nursery  *nursery
-	number   int64
-	conn     *net.UnixConn
-	sessions int
-	idle     time.Time
-	max      int
-	gone     bool // discarded
+	nursery    *nursery
+	number     int64
+	conn       *net.UnixConn
+	sessions   int
+	idle       time.Time
+	maxMessage int
+	gone       bool // discarded
 }
 
-// call sends a request and reads its reply. After an error other than a
+// callOnce sends a request and reads its reply. After an error other than a
 // *Failure the worker is of no more use.
-func (w *worker) call(ctx context.Context, timeout time.Duration, req *value.Map) (*value.Map, error) {
+func (w *worker) callOnce(ctx context.Context, timeout time.Duration, req *value.Map) (*value.Map, error) {
 	frame, err := pyframe.Append(make([]byte, 0, 4096), req)
 	if err != nil {
 		return nil, &Failure{Message: "the request cannot be packed: " + err.Error()}
 	}
-	if len(frame)-4 > w.max {
-		return nil, &Failure{Message: fmt.Sprintf("the request has %d bytes, %d are allowed", len(frame)-4, w.max)}
+	if len(frame)-4 > w.maxMessage {
+		return nil, &Failure{Message: fmt.Sprintf("the request has %d bytes, %d are allowed", len(frame)-4, w.maxMessage)}
 	}
 
 	w.conn.SetDeadline(time.Now().Add(timeout))
@@ -72,7 +72,7 @@ func (w *worker) exchange(frame []byte) ([]byte, error) {
 	if _, err := w.conn.Write(frame); err != nil {
 		return nil, err
 	}
-	return pyframe.Read(w.conn, w.max)
+	return pyframe.Read(w.conn, w.maxMessage)
 }
 
 // discard ends the process.
@@ -83,7 +83,7 @@ func (w *worker) discard() {
 	w.gone = true
 	w.nursery.workers.Add(-1)
 	w.conn.Close()
-	w.nursery.order("kill", w.number, nil) // it also ends by itself when the socket closes
+	w.nursery.sendOrder("kill", w.number, nil) // it also ends by itself when the socket closes
 }
 
 func isTimeout(err error) bool {

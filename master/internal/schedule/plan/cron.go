@@ -100,7 +100,7 @@ func parseCron(text string) (*cron, error) {
 
 	c := &cron{nth: map[int][]int{}}
 	for i, field := range fields {
-		f, err := c.field(i, field)
+		f, err := c.parseField(i, field)
 		if err != nil {
 			return nil, fmt.Errorf("field %d, %q: %w", i+1, field, err)
 		}
@@ -131,8 +131,8 @@ func (c *cron) checkNth() error {
 	return nil
 }
 
-// field reads one field.
-func (c *cron) field(index int, text string) (f cronField, err error) {
+// parseField reads one field.
+func (c *cron) parseField(index int, text string) (f cronField, err error) {
 	switch {
 	case cronHash.MatchString(text):
 		return f, errors.New("h and r (hashed and random values) are not possible")
@@ -152,7 +152,7 @@ func (c *cron) field(index int, text string) (f cronField, err error) {
 			continue
 		}
 
-		if err := c.part(index, part, &f); err != nil {
+		if err := c.parsePart(index, part, &f); err != nil {
 			return f, err
 		}
 	}
@@ -179,8 +179,8 @@ func (c *cron) addNearest(text string, parts int) error {
 	return nil
 }
 
-// part reads a value or range of a field.
-func (c *cron) part(index int, text string, f *cronField) error {
+// parsePart reads a value or range of a field.
+func (c *cron) parsePart(index int, text string, f *cronField) error {
 	nth := 0
 	if m := cronNth.FindStringSubmatch(text); m != nil && index == cronWeekday {
 		switch {
@@ -308,28 +308,28 @@ func cronSpan(index int, from, to, every string, fromStart bool) ([]int, error) 
 	}
 
 	if low <= high {
-		return steps(low, high, step), nil
+		return rangeSteps(low, high, step), nil
 	}
 
-	out := steps(low, bounds.high, step)
+	out := rangeSteps(low, bounds.high, step)
 	skip := 0
 	last := out[len(out)-1]
 	if left := bounds.high - last; last-bounds.low+step > bounds.high-bounds.low+1 && left < step {
 		skip = step - left
 	}
 
-	return append(out, steps(bounds.low+skip, high, step)...), nil
+	return append(out, rangeSteps(bounds.low+skip, high, step)...), nil
 }
 
-func steps(low, high, step int) (out []int) {
+func rangeSteps(low, high, step int) (out []int) {
 	for v := low; v <= high; v += step {
 		out = append(out, v)
 	}
 	return out
 }
 
-// next returns the first time after now that matches; false: none within cronSearch years.
-func (c *cron) next(now time.Time) (time.Time, bool) {
+// nextAfter returns the first time after now that matches; false: none within cronSearch years.
+func (c *cron) nextAfter(now time.Time) (time.Time, bool) {
 	start := now.Truncate(time.Minute).Add(time.Minute)
 	if len(c.fields) > 5 {
 		start = now.Truncate(time.Second).Add(time.Second)
@@ -337,14 +337,14 @@ func (c *cron) next(now time.Time) (time.Time, bool) {
 
 	day, weekday := c.fields[cronDay], c.fields[cronWeekday]
 	if day.all || weekday.all {
-		return c.search(start, day, weekday)
+		return c.searchFrom(start, day, weekday)
 	}
 
 	// Either may match. Occurrences and nearest weekdays are no part of the two fields and
 	// restrict both searches (croniter _calc_next).
 	anyDay := cronField{all: true}
-	byDay, ok1 := c.search(start, day, anyDay)
-	byWeekday, ok2 := c.search(start, anyDay, weekday)
+	byDay, ok1 := c.searchFrom(start, day, anyDay)
+	byWeekday, ok2 := c.searchFrom(start, anyDay, weekday)
 	restricted := len(c.nth) > 0 || len(c.nearest) > 0
 	switch {
 	case restricted && !(ok1 && ok2):
@@ -358,19 +358,19 @@ func (c *cron) next(now time.Time) (time.Time, bool) {
 	return byWeekday, true
 }
 
-// search returns the first match from start on.
-func (c *cron) search(start time.Time, day, weekday cronField) (time.Time, bool) {
+// searchFrom returns the first match from start on.
+func (c *cron) searchFrom(start time.Time, day, weekday cronField) (time.Time, bool) {
 	date := time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, time.UTC)
 	for at := start; date.Year() <= start.Year()+cronSearch; at = date {
 		switch {
-		case len(c.fields) > cronYear && !c.fields[cronYear].has(date.Year()):
+		case len(c.fields) > cronYear && !c.fields[cronYear].contains(date.Year()):
 			date = time.Date(date.Year()+1, 1, 1, 0, 0, 0, 0, time.UTC)
 			continue
-		case !c.fields[cronMonth].has(int(date.Month())):
+		case !c.fields[cronMonth].contains(int(date.Month())):
 			date = time.Date(date.Year(), date.Month()+1, 1, 0, 0, 0, 0, time.UTC)
 			continue
-		case c.onDay(date, day, weekday):
-			if t, ok := c.onDate(at); ok {
+		case c.matchesDate(date, day, weekday):
+			if t, ok := c.firstOnDate(at); ok {
 				return t, true
 			}
 		}
@@ -381,8 +381,8 @@ func (c *cron) search(start time.Time, day, weekday cronField) (time.Time, bool)
 	return time.Time{}, false
 }
 
-// onDay reports whether a date matches.
-func (c *cron) onDay(date time.Time, day, weekday cronField) bool {
+// matchesDate reports whether a date matches.
+func (c *cron) matchesDate(date time.Time, day, weekday cronField) bool {
 	days := daysIn(date.Year(), date.Month())
 	switch {
 	case len(c.nearest) > 0:
@@ -390,12 +390,12 @@ func (c *cron) onDay(date time.Time, day, weekday cronField) bool {
 			return false
 		}
 	case day.lastDay && date.Day() == days:
-	case !day.has(date.Day()):
+	case !day.contains(date.Day()):
 		return false
 	}
 
 	if len(c.nth) == 0 {
-		return weekday.has(int(date.Weekday()))
+		return weekday.contains(int(date.Weekday()))
 	}
 
 	return slices.ContainsFunc(c.nth[int(date.Weekday())], func(n int) bool {
@@ -406,8 +406,8 @@ func (c *cron) onDay(date time.Time, day, weekday cronField) bool {
 	})
 }
 
-// onDate returns the first time of day that matches, from that of at on.
-func (c *cron) onDate(at time.Time) (time.Time, bool) {
+// firstOnDate returns the first time of day that matches, from that of at on.
+func (c *cron) firstOnDate(at time.Time) (time.Time, bool) {
 	second := cronField{values: []int{0}}
 	if len(c.fields) > cronSecond {
 		second = c.fields[cronSecond]
@@ -415,17 +415,17 @@ func (c *cron) onDate(at time.Time) (time.Time, bool) {
 
 	date := time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, time.UTC)
 	for h := at.Hour(); h < 24; h++ {
-		if !c.fields[cronHour].has(h) {
+		if !c.fields[cronHour].contains(h) {
 			continue
 		}
 
 		for m := range 60 {
-			if !c.fields[cronMinute].has(m) {
+			if !c.fields[cronMinute].contains(m) {
 				continue
 			}
 
 			for s := range 60 {
-				if !second.has(s) {
+				if !second.contains(s) {
 					continue
 				}
 				if t := date.Add(time.Duration(h*3600+m*60+s) * time.Second); !t.Before(at) {
@@ -438,7 +438,7 @@ func (c *cron) onDate(at time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-func (f cronField) has(v int) bool {
+func (f cronField) contains(v int) bool {
 	if f.all {
 		return true
 	}

@@ -79,7 +79,7 @@ func parseMoment(text string) (m moment, err error) {
 
 	p := momentParser{words: momentWords.Split(lower, -1)}
 	for len(p.words) > 0 && err == nil {
-		err = p.word()
+		err = p.readWord()
 	}
 
 	if err == nil {
@@ -97,8 +97,8 @@ type momentParser struct {
 	hasTime bool
 }
 
-// take returns the first word and drops it; "" when none is left.
-func (p *momentParser) take() string {
+// takeWord returns the first word and drops it; "" when none is left.
+func (p *momentParser) takeWord() string {
 	if len(p.words) == 0 {
 		return ""
 	}
@@ -107,16 +107,16 @@ func (p *momentParser) take() string {
 	return w
 }
 
-func (p *momentParser) peek() string {
+func (p *momentParser) peekWord() string {
 	if len(p.words) == 0 {
 		return ""
 	}
 	return p.words[0]
 }
 
-// word reads what the next word begins: a weekday, a date or a time.
-func (p *momentParser) word() error {
-	w := p.take()
+// readWord reads what the next word begins: a weekday, a date or a time.
+func (p *momentParser) readWord() error {
+	w := p.takeWord()
 	if w == "at" || w == "on" {
 		return nil
 	}
@@ -127,40 +127,40 @@ func (p *momentParser) word() error {
 	}
 
 	if m, ok := monthNames[w]; ok && !p.hasDate {
-		day := ordinal.FindStringSubmatch(p.take())
+		day := ordinal.FindStringSubmatch(p.takeWord())
 		if day == nil {
 			return errNotAMoment
 		}
-		return p.date(p.yearBehind(), m, day[1])
+		return p.setDate(p.yearBehind(), m, day[1])
 	}
 
 	if m := isoDate.FindStringSubmatch(w); m != nil && !p.hasDate {
-		return p.date(m[1], monthOf(m[2]), m[3])
+		return p.setDate(m[1], monthOf(m[2]), m[3])
 	}
 
 	if m := slashDate.FindStringSubmatch(w); m != nil && !p.hasDate {
 		if first, _ := strconv.Atoi(m[1]); first > 12 {
-			return p.date(m[3], monthOf(m[2]), m[1])
+			return p.setDate(m[3], monthOf(m[2]), m[1])
 		}
-		return p.date(m[3], monthOf(m[1]), m[2])
+		return p.setDate(m[3], monthOf(m[1]), m[2])
 	}
 
-	if month, ok := monthNames[p.peek()]; ok && !p.hasDate {
+	if month, ok := monthNames[p.peekWord()]; ok && !p.hasDate {
 		if day := ordinal.FindStringSubmatch(w); day != nil {
-			p.take()
-			return p.date(p.yearBehind(), month, day[1])
+			p.takeWord()
+			return p.setDate(p.yearBehind(), month, day[1])
 		}
 	}
 
-	return p.clock(w)
+	return p.setClock(w)
 }
 
 // yearBehind takes a year that follows; "" when none does.
 func (p *momentParser) yearBehind() string {
-	if !fourDigits.MatchString(p.peek()) {
+	if !fourDigits.MatchString(p.peekWord()) {
 		return ""
 	}
-	return p.take()
+	return p.takeWord()
 }
 
 func monthOf(text string) time.Month {
@@ -168,8 +168,8 @@ func monthOf(text string) time.Month {
 	return time.Month(n)
 }
 
-// date notes a date; year may be "": this year.
-func (p *momentParser) date(year string, month time.Month, day string) error {
+// setDate notes a date; year may be "": this year.
+func (p *momentParser) setDate(year string, month time.Month, day string) error {
 	p.hasDate = true
 	d, _ := strconv.Atoi(day)
 	y := 2001 // no leap year: a day that only some years have wants one
@@ -184,16 +184,16 @@ func (p *momentParser) date(year string, month time.Month, day string) error {
 	return nil
 }
 
-// clock notes a time of day.
-func (p *momentParser) clock(w string) error {
+// setClock notes a time of day.
+func (p *momentParser) setClock(w string) error {
 	m := clockText.FindStringSubmatch(w)
 	if m == nil || p.hasTime {
 		return errNotAMoment
 	}
 
 	half := m[4]
-	if next := p.peek(); half == "" && (next == "am" || next == "pm") {
-		half = p.take()
+	if next := p.peekWord(); half == "" && (next == "am" || next == "pm") {
+		half = p.takeWord()
 	}
 
 	if half == "" && m[2] == "" {
@@ -226,14 +226,14 @@ func (p *momentParser) finish() error {
 	return nil
 }
 
-// absolute reports whether the moment is the same on whatever day it is looked at.
-func (m moment) absolute() bool { return m.year != 0 }
+// isAbsolute reports whether the moment is the same on whatever day it is looked at.
+func (m moment) isAbsolute() bool { return m.year != 0 }
 
-// daily reports whether the moment is a time of day alone.
-func (m moment) daily() bool { return m.day == 0 && !m.named }
+// isTimeOfDay reports whether the moment is a time of day alone.
+func (m moment) isTimeOfDay() bool { return m.day == 0 && !m.named }
 
-// on returns the moment as it is meant on the day of now.
-func (m moment) on(now time.Time) time.Time {
+// onDayOf returns the moment as it is meant on the day of now.
+func (m moment) onDayOf(now time.Time) time.Time {
 	year, month, day := now.Date()
 	if m.day != 0 {
 		month, day = m.month, m.day

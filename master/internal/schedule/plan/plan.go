@@ -75,10 +75,10 @@ type splay struct{ low, high int64 }
 // span is a time from start to end, both included.
 type span struct{ start, end moment }
 
-// on returns the span as it is meant on the day of now; false: it ends before it begins.
-func (s *span) on(now time.Time) (start, end time.Time, ok bool) {
-	start = s.start.on(now)
-	end = s.end.on(now)
+// onDayOf returns the span as it is meant on the day of now; false: it ends before it begins.
+func (s *span) onDayOf(now time.Time) (start, end time.Time, ok bool) {
+	start = s.start.onDayOf(now)
+	end = s.end.onDayOf(now)
 	return start, end, end.After(start)
 }
 

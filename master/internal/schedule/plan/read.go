@@ -48,12 +48,12 @@ var units = []unitOf{
 
 // keys are those of an entry: how each is read.
 var keys = map[string]func(*reader, any){
-	"name":                 (*reader).name,
+	"name":                 (*reader).readName,
 	"function":             nil, // see readFun
 	"func":                 nil,
 	"fun":                  nil,
-	"args":                 (*reader).args,
-	"kwargs":               (*reader).kwargs,
+	"args":                 (*reader).readArgs,
+	"kwargs":               (*reader).readKwargs,
 	"seconds":              nil, // see readTrigger
 	"minutes":              nil,
 	"hours":                nil,
@@ -63,23 +63,23 @@ var keys = map[string]func(*reader, any){
 	"once_fmt":             nil,
 	"cron":                 nil,
 	"run_on_start":         nil,
-	enabledKey:             func(r *reader, v any) { r.entry.Enabled = r.flag(enabledKey, v) },
-	"dry_run":              func(r *reader, v any) { r.entry.DryRun = r.flag("dry_run", v) },
-	"jid_include":          func(r *reader, v any) { r.entry.Unlimited = !r.flag("jid_include", v) },
-	"maxrunning":           (*reader).maxRunning,
-	splayKey:               func(r *reader, v any) { r.entry.splay = r.splay(v) },
-	"range":                (*reader).within,
-	skipKey:                func(r *reader, v any) { r.entry.skip = r.span(skipKey, v) },
-	"run_after_skip_range": func(r *reader, v any) { r.entry.runAfterSkip = r.flag("run_after_skip_range", v) },
-	"until":                func(r *reader, v any) { r.entry.until = r.limit("until", v) },
-	"after":                func(r *reader, v any) { r.entry.after = r.limit("after", v) },
-	"skip_explicit":        func(r *reader, v any) { r.entry.skipAt = r.times("skip_explicit", v) },
-	"run_explicit":         func(r *reader, v any) { r.entry.runAt = r.times("run_explicit", v) },
-	"return_job":           (*reader).returnJob,
-	"returner":             (*reader).returner,
+	enabledKey:             func(r *reader, v any) { r.entry.Enabled = r.readFlag(enabledKey, v) },
+	"dry_run":              func(r *reader, v any) { r.entry.DryRun = r.readFlag("dry_run", v) },
+	"jid_include":          func(r *reader, v any) { r.entry.Unlimited = !r.readFlag("jid_include", v) },
+	"maxrunning":           (*reader).readMaxRunning,
+	splayKey:               func(r *reader, v any) { r.entry.splay = r.readSplay(v) },
+	"range":                (*reader).readRange,
+	skipKey:                func(r *reader, v any) { r.entry.skip = r.readSpan(skipKey, v) },
+	"run_after_skip_range": func(r *reader, v any) { r.entry.runAfterSkip = r.readFlag("run_after_skip_range", v) },
+	"until":                func(r *reader, v any) { r.entry.until = r.readLimit("until", v) },
+	"after":                func(r *reader, v any) { r.entry.after = r.readLimit("after", v) },
+	"skip_explicit":        func(r *reader, v any) { r.entry.skipAt = r.readTimes("skip_explicit", v) },
+	"run_explicit":         func(r *reader, v any) { r.entry.runAt = r.readTimes("run_explicit", v) },
+	"return_job":           (*reader).readReturnJob,
+	"returner":             (*reader).readReturner,
 	"return_config":        func(r *reader, v any) { r.entry.ReturnConfig = v },
 	"return_kwargs":        func(r *reader, v any) { r.entry.ReturnKwargs = v },
-	"metadata":             (*reader).metadata,
+	"metadata":             (*reader).readMetadata,
 }
 
 // keyNames lists the keys that an entry may have.
@@ -101,7 +101,7 @@ func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
 	}
 
 	whole := reader{whens: whens}
-	common := whole.settings(option, p)
+	common := whole.readSettings(option, p)
 	problems = whole.problems
 	broken := slices.ContainsFunc(problems, func(p Problem) bool { return p.Refused })
 	for k, v := range option.All() {
@@ -111,7 +111,7 @@ func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
 		}
 
 		r := reader{entry: &Entry{}, key: key, whens: whens}
-		r.read(v, common)
+		r.readEntry(v, common)
 		if !r.refused && !broken {
 			p.Entries = append(p.Entries, r.entry)
 		}
@@ -136,27 +136,27 @@ func (r *reader) refuse(key, format string, args ...any) {
 	r.problems = append(r.problems, Problem{r.key, key, true, fmt.Sprintf(format, args...)})
 }
 
-func (r *reader) warn(key, format string, args ...any) {
+func (r *reader) addWarning(key, format string, args ...any) {
 	r.problems = append(r.problems, Problem{r.key, key, false, fmt.Sprintf(format, args...)})
 }
 
-// settings reads what concerns the whole schedule. What an entry may have itself is in the
+// readSettings reads what concerns the whole schedule. What an entry may have itself is in the
 // Entry that it returns.
-func (r *reader) settings(option *value.Map, p *Plan) (common Entry) {
+func (r *reader) readSettings(option *value.Map, p *Plan) (common Entry) {
 	for _, key := range []string{splayKey, skipKey, skipFunKey} {
 		common.Digest += value.Repr(option.Value(key)) + "\n"
 	}
 
 	if v, ok := option.Get(enabledKey); ok {
-		p.Enabled = r.flag(enabledKey, v)
+		p.Enabled = r.readFlag(enabledKey, v)
 	}
 
 	if v, ok := option.Get(splayKey); ok {
-		common.splay = r.splay(v)
+		common.splay = r.readSplay(v)
 	}
 
 	if v, ok := option.Get(skipKey); ok && value.Truth(v) {
-		common.skip = r.span(skipKey, v)
+		common.skip = r.readSpan(skipKey, v)
 	}
 
 	if v, ok := option.Get(skipFunKey); ok && value.Truth(v) {
@@ -168,8 +168,8 @@ func (r *reader) settings(option *value.Map, p *Plan) (common Entry) {
 	return common
 }
 
-// read reads the entry.
-func (r *reader) read(v any, common Entry) {
+// readEntry reads the entry.
+func (r *reader) readEntry(v any, common Entry) {
 	m, ok := v.(*value.Map)
 	if !ok {
 		r.refuse("", "an entry is a map with a function and a time; settings of the whole schedule are %s",
@@ -188,7 +188,7 @@ func (r *reader) read(v any, common Entry) {
 		key := fmt.Sprint(k)
 		read, known := keys[key]
 		if !known {
-			r.unknown(key)
+			r.refuseUnknown(key)
 		}
 
 		if read != nil {
@@ -201,13 +201,13 @@ func (r *reader) read(v any, common Entry) {
 	r.checkLimits()
 }
 
-// unknown refuses a key. One that is meant to limit the entry, and is misspelt, would
+// refuseUnknown refuses a key. One that is meant to limit the entry, and is misspelt, would
 // leave it without its limit.
-func (r *reader) unknown(key string) {
+func (r *reader) refuseUnknown(key string) {
 	r.refuse(key, "an entry has no such key; there are: %s", strings.Join(keyNames(), ", "))
 }
 
-func (r *reader) name(v any) {
+func (r *reader) readName(v any) {
 	if name, ok := v.(string); ok && name != "" {
 		r.entry.Name = name
 		return
@@ -236,7 +236,7 @@ func (r *reader) readFun(m *value.Map) {
 	r.refuse("", "it has no function")
 }
 
-func (r *reader) args(v any) {
+func (r *reader) readArgs(v any) {
 	list, ok := v.([]any)
 	if !ok {
 		r.refuse("args", "it is not a list")
@@ -244,7 +244,7 @@ func (r *reader) args(v any) {
 	r.entry.Args = list
 }
 
-func (r *reader) kwargs(v any) {
+func (r *reader) readKwargs(v any) {
 	m, ok := v.(*value.Map)
 	if !ok {
 		r.refuse("kwargs", "it is not a map")
@@ -253,8 +253,8 @@ func (r *reader) kwargs(v any) {
 	r.entry.Kwargs = m
 }
 
-// flag reads True or False.
-func (r *reader) flag(key string, v any) bool {
+// readFlag reads True or False.
+func (r *reader) readFlag(key string, v any) bool {
 	switch v := v.(type) {
 	case bool:
 		return v
@@ -265,31 +265,31 @@ func (r *reader) flag(key string, v any) bool {
 			return v == 1
 		}
 	}
-	r.refuse(key, "%s is neither True nor False", spell(v))
+	r.refuse(key, "%s is neither True nor False", spellValue(v))
 	return false
 }
 
-func (r *reader) maxRunning(v any) {
+func (r *reader) readMaxRunning(v any) {
 	n, ok := v.(int64)
 	if !ok {
-		r.refuse("maxrunning", "%s is not a whole number", spell(v))
+		r.refuse("maxrunning", "%s is not a whole number", spellValue(v))
 		return
 	}
 	r.entry.Max = int(min(max(n, 1), math.MaxInt32))
 	if n < 1 {
-		r.warn("maxrunning", "%d is read as 1, as Salt does", n)
+		r.addWarning("maxrunning", "%d is read as 1, as Salt does", n)
 	}
 }
 
-func (r *reader) returnJob(v any) {
+func (r *reader) readReturnJob(v any) {
 	if v == "nocache" {
 		r.entry.Uncached = true
 		return
 	}
-	r.entry.Silent = !r.flag("return_job", v)
+	r.entry.Silent = !r.readFlag("return_job", v)
 }
 
-func (r *reader) returner(v any) {
+func (r *reader) readReturner(v any) {
 	switch v := v.(type) {
 	case nil:
 	case string:
@@ -298,7 +298,7 @@ func (r *reader) returner(v any) {
 		for _, name := range v {
 			text, ok := name.(string)
 			if !ok {
-				r.refuse("returner", "%s is not the name of a returner", spell(name))
+				r.refuse("returner", "%s is not the name of a returner", spellValue(name))
 				return
 			}
 			r.entry.Returners = append(r.entry.Returners, text)
@@ -308,17 +308,17 @@ func (r *reader) returner(v any) {
 	}
 }
 
-func (r *reader) metadata(v any) {
+func (r *reader) readMetadata(v any) {
 	m, ok := v.(*value.Map)
 	if !ok {
-		r.warn("metadata", "it is not a map and left out, as Salt does")
+		r.addWarning("metadata", "it is not a map and left out, as Salt does")
 		return
 	}
 	r.entry.Metadata = m
 }
 
-// splay reads SECONDS, or {start: SECONDS, end: SECONDS}.
-func (r *reader) splay(v any) (s splay) {
+// readSplay reads SECONDS, or {start: SECONDS, end: SECONDS}.
+func (r *reader) readSplay(v any) (s splay) {
 	if !value.Truth(v) {
 		return s
 	}
@@ -334,27 +334,27 @@ func (r *reader) splay(v any) (s splay) {
 
 	s.high = high
 	if !ok {
-		r.refuse(splayKey, "%s is neither a whole number of seconds nor {start: SECONDS, end: SECONDS}", spell(v))
+		r.refuse(splayKey, "%s is neither a whole number of seconds nor {start: SECONDS, end: SECONDS}", spellValue(v))
 		return splay{}
 	}
 	if s.low < 0 || s.high < s.low || s.high > int64(maxInterval/time.Second) {
-		r.refuse(splayKey, "%s is no span of seconds", spell(v))
+		r.refuse(splayKey, "%s is no span of seconds", spellValue(v))
 		return splay{}
 	}
 
 	return s
 }
 
-func (r *reader) within(v any) {
-	r.entry.within = r.span("range", v)
+func (r *reader) readRange(v any) {
+	r.entry.within = r.readSpan("range", v)
 	m, _ := v.(*value.Map)
 	if invert, ok := m.Get("invert"); ok {
-		r.entry.invert = r.flag("range", invert)
+		r.entry.invert = r.readFlag("range", invert)
 	}
 }
 
-// span reads {start: TIME, end: TIME}; nil: it cannot.
-func (r *reader) span(key string, v any) *span {
+// readSpan reads {start: TIME, end: TIME}; nil: it cannot.
+func (r *reader) readSpan(key string, v any) *span {
 	m, ok := v.(*value.Map)
 	if !ok {
 		r.refuse(key, "it is not a map of start and end")
@@ -380,8 +380,8 @@ func (r *reader) span(key string, v any) *span {
 		*part.at = at
 	}
 
-	comparable := s.start.absolute() && s.end.absolute() || s.start.daily() && s.end.daily()
-	if _, _, ok := s.on(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)); comparable && !ok {
+	comparable := s.start.isAbsolute() && s.end.isAbsolute() || s.start.isTimeOfDay() && s.end.isTimeOfDay()
+	if _, _, ok := s.onDayOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)); comparable && !ok {
 		r.refuse(key,
 			"the end is not after the start; a range over midnight is the inverted one of the day: {start: END, end: START, invert: True}")
 		return nil
@@ -390,7 +390,7 @@ func (r *reader) span(key string, v any) *span {
 	return &s
 }
 
-func (r *reader) limit(key string, v any) *moment {
+func (r *reader) readLimit(key string, v any) *moment {
 	at, err := readMoment(v)
 	if err != nil {
 		r.refuse(key, "%v", err)
@@ -413,11 +413,11 @@ func readMoment(v any) (moment, error) {
 	case int64:
 		return moment{}, fmt.Errorf("YAML makes the number %d of it; put it into quotes", v)
 	}
-	return moment{}, fmt.Errorf("%s is not a time", spell(v))
+	return moment{}, fmt.Errorf("%s is not a time", spellValue(v))
 }
 
-// times reads a list of {time: TEXT, time_fmt: FORMAT}.
-func (r *reader) times(key string, v any) (out []time.Time) {
+// readTimes reads a list of {time: TEXT, time_fmt: FORMAT}.
+func (r *reader) readTimes(key string, v any) (out []time.Time) {
 	list, ok := v.([]any)
 	if !ok || len(list) > maxTimes {
 		r.refuse(key, "it is not a list of at most %d times", maxTimes)
@@ -428,7 +428,7 @@ func (r *reader) times(key string, v any) (out []time.Time) {
 		m, _ := item.(*value.Map)
 		at, err := strptime(m.Str("time"), m.Str("time_fmt"))
 		if err != nil || m.Str("time_fmt") == "" {
-			r.refuse(key, "%s is not {time: TIME, time_fmt: FORMAT}", spell(item))
+			r.refuse(key, "%s is not {time: TIME, time_fmt: FORMAT}", spellValue(item))
 			return nil
 		}
 		out = append(out, at)
@@ -450,33 +450,33 @@ func (r *reader) readTrigger(m *value.Map) {
 
 	r.entry.runOnStart = byInterval
 	if v, ok := m.Get("run_on_start"); ok {
-		r.entry.runOnStart = r.flag("run_on_start", v)
+		r.entry.runOnStart = r.readFlag("run_on_start", v)
 	}
 
 	switch {
 	case len(others) > 1:
 		r.refuse(others[1], "%s do not go together", strings.Join(others, " and "))
 	case byInterval:
-		r.interval(m)
+		r.readInterval(m)
 		if len(others) == 1 {
 			r.refuse(others[0], "it does not go with seconds, minutes, hours or days")
 		}
 	case len(others) == 0:
 		r.refuse("", "it has no time: none of seconds, minutes, hours, days, cron, when, once")
 	case others[0] == "once":
-		r.once(m)
+		r.readOnce(m)
 	case others[0] == "when":
-		r.when(m.Value("when"))
+		r.readWhen(m.Value("when"))
 	default:
-		r.cron(m.Value("cron"))
+		r.readCron(m.Value("cron"))
 	}
 
 	if has("once_fmt") && !has("once") {
-		r.warn("once_fmt", "it has no effect without once")
+		r.addWarning("once_fmt", "it has no effect without once")
 	}
 }
 
-func (r *reader) interval(m *value.Map) {
+func (r *reader) readInterval(m *value.Map) {
 	var sum time.Duration
 	for _, u := range units {
 		v, set := m.Get(u.key)
@@ -486,12 +486,12 @@ func (r *reader) interval(m *value.Map) {
 
 		n, err := wholeNumber(v)
 		if err != nil || n < 0 || n > int64(maxInterval/u.unit) {
-			r.refuse(u.key, "%s is not a whole number that is possible", spell(v))
+			r.refuse(u.key, "%s is not a whole number that is possible", spellValue(v))
 			return
 		}
 
 		if f, ok := v.(float64); ok && f != math.Trunc(f) {
-			r.warn(u.key, "%s is read as %d, as Salt does", spell(v), n)
+			r.addWarning(u.key, "%s is read as %d, as Salt does", spellValue(v), n)
 		}
 
 		sum += time.Duration(n) * u.unit
@@ -521,7 +521,7 @@ func wholeNumber(v any) (int64, error) {
 	return 0, errors.New("not a number")
 }
 
-func (r *reader) once(m *value.Map) {
+func (r *reader) readOnce(m *value.Map) {
 	format := onceFormat
 	if v, ok := m.Get("once_fmt"); ok {
 		format, _ = v.(string)
@@ -529,7 +529,7 @@ func (r *reader) once(m *value.Map) {
 
 	text, ok := m.Value("once").(string)
 	if !ok {
-		r.refuse("once", "%s is not a time", spell(m.Value("once")))
+		r.refuse("once", "%s is not a time", spellValue(m.Value("once")))
 		return
 	}
 
@@ -541,11 +541,11 @@ func (r *reader) once(m *value.Map) {
 
 	r.entry.once = at
 	if r.entry.splay != (splay{}) {
-		r.warn(splayKey, "once runs without a delay, as in Salt")
+		r.addWarning(splayKey, "once runs without a delay, as in Salt")
 	}
 }
 
-func (r *reader) when(v any) {
+func (r *reader) readWhen(v any) {
 	list, ok := v.([]any)
 	if !ok {
 		list = []any{v}
@@ -572,10 +572,10 @@ func (r *reader) when(v any) {
 	}
 }
 
-func (r *reader) cron(v any) {
+func (r *reader) readCron(v any) {
 	text, ok := v.(string)
 	if !ok {
-		r.refuse("cron", "%s is not a text of five, six or seven fields", spell(v))
+		r.refuse("cron", "%s is not a text of five, six or seven fields", spellValue(v))
 		return
 	}
 
@@ -585,7 +585,7 @@ func (r *reader) cron(v any) {
 		return
 	}
 
-	if _, ok := c.next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)); !ok {
+	if _, ok := c.nextAfter(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)); !ok {
 		r.refuse("cron", "%q: there is no such time in the next %d years", text, cronSearch)
 		return
 	}
@@ -613,18 +613,18 @@ func (r *reader) checkLimits() {
 			continue
 		}
 		if last >= 0 {
-			r.warn(limits[last].key, "it has no effect beside %s, as in Salt; put them into two entries", l.key)
+			r.addWarning(limits[last].key, "it has no effect beside %s, as in Salt; put them into two entries", l.key)
 		}
 		last = i
 	}
 
 	if r.entry.runAfterSkip && r.entry.skip == nil {
-		r.warn("run_after_skip_range", "it has no effect without skip_during_range")
+		r.addWarning("run_after_skip_range", "it has no effect without skip_during_range")
 	}
 }
 
-// spell shows a value in a message.
-func spell(v any) string {
+// spellValue shows a value in a message.
+func spellValue(v any) string {
 	const most = 80 // bytes
 	text := value.Repr(v)
 	if len(text) > most {

@@ -83,24 +83,24 @@ func (e *Entry) Step(s State, look Look) (fun string, next State) {
 	w.state.Skipped = ""
 	w.state.SkippedTime = time.Time{}
 
-	run := w.explicit()
-	if !w.due(run) {
+	run := w.runsExplicitly()
+	if !w.findDue(run) {
 		return "", w.state
 	}
 
-	run, seconds := w.delay(run)
-	run = w.reached(run, seconds)
+	run, seconds := w.addSplay(run)
+	run = w.timeHasCome(run, seconds)
 	start := e.runOnStart && !s.Started
 	w.state.Started = true
 
 	if run && !start {
 		var failed bool
-		if run, failed = w.allowed(); failed {
+		if run, failed = w.limitsAllow(); failed {
 			return "", w.state
 		}
 	}
 
-	return w.end(run || start), w.state
+	return w.finishRun(run || start), w.state
 }
 
 // step is a Step under way.
@@ -119,9 +119,9 @@ func (w *step) atMoment(t time.Time) bool {
 	return !w.look.Now.Before(t) && !w.look.Now.After(t.Add(w.look.Window))
 }
 
-// explicit reports whether the entry runs now because of run_explicit or
+// runsExplicitly reports whether the entry runs now because of run_explicit or
 // run_after_skip_range (_handle_run_explicit).
-func (w *step) explicit() bool {
+func (w *step) runsExplicitly() bool {
 	w.state.RunAt = slices.DeleteFunc(slices.Clone(w.state.RunAt), w.missed)
 	for _, t := range append(slices.Clone(w.entry.runAt), w.state.RunAt...) {
 		if w.missed(t) {
@@ -136,8 +136,8 @@ func (w *step) explicit() bool {
 	return false
 }
 
-// due finds out when the entry is due; false: there is nothing to do for it at this look.
-func (w *step) due(run bool) bool {
+// findDue finds out when the entry is due; false: there is nothing to do for it at this look.
+func (w *step) findDue(run bool) bool {
 	e, now := w.entry, w.look.Now
 	switch {
 	case e.interval > 0:
@@ -155,7 +155,7 @@ func (w *step) due(run bool) bool {
 		return true
 	}
 
-	t, ok := e.cron.next(now)
+	t, ok := e.cron.nextAfter(now)
 	w.state.Next = t
 	return ok
 }
@@ -176,7 +176,7 @@ func (w *step) dueOnce() bool {
 func (w *step) dueWhen(run bool) bool {
 	var times []time.Time
 	for _, m := range w.entry.when {
-		times = append(times, m.on(w.look.Now))
+		times = append(times, m.onDayOf(w.look.Now))
 	}
 
 	if !w.state.Delayed.IsZero() {
@@ -215,9 +215,9 @@ func (w *step) dueWhen(run bool) bool {
 	return true
 }
 
-// delay adds the splay. It returns the seconds until the entry is due, and whether it runs
+// addSplay adds the splay. It returns the seconds until the entry is due, and whether it runs
 // now in any case.
-func (w *step) delay(run bool) (bool, float64) {
+func (w *step) addSplay(run bool) (bool, float64) {
 	now := w.look.Now
 	seconds := float64(int64(w.state.Next.Truncate(time.Second).Sub(now.Truncate(time.Second)) / time.Second))
 	s := w.entry.splay
@@ -247,8 +247,8 @@ func (w *step) delay(run bool) (bool, float64) {
 	return run, seconds
 }
 
-// reached reports whether the time of the entry has come.
-func (w *step) reached(run bool, seconds float64) bool {
+// timeHasCome reports whether the time of the entry has come.
+func (w *step) timeHasCome(run bool, seconds float64) bool {
 	e := w.entry
 	switch {
 	case e.interval > 0:
@@ -272,13 +272,13 @@ func (w *step) reached(run bool, seconds float64) bool {
 	return run || seconds == 0
 }
 
-// allowed asks the limits of the entry in Salt's order. Each of them overrules those
+// limitsAllow asks the limits of the entry in Salt's order. Each of them overrules those
 // before it, which Read warns of. failed: a span ends before it begins on this day.
-func (w *step) allowed() (run, failed bool) {
+func (w *step) limitsAllow() (run, failed bool) {
 	e, now := w.entry, w.look.Now
 	run = true
 	if e.within != nil {
-		start, end, ok := e.within.on(now)
+		start, end, ok := e.within.onDayOf(now)
 		if !ok {
 			return false, true
 		}
@@ -286,7 +286,7 @@ func (w *step) allowed() (run, failed bool) {
 	}
 
 	if e.skip != nil {
-		start, end, ok := e.skip.on(now)
+		start, end, ok := e.skip.onDayOf(now)
 		if e.runAfterSkip {
 			w.addRun(end.Add(w.look.Window + time.Nanosecond))
 		}
@@ -295,7 +295,7 @@ func (w *step) allowed() (run, failed bool) {
 			return false, true
 		}
 
-		run = now.Before(start) || now.After(end) || w.skip(SkipInRange, true)
+		run = now.Before(start) || now.After(end) || w.skipRun(SkipInRange, true)
 	}
 
 	if len(e.skipAt) > 0 {
@@ -303,11 +303,11 @@ func (w *step) allowed() (run, failed bool) {
 	}
 
 	if e.until != nil {
-		run = e.until.on(now).After(now) || w.skip(SkipUntil, false)
+		run = e.until.onDayOf(now).After(now) || w.skipRun(SkipUntil, false)
 	}
 
 	if e.after != nil {
-		run = e.after.on(now).Before(now) || w.skip(SkipAfter, false)
+		run = e.after.onDayOf(now).Before(now) || w.skipRun(SkipAfter, false)
 	}
 
 	return run, false
@@ -318,7 +318,7 @@ func (w *step) inRange(start, end time.Time) bool {
 	now := w.look.Now
 	if w.entry.invert {
 		if now.After(start) && now.Before(end) {
-			w.note(SkipInRange)
+			w.noteSkipped(SkipInRange)
 			return false
 		}
 		return true
@@ -332,7 +332,7 @@ func (w *step) inRange(start, end time.Time) bool {
 		return true
 	}
 
-	w.note(SkipNotInRange)
+	w.noteSkipped(SkipNotInRange)
 	return false
 }
 
@@ -344,25 +344,25 @@ func (w *step) notSkipped() bool {
 			continue
 		}
 		if w.atMoment(t) {
-			return w.skip(SkipExplicit, true)
+			return w.skipRun(SkipExplicit, true)
 		}
 		return false
 	}
 	return true
 }
 
-// skip notes that the entry does not run; true: skip_function runs in its place.
-func (w *step) skip(why string, instead bool) bool {
+// skipRun notes that the entry does not run; true: skip_function runs in its place.
+func (w *step) skipRun(why string, instead bool) bool {
 	if instead && w.entry.skipFun != "" {
 		w.fun = w.entry.skipFun
 		return true
 	}
-	w.note(why)
+	w.noteSkipped(why)
 	w.skipped = true
 	return false
 }
 
-func (w *step) note(why string) {
+func (w *step) noteSkipped(why string) {
 	w.state.Skipped = why
 	w.state.SkippedTime = w.look.Now
 }
@@ -374,17 +374,17 @@ func (w *step) addRun(t time.Time) {
 	}
 }
 
-// end decides about a run that is due, and when the entry is due again. It returns the
+// finishRun decides about a run that is due, and when the entry is due again. It returns the
 // function to run.
-func (w *step) end(run bool) string {
+func (w *step) finishRun(run bool) string {
 	e, now := w.entry, w.look.Now
 	if !w.look.Enabled || !e.Enabled {
-		w.skip(SkipDisabled, false)
+		w.skipRun(SkipDisabled, false)
 		run = false
 	}
 
 	if run && !e.Unlimited && w.look.Running >= e.Max {
-		w.skip(SkipRunning, false)
+		w.skipRun(SkipRunning, false)
 		run = false
 	}
 

@@ -55,7 +55,7 @@ func strptime(text, format string) (t time.Time, err error) {
 	}
 
 	for i, name := range expression.SubexpNames() {
-		f.set(name, m[i], afternoon)
+		f.setField(name, m[i], afternoon)
 	}
 
 	if f.year < 1 || f.day > daysIn(f.year, f.month) || f.second > 59 {
@@ -72,8 +72,8 @@ type strptimeFields struct {
 	month                           time.Month
 }
 
-// set takes what a directive has matched; afternoon is what %p says, wherever it stands.
-func (f *strptimeFields) set(directive, matched string, afternoon bool) {
+// setField takes what a directive has matched; afternoon is what %p says, wherever it stands.
+func (f *strptimeFields) setField(directive, matched string, afternoon bool) {
 	number, _ := strconv.Atoi(strings.TrimSpace(matched)) // of names it does not count
 	switch directive {
 	case "Y":

@@ -16,7 +16,7 @@ const maxSteps = 20_000
 // what was due until then counts as having been due.
 func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.Time, fun string) bool) State {
 	look.Window = window
-	if back := s.LastRun.Sub(from); e.interval == 0 && back > 0 && back <= maxBack {
+	if back := s.LastRun.Sub(from); e.interval == 0 && back > 0 && back <= maxClockBack {
 		from = s.LastRun
 	}
 
@@ -32,8 +32,8 @@ func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.
 			return next
 		}
 
-		if s.settled(next) {
-			at = e.wake(next, at)
+		if s.foundNothing(next) {
+			at = e.nextLook(next, at)
 		} else {
 			at = at.Add(Tick)
 		}
@@ -44,9 +44,9 @@ func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.
 	return s
 }
 
-// settled reports whether a look has found nothing: without an event the next one would
+// foundNothing reports whether a look has found nothing: without an event the next one would
 // find nothing either.
-func (s State) settled(next State) bool {
+func (s State) foundNothing(next State) bool {
 	same := s.Next.Equal(next.Next) && s.Delayed.Equal(next.Delayed) && s.LastRun.Equal(next.LastRun)
 	return same && s.Armed == next.Armed && s.Aimed == next.Aimed && s.Started == next.Started &&
 		len(s.RunAt) == len(next.RunAt)
@@ -72,14 +72,14 @@ func (e *Entry) Tells(s, next State) bool {
 	return delayed || added
 }
 
-// maxBack is how far the clock may go back for what was due to count as having been due:
+// maxClockBack is how far the clock may go back for what was due to count as having been due:
 // longer than that of summer time.
-const maxBack = 3 * time.Hour
+const maxClockBack = 3 * time.Hour
 
 // Shift returns the State after somebody has put the clock forward by so much: intervals
 // are lengths of time, the calendar is what the clock shows.
 func (e *Entry) Shift(s State, by time.Duration) State {
-	if e.interval == 0 && by < -maxBack {
+	if e.interval == 0 && by < -maxClockBack {
 		return State{Started: s.Started, LastRun: s.LastRun}
 	}
 	if e.interval == 0 {
@@ -94,8 +94,8 @@ func (e *Entry) Shift(s State, by time.Duration) State {
 	return s
 }
 
-// wake returns the next time after at at which a look may find something; zero: none.
-func (e *Entry) wake(s State, at time.Time) time.Time {
+// nextLook returns the next time after at at which a look may find something; zero: none.
+func (e *Entry) nextLook(s State, at time.Time) time.Time {
 	soon := at.Truncate(Tick).Add(Tick)
 	times := append([]time.Time{s.Next, s.Delayed}, e.runAt...)
 	times = append(times, s.RunAt...)
@@ -117,9 +117,9 @@ func (e *Entry) wake(s State, at time.Time) time.Time {
 	}
 
 	for _, m := range moments {
-		t := m.on(at)
+		t := m.onDayOf(at)
 		times = append(times, t, t.Add(Tick), t.Add(2*Tick))
-		if !m.absolute() {
+		if !m.isAbsolute() {
 			times = append(times, at.Truncate(24*time.Hour).Add(24*time.Hour))
 		}
 	}

@@ -65,17 +65,17 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d := auditPage{
 		Spans:   auditSpans(),
 		Kinds:   auditKinds(),
-		User:    cut(strings.TrimSpace(v.query.Get("user")), maxName),
+		User:    cutText(strings.TrimSpace(v.query.Get("user")), maxName),
 		Cluster: c.cfg.Cluster,
 	}
 
 	d.Since, d.Kind = chosenOf(d.Spans, v.query.Get("since"), "7d"), chosenOf(d.Kinds, v.query.Get("kind"), "")
 	fun := "audit.records"
-	if c.cfg.Nodes && v.may("runner", "audit.all") {
+	if c.cfg.Nodes && v.mayCall("runner", "audit.all") {
 		fun, d.All = "audit.all", true
 	}
 
-	got, err := v.do(ctx, "runner", fun, "since", d.Since, "user", d.User, "action", d.Kind, "last", int64(maxRecords))
+	got, err := v.runCommand(ctx, "runner", fun, "since", d.Since, "user", d.User, "action", d.Kind, "last", int64(maxRecords))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -83,13 +83,13 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	m, ok := got.(*value.Map)
 	if !ok {
 		return Answer{}, &Refusal{http.StatusBadGateway,
-			"The master gives no audit records: " + name(value.StrMax(got, maxName))}
+			"The master gives no audit records: " + briefName(value.StrMax(got, maxName))}
 	}
 
-	d.Node, d.More = name(m.Str("node")), m.Value("more") == true
+	d.Node, d.More = briefName(m.Str("node")), m.Value("more") == true
 	d.Damaged, _ = m.Int("damaged")
 	for node, why := range m.Map("unasked").All() {
-		d.Unasked = append(d.Unasked, name(value.Str(node)+": "+value.Str(why)))
+		d.Unasked = append(d.Unasked, briefName(value.Str(node)+": "+value.Str(why)))
 		if len(d.Unasked) == perPage {
 			break
 		}
@@ -126,13 +126,13 @@ func recordOf(m *value.Map) (r audit.Record) {
 
 func auditRowOf(r audit.Record) auditRow {
 	row := auditRow{
-		Node:   name(r.Node),
-		Action: name(r.Action),
-		Proof:  name(string(r.Proof)),
-		From:   name(r.Whence()),
-		User:   name(r.Who()),
-		Object: name(r.What()),
-		Result: name(string(r.Result)),
+		Node:   briefName(r.Node),
+		Action: briefName(r.Action),
+		Proof:  briefName(string(r.Proof)),
+		From:   briefName(r.Whence()),
+		User:   briefName(r.Who()),
+		Object: briefName(r.What()),
+		Result: briefName(string(r.Result)),
 		Bad:    r.Result == audit.Refused || r.Result == audit.Failed,
 	}
 
@@ -145,7 +145,7 @@ func auditRowOf(r audit.Record) auditRow {
 	}
 
 	if r.Detail != "" {
-		row.Result += ": " + name(r.Detail)
+		row.Result += ": " + briefName(r.Detail)
 	}
 
 	return row

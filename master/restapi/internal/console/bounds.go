@@ -27,30 +27,30 @@ const (
 	maxPreview  = 200      // minions that are named before a run
 )
 
-// name makes foreign text one bounded line.
-func name(s string) string { return printable.Brief(s, maxName) }
+// briefName makes foreign text one bounded line.
+func briefName(s string) string { return printable.Brief(s, maxName) }
 
 // budget is what a page may still show of long texts, and of states.
 type budget struct{ left, states int }
 
 func newBudget() *budget { return &budget{maxPageText, maxPage} }
 
-// shown is a text from elsewhere, within the bounds.
-type shown struct {
+// boundText is a text from elsewhere, within the bounds.
+type boundText struct {
 	Text string
 	Cut  int // bytes that are left out
 }
 
-// text makes a foreign text of several lines safe and charges it.
-func (b *budget) text(s string) shown {
+// boundedText makes a foreign text of several lines safe and charges it.
+func (b *budget) boundedText(s string) boundText {
 	limit := min(maxText, max(b.left, 200))
-	t := cut(s, limit)
+	t := cutText(s, limit)
 	b.left -= len(t)
-	return shown{printable.Text(t), len(s) - len(t)}
+	return boundText{printable.Text(t), len(s) - len(t)}
 }
 
-// cut is the beginning of a text, at most n bytes and no half character.
-func cut(s string, n int) string {
+// cutText is the beginning of a text, at most n bytes and no half character.
+func cutText(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -67,9 +67,9 @@ type pager struct {
 	Prev, Next   string // addresses; "" for none
 }
 
-// slice is the part of a list of n that a query asks for, and its pager. path is the
+// pageOf is the part of a list of n that a query asks for, and its pager. path is the
 // address of the page without its query.
-func slice(n, per int, path string, q url.Values) (lo, hi int, p pager) {
+func pageOf(n, per int, path string, q url.Values) (lo, hi int, p pager) {
 	pages := max((n+per-1)/per, 1)
 	page, err := strconv.Atoi(q.Get("page"))
 	if err != nil || page < 1 {
@@ -105,16 +105,16 @@ func slice(n, per int, path string, q url.Values) (lo, hi int, p pager) {
 	return lo, hi, p
 }
 
-// count writes a number with its noun.
-func count(n int, one, many string) string {
+// countWord writes a number with its noun.
+func countWord(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// lines are the lines of a text that say something.
-func lines(s string) (out []string) {
+// textLines are the lines of a text that say something.
+func textLines(s string) (out []string) {
 	for l := range strings.SplitSeq(strings.ReplaceAll(s, "\r\n", "\n"), "\n") {
 		if l = strings.TrimSpace(l); l != "" {
 			out = append(out, l)

@@ -178,7 +178,7 @@ func functions() template.FuncMap {
 	}
 	return template.FuncMap{
 		"tab":   func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
-		"clock": clock,
+		"clock": clockWord,
 		"rows":  func(base string, list []job) rows { return rows{base, list} },
 	}
 }
@@ -203,7 +203,7 @@ func routes() map[string]route {
 		"/minion":         {get: showMinion, section: "minions"},
 		"/jobs":           {get: showJobs, section: "jobs"},
 		"/job":            {get: showJob, section: "jobs"},
-		"/run":            {get: prepareRun, post: run, section: "run"},
+		"/run":            {get: prepareRun, post: startJob, section: "run"},
 		"/events":         {get: showEvents, section: "events"},
 		"/files":          {get: showFiles, section: "files"},
 		"/file":           {get: showFile, section: "files"},
@@ -211,7 +211,7 @@ func routes() map[string]route {
 		"/audit":          {get: showAudit, section: "audit"},
 		"/tokens":         {get: showTokens, post: endTokens, section: "tokens"},
 		"/tokens/confirm": {get: confirmTokens, section: "tokens"},
-		"/stream":         {get: stream},
+		"/stream":         {get: streamEvents},
 	}
 }
 
@@ -223,8 +223,8 @@ type visit struct {
 	section string
 }
 
-// do carries out a command with the token of the session.
-func (v *visit) do(ctx context.Context, client, fun string, kv ...any) (any, error) {
+// runCommand carries out a command with the token of the session.
+func (v *visit) runCommand(ctx context.Context, client, fun string, kv ...any) (any, error) {
 	low := value.NewMap("client", client, "fun", fun)
 	for i := 0; i < len(kv); i += 2 {
 		low.Set(kv[i], kv[i+1])
@@ -232,7 +232,9 @@ func (v *visit) do(ctx context.Context, client, fun string, kv ...any) (any, err
 	return v.Master.Do(ctx, v.login.Token, low)
 }
 
-func (v *visit) may(client, fun string) bool { return v.login.May != nil && v.login.May(client, fun) }
+func (v *visit) mayCall(client, fun string) bool {
+	return v.login.May != nil && v.login.May(client, fun)
+}
 
 // IsStream reports whether a path is answered for as long as the browser listens.
 func IsStream(path string) bool { return path == "/stream" }
@@ -358,25 +360,25 @@ func (v *visit) rights() rights {
 		return rights{}
 	}
 	return rights{
-		Keys:    v.may("wheel", "key.list_all"),
-		Minions: v.may("runner", "presence.minions"),
-		Jobs:    v.may("runner", "jobs.list_jobs_filter"),
-		Run:     v.may("local_async", ""),
+		Keys:    v.mayCall("wheel", "key.list_all"),
+		Minions: v.mayCall("runner", "presence.minions"),
+		Jobs:    v.mayCall("runner", "jobs.list_jobs_filter"),
+		Run:     v.mayCall("local_async", ""),
 		Events:  true,
-		Files:   v.may("runner", "files.list") || v.may("runner", "git.status"),
-		Audit:   v.may("runner", "audit.records") || v.may("runner", "audit.all"),
-		Tokens:  v.may("wheel", "token.list"),
+		Files:   v.mayCall("runner", "files.list") || v.mayCall("runner", "git.status"),
+		Audit:   v.mayCall("runner", "audit.records") || v.mayCall("runner", "audit.all"),
+		Tokens:  v.mayCall("wheel", "token.list"),
 	}
 }
 
-// role is a word for what somebody may do.
-func (v *visit) role() string {
+// roleWord is a word for what somebody may do.
+func (v *visit) roleWord() string {
 	switch {
 	case v.login.Token == "":
 		return ""
-	case v.may("wheel", "key.accept_dict"):
+	case v.mayCall("wheel", "key.accept_dict"):
 		return "admin"
-	case v.may("local_async", ""):
+	case v.mayCall("local_async", ""):
 		return "operator"
 	}
 	return "viewer"
@@ -390,7 +392,7 @@ func (c *Console) render(v *visit, template string, code int, p page) (Answer, e
 	p.Version = c.cfg.Version
 	p.Section = v.section
 	if v.login.Token != "" {
-		p.User, p.Role, p.May, p.Token = name(v.login.User), v.role(), v.rights(), formToken(v.login.Token)
+		p.User, p.Role, p.May, p.Token = briefName(v.login.User), v.roleWord(), v.rights(), formToken(v.login.Token)
 	}
 	var b strings.Builder
 	if err := c.pages[template].ExecuteTemplate(&b, "layout", p); err != nil {

@@ -298,7 +298,7 @@ func TestFailedFirst(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 
-	rows[1].fill(newBudget(), theJob().(*value.Map).Map("Result").Map("web2"), maxStates)
+	rows[1].fillFrom(newBudget(), theJob().(*value.Map).Map("Result").Map("web2"), maxStates)
 	s := rows[1].States
 	if s == nil || len(s.Rows) != 3 || s.Failed != 1 || s.Differ != 1 || s.Succeeded != 1 {
 		t.Fatalf("%+v", s)
@@ -450,7 +450,7 @@ func TestArguments(t *testing.T) {
 		{[]any{"a", int64(1)}, value.NewMap("k", "v"),
 			value.NewMap("__kwarg__", true, "test", true, "pillar", value.NewMap("a", []any{int64(1)}))},
 	} {
-		if text, ok := typed(args); !ok {
+		if text, ok := typedArgs(args); !ok {
 			t.Errorf("%s: %q", value.Repr(args), text)
 		}
 	}
@@ -468,7 +468,7 @@ func TestPlace(t *testing.T) {
 		{ID: "f", Key: "accepted", Connected: true},
 	}
 
-	place(all, value.NewMap("1", int64(2), "3", int64(9)))
+	placeSubscriptions(all, value.NewMap("1", int64(2), "3", int64(9)))
 	var there []string
 	for _, m := range all {
 		if m.Connected {
@@ -523,7 +523,7 @@ func FuzzArguments(f *testing.F) {
 	}
 
 	f.Fuzz(func(t *testing.T, text string) {
-		args := parsed(lines(text))
+		args := parsedArgs(textLines(text))
 		all := args
 		if n := len(args); n > 0 {
 			if m, ok := args[n-1].(*value.Map); ok && m.Value("__kwarg__") == true {
@@ -534,9 +534,9 @@ func FuzzArguments(f *testing.F) {
 			}
 		}
 
-		again, ok := typed(args)
+		again, ok := typedArgs(args)
 		if !ok && usual.MatchString(text) && !slices.ContainsFunc(all, func(v any) bool { return !plainValue(v) }) {
-			t.Errorf("%q: %s, again %q: %s", text, value.Repr(args), again, value.Repr(parsed(lines(again))))
+			t.Errorf("%q: %s, again %q: %s", text, value.Repr(args), again, value.Repr(parsedArgs(textLines(again))))
 		}
 	})
 }

@@ -14,14 +14,14 @@ type eventsPage struct {
 }
 
 func showEvents(c *Console, _ context.Context, v *visit) (Answer, error) {
-	d := eventsPage{Tag: cut(v.query.Get("tag"), maxName), OwnOnly: !v.login.AllEvents}
+	d := eventsPage{Tag: cutText(v.query.Get("tag"), maxName), OwnOnly: !v.login.AllEvents}
 	d.Stream = c.base + "/stream?" + url.Values{"tag": {d.Tag}}.Encode()
 	return c.render(v, "events", http.StatusOK, page{Title: "Events", Data: d})
 }
 
-// stream is what the script listens to.
-func stream(_ *Console, _ context.Context, v *visit) (Answer, error) {
-	e := &Events{Token: v.login.Token, JID: v.query.Get("jid"), Tag: cut(v.query.Get("tag"), maxName)}
+// streamEvents is what the script listens to.
+func streamEvents(_ *Console, _ context.Context, v *visit) (Answer, error) {
+	e := &Events{Token: v.login.Token, JID: v.query.Get("jid"), Tag: cutText(v.query.Get("tag"), maxName)}
 	if e.JID != "" && !jobs.Valid(e.JID) {
 		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the number of a job."}
 	}

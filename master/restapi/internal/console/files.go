@@ -59,9 +59,9 @@ type filesOverview struct {
 
 func showFiles(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d := filesOverview{
-		Listed:    v.may("runner", "files.list"),
-		MayGit:    v.may("runner", "git.status"),
-		MayPillar: v.may("runner", "pillar.show_pillar"),
+		Listed:    v.mayCall("runner", "files.list"),
+		MayGit:    v.mayCall("runner", "git.status"),
+		MayPillar: v.mayCall("runner", "pillar.show_pillar"),
 	}
 	if !d.Listed && !d.MayGit {
 		return Answer{}, &Refusal{http.StatusUnauthorized,
@@ -69,13 +69,13 @@ func showFiles(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	if d.Listed {
-		if err := d.list(c, ctx, v); err != nil {
+		if err := d.listFolder(c, ctx, v); err != nil {
 			return Answer{}, err
 		}
 	}
 
 	if d.MayGit {
-		got, err := v.do(ctx, "runner", "git.status")
+		got, err := v.runCommand(ctx, "runner", "git.status")
 		if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
 			d.MayGit, err = false, nil
 		}
@@ -91,38 +91,38 @@ func showFiles(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "files", http.StatusOK, page{Title: "Files", Data: d})
 }
 
-// list fills in what a folder of an environment holds.
-func (d *filesOverview) list(c *Console, ctx context.Context, v *visit) error {
-	env := cut(v.query.Get("env"), maxName)
-	folder := strings.Trim(cut(v.query.Get("dir"), maxPath), "/")
+// listFolder fills in what a folder of an environment holds.
+func (d *filesOverview) listFolder(c *Console, ctx context.Context, v *visit) error {
+	env := cutText(v.query.Get("env"), maxName)
+	folder := strings.Trim(cutText(v.query.Get("dir"), maxPath), "/")
 	if env == "" {
 		env = "base"
 	}
 
-	got, err := v.do(ctx, "runner", "files.list", "saltenv", env, "prefix", folder)
+	got, err := v.runCommand(ctx, "runner", "files.list", "saltenv", env, "prefix", folder)
 	if err != nil {
 		return err
 	}
 
 	m, ok := got.(*value.Map)
 	if !ok {
-		return &Refusal{http.StatusBadGateway, "The master cannot list its files: " + name(value.StrMax(got, maxName))}
+		return &Refusal{http.StatusBadGateway, "The master cannot list its files: " + briefName(value.StrMax(got, maxName))}
 	}
 
 	at := func(env, dir string) string {
 		return c.base + "/files?" + url.Values{"env": {env}, "dir": {dir}}.Encode()
 	}
-	d.Env, d.Folder = name(env), name(folder)
+	d.Env, d.Folder = briefName(env), briefName(folder)
 
 	for _, e := range m.Texts("envs")[:min(len(m.Texts("envs")), maxEnvs)] {
-		d.Envs = append(d.Envs, fileEntry{name(e), at(e, ""), e == env})
+		d.Envs = append(d.Envs, fileEntry{briefName(e), at(e, ""), e == env})
 	}
 
-	d.Up = append(d.Up, fileEntry{Name: name(env), To: at(env, "")})
+	d.Up = append(d.Up, fileEntry{Name: briefName(env), To: at(env, "")})
 	parts := strings.Split(folder, "/")
 	for i, part := range parts[:min(len(parts), maxFolders)] {
 		if part != "" {
-			d.Up = append(d.Up, fileEntry{Name: name(part), To: at(env, strings.Join(parts[:i+1], "/"))})
+			d.Up = append(d.Up, fileEntry{Name: briefName(part), To: at(env, strings.Join(parts[:i+1], "/"))})
 		}
 	}
 
@@ -130,15 +130,15 @@ func (d *filesOverview) list(c *Console, ctx context.Context, v *visit) error {
 	of, _ := m.Int("of")
 	d.More = max(0, of-int64(len(dirs)+len(names)))
 	var lo, hi int
-	lo, hi, d.pager = slice(len(dirs)+len(names), filesPage, c.base+"/files", v.query)
+	lo, hi, d.pager = pageOf(len(dirs)+len(names), filesPage, c.base+"/files", v.query)
 	for i := lo; i < hi; i++ {
 		if i < len(dirs) {
-			d.Entries = append(d.Entries, fileEntry{name(dirs[i]), at(env, path.Join(folder, dirs[i])), true})
+			d.Entries = append(d.Entries, fileEntry{briefName(dirs[i]), at(env, path.Join(folder, dirs[i])), true})
 			continue
 		}
 		n := names[i-len(dirs)]
 		to := c.base + "/file?" + url.Values{"env": {env}, "path": {strings.TrimPrefix(folder+"/"+n, "/")}}.Encode()
-		d.Entries = append(d.Entries, fileEntry{Name: name(n), To: to})
+		d.Entries = append(d.Entries, fileEntry{Name: briefName(n), To: to})
 	}
 
 	return nil
@@ -152,17 +152,17 @@ func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
 		}
 
 		x := m.Map(u)
-		r := remote{URL: name(u)}
+		r := remote{URL: briefName(u)}
 		if t, err := time.Parse(time.RFC3339, x.Str("changed")); err == nil {
-			r.Age = age(now.Sub(t))
+			r.Age = agoWord(now.Sub(t))
 		}
 
 		if t, err := time.Parse(time.RFC3339, x.Str("fetched")); err == nil {
-			r.Fetched = clock(t)
+			r.Fetched = clockWord(t)
 		}
 
 		if f := x.Map("fault"); f.Len() > 0 {
-			r.Fault = name(f.Str("text")) + " (since " + name(f.Str("since")) + ")"
+			r.Fault = briefName(f.Str("text")) + " (since " + briefName(f.Str("since")) + ")"
 		}
 
 		refs := x.Map("refs")
@@ -172,13 +172,13 @@ func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
 				r.MoreRefs += int64(refs.Len() - maxRefs)
 				break
 			}
-			r.Refs = append(r.Refs, ref{name(n), name(cut(refs.Str(n), 12))})
+			r.Refs = append(r.Refs, ref{briefName(n), briefName(cutText(refs.Str(n), 12))})
 		}
 
 		others := x.Map("other_masters")
 		for _, peer := range others.Keys() {
 			if others.Map(peer).Value("same") != true && len(r.Differs) < maxRefs {
-				r.Differs = append(r.Differs, name(peer))
+				r.Differs = append(r.Differs, briefName(peer))
 			}
 		}
 
@@ -188,8 +188,8 @@ func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
 	return out, 0
 }
 
-// age writes how long ago something was, in its largest unit.
-func age(d time.Duration) string {
+// agoWord writes how long ago something was, in its largest unit.
+func agoWord(d time.Duration) string {
 	switch {
 	case d < time.Minute:
 		return "just now"
@@ -205,17 +205,17 @@ type filePage struct {
 	Env, Path, Backend string
 	Size               int64
 	Binary             bool
-	Text               shown
+	Text               boundText
 	Folder             string // address of its folder
 }
 
 func showFile(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	env, file := cut(v.query.Get("env"), maxName), v.query.Get("path")
+	env, file := cutText(v.query.Get("env"), maxName), v.query.Get("path")
 	if file == "" || len(file) > maxPath {
 		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the name of a file."}
 	}
 
-	got, err := v.do(ctx, "runner", "files.show", "path", file, "saltenv", env)
+	got, err := v.runCommand(ctx, "runner", "files.show", "path", file, "saltenv", env)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -226,9 +226,9 @@ func showFile(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	d := filePage{
-		Env:     name(m.Str("saltenv")),
-		Path:    name(m.Str("path")),
-		Backend: name(m.Str("backend")),
+		Env:     briefName(m.Str("saltenv")),
+		Path:    briefName(m.Str("path")),
+		Backend: briefName(m.Str("backend")),
 		Binary:  m.Value("binary") == true,
 	}
 
@@ -241,15 +241,15 @@ func showFile(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d.Folder = c.base + "/files?" + url.Values{"env": {m.Str("saltenv")}, "dir": {folder}}.Encode()
 	left, _ := m.Int("cut")
 	text := m.Str("text")
-	part := cut(text, maxFile)
-	d.Text = shown{printable.Text(part), int(left) + len(text) - len(part)}
+	part := cutText(text, maxFile)
+	d.Text = boundText{printable.Text(part), int(left) + len(text) - len(part)}
 
 	return c.render(v, "file", http.StatusOK, page{Title: d.Path, Data: d})
 }
 
 type pillarPage struct {
 	ID     string
-	Errors []shown
+	Errors []boundText
 	Values []grain
 	More   int
 }
@@ -261,7 +261,7 @@ func showPillar(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the id of a minion."}
 	}
 
-	got, err := v.do(ctx, "runner", "pillar.show_pillar", "minion", id, runner.Alone, true)
+	got, err := v.runCommand(ctx, "runner", "pillar.show_pillar", "minion", id, runner.Alone, true)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -269,14 +269,14 @@ func showPillar(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	m, ok := got.(*value.Map)
 	if !ok {
 		return Answer{}, &Refusal{http.StatusBadGateway,
-			"The master cannot render the pillar: " + name(value.StrMax(got, maxName))}
+			"The master cannot render the pillar: " + briefName(value.StrMax(got, maxName))}
 	}
 
 	d, b := pillarPage{ID: id}, newBudget()
 	for _, e := range m.List("_errors") {
-		d.Errors = append(d.Errors, b.text(value.StrMax(e, maxText)))
+		d.Errors = append(d.Errors, b.boundedText(value.StrMax(e, maxText)))
 	}
 
 	d.Values, d.More = values(m, b, "_errors")
-	return c.render(v, "pillar", http.StatusOK, page{Title: "Pillar of " + name(id), Data: d})
+	return c.render(v, "pillar", http.StatusOK, page{Title: "Pillar of " + briefName(id), Data: d})
 }

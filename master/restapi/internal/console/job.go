@@ -20,7 +20,7 @@ type minionResult struct {
 	Word   string // ok, failed, waiting, no return
 	Failed bool
 	States *states // nil: it is no highstate
-	Text   shown
+	Text   boundText
 }
 
 type jobPage struct {
@@ -53,7 +53,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the number of a job."}
 	}
 
-	got, err := v.do(ctx, "runner", "jobs.list_job", "jid", jid)
+	got, err := v.runCommand(ctx, "runner", "jobs.list_job", "jid", jid)
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized && v.rights().Run {
 		return Answer{}, &Refusal{http.StatusForbidden,
 			"The job " + jid + " may be running, but external_auth does not let you look at jobs (the runner jobs.list_job)."}
@@ -65,7 +65,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	m, _ := got.(*value.Map)
 	if m.Map("Result") == nil {
 		return Answer{}, &Refusal{http.StatusBadGateway,
-			"The master does not describe the job: " + name(value.StrMax(got, maxName))}
+			"The master does not describe the job: " + briefName(value.StrMax(got, maxName))}
 	}
 
 	d := jobPage{job: jobOf(jid, m)}
@@ -75,12 +75,12 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	rows := results(m)
-	d.count(rows)
-	d.Live = d.Waiting > 0 && c.age(jid) < liveFor
+	d.countResults(rows)
+	d.Live = d.Waiting > 0 && c.jobAge(jid) < liveFor
 	if d.Live && d.Waiting <= maxAway {
 		d.Away = c.markAway(ctx, v, rows)
 		d.Waiting -= d.Away
-		d.Live = d.Waiting > 0 || c.age(jid) < backFor
+		d.Live = d.Waiting > 0 || c.jobAge(jid) < backFor
 	}
 
 	if !d.Live {
@@ -98,11 +98,11 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	var lo, hi int
-	lo, hi, d.pager = slice(len(rows), perJobPage, c.base+"/job", v.query)
+	lo, hi, d.pager = pageOf(len(rows), perJobPage, c.base+"/job", v.query)
 	d.Rows = rows[lo:hi]
 	b := newBudget()
 	for i := range d.Rows {
-		d.Rows[i].fill(b, m.Map("Result").Map(d.Rows[i].ID), most)
+		d.Rows[i].fillFrom(b, m.Map("Result").Map(d.Rows[i].ID), most)
 	}
 
 	p := page{Title: "Job " + jid}
@@ -112,15 +112,15 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	if v.rights().Run && !strings.HasPrefix(d.Function, "runner.") &&
 		!strings.HasPrefix(d.Function, "wheel.") && !d.Missing {
-		d.Again = c.again(m)
+		d.Again = c.runAgainURL(m)
 	}
 
 	p.Data = d
 	return c.render(v, "job", http.StatusOK, p)
 }
 
-// count counts the minions of a job by how they have answered.
-func (d *jobPage) count(rows []minionResult) {
+// countResults counts the minions of a job by how they have answered.
+func (d *jobPage) countResults(rows []minionResult) {
 	d.All = len(rows)
 	for _, r := range rows {
 		switch r.Word {
@@ -134,9 +134,9 @@ func (d *jobPage) count(rows []minionResult) {
 	}
 }
 
-// age is how long ago a job was started; an hour for one that says no time. Its number is a
+// jobAge is how long ago a job was started; an hour for one that says no time. Its number is a
 // time, in UTC (salt/utils/jid.py gen_jid).
-func (c *Console) age(jid string) time.Duration {
+func (c *Console) jobAge(jid string) time.Duration {
 	t, err := time.Parse("20060102150405", jid[:14])
 	if err != nil {
 		return liveFor
@@ -147,7 +147,7 @@ func (c *Console) age(jid string) time.Duration {
 // markAway says of minions that have not answered that they are not connected, and counts
 // them. In a cluster one that is not here may be at another master.
 func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (away int) {
-	heard := heardOf(ctx, v)
+	heard := minionsByID(ctx, v)
 	for i := range rows {
 		r := &rows[i]
 		m, known := heard[r.ID]
@@ -164,8 +164,8 @@ func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (
 	return away
 }
 
-// again is the address of the form filled with what a job was.
-func (c *Console) again(m *value.Map) string {
+// runAgainURL is the address of the form filled with what a job was.
+func (c *Console) runAgainURL(m *value.Map) string {
 	const most = 2048 // bytes that an address may hold of each
 	fun, ok := m.Value("Function").(string)
 	tgt, args := targetText(m.Value("Target"), most), m.List("Arguments")
@@ -173,7 +173,7 @@ func (c *Console) again(m *value.Map) string {
 		return "" // several functions, or too long
 	}
 
-	text, ok := typed(args)
+	text, ok := typedArgs(args)
 	if !ok {
 		return ""
 	}
@@ -238,8 +238,8 @@ func failed(r *value.Map) bool {
 	return false
 }
 
-// fill makes what is shown of a return.
-func (x *minionResult) fill(b *budget, r *value.Map, most int) {
+// fillFrom makes what is shown of a return.
+func (x *minionResult) fillFrom(b *budget, r *value.Map, most int) {
 	if r == nil {
 		return
 	}
@@ -248,5 +248,5 @@ func (x *minionResult) fill(b *budget, r *value.Map, most int) {
 		x.States = statesOf(m, b, most)
 		return
 	}
-	x.Text = b.text(plain(ret))
+	x.Text = b.boundedText(plainText(ret))
 }

@@ -20,16 +20,16 @@ type job struct {
 func jobOf(jid string, m *value.Map) job {
 	j := job{
 		JID:      jid,
-		Function: name(value.StrMax(m.Value("Function"), maxName)),
-		Target:   name(targetText(m.Value("Target"), maxName)),
-		Type:     name(m.Str("Target-type")),
-		User:     name(m.Str("User")),
-		Start:    name(seconds(m.Str("StartTime"))),
+		Function: briefName(value.StrMax(m.Value("Function"), maxName)),
+		Target:   briefName(targetText(m.Value("Target"), maxName)),
+		Type:     briefName(m.Str("Target-type")),
+		User:     briefName(m.Str("User")),
+		Start:    briefName(seconds(m.Str("StartTime"))),
 	}
 
 	for _, a := range m.List("Arguments") {
 		if s, ok := a.(string); ok {
-			j.Args += cut(s, maxName) + " "
+			j.Args += cutText(s, maxName) + " "
 		} else {
 			j.Args += value.StrMax(withoutMark(a), maxName) + " "
 		}
@@ -39,7 +39,7 @@ func jobOf(jid string, m *value.Map) job {
 		}
 	}
 
-	j.Args = name(strings.TrimSpace(j.Args))
+	j.Args = briefName(strings.TrimSpace(j.Args))
 	return j
 }
 
@@ -84,7 +84,7 @@ func targetText(v any, most int) string {
 // jobList are the newest jobs, the newest first. What ran on the master is left out
 // unless runs: each page of the console is such a run.
 func jobList(ctx context.Context, v *visit, n int, runs bool) ([]job, error) {
-	got, err := v.do(ctx, "runner", "jobs.list_jobs_filter", "count", int64(n), "filter_runs", !runs)
+	got, err := v.runCommand(ctx, "runner", "jobs.list_jobs_filter", "count", int64(n), "filter_runs", !runs)
 	if err != nil {
 		return nil, err
 	}
@@ -117,8 +117,8 @@ type jobsPage struct {
 
 func showJobs(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d := jobsPage{
-		Fun:    cut(v.query.Get("fun"), maxName),
-		Who:    cut(v.query.Get("who"), maxName),
+		Fun:    cutText(v.query.Get("fun"), maxName),
+		Who:    cutText(v.query.Get("who"), maxName),
 		All:    v.query.Get("all") != "",
 		Newest: maxJobs,
 	}
@@ -136,13 +136,13 @@ func showJobs(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	var lo, hi int
-	lo, hi, d.pager = slice(len(hit), perPage, c.base+"/jobs", v.query)
+	lo, hi, d.pager = pageOf(len(hit), perPage, c.base+"/jobs", v.query)
 	d.Rows = hit[lo:hi]
 	return c.render(v, "jobs", http.StatusOK, page{Title: "Jobs", Data: d})
 }
 
-// plain writes a value as salt does, without its name.
-func plain(v any) string {
+// plainText writes a value as salt does, without its name.
+func plainText(v any) string {
 	if s, ok := v.(string); ok {
 		return s
 	}

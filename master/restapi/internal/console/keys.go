@@ -52,7 +52,7 @@ func keyActions(folder string) []string {
 
 // keyList are the ids of all keys by the folder of their state.
 func keyList(ctx context.Context, v *visit) (map[string][]string, error) {
-	got, err := v.do(ctx, "wheel", "key.list_all")
+	got, err := v.runCommand(ctx, "wheel", "key.list_all")
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +70,12 @@ func wheelReturn(got any) any {
 	return m.Map("data").Value("return")
 }
 
-// fingers are the fingerprints of keys of one state, by id.
-func fingers(ctx context.Context, v *visit, folder string, ids []string) (*value.Map, error) {
+// fingerprints are the fingerprints of keys of one state, by id.
+func fingerprints(ctx context.Context, v *visit, folder string, ids []string) (*value.Map, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	got, err := v.do(ctx, "wheel", "key.finger", "match", value.List(ids))
+	got, err := v.runCommand(ctx, "wheel", "key.finger", "match", value.List(ids))
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func showKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, err
 	}
 
-	d := keysPage{Search: cut(v.query.Get("q"), maxName), State: keyState{"minions_pre", "pending"}}
+	d := keysPage{Search: cutText(v.query.Get("q"), maxName), State: keyState{"minions_pre", "pending"}}
 	if len(all["minions_pre"]) == 0 {
 		d.State = keyState{"minions", "accepted"}
 	}
@@ -126,47 +126,47 @@ func showKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	var lo, hi int
-	lo, hi, d.pager = slice(len(ids), perPage, c.base+"/keys", v.query)
+	lo, hi, d.pager = pageOf(len(ids), perPage, c.base+"/keys", v.query)
 	ids = ids[lo:hi]
-	f, err := fingers(ctx, v, d.State.Folder, ids)
+	f, err := fingerprints(ctx, v, d.State.Folder, ids)
 	if err != nil {
 		return Answer{}, err
 	}
 
-	heard := heardOf(ctx, v)
+	heard := minionsByID(ctx, v)
 	for _, id := range ids {
-		d.Rows = append(d.Rows, keyRow{id, name(f.Str(id)), heard[id].Address, heard[id].Seen})
+		d.Rows = append(d.Rows, keyRow{id, briefName(f.Str(id)), heard[id].Address, heard[id].Seen})
 	}
 
 	for _, a := range keyActions(d.State.Folder) {
-		if v.may("wheel", "key."+a+"_dict") {
+		if v.mayCall("wheel", "key."+a+"_dict") {
 			d.Actions = append(d.Actions, a)
 		}
 	}
 
-	return c.render(v, "keys", http.StatusOK, page{Title: "Keys", Data: d, Notice: done(v.query)})
+	return c.render(v, "keys", http.StatusOK, page{Title: "Keys", Data: d, Notice: doneNotice(v.query)})
 }
 
-// done says what was just done; its words are ours.
-func done(q url.Values) string {
+// doneNotice says what was just done; its words are ours.
+func doneNotice(q url.Values) string {
 	n, err := strconv.Atoi(q.Get("n"))
 	words := map[string]string{"accept": "accepted", "reject": "rejected", "delete": "deleted"}[q.Get("done")]
 	if err != nil || words == "" || n < 1 || n > perPage {
 		return ""
 	}
-	return count(n, "key", "keys") + " " + words + "."
+	return countWord(n, "key", "keys") + " " + words + "."
 }
 
-// chosen are the keys that a form is about.
-type chosen struct {
+// chosenKeys are the keys that a form is about.
+type chosenKeys struct {
 	Action string
 	State  keyState
 	Keys   []keyRow
 }
 
-// choice reads what a form wants done: the action, the state, the ids.
-func choice(q url.Values) (chosen, []string, error) {
-	ch := chosen{Action: q.Get("do"), State: keyState{q.Get("state"), stateWord(q.Get("state"))}}
+// keyChoice reads what a form wants done: the action, the state, the ids.
+func keyChoice(q url.Values) (chosenKeys, []string, error) {
+	ch := chosenKeys{Action: q.Get("do"), State: keyState{q.Get("state"), stateWord(q.Get("state"))}}
 	ids := q["id"]
 	switch {
 	case !slices.Contains(keyActions(ch.State.Folder), ch.Action):
@@ -188,17 +188,17 @@ func choice(q url.Values) (chosen, []string, error) {
 
 // confirmKeys asks whether that is meant, and shows the fingerprints to compare.
 func confirmKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	d, ids, err := choice(v.query)
+	d, ids, err := keyChoice(v.query)
 	if err != nil {
 		return Answer{}, err
 	}
 
-	f, err := fingers(ctx, v, d.State.Folder, ids)
+	f, err := fingerprints(ctx, v, d.State.Folder, ids)
 	if err != nil {
 		return Answer{}, err
 	}
 
-	heard := heardOf(ctx, v)
+	heard := minionsByID(ctx, v)
 	for _, id := range ids {
 		if finger := f.Str(id); finger != "" {
 			d.Keys = append(d.Keys, keyRow{id, finger, heard[id].Address, heard[id].Seen})
@@ -221,13 +221,13 @@ func changeKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, err
 	}
 
-	ch, ids, err := choice(form)
+	ch, ids, err := keyChoice(form)
 	if err != nil {
 		return Answer{}, err
 	}
 
 	shown := form["finger"]
-	f, err := fingers(ctx, v, ch.State.Folder, ids)
+	f, err := fingerprints(ctx, v, ch.State.Folder, ids)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -235,7 +235,7 @@ func changeKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	for i, id := range ids {
 		if i >= len(shown) || f.Str(id) == "" || f.Str(id) != shown[i] {
 			return Answer{}, &Refusal{http.StatusConflict,
-				"The key of " + name(id) +
+				"The key of " + briefName(id) +
 					" is not the one that was shown: it was changed or treated meanwhile. Nothing was done. Look at the keys again."}
 		}
 	}
@@ -248,7 +248,7 @@ func changeKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		kv = append(kv, "include_accepted", true)
 	}
 
-	got, err := v.do(ctx, "wheel", "key."+ch.Action+"_dict", kv...)
+	got, err := v.runCommand(ctx, "wheel", "key."+ch.Action+"_dict", kv...)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -256,7 +256,7 @@ func changeKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	m, _ := got.(*value.Map)
 	if m.Map("data").Value("success") != true {
 		return Answer{}, &Refusal{http.StatusBadGateway,
-			"The master could not do that: " + name(value.StrMax(wheelReturn(got), maxName))}
+			"The master could not do that: " + briefName(value.StrMax(wheelReturn(got), maxName))}
 	}
 
 	return c.redirect("/keys",

@@ -23,7 +23,7 @@ type minion struct {
 
 // minionsOf are all minions that have a key (the runner presence.minions).
 func minionsOf(ctx context.Context, v *visit) ([]minion, error) {
-	got, err := v.do(ctx, "runner", "presence.minions")
+	got, err := v.runCommand(ctx, "runner", "presence.minions")
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func minionsOf(ctx context.Context, v *visit) ([]minion, error) {
 	m, ok := got.(*value.Map)
 	if !ok {
 		return nil, &Refusal{http.StatusBadGateway,
-			"The master does not know the runner presence.minions: " + name(value.StrMax(got, maxName))}
+			"The master does not know the runner presence.minions: " + briefName(value.StrMax(got, maxName))}
 	}
 
 	var out []minion
@@ -40,18 +40,18 @@ func minionsOf(ctx context.Context, v *visit) ([]minion, error) {
 		n := minion{
 			ID:        x.Str("id"),
 			Key:       x.Str("key"),
-			Address:   name(x.Str("address")),
+			Address:   briefName(x.Str("address")),
 			Connected: x.Value("connected") == true,
 		}
 
 		if s, ok := x.Value("seen").(float64); ok && s > 0 && s < 1e11 {
-			n.Seen, n.heard = clock(time.UnixMilli(int64(s*1e3))), s
+			n.Seen, n.heard = clockWord(time.UnixMilli(int64(s*1e3))), s
 		}
 
 		out = append(out, n)
 	}
 
-	place(out, m.Map("subscriptions"))
+	placeSubscriptions(out, m.Map("subscriptions"))
 	slices.SortFunc(out, func(a, b minion) int {
 		return cmp.Or(cmp.Compare(strings.ToLower(a.ID), strings.ToLower(b.ID)), cmp.Compare(a.ID, b.ID))
 	})
@@ -59,9 +59,9 @@ func minionsOf(ctx context.Context, v *visit) ([]minion, error) {
 	return out, nil
 }
 
-// place finds out who holds the subscriptions that say no minion's name: those that
+// placeSubscriptions finds out who holds the subscriptions that say no minion's name: those that
 // were heard last from their address.
-func place(all []minion, subscriptions *value.Map) {
+func placeSubscriptions(all []minion, subscriptions *value.Map) {
 	slots := map[string]int64{}
 	for _, from := range subscriptions.Keys() {
 		slots[from], _ = subscriptions.Int(from)
@@ -75,10 +75,10 @@ func place(all []minion, subscriptions *value.Map) {
 	}
 }
 
-// heardOf is what is known of minions by id; nothing where that may not be seen.
-func heardOf(ctx context.Context, v *visit) map[string]minion {
+// minionsByID is what is known of minions by id; nothing where that may not be seen.
+func minionsByID(ctx context.Context, v *visit) map[string]minion {
 	out := map[string]minion{}
-	if !v.may("runner", "presence.minions") {
+	if !v.mayCall("runner", "presence.minions") {
 		return out
 	}
 	all, err := minionsOf(ctx, v)
@@ -119,15 +119,15 @@ type target struct {
 }
 
 func targetOf(get func(string) string) target {
-	t := target{strings.TrimSpace(cut(get("tgt"), maxTarget)), cmp.Or(get("type"), "glob"), targetTypes()}
+	t := target{strings.TrimSpace(cutText(get("tgt"), maxTarget)), cmp.Or(get("type"), "glob"), targetTypes()}
 	if !knownType(t.Type) {
 		t.Type = "glob"
 	}
 	return t
 }
 
-// value is the target as functions take it.
-func (t target) value() any {
+// targetValue is the target as functions take it.
+func (t target) targetValue() any {
 	if t.Type == "list" {
 		return value.List(strings.FieldsFunc(t.Target, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }))
 	}
@@ -147,13 +147,13 @@ func (t target) matched(ctx context.Context, v *visit, accepted []minion) (map[s
 		}
 		return out, nil
 	case "list":
-		for _, id := range t.value().([]any) {
+		for _, id := range t.targetValue().([]any) {
 			out[id.(string)] = true
 		}
 		return out, nil
 	}
 
-	got, err := v.do(ctx, "runner", "cache.grains", "tgt", t.value(), "tgt_type", t.Type)
+	got, err := v.runCommand(ctx, "runner", "cache.grains", "tgt", t.targetValue(), "tgt_type", t.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (t target) matched(ctx context.Context, v *visit, accepted []minion) (map[s
 	m, ok := got.(*value.Map)
 	if !ok {
 		return nil, &Refusal{http.StatusBadRequest,
-			"The master cannot read the target: " + name(value.StrMax(got, maxName))}
+			"The master cannot read the target: " + briefName(value.StrMax(got, maxName))}
 	}
 
 	for _, id := range m.Keys() {
@@ -185,7 +185,7 @@ type minionsPage struct {
 }
 
 func showMinions(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	d := minionsPage{target: targetOf(v.query.Get), Grains: v.may("runner", "cache.grains"), Cluster: c.cfg.Cluster}
+	d := minionsPage{target: targetOf(v.query.Get), Grains: v.mayCall("runner", "cache.grains"), Cluster: c.cfg.Cluster}
 	all, err := minionsOf(ctx, v)
 	if err != nil {
 		return Answer{}, err
@@ -204,7 +204,7 @@ func showMinions(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	all = slices.DeleteFunc(all, func(m minion) bool { return !hit[m.ID] })
 	var lo, hi int
-	lo, hi, d.pager = slice(len(all), perPage, c.base+"/minions", v.query)
+	lo, hi, d.pager = pageOf(len(all), perPage, c.base+"/minions", v.query)
 	all = all[lo:hi]
 	grains, err := grainsOf(ctx, v, all)
 	if err != nil {
@@ -215,8 +215,8 @@ func showMinions(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		g := grains.Map(m.ID)
 		r := minionRow{
 			minion:  m,
-			System:  name(value.StrMax(or(g.Value("osfinger"), g.Value("os")), maxName)),
-			Version: name(value.StrMax(or(g.Value("saltversion")), maxName)),
+			System:  briefName(value.StrMax(firstTrue(g.Value("osfinger"), g.Value("os")), maxName)),
+			Version: briefName(value.StrMax(firstTrue(g.Value("saltversion")), maxName)),
 		}
 
 		r.IPs = addresses(g)
@@ -228,14 +228,14 @@ func showMinions(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 // grainsOf is what the master has cached of minions, where that may be seen.
 func grainsOf(ctx context.Context, v *visit, list []minion) (*value.Map, error) {
-	if len(list) == 0 || !v.may("runner", "cache.grains") {
+	if len(list) == 0 || !v.mayCall("runner", "cache.grains") {
 		return nil, nil
 	}
 	ids := []any{}
 	for _, m := range list {
 		ids = append(ids, m.ID)
 	}
-	got, err := v.do(ctx, "runner", "cache.grains", "tgt", ids, "tgt_type", "list")
+	got, err := v.runCommand(ctx, "runner", "cache.grains", "tgt", ids, "tgt_type", "list")
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
 		return nil, nil // not for him, whatever it looked like
 	}
@@ -243,8 +243,8 @@ func grainsOf(ctx context.Context, v *visit, list []minion) (*value.Map, error) 
 	return m, err
 }
 
-// or is the first value that says something; "" for none.
-func or(vs ...any) any {
+// firstTrue is the first value that says something; "" for none.
+func firstTrue(vs ...any) any {
 	for _, v := range vs {
 		if value.Truth(v) {
 			return v
@@ -264,14 +264,14 @@ func addresses(g *value.Map) string {
 			out = append(out, "…")
 			break
 		}
-		out = append(out, name(cut(e, 60)))
+		out = append(out, briefName(cutText(e, 60)))
 	}
 	return strings.Join(out, " ")
 }
 
 type grain struct {
 	Name  string
-	Value shown
+	Value boundText
 }
 
 type minionPage struct {
@@ -289,7 +289,7 @@ func values(m *value.Map, b *budget, without ...string) (out []grain, more int) 
 	names := slices.DeleteFunc(m.Keys(), func(k string) bool { return slices.Contains(without, k) })
 	slices.Sort(names)
 	for _, k := range names[:min(len(names), maxGrains)] {
-		out = append(out, grain{name(k), b.text(plain(m.Value(k)))})
+		out = append(out, grain{briefName(k), b.boundedText(plainText(m.Value(k)))})
 	}
 	return out, max(0, len(names)-maxGrains)
 }
@@ -322,6 +322,6 @@ func showMinion(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	d.Grains, d.More = values(got.Map(id), newBudget())
-	d.Pillar = v.may("runner", "pillar.show_pillar")
-	return c.render(v, "minion", http.StatusOK, page{Title: name(id), Data: d})
+	d.Pillar = v.mayCall("runner", "pillar.show_pillar")
+	return c.render(v, "minion", http.StatusOK, page{Title: briefName(id), Data: d})
 }

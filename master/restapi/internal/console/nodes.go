@@ -56,12 +56,12 @@ func appliance(ctx context.Context, v *visit) (a control.Appliance, err error) {
 
 // typedAnswer calls a runner without arguments whose answer has a type of package control.
 func typedAnswer(ctx context.Context, v *visit, fun string, out any) error {
-	got, err := v.do(ctx, "runner", fun)
+	got, err := v.runCommand(ctx, "runner", fun)
 	if err != nil {
 		return err
 	}
 	if _, ok := got.(*value.Map); !ok {
-		return &Refusal{http.StatusBadGateway, "The nodes cannot be asked: " + name(value.StrMax(got, maxName))}
+		return &Refusal{http.StatusBadGateway, "The nodes cannot be asked: " + briefName(value.StrMax(got, maxName))}
 	}
 	text, _ := value.JSON{Indent: -1}.Text(got)
 	if err := json.Unmarshal([]byte(text), out); err != nil {
@@ -74,13 +74,13 @@ func typedAnswer(ctx context.Context, v *visit, fun string, out any) error {
 func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why string, err error) {
 	a, err := appliance(ctx, v)
 	if err != nil {
-		return nil, told("Nodes", err), untold(err)
+		return nil, toldRefusal("Nodes", err), otherThanRefusal(err)
 	}
 
 	m = &machines{
 		Appliance: a,
 		Health:    map[string]string{"healthy": "ok", "degraded": "differs"}[a.Health],
-		Space:     space(a.Storage),
+		Space:     spaceWord(a.Storage),
 		Holders:   strings.Join(a.Holders, ", "),
 	}
 	if m.Health == "" {
@@ -88,16 +88,16 @@ func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why stri
 	}
 
 	for _, o := range nodeActions() {
-		m.Actions = m.Actions || v.may("wheel", o.Word)
+		m.Actions = m.Actions || v.mayCall("wheel", o.Word)
 	}
 
-	if !v.may("runner", "appliance.course") {
+	if !v.mayCall("runner", "appliance.course") {
 		return m, "History of the nodes: external_auth has to permit the runner appliance.course.", nil
 	}
 
 	var course control.Course
 	if err := typedAnswer(ctx, v, "appliance.course", &course); err != nil {
-		return m, told("History of the nodes", err), untold(err)
+		return m, toldRefusal("History of the nodes", err), otherThanRefusal(err)
 	}
 
 	course = course.Clean()
@@ -109,17 +109,17 @@ func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why stri
 	return m, "", nil
 }
 
-// told is what a refusal tells; untold is another error.
-func told(what string, err error) string { return what + ": " + err.Error() }
+// toldRefusal is what a refusal tells; untold is another error.
+func toldRefusal(what string, err error) string { return what + ": " + err.Error() }
 
-func untold(err error) error {
+func otherThanRefusal(err error) error {
 	if _, ok := errors.AsType[*Refusal](err); ok {
 		return nil
 	}
 	return err
 }
 
-func space(s control.Space) string {
+func spaceWord(s control.Space) string {
 	if s.Total == 0 {
 		return ""
 	}
@@ -154,7 +154,7 @@ func nodeChoice(ctx context.Context, v *visit, q url.Values) (p nodePage, err er
 		return p, &Refusal{http.StatusBadRequest, "There is no such thing to do with a node."}
 	case !control.PlainName(q.Get("node")):
 		return p, &Refusal{http.StatusBadRequest, "That is not the name of a node."}
-	case !v.may("wheel", fun):
+	case !v.mayCall("wheel", fun):
 		return p, &Refusal{http.StatusForbidden,
 			"You may not do that: external_auth does not permit wheel " + fun + " to you."}
 	}
@@ -204,21 +204,21 @@ func changeNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	fun := wordOf(nodeActions(), d.Action)
-	got, err := v.do(ctx, "wheel", fun, kv...)
+	got, err := v.runCommand(ctx, "wheel", fun, kv...)
 	if err != nil {
 		return Answer{}, err
 	}
 
 	if m, _ := got.(*value.Map); m.Map("data").Value("success") != true {
 		text := strings.TrimPrefix(value.StrMax(wheelReturn(got), maxName), "Exception occurred in wheel "+fun+": ")
-		return Answer{}, &Refusal{http.StatusConflict, "That was not done: " + name(text)}
+		return Answer{}, &Refusal{http.StatusConflict, "That was not done: " + briefName(text)}
 	}
 
 	return c.redirect("/", url.Values{"done": {d.Action}, "node": {d.Node.Name}, "service": {d.Service}}), nil
 }
 
-// nodeDone says what was just done; its words are ours.
-func nodeDone(q url.Values) string {
+// nodeDoneNotice says what was just done; its words are ours.
+func nodeDoneNotice(q url.Values) string {
 	node := q.Get("node")
 	if !control.PlainName(node) {
 		return ""

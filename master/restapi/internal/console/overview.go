@@ -43,7 +43,7 @@ type member struct{ Name, State, Version string }
 const jobsOfOverview = 8
 
 func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	d := overviewPage{Cluster: c.cfg.Cluster, MayJobs: v.may("runner", "jobs.list_jobs_filter")}
+	d := overviewPage{Cluster: c.cfg.Cluster, MayJobs: v.mayCall("runner", "jobs.list_jobs_filter")}
 	note := func(what string, err error) error {
 		r, ok := errors.AsType[*Refusal](err)
 		if ok && (r.Code == http.StatusUnauthorized || r.Code == http.StatusBadRequest) {
@@ -55,13 +55,13 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	var all []minion
 	err := error(&Refusal{Code: http.StatusUnauthorized})
-	if v.may("runner", "presence.minions") { // else the refusal stands in the audit record each time
+	if v.mayCall("runner", "presence.minions") { // else the refusal stands in the audit record each time
 		all, err = minionsOf(ctx, v)
 	}
 
 	switch {
 	case err == nil:
-		d.Keys, d.Present = tally(all)
+		d.Keys, d.Present = countKeys(all)
 		d.Master = c.masterState(v.Master.Status()) // the master has let him see as much
 	case note("Minions and their presence: external_auth has to permit the runner presence.minions, and netapi_enable_clients runner.",
 		err) != nil:
@@ -70,7 +70,7 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	if c.cfg.Nodes {
 		why := "Nodes: external_auth has to permit the runner appliance.status, and netapi_enable_clients runner."
-		if v.may("runner", "appliance.status") {
+		if v.mayCall("runner", "appliance.status") {
 			if d.Machines, why, err = c.machines(ctx, v); err != nil {
 				return Answer{}, err
 			}
@@ -81,7 +81,7 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 	}
 
-	if d.Keys == nil && v.may("wheel", "key.list_all") {
+	if d.Keys == nil && v.mayCall("wheel", "key.list_all") {
 		keys, err := keyList(ctx, v)
 		if err = note("Keys", err); err != nil {
 			return Answer{}, err
@@ -90,8 +90,8 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 			len(keys["minions_denied"])}
 	}
 
-	if c.cfg.Cluster && v.may("runner", "cluster.members") {
-		got, err := v.do(ctx, "runner", "cluster.members")
+	if c.cfg.Cluster && v.mayCall("runner", "cluster.members") {
+		got, err := v.runCommand(ctx, "runner", "cluster.members")
 		if err = note("Masters of the cluster", err); err != nil {
 			return Answer{}, err
 		}
@@ -106,10 +106,10 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		d.Jobs = list[:min(len(list), jobsOfOverview)]
 	}
 
-	return c.render(v, "overview", http.StatusOK, page{Title: "Overview", Data: d, Notice: nodeDone(v.query)})
+	return c.render(v, "overview", http.StatusOK, page{Title: "Overview", Data: d, Notice: nodeDoneNotice(v.query)})
 }
 
-func tally(all []minion) (*keyCounts, *presence) {
+func countKeys(all []minion) (*keyCounts, *presence) {
 	k, p := keyCounts{}, presence{}
 	for _, m := range all {
 		switch m.Key {
@@ -136,18 +136,18 @@ func (c *Console) masterState(s *control.Status) *masterState {
 	if s == nil {
 		return nil
 	}
-	m := &masterState{ID: name(s.ID), Since: clock(s.Started), Silent: c.cfg.Now().Sub(s.Written) > control.StatusStale}
+	m := &masterState{ID: briefName(s.ID), Since: clockWord(s.Started), Silent: c.cfg.Now().Sub(s.Written) > control.StatusStale}
 	for _, p := range s.Problems {
-		m.Problems = append(m.Problems, masterProblem{name(string(p.What)), p.Text, clock(p.Since)})
+		m.Problems = append(m.Problems, masterProblem{briefName(string(p.What)), p.Text, clockWord(p.Since)})
 	}
 	if e := s.PillarError; e != nil {
-		m.Problems = append(m.Problems, masterProblem{"pillar of " + name(e.Minion), e.Text, clock(e.At)})
+		m.Problems = append(m.Problems, masterProblem{"pillar of " + briefName(e.Minion), e.Text, clockWord(e.At)})
 	}
 	return m
 }
 
-// clock writes a time, in UTC like job ids.
-func clock(t time.Time) string {
+// clockWord writes a time, in UTC like job ids.
+func clockWord(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
@@ -161,7 +161,7 @@ func members(got any) (out []member) {
 		return nil
 	}
 
-	out = append(out, member{name(m.Str("id")), "this master: " + name(m.Str("state")), name(m.Str("version"))})
+	out = append(out, member{briefName(m.Str("id")), "this master: " + briefName(m.Str("state")), briefName(m.Str("version"))})
 	for id, e := range m.Map("peers").All() {
 		p, _ := e.(*value.Map)
 		state := "not reached"
@@ -173,10 +173,10 @@ func members(got any) (out []member) {
 		}
 
 		if e := p.Str("error"); e != "" {
-			state += ": " + name(e)
+			state += ": " + briefName(e)
 		}
 
-		out = append(out, member{name(value.Str(id)), state, name(p.Str("version"))})
+		out = append(out, member{briefName(value.Str(id)), state, briefName(p.Str("version"))})
 		if len(out) == perPage {
 			break
 		}

@@ -51,7 +51,7 @@ func plotsOf(c control.Course, now time.Time) (out []plot) {
 			func(v float64) string { return shortNumber(v) + " ms" }},
 		{"memory", "Memory of the programs", func(p control.Point) *float64 { return p.Memory }, bytesWord},
 	} {
-		if p := draw(c.Nodes, now, f.of, f.word); len(p.Lines) > 0 {
+		if p := drawPlot(c.Nodes, now, f.of, f.word); len(p.Lines) > 0 {
 			p.ID, p.Title = f.id, f.title
 			out = append(out, p)
 		}
@@ -60,7 +60,7 @@ func plotsOf(c control.Course, now time.Time) (out []plot) {
 	return out
 }
 
-func draw(nodes []control.Series, now time.Time, of func(control.Point) *float64, word func(float64) string) plot {
+func drawPlot(nodes []control.Series, now time.Time, of func(control.Point) *float64, word func(float64) string) plot {
 	p := plot{Wide: plotWide, High: plotHigh, Middle: (plotHigh + plotTop) / 2, Left: max(len(nodes)-maxPlotted, 0)}
 	nodes = nodes[:min(len(nodes), maxPlotted)]
 	most := 0.0

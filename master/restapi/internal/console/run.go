@@ -21,16 +21,16 @@ type runPage struct {
 	Preview bool
 	Minions []string
 	N       int
-	Doc     *shown // of the function; nil: not asked for
-	DocFrom string // minion that gave it
+	Doc     *boundText // of the function; nil: not asked for
+	DocFrom string     // minion that gave it
 }
 
-// typed are the arguments of a job as the form takes them, one a line, and whether they
+// typedArgs are the arguments of a job as the form takes them, one a line, and whether they
 // can be typed at all.
-func typed(args []any) (text string, ok bool) {
+func typedArgs(args []any) (text string, ok bool) {
 	l := argLines(args)
 	text = strings.Join(l, "\n")
-	return text, value.Equal(parsed(lines(text)), append([]any{}, args...))
+	return text, value.Equal(parsedArgs(textLines(text)), append([]any{}, args...))
 }
 
 func argLines(args []any) (out []string) {
@@ -63,14 +63,14 @@ func argLines(args []any) (out []string) {
 	return out
 }
 
-// parsed are the arguments that such lines stand for, as on a command line.
-func parsed(lines []string) []any { return client.ParseArgs(lines, nil) }
+// parsedArgs are the arguments that such lines stand for, as on a command line.
+func parsedArgs(lines []string) []any { return client.ParseArgs(lines, nil) }
 
 func runOf(get func(string) string) runPage {
 	return runPage{
 		target: targetOf(get),
-		Fun:    strings.TrimSpace(cut(get("fun"), maxName)),
-		Arg:    cut(get("arg"), maxTarget),
+		Fun:    strings.TrimSpace(cutText(get("fun"), maxName)),
+		Arg:    cutText(get("arg"), maxTarget),
 	}
 }
 
@@ -105,7 +105,7 @@ func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 		d.Minions = ids[:min(len(ids), maxPreview)]
 		for i := range d.Minions {
-			d.Minions[i] = name(d.Minions[i])
+			d.Minions[i] = briefName(d.Minions[i])
 		}
 	} else if look || doc {
 		problem = "Say which minions are meant: a target."
@@ -117,8 +117,8 @@ func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 // preview are the minions that a target selects. Who may not see what the master has
 // cached of minions asks by a job that does nothing.
 func (c *Console) preview(ctx context.Context, v *visit, t target) ([]string, error) {
-	if v.may("runner", "presence.minions") &&
-		(t.Type == "glob" || t.Type == "list" || v.may("runner", "cache.grains")) {
+	if v.mayCall("runner", "presence.minions") &&
+		(t.Type == "glob" || t.Type == "list" || v.mayCall("runner", "cache.grains")) {
 		all, err := minionsOf(ctx, v)
 		if err != nil {
 			return nil, err
@@ -136,7 +136,7 @@ func (c *Console) preview(ctx context.Context, v *visit, t target) ([]string, er
 		return ids, err
 	}
 
-	got, err := v.do(ctx, "local_async", "test.ping", "tgt", t.value(), "tgt_type", t.Type)
+	got, err := v.runCommand(ctx, "local_async", "test.ping", "tgt", t.targetValue(), "tgt_type", t.Type)
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
 		return nil, &Refusal{r.Code,
 			"Whom the target selects cannot be shown: that takes the runners presence.minions and cache.grains, or test.ping on these minions."}
@@ -148,7 +148,7 @@ func (c *Console) preview(ctx context.Context, v *visit, t target) ([]string, er
 
 // document gets what the function says of itself from one minion of the target.
 func (d *runPage) document(ctx context.Context, v *visit, ids []string) error {
-	got, err := v.do(ctx, "local", "sys.doc", "tgt", value.List(ids[:1]), "tgt_type", "list", "arg",
+	got, err := v.runCommand(ctx, "local", "sys.doc", "tgt", value.List(ids[:1]), "tgt_type", "list", "arg",
 		[]any{d.Fun}, "timeout", int64(10))
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
 		return &Refusal{r.Code,
@@ -158,7 +158,7 @@ func (d *runPage) document(ctx context.Context, v *visit, ids []string) error {
 		return err
 	}
 
-	d.DocFrom = name(ids[0])
+	d.DocFrom = briefName(ids[0])
 	all, _ := got.(*value.Map)
 	answer := all.Value(ids[0])
 	m, ok := answer.(*value.Map)
@@ -171,13 +171,13 @@ func (d *runPage) document(ctx context.Context, v *visit, ids []string) error {
 		text = strings.Join(parts, "\n\n")
 	}
 
-	t := newBudget().text(text)
+	t := newBudget().boundedText(text)
 	d.Doc = &t
 	return nil
 }
 
-// run starts the job, and leads to its page.
-func run(c *Console, ctx context.Context, v *visit) (Answer, error) {
+// startJob starts the job, and leads to its page.
+func startJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	form, err := v.Form()
 	if err != nil {
 		return Answer{}, err
@@ -187,7 +187,7 @@ func run(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	again := func(problem string) (Answer, error) {
 		return c.render(v, "run", http.StatusBadRequest, page{Title: "Run", Data: d, Problem: problem})
 	}
-	words := lines(d.Arg)
+	words := textLines(d.Arg)
 	switch {
 	case d.Target == "":
 		return again("Say which minions are meant: a target.")
@@ -197,10 +197,10 @@ func run(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return again("Too many arguments.")
 	}
 
-	got, err := v.do(ctx, "local_async", d.Fun, "tgt", d.value(), "tgt_type", d.Type, "arg", parsed(words))
+	got, err := v.runCommand(ctx, "local_async", d.Fun, "tgt", d.targetValue(), "tgt_type", d.Type, "arg", parsedArgs(words))
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
 		return Answer{}, &Refusal{http.StatusForbidden,
-			"The master refused: external_auth does not permit you " + name(d.Fun) + " on these minions."}
+			"The master refused: external_auth does not permit you " + briefName(d.Fun) + " on these minions."}
 	}
 	if err != nil {
 		return Answer{}, err

@@ -154,7 +154,7 @@ func logIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, err
 	}
 
-	d := logInPage{User: cut(form.Get("username"), maxName), System: cut(form.Get("eauth"), maxName)}
+	d := logInPage{User: cutText(form.Get("username"), maxName), System: cutText(form.Get("eauth"), maxName)}
 	if err := checkFormOf(v, c.cookieOf(v, formCookie)); err != nil {
 		return c.logInForm(v, http.StatusForbidden,
 			"The form was too old, or your browser takes no cookies of this page. Try again.", d)

@@ -24,11 +24,11 @@ type state struct {
 	Class    string // of the style
 	Function string
 	ID, Name string
-	Comment  shown
-	Changes  shown
+	Comment  boundText
+	Changes  boundText
 	Diff     []diffLine
 	DiffCut  int // bytes that are left out
-	Warnings shown
+	Warnings boundText
 	Duration string
 	Open     bool
 	rank     int
@@ -98,7 +98,7 @@ func statesOf(m *value.Map, b *budget, most int) *states {
 
 	b.states -= len(all)
 	for i := range all {
-		all[i].fill(b)
+		all[i].fillTexts(b)
 	}
 
 	out.Rows = all
@@ -124,7 +124,7 @@ func stateOf(tag string, ret *value.Map) state {
 		fun = fun[i+3:]
 	}
 
-	s := state{Function: name(parts[0] + "." + fun), ID: name(parts[1]), Name: name(parts[2]), ret: ret}
+	s := state{Function: briefName(parts[0] + "." + fun), ID: briefName(parts[1]), Name: briefName(parts[2]), ret: ret}
 	s.run, _ = number(ret.Value("__run_num__"))
 	changed := value.Truth(ret.Value("changes"))
 	switch result := ret.Value("result"); {
@@ -156,11 +156,11 @@ func stateOf(tag string, ret *value.Map) state {
 	return s
 }
 
-// fill makes the long texts of a state.
-func (s *state) fill(b *budget) {
-	s.Comment = b.text(value.StrMax(s.ret.Value("comment"), maxText+1))
+// fillTexts makes the long texts of a state.
+func (s *state) fillTexts(b *budget) {
+	s.Comment = b.boundedText(value.StrMax(s.ret.Value("comment"), maxText+1))
 	if w := s.ret.Value("warnings"); value.Truth(w) {
-		s.Warnings = b.text(plain(w))
+		s.Warnings = b.boundedText(plainText(w))
 	}
 
 	changes := s.ret.Value("changes")
@@ -170,8 +170,8 @@ func (s *state) fill(b *budget) {
 
 	m, ok := changes.(*value.Map)
 	if d, isText := m.Value("diff").(string); ok && isText {
-		t := b.text(d)
-		s.Diff, s.DiffCut = diff(t.Text), t.Cut
+		t := b.boundedText(d)
+		s.Diff, s.DiffCut = diffLines(t.Text), t.Cut
 		if m.Len() == 1 {
 			return
 		}
@@ -181,12 +181,12 @@ func (s *state) fill(b *budget) {
 		changes = m
 	}
 
-	s.Changes = b.text(plain(changes))
+	s.Changes = b.boundedText(plainText(changes))
 }
 
-// diff marks the lines of a difference. The marks of the text itself stay, so that the
+// diffLines marks the lines of a difference. The marks of the text itself stay, so that the
 // colour is not all there is.
-func diff(text string) (out []diffLine) {
+func diffLines(text string) (out []diffLine) {
 	for l := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 		class := ""
 		switch {

@@ -27,7 +27,7 @@ const revokeTokens = "token.revoke"
 
 // logIns asks who is logged in.
 func logIns(ctx context.Context, v *visit) (d tokensPage, err error) {
-	got, err := v.do(ctx, "wheel", "token.list")
+	got, err := v.runCommand(ctx, "wheel", "token.list")
 	if err != nil {
 		return d, err
 	}
@@ -35,10 +35,10 @@ func logIns(ctx context.Context, v *visit) (d tokensPage, err error) {
 	text, _ := value.JSON{Indent: -1}.Text(m)
 	if !ok || json.Unmarshal([]byte(text), &d.Tokens) != nil {
 		return d, &Refusal{http.StatusBadGateway,
-			"The master does not say who is logged in: " + name(value.StrMax(wheelReturn(got), maxName))}
+			"The master does not say who is logged in: " + briefName(value.StrMax(wheelReturn(got), maxName))}
 	}
 	d.Tokens = d.Tokens.Clean()
-	d.Own, d.Revoke = control.TokenName(v.login.Token), v.may("wheel", revokeTokens)
+	d.Own, d.Revoke = control.TokenName(v.login.Token), v.mayCall("wheel", revokeTokens)
 	return d, nil
 }
 
@@ -49,7 +49,7 @@ func showTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 	p := page{Title: "Log-ins", Data: d}
 	if n, err := strconv.Atoi(v.query.Get("done")); err == nil && n > 0 {
-		p.Notice = count(n, "log-in was", "log-ins were") + " ended. The other nodes know it a second later."
+		p.Notice = countWord(n, "log-in was", "log-ins were") + " ended. The other nodes know it a second later."
 	}
 	return c.render(v, "tokens", http.StatusOK, p)
 }
@@ -60,7 +60,7 @@ func tokenChoice(ctx context.Context, v *visit, q url.Values) (d tokensPage, err
 	if err := r.Check(); err != nil {
 		return d, &Refusal{http.StatusBadRequest, "Choose a log-in, or a user, in the list."}
 	}
-	if !v.may("wheel", revokeTokens) {
+	if !v.mayCall("wheel", revokeTokens) {
 		return d, &Refusal{http.StatusForbidden,
 			"You may not do that: external_auth does not permit wheel " + revokeTokens + " to you."}
 	}
@@ -94,7 +94,7 @@ func confirmTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 	title := "End a log-in"
 	if d.All {
-		title = "End all log-ins of " + name(d.User)
+		title = "End all log-ins of " + briefName(d.User)
 	}
 	return c.render(v, "token", http.StatusOK, page{Title: title, Data: d})
 }
@@ -118,7 +118,7 @@ func endTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 	}
 
-	got, err := v.do(ctx, "wheel", revokeTokens, kv...)
+	got, err := v.runCommand(ctx, "wheel", revokeTokens, kv...)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -126,7 +126,7 @@ func endTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	n, ok := wheelReturn(got).(int64)
 	if !ok {
 		return Answer{}, &Refusal{http.StatusConflict,
-			"That was not done: " + name(value.StrMax(wheelReturn(got), maxName))}
+			"That was not done: " + briefName(value.StrMax(wheelReturn(got), maxName))}
 	}
 	if d.Itself {
 		return c.redirect("/login", nil), nil
