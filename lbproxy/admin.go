@@ -47,7 +47,7 @@ func (p *Proxy) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/status",
 		func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.Status()) })
 	mux.HandleFunc("GET /v1/known",
-		func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.known.list(p.clock())) })
+		func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.known.entries(p.clock())) })
 	mux.HandleFunc("GET /metrics", p.serveMetrics)
 	post := func(name string, f func(*adminRequest) (int, error)) {
 		mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, r *http.Request) {
@@ -128,7 +128,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 
 	a := &p.cfg.Admin
 	if a.Socket != "" {
-		ln, err := listenUnix(a.Socket, os.FileMode(a.Mode), p.heir)
+		ln, err := listenUnix(a.Socket, os.FileMode(a.Mode), p.inherits)
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +143,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 		case err == nil:
 			p.metrics = ln // closed early by a hand-over
 			serve(localsock.Limit(ln, maxAdminConns, nil), mux)
-		case p.heir && errors.Is(err, syscall.EADDRINUSE):
+		case p.inherits && errors.Is(err, syscall.EADDRINUSE):
 			wg.Go(func() { p.metricsLater(ctx, a.Metrics, mux) })
 		default:
 			closeAll()
@@ -152,7 +152,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 	}
 
 	if a.Handover != "" {
-		ln, err := listenUnix(a.Handover, 0o600, p.heir)
+		ln, err := listenUnix(a.Handover, 0o600, p.inherits)
 		if err != nil {
 			closeAll()
 			return nil, err

@@ -251,7 +251,7 @@ func TestWebProbe(t *testing.T) {
 
 			pr.plain = !pr.plain // as if the other had been spoken before
 			w.code.Store(200)
-			pr.tr.CloseIdleConnections()
+			pr.transport.CloseIdleConnections()
 			if err := pr.probe(t.Context()); err != nil {
 				t.Errorf("TLS %t, header %t, guessed wrongly: %v", secure, header, err)
 			}

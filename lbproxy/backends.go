@@ -28,19 +28,19 @@ func (p *Proxy) AddBackend(cfg Backend) error {
 
 	for _, fe := range p.frontends {
 		b.members = append(b.members, &member{
-			fe:     fe,
-			be:     b,
-			addr:   netip.AddrPortFrom(ip, uint16(cfg.port(fe.mode))),
-			header: cfg.ProxyV2 || fe.cfg.ProxyV2,
-			seed:   seedOf(cfg.Name),
-			kick:   make(chan passive, 16),
+			frontend:    fe,
+			backend:     b,
+			addr:        netip.AddrPortFrom(ip, uint16(cfg.portFor(fe.mode))),
+			sendsHeader: cfg.ProxyV2 || fe.cfg.ProxyV2,
+			seed:        seedOf(cfg.Name),
+			evidence:    make(chan evidence, 16),
 		})
 	}
 
 	for i, m := range b.members {
-		if !m.fe.add(m) {
+		if !m.frontend.addMember(m) {
 			for _, done := range b.members[:i] {
-				done.fe.remove(done)
+				done.frontend.removeMember(done)
 			}
 			return fmt.Errorf("add backend %s: more than %d backends", cfg.Name, maxBackends)
 		}
@@ -77,32 +77,32 @@ func (p *Proxy) watchBackend(b *backend) {
 			check:  h.Check,
 			send:   h.Send,
 			expect: h.Expect,
-			header: m.header,
+			header: m.sendsHeader,
 			dial:   p.dialer,
-			reuse:  reuse{off: h.Inter > holdInter || m.fe.mode != Request},
+			reuse:  reuse{off: h.Inter > holdInter || m.frontend.mode != Request},
 		}
 
 		addr := m.addr.String()
-		probe := func(ctx context.Context) error { return pr.probe(ctx, addr, m.fe.mode) }
+		probe := func(ctx context.Context) error { return pr.probe(ctx, addr, m.frontend.mode) }
 		closeProbe := pr.reuse.close
-		if m.fe.mode == API && h.salt() {
-			web := newWebProbe(addr, m.header, p.dialer)
+		if m.frontend.mode == API && h.checksSalt() {
+			web := newWebProbe(addr, m.sendsHeader, p.dialer)
 			probe, closeProbe = web.probe, web.close
 		}
 
 		c := &checker{
-			m:       m,
+			member:  m,
 			cfg:     h,
 			log:     p.log,
 			clock:   p.clock,
-			v:       verdict{rise: h.Rise, fall: h.Fall},
+			verdict: verdict{rise: h.Rise, fall: h.Fall},
 			probe:   probe,
 			short:   func() bool { return pr.reuse.used },
 			moved:   func(from, to State, g grade, since int64) { p.stateMoved(m, to, g, since) },
 			trouble: func(g grade, since int64) { p.cutFailed(m, g, since) },
 		}
 
-		p.checkers[m] = &watch{checker: c, cancel: cancel}
+		p.checkers[m] = &runningCheck{checker: c, cancel: cancel}
 		p.wg.Go(func() {
 			c.run(ctx)
 			closeProbe()
@@ -110,7 +110,7 @@ func (p *Proxy) watchBackend(b *backend) {
 	}
 }
 
-func (p *Proxy) backend(name string) (*backend, error) {
+func (p *Proxy) backendNamed(name string) (*backend, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, b := range p.backends {
@@ -125,18 +125,18 @@ func (p *Proxy) backend(name string) (*backend, error) {
 // sessions when they are between requests, publish sessions paced by
 // Rebalance.Rate, never inside a frame.
 func (p *Proxy) Drain(name string) error {
-	return p.change(name, "drain", func(b *backend) { b.drain.Store(true) })
+	return p.changeBackend(name, "drain", func(b *backend) { b.draining.Store(true) })
 }
 
 // Undrain ends drain and maint.
 func (p *Proxy) Undrain(name string) error {
-	return p.change(name, "undrain", func(b *backend) { b.drain.Store(false); b.maint.Store(false) })
+	return p.changeBackend(name, "undrain", func(b *backend) { b.draining.Store(false); b.maintenance.Store(false) })
 }
 
 // Maint stops new sessions and health checks of a backend; the sessions it has
 // stay. Drain or Cut them as well if they should go.
 func (p *Proxy) Maint(name string) error {
-	return p.change(name, "maint", func(b *backend) { b.maint.Store(true) })
+	return p.changeBackend(name, "maint", func(b *backend) { b.maintenance.Store(true) })
 }
 
 // Weight sets the share of new sessions, 1 to 1000.
@@ -144,11 +144,11 @@ func (p *Proxy) Weight(name string, weight int) error {
 	if weight < 1 || weight > 1000 {
 		return fmt.Errorf("weight %d is not within 1 to 1000", weight)
 	}
-	return p.change(name, "weight", func(b *backend) { b.weight.Store(int32(weight)) })
+	return p.changeBackend(name, "weight", func(b *backend) { b.weight.Store(int32(weight)) })
 }
 
-func (p *Proxy) change(name, what string, f func(*backend)) error {
-	b, err := p.backend(name)
+func (p *Proxy) changeBackend(name, what string, f func(*backend)) error {
+	b, err := p.backendNamed(name)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (p *Proxy) change(name, what string, f func(*backend)) error {
 // RemoveBackend takes a master out: its sessions are drained and it disappears
 // when they have gone, or at once with force, which cuts them.
 func (p *Proxy) RemoveBackend(name string, force bool) error {
-	err := p.change(name, "remove", func(b *backend) { b.removing.Store(true) })
+	err := p.changeBackend(name, "remove", func(b *backend) { b.removing.Store(true) })
 	if err != nil {
 		return err
 	}
@@ -187,13 +187,13 @@ func (p *Proxy) takeRemoved() (names []string) {
 		}
 
 		for _, m := range b.members {
-			if m.conns.Load() > 0 {
+			if m.sessions.Load() > 0 {
 				return false
 			}
 		}
 
 		for _, m := range b.members {
-			m.fe.remove(m)
+			m.frontend.removeMember(m)
 			if w := p.checkers[m]; w != nil {
 				w.cancel()
 				delete(p.checkers, m)
@@ -210,16 +210,16 @@ func (p *Proxy) takeRemoved() (names []string) {
 // Cut closes all sessions of a backend now, of one frontend or of all if
 // frontend is empty, and returns how many.
 func (p *Proxy) Cut(name, frontend string) (int, error) {
-	b, err := p.backend(name)
+	b, err := p.backendNamed(name)
 	if err != nil {
 		return 0, err
 	}
 
 	n, found := 0, false
 	for _, m := range b.members {
-		if frontend == "" || m.fe.cfg.Name == frontend {
+		if frontend == "" || m.frontend.cfg.Name == frontend {
 			found = true
-			k, err := p.cutWhere(endCut, -1, func(s *session, _ int64) bool { return s.m == m })
+			k, err := p.cutWhere(endCut, -1, func(s *session, _ int64) bool { return s.member == m })
 			n += k
 			if err != nil {
 				return n, err
@@ -241,14 +241,14 @@ func (p *Proxy) Cut(name, frontend string) (int, error) {
 func (p *Proxy) cutWhere(why ending, limit int, f func(s *session, now int64) bool) (int, error) {
 	n := 0
 	for _, l := range p.allLoops() {
-		ok := l.call(func() {
+		ok := l.runAndWait(func() {
 			now := p.clock()
-			l.each(func(s *session) {
+			l.eachOpen(func(s *session) {
 				if (limit < 0 || n < limit) && f(s, now) {
-					s.m.cuts.Add(1)
+					s.member.cuts.Add(1)
 					l.now = now
-					if !why.moves() || !l.transfer(s, why) {
-						l.close(s, why)
+					if !why.allowsMove() || !l.transfer(s, why) {
+						l.closeSession(s, why)
 					}
 					n++
 				}

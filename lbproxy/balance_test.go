@@ -26,7 +26,7 @@ func pool(t *testing.T, b Balance, weights ...int) (*frontend, []*member) {
 		t.Fatal(err)
 	}
 
-	ms := p.frontends[0].list()
+	ms := p.frontends[0].currentMembers()
 	for _, m := range ms {
 		m.state.Store(int32(Up))
 	}
@@ -38,12 +38,12 @@ func TestBalanceByWeight(t *testing.T) {
 	for _, b := range []Balance{leastConn, roundRobin} {
 		f, ms := pool(t, b, 100, 50, 250)
 		for range 800 {
-			if f.pick(0, 0, netip.Addr{}) == nil {
+			if f.chooseMember(0, 0, netip.Addr{}) == nil {
 				t.Fatal("nobody")
 			}
 		}
 		for i, want := range []int64{200, 100, 500} {
-			if n := ms[i].conns.Load(); n < want-2 || n > want+2 {
+			if n := ms[i].sessions.Load(); n < want-2 || n > want+2 {
 				t.Errorf("%s: member %d has %d, want %d", b, i, n, want)
 			}
 		}
@@ -56,8 +56,8 @@ func TestLeastConnTakesTurns(t *testing.T) {
 	f, ms := pool(t, leastConn, 100, 100, 100)
 	n := map[*member]int{}
 	for range 300 {
-		m := f.pick(0, 0, netip.Addr{})
-		m.left(0, 0)
+		m := f.chooseMember(0, 0, netip.Addr{})
+		m.sessionLeft(0, 0)
 		n[m]++
 	}
 	for i, m := range ms {
@@ -73,7 +73,7 @@ func TestFirstTurnIsLeftToChance(t *testing.T) {
 	first := map[int]int{}
 	for range 300 {
 		f, ms := pool(t, leastConn, 100, 100, 100)
-		first[slices.Index(ms, f.pick(0, 0, netip.Addr{}))]++
+		first[slices.Index(ms, f.chooseMember(0, 0, netip.Addr{}))]++
 	}
 	for i := range 3 {
 		if first[i] < 30 { // of about 100
@@ -85,10 +85,10 @@ func TestFirstTurnIsLeftToChance(t *testing.T) {
 func TestPickTiers(t *testing.T) {
 	f, ms := pool(t, leastConn, 100, 100, 100)
 	pick := func(tried uint64) int {
-		m := f.pick(tried, 0, netip.Addr{})
+		m := f.chooseMember(tried, 0, netip.Addr{})
 		for i := range ms {
 			if ms[i] == m {
-				m.conns.Add(-1)
+				m.sessions.Add(-1)
 				return i
 			}
 		}
@@ -107,24 +107,24 @@ func TestPickTiers(t *testing.T) {
 	}
 
 	ms[2].state.Store(int32(Down))
-	ms[0].last.Store(5)
-	ms[2].last.Store(9)
+	ms[0].lastUp.Store(5)
+	ms[2].lastUp.Store(9)
 	if n := pick(0); n != 2 {
 		t.Errorf("picked %d instead of the last known good", n)
 	}
 
-	ms[2].be.drain.Store(true)
+	ms[2].backend.draining.Store(true)
 	if n := pick(0); n != 0 {
 		t.Errorf("picked %d instead of the last known good that is not drained", n)
 	}
 
-	ms[0].be.maint.Store(true)
-	ms[1].be.removing.Store(true)
+	ms[0].backend.maintenance.Store(true)
+	ms[1].backend.removing.Store(true)
 	if n := pick(0); n != -1 {
 		t.Errorf("picked %d though all are closed", n)
 	}
 
-	if f.another(0) {
+	if f.hasAlternative(0) {
 		t.Error("another, though all are closed")
 	}
 }
@@ -148,7 +148,7 @@ func TestPickWhileStatesChange(t *testing.T) {
 	})
 
 	for i := range 200000 {
-		if f.pick(0, 0, netip.Addr{}) == nil {
+		if f.chooseMember(0, 0, netip.Addr{}) == nil {
 			t.Errorf("nobody, pick %d", i)
 			break
 		}
@@ -163,27 +163,27 @@ func TestDealDoesNotPileUp(t *testing.T) {
 	f, ms := pool(t, roundRobin, 100, 100)
 	ms[1].state.Store(int32(Down))
 	for range 10000 {
-		f.pick(0, 0, netip.Addr{})
+		f.chooseMember(0, 0, netip.Addr{})
 	}
 	ms[1].state.Store(int32(Up))
-	before := ms[1].conns.Load()
+	before := ms[1].sessions.Load()
 	for range 100 {
-		f.pick(0, 0, netip.Addr{})
+		f.chooseMember(0, 0, netip.Addr{})
 	}
-	if n := ms[1].conns.Load() - before; n < 45 || n > 60 {
+	if n := ms[1].sessions.Load() - before; n < 45 || n > 60 {
 		t.Errorf("got %d of 100 after its return", n)
 	}
 }
 
 func TestSlowStart(t *testing.T) {
 	f, ms := pool(t, leastConn, 100, 100)
-	f.p.cfg.Health.SlowStart = 10 * time.Second
+	f.proxy.cfg.Health.SlowStart = 10 * time.Second
 	ms[1].upAt.Store(1)
 	for _, c := range []struct {
 		at   time.Duration
 		want float64
 	}{{0, 0.1}, {500 * time.Millisecond, 0.1}, {5 * time.Second, 0.5}, {10 * time.Second, 1}, {time.Hour, 1}} {
-		got := float64(ms[1].effective(int64(c.at)+1)) / float64(ms[0].effective(0))
+		got := float64(ms[1].effectiveWeight(int64(c.at)+1)) / float64(ms[0].effectiveWeight(0))
 		if math.Abs(got-c.want) > 0.01 {
 			t.Errorf("after %v: %.2f of its weight, want %.2f", c.at, got, c.want)
 		}
@@ -197,22 +197,22 @@ func TestSourcesRate(t *testing.T) {
 	other := netip.MustParseAddr("2001:db8:0:1::1")
 
 	for i := range 4 {
-		if !s.open(a, sec, standing{}) {
+		if !s.admitSession(a, sec, standing{}) {
 			t.Fatalf("refused %d of the burst", i)
 		}
 	}
 
-	if s.open(same, sec, standing{}) {
+	if s.admitSession(same, sec, standing{}) {
 		t.Error("another address of the same /64 has a bucket of its own")
 	}
 
-	if !s.open(other, sec, standing{}) {
+	if !s.admitSession(other, sec, standing{}) {
 		t.Error("another /64 is refused")
 	}
 
 	n := 0
 	for range 5 {
-		if s.open(a, 2*sec, standing{}) {
+		if s.admitSession(a, 2*sec, standing{}) {
 			n++
 		}
 	}
@@ -233,20 +233,20 @@ func TestSourcesBound(t *testing.T) {
 	s.limit = 100
 	for i := range 1000 {
 		a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
-		if s.open(a, 1, standing{}) {
-			s.done(a)
+		if s.admitSession(a, 1, standing{}) {
+			s.sessionEnded(a)
 		}
 	}
 
-	if len(s.table) != 100 || s.shared != 900 {
-		t.Errorf("%d entries, overflow used %d times", len(s.table), s.shared)
+	if len(s.table) != 100 || s.overflowUses != 900 {
+		t.Errorf("%d entries, overflow used %d times", len(s.table), s.overflowUses)
 	}
 
-	if s.overflow.open != 0 {
-		t.Errorf("%d left open in the overflow", s.overflow.open)
+	if s.overflow.sessions != 0 {
+		t.Errorf("%d left open in the overflow", s.overflow.sessions)
 	}
 
-	s.sweep(int64(time.Minute))
+	s.forgetIdle(int64(time.Minute))
 	if len(s.table) != 0 {
 		t.Errorf("%d entries after a minute", len(s.table))
 	}

@@ -425,8 +425,8 @@ func TestBigFramesThroughSplice(t *testing.T) {
 	var tr tracker
 	l := p.allLoops()[0]
 	eventually(t, "all seen", func() bool {
-		l.call(func() { l.each(func(s *session) { tr = s.half[1].track }) })
-		return tr.msgs == frames && tr.between()
+		l.runAndWait(func() { l.eachOpen(func(s *session) { tr = s.half[1].tracker }) })
+		return tr.messages == frames && tr.betweenMessages()
 	})
 }
 

@@ -6,15 +6,15 @@ import (
 	"saltern/internal/proxyproto"
 )
 
-// begin starts a session for an accepted descriptor.
-func (l *loop) begin(s *session) {
-	if !l.insert(s) {
+// beginSession starts a session for an accepted descriptor.
+func (l *loop) beginSession(s *session) {
+	if !l.insertSession(s) {
 		return
 	}
-	cfg := &l.p.cfg.Connect
-	if s.fe.behind(s.peer.addr()) {
+	cfg := &l.proxy.cfg.Connect
+	if s.frontend.behindProxy(s.source.addr()) {
 		s.state = stateHeader
-		l.later(&l.limits, s, int64(cfg.Header))
+		l.queueTimer(&l.connectTimers, s, int64(cfg.Header))
 		return
 	}
 	l.startDial(s)
@@ -22,13 +22,13 @@ func (l *loop) begin(s *session) {
 
 func (l *loop) startDial(s *session) {
 	s.state = stateDialing
-	l.later(&l.limits, s, int64(l.p.cfg.Connect.Timeout))
-	l.dial(s)
+	l.queueTimer(&l.connectTimers, s, int64(l.proxy.cfg.Connect.Timeout))
+	l.dialNext(s)
 }
 
-// later appends to a queue. Headers and dials share the queue of limits with
+// queueTimer appends to a queue. Headers and dials share the queue of limits with
 // two different delays, so an entry may be put off to keep the order.
-func (l *loop) later(q *[]timer, s *session, delay int64) {
+func (l *loop) queueTimer(q *[]timer, s *session, delay int64) {
 	at := l.now + delay
 	if n := len(*q); n > 0 && (*q)[n-1].at > at {
 		at = (*q)[n-1].at // keeps the queue in order; late, never early
@@ -38,36 +38,36 @@ func (l *loop) later(q *[]timer, s *session, delay int64) {
 }
 
 func (l *loop) armFor(at int64) {
-	if l.armed == 0 || at < l.armed {
-		l.arm()
+	if l.armedFor == 0 || at < l.armedFor {
+		l.armTimer()
 	}
 }
 
-// dial tries members until one is connected or on its way. It fills the main
+// dialNext tries members until one is connected or on its way. It fills the main
 // place, or the second one if the first is taken.
-func (l *loop) dial(s *session) {
+func (l *loop) dialNext(s *session) {
 	for {
-		m := s.fe.pick(s.tried, l.now, s.client.addr())
+		m := s.frontend.chooseMember(s.tried, l.now, s.client.addr())
 		if m == nil {
 			if s.fd[1] < 0 && s.altFD < 0 {
-				l.close(s, endNoBackend)
+				l.closeSession(s, endNoBackend)
 			}
 			return
 		}
 
-		s.tried |= 1 << m.idx
+		s.tried |= 1 << m.index
 		fd, err := newTCP(m.addr)
 		if err != nil {
-			m.left(0, 0)
-			l.p.fault("open backend socket", err)
+			m.sessionLeft(0, 0)
+			l.proxy.logFault("open backend socket", err)
 			if s.fd[1] < 0 && s.altFD < 0 {
-				l.close(s, endLocal)
+				l.closeSession(s, endLocal)
 			}
 			return
 		}
 
 		noDelay(fd)
-		e := l.k.connect(fd, m.addr)
+		e := l.kernel.connect(fd, m.addr)
 		for e == unix.EINTR {
 			e = unix.EINPROGRESS // connect(2): it goes on by itself
 		}
@@ -77,37 +77,37 @@ func (l *loop) dial(s *session) {
 		case unix.EADDRNOTAVAIL, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.EPERM, unix.EACCES:
 			// Our own machine's trouble: no mark against the backend.
 			closeSocket(fd)
-			m.left(0, 0)
-			l.p.fault("connect to backend "+m.be.name, e)
+			m.sessionLeft(0, 0)
+			l.proxy.logFault("connect to backend "+m.backend.name, e)
 			continue
 		default:
 			closeSocket(fd)
-			m.left(0, 0)
-			m.refused(e)
+			m.sessionLeft(0, 0)
+			m.dialRefused(e)
 			continue
 		}
 
-		side := int8(sideDialA)
+		side := int8(tagDialA)
 		if s.fd[1] >= 0 {
-			side = sideDialA + sideDialB - s.side
-			s.altFD, s.alt = int32(fd), m
+			side = tagDialA + tagDialB - s.dialTag
+			s.altFD, s.altMember = int32(fd), m
 		} else {
 			s.fd[1] = int32(fd)
-			s.m = m
-			s.side = side
+			s.member = m
+			s.dialTag = side
 		}
 
-		if err := l.watch(fd, s.slot, int32(side), s.gen, edges); err != nil {
-			l.close(s, endLocal)
+		if err := l.watchSocket(fd, s.slot, int32(side), s.gen, edges); err != nil {
+			l.closeSession(s, endLocal)
 			return
 		}
 		if e == 0 {
-			l.connected(s, side)
+			l.adoptDial(s, side)
 			return
 		}
 
-		if h := int64(l.p.cfg.Connect.Hedge); h > 0 {
-			l.later(&l.hedges, s, h)
+		if h := int64(l.proxy.cfg.Connect.Hedge); h > 0 {
+			l.queueTimer(&l.hedgeTimers, s, h)
 		}
 
 		return
@@ -117,7 +117,7 @@ func (l *loop) dial(s *session) {
 // dialEvent looks at the outcome of a dial.
 func (l *loop) dialEvent(s *session, side int8, ev uint32) {
 	fd := s.fd[1]
-	if side != s.side {
+	if side != s.dialTag {
 		fd = s.altFD
 	}
 
@@ -130,7 +130,7 @@ func (l *loop) dialEvent(s *session, side int8, ev uint32) {
 				s.half[1].readable = true
 				s.half[1].rdhup = ev&unix.EPOLLRDHUP != 0
 			}
-			l.connected(s, side)
+			l.adoptDial(s, side)
 		}
 
 		return
@@ -142,136 +142,136 @@ func (l *loop) dialEvent(s *session, side int8, ev uint32) {
 	}
 
 	m := l.dropDial(s, side)
-	m.refused(e)
-	l.dial(s)
+	m.dialRefused(e)
+	l.dialNext(s)
 }
 
 // dropDial closes one of the dials of a session; the other one, if any,
 // becomes the main one.
 func (l *loop) dropDial(s *session, side int8) (m *member) {
-	if side == s.side {
+	if side == s.dialTag {
 		closeSocket(int(s.fd[1]))
-		m = s.m
+		m = s.member
 		s.fd[1] = s.altFD
-		s.m = s.alt
-		s.side = sideDialA + sideDialB - s.side
+		s.member = s.altMember
+		s.dialTag = tagDialA + tagDialB - s.dialTag
 	} else {
 		closeSocket(int(s.altFD))
-		m = s.alt
+		m = s.altMember
 	}
 
-	s.altFD, s.alt = -1, nil
-	if s.hedge {
-		s.hedge = false
-		l.p.budget.give(1)
+	s.altFD, s.altMember = -1, nil
+	if s.hedged {
+		s.hedged = false
+		l.proxy.budget.giveBack(1)
 	}
 
-	m.left(0, 0)
+	m.sessionLeft(0, 0)
 	return m
 }
 
-// hedge runs when a dial has been silent for the hedge time: another backend
+// hedgeDial runs when a dial has been silent for the hedge time: another backend
 // is dialled beside it. With two silent dials the older one is given up.
-func (l *loop) hedge(s *session) {
+func (l *loop) hedgeDial(s *session) {
 	if s.state != stateDialing || s.fd[1] < 0 {
 		return
 	}
 
 	if s.altFD >= 0 {
-		if !s.fe.another(s.tried) {
+		if !s.frontend.hasAlternative(s.tried) {
 			return // nobody else: wait for these two
 		}
-		l.dropDial(s, s.side).lostRace()
+		l.dropDial(s, s.dialTag).lostRace()
 	}
 
-	if !s.fe.another(s.tried) || !l.p.budget.take(1) {
+	if !s.frontend.hasAlternative(s.tried) || !l.proxy.budget.reserve(1) {
 		return
 	}
 
-	s.hedge = true
-	l.p.count.hedges.Add(1)
-	l.dial(s)
-	if s.state == stateDialing && s.altFD < 0 && s.hedge {
-		s.hedge = false
-		l.p.budget.give(1)
+	s.hedged = true
+	l.proxy.counters.hedges.Add(1)
+	l.dialNext(s)
+	if s.state == stateDialing && s.altFD < 0 && s.hedged {
+		s.hedged = false
+		l.proxy.budget.giveBack(1)
 	}
 }
 
-// limit runs when a session has been without a backend for too long.
-func (l *loop) limit(s *session) {
+// expireConnect runs when a session has been without a backend for too long.
+func (l *loop) expireConnect(s *session) {
 	if s.state == stateHeader {
-		l.close(s, endHeaderTimeout)
+		l.closeSession(s, endHeaderTimeout)
 		return
 	}
-	if l.now-max(s.start, s.opened) < int64(l.p.cfg.Connect.Timeout) {
+	if l.now-max(s.acceptedAt, s.connectedAt) < int64(l.proxy.cfg.Connect.Timeout) {
 		return // the limit of what came in time; what follows has its own
 	}
 	if s.state == stateGreeting {
-		s.m.lostRace()
-		l.another(s)
+		s.member.lostRace()
+		l.tryNextMaster(s)
 		return
 	}
 
-	for _, m := range [2]*member{s.m, s.alt} {
+	for _, m := range [2]*member{s.member, s.altMember} {
 		if m != nil {
 			m.lostRace()
 		}
 	}
 
-	l.close(s, endConnectTimeout)
+	l.closeSession(s, endConnectTimeout)
 }
 
-// connected makes the dial on side the backend of the session.
-func (l *loop) connected(s *session, side int8) {
+// adoptDial makes the dial on side the backend of the session.
+func (l *loop) adoptDial(s *session, side int8) {
 	if s.altFD >= 0 {
-		loser := s.side
+		loser := s.dialTag
 		if loser == side {
-			loser = sideDialA + sideDialB - side
+			loser = tagDialA + tagDialB - side
 		}
 		l.dropDial(s, loser).lostRace()
 	}
 
-	s.m.won()
-	if s.keep != nil && s.keep.moving {
-		l.introduced(s)
+	s.member.dialWon()
+	if s.replay != nil && s.replay.moving {
+		l.beginGreeting(s)
 		return
 	}
 
-	s.state, s.opened = stateOpen, l.now
+	s.state, s.connectedAt = stateOpen, l.now
 	s.half[0].writable = true
 	s.half[1].writable = true
-	s.half[0].last, s.half[1].last = l.now, l.now
+	s.half[0].lastRead, s.half[1].lastRead = l.now, l.now
 
-	switch s.fe.mode {
+	switch s.frontend.mode {
 	case Publish:
-		s.half[0].track.state = trackLost // nobody asks about minions' PONGs
+		s.half[0].tracker.state = trackLost // nobody asks about minions' PONGs
 	case API: // no ZMTP, and no other backend could go on with it
-		s.half[0].track.state, s.half[1].track.state = trackLost, trackLost
-		s.pre = strange
+		s.half[0].tracker.state, s.half[1].tracker.state = trackLost, trackLost
+		s.prelude = pinned
 	}
 
-	if s.m.header {
-		l.hold(&s.half[0], s.header(make([]byte, 0, 64), 0))
+	if s.member.sendsHeader {
+		l.holdBytes(&s.half[0], s.appendHeader(make([]byte, 0, 64), 0))
 	}
 
-	l.p.sessionLog.opened(s, l)
-	l.move(s)
+	l.proxy.sessionLog.sessionOpened(s, l)
+	l.pumpBoth(s)
 }
 
 // readHeader collects a PROXY v2 header without taking a byte behind it.
 func (l *loop) readHeader(s *session) {
-	if s.hdr == nil {
+	if s.proxyHeader == nil {
 		b := make([]byte, 0, proxyproto.Fixed)
-		s.hdr = &b
+		s.proxyHeader = &b
 	}
 
-	hdr := s.hdr
+	hdr := s.proxyHeader
 	for {
 		want := proxyproto.Fixed
 		if len(*hdr) >= proxyproto.Fixed {
 			n, err := proxyproto.BodyLen(*hdr)
 			if err != nil {
-				l.close(s, endHeader)
+				l.closeSession(s, endHeader)
 				return
 			}
 			want += n
@@ -281,14 +281,14 @@ func (l *loop) readHeader(s *session) {
 			break
 		}
 
-		n, e := l.k.recv(int(s.fd[0]), l.buf[:want-len(*hdr)], 0)
+		n, e := l.kernel.recv(int(s.fd[0]), l.buf[:want-len(*hdr)], 0)
 		switch {
 		case e == unix.EINTR:
 			continue
 		case e == unix.EAGAIN:
 			return
 		case e != 0 || n == 0:
-			l.close(s, endHeader)
+			l.closeSession(s, endHeader)
 			return
 		}
 
@@ -297,29 +297,29 @@ func (l *loop) readHeader(s *session) {
 
 	ap, err := proxyproto.Parse(*hdr)
 	if err != nil {
-		l.close(s, endHeader)
+		l.closeSession(s, endHeader)
 		return
 	}
 
-	s.hdr = nil
+	s.proxyHeader = nil
 	if ap.IsValid() {
-		s.client = pack(ap)
-		if !s.fe.admits(ap.Addr()) {
-			l.close(s, endHeader)
+		s.client = packEndpoint(ap)
+		if !s.frontend.admits(ap.Addr()) {
+			l.closeSession(s, endHeader)
 			return
 		}
 
-		if why := l.p.judge(s.fe, int(s.fd[0]), ap.Addr(), l.now); why != refusals {
-			s.fe.refused[why].Add(1)
-			l.p.sessionLog.refused(s.fe, ap, why)
-			l.close(s, endSource)
+		if why := l.proxy.applySourceLimits(s.frontend, int(s.fd[0]), ap.Addr(), l.now); why != refusals {
+			s.frontend.refused[why].Add(1)
+			l.proxy.sessionLog.connectionRefused(s.frontend, ap, why)
+			l.closeSession(s, endSource)
 			return
 		}
 
-		s.peer, s.counts = s.client, true
+		s.source, s.counted = s.client, true
 	}
 
 	s.half[0].readable = true // the header hid what came behind it
-	s.start = l.now
+	s.acceptedAt = l.now
 	l.startDial(s)
 }

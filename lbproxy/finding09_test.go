@@ -214,7 +214,7 @@ func TestFinding09Gateway(t *testing.T) {
 	gateway, now := netip.MustParseAddr("203.0.113.1"), int64(time.Hour)
 	n := func(st standing, most int) (in int) {
 		for range most {
-			if s.open(gateway, now, st) {
+			if s.admitSession(gateway, now, st) {
 				in++
 			}
 		}
@@ -380,10 +380,10 @@ func TestFinding09HandedOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.follow(t.Context(), NewClient(socket))
-	if a := netip.MustParseAddr("198.51.100.7"); !next.known.has(a, next.clock()) ||
-		next.known.has(a, next.clock()+int64(knownFor)) {
-		t.Errorf("%v", next.known.list(next.clock()))
+	next.adoptSettings(t.Context(), NewClient(socket))
+	if a := netip.MustParseAddr("198.51.100.7"); !next.known.contains(a, next.clock()) ||
+		next.known.contains(a, next.clock()+int64(knownFor)) {
+		t.Errorf("%v", next.known.entries(next.clock()))
 	}
 }
 
@@ -397,7 +397,7 @@ func TestFinding09KnownIsBounded(t *testing.T) {
 	if k.count() != 100 {
 		t.Errorf("%d entries", k.count())
 	}
-	k.sweep(int64(knownFor) + 2)
+	k.forgetOld(int64(knownFor) + 2)
 	if k.count() != 0 {
 		t.Errorf("%d entries after a week", k.count())
 	}

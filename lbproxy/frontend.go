@@ -9,16 +9,16 @@ import (
 
 // frontend is one service: listeners, limits and the members to choose from.
 type frontend struct {
-	p       *Proxy
+	proxy   *Proxy
 	cfg     Frontend
 	mode    Mode
 	sources *sources
 
-	sessions atomic.Int64
-	accepted atomic.Uint64
-	refused  [refusals]atomic.Uint64
-	ended    [endings]atomic.Uint64
-	unheard  atomic.Pointer[error] // why a listener of the API is not open yet; nil: all are
+	sessions     atomic.Int64
+	accepted     atomic.Uint64
+	refused      [refusals]atomic.Uint64
+	ended        [endings]atomic.Uint64
+	notListening atomic.Pointer[error] // why a listener of the API is not open yet; nil: all are
 
 	mu      sync.Mutex
 	members []*member // nil where one was removed; the place is its idx
@@ -48,30 +48,30 @@ func (f *frontend) admits(a netip.Addr) bool {
 	return len(f.cfg.Allow) == 0 || contains(f.cfg.Allow, a)
 }
 
-// behind reports whether connections from a begin with a PROXY header.
-func (f *frontend) behind(a netip.Addr) bool {
+// behindProxy reports whether connections from a begin with a PROXY header.
+func (f *frontend) behindProxy(a netip.Addr) bool {
 	return len(f.cfg.ProxyFrom) > 0 && contains(f.cfg.ProxyFrom, a)
 }
 
-func (f *frontend) closed(s *session) {
+func (f *frontend) sessionClosed(s *session) {
 	f.sessions.Add(-1)
 	f.ended[s.why].Add(1)
-	if s.counts {
-		f.sources.done(s.peer.addr())
+	if s.counted {
+		f.sources.sessionEnded(s.source.addr())
 	}
 }
 
-// add gives a member a free place; false when all are taken.
-func (f *frontend) add(m *member) bool {
+// addMember gives a member a free place; false when all are taken.
+func (f *frontend) addMember(m *member) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
 	// Whose turn is first among equals is left to chance: several proxies with
 	// few sessions each would else all begin with the same master.
-	m.deal = rand.Int64N(int64(m.be.weight.Load()) * 1000)
+	m.credit = rand.Int64N(int64(m.backend.weight.Load()) * 1000)
 	for i, old := range f.members {
 		if old == nil {
-			m.idx = uint(i)
+			m.index = uint(i)
 			f.members[i] = m
 			return true
 		}
@@ -81,27 +81,27 @@ func (f *frontend) add(m *member) bool {
 		return false
 	}
 
-	m.idx = uint(len(f.members))
+	m.index = uint(len(f.members))
 	f.members = append(f.members, m)
 	return true
 }
 
-func (f *frontend) remove(m *member) {
+func (f *frontend) removeMember(m *member) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if int(m.idx) < len(f.members) && f.members[m.idx] == m {
-		f.members[m.idx] = nil
+	if int(m.index) < len(f.members) && f.members[m.index] == m {
+		f.members[m.index] = nil
 	}
 }
 
-// tier says how good a member is: 0 is best, -1 never. Only what is up gets
+// tierOf says how good a member is: 0 is best, -1 never. Only what is up gets
 // new sessions; when nothing is, the one last seen up is tried.
-func (f *frontend) tier(m *member) int {
-	if m.be.closedTo() {
+func (f *frontend) tierOf(m *member) int {
+	if m.backend.closedToNew() {
 		return -1
 	}
 
-	if limit := m.be.cfg.MaxSessions; limit > 0 && m.conns.Load() >= int64(limit) {
+	if limit := m.backend.cfg.MaxSessions; limit > 0 && m.sessions.Load() >= int64(limit) {
 		return -1
 	}
 
@@ -109,8 +109,8 @@ func (f *frontend) tier(m *member) int {
 	case Up:
 		// Subscribers are better off where requests are answered too, and so is the
 		// API, whose commands go to the master beside it.
-		for _, o := range m.be.members {
-			if st := o.State(); f.mode != Request && o != m && o.fe.mode == Request &&
+		for _, o := range m.backend.members {
+			if st := o.State(); f.mode != Request && o != m && o.frontend.mode == Request &&
 				(st == Down || st == Joining || st == Unwell) {
 				return 1
 			}
@@ -123,9 +123,9 @@ func (f *frontend) tier(m *member) int {
 	return 3
 }
 
-// pick chooses a member that is not in tried for a client and counts a session on
+// chooseMember chooses a member that is not in tried for a client and counts a session on
 // it, or returns nil.
-func (f *frontend) pick(tried uint64, now int64, client netip.Addr) *member {
+func (f *frontend) chooseMember(tried uint64, now int64, client netip.Addr) *member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
@@ -135,8 +135,8 @@ func (f *frontend) pick(tried uint64, now int64, client netip.Addr) *member {
 	var tiers [maxBackends]int8
 	for i, m := range f.members {
 		tiers[i] = -1
-		if m != nil && tried&(1<<m.idx) == 0 {
-			t := f.tier(m)
+		if m != nil && tried&(1<<m.index) == 0 {
+			t := f.tierOf(m)
 			tiers[i] = int8(t)
 			if t >= 0 && t < level {
 				level = t
@@ -160,12 +160,12 @@ func (f *frontend) pick(tried uint64, now int64, client netip.Addr) *member {
 			continue
 		}
 
-		w := m.effective(now)
+		w := m.effectiveWeight(now)
 		total += w
-		m.deal += w
+		m.credit += w
 		switch {
 		case level == 3: // all down: the last known good one
-			if best == nil || m.last.Load() > best.last.Load() {
+			if best == nil || m.lastUp.Load() > best.lastUp.Load() {
 				best = m
 			}
 		case f.cfg.Balance == bySource:
@@ -173,39 +173,39 @@ func (f *frontend) pick(tried uint64, now int64, client netip.Addr) *member {
 				best, fit = m, v
 			}
 		case f.cfg.Balance == roundRobin:
-			if best == nil || m.deal > best.deal {
+			if best == nil || m.credit > best.credit {
 				best = m
 			}
 		default:
 			// Fewest sessions per weight; equals take turns by weight.
-			v := (m.conns.Load() + 1) * 1e9 / w
-			if best == nil || v < score || (v == score && m.deal > best.deal) {
+			v := (m.sessions.Load() + 1) * 1e9 / w
+			if best == nil || v < score || (v == score && m.credit > best.credit) {
 				best, score = m, v
 			}
 		}
 	}
 
-	best.deal = max(best.deal-total, -8*total)
+	best.credit = max(best.credit-total, -8*total)
 	for _, m := range f.members {
 		if m != nil {
-			m.deal = min(m.deal, 8*total) // what it was not given does not pile up
+			m.credit = min(m.credit, 8*total) // what it was not given does not pile up
 		}
 	}
 
-	best.conns.Add(1)
+	best.sessions.Add(1)
 	return best
 }
 
-// another says whether pick would find a member worth hedging to.
-func (f *frontend) another(tried uint64) bool { return f.betterThan(3, tried) }
+// hasAlternative says whether pick would find a member worth hedging to.
+func (f *frontend) hasAlternative(tried uint64) bool { return f.hasBetterThan(3, tried) }
 
-// betterThan reports whether a member that is not in tried is of a better tier than that.
-func (f *frontend) betterThan(tier int, tried uint64) bool {
+// hasBetterThan reports whether a member that is not in tried is of a better tier than that.
+func (f *frontend) hasBetterThan(tier int, tried uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, m := range f.members {
-		if m != nil && tried&(1<<m.idx) == 0 {
-			if t := f.tier(m); t >= 0 && t < tier {
+		if m != nil && tried&(1<<m.index) == 0 {
+			if t := f.tierOf(m); t >= 0 && t < tier {
 				return true
 			}
 		}
@@ -213,7 +213,7 @@ func (f *frontend) betterThan(tier int, tried uint64) bool {
 	return false
 }
 
-func (f *frontend) list() []*member {
+func (f *frontend) currentMembers() []*member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := make([]*member, 0, len(f.members))

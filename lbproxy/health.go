@@ -26,41 +26,41 @@ var errStarved = errors.New("check set aside: this machine is starved")
 type verdict struct {
 	rise, fall int
 
-	state  State
-	good   int // results in a row like the last one
-	bad    int
-	passed int   // in a row that answer, and want nobody now
-	grade  grade // of the last bad result
+	state         State
+	goodInRow     int // results in a row like the last one
+	badInRow      int
+	notReadyInRow int   // in a row that answer, and want nobody now
+	lastBad       grade // of the last bad result
 }
 
-// apply takes one result and says whether the state changed.
-func (v *verdict) apply(g grade) bool {
+// applyGrade takes one result and says whether the state changed.
+func (v *verdict) applyGrade(g grade) bool {
 	was := v.state
 	switch g {
 	case gradeUp:
-		v.good++
-		v.bad = 0
-		v.passed = 0
+		v.goodInRow++
+		v.badInRow = 0
+		v.notReadyInRow = 0
 		// The first result ever counts at once: nobody waits for a rise then.
-		if v.good >= v.rise || v.state == Unknown {
+		if v.goodInRow >= v.rise || v.state == Unknown {
 			v.state = Up
 		}
 	case gradeJoining, gradeUnwell:
-		v.good = 0
-		v.bad = 0
-		v.passed++
-		if v.passed >= v.fall || v.state != Up {
+		v.goodInRow = 0
+		v.badInRow = 0
+		v.notReadyInRow++
+		if v.notReadyInRow >= v.fall || v.state != Up {
 			v.state = Joining
 			if g == gradeUnwell {
 				v.state = Unwell
 			}
 		}
 	default:
-		v.good = 0
-		v.passed = 0
-		v.grade = g
-		v.bad++
-		if v.bad >= v.fall || v.state == Unknown || v.state == Joining {
+		v.goodInRow = 0
+		v.notReadyInRow = 0
+		v.lastBad = g
+		v.badInRow++
+		if v.badInRow >= v.fall || v.state == Unknown || v.state == Joining {
 			v.state = Down
 		}
 	}
@@ -72,22 +72,22 @@ func (v *verdict) apply(g grade) bool {
 func (v *verdict) changing() bool {
 	switch v.state {
 	case Up:
-		return v.bad > 0 || v.passed > 0
+		return v.badInRow > 0 || v.notReadyInRow > 0
 	case Down, Joining:
-		return v.good > 0
+		return v.goodInRow > 0
 	case Unwell:
-		return v.good > 0 || v.bad > 0
+		return v.goodInRow > 0 || v.badInRow > 0
 	}
 	return true
 }
 
 // checker watches one member.
 type checker struct {
-	m     *member
-	cfg   *Health
-	log   *slog.Logger
-	clock func() int64
-	probe func(ctx context.Context) error
+	member *member
+	cfg    *Health
+	log    *slog.Logger
+	clock  func() int64
+	probe  func(ctx context.Context) error
 	// short tells that the last check used a connection that was there: how long
 	// that took says nothing of one with a connection of its own. nil: none does.
 	short func() bool
@@ -96,14 +96,14 @@ type checker struct {
 	moved   func(from, to State, g grade, since int64)
 	trouble func(g grade, since int64)
 
-	mu      sync.Mutex
-	v       verdict
-	srtt    time.Duration
-	lastErr string
-	since   int64 // clock of the last change
-	checks  uint64
-	failed  uint64
-	starved int // checks set aside in a row
+	mu           sync.Mutex
+	verdict      verdict
+	smoothedTime time.Duration
+	lastErr      string
+	since        int64 // clock of the last change
+	checks       uint64
+	failed       uint64
+	starvedInRow int // checks set aside in a row
 }
 
 // run checks until ctx ends.
@@ -111,9 +111,9 @@ func (c *checker) run(ctx context.Context) {
 	var badSince, began int64
 	plain := 0
 	for {
-		if !c.m.be.maint.Load() {
+		if !c.member.backend.maintenance.Load() {
 			began = c.clock()
-			err := c.one(ctx)
+			err := c.checkOnce(ctx)
 			if ctx.Err() != nil {
 				return
 			}
@@ -124,16 +124,17 @@ func (c *checker) run(ctx context.Context) {
 
 			switch {
 			case errors.Is(err, errStarved):
-				c.log.Debug("check set aside", "backend", c.m.be.name, "frontend", c.m.fe.cfg.Name, "error", err)
+				c.log.Debug("check set aside", "backend", c.member.backend.name, "frontend",
+					c.member.frontend.cfg.Name, "error", err)
 			case err == nil:
-				c.apply(err, badSince, false)
+				c.applyResult(err, badSince, false)
 				badSince, plain = 0, 0
 			default:
-				c.apply(err, badSince, false)
+				c.applyResult(err, badSince, false)
 			}
 		}
 
-		wait := time.NewTimer(c.wait())
+		wait := time.NewTimer(c.nextDelay())
 	sleep:
 		for {
 			select {
@@ -142,17 +143,17 @@ func (c *checker) run(ctx context.Context) {
 				return
 			case <-wait.C:
 				break sleep
-			case p := <-c.m.kick:
-				if p.plain {
+			case p := <-c.member.evidence:
+				if p.certain {
 					plain++
 				}
 
-				if plain >= passiveFall && c.m.State() == Up {
-					c.force(p.err)
+				if plain >= passiveFall && c.member.State() == Up {
+					c.forceDown(p.err)
 					plain = 0
 				}
 
-				if c.m.State() == Up {
+				if c.member.State() == Up {
 					// Look soon; a burst of evidence must not become a burst of checks.
 					wait.Reset(max(0, c.cfg.FastInter-time.Duration(c.clock()-began)))
 				}
@@ -161,17 +162,17 @@ func (c *checker) run(ctx context.Context) {
 	}
 }
 
-// one does a single check with its limit.
-func (c *checker) one(ctx context.Context) error {
+// checkOnce does a single check with its limit.
+func (c *checker) checkOnce(ctx context.Context) error {
 	c.mu.Lock()
-	limit := min(max(c.cfg.Timeout, 4*c.srtt), 5*c.cfg.Timeout)
+	limit := min(max(c.cfg.Timeout, 4*c.smoothedTime), 5*c.cfg.Timeout)
 	c.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := c.clock()
 	err := c.probe(ctx)
-	if errors.Is(err, errShut) && c.m.talks(c.clock(), c.cfg.Silence) {
+	if errors.Is(err, errShut) && c.member.heardWithin(c.clock(), c.cfg.Silence) {
 		// It serves the sessions it has: it is at its bound, not gone.
 		err = fmt.Errorf("%w: %w", errFull, err)
 	}
@@ -181,36 +182,36 @@ func (c *checker) one(ctx context.Context) error {
 	defer c.mu.Unlock()
 
 	c.checks++
-	if gradeOf(err) == gradeSilent && took > limit+max(limit/4, 100*time.Millisecond) && c.starved < maxStarved {
-		c.starved++
+	if gradeOf(err) == gradeSilent && took > limit+max(limit/4, 100*time.Millisecond) && c.starvedInRow < maxStarved {
+		c.starvedInRow++
 		return fmt.Errorf("%w: %w", errStarved, err)
 	}
 
-	c.starved = 0
+	c.starvedInRow = 0
 	if (err == nil || gradeOf(err) == gradeJoining || gradeOf(err) == gradeUnwell) && (c.short == nil || !c.short()) {
-		if c.srtt == 0 {
-			c.srtt = took
+		if c.smoothedTime == 0 {
+			c.smoothedTime = took
 		}
-		c.srtt += (took - c.srtt) / 8
+		c.smoothedTime += (took - c.smoothedTime) / 8
 	}
 
 	return err
 }
 
-// force takes the port down on the evidence of the data path.
-func (c *checker) force(err error) { c.apply(err, c.clock(), true) }
+// forceDown takes the port down on the evidence of the data path.
+func (c *checker) forceDown(err error) { c.applyResult(err, c.clock(), true) }
 
-// apply takes one outcome into the verdict and passes changes on.
-func (c *checker) apply(err error, badSince int64, force bool) {
+// applyResult takes one outcome into the verdict and passes changes on.
+func (c *checker) applyResult(err error, badSince int64, force bool) {
 	g := gradeOf(err)
 	c.mu.Lock()
-	was := c.v.state
+	was := c.verdict.state
 	if force {
-		c.v.bad = max(c.v.bad, c.v.fall-1)
+		c.verdict.badInRow = max(c.verdict.badInRow, c.verdict.fall-1)
 	}
 
-	changed := c.v.apply(g)
-	now := c.v.state
+	changed := c.verdict.applyGrade(g)
+	now := c.verdict.state
 	if err != nil {
 		c.failed++
 		c.lastErr = err.Error()
@@ -225,23 +226,24 @@ func (c *checker) apply(err error, badSince int64, force bool) {
 	c.mu.Unlock()
 
 	if now == Up {
-		c.m.last.Store(at)
+		c.member.lastUp.Store(at)
 		if changed {
 			if was != Unknown {
-				c.m.upAt.Store(at)
+				c.member.upAt.Store(at)
 			}
-			c.m.lost.Store(0)
+			c.member.racesLost.Store(0)
 		}
 	}
 
-	c.m.state.Store(int32(now))
+	c.member.state.Store(int32(now))
 	if changed {
 		level := slog.LevelInfo
 		if now == Down {
 			level = slog.LevelWarn
 		}
 
-		attrs := []any{"backend", c.m.be.name, "frontend", c.m.fe.cfg.Name, "from", was.String(), "to", now.String()}
+		attrs := []any{"backend", c.member.backend.name, "frontend", c.member.frontend.cfg.Name, "from",
+			was.String(), "to", now.String()}
 		if err != nil {
 			attrs = append(attrs, "error", err)
 		}
@@ -255,13 +257,13 @@ func (c *checker) apply(err error, badSince int64, force bool) {
 	}
 }
 
-func (c *checker) wait() time.Duration {
+func (c *checker) nextDelay() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.v.changing():
+	case c.verdict.changing():
 		return c.cfg.FastInter
-	case c.v.state == Up:
+	case c.verdict.state == Up:
 		return c.cfg.Inter
 	}
 	return c.cfg.DownInter

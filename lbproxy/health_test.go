@@ -43,7 +43,7 @@ func TestVerdict(t *testing.T) {
 			v := verdict{rise: 2, fall: 2}
 			var got []State
 			for _, r := range c.in {
-				v.apply(r)
+				v.applyGrade(r)
 				got = append(got, v.state)
 			}
 
@@ -72,10 +72,14 @@ func newRig() *rig {
 		panic(err)
 	}
 
-	fe := &frontend{p: &Proxy{cfg: cfg}, cfg: cfg.Frontends[0], mode: Request}
-	m := &member{fe: fe, be: &backend{name: "b"}, kick: make(chan passive, 16)}
-	r.checker = &checker{m: m, cfg: &cfg.Health, log: slog.New(slog.DiscardHandler), v: verdict{rise: 2, fall: 2},
-		clock: func() int64 { return int64(time.Since(r.base)) },
+	fe := &frontend{proxy: &Proxy{cfg: cfg}, cfg: cfg.Frontends[0], mode: Request}
+	m := &member{frontend: fe, backend: &backend{name: "b"}, evidence: make(chan evidence, 16)}
+	r.checker = &checker{
+		member:  m,
+		cfg:     &cfg.Health,
+		log:     slog.New(slog.DiscardHandler),
+		verdict: verdict{rise: 2, fall: 2},
+		clock:   func() int64 { return int64(time.Since(r.base)) },
 		probe: func(ctx context.Context) error {
 			r.mu.Lock()
 			r.probes++
@@ -140,8 +144,8 @@ func TestCheckerPace(t *testing.T) {
 
 		r.set(connectError{syscall.ECONNREFUSED}, false)
 		time.Sleep(1800 * time.Millisecond)
-		if r.m.State() != Down {
-			t.Errorf("after refusals: %v", r.m.State())
+		if r.member.State() != Down {
+			t.Errorf("after refusals: %v", r.member.State())
 		}
 
 		if n := r.checksIn(10 * time.Second); n != 10 {
@@ -150,8 +154,8 @@ func TestCheckerPace(t *testing.T) {
 
 		r.set(nil, false)
 		time.Sleep(1800 * time.Millisecond)
-		if r.m.State() != Up {
-			t.Errorf("after answers: %v", r.m.State())
+		if r.member.State() != Up {
+			t.Errorf("after answers: %v", r.member.State())
 		}
 	})
 }
@@ -161,8 +165,8 @@ func TestCheckerHang(t *testing.T) {
 		r.set(nil, true)
 		// At worst: wait for the next check, its limit, a fast interval, another limit.
 		time.Sleep(3300 * time.Millisecond)
-		if r.m.State() != Down {
-			t.Errorf("hanging master is %v", r.m.State())
+		if r.member.State() != Down {
+			t.Errorf("hanging master is %v", r.member.State())
 		}
 	})
 }
@@ -170,7 +174,7 @@ func TestCheckerHang(t *testing.T) {
 func TestCheckerPassiveEvidence(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		time.Sleep(500 * time.Millisecond)
-		r.m.tell(passive{err: errSilent})
+		r.member.reportEvidence(evidence{err: errSilent})
 		synctest.Wait()
 		time.Sleep(time.Millisecond)
 
@@ -180,7 +184,7 @@ func TestCheckerPassiveEvidence(t *testing.T) {
 
 		// A burst of evidence is not a burst of checks.
 		for range 100 {
-			r.m.tell(passive{err: errSilent})
+			r.member.reportEvidence(evidence{err: errSilent})
 			time.Sleep(time.Millisecond)
 		}
 
@@ -189,19 +193,19 @@ func TestCheckerPassiveEvidence(t *testing.T) {
 		}
 
 		for range passiveFall {
-			r.m.tell(passive{err: connectError{syscall.ECONNREFUSED}, plain: true})
+			r.member.reportEvidence(evidence{err: connectError{syscall.ECONNREFUSED}, certain: true})
 		}
 
 		synctest.Wait()
-		if r.m.State() != Down {
-			t.Errorf("after %d refused dials: %v", passiveFall, r.m.State())
+		if r.member.State() != Down {
+			t.Errorf("after %d refused dials: %v", passiveFall, r.member.State())
 		}
 	})
 }
 
 func TestCheckerMaint(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.m.be.maint.Store(true)
+		r.member.backend.maintenance.Store(true)
 		time.Sleep(2 * time.Second)
 		if n := r.checksIn(10 * time.Second); n != 0 {
 			t.Errorf("%d checks in maint", n)
@@ -232,7 +236,7 @@ func TestCheckerAdaptiveLimit(t *testing.T) {
 		}
 
 		for range 5 {
-			if err := r.one(t.Context()); err != nil {
+			if err := r.checkOnce(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -247,7 +251,7 @@ func TestCheckerAdaptiveLimit(t *testing.T) {
 		}
 
 		r.probe = slow
-		if err := r.one(t.Context()); err != nil {
+		if err := r.checkOnce(t.Context()); err != nil {
 			t.Errorf("a check of 2.9 s after some of 0.8 s: %v", err)
 		}
 	})
@@ -258,19 +262,19 @@ func TestCheckerAdaptiveLimit(t *testing.T) {
 func TestCheckerStarved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
-		r.v.state = Up
+		r.verdict.state = Up
 		r.probe = func(ctx context.Context) error {
 			time.Sleep(3 * time.Second) // the limit is one second
 			return errSilent
 		}
 
 		for i := range maxStarved {
-			if err := r.one(t.Context()); !errors.Is(err, errStarved) {
+			if err := r.checkOnce(t.Context()); !errors.Is(err, errStarved) {
 				t.Fatalf("check %d: %v", i, err)
 			}
 		}
 
-		if err := r.one(t.Context()); errors.Is(err, errStarved) || err == nil {
+		if err := r.checkOnce(t.Context()); errors.Is(err, errStarved) || err == nil {
 			t.Errorf("set aside for ever: %v", err)
 		}
 	})

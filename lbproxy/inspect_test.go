@@ -8,8 +8,8 @@ func (p *Proxy) Addrs(frontend string) []netip.AddrPort {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []netip.AddrPort
-	for _, ln := range p.lns {
-		if ln.fe.cfg.Name == frontend {
+	for _, ln := range p.listeners {
+		if ln.frontend.cfg.Name == frontend {
 			out = append(out, ln.addr)
 		}
 	}

@@ -8,10 +8,10 @@ import (
 
 // bounds of what is kept of sessions.
 const (
-	maxPrelude  = 4 << 10  // of one client
-	maxPreludes = 16 << 20 // of all clients of a loop; those that say the same count once
-	spareKeeps  = 256
-	spareKeep   = 16 << 10 // bytes of room that an unused keep may have
+	maxPrelude      = 4 << 10  // of one client
+	maxPreludes     = 16 << 20 // of all clients of a loop; those that say the same count once
+	maxSpareReplays = 256
+	maxSpareReplay  = 16 << 10 // bytes of room that an unused keep may have
 )
 
 // prelude is what a client says before its first message: its greeting, READY
@@ -22,86 +22,86 @@ type prelude struct {
 	uses int
 }
 
-// keep is what a session holds in addition while it may be needed by another
+// replay is what a session holds in addition while it may be needed by another
 // master: a request that waits for its answer, a frame that has begun.
-type keep struct {
-	up     []byte // said by the client since its prelude, or the prelude until it is whole
-	lost   bool   // it was too much: up does not have it all
-	moving bool   // another master is being asked, see transfer.go
-	out    []byte // what that master is to be told yet
-	hello  []byte // what it has said of its greeting and READY
+type replay struct {
+	fromClient []byte // said by the client since its prelude, or the prelude until it is whole
+	incomplete bool   // it was too much: up does not have it all
+	moving     bool   // another master is being asked, see transfer.go
+	toMaster   []byte // what that master is to be told yet
+	greeting   []byte // what it has said of its greeting and READY
 }
 
-// remember takes what the client has said. It is called after the tracker has
+// keepClientBytes takes what the client has said. It is called after the tracker has
 // seen it; b is nil for bytes that nobody has seen.
-func (l *loop) remember(s *session, b []byte) {
-	request := s.fe.mode == Request
-	if s.pre != nil && (s.pre.said == "" || request && !s.outstanding()) {
-		l.release(s)
+func (l *loop) keepClientBytes(s *session, b []byte) {
+	request := s.frontend.mode == Request
+	if s.prelude != nil && (s.prelude.said == "" || request && !s.outstanding()) {
+		l.releaseReplay(s)
 		return
 	}
 
-	k := s.keep
+	k := s.replay
 	if k == nil {
-		k = l.newKeep()
-		s.keep = k
+		k = l.newReplay()
+		s.replay = k
 	}
 
-	if k.lost {
+	if k.incomplete {
 		return
 	}
 
-	room := b != nil && len(k.up)+len(b) <= l.p.cfg.Move.Request
-	if room && l.p.count.kept.Add(int64(len(b))) > l.p.cfg.Move.Total {
-		l.p.count.kept.Add(-int64(len(b)))
+	room := b != nil && len(k.fromClient)+len(b) <= l.proxy.cfg.Move.Request
+	if room && l.proxy.counters.keptBytes.Add(int64(len(b))) > l.proxy.cfg.Move.Total {
+		l.proxy.counters.keptBytes.Add(-int64(len(b)))
 		room = false
 	}
 
 	if !room {
-		l.overflow(s)
+		l.giveUpRequest(s)
 		return
 	}
 
-	k.up = append(k.up, b...)
-	if s.pre == nil {
-		n, ok := preludeLen(k.up)
-		if !ok || n == 0 && len(k.up) > maxPrelude {
-			l.misunderstood(s)
+	k.fromClient = append(k.fromClient, b...)
+	if s.prelude == nil {
+		n, ok := preludeLen(k.fromClient)
+		if !ok || n == 0 && len(k.fromClient) > maxPrelude {
+			l.pinToMaster(s)
 			return
 		}
 		if n == 0 {
 			return
 		}
 
-		l.introduce(s, n)
-		if s.pre == strange {
+		l.extendPrelude(s, n)
+		if s.prelude == pinned {
 			return
 		}
 	}
 
 	switch {
 	case !request:
-		l.subscriptions(s)
+		l.collectSubscriptions(s)
 	case !s.outstanding():
-		l.release(s)
-	case s.half[0].track.msgs-s.half[1].track.msgs > 1:
-		l.overflow(s) // several at once: which of them have an answer is not known
+		l.releaseReplay(s)
+	case s.half[0].tracker.messages-s.half[1].tracker.messages > 1:
+		l.giveUpRequest(s) // several at once: which of them have an answer is not known
 	}
 }
 
-// introduce makes the first n bytes that are kept part of the session's prelude.
-func (l *loop) introduce(s *session, n int) {
-	k := s.keep
-	said := string(k.up[:n])
-	if s.pre != nil {
-		said = s.pre.said + said
+// extendPrelude makes the first n bytes that are kept part of the session's prelude.
+func (l *loop) extendPrelude(s *session, n int) {
+	k := s.replay
+	said := string(k.fromClient[:n])
+	if s.prelude != nil {
+		said = s.prelude.said + said
 	}
 
-	l.unpin(s)
+	l.dropPrelude(s)
 	p := l.preludes[said]
 	switch {
 	case len(said) > maxPrelude || p == nil && l.preludeBytes+len(said) > maxPreludes:
-		l.misunderstood(s)
+		l.pinToMaster(s)
 		return
 	case p == nil:
 		p = &prelude{said: said}
@@ -110,15 +110,15 @@ func (l *loop) introduce(s *session, n int) {
 	}
 
 	p.uses++
-	s.pre = p
-	k.up = k.up[:copy(k.up, k.up[n:])]
-	l.p.count.kept.Add(-int64(n))
+	s.prelude = p
+	k.fromClient = k.fromClient[:copy(k.fromClient, k.fromClient[n:])]
+	l.proxy.counters.keptBytes.Add(-int64(n))
 }
 
-// unpin takes the session's prelude from it.
-func (l *loop) unpin(s *session) {
-	p := s.pre
-	s.pre = nil
+// dropPrelude takes the session's prelude from it.
+func (l *loop) dropPrelude(s *session) {
+	p := s.prelude
+	s.prelude = nil
 	if p == nil || p.said == "" {
 		return
 	}
@@ -129,82 +129,82 @@ func (l *loop) unpin(s *session) {
 	}
 }
 
-var strange = &prelude{} // of clients that are not understood
+var pinned = &prelude{} // of clients that are not understood
 
-// misunderstood leaves a session at its master for good.
-func (l *loop) misunderstood(s *session) {
-	l.unpin(s)
-	s.pre = strange
-	l.release(s)
+// pinToMaster leaves a session at its master for good.
+func (l *loop) pinToMaster(s *session) {
+	l.dropPrelude(s)
+	s.prelude = pinned
+	l.releaseReplay(s)
 }
 
-// overflow gives up what is kept of a request; its session can be moved again
+// giveUpRequest gives up what is kept of a request; its session can be moved again
 // when the answer has passed.
-func (l *loop) overflow(s *session) {
-	l.p.count.unkept.Add(1)
-	if s.pre == nil || s.fe.mode == Publish {
-		l.misunderstood(s)
+func (l *loop) giveUpRequest(s *session) {
+	l.proxy.counters.requestsNotKept.Add(1)
+	if s.prelude == nil || s.frontend.mode == Publish {
+		l.pinToMaster(s)
 		return
 	}
-	k := s.keep
-	l.p.count.kept.Add(-int64(len(k.up)))
-	k.up, k.lost = nil, true
+	k := s.replay
+	l.proxy.counters.keptBytes.Add(-int64(len(k.fromClient)))
+	k.fromClient, k.incomplete = nil, true
 }
 
-// subscriptions adds what a subscriber asks for to its prelude; other frames
+// collectSubscriptions adds what a subscriber asks for to its prelude; other frames
 // are forgotten.
-func (l *loop) subscriptions(s *session) {
-	k := s.keep
-	for len(k.up) > 0 {
-		body, n, ok := firstFrame(k.up)
-		if !ok || n == 0 && len(k.up) > maxPrelude {
-			l.misunderstood(s)
+func (l *loop) collectSubscriptions(s *session) {
+	k := s.replay
+	for len(k.fromClient) > 0 {
+		body, n, ok := firstFrame(k.fromClient)
+		if !ok || n == 0 && len(k.fromClient) > maxPrelude {
+			l.pinToMaster(s)
 			return
 		}
 		if n == 0 {
 			return
 		}
 
-		flags := k.up[0]
+		flags := k.fromClient[0]
 		switch {
-		case flags&flagCommand != 0 && (command(body, "SUBSCRIBE") || command(body, "CANCEL")),
+		case flags&flagCommand != 0 && (isCommand(body, "SUBSCRIBE") || isCommand(body, "CANCEL")),
 			flags&flagCommand == 0 && flags&flagMore == 0 && len(body) > 0 && body[0] <= 1:
-			l.introduce(s, n)
-			if s.pre == strange {
+			l.extendPrelude(s, n)
+			if s.prelude == pinned {
 				return
 			}
 		case flags&flagCommand != 0: // PING, PONG
-			k.up = k.up[:copy(k.up, k.up[n:])]
-			l.p.count.kept.Add(-int64(n))
+			k.fromClient = k.fromClient[:copy(k.fromClient, k.fromClient[n:])]
+			l.proxy.counters.keptBytes.Add(-int64(n))
 		default:
-			l.misunderstood(s)
+			l.pinToMaster(s)
 			return
 		}
 	}
 
-	l.release(s)
+	l.releaseReplay(s)
 }
 
-func (l *loop) newKeep() *keep {
-	if n := len(l.keeps); n > 0 {
-		k := l.keeps[n-1]
-		l.keeps = l.keeps[:n-1]
+func (l *loop) newReplay() *replay {
+	if n := len(l.spareReplays); n > 0 {
+		k := l.spareReplays[n-1]
+		l.spareReplays = l.spareReplays[:n-1]
 		return k
 	}
-	return &keep{}
+	return &replay{}
 }
 
-// release forgets what is kept beside the prelude.
-func (l *loop) release(s *session) {
-	k := s.keep
+// releaseReplay forgets what is kept beside the prelude.
+func (l *loop) releaseReplay(s *session) {
+	k := s.replay
 	if k == nil {
 		return
 	}
-	s.keep = nil
-	l.p.count.kept.Add(-int64(len(k.up)))
-	if cap(k.up) <= spareKeep && len(l.keeps) < spareKeeps {
-		*k = keep{up: k.up[:0]}
-		l.keeps = append(l.keeps, k)
+	s.replay = nil
+	l.proxy.counters.keptBytes.Add(-int64(len(k.fromClient)))
+	if cap(k.fromClient) <= maxSpareReplay && len(l.spareReplays) < maxSpareReplays {
+		*k = replay{fromClient: k.fromClient[:0]}
+		l.spareReplays = append(l.spareReplays, k)
 	}
 }
 
@@ -222,7 +222,7 @@ func preludeLen(b []byte) (n int, ok bool) {
 	if !ok || n == 0 {
 		return 0, ok
 	}
-	if b[greetingLen]&flagCommand == 0 || !command(body, "READY") {
+	if b[greetingLen]&flagCommand == 0 || !isCommand(body, "READY") {
 		return 0, false
 	}
 
@@ -242,8 +242,8 @@ func firstFrame(b []byte) (body []byte, n int, ok bool) {
 	return b[2:n], n, true
 }
 
-// command reports whether the body of a command frame is that command.
-func command(body []byte, name string) bool {
+// isCommand reports whether the body of a command frame is that command.
+func isCommand(body []byte, name string) bool {
 	return len(body) > len(name) && int(body[0]) == len(name) && string(body[1:1+len(name)]) == name
 }
 
@@ -271,12 +271,12 @@ func repeatable(request []byte) bool {
 	return signIn && !bytes.Contains(request, []byte("publish"))
 }
 
-// renew has events of descriptors that the session has closed go to nobody, and
+// renewEvents has events of descriptors that the session has closed go to nobody, and
 // those of its client come again.
-func (l *loop) renew(s *session) bool {
+func (l *loop) renewEvents(s *session) bool {
 	sl := &l.slots[s.slot]
 	sl.gen++
 	s.gen = sl.gen
-	ev := unix.EpollEvent{Events: edges, Fd: s.slot<<2 | sideClient, Pad: s.gen}
-	return unix.EpollCtl(l.ep, unix.EPOLL_CTL_MOD, int(s.fd[0]), &ev) == nil
+	ev := unix.EpollEvent{Events: edges, Fd: s.slot<<2 | tagClient, Pad: s.gen}
+	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, int(s.fd[0]), &ev) == nil
 }

@@ -16,7 +16,7 @@ const knownFor = 7 * 24 * time.Hour
 // proofEvery is after how many seconds a session tells again that it is answered.
 const proofEvery = 3600
 
-// known holds the sources behind which there is an accepted minion. Safe for
+// knownSources holds the sources behind which there is an accepted minion. Safe for
 // concurrent use; all frontends of a proxy share it.
 //
 // The proxy only sees bytes. What it goes by is the answer of a master on the
@@ -30,46 +30,48 @@ const proofEvery = 3600
 // sources share; and whoever shares the address (NAT, /64) of an accepted
 // minion has the limits of a known source. Known sources, loopback and sessions
 // that exist lose nothing by either.
-type known struct {
-	mu    sync.Mutex
-	at    map[netip.Addr]int64 // clock of the last proof; below zero before a hand-over
-	limit int
+type knownSources struct {
+	mu     sync.Mutex
+	proofs map[netip.Addr]int64 // clock of the last proof; below zero before a hand-over
+	limit  int
 }
 
-func newKnown() *known { return &known{at: map[netip.Addr]int64{}, limit: maxSources} }
+func newKnown() *knownSources {
+	return &knownSources{proofs: map[netip.Addr]int64{}, limit: maxSources}
+}
 
-func (k *known) has(a netip.Addr, now int64) bool {
+func (k *knownSources) contains(a netip.Addr, now int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at, ok := k.at[ratelimit.Source(a)]
+	at, ok := k.proofs[ratelimit.Source(a)]
 	return ok && now-at < int64(knownFor)
 }
 
 // add notes a proof. A full table gives up the entry that comes first in an
 // order that nobody can choose.
-func (k *known) add(a netip.Addr, at int64) {
+func (k *knownSources) add(a netip.Addr, at int64) {
 	a = ratelimit.Source(a)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if _, ok := k.at[a]; !ok && len(k.at) >= k.limit {
-		for old := range k.at {
-			delete(k.at, old)
+	if _, ok := k.proofs[a]; !ok && len(k.proofs) >= k.limit {
+		for old := range k.proofs {
+			delete(k.proofs, old)
 			break
 		}
 	}
-	k.at[a] = max(at, k.at[a])
+	k.proofs[a] = max(at, k.proofs[a])
 }
 
-func (k *known) sweep(now int64) {
+func (k *knownSources) forgetOld(now int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	maps.DeleteFunc(k.at, func(_ netip.Addr, at int64) bool { return now-at >= int64(knownFor) })
+	maps.DeleteFunc(k.proofs, func(_ netip.Addr, at int64) bool { return now-at >= int64(knownFor) })
 }
 
-func (k *known) count() int {
+func (k *knownSources) count() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.at)
+	return len(k.proofs)
 }
 
 // knownSource is an entry as one process tells it to the next.
@@ -78,18 +80,18 @@ type knownSource struct {
 	Age    time.Duration `json:"age_ns"`
 }
 
-func (k *known) list(now int64) []knownSource {
+func (k *knownSources) entries(now int64) []knownSource {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	out := make([]knownSource, 0, len(k.at))
-	for a, at := range k.at {
+	out := make([]knownSource, 0, len(k.proofs))
+	for a, at := range k.proofs {
 		out = append(out, knownSource{a, time.Duration(now - at)})
 	}
 	return out
 }
 
 // inherit takes over what an earlier process knew.
-func (k *known) inherit(list []knownSource, now int64) {
+func (k *knownSources) inherit(list []knownSource, now int64) {
 	for _, s := range list {
 		if s.Source.IsValid() && s.Age >= 0 && s.Age < knownFor {
 			k.add(s.Source, now-int64(s.Age))

@@ -84,7 +84,7 @@ func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.A
 
 		now, err := hostAddresses()
 		if err != nil {
-			p.fault("list addresses", err)
+			p.logFault("list addresses", err)
 			continue
 		}
 
@@ -158,6 +158,6 @@ func (p *Proxy) cutLocal(gone map[netip.Addr]bool) {
 	}
 
 	if err != nil && !errors.Is(err, errStopped) {
-		p.fault("cut sessions", err)
+		p.logFault("cut sessions", err)
 	}
 }

@@ -223,12 +223,12 @@ func TestSocketOptions(t *testing.T) {
 	ask(t, dial(t, addr), "x")
 	l := p.allLoops()[0]
 	eventually(t, "the backend side follows after a second", func() (tuned bool) {
-		l.call(func() { l.each(func(s *session) { tuned = s.tuned }) })
+		l.runAndWait(func() { l.eachOpen(func(s *session) { tuned = s.keepaliveSet }) })
 		return tuned
 	})
 
-	l.call(func() {
-		l.each(func(s *session) {
+	l.runAndWait(func() {
+		l.eachOpen(func(s *session) {
 			for side, fd := range s.fd {
 				for _, o := range []struct{ level, name, want int }{
 					{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},

@@ -16,10 +16,10 @@ import (
 const (
 	bufSize     = 256 << 10 // the loop's one read buffer
 	turnBytes   = 1 << 20   // moved for one direction before the next session has its turn
-	sideClient  = 0
-	sideDialA   = 1
-	sideDialB   = 2
-	sideSpecial = 3 // the slot number is one of the below
+	tagClient   = 0
+	tagDialA    = 1
+	tagDialB    = 2
+	tagSpecial  = 3 // the slot number is one of the below
 	specialWake = 0
 	specialTime = 1
 	specialList = 2 // and above: listeners
@@ -28,8 +28,8 @@ const (
 // slot is one place of the session table; gen tells an event for a session
 // that has gone from one for the session now in its place.
 type slot struct {
-	s   *session
-	gen int32
+	session *session
+	gen     int32
 }
 
 // timer is an entry of one of the loop's queues, all entries of a queue
@@ -43,87 +43,87 @@ type timer struct {
 // loop owns sessions and their descriptors. Everything without a comment is
 // touched by its goroutine only.
 type loop struct {
-	p    *Proxy
-	id   int
-	k    kernel
-	ep   int
-	gate gate
-	pace pace
-	wake int // eventfd
-	tfd  int // timerfd
+	proxy   *Proxy
+	id      int
+	kernel  kernel
+	epoll   int
+	gate    gate
+	pace    pace
+	wakeFD  int // eventfd
+	timerFD int // timerfd
 
-	slots  []slot
-	free   []int32
-	ready  []*session // have work left from an earlier turn
-	spare  []*session // room for the next list of them
-	lns    []*listener
-	buf    []byte
-	events []unix.EpollEvent
-	pipes  pipePool
-	now    int64 // Proxy.clock at the start of the turn
+	slots      []slot
+	free       []int32
+	ready      []*session // have work left from an earlier turn
+	spareReady []*session // room for the next list of them
+	listeners  []*listener
+	buf        []byte
+	events     []unix.EpollEvent
+	pipes      pipePool
+	now        int64 // Proxy.clock at the start of the turn
 
-	hedges, limits []timer
-	armed          int64 // when the timerfd fires, 0 never
-	nextSweep      int64
-	cursor         int   // where the sweep goes on
-	pending        int64 // bytes in halves' pend
-	preludes       map[string]*prelude
-	preludeBytes   int
-	keeps          []*keep // spare ones
-	stop           bool
+	hedgeTimers, connectTimers []timer
+	armedFor                   int64 // when the timerfd fires, 0 never
+	nextSweep                  int64
+	sweepCursor                int   // where the sweep goes on
+	pendingBytes               int64 // bytes in halves' pend
+	preludes                   map[string]*prelude
+	preludeBytes               int
+	spareReplays               []*replay // spare ones
+	stopping                   bool
 
-	sessions  atomic.Int64 // for other goroutines
-	lastHeard atomic.Int64 // clock of the last byte or connection from another machine; 0: none
-	busy      atomic.Int64 // nanoseconds not parked
-	pendNow   atomic.Int64
+	sessions     atomic.Int64 // for other goroutines
+	lastHeard    atomic.Int64 // clock of the last byte or connection from another machine; 0: none
+	busyTime     atomic.Int64 // nanoseconds not parked
+	pendingShown atomic.Int64
 
-	mu    sync.Mutex
-	inbox []func() // by any goroutine
-	ended bool     // nothing more is taken
-	fdmu  sync.RWMutex
+	mu     sync.Mutex
+	inbox  []func() // by any goroutine
+	ended  bool     // nothing more is taken
+	wakeMu sync.RWMutex
 }
 
 func newLoop(p *Proxy, id int) (*loop, error) {
 	l := &loop{
-		p:        p,
+		proxy:    p,
 		id:       id,
-		k:        p.kernel,
-		ep:       -1,
+		kernel:   p.kernel,
+		epoll:    -1,
 		gate:     gate{fd: -1},
-		wake:     -1,
-		tfd:      -1,
+		wakeFD:   -1,
+		timerFD:  -1,
 		buf:      make([]byte, bufSize),
 		preludes: map[string]*prelude{},
 		events:   make([]unix.EpollEvent, 256),
 	}
 
 	fail := func(what string, err error) (*loop, error) {
-		l.closeOwn()
+		l.closeDescriptors()
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 
 	var err error
-	if l.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fail("create epoll descriptor", err)
 	}
 
-	if l.gate, err = newGate(l.ep); err != nil {
+	if l.gate, err = newGate(l.epoll); err != nil {
 		return fail("prepare to park", err)
 	}
 
-	if l.wake, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
+	if l.wakeFD, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
 		return fail("create event descriptor", err)
 	}
 
-	if l.tfd, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC); err != nil {
+	if l.timerFD, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC); err != nil {
 		return fail("create timer descriptor", err)
 	}
 
-	if err = l.watch(l.wake, specialWake, sideSpecial, 0, unix.EPOLLIN|unix.EPOLLET); err != nil {
+	if err = l.watchSocket(l.wakeFD, specialWake, tagSpecial, 0, unix.EPOLLIN|unix.EPOLLET); err != nil {
 		return fail("watch event descriptor", err)
 	}
 
-	if err = l.watch(l.tfd, specialTime, sideSpecial, 0, unix.EPOLLIN|unix.EPOLLET); err != nil {
+	if err = l.watchSocket(l.timerFD, specialTime, tagSpecial, 0, unix.EPOLLIN|unix.EPOLLET); err != nil {
 		return fail("watch timer descriptor", err)
 	}
 
@@ -135,28 +135,28 @@ func newLoop(p *Proxy, id int) (*loop, error) {
 // more than the work itself.
 func (l *loop) run() error {
 	l.gate.file = os.NewFile(uintptr(l.gate.fd), "gate")
-	defer l.closeOwn()
+	defer l.closeDescriptors()
 	rc, err := l.gate.file.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("park: %w", err)
 	}
 
-	l.now = l.p.clock()
-	l.nextSweep = l.now + int64(l.p.tick)
-	l.arm()
+	l.now = l.proxy.clock()
+	l.nextSweep = l.now + int64(l.proxy.tick)
+	l.armTimer()
 	var fault error
 	err = rc.Read(func(uintptr) bool {
-		for again := true; again && fault == nil && !l.stop; {
-			if _, fault = l.gate.set(l.ep, false); fault == nil {
-				fault = l.work()
+		for again := true; again && fault == nil && !l.stopping; {
+			if _, fault = l.gate.setOpen(l.epoll, false); fault == nil {
+				fault = l.handleEvents()
 			}
 			again = false
-			if fault == nil && !l.stop {
-				again, fault = l.gate.set(l.ep, true)
+			if fault == nil && !l.stopping {
+				again, fault = l.gate.setOpen(l.epoll, true)
 			}
 		}
 
-		return l.stop || fault != nil
+		return l.stopping || fault != nil
 	})
 
 	l.mu.Lock()
@@ -165,25 +165,25 @@ func (l *loop) run() error {
 
 	l.drainInbox() // callers may wait, and other loops give sessions
 	for i := range l.slots {
-		if s := l.slots[i].s; s != nil {
-			l.close(s, endStop)
+		if s := l.slots[i].session; s != nil {
+			l.closeSession(s, endStop)
 		}
 	}
 
 	return errors.Join(fault, err)
 }
 
-// work runs turns until nothing has come for a while.
-func (l *loop) work() error {
+// handleEvents runs turns until nothing has come for a while.
+func (l *loop) handleEvents() error {
 	ev := l.events
-	began := l.p.clock()
+	began := l.proxy.clock()
 	l.now = began
 	wait := time.Duration(0) // of the next look for events
-	for turns := 1; !l.stop; turns++ {
-		n, e := l.k.epollWait(l.ep, ev, wait)
+	for turns := 1; !l.stopping; turns++ {
+		n, e := l.kernel.epollWait(l.epoll, ev, wait)
 		if wait > 0 {
-			l.now = l.p.clock()
-			l.pace.waited(time.Duration(l.now-began), n)
+			l.now = l.proxy.clock()
+			l.pace.noteWait(time.Duration(l.now-began), n)
 			began = l.now
 		}
 
@@ -195,83 +195,83 @@ func (l *loop) work() error {
 		}
 
 		for i := range ev[:n] {
-			l.event(&ev[i])
+			l.dispatch(&ev[i])
 		}
 
 		idle := n == 0 && len(l.ready) == 0
 		if len(l.ready) > 0 {
-			l.again()
+			l.resumeReady()
 		}
 
-		if l.stop || (idle && (wait > 0 || l.gate.linger == 0)) {
+		if l.stopping || (idle && (wait > 0 || l.gate.linger == 0)) {
 			break
 		}
 
-		l.now = l.p.clock()
+		l.now = l.proxy.clock()
 		wait = 0
 		if n < len(ev) && len(l.ready) == 0 && l.gate.linger > 0 {
 			wait = l.gate.linger
-			l.rested(began)
+			l.notePause(began)
 			began = l.now
-			if n > 0 && l.pace.gather() {
-				l.k.pause(gatherFor)
+			if n > 0 && l.pace.shouldGather() {
+				l.kernel.pause(gatherFor)
 			}
 		} else if turns%64 == 0 {
 			runtime.Gosched()
 		}
 	}
 
-	l.rested(began)
+	l.notePause(began)
 	return nil
 }
 
-// rested notes what other goroutines want to know, before a pause.
-func (l *loop) rested(began int64) {
-	l.busy.Add(l.now - began)
-	if l.pendNow.Load() != l.pending {
-		l.pendNow.Store(l.pending)
+// notePause notes what other goroutines want to know, before a pause.
+func (l *loop) notePause(began int64) {
+	l.busyTime.Add(l.now - began)
+	if l.pendingShown.Load() != l.pendingBytes {
+		l.pendingShown.Store(l.pendingBytes)
 	}
 }
 
-func (l *loop) event(ev *unix.EpollEvent) {
+func (l *loop) dispatch(ev *unix.EpollEvent) {
 	at, side := ev.Fd>>2, ev.Fd&3
-	if side == sideSpecial {
+	if side == tagSpecial {
 		switch at {
 		case specialWake:
-			l.drainCounter(l.wake)
+			l.drainCounter(l.wakeFD)
 			l.drainInbox()
 		case specialTime:
-			l.drainCounter(l.tfd)
-			l.armed = 0
-			l.timers()
+			l.drainCounter(l.timerFD)
+			l.armedFor = 0
+			l.runTimers()
 		default:
-			if i := int(at) - specialList; i < len(l.lns) && l.lns[i] != nil {
-				l.acceptFrom(l.lns[i])
+			if i := int(at) - specialList; i < len(l.listeners) && l.listeners[i] != nil {
+				l.acceptFrom(l.listeners[i])
 			}
 		}
 
 		return
 	}
 
-	if sl := &l.slots[at]; sl.s != nil && sl.gen == ev.Pad {
-		l.sessionEvent(sl.s, int(side), ev.Events)
+	if sl := &l.slots[at]; sl.session != nil && sl.gen == ev.Pad {
+		l.sessionEvent(sl.session, int(side), ev.Events)
 	}
 }
 
-// again gives sessions with work left one more turn.
-func (l *loop) again() {
+// resumeReady gives sessions with work left one more turn.
+func (l *loop) resumeReady() {
 	now := l.ready
-	l.ready = l.spare
+	l.ready = l.spareReady
 	for _, s := range now {
 		s.queued = false
 		if s.state == stateOpen {
-			l.move(s)
+			l.pumpBoth(s)
 		} else {
-			l.resume(s)
+			l.resumeTransfer(s)
 		}
 	}
 	clear(now)
-	l.spare = now[:0]
+	l.spareReady = now[:0]
 }
 
 func (l *loop) drainCounter(fd int) {
@@ -284,9 +284,9 @@ func (l *loop) drainCounter(fd int) {
 	}
 }
 
-// post hands f to the loop's goroutine; it reports whether f will be run.
+// runLater hands f to the loop's goroutine; it reports whether f will be run.
 // Callers either wait for f or come once per tick, which bounds the mailbox.
-func (l *loop) post(f func()) bool {
+func (l *loop) runLater(f func()) bool {
 	l.mu.Lock()
 	if l.ended {
 		l.mu.Unlock()
@@ -296,30 +296,30 @@ func (l *loop) post(f func()) bool {
 	first := len(l.inbox) == 1
 	l.mu.Unlock()
 	if first {
-		l.ring()
+		l.wakeUp()
 	}
 	return true
 }
 
-// call is post and wait; it must not be used by a loop.
-func (l *loop) call(f func()) bool {
+// runAndWait is post and wait; it must not be used by a loop.
+func (l *loop) runAndWait(f func()) bool {
 	done := make(chan struct{})
-	if !l.post(func() { f(); close(done) }) {
+	if !l.runLater(func() { f(); close(done) }) {
 		return false
 	}
 	<-done
 	return true
 }
 
-func (l *loop) ring() {
-	l.fdmu.RLock() // so that wake is not closed meanwhile
-	defer l.fdmu.RUnlock()
-	if l.wake < 0 {
+func (l *loop) wakeUp() {
+	l.wakeMu.RLock() // so that wake is not closed meanwhile
+	defer l.wakeMu.RUnlock()
+	if l.wakeFD < 0 {
 		return
 	}
 	one := [8]byte{1}
 	for {
-		_, err := unix.Write(l.wake, one[:])
+		_, err := unix.Write(l.wakeFD, one[:])
 		if err != unix.EINTR {
 			return // EAGAIN: it is ringing already
 		}
@@ -336,10 +336,10 @@ func (l *loop) drainInbox() {
 	}
 }
 
-func (l *loop) watch(fd int, at, side int32, gen int32, events uint32) error {
+func (l *loop) watchSocket(fd int, at, side int32, gen int32, events uint32) error {
 	ev := unix.EpollEvent{Events: events, Fd: at<<2 | side, Pad: gen}
 	// Adding never blocks, so the raw form is right here as well.
-	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(l.ep), unix.EPOLL_CTL_ADD, uintptr(fd),
+	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(l.epoll), unix.EPOLL_CTL_ADD, uintptr(fd),
 		uintptr(unsafe.Pointer(&ev)), 0, 0)
 	if e != 0 {
 		return e
@@ -347,46 +347,46 @@ func (l *loop) watch(fd int, at, side int32, gen int32, events uint32) error {
 	return nil
 }
 
-// arm sets the timerfd to the next thing to do.
-func (l *loop) arm() {
+// armTimer sets the timerfd to the next thing to do.
+func (l *loop) armTimer() {
 	next := l.nextSweep
-	if len(l.hedges) > 0 {
-		next = min(next, l.hedges[0].at)
+	if len(l.hedgeTimers) > 0 {
+		next = min(next, l.hedgeTimers[0].at)
 	}
 
-	if len(l.limits) > 0 {
-		next = min(next, l.limits[0].at)
+	if len(l.connectTimers) > 0 {
+		next = min(next, l.connectTimers[0].at)
 	}
 
-	if l.armed != 0 && l.armed <= next {
+	if l.armedFor != 0 && l.armedFor <= next {
 		return
 	}
 
-	l.armed = next
-	wait := max(next-l.p.clock(), 1)
+	l.armedFor = next
+	wait := max(next-l.proxy.clock(), 1)
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(wait)}
-	if err := unix.TimerfdSettime(l.tfd, 0, &spec, nil); err != nil {
-		l.p.log.Error("set timer", "error", err)
+	if err := unix.TimerfdSettime(l.timerFD, 0, &spec, nil); err != nil {
+		l.proxy.log.Error("set timer", "error", err)
 	}
 }
 
-func (l *loop) timers() {
-	l.now = l.p.clock()
-	l.due(&l.hedges, l.hedge)
-	l.due(&l.limits, l.limit)
+func (l *loop) runTimers() {
+	l.now = l.proxy.clock()
+	l.runDue(&l.hedgeTimers, l.hedgeDial)
+	l.runDue(&l.connectTimers, l.expireConnect)
 	if l.now >= l.nextSweep {
-		l.nextSweep = l.now + int64(l.p.tick)
-		l.sweep()
+		l.nextSweep = l.now + int64(l.proxy.tick)
+		l.sweepSessions()
 	}
-	l.arm()
+	l.armTimer()
 }
 
-// due takes what is due, or no longer needed, from the front of a queue. f may
+// runDue takes what is due, or no longer needed, from the front of a queue. f may
 // append to the queue.
-func (l *loop) due(q *[]timer, f func(*session)) {
+func (l *loop) runDue(q *[]timer, f func(*session)) {
 	for len(*q) > 0 {
 		t := (*q)[0]
-		s := l.slots[t.slot].s
+		s := l.slots[t.slot].session
 		live := s != nil && l.slots[t.slot].gen == t.gen && s.state < stateOpen
 		if live && t.at > l.now {
 			return
@@ -398,10 +398,10 @@ func (l *loop) due(q *[]timer, f func(*session)) {
 	}
 }
 
-func (l *loop) closeOwn() {
-	l.fdmu.Lock()
-	defer l.fdmu.Unlock()
-	for _, fd := range []*int{&l.wake, &l.tfd} {
+func (l *loop) closeDescriptors() {
+	l.wakeMu.Lock()
+	defer l.wakeMu.Unlock()
+	for _, fd := range []*int{&l.wakeFD, &l.timerFD} {
 		if *fd >= 0 {
 			unix.Close(*fd)
 			*fd = -1
@@ -409,11 +409,11 @@ func (l *loop) closeOwn() {
 	}
 
 	l.gate.close()
-	if l.ep >= 0 {
-		unix.Close(l.ep)
+	if l.epoll >= 0 {
+		unix.Close(l.epoll)
 	}
 
-	l.ep = -1
+	l.epoll = -1
 	l.pipes.close()
 }
 

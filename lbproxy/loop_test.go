@@ -40,18 +40,19 @@ func TestLoopThatEndsClosesWhatItIsGiven(t *testing.T) {
 	}
 	defer unix.Close(pair[1])
 
-	p.budget.set(10)
-	p.budget.take(2)
+	p.budget.setSize(10)
+	p.budget.reserve(2)
 	fe := p.frontends[0]
 	fe.sessions.Add(1)
-	l.stop = true // it has done its last turn
-	l.post(func() { l.begin(&session{fe: fe, fd: [2]int32{int32(pair[0]), -1}, altFD: -1}) })
+	l.stopping = true // it has done its last turn
+	l.runLater(func() { l.beginSession(&session{frontend: fe, fd: [2]int32{int32(pair[0]), -1}, altFD: -1}) })
 
 	if err := l.run(); err != nil {
 		t.Fatal(err)
 	}
 
-	if n := fe.sessions.Load() + l.sessions.Load() + fe.list()[0].conns.Load(); n != 0 || p.budget.left.Load() != 10 {
+	if n := fe.sessions.Load() + l.sessions.Load() +
+		fe.currentMembers()[0].sessions.Load(); n != 0 || p.budget.left.Load() != 10 {
 		t.Errorf("%d sessions are left, %d of 10 descriptors are free", n, p.budget.left.Load())
 	}
 

@@ -27,12 +27,12 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 
 		now := p.clock()
 		for _, fe := range p.frontends {
-			fe.sources.sweep(now)
+			fe.sources.forgetIdle(now)
 			p.drainTick(fe)
 			p.rebalanceTick(fe, now)
 		}
 
-		p.known.sweep(now)
+		p.known.forgetOld(now)
 		p.dropRemoved()
 		p.listenAgain()
 
@@ -40,7 +40,7 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 		// per message than one.
 		any := false
 		for _, l := range p.allLoops() {
-			b := l.busy.Load()
+			b := l.busyTime.Load()
 			any = any || float64(b-busy[l]) > 0.6*float64(now-last)
 			busy[l] = b
 		}
@@ -54,7 +54,7 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 		if hot >= 10 && len(p.allLoops()) < p.cfg.MaxLoops {
 			hot = 0
 			if err := p.addLoop(faults); err != nil {
-				p.fault("add event loop", err)
+				p.logFault("add event loop", err)
 			} else {
 				p.log.Info("event loop added", "loops", len(p.allLoops()))
 			}
@@ -80,58 +80,58 @@ func (p *Proxy) stateMoved(m *member, to State, g grade, since int64) {
 // cut without one, minions would come back to the same slow master, which then
 // has their handshakes to do as well.
 func (p *Proxy) cutFailed(m *member, g grade, since int64) {
-	if p.cfg.Health.KeepSessions || m.conns.Load() == 0 {
+	if p.cfg.Health.KeepSessions || m.sessions.Load() == 0 {
 		return
 	}
 
 	// Bytes may have come while the first bad check was already waiting.
 	fresh := since + int64(p.cfg.Health.FastInter)
-	all := g == gradeGone || m.rx.Load() < fresh
-	elsewhere := g == gradeGone || m.fe.another(1<<m.idx)
+	all := g == gradeGone || m.lastHeard.Load() < fresh
+	elsewhere := g == gradeGone || m.frontend.hasAlternative(1<<m.index)
 	n, _ := p.cutWhere(endDown, -1, func(s *session, now int64) bool {
-		if s.m != m || s.half[1].held() {
+		if s.member != m || s.half[1].holdsBytes() {
 			return false // its silence is the client's doing, which has a limit of its own
 		}
 		if s.half[1].bytes == 0 {
 			// A connect proves a kernel, not a master; give it a moment to speak.
-			return all && now-s.opened > int64(p.cfg.Health.Timeout)
+			return all && now-s.connectedAt > int64(p.cfg.Health.Timeout)
 		}
 
-		return (all && elsewhere && s.half[1].last < fresh) || now-s.half[1].last > int64(p.cfg.Health.Silence)
+		return (all && elsewhere && s.half[1].lastRead < fresh) || now-s.half[1].lastRead > int64(p.cfg.Health.Silence)
 	})
 	if n > 0 {
-		p.log.Warn("sessions of a failed backend moved or cut", "backend", m.be.name, "frontend",
-			m.fe.cfg.Name, "sessions", n)
+		p.log.Warn("sessions of a failed backend moved or cut", "backend", m.backend.name, "frontend",
+			m.frontend.cfg.Name, "sessions", n)
 	}
 }
 
 // drainTick moves sessions off members that are drained or removed, and off those
 // of an unwell master while another is well.
 func (p *Proxy) drainTick(fe *frontend) {
-	for _, m := range fe.list() {
-		leaving := m.be.drain.Load() || m.be.removing.Load()
-		if !leaving && m.be.unwell() && !p.cfg.Health.KeepSessions {
-			leaving = fe.betterThan(1, 1<<m.idx)
+	for _, m := range fe.currentMembers() {
+		leaving := m.backend.draining.Load() || m.backend.removing.Load()
+		if !leaving && m.backend.unwell() && !p.cfg.Health.KeepSessions {
+			leaving = fe.hasBetterThan(1, 1<<m.index)
 		}
 
 		if !leaving {
 			continue
 		}
-		if m.conns.Load() == 0 {
+		if m.sessions.Load() == 0 {
 			continue
 		}
 
 		limit := -1
 		if fe.mode == Publish {
-			limit = p.perTick(fe.sessions.Load())
+			limit = p.cutsPerTick(fe.sessions.Load())
 		}
 
 		p.cutOldest(m, limit, endDrain)
 	}
 }
 
-// perTick is the paced number of cuts for a frontend with n sessions.
-func (p *Proxy) perTick(n int64) int {
+// cutsPerTick is the paced number of cuts for a frontend with n sessions.
+func (p *Proxy) cutsPerTick(n int64) int {
 	return max(1, int(float64(n)*p.cfg.Rebalance.Rate*p.tick.Seconds()+0.5))
 }
 
@@ -145,9 +145,9 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 
 	var members []*member
 	var total, weights int64
-	for _, m := range fe.list() {
-		total += m.conns.Load()
-		if fe.tier(m) != 0 {
+	for _, m := range fe.currentMembers() {
+		total += m.sessions.Load()
+		if fe.tierOf(m) != 0 {
 			continue
 		}
 		if now-m.upAt.Load() < int64(p.cfg.Rebalance.Delay) && m.upAt.Load() > 0 {
@@ -155,7 +155,7 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 		}
 
 		members = append(members, m)
-		weights += m.effective(now)
+		weights += m.effectiveWeight(now)
 	}
 
 	if len(members) < 2 || total == 0 {
@@ -165,8 +165,8 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 	over, excess := (*member)(nil), 0.0
 	under := false
 	for _, m := range members {
-		share := float64(total) * float64(m.effective(now)) / float64(weights)
-		have := float64(m.conns.Load())
+		share := float64(total) * float64(m.effectiveWeight(now)) / float64(weights)
+		have := float64(m.sessions.Load())
 		if have < share-0.5 {
 			under = true
 		}
@@ -180,15 +180,15 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 		return
 	}
 
-	n := p.cutOldest(over, min(p.perTick(total), int(excess)+1), endRebalance)
-	p.count.rebalanced.Add(uint64(n))
+	n := p.cutOldest(over, min(p.cutsPerTick(total), int(excess)+1), endRebalance)
+	p.counters.rebalanced.Add(uint64(n))
 }
 
 // cutOldest closes up to limit sessions of a member, those opened first, but
 // only such as are between frames and quiet.
 func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 	quiet := int64(p.cfg.Rebalance.Quiet)
-	mine := func(s *session, now int64) bool { return s.m == m && s.still(now, quiet) }
+	mine := func(s *session, now int64) bool { return s.member == m && s.cuttable(now, quiet) }
 	if limit < 0 {
 		n, _ := p.cutWhere(why, -1, mine)
 		return n
@@ -197,11 +197,11 @@ func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 	// First find how old the oldest are, then cut those.
 	var opened []int64
 	for _, l := range p.allLoops() {
-		l.call(func() {
+		l.runAndWait(func() {
 			now := p.clock()
-			l.each(func(s *session) {
+			l.eachOpen(func(s *session) {
 				if mine(s, now) {
-					opened = append(opened, s.opened)
+					opened = append(opened, s.connectedAt)
 				}
 			})
 		})
@@ -213,7 +213,7 @@ func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 
 	slices.Sort(opened)
 	edge := opened[min(limit, len(opened))-1]
-	n, _ := p.cutWhere(why, limit, func(s *session, now int64) bool { return s.opened <= edge && mine(s, now) })
+	n, _ := p.cutWhere(why, limit, func(s *session, now int64) bool { return s.connectedAt <= edge && mine(s, now) })
 	return n
 }
 
@@ -273,17 +273,17 @@ func (p *Proxy) windDown(ctx context.Context) {
 		}
 
 		_, err := p.cutWhere(endStop, requests, func(s *session, now int64) bool {
-			if s.fe.mode == API && now-began > int64(streamsFor) {
+			if s.frontend.mode == API && now-began > int64(streamsFor) {
 				return !s.outstanding()
 			}
-			return s.fe.mode != Publish && s.still(now, need) && !s.unread()
+			return s.frontend.mode != Publish && s.cuttable(now, need) && !s.hasUnread()
 		})
 		if err != nil {
 			return
 		}
 
 		_, _ = p.cutWhere(endStop, int(pace)+1, func(s *session, now int64) bool {
-			return s.fe.mode == Publish && s.still(now, min(quiet, int64(step)))
+			return s.frontend.mode == Publish && s.cuttable(now, min(quiet, int64(step)))
 		})
 		select {
 		case <-done:

@@ -48,15 +48,17 @@ type backend struct {
 	name string
 	cfg  Backend
 
-	weight   atomic.Int32
-	drain    atomic.Bool
-	maint    atomic.Bool
-	removing atomic.Bool
-	members  []*member // fixed once the backend is in the list
+	weight      atomic.Int32
+	draining    atomic.Bool
+	maintenance atomic.Bool
+	removing    atomic.Bool
+	members     []*member // fixed once the backend is in the list
 }
 
-// closedTo says that an administrator wants no new sessions here.
-func (b *backend) closedTo() bool { return b.drain.Load() || b.maint.Load() || b.removing.Load() }
+// closedToNew says that an administrator wants no new sessions here.
+func (b *backend) closedToNew() bool {
+	return b.draining.Load() || b.maintenance.Load() || b.removing.Load()
+}
 
 // unwell reports whether the master says that it can keep no jobs.
 func (b *backend) unwell() bool {
@@ -65,95 +67,95 @@ func (b *backend) unwell() bool {
 
 // member is one backend in one frontend. All fields are atomic or fixed.
 type member struct {
-	fe   *frontend
-	be   *backend
-	addr netip.AddrPort
-	idx  uint // in the frontend's set of tried members
+	frontend *frontend
+	backend  *backend
+	addr     netip.AddrPort
+	index    uint // in the frontend's set of tried members
 
-	header bool   // its connections begin with a PROXY header
-	seed   uint64 // of its name, for Balance source
+	sendsHeader bool   // its connections begin with a PROXY header
+	seed        uint64 // of its name, for Balance source
 
-	state atomic.Int32
-	upAt  atomic.Int64 // clock when it last came up
-	last  atomic.Int64 // clock when it was last seen up
-	rx    atomic.Int64 // clock of the last bytes from any session of it
-	lost  atomic.Int32 // races lost in a row
-	conns atomic.Int64
-	kick  chan passive // evidence for the checker; full means it is on its way
+	state     atomic.Int32
+	upAt      atomic.Int64 // clock when it last came up
+	lastUp    atomic.Int64 // clock when it was last seen up
+	lastHeard atomic.Int64 // clock of the last bytes from any session of it
+	racesLost atomic.Int32 // races lost in a row
+	sessions  atomic.Int64
+	evidence  chan evidence // evidence for the checker; full means it is on its way
 
-	total, up, down, refusals, resets, cuts atomic.Uint64
+	sessionsTotal, bytesUp, bytesDown, refusals, resets, cuts atomic.Uint64
 
-	deal int64 // smooth round robin, under frontend.mu
+	credit int64 // smooth round robin, under frontend.mu
 }
 
-// passive is evidence from the data path.
-type passive struct {
-	err   error
-	plain bool // refused, reset, no route: certain, not merely late
+// evidence is evidence from the data path.
+type evidence struct {
+	err     error
+	certain bool // refused, reset, no route: certain, not merely late
 }
 
 func (m *member) State() State { return State(m.state.Load()) }
 
-// effective is the weight in thousandths, ramped after coming up.
-func (m *member) effective(now int64) int64 {
-	w := int64(m.be.weight.Load()) * 1000
-	ramp := int64(m.fe.p.cfg.Health.SlowStart)
+// effectiveWeight is the weight in thousandths, ramped after coming up.
+func (m *member) effectiveWeight(now int64) int64 {
+	w := int64(m.backend.weight.Load()) * 1000
+	ramp := int64(m.frontend.proxy.cfg.Health.SlowStart)
 	if since := now - m.upAt.Load(); ramp > 0 && m.upAt.Load() > 0 && since < ramp {
 		w = max(w/10, w*max(since, 0)/ramp)
 	}
 	return max(w, 1)
 }
 
-// left takes a session off, or a dial that came to nothing.
-func (m *member) left(up, down uint64) {
-	m.conns.Add(-1)
-	m.up.Add(up)
-	m.down.Add(down)
+// sessionLeft takes a session off, or a dial that came to nothing.
+func (m *member) sessionLeft(up, down uint64) {
+	m.sessions.Add(-1)
+	m.bytesUp.Add(up)
+	m.bytesDown.Add(down)
 }
 
-// heard notes bytes from the backend, ten times a second at most.
-func (m *member) heard(now int64) {
-	if last := m.rx.Load(); last == 0 || now-last > int64(100*time.Millisecond) {
-		m.rx.Store(max(now, 1))
+// noteBytes notes bytes from the backend, ten times a second at most.
+func (m *member) noteBytes(now int64) {
+	if last := m.lastHeard.Load(); last == 0 || now-last > int64(100*time.Millisecond) {
+		m.lastHeard.Store(max(now, 1))
 	}
 }
 
-// talks reports whether a session got bytes from the backend within d.
-func (m *member) talks(now int64, d time.Duration) bool {
-	return m.conns.Load() > 0 && m.rx.Load() > 0 && now-m.rx.Load() < int64(d)
+// heardWithin reports whether a session got bytes from the backend within d.
+func (m *member) heardWithin(now int64, d time.Duration) bool {
+	return m.sessions.Load() > 0 && m.lastHeard.Load() > 0 && now-m.lastHeard.Load() < int64(d)
 }
 
-func (m *member) won() {
-	m.total.Add(1)
-	m.lost.Store(0)
+func (m *member) dialWon() {
+	m.sessionsTotal.Add(1)
+	m.racesLost.Store(0)
 }
 
 // lostRace counts a dial that stayed silent; two in a row ask for a check.
 func (m *member) lostRace() {
-	if m.lost.Add(1) >= 2 {
-		m.lost.Store(0)
-		m.tell(passive{err: errSilent})
+	if m.racesLost.Add(1) >= 2 {
+		m.racesLost.Store(0)
+		m.reportEvidence(evidence{err: errSilent})
 	}
 }
 
-// refused counts a dial that failed. A reset may come from a master that is at
+// dialRefused counts a dial that failed. A reset may come from a master that is at
 // its bound, and proves nothing while its sessions get bytes.
-func (m *member) refused(e unix.Errno) {
+func (m *member) dialRefused(e unix.Errno) {
 	m.refusals.Add(1)
-	p := m.fe.p
-	full := e == unix.ECONNRESET && m.talks(p.clock(), p.cfg.Health.Silence)
-	m.tell(passive{err: connectError{e}, plain: e != unix.ETIMEDOUT && !full})
+	p := m.frontend.proxy
+	full := e == unix.ECONNRESET && m.heardWithin(p.clock(), p.cfg.Health.Silence)
+	m.reportEvidence(evidence{err: connectError{e}, certain: e != unix.ETIMEDOUT && !full})
 }
 
-// reset counts a session that the backend broke off.
-func (m *member) reset() {
+// sessionReset counts a session that the backend broke off.
+func (m *member) sessionReset() {
 	m.resets.Add(1)
-	m.tell(passive{err: unix.ECONNRESET})
+	m.reportEvidence(evidence{err: unix.ECONNRESET})
 }
 
-func (m *member) tell(p passive) {
+func (m *member) reportEvidence(p evidence) {
 	select {
-	case m.kick <- p:
+	case m.evidence <- p:
 	default:
 	}
 }

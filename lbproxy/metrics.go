@@ -39,7 +39,7 @@ func writeMetrics(w io.Writer, st *Status) error {
 	frontends("saltern_lb_frontend_accepted_total", "counter", "Connections accepted.",
 		func(f *FrontendStatus) any { return f.Accepted })
 	frontends("saltern_lb_frontend_serving", "gauge", "1 when a backend is up.",
-		func(f *FrontendStatus) any { return bit(f.Serving) })
+		func(f *FrontendStatus) any { return gaugeOf(f.Serving) })
 	frontends("saltern_lb_frontend_limited_sources", "gauge",
 		"Sources refused within the last five minutes.",
 		func(f *FrontendStatus) any { return f.LimitedSources })
@@ -70,7 +70,7 @@ func writeMetrics(w io.Writer, st *Status) error {
 
 	ports("saltern_lb_backend_up", "gauge", "1 when up and open to new sessions.",
 		func(bs *BackendStatus, p *PortStatus) any {
-			return bit(p.State == Up && !bs.Drain && !bs.Maint && !bs.Removing)
+			return gaugeOf(p.State == Up && !bs.Drain && !bs.Maint && !bs.Removing)
 		})
 
 	ports("saltern_lb_backend_state", "gauge", "0 unknown, 1 up, 2 joining, 3 down, 4 unwell.",
@@ -102,7 +102,7 @@ func writeMetrics(w io.Writer, st *Status) error {
 	return err
 }
 
-func bit(b bool) int {
+func gaugeOf(b bool) int {
 	if b {
 		return 1
 	}

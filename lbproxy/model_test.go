@@ -151,21 +151,21 @@ func TestPumpModel(t *testing.T) {
 		}
 
 		k := &model{rng: rng, src: data}
-		l.k = k
+		l.kernel = k
 		if seed%3 == 0 {
-			l.pending = bufSize + 1 // others hold much: nothing more may be held
+			l.pendingBytes = bufSize + 1 // others hold much: nothing more may be held
 		}
 
-		others := l.pending
+		others := l.pendingBytes
 		s := &session{
-			fe:    p.frontends[0],
-			m:     p.frontends[0].list()[0],
-			fd:    [2]int32{-1, -1},
-			altFD: -1,
-			state: stateOpen,
+			frontend: p.frontends[0],
+			member:   p.frontends[0].currentMembers()[0],
+			fd:       [2]int32{-1, -1},
+			altFD:    -1,
+			state:    stateOpen,
 		}
 
-		l.slots = []slot{{s: s}}
+		l.slots = []slot{{session: s}}
 		h := &s.half[1]
 		h.readable = true
 		h.writable = true
@@ -193,7 +193,7 @@ func TestPumpModel(t *testing.T) {
 				}
 			}
 
-			more = l.pump(s, 1)
+			more = l.pumpFrom(s, 1)
 			if h.splicing {
 				spliced++
 			}
@@ -203,12 +203,13 @@ func TestPumpModel(t *testing.T) {
 			t.Fatalf("seed %d: %s", seed, difference(k.dst, data))
 		}
 
-		if l.pending != others || h.store != nil || l.pipes.total != len(l.pipes.idle) || h.bytes != uint64(len(data)) {
-			t.Errorf("seed %d: left %d bytes, %+v, %d pipes of %d; counted %d of %d", seed, l.pending-others, h.store,
+		if l.pendingBytes != others || h.store != nil || l.pipes.total != len(l.pipes.idle) ||
+			h.bytes != uint64(len(data)) {
+			t.Errorf("seed %d: left %d bytes, %+v, %d pipes of %d; counted %d of %d", seed, l.pendingBytes-others, h.store,
 				len(l.pipes.idle), l.pipes.total, h.bytes, len(data))
 		}
 
-		l.closeOwn()
+		l.closeDescriptors()
 	}
 
 	if spliced == 0 {

@@ -52,14 +52,14 @@ func newGate(ep int) (gate, error) {
 	return gate{fd: fd}, nil
 }
 
-// set opens the gate before the loop parks or shuts it after. The kernel does
+// setOpen opens the gate before the loop parks or shuts it after. The kernel does
 // not tell of what came while the gate was shut when the gate still holds the
 // loop's descriptor as ready from the time before (ep_modify wakes nobody for
 // an entry that is in the ready list), so opening looks itself: with again the
 // loop must not park.
-func (g *gate) set(ep int, open bool) (again bool, err error) {
+func (g *gate) setOpen(ep int, open bool) (again bool, err error) {
 	if g.open != open {
-		if err := g.turn(ep, open); err != nil {
+		if err := g.switchTo(ep, open); err != nil {
 			return false, err
 		}
 	}
@@ -72,7 +72,7 @@ func (g *gate) set(ep int, open bool) (again bool, err error) {
 	return (e == 0 && n > 0) || e == unix.EINTR, nil
 }
 
-func (g *gate) turn(ep int, open bool) error {
+func (g *gate) switchTo(ep int, open bool) error {
 	ev := unix.EpollEvent{}
 	if open {
 		ev.Events = unix.EPOLLIN
@@ -122,14 +122,14 @@ type pace struct {
 	paused bool // before the wait that comes
 }
 
-// gather says whether to pause before the next wait.
-func (p *pace) gather() bool {
+// shouldGather says whether to pause before the next wait.
+func (p *pace) shouldGather() bool {
 	p.paused = p.active
 	return p.active
 }
 
-// waited takes the outcome of a wait: how long it was, and how many events.
-func (p *pace) waited(d time.Duration, n int) {
+// noteWait takes the outcome of a wait: how long it was, and how many events.
+func (p *pace) noteWait(d time.Duration, n int) {
 	switch {
 	case p.paused:
 		p.paused = false

@@ -39,12 +39,12 @@ func TestPace(t *testing.T) {
 		var p pace
 		for _, s := range c.steps {
 			for range s.many {
-				p.gather()
-				p.waited(s.d, s.n)
+				p.shouldGather()
+				p.noteWait(s.d, s.n)
 			}
 		}
 
-		if got := p.gather(); got != c.want {
+		if got := p.shouldGather(); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
@@ -91,7 +91,7 @@ func TestGate(t *testing.T) {
 	}
 
 	set := func(open bool) {
-		if _, err := g.set(ep, open); err != nil {
+		if _, err := g.setOpen(ep, open); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -169,7 +169,7 @@ func TestGateMissesNothing(t *testing.T) {
 	}
 
 	set := func(open bool) bool {
-		again, err := g.set(ep, open)
+		again, err := g.setOpen(ep, open)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,8 +56,8 @@ const (
 	gradeUnwell        // lives, and says what is wrong with it
 )
 
-// shut marks the error of a connection that was closed right after it was made.
-func shut(err error) error {
+// markShut marks the error of a connection that was closed right after it was made.
+func markShut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		return fmt.Errorf("%w: %w", errShut, err)
 	}
@@ -101,24 +101,24 @@ type prober struct {
 
 // probe checks one port within ctx.
 func (pr *prober) probe(ctx context.Context, addr string, mode Mode) error {
-	err := pr.reuse.again(ctx, mode, pr.check == CheckPing)
-	if pr.reuse.used = !errors.Is(err, errAnew); !pr.reuse.used {
-		err = pr.anew(ctx, addr, mode)
+	err := pr.reuse.probeKept(ctx, mode, pr.check == CheckPing)
+	if pr.reuse.used = !errors.Is(err, errNoConnection); !pr.reuse.used {
+		err = pr.probeFresh(ctx, addr, mode)
 	}
 	if err != nil {
-		pr.reuse.good = 0
+		pr.reuse.goodInRow = 0
 	}
 	return err
 }
 
-// anew checks with a connection of its own.
-func (pr *prober) anew(ctx context.Context, addr string, mode Mode) error {
+// probeFresh checks with a connection of its own.
+func (pr *prober) probeFresh(ctx context.Context, addr string, mode Mode) error {
 	c, err := pr.dial(ctx, addr)
 	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 			err = fmt.Errorf("%w: %w", errSilent, err)
 		}
-		return connectError{shut(err)}
+		return connectError{markShut(err)}
 	}
 
 	kept := false
@@ -137,7 +137,7 @@ func (pr *prober) anew(ctx context.Context, addr string, mode Mode) error {
 	if pr.header {
 		// LOCAL: a check has no client (proxy-protocol.txt, 2.2).
 		if _, err := io.WriteString(c, proxyproto.Local); err != nil {
-			return fmt.Errorf("send PROXY header: %w", shut(err))
+			return fmt.Errorf("send PROXY header: %w", markShut(err))
 		}
 	}
 
@@ -149,7 +149,7 @@ func (pr *prober) anew(ctx context.Context, addr string, mode Mode) error {
 	default:
 		r := bufio.NewReaderSize(c, 4096)
 		if err = zmtpProbe(c, r, mode, pr.check == CheckPing && mode == Request); err == nil && free() {
-			kept = pr.reuse.keep(c, r)
+			kept = pr.reuse.keepConnection(c, r)
 		}
 	}
 
@@ -198,7 +198,7 @@ func zmtpProbe(c io.Writer, r *bufio.Reader, mode Mode, ping bool) error {
 	copy(hello[12:], "NULL")
 	hello = appendFrame(hello, flagCommand, appendReady(nil, kind))
 	if _, err := c.Write(hello); err != nil {
-		return fmt.Errorf("send greeting: %w", shut(err))
+		return fmt.Errorf("send greeting: %w", markShut(err))
 	}
 
 	if err := readGreeting(r); err != nil {
@@ -213,7 +213,7 @@ func zmtpProbe(c io.Writer, r *bufio.Reader, mode Mode, ping bool) error {
 		return fmt.Errorf("%w: no READY but %.16q", errProtocol, body)
 	}
 
-	if got := socketType(body[6:]); !serves(got, mode) {
+	if got := socketType(body[6:]); !socketFits(got, mode) {
 		return fmt.Errorf("%w: a %.16q socket", errProtocol, got)
 	}
 	if !ping {
@@ -247,8 +247,8 @@ func socketType(b []byte) string {
 	return ""
 }
 
-// serves says whether a socket of that type is what a master has on the port.
-func serves(kind string, mode Mode) bool {
+// socketFits says whether a socket of that type is what a master has on the port.
+func socketFits(kind string, mode Mode) bool {
 	if mode == Publish {
 		return kind == "PUB" || kind == "XPUB"
 	}
@@ -262,7 +262,7 @@ func readGreeting(r *bufio.Reader) error {
 		case n > 0 && errors.Is(err, io.ErrUnexpectedEOF):
 			err = io.EOF
 		case n == 0:
-			err = shut(err)
+			err = markShut(err)
 		}
 		return fmt.Errorf("read greeting: %w", err)
 	}

@@ -230,7 +230,7 @@ func TestProbeReuses(t *testing.T) {
 			defer other.Close()
 			go io.Copy(io.Discard, other) // ends with the pipe
 			_ = pr.reuse.conn.Close()
-			pr.reuse.conn, pr.reuse.r = own, bufio.NewReader(own)
+			pr.reuse.conn, pr.reuse.reader = own, bufio.NewReader(own)
 
 			if g := gradeOf(check(100 * time.Millisecond)); g != gradeSilent {
 				t.Errorf("grade %d of a master that is silent", g)

@@ -36,8 +36,8 @@ type Proxy struct {
 	dialer     func(ctx context.Context, addr string) (net.Conn, error)
 	tick       time.Duration // of sweeps and the manager
 	budget     budget
-	known      *known
-	count      counters
+	known      *knownSources
+	counters   counters
 	frontends  []*frontend
 
 	loops   atomic.Pointer[[]*loop]
@@ -45,22 +45,22 @@ type Proxy struct {
 	ready   chan struct{} // closed when listening
 	retire  chan struct{} // closed by a hand-over
 	spareMu sync.Mutex
-	spare   int // a descriptor kept to be able to refuse
+	spareFD int // a descriptor kept to be able to refuse
 
-	mu       sync.Mutex
-	backends []*backend
-	checkers map[*member]*watch
-	inherit  []int
-	heir     bool // listeners were inherited: the admin sockets are taken over too
-	lns      []*listener
-	missing  []*listener    // of the API, not open yet; the manager's once it runs
-	metrics  net.Listener   // of Admin.Metrics, nil if none
-	wg       sync.WaitGroup // checkers, loops
-	ctx      context.Context
-	retired  bool
+	mu           sync.Mutex
+	backends     []*backend
+	checkers     map[*member]*runningCheck
+	inheritedFDs []int
+	inherits     bool // listeners were inherited: the admin sockets are taken over too
+	listeners    []*listener
+	unopened     []*listener    // of the API, not open yet; the manager's once it runs
+	metrics      net.Listener   // of Admin.Metrics, nil if none
+	wg           sync.WaitGroup // checkers, loops
+	ctx          context.Context
+	retired      bool
 }
 
-type watch struct {
+type runningCheck struct {
 	*checker
 	cancel context.CancelFunc
 }
@@ -68,8 +68,8 @@ type watch struct {
 type counters struct {
 	hedges, loopFaults, rebalanced atomic.Uint64
 	transferred                    atomic.Uint64 // sessions given to another backend
-	unkept                         atomic.Uint64 // requests that were too much to be kept
-	kept                           atomic.Int64  // bytes
+	requestsNotKept                atomic.Uint64 // requests that were too much to be kept
+	keptBytes                      atomic.Int64  // bytes
 }
 
 const (
@@ -92,10 +92,10 @@ func New(cfg Config, log *slog.Logger) (*Proxy, error) {
 		base:     time.Now(),
 		kernel:   linux{},
 		tick:     time.Second,
-		spare:    -1,
+		spareFD:  -1,
 		ready:    make(chan struct{}),
 		retire:   make(chan struct{}),
-		checkers: map[*member]*watch{},
+		checkers: map[*member]*runningCheck{},
 	}
 
 	p.known = newKnown()
@@ -105,7 +105,7 @@ func New(cfg Config, log *slog.Logger) (*Proxy, error) {
 
 	for _, f := range cfg.Frontends {
 		p.frontends = append(p.frontends,
-			&frontend{p: p, cfg: f, mode: f.Mode, sources: newSources(&f, cfg.Health.salt())})
+			&frontend{proxy: p, cfg: f, mode: f.Mode, sources: newSources(&f, cfg.Health.checksSalt())})
 	}
 
 	for _, b := range cfg.Backends {
@@ -162,8 +162,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 	first := p.allLoops()[0]
 	var listenErr error
-	first.call(func() {
-		for _, ln := range p.lns {
+	first.runAndWait(func() {
+		for _, ln := range p.listeners {
 			listenErr = errors.Join(listenErr, first.listen(ln))
 		}
 	})
@@ -177,8 +177,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	checks, stopChecks := context.WithCancel(side)
 	p.startCheckers(checks)
 	close(p.ready)
-	for _, ln := range p.lns {
-		p.log.Info("listening", "frontend", ln.fe.cfg.Name, "addr", ln.addr.String())
+	for _, ln := range p.listeners {
+		p.log.Info("listening", "frontend", ln.frontend.cfg.Name, "addr", ln.addr.String())
 	}
 
 	err = p.manage(ctx, faults)
@@ -186,7 +186,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.retired = true
 	p.mu.Unlock()
 
-	first.call(first.unlisten)
+	first.runAndWait(first.unlisten)
 	if p.metrics != nil {
 		_ = p.metrics.Close() // the heir waits for the address
 	}
@@ -221,13 +221,13 @@ func (p *Proxy) addLoop(faults chan<- error) error {
 
 	l.gate.linger = linger
 	for _, o := range old {
-		o.post(func() { o.gate.linger = linger })
+		o.runLater(func() { o.gate.linger = linger })
 	}
 
 	p.loops.Store(&now)
 	p.wg.Go(func() {
 		if err := l.run(); err != nil {
-			p.count.loopFaults.Add(1)
+			p.counters.loopFaults.Add(1)
 			select {
 			case faults <- err:
 			default:
@@ -240,7 +240,7 @@ func (p *Proxy) addLoop(faults chan<- error) error {
 
 func (p *Proxy) stopLoops() {
 	for _, l := range p.allLoops() {
-		l.post(func() { l.stop = true })
+		l.runLater(func() { l.stopping = true })
 	}
 	p.mu.Lock()
 	for _, w := range p.checkers {
@@ -250,8 +250,8 @@ func (p *Proxy) stopLoops() {
 	p.wg.Wait()
 }
 
-// emptiest chooses the loop for a new session; l is the one that accepted it.
-func (p *Proxy) emptiest(l *loop) *loop {
+// leastLoaded chooses the loop for a new session; l is the one that accepted it.
+func (p *Proxy) leastLoaded(l *loop) *loop {
 	all := p.allLoops()
 	if len(all) == 1 {
 		return l
@@ -285,16 +285,16 @@ func (p *Proxy) setBudget() {
 		size = min(size, d)
 	}
 
-	p.budget.set(max(size-reservedFDs, 2))
+	p.budget.setSize(max(size-reservedFDs, 2))
 	p.openSpare()
 }
 
 func (p *Proxy) openSpare() {
 	p.spareMu.Lock()
 	defer p.spareMu.Unlock()
-	if p.spare < 0 {
+	if p.spareFD < 0 {
 		if fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-			p.spare = fd
+			p.spareFD = fd
 		}
 	}
 }
@@ -302,9 +302,9 @@ func (p *Proxy) openSpare() {
 func (p *Proxy) closeSpare() {
 	p.spareMu.Lock()
 	defer p.spareMu.Unlock()
-	if p.spare >= 0 {
-		unix.Close(p.spare)
-		p.spare = -1
+	if p.spareFD >= 0 {
+		unix.Close(p.spareFD)
+		p.spareFD = -1
 	}
 }
 
@@ -320,9 +320,9 @@ func (p *Proxy) refuseOne(ln int) bool {
 	return true
 }
 
-// fault logs trouble of our own, once a second for each kind. Loops use it, so
+// logFault logs trouble of our own, once a second for each kind. Loops use it, so
 // it only leaves a line for the log writer.
-func (p *Proxy) fault(what string, err error) { p.sessionLog.fault(what, err) }
+func (p *Proxy) logFault(what string, err error) { p.sessionLog.queueFault(what, err) }
 
 // Inherit gives listening sockets of an earlier process to use instead of
 // opening new ones: those bound to a configured address are taken, others are
@@ -337,8 +337,8 @@ func (p *Proxy) Inherit(files []*os.File) error {
 		if err != nil {
 			errs = errors.Join(errs, fmt.Errorf("inherit %s: %w", f.Name(), err))
 		} else {
-			p.inherit = append(p.inherit, fd)
-			p.heir = true
+			p.inheritedFDs = append(p.inheritedFDs, fd)
+			p.inherits = true
 		}
 
 		f.Close()
@@ -363,7 +363,7 @@ func (p *Proxy) Listeners() ([]*os.File, error) {
 	}
 
 	var files []*os.File
-	for _, ln := range p.lns {
+	for _, ln := range p.listeners {
 		fd, err := unix.FcntlInt(uintptr(ln.fd), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
 			for _, f := range files {
@@ -382,12 +382,12 @@ func (p *Proxy) openListeners() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	have := map[netip.AddrPort]int{}
-	for _, fd := range p.inherit {
+	for _, fd := range p.inheritedFDs {
 		_ = unix.SetNonblock(fd, true)
 		have[localAddr(fd)] = fd
 	}
 
-	p.inherit = nil
+	p.inheritedFDs = nil
 	var errs error
 	for _, fe := range p.frontends {
 		for _, s := range fe.cfg.Bind {
@@ -409,8 +409,8 @@ func (p *Proxy) openListeners() error {
 				err = fmt.Errorf("frontend %s: %w", fe.cfg.Name, err)
 				if fe.mode == API && !inherited { // minions do not wait for it
 					p.log.Warn("the API is not served there yet", "addr", s, "error", err)
-					fe.unheard.Store(&err)
-					p.missing = append(p.missing, &listener{fe: fe, addr: ap})
+					fe.notListening.Store(&err)
+					p.unopened = append(p.unopened, &listener{frontend: fe, addr: ap})
 					continue
 				}
 
@@ -418,7 +418,7 @@ func (p *Proxy) openListeners() error {
 				continue
 			}
 
-			p.lns = append(p.lns, &listener{fe: fe, fd: fd, addr: localAddr(fd)})
+			p.listeners = append(p.listeners, &listener{frontend: fe, fd: fd, addr: localAddr(fd)})
 		}
 	}
 
@@ -434,25 +434,25 @@ func (p *Proxy) openListeners() error {
 // manager only.
 func (p *Proxy) listenAgain() {
 	first := p.allLoops()[0]
-	p.missing = slices.DeleteFunc(p.missing, func(ln *listener) bool {
+	p.unopened = slices.DeleteFunc(p.unopened, func(ln *listener) bool {
 		fd, err := listenTCP(ln.addr, p.cfg.Limits.Backlog, p.cfg.Keepalive)
 		if err != nil {
-			ln.fe.unheard.Store(&err)
+			ln.frontend.notListening.Store(&err)
 			return false
 		}
 
-		open := &listener{fe: ln.fe, fd: fd, addr: localAddr(fd)}
-		if !first.call(func() { err = first.listen(open) }) || err != nil {
+		open := &listener{frontend: ln.frontend, fd: fd, addr: localAddr(fd)}
+		if !first.runAndWait(func() { err = first.listen(open) }) || err != nil {
 			unix.Close(fd)
 			return false
 		}
 
 		p.mu.Lock()
-		p.lns = append(p.lns, open)
+		p.listeners = append(p.listeners, open)
 		p.mu.Unlock()
 
-		ln.fe.unheard.Store(nil)
-		p.log.Info("listening", "frontend", ln.fe.cfg.Name, "addr", open.addr.String())
+		ln.frontend.notListening.Store(nil)
+		p.log.Info("listening", "frontend", ln.frontend.cfg.Name, "addr", open.addr.String())
 		return true
 	})
 }
@@ -460,8 +460,8 @@ func (p *Proxy) listenAgain() {
 func (p *Proxy) closeListeners() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, ln := range p.lns {
+	for _, ln := range p.listeners {
 		unix.Close(ln.fd)
 	}
-	p.lns = nil
+	p.listeners = nil
 }

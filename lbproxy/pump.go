@@ -12,11 +12,11 @@ const (
 	peekChunk   = 64 << 10
 )
 
-// pump moves one direction until the source is dry, the destination is full or
+// pumpFrom moves one direction until the source is dry, the destination is full or
 // the turn is over; true means the last. The order is always: first write
 // what is held, only then read on, so a slow destination stops the source and
 // at most one read is held for it.
-func (l *loop) pump(s *session, d int) bool {
+func (l *loop) pumpFrom(s *session, d int) bool {
 	h := &s.half[d]
 	if h.shut {
 		return false
@@ -24,15 +24,15 @@ func (l *loop) pump(s *session, d int) bool {
 
 	src, dst := int(s.fd[d]), int(s.fd[1-d])
 	for moved := 0; moved < turnBytes; {
-		if h.waiting() {
-			if !h.writable || !l.flush(s, h, d, dst) {
+		if h.hasWaiting() {
+			if !h.writable || !l.flushHeld(s, h, d, dst) {
 				return false
 			}
 			continue
 		}
 
 		if h.eof {
-			l.finish(s, d)
+			l.finishHalf(s, d)
 			return false
 		}
 		if !h.readable || !h.writable {
@@ -43,10 +43,10 @@ func (l *loop) pump(s *session, d int) bool {
 		switch {
 		case h.splicing:
 			n = l.spliceIn(s, h, d, src)
-		case h.slow || l.pending+bufSize > l.p.cfg.Limits.Pending:
-			n = l.peek(s, h, d, src, dst)
+		case h.peeking || l.pendingBytes+bufSize > l.proxy.cfg.Limits.Pending:
+			n = l.peekThrough(s, h, d, src, dst)
 		default:
-			n = l.copy(s, h, d, src, dst)
+			n = l.copyThrough(s, h, d, src, dst)
 		}
 
 		if s.state != stateOpen {
@@ -54,88 +54,88 @@ func (l *loop) pump(s *session, d int) bool {
 		}
 
 		moved += n
-		if h.waiting() {
+		if h.hasWaiting() {
 			continue // what is held goes first, and keeps its place
 		}
 
-		if h.slow && moved >= turnBytes/2 {
-			h.slow = false // it keeps up again
+		if h.peeking && moved >= turnBytes/2 {
+			h.peeking = false // it keeps up again
 		}
 
-		if moved >= spliceAfter && !h.splicing && !h.slow && h.readable && h.track.unseen() >= spliceLeast {
+		if moved >= spliceAfter && !h.splicing && !h.peeking && h.readable && h.tracker.unseenBytes() >= spliceLeast {
 			if p := l.pipes.get(); p != nil {
 				h.store, h.splicing = &store{pipe: p}, true
 			}
 		}
 	}
 
-	if h.eof && !h.waiting() {
-		l.finish(s, d)
+	if h.eof && !h.hasWaiting() {
+		l.finishHalf(s, d)
 		return false
 	}
 
 	return h.readable && h.writable && !h.shut
 }
 
-// took notes n bytes read from the source. b is nil for bytes not seen.
-func (l *loop) took(s *session, h *half, d int, b []byte, n int) {
+// noteRead notes n bytes read from the source. b is nil for bytes not seen.
+func (l *loop) noteRead(s *session, h *half, d int, b []byte, n int) {
 	if b != nil {
-		h.track.feed(b)
-	} else if h.track.state == trackBody {
-		h.track.body(uint64(n))
+		h.tracker.feed(b)
+	} else if h.tracker.state == trackBody {
+		h.tracker.passBody(uint64(n))
 	}
 
 	h.bytes += uint64(n)
-	h.last = l.now
+	h.lastRead = l.now
 	if d == 0 {
-		l.heard(s)
+		l.noteClient(s)
 	}
 
-	if d == 0 && !l.p.cfg.Move.Off {
-		l.remember(s, b)
+	if d == 0 && !l.proxy.cfg.Move.Off {
+		l.keepClientBytes(s, b)
 	}
 
 	if d == 1 {
 		if h.bytes == uint64(n) {
-			s.fled = false // from one that had said nothing; this one serves it
+			s.endedByMaster = false // from one that had said nothing; this one serves it
 		}
 
-		if s.keep != nil && s.fe.mode == Request && s.pre != nil && !s.outstanding() {
-			l.release(s) // it has its answer
+		if s.replay != nil && s.frontend.mode == Request && s.prelude != nil && !s.outstanding() {
+			l.releaseReplay(s) // it has its answer
 		}
 
-		s.m.heard(l.now)
-		if h.track.marks.has(markSeal) {
-			l.proven(s, h)
+		s.member.noteBytes(l.now)
+		if h.tracker.marks.has(markSeal) {
+			l.noteProof(s, h)
 		}
 	}
 }
 
-// proven notes that a master has answered a minion that it has accepted.
-func (l *loop) proven(s *session, h *half) {
-	h.track.marks.set(markSeal, false)
-	if s.fe.mode != Request {
+// noteProof notes that a master has answered a minion that it has accepted.
+func (l *loop) noteProof(s *session, h *half) {
+	h.tracker.marks.set(markSeal, false)
+	if s.frontend.mode != Request {
 		return
 	}
-	if second := int32(l.now / int64(time.Second)); s.proof == 0 || second-s.proof >= proofEvery {
-		s.proof = max(second, 1)
-		l.p.known.add(s.peer.addr(), l.now)
+	if second := int32(l.now / int64(time.Second)); s.provenAt == 0 || second-s.provenAt >= proofEvery {
+		s.provenAt = max(second, 1)
+		l.proxy.known.add(s.source.addr(), l.now)
 	}
 }
 
-// dry notes that the source has nothing more for now; from a side that takes
+// markDry notes that the source has nothing more for now; from a side that takes
 // nothing any more nothing will come either.
-func (l *loop) dry(s *session, h *half, d int) {
+func (l *loop) markDry(s *session, h *half, d int) {
 	h.readable = false
-	if d == 1 && s.half[0].gone {
-		l.sourceEnd(s, h, d, unix.ECONNRESET)
+	if d == 1 && s.half[0].refused {
+		l.sourceEnded(s, h, d, unix.ECONNRESET)
 		return
 	}
 	h.eof = h.eof || s.broken
 }
 
-// sourceEnd handles the end of, or a failure on, the source of a direction.
-func (l *loop) sourceEnd(s *session, h *half, d int, e unix.Errno) {
+// sourceEnded handles the end of, or a failure on, the source of a direction.
+func (l *loop) sourceEnded(s *session, h *half, d int, e unix.Errno) {
 	if d == 1 {
 		why := endBackend
 		if e != 0 {
@@ -147,20 +147,20 @@ func (l *loop) sourceEnd(s *session, h *half, d int, e unix.Errno) {
 	}
 
 	h.readable, h.eof = false, true
-	if d == 1 && s.half[0].gone {
+	if d == 1 && s.half[0].refused {
 		defer l.abandon(s, 0)
 	}
 
 	if e == 0 {
-		s.end(ending(d)) // endClient or endBackend
+		s.setEnding(ending(d)) // endClient or endBackend
 		return
 	}
 
 	if d == 0 {
-		s.end(endClientReset)
+		s.setEnding(endClientReset)
 	} else {
-		s.end(endBackendReset)
-		s.m.reset()
+		s.setEnding(endBackendReset)
+		s.member.sessionReset()
 	}
 
 	l.abandon(s, 1-d)
@@ -170,26 +170,26 @@ func (l *loop) sourceEnd(s *session, h *half, d int, e unix.Errno) {
 // direction holds is still delivered, then the session closes.
 func (l *loop) abandon(s *session, d int) {
 	h := &s.half[d]
-	l.drop(h)
+	l.dropHeld(h)
 	h.eof = true
 	h.shut = true
 	h.readable = false
 	s.broken = true
 	if s.half[1-d].shut {
-		l.close(s, s.why)
+		l.closeSession(s, s.why)
 	}
 }
 
-// finish passes an end of stream on, or closes when both have ended.
-func (l *loop) finish(s *session, d int) {
+// finishHalf passes an end of stream on, or closes when both have ended.
+func (l *loop) finishHalf(s *session, d int) {
 	h := &s.half[d]
 	if h.shut {
 		return
 	}
 	h.shut = true
-	l.drop(h)
+	l.dropHeld(h)
 	if s.half[1-d].shut {
-		l.close(s, s.why)
+		l.closeSession(s, s.why)
 		return
 	}
 	endStream(int(s.fd[1-d]))
@@ -197,17 +197,17 @@ func (l *loop) finish(s *session, d int) {
 
 // sendFailed handles a destination that takes nothing any more.
 func (l *loop) sendFailed(s *session, d int) {
-	if d == 0 && !l.p.cfg.Move.Off && s.movable() {
-		l.drop(&s.half[0]) // it is kept; the end of what the backend has said moves the session
-		s.half[0].writable, s.half[0].gone = false, true
+	if d == 0 && !l.proxy.cfg.Move.Off && s.movable() {
+		l.dropHeld(&s.half[0]) // it is kept; the end of what the backend has said moves the session
+		s.half[0].writable, s.half[0].refused = false, true
 		s.half[1].readable, s.half[1].rdhup = true, true
 		return
 	}
 
 	if d == 0 {
-		s.end(endBackendReset)
+		s.setEnding(endBackendReset)
 	} else {
-		s.end(endClientReset)
+		s.setEnding(endClientReset)
 	}
 
 	// It may have sent an answer before it went: read that to its end.
@@ -218,27 +218,27 @@ func (l *loop) sendFailed(s *session, d int) {
 	l.abandon(s, d)
 }
 
-// full notes that the destination takes nothing now.
-func (h *half) full(now int64) {
+// markFull notes that the destination takes nothing now.
+func (h *half) markFull(now int64) {
 	h.writable = false
-	if h.stuck == 0 {
-		h.stuck = now
+	if h.stuckSince == 0 {
+		h.stuckSince = now
 	}
 }
 
-// flush writes what is held; false when the destination is full or gone.
-func (l *loop) flush(s *session, h *half, d, dst int) bool {
+// flushHeld writes what is held; false when the destination is full or gone.
+func (l *loop) flushHeld(s *session, h *half, d, dst int) bool {
 	st := h.store
-	for len(st.pend) > 0 {
-		n, e := l.k.send(dst, st.pend)
+	for len(st.pending) > 0 {
+		n, e := l.kernel.send(dst, st.pending)
 		switch e {
 		case 0:
-			st.pend = st.pend[n:]
-			l.pending -= int64(n)
-			h.stuck = 0
+			st.pending = st.pending[n:]
+			l.pendingBytes -= int64(n)
+			h.stuckSince = 0
 		case unix.EINTR:
 		case unix.EAGAIN:
-			h.full(l.now)
+			h.markFull(l.now)
 			return false
 		default:
 			l.sendFailed(s, d)
@@ -246,20 +246,20 @@ func (l *loop) flush(s *session, h *half, d, dst int) bool {
 		}
 	}
 
-	st.pend = nil
-	for st.piped() {
-		n, e := l.k.splice(st.pipe.r, dst, st.pipe.n)
+	st.pending = nil
+	for st.hasPiped() {
+		n, e := l.kernel.splice(st.pipe.r, dst, st.pipe.n)
 		switch {
 		case e == unix.EINTR:
 		case e == unix.EAGAIN:
-			h.full(l.now)
+			h.markFull(l.now)
 			return false
 		case e != 0 || n == 0:
 			l.sendFailed(s, d)
 			return false
 		default:
 			st.pipe.n -= n
-			h.stuck = 0
+			h.stuckSince = 0
 		}
 	}
 
@@ -270,17 +270,17 @@ func (l *loop) flush(s *session, h *half, d, dst int) bool {
 	return true
 }
 
-// copy reads into the loop's buffer and writes at once; the rest is held.
-func (l *loop) copy(s *session, h *half, d, src, dst int) int {
-	n, e := l.k.recv(src, l.buf, 0)
+// copyThrough reads into the loop's buffer and writes at once; the rest is held.
+func (l *loop) copyThrough(s *session, h *half, d, src, dst int) int {
+	n, e := l.kernel.recv(src, l.buf, 0)
 	switch {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
-		l.dry(s, h, d)
+		l.markDry(s, h, d)
 		return 0
 	case e != 0 || n == 0:
-		l.sourceEnd(s, h, d, e)
+		l.sourceEnded(s, h, d, e)
 		return 0
 	}
 
@@ -289,18 +289,18 @@ func (l *loop) copy(s *session, h *half, d, src, dst int) int {
 	}
 
 	b := l.buf[:n]
-	l.took(s, h, d, b, n)
+	l.noteRead(s, h, d, b, n)
 	for len(b) > 0 {
-		k, e := l.k.send(dst, b)
+		k, e := l.kernel.send(dst, b)
 		switch e {
 		case 0:
 			b = b[k:]
-			h.stuck = 0
+			h.stuckSince = 0
 		case unix.EINTR:
 		case unix.EAGAIN:
-			h.full(l.now)
-			h.slow = true
-			l.hold(h, append([]byte(nil), b...))
+			h.markFull(l.now)
+			h.peeking = true
+			l.holdBytes(h, append([]byte(nil), b...))
 			return n
 		default:
 			l.sendFailed(s, d)
@@ -311,46 +311,46 @@ func (l *loop) copy(s *session, h *half, d, src, dst int) int {
 	return n
 }
 
-// peek moves bytes without ever holding one: it looks at them, writes what the
+// peekThrough moves bytes without ever holding one: it looks at them, writes what the
 // destination takes, and only then removes that much from the source.
-func (l *loop) peek(s *session, h *half, d, src, dst int) int {
-	n, e := l.k.recv(src, l.buf[:peekChunk], unix.MSG_PEEK)
+func (l *loop) peekThrough(s *session, h *half, d, src, dst int) int {
+	n, e := l.kernel.recv(src, l.buf[:peekChunk], unix.MSG_PEEK)
 	switch {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
-		l.dry(s, h, d)
-		h.slow = false
+		l.markDry(s, h, d)
+		h.peeking = false
 		return 0
 	case e != 0 || n == 0:
-		h.slow = false
-		l.sourceEnd(s, h, d, e)
+		h.peeking = false
+		l.sourceEnded(s, h, d, e)
 		return 0
 	}
 
-	k, e := l.k.send(dst, l.buf[:n])
+	k, e := l.kernel.send(dst, l.buf[:n])
 	switch e {
 	case 0:
 	case unix.EINTR:
 		return 0
 	case unix.EAGAIN:
-		h.full(l.now)
-		h.slow = true
+		h.markFull(l.now)
+		h.peeking = true
 		return 0
 	default:
 		l.sendFailed(s, d)
 		return 0
 	}
 
-	h.stuck = 0
-	l.took(s, h, d, l.buf[:k], k)
+	h.stuckSince = 0
+	l.noteRead(s, h, d, l.buf[:k], k)
 	for left := k; left > 0; {
-		m, e := l.k.recv(src, l.buf[:left], unix.MSG_TRUNC) // tcp(7): discards
+		m, e := l.kernel.recv(src, l.buf[:left], unix.MSG_TRUNC) // tcp(7): discards
 		switch {
 		case e == unix.EINTR:
 		case e != 0 || m <= 0:
 			// It was there a moment ago: only a reset takes it away.
-			l.sourceEnd(s, h, d, unix.ECONNRESET)
+			l.sourceEnded(s, h, d, unix.ECONNRESET)
 			return k
 		default:
 			left -= m
@@ -362,30 +362,30 @@ func (l *loop) peek(s *session, h *half, d, src, dst int) int {
 
 // spliceIn fills the empty pipe; flush empties it in the next round.
 func (l *loop) spliceIn(s *session, h *half, d, src int) int {
-	want := min(uint64(pipeSize), h.track.unseen())
+	want := min(uint64(pipeSize), h.tracker.unseenBytes())
 	if want == 0 {
-		l.drop(h) // a frame's head comes next and must be read
+		l.dropHeld(h) // a frame's head comes next and must be read
 		return 0
 	}
 
-	n, e := l.k.splice(src, h.store.pipe.w, int(want))
+	n, e := l.kernel.splice(src, h.store.pipe.w, int(want))
 	switch {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
-		l.dry(s, h, d)
-		l.drop(h)
+		l.markDry(s, h, d)
+		l.dropHeld(h)
 		return 0
 	case e == unix.EINVAL:
-		l.drop(h) // not for this socket; copy
+		l.dropHeld(h) // not for this socket; copy
 		return 0
 	case e != 0 || n == 0:
-		l.drop(h)
-		l.sourceEnd(s, h, d, e)
+		l.dropHeld(h)
+		l.sourceEnded(s, h, d, e)
 		return 0
 	}
 
 	h.store.pipe.n = n
-	l.took(s, h, d, nil, n)
+	l.noteRead(s, h, d, nil, n)
 	return n
 }

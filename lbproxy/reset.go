@@ -2,13 +2,13 @@ package lbproxy
 
 import "golang.org/x/sys/unix"
 
-// tellCut has the closing of a publish session's backend socket reset the
+// resetOnCut has the closing of a publish session's backend socket reset the
 // connection when the session was cut here, not ended by its client. A master
 // of Saltern tells the two apart: a minion that was cut may have missed a job
 // until it is back, and gets it then; one that went by itself does not. The
 // minion has nothing under way on such a connection.
-func (s *session) tellCut(why ending) {
-	if s.fe.mode != Publish || s.fd[1] < 0 {
+func (s *session) resetOnCut(why ending) {
+	if s.frontend.mode != Publish || s.fd[1] < 0 {
 		return
 	}
 	switch why {

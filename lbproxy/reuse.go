@@ -30,26 +30,26 @@ const (
 // reuse keeps the connection of a check for the next ones. It belongs to one
 // checker.
 type reuse struct {
-	off    bool // a publish port, checks that are too rare, or PINGs stay unanswered
-	proven bool // it has answered on a connection that was kept
-	used   bool // the last check did so
-	good   int  // checks in a row with connections of their own
-	left   int  // checks that may use conn
-	conn   net.Conn
-	r      *bufio.Reader
+	off        bool // a publish port, checks that are too rare, or PINGs stay unanswered
+	proven     bool // it has answered on a connection that was kept
+	used       bool // the last check did so
+	goodInRow  int  // checks in a row with connections of their own
+	checksLeft int  // checks that may use conn
+	conn       net.Conn
+	reader     *bufio.Reader
 }
 
 // errAnew: nothing is known; the check needs a connection of its own.
-var errAnew = errors.New("the connection that was kept has ended")
+var errNoConnection = errors.New("the connection that was kept has ended")
 
-// again checks on the connection that was kept, if there is one.
-func (h *reuse) again(ctx context.Context, mode Mode, ping bool) error {
-	c, r := h.conn, h.r
+// probeKept checks on the connection that was kept, if there is one.
+func (h *reuse) probeKept(ctx context.Context, mode Mode, ping bool) error {
+	c, r := h.conn, h.reader
 	if c == nil {
-		return errAnew
+		return errNoConnection
 	}
 
-	h.conn, h.r = nil, nil
+	h.conn, h.reader = nil, nil
 	free, err := limitTo(ctx, c)
 	if err == nil {
 		if ping && mode == Request {
@@ -61,9 +61,9 @@ func (h *reuse) again(ctx context.Context, mode Mode, ping bool) error {
 
 	if err == nil && free() {
 		h.proven = true
-		h.left--
-		if h.left > 0 {
-			h.conn, h.r = c, r
+		h.checksLeft--
+		if h.checksLeft > 0 {
+			h.conn, h.reader = c, r
 			return nil
 		}
 		return c.Close()
@@ -80,18 +80,18 @@ func (h *reuse) again(ctx context.Context, mode Mode, ping bool) error {
 		return err
 	}
 
-	return errAnew
+	return errNoConnection
 }
 
-// keep takes the connection of a check that was good; it reports whether it did.
-func (h *reuse) keep(c net.Conn, r *bufio.Reader) bool {
-	h.good++
-	if h.off || h.good < holdAfter {
+// keepConnection takes the connection of a check that was good; it reports whether it did.
+func (h *reuse) keepConnection(c net.Conn, r *bufio.Reader) bool {
+	h.goodInRow++
+	if h.off || h.goodInRow < holdAfter {
 		return false
 	}
 	h.conn = c
-	h.r = r
-	h.left = holdFor
+	h.reader = r
+	h.checksLeft = holdFor
 	return true
 }
 
@@ -99,7 +99,7 @@ func (h *reuse) close() {
 	if h.conn != nil {
 		_ = h.conn.Close()
 	}
-	h.conn, h.r = nil, nil
+	h.conn, h.reader = nil, nil
 }
 
 // limitTo ends calls on c with ctx. free takes that back and reports whether it

@@ -36,7 +36,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 
 	if p.cfg.Admin.Socket != "" {
-		p.follow(ctx, NewClient(p.cfg.Admin.Socket))
+		p.adoptSettings(ctx, NewClient(p.cfg.Admin.Socket))
 	}
 
 	if err := p.Inherit(h.Files); err != nil {
@@ -64,8 +64,8 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 	return err
 }
 
-// follow takes over what administrators set at the earlier proxy.
-func (p *Proxy) follow(ctx context.Context, c *Client) {
+// adoptSettings takes over what administrators set at the earlier proxy.
+func (p *Proxy) adoptSettings(ctx context.Context, c *Client) {
 	st, err := c.Status(ctx)
 	if err != nil {
 		p.log.Warn("ask the running load balancer for what was set there", "error", err)
@@ -80,13 +80,13 @@ func (p *Proxy) follow(ctx context.Context, c *Client) {
 
 	p.known.inherit(list, p.clock())
 	for _, b := range st.Backends {
-		own, err := p.backend(b.Name)
+		own, err := p.backendNamed(b.Name)
 		if err != nil || b.Removing {
 			continue // it is not configured any more
 		}
 
-		own.drain.Store(b.Drain)
-		own.maint.Store(b.Maint)
+		own.draining.Store(b.Drain)
+		own.maintenance.Store(b.Maint)
 		if b.Weight >= 1 && b.Weight <= 1000 {
 			own.weight.Store(int32(b.Weight))
 		}

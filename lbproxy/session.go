@@ -50,56 +50,56 @@ var endingNames = [endings]string{"client", "backend", "client-reset", "backend-
 
 func (e ending) String() string { return endingNames[e] }
 
-// moves reports whether a session that we end for this reason may go on at
+// allowsMove reports whether a session that we end for this reason may go on at
 // another backend.
-func (e ending) moves() bool { return e == endDown || e == endDrain || e == endRebalance }
+func (e ending) allowsMove() bool { return e == endDown || e == endDrain || e == endRebalance }
 
 // half is one direction of a session: up (0) from client to backend, down (1)
 // the other way.
 type half struct {
-	store *store // nil unless bytes wait here or move through a pipe
-	bytes uint64
-	last  int64 // clock of the last byte read
-	stuck int64 // clock since when the destination takes nothing, 0 if it does
-	track tracker
+	store      *store // nil unless bytes wait here or move through a pipe
+	bytes      uint64
+	lastRead   int64 // clock of the last byte read
+	stuckSince int64 // clock since when the destination takes nothing, 0 if it does
+	tracker    tracker
 
 	readable bool // the source may have something
 	writable bool // the destination may take something
 	rdhup    bool // the source has ended; read on until 0
 	eof      bool // nothing more comes from the source
 	shut     bool // the destination has been told, or does not care
-	slow     bool // bytes are left in the kernel until the destination takes them
+	peeking  bool // bytes are left in the kernel until the destination takes them
 	splicing bool
-	gone     bool // the destination takes nothing any more, what it has said is still read
+	refused  bool // the destination takes nothing any more, what it has said is still read
 }
 
 // store is what a half has only while it needs it: most sessions are idle, and
 // there may be tens of thousands.
 type store struct {
-	pend []byte // read and not yet written
-	pipe *pipe
+	pending []byte // read and not yet written
+	pipe    *pipe
 }
 
-// waiting says that bytes wait here for the destination.
-func (h *half) waiting() bool {
-	return h.store != nil && (len(h.store.pend) > 0 || h.store.piped())
+// hasWaiting says that bytes wait here for the destination.
+func (h *half) hasWaiting() bool {
+	return h.store != nil && (len(h.store.pending) > 0 || h.store.hasPiped())
 }
 
-func (t *store) piped() bool { return t.pipe != nil && t.pipe.n > 0 }
+func (t *store) hasPiped() bool { return t.pipe != nil && t.pipe.n > 0 }
 
-// hold keeps bytes until the destination takes them; they are the half's now.
-func (l *loop) hold(h *half, b []byte) {
-	h.store = &store{pend: b}
-	l.pending += int64(len(b))
+// holdBytes keeps bytes until the destination takes them; they are the half's now.
+func (l *loop) holdBytes(h *half, b []byte) {
+	h.store = &store{pending: b}
+	l.pendingBytes += int64(len(b))
 }
 
-// drop gives up what the half holds.
-func (l *loop) drop(h *half) {
+// dropHeld gives up what the half holds.
+func (l *loop) dropHeld(h *half) {
 	h.splicing = false
 	if h.store == nil {
 		return
 	}
-	l.pending -= int64(len(h.store.pend))
+	l.pendingBytes -= int64(len(h.store.pending))
 	l.pipes.put(h.store.pipe)
 	h.store = nil
 }
@@ -110,7 +110,7 @@ type endpoint struct {
 	port uint16
 }
 
-func pack(ap netip.AddrPort) endpoint { return endpoint{ap.Addr().As16(), ap.Port()} }
+func packEndpoint(ap netip.AddrPort) endpoint { return endpoint{ap.Addr().As16(), ap.Port()} }
 
 func (e endpoint) addr() netip.Addr { return netip.AddrFrom16(e.ip).Unmap() }
 
@@ -119,39 +119,39 @@ func (e endpoint) addrPort() netip.AddrPort { return netip.AddrPortFrom(e.addr()
 // session is one proxied connection, owned by one loop: 256 bytes (a size
 // class of the allocator), no goroutine, no buffer.
 type session struct {
-	fe     *frontend
-	m      *member // the backend, or the first dial
-	alt    *member // a hedged second dial
-	hdr    *[]byte // PROXY header so far
-	pre    *prelude
-	keep   *keep
-	half   [2]half
-	tried  uint64   // members dialled
-	start  int64    // clock when accepted
-	opened int64    // clock when connected
-	client endpoint // as told by a PROXY header, if there is one
-	peer   endpoint // who connected, or the client for whom a balancer did; the limits count it
+	frontend    *frontend
+	member      *member // the backend, or the first dial
+	altMember   *member // a hedged second dial
+	proxyHeader *[]byte // PROXY header so far
+	prelude     *prelude
+	replay      *replay
+	half        [2]half
+	tried       uint64   // members dialled
+	acceptedAt  int64    // clock when accepted
+	connectedAt int64    // clock when connected
+	client      endpoint // as told by a PROXY header, if there is one
+	source      endpoint // who connected, or the client for whom a balancer did; the limits count it
 
-	fd     [2]int32 // client, backend (-1)
-	altFD  int32
-	slot   int32
-	gen    int32
-	proof  int32 // second of the clock when a sealed answer was last noted, at least 1; 0 for none
-	side   int8  // of fd[1]; altFD has the other
-	state  sessionState
-	why    ending // who ended first
-	ended  bool   // why is set
-	broken bool   // a side is gone: close when the other half is flushed
-	tuned  bool   // keepalive is set on the backend side
-	hedge  bool   // a second dial was made
-	queued bool
-	counts bool // among the sessions of its source
-	moved  bool // given to another backend once
-	fled   bool // because the last one ended it
-	local  bool // its client is on this machine
+	fd            [2]int32 // client, backend (-1)
+	altFD         int32
+	slot          int32
+	gen           int32
+	provenAt      int32 // second of the clock when a sealed answer was last noted, at least 1; 0 for none
+	dialTag       int8  // of fd[1]; altFD has the other
+	state         sessionState
+	why           ending // who ended first
+	ended         bool   // why is set
+	broken        bool   // a side is gone: close when the other half is flushed
+	keepaliveSet  bool   // keepalive is set on the backend side
+	hedged        bool   // a second dial was made
+	queued        bool
+	counted       bool // among the sessions of its source
+	moved         bool // given to another backend once
+	endedByMaster bool // because the last one ended it
+	localClient   bool // its client is on this machine
 }
 
-func (l *loop) insert(s *session) bool {
+func (l *loop) insertSession(s *session) bool {
 	if n := len(l.free); n > 0 {
 		s.slot = l.free[n-1]
 		l.free = l.free[:n-1]
@@ -162,11 +162,11 @@ func (l *loop) insert(s *session) bool {
 
 	sl := &l.slots[s.slot]
 	sl.gen++
-	sl.s, s.gen = s, sl.gen
+	sl.session, s.gen = s, sl.gen
 	l.sessions.Add(1)
 
-	if err := l.watch(int(s.fd[0]), s.slot, sideClient, s.gen, edges); err != nil {
-		l.close(s, endLocal)
+	if err := l.watchSocket(int(s.fd[0]), s.slot, tagClient, s.gen, edges); err != nil {
+		l.closeSession(s, endLocal)
 		return false
 	}
 
@@ -177,7 +177,7 @@ const edges = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
 
 func (l *loop) sessionEvent(s *session, side int, ev uint32) {
 	const in = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
-	if side == sideClient {
+	if side == tagClient {
 		up := &s.half[0]
 		if ev&in != 0 {
 			up.readable = true
@@ -193,10 +193,10 @@ func (l *loop) sessionEvent(s *session, side int, ev uint32) {
 			l.readHeader(s)
 		case stateDialing, stateGreeting:
 			if ev&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
-				l.close(s, endClientReset)
+				l.closeSession(s, endClientReset)
 			}
 		case stateOpen:
-			l.move(s)
+			l.pumpBoth(s)
 		}
 
 		return
@@ -206,7 +206,7 @@ func (l *loop) sessionEvent(s *session, side int, ev uint32) {
 		l.dialEvent(s, int8(side), ev)
 		return
 	}
-	if s.state < stateGreeting || int8(side) != s.side {
+	if s.state < stateGreeting || int8(side) != s.dialTag {
 		return
 	}
 
@@ -221,22 +221,22 @@ func (l *loop) sessionEvent(s *session, side int, ev uint32) {
 	}
 
 	if s.state == stateGreeting {
-		l.greet(s)
+		l.exchangeGreeting(s)
 		return
 	}
 
-	l.move(s)
+	l.pumpBoth(s)
 }
 
-// move pumps both directions for one turn.
-func (l *loop) move(s *session) {
-	more := l.pump(s, 0)
-	if s.state == stateOpen && l.pump(s, 1) {
+// pumpBoth pumps both directions for one turn.
+func (l *loop) pumpBoth(s *session) {
+	more := l.pumpFrom(s, 0)
+	if s.state == stateOpen && l.pumpFrom(s, 1) {
 		more = true
 	}
 	// A failure in one direction may have ended the other.
 	if s.state == stateOpen && s.broken {
-		more = l.pump(s, 0) || more
+		more = l.pumpFrom(s, 0) || more
 	}
 	if s.state == stateOpen && more && !s.queued {
 		s.queued = true
@@ -244,8 +244,8 @@ func (l *loop) move(s *session) {
 	}
 }
 
-// end notes who ended the session; the first word stands.
-func (s *session) end(why ending) {
+// setEnding notes who ended the session; the first word stands.
+func (s *session) setEnding(why ending) {
 	if !s.ended {
 		s.ended, s.why = true, why
 	}
@@ -256,85 +256,86 @@ func (s *session) end(why ending) {
 // otherwise it is whether the client was the last to send.
 func (s *session) outstanding() bool {
 	up, down := &s.half[0], &s.half[1]
-	if up.track.known() && down.track.known() {
-		return up.track.msgs != down.track.msgs || up.track.marks.has(markMore) || up.track.state != trackFlags
+	if up.tracker.followsZMTP() && down.tracker.followsZMTP() {
+		return up.tracker.messages != down.tracker.messages || up.tracker.marks.has(markMore) ||
+			up.tracker.state != trackFlags
 	}
-	return up.bytes > 0 && up.last >= down.last
+	return up.bytes > 0 && up.lastRead >= down.lastRead
 }
 
-// held says that bytes wait, here or in the kernel, for the destination.
-func (h *half) held() bool { return h.waiting() || h.slow || h.stuck != 0 }
+// holdsBytes says that bytes wait, here or in the kernel, for the destination.
+func (h *half) holdsBytes() bool { return h.hasWaiting() || h.peeking || h.stuckSince != 0 }
 
-// still says whether the session may be cut without breaking anything: no
+// cuttable says whether the session may be cut without breaking anything: no
 // byte is held here, no frame has begun and not ended, and nothing has been
 // read for quiet. A stream that is not ZMTP must have been silent ten times as
 // long, at least 10 s, because its boundaries are unknown.
-func (s *session) still(now, quiet int64) bool {
+func (s *session) cuttable(now, quiet int64) bool {
 	for d := range s.half {
-		if s.half[d].held() {
+		if s.half[d].holdsBytes() {
 			return false
 		}
 	}
 
-	if s.fe.mode != Publish && s.outstanding() {
+	if s.frontend.mode != Publish && s.outstanding() {
 		return false
 	}
 
 	down := &s.half[1]
-	if !down.track.between() {
+	if !down.tracker.betweenMessages() {
 		quiet = max(10*quiet, 10e9)
 	}
 
-	last := max(down.last, s.opened)
-	if s.fe.mode != Publish {
-		last = max(last, s.half[0].last)
+	last := max(down.lastRead, s.connectedAt)
+	if s.frontend.mode != Publish {
+		last = max(last, s.half[0].lastRead)
 	}
 
-	return (down.track.between() || !down.track.known()) && now-last >= quiet
+	return (down.tracker.betweenMessages() || !down.tracker.followsZMTP()) && now-last >= quiet
 }
 
-// unread says that the client has sent something that has not been looked at:
+// hasUnread says that the client has sent something that has not been looked at:
 // its next request, which a cut would lose.
-func (s *session) unread() bool {
+func (s *session) hasUnread() bool {
 	var b [1]byte
 	_, e := linux{}.recv(int(s.fd[0]), b[:], unix.MSG_PEEK)
 	return e != unix.EAGAIN
 }
 
-// close frees everything a session holds.
-func (l *loop) close(s *session, why ending) {
+// closeSession frees everything a session holds.
+func (l *loop) closeSession(s *session, why ending) {
 	if s.state == stateClosed {
 		return
 	}
 
 	was := s.state
-	s.end(why)
+	s.setEnding(why)
 	if why >= endNoBackend {
 		s.why = why // our own decision, whoever ended a stream before
 	}
 
 	s.state = stateClosed
 	for d := range s.half {
-		l.drop(&s.half[d])
+		l.dropHeld(&s.half[d])
 	}
 
-	l.release(s)
-	l.unpin(s)
-	l.slots[s.slot].s = nil
+	l.releaseReplay(s)
+	l.dropPrelude(s)
+	l.slots[s.slot].session = nil
 	l.free = append(l.free, s.slot)
 	l.sessions.Add(-1)
 
-	if s.m != nil {
-		s.m.left(s.half[0].bytes, s.half[1].bytes)
+	if s.member != nil {
+		s.member.sessionLeft(s.half[0].bytes, s.half[1].bytes)
 	}
 
-	if s.alt != nil {
-		s.alt.left(0, 0)
+	if s.altMember != nil {
+		s.altMember.sessionLeft(0, 0)
 	}
 
-	s.fe.closed(s)
-	l.p.sessionLog.closed(s, l, was)
-	s.tellCut(s.why)
+	s.frontend.sessionClosed(s)
+	l.proxy.sessionLog.sessionClosed(s, l, was)
+	s.resetOnCut(s.why)
 
 	// Last, so that whoever sees the connection end finds it counted.
 	for _, fd := range [3]int32{s.fd[0], s.fd[1], s.altFD} {
@@ -343,8 +344,8 @@ func (l *loop) close(s *session, why ending) {
 		}
 	}
 
-	l.p.budget.give(2)
-	if s.hedge {
-		l.p.budget.give(1)
+	l.proxy.budget.giveBack(2)
+	if s.hedged {
+		l.proxy.budget.giveBack(1)
 	}
 }

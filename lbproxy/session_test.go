@@ -141,7 +141,7 @@ func TestOutOfDescriptors(t *testing.T) {
 
 	p.spareMu.Lock()
 	defer p.spareMu.Unlock()
-	if p.spare < 0 {
+	if p.spareFD < 0 {
 		t.Error("no spare descriptor")
 	}
 }
@@ -377,7 +377,7 @@ func TestHedge(t *testing.T) {
 	cfg.Health.Timeout = time.Minute  // checks must not notice first,
 	cfg.Connect.Timeout = time.Minute // nor the limit end it
 	p, addr := start(t, cfg)
-	for _, m := range p.frontends[0].list() {
+	for _, m := range p.frontends[0].currentMembers() {
 		m.state.Store(int32(Up)) // it was, and nobody has noticed yet
 	}
 
@@ -527,11 +527,11 @@ func TestSessionSize(t *testing.T) {
 func TestHeard(t *testing.T) {
 	var l loop
 	l.now = 7
-	l.heard(&session{local: true})
+	l.noteClient(&session{localClient: true})
 	if l.lastHeard.Load() != 0 {
 		t.Error("a client of this machine counts")
 	}
-	l.heard(&session{})
+	l.noteClient(&session{})
 	if l.lastHeard.Load() != 7 {
 		t.Error("a client of another machine does not count")
 	}

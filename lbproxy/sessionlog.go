@@ -16,19 +16,19 @@ const (
 
 // logRecord is a session line before it is written.
 type logRecord struct {
-	at      int64
-	client  netip.AddrPort
-	fe      string
-	backend string
-	kind    recordKind
-	why     ending
-	refusal refusal
-	up      uint64
-	down    uint64
-	connect int64 // accepted to connected
-	total   int64 // accepted to closed
-	hits    uint64
-	err     error
+	at          int64
+	client      netip.AddrPort
+	subject     string
+	backend     string
+	kind        recordKind
+	why         ending
+	refusal     refusal
+	up          uint64
+	down        uint64
+	connectTime int64 // accepted to connected
+	lifetime    int64 // accepted to closed
+	count       uint64
+	err         error
 }
 
 type recordKind uint8
@@ -49,16 +49,16 @@ type sessionLog struct {
 	all     bool
 	publish bool
 	dropped atomic.Uint64
-	poke    chan struct{}
+	wake    chan struct{}
 
-	mu       sync.Mutex
-	strange  source // the bucket of lines about strangers
-	skipped  uint64 // such lines since the last one that was taken
-	lines    []logRecord
-	spare    []logRecord
-	lastDeny [refusals]int64  // when the last such line was taken
-	denied   [refusals]uint64 // refused since
-	faults   map[string]int64 // when the last fault of each kind was taken
+	mu            sync.Mutex
+	strangers     source // the bucket of lines about strangers
+	skipped       uint64 // such lines since the last one that was taken
+	lines         []logRecord
+	spare         []logRecord
+	refusalLogged [refusals]int64  // when the last such line was taken
+	refusedSince  [refusals]uint64 // refused since
+	faults        map[string]int64 // when the last fault of each kind was taken
 }
 
 func newSessionLog(log *slog.Logger, base time.Time, which string) *sessionLog {
@@ -67,7 +67,7 @@ func newSessionLog(log *slog.Logger, base time.Time, which string) *sessionLog {
 		base:    base,
 		all:     which == "all",
 		publish: which != "none",
-		poke:    make(chan struct{}, 1),
+		wake:    make(chan struct{}, 1),
 		faults:  map[string]int64{},
 	}
 }
@@ -79,24 +79,25 @@ const (
 	strangeBurst = 2000
 )
 
-// takes reports whether a line about a session is to be written, and how many
+// admitLine reports whether a line about a session is to be written, and how many
 // were left out before it.
-func (g *sessionLog) takes(s *session, l *loop) (bool, uint64) {
-	if a := s.client.addr(); s.proof != 0 || a.IsLoopback() || !l.p.cfg.Health.salt() || l.p.known.has(a, l.now) {
+func (g *sessionLog) admitLine(s *session, l *loop) (bool, uint64) {
+	if a := s.client.addr(); s.provenAt != 0 || a.IsLoopback() || !l.proxy.cfg.Health.checksSalt() ||
+		l.proxy.known.contains(a, l.now) {
 		return true, 0
 	}
 
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	b := &g.strange
-	if b.open == 0 { // the first one
-		b.open = 1
+	b := &g.strangers
+	if b.sessions == 0 { // the first one
+		b.sessions = 1
 		b.tokens = strangeBurst
-		b.at = l.now
+		b.tokensAt = l.now
 	}
 
-	b.tokens = min(strangeBurst, b.tokens+float64(max(l.now-b.at, 0))/1e9*strangeRate)
-	b.at = max(b.at, l.now)
+	b.tokens = min(strangeBurst, b.tokens+float64(max(l.now-b.tokensAt, 0))/1e9*strangeRate)
+	b.tokensAt = max(b.tokensAt, l.now)
 	if b.tokens < 1 {
 		g.skipped++
 		g.dropped.Add(1)
@@ -111,7 +112,7 @@ func (g *sessionLog) takes(s *session, l *loop) (bool, uint64) {
 
 func (g *sessionLog) wanted(m Mode) bool { return g.all || (g.publish && m == Publish) }
 
-func (g *sessionLog) put(r *logRecord) {
+func (g *sessionLog) queueLine(r *logRecord) {
 	g.mu.Lock()
 	if len(g.lines) >= logQueue {
 		g.mu.Unlock()
@@ -125,107 +126,107 @@ func (g *sessionLog) put(r *logRecord) {
 
 	if first {
 		select {
-		case g.poke <- struct{}{}:
+		case g.wake <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// opened writes the line of a publish session when it begins: it may last for
+// sessionOpened writes the line of a publish session when it begins: it may last for
 // weeks, and its end is too late to learn of it.
-func (g *sessionLog) opened(s *session, l *loop) { g.here(s, l, recordOpen) }
+func (g *sessionLog) sessionOpened(s *session, l *loop) { g.queueSession(s, l, recordOpen) }
 
-// moved writes the line of a publish session that another backend has now.
-func (g *sessionLog) moved(s *session, l *loop) { g.here(s, l, recordMoved) }
+// sessionMoved writes the line of a publish session that another backend has now.
+func (g *sessionLog) sessionMoved(s *session, l *loop) { g.queueSession(s, l, recordMoved) }
 
-func (g *sessionLog) here(s *session, l *loop, kind recordKind) {
-	if s.fe.mode != Publish || !g.publish {
+func (g *sessionLog) queueSession(s *session, l *loop, kind recordKind) {
+	if s.frontend.mode != Publish || !g.publish {
 		return
 	}
 
-	ok, skipped := g.takes(s, l)
+	ok, skipped := g.admitLine(s, l)
 	if !ok {
 		return
 	}
 
-	g.put(&logRecord{
-		at:      l.now,
-		client:  s.client.addrPort(),
-		fe:      s.fe.cfg.Name,
-		backend: s.m.be.name,
-		kind:    kind,
-		connect: s.connecting(),
-		hits:    skipped,
+	g.queueLine(&logRecord{
+		at:          l.now,
+		client:      s.client.addrPort(),
+		subject:     s.frontend.cfg.Name,
+		backend:     s.member.backend.name,
+		kind:        kind,
+		connectTime: s.connectTime(),
+		count:       skipped,
 	})
 }
 
-func (g *sessionLog) closed(s *session, l *loop, was sessionState) {
-	if !g.wanted(s.fe.mode) {
+func (g *sessionLog) sessionClosed(s *session, l *loop, was sessionState) {
+	if !g.wanted(s.frontend.mode) {
 		return
 	}
 
-	ok, skipped := g.takes(s, l)
+	ok, skipped := g.admitLine(s, l)
 	if !ok {
 		return
 	}
 
 	r := logRecord{
-		at:      l.now,
-		hits:    skipped,
-		client:  s.client.addrPort(),
-		fe:      s.fe.cfg.Name,
-		kind:    recordClose,
-		why:     s.why,
-		up:      s.half[0].bytes,
-		down:    s.half[1].bytes,
-		connect: -1,
-		total:   l.now - s.start,
+		at:          l.now,
+		count:       skipped,
+		client:      s.client.addrPort(),
+		subject:     s.frontend.cfg.Name,
+		kind:        recordClose,
+		why:         s.why,
+		up:          s.half[0].bytes,
+		down:        s.half[1].bytes,
+		connectTime: -1,
+		lifetime:    l.now - s.acceptedAt,
 	}
 
-	if s.m != nil && was == stateOpen {
-		r.backend, r.connect = s.m.be.name, s.connecting()
+	if s.member != nil && was == stateOpen {
+		r.backend, r.connectTime = s.member.backend.name, s.connectTime()
 	}
 
-	g.put(&r)
+	g.queueLine(&r)
 }
 
-// connecting is how long it took to connect the client, -1 when that is no longer known.
-func (s *session) connecting() int64 {
+// connectTime is how long it took to connect the client, -1 when that is no longer known.
+func (s *session) connectTime() int64 {
 	if s.moved {
 		return -1
 	}
-	return s.opened - s.start
+	return s.connectedAt - s.acceptedAt
 }
 
-// refused takes one line per second and reason; the count says how many more.
-func (g *sessionLog) refused(fe *frontend, from netip.AddrPort, why refusal) {
+// connectionRefused takes one line per second and reason; the count says how many more.
+func (g *sessionLog) connectionRefused(fe *frontend, from netip.AddrPort, why refusal) {
 	now := int64(time.Since(g.base))
 	g.mu.Lock()
-	g.denied[why]++
-	if g.lastDeny[why] != 0 && now-g.lastDeny[why] < int64(time.Second) {
+	g.refusedSince[why]++
+	if g.refusalLogged[why] != 0 && now-g.refusalLogged[why] < int64(time.Second) {
 		g.mu.Unlock()
 		return
 	}
 
-	n := g.denied[why]
-	g.lastDeny[why], g.denied[why] = now, 0
+	n := g.refusedSince[why]
+	g.refusalLogged[why], g.refusedSince[why] = now, 0
 	g.mu.Unlock()
 
-	g.put(&logRecord{
+	g.queueLine(&logRecord{
 		at:      now,
 		client:  from,
-		fe:      fe.cfg.Name,
+		subject: fe.cfg.Name,
 		kind:    recordRefused,
 		refusal: why,
-		hits:    n,
+		count:   n,
 	})
 }
 
 // maxFaults bounds the table of faults; kinds carry a backend's name at most.
 const maxFaults = 1024
 
-// fault takes one line per second and kind of trouble.
-func (g *sessionLog) fault(what string, err error) {
+// queueFault takes one line per second and kind of trouble.
+func (g *sessionLog) queueFault(what string, err error) {
 	now := int64(time.Since(g.base))
 	g.mu.Lock()
 	last, seen := g.faults[what]
@@ -238,7 +239,7 @@ func (g *sessionLog) fault(what string, err error) {
 	}
 	g.faults[what] = now
 	g.mu.Unlock()
-	g.put(&logRecord{at: now, fe: what, kind: recordFault, err: err})
+	g.queueLine(&logRecord{at: now, subject: what, kind: recordFault, err: err})
 }
 
 // run writes until ctx ends, then what is left.
@@ -246,19 +247,19 @@ func (g *sessionLog) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			g.write()
+			g.writeQueued()
 			return
-		case <-g.poke:
+		case <-g.wake:
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(logDelay): // a few at a time cost less than each alone
 		}
-		g.write()
+		g.writeQueued()
 	}
 }
 
-func (g *sessionLog) write() {
+func (g *sessionLog) writeQueued() {
 	g.mu.Lock()
 	lines := g.lines
 	g.lines = g.spare[:0]
@@ -266,7 +267,7 @@ func (g *sessionLog) write() {
 	g.mu.Unlock()
 
 	for i := range lines {
-		g.line(&lines[i])
+		g.writeLine(&lines[i])
 	}
 
 	if cap(lines) > 512 {
@@ -278,10 +279,10 @@ func (g *sessionLog) write() {
 	g.mu.Unlock()
 }
 
-func (g *sessionLog) line(r *logRecord) {
+func (g *sessionLog) writeLine(r *logRecord) {
 	ctx := context.Background()
 	if r.kind == recordFault {
-		g.log.Error(r.fe, "error", r.err)
+		g.log.Error(r.subject, "error", r.err)
 		return
 	}
 	if !g.log.Enabled(ctx, slog.LevelInfo) {
@@ -300,23 +301,23 @@ func (g *sessionLog) line(r *logRecord) {
 
 	// The time is that of the event, not of the writing.
 	rec := slog.NewRecord(g.base.Add(time.Duration(r.at)), slog.LevelInfo, msg, 0)
-	rec.AddAttrs(slog.String("client", r.client.String()), slog.String("frontend", r.fe))
+	rec.AddAttrs(slog.String("client", r.client.String()), slog.String("frontend", r.subject))
 	if r.kind == recordRefused {
-		rec.AddAttrs(slog.String("reason", r.refusal.String()), slog.Uint64("count", r.hits))
+		rec.AddAttrs(slog.String("reason", r.refusal.String()), slog.Uint64("count", r.count))
 	} else if r.backend != "" {
 		rec.AddAttrs(slog.String("backend", r.backend))
-		if r.connect >= 0 {
-			rec.AddAttrs(slog.Int64("connect_us", r.connect/1000))
+		if r.connectTime >= 0 {
+			rec.AddAttrs(slog.Int64("connect_us", r.connectTime/1000))
 		}
 	}
 
-	if r.kind != recordRefused && r.hits > 0 {
-		rec.AddAttrs(slog.Uint64("not_logged", r.hits))
+	if r.kind != recordRefused && r.count > 0 {
+		rec.AddAttrs(slog.Uint64("not_logged", r.count))
 	}
 
 	if r.kind == recordClose {
 		rec.AddAttrs(slog.Uint64("up", r.up), slog.Uint64("down", r.down),
-			slog.Int64("ms", r.total/1e6), slog.String("reason", r.why.String()))
+			slog.Int64("ms", r.lifetime/1e6), slog.String("reason", r.why.String()))
 	}
 
 	_ = g.log.Handler().Handle(ctx, rec) // nowhere to report it to

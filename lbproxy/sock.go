@@ -87,10 +87,10 @@ func addrOf(sa *unix.RawSockaddrAny) netip.AddrPort {
 	switch sa.Addr.Family {
 	case unix.AF_INET:
 		s := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
-		return netip.AddrPortFrom(netip.AddrFrom4(s.Addr), ntohs(s.Port))
+		return netip.AddrPortFrom(netip.AddrFrom4(s.Addr), swapPort(s.Port))
 	case unix.AF_INET6:
 		s := (*unix.RawSockaddrInet6)(unsafe.Pointer(sa))
-		return netip.AddrPortFrom(netip.AddrFrom16(s.Addr).Unmap(), ntohs(s.Port))
+		return netip.AddrPortFrom(netip.AddrFrom16(s.Addr).Unmap(), swapPort(s.Port))
 	}
 	return netip.AddrPort{}
 }
@@ -98,16 +98,16 @@ func addrOf(sa *unix.RawSockaddrAny) netip.AddrPort {
 func fillAddr(sa *unix.RawSockaddrAny, ap netip.AddrPort) uint32 {
 	if ap.Addr().Is4() {
 		s := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
-		s.Family, s.Port, s.Addr = unix.AF_INET, ntohs(ap.Port()), ap.Addr().As4()
+		s.Family, s.Port, s.Addr = unix.AF_INET, swapPort(ap.Port()), ap.Addr().As4()
 		return unix.SizeofSockaddrInet4
 	}
 	s := (*unix.RawSockaddrInet6)(unsafe.Pointer(sa))
-	s.Family, s.Port, s.Addr = unix.AF_INET6, ntohs(ap.Port()), ap.Addr().As16()
+	s.Family, s.Port, s.Addr = unix.AF_INET6, swapPort(ap.Port()), ap.Addr().As16()
 	return unix.SizeofSockaddrInet6
 }
 
-// ntohs turns a port between host and network order, either way.
-func ntohs(p uint16) uint16 {
+// swapPort turns a port between host and network order, either way.
+func swapPort(p uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], p)
 	return binary.NativeEndian.Uint16(b[:])

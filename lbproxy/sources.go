@@ -37,23 +37,23 @@ const (
 
 // source counts one IPv4 address or one IPv6 /64.
 type source struct {
-	tokens  float64
-	at      int64 // nanoseconds, when tokens was right
-	open    int
-	refused uint64
-	last    int64 // clock of the last refusal
+	tokens      float64
+	tokensAt    int64 // nanoseconds, when tokens was right
+	sessions    int
+	refused     uint64
+	lastRefusal int64 // clock of the last refusal
 }
 
 // sources applies the per-source limits of a frontend. Safe for concurrent use.
 type sources struct {
-	mu     sync.Mutex
-	rate   float64 // 0: no limit
-	burst  float64
-	max    int // 0: no limit
-	fixed  bool
-	table  map[netip.Addr]*source
-	limit  int
-	shared uint64 // how often the overflow entry was used
+	mu              sync.Mutex
+	rate            float64 // 0: no limit
+	burst           float64
+	max             int // 0: no limit
+	byAdministrator bool
+	table           map[netip.Addr]*source
+	limit           int
+	overflowUses    uint64 // how often the overflow entry was used
 
 	overflow source
 }
@@ -63,14 +63,14 @@ type sources struct {
 // are any: of other protocols it cannot be known who is proven.
 func newSources(f *Frontend, salt bool) *sources {
 	s := &sources{
-		rate:  f.Rate,
-		burst: max(f.Burst, 1),
-		max:   f.MaxPerSource,
-		fixed: f.Rate > 0 || f.MaxPerSource > 0,
-		table: map[netip.Addr]*source{},
-		limit: maxSources,
+		rate:            f.Rate,
+		burst:           max(f.Burst, 1),
+		max:             f.MaxPerSource,
+		byAdministrator: f.Rate > 0 || f.MaxPerSource > 0,
+		table:           map[netip.Addr]*source{},
+		limit:           maxSources,
 	}
-	if salt && !s.fixed {
+	if salt && !s.byAdministrator {
 		if s.max == 0 {
 			s.max = defaultPerSource
 		}
@@ -89,34 +89,34 @@ func newSources(f *Frontend, salt bool) *sources {
 
 // standing is what is known of a source when it connects.
 type standing struct {
-	known bool  // see [known]
-	local bool  // of this machine
-	share int64 // sessions it may have because of the room there is; 0: as many as it likes
+	known     bool  // see [known]
+	local     bool  // of this machine
+	roomShare int64 // sessions it may have because of the room there is; 0: as many as it likes
 }
 
-// open counts one connection in; false means refuse it. A true must be paid
+// admitSession counts one connection in; false means refuse it. A true must be paid
 // back by done.
-func (s *sources) open(a netip.Addr, now int64, st standing) bool {
+func (s *sources) admitSession(a netip.Addr, now int64, st standing) bool {
 	if s == nil {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.entry(ratelimit.Source(a), now)
-	if !s.fits(e, now, st) {
+	e := s.entryOf(ratelimit.Source(a), now)
+	if !s.withinLimits(e, now, st) {
 		e.refused++
-		e.last = now
+		e.lastRefusal = now
 		return false
 	}
-	e.open++
+	e.sessions++
 	return true
 }
 
-func (s *sources) fits(e *source, now int64, st standing) bool {
+func (s *sources) withinLimits(e *source, now int64, st standing) bool {
 	most := s.max
 	rate := s.rate
 	burst := s.burst
-	if !s.fixed {
+	if !s.byAdministrator {
 		switch {
 		case st.local:
 			return true
@@ -127,13 +127,13 @@ func (s *sources) fits(e *source, now int64, st standing) bool {
 		}
 	}
 
-	if st.share > 0 && int64(e.open) >= st.share || most > 0 && e.open >= most {
+	if st.roomShare > 0 && int64(e.sessions) >= st.roomShare || most > 0 && e.sessions >= most {
 		return false
 	}
 
 	if rate > 0 {
-		e.tokens = min(burst, e.tokens+float64(now-e.at)/1e9*rate)
-		e.at = now
+		e.tokens = min(burst, e.tokens+float64(now-e.tokensAt)/1e9*rate)
+		e.tokensAt = now
 		if e.tokens < 1 {
 			return false
 		}
@@ -143,51 +143,54 @@ func (s *sources) fits(e *source, now int64, st standing) bool {
 	return true
 }
 
-func (s *sources) entry(k netip.Addr, now int64) *source {
+func (s *sources) entryOf(k netip.Addr, now int64) *source {
 	if e := s.table[k]; e != nil {
 		return e
 	}
 	if len(s.table) >= s.limit {
-		s.shared++
-		if s.overflow.at == 0 {
-			s.overflow.tokens, s.overflow.at = s.burst, now
+		s.overflowUses++
+		if s.overflow.tokensAt == 0 {
+			s.overflow.tokens, s.overflow.tokensAt = s.burst, now
 		}
 		return &s.overflow
 	}
-	e := &source{tokens: s.burst, at: now}
+	e := &source{tokens: s.burst, tokensAt: now}
 	s.table[k] = e
 	return e
 }
 
-// done is called when a connection let in has closed.
-func (s *sources) done(a netip.Addr) {
+// sessionEnded is called when a connection let in has closed.
+func (s *sources) sessionEnded(a netip.Addr) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.table[ratelimit.Source(a)]; e != nil && e.open > 0 {
-		e.open--
-	} else if s.overflow.open > 0 {
-		s.overflow.open--
+	if e := s.table[ratelimit.Source(a)]; e != nil && e.sessions > 0 {
+		e.sessions--
+	} else if s.overflow.sessions > 0 {
+		s.overflow.sessions--
 	}
 }
 
-// sweep forgets sources without connections whose bucket is full again.
-func (s *sources) sweep(now int64) {
+// forgetIdle forgets sources without connections whose bucket is full again.
+func (s *sources) forgetIdle(now int64) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, e := range s.table {
-		if e.open == 0 && !e.limited(now) && (s.rate <= 0 || e.tokens+float64(now-e.at)/1e9*s.rate >= s.burst) {
+		if e.sessions == 0 && !e.limited(now) &&
+			(s.rate <= 0 || e.tokens+float64(now-e.tokensAt)/1e9*s.rate >= s.burst) {
 			delete(s.table, k)
 		}
 	}
 }
 
-func (e *source) limited(now int64) bool { return e.refused > 0 && now-e.last < int64(limitedFor) }
+func (e *source) limited(now int64) bool {
+	return e.refused > 0 && now-e.lastRefusal < int64(limitedFor)
+}
 
 // LimitedSource is a source that was refused connections lately.
 type LimitedSource struct {
@@ -210,7 +213,7 @@ func (s *sources) limited(now int64, base time.Time) (list []LimitedSource, n in
 	defer s.mu.Unlock()
 	add := func(name string, e *source) {
 		if e.limited(now) {
-			list = append(list, LimitedSource{name, e.open, e.refused, base.Add(time.Duration(e.last))})
+			list = append(list, LimitedSource{name, e.sessions, e.refused, base.Add(time.Duration(e.lastRefusal))})
 		}
 	}
 

@@ -94,11 +94,11 @@ func (p *Proxy) Status() Status {
 		Version:  1,
 		Started:  p.base,
 		LogDrops: p.sessionLog.dropped.Load(),
-		Hedges:   p.count.hedges.Load(),
-		Moved:    p.count.rebalanced.Load(),
-		Given:    p.count.transferred.Load(),
-		Kept:     p.count.kept.Load(),
-		Unkept:   p.count.unkept.Load(),
+		Hedges:   p.counters.hedges.Load(),
+		Moved:    p.counters.rebalanced.Load(),
+		Given:    p.counters.transferred.Load(),
+		Kept:     p.counters.keptBytes.Load(),
+		Unkept:   p.counters.requestsNotKept.Load(),
 		Known:    p.known.count(),
 		FDs:      Descriptors{p.budget.size.Load(), p.budget.left.Load()},
 	}
@@ -107,7 +107,7 @@ func (p *Proxy) Status() Status {
 	for _, l := range p.allLoops() {
 		st.Loops++
 		st.Sessions += l.sessions.Load()
-		st.Pending += l.pendNow.Load()
+		st.Pending += l.pendingShown.Load()
 		if at := l.lastHeard.Load(); at > 0 {
 			heard = max(heard, at)
 		}
@@ -142,18 +142,18 @@ func (p *Proxy) Status() Status {
 			}
 		}
 
-		for _, ln := range p.lns {
-			if ln.fe == fe {
+		for _, ln := range p.listeners {
+			if ln.frontend == fe {
 				fs.Listen = append(fs.Listen, ln.addr.String())
 			}
 		}
 
-		if err := fe.unheard.Load(); err != nil {
+		if err := fe.notListening.Load(); err != nil {
 			fs.Unheard = (*err).Error()
 		}
 
-		for _, m := range fe.list() {
-			fs.Serving = fs.Serving || (m.State() == Up && !m.be.closedTo())
+		for _, m := range fe.currentMembers() {
+			fs.Serving = fs.Serving || (m.State() == Up && !m.backend.closedToNew())
 		}
 
 		st.Frontends = append(st.Frontends, fs)
@@ -164,20 +164,20 @@ func (p *Proxy) Status() Status {
 			Name:     b.name,
 			Address:  b.cfg.Address,
 			Weight:   int(b.weight.Load()),
-			Drain:    b.drain.Load(),
-			Maint:    b.maint.Load(),
+			Drain:    b.draining.Load(),
+			Maint:    b.maintenance.Load(),
 			Removing: b.removing.Load(),
 		}
 
 		for _, m := range b.members {
 			ps := PortStatus{
-				Frontend:  m.fe.cfg.Name,
+				Frontend:  m.frontend.cfg.Name,
 				Address:   m.addr.String(),
 				State:     m.State(),
-				Sessions:  m.conns.Load(),
-				Total:     m.total.Load(),
-				BytesUp:   m.up.Load(),
-				BytesDown: m.down.Load(),
+				Sessions:  m.sessions.Load(),
+				Total:     m.sessionsTotal.Load(),
+				BytesUp:   m.bytesUp.Load(),
+				BytesDown: m.bytesDown.Load(),
 				Refusals:  m.refusals.Load(),
 				Resets:    m.resets.Load(),
 				Cuts:      m.cuts.Load(),
@@ -188,7 +188,7 @@ func (p *Proxy) Status() Status {
 				w.mu.Lock()
 				ps.Since = p.base.Add(time.Duration(w.since))
 				ps.LastError = w.lastErr
-				ps.CheckTime = w.srtt
+				ps.CheckTime = w.smoothedTime
 				ps.Checks, ps.Failed = w.checks, w.failed
 				w.mu.Unlock()
 			}

@@ -2,59 +2,59 @@ package lbproxy
 
 import "time"
 
-// sweep walks the session table once every ten ticks, a tenth at a time, and
+// sweepSessions walks the session table once every ten ticks, a tenth at a time, and
 // applies the limits of silence. There is no timer per session.
-func (l *loop) sweep() {
+func (l *loop) sweepSessions() {
 	n := len(l.slots)
 	part := n/10 + 1
 	for range min(part, n) {
-		if l.cursor >= n {
-			l.cursor = 0
+		if l.sweepCursor >= n {
+			l.sweepCursor = 0
 		}
-		if s := l.slots[l.cursor].s; s != nil && s.state == stateOpen {
-			l.check(s)
+		if s := l.slots[l.sweepCursor].session; s != nil && s.state == stateOpen {
+			l.enforceLimits(s)
 		}
-		l.cursor++
+		l.sweepCursor++
 	}
 }
 
-// check applies the limits to one session.
-func (l *loop) check(s *session) {
-	if !s.tuned && l.now-s.opened >= int64(time.Second) {
-		s.tuned = true
-		if err := keepaliveOpts(int(s.fd[1]), l.p.cfg.Keepalive); err != nil {
-			l.p.fault("set keepalive", err)
+// enforceLimits applies the limits to one session.
+func (l *loop) enforceLimits(s *session) {
+	if !s.keepaliveSet && l.now-s.connectedAt >= int64(time.Second) {
+		s.keepaliveSet = true
+		if err := keepaliveOpts(int(s.fd[1]), l.proxy.cfg.Keepalive); err != nil {
+			l.proxy.logFault("set keepalive", err)
 		}
 	}
 
-	f := &s.fe.cfg
+	f := &s.frontend.cfg
 	over := func(since int64, limit time.Duration) bool { return limit > 0 && l.now-since >= int64(limit) }
 	for d := range s.half {
-		if h := &s.half[d]; h.stuck != 0 && over(max(h.stuck, 1), f.Stall) && (h.store != nil || h.slow) {
-			l.close(s, endStall)
+		if h := &s.half[d]; h.stuckSince != 0 && over(max(h.stuckSince, 1), f.Stall) && (h.store != nil || h.peeking) {
+			l.closeSession(s, endStall)
 			return
 		}
 	}
 
 	// Who asks the API proves himself to it, which sends away who does not.
-	if why := l.unproven(s); s.fe.mode != API && why != endings {
-		l.close(s, why)
+	if why := l.unprovenEnding(s); s.frontend.mode != API && why != endings {
+		l.closeSession(s, why)
 		return
 	}
 
-	last := max(s.half[0].last, s.half[1].last)
+	last := max(s.half[0].lastRead, s.half[1].lastRead)
 	switch {
 	case s.half[0].shut || s.half[1].shut:
 		if over(last, f.HalfClosed) {
-			l.close(s, endHalfClosed)
+			l.closeSession(s, endHalfClosed)
 		}
-	case s.fe.mode == Publish:
+	case s.frontend.mode == Publish:
 	case s.outstanding():
 		if over(last, f.Outstanding) {
-			l.close(s, endOutstanding)
+			l.closeSession(s, endOutstanding)
 		}
 	case over(last, f.Idle):
-		l.close(s, endIdle)
+		l.closeSession(s, endIdle)
 	}
 }
 
@@ -64,40 +64,40 @@ func (l *loop) check(s *session) {
 // stranger could send a byte now and then.
 const unprovenAge = 12
 
-// unproven reports why a session that has proved nothing is to end; endings
+// unprovenEnding reports why a session that has proved nothing is to end; endings
 // means that it may stay. Minions make another connection when they need one.
-func (l *loop) unproven(s *session) ending {
-	c := &l.p.cfg.Connect
-	if c.Handshake > 0 && s.half[0].bytes < greetingLen && l.now-s.opened >= int64(c.Handshake) {
+func (l *loop) unprovenEnding(s *session) ending {
+	c := &l.proxy.cfg.Connect
+	if c.Handshake > 0 && s.half[0].bytes < greetingLen && l.now-s.connectedAt >= int64(c.Handshake) {
 		return endHandshake
 	}
-	if c.Unproven <= 0 || s.proof != 0 || s.fe.sources == nil || !s.counts {
+	if c.Unproven <= 0 || s.provenAt != 0 || s.frontend.sources == nil || !s.counted {
 		return endings
 	}
 
 	limit := int64(c.Unproven)
-	silent := s.fe.mode == Request && l.now-max(s.half[0].last, s.half[1].last) >= limit
+	silent := s.frontend.mode == Request && l.now-max(s.half[0].lastRead, s.half[1].lastRead) >= limit
 
 	// Spread, or a herd that came at once would be cut at once.
-	old := l.now-s.opened >= limit*unprovenAge+limit*int64(s.slot%64)/16
-	switch a := s.peer.addr(); {
-	case !silent && !old, a.IsLoopback(), l.p.known.has(a, l.now):
+	old := l.now-s.connectedAt >= limit*unprovenAge+limit*int64(s.slot%64)/16
+	switch a := s.source.addr(); {
+	case !silent && !old, a.IsLoopback(), l.proxy.known.contains(a, l.now):
 		return endings
-	case s.fe.mode == Request:
-		if s.outstanding() && s.half[0].track.between() {
+	case s.frontend.mode == Request:
+		if s.outstanding() && s.half[0].tracker.betweenMessages() {
 			return endings // a whole request waits for the master
 		}
-	case !s.still(l.now, int64(l.p.cfg.Rebalance.Quiet)):
+	case !s.cuttable(l.now, int64(l.proxy.cfg.Rebalance.Quiet)):
 		return endings
 	}
 
 	return endUnproven
 }
 
-// each calls f for the open sessions of this loop; f may close them.
-func (l *loop) each(f func(*session)) {
+// eachOpen calls f for the open sessions of this loop; f may close them.
+func (l *loop) eachOpen(f func(*session)) {
 	for i := range l.slots {
-		if s := l.slots[i].s; s != nil && s.state == stateOpen {
+		if s := l.slots[i].session; s != nil && s.state == stateOpen {
 			f(s)
 		}
 	}

@@ -28,74 +28,75 @@ const restFor = 5 * time.Second
 // movable reports whether another master could go on with the session.
 func (s *session) movable() bool {
 	up, down := &s.half[0], &s.half[1]
-	if s.state != stateOpen || s.pre == strange || up.eof || up.shut || up.rdhup || down.shut || s.broken {
+	if s.state != stateOpen || s.prelude == pinned || up.eof || up.shut || up.rdhup || down.shut || s.broken {
 		return false
 	}
-	if !s.unheard() && (s.pre == nil || !down.track.between() || down.track.marks.has(markMinorOther)) {
+	if !s.toldNothing() && (s.prelude == nil || !down.tracker.betweenMessages() ||
+		down.tracker.marks.has(markMinorOther)) {
 		return false
 	}
 
-	k := s.keep
+	k := s.replay
 	switch {
 	case k == nil:
 		return true
-	case k.lost:
+	case k.incomplete:
 		return false
-	case s.fe.mode == Publish || up.track.msgs == down.track.msgs:
+	case s.frontend.mode == Publish || up.tracker.messages == down.tracker.messages:
 		return true // no whole message of the client is kept
 	}
 
-	return repeatable(k.up)
+	return repeatable(k.fromClient)
 }
 
-// unheard reports whether the client has heard nothing of any master yet.
-func (s *session) unheard() bool { return s.half[1].bytes == 0 }
+// toldNothing reports whether the client has heard nothing of any master yet.
+func (s *session) toldNothing() bool { return s.half[1].bytes == 0 }
 
 // transfer gives the session to another master, and reports whether there is
 // one that could take it.
 func (l *loop) transfer(s *session, why ending) bool {
-	if l.p.cfg.Move.Off || !s.movable() || !s.fe.another(1<<s.m.idx) {
+	if l.proxy.cfg.Move.Off || !s.movable() || !s.frontend.hasAlternative(1<<s.member.index) {
 		return false
 	}
 
 	byMaster := why == endBackend || why == endBackendReset
-	if byMaster && s.m.State() != Down && l.now-s.opened < int64(restFor) && s.fled {
+	if byMaster && s.member.State() != Down && l.now-s.connectedAt < int64(restFor) && s.endedByMaster {
 		return false
 	}
 
-	if s.keep == nil {
-		s.keep = l.newKeep()
+	if s.replay == nil {
+		s.replay = l.newReplay()
 	}
 
-	s.keep.moving = true
+	s.replay.moving = true
 	s.moved = true
-	s.fled = byMaster
-	l.drop(&s.half[0]) // it is kept
-	s.half[0].slow = false
-	s.half[0].stuck = 0
-	s.half[0].gone = false
-	s.tried = 1 << s.m.idx
-	s.opened = l.now
+	s.endedByMaster = byMaster
+	l.dropHeld(&s.half[0]) // it is kept
+	s.half[0].peeking = false
+	s.half[0].stuckSince = 0
+	s.half[0].refused = false
+	s.tried = 1 << s.member.index
+	s.connectedAt = l.now
 
 	if why == endBackendReset {
-		s.m.reset()
+		s.member.sessionReset()
 	}
 
-	s.tellCut(why)
-	return l.leave(s)
+	s.resetOnCut(why)
+	return l.leaveMaster(s)
 }
 
-// leave closes the connection to the session's master and has another one
+// leaveMaster closes the connection to the session's master and has another one
 // dialled in the next turn: who calls may be in the middle of this one.
-func (l *loop) leave(s *session) bool {
+func (l *loop) leaveMaster(s *session) bool {
 	closeSocket(int(s.fd[1]))
-	s.m.left(0, 0) // the bytes are counted where the session ends
+	s.member.sessionLeft(0, 0) // the bytes are counted where the session ends
 	s.fd[1] = -1
-	s.m = nil
+	s.member = nil
 	s.state = stateDialing
 
-	if !l.renew(s) {
-		l.close(s, endLocal)
+	if !l.renewEvents(s) {
+		l.closeSession(s, endLocal)
 		return true
 	}
 
@@ -107,101 +108,101 @@ func (l *loop) leave(s *session) bool {
 	return true
 }
 
-// resume dials for a session that has left its master.
-func (l *loop) resume(s *session) {
-	if s.state == stateDialing && s.fd[1] < 0 && s.keep != nil && s.keep.moving {
+// resumeTransfer dials for a session that has left its master.
+func (l *loop) resumeTransfer(s *session) {
+	if s.state == stateDialing && s.fd[1] < 0 && s.replay != nil && s.replay.moving {
 		l.startDial(s)
 	}
 }
 
-// introduced begins the conversation with the new master.
-func (l *loop) introduced(s *session) {
-	k := s.keep
+// beginGreeting begins the conversation with the new master.
+func (l *loop) beginGreeting(s *session) {
+	k := s.replay
 	s.state = stateGreeting
-	s.opened = l.now
-	s.tuned = false
+	s.connectedAt = l.now
+	s.keepaliveSet = false
 	up, down := &s.half[0], &s.half[1]
 	up.writable = true
 	down.readable = true
 	down.rdhup = false
 	down.eof = false
-	k.hello, k.out = k.hello[:0], k.out[:0]
-	if s.m.header {
-		k.out = s.header(k.out, time.Duration(l.now-down.last))
+	k.greeting, k.toMaster = k.greeting[:0], k.toMaster[:0]
+	if s.member.sendsHeader {
+		k.toMaster = s.appendHeader(k.toMaster, time.Duration(l.now-down.lastRead))
 	}
 
-	if s.pre != nil {
-		k.out = append(k.out, s.pre.said...)
+	if s.prelude != nil {
+		k.toMaster = append(k.toMaster, s.prelude.said...)
 	}
 
-	k.out = append(k.out, k.up...)
-	if s.unheard() {
-		l.taken(s)
+	k.toMaster = append(k.toMaster, k.fromClient...)
+	if s.toldNothing() {
+		l.finishTransfer(s)
 		return
 	}
 
-	l.later(&l.limits, s, int64(l.p.cfg.Connect.Timeout))
-	l.greet(s)
+	l.queueTimer(&l.connectTimers, s, int64(l.proxy.cfg.Connect.Timeout))
+	l.exchangeGreeting(s)
 }
 
-// header appends the PROXY header, by which a master of ours knows that a minion may not have
+// appendHeader appends the PROXY header, by which a master of ours knows that a minion may not have
 // got what the last one has published since it was heard.
-func (s *session) header(b []byte, silent time.Duration) []byte {
+func (s *session) appendHeader(b []byte, silent time.Duration) []byte {
 	client, here := s.client.addrPort(), localAddr(int(s.fd[0]))
-	if s.unheard() {
+	if s.toldNothing() {
 		return proxyproto.Append(b, client, here) // it begins
 	}
 	return proxyproto.AppendMoved(b, client, here, silent)
 }
 
-// greet says what the client has said, and takes the master's greeting. It
+// exchangeGreeting says what the client has said, and takes the master's greeting. It
 // reads no byte behind that.
-func (l *loop) greet(s *session) {
-	k, up := s.keep, &s.half[0]
-	for len(k.out) > 0 && up.writable {
-		n, e := l.k.send(int(s.fd[1]), k.out)
+func (l *loop) exchangeGreeting(s *session) {
+	k, up := s.replay, &s.half[0]
+	for len(k.toMaster) > 0 && up.writable {
+		n, e := l.kernel.send(int(s.fd[1]), k.toMaster)
 		switch e {
 		case 0:
-			k.out = k.out[n:]
+			k.toMaster = k.toMaster[n:]
 		case unix.EINTR:
 		case unix.EAGAIN:
-			up.full(l.now)
+			up.markFull(l.now)
 		default:
-			l.another(s)
+			l.tryNextMaster(s)
 			return
 		}
 	}
 
 	for {
-		want, ok := helloRest(k.hello)
+		want, ok := helloRest(k.greeting)
 		if !ok {
-			l.another(s)
+			l.tryNextMaster(s)
 			return
 		}
 		if want == 0 {
 			break
 		}
 
-		n, e := l.k.recv(int(s.fd[1]), l.buf[:want], 0)
+		n, e := l.kernel.recv(int(s.fd[1]), l.buf[:want], 0)
 		switch {
 		case e == unix.EINTR:
 			continue
 		case e == unix.EAGAIN:
 			return
 		case e != 0 || n == 0:
-			l.another(s)
+			l.tryNextMaster(s)
 			return
 		}
 
-		k.hello = append(k.hello, l.buf[:n]...)
+		k.greeting = append(k.greeting, l.buf[:n]...)
 	}
 
-	if minor(k.hello[11]) != s.half[1].track.marks&(markMinorOne|markMinorOther) {
-		l.another(s) // the client speaks to it as to a master of another version
+	if minorMark(k.greeting[11]) != s.half[1].tracker.marks&(markMinorOne|markMinorOther) {
+		l.tryNextMaster(s) // the client speaks to it as to a master of another version
 		return
 	}
 
-	l.taken(s)
+	l.finishTransfer(s)
 }
 
 // helloRest returns how many bytes of a greeting and READY are to come for
@@ -221,30 +222,30 @@ func helloRest(b []byte) (n int, ok bool) {
 	return greetingLen + 2 + int(b[greetingLen+1]) - len(b), true
 }
 
-// taken lets the bytes pass again.
-func (l *loop) taken(s *session) {
-	k := s.keep
+// finishTransfer lets the bytes pass again.
+func (l *loop) finishTransfer(s *session) {
+	k := s.replay
 	up := &s.half[0]
 	down := &s.half[1]
 	k.moving = false
 
-	if len(k.out) > 0 {
-		l.hold(up, append([]byte(nil), k.out...))
+	if len(k.toMaster) > 0 {
+		l.holdBytes(up, append([]byte(nil), k.toMaster...))
 	}
 
-	if len(k.up) == 0 {
-		l.release(s)
+	if len(k.fromClient) == 0 {
+		l.releaseReplay(s)
 	}
 
-	s.state, s.opened = stateOpen, l.now
-	up.last, down.last = l.now, l.now
-	l.p.count.transferred.Add(1)
-	l.p.sessionLog.moved(s, l)
-	l.move(s)
+	s.state, s.connectedAt = stateOpen, l.now
+	up.lastRead, down.lastRead = l.now, l.now
+	l.proxy.counters.transferred.Add(1)
+	l.proxy.sessionLog.sessionMoved(s, l)
+	l.pumpBoth(s)
 }
 
-// another tries the next master.
-func (l *loop) another(s *session) {
-	s.m.reset()
-	l.leave(s)
+// tryNextMaster tries the next master.
+func (l *loop) tryNextMaster(s *session) {
+	s.member.sessionReset()
+	l.leaveMaster(s)
 }

@@ -72,7 +72,7 @@ func ParseConfig(b []byte) (cfg Config, err error) {
 	return cfg, all.ErrorOrNil()
 }
 
-func def[T int | int64 | uint32 | float64 | time.Duration](p *T, v T) {
+func setDefault[T int | int64 | uint32 | float64 | time.Duration](p *T, v T) {
 	if *p == 0 {
 		*p = v
 	}
@@ -91,7 +91,7 @@ func (c *Config) Validate() error {
 
 	names, binds := map[string]bool{}, map[netip.AddrPort]string{}
 	for i := range c.Frontends {
-		c.Frontends[i].check(fmt.Sprintf("frontends[%d]", i), names, binds, bad)
+		c.Frontends[i].checkFrontend(fmt.Sprintf("frontends[%d]", i), names, binds, bad)
 	}
 
 	names = map[string]bool{}
@@ -122,17 +122,17 @@ func (c *Config) setDefaults() {
 		f := &c.Frontends[i]
 		f.Balance = cmp.Or(f.Balance, leastConn)
 		if f.Mode == Request {
-			def(&f.Idle, time.Hour)
+			setDefault(&f.Idle, time.Hour)
 		}
 
 		if f.Mode != API {
-			def(&f.Outstanding, 15*time.Minute)
+			setDefault(&f.Outstanding, 15*time.Minute)
 		}
 
-		def(&f.HalfClosed, 5*time.Minute)
-		def(&f.Stall, time.Minute)
+		setDefault(&f.HalfClosed, 5*time.Minute)
+		setDefault(&f.Stall, time.Minute)
 		if f.Rate > 0 {
-			def(&f.Burst, 10*f.Rate)
+			setDefault(&f.Burst, 10*f.Rate)
 		}
 	}
 
@@ -140,50 +140,55 @@ func (c *Config) setDefaults() {
 		c.Backends[i].setDefaults()
 	}
 
-	def(&c.Limits.Pending, 64<<20)
-	def(&c.Limits.Backlog, 4096)
-	def(&c.Connect.Timeout, 2*time.Second)
-	def(&c.Connect.Hedge, 250*time.Millisecond)
-	def(&c.Connect.Header, 3*time.Second)
+	setDefault(&c.Limits.Pending, 64<<20)
+	setDefault(&c.Limits.Backlog, 4096)
+	setDefault(&c.Connect.Timeout, 2*time.Second)
+	setDefault(&c.Connect.Hedge, 250*time.Millisecond)
+	setDefault(&c.Connect.Header, 3*time.Second)
 	h := &c.Health
 	h.Check = cmp.Or(h.Check, CheckPing)
 
-	if h.salt() {
-		def(&c.Connect.Handshake, 30*time.Second)
-		def(&c.Connect.Unproven, 5*time.Minute)
+	if h.checksSalt() {
+		setDefault(&c.Connect.Handshake, 30*time.Second)
+		setDefault(&c.Connect.Unproven, 5*time.Minute)
 	}
 
-	def(&h.Inter, time.Second)
-	def(&h.FastInter, 250*time.Millisecond)
-	def(&h.DownInter, time.Second)
-	def(&h.Rise, 2)
-	def(&h.Fall, 2)
-	def(&h.Timeout, time.Second)
-	def(&h.Silence, 30*time.Second)
-	def(&h.SlowStart, 20*time.Second)
+	setDefault(&h.Inter, time.Second)
+	setDefault(&h.FastInter, 250*time.Millisecond)
+	setDefault(&h.DownInter, time.Second)
+	setDefault(&h.Rise, 2)
+	setDefault(&h.Fall, 2)
+	setDefault(&h.Timeout, time.Second)
+	setDefault(&h.Silence, 30*time.Second)
+	setDefault(&h.SlowStart, 20*time.Second)
 	r := &c.Rebalance
-	def(&r.Delay, 5*time.Second)
-	def(&r.Excess, 0.10)
-	def(&r.Rate, 0.01)
-	def(&r.Quiet, time.Second)
-	def(&c.Move.Request, 1<<20)
-	def(&c.Move.Total, 64<<20)
+	setDefault(&r.Delay, 5*time.Second)
+	setDefault(&r.Excess, 0.10)
+	setDefault(&r.Rate, 0.01)
+	setDefault(&r.Quiet, time.Second)
+	setDefault(&c.Move.Request, 1<<20)
+	setDefault(&c.Move.Total, 64<<20)
 	k := &c.Keepalive
-	def(&k.Idle, time.Minute)
-	def(&k.Interval, 15*time.Second)
-	def(&k.Count, 3)
-	def(&k.UserTimeout, 90*time.Second)
+	setDefault(&k.Idle, time.Minute)
+	setDefault(&k.Interval, 15*time.Second)
+	setDefault(&k.Count, 3)
+	setDefault(&k.UserTimeout, 90*time.Second)
 	c.Log.Sessions = cmp.Or(c.Log.Sessions, "all")
-	def(&c.Admin.Mode, 0o600)
-	def(&c.Loops, 1)
-	def(&c.MaxLoops, max(c.Loops, min(4, runtime.NumCPU())))
-	def(&c.Stop, 5*time.Second)
+	setDefault(&c.Admin.Mode, 0o600)
+	setDefault(&c.Loops, 1)
+	setDefault(&c.MaxLoops, max(c.Loops, min(4, runtime.NumCPU())))
+	setDefault(&c.Stop, 5*time.Second)
 }
 
-// salt reports whether the backends are checked as masters of Salt.
-func (h *Health) salt() bool { return h.Check == CheckReady || h.Check == CheckPing }
+// checksSalt reports whether the backends are checked as masters of Salt.
+func (h *Health) checksSalt() bool { return h.Check == CheckReady || h.Check == CheckPing }
 
-func (f *Frontend) check(at string, names map[string]bool, binds map[netip.AddrPort]string, bad func(string, ...any)) {
+func (f *Frontend) checkFrontend(
+	at string,
+	names map[string]bool,
+	binds map[netip.AddrPort]string,
+	bad func(string, ...any),
+) {
 	if !nameRE.MatchString(f.Name) {
 		bad("%s: name %q is not a plain word", at, f.Name)
 	}
@@ -244,13 +249,13 @@ func (f *Frontend) check(at string, names map[string]bool, binds map[netip.AddrP
 }
 
 func (b *Backend) setDefaults() {
-	def(&b.Weight, 100)
-	def(&b.PublishPort, 4505)
-	def(&b.RequestPort, 4506)
-	def(&b.APIPort, 8000)
+	setDefault(&b.Weight, 100)
+	setDefault(&b.PublishPort, 4505)
+	setDefault(&b.RequestPort, 4506)
+	setDefault(&b.APIPort, 8000)
 }
 
-func (b *Backend) port(m Mode) int {
+func (b *Backend) portFor(m Mode) int {
 	switch m {
 	case Publish:
 		return b.PublishPort
@@ -275,7 +280,7 @@ func (b *Backend) faults() (errs []error) {
 	}
 
 	for _, m := range []Mode{Publish, Request, API} {
-		if p := b.port(m); p < 1 || p > 65535 {
+		if p := b.portFor(m); p < 1 || p > 65535 {
 			bad("%s_port %d is not within 1 to 65535", m, p)
 		}
 	}

@@ -20,10 +20,10 @@ import (
 // spoken there. What answers is not proved, as it is not for masters: nothing is told
 // to it, and clients prove it themselves. It belongs to one checker.
 type webProbe struct {
-	addr  string
-	plain bool // TLS is not spoken there
-	asked int  // checks since a connection was made
-	tr    *http.Transport
+	addr         string
+	plain        bool // TLS is not spoken there
+	checksOnConn int  // checks since a connection was made
+	transport    *http.Transport
 }
 
 const (
@@ -32,7 +32,7 @@ const (
 )
 
 func newWebProbe(addr string, header bool, dial func(ctx context.Context, addr string) (net.Conn, error)) *webProbe {
-	return &webProbe{addr: addr, tr: &http.Transport{
+	return &webProbe{addr: addr, transport: &http.Transport{
 		MaxIdleConns:           1,
 		IdleConnTimeout:        10 * time.Second,
 		MaxResponseHeaderBytes: maxReadyz,
@@ -49,7 +49,7 @@ func newWebProbe(addr string, header bool, dial func(ctx context.Context, addr s
 			if header {
 				if _, err := io.WriteString(c, proxyproto.Local); err != nil {
 					_ = c.Close()
-					return nil, fmt.Errorf("send PROXY header: %w", shut(err))
+					return nil, fmt.Errorf("send PROXY header: %w", markShut(err))
 				}
 			}
 
@@ -58,19 +58,19 @@ func newWebProbe(addr string, header bool, dial func(ctx context.Context, addr s
 	}}
 }
 
-func (w *webProbe) close() { w.tr.CloseIdleConnections() }
+func (w *webProbe) close() { w.transport.CloseIdleConnections() }
 
 func (w *webProbe) probe(ctx context.Context) error {
-	w.asked++
-	if w.asked >= readyzStays {
-		w.asked = 0
-		w.tr.CloseIdleConnections()
+	w.checksOnConn++
+	if w.checksOnConn >= readyzStays {
+		w.checksOnConn = 0
+		w.transport.CloseIdleConnections()
 	}
 
-	err := w.ask(ctx)
-	if w.mistaken(err) { // somebody has changed disable_ssl
+	err := w.askReadyz(ctx)
+	if w.schemeMistaken(err) { // somebody has changed disable_ssl
 		w.plain = !w.plain
-		err = w.ask(ctx)
+		err = w.askReadyz(ctx)
 	}
 
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -80,8 +80,8 @@ func (w *webProbe) probe(ctx context.Context) error {
 	return err
 }
 
-// mistaken reports whether the error may be because of TLS, or the lack of it.
-func (w *webProbe) mistaken(err error) bool {
+// schemeMistaken reports whether the error may be because of TLS, or the lack of it.
+func (w *webProbe) schemeMistaken(err error) bool {
 	if w.plain {
 		return errors.Is(err, errProtocol)
 	}
@@ -89,7 +89,7 @@ func (w *webProbe) mistaken(err error) bool {
 	return errors.As(err, &other)
 }
 
-func (w *webProbe) ask(ctx context.Context) error {
+func (w *webProbe) askReadyz(ctx context.Context) error {
 	scheme := "https"
 	if w.plain {
 		scheme = "http"
@@ -100,9 +100,9 @@ func (w *webProbe) ask(ctx context.Context) error {
 		return fmt.Errorf("ask /readyz: %w", err)
 	}
 
-	res, err := w.tr.RoundTrip(req)
+	res, err := w.transport.RoundTrip(req)
 	if err != nil {
-		return fmt.Errorf("ask /readyz: %w", shut(err))
+		return fmt.Errorf("ask /readyz: %w", markShut(err))
 	}
 
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxReadyz))

@@ -27,12 +27,12 @@ const (
 // frame or a message has begun and not ended. It keeps no bytes, allocates
 // nothing and accepts anything: what is not ZMTP 3 only makes it lost.
 type tracker struct {
-	left  uint64 // bytes of the body, or of the greeting, still to come
-	msgs  uint32 // whole messages, commands not counted; wraps
-	state trackState
-	flags uint8
-	need  uint8 // length bytes still to come
-	marks mark
+	remaining  uint64 // bytes of the body, or of the greeting, still to come
+	messages   uint32 // whole messages, commands not counted; wraps
+	state      trackState
+	flags      uint8
+	lengthLeft uint8 // length bytes still to come
+	marks      mark
 }
 
 // mark is a set of things that a tracker remembers, in one byte: a session has
@@ -63,84 +63,84 @@ func (t *tracker) feed(b []byte) {
 		case trackLost:
 			return
 		case trackGreeting:
-			if t.left == 0 {
-				t.left = greetingLen
+			if t.remaining == 0 {
+				t.remaining = greetingLen
 			}
 
-			at := greetingLen - int(t.left)
+			at := greetingLen - int(t.remaining)
 			for at < greetingLen && len(b) > 0 {
 				if (at == 0 && b[0] != 0xff) || (at == 9 && b[0] != 0x7f) || (at == 10 && b[0] != versionMajor) {
-					t.lose()
+					t.giveUp()
 					return
 				}
 
 				if at == 11 {
-					t.marks |= minor(b[0])
+					t.marks |= minorMark(b[0])
 				}
 
 				at++
 				b = b[1:]
 			}
 
-			if t.left = uint64(greetingLen - at); t.left == 0 {
+			if t.remaining = uint64(greetingLen - at); t.remaining == 0 {
 				t.state = trackFlags
 			}
 		case trackFlags:
 			f := b[0]
 			b = b[1:]
 			if f&^(flagMore|flagLong|flagCommand) != 0 {
-				t.lose()
+				t.giveUp()
 				return
 			}
 
 			t.flags = f
-			t.left = 0
-			t.need = 1
+			t.remaining = 0
+			t.lengthLeft = 1
 			t.state = trackLen
 
 			if f&flagLong != 0 {
-				t.need = 8
+				t.lengthLeft = 8
 			}
 		case trackLen:
-			if t.need == 8 && len(b) >= 8 {
-				t.left, t.need = binary.BigEndian.Uint64(b), 0
+			if t.lengthLeft == 8 && len(b) >= 8 {
+				t.remaining, t.lengthLeft = binary.BigEndian.Uint64(b), 0
 				b = b[8:]
 			} else {
-				t.left = t.left<<8 | uint64(b[0])
+				t.remaining = t.remaining<<8 | uint64(b[0])
 				b = b[1:]
-				t.need--
+				t.lengthLeft--
 			}
 
-			if t.need == 0 {
-				if t.left > 1<<62 {
-					t.lose()
+			if t.lengthLeft == 0 {
+				if t.remaining > 1<<62 {
+					t.giveUp()
 					return
 				}
 				t.state = trackBody
 				t.marks.set(markFresh, true)
-				t.body(0)
+				t.passBody(0)
 			}
 		case trackBody:
 			if t.marks.has(markFresh) {
 				t.marks.set(markFresh, false)
-				if t.flags&(flagCommand|flagMore) == 0 && sealedAnswer(b, t.left) {
+				if t.flags&(flagCommand|flagMore) == 0 && sealedAnswer(b, t.remaining) {
 					t.marks.set(markSeal, true)
 				}
 			}
 
 			n := uint64(len(b))
-			if n > t.left {
-				n = t.left
+			if n > t.remaining {
+				n = t.remaining
 			}
 
 			b = b[n:]
-			t.body(n)
+			t.passBody(n)
 		}
 	}
 }
 
-// minor is the mark of a minor version.
-func minor(v byte) mark {
+// minorMark is the mark of a minor version.
+func minorMark(v byte) mark {
 	switch v {
 	case 0:
 		return 0
@@ -150,17 +150,17 @@ func minor(v byte) mark {
 	return markMinorOther
 }
 
-// lose gives up for good.
-func (t *tracker) lose() { *t = tracker{state: trackLost, msgs: t.msgs} }
+// giveUp gives up for good.
+func (t *tracker) giveUp() { *t = tracker{state: trackLost, messages: t.messages} }
 
-// body takes n bytes of a body, which may have moved unseen through a pipe.
-func (t *tracker) body(n uint64) {
-	t.left -= n
+// passBody takes n bytes of a body, which may have moved unseen through a pipe.
+func (t *tracker) passBody(n uint64) {
+	t.remaining -= n
 	if n > 0 {
 		t.marks.set(markFresh, false)
 	}
 
-	if t.left > 0 {
+	if t.remaining > 0 {
 		return
 	}
 
@@ -171,24 +171,24 @@ func (t *tracker) body(n uint64) {
 
 	t.marks.set(markMore, t.flags&flagMore != 0)
 	if !t.marks.has(markMore) {
-		t.msgs++
+		t.messages++
 	}
 }
 
-// unseen says how many bytes may pass without being shown to feed.
-func (t *tracker) unseen() uint64 {
+// unseenBytes says how many bytes may pass without being shown to feed.
+func (t *tracker) unseenBytes() uint64 {
 	switch t.state {
 	case trackLost:
 		return 1 << 62
 	case trackBody:
-		return t.left
+		return t.remaining
 	}
 	return 0
 }
 
-// between says that no frame and no message is in progress; lost trackers
+// betweenMessages says that no frame and no message is in progress; lost trackers
 // cannot tell and say false.
-func (t *tracker) between() bool { return t.state == trackFlags && !t.marks.has(markMore) }
+func (t *tracker) betweenMessages() bool { return t.state == trackFlags && !t.marks.has(markMore) }
 
-// known says that the direction has been ZMTP 3 so far and past its greeting.
-func (t *tracker) known() bool { return t.state != trackLost && t.state != trackGreeting }
+// followsZMTP says that the direction has been ZMTP 3 so far and past its greeting.
+func (t *tracker) followsZMTP() bool { return t.state != trackLost && t.state != trackGreeting }

@@ -39,7 +39,7 @@ func TestTrackerAnySplit(t *testing.T) {
 			tr.feed(b[:n])
 			b = b[n:]
 		}
-		if !tr.between() || !tr.known() || tr.msgs != 2 {
+		if !tr.betweenMessages() || !tr.followsZMTP() || tr.messages != 2 {
 			t.Fatalf("seed %d: %+v", seed, tr)
 		}
 	}
@@ -53,7 +53,7 @@ func TestTrackerBoundaries(t *testing.T) {
 	var at []int
 	for i := range all {
 		tr.feed(all[i : i+1])
-		if tr.between() {
+		if tr.betweenMessages() {
 			at = append(at, i+1)
 		}
 	}
@@ -82,7 +82,7 @@ func TestTrackerLost(t *testing.T) {
 		var tr tracker
 		tr.feed(b)
 		tr.feed(stream())
-		if tr.known() || tr.between() || tr.unseen() == 0 {
+		if tr.followsZMTP() || tr.betweenMessages() || tr.unseenBytes() == 0 {
 			t.Errorf("%s: %+v", s, tr)
 		}
 	}
@@ -102,8 +102,8 @@ func FuzzTracker(f *testing.F) {
 		c.feed(b[k:])
 
 		for r := b; len(r) > 0; {
-			if n := min(d.unseen(), uint64(len(r))); n > 0 && d.state == trackBody {
-				d.body(n)
+			if n := min(d.unseenBytes(), uint64(len(r))); n > 0 && d.state == trackBody {
+				d.passBody(n)
 				r = r[n:]
 				continue
 			}
