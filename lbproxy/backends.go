@@ -97,9 +97,12 @@ func (p *Proxy) watchBackend(b *backend) {
 			clock:   p.clock,
 			verdict: verdict{rise: h.Rise, fall: h.Fall},
 			probe:   probe,
-			short:   func() bool { return pr.reuse.used },
-			moved:   func(from, to State, g grade, since int64) { p.stateMoved(m, to, g, since) },
-			trouble: func(g grade, since int64) { p.cutFailed(m, g, since) },
+			reused:  func() bool { return pr.reuse.used },
+			judged: func(state State, _ bool, g grade, badSince int64) {
+				if state == Down {
+					p.cutFailed(m, g, badSince)
+				}
+			},
 		}
 
 		p.checkers[m] = &runningCheck{checker: c, cancel: cancel}

@@ -425,7 +425,7 @@ func TestBigFramesThroughSplice(t *testing.T) {
 	var tr tracker
 	l := p.allLoops()[0]
 	eventually(t, "all seen", func() bool {
-		l.runAndWait(func() { l.eachOpen(func(s *session) { tr = s.half[1].tracker }) })
+		l.runAndWait(func() { l.eachOpen(func(s *session) { tr = s.half[sideBackend].tracker }) })
 		return tr.messages == frames && tr.betweenMessages()
 	})
 }

@@ -49,7 +49,7 @@ func (l *loop) dialNext(s *session) {
 	for {
 		m := s.frontend.chooseMember(s.tried, l.now, s.client.addr())
 		if m == nil {
-			if s.fd[1] < 0 && s.altFD < 0 {
+			if s.fd[sideBackend] < 0 && s.altFD < 0 {
 				l.closeSession(s, endNoBackend)
 			}
 			return
@@ -60,7 +60,7 @@ func (l *loop) dialNext(s *session) {
 		if err != nil {
 			m.sessionLeft(0, 0)
 			l.proxy.logFault("open backend socket", err)
-			if s.fd[1] < 0 && s.altFD < 0 {
+			if s.fd[sideBackend] < 0 && s.altFD < 0 {
 				l.closeSession(s, endLocal)
 			}
 			return
@@ -87,22 +87,22 @@ func (l *loop) dialNext(s *session) {
 			continue
 		}
 
-		side := int8(tagDialA)
-		if s.fd[1] >= 0 {
-			side = tagDialA + tagDialB - s.dialTag
+		tag := int8(tagDialA)
+		if s.fd[sideBackend] >= 0 {
+			tag = otherDial(s.dialTag)
 			s.altFD, s.altMember = int32(fd), m
 		} else {
-			s.fd[1] = int32(fd)
+			s.fd[sideBackend] = int32(fd)
 			s.member = m
-			s.dialTag = side
+			s.dialTag = tag
 		}
 
-		if err := l.watchSocket(fd, s.slot, int32(side), s.gen, edges); err != nil {
+		if err := l.watchSocket(fd, s.slot, int32(tag), s.gen, edges); err != nil {
 			l.closeSession(s, endLocal)
 			return
 		}
 		if e == 0 {
-			l.adoptDial(s, side)
+			l.adoptDial(s, tag)
 			return
 		}
 
@@ -115,9 +115,9 @@ func (l *loop) dialNext(s *session) {
 }
 
 // dialEvent looks at the outcome of a dial.
-func (l *loop) dialEvent(s *session, side int8, ev uint32) {
-	fd := s.fd[1]
-	if side != s.dialTag {
+func (l *loop) dialEvent(s *session, tag int8, ev uint32) {
+	fd := s.fd[sideBackend]
+	if tag != s.dialTag {
 		fd = s.altFD
 	}
 
@@ -127,10 +127,10 @@ func (l *loop) dialEvent(s *session, side int8, ev uint32) {
 	if ev&(unix.EPOLLERR|unix.EPOLLHUP) == 0 {
 		if ev&unix.EPOLLOUT != 0 {
 			if ev&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0 {
-				s.half[1].readable = true
-				s.half[1].rdhup = ev&unix.EPOLLRDHUP != 0
+				s.half[sideBackend].readable = true
+				s.half[sideBackend].rdhup = ev&unix.EPOLLRDHUP != 0
 			}
-			l.adoptDial(s, side)
+			l.adoptDial(s, tag)
 		}
 
 		return
@@ -141,20 +141,20 @@ func (l *loop) dialEvent(s *session, side int8, ev uint32) {
 		e = unix.ECONNRESET // it answered and went within one turn
 	}
 
-	m := l.dropDial(s, side)
+	m := l.dropDial(s, tag)
 	m.dialRefused(e)
 	l.dialNext(s)
 }
 
 // dropDial closes one of the dials of a session; the other one, if any,
 // becomes the main one.
-func (l *loop) dropDial(s *session, side int8) (m *member) {
-	if side == s.dialTag {
-		closeSocket(int(s.fd[1]))
+func (l *loop) dropDial(s *session, tag int8) (m *member) {
+	if tag == s.dialTag {
+		closeSocket(int(s.fd[sideBackend]))
 		m = s.member
-		s.fd[1] = s.altFD
+		s.fd[sideBackend] = s.altFD
 		s.member = s.altMember
-		s.dialTag = tagDialA + tagDialB - s.dialTag
+		s.dialTag = otherDial(s.dialTag)
 	} else {
 		closeSocket(int(s.altFD))
 		m = s.altMember
@@ -173,7 +173,7 @@ func (l *loop) dropDial(s *session, side int8) (m *member) {
 // hedgeDial runs when a dial has been silent for the hedge time: another backend
 // is dialled beside it. With two silent dials the older one is given up.
 func (l *loop) hedgeDial(s *session) {
-	if s.state != stateDialing || s.fd[1] < 0 {
+	if s.state != stateDialing || s.fd[sideBackend] < 0 {
 		return
 	}
 
@@ -222,11 +222,11 @@ func (l *loop) expireConnect(s *session) {
 }
 
 // adoptDial makes the dial on side the backend of the session.
-func (l *loop) adoptDial(s *session, side int8) {
+func (l *loop) adoptDial(s *session, tag int8) {
 	if s.altFD >= 0 {
 		loser := s.dialTag
-		if loser == side {
-			loser = tagDialA + tagDialB - side
+		if loser == tag {
+			loser = otherDial(tag)
 		}
 		l.dropDial(s, loser).lostRace()
 	}
@@ -238,20 +238,20 @@ func (l *loop) adoptDial(s *session, side int8) {
 	}
 
 	s.state, s.connectedAt = stateOpen, l.now
-	s.half[0].writable = true
-	s.half[1].writable = true
-	s.half[0].lastRead, s.half[1].lastRead = l.now, l.now
+	s.half[sideClient].writable = true
+	s.half[sideBackend].writable = true
+	s.half[sideClient].lastRead, s.half[sideBackend].lastRead = l.now, l.now
 
 	switch s.frontend.mode {
 	case Publish:
-		s.half[0].tracker.state = trackLost // nobody asks about minions' PONGs
+		s.half[sideClient].tracker.state = trackLost // nobody asks about minions' PONGs
 	case API: // no ZMTP, and no other backend could go on with it
-		s.half[0].tracker.state, s.half[1].tracker.state = trackLost, trackLost
+		s.half[sideClient].tracker.state, s.half[sideBackend].tracker.state = trackLost, trackLost
 		s.prelude = pinned
 	}
 
 	if s.member.sendsHeader {
-		l.holdBytes(&s.half[0], s.appendHeader(make([]byte, 0, 64), 0))
+		l.holdBytes(&s.half[sideClient], s.appendHeader(make([]byte, 0, 64), 0))
 	}
 
 	l.proxy.sessionLog.sessionOpened(s, l)
@@ -281,7 +281,7 @@ func (l *loop) readHeader(s *session) {
 			break
 		}
 
-		n, e := l.kernel.recv(int(s.fd[0]), l.buf[:want-len(*hdr)], 0)
+		n, e := l.kernel.recv(int(s.fd[sideClient]), l.buf[:want-len(*hdr)], 0)
 		switch {
 		case e == unix.EINTR:
 			continue
@@ -309,7 +309,7 @@ func (l *loop) readHeader(s *session) {
 			return
 		}
 
-		if why := l.proxy.applySourceLimits(s.frontend, int(s.fd[0]), ap.Addr(), l.now); why != refusals {
+		if why := l.proxy.applySourceLimits(s.frontend, int(s.fd[sideClient]), ap.Addr(), l.now); why != refusals {
 			s.frontend.refused[why].Add(1)
 			l.proxy.sessionLog.connectionRefused(s.frontend, ap, why)
 			l.closeSession(s, endSource)
@@ -319,7 +319,7 @@ func (l *loop) readHeader(s *session) {
 		s.source, s.counted = s.client, true
 	}
 
-	s.half[0].readable = true // the header hid what came behind it
+	s.half[sideClient].readable = true // the header hid what came behind it
 	s.acceptedAt = l.now
 	l.startDial(s)
 }

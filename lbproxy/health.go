@@ -88,13 +88,14 @@ type checker struct {
 	log    *slog.Logger
 	clock  func() int64
 	probe  func(ctx context.Context) error
-	// short tells that the last check used a connection that was there: how long
-	// that took says nothing of one with a connection of its own. nil: none does.
-	short func() bool
-	// moved is told of each change, trouble of each bad result while down, with
-	// the clock when the first of the bad checks began.
-	moved   func(from, to State, g grade, since int64)
-	trouble func(g grade, since int64)
+	// reused reports whether the last check used a connection that was there already: its time says
+	// nothing about a check with a connection of its own. It may be nil: every check connects.
+	reused func() bool
+	// judged is called after each change of the state, and after each bad result while the port is
+	// down. badSince is the clock at which the first of the bad checks began.
+	judged func(state State, changed bool, g grade, badSince int64)
+
+	certainFailures int // of the data path, since the last good check; used by run only
 
 	mu           sync.Mutex
 	verdict      verdict
@@ -108,8 +109,7 @@ type checker struct {
 
 // run checks until ctx ends.
 func (c *checker) run(ctx context.Context) {
-	var badSince, began int64
-	plain := 0
+	var began, badSince int64
 	for {
 		if !c.member.backend.maintenance.Load() {
 			began = c.clock()
@@ -122,43 +122,56 @@ func (c *checker) run(ctx context.Context) {
 				badSince = began
 			}
 
-			switch {
-			case errors.Is(err, errStarved):
+			if errors.Is(err, errStarved) {
 				c.log.Debug("check set aside", "backend", c.member.backend.name, "frontend",
 					c.member.frontend.cfg.Name, "error", err)
-			case err == nil:
+			} else {
 				c.applyResult(err, badSince, false)
-				badSince, plain = 0, 0
-			default:
-				c.applyResult(err, badSince, false)
+			}
+
+			if err == nil {
+				badSince = 0
+				c.certainFailures = 0
 			}
 		}
 
-		wait := time.NewTimer(c.nextDelay())
-	sleep:
-		for {
-			select {
-			case <-ctx.Done():
-				wait.Stop()
-				return
-			case <-wait.C:
-				break sleep
-			case p := <-c.member.evidence:
-				if p.certain {
-					plain++
-				}
-
-				if plain >= passiveFall && c.member.State() == Up {
-					c.forceDown(p.err)
-					plain = 0
-				}
-
-				if c.member.State() == Up {
-					// Look soon; a burst of evidence must not become a burst of checks.
-					wait.Reset(max(0, c.cfg.FastInter-time.Duration(c.clock()-began)))
-				}
-			}
+		if !c.awaitNext(ctx, began) {
+			return
 		}
+	}
+}
+
+// awaitNext waits until the next check is due, and acts on evidence of the data path meanwhile. It
+// reports whether to go on. began is the clock at which the last check began.
+func (c *checker) awaitNext(ctx context.Context, began int64) bool {
+	due := time.NewTimer(c.nextDelay())
+	defer due.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-due.C:
+			return true
+		case seen := <-c.member.evidence:
+			c.applyEvidence(seen)
+		}
+
+		if c.member.State() == Up {
+			// Check soon, but a burst of evidence must not become a burst of checks.
+			due.Reset(max(0, c.cfg.FastInter-time.Duration(c.clock()-began)))
+		}
+	}
+}
+
+// applyEvidence counts certain failures of the data path, and takes the port down after passiveFall of them.
+func (c *checker) applyEvidence(seen evidence) {
+	if seen.certain {
+		c.certainFailures++
+	}
+
+	if c.certainFailures >= passiveFall && c.member.State() == Up {
+		c.applyResult(seen.err, c.clock(), true)
+		c.certainFailures = 0
 	}
 }
 
@@ -188,7 +201,7 @@ func (c *checker) checkOnce(ctx context.Context) error {
 	}
 
 	c.starvedInRow = 0
-	if (err == nil || gradeOf(err) == gradeJoining || gradeOf(err) == gradeUnwell) && (c.short == nil || !c.short()) {
+	if (err == nil || gradeOf(err) == gradeJoining || gradeOf(err) == gradeUnwell) && (c.reused == nil || !c.reused()) {
 		if c.smoothedTime == 0 {
 			c.smoothedTime = took
 		}
@@ -197,9 +210,6 @@ func (c *checker) checkOnce(ctx context.Context) error {
 
 	return err
 }
-
-// forceDown takes the port down on the evidence of the data path.
-func (c *checker) forceDown(err error) { c.applyResult(err, c.clock(), true) }
 
 // applyResult takes one outcome into the verdict and passes changes on.
 func (c *checker) applyResult(err error, badSince int64, force bool) {
@@ -249,11 +259,10 @@ func (c *checker) applyResult(err error, badSince int64, force bool) {
 		}
 
 		c.log.Log(context.Background(), level, "backend state", attrs...)
-		c.moved(was, now, g, badSince)
 	}
 
-	if now == Down && !changed {
-		c.trouble(g, badSince)
+	if changed || now == Down {
+		c.judged(now, changed, g, badSince)
 	}
 }
 

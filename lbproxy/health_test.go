@@ -93,8 +93,11 @@ func newRig() *rig {
 
 			return err
 		},
-		moved:   func(_, to State, _ grade, _ int64) { r.note(to.String()) },
-		trouble: func(grade, int64) {},
+		judged: func(state State, changed bool, _ grade, _ int64) {
+			if changed {
+				r.note(state.String())
+			}
+		},
 	}
 
 	return r

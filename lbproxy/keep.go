@@ -84,7 +84,7 @@ func (l *loop) keepClientBytes(s *session, b []byte) {
 		l.collectSubscriptions(s)
 	case !s.outstanding():
 		l.releaseReplay(s)
-	case s.half[0].tracker.messages-s.half[1].tracker.messages > 1:
+	case s.half[sideClient].tracker.messages-s.half[sideBackend].tracker.messages > 1:
 		l.giveUpRequest(s) // several at once: which of them have an answer is not known
 	}
 }
@@ -278,5 +278,5 @@ func (l *loop) renewEvents(s *session) bool {
 	sl.gen++
 	s.gen = sl.gen
 	ev := unix.EpollEvent{Events: edges, Fd: s.slot<<2 | tagClient, Pad: s.gen}
-	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, int(s.fd[0]), &ev) == nil
+	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, int(s.fd[sideClient]), &ev) == nil
 }

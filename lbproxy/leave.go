@@ -136,7 +136,7 @@ func hostAddresses() (map[netip.Addr]bool, error) {
 // of this machine. Masters are told as of any cut.
 func (p *Proxy) cutLocal(gone map[netip.Addr]bool) {
 	n, err := p.cutWhere(endCut, -1, func(s *session, _ int64) bool {
-		sa, err := unix.Getsockname(int(s.fd[0]))
+		sa, err := unix.Getsockname(int(s.fd[sideClient]))
 		if err != nil {
 			return false // it is ending
 		}

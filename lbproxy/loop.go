@@ -14,34 +14,45 @@ import (
 )
 
 const (
-	bufSize     = 256 << 10 // the loop's one read buffer
-	turnBytes   = 1 << 20   // moved for one direction before the next session has its turn
-	tagClient   = 0
-	tagDialA    = 1
-	tagDialB    = 2
-	tagSpecial  = 3 // the slot number is one of the below
+	bufSize   = 256 << 10 // the loop's one read buffer
+	turnBytes = 1 << 20   // moved for one direction before the next session has its turn
+)
+
+// The two lowest bits of an event's data say which socket of a session it belongs to;
+// the bits above them are the slot of the session.
+const (
+	tagClient  = 0
+	tagDialA   = 1
+	tagDialB   = 2
+	tagSpecial = 3 // a descriptor of the loop itself: the slot is one of those below
+)
+
+const (
 	specialWake = 0
 	specialTime = 1
 	specialList = 2 // and above: listeners
 )
 
-// slot is one place of the session table; gen tells an event for a session
-// that has gone from one for the session now in its place.
+// otherDial returns the tag of a session's other dial.
+func otherDial(tag int8) int8 { return tagDialA + tagDialB - tag }
+
+// slot is one place of the session table. A session that takes the place of another one raises gen,
+// so that late events of the old session are ignored.
 type slot struct {
 	session *session
 	gen     int32
 }
 
-// timer is an entry of one of the loop's queues, all entries of a queue
-// having the same delay, so that a queue is in order by construction.
+// timer is an entry of one of the loop's queues. All entries of a queue have the same delay, so the
+// queue is always in order.
 type timer struct {
 	at   int64
 	slot int32
 	gen  int32
 }
 
-// loop owns sessions and their descriptors. Everything without a comment is
-// touched by its goroutine only.
+// loop owns sessions and their descriptors. Only the loop's goroutine touches a field, unless its
+// comment says otherwise.
 type loop struct {
 	proxy   *Proxy
 	id      int
@@ -54,8 +65,8 @@ type loop struct {
 
 	slots      []slot
 	free       []int32
-	ready      []*session // have work left from an earlier turn
-	spareReady []*session // room for the next list of them
+	ready      []*session // with work left from an earlier turn
+	spareReady []*session // the array that ready uses next
 	listeners  []*listener
 	buf        []byte
 	events     []unix.EpollEvent
@@ -65,21 +76,21 @@ type loop struct {
 	hedgeTimers, connectTimers []timer
 	armedFor                   int64 // when the timerfd fires, 0 never
 	nextSweep                  int64
-	sweepCursor                int   // where the sweep goes on
-	pendingBytes               int64 // bytes in halves' pend
+	sweepCursor                int   // the slot at which the next sweep begins
+	pendingBytes               int64 // bytes that halves hold, of all sessions
 	preludes                   map[string]*prelude
 	preludeBytes               int
 	spareReplays               []*replay // spare ones
 	stopping                   bool
 
-	sessions     atomic.Int64 // for other goroutines
-	lastHeard    atomic.Int64 // clock of the last byte or connection from another machine; 0: none
+	sessions     atomic.Int64 // read by any goroutine, as the next three
+	lastHeard    atomic.Int64 // clock of the last byte or connection from another machine, 0 for none
 	busyTime     atomic.Int64 // nanoseconds not parked
 	pendingShown atomic.Int64
 
 	mu     sync.Mutex
-	inbox  []func() // by any goroutine
-	ended  bool     // nothing more is taken
+	inbox  []func() // filled by any goroutine
+	ended  bool     // the inbox accepts no more
 	wakeMu sync.RWMutex
 }
 
@@ -130,9 +141,8 @@ func newLoop(p *Proxy, id int) (*loop, error) {
 	return l, nil
 }
 
-// run handles events until stop. See [gate] for how it sleeps; a blocking
-// epoll_wait makes the runtime take the processor away each time, which costs
-// more than the work itself.
+// run handles events until stopping is set. See [gate] for how it sleeps. A blocking epoll_wait
+// would make the runtime take the processor away each time, which costs more than the work itself.
 func (l *loop) run() error {
 	l.gate.file = os.NewFile(uintptr(l.gate.fd), "gate")
 	defer l.closeDescriptors()
@@ -163,7 +173,7 @@ func (l *loop) run() error {
 	l.ended = true
 	l.mu.Unlock()
 
-	l.drainInbox() // callers may wait, and other loops give sessions
+	l.drainInbox() // callers wait for their functions, and other loops may have handed over sessions
 	for i := range l.slots {
 		if s := l.slots[i].session; s != nil {
 			l.closeSession(s, endStop)
@@ -173,12 +183,12 @@ func (l *loop) run() error {
 	return errors.Join(fault, err)
 }
 
-// handleEvents runs turns until nothing has come for a while.
+// handleEvents runs turns until no event has come for gate.linger.
 func (l *loop) handleEvents() error {
 	ev := l.events
 	began := l.proxy.clock()
 	l.now = began
-	wait := time.Duration(0) // of the next look for events
+	wait := time.Duration(0) // how long the next epoll_wait may take
 	for turns := 1; !l.stopping; turns++ {
 		n, e := l.kernel.epollWait(l.epoll, ev, wait)
 		if wait > 0 {
@@ -225,7 +235,7 @@ func (l *loop) handleEvents() error {
 	return nil
 }
 
-// notePause notes what other goroutines want to know, before a pause.
+// notePause publishes, before a pause, what other goroutines read.
 func (l *loop) notePause(began int64) {
 	l.busyTime.Add(l.now - began)
 	if l.pendingShown.Load() != l.pendingBytes {
@@ -233,9 +243,10 @@ func (l *loop) notePause(began int64) {
 	}
 }
 
+// dispatch handles one event.
 func (l *loop) dispatch(ev *unix.EpollEvent) {
-	at, side := ev.Fd>>2, ev.Fd&3
-	if side == tagSpecial {
+	at, tag := ev.Fd>>2, ev.Fd&3
+	if tag == tagSpecial {
 		switch at {
 		case specialWake:
 			l.drainCounter(l.wakeFD)
@@ -254,11 +265,11 @@ func (l *loop) dispatch(ev *unix.EpollEvent) {
 	}
 
 	if sl := &l.slots[at]; sl.session != nil && sl.gen == ev.Pad {
-		l.sessionEvent(sl.session, int(side), ev.Events)
+		l.sessionEvent(sl.session, int(tag), ev.Events)
 	}
 }
 
-// resumeReady gives sessions with work left one more turn.
+// resumeReady gives each session with work left one more turn.
 func (l *loop) resumeReady() {
 	now := l.ready
 	l.ready = l.spareReady
@@ -284,8 +295,8 @@ func (l *loop) drainCounter(fd int) {
 	}
 }
 
-// runLater hands f to the loop's goroutine; it reports whether f will be run.
-// Callers either wait for f or come once per tick, which bounds the mailbox.
+// runLater queues f for the loop's goroutine and reports whether f will run. A caller either waits
+// for f or calls once per tick, which bounds the inbox.
 func (l *loop) runLater(f func()) bool {
 	l.mu.Lock()
 	if l.ended {
@@ -301,7 +312,7 @@ func (l *loop) runLater(f func()) bool {
 	return true
 }
 
-// runAndWait is post and wait; it must not be used by a loop.
+// runAndWait runs f on the loop's goroutine and waits for it. A loop must not call it.
 func (l *loop) runAndWait(f func()) bool {
 	done := make(chan struct{})
 	if !l.runLater(func() { f(); close(done) }) {
@@ -311,8 +322,9 @@ func (l *loop) runAndWait(f func()) bool {
 	return true
 }
 
+// wakeUp makes the loop look at its inbox. Any goroutine may call it.
 func (l *loop) wakeUp() {
-	l.wakeMu.RLock() // so that wake is not closed meanwhile
+	l.wakeMu.RLock() // keeps wakeFD open meanwhile
 	defer l.wakeMu.RUnlock()
 	if l.wakeFD < 0 {
 		return
@@ -321,7 +333,7 @@ func (l *loop) wakeUp() {
 	for {
 		_, err := unix.Write(l.wakeFD, one[:])
 		if err != unix.EINTR {
-			return // EAGAIN: it is ringing already
+			return // EAGAIN: a wake-up is pending already
 		}
 	}
 }
@@ -336,9 +348,10 @@ func (l *loop) drainInbox() {
 	}
 }
 
-func (l *loop) watchSocket(fd int, at, side int32, gen int32, events uint32) error {
-	ev := unix.EpollEvent{Events: events, Fd: at<<2 | side, Pad: gen}
-	// Adding never blocks, so the raw form is right here as well.
+// watchSocket registers a descriptor with epoll. Events then carry the slot at, the tag and gen.
+func (l *loop) watchSocket(fd int, at, tag, gen int32, events uint32) error {
+	ev := unix.EpollEvent{Events: events, Fd: at<<2 | tag, Pad: gen}
+	// Adding never blocks, so the raw form is safe.
 	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(l.epoll), unix.EPOLL_CTL_ADD, uintptr(fd),
 		uintptr(unsafe.Pointer(&ev)), 0, 0)
 	if e != 0 {
@@ -347,7 +360,7 @@ func (l *loop) watchSocket(fd int, at, side int32, gen int32, events uint32) err
 	return nil
 }
 
-// armTimer sets the timerfd to the next thing to do.
+// armTimer sets the timerfd to the earliest deadline of the loop.
 func (l *loop) armTimer() {
 	next := l.nextSweep
 	if len(l.hedgeTimers) > 0 {
@@ -370,6 +383,7 @@ func (l *loop) armTimer() {
 	}
 }
 
+// runTimers runs everything that is due, and arms the timer again.
 func (l *loop) runTimers() {
 	l.now = l.proxy.clock()
 	l.runDue(&l.hedgeTimers, l.hedgeDial)
@@ -381,8 +395,8 @@ func (l *loop) runTimers() {
 	l.armTimer()
 }
 
-// runDue takes what is due, or no longer needed, from the front of a queue. f may
-// append to the queue.
+// runDue removes entries from the front of a queue: those that are due, for which it calls f, and
+// those whose session needs them no longer. f may append to the queue.
 func (l *loop) runDue(q *[]timer, f func(*session)) {
 	for len(*q) > 0 {
 		t := (*q)[0]
@@ -398,6 +412,7 @@ func (l *loop) runDue(q *[]timer, f func(*session)) {
 	}
 }
 
+// closeDescriptors closes the loop's own descriptors.
 func (l *loop) closeDescriptors() {
 	l.wakeMu.Lock()
 	defer l.wakeMu.Unlock()
@@ -417,4 +432,5 @@ func (l *loop) closeDescriptors() {
 	l.pipes.close()
 }
 
+// clock returns the nanoseconds since the proxy was created.
 func (p *Proxy) clock() int64 { return int64(time.Since(p.base)) }

@@ -62,13 +62,6 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 	}
 }
 
-// stateMoved acts on a change of a member's state.
-func (p *Proxy) stateMoved(m *member, to State, g grade, since int64) {
-	if to == Down {
-		p.cutFailed(m, g, since)
-	}
-}
-
 // cutFailed is the two-stage cut, done when a port goes down and after each
 // further bad check. A session that got bytes since the checks began to fail is
 // left alone unless it then stays silent for Health.Silence, which is longer
@@ -89,15 +82,15 @@ func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 	all := g == gradeGone || m.lastHeard.Load() < fresh
 	elsewhere := g == gradeGone || m.frontend.hasAlternative(1<<m.index)
 	n, _ := p.cutWhere(endDown, -1, func(s *session, now int64) bool {
-		if s.member != m || s.half[1].holdsBytes() {
+		if s.member != m || s.half[sideBackend].holdsBytes() {
 			return false // its silence is the client's doing, which has a limit of its own
 		}
-		if s.half[1].bytes == 0 {
+		if s.half[sideBackend].bytes == 0 {
 			// A connect proves a kernel, not a master; give it a moment to speak.
 			return all && now-s.connectedAt > int64(p.cfg.Health.Timeout)
 		}
 
-		return (all && elsewhere && s.half[1].lastRead < fresh) || now-s.half[1].lastRead > int64(p.cfg.Health.Silence)
+		return (all && elsewhere && s.half[sideBackend].lastRead < fresh) || now-s.half[sideBackend].lastRead > int64(p.cfg.Health.Silence)
 	})
 	if n > 0 {
 		p.log.Warn("sessions of a failed backend moved or cut", "backend", m.backend.name, "frontend",

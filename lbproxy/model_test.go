@@ -166,7 +166,7 @@ func TestPumpModel(t *testing.T) {
 		}
 
 		l.slots = []slot{{session: s}}
-		h := &s.half[1]
+		h := &s.half[sideBackend]
 		h.readable = true
 		h.writable = true
 		h.rdhup = seed%5 == 0
@@ -193,7 +193,7 @@ func TestPumpModel(t *testing.T) {
 				}
 			}
 
-			more = l.pumpFrom(s, 1)
+			more = l.pumpFrom(s, sideBackend)
 			if h.splicing {
 				spliced++
 			}

@@ -7,32 +7,31 @@ import (
 )
 
 const (
-	spliceAfter = 256 << 10 // moved in one turn before splice is worth a pipe
-	spliceLeast = 64 << 10  // a shorter rest of a frame is copied
+	spliceAfter = 256 << 10 // bytes moved in one turn from which on splice is worth a pipe
+	spliceLeast = 64 << 10  // shorter rests of a frame are copied
 	peekChunk   = 64 << 10
 )
 
-// pumpFrom moves one direction until the source is dry, the destination is full or
-// the turn is over; true means the last. The order is always: first write
-// what is held, only then read on, so a slow destination stops the source and
-// at most one read is held for it.
-func (l *loop) pumpFrom(s *session, d int) bool {
-	h := &s.half[d]
+// pumpFrom moves the bytes of one direction until the source is dry, the destination is full or the
+// turn is over. It returns true for the last: there is more to do. It always writes the held bytes
+// before it reads on. So a slow destination stops the source, and at most one read is held for it.
+func (l *loop) pumpFrom(s *session, from side) bool {
+	h := &s.half[from]
 	if h.shut {
 		return false
 	}
 
-	src, dst := int(s.fd[d]), int(s.fd[1-d])
+	src, dst := int(s.fd[from]), int(s.fd[from.other()])
 	for moved := 0; moved < turnBytes; {
 		if h.hasWaiting() {
-			if !h.writable || !l.flushHeld(s, h, d, dst) {
+			if !h.writable || !l.flushHeld(s, h, from, dst) {
 				return false
 			}
 			continue
 		}
 
 		if h.eof {
-			l.finishHalf(s, d)
+			l.finishHalf(s, from)
 			return false
 		}
 		if !h.readable || !h.writable {
@@ -42,11 +41,11 @@ func (l *loop) pumpFrom(s *session, d int) bool {
 		n := 0
 		switch {
 		case h.splicing:
-			n = l.spliceIn(s, h, d, src)
+			n = l.spliceIn(s, h, from, src)
 		case h.peeking || l.pendingBytes+bufSize > l.proxy.cfg.Limits.Pending:
-			n = l.peekThrough(s, h, d, src, dst)
+			n = l.peekThrough(s, h, from, src, dst)
 		default:
-			n = l.copyThrough(s, h, d, src, dst)
+			n = l.copyThrough(s, h, from, src, dst)
 		}
 
 		if s.state != stateOpen {
@@ -55,11 +54,11 @@ func (l *loop) pumpFrom(s *session, d int) bool {
 
 		moved += n
 		if h.hasWaiting() {
-			continue // what is held goes first, and keeps its place
+			continue // held bytes go first
 		}
 
 		if h.peeking && moved >= turnBytes/2 {
-			h.peeking = false // it keeps up again
+			h.peeking = false // the destination keeps up again
 		}
 
 		if moved >= spliceAfter && !h.splicing && !h.peeking && h.readable && h.tracker.unseenBytes() >= spliceLeast {
@@ -70,15 +69,15 @@ func (l *loop) pumpFrom(s *session, d int) bool {
 	}
 
 	if h.eof && !h.hasWaiting() {
-		l.finishHalf(s, d)
+		l.finishHalf(s, from)
 		return false
 	}
 
 	return h.readable && h.writable && !h.shut
 }
 
-// noteRead notes n bytes read from the source. b is nil for bytes not seen.
-func (l *loop) noteRead(s *session, h *half, d int, b []byte, n int) {
+// noteRead records n bytes read from the source. b is nil when the bytes were not seen.
+func (l *loop) noteRead(s *session, h *half, from side, b []byte, n int) {
 	if b != nil {
 		h.tracker.feed(b)
 	} else if h.tracker.state == trackBody {
@@ -87,21 +86,21 @@ func (l *loop) noteRead(s *session, h *half, d int, b []byte, n int) {
 
 	h.bytes += uint64(n)
 	h.lastRead = l.now
-	if d == 0 {
+	if from == sideClient {
 		l.noteClient(s)
 	}
 
-	if d == 0 && !l.proxy.cfg.Move.Off {
+	if from == sideClient && !l.proxy.cfg.Move.Off {
 		l.keepClientBytes(s, b)
 	}
 
-	if d == 1 {
+	if from == sideBackend {
 		if h.bytes == uint64(n) {
-			s.endedByMaster = false // from one that had said nothing; this one serves it
+			s.endedByMaster = false // the first bytes: this master serves the session
 		}
 
 		if s.replay != nil && s.frontend.mode == Request && s.prelude != nil && !s.outstanding() {
-			l.releaseReplay(s) // it has its answer
+			l.releaseReplay(s) // the request has its answer
 		}
 
 		s.member.noteBytes(l.now)
@@ -111,7 +110,7 @@ func (l *loop) noteRead(s *session, h *half, d int, b []byte, n int) {
 	}
 }
 
-// noteProof notes that a master has answered a minion that it has accepted.
+// noteProof records that a master has answered a minion that it has accepted.
 func (l *loop) noteProof(s *session, h *half) {
 	h.tracker.marks.set(markSeal, false)
 	if s.frontend.mode != Request {
@@ -123,20 +122,20 @@ func (l *loop) noteProof(s *session, h *half) {
 	}
 }
 
-// markDry notes that the source has nothing more for now; from a side that takes
-// nothing any more nothing will come either.
-func (l *loop) markDry(s *session, h *half, d int) {
+// markDry marks the source as drained. A backend that accepts no more bytes will not send more
+// either.
+func (l *loop) markDry(s *session, h *half, from side) {
 	h.readable = false
-	if d == 1 && s.half[0].refused {
-		l.sourceEnded(s, h, d, unix.ECONNRESET)
+	if from == sideBackend && s.half[sideClient].refused {
+		l.sourceEnded(s, h, from, unix.ECONNRESET)
 		return
 	}
 	h.eof = h.eof || s.broken
 }
 
-// sourceEnded handles the end of, or a failure on, the source of a direction.
-func (l *loop) sourceEnded(s *session, h *half, d int, e unix.Errno) {
-	if d == 1 {
+// sourceEnded handles the end of the source's stream, or a failure to read it.
+func (l *loop) sourceEnded(s *session, h *half, from side, e unix.Errno) {
+	if from == sideBackend {
 		why := endBackend
 		if e != 0 {
 			why = endBackendReset
@@ -147,78 +146,83 @@ func (l *loop) sourceEnded(s *session, h *half, d int, e unix.Errno) {
 	}
 
 	h.readable, h.eof = false, true
-	if d == 1 && s.half[0].refused {
-		defer l.abandon(s, 0)
+	if from == sideBackend && s.half[sideClient].refused {
+		defer l.abandon(s, sideClient)
 	}
 
 	if e == 0 {
-		s.setEnding(ending(d)) // endClient or endBackend
+		if from == sideClient {
+			s.setEnding(endClient)
+		} else {
+			s.setEnding(endBackend)
+		}
 		return
 	}
 
-	if d == 0 {
+	if from == sideClient {
 		s.setEnding(endClientReset)
 	} else {
 		s.setEnding(endBackendReset)
 		s.member.sessionReset()
 	}
 
-	l.abandon(s, 1-d)
+	l.abandon(s, from.other())
 }
 
-// abandon gives up the direction whose destination is gone. What the other
-// direction holds is still delivered, then the session closes.
-func (l *loop) abandon(s *session, d int) {
-	h := &s.half[d]
+// abandon gives up the direction whose destination is gone. It still delivers what the other
+// direction holds; then the session closes.
+func (l *loop) abandon(s *session, from side) {
+	h := &s.half[from]
 	l.dropHeld(h)
 	h.eof = true
 	h.shut = true
 	h.readable = false
 	s.broken = true
-	if s.half[1-d].shut {
+	if s.half[from.other()].shut {
 		l.closeSession(s, s.why)
 	}
 }
 
-// finishHalf passes an end of stream on, or closes when both have ended.
-func (l *loop) finishHalf(s *session, d int) {
-	h := &s.half[d]
+// finishHalf passes the end of a stream on. It closes the session when both streams have ended.
+func (l *loop) finishHalf(s *session, from side) {
+	h := &s.half[from]
 	if h.shut {
 		return
 	}
 	h.shut = true
 	l.dropHeld(h)
-	if s.half[1-d].shut {
+	if s.half[from.other()].shut {
 		l.closeSession(s, s.why)
 		return
 	}
-	endStream(int(s.fd[1-d]))
+	endStream(int(s.fd[from.other()]))
 }
 
-// sendFailed handles a destination that takes nothing any more.
-func (l *loop) sendFailed(s *session, d int) {
-	if d == 0 && !l.proxy.cfg.Move.Off && s.movable() {
-		l.dropHeld(&s.half[0]) // it is kept; the end of what the backend has said moves the session
-		s.half[0].writable, s.half[0].refused = false, true
-		s.half[1].readable, s.half[1].rdhup = true, true
+// sendFailed handles a destination that accepts no more bytes.
+func (l *loop) sendFailed(s *session, from side) {
+	if from == sideClient && !l.proxy.cfg.Move.Off && s.movable() {
+		// The request is kept. The session moves when the last byte of the backend was read.
+		l.dropHeld(&s.half[sideClient])
+		s.half[sideClient].writable, s.half[sideClient].refused = false, true
+		s.half[sideBackend].readable, s.half[sideBackend].rdhup = true, true
 		return
 	}
 
-	if d == 0 {
+	if from == sideClient {
 		s.setEnding(endBackendReset)
 	} else {
 		s.setEnding(endClientReset)
 	}
 
-	// It may have sent an answer before it went: read that to its end.
-	if o := &s.half[1-d]; !o.eof {
+	// The destination may have sent an answer before it went: read that to its end.
+	if o := &s.half[from.other()]; !o.eof {
 		o.readable, o.rdhup = true, true
 	}
 
-	l.abandon(s, d)
+	l.abandon(s, from)
 }
 
-// markFull notes that the destination takes nothing now.
+// markFull records that the destination accepts no bytes now.
 func (h *half) markFull(now int64) {
 	h.writable = false
 	if h.stuckSince == 0 {
@@ -226,8 +230,8 @@ func (h *half) markFull(now int64) {
 	}
 }
 
-// flushHeld writes what is held; false when the destination is full or gone.
-func (l *loop) flushHeld(s *session, h *half, d, dst int) bool {
+// flushHeld writes the held bytes. It returns false when the destination is full or gone.
+func (l *loop) flushHeld(s *session, h *half, from side, dst int) bool {
 	st := h.store
 	for len(st.pending) > 0 {
 		n, e := l.kernel.send(dst, st.pending)
@@ -241,7 +245,7 @@ func (l *loop) flushHeld(s *session, h *half, d, dst int) bool {
 			h.markFull(l.now)
 			return false
 		default:
-			l.sendFailed(s, d)
+			l.sendFailed(s, from)
 			return false
 		}
 	}
@@ -255,7 +259,7 @@ func (l *loop) flushHeld(s *session, h *half, d, dst int) bool {
 			h.markFull(l.now)
 			return false
 		case e != 0 || n == 0:
-			l.sendFailed(s, d)
+			l.sendFailed(s, from)
 			return false
 		default:
 			st.pipe.n -= n
@@ -270,26 +274,27 @@ func (l *loop) flushHeld(s *session, h *half, d, dst int) bool {
 	return true
 }
 
-// copyThrough reads into the loop's buffer and writes at once; the rest is held.
-func (l *loop) copyThrough(s *session, h *half, d, src, dst int) int {
+// copyThrough reads into the loop's buffer and writes at once. What the destination does not accept
+// is held.
+func (l *loop) copyThrough(s *session, h *half, from side, src, dst int) int {
 	n, e := l.kernel.recv(src, l.buf, 0)
 	switch {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
-		l.markDry(s, h, d)
+		l.markDry(s, h, from)
 		return 0
 	case e != 0 || n == 0:
-		l.sourceEnded(s, h, d, e)
+		l.sourceEnded(s, h, from, e)
 		return 0
 	}
 
 	if n < len(l.buf) && !h.rdhup {
-		h.readable = false // a stream gives all it has (epoll(7)); more is a new edge
+		h.readable = false // a short read empties a stream (epoll(7)); more bytes are a new event
 	}
 
 	b := l.buf[:n]
-	l.noteRead(s, h, d, b, n)
+	l.noteRead(s, h, from, b, n)
 	for len(b) > 0 {
 		k, e := l.kernel.send(dst, b)
 		switch e {
@@ -303,7 +308,7 @@ func (l *loop) copyThrough(s *session, h *half, d, src, dst int) int {
 			l.holdBytes(h, append([]byte(nil), b...))
 			return n
 		default:
-			l.sendFailed(s, d)
+			l.sendFailed(s, from)
 			return n
 		}
 	}
@@ -311,20 +316,20 @@ func (l *loop) copyThrough(s *session, h *half, d, src, dst int) int {
 	return n
 }
 
-// peekThrough moves bytes without ever holding one: it looks at them, writes what the
-// destination takes, and only then removes that much from the source.
-func (l *loop) peekThrough(s *session, h *half, d, src, dst int) int {
+// peekThrough moves bytes without holding any: it looks at them, writes what the destination
+// accepts, and only then removes that many from the source.
+func (l *loop) peekThrough(s *session, h *half, from side, src, dst int) int {
 	n, e := l.kernel.recv(src, l.buf[:peekChunk], unix.MSG_PEEK)
 	switch {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
-		l.markDry(s, h, d)
+		l.markDry(s, h, from)
 		h.peeking = false
 		return 0
 	case e != 0 || n == 0:
 		h.peeking = false
-		l.sourceEnded(s, h, d, e)
+		l.sourceEnded(s, h, from, e)
 		return 0
 	}
 
@@ -338,19 +343,19 @@ func (l *loop) peekThrough(s *session, h *half, d, src, dst int) int {
 		h.peeking = true
 		return 0
 	default:
-		l.sendFailed(s, d)
+		l.sendFailed(s, from)
 		return 0
 	}
 
 	h.stuckSince = 0
-	l.noteRead(s, h, d, l.buf[:k], k)
+	l.noteRead(s, h, from, l.buf[:k], k)
 	for left := k; left > 0; {
 		m, e := l.kernel.recv(src, l.buf[:left], unix.MSG_TRUNC) // tcp(7): discards
 		switch {
 		case e == unix.EINTR:
 		case e != 0 || m <= 0:
-			// It was there a moment ago: only a reset takes it away.
-			l.sourceEnded(s, h, d, unix.ECONNRESET)
+			// The bytes were there a moment ago: only a reset takes them away.
+			l.sourceEnded(s, h, from, unix.ECONNRESET)
 			return k
 		default:
 			left -= m
@@ -360,11 +365,11 @@ func (l *loop) peekThrough(s *session, h *half, d, src, dst int) int {
 	return k
 }
 
-// spliceIn fills the empty pipe; flush empties it in the next round.
-func (l *loop) spliceIn(s *session, h *half, d, src int) int {
+// spliceIn fills the empty pipe. flushHeld empties it in the next round.
+func (l *loop) spliceIn(s *session, h *half, from side, src int) int {
 	want := min(uint64(pipeSize), h.tracker.unseenBytes())
 	if want == 0 {
-		l.dropHeld(h) // a frame's head comes next and must be read
+		l.dropHeld(h) // the head of a frame comes next and must be read
 		return 0
 	}
 
@@ -373,19 +378,19 @@ func (l *loop) spliceIn(s *session, h *half, d, src int) int {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
-		l.markDry(s, h, d)
+		l.markDry(s, h, from)
 		l.dropHeld(h)
 		return 0
 	case e == unix.EINVAL:
-		l.dropHeld(h) // not for this socket; copy
+		l.dropHeld(h) // this socket cannot be spliced: copy
 		return 0
 	case e != 0 || n == 0:
 		l.dropHeld(h)
-		l.sourceEnded(s, h, d, e)
+		l.sourceEnded(s, h, from, e)
 		return 0
 	}
 
 	h.store.pipe.n = n
-	l.noteRead(s, h, d, nil, n)
+	l.noteRead(s, h, from, nil, n)
 	return n
 }

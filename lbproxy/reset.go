@@ -8,11 +8,11 @@ import "golang.org/x/sys/unix"
 // until it is back, and gets it then; one that went by itself does not. The
 // minion has nothing under way on such a connection.
 func (s *session) resetOnCut(why ending) {
-	if s.frontend.mode != Publish || s.fd[1] < 0 {
+	if s.frontend.mode != Publish || s.fd[sideBackend] < 0 {
 		return
 	}
 	switch why {
 	case endDown, endDrain, endCut, endRebalance, endStop, endStall, endUnproven:
-		_ = unix.SetsockoptLinger(int(s.fd[1]), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		_ = unix.SetsockoptLinger(int(s.fd[sideBackend]), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
 }

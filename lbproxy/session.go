@@ -11,12 +11,12 @@ type sessionState uint8
 const (
 	stateHeader   sessionState = iota // waits for a PROXY header
 	stateDialing                      // no backend has answered yet
-	stateGreeting                     // another backend has, see transfer.go
+	stateGreeting                     // a second backend is told what the client has said, see transfer.go
 	stateOpen
 	stateClosed
 )
 
-// ending says why a session ended; the words are part of the log and metrics.
+// ending is why a session ended. The words appear in the log and in metrics.
 type ending uint8
 
 const (
@@ -50,50 +50,59 @@ var endingNames = [endings]string{"client", "backend", "client-reset", "backend-
 
 func (e ending) String() string { return endingNames[e] }
 
-// allowsMove reports whether a session that we end for this reason may go on at
-// another backend.
+// allowsMove reports whether a session that we end for this reason may go on at another backend.
 func (e ending) allowsMove() bool { return e == endDown || e == endDrain || e == endRebalance }
 
-// half is one direction of a session: up (0) from client to backend, down (1)
-// the other way.
+// side is one of the two peers of a session.
+type side uint8
+
+const (
+	sideClient side = iota
+	sideBackend
+)
+
+func (from side) other() side { return 1 - from }
+
+// half is one direction of a session. A session indexes its halves by the side from which the
+// bytes come: half[sideClient] carries them to the backend, half[sideBackend] to the client.
 type half struct {
-	store      *store // nil unless bytes wait here or move through a pipe
+	store      *store // nil unless bytes are held here or move through a pipe
 	bytes      uint64
 	lastRead   int64 // clock of the last byte read
-	stuckSince int64 // clock since when the destination takes nothing, 0 if it does
+	stuckSince int64 // clock since when the destination has accepted nothing, 0 while it accepts bytes
 	tracker    tracker
 
-	readable bool // the source may have something
-	writable bool // the destination may take something
-	rdhup    bool // the source has ended; read on until 0
-	eof      bool // nothing more comes from the source
-	shut     bool // the destination has been told, or does not care
-	peeking  bool // bytes are left in the kernel until the destination takes them
+	readable bool // the source may have bytes
+	writable bool // the destination may accept bytes
+	rdhup    bool // the source has ended its stream; its last bytes are still to be read
+	eof      bool // the source has no more bytes
+	shut     bool // the end of the stream was passed on, or nobody is left to get it
+	peeking  bool // bytes stay in the kernel until the destination accepts them
 	splicing bool
-	refused  bool // the destination takes nothing any more, what it has said is still read
+	refused  bool // the destination accepts no more bytes; what it has sent is still read
 }
 
-// store is what a half has only while it needs it: most sessions are idle, and
+// store is the part of a half that exists only while it is needed: most sessions are idle, and
 // there may be tens of thousands.
 type store struct {
-	pending []byte // read and not yet written
+	pending []byte // read, not yet written
 	pipe    *pipe
 }
 
-// hasWaiting says that bytes wait here for the destination.
+// hasWaiting reports whether bytes that were read wait for the destination.
 func (h *half) hasWaiting() bool {
 	return h.store != nil && (len(h.store.pending) > 0 || h.store.hasPiped())
 }
 
 func (t *store) hasPiped() bool { return t.pipe != nil && t.pipe.n > 0 }
 
-// holdBytes keeps bytes until the destination takes them; they are the half's now.
+// holdBytes stores bytes until the destination accepts them. The half owns b from now on.
 func (l *loop) holdBytes(h *half, b []byte) {
 	h.store = &store{pending: b}
 	l.pendingBytes += int64(len(b))
 }
 
-// dropHeld gives up what the half holds.
+// dropHeld discards the bytes that the half holds.
 func (l *loop) dropHeld(h *half) {
 	h.splicing = false
 	if h.store == nil {
@@ -104,7 +113,7 @@ func (l *loop) dropHeld(h *half) {
 	h.store = nil
 }
 
-// endpoint is an address and a port in little space.
+// endpoint is an address and a port without pointers.
 type endpoint struct {
 	ip   [16]byte
 	port uint16
@@ -116,39 +125,39 @@ func (e endpoint) addr() netip.Addr { return netip.AddrFrom16(e.ip).Unmap() }
 
 func (e endpoint) addrPort() netip.AddrPort { return netip.AddrPortFrom(e.addr(), e.port) }
 
-// session is one proxied connection, owned by one loop: 256 bytes (a size
-// class of the allocator), no goroutine, no buffer.
+// session is one proxied connection, owned by one loop. It has 256 bytes (a size class of the
+// allocator), no goroutine and no buffer.
 type session struct {
 	frontend    *frontend
-	member      *member // the backend, or the first dial
-	altMember   *member // a hedged second dial
-	proxyHeader *[]byte // PROXY header so far
+	member      *member // the backend, or the first dial; may be nil
+	altMember   *member // a hedged second dial; may be nil
+	proxyHeader *[]byte // what has come of the client's PROXY header; nil when none is expected
 	prelude     *prelude
 	replay      *replay
 	half        [2]half
-	tried       uint64   // members dialled
+	tried       uint64   // set of the indices of members that were dialled
 	acceptedAt  int64    // clock when accepted
 	connectedAt int64    // clock when connected
-	client      endpoint // as told by a PROXY header, if there is one
-	source      endpoint // who connected, or the client for whom a balancer did; the limits count it
+	client      endpoint // the sender in the PROXY header, or who connected
+	source      endpoint // whom the limits count: who connected, or the client that a trusted balancer names
 
-	fd            [2]int32 // client, backend (-1)
+	fd            [2]int32 // by side; -1 while there is no backend
 	altFD         int32
 	slot          int32
 	gen           int32
-	provenAt      int32 // second of the clock when a sealed answer was last noted, at least 1; 0 for none
-	dialTag       int8  // of fd[1]; altFD has the other
+	provenAt      int32 // second of the clock at which a sealed answer was last noted; 0 for none
+	dialTag       int8  // tag of fd[sideBackend]; altFD has the other one
 	state         sessionState
-	why           ending // who ended first
+	why           ending // the first reason to end
 	ended         bool   // why is set
-	broken        bool   // a side is gone: close when the other half is flushed
-	keepaliveSet  bool   // keepalive is set on the backend side
-	hedged        bool   // a second dial was made
-	queued        bool
-	counted       bool // among the sessions of its source
-	moved         bool // given to another backend once
-	endedByMaster bool // because the last one ended it
-	localClient   bool // its client is on this machine
+	broken        bool   // one side is gone; the session closes when the other half is flushed
+	keepaliveSet  bool   // on the backend's socket
+	hedged        bool   // a second dial was started
+	queued        bool   // in loop.ready
+	counted       bool   // in the table of sources
+	moved         bool   // to another backend, at least once
+	endedByMaster bool   // the last move happened because the master ended the session
+	localClient   bool   // the client is on this machine
 }
 
 func (l *loop) insertSession(s *session) bool {
@@ -165,7 +174,7 @@ func (l *loop) insertSession(s *session) bool {
 	sl.session, s.gen = s, sl.gen
 	l.sessions.Add(1)
 
-	if err := l.watchSocket(int(s.fd[0]), s.slot, tagClient, s.gen, edges); err != nil {
+	if err := l.watchSocket(int(s.fd[sideClient]), s.slot, tagClient, s.gen, edges); err != nil {
 		l.closeSession(s, endLocal)
 		return false
 	}
@@ -175,17 +184,17 @@ func (l *loop) insertSession(s *session) bool {
 
 const edges = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
 
-func (l *loop) sessionEvent(s *session, side int, ev uint32) {
+func (l *loop) sessionEvent(s *session, tag int, ev uint32) {
 	const in = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
-	if side == tagClient {
-		up := &s.half[0]
+	if tag == tagClient {
+		up := &s.half[sideClient]
 		if ev&in != 0 {
 			up.readable = true
 			up.rdhup = up.rdhup || ev&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
 		}
 
 		if ev&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
-			s.half[1].writable = true
+			s.half[sideBackend].writable = true
 		}
 
 		switch s.state {
@@ -203,21 +212,21 @@ func (l *loop) sessionEvent(s *session, side int, ev uint32) {
 	}
 
 	if s.state == stateDialing {
-		l.dialEvent(s, int8(side), ev)
+		l.dialEvent(s, int8(tag), ev)
 		return
 	}
-	if s.state < stateGreeting || int8(side) != s.dialTag {
+	if s.state < stateGreeting || int8(tag) != s.dialTag {
 		return
 	}
 
-	down := &s.half[1]
+	down := &s.half[sideBackend]
 	if ev&in != 0 {
 		down.readable = true
 		down.rdhup = down.rdhup || ev&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
 	}
 
 	if ev&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
-		s.half[0].writable = true
+		s.half[sideClient].writable = true
 	}
 
 	if s.state == stateGreeting {
@@ -228,15 +237,15 @@ func (l *loop) sessionEvent(s *session, side int, ev uint32) {
 	l.pumpBoth(s)
 }
 
-// pumpBoth pumps both directions for one turn.
+// pumpBoth gives both directions one turn.
 func (l *loop) pumpBoth(s *session) {
-	more := l.pumpFrom(s, 0)
-	if s.state == stateOpen && l.pumpFrom(s, 1) {
+	more := l.pumpFrom(s, sideClient)
+	if s.state == stateOpen && l.pumpFrom(s, sideBackend) {
 		more = true
 	}
 	// A failure in one direction may have ended the other.
 	if s.state == stateOpen && s.broken {
-		more = l.pumpFrom(s, 0) || more
+		more = l.pumpFrom(s, sideClient) || more
 	}
 	if s.state == stateOpen && more && !s.queued {
 		s.queued = true
@@ -244,18 +253,18 @@ func (l *loop) pumpBoth(s *session) {
 	}
 }
 
-// setEnding notes who ended the session; the first word stands.
+// setEnding records why the session ended. The first reason stands.
 func (s *session) setEnding(why ending) {
 	if !s.ended {
 		s.ended, s.why = true, why
 	}
 }
 
-// outstanding says whether a request waits for its answer. ZMTP messages are
-// counted where both directions are known, so that heartbeats do not matter;
-// otherwise it is whether the client was the last to send.
+// outstanding reports whether a request waits for its answer. Where both directions are known to be
+// ZMTP, it compares the messages of each, so heartbeats do not matter. Otherwise it reports whether
+// the client was the last to send.
 func (s *session) outstanding() bool {
-	up, down := &s.half[0], &s.half[1]
+	up, down := &s.half[sideClient], &s.half[sideBackend]
 	if up.tracker.followsZMTP() && down.tracker.followsZMTP() {
 		return up.tracker.messages != down.tracker.messages || up.tracker.marks.has(markMore) ||
 			up.tracker.state != trackFlags
@@ -263,16 +272,15 @@ func (s *session) outstanding() bool {
 	return up.bytes > 0 && up.lastRead >= down.lastRead
 }
 
-// holdsBytes says that bytes wait, here or in the kernel, for the destination.
+// holdsBytes reports whether bytes wait for the destination, here or in the kernel.
 func (h *half) holdsBytes() bool { return h.hasWaiting() || h.peeking || h.stuckSince != 0 }
 
-// cuttable says whether the session may be cut without breaking anything: no
-// byte is held here, no frame has begun and not ended, and nothing has been
-// read for quiet. A stream that is not ZMTP must have been silent ten times as
-// long, at least 10 s, because its boundaries are unknown.
+// cuttable reports whether the session may be cut without breaking anything: no byte is held, no
+// frame is incomplete, and nothing was read for quiet nanoseconds. The frames of a stream other
+// than ZMTP are unknown: it must have been silent ten times as long, at least 10 s.
 func (s *session) cuttable(now, quiet int64) bool {
-	for d := range s.half {
-		if s.half[d].holdsBytes() {
+	for from := range s.half {
+		if s.half[from].holdsBytes() {
 			return false
 		}
 	}
@@ -281,28 +289,28 @@ func (s *session) cuttable(now, quiet int64) bool {
 		return false
 	}
 
-	down := &s.half[1]
+	down := &s.half[sideBackend]
 	if !down.tracker.betweenMessages() {
 		quiet = max(10*quiet, 10e9)
 	}
 
 	last := max(down.lastRead, s.connectedAt)
 	if s.frontend.mode != Publish {
-		last = max(last, s.half[0].lastRead)
+		last = max(last, s.half[sideClient].lastRead)
 	}
 
 	return (down.tracker.betweenMessages() || !down.tracker.followsZMTP()) && now-last >= quiet
 }
 
-// hasUnread says that the client has sent something that has not been looked at:
-// its next request, which a cut would lose.
+// hasUnread reports whether the client has sent bytes that were not read: its next request, which a
+// cut would lose.
 func (s *session) hasUnread() bool {
 	var b [1]byte
-	_, e := linux{}.recv(int(s.fd[0]), b[:], unix.MSG_PEEK)
+	_, e := linux{}.recv(int(s.fd[sideClient]), b[:], unix.MSG_PEEK)
 	return e != unix.EAGAIN
 }
 
-// closeSession frees everything a session holds.
+// closeSession closes the session and frees all that it holds.
 func (l *loop) closeSession(s *session, why ending) {
 	if s.state == stateClosed {
 		return
@@ -311,12 +319,12 @@ func (l *loop) closeSession(s *session, why ending) {
 	was := s.state
 	s.setEnding(why)
 	if why >= endNoBackend {
-		s.why = why // our own decision, whoever ended a stream before
+		s.why = why // our own decision counts more than who ended a stream before
 	}
 
 	s.state = stateClosed
-	for d := range s.half {
-		l.dropHeld(&s.half[d])
+	for from := range s.half {
+		l.dropHeld(&s.half[from])
 	}
 
 	l.releaseReplay(s)
@@ -326,7 +334,7 @@ func (l *loop) closeSession(s *session, why ending) {
 	l.sessions.Add(-1)
 
 	if s.member != nil {
-		s.member.sessionLeft(s.half[0].bytes, s.half[1].bytes)
+		s.member.sessionLeft(s.half[sideClient].bytes, s.half[sideBackend].bytes)
 	}
 
 	if s.altMember != nil {
@@ -337,8 +345,8 @@ func (l *loop) closeSession(s *session, why ending) {
 	l.proxy.sessionLog.sessionClosed(s, l, was)
 	s.resetOnCut(s.why)
 
-	// Last, so that whoever sees the connection end finds it counted.
-	for _, fd := range [3]int32{s.fd[0], s.fd[1], s.altFD} {
+	// The sockets close last: whoever sees the connection end finds it counted.
+	for _, fd := range [3]int32{s.fd[sideClient], s.fd[sideBackend], s.altFD} {
 		if fd >= 0 {
 			closeSocket(int(fd))
 		}

@@ -177,8 +177,8 @@ func (g *sessionLog) sessionClosed(s *session, l *loop, was sessionState) {
 		subject:     s.frontend.cfg.Name,
 		kind:        recordClose,
 		why:         s.why,
-		up:          s.half[0].bytes,
-		down:        s.half[1].bytes,
+		up:          s.half[sideClient].bytes,
+		down:        s.half[sideBackend].bytes,
 		connectTime: -1,
 		lifetime:    l.now - s.acceptedAt,
 	}

@@ -22,15 +22,15 @@ func (l *loop) sweepSessions() {
 func (l *loop) enforceLimits(s *session) {
 	if !s.keepaliveSet && l.now-s.connectedAt >= int64(time.Second) {
 		s.keepaliveSet = true
-		if err := keepaliveOpts(int(s.fd[1]), l.proxy.cfg.Keepalive); err != nil {
+		if err := keepaliveOpts(int(s.fd[sideBackend]), l.proxy.cfg.Keepalive); err != nil {
 			l.proxy.logFault("set keepalive", err)
 		}
 	}
 
 	f := &s.frontend.cfg
 	over := func(since int64, limit time.Duration) bool { return limit > 0 && l.now-since >= int64(limit) }
-	for d := range s.half {
-		if h := &s.half[d]; h.stuckSince != 0 && over(max(h.stuckSince, 1), f.Stall) && (h.store != nil || h.peeking) {
+	for from := range s.half {
+		if h := &s.half[from]; h.stuckSince != 0 && over(max(h.stuckSince, 1), f.Stall) && (h.store != nil || h.peeking) {
 			l.closeSession(s, endStall)
 			return
 		}
@@ -42,9 +42,9 @@ func (l *loop) enforceLimits(s *session) {
 		return
 	}
 
-	last := max(s.half[0].lastRead, s.half[1].lastRead)
+	last := max(s.half[sideClient].lastRead, s.half[sideBackend].lastRead)
 	switch {
-	case s.half[0].shut || s.half[1].shut:
+	case s.half[sideClient].shut || s.half[sideBackend].shut:
 		if over(last, f.HalfClosed) {
 			l.closeSession(s, endHalfClosed)
 		}
@@ -68,7 +68,7 @@ const unprovenAge = 12
 // means that it may stay. Minions make another connection when they need one.
 func (l *loop) unprovenEnding(s *session) ending {
 	c := &l.proxy.cfg.Connect
-	if c.Handshake > 0 && s.half[0].bytes < greetingLen && l.now-s.connectedAt >= int64(c.Handshake) {
+	if c.Handshake > 0 && s.half[sideClient].bytes < greetingLen && l.now-s.connectedAt >= int64(c.Handshake) {
 		return endHandshake
 	}
 	if c.Unproven <= 0 || s.provenAt != 0 || s.frontend.sources == nil || !s.counted {
@@ -76,7 +76,7 @@ func (l *loop) unprovenEnding(s *session) ending {
 	}
 
 	limit := int64(c.Unproven)
-	silent := s.frontend.mode == Request && l.now-max(s.half[0].lastRead, s.half[1].lastRead) >= limit
+	silent := s.frontend.mode == Request && l.now-max(s.half[sideClient].lastRead, s.half[sideBackend].lastRead) >= limit
 
 	// Spread, or a herd that came at once would be cut at once.
 	old := l.now-s.connectedAt >= limit*unprovenAge+limit*int64(s.slot%64)/16
@@ -84,7 +84,7 @@ func (l *loop) unprovenEnding(s *session) ending {
 	case !silent && !old, a.IsLoopback(), l.proxy.known.contains(a, l.now):
 		return endings
 	case s.frontend.mode == Request:
-		if s.outstanding() && s.half[0].tracker.betweenMessages() {
+		if s.outstanding() && s.half[sideClient].tracker.betweenMessages() {
 			return endings // a whole request waits for the master
 		}
 	case !s.cuttable(l.now, int64(l.proxy.cfg.Rebalance.Quiet)):

@@ -27,7 +27,7 @@ const restFor = 5 * time.Second
 
 // movable reports whether another master could go on with the session.
 func (s *session) movable() bool {
-	up, down := &s.half[0], &s.half[1]
+	up, down := &s.half[sideClient], &s.half[sideBackend]
 	if s.state != stateOpen || s.prelude == pinned || up.eof || up.shut || up.rdhup || down.shut || s.broken {
 		return false
 	}
@@ -50,7 +50,7 @@ func (s *session) movable() bool {
 }
 
 // toldNothing reports whether the client has heard nothing of any master yet.
-func (s *session) toldNothing() bool { return s.half[1].bytes == 0 }
+func (s *session) toldNothing() bool { return s.half[sideBackend].bytes == 0 }
 
 // transfer gives the session to another master, and reports whether there is
 // one that could take it.
@@ -71,10 +71,10 @@ func (l *loop) transfer(s *session, why ending) bool {
 	s.replay.moving = true
 	s.moved = true
 	s.endedByMaster = byMaster
-	l.dropHeld(&s.half[0]) // it is kept
-	s.half[0].peeking = false
-	s.half[0].stuckSince = 0
-	s.half[0].refused = false
+	l.dropHeld(&s.half[sideClient]) // it is kept
+	s.half[sideClient].peeking = false
+	s.half[sideClient].stuckSince = 0
+	s.half[sideClient].refused = false
 	s.tried = 1 << s.member.index
 	s.connectedAt = l.now
 
@@ -89,9 +89,9 @@ func (l *loop) transfer(s *session, why ending) bool {
 // leaveMaster closes the connection to the session's master and has another one
 // dialled in the next turn: who calls may be in the middle of this one.
 func (l *loop) leaveMaster(s *session) bool {
-	closeSocket(int(s.fd[1]))
+	closeSocket(int(s.fd[sideBackend]))
 	s.member.sessionLeft(0, 0) // the bytes are counted where the session ends
-	s.fd[1] = -1
+	s.fd[sideBackend] = -1
 	s.member = nil
 	s.state = stateDialing
 
@@ -110,7 +110,7 @@ func (l *loop) leaveMaster(s *session) bool {
 
 // resumeTransfer dials for a session that has left its master.
 func (l *loop) resumeTransfer(s *session) {
-	if s.state == stateDialing && s.fd[1] < 0 && s.replay != nil && s.replay.moving {
+	if s.state == stateDialing && s.fd[sideBackend] < 0 && s.replay != nil && s.replay.moving {
 		l.startDial(s)
 	}
 }
@@ -121,7 +121,7 @@ func (l *loop) beginGreeting(s *session) {
 	s.state = stateGreeting
 	s.connectedAt = l.now
 	s.keepaliveSet = false
-	up, down := &s.half[0], &s.half[1]
+	up, down := &s.half[sideClient], &s.half[sideBackend]
 	up.writable = true
 	down.readable = true
 	down.rdhup = false
@@ -148,7 +148,7 @@ func (l *loop) beginGreeting(s *session) {
 // appendHeader appends the PROXY header, by which a master of ours knows that a minion may not have
 // got what the last one has published since it was heard.
 func (s *session) appendHeader(b []byte, silent time.Duration) []byte {
-	client, here := s.client.addrPort(), localAddr(int(s.fd[0]))
+	client, here := s.client.addrPort(), localAddr(int(s.fd[sideClient]))
 	if s.toldNothing() {
 		return proxyproto.Append(b, client, here) // it begins
 	}
@@ -158,9 +158,9 @@ func (s *session) appendHeader(b []byte, silent time.Duration) []byte {
 // exchangeGreeting says what the client has said, and takes the master's greeting. It
 // reads no byte behind that.
 func (l *loop) exchangeGreeting(s *session) {
-	k, up := s.replay, &s.half[0]
+	k, up := s.replay, &s.half[sideClient]
 	for len(k.toMaster) > 0 && up.writable {
-		n, e := l.kernel.send(int(s.fd[1]), k.toMaster)
+		n, e := l.kernel.send(int(s.fd[sideBackend]), k.toMaster)
 		switch e {
 		case 0:
 			k.toMaster = k.toMaster[n:]
@@ -183,7 +183,7 @@ func (l *loop) exchangeGreeting(s *session) {
 			break
 		}
 
-		n, e := l.kernel.recv(int(s.fd[1]), l.buf[:want], 0)
+		n, e := l.kernel.recv(int(s.fd[sideBackend]), l.buf[:want], 0)
 		switch {
 		case e == unix.EINTR:
 			continue
@@ -197,7 +197,7 @@ func (l *loop) exchangeGreeting(s *session) {
 		k.greeting = append(k.greeting, l.buf[:n]...)
 	}
 
-	if minorMark(k.greeting[11]) != s.half[1].tracker.marks&(markMinorOne|markMinorOther) {
+	if minorMark(k.greeting[11]) != s.half[sideBackend].tracker.marks&(markMinorOne|markMinorOther) {
 		l.tryNextMaster(s) // the client speaks to it as to a master of another version
 		return
 	}
@@ -225,8 +225,8 @@ func helloRest(b []byte) (n int, ok bool) {
 // finishTransfer lets the bytes pass again.
 func (l *loop) finishTransfer(s *session) {
 	k := s.replay
-	up := &s.half[0]
-	down := &s.half[1]
+	up := &s.half[sideClient]
+	down := &s.half[sideBackend]
 	k.moving = false
 
 	if len(k.toMaster) > 0 {
