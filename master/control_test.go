@@ -1,4 +1,4 @@
-package master
+package master_test
 
 import (
 	"encoding/json"
@@ -10,7 +10,10 @@ import (
 	"testing"
 
 	"saltern/internal/control"
+	"saltern/master/internal/mastertest"
 	"saltern/master/keys"
+	"saltern/test/await"
+	"saltern/test/check"
 	"saltern/test/controltest"
 )
 
@@ -19,15 +22,15 @@ var update = flag.Bool("update", false, "rewrite the recorded files of package c
 // What a master writes into its status file is what supervisors read: the
 // recorded file is theirs as well.
 func TestRecordedStatus(t *testing.T) {
-	r := startMaster(t, "")
-	r.accepted("web1", "min6")
-	must(t, r.m.keys.Put("web2", keys.Pending, pemOf(t, pair(t, "min7"))))
-	r.m.pillars.NoteFault("web1", "Rendering SLS 'broken' failed. Please see master log for details.")
-	r.m.problems.Set(control.JobCacheFault,
+	r := mastertest.Start(t, "")
+	r.AcceptedMinion("web1", "min6")
+	check.Must(t, r.Parts.Keys.Put("web2", keys.Pending, mastertest.PublicPEM(t, mastertest.KeyPair(t, "min7"))))
+	r.Parts.Pillars.NoteFault("web1", "Rendering SLS 'broken' failed. Please see master log for details.")
+	r.Parts.Problems.Set(control.JobCacheFault,
 		errors.New("write /var/lib/saltern/cache/jobs.journal: no space left on device"))
 	var text []byte
-	until(t, "the status tells of the problem", func() bool {
-		text, _ = os.ReadFile(r.path("cache", control.StatusFile))
+	await.That(t, "the status tells of the problem", func() bool {
+		text, _ = os.ReadFile(r.Path("cache", control.StatusFile))
 		s, err := control.ParseStatus(text)
 		return err == nil && s.PillarFaulty == 1 && len(s.Problems) == 1 && s.Accepted == 1 && s.Pending == 1
 	})
@@ -42,7 +45,7 @@ func TestRecordedStatus(t *testing.T) {
 func TestRecordedConditions(t *testing.T) {
 	path := controltest.Path(t, "conditions.json")
 	file, err := os.Stat(path)
-	must(t, err)
+	check.Must(t, err)
 	list, err := control.ReadConditions(path, file.ModTime())
 	if err != nil || len(list) != 2 || list[0] != (control.Condition{
 		Code:     "SCA-416",
@@ -59,13 +62,13 @@ func TestRecordedConditions(t *testing.T) {
 // The supervisor's client and a master that runs: the list of minions is that
 // of the recorded file, and what cannot be done is refused with a code.
 func TestControlSocket(t *testing.T) {
-	r := startMaster(t, "")
-	r.accepted("web1", "min6")
-	must(t, r.m.keys.Put("web2", keys.Pending, pemOf(t, pair(t, "min7"))))
+	r := mastertest.Start(t, "")
+	r.AcceptedMinion("web1", "min6")
+	check.Must(t, r.Parts.Keys.Put("web2", keys.Pending, mastertest.PublicPEM(t, mastertest.KeyPair(t, "min7"))))
 	var c *control.Client
 	var got control.Minions
-	until(t, "the socket is served", func() (ok bool) {
-		c = control.NewClient(filepath.Join(r.m.cfg.SockDir, control.Socket), os.Geteuid())
+	await.That(t, "the socket is served", func() (ok bool) {
+		c = control.NewClient(filepath.Join(r.Parts.Options.SockDir, control.Socket), os.Geteuid())
 		var err error
 		got, err = c.Minions(t.Context(), true)
 		return err == nil
@@ -84,7 +87,7 @@ func TestControlSocket(t *testing.T) {
 	got.Since = 1763000000
 	got.Subscriptions["10.0.0.9"] = 2
 	b, err := json.Marshal(got)
-	must(t, err)
+	check.Must(t, err)
 	controltest.Recorded(t, "minions.json", b, *update)
 	var refused *control.Error
 	for _, err := range []error{c.RemoveMember(t.Context(), control.Removal{ID: "10.0.0.2"}),

@@ -136,11 +136,11 @@ const (
 // last. What it opened is closed again when it fails. The error names what to fix.
 // In a cluster it waits until this master has joined, or ctx ends.
 func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, error) {
-	return newAt(ctx, cfg, log, time.Now)
+	return NewWithClock(ctx, cfg, log, time.Now)
 }
 
-// newAt is New with a clock for what minions may have done and what is said of them.
-func newAt(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() time.Time) (*Master, error) {
+// NewWithClock is New with a clock for what minions may have done and what is said of them.
+func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() time.Time) (*Master, error) {
 	m := &Master{
 		cfg:        cfg,
 		log:        log,

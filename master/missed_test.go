@@ -1,4 +1,4 @@
-package master
+package master_test
 
 import (
 	"bytes"
@@ -6,19 +6,22 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"saltern/master/internal/mastertest"
+	"saltern/test/await"
 )
 
 // payloads is published without the marks that other subscribers' calls left.
-func (s *subscriber) payloads() [][]byte {
-	return slices.DeleteFunc(s.published(), func(b []byte) bool { return bytes.HasPrefix(b, []byte("mark ")) })
+func payloads(s *mastertest.Subscriber) [][]byte {
+	return slices.DeleteFunc(s.Published(), func(b []byte) bool { return bytes.HasPrefix(b, []byte("mark ")) })
 }
 
 // arrived waits for a job at a subscriber.
-func (s *subscriber) arrived(n *scriptedMinion, jid string) {
-	s.r.t.Helper()
-	until(s.r.t, "job "+jid, func() bool {
-		for _, p := range s.payloads() {
-			if n.openPublish(p).Str("jid") == jid {
+func arrived(s *mastertest.Subscriber, n *mastertest.Minion, jid string) {
+	s.Master.T.Helper()
+	await.That(s.Master.T, "job "+jid, func() bool {
+		for _, p := range payloads(s) {
+			if n.OpenPublication(p).Str("jid") == jid {
 				return true
 			}
 		}
@@ -31,30 +34,30 @@ func (s *subscriber) arrived(n *scriptedMinion, jid string) {
 // what it has had. One that was connected all the time does not get it twice.
 func TestMissedJob(t *testing.T) {
 	t.Parallel()
-	ms := masters(t, 2)
-	joined(t, ms)
+	ms := mastertest.StartCluster(t, 2)
+	mastertest.AwaitLinks(t, ms)
 	a, b := ms[0], ms[1]
-	n := a.accepted("min1", "min6")
-	n.signIn()
-	staying := a.subscribe()
+	n := a.AcceptedMinion("min1", "min6")
+	n.SignIn()
+	staying := a.Subscribe()
 	began := time.Now()
-	until(t, "another word of b", func() bool { return a.m.cluster.Pool.Status().Peers[0].Heard.After(began) })
-	b.subscribe()
+	await.That(t, "another word of b", func() bool { return a.Parts.Cluster.Pool.Status().Peers[0].Heard.After(began) })
+	b.Subscribe()
 	from := netip.MustParseAddr("127.0.0.1")
-	until(t, "who listens at b", func() bool {
-		return a.m.cluster.Missed.HeldBy(b.host, from) == 1
+	await.That(t, "who listens at b", func() bool {
+		return a.Parts.Cluster.Missed.HeldBy(b.Host, from) == 1
 	})
-	b.stop()
-	jid := a.job("*", "test.ping").Str("jid")
-	back := a.subscribe()
-	back.arrived(n, jid)
-	fresh := a.subscribe()
-	fresh.arrived(n, jid)
-	second := a.job("*", "test.ping").Str("jid")
-	fresh.arrived(n, second)
+	b.Stop()
+	jid := a.Publish("*", "test.ping").Str("jid")
+	back := a.Subscribe()
+	arrived(back, n, jid)
+	fresh := a.Subscribe()
+	arrived(fresh, n, jid)
+	second := a.Publish("*", "test.ping").Str("jid")
+	arrived(fresh, n, second)
 	var got []string
-	for _, p := range staying.payloads() {
-		got = append(got, n.openPublish(p).Str("jid"))
+	for _, p := range payloads(staying) {
+		got = append(got, n.OpenPublication(p).Str("jid"))
 	}
 
 	if len(got) != 2 || got[0] != jid || got[1] != second {

@@ -1,4 +1,4 @@
-package master
+package master_test
 
 import (
 	"crypto/rand"
@@ -13,37 +13,25 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
+	"saltern/master/internal/mastertest"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/await"
+	"saltern/test/check"
 )
-
-// again stops the master and starts another one on the same folders.
-func (r *running) again(options string) *running {
-	r.t.Helper()
-	r.stop()
-	return startMasterIn(r.t, r.dir, options)
-}
-
-// at lets a minion talk to another master.
-func (n *scriptedMinion) at(r *running) *scriptedMinion {
-	n.hangUp()
-	n.r = r
-	return n
-}
 
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	r := startMaster(t, "")
-	a := r.accepted("min1", "min6")
-	a.pillar("grains", value.NewMap("id", "min1", "role", "web"))
-	a.ask("_mine", "data", value.NewMap("f", "kept"))
-	sub := r.subscribe()
+	r := mastertest.Start(t, "")
+	a := r.AcceptedMinion("min1", "min6")
+	a.Pillar("grains", value.NewMap("id", "min1", "role", "web"))
+	a.Ask("_mine", "data", value.NewMap("f", "kept"))
+	sub := r.Subscribe()
 	last := int64(0)
-	serial := func(sub *subscriber) {
+	serial := func(sub *mastertest.Subscriber) {
 		t.Helper()
-		for _, p := range sub.published() {
-			n, ok := a.openPublish(p).Int("serial")
+		for _, p := range sub.Published() {
+			n, ok := a.OpenPublication(p).Int("serial")
 			if !ok || n <= last {
 				t.Errorf("serial %d after %d", n, last)
 			}
@@ -53,7 +41,7 @@ func TestRestart(t *testing.T) {
 
 	var jids []string
 	for range 5 {
-		jids = append(jids, r.job("*", "test.ping").Str("jid"))
+		jids = append(jids, r.Publish("*", "test.ping").Str("jid"))
 	}
 
 	serial(sub)
@@ -63,10 +51,10 @@ func TestRestart(t *testing.T) {
 		// be there afterwards.
 		var mu sync.Mutex
 		var wg sync.WaitGroup
-		var senders []*scriptedMinion
+		var senders []*mastertest.Minion
 		for i := range 8 {
 			id := fmt.Sprintf("ret-%d-%d", round, i)
-			senders = append(senders, r.accepted(id, []string{"min7", "min8", "minsha", "minsign"}[i%4]))
+			senders = append(senders, r.AcceptedMinion(id, []string{"min7", "min8", "minsha", "minsign"}[i%4]))
 		}
 
 		for _, n := range senders {
@@ -77,10 +65,10 @@ func TestRestart(t *testing.T) {
 						jid = "req"
 					}
 
-					value := newNonce()
-					l := n.load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return",
+					value := mastertest.NewNonce()
+					l := n.Load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return",
 						value, "retcode", 0, "success", true)
-					b, err := n.send(n.payload(l))
+					b, err := n.Send(n.Payload(l))
 					if err != nil {
 						return
 					}
@@ -90,24 +78,24 @@ func TestRestart(t *testing.T) {
 					}
 
 					mu.Lock()
-					acked[value] = n.id
+					acked[value] = n.ID
 					mu.Unlock()
 				}
 			})
 		}
 
-		until(t, "returns", func() bool { mu.Lock(); defer mu.Unlock(); return len(acked) > (round+1)*100 })
-		r = r.again("")
+		await.That(t, "returns", func() bool { mu.Lock(); defer mu.Unlock(); return len(acked) > (round+1)*100 })
+		r = r.Restart("")
 		wg.Wait()
 
 		// The old session key is good without a new sign-in, at once.
-		a.at(r)
-		if v, _ := a.ask("_mine_get", "tgt", "role:web", "fun", "f", "tgt_type", "grain").(*value.Map); v.Str("min1") != "kept" {
+		a.TalkTo(r)
+		if v, _ := a.Ask("_mine_get", "tgt", "role:web", "fun", "f", "tgt_type", "grain").(*value.Map); v.Str("min1") != "kept" {
 			t.Errorf("round %d: mine after the restart: %v", round, v)
 		}
 
-		sub = r.subscribe()
-		jids = append(jids[1:], r.job("*", "test.ping").Str("jid"))
+		sub = r.Subscribe()
+		jids = append(jids[1:], r.Publish("*", "test.ping").Str("jid"))
 		serial(sub)
 	}
 
@@ -119,34 +107,34 @@ func TestRestart(t *testing.T) {
 	}
 
 	t.Logf("%d returns acknowledged, %d stored", len(acked), len(stored))
-	s := a.signIn()
+	s := a.SignIn()
 	if s.Str("enc") != "pub" {
 		t.Errorf("sign-in after restarts: %v", s)
 	}
 
-	a.ask("_file_envs")
+	a.Ask("_file_envs")
 }
 
 // allReturns maps the returned values in the job cache to their minions.
-func allReturns(t testing.TB, r *running) map[string]string {
+func allReturns(t testing.TB, r *mastertest.Master) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	h := r.path("cache", "jobs")
+	h := r.Path("cache", "jobs")
 	tops, err := os.ReadDir(h)
-	must(t, err)
+	check.Must(t, err)
 
 	for _, a := range tops {
 		subs, err := os.ReadDir(h + "/" + a.Name())
-		must(t, err)
+		check.Must(t, err)
 		for _, b := range subs {
 			jid, err := os.ReadFile(h + "/" + a.Name() + "/" + b.Name() + "/jid")
 			if errors.Is(err, os.ErrNotExist) {
 				continue
 			}
 
-			must(t, err)
-			rets, err := r.m.jobs.Returns(t.Context(), strings.TrimSpace(string(jid)))
-			must(t, err)
+			check.Must(t, err)
+			rets, err := r.Parts.Jobs.Returns(t.Context(), strings.TrimSpace(string(jid)))
+			check.Must(t, err)
 			for id, v := range rets.All() {
 				m, _ := v.(*value.Map)
 				out[m.Str("return")] = id.(string)
@@ -168,7 +156,7 @@ func TestDiskFull(t *testing.T) {
 
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "saltern")
-	must(t, err)
+	check.Must(t, err)
 	defer os.RemoveAll(dir)
 
 	cmd := exec.Command(os.Args[0], "-test.run=^TestDiskFull$", "-test.v")
@@ -191,19 +179,19 @@ func TestDiskFull(t *testing.T) {
 }
 
 func diskFull(t *testing.T, dir string) {
-	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	check.Must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=96m"); err != nil {
 		fmt.Println("NO MOUNT", err)
 		t.Skip(err)
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 
-	r := startMasterIn(t, dir, "")
-	a, b := r.accepted("min1", "min6"), r.accepted("min2", "min7")
-	r.listen()
+	r := mastertest.StartIn(t, dir, "")
+	a, b := r.AcceptedMinion("min1", "min6"), r.AcceptedMinion("min2", "min7")
+	r.ListenToBus()
 	var jids []string
 	for range 400 {
-		jids = append(jids, r.job("*", "test.ping").Str("jid"))
+		jids = append(jids, r.Publish("*", "test.ping").Str("jid"))
 	}
 
 	acked := map[string]string{}
@@ -214,10 +202,10 @@ func diskFull(t *testing.T, dir string) {
 	}
 
 	// give returns whether the return was acknowledged.
-	give := func(n *scriptedMinion, load *value.Map) bool {
+	give := func(n *mastertest.Minion, load *value.Map) bool {
 		t.Helper()
 		start := time.Now()
-		answer, err := n.send(n.payload(load))
+		answer, err := n.Send(n.Payload(load))
 		if d := time.Since(start); d > 15*time.Second {
 			t.Errorf("the answer took %s", d)
 		}
@@ -226,16 +214,16 @@ func diskFull(t *testing.T, dir string) {
 			return false
 		}
 
-		if v, sealed := n.open(answer, load.Str("nonce")); !sealed || v != nil {
+		if v, sealed := n.Open(answer, load.Str("nonce")); !sealed || v != nil {
 			t.Fatalf("a return is answered %v", v)
 		}
 
-		acked[load.Str("return")] = n.id
+		acked[load.Str("return")] = n.ID
 		return true
 	}
 
-	ret := func(n *scriptedMinion, jid string) *value.Map {
-		return n.load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", noise(),
+	ret := func(n *mastertest.Minion, jid string) *value.Map {
+		return n.Load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", noise(),
 			"retcode", 0, "success", true)
 	}
 
@@ -246,9 +234,9 @@ func diskFull(t *testing.T, dir string) {
 	}
 
 	// Fill it up, leaving next to nothing.
-	filler := r.path("filler")
+	filler := r.Path("filler")
 	f, err := os.Create(filler)
-	must(t, err)
+	check.Must(t, err)
 	chunk := make([]byte, 1<<16)
 	for {
 		if _, err := f.Write(chunk); err != nil {
@@ -256,7 +244,7 @@ func diskFull(t *testing.T, dir string) {
 		}
 	}
 
-	must(t, f.Close())
+	check.Must(t, f.Close())
 	var late []*value.Map
 	for _, j := range jids[5:] {
 		l := ret(a, j)
@@ -272,14 +260,14 @@ func diskFull(t *testing.T, dir string) {
 	}
 
 	t.Logf("%d returns acknowledged before the disk was full", len(acked))
-	r.seen()
+	r.NewEvents()
 
 	// What needs no disk goes on.
-	if v := b.ask("_file_envs"); fmt.Sprint(v) != "[base]" {
+	if v := b.Ask("_file_envs"); fmt.Sprint(v) != "[base]" {
 		t.Errorf("meanwhile: %v", v)
 	}
 
-	if s := b.signIn(); s.Str("enc") != "pub" {
+	if s := b.SignIn(); s.Str("enc") != "pub" {
 		t.Errorf("sign-in meanwhile: %v", s)
 	}
 
@@ -290,24 +278,24 @@ func diskFull(t *testing.T, dir string) {
 		}
 	}
 
-	for _, e := range r.seen() {
+	for _, e := range r.NewEvents() {
 		if strings.Contains(e.Tag, "/ret/") {
 			t.Errorf("event %s for a return that is not kept", e.Tag)
 		}
 	}
 
-	must(t, os.Remove(filler))
+	check.Must(t, os.Remove(filler))
 
 	// The minion repeats the same requests, and they are taken now.
 	for i, l := range late {
-		until(t, fmt.Sprintf("return %d is taken", i), func() bool { return give(a, l) })
+		await.That(t, fmt.Sprintf("return %d is taken", i), func() bool { return give(a, l) })
 	}
 
 	if !give(b, ret(b, jids[0])) {
 		t.Error("a new return after the disk has room")
 	}
 
-	r = r.again("")
+	r = r.Restart("")
 	stored := allReturns(t, r)
 	for value, id := range acked {
 		if stored[value] != id {

@@ -1,4 +1,4 @@
-package master
+package master_test
 
 import (
 	"errors"
@@ -7,17 +7,20 @@ import (
 	"testing"
 	"time"
 
+	"saltern/master"
 	"saltern/master/health"
+	"saltern/master/internal/mastertest"
 	"saltern/master/jobs"
+	"saltern/test/check"
 )
 
 // The cachedir of Salt's tutorial is on the share. The second master says what to do
 // instead of "journal is in use", also where the share has no locks.
 func TestSharedCacheDir(t *testing.T) {
 	t.Parallel()
-	first := startMaster(t, "id: n1\n")
-	first.m.reporter.Write()
-	dir := first.path("cache")
+	first := mastertest.Start(t, "id: n1\n")
+	first.Parts.Reporter.Write()
+	dir := first.Path("cache")
 	if err := health.OwnCache(dir, "n2", time.Now()); !errors.Is(err, health.ErrCacheShared) ||
 		!strings.Contains(err.Error(), `"n1"`) || !strings.Contains(err.Error(), "of its own") {
 		t.Errorf("the second: %v", err)
@@ -33,16 +36,16 @@ func TestSharedCacheDir(t *testing.T) {
 	}
 
 	// A master alone is not told of a cluster.
-	again := *first.m.cfg
+	again := *first.Parts.Options
 	again.PublishPort = 0
-	if _, err := New(t.Context(), &again, first.m.log); !errors.Is(err, jobs.ErrInUse) ||
+	if _, err := master.New(t.Context(), &again, first.Parts.Log); !errors.Is(err, jobs.ErrInUse) ||
 		strings.Contains(err.Error(), "cluster") {
 		t.Errorf("a second master alone: %v", err)
 	}
 
-	first.stop()
+	first.Stop()
 	old := time.Now().Add(-time.Hour)
-	must(t, os.Chtimes(first.path("cache", "status.json"), old, old))
+	check.Must(t, os.Chtimes(first.Path("cache", "status.json"), old, old))
 	if err := health.OwnCache(dir, "n2", time.Now()); err != nil {
 		t.Errorf("a master that has ended: %v", err)
 	}

@@ -1,4 +1,4 @@
-package master
+package master_test
 
 import (
 	"errors"
@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	"saltern/master/client"
+	"saltern/master/internal/mastertest"
 	"saltern/test/await"
 	"saltern/test/baddisk"
+	"saltern/test/check"
 )
 
 // TestMasterOfDeadDisk: a master whose disk dies under it tells so whoever asks for a ping, within
@@ -17,14 +19,14 @@ import (
 func TestMasterOfDeadDisk(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "saltern") // the path of a socket must be short
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	disk := baddisk.On(t, filepath.Join(dir, "d"), baddisk.Ext4, 1<<30)
-	r := startMasterIn(t, disk.Dir, "")
-	c := client.New(client.Config{Interface: r.host, RetPort: r.m.cfg.RetPort, SockDir: r.path("run"), NoKey: true})
+	r := mastertest.StartIn(t, disk.Dir, "")
+	c := client.New(client.Config{Interface: r.Host, RetPort: r.Parts.Options.RetPort, SockDir: r.Path("run"), NoKey: true})
 	defer c.Close()
 
-	must(t, c.Answers(t.Context()))
+	check.Must(t, c.Answers(t.Context()))
 
 	disk.Break()
 	await.That(t, "the master to say so", func() bool {

@@ -1,4 +1,4 @@
-package master
+package master_test
 
 import (
 	"bufio"
@@ -11,20 +11,21 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"saltern/master/crypt"
 	"saltern/master/event"
+	"saltern/master/internal/mastertest"
 	"saltern/master/msgpack"
 	"saltern/master/value"
 	"saltern/master/zmtp"
+	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // capture is an entry of the captures' index. See "notes" in it.
@@ -52,49 +53,17 @@ type captures struct {
 
 func readWire(t testing.TB, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(wire, name))
-	must(t, err)
+	b, err := os.ReadFile(mastertest.TestData(t, "wire", name))
+	check.Must(t, err)
 	return b
-}
-
-// asJSON brings a decoded value to the form of the index.
-func asJSON(v any) any {
-	switch v := v.(type) {
-	case []byte:
-		return map[string]any{"$b64": base64.StdEncoding.EncodeToString(v)}
-	case []any:
-		out := []any{}
-		for _, x := range v {
-			out = append(out, asJSON(x))
-		}
-		return out
-	case *value.Map:
-		out := map[string]any{}
-		for k, x := range v.All() {
-			out[fmt.Sprint(k)] = asJSON(x)
-		}
-		return out
-	case int64:
-		return json.Number(strconv.FormatInt(v, 10))
-	case uint64:
-		return json.Number(strconv.FormatUint(v, 10))
-	case float64:
-		b, _ := json.Marshal(v)
-		if s := string(b); !strings.ContainsAny(s, ".eE") {
-			return json.Number(s + ".0")
-		}
-		return json.Number(b)
-	}
-
-	return v
 }
 
 func (c *captures) same(v capture, got any) {
 	c.t.Helper()
-	a, err := json.Marshal(asJSON(got))
-	must(c.t, err)
+	a, err := json.Marshal(mastertest.AsIndexed(got))
+	check.Must(c.t, err)
 	b, err := json.Marshal(v.Expect)
-	must(c.t, err)
+	check.Must(c.t, err)
 	if !bytes.Equal(a, b) {
 		c.t.Errorf("decoded %.300s\nexpect %.300s", a, b)
 	}
@@ -103,21 +72,21 @@ func (c *captures) same(v capture, got any) {
 func (c *captures) masterKey(v capture) *rsa.PublicKey {
 	c.t.Helper()
 	k, err := crypt.ParsePublic(readWire(c.t, c.Keysets[v.Keyset].Public))
-	must(c.t, err)
+	check.Must(c.t, err)
 	return k
 }
 
 func (c *captures) private(name string) *rsa.PrivateKey {
 	c.t.Helper()
-	k, err := crypt.LoadPrivate(filepath.Join(wire, name), "")
-	must(c.t, err)
+	k, err := crypt.LoadPrivate(mastertest.TestData(c.t, "wire", name), "")
+	check.Must(c.t, err)
 	return k
 }
 
 func (c *captures) parseKey(text string) crypt.Key {
 	c.t.Helper()
 	k, err := crypt.ParseKey(text)
-	must(c.t, err)
+	check.Must(c.t, err)
 	return k
 }
 
@@ -132,7 +101,7 @@ func (c *captures) bytes(m *value.Map, key string) []byte {
 
 func (c *captures) mapOf(b []byte) *value.Map {
 	c.t.Helper()
-	m, ok := unpack(c.t, b).(*value.Map)
+	m, ok := mastertest.Unpack(c.t, b).(*value.Map)
 	if !ok {
 		c.t.Fatal("no map")
 	}
@@ -153,7 +122,7 @@ func (c *captures) request(v capture) (env, load *value.Map) {
 		}
 
 		body, err := c.parseKey(r.Key).Open(c.bytes(env, "load"))
-		must(c.t, err)
+		check.Must(c.t, err)
 		return env, c.mapOf(body)
 	}
 
@@ -165,7 +134,7 @@ func (c *captures) request(v capture) (env, load *value.Map) {
 func (c *captures) repack(b []byte, v any, mode msgpack.Mode) {
 	c.t.Helper()
 	again, err := msgpack.Marshal(v, mode)
-	must(c.t, err)
+	check.Must(c.t, err)
 	if !bytes.Equal(again, b) {
 		c.t.Errorf("packs to other bytes: %.80q, was %.80q", again, b)
 	}
@@ -176,7 +145,7 @@ func TestEveryCapture(t *testing.T) {
 	var c captures
 	d := json.NewDecoder(bytes.NewReader(readWire(t, "index.json")))
 	d.UseNumber()
-	must(t, d.Decode(&c))
+	check.Must(t, d.Decode(&c))
 	decoders := map[string]func(*captures, capture, []byte){
 		"clear": (*captures).clear, "auth": (*captures).auth, "aes": (*captures).aes, "aes_reply": (*captures).aesReply, "pillar_reply": (*captures).pillarReply,
 		"publish": (*captures).publish, "zmtp": (*captures).zmtp, "event": (*captures).event, "event_pull": (*captures).eventPull, "msgpack_bin": (*captures).modern,
@@ -209,15 +178,15 @@ func TestEveryCapture(t *testing.T) {
 		t.Errorf("%d captures decoded of %d files, not 203", decoded, len(files))
 	}
 
-	onDisk, err := filepath.Glob(filepath.Join(wire, "*.bin"))
-	must(t, err)
+	onDisk, err := filepath.Glob(mastertest.TestData(t, "wire", "*.bin"))
+	check.Must(t, err)
 	if len(onDisk) != len(files) {
 		t.Errorf("%d files, %d in the index", len(onDisk), len(files))
 	}
 }
 
 func (c *captures) clear(v capture, b []byte) {
-	got := unpack(c.t, b)
+	got := mastertest.Unpack(c.t, b)
 	c.repack(b, got, msgpack.Raw)
 	if !strings.HasPrefix(v.Direction, "peer") {
 		c.same(v, got)
@@ -232,7 +201,7 @@ func (c *captures) clear(v capture, b []byte) {
 
 	if tok, ok := m.Map("load").Bytes("token"); ok && v.MinionKey != "" && c.Keysets[v.Keyset].Private != "" {
 		text, err := crypt.Decrypt(c.private(c.Keysets[v.Keyset].Private), m.Map("load").Str("enc_algo"), tok)
-		must(c.t, err)
+		check.Must(c.t, err)
 		c.parseKey(string(text))
 	}
 }
@@ -246,7 +215,7 @@ func (c *captures) auth(v capture, b []byte) {
 
 func (c *captures) signIn(v capture, p *value.Map, enc, sig string, req *value.Map) {
 	load := c.bytes(p, "load")
-	must(c.t, crypt.Verify(c.masterKey(v), sig, load, c.bytes(p, "sig")))
+	check.Must(c.t, crypt.Verify(c.masterKey(v), sig, load, c.bytes(p, "sig")))
 	m := c.mapOf(load)
 	c.repack(load, m, msgpack.Raw)
 	c.same(v, m)
@@ -265,7 +234,7 @@ func (c *captures) signIn(v capture, p *value.Map, enc, sig string, req *value.M
 	key := c.private(v.MinionKey)
 	for field, want := range map[string]string{"aes": v.ExpectAES, "session": v.ExpectSession} {
 		text, err := crypt.Decrypt(key, enc, c.bytes(m, field))
-		must(c.t, err)
+		check.Must(c.t, err)
 		if string(text) != want {
 			c.t.Errorf("%s key differs", field)
 		}
@@ -279,10 +248,10 @@ func (c *captures) signIn(v capture, p *value.Map, enc, sig string, req *value.M
 
 	if s := m.Str("pub_sig"); s != "" {
 		pub, err := crypt.ParsePublic(readWire(c.t, v.SignPub))
-		must(c.t, err)
+		check.Must(c.t, err)
 		raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
-		must(c.t, err)
-		must(c.t, crypt.Verify(pub, sig, []byte(m.Str("pub_key")), raw))
+		check.Must(c.t, err)
+		check.Must(c.t, crypt.Verify(pub, sig, []byte(m.Str("pub_key")), raw))
 	}
 }
 
@@ -290,7 +259,7 @@ func (c *captures) aes(v capture, b []byte) {
 	p := c.mapOf(b)
 	c.repack(b, p, msgpack.Raw)
 	body, err := c.parseKey(v.Key).Open(c.bytes(p, "load"))
-	must(c.t, err)
+	check.Must(c.t, err)
 	m := c.mapOf(body)
 	c.repack(body, m, msgpack.Raw)
 	c.same(v, m)
@@ -309,21 +278,21 @@ func (c *captures) aes(v capture, b []byte) {
 			m.Delete(k)
 		}
 		signed, err := msgpack.Marshal(m, msgpack.Modern)
-		must(c.t, err)
-		must(c.t, crypt.Verify(&key.PublicKey, crypt.PKCS1SHA1, signed, sig))
+		check.Must(c.t, err)
+		check.Must(c.t, crypt.Verify(&key.PublicKey, crypt.PKCS1SHA1, signed, sig))
 	}
 }
 
 func (c *captures) aesReply(v capture, b []byte) {
 	_, req := c.request(v)
-	blob, ok := unpack(c.t, b).([]byte)
+	blob, ok := mastertest.Unpack(c.t, b).([]byte)
 	if !ok {
 		c.t.Fatal("no blob")
 	}
 
 	body, err := c.parseKey(v.Key).OpenReply(blob, req.Str("nonce"))
-	must(c.t, err)
-	got := unpack(c.t, body)
+	check.Must(c.t, err)
+	got := mastertest.Unpack(c.t, body)
 	c.repack(body, got, msgpack.Raw)
 	c.same(v, got)
 
@@ -337,17 +306,17 @@ func (c *captures) pillarReply(v capture, b []byte) {
 	p := c.mapOf(b)
 	env, req := c.request(v)
 	text, err := crypt.Decrypt(c.private(v.MinionKey), env.Str("enc_algo"), c.bytes(p, "key"))
-	must(c.t, err)
+	check.Must(c.t, err)
 
 	if string(text) != v.ExpectOneTimeKey {
 		c.t.Error("one-time key differs")
 	}
 
 	signed, err := c.parseKey(string(text)).Open(c.bytes(p, "pillar"))
-	must(c.t, err)
+	check.Must(c.t, err)
 	s := c.mapOf(signed)
 	data := c.bytes(s, "data")
-	must(c.t, crypt.Verify(c.masterKey(v), env.Str("sig_algo"), data, c.bytes(s, "sig")))
+	check.Must(c.t, crypt.Verify(c.masterKey(v), env.Str("sig_algo"), data, c.bytes(s, "sig")))
 	inner := c.mapOf(data)
 	c.repack(data, inner, msgpack.Raw)
 
@@ -366,9 +335,9 @@ func (c *captures) publish(v capture, b []byte) {
 
 func (c *captures) publication(v capture, p *value.Map) {
 	blob := c.bytes(p, "load")
-	must(c.t, crypt.Verify(c.masterKey(v), p.Str("sig_algo"), blob, c.bytes(p, "sig")))
+	check.Must(c.t, crypt.Verify(c.masterKey(v), p.Str("sig_algo"), blob, c.bytes(p, "sig")))
 	body, err := c.parseKey(v.Key).Open(blob)
-	must(c.t, err)
+	check.Must(c.t, err)
 	m := c.mapOf(body)
 	c.repack(body, m, msgpack.Raw)
 	c.same(v, m)
@@ -395,7 +364,7 @@ func (c *captures) zmtp(v capture, b []byte) {
 	defer cancel()
 
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	check.Must(t, err)
 	addr := ln.Addr().String()
 	if strings.Contains(v.File, "_c2s") {
 		if strings.Contains(v.File, "_sub_") {
@@ -403,7 +372,7 @@ func (c *captures) zmtp(v capture, b []byte) {
 			defer p.Close()
 			conn := dialRaw(t, addr, b)
 			defer conn.Close()
-			until(t, "subscription",
+			await.That(t, "subscription",
 				func() bool { s := p.Subscribers(); return len(s) == 1 && s[0].SocketType == "SUB" })
 			return
 		}
@@ -415,7 +384,7 @@ func (c *captures) zmtp(v capture, b []byte) {
 				return bytes.Clone(b), true
 			}})
 
-		must(t, err)
+		check.Must(t, err)
 		defer r.Close()
 		conn := dialRaw(t, addr, append(bytes.Clone(b), 1, 0, 0, 1, 'x'))
 		defer conn.Close()
@@ -445,32 +414,32 @@ func (c *captures) zmtp(v capture, b []byte) {
 
 	if strings.Contains(v.File, "_sub_") {
 		s, err := zmtp.DialSub(ctx, addr, zmtp.DialConfig{}, "")
-		must(t, err)
+		check.Must(t, err)
 		s.Close()
 		return
 	}
 
 	q, err := zmtp.DialReq(ctx, addr, zmtp.DialConfig{})
-	must(t, err)
+	check.Must(t, err)
 	q.Close()
 }
 
 func dialRaw(t testing.TB, addr string, b []byte) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
-	must(t, err)
+	check.Must(t, err)
 	_, err = c.Write(b)
-	must(t, err)
+	check.Must(t, err)
 	return c
 }
 
 func (c *captures) event(v capture, b []byte) {
 	body := c.bytes(c.mapOf(b), "body")
 	e, err := event.ParseBody(body)
-	must(c.t, err)
+	check.Must(c.t, err)
 	c.same(v, value.NewMap("tag", e.Tag, "data", e.Data))
 	again, err := e.Body()
-	must(c.t, err)
+	check.Must(c.t, err)
 	if !bytes.Equal(again, body) {
 		c.t.Error("the event packs to other bytes")
 	}
@@ -485,7 +454,7 @@ func (c *captures) eventPull(v capture, b []byte) {
 }
 
 func (c *captures) modern(v capture, b []byte) {
-	got := unpack(c.t, b)
+	got := mastertest.Unpack(c.t, b)
 	c.same(v, got)
 	c.repack(b, got, msgpack.Modern)
 }
@@ -511,7 +480,7 @@ func (c *captures) tcpPublish(v capture, b []byte) {
 
 func (c *captures) tcpPresence(v capture, b []byte) {
 	body, err := c.parseKey(v.Key).Open(c.bytes(c.mapOf(b).Map("body"), "load"))
-	must(c.t, err)
+	check.Must(c.t, err)
 	m := c.mapOf(body)
 	c.same(v, m)
 	key := c.private(v.MinionKey)

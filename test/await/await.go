@@ -3,6 +3,7 @@
 package await
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -12,7 +13,16 @@ const (
 	patience = time.Minute
 	// step is how long is waited between two looks.
 	step = 2 * time.Millisecond
+	// exchange is how long one call of a test may take: a request, a read, a connection.
+	exchange = 20 * time.Second
 )
+
+// Context returns a context for one call: it ends after 20 seconds, and with the test.
+func Context(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), exchange)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // That waits until ok reports true, and ends the test when it does not. It must be
 // called by the goroutine of the test.

@@ -1,0 +1,108 @@
+package mastertest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"saltern/master/event"
+	"saltern/master/value"
+	"saltern/test/await"
+	"saltern/test/check"
+)
+
+// BusReader listens on the event socket, as Python's tools do.
+type BusReader struct {
+	l    *event.Listener
+	mu   sync.Mutex
+	all  []event.Event
+	done chan struct{}
+}
+
+// ListenToBus begins to collect events. NewEvents returns those since the last call.
+func (r *Master) ListenToBus() {
+	r.T.Helper()
+	l, err := event.DialPub(await.Context(r.T), r.Path("run"))
+	check.Must(r.T, err)
+	b := &BusReader{l: l, done: make(chan struct{})}
+	r.Bus = b
+	go func() {
+		defer close(b.done)
+		for {
+			e, err := l.Next(context.Background())
+			if err != nil {
+				return
+			}
+			b.mu.Lock()
+			b.all = append(b.all, e)
+			b.mu.Unlock()
+		}
+	}()
+
+	r.NewEvents()
+}
+
+// Close ends the reader and waits for it.
+func (b *BusReader) Close() {
+	b.l.Close()
+	<-b.done
+}
+
+// NewEvents returns the events fired since the last call. A marker on the bus
+// makes sure that all of them have arrived.
+func (r *Master) NewEvents() []event.Event {
+	r.T.Helper()
+	r.marks++
+	mark := fmt.Sprintf("test/mark/%d", r.marks)
+	var out []event.Event
+	await.That(r.T, "marker event", func() bool {
+		// Repeated, since the reader may not be connected at the first.
+		r.Parts.Fire(mark, value.NewMap())
+		r.Bus.mu.Lock()
+		defer r.Bus.mu.Unlock()
+
+		for i, e := range r.Bus.all {
+			if e.Tag == mark {
+				out = r.Bus.all[:i:i]
+				r.Bus.all = r.Bus.all[i+1:]
+				return true
+			}
+		}
+
+		return false
+	})
+
+	var kept []event.Event
+	for _, e := range out {
+		if !strings.HasPrefix(e.Tag, "test/mark/") {
+			kept = append(kept, e)
+		}
+	}
+
+	return kept
+}
+
+// TagsOf returns the tags of events, in their order.
+func TagsOf(events []event.Event) []string {
+	var out []string
+	for _, e := range events {
+		out = append(out, e.Tag)
+	}
+	return out
+}
+
+// WantQuiet demands that nothing was fired since the last call of NewEvents, but for
+// tags with one of the prefixes.
+func (r *Master) WantQuiet(what string, but ...string) {
+	r.T.Helper()
+next:
+	for _, e := range r.NewEvents() {
+		for _, p := range but {
+			if strings.HasPrefix(e.Tag, p) {
+				continue next
+			}
+		}
+		r.T.Errorf("%s: event %q %.200v", what, e.Tag, e.Data)
+	}
+}

@@ -1,0 +1,114 @@
+package mastertest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"saltern/internal/audit"
+	"saltern/test/await"
+	"saltern/test/check"
+)
+
+// AddFile writes a file below the master's folder, and the folders above it.
+func (r *Master) AddFile(name, text string) {
+	r.T.Helper()
+	check.Must(r.T, os.MkdirAll(filepath.Dir(r.Path(name)), 0o755))
+	check.Must(r.T, os.WriteFile(r.Path(name), []byte(text), 0o644))
+}
+
+// AwaitRecords waits for exactly n audit records of an action.
+func (r *Master) AwaitRecords(n int, action string) []audit.Record {
+	r.T.Helper()
+	var p audit.Page
+	await.That(r.T, fmt.Sprintf("%d records of %s", n, action), func() bool {
+		var err error
+		p, err = audit.Read(r.T.Context(), "n1", audit.Query{Action: action}, audit.MasterDir(r.Path("cache")))
+		check.Must(r.T, err)
+		return len(p.Records) >= n
+	})
+	if len(p.Records) != n {
+		r.T.Fatalf("%d records of %s: %+v", len(p.Records), action, p.Records)
+	}
+	return p.Records
+}
+
+// volatile files change while nobody attacks, or tell of attacks.
+var volatile = map[string]bool{
+	// what is refused is written down
+	"cache/audit": true, "cache/audit/acts.jsonl": true, "cache/audit/strangers.jsonl": true, "cache/audit/jobs.jsonl": true, "cache/audit/users.jsonl": true, "cache/audit/refused.jsonl": true,
+	"cache/status.json": true, "cache/status.json.new": true, "cache/health/alive": true, "cache/health/ready": true, "cache/health": true,
+}
+
+// Snapshot describes everything in the master's folder: names, types, modes
+// and contents.
+func (r *Master) Snapshot() map[string]string {
+	r.T.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(r.Dir, func(p string, d fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(r.Dir, p)
+		if volatile[rel] || strings.HasPrefix(rel, "cache/nonces.journal") ||
+			strings.HasPrefix(rel, "cache/jobs.journal") {
+			return nil
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+
+		content := ""
+		if d.Type().IsRegular() {
+			f, err := os.Open(p)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+
+			b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+			if err != nil {
+				return err
+			}
+
+			content = string(b)
+		}
+
+		out[rel] = info.Mode().String() + " " + content
+		return nil
+	})
+
+	check.Must(r.T, err)
+	return out
+}
+
+// WantUnchanged demands that the master's folder is as it was at the snapshot.
+func (r *Master) WantUnchanged(what string, before map[string]string) {
+	r.T.Helper()
+	after := r.Snapshot()
+	for k, v := range after {
+		if b, ok := before[k]; !ok {
+			r.T.Errorf("%s: %s appeared", what, k)
+		} else if b != v {
+			r.T.Errorf("%s: %s changed", what, k)
+		}
+	}
+
+	for k := range before {
+		if _, ok := after[k]; !ok {
+			r.T.Errorf("%s: %s is gone", what, k)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+// Package functions tests the functions that a master runs itself: runners, wheel functions
+// and reactions, in Go and in Salt's Python.
+package functions

@@ -1,0 +1,256 @@
+package mastertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"saltern/master"
+	"saltern/master/conf"
+	"saltern/master/crypt"
+	"saltern/master/internal/local"
+	"saltern/master/internal/source"
+	"saltern/master/value"
+	"saltern/master/zmtp"
+	"saltern/test/address"
+	"saltern/test/check"
+	"saltern/test/logged"
+)
+
+// Master is a master at work in this process, with ports and folders like those of a real one.
+// Its methods end the test when something fails that the test did not ask about.
+type Master struct {
+	T              testing.TB
+	Parts          master.Parts
+	Dir            string // with the configuration file and all folders of the master
+	Host           string // the address that it listens on
+	Stop           func() // stops the master and waits; only the first call does anything
+	Log            *logged.Buffer
+	Key            string // of the user that runs the test
+	RequestAddress string
+	PublishAddress string
+	Bus            *BusReader // nil before ListenToBus
+
+	marks int              // of NewEvents
+	now   func() time.Time // nil: the real clock
+}
+
+// Start runs a master on an address of its own until the test ends. options are lines of
+// the configuration file; %DIR% in them is the master's folder.
+func Start(t testing.TB, options string) *Master {
+	t.Helper()
+	// The path of a socket must be short: no t.TempDir.
+	dir, err := os.MkdirTemp("", "saltern")
+	check.Must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return StartIn(t, dir, options)
+}
+
+// StartWithClock is Start with a clock of the test's.
+func StartWithClock(t testing.TB, now func() time.Time, options string) *Master {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "saltern")
+	check.Must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return startWith(t, Master{Dir: dir, now: now}, options)
+}
+
+// StartIn is Start in a folder that may hold what an earlier master has left.
+func StartIn(t testing.TB, dir, options string) *Master {
+	t.Helper()
+	return startWith(t, Master{Dir: dir}, options)
+}
+
+func startWith(t testing.TB, with Master, options string) *Master {
+	t.Helper()
+	var err error
+	for range 5 { // another program may take a port between finding and using it
+		r := &Master{T: t, Dir: with.Dir, now: with.now, Log: &logged.Buffer{}}
+		r.Host = fmt.Sprintf("127.%d.%d.%d", 1+mathrand.IntN(250), mathrand.IntN(250), 1+mathrand.IntN(250))
+		if err = r.TryStart(options); err == nil {
+			t.Cleanup(r.Stop)
+			return r
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+
+	t.Fatal(err)
+	return nil
+}
+
+// Path returns a path below the master's folder.
+func (r *Master) Path(parts ...string) string {
+	return filepath.Join(append([]string{r.Dir}, parts...)...)
+}
+
+// TryStart starts the master, and returns why it cannot. Start tries another address then.
+func (r *Master) TryStart(options string) error {
+	t := r.T
+	t.Helper()
+	if _, err := os.Stat(r.Path("pki", "m1.pem")); errors.Is(err, fs.ErrNotExist) {
+		check.Must(t, os.MkdirAll(r.Path("pki"), 0o700))
+		check.Must(t, crypt.SavePrivate(r.Path("pki", "m1.pem"), KeyPair(t, "masterA"), ""))
+		check.Must(t, crypt.SavePublic(r.Path("pki", "m1.pub"), &KeyPair(t, "masterA").PublicKey))
+	}
+
+	cfg := r.writeConfig(options)
+	now := time.Now
+	if r.now != nil {
+		now = r.now
+	}
+
+	log := slog.New(slog.NewTextHandler(r.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	m, err := master.NewWithClock(t.Context(), cfg, log, now)
+	if err != nil {
+		return err
+	}
+
+	r.Parts = m.Parts()
+	r.RequestAddress = net.JoinHostPort(r.Host, fmt.Sprint(cfg.RetPort))
+	r.PublishAddress = net.JoinHostPort(r.Host, fmt.Sprint(cfg.PublishPort))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	r.Stop = sync.OnceFunc(func() {
+		if r.Bus != nil {
+			r.Bus.Close()
+		}
+
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("the master ended with %v", err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Error("the master does not stop")
+		}
+	})
+
+	for {
+		select {
+		case err := <-done:
+			cancel()
+			return err
+		case <-time.After(2 * time.Millisecond):
+		}
+
+		// The event of the start comes after the file.
+		if _, err := os.Stat(r.Path("cache", "health", "ready")); err == nil && r.Parts.Bus.Stats().Fired > 0 {
+			break
+		}
+	}
+
+	key, err := os.ReadFile(r.Path("cache", "."+local.CurrentUser()+"_key"))
+	check.Must(t, err)
+	r.Key = string(key)
+	return nil
+}
+
+// writeConfig writes the configuration file, with free ports, and reads it as the program does.
+func (r *Master) writeConfig(options string) *conf.Master {
+	r.T.Helper()
+	text := fmt.Sprintf(`interface: %s
+publish_port: %d
+ret_port: %d
+user: %s
+pki_dir: %s
+cachedir: %s
+sock_dir: %s
+pidfile: %s
+token_dir: %s
+log_file: /dev/null
+`, r.Host, address.Free(r.T, r.Host).Port(), address.Free(r.T, r.Host).Port(), local.CurrentUser(),
+		r.Path("pki"), r.Path("cache"), r.Path("run"), r.Path("pid"), r.Path("cache", "tokens"))
+	if !strings.HasPrefix(options, "id: ") {
+		text += "id: m1\n"
+	}
+	if !strings.Contains(options, "file_roots:") {
+		text += fmt.Sprintf("file_roots:\n  base: [%s]\n", r.Path("roots"))
+	}
+	if !strings.Contains(options, "pillar_roots:") {
+		text += fmt.Sprintf("pillar_roots:\n  base: [%s]\n", r.Path("pillar"))
+	}
+
+	text += strings.ReplaceAll(options, "%DIR%", r.Dir)
+	check.Must(r.T, os.WriteFile(r.Path("master"), []byte(text), 0o600))
+	cfg, err := conf.Load(r.Path("master"))
+	check.Must(r.T, err)
+	return cfg
+}
+
+// AskRaw sends a payload on a connection of its own.
+func (r *Master) AskRaw(payload []byte) ([]byte, error) {
+	r.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c, err := zmtp.DialReq(ctx, r.RequestAddress, zmtp.DialConfig{})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Do(ctx, payload)
+}
+
+// AskValue sends a value as AskRaw does, and returns the decoded answer.
+func (r *Master) AskValue(v any) any {
+	r.T.Helper()
+	b, err := r.AskRaw(Pack(r.T, v))
+	check.Must(r.T, err)
+	return Unpack(r.T, b)
+}
+
+// AskInClear sends a command as local clients do.
+func (r *Master) AskInClear(cmd string, fields ...any) any {
+	r.T.Helper()
+	load := value.NewMap(fields...)
+	load.Set("cmd", cmd)
+	return r.AskValue(value.NewMap("enc", "clear", "load", load, "version", 3))
+}
+
+// Publish starts a job with the key of the master's user, and returns the load of the answer.
+func (r *Master) Publish(tgt, fun string, more ...any) *value.Map {
+	r.T.Helper()
+	fields := append([]any{"tgt", tgt, "fun", fun, "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "",
+		"kwargs", value.NewMap(), "user", local.CurrentUser(), "key", r.Key},
+		more...)
+	v, ok := r.AskInClear("publish", fields...).(*value.Map)
+	if !ok || v.Map("load") == nil {
+		r.T.Fatalf("publish: %v", v)
+	}
+	return v.Map("load")
+}
+
+// LogInFrom gets a token as salt-api does for a client at an address, or "".
+func (r *Master) LogInFrom(user, password string, from netip.Addr) string {
+	r.T.Helper()
+	load := value.NewMap("eauth", "sharedsecret", "username", user, "password", password)
+	source.Say(load, r.Key, from)
+	var fields []any
+	for k, v := range load.All() {
+		fields = append(fields, k, v)
+	}
+	m, _ := r.AskInClear("mk_token", fields...).(*value.Map)
+	return m.Str("token")
+}
+
+// Restart stops the master and starts another one on the same folders.
+func (r *Master) Restart(options string) *Master {
+	r.T.Helper()
+	r.Stop()
+	return StartIn(r.T, r.Dir, options)
+}

@@ -1,0 +1,2 @@
+// Package web tests salt-api and its console beside a master.
+package web
